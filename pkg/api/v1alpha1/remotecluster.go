@@ -1,0 +1,157 @@
+package v1alpha1
+
+import (
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// RemoteCluster is another cluster that takes part in the fabric. Its name is
+// the cluster ID: the value of the label lodestone.dev/cluster on the nodes that
+// stand for it and on the volumes whose data is there.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:scope=Cluster,shortName=rc
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.status.kubernetesVersion`
+// +kubebuilder:printcolumn:name="Volumes",type=integer,JSONPath=`.status.volumes`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="self.metadata.name != 'home'",message="the name home stands for the home cluster: choose another"
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 63 && self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="a cluster ID is a label value: at most 63 lower-case letters, digits and '-'"
+type RemoteCluster struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   RemoteClusterSpec   `json:"spec"`
+	Status RemoteClusterStatus `json:"status,omitempty"`
+}
+
+// RemoteClusterList is a list of RemoteCluster objects.
+//
+// +kubebuilder:object:root=true
+type RemoteClusterList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []RemoteCluster `json:"items"`
+}
+
+// RemoteClusterSpec says how a remote cluster is reached and used.
+type RemoteClusterSpec struct {
+	// KubeconfigSecretRef names the Secret that holds the kubeconfig. It must be
+	// in the namespace where Lodestone runs.
+	KubeconfigSecretRef SecretKeyRef `json:"kubeconfigSecretRef"`
+
+	// StorageClassName is the real class to use there when the virtual class
+	// names none. Empty: that cluster's default class.
+	//
+	// +optional
+	StorageClassName string `json:"storageClassName,omitempty"`
+
+	// Namespaces says which namespace there belongs to a namespace here.
+	//
+	// +optional
+	Namespaces NamespaceMapping `json:"namespaces,omitempty"`
+}
+
+// SecretKeyRef names one key of a Secret.
+type SecretKeyRef struct {
+	// +kubebuilder:validation:MinLength=1
+	Namespace string `json:"namespace"`
+	// +kubebuilder:validation:MinLength=1
+	Name string `json:"name"`
+	// Key defaults to "kubeconfig".
+	//
+	// +optional
+	// +kubebuilder:default=kubeconfig
+	Key string `json:"key,omitempty"`
+}
+
+// NamespaceStrategy names a rule that maps home namespaces to remote ones.
+//
+// +kubebuilder:validation:Enum=SameName;Suffixed
+type NamespaceStrategy string
+
+const (
+	// SameName uses the namespace of the same name.
+	SameName NamespaceStrategy = "SameName"
+	// Suffixed uses "<namespace>-<home cluster ID>", so that several home
+	// clusters can share one remote cluster.
+	Suffixed NamespaceStrategy = "Suffixed"
+)
+
+// NamespaceMapping says which namespace there belongs to a namespace here.
+type NamespaceMapping struct {
+	// +optional
+	// +kubebuilder:default=SameName
+	Strategy NamespaceStrategy `json:"strategy,omitempty"`
+}
+
+// Condition types of a RemoteCluster.
+const (
+	// Ready: volumes can be made there. False when any other condition is.
+	Ready = "Ready"
+	// Reachable: its API server answers.
+	Reachable = "Reachable"
+	// Authorized: the kubeconfig is usable and has the rights that are needed
+	// cluster-wide.
+	Authorized = "Authorized"
+)
+
+// RemoteClusterStatus is what the provisioner last saw of a remote cluster.
+type RemoteClusterStatus struct {
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// ClusterUID is the UID of the cluster's kube-system namespace: it tells two
+	// objects for one cluster, and the home cluster itself.
+	//
+	// +optional
+	ClusterUID string `json:"clusterUID,omitempty"`
+
+	// +optional
+	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
+
+	// StorageClasses are the real classes that can be used there.
+	//
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	StorageClasses []OfferedClass `json:"storageClasses,omitempty"`
+
+	// Namespaces are the namespaces there in which backing claims may exist. A
+	// namespace is added before the first one is created, so that none is
+	// forgotten when its home namespace disappears.
+	//
+	// +optional
+	// +listType=set
+	Namespaces []string `json:"namespaces,omitempty"`
+
+	// Volumes is how many virtual volumes have their data there.
+	//
+	// +optional
+	Volumes int `json:"volumes"`
+}
+
+// OfferedClass is a real StorageClass of a remote cluster.
+type OfferedClass struct {
+	Name string `json:"name"`
+	// +optional
+	Default bool `json:"default,omitempty"`
+	// +optional
+	BindingMode storagev1.VolumeBindingMode `json:"bindingMode,omitempty"`
+	// +optional
+	AllowVolumeExpansion bool `json:"allowVolumeExpansion,omitempty"`
+	// Static: its volumes are made by hand (provisioner
+	// kubernetes.io/no-provisioner).
+	//
+	// +optional
+	Static bool `json:"static,omitempty"`
+	// Templated: its parameters depend on the namespace or name of the claim.
+	//
+	// +optional
+	Templated bool `json:"templated,omitempty"`
+}

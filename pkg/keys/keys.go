@@ -1,0 +1,96 @@
+// Package keys holds the names that Lodestone's objects are known by: the
+// driver, and every label, annotation and finalizer. It is the one place where
+// these strings are spelled.
+package keys
+
+const (
+	// Driver is the provisioner name of virtual storage classes, the name of the
+	// CSIDriver object and the CSI driver of virtual volumes whose data is in a
+	// remote cluster. No kubelet has a driver of this name, so such a volume can
+	// never be mounted in the home cluster.
+	Driver = "lodestone.dev"
+
+	// Home stands for the home cluster wherever a cluster ID is written.
+	Home = "home"
+)
+
+// Labels.
+const (
+	// Cluster is, on a Node, the ID of the remote cluster that it stands for
+	// (absent on nodes of the home cluster), and on a virtual volume the ID of
+	// the cluster that holds its data.
+	Cluster = "lodestone.dev/cluster"
+
+	// ClaimUID is, on a backing claim, the UID of its virtual claim. Together
+	// with HomeID it is the owner check.
+	ClaimUID = "lodestone.dev/claim-uid"
+
+	// HomeID is, on a backing claim, the ID of the home cluster of its claim.
+	HomeID = "lodestone.dev/home"
+
+	// Offload is, on a Namespace, OffloadEnabled where its pods may run in
+	// remote clusters.
+	Offload        = "lodestone.dev/offload"
+	OffloadEnabled = "enabled"
+)
+
+// Annotations.
+const (
+	// Claim is, on a backing claim, "namespace/name" of its virtual claim. Names
+	// may be 253 characters long, too long for a label.
+	Claim = "lodestone.dev/claim"
+
+	// Backing is, on a virtual volume, its backing claim:
+	// "cluster/namespace/name/uid".
+	Backing = "lodestone.dev/backing"
+
+	// BackingVolume is, on a virtual volume, the name of the real volume behind
+	// it, written as soon as it is known: deletion waits for that volume.
+	BackingVolume = "lodestone.dev/backing-volume"
+
+	// Class is, on a virtual claim, the real class that its user wants, one of
+	// those that the virtual class lists.
+	Class = "lodestone.dev/class"
+
+	// Routed is, on a virtual claim, the remote cluster that may hold a backing
+	// claim for it; written before that claim is created.
+	Routed = "lodestone.dev/routed"
+
+	// Refused is, on a virtual claim, what refused it lately; see package refusal.
+	Refused = "lodestone.dev/refused"
+
+	// ClusterChanged is, on a virtual claim that waits for a node, the last
+	// change of a cluster's state. It carries no decision: writing it wakes the
+	// pods that kube-scheduler set aside because of the claim.
+	ClusterChanged = "lodestone.dev/cluster-changed"
+
+	// Near is, on a Pod, the claims of its namespace, separated by commas, that
+	// it should run near without mounting them.
+	Near = "lodestone.dev/near"
+
+	// SelectedNode is, on an unbound claim, the node that kube-scheduler chose.
+	SelectedNode = "volume.kubernetes.io/selected-node"
+)
+
+// Finalizers.
+const (
+	// BackingFinalizer protects a backing claim from the moment before its
+	// virtual volume is published until that volume is released. A backing claim
+	// without it holds no user's data.
+	BackingFinalizer = "lodestone.dev/backing"
+
+	// VolumesFinalizer keeps a RemoteCluster while virtual volumes have their
+	// data there.
+	VolumesFinalizer = "lodestone.dev/volumes"
+
+	// ClusterFinalizer keeps a kubeconfig Secret while a RemoteCluster names it.
+	ClusterFinalizer = "lodestone.dev/remote-cluster"
+)
+
+// Parameters of a virtual storage class; see package virtualclass.
+const (
+	LocalClass  = "lodestone.dev/local-class"
+	RemoteClass = "lodestone.dev/remote-class"
+	Clusters    = "lodestone.dev/clusters"
+	Classes     = "lodestone.dev/classes"
+)

@@ -1,0 +1,95 @@
+// Package refusal keeps, in an annotation of a virtual claim, which clusters and
+// nodes refused it lately. The provisioner writes it, the extender passes those
+// over until the refusal ends. It is pure: callers give the time.
+package refusal
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Refusal says that a cluster, or one node, could not take a claim.
+type Refusal struct {
+	// Cluster is the ID of the cluster.
+	Cluster string `json:"cluster"`
+	// Node is set when only this node refused.
+	Node string `json:"node,omitempty"`
+	// Reason is one word, Message one sentence for the user.
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
+	// Until is when the refusal ends and the place may be tried again.
+	Until time.Time `json:"until"`
+}
+
+// maxRefusals and maxMessage bound the annotation: all annotations of an object
+// together may hold 256 KiB.
+const (
+	maxRefusals = 32
+	maxMessage  = 512
+)
+
+// Decode reads the annotation. What cannot be read counts as no refusal, since
+// users can write the annotation.
+func Decode(annotation string) []Refusal {
+	var refusals []Refusal
+	if annotation == "" || json.Unmarshal([]byte(annotation), &refusals) != nil {
+		return nil
+	}
+	if len(refusals) > maxRefusals {
+		refusals = refusals[len(refusals)-maxRefusals:]
+	}
+	return refusals
+}
+
+// Encode writes the annotation; it is empty for no refusals.
+func Encode(refusals []Refusal) (string, error) {
+	if len(refusals) == 0 {
+		return "", nil
+	}
+	data, err := json.Marshal(refusals)
+	if err != nil {
+		return "", fmt.Errorf("encode refusals: %w", err)
+	}
+	return string(data), nil
+}
+
+// Add returns the refusals that still hold at now, with r in place of an earlier
+// one for the same place. The oldest go first when there are too many.
+func Add(refusals []Refusal, r Refusal, now time.Time) []Refusal {
+	if len(r.Message) > maxMessage {
+		r.Message = strings.ToValidUTF8(r.Message[:maxMessage], "")
+	}
+	r.Until = r.Until.UTC().Truncate(time.Second)
+	var kept []Refusal
+	for _, old := range Active(refusals, now) {
+		if old.Cluster != r.Cluster || old.Node != r.Node {
+			kept = append(kept, old)
+		}
+	}
+	kept = append(kept, r)
+	return kept[max(0, len(kept)-maxRefusals):]
+}
+
+// Active returns the refusals that still hold at now.
+func Active(refusals []Refusal, now time.Time) []Refusal {
+	var active []Refusal
+	for _, r := range refusals {
+		if now.Before(r.Until) {
+			active = append(active, r)
+		}
+	}
+	return active
+}
+
+// Of returns the refusal that holds at now for a node of a cluster: of the whole
+// cluster or of that node.
+func Of(refusals []Refusal, cluster, node string, now time.Time) (Refusal, bool) {
+	for _, r := range refusals {
+		if r.Cluster == cluster && (r.Node == "" || r.Node == node) && now.Before(r.Until) {
+			return r, true
+		}
+	}
+	return Refusal{}, false
+}
