@@ -1,0 +1,70 @@
+package testbed_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
+)
+
+var clusters []*testbed.Cluster
+
+func TestMain(m *testing.M) {
+	testbed.Main(m, func(ctx context.Context) (err error) {
+		clusters, err = testbed.Start(ctx, testbed.Config{Name: "home"}, testbed.Config{Name: "west"})
+		return err
+	})
+}
+
+func TestStoppingTheAPIServerKeepsItsState(t *testing.T) {
+	namespace := testbed.Namespace(t, clusters...)
+	ctx, west := t.Context(), clusters[1]
+	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "state"}, Data: map[string]string{"a": "b"}}
+	_, err := west.Client().CoreV1().ConfigMaps(namespace).Create(ctx, configMap, metav1.CreateOptions{})
+	require.NoError(t, err)
+
+	require.NoError(t, west.StopAPIServer(ctx))
+	_, err = west.Client().CoreV1().ConfigMaps(namespace).Get(ctx, "state", metav1.GetOptions{})
+	require.Error(t, err, "a stopped API server must not answer")
+
+	require.NoError(t, west.StartAPIServer(ctx))
+	read, err := west.Client().CoreV1().ConfigMaps(namespace).Get(ctx, "state", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, configMap.Data, read.Data)
+}
+
+func TestServiceAccountHasTheRightsThatRBACGives(t *testing.T) {
+	namespace := testbed.Namespace(t, clusters...)
+	ctx, home := t.Context(), clusters[0]
+	config, err := home.ServiceAccountConfig(ctx, namespace, "default")
+	require.NoError(t, err)
+	client, err := kubernetes.NewForConfig(config)
+	require.NoError(t, err)
+	_, err = client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+	require.ErrorContains(t, err, "system:serviceaccount:"+namespace+":default")
+
+	_, err = home.Kubectl(ctx, "", "-n", namespace, "create", "rolebinding", "view", "--clusterrole=view", "--serviceaccount="+namespace+":default")
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		_, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+		return err == nil
+	}, waitLong, poll)
+}
+
+func TestPausedAPIServerHangsAndResumes(t *testing.T) {
+	testbed.Require(t)
+	ctx, west := t.Context(), clusters[1]
+	require.NoError(t, west.PauseAPIServer())
+	short, cancel := context.WithTimeout(ctx, hang)
+	defer cancel()
+	_, err := west.Client().CoreV1().Namespaces().Get(short, "default", metav1.GetOptions{})
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NoError(t, west.ResumeAPIServer())
+	_, err = west.Client().CoreV1().Namespaces().Get(ctx, "default", metav1.GetOptions{})
+	require.NoError(t, err)
+}

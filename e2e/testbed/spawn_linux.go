@@ -1,0 +1,9 @@
+package testbed
+
+import "syscall"
+
+// childAttributes keep the terminal's interrupt away from the children, which are
+// stopped in order instead, and have the kernel kill them when we are killed.
+func childAttributes() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+}

@@ -1,0 +1,140 @@
+package testbed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/rand"
+)
+
+// Enabled reports whether tests may start clusters: LODESTONE_TESTBED is 1.
+func Enabled() bool { return os.Getenv("LODESTONE_TESTBED") == "1" }
+
+// Require skips the test unless tests may start clusters.
+func Require(t testing.TB) {
+	t.Helper()
+	if !Enabled() {
+		t.Skip("needs control planes: run `make test`")
+	}
+}
+
+// Main is the body of a TestMain: it calls start, which may start clusters that the
+// package's tests share, runs the tests, stops the clusters and exits. When tests may
+// not start clusters, start is not called. An interrupt stops the clusters and exits.
+func Main(m *testing.M, start func(context.Context) error) {
+	os.Exit(run(m, start))
+}
+
+func run(m *testing.M, start func(context.Context) error) int {
+	if !Enabled() {
+		return m.Run()
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	interrupts := make(chan os.Signal, 1)
+	signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		// Tests cannot be stopped from here, and without clusters they only fail.
+		<-interrupts
+		cancel()
+		stopRunning()
+		os.Exit(130)
+	}()
+	defer stopRunning()
+	if err := start(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "testbed:", err)
+		return 1
+	}
+	code := m.Run()
+	if code != 0 {
+		keepRunningLogs()
+	}
+	return code
+}
+
+func keepRunningLogs() {
+	running.Lock()
+	defer running.Unlock()
+	for _, c := range running.clusters {
+		c.KeepLogs()
+	}
+}
+
+func stopRunning() {
+	running.Lock()
+	defer running.Unlock()
+	stopAll(running.clusters)
+	running.clusters = nil
+}
+
+// ForTest starts clusters that end with the test; it skips the test unless tests may
+// start clusters. The logs are kept when the test fails.
+func ForTest(t testing.TB, configs ...Config) []*Cluster {
+	t.Helper()
+	Require(t)
+	clusters, err := Start(context.Background(), configs...)
+	if err != nil {
+		t.Fatalf("start clusters: %v", err)
+	}
+	t.Cleanup(func() {
+		for _, c := range clusters {
+			if t.Failed() {
+				c.KeepLogs()
+			}
+		}
+		stopAll(clusters)
+	})
+	return clusters
+}
+
+// Namespace makes a namespace with the same new name in each cluster, waits until
+// pods can be created in it and deletes it after the test. It skips the test unless
+// tests may start clusters.
+func Namespace(t testing.TB, clusters ...*Cluster) string {
+	t.Helper()
+	Require(t)
+	name := "test-" + rand.String(8)
+	for _, c := range clusters {
+		if err := c.MakeNamespace(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			defer cancel()
+			err := c.client.CoreV1().Namespaces().Delete(ctx, name, metav1.DeleteOptions{})
+			if err != nil && !apierrors.IsNotFound(err) {
+				t.Errorf("delete namespace %s in cluster %s: %v", name, c.Name(), err)
+			}
+		})
+	}
+	return name
+}
+
+// MakeNamespace makes a namespace and waits until pods can be created in it.
+func (c *Cluster) MakeNamespace(ctx context.Context, name string) error {
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if _, err := c.client.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("create namespace %s in cluster %s: %w", name, c.Name(), err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	for {
+		_, err := c.client.CoreV1().ServiceAccounts(name).Get(ctx, "default", metav1.GetOptions{})
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the default service account of namespace %s in cluster %s: %w", name, c.Name(), errors.Join(ctx.Err(), err))
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
