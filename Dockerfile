@@ -1,0 +1,27 @@
+# One image a program: docker build --target provisioner|extender .
+FROM --platform=$BUILDPLATFORM golang:1.26.8-bookworm AS build
+WORKDIR /src
+COPY go.mod go.sum ./
+RUN go mod download
+COPY pkg/ pkg/
+COPY provisioner/ provisioner/
+COPY extender/ extender/
+ARG TARGETOS TARGETARCH
+ARG VERSION=v0.0.0-dev COMMIT=unknown
+RUN for program in provisioner extender; do \
+      CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath \
+        -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$VERSION -X k8s.io/component-base/version.gitCommit=$COMMIT" \
+        -o /out/lodestone-$program ./$program || exit 1; \
+    done
+
+# Nothing but CA certificates, time zones and a user: no shell, no packages.
+FROM gcr.io/distroless/static-debian12:nonroot AS base
+USER 65532:65532
+
+FROM base AS provisioner
+COPY --from=build /out/lodestone-provisioner /lodestone-provisioner
+ENTRYPOINT ["/lodestone-provisioner"]
+
+FROM base AS extender
+COPY --from=build /out/lodestone-extender /lodestone-extender
+ENTRYPOINT ["/lodestone-extender"]

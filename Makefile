@@ -1,0 +1,159 @@
+# Lodestone. `make` alone lists what can be done.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+PROGRAMS := provisioner extender
+
+# The version must start with vX.Y.Z: component-base panics on anything else.
+COMMIT := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
+VERSION ?= $(shell git describe --tags --match 'v[0-9]*' --dirty 2>/dev/null || echo v0.0.0-dev.$(COMMIT))
+LDFLAGS := -s -w \
+  -X k8s.io/component-base/version.gitVersion=$(VERSION) \
+  -X k8s.io/component-base/version.gitCommit=$(COMMIT)
+
+# Images are named $(REGISTRY)lodestone-<program>:$(TAG).
+ENGINE ?= docker
+REGISTRY ?=
+TAG ?= dev
+
+RESULTS := bin/results
+export CGO_ENABLED := 0
+
+.PHONY: help
+help: ## List what can be done
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+##@ Build
+
+.PHONY: build
+build: ## Build the programs into bin/, static
+	@for program in $(PROGRAMS); do \
+	  go build -trimpath -ldflags '$(LDFLAGS)' -o "bin/lodestone-$$program" "./$$program"; \
+	  echo "built bin/lodestone-$$program $(VERSION)"; \
+	done
+
+.PHONY: images
+images: ## Build the images (ENGINE=docker, REGISTRY=, TAG=dev)
+	@for program in $(PROGRAMS); do \
+	  $(ENGINE) build --target "$$program" --build-arg VERSION=$(VERSION) --build-arg COMMIT=$(COMMIT) \
+	    -t "$(REGISTRY)lodestone-$$program:$(TAG)" .; \
+	done
+
+.PHONY: generate
+generate: bin/controller-gen ## Generate deep copies and custom resource definitions
+	@hack/generate.sh pkg/api/v1alpha1 deploy/base/crds
+
+.PHONY: clean
+clean: ## Remove bin/ (the control-plane program stays in the user's cache)
+	rm -rf bin
+
+##@ Try
+
+.PHONY: demo
+demo: ## Tell the whole story on two control planes on loopback (KEEP=1 leaves them running)
+	@go build -o bin/demo ./e2e/cmd/demo
+	@KEEP=$(KEEP) exec bin/demo
+
+##@ Test
+
+.PHONY: test
+test: unit integration ## Run the unit and the integration tests
+	@echo "unit and integration tests passed"
+
+.PHONY: unit
+unit: bin/gotestsum ## Run the unit tests
+	@mkdir -p $(RESULTS)
+	@bin/gotestsum --format=pkgname-and-test-fails --hide-summary=skipped --jsonfile=$(RESULTS)/unit.json -- ./...
+
+.PHONY: integration
+integration: bin/gotestsum control-plane ## Run the integration tests, on control planes on loopback
+	@mkdir -p $(RESULTS)
+	@LODESTONE_TESTBED=1 bin/gotestsum --format=pkgname-and-test-fails --jsonfile=$(RESULTS)/integration.json -- \
+	  -p 1 -count=1 -timeout 20m ./e2e/...
+
+.PHONY: e2e
+e2e: control-plane ## Run the whole story as a check, on control planes on loopback
+	@echo "e2e: on real control planes on loopback; pods are simulated (there is no suite on kind yet)"
+	@mkdir -p $(RESULTS)
+	@go build -o bin/demo ./e2e/cmd/demo
+	@KEEP= bin/demo 2>&1 | tee $(RESULTS)/e2e.txt
+
+.PHONY: control-plane
+control-plane: ## Build the control-plane program into the user's cache
+	@go run ./e2e/cmd/controlplane-build
+
+##@ Measure
+
+.PHONY: bench
+bench: bench-provisioning bench-extender ## Run all benchmarks
+
+.PHONY: bench-provisioning
+bench-provisioning: control-plane ## Measure claims against the real class alone
+	@go build -o bin/bench-provisioning ./e2e/cmd/bench-provisioning
+	@exec bin/bench-provisioning
+
+.PHONY: bench-extender
+bench-extender: ## Measure the extender's answers
+	@go build -o bin/bench-extender ./e2e/cmd/bench-extender
+	@exec bin/bench-extender
+
+##@ Verify
+
+VERIFY := verify-format verify-vet verify-lint verify-logging verify-length \
+  verify-generated verify-manifests verify-modules images-check
+
+.PHONY: verify
+verify: $(VERIFY) ## Check format, linters, generated files, manifests and modules
+	@echo "verify: $(words $(VERIFY)) checks passed"
+
+.PHONY: list-verify
+list-verify: # Prints the names of the checks, for scripts.
+	@echo $(VERIFY)
+
+.PHONY: verify-format
+verify-format: # Every Go file is as gofmt writes it.
+	@hack/verify-format.sh
+
+.PHONY: verify-vet
+verify-vet: # go vet finds nothing.
+	@go vet ./...
+
+.PHONY: verify-lint
+verify-lint: bin/golangci-lint # The linters of .golangci.yml find nothing.
+	@bin/golangci-lint run ./...
+
+.PHONY: verify-logging
+verify-logging: bin/logcheck # Log calls are structured, contextual and well-formed.
+	@go vet -vettool=$(CURDIR)/bin/logcheck -check-contextual -check-with-helpers ./...
+
+.PHONY: verify-length
+verify-length: # No file is longer than 250 lines.
+	@hack/verify-length.sh 250
+
+.PHONY: verify-generated
+verify-generated: bin/controller-gen # Generated files are up to date.
+	@hack/verify-generated.sh
+
+.PHONY: verify-manifests
+verify-manifests: bin/kustomize # Every kustomization builds.
+	@hack/verify-manifests.sh
+
+.PHONY: verify-modules
+verify-modules: # go.mod and go.sum of every module are tidy.
+	@hack/verify-modules.sh
+
+.PHONY: images-check
+images-check: # What the Dockerfile copies exists.
+	@hack/verify-dockerfile.sh
+
+# Tools, each in a module of its own so that none holds back the other's
+# dependencies; rebuilt when its go.mod changes.
+TOOLS := golangci-lint gotestsum kustomize controller-gen logcheck
+TIME_golangci-lint := about 4 minutes
+TIME_controller-gen := about half a minute
+TIME_kustomize := about half a minute
+
+$(TOOLS:%=bin/%): bin/%: .tools/%/go.mod
+	@hack/build-tool.sh $* "$(or $(TIME_$*),a few seconds)"

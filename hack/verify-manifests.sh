@@ -1,0 +1,19 @@
+#!/bin/bash
+# Builds every kustomization that can be applied, and checks that what they name
+# as images is pinned.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+built=$(mktemp)
+trap 'rm -f "$built"' EXIT
+for directory in deploy/base deploy/base/* deploy/overlays/* deploy/remote; do
+  [[ -f $directory/kustomization.yaml ]] || continue
+  bin/kustomize build "$directory" >"$built" || {
+    echo "$directory does not build" >&2
+    exit 1
+  }
+  # Only overlays choose images, and each must choose a tag for every image.
+  if [[ $directory == deploy/overlays/* ]] && grep -E '^ +image:' "$built" | grep -vE ':[A-Za-z0-9][A-Za-z0-9._-]*$'; then
+    echo "$directory has images without a tag, listed above: name it under images:" >&2
+    exit 1
+  fi
+done

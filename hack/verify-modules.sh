@@ -1,0 +1,13 @@
+#!/bin/bash
+# Shows what `go mod tidy` would change in each module; changes nothing.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+untidy=0
+while IFS= read -r file; do
+  directory=$(dirname "$file")
+  (cd "$directory" && go mod tidy -diff) || {
+    echo "module in $directory is not tidy: run \`go mod tidy\` there" >&2
+    untidy=1
+  }
+done < <(git ls-files -- go.mod '*/go.mod')
+exit "$untidy"
