@@ -1,0 +1,125 @@
+package deploy
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const everywhere = ""
+
+// right is one thing that an identity may or may not do. A resource is written
+// "group/resource[/subresource]", with an empty group for the core.
+type right struct {
+	verb, resource, namespace, name string
+	allowed                         bool
+}
+
+func TestProvisionerHasTheRightsThatItNeedsAndNoOthers(t *testing.T) {
+	apply(t, "base")
+	check(t, systemNamespace, "lodestone-provisioner", []right{
+		{verb: "create", resource: "/persistentvolumes", allowed: true},
+		{verb: "delete", resource: "/persistentvolumes", allowed: true},
+		{verb: "patch", resource: "/persistentvolumeclaims", namespace: everywhere, allowed: true},
+		{verb: "create", resource: "/persistentvolumeclaims", namespace: "lodestone-storage", allowed: true},
+		{verb: "delete", resource: "/persistentvolumeclaims", namespace: "lodestone-storage", allowed: true},
+		{verb: "create", resource: "/persistentvolumeclaims", namespace: "default"},
+		{verb: "delete", resource: "/persistentvolumeclaims", namespace: "default"},
+		{verb: "list", resource: "/secrets", namespace: systemNamespace, allowed: true},
+		{verb: "get", resource: "/secrets", namespace: "default"},
+		{verb: "list", resource: "/secrets", namespace: everywhere},
+		{verb: "create", resource: "/secrets", namespace: systemNamespace},
+		{verb: "update", resource: "coordination.k8s.io/leases", namespace: systemNamespace, allowed: true},
+		{verb: "update", resource: "coordination.k8s.io/leases", namespace: "kube-system"},
+		{verb: "create", resource: "/events", namespace: "default", allowed: true},
+		{verb: "patch", resource: "lodestone.dev/remoteclusters/status", allowed: true},
+		{verb: "create", resource: "lodestone.dev/remoteclusters"},
+		{verb: "delete", resource: "lodestone.dev/remoteclusters"},
+		{verb: "update", resource: "/nodes"},
+		{verb: "create", resource: "/pods", namespace: systemNamespace},
+		{verb: "get", resource: "/pods", namespace: "default"},
+		{verb: "create", resource: "/serviceaccounts/token", namespace: systemNamespace},
+		{verb: "update", resource: "storage.k8s.io/storageclasses"},
+		{verb: "impersonate", resource: "/users"},
+	})
+}
+
+func TestExtenderOnlyReads(t *testing.T) {
+	apply(t, "base")
+	var rights []right
+	for _, resource := range []string{
+		"/persistentvolumeclaims", "/persistentvolumes", "/nodes", "/namespaces",
+		"storage.k8s.io/storageclasses", "lodestone.dev/remoteclusters",
+	} {
+		rights = append(rights, right{verb: "watch", resource: resource, allowed: true})
+		for _, verb := range []string{"create", "update", "patch", "delete", "deletecollection"} {
+			rights = append(rights, right{verb: verb, resource: resource})
+		}
+	}
+	rights = append(rights,
+		right{verb: "list", resource: "/secrets"},
+		right{verb: "list", resource: "/secrets", namespace: systemNamespace},
+		right{verb: "create", resource: "/events", namespace: "default"},
+	)
+	check(t, systemNamespace, "lodestone-extender", rights)
+}
+
+func TestHomeClusterWritesOnlyClaimsAndOnlyWhereItIsBound(t *testing.T) {
+	apply(t, "remote")
+	_, err := cluster.Kubectl(t.Context(), "", "apply", "-f", root+"examples/remote-namespace.yaml")
+	require.NoError(t, err)
+	check(t, "lodestone-remote", "lodestone-home", []right{
+		{verb: "watch", resource: "/persistentvolumes", allowed: true},
+		{verb: "watch", resource: "storage.k8s.io/storageclasses", allowed: true},
+		{verb: "get", resource: "/namespaces", name: "kube-system", allowed: true},
+		{verb: "create", resource: "authorization.k8s.io/selfsubjectaccessreviews", allowed: true},
+		{verb: "create", resource: "/persistentvolumeclaims", namespace: "shop", allowed: true},
+		{verb: "watch", resource: "/persistentvolumeclaims", namespace: "shop", allowed: true},
+		{verb: "patch", resource: "/persistentvolumeclaims", namespace: "shop", allowed: true},
+		{verb: "delete", resource: "/persistentvolumeclaims", namespace: "shop", allowed: true},
+		{verb: "list", resource: "/events", namespace: "shop", allowed: true},
+		{verb: "create", resource: "/persistentvolumeclaims", namespace: "default"},
+		{verb: "create", resource: "/persistentvolumeclaims", namespace: "kube-system"},
+		{verb: "list", resource: "/persistentvolumeclaims", namespace: everywhere},
+		{verb: "patch", resource: "/persistentvolumes"},
+		{verb: "delete", resource: "/persistentvolumes"},
+		{verb: "get", resource: "/secrets", namespace: "shop"},
+		{verb: "create", resource: "/pods", namespace: "shop"},
+		{verb: "get", resource: "/namespaces", name: "default"},
+		{verb: "create", resource: "/namespaces"},
+		{verb: "list", resource: "/nodes"},
+		{verb: "create", resource: "/serviceaccounts/token", namespace: "lodestone-remote"},
+		{verb: "create", resource: "rbac.authorization.k8s.io/rolebindings", namespace: "shop"},
+	})
+}
+
+func check(t *testing.T, namespace, serviceAccount string, rights []right) {
+	t.Helper()
+	user := "system:serviceaccount:" + namespace + ":" + serviceAccount
+	for _, right := range rights {
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User:               user,
+			Groups:             []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"},
+			ResourceAttributes: right.attributes(),
+		}}
+		// The authorizer learns of a new binding a moment after it is made.
+		require.EventuallyWithT(t, func(c *assert.CollectT) {
+			answer, err := cluster.Client().AuthorizationV1().SubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
+			require.NoError(c, err)
+			assert.Equal(c, right.allowed, answer.Status.Allowed, "%s: %+v", user, right)
+		}, waitLong, poll)
+	}
+}
+
+func (r right) attributes() *authorizationv1.ResourceAttributes {
+	group, resource, _ := strings.Cut(r.resource, "/")
+	resource, subresource, _ := strings.Cut(resource, "/")
+	return &authorizationv1.ResourceAttributes{
+		Verb: r.verb, Group: group, Resource: resource, Subresource: subresource,
+		Namespace: r.namespace, Name: r.name, Version: "*",
+	}
+}
