@@ -70,6 +70,7 @@ func (c *Cluster) controllerManagerArgs() []string {
 		"--cluster-signing-key-file=" + c.dir.file(caKeyFile),
 		"--allocate-node-cidrs=false",
 		"--flex-volume-plugin-dir=" + c.dir.file("flex"),
+		"--node-monitor-period=1s",
 		"--node-monitor-grace-period=" + c.cfg.nodeGracePeriod().String(),
 		"--profiling=false",
 	}

@@ -49,6 +49,17 @@ func run(m *testing.M, start func(context.Context) error) int {
 		os.Exit(130)
 	}()
 	defer stopRunning()
+	logs, err := divertLogs()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "testbed:", err)
+		return 1
+	}
+	code := runOn(ctx, m, start)
+	logs.end(code != 0)
+	return code
+}
+
+func runOn(ctx context.Context, m *testing.M, start func(context.Context) error) int {
 	if err := start(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "testbed:", err)
 		return 1

@@ -1,0 +1,36 @@
+package testbed
+
+import (
+	"fmt"
+	"os"
+
+	"k8s.io/klog/v2"
+)
+
+// divertedLogs is where the log of this process itself goes while tests run. The
+// libraries log every event and every retry, which would bury what a test says.
+type divertedLogs struct {
+	file *os.File
+}
+
+func divertLogs() (*divertedLogs, error) {
+	file, err := os.CreateTemp("", directoryPrefix+"tests-*.log")
+	if err != nil {
+		return nil, fmt.Errorf("make the log file of the tests: %w", err)
+	}
+	klog.LogToStderr(false)
+	klog.SetOutput(file)
+	return &divertedLogs{file: file}, nil
+}
+
+// end restores logging and removes the log, unless it is to be kept.
+func (l *divertedLogs) end(keep bool) {
+	klog.Flush()
+	klog.LogToStderr(true)
+	_ = l.file.Close()
+	if keep {
+		fmt.Fprintln(os.Stderr, "testbed: the log of the tests themselves is", l.file.Name())
+		return
+	}
+	_ = os.Remove(l.file.Name())
+}
