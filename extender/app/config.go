@@ -1,0 +1,52 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// Config is what Run needs.
+type Config struct {
+	// Home reaches the API server of the home cluster.
+	Home *rest.Config
+	// Verbs is where kube-scheduler calls, Status where probes and Prometheus
+	// do. Run closes both.
+	Verbs, Status net.Listener
+	// ShutdownGrace is how long calls are still answered after the end of Run's
+	// context.
+	ShutdownGrace time.Duration
+}
+
+// Config opens what the options name. The caller must hand it to Run or Close it.
+func (o *Options) Config(ctx context.Context) (*Config, error) {
+	home, err := clientcmd.BuildConfigFromFlags("", o.Kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("read kubeconfig: %w", err)
+	}
+	config := &Config{Home: home, ShutdownGrace: o.ShutdownGrace}
+	var listen net.ListenConfig
+	if config.Verbs, err = listen.Listen(ctx, "tcp", o.Listen); err != nil {
+		return nil, fmt.Errorf("open --listen: %w", err)
+	}
+	if config.Status, err = listen.Listen(ctx, "tcp", o.HTTPAddress); err != nil {
+		return nil, errors.Join(fmt.Errorf("open --http-address: %w", err), config.Close())
+	}
+	return config, nil
+}
+
+// Close closes the listeners of a Config that was not handed to Run.
+func (c *Config) Close() error {
+	var problems []error
+	for _, listener := range []net.Listener{c.Verbs, c.Status} {
+		if listener != nil {
+			problems = append(problems, listener.Close())
+		}
+	}
+	return errors.Join(problems...)
+}

@@ -1,0 +1,133 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"github.com/lodestone-storage/lodestone/extender/feed"
+	"github.com/lodestone-storage/lodestone/extender/metrics"
+	"github.com/lodestone-storage/lodestone/extender/server"
+	"github.com/lodestone-storage/lodestone/extender/snapshot"
+	"github.com/lodestone-storage/lodestone/pkg/remoteclusters"
+)
+
+// drainTimeout bounds how long running requests may take once the listeners are
+// closed; kube-scheduler itself waits no longer than this.
+const drainTimeout = 5 * time.Second
+
+// Run watches the home cluster and answers kube-scheduler until ctx ends. It then
+// reports itself as not ready, answers calls for the grace period, finishes the
+// running ones and returns nil. It returns an error only when it cannot serve.
+func Run(ctx context.Context, config *Config) error {
+	view := snapshot.New()
+	feeds, err := newFeeds(config.Home, view)
+	if err != nil {
+		return errors.Join(err, config.Close())
+	}
+	counters := metrics.New()
+	for _, f := range feeds {
+		counters.Watch(f.Kind, f.Entries, f.LastChange)
+	}
+	var stopping atomic.Bool
+	handlers := &server.Server{
+		View:     view,
+		Metrics:  counters,
+		Now:      time.Now,
+		Missing:  feeds.Missing,
+		Stopping: stopping.Load,
+	}
+
+	// Calls are answered, from fresh data, for a while after ctx has ended.
+	group, serving := errgroup.WithContext(context.WithoutCancel(ctx))
+	serving, stopServing := context.WithCancel(serving)
+	defer stopServing()
+	verbs := newHTTPServer(serving, handlers.Handler())
+	status := newHTTPServer(serving, handlers.Status())
+	group.Go(func() error { feeds.Run(serving); return nil })
+	group.Go(func() error { return serve(verbs, config.Verbs) })
+	group.Go(func() error { return serve(status, config.Status) })
+	group.Go(func() error {
+		defer stopServing()
+		select {
+		case <-ctx.Done():
+			stopping.Store(true)
+			klog.FromContext(ctx).Info("Stopping", "grace", config.ShutdownGrace)
+			wait(serving, config.ShutdownGrace)
+		case <-serving.Done():
+		}
+		return shutDown(serving, verbs, status)
+	})
+	klog.FromContext(ctx).Info("Serving", "listen", config.Verbs.Addr().String(), "httpAddress", config.Status.Addr().String())
+	return group.Wait()
+}
+
+func newFeeds(home *rest.Config, view *snapshot.Snapshot) (feed.Feeds, error) {
+	home = rest.CopyConfig(home)
+	home.UserAgent = "lodestone-extender"
+	clusters, err := remoteclusters.NewClient(home)
+	if err != nil {
+		return nil, err
+	}
+	home.ContentType = runtime.ContentTypeProtobuf
+	client, err := kubernetes.NewForConfig(home)
+	if err != nil {
+		return nil, fmt.Errorf("make client of the home cluster: %w", err)
+	}
+	return feed.New(client, clusters, view), nil
+}
+
+// newHTTPServer returns a server whose time limits are under the 5 s after which
+// kube-scheduler gives up by default. Idle connections outlive the caller's own
+// limit of 90 s, so that they are never closed under a call.
+func newHTTPServer(ctx context.Context, handler http.Handler) *http.Server {
+	return &http.Server{
+		Handler:           handler,
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ReadHeaderTimeout: 2 * time.Second,
+		ReadTimeout:       4 * time.Second,
+		WriteTimeout:      4500 * time.Millisecond,
+		IdleTimeout:       3 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+	}
+}
+
+func serve(s *http.Server, listener net.Listener) error {
+	if err := s.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve on %s: %w", listener.Addr(), err)
+	}
+	return nil
+}
+
+// shutDown finishes the running requests of the servers, one after another: the
+// last one still tells how it goes.
+func shutDown(ctx context.Context, servers ...*http.Server) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
+	defer cancel()
+	var problems []error
+	for _, s := range servers {
+		if err := s.Shutdown(ctx); err != nil {
+			problems = append(problems, fmt.Errorf("finish running requests: %w", err))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+func wait(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,103 @@
+package feed
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/lodestone-storage/lodestone/extender/snapshot"
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/remoteclusters"
+)
+
+// Feed watches one kind of object.
+type Feed struct {
+	// Kind is the plural name of the kind.
+	Kind string
+	// Entries returns how many objects of the kind the snapshot holds.
+	Entries func() int
+	// LastChange returns when the last change arrived; zero before the first.
+	LastChange func() time.Time
+
+	synced func() bool
+	run    func(context.Context)
+}
+
+// Feeds watch all that a snapshot holds.
+type Feeds []Feed
+
+// New returns feeds that fill view. They do nothing until Run.
+func New(client kubernetes.Interface, clusters *remoteclusters.Client, view *snapshot.Snapshot) Feeds {
+	core, storage := client.CoreV1(), client.StorageV1()
+	return Feeds{
+		newFeed("persistentvolumeclaims", watchAll(core.PersistentVolumeClaims(metav1.NamespaceAll), client), view.Claims, snapshot.FromClaim, &corev1.PersistentVolumeClaim{}),
+		newFeed("persistentvolumes", watchAll(core.PersistentVolumes(), client), view.Volumes, snapshot.FromVolume, &corev1.PersistentVolume{}),
+		newFeed("storageclasses", watchAll(storage.StorageClasses(), client), view.Classes, snapshot.FromStorageClass, &storagev1.StorageClass{}),
+		newFeed("remoteclusters", watchAll(clusters, clusters), view.Clusters, snapshot.FromRemoteCluster, &v1alpha1.RemoteCluster{}),
+		newFeed("nodes", watchAll(core.Nodes(), client), view.Nodes, snapshot.FromNode, &corev1.Node{}),
+		newFeed("namespaces", watchAll(core.Namespaces(), client), view.Offloaded, snapshot.FromNamespace, &corev1.Namespace{}),
+	}
+}
+
+// Run watches until ctx ends.
+func (f Feeds) Run(ctx context.Context) {
+	var running sync.WaitGroup
+	for _, feed := range f {
+		running.Go(func() { feed.run(ctx) })
+	}
+	running.Wait()
+}
+
+// Missing returns the kinds that have not been listed yet.
+func (f Feeds) Missing() []string {
+	var kinds []string
+	for _, feed := range f {
+		if !feed.synced() {
+			kinds = append(kinds, feed.Kind)
+		}
+	}
+	return kinds
+}
+
+func newFeed[O runtime.Object, V any](kind string, source cache.ListerWatcher, table *snapshot.Table[V], convert func(O) (V, bool), example O) Feed {
+	target := &store[O, V]{table: table, convert: convert, now: time.Now}
+	return Feed{
+		Kind:       kind,
+		Entries:    table.Len,
+		LastChange: target.lastChange,
+		synced:     target.synced.Load,
+		run: func(ctx context.Context) {
+			cache.NewReflectorWithOptions(source, example, target, cache.ReflectorOptions{
+				Name: kind,
+				// A kind may appear only after us, when its definition and this
+				// program are installed together: look again soon.
+				Backoff: &wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Jitter: 0.5, Cap: 5 * time.Second, Steps: 10},
+			}).RunWithContext(ctx)
+		},
+	}
+}
+
+type listWatcher[L runtime.Object] interface {
+	List(context.Context, metav1.ListOptions) (L, error)
+	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
+}
+
+// watchAll adapts a typed client to a reflector; client says whether the first
+// list can be streamed.
+func watchAll[L runtime.Object](objects listWatcher[L], client any) cache.ListerWatcher {
+	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			return objects.List(ctx, options)
+		},
+		WatchFuncWithContext: objects.Watch,
+	}, client)
+}

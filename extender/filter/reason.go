@@ -1,0 +1,71 @@
+package filter
+
+// Reason says why a node cannot take a pod. Its text is constant, because
+// kube-scheduler counts nodes by the exact text; which claim and which cluster
+// are left to logs and events.
+type Reason uint8
+
+// The reasons, in the order of the rules. Accepted is the zero value.
+const (
+	Accepted Reason = iota
+	// ClassInvalid: a virtual storage class cannot be used as it is.
+	ClassInvalid
+	// ClassNotListed: a claim asks for a real class that its virtual class does
+	// not list.
+	ClassNotListed
+	// DataInSeveralClusters: no node can reach all of the pod's data.
+	DataInSeveralClusters
+	// NodeNotSeen: kube-scheduler knows a node that this program does not know
+	// yet.
+	NodeNotSeen
+	// DataElsewhere: the pod's data is in another cluster.
+	DataElsewhere
+	// ClusterNotAllowed: the virtual class keeps its volumes out of the cluster.
+	ClusterNotAllowed
+	// NotOffloaded: the pod's namespace stays at home.
+	NotOffloaded
+	// ClusterUnknown: nothing is known of the cluster that the node stands for.
+	ClusterUnknown
+	// ClusterNotReady: no volume can be made in the cluster now.
+	ClusterNotReady
+	// NoRealClass: the cluster has no real class for the claim.
+	NoRealClass
+	// RefusedLately: the cluster or the node could not take the claim.
+	RefusedLately
+	reasonCount
+)
+
+var reasons = [reasonCount]struct{ name, sentence string }{
+	Accepted:              {name: "Accepted"},
+	ClassInvalid:          {name: "ClassInvalid", sentence: "virtual storage class of a claim is invalid: create it anew with valid parameters and volumeBindingMode WaitForFirstConsumer"},
+	ClassNotListed:        {name: "ClassNotListed", sentence: "claim asks for a real class that its storage class does not list: correct its annotation lodestone.dev/class"},
+	DataInSeveralClusters: {name: "DataInSeveralClusters", sentence: "claims of the pod have their data in different clusters: use claims of one cluster"},
+	NodeNotSeen:           {name: "NodeNotSeen", sentence: "node(s) too new to be judged: the pod is tried again by itself"},
+	DataElsewhere:         {name: "DataElsewhere", sentence: "node(s) outside the cluster that holds the volume's data"},
+	ClusterNotAllowed:     {name: "ClusterNotAllowed", sentence: "node(s) of a cluster where the claim's storage class allows no volumes (parameter lodestone.dev/clusters)"},
+	NotOffloaded:          {name: "NotOffloaded", sentence: "node(s) of a remote cluster: to use them, label the pod's namespace lodestone.dev/offload=enabled"},
+	ClusterUnknown:        {name: "ClusterUnknown", sentence: "node(s) of a cluster that has no RemoteCluster object: create it, or correct the node label lodestone.dev/cluster"},
+	ClusterNotReady:       {name: "ClusterNotReady", sentence: "node(s) of a remote cluster that is not Ready: see kubectl get remoteclusters"},
+	NoRealClass:           {name: "NoRealClass", sentence: "node(s) of a remote cluster without a usable storage class: create or name one"},
+	RefusedLately:         {name: "RefusedLately", sentence: "node(s) in a place that refused the claim lately: see the claim's events"},
+}
+
+// String returns the reason as one word, for metrics and logs.
+func (r Reason) String() string {
+	return reasons[r].name
+}
+
+// Sentence returns the reason as kube-scheduler shows it to users; empty for
+// Accepted.
+func (r Reason) Sentence() string {
+	return reasons[r].sentence
+}
+
+// Reasons returns all reasons but Accepted.
+func Reasons() []Reason {
+	all := make([]Reason, 0, reasonCount-1)
+	for r := Accepted + 1; r < reasonCount; r++ {
+		all = append(all, r)
+	}
+	return all
+}

@@ -1,0 +1,95 @@
+// Package metrics holds what the extender tells Prometheus about itself.
+package metrics
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/lodestone-storage/lodestone/extender/filter"
+)
+
+// Metrics are the counters of one extender. They are safe for concurrent use.
+type Metrics struct {
+	registry *prometheus.Registry
+	requests *prometheus.CounterVec
+	duration *prometheus.HistogramVec
+	refused  *prometheus.CounterVec
+	panics   prometheus.Counter
+}
+
+// New returns metrics in a registry of their own.
+func New() *Metrics {
+	m := &Metrics{
+		registry: prometheus.NewRegistry(),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "lodestone_extender_requests_total",
+			Help: "Answered requests of kube-scheduler by verb and HTTP status code.",
+		}, []string{"verb", "code"}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "lodestone_extender_request_duration_seconds",
+			Help:    "Time from the request's header to its answer, by verb.",
+			Buckets: prometheus.ExponentialBuckets(0.00005, 2, 17),
+		}, []string{"verb"}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "lodestone_extender_refused_nodes_total",
+			Help: "Nodes that filter refused, by reason.",
+		}, []string{"reason"}),
+		panics: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "lodestone_extender_panics_total",
+			Help: "Requests that ended in a programming error; the log has the stack.",
+		}),
+	}
+	for _, reason := range filter.Reasons() {
+		m.refused.WithLabelValues(reason.String())
+	}
+	m.registry.MustRegister(m.requests, m.duration, m.refused, m.panics,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+// Registry returns where the metrics are gathered.
+func (m *Metrics) Registry() *prometheus.Registry {
+	return m.registry
+}
+
+// Request counts an answered request.
+func (m *Metrics) Request(verb string, code int, took time.Duration) {
+	m.requests.WithLabelValues(verb, strconv.Itoa(code)).Inc()
+	m.duration.WithLabelValues(verb).Observe(took.Seconds())
+}
+
+// Refused counts nodes that filter refused for a reason.
+func (m *Metrics) Refused(reason filter.Reason, nodes int) {
+	m.refused.WithLabelValues(reason.String()).Add(float64(nodes))
+}
+
+// Panic counts a request that ended in a programming error.
+func (m *Metrics) Panic() {
+	m.panics.Inc()
+}
+
+// Watch exposes a kind of cached object: how many entries there are, and when
+// the last change arrived.
+func (m *Metrics) Watch(kind string, entries func() int, changed func() time.Time) {
+	labels := prometheus.Labels{"kind": kind}
+	m.registry.MustRegister(
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name:        "lodestone_extender_cached_objects",
+			Help:        "Entries that decisions are made from, by kind.",
+			ConstLabels: labels,
+		}, func() float64 { return float64(entries()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name:        "lodestone_extender_last_change_timestamp_seconds",
+			Help:        "When the last change of this kind arrived, in seconds since 1970; 0 before the first.",
+			ConstLabels: labels,
+		}, func() float64 {
+			if at := changed(); !at.IsZero() {
+				return float64(at.UnixMilli()) / 1000
+			}
+			return 0
+		}),
+	)
+}

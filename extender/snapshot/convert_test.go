@@ -1,0 +1,151 @@
+package snapshot_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/lodestone-storage/lodestone/extender/snapshot"
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/locality"
+	"github.com/lodestone-storage/lodestone/pkg/refusal"
+)
+
+func TestFromClaim(t *testing.T) {
+	refused, err := refusal.Encode([]refusal.Refusal{{Cluster: "west", Reason: "Quota", Message: "a long sentence", Until: time.Unix(1000, 0).UTC()}})
+	require.NoError(t, err)
+	pvc := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{
+			UID:         "uid-1",
+			Annotations: map[string]string{keys.Class: "fast", keys.Refused: refused, "other": "left out"},
+			OwnerReferences: []metav1.OwnerReference{
+				{UID: "not-controlling"},
+				{UID: "pod-1", Controller: ptr.To(true)},
+			},
+		},
+		Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: ptr.To("lodestone")},
+	}
+	claim, ok := snapshot.FromClaim(pvc)
+	require.True(t, ok)
+	assert.Equal(t, &snapshot.Claim{
+		UID:       "uid-1",
+		ClassName: "lodestone",
+		OwnerUID:  "pod-1",
+		Choice:    map[string]string{keys.Class: "fast"},
+		Refusals:  []refusal.Refusal{{Cluster: "west", Reason: "Quota", Until: time.Unix(1000, 0).UTC()}},
+	}, claim)
+
+	t.Run("refusals of a bound claim no longer matter", func(t *testing.T) {
+		bound := pvc.DeepCopy()
+		bound.Spec.VolumeName = "pv-1"
+		claim, _ := snapshot.FromClaim(bound)
+		assert.Equal(t, "pv-1", claim.VolumeName)
+		assert.Empty(t, claim.Refusals)
+	})
+	t.Run("the older class annotation comes first, as in Kubernetes", func(t *testing.T) {
+		old := pvc.DeepCopy()
+		old.Annotations[corev1.BetaStorageClassAnnotation] = "other"
+		claim, _ := snapshot.FromClaim(old)
+		assert.Equal(t, "other", claim.ClassName)
+	})
+	t.Run("a claim without class, owner and annotations is kept plain", func(t *testing.T) {
+		claim, ok := snapshot.FromClaim(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: "uid-2"}})
+		assert.True(t, ok)
+		assert.Equal(t, &snapshot.Claim{UID: "uid-2"}, claim)
+	})
+}
+
+func TestFromVolume(t *testing.T) {
+	pv := &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{
+		Capacity:     corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
+		ClaimRef:     &corev1.ObjectReference{UID: "uid-1"},
+		NodeAffinity: locality.Affinity("west", nil),
+	}}
+	volume, ok := snapshot.FromVolume(pv)
+	require.True(t, ok)
+	assert.Equal(t, &snapshot.Volume{Cluster: "west", Bytes: 1 << 30, ClaimUID: "uid-1"}, volume)
+
+	free := pv.DeepCopy()
+	free.Spec.ClaimRef = nil
+	_, ok = snapshot.FromVolume(free)
+	assert.False(t, ok, "a volume without claim is nobody's data")
+
+	elsewhere := pv.DeepCopy()
+	elsewhere.Spec.NodeAffinity = nil
+	_, ok = snapshot.FromVolume(elsewhere)
+	assert.False(t, ok, "a volume that is not confined has no cluster")
+}
+
+func TestFromStorageClass(t *testing.T) {
+	class := &storagev1.StorageClass{
+		ObjectMeta:        metav1.ObjectMeta{Name: "lodestone"},
+		Provisioner:       keys.Driver,
+		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
+		Parameters:        map[string]string{keys.Clusters: "home"},
+	}
+	virtual, ok := snapshot.FromStorageClass(class)
+	require.True(t, ok)
+	assert.False(t, virtual.Invalid)
+	assert.True(t, virtual.Allows("home"))
+	assert.False(t, virtual.Allows("west"))
+
+	class.Parameters["unknown"] = "x"
+	virtual, ok = snapshot.FromStorageClass(class)
+	assert.True(t, ok, "an invalid virtual class must still be known")
+	assert.True(t, virtual.Invalid)
+
+	class.Provisioner = "real.example"
+	_, ok = snapshot.FromStorageClass(class)
+	assert.False(t, ok)
+}
+
+func TestFromRemoteCluster(t *testing.T) {
+	condition := func(kind string, status metav1.ConditionStatus) metav1.Condition {
+		return metav1.Condition{Type: kind, Status: status}
+	}
+	for name, test := range map[string]struct {
+		conditions []metav1.Condition
+		deleted    bool
+		ready      bool
+	}{
+		"ready":                       {conditions: []metav1.Condition{condition(v1alpha1.Ready, metav1.ConditionTrue)}, ready: true},
+		"not ready":                   {conditions: []metav1.Condition{condition(v1alpha1.Ready, metav1.ConditionFalse)}},
+		"unknown counts as not ready": {conditions: []metav1.Condition{condition(v1alpha1.Ready, metav1.ConditionUnknown)}},
+		"only reachable":              {conditions: []metav1.Condition{condition(v1alpha1.Reachable, metav1.ConditionTrue)}},
+		"not looked at yet":           {},
+		"ready, but about to be gone": {conditions: []metav1.Condition{condition(v1alpha1.Ready, metav1.ConditionTrue)}, deleted: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			object := &v1alpha1.RemoteCluster{
+				Spec:   v1alpha1.RemoteClusterSpec{StorageClassName: "ssd"},
+				Status: v1alpha1.RemoteClusterStatus{Conditions: test.conditions, StorageClasses: []v1alpha1.OfferedClass{{Name: "ssd"}}},
+			}
+			if test.deleted {
+				object.DeletionTimestamp = ptr.To(metav1.Now())
+			}
+			cluster, ok := snapshot.FromRemoteCluster(object)
+			assert.True(t, ok)
+			assert.Equal(t, &snapshot.Cluster{Ready: test.ready, DefaultClass: "ssd", Offered: []v1alpha1.OfferedClass{{Name: "ssd"}}}, cluster)
+		})
+	}
+}
+
+func TestFromNodeAndNamespace(t *testing.T) {
+	cluster, _ := snapshot.FromNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{keys.Cluster: "west"}}})
+	assert.Equal(t, "west", cluster)
+	cluster, _ = snapshot.FromNode(&corev1.Node{})
+	assert.Equal(t, keys.Home, cluster)
+
+	_, offloaded := snapshot.FromNamespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{keys.Offload: keys.OffloadEnabled}}})
+	assert.True(t, offloaded)
+	_, offloaded = snapshot.FromNamespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{keys.Offload: "disabled"}}})
+	assert.False(t, offloaded)
+}

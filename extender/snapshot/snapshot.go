@@ -1,0 +1,94 @@
+package snapshot
+
+import (
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/refusal"
+	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
+)
+
+// Claim is a PersistentVolumeClaim.
+type Claim struct {
+	UID        string
+	ClassName  string
+	VolumeName string
+	// OwnerUID is the UID of the controlling owner: of the pod, where the claim
+	// belongs to a generic ephemeral volume.
+	OwnerUID string
+	// Choice holds the annotation with which the claim asks for a real class,
+	// and nothing else; nil without that annotation.
+	Choice   map[string]string
+	Refusals []refusal.Refusal
+}
+
+// Volume is a PersistentVolume whose data is confined to one cluster.
+type Volume struct {
+	Cluster string
+	// Bytes is its capacity.
+	Bytes int64
+	// ClaimUID is the UID of the claim that the volume is bound to.
+	ClaimUID string
+}
+
+// Class is a virtual storage class.
+type Class struct {
+	virtualclass.Class
+	// Invalid: the class cannot be used, and Class is empty.
+	Invalid bool
+}
+
+// Cluster is a remote cluster.
+type Cluster struct {
+	Ready bool
+	// DefaultClass is the real class to use when the virtual class names none;
+	// empty: the one that the cluster itself has as default.
+	DefaultClass string
+	Offered      []v1alpha1.OfferedClass
+}
+
+// Snapshot is the extender's view of the home cluster. Its tables change
+// independently of each other: a claim may be known before its volume is.
+type Snapshot struct {
+	// Claims are stored by ClaimKey.
+	Claims *Table[*Claim]
+	// Volumes are stored by name; volumes not confined to a cluster are left out.
+	Volumes *Table[*Volume]
+	// Classes are the virtual storage classes by name.
+	Classes *Table[*Class]
+	// Clusters are the remote clusters by ID.
+	Clusters *Table[*Cluster]
+	// Nodes are the IDs of the clusters that the nodes stand for, by node name.
+	Nodes *Table[string]
+	// Offloaded are the namespaces whose pods may run in remote clusters.
+	Offloaded *Table[struct{}]
+}
+
+// New returns an empty snapshot.
+func New() *Snapshot {
+	return &Snapshot{
+		Claims:    NewTable[*Claim](),
+		Volumes:   NewTable[*Volume](),
+		Classes:   NewTable[*Class](),
+		Clusters:  NewTable[*Cluster](),
+		Nodes:     NewTable[string](),
+		Offloaded: NewTable[struct{}](),
+	}
+}
+
+// ClaimKey is the key of a claim in Snapshot.Claims.
+func ClaimKey(namespace, name string) string {
+	return namespace + "/" + name
+}
+
+// VolumeOf returns the volume that holds the claim's data. It is false unless
+// the volume names the claim too: a claim's own word is not proof, since its
+// user writes it.
+func (s *Snapshot) VolumeOf(claim *Claim) (*Volume, bool) {
+	if claim.VolumeName == "" {
+		return nil, false
+	}
+	volume, ok := s.Volumes.Get(claim.VolumeName)
+	if !ok || claim.UID == "" || volume.ClaimUID != claim.UID {
+		return nil, false
+	}
+	return volume, true
+}

@@ -1,0 +1,68 @@
+package snapshot_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/lodestone-storage/lodestone/extender/snapshot"
+)
+
+func TestVolumeOf(t *testing.T) {
+	view := snapshot.New()
+	view.Volumes.Set("pv-1", &snapshot.Volume{Cluster: "west", ClaimUID: "uid-1"})
+	view.Volumes.Set("pv-2", &snapshot.Volume{Cluster: "west"})
+
+	for name, test := range map[string]struct {
+		claim snapshot.Claim
+		found bool
+	}{
+		"the volume names the claim":                   {claim: snapshot.Claim{UID: "uid-1", VolumeName: "pv-1"}, found: true},
+		"the claim names another tenant's volume":      {claim: snapshot.Claim{UID: "uid-2", VolumeName: "pv-1"}},
+		"neither has a UID":                            {claim: snapshot.Claim{VolumeName: "pv-2"}},
+		"the volume is not known yet, or not confined": {claim: snapshot.Claim{UID: "uid-1", VolumeName: "pv-3"}},
+		"the claim is not bound":                       {claim: snapshot.Claim{UID: "uid-1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, found := view.VolumeOf(&test.claim)
+			assert.Equal(t, test.found, found)
+		})
+	}
+}
+
+func TestClaimsOf(t *testing.T) {
+	view := snapshot.New()
+	data := &snapshot.Claim{UID: "uid-data"}
+	scratch := &snapshot.Claim{UID: "uid-scratch", OwnerUID: "pod-uid"}
+	view.Claims.Set("app/data", data)
+	view.Claims.Set("app/web-scratch", scratch)
+	view.Claims.Set("other/secret", &snapshot.Claim{UID: "uid-secret"})
+
+	pod := func(volumes ...snapshot.PodVolume) snapshot.Pod {
+		return snapshot.Pod{Namespace: "app", Name: "web", UID: "pod-uid", Volumes: volumes}
+	}
+	for name, test := range map[string]struct {
+		pod  snapshot.Pod
+		want []*snapshot.Claim
+	}{
+		"no volumes":                               {pod: pod()},
+		"a claim":                                  {pod: pod(snapshot.PodVolume{ClaimName: "data"}), want: []*snapshot.Claim{data}},
+		"a claim mounted twice counts once":        {pod: pod(snapshot.PodVolume{ClaimName: "data"}, snapshot.PodVolume{ClaimName: "data"}), want: []*snapshot.Claim{data}},
+		"a claim that is not there yet":            {pod: pod(snapshot.PodVolume{ClaimName: "later"})},
+		"a claim of another namespace":             {pod: pod(snapshot.PodVolume{ClaimName: "secret"})},
+		"an ephemeral volume of this pod":          {pod: pod(snapshot.PodVolume{ClaimName: "web-scratch", Ephemeral: true}), want: []*snapshot.Claim{scratch}},
+		"an ephemeral volume's name is taken":      {pod: pod(snapshot.PodVolume{ClaimName: "data", Ephemeral: true})},
+		"an ephemeral volume of a pod without UID": {pod: snapshot.Pod{Namespace: "app", Name: "web", Volumes: []snapshot.PodVolume{{ClaimName: "data", Ephemeral: true}}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, test.want, view.ClaimsOf(test.pod))
+		})
+	}
+}
+
+func TestNode(t *testing.T) {
+	view := snapshot.New()
+	view.Nodes.Set("virtual-west", "west")
+	assert.Equal(t, snapshot.Node{Name: "virtual-west", Cluster: "west", Known: true}, view.Node("virtual-west"))
+	assert.Equal(t, snapshot.Node{Name: "new"}, view.Node("new"))
+}

@@ -1,0 +1,96 @@
+package snapshot
+
+import (
+	"hash/maphash"
+	"maps"
+	"sync"
+	"sync/atomic"
+)
+
+// shardCount bounds what one change copies: with 50,000 entries a shard holds
+// about 50.
+const shardCount = 1024
+
+// Table is a map from string to V for many readers and few writers. A reader
+// never waits: each shard is an immutable map behind an atomic pointer, and a
+// write replaces the one shard that its key is in. Values must not be changed
+// after they are stored. The zero value is not usable: call NewTable.
+type Table[V any] struct {
+	seed    maphash.Seed
+	writers sync.Mutex
+	shards  [shardCount]atomic.Pointer[map[string]V]
+	size    atomic.Int64
+}
+
+// NewTable returns an empty table.
+func NewTable[V any]() *Table[V] {
+	return &Table[V]{seed: maphash.MakeSeed()}
+}
+
+// Get returns the value of key, and whether there is one.
+func (t *Table[V]) Get(key string) (V, bool) {
+	if shard := t.shards[t.shardOf(key)].Load(); shard != nil {
+		value, ok := (*shard)[key]
+		return value, ok
+	}
+	var none V
+	return none, false
+}
+
+// Len returns the number of entries.
+func (t *Table[V]) Len() int {
+	return int(t.size.Load())
+}
+
+// Set stores value under key.
+func (t *Table[V]) Set(key string, value V) {
+	t.change(key, func(shard map[string]V) { shard[key] = value })
+}
+
+// Delete removes key, if it is there.
+func (t *Table[V]) Delete(key string) {
+	if _, ok := t.Get(key); ok {
+		t.change(key, func(shard map[string]V) { delete(shard, key) })
+	}
+}
+
+func (t *Table[V]) change(key string, edit func(map[string]V)) {
+	t.writers.Lock()
+	defer t.writers.Unlock()
+	at := &t.shards[t.shardOf(key)]
+	shard := map[string]V{}
+	if old := at.Load(); old != nil {
+		shard = maps.Clone(*old)
+	}
+	before := len(shard)
+	edit(shard)
+	at.Store(&shard)
+	t.size.Add(int64(len(shard) - before))
+}
+
+// Replace makes entries the whole content. A reader meanwhile sees each key
+// either as it was or as it will be.
+func (t *Table[V]) Replace(entries map[string]V) {
+	t.writers.Lock()
+	defer t.writers.Unlock()
+	var shards [shardCount]map[string]V
+	for key, value := range entries {
+		i := t.shardOf(key)
+		if shards[i] == nil {
+			shards[i] = map[string]V{}
+		}
+		shards[i][key] = value
+	}
+	for i := range shards {
+		if shards[i] == nil {
+			t.shards[i].Store(nil)
+			continue
+		}
+		t.shards[i].Store(&shards[i])
+	}
+	t.size.Store(int64(len(entries)))
+}
+
+func (t *Table[V]) shardOf(key string) uint64 {
+	return maphash.String(t.seed, key) % shardCount
+}
