@@ -40,6 +40,11 @@ const (
 	// may be 253 characters long, too long for a label.
 	Claim = "lodestone.dev/claim"
 
+	// Unpublished is, on a backing claim, set from its creation until its virtual
+	// volume exists: only a backing claim that carries it may be removed without
+	// a word from the user, for no pod ever wrote to it.
+	Unpublished = "lodestone.dev/unpublished"
+
 	// Backing is, on a virtual volume, its backing claim:
 	// "cluster/namespace/name/uid".
 	Backing = "lodestone.dev/backing"
@@ -74,9 +79,8 @@ const (
 
 // Finalizers.
 const (
-	// BackingFinalizer protects a backing claim from the moment before its
-	// virtual volume is published until that volume is released. A backing claim
-	// without it holds no user's data.
+	// BackingFinalizer protects a backing claim from its creation until its
+	// virtual volume is released by the user.
 	BackingFinalizer = "lodestone.dev/backing"
 
 	// VolumesFinalizer keeps a RemoteCluster while virtual volumes have their

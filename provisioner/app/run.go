@@ -1,0 +1,133 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/sig-storage-lib-external-provisioner/v10/controller/metrics"
+
+	"github.com/lodestone-storage/lodestone/pkg/remoteclusters"
+	"github.com/lodestone-storage/lodestone/provisioner/backing"
+	"github.com/lodestone-storage/lodestone/provisioner/clusters"
+	"github.com/lodestone-storage/lodestone/provisioner/flow"
+	"github.com/lodestone-storage/lodestone/provisioner/library"
+)
+
+// perCluster is how many requests run at once in each remote cluster.
+const perCluster = 16
+
+// Run runs the provisioner until ctx ends, and then returns nil once every step
+// that was begun is done and leadership is given up. An error means that it
+// could not start or lost its leadership.
+func Run(ctx context.Context, config *Config) error {
+	home := prepared(config.Home)
+	client, err := kubernetes.NewForConfig(home)
+	if err != nil {
+		return fmt.Errorf("make client of the home cluster: %w", err)
+	}
+	remotes, err := remoteclusters.NewClient(home)
+	if err != nil {
+		return err
+	}
+	registry, probes := prometheus.NewRegistry(), newProbes()
+	stopHTTP, err := serveHTTP(ctx, config.HTTPAddress, registry, probes)
+	if err != nil {
+		return err
+	}
+	defer stopHTTP()
+
+	system, err := client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("get namespace kube-system of the home cluster: %w", err)
+	}
+	homeID := config.ClusterID
+	if homeID == "" {
+		homeID = string(system.UID)[:8]
+	}
+
+	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
+	defer broadcaster.Shutdown()
+	broadcaster.StartRecordingToSink(&corev1client.EventSinkImpl{Interface: client.CoreV1().Events("")})
+
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(flow.Slim))
+	secrets := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(config.Namespace), informers.WithTransform(clusters.Slim))
+	sources, err := flow.NewSources(factory)
+	if err != nil {
+		return err
+	}
+	counts, err := flow.NewMetrics(registry)
+	if err != nil {
+		return fmt.Errorf("register metrics: %w", err)
+	}
+	objects := remoteclusters.NewInformer(remotes)
+	secretInformer := secrets.Core().V1().Secrets().Informer()
+
+	// The flow, the clusters and the library each call the others.
+	var work *flow.Flow
+	known := clusters.New(clusters.Config{
+		Home: client, Remotes: remotes, Objects: objects, Secrets: secretInformer,
+		Namespace: config.Namespace, HomeID: homeID, HomeUID: string(system.UID),
+		Interval: config.ProbeInterval, Volumes: sources.VolumesIn,
+		Hooks: clusters.Hooks{
+			Shadow:  func(b *corev1.PersistentVolumeClaim) { work.BackingChanged(b) },
+			Backing: func(b types.UID) { work.BackingVolumeChanged(b) },
+			Changed: func(id string, ready bool) { work.ClusterChanged(id, ready) },
+		},
+	})
+	work = flow.New(flow.Config{
+		Client: client, Sources: sources, Clusters: known,
+		Place:    backing.Place{HomeID: homeID, StorageNamespace: config.StorageNamespace},
+		Recorder: broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "lodestone-provisioner"}),
+		Metrics:  counts, RefusalPeriod: config.RefusalPeriod, Workers: config.Workers, PerCluster: perCluster,
+	})
+	libraryMetrics := metrics.New("controller")
+	registry.MustRegister(libraryMetrics.PersistentVolumeClaimProvisionTotal, libraryMetrics.PersistentVolumeClaimProvisionFailedTotal,
+		libraryMetrics.PersistentVolumeClaimProvisionDurationSeconds, libraryMetrics.PersistentVolumeDeleteTotal,
+		libraryMetrics.PersistentVolumeDeleteFailedTotal, libraryMetrics.PersistentVolumeDeleteDurationSeconds)
+	publisher := library.New(klog.FromContext(ctx), library.Config{
+		Client: client, Claims: sources.Claims, Volumes: sources.Volumes, Classes: sources.Classes,
+		Nodes: corelisters.NewNodeLister(sources.Nodes.GetIndexer()), Metrics: libraryMetrics,
+		Workers: config.Workers, Revalidate: work.Volume,
+	})
+	work.SetPublisher(publisher)
+	if err := work.Watch(); err != nil {
+		return err
+	}
+
+	factory.StartWithContext(ctx)
+	secrets.StartWithContext(ctx)
+	go objects.RunWithContext(ctx)
+	defer func() { factory.Shutdown(); secrets.Shutdown() }()
+	probes.waitFor("home cluster caches")
+	if !cache.WaitForCacheSync(ctx.Done(), sources.Claims.HasSynced, sources.Volumes.HasSynced, sources.Classes.HasSynced, sources.Nodes.HasSynced,
+		sources.Namespaces.HasSynced, sources.Attachments.HasSynced, sources.Pods.HasSynced, secretInformer.HasSynced, objects.HasSynced) {
+		return nil
+	}
+	probes.ready()
+	return lead(ctx, client, config, homeID, func(ctx context.Context) error {
+		var running sync.WaitGroup
+		var failed error
+		running.Go(func() { failed = known.Run(ctx) })
+		running.Go(func() { publisher.Run(ctx) })
+		running.Go(func() { work.Run(ctx) })
+		running.Wait()
+		// The library does not wait for a volume that it is creating.
+		time.Sleep(200 * time.Millisecond)
+		return errors.Join(failed)
+	})
+}

@@ -1,0 +1,130 @@
+// Package backing holds what a backing claim is: its name, how it is made from
+// its virtual claim, whose it is, and how a virtual volume refers to it. It is
+// pure.
+package backing
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/provisioner/route"
+)
+
+// Place says where backing claims are: the namespace of twins, and the mapping
+// of namespaces in each remote cluster.
+type Place struct {
+	// HomeID is the ID of the home cluster.
+	HomeID string
+	// StorageNamespace is the home namespace of all twins.
+	StorageNamespace string
+}
+
+// Of returns where the backing claim of a virtual claim is in a cluster.
+func (p Place) Of(cluster string, strategy v1alpha1.NamespaceStrategy, claim types.NamespacedName, uid types.UID) types.NamespacedName {
+	if cluster == keys.Home {
+		return types.NamespacedName{Namespace: p.StorageNamespace, Name: "pvc-" + string(uid)}
+	}
+	namespace := claim.Namespace
+	if strategy == v1alpha1.Suffixed {
+		namespace += "-" + p.HomeID
+	}
+	return types.NamespacedName{Namespace: namespace, Name: claim.Name}
+}
+
+// New returns the backing claim of a virtual claim for a route. It is marked as
+// unpublished and carries the finalizer that protects it.
+func New(claim *corev1.PersistentVolumeClaim, r route.Route, at types.NamespacedName, homeID string) *corev1.PersistentVolumeClaim {
+	b := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: at.Namespace,
+			Name:      at.Name,
+			Labels: map[string]string{
+				keys.ClaimUID: string(claim.UID),
+				keys.HomeID:   homeID,
+			},
+			Annotations: map[string]string{
+				keys.Claim:       claim.Namespace + "/" + claim.Name,
+				keys.Unpublished: "true",
+			},
+			Finalizers: []string{keys.BackingFinalizer},
+		},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes:      slices.Clone(claim.Spec.AccessModes),
+			VolumeMode:       claim.Spec.VolumeMode,
+			Resources:        *claim.Spec.Resources.DeepCopy(),
+			StorageClassName: &r.Class.Name,
+		},
+	}
+	if r.Cluster == keys.Home && r.Deferred() {
+		b.Annotations[keys.SelectedNode] = r.Node
+	}
+	return b
+}
+
+// IsOf says whether b is the backing claim that this home made for the virtual
+// claim with the given UID.
+func IsOf(b *corev1.PersistentVolumeClaim, uid types.UID, homeID string) bool {
+	return b.Labels[keys.ClaimUID] == string(uid) && b.Labels[keys.HomeID] == homeID
+}
+
+// Unpublished says whether no virtual volume has ever stood for b: it holds no
+// user's data.
+func Unpublished(b *corev1.PersistentVolumeClaim) bool {
+	return b.Annotations[keys.Unpublished] != ""
+}
+
+// Protected says whether b carries the finalizer of backing claims.
+func Protected(b *corev1.PersistentVolumeClaim) bool {
+	return slices.Contains(b.Finalizers, keys.BackingFinalizer)
+}
+
+// Owner returns the namespace and name of b's virtual claim as recorded when b
+// was made.
+func Owner(b *corev1.PersistentVolumeClaim) (types.NamespacedName, bool) {
+	namespace, name, ok := strings.Cut(b.Annotations[keys.Claim], "/")
+	return types.NamespacedName{Namespace: namespace, Name: name}, ok
+}
+
+// Ref names one backing claim.
+type Ref struct {
+	Cluster   string
+	Namespace string
+	Name      string
+	UID       types.UID
+}
+
+// RefTo returns the reference to b in a cluster.
+func RefTo(cluster string, b *corev1.PersistentVolumeClaim) Ref {
+	return Ref{Cluster: cluster, Namespace: b.Namespace, Name: b.Name, UID: b.UID}
+}
+
+// Key is the namespace and name of the claim.
+func (r Ref) Key() types.NamespacedName {
+	return types.NamespacedName{Namespace: r.Namespace, Name: r.Name}
+}
+
+// String writes the reference as virtual volumes carry it.
+func (r Ref) String() string {
+	return strings.Join([]string{r.Cluster, r.Namespace, r.Name, string(r.UID)}, "/")
+}
+
+// ParseRef reads what String wrote.
+func ParseRef(s string) (Ref, error) {
+	parts := strings.Split(s, "/")
+	if len(parts) != 4 || slices.Contains(parts, "") {
+		return Ref{}, fmt.Errorf("read backing claim reference %q: want cluster/namespace/name/uid", s)
+	}
+	return Ref{Cluster: parts[0], Namespace: parts[1], Name: parts[2], UID: types.UID(parts[3])}, nil
+}
+
+// RefOf returns the reference that a virtual volume carries.
+func RefOf(volume *corev1.PersistentVolume) (Ref, error) {
+	return ParseRef(volume.Annotations[keys.Backing])
+}

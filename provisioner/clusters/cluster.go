@@ -1,0 +1,127 @@
+// Package clusters keeps the remote clusters: it reads RemoteCluster objects and
+// their kubeconfig Secrets, looks at each cluster on its own, so that a slow or
+// dead one holds up no other, watches what is needed there, and says in the
+// object's status what it found.
+package clusters
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/retry"
+
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/provisioner/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/route"
+)
+
+// Cluster is one remote cluster. It is safe for concurrent use.
+type Cluster struct {
+	id       string
+	registry *Registry
+	poke     chan struct{}
+
+	mu          sync.Mutex
+	connection  *connection
+	fingerprint string
+	verdict     verdict
+	since       time.Time
+	failures    int
+	recorded    map[string]bool
+}
+
+// View returns what a decision about a claim needs to know of the cluster.
+// namespace is the mapped namespace of that claim; it is watched from now on.
+func (c *Cluster) View(remote *v1alpha1.RemoteCluster, namespace string) decide.Cluster {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	view := decide.Cluster{
+		Cluster: route.Cluster{
+			Known:            true,
+			Leaving:          remote.DeletionTimestamp != nil,
+			StorageClassName: remote.Spec.StorageClassName,
+		},
+		Since: c.since,
+	}
+	view.Usable, view.Reason, view.Message = c.verdict.usable()
+	if c.connection != nil {
+		view.Seen = view.Usable && c.connection.watch(namespace).HasSynced()
+		view.Offered = c.connection.offered()
+	}
+	return view
+}
+
+// Backing returns our backing claim of the given name as last seen, nil if none
+// is seen, with the real volume that it is bound to.
+func (c *Cluster) Backing(key types.NamespacedName) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume) {
+	connection := c.current()
+	if connection == nil {
+		return nil, nil
+	}
+	shadow := connection.shadow(key)
+	if shadow == nil {
+		return nil, nil
+	}
+	return shadow, connection.volume(shadow)
+}
+
+// Client returns a client of the cluster, nil while there is none.
+func (c *Cluster) Client() kubernetes.Interface {
+	if connection := c.current(); connection != nil {
+		return connection.client
+	}
+	return nil
+}
+
+func (c *Cluster) current() *connection {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.connection
+}
+
+// Poke makes the cluster be looked at soon, as after a request that failed.
+func (c *Cluster) Poke() {
+	select {
+	case c.poke <- struct{}{}:
+	default:
+	}
+}
+
+// RecordNamespace makes sure that the RemoteCluster's status names a namespace
+// in which a backing claim is about to be created, so that this claim is found
+// again whatever happens to the home namespace. It is idempotent.
+func (c *Cluster) RecordNamespace(ctx context.Context, namespace string) error {
+	c.mu.Lock()
+	done := c.recorded[namespace]
+	c.mu.Unlock()
+	if done {
+		return nil
+	}
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		remote, err := c.registry.remotes.Get(ctx, c.id, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if slices.Contains(remote.Status.Namespaces, namespace) {
+			return nil
+		}
+		remote.Status.Namespaces = append(remote.Status.Namespaces, namespace)
+		slices.Sort(remote.Status.Namespaces)
+		_, err = c.registry.remotes.UpdateStatus(ctx, remote, metav1.UpdateOptions{})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("record namespace %s of cluster %s: %w", namespace, c.id, err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.recorded[namespace] = true
+	return nil
+}

@@ -1,0 +1,191 @@
+package clusters
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
+)
+
+// connection is one client of a remote cluster with what it watches there:
+// volumes and storage classes, and our backing claims in each mapped namespace.
+// It is made anew when the kubeconfig changes or the cluster comes back.
+type connection struct {
+	client  kubernetes.Interface
+	homeID  string
+	volumes cache.SharedIndexInformer
+	classes cache.SharedIndexInformer
+	hooks   Hooks
+	ctx     context.Context
+	stop    context.CancelFunc
+
+	mu      sync.Mutex
+	shadows map[string]cache.SharedIndexInformer
+}
+
+// Hooks are called from informers; they must not block.
+type Hooks struct {
+	// Shadow: a backing claim, or the real volume behind it, changed.
+	Shadow func(shadow *corev1.PersistentVolumeClaim)
+	// Backing: the real volume of the backing claim with this UID changed, and
+	// that claim is not there any more.
+	Backing func(backing types.UID)
+	// Changed: what can be asked of a cluster changed; ready says whether new
+	// volumes can be made there.
+	Changed func(cluster string, ready bool)
+}
+
+func connect(ctx context.Context, client kubernetes.Interface, homeID string, hooks Hooks, namespaces []string, classesChanged func()) *connection {
+	c := &connection{client: client, homeID: homeID, hooks: hooks, shadows: map[string]cache.SharedIndexInformer{}}
+	c.ctx, c.stop = context.WithCancel(ctx)
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(Slim))
+	c.volumes = factory.Core().V1().PersistentVolumes().Informer()
+	c.classes = factory.Storage().V1().StorageClasses().Informer()
+	_, _ = c.volumes.AddEventHandler(handler(c.volumeChanged))
+	_, _ = c.classes.AddEventHandler(handler(func(any) { classesChanged() }))
+	factory.StartWithContext(c.ctx)
+	for _, namespace := range namespaces {
+		c.watch(namespace)
+	}
+	return c
+}
+
+// Slim drops what this program never reads from an object before it is cached.
+func Slim(obj any) (any, error) {
+	if object, ok := obj.(metav1.Object); ok {
+		object.SetManagedFields(nil)
+	}
+	return obj, nil
+}
+
+func handler(changed func(obj any)) cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    changed,
+		UpdateFunc: func(_, obj any) { changed(obj) },
+		DeleteFunc: func(obj any) {
+			if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = gone.Obj
+			}
+			changed(obj)
+		},
+	}
+}
+
+func (c *connection) volumeChanged(obj any) {
+	volume, ok := obj.(*corev1.PersistentVolume)
+	if !ok || volume.Spec.ClaimRef == nil {
+		return
+	}
+	ref := volume.Spec.ClaimRef
+	if shadow := c.shadow(types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}); shadow != nil {
+		c.hooks.Shadow(shadow)
+		return
+	}
+	c.hooks.Backing(ref.UID)
+}
+
+// watch starts to watch our backing claims in a namespace, if that is not done.
+func (c *connection) watch(namespace string) cache.SharedIndexInformer {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if informer, ok := c.shadows[namespace]; ok {
+		return informer
+	}
+	factory := informers.NewSharedInformerFactoryWithOptions(c.client, 0, informers.WithNamespace(namespace), informers.WithTransform(Slim),
+		informers.WithTweakListOptions(func(options *metav1.ListOptions) { options.LabelSelector = keys.HomeID + "=" + c.homeID }))
+	informer := factory.Core().V1().PersistentVolumeClaims().Informer()
+	_, _ = informer.AddEventHandler(handler(func(obj any) {
+		if shadow, ok := obj.(*corev1.PersistentVolumeClaim); ok {
+			c.hooks.Shadow(shadow)
+		}
+	}))
+	factory.StartWithContext(c.ctx)
+	c.shadows[namespace] = informer
+	return informer
+}
+
+func (c *connection) shadow(key types.NamespacedName) *corev1.PersistentVolumeClaim {
+	c.mu.Lock()
+	informer := c.shadows[key.Namespace]
+	c.mu.Unlock()
+	if informer == nil {
+		return nil
+	}
+	obj, ok, err := informer.GetStore().GetByKey(key.String())
+	if err != nil || !ok {
+		return nil
+	}
+	shadow, _ := obj.(*corev1.PersistentVolumeClaim)
+	return shadow
+}
+
+// count returns how many backing claims of ours are seen.
+func (c *connection) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := 0
+	for _, informer := range c.shadows {
+		n += len(informer.GetStore().ListKeys())
+	}
+	return n
+}
+
+// volume returns the real volume that is bound to a backing claim, nil while
+// there is none; both must name each other.
+func (c *connection) volume(claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolume {
+	return Bound(c.volumes.GetStore(), claim)
+}
+
+// Bound returns the volume in store that claim is bound to, nil while there is
+// none; both must name each other.
+func Bound(store cache.Store, claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolume {
+	if claim.Spec.VolumeName == "" {
+		return nil
+	}
+	obj, ok, err := store.GetByKey(claim.Spec.VolumeName)
+	if err != nil || !ok {
+		return nil
+	}
+	volume, ok := obj.(*corev1.PersistentVolume)
+	if !ok || volume.Spec.ClaimRef == nil || volume.Spec.ClaimRef.UID != claim.UID {
+		return nil
+	}
+	return volume
+}
+
+func (c *connection) synced() bool {
+	return c.volumes.HasSynced() && c.classes.HasSynced()
+}
+
+func (c *connection) offered() []v1alpha1.OfferedClass {
+	var classes []*storagev1.StorageClass
+	for _, obj := range c.classes.GetStore().List() {
+		if class, ok := obj.(*storagev1.StorageClass); ok {
+			classes = append(classes, class)
+		}
+	}
+	return virtualclass.Offer(classes)
+}
+
+// namespaces returns the namespaces that are watched, in order.
+func (c *connection) namespaces() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	result := make([]string, 0, len(c.shadows))
+	for namespace := range c.shadows {
+		result = append(result, namespace)
+	}
+	slices.Sort(result)
+	return result
+}

@@ -1,0 +1,164 @@
+package clusters
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+)
+
+// run looks at the cluster at once, then in intervals and whenever poked, until
+// its RemoteCluster is gone or ctx ends.
+func (c *Cluster) run(ctx context.Context) {
+	logger := klog.FromContext(ctx).WithValues("cluster", c.id)
+	ctx = klog.NewContext(ctx, logger)
+	defer c.disconnect()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		case <-c.poke:
+		}
+		next := wait.Jitter(c.registry.interval, 0.1)
+		remote := c.registry.Object(c.id)
+		if remote == nil {
+			return
+		}
+		again := c.look(ctx, remote)
+		if err := c.registry.report(ctx, c, remote); err != nil {
+			logger.V(2).Info("Status will be written again", "err", err)
+			again = 200 * time.Millisecond
+		}
+		if again != 0 {
+			next = again
+		}
+		timer.Reset(next)
+	}
+}
+
+// look brings the connection in step with the kubeconfig and asks the cluster
+// how it is. The result is how soon to look again, 0 for the usual interval.
+func (c *Cluster) look(ctx context.Context, remote *v1alpha1.RemoteCluster) time.Duration {
+	wasUsable, _, _ := c.state()
+	wasLeaving := c.leaving()
+	v := verdict{}
+	if remote.DeletionTimestamp != nil {
+		v.leaving = "it is being deleted"
+	}
+	data, err := c.registry.kubeconfig(remote)
+	if err != nil {
+		v.unconfigured = err.Error()
+		c.disconnect()
+	} else if err := c.reconnect(ctx, data, remote); err != nil {
+		v.unconfigured = err.Error()
+		c.disconnect()
+	}
+	var again time.Duration
+	if v.unconfigured == "" {
+		v.finding = check(ctx, c.current().client)
+		v.checked = true
+		again = c.weigh(&v)
+		v.unwantedReason, v.unwanted = unwanted(remote, v.clusterUID, c.registry.homeUID, c.registry.all(), c.registry.volumes(c.id))
+		v.unsynced = !c.current().synced()
+		if v.unsynced && v.unreachable == "" && v.unauthorized == "" {
+			again = 50 * time.Millisecond
+		}
+	}
+	c.mu.Lock()
+	c.verdict = v
+	usable, reason, message := v.usable()
+	if usable != wasUsable || c.since.IsZero() {
+		c.since = time.Now()
+	}
+	c.mu.Unlock()
+	if usable != wasUsable || (v.leaving != "") != wasLeaving {
+		klog.FromContext(ctx).Info("Cluster changed", "usable", usable, "reason", reason, "message", message)
+		c.registry.hooks.Changed(c.id, usable && v.leaving == "")
+	}
+	return again
+}
+
+// weigh counts failures: one missed answer is not yet an outage. A cluster that
+// comes back gets a new connection, because the old one's watches may sleep for
+// half a minute before they try again.
+func (c *Cluster) weigh(v *verdict) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if v.unreachable == "" {
+		if c.failures >= 2 {
+			c.fingerprint = ""
+			c.failures = 0
+			v.unsynced = true
+			return time.Millisecond
+		}
+		c.failures = 0
+		return 0
+	}
+	c.failures++
+	if c.failures < 2 && c.verdict.checked && c.verdict.unreachable == "" {
+		leaving := v.leaving
+		*v = c.verdict
+		v.leaving = leaving
+		return 500 * time.Millisecond
+	}
+	return 0
+}
+
+func (c *Cluster) leaving() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.verdict.leaving != ""
+}
+
+func (c *Cluster) state() (usable bool, reason, message string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.verdict.usable()
+}
+
+// reconnect makes a new connection if the kubeconfig is not that of the present
+// one.
+func (c *Cluster) reconnect(ctx context.Context, data []byte, remote *v1alpha1.RemoteCluster) error {
+	sum := sha256.Sum256(data)
+	fingerprint := hex.EncodeToString(sum[:])
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.connection != nil && c.fingerprint == fingerprint {
+		return nil
+	}
+	config, err := parseKubeconfig(data)
+	if err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("the kubeconfig cannot be used: %w", err)
+	}
+	namespaces := remote.Status.Namespaces
+	if c.connection != nil {
+		namespaces = append(c.connection.namespaces(), namespaces...)
+		c.connection.stop()
+	}
+	c.connection = connect(ctx, client, c.registry.homeID, c.registry.hooks, namespaces, c.Poke)
+	c.fingerprint = fingerprint
+	return nil
+}
+
+func (c *Cluster) disconnect() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.connection != nil {
+		c.connection.stop()
+		c.connection, c.fingerprint = nil, ""
+	}
+}

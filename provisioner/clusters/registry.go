@@ -1,0 +1,205 @@
+package clusters
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/remoteclusters"
+)
+
+// Registry holds one Cluster for each RemoteCluster object.
+type Registry struct {
+	home      kubernetes.Interface
+	remotes   *remoteclusters.Client
+	objects   cache.SharedIndexInformer
+	secrets   cache.SharedIndexInformer
+	namespace string
+	homeID    string
+	homeUID   string
+	interval  time.Duration
+	volumes   func(cluster string) int
+	hooks     Hooks
+
+	mu       sync.Mutex
+	clusters map[string]*Cluster
+	running  sync.WaitGroup
+}
+
+// Config is what a Registry needs. The informers are run by the caller.
+type Config struct {
+	Home    kubernetes.Interface
+	Remotes *remoteclusters.Client
+	// Objects watches RemoteCluster objects, Secrets the Secrets of Namespace.
+	Objects cache.SharedIndexInformer
+	Secrets cache.SharedIndexInformer
+	// Namespace is where kubeconfig Secrets must be.
+	Namespace string
+	// HomeID is the home cluster's ID, HomeUID the UID of its kube-system.
+	HomeID, HomeUID string
+	// Interval is how often each cluster is looked at.
+	Interval time.Duration
+	// Volumes returns how many virtual volumes have their data in a cluster.
+	Volumes func(cluster string) int
+	Hooks   Hooks
+}
+
+// New returns a Registry that does nothing until it is run.
+func New(config Config) *Registry {
+	return &Registry{
+		home: config.Home, remotes: config.Remotes, objects: config.Objects, secrets: config.Secrets,
+		namespace: config.Namespace, homeID: config.HomeID, homeUID: config.HomeUID,
+		interval: config.Interval, volumes: config.Volumes, hooks: config.Hooks,
+		clusters: map[string]*Cluster{},
+	}
+}
+
+// Run serves the clusters until ctx ends, and returns when all work for them has
+// ended.
+func (r *Registry) Run(ctx context.Context) error {
+	objects, err := r.objects.AddEventHandler(handler(func(obj any) {
+		if remote, ok := obj.(*v1alpha1.RemoteCluster); ok {
+			r.serve(ctx, remote.Name)
+		}
+	}))
+	if err != nil {
+		return fmt.Errorf("watch RemoteClusters: %w", err)
+	}
+	secrets, err := r.secrets.AddEventHandler(handler(func(obj any) {
+		if secret, ok := obj.(*corev1.Secret); ok {
+			r.pokeUsers(secret.Name)
+		}
+	}))
+	if err != nil {
+		return fmt.Errorf("watch kubeconfig Secrets: %w", err)
+	}
+	<-ctx.Done()
+	r.running.Wait()
+	return errors.Join(r.objects.RemoveEventHandler(objects), r.secrets.RemoveEventHandler(secrets))
+}
+
+// serve starts or pokes the cluster of a RemoteCluster. Its end is the business
+// of the cluster itself, which sees that its object is gone.
+func (r *Registry) serve(ctx context.Context, id string) {
+	if !cache.WaitForCacheSync(ctx.Done(), r.secrets.HasSynced) {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c, ok := r.clusters[id]; ok {
+		c.Poke()
+		return
+	}
+	if ctx.Err() != nil || r.Object(id) == nil {
+		return
+	}
+	c := &Cluster{id: id, registry: r, poke: make(chan struct{}, 1), recorded: map[string]bool{}}
+	r.clusters[id] = c
+	r.running.Go(func() {
+		c.run(ctx)
+		r.mu.Lock()
+		delete(r.clusters, id)
+		r.mu.Unlock()
+		r.hooks.Changed(id, false)
+		if r.Object(id) != nil {
+			// It was created again while it ended.
+			r.serve(ctx, id)
+		}
+	})
+}
+
+func (r *Registry) pokeUsers(secret string) {
+	for _, remote := range r.all() {
+		if remote.Spec.KubeconfigSecretRef.Name == secret {
+			if c := r.Get(remote.Name); c != nil {
+				c.Poke()
+			}
+		}
+	}
+}
+
+// PokeAll makes all clusters be looked at soon, as when volumes came or went.
+func (r *Registry) PokeAll() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.clusters {
+		c.Poke()
+	}
+}
+
+// Get returns the cluster with the given ID, nil if there is none.
+func (r *Registry) Get(id string) *Cluster {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.clusters[id]
+}
+
+// IDs returns the IDs of all clusters.
+func (r *Registry) IDs() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	ids := make([]string, 0, len(r.clusters))
+	for id := range r.clusters {
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// Object returns the RemoteCluster of the given name as last seen, nil if there
+// is none. It must not be changed.
+func (r *Registry) Object(id string) *v1alpha1.RemoteCluster {
+	obj, ok, err := r.objects.GetStore().GetByKey(id)
+	if err != nil || !ok {
+		return nil
+	}
+	remote, _ := obj.(*v1alpha1.RemoteCluster)
+	return remote
+}
+
+func (r *Registry) all() []*v1alpha1.RemoteCluster {
+	var all []*v1alpha1.RemoteCluster
+	for _, obj := range r.objects.GetStore().List() {
+		if remote, ok := obj.(*v1alpha1.RemoteCluster); ok {
+			all = append(all, remote)
+		}
+	}
+	return all
+}
+
+// kubeconfig returns the kubeconfig of a RemoteCluster. The error is one
+// sentence for the user.
+func (r *Registry) kubeconfig(remote *v1alpha1.RemoteCluster) ([]byte, error) {
+	ref := remote.Spec.KubeconfigSecretRef
+	if ref.Namespace != r.namespace {
+		return nil, fmt.Errorf("the kubeconfig Secret must be in namespace %s, where Lodestone runs, not in %s: move it", r.namespace, ref.Namespace)
+	}
+	key := ref.Key
+	if key == "" {
+		key = "kubeconfig"
+	}
+	secret := r.secret(ref.Name)
+	if secret == nil {
+		return nil, fmt.Errorf("there is no Secret %s/%s: create it with the kubeconfig under key %s", ref.Namespace, ref.Name, key)
+	}
+	data := secret.Data[key]
+	if len(data) == 0 {
+		return nil, fmt.Errorf("the Secret %s/%s has no key %s: put the kubeconfig there", ref.Namespace, ref.Name, key)
+	}
+	return data, nil
+}
+
+func (r *Registry) secret(name string) *corev1.Secret {
+	obj, ok, err := r.secrets.GetStore().GetByKey(r.namespace + "/" + name)
+	if err != nil || !ok {
+		return nil
+	}
+	secret, _ := obj.(*corev1.Secret)
+	return secret
+}

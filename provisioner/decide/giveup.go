@@ -1,0 +1,81 @@
+package decide
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/provisioner/backing"
+)
+
+// discard returns the step that removes one of the backing claims that match and
+// that were never published; Idle when none is left. A published one stays: it
+// may hold data.
+func discard(o Observation, match func(Backing) bool) Step {
+	for _, b := range o.Backings {
+		if !match(b) {
+			continue
+		}
+		if !backing.Unpublished(b.Claim) {
+			if o.Claim == nil || o.Claim.Spec.VolumeName != "" {
+				continue
+			}
+			return Step{Verb: Idle, Tell: warn("BackingHasData", fmt.Sprintf(
+				"real claim %s/%s in %s was this claim's volume and may hold data: make the pod run in that cluster, or delete this claim to start anew", b.Claim.Namespace, b.Claim.Name, where(b.Cluster)))}
+		}
+		if b.Cluster != keys.Home && !o.Cluster(b.Cluster).Usable {
+			return cannotReach(o, b.Cluster)
+		}
+		return Step{Verb: Remove, Cluster: b.Cluster, Backing: b}
+	}
+	if o.Claim == nil || o.Unsent {
+		return Step{Verb: Idle}
+	}
+	// The annotation says that a backing claim may exist where nothing is seen.
+	if id := o.Claim.Annotations[keys.Routed]; id != "" && find(o, id) == nil && o.Volume == nil {
+		cluster := o.Cluster(id)
+		if cluster.Known && !cluster.Seen && match(Backing{Cluster: id, Claim: o.Claim}) {
+			return cannotReach(o, id)
+		}
+	}
+	return Step{Verb: Idle}
+}
+
+func cannotReach(o Observation, id string) Step {
+	cluster := o.Cluster(id)
+	text := fmt.Sprintf("waiting for cluster %s, which may hold a backing claim of this claim", id)
+	if cluster.Message != "" {
+		text += ": " + cluster.Message
+	}
+	return Step{Verb: Idle, After: slow, Tell: warn("ClusterNotUsable", text)}
+}
+
+// giveUp takes the selected node off the claim once no backing claim is left.
+func giveUp(o Observation, refused *Refusal, tell *Message) Step {
+	if step := discard(o, func(Backing) bool { return true }); step.Verb != Idle || step.Tell != nil {
+		return step
+	}
+	if tell == nil {
+		tell = warn(refused.Reason, refused.Message)
+	}
+	return Step{Verb: Reschedule, Cluster: keys.Home, Refusal: refused, Tell: tell}
+}
+
+// unusable is the step for a claim whose selected node stands for a cluster that
+// takes no requests. If nothing was asked of that cluster the claim waits a
+// while and then goes elsewhere; otherwise a backing claim may exist there and a
+// second one must not be made.
+func unusable(o Observation, id string) Step {
+	if o.Claim.Annotations[keys.Routed] == id && !o.Unsent {
+		return cannotReach(o, id)
+	}
+	cluster := o.Cluster(id)
+	text := fmt.Sprintf("cluster %s cannot be used now", id)
+	if cluster.Message != "" {
+		text += ": " + cluster.Message
+	}
+	if left := Patience - o.Now.Sub(cluster.Since); left > 0 {
+		return Step{Verb: Idle, After: left + time.Millisecond, Tell: warn("ClusterNotUsable", text)}
+	}
+	return giveUp(o, &Refusal{Cluster: id, Reason: "ClusterNotUsable", Message: text + "; the scheduler chooses another place"}, nil)
+}

@@ -1,0 +1,168 @@
+// Package decide holds the decisions of flow A, claim to volume, as pure
+// functions: what was observed of one virtual claim goes in, the one next step
+// comes out. Every step moves towards the wanted state and is safe to repeat, so
+// a program that is stopped between two steps resumes by observing again.
+package decide
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/provisioner/backing"
+	"github.com/lodestone-storage/lodestone/provisioner/route"
+)
+
+// Observation is what is known of one virtual claim, by its UID, at one moment.
+// Everything in it comes from caches and is not changed.
+type Observation struct {
+	Now time.Time
+	UID types.UID
+	// Place says where backing claims are.
+	Place backing.Place
+
+	// Claim is the virtual claim, nil when there is none of this UID.
+	Claim *corev1.PersistentVolumeClaim
+	// Volume is the virtual volume, nil when there is none.
+	Volume *corev1.PersistentVolume
+	// Attached is the name of a node that the virtual volume is attached to.
+	Attached string
+	// Class is the claim's storage class, nil when it does not exist.
+	Class *storagev1.StorageClass
+	// Node is the selected node, nil when it does not exist.
+	Node *corev1.Node
+	// Offloaded says whether the claim's namespace may use remote clusters.
+	Offloaded bool
+	// Siblings are the other unbound virtual claims of pods that use the claim.
+	Siblings []Sibling
+
+	// Backings are the backing claims that are known, in any cluster.
+	Backings []Backing
+	// Cluster returns what is known of a cluster.
+	Cluster func(id string) Cluster
+
+	// Unsent is true when the claim's Routed annotation is known to be only an
+	// intention: no create request for a backing claim ever left this program.
+	Unsent bool
+	// HandedOut is true when the virtual volume was handed over to be created
+	// and is not seen yet; it will be created whatever happens to the claim.
+	HandedOut bool
+	// Gone is true when the backing claim of a released volume and its real
+	// volume were both seen to be gone by asking their API server.
+	Gone bool
+	// Changed names a change of a cluster that the claim has not been told of.
+	Changed string
+}
+
+// Sibling is another claim of the same pod.
+type Sibling struct {
+	Claim *corev1.PersistentVolumeClaim
+	// Ready is true when its backing claim could be published.
+	Ready bool
+}
+
+// Backing is one backing claim.
+type Backing struct {
+	Cluster string
+	Claim   *corev1.PersistentVolumeClaim
+	// Volume is the real volume bound to it, nil while there is none.
+	Volume *corev1.PersistentVolume
+}
+
+// Cluster is what is known of one cluster.
+type Cluster struct {
+	route.Cluster
+	// Usable says whether requests may be sent; Reason and Message say why not,
+	// Since when.
+	Usable          bool
+	Reason, Message string
+	Since           time.Time
+	// Seen is false while it is unknown which backing claims exist in the
+	// namespace that belongs to the claim.
+	Seen bool
+}
+
+// Verb names what a step does.
+type Verb string
+
+// The verbs of a step.
+const (
+	// Idle does nothing: there is nothing to do until something changes.
+	Idle Verb = "Idle"
+	// Record writes the chosen cluster on the claim.
+	Record Verb = "Record"
+	// Create creates the backing claim.
+	Create Verb = "Create"
+	// Publish hands the virtual volume over to be created.
+	Publish Verb = "Publish"
+	// Mark records on the backing claim that its virtual volume exists.
+	Mark Verb = "Mark"
+	// Remove removes a backing claim that was never published.
+	Remove Verb = "Remove"
+	// Reschedule takes the selected node off the claim.
+	Reschedule Verb = "Reschedule"
+	// Wake touches the claim so that its pods are looked at again.
+	Wake Verb = "Wake"
+	// Release deletes the backing claim of a released volume.
+	Release Verb = "Release"
+	// Confirm asks whether backing claim and real volume are gone.
+	Confirm Verb = "Confirm"
+	// Finish lets the released virtual volume go.
+	Finish Verb = "Finish"
+	// Update brings the virtual volume in step with the real one.
+	Update Verb = "Update"
+)
+
+// Step is the next thing to do for a claim.
+type Step struct {
+	Verb Verb
+	// Cluster is where the request goes: keys.Home or a remote cluster.
+	Cluster string
+	// Route is set for Record, Create and Publish.
+	Route route.Route
+	// Backing is set for Publish, Mark, Remove and Release.
+	Backing Backing
+	// Ref is set for Confirm: a backing claim that is no longer seen.
+	Ref backing.Ref
+	// Refusal is set for Reschedule where a place refused the claim.
+	Refusal *Refusal
+	// Tell is what the user should know, nil for nothing.
+	Tell *Message
+	// After is how long until the claim must be looked at again even if nothing
+	// changes; 0 means no such need.
+	After time.Duration
+}
+
+// Refusal is why a place refused a claim.
+type Refusal struct {
+	Cluster string
+	// Node is set when only that node refused.
+	Node            string
+	Reason, Message string
+}
+
+// Message is an event: on the claim while there is one, else on the volume.
+type Message struct {
+	Warning bool
+	// Reason is one word, Text one sentence.
+	Reason, Text string
+}
+
+func warn(reason, text string) *Message {
+	return &Message{Warning: true, Reason: reason, Text: text}
+}
+
+func note(reason, text string) *Message {
+	return &Message{Reason: reason, Text: text}
+}
+
+// where names a cluster in a sentence.
+func where(cluster string) string {
+	if cluster == keys.Home {
+		return "the home cluster"
+	}
+	return "cluster " + cluster
+}

@@ -1,0 +1,111 @@
+package decide
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/provisioner/backing"
+)
+
+// published is the step for a claim whose virtual volume exists.
+func published(o Observation) Step {
+	ref, err := backing.RefOf(o.Volume)
+	if err != nil {
+		return Step{Verb: Idle, Tell: warn("InvalidVolume", fmt.Sprintf("volume %q is not one that Lodestone made: %v; restore its annotation %s", o.Volume.Name, err, keys.Backing))}
+	}
+	if o.Volume.UID == "" {
+		// Not yet known to be stored.
+		return Step{Verb: Idle}
+	}
+	if step := discard(o, func(b Backing) bool { return b.Claim.UID != ref.UID && backing.Unpublished(b.Claim) }); step.Verb == Remove {
+		return step
+	}
+	if o.Volume.Status.Phase == corev1.VolumeReleased && o.Volume.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete {
+		return release(o, ref)
+	}
+	return keep(o, ref)
+}
+
+// keep holds a volume in step with its backing claim.
+func keep(o Observation, ref backing.Ref) Step {
+	b := findRef(o, ref)
+	if b == nil {
+		if cluster := o.Cluster(ref.Cluster); ref.Cluster != keys.Home && (!cluster.Usable || !cluster.Seen) {
+			return Step{Verb: Idle}
+		}
+		return Step{Verb: Idle, Tell: warn("BackingMissing", fmt.Sprintf(
+			"real claim %s in %s is gone, and with it perhaps the data: restore the claim from a backup or delete this one", ref.Key(), where(ref.Cluster)))}
+	}
+	switch {
+	case backing.Unpublished(b.Claim):
+		return Step{Verb: Mark, Cluster: ref.Cluster, Backing: *b}
+	case b.Claim.DeletionTimestamp != nil:
+		return Step{Verb: Idle, Tell: warn("BackingDeleted", fmt.Sprintf(
+			"somebody deleted real claim %s in %s; its data is safe, for finalizer %s holds the claim, but no new pod can use it: move the data to a new claim, then delete this one", ref.Key(), where(ref.Cluster), keys.BackingFinalizer))}
+	case b.Claim.Status.Phase == corev1.ClaimLost:
+		return Step{Verb: Idle, Tell: warn("BackingLost", fmt.Sprintf(
+			"real claim %s in %s has lost its volume: see its events there", ref.Key(), where(ref.Cluster)))}
+	}
+	if b.Volume != nil && behind(o.Volume, b.Volume) {
+		return Step{Verb: Update, Cluster: keys.Home, Backing: *b}
+	}
+	return Step{Verb: Idle}
+}
+
+// behind says whether a virtual volume does not yet tell what is known of the
+// real one. A remote real volume is often made only after the virtual one.
+func behind(virtual, real *corev1.PersistentVolume) bool {
+	if virtual.Annotations[keys.BackingVolume] != real.Name {
+		return true
+	}
+	if virtual.Spec.CSI == nil || virtual.Spec.CSI.Driver != keys.Driver {
+		// The driver of a real volume at home keeps the size of both.
+		return false
+	}
+	have, want := virtual.Spec.Capacity[corev1.ResourceStorage], real.Spec.Capacity[corev1.ResourceStorage]
+	return have.Cmp(want) < 0
+}
+
+// release deletes what is behind a released volume, in this order: no node may
+// still use it, its backing claim goes, the real volume goes.
+func release(o Observation, ref backing.Ref) Step {
+	if o.Gone {
+		return Step{Verb: Finish, Cluster: keys.Home}
+	}
+	if o.Attached != "" {
+		return Step{Verb: Idle, Tell: warn("StillAttached", fmt.Sprintf("waiting until the volume is detached from node %q before its data is deleted", o.Attached))}
+	}
+	if ref.Cluster != keys.Home {
+		switch cluster := o.Cluster(ref.Cluster); {
+		case !cluster.Known:
+			return Step{Verb: Idle, Tell: warn("UnknownCluster", fmt.Sprintf("the volume's data in cluster %s cannot be deleted, for there is no RemoteCluster of that name: create it again", ref.Cluster))}
+		case !cluster.Usable:
+			return Step{Verb: Idle, After: slow, Tell: warn("ClusterNotUsable", fmt.Sprintf("waiting for cluster %s to delete the volume's data there: %s", ref.Cluster, cluster.Message))}
+		case !cluster.Seen:
+			return Step{Verb: Idle, After: slow}
+		}
+	}
+	if b := findRef(o, ref); b != nil {
+		if b.Volume != nil && behind(o.Volume, b.Volume) {
+			// Which real volume to wait for must be known before the claim goes.
+			return Step{Verb: Update, Cluster: keys.Home, Backing: *b}
+		}
+		if b.Claim.DeletionTimestamp != nil && !backing.Protected(b.Claim) {
+			return Step{Verb: Idle, After: slow, Tell: later(o, b.Claim, note("WaitingForBacking", fmt.Sprintf(
+				"waiting until real claim %s in %s is gone: another finalizer or a pod holds it", ref.Key(), where(ref.Cluster))))}
+		}
+		return Step{Verb: Release, Cluster: ref.Cluster, Backing: *b}
+	}
+	return Step{Verb: Confirm, Cluster: ref.Cluster, Ref: ref}
+}
+
+func findRef(o Observation, ref backing.Ref) *Backing {
+	for i, b := range o.Backings {
+		if b.Cluster == ref.Cluster && b.Claim.UID == ref.UID {
+			return &o.Backings[i]
+		}
+	}
+	return nil
+}

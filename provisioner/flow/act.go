@@ -1,0 +1,244 @@
+package flow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/refusal"
+	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
+	"github.com/lodestone-storage/lodestone/provisioner/backing"
+	"github.com/lodestone-storage/lodestone/provisioner/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/volume"
+)
+
+const (
+	// stepTimeout bounds all requests of one step.
+	stepTimeout = 30 * time.Second
+	// safetyNet is when a claim is looked at again after a step whose effect an
+	// event should have shown by then.
+	safetyNet = 10 * time.Second
+)
+
+// act takes a step. Whatever a request did or did not do, observing again leads
+// on from there.
+func (f *Flow) act(ctx context.Context, o decide.Observation, step decide.Step, result outcome) outcome {
+	switch step.Verb {
+	case decide.Idle:
+		if o.Claim == nil && o.Volume == nil && len(o.Backings) == 0 {
+			f.publisher.Forget(o.UID)
+			f.memory.forget(o.UID)
+		}
+	case decide.Record:
+		f.memory.setUnsent(o.UID, true)
+		result.err = f.patchClaim(ctx, o.Claim, map[string]any{keys.Routed: step.Route.Cluster})
+	case decide.Create:
+		return f.create(ctx, o, step, result)
+	case decide.Publish:
+		f.publisher.Publish(o.Claim)
+		f.wakeSiblings(o)
+	case decide.Mark:
+		result.err = f.mark(ctx, step)
+	case decide.Remove:
+		result.err = f.remove(ctx, o, step)
+	case decide.Reschedule:
+		result.err = f.reschedule(ctx, o, step.Refusal)
+		f.wakeSiblings(o)
+	case decide.Wake:
+		result.err = f.wake(ctx, o)
+	case decide.Release:
+		result.err = f.release(ctx, o, step)
+	case decide.Confirm:
+		return f.confirm(ctx, o, step, result)
+	case decide.Finish:
+		f.publisher.Finish(o.Volume)
+	case decide.Update:
+		result.err = f.update(ctx, o, step)
+	}
+	return result
+}
+
+// errNoClient is the error of a step in a cluster that has just gone.
+var errNoClient = errors.New("the cluster has no client now")
+
+func (f *Flow) client(cluster string) (kubernetes.Interface, error) {
+	if cluster == keys.Home {
+		return f.Client, nil
+	}
+	if c := f.Clusters.Get(cluster); c != nil {
+		if client := c.Client(); client != nil {
+			return client, nil
+		}
+	}
+	return nil, errNoClient
+}
+
+// create creates the backing claim of a route and sorts what came of it.
+func (f *Flow) create(ctx context.Context, o decide.Observation, step decide.Step, result outcome) outcome {
+	client, err := f.client(step.Cluster)
+	if err != nil {
+		result.err = err
+		return result
+	}
+	owner := types.NamespacedName{Namespace: o.Claim.Namespace, Name: o.Claim.Name}
+	at := f.Place.Of(keys.Home, "", owner, o.UID)
+	if step.Cluster != keys.Home {
+		remote := f.Clusters.Object(step.Cluster)
+		if remote == nil {
+			result.err = errNoClient
+			return result
+		}
+		at = f.Place.Of(step.Cluster, remote.Spec.Namespaces.Strategy, owner, o.UID)
+		if err := f.Clusters.Get(step.Cluster).RecordNamespace(ctx, at.Namespace); err != nil {
+			result.err = err
+			return result
+		}
+	}
+	wasUnsent := f.memory.isUnsent(o.UID)
+	f.memory.setUnsent(o.UID, false)
+	claim := backing.New(o.Claim, step.Route, at, f.Place.HomeID)
+	_, err = client.CoreV1().PersistentVolumeClaims(at.Namespace).Create(ctx, claim, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		err = f.examine(ctx, client, o, at)
+	}
+	sorted := sortCreateError(err, step.Cluster, at)
+	switch {
+	case sorted.refusal != nil:
+		f.tell(o, &decide.Message{Warning: true, Reason: sorted.refusal.Reason, Text: sorted.refusal.Message})
+		result.err = f.reschedule(ctx, o, sorted.refusal)
+		f.wakeSiblings(o)
+	case sorted.retry != nil:
+		if wasUnsent && sorted.unsent {
+			f.memory.setUnsent(o.UID, true)
+		}
+		f.suspect(step.Cluster)
+		result.err = fmt.Errorf("create backing claim %s in %s: %w", at, step.Cluster, sorted.retry)
+	default:
+		result.after = safetyNet
+	}
+	return result
+}
+
+// errForeign is the error of a backing claim's name that somebody else holds;
+// errTerminating that of one that an earlier backing claim of ours still holds.
+var (
+	errForeign     = errors.New("a claim of that name is there already and is not ours")
+	errTerminating = errors.New("an earlier claim of that name is still being deleted")
+)
+
+// examine looks at the claim that holds the name of a backing claim.
+func (f *Flow) examine(ctx context.Context, client kubernetes.Interface, o decide.Observation, at types.NamespacedName) error {
+	have, err := client.CoreV1().PersistentVolumeClaims(at.Namespace).Get(ctx, at.Name, metav1.GetOptions{})
+	switch {
+	case err != nil:
+		return fmt.Errorf("look at claim %s: %w", at, err)
+	case backing.IsOf(have, o.UID, f.Place.HomeID):
+		return nil
+	case have.Labels[keys.HomeID] == f.Place.HomeID && have.DeletionTimestamp != nil:
+		return errTerminating
+	}
+	return errForeign
+}
+
+// mark records that a backing claim has, or is about to have, a virtual volume.
+func (f *Flow) mark(ctx context.Context, step decide.Step) error {
+	client, err := f.client(step.Cluster)
+	if err != nil {
+		return err
+	}
+	claim := step.Backing.Claim
+	patch, err := annotationsPatch(claim.UID, "", map[string]any{keys.Unpublished: nil})
+	if err != nil {
+		return err
+	}
+	if _, err := client.CoreV1().PersistentVolumeClaims(claim.Namespace).Patch(ctx, claim.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		f.suspect(step.Cluster)
+		return fmt.Errorf("mark backing claim %s/%s in %s as published: %w", claim.Namespace, claim.Name, step.Cluster, err)
+	}
+	return nil
+}
+
+// reschedule takes the selected node off a claim, so that the scheduler chooses
+// again, and notes who refused it; in one write, since every write of a claim
+// makes the next one of a stale copy fail.
+func (f *Flow) reschedule(ctx context.Context, o decide.Observation, refused *decide.Refusal) error {
+	changes := map[string]any{keys.SelectedNode: nil, keys.Routed: nil}
+	if refused != nil {
+		list := refusal.Add(refusal.Decode(o.Claim.Annotations[keys.Refused]), refusal.Refusal{
+			Cluster: refused.Cluster, Node: refused.Node, Reason: refused.Reason, Message: refused.Message, Until: o.Now.Add(f.RefusalPeriod),
+		}, o.Now)
+		encoded, err := refusal.Encode(list)
+		if err != nil {
+			return err
+		}
+		changes[keys.Refused] = encoded
+		f.Metrics.refused(refused)
+	}
+	return f.patchClaim(ctx, o.Claim, changes)
+}
+
+// wake drops refusals that have ended and touches the claim, which makes
+// kube-scheduler look again at the pods that wait for it.
+func (f *Flow) wake(ctx context.Context, o decide.Observation) error {
+	encoded, err := refusal.Encode(refusal.Active(refusal.Decode(o.Claim.Annotations[keys.Refused]), o.Now))
+	if err != nil {
+		return err
+	}
+	changes := map[string]any{keys.Refused: nil, keys.ClusterChanged: o.Now.UTC().Format(time.RFC3339Nano)}
+	if encoded != "" {
+		changes[keys.Refused] = encoded
+	}
+	if err := f.patchClaim(ctx, o.Claim, changes); err != nil {
+		return err
+	}
+	f.memory.setChanged(o.UID, "")
+	return nil
+}
+
+// update brings a virtual volume in step with its real volume. Only name and
+// size cross, the size only of a volume whose data is in a remote cluster.
+func (f *Flow) update(ctx context.Context, o decide.Observation, step decide.Step) error {
+	real := step.Backing.Volume
+	change := map[string]any{"metadata": map[string]any{"uid": o.Volume.UID, "annotations": map[string]any{keys.BackingVolume: real.Name}}}
+	have, want := o.Volume.Spec.Capacity[corev1.ResourceStorage], real.Spec.Capacity[corev1.ResourceStorage]
+	if step.Backing.Cluster != keys.Home && have.Cmp(want) < 0 {
+		change["spec"] = map[string]any{"capacity": map[string]any{string(corev1.ResourceStorage): want.String()}}
+	}
+	if err := f.patchVolume(ctx, o.Volume.Name, change); err != nil {
+		return fmt.Errorf("update volume %s: %w", o.Volume.Name, err)
+	}
+	return nil
+}
+
+// Volume returns the virtual volume of a claim if it may be created now, nil if
+// things have changed. It is the last word before the library creates it.
+func (f *Flow) Volume(uid types.UID) *corev1.PersistentVolume {
+	o := f.observe(uid, true)
+	step := decide.Next(o)
+	if step.Verb != decide.Publish {
+		f.Enqueue(uid)
+		return nil
+	}
+	class, err := virtualclass.Parse(o.Class)
+	if err != nil {
+		return nil
+	}
+	pv, err := volume.New(volume.Input{
+		Name: "pvc-" + string(uid), Claim: o.Claim, Class: class,
+		Cluster: step.Route.Cluster, Backing: step.Backing.Claim, Real: step.Backing.Volume,
+	})
+	if err != nil {
+		f.tell(o, &decide.Message{Warning: true, Reason: "CannotPublish", Text: err.Error()})
+		return nil
+	}
+	f.Metrics.published(step.Route.Cluster, o.Now.Sub(f.memory.start(uid, o.Now)))
+	return pv
+}

@@ -1,0 +1,200 @@
+package flow
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
+	"github.com/lodestone-storage/lodestone/provisioner/backing"
+)
+
+// settleTime is how long after a change of a cluster the pods that wait are
+// woken: by then the extender has seen the change too.
+const settleTime = 500 * time.Millisecond
+
+// Watch has the sources bring back claims when something that matters to them
+// changes. Call it once, before the sources are started.
+func (f *Flow) Watch() error {
+	for _, w := range []struct {
+		informer cache.SharedIndexInformer
+		changed  func(old, obj any)
+	}{
+		{f.Sources.Claims, f.claimChanged},
+		{f.Sources.Volumes, f.volumeChanged},
+		{f.Sources.Classes, f.classChanged},
+		{f.Sources.Nodes, f.nodeChanged},
+		{f.Sources.Namespaces, f.namespaceChanged},
+		{f.Sources.Attachments, f.attachmentChanged},
+	} {
+		_, err := w.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(obj any) { w.changed(nil, obj) },
+			UpdateFunc: w.changed,
+			DeleteFunc: func(obj any) {
+				if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+					obj = gone.Obj
+				}
+				w.changed(obj, nil)
+			},
+		})
+		if err != nil {
+			return fmt.Errorf("watch home cluster: %w", err)
+		}
+	}
+	return nil
+}
+
+func either[T any](old, obj any) *T {
+	if typed, ok := obj.(*T); ok {
+		return typed
+	}
+	typed, _ := old.(*T)
+	return typed
+}
+
+func (f *Flow) claimChanged(old, obj any) {
+	claim := either[corev1.PersistentVolumeClaim](old, obj)
+	switch {
+	case claim == nil:
+	case claim.Labels[keys.ClaimUID] != "" && claim.Namespace == f.Place.StorageNamespace:
+		f.BackingChanged(claim)
+	default:
+		f.Enqueue(claim.UID)
+	}
+}
+
+// BackingChanged is called when a backing claim, or the real volume behind it,
+// changed.
+func (f *Flow) BackingChanged(b *corev1.PersistentVolumeClaim) {
+	uid := types.UID(b.Labels[keys.ClaimUID])
+	if owner, ok := backing.Owner(b); ok && uid != "" {
+		f.memory.setOwner(uid, owner)
+	}
+	f.Enqueue(uid)
+}
+
+// BackingVolumeChanged is called when the real volume of a backing claim that is
+// gone changed; uid is that of the backing claim.
+func (f *Flow) BackingVolumeChanged(uid types.UID) {
+	for _, volume := range indexed[corev1.PersistentVolume](f.Sources.Volumes, byBacking, string(uid)) {
+		if volume.Spec.ClaimRef != nil {
+			f.Enqueue(volume.Spec.ClaimRef.UID)
+		}
+	}
+}
+
+func (f *Flow) volumeChanged(old, obj any) {
+	volume := either[corev1.PersistentVolume](old, obj)
+	if volume == nil || volume.Spec.ClaimRef == nil {
+		return
+	}
+	if obj == nil {
+		f.publisher.ForgetVolume(volume.UID)
+	}
+	ref := volume.Spec.ClaimRef
+	if volume.Annotations[keys.Backing] != "" {
+		f.Enqueue(ref.UID)
+		return
+	}
+	if ref.Namespace != f.Place.StorageNamespace {
+		return
+	}
+	if twin := one[corev1.PersistentVolumeClaim](f.Sources.Claims, ref.Namespace+"/"+ref.Name); twin != nil {
+		f.BackingChanged(twin)
+		return
+	}
+	f.BackingVolumeChanged(ref.UID)
+}
+
+// classChanged brings back all waiting claims: a class, virtual or real, is
+// mended so that they can go on.
+func (f *Flow) classChanged(old, obj any) {
+	before, _ := old.(*storagev1.StorageClass)
+	after, _ := obj.(*storagev1.StorageClass)
+	if before != nil && after != nil && before.ResourceVersion == after.ResourceVersion {
+		return
+	}
+	virtual := virtualclass.Is(before) || virtualclass.Is(after)
+	for _, claim := range f.waiting() {
+		if !virtual || className(claim) == either[storagev1.StorageClass](old, obj).Name {
+			f.Enqueue(claim.UID)
+		}
+	}
+}
+
+func (f *Flow) waiting() []*corev1.PersistentVolumeClaim {
+	return indexed[corev1.PersistentVolumeClaim](f.Sources.Claims, byWaiting, waitingKey)
+}
+
+// nodeChanged brings back the claims of a node that came, went or now stands for
+// another cluster.
+func (f *Flow) nodeChanged(old, obj any) {
+	before, _ := old.(*corev1.Node)
+	after, _ := obj.(*corev1.Node)
+	if before != nil && after != nil && before.Labels[keys.Cluster] == after.Labels[keys.Cluster] {
+		return
+	}
+	name := either[corev1.Node](old, obj).Name
+	for _, claim := range f.waiting() {
+		if claim.Annotations[keys.SelectedNode] == name {
+			f.Enqueue(claim.UID)
+		}
+	}
+}
+
+// namespaceChanged wakes the claims of a namespace whose pods may now run
+// elsewhere than before.
+func (f *Flow) namespaceChanged(old, obj any) {
+	before, _ := old.(*corev1.Namespace)
+	after, _ := obj.(*corev1.Namespace)
+	if before == nil || after == nil || before.Labels[keys.Offload] == after.Labels[keys.Offload] {
+		return
+	}
+	for _, claim := range f.waiting() {
+		if claim.Namespace == after.Name {
+			f.rouse(claim, "namespace "+after.Name)
+		}
+	}
+}
+
+func (f *Flow) attachmentChanged(old, obj any) {
+	attachment := either[storagev1.VolumeAttachment](old, obj)
+	if attachment == nil || attachment.Spec.Source.PersistentVolumeName == nil {
+		return
+	}
+	if volume := one[corev1.PersistentVolume](f.Sources.Volumes, *attachment.Spec.Source.PersistentVolumeName); volume != nil && volume.Spec.ClaimRef != nil {
+		f.Enqueue(volume.Spec.ClaimRef.UID)
+	}
+}
+
+// ClusterChanged is called when what can be asked of a cluster changed; ready
+// says whether new volumes can be made there. It brings back whatever has to do with a cluster: its volumes, the
+// claims that are bound for it and, since a place to go may have opened, those
+// that wait for any node.
+func (f *Flow) ClusterChanged(id string, ready bool) {
+	for _, volume := range indexed[corev1.PersistentVolume](f.Sources.Volumes, byCluster, id) {
+		if volume.Spec.ClaimRef != nil {
+			f.Enqueue(volume.Spec.ClaimRef.UID)
+		}
+	}
+	for _, claim := range f.waiting() {
+		switch {
+		case claim.Annotations[keys.SelectedNode] != "" || claim.Annotations[keys.Routed] != "":
+			f.Enqueue(claim.UID)
+		case ready:
+			f.rouse(claim, "cluster "+id)
+		}
+	}
+}
+
+func (f *Flow) rouse(claim *corev1.PersistentVolumeClaim, what string) {
+	if virtualclass.Is(one[storagev1.StorageClass](f.Sources.Classes, className(claim))) {
+		f.memory.setChanged(claim.UID, what)
+		f.queue.AddAfter(claim.UID, settleTime)
+	}
+}

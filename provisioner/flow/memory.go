@@ -1,0 +1,134 @@
+package flow
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// memory is what is remembered of claims between steps. All of it may be lost
+// at any moment: it only saves work, events and waiting.
+type memory struct {
+	mu      sync.Mutex
+	unsent  map[types.UID]bool
+	gone    map[types.UID]bool
+	changed map[types.UID]string
+	told    map[types.UID]told
+	started map[types.UID]time.Time
+	owners  map[types.UID]types.NamespacedName
+}
+
+type told struct {
+	what string
+	when time.Time
+}
+
+func newMemory() memory {
+	return memory{
+		unsent: map[types.UID]bool{}, gone: map[types.UID]bool{}, changed: map[types.UID]string{},
+		told: map[types.UID]told{}, started: map[types.UID]time.Time{},
+		owners: map[types.UID]types.NamespacedName{},
+	}
+}
+
+func (m *memory) setUnsent(claim types.UID, unsent bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if unsent {
+		m.unsent[claim] = true
+	} else {
+		delete(m.unsent, claim)
+	}
+}
+
+func (m *memory) isUnsent(claim types.UID) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.unsent[claim]
+}
+
+func (m *memory) setGone(claim types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.gone[claim] = true
+}
+
+func (m *memory) isGone(claim types.UID) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.gone[claim]
+}
+
+func (m *memory) setChanged(claim types.UID, what string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if what == "" {
+		delete(m.changed, claim)
+	} else {
+		m.changed[claim] = what
+	}
+}
+
+func (m *memory) changedFor(claim types.UID) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.changed[claim]
+}
+
+// start returns when a claim with a selected node was first seen.
+func (m *memory) start(claim types.UID, now time.Time) time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if at, ok := m.started[claim]; ok {
+		return at
+	}
+	m.started[claim] = now
+	return now
+}
+
+// worthTelling says whether something is news for a claim: it was not the last
+// thing told, or that was long ago.
+func (m *memory) worthTelling(claim types.UID, what string, now time.Time) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if last, ok := m.told[claim]; ok && last.what == what && now.Sub(last.when) < tellAgain {
+		return false
+	}
+	m.told[claim] = told{what: what, when: now}
+	return true
+}
+
+func (m *memory) forget(claim types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.unsent, claim)
+	delete(m.gone, claim)
+	delete(m.changed, claim)
+	delete(m.told, claim)
+	delete(m.started, claim)
+	delete(m.owners, claim)
+}
+
+// setOwner keeps namespace and name of the virtual claim of a backing claim,
+// which alone is left when the virtual claim is gone.
+func (m *memory) setOwner(claim types.UID, owner types.NamespacedName) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.owners[claim] = owner
+}
+
+func (m *memory) ownerOf(claim types.UID) types.NamespacedName {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.owners[claim]
+}
+
+// settled drops what matters only until a claim has its volume.
+func (m *memory) settled(claim types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.unsent, claim)
+	delete(m.changed, claim)
+	delete(m.started, claim)
+}

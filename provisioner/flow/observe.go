@@ -1,0 +1,210 @@
+package flow
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/locality"
+	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
+	"github.com/lodestone-storage/lodestone/provisioner/backing"
+	"github.com/lodestone-storage/lodestone/provisioner/clusters"
+	"github.com/lodestone-storage/lodestone/provisioner/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/route"
+)
+
+// observe gathers what is known of one claim, from caches alone.
+// publishing is set when the volume is about to be created: then it is handed
+// out already and that does not count.
+func (f *Flow) observe(uid types.UID, publishing bool) decide.Observation {
+	o := decide.Observation{
+		Now:       time.Now(),
+		UID:       uid,
+		Place:     f.Place,
+		Claim:     f.Sources.claim(uid),
+		Volume:    f.Sources.virtual(uid),
+		Unsent:    f.memory.isUnsent(uid),
+		Gone:      f.memory.isGone(uid),
+		Changed:   f.memory.changedFor(uid),
+		HandedOut: !publishing && f.publisher.HandedOut(uid),
+	}
+	if o.Claim != nil && o.Claim.Namespace == f.Place.StorageNamespace {
+		// A twin has no twin.
+		o.Claim = nil
+	}
+	owner := f.owner(o)
+	view := map[string]decide.Cluster{}
+	o.Cluster = func(id string) decide.Cluster {
+		if _, ok := view[id]; !ok {
+			view[id] = f.view(id, owner.Namespace)
+		}
+		return view[id]
+	}
+	if o.Volume != nil {
+		for _, attachment := range indexed[storagev1.VolumeAttachment](f.Sources.Attachments, byVolume, o.Volume.Name) {
+			o.Attached = attachment.Spec.NodeName
+		}
+		f.publisher.Forget(uid)
+		f.memory.settled(uid)
+	}
+	if o.Claim != nil && o.Volume == nil {
+		f.observeUnbound(&o)
+	}
+	o.Backings = f.backings(uid, owner, f.candidates(o))
+	return o
+}
+
+// observeUnbound adds what matters only while a claim has no volume.
+func (f *Flow) observeUnbound(o *decide.Observation) {
+	if name := className(o.Claim); name != "" {
+		o.Class = one[storagev1.StorageClass](f.Sources.Classes, name)
+	}
+	if namespace := one[corev1.Namespace](f.Sources.Namespaces, o.Claim.Namespace); namespace != nil {
+		o.Offloaded = namespace.Labels[keys.Offload] == keys.OffloadEnabled
+	}
+	if node := o.Claim.Annotations[keys.SelectedNode]; node != "" && virtualclass.Is(o.Class) {
+		o.Node = one[corev1.Node](f.Sources.Nodes, node)
+		f.memory.start(o.UID, o.Now)
+		o.Siblings = f.siblings(*o)
+	}
+}
+
+func className(claim *corev1.PersistentVolumeClaim) string {
+	if claim.Spec.StorageClassName == nil {
+		return ""
+	}
+	return *claim.Spec.StorageClassName
+}
+
+// owner returns namespace and name of the virtual claim, from whatever is left
+// of it.
+func (f *Flow) owner(o decide.Observation) types.NamespacedName {
+	switch {
+	case o.Claim != nil:
+		return types.NamespacedName{Namespace: o.Claim.Namespace, Name: o.Claim.Name}
+	case o.Volume != nil:
+		return types.NamespacedName{Namespace: o.Volume.Spec.ClaimRef.Namespace, Name: o.Volume.Spec.ClaimRef.Name}
+	}
+	return f.memory.ownerOf(o.UID)
+}
+
+// candidates returns the clusters in which a backing claim may be.
+func (f *Flow) candidates(o decide.Observation) []string {
+	found := map[string]bool{}
+	for _, id := range f.Clusters.IDs() {
+		found[id] = true
+	}
+	if o.Claim != nil && o.Claim.Annotations[keys.Routed] != "" {
+		found[o.Claim.Annotations[keys.Routed]] = true
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
+// backings returns the backing claims of a claim that are seen.
+func (f *Flow) backings(uid types.UID, owner types.NamespacedName, remotes []string) []decide.Backing {
+	var result []decide.Backing
+	twin := one[corev1.PersistentVolumeClaim](f.Sources.Claims, f.Place.Of(keys.Home, "", owner, uid).String())
+	if twin != nil && backing.IsOf(twin, uid, f.Place.HomeID) {
+		result = append(result, decide.Backing{Cluster: keys.Home, Claim: twin, Volume: clusters.Bound(f.Sources.Volumes.GetStore(), twin)})
+	}
+	if owner.Name == "" {
+		return result
+	}
+	for _, id := range remotes {
+		cluster, remote := f.Clusters.Get(id), f.Clusters.Object(id)
+		if cluster == nil || remote == nil {
+			continue
+		}
+		shadow, volume := cluster.Backing(f.Place.Of(id, remote.Spec.Namespaces.Strategy, owner, uid))
+		if shadow != nil && backing.IsOf(shadow, uid, f.Place.HomeID) {
+			result = append(result, decide.Backing{Cluster: id, Claim: shadow, Volume: volume})
+		}
+	}
+	return result
+}
+
+// view returns what is known of a cluster for claims of a namespace.
+func (f *Flow) view(id, namespace string) decide.Cluster {
+	if id == keys.Home {
+		var classes []*storagev1.StorageClass
+		for _, obj := range f.Sources.Classes.GetStore().List() {
+			if class, ok := obj.(*storagev1.StorageClass); ok {
+				classes = append(classes, class)
+			}
+		}
+		return decide.Cluster{Usable: true, Seen: true, Cluster: route.Cluster{Known: true, Offered: virtualclass.Offer(classes)}}
+	}
+	remote, cluster := f.Clusters.Object(id), f.Clusters.Get(id)
+	if remote == nil || cluster == nil {
+		return decide.Cluster{Cluster: route.Cluster{Known: remote != nil}, Since: time.Now(), Message: "it is being looked at for the first time"}
+	}
+	return cluster.View(remote, f.mapped(remote, namespace))
+}
+
+func (f *Flow) mapped(remote *v1alpha1.RemoteCluster, namespace string) string {
+	return f.Place.Of(remote.Name, remote.Spec.Namespaces.Strategy, types.NamespacedName{Namespace: namespace, Name: "-"}, "").Namespace
+}
+
+// siblings returns the other unbound virtual claims that every pod using the
+// claim uses too: the scheduler chooses one node for all of them.
+func (f *Flow) siblings(o decide.Observation) []decide.Sibling {
+	self := o.Claim.Namespace + "/" + o.Claim.Name
+	var common []string
+	first := true
+	for _, pod := range indexed[corev1.Pod](f.Sources.Pods, byClaim, self) {
+		if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+			continue
+		}
+		names := claimsOf(pod)
+		if first {
+			common, first = names, false
+			continue
+		}
+		common = slices.DeleteFunc(common, func(name string) bool { return !slices.Contains(names, name) })
+	}
+	var result []decide.Sibling
+	for _, name := range common {
+		claim := one[corev1.PersistentVolumeClaim](f.Sources.Claims, name)
+		if name == self || claim == nil || claim.Spec.VolumeName != "" || claim.DeletionTimestamp != nil ||
+			!virtualclass.Is(one[storagev1.StorageClass](f.Sources.Classes, className(claim))) {
+			continue
+		}
+		result = append(result, decide.Sibling{Claim: claim, Ready: f.ready(claim, o.Node)})
+	}
+	return result
+}
+
+// ready says whether a claim has, or could at once be given, its volume on a
+// node.
+func (f *Flow) ready(claim *corev1.PersistentVolumeClaim, node *corev1.Node) bool {
+	if f.Sources.virtual(claim.UID) != nil {
+		return true
+	}
+	if node == nil || claim.Annotations[keys.SelectedNode] != node.Name {
+		return false
+	}
+	class, err := virtualclass.Parse(one[storagev1.StorageClass](f.Sources.Classes, className(claim)))
+	if err != nil {
+		return false
+	}
+	to, err := route.To(route.Input{
+		Claim: claim, Class: class, Node: node, Offloaded: true,
+		Cluster: func(id string) route.Cluster { return f.view(id, claim.Namespace).Cluster },
+	})
+	if err != nil {
+		return false
+	}
+	owner := types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}
+	for _, b := range f.backings(claim.UID, owner, []string{locality.OfNode(node.Labels)}) {
+		if b.Cluster == to.Cluster {
+			return decide.Ready(b, to.Cluster, to.Deferred())
+		}
+	}
+	return false
+}

@@ -1,0 +1,154 @@
+package flow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
+
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/provisioner/backing"
+	"github.com/lodestone-storage/lodestone/provisioner/decide"
+)
+
+// errChanged is the error of a removal that is no longer wanted.
+var errChanged = errors.New("what was seen is out of date")
+
+// remove removes a backing claim that was never published. Caches may lag, so
+// the API server itself is asked whether the volume exists after all.
+func (f *Flow) remove(ctx context.Context, o decide.Observation, step decide.Step) error {
+	_, err := f.Client.CoreV1().PersistentVolumes().Get(ctx, "pvc-"+string(o.UID), metav1.GetOptions{})
+	switch {
+	case err == nil && o.Volume == nil:
+		return fmt.Errorf("volume of claim %s exists: %w", o.UID, errChanged)
+	case err != nil && !apierrors.IsNotFound(err):
+		return fmt.Errorf("look for volume of claim %s: %w", o.UID, err)
+	}
+	if o.Claim == nil {
+		if err := f.provenGone(ctx, o.UID, step.Backing.Claim); err != nil {
+			return err
+		}
+	}
+	// The version that was seen to be unpublished, no other.
+	version := step.Backing.Claim.ResourceVersion
+	if step.Backing.Claim.DeletionTimestamp != nil {
+		version = ""
+	}
+	return f.deleteBacking(ctx, step.Cluster, step.Backing.Claim, version)
+}
+
+// provenGone asks whether the virtual claim of a backing claim is really gone.
+func (f *Flow) provenGone(ctx context.Context, uid types.UID, b *corev1.PersistentVolumeClaim) error {
+	owner, ok := backing.Owner(b)
+	if !ok {
+		return fmt.Errorf("backing claim %s/%s has lost its annotation %s: %w", b.Namespace, b.Name, keys.Claim, errChanged)
+	}
+	claim, err := f.Client.CoreV1().PersistentVolumeClaims(owner.Namespace).Get(ctx, owner.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("look for claim %s: %w", owner, err)
+	case claim.UID == uid:
+		return fmt.Errorf("claim %s exists: %w", owner, errChanged)
+	}
+	return nil
+}
+
+// release deletes the backing claim of a released volume, once the API server
+// itself says that the volume is released and to be deleted.
+func (f *Flow) release(ctx context.Context, o decide.Observation, step decide.Step) error {
+	live, err := f.Client.CoreV1().PersistentVolumes().Get(ctx, o.Volume.Name, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("look at volume %s: %w", o.Volume.Name, err)
+	}
+	if live.UID != o.Volume.UID || live.Status.Phase != corev1.VolumeReleased || live.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete {
+		return fmt.Errorf("volume %s is not to be deleted: %w", live.Name, errChanged)
+	}
+	return f.deleteBacking(ctx, step.Cluster, step.Backing.Claim, "")
+}
+
+// deleteBacking deletes a backing claim of just this UID, and if given this
+// resource version, and lets it go.
+func (f *Flow) deleteBacking(ctx context.Context, cluster string, b *corev1.PersistentVolumeClaim, version string) error {
+	client, err := f.client(cluster)
+	if err != nil {
+		return err
+	}
+	preconditions := &metav1.Preconditions{UID: &b.UID}
+	if version != "" {
+		preconditions.ResourceVersion = ptr.To(version)
+	}
+	claims := client.CoreV1().PersistentVolumeClaims(b.Namespace)
+	if b.DeletionTimestamp == nil {
+		err = claims.Delete(ctx, b.Name, metav1.DeleteOptions{Preconditions: preconditions})
+		if err != nil && !apierrors.IsNotFound(err) {
+			f.suspect(cluster)
+			return fmt.Errorf("delete backing claim %s/%s in %s: %w", b.Namespace, b.Name, cluster, err)
+		}
+	}
+	if !backing.Protected(b) {
+		return nil
+	}
+	patch := []byte(fmt.Sprintf(`{"metadata":{"uid":%q,"$deleteFromPrimitiveList/finalizers":[%q]}}`, b.UID, keys.BackingFinalizer))
+	_, err = claims.Patch(ctx, b.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		f.suspect(cluster)
+		return fmt.Errorf("let backing claim %s/%s in %s go: %w", b.Namespace, b.Name, cluster, err)
+	}
+	return nil
+}
+
+// confirm asks the API server whether a backing claim and its real volume are
+// gone: only then may the virtual volume go.
+func (f *Flow) confirm(ctx context.Context, o decide.Observation, step decide.Step, result outcome) outcome {
+	client, err := f.client(step.Cluster)
+	if err != nil {
+		result.err = err
+		return result
+	}
+	gone, err := f.isGone(ctx, client, o, step.Ref)
+	switch {
+	case err != nil:
+		f.suspect(step.Cluster)
+		result.err = err
+	case gone:
+		f.memory.setGone(o.UID)
+		result.again = true
+	default:
+		result.after = safetyNet
+	}
+	return result
+}
+
+func (f *Flow) isGone(ctx context.Context, client kubernetes.Interface, o decide.Observation, ref backing.Ref) (bool, error) {
+	claim, err := client.CoreV1().PersistentVolumeClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return false, fmt.Errorf("look for backing claim %s: %w", ref, err)
+	}
+	if err == nil && claim.UID == ref.UID {
+		return false, nil
+	}
+	name := o.Volume.Annotations[keys.BackingVolume]
+	if name == "" {
+		// It was never seen to be bound.
+		return true, nil
+	}
+	real, err := client.CoreV1().PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return true, nil
+	case err != nil:
+		return false, fmt.Errorf("look for real volume %s of %s: %w", name, ref, err)
+	case real.Spec.ClaimRef == nil || real.Spec.ClaimRef.UID != ref.UID:
+		return true, nil
+	}
+	// Its own administrator wants it kept.
+	return real.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete && real.Status.Phase == corev1.VolumeReleased, nil
+}

@@ -1,0 +1,65 @@
+package flow
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/provisioner/decide"
+)
+
+// sorted is what the answer to a create request for a backing claim means: it
+// is there (all empty), it certainly is not and the place refuses it, or nobody
+// knows.
+type sorted struct {
+	refusal *decide.Refusal
+	retry   error
+	// unsent is true when the request certainly never left this machine.
+	unsent bool
+}
+
+// sortCreateError is the one table of answers to a create request.
+func sortCreateError(err error, cluster string, at types.NamespacedName) sorted {
+	place := "cluster " + cluster
+	if cluster == keys.Home {
+		place = "the home cluster"
+	}
+	refuse := func(reason, text string) sorted {
+		return sorted{refusal: &decide.Refusal{Cluster: cluster, Reason: reason, Message: text}}
+	}
+	detail := ""
+	var status apierrors.APIStatus
+	if errors.As(err, &status) {
+		detail = status.Status().Message
+	}
+	var dial *net.OpError
+	switch {
+	case err == nil:
+		return sorted{}
+	case errors.Is(err, errForeign):
+		return refuse("ForeignClaim", fmt.Sprintf("%s already has a claim %s that does not belong to this one: remove or rename one of the two", place, at))
+	case errors.Is(err, errTerminating):
+		return sorted{retry: err}
+	case apierrors.HasStatusCause(err, "NamespaceTerminating"):
+		return refuse("NamespaceTerminating", fmt.Sprintf("namespace %s of %s is being deleted: wait until it is there again", at.Namespace, place))
+	case apierrors.IsForbidden(err) && strings.Contains(detail, "exceeded quota"):
+		return refuse("QuotaExceeded", fmt.Sprintf("the quota of namespace %s in %s leaves no room: %s", at.Namespace, place, detail))
+	case apierrors.IsForbidden(err):
+		return refuse("NotAllowed", fmt.Sprintf("%s does not allow the backing claim %s (rights or admission; see deploy/remote): %s", place, at, detail))
+	case apierrors.IsNotFound(err):
+		return refuse("NamespaceMissing", fmt.Sprintf("%s has no namespace %s: create it there and bind the rights (see deploy/remote)", place, at.Namespace))
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.ReasonForError(err) == metav1.StatusReasonNotAcceptable:
+		return refuse("NotValid", fmt.Sprintf("%s does not accept the backing claim %s: %s", place, at, detail))
+	case errors.As(err, &dial) && dial.Op == "dial":
+		return sorted{retry: err, unsent: true}
+	}
+	// Conflict, too many requests, server errors, time-outs, lost connections,
+	// credentials that were refused: nobody knows, or soon it may be otherwise.
+	return sorted{retry: err}
+}

@@ -1,0 +1,169 @@
+package flow
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-helpers/storage/ephemeral"
+
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/provisioner/backing"
+	"github.com/lodestone-storage/lodestone/provisioner/clusters"
+)
+
+// Sources are the informers of the home cluster that decisions are made from.
+type Sources struct {
+	Claims, Volumes, Classes, Nodes, Namespaces, Attachments, Pods cache.SharedIndexInformer
+}
+
+// Names of the indexes.
+const (
+	byUID     = "lodestone/uid"     // claims by their UID
+	byBacking = "lodestone/backing" // virtual volumes by the UID of their backing claim
+	byCluster = "lodestone/cluster" // virtual volumes by the cluster of their data
+	byVolume  = "lodestone/volume"  // attachments by the name of their volume
+	byClaim   = "lodestone/claim"   // pods by namespace/name of the claims they use
+	byWaiting = "lodestone/waiting" // claims that have no volume yet; key waitingKey
+)
+
+const waitingKey = "waiting"
+
+// NewSources returns the sources of a factory, with their indexes.
+func NewSources(factory informers.SharedInformerFactory) (Sources, error) {
+	core, storage := factory.Core().V1(), factory.Storage().V1()
+	s := Sources{
+		Claims:      core.PersistentVolumeClaims().Informer(),
+		Volumes:     core.PersistentVolumes().Informer(),
+		Classes:     storage.StorageClasses().Informer(),
+		Nodes:       core.Nodes().Informer(),
+		Namespaces:  core.Namespaces().Informer(),
+		Attachments: storage.VolumeAttachments().Informer(),
+		Pods:        core.Pods().Informer(),
+	}
+	for _, index := range []struct {
+		informer cache.SharedIndexInformer
+		name     string
+		keys     func(obj any) []string
+	}{
+		{s.Claims, byUID, func(obj any) []string { return []string{string(obj.(*corev1.PersistentVolumeClaim).UID)} }},
+		{s.Claims, byWaiting, func(obj any) []string {
+			if obj.(*corev1.PersistentVolumeClaim).Spec.VolumeName == "" {
+				return []string{waitingKey}
+			}
+			return nil
+		}},
+		{s.Volumes, byBacking, func(obj any) []string {
+			if ref, err := backing.RefOf(obj.(*corev1.PersistentVolume)); err == nil {
+				return []string{string(ref.UID)}
+			}
+			return nil
+		}},
+		{s.Volumes, byCluster, func(obj any) []string {
+			if ref, err := backing.RefOf(obj.(*corev1.PersistentVolume)); err == nil {
+				return []string{ref.Cluster}
+			}
+			return nil
+		}},
+		{s.Attachments, byVolume, func(obj any) []string {
+			if name := obj.(*storagev1.VolumeAttachment).Spec.Source.PersistentVolumeName; name != nil {
+				return []string{*name}
+			}
+			return nil
+		}},
+		{s.Pods, byClaim, func(obj any) []string { return claimsOf(obj.(*corev1.Pod)) }},
+	} {
+		if err := index.informer.AddIndexers(cache.Indexers{index.name: func(obj any) ([]string, error) { return index.keys(obj), nil }}); err != nil {
+			return Sources{}, fmt.Errorf("index %s: %w", index.name, err)
+		}
+	}
+	return s, nil
+}
+
+// claimsOf returns namespace/name of the claims that a pod uses.
+func claimsOf(pod *corev1.Pod) []string {
+	var names []string
+	for i := range pod.Spec.Volumes {
+		volume := &pod.Spec.Volumes[i]
+		switch {
+		case volume.PersistentVolumeClaim != nil:
+			names = append(names, pod.Namespace+"/"+volume.PersistentVolumeClaim.ClaimName)
+		case volume.Ephemeral != nil:
+			names = append(names, pod.Namespace+"/"+ephemeral.VolumeClaimName(pod, volume))
+		}
+	}
+	return names
+}
+
+// Slim drops what is never read from an object before it is cached: of a pod
+// only its claims count, of a node only its labels.
+func Slim(obj any) (any, error) {
+	switch object := obj.(type) {
+	case *corev1.Pod:
+		slim := &corev1.Pod{}
+		slim.Namespace, slim.Name, slim.UID, slim.ResourceVersion = object.Namespace, object.Name, object.UID, object.ResourceVersion
+		slim.Status.Phase = object.Status.Phase
+		for _, volume := range object.Spec.Volumes {
+			if volume.PersistentVolumeClaim != nil || volume.Ephemeral != nil {
+				slim.Spec.Volumes = append(slim.Spec.Volumes, volume)
+			}
+		}
+		return slim, nil
+	case *corev1.Node:
+		slim := &corev1.Node{}
+		slim.Name, slim.UID, slim.ResourceVersion, slim.Labels = object.Name, object.UID, object.ResourceVersion, object.Labels
+		return slim, nil
+	}
+	return clusters.Slim(obj)
+}
+
+// VolumesIn returns how many virtual volumes have their data in a cluster.
+func (s Sources) VolumesIn(cluster string) int {
+	names, err := s.Volumes.GetIndexer().IndexKeys(byCluster, cluster)
+	if err != nil {
+		return 0
+	}
+	return len(names)
+}
+
+func one[T any](informer cache.SharedIndexInformer, key string) *T {
+	obj, ok, err := informer.GetStore().GetByKey(key)
+	if err != nil || !ok {
+		return nil
+	}
+	typed, _ := obj.(*T)
+	return typed
+}
+
+func indexed[T any](informer cache.SharedIndexInformer, index, key string) []*T {
+	objects, err := informer.GetIndexer().ByIndex(index, key)
+	if err != nil {
+		return nil
+	}
+	result := make([]*T, 0, len(objects))
+	for _, obj := range objects {
+		if typed, ok := obj.(*T); ok {
+			result = append(result, typed)
+		}
+	}
+	return result
+}
+
+func (s Sources) claim(uid types.UID) *corev1.PersistentVolumeClaim {
+	if found := indexed[corev1.PersistentVolumeClaim](s.Claims, byUID, string(uid)); len(found) == 1 {
+		return found[0]
+	}
+	return nil
+}
+
+// virtual returns the virtual volume of a claim, nil if there is none.
+func (s Sources) virtual(uid types.UID) *corev1.PersistentVolume {
+	volume := one[corev1.PersistentVolume](s.Volumes, "pvc-"+string(uid))
+	if volume == nil || volume.Annotations[keys.Backing] == "" || volume.Spec.ClaimRef == nil || volume.Spec.ClaimRef.UID != uid {
+		return nil
+	}
+	return volume
+}

@@ -1,0 +1,102 @@
+package flow
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/provisioner/decide"
+)
+
+// tellAgain is how long the same message about a claim is not repeated.
+const tellAgain = 5 * time.Minute
+
+// patchClaim changes annotations of a virtual claim if it is still as it was
+// seen; nil removes one.
+func (f *Flow) patchClaim(ctx context.Context, claim *corev1.PersistentVolumeClaim, changes map[string]any) error {
+	patch, err := annotationsPatch(claim.UID, claim.ResourceVersion, changes)
+	if err != nil {
+		return err
+	}
+	if _, err := f.Client.CoreV1().PersistentVolumeClaims(claim.Namespace).Patch(ctx, claim.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		return fmt.Errorf("annotate claim %s/%s: %w", claim.Namespace, claim.Name, err)
+	}
+	return nil
+}
+
+func (f *Flow) patchVolume(ctx context.Context, name string, change map[string]any) error {
+	patch, err := json.Marshal(change)
+	if err != nil {
+		return fmt.Errorf("encode patch: %w", err)
+	}
+	if _, err := f.Client.CoreV1().PersistentVolumes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		return fmt.Errorf("patch volume %s: %w", name, err)
+	}
+	return nil
+}
+
+// annotationsPatch returns the patch that sets annotations of just the object
+// with this UID and, if given, this resource version.
+func annotationsPatch(uid types.UID, version string, changes map[string]any) ([]byte, error) {
+	metadata := map[string]any{"uid": uid, "annotations": changes}
+	if version != "" {
+		metadata["resourceVersion"] = version
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": metadata})
+	if err != nil {
+		return nil, fmt.Errorf("encode annotations: %w", err)
+	}
+	return patch, nil
+}
+
+// suspect has a cluster looked at after a request to it failed.
+func (f *Flow) suspect(cluster string) {
+	if cluster == keys.Home {
+		return
+	}
+	if c := f.Clusters.Get(cluster); c != nil {
+		c.Poke()
+	}
+}
+
+// wakeSiblings has the other claims of the same pod looked at: they wait for
+// this one, or must now go elsewhere with it.
+func (f *Flow) wakeSiblings(o decide.Observation) {
+	for _, sibling := range o.Siblings {
+		f.Enqueue(sibling.Claim.UID)
+	}
+}
+
+// tell writes an event where the user looks: on the claim, or on the volume when
+// the claim is gone. The same thing is not told again for a while.
+func (f *Flow) tell(o decide.Observation, m *decide.Message) {
+	if m == nil || !f.memory.worthTelling(o.UID, m.Reason+" "+m.Text, o.Now) {
+		return
+	}
+	kind := corev1.EventTypeNormal
+	if m.Warning {
+		kind = corev1.EventTypeWarning
+	}
+	switch {
+	case o.Claim != nil:
+		f.Recorder.Event(o.Claim, kind, m.Reason, m.Text)
+	case o.Volume != nil:
+		f.Recorder.Event(o.Volume, kind, m.Reason, m.Text)
+	}
+}
+
+// tellFailure tells of a step that keeps failing. What goes away by itself, as
+// a conflict does, is not worth an event.
+func (f *Flow) tellFailure(o decide.Observation, step decide.Step, err error) {
+	if f.queue.NumRequeues(o.UID) < 5 || errors.Is(err, errChanged) {
+		return
+	}
+	f.tell(o, &decide.Message{Warning: true, Reason: string(step.Verb) + "Failed", Text: fmt.Sprintf("%v; it is tried again", err)})
+}

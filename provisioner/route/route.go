@@ -1,0 +1,141 @@
+// Package route decides where the backing claim of a virtual claim goes: the
+// cluster of the selected node, and the real class there. It is pure.
+package route
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/locality"
+	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
+)
+
+// Cluster is what a decision needs to know of one cluster.
+type Cluster struct {
+	// Known is false when no RemoteCluster object has this ID.
+	Known bool
+	// Leaving is true while the RemoteCluster is being deleted.
+	Leaving bool
+	// StorageClassName is the real class that the RemoteCluster prefers.
+	StorageClassName string
+	// Offered are its real classes.
+	Offered []v1alpha1.OfferedClass
+}
+
+// Input is what a route is made from.
+type Input struct {
+	Claim *corev1.PersistentVolumeClaim
+	Class virtualclass.Class
+	Node  *corev1.Node
+	// Offloaded says whether pods of the claim's namespace may run in remote
+	// clusters.
+	Offloaded bool
+	// Cluster returns what is known of the cluster with the given ID.
+	Cluster func(id string) Cluster
+}
+
+// Route is where a backing claim goes.
+type Route struct {
+	// Cluster is keys.Home or the ID of a remote cluster.
+	Cluster string
+	// Node is the selected node.
+	Node string
+	// Class is the real class of the backing claim.
+	Class v1alpha1.OfferedClass
+}
+
+// Deferred says whether the backing claim binds only once a pod uses it or, at
+// home, once it carries the selected node.
+func (r Route) Deferred() bool {
+	return r.Class.BindingMode == storagev1.VolumeBindingWaitForFirstConsumer
+}
+
+// Refused is the error of a claim that this cluster cannot take but another may.
+type Refused struct {
+	// Reason is one word, Message one sentence that says what to do.
+	Reason, Message string
+}
+
+func (r *Refused) Error() string { return r.Message }
+
+// NoRealClass is the reason of a cluster that offers no fitting real class.
+const NoRealClass = "NoRealClass"
+
+// Invalid is the error of a claim that no cluster can take as it is.
+type Invalid struct{ Message string }
+
+func (i *Invalid) Error() string { return i.Message }
+
+// Validate says whether a virtual claim asks only for what a virtual volume can
+// give. The error is an *Invalid.
+func Validate(claim *corev1.PersistentVolumeClaim) error {
+	switch {
+	case claim.Spec.Selector != nil:
+		return &Invalid{"the claim has a selector, which a virtual storage class cannot honour: remove spec.selector"}
+	case claim.Spec.DataSource != nil || claim.Spec.DataSourceRef != nil:
+		return &Invalid{"the claim has a data source, which virtual volumes do not support yet: create it without dataSource and copy the data, since an empty volume would be worse than none"}
+	case claim.Spec.VolumeAttributesClassName != nil && *claim.Spec.VolumeAttributesClassName != "":
+		return &Invalid{"the claim has a volumeAttributesClassName, which virtual volumes do not support yet: remove it"}
+	}
+	return nil
+}
+
+// To returns the route of a claim to the cluster of its selected node. The error
+// is a *Refused or an *Invalid.
+func To(in Input) (Route, error) {
+	if err := Validate(in.Claim); err != nil {
+		return Route{}, err
+	}
+	id := locality.OfNode(in.Node.Labels)
+	if !in.Class.Allows(id) {
+		return Route{}, &Refused{"ClusterNotAllowed", fmt.Sprintf("storage class %q keeps its volumes out of cluster %q: let the pod run in a cluster that its parameter %s lists", in.Class.Name, id, keys.Clusters)}
+	}
+	cluster := in.Cluster(id)
+	if id != keys.Home {
+		switch {
+		case !cluster.Known:
+			return Route{}, &Refused{"UnknownCluster", fmt.Sprintf("node %q stands for cluster %q, which has no RemoteCluster object: create one of that name or correct the node's label %s", in.Node.Name, id, keys.Cluster)}
+		case cluster.Leaving:
+			return Route{}, &Refused{"ClusterLeaving", fmt.Sprintf("RemoteCluster %q is being deleted and takes no new volumes: use another cluster", id)}
+		case !in.Offloaded:
+			return Route{}, &Refused{"NotOffloaded", fmt.Sprintf("pods of namespace %q may not run in remote clusters: label the namespace %s=%s or keep the pod at home", in.Claim.Namespace, keys.Offload, keys.OffloadEnabled)}
+		}
+	}
+	name, err := in.Class.RealClassName(id, in.Claim.Annotations)
+	if err != nil {
+		return Route{}, &Invalid{err.Error()}
+	}
+	if name == "" {
+		name = cluster.StorageClassName
+	}
+	where := "the home cluster"
+	if id != keys.Home {
+		where = fmt.Sprintf("cluster %q", id)
+	}
+	class, err := virtualclass.Resolve(name, where, cluster.Offered)
+	if err != nil {
+		return Route{}, &Refused{NoRealClass, err.Error()}
+	}
+	if id == keys.Home {
+		if err := usableForTwin(class); err != nil {
+			return Route{}, err
+		}
+	}
+	return Route{Cluster: id, Node: in.Node.Name, Class: class}, nil
+}
+
+// usableForTwin refuses real classes that cannot work for a claim that no pod
+// uses and that lives in the storage namespace.
+func usableForTwin(class v1alpha1.OfferedClass) error {
+	switch {
+	case class.Static && class.BindingMode == storagev1.VolumeBindingWaitForFirstConsumer:
+		return &Refused{"StaticClass", fmt.Sprintf("real storage class %q has hand-made volumes that only the scheduler binds: name a class with a provisioner in the virtual class", class.Name)}
+	case class.Templated:
+		return &Refused{"TemplatedClass", fmt.Sprintf("the parameters of real storage class %q depend on the claim's namespace, which is not that of the backing claim: name another class in the virtual class", class.Name)}
+	}
+	return nil
+}

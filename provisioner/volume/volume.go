@@ -1,0 +1,104 @@
+// Package volume builds virtual volumes: the PersistentVolume that stands for a
+// backing claim, from the virtual claim and, where it is known, the real volume.
+// It is pure.
+package volume
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/locality"
+	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
+	"github.com/lodestone-storage/lodestone/provisioner/backing"
+)
+
+// Input is what a virtual volume is made from.
+type Input struct {
+	Name    string
+	Claim   *corev1.PersistentVolumeClaim
+	Class   virtualclass.Class
+	Cluster string
+	Backing *corev1.PersistentVolumeClaim
+	// Real is the real volume. At home it is needed; of a remote one only size
+	// and access modes are taken, and it may be nil while the backing claim
+	// waits for its first pod.
+	Real *corev1.PersistentVolume
+}
+
+// New returns the virtual volume; its claimRef is left to the caller.
+func New(in Input) (*corev1.PersistentVolume, error) {
+	ref := backing.RefTo(in.Cluster, in.Backing)
+	size, err := capacity(in)
+	if err != nil {
+		return nil, err
+	}
+	pv := &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        in.Name,
+			Labels:      map[string]string{keys.Cluster: in.Cluster},
+			Annotations: map[string]string{keys.Backing: ref.String()},
+		},
+		Spec: corev1.PersistentVolumeSpec{
+			Capacity:                      corev1.ResourceList{corev1.ResourceStorage: size},
+			AccessModes:                   accessModes(in),
+			VolumeMode:                    in.Claim.Spec.VolumeMode,
+			PersistentVolumeReclaimPolicy: in.Class.ReclaimPolicy,
+			StorageClassName:              in.Class.Name,
+			MountOptions:                  slices.Clone(in.Class.MountOptions),
+		},
+	}
+	if in.Real != nil {
+		pv.Annotations[keys.BackingVolume] = in.Real.Name
+	}
+	if in.Cluster != keys.Home {
+		// The volume source, node names and secrets of a remote cluster mean
+		// nothing here, and must not be trusted here.
+		pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: keys.Driver, VolumeHandle: ref.String()}
+		pv.Spec.NodeAffinity = locality.Affinity(in.Cluster, nil)
+		return pv, nil
+	}
+	if in.Real == nil {
+		return nil, fmt.Errorf("build volume %s: the real volume of backing claim %s/%s is not known", in.Name, in.Backing.Namespace, in.Backing.Name)
+	}
+	pv.Spec.PersistentVolumeSource = *in.Real.Spec.PersistentVolumeSource.DeepCopy()
+	pv.Spec.NodeAffinity = locality.Affinity(keys.Home, in.Real.Spec.NodeAffinity)
+	for _, option := range in.Real.Spec.MountOptions {
+		if !slices.Contains(pv.Spec.MountOptions, option) {
+			pv.Spec.MountOptions = append(pv.Spec.MountOptions, option)
+		}
+	}
+	return pv, nil
+}
+
+// capacity is the real volume's, or what the claim asks for while there is none.
+// A claim never binds to a volume that is smaller than it asks for.
+func capacity(in Input) (resource.Quantity, error) {
+	want := in.Claim.Spec.Resources.Requests[corev1.ResourceStorage]
+	if in.Real == nil {
+		return want, nil
+	}
+	have := in.Real.Spec.Capacity[corev1.ResourceStorage]
+	if have.Cmp(want) < 0 {
+		return have, fmt.Errorf("build volume %s: the real volume %s has %s, less than the %s that the claim asks for: its storage class broke its promise, delete the claim and ask for less", in.Name, in.Real.Name, have.String(), want.String())
+	}
+	return have, nil
+}
+
+// accessModes are the real volume's where it supports all that the claim asks
+// for, so that the claim can bind, else the claim's.
+func accessModes(in Input) []corev1.PersistentVolumeAccessMode {
+	if in.Real == nil {
+		return slices.Clone(in.Claim.Spec.AccessModes)
+	}
+	for _, mode := range in.Claim.Spec.AccessModes {
+		if !slices.Contains(in.Real.Spec.AccessModes, mode) {
+			return slices.Clone(in.Claim.Spec.AccessModes)
+		}
+	}
+	return slices.Clone(in.Real.Spec.AccessModes)
+}
