@@ -18,6 +18,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
+
+	"github.com/lodestone-storage/lodestone/e2e/patient"
 )
 
 const (
@@ -57,7 +59,7 @@ type podKey struct {
 // Start registers the nodes, waits until pods can be scheduled to them and plays them
 // until ctx ends or Stop is called.
 func Start(ctx context.Context, options Options) (*Hollow, error) {
-	client, err := kubernetes.NewForConfig(options.Config)
+	client, err := kubernetes.NewForConfig(patient.Config(options.Config))
 	if err != nil {
 		return nil, fmt.Errorf("make the client of the hollow nodes: %w", err)
 	}

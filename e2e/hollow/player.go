@@ -10,6 +10,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/lodestone-storage/lodestone/e2e/patient"
 )
 
 // player plays one node.
@@ -75,7 +77,7 @@ func (h *Hollow) addNode(ctx context.Context, node Node) error {
 // admit makes the player known, so that events of its pods are heeded.
 func (h *Hollow) admit(p *player) error {
 	if remote := p.node.Remote; remote != nil {
-		client, err := kubernetes.NewForConfig(remote.Config)
+		client, err := kubernetes.NewForConfig(patient.Config(remote.Config))
 		if err != nil {
 			return fmt.Errorf("make the client of cluster %s: %w", remote.ID, err)
 		}

@@ -18,6 +18,8 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v10/controller"
+
+	"github.com/lodestone-storage/lodestone/e2e/patient"
 )
 
 // threads is how many claims are handled at once.
@@ -38,7 +40,7 @@ type Provisioner struct {
 // called, the classes whose provisioner is name. The configuration needs all rights and
 // rates that do not throttle.
 func Start(ctx context.Context, config *rest.Config, name string) (*Provisioner, error) {
-	client, err := kubernetes.NewForConfig(config)
+	client, err := kubernetes.NewForConfig(patient.Config(config))
 	if err != nil {
 		return nil, fmt.Errorf("make the client of provisioner %s: %w", name, err)
 	}

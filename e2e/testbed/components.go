@@ -3,6 +3,7 @@ package testbed
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -22,8 +24,23 @@ const stopGrace = 3 * time.Second
 func (c *Cluster) StopAPIServer(context.Context) error { return c.halt(apiServer) }
 
 // StartAPIServer starts the API server again, at the same address, and waits until
-// it is ready.
+// it is ready. The controller manager and the scheduler are restarted if they run:
+// after an outage they would look for the API server again only once a minute.
 func (c *Cluster) StartAPIServer(ctx context.Context) error {
+	if err := c.launchAPIServer(ctx); err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	if c.runs(scheduler) {
+		group.Go(func() error { return errors.Join(c.StopScheduler(ctx), c.StartScheduler(ctx)) })
+	}
+	if c.runs(controllerManager) {
+		group.Go(func() error { return errors.Join(c.StopControllerManager(ctx), c.StartControllerManager(ctx)) })
+	}
+	return group.Wait()
+}
+
+func (c *Cluster) launchAPIServer(ctx context.Context) error {
 	return c.launch(ctx, apiServer, c.apiServerArgs(), c.apiServerReady)
 }
 
@@ -104,6 +121,12 @@ func (c *Cluster) halt(program string) error {
 	p.stop(stopGrace)
 	delete(c.processes, program)
 	return nil
+}
+
+func (c *Cluster) runs(program string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.processes[program] != nil
 }
 
 func (c *Cluster) signal(program string, s syscall.Signal) error {

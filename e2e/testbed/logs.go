@@ -1,6 +1,7 @@
 package testbed
 
 import (
+	"flag"
 	"fmt"
 	"os"
 
@@ -18,7 +19,13 @@ func divertLogs() (*divertedLogs, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the log file of the tests: %w", err)
 	}
-	klog.LogToStderr(false)
+	flags := flag.NewFlagSet("klog", flag.ContinueOnError)
+	klog.InitFlags(flags)
+	for name, value := range map[string]string{"logtostderr": "false", "stderrthreshold": "FATAL", "one_output": "true"} {
+		if err := flags.Set(name, value); err != nil {
+			return nil, fmt.Errorf("divert the log of the tests: %w", err)
+		}
+	}
 	klog.SetOutput(file)
 	return &divertedLogs{file: file}, nil
 }

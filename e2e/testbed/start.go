@@ -60,7 +60,7 @@ func (c *Cluster) start(ctx context.Context) error {
 	if err := c.startEtcd(ctx); err != nil {
 		return err
 	}
-	if err := c.StartAPIServer(ctx); err != nil {
+	if err := c.launchAPIServer(ctx); err != nil {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
