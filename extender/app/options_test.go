@@ -1,0 +1,74 @@
+package app_test
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lodestone-storage/lodestone/extender/app"
+)
+
+func TestOptionsValidate(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*app.Options)
+		says   string
+	}{
+		"the defaults are valid":    {change: func(*app.Options) {}},
+		"any free ports":            {change: func(o *app.Options) { o.Listen, o.HTTPAddress = "127.0.0.1:0", "127.0.0.1:0" }},
+		"listen without port":       {change: func(o *app.Options) { o.Listen = "localhost" }, says: "--listen must be [host]:port"},
+		"http-address without port": {change: func(o *app.Options) { o.HTTPAddress = "" }, says: "--http-address must be [host]:port"},
+		"one port for both":         {change: func(o *app.Options) { o.HTTPAddress = o.Listen }, says: "give each its own port"},
+		"negative grace":            {change: func(o *app.Options) { o.ShutdownGrace = -time.Second }, says: "--shutdown-grace is -1s: it must not be negative"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			options := app.NewOptions()
+			test.change(options)
+			err := options.Validate()
+			if test.says == "" {
+				assert.NoError(t, err)
+				return
+			}
+			assert.ErrorContains(t, err, test.says)
+		})
+	}
+}
+
+func TestOptionsConfig(t *testing.T) {
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, os.WriteFile(kubeconfig, []byte(`
+apiVersion: v1
+kind: Config
+current-context: home
+contexts: [{name: home, context: {cluster: home, user: home}}]
+clusters: [{name: home, cluster: {server: "http://127.0.0.1:1"}}]
+users: [{name: home}]
+`), 0o600))
+	options := app.NewOptions()
+	options.Kubeconfig, options.Listen, options.HTTPAddress = kubeconfig, "127.0.0.1:0", "127.0.0.1:0"
+	config, err := options.Config(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, "http://127.0.0.1:1", config.Home.Host)
+
+	t.Run("a port that is taken", func(t *testing.T) {
+		taken := *options
+		taken.HTTPAddress = config.Status.Addr().String()
+		_, err := taken.Config(t.Context())
+		assert.ErrorContains(t, err, "open --http-address")
+	})
+	t.Run("no kubeconfig", func(t *testing.T) {
+		missing := *options
+		missing.Kubeconfig = filepath.Join(t.TempDir(), "none")
+		_, err := missing.Config(t.Context())
+		assert.ErrorContains(t, err, "read kubeconfig")
+	})
+	address := config.Verbs.Addr().String()
+	require.NoError(t, config.Close())
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", address)
+	require.NoError(t, err, "Close must free the ports")
+	require.NoError(t, listener.Close())
+}

@@ -1,0 +1,90 @@
+package server_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"testing"
+
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
+
+	"github.com/lodestone-storage/lodestone/extender/score"
+	"github.com/lodestone-storage/lodestone/extender/wire"
+)
+
+// Whatever is sent, the answer is either one sentence or a complete decision:
+// each node either kept or refused with a reason, and scored once.
+func FuzzVerbs(f *testing.F) {
+	names := []string{"home-1", "west", "new"}
+	for _, args := range []extenderv1.ExtenderArgs{
+		{Pod: podWith("data"), NodeNames: &names},
+		{Pod: podWith(), Nodes: nodes(names...)},
+		{Pod: podWith("data", "gone"), Nodes: nodes(names...)},
+		{},
+	} {
+		body, err := json.Marshal(args)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(body)
+		f.Add(body[:len(body)/2])
+	}
+	f.Add([]byte(`{"pod":{"metadata":{"namespace":"app"},"spec":{"volumes":[{"persistentVolumeClaim":{"claimName":"data"}}]}},"nodenames":["\u0000","é","west","west"]}`))
+
+	handler := newServer().Handler()
+	f.Fuzz(func(t *testing.T, body []byte) {
+		request, err := wire.Decode(body)
+		filtered := post(handler, "/filter", bytes.NewReader(body))
+		scored := post(handler, "/prioritize", bytes.NewReader(body))
+		if filtered.Code != scored.Code {
+			t.Fatalf("filter answered %d and prioritize %d", filtered.Code, scored.Code)
+		}
+		var result extenderv1.ExtenderFilterResult
+		if err != nil {
+			if jsonErr := json.Unmarshal(filtered.Body.Bytes(), &result); filtered.Code != http.StatusBadRequest || jsonErr != nil || result.Error == "" {
+				t.Fatalf("a bad request got %d: %s", filtered.Code, filtered.Body)
+			}
+			return
+		}
+		if filtered.Code != http.StatusOK {
+			t.Fatalf("a good request got %d: %s", filtered.Code, filtered.Body)
+		}
+		if request.NodeMode {
+			// Whole nodes may be of any shape: only their names are ours.
+			var loose struct {
+				Nodes struct{ Items []json.RawMessage }
+			}
+			if err := json.Unmarshal(filtered.Body.Bytes(), &loose); err != nil {
+				t.Fatalf("the answer is not JSON: %v", err)
+			}
+			return
+		}
+		if err := json.Unmarshal(filtered.Body.Bytes(), &result); err != nil || result.NodeNames == nil {
+			t.Fatalf("filter answered %s: %v", filtered.Body, err)
+		}
+		decided := map[string]bool{}
+		for _, name := range *result.NodeNames {
+			decided[name] = true
+		}
+		for name, reason := range result.FailedAndUnresolvableNodes {
+			if decided[name] || reason == "" {
+				t.Fatalf("node %q is both kept and refused, or refused without a reason: %s", name, filtered.Body)
+			}
+			decided[name] = true
+		}
+		var list extenderv1.HostPriorityList
+		if err := json.Unmarshal(scored.Body.Bytes(), &list); err != nil || len(list) != len(decided) {
+			t.Fatalf("prioritize answered %s for %d nodes: %v", scored.Body, len(decided), err)
+		}
+		for _, name := range request.Names {
+			if !decided[name] {
+				t.Fatalf("node %q got no decision: %s", name, filtered.Body)
+			}
+		}
+		for _, host := range list {
+			if host.Score < 0 || host.Score > score.Max {
+				t.Fatalf("score %d of %q is out of range", host.Score, host.Host)
+			}
+		}
+	})
+}

@@ -1,0 +1,42 @@
+package server_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/lodestone-storage/lodestone/extender/server"
+)
+
+func get(s *server.Server, path string) (int, string) {
+	recorder := httptest.NewRecorder()
+	s.Status().ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, path, nil))
+	return recorder.Code, recorder.Body.String()
+}
+
+func TestStatus(t *testing.T) {
+	for name, test := range map[string]struct {
+		missing  []string
+		stopping bool
+		code     int
+		says     string
+	}{
+		"all has been read":           {code: http.StatusOK, says: "ok\n"},
+		"something is still missing":  {missing: []string{"remoteclusters"}, code: http.StatusServiceUnavailable, says: "not ready: still reading remoteclusters from the API server; if this lasts, the log says why\n"},
+		"the program is about to end": {stopping: true, code: http.StatusServiceUnavailable, says: "not ready: the program is stopping\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer()
+			s.Missing = func() []string { return test.missing }
+			s.Stopping = func() bool { return test.stopping }
+			code, body := get(s, "/readyz")
+			assert.Equal(t, test.code, code)
+			assert.Equal(t, test.says, body)
+
+			code, _ = get(s, "/healthz")
+			assert.Equal(t, http.StatusOK, code, "a program that is not ready must not be restarted for it")
+		})
+	}
+}
