@@ -1,0 +1,156 @@
+// Package fabric sets up what the demo, the integration tests and the benchmarks
+// have in common: two clusters on loopback, home and west, with Lodestone's
+// manifests installed, played nodes and real storage classes in both, and the
+// programs running with the rights of their own ServiceAccounts.
+package fabric
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"path/filepath"
+	"runtime"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lodestone-storage/lodestone/e2e/hollow"
+	"github.com/lodestone-storage/lodestone/e2e/instant"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
+	"github.com/lodestone-storage/lodestone/pkg/remoteclusters"
+)
+
+// Names of what a Fabric holds.
+const (
+	System  = "lodestone-system"
+	Storage = "lodestone-storage"
+
+	// The real classes: Wait binds when a pod comes and is the default of its
+	// cluster, Now binds at once.
+	HomeWait, HomeNow = "home-wait", "home-now"
+	WestWait, WestNow = "west-wait", "west-now"
+
+	// Class is the virtual class that deploy/base makes.
+	Class = "lodestone"
+
+	// WestNode is the virtual node that stands for west.
+	WestNode = "west"
+)
+
+// Options say what a Fabric is like; the zero value is usable.
+type Options struct {
+	// ControllerManagerQPS is the request rate of the controller managers; 0
+	// means their default.
+	ControllerManagerQPS float32
+	// Zones labels the nodes with topology.kubernetes.io/zone home and west.
+	Zones bool
+}
+
+// Fabric is two clusters with Lodestone installed, but not running.
+type Fabric struct {
+	Home, West               *testbed.Cluster
+	HomeStorage, WestStorage *instant.Provisioner
+	HomeNodes, WestNodes     *hollow.Hollow
+	Remotes                  *remoteclusters.Client
+
+	extender string
+}
+
+// Root returns the root folder of the source tree.
+func Root() string {
+	_, file, _, _ := runtime.Caller(0)
+	return filepath.Join(filepath.Dir(file), "..", "..")
+}
+
+// Start starts a Fabric; it ends with ctx.
+func Start(ctx context.Context, o Options) (*Fabric, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("find a port for the extender: %w", err)
+	}
+	f := &Fabric{extender: listener.Addr().String()}
+	// Nobody must seem to listen there until the extender does.
+	if err := listener.Close(); err != nil {
+		return nil, fmt.Errorf("free the extender's port: %w", err)
+	}
+	clusters, err := testbed.Start(ctx,
+		testbed.Config{Name: "home", Extenders: []string{f.ExtenderURL()}, ControllerManagerQPS: o.ControllerManagerQPS, ControllerManagerBurst: int(2 * o.ControllerManagerQPS)},
+		testbed.Config{Name: "west", ControllerManagerQPS: o.ControllerManagerQPS, ControllerManagerBurst: int(2 * o.ControllerManagerQPS)})
+	if err != nil {
+		return nil, err
+	}
+	f.Home, f.West = clusters[0], clusters[1]
+	if f.Remotes, err = remoteclusters.NewClient(f.Home.AdminConfig()); err != nil {
+		return nil, err
+	}
+	if err := f.Install(ctx); err != nil {
+		return nil, err
+	}
+	return f, f.play(ctx, o)
+}
+
+// ExtenderURL is where kube-scheduler of home looks for its extender.
+func (f *Fabric) ExtenderURL() string { return "http://" + f.extender }
+
+// Install applies the manifests in both clusters, as a user would.
+func (f *Fabric) Install(ctx context.Context) error {
+	if _, err := f.Home.Kubectl(ctx, "", "apply", "-k", filepath.Join(Root(), "deploy", "base")); err != nil {
+		return fmt.Errorf("install Lodestone in home: %w", err)
+	}
+	if _, err := f.Home.Kubectl(ctx, "", "wait", "--for=condition=Established", "crd/remoteclusters.lodestone.dev", "--timeout=30s"); err != nil {
+		return fmt.Errorf("wait for the custom resources in home: %w", err)
+	}
+	if _, err := f.West.Kubectl(ctx, "", "apply", "-k", filepath.Join(Root(), "deploy", "remote")); err != nil {
+		return fmt.Errorf("prepare west: %w", err)
+	}
+	return nil
+}
+
+// play starts the nodes and the real storage of both clusters.
+func (f *Fabric) play(ctx context.Context, o Options) (err error) {
+	if f.HomeStorage, err = storage(ctx, f.Home, "disk.home.test", HomeWait, HomeNow); err != nil {
+		return err
+	}
+	if f.WestStorage, err = storage(ctx, f.West, "disk.west.test", WestWait, WestNow); err != nil {
+		return err
+	}
+	zone := func(name string) map[string]string {
+		if !o.Zones {
+			return nil
+		}
+		return map[string]string{corev1.LabelTopologyZone: name}
+	}
+	f.WestNodes, err = hollow.Start(ctx, hollow.Options{Config: f.West.AdminConfig(), Nodes: []hollow.Node{
+		{Name: "west-1", Drivers: map[string]int32{"disk.west.test": 0}},
+		{Name: "west-2", Drivers: map[string]int32{"disk.west.test": 0}},
+	}})
+	if err != nil {
+		return fmt.Errorf("play the nodes of west: %w", err)
+	}
+	f.HomeNodes, err = hollow.Start(ctx, hollow.Options{Config: f.Home.AdminConfig(), Nodes: []hollow.Node{
+		{Name: "home-1", Labels: zone("home"), Drivers: map[string]int32{"disk.home.test": 0}},
+		{Name: "home-2", Labels: zone("home"), Drivers: map[string]int32{"disk.home.test": 0}},
+		{Name: WestNode, Labels: zone("west"), Remote: &hollow.Remote{ID: "west", Config: f.West.AdminConfig()}},
+	}})
+	if err != nil {
+		return fmt.Errorf("play the nodes of home: %w", err)
+	}
+	return nil
+}
+
+// storage starts a real provisioner with two classes in a cluster.
+func storage(ctx context.Context, cluster *testbed.Cluster, driver, wait, now string) (*instant.Provisioner, error) {
+	p, err := instant.Start(ctx, cluster.AdminConfig(), driver)
+	if err != nil {
+		return nil, fmt.Errorf("start the real storage of %s: %w", cluster.Name(), err)
+	}
+	deferred := p.Class(wait, storagev1.VolumeBindingWaitForFirstConsumer)
+	deferred.Annotations = map[string]string{"storageclass.kubernetes.io/is-default-class": "true"}
+	for _, class := range []*storagev1.StorageClass{deferred, p.Class(now, storagev1.VolumeBindingImmediate)} {
+		if _, err := cluster.Client().StorageV1().StorageClasses().Create(ctx, class, metav1.CreateOptions{}); err != nil {
+			return nil, fmt.Errorf("make real class %s of %s: %w", class.Name, cluster.Name(), err)
+		}
+	}
+	return p, nil
+}

@@ -1,0 +1,135 @@
+package provisioning
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
+)
+
+// long is the most that a test waits for something; often is how often it looks.
+const (
+	long  = 40 * time.Second
+	often = 20 * time.Millisecond
+)
+
+// space makes a namespace in both clusters that home may use in west.
+func space(t *testing.T) string {
+	t.Helper()
+	namespace := testbed.Namespace(t, bed.Home, bed.West)
+	require.NoError(t, bed.Bind(t.Context(), namespace))
+	return namespace
+}
+
+func createClaim(t *testing.T, claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
+	t.Helper()
+	created, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(claim.Namespace).Create(t.Context(), claim, metav1.CreateOptions{})
+	require.NoError(t, err)
+	return created
+}
+
+func createPod(t *testing.T, pod *corev1.Pod) {
+	t.Helper()
+	_, err := bed.Home.Client().CoreV1().Pods(pod.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})
+	require.NoError(t, err)
+}
+
+func claimOf(t *testing.T, cluster *testbed.Cluster, namespace, name string) *corev1.PersistentVolumeClaim {
+	t.Helper()
+	claim, err := cluster.Client().CoreV1().PersistentVolumeClaims(namespace).Get(t.Context(), name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	require.NoError(t, err)
+	return claim
+}
+
+func volumeOf(t *testing.T, cluster *testbed.Cluster, name string) *corev1.PersistentVolume {
+	t.Helper()
+	volume, err := cluster.Client().CoreV1().PersistentVolumes().Get(t.Context(), name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	require.NoError(t, err)
+	return volume
+}
+
+// bound waits until a claim is bound and returns it with its volume.
+func bound(t *testing.T, cluster *testbed.Cluster, namespace, name string) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume) {
+	t.Helper()
+	var claim *corev1.PersistentVolumeClaim
+	eventually(t, func() bool {
+		claim = claimOf(t, cluster, namespace, name)
+		return claim != nil && claim.Status.Phase == corev1.ClaimBound
+	}, func() string {
+		return fmt.Sprintf("claim %s/%s of %s is not bound: %+v\nevents: %v", namespace, name, cluster.Name(), claim, events(t, namespace))
+	})
+	volume := volumeOf(t, cluster, claim.Spec.VolumeName)
+	require.NotNil(t, volume)
+	return claim, volume
+}
+
+// runs waits until a pod runs and returns the name of its node.
+func runs(t *testing.T, namespace, name string) string {
+	t.Helper()
+	var pod *corev1.Pod
+	eventually(t, func() bool {
+		var err error
+		pod, err = bed.Home.Client().CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
+		return err == nil && pod.Status.Phase == corev1.PodRunning
+	}, func() string {
+		return fmt.Sprintf("pod %s/%s does not run\nevents: %v", namespace, name, events(t, namespace))
+	})
+	return pod.Spec.NodeName
+}
+
+func eventually(t *testing.T, done func() bool, otherwise func() string) {
+	t.Helper()
+	for deadline := time.Now().Add(long); !done(); time.Sleep(often) {
+		if time.Now().After(deadline) {
+			require.Fail(t, "waited too long", otherwise())
+		}
+	}
+}
+
+func events(t *testing.T, namespace string) []string {
+	t.Helper()
+	list, err := bed.Home.Client().CoreV1().Events(namespace).List(context.Background(), metav1.ListOptions{})
+	require.NoError(t, err)
+	var result []string
+	for _, e := range list.Items {
+		result = append(result, fmt.Sprintf("%s %s/%s %s: %s", e.Type, e.InvolvedObject.Kind, e.InvolvedObject.Name, e.Reason, e.Message))
+	}
+	return result
+}
+
+// told waits until an event with a reason is there for a claim, and returns its
+// message.
+func told(t *testing.T, namespace, name, reason string) string {
+	t.Helper()
+	message := ""
+	eventually(t, func() bool {
+		list, err := bed.Home.Client().CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		for _, e := range list.Items {
+			if e.InvolvedObject.Name == name && e.Reason == reason {
+				message = e.Message
+				return true
+			}
+		}
+		return false
+	}, func() string {
+		return fmt.Sprintf("no event %s for %s/%s; events: %v", reason, namespace, name, events(t, namespace))
+	})
+	return message
+}
+
+func lastPart(handle string) string { return handle[strings.LastIndex(handle, "/")+1:] }
