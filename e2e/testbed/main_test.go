@@ -3,6 +3,7 @@ package testbed_test
 import (
 	"context"
 	"fmt"
+	"os"
 	"testing"
 	"time"
 
@@ -37,6 +38,9 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	if os.Getenv(helperVariable) != "" {
+		testbed.Main(m, startHelper)
+	}
 	testbed.Main(m, start)
 }
 

@@ -38,7 +38,13 @@ func run(m *testing.M, start func(context.Context) error) int {
 	if !Enabled() {
 		return m.Run()
 	}
+	logs, err := divertLogs()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "testbed:", err)
+		return 1
+	}
 	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
 	interrupts := make(chan os.Signal, 1)
 	signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
 	go func() {
@@ -46,29 +52,25 @@ func run(m *testing.M, start func(context.Context) error) int {
 		<-interrupts
 		cancel()
 		stopRunning()
+		logs.end(false)
 		os.Exit(130)
 	}()
-	defer stopRunning()
-	logs, err := divertLogs()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "testbed:", err)
-		return 1
-	}
 	code := runOn(ctx, m, start)
+	if code != 0 {
+		keepRunningLogs()
+	}
+	stopRunning()
 	logs.end(code != 0)
 	return code
 }
 
+// runOn starts the clusters and runs the tests on them.
 func runOn(ctx context.Context, m *testing.M, start func(context.Context) error) int {
 	if err := start(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "testbed:", err)
 		return 1
 	}
-	code := m.Run()
-	if code != 0 {
-		keepRunningLogs()
-	}
-	return code
+	return m.Run()
 }
 
 func keepRunningLogs() {
