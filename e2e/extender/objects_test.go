@@ -7,10 +7,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/utils/ptr"
 
@@ -78,7 +80,7 @@ func (s *stage) label(offload string) {
 	require.NoError(s.t, err)
 }
 
-// join makes the remote cluster known, as ready or not, with one class of its own.
+// join makes the remote cluster known, as ready or not, with these real classes.
 func (s *stage) join(ready metav1.ConditionStatus, offered ...v1alpha1.OfferedClass) {
 	s.t.Helper()
 	ctx := s.t.Context()
@@ -96,11 +98,12 @@ func (s *stage) join(ready metav1.ConditionStatus, offered ...v1alpha1.OfferedCl
 	require.NoError(s.t, err)
 }
 
-// touch annotates a claim, which makes kube-scheduler try its pods again.
-func (s *stage) touch(claim, key, value string) {
-	s.t.Helper()
-	_, err := s.Kubectl(s.t.Context(), "", "annotate", "persistentvolumeclaim", "-n", s.namespace, claim, "--overwrite", key+"="+value)
-	require.NoError(s.t, err)
+// touch changes a claim as the provisioner does when a cluster's state has
+// changed, which makes kube-scheduler try the claim's pods again.
+func (s *stage) touch(claim string) {
+	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, keys.ClusterChanged, time.Now().Format(time.RFC3339Nano))
+	_, err := s.Client().CoreV1().PersistentVolumeClaims(s.namespace).Patch(s.t.Context(), claim, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	assert.NoError(s.t, err)
 }
 
 func (s *stage) claim(name string, annotations map[string]string) *corev1.PersistentVolumeClaim {
