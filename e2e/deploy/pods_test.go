@@ -3,6 +3,7 @@ package deploy
 import (
 	"testing"
 
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
@@ -10,6 +11,9 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+
+	extender "github.com/lodestone-storage/lodestone/extender/app"
+	provisioner "github.com/lodestone-storage/lodestone/provisioner/app"
 )
 
 var dryRun = []string{metav1.DryRunAll}
@@ -35,6 +39,22 @@ func TestPodsOfEachDeploymentAreAdmittedAtLevelRestricted(t *testing.T) {
 				}, waitLong, poll, deployment.Name)
 			}
 		})
+	}
+}
+
+func TestArgumentsAreFlagsOfThePrograms(t *testing.T) {
+	commands := map[string]func() *cobra.Command{"provisioner": provisioner.NewCommand, "extender": extender.NewCommand}
+	for _, overlay := range overlays {
+		seen := map[string]bool{}
+		for _, deployment := range ofKind[appsv1.Deployment](t, build(t, overlay), "Deployment") {
+			for _, container := range deployment.Spec.Template.Spec.Containers {
+				if newCommand, ours := commands[container.Name]; ours {
+					seen[container.Name] = true
+					assert.NoError(t, newCommand().ParseFlags(container.Args), "%s in %s", container.Name, overlay)
+				}
+			}
+		}
+		assert.Len(t, seen, len(commands), "programs in %s", overlay)
 	}
 }
 
