@@ -1,4 +1,4 @@
-package extender_test
+package scheduling_test
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package extender_test
+package scheduling_test
 
 import (
 	"testing"
@@ -22,6 +22,7 @@ var standard = v1alpha1.OfferedClass{Name: "standard", Default: true}
 // inEachMode runs a test with a kube-scheduler that sends node names, and with
 // one that sends whole nodes.
 func inEachMode(t *testing.T, test func(*stage)) {
+	t.Helper()
 	testbed.Require(t)
 	for mode, b := range beds {
 		t.Run(mode, func(t *testing.T) { test(newStage(t, b)) })

@@ -1,7 +1,7 @@
-// Package extender_test tries the extender with real kube-schedulers. The test
+// Package scheduling_test tries the extender with real kube-schedulers. The test
 // stands in for the provisioner: it writes what that program would, and looks at
 // the node that kube-scheduler selects for a claim.
-package extender_test
+package scheduling_test
 
 import (
 	"context"
