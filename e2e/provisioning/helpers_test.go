@@ -3,7 +3,9 @@ package provisioning
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -11,14 +13,21 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/provisioner/backing"
 )
 
-// long is the most that a test waits for something; often is how often it looks.
+// long is the most that a test waits for something, and often is how often it
+// looks.
 const (
 	long  = 40 * time.Second
 	often = 20 * time.Millisecond
+	// steady is how long something is watched that must not happen.
+	steady = 2 * time.Second
 )
 
 // space makes a namespace in both clusters that home may use in west.
@@ -130,6 +139,78 @@ func told(t *testing.T, namespace, name, reason string) string {
 		return fmt.Sprintf("no event %s for %s/%s; events: %v", reason, namespace, name, events(t, namespace))
 	})
 	return message
+}
+
+// toldOfVolume waits until an event with a reason is there for a volume, and
+// returns its message.
+func toldOfVolume(t *testing.T, name, reason string) string {
+	t.Helper()
+	return told(t, metav1.NamespaceDefault, name, reason)
+}
+
+// warnings returns the warnings about the claims and volumes of a namespace.
+// kube-scheduler's, about pods that wait, are none of ours.
+func warnings(t *testing.T, namespace string) []string {
+	t.Helper()
+	return slices.DeleteFunc(events(t, namespace), func(e string) bool {
+		return !strings.HasPrefix(e, corev1.EventTypeWarning+" PersistentVolume")
+	})
+}
+
+// consistently checks for a while that something stays as it is.
+func consistently(t *testing.T, holds func() bool, otherwise string) {
+	t.Helper()
+	for end := time.Now().Add(steady); time.Now().Before(end); time.Sleep(5 * often) {
+		require.True(t, holds(), otherwise)
+	}
+}
+
+// absent waits until something is gone.
+func absent[T any](t *testing.T, what string, find func() *T) {
+	t.Helper()
+	eventually(t, func() bool { return find() == nil }, func() string { return fmt.Sprintf("%s is still there: %+v", what, find()) })
+}
+
+// watchClaims watches the claims of a namespace and returns a function that gives
+// the UIDs of all claims of a name that were ever there since.
+func watchClaims(t *testing.T, cluster *testbed.Cluster, namespace string) func(name string) []types.UID {
+	t.Helper()
+	watcher, err := cluster.Client().CoreV1().PersistentVolumeClaims(namespace).Watch(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	t.Cleanup(watcher.Stop)
+	var mu sync.Mutex
+	made := map[string][]types.UID{}
+	go func() {
+		for event := range watcher.ResultChan() {
+			if claim, ok := event.Object.(*corev1.PersistentVolumeClaim); ok && event.Type == watch.Added {
+				mu.Lock()
+				made[claim.Name] = append(made[claim.Name], claim.UID)
+				mu.Unlock()
+			}
+		}
+	}()
+	return func(name string) []types.UID {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(made[name])
+	}
+}
+
+// backingOf returns the backing claim that a virtual volume names, nil if it is
+// gone.
+func backingOf(t *testing.T, virtual *corev1.PersistentVolume) *corev1.PersistentVolumeClaim {
+	t.Helper()
+	ref, err := backing.RefOf(virtual)
+	require.NoError(t, err)
+	cluster := bed.Home
+	if ref.Cluster != keys.Home {
+		cluster = bed.West
+	}
+	claim := claimOf(t, cluster, ref.Namespace, ref.Name)
+	if claim != nil {
+		require.Equal(t, ref.UID, claim.UID)
+	}
+	return claim
 }
 
 func lastPart(handle string) string { return handle[strings.LastIndex(handle, "/")+1:] }

@@ -4,6 +4,9 @@ package provisioning
 
 import (
 	"context"
+	"flag"
+	"runtime"
+	"strconv"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,14 +16,23 @@ import (
 )
 
 // bed is shared by the tests of this package; each uses namespaces of its own.
-var bed *fabric.Fabric
+// Tests that change what others see, as classes and nodes, do not run in parallel.
+var (
+	bed         *fabric.Fabric
+	provisioner *fabric.Program
+)
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if atOnce := flag.Lookup("test.parallel"); atOnce.Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
+		// Tests mostly wait.
+		_ = atOnce.Value.Set("8")
+	}
 	testbed.Main(m, func(ctx context.Context) (err error) {
 		if bed, err = fabric.Start(ctx, fabric.Options{ControllerManagerQPS: 500}); err != nil {
 			return err
 		}
-		if _, err := bed.StartProvisioner(ctx); err != nil {
+		if provisioner, err = bed.StartProvisioner(ctx); err != nil {
 			return err
 		}
 		if _, err := bed.StartExtender(ctx); err != nil {

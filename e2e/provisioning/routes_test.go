@@ -13,13 +13,14 @@ import (
 )
 
 func TestClaimOfAPodAtHomeGetsATwinThere(t *testing.T) {
+	t.Parallel()
 	namespace := space(t)
 	claim := createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
 	createPod(t, fabric.AtHome(fabric.NewPod(namespace, "db", "data")))
 	node := runs(t, namespace, "db")
 
 	_, virtual := bound(t, bed.Home, namespace, "data")
-	twin, real := bound(t, bed.Home, fabric.Storage, "pvc-"+string(claim.UID))
+	twin, real := bound(t, bed.Home, fabric.Storage, twinOf(claim))
 	cluster, ok := locality.OfVolume(virtual.Spec.NodeAffinity)
 	require.True(t, ok)
 	assert.Equal(t, keys.Home, cluster)
@@ -31,6 +32,7 @@ func TestClaimOfAPodAtHomeGetsATwinThere(t *testing.T) {
 }
 
 func TestClaimOfAPodInTheRemoteClusterGetsAShadowThere(t *testing.T) {
+	t.Parallel()
 	namespace := space(t)
 	createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
 	createPod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))

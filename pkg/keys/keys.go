@@ -75,6 +75,10 @@ const (
 
 	// SelectedNode is, on an unbound claim, the node that kube-scheduler chose.
 	SelectedNode = "volume.kubernetes.io/selected-node"
+
+	// StorageProvisioner is, on an unbound claim, the provisioner of its class;
+	// kube-controller-manager writes it once the claim may be provisioned.
+	StorageProvisioner = "volume.kubernetes.io/storage-provisioner"
 )
 
 // Finalizers.
