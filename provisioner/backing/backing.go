@@ -92,6 +92,17 @@ func Owner(b *corev1.PersistentVolumeClaim) (types.NamespacedName, bool) {
 	return types.NamespacedName{Namespace: namespace, Name: name}, ok
 }
 
+// OwnerOf returns the virtual claim of b as b says, if b is where a backing
+// claim of that virtual claim is. Labels and annotations in a remote namespace
+// can be written by its users: they must not speak for other namespaces.
+func (p Place) OwnerOf(b *corev1.PersistentVolumeClaim) (types.NamespacedName, bool) {
+	owner, ok := Owner(b)
+	uid := types.UID(b.Labels[keys.ClaimUID])
+	at := types.NamespacedName{Namespace: b.Namespace, Name: b.Name}
+	return owner, ok && uid != "" && (at == p.Of(keys.Home, "", owner, uid) ||
+		at == p.Of("", v1alpha1.SameName, owner, uid) || at == p.Of("", v1alpha1.Suffixed, owner, uid))
+}
+
 // Ref names one backing claim.
 type Ref struct {
 	Cluster   string

@@ -86,12 +86,12 @@ func scheduled(o Observation, class virtualclass.Class) Step {
 	case errors.As(err, &invalid):
 		return Step{Verb: Idle, Tell: warn("InvalidClaim", invalid.Message)}
 	case errors.As(err, &refused) && refused.Reason != route.NoRealClass:
-		return giveUp(o, &Refusal{Cluster: id, Reason: refused.Reason, Message: refused.Message}, nil)
+		return giveUp(o, refusalOf(id, refused), nil)
 	case id != keys.Home && !o.Cluster(id).Usable:
 		// Before its classes count: an unreachable cluster shows none.
 		return unusable(o, id)
 	case refused != nil:
-		return giveUp(o, &Refusal{Cluster: id, Reason: refused.Reason, Message: refused.Message}, nil)
+		return giveUp(o, refusalOf(id, refused), nil)
 	}
 	if sibling := refusedSibling(o, to); sibling != nil {
 		return giveUp(o, nil, note("SiblingRefused", fmt.Sprintf("claim %q of the same pod was refused by %s: the scheduler chooses another place for all its claims", sibling.Name, where(to.Cluster))))
@@ -127,8 +127,7 @@ func fill(o Observation, class virtualclass.Class, to route.Route) Step {
 	}
 	if !Ready(*have, to.Cluster, to.Deferred()) {
 		if to.Cluster == keys.Home && to.Deferred() && have.Claim.Annotations[keys.SelectedNode] == "" {
-			return giveUp(o, &Refusal{Cluster: keys.Home, Node: to.Node, Reason: "NoCapacity",
-				Message: fmt.Sprintf("real storage class %q cannot make the volume for node %q: free some space there or let the pod run elsewhere", to.Class.Name, to.Node)}, nil)
+			return dropped(o, to)
 		}
 		return awaitBound(o, *have, to)
 	}

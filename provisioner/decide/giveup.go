@@ -6,6 +6,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/backing"
+	"github.com/lodestone-storage/lodestone/provisioner/route"
 )
 
 // discard returns the step that removes one of the backing claims that match and
@@ -59,6 +60,23 @@ func giveUp(o Observation, refused *Refusal, tell *Message) Step {
 		tell = warn(refused.Reason, refused.Message)
 	}
 	return Step{Verb: Reschedule, Cluster: keys.Home, Refusal: refused, Tell: tell}
+}
+
+// dropped is the step for a twin whose real provisioner took the selected node
+// off again. Only the twin shows that, so its removal and the refusal are one
+// step: apart, the claim would get the same twin again.
+func dropped(o Observation, to route.Route) Step {
+	step := discard(o, func(Backing) bool { return true })
+	if step.Verb == Remove {
+		step.Refusal = &Refusal{Cluster: keys.Home, Node: to.Node, Reason: "NoCapacity",
+			Message: fmt.Sprintf("real storage class %q cannot make the volume for node %q: free some space there or let the pod run elsewhere", to.Class.Name, to.Node)}
+		step.Tell = warn(step.Refusal.Reason, step.Refusal.Message)
+	}
+	return step
+}
+
+func refusalOf(cluster string, r *route.Refused) *Refusal {
+	return &Refusal{Cluster: cluster, Node: r.Node, Reason: r.Reason, Message: r.Message}
 }
 
 // unusable is the step for a claim whose selected node stands for a cluster that

@@ -127,7 +127,9 @@ type Step struct {
 	Backing Backing
 	// Ref is set for Confirm: a backing claim that is no longer seen.
 	Ref backing.Ref
-	// Refusal is set for Reschedule where a place refused the claim.
+	// Refusal is set for Reschedule where a place refused the claim, and for
+	// Remove where that shows in the removed claim alone: then the claim is
+	// rescheduled in the same step.
 	Refusal *Refusal
 	// Tell is what the user should know, nil for nothing.
 	Tell *Message

@@ -31,10 +31,10 @@ func published(o Observation) Step {
 // keep holds a volume in step with its backing claim.
 func keep(o Observation, ref backing.Ref) Step {
 	b := findRef(o, ref)
+	if cluster := o.Cluster(ref.Cluster); !cluster.Usable || (b == nil && !cluster.Seen) {
+		return Step{Verb: Idle}
+	}
 	if b == nil {
-		if cluster := o.Cluster(ref.Cluster); ref.Cluster != keys.Home && (!cluster.Usable || !cluster.Seen) {
-			return Step{Verb: Idle}
-		}
 		return Step{Verb: Idle, Tell: warn("BackingMissing", fmt.Sprintf(
 			"real claim %s in %s is gone, and with it perhaps the data: restore the claim from a backup or delete this one", ref.Key(), where(ref.Cluster)))}
 	}
@@ -91,6 +91,10 @@ func release(o Observation, ref backing.Ref) Step {
 		if b.Volume != nil && behind(o.Volume, b.Volume) {
 			// Which real volume to wait for must be known before the claim goes.
 			return Step{Verb: Update, Cluster: keys.Home, Backing: *b}
+		}
+		if b.Volume == nil && b.Claim.Status.Phase == corev1.ClaimBound && o.Volume.Annotations[keys.BackingVolume] == "" {
+			// The same; if its volume is gone the claim will soon be Lost.
+			return Step{Verb: Idle, After: slow}
 		}
 		if b.Claim.DeletionTimestamp != nil && !backing.Protected(b.Claim) {
 			return Step{Verb: Idle, After: slow, Tell: later(o, b.Claim, note("WaitingForBacking", fmt.Sprintf(

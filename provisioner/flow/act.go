@@ -38,8 +38,10 @@ func (f *Flow) act(ctx context.Context, o decide.Observation, step decide.Step, 
 			f.memory.forget(o.UID)
 		}
 	case decide.Record:
-		f.memory.setUnsent(o.UID, true)
-		result.err = f.patchClaim(ctx, o.Claim, map[string]any{keys.Routed: step.Route.Cluster})
+		// What an earlier annotation led to is known, not what a new one would.
+		if result.err = f.patchClaim(ctx, o.Claim, map[string]any{keys.Routed: step.Route.Cluster}); result.err == nil {
+			f.memory.setUnsent(o.UID, true)
+		}
 	case decide.Create:
 		return f.create(ctx, o, step, result)
 	case decide.Publish:
@@ -48,7 +50,10 @@ func (f *Flow) act(ctx context.Context, o decide.Observation, step decide.Step, 
 	case decide.Mark:
 		result.err = f.mark(ctx, step)
 	case decide.Remove:
-		result.err = f.remove(ctx, o, step)
+		if result.err = f.remove(ctx, o, step); result.err == nil && step.Refusal != nil {
+			result.err = f.reschedule(ctx, o, step.Refusal)
+			f.wakeSiblings(o)
+		}
 	case decide.Reschedule:
 		result.err = f.reschedule(ctx, o, step.Refusal)
 		f.wakeSiblings(o)
@@ -91,13 +96,13 @@ func (f *Flow) create(ctx context.Context, o decide.Observation, step decide.Ste
 	owner := types.NamespacedName{Namespace: o.Claim.Namespace, Name: o.Claim.Name}
 	at := f.Place.Of(keys.Home, "", owner, o.UID)
 	if step.Cluster != keys.Home {
-		remote := f.Clusters.Object(step.Cluster)
-		if remote == nil {
+		remote, cluster := f.Clusters.Object(step.Cluster), f.Clusters.Get(step.Cluster)
+		if remote == nil || cluster == nil {
 			result.err = errNoClient
 			return result
 		}
 		at = f.Place.Of(step.Cluster, remote.Spec.Namespaces.Strategy, owner, o.UID)
-		if err := f.Clusters.Get(step.Cluster).RecordNamespace(ctx, at.Namespace); err != nil {
+		if err := cluster.RecordNamespace(ctx, at.Namespace); err != nil {
 			result.err = err
 			return result
 		}

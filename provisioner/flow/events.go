@@ -11,7 +11,6 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
-	"github.com/lodestone-storage/lodestone/provisioner/backing"
 )
 
 // settleTime is how long after a change of a cluster the pods that wait are
@@ -72,7 +71,7 @@ func (f *Flow) claimChanged(old, obj any) {
 // changed.
 func (f *Flow) BackingChanged(b *corev1.PersistentVolumeClaim) {
 	uid := types.UID(b.Labels[keys.ClaimUID])
-	if owner, ok := backing.Owner(b); ok && uid != "" {
+	if owner, ok := f.Place.OwnerOf(b); ok && uid != "" {
 		f.memory.setOwner(uid, owner)
 	}
 	f.Enqueue(uid)

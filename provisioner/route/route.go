@@ -56,6 +56,8 @@ func (r Route) Deferred() bool {
 
 // Refused is the error of a claim that this cluster cannot take but another may.
 type Refused struct {
+	// Node is set when only that node refuses.
+	Node string
 	// Reason is one word, Message one sentence that says what to do.
 	Reason, Message string
 }
@@ -90,19 +92,22 @@ func To(in Input) (Route, error) {
 	if err := Validate(in.Claim); err != nil {
 		return Route{}, err
 	}
+	if label, ok := in.Node.Labels[keys.Cluster]; ok && (label == "" || label == keys.Home) {
+		return Route{}, &Refused{Node: in.Node.Name, Reason: "InvalidNodeLabel", Message: fmt.Sprintf("node %q has the label %s with value %q, which names no remote cluster: remove the label, for nodes of the home cluster have none", in.Node.Name, keys.Cluster, label)}
+	}
 	id := locality.OfNode(in.Node.Labels)
 	if !in.Class.Allows(id) {
-		return Route{}, &Refused{"ClusterNotAllowed", fmt.Sprintf("storage class %q keeps its volumes out of cluster %q: let the pod run in a cluster that its parameter %s lists", in.Class.Name, id, keys.Clusters)}
+		return Route{}, &Refused{Reason: "ClusterNotAllowed", Message: fmt.Sprintf("storage class %q keeps its volumes out of cluster %q: let the pod run in a cluster that its parameter %s lists", in.Class.Name, id, keys.Clusters)}
 	}
 	cluster := in.Cluster(id)
 	if id != keys.Home {
 		switch {
 		case !cluster.Known:
-			return Route{}, &Refused{"UnknownCluster", fmt.Sprintf("node %q stands for cluster %q, which has no RemoteCluster object: create one of that name or correct the node's label %s", in.Node.Name, id, keys.Cluster)}
+			return Route{}, &Refused{Reason: "UnknownCluster", Message: fmt.Sprintf("node %q stands for cluster %q, which has no RemoteCluster object: create one of that name or correct the node's label %s", in.Node.Name, id, keys.Cluster)}
 		case cluster.Leaving:
-			return Route{}, &Refused{"ClusterLeaving", fmt.Sprintf("RemoteCluster %q is being deleted and takes no new volumes: use another cluster", id)}
+			return Route{}, &Refused{Reason: "ClusterLeaving", Message: fmt.Sprintf("RemoteCluster %q is being deleted and takes no new volumes: use another cluster", id)}
 		case !in.Offloaded:
-			return Route{}, &Refused{"NotOffloaded", fmt.Sprintf("pods of namespace %q may not run in remote clusters: label the namespace %s=%s or keep the pod at home", in.Claim.Namespace, keys.Offload, keys.OffloadEnabled)}
+			return Route{}, &Refused{Reason: "NotOffloaded", Message: fmt.Sprintf("pods of namespace %q may not run in remote clusters: label the namespace %s=%s or keep the pod at home", in.Claim.Namespace, keys.Offload, keys.OffloadEnabled)}
 		}
 	}
 	name, err := in.Class.RealClassName(id, in.Claim.Annotations)
@@ -118,7 +123,7 @@ func To(in Input) (Route, error) {
 	}
 	class, err := virtualclass.Resolve(name, where, cluster.Offered)
 	if err != nil {
-		return Route{}, &Refused{NoRealClass, err.Error()}
+		return Route{}, &Refused{Reason: NoRealClass, Message: err.Error()}
 	}
 	if id == keys.Home {
 		if err := usableForTwin(class); err != nil {
@@ -133,9 +138,9 @@ func To(in Input) (Route, error) {
 func usableForTwin(class v1alpha1.OfferedClass) error {
 	switch {
 	case class.Static && class.BindingMode == storagev1.VolumeBindingWaitForFirstConsumer:
-		return &Refused{"StaticClass", fmt.Sprintf("real storage class %q has hand-made volumes that only the scheduler binds: name a class with a provisioner in the virtual class", class.Name)}
+		return &Refused{Reason: "StaticClass", Message: fmt.Sprintf("real storage class %q has hand-made volumes that only the scheduler binds: name a class with a provisioner in the virtual class", class.Name)}
 	case class.Templated:
-		return &Refused{"TemplatedClass", fmt.Sprintf("the parameters of real storage class %q depend on the claim's namespace, which is not that of the backing claim: name another class in the virtual class", class.Name)}
+		return &Refused{Reason: "TemplatedClass", Message: fmt.Sprintf("the parameters of real storage class %q depend on the claim's namespace, which is not that of the backing claim: name another class in the virtual class", class.Name)}
 	}
 	return nil
 }
