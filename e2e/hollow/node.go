@@ -2,6 +2,7 @@ package hollow
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -80,6 +82,8 @@ func (h *Hollow) register(ctx context.Context, node Node) error {
 	created, err := h.client.CoreV1().Nodes().Create(ctx, wanted, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		created, err = h.reregister(ctx, wanted)
+	} else if err == nil {
+		created, err = h.untaint(ctx, created, wanted)
 	}
 	if err != nil {
 		return fmt.Errorf("register node %s: %w", node.Name, err)
@@ -97,6 +101,19 @@ func (h *Hollow) register(ctx context.Context, node Node) error {
 		return fmt.Errorf("register the CSI drivers of node %s: %w", node.Name, err)
 	}
 	return nil
+}
+
+// untaint takes away the taint that the API server gives every new node. The controller
+// manager would do it too, but for a thousand nodes its client rate is too low.
+func (h *Hollow) untaint(ctx context.Context, created, wanted *corev1.Node) (*corev1.Node, error) {
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": created.UID},
+		"spec":     map[string]any{"taints": wanted.Spec.Taints},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return h.client.CoreV1().Nodes().Patch(ctx, created.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 }
 
 func (h *Hollow) reregister(ctx context.Context, wanted *corev1.Node) (*corev1.Node, error) {

@@ -28,32 +28,69 @@ const threads = 50
 // Provisioner serves the storage classes of one provisioner name in one cluster. Its
 // methods may be called concurrently.
 type Provisioner struct {
-	name      string
-	client    kubernetes.Interface
-	behaviors *behaviors
-	storage   storage
-	cancel    context.CancelFunc
-	done      sync.WaitGroup
+	name       string
+	client     kubernetes.Interface
+	factory    informers.SharedInformerFactory
+	controller *controller.ProvisionController
+	behaviors  *behaviors
+	storage    storage
+	cancel     context.CancelFunc
+	done       sync.WaitGroup
 }
 
-// Start makes the provisioner's CSIDriver object and serves, until ctx ends or Stop is
-// called, the classes whose provisioner is name. The configuration needs all rights and
-// rates that do not throttle.
+// Start is New and the Start of what it makes in one.
 func Start(ctx context.Context, config *rest.Config, name string) (*Provisioner, error) {
+	p, err := New(config, name)
+	if err != nil {
+		return nil, err
+	}
+	return p, p.Start(ctx)
+}
+
+// New makes a provisioner that does not serve yet. The configuration needs all rights
+// and rates that do not throttle. The library behind it registers types in the global
+// scheme of client-go at this moment, while other clients of this process may be
+// reading that: make all provisioners before anything else is started.
+func New(config *rest.Config, name string) (*Provisioner, error) {
 	client, err := kubernetes.NewForConfig(patient.Config(config))
 	if err != nil {
 		return nil, fmt.Errorf("make the client of provisioner %s: %w", name, err)
 	}
-	if err := createDriver(ctx, client, name); err != nil {
-		return nil, err
+	p := &Provisioner{
+		name:      name,
+		client:    client,
+		factory:   informers.NewSharedInformerFactory(client, 0),
+		behaviors: newBehaviors(),
+		storage:   storage{volumes: map[string]Volume{}},
+		cancel:    func() {},
 	}
-	p := &Provisioner{name: name, client: client, behaviors: newBehaviors(), storage: storage{volumes: map[string]Volume{}}}
-	ctx, p.cancel = context.WithCancel(ctx)
-	if err := p.run(ctx); err != nil {
-		p.Stop()
-		return nil, err
-	}
+	p.controller = p.newController()
 	return p, nil
+}
+
+// Start makes the provisioner's CSIDriver object, and serves the classes whose
+// provisioner has this one's name until ctx ends or Stop is called. It returns when the
+// service has begun.
+func (p *Provisioner) Start(ctx context.Context) error {
+	if err := createDriver(ctx, p.client, p.name); err != nil {
+		return err
+	}
+	ctx, p.cancel = context.WithCancel(ctx)
+	p.factory.Start(ctx.Done())
+	p.done.Go(func() {
+		<-ctx.Done()
+		p.factory.Shutdown()
+	})
+	for kind, synced := range p.factory.WaitForCacheSync(ctx.Done()) {
+		if !synced {
+			p.Stop()
+			return fmt.Errorf("read the %v objects of the cluster: %w", kind, ctx.Err())
+		}
+	}
+	// The library logs every retry, and retries are what tests ask for.
+	quiet := klog.NewContext(ctx, logr.Discard())
+	p.done.Go(func() { p.controller.Run(quiet) })
+	return nil
 }
 
 // Stop ends the service. The account of volumes can still be read.
@@ -85,39 +122,20 @@ func (p *Provisioner) ResetClaim(namespace, claim string) {
 	p.behaviors.set(p.behaviors.claims, namespace+"/"+claim, Behavior{}, false)
 }
 
-func (p *Provisioner) run(ctx context.Context) error {
-	factory := informers.NewSharedInformerFactory(p.client, 0)
-	claims := factory.Core().V1().PersistentVolumeClaims().Informer()
-	volumes := factory.Core().V1().PersistentVolumes().Informer()
-	classes := factory.Storage().V1().StorageClasses().Informer()
-	nodes := factory.Core().V1().Nodes().Lister()
-	// Refusals are retried for ever, and tests wait for them.
-	quiet := klog.NewContext(ctx, logr.Discard())
-	ctrl := controller.NewProvisionController(logr.Discard(), p.client, p.name, p,
+func (p *Provisioner) newController() *controller.ProvisionController {
+	return controller.NewProvisionController(logr.Discard(), p.client, p.name, p,
 		controller.LeaderElection(false),
 		controller.Threadiness(threads),
-		controller.ClaimsInformer(claims),
-		controller.VolumesInformer(volumes),
-		controller.ClassesInformer(classes),
-		controller.NodesLister(nodes),
+		controller.ClaimsInformer(p.factory.Core().V1().PersistentVolumeClaims().Informer()),
+		controller.VolumesInformer(p.factory.Core().V1().PersistentVolumes().Informer()),
+		controller.ClassesInformer(p.factory.Storage().V1().StorageClasses().Informer()),
+		controller.NodesLister(p.factory.Core().V1().Nodes().Lister()),
 		controller.RateLimiter(backoff()),
 		controller.CreateProvisionedPVLimiter(backoff()),
 		controller.FailedProvisionThreshold(0),
 		controller.FailedDeleteThreshold(0),
 		controller.AddFinalizer(true),
 	)
-	factory.Start(ctx.Done())
-	p.done.Go(func() {
-		<-ctx.Done()
-		factory.Shutdown()
-	})
-	for kind, synced := range factory.WaitForCacheSync(ctx.Done()) {
-		if !synced {
-			return fmt.Errorf("read the %v objects of the cluster: %w", kind, ctx.Err())
-		}
-	}
-	p.done.Go(func() { ctrl.Run(quiet) })
-	return nil
 }
 
 func backoff() workqueue.RateLimiter { //nolint:staticcheck // the library takes no other type

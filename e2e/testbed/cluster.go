@@ -24,6 +24,7 @@ type Cluster struct {
 	mu        sync.Mutex // guards what follows
 	stopped   bool
 	processes map[string]*process
+	reserved  []port // beside those of the control plane
 }
 
 type clusterPorts struct {
@@ -120,6 +121,7 @@ func (c *Cluster) stop() {
 	}
 	ended.Wait()
 	clear(c.processes)
+	releasePorts(c.reserved)
 	releasePorts([]port{c.ports.etcd, c.ports.etcdPeer, c.ports.apiServer, c.ports.controllerManager, c.ports.scheduler})
 	if c.keepLogs.Load() {
 		fmt.Fprintf(os.Stderr, "testbed: the logs of cluster %s are in %s\n", c.Name(), c.dir.removeAllButLogs())

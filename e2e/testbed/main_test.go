@@ -2,6 +2,7 @@ package testbed_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"testing"
@@ -50,6 +51,15 @@ func start(ctx context.Context) error {
 		return err
 	}
 	home, west = clusters[0], clusters[1]
+	if homeDisks, err = instant.New(home.AdminConfig(), driver); err != nil {
+		return err
+	}
+	if westDisks, err = instant.New(west.AdminConfig(), driver); err != nil {
+		return err
+	}
+	if err := errors.Join(homeDisks.Start(ctx), westDisks.Start(ctx)); err != nil {
+		return err
+	}
 	drivers := map[string]int32{driver: 0}
 	_, err = hollow.Start(ctx, hollow.Options{Config: west.AdminConfig(), Nodes: []hollow.Node{
 		{Name: "west-1", Drivers: drivers}, {Name: "west-2", Drivers: drivers},
@@ -62,12 +72,6 @@ func start(ctx context.Context) error {
 		{Name: "west", Remote: &hollow.Remote{ID: "west", Config: west.AdminConfig(), Taint: true}},
 	}})
 	if err != nil {
-		return err
-	}
-	if homeDisks, err = instant.Start(ctx, home.AdminConfig(), driver); err != nil {
-		return err
-	}
-	if westDisks, err = instant.Start(ctx, west.AdminConfig(), driver); err != nil {
 		return err
 	}
 	if err := createClasses(ctx, home, homeDisks); err != nil {

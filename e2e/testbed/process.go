@@ -24,12 +24,16 @@ type process struct {
 // startProcess starts a program of the multi-call binary; its output is appended to
 // logPath. If it ends without having been stopped, onDeath is called once.
 func startProcess(binary, program string, args []string, logPath string, onDeath func(*process)) (*process, error) {
+	return startCommand(exec.Command(binary, append([]string{program}, args...)...), program, logPath, onDeath)
+}
+
+// startCommand is startProcess for any command.
+func startCommand(cmd *exec.Cmd, program, logPath string, onDeath func(*process)) (*process, error) {
 	log, err := os.OpenFile(logPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("open the log of %s: %w", program, err)
 	}
 	defer log.Close()
-	cmd := exec.Command(binary, append([]string{program}, args...)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = childAttributes()
 	if err := spawn(cmd); err != nil {
