@@ -33,6 +33,7 @@ const (
 // space makes a namespace in both clusters that home may use in west.
 func space(t *testing.T) string {
 	t.Helper()
+	testbed.Require(t)
 	namespace := testbed.Namespace(t, bed.Home, bed.West)
 	require.NoError(t, bed.Bind(t.Context(), namespace))
 	return namespace

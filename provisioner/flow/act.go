@@ -127,30 +127,12 @@ func (f *Flow) create(ctx context.Context, o decide.Observation, step decide.Ste
 		f.suspect(step.Cluster)
 		result.err = fmt.Errorf("create backing claim %s in %s: %w", at, step.Cluster, sorted.retry)
 	default:
+		if cluster := f.Clusters.Get(step.Cluster); cluster != nil {
+			cluster.Expect(at.Namespace)
+		}
 		result.after = safetyNet
 	}
 	return result
-}
-
-// errForeign is the error of a backing claim's name that somebody else holds;
-// errTerminating that of one that an earlier backing claim of ours still holds.
-var (
-	errForeign     = errors.New("a claim of that name is there already and is not ours")
-	errTerminating = errors.New("an earlier claim of that name is still being deleted")
-)
-
-// examine looks at the claim that holds the name of a backing claim.
-func (f *Flow) examine(ctx context.Context, client kubernetes.Interface, o decide.Observation, at types.NamespacedName) error {
-	have, err := client.CoreV1().PersistentVolumeClaims(at.Namespace).Get(ctx, at.Name, metav1.GetOptions{})
-	switch {
-	case err != nil:
-		return fmt.Errorf("look at claim %s: %w", at, err)
-	case backing.IsOf(have, o.UID, f.Place.HomeID):
-		return nil
-	case have.Labels[keys.HomeID] == f.Place.HomeID && have.DeletionTimestamp != nil:
-		return errTerminating
-	}
-	return errForeign
 }
 
 // mark records that a backing claim has, or is about to have, a virtual volume.

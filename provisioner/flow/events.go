@@ -11,6 +11,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
+	"github.com/lodestone-storage/lodestone/provisioner/backing"
 )
 
 // settleTime is how long after a change of a cluster the pods that wait are
@@ -172,9 +173,9 @@ func (f *Flow) attachmentChanged(old, obj any) {
 }
 
 // ClusterChanged is called when what can be asked of a cluster changed; ready
-// says whether new volumes can be made there. It brings back whatever has to do with a cluster: its volumes, the
-// claims that are bound for it and, since a place to go may have opened, those
-// that wait for any node.
+// says whether new volumes can be made there. It brings back whatever has to do
+// with the cluster: its volumes, the claims that are bound for it and, since a
+// place to go may have opened, those that wait for any node.
 func (f *Flow) ClusterChanged(id string, ready bool) {
 	for _, volume := range indexed[corev1.PersistentVolume](f.Sources.Volumes, byCluster, id) {
 		if volume.Spec.ClaimRef != nil {
@@ -187,6 +188,21 @@ func (f *Flow) ClusterChanged(id string, ready bool) {
 			f.Enqueue(claim.UID)
 		case ready:
 			f.rouse(claim, "cluster "+id)
+		}
+	}
+}
+
+// NamespaceSeen is called when it has become known which backing claims exist in
+// a namespace of a cluster: what waited for that goes on.
+func (f *Flow) NamespaceSeen(id, namespace string) {
+	for _, volume := range indexed[corev1.PersistentVolume](f.Sources.Volumes, byCluster, id) {
+		if ref, err := backing.RefOf(volume); err == nil && ref.Namespace == namespace && volume.Spec.ClaimRef != nil {
+			f.Enqueue(volume.Spec.ClaimRef.UID)
+		}
+	}
+	for _, claim := range f.waiting() {
+		if claim.Annotations[keys.Routed] == id {
+			f.Enqueue(claim.UID)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package flow
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -9,8 +10,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/provisioner/backing"
 	"github.com/lodestone-storage/lodestone/provisioner/decide"
 )
 
@@ -51,7 +54,7 @@ func sortCreateError(err error, cluster string, at types.NamespacedName) sorted 
 	case apierrors.IsForbidden(err) && strings.Contains(detail, "exceeded quota"):
 		return refuse("QuotaExceeded", fmt.Sprintf("the quota of namespace %s in %s leaves no room: %s", at.Namespace, place, detail))
 	case apierrors.IsForbidden(err):
-		return refuse("NotAllowed", fmt.Sprintf("%s does not allow the backing claim %s (rights or admission; see deploy/remote): %s", place, at, detail))
+		return refuse("NotAllowed", fmt.Sprintf("%s does not allow the backing claim %s (no such namespace, no rights in it, or its admission; see deploy/remote): %s", place, at, detail))
 	case apierrors.IsNotFound(err):
 		return refuse("NamespaceMissing", fmt.Sprintf("%s has no namespace %s: create it there and bind the rights (see deploy/remote)", place, at.Namespace))
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.ReasonForError(err) == metav1.StatusReasonNotAcceptable:
@@ -62,4 +65,25 @@ func sortCreateError(err error, cluster string, at types.NamespacedName) sorted 
 	// Conflict, too many requests, server errors, time-outs, lost connections,
 	// credentials that were refused: nobody knows, or soon it may be otherwise.
 	return sorted{retry: err}
+}
+
+// errForeign is the error of a backing claim's name that somebody else holds;
+// errTerminating that of one that an earlier backing claim of ours still holds.
+var (
+	errForeign     = errors.New("a claim of that name is there already and is not ours")
+	errTerminating = errors.New("an earlier claim of that name is still being deleted")
+)
+
+// examine looks at the claim that holds the name of a backing claim.
+func (f *Flow) examine(ctx context.Context, client kubernetes.Interface, o decide.Observation, at types.NamespacedName) error {
+	have, err := client.CoreV1().PersistentVolumeClaims(at.Namespace).Get(ctx, at.Name, metav1.GetOptions{})
+	switch {
+	case err != nil:
+		return fmt.Errorf("look at claim %s: %w", at, err)
+	case backing.IsOf(have, o.UID, f.Place.HomeID):
+		return nil
+	case have.Labels[keys.HomeID] == f.Place.HomeID && have.DeletionTimestamp != nil:
+		return errTerminating
+	}
+	return errForeign
 }
