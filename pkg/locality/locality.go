@@ -68,7 +68,7 @@ func ofTerm(term corev1.NodeSelectorTerm) (string, bool) {
 		switch {
 		case r.Operator == corev1.NodeSelectorOpDoesNotExist:
 			return keys.Home, true
-		case r.Operator == corev1.NodeSelectorOpIn && len(r.Values) == 1:
+		case r.Operator == corev1.NodeSelectorOpIn && len(r.Values) == 1 && r.Values[0] != "":
 			return r.Values[0], true
 		}
 	}

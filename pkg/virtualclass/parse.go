@@ -4,6 +4,7 @@ package virtualclass
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -46,7 +47,8 @@ func Parse(class *storagev1.StorageClass) (Class, error) {
 	if class.ReclaimPolicy != nil {
 		parsed.ReclaimPolicy = *class.ReclaimPolicy
 	}
-	for key, value := range class.Parameters {
+	for _, key := range slices.Sorted(maps.Keys(class.Parameters)) {
+		value := class.Parameters[key]
 		switch {
 		case key == keys.LocalClass:
 			parsed.localClass = value
@@ -62,6 +64,9 @@ func Parse(class *storagev1.StorageClass) (Class, error) {
 			return Class{}, fmt.Errorf("storage class %q has the unknown parameter %q: known are %s, %s, %s.<cluster>, %s and %s", class.Name, key,
 				keys.LocalClass, keys.RemoteClass, keys.RemoteClass, keys.Clusters, keys.Classes)
 		}
+	}
+	if parsed.clusters != nil && len(parsed.clusters) == 0 {
+		return Class{}, fmt.Errorf("storage class %q lists no cluster in parameter %s: list some, or create the class anew without it to allow all", class.Name, keys.Clusters)
 	}
 	return parsed, nil
 }

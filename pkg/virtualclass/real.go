@@ -10,10 +10,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 )
 
-const (
-	defaultClassAnnotation = "storageclass.kubernetes.io/is-default-class"
-	noProvisioner          = "kubernetes.io/no-provisioner"
-)
+const noProvisioner = "kubernetes.io/no-provisioner"
 
 // Offer returns the real classes among a cluster's storage classes, by name.
 // Virtual classes are left out, so that no volume is ever backed by another
@@ -26,7 +23,7 @@ func Offer(classes []*storagev1.StorageClass) []v1alpha1.OfferedClass {
 		if Is(class) {
 			continue
 		}
-		if class.Annotations[defaultClassAnnotation] == "true" && (chosen == nil || precedes(class, chosen)) {
+		if isDefault(class) && (chosen == nil || precedes(class, chosen)) {
 			chosen = class
 		}
 		mode := storagev1.VolumeBindingImmediate
@@ -46,6 +43,12 @@ func Offer(classes []*storagev1.StorageClass) []v1alpha1.OfferedClass {
 		offered[i].Default = chosen != nil && offered[i].Name == chosen.Name
 	}
 	return offered
+}
+
+// isDefault reads the annotation in both spellings that Kubernetes knows.
+func isDefault(class *storagev1.StorageClass) bool {
+	return class.Annotations["storageclass.kubernetes.io/is-default-class"] == "true" ||
+		class.Annotations["storageclass.beta.kubernetes.io/is-default-class"] == "true"
 }
 
 func precedes(a, b *storagev1.StorageClass) bool {

@@ -86,6 +86,7 @@ func Run(ctx context.Context, config *Config) error {
 		Hooks: clusters.Hooks{
 			Shadow:  func(b *corev1.PersistentVolumeClaim) { work.BackingChanged(b) },
 			Backing: func(b types.UID) { work.BackingVolumeChanged(b) },
+			Seen:    func(id, namespace string) { work.NamespaceSeen(id, namespace) },
 			Changed: func(id string, ready bool) { work.ClusterChanged(id, ready) },
 		},
 	})

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -42,19 +43,10 @@ func check(ctx context.Context, client kubernetes.Interface) finding {
 	defer cancel()
 	var found finding
 	system, err := client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
-	switch {
-	case err == nil:
-		found.clusterUID = string(system.UID)
-	case apierrors.IsUnauthorized(err):
-		found.unauthorized = "its API server does not accept the credentials of the kubeconfig: renew them in the Secret"
-		return found
-	case apierrors.IsForbidden(err):
-		found.unauthorized = "the kubeconfig may not get namespace kube-system, which tells clusters apart: apply deploy/remote there"
-		return found
-	default:
-		found.unreachable = fmt.Sprintf("its API server does not answer: %v", cause(err))
-		return found
+	if err != nil {
+		return failed(err, "get namespace kube-system, which tells clusters apart")
 	}
+	found.clusterUID = string(system.UID)
 	// Not Discovery().ServerVersion(), which knows no deadline.
 	var version apiversion.Info
 	raw, err := client.Discovery().RESTClient().Get().AbsPath("/version").DoRaw(ctx)
@@ -62,24 +54,36 @@ func check(ctx context.Context, client kubernetes.Interface) finding {
 		err = json.Unmarshal(raw, &version)
 	}
 	if err != nil {
-		found.unreachable = fmt.Sprintf("its API server does not answer: %v", cause(err))
-		return found
+		return failed(err, "get /version")
 	}
 	found.version = version.GitVersion
+	var missing []string
 	for _, attributes := range needed {
 		review, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
 			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &attributes},
 		}, metav1.CreateOptions{})
 		if err != nil {
-			found.unreachable = fmt.Sprintf("its API server does not answer: %v", cause(err))
-			return found
+			return failed(err, "ask for its own rights")
 		}
 		if !review.Status.Allowed {
-			found.unauthorized = fmt.Sprintf("the kubeconfig may not %s %s there: apply deploy/remote", attributes.Verb, attributes.Resource)
-			return found
+			missing = append(missing, attributes.Verb+" "+attributes.Resource)
 		}
 	}
+	if len(missing) > 0 {
+		found.unauthorized = fmt.Sprintf("the kubeconfig may not %s there: apply deploy/remote", strings.Join(missing, ", "))
+	}
 	return found
+}
+
+// failed sorts the error of a request; what is what that request does.
+func failed(err error, what string) finding {
+	switch {
+	case apierrors.IsUnauthorized(err):
+		return finding{unauthorized: "its API server does not accept the credentials of the kubeconfig: renew them in the Secret"}
+	case apierrors.IsForbidden(err):
+		return finding{unauthorized: fmt.Sprintf("the kubeconfig may not %s: apply deploy/remote there", what)}
+	}
+	return finding{unreachable: fmt.Sprintf("its API server does not answer as it should: %v", cause(err))}
 }
 
 // cause shortens an error to what went wrong, without the request's address.

@@ -34,6 +34,7 @@ type Cluster struct {
 	verdict     verdict
 	since       time.Time
 	failures    int
+	uid         types.UID
 	recorded    map[string]bool
 }
 
@@ -59,10 +60,13 @@ func (c *Cluster) View(remote *v1alpha1.RemoteCluster, namespace string) decide.
 }
 
 // Backing returns our backing claim of the given name as last seen, nil if none
-// is seen, with the real volume that it is bound to.
+// is seen, with the real volume that it is bound to. A RemoteCluster that must
+// not be used shows none: they are another's.
 func (c *Cluster) Backing(key types.NamespacedName) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume) {
-	connection := c.current()
-	if connection == nil {
+	c.mu.Lock()
+	connection, unwanted := c.connection, c.verdict.unwanted != ""
+	c.mu.Unlock()
+	if connection == nil || unwanted {
 		return nil, nil
 	}
 	shadow := connection.shadow(key)
@@ -91,6 +95,14 @@ func (c *Cluster) Poke() {
 	select {
 	case c.poke <- struct{}{}:
 	default:
+	}
+}
+
+// Expect has a namespace looked at now, in which a backing claim was just
+// created, even if it could not be read before.
+func (c *Cluster) Expect(namespace string) {
+	if connection := c.current(); connection != nil {
+		connection.watchAgain(namespace)
 	}
 }
 

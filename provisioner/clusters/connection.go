@@ -2,7 +2,6 @@ package clusters
 
 import (
 	"context"
-	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,7 +13,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
-	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 )
 
@@ -22,6 +20,7 @@ import (
 // volumes and storage classes, and our backing claims in each mapped namespace.
 // It is made anew when the kubeconfig changes or the cluster comes back.
 type connection struct {
+	id      string
 	client  kubernetes.Interface
 	homeID  string
 	volumes cache.SharedIndexInformer
@@ -31,7 +30,7 @@ type connection struct {
 	stop    context.CancelFunc
 
 	mu      sync.Mutex
-	shadows map[string]cache.SharedIndexInformer
+	shadows map[string]*shadows
 }
 
 // Hooks are called from informers; they must not block.
@@ -41,13 +40,15 @@ type Hooks struct {
 	// Backing: the real volume of the backing claim with this UID changed, and
 	// that claim is not there any more.
 	Backing func(backing types.UID)
+	// Seen: it is now known which backing claims exist in a namespace.
+	Seen func(cluster, namespace string)
 	// Changed: what can be asked of a cluster changed; ready says whether new
 	// volumes can be made there.
 	Changed func(cluster string, ready bool)
 }
 
-func connect(ctx context.Context, client kubernetes.Interface, homeID string, hooks Hooks, namespaces []string, classesChanged func()) *connection {
-	c := &connection{client: client, homeID: homeID, hooks: hooks, shadows: map[string]cache.SharedIndexInformer{}}
+func connect(ctx context.Context, id string, client kubernetes.Interface, homeID string, hooks Hooks, namespaces []string, classesChanged func()) *connection {
+	c := &connection{id: id, client: client, homeID: homeID, hooks: hooks, shadows: map[string]*shadows{}}
 	c.ctx, c.stop = context.WithCancel(ctx)
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(Slim))
 	c.volumes = factory.Core().V1().PersistentVolumes().Informer()
@@ -95,52 +96,6 @@ func (c *connection) volumeChanged(obj any) {
 	c.hooks.Backing(ref.UID)
 }
 
-// watch starts to watch our backing claims in a namespace, if that is not done.
-func (c *connection) watch(namespace string) cache.SharedIndexInformer {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if informer, ok := c.shadows[namespace]; ok {
-		return informer
-	}
-	factory := informers.NewSharedInformerFactoryWithOptions(c.client, 0, informers.WithNamespace(namespace), informers.WithTransform(Slim),
-		informers.WithTweakListOptions(func(options *metav1.ListOptions) { options.LabelSelector = keys.HomeID + "=" + c.homeID }))
-	informer := factory.Core().V1().PersistentVolumeClaims().Informer()
-	_, _ = informer.AddEventHandler(handler(func(obj any) {
-		if shadow, ok := obj.(*corev1.PersistentVolumeClaim); ok {
-			c.hooks.Shadow(shadow)
-		}
-	}))
-	factory.StartWithContext(c.ctx)
-	c.shadows[namespace] = informer
-	return informer
-}
-
-func (c *connection) shadow(key types.NamespacedName) *corev1.PersistentVolumeClaim {
-	c.mu.Lock()
-	informer := c.shadows[key.Namespace]
-	c.mu.Unlock()
-	if informer == nil {
-		return nil
-	}
-	obj, ok, err := informer.GetStore().GetByKey(key.String())
-	if err != nil || !ok {
-		return nil
-	}
-	shadow, _ := obj.(*corev1.PersistentVolumeClaim)
-	return shadow
-}
-
-// count returns how many backing claims of ours are seen.
-func (c *connection) count() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	n := 0
-	for _, informer := range c.shadows {
-		n += len(informer.GetStore().ListKeys())
-	}
-	return n
-}
-
 // volume returns the real volume that is bound to a backing claim, nil while
 // there is none; both must name each other.
 func (c *connection) volume(claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolume {
@@ -176,16 +131,4 @@ func (c *connection) offered() []v1alpha1.OfferedClass {
 		}
 	}
 	return virtualclass.Offer(classes)
-}
-
-// namespaces returns the namespaces that are watched, in order.
-func (c *connection) namespaces() []string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	result := make([]string, 0, len(c.shadows))
-	for namespace := range c.shadows {
-		result = append(result, namespace)
-	}
-	slices.Sort(result)
-	return result
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
@@ -51,6 +52,7 @@ func (c *Cluster) run(ctx context.Context) {
 func (c *Cluster) look(ctx context.Context, remote *v1alpha1.RemoteCluster) time.Duration {
 	wasUsable, _, _ := c.state()
 	wasLeaving := c.leaving()
+	c.meet(remote.UID)
 	v := verdict{}
 	if remote.DeletionTimestamp != nil {
 		v.leaving = "it is being deleted"
@@ -69,15 +71,15 @@ func (c *Cluster) look(ctx context.Context, remote *v1alpha1.RemoteCluster) time
 		v.checked = true
 		again = c.weigh(&v)
 		v.unwantedReason, v.unwanted = unwanted(remote, v.clusterUID, c.registry.homeUID, c.registry.all(), c.registry.volumes(c.id))
-		v.unsynced = !c.current().synced()
-		if v.unsynced && v.unreachable == "" && v.unauthorized == "" {
+		v.unsynced = v.unsynced || !c.current().synced()
+		if again == 0 && v.unsynced && v.unreachable == "" && v.unauthorized == "" {
 			again = 50 * time.Millisecond
 		}
 	}
 	c.mu.Lock()
 	c.verdict = v
 	usable, reason, message := v.usable()
-	if usable != wasUsable || c.since.IsZero() {
+	if usable != wasUsable {
 		c.since = time.Now()
 	}
 	c.mu.Unlock()
@@ -112,6 +114,16 @@ func (c *Cluster) weigh(v *verdict) time.Duration {
 		return 500 * time.Millisecond
 	}
 	return 0
+}
+
+// meet forgets what was recorded in an earlier RemoteCluster of the same name.
+func (c *Cluster) meet(uid types.UID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.uid != uid {
+		c.uid = uid
+		clear(c.recorded)
+	}
 }
 
 func (c *Cluster) leaving() bool {
@@ -149,7 +161,7 @@ func (c *Cluster) reconnect(ctx context.Context, data []byte, remote *v1alpha1.R
 		namespaces = append(c.connection.namespaces(), namespaces...)
 		c.connection.stop()
 	}
-	c.connection = connect(ctx, client, c.registry.homeID, c.registry.hooks, namespaces, c.Poke)
+	c.connection = connect(ctx, c.id, client, c.registry.homeID, c.registry.hooks, namespaces, c.Poke)
 	c.fingerprint = fingerprint
 	return nil
 }

@@ -100,7 +100,7 @@ func (r *Registry) serve(ctx context.Context, id string) {
 	if ctx.Err() != nil || r.Object(id) == nil {
 		return
 	}
-	c := &Cluster{id: id, registry: r, poke: make(chan struct{}, 1), recorded: map[string]bool{}}
+	c := &Cluster{id: id, registry: r, poke: make(chan struct{}, 1), since: time.Now(), recorded: map[string]bool{}}
 	r.clusters[id] = c
 	r.running.Go(func() {
 		c.run(ctx)
@@ -112,6 +112,8 @@ func (r *Registry) serve(ctx context.Context, id string) {
 			// It was created again while it ended.
 			r.serve(ctx, id)
 		}
+		// It may have kept a second RemoteCluster for the same cluster waiting.
+		r.PokeAll()
 	})
 }
 
@@ -125,7 +127,7 @@ func (r *Registry) pokeUsers(secret string) {
 	}
 }
 
-// PokeAll makes all clusters be looked at soon, as when volumes came or went.
+// PokeAll makes all clusters be looked at soon.
 func (r *Registry) PokeAll() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -30,7 +30,10 @@ func (r *Registry) report(ctx context.Context, c *Cluster, seen *v1alpha1.Remote
 		return err
 	}
 	status := c.status(seen, r.volumes(c.id))
-	held := c.held(status.Volumes)
+	held := ""
+	if seen.DeletionTimestamp != nil {
+		held = c.held(ctx, status.Volumes)
+	}
 	if seen.DeletionTimestamp != nil && held == "" {
 		return r.release(ctx, seen)
 	}
@@ -73,16 +76,23 @@ func (c *Cluster) status(seen *v1alpha1.RemoteCluster, volumes int) *v1alpha1.Re
 	return status
 }
 
-// held says what keeps a RemoteCluster that is to be deleted; empty if nothing.
-func (c *Cluster) held(volumes int) string {
-	connection := c.current()
-	claims := 0
-	if connection != nil {
-		claims = connection.count()
-	}
-	switch {
-	case volumes > 0:
+// held says what keeps a RemoteCluster that is to be deleted; empty if nothing. A
+// cluster that holds no volume and does not answer is let go: it may never again.
+func (c *Cluster) held(ctx context.Context, volumes int) string {
+	if volumes > 0 {
 		return fmt.Sprintf("%d volumes have their data there (kubectl get pv -l %s=%s): delete their claims or move them, then it goes", volumes, keys.Cluster, c.id)
+	}
+	c.mu.Lock()
+	connection := c.connection
+	answers := c.verdict.checked && c.verdict.unreachable == "" && c.verdict.unauthorized == "" && c.verdict.unwanted == ""
+	c.mu.Unlock()
+	if connection == nil || !answers {
+		return ""
+	}
+	claims, err := connection.unpublished(ctx)
+	switch {
+	case err != nil:
+		return fmt.Sprintf("it is not known whether backing claims that were never used are left there: %v", err)
 	case claims > 0:
 		return fmt.Sprintf("%d backing claims that were never used are being removed there", claims)
 	}

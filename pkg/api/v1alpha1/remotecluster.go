@@ -38,6 +38,8 @@ type RemoteClusterList struct {
 }
 
 // RemoteClusterSpec says how a remote cluster is reached and used.
+//
+// +kubebuilder:validation:XValidation:rule="(has(self.namespaces) && has(self.namespaces.strategy) ? self.namespaces.strategy : 'SameName') == (has(oldSelf.namespaces) && has(oldSelf.namespaces.strategy) ? oldSelf.namespaces.strategy : 'SameName')",message="namespaces.strategy cannot be changed, for backing claims would be looked for in other namespaces: delete the RemoteCluster and create it anew"
 type RemoteClusterSpec struct {
 	// KubeconfigSecretRef names the Secret that holds the kubeconfig. It must be
 	// in the namespace where Lodestone runs.
