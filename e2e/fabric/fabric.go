@@ -45,6 +45,8 @@ type Options struct {
 	ControllerManagerQPS float32
 	// Zones labels the nodes with topology.kubernetes.io/zone home and west.
 	Zones bool
+	// Audit records what Lodestone writes; see Writes.
+	Audit bool
 }
 
 // Fabric is two clusters with Lodestone installed, but not running.
@@ -55,6 +57,7 @@ type Fabric struct {
 	Remotes                  *remoteclusters.Client
 
 	extender string
+	audit    audit
 }
 
 // Root returns the root folder of the source tree.
@@ -74,9 +77,18 @@ func Start(ctx context.Context, o Options) (*Fabric, error) {
 	if err := listener.Close(); err != nil {
 		return nil, fmt.Errorf("free the extender's port: %w", err)
 	}
-	clusters, err := testbed.Start(ctx,
-		testbed.Config{Name: "home", Extenders: []string{f.ExtenderURL()}, ControllerManagerQPS: o.ControllerManagerQPS, ControllerManagerBurst: int(2 * o.ControllerManagerQPS)},
-		testbed.Config{Name: "west", ControllerManagerQPS: o.ControllerManagerQPS, ControllerManagerBurst: int(2 * o.ControllerManagerQPS)})
+	if o.Audit {
+		if f.audit, err = newAudit(); err != nil {
+			return nil, err
+		}
+	}
+	config := func(name string, extenders ...string) testbed.Config {
+		return testbed.Config{
+			Name: name, Extenders: extenders, APIServerArgs: f.audit.args(name),
+			ControllerManagerQPS: o.ControllerManagerQPS, ControllerManagerBurst: int(2 * o.ControllerManagerQPS),
+		}
+	}
+	clusters, err := testbed.Start(ctx, config("home", f.ExtenderURL()), config("west"))
 	if err != nil {
 		return nil, err
 	}
@@ -88,6 +100,13 @@ func Start(ctx context.Context, o Options) (*Fabric, error) {
 		return nil, err
 	}
 	return f, f.play(ctx, o)
+}
+
+// Stop ends the clusters and removes what the Fabric made.
+func (f *Fabric) Stop() {
+	f.Home.Stop()
+	f.West.Stop()
+	f.audit.remove()
 }
 
 // ExtenderURL is where kube-scheduler of home looks for its extender.

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
+
+	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/measure"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+)
+
+const namespace = "bench"
+
+// route is a class and the node that its claims are sent to. No scheduler takes
+// part: each claim is created with its selected node, so that the time measured
+// is that of provisioning and binding alone.
+type route struct {
+	name, class, node string
+}
+
+var (
+	yardstick = route{"real class alone", fabric.HomeWait, "home-1"}
+	local     = route{"local", fabric.Class, "home-1"}
+	remote    = route{"remote, Immediate", "lodestone-now", fabric.WestNode}
+)
+
+type bench struct {
+	bed    *fabric.Fabric
+	client kubernetes.Interface
+	bound  *binding
+	next   int
+}
+
+func newBench(ctx context.Context, bed *fabric.Fabric) (*bench, error) {
+	if err := bed.Open(ctx, namespace); err != nil {
+		return nil, err
+	}
+	client := bed.Home.Client()
+	_, err := client.StorageV1().StorageClasses().Create(ctx, &storagev1.StorageClass{
+		ObjectMeta:        metav1.ObjectMeta{Name: remote.class},
+		Provisioner:       keys.Driver,
+		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
+		Parameters:        map[string]string{keys.RemoteClass: fabric.WestNow},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("make virtual class: %w", err)
+	}
+	bound, err := watchBinding(ctx, client)
+	if err != nil {
+		return nil, err
+	}
+	return &bench{bed: bed, client: client, bound: bound}, nil
+}
+
+// hold creates n claims of a route at once and waits until they are bound. It
+// returns how long each took from its create request to Bound, and how long all
+// took.
+func (b *bench) hold(ctx context.Context, r route, n int) ([]time.Duration, time.Duration, error) {
+	names := make([]string, n)
+	for i := range names {
+		b.next++
+		names[i] = fmt.Sprintf("claim-%d", b.next)
+	}
+	began := time.Now()
+	failed := make(chan error, n)
+	for _, name := range names {
+		go func() {
+			claim := fabric.NewClaim(namespace, name, r.class)
+			claim.Annotations = map[string]string{keys.SelectedNode: r.node}
+			b.bound.begin(name)
+			_, err := b.client.CoreV1().PersistentVolumeClaims(namespace).Create(ctx, claim, metav1.CreateOptions{})
+			failed <- err
+		}()
+	}
+	for range names {
+		if err := <-failed; err != nil {
+			return nil, 0, fmt.Errorf("create claim: %w", err)
+		}
+	}
+	took, err := b.bound.await(ctx, names)
+	if err != nil {
+		return nil, 0, fmt.Errorf("%s: %w", r.name, err)
+	}
+	return took, time.Since(began), nil
+}
+
+// burst is hold, with nothing left afterwards.
+func (b *bench) burst(ctx context.Context, r route, n int) ([]time.Duration, time.Duration, error) {
+	took, all, err := b.hold(ctx, r, n)
+	if err != nil {
+		return nil, 0, err
+	}
+	return took, all, b.clear(ctx)
+}
+
+// clear deletes all claims and waits until nothing is left of them, so that one
+// measurement does not burden the next.
+func (b *bench) clear(ctx context.Context) error {
+	if err := b.client.CoreV1().PersistentVolumeClaims(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+		return fmt.Errorf("delete claims: %w", err)
+	}
+	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, 10*time.Minute, true, func(context.Context) (bool, error) {
+		return len(b.bed.HomeStorage.Volumes())+len(b.bed.WestStorage.Volumes()) == 0, nil
+	})
+	if err != nil {
+		return fmt.Errorf("wait until the volumes are gone: %w", err)
+	}
+	return nil
+}
+
+// singles measures one claim at a time, the routes in turn.
+func (b *bench) singles(ctx context.Context, n int) ([]measure.Result, error) {
+	routes := []route{yardstick, local, remote}
+	took := make([][]time.Duration, len(routes))
+	for round := range n + 1 {
+		for i, r := range routes {
+			one, _, err := b.burst(ctx, r, 1)
+			if err != nil {
+				return nil, err
+			}
+			if round > 0 { // the first only warms up
+				took[i] = append(took[i], one...)
+			}
+		}
+	}
+	for i, r := range routes {
+		say("one claim, %s: median %v of %d", r.name, measure.Median(took[i]).Round(100*time.Microsecond), n)
+	}
+	return []measure.Result{
+		measure.Figure("one claim, real class alone", milliseconds(measure.Median(took[0])), "ms"),
+		measure.AtMost("one claim, local route", measure.MedianRatio(took[1], took[0]), 2.5, "x real class alone"),
+		measure.AtMost("one claim, remote route, Immediate class", measure.MedianRatio(took[2], took[0]), 4, "x real class alone"),
+	}, nil
+}
+
+// bursts measures many claims at once.
+func (b *bench) bursts(ctx context.Context, n, rounds int) ([]measure.Result, error) {
+	var alone, ours []time.Duration
+	var spread []float64
+	for round := range rounds {
+		_, real, err := b.burst(ctx, yardstick, n)
+		if err != nil {
+			return nil, err
+		}
+		each, virtual, err := b.burst(ctx, local, n)
+		if err != nil {
+			return nil, err
+		}
+		alone, ours = append(alone, real), append(ours, virtual)
+		slowest := time.Duration(0)
+		for _, one := range each {
+			slowest = max(slowest, one)
+		}
+		spread = append(spread, float64(slowest)/float64(measure.Median(each)))
+		say("%d claims at once, round %d of %d: real class alone %v, virtual class %v", n, round+1, rounds, real.Round(10*time.Millisecond), virtual.Round(10*time.Millisecond))
+	}
+	worst := 0.0
+	for _, s := range spread {
+		worst = max(worst, s)
+	}
+	return []measure.Result{
+		measure.Figure(fmt.Sprintf("%d claims at once, real class alone", n), measure.Median(alone).Seconds(), "s"),
+		measure.AtMost(fmt.Sprintf("%d claims at once, local route", n), measure.MedianRatio(ours, alone), budget(n), "x real class alone"),
+		measure.Figure(fmt.Sprintf("%d claims at once, slowest claim", n), worst, "x median claim"),
+	}, nil
+}
+
+// budget is what a burst may cost; larger ones are allowed a little more.
+func budget(n int) float64 {
+	if n > 1000 {
+		return 2.3
+	}
+	return 2.1
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
