@@ -2,6 +2,7 @@ package testbed_test
 
 import (
 	"context"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -59,4 +60,16 @@ func TestPausedAPIServerHangsAndResumes(t *testing.T) {
 	require.NoError(t, west.ResumeAPIServer())
 	_, err = west.Client().CoreV1().Namespaces().Get(ctx, "default", metav1.GetOptions{})
 	require.NoError(t, err)
+}
+
+func TestFailureToStartSaysWhyAndKeepsTheLogs(t *testing.T) {
+	testbed.Require(t)
+	temporary := t.TempDir()
+	t.Setenv("TMPDIR", temporary)
+	_, err := testbed.Start(t.Context(), testbed.Config{Name: "broken", FeatureGates: map[string]bool{"NoSuchGate": true}})
+	require.ErrorContains(t, err, "cluster broken: kube-apiserver ended before it was ready")
+	require.ErrorContains(t, err, "NoSuchGate")
+	logs, err := filepath.Glob(filepath.Join(temporary, "*", "logs", "kube-apiserver.log"))
+	require.NoError(t, err)
+	require.Len(t, logs, 1)
 }

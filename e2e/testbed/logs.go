@@ -3,6 +3,7 @@ package testbed
 import (
 	"flag"
 	"fmt"
+	"io"
 	"os"
 
 	"k8s.io/klog/v2"
@@ -30,10 +31,11 @@ func divertLogs() (*divertedLogs, error) {
 	return &divertedLogs{file: file}, nil
 }
 
-// end restores logging and removes the log, unless it is to be kept.
+// end removes the log, unless it is to be kept. What is logged from now on, by clients
+// whose clusters have stopped, interests nobody.
 func (l *divertedLogs) end(keep bool) {
 	klog.Flush()
-	klog.LogToStderr(true)
+	klog.SetOutput(io.Discard)
 	_ = l.file.Close()
 	if keep {
 		fmt.Fprintln(os.Stderr, "testbed: the log of the tests themselves is", l.file.Name())

@@ -44,7 +44,6 @@ func run(m *testing.M, start func(context.Context) error) int {
 		return 1
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
 	interrupts := make(chan os.Signal, 1)
 	signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
 	go func() {
@@ -59,6 +58,7 @@ func run(m *testing.M, start func(context.Context) error) int {
 	if code != 0 {
 		keepRunningLogs()
 	}
+	cancel()
 	stopRunning()
 	logs.end(code != 0)
 	return code

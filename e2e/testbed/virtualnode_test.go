@@ -3,6 +3,7 @@ package testbed_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -112,9 +113,10 @@ func TestVirtualNodeFallsSilentWithItsClusterAndReturns(t *testing.T) {
 	require.Eventually(t, func() bool { return !ready(t, "west") }, long, often)
 	deletePod(t, home, namespace, "deleted")
 	require.NoError(t, home.Client().CoreV1().Pods(namespace).Delete(ctx, "forced", metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}))
+	eventuallyPod(t, home, namespace, "deleted", func(p *corev1.Pod) bool { return p.DeletionTimestamp != nil })
+	require.Never(t, gone(t, home, namespace, "deleted"), 3*time.Second, often, "nobody knows whether the copy still runs")
 
 	require.NoError(t, west.StartAPIServer(ctx))
-	eventuallyPod(t, home, namespace, "deleted", func(p *corev1.Pod) bool { return p.DeletionTimestamp != nil })
 	require.Eventually(t, func() bool { return ready(t, "west") }, long, often)
 	for _, name := range []string{"deleted", "forced"} {
 		require.Eventually(t, gone(t, home, namespace, name), long, often)
