@@ -48,7 +48,7 @@ func (f *Flow) act(ctx context.Context, o decide.Observation, step decide.Step, 
 		f.publisher.Publish(o.Claim)
 		f.wakeSiblings(o)
 	case decide.Mark:
-		result.err = f.mark(ctx, step)
+		result.err = f.mark(ctx, o, step)
 	case decide.Remove:
 		if result.err = f.remove(ctx, o, step); result.err == nil && step.Refusal != nil {
 			result.err = f.reschedule(ctx, o, step.Refusal)
@@ -110,7 +110,10 @@ func (f *Flow) create(ctx context.Context, o decide.Observation, step decide.Ste
 	wasUnsent := f.memory.isUnsent(o.UID)
 	f.memory.setUnsent(o.UID, false)
 	claim := backing.New(o.Claim, step.Route, at, f.Place.HomeID)
-	_, err = client.CoreV1().PersistentVolumeClaims(at.Namespace).Create(ctx, claim, metav1.CreateOptions{})
+	claim, err = client.CoreV1().PersistentVolumeClaims(at.Namespace).Create(ctx, claim, metav1.CreateOptions{})
+	if err == nil {
+		f.written.set(o.UID, step.Cluster, nil, claim)
+	}
 	if apierrors.IsAlreadyExists(err) {
 		err = f.examine(ctx, client, o, at)
 	}
@@ -136,7 +139,7 @@ func (f *Flow) create(ctx context.Context, o decide.Observation, step decide.Ste
 }
 
 // mark records that a backing claim has, or is about to have, a virtual volume.
-func (f *Flow) mark(ctx context.Context, step decide.Step) error {
+func (f *Flow) mark(ctx context.Context, o decide.Observation, step decide.Step) error {
 	client, err := f.client(step.Cluster)
 	if err != nil {
 		return err
@@ -146,10 +149,12 @@ func (f *Flow) mark(ctx context.Context, step decide.Step) error {
 	if err != nil {
 		return err
 	}
-	if _, err := client.CoreV1().PersistentVolumeClaims(claim.Namespace).Patch(ctx, claim.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	marked, err := client.CoreV1().PersistentVolumeClaims(claim.Namespace).Patch(ctx, claim.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
 		f.suspect(step.Cluster)
 		return fmt.Errorf("mark backing claim %s/%s in %s as published: %w", claim.Namespace, claim.Name, step.Cluster, err)
 	}
+	f.written.set(o.UID, step.Cluster, claim, marked)
 	return nil
 }
 

@@ -65,6 +65,7 @@ type Flow struct {
 	publisher Publisher
 	queue     workqueue.TypedRateLimitingInterface[types.UID]
 	memory    memory
+	written   written
 
 	mu    sync.Mutex
 	pools map[string]chan struct{}
@@ -78,8 +79,9 @@ func New(config Config) *Flow {
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](20*time.Millisecond, 20*time.Second),
 			workqueue.TypedRateLimitingQueueConfig[types.UID]{Name: "flow"}),
-		memory: newMemory(),
-		pools:  map[string]chan struct{}{},
+		memory:  newMemory(),
+		written: written{claims: map[place]write{}},
+		pools:   map[string]chan struct{}{},
 	}
 }
 

@@ -108,6 +108,7 @@ func (f *Flow) candidates(o decide.Observation) []string {
 func (f *Flow) backings(uid types.UID, owner types.NamespacedName, remotes []string) []decide.Backing {
 	var result []decide.Backing
 	twin := one[corev1.PersistentVolumeClaim](f.Sources.Claims, f.Place.Of(keys.Home, "", owner, uid).String())
+	twin = f.written.latest(uid, keys.Home, twin, time.Now())
 	if twin != nil && backing.IsOf(twin, uid, f.Place.HomeID) {
 		result = append(result, decide.Backing{Cluster: keys.Home, Claim: twin, Volume: clusters.Bound(f.Sources.Volumes.GetStore(), twin)})
 	}
@@ -120,6 +121,7 @@ func (f *Flow) backings(uid types.UID, owner types.NamespacedName, remotes []str
 			continue
 		}
 		shadow, volume := cluster.Backing(f.Place.Of(id, remote.Spec.Namespaces.Strategy, owner, uid))
+		shadow = f.written.latest(uid, id, shadow, time.Now())
 		if shadow != nil && backing.IsOf(shadow, uid, f.Place.HomeID) {
 			result = append(result, decide.Backing{Cluster: id, Claim: shadow, Volume: volume})
 		}

@@ -40,6 +40,7 @@ func (f *Flow) remove(ctx context.Context, o decide.Observation, step decide.Ste
 	if step.Backing.Claim.DeletionTimestamp != nil {
 		version = ""
 	}
+	f.written.drop(o.UID, step.Cluster)
 	return f.deleteBacking(ctx, step.Cluster, step.Backing.Claim, version)
 }
 
@@ -71,6 +72,7 @@ func (f *Flow) release(ctx context.Context, o decide.Observation, step decide.St
 	if live.UID != o.Volume.UID || live.Status.Phase != corev1.VolumeReleased || live.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete {
 		return fmt.Errorf("volume %s is not to be deleted: %w", live.Name, errChanged)
 	}
+	f.written.drop(o.UID, step.Cluster)
 	return f.deleteBacking(ctx, step.Cluster, step.Backing.Claim, "")
 }
 

@@ -1,0 +1,65 @@
+package flow
+
+import (
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// written are the backing claims as this program last wrote them. Until the
+// informers show a write, observing would repeat it.
+type written struct {
+	mu     sync.Mutex
+	claims map[place]write
+}
+
+type place struct {
+	claim   types.UID
+	cluster string
+}
+
+type write struct {
+	result *corev1.PersistentVolumeClaim
+	// over is the resource version that was written over, empty if created.
+	over string
+	at   time.Time
+}
+
+// set keeps the result of a write over what was seen, nil for nothing.
+func (w *written) set(claim types.UID, cluster string, seen, result *corev1.PersistentVolumeClaim) {
+	over := ""
+	if seen != nil {
+		over = seen.ResourceVersion
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.claims[place{claim, cluster}] = write{result: result, over: over, at: time.Now()}
+}
+
+// drop forgets a write, as when the backing claim was deleted since.
+func (w *written) drop(claim types.UID, cluster string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.claims, place{claim, cluster})
+}
+
+// latest returns the newer of what is seen and what was written.
+func (w *written) latest(claim types.UID, cluster string, seen *corev1.PersistentVolumeClaim, now time.Time) *corev1.PersistentVolumeClaim {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	last, ok := w.claims[place{claim, cluster}]
+	if !ok {
+		return seen
+	}
+	behind := seen == nil && last.over == ""
+	if seen != nil && last.over != "" {
+		behind = seen.UID == last.result.UID && seen.ResourceVersion == last.over
+	}
+	if behind && now.Sub(last.at) < safetyNet {
+		return last.result
+	}
+	delete(w.claims, place{claim, cluster})
+	return seen
+}

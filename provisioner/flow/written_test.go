@@ -1,0 +1,41 @@
+package flow
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+func TestWrittenStandsInUntilTheInformerShowsIt(t *testing.T) {
+	claim := func(uid, version string) *corev1.PersistentVolumeClaim {
+		return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid), ResourceVersion: version}}
+	}
+	created, marked := claim("a", "5"), claim("a", "7")
+	for _, row := range []struct {
+		name               string
+		seen, over, result *corev1.PersistentVolumeClaim
+		age                time.Duration
+		want               *corev1.PersistentVolumeClaim
+	}{
+		{name: "created and not seen yet", result: created, want: created},
+		{name: "created and seen since", result: created, seen: claim("a", "6"), want: claim("a", "6")},
+		{name: "created long ago and not there: it was deleted", result: created, age: time.Hour},
+		{name: "changed and not seen yet", seen: claim("a", "5"), over: claim("a", "5"), result: marked, want: marked},
+		{name: "changed and something newer seen", seen: claim("a", "9"), over: claim("a", "5"), result: marked, want: claim("a", "9")},
+		{name: "changed and replaced by another", seen: claim("b", "5"), over: claim("a", "5"), result: marked, want: claim("b", "5")},
+		{name: "changed and gone since", over: claim("a", "5"), result: marked},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			w := written{claims: map[place]write{}}
+			w.set("claim", "west", row.over, row.result)
+			assert.Equal(t, row.want, w.latest("claim", "west", row.seen, time.Now().Add(row.age)))
+			assert.Nil(t, w.latest("claim", "home", nil, time.Now()), "another cluster")
+			w.drop("claim", "west")
+			assert.Equal(t, row.seen, w.latest("claim", "west", row.seen, time.Now()))
+		})
+	}
+}
