@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -20,7 +18,7 @@ func connections(ctx context.Context, _ int) ([]measure.Result, error) {
 	}
 	defer t.close()
 	for range 1000 {
-		if _, err := t.filter(ctx, newPod(1), nodeNames(100)); err != nil {
+		if err := t.filter(ctx, newPod(1), nodeNames(100)); err != nil {
 			return nil, err
 		}
 	}
@@ -63,7 +61,7 @@ func slowest(ctx context.Context, t *target) (time.Duration, error) {
 	var times []time.Duration
 	for range 500 {
 		started := time.Now()
-		if _, err := t.filter(ctx, pod, names); err != nil {
+		if err := t.filter(ctx, pod, names); err != nil {
 			return 0, err
 		}
 		times = append(times, time.Since(started))
@@ -92,32 +90,3 @@ func change(ctx context.Context, view *snapshot.Snapshot) (stop func()) {
 	})
 	return func() { cancel(); running.Wait() }
 }
-
-// newMemoryResults measures what the view of a large cluster holds on to.
-func newMemoryResults() ([]measure.Result, error) {
-	before := heap()
-	few := newView(fewClaims)
-	afterFew := heap()
-	many := newView(manyClaims)
-	afterMany := heap()
-	if few.Claims.Len() != fewClaims || many.Claims.Len() != manyClaims {
-		return nil, fmt.Errorf("the views hold %d and %d claims", few.Claims.Len(), many.Claims.Len())
-	}
-	small, large := mega(afterFew-before), mega(afterMany-afterFew)
-	say("view of 5,000 nodes and 10 clusters: %.1f MB with 1,000 claims, %.1f MB with 50,000", small, large)
-	return []measure.Result{
-		measure.Figure("view with 1,000 claims", small, "MB"),
-		measure.Figure("view with 50,000 claims", large, "MB"),
-	}, nil
-}
-
-func heap() uint64 {
-	// Twice: what the first collection finalizes, the second frees.
-	runtime.GC()
-	runtime.GC()
-	var stats runtime.MemStats
-	runtime.ReadMemStats(&stats)
-	return stats.HeapAlloc
-}
-
-func mega(bytes uint64) float64 { return float64(bytes) / 1e6 }

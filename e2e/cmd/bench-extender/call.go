@@ -50,33 +50,33 @@ func (t *target) close() {
 }
 
 // filter makes one call as kube-scheduler does, down to the body that it closes
-// without reading to its end, and returns how many nodes are left.
-func (t *target) filter(ctx context.Context, pod *corev1.Pod, names []string) (int, error) {
+// without reading to its end.
+func (t *target) filter(ctx context.Context, pod *corev1.Pod, names []string) error {
 	body, err := json.Marshal(&extenderv1.ExtenderArgs{Pod: pod, NodeNames: &names})
 	if err != nil {
-		return 0, fmt.Errorf("encode request: %w", err)
+		return fmt.Errorf("encode request: %w", err)
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, t.url, bytes.NewReader(body))
 	if err != nil {
-		return 0, fmt.Errorf("make request: %w", err)
+		return fmt.Errorf("make request: %w", err)
 	}
 	request.Header.Set("Content-Type", "application/json")
 	response, err := t.client.Do(request)
 	if err != nil {
-		return 0, fmt.Errorf("call filter: %w", err)
+		return fmt.Errorf("call filter: %w", err)
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return 0, fmt.Errorf("call filter: status %s", response.Status)
+		return fmt.Errorf("call filter: status %s", response.Status)
 	}
 	var result extenderv1.ExtenderFilterResult
 	if err := json.NewDecoder(response.Body).Decode(&result); err != nil {
-		return 0, fmt.Errorf("decode answer: %w", err)
+		return fmt.Errorf("decode answer: %w", err)
 	}
 	if result.NodeNames == nil || len(*result.NodeNames)+len(result.FailedAndUnresolvableNodes) != len(names) {
-		return 0, fmt.Errorf("the answer does not decide on all %d nodes", len(names))
+		return fmt.Errorf("the answer does not decide on all %d nodes", len(names))
 	}
-	return len(*result.NodeNames), nil
+	return nil
 }
 
 // cost returns the processor time of one call, client and server together.
@@ -86,7 +86,7 @@ func (t *target) cost(ctx context.Context, pod *corev1.Pod, names []string, call
 		return 0, err
 	}
 	for range calls {
-		if _, err := t.filter(ctx, pod, names); err != nil {
+		if err := t.filter(ctx, pod, names); err != nil {
 			return 0, err
 		}
 	}

@@ -18,7 +18,15 @@ import (
 
 func main() {
 	rounds := flag.Int("rounds", 7, "how many times each measure is taken")
+	child := flag.String("watch", "", "for the measure of memory: run an extender against the API server of this URL until the input ends")
 	flag.Parse()
+	if *child != "" {
+		if err := watchUntilInputEnds(*child); err != nil {
+			fmt.Fprintln(os.Stderr, "bench-extender:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	if err := run(*rounds); err != nil {
 		fmt.Fprintln(os.Stderr, "bench-extender:", err)
 		os.Exit(1)
@@ -28,12 +36,9 @@ func main() {
 func run(rounds int) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	results, err := newMemoryResults()
-	if err != nil {
-		return err
-	}
+	var results []measure.Result
 	for _, measurement := range []func(context.Context, int) ([]measure.Result, error){
-		callCosts, growth, connections, underChange,
+		callCosts, growth, connections, underChange, memory,
 	} {
 		more, err := measurement(ctx, rounds)
 		if err != nil {
