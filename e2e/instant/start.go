@@ -44,7 +44,10 @@ func Start(ctx context.Context, config *rest.Config, name string) (*Provisioner,
 	if err != nil {
 		return nil, err
 	}
-	return p, p.Start(ctx)
+	if err := p.Start(ctx); err != nil {
+		return nil, err
+	}
+	return p, nil
 }
 
 // New makes a provisioner that does not serve yet. The configuration needs all rights
@@ -139,7 +142,7 @@ func (p *Provisioner) newController() *controller.ProvisionController {
 }
 
 func backoff() workqueue.RateLimiter { //nolint:staticcheck // the library takes no other type
-	return workqueue.NewItemExponentialFailureRateLimiter(50*time.Millisecond, 5*time.Second) //nolint:staticcheck
+	return workqueue.NewItemExponentialFailureRateLimiter(50*time.Millisecond, 5*time.Second) //nolint:staticcheck // see above
 }
 
 // createDriver creates the CSIDriver object. Without it the attach-detach controller

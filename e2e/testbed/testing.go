@@ -88,26 +88,6 @@ func stopRunning() {
 	running.clusters = nil
 }
 
-// ForTest starts clusters that end with the test; it skips the test unless tests may
-// start clusters. The logs are kept when the test fails.
-func ForTest(t testing.TB, configs ...Config) []*Cluster {
-	t.Helper()
-	Require(t)
-	clusters, err := Start(context.Background(), configs...)
-	if err != nil {
-		t.Fatalf("start clusters: %v", err)
-	}
-	t.Cleanup(func() {
-		for _, c := range clusters {
-			if t.Failed() {
-				c.KeepLogs()
-			}
-		}
-		stopAll(clusters)
-	})
-	return clusters
-}
-
 // Namespace makes a namespace with the same new name in each cluster, waits until
 // pods can be created in it and deletes it after the test. It skips the test unless
 // tests may start clusters.

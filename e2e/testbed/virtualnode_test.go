@@ -54,6 +54,7 @@ func bindToWest(t *testing.T, namespace, claim string) {
 }
 
 func gone(t *testing.T, c *testbed.Cluster, namespace, name string) func() bool {
+	t.Helper()
 	return func() bool {
 		_, err := c.Client().CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
