@@ -51,7 +51,10 @@ func (f *Flow) observe(uid types.UID, publishing bool) decide.Observation {
 		for _, attachment := range indexed[storagev1.VolumeAttachment](f.Sources.Attachments, byVolume, o.Volume.Name) {
 			o.Attached = attachment.Spec.NodeName
 		}
-		f.publisher.Forget(uid)
+		if o.Volume.UID != "" {
+			// Stored for certain, not only in the library's cache.
+			f.publisher.Forget(uid)
+		}
 		f.memory.settled(uid)
 	}
 	if o.Claim != nil && o.Volume == nil {
