@@ -84,7 +84,8 @@ func release(o Observation, ref backing.Ref) Step {
 		case !cluster.Usable:
 			return Step{Verb: Idle, After: slow, Tell: warn("ClusterNotUsable", fmt.Sprintf("waiting for cluster %s to delete the volume's data there: %s", ref.Cluster, cluster.Message))}
 		case !cluster.Seen:
-			return Step{Verb: Idle, After: slow}
+			// Asking says more than waiting: rights may be missing.
+			return Step{Verb: Confirm, Cluster: ref.Cluster, Ref: ref}
 		}
 	}
 	if b := findRef(o, ref); b != nil {

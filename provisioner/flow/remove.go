@@ -124,20 +124,27 @@ func (f *Flow) confirm(ctx context.Context, o decide.Observation, step decide.St
 		f.memory.setGone(o.UID)
 		result.again = true
 	default:
+		if since := o.Volume.Status.LastPhaseTransitionTime; since != nil && o.Now.Sub(since.Time) > safetyNet {
+			f.tell(o, &decide.Message{Reason: "WaitingForRealVolume", Text: fmt.Sprintf(
+				"waiting until real volume %s behind claim %s in cluster %s is deleted: see its events there", o.Volume.Annotations[keys.BackingVolume], step.Ref.Key(), step.Cluster)})
+		}
 		result.after = safetyNet
 	}
 	return result
 }
 
 func (f *Flow) isGone(ctx context.Context, client kubernetes.Interface, o decide.Observation, ref backing.Ref) (bool, error) {
+	name := o.Volume.Annotations[keys.BackingVolume]
 	claim, err := client.CoreV1().PersistentVolumeClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
+	switch {
+	case err == nil && claim.UID == ref.UID:
+		return false, nil
+	case apierrors.IsForbidden(err) && name != "":
+		// With its namespace the rights there went too, but the real volume can
+		// be seen, and it alone holds data.
+	case err != nil && !apierrors.IsNotFound(err):
 		return false, fmt.Errorf("look for backing claim %s: %w", ref, err)
 	}
-	if err == nil && claim.UID == ref.UID {
-		return false, nil
-	}
-	name := o.Volume.Annotations[keys.BackingVolume]
 	if name == "" {
 		// It was never seen to be bound.
 		return true, nil

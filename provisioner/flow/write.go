@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -98,5 +99,9 @@ func (f *Flow) tellFailure(o decide.Observation, step decide.Step, err error) {
 	if f.queue.NumRequeues(o.UID) < 5 || errors.Is(err, errChanged) {
 		return
 	}
-	f.tell(o, &decide.Message{Warning: true, Reason: string(step.Verb) + "Failed", Text: fmt.Sprintf("%v; it is tried again", err)})
+	advice := ""
+	if step.Cluster != keys.Home && apierrors.IsForbidden(err) {
+		advice = fmt.Sprintf(", and needs the rights of deploy/remote in that namespace; if it is being deleted, its administrator must take finalizer %s off the claim", keys.BackingFinalizer)
+	}
+	f.tell(o, &decide.Message{Warning: true, Reason: string(step.Verb) + "Failed", Text: fmt.Sprintf("%v; it is tried again%s", err, advice)})
 }

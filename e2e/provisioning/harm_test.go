@@ -1,0 +1,77 @@
+package provisioning
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+)
+
+func TestBackingClaimThatSomebodyDeletesKeepsItsData(t *testing.T) {
+	for _, route := range routes {
+		t.Run(route.name, func(t *testing.T) {
+			t.Parallel()
+			namespace := space(t)
+			virtual, b, real := served(t, namespace, fabric.Class, route.place, route.cluster())
+			if route.cluster() == bed.West {
+				// kube's own protection must not be what holds it.
+				deletePod(t, namespace, "db")
+			}
+			deleteClaim(t, route.cluster(), b.Namespace, b.Name)
+
+			assert.Contains(t, told(t, namespace, "data", "BackingDeleted"), "its data is safe")
+			consistently(t, func() bool {
+				held := claimOf(t, route.cluster(), b.Namespace, b.Name)
+				return held != nil && held.DeletionTimestamp != nil && route.storage().Exists(real.Spec.CSI.VolumeHandle)
+			}, "the data is gone")
+			claim, _ := bound(t, bed.Home, namespace, "data")
+			assert.Equal(t, virtual.Name, claim.Spec.VolumeName)
+
+			// The user's own deletion ends it all.
+			if route.cluster() == bed.Home {
+				deletePod(t, namespace, "db")
+			}
+			deleteClaim(t, bed.Home, namespace, "data")
+			absent(t, "virtual volume", func() *corev1.PersistentVolume { return volumeOf(t, bed.Home, virtual.Name) })
+			assert.Nil(t, claimOf(t, route.cluster(), b.Namespace, b.Name))
+			assert.False(t, route.storage().Exists(real.Spec.CSI.VolumeHandle))
+		})
+	}
+}
+
+func TestRemoteNamespaceThatIsDeletedKeepsItsVolumes(t *testing.T) {
+	t.Parallel()
+	namespace := space(t)
+	virtual, b, real := served(t, namespace, fabric.Class, fabric.InWest, bed.West)
+	deleteNamespace(t, bed.West, namespace)
+
+	assert.Contains(t, told(t, namespace, "data", "BackingDeleted"), "its data is safe")
+	consistently(t, func() bool {
+		held := claimOf(t, bed.West, b.Namespace, b.Name)
+		return held != nil && bed.WestStorage.Exists(real.Spec.CSI.VolumeHandle)
+	}, "the data is gone")
+	assert.Equal(t, corev1.ClaimBound, claimOf(t, bed.Home, namespace, "data").Status.Phase)
+
+	// New claims of that namespace find another place meanwhile.
+	createClaim(t, fabric.NewClaim(namespace, "more", fabric.Class))
+	createPod(t, preferWest(fabric.NewPod(namespace, "web", "more")))
+	assert.NotEqual(t, fabric.WestNode, runs(t, namespace, "web"))
+
+	require.NoError(t, bed.Home.Client().CoreV1().Pods(namespace).Delete(t.Context(), "db", metav1.DeleteOptions{}))
+	deleteClaim(t, bed.Home, namespace, "data")
+
+	// Home's rights went with the namespace, so its owner must let the claim go.
+	assert.Contains(t, toldOfVolume(t, virtual.Name, "ReleaseFailed"), "must take finalizer "+keys.BackingFinalizer+" off the claim")
+	_, err := bed.West.Client().CoreV1().PersistentVolumeClaims(namespace).Patch(t.Context(), "data", types.StrategicMergePatchType,
+		[]byte(`{"metadata":{"$deleteFromPrimitiveList/finalizers":["`+keys.BackingFinalizer+`"]}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	absent(t, "virtual volume", func() *corev1.PersistentVolume { return volumeOf(t, bed.Home, virtual.Name) })
+	namespaceGone(t, bed.West, namespace)
+	assert.False(t, bed.WestStorage.Exists(real.Spec.CSI.VolumeHandle))
+}
