@@ -17,8 +17,9 @@ import (
 
 // bed is shared by the tests of this package; each uses namespaces of its own.
 // Tests that change what others see, as classes and nodes, do not run in parallel.
+// Without control planes they name empty ones, so that tests get as far as to skip.
 var (
-	bed         *fabric.Fabric
+	bed         = &fabric.Fabric{}
 	provisioner *fabric.Program
 )
 
