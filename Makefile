@@ -78,7 +78,7 @@ e2e: control-plane ## Run the whole story as a check, on control planes on loopb
 	@echo "e2e: on real control planes on loopback; pods are simulated (there is no suite on kind yet)"
 	@mkdir -p $(RESULTS)
 	@go build -o bin/demo ./e2e/cmd/demo
-	@KEEP= bin/demo 2>&1 | tee $(RESULTS)/e2e.txt
+	@KEEP= bin/demo --check | tee $(RESULTS)/e2e.txt
 
 .PHONY: control-plane
 control-plane: ## Build the control-plane program into the user's cache

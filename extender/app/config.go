@@ -25,9 +25,9 @@ type Config struct {
 
 // Config opens what the options name. The caller must hand it to Run or Close it.
 func (o *Options) Config(ctx context.Context) (*Config, error) {
-	home, err := clientcmd.BuildConfigFromFlags("", o.Kubeconfig)
+	home, err := o.home()
 	if err != nil {
-		return nil, fmt.Errorf("read kubeconfig: %w", err)
+		return nil, err
 	}
 	config := &Config{Home: home, ShutdownGrace: o.ShutdownGrace}
 	var listen net.ListenConfig
@@ -38,6 +38,21 @@ func (o *Options) Config(ctx context.Context) (*Config, error) {
 		return nil, errors.Join(fmt.Errorf("open --http-address: %w", err), config.Close())
 	}
 	return config, nil
+}
+
+func (o *Options) home() (*rest.Config, error) {
+	if o.Kubeconfig == "" {
+		home, err := rest.InClusterConfig()
+		if err != nil {
+			return nil, fmt.Errorf("find the home cluster: outside a pod, set --kubeconfig: %w", err)
+		}
+		return home, nil
+	}
+	home, err := clientcmd.BuildConfigFromFlags("", o.Kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("read --kubeconfig: %w", err)
+	}
+	return home, nil
 }
 
 // Close closes the listeners of a Config that was not handed to Run.

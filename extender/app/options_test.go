@@ -64,7 +64,14 @@ users: [{name: home}]
 		missing := *options
 		missing.Kubeconfig = filepath.Join(t.TempDir(), "none")
 		_, err := missing.Config(t.Context())
-		assert.ErrorContains(t, err, "read kubeconfig")
+		assert.ErrorContains(t, err, "read --kubeconfig")
+	})
+	t.Run("neither kubeconfig nor pod", func(t *testing.T) {
+		t.Setenv("KUBERNETES_SERVICE_HOST", "")
+		outside := *options
+		outside.Kubeconfig = ""
+		_, err := outside.Config(t.Context())
+		assert.ErrorContains(t, err, "outside a pod, set --kubeconfig")
 	})
 	address := config.Verbs.Addr().String()
 	require.NoError(t, config.Close())

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -39,12 +40,12 @@ type Feeds []Feed
 func New(client kubernetes.Interface, clusters *remoteclusters.Client, view *snapshot.Snapshot) Feeds {
 	core, storage := client.CoreV1(), client.StorageV1()
 	return Feeds{
-		newFeed("persistentvolumeclaims", watchAll(core.PersistentVolumeClaims(metav1.NamespaceAll), client), view.Claims, snapshot.FromClaim, &corev1.PersistentVolumeClaim{}),
-		newFeed("persistentvolumes", watchAll(core.PersistentVolumes(), client), view.Volumes, snapshot.FromVolume, &corev1.PersistentVolume{}),
-		newFeed("storageclasses", watchAll(storage.StorageClasses(), client), view.Classes, snapshot.FromStorageClass, &storagev1.StorageClass{}),
-		newFeed("remoteclusters", watchAll(clusters, clusters), view.Clusters, snapshot.FromRemoteCluster, &v1alpha1.RemoteCluster{}),
-		newFeed("nodes", watchAll(core.Nodes(), client), view.Nodes, snapshot.FromNode, &corev1.Node{}),
-		newFeed("namespaces", watchAll(core.Namespaces(), client), view.Offloaded, snapshot.FromNamespace, &corev1.Namespace{}),
+		newFeed("persistentvolumeclaims", core.PersistentVolumeClaims(metav1.NamespaceAll), client, view.Claims, snapshot.FromClaim, &corev1.PersistentVolumeClaim{}),
+		newFeed("persistentvolumes", core.PersistentVolumes(), client, view.Volumes, snapshot.FromVolume, &corev1.PersistentVolume{}),
+		newFeed("storageclasses", storage.StorageClasses(), client, view.Classes, snapshot.FromStorageClass, &storagev1.StorageClass{}),
+		newFeed("remoteclusters", clusters, clusters, view.Clusters, snapshot.FromRemoteCluster, &v1alpha1.RemoteCluster{}),
+		newFeed("nodes", core.Nodes(), client, view.Nodes, snapshot.FromNode, &corev1.Node{}),
+		newFeed("namespaces", core.Namespaces(), client, view.Offloaded, snapshot.FromNamespace, &corev1.Namespace{}),
 	}
 }
 
@@ -68,7 +69,8 @@ func (f Feeds) Missing() []string {
 	return kinds
 }
 
-func newFeed[O runtime.Object, V any](kind string, source cache.ListerWatcher, table *snapshot.Table[V], convert func(O) (V, bool), example O) Feed {
+func newFeed[L, O runtime.Object, V any](kind string, objects listWatcher[L], client any, table *snapshot.Table[V], convert func(O) (V, bool), example O) Feed {
+	source := watchAll(kind, objects, client)
 	target := &store[O, V]{table: table, convert: convert, now: time.Now}
 	return Feed{
 		Kind:       kind,
@@ -93,11 +95,21 @@ type listWatcher[L runtime.Object] interface {
 
 // watchAll adapts a typed client to a reflector; client says whether the first
 // list can be streamed.
-func watchAll[L runtime.Object](objects listWatcher[L], client any) cache.ListerWatcher {
+func watchAll[L runtime.Object](kind string, objects listWatcher[L], client any) cache.ListerWatcher {
+	outage := &outage{kind: kind}
 	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			return objects.List(ctx, options)
+			list, err := objects.List(ctx, options)
+			outage.note(ctx, err)
+			return list, err
 		},
-		WatchFuncWithContext: objects.Watch,
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			changes, err := objects.Watch(ctx, options)
+			if options.SendInitialEvents == nil || !(apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)) {
+				// A server that cannot stream the first list is asked for a plain one.
+				outage.note(ctx, err)
+			}
+			return changes, err
+		},
 	}, client)
 }

@@ -1,0 +1,57 @@
+package fabric
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
+)
+
+// readyTimeout bounds the start of a program.
+const readyTimeout = 30 * time.Second
+
+// RunProvisioner runs the provisioner built at path as a process, under a name of
+// its own, with the rights of its ServiceAccount and leader election, and waits
+// until it is ready. A replica that does not lead is ready too.
+func (f *Fabric) RunProvisioner(ctx context.Context, name, path string) (*testbed.Program, error) {
+	return f.run(ctx, name, path, "lodestone-provisioner",
+		"--leader-elect=true", "--lease-duration=4s", "--probe-interval=1s", "--refusal-period=5s", "--v=2")
+}
+
+// RunExtender runs the extender built at path as a process where kube-scheduler
+// looks for it, with the rights of its ServiceAccount, and waits until it is ready.
+func (f *Fabric) RunExtender(ctx context.Context, name, path string) (*testbed.Program, error) {
+	return f.run(ctx, name, path, "lodestone-extender", "--listen="+f.extender, "--shutdown-grace=100ms")
+}
+
+func (f *Fabric) run(ctx context.Context, name, path, account string, flags ...string) (*testbed.Program, error) {
+	content, err := f.Home.ServiceAccountKubeconfig(ctx, System, account)
+	if err != nil {
+		return nil, err
+	}
+	kubeconfig, err := f.Home.WriteFile(name+".kubeconfig", content)
+	if err != nil {
+		return nil, err
+	}
+	status, err := f.Home.ReserveAddress()
+	if err != nil {
+		return nil, fmt.Errorf("find an address for %s: %w", name, err)
+	}
+	flags = append(flags, "--kubeconfig="+kubeconfig, "--http-address="+status)
+	program, err := f.Home.StartProgram(name, path, flags...)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("not ready after %v", readyTimeout))
+	defer cancel()
+	return program, program.AwaitHTTP(ctx, "http://"+status+"/readyz")
+}
+
+// Leads reports whether a provisioner that RunProvisioner started has become the
+// leader, which it says in its log.
+func Leads(provisioner *testbed.Program) (bool, error) {
+	output, err := provisioner.Output()
+	return strings.Contains(output, `"Leading"`), err
+}
