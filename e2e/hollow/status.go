@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 )
@@ -70,9 +71,10 @@ func podIP(uid types.UID) string {
 	return fmt.Sprintf("10.%d.%d.%d", 128+sum>>16&0x7f, sum>>8&0xff, 1+sum&0xff%254)
 }
 
-// patchStatus writes the fields of status that are set, if the pod is still the same one.
+// patchStatus writes the message and the reason, even if empty, and the other fields of
+// status that are set, if the pod is still the same one.
 func patchStatus(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod, status corev1.PodStatus) error {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID}, "status": status})
+	patch, err := statusPatch(pod.UID, status)
 	if err != nil {
 		return fmt.Errorf("encode the status of pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
@@ -83,4 +85,14 @@ func patchStatus(ctx context.Context, client kubernetes.Interface, pod *corev1.P
 		return fmt.Errorf("write the status of pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	return nil
+}
+
+func statusPatch(uid types.UID, status corev1.PodStatus) ([]byte, error) {
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&status)
+	if err != nil {
+		return nil, err
+	}
+	// Left out, an old text would stay.
+	fields["message"], fields["reason"] = status.Message, status.Reason
+	return json.Marshal(map[string]any{"metadata": map[string]any{"uid": uid}, "status": fields})
 }

@@ -84,7 +84,7 @@ func (h *Hollow) startVirtual(ctx context.Context, p *player, pod *corev1.Pod) e
 		if readErr != nil {
 			return fmt.Errorf("read pod %s/%s in cluster %s: %w", duplicate.Namespace, pod.Name, p.node.Remote.ID, readErr)
 		}
-		if existing == nil || existing.Annotations[homePodAnnotation] != "" {
+		if existing == nil || existing.Labels[homeLabel] == p.node.Remote.homeID() {
 			h.queue.AddAfter(keyOf(pod), problemRetry) // ours, or our predecessor's: the cache will tell
 			return nil
 		}

@@ -2,7 +2,6 @@ package testbed_test
 
 import (
 	"bufio"
-	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,26 +13,6 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 )
-
-// helperVariable makes the test program start one cluster and wait for its end.
-const helperVariable = "LODESTONE_TESTBED_HELPER"
-
-const helperReady = "the cluster runs"
-
-func startHelper(ctx context.Context) error {
-	if _, err := testbed.Start(ctx, testbed.Config{Name: "alone"}); err != nil {
-		return err
-	}
-	fmt.Println(helperReady)
-	return nil
-}
-
-func TestHelperWaits(t *testing.T) {
-	if os.Getenv(helperVariable) == "" {
-		t.Skip("runs only inside TestNothingOutlivesTheProcessThatStartedIt")
-	}
-	select {} // the parent ends this process
-}
 
 func TestNothingOutlivesTheProcessThatStartedIt(t *testing.T) {
 	testbed.Require(t)

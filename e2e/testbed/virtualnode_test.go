@@ -2,6 +2,7 @@ package testbed_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -79,6 +80,20 @@ func TestPodOfAVirtualNodeRunsInTheRemoteClusterWithItsVolumeThere(t *testing.T)
 	deletePod(t, home, namespace, "db")
 	require.Eventually(t, gone(t, home, namespace, "db"), long, often)
 	require.True(t, gone(t, west, namespace, "db")(), "the copy must go first")
+}
+
+func TestPodOfAVirtualNodeTellsWhyItsCopyWaits(t *testing.T) {
+	namespace := testbed.Namespace(t, home, west)
+	createClaim(t, home, namespace, "data", wait)
+	bindToWest(t, namespace, "data")
+	createPod(t, home, namespace, toWest(pod("db", "data")))
+	eventuallyPod(t, home, namespace, "db", func(p *corev1.Pod) bool {
+		return strings.Contains(p.Status.Message, "not scheduled in the remote cluster") && p.Status.Phase == corev1.PodPending
+	})
+
+	createClaim(t, west, namespace, "data", wait)
+	atHome := eventuallyPod(t, home, namespace, "db", runs)
+	require.Empty(t, atHome.Status.Message)
 }
 
 func TestVolumeOfARemoteClusterIsNotMountedAtHome(t *testing.T) {
