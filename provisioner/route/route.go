@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -108,6 +109,8 @@ func To(in Input) (Route, error) {
 			return Route{}, &Refused{Reason: "ClusterLeaving", Message: fmt.Sprintf("RemoteCluster %q is being deleted and takes no new volumes: use another cluster", id)}
 		case !in.Offloaded:
 			return Route{}, &Refused{Reason: "NotOffloaded", Message: fmt.Sprintf("pods of namespace %q may not run in remote clusters: label the namespace %s=%s or keep the pod at home", in.Claim.Namespace, keys.Offload, keys.OffloadEnabled)}
+		case ephemeral(in.Claim):
+			return Route{}, &Refused{Reason: "EphemeralVolume", Message: fmt.Sprintf("the claim belongs to pod %q (a generic ephemeral volume), and the copy of that pod in cluster %q would not own it: keep the pod at home or use a claim of its own", metav1.GetControllerOf(in.Claim).Name, id)}
 		}
 	}
 	name, err := in.Class.RealClassName(id, in.Claim.Annotations)
@@ -131,6 +134,12 @@ func To(in Input) (Route, error) {
 		}
 	}
 	return Route{Cluster: id, Node: in.Node.Name, Class: class}, nil
+}
+
+// ephemeral says whether a claim belongs to a pod.
+func ephemeral(claim *corev1.PersistentVolumeClaim) bool {
+	owner := metav1.GetControllerOf(claim)
+	return owner != nil && owner.Kind == "Pod" && owner.APIVersion == "v1"
 }
 
 // usableForTwin refuses real classes that cannot work for a claim that no pod
