@@ -38,7 +38,9 @@ func TestBadInputIsToldOnTheClaimAndChangesNothing(t *testing.T) {
 		Spec:       corev1.NodeSpec{Unschedulable: true},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = bed.Home.Client().CoreV1().Nodes().Delete(context.Background(), "east", metav1.DeleteOptions{}) })
+	t.Cleanup(func() {
+		_ = bed.Home.Client().CoreV1().Nodes().Delete(context.Background(), "east", metav1.DeleteOptions{})
+	})
 	clone := &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "source"}
 	for _, row := range []struct {
 		name   string

@@ -116,9 +116,7 @@ func fill(o Observation, class virtualclass.Class, to route.Route) Step {
 	have := find(o, to.Cluster)
 	if have == nil {
 		if to.Cluster != keys.Home && o.Claim.Annotations[keys.Routed] != to.Cluster {
-			if o.Claim.Annotations[keys.StorageProvisioner] == "" {
-				// kube-controller-manager is about to write the claim: a write of
-				// ours would make its own fail, with a warning for the user.
+			if beingWritten(o) {
 				return Step{Verb: Idle}
 			}
 			return Step{Verb: Record, Cluster: keys.Home, Route: to}

@@ -56,10 +56,20 @@ func giveUp(o Observation, refused *Refusal, tell *Message) Step {
 	if step := discard(o, func(Backing) bool { return true }); step.Verb != Idle || step.Tell != nil {
 		return step
 	}
+	if beingWritten(o) {
+		return Step{Verb: Idle}
+	}
 	if tell == nil {
 		tell = warn(refused.Reason, refused.Message)
 	}
 	return Step{Verb: Reschedule, Cluster: keys.Home, Refusal: refused, Tell: tell}
+}
+
+// beingWritten says whether kube-controller-manager is about to write the claim,
+// which it does once after the first choice of a node: a write of ours before
+// that would make its own fail, with a warning for the user.
+func beingWritten(o Observation) bool {
+	return o.Claim.Annotations[keys.StorageProvisioner] == ""
 }
 
 // dropped is the step for a twin whose real provisioner took the selected node
