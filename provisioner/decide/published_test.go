@@ -1,0 +1,113 @@
+package decide_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/provisioner/backing"
+	"github.com/lodestone-storage/lodestone/provisioner/decide"
+)
+
+func TestNextForAVolumeInUse(t *testing.T) {
+	const idle = decide.Idle
+	full := func(b *decide.Backing) { pvcBound(b); published(b) }
+	check(t, map[string]row{
+		"all is well at home":                      {given: []change{volume(keys.Home), have(keys.Home, full)}, verb: idle},
+		"all is well in west":                      {given: []change{volume("west"), have("west", full)}, verb: idle},
+		"its backing claim is marked":              {given: []change{volume("west"), have("west", pvcBound)}, verb: decide.Mark, cluster: "west"},
+		"… but not while its cluster is away":      {given: []change{volume("west"), have("west", pvcBound), unreachable("west", 0)}, verb: idle},
+		"… and not while the volume is not stored": {given: []change{volume("west", func(v *corev1.PersistentVolume) { v.UID = "" }), have("west")}, verb: idle},
+		"a volume that is not ours to read is told of": {
+			given: []change{volume("west", func(v *corev1.PersistentVolume) { v.Annotations[keys.Backing] = "west/shop" })}, verb: idle, tell: "InvalidVolume"},
+		"a backing claim that is gone is told of":          {given: []change{volume("west")}, verb: idle, tell: "BackingMissing"},
+		"a twin that is gone is told of":                   {given: []change{volume(keys.Home)}, verb: idle, tell: "BackingMissing"},
+		"it is not missed while its cluster is away":       {given: []change{volume("west"), unreachable("west", 0)}, verb: idle},
+		"it is not missed while nothing is seen there":     {given: []change{volume("west"), unseen("west")}, verb: idle},
+		"it is not missed while its RemoteCluster is gone": {given: []change{volume("west"), unknown("west")}, verb: idle},
+		"a backing claim of that name but another UID is not it": {
+			given: []change{volume("west"), have("west", full, func(b *decide.Backing) { b.Claim.UID = "b-new" })}, verb: idle, tell: "BackingMissing"},
+		"a backing claim that somebody deleted is told of": {given: []change{volume("west"), have("west", full, terminating)}, verb: idle, tell: "BackingDeleted"},
+		"a backing claim that lost its volume is told of":  {given: []change{volume("west"), have("west", published, lost)}, verb: idle, tell: "BackingLost"},
+		"the name of the real volume follows":              {given: []change{volume("west", nameless), have("west", full)}, verb: decide.Update, cluster: keys.Home},
+		"… at home too":                                    {given: []change{volume(keys.Home, nameless), have(keys.Home, full)}, verb: decide.Update, cluster: keys.Home},
+		"its size follows in a remote cluster":             {given: []change{volume("west", small), have("west", full)}, verb: decide.Update, cluster: keys.Home},
+		"… but not at home, where its driver sees to that": {given: []change{volume(keys.Home, small), have(keys.Home, full)}, verb: idle},
+		"a volume of another source has no size of ours": {
+			given: []change{volume(keys.Home, small, func(v *corev1.PersistentVolume) { v.Spec.CSI = nil }), have(keys.Home, full)}, verb: idle},
+		"one that was made too much goes": {
+			given: []change{volume("west"), have("west", full), have(keys.Home)}, verb: decide.Remove, cluster: keys.Home},
+		"… but not if it was published": {
+			given: []change{volume("west"), have("west", full), have(keys.Home, published)}, verb: idle},
+		"… and does not hold up the rest while its cluster is away": {
+			given: []change{volume(keys.Home, nameless), have("west"), have(keys.Home, full), unreachable("west", 0)}, verb: decide.Update, cluster: keys.Home},
+		"a deleted claim changes nothing before the volume is released": {
+			given: []change{volume("west"), have("west", full), noClaim}, verb: idle},
+		"a released volume that is kept stays": {
+			given: []change{volume("west", released, keepIt), have("west", full), noClaim}, verb: idle},
+	})
+}
+
+func TestNextForAReleasedVolume(t *testing.T) {
+	const idle = decide.Idle
+	full := func(b *decide.Backing) { pvcBound(b); published(b) }
+	gone := func(o *decide.Observation) { o.Gone = true }
+	attached := func(o *decide.Observation) { o.Attached = "node-1" }
+	check(t, map[string]row{
+		"its backing claim goes":                   {given: []change{volume("west", released), have("west", full), noClaim}, verb: decide.Release, cluster: "west"},
+		"its twin goes":                            {given: []change{volume(keys.Home, released), have(keys.Home, full), noClaim}, verb: decide.Release, cluster: keys.Home},
+		"… also when its mark was never taken off": {given: []change{volume("west", released), have("west", pvcBound), noClaim}, verb: decide.Release, cluster: "west"},
+		"… also when it never got a volume":        {given: []change{volume("west", released, nameless), have("west", published), noClaim}, verb: decide.Release, cluster: "west"},
+		"… also when somebody deleted it before":   {given: []change{volume("west", released), have("west", full, terminating), noClaim}, verb: decide.Release, cluster: "west"},
+		"not while a node uses it":                 {given: []change{volume("west", released), have("west", full), noClaim, attached}, verb: idle, tell: "StillAttached"},
+		"not before the real volume's name is noted": {
+			given: []change{volume("west", released, nameless), have("west", full), noClaim}, verb: decide.Update, cluster: keys.Home},
+		"not while the real volume is bound but not seen": {
+			given: []change{volume("west", released, nameless), have("west", published, volumeUnseen), noClaim}, verb: idle, after: true},
+		"… unless its name is known": {
+			given: []change{volume("west", released), have("west", published, volumeUnseen), noClaim}, verb: decide.Release, cluster: "west"},
+		"a cluster that is away is waited for": {
+			given: []change{volume("west", released), have("west", full), noClaim, unreachable("west", 0)}, verb: idle, tell: "ClusterNotUsable", after: true},
+		"a cluster that nobody knows is asked for": {
+			given: []change{volume("west", released), noClaim, unknown("west")}, verb: idle, tell: "UnknownCluster"},
+		"a cluster that is not seen is asked": {
+			given: []change{volume("west", released), noClaim, unseen("west")}, verb: decide.Confirm, cluster: "west"},
+		"a backing claim that others still hold is waited for": {
+			given: []change{volume("west", released), have("west", full, terminating, unprotected), noClaim}, verb: idle, after: true},
+		"… and told of when it takes long": {
+			given: []change{volume("west", released), have("west", full, terminating, unprotected, old), noClaim}, verb: idle, after: true, tell: "WaitingForBacking"},
+		"what is no longer seen is asked for":                {given: []change{volume("west", released), noClaim}, verb: decide.Confirm, cluster: "west"},
+		"… at home too":                                      {given: []change{volume(keys.Home, released), noClaim}, verb: decide.Confirm, cluster: keys.Home},
+		"when all is gone the volume goes":                   {given: []change{volume("west", released), noClaim, gone}, verb: decide.Finish, cluster: keys.Home},
+		"… whether or not its cluster answers now":           {given: []change{volume("west", released), noClaim, gone, unreachable("west", 0)}, verb: decide.Finish, cluster: keys.Home},
+		"a volume that is kept never goes, whatever is gone": {given: []change{volume("west", released, keepIt), noClaim, gone}, verb: idle, tell: "BackingMissing"},
+	})
+	step := decide.Next(observe(volume("west", released), noClaim))
+	require.Equal(t, decide.Confirm, step.Verb)
+	assert.Equal(t, backing.Ref{Cluster: "west", Namespace: "shop", Name: "data", UID: "b-west"}, step.Ref)
+}
+
+func TestReady(t *testing.T) {
+	for name, test := range map[string]struct {
+		alter    []func(*decide.Backing)
+		cluster  string
+		deferred bool
+		want     bool
+	}{
+		"bound to a volume that is seen":                {alter: []func(*decide.Backing){pvcBound}, cluster: keys.Home, want: true},
+		"bound to a volume that is not seen":            {alter: []func(*decide.Backing){volumeUnseen}, cluster: "west", deferred: true},
+		"pending in a remote cluster until a pod comes": {cluster: "west", deferred: true, want: true},
+		"pending in a remote cluster, binds at once":    {cluster: "west"},
+		"pending at home until a pod comes":             {cluster: keys.Home, deferred: true},
+		"lost":                                          {alter: []func(*decide.Backing){lost}, cluster: "west", deferred: true},
+		"being deleted":                                 {alter: []func(*decide.Backing){pvcBound, terminating}, cluster: "west"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := observe(have(test.cluster, test.alter...))
+			assert.Equal(t, test.want, decide.Ready(o.Backings[0], test.cluster, test.deferred))
+		})
+	}
+}

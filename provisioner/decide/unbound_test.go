@@ -1,0 +1,204 @@
+package decide_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/provisioner/decide"
+)
+
+// row is an observation and the step that must follow.
+type row struct {
+	given   []change
+	verb    decide.Verb
+	cluster string // where the step goes
+	tell    string // reason of the message, empty for none
+	refuse  string // "cluster/node reason" of the refusal
+	after   bool   // it is looked at again without an event
+}
+
+func check(t *testing.T, rows map[string]row) {
+	t.Helper()
+	for name, test := range rows {
+		t.Run(name, func(t *testing.T) {
+			step := decide.Next(observe(test.given...))
+			assert.Equal(t, test.verb, step.Verb)
+			assert.Equal(t, test.cluster, step.Cluster)
+			tell, refused := "", ""
+			if step.Tell != nil {
+				tell = step.Tell.Reason
+				assert.NotEmpty(t, step.Tell.Text)
+			}
+			assert.Equal(t, test.tell, tell, "message %+v", step.Tell)
+			if step.Refusal != nil {
+				refused = step.Refusal.Cluster + "/" + step.Refusal.Node + " " + step.Refusal.Reason
+				assert.NotEmpty(t, step.Refusal.Message)
+			}
+			assert.Equal(t, test.refuse, refused)
+			assert.Equal(t, test.after, step.After > 0, "after %v", step.After)
+		})
+	}
+}
+
+func TestNextBeforeARoute(t *testing.T) {
+	const idle = decide.Idle
+	check(t, map[string]row{
+		"a volume that is being created is left alone":           {given: []change{on("node-1"), have(keys.Home), handedOut}, verb: idle},
+		"nothing is left of the claim":                           {given: []change{noClaim}, verb: idle},
+		"a claim of no class waits":                              {given: []change{on("node-1"), func(o *decide.Observation) { o.Class = nil }}, verb: idle},
+		"a class that is gone may come back: what is made stays": {given: []change{on("node-1"), have(keys.Home), func(o *decide.Observation) { o.Class = nil }}, verb: idle},
+		"a claim of a real class is not ours":                    {given: []change{on("node-1"), func(o *decide.Observation) { o.Class.Provisioner = "disk.csi.dev" }}, verb: idle},
+		"an invalid class is told": {given: []change{func(o *decide.Observation) {
+			o.Class.VolumeBindingMode = ptr.To(storagev1.VolumeBindingImmediate)
+		}}, verb: idle, tell: "InvalidClaim"},
+		"an unknown parameter is told": {given: []change{on("node-1"), parameter("tier", "gold")}, verb: idle, tell: "InvalidClaim"},
+		"an invalid claim is told":     {given: []change{on("node-1"), func(o *decide.Observation) { o.Claim.Spec.Selector = &metav1.LabelSelector{} }}, verb: idle, tell: "InvalidClaim"},
+		"a class not listed is told":   {given: []change{on("node-1"), annotated(keys.Class, "gold")}, verb: idle, tell: "InvalidClaim"},
+		"a claim without a node waits": {verb: idle},
+		"a selected node that is gone is taken off": {
+			given: []change{on("node-1"), func(o *decide.Observation) { o.Node = nil }}, verb: decide.Reschedule, cluster: keys.Home, tell: "NodeGone"},
+		"… after the twin made for it": {
+			given: []change{on("node-1"), have(keys.Home), func(o *decide.Observation) { o.Node = nil }}, verb: decide.Remove, cluster: keys.Home},
+		"a refused cluster is noted": {
+			given: []change{on("west-1"), parameter(keys.Clusters, "home")}, verb: decide.Reschedule, cluster: keys.Home, tell: "ClusterNotAllowed", refuse: "west/ ClusterNotAllowed"},
+		"a node whose label means nothing is refused alone": {
+			given: []change{on("node-1"), func(o *decide.Observation) { o.Node.Labels = map[string]string{keys.Cluster: keys.Home} }},
+			verb:  decide.Reschedule, cluster: keys.Home, tell: "InvalidNodeLabel", refuse: "home/node-1 InvalidNodeLabel"},
+		"a label of an unknown cluster is refused": {
+			given: []change{on("west-1"), unknown("west")}, verb: decide.Reschedule, cluster: keys.Home, tell: "UnknownCluster", refuse: "west/ UnknownCluster"},
+		"a cluster without the class is refused": {
+			given: []change{on("west-1"), parameter(keys.RemoteClass, "gold")}, verb: decide.Reschedule, cluster: keys.Home, tell: "NoRealClass", refuse: "west/ NoRealClass"},
+		"a namespace that is not offloaded is refused": {
+			given: []change{on("west-1"), func(o *decide.Observation) { o.Offloaded = false }}, verb: decide.Reschedule, cluster: keys.Home, tell: "NotOffloaded", refuse: "west/ NotOffloaded"},
+	})
+}
+
+func TestNextForAClaimWithoutANode(t *testing.T) {
+	check(t, map[string]row{
+		"what an earlier choice left at home goes": {given: []change{have(keys.Home)}, verb: decide.Remove, cluster: keys.Home},
+		"what an earlier choice left in west goes": {given: []change{have("west")}, verb: decide.Remove, cluster: "west"},
+		"a published one stays":                    {given: []change{have("west", published)}, verb: decide.Idle},
+		"one in a cluster that is away waits":      {given: []change{have("west"), unreachable("west", 0)}, verb: decide.Idle},
+		"a change of a cluster wakes its pods":     {given: []change{func(o *decide.Observation) { o.Changed = "cluster west" }}, verb: decide.Wake, cluster: keys.Home},
+		"a refusal that has ended is dropped":      {given: []change{annotated(keys.Refused, encode(refusedBy("west", "", -1)))}, verb: decide.Wake, cluster: keys.Home},
+		"a refusal that ends right now is dropped": {given: []change{annotated(keys.Refused, encode(refusedBy("west", "", 0)))}, verb: decide.Wake, cluster: keys.Home},
+		"a refusal that holds is waited for":       {given: []change{annotated(keys.Refused, encode(refusedBy("west", "", time.Minute)))}, verb: decide.Idle, after: true},
+		"what nobody can read is no refusal":       {given: []change{annotated(keys.Refused, "garbage")}, verb: decide.Idle},
+	})
+	step := decide.Next(observe(annotated(keys.Refused, encode(refusedBy("west", "", time.Minute), refusedBy("east", "", time.Second)))))
+	assert.Equal(t, time.Second, step.After, "the first of several to end")
+}
+
+func TestNextForAClaimThatIsGoneOrBoundElsewhere(t *testing.T) {
+	check(t, map[string]row{
+		"a deleted claim's twin goes":                      {given: []change{on("node-1"), deletedClaim, have(keys.Home)}, verb: decide.Remove, cluster: keys.Home},
+		"a deleted claim's shadow goes":                    {given: []change{on("west-1"), deletedClaim, have("west")}, verb: decide.Remove, cluster: "west"},
+		"a claim that is gone: its shadow goes":            {given: []change{noClaim, have("west")}, verb: decide.Remove, cluster: "west"},
+		"a claim that is gone: both of two go, one by one": {given: []change{noClaim, have("west"), have(keys.Home)}, verb: decide.Remove, cluster: "west"},
+		"a claim that is gone: a published one stays":      {given: []change{noClaim, have("west", published)}, verb: decide.Idle},
+		"a published one does not hold up another":         {given: []change{noClaim, have("west", published), have(keys.Home)}, verb: decide.Remove, cluster: keys.Home},
+		"a claim that is gone: a cluster that is away is waited for": {
+			given: []change{noClaim, have("west"), unreachable("west", 0)}, verb: decide.Idle, tell: "ClusterNotUsable", after: true},
+		"a deleted claim routed to a cluster that is away": {
+			given: []change{deletedClaim, annotated(keys.Routed, "west"), unreachable("west", 0)}, verb: decide.Idle, tell: "ClusterNotUsable", after: true},
+		"a deleted claim whose request was never sent": {
+			given: []change{deletedClaim, annotated(keys.Routed, "west"), unreachable("west", 0), unsent}, verb: decide.Idle},
+		"a claim bound to a volume of somebody else": {given: []change{boundTo("other"), have(keys.Home)}, verb: decide.Remove, cluster: keys.Home},
+		"… keeps one that was published":             {given: []change{boundTo("other"), have(keys.Home, published)}, verb: decide.Idle},
+		"a claim bound to nothing of ours":           {given: []change{boundTo("other"), on("node-1")}, verb: decide.Idle},
+	})
+}
+
+func TestNextWithARoute(t *testing.T) {
+	check(t, map[string]row{
+		"at home the twin is made at once":                    {given: []change{on("node-1")}, verb: decide.Create, cluster: keys.Home},
+		"for west the choice is recorded first":               {given: []change{on("west-1")}, verb: decide.Record, cluster: keys.Home},
+		"… even after a record of another cluster":            {given: []change{on("west-1"), annotated(keys.Routed, "east")}, verb: decide.Record, cluster: keys.Home},
+		"… once kube-controller-manager has written its part": {given: []change{on("west-1"), without(keys.StorageProvisioner)}, verb: decide.Idle},
+		"then the shadow is made":                             {given: []change{on("west-1"), annotated(keys.Routed, "west")}, verb: decide.Create, cluster: "west"},
+		"a cluster that is not seen yet may be asked":         {given: []change{on("west-1"), annotated(keys.Routed, "west"), unseen("west")}, verb: decide.Create, cluster: "west"},
+
+		"what is left in another cluster goes first":    {given: []change{on("node-1"), have("west")}, verb: decide.Remove, cluster: "west"},
+		"… and at home before west is used":             {given: []change{on("west-1"), have(keys.Home)}, verb: decide.Remove, cluster: keys.Home},
+		"… even if the right one is ready":              {given: []change{on("node-1"), have(keys.Home, pvcBound), have("west")}, verb: decide.Remove, cluster: "west"},
+		"a cluster that is away may hold one":           {given: []change{on("node-1"), annotated(keys.Routed, "west"), unreachable("west", time.Hour)}, verb: decide.Idle, tell: "ClusterNotUsable", after: true},
+		"a cluster that is not seen yet may hold one":   {given: []change{on("node-1"), annotated(keys.Routed, "west"), unseen("west")}, verb: decide.Idle, tell: "ClusterNotUsable", after: true},
+		"… unless it was never asked":                   {given: []change{on("node-1"), annotated(keys.Routed, "west"), unseen("west"), unsent}, verb: decide.Create, cluster: keys.Home},
+		"a cluster that nobody knows holds none":        {given: []change{on("node-1"), annotated(keys.Routed, "gone"), unknown("gone")}, verb: decide.Create, cluster: keys.Home},
+		"a cluster that is seen and holds none":         {given: []change{on("node-1"), annotated(keys.Routed, "west")}, verb: decide.Create, cluster: keys.Home},
+		"a published one elsewhere is the claim's data": {given: []change{on("node-1"), have("west", published)}, verb: decide.Idle, tell: "BackingHasData"},
+		"… which stops the way to west as well":         {given: []change{on("west-1"), have(keys.Home, published)}, verb: decide.Idle, tell: "BackingHasData"},
+		"a twin for another node is made anew":          {given: []change{on("node-2"), have(keys.Home)}, verb: decide.Remove, cluster: keys.Home},
+		"a twin that somebody deletes is let go":        {given: []change{on("node-1"), have(keys.Home, terminating)}, verb: decide.Remove, cluster: keys.Home},
+		"a twin that lost its volume is made anew":      {given: []change{on("node-1"), have(keys.Home, lost)}, verb: decide.Remove, cluster: keys.Home},
+		"a shadow that somebody deletes is let go":      {given: []change{on("west-1"), have("west", terminating)}, verb: decide.Remove, cluster: "west"},
+		"a shadow that lost its volume is made anew":    {given: []change{on("west-1"), have("west", lost)}, verb: decide.Remove, cluster: "west"},
+		"a twin of a class that binds at once fits any node": {
+			given: []change{on("node-2"), parameter(keys.LocalClass, "now"), have(keys.Home, dropped, pvcBound)}, verb: decide.Publish, cluster: keys.Home},
+
+		"a pending twin is waited for":                  {given: []change{on("node-1"), have(keys.Home)}, verb: decide.Idle, after: true},
+		"… and told of when it takes long":              {given: []change{on("node-1"), have(keys.Home, old)}, verb: decide.Idle, after: true, tell: "WaitingForBacking"},
+		"a bound twin whose volume is not seen yet":     {given: []change{on("node-1"), have(keys.Home, volumeUnseen)}, verb: decide.Idle, after: true},
+		"a pending shadow that binds at once":           {given: []change{on("west-1"), parameter(keys.RemoteClass, "now"), have("west")}, verb: decide.Idle, after: true},
+		"a node that the real provisioner found full":   {given: []change{on("node-1"), have(keys.Home, dropped)}, verb: decide.Remove, cluster: keys.Home, tell: "NoCapacity", refuse: "home/node-1 NoCapacity"},
+		"… is not refused for a twin that holds data":   {given: []change{on("node-1"), have(keys.Home, dropped, published)}, verb: decide.Idle, tell: "BackingHasData"},
+		"a pending twin that binds at once has no node": {given: []change{on("node-1"), parameter(keys.LocalClass, "now"), have(keys.Home, dropped)}, verb: decide.Idle, after: true},
+
+		"a bound twin is published":                  {given: []change{on("node-1"), have(keys.Home, pvcBound)}, verb: decide.Publish, cluster: keys.Home},
+		"a bound shadow is published":                {given: []change{on("west-1"), have("west", pvcBound)}, verb: decide.Publish, cluster: keys.Home},
+		"a shadow that waits for a pod is published": {given: []change{on("west-1"), have("west")}, verb: decide.Publish, cluster: keys.Home},
+		"with Retain it is marked before":            {given: []change{on("west-1"), retain, have("west", pvcBound)}, verb: decide.Mark, cluster: "west"},
+		"… and published then":                       {given: []change{on("west-1"), retain, have("west", pvcBound, published)}, verb: decide.Publish, cluster: keys.Home},
+		"… but not before it is ready":               {given: []change{on("node-1"), retain, have(keys.Home)}, verb: decide.Idle, after: true},
+	})
+}
+
+func TestNextWithSiblings(t *testing.T) {
+	bound := have("west", pvcBound)
+	check(t, map[string]row{
+		"a ready sibling holds nothing up":                 {given: []change{on("west-1"), bound, sibling(true)}, verb: decide.Publish, cluster: keys.Home},
+		"one that is not ready is waited for":              {given: []change{on("west-1"), bound, sibling(true), sibling(false)}, verb: decide.Idle, after: true},
+		"… and told of when it takes long":                 {given: []change{on("west-1"), have("west", pvcBound, old), sibling(false)}, verb: decide.Idle, after: true, tell: "WaitingForSibling"},
+		"it does not hold up the creation":                 {given: []change{on("node-1"), sibling(false)}, verb: decide.Create, cluster: keys.Home},
+		"with Retain nothing is marked before it is ready": {given: []change{on("west-1"), retain, bound, sibling(false)}, verb: decide.Idle, after: true},
+		"where it was refused this one cannot stay":        {given: []change{on("west-1"), bound, sibling(false, refusedBy("west", "", time.Minute))}, verb: decide.Remove, cluster: "west"},
+		"… and is rescheduled with it":                     {given: []change{on("west-1"), sibling(false, refusedBy("west", "", time.Minute))}, verb: decide.Reschedule, cluster: keys.Home, tell: "SiblingRefused"},
+		"a refusal of this very node counts":               {given: []change{on("node-1"), sibling(false, refusedBy(keys.Home, "node-1", time.Minute))}, verb: decide.Reschedule, cluster: keys.Home, tell: "SiblingRefused"},
+		"a refusal of another node does not":               {given: []change{on("node-1"), sibling(false, refusedBy(keys.Home, "node-2", time.Minute))}, verb: decide.Create, cluster: keys.Home},
+		"a refusal that has ended does not":                {given: []change{on("node-1"), sibling(false, refusedBy(keys.Home, "", 0))}, verb: decide.Create, cluster: keys.Home},
+		"a refusal of another cluster does not":            {given: []change{on("node-1"), sibling(false, refusedBy("west", "", time.Minute))}, verb: decide.Create, cluster: keys.Home},
+	})
+}
+
+func TestNextForAClusterThatCannotBeUsed(t *testing.T) {
+	check(t, map[string]row{
+		"nothing was asked of it: the claim waits a while": {
+			given: []change{on("west-1"), unreachable("west", time.Second)}, verb: decide.Idle, tell: "ClusterNotUsable", after: true},
+		"… and then goes elsewhere": {
+			given: []change{on("west-1"), unreachable("west", decide.Patience)}, verb: decide.Reschedule, cluster: keys.Home, tell: "ClusterNotUsable", refuse: "west/ ClusterNotUsable"},
+		"what it was asked for may exist: the claim waits as long as it takes": {
+			given: []change{on("west-1"), annotated(keys.Routed, "west"), unreachable("west", time.Hour)}, verb: decide.Idle, tell: "ClusterNotUsable", after: true},
+		"it was recorded but never asked: the claim goes elsewhere": {
+			given: []change{on("west-1"), annotated(keys.Routed, "west"), unreachable("west", time.Hour), unsent},
+			verb:  decide.Reschedule, cluster: keys.Home, tell: "ClusterNotUsable", refuse: "west/ ClusterNotUsable"},
+		"a shadow there was seen: the claim waits": {
+			given: []change{on("west-1"), have("west"), unreachable("west", time.Hour)}, verb: decide.Idle, tell: "ClusterNotUsable", after: true},
+		"a twin of an earlier choice goes before the claim does": {
+			given: []change{on("west-1"), have(keys.Home), unreachable("west", time.Hour)}, verb: decide.Remove, cluster: keys.Home},
+		"an unreachable cluster that shows no classes is not a cluster without": {
+			given: []change{on("west-1"), unreachable("west", time.Second), cluster("west", func(c *decide.Cluster) { c.Offered = nil })},
+			verb:  decide.Idle, tell: "ClusterNotUsable", after: true},
+		"claims for home do not care": {given: []change{on("node-1"), unreachable("west", time.Hour)}, verb: decide.Create, cluster: keys.Home},
+	})
+	step := decide.Next(observe(on("west-1"), unreachable("west", time.Second)))
+	require.Equal(t, decide.Patience-time.Second+time.Millisecond, step.After)
+	again := observe(on("west-1"), unreachable("west", time.Second+step.After))
+	assert.Equal(t, decide.Reschedule, decide.Next(again).Verb, "when it is looked at again patience has ended")
+}
