@@ -112,7 +112,7 @@ func (s *story) print(rows []row) {
 	defer s.console.mu.Unlock()
 	fmt.Fprintln(s.console.out)
 	w := tabwriter.NewWriter(s.console.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "CLAIM\tCLUSTER\tBACKING CLAIM\tNODE\tTIME TO BOUND\tOF IT, AFTER A NODE WAS CHOSEN")
+	fmt.Fprintln(w, "CLAIM\tCLUSTER\tBACKING CLAIM\tNODE\tTIME TO BOUND\tSINCE ITS NODE WAS CHOSEN")
 	for _, r := range rows {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", r.claim, r.cluster, r.backing, r.node, span(r.seen, r.bound), span(r.scheduled, r.bound))
 	}

@@ -39,7 +39,7 @@ func (s *story) outage() step {
 					return []string{"get", "events", "-n", "default", "--field-selector", "involvedObject.name=" + s.doomed.virtual.Name, "-o", "custom-columns=TYPE:.type,REASON:.reason,MESSAGE:.message"}
 				}),
 				s.throughout("nothing of west's volumes is touched", all(s.untouched, s.deletionWaits)),
-				s.kubectl(home, "get", "pv", "-l", "lodestone.dev/cluster=west", "-o", volumeColumns),
+				s.kubectl(home, "get", "pv", "-l", "lodestone.dev/cluster=west", "--sort-by=.spec.claimRef.name", "-o", volumeColumns),
 			}
 		},
 	}

@@ -66,7 +66,7 @@ func (s *story) retain() step {
 				func(ctx context.Context) error {
 					return s.throughout("and go on to stay", s.kept(s.retains...))(ctx)
 				},
-				s.kubectl(home, "get", "pv", "-l", "lodestone.dev/cluster", "-o", volumeColumns),
+				s.kubectl(home, "get", "pv", "-l", "lodestone.dev/cluster", "--sort-by=.spec.claimRef.name", "-o", volumeColumns),
 				s.kubectl(home, "get", "pvc", "-n", fabric.Storage, "-o", "custom-columns=TWIN:.metadata.name,STATUS:.status.phase,OF:.metadata.annotations.lodestone\\.dev/claim"),
 				s.kubectl(west, "get", "pvc", "-n", "shop", "-o", "custom-columns=SHADOW:.metadata.name,STATUS:.status.phase,OF:.metadata.annotations.lodestone\\.dev/claim"),
 			}

@@ -22,9 +22,9 @@ func (s *story) settle() step {
 					}
 					return nil
 				}),
-				s.now("home has one backing claim and one real volume for each virtual volume, and no more", func(ctx context.Context) error { return s.balanced(ctx, home) }),
-				s.now("so has west", func(ctx context.Context) error { return s.balanced(ctx, west) }),
-				s.now("no program ended by itself", func(context.Context) error {
+				s.until("home has one backing claim and one real volume for each virtual volume, and no more", s.balanced(home)),
+				s.until("so has west", s.balanced(west)),
+				s.now("no program of Lodestone ended by itself", func(context.Context) error {
 					for _, p := range s.running() {
 						if !p.Running() {
 							return fmt.Errorf("%s did", p.Name())

@@ -128,9 +128,9 @@ func (s *story) runPrograms() step {
 					return err
 				}),
 				s.kubectl(home, "get", "lease", "lodestone-provisioner", "-n", fabric.System, "-o", "custom-columns=LEASE:.metadata.name,HOLDER:.spec.holderIdentity"),
-				s.may("the provisioner makes real claims in its own namespace", "yes", "create", "persistentvolumeclaims", fabric.Storage, "lodestone-provisioner"),
-				s.may("and in no other", "no", "create", "persistentvolumeclaims", "shop", "lodestone-provisioner"),
-				s.may("the extender changes nothing", "no", "patch", "persistentvolumeclaims", "shop", "lodestone-extender"),
+				s.may(home, "the provisioner makes real claims in its own namespace", "yes", "create", "persistentvolumeclaims", fabric.Storage, fabric.System, "lodestone-provisioner"),
+				s.may(home, "and in no other", "no", "create", "persistentvolumeclaims", "shop", fabric.System, "lodestone-provisioner"),
+				s.may(home, "the extender changes nothing", "no", "patch", "persistentvolumeclaims", "shop", fabric.System, "lodestone-extender"),
 			}
 		},
 	}
@@ -164,13 +164,13 @@ func (s *story) leader() (*testbed.Program, error) {
 	return leaders[0], nil
 }
 
-// may checks what a ServiceAccount of home may do.
-func (s *story) may(text, want, verb, resource, namespace, account string) act {
+// may checks what a ServiceAccount may do in a namespace of a cluster.
+func (s *story) may(in where, text, want, verb, resource, namespace, accountNamespace, account string) act {
 	return func(ctx context.Context) error {
-		args := []string{"auth", "can-i", verb, resource, "-n", namespace, "--as=system:serviceaccount:" + fabric.System + ":" + account}
-		s.console.command(string(home), s.typed(args))
+		args := []string{"auth", "can-i", verb, resource, "-n", namespace, "--as=system:serviceaccount:" + accountNamespace + ":" + account}
+		s.console.command(string(in), s.typed(args))
 		// The answer no is an exit code too.
-		output, err := s.fabric.Home.Kubectl(ctx, "", args...)
+		output, err := s.cluster(in).Kubectl(ctx, "", args...)
 		s.console.output(output)
 		return s.now(text, func(context.Context) error {
 			if strings.TrimSpace(output) != want {
@@ -181,6 +181,9 @@ func (s *story) may(text, want, verb, resource, namespace, account string) act {
 	}
 }
 
+// Home's identity in west, as deploy/remote makes it.
+const remoteNamespace, remoteAccount = "lodestone-remote", "lodestone-home"
+
 // peer makes west known to home.
 func (s *story) peer() step {
 	return step{
@@ -189,7 +192,7 @@ func (s *story) peer() step {
 		acts: func() []act {
 			return []act{
 				func(ctx context.Context) error {
-					content, err := s.fabric.West.ServiceAccountKubeconfig(ctx, "lodestone-remote", "lodestone-home")
+					content, err := s.fabric.West.ServiceAccountKubeconfig(ctx, remoteNamespace, remoteAccount)
 					if err != nil {
 						return err
 					}
@@ -202,6 +205,8 @@ func (s *story) peer() step {
 				s.apply(home, "deploy/examples/remote-cluster.yaml"),
 				s.apply(west, "deploy/examples/remote-namespace.yaml"),
 				s.apply(home, manifest("namespaces")),
+				s.may(west, "home may make claims in namespace shop of west", "yes", "create", "persistentvolumeclaims", "shop", remoteNamespace, remoteAccount),
+				s.may(west, "and in no other", "no", "create", "persistentvolumeclaims", "default", remoteNamespace, remoteAccount),
 				s.until("RemoteCluster west is Ready", s.ready(metav1.ConditionTrue)),
 				s.kubectl(home, "get", "remoteclusters"),
 			}

@@ -63,7 +63,7 @@ func (s *story) behind() step {
 		acts: func() []act {
 			volumes := append(append([]*volume{}, s.homes...), s.wests...)
 			return []act{
-				s.kubectl(home, "get", "pv", "-l", "lodestone.dev/cluster", "-o", volumeColumns),
+				s.kubectl(home, "get", "pv", "-l", "lodestone.dev/cluster", "--sort-by=.spec.claimRef.name", "-o", volumeColumns),
 				s.kubectl(home, "get", "pvc", "-n", fabric.Storage, "-o", "custom-columns=TWIN:.metadata.name,STATUS:.status.phase,CLASS:.spec.storageClassName,OF:.metadata.annotations.lodestone\\.dev/claim"),
 				s.kubectl(west, "get", "pvc", "-n", "shop", "-o", "custom-columns=SHADOW:.metadata.name,STATUS:.status.phase,CLASS:.spec.storageClassName,OF:.metadata.annotations.lodestone\\.dev/claim"),
 				s.kubectl(west, "get", "pods", "-n", "shop", "-o", podColumns),

@@ -133,7 +133,7 @@ func (s *story) sum(err error, steps int) {
 	case err != nil:
 		s.console.line("The story ended in step %d of %d; what follows was not tried.", s.told, steps)
 	case !s.options.Terse:
-		s.console.line("All went as told, in %v. Pods were simulated: there is no kubelet here; all else is real.", took)
+		s.console.line("All went as told, in %v. SIMULATED were nodes, pods and the real storage classes; the control planes and Lodestone itself are real.", took)
 	}
 	s.console.line("%d passed, %d failed", s.passes, s.failures)
 }

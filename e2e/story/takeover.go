@@ -54,7 +54,7 @@ func (s *story) takeOver() step {
 					return err
 				}),
 				s.until("the six pods run at home", s.runIn(home, "shop", pods...)),
-				s.until("each claim has the one twin that it had, now bound, and no second volume was made", all(s.batchTwins(corev1.ClaimBound), s.allIn(home, pods...), s.nothingTwice)),
+				s.until("each claim has the one twin that it had, now bound, and no second volume was made", all(s.batchTwins(corev1.ClaimBound), s.allIn(home, pods...), s.balanced(home))),
 				s.kubectl(home, "get", "lease", "lodestone-provisioner", "-n", fabric.System, "-o", "custom-columns=LEASE:.metadata.name,HOLDER:.spec.holderIdentity,TRANSITIONS:.spec.leaseTransitions"),
 				func(context.Context) error {
 					s.fabric.HomeStorage.ResetClass(fabric.HomeWait)
@@ -91,22 +91,21 @@ func (s *story) batchTwins(phase corev1.PersistentVolumeClaimPhase) probe {
 	}
 }
 
-// nothingTwice checks that home has as many virtual volumes, twins and real volumes.
-func (s *story) nothingTwice(ctx context.Context) error { return s.balanced(ctx, home) }
-
 // balanced checks that a cluster has a backing claim and a real volume for each
 // virtual volume whose data it holds, and no more.
-func (s *story) balanced(ctx context.Context, in where) error {
-	volumes, err := s.fabric.Home.Client().CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{LabelSelector: keys.Cluster + "=" + string(in)})
-	if err != nil {
-		return err
+func (s *story) balanced(in where) probe {
+	return func(ctx context.Context) error {
+		volumes, err := s.fabric.Home.Client().CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{LabelSelector: keys.Cluster + "=" + string(in)})
+		if err != nil {
+			return err
+		}
+		claims, err := s.cluster(in).Client().CoreV1().PersistentVolumeClaims("").List(ctx, metav1.ListOptions{LabelSelector: keys.ClaimUID})
+		if err != nil {
+			return err
+		}
+		if err := counted("backing claims in "+string(in), len(claims.Items), len(volumes.Items)); err != nil {
+			return err
+		}
+		return counted("real volumes in "+string(in), len(s.storage(in).Volumes()), len(volumes.Items))
 	}
-	claims, err := s.cluster(in).Client().CoreV1().PersistentVolumeClaims("").List(ctx, metav1.ListOptions{LabelSelector: keys.ClaimUID})
-	if err != nil {
-		return err
-	}
-	if err := counted("backing claims in "+string(in), len(claims.Items), len(volumes.Items)); err != nil {
-		return err
-	}
-	return counted("real volumes in "+string(in), len(s.storage(in).Volumes()), len(volumes.Items))
 }
