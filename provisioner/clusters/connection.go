@@ -89,7 +89,9 @@ func (c *connection) volumeChanged(obj any) {
 		return
 	}
 	ref := volume.Spec.ClaimRef
-	if shadow := c.shadow(types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}); shadow != nil {
+	// A later claim may have the same name.
+	shadow := c.shadow(types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name})
+	if shadow != nil && (ref.UID == "" || ref.UID == shadow.UID) {
 		c.hooks.Shadow(shadow)
 		return
 	}
