@@ -26,6 +26,10 @@ import (
 // closed; kube-scheduler itself waits no longer than this.
 const drainTimeout = 5 * time.Second
 
+// patience bounds how long a call waits for a claim that kube-scheduler has seen a
+// moment earlier. It waits only for such claims, and usually a few milliseconds.
+const patience = 200 * time.Millisecond
+
 // Run watches the home cluster and answers kube-scheduler until ctx ends. It then
 // reports itself as not ready, answers calls for the grace period, finishes the
 // running ones and returns nil. It returns an error only when it cannot serve.
@@ -46,6 +50,7 @@ func Run(ctx context.Context, config *Config) error {
 		Now:      time.Now,
 		Missing:  feeds.Missing,
 		Stopping: stopping.Load,
+		Patience: patience,
 	}
 
 	// Calls are answered, from fresh data, for a while after ctx has ended.

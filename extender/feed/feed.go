@@ -105,7 +105,7 @@ func watchAll[L runtime.Object](kind string, objects listWatcher[L], client any)
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 			changes, err := objects.Watch(ctx, options)
-			if options.SendInitialEvents == nil || !(apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)) {
+			if options.SendInitialEvents == nil || (!apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err)) {
 				// A server that cannot stream the first list is asked for a plain one.
 				outage.note(ctx, err)
 			}

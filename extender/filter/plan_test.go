@@ -80,8 +80,8 @@ func TestPlan(t *testing.T) {
 		refused     map[string]filter.Reason
 		indifferent bool
 	}{
-		"a pod without claims goes anywhere":                {pod: pod(), indifferent: true},
-		"a claim that is not known yet is kube-scheduler's": {pod: pod("later"), indifferent: true},
+		"a pod without claims goes anywhere":    {pod: pod(), indifferent: true},
+		"a claim that is not known has no rule": {pod: pod("later"), indifferent: true},
 		"a claim of another class is not ours": {pod: pod("other"), indifferent: true, change: func(v *snapshot.Snapshot) {
 			v.Claims.Set("app/other", &snapshot.Claim{UID: "other", ClassName: "fast"})
 		}},

@@ -11,6 +11,12 @@ import (
 	"github.com/lodestone-storage/lodestone/extender/filter"
 )
 
+// Outcomes of a wait.
+const (
+	caughtUp = "caught_up"
+	gaveUp   = "gave_up"
+)
+
 // Metrics are the counters of one extender. They are safe for concurrent use.
 type Metrics struct {
 	registry *prometheus.Registry
@@ -18,6 +24,7 @@ type Metrics struct {
 	duration *prometheus.HistogramVec
 	refused  *prometheus.CounterVec
 	panics   prometheus.Counter
+	waits    *prometheus.CounterVec
 }
 
 // New returns metrics in a registry of their own.
@@ -41,11 +48,18 @@ func New() *Metrics {
 			Name: "lodestone_extender_panics_total",
 			Help: "Requests that ended in a programming error; the log has the stack.",
 		}),
+		waits: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "lodestone_extender_waits_total",
+			Help: "Filter calls that came before a claim or node was known here, by outcome: it became known (caught_up), or the decision was made without it (gave_up).",
+		}, []string{"outcome"}),
+	}
+	for _, outcome := range []string{caughtUp, gaveUp} {
+		m.waits.WithLabelValues(outcome)
 	}
 	for _, reason := range filter.Reasons() {
 		m.refused.WithLabelValues(reason.String())
 	}
-	m.registry.MustRegister(m.requests, m.duration, m.refused, m.panics,
+	m.registry.MustRegister(m.requests, m.duration, m.refused, m.panics, m.waits,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -64,6 +78,16 @@ func (m *Metrics) Request(verb string, code int, took time.Duration) {
 // Refused counts nodes that filter refused for a reason.
 func (m *Metrics) Refused(reason filter.Reason, nodes int) {
 	m.refused.WithLabelValues(reason.String()).Add(float64(nodes))
+}
+
+// CaughtUp counts a wait for a claim or node that became known.
+func (m *Metrics) CaughtUp() {
+	m.waits.WithLabelValues(caughtUp).Inc()
+}
+
+// GaveUp counts a wait for a claim or node that did not become known in time.
+func (m *Metrics) GaveUp() {
+	m.waits.WithLabelValues(gaveUp).Inc()
 }
 
 // Panic counts a request that ended in a programming error.

@@ -4,6 +4,7 @@ package server
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -20,7 +21,7 @@ import (
 )
 
 // Server answers filter and prioritize. All its methods are safe for concurrent
-// use; a request waits neither for a lock nor for another program.
+// use; a request takes no lock and asks no other program.
 type Server struct {
 	View    *snapshot.Snapshot
 	Metrics *metrics.Metrics
@@ -29,13 +30,16 @@ type Server struct {
 	Missing func() []string
 	// Stopping says that the program is about to end.
 	Stopping func() bool
+	// Patience is how long a request waits for a claim or a node that
+	// kube-scheduler has seen and View has not.
+	Patience time.Duration
 
 	gate    gate
 	buffers sync.Pool
 }
 
 // answer appends the answer to a request to buffer.
-type answer func(buffer []byte, request wire.Request, logger klog.Logger) []byte
+type answer func(ctx context.Context, buffer []byte, request wire.Request) []byte
 
 // Handler returns the handler of the verbs.
 func (s *Server) Handler() http.Handler {
@@ -103,7 +107,7 @@ func (s *Server) respond(w http.ResponseWriter, r *http.Request, buffers *buffer
 	if err != nil {
 		return fail(http.StatusBadRequest, err)
 	}
-	buffers.answer = answer(buffers.answer, request, logger)
+	buffers.answer = answer(r.Context(), buffers.answer, request)
 	return http.StatusOK
 }
 

@@ -35,22 +35,38 @@ func (s *Snapshot) Node(name string) Node {
 	return Node{Name: name, Cluster: cluster, Known: known}
 }
 
-// ClaimsOf returns the claims that the pod mounts, each once. Claims that have
-// not been seen yet are left out: kube-scheduler holds a pod back until its
-// claims exist.
+// ClaimsOf returns the claims that the pod mounts, each once. Those that are not
+// known are left out.
 func (s *Snapshot) ClaimsOf(pod Pod) []*Claim {
 	var claims []*Claim
 	for i, volume := range pod.Volumes {
 		if mounted(pod.Volumes[:i], volume.ClaimName) {
 			continue
 		}
-		claim, ok := s.Claims.Get(ClaimKey(pod.Namespace, volume.ClaimName))
-		if !ok || (volume.Ephemeral && (pod.UID == "" || claim.OwnerUID != pod.UID)) {
-			continue
+		if claim, ok := s.claimOf(pod, volume); ok {
+			claims = append(claims, claim)
 		}
-		claims = append(claims, claim)
 	}
 	return claims
+}
+
+// KnowsClaimsOf says whether all claims that the pod mounts are known.
+// kube-scheduler calls an extender only when it knows them all.
+func (s *Snapshot) KnowsClaimsOf(pod Pod) bool {
+	for _, volume := range pod.Volumes {
+		if _, ok := s.claimOf(pod, volume); !ok {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *Snapshot) claimOf(pod Pod, volume PodVolume) (*Claim, bool) {
+	claim, ok := s.Claims.Get(ClaimKey(pod.Namespace, volume.ClaimName))
+	if !ok || (volume.Ephemeral && (pod.UID == "" || claim.OwnerUID != pod.UID)) {
+		return nil, false
+	}
+	return claim, true
 }
 
 func mounted(volumes []PodVolume, claimName string) bool {
