@@ -46,7 +46,7 @@ func TestFilterWaitsForWhatKubeSchedulerHasSeen(t *testing.T) {
 		s.Patience = time.Hour
 		s.View.Classes.Set("lodestone", &snapshot.Class{})
 		s.View.Claims.Set("app/unbound", &snapshot.Claim{UID: "unbound", ClassName: "lodestone"})
-		result := during(t, s, "unbound", []string{"home-new", "west"}, 3, func() { s.View.Nodes.Set("home-new", keys.Home) })
+		result := during(t, s, "unbound", []string{"home-new", "west"}, 4, func() { s.View.Nodes.Set("home-new", keys.Home) })
 		require.NotNil(t, result.NodeNames)
 		assert.Equal(t, []string{"home-new"}, *result.NodeNames)
 		assert.Equal(t, extenderv1.FailedNodesMap{"west": filter.NotOffloaded.Sentence()}, result.FailedAndUnresolvableNodes)
