@@ -1,0 +1,218 @@
+package clusters
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+)
+
+// long is the most that a test waits for something, often is how often it looks,
+// and steady is how long it watches for what must not happen.
+const (
+	long   = 60 * time.Second
+	often  = 50 * time.Millisecond
+	steady = 2 * time.Second
+)
+
+// The identity that deploy/remote makes for the home cluster.
+const (
+	accountNamespace = "lodestone-remote"
+	accountName      = "lodestone-home"
+)
+
+// space makes a namespace in home and west that home may use in west.
+func space(t *testing.T) string {
+	t.Helper()
+	testbed.Require(t)
+	namespace := testbed.Namespace(t, bed.Home, bed.West)
+	require.NoError(t, bed.Bind(t.Context(), namespace))
+	return namespace
+}
+
+func eventually(t *testing.T, what string, done func() bool, otherwise func() any) {
+	t.Helper()
+	for deadline := time.Now().Add(long); !done(); time.Sleep(often) {
+		if time.Now().After(deadline) {
+			require.Fail(t, "waited too long until "+what, "now: %+v", otherwise())
+		}
+	}
+}
+
+func never(t *testing.T, what string, happened func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(steady); time.Now().Before(deadline); time.Sleep(often) {
+		require.False(t, happened(), what)
+	}
+}
+
+// registered makes the Secret, if there is a kubeconfig, and the RemoteCluster of
+// a cluster, and removes both after the test.
+func registered(t *testing.T, id string, kubeconfig []byte) {
+	t.Helper()
+	if kubeconfig != nil {
+		secret(t, fabric.System, id, "kubeconfig", kubeconfig)
+	}
+	_, err := bed.Remotes.Create(t.Context(), &v1alpha1.RemoteCluster{
+		ObjectMeta: metav1.ObjectMeta{Name: id},
+		Spec:       v1alpha1.RemoteClusterSpec{KubeconfigSecretRef: v1alpha1.SecretKeyRef{Namespace: fabric.System, Name: id}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() { unregister(t, id) })
+}
+
+// unregister deletes a RemoteCluster and waits until it is gone.
+func unregister(t *testing.T, id string) {
+	t.Helper()
+	err := bed.Remotes.Delete(context.Background(), id, metav1.DeleteOptions{})
+	if !apierrors.IsNotFound(err) {
+		require.NoError(t, err)
+	}
+	eventually(t, "RemoteCluster "+id+" is gone", func() bool {
+		_, err := bed.Remotes.Get(context.Background(), id, metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	}, func() any { return condition(t, id, v1alpha1.Ready) })
+}
+
+func secret(t *testing.T, namespace, name, key string, data []byte) {
+	t.Helper()
+	secrets := bed.Home.Client().CoreV1().Secrets(namespace)
+	_, err := secrets.Create(t.Context(), &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: map[string][]byte{key: data},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		err := secrets.Delete(context.Background(), name, metav1.DeleteOptions{})
+		require.NoError(t, err)
+		eventually(t, "Secret "+name+" is gone", func() bool {
+			_, err := secrets.Get(context.Background(), name, metav1.GetOptions{})
+			return apierrors.IsNotFound(err)
+		}, func() any { return "still held" })
+	})
+}
+
+// rotate puts another kubeconfig into the Secret of a cluster.
+func rotate(t *testing.T, id string, kubeconfig []byte) {
+	t.Helper()
+	secrets := bed.Home.Client().CoreV1().Secrets(fabric.System)
+	have, err := secrets.Get(context.Background(), id, metav1.GetOptions{})
+	require.NoError(t, err)
+	have.Data["kubeconfig"] = kubeconfig
+	_, err = secrets.Update(context.Background(), have, metav1.UpdateOptions{})
+	require.NoError(t, err)
+}
+
+func kubeconfigOf(t *testing.T, cluster *testbed.Cluster) []byte {
+	t.Helper()
+	data, err := cluster.ServiceAccountKubeconfig(t.Context(), accountNamespace, accountName)
+	require.NoError(t, err)
+	return data
+}
+
+func status(t *testing.T, id string) v1alpha1.RemoteClusterStatus {
+	t.Helper()
+	remote, err := bed.Remotes.Get(context.Background(), id, metav1.GetOptions{})
+	require.NoError(t, err)
+	return remote.Status
+}
+
+func condition(t *testing.T, id, kind string) metav1.Condition {
+	t.Helper()
+	if found := meta.FindStatusCondition(status(t, id).Conditions, kind); found != nil {
+		return *found
+	}
+	return metav1.Condition{}
+}
+
+// becomes waits until a cluster's condition Ready has a status and reason, and
+// returns its message.
+func becomes(t *testing.T, id string, want metav1.ConditionStatus, reason string) string {
+	t.Helper()
+	var have metav1.Condition
+	eventually(t, fmt.Sprintf("%s has Ready=%s, %s", id, want, reason), func() bool {
+		have = condition(t, id, v1alpha1.Ready)
+		return have.Status == want && have.Reason == reason
+	}, func() any { return have })
+	return have.Message
+}
+
+func createClaim(t *testing.T, claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
+	t.Helper()
+	created, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(claim.Namespace).Create(t.Context(), claim, metav1.CreateOptions{})
+	require.NoError(t, err)
+	return created
+}
+
+func createPod(t *testing.T, pod *corev1.Pod) {
+	t.Helper()
+	_, err := bed.Home.Client().CoreV1().Pods(pod.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})
+	require.NoError(t, err)
+}
+
+func deletePodAndClaim(t *testing.T, namespace, pod, claim string) {
+	t.Helper()
+	require.NoError(t, bed.Home.Client().CoreV1().Pods(namespace).Delete(t.Context(), pod, metav1.DeleteOptions{}))
+	require.NoError(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Delete(t.Context(), claim, metav1.DeleteOptions{}))
+}
+
+func claimOf(t *testing.T, cluster *testbed.Cluster, namespace, name string) *corev1.PersistentVolumeClaim {
+	t.Helper()
+	claim, err := cluster.Client().CoreV1().PersistentVolumeClaims(namespace).Get(t.Context(), name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	require.NoError(t, err)
+	return claim
+}
+
+func hasVolume(t *testing.T, name string) bool {
+	t.Helper()
+	_, err := bed.Home.Client().CoreV1().PersistentVolumes().Get(t.Context(), name, metav1.GetOptions{})
+	if !apierrors.IsNotFound(err) {
+		require.NoError(t, err)
+	}
+	return err == nil
+}
+
+func pod(t *testing.T, namespace, name string) *corev1.Pod {
+	t.Helper()
+	found, err := bed.Home.Client().CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
+	require.NoError(t, err)
+	return found
+}
+
+// runs waits until a pod runs and returns the name of its node.
+func runs(t *testing.T, namespace, name string) string {
+	t.Helper()
+	eventually(t, fmt.Sprintf("pod %s/%s runs", namespace, name), func() bool {
+		return pod(t, namespace, name).Status.Phase == corev1.PodRunning
+	}, func() any { return append(events(t, namespace), fmt.Sprint(pod(t, namespace, name).Status.Conditions)) })
+	return pod(t, namespace, name).Spec.NodeName
+}
+
+// waits checks that a pod gets no node for a while.
+func waits(t *testing.T, namespace, name string) {
+	t.Helper()
+	never(t, "pod "+name+" must wait", func() bool { return pod(t, namespace, name).Spec.NodeName != "" })
+}
+
+func events(t *testing.T, namespace string) []string {
+	t.Helper()
+	list, err := bed.Home.Client().CoreV1().Events(namespace).List(context.Background(), metav1.ListOptions{})
+	require.NoError(t, err)
+	var result []string
+	for _, e := range list.Items {
+		result = append(result, fmt.Sprintf("%s %s/%s %s: %s", e.Type, e.InvolvedObject.Kind, e.InvolvedObject.Name, e.Reason, e.Message))
+	}
+	return result
+}

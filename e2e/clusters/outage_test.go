@@ -1,0 +1,145 @@
+package clusters
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+)
+
+func TestAnAPIServerThatStops(t *testing.T) {
+	namespace := space(t)
+	createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
+	createPod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
+	runs(t, namespace, "db")
+	before := claimOf(t, bed.West, namespace, "data")
+
+	require.NoError(t, bed.West.StopAPIServer(t.Context()))
+	t.Cleanup(func() {
+		require.NoError(t, bed.West.StartAPIServer(context.Background()))
+		becomes(t, "west", metav1.ConditionTrue, "Ready")
+	})
+	assert.Contains(t, becomes(t, "west", metav1.ConditionFalse, "NotReachable"), "does not answer")
+	assert.Equal(t, metav1.ConditionFalse, condition(t, "west", v1alpha1.Reachable).Status)
+	assert.Equal(t, metav1.ConditionUnknown, condition(t, "west", v1alpha1.Authorized).Status, "nobody knows")
+	assert.NotEmpty(t, status(t, "west").StorageClasses, "what was known last is shown")
+
+	createClaim(t, fabric.NewClaim(namespace, "here", fabric.Class))
+	createPod(t, fabric.AtHome(fabric.NewPod(namespace, "here", "here")))
+	runs(t, namespace, "here")
+
+	require.NoError(t, bed.West.StartAPIServer(t.Context()))
+	becomes(t, "west", metav1.ConditionTrue, "Ready")
+	assert.Equal(t, metav1.ConditionTrue, condition(t, "west", v1alpha1.Reachable).Status)
+	after := claimOf(t, bed.West, namespace, "data")
+	require.NotNil(t, after)
+	assert.Equal(t, before.UID, after.UID)
+	assert.Nil(t, after.DeletionTimestamp)
+
+	volume := claimOf(t, bed.Home, namespace, "data").Spec.VolumeName
+	deletePodAndClaim(t, namespace, "db", "data")
+	eventually(t, "its volumes are served again", func() bool { return !hasVolume(t, volume) }, func() any { return events(t, namespace) })
+}
+
+func TestAnAPIServerThatHangsDelaysNothingAtHome(t *testing.T) {
+	namespace := space(t)
+	require.NoError(t, bed.West.PauseAPIServer())
+	t.Cleanup(func() {
+		_ = bed.West.ResumeAPIServer()
+		becomes(t, "west", metav1.ConditionTrue, "Ready")
+	})
+	// Not known to be dead yet: more claims for it than it gets requests at once.
+	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r", "s", "t"} {
+		claim := fabric.NewClaim(namespace, "west-"+name, fabric.Class)
+		claim.Annotations = map[string]string{keys.SelectedNode: fabric.WestNode}
+		createClaim(t, claim)
+	}
+	for _, name := range []string{"one", "two", "three"} {
+		createClaim(t, fabric.NewClaim(namespace, name, fabric.Class))
+		createPod(t, fabric.AtHome(fabric.NewPod(namespace, name, name)))
+	}
+	for _, name := range []string{"one", "two", "three"} {
+		runs(t, namespace, name)
+	}
+	assert.Contains(t, becomes(t, "west", metav1.ConditionFalse, "NotReachable"), "no answer within")
+	require.NoError(t, bed.West.ResumeAPIServer())
+	becomes(t, "west", metav1.ConditionTrue, "Ready")
+	eventually(t, "every claim for west has exactly its volume", func() bool {
+		claims, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		for i := range claims.Items {
+			if claims.Items[i].Annotations[keys.SelectedNode] != "" && claims.Items[i].Status.Phase != corev1.ClaimBound {
+				return false
+			}
+		}
+		return true
+	}, func() any { return events(t, namespace) })
+}
+
+func TestAClusterThatBecomesReadyWakesThePodsThatWaitForIt(t *testing.T) {
+	namespace := space(t)
+	working := kubeconfigOf(t, bed.West)
+	rotate(t, "west", []byte("broken"))
+	t.Cleanup(func() {
+		rotate(t, "west", working)
+		becomes(t, "west", metav1.ConditionTrue, "Ready")
+	})
+	becomes(t, "west", metav1.ConditionFalse, "BadKubeconfig")
+	createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
+	createPod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
+	waits(t, namespace, "db")
+	assert.Empty(t, claimOf(t, bed.Home, namespace, "data").Annotations[keys.SelectedNode], "the extender passes the cluster over")
+
+	rotate(t, "west", working)
+	assert.Equal(t, fabric.WestNode, runs(t, namespace, "db"))
+	deletePodAndClaim(t, namespace, "db", "data")
+}
+
+func TestANewClassInARemoteClusterWakesThePodsThatWaitForIt(t *testing.T) {
+	namespace := space(t)
+	const late = "west-late"
+	classes := bed.Home.Client().StorageV1().StorageClasses()
+	_, err := classes.Create(t.Context(), &storagev1.StorageClass{
+		ObjectMeta: metav1.ObjectMeta{Name: "waits-for-late"}, Provisioner: keys.Driver,
+		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer), Parameters: map[string]string{keys.RemoteClass: late},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, classes.Delete(context.Background(), "waits-for-late", metav1.DeleteOptions{}))
+	})
+	createClaim(t, fabric.NewClaim(namespace, "data", "waits-for-late"))
+	createPod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
+	waits(t, namespace, "db")
+
+	storageClass(t, bed.West, late, bed.WestStorage.Name())
+	assert.Equal(t, fabric.WestNode, runs(t, namespace, "db"))
+	assert.Equal(t, late, *claimOf(t, bed.West, namespace, "data").Spec.StorageClassName)
+	deletePodAndClaim(t, namespace, "db", "data")
+	eventually(t, "the shadow goes", func() bool { return claimOf(t, bed.West, namespace, "data") == nil }, func() any { return events(t, namespace) })
+}
+
+func TestANamespaceThatIsOpenedLaterIsUsedThen(t *testing.T) {
+	namespace := testbed.Namespace(t, bed.Home, bed.West)
+	_, err := bed.Home.Kubectl(t.Context(), "", "label", "namespace", namespace, keys.Offload+"="+keys.OffloadEnabled)
+	require.NoError(t, err)
+	createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
+	createPod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
+	eventually(t, "the refusal is on the claim", func() bool {
+		return claimOf(t, bed.Home, namespace, "data").Annotations[keys.Refused] != ""
+	}, func() any { return events(t, namespace) })
+
+	require.NoError(t, bed.Bind(t.Context(), namespace))
+	assert.Equal(t, fabric.WestNode, runs(t, namespace, "db"))
+	deletePodAndClaim(t, namespace, "db", "data")
+	eventually(t, "the shadow goes", func() bool { return claimOf(t, bed.West, namespace, "data") == nil }, func() any { return events(t, namespace) })
+}
