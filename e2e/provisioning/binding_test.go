@@ -10,14 +10,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
-	"github.com/lodestone-storage/lodestone/e2e/instant"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
 func TestNoVolumeIsPublishedWhileAShadowThatBindsAtOnceIsPending(t *testing.T) {
 	t.Parallel()
 	namespace := space(t)
-	bed.WestStorage.SetClaim(namespace, "data", instant.Behavior{Never: true})
+	bed.WestStorage.SetClaim(namespace, "data", never)
 	claim := createClaim(t, sized(fabric.NewClaim(namespace, "data", newClass(t, with(keys.RemoteClass, fabric.WestNow))), "1100Ki"))
 	createPod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
 
@@ -37,7 +36,7 @@ func TestNoVolumeIsPublishedWhileAShadowThatBindsAtOnceIsPending(t *testing.T) {
 func TestVolumeFollowsAShadowThatBindsOnlyWhenItsPodIsThere(t *testing.T) {
 	t.Parallel()
 	namespace := space(t)
-	bed.WestStorage.SetClaim(namespace, "data", instant.Behavior{Never: true})
+	bed.WestStorage.SetClaim(namespace, "data", never)
 	createClaim(t, sized(fabric.NewClaim(namespace, "data", fabric.Class), "1100Ki"))
 	createPod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
 

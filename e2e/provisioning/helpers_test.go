@@ -72,6 +72,16 @@ func volumeOf(t *testing.T, cluster *testbed.Cluster, name string) *corev1.Persi
 	return volume
 }
 
+func podOf(t *testing.T, namespace, name string) *corev1.Pod {
+	t.Helper()
+	pod, err := bed.Home.Client().CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	require.NoError(t, err)
+	return pod
+}
+
 // bound waits until a claim is bound and returns it with its volume.
 func bound(t *testing.T, cluster *testbed.Cluster, namespace, name string) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume) {
 	t.Helper()
@@ -92,9 +102,8 @@ func runs(t *testing.T, namespace, name string) string {
 	t.Helper()
 	var pod *corev1.Pod
 	eventually(t, func() bool {
-		var err error
-		pod, err = bed.Home.Client().CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
-		return err == nil && pod.Status.Phase == corev1.PodRunning
+		pod = podOf(t, namespace, name)
+		return pod != nil && pod.Status.Phase == corev1.PodRunning
 	}, func() string {
 		return fmt.Sprintf("pod %s/%s does not run\nevents: %v", namespace, name, events(t, namespace))
 	})
@@ -150,11 +159,13 @@ func toldOfVolume(t *testing.T, name, reason string) string {
 }
 
 // warnings returns the warnings about the claims and volumes of a namespace.
-// kube-scheduler's, about pods that wait, are none of ours.
+// kube-scheduler's, about pods that wait, are none of ours, and neither is that of
+// kube-controller-manager when it has not yet seen a class that a test just made.
 func warnings(t *testing.T, namespace string) []string {
 	t.Helper()
 	return slices.DeleteFunc(events(t, namespace), func(e string) bool {
-		return !strings.HasPrefix(e, corev1.EventTypeWarning+" PersistentVolume")
+		return !strings.HasPrefix(e, corev1.EventTypeWarning+" PersistentVolume") ||
+			(strings.Contains(e, "storageclass.storage.k8s.io \"virtual-") && strings.HasSuffix(e, "not found"))
 	})
 }
 

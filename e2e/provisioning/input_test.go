@@ -13,7 +13,6 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/hollow"
-	"github.com/lodestone-storage/lodestone/e2e/instant"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -125,7 +124,7 @@ func TestNodeThatGoesAwayIsReplaced(t *testing.T) {
 	node := "gone-" + namespace
 	require.NoError(t, bed.HomeNodes.AddNodes(t.Context(), hollow.Node{Name: node, Labels: map[string]string{"disk": "spare"}, Drivers: map[string]int32{"disk.home.test": 0}}))
 	claim := createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
-	bed.HomeStorage.SetClaim(fabric.Storage, twinOf(claim), instant.Behavior{Never: true})
+	bed.HomeStorage.SetClaim(fabric.Storage, twinOf(claim), never)
 	createPod(t, fabric.Prefer(fabric.AtHome(fabric.NewPod(namespace, "db", "data")), node))
 	eventually(t, func() bool {
 		twin := claimOf(t, bed.Home, fabric.Storage, twinOf(claim))

@@ -27,10 +27,10 @@ func TestMain(m *testing.M) {
 	flag.Parse()
 	if atOnce := flag.Lookup("test.parallel"); atOnce.Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
 		// Tests mostly wait.
-		_ = atOnce.Value.Set("8")
+		_ = atOnce.Value.Set("24")
 	}
 	testbed.Main(m, func(ctx context.Context) (err error) {
-		if bed, err = fabric.Start(ctx, fabric.Options{ControllerManagerQPS: 500}); err != nil {
+		if bed, err = fabric.Start(ctx, fabric.Options{ControllerManagerQPS: 500, Zones: true}); err != nil {
 			return err
 		}
 		if provisioner, err = bed.StartProvisioner(ctx); err != nil {

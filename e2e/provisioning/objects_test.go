@@ -17,9 +17,13 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/instant"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
+
+// never is a real volume that is not made until the behaviour is reset.
+var never = instant.Behavior{Never: true}
 
 // newClass makes a virtual class of a new name, which goes after the test, and
 // returns the name.
@@ -98,10 +102,7 @@ func annotate(t *testing.T, namespace, name, key, value string) {
 func deletePod(t *testing.T, namespace, name string) {
 	t.Helper()
 	require.NoError(t, bed.Home.Client().CoreV1().Pods(namespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
-	eventually(t, func() bool {
-		_, err := bed.Home.Client().CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
-		return apierrors.IsNotFound(err)
-	}, func() string { return "pod " + name + " is still there" })
+	absent(t, "pod", func() *corev1.Pod { return podOf(t, namespace, name) })
 }
 
 func deleteClaim(t *testing.T, cluster *testbed.Cluster, namespace, name string) {
