@@ -18,7 +18,7 @@ func awaitHTTP(ctx context.Context, url string) error {
 		}
 		response, err := http.DefaultClient.Do(request)
 		if err != nil {
-			return false, nil //nolint:nilerr // not listening yet
+			return false, nil // not listening yet
 		}
 		defer func() { _ = response.Body.Close() }()
 		return response.StatusCode == http.StatusOK, nil
