@@ -124,21 +124,22 @@ func TestAffinityOfTheRealVolumeIsKept(t *testing.T) {
 func TestClaimsThatAreNotOursAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	namespace := space(t)
+	class := newClass(t)
 	createVolume(t, bed.Home, &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: namespace},
 		Spec: corev1.PersistentVolumeSpec{
-			StorageClassName: fabric.Class, PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
+			StorageClassName: class, PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
 			AccessModes:            []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 			Capacity:               corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("5Gi")},
 			PersistentVolumeSource: corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "nfs.test", Path: "/"}},
 		},
 	})
-	prebound := fabric.NewClaim(namespace, "prebound", fabric.Class)
+	prebound := fabric.NewClaim(namespace, "prebound", class)
 	prebound.Spec.VolumeName = namespace
 	claims := map[string]*corev1.PersistentVolumeClaim{
 		"of another class":          createClaim(t, selecting(fabric.NewClaim(namespace, "other", fabric.HomeWait), "home-1")),
 		"bound to a given volume":   createClaim(t, selecting(prebound, "home-1")),
-		"that no pod uses":          createClaim(t, fabric.NewClaim(namespace, "unused", fabric.Class)),
+		"that no pod uses":          createClaim(t, fabric.NewClaim(namespace, "unused", class)),
 		"of a class that is absent": createClaim(t, selecting(fabric.NewClaim(namespace, "absent", "absent"), "home-1")),
 	}
 	bound(t, bed.Home, namespace, "other")

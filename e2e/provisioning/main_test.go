@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	flag.Parse()
 	if atOnce := flag.Lookup("test.parallel"); atOnce.Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
 		// Tests mostly wait.
-		_ = atOnce.Value.Set("24")
+		_ = atOnce.Value.Set("16")
 	}
 	testbed.Main(m, func(ctx context.Context) (err error) {
 		if bed, err = fabric.Start(ctx, fabric.Options{ControllerManagerQPS: 500, Zones: true}); err != nil {
