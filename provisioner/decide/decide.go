@@ -43,7 +43,8 @@ func Next(o Observation) Step {
 	if err != nil {
 		return Step{Verb: Idle, Tell: warn("InvalidClaim", err.Error())}
 	}
-	if o.Claim.Annotations[keys.SelectedNode] == "" {
+	// To Kubernetes even an empty annotation is a choice.
+	if _, chosen := o.Claim.Annotations[keys.SelectedNode]; !chosen {
 		return unscheduled(o)
 	}
 	return scheduled(o, class)

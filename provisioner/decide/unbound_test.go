@@ -66,6 +66,8 @@ func TestNextBeforeARoute(t *testing.T) {
 			given: []change{on("node-1"), func(o *decide.Observation) { o.Node = nil }}, verb: decide.Reschedule, cluster: keys.Home, tell: "NodeGone"},
 		"… after the twin made for it": {
 			given: []change{on("node-1"), have(keys.Home), func(o *decide.Observation) { o.Node = nil }}, verb: decide.Remove, cluster: keys.Home},
+		"a selected node without a name is taken off": {
+			given: []change{annotated(keys.SelectedNode, "")}, verb: decide.Reschedule, cluster: keys.Home, tell: "NodeGone"},
 		"a refused cluster is noted": {
 			given: []change{on("west-1"), parameter(keys.Clusters, "home")}, verb: decide.Reschedule, cluster: keys.Home, tell: "ClusterNotAllowed", refuse: "west/ ClusterNotAllowed"},
 		"a node whose label means nothing is refused alone": {

@@ -130,13 +130,34 @@ func (f *Flow) next(ctx, work context.Context) bool {
 		return true
 	}
 	// Until Done is called the queue gives this claim to nobody else.
-	pool := f.pool(step.Cluster)
-	f.away.Go(func() {
-		pool <- struct{}{}
-		defer func() { <-pool }()
-		f.finish(uid, f.perform(work, o, step))
-	})
+	f.away.Go(func() { f.takeAway(ctx, work, o, step) })
 	return true
+}
+
+// takeAway takes a step in a remote cluster once there is room for a request.
+func (f *Flow) takeAway(ctx, work context.Context, o decide.Observation, step decide.Step) {
+	pool := f.pool(step.Cluster)
+	select {
+	case pool <- struct{}{}:
+		defer func() { <-pool }()
+	default:
+		select {
+		case pool <- struct{}{}:
+			defer func() { <-pool }()
+		case <-ctx.Done():
+			f.queue.Done(o.UID)
+			return
+		}
+		// That took its time: the cluster may be known to be dead by now, or the
+		// claim be gone.
+		cluster := step.Cluster
+		o = f.observe(o.UID, false)
+		if step = decide.Next(o); step.Cluster != cluster {
+			f.finish(o.UID, outcome{again: true})
+			return
+		}
+	}
+	f.finish(o.UID, f.perform(work, o, step))
 }
 
 func (f *Flow) pool(cluster string) chan struct{} {
