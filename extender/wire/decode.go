@@ -36,7 +36,7 @@ type Node struct {
 type argsJSON struct {
 	Pod       *podJSON
 	Nodes     *nodesJSON
-	NodeNames *[]string
+	NodeNames *names
 }
 
 type podJSON struct {

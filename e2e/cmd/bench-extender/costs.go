@@ -68,19 +68,23 @@ func growth(ctx context.Context, rounds int) ([]measure.Result, error) {
 	return []measure.Result{measure.AtMost("filter call, 50,000 cached claims to 1,000", ratio, noMore, "x")}, nil
 }
 
+// pairs is how many pairs of short measurements make a round: the closer two
+// measurements are to each other, the less a busy machine parts them.
+const pairs = 5
+
 // sideBySide returns the costs of calls to a and to b, taken in turn.
 func sideBySide(ctx context.Context, a, b *target, nodes, claims, rounds int) ([2][]time.Duration, error) {
 	pod, names := newPod(claims), nodeNames(nodes)
-	calls := max(20, 100_000/(nodes+40))
+	calls := max(4, 20_000/(nodes+40))
 	var costs [2][]time.Duration
-	for round := range rounds + 1 {
+	for pair := range (rounds + 1) * pairs {
 		for i, t := range []*target{a, b} {
 			cost, err := t.cost(ctx, pod, names, calls)
 			if err != nil {
 				return costs, err
 			}
 			// The first round only warms up.
-			if round > 0 {
+			if pair >= pairs {
 				costs[i] = append(costs[i], cost)
 			}
 		}
