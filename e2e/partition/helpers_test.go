@@ -1,0 +1,135 @@
+package partition
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+)
+
+const (
+	// long is more than the patience that a claim has with a silent cluster.
+	long   = 90 * time.Second
+	often  = 50 * time.Millisecond
+	steady = 2 * time.Second
+)
+
+func space(t *testing.T) string {
+	t.Helper()
+	namespace := testbed.Namespace(t, bed.Home, bed.West)
+	require.NoError(t, bed.Bind(t.Context(), namespace))
+	return namespace
+}
+
+func createClaim(t *testing.T, namespace, name, class string) *corev1.PersistentVolumeClaim {
+	t.Helper()
+	claim, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(), fabric.NewClaim(namespace, name, class), metav1.CreateOptions{})
+	require.NoError(t, err)
+	return claim
+}
+
+func createPod(t *testing.T, pod *corev1.Pod) {
+	t.Helper()
+	_, err := bed.Home.Client().CoreV1().Pods(pod.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})
+	require.NoError(t, err)
+}
+
+// sendToWest writes the choice of west's node on a claim, as kube-scheduler does
+// that does not know yet that west is away.
+func sendToWest(t *testing.T, namespace, name string) {
+	t.Helper()
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{keys.SelectedNode: fabric.WestNode}}})
+	require.NoError(t, err)
+	_, err = bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Patch(t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{})
+	require.NoError(t, err)
+}
+
+func deleteClaim(t *testing.T, namespace, name string) {
+	t.Helper()
+	require.NoError(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
+}
+
+func deletePod(t *testing.T, namespace, name string) {
+	t.Helper()
+	require.NoError(t, bed.Home.Client().CoreV1().Pods(namespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
+	eventually(t, "pod "+name+" is gone", func() bool {
+		_, err := bed.Home.Client().CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	})
+}
+
+func claimOf(t *testing.T, cluster *testbed.Cluster, namespace, name string) *corev1.PersistentVolumeClaim {
+	t.Helper()
+	claim, err := cluster.Client().CoreV1().PersistentVolumeClaims(namespace).Get(t.Context(), name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	require.NoError(t, err)
+	return claim
+}
+
+// volumeOf returns the virtual volume of a claim, nil if there is none.
+func volumeOf(t *testing.T, claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolume {
+	t.Helper()
+	volume, err := bed.Home.Client().CoreV1().PersistentVolumes().Get(t.Context(), "pvc-"+string(claim.UID), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	require.NoError(t, err)
+	return volume
+}
+
+func isBound(t *testing.T, cluster *testbed.Cluster, namespace, name string) bool {
+	t.Helper()
+	claim := claimOf(t, cluster, namespace, name)
+	return claim != nil && claim.Status.Phase == corev1.ClaimBound
+}
+
+// runsOn waits until a pod runs and returns the name of its node.
+func runsOn(t *testing.T, namespace, name string) string {
+	t.Helper()
+	node := ""
+	eventually(t, "pod "+name+" runs", func() bool {
+		pod, err := bed.Home.Client().CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
+		require.NoError(t, err)
+		node = pod.Spec.NodeName
+		return pod.Status.Phase == corev1.PodRunning
+	})
+	return node
+}
+
+// told waits for an event about an object, and returns its message.
+func told(t *testing.T, namespace, name, reason string) string {
+	t.Helper()
+	message := ""
+	eventually(t, "there is an event "+reason+" about "+name, func() bool {
+		events, err := bed.Home.Client().CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + name + ",reason=" + reason})
+		require.NoError(t, err)
+		if len(events.Items) > 0 {
+			message = events.Items[0].Message
+		}
+		return len(events.Items) > 0
+	})
+	return message
+}
+
+func eventually(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	require.Eventually(t, done, long, often, "it never came about that %s", what)
+}
+
+func consistently(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(steady); time.Now().Before(end); time.Sleep(often) {
+		require.True(t, holds(), "it must be that %s", what)
+	}
+}

@@ -1,0 +1,132 @@
+package partition
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+)
+
+// before is what was there when the outage began: a volume in use, and one whose
+// claim is deleted during the outage.
+type before struct {
+	kept, doomed *corev1.PersistentVolumeClaim
+	handles      []string
+}
+
+func prepare(t *testing.T, namespace string) before {
+	t.Helper()
+	b := before{kept: createClaim(t, namespace, "kept", fabric.Class), doomed: createClaim(t, namespace, "doomed", fabric.Class)}
+	for _, name := range []string{"kept", "doomed"} {
+		createPod(t, fabric.InWest(fabric.NewPod(namespace, name, name)))
+		require.Equal(t, fabric.WestNode, runsOn(t, namespace, name))
+		eventually(t, "the shadow is bound", func() bool { return isBound(t, bed.West, namespace, name) })
+		b.handles = append(b.handles, "disk.west.test-pvc-"+string(claimOf(t, bed.West, namespace, name).UID))
+	}
+	for _, handle := range b.handles {
+		require.True(t, bed.WestStorage.Exists(handle))
+	}
+	deletePod(t, namespace, "doomed")
+	return b
+}
+
+// check that existing volumes are untouched, and that the deletion of one waits
+// and says why.
+func (b before) holds(t *testing.T, namespace string) {
+	t.Helper()
+	deleteClaim(t, namespace, "doomed")
+	assert.Contains(t, told(t, metav1.NamespaceDefault, "pvc-"+string(b.doomed.UID), "ClusterNotUsable"), "waiting for cluster west to delete the volume's data there")
+	consistently(t, "nothing of west's volumes is touched", func() bool {
+		doomed := volumeOf(t, b.doomed)
+		return isBound(t, bed.Home, namespace, "kept") && volumeOf(t, b.kept).Status.Phase == corev1.VolumeBound &&
+			doomed != nil && doomed.Status.Phase == corev1.VolumeReleased &&
+			bed.WestStorage.Exists(b.handles[0]) && bed.WestStorage.Exists(b.handles[1])
+	})
+}
+
+func (b before) settles(t *testing.T, namespace string) {
+	t.Helper()
+	eventually(t, "the released volume is gone", func() bool { return volumeOf(t, b.doomed) == nil })
+	assert.False(t, bed.WestStorage.Exists(b.handles[1]))
+	assert.Nil(t, claimOf(t, bed.West, namespace, "doomed"))
+	assert.True(t, bed.WestStorage.Exists(b.handles[0]))
+	assert.True(t, isBound(t, bed.West, namespace, "kept"))
+	assert.Equal(t, fabric.WestNode, runsOn(t, namespace, "kept"))
+}
+
+func TestClusterThatRefusesConnections(t *testing.T) {
+	namespace := space(t)
+	there := prepare(t, namespace)
+	sent := createClaim(t, namespace, "sent", fabric.Class)
+	require.NoError(t, bed.West.StopAPIServer(t.Context()))
+	t.Cleanup(func() { _ = bed.West.StartAPIServer(context.Background()) })
+
+	// Chosen for west before anybody knows.
+	sendToWest(t, namespace, "sent")
+	createPod(t, fabric.Prefer(fabric.NewPod(namespace, "sent", "sent"), fabric.WestNode))
+	require.NoError(t, bed.AwaitReady(t.Context(), "west", metav1.ConditionFalse))
+	there.holds(t, namespace)
+
+	late := createClaim(t, namespace, "late", fabric.Class)
+	createPod(t, fabric.Prefer(fabric.NewPod(namespace, "late", "late"), fabric.WestNode))
+	assert.NotEqual(t, fabric.WestNode, runsOn(t, namespace, "late"), "a new claim goes home at once")
+
+	assert.Contains(t, told(t, namespace, "sent", "ClusterNotUsable"), "cluster west cannot be used now")
+	assert.NotEqual(t, fabric.WestNode, runsOn(t, namespace, "sent"), "a claim that was sent before goes home after a while")
+	for _, claim := range []*corev1.PersistentVolumeClaim{sent, late} {
+		assert.True(t, isBound(t, bed.Home, fabric.Storage, "pvc-"+string(claim.UID)))
+	}
+
+	require.NoError(t, bed.West.StartAPIServer(t.Context()))
+	require.NoError(t, bed.AwaitReady(t.Context(), "west", metav1.ConditionTrue))
+	there.settles(t, namespace)
+	consistently(t, "what went home has nothing in west", func() bool {
+		return claimOf(t, bed.West, namespace, "sent") == nil && claimOf(t, bed.West, namespace, "late") == nil
+	})
+	again := createClaim(t, namespace, "again", fabric.Class)
+	createPod(t, fabric.Prefer(fabric.NewPod(namespace, "again", "again"), fabric.WestNode))
+	assert.Equal(t, fabric.WestNode, runsOn(t, namespace, "again"), "west is used again")
+	assert.Equal(t, "west", volumeOf(t, again).Labels[keys.Cluster])
+}
+
+func TestClusterThatDoesNotAnswer(t *testing.T) {
+	namespace := space(t)
+	there := prepare(t, namespace)
+	sent := createClaim(t, namespace, "sent", fabric.Class)
+	require.NoError(t, bed.West.PauseAPIServer())
+	paused := true
+	t.Cleanup(func() {
+		if paused {
+			assert.NoError(t, bed.West.ResumeAPIServer())
+		}
+	})
+
+	// A request is sent, and nobody knows what becomes of it.
+	sendToWest(t, namespace, "sent")
+	createPod(t, fabric.Prefer(fabric.NewPod(namespace, "sent", "sent"), fabric.WestNode))
+	require.NoError(t, bed.AwaitReady(t.Context(), "west", metav1.ConditionFalse))
+	there.holds(t, namespace)
+
+	createClaim(t, namespace, "late", fabric.Class)
+	createPod(t, fabric.Prefer(fabric.NewPod(namespace, "late", "late"), fabric.WestNode))
+	assert.NotEqual(t, fabric.WestNode, runsOn(t, namespace, "late"), "a new claim goes home at once")
+
+	assert.Contains(t, told(t, namespace, "sent", "ClusterNotUsable"), "which may hold a backing claim of this claim")
+	consistently(t, "there is no second backing claim", func() bool {
+		return claimOf(t, bed.Home, fabric.Storage, "pvc-"+string(sent.UID)) == nil && volumeOf(t, sent) == nil
+	})
+
+	require.NoError(t, bed.West.ResumeAPIServer())
+	paused = false
+	require.NoError(t, bed.AwaitReady(t.Context(), "west", metav1.ConditionTrue))
+	there.settles(t, namespace)
+	runsOn(t, namespace, "sent")
+	atHome, inWest := claimOf(t, bed.Home, fabric.Storage, "pvc-"+string(sent.UID)), claimOf(t, bed.West, namespace, "sent")
+	assert.True(t, (atHome == nil) != (inWest == nil), "one backing claim, not two and not none")
+}
