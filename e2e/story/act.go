@@ -14,12 +14,8 @@ import (
 )
 
 const (
-	// patience is the most that a check waits; often is how often it looks.
-	patience = 60 * time.Second
-	often    = 50 * time.Millisecond
-
-	// consistently is how long something must stay as it is.
-	consistently = 3 * time.Second
+	// often is how often a check looks.
+	often = 50 * time.Millisecond
 
 	// sayAfter is when a check that waits says so.
 	sayAfter = 4 * time.Second
@@ -39,8 +35,9 @@ func (s *story) until(text string, holds probe) act {
 	return func(ctx context.Context) error {
 		started := time.Now()
 		said := false
-		waiting, cancel := context.WithTimeout(ctx, patience)
+		waiting, cancel := context.WithTimeout(ctx, s.patience)
 		defer cancel()
+		var last error
 		for {
 			err := holds(waiting)
 			switch {
@@ -48,8 +45,11 @@ func (s *story) until(text string, holds probe) act {
 				return s.passed(text, time.Since(started))
 			case ctx.Err() != nil:
 				return ctx.Err()
-			case waiting.Err() != nil:
-				return s.failed(text, fmt.Errorf("not so after %v: %w", patience, err))
+			case last == nil || waiting.Err() == nil:
+				last = err // what the end of the time itself brings about says nothing
+			}
+			if waiting.Err() != nil {
+				return s.failed(text, fmt.Errorf("not so after %v: %w", s.patience, last))
 			}
 			if !said && time.Since(started) > sayAfter {
 				said = true
@@ -63,14 +63,14 @@ func (s *story) until(text string, holds probe) act {
 // throughout checks that a probe succeeds now and for a while.
 func (s *story) throughout(text string, holds probe) act {
 	return func(ctx context.Context) error {
-		for started := time.Now(); time.Since(started) < consistently; sleep(ctx, often) {
+		for started := time.Now(); time.Since(started) < s.consistently; sleep(ctx, often) {
 			if err := holds(ctx); ctx.Err() != nil {
 				return ctx.Err()
 			} else if err != nil {
 				return s.failed(text, fmt.Errorf("no longer so after %.1f s: %w", time.Since(started).Seconds(), err))
 			}
 		}
-		return s.passed(fmt.Sprintf("%s, watched for %v", text, consistently), 0)
+		return s.passed(fmt.Sprintf("%s, watched for %v", text, s.consistently), 0)
 	}
 }
 

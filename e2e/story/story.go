@@ -30,7 +30,10 @@ type Options struct {
 func Run(ctx context.Context, o Options) error {
 	// The played nodes log each retry while a cluster is away.
 	klog.SetLogger(logr.Discard())
-	s := &story{options: o, console: newConsole(o.Out, o.Terse), began: time.Now(), ledger: newLedger()}
+	s := &story{
+		options: o, console: newConsole(o.Out, o.Terse), began: time.Now(), ledger: newLedger(),
+		patience: 60 * time.Second, consistently: 3 * time.Second,
+	}
 	steps := s.steps()
 	defer s.end()
 	err := s.play(ctx, steps)
@@ -51,6 +54,9 @@ type story struct {
 	began            time.Time
 	passes, failures int
 	told             int // steps that were begun
+
+	patience     time.Duration // the most that a check waits
+	consistently time.Duration // how long something must stay as it is
 
 	programs
 	fabric  *fabric.Fabric
