@@ -56,17 +56,20 @@ type Config struct {
 
 // New returns a Library that does nothing until it is run.
 func New(logger klog.Logger, config Config) *Library {
+	// No bucket: what fails is retried on its own, soon, whatever else goes on.
+	return newLibrary(logger, config, func() workqueue.TypedRateLimiter[any] {
+		return workqueue.NewTypedItemExponentialFailureRateLimiter[any](50*time.Millisecond, 30*time.Second)
+	})
+}
+
+func newLibrary(logger klog.Logger, config Config, limiter func() workqueue.TypedRateLimiter[any]) *Library {
 	l := &Library{
 		claims:     &nudged{SharedIndexInformer: config.Claims},
-		volumes:    &nudged{SharedIndexInformer: config.Volumes},
+		volumes:    &nudged{SharedIndexInformer: saved{config.Volumes}},
 		revalidate: config.Revalidate,
 		published:  map[types.UID]bool{},
 		handedOut:  map[types.UID]bool{},
 		finished:   map[types.UID]bool{},
-	}
-	// No bucket: what fails is retried on its own, soon, whatever else goes on.
-	limiter := func() workqueue.TypedRateLimiter[any] {
-		return workqueue.NewTypedItemExponentialFailureRateLimiter[any](50*time.Millisecond, 30*time.Second)
 	}
 	l.controller = controller.NewProvisionController(logger, config.Client, keys.Driver, l,
 		controller.ClaimsInformer(l.claims),
@@ -169,18 +172,3 @@ func (l *Library) Delete(ctx context.Context, volume *corev1.PersistentVolume) e
 // SupportsBlock implements controller.BlockProvisioner. Whether the real class
 // supports block volumes shows when the backing claim is created with it.
 func (l *Library) SupportsBlock(context.Context) bool { return true }
-
-// nudged is an informer that keeps the library's own handler, so that an object
-// can be put into the library's queue without a change of the object.
-type nudged struct {
-	cache.SharedIndexInformer
-	handler cache.ResourceEventHandler
-}
-
-// AddEventHandlerWithResyncPeriod implements cache.SharedInformer.
-func (n *nudged) AddEventHandlerWithResyncPeriod(handler cache.ResourceEventHandler, period time.Duration) (cache.ResourceEventHandlerRegistration, error) {
-	n.handler = handler
-	return n.SharedIndexInformer.AddEventHandlerWithResyncPeriod(handler, period)
-}
-
-func (n *nudged) nudge(obj any) { n.handler.OnUpdate(obj, obj) }

@@ -1,0 +1,41 @@
+package library
+
+import (
+	"time"
+
+	"k8s.io/client-go/tools/cache"
+)
+
+// nudged is an informer that keeps the library's own handler, so that an object
+// can be put into the library's queue without a change of the object.
+type nudged struct {
+	cache.SharedIndexInformer
+	handler cache.ResourceEventHandler
+}
+
+// AddEventHandlerWithResyncPeriod implements cache.SharedInformer.
+func (n *nudged) AddEventHandlerWithResyncPeriod(handler cache.ResourceEventHandler, period time.Duration) (cache.ResourceEventHandlerRegistration, error) {
+	n.handler = handler
+	return n.SharedIndexInformer.AddEventHandlerWithResyncPeriod(handler, period)
+}
+
+func (n *nudged) nudge(obj any) { n.handler.OnUpdate(obj, obj) }
+
+// saved is an informer of volumes. The library puts a volume that it has created
+// into the store, so as not to create it twice; by then the store may hold what
+// the API server made of it, which must not be lost.
+type saved struct{ cache.SharedIndexInformer }
+
+// GetStore implements cache.SharedInformer.
+func (s saved) GetStore() cache.Store { return onlyNew{s.SharedIndexInformer.GetStore()} }
+
+// onlyNew is a store that Add leaves as it is where it holds the object already.
+type onlyNew struct{ cache.Store }
+
+// Add implements cache.Store.
+func (s onlyNew) Add(obj any) error {
+	if _, exists, err := s.Get(obj); err != nil || exists {
+		return err
+	}
+	return s.Store.Add(obj)
+}
