@@ -15,7 +15,7 @@ import (
 	validation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
-	"k8s.io/component-base/version/verflag"
+	"k8s.io/component-base/version"
 )
 
 // Options are the flags of the provisioner.
@@ -101,10 +101,10 @@ func NewCommand() *cobra.Command {
 		Long: `lodestone-provisioner gives each claim of a virtual storage class (provisioner
 lodestone.dev) its volume in the cluster, home or remote, where the claim's
 first pod is scheduled, and keeps the volume in step with the real one.`,
+		Version:      version.Get().GitVersion,
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			verflag.PrintAndExitIfRequested()
 			if err := logsapi.ValidateAndApply(o.Logs, nil); err != nil {
 				return err
 			}
@@ -123,6 +123,5 @@ first pod is scheduled, and keeps the volume in step with the real one.`,
 	}
 	logs.InitLogs()
 	o.AddFlags(command.Flags())
-	verflag.AddFlags(command.Flags())
 	return command
 }

@@ -50,7 +50,7 @@ func (c *Cluster) run(ctx context.Context) {
 // look brings the connection in step with the kubeconfig and asks the cluster
 // how it is. The result is how soon to look again, 0 for the usual interval.
 func (c *Cluster) look(ctx context.Context, remote *v1alpha1.RemoteCluster) time.Duration {
-	wasUsable, _, _ := c.state()
+	wasUsable := c.usable()
 	wasLeaving := c.leaving()
 	c.meet(remote.UID)
 	v := verdict{}
@@ -132,10 +132,11 @@ func (c *Cluster) leaving() bool {
 	return c.verdict.leaving != ""
 }
 
-func (c *Cluster) state() (usable bool, reason, message string) {
+func (c *Cluster) usable() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.verdict.usable()
+	usable, _, _ := c.verdict.usable()
+	return usable
 }
 
 // reconnect makes a new connection if the kubeconfig is not that of the present

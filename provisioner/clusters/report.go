@@ -49,8 +49,8 @@ func (r *Registry) report(ctx context.Context, c *Cluster, seen *v1alpha1.Remote
 	if _, err := r.remotes.UpdateStatus(ctx, update, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("write status of RemoteCluster %s: %w", c.id, err)
 	}
-	if usable, _, _ := c.state(); usable && !equality.Semantic.DeepEqual(status.StorageClasses, seen.Status.StorageClasses) {
-		r.hooks.Changed(c.id, usable)
+	if c.usable() && !equality.Semantic.DeepEqual(status.StorageClasses, seen.Status.StorageClasses) {
+		r.hooks.Changed(c.id, true)
 	}
 	return nil
 }
