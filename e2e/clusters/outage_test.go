@@ -2,6 +2,7 @@ package clusters
 
 import (
 	"context"
+	"maps"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -74,16 +75,33 @@ func TestAnAPIServerThatHangsDelaysNothingAtHome(t *testing.T) {
 	assert.Contains(t, becomes(t, "west", metav1.ConditionFalse, "NotReachable"), "no answer within")
 	require.NoError(t, bed.West.ResumeAPIServer())
 	becomes(t, "west", metav1.ConditionTrue, "Ready")
-	eventually(t, "every claim for west has exactly its volume", func() bool {
-		claims, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).List(t.Context(), metav1.ListOptions{})
-		require.NoError(t, err)
-		for i := range claims.Items {
-			if claims.Items[i].Annotations[keys.SelectedNode] != "" && claims.Items[i].Status.Phase != corev1.ClaimBound {
-				return false
-			}
-		}
-		return true
+	eventually(t, "every claim has its volume or is free to go elsewhere, and west has no claim to spare", func() bool {
+		return settled(t, namespace)
 	}, func() any { return events(t, namespace) })
+}
+
+// settled says whether each claim of a namespace either is bound or has no node,
+// and whether the claims of that namespace in west are just those behind them.
+func settled(t *testing.T, namespace string) bool {
+	t.Helper()
+	claims, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	shadows, err := bed.West.Client().CoreV1().PersistentVolumeClaims(namespace).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	want, have := map[string]bool{}, map[string]bool{}
+	for i := range claims.Items {
+		claim := &claims.Items[i]
+		switch bound := claim.Status.Phase == corev1.ClaimBound; {
+		case bound && claim.Annotations[keys.SelectedNode] == fabric.WestNode:
+			want[string(claim.UID)] = true
+		case !bound && claim.Annotations[keys.SelectedNode] != "":
+			return false
+		}
+	}
+	for i := range shadows.Items {
+		have[shadows.Items[i].Labels[keys.ClaimUID]] = true
+	}
+	return maps.Equal(want, have) && len(shadows.Items) == len(want)
 }
 
 func TestAClusterThatBecomesReadyWakesThePodsThatWaitForIt(t *testing.T) {
