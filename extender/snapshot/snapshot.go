@@ -65,12 +65,12 @@ type Snapshot struct {
 // New returns an empty snapshot.
 func New() *Snapshot {
 	return &Snapshot{
-		Claims:    NewTable[*Claim](),
-		Volumes:   NewTable[*Volume](),
-		Classes:   NewTable[*Class](),
-		Clusters:  NewTable[*Cluster](),
-		Nodes:     NewTable[string](),
-		Offloaded: NewTable[struct{}](),
+		Claims:    NewTable[*Claim](manyShards),
+		Volumes:   NewTable[*Volume](manyShards),
+		Classes:   NewTable[*Class](fewShards),
+		Clusters:  NewTable[*Cluster](fewShards),
+		Nodes:     NewTable[string](fewShards),
+		Offloaded: NewTable[struct{}](fewShards),
 	}
 }
 

@@ -7,9 +7,12 @@ import (
 	"sync/atomic"
 )
 
-// shardCount bounds what one change copies: with 50,000 entries a shard holds
-// about 50.
-const shardCount = 1024
+// A change copies one shard. Many shards keep that small where much changes; few
+// keep lookups fast where little does.
+const (
+	manyShards = 1024
+	fewShards  = 16
+)
 
 // Table is a map from string to V for many readers and few writers. A reader
 // never waits: each shard is an immutable map behind an atomic pointer, and a
@@ -18,13 +21,13 @@ const shardCount = 1024
 type Table[V any] struct {
 	seed    maphash.Seed
 	writers sync.Mutex
-	shards  [shardCount]atomic.Pointer[map[string]V]
+	shards  []atomic.Pointer[map[string]V]
 	size    atomic.Int64
 }
 
-// NewTable returns an empty table.
-func NewTable[V any]() *Table[V] {
-	return &Table[V]{seed: maphash.MakeSeed()}
+// NewTable returns an empty table of so many shards.
+func NewTable[V any](shards int) *Table[V] {
+	return &Table[V]{seed: maphash.MakeSeed(), shards: make([]atomic.Pointer[map[string]V], shards)}
 }
 
 // Get returns the value of key, and whether there is one.
@@ -73,7 +76,7 @@ func (t *Table[V]) change(key string, edit func(map[string]V)) {
 func (t *Table[V]) Replace(entries map[string]V) {
 	t.writers.Lock()
 	defer t.writers.Unlock()
-	var shards [shardCount]map[string]V
+	shards := make([]map[string]V, len(t.shards))
 	for key, value := range entries {
 		i := t.shardOf(key)
 		if shards[i] == nil {
@@ -92,5 +95,5 @@ func (t *Table[V]) Replace(entries map[string]V) {
 }
 
 func (t *Table[V]) shardOf(key string) uint64 {
-	return maphash.String(t.seed, key) % shardCount
+	return maphash.String(t.seed, key) % uint64(len(t.shards))
 }

@@ -12,7 +12,7 @@ import (
 )
 
 func TestTable(t *testing.T) {
-	table := snapshot.NewTable[int]()
+	table := snapshot.NewTable[int](8)
 	_, ok := table.Get("a")
 	assert.False(t, ok, "a new table is empty")
 
@@ -32,7 +32,7 @@ func TestTable(t *testing.T) {
 }
 
 func TestTableReplace(t *testing.T) {
-	table := snapshot.NewTable[int]()
+	table := snapshot.NewTable[int](8)
 	entries := map[string]int{}
 	for i := range 5000 {
 		table.Set(fmt.Sprintf("old-%d", i), i)
@@ -53,7 +53,7 @@ func TestTableReplace(t *testing.T) {
 // reader must see values that were really stored, and never go back in time.
 func TestTableServesReadersWhileItChanges(t *testing.T) {
 	const keys, rounds = 64, 500
-	table := snapshot.NewTable[*[2]int]()
+	table := snapshot.NewTable[*[2]int](8)
 	for k := range keys {
 		table.Set(fmt.Sprint(k), &[2]int{k, 0})
 	}

@@ -70,12 +70,14 @@ func growth(ctx context.Context, rounds int) ([]measure.Result, error) {
 
 // pairs is how many pairs of short measurements make a round: the closer two
 // measurements are to each other, the less a busy machine parts them.
-const pairs = 5
+const pairs = 3
 
 // sideBySide returns the costs of calls to a and to b, taken in turn.
 func sideBySide(ctx context.Context, a, b *target, nodes, claims, rounds int) ([2][]time.Duration, error) {
 	pod, names := newPod(claims), nodeNames(nodes)
-	calls := max(4, 20_000/(nodes+40))
+	// Enough calls for several garbage collections, or one of the two would always
+	// pay for it.
+	calls := max(20, 20_000/(nodes+40))
 	var costs [2][]time.Duration
 	for pair := range (rounds + 1) * pairs {
 		for i, t := range []*target{a, b} {
