@@ -186,7 +186,8 @@ func TestVolumeThatCannotBeSavedIsSavedInTheEnd(t *testing.T) {
 func TestVolumeIsDeletedOnlyWhenFinished(t *testing.T) {
 	b := start(t, nil, released())
 	require.Never(t, func() bool { return b.volume(t) == nil }, 100*time.Millisecond, 10*time.Millisecond)
-	assert.IsType(t, &controller.IgnoredError{}, b.Delete(t.Context(), released()))
+	var ignored *controller.IgnoredError
+	require.ErrorAs(t, b.Delete(t.Context(), released()), &ignored)
 	b.Finish(released())
 	eventually(t, func() bool { return b.volume(t) == nil })
 }
