@@ -67,7 +67,7 @@ func (s *story) goBuild(name string) act {
 		if err != nil {
 			return fmt.Errorf("build lodestone-%s: %w\n%s", name, err, strings.TrimSpace(string(output)))
 		}
-		s.console.note(fmt.Sprintf("bin/lodestone-%s: built in %.1f s", name, time.Since(started).Seconds()))
+		s.console.note(fmt.Sprintf("bin/lodestone-%s is ready%s", name, duration(time.Since(started))))
 		return nil
 	}
 }
@@ -99,6 +99,12 @@ func (s *story) start() step {
 	}
 }
 
+// The identities of the programs, as deploy/base makes them.
+const (
+	provisionerAccount = fabric.System + ":lodestone-provisioner"
+	extenderAccount    = fabric.System + ":lodestone-extender"
+)
+
 // programs are Lodestone's own, running.
 type programs struct {
 	extender     *testbed.Program
@@ -128,9 +134,9 @@ func (s *story) runPrograms() step {
 					return err
 				}),
 				s.kubectl(home, "get", "lease", "lodestone-provisioner", "-n", fabric.System, "-o", "custom-columns=LEASE:.metadata.name,HOLDER:.spec.holderIdentity"),
-				s.may(home, "the provisioner makes real claims in its own namespace", "yes", "create", "persistentvolumeclaims", fabric.Storage, fabric.System, "lodestone-provisioner"),
-				s.may(home, "and in no other", "no", "create", "persistentvolumeclaims", "shop", fabric.System, "lodestone-provisioner"),
-				s.may(home, "the extender changes nothing", "no", "patch", "persistentvolumeclaims", "shop", fabric.System, "lodestone-extender"),
+				s.may(home, "the provisioner makes real claims in its own namespace", "yes", "create", fabric.Storage, provisionerAccount),
+				s.may(home, "and in no other", "no", "create", "shop", provisionerAccount),
+				s.may(home, "the extender changes no claim", "no", "patch", "shop", extenderAccount),
 			}
 		},
 	}
@@ -164,10 +170,10 @@ func (s *story) leader() (*testbed.Program, error) {
 	return leaders[0], nil
 }
 
-// may checks what a ServiceAccount may do in a namespace of a cluster.
-func (s *story) may(in where, text, want, verb, resource, namespace, accountNamespace, account string) act {
+// may checks what a ServiceAccount, namespace:name, may do to claims in a namespace.
+func (s *story) may(in where, text, want, verb, namespace, account string) act {
 	return func(ctx context.Context) error {
-		args := []string{"auth", "can-i", verb, resource, "-n", namespace, "--as=system:serviceaccount:" + accountNamespace + ":" + account}
+		args := []string{"auth", "can-i", verb, "persistentvolumeclaims", "-n", namespace, "--as=system:serviceaccount:" + account}
 		s.console.command(string(in), s.typed(args))
 		// The answer no is an exit code too.
 		output, err := s.cluster(in).Kubectl(ctx, "", args...)
@@ -205,8 +211,8 @@ func (s *story) peer() step {
 				s.apply(home, "deploy/examples/remote-cluster.yaml"),
 				s.apply(west, "deploy/examples/remote-namespace.yaml"),
 				s.apply(home, manifest("namespaces")),
-				s.may(west, "home may make claims in namespace shop of west", "yes", "create", "persistentvolumeclaims", "shop", remoteNamespace, remoteAccount),
-				s.may(west, "and in no other", "no", "create", "persistentvolumeclaims", "default", remoteNamespace, remoteAccount),
+				s.may(west, "home may make claims in namespace shop of west", "yes", "create", "shop", remoteNamespace+":"+remoteAccount),
+				s.may(west, "and in no other", "no", "create", "default", remoteNamespace+":"+remoteAccount),
 				s.until("RemoteCluster west is Ready", s.ready(metav1.ConditionTrue)),
 				s.kubectl(home, "get", "remoteclusters"),
 			}

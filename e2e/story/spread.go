@@ -2,7 +2,6 @@ package story
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -95,8 +94,6 @@ func (s *story) eventTells(volumes []*volume) probe {
 	}
 }
 
-var errNoEvent = errors.New("there is no such event")
-
 // event returns what an event with a reason says about an object of home.
 func (s *story) event(ctx context.Context, namespace, kind, name, reason string) (*corev1.Event, error) {
 	list, err := s.fabric.Home.Client().CoreV1().Events(namespace).List(ctx, metav1.ListOptions{
@@ -106,7 +103,7 @@ func (s *story) event(ctx context.Context, namespace, kind, name, reason string)
 		return nil, err
 	}
 	if len(list.Items) == 0 {
-		return nil, fmt.Errorf("%s on %s %s: %w", reason, kind, name, errNoEvent)
+		return nil, fmt.Errorf("%s %s has no event %s", kind, name, reason)
 	}
 	return &list.Items[0], nil
 }

@@ -54,7 +54,7 @@ func (s *story) table() {
 		rows = append(rows, r)
 	}
 	s.print(rows)
-	s.console.note("Claims of batch waited for storage that was made slow and for a new leader, notes and late for their place in west.")
+	s.console.tell("The claims of batch waited for storage that was made slow and for a new leader, notes and late for their place in west.")
 	if deleted := s.ledger.len() - len(rows); deleted > 0 {
 		s.console.line("%d more claims were deleted on the way.", deleted)
 	}

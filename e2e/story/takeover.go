@@ -90,22 +90,3 @@ func (s *story) batchTwins(phase corev1.PersistentVolumeClaimPhase) probe {
 		return nil
 	}
 }
-
-// balanced checks that a cluster has a backing claim and a real volume for each
-// virtual volume whose data it holds, and no more.
-func (s *story) balanced(in where) probe {
-	return func(ctx context.Context) error {
-		volumes, err := s.fabric.Home.Client().CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{LabelSelector: keys.Cluster + "=" + string(in)})
-		if err != nil {
-			return err
-		}
-		claims, err := s.cluster(in).Client().CoreV1().PersistentVolumeClaims("").List(ctx, metav1.ListOptions{LabelSelector: keys.ClaimUID})
-		if err != nil {
-			return err
-		}
-		if err := counted("backing claims in "+string(in), len(claims.Items), len(volumes.Items)); err != nil {
-			return err
-		}
-		return counted("real volumes in "+string(in), len(s.storage(in).Volumes()), len(volumes.Items))
-	}
-}

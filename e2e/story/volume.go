@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
@@ -59,23 +58,32 @@ func (s *story) find(ctx context.Context, namespace, name, pod string) (*volume,
 	if err != nil {
 		return nil, err
 	}
-	if v.backing, err = s.cluster(v.in).Client().CoreV1().PersistentVolumeClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{}); err != nil {
-		return nil, fmt.Errorf("backing claim of %s: %w", name, err)
-	}
-	if v.backing.UID != ref.UID || v.backing.Labels[keys.ClaimUID] != string(claim.UID) {
-		return nil, fmt.Errorf("backing claim %s/%s in %s is not that of claim %s", ref.Namespace, ref.Name, v.in, name)
-	}
-	if v.backing.Status.Phase != corev1.ClaimBound {
-		return nil, fmt.Errorf("backing claim %s/%s in %s is %s", ref.Namespace, ref.Name, v.in, v.backing.Status.Phase)
-	}
-	if v.real, err = s.cluster(v.in).Client().CoreV1().PersistentVolumes().Get(ctx, v.backing.Spec.VolumeName, metav1.GetOptions{}); err != nil {
-		return nil, fmt.Errorf("real volume of %s: %w", name, err)
-	}
-	if !s.storage(v.in).Exists(v.real.Spec.CSI.VolumeHandle) {
-		return nil, fmt.Errorf("the storage of %s has no volume %s", v.in, v.real.Spec.CSI.VolumeHandle)
+	if err := s.findBacking(ctx, v, ref); err != nil {
+		return nil, err
 	}
 	v.node, err = s.nodeOf(ctx, namespace, pod)
 	return v, err
+}
+
+// findBacking finds the backing claim and the real volume of a virtual volume.
+func (s *story) findBacking(ctx context.Context, v *volume, ref backing.Ref) error {
+	var err error
+	if v.backing, err = s.cluster(v.in).Client().CoreV1().PersistentVolumeClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{}); err != nil {
+		return fmt.Errorf("backing claim of %s: %w", v.claim.Name, err)
+	}
+	if v.backing.UID != ref.UID || v.backing.Labels[keys.ClaimUID] != string(v.claim.UID) {
+		return fmt.Errorf("backing claim %s/%s in %s is not that of claim %s", ref.Namespace, ref.Name, v.in, v.claim.Name)
+	}
+	if v.backing.Status.Phase != corev1.ClaimBound {
+		return fmt.Errorf("backing claim %s/%s in %s is %s", ref.Namespace, ref.Name, v.in, v.backing.Status.Phase)
+	}
+	if v.real, err = s.cluster(v.in).Client().CoreV1().PersistentVolumes().Get(ctx, v.backing.Spec.VolumeName, metav1.GetOptions{}); err != nil {
+		return fmt.Errorf("real volume of %s: %w", v.claim.Name, err)
+	}
+	if !s.storage(v.in).Exists(v.real.Spec.CSI.VolumeHandle) {
+		return fmt.Errorf("the storage of %s has no volume %s", v.in, v.real.Spec.CSI.VolumeHandle)
+	}
+	return nil
 }
 
 // checkKind fails unless a volume is a twin at home, with the real volume's own
@@ -113,65 +121,6 @@ func (s *story) unchanged(volumes ...*volume) probe {
 				return fmt.Errorf("claim %s has another volume than before", was.claim.Name)
 			case is.node != was.node:
 				return fmt.Errorf("pod %s is on node %s instead of %s, where its volume is", was.pod, is.node, was.node)
-			}
-		}
-		return nil
-	}
-}
-
-// gone checks that nothing is left of volumes, in any cluster.
-func (s *story) gone(volumes ...*volume) probe {
-	return func(ctx context.Context) error {
-		for _, was := range volumes {
-			cluster := s.cluster(was.in).Client().CoreV1()
-			_, err := s.fabric.Home.Client().CoreV1().PersistentVolumes().Get(ctx, was.virtual.Name, metav1.GetOptions{})
-			if !apierrors.IsNotFound(err) {
-				return fmt.Errorf("virtual volume %s is still there (%w)", was.virtual.Name, orExists(err))
-			}
-			claim, err := cluster.PersistentVolumeClaims(was.backing.Namespace).Get(ctx, was.backing.Name, metav1.GetOptions{})
-			if !apierrors.IsNotFound(err) && (err != nil || claim.UID == was.backing.UID) {
-				return fmt.Errorf("backing claim %s in %s is still there (%w)", was.backing.Name, was.in, orExists(err))
-			}
-			_, err = cluster.PersistentVolumes().Get(ctx, was.real.Name, metav1.GetOptions{})
-			if !apierrors.IsNotFound(err) {
-				return fmt.Errorf("real volume %s in %s is still there (%w)", was.real.Name, was.in, orExists(err))
-			}
-			if s.storage(was.in).Exists(was.real.Spec.CSI.VolumeHandle) {
-				return fmt.Errorf("the storage of %s still has volume %s", was.in, was.real.Spec.CSI.VolumeHandle)
-			}
-		}
-		return nil
-	}
-}
-
-var errExists = fmt.Errorf("it exists")
-
-func orExists(err error) error {
-	if err == nil {
-		return errExists
-	}
-	return err
-}
-
-// kept checks that released volumes and all behind them are still there.
-func (s *story) kept(volumes ...*volume) probe {
-	return func(ctx context.Context) error {
-		for _, was := range volumes {
-			virtual, err := s.fabric.Home.Client().CoreV1().PersistentVolumes().Get(ctx, was.virtual.Name, metav1.GetOptions{})
-			if err != nil {
-				return err
-			}
-			if virtual.Status.Phase != corev1.VolumeReleased {
-				return fmt.Errorf("virtual volume %s is %s", virtual.Name, virtual.Status.Phase)
-			}
-			claim, err := s.cluster(was.in).Client().CoreV1().PersistentVolumeClaims(was.backing.Namespace).Get(ctx, was.backing.Name, metav1.GetOptions{})
-			switch {
-			case err != nil:
-				return err
-			case claim.UID != was.backing.UID || claim.Status.Phase != corev1.ClaimBound || claim.DeletionTimestamp != nil:
-				return fmt.Errorf("backing claim %s in %s is not kept as it was", claim.Name, was.in)
-			case !s.storage(was.in).Exists(was.real.Spec.CSI.VolumeHandle):
-				return fmt.Errorf("the storage of %s has lost volume %s", was.in, was.real.Spec.CSI.VolumeHandle)
 			}
 		}
 		return nil
