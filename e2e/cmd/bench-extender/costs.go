@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"runtime"
 	"time"
 
 	"github.com/lodestone-storage/lodestone/e2e/measure"
@@ -75,12 +76,12 @@ const pairs = 3
 // sideBySide returns the costs of calls to a and to b, taken in turn.
 func sideBySide(ctx context.Context, a, b *target, nodes, claims, rounds int) ([2][]time.Duration, error) {
 	pod, names := newPod(claims), nodeNames(nodes)
-	// Enough calls for several garbage collections, or one of the two would always
-	// pay for it.
 	calls := max(20, 20_000/(nodes+40))
 	var costs [2][]time.Duration
 	for pair := range (rounds + 1) * pairs {
 		for i, t := range []*target{a, b} {
+			// Or the one would pay for what the other left behind.
+			runtime.GC()
 			cost, err := t.cost(ctx, pod, names, calls)
 			if err != nil {
 				return costs, err
