@@ -77,7 +77,6 @@ func TestForgedClaimsReachNoOther(t *testing.T) {
 		assert.Equal(t, claim.UID, volume.Spec.ClaimRef.UID)
 		assert.Nil(t, volume.DeletionTimestamp)
 	}
-	// The finalizer at home is not ours there: the tenant's claims end as others.
 	shadow := claimOf(t, bed.West, victim.namespace, "west")
 	require.NotNil(t, shadow)
 	assert.Nil(t, shadow.DeletionTimestamp)
