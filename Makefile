@@ -53,6 +53,7 @@ clean: ## Remove bin/ (the control-plane program stays in the user's cache)
 
 .PHONY: demo
 demo: ## Tell the whole story on two control planes on loopback (KEEP=1 leaves them running)
+	@echo "building the demo (a few minutes the first time, then seconds)"
 	@go build -o bin/demo ./e2e/cmd/demo
 	@KEEP=$(KEEP) exec bin/demo
 
