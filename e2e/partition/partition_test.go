@@ -128,5 +128,5 @@ func TestClusterThatDoesNotAnswer(t *testing.T) {
 	there.settles(t, namespace)
 	runsOn(t, namespace, "sent")
 	atHome, inWest := claimOf(t, bed.Home, fabric.Storage, "pvc-"+string(sent.UID)), claimOf(t, bed.West, namespace, "sent")
-	assert.True(t, (atHome == nil) != (inWest == nil), "one backing claim, not two and not none")
+	assert.NotEqual(t, atHome == nil, inWest == nil, "one backing claim, not two and not none")
 }

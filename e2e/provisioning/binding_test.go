@@ -56,6 +56,7 @@ func TestVolumeFollowsAShadowThatBindsOnlyWhenItsPodIsThere(t *testing.T) {
 }
 
 func TestNormalClaimsTakeOneBackingClaimAndCauseNoWarning(t *testing.T) {
+	t.Parallel()
 	for _, route := range []struct {
 		name  string
 		place func(*corev1.Pod) *corev1.Pod

@@ -19,6 +19,7 @@ import (
 )
 
 func TestVirtualClassChoosesTheRealClass(t *testing.T) {
+	t.Parallel()
 	for _, row := range []struct {
 		name  string
 		class []string
@@ -59,6 +60,7 @@ func TestVirtualClassChoosesTheRealClass(t *testing.T) {
 }
 
 func TestNamesOf253Characters(t *testing.T) {
+	t.Parallel()
 	for _, route := range routes {
 		t.Run(route.name, func(t *testing.T) {
 			t.Parallel()

@@ -50,6 +50,7 @@ func served(t *testing.T, namespace, class string, place func(*corev1.Pod) *core
 }
 
 func TestDeletedClaimTakesAllThatIsBehindIt(t *testing.T) {
+	t.Parallel()
 	for _, route := range routes {
 		t.Run(route.name, func(t *testing.T) {
 			t.Parallel()
@@ -68,6 +69,7 @@ func TestDeletedClaimTakesAllThatIsBehindIt(t *testing.T) {
 }
 
 func TestVirtualVolumeStaysUntilTheRealOneIsGone(t *testing.T) {
+	t.Parallel()
 	for _, route := range routes {
 		t.Run(route.name, func(t *testing.T) {
 			t.Parallel()
@@ -90,6 +92,7 @@ func TestVirtualVolumeStaysUntilTheRealOneIsGone(t *testing.T) {
 }
 
 func TestDataIsNotDeletedWhileTheVolumeIsAttached(t *testing.T) {
+	t.Parallel()
 	for _, route := range routes {
 		t.Run(route.name, func(t *testing.T) {
 			t.Parallel()
@@ -122,6 +125,7 @@ func TestDataIsNotDeletedWhileTheVolumeIsAttached(t *testing.T) {
 }
 
 func TestVolumeThatIsDeletedBeforeItsClaimLeaksNothing(t *testing.T) {
+	t.Parallel()
 	for _, route := range routes {
 		t.Run(route.name, func(t *testing.T) {
 			t.Parallel()
@@ -143,6 +147,7 @@ func TestVolumeThatIsDeletedBeforeItsClaimLeaksNothing(t *testing.T) {
 }
 
 func TestDeletedNamespaceTakesItsVolumesAndEnds(t *testing.T) {
+	t.Parallel()
 	for _, route := range routes {
 		t.Run(route.name, func(t *testing.T) {
 			t.Parallel()

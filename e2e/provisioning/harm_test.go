@@ -14,6 +14,7 @@ import (
 )
 
 func TestBackingClaimThatSomebodyDeletesKeepsItsData(t *testing.T) {
+	t.Parallel()
 	for _, route := range routes {
 		t.Run(route.name, func(t *testing.T) {
 			t.Parallel()

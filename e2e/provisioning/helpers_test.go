@@ -36,7 +36,25 @@ func space(t *testing.T) string {
 	testbed.Require(t)
 	namespace := testbed.Namespace(t, bed.Home, bed.West)
 	require.NoError(t, bed.Bind(t.Context(), namespace))
+	t.Cleanup(func() { tidy(namespace) })
 	return namespace
+}
+
+// tidy deletes the pods and claims of a namespace and waits a while for what is
+// behind them in west: with the namespace there home's rights go, too.
+func tidy(namespace string) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	home, west := bed.Home.Client().CoreV1(), bed.West.Client().CoreV1()
+	_ = home.Pods(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
+	_ = home.PersistentVolumeClaims(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
+	for ctx.Err() == nil {
+		left, err := west.PersistentVolumeClaims(namespace).List(ctx, metav1.ListOptions{LabelSelector: keys.ClaimUID})
+		if err == nil && len(left.Items) == 0 {
+			return
+		}
+		time.Sleep(often)
+	}
 }
 
 func createClaim(t *testing.T, claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {

@@ -20,6 +20,7 @@ import (
 // TestBadInputIsToldOnTheClaimAndChangesNothing gives claims a node by hand: for
 // most of them the extender would leave the scheduler none.
 func TestBadInputIsToldOnTheClaimAndChangesNothing(t *testing.T) {
+	t.Parallel()
 	immediate := func(class *storagev1.StorageClass) {
 		class.VolumeBindingMode = ptr.To(storagev1.VolumeBindingImmediate)
 	}

@@ -32,6 +32,7 @@ func refuseVolumes(t *testing.T, class string) (undo func()) {
 }
 
 func TestVolumeThatCannotBeCreatedForAWhileIsCreatedLater(t *testing.T) {
+	t.Parallel()
 	for _, route := range routes {
 		t.Run(route.name, func(t *testing.T) {
 			t.Parallel()
@@ -44,7 +45,8 @@ func TestVolumeThatCannotBeCreatedForAWhileIsCreatedLater(t *testing.T) {
 			made := func() int { return len(twins(twinOf(claim))) + len(shadows("data")) }
 			eventually(t, func() bool { return made() == 1 }, func() string { return "there is no backing claim" })
 			told(t, namespace, "data", "Provisioning")
-			consistently(t, func() bool { return volumeOf(t, bed.Home, twinOf(claim)) == nil }, "the volume was created although it is refused")
+			assert.Contains(t, told(t, namespace, "data", "VolumeNotStored"), twinOf(claim))
+			assert.Nil(t, volumeOf(t, bed.Home, twinOf(claim)))
 
 			undo()
 			_, virtual := bound(t, bed.Home, namespace, "data")
@@ -56,6 +58,7 @@ func TestVolumeThatCannotBeCreatedForAWhileIsCreatedLater(t *testing.T) {
 }
 
 func TestClaimThatIsDeletedWhileItsVolumeCannotBeCreatedLeavesNothing(t *testing.T) {
+	t.Parallel()
 	for _, route := range routes {
 		t.Run(route.name, func(t *testing.T) {
 			t.Parallel()
@@ -87,6 +90,7 @@ func TestClaimThatIsDeletedWhileItsVolumeCannotBeCreatedLeavesNothing(t *testing
 }
 
 func TestClaimThatIsDeletedWhileItsBackingClaimIsPendingLeavesNothing(t *testing.T) {
+	t.Parallel()
 	for _, route := range routes {
 		t.Run(route.name, func(t *testing.T) {
 			t.Parallel()

@@ -2,7 +2,6 @@ package provisioning
 
 import (
 	"context"
-	"encoding/json"
 	"slices"
 	"testing"
 
@@ -84,19 +83,6 @@ func annotated(claim *corev1.PersistentVolumeClaim, key, value string) *corev1.P
 	}
 	claim.Annotations[key] = value
 	return claim
-}
-
-// annotate changes an annotation of a claim that exists; an empty value removes it.
-func annotate(t *testing.T, namespace, name, key, value string) {
-	t.Helper()
-	change := map[string]any{key: nil}
-	if value != "" {
-		change[key] = value
-	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": change}})
-	require.NoError(t, err)
-	_, err = bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Patch(t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{})
-	require.NoError(t, err)
 }
 
 func deletePod(t *testing.T, namespace, name string) {

@@ -15,6 +15,7 @@ import (
 )
 
 func TestClaimThatTheRemoteClusterRefusesGoesHome(t *testing.T) {
+	t.Parallel()
 	for _, refusal := range []struct {
 		name   string
 		setUp  func(t *testing.T) (namespace string)

@@ -15,6 +15,7 @@ import (
 )
 
 func TestRetainedVolumeOutlivesItsClaimItsNamespaceAndItsObject(t *testing.T) {
+	t.Parallel()
 	for _, route := range routes {
 		for _, end := range []struct {
 			name   string

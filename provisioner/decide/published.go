@@ -17,7 +17,12 @@ func published(o Observation) Step {
 	}
 	if o.Volume.UID == "" {
 		// Not yet known to be stored.
-		return Step{Verb: Idle}
+		step := Step{Verb: Idle, After: slow}
+		if o.Now.Sub(o.Volume.CreationTimestamp.Time) >= slow {
+			step.Tell = warn("VolumeNotStored", fmt.Sprintf(
+				"the home cluster does not take volume %q: let its administrator see why in the log of the provisioner; it is tried again", o.Volume.Name))
+		}
+		return step
 	}
 	if step := discard(o, func(b Backing) bool { return b.Claim.UID != ref.UID && backing.Unpublished(b.Claim) }); step.Verb == Remove {
 		return step

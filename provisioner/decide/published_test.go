@@ -2,10 +2,12 @@ package decide_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/backing"
@@ -16,11 +18,16 @@ func TestNextForAVolumeInUse(t *testing.T) {
 	const idle = decide.Idle
 	full := func(b *decide.Backing) { pvcBound(b); published(b) }
 	check(t, map[string]row{
-		"all is well at home":                      {given: []change{volume(keys.Home), have(keys.Home, full)}, verb: idle},
-		"all is well in west":                      {given: []change{volume("west"), have("west", full)}, verb: idle},
-		"its backing claim is marked":              {given: []change{volume("west"), have("west", pvcBound)}, verb: decide.Mark, cluster: "west"},
-		"… but not while its cluster is away":      {given: []change{volume("west"), have("west", pvcBound), unreachable("west", 0)}, verb: idle},
-		"… and not while the volume is not stored": {given: []change{volume("west", func(v *corev1.PersistentVolume) { v.UID = "" }), have("west")}, verb: idle},
+		"all is well at home":                 {given: []change{volume(keys.Home), have(keys.Home, full)}, verb: idle},
+		"all is well in west":                 {given: []change{volume("west"), have("west", full)}, verb: idle},
+		"its backing claim is marked":         {given: []change{volume("west"), have("west", pvcBound)}, verb: decide.Mark, cluster: "west"},
+		"… but not while its cluster is away": {given: []change{volume("west"), have("west", pvcBound), unreachable("west", 0)}, verb: idle},
+		"… and not while the volume is not stored": {given: []change{volume("west", func(v *corev1.PersistentVolume) {
+			v.UID, v.CreationTimestamp = "", metav1.NewTime(now)
+		}), have("west")}, verb: idle, after: true},
+		"a volume that cannot be stored is told of": {given: []change{volume("west", func(v *corev1.PersistentVolume) {
+			v.UID, v.CreationTimestamp = "", metav1.NewTime(now.Add(-time.Minute))
+		}), have("west")}, verb: idle, tell: "VolumeNotStored", after: true},
 		"a volume that is not ours to read is told of": {
 			given: []change{volume("west", func(v *corev1.PersistentVolume) { v.Annotations[keys.Backing] = "west/shop" })}, verb: idle, tell: "InvalidVolume"},
 		"a backing claim that is gone is told of":          {given: []change{volume("west")}, verb: idle, tell: "BackingMissing"},

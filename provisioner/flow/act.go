@@ -231,6 +231,8 @@ func (f *Flow) Volume(uid types.UID) *corev1.PersistentVolume {
 		f.tell(o, &decide.Message{Warning: true, Reason: "CannotPublish", Text: err.Error()})
 		return nil
 	}
+	// The API server sets its own; this one tells how long it takes to store.
+	pv.CreationTimestamp = metav1.NewTime(o.Now)
 	f.Metrics.published(step.Route.Cluster, o.Now.Sub(f.memory.start(uid, o.Now)))
 	return pv
 }

@@ -32,6 +32,8 @@ type Publisher interface {
 	// one deleted. Both return at once and may be called again.
 	Publish(claim *corev1.PersistentVolumeClaim)
 	Finish(volume *corev1.PersistentVolume)
+	// Withdraw undoes Publish; false means that the volume is being created.
+	Withdraw(claim types.UID) bool
 	// HandedOut says whether the volume of a claim is being created.
 	HandedOut(claim types.UID) bool
 	// Forget and ForgetVolume drop what is remembered.

@@ -23,6 +23,9 @@ var errChanged = errors.New("what was seen is out of date")
 // remove removes a backing claim that was never published. Caches may lag, so
 // the API server itself is asked whether the volume exists after all.
 func (f *Flow) remove(ctx context.Context, o decide.Observation, step decide.Step) error {
+	if !f.publisher.Withdraw(o.UID) {
+		return fmt.Errorf("the volume of claim %s is being created: %w", o.UID, errChanged)
+	}
 	_, err := f.Client.CoreV1().PersistentVolumes().Get(ctx, "pvc-"+string(o.UID), metav1.GetOptions{})
 	switch {
 	case err == nil && o.Volume == nil:
@@ -40,8 +43,7 @@ func (f *Flow) remove(ctx context.Context, o decide.Observation, step decide.Ste
 	if step.Backing.Claim.DeletionTimestamp != nil {
 		version = ""
 	}
-	f.written.drop(o.UID, step.Cluster)
-	return f.deleteBacking(ctx, step.Cluster, step.Backing.Claim, version)
+	return f.deleteBacking(ctx, o.UID, step, version)
 }
 
 // provenGone asks whether the virtual claim of a backing claim is really gone.
@@ -72,13 +74,14 @@ func (f *Flow) release(ctx context.Context, o decide.Observation, step decide.St
 	if live.UID != o.Volume.UID || live.Status.Phase != corev1.VolumeReleased || live.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete {
 		return fmt.Errorf("volume %s is not to be deleted: %w", live.Name, errChanged)
 	}
-	f.written.drop(o.UID, step.Cluster)
-	return f.deleteBacking(ctx, step.Cluster, step.Backing.Claim, "")
+	return f.deleteBacking(ctx, o.UID, step, "")
 }
 
-// deleteBacking deletes a backing claim of just this UID, and if given this
-// resource version, and lets it go.
-func (f *Flow) deleteBacking(ctx context.Context, cluster string, b *corev1.PersistentVolumeClaim, version string) error {
+// deleteBacking deletes the backing claim of a step, of just its UID and if given
+// this resource version, and lets it go.
+func (f *Flow) deleteBacking(ctx context.Context, uid types.UID, step decide.Step, version string) error {
+	cluster, b := step.Cluster, step.Backing.Claim
+	f.written.drop(uid, cluster)
 	client, err := f.client(cluster)
 	if err != nil {
 		return err
@@ -99,10 +102,14 @@ func (f *Flow) deleteBacking(ctx context.Context, cluster string, b *corev1.Pers
 		return nil
 	}
 	patch := []byte(fmt.Sprintf(`{"metadata":{"uid":%q,"$deleteFromPrimitiveList/finalizers":[%q]}}`, b.UID, keys.BackingFinalizer))
-	_, err = claims.Patch(ctx, b.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	going, err := claims.Patch(ctx, b.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		f.suspect(cluster)
 		return fmt.Errorf("let backing claim %s/%s in %s go: %w", b.Namespace, b.Name, cluster, err)
+	}
+	if err == nil {
+		// A claim that seems to be there still must not be published.
+		f.written.set(uid, cluster, b, going)
 	}
 	return nil
 }

@@ -85,8 +85,10 @@ func (f *Flow) tell(o decide.Observation, m *decide.Message) {
 	if m.Warning {
 		kind = corev1.EventTypeWarning
 	}
+	// The claim of a released volume is gone, even if it is still seen.
+	released := o.Volume != nil && o.Volume.Status.Phase == corev1.VolumeReleased
 	switch {
-	case o.Claim != nil:
+	case o.Claim != nil && !released:
 		f.Recorder.Event(o.Claim, kind, m.Reason, m.Text)
 	case o.Volume != nil:
 		f.Recorder.Event(o.Volume, kind, m.Reason, m.Text)

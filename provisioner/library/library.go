@@ -58,7 +58,7 @@ type Config struct {
 func New(logger klog.Logger, config Config) *Library {
 	// No bucket: what fails is retried on its own, soon, whatever else goes on.
 	return newLibrary(logger, config, func() workqueue.TypedRateLimiter[any] {
-		return workqueue.NewTypedItemExponentialFailureRateLimiter[any](50*time.Millisecond, 30*time.Second)
+		return workqueue.NewTypedItemExponentialFailureRateLimiter[any](50*time.Millisecond, 10*time.Second)
 	})
 }
 
@@ -98,6 +98,18 @@ func (l *Library) Publish(claim *corev1.PersistentVolumeClaim) {
 	l.published[claim.UID] = true
 	l.mu.Unlock()
 	l.claims.nudge(claim)
+}
+
+// Withdraw undoes Publish. False means that it is too late: the volume of the
+// claim is being created.
+func (l *Library) Withdraw(claim types.UID) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.handedOut[claim] {
+		return false
+	}
+	delete(l.published, claim)
+	return true
 }
 
 // Finish has a released virtual volume deleted.
@@ -142,15 +154,25 @@ func (l *Library) ShouldProvision(_ context.Context, claim *corev1.PersistentVol
 // Provision implements controller.Provisioner.
 func (l *Library) Provision(_ context.Context, options controller.ProvisionOptions) (*corev1.PersistentVolume, controller.ProvisioningState, error) {
 	uid := options.PVC.UID
-	l.mu.Lock()
-	l.handedOut[uid] = true
-	l.mu.Unlock()
+	if !l.handOut(uid) {
+		return nil, controller.ProvisioningFinished, &controller.IgnoredError{Reason: "the claim is not to be published now"}
+	}
 	volume := l.revalidate(uid)
 	if volume == nil || volume.Name != options.PVName {
 		l.Forget(uid)
 		return nil, controller.ProvisioningFinished, &controller.IgnoredError{Reason: "the claim changed meanwhile"}
 	}
 	return volume, controller.ProvisioningFinished, nil
+}
+
+// handOut notes that the volume of a claim is being created, if it may be.
+func (l *Library) handOut(claim types.UID) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.published[claim] {
+		l.handedOut[claim] = true
+	}
+	return l.published[claim]
 }
 
 // ShouldDelete implements controller.DeletionGuard.

@@ -173,6 +173,22 @@ func TestClaimThatChangedIsNotProvisionedAndCausesNoWarning(t *testing.T) {
 	eventually(t, func() bool { return b.volume(t) != nil })
 }
 
+func TestWithdrawnClaimIsNotProvisionedUnlessItIsTooLate(t *testing.T) {
+	b := start(t, nil)
+	b.Publish(claim())
+	assert.True(t, b.Withdraw("uid"))
+	_, _, err := b.Provision(t.Context(), controller.ProvisionOptions{PVC: claim(), PVName: "pvc-uid"})
+	assert.ErrorAs(t, err, new(*controller.IgnoredError))
+
+	b.Publish(claim())
+	volume, _, err := b.Provision(t.Context(), controller.ProvisionOptions{PVC: claim(), PVName: "pvc-uid"})
+	require.NoError(t, err)
+	assert.Equal(t, "pvc-uid", volume.Name)
+	assert.False(t, b.Withdraw("uid"))
+	b.Forget("uid")
+	assert.True(t, b.Withdraw("uid"))
+}
+
 func TestVolumeThatCannotBeSavedIsSavedInTheEnd(t *testing.T) {
 	var tries *atomic.Int32
 	b := start(t, func(client *fake.Clientset) { tries = failing(client, "create", tooOften) }, claim())
