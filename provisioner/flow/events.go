@@ -174,13 +174,17 @@ func (f *Flow) attachmentChanged(old, obj any) {
 
 // ClusterChanged is called when what can be asked of a cluster changed; ready
 // says whether new volumes can be made there. It brings back whatever has to do
-// with the cluster: its volumes, the claims that are bound for it and, since a
-// place to go may have opened, those that wait for any node.
+// with the cluster: its volumes, the claims that are bound for it, what is left
+// of claims that are gone and, since a place to go may have opened, the claims
+// that wait for any node.
 func (f *Flow) ClusterChanged(id string, ready bool) {
 	for _, volume := range indexed[corev1.PersistentVolume](f.Sources.Volumes, byCluster, id) {
 		if volume.Spec.ClaimRef != nil {
 			f.Enqueue(volume.Spec.ClaimRef.UID)
 		}
+	}
+	for _, uid := range f.memory.allOrphans() {
+		f.Enqueue(uid)
 	}
 	for _, claim := range f.waiting() {
 		switch {

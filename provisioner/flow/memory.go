@@ -1,6 +1,8 @@
 package flow
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,6 +19,7 @@ type memory struct {
 	told    map[types.UID]told
 	started map[types.UID]time.Time
 	owners  map[types.UID]types.NamespacedName
+	orphans map[types.UID]bool
 }
 
 type told struct {
@@ -28,7 +31,7 @@ func newMemory() memory {
 	return memory{
 		unsent: map[types.UID]bool{}, gone: map[types.UID]bool{}, changed: map[types.UID]string{},
 		told: map[types.UID]told{}, started: map[types.UID]time.Time{},
-		owners: map[types.UID]types.NamespacedName{},
+		owners: map[types.UID]types.NamespacedName{}, orphans: map[types.UID]bool{},
 	}
 }
 
@@ -108,6 +111,21 @@ func (m *memory) forget(claim types.UID) {
 	delete(m.told, claim)
 	delete(m.started, claim)
 	delete(m.owners, claim)
+	delete(m.orphans, claim)
+}
+
+// setOrphan notes a claim of which only a backing claim is left.
+func (m *memory) setOrphan(claim types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.orphans[claim] = true
+}
+
+// allOrphans returns the claims of which only a backing claim is left.
+func (m *memory) allOrphans() []types.UID {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Collect(maps.Keys(m.orphans))
 }
 
 // setOwner keeps namespace and name of the virtual claim of a backing claim,

@@ -61,6 +61,9 @@ func (f *Flow) observe(uid types.UID, publishing bool) decide.Observation {
 		f.observeUnbound(&o)
 	}
 	o.Backings = f.backings(uid, owner, f.candidates(o))
+	if o.Claim == nil && o.Volume == nil && len(o.Backings) > 0 {
+		f.memory.setOrphan(uid)
+	}
 	return o
 }
 
