@@ -1,6 +1,7 @@
 package provisioning
 
 import (
+	"context"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -8,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -53,6 +55,50 @@ func TestVolumeFollowsAShadowThatBindsOnlyWhenItsPodIsThere(t *testing.T) {
 		return virtual.Annotations[keys.BackingVolume] == real.Name && virtual.Spec.Capacity.Storage().String() == "2Mi"
 	}, func() string { return "the virtual volume does not tell of the real one" })
 	assert.Empty(t, bed.HomeNodes.Violations(namespace))
+}
+
+func TestClaimsOfOnePodArePublishedTogether(t *testing.T) {
+	t.Parallel()
+	namespace := space(t)
+	bed.WestStorage.SetClaim(namespace, "slow", never)
+	quick := createClaim(t, fabric.NewClaim(namespace, "quick", fabric.Class))
+	createClaim(t, fabric.NewClaim(namespace, "slow", newClass(t, with(keys.RemoteClass, fabric.WestNow))))
+	createPod(t, fabric.InWest(fabric.NewPod(namespace, "db", "quick", "slow")))
+	eventually(t, func() bool {
+		return claimOf(t, bed.West, namespace, "quick") != nil && claimOf(t, bed.West, namespace, "slow") != nil
+	}, func() string { return "there are not two shadows" })
+	consistently(t, func() bool { return volumeOf(t, bed.Home, twinOf(quick)) == nil }, "published although the other claim may still be refused")
+
+	bed.WestStorage.ResetClaim(namespace, "slow")
+	bound(t, bed.Home, namespace, "quick")
+	bound(t, bed.Home, namespace, "slow")
+	assert.Equal(t, fabric.WestNode, runs(t, namespace, "db"))
+	assert.Empty(t, warnings(t, namespace))
+}
+
+func TestClaimWaitsForTheShadowOfAnEarlierClaimOfItsName(t *testing.T) {
+	t.Parallel()
+	namespace := space(t)
+	_, first, _ := served(t, namespace, fabric.Class, fabric.InWest, bed.West)
+	shadows := bed.West.Client().CoreV1().PersistentVolumeClaims(namespace)
+	hold := func(change string) {
+		_, err := shadows.Patch(context.Background(), "data", types.StrategicMergePatchType, []byte(`{"metadata":{"`+change+`":["test.dev/hold"]}}`), metav1.PatchOptions{})
+		require.NoError(t, err)
+	}
+	hold("finalizers")
+	deletePod(t, namespace, "db")
+	deleteClaim(t, bed.Home, namespace, "data")
+	absent(t, "claim", func() *corev1.PersistentVolumeClaim { return claimOf(t, bed.Home, namespace, "data") })
+
+	again := createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
+	createPod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
+	assert.Contains(t, told(t, namespace, "data", "CreateFailed"), "an earlier claim of that name is still being deleted")
+	assert.Equal(t, first.UID, claimOf(t, bed.West, namespace, "data").UID)
+
+	hold("$deleteFromPrimitiveList/finalizers")
+	assert.Equal(t, fabric.WestNode, runs(t, namespace, "db"))
+	shadow, _ := bound(t, bed.West, namespace, "data")
+	assert.Equal(t, string(again.UID), shadow.Labels[keys.ClaimUID])
 }
 
 func TestNormalClaimsTakeOneBackingClaimAndCauseNoWarning(t *testing.T) {
