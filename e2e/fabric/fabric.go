@@ -128,10 +128,17 @@ func (f *Fabric) Install(ctx context.Context) error {
 
 // play starts the nodes and the real storage of both clusters.
 func (f *Fabric) play(ctx context.Context, o Options) (err error) {
-	if f.HomeStorage, err = storage(ctx, f.Home, "disk.home.test", HomeWait, HomeNow); err != nil {
+	// Both are made before either starts: see instant.New.
+	if f.HomeStorage, err = instant.New(f.Home.AdminConfig(), "disk.home.test"); err != nil {
 		return err
 	}
-	if f.WestStorage, err = storage(ctx, f.West, "disk.west.test", WestWait, WestNow); err != nil {
+	if f.WestStorage, err = instant.New(f.West.AdminConfig(), "disk.west.test"); err != nil {
+		return err
+	}
+	if err := serve(ctx, f.HomeStorage, f.Home, HomeWait, HomeNow); err != nil {
+		return err
+	}
+	if err := serve(ctx, f.WestStorage, f.West, WestWait, WestNow); err != nil {
 		return err
 	}
 	zone := func(name string) map[string]string {
@@ -158,18 +165,17 @@ func (f *Fabric) play(ctx context.Context, o Options) (err error) {
 	return nil
 }
 
-// storage starts a real provisioner with two classes in a cluster.
-func storage(ctx context.Context, cluster *testbed.Cluster, driver, wait, now string) (*instant.Provisioner, error) {
-	p, err := instant.Start(ctx, cluster.AdminConfig(), driver)
-	if err != nil {
-		return nil, fmt.Errorf("start the real storage of %s: %w", cluster.Name(), err)
+// serve starts a real provisioner with two classes in its cluster.
+func serve(ctx context.Context, p *instant.Provisioner, cluster *testbed.Cluster, wait, now string) error {
+	if err := p.Start(ctx); err != nil {
+		return fmt.Errorf("start the real storage of %s: %w", cluster.Name(), err)
 	}
 	deferred := p.Class(wait, storagev1.VolumeBindingWaitForFirstConsumer)
 	deferred.Annotations = map[string]string{"storageclass.kubernetes.io/is-default-class": "true"}
 	for _, class := range []*storagev1.StorageClass{deferred, p.Class(now, storagev1.VolumeBindingImmediate)} {
 		if _, err := cluster.Client().StorageV1().StorageClasses().Create(ctx, class, metav1.CreateOptions{}); err != nil {
-			return nil, fmt.Errorf("make real class %s of %s: %w", class.Name, cluster.Name(), err)
+			return fmt.Errorf("make real class %s of %s: %w", class.Name, cluster.Name(), err)
 		}
 	}
-	return p, nil
+	return nil
 }

@@ -15,6 +15,7 @@ import (
 	validation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
+	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
 	"k8s.io/component-base/version"
 )
 
@@ -55,15 +56,15 @@ func NewOptions() *Options {
 // AddFlags adds the flags to a flag set.
 func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "kubeconfig file of the home cluster; empty: the pod's service account")
-	flags.StringVar(&o.ClusterID, "cluster-id", o.ClusterID, "ID of the home cluster, up to 63 lower-case letters, digits and '-'; empty: the first 8 characters of the UID of namespace kube-system")
+	flags.StringVar(&o.ClusterID, "cluster-id", o.ClusterID, "ID of the home cluster, up to 63 lower-case letters, digits and '-'; empty: the first 8 characters of the UID of namespace kube-system; do not change it while volumes exist")
 	flags.StringVar(&o.Namespace, "namespace", o.Namespace, "namespace of the provisioner's lease and of the kubeconfig Secrets")
 	flags.StringVar(&o.StorageNamespace, "storage-namespace", o.StorageNamespace, "namespace of the real claims behind virtual volumes whose data is at home")
 	flags.StringVar(&o.HTTPAddress, "http-address", o.HTTPAddress, "address that serves /healthz, /readyz and /metrics; empty: none")
 	flags.BoolVar(&o.LeaderElect, "leader-elect", o.LeaderElect, "let one of several replicas work at a time")
 	flags.DurationVar(&o.LeaseDuration, "lease-duration", o.LeaseDuration, "how long other replicas wait before they replace a silent leader; at least 3s")
-	flags.DurationVar(&o.ProbeInterval, "probe-interval", o.ProbeInterval, "how often each remote cluster is looked at")
+	flags.DurationVar(&o.ProbeInterval, "probe-interval", o.ProbeInterval, "how often each remote cluster is looked at; 1s to 30s is sensible")
 	flags.DurationVar(&o.RefusalPeriod, "refusal-period", o.RefusalPeriod, "how long a cluster or node that refused a claim is passed over for it")
-	flags.IntVar(&o.Workers, "workers", o.Workers, "how many claims are worked on at once")
+	flags.IntVar(&o.Workers, "workers", o.Workers, "how many claims are worked on at once; a wait for a volume takes none of them")
 	logsapi.AddFlags(o.Logs, flags)
 }
 

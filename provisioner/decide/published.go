@@ -48,7 +48,8 @@ func keep(o Observation, ref backing.Ref) Step {
 		return Step{Verb: Mark, Cluster: ref.Cluster, Backing: *b}
 	case b.Claim.DeletionTimestamp != nil:
 		return Step{Verb: Idle, Tell: warn("BackingDeleted", fmt.Sprintf(
-			"somebody deleted real claim %s in %s; its data is safe, for finalizer %s holds the claim, but no new pod can use it: move the data to a new claim, then delete this one", ref.Key(), where(ref.Cluster), keys.BackingFinalizer))}
+			"somebody deleted real claim %s in %s; its data is safe, for finalizer %s holds the claim, but %s: move the data to a new claim, then delete this one",
+			ref.Key(), where(ref.Cluster), keys.BackingFinalizer, consequence(ref.Cluster)))}
 	case b.Claim.Status.Phase == corev1.ClaimLost:
 		return Step{Verb: Idle, Tell: warn("BackingLost", fmt.Sprintf(
 			"real claim %s in %s has lost its volume: see its events there", ref.Key(), where(ref.Cluster)))}
@@ -57,6 +58,15 @@ func keep(o Observation, ref backing.Ref) Step {
 		return Step{Verb: Update, Cluster: keys.Home, Backing: *b}
 	}
 	return Step{Verb: Idle}
+}
+
+// consequence says what a backing claim that is being deleted means for pods. At
+// home they mount the virtual volume, in a remote cluster the backing claim.
+func consequence(cluster string) string {
+	if cluster == keys.Home {
+		return "it cannot be repaired while it is used"
+	}
+	return "no new pod there can use it"
 }
 
 // behind says whether a virtual volume does not yet tell what is known of the

@@ -25,7 +25,7 @@ func main() {
 	single := flag.Int("single", 21, "how many single claims are measured on each route")
 	burst := flag.Int("burst", 200, "how many claims are created at once, at the default request rate of kube-controller-manager; 0 leaves that out")
 	rounds := flag.Int("rounds", 5, "how many times the burst is measured")
-	large := flag.Int("large", 0, "how many claims are created at once, at 500 requests a second; budgets.md asks for 2000; 0 leaves that out")
+	large := flag.Int("large", 0, "how many claims are created at once, at 500 requests a second, such as 2000; 0 leaves that out")
 	verbosity := flag.Int("v", -1, "log verbosity of the programs under test; below 0 they are silent")
 	flag.Parse()
 	logs := flag.NewFlagSet("logs", flag.ContinueOnError)
