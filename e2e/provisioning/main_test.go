@@ -19,8 +19,11 @@ import (
 // Tests that change what others see, as classes and nodes, do not run in parallel.
 // Without control planes they name empty ones, so that tests get as far as to skip.
 var (
-	bed         = &fabric.Fabric{}
-	provisioner *fabric.Program
+	bed = &fabric.Fabric{}
+	// binary is the provisioner's program. It runs as a process of its own: its
+	// library writes to what all clients of a process share.
+	binary      string
+	provisioner *testbed.Program
 )
 
 func TestMain(m *testing.M) {
@@ -33,7 +36,10 @@ func TestMain(m *testing.M) {
 		if bed, err = fabric.Start(ctx, fabric.Options{ControllerManagerQPS: 500, Zones: true}); err != nil {
 			return err
 		}
-		if provisioner, err = bed.StartProvisioner(ctx); err != nil {
+		if binary, err = bed.BuildProvisioner(ctx); err != nil {
+			return err
+		}
+		if provisioner, err = bed.RunProvisioner(ctx, "provisioner", binary); err != nil {
 			return err
 		}
 		if _, err := bed.StartExtender(ctx); err != nil {

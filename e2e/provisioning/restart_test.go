@@ -3,8 +3,6 @@ package provisioning
 import (
 	"context"
 	"fmt"
-	"os/exec"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -25,33 +23,31 @@ import (
 func stopProvisioner(t *testing.T) {
 	t.Helper()
 	testbed.Require(t)
-	require.NoError(t, provisioner.Stop())
+	require.NoError(t, provisioner.Stop(stopGrace))
 }
 
 func startProvisioner(t *testing.T) {
 	t.Helper()
 	var err error
-	provisioner, err = bed.StartProvisioner(context.Background())
+	provisioner, err = bed.RunProvisioner(context.Background(), "provisioner", binary)
 	require.NoError(t, err)
 }
 
-// replicas are two provisioners, each a process of its own.
+// stopGrace is how long a provisioner may take to end what it began.
+const stopGrace = 10 * time.Second
+
+// replicas are two provisioners.
 type replicas struct {
-	path    string
 	started int
 	running []*testbed.Program
 }
 
 func startReplicas(t *testing.T) *replicas {
 	t.Helper()
-	r := &replicas{path: filepath.Join(t.TempDir(), "provisioner")}
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", r.path, "./provisioner")
-	build.Dir = fabric.Root()
-	output, err := build.CombinedOutput()
-	require.NoError(t, err, "%s", output)
+	r := &replicas{}
 	t.Cleanup(func() {
 		for _, program := range r.running {
-			assert.NoError(t, program.Stop(10*time.Second))
+			assert.NoError(t, program.Stop(stopGrace))
 		}
 	})
 	r.start(t)
@@ -62,7 +58,7 @@ func startReplicas(t *testing.T) *replicas {
 func (r *replicas) start(t *testing.T) {
 	t.Helper()
 	r.started++
-	program, err := bed.RunProvisioner(t.Context(), fmt.Sprintf("provisioner-%d", r.started), r.path)
+	program, err := bed.RunProvisioner(t.Context(), fmt.Sprintf("provisioner-%d", r.started), binary)
 	require.NoError(t, err)
 	r.running = append(r.running, program)
 }
@@ -94,7 +90,7 @@ func (r *replicas) kill(t *testing.T) {
 // retire stops the leader as a rolling update does.
 func (r *replicas) retire(t *testing.T) {
 	t.Helper()
-	require.NoError(t, r.takeLeader(t).Stop(10*time.Second), "the provisioner must end in good order")
+	require.NoError(t, r.takeLeader(t).Stop(stopGrace), "the provisioner must end in good order")
 	r.start(t)
 }
 
