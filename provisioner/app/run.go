@@ -106,14 +106,14 @@ func Run(ctx context.Context, config *Config) error {
 		Workers: config.Workers, Revalidate: work.Volume,
 	})
 	work.SetPublisher(publisher)
-	if err := work.Watch(); err != nil {
-		return err
-	}
 
-	factory.StartWithContext(ctx)
-	secrets.StartWithContext(ctx)
-	go objects.RunWithContext(ctx)
-	defer func() { factory.Shutdown(); secrets.Shutdown() }()
+	// Not ctx: whatever ends this function ends the watches, or it would wait for
+	// them for ever.
+	watching, stopWatching := context.WithCancel(ctx)
+	factory.StartWithContext(watching)
+	secrets.StartWithContext(watching)
+	go objects.RunWithContext(watching)
+	defer func() { stopWatching(); factory.Shutdown(); secrets.Shutdown() }()
 	probes.waitFor("home cluster caches")
 	if !cache.WaitForCacheSync(ctx.Done(), sources.Claims.HasSynced, sources.Volumes.HasSynced, sources.Classes.HasSynced, sources.Nodes.HasSynced,
 		sources.Namespaces.HasSynced, sources.Attachments.HasSynced, sources.Pods.HasSynced, secretInformer.HasSynced, objects.HasSynced) {
@@ -121,6 +121,10 @@ func Run(ctx context.Context, config *Config) error {
 	}
 	probes.ready()
 	return lead(ctx, client, config, homeID, func(ctx context.Context) error {
+		// Only now: while another replica leads nobody empties the queues.
+		if err := errors.Join(work.Watch(), publisher.Watch()); err != nil {
+			return err
+		}
 		var running sync.WaitGroup
 		var failed error
 		running.Go(func() { failed = known.Run(ctx) })
@@ -129,6 +133,6 @@ func Run(ctx context.Context, config *Config) error {
 		running.Wait()
 		// The library does not wait for a volume that it is creating.
 		time.Sleep(200 * time.Millisecond)
-		return errors.Join(failed)
+		return failed
 	})
 }

@@ -36,6 +36,9 @@ type Cluster struct {
 	failures    int
 	uid         types.UID
 	recorded    map[string]bool
+
+	// changed is set until the change was reported and told; only run uses it.
+	changed bool
 }
 
 // View returns what a decision about a claim needs to know of the cluster.

@@ -39,6 +39,10 @@ func (c *Cluster) run(ctx context.Context) {
 		if err := c.registry.report(ctx, c, remote); err != nil {
 			logger.V(2).Info("Status will be written again", "err", err)
 			again = 200 * time.Millisecond
+		} else if c.changed {
+			// The extender, too, can know by now.
+			c.changed = false
+			c.registry.hooks.Changed(c.id, c.usable() && !c.leaving())
 		}
 		if again != 0 {
 			next = again
@@ -85,7 +89,7 @@ func (c *Cluster) look(ctx context.Context, remote *v1alpha1.RemoteCluster) time
 	c.mu.Unlock()
 	if usable != wasUsable || (v.leaving != "") != wasLeaving {
 		klog.FromContext(ctx).Info("Cluster changed", "usable", usable, "reason", reason, "message", message)
-		c.registry.hooks.Changed(c.id, usable && v.leaving == "")
+		c.changed = true
 	}
 	return again
 }
@@ -162,6 +166,10 @@ func (c *Cluster) reconnect(ctx context.Context, data []byte, remote *v1alpha1.R
 		namespaces = append(c.connection.namespaces(), namespaces...)
 		c.connection.stop()
 	}
+	// What was found out about the old one says nothing about this one.
+	c.verdict = verdict{leaving: c.verdict.leaving}
+	c.since = time.Now()
+	c.changed = true
 	c.connection = connect(ctx, c.id, client, c.registry.homeID, c.registry.hooks, namespaces, c.Poke)
 	c.fingerprint = fingerprint
 	return nil

@@ -96,12 +96,10 @@ func (c *connection) shadow(key types.NamespacedName) *corev1.PersistentVolumeCl
 // data and are to be removed. Namespaces that may not be read count as empty:
 // nothing could be removed there either.
 func (c *connection) unpublished(ctx context.Context) (int, error) {
-	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
-	defer cancel()
 	n := 0
 	var errs []error
 	for _, namespace := range c.namespaces() {
-		list, err := c.client.CoreV1().PersistentVolumeClaims(namespace).List(ctx, metav1.ListOptions{LabelSelector: c.selector()})
+		list, err := c.list(ctx, namespace)
 		if err != nil {
 			if !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
 				errs = append(errs, fmt.Errorf("list backing claims in namespace %s: %w", namespace, err))
@@ -115,6 +113,13 @@ func (c *connection) unpublished(ctx context.Context) (int, error) {
 		}
 	}
 	return n, errors.Join(errs...)
+}
+
+// list asks for our backing claims in a namespace, within a time of its own.
+func (c *connection) list(ctx context.Context, namespace string) (*corev1.PersistentVolumeClaimList, error) {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	return c.client.CoreV1().PersistentVolumeClaims(namespace).List(ctx, metav1.ListOptions{LabelSelector: c.selector()})
 }
 
 // namespaces returns the namespaces that are watched, in order.

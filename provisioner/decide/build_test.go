@@ -147,6 +147,11 @@ func pvcBound(b *decide.Backing) {
 	}
 }
 
+// of makes a backing claim one of a real class.
+func of(class string) func(*decide.Backing) {
+	return func(b *decide.Backing) { b.Claim.Spec.StorageClassName = &class }
+}
+
 func volumeUnseen(b *decide.Backing) { b.Claim.Status.Phase, b.Volume = corev1.ClaimBound, nil }
 func published(b *decide.Backing)    { delete(b.Claim.Annotations, keys.Unpublished) }
 func lost(b *decide.Backing)         { b.Claim.Status.Phase, b.Volume = corev1.ClaimLost, nil }

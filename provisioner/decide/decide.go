@@ -109,7 +109,9 @@ func scheduled(o Observation, class virtualclass.Class) Step {
 func stale(b *corev1.PersistentVolumeClaim, to route.Route) bool {
 	selected := b.Annotations[keys.SelectedNode]
 	return b.DeletionTimestamp != nil || b.Status.Phase == corev1.ClaimLost ||
-		(to.Cluster == keys.Home && selected != "" && selected != to.Node)
+		(to.Cluster == keys.Home && selected != "" && selected != to.Node) ||
+		// A class that was corrected since; a default that changed is no reason.
+		(to.Named && backing.Unpublished(b) && b.Spec.StorageClassName != nil && *b.Spec.StorageClassName != to.Class.Name)
 }
 
 // fill creates the backing claim of a route, waits for it and publishes it.

@@ -45,7 +45,10 @@ func discard(o Observation, match func(Backing) bool) Step {
 func cannotReach(o Observation, id string) Step {
 	cluster := o.Cluster(id)
 	text := fmt.Sprintf("waiting for cluster %s, which may hold a backing claim of this claim", id)
-	if cluster.Message != "" {
+	switch {
+	case cluster.Usable:
+		text += ": backing claims in its namespace cannot be read yet; if this lasts, bind the rights of deploy/remote there"
+	case cluster.Message != "":
 		text += ": " + cluster.Message
 	}
 	return Step{Verb: Idle, After: slow, Tell: warn("ClusterNotUsable", text)}

@@ -188,10 +188,12 @@ func (f *Flow) wake(ctx context.Context, o decide.Observation) error {
 	if encoded != "" {
 		changes[keys.Refused] = encoded
 	}
+	// Before the write: what changes meanwhile is worth another one.
+	f.memory.setChanged(o.UID, "")
 	if err := f.patchClaim(ctx, o.Claim, changes); err != nil {
+		f.memory.setChanged(o.UID, o.Changed)
 		return err
 	}
-	f.memory.setChanged(o.UID, "")
 	return nil
 }
 
@@ -216,7 +218,8 @@ func (f *Flow) Volume(uid types.UID) *corev1.PersistentVolume {
 	o := f.observe(uid, true)
 	step := decide.Next(o)
 	if step.Verb != decide.Publish {
-		f.Enqueue(uid)
+		// A little later, when the claim no longer counts as handed out.
+		f.queue.AddAfter(uid, time.Second/5)
 		return nil
 	}
 	class, err := virtualclass.Parse(o.Class)

@@ -73,7 +73,11 @@ func (f *Flow) claimChanged(old, obj any) {
 func (f *Flow) BackingChanged(b *corev1.PersistentVolumeClaim) {
 	uid := types.UID(b.Labels[keys.ClaimUID])
 	if owner, ok := f.Place.OwnerOf(b); ok && uid != "" {
-		f.memory.setOwner(uid, owner)
+		f.memory.addOwner(uid, owner)
+		// A later claim of that name may wait for the name of this one.
+		if later := one[corev1.PersistentVolumeClaim](f.Sources.Claims, owner.String()); later != nil && later.UID != uid {
+			f.Enqueue(later.UID)
+		}
 	}
 	f.Enqueue(uid)
 }

@@ -18,7 +18,7 @@ type memory struct {
 	changed map[types.UID]string
 	told    map[types.UID]told
 	started map[types.UID]time.Time
-	owners  map[types.UID]types.NamespacedName
+	owners  map[types.UID][]types.NamespacedName
 	orphans map[types.UID]bool
 }
 
@@ -31,7 +31,7 @@ func newMemory() memory {
 	return memory{
 		unsent: map[types.UID]bool{}, gone: map[types.UID]bool{}, changed: map[types.UID]string{},
 		told: map[types.UID]told{}, started: map[types.UID]time.Time{},
-		owners: map[types.UID]types.NamespacedName{}, orphans: map[types.UID]bool{},
+		owners: map[types.UID][]types.NamespacedName{}, orphans: map[types.UID]bool{},
 	}
 }
 
@@ -128,15 +128,22 @@ func (m *memory) allOrphans() []types.UID {
 	return slices.Collect(maps.Keys(m.orphans))
 }
 
-// setOwner keeps namespace and name of the virtual claim of a backing claim,
-// which alone is left when the virtual claim is gone.
-func (m *memory) setOwner(claim types.UID, owner types.NamespacedName) {
+// maxOwners bounds what is kept of one claim: backing claims in a remote cluster
+// can be forged, each with a name of its own.
+const maxOwners = 16
+
+// addOwner keeps namespace and name of the virtual claim of a backing claim,
+// which alone is left when the virtual claim is gone. There may be several, of
+// which all but one were forged.
+func (m *memory) addOwner(claim types.UID, owner types.NamespacedName) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.owners[claim] = owner
+	if have := m.owners[claim]; !slices.Contains(have, owner) && len(have) < maxOwners {
+		m.owners[claim] = append(slices.Clip(have), owner)
+	}
 }
 
-func (m *memory) ownerOf(claim types.UID) types.NamespacedName {
+func (m *memory) ownersOf(claim types.UID) []types.NamespacedName {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.owners[claim]

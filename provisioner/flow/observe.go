@@ -39,11 +39,15 @@ func (f *Flow) observe(uid types.UID, publishing bool) decide.Observation {
 		// A twin has no twin.
 		o.Claim = nil
 	}
-	owner := f.owner(o)
+	owners := f.owners(o)
 	view := map[string]decide.Cluster{}
 	o.Cluster = func(id string) decide.Cluster {
 		if _, ok := view[id]; !ok {
-			view[id] = f.view(id, owner.Namespace)
+			namespace := ""
+			if len(owners) > 0 {
+				namespace = owners[0].Namespace
+			}
+			view[id] = f.view(id, namespace)
 		}
 		return view[id]
 	}
@@ -60,7 +64,7 @@ func (f *Flow) observe(uid types.UID, publishing bool) decide.Observation {
 	if o.Claim != nil && o.Volume == nil {
 		f.observeUnbound(&o)
 	}
-	o.Backings = f.backings(uid, owner, f.candidates(o))
+	o.Backings = f.backings(uid, owners, f.candidates(o))
 	if o.Claim == nil && o.Volume == nil && len(o.Backings) > 0 {
 		f.memory.setOrphan(uid)
 	}
@@ -86,16 +90,16 @@ func className(claim *corev1.PersistentVolumeClaim) string {
 	return volumehelpers.GetPersistentVolumeClaimClass(claim)
 }
 
-// owner returns namespace and name of the virtual claim, from whatever is left
-// of it.
-func (f *Flow) owner(o decide.Observation) types.NamespacedName {
+// owners returns namespace and name of the virtual claim, from whatever is left
+// of it; several where only what backing claims say of it is left.
+func (f *Flow) owners(o decide.Observation) []types.NamespacedName {
 	switch {
 	case o.Claim != nil:
-		return types.NamespacedName{Namespace: o.Claim.Namespace, Name: o.Claim.Name}
+		return []types.NamespacedName{{Namespace: o.Claim.Namespace, Name: o.Claim.Name}}
 	case o.Volume != nil:
-		return types.NamespacedName{Namespace: o.Volume.Spec.ClaimRef.Namespace, Name: o.Volume.Spec.ClaimRef.Name}
+		return []types.NamespacedName{{Namespace: o.Volume.Spec.ClaimRef.Namespace, Name: o.Volume.Spec.ClaimRef.Name}}
 	}
-	return f.memory.ownerOf(o.UID)
+	return f.memory.ownersOf(o.UID)
 }
 
 // candidates returns the clusters in which a backing claim may be.
@@ -111,25 +115,26 @@ func (f *Flow) candidates(o decide.Observation) []string {
 }
 
 // backings returns the backing claims of a claim that are seen.
-func (f *Flow) backings(uid types.UID, owner types.NamespacedName, remotes []string) []decide.Backing {
+func (f *Flow) backings(uid types.UID, owners []types.NamespacedName, remotes []string) []decide.Backing {
 	var result []decide.Backing
-	twin := one[corev1.PersistentVolumeClaim](f.Sources.Claims, f.Place.Of(keys.Home, "", owner, uid).String())
+	twin := one[corev1.PersistentVolumeClaim](f.Sources.Claims, f.Place.Of(keys.Home, "", types.NamespacedName{}, uid).String())
 	twin = f.written.latest(uid, keys.Home, twin, time.Now())
 	if twin != nil && backing.IsOf(twin, uid, f.Place.HomeID) {
 		result = append(result, decide.Backing{Cluster: keys.Home, Claim: twin, Volume: clusters.Bound(f.Sources.Volumes.GetStore(), twin)})
-	}
-	if owner.Name == "" {
-		return result
 	}
 	for _, id := range remotes {
 		cluster, remote := f.Clusters.Get(id), f.Clusters.Object(id)
 		if cluster == nil || remote == nil {
 			continue
 		}
-		shadow, volume := cluster.Backing(f.Place.Of(id, remote.Spec.Namespaces.Strategy, owner, uid))
-		shadow = f.written.latest(uid, id, shadow, time.Now())
-		if shadow != nil && backing.IsOf(shadow, uid, f.Place.HomeID) {
-			result = append(result, decide.Backing{Cluster: id, Claim: shadow, Volume: volume})
+		for _, owner := range owners {
+			shadow, volume := cluster.Backing(f.Place.Of(id, remote.Spec.Namespaces.Strategy, owner, uid))
+			if len(owners) == 1 {
+				shadow = f.written.latest(uid, id, shadow, time.Now())
+			}
+			if shadow != nil && backing.IsOf(shadow, uid, f.Place.HomeID) {
+				result = append(result, decide.Backing{Cluster: id, Claim: shadow, Volume: volume})
+			}
 		}
 	}
 	return result
@@ -206,7 +211,7 @@ func (f *Flow) ready(claim *corev1.PersistentVolumeClaim, node *corev1.Node) boo
 	if err != nil {
 		return false
 	}
-	owner := types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}
+	owner := []types.NamespacedName{{Namespace: claim.Namespace, Name: claim.Name}}
 	for _, b := range f.backings(claim.UID, owner, []string{locality.OfNode(node.Labels)}) {
 		if b.Cluster == to.Cluster {
 			return decide.Ready(b, to.Cluster, to.Deferred())

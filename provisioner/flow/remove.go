@@ -140,7 +140,26 @@ func (f *Flow) confirm(ctx context.Context, o decide.Observation, step decide.St
 	return result
 }
 
+// sameCluster asks whether a client still leads to the cluster that holds the
+// volumes of a RemoteCluster: any other would say that they are gone.
+func (f *Flow) sameCluster(ctx context.Context, client kubernetes.Interface, id string) error {
+	if id == keys.Home {
+		return nil
+	}
+	system, err := client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("ask which cluster %s is: %w", id, err)
+	}
+	if remote := f.Clusters.Object(id); remote == nil || remote.Status.ClusterUID != string(system.UID) {
+		return fmt.Errorf("the kubeconfig of cluster %s leads to another cluster: %w", id, errChanged)
+	}
+	return nil
+}
+
 func (f *Flow) isGone(ctx context.Context, client kubernetes.Interface, o decide.Observation, ref backing.Ref) (bool, error) {
+	if err := f.sameCluster(ctx, client, ref.Cluster); err != nil {
+		return false, err
+	}
 	name := o.Volume.Annotations[keys.BackingVolume]
 	claim, err := client.CoreV1().PersistentVolumeClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 	switch {

@@ -2,11 +2,13 @@ package flow
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -42,6 +44,7 @@ func sortCreateError(err error, cluster string, at types.NamespacedName) sorted 
 		detail = status.Status().Message
 	}
 	var dial *net.OpError
+	var certificate *tls.CertificateVerificationError
 	switch {
 	case err == nil:
 		return sorted{}
@@ -59,11 +62,12 @@ func sortCreateError(err error, cluster string, at types.NamespacedName) sorted 
 		return refuse("NamespaceMissing", fmt.Sprintf("%s has no namespace %s: create it there and bind the rights (see deploy/remote)", place, at.Namespace))
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.ReasonForError(err) == metav1.StatusReasonNotAcceptable:
 		return refuse("NotValid", fmt.Sprintf("%s does not accept the backing claim %s: %s", place, at, detail))
-	case errors.As(err, &dial) && dial.Op == "dial":
+	case errors.As(err, &dial) && dial.Op == "dial", errors.As(err, &certificate), apierrors.IsUnauthorized(err), apierrors.IsTooManyRequests(err):
+		// It was not sent, or certainly not carried out.
 		return sorted{retry: err, unsent: true}
 	}
-	// Conflict, too many requests, server errors, time-outs, lost connections,
-	// credentials that were refused: nobody knows, or soon it may be otherwise.
+	// Conflict, server errors, time-outs, lost connections: nobody knows, or soon
+	// it may be otherwise.
 	return sorted{retry: err}
 }
 
@@ -82,8 +86,18 @@ func (f *Flow) examine(ctx context.Context, client kubernetes.Interface, o decid
 		return fmt.Errorf("look at claim %s: %w", at, err)
 	case backing.IsOf(have, o.UID, f.Place.HomeID):
 		return nil
-	case have.Labels[keys.HomeID] == f.Place.HomeID && have.DeletionTimestamp != nil:
+	case have.Labels[keys.HomeID] == f.Place.HomeID && f.isGoing(have):
 		return errTerminating
 	}
 	return errForeign
+}
+
+// isGoing says whether a backing claim of ours for an earlier claim is being
+// removed or soon will be. One whose volume is retained stays.
+func (f *Flow) isGoing(b *corev1.PersistentVolumeClaim) bool {
+	if b.DeletionTimestamp != nil || backing.Unpublished(b) {
+		return true
+	}
+	earlier := f.Sources.virtual(types.UID(b.Labels[keys.ClaimUID]))
+	return earlier != nil && earlier.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete
 }

@@ -2,6 +2,7 @@ package flow
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"net/http"
@@ -82,17 +83,18 @@ func TestSortCreateErrorRetriesWhatNobodyKnows(t *testing.T) {
 	}{
 		"an earlier claim of ours is still going": {err: errTerminating},
 		"a conflict":                          {err: apierrors.NewConflict(resource, "data", errors.New("changed"))},
-		"too many requests":                   {err: apierrors.NewTooManyRequests("slow down", 1)},
+		"too many requests":                   {err: apierrors.NewTooManyRequests("slow down", 1), unsent: true},
 		"a server error":                      {err: apierrors.NewInternalError(errors.New("etcd"))},
 		"a server that is starting":           {err: apierrors.NewServiceUnavailable("starting")},
 		"a time-out of the server":            {err: apierrors.NewTimeoutError("slow", 1)},
 		"a time-out inside the server":        {err: apierrors.NewServerTimeout(resource, "create", 1)},
-		"credentials that are not accepted":   {err: apierrors.NewUnauthorized("expired")},
+		"credentials that are not accepted":   {err: apierrors.NewUnauthorized("expired"), unsent: true},
 		"a reason that nobody foresaw":        {err: status(http.StatusTeapot, "Teapot")},
 		"no answer in time":                   {err: sent(context.DeadlineExceeded)},
 		"a connection that was lost":          {err: sent(&net.OpError{Op: "read", Err: syscall.ECONNRESET})},
 		"a request that could not be written": {err: sent(&net.OpError{Op: "write", Err: syscall.EPIPE})},
 		"nobody listens: it was never sent":   {err: sent(&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}), unsent: true},
+		"a certificate that is not trusted":   {err: sent(&tls.CertificateVerificationError{Err: errors.New("expired")}), unsent: true},
 		"no way there: it was never sent":     {err: sent(&net.OpError{Op: "dial", Err: syscall.EHOSTUNREACH}), unsent: true},
 	} {
 		t.Run(name, func(t *testing.T) {

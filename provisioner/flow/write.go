@@ -70,8 +70,18 @@ func (f *Flow) suspect(cluster string) {
 // wakeSiblings has the other claims of the same pod looked at: they wait for
 // this one, or must now go elsewhere with it.
 func (f *Flow) wakeSiblings(o decide.Observation) {
-	for _, sibling := range o.Siblings {
-		f.Enqueue(sibling.Claim.UID)
+	if o.Claim == nil {
+		return
+	}
+	// Not only its own siblings: one that other pods use too has none, yet they
+	// wait for it.
+	self := o.Claim.Namespace + "/" + o.Claim.Name
+	for _, pod := range indexed[corev1.Pod](f.Sources.Pods, byClaim, self) {
+		for _, name := range claimsOf(pod) {
+			if claim := one[corev1.PersistentVolumeClaim](f.Sources.Claims, name); name != self && claim != nil && claim.Spec.VolumeName == "" {
+				f.Enqueue(claim.UID)
+			}
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package library
 
 import (
+	"fmt"
 	"time"
 
 	"k8s.io/client-go/tools/cache"
@@ -13,10 +14,19 @@ type nudged struct {
 	handler cache.ResourceEventHandler
 }
 
-// AddEventHandlerWithResyncPeriod implements cache.SharedInformer.
-func (n *nudged) AddEventHandlerWithResyncPeriod(handler cache.ResourceEventHandler, period time.Duration) (cache.ResourceEventHandlerRegistration, error) {
+// AddEventHandlerWithResyncPeriod implements cache.SharedInformer. The handler
+// gets nothing before feed, and no resync: nothing waits for one.
+func (n *nudged) AddEventHandlerWithResyncPeriod(handler cache.ResourceEventHandler, _ time.Duration) (cache.ResourceEventHandlerRegistration, error) {
 	n.handler = handler
-	return n.SharedIndexInformer.AddEventHandlerWithResyncPeriod(handler, period)
+	return nil, nil //nolint:nilnil // the library does not look at it
+}
+
+// feed begins to call the handler, first with all that is known.
+func (n *nudged) feed() error {
+	if _, err := n.SharedIndexInformer.AddEventHandler(n.handler); err != nil {
+		return fmt.Errorf("watch for the library: %w", err)
+	}
+	return nil
 }
 
 func (n *nudged) nudge(obj any) { n.handler.OnUpdate(obj, obj) }

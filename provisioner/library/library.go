@@ -8,6 +8,7 @@ package library
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -87,6 +88,12 @@ func newLibrary(logger klog.Logger, config Config, limiter func() workqueue.Type
 		controller.MetricsPort(0),
 	)
 	return l
+}
+
+// Watch begins to feed the library's queues, from all that is known. Call it
+// once, before Run.
+func (l *Library) Watch() error {
+	return errors.Join(l.claims.feed(), l.volumes.feed())
 }
 
 // Run works until ctx ends.

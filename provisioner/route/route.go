@@ -47,6 +47,8 @@ type Route struct {
 	Node string
 	// Class is the real class of the backing claim.
 	Class v1alpha1.OfferedClass
+	// Named says whether the class was asked for by name, not as the default.
+	Named bool
 }
 
 // Deferred says whether the backing claim binds only once a pod uses it or, at
@@ -133,7 +135,7 @@ func To(in Input) (Route, error) {
 			return Route{}, err
 		}
 	}
-	return Route{Cluster: id, Node: in.Node.Name, Class: class}, nil
+	return Route{Cluster: id, Node: in.Node.Name, Class: class, Named: name != ""}, nil
 }
 
 // ephemeral says whether a claim belongs to a pod.
