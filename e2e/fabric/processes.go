@@ -17,7 +17,7 @@ const readyTimeout = 30 * time.Second
 // until it is ready. A replica that does not lead is ready too.
 func (f *Fabric) RunProvisioner(ctx context.Context, name, path string) (*testbed.Program, error) {
 	return f.run(ctx, name, path, "lodestone-provisioner",
-		"--leader-elect=true", "--lease-duration=4s", "--probe-interval=1s", "--refusal-period=5s", "--v=2")
+		"--leader-elect=true", "--lease-duration=8s", "--probe-interval=1s", "--refusal-period=5s", "--v=2")
 }
 
 // RunExtender runs the extender built at path as a process where kube-scheduler

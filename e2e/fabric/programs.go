@@ -51,7 +51,7 @@ func (f *Fabric) StartProvisioner(ctx context.Context, tune ...func(*provisioner
 	}
 	options := provisioner.NewOptions()
 	options.HTTPAddress = ""
-	options.LeaseDuration = 3 * time.Second
+	options.LeaseDuration = 15 * time.Second
 	options.ProbeInterval = time.Second
 	options.RefusalPeriod = 5 * time.Second
 	config := &provisioner.Config{Options: *options, Home: home}
