@@ -74,7 +74,7 @@ func (b *binding) await(ctx context.Context, names []string) ([]time.Duration, e
 		select {
 		case <-b.change:
 		case <-ctx.Done():
-			return nil, fmt.Errorf("wait until %d claims are bound: %w", len(names), ctx.Err())
+			return nil, fmt.Errorf("wait until %d claims are bound: %w", len(names), context.Cause(ctx))
 		}
 	}
 }

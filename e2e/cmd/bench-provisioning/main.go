@@ -85,6 +85,9 @@ func on(ctx context.Context, rate float32, measured func(*bench) ([]measure.Resu
 		return nil, err
 	}
 	defer func() { _ = provisioner.Stop() }()
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	go func() { end(fmt.Errorf("the provisioner ended by itself: %w", provisioner.Wait())) }()
 	if err := bed.Peer(ctx); err != nil {
 		return nil, err
 	}
