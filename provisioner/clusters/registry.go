@@ -81,6 +81,9 @@ func (r *Registry) Run(ctx context.Context) error {
 		return fmt.Errorf("watch kubeconfig Secrets: %w", err)
 	}
 	<-ctx.Done()
+	// Whoever comes after this sees that ctx has ended, and starts nothing.
+	r.mu.Lock()
+	r.mu.Unlock() //nolint:staticcheck // nothing else is to be done under it
 	r.running.Wait()
 	return errors.Join(r.objects.RemoveEventHandler(objects), r.secrets.RemoveEventHandler(secrets))
 }
