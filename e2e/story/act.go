@@ -60,10 +60,13 @@ func (s *story) until(text string, holds probe) act {
 	}
 }
 
-// throughout checks that a probe succeeds now and for a while.
+// throughout checks that a probe succeeds now and for a while, and still after
+// it: a slow machine may have no time for a look in between.
 func (s *story) throughout(text string, holds probe) act {
 	return func(ctx context.Context) error {
-		for started := time.Now(); time.Since(started) < s.consistently; sleep(ctx, often) {
+		started := time.Now()
+		for over := false; !over; sleep(ctx, often) {
+			over = time.Since(started) >= s.consistently
 			if err := holds(ctx); ctx.Err() != nil {
 				return ctx.Err()
 			} else if err != nil {

@@ -15,7 +15,7 @@ import (
 
 func newStory(terse bool) (*story, *bytes.Buffer) {
 	out := &bytes.Buffer{}
-	return &story{console: newConsole(out, terse), ledger: newLedger(), patience: 200 * time.Millisecond, consistently: 120 * time.Millisecond}, out
+	return &story{console: newConsole(out, terse), ledger: newLedger(), patience: 2 * time.Second, consistently: 120 * time.Millisecond}, out
 }
 
 func always(err error) probe { return func(context.Context) error { return err } }
