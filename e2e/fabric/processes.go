@@ -14,10 +14,11 @@ const readyTimeout = 30 * time.Second
 
 // RunProvisioner runs the provisioner built at path as a process, under a name of
 // its own, with the rights of its ServiceAccount and leader election, and waits
-// until it is ready. A replica that does not lead is ready too.
-func (f *Fabric) RunProvisioner(ctx context.Context, name, path string) (*testbed.Program, error) {
-	return f.run(ctx, name, path, "lodestone-provisioner",
-		"--leader-elect=true", "--lease-duration=8s", "--probe-interval=1s", "--refusal-period=5s", "--v=2")
+// until it is ready. A replica that does not lead is ready too. Flags go before
+// those that suit a test bed.
+func (f *Fabric) RunProvisioner(ctx context.Context, name, path string, flags ...string) (*testbed.Program, error) {
+	return f.run(ctx, name, path, "lodestone-provisioner", append([]string{
+		"--leader-elect=true", "--lease-duration=8s", "--probe-interval=1s", "--refusal-period=5s", "--v=2"}, flags...)...)
 }
 
 // RunExtender runs the extender built at path as a process where kube-scheduler

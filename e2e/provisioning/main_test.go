@@ -26,6 +26,10 @@ var (
 	provisioner *testbed.Program
 )
 
+// patient has a refusal last longer than kube-scheduler waits before it tries a
+// pod again, at most 10 s: with less, a pod may try the same place for ever.
+const patient = "--refusal-period=15s"
+
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if atOnce := flag.Lookup("test.parallel"); atOnce.Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
@@ -39,7 +43,7 @@ func TestMain(m *testing.M) {
 		if binary, err = bed.BuildProvisioner(ctx); err != nil {
 			return err
 		}
-		if provisioner, err = bed.RunProvisioner(ctx, "provisioner", binary); err != nil {
+		if provisioner, err = bed.RunProvisioner(ctx, "provisioner", binary, patient); err != nil {
 			return err
 		}
 		if _, err := bed.StartExtender(ctx); err != nil {

@@ -29,7 +29,7 @@ func stopProvisioner(t *testing.T) {
 func startProvisioner(t *testing.T) {
 	t.Helper()
 	var err error
-	provisioner, err = bed.RunProvisioner(context.Background(), "provisioner", binary)
+	provisioner, err = bed.RunProvisioner(context.Background(), "provisioner", binary, patient)
 	require.NoError(t, err)
 }
 
@@ -58,7 +58,7 @@ func startReplicas(t *testing.T) *replicas {
 func (r *replicas) start(t *testing.T) {
 	t.Helper()
 	r.started++
-	program, err := bed.RunProvisioner(t.Context(), fmt.Sprintf("provisioner-%d", r.started), binary)
+	program, err := bed.RunProvisioner(t.Context(), fmt.Sprintf("provisioner-%d", r.started), binary, patient)
 	require.NoError(t, err)
 	r.running = append(r.running, program)
 }
