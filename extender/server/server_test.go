@@ -71,7 +71,7 @@ func post(handler http.Handler, path string, body io.Reader) *httptest.ResponseR
 }
 
 // ask calls a verb as kube-scheduler does.
-func ask[T any](t *testing.T, handler http.Handler, path string, args extenderv1.ExtenderArgs) T {
+func ask[T any](t *testing.T, handler http.Handler, path string, args any) T {
 	t.Helper()
 	body, err := json.Marshal(args)
 	require.NoError(t, err)
