@@ -2,43 +2,64 @@ package server
 
 import (
 	"context"
+	"time"
 
+	"k8s.io/klog/v2"
+
+	"github.com/lodestone-storage/lodestone/extender/explain"
 	"github.com/lodestone-storage/lodestone/extender/filter"
 	"github.com/lodestone-storage/lodestone/extender/snapshot"
 )
 
-// judgement says which nodes cannot take a pod: a sentence for each refused node,
-// nil where no rule applies to the pod, and how many nodes each reason refused.
+// judgement says which nodes cannot take a pod.
 type judgement struct {
+	at   time.Time
+	plan *filter.Plan
+	// refusals has a sentence for each refused node; nil where no rule applies to
+	// the pod.
 	refusals []string
-	counts   map[filter.Reason]int
+	tally    explain.Tally
 }
 
 // judge judges the nodes 0 to nodes-1 for a pod, once the view has caught up with
-// kube-scheduler.
-func (s *Server) judge(ctx context.Context, pod snapshot.Pod, nodes int, node func(i int) snapshot.Node) judgement {
-	s.catchUp(ctx, pod, func() bool { return s.View.KnowsClaimsOf(pod) })
+// kube-scheduler, and keeps the outcome for those who ask. It returns a sentence
+// for each refused node, nil where no rule applies to the pod, and how many nodes
+// each reason refused.
+func (s *Server) judge(ctx context.Context, verb string, pod snapshot.Pod, nodes int, node func(i int) snapshot.Node) ([]string, map[filter.Reason]int) {
+	known := func() bool { return s.View.KnowsClaimsOf(pod) }
+	s.catchUp(ctx, pod, known)
 	result := s.judgeNow(pod, nodes, node)
-	if result.counts[filter.NodeNotSeen] > 0 {
+	if result.tally.Refused()[filter.NodeNotSeen] > 0 {
 		s.catchUp(ctx, pod, func() bool {
 			result = s.judgeNow(pod, nodes, node)
-			return result.counts[filter.NodeNotSeen] == 0
+			return result.tally.Refused()[filter.NodeNotSeen] == 0
 		})
 	}
-	return result
+	if result.refusals == nil && known() {
+		return nil, nil
+	}
+	s.Journal.Add(pod, explain.Decision{
+		Time: result.at, Verb: verb, Claims: explain.Claims(pod, result.plan.Claims()), Nodes: result.tally.Verdicts(),
+	})
+	refused := result.tally.Refused()
+	if len(refused) > 0 {
+		klog.FromContext(ctx).V(4).Info("Refused nodes", "verb", verb, "pod", klog.KRef(pod.Namespace, pod.Name), "nodes", nodes, "refused", refused)
+	}
+	return result.refusals, refused
 }
 
 func (s *Server) judgeNow(pod snapshot.Pod, nodes int, node func(i int) snapshot.Node) judgement {
-	plan := filter.NewPlan(s.View, pod, s.Now())
-	if plan.Indifferent() {
-		return judgement{}
+	at := s.Now()
+	result := judgement{at: at, plan: filter.NewPlan(s.View, pod, at)}
+	if result.plan.Indifferent() {
+		return result
 	}
-	result := judgement{refusals: make([]string, nodes), counts: map[filter.Reason]int{}}
+	result.refusals = make([]string, nodes)
 	for i := range nodes {
-		if reason := plan.Judge(node(i)); reason != filter.Accepted {
-			result.refusals[i] = reason.Sentence()
-			result.counts[reason]++
-		}
+		candidate := node(i)
+		reason := result.plan.Judge(candidate)
+		result.refusals[i] = reason.Sentence()
+		result.tally.Add(candidate.Cluster, reason, candidate.Name)
 	}
 	return result
 }

@@ -15,6 +15,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/lodestone-storage/lodestone/extender/explain"
 	"github.com/lodestone-storage/lodestone/extender/metrics"
 	"github.com/lodestone-storage/lodestone/extender/snapshot"
 	"github.com/lodestone-storage/lodestone/extender/wire"
@@ -25,6 +26,8 @@ import (
 type Server struct {
 	View    *snapshot.Snapshot
 	Metrics *metrics.Metrics
+	// Journal keeps what was decided, for /explain.
+	Journal *explain.Journal
 	Now     func() time.Time
 	// Missing returns what must still be read before requests can be answered.
 	Missing func() []string
@@ -56,9 +59,9 @@ func decoded[R any](decode func([]byte) (R, error), decide func(context.Context,
 // Handler returns the handler of the verbs.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("POST /filter", s.verb("filter", decoded(wire.Decode, s.filter)))
-	mux.Handle("POST /prioritize", s.verb("prioritize", decoded(wire.Decode, s.prioritize)))
-	mux.Handle("POST /preempt", s.verb("preempt", decoded(wire.DecodePreempt, s.preempt)))
+	mux.Handle("POST /filter", s.verb(filterVerb, decoded(wire.Decode, s.filter)))
+	mux.Handle("POST /prioritize", s.verb(prioritizeVerb, decoded(wire.Decode, s.prioritize)))
+	mux.Handle("POST /preempt", s.verb(preemptVerb, decoded(wire.DecodePreempt, s.preempt)))
 	return mux
 }
 

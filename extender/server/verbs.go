@@ -3,26 +3,36 @@ package server
 import (
 	"context"
 
-	"k8s.io/klog/v2"
-
+	"github.com/lodestone-storage/lodestone/extender/explain"
 	"github.com/lodestone-storage/lodestone/extender/score"
 	"github.com/lodestone-storage/lodestone/extender/snapshot"
 	"github.com/lodestone-storage/lodestone/extender/wire"
 )
 
+// The verbs, as kube-scheduler's configuration names them.
+const (
+	filterVerb     = "filter"
+	prioritizeVerb = "prioritize"
+	preemptVerb    = "preempt"
+)
+
 func (s *Server) filter(ctx context.Context, buffer []byte, request wire.Request) []byte {
-	result := s.judge(ctx, request.Pod, len(request.Names), func(i int) snapshot.Node { return s.node(request, i) })
-	for reason, nodes := range result.counts {
+	refusals, counts := s.judge(ctx, filterVerb, request.Pod, len(request.Names), func(i int) snapshot.Node {
+		return s.node(request, i)
+	})
+	for reason, nodes := range counts {
 		s.Metrics.Refused(reason, nodes)
 	}
-	if len(result.counts) > 0 {
-		klog.FromContext(ctx).V(4).Info("Filtered nodes", "pod", klog.KRef(request.Pod.Namespace, request.Pod.Name), "nodes", len(request.Names), "refused", result.counts)
-	}
-	return wire.AppendFilterResult(buffer, request, result.refusals)
+	return wire.AppendFilterResult(buffer, request, refusals)
 }
 
 func (s *Server) prioritize(_ context.Context, buffer []byte, request wire.Request) []byte {
 	scale := score.NewScale(s.View, request.Pod)
+	if scores := scale.Scores(); len(scores) > 0 {
+		s.Journal.Add(request.Pod, explain.Decision{
+			Time: s.Now(), Verb: prioritizeVerb, Claims: explain.Claims(request.Pod, scale.Claims()), Scores: explain.Scores(scores),
+		})
+	}
 	return wire.AppendPriorities(buffer, request.Names, func(i int) int64 {
 		return scale.Of(s.node(request, i))
 	})
@@ -32,14 +42,13 @@ func (s *Server) prioritize(_ context.Context, buffer []byte, request wire.Reque
 // trial of an eviction does not ask extenders: without this, pods would be
 // evicted for one that cannot take their place.
 func (s *Server) preempt(ctx context.Context, buffer []byte, request wire.PreemptRequest) []byte {
-	result := s.judge(ctx, request.Pod, len(request.Names), func(i int) snapshot.Node { return s.View.Node(request.Names[i]) })
-	for reason, nodes := range result.counts {
+	refusals, counts := s.judge(ctx, preemptVerb, request.Pod, len(request.Names), func(i int) snapshot.Node {
+		return s.View.Node(request.Names[i])
+	})
+	for reason, nodes := range counts {
 		s.Metrics.Spared(reason, nodes)
 	}
-	if len(result.counts) > 0 {
-		klog.FromContext(ctx).V(4).Info("Spared nodes from preemption", "pod", klog.KRef(request.Pod.Namespace, request.Pod.Name), "candidates", len(request.Names), "spared", result.counts)
-	}
-	return wire.AppendPreemptResult(buffer, request, result.refusals)
+	return wire.AppendPreemptResult(buffer, request, refusals)
 }
 
 // node returns the i-th candidate: as the request describes it if it does, else
