@@ -13,8 +13,8 @@ type Config struct {
 	// Name names the cluster in logs, directories and kubeconfig contexts; a DNS label.
 	Name string
 
-	// Extenders are URL prefixes that kube-scheduler calls for filter and prioritize,
-	// with node names only, ignorable, without TLS. They are added to those of SchedulerConfig.
+	// Extenders are URL prefixes that kube-scheduler calls for filter, prioritize and
+	// preempt, with node names only, ignorable, without TLS. They are added to those of SchedulerConfig.
 	Extenders []string
 
 	// SchedulerConfig is the path of a KubeSchedulerConfiguration to run with. Its client

@@ -33,6 +33,7 @@ func schedulerConfig(template []byte, kubeconfig string, extenders []string) ([]
 			"urlPrefix":        url,
 			"filterVerb":       "filter",
 			"prioritizeVerb":   "prioritize",
+			"preemptVerb":      "preempt",
 			"weight":           1,
 			"nodeCacheCapable": true,
 			"ignorable":        true,

@@ -21,7 +21,7 @@ func NewCommand() *cobra.Command {
 		Use:   "lodestone-extender",
 		Short: "Keeps pods near their data: a kube-scheduler extender for Lodestone volumes",
 		Long: "lodestone-extender answers kube-scheduler's extender calls: it refuses nodes of clusters where a pod's volumes\n" +
-			"are not or cannot be made, and prefers those where the pod's data is.",
+			"are not or cannot be made, prefers those where the pod's data is, and keeps pods from being evicted in vain.",
 		Version:       version.Get().GitVersion,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,

@@ -32,8 +32,8 @@ func NewOptions() *Options {
 // AddFlags adds the flags, except those for logging.
 func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "kubeconfig of the home cluster; empty: the ServiceAccount of the pod")
-	flags.StringVar(&o.Listen, "listen", o.Listen, "address that kube-scheduler calls (verbs filter and prioritize)")
-	flags.StringVar(&o.HTTPAddress, "http-address", o.HTTPAddress, "address of /healthz, /readyz and /metrics")
+	flags.StringVar(&o.Listen, "listen", o.Listen, "address that kube-scheduler calls (verbs filter, prioritize and preempt)")
+	flags.StringVar(&o.HTTPAddress, "http-address", o.HTTPAddress, "address of /healthz, /readyz, /metrics and /explain")
 	flags.DurationVar(&o.ShutdownGrace, "shutdown-grace", o.ShutdownGrace, "how long calls are still answered after a signal to stop, while callers turn elsewhere")
 }
 

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	"github.com/lodestone-storage/lodestone/extender/explain"
 	"github.com/lodestone-storage/lodestone/extender/feed"
 	"github.com/lodestone-storage/lodestone/extender/metrics"
 	"github.com/lodestone-storage/lodestone/extender/server"
@@ -47,6 +48,7 @@ func Run(ctx context.Context, config *Config) error {
 	handlers := &server.Server{
 		View:     view,
 		Metrics:  counters,
+		Journal:  explain.NewJournal(),
 		Now:      time.Now,
 		Missing:  feeds.Missing,
 		Stopping: stopping.Load,

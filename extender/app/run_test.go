@@ -129,6 +129,10 @@ func TestRunServesWhatTheAPIServerHolds(t *testing.T) {
 	r.waitUntilReady()
 	assert.Equal(t, []string{"west"}, r.filter("home-1", "west"))
 
+	code, explanation := r.get("/explain?namespace=app&pod=web")
+	assert.Equal(t, http.StatusOK, code)
+	assert.Contains(t, explanation, `"dataIn": "west"`)
+
 	// The data is moved home: the next decision follows.
 	_, moved := dataIn(keys.Home)
 	moved.ResourceVersion = "2"

@@ -20,6 +20,7 @@ type Plan struct {
 	view      *snapshot.Snapshot
 	now       time.Time
 	offloaded bool
+	claims    []snapshot.PodClaim
 
 	// everywhere is a reason that holds for all nodes alike.
 	everywhere Reason
@@ -37,14 +38,14 @@ type unboundClaim struct {
 
 // NewPlan returns the plan of a pod as things are in view at now.
 func NewPlan(view *snapshot.Snapshot, pod snapshot.Pod, now time.Time) *Plan {
-	plan := &Plan{view: view, now: now}
-	for _, claim := range view.ClaimsOf(pod) {
+	plan := &Plan{view: view, now: now, claims: view.ClaimsOf(pod)}
+	for _, claim := range plan.claims {
 		if claim.VolumeName != "" {
 			plan.addBound(claim)
 			continue
 		}
 		if class, ok := view.Classes.Get(claim.ClassName); ok {
-			plan.addUnbound(unboundClaim{Claim: claim, class: class})
+			plan.addUnbound(unboundClaim{Claim: claim.Claim, class: class})
 		}
 	}
 	if len(plan.unbound) > 0 {
@@ -54,10 +55,10 @@ func NewPlan(view *snapshot.Snapshot, pod snapshot.Pod, now time.Time) *Plan {
 	return plan
 }
 
-func (p *Plan) addBound(claim *snapshot.Claim) {
-	volume, ok := p.view.VolumeOf(claim)
+func (p *Plan) addBound(claim snapshot.PodClaim) {
+	volume := claim.Volume
 	switch {
-	case !ok:
+	case volume == nil:
 	case p.dataIn == "":
 		p.dataIn = volume.Cluster
 	case p.dataIn != volume.Cluster:
@@ -89,6 +90,11 @@ func (p *Plan) refuseEverywhere(reason Reason) {
 // Indifferent says that the pod has no claim with a rule: every node will do.
 func (p *Plan) Indifferent() bool {
 	return p.everywhere == Accepted && p.dataIn == "" && len(p.unbound) == 0
+}
+
+// Claims returns the pod's claims as the plan found them.
+func (p *Plan) Claims() []snapshot.PodClaim {
+	return p.claims
 }
 
 // Judge says why the node cannot take the pod, or Accepted.

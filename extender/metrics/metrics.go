@@ -23,6 +23,7 @@ type Metrics struct {
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 	refused  *prometheus.CounterVec
+	spared   *prometheus.CounterVec
 	panics   prometheus.Counter
 	waits    *prometheus.CounterVec
 }
@@ -44,13 +45,17 @@ func New() *Metrics {
 			Name: "lodestone_extender_refused_nodes_total",
 			Help: "Nodes that filter refused, by reason.",
 		}, []string{"reason"}),
+		spared: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "lodestone_extender_spared_nodes_total",
+			Help: "Nodes that preempt saved from an eviction in vain, by the reason for which filter would refuse them.",
+		}, []string{"reason"}),
 		panics: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "lodestone_extender_panics_total",
 			Help: "Requests that ended in a programming error; the log has the stack.",
 		}),
 		waits: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "lodestone_extender_waits_total",
-			Help: "Filter calls that came before a claim or node was known here, by outcome: it became known (caught_up), or the decision was made without it (gave_up).",
+			Help: "Filter and preempt calls that came before a claim or node was known here, by outcome: it became known (caught_up), or the decision was made without it (gave_up).",
 		}, []string{"outcome"}),
 	}
 	for _, outcome := range []string{caughtUp, gaveUp} {
@@ -58,8 +63,9 @@ func New() *Metrics {
 	}
 	for _, reason := range filter.Reasons() {
 		m.refused.WithLabelValues(reason.String())
+		m.spared.WithLabelValues(reason.String())
 	}
-	m.registry.MustRegister(m.requests, m.duration, m.refused, m.panics, m.waits,
+	m.registry.MustRegister(m.requests, m.duration, m.refused, m.spared, m.panics, m.waits,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -78,6 +84,11 @@ func (m *Metrics) Request(verb string, code int, took time.Duration) {
 // Refused counts nodes that filter refused for a reason.
 func (m *Metrics) Refused(reason filter.Reason, nodes int) {
 	m.refused.WithLabelValues(reason.String()).Add(float64(nodes))
+}
+
+// Spared counts candidates for preemption that were dropped for a reason.
+func (m *Metrics) Spared(reason filter.Reason, nodes int) {
+	m.spared.WithLabelValues(reason.String()).Add(float64(nodes))
 }
 
 // CaughtUp counts a wait for a claim or node that became known.

@@ -16,6 +16,7 @@ const Max = 10
 // and of the claims that it wants to be near; volumes whose cluster is unknown
 // count nowhere. A pod without such bytes prefers nothing.
 type Scale struct {
+	claims []snapshot.PodClaim
 	scores map[string]int64
 }
 
@@ -25,8 +26,9 @@ func NewScale(view *snapshot.Snapshot, pod snapshot.Pod) Scale {
 	// steps.
 	bytes := map[string]float64{}
 	total := 0.0
-	for _, claim := range dataOf(view, pod) {
-		if volume, ok := view.VolumeOf(claim); ok {
+	claims := append(view.ClaimsOf(pod), view.ClaimsNear(pod)...)
+	for _, claim := range claims {
+		if volume := claim.Volume; volume != nil {
 			bytes[volume.Cluster] += float64(volume.Bytes)
 			total += float64(volume.Bytes)
 		}
@@ -38,26 +40,20 @@ func NewScale(view *snapshot.Snapshot, pod snapshot.Pod) Scale {
 	for cluster, here := range bytes {
 		scores[cluster] = int64(math.Round(here / total * Max))
 	}
-	return Scale{scores: scores}
+	return Scale{claims: claims, scores: scores}
+}
+
+// Claims returns the claims whose data counted.
+func (s Scale) Claims() []snapshot.PodClaim {
+	return s.claims
+}
+
+// Scores returns the clusters that got a score. It must not be changed.
+func (s Scale) Scores() map[string]int64 {
+	return s.scores
 }
 
 // Of returns the score of a node.
 func (s Scale) Of(node snapshot.Node) int64 {
 	return s.scores[node.Cluster]
-}
-
-func dataOf(view *snapshot.Snapshot, pod snapshot.Pod) []*snapshot.Claim {
-	claims := view.ClaimsOf(pod)
-	seen := map[string]bool{}
-	for _, claim := range claims {
-		seen[claim.UID] = true
-	}
-	for _, name := range pod.Near {
-		claim, ok := view.Claims.Get(snapshot.ClaimKey(pod.Namespace, name))
-		if ok && !seen[claim.UID] {
-			seen[claim.UID] = true
-			claims = append(claims, claim)
-		}
-	}
-	return claims
 }

@@ -6,7 +6,7 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/lodestone-storage/lodestone/extender/wire"
+	"github.com/lodestone-storage/lodestone/extender/snapshot"
 )
 
 // recheck is how often a request that waits looks again.
@@ -16,7 +16,7 @@ const recheck = time.Millisecond
 // or until it has waited long enough. Both watch the same API server, and for a
 // new claim kube-scheduler calls within milliseconds: an answer from before the
 // claim would let its pod go anywhere, or hold it back for minutes.
-func (s *Server) catchUp(ctx context.Context, request wire.Request, known func() bool) {
+func (s *Server) catchUp(ctx context.Context, pod snapshot.Pod, known func() bool) {
 	if known() {
 		return
 	}
@@ -33,7 +33,7 @@ func (s *Server) catchUp(ctx context.Context, request wire.Request, known func()
 			}
 		case <-deadline.C:
 			s.Metrics.GaveUp()
-			klog.FromContext(ctx).V(2).Info("Deciding without a claim or node that is not known yet", "pod", klog.KRef(request.Pod.Namespace, request.Pod.Name))
+			klog.FromContext(ctx).V(2).Info("Deciding without a claim or node that is not known yet", "pod", klog.KRef(pod.Namespace, pod.Name))
 			return
 		case <-ctx.Done():
 			return

@@ -15,16 +15,19 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/lodestone-storage/lodestone/extender/explain"
 	"github.com/lodestone-storage/lodestone/extender/metrics"
 	"github.com/lodestone-storage/lodestone/extender/snapshot"
 	"github.com/lodestone-storage/lodestone/extender/wire"
 )
 
-// Server answers filter and prioritize. All its methods are safe for concurrent
+// Server answers filter, prioritize and preempt. All its methods are safe for concurrent
 // use; a request takes no lock and asks no other program.
 type Server struct {
 	View    *snapshot.Snapshot
 	Metrics *metrics.Metrics
+	// Journal keeps what was decided, for /explain.
+	Journal *explain.Journal
 	Now     func() time.Time
 	// Missing returns what must still be read before requests can be answered.
 	Missing func() []string
@@ -38,14 +41,27 @@ type Server struct {
 	buffers sync.Pool
 }
 
-// answer appends the answer to a request to buffer.
-type answer func(ctx context.Context, buffer []byte, request wire.Request) []byte
+// answer appends the answer to a request with this body to buffer. An error is
+// one sentence about what is wrong with the request.
+type answer func(ctx context.Context, buffer, body []byte) ([]byte, error)
+
+// decoded returns an answer to what decode makes of a body.
+func decoded[R any](decode func([]byte) (R, error), decide func(context.Context, []byte, R) []byte) answer {
+	return func(ctx context.Context, buffer, body []byte) ([]byte, error) {
+		request, err := decode(body)
+		if err != nil {
+			return buffer, err
+		}
+		return decide(ctx, buffer, request), nil
+	}
+}
 
 // Handler returns the handler of the verbs.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("POST /filter", s.verb("filter", s.filter))
-	mux.Handle("POST /prioritize", s.verb("prioritize", s.prioritize))
+	mux.Handle("POST /filter", s.verb(filterVerb, decoded(wire.Decode, s.filter)))
+	mux.Handle("POST /prioritize", s.verb(prioritizeVerb, decoded(wire.Decode, s.prioritize)))
+	mux.Handle("POST /preempt", s.verb(preemptVerb, decoded(wire.DecodePreempt, s.preempt)))
 	return mux
 }
 
@@ -103,11 +119,11 @@ func (s *Server) respond(w http.ResponseWriter, r *http.Request, buffers *buffer
 		}
 		return fail(http.StatusBadRequest, fmt.Errorf("the request did not arrive whole: send it again: %w", err))
 	}
-	request, err := wire.Decode(buffers.body.Bytes())
+	answered, err := answer(r.Context(), buffers.answer, buffers.body.Bytes())
 	if err != nil {
 		return fail(http.StatusBadRequest, err)
 	}
-	buffers.answer = answer(r.Context(), buffers.answer, request)
+	buffers.answer = answered
 	return http.StatusOK
 }
 

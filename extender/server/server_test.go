@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
+	"github.com/lodestone-storage/lodestone/extender/explain"
 	"github.com/lodestone-storage/lodestone/extender/filter"
 	"github.com/lodestone-storage/lodestone/extender/metrics"
 	"github.com/lodestone-storage/lodestone/extender/server"
@@ -36,6 +37,7 @@ func newServer() *server.Server {
 	return &server.Server{
 		View:     view,
 		Metrics:  metrics.New(),
+		Journal:  explain.NewJournal(),
 		Now:      time.Now,
 		Missing:  func() []string { return nil },
 		Stopping: func() bool { return false },
@@ -71,7 +73,7 @@ func post(handler http.Handler, path string, body io.Reader) *httptest.ResponseR
 }
 
 // ask calls a verb as kube-scheduler does.
-func ask[T any](t *testing.T, handler http.Handler, path string, args extenderv1.ExtenderArgs) T {
+func ask[T any](t *testing.T, handler http.Handler, path string, args any) T {
 	t.Helper()
 	body, err := json.Marshal(args)
 	require.NoError(t, err)

@@ -9,8 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Status returns the handler of /healthz, /readyz and /metrics. Ready means that
-// everything has been read and that the program is not about to end.
+// Status returns the handler of /healthz, /readyz, /metrics and /explain. Ready
+// means that everything has been read and that the program is not about to end.
 func (s *Server) Status() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -23,6 +23,7 @@ func (s *Server) Status() http.Handler {
 		}
 		writeLine(w, http.StatusOK, "ok")
 	})
+	mux.HandleFunc("GET /explain", s.explain)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.Metrics.Registry(), promhttp.HandlerOpts{}))
 	return mux
 }

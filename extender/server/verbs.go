@@ -3,60 +3,52 @@ package server
 import (
 	"context"
 
-	"k8s.io/klog/v2"
-
-	"github.com/lodestone-storage/lodestone/extender/filter"
+	"github.com/lodestone-storage/lodestone/extender/explain"
 	"github.com/lodestone-storage/lodestone/extender/score"
 	"github.com/lodestone-storage/lodestone/extender/snapshot"
 	"github.com/lodestone-storage/lodestone/extender/wire"
 )
 
+// The verbs, as kube-scheduler's configuration names them.
+const (
+	filterVerb     = "filter"
+	prioritizeVerb = "prioritize"
+	preemptVerb    = "preempt"
+)
+
 func (s *Server) filter(ctx context.Context, buffer []byte, request wire.Request) []byte {
-	s.catchUp(ctx, request, func() bool { return s.View.KnowsClaimsOf(request.Pod) })
-	result := s.judge(request)
-	if result.counts[filter.NodeNotSeen] > 0 {
-		s.catchUp(ctx, request, func() bool {
-			result = s.judge(request)
-			return result.counts[filter.NodeNotSeen] == 0
-		})
-	}
-	if result.refusals == nil {
-		return wire.AppendFilterResult(buffer, request, nil)
-	}
-	for reason, nodes := range result.counts {
+	refusals, counts := s.judge(ctx, filterVerb, request.Pod, len(request.Names), func(i int) snapshot.Node {
+		return s.node(request, i)
+	})
+	for reason, nodes := range counts {
 		s.Metrics.Refused(reason, nodes)
 	}
-	klog.FromContext(ctx).V(4).Info("Filtered nodes", "pod", klog.KRef(request.Pod.Namespace, request.Pod.Name), "nodes", len(request.Names), "refused", result.counts)
-	return wire.AppendFilterResult(buffer, request, result.refusals)
-}
-
-// judgement is the outcome of filter: a sentence for each refused node, nil
-// where no rule applies to the pod, and how many nodes each reason refused.
-type judgement struct {
-	refusals []string
-	counts   map[filter.Reason]int
-}
-
-func (s *Server) judge(request wire.Request) judgement {
-	plan := filter.NewPlan(s.View, request.Pod, s.Now())
-	if plan.Indifferent() {
-		return judgement{}
-	}
-	result := judgement{refusals: make([]string, len(request.Names)), counts: map[filter.Reason]int{}}
-	for i := range request.Names {
-		if reason := plan.Judge(s.node(request, i)); reason != filter.Accepted {
-			result.refusals[i] = reason.Sentence()
-			result.counts[reason]++
-		}
-	}
-	return result
+	return wire.AppendFilterResult(buffer, request, refusals)
 }
 
 func (s *Server) prioritize(_ context.Context, buffer []byte, request wire.Request) []byte {
 	scale := score.NewScale(s.View, request.Pod)
+	if scores := scale.Scores(); len(scores) > 0 {
+		s.Journal.Add(request.Pod, explain.Decision{
+			Time: s.Now(), Verb: prioritizeVerb, Claims: explain.Claims(request.Pod, scale.Claims()), Scores: explain.Scores(scores),
+		})
+	}
 	return wire.AppendPriorities(buffer, request.Names, func(i int) int64 {
 		return scale.Of(s.node(request, i))
 	})
+}
+
+// preempt drops the candidates that filter would refuse. kube-scheduler's own
+// trial of an eviction does not ask extenders: without this, pods would be
+// evicted for one that cannot take their place.
+func (s *Server) preempt(ctx context.Context, buffer []byte, request wire.PreemptRequest) []byte {
+	refusals, counts := s.judge(ctx, preemptVerb, request.Pod, len(request.Names), func(i int) snapshot.Node {
+		return s.View.Node(request.Names[i])
+	})
+	for reason, nodes := range counts {
+		s.Metrics.Spared(reason, nodes)
+	}
+	return wire.AppendPreemptResult(buffer, request, refusals)
 }
 
 // node returns the i-th candidate: as the request describes it if it does, else

@@ -1,5 +1,7 @@
 package snapshot
 
+import "slices"
+
 // Pod is a pod that waits for a node.
 type Pod struct {
 	Namespace string
@@ -20,6 +22,17 @@ type PodVolume struct {
 	Ephemeral bool
 }
 
+// PodClaim is a claim of a pod, with what is known of it.
+type PodClaim struct {
+	Name string
+	*Claim
+	// Volume holds the claim's data; nil when that is not known to be confined
+	// to a cluster.
+	Volume *Volume
+	// Near: the pod does not mount the claim.
+	Near bool
+}
+
 // Node is a node that a pod may be put on.
 type Node struct {
 	Name string
@@ -37,17 +50,42 @@ func (s *Snapshot) Node(name string) Node {
 
 // ClaimsOf returns the claims that the pod mounts, each once. Those that are not
 // known are left out.
-func (s *Snapshot) ClaimsOf(pod Pod) []*Claim {
-	var claims []*Claim
+func (s *Snapshot) ClaimsOf(pod Pod) []PodClaim {
+	var claims []PodClaim
 	for i, volume := range pod.Volumes {
 		if mounted(pod.Volumes[:i], volume.ClaimName) {
 			continue
 		}
 		if claim, ok := s.claimOf(pod, volume); ok {
-			claims = append(claims, claim)
+			claims = append(claims, s.podClaim(volume.ClaimName, claim))
 		}
 	}
 	return claims
+}
+
+// ClaimsNear returns the claims that the pod wants to be near without mounting
+// them, each once. Those that are not known are left out.
+func (s *Snapshot) ClaimsNear(pod Pod) []PodClaim {
+	var claims []PodClaim
+	for i, name := range pod.Near {
+		if mounted(pod.Volumes, name) || slices.Contains(pod.Near[:i], name) {
+			continue
+		}
+		if claim, ok := s.Claims.Get(ClaimKey(pod.Namespace, name)); ok {
+			near := s.podClaim(name, claim)
+			near.Near = true
+			claims = append(claims, near)
+		}
+	}
+	return claims
+}
+
+func (s *Snapshot) podClaim(name string, claim *Claim) PodClaim {
+	found := PodClaim{Name: name, Claim: claim}
+	if volume, ok := s.VolumeOf(claim); ok {
+		found.Volume = volume
+	}
+	return found
 }
 
 // KnowsClaimsOf says whether all claims that the pod mounts are known.

@@ -32,7 +32,9 @@ func TestVolumeOf(t *testing.T) {
 
 func TestClaimsOf(t *testing.T) {
 	view := snapshot.New()
-	data := &snapshot.Claim{UID: "uid-data"}
+	data := &snapshot.Claim{UID: "uid-data", VolumeName: "pv"}
+	volume := &snapshot.Volume{Cluster: "west", ClaimUID: "uid-data"}
+	view.Volumes.Set("pv", volume)
 	scratch := &snapshot.Claim{UID: "uid-scratch", OwnerUID: "pod-uid"}
 	view.Claims.Set("app/data", data)
 	view.Claims.Set("app/web-scratch", scratch)
@@ -43,14 +45,14 @@ func TestClaimsOf(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		pod  snapshot.Pod
-		want []*snapshot.Claim
+		want []snapshot.PodClaim
 	}{
 		"no volumes":                               {pod: pod()},
-		"a claim":                                  {pod: pod(snapshot.PodVolume{ClaimName: "data"}), want: []*snapshot.Claim{data}},
-		"a claim mounted twice counts once":        {pod: pod(snapshot.PodVolume{ClaimName: "data"}, snapshot.PodVolume{ClaimName: "data"}), want: []*snapshot.Claim{data}},
+		"a claim":                                  {pod: pod(snapshot.PodVolume{ClaimName: "data"}), want: []snapshot.PodClaim{{Name: "data", Claim: data, Volume: volume}}},
+		"a claim mounted twice counts once":        {pod: pod(snapshot.PodVolume{ClaimName: "data"}, snapshot.PodVolume{ClaimName: "data"}), want: []snapshot.PodClaim{{Name: "data", Claim: data, Volume: volume}}},
 		"a claim that is not there yet":            {pod: pod(snapshot.PodVolume{ClaimName: "later"})},
 		"a claim of another namespace":             {pod: pod(snapshot.PodVolume{ClaimName: "secret"})},
-		"an ephemeral volume of this pod":          {pod: pod(snapshot.PodVolume{ClaimName: "web-scratch", Ephemeral: true}), want: []*snapshot.Claim{scratch}},
+		"an ephemeral volume of this pod":          {pod: pod(snapshot.PodVolume{ClaimName: "web-scratch", Ephemeral: true}), want: []snapshot.PodClaim{{Name: "web-scratch", Claim: scratch}}},
 		"an ephemeral volume's name is taken":      {pod: pod(snapshot.PodVolume{ClaimName: "data", Ephemeral: true})},
 		"an ephemeral volume of a pod without UID": {pod: snapshot.Pod{Namespace: "app", Name: "web", Volumes: []snapshot.PodVolume{{ClaimName: "data", Ephemeral: true}}}},
 	} {
@@ -59,6 +61,17 @@ func TestClaimsOf(t *testing.T) {
 			assert.Equal(t, len(test.pod.Volumes) == 0 || len(test.want) > 0, view.KnowsClaimsOf(test.pod))
 		})
 	}
+}
+
+func TestClaimsNear(t *testing.T) {
+	view := snapshot.New()
+	logs := &snapshot.Claim{UID: "uid-logs"}
+	for _, name := range []string{"data", "logs"} {
+		view.Claims.Set("app/"+name, logs)
+	}
+	assert.Equal(t, []snapshot.PodClaim{{Name: "logs", Claim: logs, Near: true}}, view.ClaimsNear(snapshot.Pod{
+		Namespace: "app", Volumes: []snapshot.PodVolume{{ClaimName: "data"}}, Near: []string{"logs", "data", "gone", "logs"},
+	}), "each once, and none that is mounted or not there")
 }
 
 func TestNode(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"github.com/lodestone-storage/lodestone/extender/explain"
 	"github.com/lodestone-storage/lodestone/extender/metrics"
 	"github.com/lodestone-storage/lodestone/extender/server"
 	"github.com/lodestone-storage/lodestone/extender/snapshot"
@@ -116,6 +117,7 @@ func newServer(view *snapshot.Snapshot) *server.Server {
 	return &server.Server{
 		View:     view,
 		Metrics:  metrics.New(),
+		Journal:  explain.NewJournal(),
 		Now:      time.Now,
 		Missing:  func() []string { return nil },
 		Stopping: func() bool { return false },

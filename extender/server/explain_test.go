@@ -1,0 +1,123 @@
+package server_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
+
+	"github.com/lodestone-storage/lodestone/extender/filter"
+	"github.com/lodestone-storage/lodestone/extender/server"
+	"github.com/lodestone-storage/lodestone/extender/snapshot"
+)
+
+// explanation is what /explain answers, as its readers see it.
+type explanation struct {
+	Namespace, Pod, UID string
+	Decisions           []decision
+}
+
+type decision struct {
+	Time   time.Time
+	Verb   string
+	Claims []struct {
+		Name, Volume, DataIn string
+		Unknown              bool
+		Bytes                int64
+	}
+	Nodes []struct {
+		Cluster, Reason, Sentence string
+		Nodes                     int
+		Examples                  []string
+	}
+	Scores []extenderv1.HostPriority
+}
+
+func explained(t *testing.T, s *server.Server) explanation {
+	t.Helper()
+	code, body := get(s, "/explain?namespace=app&pod=web")
+	require.Equal(t, http.StatusOK, code, body)
+	var result explanation
+	require.NoError(t, json.Unmarshal([]byte(body), &result), body)
+	return result
+}
+
+func TestExplainSaysWhatDecided(t *testing.T) {
+	s := newServer()
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	s.Now = func() time.Time { return now }
+	names := []string{"home-1", "west"}
+	args := extenderv1.ExtenderArgs{Pod: podWith("data"), NodeNames: &names}
+	ask[extenderv1.ExtenderFilterResult](t, s.Handler(), "/filter", args)
+	ask[extenderv1.HostPriorityList](t, s.Handler(), "/prioritize", args)
+	ask[extenderv1.ExtenderPreemptionResult](t, s.Handler(), "/preempt",
+		extenderv1.ExtenderPreemptionArgs{Pod: podWith("data"), NodeNameToMetaVictims: candidates("home-1")})
+
+	_, body := get(s, "/explain?namespace=app&pod=web")
+	claim := `{"name": "data", "volume": "pv", "dataIn": "west", "bytes": 1}`
+	refused := `{"cluster": "home", "reason": "DataElsewhere", "sentence": "node(s) outside the cluster that holds the volume's data", "nodes": 1, "examples": ["home-1"]}`
+	assert.JSONEq(t, `{"namespace": "app", "pod": "web", "uid": "pod-uid", "decisions": [
+		{"time": "2026-01-02T03:04:05Z", "verb": "preempt", "claims": [`+claim+`], "nodes": [`+refused+`]},
+		{"time": "2026-01-02T03:04:05Z", "verb": "prioritize", "claims": [`+claim+`], "scores": [{"cluster": "west", "score": 10}]},
+		{"time": "2026-01-02T03:04:05Z", "verb": "filter", "claims": [`+claim+`], "nodes": [`+refused+`, {"cluster": "west", "reason": "Accepted", "nodes": 1}]}
+	]}`, body)
+}
+
+func TestExplainKeepsWhatWasKnownThen(t *testing.T) {
+	s := newServer()
+	ask[extenderv1.ExtenderFilterResult](t, s.Handler(), "/filter", extenderv1.ExtenderArgs{Pod: podWith("data"), Nodes: nodes("home-1", "west")})
+	s.View.Volumes.Set("pv", &snapshot.Volume{Cluster: "home", ClaimUID: "uid"})
+	assert.Equal(t, "west", explained(t, s).Decisions[0].Claims[0].DataIn)
+}
+
+func TestExplainNamesClaimsThatAreNotThere(t *testing.T) {
+	s := newServer()
+	ask[extenderv1.ExtenderFilterResult](t, s.Handler(), "/filter", extenderv1.ExtenderArgs{Pod: podWith("gone"), NodeNames: &[]string{"west"}})
+	filtered := explained(t, s).Decisions[0]
+	require.Len(t, filtered.Claims, 1)
+	assert.Equal(t, "gone", filtered.Claims[0].Name)
+	assert.True(t, filtered.Claims[0].Unknown)
+	assert.Empty(t, filtered.Nodes, "no rule applied to the nodes")
+}
+
+func TestExplainNamesNodesThatAreNotThere(t *testing.T) {
+	s := newServer()
+	s.View.Classes.Set("lodestone", &snapshot.Class{})
+	s.View.Claims.Set("app/unbound", &snapshot.Claim{UID: "unbound", ClassName: "lodestone"})
+	ask[extenderv1.ExtenderFilterResult](t, s.Handler(), "/filter", extenderv1.ExtenderArgs{Pod: podWith("unbound"), NodeNames: &[]string{"new"}})
+	filtered := explained(t, s).Decisions[0]
+	require.Len(t, filtered.Nodes, 1)
+	assert.Empty(t, filtered.Nodes[0].Cluster)
+	assert.Equal(t, filter.NodeNotSeen.String(), filtered.Nodes[0].Reason)
+	assert.Equal(t, []string{"new"}, filtered.Nodes[0].Examples)
+}
+
+func TestExplainAnswersOneSentenceOtherwise(t *testing.T) {
+	s := newServer()
+	// A pod that no rule applies to leaves no trace.
+	names := []string{"west"}
+	ask[extenderv1.ExtenderFilterResult](t, s.Handler(), "/filter", extenderv1.ExtenderArgs{Pod: podWith(), NodeNames: &names})
+	ask[extenderv1.HostPriorityList](t, s.Handler(), "/prioritize", extenderv1.ExtenderArgs{Pod: podWith(), NodeNames: &names})
+	for query, test := range map[string]struct {
+		code int
+		says string
+	}{
+		"":                         {code: http.StatusBadRequest, says: "name the pod: /explain?namespace=<namespace>&pod=<name>"},
+		"?namespace=app":           {code: http.StatusBadRequest, says: "name the pod"},
+		"?pod=web":                 {code: http.StatusBadRequest, says: "name the pod"},
+		"?namespace=app&pod=web":   {code: http.StatusNotFound, says: `nothing is known of pod "app/web"`},
+		"?namespace=a%0Ab&pod=%22": {code: http.StatusNotFound, says: "ask the other replicas"},
+	} {
+		t.Run(query, func(t *testing.T) {
+			code, body := get(s, "/explain"+query)
+			assert.Equal(t, test.code, code)
+			assert.Contains(t, body, test.says)
+			assert.Equal(t, 1, strings.Count(body, "\n"), "one line: %q", body)
+		})
+	}
+}

@@ -1,0 +1,65 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/lodestone-storage/lodestone/extender/explain"
+	"github.com/lodestone-storage/lodestone/extender/filter"
+	"github.com/lodestone-storage/lodestone/extender/snapshot"
+)
+
+// judgement says which nodes cannot take a pod.
+type judgement struct {
+	at   time.Time
+	plan *filter.Plan
+	// refusals has a sentence for each refused node; nil where no rule applies to
+	// the pod.
+	refusals []string
+	tally    explain.Tally
+}
+
+// judge judges the nodes 0 to nodes-1 for a pod, once the view has caught up with
+// kube-scheduler, and keeps the outcome for those who ask. It returns a sentence
+// for each refused node, nil where no rule applies to the pod, and how many nodes
+// each reason refused.
+func (s *Server) judge(ctx context.Context, verb string, pod snapshot.Pod, nodes int, node func(i int) snapshot.Node) ([]string, map[filter.Reason]int) {
+	known := func() bool { return s.View.KnowsClaimsOf(pod) }
+	s.catchUp(ctx, pod, known)
+	result := s.judgeNow(pod, nodes, node)
+	if result.tally.Refused()[filter.NodeNotSeen] > 0 {
+		s.catchUp(ctx, pod, func() bool {
+			result = s.judgeNow(pod, nodes, node)
+			return result.tally.Refused()[filter.NodeNotSeen] == 0
+		})
+	}
+	if result.refusals == nil && known() {
+		return nil, nil
+	}
+	s.Journal.Add(pod, explain.Decision{
+		Time: result.at, Verb: verb, Claims: explain.Claims(pod, result.plan.Claims()), Nodes: result.tally.Verdicts(),
+	})
+	refused := result.tally.Refused()
+	if len(refused) > 0 {
+		klog.FromContext(ctx).V(4).Info("Refused nodes", "verb", verb, "pod", klog.KRef(pod.Namespace, pod.Name), "nodes", nodes, "refused", refused)
+	}
+	return result.refusals, refused
+}
+
+func (s *Server) judgeNow(pod snapshot.Pod, nodes int, node func(i int) snapshot.Node) judgement {
+	at := s.Now()
+	result := judgement{at: at, plan: filter.NewPlan(s.View, pod, at)}
+	if result.plan.Indifferent() {
+		return result
+	}
+	result.refusals = make([]string, nodes)
+	for i := range nodes {
+		candidate := node(i)
+		reason := result.plan.Judge(candidate)
+		result.refusals[i] = reason.Sentence()
+		result.tally.Add(candidate.Cluster, reason, candidate.Name)
+	}
+	return result
+}
