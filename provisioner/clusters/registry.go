@@ -30,6 +30,7 @@ type Registry struct {
 
 	mu       sync.Mutex
 	clusters map[string]*Cluster
+	ended    bool
 	running  sync.WaitGroup
 }
 
@@ -81,11 +82,16 @@ func (r *Registry) Run(ctx context.Context) error {
 		return fmt.Errorf("watch kubeconfig Secrets: %w", err)
 	}
 	<-ctx.Done()
-	// Whoever comes after this sees that ctx has ended, and starts nothing.
-	r.mu.Lock()
-	r.mu.Unlock() //nolint:staticcheck // nothing else is to be done under it
+	r.end()
 	r.running.Wait()
 	return errors.Join(r.objects.RemoveEventHandler(objects), r.secrets.RemoveEventHandler(secrets))
+}
+
+// end has nothing started for a cluster any more.
+func (r *Registry) end() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ended = true
 }
 
 // serve starts or pokes the cluster of a RemoteCluster. Its end is the business
@@ -100,7 +106,7 @@ func (r *Registry) serve(ctx context.Context, id string) {
 		c.Poke()
 		return
 	}
-	if ctx.Err() != nil || r.Object(id) == nil {
+	if r.ended || ctx.Err() != nil || r.Object(id) == nil {
 		return
 	}
 	c := &Cluster{id: id, registry: r, poke: make(chan struct{}, 1), since: time.Now(), recorded: map[string]bool{}}
