@@ -78,6 +78,9 @@ func start(t *testing.T, prepare func(*fake.Clientset), objects ...runtime.Objec
 		cancel()
 		<-done
 		factory.Shutdown()
+		// The library does not wait for its workers, and the next one writes to the
+		// scheme that they read.
+		time.Sleep(50 * time.Millisecond)
 	})
 	return b
 }
