@@ -79,6 +79,8 @@ const (
 	// StorageProvisioner is, on an unbound claim, the provisioner of its class;
 	// kube-controller-manager writes it once the claim may be provisioned.
 	StorageProvisioner = "volume.kubernetes.io/storage-provisioner"
+	// BetaStorageProvisioner is its older name, which some provisioners read.
+	BetaStorageProvisioner = "volume.beta.kubernetes.io/storage-provisioner"
 )
 
 // Finalizers.

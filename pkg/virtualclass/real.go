@@ -32,6 +32,7 @@ func Offer(classes []*storagev1.StorageClass) []v1alpha1.OfferedClass {
 		}
 		offered = append(offered, v1alpha1.OfferedClass{
 			Name:                 class.Name,
+			Provisioner:          class.Provisioner,
 			BindingMode:          mode,
 			AllowVolumeExpansion: class.AllowVolumeExpansion != nil && *class.AllowVolumeExpansion,
 			Static:               class.Provisioner == noProvisioner,

@@ -51,11 +51,11 @@ func TestOfferTellsWhatMattersOfAClass(t *testing.T) {
 		}),
 	})
 	assert.Equal(t, []v1alpha1.OfferedClass{
-		{Name: "by-namespace", BindingMode: storagev1.VolumeBindingImmediate, Templated: true},
-		{Name: "by-volume", BindingMode: storagev1.VolumeBindingImmediate},
-		{Name: "full", BindingMode: storagev1.VolumeBindingWaitForFirstConsumer, AllowVolumeExpansion: true},
-		{Name: "hand-made", BindingMode: storagev1.VolumeBindingImmediate, Static: true},
-		{Name: "plain", BindingMode: storagev1.VolumeBindingImmediate},
+		{Name: "by-namespace", Provisioner: "disk.csi.dev", BindingMode: storagev1.VolumeBindingImmediate, Templated: true},
+		{Name: "by-volume", Provisioner: "disk.csi.dev", BindingMode: storagev1.VolumeBindingImmediate},
+		{Name: "full", Provisioner: "disk.csi.dev", BindingMode: storagev1.VolumeBindingWaitForFirstConsumer, AllowVolumeExpansion: true},
+		{Name: "hand-made", Provisioner: "kubernetes.io/no-provisioner", BindingMode: storagev1.VolumeBindingImmediate, Static: true},
+		{Name: "plain", Provisioner: "disk.csi.dev", BindingMode: storagev1.VolumeBindingImmediate},
 	}, offered)
 	assert.Empty(t, virtualclass.Offer(nil))
 }

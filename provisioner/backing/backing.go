@@ -17,6 +17,10 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/route"
 )
 
+// inTree begins the names of provisioners that kube-controller-manager knows by
+// another name, or that make no volumes.
+const inTree = "kubernetes.io/"
+
 // Place says where backing claims are: the namespace of twins, and the mapping
 // of namespaces in each remote cluster.
 type Place struct {
@@ -64,6 +68,13 @@ func New(claim *corev1.PersistentVolumeClaim, r route.Route, at types.Namespaced
 	}
 	if r.Cluster == keys.Home && r.Deferred() {
 		b.Annotations[keys.SelectedNode] = r.Node
+	}
+	if provisioner := r.Class.Provisioner; (r.Cluster == keys.Home || !r.Deferred()) && provisioner != "" && !strings.HasPrefix(provisioner, inTree) {
+		// The claim may be provisioned at once, so this is what
+		// kube-controller-manager would write next, at its 20 requests a second,
+		// and what the real provisioner would wait for.
+		b.Annotations[keys.StorageProvisioner] = provisioner
+		b.Annotations[keys.BetaStorageProvisioner] = provisioner
 	}
 	return b
 }

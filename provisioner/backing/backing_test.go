@@ -63,15 +63,20 @@ func virtualClaim() *corev1.PersistentVolumeClaim {
 }
 
 func TestNew(t *testing.T) {
-	waits := v1alpha1.OfferedClass{Name: "fast", BindingMode: storagev1.VolumeBindingWaitForFirstConsumer}
-	atOnce := v1alpha1.OfferedClass{Name: "fast", BindingMode: storagev1.VolumeBindingImmediate}
+	waits := v1alpha1.OfferedClass{Name: "fast", Provisioner: "disk", BindingMode: storagev1.VolumeBindingWaitForFirstConsumer}
+	atOnce := v1alpha1.OfferedClass{Name: "fast", Provisioner: "disk", BindingMode: storagev1.VolumeBindingImmediate}
+	inTree := v1alpha1.OfferedClass{Name: "fast", Provisioner: "kubernetes.io/disk", BindingMode: storagev1.VolumeBindingImmediate}
 	for name, test := range map[string]struct {
 		route    route.Route
 		selected string
+		// provisioner is who may make the volume at once.
+		provisioner string
 	}{
-		"a twin of a class that waits carries the selected node":       {route: route.Route{Cluster: keys.Home, Node: "node-1", Class: waits}, selected: "node-1"},
-		"a twin of a class that binds at once does not":                {route: route.Route{Cluster: keys.Home, Node: "node-1", Class: atOnce}},
+		"a twin of a class that waits carries the selected node":       {route: route.Route{Cluster: keys.Home, Node: "node-1", Class: waits}, selected: "node-1", provisioner: "disk"},
+		"a twin of a class that binds at once does not":                {route: route.Route{Cluster: keys.Home, Node: "node-1", Class: atOnce}, provisioner: "disk"},
 		"a shadow never does, for nodes there have names of their own": {route: route.Route{Cluster: "west", Node: "node-1", Class: waits}},
+		"a shadow that binds at once may be provisioned at once":       {route: route.Route{Cluster: "west", Node: "node-1", Class: atOnce}, provisioner: "disk"},
+		"a provisioner that may have another name is left to others":   {route: route.Route{Cluster: keys.Home, Node: "node-1", Class: inTree}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			claim := virtualClaim()
@@ -83,6 +88,9 @@ func TestNew(t *testing.T) {
 			want := map[string]string{keys.Claim: "shop/data", keys.Unpublished: "true"}
 			if test.selected != "" {
 				want[keys.SelectedNode] = test.selected
+			}
+			if test.provisioner != "" {
+				want[keys.StorageProvisioner], want[keys.BetaStorageProvisioner] = test.provisioner, test.provisioner
 			}
 			assert.Equal(t, want, b.Annotations, "no annotation of the user's")
 			assert.Equal(t, []string{keys.BackingFinalizer}, b.Finalizers)

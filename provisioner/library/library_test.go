@@ -75,14 +75,35 @@ func start(t *testing.T, prepare func(*fake.Clientset), objects ...runtime.Objec
 		b.Run(ctx)
 	}()
 	t.Cleanup(func() {
+		b.awaitWorkers(t)
 		cancel()
 		<-done
 		factory.Shutdown()
-		// The library does not wait for its workers, and the next one writes to the
-		// scheme that they read.
-		time.Sleep(50 * time.Millisecond)
 	})
 	return b
+}
+
+// awaitWorkers waits for the last that a worker does for a new volume. The library
+// itself waits for none, and the next one writes to the scheme that they read.
+func (b *bench) awaitWorkers(t *testing.T) {
+	t.Helper()
+	made := 0
+	for _, action := range b.client.Actions() {
+		if action.Matches("create", "persistentvolumes") {
+			made = 1
+		}
+	}
+	eventually(t, func() bool {
+		told := 0
+		for _, action := range b.client.Actions() {
+			if create, ok := action.(k8stesting.CreateAction); ok && action.GetResource().Resource == "events" {
+				if event, ok := create.GetObject().(*corev1.Event); ok && event.Reason == "ProvisioningSucceeded" {
+					told = 1
+				}
+			}
+		}
+		return told == made
+	})
 }
 
 func claim() *corev1.PersistentVolumeClaim {

@@ -141,6 +141,10 @@ type RemoteClusterStatus struct {
 // OfferedClass is a real StorageClass of a remote cluster.
 type OfferedClass struct {
 	Name string `json:"name"`
+	// Provisioner makes its volumes.
+	//
+	// +optional
+	Provisioner string `json:"provisioner,omitempty"`
 	// +optional
 	Default bool `json:"default,omitempty"`
 	// +optional
