@@ -166,4 +166,3 @@ func eventually(t *testing.T, condition func() bool) {
 	t.Helper()
 	require.Eventually(t, condition, 20*time.Second, time.Millisecond)
 }
-
