@@ -79,6 +79,9 @@ func beingWritten(o Observation) bool {
 // off again. Only the twin shows that, so its removal and the refusal are one
 // step: apart, the claim would get the same twin again.
 func dropped(o Observation, to route.Route) Step {
+	if beingWritten(o) {
+		return Step{Verb: Idle}
+	}
 	step := discard(o, func(Backing) bool { return true })
 	if step.Verb == Remove {
 		step.Refusal = &Refusal{Cluster: keys.Home, Node: to.Node, Reason: "NoCapacity",

@@ -153,6 +153,7 @@ func TestNextWithARoute(t *testing.T) {
 		"a bound twin whose volume is not seen yet":     {given: []change{on("node-1"), have(keys.Home, volumeUnseen)}, verb: decide.Idle, after: true},
 		"a pending shadow that binds at once":           {given: []change{on("west-1"), parameter(keys.RemoteClass, "now"), have("west", of("now"))}, verb: decide.Idle, after: true},
 		"a node that the real provisioner found full":   {given: []change{on("node-1"), have(keys.Home, dropped)}, verb: decide.Remove, cluster: keys.Home, tell: "NoCapacity", refuse: "home/node-1 NoCapacity"},
+		"… once kube-controller-manager has written it": {given: []change{on("node-1"), have(keys.Home, dropped), without(keys.StorageProvisioner)}, verb: decide.Idle},
 		"… is not refused for a twin that holds data":   {given: []change{on("node-1"), have(keys.Home, dropped, published)}, verb: decide.Idle, tell: "BackingHasData"},
 		"a pending twin that binds at once has no node": {given: []change{on("node-1"), parameter(keys.LocalClass, "now"), have(keys.Home, dropped)}, verb: decide.Idle, after: true},
 
