@@ -45,7 +45,7 @@ func TestTheLifeOfARemoteCluster(t *testing.T) {
 	storageClass(t, east, "virtual", keys.Driver)
 	storageClass(t, east, "real", "disk.east.test")
 	eventually(t, "the new class is shown", func() bool { return len(status(t, "east").StorageClasses) > 0 }, func() any { return status(t, "east") })
-	assert.Equal(t, []v1alpha1.OfferedClass{{Name: "real", BindingMode: storagev1.VolumeBindingWaitForFirstConsumer}},
+	assert.Equal(t, []v1alpha1.OfferedClass{{Name: "real", Provisioner: "disk.east.test", BindingMode: storagev1.VolumeBindingWaitForFirstConsumer}},
 		status(t, "east").StorageClasses, "the virtual one is left out")
 
 	held, err := secrets.Get(t.Context(), "east", metav1.GetOptions{})
