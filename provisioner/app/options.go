@@ -63,7 +63,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.LeaderElect, "leader-elect", o.LeaderElect, "let one of several replicas work at a time")
 	flags.DurationVar(&o.LeaseDuration, "lease-duration", o.LeaseDuration, "how long other replicas wait before they replace a silent leader; at least 3s")
 	flags.DurationVar(&o.ProbeInterval, "probe-interval", o.ProbeInterval, "how often each remote cluster is looked at; 1s to 30s is sensible")
-	flags.DurationVar(&o.RefusalPeriod, "refusal-period", o.RefusalPeriod, "how long a cluster or node that refused a claim is passed over for it")
+	flags.DurationVar(&o.RefusalPeriod, "refusal-period", o.RefusalPeriod, "how long a cluster or node that refused a claim is passed over for it; longer than the 10s that kube-scheduler backs off")
 	flags.IntVar(&o.Workers, "workers", o.Workers, "how many claims are worked on at once; a wait for a volume takes none of them")
 	logsapi.AddFlags(o.Logs, flags)
 }
