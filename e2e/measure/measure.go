@@ -41,6 +41,23 @@ func (r Result) Write(w io.Writer) error {
 	return err
 }
 
+// Conclude writes all results and returns an error if one is over its budget.
+func Conclude(w io.Writer, results []Result) error {
+	missed := 0
+	for _, r := range results {
+		if err := r.Write(w); err != nil {
+			return err
+		}
+		if !r.OK {
+			missed++
+		}
+	}
+	if missed > 0 {
+		return fmt.Errorf("%d of %d measures are over their budget", missed, len(results))
+	}
+	return nil
+}
+
 // Median returns the median of durations, 0 for none.
 func Median(durations []time.Duration) time.Duration {
 	if len(durations) == 0 {

@@ -23,8 +23,8 @@ func TestMedianRatioIsTakenPairByPair(t *testing.T) {
 
 func TestResultSaysWhetherItKeepsItsBudget(t *testing.T) {
 	var out bytes.Buffer
-	require.NoError(t, AtMost("m", 2, 2.5, "x").Write(&out))
-	require.NoError(t, AtMost("m", 3, 2.5, "x").Write(&out))
+	require.NoError(t, Conclude(&out, []Result{AtMost("m", 2, 2.5, "x")}))
+	require.EqualError(t, Conclude(&out, []Result{AtMost("m", 3, 2.5, "x")}), "1 of 1 measures are over their budget")
 	assert.Equal(t, `{"measure":"m","value":2,"budget":2.5,"unit":"x","ok":true}
 {"measure":"m","value":3,"budget":2.5,"unit":"x","ok":false}
 `, out.String())

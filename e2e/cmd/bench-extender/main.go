@@ -46,23 +46,7 @@ func run(rounds int) error {
 		}
 		results = append(results, more...)
 	}
-	return conclude(results)
-}
-
-func conclude(results []measure.Result) error {
-	missed := 0
-	for _, r := range results {
-		if err := r.Write(os.Stdout); err != nil {
-			return err
-		}
-		if !r.OK {
-			missed++
-		}
-	}
-	if missed > 0 {
-		return fmt.Errorf("%d of %d measures are over their budget", missed, len(results))
-	}
-	return nil
+	return measure.Conclude(os.Stdout, results)
 }
 
 func say(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }

@@ -69,7 +69,7 @@ func run(ctx context.Context, single, burst, rounds, large int) error {
 		}
 		results = append(results, more...)
 	}
-	return conclude(results)
+	return measure.Conclude(os.Stdout, results)
 }
 
 // on measures on two new clusters whose controller managers have a request rate.
@@ -99,22 +99,6 @@ func on(ctx context.Context, rate float32, measured func(*bench) ([]measure.Resu
 		return nil, err
 	}
 	return measured(b)
-}
-
-func conclude(results []measure.Result) error {
-	missed := 0
-	for _, r := range results {
-		if err := r.Write(os.Stdout); err != nil {
-			return err
-		}
-		if !r.OK {
-			missed++
-		}
-	}
-	if missed > 0 {
-		return fmt.Errorf("%d of %d measures are over their budget", missed, len(results))
-	}
-	return nil
 }
 
 func say(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
