@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
@@ -168,6 +169,11 @@ func (s *stage) pod(pod corev1.Pod, remoteOnly bool, claims ...string) {
 			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim},
 		}})
 	}
-	_, err := s.Client().CoreV1().Pods(s.namespace).Create(s.t.Context(), &pod, metav1.CreateOptions{})
+	var err error
+	// Admission sees a new PriorityClass a moment later.
+	require.Eventually(s.t, func() bool {
+		_, err = s.Client().CoreV1().Pods(s.namespace).Create(s.t.Context(), &pod, metav1.CreateOptions{})
+		return !apierrors.IsForbidden(err)
+	}, long, often, "the pod is not admitted")
 	require.NoError(s.t, err)
 }
