@@ -14,7 +14,6 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/refusal"
-	"github.com/lodestone-storage/lodestone/provisioner/backing"
 	"github.com/lodestone-storage/lodestone/provisioner/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/route"
 )
@@ -22,13 +21,11 @@ import (
 // The objects of these tests: claim u1 (shop/data), nodes node-1 at home and
 // west-1 in west, real classes that wait ("wait", the default) and do not ("now").
 const (
-	uid    = types.UID("u1")
-	homeID = "h1"
+	uid = types.UID("u1")
 )
 
 var (
-	now   = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	place = backing.Place{HomeID: homeID, StorageNamespace: "lodestone-storage"}
+	now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 )
 
 // change alters an observation.
@@ -38,7 +35,7 @@ type change func(*decide.Observation)
 func observe(changes ...change) decide.Observation {
 	clusters := map[string]decide.Cluster{keys.Home: good(), "west": good(), "east": good()}
 	o := decide.Observation{
-		Now: now, UID: uid, Place: place, Offloaded: true,
+		Now: now, UID: uid, Offloaded: true,
 		Claim: &corev1.PersistentVolumeClaim{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: uid, Annotations: map[string]string{keys.StorageProvisioner: keys.Driver}},
 			Spec:       corev1.PersistentVolumeClaimSpec{StorageClassName: ptr.To("lodestone")},

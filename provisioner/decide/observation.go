@@ -21,8 +21,6 @@ import (
 type Observation struct {
 	Now time.Time
 	UID types.UID
-	// Place says where backing claims are.
-	Place backing.Place
 
 	// Claim is the virtual claim, nil when there is none of this UID.
 	Claim *corev1.PersistentVolumeClaim

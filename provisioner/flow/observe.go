@@ -27,7 +27,6 @@ func (f *Flow) observe(uid types.UID, publishing bool) decide.Observation {
 	o := decide.Observation{
 		Now:       time.Now(),
 		UID:       uid,
-		Place:     f.Place,
 		Claim:     f.Sources.claim(uid),
 		Volume:    f.Sources.virtual(uid),
 		Unsent:    f.memory.isUnsent(uid),
