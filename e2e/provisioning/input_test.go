@@ -123,10 +123,16 @@ func TestNodeThatGoesAwayIsReplaced(t *testing.T) {
 	t.Parallel()
 	namespace := space(t)
 	node := "gone-" + namespace
-	require.NoError(t, bed.HomeNodes.AddNodes(t.Context(), hollow.Node{Name: node, Labels: map[string]string{"disk": "spare"}, Drivers: map[string]int32{"disk.home.test": 0}}))
+	// The taint keeps pods of other tests, which run at the same time, off a node that goes away.
+	require.NoError(t, bed.HomeNodes.AddNodes(t.Context(), hollow.Node{
+		Name: node, Labels: map[string]string{"disk": "spare"}, Drivers: map[string]int32{"disk.home.test": 0},
+		Taints: []corev1.Taint{{Key: "spare", Effect: corev1.TaintEffectNoSchedule}},
+	}))
 	claim := createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
 	bed.HomeStorage.SetClaim(fabric.Storage, twinOf(claim), never)
-	createPod(t, fabric.Prefer(fabric.AtHome(fabric.NewPod(namespace, "db", "data")), node))
+	pod := fabric.Prefer(fabric.AtHome(fabric.NewPod(namespace, "db", "data")), node)
+	pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{Key: "spare", Operator: corev1.TolerationOpExists})
+	createPod(t, pod)
 	eventually(t, func() bool {
 		twin := claimOf(t, bed.Home, fabric.Storage, twinOf(claim))
 		return twin != nil && twin.Annotations[keys.SelectedNode] == node
