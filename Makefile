@@ -43,7 +43,7 @@ images: ## Build the images (ENGINE=docker, REGISTRY=, TAG=dev)
 
 .PHONY: generate
 generate: bin/controller-gen ## Generate deep copies and custom resource definitions
-	@hack/generate.sh pkg/api/v1alpha1 deploy/base/crds
+	@hack/generate.sh .
 
 .PHONY: clean
 clean: ## Remove bin/ (the control-plane program stays in the user's cache)

@@ -1,6 +1,13 @@
 #!/bin/bash
-# generate.sh <deep copy directory> <CRD directory>: generates from pkg/api.
+# generate.sh <root>: generates deep copies and custom resource definitions from
+# pkg/api into the tree at root, which may be this one.
 set -euo pipefail
+root=$(realpath "$1")
 cd "$(dirname "$0")/.."
-bin/controller-gen object paths=./pkg/api/... "output:object:dir=$1"
-bin/controller-gen crd paths=./pkg/api/... "output:crd:dir=$2"
+generate() { # <API package> <CRD directory>
+  mkdir -p "$root/$1" "$root/$2"
+  bin/controller-gen object paths="./$1" "output:object:dir=$root/$1"
+  bin/controller-gen crd paths="./$1" "output:crd:dir=$root/$2"
+}
+generate pkg/api/v1alpha1 deploy/base/crds
+generate pkg/api/remote/v1alpha1 deploy/remote/crds

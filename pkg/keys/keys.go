@@ -28,6 +28,15 @@ const (
 	// HomeID is, on a backing claim, the ID of the home cluster of its claim.
 	HomeID = "lodestone.dev/home"
 
+	// PodUID is, on whatever exists in a remote cluster for the sake of one home
+	// pod, the UID of that pod. Together with HomeID it is the owner check.
+	PodUID = "lodestone.dev/pod-uid"
+
+	// Reflected is, on a ConfigMap, Secret, Service or EndpointSlice of a remote
+	// cluster, the UID of the home object that it is a copy of. Together with
+	// HomeID it is the owner check.
+	Reflected = "lodestone.dev/reflected"
+
 	// Offload is, on a Namespace, OffloadEnabled where its pods may run in
 	// remote clusters.
 	Offload        = "lodestone.dev/offload"
@@ -73,6 +82,22 @@ const (
 	// it should run near without mounting them.
 	Near = "lodestone.dev/near"
 
+	// OffloadClusters is, on a Namespace of home, the IDs of the remote clusters
+	// that its pods may run in, separated by commas; without it: any.
+	OffloadClusters = "lodestone.dev/clusters"
+
+	// Pod is, on whatever exists in a remote cluster for the sake of one home
+	// pod, "namespace/name" of that pod.
+	Pod = "lodestone.dev/pod"
+
+	// RemoteIP is, on a home pod that runs in a remote cluster whose pod network
+	// home cannot reach, the pod's address there.
+	RemoteIP = "lodestone.dev/remote-ip"
+
+	// Token is, on a home pod, the audience of the home API token that the pod
+	// wants in the remote cluster. Without it no token of home travels.
+	Token = "lodestone.dev/service-account-token"
+
 	// SelectedNode is, on an unbound claim, the node that kube-scheduler chose.
 	SelectedNode = "volume.kubernetes.io/selected-node"
 
@@ -95,6 +120,44 @@ const (
 
 	// ClusterFinalizer keeps a kubeconfig Secret while a RemoteCluster names it.
 	ClusterFinalizer = "lodestone.dev/remote-cluster"
+)
+
+// Finalizers and the taint of virtual nodes.
+const (
+	// RemotePodFinalizer keeps a home pod while a copy of it may run in a remote
+	// cluster.
+	RemotePodFinalizer = "lodestone.dev/remote-pod"
+
+	// ShadowPodFinalizer keeps a ShadowPod while its pod may run.
+	ShadowPodFinalizer = "lodestone.dev/shadow-pod"
+
+	// NamespaceFinalizer keeps a NamespaceRequest until the remote agent has taken
+	// back what it gave.
+	NamespaceFinalizer = "lodestone.dev/namespace"
+
+	// RemoteTaint is the key of the taint of virtual nodes; its value is the
+	// cluster ID, its effect NoSchedule.
+	RemoteTaint = "lodestone.dev/remote"
+)
+
+// Names in a remote cluster.
+const (
+	// TenantPrefix and the home cluster's ID make the name of the namespace that
+	// holds a home cluster's identity, requests and heartbeat.
+	TenantPrefix = "lodestone-home-"
+
+	// HomeAccount is the name of the home cluster's ServiceAccount in its
+	// tenant namespace.
+	HomeAccount = "lodestone-home"
+
+	// HomeUserPrefix and the home cluster's ID make the user name of a home
+	// cluster that logs in with a client certificate; HomesGroup is its group.
+	HomeUserPrefix = "lodestone:home:"
+	HomesGroup     = "lodestone:homes"
+
+	// HeartbeatLease is the Lease in the tenant namespace that home renews while
+	// it runs pods there: without it, the remote agent keeps the pods running.
+	HeartbeatLease = "home"
 )
 
 // Parameters of a virtual storage class; see package virtualclass.

@@ -3,16 +3,15 @@ package remoteclusters
 
 import (
 	"context"
-	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/gentype"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/apiclient"
 )
 
 // Client reads and writes RemoteCluster objects. It is safe for
@@ -21,22 +20,11 @@ type Client = gentype.ClientWithList[*v1alpha1.RemoteCluster, *v1alpha1.RemoteCl
 
 // NewClient returns a client for the cluster that config names.
 func NewClient(config *rest.Config) (*Client, error) {
-	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		return nil, fmt.Errorf("register API types: %w", err)
-	}
-	config = rest.CopyConfig(config)
-	config.APIPath = "/apis"
-	config.GroupVersion = &v1alpha1.GroupVersion
-	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	// Custom resources have no protobuf form.
-	config.ContentType = runtime.ContentTypeJSON
-	config.AcceptContentTypes = runtime.ContentTypeJSON
-	client, err := rest.RESTClientFor(config)
+	client, codec, err := apiclient.New(config, v1alpha1.GroupVersion, v1alpha1.AddToScheme)
 	if err != nil {
-		return nil, fmt.Errorf("make RemoteCluster client: %w", err)
+		return nil, err
 	}
-	return gentype.NewClientWithList("remoteclusters", client, runtime.NewParameterCodec(scheme), "",
+	return gentype.NewClientWithList("remoteclusters", client, codec, "",
 		func() *v1alpha1.RemoteCluster { return &v1alpha1.RemoteCluster{} },
 		func() *v1alpha1.RemoteClusterList { return &v1alpha1.RemoteClusterList{} }), nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/namespaces"
 	"github.com/lodestone-storage/lodestone/provisioner/route"
 )
 
@@ -35,11 +36,7 @@ func (p Place) Of(cluster string, strategy v1alpha1.NamespaceStrategy, claim typ
 	if cluster == keys.Home {
 		return types.NamespacedName{Namespace: p.StorageNamespace, Name: "pvc-" + string(uid)}
 	}
-	namespace := claim.Namespace
-	if strategy == v1alpha1.Suffixed {
-		namespace += "-" + p.HomeID
-	}
-	return types.NamespacedName{Namespace: namespace, Name: claim.Name}
+	return types.NamespacedName{Namespace: namespaces.Remote(strategy, claim.Namespace, p.HomeID), Name: claim.Name}
 }
 
 // New returns the backing claim of a virtual claim for a route. It is marked as

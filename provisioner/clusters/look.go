@@ -13,6 +13,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/kubeconfig"
 )
 
 // run looks at the cluster at once, then in intervals and whenever poked, until
@@ -153,10 +154,12 @@ func (c *Cluster) reconnect(ctx context.Context, data []byte, remote *v1alpha1.R
 	if c.connection != nil && c.fingerprint == fingerprint {
 		return nil
 	}
-	config, err := parseKubeconfig(data)
+	config, err := kubeconfig.Parse(data)
 	if err != nil {
 		return err
 	}
+	config.UserAgent = "lodestone-provisioner"
+	config.QPS, config.Burst = 100, 200
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return fmt.Errorf("the kubeconfig cannot be used: %w", err)

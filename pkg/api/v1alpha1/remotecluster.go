@@ -55,7 +55,27 @@ type RemoteClusterSpec struct {
 	//
 	// +optional
 	Namespaces NamespaceMapping `json:"namespaces,omitempty"`
+
+	// PodNetwork says whether pods of the two clusters reach each other by their
+	// own addresses. Isolated: a pod that runs there has no address at home, so
+	// no Service sends to it from here.
+	//
+	// +optional
+	// +kubebuilder:default=Isolated
+	PodNetwork PodNetwork `json:"podNetwork,omitempty"`
 }
+
+// PodNetwork says whether pods of two clusters reach each other.
+//
+// +kubebuilder:validation:Enum=Isolated;Routed
+type PodNetwork string
+
+const (
+	// Isolated: pod addresses of one cluster mean nothing in the other.
+	Isolated PodNetwork = "Isolated"
+	// Routed: pod addresses of one cluster can be reached from the other.
+	Routed PodNetwork = "Routed"
+)
 
 // SecretKeyRef names one key of a Secret.
 type SecretKeyRef struct {

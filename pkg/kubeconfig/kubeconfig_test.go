@@ -1,4 +1,4 @@
-package clusters
+package kubeconfig
 
 import (
 	"testing"
@@ -28,13 +28,13 @@ func kubeconfig(t *testing.T, change func(config *clientcmdapi.Config, cluster *
 }
 
 func TestParseKubeconfigTakesTokensAndCertificates(t *testing.T) {
-	config, err := parseKubeconfig(kubeconfig(t, nil))
+	config, err := Parse(kubeconfig(t, nil))
 	require.NoError(t, err)
 	assert.Equal(t, "https://127.0.0.1:6443", config.Host)
 	assert.Equal(t, "token", config.BearerToken)
 	assert.Equal(t, []byte("ca"), config.CAData)
 
-	config, err = parseKubeconfig(kubeconfig(t, func(_ *clientcmdapi.Config, _ *clientcmdapi.Cluster, user *clientcmdapi.AuthInfo) {
+	config, err = Parse(kubeconfig(t, func(_ *clientcmdapi.Config, _ *clientcmdapi.Cluster, user *clientcmdapi.AuthInfo) {
 		*user = clientcmdapi.AuthInfo{ClientCertificateData: []byte("certificate"), ClientKeyData: []byte("key")}
 	}))
 	require.NoError(t, err)
@@ -43,7 +43,7 @@ func TestParseKubeconfigTakesTokensAndCertificates(t *testing.T) {
 }
 
 func TestParseKubeconfigIgnoresWhatTheCurrentContextDoesNotName(t *testing.T) {
-	config, err := parseKubeconfig(kubeconfig(t, func(config *clientcmdapi.Config, _ *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) {
+	config, err := Parse(kubeconfig(t, func(config *clientcmdapi.Config, _ *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) {
 		config.AuthInfos["other"] = &clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{Command: "/bin/true", APIVersion: "client.authentication.k8s.io/v1"}}
 	}))
 	require.NoError(t, err)
@@ -84,7 +84,7 @@ func TestParseKubeconfigRefuses(t *testing.T) {
 		"a user that is missing":    {change: whole(func(c *clientcmdapi.Config) { delete(c.AuthInfos, "home") }), says: "names no user"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := parseKubeconfig(kubeconfig(t, test.change))
+			_, err := Parse(kubeconfig(t, test.change))
 			assert.ErrorContains(t, err, test.says)
 		})
 	}
@@ -96,7 +96,7 @@ func TestParseKubeconfigRefuses(t *testing.T) {
 		"binary data":                "\x00\xff\x1f",
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := parseKubeconfig([]byte(data))
+			_, err := Parse([]byte(data))
 			assert.ErrorContains(t, err, "the kubeconfig")
 		})
 	}

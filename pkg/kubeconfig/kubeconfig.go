@@ -1,4 +1,6 @@
-package clusters
+// Package kubeconfig reads the kubeconfigs of remote clusters, which somebody
+// else wrote.
+package kubeconfig
 
 import (
 	"errors"
@@ -8,10 +10,11 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// parseKubeconfig reads the kubeconfig of a remote cluster. It refuses whatever
-// would make this program run a command, read a file or go through a proxy that
-// the author of the Secret chose. The error is one sentence for the user.
-func parseKubeconfig(data []byte) (*rest.Config, error) {
+// Parse reads the kubeconfig of a remote cluster. It refuses whatever would make
+// this program run a command, read a file or go through a proxy that the author
+// of the kubeconfig chose. The error is one sentence for the user. The caller
+// sets UserAgent, QPS and Burst.
+func Parse(data []byte) (*rest.Config, error) {
 	config, err := clientcmd.Load(data)
 	if err != nil {
 		return nil, fmt.Errorf("the kubeconfig cannot be read: %w", err)
@@ -42,7 +45,5 @@ func parseKubeconfig(data []byte) (*rest.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the kubeconfig cannot be used: %w", err)
 	}
-	result.UserAgent = "lodestone-provisioner"
-	result.QPS, result.Burst = 100, 200
 	return result, nil
 }

@@ -1,0 +1,178 @@
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// HomeCluster is a cluster whose pods and volumes may be in this one. The owner
+// of this cluster writes its spec: nothing else widens what that cluster may do
+// here. Its name is the home cluster's ID. The home cluster's identity, requests
+// and heartbeat are in the namespace lodestone-home-<name>.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:scope=Cluster
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Connected",type=string,JSONPath=`.status.conditions[?(@.type=="Connected")].status`
+// +kubebuilder:printcolumn:name="Namespaces",type=integer,JSONPath=`.status.namespaces`
+// +kubebuilder:printcolumn:name="Pods",type=integer,JSONPath=`.status.pods`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 40 && self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="a home cluster's ID has at most 40 lower-case letters, digits and '-'"
+type HomeCluster struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   HomeClusterSpec   `json:"spec,omitempty"`
+	Status HomeClusterStatus `json:"status,omitempty"`
+}
+
+// HomeClusterList is a list of HomeCluster objects.
+//
+// +kubebuilder:object:root=true
+type HomeClusterList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []HomeCluster `json:"items"`
+}
+
+// HomeClusterSpec is what the owner of this cluster allows a home cluster.
+type HomeClusterSpec struct {
+	// ClusterUID is the UID of the home cluster's kube-system namespace; it
+	// tells two homes of one ID.
+	//
+	// +optional
+	ClusterUID string `json:"clusterUID,omitempty"`
+
+	// User is the user name of a home cluster that logs in with a client
+	// certificate, lodestone:home:<name>. Empty: it logs in as the ServiceAccount
+	// lodestone-home of its tenant namespace.
+	//
+	// +optional
+	User string `json:"user,omitempty"`
+
+	// Namespaces bounds the namespaces that are made for the home cluster.
+	//
+	// +optional
+	Namespaces NamespacePolicy `json:"namespaces,omitempty"`
+
+	// Offer is how much the home cluster's pods may request here in all. A
+	// resource that it does not name is offered as far as the nodes have it;
+	// 0 offers none.
+	//
+	// +optional
+	Offer corev1.ResourceList `json:"offer,omitempty"`
+
+	// PriorityClasses are the priority classes that its pods may have; a pod
+	// with another one gets none.
+	//
+	// +optional
+	// +listType=set
+	PriorityClasses []string `json:"priorityClasses,omitempty"`
+
+	// Tolerations are the keys of the taints of this cluster's nodes that its
+	// pods may tolerate. Tolerations of other keys are left out.
+	//
+	// +optional
+	// +listType=set
+	Tolerations []string `json:"tolerations,omitempty"`
+
+	// ServiceTypes are the types of Service that it may make besides ClusterIP.
+	//
+	// +optional
+	// +listType=set
+	ServiceTypes []corev1.ServiceType `json:"serviceTypes,omitempty"`
+}
+
+// NamespacePolicy bounds the namespaces that are made for a home cluster.
+type NamespacePolicy struct {
+	// Names are patterns of allowed names, where * stands for any characters.
+	// Empty: any name. Names that begin with kube- or lodestone-, the namespace
+	// default, and namespaces that exist already are never given.
+	//
+	// +optional
+	// +listType=set
+	Names []string `json:"names,omitempty"`
+
+	// Maximum is how many there may be.
+	//
+	// +optional
+	// +kubebuilder:default=100
+	// +kubebuilder:validation:Minimum=0
+	Maximum int32 `json:"maximum,omitempty"`
+
+	// PodSecurity is the Pod Security Standard that is enforced in them.
+	//
+	// +optional
+	// +kubebuilder:default=baseline
+	// +kubebuilder:validation:Enum=privileged;baseline;restricted
+	PodSecurity string `json:"podSecurity,omitempty"`
+
+	// Quota is the hard limit of the ResourceQuota of each.
+	//
+	// +optional
+	Quota corev1.ResourceList `json:"quota,omitempty"`
+
+	// Limits are the limits of the LimitRange of each.
+	//
+	// +optional
+	// +listType=atomic
+	Limits []corev1.LimitRangeItem `json:"limits,omitempty"`
+}
+
+// Condition types of a HomeCluster.
+const (
+	// Ready: namespaces and pods are made for the home cluster.
+	Ready = "Ready"
+	// Connected: the home cluster renews its heartbeat.
+	Connected = "Connected"
+)
+
+// HomeClusterStatus is what the remote agent publishes for a home cluster.
+type HomeClusterStatus struct {
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// Capacity is what is offered in all; Allocatable is what the pods of the
+	// home cluster, those that run here included, may request: the offer less
+	// what others use.
+	//
+	// +optional
+	Capacity corev1.ResourceList `json:"capacity,omitempty"`
+	// +optional
+	Allocatable corev1.ResourceList `json:"allocatable,omitempty"`
+
+	// Nodes is what nodes that can run its pods have in common.
+	//
+	// +optional
+	Nodes NodeSummary `json:"nodes,omitempty"`
+
+	// Namespaces and Pods are how many there are of the home cluster.
+	//
+	// +optional
+	Namespaces int32 `json:"namespaces"`
+	// +optional
+	Pods int32 `json:"pods"`
+}
+
+// NodeSummary is what the nodes of a cluster have in common.
+type NodeSummary struct {
+	// Count is how many nodes can run pods of a home cluster.
+	//
+	// +optional
+	Count int32 `json:"count"`
+	// OperatingSystem and Architecture are empty where nodes differ.
+	//
+	// +optional
+	OperatingSystem string `json:"operatingSystem,omitempty"`
+	// +optional
+	Architecture string `json:"architecture,omitempty"`
+	// Topology is the labels topology.kubernetes.io/region and zone that all of
+	// them share.
+	//
+	// +optional
+	Topology map[string]string `json:"topology,omitempty"`
+}

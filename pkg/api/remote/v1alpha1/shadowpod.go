@@ -1,0 +1,105 @@
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// ShadowPod asks for a pod of its own name in its own namespace, for a pod of
+// a home cluster. The remote agent makes the pod and keeps it: it alone decides
+// whether a pod that disappeared is made again, and writes that down before it
+// acts. A ShadowPod that is deleted stays until its pod is proven gone.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.reason`
+// +kubebuilder:printcolumn:name="Restarts",type=integer,JSONPath=`.status.restarts`
+// +kubebuilder:printcolumn:name="Home",type=string,JSONPath=`.spec.home.cluster`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="self.spec.home == oldSelf.spec.home",message="spec.home cannot be changed: it says which pod this is"
+type ShadowPod struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   ShadowPodSpec   `json:"spec"`
+	Status ShadowPodStatus `json:"status,omitempty"`
+}
+
+// ShadowPodList is a list of ShadowPod objects.
+//
+// +kubebuilder:object:root=true
+type ShadowPodList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []ShadowPod `json:"items"`
+}
+
+// ShadowPodSpec is the pod that is asked for.
+type ShadowPodSpec struct {
+	// Home is the home pod.
+	Home HomePod `json:"home"`
+
+	// Pod is what to make. Of its metadata only labels and annotations count.
+	//
+	// +kubebuilder:validation:Schemaless
+	// +kubebuilder:pruning:PreserveUnknownFields
+	Pod corev1.PodTemplateSpec `json:"pod"`
+
+	// GracePeriodSeconds is how long the pod may take to end once the ShadowPod
+	// is deleted; absent: as the pod itself says. It is written before the
+	// ShadowPod is deleted and may be made shorter after.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	GracePeriodSeconds *int64 `json:"gracePeriodSeconds,omitempty"`
+}
+
+// HomePod names a pod of a home cluster.
+type HomePod struct {
+	// Cluster is the home cluster's ID.
+	Cluster   string    `json:"cluster"`
+	Namespace string    `json:"namespace"`
+	Name      string    `json:"name"`
+	UID       types.UID `json:"uid"`
+}
+
+// ShadowPodPhase is where a ShadowPod is in its life.
+type ShadowPodPhase string
+
+const (
+	// ShadowPodPending: no pod was made yet; Reason and Message say why if it was
+	// tried.
+	ShadowPodPending ShadowPodPhase = "Pending"
+	// ShadowPodCreating: a pod of the name may exist from here on.
+	ShadowPodCreating ShadowPodPhase = "Creating"
+	// ShadowPodCreated: the pod with UID PodUID was made.
+	ShadowPodCreated ShadowPodPhase = "Created"
+	// ShadowPodLost: the pod is gone and no other one will ever be made; final.
+	ShadowPodLost ShadowPodPhase = "Lost"
+)
+
+// ShadowPodStatus is what the remote agent did. Only the agent writes it.
+type ShadowPodStatus struct {
+	// +optional
+	Phase ShadowPodPhase `json:"phase,omitempty"`
+
+	// PodUID is the UID of the pod that was made last.
+	//
+	// +optional
+	PodUID types.UID `json:"podUID,omitempty"`
+
+	// Restarts is how often a pod that disappeared was made again.
+	//
+	// +optional
+	Restarts int32 `json:"restarts"`
+
+	// Reason is one word, Message one sentence, on the phase.
+	//
+	// +optional
+	Reason string `json:"reason,omitempty"`
+	// +optional
+	Message string `json:"message,omitempty"`
+}
