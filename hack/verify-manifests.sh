@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 built=$(mktemp)
 trap 'rm -f "$built"' EXIT
-for directory in deploy/base deploy/base/* deploy/overlays/* deploy/remote; do
+for directory in deploy/base deploy/base/* deploy/overlays/* deploy/remote-volumes deploy/remote; do
   [[ -f $directory/kustomization.yaml ]] || continue
   bin/kustomize build "$directory" >"$built" || {
     echo "$directory does not build" >&2

@@ -25,7 +25,7 @@ const (
 	steady = 2 * time.Second
 )
 
-// The identity that deploy/remote makes for the home cluster.
+// The identity that deploy/remote-volumes makes for the home cluster.
 const (
 	accountNamespace = "lodestone-remote"
 	accountName      = "lodestone-home"

@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 				return err
 			}
 			east = clusters[0]
-			_, err = east.Kubectl(ctx, "", "apply", "-k", filepath.Join(fabric.Root(), "deploy", "remote"))
+			_, err = east.Kubectl(ctx, "", "apply", "-k", filepath.Join(fabric.Root(), "deploy", "remote-volumes"))
 			return err
 		})
 		if err := group.Wait(); err != nil {

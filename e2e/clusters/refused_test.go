@@ -56,7 +56,7 @@ func TestAClusterThatCannotBeUsedSaysWhy(t *testing.T) {
 					rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: []string{"get"}},
 					rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"persistentvolumes"}, Verbs: []string{"get", "list"}})
 			}, reason: "NotAuthorized",
-			says:       []string{"may not watch persistentvolumes, list storageclasses, watch storageclasses there", "deploy/remote"},
+			says:       []string{"may not watch persistentvolumes, list storageclasses, watch storageclasses there", "deploy/remote-volumes"},
 			authorized: metav1.ConditionFalse},
 		"nobody answers": {
 			id: "nobody", kubeconfig: func(t *testing.T) []byte {

@@ -35,7 +35,7 @@ func TestEachProgramAppliesAloneOnceTheNamespacesExist(t *testing.T) {
 
 func TestExamplesApply(t *testing.T) {
 	apply(t, "base")
-	apply(t, "remote")
+	apply(t, "remote-volumes")
 	for _, example := range []string{"storage-classes.yaml", "remote-namespace.yaml", "remote-cluster.yaml"} {
 		// A custom resource can be applied a moment after its definition.
 		require.EventuallyWithT(t, func(c *assert.CollectT) {

@@ -71,7 +71,7 @@ func TestExtenderOnlyReads(t *testing.T) {
 }
 
 func TestHomeClusterWritesOnlyClaimsAndOnlyWhereItIsBound(t *testing.T) {
-	apply(t, "remote")
+	apply(t, "remote-volumes")
 	_, err := cluster.Kubectl(t.Context(), "", "apply", "-f", root+"examples/remote-namespace.yaml")
 	require.NoError(t, err)
 	check(t, "lodestone-remote", "lodestone-home", []right{

@@ -120,7 +120,7 @@ func (f *Fabric) Install(ctx context.Context) error {
 	if _, err := f.Home.Kubectl(ctx, "", "wait", "--for=condition=Established", "crd/remoteclusters.lodestone.dev", "--timeout=30s"); err != nil {
 		return fmt.Errorf("wait for the custom resources in home: %w", err)
 	}
-	if _, err := f.West.Kubectl(ctx, "", "apply", "-k", filepath.Join(Root(), "deploy", "remote")); err != nil {
+	if _, err := f.West.Kubectl(ctx, "", "apply", "-k", filepath.Join(Root(), "deploy", "remote-volumes")); err != nil {
 		return fmt.Errorf("prepare west: %w", err)
 	}
 	return nil

@@ -16,7 +16,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
-// Identity of the home cluster in a remote one, as deploy/remote makes it.
+// Identity of the home cluster in a remote one, as deploy/remote-volumes makes it.
 const (
 	remoteNamespace = "lodestone-remote"
 	remoteAccount   = "lodestone-home"
@@ -24,7 +24,7 @@ const (
 )
 
 // Peer makes home know west: the kubeconfig Secret and the RemoteCluster, with
-// the rights that deploy/remote gives.
+// the rights that deploy/remote-volumes gives.
 func (f *Fabric) Peer(ctx context.Context) error {
 	kubeconfig, err := f.West.ServiceAccountKubeconfig(ctx, remoteNamespace, remoteAccount)
 	if err != nil {

@@ -88,7 +88,7 @@ func (s *story) start() step {
 						return err
 					}
 					s.console.tell("")
-					s.console.note(fmt.Sprintf("Both are up after %.1f s. Installed with `kubectl apply -k deploy/base` in home and `kubectl apply -k deploy/remote` in west.", time.Since(started).Seconds()))
+					s.console.note(fmt.Sprintf("Both are up after %.1f s. Installed with `kubectl apply -k deploy/base` in home and `kubectl apply -k deploy/remote-volumes` in west.", time.Since(started).Seconds()))
 					return s.ledger.start(ctx, s.fabric.Home.Client())
 				},
 				s.kubectl(home, "get", "nodes", "-L", "lodestone.dev/cluster,topology.kubernetes.io/zone"),
@@ -187,7 +187,7 @@ func (s *story) may(in where, text, want, verb, namespace, account string) act {
 	}
 }
 
-// Home's identity in west, as deploy/remote makes it.
+// Home's identity in west, as deploy/remote-volumes makes it.
 const remoteNamespace, remoteAccount = "lodestone-remote", "lodestone-home"
 
 // peer makes west known to home.

@@ -70,7 +70,7 @@ func check(ctx context.Context, client kubernetes.Interface) finding {
 		}
 	}
 	if len(missing) > 0 {
-		found.unauthorized = fmt.Sprintf("the kubeconfig may not %s there: apply deploy/remote", strings.Join(missing, ", "))
+		found.unauthorized = fmt.Sprintf("the kubeconfig may not %s there: apply deploy/remote-volumes", strings.Join(missing, ", "))
 	}
 	return found
 }
@@ -81,7 +81,7 @@ func failed(err error, what string) finding {
 	case apierrors.IsUnauthorized(err):
 		return finding{unauthorized: "its API server does not accept the credentials of the kubeconfig: renew them in the Secret"}
 	case apierrors.IsForbidden(err):
-		return finding{unauthorized: fmt.Sprintf("the kubeconfig may not %s: apply deploy/remote there", what)}
+		return finding{unauthorized: fmt.Sprintf("the kubeconfig may not %s: apply deploy/remote-volumes there", what)}
 	}
 	return finding{unreachable: fmt.Sprintf("its API server does not answer as it should: %v", cause(err))}
 }

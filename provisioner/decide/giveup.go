@@ -47,7 +47,7 @@ func cannotReach(o Observation, id string) Step {
 	text := fmt.Sprintf("waiting for cluster %s, which may hold a backing claim of this claim", id)
 	switch {
 	case cluster.Usable:
-		text += ": backing claims in its namespace cannot be read yet; if this lasts, bind the rights of deploy/remote there"
+		text += ": backing claims in its namespace cannot be read yet; if this lasts, bind the rights of deploy/remote-volumes there"
 	case cluster.Message != "":
 		text += ": " + cluster.Message
 	}

@@ -57,9 +57,9 @@ func sortCreateError(err error, cluster string, at types.NamespacedName) sorted 
 	case apierrors.IsForbidden(err) && strings.Contains(detail, "exceeded quota"):
 		return refuse("QuotaExceeded", fmt.Sprintf("the quota of namespace %s in %s leaves no room: %s", at.Namespace, place, detail))
 	case apierrors.IsForbidden(err):
-		return refuse("NotAllowed", fmt.Sprintf("%s does not allow the backing claim %s (no such namespace, no rights in it, or its admission; see deploy/remote): %s", place, at, detail))
+		return refuse("NotAllowed", fmt.Sprintf("%s does not allow the backing claim %s (no such namespace, no rights in it, or its admission; see deploy/remote-volumes): %s", place, at, detail))
 	case apierrors.IsNotFound(err):
-		return refuse("NamespaceMissing", fmt.Sprintf("%s has no namespace %s: create it there and bind the rights (see deploy/remote)", place, at.Namespace))
+		return refuse("NamespaceMissing", fmt.Sprintf("%s has no namespace %s: create it there and bind the rights (see deploy/remote-volumes)", place, at.Namespace))
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.ReasonForError(err) == metav1.StatusReasonNotAcceptable:
 		return refuse("NotValid", fmt.Sprintf("%s does not accept the backing claim %s: %s", place, at, detail))
 	case errors.As(err, &dial) && dial.Op == "dial", errors.As(err, &certificate), apierrors.IsUnauthorized(err), apierrors.IsTooManyRequests(err):
