@@ -37,6 +37,16 @@ const (
 	// HomeID it is the owner check.
 	Reflected = "lodestone.dev/reflected"
 
+	// Tenant is, on the namespace of a remote cluster that holds a home
+	// cluster's identity and requests, the ID of that home cluster.
+	Tenant = "lodestone.dev/tenant"
+
+	// ExistingVolumes is, on a Namespace of a remote cluster, set to
+	// ExistingVolumesAllowed by the owner of that cluster where claims of the home
+	// cluster may bind to volumes that exist already.
+	ExistingVolumes        = "lodestone.dev/existing-volumes"
+	ExistingVolumesAllowed = "allowed"
+
 	// Offload is, on a Namespace, OffloadEnabled where its pods may run in
 	// remote clusters.
 	Offload        = "lodestone.dev/offload"
@@ -98,6 +108,24 @@ const (
 	// wants in the remote cluster. Without it no token of home travels.
 	Token = "lodestone.dev/service-account-token"
 
+	// MadeFor is, on a namespace that the remote agent made, "home/namespace": the
+	// ID of the home cluster and its namespace. Together with HomeID it says that
+	// the namespace may be given to that home cluster.
+	MadeFor = "lodestone.dev/made-for"
+
+	// HomeUID is, on what the remote agent made for a home cluster, the UID of
+	// that cluster's kube-system namespace if it is known: it tells two homes of
+	// one ID.
+	HomeUID = "lodestone.dev/home-uid"
+
+	// ServiceTypes is, on a namespace that the remote agent made, the types of
+	// Service that its home cluster may make there, separated by commas.
+	ServiceTypes = "lodestone.dev/service-types"
+
+	// Applied is, on a pod that the remote agent made, what of its ShadowPod's
+	// template was last carried to it.
+	Applied = "lodestone.dev/applied"
+
 	// SelectedNode is, on an unbound claim, the node that kube-scheduler chose.
 	SelectedNode = "volume.kubernetes.io/selected-node"
 
@@ -134,6 +162,14 @@ const (
 	// NamespaceFinalizer keeps a NamespaceRequest until the remote agent has taken
 	// back what it gave.
 	NamespaceFinalizer = "lodestone.dev/namespace"
+
+	// HomeClusterFinalizer keeps a HomeCluster until the remote agent has taken
+	// back what it gave.
+	HomeClusterFinalizer = "lodestone.dev/home-cluster"
+
+	// UnrecordedFinalizer keeps a pod that must not be made twice until the remote
+	// agent has written down that it was made.
+	UnrecordedFinalizer = "lodestone.dev/unrecorded"
 
 	// RemoteTaint is the key of the taint of virtual nodes; its value is the
 	// cluster ID, its effect NoSchedule.
