@@ -104,6 +104,10 @@ const (
 	// home cannot reach, the pod's address there.
 	RemoteIP = "lodestone.dev/remote-ip"
 
+	// ClusterUID is, on a RemoteCluster and its kubeconfig Secret, the UID of the
+	// kube-system namespace of the cluster that they were made for.
+	ClusterUID = "lodestone.dev/cluster-uid"
+
 	// Token is, on a home pod, the audience of the home API token that the pod
 	// wants in the remote cluster. Without it no token of home travels.
 	Token = "lodestone.dev/service-account-token"
