@@ -130,6 +130,14 @@ const (
 	// template was last carried to it.
 	Applied = "lodestone.dev/applied"
 
+	// NodeLabels is, on a virtual node, the keys of those of its labels that
+	// depend on the remote cluster, separated by commas.
+	NodeLabels = "lodestone.dev/node-labels"
+
+	// Retired is, on a virtual node, set since it takes no more pods because its
+	// RemoteCluster is being deleted or wants no virtual node.
+	Retired = "lodestone.dev/retired"
+
 	// SelectedNode is, on an unbound claim, the node that kube-scheduler chose.
 	SelectedNode = "volume.kubernetes.io/selected-node"
 
@@ -174,6 +182,9 @@ const (
 	// UnrecordedFinalizer keeps a pod that must not be made twice until the remote
 	// agent has written down that it was made.
 	UnrecordedFinalizer = "lodestone.dev/unrecorded"
+
+	// VirtualNodeFinalizer keeps a RemoteCluster while its virtual node is there.
+	VirtualNodeFinalizer = "lodestone.dev/virtual-node"
 
 	// RemoteTaint is the key of the taint of virtual nodes; its value is the
 	// cluster ID, its effect NoSchedule.

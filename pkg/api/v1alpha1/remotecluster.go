@@ -63,7 +63,27 @@ type RemoteClusterSpec struct {
 	// +optional
 	// +kubebuilder:default=Isolated
 	PodNetwork PodNetwork `json:"podNetwork,omitempty"`
+
+	// VirtualNode says whether Lodestone registers a node that stands for the
+	// cluster. Disabled: Liqo, Admiralty or somebody else does, or none is wanted.
+	//
+	// +optional
+	// +kubebuilder:default=Enabled
+	VirtualNode VirtualNodeMode `json:"virtualNode,omitempty"`
 }
+
+// VirtualNodeMode says whether Lodestone registers a node for a cluster.
+//
+// +kubebuilder:validation:Enum=Enabled;Disabled
+type VirtualNodeMode string
+
+const (
+	// VirtualNodeEnabled: Lodestone registers one.
+	VirtualNodeEnabled VirtualNodeMode = "Enabled"
+	// VirtualNodeDisabled: Lodestone registers none, and takes away its own after
+	// moving its pods off.
+	VirtualNodeDisabled VirtualNodeMode = "Disabled"
+)
 
 // PodNetwork says whether pods of two clusters reach each other.
 //
@@ -119,6 +139,9 @@ const (
 	// Authorized: the kubeconfig is usable and has the rights that are needed
 	// cluster-wide.
 	Authorized = "Authorized"
+	// VirtualNode: the cluster's virtual node takes pods. Volumes do not depend on
+	// it.
+	VirtualNode = "VirtualNode"
 )
 
 // RemoteClusterStatus is what the provisioner last saw of a remote cluster.
