@@ -106,6 +106,11 @@ func node(name, cluster string) *corev1.Node {
 	return node
 }
 
+// opened is a namespace whose pods may run in remote clusters.
+func opened(name string) *corev1.Namespace {
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{keys.Offload: keys.OffloadEnabled}}}
+}
+
 func dataIn(cluster string) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume) {
 	return &corev1.PersistentVolumeClaim{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "app", Name: "data", UID: "uid", ResourceVersion: "1"},
@@ -125,6 +130,7 @@ func TestRunServesWhatTheAPIServerHolds(t *testing.T) {
 	api.set(claimsPath, claim)
 	api.set(volumesPath, volume)
 	api.set(nodesPath, node("home-1", keys.Home), node("west", "west"))
+	api.set(namespacesPath, opened("app"))
 	r := start(t, api, 0)
 	r.waitUntilReady()
 	assert.Equal(t, []string{"west"}, r.filter("home-1", "west"))
@@ -181,6 +187,7 @@ func TestRunFinishesWhatItBegan(t *testing.T) {
 	api.set(claimsPath, claim)
 	api.set(volumesPath, volume)
 	api.set(nodesPath, node("west", "west"))
+	api.set(namespacesPath, opened("app"))
 	r := start(t, api, 500*time.Millisecond)
 	r.waitUntilReady()
 

@@ -18,9 +18,9 @@ func namespace(name, offload string) *corev1.Namespace {
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{keys.Offload: offload}}}
 }
 
-func newStore(at time.Time) (*store[*corev1.Namespace, struct{}], *snapshot.Snapshot) {
+func newStore(at time.Time) (*store[*corev1.Namespace, *snapshot.Namespace], *snapshot.Snapshot) {
 	view := snapshot.New()
-	return &store[*corev1.Namespace, struct{}]{table: view.Offloaded, convert: snapshot.FromNamespace, now: func() time.Time { return at }}, view
+	return &store[*corev1.Namespace, *snapshot.Namespace]{table: view.Offloaded, convert: snapshot.FromNamespace, now: func() time.Time { return at }}, view
 }
 
 func TestStoreFollowsChanges(t *testing.T) {

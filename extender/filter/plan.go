@@ -17,9 +17,11 @@ import (
 // Plan is what the claims of one pod demand of its node. It serves one request
 // and is not safe for concurrent use.
 type Plan struct {
-	view      *snapshot.Snapshot
-	now       time.Time
-	offloaded bool
+	view   *snapshot.Snapshot
+	now    time.Time
+	daemon bool
+	// namespace is the pod's; nil when its pods stay at home.
+	namespace *snapshot.Namespace
 	claims    []snapshot.PodClaim
 
 	// everywhere is a reason that holds for all nodes alike.
@@ -38,7 +40,8 @@ type unboundClaim struct {
 
 // NewPlan returns the plan of a pod as things are in view at now.
 func NewPlan(view *snapshot.Snapshot, pod snapshot.Pod, now time.Time) *Plan {
-	plan := &Plan{view: view, now: now, claims: view.ClaimsOf(pod)}
+	plan := &Plan{view: view, now: now, daemon: pod.Daemon, claims: view.ClaimsOf(pod), judged: map[string]Reason{}}
+	plan.namespace, _ = view.Offloaded.Get(pod.Namespace)
 	for _, claim := range plan.claims {
 		if claim.VolumeName != "" {
 			plan.addBound(claim)
@@ -47,10 +50,6 @@ func NewPlan(view *snapshot.Snapshot, pod snapshot.Pod, now time.Time) *Plan {
 		if class, ok := view.Classes.Get(claim.ClassName); ok {
 			plan.addUnbound(unboundClaim{Claim: claim.Claim, class: class})
 		}
-	}
-	if len(plan.unbound) > 0 {
-		_, plan.offloaded = view.Offloaded.Get(pod.Namespace)
-		plan.judged = map[string]Reason{}
 	}
 	return plan
 }
@@ -87,9 +86,11 @@ func (p *Plan) refuseEverywhere(reason Reason) {
 	}
 }
 
-// Indifferent says that the pod has no claim with a rule: every node will do.
+// Indifferent says that no rule applies to the pod: every node will do. While
+// there are no remote clusters that is so for every pod without such claims.
 func (p *Plan) Indifferent() bool {
-	return p.everywhere == Accepted && p.dataIn == "" && len(p.unbound) == 0
+	return p.everywhere == Accepted && p.dataIn == "" && len(p.unbound) == 0 &&
+		(p.view.Clusters.Len() == 0 || (!p.daemon && p.namespace.Unlimited()))
 }
 
 // Claims returns the pod's claims as the plan found them.
@@ -106,12 +107,10 @@ func (p *Plan) Judge(node snapshot.Node) Reason {
 		return NodeNotSeen
 	case !node.Known:
 		// kube-scheduler, which does know the node, has matched it with the
-		// volumes' node affinity.
+		// volumes' node affinity and with its taints.
 		return Accepted
 	case p.dataIn != "" && p.dataIn != node.Cluster:
 		return DataElsewhere
-	case len(p.unbound) == 0:
-		return Accepted
 	}
 	reason, ok := p.judged[node.Cluster]
 	if !ok {
@@ -124,8 +123,7 @@ func (p *Plan) Judge(node snapshot.Node) Reason {
 	return reason
 }
 
-// judgeCluster applies the rules for unbound claims that are the same for all
-// nodes of a cluster.
+// judgeCluster applies the rules that are the same for all nodes of a cluster.
 func (p *Plan) judgeCluster(id string) Reason {
 	for _, claim := range p.unbound {
 		if !claim.class.Allows(id) {
@@ -137,8 +135,15 @@ func (p *Plan) judgeCluster(id string) Reason {
 		// tells the user on the claim, by name, which one is missing.
 		return Accepted
 	}
-	if !p.offloaded {
+	switch {
+	case p.daemon:
+		return DaemonPod
+	case p.namespace == nil:
 		return NotOffloaded
+	case !p.namespace.MayUse(id):
+		return NotOpen
+	case len(p.unbound) == 0:
+		return Accepted
 	}
 	cluster, ok := p.view.Clusters.Get(id)
 	switch {

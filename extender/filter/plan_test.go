@@ -28,7 +28,7 @@ func world() *snapshot.Snapshot {
 	for _, cluster := range []string{"west", "east"} {
 		view.Clusters.Set(cluster, &snapshot.Cluster{Ready: true, Offered: []v1alpha1.OfferedClass{{Name: "standard", Default: true}}})
 	}
-	view.Offloaded.Set("app", struct{}{})
+	view.Offloaded.Set("app", opened(""))
 	view.Classes.Set("lodestone", class(nil))
 	view.Claims.Set("app/unbound", &snapshot.Claim{UID: "unbound", ClassName: "lodestone"})
 	for _, cluster := range []string{keys.Home, "west"} {
@@ -98,7 +98,6 @@ func TestPlan(t *testing.T) {
 		"data at home keeps the pod there": {pod: pod("in-home"), refused: remotes(filter.DataElsewhere)},
 		"data stays reachable in a cluster that takes no new volumes": {pod: pod("in-west"), change: func(v *snapshot.Snapshot) {
 			v.Clusters.Set("west", cluster(false))
-			v.Offloaded.Delete("app")
 		}, refused: map[string]filter.Reason{"home-1": filter.DataElsewhere, "home-2": filter.DataElsewhere, "east": filter.DataElsewhere}},
 		"data in two clusters leaves no node": {pod: pod("in-west", "in-home"), refused: everywhere(filter.DataInSeveralClusters)},
 		"two claims of one cluster are fine": {pod: pod("in-home", "in-home-too"), change: func(v *snapshot.Snapshot) {

@@ -24,6 +24,10 @@ const (
 	ClusterNotAllowed
 	// NotOffloaded: the pod's namespace stays at home.
 	NotOffloaded
+	// NotOpen: the pod's namespace may use other remote clusters only.
+	NotOpen
+	// DaemonPod: the pod belongs to a DaemonSet, and those stay at home.
+	DaemonPod
 	// ClusterUnknown: nothing is known of the cluster that the node stands for.
 	ClusterUnknown
 	// ClusterNotReady: no volume can be made in the cluster now.
@@ -44,6 +48,8 @@ var reasons = [reasonCount]struct{ name, sentence string }{
 	DataElsewhere:         {name: "DataElsewhere", sentence: "node(s) outside the cluster that holds the volume's data"},
 	ClusterNotAllowed:     {name: "ClusterNotAllowed", sentence: "node(s) of a cluster where the claim's storage class allows no volumes (parameter lodestone.dev/clusters)"},
 	NotOffloaded:          {name: "NotOffloaded", sentence: "node(s) of a remote cluster: to use them, label the pod's namespace lodestone.dev/offload=enabled"},
+	NotOpen:               {name: "NotOpen", sentence: "node(s) of a remote cluster that the pod's namespace does not list: add it to the namespace's annotation lodestone.dev/clusters"},
+	DaemonPod:             {name: "DaemonPod", sentence: "node(s) of a remote cluster, where no pod of a DaemonSet runs"},
 	ClusterUnknown:        {name: "ClusterUnknown", sentence: "node(s) of a cluster that has no RemoteCluster object: create it, or correct the node label lodestone.dev/cluster"},
 	ClusterNotReady:       {name: "ClusterNotReady", sentence: "node(s) of a remote cluster that is not Ready: see kubectl get remoteclusters"},
 	NoRealClass:           {name: "NoRealClass", sentence: "node(s) of a remote cluster without a usable storage class: create or name one"},

@@ -45,6 +45,7 @@ func TestFilterWaitsForWhatKubeSchedulerHasSeen(t *testing.T) {
 		s := newServer()
 		s.Patience = time.Hour
 		s.View.Classes.Set("lodestone", &snapshot.Class{})
+		s.View.Offloaded.Delete("app")
 		s.View.Claims.Set("app/unbound", &snapshot.Claim{UID: "unbound", ClassName: "lodestone"})
 		result := during(t, s, "unbound", []string{"home-new", "west"}, 4, func() { s.View.Nodes.Set("home-new", keys.Home) })
 		require.NotNil(t, result.NodeNames)

@@ -35,7 +35,8 @@ func (s *Server) judge(ctx context.Context, verb string, pod snapshot.Pod, nodes
 			return result.tally.Refused()[filter.NodeNotSeen] == 0
 		})
 	}
-	if result.refusals == nil && known() {
+	// A pod that waits for nothing here is worth a note only if it was refused.
+	if (result.refusals == nil || (len(pod.Volumes) == 0 && len(result.tally.Refused()) == 0)) && known() {
 		return nil, nil
 	}
 	s.Journal.Add(pod, explain.Decision{

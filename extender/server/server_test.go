@@ -26,12 +26,14 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
-// newServer returns a server that knows nodes home-1 and west, and a claim
-// app/data whose volume is in west.
+// newServer returns a server that knows nodes home-1 and west, namespace app,
+// whose pods may leave home, and a claim app/data whose volume is in west.
 func newServer() *server.Server {
 	view := snapshot.New()
 	view.Nodes.Set("home-1", keys.Home)
 	view.Nodes.Set("west", "west")
+	opened, _ := snapshot.FromNamespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{keys.Offload: keys.OffloadEnabled}}})
+	view.Offloaded.Set("app", opened)
 	view.Claims.Set("app/data", &snapshot.Claim{UID: "uid", VolumeName: "pv"})
 	view.Volumes.Set("pv", &snapshot.Volume{Cluster: "west", Bytes: 1, ClaimUID: "uid"})
 	return &server.Server{

@@ -89,9 +89,18 @@ func FromNode(node *corev1.Node) (string, bool) {
 	return intern(locality.OfNode(node.Labels)), true
 }
 
-// FromNamespace says whether pods of the namespace may run in remote clusters.
-func FromNamespace(namespace *corev1.Namespace) (struct{}, bool) {
-	return struct{}{}, namespace.Labels[keys.Offload] == keys.OffloadEnabled
+// FromNamespace returns the entry of a namespace; false when its pods may run in
+// no remote cluster.
+func FromNamespace(namespace *corev1.Namespace) (*Namespace, bool) {
+	if namespace.Labels[keys.Offload] != keys.OffloadEnabled {
+		return nil, false
+	}
+	entry := &Namespace{}
+	entry.object.Labels = map[string]string{keys.Offload: keys.OffloadEnabled}
+	if clusters, narrowed := namespace.Annotations[keys.OffloadClusters]; narrowed {
+		entry.object.Annotations = map[string]string{keys.OffloadClusters: clusters}
+	}
+	return entry, true
 }
 
 // intern returns one shared copy of a string that occurs in many objects.

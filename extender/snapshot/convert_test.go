@@ -144,8 +144,19 @@ func TestFromNodeAndNamespace(t *testing.T) {
 	cluster, _ = snapshot.FromNode(&corev1.Node{})
 	assert.Equal(t, keys.Home, cluster)
 
-	_, offloaded := snapshot.FromNamespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{keys.Offload: keys.OffloadEnabled}}})
-	assert.True(t, offloaded)
-	_, offloaded = snapshot.FromNamespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{keys.Offload: "disabled"}}})
-	assert.False(t, offloaded)
+	namespace := func(offload string, annotations map[string]string) *snapshot.Namespace {
+		entry, offloaded := snapshot.FromNamespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{keys.Offload: offload}, Annotations: annotations}})
+		assert.Equal(t, offload == keys.OffloadEnabled, offloaded)
+		return entry
+	}
+	open := namespace(keys.OffloadEnabled, map[string]string{"other": "x"})
+	assert.True(t, open.MayUse("west"))
+	assert.True(t, open.Unlimited())
+	narrow := namespace(keys.OffloadEnabled, map[string]string{keys.OffloadClusters: "east, west"})
+	assert.True(t, narrow.MayUse("west"))
+	assert.False(t, narrow.MayUse("north"))
+	assert.False(t, narrow.Unlimited())
+	closed := namespace("disabled", nil)
+	assert.False(t, closed.MayUse("west"))
+	assert.False(t, closed.Unlimited())
 }

@@ -9,6 +9,8 @@ type Pod struct {
 	UID       string
 	// Volumes are those of its volumes that use a claim.
 	Volumes []PodVolume
+	// Daemon: the pod belongs to a DaemonSet, which wants it on one node.
+	Daemon bool
 	// Near names claims of the pod's namespace that it should run near without
 	// mounting them.
 	Near []string

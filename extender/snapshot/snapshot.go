@@ -1,7 +1,10 @@
 package snapshot
 
 import (
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/namespaces"
 	"github.com/lodestone-storage/lodestone/pkg/refusal"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 )
@@ -45,6 +48,21 @@ type Cluster struct {
 	Offered      []v1alpha1.OfferedClass
 }
 
+// Namespace is a namespace whose pods may run in remote clusters: in any, or in
+// those that it names.
+type Namespace struct{ object corev1.Namespace }
+
+// MayUse says whether pods of the namespace may run in a remote cluster; those
+// of no namespace may not.
+func (n *Namespace) MayUse(cluster string) bool {
+	return n != nil && namespaces.MayUse(&n.object, cluster)
+}
+
+// Unlimited says whether pods of the namespace may run in any remote cluster.
+func (n *Namespace) Unlimited() bool {
+	return n != nil && len(n.object.Annotations) == 0
+}
+
 // Snapshot is the extender's view of the home cluster. Its tables change
 // independently of each other: a claim may be known before its volume is.
 type Snapshot struct {
@@ -59,7 +77,7 @@ type Snapshot struct {
 	// Nodes are the IDs of the clusters that the nodes stand for, by node name.
 	Nodes *Table[string]
 	// Offloaded are the namespaces whose pods may run in remote clusters.
-	Offloaded *Table[struct{}]
+	Offloaded *Table[*Namespace]
 }
 
 // New returns an empty snapshot.
@@ -70,7 +88,7 @@ func New() *Snapshot {
 		Classes:   NewTable[*Class](fewShards),
 		Clusters:  NewTable[*Cluster](fewShards),
 		Nodes:     NewTable[string](fewShards),
-		Offloaded: NewTable[struct{}](fewShards),
+		Offloaded: NewTable[*Namespace](fewShards),
 	}
 }
 

@@ -45,6 +45,11 @@ type podJSON struct {
 		Name        string            `json:"name"`
 		UID         string            `json:"uid"`
 		Annotations map[string]string `json:"annotations"`
+		Owners      []struct {
+			APIVersion string `json:"apiVersion"`
+			Kind       string `json:"kind"`
+			Controller bool   `json:"controller"`
+		} `json:"ownerReferences"`
 	} `json:"metadata"`
 	Spec struct {
 		Volumes []struct {
@@ -119,6 +124,9 @@ func podOf(sent *podJSON) snapshot.Pod {
 		Name:      sent.Metadata.Name,
 		UID:       sent.Metadata.UID,
 		Near:      near(sent.Metadata.Annotations[keys.Near]),
+	}
+	for _, owner := range sent.Metadata.Owners {
+		pod.Daemon = pod.Daemon || (owner.Controller && owner.Kind == "DaemonSet" && strings.HasPrefix(owner.APIVersion, "apps/"))
 	}
 	for _, volume := range sent.Spec.Volumes {
 		switch {

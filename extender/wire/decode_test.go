@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
@@ -48,6 +49,15 @@ func TestDecode(t *testing.T) {
 		Volumes: []snapshot.PodVolume{{ClaimName: "data-web"}, {ClaimName: "web-scratch", Ephemeral: true}},
 		Near:    []string{"logs", "cache", "logs"},
 	}
+	t.Run("a pod of a DaemonSet", func(t *testing.T) {
+		for kind, want := range map[string]bool{"DaemonSet": true, "ReplicaSet": false} {
+			pod := somePod()
+			pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(&metav1.ObjectMeta{Name: "own", UID: "o"}, appsv1.SchemeGroupVersion.WithKind(kind))}
+			request, err := wire.Decode(encode(t, extenderv1.ExtenderArgs{Pod: pod, NodeNames: &[]string{"a"}}))
+			require.NoError(t, err)
+			assert.Equal(t, want, request.Pod.Daemon, kind)
+		}
+	})
 	t.Run("names mode", func(t *testing.T) {
 		request, err := wire.Decode(encode(t, extenderv1.ExtenderArgs{Pod: somePod(), NodeNames: &[]string{"a", "b"}}))
 		require.NoError(t, err)

@@ -55,7 +55,8 @@ func newView(claims int) *snapshot.Snapshot {
 		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
 	})
 	view.Classes.Set("lodestone", class)
-	view.Offloaded.Set(namespace, struct{}{})
+	opened, _ := snapshot.FromNamespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{keys.Offload: keys.OffloadEnabled}}})
+	view.Offloaded.Set(namespace, opened)
 	for i := range claims {
 		set(view, i)
 	}
