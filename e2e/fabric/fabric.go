@@ -18,6 +18,7 @@ import (
 	"github.com/lodestone-storage/lodestone/e2e/hollow"
 	"github.com/lodestone-storage/lodestone/e2e/instant"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
+	"github.com/lodestone-storage/lodestone/pkg/remoteapi"
 	"github.com/lodestone-storage/lodestone/pkg/remoteclusters"
 )
 
@@ -47,6 +48,9 @@ type Options struct {
 	Zones bool
 	// Audit records what Lodestone writes; see Writes.
 	Audit bool
+	// Agent installs the remote agent in west, instead of what a remote cluster
+	// without one needs. It is started with StartAgent.
+	Agent bool
 }
 
 // Fabric is two clusters with Lodestone installed, but not running.
@@ -55,6 +59,8 @@ type Fabric struct {
 	HomeStorage, WestStorage *instant.Provisioner
 	HomeNodes, WestNodes     *hollow.Hollow
 	Remotes                  *remoteclusters.Client
+	// Agents is the client, with all rights, of the remote agent's objects in west.
+	Agents *remoteapi.Client
 
 	extender string
 	audit    audit
@@ -96,7 +102,10 @@ func Start(ctx context.Context, o Options) (*Fabric, error) {
 	if f.Remotes, err = remoteclusters.NewClient(f.Home.AdminConfig()); err != nil {
 		return nil, err
 	}
-	if err := f.Install(ctx); err != nil {
+	if f.Agents, err = remoteapi.NewClient(f.West.AdminConfig()); err != nil {
+		return nil, err
+	}
+	if err := f.Install(ctx, o); err != nil {
 		return nil, err
 	}
 	return f, f.play(ctx, o)
@@ -113,12 +122,15 @@ func (f *Fabric) Stop() {
 func (f *Fabric) ExtenderURL() string { return "http://" + f.extender }
 
 // Install applies the manifests in both clusters, as a user would.
-func (f *Fabric) Install(ctx context.Context) error {
+func (f *Fabric) Install(ctx context.Context, o Options) error {
 	if _, err := f.Home.Kubectl(ctx, "", "apply", "-k", filepath.Join(Root(), "deploy", "base")); err != nil {
 		return fmt.Errorf("install Lodestone in home: %w", err)
 	}
 	if _, err := f.Home.Kubectl(ctx, "", "wait", "--for=condition=Established", "crd/remoteclusters.lodestone.dev", "--timeout=30s"); err != nil {
 		return fmt.Errorf("wait for the custom resources in home: %w", err)
+	}
+	if o.Agent {
+		return f.installAgent(ctx)
 	}
 	if _, err := f.West.Kubectl(ctx, "", "apply", "-k", filepath.Join(Root(), "deploy", "remote-volumes")); err != nil {
 		return fmt.Errorf("prepare west: %w", err)
