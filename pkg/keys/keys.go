@@ -108,6 +108,15 @@ const (
 	// kube-system namespace of the cluster that they were made for.
 	ClusterUID = "lodestone.dev/cluster-uid"
 
+	// RemoteCopy is, on a home pod, the ShadowPod that may run for it: "UID of
+	// the remote cluster's kube-system namespace/UID of the ShadowPod". It is
+	// written before anything may run there.
+	RemoteCopy = "lodestone.dev/remote-copy"
+
+	// HomeNamespace is, on a pod in a remote cluster, the namespace of its home
+	// pod, for containers that read it from the downward API.
+	HomeNamespace = "lodestone.dev/home-namespace"
+
 	// Token is, on a home pod, the audience of the home API token that the pod
 	// wants in the remote cluster. Without it no token of home travels.
 	Token = "lodestone.dev/service-account-token"

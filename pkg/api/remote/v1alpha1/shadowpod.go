@@ -48,6 +48,14 @@ type ShadowPodSpec struct {
 	// +kubebuilder:pruning:PreserveUnknownFields
 	Pod corev1.PodTemplateSpec `json:"pod"`
 
+	// Start lets the agent make the pod; before that it makes none. Home sets it,
+	// on just this ShadowPod, once the home pod says that it has this one. So
+	// a request to create a ShadowPod that arrives late, when its home pod may be
+	// gone and run elsewhere, starts nothing.
+	//
+	// +optional
+	Start bool `json:"start,omitempty"`
+
 	// GracePeriodSeconds is how long the pod may take to end once the ShadowPod
 	// is deleted; absent: as the pod itself says. It is written before the
 	// ShadowPod is deleted and may be made shorter after.
