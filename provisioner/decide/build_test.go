@@ -35,7 +35,8 @@ type change func(*decide.Observation)
 func observe(changes ...change) decide.Observation {
 	clusters := map[string]decide.Cluster{keys.Home: good(), "west": good(), "east": good()}
 	o := decide.Observation{
-		Now: now, UID: uid, Offloaded: true,
+		Now: now, UID: uid,
+		Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{keys.Offload: keys.OffloadEnabled}}},
 		Claim: &corev1.PersistentVolumeClaim{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: uid, Annotations: map[string]string{keys.StorageProvisioner: keys.Driver}},
 			Spec:       corev1.PersistentVolumeClaimSpec{StorageClassName: ptr.To("lodestone")},

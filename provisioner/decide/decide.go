@@ -77,7 +77,7 @@ func scheduled(o Observation, class virtualclass.Class) Step {
 		return giveUp(o, nil, warn("NodeGone", fmt.Sprintf("the selected node %q no longer exists: the scheduler chooses another", name)))
 	}
 	to, err := route.To(route.Input{
-		Claim: o.Claim, Class: class, Node: o.Node, Offloaded: o.Offloaded,
+		Claim: o.Claim, Class: class, Node: o.Node, Namespace: o.Namespace,
 		Cluster: func(id string) route.Cluster { return o.Cluster(id).Cluster },
 	})
 	id := locality.OfNode(o.Node.Labels)
@@ -118,6 +118,9 @@ func stale(b *corev1.PersistentVolumeClaim, to route.Route) bool {
 func fill(o Observation, class virtualclass.Class, to route.Route) Step {
 	have := find(o, to.Cluster)
 	if have == nil {
+		if mapped := o.Cluster(to.Cluster).Mapped; to.Cluster != keys.Home && mapped.Asked && !mapped.Given {
+			return awaitNamespace(o, to.Cluster, mapped)
+		}
 		if to.Cluster != keys.Home && o.Claim.Annotations[keys.Routed] != to.Cluster {
 			if beingWritten(o) {
 				return Step{Verb: Idle}

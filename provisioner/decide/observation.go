@@ -32,8 +32,8 @@ type Observation struct {
 	Class *storagev1.StorageClass
 	// Node is the selected node, nil when it does not exist.
 	Node *corev1.Node
-	// Offloaded says whether the claim's namespace may use remote clusters.
-	Offloaded bool
+	// Namespace is the claim's, nil when it does not exist.
+	Namespace *corev1.Namespace
 	// Siblings are the other unbound virtual claims of pods that use the claim.
 	Siblings []Sibling
 
@@ -78,9 +78,23 @@ type Cluster struct {
 	Usable          bool
 	Reason, Message string
 	Since           time.Time
+	// Mapped is the namespace there that belongs to the claim.
+	Mapped Mapped
 	// Seen is false while it is unknown which backing claims exist in the
 	// namespace that belongs to the claim.
 	Seen bool
+}
+
+// Mapped is what is known of a namespace of a remote cluster.
+type Mapped struct {
+	// Asked is true where the cluster makes namespaces on request: nothing can be
+	// made in one before it is given.
+	Asked bool
+	Given bool
+	// Reason and Message say why the cluster refuses it, empty while it has not
+	// answered; Since is when this home began to wait.
+	Reason, Message string
+	Since           time.Time
 }
 
 // Verb names what a step does.

@@ -147,7 +147,7 @@ func random(r *rand.Rand) decide.Observation {
 	maybe(5, handedOut)
 	maybe(10, func(o *decide.Observation) { o.Gone = true })
 	maybe(5, func(o *decide.Observation) { o.Changed = "cluster west" })
-	maybe(5, func(o *decide.Observation) { o.Offloaded = false })
+	maybe(5, func(o *decide.Observation) { o.Namespace = nil })
 	maybe(5, func(o *decide.Observation) { o.Attached = "node-1" })
 	for _, id := range []string{"west", "east"} {
 		maybe(20, unreachable(id, time.Duration(r.IntN(60))*time.Second))

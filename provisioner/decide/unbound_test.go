@@ -78,7 +78,7 @@ func TestNextBeforeARoute(t *testing.T) {
 		"a cluster without the class is refused": {
 			given: []change{on("west-1"), parameter(keys.RemoteClass, "gold")}, verb: decide.Reschedule, cluster: keys.Home, tell: "NoRealClass", refuse: "west/ NoRealClass"},
 		"a namespace that is not offloaded is refused": {
-			given: []change{on("west-1"), func(o *decide.Observation) { o.Offloaded = false }}, verb: decide.Reschedule, cluster: keys.Home, tell: "NotOffloaded", refuse: "west/ NotOffloaded"},
+			given: []change{on("west-1"), func(o *decide.Observation) { o.Namespace.Labels = nil }}, verb: decide.Reschedule, cluster: keys.Home, tell: "NotOffloaded", refuse: "west/ NotOffloaded"},
 	})
 }
 

@@ -156,7 +156,7 @@ func (f *Flow) nodeChanged(old, obj any) {
 func (f *Flow) namespaceChanged(old, obj any) {
 	before, _ := old.(*corev1.Namespace)
 	after, _ := obj.(*corev1.Namespace)
-	if before == nil || after == nil || before.Labels[keys.Offload] == after.Labels[keys.Offload] {
+	if before == nil || after == nil || sameOpenness(before, after) {
 		return
 	}
 	for _, claim := range f.waiting() {
@@ -164,6 +164,12 @@ func (f *Flow) namespaceChanged(old, obj any) {
 			f.rouse(claim, "namespace "+after.Name)
 		}
 	}
+}
+
+func sameOpenness(a, b *corev1.Namespace) bool {
+	before, narrowed := a.Annotations[keys.OffloadClusters]
+	after, narrow := b.Annotations[keys.OffloadClusters]
+	return a.Labels[keys.Offload] == b.Labels[keys.Offload] && narrowed == narrow && before == after
 }
 
 func (f *Flow) attachmentChanged(old, obj any) {

@@ -75,9 +75,7 @@ func (f *Flow) observeUnbound(o *decide.Observation) {
 	if name := className(o.Claim); name != "" {
 		o.Class = one[storagev1.StorageClass](f.Sources.Classes, name)
 	}
-	if namespace := one[corev1.Namespace](f.Sources.Namespaces, o.Claim.Namespace); namespace != nil {
-		o.Offloaded = namespace.Labels[keys.Offload] == keys.OffloadEnabled
-	}
+	o.Namespace = one[corev1.Namespace](f.Sources.Namespaces, o.Claim.Namespace)
 	if node := o.Claim.Annotations[keys.SelectedNode]; node != "" && virtualclass.Is(o.Class) {
 		o.Node = one[corev1.Node](f.Sources.Nodes, node)
 		f.memory.start(o.UID, o.Now)
@@ -204,7 +202,7 @@ func (f *Flow) ready(claim *corev1.PersistentVolumeClaim, node *corev1.Node) boo
 		return false
 	}
 	to, err := route.To(route.Input{
-		Claim: claim, Class: class, Node: node, Offloaded: true,
+		Claim: claim, Class: class, Node: node, Namespace: one[corev1.Namespace](f.Sources.Namespaces, claim.Namespace),
 		Cluster: func(id string) route.Cluster { return f.view(id, claim.Namespace).Cluster },
 	})
 	if err != nil {

@@ -23,8 +23,9 @@ func TestEphemeralVolumeStaysAtHome(t *testing.T) {
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "app", Name: "web-scratch", OwnerReferences: []metav1.OwnerReference{
 		{APIVersion: "v1", Kind: "Pod", Name: "web", Controller: ptr.To(true)},
 	}}}
+	opened := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{keys.Offload: keys.OffloadEnabled}}}
 	to := func(node *corev1.Node) (Route, error) {
-		return To(Input{Claim: claim, Class: class, Node: node, Offloaded: true, Cluster: func(string) Cluster {
+		return To(Input{Claim: claim, Class: class, Node: node, Namespace: opened, Cluster: func(string) Cluster {
 			return Cluster{Known: true, Offered: []v1alpha1.OfferedClass{{Name: "real", Default: true}}}
 		}})
 	}

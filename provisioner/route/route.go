@@ -12,6 +12,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/locality"
+	"github.com/lodestone-storage/lodestone/pkg/namespaces"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 )
 
@@ -32,9 +33,8 @@ type Input struct {
 	Claim *corev1.PersistentVolumeClaim
 	Class virtualclass.Class
 	Node  *corev1.Node
-	// Offloaded says whether pods of the claim's namespace may run in remote
-	// clusters.
-	Offloaded bool
+	// Namespace is the claim's, nil when it does not exist.
+	Namespace *corev1.Namespace
 	// Cluster returns what is known of the cluster with the given ID.
 	Cluster func(id string) Cluster
 }
@@ -109,8 +109,10 @@ func To(in Input) (Route, error) {
 			return Route{}, &Refused{Reason: "UnknownCluster", Message: fmt.Sprintf("node %q stands for cluster %q, which has no RemoteCluster object: create one of that name or correct the node's label %s", in.Node.Name, id, keys.Cluster)}
 		case cluster.Leaving:
 			return Route{}, &Refused{Reason: "ClusterLeaving", Message: fmt.Sprintf("RemoteCluster %q is being deleted and takes no new volumes: use another cluster", id)}
-		case !in.Offloaded:
+		case in.Namespace == nil || in.Namespace.Labels[keys.Offload] != keys.OffloadEnabled:
 			return Route{}, &Refused{Reason: "NotOffloaded", Message: fmt.Sprintf("pods of namespace %q may not run in remote clusters: label the namespace %s=%s or keep the pod at home", in.Claim.Namespace, keys.Offload, keys.OffloadEnabled)}
+		case !namespaces.MayUse(in.Namespace, id):
+			return Route{}, &Refused{Reason: "NotOpen", Message: fmt.Sprintf("namespace %q may not use cluster %q, for its annotation %s lists %q: add the cluster there or let the pod run elsewhere", in.Claim.Namespace, id, keys.OffloadClusters, in.Namespace.Annotations[keys.OffloadClusters])}
 		case ephemeral(in.Claim):
 			return Route{}, &Refused{Reason: "EphemeralVolume", Message: fmt.Sprintf("the claim belongs to pod %q (a generic ephemeral volume), and the copy of that pod in cluster %q would not own it: keep the pod at home or use a claim of its own", metav1.GetControllerOf(in.Claim).Name, id)}
 		}

@@ -56,8 +56,21 @@ type row struct {
 	node       *corev1.Node
 	parameters map[string]string
 	claim      *corev1.PersistentVolumeClaim
-	closed     bool // the namespace is not offloaded
+	closed     bool   // the namespace is not offloaded
+	only       string // the clusters that the namespace lists
 	cluster    route.Cluster
+}
+
+// namespace is that of the claim.
+func (r row) namespace() *corev1.Namespace {
+	namespace := &corev1.Namespace{}
+	if !r.closed {
+		namespace.Labels = map[string]string{keys.Offload: keys.OffloadEnabled}
+	}
+	if r.only != "" {
+		namespace.Annotations = map[string]string{keys.OffloadClusters: r.only}
+	}
+	return namespace
 }
 
 func (r row) to(t *testing.T) (route.Route, error) {
@@ -66,7 +79,7 @@ func (r row) to(t *testing.T) (route.Route, error) {
 		r.claim = claim(nil)
 	}
 	return route.To(route.Input{
-		Claim: r.claim, Class: class(t, r.parameters), Node: r.node, Offloaded: !r.closed,
+		Claim: r.claim, Class: class(t, r.parameters), Node: r.node, Namespace: r.namespace(),
 		Cluster: func(string) route.Cluster { return r.cluster },
 	})
 }
@@ -85,6 +98,8 @@ func TestTo(t *testing.T) {
 			row: row{node: node(keys.Home), cluster: known(), closed: true}, cluster: keys.Home, class: "standard", deferred: true},
 		"a virtual node gets a shadow in its cluster": {
 			row: row{node: node("west"), cluster: known()}, cluster: "west", class: "standard", deferred: true},
+		"a namespace that lists the cluster may use it": {
+			row: row{node: node("west"), cluster: known(), only: "east, west"}, cluster: "west", class: "standard", deferred: true},
 		"a remote class goes before the default": {
 			row: row{node: node("west"), cluster: known(), parameters: map[string]string{keys.RemoteClass: "fast"}}, cluster: "west", class: "fast"},
 		"what the RemoteCluster prefers goes before the default": {
@@ -139,6 +154,8 @@ func TestToRefuses(t *testing.T) {
 			row: row{node: node("west"), cluster: leaving}, reason: "ClusterLeaving", says: "use another"},
 		"a namespace that is not offloaded": {
 			row: row{node: node("west"), cluster: known(), closed: true}, reason: "NotOffloaded", says: keys.Offload},
+		"a namespace that lists another cluster": {
+			row: row{node: node("west"), cluster: known(), only: "east, north"}, reason: "NotOpen", says: `"east, north"`},
 		"a real class that the cluster does not have": {
 			row:    row{node: node("west"), cluster: known(), parameters: map[string]string{keys.RemoteClass: "gold"}},
 			reason: route.NoRealClass, says: `"gold"`},

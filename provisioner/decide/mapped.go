@@ -1,0 +1,30 @@
+package decide
+
+import (
+	"fmt"
+	"time"
+)
+
+// settle is how long a namespace may take without a word to the user.
+const settle = 3 * time.Second
+
+// awaitNamespace is the step for a claim whose backing claim needs a namespace
+// that the cluster has not given yet. One that it refuses sends the claim
+// elsewhere; so does silence, after a while.
+func awaitNamespace(o Observation, id string, mapped Mapped) Step {
+	if mapped.Reason != "" {
+		return giveUp(o, &Refusal{Cluster: id, Reason: "NamespaceRefused", Message: fmt.Sprintf(
+			"cluster %s gives namespace %q no place: %s", id, o.Claim.Namespace, mapped.Message)}, nil)
+	}
+	waited := o.Now.Sub(mapped.Since)
+	if waited >= Patience {
+		return giveUp(o, &Refusal{Cluster: id, Reason: "NamespaceNotMade", Message: fmt.Sprintf(
+			"cluster %s does not answer the request for namespace %q: let its administrator see whether the remote agent runs there (namespace lodestone-remote)", id, o.Claim.Namespace)}, nil)
+	}
+	step := Step{Verb: Idle, After: settle - waited}
+	if waited >= settle {
+		step.After = Patience - waited + time.Millisecond
+		step.Tell = note("WaitingForNamespace", fmt.Sprintf("waiting until cluster %s has made the namespace that belongs to %q", id, o.Claim.Namespace))
+	}
+	return step
+}
