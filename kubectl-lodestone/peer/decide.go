@@ -1,0 +1,220 @@
+package peer
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/outcome"
+	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+)
+
+// maxHomeID is how long the name of a HomeCluster may be.
+const maxHomeID = 40
+
+// Situation is what both clusters hold before anything is done.
+type Situation struct {
+	HomeContext, RemoteContext string
+	HomeUID, RemoteUID         string
+	// ProvisionerID is the ID that home's provisioner is given by flag, empty
+	// where it uses the default or cannot be asked.
+	ProvisionerID string
+	Remotes       []v1alpha1.RemoteCluster
+	// Homes are the HomeClusters in the remote cluster, Guests those at home.
+	Homes, Guests []remotev1alpha1.HomeCluster
+}
+
+// Plan is what a peering is to be.
+type Plan struct {
+	Name, HomeID string
+	Auth         string
+	Strategy     v1alpha1.NamespaceStrategy
+	// Remote and Home are what exists already, nil if nothing does.
+	Remote *v1alpha1.RemoteCluster
+	Home   *remotev1alpha1.HomeCluster
+	Secret v1alpha1.SecretKeyRef
+	// Notes are sentences that the user should read.
+	Notes []string
+}
+
+// User returns the name by which the remote cluster knows home.
+func (p Plan) User() string {
+	if p.Auth == Certificate {
+		return keys.HomeUserPrefix + p.HomeID
+	}
+	return "system:serviceaccount:" + p.Tenant() + ":" + keys.HomeAccount
+}
+
+// Tenant returns home's tenant namespace in the remote cluster.
+func (p Plan) Tenant() string { return keys.TenantPrefix + p.HomeID }
+
+// Decide returns what to do, or why nothing must be done. It is pure.
+func Decide(o Options, s Situation) (Plan, error) {
+	if s.HomeUID == s.RemoteUID {
+		return Plan{}, outcome.Refuse("contexts %q and %q lead to the same cluster, and a cluster is no remote cluster of its own: give the --remote-context of another", s.HomeContext, s.RemoteContext)
+	}
+	plan := Plan{}
+	var err error
+	if plan.HomeID, err = homeID(o, s); err != nil {
+		return Plan{}, err
+	}
+	if plan.Remote, err = findRemote(o, s); err != nil {
+		return Plan{}, err
+	}
+	if plan.Home, err = findHome(plan.HomeID, s); err != nil {
+		return Plan{}, err
+	}
+	if plan.Remote != nil {
+		plan.Name, plan.Secret = plan.Remote.Name, plan.Remote.Spec.KubeconfigSecretRef
+	} else {
+		if o.Renew {
+			return Plan{}, fmt.Errorf("there is no peering with the cluster of context %q to renew: run the same command without --renew", s.RemoteContext)
+		}
+		if plan.Name = o.Name; plan.Name == "" {
+			if plan.Name, err = nameFor(s.RemoteContext); err != nil {
+				return Plan{}, err
+			}
+		}
+		plan.Secret = v1alpha1.SecretKeyRef{Namespace: o.Namespace, Name: plan.Name, Key: "kubeconfig"}
+	}
+	if r := plan.Remote; r != nil && plan.Home == nil && r.Status.Volumes > 0 && r.Annotations[keys.ClusterUID] == "" {
+		return Plan{}, outcome.Refuse("%s holds %d volumes in namespaces that were made by hand, to which an identity that the remote agent makes has no rights: delete or move those volumes and unpeer first, or go on without the agent (deploy/remote-volumes)", called(r.Name), r.Status.Volumes)
+	}
+	if plan.Auth = o.Auth; plan.Auth == "" {
+		plan.Auth = Token
+		if plan.Home != nil && plan.Home.Spec.User != "" {
+			plan.Auth = Certificate
+		}
+	}
+	if err := plan.choose(o, s); err != nil {
+		return Plan{}, err
+	}
+	for _, guest := range s.Guests {
+		if guest.Spec.ClusterUID == s.RemoteUID {
+			plan.Notes = append(plan.Notes, fmt.Sprintf("the cluster of context %q already is a home cluster to this one (HomeCluster %q here): from now on both directions work, each by itself", s.RemoteContext, guest.Name))
+		}
+	}
+	return plan, nil
+}
+
+// homeID returns the ID under which home is known there.
+func homeID(o Options, s Situation) (string, error) {
+	id := s.HomeUID[:min(8, len(s.HomeUID))]
+	if s.ProvisionerID != "" {
+		id = s.ProvisionerID
+	}
+	if o.HomeID != "" {
+		if s.ProvisionerID != "" && o.HomeID != s.ProvisionerID {
+			return "", outcome.Refuse("--home-id %q is not the ID that the provisioner uses, %q (its flag --cluster-id), so its volumes would not be known as home's: leave out --home-id", o.HomeID, s.ProvisionerID)
+		}
+		id = o.HomeID
+	}
+	if len(id) > maxHomeID {
+		return "", outcome.Refuse("the home cluster's ID %q is longer than the %d characters that a HomeCluster may have: give the provisioner a shorter --cluster-id, which is possible only before it has made volumes", id, maxHomeID)
+	}
+	return id, nil
+}
+
+// ledTo returns the cluster that a RemoteCluster was made for or leads to.
+func ledTo(r *v1alpha1.RemoteCluster) string {
+	if r.Status.ClusterUID != "" {
+		return r.Status.ClusterUID
+	}
+	return r.Annotations[keys.ClusterUID]
+}
+
+// findRemote returns the RemoteCluster that stands for the remote cluster, nil
+// if there is none.
+func findRemote(o Options, s Situation) (*v1alpha1.RemoteCluster, error) {
+	name := o.Name
+	if name == "" {
+		name = s.RemoteContext
+	}
+	var found *v1alpha1.RemoteCluster
+	for i := range s.Remotes {
+		r := &s.Remotes[i]
+		switch {
+		case ledTo(r) == s.RemoteUID:
+			if o.Name != "" && r.Name != o.Name {
+				return nil, outcome.Refuse("the cluster of context %q is peered already, as %q: leave out --name to go on with that peering, or unpeer it first (kubectl lodestone unpeer %s)", s.RemoteContext, r.Name, r.Name)
+			}
+			found = r
+		case r.Name == name && ledTo(r) == "":
+			return nil, outcome.Refuse("%s exists, but nobody has found out yet which cluster it leads to: wait until kubectl lodestone status shows it Ready, delete it, or give another --name", called(name))
+		}
+	}
+	if found == nil {
+		for i := range s.Remotes {
+			if r := &s.Remotes[i]; r.Name == name {
+				return nil, outcome.Refuse("%s stands for another cluster than that of context %q: give another --name, or correct --remote-context", called(name), s.RemoteContext)
+			}
+		}
+		return nil, nil
+	}
+	if found.DeletionTimestamp != nil {
+		return nil, outcome.Refuse("%s is being removed: wait until it is gone (kubectl lodestone unpeer %s), then peer again", called(found.Name), found.Name)
+	}
+	return found, nil
+}
+
+// findHome returns the HomeCluster of home in the remote cluster, nil if there is
+// none.
+func findHome(id string, s Situation) (*remotev1alpha1.HomeCluster, error) {
+	var found *remotev1alpha1.HomeCluster
+	for i := range s.Homes {
+		h := &s.Homes[i]
+		switch {
+		case h.Name == id && h.Spec.ClusterUID != "" && h.Spec.ClusterUID != s.HomeUID:
+			return nil, outcome.Refuse("the cluster of context %q already serves another home cluster of the ID %q: two homes cannot share an ID, so give one of them a --cluster-id (flag of its provisioner, before it makes volumes)", s.RemoteContext, id)
+		case h.Name == id:
+			found = h
+		case h.Spec.ClusterUID == s.HomeUID:
+			return nil, outcome.Refuse("the cluster of context %q already knows this home cluster by another ID, %q: its volumes there would not be found under %q; put back --cluster-id of the provisioner, or delete HomeCluster %q there if nothing is left of it", s.RemoteContext, h.Name, id, h.Name)
+		}
+	}
+	if found != nil && found.DeletionTimestamp != nil {
+		return nil, outcome.Refuse("HomeCluster %q is being removed in the cluster of context %q: wait until it is gone there (kubectl get homeclusters), then peer again", id, s.RemoteContext)
+	}
+	return found, nil
+}
+
+// choose sets the namespace strategy.
+func (p *Plan) choose(o Options, s Situation) error {
+	wanted := v1alpha1.NamespaceStrategy(o.Strategy)
+	if p.Remote != nil {
+		if p.Strategy = p.Remote.Spec.Namespaces.Strategy; p.Strategy == "" {
+			p.Strategy = v1alpha1.SameName
+		}
+		if wanted != "" && wanted != p.Strategy {
+			return outcome.Refuse("the namespace strategy of %s is %s and cannot be changed, for its volumes would be looked for in other namespaces: leave out --namespace-strategy, or unpeer first", called(p.Name), p.Strategy)
+		}
+		return nil
+	}
+	others := len(s.Homes)
+	if p.Home != nil {
+		others--
+	}
+	switch {
+	case wanted != "":
+		p.Strategy = wanted
+	case others > 0:
+		p.Strategy = v1alpha1.Suffixed
+		p.Notes = append(p.Notes, fmt.Sprintf("the cluster of context %q serves %d other home cluster(s), so namespaces there are called <namespace>-%s (--namespace-strategy SameName for the same names)", s.RemoteContext, others, p.HomeID))
+	default:
+		p.Strategy = v1alpha1.SameName
+	}
+	return nil
+}
+
+// secretIsOurs says whether a Secret of the peering's name was made for it.
+func (p Plan) secretIsOurs(secret *corev1.Secret, remoteUID string) error {
+	switch {
+	case p.Remote != nil, secret.Annotations[keys.ClusterUID] == remoteUID:
+		return nil
+	case secret.Annotations[keys.ClusterUID] != "":
+		return outcome.Refuse("Secret %s/%s is left from a peering with another cluster: delete it, or give another --name", secret.Namespace, secret.Name)
+	}
+	return outcome.Refuse("Secret %s/%s exists and was not made by peer: delete or rename it, or give another --name", secret.Namespace, secret.Name)
+}
