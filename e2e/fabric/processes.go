@@ -17,31 +17,39 @@ const readyTimeout = 30 * time.Second
 // until it is ready. A replica that does not lead is ready too. Flags go before
 // those that suit a test bed.
 func (f *Fabric) RunProvisioner(ctx context.Context, name, path string, flags ...string) (*testbed.Program, error) {
-	return f.run(ctx, name, path, "lodestone-provisioner", append([]string{
+	return run(ctx, f.Home, name, path, System, "lodestone-provisioner", append([]string{
 		"--leader-elect=true", "--lease-duration=8s", "--probe-interval=1s", "--refusal-period=5s", "--v=2"}, flags...)...)
 }
 
 // RunExtender runs the extender built at path as a process where kube-scheduler
 // looks for it, with the rights of its ServiceAccount, and waits until it is ready.
 func (f *Fabric) RunExtender(ctx context.Context, name, path string) (*testbed.Program, error) {
-	return f.run(ctx, name, path, "lodestone-extender", "--listen="+f.extender, "--shutdown-grace=100ms")
+	return run(ctx, f.Home, name, path, System, "lodestone-extender", "--listen="+f.extender, "--shutdown-grace=100ms")
 }
 
-func (f *Fabric) run(ctx context.Context, name, path, account string, flags ...string) (*testbed.Program, error) {
-	content, err := f.Home.ServiceAccountKubeconfig(ctx, System, account)
+// RunAgent runs the remote agent built at path as a process in west, under a name
+// of its own, with the rights of its ServiceAccount and leader election, and
+// waits until it is ready. A replica that does not lead is ready too.
+func (f *Fabric) RunAgent(ctx context.Context, name, path string, flags ...string) (*testbed.Program, error) {
+	return run(ctx, f.West, name, path, remoteNamespace, agentAccount, append([]string{
+		"--leader-elect=true", "--lease-duration=8s", "--settle-time=1s", "--v=2"}, flags...)...)
+}
+
+func run(ctx context.Context, cluster *testbed.Cluster, name, path, namespace, account string, flags ...string) (*testbed.Program, error) {
+	content, err := cluster.ServiceAccountKubeconfig(ctx, namespace, account)
 	if err != nil {
 		return nil, err
 	}
-	kubeconfig, err := f.Home.WriteFile(name+".kubeconfig", content)
+	kubeconfig, err := cluster.WriteFile(name+".kubeconfig", content)
 	if err != nil {
 		return nil, err
 	}
-	status, err := f.Home.ReserveAddress()
+	status, err := cluster.ReserveAddress()
 	if err != nil {
 		return nil, fmt.Errorf("find an address for %s: %w", name, err)
 	}
 	flags = append(flags, "--kubeconfig="+kubeconfig, "--http-address="+status)
-	program, err := f.Home.StartProgram(name, path, flags...)
+	program, err := cluster.StartProgram(name, path, flags...)
 	if err != nil {
 		return nil, err
 	}
