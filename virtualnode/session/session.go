@@ -2,6 +2,9 @@
 package session
 
 import (
+	"context"
+	"net/http"
+
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -29,7 +32,15 @@ type Session struct {
 	Config *rest.Config
 	Client kubernetes.Interface
 	Remote *remoteapi.Client
+
+	connections *http.Transport
 }
+
+// Worker does one kind of work for a session until ctx ends, and returns once
+// every step that was begun is done: no two workers of one kind ever work for one
+// cluster at the same time. An error before that ends the session; a new one
+// begins after a pause.
+type Worker func(ctx context.Context, s *Session) error
 
 // Namespace returns the namespace of the remote cluster that belongs to
 // a home namespace.

@@ -1,0 +1,109 @@
+package app
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/lodestone-storage/lodestone/pkg/remoteclusters"
+	"github.com/lodestone-storage/lodestone/virtualnode/kubelet"
+	"github.com/lodestone-storage/lodestone/virtualnode/node"
+	"github.com/lodestone-storage/lodestone/virtualnode/registry"
+)
+
+// Run runs the program until ctx ends, and then returns nil once every step that
+// was begun is done and leadership is given up. An error means that it could not
+// start or lost its leadership.
+func Run(ctx context.Context, config *Config) error {
+	home := prepared(config.Home)
+	client, err := kubernetes.NewForConfig(home)
+	if err != nil {
+		return fmt.Errorf("make client of the home cluster: %w", err)
+	}
+	remotes, err := remoteclusters.NewClient(home)
+	if err != nil {
+		return err
+	}
+	metrics, probes := prometheus.NewRegistry(), newProbes()
+	stopHTTP, err := serveHTTP(ctx, config.HTTPAddress, metrics, probes)
+	if err != nil {
+		return err
+	}
+	defer stopHTTP()
+	homeID := config.ClusterID
+	if homeID == "" {
+		system, err := client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+		if err != nil {
+			return fmt.Errorf("get namespace kube-system of the home cluster: %w", err)
+		}
+		homeID = string(system.UID)[:8]
+	}
+
+	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
+	defer broadcaster.Shutdown()
+	broadcaster.StartRecordingToSink(&corev1client.EventSinkImpl{Interface: client.CoreV1().Events("")})
+
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(slim))
+	secrets := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(config.Namespace), informers.WithTransform(slim))
+	nodes, pods := factory.Core().V1().Nodes().Informer(), factory.Core().V1().Pods()
+	pods.Informer()
+	kubeconfigs := secrets.Core().V1().Secrets().Informer()
+	objects := remoteclusters.NewInformer(remotes)
+	work, err := workers(Shared{
+		Home: client, HomeID: homeID, Informers: factory, Metrics: metrics,
+		Recorder: broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "lodestone-virtualnode"}),
+	})
+	if err != nil {
+		return err
+	}
+	endpoints := kubelet.New(kubelet.Config{
+		Home: client, Nodes: nodes, Pods: pods.Lister(),
+		NodeIP: config.NodeIP, Listen: config.KubeletAddress, PortsFrom: config.KubeletPortsFrom,
+	})
+	known := registry.New(registry.Config{
+		Home: client, Remotes: remotes, Objects: objects, Secrets: kubeconfigs,
+		Namespace: config.Namespace, HomeID: homeID,
+		Node:      node.Config{Home: client, Nodes: nodes, Address: config.NodeIP, Probe: config.ProbeInterval, Heartbeat: config.Heartbeat},
+		Endpoints: endpoints, Workers: work, Interval: config.ProbeInterval,
+	})
+
+	// Not ctx: whatever ends this function ends the watches, or it would wait for
+	// them for ever.
+	watching, stopWatching := context.WithCancel(ctx)
+	factory.StartWithContext(watching)
+	secrets.StartWithContext(watching)
+	go objects.RunWithContext(watching)
+	defer func() { stopWatching(); factory.Shutdown(); secrets.Shutdown() }()
+	probes.waitFor("home cluster caches")
+	for kind, synced := range factory.WaitForCacheSync(ctx.Done()) {
+		if !synced {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return fmt.Errorf("read %v of the home cluster: the watch ended early", kind)
+		}
+	}
+	if !cache.WaitForCacheSync(ctx.Done(), kubeconfigs.HasSynced, objects.HasSynced) {
+		return nil
+	}
+	probes.ready()
+	return lead(ctx, client, config, homeID, known.Run)
+}
+
+// slim drops what this program never reads from an object before it is cached.
+func slim(obj any) (any, error) {
+	if object, ok := obj.(metav1.Object); ok {
+		object.SetManagedFields(nil)
+	}
+	return obj, nil
+}

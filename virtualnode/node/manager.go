@@ -1,0 +1,202 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/lodestone-storage/lodestone/virtualnode/session"
+)
+
+// ErrReturned ends a session whose cluster answers again after an outage: the
+// watches of the old session may sleep for long before they try again.
+var ErrReturned = errors.New("the cluster answers again")
+
+// Config is what a Manager needs.
+type Config struct {
+	// Home is the home cluster; Nodes watches its nodes and is run by the caller.
+	Home  kubernetes.Interface
+	Nodes cache.SharedIndexInformer
+	// Address and Port are where the node's kubelet API is served.
+	Address string
+	Port    int32
+	// Probe is how often the remote cluster is asked how it is, Heartbeat how
+	// often the leases are renewed.
+	Probe, Heartbeat time.Duration
+	// Changed is called when the state changed. It must not block.
+	Changed func()
+}
+
+// Manager keeps one virtual node. It is safe for concurrent use.
+type Manager struct {
+	config  Config
+	cluster string
+	poke    chan struct{}
+
+	mu      sync.Mutex
+	health  Health
+	version string
+	retired bool
+	taken   bool
+	told    State
+}
+
+// NewManager returns the Manager of the node of a cluster.
+func NewManager(cluster string, config Config) *Manager {
+	return &Manager{config: config, cluster: cluster, poke: make(chan struct{}, 1)}
+}
+
+// Retire has the node take no more pods, or take them again. A node that is
+// retired is not made again when somebody deletes it.
+func (m *Manager) Retire(retired bool) {
+	m.mu.Lock()
+	m.retired = retired
+	m.mu.Unlock()
+	m.Poke()
+}
+
+// Poke has the node be brought up to date soon.
+func (m *Manager) Poke() {
+	select {
+	case m.poke <- struct{}{}:
+	default:
+	}
+}
+
+// State returns whether pods can run in the cluster, and false as long as that is
+// not known.
+func (m *Manager) State() (State, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.taken {
+		return State{Reason: "NameTaken", Message: fmt.Sprintf("there is a node named %s that is not Lodestone's: delete that node, or give the RemoteCluster another name", m.cluster)}, true
+	}
+	return m.health.State(m.cluster)
+}
+
+// Run keeps the node for a session until ctx ends, and then returns nil. Admitted
+// is called once there is such a node: pods may be bound to it. ErrReturned asks
+// for a new session.
+func (m *Manager) Run(ctx context.Context, s *session.Session, admitted func()) error {
+	prober, err := newProber(s)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	m.health, m.taken = Health{}, false
+	m.mu.Unlock()
+	handler, err := m.config.Nodes.AddEventHandler(m.watchNode(s.Node))
+	if err != nil {
+		return fmt.Errorf("watch node %s: %w", s.Node, err)
+	}
+	working, end := context.WithCancelCause(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { end(m.probe(working, prober, s)) })
+	running.Go(func() {
+		m.renew(working, "node lease", func(ctx context.Context) error { return m.renewNode(ctx, s.Node) })
+	})
+	running.Go(func() {
+		m.renew(working, "heartbeat", func(ctx context.Context) error { return m.renewHeartbeat(ctx, prober, s) })
+	})
+	m.syncUntil(working, s.Node, sync.OnceFunc(admitted))
+	running.Wait()
+	cause := context.Cause(working)
+	end(nil)
+	if err := m.config.Nodes.RemoveEventHandler(handler); err != nil {
+		return fmt.Errorf("stop watching node %s: %w", s.Node, err)
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	return cause
+}
+
+func (m *Manager) watchNode(name string) cache.ResourceEventHandler {
+	poke := func(obj any) {
+		if key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj); err == nil && key == name {
+			m.Poke()
+		}
+	}
+	return cache.ResourceEventHandlerFuncs{AddFunc: poke, UpdateFunc: func(_, obj any) { poke(obj) }, DeleteFunc: poke}
+}
+
+// syncUntil brings the node up to date whenever poked.
+func (m *Manager) syncUntil(ctx context.Context, name string, admitted func()) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.poke:
+		}
+		if err := m.sync(ctx, name, admitted); err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).V(2).Info("The node will be written again", "node", name, "err", err)
+			retry := time.AfterFunc(time.Second, m.Poke)
+			context.AfterFunc(ctx, func() { retry.Stop() })
+		}
+		m.tell()
+	}
+}
+
+// tell reports a state that is new.
+func (m *Manager) tell() {
+	state, known := m.State()
+	m.mu.Lock()
+	changed := known && m.told != state
+	if changed {
+		m.told = state
+	}
+	m.mu.Unlock()
+	if changed {
+		m.config.Changed()
+	}
+}
+
+// sync brings the node up to date once.
+func (m *Manager) sync(ctx context.Context, name string, admitted func()) error {
+	m.mu.Lock()
+	health, retired, version := m.health, m.retired, m.version
+	m.mu.Unlock()
+	state, known := health.State(m.cluster)
+	description := Description{
+		Cluster: m.cluster, Address: m.config.Address, Port: m.config.Port, Version: version,
+		State: state, Retired: retired, Now: metav1.Now(),
+	}
+	if health.Home != nil {
+		description.Offer = &health.Home.Status
+	}
+	node := m.node(name)
+	m.mu.Lock()
+	m.taken = node != nil && !Ours(node, m.cluster)
+	m.mu.Unlock()
+	switch {
+	case node == nil && (retired || !known || health.Home == nil):
+		return nil
+	case node == nil:
+		return m.create(ctx, New(name, description))
+	case !Ours(node, m.cluster):
+		return nil
+	}
+	admitted()
+	if !known {
+		return nil
+	}
+	return m.update(ctx, node, description)
+}
+
+// node returns the node as last seen, nil if there is none.
+func (m *Manager) node(name string) *corev1.Node {
+	obj, ok, err := m.config.Nodes.GetStore().GetByKey(name)
+	if err != nil || !ok {
+		return nil
+	}
+	node, _ := obj.(*corev1.Node)
+	return node
+}
