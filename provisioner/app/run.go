@@ -83,10 +83,12 @@ func Run(ctx context.Context, config *Config) error {
 		Home: client, Remotes: remotes, Objects: objects, Secrets: secretInformer,
 		Namespace: config.Namespace, HomeID: homeID, HomeUID: string(system.UID),
 		Interval: config.ProbeInterval, Volumes: sources.VolumesIn,
+		Mapping: clusters.Mapping{Namespaces: sources.Namespaces, Volumes: sources.Volumes, Used: sources.Used},
 		Hooks: clusters.Hooks{
 			Shadow:  func(b *corev1.PersistentVolumeClaim) { work.BackingChanged(b) },
 			Backing: func(b types.UID) { work.BackingVolumeChanged(b) },
 			Seen:    func(id, namespace string) { work.NamespaceSeen(id, namespace) },
+			Mapped:  func(id, home string, given bool) { work.NamespaceGiven(id, home, given) },
 			Changed: func(id string, ready bool) { work.ClusterChanged(id, ready) },
 		},
 	})

@@ -13,6 +13,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiversion "k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/kubernetes"
+
+	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
 // checkTimeout bounds one look at a remote cluster.
@@ -25,6 +28,8 @@ type finding struct {
 	unauthorized string
 	clusterUID   string
 	version      string
+	// asking: namespaces there are made on request of this home.
+	asking bool
 }
 
 // needed are the cluster-wide rights without which nothing works. Rights in
@@ -38,7 +43,7 @@ var needed = []authorizationv1.ResourceAttributes{
 }
 
 // check looks at a remote cluster once.
-func check(ctx context.Context, client kubernetes.Interface) finding {
+func check(ctx context.Context, client kubernetes.Interface, homeID string) finding {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	var found finding
@@ -59,21 +64,51 @@ func check(ctx context.Context, client kubernetes.Interface) finding {
 	found.version = version.GitVersion
 	var missing []string
 	for _, attributes := range needed {
-		review, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
-			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &attributes},
-		}, metav1.CreateOptions{})
+		ok, err := allowed(ctx, client, attributes)
 		if err != nil {
 			return failed(err, "ask for its own rights")
 		}
-		if !review.Status.Allowed {
+		if !ok {
 			missing = append(missing, attributes.Verb+" "+attributes.Resource)
 		}
 	}
 	if len(missing) > 0 {
-		found.unauthorized = fmt.Sprintf("the kubeconfig may not %s there: apply deploy/remote-volumes", strings.Join(missing, ", "))
+		found.unauthorized = fmt.Sprintf("the kubeconfig may not %s there: %s", strings.Join(missing, ", "), remedy)
+		return found
+	}
+	if found.asking, err = asksForNamespaces(ctx, client, homeID); err != nil {
+		return failed(err, "ask for its own rights")
 	}
 	return found
 }
+
+func allowed(ctx context.Context, client kubernetes.Interface, attributes authorizationv1.ResourceAttributes) (bool, error) {
+	review, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
+		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &attributes},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return false, err
+	}
+	return review.Status.Allowed, nil
+}
+
+// asksForNamespaces says whether a remote agent there makes namespaces for this
+// home: the kind exists, and home may use it in its tenant namespace.
+func asksForNamespaces(ctx context.Context, client kubernetes.Interface, homeID string) (bool, error) {
+	ok, err := allowed(ctx, client, authorizationv1.ResourceAttributes{
+		Verb: "create", Group: remotev1alpha1.GroupVersion.Group, Resource: "namespacerequests", Namespace: keys.TenantPrefix + homeID})
+	if err != nil || !ok {
+		return false, err
+	}
+	_, err = client.Discovery().RESTClient().Get().AbsPath("/apis/" + remotev1alpha1.GroupVersion.String()).DoRaw(ctx)
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// remedy is how a kubeconfig gets the rights that it lacks.
+const remedy = "if the remote agent runs there, let its owner look at the HomeCluster of this cluster (kubectl lodestone peer makes it); otherwise apply deploy/remote-volumes"
 
 // failed sorts the error of a request; what is what that request does.
 func failed(err error, what string) finding {
@@ -81,7 +116,7 @@ func failed(err error, what string) finding {
 	case apierrors.IsUnauthorized(err):
 		return finding{unauthorized: "its API server does not accept the credentials of the kubeconfig: renew them in the Secret"}
 	case apierrors.IsForbidden(err):
-		return finding{unauthorized: fmt.Sprintf("the kubeconfig may not %s: apply deploy/remote-volumes there", what)}
+		return finding{unauthorized: fmt.Sprintf("the kubeconfig may not %s there: %s", what, remedy)}
 	}
 	return finding{unreachable: fmt.Sprintf("its API server does not answer as it should: %v", cause(err))}
 }

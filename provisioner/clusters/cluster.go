@@ -56,7 +56,9 @@ func (c *Cluster) View(remote *v1alpha1.RemoteCluster, namespace string) decide.
 	}
 	view.Usable, view.Reason, view.Message = c.verdict.usable()
 	if c.connection != nil {
-		view.Seen = view.Usable && c.connection.watch(namespace).HasSynced()
+		var seen bool
+		view.Mapped, seen = c.connection.mapped(namespace)
+		view.Seen = view.Usable && seen
 		view.Offered = c.connection.offered()
 	}
 	return view

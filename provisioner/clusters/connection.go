@@ -14,6 +14,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
+	"github.com/lodestone-storage/lodestone/provisioner/mapped"
 )
 
 // connection is one client of a remote cluster with what it watches there:
@@ -26,6 +27,7 @@ type connection struct {
 	volumes cache.SharedIndexInformer
 	classes cache.SharedIndexInformer
 	hooks   Hooks
+	keeper  *mapped.Keeper
 	ctx     context.Context
 	stop    context.CancelFunc
 
@@ -42,6 +44,9 @@ type Hooks struct {
 	Backing func(backing types.UID)
 	// Seen: it is now known which backing claims exist in a namespace.
 	Seen func(cluster, namespace string)
+	// Mapped: whether the namespace that belongs to a home namespace may be used
+	// changed; given says that it may.
+	Mapped func(cluster, home string, given bool)
 	// Changed: what can be asked of a cluster changed; ready says whether new
 	// volumes can be made there.
 	Changed func(cluster string, ready bool)
@@ -122,7 +127,7 @@ func Bound(store cache.Store, claim *corev1.PersistentVolumeClaim) *corev1.Persi
 }
 
 func (c *connection) synced() bool {
-	return c.volumes.HasSynced() && c.classes.HasSynced()
+	return c.volumes.HasSynced() && c.classes.HasSynced() && c.keeper.Synced()
 }
 
 func (c *connection) offered() []v1alpha1.OfferedClass {

@@ -72,10 +72,12 @@ func (c *Cluster) look(ctx context.Context, remote *v1alpha1.RemoteCluster) time
 	}
 	var again time.Duration
 	if v.unconfigured == "" {
-		v.finding = check(ctx, c.current().client)
+		v.finding = check(ctx, c.current().client, c.registry.homeID)
 		v.checked = true
 		again = c.weigh(&v)
 		v.unwantedReason, v.unwanted = unwanted(remote, v.clusterUID, c.registry.homeUID, c.registry.all(), c.registry.volumes(c.id))
+		current := c.current()
+		current.keeper.Set(current.ctx, v.unreachable == "" && v.unauthorized == "" && v.unwanted == "", v.asking)
 		v.unsynced = v.unsynced || !c.current().synced()
 		if again == 0 && v.unsynced && v.unreachable == "" && v.unauthorized == "" {
 			again = 50 * time.Millisecond
@@ -88,6 +90,9 @@ func (c *Cluster) look(ctx context.Context, remote *v1alpha1.RemoteCluster) time
 		c.since = time.Now()
 	}
 	c.mu.Unlock()
+	if left := (v.leaving != "") != wasLeaving; left && v.unconfigured == "" {
+		c.current().keeper.Review()
+	}
 	if usable != wasUsable || (v.leaving != "") != wasLeaving {
 		klog.FromContext(ctx).Info("Cluster changed", "usable", usable, "reason", reason, "message", message)
 		c.changed = true
@@ -173,8 +178,12 @@ func (c *Cluster) reconnect(ctx context.Context, data []byte, remote *v1alpha1.R
 	c.verdict = verdict{leaving: c.verdict.leaving}
 	c.since = time.Now()
 	c.changed = true
-	c.connection = connect(ctx, c.id, client, c.registry.homeID, c.registry.hooks, namespaces, c.Poke)
-	c.fingerprint = fingerprint
+	next := connect(ctx, c.id, client, c.registry.homeID, c.registry.hooks, namespaces, c.Poke)
+	if err := c.keep(next, config, remote.Spec.Namespaces.Strategy); err != nil {
+		next.stop()
+		return fmt.Errorf("the kubeconfig cannot be used: %w", err)
+	}
+	c.connection, c.fingerprint = next, fingerprint
 	return nil
 }
 

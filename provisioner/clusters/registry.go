@@ -26,6 +26,7 @@ type Registry struct {
 	homeUID   string
 	interval  time.Duration
 	volumes   func(cluster string) int
+	mapping   Mapping
 	hooks     Hooks
 
 	mu       sync.Mutex
@@ -49,7 +50,17 @@ type Config struct {
 	Interval time.Duration
 	// Volumes returns how many virtual volumes have their data in a cluster.
 	Volumes func(cluster string) int
+	Mapping Mapping
 	Hooks   Hooks
+}
+
+// Mapping is what is needed of the home cluster to keep namespaces in others.
+type Mapping struct {
+	// Namespaces and Volumes watch those of the home cluster.
+	Namespaces, Volumes cache.SharedIndexInformer
+	// Used says whether virtual volumes have their data in a namespace of
+	// a cluster, or claims of its home namespace may have backing claims there.
+	Used func(cluster, namespace, home string) bool
 }
 
 // New returns a Registry that does nothing until it is run.
@@ -57,7 +68,7 @@ func New(config Config) *Registry {
 	return &Registry{
 		home: config.Home, remotes: config.Remotes, objects: config.Objects, secrets: config.Secrets,
 		namespace: config.Namespace, homeID: config.HomeID, homeUID: config.HomeUID,
-		interval: config.Interval, volumes: config.Volumes, hooks: config.Hooks,
+		interval: config.Interval, volumes: config.Volumes, mapping: config.Mapping, hooks: config.Hooks,
 		clusters: map[string]*Cluster{},
 	}
 }

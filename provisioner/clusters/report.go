@@ -96,7 +96,7 @@ func (c *Cluster) held(ctx context.Context, volumes int) string {
 	case claims > 0:
 		return fmt.Sprintf("%d backing claims that were never used are being removed there", claims)
 	}
-	return ""
+	return connection.keeper.Outstanding()
 }
 
 // protect adds the finalizers before anything depends on the objects.

@@ -15,7 +15,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/provisioner/backing"
 )
 
 // shadows watches our backing claims in one namespace.
@@ -99,18 +98,11 @@ func (c *connection) unpublished(ctx context.Context) (int, error) {
 	n := 0
 	var errs []error
 	for _, namespace := range c.namespaces() {
-		list, err := c.list(ctx, namespace)
-		if err != nil {
-			if !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
-				errs = append(errs, fmt.Errorf("list backing claims in namespace %s: %w", namespace, err))
-			}
-			continue
+		found, err := c.unpublishedIn(ctx, namespace)
+		if err != nil && !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
+			errs = append(errs, fmt.Errorf("list backing claims in namespace %s: %w", namespace, err))
 		}
-		for i := range list.Items {
-			if backing.Unpublished(&list.Items[i]) {
-				n++
-			}
-		}
+		n += found
 	}
 	return n, errors.Join(errs...)
 }

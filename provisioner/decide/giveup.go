@@ -47,11 +47,22 @@ func cannotReach(o Observation, id string) Step {
 	text := fmt.Sprintf("waiting for cluster %s, which may hold a backing claim of this claim", id)
 	switch {
 	case cluster.Usable:
-		text += ": backing claims in its namespace cannot be read yet; if this lasts, bind the rights of deploy/remote-volumes there"
+		text += ": " + unreadable(cluster.Mapped)
 	case cluster.Message != "":
 		text += ": " + cluster.Message
 	}
 	return Step{Verb: Idle, After: slow, Tell: warn("ClusterNotUsable", text)}
+}
+
+// unreadable says why it is not known which backing claims are in a namespace.
+func unreadable(mapped Mapped) string {
+	switch {
+	case mapped.Message != "":
+		return "it gives the claim's namespace no place: " + mapped.Message
+	case mapped.Asked:
+		return "backing claims in its namespace cannot be read yet; if this lasts, look at the NamespaceRequest there"
+	}
+	return "backing claims in its namespace cannot be read yet; if this lasts, bind the rights of deploy/remote-volumes there"
 }
 
 // giveUp takes the selected node off the claim once no backing claim is left.

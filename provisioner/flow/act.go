@@ -26,6 +26,9 @@ const (
 	// safetyNet is when a claim is looked at again after a step whose effect an
 	// event should have shown by then.
 	safetyNet = 10 * time.Second
+	// freshAttempts is how often a request is tried at once, over some seconds,
+	// whose rights may be new.
+	freshAttempts = 8
 )
 
 // act takes a step. Whatever a request did or did not do, observing again leads
@@ -117,7 +120,8 @@ func (f *Flow) create(ctx context.Context, o decide.Observation, step decide.Ste
 	if apierrors.IsAlreadyExists(err) {
 		err = f.examine(ctx, client, o, at)
 	}
-	sorted := sortCreateError(err, step.Cluster, at)
+	sorted := sortCreateError(err, step.Cluster, at, given{
+		asked: o.Cluster(step.Cluster).Mapped.Asked, fresh: f.queue.NumRequeues(o.UID) < freshAttempts})
 	switch {
 	case sorted.refusal != nil:
 		f.tell(o, &decide.Message{Warning: true, Reason: sorted.refusal.Reason, Text: sorted.refusal.Message})

@@ -221,6 +221,20 @@ func (f *Flow) NamespaceSeen(id, namespace string) {
 	}
 }
 
+// NamespaceGiven is called when it changed whether the namespace of a cluster
+// that belongs to a home namespace may be used.
+func (f *Flow) NamespaceGiven(id, home string, given bool) {
+	for _, claim := range f.waiting() {
+		switch {
+		case claim.Namespace != home:
+		case claim.Annotations[keys.SelectedNode] != "" || claim.Annotations[keys.Routed] != "":
+			f.Enqueue(claim.UID)
+		case given:
+			f.rouse(claim, "cluster "+id)
+		}
+	}
+}
+
 func (f *Flow) rouse(claim *corev1.PersistentVolumeClaim, what string) {
 	if virtualclass.Is(one[storagev1.StorageClass](f.Sources.Classes, className(claim))) {
 		f.memory.setChanged(claim.UID, what)

@@ -29,8 +29,15 @@ type sorted struct {
 	unsent bool
 }
 
+// given is what is known of the namespace of a create request.
+type given struct {
+	// asked: the cluster made it on request; fresh: this is one of the first
+	// attempts, and the rights there may be seconds old.
+	asked, fresh bool
+}
+
 // sortCreateError is the one table of answers to a create request.
-func sortCreateError(err error, cluster string, at types.NamespacedName) sorted {
+func sortCreateError(err error, cluster string, at types.NamespacedName, in given) sorted {
 	place := "cluster " + cluster
 	if cluster == keys.Home {
 		place = "the home cluster"
@@ -56,6 +63,12 @@ func sortCreateError(err error, cluster string, at types.NamespacedName) sorted 
 		return refuse("NamespaceTerminating", fmt.Sprintf("namespace %s of %s is being deleted: wait until it is there again", at.Namespace, place))
 	case apierrors.IsForbidden(err) && strings.Contains(detail, "exceeded quota"):
 		return refuse("QuotaExceeded", fmt.Sprintf("the quota of namespace %s in %s leaves no room: %s", at.Namespace, place, detail))
+	case in.asked && in.fresh && (apierrors.IsNotFound(err) || lacksRights(err, detail)):
+		return sorted{retry: err, unsent: true}
+	case in.asked && (apierrors.IsNotFound(err) || lacksRights(err, detail)):
+		return refuse("NotAllowed", fmt.Sprintf("%s gave namespace %s but does not let this cluster make claims there: let its administrator look at NamespaceRequest %s", place, at.Namespace, at.Namespace))
+	case in.asked && apierrors.IsForbidden(err):
+		return refuse("NotAllowed", fmt.Sprintf("%s does not admit the backing claim %s: %s", place, at, detail))
 	case apierrors.IsForbidden(err):
 		return refuse("NotAllowed", fmt.Sprintf("%s does not allow the backing claim %s (no such namespace, no rights in it, or its admission; see deploy/remote-volumes): %s", place, at, detail))
 	case apierrors.IsNotFound(err):
@@ -69,6 +82,12 @@ func sortCreateError(err error, cluster string, at types.NamespacedName) sorted 
 	// Conflict, server errors, time-outs, lost connections: nobody knows, or soon
 	// it may be otherwise.
 	return sorted{retry: err}
+}
+
+// lacksRights says whether a request was refused for want of rights, not by
+// admission.
+func lacksRights(err error, detail string) bool {
+	return apierrors.IsForbidden(err) && strings.Contains(detail, "cannot create resource")
 }
 
 // errForeign is the error of a backing claim's name that somebody else holds;

@@ -58,7 +58,7 @@ func TestSortCreateErrorRefusesWhatIsCertain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for cluster, place := range map[string]string{keys.Home: "the home cluster", "west": "cluster west"} {
-				got := sortCreateError(test.err, cluster, at)
+				got := sortCreateError(test.err, cluster, at, given{})
 				require.NotNil(t, got.refusal)
 				require.NoError(t, got.retry)
 				assert.False(t, got.unsent)
@@ -98,11 +98,11 @@ func TestSortCreateErrorRetriesWhatNobodyKnows(t *testing.T) {
 		"no way there: it was never sent":     {err: sent(&net.OpError{Op: "dial", Err: syscall.EHOSTUNREACH}), unsent: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := sortCreateError(test.err, "west", at)
+			got := sortCreateError(test.err, "west", at, given{})
 			assert.Nil(t, got.refusal, "nothing is certain")
 			require.ErrorIs(t, got.retry, test.err)
 			assert.Equal(t, test.unsent, got.unsent)
 		})
 	}
-	assert.Equal(t, sorted{}, sortCreateError(nil, "west", at), "it is there")
+	assert.Equal(t, sorted{}, sortCreateError(nil, "west", at, given{}), "it is there")
 }

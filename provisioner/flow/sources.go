@@ -20,6 +20,23 @@ type Sources struct {
 	Claims, Volumes, Classes, Nodes, Namespaces, Attachments, Pods cache.SharedIndexInformer
 }
 
+// Used says whether virtual volumes have their data in a namespace of a cluster,
+// or claims of the home namespace that it belongs to may have backing claims
+// there.
+func (s Sources) Used(cluster, namespace, home string) bool {
+	for _, volume := range indexed[corev1.PersistentVolume](s.Volumes, byCluster, cluster) {
+		if ref, err := backing.RefOf(volume); err == nil && ref.Namespace == namespace {
+			return true
+		}
+	}
+	for _, claim := range indexed[corev1.PersistentVolumeClaim](s.Claims, byWaiting, waitingKey) {
+		if claim.Namespace == home && claim.Annotations[keys.Routed] == cluster {
+			return true
+		}
+	}
+	return false
+}
+
 // Names of the indexes.
 const (
 	byUID     = "lodestone/uid"     // claims by their UID
