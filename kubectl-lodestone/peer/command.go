@@ -118,11 +118,16 @@ func (p *peering) once(ctx context.Context) error {
 			return err
 		}
 	}
+	have := plan.found(secret)
+	server, err := p.server(have)
+	if err != nil {
+		return err
+	}
 	for _, note := range plan.Notes {
 		p.sayOnce("note: " + note)
 	}
 	if p.DryRun == "client" {
-		return p.print(ctx, plan, secret)
+		return p.print(plan, server, have)
 	}
 	if err := p.mayAll(ctx, plan); err != nil {
 		return err
@@ -133,7 +138,7 @@ func (p *peering) once(ctx context.Context) error {
 	if err := p.awaitHomeCluster(ctx, plan); err != nil {
 		return err
 	}
-	if err := p.ensureSecret(ctx, plan, secret); err != nil {
+	if err := p.ensureSecret(ctx, plan, secret, server, have); err != nil {
 		return err
 	}
 	if err := p.ensureRemoteCluster(ctx, plan); err != nil {

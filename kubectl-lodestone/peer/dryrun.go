@@ -1,15 +1,14 @@
 package peer
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/access"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/credentials"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -19,15 +18,7 @@ const redacted = "REDACTED"
 
 // print prints the objects that a run would make, and changes nothing. No
 // credentials are issued for it.
-func (p *peering) print(_ context.Context, plan Plan, secret *corev1.Secret) error {
-	var have credentials.Found
-	if secret != nil {
-		have, _ = credentials.Read(secret.Data[plan.key()])
-	}
-	server, err := p.server(have)
-	if err != nil {
-		return err
-	}
+func (p *peering) print(plan Plan, server access.Server, have credentials.Found) error {
 	login := credentials.Login{Token: redacted}
 	if plan.Auth == Certificate {
 		login = credentials.Login{Certificate: []byte(redacted), PEM: []byte(redacted)}

@@ -97,6 +97,9 @@ func (p *peering) awaitRemoteCluster(ctx context.Context, plan Plan) error {
 
 // awaitNode waits for the virtual node where Lodestone's own program makes it.
 func (p *peering) awaitNode(ctx context.Context, plan Plan) error {
+	if plan.Remote != nil && plan.Remote.Spec.VirtualNode == v1alpha1.VirtualNodeDisabled {
+		return nil
+	}
 	_, err := p.home.Client.AppsV1().Deployments(p.Namespace).Get(ctx, virtualNode, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
 		p.Say("no virtual node is awaited, for Lodestone's program for them is not installed here: volumes can be made in %q, and other virtual nodes may stand for it", plan.Name)

@@ -17,21 +17,27 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
-// ensureSecret sees to it that home's Secret holds a kubeconfig that the remote
-// cluster accepts. Credentials that work are kept.
-func (p *peering) ensureSecret(ctx context.Context, plan Plan, secret *corev1.Secret) error {
-	var have credentials.Found
-	if secret != nil && len(secret.Data[plan.key()]) > 0 {
-		// What cannot be read is replaced.
-		have, _ = credentials.Read(secret.Data[plan.key()])
+// found returns what the Secret holds; what cannot be read counts as nothing and
+// is replaced.
+func (p Plan) found(secret *corev1.Secret) credentials.Found {
+	if secret == nil || len(secret.Data[p.key()]) == 0 {
+		return credentials.Found{}
 	}
-	server, err := p.server(have)
+	have, err := credentials.Read(secret.Data[p.key()])
 	if err != nil {
-		return err
+		return credentials.Found{}
 	}
+	return have
+}
+
+// ensureSecret sees to it that home's Secret holds a kubeconfig for server that
+// the remote cluster accepts. Credentials that work are kept; have is what the
+// Secret held.
+func (p *peering) ensureSecret(ctx context.Context, plan Plan, secret *corev1.Secret, server access.Server, have credentials.Found) error {
 	if server.Loopback() {
 		p.sayOnce(fmt.Sprintf("note: the address %s leads to the machine itself; if home's pods do not reach the remote API server there, give --remote-server", server))
 	}
+	var err error
 	login, keep := have.Login, false
 	if !p.Renew && have.Kind() == plan.Auth {
 		if keep, err = credentials.Accepted(ctx, p.remote, have.Login, plan.User()); err != nil {

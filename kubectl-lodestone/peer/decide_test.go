@@ -1,0 +1,186 @@
+package peer
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/outcome"
+	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+)
+
+const (
+	homeUID = "11111111-aaaa"
+	westUID = "22222222-bbbb"
+	eastUID = "33333333-cccc"
+)
+
+// situation returns two clusters that know nothing of each other.
+func situation(change func(*Situation)) Situation {
+	s := Situation{HomeContext: "home", RemoteContext: "west", HomeUID: homeUID, RemoteUID: westUID}
+	if change != nil {
+		change(&s)
+	}
+	return s
+}
+
+func remoteCluster(name, uid string, change func(*v1alpha1.RemoteCluster)) v1alpha1.RemoteCluster {
+	r := v1alpha1.RemoteCluster{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{keys.ClusterUID: uid}},
+		Spec:       v1alpha1.RemoteClusterSpec{KubeconfigSecretRef: v1alpha1.SecretKeyRef{Namespace: "lodestone-system", Name: name, Key: "kubeconfig"}},
+		Status:     v1alpha1.RemoteClusterStatus{ClusterUID: uid},
+	}
+	if change != nil {
+		change(&r)
+	}
+	return r
+}
+
+func homeCluster(id, uid string) remotev1alpha1.HomeCluster {
+	return remotev1alpha1.HomeCluster{ObjectMeta: metav1.ObjectMeta{Name: id}, Spec: remotev1alpha1.HomeClusterSpec{ClusterUID: uid}}
+}
+
+func TestDecidePlansAPeering(t *testing.T) {
+	going := metav1.NewTime(time.Unix(1, 0))
+	for name, test := range map[string]struct {
+		options   Options
+		situation func(*Situation)
+		want      func(t *testing.T, p Plan)
+	}{
+		"nothing is there": {
+			want: func(t *testing.T, p Plan) {
+				assert.Equal(t, "west", p.Name)
+				assert.Equal(t, "11111111", p.HomeID)
+				assert.Equal(t, Token, p.Auth)
+				assert.Equal(t, v1alpha1.SameName, p.Strategy)
+				assert.Equal(t, "system:serviceaccount:lodestone-home-11111111:lodestone-home", p.User())
+				assert.Equal(t, v1alpha1.SecretKeyRef{Namespace: "lodestone-system", Name: "west", Key: "kubeconfig"}, p.Secret)
+				assert.Empty(t, p.Notes)
+			},
+		},
+		"the provisioner has an ID by flag": {
+			situation: func(s *Situation) { s.ProvisionerID = "berlin" },
+			want:      func(t *testing.T, p Plan) { assert.Equal(t, "berlin", p.HomeID) },
+		},
+		"a name is given": {
+			options: Options{Name: "occident"},
+			want:    func(t *testing.T, p Plan) { assert.Equal(t, "occident", p.Name) },
+		},
+		"another home is served there": {
+			situation: func(s *Situation) {
+				s.Homes = []remotev1alpha1.HomeCluster{homeCluster("33333333", eastUID)}
+			},
+			want: func(t *testing.T, p Plan) {
+				assert.Equal(t, v1alpha1.Suffixed, p.Strategy)
+				require.Len(t, p.Notes, 1)
+				assert.Contains(t, p.Notes[0], "<namespace>-11111111")
+			},
+		},
+		"another home is served there but the user wants the same names": {
+			options: Options{Strategy: "SameName"},
+			situation: func(s *Situation) {
+				s.Homes = []remotev1alpha1.HomeCluster{homeCluster("33333333", eastUID)}
+			},
+			want: func(t *testing.T, p Plan) { assert.Equal(t, v1alpha1.SameName, p.Strategy) },
+		},
+		"a run before was stopped after the HomeCluster": {
+			situation: func(s *Situation) {
+				s.Homes = []remotev1alpha1.HomeCluster{homeCluster("11111111", homeUID)}
+			},
+			want: func(t *testing.T, p Plan) {
+				assert.NotNil(t, p.Home)
+				assert.Equal(t, v1alpha1.SameName, p.Strategy, "home itself is no other home")
+			},
+		},
+		"the owner of the remote cluster made the HomeCluster": {
+			situation: func(s *Situation) { s.Homes = []remotev1alpha1.HomeCluster{homeCluster("11111111", "")} },
+			want:      func(t *testing.T, p Plan) { assert.NotNil(t, p.Home) },
+		},
+		"the peering exists under another name than the context's": {
+			situation: func(s *Situation) {
+				s.Remotes = []v1alpha1.RemoteCluster{remoteCluster("occident", westUID, func(r *v1alpha1.RemoteCluster) {
+					r.Spec.Namespaces.Strategy = v1alpha1.Suffixed
+				})}
+			},
+			want: func(t *testing.T, p Plan) {
+				assert.Equal(t, "occident", p.Name)
+				assert.Equal(t, v1alpha1.Suffixed, p.Strategy)
+				assert.Equal(t, "occident", p.Secret.Name)
+			},
+		},
+		"the provisioner has not looked at the RemoteCluster yet": {
+			situation: func(s *Situation) {
+				s.Remotes = []v1alpha1.RemoteCluster{remoteCluster("west", westUID, func(r *v1alpha1.RemoteCluster) { r.Status.ClusterUID = "" })}
+			},
+			want: func(t *testing.T, p Plan) { assert.NotNil(t, p.Remote) },
+		},
+		"home logs in with a certificate": {
+			situation: func(s *Situation) {
+				h := homeCluster("11111111", homeUID)
+				h.Spec.User = "lodestone:home:11111111"
+				s.Homes = []remotev1alpha1.HomeCluster{h}
+			},
+			want: func(t *testing.T, p Plan) {
+				assert.Equal(t, Certificate, p.Auth)
+				assert.Equal(t, "lodestone:home:11111111", p.User())
+			},
+		},
+		"the other direction exists": {
+			situation: func(s *Situation) { s.Guests = []remotev1alpha1.HomeCluster{homeCluster("22222222", westUID)} },
+			want: func(t *testing.T, p Plan) {
+				require.Len(t, p.Notes, 1)
+				assert.Contains(t, p.Notes[0], "both directions")
+			},
+		},
+		"another peering is being removed": {
+			situation: func(s *Situation) {
+				s.Remotes = []v1alpha1.RemoteCluster{remoteCluster("east", eastUID, func(r *v1alpha1.RemoteCluster) { r.DeletionTimestamp = &going })}
+			},
+			want: func(t *testing.T, p Plan) { assert.Equal(t, "west", p.Name) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			test.options.Namespace = "lodestone-system"
+			plan, err := Decide(test.options, situation(test.situation))
+			require.NoError(t, err)
+			test.want(t, plan)
+		})
+	}
+}
+
+func TestASecretIsTakenOnlyIfItWasMadeForThisPeering(t *testing.T) {
+	secret := func(uid string) *corev1.Secret {
+		s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "lodestone-system", Name: "west"}}
+		if uid != "" {
+			s.Annotations = map[string]string{keys.ClusterUID: uid}
+		}
+		return s
+	}
+	remote := remoteCluster("west", westUID, nil)
+	for name, test := range map[string]struct {
+		plan   Plan
+		secret *corev1.Secret
+		says   string
+	}{
+		"of this peering":               {secret: secret(westUID)},
+		"named by the RemoteCluster":    {plan: Plan{Remote: &remote}, secret: secret("")},
+		"of a peering that went before": {secret: secret(eastUID), says: "left from a peering with another cluster"},
+		"of somebody else":              {secret: secret(""), says: "was not made by peer"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := test.plan.secretIsOurs(test.secret, westUID)
+			if test.says == "" {
+				assert.NoError(t, err)
+				return
+			}
+			assert.ErrorContains(t, err, test.says)
+			assert.Equal(t, outcome.Refused, outcome.Of(err))
+		})
+	}
+}
