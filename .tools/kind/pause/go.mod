@@ -1,0 +1,3 @@
+module github.com/lodestone-storage/lodestone/tools/kind/pause
+
+go 1.26.0

@@ -1,0 +1,11 @@
+#!/bin/bash
+# Deletes the clusters home and west, and stops the engine if engine.sh started it.
+. "$(dirname "$0")/settings.sh"
+export PATH=$KIND_CACHE/bin:$PATH
+if docker info >/dev/null 2>&1 && [[ -x $KIND_CACHE/bin/kind ]]; then
+  for cluster in "${clusters[@]}"; do
+    docker unpause "$cluster-control-plane" >/dev/null 2>&1 || true
+    kind delete cluster -q --name "$cluster"
+  done
+fi
+"$here/engine.sh" stop

@@ -1,0 +1,76 @@
+#!/bin/bash
+# engine.sh start|stop: a container engine for the clusters. One that runs already
+# and that the user may use is used and left alone. Otherwise, as root on Debian,
+# one is started that keeps all its data in the cache, listens on a socket of its
+# own and makes no docker0; when it stops, the machine's settings are as before.
+. "$(dirname "$0")/settings.sh"
+state=$KIND_CACHE/engine
+
+# What dockerd and the kubelets change for the whole machine.
+settings=(net.ipv4.ip_forward vm.overcommit_memory vm.panic_on_oom kernel.panic kernel.panic_on_oops
+  kernel.keys.root_maxkeys kernel.keys.root_maxbytes net.netfilter.nf_conntrack_max)
+
+start() {
+  docker info >/dev/null 2>&1 && return
+  local instead="start Docker so that this user may use it, or run this as root on Debian"
+  ((EUID == 0)) || fail "no container engine answers: $instead"
+  command -v apt-get >/dev/null || fail "no container engine answers, and this is not Debian: $instead"
+  "$here/packages.sh"
+  mkdir -p "$state"
+  # After a crash what was written down then is still what to go back to.
+  if [[ ! -s $state/before ]]; then
+    sysctl -e "${settings[@]}" 2>/dev/null >"$state/before"
+    iptables -S FORWARD 2>/dev/null | grep '^-P' >"$state/forward" || echo "-P FORWARD ACCEPT" >"$state/forward"
+  fi
+  local extra=()
+  # --privileged asks for every capability; runc fails over one that this machine
+  # cannot give.
+  local bounding=0x$(awk '/CapBnd/ {print $2}' /proc/self/status)
+  ((bounding >> 24 & 1)) || extra=(--add-runtime "capped=$here/runc-capped" --default-runtime capped)
+  rm -f "$engine_socket"
+  setsid nohup nice -n 5 dockerd --host "unix://$engine_socket" --bridge none --data-root "$state/data" --exec-root "$state/run" \
+    --pidfile "$state/pid" "${extra[@]}" >"$KIND_CACHE/log/dockerd.log" 2>&1 </dev/null &
+  export DOCKER_HOST=unix://$engine_socket
+  local try
+  for try in $(seq 60); do
+    docker info >/dev/null 2>&1 && return
+    sleep 0.5
+  done
+  tail -n 20 "$KIND_CACHE/log/dockerd.log" >&2
+  fail "the container engine did not start within 30 s after $try tries: see above"
+}
+
+# stop ends an engine that start started, and nothing else.
+stop() {
+  [[ -s $state/before ]] || return 0
+  if [[ -s $state/pid ]] && kill -0 "$(cat "$state/pid")" 2>/dev/null; then
+    docker network rm kind >/dev/null 2>&1 || true
+    local pid
+    pid=$(cat "$state/pid")
+    kill "$pid"
+    while kill -0 "$pid" 2>/dev/null; do sleep 0.2; done
+  fi
+  rm -f "$engine_socket" "$state/pid"
+  forget_rules
+  sysctl -q -e -p "$state/before" 2>/dev/null || true
+  rm -f "$state/before" "$state/forward"
+}
+
+# forget_rules removes the chains of an engine that has ended, and what jumps there.
+forget_rules() {
+  local table rule
+  for table in filter nat; do
+    iptables -t "$table" -S 2>/dev/null | grep -E '^-A (FORWARD|PREROUTING|OUTPUT|POSTROUTING) .*(DOCKER|docker0|br-[0-9a-f]{12})' |
+      while read -r rule; do
+        eval "iptables -t $table -D ${rule#-A }"
+      done || true
+    for step in -F -X; do
+      iptables -t "$table" -S 2>/dev/null | awk '$1 == "-N" && $2 ~ /^DOCKER/ {print $2}' |
+        while read -r rule; do iptables -t "$table" "$step" "$rule"; done || true
+    done
+  done
+  # shellcheck disable=SC2046 # the words of a rule
+  [[ ! -s $state/forward ]] || iptables $(cat "$state/forward")
+}
+
+"${1:?engine.sh start or stop}"

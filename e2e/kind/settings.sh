@@ -1,0 +1,40 @@
+# What the scripts of this directory share. Each setting can be given from outside.
+# shellcheck shell=bash
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(cd "$here/../.." && pwd)
+tools=$root/.tools/kind
+
+: "${KIND_CACHE:=${XDG_CACHE_HOME:-$HOME/.cache}/lodestone/kind}"
+: "${KUBERNETES_VERSION:=v1.36.3}"
+# The node image to use; empty: the stock one if a registry is reachable, else
+# one that is built here.
+: "${NODE_IMAGE:=}"
+# The nodes' network, when it is made here.
+: "${NODE_SUBNET:=172.30.0.0/24}"
+
+stock_node_image=kindest/node:$KUBERNETES_VERSION
+built_node_image=lodestone-e2e/node:$KUBERNETES_VERSION
+# A pod image with busybox and Redis. The local-path provisioner of a node image
+# that is built here uses it too.
+workload_image=docker.io/lodestone-e2e/workload:1
+local_path_image=docker.io/lodestone-e2e/local-path-provisioner:v0.0.30
+clusters=(home west)
+
+export CGO_ENABLED=0 GOFLAGS= GOWORK=off
+export KUBECONFIG=$KIND_CACHE/kubeconfig
+# An engine that engine.sh started listens here, and nowhere else.
+engine_socket=$KIND_CACHE/engine/docker.sock
+if [[ -S $engine_socket ]]; then
+  export DOCKER_HOST=unix://$engine_socket
+fi
+mkdir -p "$KIND_CACHE/log"
+
+say() { printf '[%s] %s\n' "$(date +%T)" "$*"; }
+fail() {
+  echo "$*" >&2
+  exit 1
+}
+
+# hash <file...>: a short name for their content.
+hash() { cat "$@" | sha256sum | cut -c1-12; }

@@ -1,0 +1,113 @@
+#!/bin/bash
+# Brings up the clusters home and west side by side, unless they run already, and
+# installs Lodestone from this working tree in them.
+. "$(dirname "$0")/settings.sh"
+"$here/engine.sh" start
+. "$here/settings.sh" # its socket, if it was just made
+export PATH=$KIND_CACHE/bin:$PATH
+exec 8>"$KIND_CACHE/clusters.lock"
+flock 8
+
+# choose_image sets NODE_IMAGE.
+choose_image() {
+  [[ -z $NODE_IMAGE ]] || return 0
+  if docker image inspect "$stock_node_image" >/dev/null 2>&1 || timeout 600 docker pull -q "$stock_node_image" >"$KIND_CACHE/log/pull.log" 2>&1; then
+    NODE_IMAGE=$stock_node_image
+  else
+    say "no registry gives $stock_node_image: building a node image here"
+    "$here/node-image.sh" 8>&-
+    NODE_IMAGE=$built_node_image
+  fi
+}
+
+# config <cluster> <number>: kind's configuration of that cluster.
+config() {
+  cat <<Y
+kind: Cluster
+apiVersion: kind.x-k8s.io/v1alpha4
+name: $1
+networking:
+  podSubnet: 10.1$2.0.0/16
+  serviceSubnet: 10.96.0.0/16
+Y
+  # Debian has the CNI plugins, but not kind's; and nft, which is newer, in the image of kube-proxy.
+  [[ $NODE_IMAGE != "$built_node_image" ]] || cat <<Y
+  disableDefaultCNI: true
+  kubeProxyMode: nftables
+Y
+  cat <<Y
+nodes:
+- role: control-plane
+  image: $NODE_IMAGE
+  extraMounts:
+  - {hostPath: $root/deploy/examples, containerPath: /etc/kubernetes/lodestone, readOnly: true}
+kubeadmConfigPatches:
+- |
+  kind: KubeletConfiguration
+  failCgroupV1: false
+Y
+  # The extender is in home.
+  [[ $1 != home ]] || cat <<Y
+- |
+  kind: ClusterConfiguration
+  scheduler:
+    extraArgs: [{name: config, value: /etc/kubernetes/lodestone/kube-scheduler-configuration.yaml}]
+    extraVolumes: [{name: lodestone, hostPath: /etc/kubernetes/lodestone, mountPath: /etc/kubernetes/lodestone, readOnly: true, pathType: Directory}]
+Y
+}
+
+# network <cluster>: a bridge for the pods of its one node.
+network() {
+  local kubectl=(kubectl --context "kind-$1")
+  "${kubectl[@]}" wait --for=jsonpath='{.spec.podCIDR}' "node/$1-control-plane" --timeout=60s >/dev/null
+  docker exec -i "$1-control-plane" sh -c 'mkdir -p /etc/cni/net.d && cat >/etc/cni/net.d/10-bridge.conflist' <<J
+{"cniVersion": "1.0.0", "name": "bridge", "plugins": [
+  {"type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": true, "hairpinMode": true, "ipam":
+    {"type": "host-local", "ranges": [[{"subnet": "$("${kubectl[@]}" get node "$1-control-plane" -o jsonpath='{.spec.podCIDR}')"}]],
+     "routes": [{"dst": "0.0.0.0/0"}]}},
+  {"type": "portmap", "capabilities": {"portMappings": true}}]}
+J
+}
+
+# create <cluster> <number>
+create() {
+  local log=$KIND_CACHE/log/create-$1.log
+  config "$1" "$2" >"$KIND_CACHE/$1.yaml"
+  kind create cluster --config "$KIND_CACHE/$1.yaml" --retain >"$log" 2>&1 || {
+    grep -E '^(ERROR|Command Output)' "$log" >&2 || tail -n 5 "$log" >&2
+    kind export logs --name "$1" "$root/bin/results/e2e-logs/create-$1" >/dev/null 2>&1 || true
+    fail "kind could not create cluster $1: see $log and bin/results/e2e-logs/create-$1"
+  }
+  [[ $NODE_IMAGE != "$built_node_image" ]] || network "$1"
+  local kubectl=(kubectl --context "kind-$1")
+  if ! { "${kubectl[@]}" wait --for=condition=Ready "node/$1-control-plane" --timeout=120s &&
+    "${kubectl[@]}" -n kube-system rollout status deploy/coredns --timeout=120s &&
+    "${kubectl[@]}" -n local-path-storage rollout status deploy/local-path-provisioner --timeout=120s; } >>"$log" 2>&1; then
+    "${kubectl[@]}" get nodes,pods -A -o wide >&2
+    fail "cluster $1 does not become ready: see above"
+  fi
+  say "cluster $1 is up"
+}
+
+# healthy <cluster>: it runs and answers.
+healthy() {
+  [[ $(docker inspect -f '{{.State.Running}} {{.State.Paused}}' "$1-control-plane" 2>/dev/null) == "true false" ]] &&
+    kubectl --context "kind-$1" get --raw /readyz >/dev/null 2>&1
+}
+
+"$here/programs.sh" kind kubernetes 8>&-
+docker network inspect kind >/dev/null 2>&1 || docker network create --subnet "$NODE_SUBNET" kind >/dev/null
+number=0 creating=()
+for cluster in "${clusters[@]}"; do
+  number=$((number + 1))
+  if healthy "$cluster"; then
+    say "cluster $cluster runs already"
+    continue
+  fi
+  choose_image
+  kind delete cluster -q --name "$cluster"
+  create "$cluster" "$number" 8>&- &
+  creating+=("$!")
+done
+for pid in "${creating[@]}"; do wait "$pid"; done
+"$here/install.sh" 8>&-

@@ -1,0 +1,21 @@
+#!/bin/bash
+# Builds the image that the pods of the suite run: a static busybox with all its
+# commands, and Redis with the libraries that it needs, from Debian packages.
+. "$(dirname "$0")/settings.sh"
+! docker image inspect "$workload_image" >/dev/null 2>&1 || exit 0
+"$here/rootfs.sh" workload
+say "building $workload_image"
+from=$KIND_CACHE/rootfs-workload
+to=$KIND_CACHE/workload
+rm -rf "$to"
+mkdir -p "$to"/{bin,etc,tmp,data,usr/bin}
+chmod 1777 "$to/tmp" "$to/data"
+cp "$from/bin/busybox" "$to/bin/"
+while read -r command; do
+  [[ $command == busybox ]] || ln -s busybox "$to/bin/$command"
+done < <("$to/bin/busybox" --list)
+programs=(usr/bin/redis-server usr/bin/redis-cli)
+mapfile -t libraries < <(for program in "${programs[@]}"; do chroot "$from" ldd "/$program"; done | grep -o '/lib[^ ]*' | sed 's,^/,,' | sort -u)
+tar -C "$from" -h -c "${programs[@]}" "${libraries[@]}" | tar -C "$to" -x
+printf 'root:x:0:0:root:/:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n' >"$to/etc/passwd"
+tar -C "$to" -c . | docker import -c 'ENV PATH=/bin:/usr/bin' -c 'CMD ["/bin/sh"]' - "$workload_image" >/dev/null
