@@ -1,0 +1,66 @@
+package decide
+
+import (
+	"fmt"
+
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+)
+
+// leaving is the step for a home pod that is being deleted.
+func leaving(o Observation) Step {
+	if !Protected(o.Pod) {
+		// It never got the finalizer, or the user took it off to release the pod;
+		// what is left in the remote cluster goes when the home pod has.
+		return Step{Verb: Release}
+	}
+	return end(o, o.Pod.DeletionGracePeriodSeconds, true)
+}
+
+// ended is the step for a home pod that has ended but is not deleted. What runs
+// for it must end too, since its controller counts it as gone.
+func ended(o Observation) Step {
+	if o.Remote != nil && Ended(o.Remote) && o.Shadow != nil && o.Shadow.DeletionTimestamp == nil && Protected(o.Pod) {
+		// Kept while its log may be wanted.
+		return Step{Verb: Idle}
+	}
+	if !Protected(o.Pod) {
+		if o.Shadow != nil && o.Shadow.DeletionTimestamp == nil {
+			return Step{Verb: End}
+		}
+		return Step{Verb: Idle}
+	}
+	return end(o, nil, false)
+}
+
+// end is the step for a protected home pod whose copy has to end.
+func end(o Observation, grace *int64, reports bool) Step {
+	had, started := CopyOf(o.Pod)
+	shadow := o.Shadow
+	switch {
+	case !started && (shadow == nil || !shadow.Spec.Start):
+		return Step{Verb: Release}
+	case started && had.ClusterUID != o.ClusterUID:
+		return elsewhere(o)
+	case shadow == nil:
+		return Step{Verb: Finish}
+	case started && shadow.UID != had.ShadowUID && !shadow.Spec.Start:
+		// A late request made it; it goes when the home pod has.
+		return Step{Verb: Finish}
+	case shadow.DeletionTimestamp == nil:
+		return Step{Verb: End, Grace: grace}
+	case grace != nil && (shadow.Spec.GracePeriodSeconds == nil || *grace < *shadow.Spec.GracePeriodSeconds):
+		return Step{Verb: End, Grace: grace}
+	case reports && !Ended(o.Pod) && o.Remote != nil:
+		return report(o)
+	}
+	return Step{Verb: Idle}
+}
+
+// elsewhere is the step for a home pod whose copy is in another cluster than the
+// one that is reached, or in one that never answered yet.
+func elsewhere(o Observation) Step {
+	if o.ClusterUID == "" {
+		return Step{Verb: Idle}
+	}
+	return Step{Verb: Idle, Tell: warn("OtherCluster", fmt.Sprintf("the pod may run in another cluster than the one that the kubeconfig of %s reaches now: give back the kubeconfig, or take finalizer %s off the pod once it is certain that the pod does not run", o.Cluster, keys.RemotePodFinalizer))}
+}

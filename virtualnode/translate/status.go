@@ -1,0 +1,174 @@
+package translate
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+)
+
+// Bounds of what crosses from a remote cluster into a status, in bytes, and of
+// how many conditions do.
+const (
+	maxReason     = 256
+	maxMessage    = 2048
+	maxReference  = 1024
+	maxConditions = 32
+)
+
+// Seen is what is known of a home pod and of the pod that runs for it.
+type Seen struct {
+	Home, Remote *corev1.Pod // Remote is nil while there is none
+	// Restarts is how often the pod there was made again.
+	Restarts int32
+	// HostIP is the address of the virtual node, empty if it has none.
+	HostIP  string
+	Network v1alpha1.PodNetwork
+	// Reason and Message say why there is no pod yet.
+	Reason, Message string
+}
+
+// Status returns the status that the home pod should have. It is the present one
+// where the remote cluster has no say, and of what that cluster says nothing but
+// phases, conditions, states of the pod's own containers and, on routed networks,
+// addresses. The home pod is not changed.
+func Status(s Seen) corev1.PodStatus {
+	status := *s.Home.Status.DeepCopy()
+	status.HostIP, status.HostIPs = s.HostIP, nil
+	if s.HostIP != "" {
+		status.HostIPs = []corev1.HostIP{{IP: s.HostIP}}
+	}
+	status.PodIP, status.PodIPs = "", nil
+	if s.Remote == nil {
+		return absent(status, s)
+	}
+	there := &s.Remote.Status
+	status.Phase = phase(status.Phase, there.Phase)
+	status.Reason, status.Message = bounded(there.Reason, maxReason), bounded(there.Message, maxMessage)
+	if status.StartTime == nil && there.StartTime != nil {
+		status.StartTime = there.StartTime.DeepCopy()
+	}
+	status.Conditions = conditions(s.Home, there.Conditions)
+	spec, now := &s.Home.Spec, &s.Home.Status
+	status.InitContainerStatuses = containers(spec.InitContainers, now.InitContainerStatuses, there.InitContainerStatuses, spec.RestartPolicy, s.Restarts)
+	status.ContainerStatuses = containers(spec.Containers, now.ContainerStatuses, there.ContainerStatuses, spec.RestartPolicy, s.Restarts)
+	if s.Network == v1alpha1.Routed {
+		for _, ip := range Addresses(s.Remote) {
+			status.PodIPs = append(status.PodIPs, corev1.PodIP{IP: ip})
+		}
+		if len(status.PodIPs) > 0 {
+			status.PodIP = status.PodIPs[0].IP
+		}
+	}
+	return status
+}
+
+// absent is the status while there is no pod: why there is none yet, or that the
+// one there was serves nobody now.
+func absent(status corev1.PodStatus, s Seen) corev1.PodStatus {
+	status.Reason, status.Message = bounded(s.Reason, maxReason), bounded(s.Message, maxMessage)
+	if status.Phase == "" {
+		status.Phase = corev1.PodPending
+	}
+	for i := range status.Conditions {
+		c := &status.Conditions[i]
+		if (c.Type == corev1.PodReady || c.Type == corev1.ContainersReady) && c.Status == corev1.ConditionTrue {
+			*c = corev1.PodCondition{Type: c.Type, Status: corev1.ConditionFalse, Reason: "NoRemotePod", Message: "the pod is being made again in the remote cluster", ObservedGeneration: c.ObservedGeneration}
+		}
+	}
+	for i := range status.ContainerStatuses {
+		status.ContainerStatuses[i].Ready = false
+	}
+	return status
+}
+
+// phase returns the phase after the present one: an ended pod stays so, and one
+// that ran is not said to wait for its first start.
+func phase(now, there corev1.PodPhase) corev1.PodPhase {
+	switch {
+	case now == corev1.PodSucceeded || now == corev1.PodFailed:
+		return now
+	case there == corev1.PodRunning || there == corev1.PodSucceeded || there == corev1.PodFailed:
+		return there
+	case now == corev1.PodRunning:
+		return now
+	}
+	return corev1.PodPending
+}
+
+// Addresses returns the addresses of a pod in a remote cluster, at most one of
+// each family: only those that a pod may have.
+func Addresses(pod *corev1.Pod) []string {
+	if pod == nil {
+		return nil
+	}
+	var kept []string
+	families := map[bool]bool{}
+	for _, ip := range pod.Status.PodIPs {
+		address, err := netip.ParseAddr(ip.IP)
+		if err != nil || address.Zone() != "" || !address.IsGlobalUnicast() || address.Is4In6() || families[address.Is4()] {
+			continue
+		}
+		families[address.Is4()] = true
+		kept = append(kept, address.String())
+	}
+	return kept
+}
+
+// conditions returns those that the home pod should have: of the remote pod all
+// but what only home knows, which is where it was scheduled and its readiness
+// gates.
+func conditions(home *corev1.Pod, there []corev1.PodCondition) []corev1.PodCondition {
+	gates := map[corev1.PodConditionType]bool{}
+	for _, gate := range home.Spec.ReadinessGates {
+		gates[gate.ConditionType] = true
+	}
+	ours := func(t corev1.PodConditionType) bool { return t == corev1.PodScheduled || gates[t] }
+	var result []corev1.PodCondition
+	taken := map[corev1.PodConditionType]bool{}
+	closed := ""
+	for gate := range gates {
+		if !slices.ContainsFunc(home.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == gate && c.Status == corev1.ConditionTrue }) {
+			closed = max(closed, string(gate))
+		}
+	}
+	for _, c := range home.Status.Conditions {
+		if ours(c.Type) {
+			result, taken[c.Type] = append(result, c), true
+		}
+	}
+	for _, c := range there {
+		if ours(c.Type) || taken[c.Type] || len(result) >= maxConditions || !named(string(c.Type)) || !known(c.Status) {
+			continue
+		}
+		taken[c.Type] = true
+		c.Reason, c.Message = bounded(c.Reason, maxReason), bounded(c.Message, maxMessage)
+		c.ObservedGeneration = home.Generation
+		c.LastProbeTime = metav1.Time{}
+		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue && closed != "" {
+			c.Status, c.Reason, c.Message = corev1.ConditionFalse, "ReadinessGatesNotReady", "readiness gate "+closed+" of the pod is not True"
+		}
+		result = append(result, c)
+	}
+	return result
+}
+
+func named(conditionType string) bool {
+	return conditionType != "" && len(conditionType) <= maxReason && !strings.ContainsAny(conditionType, " \t\r\n")
+}
+
+func known(status corev1.ConditionStatus) bool {
+	return status == corev1.ConditionTrue || status == corev1.ConditionFalse || status == corev1.ConditionUnknown
+}
+
+// bounded returns a text cut to a number of bytes, as valid UTF-8.
+func bounded(text string, limit int) string {
+	if len(text) > limit {
+		text = text[:limit]
+	}
+	return strings.ToValidUTF8(text, "")
+}

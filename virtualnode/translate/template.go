@@ -1,0 +1,82 @@
+// Package translate says what a home pod is in a remote cluster, and what the
+// status of the pod there means at home. All of it is pure: values in, values
+// out.
+package translate
+
+import (
+	"maps"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+)
+
+const (
+	// ownPrefix begins every label and annotation that is Lodestone's: what they
+	// say of the home pod is not true of the remote one.
+	ownPrefix = "lodestone.dev/"
+
+	lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
+)
+
+// Mapping returns the namespace of the remote cluster that belongs to a home
+// namespace.
+type Mapping func(home string) string
+
+// Template returns the pod to ask for in the remote cluster. What the pod says
+// of itself is kept, claims, ConfigMaps and Secrets under their names; what it
+// says of home's nodes is dropped. The pod is not changed.
+func Template(pod *corev1.Pod, mapped Mapping) corev1.PodTemplateSpec {
+	template := corev1.PodTemplateSpec{Spec: *pod.Spec.DeepCopy()}
+	template.Labels = foreign(pod.Labels)
+	template.Annotations = foreign(pod.Annotations)
+	delete(template.Annotations, lastApplied)
+	if template.Annotations == nil {
+		template.Annotations = map[string]string{}
+	}
+	template.Annotations[keys.HomeNamespace] = pod.Namespace
+
+	spec := &template.Spec
+	// Given by home's scheduler and admission, or only possible later in the life
+	// of a pod.
+	spec.NodeName = ""
+	spec.SchedulerName = ""
+	spec.SchedulingGates = nil
+	spec.SchedulingGroup = nil
+	spec.EphemeralContainers = nil
+	spec.Priority, spec.PreemptionPolicy = nil, nil
+	spec.Overhead = nil
+	// A controller of home sets these conditions, where nobody there sees it:
+	// Status counts them in.
+	spec.ReadinessGates = nil
+	// The identity there is none of home's.
+	spec.ServiceAccountName, spec.DeprecatedServiceAccount = "", ""
+	spec.AutomountServiceAccountToken = ptr.To(false)
+	// The Services of home's namespace are told by DNS, not by variables that
+	// a kubelet makes of whatever is in the namespace there.
+	spec.EnableServiceLinks = ptr.To(false)
+
+	place(spec, mapped)
+	tokens(pod, spec)
+	fields(pod, spec, mapped(pod.Namespace) != pod.Namespace)
+	return template
+}
+
+// foreign returns the labels or annotations that are not Lodestone's.
+func foreign(all map[string]string) map[string]string {
+	kept := maps.Clone(all)
+	maps.DeleteFunc(kept, func(key, _ string) bool { return strings.HasPrefix(key, ownPrefix) })
+	return kept
+}
+
+// eachContainer calls do for every container of a pod.
+func eachContainer(spec *corev1.PodSpec, do func(*corev1.Container)) {
+	for i := range spec.InitContainers {
+		do(&spec.InitContainers[i])
+	}
+	for i := range spec.Containers {
+		do(&spec.Containers[i])
+	}
+}
