@@ -139,6 +139,10 @@ const (
 	// Authorized: the kubeconfig is usable and has the rights that are needed
 	// cluster-wide.
 	Authorized = "Authorized"
+	// CredentialsValid: the token or certificate of the kubeconfig has not ended.
+	// The message says when it does, and what to do if it is not renewed by
+	// itself.
+	CredentialsValid = "CredentialsValid"
 	// VirtualNode: the cluster's virtual node takes pods. Volumes do not depend on
 	// it.
 	VirtualNode = "VirtualNode"
