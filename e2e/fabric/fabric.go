@@ -51,6 +51,9 @@ type Options struct {
 	// Agent installs the remote agent in west, instead of what a remote cluster
 	// without one needs. It is started with StartAgent.
 	Agent bool
+	// VirtualNode installs the virtual node program at home: the node west is
+	// its own, and is not played. It is started with StartVirtualNode.
+	VirtualNode bool
 }
 
 // Fabric is two clusters with Lodestone installed, but not running.
@@ -123,7 +126,7 @@ func (f *Fabric) ExtenderURL() string { return "http://" + f.extender }
 
 // Install applies the manifests in both clusters, as a user would.
 func (f *Fabric) Install(ctx context.Context, o Options) error {
-	if _, err := f.Home.Kubectl(ctx, "", "apply", "-k", filepath.Join(Root(), "deploy", "base")); err != nil {
+	if _, err := f.Home.Kubectl(ctx, "", "apply", "-k", homeManifests(o)); err != nil {
 		return fmt.Errorf("install Lodestone in home: %w", err)
 	}
 	if _, err := f.Home.Kubectl(ctx, "", "wait", "--for=condition=Established", "crd/remoteclusters.lodestone.dev", "--timeout=30s"); err != nil {
@@ -166,11 +169,14 @@ func (f *Fabric) play(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return fmt.Errorf("play the nodes of west: %w", err)
 	}
-	f.HomeNodes, err = hollow.Start(ctx, hollow.Options{Config: f.Home.AdminConfig(), Nodes: []hollow.Node{
+	nodes := []hollow.Node{
 		{Name: "home-1", Labels: zone("home"), Drivers: map[string]int32{"disk.home.test": 0}},
 		{Name: "home-2", Labels: zone("home"), Drivers: map[string]int32{"disk.home.test": 0}},
-		{Name: WestNode, Labels: zone("west"), Remote: &hollow.Remote{ID: "west", Config: f.West.AdminConfig()}},
-	}})
+	}
+	if !o.VirtualNode {
+		nodes = append(nodes, hollow.Node{Name: WestNode, Labels: zone("west"), Remote: &hollow.Remote{ID: "west", Config: f.West.AdminConfig()}})
+	}
+	f.HomeNodes, err = hollow.Start(ctx, hollow.Options{Config: f.Home.AdminConfig(), Nodes: nodes})
 	if err != nil {
 		return fmt.Errorf("play the nodes of home: %w", err)
 	}

@@ -42,6 +42,8 @@ func (c *Cluster) apiServerArgs() []string {
 		"--tls-cert-file=" + c.dir.file(servingCertificateFile),
 		"--tls-private-key-file=" + c.dir.file(servingKeyFile),
 		"--client-ca-file=" + c.dir.file(caCertificateFile),
+		"--kubelet-client-certificate=" + c.dir.file(kubeletCertificateFile),
+		"--kubelet-client-key=" + c.dir.file(kubeletKeyFile),
 		"--token-auth-file=" + c.dir.file(tokensFile),
 		"--authorization-mode=Node,RBAC",
 		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",

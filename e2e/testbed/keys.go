@@ -18,12 +18,15 @@ const (
 	caKeyFile              = "ca.key"
 	servingCertificateFile = "apiserver.crt"
 	servingKeyFile         = "apiserver.key"
+	kubeletCertificateFile = "apiserver-kubelet-client.crt"
+	kubeletKeyFile         = "apiserver-kubelet-client.key"
 	accountKeyFile         = "service-accounts.key"
 	tokensFile             = "tokens.csv"
 )
 
 // writeKeys writes a new certificate authority, the API server's serving
-// certificate and the key of service account tokens. It returns the authority's
+// certificate, the one that it shows to kubelets, and the key of service account
+// tokens. It returns the authority's
 // certificate in PEM.
 func writeKeys(d *directory, cluster string) ([]byte, error) {
 	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -61,11 +64,27 @@ func writeKeys(d *directory, cluster string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	kubeletKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("make the key that the API server shows to kubelets: %w", err)
+	}
+	client := &x509.Certificate{
+		SerialNumber: big.NewInt(3),
+		Subject:      pkix.Name{CommonName: "kube-apiserver-kubelet-client", Organization: []string{"system:masters"}},
+		NotBefore:    ca.NotBefore,
+		NotAfter:     ca.NotAfter,
+		KeyUsage:     x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	kubeletPEM, err := sign(client, ca, &kubeletKey.PublicKey, caKey)
+	if err != nil {
+		return nil, err
+	}
 	accountKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, fmt.Errorf("make the key of service account tokens: %w", err)
 	}
-	for name, key := range map[string]*ecdsa.PrivateKey{caKeyFile: caKey, servingKeyFile: servingKey, accountKeyFile: accountKey} {
+	for name, key := range map[string]*ecdsa.PrivateKey{caKeyFile: caKey, servingKeyFile: servingKey, kubeletKeyFile: kubeletKey, accountKeyFile: accountKey} {
 		der, err := x509.MarshalECPrivateKey(key)
 		if err != nil {
 			return nil, fmt.Errorf("encode %s: %w", name, err)
@@ -75,6 +94,9 @@ func writeKeys(d *directory, cluster string) ([]byte, error) {
 		}
 	}
 	if err := d.write(caCertificateFile, caPEM); err != nil {
+		return nil, err
+	}
+	if err := d.write(kubeletCertificateFile, kubeletPEM); err != nil {
 		return nil, err
 	}
 	return caPEM, d.write(servingCertificateFile, servingPEM)
