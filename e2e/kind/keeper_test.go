@@ -1,0 +1,146 @@
+package kind
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// keep is what a keeper does: it fills its volume once with random bytes and checks
+// them at each later start, before it counts as ready.
+const keep = `set -e
+cd /data
+if [ -e sum ]; then sha256sum -c sum; else
+  dd if=/dev/urandom of=blob bs=64k count=64 2>/dev/null
+  sha256sum blob >sum.new
+  mv sum.new sum
+fi
+echo "$HOSTNAME $(cat /proc/sys/kernel/random/uuid)" >>starts
+sync
+touch /tmp/ready
+trap 'exit 0' TERM
+while :; do sleep 1; done
+`
+
+// keepers is a StatefulSet of keepers, a replica a node at most.
+type keepers struct {
+	namespace, name string
+	class           string // default: lodestone
+	replicas        int
+	// spec is more of the pods' spec, as lines of YAML with their indentation (6).
+	spec string
+}
+
+func (k keepers) manifest() string {
+	if k.class == "" {
+		k.class = "lodestone"
+	}
+	return fmt.Sprintf(`apiVersion: apps/v1
+kind: StatefulSet
+metadata: {namespace: %[1]s, name: %[2]s}
+spec:
+  replicas: %[3]d
+  serviceName: %[2]s
+  podManagementPolicy: Parallel
+  selector: {matchLabels: {app: %[2]s}}
+  template:
+    metadata: {labels: {app: %[2]s}}
+    spec:
+      terminationGracePeriodSeconds: 2
+%[7]s      affinity:
+        podAntiAffinity:
+          requiredDuringSchedulingIgnoredDuringExecution:
+          - {topologyKey: kubernetes.io/hostname, labelSelector: {matchLabels: {app: %[2]s}}}
+      containers:
+      - name: keeper
+        image: %[5]s
+        command: [sh, -c, %[6]q]
+        readinessProbe: {exec: {command: [test, -e, /tmp/ready]}, periodSeconds: 1}
+        volumeMounts: [{name: data, mountPath: /data}]
+  volumeClaimTemplates:
+  - metadata: {name: data}
+    spec:
+      storageClassName: %[4]s
+      accessModes: [ReadWriteOnce]
+      resources: {requests: {storage: 16Mi}}
+`, k.namespace, k.name, k.replicas, k.class, image, keep, k.spec)
+}
+
+func (k keepers) pod(index int) string { return fmt.Sprintf("%s-%d", k.name, index) }
+
+func (k keepers) claim(index int) string { return "data-" + k.pod(index) }
+
+// ready waits until a number of replicas are ready, the first ones, and returns
+// their pods at home.
+func (k keepers) ready(t *testing.T, count int) []*corev1.Pod {
+	t.Helper()
+	pods := make([]*corev1.Pod, count)
+	for i := range pods {
+		pods[i] = readyPod(t, k.namespace, k.pod(i))
+	}
+	return pods
+}
+
+// scale changes the number of replicas and waits until no others are left.
+func (k keepers) scale(t *testing.T, count int) {
+	t.Helper()
+	home.kubectl(t, "scale", "statefulset", k.name, "-n", k.namespace, fmt.Sprintf("--replicas=%d", count))
+	eventually(t, fmt.Sprintf("%d pods of %s are left", count, k.name), func(c *assert.CollectT) {
+		pods, err := home.client.CoreV1().Pods(k.namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app=" + k.name})
+		require.NoError(c, err)
+		assert.LessOrEqual(c, len(pods.Items), count)
+	})
+}
+
+// readyPod waits until a pod at home is ready.
+func readyPod(t *testing.T, namespace, name string) *corev1.Pod {
+	t.Helper()
+	var pod *corev1.Pod
+	eventually(t, "pod "+name+" is ready", func(c *assert.CollectT) {
+		var err error
+		pod, err = home.client.CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
+		require.NoError(c, err)
+		assert.Nil(c, pod.DeletionTimestamp, "it is being deleted")
+		assert.True(c, isReady(pod), "it is %s on node %q: %+v", pod.Status.Phase, pod.Spec.NodeName, pod.Status.Conditions)
+	})
+	return pod
+}
+
+func isReady(pod *corev1.Pod) bool {
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == corev1.PodReady {
+			return condition.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// deletePod deletes a pod at home and waits until that very pod is gone there.
+func deletePod(t *testing.T, pod *corev1.Pod) {
+	t.Helper()
+	require.NoError(t, home.client.CoreV1().Pods(pod.Namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{}))
+	eventually(t, "pod "+pod.Name+" is gone", func(c *assert.CollectT) {
+		now, err := home.client.CoreV1().Pods(pod.Namespace).Get(t.Context(), pod.Name, metav1.GetOptions{})
+		if !apierrors.IsNotFound(err) {
+			require.NoError(c, err)
+			assert.NotEqual(c, pod.UID, now.UID)
+		}
+	})
+}
+
+// gone returns nil if what was asked for is not there.
+func gone(_ any, err error) error {
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return err
+	default:
+		return fmt.Errorf("it is still there")
+	}
+}

@@ -1,0 +1,34 @@
+package kind
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestTwinIsNeverMountedAndItsFilesOutliveThePod(t *testing.T) {
+	shop := namespace(t)
+	db := keepers{namespace: shop, name: "db", replicas: 1, spec: "      nodeSelector: {kubernetes.io/hostname: home-control-plane}\n"}
+	home.apply(t, db.manifest())
+	pod := db.ready(t, 1)[0]
+	data := volumeOf(t, shop, db.claim(0))
+	require.Equal(t, home, data.in)
+	before := data.sum(t, "blob")
+
+	deletePod(t, pod)
+	next := db.ready(t, 1)[0]
+
+	assert.NotEqual(t, pod.UID, next.UID)
+	assert.Equal(t, before, data.sum(t, "blob"))
+	assert.Len(t, strings.Fields(data.read(t, "starts")), 4, "two starts, two words each")
+	pods, err := home.client.CoreV1().Pods(storage).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	assert.Empty(t, pods.Items, "nothing mounts the twin")
+
+	db.scale(t, 0)
+	home.kubectl(t, "delete", "pvc", db.claim(0), "-n", shop)
+	data.requireGone(t)
+}
