@@ -77,13 +77,15 @@ func Run(ctx context.Context, config *Config) error {
 	objects := remoteclusters.NewInformer(remotes)
 	secretInformer := secrets.Core().V1().Secrets().Informer()
 
+	recorder := broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "lodestone-provisioner"})
 	// The flow, the clusters and the library each call the others.
 	var work *flow.Flow
 	known := clusters.New(clusters.Config{
 		Home: client, Remotes: remotes, Objects: objects, Secrets: secretInformer,
 		Namespace: config.Namespace, HomeID: homeID, HomeUID: string(system.UID),
 		Interval: config.ProbeInterval, Volumes: sources.VolumesIn,
-		Mapping: clusters.Mapping{Namespaces: sources.Namespaces, Volumes: sources.Volumes, Used: sources.Used},
+		Recorder: recorder,
+		Mapping:  clusters.Mapping{Namespaces: sources.Namespaces, Volumes: sources.Volumes, Used: sources.Used},
 		Hooks: clusters.Hooks{
 			Shadow:  func(b *corev1.PersistentVolumeClaim) { work.BackingChanged(b) },
 			Backing: func(b types.UID) { work.BackingVolumeChanged(b) },
@@ -95,9 +97,10 @@ func Run(ctx context.Context, config *Config) error {
 	work = flow.New(flow.Config{
 		Client: client, Sources: sources, Clusters: known,
 		Place:    backing.Place{HomeID: homeID, StorageNamespace: config.StorageNamespace},
-		Recorder: broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "lodestone-provisioner"}),
+		Recorder: recorder,
 		Metrics:  counts, RefusalPeriod: config.RefusalPeriod, Workers: config.Workers, PerCluster: perCluster,
 	})
+	registry.MustRegister(known)
 	libraryMetrics := metrics.New("controller")
 	registry.MustRegister(libraryMetrics.PersistentVolumeClaimProvisionTotal, libraryMetrics.PersistentVolumeClaimProvisionFailedTotal,
 		libraryMetrics.PersistentVolumeClaimProvisionDurationSeconds, libraryMetrics.PersistentVolumeDeleteTotal,

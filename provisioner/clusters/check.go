@@ -26,8 +26,10 @@ type finding struct {
 	// unreachable and unauthorized are sentences, empty when all is well.
 	unreachable  string
 	unauthorized string
-	clusterUID   string
-	version      string
+	// rejected: the API server does not know who asks.
+	rejected   bool
+	clusterUID string
+	version    string
 	// asking: namespaces there are made on request of this home.
 	asking bool
 }
@@ -114,7 +116,7 @@ const remedy = "if the remote agent runs there, let its owner look at the HomeCl
 func failed(err error, what string) finding {
 	switch {
 	case apierrors.IsUnauthorized(err):
-		return finding{unauthorized: "its API server does not accept the credentials of the kubeconfig: renew them in the Secret"}
+		return finding{rejected: true, unauthorized: "its API server does not accept the credentials of the kubeconfig: renew them in the Secret"}
 	case apierrors.IsForbidden(err):
 		return finding{unauthorized: fmt.Sprintf("the kubeconfig may not %s there: %s", what, remedy)}
 	}

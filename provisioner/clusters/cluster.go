@@ -31,14 +31,20 @@ type Cluster struct {
 	mu          sync.Mutex
 	connection  *connection
 	fingerprint string
+	shape       string
+	bearer      *bearer
+	until       time.Time
 	verdict     verdict
 	since       time.Time
 	failures    int
 	uid         types.UID
 	recorded    map[string]bool
 
-	// changed is set until the change was reported and told; only run uses it.
+	// changed is set until the change was reported and told; only run uses it and
+	// what follows.
 	changed bool
+	renewal renewal
+	told    string
 }
 
 // View returns what a decision about a claim needs to know of the cluster.

@@ -21,6 +21,8 @@ type verdict struct {
 	leaving        string
 	unsynced       bool
 	checked        bool
+	// credentials is the condition CredentialsValid.
+	credentials metav1.Condition
 }
 
 // conditions returns the conditions that a verdict means. The first obstacle
@@ -52,7 +54,11 @@ func (v verdict) conditions(generation int64) []metav1.Condition {
 	case v.unsynced:
 		ready = condition(v1alpha1.Ready, metav1.ConditionFalse, "Syncing", "its volumes and storage classes are being read")
 	}
-	result := []metav1.Condition{ready, reachable, authorized}
+	credentials := v.credentials
+	if credentials.Type == "" {
+		credentials = condition(v1alpha1.CredentialsValid, metav1.ConditionUnknown, "NotRead", "there is no usable kubeconfig")
+	}
+	result := []metav1.Condition{ready, reachable, authorized, credentials}
 	for i := range result {
 		result[i].ObservedGeneration = generation
 	}

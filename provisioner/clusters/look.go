@@ -14,6 +14,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/kubeconfig"
+	"github.com/lodestone-storage/lodestone/provisioner/credentials"
 )
 
 // run looks at the cluster at once, then in intervals and whenever poked, until
@@ -74,10 +75,15 @@ func (c *Cluster) look(ctx context.Context, remote *v1alpha1.RemoteCluster) time
 	if v.unconfigured == "" {
 		v.finding = check(ctx, c.current().client, c.registry.homeID)
 		v.checked = true
+		if ended := credentials.Of(data).Ended(time.Now()); v.rejected && ended != "" {
+			v.unauthorized = ended
+		}
 		again = c.weigh(&v)
 		v.unwantedReason, v.unwanted = unwanted(remote, v.clusterUID, c.registry.homeUID, c.registry.all(), c.registry.volumes(c.id))
 		current := c.current()
-		current.keeper.Set(current.ctx, v.unreachable == "" && v.unauthorized == "" && v.unwanted == "", v.asking)
+		usable := v.unreachable == "" && v.unauthorized == "" && v.unwanted == ""
+		current.keeper.Set(current.ctx, usable, v.asking)
+		v.credentials = c.renew(ctx, remote, data, usable)
 		v.unsynced = v.unsynced || !c.current().synced()
 		if again == 0 && v.unsynced && v.unreachable == "" && v.unauthorized == "" {
 			again = 50 * time.Millisecond
@@ -152,8 +158,7 @@ func (c *Cluster) usable() bool {
 // reconnect makes a new connection if the kubeconfig is not that of the present
 // one.
 func (c *Cluster) reconnect(ctx context.Context, data []byte, remote *v1alpha1.RemoteCluster) error {
-	sum := sha256.Sum256(data)
-	fingerprint := hex.EncodeToString(sum[:])
+	fingerprint := fingerprintOf(data)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.connection != nil && c.fingerprint == fingerprint {
@@ -163,8 +168,14 @@ func (c *Cluster) reconnect(ctx context.Context, data []byte, remote *v1alpha1.R
 	if err != nil {
 		return err
 	}
+	if shape := shapeOf(data); c.renewed(shape) {
+		c.bearer.set(config.BearerToken)
+		c.fingerprint = fingerprint
+		return nil
+	}
 	config.UserAgent = "lodestone-provisioner"
 	config.QPS, config.Burst = 100, 200
+	bearer := newBearer(config)
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return fmt.Errorf("the kubeconfig cannot be used: %w", err)
@@ -183,8 +194,31 @@ func (c *Cluster) reconnect(ctx context.Context, data []byte, remote *v1alpha1.R
 		next.stop()
 		return fmt.Errorf("the kubeconfig cannot be used: %w", err)
 	}
-	c.connection, c.fingerprint = next, fingerprint
+	c.connection, c.fingerprint, c.shape, c.bearer = next, fingerprint, shapeOf(data), bearer
 	return nil
+}
+
+// renewed says whether a kubeconfig of this shape differs from the present one
+// in the token alone, and the present connection is in order: then its watches
+// can stay. The lock is held.
+func (c *Cluster) renewed(shape string) bool {
+	usable, _, _ := c.verdict.usable()
+	return c.connection != nil && usable && c.fingerprint != "" && c.bearer != nil && shape != "" && c.shape == shape
+}
+
+func fingerprintOf(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
+}
+
+// shapeOf is the fingerprint of all of a kubeconfig but its token; empty if it
+// has none.
+func shapeOf(data []byte) string {
+	without, err := credentials.WithToken(data, "")
+	if err != nil {
+		return ""
+	}
+	return fingerprintOf(without)
 }
 
 func (c *Cluster) disconnect() {

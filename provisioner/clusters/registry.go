@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/remoteclusters"
@@ -27,6 +28,7 @@ type Registry struct {
 	interval  time.Duration
 	volumes   func(cluster string) int
 	mapping   Mapping
+	recorder  record.EventRecorder
 	hooks     Hooks
 
 	mu       sync.Mutex
@@ -51,7 +53,9 @@ type Config struct {
 	// Volumes returns how many virtual volumes have their data in a cluster.
 	Volumes func(cluster string) int
 	Mapping Mapping
-	Hooks   Hooks
+	// Recorder writes events on RemoteClusters.
+	Recorder record.EventRecorder
+	Hooks    Hooks
 }
 
 // Mapping is what is needed of the home cluster to keep namespaces in others.
@@ -68,7 +72,7 @@ func New(config Config) *Registry {
 	return &Registry{
 		home: config.Home, remotes: config.Remotes, objects: config.Objects, secrets: config.Secrets,
 		namespace: config.Namespace, homeID: config.HomeID, homeUID: config.HomeUID,
-		interval: config.Interval, volumes: config.Volumes, mapping: config.Mapping, hooks: config.Hooks,
+		interval: config.Interval, volumes: config.Volumes, mapping: config.Mapping, recorder: config.Recorder, hooks: config.Hooks,
 		clusters: map[string]*Cluster{},
 	}
 }
@@ -202,10 +206,7 @@ func (r *Registry) kubeconfig(remote *v1alpha1.RemoteCluster) ([]byte, error) {
 	if ref.Namespace != r.namespace {
 		return nil, fmt.Errorf("the kubeconfig Secret must be in namespace %s, where Lodestone runs, not in %s: move it", r.namespace, ref.Namespace)
 	}
-	key := ref.Key
-	if key == "" {
-		key = "kubeconfig"
-	}
+	key := keyOf(remote)
 	secret := r.secret(ref.Name)
 	if secret == nil {
 		return nil, fmt.Errorf("there is no Secret %s/%s: create it with the kubeconfig under key %s", ref.Namespace, ref.Name, key)
@@ -215,6 +216,14 @@ func (r *Registry) kubeconfig(remote *v1alpha1.RemoteCluster) ([]byte, error) {
 		return nil, fmt.Errorf("the Secret %s/%s has no key %s: put the kubeconfig there", ref.Namespace, ref.Name, key)
 	}
 	return data, nil
+}
+
+// keyOf is the key of the kubeconfig in its Secret.
+func keyOf(remote *v1alpha1.RemoteCluster) string {
+	if key := remote.Spec.KubeconfigSecretRef.Key; key != "" {
+		return key
+	}
+	return "kubeconfig"
 }
 
 func (r *Registry) secret(name string) *corev1.Secret {
