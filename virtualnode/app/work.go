@@ -6,6 +6,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/lodestone-storage/lodestone/virtualnode/pods"
+	"github.com/lodestone-storage/lodestone/virtualnode/reflect/reflector"
 	"github.com/lodestone-storage/lodestone/virtualnode/session"
 )
 
@@ -27,6 +29,21 @@ type Shared struct {
 }
 
 // workers returns what runs for every session. It is called once.
-func workers(_ Shared) ([]Worker, error) {
-	return []Worker{}, nil
+func workers(shared Shared) ([]Worker, error) {
+	reflected, err := reflector.New(reflector.Config{Client: shared.Home, Factory: shared.Informers, Recorder: shared.Recorder})
+	if err != nil {
+		return nil, err
+	}
+	core := shared.Informers.Core().V1()
+	offloaded, err := pods.New(pods.Config{
+		Home: shared.Home, Recorder: shared.Recorder, Metrics: shared.Metrics,
+		Pods: core.Pods().Informer(), Nodes: core.Nodes().Informer(), Namespaces: core.Namespaces().Informer(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return []Worker{
+		offloaded.Run,
+		reflected.Run,
+	}, nil
 }
