@@ -1,0 +1,46 @@
+// Package virtualnodes tests virtual nodes on real control planes: the Node
+// objects, what becomes of them when clusters and programs fail, their kubelet
+// API, and which pods are let onto them. The tests play the remote agent,
+// and no pod runs here.
+package virtualnodes
+
+import (
+	"context"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
+)
+
+// bed is shared by the tests of this package. Tests that take a cluster or
+// a program away do not run in parallel. Without control planes bed is empty, so
+// that tests get as far as to skip.
+var (
+	bed     = &fabric.Fabric{}
+	program *fabric.Program
+	homeID  string
+)
+
+func TestMain(m *testing.M) {
+	testbed.Main(m, func(ctx context.Context) (err error) {
+		if bed, err = fabric.Start(ctx, fabric.Options{ControllerManagerQPS: 500, Agent: true, VirtualNode: true}); err != nil {
+			return err
+		}
+		if program, err = bed.StartVirtualNode(ctx); err != nil {
+			return err
+		}
+		if homeID, err = bed.HomeID(ctx); err != nil {
+			return err
+		}
+		kubeconfig, err := tenancy(ctx, bed.West, homeID)
+		if err != nil {
+			return err
+		}
+		if err := bed.Register(ctx, "west", kubeconfig); err != nil {
+			return err
+		}
+		return bed.AwaitNode(ctx, fabric.WestNode, corev1.ConditionTrue)
+	})
+}
