@@ -48,7 +48,13 @@ func Status(s Seen) corev1.PodStatus {
 	}
 	there := &s.Remote.Status
 	status.Phase = phase(status.Phase, there.Phase)
-	status.Reason, status.Message = bounded(there.Reason, maxReason), bounded(there.Message, maxMessage)
+	reason, message := there.Reason, there.Message
+	for _, c := range there.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && reason == "" {
+			reason, message = c.Reason, "not scheduled in the remote cluster: "+c.Message
+		}
+	}
+	status.Reason, status.Message = bounded(reason, maxReason), bounded(message, maxMessage)
 	if status.StartTime == nil && there.StartTime != nil {
 		status.StartTime = there.StartTime.DeepCopy()
 	}
