@@ -2,10 +2,30 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
+	clientscheme "k8s.io/client-go/kubernetes/scheme"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+
+	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/remoteapi"
+	"github.com/lodestone-storage/lodestone/remoteagent/heartbeat"
+	"github.com/lodestone-storage/lodestone/remoteagent/namespaces"
+	"github.com/lodestone-storage/lodestone/remoteagent/offer"
+	"github.com/lodestone-storage/lodestone/remoteagent/pods"
+	"github.com/lodestone-storage/lodestone/remoteagent/sources"
+	"github.com/lodestone-storage/lodestone/remoteagent/tenancy"
 )
 
 // Run runs the remote agent until ctx ends, and then returns nil once every step
@@ -17,15 +37,84 @@ func Run(ctx context.Context, config *Config) error {
 	if err != nil {
 		return fmt.Errorf("make client of the cluster: %w", err)
 	}
+	objects, err := remoteapi.NewClient(remote)
+	if err != nil {
+		return err
+	}
 	registry, probes := prometheus.NewRegistry(), newProbes()
 	stopHTTP, err := serveHTTP(ctx, config.HTTPAddress, registry, probes)
 	if err != nil {
 		return err
 	}
 	defer stopHTTP()
+	counts, err := pods.NewMetrics(registry)
+	if err != nil {
+		return err
+	}
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientscheme.AddToScheme(scheme), remotev1alpha1.AddToScheme(scheme)); err != nil {
+		return fmt.Errorf("register types: %w", err)
+	}
+	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
+	defer broadcaster.Shutdown()
+	broadcaster.StartRecordingToSink(&corev1client.EventSinkImpl{Interface: client.CoreV1().Events("")})
+	recorder := broadcaster.NewRecorder(scheme, corev1.EventSource{Component: userAgent})
+
+	from := sources.New(client, objects)
+	beats := heartbeat.New(config.AwayAfter)
+	asked := namespaces.New(namespaces.Config{Client: client, Remote: objects, Sources: from, Recorder: recorder})
+	homes := tenancy.New(tenancy.Config{
+		Client: client, Remote: objects, Sources: from, Presence: beats.Presence, Forget: beats.Forget,
+		DropNamespace: func(ctx context.Context, namespace *corev1.Namespace) error {
+			_, err := asked.Drop(ctx, namespace)
+			return err
+		},
+	})
+	running := pods.New(pods.Config{
+		Client: client, Remote: objects, Sources: from, Recorder: recorder, Metrics: counts, Presence: beats.Presence,
+		SettleTime: config.SettleTime, Workers: config.Workers,
+	})
+	offers := offer.New(objects, from)
+	// Every replica listens, so that the next leader knows who is connected.
+	if err := listen(from, beats, homes); err != nil {
+		return err
+	}
+
+	// Not ctx: whatever ends this function ends the watches, or it would wait for
+	// them for ever.
+	watching, stopWatching := context.WithCancel(ctx)
+	from.Start(watching)
+	defer func() { stopWatching(); from.Shutdown() }()
+	probes.waitFor("the cluster's caches")
+	if !cache.WaitForCacheSync(ctx.Done(), from.Synced()...) {
+		return nil
+	}
 	probes.ready()
 	return lead(ctx, client, config, func(ctx context.Context) error {
-		<-ctx.Done()
+		// Only now: while another replica leads nobody empties the queues.
+		if err := errors.Join(homes.Watch(), asked.Watch(), running.Watch(), offers.Watch()); err != nil {
+			return err
+		}
+		var working sync.WaitGroup
+		for _, work := range []func(context.Context){homes.Run, asked.Run, running.Run, offers.Run} {
+			working.Go(func() { work(ctx) })
+		}
+		working.Wait()
 		return nil
+	})
+}
+
+// listen takes note of heartbeats.
+func listen(from *sources.Sources, beats *heartbeat.Tracker, homes *tenancy.Controller) error {
+	return sources.On(from.Leases, func(_, lease *coordinationv1.Lease) {
+		id, ok := strings.CutPrefix(lease.Namespace, keys.TenantPrefix)
+		if !ok {
+			return
+		}
+		before, _ := beats.Presence(id)
+		beats.Observe(id, lease)
+		if now, _ := beats.Presence(id); now != before {
+			homes.Poke(id)
+		}
 	})
 }

@@ -1,0 +1,83 @@
+package namespaces
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/remoteagent/keep"
+	"github.com/lodestone-storage/lodestone/remoteagent/policy"
+)
+
+// release takes back what was given for a request, and lets the request go. The
+// namespace goes too if it is empty; otherwise it stays, and is given again when
+// it is asked for again.
+func (c *Controller) release(ctx context.Context, id string, request *remotev1alpha1.NamespaceRequest) error {
+	if !slices.Contains(request.Finalizers, keys.NamespaceFinalizer) {
+		return nil
+	}
+	namespace, err := c.Client.CoreV1().Namespaces().Get(ctx, request.Name, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("get namespace %s: %w", request.Name, err)
+	}
+	if err == nil && namespace.Labels[keys.HomeID] == id && namespace.Annotations[keys.MadeFor] == id+"/"+request.Spec.HomeNamespace {
+		if err := c.takeRights(ctx, id, request.Name); err != nil {
+			return err
+		}
+		left, err := c.Drop(ctx, namespace)
+		if err != nil {
+			return err
+		}
+		if left != "" {
+			c.Recorder.Eventf(request, corev1.EventTypeNormal, "Kept", "Namespace %s is kept, since it holds %s; it is given again when it is asked for again.", request.Name, left)
+		}
+	}
+	request.Finalizers = slices.DeleteFunc(request.Finalizers, func(f string) bool { return f == keys.NamespaceFinalizer })
+	if _, err := c.Remote.NamespaceRequests(request.Namespace).Update(ctx, request, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("take finalizer off NamespaceRequest %s: %w", keyOf(request), err)
+	}
+	return nil
+}
+
+// takeRights takes a home cluster's rights in a namespace back.
+func (c *Controller) takeRights(ctx context.Context, id, namespace string) error {
+	return keep.Gone(ctx, c.Client.RbacV1().RoleBindings(namespace), policy.NamespacesRole, id)
+}
+
+// Drop deletes a namespace that was made for a home cluster if it holds nothing
+// that anybody could miss. It returns what it holds otherwise.
+func (c *Controller) Drop(ctx context.Context, namespace *corev1.Namespace) (left string, err error) {
+	if namespace.DeletionTimestamp != nil {
+		return "", nil
+	}
+	one := metav1.ListOptions{Limit: 1}
+	claims, err := c.Client.CoreV1().PersistentVolumeClaims(namespace.Name).List(ctx, one)
+	if err != nil {
+		return "", fmt.Errorf("list claims of namespace %s: %w", namespace.Name, err)
+	}
+	pods, err := c.Client.CoreV1().Pods(namespace.Name).List(ctx, one)
+	if err != nil {
+		return "", fmt.Errorf("list pods of namespace %s: %w", namespace.Name, err)
+	}
+	shadows, err := c.Remote.ShadowPods(namespace.Name).List(ctx, one)
+	if err != nil {
+		return "", fmt.Errorf("list ShadowPods of namespace %s: %w", namespace.Name, err)
+	}
+	switch {
+	case len(claims.Items) > 0:
+		return "claims", nil
+	case len(pods.Items) > 0, len(shadows.Items) > 0:
+		return "pods", nil
+	}
+	err = c.Client.CoreV1().Namespaces().Delete(ctx, namespace.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &namespace.UID}})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return "", fmt.Errorf("delete namespace %s: %w", namespace.Name, err)
+	}
+	return "", nil
+}

@@ -1,0 +1,228 @@
+package policy
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+)
+
+// Observation is all that the next step for a ShadowPod depends on.
+type Observation struct {
+	Shadow *remotev1alpha1.ShadowPod
+	// Pod is the pod of the ShadowPod's name, whoever made it; nil if none was
+	// seen. Live says that the API server was asked just now.
+	Pod  *corev1.Pod
+	Live bool
+	// Refusal says why the home cluster may have no such pod; nil if it may.
+	Refusal *Refusal
+	// Home tells whether the home cluster is connected.
+	Home Presence
+	// Paused: the pod was refused a moment ago.
+	Paused bool
+	// Settled: no request of the past to make this pod can still take effect.
+	Settled bool
+}
+
+// Verb names a step.
+type Verb string
+
+// The steps.
+const (
+	Idle    Verb = "Idle"    // until something happens
+	Wait    Verb = "Wait"    // look again when time has passed
+	Look    Verb = "Look"    // ask the API server for the pod and decide again
+	Hold    Verb = "Hold"    // put the finalizer on the ShadowPod
+	Note    Verb = "Note"    // write Step.Status
+	Make    Verb = "Make"    // make the pod
+	Count   Verb = "Count"   // take off the pod's finalizer: that it was made is written down
+	Carry   Verb = "Carry"   // carry changes of the template to the pod
+	Delete  Verb = "Delete"  // delete the pod, with Step.Grace
+	Release Verb = "Release" // take the finalizer off the ShadowPod: its pod is gone
+)
+
+// Step is what to do next.
+type Step struct {
+	Verb   Verb
+	Status remotev1alpha1.ShadowPodStatus
+	Grace  int64
+}
+
+// Reasons of a ShadowPod's status.
+const (
+	ReasonNameTaken = "NameTaken"
+	ReasonPodEnded  = "PodEnded"
+	ReasonPodGone   = "PodGone"
+	ReasonRemade    = "Remade"
+)
+
+// Next decides the next step for a ShadowPod. After each step it is asked again,
+// until it answers Idle or Wait.
+func Next(o Observation) Step {
+	ours := o.Pod != nil && Ours(o.Pod, o.Shadow)
+	switch {
+	case o.Shadow.DeletionTimestamp != nil:
+		return end(o, ours)
+	case o.Shadow.Status.Phase == remotev1alpha1.ShadowPodLost:
+		// A request to make it that took effect late.
+		if ours {
+			return remove(o)
+		}
+		return Step{Verb: Idle}
+	case ours:
+		return follow(o)
+	}
+	switch o.Shadow.Status.Phase {
+	case remotev1alpha1.ShadowPodCreated:
+		return gone(o)
+	default:
+		return begin(o)
+	}
+}
+
+// end decides for a ShadowPod that is being deleted.
+func end(o Observation, ours bool) Step {
+	switch {
+	case ours:
+		return remove(o)
+	case !o.Live:
+		return Step{Verb: Look}
+	case !slices.Contains(o.Shadow.Finalizers, keys.ShadowPodFinalizer):
+		return Step{Verb: Idle}
+	case !o.Settled && mayExist(o.Shadow):
+		return Step{Verb: Wait}
+	default:
+		return Step{Verb: Release}
+	}
+}
+
+// mayExist reports whether a pod was ever asked for.
+func mayExist(shadow *remotev1alpha1.ShadowPod) bool {
+	return shadow.Status.Phase == remotev1alpha1.ShadowPodCreating || shadow.Status.Phase == remotev1alpha1.ShadowPodCreated
+}
+
+// remove decides for a pod of ours that must go.
+func remove(o Observation) Step {
+	grace := Grace(o.Shadow, o.Pod)
+	deleting := o.Pod.DeletionTimestamp != nil
+	switch {
+	case !deleting, o.Pod.DeletionGracePeriodSeconds != nil && grace < *o.Pod.DeletionGracePeriodSeconds:
+		return Step{Verb: Delete, Grace: grace}
+	case slices.Contains(o.Pod.Finalizers, keys.UnrecordedFinalizer):
+		return Step{Verb: Count}
+	default:
+		return Step{Verb: Idle}
+	}
+}
+
+// Grace returns how many seconds the pod may take to end. It is at least one on
+// a node: with zero the API server would call a pod gone that still runs.
+func Grace(shadow *remotev1alpha1.ShadowPod, pod *corev1.Pod) int64 {
+	grace := int64(corev1.DefaultTerminationGracePeriodSeconds)
+	if own := pod.Spec.TerminationGracePeriodSeconds; own != nil {
+		grace = *own
+	}
+	if wanted := shadow.Spec.GracePeriodSeconds; wanted != nil {
+		grace = *wanted
+	}
+	return max(grace, 1)
+}
+
+// follow decides for a pod that exists.
+func follow(o Observation) Step {
+	status := o.Shadow.Status
+	if status.Phase == remotev1alpha1.ShadowPodCreating && status.PodUID == o.Pod.UID && !o.Live {
+		// The one that was proven gone, seen late.
+		return Step{Verb: Look}
+	}
+	made := status
+	made.Phase, made.PodUID, made.Reason, made.Message = remotev1alpha1.ShadowPodCreated, o.Pod.UID, "", ""
+	if status.Reason == ReasonRemade {
+		made.Reason, made.Message = status.Reason, status.Message
+	}
+	if Ended(o.Pod) {
+		made.Reason, made.Message = ReasonPodEnded, "The pod ended by itself with phase "+string(o.Pod.Status.Phase)+"."
+	}
+	switch {
+	case status != made:
+		return Step{Verb: Note, Status: made}
+	case slices.Contains(o.Pod.Finalizers, keys.UnrecordedFinalizer):
+		return Step{Verb: Count}
+	case o.Pod.DeletionTimestamp == nil && Patch(o.Shadow, o.Pod) != nil:
+		return Step{Verb: Carry}
+	default:
+		return Step{Verb: Idle}
+	}
+}
+
+// Ended reports whether a pod will never run again.
+func Ended(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+// gone decides for a pod that was made and is no longer seen.
+func gone(o Observation) Step {
+	status := o.Shadow.Status
+	switch {
+	case !o.Live:
+		return Step{Verb: Look}
+	case !o.Settled:
+		return Step{Verb: Wait}
+	case status.Reason == ReasonPodEnded:
+		return lost(status, ReasonPodEnded, "The pod ended by itself and was then removed from this cluster.")
+	case o.Shadow.Spec.Pod.Spec.RestartPolicy == corev1.RestartPolicyNever:
+		return lost(status, ReasonPodGone, "The pod was removed from this cluster; it is not made again, since its restart policy is Never.")
+	case o.Home == Connected:
+		return lost(status, ReasonPodGone, "The pod was removed from this cluster; its home cluster, which is connected, decides what comes next.")
+	case o.Home == Unknown:
+		return Step{Verb: Wait}
+	}
+	status.Phase = remotev1alpha1.ShadowPodCreating
+	status.Restarts++
+	status.Reason, status.Message = ReasonRemade, "The pod was removed from this cluster while its home cluster was away, and was made again."
+	return Step{Verb: Note, Status: status}
+}
+
+func lost(status remotev1alpha1.ShadowPodStatus, reason, message string) Step {
+	status.Phase, status.Reason, status.Message = remotev1alpha1.ShadowPodLost, reason, message
+	return Step{Verb: Note, Status: status}
+}
+
+// begin decides for a pod that was not made yet.
+func begin(o Observation) Step {
+	status := o.Shadow.Status
+	refusal := o.Refusal
+	if refusal == nil && o.Pod != nil {
+		refusal = &Refusal{ReasonNameTaken, "A pod of this name exists in the namespace and was made for somebody else: delete it there, or wait until it is gone."}
+	}
+	if refusal != nil {
+		if status.Phase == remotev1alpha1.ShadowPodCreating && !o.Settled {
+			return Step{Verb: Wait}
+		}
+		return Refused(o.Shadow, *refusal)
+	}
+	if !slices.Contains(o.Shadow.Finalizers, keys.ShadowPodFinalizer) {
+		return Step{Verb: Hold}
+	}
+	if status.Phase != remotev1alpha1.ShadowPodCreating {
+		if o.Paused {
+			return Step{Verb: Wait}
+		}
+		// Reason and message stay until it is known better.
+		status.Phase = remotev1alpha1.ShadowPodCreating
+		return Step{Verb: Note, Status: status}
+	}
+	return Step{Verb: Make}
+}
+
+// Refused writes down why no pod was made.
+func Refused(shadow *remotev1alpha1.ShadowPod, refusal Refusal) Step {
+	status := shadow.Status
+	status.Phase, status.Reason, status.Message = remotev1alpha1.ShadowPodPending, refusal.Reason, refusal.Message
+	if status == shadow.Status {
+		return Step{Verb: Idle}
+	}
+	return Step{Verb: Note, Status: status}
+}
