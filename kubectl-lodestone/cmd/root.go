@@ -15,6 +15,8 @@ import (
 
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/outcome"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/peer"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/release"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/unpeer"
 )
 
 // Main runs the program and returns its exit code. The first interrupt lets it
@@ -67,7 +69,7 @@ because it would harm data or a peering that exists.`,
 	root.SetOut(streams.Out)
 	root.SetErr(streams.ErrOut)
 	flags.AddFlags(root.PersistentFlags())
-	root.AddCommand(peer.New(flags, streams))
+	root.AddCommand(peer.New(flags, streams), unpeer.New(flags, streams), release.New(flags, streams))
 	asUsage(root)
 	completions(root, flags)
 	return root

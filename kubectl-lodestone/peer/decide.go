@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/access"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/outcome"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
@@ -101,7 +102,7 @@ func Decide(o Options, s Situation) (Plan, error) {
 
 // homeID returns the ID under which home is known there.
 func homeID(o Options, s Situation) (string, error) {
-	id := s.HomeUID[:min(8, len(s.HomeUID))]
+	id := access.DefaultID(s.HomeUID)
 	if s.ProvisionerID != "" {
 		id = s.ProvisionerID
 	}

@@ -102,7 +102,7 @@ func (p *peering) awaitNode(ctx context.Context, plan Plan) error {
 	}
 	_, err := p.home.Client.AppsV1().Deployments(p.Namespace).Get(ctx, virtualNode, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
-		p.Say("no virtual node is awaited, for Lodestone's program for them is not installed here: volumes can be made in %q, and other virtual nodes may stand for it", plan.Name)
+		p.Say("no virtual node is awaited: Lodestone's program for them is not installed at home, and other nodes may stand for %q", plan.Name)
 		return nil
 	}
 	return p.Await(ctx, fmt.Sprintf("virtual node %q to be Ready", plan.Name), func(ctx context.Context) (string, bool, error) {

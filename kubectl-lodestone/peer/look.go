@@ -14,12 +14,8 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 )
 
-// provisioner is the name of the provisioner's Deployment, virtualNode that of
-// the program that runs pods in remote clusters.
-const (
-	provisioner = "lodestone-provisioner"
-	virtualNode = "lodestone-virtualnode"
-)
+// virtualNode is the name of the Deployment that runs pods in remote clusters.
+const virtualNode = "lodestone-virtualnode"
 
 // look reads what both clusters hold.
 func (p *peering) look(ctx context.Context) (s Situation, err error) {
@@ -51,33 +47,8 @@ func (p *peering) look(ctx context.Context) (s Situation, err error) {
 	if guests, err := p.home.Remote.HomeClusters().List(ctx, metav1.ListOptions{}); err == nil {
 		s.Guests = guests.Items
 	}
-	deployment, err := p.home.Client.AppsV1().Deployments(p.Namespace).Get(ctx, provisioner, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
-		return s, nil // the default, or what --home-id says
-	case err != nil:
-		return s, p.home.Explain("get the Deployment of the provisioner", err)
-	}
-	s.ProvisionerID = clusterID(deployment.Spec.Template.Spec)
-	return s, nil
-}
-
-// clusterID returns the ID that a provisioner's flags give home, empty for the
-// default.
-func clusterID(pod corev1.PodSpec) string {
-	for _, container := range pod.Containers {
-		for i, arg := range append(append([]string(nil), container.Command...), container.Args...) {
-			flag, value, given := strings.Cut(strings.TrimLeft(arg, "-"), "=")
-			if flag != "cluster-id" || !strings.HasPrefix(arg, "-") {
-				continue
-			}
-			if all := append(append([]string(nil), container.Command...), container.Args...); !given && i+1 < len(all) {
-				value = all[i+1]
-			}
-			return value
-		}
-	}
-	return ""
+	s.ProvisionerID, err = p.home.ProvisionerID(ctx, p.Namespace)
+	return s, err
 }
 
 // installed checks that each cluster has its part of Lodestone.

@@ -1,0 +1,229 @@
+package unpeer
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/confirm"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/credentials"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/holdings"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/outcome"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/release"
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+)
+
+// disconnectTime is how long home's programs may take to let go of a cluster
+// whose credentials are gone.
+const disconnectTime = 20 * time.Second
+
+// What keeps a virtual volume: until its data is deleted, and until no claim
+// uses it.
+const (
+	provisionerFinalizer = "external-provisioner.volume.kubernetes.io/finalizer"
+	protectionFinalizer  = "kubernetes.io/pv-protection"
+)
+
+// forget removes home's own objects of the peering. Before anything is deleted
+// the credentials are, so that no program of home carries a deletion on to the
+// remote cluster.
+func (u *unpeering) forget(ctx context.Context, remote *v1alpha1.RemoteCluster, secret *corev1.Secret, held holdings.Holdings) error {
+	if u.remote != nil {
+		return outcome.Misuse("--forget leaves the remote cluster untouched: leave out --remote-context and --remote-kubeconfig")
+	}
+	for _, line := range held.Lines() {
+		u.Say("  %s", line)
+	}
+	u.Say("%q is to be forgotten with %s.\nEverything in the remote cluster stays as it is: its data is kept there, and its pods run on there.\nAt home the volumes above are removed, so their claims become Lost, and the pods above are deleted although their copies run on;\ntheir controllers may start others. This cannot be undone.", u.name, held)
+	if err := confirm.Typed(u.streams.In, u.streams.ErrOut, u.Yes, u.name); err != nil {
+		return err
+	}
+	if err := u.disconnect(ctx, remote); err != nil {
+		return err
+	}
+	for _, volume := range held.Volumes {
+		// From here on no controller deletes its data, whatever becomes of its claim.
+		if err := u.patchVolume(ctx, &volume, map[string]any{"spec": map[string]any{"persistentVolumeReclaimPolicy": corev1.PersistentVolumeReclaimRetain}}); err != nil {
+			return err
+		}
+	}
+	if remote != nil {
+		if err := u.dropRemoteCluster(ctx, remote); err != nil {
+			return err
+		}
+	}
+	for _, pod := range held.Pods {
+		if !slices.Contains(pod.Finalizers, keys.RemotePodFinalizer) {
+			u.Say("pod %s/%s is left to whoever provides its node", pod.Namespace, pod.Name)
+			continue
+		}
+		if err := release.Pod(ctx, u.home, &pod); err != nil {
+			return err
+		}
+	}
+	if err := u.dropNode(ctx); err != nil {
+		return err
+	}
+	for _, volume := range held.Volumes {
+		if err := u.dropVolume(ctx, &volume); err != nil {
+			return err
+		}
+	}
+	if secret != nil {
+		if err := u.dropSecret(ctx, secret); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprintf(u.streams.Out, "remotecluster.lodestone.dev/%s forgotten\n", u.name)
+	return err
+}
+
+// disconnect takes the kubeconfig out of the Secret, and waits until home's
+// programs have noticed.
+func (u *unpeering) disconnect(ctx context.Context, remote *v1alpha1.RemoteCluster) error {
+	if remote == nil {
+		return nil
+	}
+	ref := remote.Spec.KubeconfigSecretRef
+	if ref.Key == "" {
+		ref.Key = credentials.Key
+	}
+	patch, err := json.Marshal(map[string]any{"data": map[string]any{ref.Key: nil}})
+	if err != nil {
+		return fmt.Errorf("write the change of Secret %s: %w", ref.Name, err)
+	}
+	_, err = u.home.Client.CoreV1().Secrets(ref.Namespace).Patch(ctx, ref.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return u.home.Explain("take the credentials out of Secret "+ref.Namespace+"/"+ref.Name, err)
+	}
+	u.Say("took the credentials out of Secret %s/%s", ref.Namespace, ref.Name)
+	short, cancel := context.WithTimeout(ctx, disconnectTime)
+	defer cancel()
+	err = u.Await(short, "home's programs to let go of the cluster", func(ctx context.Context) (string, bool, error) {
+		now, err := u.home.Remotes.Get(ctx, remote.Name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return "", true, nil
+		}
+		if err != nil {
+			return err.Error(), false, nil
+		}
+		ready := meta.FindStatusCondition(now.Status.Conditions, v1alpha1.Ready)
+		return "", ready == nil || ready.Reason == "BadKubeconfig", nil
+	})
+	if ctx.Err() != nil {
+		return err
+	}
+	if err != nil {
+		u.Say("home's provisioner does not answer; going on, for without credentials it can do nothing there")
+	}
+	return nil
+}
+
+// patchVolume changes just this volume; one that is gone needs no change.
+func (u *unpeering) patchVolume(ctx context.Context, volume *corev1.PersistentVolume, change map[string]any) error {
+	metadata, _ := change["metadata"].(map[string]any)
+	if metadata == nil {
+		metadata = map[string]any{}
+	}
+	metadata["uid"] = volume.UID
+	change["metadata"] = metadata
+	patch, err := json.Marshal(change)
+	if err != nil {
+		return fmt.Errorf("write the change of volume %s: %w", volume.Name, err)
+	}
+	_, err = u.home.Client.CoreV1().PersistentVolumes().Patch(ctx, volume.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil && !gone(err) {
+		return u.home.Explain("change volume "+volume.Name, err)
+	}
+	return nil
+}
+
+func (u *unpeering) dropVolume(ctx context.Context, volume *corev1.PersistentVolume) error {
+	if err := u.home.Client.CoreV1().PersistentVolumes().Delete(ctx, volume.Name, just(volume.UID)); err != nil && !gone(err) {
+		return u.home.Explain("delete volume "+volume.Name, err)
+	}
+	kept := slices.DeleteFunc(slices.Clone(volume.Finalizers), func(f string) bool { return f == provisionerFinalizer || f == protectionFinalizer })
+	if err := u.patchVolume(ctx, volume, map[string]any{"metadata": map[string]any{"finalizers": kept}}); err != nil {
+		return err
+	}
+	u.Say("removed volume %s", volume.Name)
+	return nil
+}
+
+// dropRemoteCluster deletes the RemoteCluster and takes Lodestone's finalizers
+// off it.
+func (u *unpeering) dropRemoteCluster(ctx context.Context, remote *v1alpha1.RemoteCluster) error {
+	if err := u.home.Remotes.Delete(ctx, remote.Name, just(remote.UID)); err != nil && !gone(err) {
+		return u.home.Explain("delete RemoteCluster "+remote.Name, err)
+	}
+	err := u.Await(ctx, fmt.Sprintf("RemoteCluster %q to be gone", remote.Name), func(ctx context.Context) (string, bool, error) {
+		now, err := u.home.Remotes.Get(ctx, remote.Name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err), err == nil && now.UID != remote.UID:
+			return "", true, nil
+		case err != nil:
+			return "", false, u.home.Explain("get RemoteCluster "+remote.Name, err)
+		}
+		ours := func(f string) bool { return strings.HasPrefix(f, "lodestone.dev/") }
+		if !slices.ContainsFunc(now.Finalizers, ours) {
+			return leaving(now), false, nil
+		}
+		now.Finalizers = slices.DeleteFunc(now.Finalizers, ours)
+		// Somebody else's change is read at the next look.
+		if _, err = u.home.Remotes.Update(ctx, now, metav1.UpdateOptions{}); err != nil && !gone(err) {
+			return "", false, u.home.Explain("take the finalizers off RemoteCluster "+remote.Name, err)
+		}
+		return leaving(now), false, nil
+	})
+	if err == nil {
+		u.Say("removed RemoteCluster %q", remote.Name)
+	}
+	return err
+}
+
+// dropNode deletes Lodestone's own virtual node for the cluster.
+func (u *unpeering) dropNode(ctx context.Context) error {
+	node, err := u.home.Client.CoreV1().Nodes().Get(ctx, u.name, metav1.GetOptions{})
+	if err != nil {
+		if gone(err) {
+			return nil
+		}
+		return u.home.Explain("get node "+u.name, err)
+	}
+	ours := slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == keys.RemoteTaint })
+	if node.Labels[keys.Cluster] != u.name || !ours {
+		return nil
+	}
+	if err := u.home.Client.CoreV1().Nodes().Delete(ctx, node.Name, just(node.UID)); err != nil && !gone(err) {
+		return u.home.Explain("delete node "+node.Name, err)
+	}
+	u.Say("removed virtual node %q", node.Name)
+	return nil
+}
+
+// dropSecret deletes the Secret and takes Lodestone's finalizer off it.
+func (u *unpeering) dropSecret(ctx context.Context, secret *corev1.Secret) error {
+	if err := u.removeSecret(ctx, secret); err != nil {
+		return err
+	}
+	kept := slices.DeleteFunc(slices.Clone(secret.Finalizers), func(f string) bool { return f == keys.ClusterFinalizer })
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": secret.UID, "finalizers": kept}})
+	if err != nil {
+		return fmt.Errorf("write the change of Secret %s: %w", secret.Name, err)
+	}
+	_, err = u.home.Client.CoreV1().Secrets(secret.Namespace).Patch(ctx, secret.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil && !gone(err) {
+		return u.home.Explain("take the finalizer off Secret "+secret.Name, err)
+	}
+	return nil
+}
