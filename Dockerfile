@@ -1,4 +1,4 @@
-# One image a program: docker build --target provisioner|extender .
+# One image a program: docker build --target <program> .
 FROM --platform=$BUILDPLATFORM golang:1.26.8-bookworm AS build
 WORKDIR /src
 COPY go.mod go.sum ./
@@ -6,12 +6,14 @@ RUN go mod download
 COPY pkg/ pkg/
 COPY provisioner/ provisioner/
 COPY extender/ extender/
+COPY virtualnode/ virtualnode/
+COPY remoteagent/ remoteagent/
 ARG TARGETOS TARGETARCH
 ARG VERSION=v0.0.0-dev COMMIT=unknown
-RUN for program in provisioner extender; do \
+RUN for program in provisioner extender virtualnode remote-agent; do \
       CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath \
         -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$VERSION -X k8s.io/component-base/version.gitCommit=$COMMIT" \
-        -o /out/lodestone-$program ./$program || exit 1; \
+        -o /out/lodestone-$program "./$(echo $program | tr -d -)" || exit 1; \
     done
 
 # Nothing but CA certificates, time zones and a user: no shell, no packages.
@@ -25,3 +27,11 @@ ENTRYPOINT ["/lodestone-provisioner"]
 FROM base AS extender
 COPY --from=build /out/lodestone-extender /lodestone-extender
 ENTRYPOINT ["/lodestone-extender"]
+
+FROM base AS virtualnode
+COPY --from=build /out/lodestone-virtualnode /lodestone-virtualnode
+ENTRYPOINT ["/lodestone-virtualnode"]
+
+FROM base AS remote-agent
+COPY --from=build /out/lodestone-remote-agent /lodestone-remote-agent
+ENTRYPOINT ["/lodestone-remote-agent"]

@@ -4,7 +4,8 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
-PROGRAMS := provisioner extender
+# Programs that run in clusters, each from the folder of its name without '-'.
+PROGRAMS := provisioner extender virtualnode remote-agent
 
 # The version must start with vX.Y.Z: component-base panics on anything else.
 COMMIT := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
@@ -28,11 +29,13 @@ help: ## List what can be done
 ##@ Build
 
 .PHONY: build
-build: ## Build the programs into bin/, static
+build: ## Build the programs and the kubectl plugin into bin/, static
 	@for program in $(PROGRAMS); do \
-	  go build -trimpath -ldflags '$(LDFLAGS)' -o "bin/lodestone-$$program" "./$$program"; \
+	  go build -trimpath -ldflags '$(LDFLAGS)' -o "bin/lodestone-$$program" "./$${program//-/}"; \
 	  echo "built bin/lodestone-$$program $(VERSION)"; \
 	done
+	@go build -trimpath -ldflags '$(LDFLAGS)' -o bin/kubectl-lodestone ./kubectl-lodestone
+	@echo "built bin/kubectl-lodestone $(VERSION); put it on your PATH for kubectl lodestone"
 
 .PHONY: images
 images: ## Build the images (ENGINE=docker, REGISTRY=, TAG=dev)
@@ -75,11 +78,23 @@ integration: bin/gotestsum control-plane ## Run the integration tests, on contro
 	  -p 1 -count=1 -timeout 20m ./e2e/...
 
 .PHONY: e2e
-e2e: control-plane ## Run the whole story as a check, on control planes on loopback
-	@echo "e2e: on real control planes on loopback; pods are simulated (there is no suite on kind yet)"
+e2e: bin/gotestsum ## Run the suite on two kind clusters, which it brings up and takes down (RUN=<pattern> runs some)
+	@RUN='$(RUN)' e2e/kind/run.sh
+
+.PHONY: e2e-up
+e2e-up: ## Bring up two kind clusters with Lodestone from this tree; `make e2e` then uses them
+	@e2e/kind/up.sh && e2e/kind/guide.sh
+
+.PHONY: e2e-down
+e2e-down: ## Delete them, and put the machine back as it was
+	@e2e/kind/down.sh
+
+.PHONY: demo-check
+demo-check: control-plane ## Run the whole story as a check, on control planes on loopback
+	@echo "demo-check: on real control planes on loopback; pods are simulated"
 	@mkdir -p $(RESULTS)
 	@go build -o bin/demo ./e2e/cmd/demo
-	@KEEP= bin/demo --check | tee $(RESULTS)/e2e.txt
+	@KEEP= bin/demo --check | tee $(RESULTS)/demo-check.txt
 
 .PHONY: control-plane
 control-plane: ## Build the control-plane program into the user's cache

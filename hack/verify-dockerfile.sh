@@ -14,10 +14,10 @@ for path in "${copied[@]}"; do
   [[ -e $path ]] || fail "the Dockerfile copies $path, which does not exist"
   grep -qxF "!/${path%/}" .dockerignore || fail ".dockerignore keeps out $path: add the line !/${path%/}"
 done
-for program in provisioner extender; do
+for program in provisioner extender virtualnode remote-agent; do
   grep -qE "^FROM .* AS $program\$" Dockerfile || fail "the Dockerfile has no stage named $program"
   while IFS= read -r folder; do
     printf '%s\n' "${copied[@]%/}" | grep -qxF "$folder" || fail "$program imports $folder/, which the Dockerfile does not copy"
-  done < <(go list -deps -f '{{if not .Standard}}{{.ImportPath}}{{end}}' "./$program" |
+  done < <(go list -deps -f '{{if not .Standard}}{{.ImportPath}}{{end}}' "./${program//-/}" |
     sed -n 's,^github\.com/lodestone-storage/lodestone/\([^/]*\).*,\1,p' | sort -u)
 done

@@ -2,23 +2,21 @@
 # Builds the programs and images of this working tree, loads them into the clusters
 # and installs Lodestone there as a user would. Run again, it brings what changed.
 . "$(dirname "$0")/settings.sh"
-export PATH=$KIND_CACHE/bin:$PATH
+export PATH=$root/bin:$KIND_CACHE/bin:$PATH
 home() { kubectl --context kind-home "$@"; }
 west() { kubectl --context kind-west "$@"; }
+address() { docker inspect -f '{{.NetworkSettings.Networks.kind.IPAddress}}' "$1-control-plane"; }
 
-# image <program>: builds the image of a program, unless it is there.
+# image <program>: makes the image of a program, unless it is there.
 image() {
-  local name=lodestone-$1:dev
-  make -s -C "$root" build PROGRAMS="$1" >/dev/null
-  local want
+  local name=lodestone-$1:dev want
   want=$(hash "$root/bin/lodestone-$1")
-  if [[ $(docker image inspect -f '{{index .Config.Labels "program"}}' "$name" 2>/dev/null) != "$want" ]]; then
-    tar -C "$root/bin" -c "lodestone-$1" | docker import -c 'USER 65532:65532' -c "LABEL program=$want" \
-      -c "ENTRYPOINT [\"/lodestone-$1\"]" - "$name" >/dev/null
-  fi
+  [[ $(docker image inspect -f '{{index .Config.Labels "program"}}' "$name" 2>/dev/null) != "$want" ]] || return 0
+  tar -C "$root/bin" -c "lodestone-$1" | docker import -c 'USER 65532:65532' -c "LABEL program=$want" \
+    -c "ENTRYPOINT [\"/lodestone-$1\"]" - "$name" >/dev/null
 }
 
-# load <cluster> <image>: into its nodes, unless it is there.
+# load <cluster> <image>: into its node, unless it is there.
 load() {
   local marker=$KIND_CACHE/loaded/$1/${2//[^a-z0-9]/-} id
   id=$(docker inspect -f '{{.Id}}' "$1-control-plane")/$(docker image inspect -f '{{.Id}}' "$2")
@@ -26,21 +24,50 @@ load() {
   kind load docker-image -q --name "$1" "$2"
   mkdir -p "${marker%/*}"
   echo "$id" >"$marker"
-  restart[$1]=yes
+  loaded[$1]=yes
 }
-declare -A restart
+declare -A loaded
+
+# settle <cluster> <namespace>: runs the images that were loaded last.
+settle() {
+  [[ -z ${loaded[$1]-} ]] || "$1" -n "$2" rollout restart deployment >/dev/null
+  local deployment
+  for deployment in $("$1" -n "$2" get deployments -o name); do
+    "$1" -n "$2" rollout status "$deployment" --timeout=180s >/dev/null || {
+      "$1" -n "$2" get pods -o wide >&2
+      fail "Lodestone does not run in $1: see above"
+    }
+  done
+}
 
 say "building the programs of this working tree"
-"$here/workload-image.sh"
-for program in provisioner extender; do
+make -s -C "$root" build >"$KIND_CACHE/log/build.log" || fail "the programs do not build: see $KIND_CACHE/log/build.log"
+for program in provisioner extender virtualnode; do
   image "$program"
   load home "lodestone-$program:dev"
 done
+image remote-agent
+load west lodestone-remote-agent:dev
+"$here/workload-image.sh"
 for cluster in "${clusters[@]}"; do load "$cluster" "$workload_image"; done
 
+say "installing"
 home apply -k "$root/deploy/overlays/kind" >"$KIND_CACHE/log/apply-home.log"
-[[ -z ${restart[home]-} ]] || home -n lodestone-system rollout restart deployment >/dev/null
-west apply -k "$root/deploy/remote-volumes" >"$KIND_CACHE/log/apply-west.log"
-home -n lodestone-system rollout status deployment --timeout=180s >/dev/null ||
-  { home -n lodestone-system get pods -o wide >&2 && fail "Lodestone does not run in home: see above"; }
-say "Lodestone runs in home"
+west apply -k "$root/deploy/overlays/kind-remote" >"$KIND_CACHE/log/apply-west.log"
+settle home lodestone-system &
+installing=$!
+settle west lodestone-remote
+wait "$installing"
+
+# The nodes route the pods of the other cluster to its node.
+for pair in "home west" "west home"; do
+  read -r from to <<<"$pair"
+  docker exec "$from-control-plane" ip route replace "$("$to" get node "$to-control-plane" -o jsonpath='{.spec.podCIDR}')" via "$(address "$to")"
+done
+kubectl lodestone peer --context kind-home --remote-context kind-west --name west \
+  --remote-server "https://$(address west):6443" --pod-network Routed >"$KIND_CACHE/log/peer.log" 2>&1 || {
+  cat "$KIND_CACHE/log/peer.log" >&2
+  fail "home and west could not be peered: see above"
+}
+home wait --for=condition=Ready node/west --timeout=120s >/dev/null || fail "home has no virtual node that stands for west and is ready"
+say "Lodestone runs in home, and the node west stands for cluster west"

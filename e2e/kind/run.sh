@@ -1,0 +1,25 @@
+#!/bin/bash
+# Runs the suite on a pair of clusters: one that runs already, which is left
+# running, or one that is brought up for it and taken down afterwards, also when the
+# run is interrupted. KEEP=1 keeps it. RUN=<pattern> runs some tests.
+. "$(dirname "$0")/settings.sh"
+results=$root/bin/results
+mkdir -p "$results"
+rm -rf "$results/e2e-logs" "$results/e2e.json"
+ran=yes
+docker inspect home-control-plane west-control-plane >/dev/null 2>&1 || ran=
+# down takes down what this run has brought up.
+down() {
+  local status=$?
+  trap - EXIT
+  [[ -n $ran || -n ${KEEP-} ]] || "$here/down.sh" || status=1
+  exit "$status"
+}
+trap down EXIT
+trap 'exit 130' INT TERM
+"$here/up.sh"
+say "running the suite"
+cd "$root"
+arguments=(-count=1 -timeout 40m)
+[[ -z ${RUN-} ]] || arguments+=(-run "$RUN")
+LODESTONE_KIND=1 nice -n 5 bin/gotestsum --format=testname --jsonfile="$results/e2e.json" -- "${arguments[@]}" ./e2e/kind/
