@@ -113,7 +113,9 @@ func listen(from *sources.Sources, beats *heartbeat.Tracker, homes *tenancy.Cont
 		}
 		before, _ := beats.Presence(id)
 		beats.Observe(id, lease)
-		if now, _ := beats.Presence(id); now != before {
+		// One that is gone is made again.
+		gone := sources.Get[coordinationv1.Lease](from.Leases, lease.Namespace+"/"+lease.Name) == nil
+		if now, _ := beats.Presence(id); now != before || gone {
 			homes.Poke(id)
 		}
 	})
