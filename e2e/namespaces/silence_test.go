@@ -1,0 +1,91 @@
+package namespaces
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/rest"
+
+	provisioner "github.com/lodestone-storage/lodestone/provisioner/app"
+)
+
+// The tests of this file do not run in parallel: they silence what others use.
+
+func TestAClaimWaitsForTheAgentAndIsWokenByItsAnswer(t *testing.T) {
+	patient, moved := space(t, "shop-", false), space(t, "shop-", false)
+	owner.silent.Store(true)
+	t.Cleanup(func() { owner.silent.Store(false) })
+	for _, namespace := range []string{patient, moved} {
+		kubectl(t, "label", "namespace", namespace, "lodestone.dev/offload=enabled")
+	}
+	use(t, patient, inWest(patient))
+	use(t, moved, preferWest(moved))
+	eventually(t, "the user is told", func() bool {
+		_, found := told(t, patient, "WaitingForNamespace")
+		return found
+	}, func() any { return events(t, patient) })
+	assert.False(t, hasShadow(t, patient))
+	runsOn(t, moved, false)
+	event, _ := told(t, moved, "NamespaceNotMade")
+	assert.Contains(t, event, "remote agent")
+	owner.silent.Store(false)
+	runsOn(t, patient, true)
+}
+
+// killer ends a program at its n-th write.
+type killer struct {
+	left atomic.Int64
+	kill func()
+}
+
+var errKilled = errors.New("killed")
+
+func (k *killer) wrap(config *rest.Config) {
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(request *http.Request) (*http.Response, error) {
+			if request.Method == http.MethodGet || strings.Contains(request.URL.Path, "leases") || strings.Contains(request.URL.Path, "selfsubject") {
+				return next.RoundTrip(request)
+			}
+			if k.left.Add(-1) < 0 {
+				k.kill()
+				return nil, errKilled
+			}
+			return next.RoundTrip(request)
+		})
+	})
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
+
+func TestAKillAtAnyWriteIsResumed(t *testing.T) {
+	for writes := range int64(5) {
+		namespace := space(t, "shop-", false)
+		require.NoError(t, running.Stop())
+		ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+		k := &killer{kill: cancel}
+		k.left.Store(writes)
+		program, err := bed.StartProvisioner(ctx, func(c *provisioner.Config) {
+			c.LeaderElect = false
+			k.wrap(c.Home)
+		})
+		require.NoError(t, err)
+		kubectl(t, "label", "namespace", namespace, "lodestone.dev/offload=enabled")
+		use(t, namespace, inWest(namespace))
+		_ = program.Wait() // killed at a write to home, however it took that
+		cancel()
+		running, err = startProvisioner(context.WithoutCancel(t.Context()))
+		require.NoError(t, err)
+		runsOn(t, namespace, true)
+		drop(t, namespace)
+		eventually(t, "the data is deleted", func() bool { return !hasShadow(t, namespace) }, func() any { return events(t, namespace) })
+	}
+	require.NoError(t, bed.AwaitReady(t.Context(), "west", "True"))
+}
