@@ -12,6 +12,8 @@ type Config struct {
 	Options
 	// Home is how the home cluster is reached.
 	Home *rest.Config
+	// Workers returns what runs for each session; nil: all that there is.
+	Workers func(Shared) ([]Worker, error)
 }
 
 // Config returns the configuration that the options mean.

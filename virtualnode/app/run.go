@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -12,8 +13,6 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
-
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lodestone-storage/lodestone/pkg/remoteclusters"
 	"github.com/lodestone-storage/lodestone/virtualnode/kubelet"
@@ -59,7 +58,10 @@ func Run(ctx context.Context, config *Config) error {
 	pods.Informer()
 	kubeconfigs := secrets.Core().V1().Secrets().Informer()
 	objects := remoteclusters.NewInformer(remotes)
-	work, err := workers(Shared{
+	if config.Workers == nil {
+		config.Workers = workers
+	}
+	work, err := config.Workers(Shared{
 		Home: client, HomeID: homeID, Informers: factory, Metrics: metrics,
 		Recorder: broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "lodestone-virtualnode"}),
 	})

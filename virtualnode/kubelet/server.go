@@ -5,15 +5,16 @@ package kubelet
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"net"
 	"net/http"
-	"strconv"
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
@@ -37,7 +38,8 @@ type Config struct {
 
 // Server serves the kubelet APIs of virtual nodes. It is safe for concurrent use.
 type Server struct {
-	config Config
+	config      Config
+	authorities *authorities
 
 	mu        sync.Mutex
 	endpoints map[string]*endpoint
@@ -45,7 +47,7 @@ type Server struct {
 
 // New returns a Server that serves nothing yet.
 func New(config Config) *Server {
-	return &Server{config: config, endpoints: map[string]*endpoint{}}
+	return &Server{config: config, authorities: &authorities{home: config.Home}, endpoints: map[string]*endpoint{}}
 }
 
 // endpoint is the kubelet API of one node.
@@ -54,7 +56,10 @@ type endpoint struct {
 	node   string
 	port   int
 	http   *http.Server
-	cancel context.CancelFunc
+	usage  usage
+	// serving ends with the endpoint.
+	serving context.Context
+	cancel  context.CancelFunc
 
 	mu      sync.Mutex
 	session *session.Session
@@ -71,23 +76,33 @@ func (s *Server) Serve(ctx context.Context, node string) (int32, error) {
 	if err != nil {
 		return 0, err
 	}
-	serving, cancel := context.WithCancel(ctx)
-	e := &endpoint{server: s, node: node, cancel: cancel}
+	shown, err := newCertificate(s.config.Home, node, s.config.NodeIP)
+	if err != nil {
+		return 0, errors.Join(fmt.Errorf("make the serving certificate of node %s: %w", node, err), listener.Close())
+	}
+	e := &endpoint{server: s, node: node, usage: usage{containers: map[containerKey]*consumption{}}}
+	e.serving, e.cancel = context.WithCancel(ctx)
 	if tcp, ok := listener.Addr().(*net.TCPAddr); ok {
 		e.port = tcp.Port
 	}
-	e.http = &http.Server{Handler: e.handler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
-		BaseContext: func(net.Listener) context.Context { return serving }}
+	// No limit on reading and writing: logs are followed, and streams last, for
+	// hours.
+	e.http = &http.Server{
+		Handler: e.handler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		BaseContext: func(net.Listener) context.Context { return e.serving }, ConnContext: withConnection,
+		ErrorLog: log.New(io.Discard, "", 0), // strangers' failed handshakes
+		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: shown.get, ClientAuth: tls.RequestClientCert,
+			NextProtos: []string{"http/1.1"}},
+	}
 	s.endpoints[node] = e
 	go func() {
-		if err := e.http.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		if err := e.http.ServeTLS(listener, "", ""); !errors.Is(err, http.ErrServerClosed) {
 			klog.FromContext(ctx).Error(err, "The kubelet API is no longer served", "node", node)
 		}
 	}()
+	go shown.keep(e.serving)
 	return int32(e.port), nil //nolint:gosec // a port
 }
-
-func (e *endpoint) handler() http.Handler { return http.NotFoundHandler() }
 
 // Use has requests for a node go to a session's cluster from now on.
 func (s *Server) Use(node string, session *session.Session) {
@@ -111,64 +126,4 @@ func (s *Server) Close(node string) {
 		e.cancel()
 		_ = e.http.Close()
 	}
-}
-
-// listen opens a port for a node: the one that it had last if that is free, so
-// that connections are found again after a restart.
-func (s *Server) listen(ctx context.Context, node string) (net.Listener, error) {
-	taken := s.ports(node)
-	try := func(port int) (net.Listener, error) {
-		return (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(s.config.Listen, strconv.Itoa(port)))
-	}
-	if s.config.PortsFrom == 0 {
-		return try(0)
-	}
-	if last := s.lastPort(node); last >= s.config.PortsFrom && !taken[last] {
-		if listener, err := try(last); err == nil {
-			return listener, nil
-		}
-	}
-	var failed error
-	for port := s.config.PortsFrom; port < s.config.PortsFrom+1000; port++ {
-		if taken[port] {
-			continue
-		}
-		listener, err := try(port)
-		if err == nil {
-			return listener, nil
-		}
-		failed = err
-	}
-	return nil, fmt.Errorf("no port is free for the kubelet API of node %s (--kubelet-ports-from): %w", node, failed)
-}
-
-// ports returns the ports that other nodes have.
-func (s *Server) ports(node string) map[int]bool {
-	taken := map[int]bool{}
-	for _, e := range s.endpoints {
-		taken[e.port] = true
-	}
-	for _, obj := range s.config.Nodes.GetStore().List() {
-		if other, ok := obj.(*corev1.Node); ok && other.Name != node && address(other) == s.config.NodeIP {
-			taken[int(other.Status.DaemonEndpoints.KubeletEndpoint.Port)] = true
-		}
-	}
-	return taken
-}
-
-func (s *Server) lastPort(node string) int {
-	obj, ok, err := s.config.Nodes.GetStore().GetByKey(node)
-	if have, is := obj.(*corev1.Node); err == nil && ok && is {
-		return int(have.Status.DaemonEndpoints.KubeletEndpoint.Port)
-	}
-	return 0
-}
-
-func address(node *corev1.Node) string {
-	for _, a := range node.Status.Addresses {
-		if a.Type == corev1.NodeInternalIP {
-			return a.Address
-		}
-	}
-	return ""
 }
