@@ -200,7 +200,7 @@ func (u *unpeering) dropNode(ctx context.Context) error {
 		}
 		return u.home.Explain("get node "+u.name, err)
 	}
-	ours := slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == keys.RemoteTaint })
+	ours := node.Spec.ProviderID == "lodestone://"+u.name
 	if node.Labels[keys.Cluster] != u.name || !ours {
 		return nil
 	}

@@ -1,0 +1,116 @@
+package why
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/namespaces"
+	"github.com/lodestone-storage/lodestone/pkg/refusal"
+)
+
+// shownEvents is how many events of an object are shown.
+const shownEvents = 3
+
+func (p Pod) facts(s Setting) []string {
+	lines := []string{fmt.Sprintf("pod %s/%s: %s", p.Pod.Namespace, p.Pod.Name, first(string(p.Pod.Status.Phase), "Unknown"))}
+	if name := p.Pod.Spec.NodeName; name != "" {
+		lines = append(lines, s.nodeLine(name))
+	}
+	lines = append(lines, s.namespaceLine()...)
+	for _, claim := range p.Claims {
+		lines = append(lines, claim.line(s)...)
+	}
+	for _, v := range p.Extender {
+		if v.Sentence != "" {
+			lines = append(lines, fmt.Sprintf("extender: %d of the nodes of %s: %s", v.Nodes, place(v.Cluster), v.Sentence))
+		}
+	}
+	lines = append(lines, eventLines("pod", s.Now, p.Events)...)
+	for _, claim := range p.Claims {
+		lines = append(lines, eventLines("claim "+claim.Name, s.Now, claim.Events)...)
+	}
+	return lines
+}
+
+func (c Claim) facts(s Setting) []string {
+	lines := append(c.line(s), s.namespaceLine()...)
+	for _, pod := range c.Pods {
+		lines = append(lines, fmt.Sprintf("pod %s uses it: %s, %s", pod.Name, pod.Status.Phase, first(pod.Spec.NodeName, "no node")))
+	}
+	return append(lines, eventLines("claim", s.Now, c.Events)...)
+}
+
+func (c Claim) line(s Setting) []string {
+	if c.Claim == nil {
+		return []string{fmt.Sprintf("claim %s: does not exist", c.Name)}
+	}
+	parts := []string{string(c.Claim.Status.Phase)}
+	if c.Class != nil {
+		parts = append(parts, "storage class "+c.Class.Name)
+	}
+	if c.Volume != nil {
+		parts = append(parts, "volume "+c.Volume.Name+", data in "+place(dataIn(c.Volume)))
+	}
+	if node := c.Claim.Annotations[keys.SelectedNode]; node != "" && c.Volume == nil {
+		parts = append(parts, "to be made for node "+node)
+	}
+	lines := []string{fmt.Sprintf("claim %s: %s", c.Name, strings.Join(parts, ", "))}
+	for _, r := range refusal.Active(refusal.Decode(c.Claim.Annotations[keys.Refused]), s.Now) {
+		where := place(r.Cluster)
+		if r.Node != "" {
+			where = "node " + r.Node
+		}
+		lines = append(lines, fmt.Sprintf("claim %s: refused by %s until %s (%s): %s", c.Name, where, r.Until.Format(time.TimeOnly), r.Reason, r.Message))
+	}
+	return lines
+}
+
+func (s Setting) nodeLine(name string) string {
+	node := s.node(name)
+	switch {
+	case node == nil && s.NodesUnknown:
+		return fmt.Sprintf("node %s", name)
+	case node == nil:
+		return fmt.Sprintf("node %s: does not exist", name)
+	}
+	line := "node " + name
+	if cluster := node.Labels[keys.Cluster]; cluster != "" {
+		line += ", stands for " + place(cluster)
+	}
+	if problem := down(node); problem != "" {
+		return line + ": not Ready: " + problem
+	}
+	return line + ": Ready"
+}
+
+func (s Setting) namespaceLine() []string {
+	if s.Namespace == nil {
+		return nil
+	}
+	var open, closed []string
+	for _, cluster := range s.Clusters {
+		if namespaces.MayUse(s.Namespace, cluster.Name) {
+			open = append(open, cluster.Name)
+		} else {
+			closed = append(closed, cluster.Name)
+		}
+	}
+	line := "namespace " + s.Namespace.Name + ": open to " + first(strings.Join(open, ", "), "no remote cluster")
+	if len(closed) > 0 && len(open) > 0 {
+		line += ", not to " + strings.Join(closed, ", ")
+	}
+	return []string{line}
+}
+
+func eventLines(what string, now time.Time, events []corev1.Event) []string {
+	var lines []string
+	for _, event := range Newest(events, shownEvents) {
+		age := now.Sub(when(event)).Round(time.Second)
+		lines = append(lines, fmt.Sprintf("event on %s, %s ago: %s: %s", what, age, event.Reason, event.Message))
+	}
+	return lines
+}
