@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 )
 
@@ -24,7 +23,7 @@ func TestMain(m *testing.M) {
 			return err
 		}
 		home, west = clusters[0], clusters[1]
-		remote := filepath.Join(fabric.Root(), "deploy", "remote")
+		remote := filepath.Join("..", "..", "deploy", "remote")
 		_, roles := west.Kubectl(ctx, "", "apply", "-k", filepath.Join(remote, "home"))
 		_, objects := west.Kubectl(ctx, "", "apply", "-f", filepath.Join(remote, "crds"))
 		_, ready := west.Kubectl(ctx, "", "wait", "--for=condition=Established", "crd/namespacerequests.remote.lodestone.dev", "--timeout=30s")

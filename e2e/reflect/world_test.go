@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,13 +13,14 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/lodestone-storage/lodestone/e2e/patient"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
@@ -40,7 +40,7 @@ type world struct {
 	namespace, away          string // at home and in west
 	network                  v1alpha1.PodNetwork
 	homeConfig, remoteConfig *rest.Config
-	clock                    *skewed
+	clock                    *clocktesting.FakeClock
 	requests                 *remoteapi.NamespaceRequests
 }
 
@@ -48,7 +48,7 @@ type world struct {
 func newWorld(t *testing.T, network v1alpha1.PodNetwork) *world {
 	t.Helper()
 	testbed.Require(t)
-	w := &world{t: t, homeID: "h" + rand.String(7), network: network, clock: &skewed{}}
+	w := &world{t: t, homeID: "h" + rand.String(7), network: network, clock: newClock(t)}
 	w.node = "west-" + w.homeID
 	w.namespace = testbed.Namespace(t, home)
 	w.away = w.namespace + "-" + w.homeID
@@ -154,12 +154,13 @@ func (w *world) start(wrap func(http.RoundTripper) http.RoundTripper) (stop func
 	return stop
 }
 
-// skewed is a clock that can be moved forward.
-type skewed struct {
-	clock.RealClock
-	offset atomic.Int64
+// newClock returns a clock that goes as fast as any, and can be moved forward.
+func newClock(t *testing.T) *clocktesting.FakeClock {
+	t.Helper()
+	const tick = 10 * time.Millisecond
+	fake := clocktesting.NewFakeClock(time.Now())
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	go wait.UntilWithContext(ctx, func(context.Context) { fake.Step(tick) }, tick)
+	return fake
 }
-
-func (s *skewed) forward(d time.Duration)          { s.offset.Add(int64(d)) }
-func (s *skewed) Now() time.Time                   { return s.RealClock.Now().Add(time.Duration(s.offset.Load())) }
-func (s *skewed) Since(at time.Time) time.Duration { return s.Now().Sub(at) }

@@ -69,7 +69,7 @@ func (m *mirror) needing(k key) []*corev1.Pod {
 // Either may be nil.
 func (m *mirror) podChanged(before, now *corev1.Pod) {
 	old, current := m.here(before), m.here(now)
-	if slices.Equal(old, current) {
+	if slices.Equal(old, current) && (before == nil || now == nil || needs.Of(before).Audience == needs.Of(now).Audience) {
 		return
 	}
 	for _, k := range old {
