@@ -12,6 +12,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
+	"github.com/lodestone-storage/lodestone/virtualnode/app"
 )
 
 // bed is shared by the tests of this package. Tests that take a cluster or
@@ -28,7 +29,7 @@ func TestMain(m *testing.M) {
 		if bed, err = fabric.Start(ctx, fabric.Options{ControllerManagerQPS: 500, Agent: true, VirtualNode: true}); err != nil {
 			return err
 		}
-		if program, err = bed.StartVirtualNode(ctx); err != nil {
+		if program, err = bed.StartVirtualNode(ctx, withoutPods); err != nil {
 			return err
 		}
 		if homeID, err = bed.HomeID(ctx); err != nil {
@@ -43,4 +44,10 @@ func TestMain(m *testing.M) {
 		}
 		return bed.AwaitNode(ctx, fabric.WestNode, corev1.ConditionTrue)
 	})
+}
+
+// withoutPods leaves out the work for pods, which other packages test: here they
+// are moved by the tests.
+func withoutPods(config *app.Config) {
+	config.Workers = func(app.Shared) ([]app.Worker, error) { return nil, nil }
 }
