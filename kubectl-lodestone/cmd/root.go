@@ -13,9 +13,11 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/component-base/version"
 
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/look"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/outcome"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/peer"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/release"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/status"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/unpeer"
 )
 
@@ -69,7 +71,8 @@ because it would harm data or a peering that exists.`,
 	root.SetOut(streams.Out)
 	root.SetErr(streams.ErrOut)
 	flags.AddFlags(root.PersistentFlags())
-	root.AddCommand(peer.New(flags, streams), unpeer.New(flags, streams), release.New(flags, streams))
+	root.AddCommand(peer.New(flags, streams), unpeer.New(flags, streams), release.New(flags, streams),
+		status.New(flags, streams), look.New(flags, streams))
 	asUsage(root)
 	completions(root, flags)
 	return root

@@ -1,0 +1,89 @@
+// Package plugin tests the kubectl plugin as users run it: a process of its own,
+// with a kubeconfig of several contexts, on real control planes.
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
+)
+
+var (
+	// bed is shared by the tests of this package; each one peers as it needs and
+	// unpeers after. Without control planes it is empty, so that tests get as far
+	// as to skip.
+	bed = &fabric.Fabric{}
+	// program is the path of the plugin, kubeconfig that of a file with the
+	// contexts home, west and west-again, with all rights, and home-guest and
+	// west-guest, with none.
+	program, kubeconfig string
+)
+
+func TestMain(m *testing.M) {
+	testbed.Main(m, func(ctx context.Context) (err error) {
+		if bed, err = fabric.Start(ctx, fabric.Options{ControllerManagerQPS: 500, Agent: true}); err != nil {
+			return err
+		}
+		if err := build(ctx); err != nil {
+			return err
+		}
+		if err := writeContexts(); err != nil {
+			return err
+		}
+		if _, err := bed.StartProvisioner(ctx); err != nil {
+			return err
+		}
+		_, err = bed.StartAgent(ctx)
+		return err
+	})
+}
+
+// build builds the plugin; the file goes with the clusters.
+func build(ctx context.Context) error {
+	program = filepath.Join(filepath.Dir(bed.Home.LogDirectory()), "kubectl-lodestone")
+	command := exec.CommandContext(ctx, "go", "build", "-o", program, "./kubectl-lodestone")
+	command.Dir = fabric.Root()
+	if output, err := command.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the plugin: %w\n%s", err, output)
+	}
+	return nil
+}
+
+// writeContexts writes the kubeconfig of the tests.
+func writeContexts() error {
+	all := clientcmdapi.NewConfig()
+	for _, cluster := range []*testbed.Cluster{bed.Home, bed.West} {
+		config, err := clientcmd.LoadFromFile(cluster.Kubeconfig())
+		if err != nil {
+			return fmt.Errorf("read the kubeconfig of %s: %w", cluster.Name(), err)
+		}
+		context := config.Contexts[config.CurrentContext]
+		name := cluster.Name()
+		all.Clusters[name] = config.Clusters[context.Cluster]
+		all.AuthInfos[name] = config.AuthInfos[context.AuthInfo]
+		guest := all.AuthInfos[name].DeepCopy()
+		guest.Impersonate, guest.ImpersonateGroups = "guest", []string{"system:authenticated"}
+		all.AuthInfos[name+"-guest"] = guest
+		all.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
+		all.Contexts[name+"-again"] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
+		all.Contexts[name+"-guest"] = &clientcmdapi.Context{Cluster: name, AuthInfo: name + "-guest"}
+	}
+	all.CurrentContext = "home"
+	content, err := clientcmd.Write(*all)
+	if err != nil {
+		return fmt.Errorf("write the kubeconfig of the tests: %w", err)
+	}
+	if kubeconfig, err = bed.Home.WriteFile("contexts.kubeconfig", content); err != nil {
+		return err
+	}
+	return os.Chmod(kubeconfig, 0o600)
+}

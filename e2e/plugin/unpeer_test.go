@@ -1,0 +1,136 @@
+package plugin
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
+	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+)
+
+func TestUnpeerRemovesWhatPeerMade(t *testing.T) {
+	peered(t)
+	r := lodestone(t, "unpeer", "west", "--remote-context", "west").ends(t, done)
+	assert.Equal(t, "remotecluster.lodestone.dev/west unpeered\n", r.out)
+	nothingIsLeft(t)
+	_, err := homeClusterOf(t)
+	assert.True(t, apierrors.IsNotFound(err))
+
+	t.Run("and again says that nothing is there", func(t *testing.T) {
+		lodestone(t, "unpeer", "west").ends(t, failed)
+		lodestone(t, "unpeer", "west", "--remote-context", "west").ends(t, done)
+	})
+	t.Run("and home is no cluster to unpeer", func(t *testing.T) {
+		lodestone(t, "unpeer", "home", "--forget", "--yes").ends(t, usage)
+	})
+}
+
+func TestUnpeerWithoutTheRemoteContextSaysWhatIsLeft(t *testing.T) {
+	peered(t)
+	r := lodestone(t, "unpeer", "west").ends(t, done)
+	id, err := bed.HomeID(t.Context())
+	require.NoError(t, err)
+	assert.Contains(t, r.stderr, "kubectl delete homecluster "+id)
+	nothingIsLeft(t)
+	lodestone(t, "unpeer", "west", "--remote-context", "west").ends(t, done)
+	_, err = homeClusterOf(t)
+	assert.True(t, apierrors.IsNotFound(err))
+}
+
+func TestUnpeerOfTheWrongClusterIsRefused(t *testing.T) {
+	peered(t, "--name", "occident")
+	r := lodestone(t, "unpeer", "occident", "--remote-context", "home-again").ends(t, refused)
+	assert.Contains(t, r.stderr, "does not lead to the cluster")
+	r = lodestone(t, "unpeer", "west", "--remote-context", "west").ends(t, refused)
+	assert.Contains(t, r.stderr, `peered as "occident"`)
+	_, err := homeClusterOf(t)
+	assert.NoError(t, err)
+}
+
+func TestUnpeerIsRefusedWhileAVolumeIsThereAndForgetKeepsItsData(t *testing.T) {
+	peered(t)
+	namespace := testbed.Namespace(t, bed.Home)
+	volume := volumeInWest(t, namespace, "data")
+
+	r := lodestone(t, "unpeer", "west", "--remote-context", "west").ends(t, refused)
+	assert.Contains(t, r.stderr, volume)
+	assert.Contains(t, r.stderr, namespace+"/data")
+	remote, err := bed.Remotes.Get(t.Context(), "west", metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.Nil(t, remote.DeletionTimestamp, "nothing was changed")
+
+	r = withInput(t, "no\n", "unpeer", "west", "--forget").ends(t, refused)
+	assert.Contains(t, r.stderr, "nothing was changed")
+	assert.NotEmpty(t, secretOf(t, "west").Data["kubeconfig"])
+
+	withInput(t, "west\n", "unpeer", "west", "--forget").ends(t, done)
+	nothingIsLeft(t)
+	_, err = bed.Home.Client().CoreV1().PersistentVolumes().Get(t.Context(), volume, metav1.GetOptions{})
+	assert.True(t, apierrors.IsNotFound(err))
+	shadow, err := bed.West.Client().CoreV1().PersistentVolumeClaims(namespace).Get(t.Context(), "data", metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.Nil(t, shadow.DeletionTimestamp, "the data is still there")
+	assert.Equal(t, corev1.ClaimBound, shadow.Status.Phase)
+
+	// For the HomeCluster to go after the test.
+	_, err = bed.West.Kubectl(t.Context(), "", "patch", "pvc", "data", "-n", namespace, "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
+	require.NoError(t, err)
+	require.NoError(t, bed.West.Client().CoreV1().Namespaces().Delete(t.Context(), namespace, metav1.DeleteOptions{}))
+}
+
+func nothingIsLeft(t *testing.T) {
+	t.Helper()
+	_, err := bed.Remotes.Get(t.Context(), "west", metav1.GetOptions{})
+	assert.True(t, apierrors.IsNotFound(err), "RemoteCluster: %v", err)
+	eventually(t, "the Secret is gone", func() bool {
+		_, err := bed.Home.Client().CoreV1().Secrets(fabric.System).Get(t.Context(), "west", metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	})
+}
+
+func secretOf(t *testing.T, name string) *corev1.Secret {
+	t.Helper()
+	secret, err := bed.Home.Client().CoreV1().Secrets(fabric.System).Get(t.Context(), name, metav1.GetOptions{})
+	require.NoError(t, err)
+	return secret
+}
+
+// volumeInWest makes a claim whose data is in west, in a namespace that is opened
+// to remote clusters, and returns its volume.
+func volumeInWest(t *testing.T, namespace, name string) string {
+	t.Helper()
+	_, err := bed.Home.Kubectl(t.Context(), "", "label", "namespace", namespace, keys.Offload+"="+keys.OffloadEnabled)
+	require.NoError(t, err)
+	claims := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace)
+	_, err = claims.Create(t.Context(), fabric.NewClaim(namespace, name, fabric.Class), metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = bed.Home.Client().CoreV1().Pods(namespace).Create(t.Context(), fabric.InWest(fabric.NewPod(namespace, "writer", name)), metav1.CreateOptions{})
+	require.NoError(t, err)
+	var volume string
+	eventually(t, "claim "+name+" is bound", func() bool {
+		claim, err := claims.Get(t.Context(), name, metav1.GetOptions{})
+		require.NoError(t, err)
+		volume = claim.Spec.VolumeName
+		return claim.Status.Phase == corev1.ClaimBound
+	})
+	require.NoError(t, bed.Home.Client().CoreV1().Pods(namespace).Delete(t.Context(), "writer", metav1.DeleteOptions{}))
+	eventually(t, "the writer is gone", func() bool {
+		_, err := bed.Home.Client().CoreV1().Pods(namespace).Get(t.Context(), "writer", metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	})
+	return volume
+}
+
+func homeClusterOf(t *testing.T) (*remotev1alpha1.HomeCluster, error) {
+	t.Helper()
+	id, err := bed.HomeID(t.Context())
+	require.NoError(t, err)
+	return bed.Agents.HomeClusters().Get(t.Context(), id, metav1.GetOptions{})
+}

@@ -1,0 +1,221 @@
+package status
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/access"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/credentials"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/look"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
+)
+
+// shown is how many pods and claims that wait are explained: each costs some
+// requests.
+const shown = 20
+
+// reading reads what a Status is made of, and notes what the user may not read.
+type reading struct {
+	home      *access.Cluster
+	lodestone string
+	unread    []string
+}
+
+// may passes over what the user may not read.
+func (r *reading) may(what string, err error) (bool, error) {
+	if apierrors.IsForbidden(err) {
+		r.unread = append(r.unread, what)
+		return false, nil
+	}
+	return err == nil, r.home.Explain("list "+what, err)
+}
+
+func (r *reading) read(ctx context.Context) (f facts, err error) {
+	f.heartbeats, f.kubeconfigs = map[string]metav1.Time{}, map[string][]byte{}
+	remotes, err := r.home.Remotes.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return f, r.home.Explain("list RemoteClusters", err)
+	}
+	f.remotes = remotes.Items
+	nodes, err := r.home.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if ok, err := r.may("nodes", err); err != nil {
+		return f, err
+	} else if ok {
+		f.nodes = nodes.Items
+	}
+	volumes, err := r.home.Client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
+	if ok, err := r.may("persistentvolumes", err); err != nil {
+		return f, err
+	} else if ok {
+		f.volumes = volumes.Items
+	}
+	pods, err := r.home.Client.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
+	if ok, err := r.may("pods", err); err != nil {
+		return f, err
+	} else if ok {
+		f.pods = pods.Items
+	}
+	for _, remote := range f.remotes {
+		ref := remote.Spec.KubeconfigSecretRef
+		secret, err := r.home.Client.CoreV1().Secrets(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+		if ok, err := r.may("secrets", missing(err)); err != nil {
+			return f, err
+		} else if ok && secret != nil {
+			key := ref.Key
+			if key == "" {
+				key = credentials.Key
+			}
+			f.kubeconfigs[remote.Name] = secret.Data[key]
+		}
+	}
+	for _, node := range f.nodes {
+		if node.Labels[keys.Cluster] == "" {
+			continue
+		}
+		lease, err := r.home.Client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, node.Name, metav1.GetOptions{})
+		if ok, err := r.may("leases", missing(err)); err != nil {
+			return f, err
+		} else if ok && lease.Spec.RenewTime != nil {
+			f.heartbeats[node.Name] = metav1.Time{Time: lease.Spec.RenewTime.Time}
+		}
+	}
+	return f, nil
+}
+
+// missing drops the error of what is not there.
+func missing(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// waiting explains the claims of virtual classes and the pods that have to do
+// with remote clusters and wait.
+func (r *reading) waiting(ctx context.Context, f facts, namespace string) (list []Waiting, omitted int, err error) {
+	list = []Waiting{}
+	classes, err := r.home.Client.StorageV1().StorageClasses().List(ctx, metav1.ListOptions{})
+	ok, err := r.may("storageclasses", err)
+	if err != nil {
+		return nil, 0, err
+	}
+	virtual := map[string]bool{}
+	if ok {
+		virtual = virtualClasses(classes.Items)
+	}
+	claims, err := r.home.Client.CoreV1().PersistentVolumeClaims(namespace).List(ctx, metav1.ListOptions{})
+	ok, err = r.may("persistentvolumeclaims", err)
+	if err != nil {
+		return nil, 0, err
+	}
+	g := &look.Gatherer{Home: r.home, Lodestone: r.lodestone}
+	add := func(kind, namespace, name string, explain func() (string, error)) error {
+		if len(list) == shown {
+			omitted++
+			return nil
+		}
+		sentence, err := explain()
+		if err == nil && sentence != "" {
+			list = append(list, Waiting{Kind: kind, Namespace: namespace, Name: name, Why: sentence})
+		}
+		return err
+	}
+	uses := map[string]bool{}
+	if ok {
+		for _, claim := range claims.Items {
+			if claim.Spec.StorageClassName == nil || !virtual[*claim.Spec.StorageClassName] {
+				continue
+			}
+			uses[claim.Namespace+"/"+claim.Name] = true
+			if claim.Status.Phase == corev1.ClaimBound && claim.DeletionTimestamp == nil {
+				continue
+			}
+			if err := add("PersistentVolumeClaim", claim.Namespace, claim.Name, func() (string, error) { return claimSentence(ctx, g, &claim) }); err != nil {
+				return nil, 0, err
+			}
+		}
+	}
+	for _, pod := range f.pods {
+		if namespace != "" && pod.Namespace != namespace || !f.concerns(&pod, uses) {
+			continue
+		}
+		if err := add("Pod", pod.Namespace, pod.Name, func() (string, error) { return podSentence(ctx, g, &pod) }); err != nil {
+			return nil, 0, err
+		}
+	}
+	slices.SortFunc(list, func(a, b Waiting) int {
+		return strings.Compare(a.Namespace+"/"+a.Kind+"/"+a.Name, b.Namespace+"/"+b.Kind+"/"+b.Name)
+	})
+	return list, omitted, nil
+}
+
+func virtualClasses(classes []storagev1.StorageClass) map[string]bool {
+	virtual := map[string]bool{}
+	for _, class := range classes {
+		virtual[class.Name] = virtualclass.Is(&class)
+	}
+	return virtual
+}
+
+// concerns says whether a pod waits and has to do with remote clusters: it uses
+// a virtual claim, or is on a virtual node. uses are the virtual claims.
+func (f facts) concerns(pod *corev1.Pod, uses map[string]bool) bool {
+	held := slices.Contains(pod.Finalizers, keys.RemotePodFinalizer)
+	if pod.DeletionTimestamp != nil {
+		return held
+	}
+	if pod.Status.Phase != corev1.PodPending {
+		return false
+	}
+	if held {
+		return true
+	}
+	for _, node := range f.nodes {
+		if node.Name == pod.Spec.NodeName && node.Labels[keys.Cluster] != "" {
+			return true
+		}
+	}
+	return slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
+		return v.PersistentVolumeClaim != nil && uses[pod.Namespace+"/"+v.PersistentVolumeClaim.ClaimName]
+	})
+}
+
+func claimSentence(ctx context.Context, g *look.Gatherer, claim *corev1.PersistentVolumeClaim) (string, error) {
+	setting, err := g.Setting(ctx, claim.Namespace)
+	if err != nil {
+		return "", err
+	}
+	read, err := g.Claim(ctx, claim.Namespace, claim.Name)
+	if err != nil || read.Claim == nil {
+		return "", err
+	}
+	if read.Pods, err = g.Users(ctx, claim.Namespace, claim.Name); err != nil {
+		return "", err
+	}
+	if answer := read.Of(setting); answer.Waiting {
+		return answer.Sentence, nil
+	}
+	return "", nil
+}
+
+func podSentence(ctx context.Context, g *look.Gatherer, pod *corev1.Pod) (string, error) {
+	setting, err := g.Setting(ctx, pod.Namespace)
+	if err != nil {
+		return "", err
+	}
+	read, err := g.Pod(ctx, pod.Namespace, pod.Name)
+	if err != nil {
+		return "", missing(err)
+	}
+	if answer := read.Of(setting); answer.Waiting {
+		return answer.Sentence, nil
+	}
+	return "", nil
+}

@@ -1,0 +1,182 @@
+// Package status shows the remote clusters of home, and what waits.
+package status
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/credentials"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/holdings"
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+)
+
+// Status is what -o json and -o yaml print. Fields are added, but none is
+// renamed or removed within a version; lists are sorted by name.
+type Status struct {
+	APIVersion string    `json:"apiVersion"`
+	Kind       string    `json:"kind"`
+	HomeID     string    `json:"homeID"`
+	Clusters   []Cluster `json:"clusters"`
+	Waiting    []Waiting `json:"waiting"`
+	// Omitted is how many more pods and claims wait.
+	Omitted int `json:"omitted,omitempty"`
+}
+
+// Cluster is a remote cluster.
+type Cluster struct {
+	Name              string             `json:"name"`
+	Ready             bool               `json:"ready"`
+	Reason            string             `json:"reason"`
+	Message           string             `json:"message"`
+	ClusterUID        string             `json:"clusterUID,omitempty"`
+	KubernetesVersion string             `json:"kubernetesVersion,omitempty"`
+	Conditions        []metav1.Condition `json:"conditions,omitempty"`
+	StorageClasses    []string           `json:"storageClasses"`
+	Nodes             []Node             `json:"nodes"`
+	Volumes           int                `json:"volumes"`
+	Pods              int                `json:"pods"`
+	// Credentials are how home logs in; missing if the Secret cannot be read.
+	Credentials *Credentials `json:"credentials,omitempty"`
+}
+
+// Node is a node that stands for a remote cluster.
+type Node struct {
+	Name        string              `json:"name"`
+	Ready       bool                `json:"ready"`
+	Message     string              `json:"message,omitempty"`
+	Allocatable corev1.ResourceList `json:"allocatable,omitempty"`
+	// Heartbeat is when the node was heard of last.
+	Heartbeat *metav1.Time `json:"heartbeat,omitempty"`
+}
+
+// Credentials are how home logs in to a remote cluster.
+type Credentials struct {
+	// Kind is token or certificate.
+	Kind string `json:"kind"`
+	// Expires is missing for credentials without an end.
+	Expires *metav1.Time `json:"expires,omitempty"`
+}
+
+// Waiting is a pod or a claim that waits.
+type Waiting struct {
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Why       string `json:"why"`
+}
+
+// facts are what a Status is made of.
+type facts struct {
+	remotes []v1alpha1.RemoteCluster
+	nodes   []corev1.Node
+	volumes []corev1.PersistentVolume
+	pods    []corev1.Pod
+	// heartbeats are the renewals of node leases by node name.
+	heartbeats map[string]metav1.Time
+	// kubeconfigs are by cluster.
+	kubeconfigs map[string][]byte
+}
+
+// clusters returns the remote clusters as they are shown. It is pure.
+func (f facts) clusters() []Cluster {
+	clusters := []Cluster{}
+	for _, remote := range f.remotes {
+		clusters = append(clusters, f.cluster(remote))
+	}
+	slices.SortFunc(clusters, func(a, b Cluster) int { return strings.Compare(a.Name, b.Name) })
+	return clusters
+}
+
+func (f facts) cluster(remote v1alpha1.RemoteCluster) Cluster {
+	c := Cluster{
+		Name: remote.Name, ClusterUID: remote.Status.ClusterUID, KubernetesVersion: remote.Status.KubernetesVersion,
+		Reason: "Unknown", Message: "the provisioner has not looked at it yet: see whether it runs (kubectl get pods -n lodestone-system)",
+		Conditions: remote.Status.Conditions, StorageClasses: []string{}, Nodes: []Node{},
+		Credentials: login(f.kubeconfigs[remote.Name]),
+	}
+	if ready := meta.FindStatusCondition(remote.Status.Conditions, v1alpha1.Ready); ready != nil {
+		c.Ready, c.Reason, c.Message = ready.Status == metav1.ConditionTrue, ready.Reason, ready.Message
+	}
+	for _, class := range remote.Status.StorageClasses {
+		name := class.Name
+		if class.Default {
+			name += " (default)"
+		}
+		c.StorageClasses = append(c.StorageClasses, name)
+	}
+	for _, volume := range f.volumes {
+		if holdings.ClusterOf(&volume) == remote.Name {
+			c.Volumes++
+		}
+	}
+	names := map[string]bool{}
+	for _, node := range f.nodes {
+		if node.Labels[keys.Cluster] == remote.Name {
+			names[node.Name] = true
+			c.Nodes = append(c.Nodes, f.node(node))
+		}
+	}
+	slices.SortFunc(c.Nodes, func(a, b Node) int { return strings.Compare(a.Name, b.Name) })
+	for _, pod := range f.pods {
+		if names[pod.Spec.NodeName] && holdings.Counts(&pod) {
+			c.Pods++
+		}
+	}
+	return c
+}
+
+func (f facts) node(node corev1.Node) Node {
+	n := Node{Name: node.Name, Allocatable: node.Status.Allocatable}
+	for _, condition := range node.Status.Conditions {
+		if condition.Type == corev1.NodeReady {
+			n.Ready = condition.Status == corev1.ConditionTrue
+			if !n.Ready {
+				n.Message = cmp.Or(condition.Message, condition.Reason)
+			}
+		}
+	}
+	if renewed, ok := f.heartbeats[node.Name]; ok {
+		n.Heartbeat = &renewed
+	}
+	return n
+}
+
+func login(kubeconfig []byte) *Credentials {
+	if len(kubeconfig) == 0 {
+		return nil
+	}
+	found, err := credentials.Read(kubeconfig)
+	if err != nil {
+		return nil
+	}
+	c := &Credentials{Kind: found.Kind()}
+	if !found.Expires.IsZero() {
+		c.Expires = &metav1.Time{Time: found.Expires}
+	}
+	return c
+}
+
+// warnings returns sentences on credentials that end soon or have ended.
+func warnings(clusters []Cluster, now time.Time) []string {
+	var lines []string
+	for _, c := range clusters {
+		if c.Credentials == nil || c.Credentials.Expires == nil {
+			continue
+		}
+		if left := c.Credentials.Expires.Sub(now); left < 24*time.Hour {
+			word := "end"
+			if left <= 0 {
+				word = "ended"
+			}
+			lines = append(lines, "the credentials for "+c.Name+" "+word+" at "+c.Credentials.Expires.UTC().Format(time.RFC3339)+": renew them with kubectl lodestone peer --remote-context <its context> --name "+c.Name+" --renew")
+		}
+	}
+	return lines
+}
