@@ -19,7 +19,7 @@ var evidence = [][]string{
 	{"shadowpods.yaml", "get", "homeclusters,namespacerequests,shadowpods", "-A", "-o", "yaml"},
 	{"provisioner.log", "logs", "-n", system, "-l", "app.kubernetes.io/component=provisioner", "--tail=-1", "--prefix"},
 	{"extender.log", "logs", "-n", system, "-l", "app.kubernetes.io/component=extender", "--tail=-1", "--prefix"},
-	{"virtualnode.log", "logs", "-n", system, "-l", "app.kubernetes.io/component=virtual-node", "--tail=-1", "--prefix"},
+	{"virtualnode.log", "logs", "-n", system, "-l", "app.kubernetes.io/component=virtualnode", "--tail=-1", "--prefix"},
 	{"agent.log", "logs", "-n", "lodestone-remote", "-l", "app.kubernetes.io/component=remote-agent", "--tail=-1", "--prefix"},
 	{"scheduler.log", "logs", "-n", "kube-system", "-l", "component=kube-scheduler", "--tail=-1"},
 }

@@ -11,8 +11,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// keep is what a keeper does: it fills its volume once with random bytes and checks
-// them at each later start, before it counts as ready.
+// keep is what a keeper does: it fills its volume once with random bytes, checks
+// them at each later start before it counts as ready, and then writes a row each
+// second: which start it belongs to, and its number.
 const keep = `set -e
 cd /data
 if [ -e sum ]; then sha256sum -c sum; else
@@ -20,11 +21,16 @@ if [ -e sum ]; then sha256sum -c sum; else
   sha256sum blob >sum.new
   mv sum.new sum
 fi
-echo "$HOSTNAME $(cat /proc/sys/kernel/random/uuid)" >>starts
-sync
+start=$(cat /proc/sys/kernel/random/uuid)
+echo "keeper $HOSTNAME starts as $start"
 touch /tmp/ready
 trap 'exit 0' TERM
-while :; do sleep 1; done
+row=0
+while :; do
+  row=$((row+1))
+  echo "$start $row" >>rows
+  sleep 1 & wait $!
+done
 `
 
 // keepers is a StatefulSet of keepers, a replica a node at most.

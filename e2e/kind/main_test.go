@@ -1,6 +1,7 @@
 package kind
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -39,7 +40,15 @@ func TestMain(m *testing.M) {
 		fmt.Fprintf(os.Stderr, "The clusters of the suite do not answer; run `make e2e-up`: %v\n", err)
 		os.Exit(1)
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	// What a failed test needs is left.
+	if code == 0 {
+		for _, what := range leftovers(context.Background()) {
+			fmt.Fprintf(os.Stderr, "left behind: %s\n", what)
+			code = 1
+		}
+	}
+	os.Exit(code)
 }
 
 // cache is where the scripts keep what they make.

@@ -2,6 +2,7 @@ package kind
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -28,37 +29,77 @@ func consistently(t *testing.T, message string, check func() bool) {
 	}
 }
 
-// namespace makes a namespace at home whose pods may run in west, and one there if
-// Lodestone does so. Both are gone before the test ends.
+// namespace makes a namespace at home whose pods may run in west. It is gone before
+// the test ends; the one in west, which is given back some time later, before the
+// suite ends.
 func namespace(t *testing.T) string {
 	t.Helper()
 	needsClusters(t)
 	made, err := home.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-", Labels: map[string]string{keys.Offload: keys.OffloadEnabled}},
+		ObjectMeta: metav1.ObjectMeta{GenerateName: prefix, Labels: map[string]string{keys.Offload: keys.OffloadEnabled}},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	t.Cleanup(func() { removeNamespace(t, made.Name) })
+	t.Cleanup(func() {
+		// A failed test leaves it: it is part of what explains why.
+		if t.Failed() {
+			t.Logf("Namespace %s is left as it is.", made.Name)
+			return
+		}
+		removeNamespace(t, home, made.Name)
+	})
 	return made.Name
 }
 
-// removeNamespace deletes a namespace with all that is in it, and waits until it is
-// gone in both clusters. A failed test leaves it: it is part of what explains why.
-func removeNamespace(t *testing.T, name string) {
+// prefix is that of all namespaces of the suite.
+const prefix = "e2e-"
+
+// removeNamespace deletes a namespace of a cluster with all that is in it.
+func removeNamespace(t *testing.T, in *cluster, name string) {
 	t.Helper()
-	if t.Failed() {
-		t.Logf("Namespace %s is left as it is.", name)
-		return
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), long)
 	defer cancel()
-	err := home.client.CoreV1().Namespaces().Delete(ctx, name, metav1.DeleteOptions{})
+	err := in.client.CoreV1().Namespaces().Delete(ctx, name, metav1.DeleteOptions{})
 	if !apierrors.IsNotFound(err) {
 		require.NoError(t, err)
 	}
-	eventually(t, "namespace "+name+" is gone in both clusters", func(c *assert.CollectT) {
-		for _, cluster := range []*cluster{home, west} {
-			_, err := cluster.client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
-			assert.True(c, apierrors.IsNotFound(err), "in %s: %v", cluster.name, err)
-		}
+	eventually(t, "namespace "+name+" is gone in "+in.name, func(c *assert.CollectT) {
+		assert.NoError(c, gone(in.client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})))
 	})
+}
+
+// leftovers returns, once nothing changes that any more, what the suite has left in
+// the clusters: namespaces, volumes and directories of volumes.
+func leftovers(ctx context.Context) (left []string) {
+	for end := time.Now().Add(long); time.Now().Before(end); time.Sleep(poll) {
+		left = nil
+		for _, c := range []*cluster{home, west} {
+			namespaces, err := c.client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return []string{err.Error()}
+			}
+			for _, namespace := range namespaces.Items {
+				if strings.HasPrefix(namespace.Name, prefix) {
+					left = append(left, "namespace "+namespace.Name+" in "+c.name)
+				}
+			}
+			volumes, err := c.client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return []string{err.Error()}
+			}
+			for _, volume := range volumes.Items {
+				left = append(left, "volume "+volume.Name+" in "+c.name)
+			}
+			files, err := c.inNode(ctx, "ls", "/var/local-path-provisioner")
+			if err != nil {
+				return []string{err.Error()}
+			}
+			for _, file := range strings.Fields(files) {
+				left = append(left, "directory "+file+" in "+c.node)
+			}
+		}
+		if len(left) == 0 {
+			return nil
+		}
+	}
+	return left
 }

@@ -99,6 +99,27 @@ func (v *volume) read(t *testing.T, file string) string {
 	return output
 }
 
+// starts returns which starts of keepers wrote rows, in their order. No two may have
+// written at a time, and no row may be missing.
+func (v *volume) starts(t *testing.T) []string {
+	t.Helper()
+	var starts []string
+	next := 1
+	for line := range strings.Lines(v.read(t, "rows")) {
+		var start string
+		var row int
+		_, err := fmt.Sscan(line, &start, &row)
+		require.NoError(t, err, "row %q", line)
+		if len(starts) == 0 || starts[len(starts)-1] != start {
+			require.NotContains(t, starts, start, "two keepers wrote at a time")
+			starts, next = append(starts, start), 1
+		}
+		require.Equal(t, next, row, "a row of start %s is missing", start)
+		next++
+	}
+	return starts
+}
+
 // there tells whether the volume's directory is in the node.
 func (v *volume) there(ctx context.Context) (bool, error) { return v.in.hasFile(ctx, v.directory) }
 
