@@ -17,14 +17,22 @@ func awaitNamespace(o Observation, id string, mapped Mapped) Step {
 			"cluster %s gives namespace %q no place: %s", id, o.Claim.Namespace, mapped.Message)}, nil)
 	}
 	waited := o.Now.Sub(mapped.Since)
-	if waited >= Patience {
+	switch {
+	case waited >= Patience && mapped.Message != "":
+		return giveUp(o, &Refusal{Cluster: id, Reason: "NamespaceNotMade", Message: fmt.Sprintf(
+			"cluster %s has no namespace for %q yet: %s", id, o.Claim.Namespace, mapped.Message)}, nil)
+	case waited >= Patience:
 		return giveUp(o, &Refusal{Cluster: id, Reason: "NamespaceNotMade", Message: fmt.Sprintf(
 			"cluster %s does not answer the request for namespace %q: let its administrator see whether the remote agent runs there (namespace lodestone-remote)", id, o.Claim.Namespace)}, nil)
 	}
 	step := Step{Verb: Idle, After: settle - waited}
 	if waited >= settle {
 		step.After = Patience - waited + time.Millisecond
-		step.Tell = note("WaitingForNamespace", fmt.Sprintf("waiting until cluster %s has made the namespace that belongs to %q", id, o.Claim.Namespace))
+		text := fmt.Sprintf("waiting until cluster %s has made the namespace that belongs to %q", id, o.Claim.Namespace)
+		if mapped.Message != "" {
+			text += ": " + mapped.Message
+		}
+		step.Tell = note("WaitingForNamespace", text)
 	}
 	return step
 }

@@ -19,10 +19,12 @@ func asked(since time.Duration) change { return mapped(decide.Mapped{Since: now.
 func TestNextForANamespaceThatIsMadeOnRequest(t *testing.T) {
 	no := decide.Mapped{Reason: "NotAllowed", Message: "only names that match shop-* are given"}
 	check(t, map[string]row{
-		"it is given":                             {given: []change{on("west-1"), mapped(decide.Mapped{Given: true})}, verb: decide.Record, cluster: keys.Home},
-		"it was just asked for: wait":             {given: []change{on("west-1"), asked(0)}, verb: decide.Idle, after: true},
-		"it takes a while: say so":                {given: []change{on("west-1"), asked(5 * time.Second)}, verb: decide.Idle, after: true, tell: "WaitingForNamespace"},
-		"nobody answers: go elsewhere":            {given: []change{on("west-1"), asked(decide.Patience)}, verb: decide.Reschedule, cluster: keys.Home, tell: "NamespaceNotMade", refuse: "west/ NamespaceNotMade"},
+		"it is given":                  {given: []change{on("west-1"), mapped(decide.Mapped{Given: true})}, verb: decide.Record, cluster: keys.Home},
+		"it was just asked for: wait":  {given: []change{on("west-1"), asked(0)}, verb: decide.Idle, after: true},
+		"it takes a while: say so":     {given: []change{on("west-1"), asked(5 * time.Second)}, verb: decide.Idle, after: true, tell: "WaitingForNamespace"},
+		"nobody answers: go elsewhere": {given: []change{on("west-1"), asked(decide.Patience)}, verb: decide.Reschedule, cluster: keys.Home, tell: "NamespaceNotMade", refuse: "west/ NamespaceNotMade"},
+		"it takes too long: go elsewhere, with its word": {given: []change{on("west-1"), mapped(decide.Mapped{Message: "it goes", Since: now.Add(-decide.Patience)})},
+			verb: decide.Reschedule, cluster: keys.Home, tell: "NamespaceNotMade", refuse: "west/ NamespaceNotMade"},
 		"it is refused: go elsewhere":             {given: []change{on("west-1"), mapped(no)}, verb: decide.Reschedule, cluster: keys.Home, tell: "NamespaceRefused", refuse: "west/ NamespaceRefused"},
 		"refused, but a request may be under way": {given: []change{on("west-1"), mapped(no), annotated(keys.Routed, "west"), unseen("west")}, verb: decide.Idle, after: true, tell: "ClusterNotUsable"},
 		"what is made already needs no request":   {given: []change{on("west-1"), mapped(no), have("west")}, verb: decide.Publish, cluster: keys.Home},

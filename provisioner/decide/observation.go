@@ -91,8 +91,9 @@ type Mapped struct {
 	// made in one before it is given.
 	Asked bool
 	Given bool
-	// Reason and Message say why the cluster refuses it, empty while it has not
-	// answered; Since is when this home began to wait.
+	// Reason and Message say why the cluster refuses it. Without a reason it may
+	// still be given, and the message, if there is one, says what it waits for.
+	// Since is when this home began to wait.
 	Reason, Message string
 	Since           time.Time
 }

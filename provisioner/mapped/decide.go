@@ -6,6 +6,7 @@ package mapped
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -80,13 +81,16 @@ func needed(o observation) bool {
 	return o.used || (o.open && !o.leaving)
 }
 
+// passing are the reasons of the remote agent that end by themselves.
+var passing = []string{"Preparing", "Terminating"}
+
 // State is what a claim needs to know of the namespace that belongs to its own.
 type State struct {
 	// Asked is true where the cluster makes namespaces on request; Given once
 	// this one may be used.
 	Asked, Given bool
-	// Reason and Message say why the cluster refuses it; empty while it has not
-	// answered.
+	// Reason and Message say why the cluster refuses it. Without a reason it may
+	// still be given, and the message, if there is one, says what it waits for.
 	Reason, Message string
 	// Since is when this program began to wait for it.
 	Since time.Time
@@ -114,6 +118,8 @@ func stateOf(request *remotev1alpha1.NamespaceRequest, name, home string) State 
 	case ready == nil:
 	case ready.Status == metav1.ConditionTrue:
 		state.Given = true
+	case ready.Status == metav1.ConditionFalse && slices.Contains(passing, ready.Reason):
+		state.Message = plain(ready.Message, 256)
 	case ready.Status == metav1.ConditionFalse && ready.Reason != "":
 		return refuse(plain(ready.Reason, 64), plain(ready.Message, 256))
 	}

@@ -81,6 +81,7 @@ func TestStateOf(t *testing.T) {
 		"an answer that is none yet": {request: request(ready(metav1.ConditionUnknown, "Making", "")), want: State{Asked: true}},
 		"given":                      {request: request(ready(metav1.ConditionTrue, "Ready", "")), want: State{Asked: true, Given: true}},
 		"refused":                    {request: request(ready(metav1.ConditionFalse, "NotAllowed", "no")), want: State{Asked: true, Reason: "NotAllowed", Message: "no"}},
+		"not yet, but soon":          {request: request(ready(metav1.ConditionFalse, "Terminating", "it goes")), want: State{Asked: true, Message: "it goes"}},
 		"being taken back":           {request: going(), want: State{Asked: true}},
 		"made for another namespace": {request: other, want: State{Asked: true, Reason: "OtherRequest", Message: "NamespaceRequest shop there was made for another namespace: delete it"}},
 		"a name that is too long": {name: long, want: State{Asked: true, Reason: "NameTooLong",
