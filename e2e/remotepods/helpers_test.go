@@ -1,0 +1,167 @@
+package remotepods
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/utils/ptr"
+
+	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
+	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+)
+
+const (
+	long   = time.Minute
+	often  = 50 * time.Millisecond
+	steady = 2 * time.Second
+)
+
+// open makes a namespace at home that is open to remote clusters.
+func open(t *testing.T) string {
+	t.Helper()
+	namespace := closed(t)
+	label(t, namespace, keys.OffloadEnabled)
+	return namespace
+}
+
+// closed makes a namespace at home that is open to none.
+func closed(t *testing.T) string {
+	t.Helper()
+	testbed.Require(t)
+	name := "pods-" + rand.String(6)
+	require.NoError(t, bed.Home.MakeNamespace(t.Context(), name))
+	t.Cleanup(func() {
+		_ = bed.Home.Client().CoreV1().Namespaces().Delete(context.Background(), name, metav1.DeleteOptions{})
+	})
+	return name
+}
+
+func label(t *testing.T, namespace string, value any) {
+	t.Helper()
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{keys.Offload: value}}})
+	require.NoError(t, err)
+	_, err = bed.Home.Client().CoreV1().Namespaces().Patch(t.Context(), namespace, types.MergePatchType, patch, metav1.PatchOptions{})
+	require.NoError(t, err)
+}
+
+// newPod returns a pod that runs in west.
+func newPod(namespace, name string, changes ...func(*corev1.Pod)) *corev1.Pod {
+	pod := inWest(fabric.NewPod(namespace, name))
+	pod.Labels = map[string]string{"app": name}
+	for _, change := range changes {
+		change(pod)
+	}
+	return pod
+}
+
+func inWest(pod *corev1.Pod) *corev1.Pod {
+	pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{Key: keys.RemoteTaint, Operator: corev1.TolerationOpExists})
+	return fabric.InWest(pod)
+}
+
+func create(t *testing.T, pod *corev1.Pod) *corev1.Pod {
+	t.Helper()
+	made, err := bed.Home.Client().CoreV1().Pods(pod.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})
+	require.NoError(t, err)
+	return made
+}
+
+// get returns a pod of a cluster, nil if there is none.
+func get(t *testing.T, cluster *testbed.Cluster, namespace, name string) *corev1.Pod {
+	t.Helper()
+	pod, err := cluster.Client().CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	require.NoError(t, err)
+	return pod
+}
+
+// shadow returns a ShadowPod, nil if there is none.
+func shadow(t *testing.T, namespace, name string) *remotev1alpha1.ShadowPod {
+	t.Helper()
+	found, err := bed.Agents.ShadowPods(namespace).Get(t.Context(), name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	require.NoError(t, err)
+	return found
+}
+
+func phase(t *testing.T, namespace, name string, want corev1.PodPhase) *corev1.Pod {
+	t.Helper()
+	var pod *corev1.Pod
+	eventually(t, "pod "+name+" is "+string(want), func() bool {
+		pod = get(t, bed.Home, namespace, name)
+		return pod != nil && pod.Status.Phase == want
+	})
+	return pod
+}
+
+// runs waits until a pod runs at home and in west, and returns both.
+func runs(t *testing.T, namespace, name string) (home, west *corev1.Pod) {
+	t.Helper()
+	home = phase(t, namespace, name, corev1.PodRunning)
+	west = get(t, bed.West, namespace, name)
+	require.NotNil(t, west, "it runs in west")
+	require.Equal(t, string(home.UID), west.Labels[keys.PodUID])
+	return home, west
+}
+
+func remove(t *testing.T, namespace, name string, options metav1.DeleteOptions) {
+	t.Helper()
+	require.NoError(t, bed.Home.Client().CoreV1().Pods(namespace).Delete(t.Context(), name, options))
+}
+
+func forced() metav1.DeleteOptions { return metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))} }
+
+// gone waits until nothing of a pod is left in either cluster.
+func gone(t *testing.T, namespace, name string, uid types.UID) {
+	t.Helper()
+	eventually(t, "nothing is left of pod "+name, func() bool {
+		for _, cluster := range []*testbed.Cluster{bed.Home, bed.West} {
+			if pod := get(t, cluster, namespace, name); pod != nil && (pod.UID == uid || pod.Labels[keys.PodUID] == string(uid)) {
+				return false
+			}
+		}
+		found := shadow(t, namespace, name)
+		return found == nil || found.Spec.Home.UID != uid
+	})
+}
+
+// told waits for an event on a pod and returns its message.
+func told(t *testing.T, namespace, name, reason string) string {
+	t.Helper()
+	message := ""
+	eventually(t, "there is an event "+reason+" about "+name, func() bool {
+		events, err := bed.Home.Client().CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + name + ",reason=" + reason})
+		require.NoError(t, err)
+		if len(events.Items) > 0 {
+			message = events.Items[0].Message
+		}
+		return len(events.Items) > 0
+	})
+	return message
+}
+
+func eventually(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	require.Eventually(t, done, long, often, "it never came about that %s", what)
+}
+
+func consistently(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(steady); time.Now().Before(end); time.Sleep(often) {
+		require.True(t, holds(), "it must be that %s", what)
+	}
+}
