@@ -5,8 +5,12 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
@@ -50,19 +54,22 @@ func TestPeerMakesARemoteClusterThatIsReady(t *testing.T) {
 		assert.Equal(t, "restricted", home.Spec.Namespaces.PodSecurity)
 	})
 	t.Run("and --renew gives it another token", func(t *testing.T) {
-		before := tokenOf(t, "west")
+		before := kubeconfigOf(t, "west")
 		lodestone(t, "peer", "--remote-context", "west", "--renew").ends(t, done)
-		assert.NotEqual(t, before, tokenOf(t, "west"))
+		assert.False(t, before == kubeconfigOf(t, "west"), "the same kubeconfig")
 	})
 	t.Run("and a token that is not accepted is replaced", func(t *testing.T) {
-		before := tokenOf(t, "west")
+		before := kubeconfigOf(t, "west")
 		require.NoError(t, bed.West.Client().CoreV1().ServiceAccounts(keys.TenantPrefix+id).Delete(t.Context(), keys.HomeAccount, metav1.DeleteOptions{}))
 		eventually(t, "the agent has made the account again", func() bool {
 			_, err := bed.West.Client().CoreV1().ServiceAccounts(keys.TenantPrefix+id).Get(t.Context(), keys.HomeAccount, metav1.GetOptions{})
 			return err == nil
 		})
+		// An API server remembers for some seconds that a token was good.
+		eventually(t, "the token is refused", func() bool { return !accepted(t, before) })
 		lodestone(t, "peer", "--remote-context", "west").ends(t, done)
-		assert.NotEqual(t, before, tokenOf(t, "west"))
+		assert.False(t, before == kubeconfigOf(t, "west"), "the same kubeconfig")
+		assert.True(t, accepted(t, kubeconfigOf(t, "west")))
 	})
 	t.Run("and another name for the same cluster is refused", func(t *testing.T) {
 		r := lodestone(t, "peer", "--remote-context", "west-again", "--name", "occident").ends(t, refused)
@@ -112,9 +119,21 @@ func TestPeerRefusesWhatCannotBe(t *testing.T) {
 	assert.Empty(t, remotes.Items, "a refusal leaves nothing behind")
 }
 
-func tokenOf(t *testing.T, name string) string {
+func kubeconfigOf(t *testing.T, name string) string {
 	t.Helper()
-	secret, err := bed.Home.Client().CoreV1().Secrets(fabric.System).Get(t.Context(), name, metav1.GetOptions{})
+	return string(secretOf(t, name).Data["kubeconfig"])
+}
+
+// accepted says whether a cluster takes the login of a kubeconfig.
+func accepted(t *testing.T, kubeconfig string) bool {
+	t.Helper()
+	config, err := clientcmd.RESTConfigFromKubeConfig([]byte(kubeconfig))
 	require.NoError(t, err)
-	return string(secret.Data["kubeconfig"])
+	client, err := kubernetes.NewForConfig(config)
+	require.NoError(t, err)
+	_, err = client.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if !apierrors.IsUnauthorized(err) {
+		require.NoError(t, err)
+	}
+	return err == nil
 }

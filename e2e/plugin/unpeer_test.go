@@ -120,6 +120,10 @@ func volumeInWest(t *testing.T, namespace, name string) string {
 		volume = claim.Spec.VolumeName
 		return claim.Status.Phase == corev1.ClaimBound
 	})
+	eventually(t, "the backing claim is bound", func() bool {
+		shadow, err := bed.West.Client().CoreV1().PersistentVolumeClaims(namespace).Get(t.Context(), name, metav1.GetOptions{})
+		return err == nil && shadow.Status.Phase == corev1.ClaimBound
+	})
 	require.NoError(t, bed.Home.Client().CoreV1().Pods(namespace).Delete(t.Context(), "writer", metav1.DeleteOptions{}))
 	eventually(t, "the writer is gone", func() bool {
 		_, err := bed.Home.Client().CoreV1().Pods(namespace).Get(t.Context(), "writer", metav1.GetOptions{})

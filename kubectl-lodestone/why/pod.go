@@ -92,34 +92,34 @@ var kubelet = reasons("FailedMount", "FailedAttachVolume", "FailedMapVolume", "F
 // scheduled says why a pod that has a node does not run.
 func (p Pod) scheduled(s Setting) Answer {
 	pod, node := p.Pod, s.node(p.Pod.Spec.NodeName)
-	where := fmt.Sprintf("node %q", pod.Spec.NodeName)
+	where := fmt.Sprintf("on node %q", pod.Spec.NodeName)
 	if node != nil && node.Labels[keys.Cluster] != "" {
-		where = place(node.Labels[keys.Cluster])
+		where = "in " + place(node.Labels[keys.Cluster])
 	}
 	if node != nil {
 		if problem := down(node); problem != "" {
-			return waits("pod %q is on %s, which does not answer: %s; it may still run there", pod.Name, where, problem)
+			return waits("pod %q is %s, which does not answer: %s; it may still run there", pod.Name, where, problem)
 		}
 	} else if !s.NodesUnknown {
 		return waits("pod %q is on node %q, which is gone: delete the pod if it is not replaced by itself", pod.Name, pod.Spec.NodeName)
 	}
 	if sentence := container(pod); sentence != "" {
-		return waits("pod %q is on %s: %s", pod.Name, where, sentence)
+		return waits("pod %q is %s: %s", pod.Name, where, sentence)
 	}
 	if pod.Status.Phase == corev1.PodRunning {
 		for _, c := range pod.Status.Conditions {
 			if c.Type == corev1.PodReady && c.Status != corev1.ConditionTrue {
-				return waits("pod %q runs on %s but is not Ready: %s", pod.Name, where, first(c.Message, "its readiness probe has not succeeded yet"))
+				return waits("pod %q runs %s but is not Ready: %s", pod.Name, where, first(c.Message, "its readiness probe has not succeeded yet"))
 			}
 		}
-		return fine("pod %q runs on %s", pod.Name, where)
+		return fine("pod %q runs %s", pod.Name, where)
 	}
 	for _, known := range []map[string]bool{remote, kubelet} {
 		if event := latest(p.Events, known); event != nil && s.Now.Sub(when(*event)) < memory {
-			return waits("pod %q is on %s: %s", pod.Name, where, event.Message)
+			return waits("pod %q is %s: %s", pod.Name, where, event.Message)
 		}
 	}
-	return waits("pod %q has its node, %s, and is being started there", pod.Name, where)
+	return waits("pod %q is being started %s", pod.Name, where)
 }
 
 // container says what the first container that cannot go on waits for.
