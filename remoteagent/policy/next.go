@@ -192,6 +192,11 @@ func lost(status remotev1alpha1.ShadowPodStatus, reason, message string) Step {
 
 // begin decides for a pod that was not made yet.
 func begin(o Observation) Step {
+	if !o.Shadow.Spec.Start {
+		// Its home pod does not know of it yet, or is gone: a request to create it
+		// may have arrived late.
+		return Step{Verb: Idle}
+	}
 	status := o.Shadow.Status
 	refusal := o.Refusal
 	if refusal == nil && o.Pod != nil {
