@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/refusal"
 	"github.com/lodestone-storage/lodestone/provisioner/decide"
 )
 
@@ -15,6 +16,23 @@ func mapped(m decide.Mapped) change {
 }
 
 func asked(since time.Duration) change { return mapped(decide.Mapped{Since: now.Add(-since)}) }
+
+func TestARefusalForWantOfANamespaceEndsWithIt(t *testing.T) {
+	for name, test := range map[string]struct {
+		reason string
+		given  bool
+		want   bool
+	}{
+		"it was refused and is given now":  {reason: "NamespaceRefused", given: true, want: true},
+		"it was not made and is given now": {reason: "NamespaceNotMade", given: true, want: true},
+		"it is refused still":              {reason: "NamespaceRefused"},
+		"the refusal has another ground":   {reason: "QuotaExceeded", given: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, test.want, decide.Outlived(observe(mapped(decide.Mapped{Given: test.given})), refusal.Refusal{Cluster: "west", Reason: test.reason}))
+		})
+	}
+}
 
 func TestNextForANamespaceThatIsMadeOnRequest(t *testing.T) {
 	no := decide.Mapped{Reason: "NotAllowed", Message: "only names that match shop-* are given"}

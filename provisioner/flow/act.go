@@ -181,26 +181,6 @@ func (f *Flow) reschedule(ctx context.Context, o decide.Observation, refused *de
 	return f.patchClaim(ctx, o.Claim, changes)
 }
 
-// wake drops refusals that have ended and touches the claim, which makes
-// kube-scheduler look again at the pods that wait for it.
-func (f *Flow) wake(ctx context.Context, o decide.Observation) error {
-	encoded, err := refusal.Encode(refusal.Active(refusal.Decode(o.Claim.Annotations[keys.Refused]), o.Now))
-	if err != nil {
-		return err
-	}
-	changes := map[string]any{keys.Refused: nil, keys.ClusterChanged: o.Now.UTC().Format(time.RFC3339Nano)}
-	if encoded != "" {
-		changes[keys.Refused] = encoded
-	}
-	// Before the write: what changes meanwhile is worth another one.
-	f.memory.setChanged(o.UID, "")
-	if err := f.patchClaim(ctx, o.Claim, changes); err != nil {
-		f.memory.setChanged(o.UID, o.Changed)
-		return err
-	}
-	return nil
-}
-
 // update brings a virtual volume in step with its real volume. Only name and
 // size cross, the size only of a volume whose data is in a remote cluster.
 func (f *Flow) update(ctx context.Context, o decide.Observation, step decide.Step) error {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/refusal"
 	"github.com/lodestone-storage/lodestone/provisioner/decide"
 )
 
@@ -28,6 +30,29 @@ func (f *Flow) patchClaim(ctx context.Context, claim *corev1.PersistentVolumeCla
 	}
 	if _, err := f.Client.CoreV1().PersistentVolumeClaims(claim.Namespace).Patch(ctx, claim.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		return fmt.Errorf("annotate claim %s/%s: %w", claim.Namespace, claim.Name, err)
+	}
+	return nil
+}
+
+// wake drops refusals that no longer hold and touches the claim, which makes
+// kube-scheduler look again at the pods that wait for it.
+func (f *Flow) wake(ctx context.Context, o decide.Observation) error {
+	hold := slices.DeleteFunc(refusal.Active(refusal.Decode(o.Claim.Annotations[keys.Refused]), o.Now), func(r refusal.Refusal) bool {
+		return decide.Outlived(o, r)
+	})
+	encoded, err := refusal.Encode(hold)
+	if err != nil {
+		return err
+	}
+	changes := map[string]any{keys.Refused: nil, keys.ClusterChanged: o.Now.UTC().Format(time.RFC3339Nano)}
+	if encoded != "" {
+		changes[keys.Refused] = encoded
+	}
+	// Before the write: what changes meanwhile is worth another one.
+	f.memory.setChanged(o.UID, "")
+	if err := f.patchClaim(ctx, o.Claim, changes); err != nil {
+		f.memory.setChanged(o.UID, o.Changed)
+		return err
 	}
 	return nil
 }

@@ -70,6 +70,9 @@ func (k *Keeper) sync(ctx context.Context, name string) (time.Duration, error) {
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			return 0, fmt.Errorf("ask for namespace %s: %w", name, err)
 		}
+		k.mu.Lock()
+		k.waiting[name] = time.Now()
+		k.mu.Unlock()
 	case retire:
 		return k.retire(ctx, o)
 	case nothing:
