@@ -45,7 +45,7 @@ func New(client kubernetes.Interface, clusters *remoteclusters.Client, view *sna
 		newFeed("storageclasses", storage.StorageClasses(), client, view.Classes, snapshot.FromStorageClass, &storagev1.StorageClass{}),
 		newFeed("remoteclusters", clusters, clusters, view.Clusters, snapshot.FromRemoteCluster, &v1alpha1.RemoteCluster{}),
 		newFeed("nodes", core.Nodes(), client, view.Nodes, snapshot.FromNode, &corev1.Node{}),
-		newFeed("namespaces", core.Namespaces(), client, view.Offloaded, snapshot.FromNamespace, &corev1.Namespace{}),
+		newFeed("namespaces", core.Namespaces(), client, view.Namespaces, snapshot.FromNamespace, &corev1.Namespace{}),
 	}
 }
 

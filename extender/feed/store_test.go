@@ -18,15 +18,20 @@ func namespace(name, offload string) *corev1.Namespace {
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{keys.Offload: offload}}}
 }
 
+// newStore returns a store that has entries of open namespaces alone.
 func newStore(at time.Time) (*store[*corev1.Namespace, *snapshot.Namespace], *snapshot.Snapshot) {
 	view := snapshot.New()
-	return &store[*corev1.Namespace, *snapshot.Namespace]{table: view.Offloaded, convert: snapshot.FromNamespace, now: func() time.Time { return at }}, view
+	open := func(namespace *corev1.Namespace) (*snapshot.Namespace, bool) {
+		entry, _ := snapshot.FromNamespace(namespace)
+		return entry, entry != nil
+	}
+	return &store[*corev1.Namespace, *snapshot.Namespace]{table: view.Namespaces, convert: open, now: func() time.Time { return at }}, view
 }
 
 func TestStoreFollowsChanges(t *testing.T) {
 	at := time.Unix(1000, 0)
 	s, view := newStore(at)
-	has := func(name string) bool { _, ok := view.Offloaded.Get(name); return ok }
+	has := func(name string) bool { _, ok := view.Namespaces.Get(name); return ok }
 	assert.True(t, s.lastChange().IsZero())
 
 	require.NoError(t, s.Add(namespace("a", keys.OffloadEnabled)))
@@ -59,9 +64,9 @@ func TestStoreReplacesAll(t *testing.T) {
 
 	require.NoError(t, s.Replace([]any{namespace("listed", keys.OffloadEnabled), converted, namespace("home", "")}, "1"))
 	assert.True(t, s.synced.Load())
-	assert.Equal(t, 2, view.Offloaded.Len())
+	assert.Equal(t, 2, view.Namespaces.Len())
 	for _, name := range []string{"listed", "streamed"} {
-		_, ok := view.Offloaded.Get(name)
+		_, ok := view.Namespaces.Get(name)
 		assert.True(t, ok, name)
 	}
 }

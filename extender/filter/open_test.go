@@ -36,9 +36,9 @@ func TestPodsLeaveHomeOnlyWhereTheirNamespaceMayGo(t *testing.T) {
 		refused[node] = reason
 		return refused
 	}
-	closed := func(v *snapshot.Snapshot) { v.Offloaded.Delete("app") }
+	closed := func(v *snapshot.Snapshot) { v.Namespaces.Set("app", nil) }
 	only := func(clusters string) func(*snapshot.Snapshot) {
-		return func(v *snapshot.Snapshot) { v.Offloaded.Set("app", opened(clusters)) }
+		return func(v *snapshot.Snapshot) { v.Namespaces.Set("app", opened(clusters)) }
 	}
 	for name, test := range map[string]struct {
 		pod         snapshot.Pod
@@ -86,6 +86,6 @@ func TestPodsLeaveHomeOnlyWhereTheirNamespaceMayGo(t *testing.T) {
 
 func TestANodeNotSeenYetTakesPodsOfAClosedNamespace(t *testing.T) {
 	view := world()
-	view.Offloaded.Delete("app")
+	view.Namespaces.Set("app", nil)
 	assert.Equal(t, filter.Accepted, filter.NewPlan(view, pod(), now).Judge(view.Node("new")), "it may be one of home, and the taint of virtual nodes holds")
 }

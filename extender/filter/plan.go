@@ -41,7 +41,7 @@ type unboundClaim struct {
 // NewPlan returns the plan of a pod as things are in view at now.
 func NewPlan(view *snapshot.Snapshot, pod snapshot.Pod, now time.Time) *Plan {
 	plan := &Plan{view: view, now: now, daemon: pod.Daemon, claims: view.ClaimsOf(pod), judged: map[string]Reason{}}
-	plan.namespace, _ = view.Offloaded.Get(pod.Namespace)
+	plan.namespace, _ = view.Namespaces.Get(pod.Namespace)
 	for _, claim := range plan.claims {
 		if claim.VolumeName != "" {
 			plan.addBound(claim)

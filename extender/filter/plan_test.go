@@ -28,7 +28,7 @@ func world() *snapshot.Snapshot {
 	for _, cluster := range []string{"west", "east"} {
 		view.Clusters.Set(cluster, &snapshot.Cluster{Ready: true, Offered: []v1alpha1.OfferedClass{{Name: "standard", Default: true}}})
 	}
-	view.Offloaded.Set("app", opened(""))
+	view.Namespaces.Set("app", opened(""))
 	view.Classes.Set("lodestone", class(nil))
 	view.Claims.Set("app/unbound", &snapshot.Claim{UID: "unbound", ClassName: "lodestone"})
 	for _, cluster := range []string{keys.Home, "west"} {
@@ -121,7 +121,7 @@ func TestPlan(t *testing.T) {
 			"home-1": filter.ClusterNotAllowed, "home-2": filter.ClusterNotAllowed, "east": filter.ClusterNotAllowed,
 		}},
 		"the namespace stays at home": {pod: pod("unbound"), change: func(v *snapshot.Snapshot) {
-			v.Offloaded.Delete("app")
+			v.Namespaces.Set("app", nil)
 		}, refused: remotes(filter.NotOffloaded)},
 		"nothing is known of the node's cluster": {pod: pod("unbound"), change: func(v *snapshot.Snapshot) {
 			v.Clusters.Delete("west")

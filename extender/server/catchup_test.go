@@ -41,11 +41,23 @@ func TestFilterWaitsForWhatKubeSchedulerHasSeen(t *testing.T) {
 		require.NotNil(t, result.NodeNames)
 		assert.Equal(t, []string{"west"}, *result.NodeNames)
 	})
+	t.Run("a namespace", func(t *testing.T) {
+		s := newServer()
+		s.Patience = time.Hour
+		s.View.Clusters.Set("west", &snapshot.Cluster{Ready: true})
+		opened, _ := s.View.Namespaces.Get("app")
+		s.View.Namespaces.Delete("app")
+		result := during(t, s, "data", []string{"home-1", "west"}, 1, func() {
+			time.AfterFunc(10*time.Millisecond, func() { s.View.Namespaces.Set("app", opened) })
+		})
+		require.NotNil(t, result.NodeNames)
+		assert.Equal(t, []string{"west"}, *result.NodeNames)
+	})
 	t.Run("a node", func(t *testing.T) {
 		s := newServer()
 		s.Patience = time.Hour
 		s.View.Classes.Set("lodestone", &snapshot.Class{})
-		s.View.Offloaded.Delete("app")
+		s.View.Namespaces.Set("app", nil)
 		s.View.Claims.Set("app/unbound", &snapshot.Claim{UID: "unbound", ClassName: "lodestone"})
 		result := during(t, s, "unbound", []string{"home-new", "west"}, 4, func() { s.View.Nodes.Set("home-new", keys.Home) })
 		require.NotNil(t, result.NodeNames)

@@ -26,7 +26,7 @@ type judgement struct {
 // for each refused node, nil where no rule applies to the pod, and how many nodes
 // each reason refused.
 func (s *Server) judge(ctx context.Context, verb string, pod snapshot.Pod, nodes int, node func(i int) snapshot.Node) ([]string, map[filter.Reason]int) {
-	known := func() bool { return s.View.KnowsClaimsOf(pod) }
+	known := func() bool { return s.View.Knows(pod) }
 	s.catchUp(ctx, pod, known)
 	result := s.judgeNow(pod, nodes, node)
 	if result.tally.Refused()[filter.NodeNotSeen] > 0 {

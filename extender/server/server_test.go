@@ -33,7 +33,7 @@ func newServer() *server.Server {
 	view.Nodes.Set("home-1", keys.Home)
 	view.Nodes.Set("west", "west")
 	opened, _ := snapshot.FromNamespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{keys.Offload: keys.OffloadEnabled}}})
-	view.Offloaded.Set("app", opened)
+	view.Namespaces.Set("app", opened)
 	view.Claims.Set("app/data", &snapshot.Claim{UID: "uid", VolumeName: "pv"})
 	view.Volumes.Set("pv", &snapshot.Volume{Cluster: "west", Bytes: 1, ClaimUID: "uid"})
 	return &server.Server{

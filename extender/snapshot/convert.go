@@ -89,11 +89,11 @@ func FromNode(node *corev1.Node) (string, bool) {
 	return intern(locality.OfNode(node.Labels)), true
 }
 
-// FromNamespace returns the entry of a namespace; false when its pods may run in
-// no remote cluster.
+// FromNamespace returns the entry of a namespace; nil when its pods may run in no
+// remote cluster.
 func FromNamespace(namespace *corev1.Namespace) (*Namespace, bool) {
 	if namespace.Labels[keys.Offload] != keys.OffloadEnabled {
-		return nil, false
+		return nil, true
 	}
 	entry := &Namespace{}
 	entry.object.Labels = map[string]string{keys.Offload: keys.OffloadEnabled}

@@ -90,9 +90,13 @@ func (s *Snapshot) podClaim(name string, claim *Claim) PodClaim {
 	return found
 }
 
-// KnowsClaimsOf says whether all claims that the pod mounts are known.
-// kube-scheduler calls an extender only when it knows them all.
-func (s *Snapshot) KnowsClaimsOf(pod Pod) bool {
+// Knows says whether all claims that the pod mounts are known, and where there
+// are remote clusters its namespace too. kube-scheduler calls an extender only
+// when it knows the claims, and a pod is made after its namespace.
+func (s *Snapshot) Knows(pod Pod) bool {
+	if _, ok := s.Namespaces.Get(pod.Namespace); !ok && s.Clusters.Len() > 0 {
+		return false
+	}
 	for _, volume := range pod.Volumes {
 		if _, ok := s.claimOf(pod, volume); !ok {
 			return false

@@ -76,19 +76,19 @@ type Snapshot struct {
 	Clusters *Table[*Cluster]
 	// Nodes are the IDs of the clusters that the nodes stand for, by node name.
 	Nodes *Table[string]
-	// Offloaded are the namespaces whose pods may run in remote clusters.
-	Offloaded *Table[*Namespace]
+	// Namespaces are all namespaces; the entry is nil where pods stay at home.
+	Namespaces *Table[*Namespace]
 }
 
 // New returns an empty snapshot.
 func New() *Snapshot {
 	return &Snapshot{
-		Claims:    NewTable[*Claim](manyShards),
-		Volumes:   NewTable[*Volume](manyShards),
-		Classes:   NewTable[*Class](fewShards),
-		Clusters:  NewTable[*Cluster](fewShards),
-		Nodes:     NewTable[string](fewShards),
-		Offloaded: NewTable[*Namespace](fewShards),
+		Claims:     NewTable[*Claim](manyShards),
+		Volumes:    NewTable[*Volume](manyShards),
+		Classes:    NewTable[*Class](fewShards),
+		Clusters:   NewTable[*Cluster](fewShards),
+		Nodes:      NewTable[string](fewShards),
+		Namespaces: NewTable[*Namespace](fewShards),
 	}
 }
 

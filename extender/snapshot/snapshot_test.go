@@ -58,7 +58,7 @@ func TestClaimsOf(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, test.want, view.ClaimsOf(test.pod))
-			assert.Equal(t, len(test.pod.Volumes) == 0 || len(test.want) > 0, view.KnowsClaimsOf(test.pod))
+			assert.Equal(t, len(test.pod.Volumes) == 0 || len(test.want) > 0, view.Knows(test.pod))
 		})
 	}
 }

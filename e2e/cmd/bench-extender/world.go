@@ -56,7 +56,7 @@ func newView(claims int) *snapshot.Snapshot {
 	})
 	view.Classes.Set("lodestone", class)
 	opened, _ := snapshot.FromNamespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{keys.Offload: keys.OffloadEnabled}}})
-	view.Offloaded.Set(namespace, opened)
+	view.Namespaces.Set(namespace, opened)
 	for i := range claims {
 		set(view, i)
 	}
