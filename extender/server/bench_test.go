@@ -69,3 +69,26 @@ func filterBody(b *testing.B, nodes, claims int) []byte {
 	require.NoError(b, err)
 	return body
 }
+
+// BenchmarkFilterOfAClosedNamespace measures what a pod without claims costs that
+// may not leave home, beside one that may.
+func BenchmarkFilterOfAClosedNamespace(b *testing.B) {
+	for _, open := range []bool{true, false} {
+		s := newServer()
+		s.View.Clusters.Set("west", &snapshot.Cluster{Ready: true})
+		for i := range 5000 {
+			s.View.Nodes.Set(fmt.Sprintf("node-%d", i), keys.Home)
+		}
+		if !open {
+			s.View.Namespaces.Set("app", nil)
+		}
+		handler, body := s.Handler(), filterBody(b, 5000, 0)
+		b.Run(fmt.Sprintf("open=%v", open), func(b *testing.B) {
+			for b.Loop() {
+				request, err := http.NewRequestWithContext(b.Context(), http.MethodPost, "/filter", bytes.NewReader(body))
+				require.NoError(b, err)
+				handler.ServeHTTP(&discard{header: http.Header{}}, request)
+			}
+		})
+	}
+}

@@ -158,7 +158,8 @@ func (c *Cluster) usable() bool {
 // reconnect makes a new connection if the kubeconfig is not that of the present
 // one.
 func (c *Cluster) reconnect(ctx context.Context, data []byte, remote *v1alpha1.RemoteCluster) error {
-	fingerprint := fingerprintOf(data)
+	strategy := remote.Spec.Namespaces.Strategy
+	fingerprint, shape := fingerprintOf(data)+string(strategy), shapeOf(data, strategy)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.connection != nil && c.fingerprint == fingerprint {
@@ -168,7 +169,7 @@ func (c *Cluster) reconnect(ctx context.Context, data []byte, remote *v1alpha1.R
 	if err != nil {
 		return err
 	}
-	if shape := shapeOf(data); c.renewed(shape) {
+	if c.renewed(shape) {
 		c.bearer.set(config.BearerToken)
 		c.fingerprint = fingerprint
 		return nil
@@ -190,11 +191,11 @@ func (c *Cluster) reconnect(ctx context.Context, data []byte, remote *v1alpha1.R
 	c.since = time.Now()
 	c.changed = true
 	next := connect(ctx, c.id, client, c.registry.homeID, c.registry.hooks, namespaces, c.Poke)
-	if err := c.keep(next, config, remote.Spec.Namespaces.Strategy); err != nil {
+	if err := c.keep(next, config, strategy); err != nil {
 		next.stop()
 		return fmt.Errorf("the kubeconfig cannot be used: %w", err)
 	}
-	c.connection, c.fingerprint, c.shape, c.bearer = next, fingerprint, shapeOf(data), bearer
+	c.connection, c.fingerprint, c.shape, c.bearer = next, fingerprint, shape, bearer
 	return nil
 }
 
@@ -211,14 +212,14 @@ func fingerprintOf(data []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// shapeOf is the fingerprint of all of a kubeconfig but its token; empty if it
+// shapeOf is the fingerprint of all of a connection but its token; empty if it
 // has none.
-func shapeOf(data []byte) string {
+func shapeOf(data []byte, strategy v1alpha1.NamespaceStrategy) string {
 	without, err := credentials.WithToken(data, "")
 	if err != nil {
 		return ""
 	}
-	return fingerprintOf(without)
+	return fingerprintOf(without) + string(strategy)
 }
 
 func (c *Cluster) disconnect() {

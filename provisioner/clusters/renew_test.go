@@ -126,8 +126,9 @@ func renewing(t *testing.T, home, west *fake.Clientset, secret *corev1.Secret, e
 func TestARenewedTokenKeepsTheConnection(t *testing.T) {
 	now := time.Now()
 	token := func(i int) []byte { return kubeconfigWith(t, tokenOf(t, now, now.Add(time.Duration(i)*time.Hour))) }
-	shape := shapeOf(token(1))
-	assert.Equal(t, shape, shapeOf(token(2)))
+	shape := shapeOf(token(1), v1alpha1.SameName)
+	assert.Equal(t, shape, shapeOf(token(2), v1alpha1.SameName))
+	assert.NotEqual(t, shape, shapeOf(token(1), v1alpha1.Suffixed), "namespaces are kept by another rule")
 	usable := verdict{checked: true}
 	for name, test := range map[string]struct {
 		c    *Cluster
@@ -141,5 +142,5 @@ func TestARenewedTokenKeepsTheConnection(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { assert.Equal(t, test.want, test.c.renewed(shape)) })
 	}
-	assert.Empty(t, shapeOf([]byte("{}")))
+	assert.Empty(t, shapeOf([]byte("{}"), v1alpha1.SameName))
 }

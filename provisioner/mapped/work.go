@@ -211,6 +211,9 @@ func (k *Keeper) Outstanding() string {
 	if k.requests == nil {
 		return ""
 	}
+	if !k.requests.HasSynced() {
+		return "it is being read which namespaces were asked for there"
+	}
 	if len(k.left) > 0 {
 		name := slices.Sorted(maps.Keys(k.left))[0]
 		return fmt.Sprintf("%s are left there in namespace %s: delete them at home", k.left[name], name)
