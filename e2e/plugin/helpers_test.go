@@ -129,3 +129,6 @@ func eventually(t *testing.T, what string, done func() bool) {
 		}
 	}
 }
+
+// tick is when a test looks again.
+func tick() <-chan time.Time { return time.After(often) }

@@ -5,7 +5,6 @@ package plugin
 import (
 	"context"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
@@ -30,7 +29,7 @@ var (
 
 func TestMain(m *testing.M) {
 	testbed.Main(m, func(ctx context.Context) (err error) {
-		if bed, err = fabric.Start(ctx, fabric.Options{ControllerManagerQPS: 500, Agent: true}); err != nil {
+		if bed, err = fabric.Start(ctx, fabric.Options{ControllerManagerQPS: 500, Agent: true, VirtualNode: true}); err != nil {
 			return err
 		}
 		if err := build(ctx); err != nil {
@@ -40,6 +39,12 @@ func TestMain(m *testing.M) {
 			return err
 		}
 		if _, err := bed.StartProvisioner(ctx); err != nil {
+			return err
+		}
+		if _, err := bed.StartExtender(ctx); err != nil {
+			return err
+		}
+		if _, err := bed.StartVirtualNode(ctx); err != nil {
 			return err
 		}
 		_, err = bed.StartAgent(ctx)
@@ -60,30 +65,25 @@ func build(ctx context.Context) error {
 
 // writeContexts writes the kubeconfig of the tests.
 func writeContexts() error {
-	all := clientcmdapi.NewConfig()
-	for _, cluster := range []*testbed.Cluster{bed.Home, bed.West} {
-		config, err := clientcmd.LoadFromFile(cluster.Kubeconfig())
-		if err != nil {
-			return fmt.Errorf("read the kubeconfig of %s: %w", cluster.Name(), err)
-		}
-		context := config.Contexts[config.CurrentContext]
-		name := cluster.Name()
-		all.Clusters[name] = config.Clusters[context.Cluster]
-		all.AuthInfos[name] = config.AuthInfos[context.AuthInfo]
+	path, err := bed.Contexts()
+	if err != nil {
+		return err
+	}
+	all, err := clientcmd.LoadFromFile(path)
+	if err != nil {
+		return fmt.Errorf("read the kubeconfig of both clusters: %w", err)
+	}
+	for _, name := range []string{"home", "west"} {
 		guest := all.AuthInfos[name].DeepCopy()
 		guest.Impersonate, guest.ImpersonateGroups = "guest", []string{"system:authenticated"}
 		all.AuthInfos[name+"-guest"] = guest
-		all.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
 		all.Contexts[name+"-again"] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
 		all.Contexts[name+"-guest"] = &clientcmdapi.Context{Cluster: name, AuthInfo: name + "-guest"}
 	}
-	all.CurrentContext = "home"
 	content, err := clientcmd.Write(*all)
 	if err != nil {
 		return fmt.Errorf("write the kubeconfig of the tests: %w", err)
 	}
-	if kubeconfig, err = bed.Home.WriteFile("contexts.kubeconfig", content); err != nil {
-		return err
-	}
-	return os.Chmod(kubeconfig, 0o600)
+	kubeconfig, err = bed.Home.WriteFile("plugin.kubeconfig", content)
+	return err
 }

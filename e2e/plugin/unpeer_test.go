@@ -10,9 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
-	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
-	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
 func TestUnpeerRemovesWhatPeerMade(t *testing.T) {
@@ -56,7 +54,7 @@ func TestUnpeerOfTheWrongClusterIsRefused(t *testing.T) {
 
 func TestUnpeerIsRefusedWhileAVolumeIsThereAndForgetKeepsItsData(t *testing.T) {
 	peered(t)
-	namespace := testbed.Namespace(t, bed.Home)
+	namespace := openNamespace(t)
 	volume := volumeInWest(t, namespace, "data")
 
 	r := lodestone(t, "unpeer", "west", "--remote-context", "west").ends(t, refused)
@@ -100,36 +98,6 @@ func secretOf(t *testing.T, name string) *corev1.Secret {
 	secret, err := bed.Home.Client().CoreV1().Secrets(fabric.System).Get(t.Context(), name, metav1.GetOptions{})
 	require.NoError(t, err)
 	return secret
-}
-
-// volumeInWest makes a claim whose data is in west, in a namespace that is opened
-// to remote clusters, and returns its volume.
-func volumeInWest(t *testing.T, namespace, name string) string {
-	t.Helper()
-	_, err := bed.Home.Kubectl(t.Context(), "", "label", "namespace", namespace, keys.Offload+"="+keys.OffloadEnabled)
-	require.NoError(t, err)
-	claims := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace)
-	_, err = claims.Create(t.Context(), fabric.NewClaim(namespace, name, fabric.Class), metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = bed.Home.Client().CoreV1().Pods(namespace).Create(t.Context(), fabric.InWest(fabric.NewPod(namespace, "writer", name)), metav1.CreateOptions{})
-	require.NoError(t, err)
-	var volume string
-	eventually(t, "claim "+name+" is bound", func() bool {
-		claim, err := claims.Get(t.Context(), name, metav1.GetOptions{})
-		require.NoError(t, err)
-		volume = claim.Spec.VolumeName
-		return claim.Status.Phase == corev1.ClaimBound
-	})
-	eventually(t, "the backing claim is bound", func() bool {
-		shadow, err := bed.West.Client().CoreV1().PersistentVolumeClaims(namespace).Get(t.Context(), name, metav1.GetOptions{})
-		return err == nil && shadow.Status.Phase == corev1.ClaimBound
-	})
-	require.NoError(t, bed.Home.Client().CoreV1().Pods(namespace).Delete(t.Context(), "writer", metav1.DeleteOptions{}))
-	eventually(t, "the writer is gone", func() bool {
-		_, err := bed.Home.Client().CoreV1().Pods(namespace).Get(t.Context(), "writer", metav1.GetOptions{})
-		return apierrors.IsNotFound(err)
-	})
-	return volume
 }
 
 func homeClusterOf(t *testing.T) (*remotev1alpha1.HomeCluster, error) {
