@@ -1,7 +1,6 @@
 // Package namespaces tests, on two real control planes, that the provisioner asks
 // a remote cluster for the namespaces that it needs, gives them back, and keeps
-// its credentials there. What the remote agent does is played here, so that it
-// can refuse, wait and be silent at will.
+// its credentials there.
 package namespaces
 
 import (
@@ -15,11 +14,11 @@ import (
 	provisioner "github.com/lodestone-storage/lodestone/provisioner/app"
 )
 
-// bed is shared by the tests of this package; owner plays west's remote agent.
+// bed is shared by the tests of this package; owner is west's.
 // Without control planes bed is empty, so that tests get as far as to skip.
 var (
 	bed     = &fabric.Fabric{}
-	owner   *agent
+	owner   = &tenancy{}
 	running *fabric.Program
 )
 
@@ -28,7 +27,7 @@ func TestMain(m *testing.M) {
 		if bed, err = fabric.Start(ctx, fabric.Options{ControllerManagerQPS: 500, Agent: true}); err != nil {
 			return err
 		}
-		if owner, err = playAgent(ctx); err != nil {
+		if err := owner.serve(ctx); err != nil {
 			return err
 		}
 		if running, err = startProvisioner(ctx); err != nil {
@@ -37,7 +36,7 @@ func TestMain(m *testing.M) {
 		if _, err := bed.StartExtender(ctx); err != nil {
 			return err
 		}
-		kubeconfig, err := owner.kubeconfig(ctx)
+		kubeconfig, err := owner.admit(ctx)
 		if err != nil {
 			return err
 		}

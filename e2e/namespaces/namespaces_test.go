@@ -8,10 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
-	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
@@ -80,11 +78,7 @@ func TestANamespaceIsKeptAsLongAsSomethingIsLeftThere(t *testing.T) {
 		use(t, namespace, inWest(namespace))
 		runsOn(t, namespace, true)
 	}
-	shadow := &remotev1alpha1.ShadowPod{
-		ObjectMeta: metav1.ObjectMeta{Name: "left", Namespace: kept, Labels: map[string]string{keys.HomeID: owner.homeID}},
-		Spec:       remotev1alpha1.ShadowPodSpec{Home: remotev1alpha1.HomePod{Cluster: owner.homeID, Namespace: kept, Name: "left", UID: types.UID("u")}},
-	}
-	_, err := bed.Agents.ShadowPods(kept).Create(t.Context(), shadow, metav1.CreateOptions{})
+	_, err := bed.Agents.ShadowPods(kept).Create(t.Context(), shadowPod(kept), metav1.CreateOptions{})
 	require.NoError(t, err)
 
 	kubectl(t, "label", "namespace", kept, keys.Offload+"-")

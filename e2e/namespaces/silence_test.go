@@ -19,8 +19,7 @@ import (
 
 func TestAClaimWaitsForTheAgentAndIsWokenByItsAnswer(t *testing.T) {
 	patient, moved := space(t, "shop-", false), space(t, "shop-", false)
-	owner.silent.Store(true)
-	t.Cleanup(func() { owner.silent.Store(false) })
+	speak := owner.silence(t)
 	for _, namespace := range []string{patient, moved} {
 		kubectl(t, "label", "namespace", namespace, "lodestone.dev/offload=enabled")
 	}
@@ -34,7 +33,7 @@ func TestAClaimWaitsForTheAgentAndIsWokenByItsAnswer(t *testing.T) {
 	runsOn(t, moved, false)
 	event, _ := told(t, moved, "NamespaceNotMade")
 	assert.Contains(t, event, "remote agent")
-	owner.silent.Store(false)
+	speak()
 	runsOn(t, patient, true)
 }
 

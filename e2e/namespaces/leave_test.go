@@ -1,0 +1,63 @@
+package namespaces
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+)
+
+// shadowPod is what is left of a pod of home.
+func shadowPod(namespace string) *remotev1alpha1.ShadowPod {
+	return &remotev1alpha1.ShadowPod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "left", Namespace: namespace, Finalizers: []string{keys.ShadowPodFinalizer},
+			Labels: map[string]string{keys.HomeID: owner.homeID, keys.PodUID: "u"},
+		},
+		Spec: remotev1alpha1.ShadowPodSpec{
+			Home: remotev1alpha1.HomePod{Cluster: owner.homeID, Namespace: namespace, Name: "left", UID: types.UID("u")},
+			Pod:  corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "app"}}}},
+		},
+	}
+}
+
+// It does not run in parallel: it takes west away.
+func TestARemovedClusterGivesBackItsNamespaces(t *testing.T) {
+	namespace := space(t, "shop-", true)
+	awaitGiven(t, namespace)
+	_, err := bed.Agents.ShadowPods(namespace).Create(t.Context(), shadowPod(namespace), metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.NoError(t, bed.Remotes.Delete(t.Context(), "west", metav1.DeleteOptions{}))
+	eventually(t, "the pods are told of", func() bool {
+		ready := condition(t, v1alpha1.Ready)
+		return ready.Reason == "Leaving" && ready.Message == "pods of this cluster are left there in namespace "+namespace+": delete them at home"
+	}, func() any { return condition(t, v1alpha1.Ready) })
+	require.NoError(t, bed.Agents.ShadowPods(namespace).Delete(t.Context(), "left", metav1.DeleteOptions{}))
+	eventually(t, "west is let go", func() bool {
+		_, err := bed.Remotes.Get(context.Background(), "west", metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	}, func() any { return condition(t, v1alpha1.Ready) })
+	eventually(t, "nothing is asked for any more", func() bool {
+		list, err := bed.Agents.NamespaceRequests(owner.tenant()).List(context.Background(), metav1.ListOptions{})
+		return err == nil && len(list.Items) == 0
+	}, func() any { return "requests are left" })
+
+	kubeconfig, err := owner.kubeconfig(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, bed.Home.Client().CoreV1().Secrets(fabric.System).Delete(t.Context(), "west", metav1.DeleteOptions{}))
+	require.NoError(t, bed.Register(t.Context(), "west", kubeconfig))
+	require.NoError(t, bed.AwaitReady(t.Context(), "west", metav1.ConditionTrue))
+	use(t, namespace, inWest(namespace))
+	runsOn(t, namespace, true)
+	assert.True(t, recorded(t, namespace))
+}
