@@ -30,7 +30,7 @@ type Shared struct {
 
 // workers returns what runs for every session. It is called once.
 func workers(shared Shared) ([]Worker, error) {
-	reflected, err := reflector.New(reflector.Config{Client: shared.Home, Factory: shared.Informers, Recorder: shared.Recorder})
+	reflected, err := reflector.New(reflector.Config{Client: shared.Home, Factory: shared.Informers, Recorder: shared.Recorder, Metrics: shared.Metrics})
 	if err != nil {
 		return nil, err
 	}

@@ -56,10 +56,10 @@ func MergeService(have, want *corev1.Service) (*corev1.Service, Change) {
 		spec.SessionAffinity, spec.SessionAffinityConfig = want.Spec.SessionAffinity, want.Spec.SessionAffinityConfig
 	}
 	switch {
-	case equality.Semantic.DeepEqual(have, next):
-		return next, None
 	case kind(have) != kind(want) || have.Spec.Type != want.Spec.Type:
 		return next, Replace
+	case equality.Semantic.DeepEqual(have, next):
+		return next, None
 	default:
 		return next, Update
 	}

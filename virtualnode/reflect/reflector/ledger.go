@@ -128,7 +128,7 @@ func (l *ledger) write(ctx context.Context, change func(data map[string]string) 
 	for {
 		err := l.try(ctx, change)
 		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && !apierrors.IsAlreadyExists(err) {
-			return err
+			return sortError(err)
 		}
 		// What is known is not what is there.
 		if err := l.read(ctx, err); err != nil {

@@ -90,22 +90,26 @@ func (m *mirror) next(ctx context.Context) bool {
 	step, cancel := context.WithTimeout(klog.NewContext(ctx, logger), stepTimeout)
 	defer cancel()
 	after, err := m.look(step, k)
-	var refused *refusal
+	result := inStep
+	var no *refusal
 	switch {
-	case errors.As(err, &refused):
-		m.tell(k, refused)
+	case errors.As(err, &no):
+		result = refused
+		m.tell(k, no)
 		m.queue.Forget(k)
 		m.queue.AddAfter(k, refusedPeriod)
-		return true
 	case err != nil:
+		result = retried
 		logger.V(2).Info("Copy will be tried again", "err", err)
 		m.queue.AddRateLimited(k)
-		return true
-	case after > 0:
-		m.queue.AddAfter(k, after)
+	default:
+		m.told.forget(k)
+		m.queue.Forget(k)
+		if after > 0 {
+			m.queue.AddAfter(k, after)
+		}
 	}
-	m.told.forget(k)
-	m.queue.Forget(k)
+	m.looks.WithLabelValues(m.session.Cluster, string(k.kind), result).Inc()
 	return true
 }
 

@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -36,6 +37,8 @@ type Config struct {
 	Factory informers.SharedInformerFactory
 	// Recorder writes events on pods and Services.
 	Recorder record.EventRecorder
+	// Metrics takes what is counted; it may be nil.
+	Metrics prometheus.Registerer
 	// Clock is the real one if nil.
 	Clock clock.WithTicker
 	// Workers is how many objects are worked on at once for each remote cluster;
@@ -54,6 +57,7 @@ type Reflector struct {
 
 	configMapLister corelisters.ConfigMapLister
 	serviceLister   corelisters.ServiceLister
+	looks           *prometheus.CounterVec
 }
 
 // New returns a Reflector. It must be called once for each Factory, before that
@@ -71,6 +75,10 @@ func New(config Config) (*Reflector, error) {
 		pods:   core.Pods().Informer(), configMaps: core.ConfigMaps().Informer(), services: core.Services().Informer(),
 		slices:          config.Factory.Discovery().V1().EndpointSlices().Informer(),
 		configMapLister: core.ConfigMaps().Lister(), serviceLister: core.Services().Lister(),
+	}
+	var err error
+	if r.looks, err = newLooks(config.Metrics); err != nil {
+		return nil, err
 	}
 	if err := r.pods.AddIndexers(cache.Indexers{needsIndex: indexNeeds}); err != nil {
 		return nil, fmt.Errorf("index pods by what they need: %w", err)

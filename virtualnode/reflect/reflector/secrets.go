@@ -32,7 +32,6 @@ type wanted struct {
 type written struct {
 	home    types.UID
 	version string
-	remote  types.UID // its UID there
 	ledger  types.UID // that of its owner
 	at      time.Time
 }
@@ -101,7 +100,7 @@ func (m *mirror) settle(ctx context.Context, s *space, k key, want *wanted) erro
 		recorded = have.home // somebody changed the ledger
 	}
 	if recorded != "" && (want == nil || want.home != recorded) {
-		if err := m.removeSecret(ctx, s, k.name, recorded, have); err != nil {
+		if err := m.removeSecret(ctx, s, k.name, recorded); err != nil {
 			return err
 		}
 		if err := s.ledger.strike(ctx, k.name, recorded); err != nil {
@@ -121,10 +120,9 @@ func (m *mirror) settle(ctx context.Context, s *space, k key, want *wanted) erro
 	if have.home == want.home && fresh {
 		return nil
 	}
-	remote, err := m.writeSecret(ctx, s, k, want.secret, have.remote, ledger)
-	if err != nil {
+	if err := m.writeSecret(ctx, s, k, want.secret, have.home != "", ledger); err != nil {
 		return err
 	}
-	s.remember(k.name, written{home: want.home, version: want.version, remote: remote, ledger: ledger, at: m.Clock.Now()})
+	s.remember(k.name, written{home: want.home, version: want.version, ledger: ledger, at: m.Clock.Now()})
 	return nil
 }

@@ -74,15 +74,15 @@ func (t *told) forget(k key) {
 
 // tell writes events on the pods that need an object, or on the Service that is
 // not copied.
-func (m *mirror) tell(k key, refused *refusal) {
-	message := refused.message
-	if refused.reason == "Refused" {
+func (m *mirror) tell(k key, no *refusal) {
+	message := no.message
+	if no.reason == "Refused" {
 		message = fmt.Sprintf("%s %s did not follow the pods of its namespace to cluster %s: %s; ask the owner of that cluster, or change the %s",
-			k.kind, k.name, m.session.Cluster, refused.message, k.kind)
+			k.kind, k.name, m.session.Cluster, no.message, k.kind)
 	}
 	event := func(uid types.UID, object runtime.Object) {
 		if m.told.first(k, uid, message) {
-			m.Recorder.Event(object, corev1.EventTypeWarning, refused.reason, message)
+			m.Recorder.Event(object, corev1.EventTypeWarning, no.reason, message)
 		}
 	}
 	if k.kind == serviceKind {

@@ -96,7 +96,7 @@ func (m *mirror) currentToken(ctx context.Context, name string, pod *corev1.Pod)
 		},
 	}, metav1.CreateOptions{})
 	switch {
-	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsNotFound(err):
 		return token{}, &refusal{reason: "NoToken", message: fmt.Sprintf("The pod got no token of the home API: %v; remove its annotation lodestone.dev/service-account-token, or see what rights the virtual nodes need", err)}
 	case err != nil:
 		return token{}, fmt.Errorf("request a token of service account %s/%s: %w", pod.Namespace, account, err)
