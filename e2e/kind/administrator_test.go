@@ -1,0 +1,83 @@
+package kind
+
+import (
+	"context"
+	"errors"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestFilesOutliveTheDeletionOfTheirNamespaceInWest(t *testing.T) {
+	shop := namespace(t)
+	db := keepers{namespace: shop, name: "db", replicas: 1, spec: inWest}
+	home.apply(t, db.manifest())
+	db.ready(t, 1)
+	data := volumeOf(t, shop, db.claim(0))
+	before := data.sum(t, "blob")
+
+	require.NoError(t, west.client.CoreV1().Namespaces().Delete(t.Context(), shop, metav1.DeleteOptions{}))
+	requireNoPods(t, west, shop)
+
+	consistently(t, "claim and files stay", func() bool {
+		claim, err := home.client.CoreV1().PersistentVolumeClaims(shop).Get(t.Context(), db.claim(0), metav1.GetOptions{})
+		if err != nil || claim.Status.Phase != corev1.ClaimBound {
+			return false
+		}
+		there, err := data.there(t.Context())
+		return err == nil && there
+	})
+	assert.Equal(t, before, data.sum(t, "blob"))
+
+	t.Log("When the user gives up the claim, files and namespace go.")
+	db.scale(t, 0)
+	home.kubectl(t, "delete", "pvc", db.claim(0), "-n", shop)
+	data.requireGone(t)
+}
+
+func TestUnpeerIsRefusedWhileVolumesAreThere(t *testing.T) {
+	t.Parallel()
+	shop := namespace(t)
+	db := keepers{namespace: shop, name: "db", replicas: 1, spec: inWest}
+	home.apply(t, db.manifest())
+	pod := db.ready(t, 1)[0]
+	data := volumeOf(t, shop, db.claim(0))
+	before := data.sum(t, "blob")
+
+	refused := func(message string) {
+		t.Helper()
+		said, code := lodestone(t, "unpeer", "west", "--remote-context", "kind-west", "--yes")
+		assert.Equal(t, 3, code, "%s: %s", message, said)
+		assert.Contains(t, said, shop+"/"+db.claim(0), message)
+	}
+	refused("with a pod")
+	db.scale(t, 0)
+	refused("with a claim alone")
+
+	home.kubectl(t, "get", "remotecluster", "west")
+	assert.Empty(t, home.kubectl(t, "get", "remotecluster", "west", "-o", "jsonpath={.metadata.deletionTimestamp}"))
+	db.scale(t, 1)
+	assert.NotEqual(t, pod.UID, db.ready(t, 1)[0].UID)
+	assert.Equal(t, before, data.sum(t, "blob"))
+}
+
+// lodestone runs the kubectl plugin on home; it returns what it said and its exit code.
+func lodestone(t *testing.T, args ...string) (string, int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), long)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join("..", "..", "bin", "kubectl-lodestone"), append([]string{"--context", "kind-home"}, args...)...)
+	cmd.Env = environment()
+	said, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return string(said), exit.ExitCode()
+	}
+	require.NoError(t, err)
+	return string(said), 0
+}
