@@ -2,15 +2,6 @@ package namespaces
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/rand"
-	"crypto/sha256"
-	"crypto/x509"
-	"encoding/base64"
-	"encoding/json"
-	"encoding/pem"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -19,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
@@ -29,60 +19,6 @@ import (
 )
 
 // The tests of this file do not run in parallel: they change how west is reached.
-
-// aged returns a kubeconfig of home's account in west whose token has been valid
-// for some time and ends after some more, as if time had passed since it was
-// asked for.
-func aged(t *testing.T, age, left time.Duration) []byte {
-	t.Helper()
-	data, err := owner.kubeconfig(t.Context())
-	require.NoError(t, err)
-	config, err := clientcmd.Load(data)
-	require.NoError(t, err)
-	user := config.AuthInfos[config.Contexts[config.CurrentContext].AuthInfo]
-	user.Token = resigned(t, user.Token, time.Now().Add(-age), time.Now().Add(left))
-	data, err = clientcmd.Write(*config)
-	require.NoError(t, err)
-	return data
-}
-
-// resigned returns a token of west with another life, signed with west's key.
-func resigned(t *testing.T, token string, from, until time.Time) string {
-	t.Helper()
-	parts := splitToken(t, token)
-	claims := map[string]any{}
-	require.NoError(t, json.Unmarshal(parts[1], &claims))
-	claims["iat"], claims["nbf"], claims["exp"] = from.Unix(), from.Unix(), until.Unix()
-	payload, err := json.Marshal(claims)
-	require.NoError(t, err)
-	signed := base64.RawURLEncoding.EncodeToString(parts[0]) + "." + base64.RawURLEncoding.EncodeToString(payload)
-
-	data, err := os.ReadFile(filepath.Join(filepath.Dir(bed.West.LogDirectory()), "service-accounts.key"))
-	require.NoError(t, err)
-	block, _ := pem.Decode(data)
-	key, err := x509.ParseECPrivateKey(block.Bytes)
-	require.NoError(t, err)
-	sum := sha256.Sum256([]byte(signed))
-	r, s, err := ecdsa.Sign(rand.Reader, key, sum[:])
-	require.NoError(t, err)
-	signature := make([]byte, 64)
-	r.FillBytes(signature[:32])
-	s.FillBytes(signature[32:])
-	return signed + "." + base64.RawURLEncoding.EncodeToString(signature)
-}
-
-func splitToken(t *testing.T, token string) [3][]byte {
-	t.Helper()
-	var parts [3][]byte
-	split := strings.Split(token, ".")
-	require.Len(t, split, len(parts))
-	for i, part := range split {
-		decoded, err := base64.RawURLEncoding.DecodeString(part)
-		require.NoError(t, err)
-		parts[i] = decoded
-	}
-	return parts
-}
 
 // rotate puts a kubeconfig into the Secret of west.
 func rotate(t *testing.T, kubeconfig []byte) {
@@ -197,4 +133,26 @@ func TestAProgramThatStartsLateRenewsAtOnce(t *testing.T) {
 		return credentials.Of(inSecret(t)).Until.After(credentials.Of(old).Until)
 	}, func() any { return condition(t, v1alpha1.CredentialsValid) })
 	assert.Equal(t, keys.HomeAccount, credentials.Of(inSecret(t)).Account)
+}
+
+func TestTheEndOfACertificateIsToldOf(t *testing.T) {
+	testbed.Require(t)
+	restore(t)
+	now := time.Now()
+	for _, test := range []struct {
+		from, until   time.Duration
+		status, ready metav1.ConditionStatus
+		reason        string
+	}{
+		{from: -time.Minute, until: time.Hour, status: metav1.ConditionTrue, reason: credentials.Valid, ready: metav1.ConditionTrue},
+		{from: -time.Hour, until: 5 * time.Minute, status: metav1.ConditionTrue, reason: credentials.ExpiresSoon, ready: metav1.ConditionTrue},
+		{from: -time.Hour, until: -time.Minute, status: metav1.ConditionFalse, reason: credentials.Expired, ready: metav1.ConditionFalse},
+	} {
+		until := now.Add(test.until)
+		rotate(t, signed(t, now.Add(test.from), until))
+		have := awaitCondition(t, v1alpha1.CredentialsValid, test.status, test.reason)
+		assert.Contains(t, have.Message, until.UTC().Format(time.RFC3339))
+		require.NoError(t, bed.AwaitReady(t.Context(), "west", test.ready))
+	}
+	assert.Contains(t, condition(t, v1alpha1.Ready).Message, "client certificate of the kubeconfig expired")
 }
