@@ -56,7 +56,7 @@ func TestPeerMakesARemoteClusterThatIsReady(t *testing.T) {
 	t.Run("and --renew gives it another token", func(t *testing.T) {
 		before := kubeconfigOf(t, "west")
 		lodestone(t, "peer", "--remote-context", "west", "--renew").ends(t, done)
-		assert.False(t, before == kubeconfigOf(t, "west"), "the same kubeconfig")
+		assert.NotEqual(t, before, kubeconfigOf(t, "west"))
 	})
 	t.Run("and a token that is not accepted is replaced", func(t *testing.T) {
 		before := kubeconfigOf(t, "west")
@@ -68,7 +68,7 @@ func TestPeerMakesARemoteClusterThatIsReady(t *testing.T) {
 		// An API server remembers for some seconds that a token was good.
 		eventually(t, "the token is refused", func() bool { return !accepted(t, before) })
 		lodestone(t, "peer", "--remote-context", "west").ends(t, done)
-		assert.False(t, before == kubeconfigOf(t, "west"), "the same kubeconfig")
+		assert.NotEqual(t, before, kubeconfigOf(t, "west"))
 		assert.True(t, accepted(t, kubeconfigOf(t, "west")))
 	})
 	t.Run("and another name for the same cluster is refused", func(t *testing.T) {

@@ -27,12 +27,13 @@ type Gatherer struct {
 	classes map[string]*storagev1.StorageClass
 }
 
-// optional drops the error of what the user may not read or is not there.
-func optional(err error) error {
+// read says whether a request was answered; that the user may not read something
+// or that it is not there is no error.
+func (g *Gatherer) read(doing string, err error) (bool, error) {
 	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
-		return nil
+		return false, nil
 	}
-	return err
+	return err == nil, g.Home.Explain(doing, err)
 }
 
 // Setting reads what the pods and claims of a namespace have in common.
@@ -40,17 +41,18 @@ func (g *Gatherer) Setting(ctx context.Context, namespace string) (why.Setting, 
 	if g.base == nil {
 		base := why.Setting{}
 		nodes, err := g.Home.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-		if optional(err) != nil {
-			return base, g.Home.Explain("list nodes", err)
+		ok, err := g.read("list nodes", err)
+		if err != nil {
+			return base, err
 		}
-		if base.NodesUnknown = err != nil; err == nil {
+		if base.NodesUnknown = !ok; ok {
 			base.Nodes = nodes.Items
 		}
 		remotes, err := g.Home.Remotes.List(ctx, metav1.ListOptions{})
-		if optional(err) != nil {
-			return base, g.Home.Explain("list RemoteClusters", err)
+		if ok, err = g.read("list RemoteClusters", err); err != nil {
+			return base, err
 		}
-		if err == nil {
+		if ok {
 			base.Clusters = remotes.Items
 		}
 		g.base = &base
@@ -58,13 +60,11 @@ func (g *Gatherer) Setting(ctx context.Context, namespace string) (why.Setting, 
 	setting := *g.base
 	setting.Now = time.Now()
 	found, err := g.Home.Client.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
-	if optional(err) != nil {
-		return setting, g.Home.Explain("get namespace "+namespace, err)
-	}
-	if err == nil {
+	ok, err := g.read("get namespace "+namespace, err)
+	if ok {
 		setting.Namespace = found
 	}
-	return setting, nil
+	return setting, err
 }
 
 // Pod reads a pod and what it depends on.
@@ -130,10 +130,11 @@ func (g *Gatherer) Claim(ctx context.Context, namespace, name string) (why.Claim
 	}
 	if claim.Spec.VolumeName != "" {
 		volume, err := g.Home.Client.CoreV1().PersistentVolumes().Get(ctx, claim.Spec.VolumeName, metav1.GetOptions{})
-		if optional(err) != nil {
-			return facts, g.Home.Explain("get persistentvolume "+claim.Spec.VolumeName, err)
+		ok, err := g.read("get persistentvolume "+claim.Spec.VolumeName, err)
+		if err != nil {
+			return facts, err
 		}
-		if err == nil {
+		if ok {
 			facts.Volume = volume
 		}
 	}
@@ -143,13 +144,10 @@ func (g *Gatherer) Claim(ctx context.Context, namespace, name string) (why.Claim
 // Users reads the pods that use a claim.
 func (g *Gatherer) Users(ctx context.Context, namespace, claim string) ([]corev1.Pod, error) {
 	all, err := g.Home.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
-	if optional(err) != nil {
-		return nil, g.Home.Explain("list pods -n "+namespace, err)
+	if ok, err := g.read("list pods -n "+namespace, err); !ok {
+		return nil, err
 	}
 	var users []corev1.Pod
-	if err != nil {
-		return nil, nil
-	}
 	for _, pod := range all.Items {
 		for _, name := range claimNames(&pod) {
 			if name == claim {
@@ -169,10 +167,11 @@ func (g *Gatherer) class(ctx context.Context, name string) (*storagev1.StorageCl
 		return known, nil
 	}
 	class, err := g.Home.Client.StorageV1().StorageClasses().Get(ctx, name, metav1.GetOptions{})
-	if optional(err) != nil {
-		return nil, g.Home.Explain("get storageclass "+name, err)
-	}
+	ok, err := g.read("get storageclass "+name, err)
 	if err != nil {
+		return nil, err
+	}
+	if !ok {
 		class = nil
 	}
 	g.classes[name] = class
@@ -186,11 +185,8 @@ func (g *Gatherer) events(ctx context.Context, kind string, object metav1.Object
 		"involvedObject.kind": kind, "involvedObject.name": object.GetName(), "involvedObject.uid": string(object.GetUID()),
 	}.AsSelector().String()
 	list, err := g.Home.Client.CoreV1().Events(object.GetNamespace()).List(ctx, metav1.ListOptions{FieldSelector: selector})
-	if optional(err) != nil {
-		return nil, g.Home.Explain("list events -n "+object.GetNamespace(), err)
-	}
-	if err != nil {
-		return nil, nil
+	if ok, err := g.read("list events -n "+object.GetNamespace(), err); !ok {
+		return nil, err
 	}
 	return list.Items, nil
 }

@@ -10,13 +10,13 @@ import (
 type Code int
 
 const (
-	// OK: what was asked for is so.
+	// OK says that what was asked for is so.
 	OK Code = 0
-	// Failed: it could not be done, or not yet; the same command may be tried again.
+	// Failed says that it could not be done, or not yet; the same command may be tried again.
 	Failed Code = 1
-	// Usage: the command line is wrong.
+	// Usage says that the command line is wrong.
 	Usage Code = 2
-	// Refused: it would harm data or a peering that exists, so nothing was done.
+	// Refused says that it would harm data or a peering that exists, so nothing was done.
 	Refused Code = 3
 )
 

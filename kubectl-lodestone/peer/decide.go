@@ -136,28 +136,36 @@ func findRemote(o Options, s Situation) (*v1alpha1.RemoteCluster, error) {
 	var found *v1alpha1.RemoteCluster
 	for i := range s.Remotes {
 		r := &s.Remotes[i]
-		switch {
-		case ledTo(r) == s.RemoteUID:
-			if o.Name != "" && r.Name != o.Name {
-				return nil, outcome.Refuse("the cluster of context %q is peered already, as %q: leave out --name to go on with that peering, or unpeer it first (kubectl lodestone unpeer %s)", s.RemoteContext, r.Name, r.Name)
-			}
-			found = r
-		case r.Name == name && ledTo(r) == "":
-			return nil, outcome.Refuse("%s exists, but nobody has found out yet which cluster it leads to: wait until kubectl lodestone status shows it Ready, delete it, or give another --name", called(name))
+		if ledTo(r) != s.RemoteUID {
+			continue
 		}
+		if o.Name != "" && r.Name != o.Name {
+			return nil, outcome.Refuse("the cluster of context %q is peered already, as %q: leave out --name to go on with that peering, or unpeer it first (kubectl lodestone unpeer %s)", s.RemoteContext, r.Name, r.Name)
+		}
+		found = r
 	}
 	if found == nil {
-		for i := range s.Remotes {
-			if r := &s.Remotes[i]; r.Name == name {
-				return nil, outcome.Refuse("%s stands for another cluster than that of context %q: give another --name, or correct --remote-context", called(name), s.RemoteContext)
-			}
-		}
-		return nil, nil
+		return nil, nameIsFree(name, s)
 	}
 	if found.DeletionTimestamp != nil {
 		return nil, outcome.Refuse("%s is being removed: wait until it is gone (kubectl lodestone unpeer %s), then peer again", called(found.Name), found.Name)
 	}
 	return found, nil
+}
+
+// nameIsFree says why a name cannot be that of the remote cluster.
+func nameIsFree(name string, s Situation) error {
+	for i := range s.Remotes {
+		r := &s.Remotes[i]
+		switch {
+		case r.Name != name:
+		case ledTo(r) == "":
+			return outcome.Refuse("%s exists, but nobody has found out yet which cluster it leads to: wait until kubectl lodestone status shows it Ready, delete it, or give another --name", called(name))
+		default:
+			return outcome.Refuse("%s stands for another cluster than that of context %q: give another --name, or correct --remote-context", called(name), s.RemoteContext)
+		}
+	}
+	return nil
 }
 
 // findHome returns the HomeCluster of home in the remote cluster, nil if there is

@@ -3,6 +3,7 @@ package status
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -163,10 +164,18 @@ func login(kubeconfig []byte) *Credentials {
 	return c
 }
 
-// warnings returns sentences on credentials that end soon or have ended.
+// warnings returns sentences on credentials that end soon or have ended: those
+// of the provisioner, which renews tokens, or else what the credentials say.
 func warnings(clusters []Cluster, now time.Time) []string {
 	var lines []string
 	for _, c := range clusters {
+		if known := meta.FindStatusCondition(c.Conditions, v1alpha1.CredentialsValid); known != nil && known.Status != metav1.ConditionUnknown {
+			switch known.Reason {
+			case "RenewalFailed", "ExpiresSoon", "Expired":
+				lines = append(lines, c.Name+": "+known.Message)
+			}
+			continue
+		}
 		if c.Credentials == nil || c.Credentials.Expires == nil {
 			continue
 		}
@@ -175,7 +184,8 @@ func warnings(clusters []Cluster, now time.Time) []string {
 			if left <= 0 {
 				word = "ended"
 			}
-			lines = append(lines, "the credentials for "+c.Name+" "+word+" at "+c.Credentials.Expires.UTC().Format(time.RFC3339)+": renew them with kubectl lodestone peer --remote-context <its context> --name "+c.Name+" --renew")
+			lines = append(lines, fmt.Sprintf("%s: the credentials %s at %s: renew them with kubectl lodestone peer --remote-context <its context> --renew",
+				c.Name, word, c.Credentials.Expires.UTC().Format(time.RFC3339)))
 		}
 	}
 	return lines

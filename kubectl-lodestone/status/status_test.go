@@ -107,8 +107,13 @@ func TestJSONHasEmptyListsAndNoAges(t *testing.T) {
 func TestCredentialsThatEndSoonAreSaid(t *testing.T) {
 	clusters := world(t).clusters()
 	assert.Empty(t, warnings(clusters, now.Add(-time.Hour)))
-	assert.Contains(t, warnings(clusters, now.Add(time.Hour))[0], "the credentials for west end at 2026-01-03T03:04:05Z")
-	assert.Contains(t, warnings(clusters, now.Add(48*time.Hour))[0], "the credentials for west ended at")
+	assert.Contains(t, warnings(clusters, now.Add(time.Hour))[0], "west: the credentials end at 2026-01-03T03:04:05Z")
+	assert.Contains(t, warnings(clusters, now.Add(48*time.Hour))[0], "west: the credentials ended at")
+
+	clusters[1].Conditions = []metav1.Condition{{Type: v1alpha1.CredentialsValid, Status: metav1.ConditionTrue, Reason: "Valid", Message: "the token is valid"}}
+	assert.Empty(t, warnings(clusters, now.Add(time.Hour)), "the provisioner renews it")
+	clusters[1].Conditions[0].Reason, clusters[1].Conditions[0].Message = "RenewalFailed", "the token cannot be renewed"
+	assert.Equal(t, []string{"west: the token cannot be renewed"}, warnings(clusters, now.Add(time.Hour)))
 }
 
 func TestOnlyPodsThatHaveToDoWithRemoteClustersConcern(t *testing.T) {

@@ -115,7 +115,7 @@ func (u *unpeering) disconnect(ctx context.Context, remote *v1alpha1.RemoteClust
 			return "", true, nil
 		}
 		if err != nil {
-			return err.Error(), false, nil
+			return err.Error(), false, nil //nolint:nilerr // it may be away for a moment
 		}
 		ready := meta.FindStatusCondition(now.Status.Conditions, v1alpha1.Ready)
 		return "", ready == nil || ready.Reason == "BadKubeconfig", nil
