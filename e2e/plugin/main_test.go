@@ -22,8 +22,8 @@ var (
 	// as to skip.
 	bed = &fabric.Fabric{}
 	// program is the path of the plugin, kubeconfig that of a file with the
-	// contexts home, west and west-again, with all rights, and home-guest and
-	// west-guest, with none.
+	// contexts home and west, home-again and west-again, with all rights, and
+	// home-guest, home-reader and so on, users with the rights that a test gives.
 	program, kubeconfig string
 )
 
@@ -74,11 +74,13 @@ func writeContexts() error {
 		return fmt.Errorf("read the kubeconfig of both clusters: %w", err)
 	}
 	for _, name := range []string{"home", "west"} {
-		guest := all.AuthInfos[name].DeepCopy()
-		guest.Impersonate, guest.ImpersonateGroups = "guest", []string{"system:authenticated"}
-		all.AuthInfos[name+"-guest"] = guest
 		all.Contexts[name+"-again"] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
-		all.Contexts[name+"-guest"] = &clientcmdapi.Context{Cluster: name, AuthInfo: name + "-guest"}
+		for _, who := range []string{"guest", "reader"} {
+			user := all.AuthInfos[name].DeepCopy()
+			user.Impersonate, user.ImpersonateGroups = who, []string{"system:authenticated"}
+			all.AuthInfos[name+"-"+who] = user
+			all.Contexts[name+"-"+who] = &clientcmdapi.Context{Cluster: name, AuthInfo: name + "-" + who}
+		}
 	}
 	content, err := clientcmd.Write(*all)
 	if err != nil {

@@ -1,6 +1,8 @@
 package plugin
 
 import (
+	"context"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -13,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -117,6 +120,49 @@ func TestPeerRefusesWhatCannotBe(t *testing.T) {
 	remotes, err := bed.Remotes.List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	assert.Empty(t, remotes.Items, "a refusal leaves nothing behind")
+}
+
+func TestPeerListsTheRightsThatAreMissingBeforeItWritesAnything(t *testing.T) {
+	testbed.Require(t)
+	for _, cluster := range []*testbed.Cluster{bed.Home, bed.West} {
+		for _, args := range [][]string{
+			{"create", "clusterrole", "reader", "--verb=get,list", "--resource=namespaces,secrets,remoteclusters.lodestone.dev,homeclusters.remote.lodestone.dev"},
+			{"create", "clusterrolebinding", "reader", "--clusterrole=reader", "--user=reader"},
+		} {
+			if cluster == bed.Home {
+				args = replaced(args, ",homeclusters.remote.lodestone.dev", "")
+			} else {
+				args = replaced(args, ",remoteclusters.lodestone.dev", "")
+			}
+			_, err := cluster.Kubectl(t.Context(), "", args...)
+			require.NoError(t, err)
+			t.Cleanup(func() {
+				_, err := cluster.Kubectl(context.Background(), "", "delete", args[1], "reader")
+				require.NoError(t, err)
+			})
+		}
+	}
+	var r result
+	eventually(t, "the roles count", func() bool {
+		r = lodestone(t, "peer", "--context", "home-reader", "--remote-context", "west-reader", "--name", "west").ends(t, failed)
+		return strings.Contains(r.stderr, "you lack rights")
+	})
+	for _, right := range []string{
+		`in the cluster of context "home-reader": create remoteclusters.lodestone.dev, update remoteclusters.lodestone.dev, create secrets -n lodestone-system`,
+		`in the cluster of context "west-reader": create homeclusters.remote.lodestone.dev`, "create serviceaccounts/token -n lodestone-home-",
+	} {
+		assert.Contains(t, r.stderr, right)
+	}
+	_, err := homeClusterOf(t)
+	assert.True(t, apierrors.IsNotFound(err))
+}
+
+func replaced(args []string, old, with string) []string {
+	var result []string
+	for _, arg := range args {
+		result = append(result, strings.ReplaceAll(arg, old, with))
+	}
+	return result
 }
 
 func kubeconfigOf(t *testing.T, name string) string {
