@@ -6,8 +6,10 @@ package virtualnodes
 
 import (
 	"context"
+	"path/filepath"
 	"testing"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
@@ -22,17 +24,38 @@ var (
 	bed     = &fabric.Fabric{}
 	program *fabric.Program
 	homeID  string
+
+	// east is a third cluster, and eastKubeconfig home's identity there.
+	east           *testbed.Cluster
+	eastKubeconfig []byte
 )
 
 func TestMain(m *testing.M) {
 	testbed.Main(m, func(ctx context.Context) (err error) {
-		if bed, err = fabric.Start(ctx, fabric.Options{ControllerManagerQPS: 500, Agent: true, VirtualNode: true}); err != nil {
+		var group errgroup.Group
+		group.Go(func() (err error) {
+			bed, err = fabric.Start(ctx, fabric.Options{ControllerManagerQPS: 500, Agent: true, VirtualNode: true})
+			return err
+		})
+		group.Go(func() error {
+			clusters, err := testbed.Start(ctx, testbed.Config{Name: "east"})
+			if err != nil {
+				return err
+			}
+			east = clusters[0]
+			_, err = east.Kubectl(ctx, "", "apply", "-k", filepath.Join(fabric.Root(), "deploy", "remote"))
+			return err
+		})
+		if err := group.Wait(); err != nil {
 			return err
 		}
 		if program, err = bed.StartVirtualNode(ctx, withoutPods); err != nil {
 			return err
 		}
 		if homeID, err = bed.HomeID(ctx); err != nil {
+			return err
+		}
+		if eastKubeconfig, err = tenancy(ctx, east, homeID); err != nil {
 			return err
 		}
 		kubeconfig, err := tenancy(ctx, bed.West, homeID)

@@ -39,12 +39,12 @@ func Run(ctx context.Context, config *Config) error {
 		return err
 	}
 	defer stopHTTP()
+	system, err := client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("get namespace kube-system of the home cluster: %w", err)
+	}
 	homeID := config.ClusterID
 	if homeID == "" {
-		system, err := client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
-		if err != nil {
-			return fmt.Errorf("get namespace kube-system of the home cluster: %w", err)
-		}
 		homeID = string(system.UID)[:8]
 	}
 
@@ -74,7 +74,7 @@ func Run(ctx context.Context, config *Config) error {
 	})
 	known := registry.New(registry.Config{
 		Home: client, Remotes: remotes, Objects: objects, Secrets: kubeconfigs,
-		Namespace: config.Namespace, HomeID: homeID,
+		Namespace: config.Namespace, HomeID: homeID, HomeUID: string(system.UID),
 		Node:      node.Config{Home: client, Nodes: nodes, Address: config.NodeIP, Probe: config.ProbeInterval, Heartbeat: config.Heartbeat},
 		Endpoints: endpoints, Workers: work, Interval: config.ProbeInterval,
 	})

@@ -27,6 +27,9 @@ type Health struct {
 	Reason, Problem string
 	// Missing is a sentence if there is no HomeCluster object of ours.
 	Missing string
+	// Unwanted is a sentence if the cluster must not be used: it is the home
+	// cluster, or another RemoteCluster stands for it. UnwantedReason is its word.
+	Unwanted, UnwantedReason string
 	// Home is that object as last seen.
 	Home *remotev1alpha1.HomeCluster
 	// Beats is how often home renewed its heartbeat since the start.
@@ -47,6 +50,8 @@ func (h Health) State(cluster string) (State, bool) {
 		return State{Reason: h.Reason, Message: h.Problem}, true
 	case !h.Answered:
 		return State{}, false
+	case h.Unwanted != "":
+		return State{Reason: h.UnwantedReason, Message: h.Unwanted}, true
 	case h.Missing != "":
 		return State{Reason: "NoHomeCluster", Message: h.Missing}, true
 	case h.Home == nil:

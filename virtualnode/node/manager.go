@@ -31,6 +31,9 @@ type Config struct {
 	// Probe is how often the remote cluster is asked how it is, Heartbeat how
 	// often the leases are renewed.
 	Probe, Heartbeat time.Duration
+	// Unwanted says, in a word and a sentence, why the cluster with this UID of its
+	// namespace kube-system, empty if not known, must not be used; empty if it may.
+	Unwanted func(uid string) (reason, sentence string)
 	// Changed is called when the state changed. It must not block.
 	Changed func()
 }
@@ -83,7 +86,8 @@ func (m *Manager) State() (State, bool) {
 }
 
 // Run keeps the node for a session until ctx ends, and then returns nil. Admitted
-// is called once there is such a node: pods may be bound to it. ErrReturned asks
+// is called once the cluster answered and there is such a node: pods may be bound
+// to it. ErrReturned asks
 // for a new session.
 func (m *Manager) Run(ctx context.Context, s *session.Session, admitted func()) error {
 	prober, err := newProber(s)
@@ -99,7 +103,8 @@ func (m *Manager) Run(ctx context.Context, s *session.Session, admitted func()) 
 	}
 	working, end := context.WithCancelCause(ctx)
 	var running sync.WaitGroup
-	running.Go(func() { end(m.probe(working, prober, s)) })
+	watch := sync.OnceFunc(func() { running.Go(func() { m.watchHome(working, s) }) })
+	running.Go(func() { end(m.probe(working, prober, watch)) })
 	running.Go(func() {
 		m.renew(working, "node lease", func(ctx context.Context) error { return m.renewNode(ctx, s.Node) })
 	})
@@ -177,16 +182,18 @@ func (m *Manager) sync(ctx context.Context, name string, admitted func()) error 
 	m.taken = node != nil && !Ours(node, m.cluster)
 	m.mu.Unlock()
 	switch {
-	case node == nil && (retired || !known || health.Home == nil):
+	case node == nil && (retired || !known || health.Home == nil || health.Unwanted != ""):
 		return nil
 	case node == nil:
 		return m.create(ctx, New(name, description))
 	case !Ours(node, m.cluster):
 		return nil
 	}
-	admitted()
 	if !known {
 		return nil
+	}
+	if health.Answered && health.Unwanted == "" {
+		admitted()
 	}
 	return m.update(ctx, node, description)
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiversion "k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/kubernetes"
@@ -25,6 +26,7 @@ type prober struct {
 	client kubernetes.Interface
 	remote *remoteapi.Client
 	homeID string
+	uid    string // once known; only probe uses it
 }
 
 // newProber returns a prober with connections of its own. They speak HTTP/1.1: a
@@ -61,6 +63,25 @@ func (p *prober) version(ctx context.Context) string {
 		return ""
 	}
 	return short(version.GitVersion)
+}
+
+// identity returns the UID of the cluster's namespace kube-system, which tells
+// clusters apart; empty if it may not be read, as where home is no tenant.
+func (p *prober) identity(ctx context.Context) (string, error) {
+	if p.uid != "" {
+		return p.uid, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	system, err := p.client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+	if apierrors.IsForbidden(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	p.uid = string(system.UID)
+	return p.uid, nil
 }
 
 // home returns the HomeCluster object of ours.

@@ -15,27 +15,19 @@ import (
 )
 
 // probe asks the cluster how it is until ctx ends; it returns ErrReturned when the
-// cluster answers again after it was silent.
-func (m *Manager) probe(ctx context.Context, p *prober, s *session.Session) error {
+// cluster answers again after it was silent. Found is called whenever there is
+// a HomeCluster of ours.
+func (m *Manager) probe(ctx context.Context, p *prober, found func()) error {
 	ticker := time.NewTicker(m.config.Probe)
 	defer ticker.Stop()
-	watched := make(chan struct{})
-	close(watched)
-	defer func() { <-watched }()
-	watching := false
 	for {
 		answered, returned := m.look(ctx, p)
 		m.Poke()
 		if returned {
 			return ErrReturned
 		}
-		if answered && !watching {
-			watching = true
-			watched = make(chan struct{})
-			go func(done chan struct{}) {
-				defer close(done)
-				m.watchHome(ctx, s)
-			}(watched)
+		if answered {
+			found()
 		}
 		select {
 		case <-ctx.Done():
@@ -57,9 +49,16 @@ func (m *Manager) look(ctx context.Context, p *prober) (answered, returned bool)
 			home, err = nil, nil
 		}
 	}
-	version := ""
+	version, uid := "", ""
 	if err == nil && m.unversioned() {
 		version = p.version(ctx)
+	}
+	if err == nil {
+		uid, err = p.identity(ctx)
+	}
+	reason, unwanted := "", ""
+	if err == nil {
+		reason, unwanted = m.config.Unwanted(uid)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -76,6 +75,7 @@ func (m *Manager) look(ctx context.Context, p *prober) (answered, returned bool)
 	}
 	m.health.Answered, m.health.Failures = true, 0
 	m.health.Missing, m.health.Home = lacking, home
+	m.health.Unwanted, m.health.UnwantedReason = unwanted, reason
 	return home != nil, returned
 }
 

@@ -34,7 +34,7 @@ const (
 // what ends the pods.
 func (t *tenure) leave(ctx context.Context, remote *v1alpha1.RemoteCluster) (time.Duration, error) {
 	if t.left && !slices.Contains(remote.Finalizers, keys.VirtualNodeFinalizer) {
-		return 0, nil
+		return 0, t.reportDisabled(ctx, remote)
 	}
 	bounded, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
@@ -77,10 +77,15 @@ func (t *tenure) leave(ctx context.Context, remote *v1alpha1.RemoteCluster) (tim
 		t.serving, t.manager = false, nil
 	}
 	t.left = true
-	if err := t.release(ctx, remote); err != nil || remote.DeletionTimestamp != nil {
-		return 0, err
+	return 0, t.release(ctx, remote)
+}
+
+// reportDisabled says that there is no node because none is wanted.
+func (t *tenure) reportDisabled(ctx context.Context, remote *v1alpha1.RemoteCluster) error {
+	if remote.DeletionTimestamp != nil {
+		return nil
 	}
-	return 0, t.report(ctx, remote, node.State{Reason: "Disabled", Message: "spec.virtualNode is Disabled"})
+	return t.report(ctx, remote, node.State{Reason: "Disabled", Message: "spec.virtualNode is Disabled: Lodestone registers no node for this cluster"})
 }
 
 func leaving(cluster string, pods, blocked int) node.State {

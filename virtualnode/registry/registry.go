@@ -30,8 +30,9 @@ type Config struct {
 	Secrets cache.SharedIndexInformer
 	// Namespace is where kubeconfig Secrets must be.
 	Namespace string
-	// HomeID is the home cluster's ID.
-	HomeID string
+	// HomeID is the home cluster's ID, HomeUID the UID of its namespace
+	// kube-system.
+	HomeID, HomeUID string
 	// Node is the configuration of virtual nodes, without port and hook.
 	Node node.Config
 	// Endpoints serves the kubelet APIs of virtual nodes.
@@ -59,13 +60,14 @@ type Registry struct {
 
 	mu      sync.Mutex
 	tenures map[string]*tenure
+	uids    map[string]string // of the clusters that RemoteClusters lead to
 	ended   bool
 	running sync.WaitGroup
 }
 
 // New returns a Registry that does nothing until it is run.
 func New(config Config) *Registry {
-	return &Registry{config: config, tenures: map[string]*tenure{}}
+	return &Registry{config: config, tenures: map[string]*tenure{}, uids: map[string]string{}}
 }
 
 // Run serves the clusters until ctx ends, and returns when all work for them has
@@ -107,16 +109,49 @@ func (r *Registry) serve(ctx context.Context, id string) {
 	if r.ended || ctx.Err() != nil || r.object(id) == nil {
 		return
 	}
-	t := newTenure(id, r.config)
+	config := r.config
+	config.Node.Unwanted = func(uid string) (string, string) { return r.unwanted(id, uid) }
+	t := newTenure(id, config)
 	r.tenures[id] = t
 	r.running.Go(func() {
 		t.run(ctx)
 		r.mu.Lock()
 		delete(r.tenures, id)
+		delete(r.uids, id)
 		r.mu.Unlock()
 		// It may have been created again while the tenure ended.
 		r.serve(ctx, id)
 	})
+}
+
+// unwanted says why a RemoteCluster that leads to the cluster with a UID must not
+// be used, and remembers the UID. Of two for one cluster the older is used: the
+// pods of one node must be nobody else's.
+func (r *Registry) unwanted(id, uid string) (reason, sentence string) {
+	if uid == "" {
+		return "", ""
+	}
+	if uid == r.config.HomeUID {
+		return "PointsHome", "the kubeconfig leads to the home cluster itself: use that of another cluster"
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.uids[id] = uid
+	self := r.object(id)
+	for other, its := range r.uids {
+		object := r.object(other)
+		if other != id && its == uid && self != nil && object != nil && older(object, self) {
+			return "Duplicate", fmt.Sprintf("RemoteCluster %q already stands for this cluster: delete one of the two", other)
+		}
+	}
+	return "", ""
+}
+
+func older(a, b *v1alpha1.RemoteCluster) bool {
+	if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
+		return a.CreationTimestamp.Before(&b.CreationTimestamp)
+	}
+	return a.Name < b.Name
 }
 
 func (r *Registry) pokeAll() {
