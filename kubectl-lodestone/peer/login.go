@@ -40,7 +40,7 @@ func (p *peering) ensureSecret(ctx context.Context, plan Plan, secret *corev1.Se
 	var err error
 	login, keep := have.Login, false
 	if !p.Renew && have.Kind() == plan.Auth {
-		if keep, err = credentials.Accepted(ctx, p.remote, have.Login, plan.User()); err != nil {
+		if keep, err = credentials.Accepted(ctx, p.remote, have, plan.User()); err != nil {
 			return err
 		}
 	}
