@@ -26,12 +26,12 @@ type Place struct {
 type Change int
 
 const (
-	// None: it is in step.
+	// None says that it is in step.
 	None Change = iota
-	// Update: it is to be written.
+	// Update says that it is to be written.
 	Update
-	// Replace: it is to be deleted and made again, for it cannot become what is
-	// wanted.
+	// Replace says that it is to be deleted and made again, for it cannot become
+	// what is wanted.
 	Replace
 )
 

@@ -51,7 +51,7 @@ func MergeService(have, want *corev1.Service) (*corev1.Service, Change) {
 	spec.ExternalName = want.Spec.ExternalName
 	spec.Type = want.Spec.Type
 	spec.ExternalIPs, spec.LoadBalancerSourceRanges = nil, nil
-	spec.LoadBalancerIP, spec.LoadBalancerClass = "", nil //nolint:staticcheck // deprecated, but a way in from outside all the same
+	spec.LoadBalancerIP, spec.LoadBalancerClass = "", nil
 	if want.Spec.SessionAffinity != "" {
 		spec.SessionAffinity, spec.SessionAffinityConfig = want.Spec.SessionAffinity, want.Spec.SessionAffinityConfig
 	}

@@ -45,7 +45,7 @@ type key struct {
 // mirror keeps the copies in one remote cluster.
 type mirror struct {
 	*Reflector
-	//nolint:containedctx // watches begin whenever a namespace becomes usable
+	// ctx is that of watches, which begin whenever a namespace becomes usable.
 	ctx     context.Context
 	session *session.Session
 	queue   workqueue.TypedRateLimitingInterface[key]

@@ -17,7 +17,7 @@ import (
 // secretWatches watches single Secrets of home by their names, so that nobody
 // else's are read. It is safe for concurrent use.
 type secretWatches struct {
-	//nolint:containedctx // watches begin whenever a Secret is needed
+	// ctx is that of watches, which begin whenever a Secret is needed.
 	ctx     context.Context
 	client  kubernetes.Interface
 	changed func(namespace, name string)
