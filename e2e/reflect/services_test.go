@@ -85,6 +85,8 @@ func TestServicesAreThereWhileTheirNamespaceHasPodsThere(t *testing.T) {
 	assert.NotEmpty(t, web.Spec.ClusterIP)
 	assert.Equal(t, corev1.ClusterIPNone, w.awayService("db").Spec.ClusterIP)
 
+	w.consistently("a copy in step is not written again", func() bool { return w.awayService("web").ResourceVersion == web.ResourceVersion })
+
 	services := home.Client().CoreV1().Services(w.namespace)
 	changed, err := services.Get(t.Context(), "web", metav1.GetOptions{})
 	require.NoError(t, err)
@@ -125,7 +127,7 @@ func TestEndpointsElsewhereAreThereIfPodNetworksAreRouted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, v1alpha1.Routed)
 	w.open()
-	w.start(nil)
+	stop := w.start(nil)
 	w.service("web", nil)
 	slice := w.endpoints("web",
 		discoveryv1.Endpoint{Addresses: []string{"10.0.0.1"}, NodeName: ptr.To("home-1"), Zone: ptr.To("a"), Hostname: ptr.To("web-0"), Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)}},
@@ -139,10 +141,21 @@ func TestEndpointsElsewhereAreThereIfPodNetworksAreRouted(t *testing.T) {
 	require.NoError(t, err)
 	w.eventually("they follow", func() bool { return assert.ObjectsAreEqual([]string{"10.0.0.2"}, w.awayAddresses("web")) })
 
-	slice.Endpoints = slice.Endpoints[1:]
-	_, err = slices.Update(t.Context(), slice, metav1.UpdateOptions{})
+	elsewhere := slice.Endpoints
+	slice.Endpoints = elsewhere[1:]
+	slice, err = slices.Update(t.Context(), slice, metav1.UpdateOptions{})
 	require.NoError(t, err)
 	w.eventually("none is left when all are there", func() bool { return len(w.awayAddresses("web")) == 0 })
+	slice.Endpoints = elsewhere
+	_, err = slices.Update(t.Context(), slice, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	w.eventually("they come back", func() bool { return len(w.awayAddresses("web")) == 1 })
+
+	stop()
+	w.network = v1alpha1.Isolated
+	w.start(nil)
+	w.eventually("none is left when the networks are no longer routed", func() bool { return len(w.awayAddresses("web")) == 0 })
+	assert.NotNil(t, w.awayService("web"))
 }
 
 func TestEndpointsStayHomeIfPodNetworksAreIsolated(t *testing.T) {

@@ -3,7 +3,9 @@ package reflector
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
+	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -38,9 +40,20 @@ func sortError(err error) error {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return err // the namespace may come back
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
-		return &refusal{reason: "Refused", message: status.Status().Message}
+		return &refusal{reason: "Refused", message: quote(status.Status().Message)}
 	}
 	return err
+}
+
+// quote returns what another cluster said in a form that can be shown: one line
+// of bounded length.
+func quote(message string) string {
+	const longest = 400
+	line := strings.Join(strings.FieldsFunc(message, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
+	if runes := []rune(line); len(runes) > longest {
+		return string(runes[:longest]) + "…"
+	}
+	return line
 }
 
 // told remembers who was told what, so that a refusal that stays is told once.
