@@ -150,8 +150,10 @@ func TestTheEndOfACertificateIsToldOf(t *testing.T) {
 	} {
 		until := now.Add(test.until)
 		rotate(t, signed(t, now.Add(test.from), until))
-		have := awaitCondition(t, v1alpha1.CredentialsValid, test.status, test.reason)
-		assert.Contains(t, have.Message, until.UTC().Format(time.RFC3339))
+		eventually(t, "the condition tells of this certificate", func() bool {
+			have := condition(t, v1alpha1.CredentialsValid)
+			return have.Status == test.status && have.Reason == test.reason && strings.Contains(have.Message, until.UTC().Format(time.RFC3339))
+		}, func() any { return condition(t, v1alpha1.CredentialsValid) })
 		require.NoError(t, bed.AwaitReady(t.Context(), "west", test.ready))
 	}
 	assert.Contains(t, condition(t, v1alpha1.Ready).Message, "client certificate of the kubeconfig expired")
