@@ -81,3 +81,20 @@ func TestOnlyPodsOfTheNodeAreListed(t *testing.T) {
 	assert.Contains(t, alive, `"name":"db-0"`)
 	assert.NotContains(t, alive, `"name":"ended"`)
 }
+
+func TestNothingIsChangedThroughTheEndpoint(t *testing.T) {
+	f := newFixture(t, homePod("shop", "db-0", "west"))
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: f.tls(f.authority.client(t, "a", "operators")), DisableKeepAlives: true}}
+	for _, test := range []struct{ method, path string }{
+		{http.MethodDelete, "/containerLogs/shop/db-0/app"}, {http.MethodPost, "/containerLogs/shop/db-0/app"},
+		{http.MethodPut, "/exec/shop/db-0/app?command=ls"}, {http.MethodPatch, "/portForward/shop/db-0"},
+	} {
+		request, err := http.NewRequestWithContext(t.Context(), test.method, f.url(test.path), nil)
+		require.NoError(t, err)
+		response, err := client.Do(request)
+		require.NoError(t, err)
+		assert.NoError(t, response.Body.Close())
+		assert.Equal(t, http.StatusMethodNotAllowed, response.StatusCode, "%s %s", test.method, test.path)
+	}
+	assert.Empty(t, f.seen())
+}

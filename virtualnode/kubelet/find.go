@@ -21,7 +21,7 @@ import (
 func (e *endpoint) find(ctx context.Context, s *session.Session, c *call) (status int, _ error) {
 	pod, err := e.server.config.Pods.Pods(c.namespace).Get(c.pod)
 	if err != nil || pod.Spec.NodeName != e.node || c.uid != "" && c.uid != pod.UID {
-		return http.StatusNotFound, fmt.Errorf("pod %s/%s is not on node %s", c.namespace, c.pod, e.node) //nolint:nilerr // the cache knows no other error
+		return http.StatusNotFound, fmt.Errorf("pod %s/%s is not on node %s", c.namespace, c.pod, e.node)
 	}
 	if c.container != "" && !slices.Contains(containers(pod), c.container) {
 		return http.StatusNotFound, fmt.Errorf("pod %s/%s has no container %s", c.namespace, c.pod, c.container)

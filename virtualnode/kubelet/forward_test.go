@@ -75,6 +75,7 @@ func (f *fixture) upgrade(t *testing.T, method, path, protocol string) (net.Conn
 	reader := bufio.NewReader(connection)
 	response, err := http.ReadResponse(reader, nil)
 	require.NoError(t, err)
+	t.Cleanup(func() { _ = response.Body.Close() })
 	return connection, reader, response
 }
 
@@ -92,7 +93,7 @@ func TestStreamsGoBothWaysUnchanged(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := len(f.seen())
-			connection, reader, response := f.upgrade(t, test.method, test.path, test.protocol)
+			connection, reader, response := f.upgrade(t, test.method, test.path, test.protocol) //nolint:bodyclose // upgrade closes it
 			require.Equal(t, http.StatusSwitchingProtocols, response.StatusCode)
 			assert.Equal(t, test.protocol, response.Header.Get("Upgrade"))
 			assert.Equal(t, "v4.channel.k8s.io", response.Header.Get("X-Stream-Protocol-Version"))
@@ -115,7 +116,7 @@ func TestStreamsGoBothWaysUnchanged(t *testing.T) {
 func TestStreamsOutliveTheirSessionAndEndWithTheEndpoint(t *testing.T) {
 	f := newFixture(t, homePod("shop", "db-0", "west"))
 	f.answers(echoes)
-	connection, reader, response := f.upgrade(t, "POST", "/exec/shop/db-0/app?command=sh&input=1", "SPDY/3.1")
+	connection, reader, response := f.upgrade(t, "POST", "/exec/shop/db-0/app?command=sh&input=1", "SPDY/3.1") //nolint:bodyclose // upgrade closes it
 	require.Equal(t, http.StatusSwitchingProtocols, response.StatusCode)
 	f.server.Use("west", nil)
 	f.session.Close()

@@ -91,6 +91,9 @@ func (e *endpoint) serveCall(w http.ResponseWriter, r *http.Request) {
 	case !ok:
 		http.Error(w, fmt.Sprintf("node %s stands for a remote cluster, which has no such page", e.node), http.StatusNotFound)
 		return
+	case r.Method != http.MethodGet && !(c.stream && r.Method == http.MethodPost):
+		http.Error(w, fmt.Sprintf("method %s means nothing here", r.Method), http.StatusMethodNotAllowed)
+		return
 	case err != nil:
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return

@@ -90,10 +90,12 @@ func (s *Server) Serve(ctx context.Context, node string) (int32, error) {
 	e.http = &http.Server{
 		Handler: e.handler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		BaseContext: func(net.Listener) context.Context { return e.serving }, ConnContext: withConnection,
-		ErrorLog: log.New(io.Discard, "", 0), // strangers' failed handshakes
-		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: shown.get, ClientAuth: tls.RequestClientCert,
-			NextProtos: []string{"http/1.1"}},
+		ErrorLog:  log.New(io.Discard, "", 0), // strangers' failed handshakes
+		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: shown.get, ClientAuth: tls.RequestClientCert},
 	}
+	// Streams take over their connection, which HTTP/2 cannot.
+	e.http.Protocols = new(http.Protocols)
+	e.http.Protocols.SetHTTP1(true)
 	s.endpoints[node] = e
 	go func() {
 		if err := e.http.ServeTLS(listener, "", ""); !errors.Is(err, http.ErrServerClosed) {

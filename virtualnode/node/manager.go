@@ -118,10 +118,10 @@ func (m *Manager) Run(ctx context.Context, s *session.Session, admitted func()) 
 	if err := m.config.Nodes.RemoveEventHandler(handler); err != nil {
 		return fmt.Errorf("stop watching node %s: %w", s.Node, err)
 	}
-	if ctx.Err() != nil {
-		return nil
+	if ctx.Err() == nil {
+		return cause
 	}
-	return cause
+	return nil
 }
 
 func (m *Manager) watchNode(name string) cache.ResourceEventHandler {
