@@ -18,10 +18,12 @@ import (
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 )
 
-// long is the most that a test waits for something, often is how often it looks.
+// long is the most that a test waits for something, often is how often it looks,
+// and steady is how long it watches for what must not happen.
 const (
-	long  = 60 * time.Second
-	often = 50 * time.Millisecond
+	long   = 60 * time.Second
+	often  = 50 * time.Millisecond
+	steady = 3 * time.Second
 )
 
 // The exit codes that the plugin promises.
@@ -132,3 +134,11 @@ func eventually(t *testing.T, what string, done func() bool) {
 
 // tick is when a test looks again.
 func tick() <-chan time.Time { return time.After(often) }
+
+// never watches for a while that something does not happen.
+func never(t *testing.T, what string, happened func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(steady); time.Now().Before(deadline); <-tick() {
+		require.False(t, happened(), what)
+	}
+}

@@ -52,10 +52,11 @@ func TestUnpeerOfTheWrongClusterIsRefused(t *testing.T) {
 	assert.NoError(t, err)
 }
 
-func TestUnpeerIsRefusedWhileAVolumeIsThereAndForgetKeepsItsData(t *testing.T) {
+func TestUnpeerIsRefusedWhileAVolumeIsThereAndForgetTouchesNothingInWest(t *testing.T) {
 	peered(t)
 	namespace := openNamespace(t)
 	volume := volumeInWest(t, namespace, "data")
+	podInWest(t, namespace, "web", "data")
 
 	r := lodestone(t, "unpeer", "west", "--remote-context", "west").ends(t, refused)
 	assert.Contains(t, r.stderr, volume)
@@ -76,6 +77,14 @@ func TestUnpeerIsRefusedWhileAVolumeIsThereAndForgetKeepsItsData(t *testing.T) {
 	require.NoError(t, err)
 	assert.Nil(t, shadow.DeletionTimestamp, "the data is still there")
 	assert.Equal(t, corev1.ClaimBound, shadow.Status.Phase)
+
+	eventually(t, "the home pod is gone", func() bool { return podOf(t, namespace, "web") == nil })
+	never(t, "the pod in west is touched", func() bool {
+		pod, err := bed.West.Client().CoreV1().Pods(namespace).Get(t.Context(), "web", metav1.GetOptions{})
+		return err != nil || pod.DeletionTimestamp != nil || pod.Status.Phase != corev1.PodRunning
+	})
+	_, err = bed.Home.Client().CoreV1().Nodes().Get(t.Context(), fabric.WestNode, metav1.GetOptions{})
+	assert.True(t, apierrors.IsNotFound(err), "the virtual node: %v", err)
 
 	// For the HomeCluster to go after the test.
 	_, err = bed.West.Kubectl(t.Context(), "", "patch", "pvc", "data", "-n", namespace, "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
