@@ -2,13 +2,18 @@ package look
 
 import (
 	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/access"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/why"
 )
 
@@ -28,6 +33,44 @@ func TestTheLatestWordOnJustThisPodCounts(t *testing.T) {
 	]`), &answers))
 	assert.Equal(t, []why.Verdict{{Cluster: "home", Reason: "DataElsewhere", Sentence: "new", Nodes: 2}}, lastSaid("a", answers))
 	assert.Empty(t, lastSaid("c", answers))
+}
+
+func TestTheExtenderIsAskedThroughTheAPIServer(t *testing.T) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "a"}}
+	for name, test := range map[string]struct {
+		answer string
+		code   int
+		want   []why.Verdict
+	}{
+		"it knows the pod": {
+			answer: `{"uid": "a", "decisions": [{"time": "2026-01-02T03:04:05Z", "verb": "filter", "nodes": [{"cluster": "west", "reason": "NotOffloaded", "sentence": "closed", "nodes": 1}]}]}`,
+			code:   http.StatusOK, want: []why.Verdict{{Cluster: "west", Reason: "NotOffloaded", Sentence: "closed", Nodes: 1}},
+		},
+		"it does not know the pod":     {answer: "nothing is known", code: http.StatusNotFound},
+		"the user may not ask":         {answer: "forbidden", code: http.StatusForbidden},
+		"it answers what nobody reads": {answer: "<html>", code: http.StatusOK},
+	} {
+		t.Run(name, func(t *testing.T) {
+			api := http.NewServeMux()
+			api.HandleFunc("GET /api/v1/namespaces/lodestone-system/pods", func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				_, _ = w.Write([]byte(`{"apiVersion": "v1", "kind": "PodList", "items": [{"metadata": {"namespace": "lodestone-system", "name": "extender-0"}}]}`))
+			})
+			api.HandleFunc("GET /api/v1/namespaces/lodestone-system/pods/{replica}/proxy/explain", func(w http.ResponseWriter, r *http.Request) {
+				assert.Equal(t, "extender-0:8082", r.PathValue("replica"))
+				assert.Equal(t, "shop", r.FormValue("namespace"))
+				assert.Equal(t, "web", r.FormValue("pod"))
+				w.WriteHeader(test.code)
+				_, _ = w.Write([]byte(test.answer))
+			})
+			server := httptest.NewServer(api)
+			defer server.Close()
+			client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL})
+			require.NoError(t, err)
+			g := &Gatherer{Home: &access.Cluster{Client: client}, Lodestone: "lodestone-system"}
+			assert.Equal(t, test.want, g.extender(t.Context(), pod))
+		})
+	}
 }
 
 func TestClaimNamesHaveThoseOfEphemeralVolumes(t *testing.T) {
