@@ -2,6 +2,7 @@ package why
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,10 +21,18 @@ func (p Pod) facts(s Setting) []string {
 	if name := p.Pod.Spec.NodeName; name != "" {
 		lines = append(lines, s.nodeLine(name))
 	}
+	for _, c := range p.Pod.Status.Conditions {
+		if c.Status != corev1.ConditionTrue && c.Message != "" {
+			lines = append(lines, fmt.Sprintf("condition %s=%s (%s): %s", c.Type, c.Status, c.Reason, c.Message))
+		}
+	}
 	lines = append(lines, s.namespaceLine()...)
+	involved := []string{wanted(p.Pod)}
 	for _, claim := range p.Claims {
 		lines = append(lines, claim.line(s)...)
+		involved = append(involved, claim.involves(s)...)
 	}
+	lines = append(lines, s.clusterLines(involved)...)
 	for _, v := range p.Extender {
 		if v.Sentence != "" {
 			lines = append(lines, fmt.Sprintf("extender: %d of the nodes of %s: %s", v.Nodes, place(v.Cluster), v.Sentence))
@@ -38,6 +47,7 @@ func (p Pod) facts(s Setting) []string {
 
 func (c Claim) facts(s Setting) []string {
 	lines := append(c.line(s), s.namespaceLine()...)
+	lines = append(lines, s.clusterLines(c.involves(s))...)
 	for _, pod := range c.Pods {
 		lines = append(lines, fmt.Sprintf("pod %s uses it: %s, %s", pod.Name, pod.Status.Phase, first(pod.Spec.NodeName, "no node")))
 	}
@@ -58,6 +68,9 @@ func (c Claim) line(s Setting) []string {
 	if node := c.Claim.Annotations[keys.SelectedNode]; node != "" && c.Volume == nil {
 		parts = append(parts, "to be made for node "+node)
 	}
+	if routed := c.Claim.Annotations[keys.Routed]; routed != "" && c.Volume == nil {
+		parts = append(parts, "asked for in "+place(routed))
+	}
 	lines := []string{fmt.Sprintf("claim %s: %s", c.Name, strings.Join(parts, ", "))}
 	for _, r := range refusal.Active(refusal.Decode(c.Claim.Annotations[keys.Refused]), s.Now) {
 		where := place(r.Cluster)
@@ -65,6 +78,41 @@ func (c Claim) line(s Setting) []string {
 			where = "node " + r.Node
 		}
 		lines = append(lines, fmt.Sprintf("claim %s: refused by %s until %s (%s): %s", c.Name, where, r.Until.Format(time.TimeOnly), r.Reason, r.Message))
+	}
+	return lines
+}
+
+// involves returns the clusters that a claim has to do with.
+func (c Claim) involves(s Setting) []string {
+	if c.Claim == nil {
+		return nil
+	}
+	clusters := []string{dataIn(c.Volume), c.Claim.Annotations[keys.Routed]}
+	if node := s.node(c.Claim.Annotations[keys.SelectedNode]); node != nil {
+		clusters = append(clusters, node.Labels[keys.Cluster])
+	}
+	for _, r := range refusal.Active(refusal.Decode(c.Claim.Annotations[keys.Refused]), s.Now) {
+		clusters = append(clusters, r.Cluster)
+	}
+	return clusters
+}
+
+// clusterLines describes remote clusters and the nodes that stand for them.
+func (s Setting) clusterLines(names []string) []string {
+	slices.Sort(names)
+	var lines []string
+	for _, name := range slices.Compact(names) {
+		if name == "" || name == keys.Home {
+			continue
+		}
+		lines = append(lines, place(name)+": "+first(s.unusable(name), "volumes can be made there"))
+		for _, node := range s.standing(name) {
+			line := s.nodeLine(node.Name)
+			for _, taint := range node.Spec.Taints {
+				line += ", taint " + taint.ToString()
+			}
+			lines = append(lines, line)
+		}
 	}
 	return lines
 }

@@ -151,9 +151,12 @@ func TestFactsShowWhatTheSentenceCameFrom(t *testing.T) {
 	}
 	assert.Equal(t, []string{
 		"pod shop/web-1: Pending",
+		"condition PodScheduled=False (Unschedulable): 0/2 nodes are available",
 		"namespace shop: open to west",
 		"claim data: Pending, storage class lodestone",
 		`claim data: refused by cluster "west" until 03:05:05 (QuotaExceeded): no room`,
+		`cluster "west": volumes can be made there`,
+		`node west, stands for cluster "west": Ready, taint lodestone.dev/remote=west:NoSchedule`,
 		`extender: 1 of the nodes of cluster "west": node(s) in a place that refused the claim lately`,
 		"event on pod, 30s ago: FailedScheduling: 0/2 nodes are available",
 	}, p.Of(setting()).Facts)
