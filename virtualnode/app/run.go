@@ -68,6 +68,10 @@ func Run(ctx context.Context, config *Config) error {
 	if err != nil {
 		return err
 	}
+	counts, err := registry.NewMetrics(metrics)
+	if err != nil {
+		return err
+	}
 	endpoints := kubelet.New(kubelet.Config{
 		Home: client, Nodes: nodes, Pods: pods.Lister(),
 		NodeIP: config.NodeIP, Listen: config.KubeletAddress, PortsFrom: config.KubeletPortsFrom,
@@ -76,7 +80,7 @@ func Run(ctx context.Context, config *Config) error {
 		Home: client, Remotes: remotes, Objects: objects, Secrets: kubeconfigs,
 		Namespace: config.Namespace, HomeID: homeID, HomeUID: string(system.UID),
 		Node:      node.Config{Home: client, Nodes: nodes, Address: config.NodeIP, Probe: config.ProbeInterval, Heartbeat: config.Heartbeat},
-		Endpoints: endpoints, Workers: work, Interval: config.ProbeInterval,
+		Endpoints: endpoints, Workers: work, Metrics: counts, Interval: config.ProbeInterval,
 	})
 
 	// Not ctx: whatever ends this function ends the watches, or it would wait for

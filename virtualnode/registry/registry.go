@@ -39,6 +39,7 @@ type Config struct {
 	Endpoints Endpoints
 	// Workers run for each session once its node is there.
 	Workers []session.Worker
+	Metrics *Metrics
 	// Interval is how often each cluster is looked at when nothing happens.
 	Interval time.Duration
 }

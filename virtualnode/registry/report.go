@@ -24,6 +24,7 @@ func (t *tenure) report(ctx context.Context, seen *v1alpha1.RemoteCluster, state
 	if state.Ready {
 		status = metav1.ConditionTrue
 	}
+	t.config.Metrics.show(t.id, state.Ready)
 	update := seen.DeepCopy()
 	changed := meta.SetStatusCondition(&update.Status.Conditions, metav1.Condition{
 		Type: v1alpha1.VirtualNode, Status: status, Reason: state.Reason, Message: state.Message, ObservedGeneration: seen.Generation})

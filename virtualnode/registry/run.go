@@ -83,6 +83,7 @@ func (t *tenure) begin(ctx context.Context, s *session.Session) *running {
 	ctx, cancel := context.WithCancel(ctx)
 	r := &running{session: s, begun: time.Now(), cancel: cancel, done: make(chan struct{})}
 	t.config.Endpoints.Use(t.id, s)
+	t.config.Metrics.began(t.id)
 	var mu sync.Mutex
 	var group sync.WaitGroup
 	end := func(err error) {

@@ -47,6 +47,7 @@ func (t *tenure) run(ctx context.Context) {
 	ctx = klog.NewContext(ctx, logger)
 	defer func() {
 		t.endSession()
+		t.config.Metrics.forget(t.id)
 		if t.serving {
 			t.config.Endpoints.Close(t.id)
 		}
