@@ -20,6 +20,9 @@ import (
 // watches of the old session may sleep for long before they try again.
 var ErrReturned = errors.New("the cluster answers again")
 
+// errUnwanted ends a session whose cluster turns out to be another RemoteCluster's.
+var errUnwanted = errors.New("the cluster must not be used through this RemoteCluster")
+
 // Config is what a Manager needs.
 type Config struct {
 	// Home is the home cluster; Nodes watches its nodes and is run by the caller.
@@ -49,6 +52,7 @@ type Manager struct {
 	version string
 	retired bool
 	taken   bool
+	begun   bool // admitted was called for this session
 	told    State
 }
 
@@ -95,7 +99,7 @@ func (m *Manager) Run(ctx context.Context, s *session.Session, admitted func()) 
 		return err
 	}
 	m.mu.Lock()
-	m.health, m.taken = Health{}, false
+	m.health, m.taken, m.begun = Health{}, false, false
 	m.mu.Unlock()
 	handler, err := m.config.Nodes.AddEventHandler(m.watchNode(s.Node))
 	if err != nil {
@@ -193,6 +197,9 @@ func (m *Manager) sync(ctx context.Context, name string, admitted func()) error 
 		return nil
 	}
 	if health.Answered && health.Unwanted == "" {
+		m.mu.Lock()
+		m.begun = true
+		m.mu.Unlock()
 		admitted()
 	}
 	return m.update(ctx, node, description)

@@ -26,6 +26,9 @@ func (m *Manager) probe(ctx context.Context, p *prober, found func()) error {
 		if returned {
 			return ErrReturned
 		}
+		if m.wrong() {
+			return errUnwanted
+		}
 		if answered {
 			found()
 		}
@@ -77,6 +80,13 @@ func (m *Manager) look(ctx context.Context, p *prober) (answered, returned bool)
 	m.health.Missing, m.health.Home = lacking, home
 	m.health.Unwanted, m.health.UnwantedReason = unwanted, reason
 	return home != nil, returned
+}
+
+// wrong reports whether work goes on for a cluster that must not be used.
+func (m *Manager) wrong() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.begun && m.health.Unwanted != ""
 }
 
 func (m *Manager) unversioned() bool {
