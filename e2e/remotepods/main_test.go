@@ -11,6 +11,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
+	virtualnode "github.com/lodestone-storage/lodestone/virtualnode/app"
 )
 
 // bed is shared by the tests of this package; each has namespaces of its own.
@@ -19,10 +20,16 @@ var (
 	bed     = &fabric.Fabric{}
 	program *fabric.Program // the virtual node program
 	homeID  string
+	way     *link // from home to west
+	// startProgram starts a virtual node program that ends with the tests.
+	startProgram func(tune ...func(*virtualnode.Config)) (*fabric.Program, error)
 )
 
 func TestMain(m *testing.M) {
 	testbed.Main(m, func(ctx context.Context) (err error) {
+		startProgram = func(tune ...func(*virtualnode.Config)) (*fabric.Program, error) {
+			return bed.StartVirtualNode(ctx, tune...)
+		}
 		if bed, err = fabric.Start(ctx, fabric.Options{ControllerManagerQPS: 500, Agent: true, VirtualNode: true}); err != nil {
 			return err
 		}
@@ -38,10 +45,17 @@ func TestMain(m *testing.M) {
 		if _, err := bed.StartAgent(ctx); err != nil {
 			return err
 		}
-		if program, err = bed.StartVirtualNode(ctx); err != nil {
+		if program, err = startProgram(); err != nil {
 			return err
 		}
-		if err := bed.PeerAgent(ctx); err != nil {
+		kubeconfig, err := bed.Tenant(ctx, nil)
+		if err != nil {
+			return err
+		}
+		if way, kubeconfig, err = newLink(bed.West.AdminConfig(), kubeconfig); err != nil {
+			return err
+		}
+		if err := bed.Register(ctx, "west", kubeconfig); err != nil {
 			return err
 		}
 		return bed.AwaitNode(ctx, fabric.WestNode, corev1.ConditionTrue)

@@ -18,19 +18,19 @@ import (
 
 // patch changes a home pod if it is still the one that was seen, and keeps what
 // became of it.
-func (r *runner) patch(ctx context.Context, pod *corev1.Pod, kind types.PatchType, patch map[string]any, subresources ...string) (*corev1.Pod, error) {
+func (r *runner) patch(ctx context.Context, pod *corev1.Pod, kind types.PatchType, patch map[string]any, subresources ...string) error {
 	data, err := encode(patch)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	changed, err := r.config.Home.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, kind, data, metav1.PatchOptions{}, subresources...)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	r.pods.set(pod.UID, changed)
-	return changed, nil
+	return nil
 }
 
 // unchanged is the metadata of a patch that fails if the pod has changed.
@@ -42,7 +42,7 @@ func unchanged(pod *corev1.Pod) map[string]any {
 func (r *runner) protect(ctx context.Context, pod *corev1.Pod) error {
 	metadata := unchanged(pod)
 	metadata["finalizers"] = []string{keys.RemotePodFinalizer}
-	if _, err := r.patch(ctx, pod, types.StrategicMergePatchType, map[string]any{"metadata": metadata}); err != nil {
+	if err := r.patch(ctx, pod, types.StrategicMergePatchType, map[string]any{"metadata": metadata}); err != nil {
 		return fmt.Errorf("put finalizer on pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	return nil
@@ -56,7 +56,7 @@ func (r *runner) annotate(ctx context.Context, pod *corev1.Pod, name, value stri
 	if value != "" {
 		metadata["annotations"] = map[string]any{name: value}
 	}
-	if _, err := r.patch(ctx, pod, types.MergePatchType, map[string]any{"metadata": metadata}); err != nil {
+	if err := r.patch(ctx, pod, types.MergePatchType, map[string]any{"metadata": metadata}); err != nil {
 		return fmt.Errorf("annotate pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	return nil
@@ -70,7 +70,7 @@ func (r *runner) writeStatus(ctx context.Context, pod *corev1.Pod, status corev1
 		return fmt.Errorf("encode status of pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	patch["metadata"] = unchanged(pod)
-	if _, err := r.patch(ctx, pod, types.StrategicMergePatchType, patch, "status"); err != nil {
+	if err := r.patch(ctx, pod, types.StrategicMergePatchType, patch, "status"); err != nil {
 		return fmt.Errorf("write status of pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	return nil
@@ -98,7 +98,7 @@ func statusPatch(was, is corev1.PodStatus) (map[string]any, error) {
 func (r *runner) release(ctx context.Context, pod *corev1.Pod) error {
 	if decide.Protected(pod) {
 		patch := map[string]any{"metadata": map[string]any{"uid": pod.UID, "$deleteFromPrimitiveList/finalizers": []string{keys.RemotePodFinalizer}}}
-		_, err := r.patch(ctx, pod, types.StrategicMergePatchType, patch)
+		err := r.patch(ctx, pod, types.StrategicMergePatchType, patch)
 		if absent(err, pod.Name) {
 			return nil
 		}

@@ -1,12 +1,12 @@
 package translate
 
 import (
-	"net/netip"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	netutils "k8s.io/utils/net"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 )
@@ -115,11 +115,11 @@ func Addresses(pod *corev1.Pod) []string {
 	var kept []string
 	families := map[bool]bool{}
 	for _, ip := range pod.Status.PodIPs {
-		address, err := netip.ParseAddr(ip.IP)
-		if err != nil || address.Zone() != "" || !address.IsGlobalUnicast() || address.Is4In6() || families[address.Is4()] {
+		address := netutils.ParseIPSloppy(ip.IP)
+		if address == nil || !address.IsGlobalUnicast() || families[address.To4() != nil] {
 			continue
 		}
-		families[address.Is4()] = true
+		families[address.To4() != nil] = true
 		kept = append(kept, address.String())
 	}
 	return kept

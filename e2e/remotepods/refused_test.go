@@ -1,0 +1,70 @@
+package remotepods
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lodestone-storage/lodestone/e2e/fabric"
+)
+
+// refusedPod waits until a pod is refused, and checks that nothing of it is in
+// west.
+func refusedPod(t *testing.T, namespace, name, reason string) *corev1.Pod {
+	t.Helper()
+	pod := phase(t, namespace, name, corev1.PodFailed)
+	assert.Equal(t, reason, pod.Status.Reason)
+	assert.NotEmpty(t, pod.Status.Message)
+	assert.Empty(t, pod.Finalizers)
+	assert.Nil(t, shadow(t, namespace, name))
+	assert.Equal(t, pod.Status.Message, told(t, namespace, name, reason))
+	return pod
+}
+
+func TestPodOfAClosedNamespaceIsRefused(t *testing.T) {
+	namespace := closed(t)
+	create(t, newPod(namespace, "web"))
+	assert.Contains(t, refusedPod(t, namespace, "web", "NamespaceNotOpen").Status.Message, "lodestone.dev/offload=enabled")
+}
+
+func TestPodThatNamesItsNodeIsRefused(t *testing.T) {
+	namespace := open(t)
+	create(t, newPod(namespace, "web", func(p *corev1.Pod) { p.Spec.NodeName = fabric.WestNode }))
+	refusedPod(t, namespace, "web", "NotScheduled")
+}
+
+func TestDaemonSetPodIsRefused(t *testing.T) {
+	namespace := open(t)
+	selector, pods := template(namespace, "log")
+	_, err := bed.Home.Client().AppsV1().DaemonSets(namespace).Create(t.Context(), &appsv1.DaemonSet{
+		ObjectMeta: metav1.ObjectMeta{Name: "log"}, Spec: appsv1.DaemonSetSpec{Selector: selector, Template: pods},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	eventually(t, "its pod for the virtual node is refused", func() bool {
+		events, err := bed.Home.Client().CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=DaemonSetPod"})
+		require.NoError(t, err)
+		return len(events.Items) > 0
+	})
+	shadows, err := bed.Agents.ShadowPods(namespace).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	assert.Empty(t, shadows.Items)
+}
+
+func TestPodStaysWhenItsNamespaceIsClosedLater(t *testing.T) {
+	namespace := open(t)
+	made := create(t, newPod(namespace, "web"))
+	runs(t, namespace, "web")
+	label(t, namespace, nil)
+	create(t, newPod(namespace, "late"))
+	refusedPod(t, namespace, "late", "NamespaceNotOpen")
+	consistently(t, "the first pod runs on", func() bool {
+		pod, there := get(t, bed.Home, namespace, "web"), get(t, bed.West, namespace, "web")
+		return pod.Status.Phase == corev1.PodRunning && there != nil && there.DeletionTimestamp == nil
+	})
+	remove(t, namespace, "web", metav1.DeleteOptions{})
+	gone(t, namespace, "web", made.UID)
+}
