@@ -17,22 +17,22 @@ type shadowPod = remotev1alpha1.ShadowPod
 // their home pod. Until the informers show them, observing would repeat a write.
 type latest[T metav1.Object] struct {
 	mu      *sync.Mutex
-	objects map[types.UID]written[T]
+	objects map[types.UID]entry[T]
 }
 
-type written[T metav1.Object] struct {
+type entry[T metav1.Object] struct {
 	object T
 	at     time.Time
 }
 
 func newLatest[T metav1.Object]() latest[T] {
-	return latest[T]{mu: &sync.Mutex{}, objects: map[types.UID]written[T]{}}
+	return latest[T]{mu: &sync.Mutex{}, objects: map[types.UID]entry[T]{}}
 }
 
 func (l latest[T]) set(pod types.UID, object T) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.objects[pod] = written[T]{object: object, at: time.Now()}
+	l.objects[pod] = entry[T]{object: object, at: time.Now()}
 }
 
 func (l latest[T]) drop(pod types.UID) {
