@@ -4,6 +4,7 @@
 export PATH=$KIND_CACHE/bin:$PATH
 if docker info >/dev/null 2>&1 && [[ -x $KIND_CACHE/bin/kind ]]; then
   for cluster in "${clusters[@]}"; do
+    ours "$cluster" || continue
     docker unpause "$cluster-control-plane" >/dev/null 2>&1 || true
     kind delete cluster -q --name "$cluster"
   done

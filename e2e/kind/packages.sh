@@ -17,5 +17,7 @@ if [[ ! -e $policy ]]; then
   chmod 755 "$policy"
   trap 'rm -f "$policy"' EXIT
 fi
+# Half an installation would be worse than an interrupt that waits.
+trap '' INT TERM
 { apt-get update && apt-get install -y --no-install-recommends "${missing[@]}"; } >"$KIND_CACHE/log/apt.log" 2>&1 ||
   fail "the packages ${missing[*]} cannot be installed: see $KIND_CACHE/log/apt.log"

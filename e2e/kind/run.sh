@@ -8,6 +8,7 @@ mkdir -p "$results"
 rm -rf "$results/e2e-logs" "$results/e2e.json"
 ran=yes
 docker inspect home-control-plane west-control-plane >/dev/null 2>&1 || ran=
+
 # down takes down what this run has brought up.
 down() {
   local status=$?
@@ -16,10 +17,28 @@ down() {
   exit "$status"
 }
 trap down EXIT
-trap 'exit 130' INT TERM
-"$here/up.sh"
+
+# run runs a command in a process group of its own, so that an interrupt ends all of
+# it before the clusters are taken down.
+set -m
+child=
+run() {
+  "$@" &
+  child=$!
+  wait "$child"
+}
+interrupted() {
+  trap '' INT TERM
+  [[ -z $child ]] || kill -TERM -- "-$child" 2>/dev/null || true
+  wait || true
+  echo "interrupted" >&2
+  exit 130
+}
+trap interrupted INT TERM
+
+run "$here/up.sh"
 say "running the suite"
 cd "$root"
 arguments=(-count=1 -timeout 40m)
 [[ -z ${RUN-} ]] || arguments+=(-run "$RUN")
-LODESTONE_KIND=1 nice -n 5 bin/gotestsum --format=testname --jsonfile="$results/e2e.json" -- "${arguments[@]}" ./e2e/kind/
+LODESTONE_KIND=1 run nice -n 5 bin/gotestsum --format=testname --jsonfile="$results/e2e.json" -- "${arguments[@]}" ./e2e/kind/

@@ -18,6 +18,7 @@ built_node_image=lodestone-e2e/node:$KUBERNETES_VERSION
 # A pod image with busybox and Redis. The local-path provisioner of a node image
 # that is built here uses it too.
 workload_image=docker.io/lodestone-e2e/workload:1
+debian_image=debian:bookworm-slim
 local_path_image=docker.io/lodestone-e2e/local-path-provisioner:v0.0.30
 clusters=(home west)
 
@@ -38,3 +39,12 @@ fail() {
 
 # hash <file...>: a short name for their content.
 hash() { cat "$@" | sha256sum | cut -c1-12; }
+
+# ours <cluster>: a kind cluster of that name is there, and the scripts here made it;
+# fails if somebody else did.
+ours() {
+  local mounts
+  mounts=$(docker inspect -f '{{range .Mounts}}{{.Destination}} {{end}}' "$1-control-plane" 2>/dev/null) || return 1
+  [[ " $mounts" == *" /etc/kubernetes/lodestone "* ]] ||
+    fail "there is a kind cluster $1 that is not of this suite: delete it (kind delete cluster --name $1), or use another engine (DOCKER_HOST)"
+}

@@ -2,11 +2,11 @@
 # Brings up the clusters home and west side by side, unless they run already, and
 # installs Lodestone from this working tree in them.
 . "$(dirname "$0")/settings.sh"
-"$here/engine.sh" start
-. "$here/settings.sh" # its socket, if it was just made
-export PATH=$KIND_CACHE/bin:$PATH
 exec 8>"$KIND_CACHE/clusters.lock"
 flock 8
+"$here/engine.sh" start 8>&-
+. "$here/settings.sh" # its socket, if it was just made
+export PATH=$KIND_CACHE/bin:$PATH
 
 # choose_image sets NODE_IMAGE.
 choose_image() {
@@ -100,14 +100,18 @@ docker network inspect kind >/dev/null 2>&1 || docker network create --subnet "$
 number=0 creating=()
 for cluster in "${clusters[@]}"; do
   number=$((number + 1))
-  if healthy "$cluster"; then
-    say "cluster $cluster runs already"
-    continue
+  if ours "$cluster"; then
+    if healthy "$cluster"; then
+      say "cluster $cluster runs already"
+      continue
+    fi
+    kind delete cluster -q --name "$cluster"
   fi
   choose_image
-  kind delete cluster -q --name "$cluster"
   create "$cluster" "$number" 8>&- &
   creating+=("$!")
 done
-for pid in "${creating[@]}"; do wait "$pid"; done
+failed=
+for pid in "${creating[@]}"; do wait "$pid" || failed=yes; done
+[[ -z $failed ]] || exit 1
 "$here/install.sh" 8>&-

@@ -1,8 +1,17 @@
 #!/bin/bash
-# Builds the image that the pods of the suite run: a static busybox with all its
-# commands, and Redis with the libraries that it needs, from Debian packages.
+# Builds the image that the pods of the suite run: a shell with the usual commands,
+# and Redis. From Debian's image if a registry gives it; else a static busybox, and
+# Redis with the libraries that it needs, from Debian packages, as root.
 . "$(dirname "$0")/settings.sh"
 ! docker image inspect "$workload_image" >/dev/null 2>&1 || exit 0
+if timeout 300 docker pull -q "$debian_image" >"$KIND_CACHE/log/pull-debian.log" 2>&1; then
+  say "building $workload_image"
+  docker build -q -t "$workload_image" - >"$KIND_CACHE/log/workload.log" 2>&1 <<D || fail "the image of the pods does not build: see $KIND_CACHE/log/workload.log"
+FROM $debian_image
+RUN apt-get update && apt-get install -y --no-install-recommends redis-server redis-tools && rm -rf /var/lib/apt/lists/*
+D
+  exit 0
+fi
 "$here/rootfs.sh" workload
 say "building $workload_image"
 from=$KIND_CACHE/rootfs-workload
