@@ -1,0 +1,160 @@
+package policy
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+)
+
+func shadowPod(phase remotev1alpha1.ShadowPodPhase, change ...func(*remotev1alpha1.ShadowPod)) *remotev1alpha1.ShadowPod {
+	s := &remotev1alpha1.ShadowPod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop", Name: "web", UID: "shadow", Finalizers: []string{keys.ShadowPodFinalizer},
+			Labels: map[string]string{keys.HomeID: "h1", keys.PodUID: "home-pod"},
+		},
+		Spec: remotev1alpha1.ShadowPodSpec{
+			Start: true,
+			Home:  remotev1alpha1.HomePod{Cluster: "h1", Namespace: "shop", Name: "web", UID: "home-pod"},
+			Pod: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}, Annotations: map[string]string{"note": "1"}},
+				Spec: corev1.PodSpec{
+					Containers:     []corev1.Container{{Name: "app", Image: "app:1"}},
+					InitContainers: []corev1.Container{{Name: "init", Image: "init:1"}},
+				},
+			},
+		},
+		Status: remotev1alpha1.ShadowPodStatus{Phase: phase},
+	}
+	if phase == remotev1alpha1.ShadowPodCreated {
+		s.Status.PodUID = "pod"
+	}
+	for _, c := range change {
+		c(s)
+	}
+	return s
+}
+
+func deleting(s *remotev1alpha1.ShadowPod) { s.DeletionTimestamp = &metav1.Time{} }
+func neverRestarts(s *remotev1alpha1.ShadowPod) {
+	s.Spec.Pod.Spec.RestartPolicy = corev1.RestartPolicyNever
+}
+func ended(s *remotev1alpha1.ShadowPod)  { s.Status.Reason = ReasonPodEnded }
+func unheld(s *remotev1alpha1.ShadowPod) { s.Finalizers = nil }
+func grace(n int64) func(*remotev1alpha1.ShadowPod) {
+	return func(s *remotev1alpha1.ShadowPod) { s.Spec.GracePeriodSeconds = &n }
+}
+
+// podFor returns the pod of a ShadowPod as it runs.
+func podFor(s *remotev1alpha1.ShadowPod, change ...func(*corev1.Pod)) *corev1.Pod {
+	pod := NewPod(s, &remotev1alpha1.HomeCluster{ObjectMeta: metav1.ObjectMeta{Name: "h1"}})
+	pod.UID = "pod"
+	pod.Finalizers = nil
+	for _, c := range change {
+		c(pod)
+	}
+	return pod
+}
+
+func foreign(pod *corev1.Pod)    { pod.Labels[keys.PodUID] = "another" }
+func unrecorded(pod *corev1.Pod) { pod.Finalizers = []string{keys.UnrecordedFinalizer} }
+func ending(seconds int64) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = &metav1.Time{}, &seconds
+	}
+}
+func inPhase(phase corev1.PodPhase) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) { pod.Status.Phase = phase }
+}
+func uid(uid types.UID) func(*corev1.Pod) { return func(pod *corev1.Pod) { pod.UID = uid } }
+
+func TestNext(t *testing.T) {
+	const (
+		pending  = remotev1alpha1.ShadowPodPending
+		creating = remotev1alpha1.ShadowPodCreating
+		created  = remotev1alpha1.ShadowPodCreated
+		lost     = remotev1alpha1.ShadowPodLost
+	)
+	one := shadowPod(created)
+	for name, test := range map[string]struct {
+		o      Observation
+		verb   Verb
+		phase  remotev1alpha1.ShadowPodPhase
+		reason string
+		grace  int64
+	}{
+		"a new one is written down before its pod is made":          {o: Observation{Shadow: shadowPod("")}, verb: Note, phase: creating},
+		"one that its home pod does not know of is not started":     {o: Observation{Shadow: shadowPod("", func(s *remotev1alpha1.ShadowPod) { s.Spec.Start = false })}, verb: Idle},
+		"one without the finalizer is held first":                   {o: Observation{Shadow: shadowPod("", unheld)}, verb: Hold},
+		"what is written down is made":                              {o: Observation{Shadow: shadowPod(creating)}, verb: Make},
+		"what is not allowed is not made":                           {o: Observation{Shadow: shadowPod(""), Refusal: &Refusal{"NotAllowed", "x"}}, verb: Note, phase: pending, reason: "NotAllowed"},
+		"what may have been made is not called pending":             {o: Observation{Shadow: shadowPod(creating), Refusal: &Refusal{"NotAllowed", "x"}}, verb: Wait},
+		"a refused one is tried again":                              {o: Observation{Shadow: shadowPod(pending)}, verb: Note, phase: creating},
+		"but not at once":                                           {o: Observation{Shadow: shadowPod(pending), Paused: true}, verb: Wait},
+		"a foreign pod of the name is left alone":                   {o: Observation{Shadow: shadowPod(""), Pod: podFor(one, foreign)}, verb: Note, phase: pending, reason: ReasonNameTaken},
+		"a pod that was made is written down":                       {o: Observation{Shadow: shadowPod(creating), Pod: podFor(one)}, verb: Note, phase: created},
+		"a pod that was made again is written down":                 {o: Observation{Shadow: one, Pod: podFor(one, uid("pod2"))}, verb: Note, phase: created},
+		"a pod proven gone and seen late is not written down":       {o: Observation{Shadow: shadowPod(creating, func(s *remotev1alpha1.ShadowPod) { s.Status.PodUID = "pod" }), Pod: podFor(one)}, verb: Look},
+		"a pod that is written down is let off its finalizer":       {o: Observation{Shadow: one, Pod: podFor(one, unrecorded)}, verb: Count},
+		"a pod that runs is left running":                           {o: Observation{Shadow: one, Pod: podFor(one)}, verb: Idle},
+		"a pod that ends by itself is written down":                 {o: Observation{Shadow: one, Pod: podFor(one, inPhase(corev1.PodSucceeded))}, verb: Note, phase: created, reason: ReasonPodEnded},
+		"a pod that somebody deletes is waited for":                 {o: Observation{Shadow: one, Pod: podFor(one, ending(30))}, verb: Idle},
+		"a pod that is not seen is looked for":                      {o: Observation{Shadow: one, Settled: true, Home: Connected}, verb: Look},
+		"gone while home is connected: lost":                        {o: Observation{Shadow: one, Live: true, Settled: true, Home: Connected}, verb: Note, phase: lost, reason: ReasonPodGone},
+		"gone while home is away: made again":                       {o: Observation{Shadow: one, Live: true, Settled: true, Home: Away}, verb: Note, phase: creating, reason: ReasonRemade},
+		"gone, and home not known: waits":                           {o: Observation{Shadow: one, Live: true, Settled: true, Home: Unknown}, verb: Wait},
+		"gone, and a request may still make it: waits":              {o: Observation{Shadow: one, Live: true, Home: Connected}, verb: Wait},
+		"gone while home is away, policy Never: lost":               {o: Observation{Shadow: shadowPod(created, neverRestarts), Live: true, Settled: true, Home: Away}, verb: Note, phase: lost, reason: ReasonPodGone},
+		"gone after its end while home is away: lost":               {o: Observation{Shadow: shadowPod(created, ended), Live: true, Settled: true, Home: Away}, verb: Note, phase: lost, reason: ReasonPodEnded},
+		"replaced by a foreign pod while home is connected: lost":   {o: Observation{Shadow: one, Pod: podFor(one, foreign), Live: true, Settled: true, Home: Connected}, verb: Note, phase: lost, reason: ReasonPodGone},
+		"what is lost stays lost":                                   {o: Observation{Shadow: shadowPod(lost), Live: true, Settled: true, Home: Away}, verb: Idle},
+		"a pod made too late is ended":                              {o: Observation{Shadow: shadowPod(lost), Pod: podFor(one)}, verb: Delete, grace: 30},
+		"deletion ends the pod":                                     {o: Observation{Shadow: shadowPod(created, deleting), Pod: podFor(one)}, verb: Delete, grace: 30},
+		"deletion gives the time that home gives":                   {o: Observation{Shadow: shadowPod(created, deleting, grace(5)), Pod: podFor(one)}, verb: Delete, grace: 5},
+		"deletion by force still waits for the kubelet":             {o: Observation{Shadow: shadowPod(created, deleting, grace(0)), Pod: podFor(one)}, verb: Delete, grace: 1},
+		"a shorter time is carried to a pod that is ending":         {o: Observation{Shadow: shadowPod(created, deleting, grace(5)), Pod: podFor(one, ending(30))}, verb: Delete, grace: 5},
+		"a longer time is not":                                      {o: Observation{Shadow: shadowPod(created, deleting, grace(50)), Pod: podFor(one, ending(30))}, verb: Idle},
+		"an ending pod is let off its finalizer":                    {o: Observation{Shadow: shadowPod(created, deleting), Pod: podFor(one, ending(30), unrecorded)}, verb: Count},
+		"a ShadowPod whose pod is not seen is not let go":           {o: Observation{Shadow: shadowPod(created, deleting), Settled: true}, verb: Look},
+		"a ShadowPod whose pod is proven gone is let go":            {o: Observation{Shadow: shadowPod(created, deleting), Live: true, Settled: true}, verb: Release},
+		"a ShadowPod whose pod may still be made is not let go":     {o: Observation{Shadow: shadowPod(creating, deleting), Live: true}, verb: Wait},
+		"a ShadowPod whose pod was never asked for is let go":       {o: Observation{Shadow: shadowPod(pending, deleting), Live: true}, verb: Release},
+		"a ShadowPod is not held by a foreign pod":                  {o: Observation{Shadow: shadowPod(pending, deleting), Pod: podFor(one, foreign), Live: true, Settled: true}, verb: Release},
+		"a ShadowPod that others hold is left to them":              {o: Observation{Shadow: shadowPod(created, deleting, unheld), Live: true, Settled: true}, verb: Idle},
+		"without permission a running pod goes on":                  {o: Observation{Shadow: one, Pod: podFor(one), Refusal: &Refusal{"NotAllowed", "x"}}, verb: Idle},
+		"a template that changed is carried":                        {o: Observation{Shadow: shadowPod(created, func(s *remotev1alpha1.ShadowPod) { s.Spec.Pod.Labels = map[string]string{"app": "shop"} }), Pod: podFor(one)}, verb: Carry},
+		"a template that changed is not carried to an ending pod":   {o: Observation{Shadow: shadowPod(created, func(s *remotev1alpha1.ShadowPod) { s.Spec.Pod.Labels = nil }), Pod: podFor(one, ending(30))}, verb: Idle},
+		"a refusal that is written down is not written again":       {o: Observation{Shadow: shadowPod(pending, func(s *remotev1alpha1.ShadowPod) { s.Status.Reason, s.Status.Message = "NotAllowed", "x" }), Refusal: &Refusal{"NotAllowed", "x"}}, verb: Idle},
+		"a pod on the way to being made again keeps the reason why": {o: Observation{Shadow: shadowPod(creating, func(s *remotev1alpha1.ShadowPod) { s.Status.Reason = ReasonRemade }), Pod: podFor(one)}, verb: Note, phase: created, reason: ReasonRemade},
+	} {
+		t.Run(name, func(t *testing.T) {
+			step := Next(test.o)
+			assert.Equal(t, test.verb, step.Verb)
+			assert.Equal(t, test.phase, step.Status.Phase)
+			if step.Verb == Note {
+				assert.Equal(t, test.reason, step.Status.Reason)
+			}
+			assert.Equal(t, test.grace, step.Grace)
+		})
+	}
+}
+
+func TestAPodMadeAgainIsCounted(t *testing.T) {
+	step := Next(Observation{Shadow: shadowPod(remotev1alpha1.ShadowPodCreated), Live: true, Settled: true, Home: Away})
+	assert.Equal(t, int32(1), step.Status.Restarts)
+	assert.Equal(t, types.UID("pod"), step.Status.PodUID, "the pod that is gone is known until the next one is made")
+}
+
+func TestGrace(t *testing.T) {
+	pod := &corev1.Pod{Spec: corev1.PodSpec{TerminationGracePeriodSeconds: ptr.To(int64(120))}}
+	assert.Equal(t, int64(120), Grace(shadowPod(""), pod))
+	assert.Equal(t, int64(30), Grace(shadowPod(""), &corev1.Pod{}))
+	assert.Equal(t, int64(10), Grace(shadowPod("", grace(10)), pod))
+	assert.Equal(t, int64(1), Grace(shadowPod("", grace(0)), pod))
+}
