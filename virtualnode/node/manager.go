@@ -205,6 +205,15 @@ func (m *Manager) sync(ctx context.Context, name string, admitted func()) error 
 	return m.update(ctx, node, description)
 }
 
+// Show has the node, if there is one, show a state while no session runs.
+func (m *Manager) Show(ctx context.Context, name string, state State) error {
+	node := m.node(name)
+	if node == nil || !Ours(node, m.cluster) {
+		return nil
+	}
+	return m.update(ctx, node, Description{Cluster: m.cluster, Address: m.config.Address, Port: m.config.Port, State: state, Now: metav1.Now()})
+}
+
 // node returns the node as last seen, nil if there is none.
 func (m *Manager) node(name string) *corev1.Node {
 	obj, ok, err := m.config.Nodes.GetStore().GetByKey(name)

@@ -89,9 +89,9 @@ func (t *tenure) reportDisabled(ctx context.Context, remote *v1alpha1.RemoteClus
 }
 
 func leaving(cluster string, pods, blocked int) node.State {
-	message := fmt.Sprintf("%d pods on node %s are being ended; they go once their end in cluster %s is known (kubectl lodestone release pod gives one up)", pods, cluster, cluster)
+	message := fmt.Sprintf("node %s is being emptied, pods left: %d; each goes once its end in cluster %s is known (kubectl lodestone release pod gives one up)", cluster, pods, cluster)
 	if blocked > 0 {
-		message += fmt.Sprintf("; %d wait for a PodDisruptionBudget", blocked)
+		message += fmt.Sprintf("; held by a PodDisruptionBudget: %d", blocked)
 	}
 	return node.State{Reason: "Leaving", Message: message}
 }

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -97,7 +98,8 @@ func (t *tenure) look(ctx context.Context, remote *v1alpha1.RemoteCluster) (time
 	t.manager.Retire(false)
 	wait, problem := t.keepSession(ctx, remote)
 	if problem != nil {
-		return wait, t.report(ctx, remote, node.State{Reason: "BadKubeconfig", Message: problem.Error()})
+		state := node.State{Reason: "BadKubeconfig", Message: problem.Error()}
+		return wait, errors.Join(t.manager.Show(ctx, t.id, state), t.report(ctx, remote, state))
 	}
 	if state, known := t.manager.State(); known {
 		return wait, t.report(ctx, remote, state)
