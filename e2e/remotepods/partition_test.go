@@ -131,6 +131,7 @@ func TestPodsRunOnDuringAPartition(t *testing.T) {
 	namespace := open(t)
 	create(t, newPod(namespace, "web"))
 	_, west := runs(t, namespace, "web")
+	eventually(t, "it is ready", func() bool { return ready(get(t, bed.Home, namespace, "web")) })
 	mend := cut(t)
 	eventually(t, "home counts it as not ready", func() bool { return !ready(get(t, bed.Home, namespace, "web")) })
 	consistently(t, "it runs on in west", func() bool {

@@ -25,9 +25,20 @@ func refusedPod(t *testing.T, namespace, name, reason string) *corev1.Pod {
 	return pod
 }
 
+// bind creates a pod and binds it to west's node, as a scheduler does that does
+// not ask the extender.
+func bind(t *testing.T, pod *corev1.Pod) {
+	t.Helper()
+	pod.Spec.SchedulerName = "other"
+	create(t, pod)
+	require.NoError(t, bed.Home.Client().CoreV1().Pods(pod.Namespace).Bind(t.Context(), &corev1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Name: pod.Name}, Target: corev1.ObjectReference{Kind: "Node", Name: fabric.WestNode},
+	}, metav1.CreateOptions{}))
+}
+
 func TestPodOfAClosedNamespaceIsRefused(t *testing.T) {
 	namespace := closed(t)
-	create(t, newPod(namespace, "web"))
+	bind(t, newPod(namespace, "web"))
 	assert.Contains(t, refusedPod(t, namespace, "web", "NamespaceNotOpen").Status.Message, "lodestone.dev/offload=enabled")
 }
 
@@ -59,7 +70,7 @@ func TestPodStaysWhenItsNamespaceIsClosedLater(t *testing.T) {
 	made := create(t, newPod(namespace, "web"))
 	runs(t, namespace, "web")
 	label(t, namespace, nil)
-	create(t, newPod(namespace, "late"))
+	bind(t, newPod(namespace, "late"))
 	refusedPod(t, namespace, "late", "NamespaceNotOpen")
 	consistently(t, "the first pod runs on", func() bool {
 		pod, there := get(t, bed.Home, namespace, "web"), get(t, bed.West, namespace, "web")

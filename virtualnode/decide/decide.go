@@ -131,6 +131,10 @@ func running(o Observation) Step {
 // report is the step that brings the home pod in step with the remote one.
 func report(o Observation) Step {
 	if !o.Current {
+		// What runs there may serve nobody: nothing must be sent to it.
+		if status := translate.Unreached(o.Pod); o.Silent && !equality.Semantic.DeepEqual(o.Pod.Status, status) {
+			return Step{Verb: Report, Status: status}
+		}
 		return Step{Verb: Idle}
 	}
 	seen := translate.Seen{Home: o.Pod, Remote: o.Remote, HostIP: o.HostIP, Network: o.Network}

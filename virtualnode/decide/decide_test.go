@@ -159,6 +159,22 @@ func TestPodsThatMayNotRunThere(t *testing.T) {
 	}
 }
 
+func TestAPodThatIsNotHeardOfIsNotReady(t *testing.T) {
+	isReady := homeChange(func(p *corev1.Pod) {
+		p.Status.Phase = corev1.PodRunning
+		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionTrue})
+	})
+	noNode := observe(protected, recorded, shadow(started), remote(corev1.PodRunning), isReady, stale)
+	assert.Equal(t, Idle, Next(noNode).Verb, "a Node object that somebody deleted says nothing")
+	silent := observe(protected, recorded, shadow(started), remote(corev1.PodRunning), isReady, stale, func(o *Observation) { o.Silent = true })
+	step := Next(silent)
+	assert.Equal(t, Report, step.Verb)
+	assert.Equal(t, corev1.PodRunning, step.Status.Phase)
+	assert.Equal(t, corev1.ConditionFalse, step.Status.Conditions[1].Status)
+	silent.Pod.Status = step.Status
+	assert.Equal(t, Idle, Next(silent).Verb)
+}
+
 func TestAFailedPodIsNotReady(t *testing.T) {
 	step := Next(observe(protected, recorded, shadow(started, lost), phase(corev1.PodRunning), homeChange(func(p *corev1.Pod) {
 		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionTrue})

@@ -39,9 +39,10 @@ type Observation struct {
 	// Open says whether the pod's namespace is open to the remote cluster.
 	Open bool
 	// HostIP is the address of the virtual node. Current is false while that node
-	// is not ready: then nothing that is seen of the remote cluster is news.
-	HostIP  string
-	Current bool
+	// is not ready: then nothing that is seen of the remote cluster is news. Silent
+	// is true while it says so, and false too while there is no such node.
+	HostIP          string
+	Current, Silent bool
 
 	// Place is the namespace of the remote cluster that the pod belongs in.
 	Place Place

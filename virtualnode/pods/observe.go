@@ -33,6 +33,7 @@ func (r *runner) observe(ctx context.Context, k key) decide.Observation {
 	}
 	if node := one[corev1.Node](r.config.Nodes.GetStore(), r.session.Node); node != nil {
 		o.HostIP, o.Current = address(node), ready(node)
+		o.Silent = !o.Current
 	}
 	o.Place = r.places.of(k.namespace)
 	shadow, remote := r.places.find(k)

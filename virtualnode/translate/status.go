@@ -92,6 +92,18 @@ func absent(status corev1.PodStatus, s Seen) corev1.PodStatus {
 	return status
 }
 
+// Unreached returns the status of a home pod while its cluster does not answer: it
+// is as it was last seen, but it does not count as ready.
+func Unreached(home *corev1.Pod) corev1.PodStatus {
+	status := *home.Status.DeepCopy()
+	for i := range status.Conditions {
+		if c := &status.Conditions[i]; c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+			*c = corev1.PodCondition{Type: c.Type, Status: corev1.ConditionFalse, Reason: "NodeNotReady", Message: "the remote cluster does not answer", ObservedGeneration: c.ObservedGeneration}
+		}
+	}
+	return status
+}
+
 // phase returns the phase after the present one: an ended pod stays so, and one
 // that ran is not said to wait for its first start.
 func phase(now, there corev1.PodPhase) corev1.PodPhase {
