@@ -72,6 +72,7 @@ where it stopped. Run again with other flags it changes what they say.`,
 	for name, values := range map[string][]string{
 		"auth": {Token, Certificate}, "dry-run": {"none", "client"}, "output": {"yaml", "json"}, "for": {"both", "home", "remote"},
 		"pod-security": {"privileged", "baseline", "restricted"}, "pod-network": {"Isolated", "Routed"}, "namespace-strategy": {"SameName", "Suffixed"},
+		"virtual-node": {"Enabled", "Disabled"},
 	} {
 		_ = command.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}

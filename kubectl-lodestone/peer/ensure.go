@@ -97,7 +97,7 @@ func (p *peering) awaitRemoteCluster(ctx context.Context, plan Plan) error {
 
 // awaitNode waits for the virtual node where Lodestone's own program makes it.
 func (p *peering) awaitNode(ctx context.Context, plan Plan) error {
-	if plan.Remote != nil && plan.Remote.Spec.VirtualNode == v1alpha1.VirtualNodeDisabled {
+	if plan.remoteCluster(p.Options, p.remoteUID).Spec.VirtualNode == v1alpha1.VirtualNodeDisabled {
 		return nil
 	}
 	_, err := p.home.Client.AppsV1().Deployments(p.Namespace).Get(ctx, virtualNode, metav1.GetOptions{})

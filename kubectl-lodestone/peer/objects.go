@@ -75,6 +75,9 @@ func (p Plan) remoteCluster(o Options, remoteUID string) *v1alpha1.RemoteCluster
 	if o.PodNetwork != "" {
 		want.Spec.PodNetwork = v1alpha1.PodNetwork(o.PodNetwork)
 	}
+	if o.VirtualNode != "" {
+		want.Spec.VirtualNode = v1alpha1.VirtualNodeMode(o.VirtualNode)
+	}
 	return want
 }
 

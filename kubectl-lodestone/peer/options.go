@@ -38,7 +38,7 @@ type Options struct {
 	PodSecurity                     string
 	Namespaces                      []string
 	PodNetwork, Strategy            string
-	StorageClass                    string
+	StorageClass, VirtualNode       string
 	DryRun, Output, For             string
 	ShowSecrets                     bool
 	Timeout                         time.Duration
@@ -74,6 +74,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.PodNetwork, "pod-network", o.PodNetwork, "Routed where pods of the two clusters reach each other's addresses, else Isolated; default: Isolated")
 	flags.StringVar(&o.Strategy, "namespace-strategy", o.Strategy, "SameName, or Suffixed for <namespace>-<home ID>; default: SameName, but Suffixed where the remote cluster already serves another home")
 	flags.StringVar(&o.StorageClass, "storage-class", o.StorageClass, "real storage class to use there; default: the default class there")
+	flags.StringVar(&o.VirtualNode, "virtual-node", o.VirtualNode, "Disabled where Liqo, Admiralty or somebody else registers a node for the remote cluster, else Enabled; default: Enabled")
 	flags.StringVar(&o.DryRun, "dry-run", o.DryRun, "client: print the objects of both clusters and change nothing")
 	flags.StringVarP(&o.Output, "output", "o", o.Output, "how --dry-run prints: yaml or json")
 	flags.StringVar(&o.For, "for", o.For, "with --dry-run, print the objects of home, remote, or both")
@@ -97,6 +98,7 @@ func (o *Options) Complete() (err error) {
 	oneOf("for", o.For, "both", "home", "remote")
 	oneOf("pod-security", o.PodSecurity, "", "privileged", "baseline", "restricted")
 	oneOf("pod-network", o.PodNetwork, "", string(v1alpha1.Isolated), string(v1alpha1.Routed))
+	oneOf("virtual-node", o.VirtualNode, "", string(v1alpha1.VirtualNodeEnabled), string(v1alpha1.VirtualNodeDisabled))
 	oneOf("namespace-strategy", o.Strategy, "", string(v1alpha1.SameName), string(v1alpha1.Suffixed))
 	switch {
 	case err != nil:

@@ -15,6 +15,7 @@ import (
 func TestFlagsChangeOnlyWhatTheySay(t *testing.T) {
 	o := NewOptions()
 	o.RemoteContext, o.Offer, o.PodNetwork = "west", map[string]string{"cpu": "2"}, "Routed"
+	o.VirtualNode = "Disabled"
 	require.NoError(t, o.Complete())
 
 	home := homeCluster("11111111", homeUID)
@@ -29,6 +30,7 @@ func TestFlagsChangeOnlyWhatTheySay(t *testing.T) {
 	assert.Equal(t, home.Spec.Tolerations, wanted.Spec.Tolerations)
 	rc := plan.remoteCluster(*o, westUID)
 	assert.Equal(t, v1alpha1.Routed, rc.Spec.PodNetwork)
+	assert.Equal(t, v1alpha1.VirtualNodeDisabled, rc.Spec.VirtualNode)
 	assert.Equal(t, "fast", rc.Spec.StorageClassName)
 	assert.Equal(t, westUID, rc.Annotations[keys.ClusterUID])
 	assert.Empty(t, home.Spec.Offer, "what was read is not changed")
