@@ -168,3 +168,53 @@ func TestPriorityAndTolerationsAreThoseThatTheOwnerAllows(t *testing.T) {
 	assert.Empty(t, pod.Spec.PriorityClassName)
 	assert.Equal(t, int32(0), *pod.Spec.Priority)
 }
+
+func TestTheOfferIsNotExceeded(t *testing.T) {
+	x := newTenant(t, func(home *remotev1alpha1.HomeCluster) {
+		home.Spec.Offer = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("3")}
+	})
+	namespace := x.namespace()
+	cpu := func(s *remotev1alpha1.ShadowPod) {
+		s.Spec.Pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}
+	}
+	// All at once: several workers must not each take the last of it.
+	const wanted, fit = 9, 3
+	for i := range wanted {
+		x.shadow(namespace, fmt.Sprintf("web-%d", i), cpu)
+	}
+	count := func() (created, refused []string) {
+		list, err := bed.Agents.ShadowPods(namespace).List(t.Context(), list)
+		require.NoError(t, err)
+		for _, s := range list.Items {
+			switch {
+			case s.Status.Phase == remotev1alpha1.ShadowPodCreated:
+				created = append(created, s.Name)
+			case s.Status.Reason == "OverOffer":
+				refused = append(refused, s.Name)
+			}
+		}
+		return created, refused
+	}
+	settles := func(left int) (created []string) {
+		eventually(t, "three pods are made and the others told", func() error {
+			now, refused := count()
+			if created = now; len(now) != fit || len(refused) != left-fit {
+				return fmt.Errorf("made %v, refused %v", now, refused)
+			}
+			return nil
+		})
+		return created
+	}
+	created := settles(wanted)
+	never(t, "more pods are made", func() bool { now, _ := count(); return len(now) > fit })
+	require.NoError(t, x.remote.ShadowPods(namespace).Delete(t.Context(), created[0], metav1.DeleteOptions{}))
+	x.goes(namespace, created[0])
+	settles(wanted - 1)
+	x.change(func(home *remotev1alpha1.HomeCluster) { home.Spec.Offer = nil })
+	eventually(t, "the others are made too", func() error {
+		if now, refused := count(); len(now) != wanted-1 {
+			return fmt.Errorf("made %v, refused %v", now, refused)
+		}
+		return nil
+	})
+}

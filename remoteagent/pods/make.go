@@ -42,6 +42,7 @@ func (c *Controller) make(ctx context.Context, l *look) error {
 		return c.lookLive(ctx, l)
 	case refused(err):
 		c.pauses.begin(keyOf(l.shadow))
+		c.ledger.forget(keyOf(l.shadow))
 		refusal := policy.Refusal{Reason: string(apierrors.ReasonForError(err)), Message: "This cluster refused the pod: " + err.Error() + "."}
 		return c.note(ctx, l, policy.Refused(l.shadow, refusal).Status)
 	default:

@@ -53,6 +53,7 @@ type Controller struct {
 	queue  *queue.Queue[types.NamespacedName]
 	unsure *unsure
 	pauses *pauses
+	ledger *ledger
 }
 
 // New returns a Controller that does nothing until it is run.
@@ -62,6 +63,7 @@ func New(config Config) *Controller {
 		queue:  queue.New[types.NamespacedName]("shadowpods", 100*time.Millisecond, 30*time.Second),
 		unsure: newUnsure(config.SettleTime),
 		pauses: newPauses(),
+		ledger: newLedger(config.Sources),
 	}
 }
 
@@ -73,6 +75,10 @@ func (c *Controller) Watch() error {
 			key := keyOf(pod)
 			if sources.Get[remotev1alpha1.ShadowPod](c.Sources.Shadows, key.String()) != nil {
 				c.queue.Add(key)
+			}
+			// One that is gone or has ended makes room in the offer.
+			if home := pod.Labels[keys.HomeID]; home != "" && (policy.Ended(pod) || pod.DeletionTimestamp != nil) {
+				c.pokeOverOffer(home)
 			}
 		}),
 		sources.On(c.Sources.Namespaces, func(_, n *corev1.Namespace) { c.pokePending(n.Name) }),
@@ -104,6 +110,14 @@ func (c *Controller) poke(s *remotev1alpha1.ShadowPod) {
 	}
 }
 
+func (c *Controller) pokeOverOffer(id string) {
+	for _, s := range sources.All[remotev1alpha1.ShadowPod](c.Sources.Shadows) {
+		if s.Spec.Home.Cluster == id && s.Status.Reason == policy.ReasonOverOffer {
+			c.poke(s)
+		}
+	}
+}
+
 func (c *Controller) pokeHome(id string) {
 	for _, s := range sources.All[remotev1alpha1.ShadowPod](c.Sources.Shadows) {
 		if s.Spec.Home.Cluster == id {
@@ -125,6 +139,7 @@ func (c *Controller) sync(ctx context.Context, key types.NamespacedName) (time.D
 	if shadow == nil {
 		c.unsure.forget(key)
 		c.pauses.forget(key)
+		c.ledger.forget(key)
 		return 0, nil
 	}
 	look := &look{shadow: shadow.DeepCopy(), pod: sources.Get[corev1.Pod](c.Sources.Pods, key.String())}
@@ -172,11 +187,13 @@ func (c *Controller) observe(l *look) (policy.Observation, time.Duration) {
 	if paused {
 		again = pause
 	}
+	home := sources.Get[remotev1alpha1.HomeCluster](c.Sources.Homes, id)
+	refusal := policy.Permit(l.shadow, sources.Get[corev1.Namespace](c.Sources.Namespaces, l.shadow.Namespace), home)
+	if refusal == nil && policy.Begins(l.shadow) && l.pod == nil {
+		refusal = c.ledger.admit(home, l.shadow)
+	}
 	return policy.Observation{
-		Shadow: l.shadow, Pod: l.pod, Live: l.live, Home: presence, Settled: settled, Paused: paused,
-		Refusal: policy.Permit(l.shadow,
-			sources.Get[corev1.Namespace](c.Sources.Namespaces, l.shadow.Namespace),
-			sources.Get[remotev1alpha1.HomeCluster](c.Sources.Homes, id)),
+		Shadow: l.shadow, Pod: l.pod, Live: l.live, Home: presence, Settled: settled, Paused: paused, Refusal: refusal,
 	}, again
 }
 

@@ -81,6 +81,11 @@ func (c *Controller) note(ctx context.Context, l *look, status remotev1alpha1.Sh
 	}
 	before := l.shadow.Status
 	l.shadow, l.current = now, true
+	if now.Status.Phase == remotev1alpha1.ShadowPodCreating {
+		c.unsure.own(keyOf(now))
+		// Nothing is on its way, and the API server refuses a second pod.
+		l.live = true
+	}
 	c.tell(now, before)
 	return nil
 }

@@ -13,7 +13,8 @@ import (
 type Observation struct {
 	Shadow *remotev1alpha1.ShadowPod
 	// Pod is the pod of the ShadowPod's name, whoever made it; nil if none was
-	// seen. Live says that the API server was asked just now.
+	// seen. Live says that the API server was asked just now, or that nothing was
+	// asked for before.
 	Pod  *corev1.Pod
 	Live bool
 	// Refusal says why the home cluster may have no such pod; nil if it may.
@@ -22,7 +23,8 @@ type Observation struct {
 	Home Presence
 	// Paused: the pod was refused a moment ago.
 	Paused bool
-	// Settled: no request of the past to make this pod can still take effect.
+	// Settled: no request of the past to make this pod can still take effect. It
+	// counts only while the phase is Creating.
 	Settled bool
 }
 
@@ -91,16 +93,11 @@ func end(o Observation, ours bool) Step {
 		return Step{Verb: Look}
 	case !slices.Contains(o.Shadow.Finalizers, keys.ShadowPodFinalizer):
 		return Step{Verb: Idle}
-	case !o.Settled && mayExist(o.Shadow):
+	case !o.Settled && o.Shadow.Status.Phase == remotev1alpha1.ShadowPodCreating:
 		return Step{Verb: Wait}
 	default:
 		return Step{Verb: Release}
 	}
-}
-
-// mayExist reports whether a pod was ever asked for.
-func mayExist(shadow *remotev1alpha1.ShadowPod) bool {
-	return shadow.Status.Phase == remotev1alpha1.ShadowPodCreating || shadow.Status.Phase == remotev1alpha1.ShadowPodCreated
 }
 
 // remove decides for a pod of ours that must go.
@@ -133,8 +130,8 @@ func Grace(shadow *remotev1alpha1.ShadowPod, pod *corev1.Pod) int64 {
 // follow decides for a pod that exists.
 func follow(o Observation) Step {
 	status := o.Shadow.Status
-	if status.Phase == remotev1alpha1.ShadowPodCreating && status.PodUID == o.Pod.UID && !o.Live {
-		// The one that was proven gone, seen late.
+	if status.Phase == remotev1alpha1.ShadowPodCreating && !o.Live {
+		// It may be one that is gone, seen late.
 		return Step{Verb: Look}
 	}
 	made := status
@@ -168,8 +165,6 @@ func gone(o Observation) Step {
 	switch {
 	case !o.Live:
 		return Step{Verb: Look}
-	case !o.Settled:
-		return Step{Verb: Wait}
 	case status.Reason == ReasonPodEnded:
 		return lost(status, ReasonPodEnded, "The pod ended by itself and was then removed from this cluster.")
 	case o.Shadow.Spec.Pod.Spec.RestartPolicy == corev1.RestartPolicyNever:
@@ -190,6 +185,12 @@ func lost(status remotev1alpha1.ShadowPodStatus, reason, message string) Step {
 	return Step{Verb: Note, Status: status}
 }
 
+// Begins reports whether a pod may yet be made for a ShadowPod for the first time.
+func Begins(shadow *remotev1alpha1.ShadowPod) bool {
+	phase := shadow.Status.Phase
+	return shadow.DeletionTimestamp == nil && shadow.Spec.Start && (phase == "" || phase == remotev1alpha1.ShadowPodPending)
+}
+
 // begin decides for a pod that was not made yet.
 func begin(o Observation) Step {
 	if !o.Shadow.Spec.Start {
@@ -198,14 +199,15 @@ func begin(o Observation) Step {
 		return Step{Verb: Idle}
 	}
 	status := o.Shadow.Status
+	if status.Phase == remotev1alpha1.ShadowPodCreating && !o.Settled {
+		// At most one request is on its way at a time: once a pod was seen, none is.
+		return Step{Verb: Wait}
+	}
 	refusal := o.Refusal
 	if refusal == nil && o.Pod != nil {
 		refusal = &Refusal{ReasonNameTaken, "A pod of this name exists in the namespace and was made for somebody else: delete it there, or wait until it is gone."}
 	}
 	if refusal != nil {
-		if status.Phase == remotev1alpha1.ShadowPodCreating && !o.Settled {
-			return Step{Verb: Wait}
-		}
 		return Refused(o.Shadow, *refusal)
 	}
 	if !slices.Contains(o.Shadow.Finalizers, keys.ShadowPodFinalizer) {
@@ -218,6 +220,10 @@ func begin(o Observation) Step {
 		// Reason and message stay until it is known better.
 		status.Phase = remotev1alpha1.ShadowPodCreating
 		return Step{Verb: Note, Status: status}
+	}
+	if !o.Live {
+		// An earlier request may have made it.
+		return Step{Verb: Look}
 	}
 	return Step{Verb: Make}
 }
