@@ -108,7 +108,7 @@ func newCluster(name string, config *rest.Config) (*Cluster, error) {
 func (c *Cluster) UID(ctx context.Context) (string, error) {
 	system, err := c.Client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
 	if err != nil {
-		return "", c.Explain("get namespace kube-system, which tells clusters apart", err)
+		return "", c.Explain("get namespace kube-system", err)
 	}
 	return string(system.UID), nil
 }
