@@ -89,7 +89,7 @@ func leftovers(ctx context.Context) (left []string) {
 			for _, volume := range volumes.Items {
 				left = append(left, "volume "+volume.Name+" in "+c.name)
 			}
-			files, err := c.inNode(ctx, "ls", "/var/local-path-provisioner")
+			files, err := c.inNode(ctx, "sh", "-c", "! test -e /var/local-path-provisioner || ls /var/local-path-provisioner")
 			if err != nil {
 				return []string{err.Error()}
 			}
