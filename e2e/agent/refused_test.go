@@ -130,7 +130,7 @@ func TestPriorityAndTolerationsAreThoseThatTheOwnerAllows(t *testing.T) {
 		require.NoError(t, err)
 	}
 	namespace := x.namespace()
-	make := func(name, class string) *corev1.Pod {
+	run := func(name, class string) *corev1.Pod {
 		x.shadow(namespace, name, func(s *remotev1alpha1.ShadowPod) {
 			spec := &s.Spec.Pod.Spec
 			spec.PriorityClassName = class
@@ -147,7 +147,7 @@ func TestPriorityAndTolerationsAreThoseThatTheOwnerAllows(t *testing.T) {
 		})
 		return x.runs(namespace, name)
 	}
-	pod := make("allowed", "allowed")
+	pod := run("allowed", "allowed")
 	assert.Equal(t, "allowed", pod.Spec.PriorityClassName)
 	assert.Equal(t, "west-2", pod.Spec.NodeName)
 	assert.Equal(t, "default", pod.Spec.ServiceAccountName)
@@ -164,7 +164,7 @@ func TestPriorityAndTolerationsAreThoseThatTheOwnerAllows(t *testing.T) {
 		{Key: keys.Cluster, Operator: corev1.NodeSelectorOpDoesNotExist},
 	}}}, terms)
 
-	pod = make("forbidden", "forbidden")
+	pod = run("forbidden", "forbidden")
 	assert.Empty(t, pod.Spec.PriorityClassName)
 	assert.Equal(t, int32(0), *pod.Spec.Priority)
 }

@@ -60,8 +60,9 @@ func TestSum(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := Sum("h1", test.limits, []*corev1.Node{node("n1"), node("n2")}, test.pods)
-			assert.Equal(t, test.capacity, [2]string{o.Capacity.Cpu().String(), o.Capacity.Pods().String()})
-			assert.Equal(t, test.free, [2]string{o.Allocatable.Cpu().String(), o.Allocatable.Pods().String()})
+			capacity, free := [2]string{o.Capacity.Cpu().String(), o.Capacity.Pods().String()}, [2]string{o.Allocatable.Cpu().String(), o.Allocatable.Pods().String()}
+			assert.Equal(t, test.capacity, capacity)
+			assert.Equal(t, test.free, free)
 			assert.Equal(t, test.own, o.Pods)
 		})
 	}

@@ -152,6 +152,7 @@ func (c *Controller) sync(ctx context.Context, key types.NamespacedName) (time.D
 			return 0, nil
 		case policy.Wait:
 			return max(min(again, waiting), 20*time.Millisecond), nil
+		default:
 		}
 		err := c.take(ctx, look, o, step)
 		c.Metrics.step(step.Verb, err)

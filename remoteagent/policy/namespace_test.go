@@ -93,7 +93,7 @@ func TestIdentity(t *testing.T) {
 	account, refusal := Identity(home)
 	require.Nil(t, refusal)
 	assert.Equal(t, "ServiceAccount lodestone-home-h1 lodestone-home", account.Kind+" "+account.Namespace+" "+account.Name)
-	for user, ok := range map[string]bool{"lodestone:home:h1": true, "lodestone:home:h2": false, "system:admin": false, "lodestone:home:h1 ": false} {
+	for user, ok := range map[string]bool{"lodestone:home:h1": true, "lodestone:home:h2": false, "system:admin": false, "lodestone:home:h1/": false} {
 		h := home.DeepCopy()
 		h.Spec.User = user
 		subject, refusal := Identity(h)

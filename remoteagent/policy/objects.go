@@ -48,8 +48,7 @@ func Identity(home *remotev1alpha1.HomeCluster) (rbacv1.Subject, *Refusal) {
 	}
 }
 
-// NamespaceLabels and NamespaceAnnotations are those of a namespace that is made
-// for a request; an empty one is taken off.
+// NamespaceLabels are the labels of a namespace that is made for a request.
 func NamespaceLabels(home *remotev1alpha1.HomeCluster) map[string]string {
 	level := home.Spec.Namespaces.PodSecurity
 	if level == "" {
@@ -58,7 +57,8 @@ func NamespaceLabels(home *remotev1alpha1.HomeCluster) map[string]string {
 	return map[string]string{keys.HomeID: home.Name, podSecurityEnforce: level}
 }
 
-// NamespaceAnnotations: see NamespaceLabels.
+// NamespaceAnnotations are the annotations of a namespace that is made for
+// a request; an empty one is taken off.
 func NamespaceAnnotations(home *remotev1alpha1.HomeCluster, request *remotev1alpha1.NamespaceRequest) map[string]string {
 	types := make([]string, 0, len(home.Spec.ServiceTypes))
 	for _, t := range home.Spec.ServiceTypes {
@@ -96,13 +96,12 @@ func Limits(home *remotev1alpha1.HomeCluster) *corev1.LimitRange {
 	}
 }
 
-// TenantMark is the labels, and TenantNotes the annotations, of the tenant
-// namespace. No pods run there.
+// TenantMark is the labels of the tenant namespace. No pods run there.
 func TenantMark(home *remotev1alpha1.HomeCluster) map[string]string {
 	return map[string]string{keys.Tenant: home.Name, podSecurityEnforce: "restricted"}
 }
 
-// TenantNotes: see TenantMark.
+// TenantNotes is the annotations of the tenant namespace.
 func TenantNotes(home *remotev1alpha1.HomeCluster) map[string]string {
 	if home.Spec.ClusterUID == "" {
 		return nil

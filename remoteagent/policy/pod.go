@@ -116,10 +116,10 @@ func stay(spec *corev1.PodSpec) {
 		return
 	}
 	terms := affinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
-	for i, term := range terms {
+	for i := range terms {
 		// An empty term matches no node, and must not begin to.
-		if len(term.MatchExpressions) > 0 || len(term.MatchFields) > 0 {
-			terms[i].MatchExpressions = append(term.MatchExpressions, here)
+		if len(terms[i].MatchExpressions) > 0 || len(terms[i].MatchFields) > 0 {
+			terms[i].MatchExpressions = append(terms[i].MatchExpressions, here)
 		}
 	}
 }
