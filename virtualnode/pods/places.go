@@ -34,9 +34,10 @@ type places struct {
 	pokes    pokes
 	requests cache.SharedIndexInformer
 
-	mu      sync.Mutex
-	ctx     context.Context // nil until run
 	running sync.WaitGroup
+
+	mu      sync.Mutex
+	ctx     context.Context // nil before open, and when no watch may begin any more
 	watched map[string]*place
 }
 
@@ -50,11 +51,22 @@ func newPlaces(s *session.Session, events placeEvents) *places {
 	return p
 }
 
+// open lets namespaces be watched until ctx ends; run must follow.
+func (p *places) open(ctx context.Context) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ctx = ctx
+}
+
+// close lets no watch begin any more.
+func (p *places) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ctx = nil
+}
+
 // run watches until ctx ends.
 func (p *places) run(ctx context.Context) {
-	p.mu.Lock()
-	p.ctx = ctx
-	p.mu.Unlock()
 	changed := func(obj any) {
 		if request, ok := object[*remotev1alpha1.NamespaceRequest](obj); ok {
 			if given(request) {
@@ -71,6 +83,7 @@ func (p *places) run(ctx context.Context) {
 		DeleteFunc: changed,
 	})
 	p.requests.RunWithContext(ctx)
+	p.close()
 	p.running.Wait()
 }
 
@@ -78,7 +91,7 @@ func (p *places) run(ctx context.Context) {
 func (p *places) watch(namespace string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.watched[namespace] != nil || p.ctx == nil || p.ctx.Err() != nil {
+	if p.watched[namespace] != nil || p.ctx == nil {
 		return
 	}
 	selected := func(options *metav1.ListOptions) { options.LabelSelector = keys.HomeID + "=" + p.session.HomeID }

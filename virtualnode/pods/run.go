@@ -73,6 +73,7 @@ func (c *Controller) Run(ctx context.Context, s *session.Session) error {
 	work := context.WithoutCancel(ctx)
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
+	defer r.queue.ShutDown()
 	unwatch, err := r.watchHome()
 	if err != nil {
 		return err
@@ -81,6 +82,7 @@ func (c *Controller) Run(ctx context.Context, s *session.Session) error {
 	if !cache.WaitForCacheSync(ctx.Done(), c.config.Pods.HasSynced, c.config.Nodes.HasSynced, c.config.Namespaces.HasSynced) {
 		return nil
 	}
+	r.places.open(watching)
 	var running sync.WaitGroup
 	running.Go(func() { r.places.run(watching) })
 	running.Go(func() { r.identify(watching) })
