@@ -21,6 +21,8 @@ import (
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v10/controller/metrics"
 
+	"github.com/lodestone-storage/lodestone/pkg/leader"
+	"github.com/lodestone-storage/lodestone/pkg/probes"
 	"github.com/lodestone-storage/lodestone/pkg/remoteclusters"
 	"github.com/lodestone-storage/lodestone/provisioner/backing"
 	"github.com/lodestone-storage/lodestone/provisioner/clusters"
@@ -44,8 +46,8 @@ func Run(ctx context.Context, config *Config) error {
 	if err != nil {
 		return err
 	}
-	registry, probes := prometheus.NewRegistry(), newProbes()
-	stopHTTP, err := serveHTTP(ctx, config.HTTPAddress, registry, probes)
+	registry, state := prometheus.NewRegistry(), probes.New()
+	stopHTTP, err := state.Serve(ctx, config.HTTPAddress, registry)
 	if err != nil {
 		return err
 	}
@@ -119,13 +121,15 @@ func Run(ctx context.Context, config *Config) error {
 	secrets.StartWithContext(watching)
 	go objects.RunWithContext(watching)
 	defer func() { stopWatching(); factory.Shutdown(); secrets.Shutdown() }()
-	probes.waitFor("home cluster caches")
+	state.WaitFor("home cluster caches")
 	if !cache.WaitForCacheSync(ctx.Done(), sources.Claims.HasSynced, sources.Volumes.HasSynced, sources.Classes.HasSynced, sources.Nodes.HasSynced,
 		sources.Namespaces.HasSynced, sources.Attachments.HasSynced, sources.Pods.HasSynced, secretInformer.HasSynced, objects.HasSynced) {
 		return nil
 	}
-	probes.ready()
-	return lead(ctx, client, config, homeID, func(ctx context.Context) error {
+	state.Ready()
+	return leader.Run(ctx, client, leader.Election{
+		Enabled: config.LeaderElect, Namespace: config.Namespace, Name: "lodestone-provisioner", Duration: config.LeaseDuration,
+	}, func(ctx context.Context) error {
 		// Only now: while another replica leads nobody empties the queues.
 		if err := errors.Join(work.Watch(), publisher.Watch()); err != nil {
 			return err

@@ -19,6 +19,8 @@ import (
 
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/leader"
+	"github.com/lodestone-storage/lodestone/pkg/probes"
 	"github.com/lodestone-storage/lodestone/pkg/remoteapi"
 	"github.com/lodestone-storage/lodestone/remoteagent/heartbeat"
 	"github.com/lodestone-storage/lodestone/remoteagent/namespaces"
@@ -41,8 +43,8 @@ func Run(ctx context.Context, config *Config) error {
 	if err != nil {
 		return err
 	}
-	registry, probes := prometheus.NewRegistry(), newProbes()
-	stopHTTP, err := serveHTTP(ctx, config.HTTPAddress, registry, probes)
+	registry, state := prometheus.NewRegistry(), probes.New()
+	stopHTTP, err := state.Serve(ctx, config.HTTPAddress, registry)
 	if err != nil {
 		return err
 	}
@@ -85,12 +87,14 @@ func Run(ctx context.Context, config *Config) error {
 	watching, stopWatching := context.WithCancel(ctx)
 	from.Start(watching)
 	defer func() { stopWatching(); from.Shutdown() }()
-	probes.waitFor("the cluster's caches")
+	state.WaitFor("the cluster's caches")
 	if !cache.WaitForCacheSync(ctx.Done(), from.Synced()...) {
 		return nil
 	}
-	probes.ready()
-	return lead(ctx, client, config, func(ctx context.Context) error {
+	state.Ready()
+	return leader.Run(ctx, client, leader.Election{
+		Enabled: config.LeaderElect, Namespace: config.Namespace, Name: "lodestone-remote-agent", Duration: config.LeaseDuration,
+	}, func(ctx context.Context) error {
 		// Only now: while another replica leads nobody empties the queues.
 		if err := errors.Join(homes.Watch(), asked.Watch(), running.Watch(), offers.Watch()); err != nil {
 			return err

@@ -14,6 +14,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/lodestone-storage/lodestone/pkg/leader"
+	"github.com/lodestone-storage/lodestone/pkg/probes"
 	"github.com/lodestone-storage/lodestone/pkg/remoteclusters"
 	"github.com/lodestone-storage/lodestone/virtualnode/kubelet"
 	"github.com/lodestone-storage/lodestone/virtualnode/node"
@@ -33,8 +35,8 @@ func Run(ctx context.Context, config *Config) error {
 	if err != nil {
 		return err
 	}
-	metrics, probes := prometheus.NewRegistry(), newProbes()
-	stopHTTP, err := serveHTTP(ctx, config.HTTPAddress, metrics, probes)
+	metrics, state := prometheus.NewRegistry(), probes.New()
+	stopHTTP, err := state.Serve(ctx, config.HTTPAddress, metrics)
 	if err != nil {
 		return err
 	}
@@ -90,7 +92,7 @@ func Run(ctx context.Context, config *Config) error {
 	secrets.StartWithContext(watching)
 	go objects.RunWithContext(watching)
 	defer func() { stopWatching(); factory.Shutdown(); secrets.Shutdown() }()
-	probes.waitFor("home cluster caches")
+	state.WaitFor("home cluster caches")
 	for kind, synced := range factory.WaitForCacheSync(ctx.Done()) {
 		if !synced {
 			if ctx.Err() != nil {
@@ -102,8 +104,10 @@ func Run(ctx context.Context, config *Config) error {
 	if !cache.WaitForCacheSync(ctx.Done(), kubeconfigs.HasSynced, objects.HasSynced) {
 		return nil
 	}
-	probes.ready()
-	return lead(ctx, client, config, homeID, known.Run)
+	state.Ready()
+	return leader.Run(ctx, client, leader.Election{
+		Enabled: config.LeaderElect, Namespace: config.Namespace, Name: "lodestone-virtualnode", Duration: config.LeaseDuration,
+	}, known.Run)
 }
 
 // slim drops what this program never reads from an object before it is cached.

@@ -1,4 +1,5 @@
-package app
+// Package leader lets one of several replicas of a program work at a time.
+package leader
 
 import (
 	"context"
@@ -16,14 +17,22 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// leaseName is the name of the Lease of the leading provisioner.
-const leaseName = "lodestone-provisioner"
+// Election says how the leading replica is found.
+type Election struct {
+	// Enabled is false for a program that has one replica: it always leads.
+	Enabled bool
+	// Namespace and Name are those of the Lease.
+	Namespace, Name string
+	// Duration is how long other replicas wait before they replace a silent
+	// leader; at least 3 s.
+	Duration time.Duration
+}
 
-// lead runs work while this replica leads. When ctx ends, work is stopped and
+// Run runs work while this replica leads. When ctx ends, work is stopped and
 // waited for before the lease is given up, so that the next leader never works
 // beside this one. Losing the lease stops work and is an error.
-func lead(ctx context.Context, client kubernetes.Interface, config *Config, homeID string, work func(context.Context) error) error {
-	if !config.LeaderElect {
+func Run(ctx context.Context, client kubernetes.Interface, e Election, work func(context.Context) error) error {
+	if !e.Enabled {
 		return work(ctx)
 	}
 	host, err := os.Hostname()
@@ -37,18 +46,18 @@ func lead(ctx context.Context, client kubernetes.Interface, config *Config, home
 	var leading, ended bool
 	var failed error
 	done := make(chan struct{})
-	logger := klog.FromContext(ctx).WithValues("cluster", homeID)
+	logger := klog.FromContext(ctx)
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: &resourcelock.LeaseLock{
-			LeaseMeta:  metav1.ObjectMeta{Namespace: config.Namespace, Name: leaseName},
+			LeaseMeta:  metav1.ObjectMeta{Namespace: e.Namespace, Name: e.Name},
 			Client:     client.CoordinationV1(),
 			LockConfig: resourcelock.ResourceLockConfig{Identity: host + "_" + string(uuid.NewUUID())},
 		},
-		LeaseDuration:   config.LeaseDuration,
-		RenewDeadline:   config.LeaseDuration * 2 / 3,
-		RetryPeriod:     max(config.LeaseDuration/8, 500*time.Millisecond),
+		LeaseDuration:   e.Duration,
+		RenewDeadline:   e.Duration * 2 / 3,
+		RetryPeriod:     max(e.Duration/8, 500*time.Millisecond),
 		ReleaseOnCancel: true,
-		Name:            leaseName,
+		Name:            e.Name,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(held context.Context) {
 				defer close(done)

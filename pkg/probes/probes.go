@@ -1,4 +1,5 @@
-package app
+// Package probes serves the health, readiness and metrics of a program.
+package probes
 
 import (
 	"context"
@@ -18,23 +19,26 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// probes answer whether the program is ready.
-type probes struct {
+// Probes answer whether a program is ready. They are safe for concurrent use.
+type Probes struct {
 	mu      sync.Mutex
 	waiting string
 }
 
-func newProbes() *probes { return &probes{waiting: "start"} }
+// New returns Probes of a program that is not ready.
+func New() *Probes { return &Probes{waiting: "start"} }
 
-func (p *probes) waitFor(what string) {
+// WaitFor says what the program waits for before it is ready.
+func (p *Probes) WaitFor(what string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.waiting = what
 }
 
-func (p *probes) ready() { p.waitFor("") }
+// Ready says that the program is ready.
+func (p *Probes) Ready() { p.WaitFor("") }
 
-func (p *probes) serveReady(w http.ResponseWriter, _ *http.Request) {
+func (p *Probes) serveReady(w http.ResponseWriter, _ *http.Request) {
 	p.mu.Lock()
 	waiting := p.waiting
 	p.mu.Unlock()
@@ -45,8 +49,10 @@ func (p *probes) serveReady(w http.ResponseWriter, _ *http.Request) {
 	_, _ = fmt.Fprintln(w, "ok")
 }
 
-// serveHTTP serves health and metrics until the returned function is called.
-func serveHTTP(ctx context.Context, address string, registry *prometheus.Registry, p *probes) (func(), error) {
+// Serve serves /healthz, /readyz and /metrics at an address until the returned
+// function is called; nothing if the address is empty. The metrics are those of
+// the registry and of client-go.
+func (p *Probes) Serve(ctx context.Context, address string, registry *prometheus.Registry) (func(), error) {
 	if address == "" {
 		return func() {}, nil
 	}
