@@ -62,10 +62,10 @@ func becomes(t *testing.T, name string, status corev1.ConditionStatus, reason st
 	eventually(t, "node "+name+" has "+reason, func() bool {
 		agrees := false
 		for _, c := range nodeNow(t, name).Status.Conditions {
-			switch c.Type {
-			case node.RemoteReady:
+			if c.Type == node.RemoteReady {
 				last = c
-			case corev1.NodeReady:
+			}
+			if c.Type == corev1.NodeReady {
 				agrees = (c.Status == corev1.ConditionTrue) == (status == corev1.ConditionTrue)
 			}
 		}

@@ -105,7 +105,7 @@ func TestARemoteClusterThatIsDeletedIsDrainedFirst(t *testing.T) {
 	bound(t, namespace, "db", "second", keys.RemotePodFinalizer)
 
 	require.NoError(t, bed.Remotes.Delete(t.Context(), "second", metav1.DeleteOptions{}))
-	assert.Contains(t, said(t, "second", metav1.ConditionFalse, "Leaving"), "1 pods on node second are being ended")
+	assert.Contains(t, said(t, "second", metav1.ConditionFalse, "Leaving"), "node second is being emptied, pods left: 1")
 	assert.True(t, nodeNow(t, "second").Spec.Unschedulable)
 	eventually(t, "the pod is asked to end", func() bool { return podNow(t, namespace, "db").DeletionTimestamp != nil }, func() any { return podNow(t, namespace, "db") })
 	restart(t)

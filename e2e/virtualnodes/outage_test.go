@@ -102,6 +102,7 @@ func TestAKubeconfigThatIsNoLongerAccepted(t *testing.T) {
 
 	write([]byte("nothing of use"))
 	assert.Contains(t, said(t, "west", metav1.ConditionFalse, "BadKubeconfig"), "the kubeconfig")
+	becomes(t, fabric.WestNode, corev1.ConditionFalse, "BadKubeconfig")
 	write(working)
 	require.NoError(t, bed.AwaitNode(t.Context(), fabric.WestNode, corev1.ConditionTrue))
 }
