@@ -76,7 +76,7 @@ func TestAdmissionConfinesAHomeClusterWhateverItsRoles(t *testing.T) {
 		"request for another: not made for it":                 second(x.remote.NamespaceRequests(other.tenantNamespace()).Create(t.Context(), &remotev1alpha1.NamespaceRequest{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Spec: remotev1alpha1.NamespaceRequestSpec{HomeNamespace: "x"}}, create)),
 		"change the cluster: outside its namespaces":           second(core.Nodes().Patch(t.Context(), "west-1", types.MergePatchType, []byte(`{"spec":{"unschedulable":true}}`), metav1.PatchOptions{})),
 		"change its HomeCluster: outside its namespaces":       second(x.remote.HomeClusters().Patch(t.Context(), x.id, types.MergePatchType, []byte(`{"spec":{"tolerations":["x"]}}`), metav1.PatchOptions{})),
-		"make a namespace: outside its namespaces":             second(core.Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: x.labelled("mine-" + x.id)}, create)),
+		"make a namespace: was not made for it":                second(core.Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: x.labelled("mine-" + x.id)}, create)),
 		"bind a role: may not change":                          second(x.client.RbacV1().RoleBindings(own).Create(t.Context(), &rbacv1.RoleBinding{ObjectMeta: x.labelled("mine"), RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "admin"}}, create)),
 		"make a pod: made by the remote agent":                 second(core.Pods(own).Create(t.Context(), &corev1.Pod{ObjectMeta: x.labelled("mine"), Spec: fabric.NewPod(own, "mine").Spec}, create)),
 		"delete a pod: made by the remote agent":               core.Pods(own).Delete(t.Context(), "held", remove),

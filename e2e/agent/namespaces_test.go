@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/rand"
 
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
-	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -213,20 +212,4 @@ func TestANamespaceThatSomebodyDeletesIsMadeAgain(t *testing.T) {
 	x.given(name)
 	x.shadow(name, "web", nil)
 	x.runs(name, "web")
-}
-
-func TestARequestElsewhereIsRefused(t *testing.T) {
-	elsewhere := testbed.Namespace(t, bed.West)
-	_, err := bed.Agents.NamespaceRequests(elsewhere).Create(t.Context(), &remotev1alpha1.NamespaceRequest{
-		ObjectMeta: metav1.ObjectMeta{Name: "wanted-" + elsewhere}, Spec: remotev1alpha1.NamespaceRequestSpec{HomeNamespace: "x"},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	eventually(t, "it is told so", func() error {
-		request, err := bed.Agents.NamespaceRequests(elsewhere).Get(t.Context(), "wanted-"+elsewhere, metav1.GetOptions{})
-		if err == nil && (len(request.Status.Conditions) == 0 || request.Status.Conditions[0].Reason != "NotAllowed") {
-			err = fmt.Errorf("conditions %+v", request.Status.Conditions)
-		}
-		return err
-	})
-	assert.Nil(t, namespaceOf(t, "wanted-"+elsewhere))
 }

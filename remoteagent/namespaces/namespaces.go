@@ -120,7 +120,11 @@ func (c *Controller) sync(ctx context.Context, key types.NamespacedName) (time.D
 		return 0, fmt.Errorf("get NamespaceRequest %s: %w", key, err)
 	}
 	id, isTenant := strings.CutPrefix(key.Namespace, keys.TenantPrefix)
-	home, err := c.home(ctx, id, isTenant)
+	if !isTenant {
+		// It speaks for nobody.
+		return 0, c.report(ctx, request, unserved())
+	}
+	home, err := c.home(ctx, id)
 	if err != nil {
 		return 0, err
 	}
@@ -128,8 +132,7 @@ func (c *Controller) sync(ctx context.Context, key types.NamespacedName) (time.D
 		return 0, c.release(ctx, id, request)
 	}
 	if home == nil {
-		refusal := &policy.Refusal{Reason: policy.ReasonNotAllowed, Message: "There is no HomeCluster that this namespace belongs to, or it is being removed: ask in the namespace " + keys.TenantPrefix + "<ID> of a home cluster that is served."}
-		return 0, errors.Join(c.takeRights(ctx, id, request.Name), c.report(ctx, request, refusal))
+		return 0, errors.Join(c.takeRights(ctx, id, request.Name), c.report(ctx, request, unserved()))
 	}
 	if !slices.Contains(request.Finalizers, keys.NamespaceFinalizer) {
 		request.Finalizers = append(request.Finalizers, keys.NamespaceFinalizer)
@@ -148,9 +151,15 @@ func (c *Controller) sync(ctx context.Context, key types.NamespacedName) (time.D
 	return again, c.report(ctx, request, refusal)
 }
 
+// unserved is the answer to a request in a namespace of no home cluster.
+func unserved() *policy.Refusal {
+	return &policy.Refusal{Reason: policy.ReasonNotAllowed, Message: "There is no HomeCluster that this namespace belongs to, or it is being removed: ask in the namespace " +
+		keys.TenantPrefix + "<ID> of a home cluster that is served."}
+}
+
 // home returns the HomeCluster of an ID if it may have namespaces, else nil.
-func (c *Controller) home(ctx context.Context, id string, isTenant bool) (*remotev1alpha1.HomeCluster, error) {
-	if !isTenant || id == "" {
+func (c *Controller) home(ctx context.Context, id string) (*remotev1alpha1.HomeCluster, error) {
+	if id == "" {
 		return nil, nil
 	}
 	home, err := c.Remote.HomeClusters().Get(ctx, id, metav1.GetOptions{})

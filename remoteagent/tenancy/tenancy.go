@@ -110,7 +110,12 @@ func (c *Controller) sync(ctx context.Context, id string) (time.Duration, error)
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, refusal.Reason, refusal.Message
 	}
 	presence, again := c.Presence(id)
-	return again, c.report(ctx, home, ready, connected(presence))
+	conditions := []metav1.Condition{ready}
+	// An agent that has just started knows no better than the one before.
+	if presence != policy.Unknown || meta.FindStatusCondition(home.Status.Conditions, remotev1alpha1.Connected) == nil {
+		conditions = append(conditions, connected(presence))
+	}
+	return again, c.report(ctx, home, conditions...)
 }
 
 func connected(presence policy.Presence) metav1.Condition {
