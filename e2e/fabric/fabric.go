@@ -163,8 +163,8 @@ func (f *Fabric) play(ctx context.Context, o Options) (err error) {
 		return map[string]string{corev1.LabelTopologyZone: name}
 	}
 	f.WestNodes, err = hollow.Start(ctx, hollow.Options{Config: f.West.AdminConfig(), Nodes: []hollow.Node{
-		{Name: "west-1", Drivers: map[string]int32{"disk.west.test": 0}},
-		{Name: "west-2", Drivers: map[string]int32{"disk.west.test": 0}},
+		{Name: "west-1", Labels: zone("west"), Drivers: map[string]int32{"disk.west.test": 0}},
+		{Name: "west-2", Labels: zone("west"), Drivers: map[string]int32{"disk.west.test": 0}},
 	}})
 	if err != nil {
 		return fmt.Errorf("play the nodes of west: %w", err)

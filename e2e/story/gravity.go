@@ -62,7 +62,6 @@ func (s *story) offload() step {
 				s.apply(home, manifest("office")),
 				s.until("pod notes waits, for the reason that the extender gives", s.waits("office", "notes", "label the pod's namespace lodestone.dev/offload=enabled")),
 				s.kubectl(home, "get", "pod", "notes", "-n", "office", "-o", waitColumns),
-				s.apply(west, manifest("office-in-west")),
 				s.kubectl(home, "label", "namespace", "office", "lodestone.dev/offload=enabled"),
 				s.until("pod notes runs in west, with its volume there", func(ctx context.Context) error {
 					if err := s.runIn(west, "office", "notes")(ctx); err != nil {

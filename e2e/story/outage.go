@@ -12,7 +12,7 @@ import (
 // outage stops west's API server.
 func (s *story) outage() step {
 	return step{
-		title: "West's API server is stopped",
+		title: "West is away",
 		words: "Before that, a claim gets its volume in west and its pod is deleted. Then west cannot be reached.",
 		acts: func() []act {
 			return []act{
@@ -22,8 +22,12 @@ func (s *story) outage() step {
 					return err
 				}),
 				s.kubectl(home, "delete", "pod", "report", "-n", "shop"),
-				s.do("West's API server is stopped now.", func(ctx context.Context) error { return s.fabric.West.StopAPIServer(ctx) }),
+				s.do("West's API server is stopped now, and the remote agent with it.", func(ctx context.Context) error {
+					s.agent.Kill()
+					return s.fabric.West.StopAPIServer(ctx)
+				}),
 				s.until("RemoteCluster west says so: it is not Ready", s.ready(metav1.ConditionFalse)),
+				s.until("and so does its virtual node", s.nodeReady(corev1.ConditionFalse)),
 				s.kubectl(home, "get", "remotecluster", "west", "-o", `custom-columns=NAME:.metadata.name,READY:.status.conditions[?(@.type=="Ready")].status,WHY:.status.conditions[?(@.type=="Ready")].message`),
 				s.say("New pods with new claims, which would rather run in west, go home; one that must run in west waits:"),
 				s.apply(home, manifest("web")),
@@ -32,6 +36,9 @@ func (s *story) outage() step {
 				s.until("pod late waits, for the reason that the extender gives", s.waits("shop", "late", "remote cluster that is not Ready: see kubectl get remoteclusters")),
 				s.kubectl(home, "get", "pods", "-n", "shop", "-l", "app=web", "-o", podColumns),
 				s.kubectl(home, "get", "pod", "late", "-n", "shop", "-o", waitColumns),
+				s.say("Nobody can know whether a pod in west still runs. Even a forced deletion does not make the StatefulSet start a second copy of it:"),
+				s.kubectl(home, "delete", "pod", s.wests[0].pod, "-n", "shop", "--force", "--grace-period=0", "--wait=false"),
+				s.throughout(s.wests[0].pod+" stays, and no other pod of its name is made", s.terminating(s.wests[0].pod)),
 				s.say("A claim whose data is in west is deleted:"),
 				s.kubectl(home, "delete", "pvc", "report", "-n", "shop"),
 				s.until("the deletion waits for west, and an event on the volume says so", func(ctx context.Context) error { return s.deletionWaits(ctx) }),
@@ -109,6 +116,23 @@ func (s *story) untouched(ctx context.Context) error {
 	return nil
 }
 
+// terminating checks that a pod of west is being deleted and still there.
+func (s *story) terminating(name string) probe {
+	return func(ctx context.Context) error {
+		pod, err := s.getPod(ctx, "shop", name)
+		if err != nil {
+			return err
+		}
+		if pod.DeletionTimestamp == nil {
+			return fmt.Errorf("pod %s is not being deleted", name)
+		}
+		if pod.Spec.NodeName != string(west) {
+			return fmt.Errorf("pod %s is on node %q", name, pod.Spec.NodeName)
+		}
+		return nil
+	}
+}
+
 // comeBack starts west's API server again.
 func (s *story) comeBack() step {
 	return step{
@@ -117,7 +141,9 @@ func (s *story) comeBack() step {
 		acts: func() []act {
 			return []act{
 				s.do("West's API server is started again.", func(ctx context.Context) error { return s.fabric.West.StartAPIServer(ctx) }),
+				s.runAgent("remote-agent-b"),
 				s.until("RemoteCluster west is Ready", s.ready(metav1.ConditionTrue)),
+				s.until("the virtual node west is Ready", s.nodeReady(corev1.ConditionTrue)),
 				s.until("the deletion that waited is completed: the claim in west and its real volume are gone", s.gone(s.doomed)),
 				s.until("pod late, which waited, runs in west with its volume there", func(ctx context.Context) error {
 					v, err := s.find(ctx, "shop", "late", "late")

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"time"
-
-	"github.com/lodestone-storage/lodestone/e2e/testbed"
 )
 
 // settle looks back on the whole story.
@@ -46,9 +44,4 @@ func (s *story) settle() step {
 			}))
 		},
 	}
-}
-
-// running are the programs that were not killed by the story itself.
-func (s *story) running() []*testbed.Program {
-	return append([]*testbed.Program{s.extender}, s.provisioners...)
 }

@@ -59,12 +59,13 @@ type story struct {
 	consistently time.Duration // how long something must stay as it is
 
 	programs
-	fabric  *fabric.Fabric
-	ledger  *ledger
-	homes   []*volume // the four replicas' volumes whose data is at home
-	wests   []*volume // those whose data is in west
-	doomed  *volume   // the one whose claim is deleted while west is away
-	retains []*volume // those of the class with reclaim policy Retain
+	fabric   *fabric.Fabric
+	contexts string // a kubeconfig with a context for each cluster
+	ledger   *ledger
+	homes    []*volume // the four replicas' volumes whose data is at home
+	wests    []*volume // those whose data is in west
+	doomed   *volume   // the one whose claim is deleted while west is away
+	retains  []*volume // those of the class with reclaim policy Retain
 }
 
 type step struct {
