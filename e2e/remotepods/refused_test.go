@@ -51,18 +51,15 @@ func TestPodThatNamesItsNodeIsRefused(t *testing.T) {
 func TestDaemonSetPodIsRefused(t *testing.T) {
 	namespace := open(t)
 	selector, pods := template(namespace, "log")
-	_, err := bed.Home.Client().AppsV1().DaemonSets(namespace).Create(t.Context(), &appsv1.DaemonSet{
+	set, err := bed.Home.Client().AppsV1().DaemonSets(namespace).Create(t.Context(), &appsv1.DaemonSet{
 		ObjectMeta: metav1.ObjectMeta{Name: "log"}, Spec: appsv1.DaemonSetSpec{Selector: selector, Template: pods},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	eventually(t, "its pod for the virtual node is refused", func() bool {
-		events, err := bed.Home.Client().CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=DaemonSetPod"})
-		require.NoError(t, err)
-		return len(events.Items) > 0
-	})
-	shadows, err := bed.Agents.ShadowPods(namespace).List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
-	assert.Empty(t, shadows.Items)
+	// The test bed has no controller of DaemonSets.
+	bind(t, newPod(namespace, "log", func(p *corev1.Pod) {
+		p.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("DaemonSet"))}
+	}))
+	assert.Contains(t, refusedPod(t, namespace, "log", "DaemonSetPod").Status.Message, `DaemonSet "log"`)
 }
 
 func TestPodStaysWhenItsNamespaceIsClosedLater(t *testing.T) {
