@@ -31,7 +31,38 @@ func open(t *testing.T) string {
 	t.Helper()
 	namespace := closed(t)
 	label(t, namespace, keys.OffloadEnabled)
+	t.Cleanup(func() {
+		if t.Failed() {
+			show(t, namespace)
+		}
+	})
 	return namespace
+}
+
+// show logs what is in a namespace of both clusters.
+func show(t *testing.T, namespace string) {
+	t.Helper()
+	for _, cluster := range []*testbed.Cluster{bed.Home, bed.West} {
+		pods, err := cluster.Client().CoreV1().Pods(namespace).List(context.Background(), metav1.ListOptions{})
+		if err != nil {
+			t.Log(err)
+			continue
+		}
+		for i := range pods.Items {
+			pod := &pods.Items[i]
+			t.Logf("pod %s %s of %s: deleted %v, finalizers %v, annotations %v, labels %v, status %s %s %q", pod.Name, pod.UID, cluster.Name(), pod.DeletionTimestamp,
+				pod.Finalizers, pod.Annotations, pod.Labels, pod.Status.Phase, pod.Status.Reason, pod.Status.Message)
+		}
+	}
+	shadows, err := bed.Agents.ShadowPods(namespace).List(context.Background(), metav1.ListOptions{})
+	if err != nil {
+		t.Log(err)
+		return
+	}
+	for i := range shadows.Items {
+		s := &shadows.Items[i]
+		t.Logf("ShadowPod %s %s of %s: deleted %v, finalizers %v, start %v, status %+v", s.Name, s.UID, s.Spec.Home.UID, s.DeletionTimestamp, s.Finalizers, s.Spec.Start, s.Status)
+	}
 }
 
 // closed makes a namespace at home that is open to none.
