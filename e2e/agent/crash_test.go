@@ -30,6 +30,7 @@ import (
 type fuse struct {
 	next http.RoundTripper
 	blow context.CancelFunc
+	log  func(string, ...any)
 }
 
 var errBlown = errors.New("the connection was lost")
@@ -42,6 +43,7 @@ func (f fuse) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	if err == nil && response.StatusCode < 300 {
 		_ = response.Body.Close()
+		f.log("%s %s", request.Method, path)
 		f.blow()
 		return nil, errBlown
 	}
@@ -58,12 +60,12 @@ func lives(t *testing.T, what string, done func() error) {
 			t.Logf("%d agents died until %s", count, what)
 			return
 		}
-		if count == 60 {
+		if count == 40 {
 			require.Fail(t, "too many agents died until "+what, "%v", err)
 		}
 		ctx, blow := context.WithCancel(t.Context())
 		p, err := bed.StartAgent(ctx, quick, func(config *agent.Config) {
-			config.Remote.Wrap(func(next http.RoundTripper) http.RoundTripper { return fuse{next: next, blow: blow} })
+			config.Remote.Wrap(func(next http.RoundTripper) http.RoundTripper { return fuse{next: next, blow: blow, log: t.Logf} })
 		})
 		require.NoError(t, err)
 		ended := make(chan struct{})

@@ -137,7 +137,7 @@ func (c *Controller) dropNamespaces(ctx context.Context, home *remotev1alpha1.Ho
 // dropTenant deletes the tenant namespace.
 func (c *Controller) dropTenant(ctx context.Context, home *remotev1alpha1.HomeCluster) error {
 	namespace := sources.Get[corev1.Namespace](c.Sources.Namespaces, policy.Tenant(home.Name))
-	if namespace == nil || namespace.Labels[keys.Tenant] != home.Name {
+	if namespace == nil || namespace.DeletionTimestamp != nil || namespace.Labels[keys.Tenant] != home.Name {
 		return nil
 	}
 	err := c.Client.CoreV1().Namespaces().Delete(ctx, namespace.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &namespace.UID}})
