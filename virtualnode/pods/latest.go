@@ -63,7 +63,24 @@ func older(a, b metav1.Object) bool {
 }
 
 // shadowWrites are the ShadowPods as last written or read.
-type shadowWrites struct{ latest[*shadowPod] }
+type shadowWrites struct {
+	latest[*shadowPod]
+	// buried are the ShadowPods that were seen to be deleted a moment ago: the
+	// answer to a request may come after that.
+	buried map[types.UID]time.Time
+}
+
+func newShadowWrites() shadowWrites {
+	return shadowWrites{latest: newLatest[*shadowPod](), buried: map[types.UID]time.Time{}}
+}
+
+func (w shadowWrites) set(pod types.UID, shadow *shadowPod) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, gone := w.buried[shadow.UID]; !gone {
+		w.objects[pod] = entry[*shadowPod]{object: shadow, at: time.Now()}
+	}
+}
 
 // of returns the ShadowPod of a home pod: the newer of what is seen, nil for
 // none, and what was written a moment ago.
@@ -92,4 +109,10 @@ func (w shadowWrites) gone(pod, shadow types.UID) {
 	if last, ok := w.objects[pod]; ok && last.object.UID == shadow {
 		delete(w.objects, pod)
 	}
+	for uid, at := range w.buried {
+		if time.Since(at) > 2*requestTimeout {
+			delete(w.buried, uid)
+		}
+	}
+	w.buried[shadow] = time.Now()
 }

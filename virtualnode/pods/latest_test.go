@@ -39,7 +39,7 @@ func TestTheNewerOfSeenAndWrittenCounts(t *testing.T) {
 
 func TestAShadowPodThatIsNotSeenIsBelievedForAWhile(t *testing.T) {
 	written := &shadowPod{ObjectMeta: metav1.ObjectMeta{UID: "s", ResourceVersion: "3"}}
-	w := shadowWrites{newLatest[*shadowPod]()}
+	w := newShadowWrites()
 	assert.Nil(t, w.of("u", nil))
 	w.set("u", written)
 	assert.Equal(t, written, w.of("u", nil), "the watch has not shown it yet")
@@ -47,7 +47,10 @@ func TestAShadowPodThatIsNotSeenIsBelievedForAWhile(t *testing.T) {
 	assert.Equal(t, written, w.of("u", nil))
 	w.gone("u", "s")
 	assert.Nil(t, w.of("u", nil), "the watch showed that it was deleted")
+	w.set("u", written)
+	assert.Nil(t, w.of("u", nil), "an answer that came after that is not believed")
 
+	written = &shadowPod{ObjectMeta: metav1.ObjectMeta{UID: "s2", ResourceVersion: "5"}}
 	w.set("u", written)
 	w.mu.Lock()
 	w.objects["u"] = entry[*shadowPod]{object: written, at: time.Now().Add(-time.Hour)}

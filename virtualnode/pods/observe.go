@@ -16,9 +16,11 @@ import (
 	"github.com/lodestone-storage/lodestone/virtualnode/translate"
 )
 
-// observe gathers what is known of one home pod, from caches alone.
-func (r *runner) observe(ctx context.Context, k key) decide.Observation {
-	o := decide.Observation{
+// observe gathers what is known of one home pod, from caches alone. If believed
+// is true, the ShadowPod was written or read by a request but is not seen: should
+// it be gone already, no event will say so.
+func (r *runner) observe(ctx context.Context, k key) (o decide.Observation, believed bool) {
+	o = decide.Observation{
 		Cluster: r.session.Cluster, ClusterUID: r.cluster(), Network: r.session.Network,
 		Problem: r.memory.problemOf(k),
 	}
@@ -41,6 +43,7 @@ func (r *runner) observe(ctx context.Context, k key) decide.Observation {
 		o.Blocking, shadow = shadow, nil
 	}
 	o.Shadow = r.shadows.of(k.uid, shadow)
+	believed = shadow == nil && o.Shadow != nil
 	if remote != nil && remote.Labels[keys.PodUID] == string(k.uid) {
 		o.Remote = remote
 	}
@@ -51,7 +54,7 @@ func (r *runner) observe(ctx context.Context, k key) decide.Observation {
 		r.memory.forget(k)
 	}
 	klog.FromContext(ctx).V(6).Info("Observed", "podUID", k.uid, "pod", o.Pod != nil, "shadow", o.Shadow != nil, "remote", o.Remote != nil)
-	return o
+	return o, believed
 }
 
 // isOf says whether a ShadowPod is that of a home pod of ours.

@@ -63,7 +63,7 @@ func (c *Controller) Run(ctx context.Context, s *session.Session) error {
 			workqueue.TypedRateLimitingQueueConfig[key]{Name: "pods"}),
 		memory:  newMemory(),
 		pods:    newLatest[*corev1.Pod](),
-		shadows: shadowWrites{newLatest[*shadowPod]()},
+		shadows: newShadowWrites(),
 	}
 	r.places = newPlaces(s, placeEvents{
 		shadow: r.shadowChanged, pod: r.remotePodChanged, request: r.placeChanged, seen: r.placeChanged,
@@ -152,9 +152,12 @@ func (r *runner) next(ctx, work context.Context) bool {
 	if ctx.Err() != nil {
 		return true
 	}
-	o := r.observe(ctx, k)
+	o, believed := r.observe(ctx, k)
 	step := decide.Next(o)
 	result := r.perform(work, k, o, step)
+	if believed && result.after == 0 {
+		result.after = safetyNet
+	}
 	switch {
 	case result.err != nil:
 		r.queue.AddRateLimited(k)
