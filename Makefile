@@ -145,7 +145,8 @@ verify-lint: bin/golangci-lint # The linters of .golangci.yml find nothing.
 
 .PHONY: verify-logging
 verify-logging: bin/logcheck # The programs log structured, with the logger of the context.
-	@go vet -vettool=$(CURDIR)/bin/logcheck -check-contextual ./pkg/... ./provisioner/... ./extender/...
+	@go vet -vettool=$(CURDIR)/bin/logcheck -check-contextual ./pkg/... ./provisioner/... ./extender/... \
+	  ./virtualnode/... ./remoteagent/...
 
 .PHONY: verify-length
 verify-length: # No file is longer than 250 lines.

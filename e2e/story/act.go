@@ -115,9 +115,9 @@ func (s *story) kubectl(in where, args ...string) act {
 	}
 }
 
-// apply applies a file of the source tree.
-func (s *story) apply(in where, file string) act {
-	return s.kubectl(in, "apply", "-f", filepath.Join(fabric.Root(), file))
+// apply applies a file of the source tree at home.
+func (s *story) apply(file string) act {
+	return s.kubectl(home, "apply", "-f", filepath.Join(fabric.Root(), file))
 }
 
 // do does what no command does.

@@ -59,7 +59,7 @@ func (s *story) offload() step {
 		acts: func() []act {
 			return []act{
 				s.kubectl(home, "cordon", "home-1", "home-2"),
-				s.apply(home, manifest("office")),
+				s.apply(manifest("office")),
 				s.until("pod notes waits, for the reason that the extender gives", s.waits("office", "notes", "label the pod's namespace lodestone.dev/offload=enabled")),
 				s.kubectl(home, "get", "pod", "notes", "-n", "office", "-o", waitColumns),
 				s.kubectl(home, "label", "namespace", "office", "lodestone.dev/offload=enabled"),

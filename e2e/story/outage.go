@@ -16,7 +16,7 @@ func (s *story) outage() step {
 		words: "Before that, a claim gets its volume in west and its pod is deleted. Then west cannot be reached.",
 		acts: func() []act {
 			return []act{
-				s.apply(home, manifest("report")),
+				s.apply(manifest("report")),
 				s.until("pod report runs in west, with its volume there", func(ctx context.Context) (err error) {
 					s.doomed, err = s.find(ctx, "shop", "report", "report")
 					return err
@@ -30,8 +30,8 @@ func (s *story) outage() step {
 				s.until("and so does its virtual node", s.nodeReady(corev1.ConditionFalse)),
 				s.kubectl(home, "get", "remotecluster", "west", "-o", `custom-columns=NAME:.metadata.name,READY:.status.conditions[?(@.type=="Ready")].status,WHY:.status.conditions[?(@.type=="Ready")].message`),
 				s.say("New pods with new claims, which would rather run in west, go home; one that must run in west waits:"),
-				s.apply(home, manifest("web")),
-				s.apply(home, manifest("late")),
+				s.apply(manifest("web")),
+				s.apply(manifest("late")),
 				s.until("the new pods run at home, with their volumes there", all(s.runIn(home, "shop", "web-0", "web-1"), s.allIn(home, "web-0", "web-1"))),
 				s.until("pod late waits, for the reason that the extender gives", s.waits("shop", "late", "remote cluster that is not Ready: see kubectl get remoteclusters")),
 				s.kubectl(home, "get", "pods", "-n", "shop", "-l", "app=web", "-o", podColumns),

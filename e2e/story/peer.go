@@ -29,7 +29,7 @@ func (s *story) peer() step {
 					return err
 				},
 				s.plugin("peer", "--remote-context", "west"),
-				s.apply(home, manifest("namespaces")),
+				s.apply(manifest("namespaces")),
 				s.until("RemoteCluster west is Ready", s.ready(metav1.ConditionTrue)),
 				s.until("the virtual node west is Ready", s.nodeReady(corev1.ConditionTrue)),
 				s.until("namespace shop, which is open to other clusters, is made in west", s.namespaceIn("shop")),

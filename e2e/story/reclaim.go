@@ -43,8 +43,8 @@ func (s *story) retain() step {
 		words: "A second virtual class, lodestone-retain. A claim of it at home and one in west are deleted with their pods.",
 		acts: func() []act {
 			return []act{
-				s.apply(home, "deploy/examples/storage-classes.yaml"),
-				s.apply(home, manifest("kept")),
+				s.apply("deploy/examples/storage-classes.yaml"),
+				s.apply(manifest("kept")),
 				s.until("both pods run, one at home and one in west, with their volumes there", func(ctx context.Context) error {
 					s.retains = nil
 					for name, in := range map[string]where{"kept-home": home, "kept-west": west} {

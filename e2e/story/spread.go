@@ -21,7 +21,7 @@ func (s *story) spread() step {
 		words: "The class lodestone waits for the pod of a claim. kube-scheduler spreads the pods over the zones home and west; where a pod lands, there its claim gets its volume.",
 		acts: func() []act {
 			return []act{
-				s.apply(home, manifest("db")),
+				s.apply(manifest("db")),
 				s.until("all four pods run", s.run("shop", replicas...)),
 				s.until("two claims have their volumes at home, two in west", s.gather),
 				s.kubectl(home, "get", "pods", "-n", "shop", "-o", podColumns),

@@ -34,7 +34,7 @@ func (s *story) takeOver() step {
 					s.fabric.HomeStorage.SetClass(fabric.HomeWait, instant.Behavior{Delay: 2 * time.Second})
 					return nil
 				},
-				s.apply(home, manifest("batch")),
+				s.apply(manifest("batch")),
 				s.until("the six claims have their twins, none is bound", s.batchTwins(corev1.ClaimPending)),
 				func(ctx context.Context) (err error) {
 					if killed, err = s.leader(); err != nil {

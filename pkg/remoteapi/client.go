@@ -16,11 +16,14 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/apiclient"
 )
 
-// Typed clients. They are safe for concurrent use and do not retry.
+// The typed clients are safe for concurrent use and do not retry.
 type (
-	HomeClusters      = gentype.ClientWithList[*remotev1alpha1.HomeCluster, *remotev1alpha1.HomeClusterList]
+	// HomeClusters reads and writes HomeCluster objects.
+	HomeClusters = gentype.ClientWithList[*remotev1alpha1.HomeCluster, *remotev1alpha1.HomeClusterList]
+	// NamespaceRequests reads and writes NamespaceRequest objects.
 	NamespaceRequests = gentype.ClientWithList[*remotev1alpha1.NamespaceRequest, *remotev1alpha1.NamespaceRequestList]
-	ShadowPods        = gentype.ClientWithList[*remotev1alpha1.ShadowPod, *remotev1alpha1.ShadowPodList]
+	// ShadowPods reads and writes ShadowPod objects.
+	ShadowPods = gentype.ClientWithList[*remotev1alpha1.ShadowPod, *remotev1alpha1.ShadowPodList]
 )
 
 // Client makes the typed clients of one cluster.

@@ -78,9 +78,9 @@ type RemoteClusterSpec struct {
 type VirtualNodeMode string
 
 const (
-	// VirtualNodeEnabled: Lodestone registers one.
+	// VirtualNodeEnabled says that Lodestone registers one.
 	VirtualNodeEnabled VirtualNodeMode = "Enabled"
-	// VirtualNodeDisabled: Lodestone registers none, and takes away its own after
+	// VirtualNodeDisabled says that Lodestone registers none, and takes away its own after
 	// moving its pods off.
 	VirtualNodeDisabled VirtualNodeMode = "Disabled"
 )
@@ -91,9 +91,9 @@ const (
 type PodNetwork string
 
 const (
-	// Isolated: pod addresses of one cluster mean nothing in the other.
+	// Isolated says that pod addresses of one cluster mean nothing in the other.
 	Isolated PodNetwork = "Isolated"
-	// Routed: pod addresses of one cluster can be reached from the other.
+	// Routed says that pod addresses of one cluster can be reached from the other.
 	Routed PodNetwork = "Routed"
 )
 

@@ -78,14 +78,15 @@ type HomePod struct {
 type ShadowPodPhase string
 
 const (
-	// ShadowPodPending: no pod was made yet; Reason and Message say why if it was
+	// ShadowPodPending says that no pod was made yet; Reason and Message say why if it was
 	// tried.
 	ShadowPodPending ShadowPodPhase = "Pending"
-	// ShadowPodCreating: a pod of the name may exist from here on.
+	// ShadowPodCreating says that a pod of the name may exist from here on.
 	ShadowPodCreating ShadowPodPhase = "Creating"
-	// ShadowPodCreated: the pod with UID PodUID was made.
+	// ShadowPodCreated says that the pod with UID PodUID was made.
 	ShadowPodCreated ShadowPodPhase = "Created"
-	// ShadowPodLost: the pod is gone and no other one will ever be made; final.
+	// ShadowPodLost says that the pod is gone and no other one will ever be made;
+	// it is final.
 	ShadowPodLost ShadowPodPhase = "Lost"
 )
 
