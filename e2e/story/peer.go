@@ -24,7 +24,7 @@ func (s *story) peer() step {
 			"the Secret with home's identity in west, and the RemoteCluster. A virtual node then stands for west, and a namespace that is open to other clusters is made there.",
 		acts: func() []act {
 			return []act{
-				func(ctx context.Context) (err error) {
+				func(context.Context) (err error) {
 					s.contexts, err = s.fabric.Contexts()
 					return err
 				},
