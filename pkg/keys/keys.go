@@ -195,6 +195,10 @@ const (
 	// VirtualNodeFinalizer keeps a RemoteCluster while its virtual node is there.
 	VirtualNodeFinalizer = "lodestone.dev/virtual-node"
 
+	// RightsFinalizer keeps, in a namespace of a remote cluster that is being
+	// deleted, home's rights there while claims are left: home lets those go.
+	RightsFinalizer = "lodestone.dev/home-rights"
+
 	// RemoteTaint is the key of the taint of virtual nodes; its value is the
 	// cluster ID, its effect NoSchedule.
 	RemoteTaint = "lodestone.dev/remote"

@@ -145,8 +145,14 @@ func (c *Controller) sync(ctx context.Context, key types.NamespacedName) (time.D
 		return 0, err
 	}
 	var again time.Duration
-	if refusal != nil && refusal.Reason == reasonPreparing {
+	switch {
+	case refusal == nil:
+	case refusal.Reason == reasonPreparing:
 		again = 50 * time.Millisecond
+	case refusal.Reason == policy.ReasonTerminating:
+		if again, err = c.letGo(ctx, id, request.Name); err != nil {
+			return 0, err
+		}
 	}
 	return again, c.report(ctx, request, refusal)
 }

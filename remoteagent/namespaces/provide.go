@@ -32,8 +32,7 @@ func (c *Controller) provide(ctx context.Context, home *remotev1alpha1.HomeClust
 	if err := c.ensureBounds(ctx, home, request.Name); err != nil {
 		return nil, err
 	}
-	bindings := c.Client.RbacV1().RoleBindings(request.Name)
-	if err := keep.RoleBinding(ctx, bindings, policy.NamespacesRole, policy.NamespacesRole, policy.Mark(home.Name), subject); err != nil {
+	if err := c.giveRights(ctx, home.Name, request.Name, subject); err != nil {
 		return nil, err
 	}
 	// Without it no pod is admitted.

@@ -11,8 +11,6 @@ import (
 
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/remoteagent/keep"
-	"github.com/lodestone-storage/lodestone/remoteagent/policy"
 )
 
 // release takes back what was given for a request, and lets the request go. The
@@ -43,11 +41,6 @@ func (c *Controller) release(ctx context.Context, id string, request *remotev1al
 		return fmt.Errorf("take finalizer off NamespaceRequest %s: %w", keyOf(request), err)
 	}
 	return nil
-}
-
-// takeRights takes a home cluster's rights in a namespace back.
-func (c *Controller) takeRights(ctx context.Context, id, namespace string) error {
-	return keep.Gone(ctx, c.Client.RbacV1().RoleBindings(namespace), policy.NamespacesRole, id)
 }
 
 // Drop deletes a namespace that was made for a home cluster if it holds nothing

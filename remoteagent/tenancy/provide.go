@@ -103,6 +103,9 @@ func (c *Controller) revoke(ctx context.Context, id string) error {
 		return fmt.Errorf("list role bindings of home cluster %s: %w", id, err)
 	}
 	for _, b := range bindings.Items {
+		if err := keep.LetGo(ctx, rbac.RoleBindings(b.Namespace), &b); err != nil {
+			return err
+		}
 		err := rbac.RoleBindings(b.Namespace).Delete(ctx, b.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &b.UID}})
 		if err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("delete role binding %s/%s: %w", b.Namespace, b.Name, err)
