@@ -6,7 +6,6 @@ import (
 	"os"
 
 	"k8s.io/component-base/cli"
-	_ "k8s.io/component-base/logs/json/register"
 
 	"github.com/lodestone-storage/lodestone/extender/app"
 )

@@ -3,20 +3,18 @@
 package app
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	validation "k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
-	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
-	"k8s.io/component-base/version"
+
+	"github.com/lodestone-storage/lodestone/pkg/command"
 )
 
 // userAgent is the name of the program in logs, events and requests.
@@ -87,34 +85,20 @@ func (o *Options) Validate() error {
 // NewCommand returns the command of the program.
 func NewCommand() *cobra.Command {
 	o := NewOptions()
-	command := &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   userAgent,
 		Short: "Gives home clusters what the owner of this cluster allows, and runs their pods",
 		Long: `lodestone-remote-agent runs in a remote cluster, for its owner. For each
 HomeCluster object it makes an identity with narrow rights, the namespaces that
 the home cluster asks for within what the owner allows, and the pods of its
 ShadowPods, and it publishes what the cluster has to offer.`,
-		Version:      version.Get().GitVersion,
-		Args:         cobra.NoArgs,
-		SilenceUsage: true,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := logsapi.ValidateAndApply(o.Logs, nil); err != nil {
-				return err
-			}
-			defer logs.FlushLogs()
-			if err := o.Validate(); err != nil {
-				return err
-			}
-			config, err := o.Config()
-			if err != nil {
-				return err
-			}
-			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
-			defer stop()
-			return Run(ctx, config)
-		},
 	}
-	logs.InitLogs()
-	o.AddFlags(command.Flags())
-	return command
+	o.AddFlags(cmd.Flags())
+	return command.Complete(cmd, o.Logs, o.Validate, func(ctx context.Context) error {
+		config, err := o.Config()
+		if err != nil {
+			return err
+		}
+		return Run(ctx, config)
+	})
 }

@@ -3,21 +3,19 @@
 package app
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	validation "k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
-	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
-	"k8s.io/component-base/version"
+
+	"github.com/lodestone-storage/lodestone/pkg/command"
 )
 
 // Options are the flags of the program.
@@ -104,33 +102,19 @@ func (o *Options) Validate() error {
 // NewCommand returns the command of the program.
 func NewCommand() *cobra.Command {
 	o := NewOptions()
-	command := &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "lodestone-virtualnode",
 		Short: "Registers a virtual node for each remote cluster",
 		Long: `lodestone-virtualnode registers a node of the home cluster for each
 RemoteCluster, has the pods that are bound to it run in the remote cluster, and
 brings their state, logs and streams back.`,
-		Version:      version.Get().GitVersion,
-		Args:         cobra.NoArgs,
-		SilenceUsage: true,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := logsapi.ValidateAndApply(o.Logs, nil); err != nil {
-				return err
-			}
-			defer logs.FlushLogs()
-			if err := o.Validate(); err != nil {
-				return err
-			}
-			config, err := o.Config()
-			if err != nil {
-				return err
-			}
-			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
-			defer stop()
-			return Run(ctx, config)
-		},
 	}
-	logs.InitLogs()
-	o.AddFlags(command.Flags())
-	return command
+	o.AddFlags(cmd.Flags())
+	return command.Complete(cmd, o.Logs, o.Validate, func(ctx context.Context) error {
+		config, err := o.Config()
+		if err != nil {
+			return err
+		}
+		return Run(ctx, config)
+	})
 }
