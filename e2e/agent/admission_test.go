@@ -66,6 +66,9 @@ func TestAdmissionConfinesAHomeClusterWhateverItsRoles(t *testing.T) {
 	held := x.shadow(own, "held", nil)
 	held.Finalizers = nil
 	x.runs(own, "held")
+	// A patch answers with the object.
+	_, err := bed.West.Client().CoreV1().Secrets(own).Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "foreign"}}, create)
+	require.NoError(t, err)
 
 	denied(t, map[string]error{
 		"write in kube-system: not made for it":                second(core.ConfigMaps(metav1.NamespaceSystem).Create(t.Context(), configMap, create)),
@@ -89,6 +92,7 @@ func TestAdmissionConfinesAHomeClusterWhateverItsRoles(t *testing.T) {
 		"a ShadowPod of another home: must name its own":       second(x.remote.ShadowPods(own).Create(t.Context(), theirs, create)),
 		"a ShadowPod of another pod: must name its own":        second(x.remote.ShadowPods(own).Create(t.Context(), wrong, create)),
 		"take a finalizer off: once its pod is gone":           second(x.remote.ShadowPods(own).Patch(t.Context(), "held", types.JSONPatchType, []byte(`[{"op":"remove","path":"/metadata/finalizers"}]`), metav1.PatchOptions{})),
+		"read a foreign Secret by a patch: not made by":        second(core.Secrets(own).Patch(t.Context(), "foreign", types.MergePatchType, []byte(`{}`), metav1.PatchOptions{})),
 		"a token of the cluster: a token of this cluster":      second(core.Secrets(own).Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "token", Labels: map[string]string{keys.HomeID: x.id}, Annotations: map[string]string{corev1.ServiceAccountNameKey: "default"}}, Type: corev1.SecretTypeServiceAccountToken}, create)),
 		"an EndpointSlice to another namespace: own namespace": second(x.client.DiscoveryV1().EndpointSlices(own).Create(t.Context(), x.slice(foreign), create)),
 		"a Service with an external IP: external IPs":          second(core.Services(own).Create(t.Context(), x.service(corev1.ServiceTypeClusterIP, "192.0.2.1"), create)),
@@ -99,7 +103,7 @@ func TestAdmissionConfinesAHomeClusterWhateverItsRoles(t *testing.T) {
 		"a claim without a class: existing-volumes":            second(core.PersistentVolumeClaims(own).Create(t.Context(), x.claim(own, func(s *corev1.PersistentVolumeClaimSpec) { s.StorageClassName = new(string) }), create)),
 	})
 	assert.NotNil(t, podOf(t, own, "held"))
-	_, err := core.ConfigMaps(own).Create(t.Context(), configMap, create)
+	_, err = core.ConfigMaps(own).Create(t.Context(), configMap, create)
 	assert.NoError(t, err, "the rules leave what is its own")
 }
 

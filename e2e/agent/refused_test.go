@@ -34,25 +34,29 @@ func (x tenant) pending(namespace, name, reason, says string) {
 }
 
 func TestAQuotaThatRefusesIsToldAndItsEndHeeded(t *testing.T) {
-	x := newTenant(t, func(home *remotev1alpha1.HomeCluster) {
-		home.Spec.Namespaces.Quota = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("1")}
-	})
-	namespace := x.namespace()
-	x.shadow(namespace, "first", nil)
-	x.runs(namespace, "first")
-	x.shadow(namespace, "second", nil)
-	x.pending(namespace, "second", "Forbidden", "exceeded quota")
-	assert.Nil(t, podOf(t, namespace, "second"))
+	full := func() (tenant, string) {
+		x := newTenant(t, func(home *remotev1alpha1.HomeCluster) {
+			home.Spec.Namespaces.Quota = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("1")}
+		})
+		namespace := x.namespace()
+		x.shadow(namespace, "first", nil)
+		x.runs(namespace, "first")
+		x.shadow(namespace, "second", nil)
+		x.pending(namespace, "second", "Forbidden", "exceeded quota")
+		assert.Nil(t, podOf(t, namespace, "second"))
+		return x, namespace
+	}
+
+	x, namespace := full()
 	require.NoError(t, x.remote.ShadowPods(namespace).Delete(t.Context(), "first", metav1.DeleteOptions{}))
 	x.runs(namespace, "second")
 
 	// The owner raises it.
-	x.shadow(namespace, "third", nil)
-	x.pending(namespace, "third", "Forbidden", "exceeded quota")
-	x.change(func(home *remotev1alpha1.HomeCluster) {
+	y, namespace := full()
+	y.change(func(home *remotev1alpha1.HomeCluster) {
 		home.Spec.Namespaces.Quota[corev1.ResourcePods] = resource.MustParse("5")
 	})
-	x.runs(namespace, "third")
+	y.runs(namespace, "second")
 }
 
 // change changes the HomeCluster as the owner of west does.

@@ -87,6 +87,7 @@ func (r result) ends(t *testing.T, code int) result {
 // peered peers home with west and unpeers after the test.
 func peered(t *testing.T, args ...string) result {
 	t.Helper()
+	testbed.Require(t)
 	t.Cleanup(func() { unpeered(t) })
 	return lodestone(t, append([]string{"peer", "--remote-context", "west", "--timeout", "60s"}, args...)...).ends(t, done)
 }

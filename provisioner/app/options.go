@@ -54,7 +54,7 @@ func NewOptions() *Options {
 // AddFlags adds the flags to a flag set.
 func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "kubeconfig file of the home cluster; empty: the pod's service account")
-	flags.StringVar(&o.ClusterID, "cluster-id", o.ClusterID, "ID of the home cluster, up to 63 lower-case letters, digits and '-'; empty: the first 8 characters of the UID of namespace kube-system; do not change it while volumes exist")
+	flags.StringVar(&o.ClusterID, "cluster-id", o.ClusterID, "ID of the home cluster, up to 40 lower-case letters, digits and '-'; empty: the first 8 characters of the UID of namespace kube-system; do not change it while volumes exist")
 	flags.StringVar(&o.Namespace, "namespace", o.Namespace, "namespace of the provisioner's lease and of the kubeconfig Secrets")
 	flags.StringVar(&o.StorageNamespace, "storage-namespace", o.StorageNamespace, "namespace of the real claims behind virtual volumes whose data is at home")
 	flags.StringVar(&o.HTTPAddress, "http-address", o.HTTPAddress, "address that serves /healthz, /readyz and /metrics; empty: none")
@@ -70,8 +70,8 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 func (o *Options) Validate() error {
 	var errs []error
 	if o.ClusterID != "" {
-		if len(validation.IsDNS1123Label(o.ClusterID)) > 0 || o.ClusterID == "home" {
-			errs = append(errs, fmt.Errorf("--cluster-id %q cannot be used: give up to 63 lower-case letters, digits and '-', other than \"home\"", o.ClusterID))
+		if len(validation.IsDNS1123Label(o.ClusterID)) > 0 || len(o.ClusterID) > 40 || o.ClusterID == "home" {
+			errs = append(errs, fmt.Errorf("--cluster-id %q cannot be used: give up to 40 lower-case letters, digits and '-', other than \"home\"", o.ClusterID))
 		}
 	}
 	for flag, namespace := range map[string]string{"--namespace": o.Namespace, "--storage-namespace": o.StorageNamespace} {

@@ -3,7 +3,6 @@ package decide
 import (
 	"fmt"
 
-	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
 // leaving is the step for a home pod that is being deleted.
@@ -62,5 +61,5 @@ func elsewhere(o Observation) Step {
 	if o.ClusterUID == "" {
 		return Step{Verb: Idle}
 	}
-	return Step{Verb: Idle, Tell: warn("OtherCluster", fmt.Sprintf("the pod may run in another cluster than the one that the kubeconfig of %s reaches now: give back the kubeconfig, or take finalizer %s off the pod once it is certain that the pod does not run", o.Cluster, keys.RemotePodFinalizer))}
+	return Step{Verb: Idle, Tell: warn("OtherCluster", fmt.Sprintf("the pod may run in another cluster than the one that the kubeconfig of %s reaches now: give back the kubeconfig, or give the pod up with `kubectl lodestone release pod` once it is certain that it does not run", o.Cluster))}
 }

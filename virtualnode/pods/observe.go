@@ -99,7 +99,7 @@ func (r *runner) failed(k key, o decide.Observation, step decide.Step, err error
 		return
 	}
 	if o.Pod != nil && (step.Verb == decide.Finish || step.Verb == decide.End) {
-		text += fmt.Sprintf("; until then the pod stays, for it may still run there: once it is certain that it does not, take finalizer %s off", keys.RemotePodFinalizer)
+		text += "; until then the pod stays, for it may still run there: once it is certain that it does not, `kubectl lodestone release pod` gives it up"
 	}
 	r.tell(k, o.Pod, &decide.Message{Warning: true, Reason: string(step.Verb) + "Failed", Text: text})
 }
