@@ -7,9 +7,12 @@ import (
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 )
 
 func TestDryRunPrintsWhatAppliesInBothClusters(t *testing.T) {
+	testbed.Require(t)
 	t.Cleanup(func() { unpeered(t) })
 	args := []string{"peer", "--remote-context", "west", "--dry-run=client", "--offer", "cpu=2", "--storage-class", "west-now"}
 	r := lodestone(t, args...).ends(t, done)

@@ -2,7 +2,6 @@ package decide
 
 import (
 	"fmt"
-
 )
 
 // leaving is the step for a home pod that is being deleted.
