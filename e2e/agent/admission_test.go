@@ -66,8 +66,12 @@ func TestAdmissionConfinesAHomeClusterWhateverItsRoles(t *testing.T) {
 	held := x.shadow(own, "held", nil)
 	held.Finalizers = nil
 	x.runs(own, "held")
+	older := x.newClaim(own, "older")
+	older.Annotations = map[string]string{corev1.BetaStorageClassAnnotation: ""}
+	_, err := core.PersistentVolumeClaims(own).Create(t.Context(), x.newClaim(own, "good"), create)
+	require.NoError(t, err)
 	// A patch answers with the object.
-	_, err := bed.West.Client().CoreV1().Secrets(own).Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "foreign"}}, create)
+	_, err = bed.West.Client().CoreV1().Secrets(own).Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "foreign"}}, create)
 	require.NoError(t, err)
 
 	denied(t, map[string]error{
@@ -101,6 +105,9 @@ func TestAdmissionConfinesAHomeClusterWhateverItsRoles(t *testing.T) {
 		"a claim that names a volume: existing-volumes":        second(core.PersistentVolumeClaims(own).Create(t.Context(), x.claim(own, func(s *corev1.PersistentVolumeClaimSpec) { s.VolumeName = "any" }), create)),
 		"a claim that selects volumes: existing-volumes":       second(core.PersistentVolumeClaims(own).Create(t.Context(), x.claim(own, func(s *corev1.PersistentVolumeClaimSpec) { s.Selector = &metav1.LabelSelector{} }), create)),
 		"a claim without a class: existing-volumes":            second(core.PersistentVolumeClaims(own).Create(t.Context(), x.claim(own, func(s *corev1.PersistentVolumeClaimSpec) { s.StorageClassName = new(string) }), create)),
+		"a claim that names no class: existing-volumes":        second(core.PersistentVolumeClaims(own).Create(t.Context(), x.claim(own, func(s *corev1.PersistentVolumeClaimSpec) { s.StorageClassName = nil }), create)),
+		"a claim with the older annotation: existing-volumes":  second(core.PersistentVolumeClaims(own).Create(t.Context(), older, create)),
+		"the older annotation, added: chosen by the cluster":   second(core.PersistentVolumeClaims(own).Patch(t.Context(), "good", types.MergePatchType, []byte(`{"metadata":{"annotations":{"volume.beta.kubernetes.io/storage-class":""}}}`), metav1.PatchOptions{})),
 	})
 	assert.NotNil(t, podOf(t, own, "held"))
 	_, err = core.ConfigMaps(own).Create(t.Context(), configMap, create)

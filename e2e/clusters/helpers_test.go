@@ -27,7 +27,7 @@ const (
 
 // The identity that deploy/remote-volumes makes for the home cluster.
 const (
-	accountNamespace = "lodestone-remote"
+	accountNamespace = "lodestone-volumes"
 	accountName      = "lodestone-home"
 )
 

@@ -74,7 +74,7 @@ func TestHomeClusterWritesOnlyClaimsAndOnlyWhereItIsBound(t *testing.T) {
 	apply(t, "remote-volumes")
 	_, err := cluster.Kubectl(t.Context(), "", "apply", "-f", root+"examples/remote-namespace.yaml")
 	require.NoError(t, err)
-	check(t, "lodestone-remote", "lodestone-home", []right{
+	check(t, "lodestone-volumes", "lodestone-home", []right{
 		{verb: "watch", resource: "/persistentvolumes", allowed: true},
 		{verb: "watch", resource: "storage.k8s.io/storageclasses", allowed: true},
 		{verb: "get", resource: "/namespaces", name: "kube-system", allowed: true},
@@ -94,7 +94,7 @@ func TestHomeClusterWritesOnlyClaimsAndOnlyWhereItIsBound(t *testing.T) {
 		{verb: "get", resource: "/namespaces", name: "default"},
 		{verb: "create", resource: "/namespaces"},
 		{verb: "list", resource: "/nodes"},
-		{verb: "create", resource: "/serviceaccounts/token", namespace: "lodestone-remote"},
+		{verb: "create", resource: "/serviceaccounts/token", namespace: "lodestone-volumes"},
 		{verb: "create", resource: "rbac.authorization.k8s.io/rolebindings", namespace: "shop"},
 	})
 }

@@ -15,8 +15,11 @@ import (
 	agent "github.com/lodestone-storage/lodestone/remoteagent/app"
 )
 
-// agentAccount is the remote agent's ServiceAccount, as deploy/remote makes it.
-const agentAccount = "lodestone-remote-agent"
+// The remote agent's ServiceAccount, as deploy/remote makes it.
+const (
+	agentNamespace = "lodestone-remote"
+	agentAccount   = "lodestone-remote-agent"
+)
 
 func (f *Fabric) installAgent(ctx context.Context) error {
 	if _, err := f.West.Kubectl(ctx, "", "apply", "-k", filepath.Join(Root(), "deploy", "remote")); err != nil {
@@ -34,7 +37,7 @@ func (f *Fabric) installAgent(ctx context.Context) error {
 // ServiceAccount; the Fabric must have been started with Agent. tune changes its
 // flags, and its client, before the start.
 func (f *Fabric) StartAgent(ctx context.Context, tune ...func(*agent.Config)) (*Program, error) {
-	remote, err := f.West.ServiceAccountConfig(ctx, remoteNamespace, agentAccount)
+	remote, err := f.West.ServiceAccountConfig(ctx, agentNamespace, agentAccount)
 	if err != nil {
 		return nil, err
 	}

@@ -19,7 +19,7 @@ rules:
 - level: Metadata
   users:
   - system:serviceaccount:lodestone-system:lodestone-provisioner
-  - system:serviceaccount:lodestone-remote:lodestone-home
+  - system:serviceaccount:lodestone-volumes:lodestone-home
   verbs: [create, update, patch, delete]
 - level: None
 `

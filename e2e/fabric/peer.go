@@ -18,7 +18,7 @@ import (
 
 // Identity of the home cluster in a remote one, as deploy/remote-volumes makes it.
 const (
-	remoteNamespace = "lodestone-remote"
+	remoteNamespace = "lodestone-volumes"
 	remoteAccount   = "lodestone-home"
 	claimsRole      = "lodestone-home-claims"
 )

@@ -31,7 +31,7 @@ func (f *Fabric) RunExtender(ctx context.Context, name, path string) (*testbed.P
 // of its own, with the rights of its ServiceAccount and leader election, and
 // waits until it is ready. A replica that does not lead is ready too.
 func (f *Fabric) RunAgent(ctx context.Context, name, path string, flags ...string) (*testbed.Program, error) {
-	return run(ctx, f.West, name, path, remoteNamespace, agentAccount, append([]string{
+	return run(ctx, f.West, name, path, agentNamespace, agentAccount, append([]string{
 		"--leader-elect=true", "--lease-duration=8s", "--settle-time=1s", "--v=2"}, flags...)...)
 }
 

@@ -1,6 +1,7 @@
 package clusters
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -46,7 +47,7 @@ func (c *Cluster) renew(ctx context.Context, remote *v1alpha1.RemoteCluster, kub
 	c.setUntil(have)
 	if have.Due(now) && usable && now.Sub(c.renewal.tried) >= renewAgain {
 		c.renewal.tried = now
-		err := c.renewToken(ctx, remote, have)
+		err := c.renewToken(ctx, remote, kubeconfig, have)
 		switch {
 		case apierrors.IsConflict(err):
 			// Somebody wrote the Secret; what is in it now counts.
@@ -62,7 +63,7 @@ func (c *Cluster) renew(ctx context.Context, remote *v1alpha1.RemoteCluster, kub
 	return condition
 }
 
-func (c *Cluster) renewToken(ctx context.Context, remote *v1alpha1.RemoteCluster, have credentials.Credentials) error {
+func (c *Cluster) renewToken(ctx context.Context, remote *v1alpha1.RemoteCluster, kubeconfig []byte, have credentials.Credentials) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	life := max(have.Until.Sub(have.From), shortestToken)
@@ -80,6 +81,10 @@ func (c *Cluster) renewToken(ctx context.Context, remote *v1alpha1.RemoteCluster
 		return errors.New("the kubeconfig Secret is gone")
 	}
 	key := keyOf(remote)
+	if !bytes.Equal(secret.Data[key], kubeconfig) {
+		// The token belongs to the kubeconfig that was read, not to this one.
+		return apierrors.NewConflict(corev1.Resource("secrets"), secret.Name, errors.New("the kubeconfig was replaced meanwhile"))
+	}
 	data, err := credentials.WithToken(secret.Data[key], answer.Status.Token)
 	if err != nil {
 		return err
