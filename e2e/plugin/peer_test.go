@@ -96,6 +96,7 @@ func TestPeerByCertificate(t *testing.T) {
 }
 
 func TestPeerRefusesWhatCannotBe(t *testing.T) {
+	testbed.Require(t)
 	for name, test := range map[string]struct {
 		args []string
 		code int
