@@ -44,6 +44,31 @@ func TestPeerGoesOnAfterAKillAtEachWrite(t *testing.T) {
 	}
 }
 
+// Only the last but one write takes the token's rights away; before it there is
+// a certificate.
+func TestATokenWorksUntilThereIsACertificate(t *testing.T) {
+	peered(t)
+	k := newKiller(t)
+	for n := 1; n <= 3; n++ {
+		_, dead := k.run(t, n, "peer", "--remote-context", "west", "--auth", "certificate")
+		require.True(t, dead)
+		home, err := homeClusterOf(t)
+		require.NoError(t, err)
+		assert.Empty(t, home.Spec.User)
+		assert.True(t, accepted(t, kubeconfigOf(t, "west")))
+		lodestone(t, "peer", "--remote-context", "west").ends(t, done)
+		assert.NotContains(t, secretOf(t, "west").Data, "pending.key")
+	}
+	r := lodestone(t, "peer", "--remote-context", "west", "--auth", "certificate").ends(t, done)
+	assert.Contains(t, r.stderr, "got a client certificate")
+	home, err := homeClusterOf(t)
+	require.NoError(t, err)
+	assert.NotEmpty(t, home.Spec.User)
+	assert.True(t, accepted(t, kubeconfigOf(t, "west")))
+	lodestone(t, "peer", "--remote-context", "west", "--auth", "token").ends(t, done)
+	assert.True(t, accepted(t, kubeconfigOf(t, "west")))
+}
+
 func TestUnpeerGoesOnAfterAKillAtEachWrite(t *testing.T) {
 	testbed.Require(t)
 	k := newKiller(t)

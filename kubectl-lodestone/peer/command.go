@@ -133,13 +133,35 @@ func (p *peering) once(ctx context.Context) error {
 	if err := p.mayAll(ctx, plan); err != nil {
 		return err
 	}
+	if err := p.carryOut(ctx, plan, holding{secret: secret, found: have}, server); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(p.out.Out, "remotecluster.lodestone.dev/%s peered\n", plan.Name)
+	return err
+}
+
+// carryOut does what is planned. A certificate comes first: once the HomeCluster
+// names its user, the remote agent takes a token's rights away. A token comes
+// after it, since the remote agent makes the account.
+func (p *peering) carryOut(ctx context.Context, plan Plan, have holding, server access.Server) error {
+	var err error
+	if plan.Auth == Certificate {
+		if have, err = p.ensureLogin(ctx, plan, have); err != nil {
+			return err
+		}
+	}
 	if err := p.ensureHomeCluster(ctx, plan); err != nil {
 		return err
 	}
 	if err := p.awaitHomeCluster(ctx, plan); err != nil {
 		return err
 	}
-	if err := p.ensureSecret(ctx, plan, secret, server, have); err != nil {
+	if plan.Auth != Certificate {
+		if have, err = p.ensureLogin(ctx, plan, have); err != nil {
+			return err
+		}
+	}
+	if err := p.ensureSecret(ctx, plan, have, server); err != nil {
 		return err
 	}
 	if err := p.ensureRemoteCluster(ctx, plan); err != nil {
@@ -148,11 +170,7 @@ func (p *peering) once(ctx context.Context) error {
 	if err := p.awaitRemoteCluster(ctx, plan); err != nil {
 		return err
 	}
-	if err := p.awaitNode(ctx, plan); err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(p.out.Out, "remotecluster.lodestone.dev/%s peered\n", plan.Name)
-	return err
+	return p.awaitNode(ctx, plan)
 }
 
 func (p *peering) sayOnce(line string) {

@@ -30,33 +30,46 @@ func (p Plan) found(secret *corev1.Secret) credentials.Found {
 	return have
 }
 
-// ensureSecret sees to it that home's Secret holds a kubeconfig for server that
-// the remote cluster accepts. Credentials that work are kept; have is what the
-// Secret held.
-func (p *peering) ensureSecret(ctx context.Context, plan Plan, secret *corev1.Secret, server access.Server, have credentials.Found) error {
+// holding is home's Secret, nil if there is none, what its kubeconfig held, and
+// the login that home is to use from now on.
+type holding struct {
+	secret *corev1.Secret
+	found  credentials.Found
+	login  credentials.Login
+	kept   bool // login is the one that was found
+}
+
+// ensureLogin adds a login that the remote cluster accepts. One that works is
+// kept.
+func (p *peering) ensureLogin(ctx context.Context, plan Plan, have holding) (holding, error) {
+	var err error
+	if !p.Renew && have.found.Kind() == plan.Auth {
+		if have.kept, err = credentials.Accepted(ctx, p.remote, have.found, plan.User()); err != nil {
+			return holding{}, err
+		}
+	}
+	if have.kept {
+		have.login = have.found.Login
+		return have, nil
+	}
+	have.login, have.secret, err = p.issue(ctx, plan, have.secret)
+	return have, err
+}
+
+// ensureSecret sees to it that home's Secret holds a kubeconfig for server with
+// the login.
+func (p *peering) ensureSecret(ctx context.Context, plan Plan, have holding, server access.Server) error {
 	if server.Loopback() {
 		p.sayOnce(fmt.Sprintf("note: the address %s leads to the machine itself; if home's pods do not reach the remote API server there, give --remote-server", server))
 	}
-	var err error
-	login, keep := have.Login, false
-	if !p.Renew && have.Kind() == plan.Auth {
-		if keep, err = credentials.Accepted(ctx, p.remote, have, plan.User()); err != nil {
-			return err
-		}
-	}
-	if !keep {
-		if login, secret, err = p.issue(ctx, plan, secret); err != nil {
-			return err
-		}
-	}
-	kubeconfig, err := credentials.Kubeconfig(plan.Name, "lodestone-home", server, login)
+	kubeconfig, err := credentials.Kubeconfig(plan.Name, "lodestone-home", server, have.login)
 	if err != nil {
 		return err
 	}
-	if keep && sameServer(have.Server, server) {
-		kubeconfig = secret.Data[plan.key()]
+	if have.kept && sameServer(have.found.Server, server) {
+		kubeconfig = have.secret.Data[plan.key()]
 	}
-	_, err = p.writeSecret(ctx, plan, secret, func(data map[string][]byte) {
+	_, err = p.writeSecret(ctx, plan, have.secret, func(data map[string][]byte) {
 		data[plan.key()] = kubeconfig
 		delete(data, credentials.PendingKey)
 	})
