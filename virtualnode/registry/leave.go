@@ -46,13 +46,14 @@ func (t *tenure) leave(ctx context.Context, remote *v1alpha1.RemoteCluster) (tim
 	if err != nil {
 		return 0, err
 	}
+	var problem error
 	if ours != nil || len(pods) > 0 {
 		if err := t.serve(ctx); err != nil {
 			return 0, err
 		}
 		t.manager.Retire(true)
-		if _, err := t.keepSession(ctx, remote); err != nil {
-			klog.FromContext(ctx).V(2).Info("Pods cannot be ended in the cluster", "err", err)
+		if _, problem = t.keepSession(ctx, remote); problem != nil {
+			klog.FromContext(ctx).V(2).Info("Pods cannot be ended in the cluster", "err", problem)
 		}
 	}
 	if ours != nil && !ours.Spec.Unschedulable {
@@ -62,7 +63,7 @@ func (t *tenure) leave(ctx context.Context, remote *v1alpha1.RemoteCluster) (tim
 	}
 	if len(pods) > 0 {
 		blocked, err := t.evict(bounded, pods)
-		return drainInterval, errors.Join(err, t.report(ctx, remote, leaving(t.id, len(pods), blocked)))
+		return drainInterval, errors.Join(err, t.report(ctx, remote, leaving(t.id, len(pods), blocked, problem)))
 	}
 	if ours != nil {
 		err := t.config.Home.CoreV1().Nodes().Delete(bounded, ours.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &ours.UID}})
@@ -88,10 +89,15 @@ func (t *tenure) reportDisabled(ctx context.Context, remote *v1alpha1.RemoteClus
 	return t.report(ctx, remote, node.State{Reason: "Disabled", Message: "spec.virtualNode is Disabled: Lodestone registers no node for this cluster"})
 }
 
-func leaving(cluster string, pods, blocked int) node.State {
+// leaving is the state of a node whose pods have to go. problem is why there is no
+// session that ends them in the remote cluster, nil if there is one.
+func leaving(cluster string, pods, blocked int, problem error) node.State {
 	message := fmt.Sprintf("node %s is being emptied, pods left: %d; each goes once its end in cluster %s is known (kubectl lodestone release pod gives one up)", cluster, pods, cluster)
 	if blocked > 0 {
 		message += fmt.Sprintf("; held by a PodDisruptionBudget: %d", blocked)
+	}
+	if problem != nil {
+		return node.State{Reason: badKubeconfig, Message: message + "; " + problem.Error()}
 	}
 	return node.State{Reason: "Leaving", Message: message}
 }

@@ -38,14 +38,14 @@ func (r *running) ended() bool {
 }
 
 // keepSession makes sure that a session with the present kubeconfig runs. The
-// error is one sentence for the user; the duration is how soon to look again, 0
-// for the usual interval.
+// error is one sentence for the user, and there is no session then; the duration
+// is how soon to look again, 0 for the usual interval.
 func (t *tenure) keepSession(ctx context.Context, remote *v1alpha1.RemoteCluster) (time.Duration, error) {
 	data, err := t.kubeconfig(remote)
 	if err != nil {
-		if remote.DeletionTimestamp == nil {
-			t.endSession()
-		}
+		// Whoever takes the kubeconfig away wants nothing more done there, least of
+		// all while the RemoteCluster is being deleted.
+		t.endSession()
 		return 0, err
 	}
 	fingerprint := fingerprint(remote, data)

@@ -5,12 +5,18 @@ import (
 	"errors"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/virtualnode/node"
 )
+
+// badKubeconfig is the reason of a node without a session, for want of a usable
+// kubeconfig. It is said only once the last session has ended, so that others may
+// rely on it.
+const badKubeconfig = "BadKubeconfig"
 
 // tenure is the time that a RemoteCluster object is there. One goroutine runs it.
 type tenure struct {
@@ -98,11 +104,14 @@ func (t *tenure) look(ctx context.Context, remote *v1alpha1.RemoteCluster) (time
 	t.manager.Retire(false)
 	wait, problem := t.keepSession(ctx, remote)
 	if problem != nil {
-		state := node.State{Reason: "BadKubeconfig", Message: problem.Error()}
+		state := node.State{Reason: badKubeconfig, Message: problem.Error()}
 		return wait, errors.Join(t.manager.Show(ctx, t.id, state), t.report(ctx, remote, state))
 	}
 	if state, known := t.manager.State(); known {
 		return wait, t.report(ctx, remote, state)
+	}
+	if said := meta.FindStatusCondition(remote.Status.Conditions, v1alpha1.VirtualNode); said != nil && said.Reason == badKubeconfig {
+		return wait, t.report(ctx, remote, node.State{Reason: "Connecting", Message: "the cluster has not answered yet"})
 	}
 	return wait, nil
 }
