@@ -3,7 +3,6 @@ package pods
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -134,14 +133,16 @@ func (r *runner) end(ctx context.Context, k key, shadow *shadowPod, grace *int64
 }
 
 // gone asks the remote cluster whether the copy of a home pod is gone. The pod
-// must have ended before: only then nothing can be started any more.
+// must have ended before: only then nothing can be started any more. UIDs are proof
+// enough that something is of this pod, whatever home called itself when it was
+// made.
 func (r *runner) gone(ctx context.Context, k key, pod *corev1.Pod) (bool, error) {
 	found, err := r.getShadow(ctx, k)
 	if err != nil {
 		return false, err
 	}
 	had, _ := decide.CopyOf(pod)
-	if found != nil && r.isOf(found, k.uid) && (found.UID == had.ShadowUID || found.Spec.Start) {
+	if found != nil && (found.UID == had.ShadowUID || (r.isOf(found, k.uid) && found.Spec.Start)) {
 		r.shadows.set(k.uid, found)
 		r.queue.Add(k)
 		return false, nil
@@ -154,5 +155,5 @@ func (r *runner) gone(ctx context.Context, k key, pod *corev1.Pod) (bool, error)
 	if err != nil {
 		return false, fmt.Errorf("list the pods of a home pod in namespace %s of cluster %s: %w", k.namespace, r.session.Cluster, err)
 	}
-	return !slices.ContainsFunc(left.Items, func(p corev1.Pod) bool { return p.Labels[keys.HomeID] == r.session.HomeID }), nil
+	return len(left.Items) == 0, nil
 }
