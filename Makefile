@@ -77,14 +77,14 @@ integration: bin/gotestsum control-plane ## Run the integration tests, on contro
 	@# On a busy machine a wait may end too early: up to three failures are tried once more, and reported.
 	@LODESTONE_TESTBED=1 bin/gotestsum --format=pkgname-and-test-fails --jsonfile=$(RESULTS)/integration.json \
 	  --rerun-fails=1 --rerun-fails-max-failures=3 --rerun-fails-report=$(RESULTS)/integration-again.txt --packages=./e2e/... -- \
-	  -p 1 -count=1 -timeout 20m
+	  -p 1 -count=1 -timeout 8m
 	@if [[ -s $(RESULTS)/integration-again.txt ]]; then echo "failed once, and passed when run again:"; cat $(RESULTS)/integration-again.txt; fi
 	@# A package that failed before its first test has no test to try again, and would pass.
 	@hack/verify-ran.sh $(RESULTS)/integration.json
 
 .PHONY: e2e
 e2e: bin/gotestsum ## Run the suite on two kind clusters, which it brings up and takes down (RUN=<pattern> runs some)
-	@RUN='$(RUN)' e2e/kind/run.sh
+	@RUN='$(RUN)' exec e2e/kind/run.sh
 
 .PHONY: e2e-up
 e2e-up: ## Bring up two kind clusters with Lodestone from this tree; `make e2e` then uses them
@@ -99,7 +99,8 @@ demo-check: control-plane ## Run the whole story as a check, on control planes o
 	@echo "demo-check: on real control planes on loopback; pods are simulated"
 	@mkdir -p $(RESULTS)
 	@go build -o bin/demo ./e2e/cmd/demo
-	@KEEP= bin/demo --check | tee $(RESULTS)/demo-check.txt
+	@# When interrupted, the demo ends what it has started, and is heard until then.
+	@trap : INT TERM; KEEP= bin/demo --check | (trap '' INT TERM; exec tee $(RESULTS)/demo-check.txt)
 
 .PHONY: control-plane
 control-plane: ## Build the control-plane program into the user's cache

@@ -19,7 +19,8 @@ down() {
 trap down EXIT
 
 # run runs a command in a process group of its own, so that an interrupt ends all of
-# it before the clusters are taken down.
+# it before the clusters are taken down. Only packages being installed may not be
+# interrupted; they are not waited for longer than 30 s.
 set -m
 child=
 run() {
@@ -29,9 +30,13 @@ run() {
 }
 interrupted() {
   trap '' INT TERM
-  [[ -z $child ]] || kill -TERM -- "-$child" 2>/dev/null || true
-  wait || true
-  echo "interrupted" >&2
+  echo "interrupted: ending the run and taking down what it has brought up" >&2
+  if [[ -n $child ]] && kill -TERM -- "-$child" 2>/dev/null; then
+    for _ in $(seq 150); do
+      kill -0 -- "-$child" 2>/dev/null || break
+      sleep 0.2
+    done
+  fi
   exit 130
 }
 trap interrupted INT TERM
@@ -39,6 +44,6 @@ trap interrupted INT TERM
 run "$here/up.sh"
 say "running the suite"
 cd "$root"
-arguments=(-count=1 -timeout 40m)
+arguments=(-count=1 -timeout 25m)
 [[ -z ${RUN-} ]] || arguments+=(-run "$RUN")
 LODESTONE_KIND=1 run nice -n 5 bin/gotestsum --format=testname --jsonfile="$results/e2e.json" -- "${arguments[@]}" ./e2e/kind/
