@@ -111,8 +111,9 @@ func (r *runner) sweep(ctx context.Context, k key, shadow *shadowPod) outcome {
 	if err != nil {
 		return outcome{err: err}
 	}
-	if pod != nil && pod.UID == home.UID && pod.Spec.NodeName == r.session.Node && r.keyOf(pod) == k {
-		// The informer is behind; its event brings the pod back here.
+	if pod != nil && pod.UID == home.UID {
+		// It is an owner, on whatever node: the informer is behind, or another
+		// RemoteCluster leads here too, whose session looks after it.
 		return outcome{after: safetyNet}
 	}
 	return outcome{err: r.end(ctx, k, shadow, nil), after: safetyNet}
