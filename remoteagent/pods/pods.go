@@ -199,8 +199,8 @@ func (c *Controller) observe(l *look) (policy.Observation, time.Duration) {
 }
 
 // refresh reads a ShadowPod that was only seen in a cache. It reports whether it
-// is still the same one, not being deleted and with our finalizer: then it stays
-// until this call is over.
+// is still the same one, asks for what was decided on, is not being deleted and
+// has our finalizer: then it stays until this call is over.
 func (c *Controller) refresh(ctx context.Context, l *look) (bool, error) {
 	if l.current {
 		return true, nil
@@ -213,7 +213,7 @@ func (c *Controller) refresh(ctx context.Context, l *look) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("get ShadowPod: %w", err)
 	}
-	same := now.UID == l.shadow.UID && now.DeletionTimestamp == nil && now.Status == l.shadow.Status && hasFinalizer(now, keys.ShadowPodFinalizer)
+	same := now.UID == l.shadow.UID && now.Generation == l.shadow.Generation && now.DeletionTimestamp == nil && now.Status == l.shadow.Status && hasFinalizer(now, keys.ShadowPodFinalizer)
 	l.shadow, l.current = now, true
 	return same, nil
 }

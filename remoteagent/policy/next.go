@@ -147,7 +147,7 @@ func follow(o Observation) Step {
 		return Step{Verb: Note, Status: made}
 	case slices.Contains(o.Pod.Finalizers, keys.UnrecordedFinalizer):
 		return Step{Verb: Count}
-	case o.Pod.DeletionTimestamp == nil && Patch(o.Shadow, o.Pod) != nil:
+	case o.Shadow.Spec.Unreadable == "" && o.Pod.DeletionTimestamp == nil && Patch(o.Shadow, o.Pod) != nil:
 		return Step{Verb: Carry}
 	default:
 		return Step{Verb: Idle}
@@ -167,6 +167,9 @@ func gone(o Observation) Step {
 		return Step{Verb: Look}
 	case status.Reason == ReasonPodEnded:
 		return lost(status, ReasonPodEnded, "The pod ended by itself and was then removed from this cluster.")
+	case o.Shadow.Spec.Unreadable != "":
+		// Its restart policy is not known.
+		return lost(status, ReasonPodGone, "The pod was removed from this cluster; it is not made again, since its template cannot be read.")
 	case o.Shadow.Spec.Pod.Spec.RestartPolicy == corev1.RestartPolicyNever:
 		return lost(status, ReasonPodGone, "The pod was removed from this cluster; it is not made again, since its restart policy is Never.")
 	case o.Home == Connected:

@@ -72,6 +72,9 @@ func ending(seconds int64) func(*corev1.Pod) {
 func inPhase(phase corev1.PodPhase) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) { pod.Status.Phase = phase }
 }
+func unreadable(s *remotev1alpha1.ShadowPod) {
+	s.Spec.Pod, s.Spec.Unreadable = corev1.PodTemplateSpec{}, "x"
+}
 func uid(uid types.UID) func(*corev1.Pod) { return func(pod *corev1.Pod) { pod.UID = uid } }
 
 func TestNext(t *testing.T) {
@@ -130,6 +133,8 @@ func TestNext(t *testing.T) {
 		"a ShadowPod that others hold is left to them":              {o: Observation{Shadow: shadowPod(created, deleting, unheld), Live: true, Settled: true}, verb: Idle},
 		"without permission a running pod goes on":                  {o: Observation{Shadow: one, Pod: podFor(one), Refusal: &Refusal{"NotAllowed", "x"}}, verb: Idle},
 		"a template that changed is carried":                        {o: Observation{Shadow: shadowPod(created, func(s *remotev1alpha1.ShadowPod) { s.Spec.Pod.Labels = map[string]string{"app": "shop"} }), Pod: podFor(one)}, verb: Carry},
+		"a template that cannot be read is not carried":             {o: Observation{Shadow: shadowPod(created, unreadable), Pod: podFor(one)}, verb: Idle},
+		"gone, and the template cannot be read: lost":               {o: Observation{Shadow: shadowPod(created, unreadable), Live: true, Settled: true, Home: Away}, verb: Note, phase: lost, reason: ReasonPodGone},
 		"a template that changed is not carried to an ending pod":   {o: Observation{Shadow: shadowPod(created, func(s *remotev1alpha1.ShadowPod) { s.Spec.Pod.Labels = nil }), Pod: podFor(one, ending(30))}, verb: Idle},
 		"a refusal that is written down is not written again":       {o: Observation{Shadow: shadowPod(pending, func(s *remotev1alpha1.ShadowPod) { s.Status.Reason, s.Status.Message = "NotAllowed", "x" }), Refusal: &Refusal{"NotAllowed", "x"}}, verb: Idle},
 		"a pod on the way to being made again keeps the reason why": {o: Observation{Shadow: shadowPod(creating, func(s *remotev1alpha1.ShadowPod) { s.Status.Reason = ReasonRemade }), Pod: podFor(one), Live: true}, verb: Note, phase: created, reason: ReasonRemade},

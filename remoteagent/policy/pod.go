@@ -16,6 +16,9 @@ import (
 // of the agent, do not allow.
 const ReasonNotAllowed = "NotAllowed"
 
+// ReasonUnreadable is the reason of a template that cannot be read.
+const ReasonUnreadable = "Unreadable"
+
 // Ours reports whether a pod is the one that a ShadowPod asks for.
 func Ours(pod *corev1.Pod, shadow *remotev1alpha1.ShadowPod) bool {
 	return pod.Name == shadow.Name && pod.Namespace == shadow.Namespace &&
@@ -35,6 +38,9 @@ func Permit(shadow *remotev1alpha1.ShadowPod, namespace *corev1.Namespace, home 
 		return refuse("The namespace was not made for home cluster " + id + ": ask for it with a NamespaceRequest.")
 	case shadow.Labels[keys.HomeID] != id || shadow.Labels[keys.PodUID] != string(shadow.Spec.Home.UID):
 		return refuse("The labels of the ShadowPod do not name its home cluster and its pod: make it again with them.")
+	}
+	if problem := shadow.Spec.Unreadable; problem != "" {
+		return &Refusal{ReasonUnreadable, "spec.pod of the ShadowPod is not the template of a pod: make it again with one (" + problem + ")."}
 	}
 	for _, volume := range shadow.Spec.Pod.Spec.Volumes {
 		if volume.Projected == nil {

@@ -95,6 +95,7 @@ func TestPermit(t *testing.T) {
 		"another home's namespace":       {shadow: shadowPod(""), namespace: theirs, home: home, says: "NamespaceRequest"},
 		"a namespace labelled by others": {shadow: shadowPod(""), namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Labels: given.Labels}}, home: home, says: "NamespaceRequest"},
 		"labels of another pod":          {shadow: shadowPod("", func(s *remotev1alpha1.ShadowPod) { s.Labels[keys.PodUID] = "x" }), namespace: given, home: home, says: "labels"},
+		"a template that is none":        {shadow: shadowPod("", unreadable), namespace: given, home: home, says: "not the template of a pod"},
 		"a token of the cluster":         {shadow: shadowPod("", token), namespace: given, home: home, says: "Volume t"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -63,6 +63,10 @@ type ShadowPodSpec struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	GracePeriodSeconds *int64 `json:"gracePeriodSeconds,omitempty"`
+
+	// Unreadable says why Pod cannot be read; Pod is empty then and must not be
+	// acted on. It is not part of the object: it is known from reading one.
+	Unreadable string `json:"-"`
 }
 
 // HomePod names a pod of a home cluster.
