@@ -117,18 +117,27 @@ func (t *tenure) ownNode(ctx context.Context) (*corev1.Node, error) {
 	return found, nil
 }
 
-// pods returns the pods that are bound to the cluster's virtual node, as they are
-// now. Where there is no such node, those that may run in the cluster all the
-// same.
+// pods returns the pods that keep the cluster's virtual node, as they are now.
 func (t *tenure) pods(ctx context.Context, own *corev1.Node) ([]corev1.Pod, error) {
 	list, err := t.config.Home.CoreV1().Pods("").List(ctx, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", t.id).String()})
 	if err != nil {
 		return nil, fmt.Errorf("list pods of node %s: %w", t.id, err)
 	}
-	return slices.DeleteFunc(list.Items, func(pod corev1.Pod) bool {
-		return own == nil && !slices.Contains(pod.Finalizers, keys.RemotePodFinalizer)
-	}), nil
+	return slices.DeleteFunc(list.Items, func(pod corev1.Pod) bool { return !holds(&pod, own != nil) }), nil
+}
+
+// holds reports whether a pod must have ended before the cluster is let go. Those
+// that may run in the cluster must. The others only have their node taken from
+// them: they are evicted where there is a node, but not those of a DaemonSet that
+// tolerates everything, for it would make them anew for as long as the node is
+// there. They go with the node, as those of every node do.
+func holds(pod *corev1.Pod, node bool) bool {
+	if slices.Contains(pod.Finalizers, keys.RemotePodFinalizer) {
+		return true
+	}
+	owner := metav1.GetControllerOf(pod)
+	return node && (owner == nil || owner.Kind != "DaemonSet")
 }
 
 func (t *tenure) cordon(ctx context.Context, own *corev1.Node) error {
