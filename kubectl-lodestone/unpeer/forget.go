@@ -6,26 +6,19 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/confirm"
-	"github.com/lodestone-storage/lodestone/kubectl-lodestone/credentials"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/holdings"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/outcome"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/release"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
-
-// disconnectTime is how long home's programs may take to let go of a cluster
-// whose credentials are gone.
-const disconnectTime = 20 * time.Second
 
 // What keeps a virtual volume: until its data is deleted, and until no claim
 // uses it.
@@ -86,47 +79,6 @@ func (u *unpeering) forget(ctx context.Context, remote *v1alpha1.RemoteCluster, 
 	}
 	_, err := fmt.Fprintf(u.streams.Out, "remotecluster.lodestone.dev/%s forgotten\n", u.name)
 	return err
-}
-
-// disconnect takes the kubeconfig out of the Secret, and waits until home's
-// programs have noticed.
-func (u *unpeering) disconnect(ctx context.Context, remote *v1alpha1.RemoteCluster) error {
-	if remote == nil {
-		return nil
-	}
-	ref := remote.Spec.KubeconfigSecretRef
-	if ref.Key == "" {
-		ref.Key = credentials.Key
-	}
-	patch, err := json.Marshal(map[string]any{"data": map[string]any{ref.Key: nil}})
-	if err != nil {
-		return fmt.Errorf("write the change of Secret %s: %w", ref.Name, err)
-	}
-	_, err = u.home.Client.CoreV1().Secrets(ref.Namespace).Patch(ctx, ref.Name, types.MergePatchType, patch, metav1.PatchOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return u.home.Explain("take the credentials out of Secret "+ref.Namespace+"/"+ref.Name, err)
-	}
-	u.Say("took the credentials out of Secret %s/%s", ref.Namespace, ref.Name)
-	short, cancel := context.WithTimeout(ctx, disconnectTime)
-	defer cancel()
-	err = u.Await(short, "home's programs to let go of the cluster", func(ctx context.Context) (string, bool, error) {
-		now, err := u.home.Remotes.Get(ctx, remote.Name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			return "", true, nil
-		}
-		if err != nil {
-			return err.Error(), false, nil //nolint:nilerr // it may be away for a moment
-		}
-		ready := meta.FindStatusCondition(now.Status.Conditions, v1alpha1.Ready)
-		return "", ready == nil || ready.Reason == "BadKubeconfig", nil
-	})
-	if ctx.Err() != nil {
-		return err
-	}
-	if err != nil {
-		u.Say("home's provisioner does not answer; going on, for without credentials it can do nothing there")
-	}
-	return nil
 }
 
 // patchVolume changes just this volume; one that is gone needs no change.

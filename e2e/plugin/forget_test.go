@@ -1,0 +1,48 @@
+package plugin
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+)
+
+// The program for virtual nodes ends the pods of a cluster that is deleted; once
+// it is to be forgotten, it must not.
+func TestForgetOfAClusterThatIsBeingDeletedLeavesItsPodsAlone(t *testing.T) {
+	peered(t)
+	namespace := openNamespace(t)
+	_, err := bed.Home.Client().PolicyV1().PodDisruptionBudgets(namespace).Create(t.Context(), &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Name: "all"}, Spec: policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	podInWest(t, namespace, "web")
+	require.NoError(t, bed.Remotes.Delete(t.Context(), "west", metav1.DeleteOptions{}))
+	eventually(t, "its node is being emptied", func() bool { return reasonOf(t, "west", v1alpha1.VirtualNode) == "Leaving" })
+
+	lodestone(t, "unpeer", "west", "--forget", "--yes").ends(t, done)
+	nothingIsLeft(t)
+	eventually(t, "the home pod is gone", func() bool { return podOf(t, namespace, "web") == nil })
+	never(t, "the pod in west is touched", func() bool {
+		pod, err := bed.West.Client().CoreV1().Pods(namespace).Get(t.Context(), "web", metav1.GetOptions{})
+		return err != nil || pod.DeletionTimestamp != nil || pod.Status.Phase != corev1.PodRunning
+	})
+	// For the HomeCluster to go after the test.
+	assert.NoError(t, bed.West.Client().CoreV1().Namespaces().Delete(t.Context(), namespace, metav1.DeleteOptions{}))
+}
+
+func reasonOf(t *testing.T, cluster, condition string) string {
+	t.Helper()
+	remote, err := bed.Remotes.Get(t.Context(), cluster, metav1.GetOptions{})
+	require.NoError(t, err)
+	if found := meta.FindStatusCondition(remote.Status.Conditions, condition); found != nil {
+		return found.Reason
+	}
+	return ""
+}
