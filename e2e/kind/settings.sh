@@ -24,10 +24,13 @@ clusters=(home west)
 
 export CGO_ENABLED=0 GOFLAGS= GOWORK=off
 export KUBECONFIG=$KIND_CACHE/kubeconfig
-# An engine that engine.sh started listens here, and nowhere else.
+# An engine that engine.sh started listens here, and nowhere else. After a crash the
+# socket is still there, and nobody listens.
 engine_socket=$KIND_CACHE/engine/docker.sock
-if [[ -S $engine_socket ]]; then
+if [[ -S $engine_socket ]] && timeout 10 docker -H "unix://$engine_socket" info >/dev/null 2>&1; then
   export DOCKER_HOST=unix://$engine_socket
+elif [[ ${DOCKER_HOST-} == "unix://$engine_socket" ]]; then
+  unset DOCKER_HOST
 fi
 mkdir -p "$KIND_CACHE/log"
 
