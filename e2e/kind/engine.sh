@@ -10,6 +10,24 @@ state=$KIND_CACHE/engine
 settings=(net.ipv4.ip_forward vm.overcommit_memory vm.panic_on_oom kernel.panic kernel.panic_on_oops
   kernel.keys.root_maxkeys kernel.keys.root_maxbytes net.netfilter.nf_conntrack_max)
 
+# engine_pid prints the process that is, or was, the engine that start started.
+engine_pid() { grep -xE '[0-9]+' "$state/pid" 2>/dev/null; }
+
+# command_line <pid>: empty when it has ended, also if nobody waits for it.
+command_line() { { tr '\0' ' ' <"/proc/$1/cmdline"; } 2>/dev/null || true; }
+
+# alive <pid>: that engine still runs; by now the number may be a stranger's.
+alive() { [[ -n $1 && " $(command_line "$1")" == *" --pidfile $state/pid "* ]]; }
+
+# another: an engine runs on this machine, whoever started it.
+another() {
+  local pid
+  for pid in $(pgrep -x dockerd); do
+    [[ -z $(command_line "$pid") ]] || return 0
+  done
+  return 1
+}
+
 start() {
   docker info >/dev/null 2>&1 && return
   local instead="start Docker so that this user may use it, or run this as root on Debian"
@@ -22,14 +40,7 @@ start() {
     sysctl -e "${settings[@]}" 2>/dev/null >"$state/before"
     iptables -S FORWARD 2>/dev/null | grep '^-P' >"$state/forward" || echo "-P FORWARD ACCEPT" >"$state/forward"
   fi
-  local extra=()
-  # --privileged asks for every capability; runc fails over one that this machine
-  # cannot give.
-  local bounding=0x$(awk '/CapBnd/ {print $2}' /proc/self/status)
-  ((bounding >> 24 & 1)) || extra=(--add-runtime "capped=$here/runc-capped" --default-runtime capped)
-  rm -f "$engine_socket"
-  setsid nohup nice -n 5 dockerd --host "unix://$engine_socket" --bridge none --data-root "$state/data" --exec-root "$state/run" \
-    --pidfile "$state/pid" "${extra[@]}" >"$KIND_CACHE/log/dockerd.log" 2>&1 </dev/null &
+  alive "$(engine_pid)" || launch
   export DOCKER_HOST=unix://$engine_socket
   local try
   for try in $(seq 60); do
@@ -40,20 +51,52 @@ start() {
   fail "the container engine did not start within 30 s after $try tries: see above"
 }
 
+# launch starts an engine in the background.
+launch() {
+  local extra=()
+  # --privileged asks for every capability; runc fails over one that this machine
+  # cannot give.
+  local bounding=0x$(awk '/CapBnd/ {print $2}' /proc/self/status)
+  ((bounding >> 24 & 1)) || extra=(--add-runtime "capped=$here/runc-capped" --default-runtime capped)
+  rm -f "$engine_socket" "$state/pid"
+  setsid nohup nice -n 5 dockerd --host "unix://$engine_socket" --bridge none --data-root "$state/data" --exec-root "$state/run" \
+    --pidfile "$state/pid" "${extra[@]}" >"$KIND_CACHE/log/dockerd.log" 2>&1 </dev/null &
+}
+
 # stop ends an engine that start started, and nothing else.
 stop() {
   [[ -s $state/before ]] || return 0
-  if [[ -s $state/pid ]] && kill -0 "$(cat "$state/pid")" 2>/dev/null; then
-    docker network rm kind >/dev/null 2>&1 || true
-    local pid
-    pid=$(cat "$state/pid")
-    kill "$pid"
-    while kill -0 "$pid" 2>/dev/null; do sleep 0.2; done
+  local pid
+  pid=$(engine_pid) || true
+  if alive "$pid"; then
+    timeout 10 docker -H "unix://$engine_socket" network rm kind >/dev/null 2>&1 || true
+    end "$pid"
   fi
   rm -f "$engine_socket" "$state/pid"
-  forget_rules
+  # Another engine forwards too, by rules with the same names.
+  if another; then
+    sed -i '/ip_forward/d' "$state/before"
+  else
+    forget_rules
+  fi
   sysctl -q -e -p "$state/before" 2>/dev/null || true
   rm -f "$state/before" "$state/forward"
+}
+
+# end <pid>: asks the engine to end, for 30 s.
+end() {
+  kill "$1" 2>/dev/null || true
+  for _ in $(seq 150); do
+    alive "$1" || return 0
+    sleep 0.2
+  done
+  say "the container engine, process $1, does not end within 30 s: killing it"
+  kill -KILL "$1" 2>/dev/null || true
+  for _ in $(seq 25); do
+    alive "$1" || return 0
+    sleep 0.2
+  done
+  fail "the container engine, process $1, cannot be killed"
 }
 
 # forget_rules removes the chains of an engine that has ended, and what jumps there.
