@@ -23,6 +23,9 @@ var ErrReturned = errors.New("the cluster answers again")
 // errUnwanted ends a session whose cluster turns out to be another RemoteCluster's.
 var errUnwanted = errors.New("the cluster must not be used through this RemoteCluster")
 
+// Duplicate is the word of a cluster that another RemoteCluster stands for.
+const Duplicate = "Duplicate"
+
 // Config is what a Manager needs.
 type Config struct {
 	// Home is the home cluster; Nodes watches its nodes and is run by the caller.
@@ -90,9 +93,9 @@ func (m *Manager) State() (State, bool) {
 }
 
 // Run keeps the node for a session until ctx ends, and then returns nil. Admitted
-// is called once the cluster answered and there is such a node: pods may be bound
-// to it. ErrReturned asks
-// for a new session.
+// is called once the cluster answered and there is such a node, to which pods may be
+// bound, or the node is retired, and what it ran is to be ended. ErrReturned asks for
+// a new session.
 func (m *Manager) Run(ctx context.Context, s *session.Session, admitted func()) error {
 	prober, err := newProber(s)
 	if err != nil {
@@ -185,8 +188,20 @@ func (m *Manager) sync(ctx context.Context, name string, admitted func()) error 
 	m.mu.Lock()
 	m.taken = node != nil && !Ours(node, m.cluster)
 	m.mu.Unlock()
+	begin := func() {
+		m.mu.Lock()
+		m.begun = true
+		m.mu.Unlock()
+		admitted()
+	}
 	switch {
-	case node == nil && (retired || !known || health.Home == nil || health.Unwanted != ""):
+	case node == nil && retired:
+		// Somebody deleted it, but the cluster may still hold what it ran.
+		if usable(health, retired) {
+			begin()
+		}
+		return nil
+	case node == nil && (!known || health.Home == nil || health.Unwanted != ""):
 		return nil
 	case node == nil:
 		return m.create(ctx, New(name, description))
@@ -196,13 +211,16 @@ func (m *Manager) sync(ctx context.Context, name string, admitted func()) error 
 	if !known {
 		return nil
 	}
-	if health.Answered && health.Unwanted == "" {
-		m.mu.Lock()
-		m.begun = true
-		m.mu.Unlock()
-		admitted()
+	if usable(health, retired) {
+		begin()
 	}
 	return m.update(ctx, node, description)
+}
+
+// usable reports whether work may begin in a cluster. Where it is another
+// RemoteCluster's, only to end what this one left there.
+func usable(health Health, retired bool) bool {
+	return health.Answered && (health.Unwanted == "" || (retired && health.UnwantedReason == Duplicate))
 }
 
 // Show has the node, if there is one, show a state while no session runs.

@@ -96,7 +96,7 @@ func newManaged(t *testing.T, s *west) *managed {
 		Probe: 20 * time.Millisecond, Heartbeat: 20 * time.Millisecond, Changed: func() {},
 		Unwanted: func(string) (string, string) {
 			if sentence := m.unwanted.Load(); sentence != nil {
-				return "Duplicate", *sentence
+				return Duplicate, *sentence
 			}
 			return "", ""
 		}})

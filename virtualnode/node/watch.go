@@ -82,11 +82,12 @@ func (m *Manager) look(ctx context.Context, p *prober) (answered, returned bool)
 	return home != nil, returned
 }
 
-// wrong reports whether work goes on for a cluster that must not be used.
+// wrong reports whether work goes on for a cluster that must not be used, other than
+// to end what was begun there.
 func (m *Manager) wrong() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.begun && m.health.Unwanted != ""
+	return m.begun && m.health.Unwanted != "" && !usable(m.health, m.retired)
 }
 
 func (m *Manager) unversioned() bool {

@@ -142,7 +142,7 @@ func (r *Registry) unwanted(id, uid string) (reason, sentence string) {
 	for other, its := range r.uids {
 		object := r.object(other)
 		if other != id && its == uid && self != nil && object != nil && older(object, self) {
-			return "Duplicate", fmt.Sprintf("RemoteCluster %q already stands for this cluster: delete one of the two", other)
+			return node.Duplicate, fmt.Sprintf("RemoteCluster %q already stands for this cluster: delete one of the two", other)
 		}
 	}
 	return "", ""
