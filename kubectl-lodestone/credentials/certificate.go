@@ -1,6 +1,7 @@
 package credentials
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -49,4 +50,39 @@ func Request(keyPEM []byte, user, group string) (request []byte, name string, er
 	}
 	sum := sha256.Sum256(public)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}), hex.EncodeToString(sum[:5]), nil
+}
+
+// Difference says in what two certificate requests in PEM ask for different
+// certificates; empty if in nothing.
+func Difference(have, want []byte) string {
+	other, err := parse(have)
+	if err != nil {
+		return "its certificate request cannot be read"
+	}
+	own, err := parse(want)
+	switch {
+	case err != nil:
+		return err.Error()
+	case !bytes.Equal(other.RawSubjectPublicKeyInfo, own.RawSubjectPublicKeyInfo):
+		return "it is for another key"
+	case !bytes.Equal(other.RawSubject, own.RawSubject):
+		return fmt.Sprintf("it is for another subject, %q", other.Subject)
+	case len(other.Extensions) != len(own.Extensions):
+		return "it asks for extensions"
+	case other.CheckSignature() != nil:
+		return "it is not signed with its key"
+	}
+	return ""
+}
+
+func parse(content []byte) (*x509.CertificateRequest, error) {
+	block, _ := pem.Decode(content)
+	if block == nil {
+		return nil, errors.New("the certificate request is not in PEM")
+	}
+	request, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("read the certificate request: %w", err)
+	}
+	return request, nil
 }

@@ -8,10 +8,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/access"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/credentials"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/outcome"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
@@ -42,7 +44,7 @@ func (p *peering) certificate(ctx context.Context, plan Plan, secret *corev1.Sec
 	if _, err = requests.Create(ctx, want, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fail(p.remote.Explain("make CertificateSigningRequest "+want.Name, err))
 	}
-	if err := p.approve(ctx, want.Name); err != nil {
+	if err := p.approve(ctx, want); err != nil {
 		return fail(err)
 	}
 	var certificate []byte
@@ -51,6 +53,9 @@ func (p *peering) certificate(ctx context.Context, plan Plan, secret *corev1.Sec
 		request, err := requests.Get(ctx, want.Name, metav1.GetOptions{})
 		if err != nil {
 			return patient(p.remote.Explain("get CertificateSigningRequest "+want.Name, err))
+		}
+		if err := p.isOurs(request, want); err != nil {
+			return "", false, err
 		}
 		certificate = request.Status.Certificate
 		state, refused := judge(request, p.remote.Context)
@@ -106,8 +111,42 @@ func (p *peering) discard(ctx context.Context, plan Plan, secret *corev1.Secret,
 	return fmt.Errorf("%s", sentence)
 }
 
+// isOurs refuses a request that has the name of the one that is wanted but asks
+// for something else: whoever may make requests could have taken the name.
+func (p *peering) isOurs(have, want *certificatesv1.CertificateSigningRequest) error {
+	differs := difference(have.Spec, want.Spec)
+	if differs == "" {
+		return nil
+	}
+	return outcome.Refuse("CertificateSigningRequest %q in the cluster of context %q was not written by peer (%s), so it is not used: nobody must approve it; delete it there (kubectl --context %s delete csr %s), then run the same command again",
+		want.Name, p.remote.Context, differs, p.remote.Context, want.Name)
+}
+
+// difference says in what two requests ask for different certificates, other than
+// for how long; empty if in nothing. It is pure.
+func difference(have, want certificatesv1.CertificateSigningRequestSpec) string {
+	if have.SignerName != want.SignerName {
+		return fmt.Sprintf("it asks another signer, %q", have.SignerName)
+	}
+	if !sets.New(have.Usages...).Equal(sets.New(want.Usages...)) {
+		return fmt.Sprintf("it asks for other usages, %q", have.Usages)
+	}
+	return credentials.Difference(have.Request, want.Request)
+}
+
 // approve approves a request with the user's own rights, or says who must.
-func (p *peering) approve(ctx context.Context, name string) error {
+func (p *peering) approve(ctx context.Context, want *certificatesv1.CertificateSigningRequest) error {
+	name, requests := want.Name, p.remote.Client.CertificatesV1().CertificateSigningRequests()
+	request, err := requests.Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return p.remote.Explain("get CertificateSigningRequest "+name, err)
+	}
+	if err := p.isOurs(request, want); err != nil {
+		return err
+	}
+	if len(request.Status.Conditions) > 0 {
+		return nil // decided already
+	}
 	lacking, err := p.remote.Lacking(ctx,
 		access.Right{Verb: "update", Group: "certificates.k8s.io", Resource: "certificatesigningrequests/approval"},
 		access.Right{Verb: "approve", Group: "certificates.k8s.io", Resource: "signers", Name: certificatesv1.KubeAPIServerClientSignerName})
@@ -117,14 +156,6 @@ func (p *peering) approve(ctx context.Context, name string) error {
 	if len(lacking) > 0 {
 		p.Say("you may not approve certificates in the cluster of context %q; ask somebody who may to run: kubectl certificate approve %s", p.remote.Context, name)
 		return nil
-	}
-	requests := p.remote.Client.CertificatesV1().CertificateSigningRequests()
-	request, err := requests.Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return p.remote.Explain("get CertificateSigningRequest "+name, err)
-	}
-	if len(request.Status.Conditions) > 0 {
-		return nil // decided already
 	}
 	request.Status.Conditions = append(request.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
 		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue,
