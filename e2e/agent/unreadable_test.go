@@ -42,7 +42,7 @@ func TestATemplateThatIsNoneHindersNobody(t *testing.T) {
 	hostile.pending(bad, "quantity", policy.ReasonUnreadable, "not the template of a pod")
 
 	// An agent that starts now lists them.
-	t.Run("", withoutAgent)
+	t.Run("without an agent", withoutAgent)
 	good := other.namespace()
 	other.shadow(good, "web", nil)
 	other.runs(good, "web")

@@ -87,7 +87,7 @@ func Run(ctx context.Context, config *Config) error {
 		Namespace: config.Namespace, HomeID: homeID, HomeUID: string(system.UID),
 		Interval: config.ProbeInterval, Volumes: sources.VolumesIn,
 		Recorder: recorder,
-		Mapping:  clusters.Mapping{Namespaces: sources.Namespaces, Volumes: sources.Volumes, Used: sources.Used},
+		Mapping:  clusters.Mapping{Namespaces: sources.Namespaces, Volumes: sources.Volumes, Pods: sources.Pods, Used: sources.Used},
 		Hooks: clusters.Hooks{
 			Shadow:  func(b *corev1.PersistentVolumeClaim) { work.BackingChanged(b) },
 			Backing: func(b types.UID) { work.BackingVolumeChanged(b) },

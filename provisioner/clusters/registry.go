@@ -60,10 +60,11 @@ type Config struct {
 
 // Mapping is what is needed of the home cluster to keep namespaces in others.
 type Mapping struct {
-	// Namespaces and Volumes watch those of the home cluster.
-	Namespaces, Volumes cache.SharedIndexInformer
+	// Namespaces, Volumes and Pods watch those of the home cluster.
+	Namespaces, Volumes, Pods cache.SharedIndexInformer
 	// Used says whether virtual volumes have their data in a namespace of
-	// a cluster, or claims of its home namespace may have backing claims there.
+	// a cluster, claims of its home namespace may have backing claims there, or
+	// pods of it may have copies there.
 	Used func(cluster, namespace, home string) bool
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/backing"
 	"github.com/lodestone-storage/lodestone/provisioner/clusters"
+	"github.com/lodestone-storage/lodestone/provisioner/mapped"
 )
 
 // Sources are the informers of the home cluster that decisions are made from.
@@ -21,8 +22,8 @@ type Sources struct {
 }
 
 // Used says whether virtual volumes have their data in a namespace of a cluster,
-// or claims of the home namespace that it belongs to may have backing claims
-// there.
+// claims of the home namespace that it belongs to may have backing claims there,
+// or pods of that may have copies there.
 func (s Sources) Used(cluster, namespace, home string) bool {
 	for _, volume := range indexed[corev1.PersistentVolume](s.Volumes, byCluster, cluster) {
 		if ref, err := backing.RefOf(volume); err == nil && ref.Namespace == namespace {
@@ -31,6 +32,11 @@ func (s Sources) Used(cluster, namespace, home string) bool {
 	}
 	for _, claim := range indexed[corev1.PersistentVolumeClaim](s.Claims, byWaiting, waitingKey) {
 		if claim.Namespace == home && claim.Annotations[keys.Routed] == cluster {
+			return true
+		}
+	}
+	for _, pod := range indexed[corev1.Pod](s.Pods, cache.NamespaceIndex, home) {
+		if mapped.Copied(pod, cluster) {
 			return true
 		}
 	}
@@ -116,13 +122,18 @@ func claimsOf(pod *corev1.Pod) []string {
 }
 
 // Slim drops what is never read from an object before it is cached: of a pod
-// only its claims count, of a node only its labels.
+// only its claims count and what says where a copy of it may run, of a node only
+// its labels.
 func Slim(obj any) (any, error) {
 	switch object := obj.(type) {
 	case *corev1.Pod:
 		slim := &corev1.Pod{}
 		slim.Namespace, slim.Name, slim.UID, slim.ResourceVersion = object.Namespace, object.Name, object.UID, object.ResourceVersion
 		slim.Status.Phase = object.Status.Phase
+		slim.Finalizers, slim.Spec.NodeName = object.Finalizers, object.Spec.NodeName
+		if remote, ok := object.Annotations[keys.RemoteCopy]; ok {
+			slim.Annotations = map[string]string{keys.RemoteCopy: remote}
+		}
 		for _, volume := range object.Spec.Volumes {
 			if volume.PersistentVolumeClaim != nil || volume.Ephemeral != nil {
 				slim.Spec.Volumes = append(slim.Spec.Volumes, volume)

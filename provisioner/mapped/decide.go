@@ -24,8 +24,8 @@ type observation struct {
 	// exists says whether its home namespace does, open whether that may use the
 	// cluster.
 	exists, open bool
-	// used: a virtual volume has its data there, or a claim may have a backing
-	// claim there.
+	// used: a virtual volume has its data there, a claim may have a backing claim
+	// there, or a pod a copy.
 	used bool
 	// asking: the cluster makes namespaces on request. leaving: it takes nothing
 	// new.

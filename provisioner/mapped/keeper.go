@@ -23,13 +23,15 @@ type Config struct {
 	// Cluster is the ID of the remote cluster, HomeID that of the home cluster.
 	Cluster, HomeID string
 	Strategy        v1alpha1.NamespaceStrategy
-	// Home watches the namespaces of the home cluster, Volumes its volumes.
-	Home, Volumes cache.SharedIndexInformer
-	Remote        *remoteapi.Client
+	// Home watches the namespaces of the home cluster, Volumes its volumes, Pods
+	// its pods.
+	Home, Volumes, Pods cache.SharedIndexInformer
+	Remote              *remoteapi.Client
 	// Leaving says whether the RemoteCluster is being deleted.
 	Leaving func() bool
-	// Used says whether virtual volumes have their data in a namespace there, or
-	// claims of its home namespace may have backing claims there.
+	// Used says whether virtual volumes have their data in a namespace there,
+	// claims of its home namespace may have backing claims there, or pods of it may
+	// have copies there.
 	Used func(namespace, home string) bool
 	// Recorded are the namespaces that the RemoteCluster's status names; Forget
 	// takes one off.
@@ -87,6 +89,12 @@ func (k *Keeper) Run(ctx context.Context) {
 		return
 	}
 	defer func() { _ = k.Volumes.RemoveEventHandler(volumes) }()
+	pods, err := k.Pods.AddEventHandler(k.onPods())
+	if err != nil {
+		logger.Error(err, "Pods cannot be watched")
+		return
+	}
+	defer func() { _ = k.Pods.RemoveEventHandler(pods) }()
 	defer context.AfterFunc(ctx, k.queue.ShutDown)()
 	for k.work(ctx) {
 	}
