@@ -11,13 +11,11 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 )
 
-// Bounds of what crosses from a remote cluster into a status, in bytes, and of
-// how many conditions do.
+// Bounds of what crosses from a remote cluster into a status, in bytes.
 const (
-	maxReason     = 256
-	maxMessage    = 2048
-	maxReference  = 1024
-	maxConditions = 32
+	maxReason    = 256
+	maxMessage   = 2048
+	maxReference = 1024
 )
 
 // Seen is what is known of a home pod and of the pod that runs for it.
@@ -137,46 +135,64 @@ func Addresses(pod *corev1.Pod) []string {
 	return kept
 }
 
-// conditions returns those that the home pod should have: of the remote pod all
-// but what only home knows, which is where it was scheduled and its readiness
-// gates.
+// kubelets are the conditions that only a kubelet knows, which is the one there.
+var kubelets = map[corev1.PodConditionType]bool{
+	corev1.PodReady: true, corev1.ContainersReady: true, corev1.PodInitialized: true,
+	corev1.PodReadyToStartContainers: true, corev1.PodResizePending: true, corev1.PodResizeInProgress: true,
+	corev1.AllContainersRestarting: true,
+}
+
+// conditions returns those that the home pod should have: the kubelet's are those of
+// the remote pod, and all others stay, for home's controllers write them. That it is
+// being disrupted either side may say. They keep their order, so that nothing is
+// written for that alone.
 func conditions(home *corev1.Pod, there []corev1.PodCondition) []corev1.PodCondition {
-	gates := map[corev1.PodConditionType]bool{}
+	gates, closed := map[corev1.PodConditionType]bool{}, ""
 	for _, gate := range home.Spec.ReadinessGates {
 		gates[gate.ConditionType] = true
-	}
-	ours := func(t corev1.PodConditionType) bool { return t == corev1.PodScheduled || gates[t] }
-	var result []corev1.PodCondition
-	taken := map[corev1.PodConditionType]bool{}
-	closed := ""
-	for gate := range gates {
-		if !slices.ContainsFunc(home.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == gate && c.Status == corev1.ConditionTrue }) {
-			closed = max(closed, string(gate))
+		if !isTrue(home.Status.Conditions, gate.ConditionType) {
+			closed = max(closed, string(gate.ConditionType))
 		}
 	}
-	for _, c := range home.Status.Conditions {
-		if ours(c.Type) {
-			result, taken[c.Type] = append(result, c), true
-		}
+	disrupted := isTrue(home.Status.Conditions, corev1.DisruptionTarget)
+	theirs := func(t corev1.PodConditionType) bool {
+		return !gates[t] && (kubelets[t] || (t == corev1.DisruptionTarget && !disrupted))
 	}
+	told := map[corev1.PodConditionType]corev1.PodCondition{}
+	var order []corev1.PodConditionType
 	for _, c := range there {
-		if ours(c.Type) || taken[c.Type] || len(result) >= maxConditions || !named(string(c.Type)) || !known(c.Status) {
+		if _, twice := told[c.Type]; twice || !theirs(c.Type) || !known(c.Status) {
 			continue
 		}
-		taken[c.Type] = true
 		c.Reason, c.Message = bounded(c.Reason, maxReason), bounded(c.Message, maxMessage)
 		c.ObservedGeneration = home.Generation
 		c.LastProbeTime = metav1.Time{}
 		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue && closed != "" {
 			c.Status, c.Reason, c.Message = corev1.ConditionFalse, "ReadinessGatesNotReady", "readiness gate "+closed+" of the pod is not True"
 		}
-		result = append(result, c)
+		told[c.Type], order = c, append(order, c.Type)
+	}
+	var result []corev1.PodCondition
+	taken := map[corev1.PodConditionType]bool{}
+	for _, c := range home.Status.Conditions {
+		if theirs(c.Type) {
+			var ok bool
+			if c, ok = told[c.Type]; !ok {
+				continue
+			}
+		}
+		result, taken[c.Type] = append(result, c), true
+	}
+	for _, t := range order {
+		if !taken[t] {
+			result = append(result, told[t])
+		}
 	}
 	return result
 }
 
-func named(conditionType string) bool {
-	return conditionType != "" && len(conditionType) <= maxReason && !strings.ContainsAny(conditionType, " \t\r\n")
+func isTrue(conditions []corev1.PodCondition, t corev1.PodConditionType) bool {
+	return slices.ContainsFunc(conditions, func(c corev1.PodCondition) bool { return c.Type == t && c.Status == corev1.ConditionTrue })
 }
 
 func known(status corev1.ConditionStatus) bool {

@@ -71,6 +71,48 @@ func TestConditionsOfHomeStayHomes(t *testing.T) {
 	assert.Equal(t, corev1.ConditionTrue, got.Conditions[2].Status, "ready once the gate is open")
 }
 
+func TestOnlyWhatAKubeletKnowsCrossesAsACondition(t *testing.T) {
+	disrupted := condition(corev1.DisruptionTarget, "True")
+	for name, test := range map[string]struct {
+		home, there, want []corev1.PodCondition
+	}{
+		"what a controller of home says stays": {
+			home:  []corev1.PodCondition{condition("example.com/checked", "True"), condition(corev1.PodReady, "False")},
+			there: []corev1.PodCondition{condition(corev1.PodReady, "True")},
+			want:  []corev1.PodCondition{condition("example.com/checked", "True"), condition(corev1.PodReady, "True")},
+		},
+		"what a controller there says does not cross": {
+			home:  []corev1.PodCondition{condition("example.com/checked", "False")},
+			there: []corev1.PodCondition{condition("example.com/checked", "True"), condition("example.com/other", "True")},
+			want:  []corev1.PodCondition{condition("example.com/checked", "False")},
+		},
+		"what the kubelet no longer says goes": {
+			home: []corev1.PodCondition{condition(corev1.PodResizePending, "True"), condition(corev1.PodScheduled, "True")},
+			want: []corev1.PodCondition{condition(corev1.PodScheduled, "True")},
+		},
+		"the order of home stays": {
+			home:  []corev1.PodCondition{condition(corev1.PodReady, "True"), condition("example.com/checked", "True")},
+			there: []corev1.PodCondition{condition(corev1.PodInitialized, "True"), condition(corev1.PodReady, "True")},
+			want:  []corev1.PodCondition{condition(corev1.PodReady, "True"), condition("example.com/checked", "True"), condition(corev1.PodInitialized, "True")},
+		},
+		"home disrupts it": {
+			home:  []corev1.PodCondition{disrupted},
+			there: []corev1.PodCondition{condition(corev1.DisruptionTarget, "False")},
+			want:  []corev1.PodCondition{disrupted},
+		},
+		"it is disrupted there": {
+			there: []corev1.PodCondition{disrupted},
+			want:  []corev1.PodCondition{disrupted},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			home := homePod(func(p *corev1.Pod) { p.Status.Conditions = test.home })
+			got := Status(Seen{Home: home, Remote: remotePod(corev1.PodRunning, func(p *corev1.Pod) { p.Status.Conditions = test.there })})
+			assert.Equal(t, test.want, got.Conditions)
+		})
+	}
+}
+
 func TestAddressesCrossOnlyBetweenRoutedNetworks(t *testing.T) {
 	addressed := func(ips ...string) func(*corev1.Pod) {
 		return func(p *corev1.Pod) {
