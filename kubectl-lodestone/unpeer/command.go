@@ -85,6 +85,8 @@ type unpeering struct {
 	name         string
 	home, remote *access.Cluster
 	streams      genericiooptions.IOStreams
+	// foreign says that there is a Secret, but peer did not make it.
+	foreign bool
 }
 
 func (u *unpeering) run(ctx context.Context) error {
@@ -146,7 +148,8 @@ func (u *unpeering) look(ctx context.Context) (*v1alpha1.RemoteCluster, *corev1.
 	case err != nil:
 		return nil, nil, u.home.Explain("get Secret "+ref.Namespace+"/"+ref.Name, err)
 	case secret.Annotations[keys.ClusterUID] == "":
-		if remote != nil {
+		u.foreign = true
+		if remote != nil && !u.Forget {
 			u.Say("Secret %s/%s was not made by peer and is kept", secret.Namespace, secret.Name)
 		}
 		secret = nil

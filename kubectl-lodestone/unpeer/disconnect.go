@@ -2,7 +2,6 @@ package unpeer
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -10,9 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/lodestone-storage/lodestone/kubectl-lodestone/credentials"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -71,7 +68,7 @@ func (u *unpeering) disconnect(ctx context.Context, remote *v1alpha1.RemoteClust
 	if remote == nil {
 		return nil
 	}
-	if err := u.takeKubeconfig(ctx, remote); err != nil {
+	if err := u.takeKubeconfig(ctx, remote.Spec.KubeconfigSecretRef); err != nil {
 		return err
 	}
 	before, enough := map[string]lease{}, disconnectTime
@@ -113,28 +110,4 @@ func (u *unpeering) disconnect(ctx context.Context, remote *v1alpha1.RemoteClust
 		u.Say("home's program %s does not run, so it does nothing there", p.name)
 	}
 	return nil
-}
-
-// takeKubeconfig takes the kubeconfig out of the Secret; one that peer did not
-// make is kept there under a key that no program reads.
-func (u *unpeering) takeKubeconfig(ctx context.Context, remote *v1alpha1.RemoteCluster) error {
-	ref := remote.Spec.KubeconfigSecretRef
-	patch, err := json.Marshal(map[string]any{"data": map[string]any{keyOf(ref): nil}})
-	if err != nil {
-		return fmt.Errorf("write the change of Secret %s: %w", ref.Name, err)
-	}
-	_, err = u.home.Client.CoreV1().Secrets(ref.Namespace).Patch(ctx, ref.Name, types.MergePatchType, patch, metav1.PatchOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return u.home.Explain("take the credentials out of Secret "+ref.Namespace+"/"+ref.Name, err)
-	}
-	u.Say("took the credentials out of Secret %s/%s", ref.Namespace, ref.Name)
-	return nil
-}
-
-// keyOf returns the key of a Secret that holds the kubeconfig.
-func keyOf(ref v1alpha1.SecretKeyRef) string {
-	if ref.Key != "" {
-		return ref.Key
-	}
-	return credentials.Key
 }

@@ -34,8 +34,15 @@ func (u *unpeering) forget(ctx context.Context, remote *v1alpha1.RemoteCluster, 
 	if u.remote != nil {
 		return outcome.Misuse("--forget leaves the remote cluster untouched: leave out --remote-context and --remote-kubeconfig")
 	}
+	if err := u.usedByNoOther(ctx, remote, secret != nil); err != nil {
+		return err
+	}
 	for _, line := range held.Lines() {
 		u.Say("  %s", line)
+	}
+	if remote != nil && u.foreign {
+		ref := remote.Spec.KubeconfigSecretRef
+		u.Say("Secret %s/%s was not made by peer and is kept, with its kubeconfig under key %s, which no program reads", ref.Namespace, ref.Name, forgotten(ref))
 	}
 	u.Say("%q is to be forgotten with %s.\nEverything in the remote cluster stays as it is: its data is kept there, and its pods run on there.\nAt home the volumes above are removed, so their claims become Lost, and the pods above are deleted although their copies run on;\ntheir controllers may start others. This cannot be undone.", u.name, held)
 	if err := confirm.Typed(u.streams.In, u.streams.ErrOut, u.Yes, u.name); err != nil {
