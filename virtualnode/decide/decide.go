@@ -113,7 +113,7 @@ func running(o Observation) Step {
 		// A late request made it; the one that ran is gone.
 		return Step{Verb: Lose}
 	case shadow.Status.Phase == remotev1alpha1.ShadowPodLost:
-		text := shadow.Status.Message
+		text := translate.Message(shadow.Status.Message)
 		if text == "" {
 			text = fmt.Sprintf("the pod disappeared from cluster %s, where somebody deleted it or its node was lost", o.Cluster)
 		}

@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -185,4 +186,11 @@ func TestAFailedPodIsNotReady(t *testing.T) {
 	assert.Equal(t, corev1.ConditionTrue, step.Status.Conditions[0].Status)
 	assert.Equal(t, corev1.ConditionFalse, step.Status.Conditions[1].Status)
 	assert.False(t, step.Status.ContainerStatuses[0].Ready)
+}
+
+func TestWhatARemoteClusterSaysOfALostPodIsBounded(t *testing.T) {
+	step := Next(observe(protected, recorded, shadow(started, lost, func(s *remotev1alpha1.ShadowPod) { s.Status.Message = strings.Repeat("x", 100_000) })))
+	assert.Equal(t, Fail, step.Verb)
+	assert.Len(t, step.Status.Message, 2048)
+	assert.Len(t, step.Tell.Text, 2048)
 }

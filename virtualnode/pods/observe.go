@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -93,7 +94,7 @@ func (r *runner) failed(k key, o decide.Observation, step decide.Step, err error
 	if passing(err) {
 		return
 	}
-	text := fmt.Sprintf("%v; it is tried again", err)
+	text := bounded(err.Error(), maxEvent/2) + "; it is tried again"
 	r.memory.setProblem(k, text)
 	if r.queue.NumRequeues(k) < 3 {
 		return
@@ -104,17 +105,30 @@ func (r *runner) failed(k key, o decide.Observation, step decide.Step, err error
 	r.tell(k, o.Pod, &decide.Message{Warning: true, Reason: string(step.Verb) + "Failed", Text: text})
 }
 
+// maxEvent bounds the text of an event, in bytes: an API server takes no longer one,
+// and much of it is what a remote cluster says.
+const maxEvent = 1024
+
 // tell writes an event on the home pod. The same thing is not told again for
 // a while.
 func (r *runner) tell(k key, pod *corev1.Pod, m *decide.Message) {
-	if m == nil || pod == nil || !r.memory.worthTelling(k, m.Reason+" "+m.Text, time.Now()) {
+	if m == nil || pod == nil {
+		return
+	}
+	text := bounded(m.Text, maxEvent)
+	if !r.memory.worthTelling(k, m.Reason+" "+text, time.Now()) {
 		return
 	}
 	kind := corev1.EventTypeNormal
 	if m.Warning {
 		kind = corev1.EventTypeWarning
 	}
-	r.config.Recorder.Event(pod, kind, m.Reason, m.Text)
+	r.config.Recorder.Event(pod, kind, m.Reason, text)
+}
+
+// bounded returns a text cut to a number of bytes, as valid UTF-8.
+func bounded(text string, limit int) string {
+	return strings.ToValidUTF8(text[:min(len(text), limit)], "")
 }
 
 // encode returns a patch.

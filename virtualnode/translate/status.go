@@ -3,6 +3,7 @@ package translate
 import (
 	"slices"
 	"strings"
+	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -52,7 +53,7 @@ func Status(s Seen) corev1.PodStatus {
 			reason, message = c.Reason, "not scheduled in the remote cluster: "+c.Message
 		}
 	}
-	status.Reason, status.Message = bounded(reason, maxReason), bounded(message, maxMessage)
+	status.Reason, status.Message = word(reason), Message(message)
 	if status.StartTime == nil && there.StartTime != nil {
 		status.StartTime = there.StartTime.DeepCopy()
 	}
@@ -74,7 +75,7 @@ func Status(s Seen) corev1.PodStatus {
 // absent is the status while there is no pod: why there is none yet, or that the
 // one there was serves nobody now.
 func absent(status corev1.PodStatus, s Seen) corev1.PodStatus {
-	status.Reason, status.Message = bounded(s.Reason, maxReason), bounded(s.Message, maxMessage)
+	status.Reason, status.Message = word(s.Reason), Message(s.Message)
 	if status.Phase == "" {
 		status.Phase = corev1.PodPending
 	}
@@ -197,6 +198,20 @@ func isTrue(conditions []corev1.PodCondition, t corev1.PodConditionType) bool {
 
 func known(status corev1.ConditionStatus) bool {
 	return status == corev1.ConditionTrue || status == corev1.ConditionFalse || status == corev1.ConditionUnknown
+}
+
+// Message returns what a remote cluster said, as short as a status may have it.
+func Message(text string) string { return bounded(text, maxMessage) }
+
+// word returns the first word of a reason.
+func word(reason string) string {
+	first, _, _ := strings.Cut(strings.TrimSpace(bounded(reason, maxReason)), " ")
+	return strings.Map(func(r rune) rune {
+		if unicode.IsSpace(r) || unicode.IsControl(r) {
+			return -1
+		}
+		return r
+	}, first)
 }
 
 // bounded returns a text cut to a number of bytes, as valid UTF-8.

@@ -223,6 +223,10 @@ func TestWhileThereIsNoPod(t *testing.T) {
 	assert.Equal(t, "QuotaExceeded", waiting.Reason)
 	assert.Equal(t, "no room", waiting.Message)
 
+	hostile := Status(Seen{Home: homePod(), Reason: "One\nword and more", Message: strings.Repeat("ä", 100_000)})
+	assert.Equal(t, "Oneword", hostile.Reason)
+	assert.LessOrEqual(t, len(hostile.Message), maxMessage)
+
 	remade := Status(Seen{Home: homePod(phased(corev1.PodRunning), func(p *corev1.Pod) {
 		p.Status.PodIP, p.Status.PodIPs = "10.1.0.1", []corev1.PodIP{{IP: "10.1.0.1"}}
 		p.Status.Conditions = []corev1.PodCondition{condition(corev1.PodScheduled, "True"), condition(corev1.PodReady, "True")}
