@@ -24,6 +24,10 @@ const (
 	Certificate = "certificate"
 )
 
+// longestLogin is the longest life of credentials that may be asked for; the API
+// counts seconds in 32 bits.
+const longestLogin = 10 * 365 * 24 * time.Hour
+
 // Options are the flags of peer. An empty value leaves what is there, or the
 // default.
 type Options struct {
@@ -111,6 +115,8 @@ func (o *Options) Complete() (err error) {
 		return outcome.Misuse("--home-id %q cannot be used: give up to %d lower-case letters, digits and '-'", o.HomeID, maxHomeID)
 	case o.Duration < 10*time.Minute:
 		return outcome.Misuse("--token-duration %v is too short: give at least 10m", o.Duration)
+	case o.Duration > longestLogin:
+		return outcome.Misuse("--token-duration %v is too long: give at most %v, 10 years", o.Duration, longestLogin)
 	case o.Timeout <= 0:
 		return outcome.Misuse("--timeout must be more than 0")
 	}

@@ -1,12 +1,16 @@
 package peer
 
 import (
+	"math"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/credentials"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/outcome"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -68,4 +72,42 @@ func TestTheSecretKeepsWhatElseIsInIt(t *testing.T) {
 	want := plan.secret(have, westUID, func(data map[string][]byte) { data[plan.key()] = []byte("new") })
 	assert.Equal(t, map[string][]byte{"notes": []byte("ours"), "kubeconfig": []byte("new")}, want.Data)
 	assert.NotContains(t, have.Data, "kubeconfig", "what was read is not changed")
+}
+
+func TestALifeOfCredentialsThatTheAPICannotSayIsRefused(t *testing.T) {
+	for name, test := range map[string]struct {
+		duration time.Duration
+		says     string
+	}{
+		"a minute":             {duration: time.Minute, says: "too short"},
+		"10 minutes":           {duration: 10 * time.Minute},
+		"10 years":             {duration: longestLogin},
+		"more":                 {duration: longestLogin + time.Second, says: "too long"},
+		"more than 32 bits":    {duration: (math.MaxInt32 + 1) * time.Second, says: "too long"},
+		"as long as can be":    {duration: math.MaxInt64, says: "too long"},
+		"less than no time":    {duration: -time.Hour, says: "too short"},
+		"overflow to 12 hours": {duration: (1<<32 + 43200) * time.Second, says: "too long"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := NewOptions()
+			o.RemoteContext, o.Duration = "west", test.duration
+			err := o.Complete()
+			if test.says != "" {
+				require.ErrorContains(t, err, test.says)
+				assert.Equal(t, outcome.Usage, outcome.Of(err))
+				return
+			}
+			require.NoError(t, err)
+			request, err := signingRequest(Plan{Auth: Certificate}, newKey(t), *o)
+			require.NoError(t, err)
+			assert.EqualValues(t, test.duration.Seconds(), *request.Spec.ExpirationSeconds)
+		})
+	}
+}
+
+func newKey(t *testing.T) []byte {
+	t.Helper()
+	key, err := credentials.NewKey()
+	require.NoError(t, err)
+	return key
 }

@@ -49,11 +49,11 @@ func TestAnotherRemoteClusterKeepsItsKubeconfig(t *testing.T) {
 		deletes bool
 		want    string
 	}{
-		"the same key":                            {other: cluster("east", "system", "logins", "kubeconfig"), want: "east"},
-		"another key":                             {other: cluster("east", "system", "logins", "east")},
+		"the same key": {other: cluster("east", "system", "logins", "kubeconfig"), want: "east"},
+		"another key":  {other: cluster("east", "system", "logins", "east")},
 		"another key of a Secret that is deleted": {other: cluster("east", "system", "logins", "east"), deletes: true, want: "east"},
-		"another Secret":                          {other: cluster("east", "system", "east", ""), deletes: true},
-		"another namespace":                       {other: cluster("east", "default", "logins", ""), deletes: true},
+		"another Secret":    {other: cluster("east", "system", "east", ""), deletes: true},
+		"another namespace": {other: cluster("east", "default", "logins", ""), deletes: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, test.want, sharer(&west, []v1alpha1.RemoteCluster{west, test.other}, test.deletes))
