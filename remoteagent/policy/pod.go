@@ -78,6 +78,7 @@ func NewPod(shadow *remotev1alpha1.ShadowPod, home *remotev1alpha1.HomeCluster) 
 	}
 	pod.Annotations[keys.Applied] = appliedOf(shadow)
 	confine(&pod.Spec, home)
+	own(pod.Spec.Affinity, pod.Namespace, shadow.Spec.Home.Cluster)
 	return pod
 }
 
