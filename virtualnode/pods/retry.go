@@ -50,6 +50,15 @@ func newRetry(p *pokes) retry { return retry{pokes: p} }
 // until repeats do until it succeeds, fails in a way that the caller must know,
 // or ctx ends.
 func (r retry) until(ctx context.Context, do func(context.Context) error) error {
+	return r.repeat(ctx, do, again)
+}
+
+// always repeats do, however it fails, until it succeeds or ctx ends.
+func (r retry) always(ctx context.Context, do func(context.Context) error) error {
+	return r.repeat(ctx, do, func(error) bool { return true })
+}
+
+func (r retry) repeat(ctx context.Context, do func(context.Context) error, again func(error) bool) error {
 	for pause := minBackoff * 10; ; pause = min(2*pause, maxBackoff) {
 		poked := r.pokes.poked()
 		err := do(ctx)

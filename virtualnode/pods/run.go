@@ -2,6 +2,7 @@ package pods
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -103,13 +104,15 @@ func (c *Controller) Run(ctx context.Context, s *session.Session) error {
 // anything runs for it.
 func (r *runner) identify(ctx context.Context) {
 	logger := klog.FromContext(ctx)
-	retry := newRetry(&r.places.pokes)
-	err := retry.until(ctx, func(ctx context.Context) error {
+	err := newRetry(&r.places.pokes).always(ctx, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 		defer cancel()
 		system, err := r.session.Client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
 		if err != nil {
 			return fmt.Errorf("get namespace kube-system: %w", err)
+		}
+		if system.UID == "" {
+			return errors.New("the answer has no namespace kube-system: something else than an API server gave it")
 		}
 		r.mu.Lock()
 		r.clusterUID = system.UID
