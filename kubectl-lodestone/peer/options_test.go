@@ -100,7 +100,7 @@ func TestALifeOfCredentialsThatTheAPICannotSayIsRefused(t *testing.T) {
 			require.NoError(t, err)
 			request, err := signingRequest(Plan{Auth: Certificate}, newKey(t), *o)
 			require.NoError(t, err)
-			assert.EqualValues(t, test.duration.Seconds(), *request.Spec.ExpirationSeconds)
+			assert.Equal(t, test.duration, time.Duration(*request.Spec.ExpirationSeconds)*time.Second)
 		})
 	}
 }
