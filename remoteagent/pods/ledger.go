@@ -5,7 +5,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	resourcehelper "k8s.io/component-helpers/resource"
 
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -37,12 +36,25 @@ func (l *ledger) admit(home *remotev1alpha1.HomeCluster, shadow *remotev1alpha1.
 	if home == nil || len(home.Spec.Offer) == 0 {
 		return nil
 	}
-	key, requests := keyOf(shadow), requestsOf(&corev1.Pod{Spec: shadow.Spec.Pod.Spec})
+	key := keyOf(shadow)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, ok := l.promised[key]; ok {
 		return nil
 	}
+	return l.promise(home, key, policy.Requests(shadow.Spec.Pod.Spec))
+}
+
+// correct is admit with what the cluster would make of the pod: limit ranges and
+// runtime classes add to what its template requests.
+func (l *ledger) correct(home *remotev1alpha1.HomeCluster, pod *corev1.Pod) *policy.Refusal {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.promise(home, keyOf(pod), policy.Requests(pod.Spec))
+}
+
+// promise promises requests within the offer, for who holds the lock.
+func (l *ledger) promise(home *remotev1alpha1.HomeCluster, key types.NamespacedName, requests corev1.ResourceList) *policy.Refusal {
 	if refusal := policy.Within(home, l.used(home.Name, key), requests); refusal != nil {
 		return refusal
 	}
@@ -60,7 +72,7 @@ func (l *ledger) used(home string, but types.NamespacedName) corev1.ResourceList
 		}
 		delete(l.promised, keyOf(pod))
 		if keyOf(pod) != but && !policy.Ended(pod) {
-			policy.AddRequests(sum, requestsOf(pod))
+			policy.AddRequests(sum, policy.Requests(pod.Spec))
 		}
 	}
 	for key, p := range l.promised {
@@ -76,10 +88,4 @@ func (l *ledger) forget(key types.NamespacedName) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.promised, key)
-}
-
-func requestsOf(pod *corev1.Pod) corev1.ResourceList {
-	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
-	policy.AddRequests(requests, policy.One())
-	return requests
 }
