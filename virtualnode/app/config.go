@@ -36,3 +36,11 @@ func prepared(home *rest.Config) *rest.Config {
 	home.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
 	return home
 }
+
+// limited returns a copy of the client configuration with a rate of its own, in
+// requests a second.
+func limited(home *rest.Config, rate float32, burst int) *rest.Config {
+	home = rest.CopyConfig(home)
+	home.RateLimiter, home.QPS, home.Burst = nil, rate, burst
+	return home
+}

@@ -31,6 +31,16 @@ func Run(ctx context.Context, config *Config) error {
 	if err != nil {
 		return fmt.Errorf("make client of the home cluster: %w", err)
 	}
+	// Work may use up its rate, and strangers that of judging them; neither may
+	// cost the leadership.
+	judge, err := kubernetes.NewForConfig(limited(home, 50, 100))
+	if err != nil {
+		return fmt.Errorf("make client that judges requests: %w", err)
+	}
+	election, err := kubernetes.NewForConfig(limited(home, 5, 10))
+	if err != nil {
+		return fmt.Errorf("make client of the leader election: %w", err)
+	}
 	remotes, err := remoteclusters.NewClient(home)
 	if err != nil {
 		return err
@@ -75,7 +85,7 @@ func Run(ctx context.Context, config *Config) error {
 		return err
 	}
 	endpoints := kubelet.New(kubelet.Config{
-		Home: client, Nodes: nodes, Pods: pods.Lister(),
+		Home: client, Judge: judge, Nodes: nodes, Pods: pods.Lister(),
 		NodeIP: config.NodeIP, Listen: config.KubeletAddress, PortsFrom: config.KubeletPortsFrom,
 	})
 	known := registry.New(registry.Config{
@@ -105,7 +115,7 @@ func Run(ctx context.Context, config *Config) error {
 		return nil
 	}
 	state.Ready()
-	return leader.Run(ctx, client, leader.Election{
+	return leader.Run(ctx, election, leader.Election{
 		Enabled: config.LeaderElect, Namespace: config.Namespace, Name: "lodestone-virtualnode", Duration: config.LeaseDuration,
 	}, known.Run)
 }

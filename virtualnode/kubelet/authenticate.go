@@ -28,19 +28,30 @@ func (s *Server) authenticate(r *http.Request) (*user, error) {
 	if token = strings.TrimSpace(token); !ok || token == "" {
 		return nil, errAnonymous
 	}
-	review, err := s.config.Home.AuthenticationV1().TokenReviews().Create(r.Context(), &authenticationv1.TokenReview{
+	if answer, ok := s.answers.get(token, time.Now()); ok {
+		return answer.user, answer.err
+	}
+	return s.review(r.Context(), token)
+}
+
+// review asks the home cluster whose token it is, and keeps the answer.
+func (s *Server) review(ctx context.Context, token string) (*user, error) {
+	review, err := s.config.Judge.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{
 		Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("ask whose token it is: %w", err)
 	}
 	if !review.Status.Authenticated {
-		return nil, errors.New("the cluster does not know this token")
+		err := errors.New("the cluster does not know this token")
+		s.answers.set(token, answer{err: err}, time.Now())
+		return nil, err
 	}
 	who := review.Status.User
 	u := &user{name: who.Username, uid: who.UID, groups: who.Groups, extra: map[string]authorizationv1.ExtraValue{}}
 	for key, value := range who.Extra {
 		u.extra[key] = authorizationv1.ExtraValue(value)
 	}
+	s.answers.set(token, answer{user: u}, time.Now())
 	return u, nil
 }
 

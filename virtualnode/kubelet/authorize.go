@@ -21,7 +21,7 @@ type user struct {
 // Any one of the attributes is enough.
 func (s *Server) may(ctx context.Context, u *user, attributes []authorizationv1.ResourceAttributes) (bool, error) {
 	for _, attribute := range attributes {
-		review, err := s.config.Home.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
+		review, err := s.config.Judge.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
 			Spec: authorizationv1.SubjectAccessReviewSpec{User: u.name, UID: u.uid, Groups: u.groups, Extra: u.extra, ResourceAttributes: &attribute},
 		}, metav1.CreateOptions{})
 		if err != nil {

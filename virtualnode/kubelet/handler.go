@@ -36,25 +36,43 @@ func (e *endpoint) handler() http.Handler {
 	mux.HandleFunc("GET /metrics/resource", e.serveMetrics)
 	mux.HandleFunc("/", e.serveCall)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
-		defer cancel()
-		who, err := e.server.authenticate(r.WithContext(ctx))
-		if err != nil {
-			w.Header().Set("WWW-Authenticate", `Bearer realm="kubelet"`)
-			http.Error(w, "Unauthorized: "+err.Error(), http.StatusUnauthorized)
-			return
-		}
-		allowed, err := e.server.may(ctx, who, attributes(e.node, r.Method, r.URL.Path))
-		switch {
-		case err != nil:
-			klog.FromContext(ctx).Error(err, "A request could not be judged", "node", e.node)
-			http.Error(w, "the home cluster did not say whether this is allowed: try again", http.StatusInternalServerError)
-		case !allowed:
-			http.Error(w, fmt.Sprintf("Forbidden: %s may not do this on node %s", who.name, e.node), http.StatusForbidden)
-		default:
+		if e.admit(w, r) {
 			mux.ServeHTTP(w, r)
 		}
 	})
+}
+
+// admit finds out whether who sent a request may do that, and answers it if not.
+// Only so many tokens are judged at once: anybody can send any, and what shows
+// a certificate of the cluster, as its API server does, must not wait for them.
+func (e *endpoint) admit(w http.ResponseWriter, r *http.Request) bool {
+	ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
+	defer cancel()
+	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+		select {
+		case e.server.strangers <- struct{}{}:
+			defer func() { <-e.server.strangers }()
+		default:
+			w.Header().Set("Retry-After", "1")
+			http.Error(w, "too many tokens are being checked: try again", http.StatusServiceUnavailable)
+			return false
+		}
+	}
+	who, err := e.server.authenticate(r.WithContext(ctx))
+	if err != nil {
+		w.Header().Set("WWW-Authenticate", `Bearer realm="kubelet"`)
+		http.Error(w, "Unauthorized: "+err.Error(), http.StatusUnauthorized)
+		return false
+	}
+	allowed, err := e.server.may(ctx, who, attributes(e.node, r.Method, r.URL.Path))
+	switch {
+	case err != nil:
+		klog.FromContext(ctx).Error(err, "A request could not be judged", "node", e.node)
+		http.Error(w, "the home cluster did not say whether this is allowed: try again", http.StatusInternalServerError)
+	case !allowed:
+		http.Error(w, fmt.Sprintf("Forbidden: %s may not do this on node %s", who.name, e.node), http.StatusForbidden)
+	}
+	return err == nil && allowed
 }
 
 // pods returns the pods of the node.

@@ -26,6 +26,9 @@ import (
 // Config is what a Server needs. Informers are run by the caller.
 type Config struct {
 	Home kubernetes.Interface
+	// Judge asks the home cluster who sends a request and what they may do: a client
+	// with a rate of its own, for strangers decide how much is asked. Nil: Home.
+	Judge kubernetes.Interface
 	// Nodes and Pods are those of the home cluster.
 	Nodes cache.SharedIndexInformer
 	Pods  corelisters.PodLister
@@ -40,6 +43,8 @@ type Config struct {
 type Server struct {
 	config      Config
 	authorities *authorities
+	answers     *answers
+	strangers   chan struct{} // has an element for each token that is being judged
 
 	mu        sync.Mutex
 	endpoints map[string]*endpoint
@@ -47,7 +52,13 @@ type Server struct {
 
 // New returns a Server that serves nothing yet.
 func New(config Config) *Server {
-	return &Server{config: config, authorities: &authorities{home: config.Home}, endpoints: map[string]*endpoint{}}
+	if config.Judge == nil {
+		config.Judge = config.Home
+	}
+	return &Server{
+		config: config, authorities: &authorities{home: config.Judge}, answers: newAnswers(),
+		strangers: make(chan struct{}, maxStrangers), endpoints: map[string]*endpoint{},
+	}
 }
 
 // endpoint is the kubelet API of one node.
