@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	clientscheme "k8s.io/client-go/kubernetes/scheme"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 
@@ -43,6 +44,10 @@ func Run(ctx context.Context, config *Config) error {
 	if err != nil {
 		return err
 	}
+	metadataClient, err := metadata.NewForConfig(remote)
+	if err != nil {
+		return fmt.Errorf("make client of objects' metadata: %w", err)
+	}
 	registry, state := prometheus.NewRegistry(), probes.New()
 	stopHTTP, err := state.Serve(ctx, config.HTTPAddress, registry)
 	if err != nil {
@@ -64,7 +69,7 @@ func Run(ctx context.Context, config *Config) error {
 
 	from := sources.New(client, objects)
 	beats := heartbeat.New(config.AwayAfter)
-	asked := namespaces.New(namespaces.Config{Client: client, Remote: objects, Sources: from, Recorder: recorder})
+	asked := namespaces.New(namespaces.Config{Client: client, Metadata: metadataClient, Remote: objects, Sources: from, Recorder: recorder})
 	homes := tenancy.New(tenancy.Config{
 		Client: client, Remote: objects, Sources: from, Presence: beats.Presence, Forget: beats.Forget,
 		DropNamespace: func(ctx context.Context, namespace *corev1.Namespace) error {

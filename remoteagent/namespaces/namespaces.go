@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/record"
 
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
@@ -30,6 +31,7 @@ import (
 // Config is what the Controller needs.
 type Config struct {
 	Client   kubernetes.Interface
+	Metadata metadata.Interface
 	Remote   *remoteapi.Client
 	Sources  *sources.Sources
 	Recorder record.EventRecorder

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -62,9 +63,15 @@ func (c *Controller) Drop(ctx context.Context, namespace *corev1.Namespace) (lef
 	if err != nil {
 		return "", fmt.Errorf("list ShadowPods of namespace %s: %w", namespace.Name, err)
 	}
+	snapshots, err := c.hasSnapshots(ctx, namespace.Name)
+	if err != nil {
+		return "", err
+	}
 	switch {
 	case len(claims.Items) > 0:
 		return "claims", nil
+	case snapshots:
+		return "volume snapshots", nil
 	case len(pods.Items) > 0, len(shadows.Items) > 0:
 		return "pods", nil
 	}
@@ -73,4 +80,20 @@ func (c *Controller) Drop(ctx context.Context, namespace *corev1.Namespace) (lef
 		return "", fmt.Errorf("delete namespace %s: %w", namespace.Name, err)
 	}
 	return "", nil
+}
+
+// snapshotResource is an API that not every cluster has.
+var snapshotResource = schema.GroupVersionResource{Group: "snapshot.storage.k8s.io", Version: "v1", Resource: "volumesnapshots"}
+
+// hasSnapshots reports whether a namespace holds snapshots of volumes: the owner
+// of this cluster may have made them to keep data whose claim is gone.
+func (c *Controller) hasSnapshots(ctx context.Context, namespace string) (bool, error) {
+	list, err := c.Metadata.Resource(snapshotResource).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: 1})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("list volume snapshots of namespace %s: %w", namespace, err)
+	}
+	return len(list.Items) > 0, nil
 }

@@ -69,7 +69,7 @@ func (c *Controller) clear(ctx context.Context, home *remotev1alpha1.HomeCluster
 		return "", err
 	}
 	if len(kept) > 0 {
-		return "The home cluster has no rights any more; its claims or pods are left in namespaces " + strings.Join(kept, ", ") +
+		return "The home cluster has no rights any more; its claims, volume snapshots or pods are left in namespaces " + strings.Join(kept, ", ") +
 			": delete what is not needed, or take the label " + keys.HomeID + " off a namespace to keep it.", nil
 	}
 	return "", c.dropTenant(ctx, home)
