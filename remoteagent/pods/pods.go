@@ -118,10 +118,13 @@ func (c *Controller) pokeOverOffer(id string) {
 	}
 }
 
+// pokeHome has all ShadowPods of a home cluster looked at: what it is allowed
+// has changed, or it leaves.
 func (c *Controller) pokeHome(id string) {
 	for _, s := range sources.All[remotev1alpha1.ShadowPod](c.Sources.Shadows) {
 		if s.Spec.Home.Cluster == id {
 			c.poke(s)
+			c.queue.Add(keyOf(s))
 		}
 	}
 }
@@ -195,6 +198,7 @@ func (c *Controller) observe(l *look) (policy.Observation, time.Duration) {
 	}
 	return policy.Observation{
 		Shadow: l.shadow, Pod: l.pod, Live: l.live, Home: presence, Settled: settled, Paused: paused, Refusal: refusal,
+		Leaving: home == nil || home.DeletionTimestamp != nil,
 	}, again
 }
 

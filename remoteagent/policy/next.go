@@ -21,6 +21,8 @@ type Observation struct {
 	Refusal *Refusal
 	// Home tells whether the home cluster is connected.
 	Home Presence
+	// Leaving: the owner of this cluster removes or has removed the home cluster.
+	Leaving bool
 	// Paused: the pod was refused a moment ago.
 	Paused bool
 	// Settled: no request of the past to make this pod can still take effect. It
@@ -103,6 +105,10 @@ func end(o Observation, ours bool) Step {
 // remove decides for a pod of ours that must go.
 func remove(o Observation) Step {
 	grace := Grace(o.Shadow, o.Pod)
+	if o.Leaving {
+		// The time that home chose must not keep the owner from being rid of it.
+		grace = min(grace, corev1.DefaultTerminationGracePeriodSeconds)
+	}
 	deleting := o.Pod.DeletionTimestamp != nil
 	switch {
 	case !deleting, o.Pod.DeletionGracePeriodSeconds != nil && grace < *o.Pod.DeletionGracePeriodSeconds:
