@@ -17,7 +17,6 @@ import (
 
 // make makes the pod of a ShadowPod that says that a pod may exist.
 func (c *Controller) make(ctx context.Context, l *look) error {
-	began := time.Now()
 	same, err := c.refresh(ctx, l)
 	if err != nil || !same {
 		return err
@@ -26,17 +25,18 @@ func (c *Controller) make(ctx context.Context, l *look) error {
 	if home == nil {
 		return nil // the next decision says so
 	}
-	ctx, cancel := context.WithTimeout(ctx, makeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, makeTimeout-elapsed(l.asOf))
 	defer cancel()
-	if time.Since(began) > makeTimeout {
-		// This process was stopped for a while; another may have taken over.
-		return context.DeadlineExceeded
-	}
 	wanted := policy.NewPod(l.shadow, home)
 	if len(home.Spec.Offer) > 0 {
 		if ok, err := c.weigh(ctx, l, home, wanted); err != nil || !ok {
 			return err
 		}
+	}
+	if elapsed(l.asOf) >= makeTimeout {
+		// This process or its machine was stopped for a while: another may have
+		// taken over, and given the ShadowPod up.
+		return fmt.Errorf("make pod: what was known of the ShadowPod is too old: %w", context.DeadlineExceeded)
 	}
 	pod, err := c.Client.CoreV1().Pods(l.shadow.Namespace).Create(ctx, wanted, metav1.CreateOptions{})
 	switch {
@@ -89,4 +89,12 @@ func refusalOf(err error) policy.Refusal {
 func refused(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) ||
 		apierrors.IsNotFound(err) || apierrors.IsRequestEntityTooLargeError(err)
+}
+
+// elapsed returns how long ago a time was by the clock that says more: the
+// monotonic one stands still while a machine is suspended, and the other may be
+// set.
+func elapsed(since time.Time) time.Duration {
+	now := time.Now()
+	return max(now.Sub(since), now.Round(0).Sub(since.Round(0)))
 }

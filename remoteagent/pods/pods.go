@@ -171,7 +171,9 @@ type look struct {
 	shadow *remotev1alpha1.ShadowPod
 	// current: shadow was read or written by this call, not seen in a cache.
 	current bool
-	pod     *corev1.Pod
+	// asOf is a time before the request that did so was sent.
+	asOf time.Time
+	pod  *corev1.Pod
 	// live: pod was read or written by this call.
 	live bool
 	// gone: there is nothing more to do until something happens.
@@ -209,6 +211,7 @@ func (c *Controller) refresh(ctx context.Context, l *look) (bool, error) {
 	if l.current {
 		return true, nil
 	}
+	asked := time.Now()
 	now, err := c.Remote.ShadowPods(l.shadow.Namespace).Get(ctx, l.shadow.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		l.gone = true
@@ -218,6 +221,6 @@ func (c *Controller) refresh(ctx context.Context, l *look) (bool, error) {
 		return false, fmt.Errorf("get ShadowPod: %w", err)
 	}
 	same := now.UID == l.shadow.UID && now.Generation == l.shadow.Generation && now.DeletionTimestamp == nil && now.Status == l.shadow.Status && hasFinalizer(now, keys.ShadowPodFinalizer)
-	l.shadow, l.current = now, true
+	l.shadow, l.current, l.asOf = now, true, asked
 	return same, nil
 }

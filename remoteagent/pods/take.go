@@ -60,17 +60,19 @@ func (c *Controller) lookLive(ctx context.Context, l *look) error {
 func (c *Controller) hold(ctx context.Context, l *look) error {
 	held := l.shadow.DeepCopy()
 	held.Finalizers = append(held.Finalizers, keys.ShadowPodFinalizer)
+	asked := time.Now()
 	now, err := c.Remote.ShadowPods(held.Namespace).Update(ctx, held, metav1.UpdateOptions{})
 	if err != nil {
 		return fmt.Errorf("put finalizer on ShadowPod: %w", err)
 	}
-	l.shadow, l.current = now, true
+	l.shadow, l.current, l.asOf = now, true, asked
 	return nil
 }
 
 func (c *Controller) note(ctx context.Context, l *look, status remotev1alpha1.ShadowPodStatus) error {
 	noted := l.shadow.DeepCopy()
 	noted.Status = status
+	asked := time.Now()
 	now, err := c.Remote.ShadowPods(noted.Namespace).UpdateStatus(ctx, noted, metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) {
 		l.gone = true
@@ -80,7 +82,7 @@ func (c *Controller) note(ctx context.Context, l *look, status remotev1alpha1.Sh
 		return fmt.Errorf("write status of ShadowPod: %w", err)
 	}
 	before := l.shadow.Status
-	l.shadow, l.current = now, true
+	l.shadow, l.current, l.asOf = now, true, asked
 	if now.Status.Phase == remotev1alpha1.ShadowPodCreating {
 		c.unsure.own(keyOf(now))
 		// Nothing is on its way, and the API server refuses a second pod.
