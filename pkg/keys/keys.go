@@ -109,8 +109,8 @@ const (
 	ClusterUID = "lodestone.dev/cluster-uid"
 
 	// RemoteCopy is, on a home pod, the ShadowPod that may run for it: "UID of
-	// the remote cluster's kube-system namespace/UID of the ShadowPod". It is
-	// written before anything may run there.
+	// the remote cluster's kube-system namespace/UID of the ShadowPod/its namespace".
+	// It is written before anything may run there.
 	RemoteCopy = "lodestone.dev/remote-copy"
 
 	// HomeNamespace is, on a pod in a remote cluster, the namespace of its home

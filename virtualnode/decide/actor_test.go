@@ -95,7 +95,7 @@ func (a *actor) requests(o Observation, step Step) []func() bool {
 		return []func() bool{ask(func() error { return a.createShadow(o) })}
 	case Record:
 		return guarded(func(p *corev1.Pod) {
-			p.Annotations = map[string]string{keys.RemoteCopy: Copy{o.ClusterUID, o.Shadow.UID}.String()}
+			p.Annotations = map[string]string{keys.RemoteCopy: Copy{ClusterUID: o.ClusterUID, ShadowUID: o.Shadow.UID, Namespace: o.Place.Name}.String()}
 		})
 	case Start:
 		return []func() bool{ask(func() error { return a.changeShadow(o.Shadow.UID, started) })}

@@ -95,8 +95,8 @@ func waiting(o Observation, reason, text string) Step {
 // running is the step for a home pod that has, or had, a copy.
 func running(o Observation) Step {
 	had, _ := CopyOf(o.Pod)
-	if had.ClusterUID != o.ClusterUID {
-		return elsewhere(o)
+	if !had.within(o) {
+		return elsewhere(o, had)
 	}
 	if !Protected(o.Pod) {
 		return Step{Verb: Protect}

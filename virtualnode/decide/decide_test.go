@@ -194,3 +194,27 @@ func TestWhatARemoteClusterSaysOfALostPodIsBounded(t *testing.T) {
 	assert.Len(t, step.Status.Message, 2048)
 	assert.Len(t, step.Tell.Text, 2048)
 }
+
+func TestACopyInAnotherNamespaceIsNeitherLostNorGone(t *testing.T) {
+	in := func(namespace string) change {
+		value := Copy{ClusterUID: "west-uid", ShadowUID: "s1", Namespace: namespace}.String()
+		return homeChange(func(p *corev1.Pod) { p.Annotations = map[string]string{keys.RemoteCopy: value} })
+	}
+	for name, test := range map[string]struct {
+		o    Observation
+		want Verb
+	}{
+		"it is looked for where it was":       {o: observe(protected, in("shop")), want: Lose},
+		"it is looked for elsewhere":          {o: observe(protected, in("shop-h0")), want: Idle},
+		"it ends and is looked for elsewhere": {o: observe(protected, in("shop-h0"), deleting), want: Idle},
+		"it ends where it was":                {o: observe(protected, in("shop"), deleting), want: Finish},
+	} {
+		t.Run(name, func(t *testing.T) {
+			step := Next(test.o)
+			assert.Equal(t, test.want, step.Verb)
+			if test.want == Idle {
+				assert.Equal(t, "OtherNamespace", step.Tell.Reason)
+			}
+		})
+	}
+}

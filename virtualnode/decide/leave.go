@@ -37,8 +37,8 @@ func end(o Observation, grace *int64, reports bool) Step {
 	switch {
 	case !started && (shadow == nil || !shadow.Spec.Start):
 		return Step{Verb: Release}
-	case started && had.ClusterUID != o.ClusterUID:
-		return elsewhere(o)
+	case started && !had.within(o):
+		return elsewhere(o, had)
 	case shadow == nil:
 		return Step{Verb: Finish}
 	case started && shadow.UID != had.ShadowUID && !shadow.Spec.Start:
@@ -55,10 +55,14 @@ func end(o Observation, grace *int64, reports bool) Step {
 }
 
 // elsewhere is the step for a home pod whose copy is in another cluster than the
-// one that is reached, or in one that never answered yet.
-func elsewhere(o Observation) Step {
-	if o.ClusterUID == "" {
+// one that is reached, in one that never answered yet, or in another namespace, as
+// when home was given another ID.
+func elsewhere(o Observation, had Copy) Step {
+	switch {
+	case o.ClusterUID == "":
 		return Step{Verb: Idle}
+	case had.ClusterUID == o.ClusterUID:
+		return Step{Verb: Idle, Tell: warn("OtherNamespace", fmt.Sprintf("the pod may run in namespace %q of cluster %s, but belongs in %q now: give --cluster-id back its value, or give the pod up with `kubectl lodestone release pod` once it is certain that it does not run", had.Namespace, o.Cluster, o.Place.Name))}
 	}
 	return Step{Verb: Idle, Tell: warn("OtherCluster", fmt.Sprintf("the pod may run in another cluster than the one that the kubeconfig of %s reaches now: give back the kubeconfig, or give the pod up with `kubectl lodestone release pod` once it is certain that it does not run", o.Cluster))}
 }

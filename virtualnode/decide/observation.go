@@ -68,18 +68,30 @@ type Place struct {
 	Seen bool
 }
 
-// Copy is what a home pod says of its copy.
-type Copy struct{ ClusterUID, ShadowUID types.UID }
+// Copy is what a home pod says of its copy. Namespace is that of the ShadowPod, empty
+// where the home pod does not say it.
+type Copy struct {
+	ClusterUID, ShadowUID types.UID
+	Namespace             string
+}
 
 // String returns the value of the annotation keys.RemoteCopy.
-func (c Copy) String() string { return string(c.ClusterUID) + "/" + string(c.ShadowUID) }
+func (c Copy) String() string {
+	return string(c.ClusterUID) + "/" + string(c.ShadowUID) + "/" + c.Namespace
+}
+
+// within says whether the copy is, or was, where an observation looks for it.
+func (c Copy) within(o Observation) bool {
+	return c.ClusterUID == o.ClusterUID && (c.Namespace == "" || c.Namespace == o.Place.Name)
+}
 
 // CopyOf returns what a home pod says of its copy; false when nothing was ever
 // started for it.
 func CopyOf(pod *corev1.Pod) (Copy, bool) {
 	value, ok := pod.Annotations[keys.RemoteCopy]
-	cluster, shadow, _ := strings.Cut(value, "/")
-	return Copy{ClusterUID: types.UID(cluster), ShadowUID: types.UID(shadow)}, ok
+	cluster, rest, _ := strings.Cut(value, "/")
+	shadow, namespace, _ := strings.Cut(rest, "/")
+	return Copy{ClusterUID: types.UID(cluster), ShadowUID: types.UID(shadow), Namespace: namespace}, ok
 }
 
 // Verb names what a step does.

@@ -30,7 +30,7 @@ func (r *runner) act(ctx context.Context, k key, o decide.Observation, step deci
 	case decide.Create:
 		return then(r.create(ctx, k, o))
 	case decide.Record:
-		copied := decide.Copy{ClusterUID: o.ClusterUID, ShadowUID: o.Shadow.UID}
+		copied := decide.Copy{ClusterUID: o.ClusterUID, ShadowUID: o.Shadow.UID, Namespace: k.namespace}
 		return then(r.annotate(ctx, o.Pod, keys.RemoteCopy, copied.String()))
 	case decide.Start:
 		return then(r.start(ctx, k, o.Shadow))
