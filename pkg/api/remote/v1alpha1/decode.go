@@ -25,7 +25,7 @@ func (s *ShadowPodSpec) UnmarshalJSON(data []byte) error {
 	*s = ShadowPodSpec{Unreadable: shorten(err.Error())}
 	var fields map[string]any
 	if json.Unmarshal(data, &fields) != nil {
-		return nil
+		return nil //nolint:nilerr // Unreadable says what is wrong
 	}
 	// One by one, so that none depends on the others.
 	keep(fields, "home", &s.Home)
