@@ -40,7 +40,7 @@ func TestForcedDeletionDuringAPartitionMakesNoSecondPod(t *testing.T) {
 		pod := get(t, bed.Home, namespace, "db-0")
 		return pod != nil && pod.UID == home.UID && get(t, bed.West, namespace, "db-0").UID == west.UID
 	})
-	assert.Contains(t, told(t, namespace, "db-0", "EndFailed"), keys.RemotePodFinalizer)
+	assert.Contains(t, told(t, namespace, "db-0", "EndFailed"), "kubectl lodestone release pod")
 
 	mend()
 	eventually(t, "the next pod of the set runs", func() bool {

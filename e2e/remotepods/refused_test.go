@@ -51,15 +51,47 @@ func TestPodThatNamesItsNodeIsRefused(t *testing.T) {
 func TestDaemonSetPodIsRefused(t *testing.T) {
 	namespace := open(t)
 	selector, pods := template(namespace, "log")
-	set, err := bed.Home.Client().AppsV1().DaemonSets(namespace).Create(t.Context(), &appsv1.DaemonSet{
+	// No scheduler takes its pods: this test binds the one of west's node.
+	pods.Spec.SchedulerName = "other"
+	pods.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+	_, err := bed.Home.Client().AppsV1().DaemonSets(namespace).Create(t.Context(), &appsv1.DaemonSet{
 		ObjectMeta: metav1.ObjectMeta{Name: "log"}, Spec: appsv1.DaemonSetSpec{Selector: selector, Template: pods},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	// The test bed has no controller of DaemonSets.
-	bind(t, newPod(namespace, "log", func(p *corev1.Pod) {
-		p.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("DaemonSet"))}
-	}))
-	assert.Contains(t, refusedPod(t, namespace, "log", "DaemonSetPod").Status.Message, `DaemonSet "log"`)
+	var name string
+	eventually(t, "the DaemonSet has a pod for west's node", func() bool {
+		list, err := bed.Home.Client().CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			return false
+		}
+		for _, pod := range list.Items {
+			if meantFor(&pod, fabric.WestNode) {
+				name = pod.Name
+			}
+		}
+		return name != ""
+	})
+	require.NoError(t, bed.Home.Client().CoreV1().Pods(namespace).Bind(t.Context(), &corev1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Target: corev1.ObjectReference{Kind: "Node", Name: fabric.WestNode},
+	}, metav1.CreateOptions{}))
+	// The controller removes a failed pod soon; what was said stays.
+	assert.Contains(t, told(t, namespace, name, "DaemonSetPod"), `DaemonSet "log"`)
+	assert.Nil(t, shadow(t, namespace, name))
+}
+
+// meantFor says whether a DaemonSet made a pod for a node.
+func meantFor(pod *corev1.Pod, node string) bool {
+	if pod.Spec.Affinity == nil || pod.Spec.Affinity.NodeAffinity == nil || pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return false
+	}
+	for _, term := range pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+		for _, field := range term.MatchFields {
+			if field.Key == metav1.ObjectNameField && len(field.Values) == 1 && field.Values[0] == node {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func TestPodStaysWhenItsNamespaceIsClosedLater(t *testing.T) {
