@@ -112,14 +112,3 @@ func (f *Fabric) AwaitTenant(ctx context.Context, id string) error {
 	}
 	return nil
 }
-
-// PeerAgent makes home and west know each other: the HomeCluster in west, and
-// the kubeconfig Secret and the RemoteCluster at home. A remote agent must be
-// running.
-func (f *Fabric) PeerAgent(ctx context.Context) error {
-	kubeconfig, err := f.Tenant(ctx, nil)
-	if err != nil {
-		return err
-	}
-	return f.Register(ctx, "west", kubeconfig)
-}

@@ -5,14 +5,10 @@ package app
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	validation "k8s.io/apimachinery/pkg/util/validation"
-	logsapi "k8s.io/component-base/logs/api/v1"
 
 	"github.com/lodestone-storage/lodestone/pkg/command"
 )
@@ -22,57 +18,33 @@ const userAgent = "lodestone-remote-agent"
 
 // Options are the flags of the remote agent.
 type Options struct {
-	Kubeconfig    string
-	Namespace     string
-	HTTPAddress   string
-	LeaderElect   bool
-	LeaseDuration time.Duration
-	AwayAfter     time.Duration
-	SettleTime    time.Duration
-	Workers       int
-	Logs          *logsapi.LoggingConfiguration
+	command.Options
+	AwayAfter  time.Duration
+	SettleTime time.Duration
+	Workers    int
 }
 
 // NewOptions returns the defaults.
 func NewOptions() *Options {
-	namespace := os.Getenv("POD_NAMESPACE")
-	if namespace == "" {
-		namespace = "lodestone-remote"
-	}
 	return &Options{
-		Namespace:     namespace,
-		HTTPAddress:   ":8081",
-		LeaderElect:   true,
-		LeaseDuration: 15 * time.Second,
-		AwayAfter:     40 * time.Second,
-		SettleTime:    15 * time.Second,
-		Workers:       16,
-		Logs:          logsapi.NewLoggingConfiguration(),
+		Options:    command.NewOptions("lodestone-remote"),
+		AwayAfter:  40 * time.Second,
+		SettleTime: 15 * time.Second,
+		Workers:    16,
 	}
 }
 
 // AddFlags adds the flags to a flag set.
 func (o *Options) AddFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "kubeconfig file of the cluster to serve; empty: the pod's service account")
-	flags.StringVar(&o.Namespace, "namespace", o.Namespace, "namespace of the agent's lease")
-	flags.StringVar(&o.HTTPAddress, "http-address", o.HTTPAddress, "address that serves /healthz, /readyz and /metrics; empty: none")
-	flags.BoolVar(&o.LeaderElect, "leader-elect", o.LeaderElect, "let one of several replicas work at a time")
-	flags.DurationVar(&o.LeaseDuration, "lease-duration", o.LeaseDuration, "how long other replicas wait before they replace a silent leader; at least 3s")
+	o.Options.AddFlags(flags, "the cluster to serve", "the agent's lease")
 	flags.DurationVar(&o.AwayAfter, "away-after", o.AwayAfter, "how long a home cluster may be silent before it counts as away, and its pods are kept up from here; home renews its heartbeat every 10s")
 	flags.DurationVar(&o.SettleTime, "settle-time", o.SettleTime, "how long a request whose outcome is unknown may still take effect; a pod that may have been made is not called gone before")
 	flags.IntVar(&o.Workers, "workers", o.Workers, "how many pods are worked on at once")
-	logsapi.AddFlags(o.Logs, flags)
 }
 
 // Validate returns all that is wrong with the options.
 func (o *Options) Validate() error {
-	var errs []error
-	if len(validation.IsDNS1123Label(o.Namespace)) > 0 {
-		errs = append(errs, fmt.Errorf("--namespace %q is not the name of a namespace", o.Namespace))
-	}
-	if o.LeaseDuration < 3*time.Second {
-		errs = append(errs, fmt.Errorf("--lease-duration %v is too short: give at least 3s", o.LeaseDuration))
-	}
+	errs := []error{o.Options.Validate()}
 	if o.AwayAfter <= 0 || o.SettleTime <= 0 {
 		errs = append(errs, errors.New("--away-after and --settle-time must be more than 0"))
 	}
