@@ -138,7 +138,7 @@ func (f *Flow) tellFailure(o decide.Observation, step decide.Step, err error) {
 	}
 	advice := ""
 	if step.Cluster != keys.Home && apierrors.IsForbidden(err) {
-		advice = fmt.Sprintf(", and needs the rights of deploy/remote-volumes in that namespace; if it is being deleted, its administrator must take finalizer %s off the claim", keys.BackingFinalizer)
+		advice = fmt.Sprintf(", and needs home's rights in that namespace: where the remote agent runs, its NamespaceRequest says what is wrong, otherwise bind those of deploy/remote-volumes; if it is being deleted and cannot be given them, its administrator must take finalizer %s off the claim", keys.BackingFinalizer)
 	}
 	f.tell(o, &decide.Message{Warning: true, Reason: string(step.Verb) + "Failed", Text: fmt.Sprintf("%v; it is tried again%s", err, advice)})
 }
