@@ -17,9 +17,16 @@ const (
 // Labels.
 const (
 	// Cluster is, on a Node, the ID of the remote cluster that it stands for
-	// (absent on nodes of the home cluster), and on a virtual volume the ID of
-	// the cluster that holds its data.
+	// (absent on nodes of the home cluster), and on a volume the ID of the cluster
+	// that holds its data: written by the provisioner on virtual volumes, by an
+	// administrator on others.
 	Cluster = "lodestone.dev/cluster"
+
+	// Locality is, on a volume that is not virtual and that an administrator has
+	// labelled with a Cluster, LocalityRequired where pods must run in that
+	// cluster; without it they only prefer to.
+	Locality         = "lodestone.dev/locality"
+	LocalityRequired = "required"
 
 	// ClaimUID is, on a backing claim, the UID of its virtual claim. Together
 	// with HomeID it is the owner check.
@@ -91,6 +98,10 @@ const (
 	// Near is, on a Pod, the claims of its namespace, separated by commas, that
 	// it should run near without mounting them.
 	Near = "lodestone.dev/near"
+
+	// Move is, on a virtual claim, the UID of the move that holds it: while it is
+	// there, no pod that uses the claim is scheduled.
+	Move = "lodestone.dev/move"
 
 	// OffloadClusters is, on a Namespace of home, the IDs of the remote clusters
 	// that its pods may run in, separated by commas; without it: any.
@@ -230,4 +241,17 @@ const (
 	RemoteClass = "lodestone.dev/remote-class"
 	Clusters    = "lodestone.dev/clusters"
 	Classes     = "lodestone.dev/classes"
+
+	// Siblings says whether new volumes of a StatefulSet go to the clusters that
+	// hold the volumes of its other pods: SiblingsPack, SiblingsSpread or
+	// SiblingsIgnore.
+	Siblings       = "lodestone.dev/siblings"
+	SiblingsPack   = "pack"
+	SiblingsSpread = "spread"
+	SiblingsIgnore = "ignore"
 )
+
+// MarkerResource is an extended resource that no node has and kube-scheduler
+// ignores: where kube-scheduler is told that the extender manages it, only pods
+// that ask for it are sent to the extender.
+const MarkerResource = "lodestone.dev/scheduling"
