@@ -55,12 +55,12 @@ func NewPlan(view *snapshot.Snapshot, pod snapshot.Pod, now time.Time) *Plan {
 }
 
 func (p *Plan) addBound(claim snapshot.PodClaim) {
-	volume := claim.Volume
+	cluster, hard := claim.DataIn()
 	switch {
-	case volume == nil:
+	case !hard:
 	case p.dataIn == "":
-		p.dataIn = volume.Cluster
-	case p.dataIn != volume.Cluster:
+		p.dataIn = cluster
+	case p.dataIn != cluster:
 		p.refuseEverywhere(DataInSeveralClusters)
 	}
 }

@@ -49,19 +49,25 @@ func className(pvc *corev1.PersistentVolumeClaim) string {
 	return ""
 }
 
-// FromVolume returns the entry of a volume; false when its data is not confined
-// to one cluster.
+// FromVolume returns the entry of a volume; false when it has no claim.
 func FromVolume(pv *corev1.PersistentVolume) (*Volume, bool) {
-	cluster, confined := locality.OfVolume(pv.Spec.NodeAffinity)
-	if !confined || pv.Spec.ClaimRef == nil {
+	if pv.Spec.ClaimRef == nil {
 		return nil, false
 	}
 	capacity := pv.Spec.Capacity[corev1.ResourceStorage]
-	return &Volume{
-		Cluster:  intern(cluster),
+	volume := &Volume{
 		Bytes:    max(0, capacity.Value()),
 		ClaimUID: string(pv.Spec.ClaimRef.UID),
-	}, true
+	}
+	if cluster, hard := locality.Of(pv); hard {
+		volume.Cluster = intern(cluster)
+	} else {
+		volume.Prefers = intern(cluster)
+	}
+	if pv.Spec.CSI != nil {
+		volume.Driver = intern(pv.Spec.CSI.Driver)
+	}
+	return volume, true
 }
 
 // FromStorageClass returns the entry of a storage class; false when it is not

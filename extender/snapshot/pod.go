@@ -11,6 +11,9 @@ type Pod struct {
 	Volumes []PodVolume
 	// Daemon: the pod belongs to a DaemonSet, which wants it on one node.
 	Daemon bool
+	// StatefulSet is the name of the StatefulSet (apps) that controls the pod;
+	// empty if none does.
+	StatefulSet string
 	// Near names claims of the pod's namespace that it should run near without
 	// mounting them.
 	Near []string
@@ -28,11 +31,25 @@ type PodVolume struct {
 type PodClaim struct {
 	Name string
 	*Claim
-	// Volume holds the claim's data; nil when that is not known to be confined
-	// to a cluster.
+	// Volume holds the claim's data; nil when there is none, or nothing is known
+	// of it.
 	Volume *Volume
 	// Near: the pod does not mount the claim.
 	Near bool
+}
+
+// DataIn returns the ID of the cluster that holds the claim's data, empty when
+// there is no data or it may be anywhere. hard: the data is reachable in that
+// cluster only, so a pod that mounts the claim has to run there; otherwise the
+// cluster is what an administrator's label says, and the pod should run there.
+func (c PodClaim) DataIn() (cluster string, hard bool) {
+	if c.Volume == nil {
+		return "", false
+	}
+	if c.Volume.Cluster != "" {
+		return c.Volume.Cluster, true
+	}
+	return c.Volume.Prefers, false
 }
 
 // Node is a node that a pod may be put on.

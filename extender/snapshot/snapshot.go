@@ -23,9 +23,16 @@ type Claim struct {
 	Refusals []refusal.Refusal
 }
 
-// Volume is a PersistentVolume whose data is confined to one cluster.
+// Volume is a PersistentVolume that has a claim.
 type Volume struct {
+	// Cluster is the ID of the cluster that the data is confined to: by the node
+	// affinity, or by an administrator's labels. Empty where it is not.
 	Cluster string
+	// Prefers is, for a volume that is not confined, the ID of the cluster that an
+	// administrator labelled it with.
+	Prefers string
+	// Driver is the name of the CSI driver; empty for other kinds of volume.
+	Driver string
 	// Bytes is its capacity.
 	Bytes int64
 	// ClaimUID is the UID of the claim that the volume is bound to.
@@ -68,7 +75,7 @@ func (n *Namespace) Unlimited() bool {
 type Snapshot struct {
 	// Claims are stored by ClaimKey.
 	Claims *Table[*Claim]
-	// Volumes are stored by name; volumes not confined to a cluster are left out.
+	// Volumes are stored by name; volumes without a claim are left out.
 	Volumes *Table[*Volume]
 	// Classes are the virtual storage classes by name.
 	Classes *Table[*Class]

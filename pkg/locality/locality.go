@@ -42,6 +42,19 @@ func requirement(cluster string) corev1.NodeSelectorRequirement {
 	return corev1.NodeSelectorRequirement{Key: keys.Cluster, Operator: corev1.NodeSelectorOpIn, Values: []string{cluster}}
 }
 
+// Of returns the ID of the cluster that holds a volume's data, empty when it may
+// be anywhere. hard: pods that use the volume have to run there. Where the node
+// affinity states a cluster, as that of each virtual volume does, labels count
+// for nothing; else the cluster is what an administrator has labelled the volume
+// with, and hard only if the label keys.Locality says so.
+func Of(pv *corev1.PersistentVolume) (cluster string, hard bool) {
+	if cluster, confined := OfVolume(pv.Spec.NodeAffinity); confined {
+		return cluster, true
+	}
+	cluster = pv.Labels[keys.Cluster]
+	return cluster, cluster != "" && pv.Labels[keys.Locality] == keys.LocalityRequired
+}
+
 // OfVolume returns the ID of the cluster that holds a volume's data as its node
 // affinity states it. The second result is false when the affinity does not
 // confine the volume to one cluster, as with any volume that is not virtual.
