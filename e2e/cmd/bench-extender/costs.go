@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/lodestone-storage/lodestone/e2e/largecluster"
 	"github.com/lodestone-storage/lodestone/e2e/measure"
 )
 
@@ -98,7 +99,7 @@ func sideBySide(ctx context.Context, a, b *target, nodes, claims, rounds int) ([
 func nodeNames(n int) []string {
 	names := make([]string, n)
 	for i := range names {
-		names[i] = nodeName(i)
+		names[i] = largecluster.NodeName(i)
 	}
 	return names
 }

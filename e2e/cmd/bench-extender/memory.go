@@ -17,6 +17,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/lodestone-storage/lodestone/e2e/largecluster"
 	"github.com/lodestone-storage/lodestone/e2e/measure"
 	"github.com/lodestone-storage/lodestone/extender/app"
 )
@@ -43,7 +44,7 @@ func memory(ctx context.Context, _ int) ([]measure.Result, error) {
 func peakMemory(ctx context.Context, claims int) (float64, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
-	api := httptest.NewServer(largeCluster(claims))
+	api := httptest.NewServer(largecluster.New(claims))
 	defer func() {
 		api.CloseClientConnections()
 		api.Close()
@@ -120,7 +121,7 @@ func awaitReady(ctx context.Context, status string, claims int) error {
 	if err != nil {
 		return err
 	}
-	for kind, size := range map[string]int{"nodes": allNodes, "persistentvolumeclaims": claims, "persistentvolumes": claims, "remoteclusters": allClusters} {
+	for kind, size := range map[string]int{"nodes": largecluster.Nodes, "persistentvolumeclaims": claims, "persistentvolumes": claims, "remoteclusters": largecluster.RemoteClusters} {
 		if want := fmt.Sprintf("cached_objects{kind=%q} %s\n", kind, strconv.FormatFloat(float64(size), 'g', -1, 64)); !strings.Contains(metrics, want) {
 			return fmt.Errorf("the extender is ready without %s", want)
 		}

@@ -8,9 +8,9 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"github.com/lodestone-storage/lodestone/e2e/largecluster"
 	"github.com/lodestone-storage/lodestone/extender/explain"
 	"github.com/lodestone-storage/lodestone/extender/metrics"
 	"github.com/lodestone-storage/lodestone/extender/server"
@@ -20,33 +20,14 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/locality"
 )
 
-const (
-	namespace   = "shop"
-	allNodes    = 5000
-	allClusters = 10
-)
-
-// nodeName is about as long as cloud providers make them.
-func nodeName(i int) string {
-	return fmt.Sprintf("ip-10-%d-%d-%d.eu-central-1.compute.internal", i/65536, i/256%256, i%256)
-}
-
-// clusterOf puts every tenth node into one of the remote clusters.
-func clusterOf(i int) string {
-	if i%10 != 0 {
-		return keys.Home
-	}
-	return fmt.Sprintf("remote-%d", i/10%allClusters)
-}
-
 // newView returns a view of 5,000 nodes, 10 remote clusters and claims, every
 // second of which has its volume at home.
 func newView(claims int) *snapshot.Snapshot {
 	view := snapshot.New()
-	for i := range allNodes {
-		view.Nodes.Set(nodeName(i), clusterOf(i))
+	for i := range largecluster.Nodes {
+		view.Nodes.Set(largecluster.NodeName(i), largecluster.ClusterOf(i))
 	}
-	for i := range allClusters {
+	for i := range largecluster.RemoteClusters {
 		view.Clusters.Set(fmt.Sprintf("remote-%d", i), &snapshot.Cluster{Ready: i%2 == 0, Offered: []v1alpha1.OfferedClass{{Name: "standard", Default: true}}})
 	}
 	class, _ := snapshot.FromStorageClass(&storagev1.StorageClass{
@@ -56,7 +37,7 @@ func newView(claims int) *snapshot.Snapshot {
 	})
 	view.Classes.Set("lodestone", class)
 	opened, _ := snapshot.FromNamespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{keys.Offload: keys.OffloadEnabled}}})
-	view.Namespaces.Set(namespace, opened)
+	view.Namespaces.Set(largecluster.Namespace, opened)
 	for i := range claims {
 		set(view, i)
 	}
@@ -66,7 +47,7 @@ func newView(claims int) *snapshot.Snapshot {
 // set stores the i-th claim and its volume as the watches would.
 func set(view *snapshot.Snapshot, i int) {
 	pvc := &corev1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{UID: uid(i)},
+		ObjectMeta: metav1.ObjectMeta{UID: largecluster.UID(i)},
 		Spec:       corev1.PersistentVolumeClaimSpec{StorageClassName: ptr.To("lodestone")},
 	}
 	if i%2 == 1 {
@@ -79,18 +60,14 @@ func set(view *snapshot.Snapshot, i int) {
 		view.Volumes.Set(pvc.Spec.VolumeName, volume)
 	}
 	claim, _ := snapshot.FromClaim(pvc)
-	view.Claims.Set(snapshot.ClaimKey(namespace, claimName(i)), claim)
+	view.Claims.Set(snapshot.ClaimKey(largecluster.Namespace, largecluster.ClaimName(i)), claim)
 }
-
-func uid(i int) types.UID { return types.UID(fmt.Sprintf("00000000-0000-4000-8000-%012d", i)) }
-
-func claimName(i int) string { return fmt.Sprintf("data-database-%d", i) }
 
 // newPod returns a pod of ordinary size that mounts claims: unbound ones first.
 func newPod(claims int) *corev1.Pod {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: namespace, Name: "database-0", UID: "00000000-0000-4000-9000-000000000000",
+			Namespace: largecluster.Namespace, Name: "database-0", UID: "00000000-0000-4000-9000-000000000000",
 			Labels:      map[string]string{"app.kubernetes.io/name": "database", "apps.kubernetes.io/pod-index": "0", "controller-revision-hash": "database-6c8d9f7b5"},
 			Annotations: map[string]string{"prometheus.io/scrape": "true", "checksum/config": "0f343b0931126a20f133d67c2b018a3b5f343b0931126a20f133d67c2b018a3b"},
 		},
@@ -108,7 +85,7 @@ func newPod(claims int) *corev1.Pod {
 	}
 	for i := range claims {
 		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: fmt.Sprintf("volume-%d", i), VolumeSource: corev1.VolumeSource{
-			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claimName(i)},
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: largecluster.ClaimName(i)},
 		}})
 	}
 	return pod
