@@ -58,6 +58,11 @@ const (
 	// remote clusters.
 	Offload        = "lodestone.dev/offload"
 	OffloadEnabled = "enabled"
+
+	// Scheduler is, on a Namespace, SchedulerEnabled where its pods are given to
+	// Lodestone's own scheduler unless they name another one.
+	Scheduler        = "lodestone.dev/scheduler"
+	SchedulerEnabled = "enabled"
 )
 
 // Annotations.

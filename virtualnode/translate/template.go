@@ -58,6 +58,11 @@ func Template(pod *corev1.Pod, mapped Mapping) corev1.PodTemplateSpec {
 	// a kubelet makes of whatever is in the namespace there.
 	spec.EnableServiceLinks = ptr.To(false)
 
+	// Only home's scheduler knows the marker; a node there has none to give.
+	eachContainer(spec, func(c *corev1.Container) {
+		c.Resources.Requests = unmarked(c.Resources.Requests)
+		c.Resources.Limits = unmarked(c.Resources.Limits)
+	})
 	place(spec, mapped)
 	tokens(pod, spec)
 	fields(pod, spec, mapped(pod.Namespace) != pod.Namespace)
@@ -69,6 +74,19 @@ func foreign(all map[string]string) map[string]string {
 	kept := maps.Clone(all)
 	maps.DeleteFunc(kept, func(key, _ string) bool { return strings.HasPrefix(key, ownPrefix) })
 	return kept
+}
+
+// unmarked takes the marker resource off a list, and returns nil where it was all
+// there was.
+func unmarked(list corev1.ResourceList) corev1.ResourceList {
+	if _, marked := list[keys.MarkerResource]; !marked {
+		return list
+	}
+	delete(list, keys.MarkerResource)
+	if len(list) == 0 {
+		return nil
+	}
+	return list
 }
 
 // eachContainer calls do for every container of a pod.

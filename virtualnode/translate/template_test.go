@@ -85,6 +85,26 @@ func TestTemplateDropsWhatOnlyHomeKnows(t *testing.T) {
 	assert.Equal(t, []corev1.Toleration{{Key: "gpu", Operator: corev1.TolerationOpExists}}, spec.Tolerations)
 }
 
+func TestTemplateDropsTheMarkerOfHomesScheduler(t *testing.T) {
+	one, cpu := resource.MustParse("1"), resource.MustParse("250m")
+	marker := corev1.ResourceList{keys.MarkerResource: one}
+	pod := homePod(func(p *corev1.Pod) {
+		p.Spec.InitContainers = []corev1.Container{{Name: "init", Resources: corev1.ResourceRequirements{Requests: marker, Limits: marker}}}
+		p.Spec.Containers[0].Resources = corev1.ResourceRequirements{
+			Requests: corev1.ResourceList{keys.MarkerResource: one, corev1.ResourceCPU: cpu, "example.com/gpu": one},
+			Limits:   corev1.ResourceList{keys.MarkerResource: one, "example.com/gpu": one},
+		}
+	})
+	before := pod.DeepCopy()
+	spec := Template(pod, same).Spec
+	assert.Equal(t, corev1.ResourceRequirements{}, spec.InitContainers[0].Resources)
+	assert.Equal(t, corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{corev1.ResourceCPU: cpu, "example.com/gpu": one},
+		Limits:   corev1.ResourceList{"example.com/gpu": one},
+	}, spec.Containers[0].Resources)
+	assert.Equal(t, before, pod, "the home pod is not changed")
+}
+
 func TestTemplateKeepsForeignLabelsAndAnnotations(t *testing.T) {
 	template := Template(homePod(func(p *corev1.Pod) {
 		p.Labels = map[string]string{"app": "db", keys.PodUID: "forged"}
