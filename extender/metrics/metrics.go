@@ -2,7 +2,7 @@
 package metrics
 
 import (
-	"strconv"
+	"net/http"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -11,63 +11,88 @@ import (
 	"github.com/lodestone-storage/lodestone/extender/filter"
 )
 
+// The verbs, as kube-scheduler's configuration names them.
+const (
+	Filter     = "filter"
+	Prioritize = "prioritize"
+	Preempt    = "preempt"
+)
+
 // Outcomes of a wait.
 const (
 	caughtUp = "caught_up"
 	gaveUp   = "gave_up"
 )
 
-// Metrics are the counters of one extender. They are safe for concurrent use.
+// Metrics are the counters of one extender. They are safe for concurrent use, and
+// those that requests touch are found without a search by labels.
 type Metrics struct {
-	registry *prometheus.Registry
-	requests *prometheus.CounterVec
-	duration *prometheus.HistogramVec
-	refused  *prometheus.CounterVec
-	spared   *prometheus.CounterVec
-	panics   prometheus.Counter
-	waits    *prometheus.CounterVec
+	registry         *prometheus.Registry
+	verbs            map[string]verb
+	requests         *prometheus.CounterVec
+	refused, spared  []prometheus.Counter
+	panics           prometheus.Counter
+	caughtUp, gaveUp prometheus.Counter
 }
 
 // New returns metrics in a registry of their own.
 func New() *Metrics {
+	requests := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "lodestone_extender_requests_total",
+		Help: "Answered requests of kube-scheduler by verb and HTTP status code.",
+	}, []string{"verb", "code"})
+	durations := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "lodestone_extender_request_duration_seconds",
+		Help:    "Time from the request's header to its answer, by verb.",
+		Buckets: prometheus.ExponentialBuckets(0.00005, 2, 17),
+	}, []string{"verb"})
+	decisions := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "lodestone_extender_decisions_total",
+		Help: "Decisions on pods by verb and outcome: all nodes were left as they came (passed), some (restricted) or all (refused) were refused, or some were preferred (scored).",
+	}, []string{"verb", "outcome"})
+	refused := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "lodestone_extender_refused_nodes_total",
+		Help: "Nodes that filter refused, by reason.",
+	}, []string{"reason"})
+	spared := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "lodestone_extender_spared_nodes_total",
+		Help: "Nodes that preempt saved from an eviction in vain, by the reason for which filter would refuse them.",
+	}, []string{"reason"})
+	panics := prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "lodestone_extender_panics_total",
+		Help: "Requests that ended in a programming error; the log has the stack.",
+	})
+	waits := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "lodestone_extender_waits_total",
+		Help: "Filter and preempt calls that came before a claim or node was known here, by outcome: it became known (caught_up), or the decision was made without it (gave_up).",
+	}, []string{"outcome"})
+
 	m := &Metrics{
 		registry: prometheus.NewRegistry(),
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "lodestone_extender_requests_total",
-			Help: "Answered requests of kube-scheduler by verb and HTTP status code.",
-		}, []string{"verb", "code"}),
-		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "lodestone_extender_request_duration_seconds",
-			Help:    "Time from the request's header to its answer, by verb.",
-			Buckets: prometheus.ExponentialBuckets(0.00005, 2, 17),
-		}, []string{"verb"}),
-		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "lodestone_extender_refused_nodes_total",
-			Help: "Nodes that filter refused, by reason.",
-		}, []string{"reason"}),
-		spared: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "lodestone_extender_spared_nodes_total",
-			Help: "Nodes that preempt saved from an eviction in vain, by the reason for which filter would refuse them.",
-		}, []string{"reason"}),
-		panics: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "lodestone_extender_panics_total",
-			Help: "Requests that ended in a programming error; the log has the stack.",
-		}),
-		waits: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "lodestone_extender_waits_total",
-			Help: "Filter and preempt calls that came before a claim or node was known here, by outcome: it became known (caught_up), or the decision was made without it (gave_up).",
-		}, []string{"outcome"}),
+		verbs:    map[string]verb{},
+		requests: requests,
+		refused:  byReason(refused),
+		spared:   byReason(spared),
+		panics:   panics,
+		caughtUp: waits.WithLabelValues(caughtUp),
+		gaveUp:   waits.WithLabelValues(gaveUp),
 	}
-	for _, outcome := range []string{caughtUp, gaveUp} {
-		m.waits.WithLabelValues(outcome)
+	for _, name := range []string{Filter, Prioritize, Preempt} {
+		m.verbs[name] = newVerb(name, requests, durations, decisions)
 	}
-	for _, reason := range filter.Reasons() {
-		m.refused.WithLabelValues(reason.String())
-		m.spared.WithLabelValues(reason.String())
-	}
-	m.registry.MustRegister(m.requests, m.duration, m.refused, m.spared, m.panics, m.waits,
+	m.registry.MustRegister(requests, durations, decisions, refused, spared, panics, waits,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
+}
+
+// byReason returns the counter of each reason, at the index of the reason.
+func byReason(counters *prometheus.CounterVec) []prometheus.Counter {
+	reasons := filter.Reasons()
+	found := make([]prometheus.Counter, len(reasons)+1)
+	for _, reason := range reasons {
+		found[reason] = counters.WithLabelValues(reason.String())
+	}
+	return found
 }
 
 // Registry returns where the metrics are gathered.
@@ -75,56 +100,43 @@ func (m *Metrics) Registry() *prometheus.Registry {
 	return m.registry
 }
 
-// Request counts an answered request.
-func (m *Metrics) Request(verb string, code int, took time.Duration) {
-	m.requests.WithLabelValues(verb, strconv.Itoa(code)).Inc()
-	m.duration.WithLabelValues(verb).Observe(took.Seconds())
+// Request counts an answered request of one of the verbs.
+func (m *Metrics) Request(name string, code int, took time.Duration) {
+	verb := m.verbs[name]
+	if code == http.StatusOK {
+		verb.answered.Inc()
+	} else {
+		m.failed(name, code)
+	}
+	verb.duration.Observe(took.Seconds())
+}
+
+// Decided counts a decision of one of the verbs.
+func (m *Metrics) Decided(name string, outcome Outcome) {
+	m.verbs[name].decided[outcome].Inc()
 }
 
 // Refused counts nodes that filter refused for a reason.
 func (m *Metrics) Refused(reason filter.Reason, nodes int) {
-	m.refused.WithLabelValues(reason.String()).Add(float64(nodes))
+	m.refused[reason].Add(float64(nodes))
 }
 
 // Spared counts candidates for preemption that were dropped for a reason.
 func (m *Metrics) Spared(reason filter.Reason, nodes int) {
-	m.spared.WithLabelValues(reason.String()).Add(float64(nodes))
+	m.spared[reason].Add(float64(nodes))
 }
 
 // CaughtUp counts a wait for a claim or node that became known.
 func (m *Metrics) CaughtUp() {
-	m.waits.WithLabelValues(caughtUp).Inc()
+	m.caughtUp.Inc()
 }
 
 // GaveUp counts a wait for a claim or node that did not become known in time.
 func (m *Metrics) GaveUp() {
-	m.waits.WithLabelValues(gaveUp).Inc()
+	m.gaveUp.Inc()
 }
 
 // Panic counts a request that ended in a programming error.
 func (m *Metrics) Panic() {
 	m.panics.Inc()
-}
-
-// Watch exposes a kind of cached object: how many entries there are, and when
-// the last change arrived.
-func (m *Metrics) Watch(kind string, entries func() int, changed func() time.Time) {
-	labels := prometheus.Labels{"kind": kind}
-	m.registry.MustRegister(
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name:        "lodestone_extender_cached_objects",
-			Help:        "Entries that decisions are made from, by kind.",
-			ConstLabels: labels,
-		}, func() float64 { return float64(entries()) }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name:        "lodestone_extender_last_change_timestamp_seconds",
-			Help:        "When the last change of this kind arrived, in seconds since 1970; 0 before the first.",
-			ConstLabels: labels,
-		}, func() float64 {
-			if at := changed(); !at.IsZero() {
-				return float64(at.UnixMilli()) / 1000
-			}
-			return 0
-		}),
-	)
 }

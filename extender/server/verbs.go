@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/lodestone-storage/lodestone/extender/explain"
+	"github.com/lodestone-storage/lodestone/extender/metrics"
 	"github.com/lodestone-storage/lodestone/extender/score"
 	"github.com/lodestone-storage/lodestone/extender/snapshot"
 	"github.com/lodestone-storage/lodestone/extender/wire"
@@ -11,9 +12,9 @@ import (
 
 // The verbs, as kube-scheduler's configuration names them.
 const (
-	filterVerb     = "filter"
-	prioritizeVerb = "prioritize"
-	preemptVerb    = "preempt"
+	filterVerb     = metrics.Filter
+	prioritizeVerb = metrics.Prioritize
+	preemptVerb    = metrics.Preempt
 )
 
 func (s *Server) filter(ctx context.Context, buffer []byte, request wire.Request) []byte {
@@ -23,16 +24,20 @@ func (s *Server) filter(ctx context.Context, buffer []byte, request wire.Request
 	for reason, nodes := range counts {
 		s.Metrics.Refused(reason, nodes)
 	}
+	s.Metrics.Decided(filterVerb, metrics.Judged(len(request.Names), counts))
 	return wire.AppendFilterResult(buffer, request, refusals)
 }
 
 func (s *Server) prioritize(_ context.Context, buffer []byte, request wire.Request) []byte {
 	scale := score.NewScale(s.View, request.Pod)
+	outcome := metrics.Passed
 	if scores := scale.Scores(); len(scores) > 0 {
+		outcome = metrics.Scored
 		s.Journal.Add(request.Pod, explain.Decision{
 			Time: s.Now(), Verb: prioritizeVerb, Claims: explain.Claims(request.Pod, scale.Claims()), Scores: explain.Scores(scores),
 		})
 	}
+	s.Metrics.Decided(prioritizeVerb, outcome)
 	return wire.AppendPriorities(buffer, request.Names, func(i int) int64 {
 		return scale.Of(s.node(request, i))
 	})
@@ -48,6 +53,7 @@ func (s *Server) preempt(ctx context.Context, buffer []byte, request wire.Preemp
 	for reason, nodes := range counts {
 		s.Metrics.Spared(reason, nodes)
 	}
+	s.Metrics.Decided(preemptVerb, metrics.Judged(len(request.Names), counts))
 	return wire.AppendPreemptResult(buffer, request, refusals)
 }
 
