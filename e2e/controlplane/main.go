@@ -4,7 +4,8 @@
 //
 // The first argument names the program: etcd, kube-apiserver,
 // kube-controller-manager, kube-scheduler or kubectl. The rest are that
-// program's own arguments.
+// program's own arguments. One more, extender-client, makes the calls that
+// kube-scheduler makes to its extenders, for benchmarks.
 package main
 
 import (
@@ -33,6 +34,9 @@ func main() {
 	if program == "etcd" {
 		etcdmain.Main(os.Args)
 		return
+	}
+	if program == "extender-client" {
+		os.Exit(runExtenderClient())
 	}
 	commands := map[string]func() *cobra.Command{
 		"kube-apiserver":          apiserver.NewAPIServerCommand,

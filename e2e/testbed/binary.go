@@ -71,12 +71,16 @@ func findSources() (string, error) {
 // hashSources identifies what the program is built from.
 func hashSources(directory string) (string, error) {
 	hash := sha256.New()
-	for _, name := range []string{"main.go", "go.mod", "go.sum"} {
-		content, err := os.ReadFile(filepath.Join(directory, name))
+	sources, err := filepath.Glob(filepath.Join(directory, "*.go"))
+	if err != nil {
+		return "", fmt.Errorf("list the sources of the control plane program: %w", err)
+	}
+	for _, path := range append(sources, filepath.Join(directory, "go.mod"), filepath.Join(directory, "go.sum")) {
+		content, err := os.ReadFile(path)
 		if err != nil {
 			return "", fmt.Errorf("read the sources of the control plane program: %w", err)
 		}
-		fmt.Fprintf(hash, "%s %d\n", name, len(content))
+		fmt.Fprintf(hash, "%s %d\n", filepath.Base(path), len(content))
 		hash.Write(content)
 	}
 	return fmt.Sprintf("%x", hash.Sum(nil)[:6]), nil
