@@ -21,6 +21,7 @@ func FromClaim(pvc *corev1.PersistentVolumeClaim) (*Claim, bool) {
 		UID:        string(pvc.UID),
 		ClassName:  intern(className(pvc)),
 		VolumeName: pvc.Spec.VolumeName,
+		Asked:      max(0, pvc.Spec.Resources.Requests.Storage().Value()),
 	}
 	if owner := metav1.GetControllerOfNoCopy(pvc); owner != nil {
 		claim.OwnerUID = string(owner.UID)

@@ -21,6 +21,8 @@ type Claim struct {
 	// and nothing else; nil without that annotation.
 	Choice   map[string]string
 	Refusals []refusal.Refusal
+	// Asked is how many bytes the claim asks for.
+	Asked int64
 }
 
 // Volume is a PersistentVolume that has a claim.
@@ -85,6 +87,8 @@ type Snapshot struct {
 	Nodes *Table[string]
 	// Namespaces are all namespaces; the entry is nil where pods stay at home.
 	Namespaces *Table[*Namespace]
+	// Room is how much room new volumes have in the home cluster.
+	Room *Room
 }
 
 // New returns an empty snapshot.
@@ -96,6 +100,7 @@ func New() *Snapshot {
 		Clusters:   NewTable[*Cluster](fewShards),
 		Nodes:      NewTable[string](fewShards),
 		Namespaces: NewTable[*Namespace](fewShards),
+		Room:       NewRoom(),
 	}
 }
 

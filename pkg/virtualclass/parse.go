@@ -3,6 +3,7 @@
 package virtualclass
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -25,6 +26,7 @@ type Class struct {
 	remoteClasses map[string]string
 	clusters      []string
 	classes       []string
+	siblings      string
 }
 
 // Is says whether class is a virtual storage class.
@@ -58,11 +60,16 @@ func Parse(class *storagev1.StorageClass) (Class, error) {
 			parsed.clusters = list(value)
 		case key == keys.Classes:
 			parsed.classes = list(value)
+		case key == keys.Siblings:
+			if !slices.Contains(siblingRules, value) {
+				return Class{}, fmt.Errorf("storage class %q has the value %q in parameter %s: create it anew with one of %s", class.Name, value, keys.Siblings, strings.Join(siblingRules, ", "))
+			}
+			parsed.siblings = value
 		case strings.HasPrefix(key, keys.RemoteClass+".") && len(key) > len(keys.RemoteClass)+1:
 			parsed.remoteClasses[strings.TrimPrefix(key, keys.RemoteClass+".")] = value
 		default:
-			return Class{}, fmt.Errorf("storage class %q has the unknown parameter %q: known are %s, %s, %s.<cluster>, %s and %s", class.Name, key,
-				keys.LocalClass, keys.RemoteClass, keys.RemoteClass, keys.Clusters, keys.Classes)
+			return Class{}, fmt.Errorf("storage class %q has the unknown parameter %q: known are %s, %s, %s.<cluster>, %s, %s and %s", class.Name, key,
+				keys.LocalClass, keys.RemoteClass, keys.RemoteClass, keys.Clusters, keys.Classes, keys.Siblings)
 		}
 	}
 	if parsed.clusters != nil && len(parsed.clusters) == 0 {
@@ -70,6 +77,8 @@ func Parse(class *storagev1.StorageClass) (Class, error) {
 	}
 	return parsed, nil
 }
+
+var siblingRules = []string{keys.SiblingsPack, keys.SiblingsSpread, keys.SiblingsIgnore}
 
 func list(value string) []string {
 	items := []string{}
@@ -103,4 +112,11 @@ func (c Class) RealClassName(cluster string, claimAnnotations map[string]string)
 		return name, nil
 	}
 	return c.remoteClass, nil
+}
+
+// Siblings returns what a new volume of a StatefulSet makes of the places of the
+// others: keys.SiblingsPack unless the class says otherwise, for pods of one set
+// talk to each other, and pods of different clusters mostly cannot.
+func (c Class) Siblings() string {
+	return cmp.Or(c.siblings, keys.SiblingsPack)
 }

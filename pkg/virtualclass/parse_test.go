@@ -44,6 +44,8 @@ func TestParseRefusesWhatCannotWork(t *testing.T) {
 		"a remote class of a cluster without ID":  {class: virtual(map[string]string{keys.RemoteClass + ".": "fast"}), want: "unknown parameter"},
 		"of several unknown ones always the same": {class: virtual(map[string]string{"b": "", "a": "", "c": ""}), want: `"a"`},
 		"a list of clusters that names none":      {class: virtual(map[string]string{keys.Clusters: " , "}), want: keys.Clusters},
+		"an unknown rule for siblings":            {class: virtual(map[string]string{keys.Siblings: "Spread"}), want: `"Spread" in parameter lodestone.dev/siblings: create it anew with one of pack, spread, ignore`},
+		"an empty rule for siblings":              {class: virtual(map[string]string{keys.Siblings: ""}), want: keys.Siblings},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := virtualclass.Parse(test.class)
@@ -88,6 +90,15 @@ func TestAllows(t *testing.T) {
 				assert.False(t, class.Allows(cluster), cluster)
 			}
 		})
+	}
+}
+
+func TestSiblings(t *testing.T) {
+	assert.Equal(t, keys.SiblingsPack, virtualclass.Class{}.Siblings(), "they stay together unless the class says otherwise")
+	for _, rule := range []string{keys.SiblingsPack, keys.SiblingsSpread, keys.SiblingsIgnore} {
+		class, err := virtualclass.Parse(virtual(map[string]string{keys.Siblings: rule}))
+		require.NoError(t, err)
+		assert.Equal(t, rule, class.Siblings())
 	}
 }
 

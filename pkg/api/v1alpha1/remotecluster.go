@@ -2,6 +2,7 @@ package v1alpha1
 
 import (
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -207,4 +208,10 @@ type OfferedClass struct {
 	//
 	// +optional
 	Templated bool `json:"templated,omitempty"`
+	// Free is what new volumes of the class can take in all, as far as the cluster
+	// tells (its CSIStorageCapacity objects). Missing: unknown. It is written anew
+	// when it has changed by a twentieth or more.
+	//
+	// +optional
+	Free *resource.Quantity `json:"free,omitempty"`
 }
