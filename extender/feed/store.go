@@ -7,19 +7,27 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
-
-	"github.com/lodestone-storage/lodestone/extender/snapshot"
 )
+
+// target is where the entries of one kind are kept. One goroutine writes.
+type target[V any] interface {
+	Set(key string, value V)
+	Delete(key string)
+	// Replace makes entries the whole content, and does not keep the map.
+	Replace(entries map[string]V)
+	Len() int
+}
 
 // store is where a reflector puts the objects of one kind: it converts each to
 // its entry and writes that to a table.
 type store[O runtime.Object, V any] struct {
-	table *snapshot.Table[V]
+	table target[V]
 	// convert returns the entry of an object; false when it has none.
 	convert func(O) (V, bool)
 	now     func() time.Time
 	synced  atomic.Bool
 	changed atomic.Pointer[time.Time]
+	pulse   pulse
 }
 
 // entry is a converted object.
@@ -29,7 +37,10 @@ type entry[V any] struct {
 	keep  bool
 }
 
-var _ cache.TransformingStore = &store[runtime.Object, int]{}
+var (
+	_ cache.TransformingStore      = &store[runtime.Object, int]{}
+	_ cache.ResourceVersionUpdater = &store[runtime.Object, int]{}
+)
 
 // Transformer converts objects while the first list still streams in, so that
 // the whole list is never held in full.
@@ -97,8 +108,15 @@ func (s *store[O, V]) Replace(list []any, _ string) error {
 	}
 	s.table.Replace(entries)
 	s.touch()
+	s.pulse.replaced(s.now())
 	s.synced.Store(true)
 	return nil
+}
+
+// UpdateResourceVersion implements cache.ResourceVersionUpdater: the watch brought
+// an event or a bookmark.
+func (s *store[O, V]) UpdateResourceVersion(string) {
+	s.pulse.hear(s.now())
 }
 
 // Resync implements cache.ReflectorStore; there is nothing to do.

@@ -1,12 +1,14 @@
 package snapshot
 
 import (
+	"strings"
 	"unique"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -15,28 +17,70 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 )
 
-// FromClaim returns the entry of a claim. Nothing of the claim stays referenced.
+// maxName is the longest name that Kubernetes takes; annotations can be longer.
+const maxName = 253
+
+// FromClaim returns the entry of a claim. Nothing of the claim stays referenced,
+// and what its user writes cannot make the entry large.
 func FromClaim(pvc *corev1.PersistentVolumeClaim) (*Claim, bool) {
 	claim := &Claim{
 		UID:        string(pvc.UID),
-		ClassName:  intern(className(pvc)),
+		ClassName:  intern(name(className(pvc))),
 		VolumeName: pvc.Spec.VolumeName,
 		Asked:      max(0, pvc.Spec.Resources.Requests.Storage().Value()),
+		Bound:      pvc.Status.Phase == corev1.ClaimBound,
+		Moving:     pvc.Annotations[keys.Move] != "",
 	}
 	if owner := metav1.GetControllerOfNoCopy(pvc); owner != nil {
 		claim.OwnerUID = string(owner.UID)
 	}
 	if choice, ok := pvc.Annotations[keys.Class]; ok {
-		claim.Choice = map[string]string{keys.Class: choice}
+		claim.Choice = map[string]string{keys.Class: name(choice)}
 	}
 	if pvc.Spec.VolumeName == "" {
-		claim.Refusals = refusal.Decode(pvc.Annotations[keys.Refused])
-		for i := range claim.Refusals {
-			// The sentence is for users, not for decisions, and may be long.
-			claim.Refusals[i].Message = ""
-		}
+		claim.Source = sourceOf(pvc)
+		claim.SelectedNode = intern(name(pvc.Annotations[keys.SelectedNode]))
+		claim.Refusals = refusalsOf(pvc)
 	}
 	return claim, true
+}
+
+// name returns a name as it is, and of what is too long to be one the beginning,
+// which is still too long.
+func name(s string) string {
+	if len(s) <= maxName {
+		return s
+	}
+	return strings.Clone(s[:maxName+1])
+}
+
+// refusalsOf returns the refusals of a claim without the sentences, which are for
+// users, and without what names no place.
+func refusalsOf(pvc *corev1.PersistentVolumeClaim) []refusal.Refusal {
+	var kept []refusal.Refusal
+	for _, r := range refusal.Decode(pvc.Annotations[keys.Refused]) {
+		if len(r.Cluster) <= maxName && len(r.Node) <= maxName {
+			kept = append(kept, refusal.Refusal{Cluster: r.Cluster, Node: r.Node, Reason: name(r.Reason), Until: r.Until})
+		}
+	}
+	return kept
+}
+
+// sourceOf returns the name of the claim of the same namespace that a claim is to
+// be a copy of; empty for every other kind of source.
+func sourceOf(pvc *corev1.PersistentVolumeClaim) string {
+	const kind = "PersistentVolumeClaim"
+	if ref := pvc.Spec.DataSourceRef; ref != nil {
+		elsewhere := ref.Namespace != nil && *ref.Namespace != "" && *ref.Namespace != pvc.Namespace
+		if ref.Kind == kind && ptr.Deref(ref.APIGroup, "") == "" && !elsewhere {
+			return name(ref.Name)
+		}
+		return ""
+	}
+	if ref := pvc.Spec.DataSource; ref != nil && ref.Kind == kind && ptr.Deref(ref.APIGroup, "") == "" {
+		return name(ref.Name)
+	}
+	return ""
 }
 
 func className(pvc *corev1.PersistentVolumeClaim) string {

@@ -23,6 +23,15 @@ type Claim struct {
 	Refusals []refusal.Refusal
 	// Asked is how many bytes the claim asks for.
 	Asked int64
+	// Source is the name of the claim, in the same namespace, that the volume is
+	// to be a copy of; empty without one, and for a claim that has its volume.
+	Source string
+	// SelectedNode is the node that was chosen for a claim that has no volume yet.
+	SelectedNode string
+	// Bound: Kubernetes has found claim and volume to belong to each other.
+	Bound bool
+	// Moving: a move holds the claim.
+	Moving bool
 }
 
 // Volume is a PersistentVolume that has a claim.
@@ -81,6 +90,8 @@ type Snapshot struct {
 	Volumes *Table[*Volume]
 	// Classes are the virtual storage classes by name.
 	Classes *Table[*Class]
+	// HomeClasses are the real storage classes of home.
+	HomeClasses *HomeClasses
 	// Clusters are the remote clusters by ID.
 	Clusters *Table[*Cluster]
 	// Nodes are the IDs of the clusters that the nodes stand for, by node name.
@@ -94,13 +105,14 @@ type Snapshot struct {
 // New returns an empty snapshot.
 func New() *Snapshot {
 	return &Snapshot{
-		Claims:     NewTable[*Claim](manyShards),
-		Volumes:    NewTable[*Volume](manyShards),
-		Classes:    NewTable[*Class](fewShards),
-		Clusters:   NewTable[*Cluster](fewShards),
-		Nodes:      NewTable[string](fewShards),
-		Namespaces: NewTable[*Namespace](fewShards),
-		Room:       NewRoom(),
+		Claims:      NewTable[*Claim](manyShards),
+		Volumes:     NewTable[*Volume](manyShards),
+		Classes:     NewTable[*Class](fewShards),
+		HomeClasses: NewHomeClasses(),
+		Clusters:    NewTable[*Cluster](fewShards),
+		Nodes:       NewTable[string](fewShards),
+		Namespaces:  NewTable[*Namespace](fewShards),
+		Room:        NewRoom(),
 	}
 }
 
