@@ -30,6 +30,7 @@ type Feed struct {
 	LastChange func() time.Time
 
 	synced func() bool
+	pulse  *pulse
 	run    func(context.Context)
 }
 
@@ -42,7 +43,7 @@ func New(client kubernetes.Interface, clusters *remoteclusters.Client, view *sna
 	return Feeds{
 		newFeed("persistentvolumeclaims", core.PersistentVolumeClaims(metav1.NamespaceAll), client, view.Claims, snapshot.FromClaim, &corev1.PersistentVolumeClaim{}),
 		newFeed("persistentvolumes", core.PersistentVolumes(), client, view.Volumes, snapshot.FromVolume, &corev1.PersistentVolume{}),
-		newFeed("storageclasses", storage.StorageClasses(), client, view.Classes, snapshot.FromStorageClass, &storagev1.StorageClass{}),
+		newFeed("storageclasses", storage.StorageClasses(), client, view.StorageClasses(), whole, &storagev1.StorageClass{}),
 		newFeed("remoteclusters", clusters, clusters, view.Clusters, snapshot.FromRemoteCluster, &v1alpha1.RemoteCluster{}),
 		newFeed("nodes", core.Nodes(), client, view.Nodes, snapshot.FromNode, &corev1.Node{}),
 		newFeed("namespaces", core.Namespaces(), client, view.Namespaces, snapshot.FromNamespace, &corev1.Namespace{}),
@@ -69,16 +70,19 @@ func (f Feeds) Missing() []string {
 	return kinds
 }
 
-func newFeed[L, O runtime.Object, V any](kind string, objects listWatcher[L], client any, table *snapshot.Table[V], convert func(O) (V, bool), example O) Feed {
-	source := watchAll(kind, objects, client)
-	target := &store[O, V]{table: table, convert: convert, now: time.Now}
+func newFeed[L, O runtime.Object, V any](kind string, objects listWatcher[L], client any, table target[V], convert func(O) (V, bool), example O) Feed {
+	entries := &store[O, V]{table: table, convert: convert, now: time.Now}
+	entries.pulse.lose(time.Now())
+	source := watchAll(kind, objects, client, &entries.pulse)
 	return Feed{
 		Kind:       kind,
 		Entries:    table.Len,
-		LastChange: target.lastChange,
-		synced:     target.synced.Load,
+		LastChange: entries.lastChange,
+		synced:     entries.synced.Load,
+		pulse:      &entries.pulse,
 		run: func(ctx context.Context) {
-			cache.NewReflectorWithOptions(source, example, target, cache.ReflectorOptions{
+			go entries.pulse.guard(ctx)
+			cache.NewReflectorWithOptions(source, example, entries, cache.ReflectorOptions{
 				Name: kind,
 				// A kind may appear only after us, when its definition and this
 				// program are installed together: look again soon.
@@ -88,26 +92,34 @@ func newFeed[L, O runtime.Object, V any](kind string, objects listWatcher[L], cl
 	}
 }
 
+// whole keeps an object as it is.
+func whole[O runtime.Object](object O) (O, bool) { return object, true }
+
 type listWatcher[L runtime.Object] interface {
 	List(context.Context, metav1.ListOptions) (L, error)
 	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
 }
 
 // watchAll adapts a typed client to a reflector; client says whether the first
-// list can be streamed.
-func watchAll[L runtime.Object](kind string, objects listWatcher[L], client any) cache.ListerWatcher {
+// list can be streamed. What comes of it is told to pulse.
+func watchAll[L runtime.Object](kind string, objects listWatcher[L], client any, pulse *pulse) cache.ListerWatcher {
 	outage := &outage{kind: kind}
 	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			pulse.asking(time.Now())
 			list, err := objects.List(ctx, options)
 			outage.note(ctx, err)
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			pulse.asking(time.Now())
 			changes, err := objects.Watch(ctx, options)
 			if options.SendInitialEvents == nil || (!apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err)) {
 				// A server that cannot stream the first list is asked for a plain one.
 				outage.note(ctx, err)
+			}
+			if err == nil {
+				pulse.opening(changes, options.SendInitialEvents != nil, time.Now())
 			}
 			return changes, err
 		},
