@@ -3,10 +3,12 @@ package explain
 import (
 	"cmp"
 	"encoding/json"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/lodestone-storage/lodestone/extender/filter"
+	"github.com/lodestone-storage/lodestone/extender/score"
 	"github.com/lodestone-storage/lodestone/extender/snapshot"
 	"github.com/lodestone-storage/lodestone/pkg/refusal"
 )
@@ -20,8 +22,8 @@ type Decision struct {
 	Claims []Claim `json:"claims"`
 	// Nodes says what became of the candidates of filter and preempt.
 	Nodes []Verdict `json:"nodes,omitempty"`
-	// Scores has the clusters that got one from prioritize; all others got 0.
-	Scores []Score `json:"scores,omitempty"`
+	// Scores says what prioritize gave the nodes of each candidate cluster.
+	Scores []score.Mark `json:"scores,omitempty"`
 	// Omitted is how many items of the lists were left out.
 	Omitted int `json:"omitted,omitempty"`
 
@@ -68,12 +70,6 @@ func (v Verdict) MarshalJSON() ([]byte, error) {
 	}{Cluster: v.Cluster, Reason: v.Reason.String(), Sentence: v.Reason.Sentence(), Nodes: v.Nodes, Examples: v.Examples})
 }
 
-// Score is what the nodes of a cluster got.
-type Score struct {
-	Cluster string `json:"cluster"`
-	Score   int64  `json:"score"`
-}
-
 // Claims returns the facts of a pod's claims. found are those that are known;
 // those that only the pod's volumes name are unknown.
 func Claims(pod snapshot.Pod, found []snapshot.PodClaim) []Claim {
@@ -96,14 +92,9 @@ func Claims(pod snapshot.Pod, found []snapshot.PodClaim) []Claim {
 	return claims
 }
 
-// Scores returns the scores of clusters, the highest first.
-func Scores(of map[string]int64) []Score {
-	scores := make([]Score, 0, len(of))
-	for cluster, score := range of {
-		scores = append(scores, Score{Cluster: cluster, Score: score})
-	}
-	slices.SortFunc(scores, func(a, b Score) int {
+// Scores returns the marks of clusters, the highest score first.
+func Scores(scale score.Scale) []score.Mark {
+	return slices.SortedFunc(maps.Values(scale), func(a, b score.Mark) int {
 		return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(a.Cluster, b.Cluster))
 	})
-	return scores
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lodestone-storage/lodestone/extender/filter"
+	"github.com/lodestone-storage/lodestone/extender/score"
 	"github.com/lodestone-storage/lodestone/extender/snapshot"
 	"github.com/lodestone-storage/lodestone/pkg/refusal"
 )
@@ -31,12 +32,12 @@ func TestClaimsSayWhereTheDataIs(t *testing.T) {
 }
 
 func TestScoresComeHighestFirst(t *testing.T) {
-	assert.Equal(t, []Score{{Cluster: "west", Score: 7}, {Cluster: "a", Score: 1}, {Cluster: "home", Score: 1}},
-		Scores(map[string]int64{"home": 1, "west": 7, "a": 1}))
+	home, west, a := score.Mark{Cluster: "home", Score: 1}, score.Mark{Cluster: "west", Score: 7}, score.Mark{Cluster: "a", Score: 1}
+	assert.Equal(t, []score.Mark{west, a, home}, Scores(score.Scale{"home": home, "west": west, "a": a}))
 }
 
 func TestDecisionIsCutToItsRoom(t *testing.T) {
-	small := Decision{Claims: []Claim{{Name: "data"}}, Nodes: []Verdict{{Cluster: "west", Nodes: 1}}, Scores: []Score{{Cluster: "west", Score: 10}}}
+	small := Decision{Claims: []Claim{{Name: "data"}}, Nodes: []Verdict{{Cluster: "west", Nodes: 1}}, Scores: []score.Mark{{Cluster: "west", Score: 10}}}
 	cut := small.fit()
 	assert.Zero(t, cut.Omitted)
 	assert.Equal(t, 4*overhead+len("data")+2*len("west"), cut.bytes)
@@ -48,7 +49,7 @@ func TestDecisionIsCutToItsRoom(t *testing.T) {
 		name := fmt.Sprint(i) + strings.Repeat("x", 100)
 		large.Claims = append(large.Claims, Claim{Name: name})
 		large.Nodes = append(large.Nodes, Verdict{Cluster: name})
-		large.Scores = append(large.Scores, Score{Cluster: name})
+		large.Scores = append(large.Scores, score.Mark{Cluster: name, Data: &score.Data{}, Siblings: &score.Siblings{}, Room: &score.Room{Class: name}})
 	}
 	cut = large.fit()
 	assert.LessOrEqual(t, cut.bytes, maxDecision)

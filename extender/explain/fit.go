@@ -1,6 +1,10 @@
 package explain
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/lodestone-storage/lodestone/extender/score"
+)
 
 // maxDecision bounds a decision in bytes, and overhead is the share of it that
 // each item of a list takes besides its text. What does not fit is left out and
@@ -16,8 +20,8 @@ func (d Decision) fit() Decision {
 	budget := maxDecision - overhead
 	var left [3]int
 	d.Nodes, left[0] = cut(d.Nodes, budget/2, Verdict.size)
-	d.Scores, left[1] = cut(d.Scores, budget/4, Score.size)
-	rest := budget - total(d.Nodes, Verdict.size) - total(d.Scores, Score.size)
+	d.Scores, left[1] = cut(d.Scores, budget/4, markSize)
+	rest := budget - total(d.Nodes, Verdict.size) - total(d.Scores, markSize)
 	d.Claims, left[2] = cut(d.Claims, rest, Claim.size)
 	d.Omitted = left[0] + left[1] + left[2]
 	d.bytes = maxDecision - rest + total(d.Claims, Claim.size)
@@ -59,6 +63,16 @@ func (v Verdict) size() int {
 	return sum
 }
 
-func (s Score) size() int {
-	return overhead + len(s.Cluster)
+func markSize(m score.Mark) int {
+	size := overhead + len(m.Cluster)
+	if m.Data != nil {
+		size += overhead / 2
+	}
+	if m.Siblings != nil {
+		size += overhead
+	}
+	if m.Room != nil {
+		size += overhead + len(m.Room.Class)
+	}
+	return size
 }

@@ -63,7 +63,10 @@ func TestExplainSaysWhatDecided(t *testing.T) {
 	refused := `{"cluster": "home", "reason": "DataElsewhere", "sentence": "node(s) outside the cluster that holds the volume's data", "nodes": 1, "examples": ["home-1"]}`
 	assert.JSONEq(t, `{"namespace": "app", "pod": "web", "uid": "pod-uid", "decisions": [
 		{"time": "2026-01-02T03:04:05Z", "verb": "preempt", "claims": [`+claim+`], "nodes": [`+refused+`]},
-		{"time": "2026-01-02T03:04:05Z", "verb": "prioritize", "claims": [`+claim+`], "scores": [{"cluster": "west", "score": 10}]},
+		{"time": "2026-01-02T03:04:05Z", "verb": "prioritize", "claims": [`+claim+`], "scores": [
+			{"cluster": "west", "score": 10, "data": {"pull": 1, "bytes": 1, "of": 1}},
+			{"cluster": "home", "score": 0, "data": {"pull": 0, "bytes": 0, "of": 1}}
+		]},
 		{"time": "2026-01-02T03:04:05Z", "verb": "filter", "claims": [`+claim+`], "nodes": [`+refused+`, {"cluster": "west", "reason": "Accepted", "nodes": 1}]}
 	]}`, body)
 }

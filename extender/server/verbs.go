@@ -3,9 +3,7 @@ package server
 import (
 	"context"
 
-	"github.com/lodestone-storage/lodestone/extender/explain"
 	"github.com/lodestone-storage/lodestone/extender/metrics"
-	"github.com/lodestone-storage/lodestone/extender/score"
 	"github.com/lodestone-storage/lodestone/extender/snapshot"
 	"github.com/lodestone-storage/lodestone/extender/wire"
 )
@@ -26,21 +24,6 @@ func (s *Server) filter(ctx context.Context, buffer []byte, request wire.Request
 	}
 	s.Metrics.Decided(filterVerb, metrics.Judged(len(request.Names), counts))
 	return wire.AppendFilterResult(buffer, request, refusals)
-}
-
-func (s *Server) prioritize(_ context.Context, buffer []byte, request wire.Request) []byte {
-	scale := score.NewScale(s.View, request.Pod)
-	outcome := metrics.Passed
-	if scores := scale.Scores(); len(scores) > 0 {
-		outcome = metrics.Scored
-		s.Journal.Add(request.Pod, explain.Decision{
-			Time: s.Now(), Verb: prioritizeVerb, Claims: explain.Claims(request.Pod, scale.Claims()), Scores: explain.Scores(scores),
-		})
-	}
-	s.Metrics.Decided(prioritizeVerb, outcome)
-	return wire.AppendPriorities(buffer, request.Names, func(i int) int64 {
-		return scale.Of(s.node(request, i))
-	})
 }
 
 // preempt drops the candidates that filter would refuse. kube-scheduler's own

@@ -1,0 +1,46 @@
+package server
+
+import (
+	"context"
+
+	"github.com/lodestone-storage/lodestone/extender/explain"
+	"github.com/lodestone-storage/lodestone/extender/metrics"
+	"github.com/lodestone-storage/lodestone/extender/score"
+	"github.com/lodestone-storage/lodestone/extender/wire"
+)
+
+// prioritize scores the candidates by what draws the pod to their clusters.
+func (s *Server) prioritize(_ context.Context, buffer []byte, request wire.Request) []byte {
+	scale, clusters := s.weigh(request)
+	outcome := metrics.Passed
+	if len(scale) > 0 {
+		outcome = metrics.Scored
+	}
+	s.Metrics.Decided(prioritizeVerb, outcome)
+	return wire.AppendPriorities(buffer, request.Names, func(i int) int64 {
+		if len(scale) == 0 {
+			return 0
+		}
+		return scale.Of(clusters[i])
+	})
+}
+
+// weigh returns the marks of the candidate clusters, none if no node is to be
+// preferred, and the cluster of each candidate. It keeps the marks for those who
+// ask.
+func (s *Server) weigh(request wire.Request) (scale score.Scale, clusters []string) {
+	gravity := score.NewGravity(s.View, request.Pod)
+	if gravity.None() {
+		return nil, nil
+	}
+	clusters = make([]string, len(request.Names))
+	for i := range clusters {
+		clusters[i] = s.node(request, i).Cluster
+	}
+	if scale = gravity.Scale(clusters); len(scale) > 0 {
+		s.Journal.Add(request.Pod, explain.Decision{
+			Time: s.Now(), Verb: prioritizeVerb, Claims: explain.Claims(request.Pod, gravity.Claims()), Scores: explain.Scores(scale),
+		})
+	}
+	return scale, clusters
+}
