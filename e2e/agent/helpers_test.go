@@ -18,15 +18,8 @@ import (
 	agent "github.com/lodestone-storage/lodestone/remoteagent/app"
 )
 
-// long is the most that a test waits for something, often is how often it looks,
-// and steady is how long it watches for what must not happen.
-const (
-	long   = 60 * time.Second
-	often  = 50 * time.Millisecond
-	steady = 2 * time.Second
-	// away is how long a home must be silent to be away.
-	away = 3 * time.Second
-)
+// away is how long a home must be silent to be away.
+const away = 3 * time.Second
 
 // quick makes the agent's patience fit a test.
 func quick(config *agent.Config) {

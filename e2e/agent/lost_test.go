@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/lodestone-storage/lodestone/e2e/await"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -26,7 +27,7 @@ func deletePod(t *testing.T, namespace, name string) {
 func (x tenant) staysLost(namespace, name string) {
 	x.t.Helper()
 	x.phase(namespace, name, remotev1alpha1.ShadowPodLost)
-	never(x.t, "no pod is made any more", func() bool { return podOf(x.t, namespace, name) != nil })
+	await.Never(x.t, "no pod is made any more", func() bool { return podOf(x.t, namespace, name) != nil })
 	require.NoError(x.t, x.remote.ShadowPods(namespace).Delete(x.t.Context(), name, metav1.DeleteOptions{}))
 	x.goes(namespace, name)
 }
@@ -120,7 +121,7 @@ func TestAShadowPodWaitsForAPodOfADeadNode(t *testing.T) {
 		}
 		return nil
 	})
-	never(t, "the ShadowPod goes before its pod", func() bool {
+	await.Never(t, "the ShadowPod goes before its pod", func() bool {
 		shadow, err := bed.Agents.ShadowPods(namespace).Get(t.Context(), "web", metav1.GetOptions{})
 		require.NoError(t, err)
 		return podOf(t, namespace, "web") == nil || !assert.Contains(t, shadow.Finalizers, keys.ShadowPodFinalizer)

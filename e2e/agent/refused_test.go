@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -210,7 +211,7 @@ func TestTheOfferIsNotExceeded(t *testing.T) {
 		return created
 	}
 	created := settles(wanted)
-	never(t, "more pods are made", func() bool { now, _ := count(); return len(now) > fit })
+	await.Never(t, "more pods are made", func() bool { now, _ := count(); return len(now) > fit })
 	require.NoError(t, x.remote.ShadowPods(namespace).Delete(t.Context(), created[0], metav1.DeleteOptions{}))
 	x.goes(namespace, created[0])
 	settles(wanted - 1)

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -41,7 +42,7 @@ func TestARequestElsewhereIsRefused(t *testing.T) {
 	_, err = bed.Agents.NamespaceRequests(x.id).Create(t.Context(), forged, metav1.CreateOptions{})
 	require.NoError(t, err)
 	require.NoError(t, bed.Agents.NamespaceRequests(x.id).Delete(t.Context(), given, metav1.DeleteOptions{}))
-	never(t, "rights or namespace are taken away", func() bool {
+	await.Never(t, "rights or namespace are taken away", func() bool {
 		now, err := bed.West.Client().RbacV1().RoleBindings(given).Get(t.Context(), "lodestone-home", metav1.GetOptions{})
 		return err != nil || now.UID != before.UID || namespaceOf(t, given).DeletionTimestamp != nil
 	})

@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
+	"github.com/lodestone-storage/lodestone/e2e/await"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -156,20 +156,6 @@ func (x tenant) homeCondition(kind string, status metav1.ConditionStatus, reason
 
 func eventually(t *testing.T, what string, done func() error) {
 	t.Helper()
-	for deadline := time.Now().Add(long); ; time.Sleep(often) {
-		err := done()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			require.Fail(t, "waited too long until "+what, "%s", strings.TrimSpace(err.Error()))
-		}
-	}
-}
-
-func never(t *testing.T, what string, happened func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(steady); time.Now().Before(deadline); time.Sleep(often) {
-		require.False(t, happened(), what)
-	}
+	var err error
+	await.Until(t, what, func() bool { err = done(); return err == nil }, func() any { return err })
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -12,17 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
-)
-
-// long is the most that a test waits for something, often is how often it looks,
-// and steady is how long it watches for what must not happen.
-const (
-	long   = 60 * time.Second
-	often  = 50 * time.Millisecond
-	steady = 2 * time.Second
 )
 
 // The identity that deploy/remote-volumes makes for the home cluster.
@@ -38,22 +30,6 @@ func space(t *testing.T) string {
 	namespace := testbed.Namespace(t, bed.Home, bed.West)
 	require.NoError(t, bed.Bind(t.Context(), namespace))
 	return namespace
-}
-
-func eventually(t *testing.T, what string, done func() bool, otherwise func() any) {
-	t.Helper()
-	for deadline := time.Now().Add(long); !done(); time.Sleep(often) {
-		if time.Now().After(deadline) {
-			require.Fail(t, "waited too long until "+what, "now: %+v", otherwise())
-		}
-	}
-}
-
-func never(t *testing.T, what string, happened func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(steady); time.Now().Before(deadline); time.Sleep(often) {
-		require.False(t, happened(), what)
-	}
 }
 
 // registered makes the Secret, if there is a kubeconfig, and the RemoteCluster of
@@ -78,7 +54,7 @@ func unregister(t *testing.T, id string) {
 	if !apierrors.IsNotFound(err) {
 		require.NoError(t, err)
 	}
-	eventually(t, "RemoteCluster "+id+" is gone", func() bool {
+	await.Until(t, "RemoteCluster "+id+" is gone", func() bool {
 		_, err := bed.Remotes.Get(context.Background(), id, metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
 	}, func() any { return condition(t, id, v1alpha1.Ready) })
@@ -94,7 +70,7 @@ func secret(t *testing.T, namespace, name, key string, data []byte) {
 	t.Cleanup(func() {
 		err := secrets.Delete(context.Background(), name, metav1.DeleteOptions{})
 		require.NoError(t, err)
-		eventually(t, "Secret "+name+" is gone", func() bool {
+		await.Until(t, "Secret "+name+" is gone", func() bool {
 			_, err := secrets.Get(context.Background(), name, metav1.GetOptions{})
 			return apierrors.IsNotFound(err)
 		}, func() any { return "still held" })
@@ -139,7 +115,7 @@ func condition(t *testing.T, id, kind string) metav1.Condition {
 func becomes(t *testing.T, id string, want metav1.ConditionStatus, reason string) string {
 	t.Helper()
 	var have metav1.Condition
-	eventually(t, fmt.Sprintf("%s has Ready=%s, %s", id, want, reason), func() bool {
+	await.Until(t, fmt.Sprintf("%s has Ready=%s, %s", id, want, reason), func() bool {
 		have = condition(t, id, v1alpha1.Ready)
 		return have.Status == want && have.Reason == reason
 	}, func() any { return have })
@@ -194,25 +170,16 @@ func pod(t *testing.T, namespace, name string) *corev1.Pod {
 // runs waits until a pod runs and returns the name of its node.
 func runs(t *testing.T, namespace, name string) string {
 	t.Helper()
-	eventually(t, fmt.Sprintf("pod %s/%s runs", namespace, name), func() bool {
+	await.Until(t, fmt.Sprintf("pod %s/%s runs", namespace, name), func() bool {
 		return pod(t, namespace, name).Status.Phase == corev1.PodRunning
-	}, func() any { return append(events(t, namespace), fmt.Sprint(pod(t, namespace, name).Status.Conditions)) })
+	}, func() any {
+		return append(await.Events(t, bed.Home.Client(), namespace), fmt.Sprint(pod(t, namespace, name).Status.Conditions))
+	})
 	return pod(t, namespace, name).Spec.NodeName
 }
 
 // waits checks that a pod gets no node for a while.
 func waits(t *testing.T, namespace, name string) {
 	t.Helper()
-	never(t, "pod "+name+" must wait", func() bool { return pod(t, namespace, name).Spec.NodeName != "" })
-}
-
-func events(t *testing.T, namespace string) []string {
-	t.Helper()
-	list, err := bed.Home.Client().CoreV1().Events(namespace).List(context.Background(), metav1.ListOptions{})
-	require.NoError(t, err)
-	var result []string
-	for _, e := range list.Items {
-		result = append(result, fmt.Sprintf("%s %s/%s %s: %s", e.Type, e.InvolvedObject.Kind, e.InvolvedObject.Name, e.Reason, e.Message))
-	}
-	return result
+	await.Never(t, "pod "+name+" must wait", func() bool { return pod(t, namespace, name).Spec.NodeName != "" })
 }

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
@@ -44,7 +45,7 @@ func TestTheLifeOfARemoteCluster(t *testing.T) {
 
 	storageClass(t, east, "virtual", keys.Driver)
 	storageClass(t, east, "real", "disk.east.test")
-	eventually(t, "the new class is shown", func() bool { return len(status(t, "east").StorageClasses) > 0 }, func() any { return status(t, "east") })
+	await.Until(t, "the new class is shown", func() bool { return len(status(t, "east").StorageClasses) > 0 }, func() any { return status(t, "east") })
 	assert.Equal(t, []v1alpha1.OfferedClass{{Name: "real", Provisioner: "disk.east.test", BindingMode: storagev1.VolumeBindingWaitForFirstConsumer}},
 		status(t, "east").StorageClasses, "the virtual one is left out")
 
@@ -66,7 +67,7 @@ func TestTheLifeOfARemoteCluster(t *testing.T) {
 	becomes(t, "east", metav1.ConditionTrue, "Ready")
 
 	unregister(t, "east")
-	eventually(t, "the Secret is let go", func() bool {
+	await.Until(t, "the Secret is let go", func() bool {
 		free, err := secrets.Get(t.Context(), "east", metav1.GetOptions{})
 		require.NoError(t, err)
 		return len(free.Finalizers) == 0
@@ -86,10 +87,10 @@ func TestACredentialThatIsRotatedServesOn(t *testing.T) {
 
 	volume := claimOf(t, bed.Home, namespace, "before").Spec.VolumeName
 	deletePodAndClaim(t, namespace, "before", "before")
-	eventually(t, "the volume made before goes", func() bool { return !hasVolume(t, volume) }, func() any { return events(t, namespace) })
+	await.Until(t, "the volume made before goes", func() bool { return !hasVolume(t, volume) }, func() any { return await.Events(t, bed.Home.Client(), namespace) })
 	assert.Nil(t, claimOf(t, bed.West, namespace, "before"))
 	deletePodAndClaim(t, namespace, "after", "after")
-	eventually(t, "the shadow made after goes", func() bool { return claimOf(t, bed.West, namespace, "after") == nil }, func() any { return events(t, namespace) })
+	await.Until(t, "the shadow made after goes", func() bool { return claimOf(t, bed.West, namespace, "after") == nil }, func() any { return await.Events(t, bed.Home.Client(), namespace) })
 }
 
 func TestAClusterThatHoldsVolumesStays(t *testing.T) {
@@ -98,14 +99,14 @@ func TestAClusterThatHoldsVolumesStays(t *testing.T) {
 	createPod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
 	runs(t, namespace, "db")
 	volume := claimOf(t, bed.Home, namespace, "data").Spec.VolumeName
-	eventually(t, "the volume is counted", func() bool { return status(t, "west").Volumes > 0 }, func() any { return status(t, "west") })
+	await.Until(t, "the volume is counted", func() bool { return status(t, "west").Volumes > 0 }, func() any { return status(t, "west") })
 	assert.Contains(t, status(t, "west").Namespaces, namespace)
 
 	require.NoError(t, bed.Remotes.Delete(t.Context(), "west", metav1.DeleteOptions{}))
 	message := becomes(t, "west", metav1.ConditionFalse, "Leaving")
 	assert.Contains(t, message, "volumes have their data there")
 	assert.Contains(t, message, "kubectl get pv -l lodestone.dev/cluster=west")
-	never(t, "neither object nor volume may go", func() bool {
+	await.Never(t, "neither object nor volume may go", func() bool {
 		_, err := bed.Remotes.Get(t.Context(), "west", metav1.GetOptions{})
 		return err != nil || !hasVolume(t, volume)
 	})
@@ -116,7 +117,7 @@ func TestAClusterThatHoldsVolumesStays(t *testing.T) {
 	assert.Nil(t, claimOf(t, bed.West, namespace, "new"), "it takes no new volumes")
 
 	deletePodAndClaim(t, namespace, "db", "data")
-	eventually(t, "the volume goes", func() bool { return !hasVolume(t, volume) }, func() any { return events(t, namespace) })
+	await.Until(t, "the volume goes", func() bool { return !hasVolume(t, volume) }, func() any { return await.Events(t, bed.Home.Client(), namespace) })
 	unregister(t, "west")
 	require.NoError(t, bed.Home.Client().CoreV1().Secrets(fabric.System).Delete(t.Context(), "west", metav1.DeleteOptions{}), "it is not held any more")
 
@@ -141,7 +142,7 @@ func TestAKubeconfigOfAnotherClusterDeletesNothing(t *testing.T) {
 	assert.Equal(t, uid, status(t, "west").ClusterUID, "what it stands for is not forgotten")
 
 	deletePodAndClaim(t, namespace, "db", "data")
-	never(t, "the volume must stay until its own cluster answers", func() bool { return !hasVolume(t, volume) })
+	await.Never(t, "the volume must stay until its own cluster answers", func() bool { return !hasVolume(t, volume) })
 	still := claimOf(t, bed.West, namespace, "data")
 	require.NotNil(t, still)
 	assert.Equal(t, shadow.UID, still.UID)
@@ -149,6 +150,6 @@ func TestAKubeconfigOfAnotherClusterDeletesNothing(t *testing.T) {
 
 	rotate(t, "west", kubeconfigOf(t, bed.West))
 	becomes(t, "west", metav1.ConditionTrue, "Ready")
-	eventually(t, "all goes", func() bool { return !hasVolume(t, volume) }, func() any { return events(t, namespace) })
+	await.Until(t, "all goes", func() bool { return !hasVolume(t, volume) }, func() any { return await.Events(t, bed.Home.Client(), namespace) })
 	assert.Nil(t, claimOf(t, bed.West, namespace, "data"))
 }

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
@@ -49,7 +50,7 @@ func TestAnAPIServerThatStops(t *testing.T) {
 
 	volume := claimOf(t, bed.Home, namespace, "data").Spec.VolumeName
 	deletePodAndClaim(t, namespace, "db", "data")
-	eventually(t, "its volumes are served again", func() bool { return !hasVolume(t, volume) }, func() any { return events(t, namespace) })
+	await.Until(t, "its volumes are served again", func() bool { return !hasVolume(t, volume) }, func() any { return await.Events(t, bed.Home.Client(), namespace) })
 }
 
 func TestAnAPIServerThatHangsDelaysNothingAtHome(t *testing.T) {
@@ -75,9 +76,9 @@ func TestAnAPIServerThatHangsDelaysNothingAtHome(t *testing.T) {
 	assert.Contains(t, becomes(t, "west", metav1.ConditionFalse, "NotReachable"), "no answer within")
 	require.NoError(t, bed.West.ResumeAPIServer())
 	becomes(t, "west", metav1.ConditionTrue, "Ready")
-	eventually(t, "every claim has its volume or is free to go elsewhere, and west has no claim to spare", func() bool {
+	await.Until(t, "every claim has its volume or is free to go elsewhere, and west has no claim to spare", func() bool {
 		return settled(t, namespace)
-	}, func() any { return events(t, namespace) })
+	}, func() any { return await.Events(t, bed.Home.Client(), namespace) })
 }
 
 // settled says whether each claim of a namespace either is bound or has no node,
@@ -143,7 +144,7 @@ func TestANewClassInARemoteClusterWakesThePodsThatWaitForIt(t *testing.T) {
 	assert.Equal(t, fabric.WestNode, runs(t, namespace, "db"))
 	assert.Equal(t, late, *claimOf(t, bed.West, namespace, "data").Spec.StorageClassName)
 	deletePodAndClaim(t, namespace, "db", "data")
-	eventually(t, "the shadow goes", func() bool { return claimOf(t, bed.West, namespace, "data") == nil }, func() any { return events(t, namespace) })
+	await.Until(t, "the shadow goes", func() bool { return claimOf(t, bed.West, namespace, "data") == nil }, func() any { return await.Events(t, bed.Home.Client(), namespace) })
 }
 
 func TestANamespaceThatIsOpenedLaterIsUsedThen(t *testing.T) {
@@ -152,12 +153,12 @@ func TestANamespaceThatIsOpenedLaterIsUsedThen(t *testing.T) {
 	require.NoError(t, err)
 	createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
 	createPod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
-	eventually(t, "the refusal is on the claim", func() bool {
+	await.Until(t, "the refusal is on the claim", func() bool {
 		return claimOf(t, bed.Home, namespace, "data").Annotations[keys.Refused] != ""
-	}, func() any { return events(t, namespace) })
+	}, func() any { return await.Events(t, bed.Home.Client(), namespace) })
 
 	require.NoError(t, bed.Bind(t.Context(), namespace))
 	assert.Equal(t, fabric.WestNode, runs(t, namespace, "db"))
 	deletePodAndClaim(t, namespace, "db", "data")
-	eventually(t, "the shadow goes", func() bool { return claimOf(t, bed.West, namespace, "data") == nil }, func() any { return events(t, namespace) })
+	await.Until(t, "the shadow goes", func() bool { return claimOf(t, bed.West, namespace, "data") == nil }, func() any { return await.Events(t, bed.Home.Client(), namespace) })
 }

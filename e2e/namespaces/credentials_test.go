@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
@@ -61,7 +62,7 @@ func condition(t *testing.T, kind string) metav1.Condition {
 
 func awaitCondition(t *testing.T, kind string, status metav1.ConditionStatus, reason string) metav1.Condition {
 	t.Helper()
-	eventually(t, kind+" is "+string(status)+", "+reason, func() bool {
+	await.Until(t, kind+" is "+string(status)+", "+reason, func() bool {
 		have := condition(t, kind)
 		return have.Status == status && have.Reason == reason
 	}, func() any { return condition(t, kind) })
@@ -75,13 +76,13 @@ func TestATokenIsRenewedBeforeItEnds(t *testing.T) {
 	require.Equal(t, metav1.ConditionTrue, ready.Status)
 	old := aged(t, 9*time.Minute, time.Minute)
 	rotate(t, old)
-	eventually(t, "there is another token", func() bool {
+	await.Until(t, "there is another token", func() bool {
 		return credentials.Of(inSecret(t)).Until.After(credentials.Of(old).Until)
 	}, func() any { return condition(t, v1alpha1.CredentialsValid) })
 	renewed := credentials.Of(inSecret(t))
 	assert.False(t, renewed.Due(time.Now()))
 	assert.Equal(t, credentials.Of(old).Account, renewed.Account)
-	eventually(t, "the condition says until when", func() bool {
+	await.Until(t, "the condition says until when", func() bool {
 		have := condition(t, v1alpha1.CredentialsValid)
 		return have.Reason == credentials.Valid && strings.Contains(have.Message, renewed.Until.Format(time.RFC3339))
 	}, func() any { return condition(t, v1alpha1.CredentialsValid) })
@@ -102,7 +103,7 @@ func TestATokenThatCannotBeRenewedIsToldOfBeforeItEnds(t *testing.T) {
 	told := awaitCondition(t, v1alpha1.CredentialsValid, metav1.ConditionTrue, credentials.RenewalFailed)
 	assert.Contains(t, told.Message, "serviceaccounts")
 	assert.Contains(t, told.Message, "kubectl lodestone peer --renew")
-	eventually(t, "there is an event", func() bool {
+	await.Until(t, "there is an event", func() bool {
 		list, err := bed.Home.Client().CoreV1().Events(metav1.NamespaceDefault).List(context.Background(), metav1.ListOptions{FieldSelector: "involvedObject.kind=RemoteCluster,involvedObject.name=west,reason=CredentialsRenewalFailed"})
 		return err == nil && len(list.Items) > 0
 	}, func() any { return "no event" })
@@ -129,7 +130,7 @@ func TestAProgramThatStartsLateRenewsAtOnce(t *testing.T) {
 	var err error
 	running, err = startProvisioner(context.WithoutCancel(t.Context()))
 	require.NoError(t, err)
-	eventually(t, "there is another token", func() bool {
+	await.Until(t, "there is another token", func() bool {
 		return credentials.Of(inSecret(t)).Until.After(credentials.Of(old).Until)
 	}, func() any { return condition(t, v1alpha1.CredentialsValid) })
 	assert.Equal(t, keys.HomeAccount, credentials.Of(inSecret(t)).Account)
@@ -150,7 +151,7 @@ func TestTheEndOfACertificateIsToldOf(t *testing.T) {
 	} {
 		until := now.Add(test.until)
 		rotate(t, signed(t, now.Add(test.from), until))
-		eventually(t, "the condition tells of this certificate", func() bool {
+		await.Until(t, "the condition tells of this certificate", func() bool {
 			have := condition(t, v1alpha1.CredentialsValid)
 			return have.Status == test.status && have.Reason == test.reason && strings.Contains(have.Message, until.UTC().Format(time.RFC3339))
 		}, func() any { return condition(t, v1alpha1.CredentialsValid) })

@@ -2,11 +2,9 @@ package namespaces
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -15,35 +13,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
 
+	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
-
-// long is the most that a test waits for something, often is how often it looks,
-// and steady is how long it watches for what must not happen.
-const (
-	long   = 70 * time.Second
-	often  = 50 * time.Millisecond
-	steady = 2 * time.Second
-)
-
-func eventually(t *testing.T, what string, done func() bool, otherwise func() any) {
-	t.Helper()
-	for deadline := time.Now().Add(long); !done(); time.Sleep(often) {
-		if time.Now().After(deadline) {
-			require.Fail(t, "waited too long until "+what, "now: %+v", otherwise())
-		}
-	}
-}
-
-func never(t *testing.T, what string, happened func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(steady); time.Now().Before(deadline); time.Sleep(often) {
-		require.False(t, happened(), what)
-	}
-}
 
 // space makes a namespace at home, and only there; annotations may narrow what
 // it may use.
@@ -108,33 +83,12 @@ func podNode(t *testing.T, namespace string) (node string, phase corev1.PodPhase
 func runsOn(t *testing.T, namespace string, remote bool) {
 	t.Helper()
 	var node string
-	eventually(t, "the pod runs", func() bool {
+	await.Until(t, "the pod runs", func() bool {
 		var phase corev1.PodPhase
 		node, phase = podNode(t, namespace)
 		return phase == corev1.PodRunning
-	}, func() any { return strings.Join(events(t, namespace), "\n") })
+	}, func() any { return strings.Join(await.Events(t, bed.Home.Client(), namespace), "\n") })
 	require.Equal(t, remote, node == fabric.WestNode, "node %s", node)
-}
-
-func events(t *testing.T, namespace string) []string {
-	t.Helper()
-	list, err := bed.Home.Client().CoreV1().Events(namespace).List(context.Background(), metav1.ListOptions{})
-	require.NoError(t, err)
-	var result []string
-	for _, e := range list.Items {
-		result = append(result, fmt.Sprintf("%s/%s %s: %s", e.InvolvedObject.Kind, e.InvolvedObject.Name, e.Reason, e.Message))
-	}
-	return result
-}
-
-func told(t *testing.T, namespace, reason string) (string, bool) {
-	t.Helper()
-	for _, event := range events(t, namespace) {
-		if strings.Contains(event, reason) {
-			return event, true
-		}
-	}
-	return "", false
 }
 
 func requested(t *testing.T, namespace string) *remotev1alpha1.NamespaceRequest {
@@ -156,7 +110,7 @@ func given(t *testing.T, namespace string) bool {
 // awaitGiven waits until a namespace was asked for and given.
 func awaitGiven(t *testing.T, namespace string) {
 	t.Helper()
-	eventually(t, "namespace "+namespace+" is given", func() bool { return given(t, namespace) }, func() any { return requested(t, namespace) })
+	await.Until(t, "namespace "+namespace+" is given", func() bool { return given(t, namespace) }, func() any { return requested(t, namespace) })
 }
 
 func recorded(t *testing.T, namespace string) bool {

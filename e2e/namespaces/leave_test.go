@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
@@ -38,16 +39,16 @@ func TestARemovedClusterGivesBackItsNamespaces(t *testing.T) {
 	_, err := bed.Agents.ShadowPods(namespace).Create(t.Context(), shadowPod(namespace), metav1.CreateOptions{})
 	require.NoError(t, err)
 	require.NoError(t, bed.Remotes.Delete(t.Context(), "west", metav1.DeleteOptions{}))
-	eventually(t, "the pods are told of", func() bool {
+	await.Until(t, "the pods are told of", func() bool {
 		ready := condition(t, v1alpha1.Ready)
 		return ready.Reason == "Leaving" && ready.Message == "pods of this cluster are left there in namespace "+namespace+": delete them at home"
 	}, func() any { return condition(t, v1alpha1.Ready) })
 	require.NoError(t, bed.Agents.ShadowPods(namespace).Delete(t.Context(), "left", metav1.DeleteOptions{}))
-	eventually(t, "west is let go", func() bool {
+	await.Until(t, "west is let go", func() bool {
 		_, err := bed.Remotes.Get(context.Background(), "west", metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
 	}, func() any { return condition(t, v1alpha1.Ready) })
-	eventually(t, "nothing is asked for any more", func() bool {
+	await.Until(t, "nothing is asked for any more", func() bool {
 		list, err := bed.Agents.NamespaceRequests(owner.tenant()).List(context.Background(), metav1.ListOptions{})
 		return err == nil && len(list.Items) == 0
 	}, func() any { return "requests are left" })

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/rest"
 
+	"github.com/lodestone-storage/lodestone/e2e/await"
 	provisioner "github.com/lodestone-storage/lodestone/provisioner/app"
 )
 
@@ -25,14 +26,10 @@ func TestAClaimWaitsForTheAgentAndIsWokenByItsAnswer(t *testing.T) {
 	}
 	use(t, patient, inWest(patient))
 	use(t, moved, preferWest(moved))
-	eventually(t, "the user is told", func() bool {
-		_, found := told(t, patient, "WaitingForNamespace")
-		return found
-	}, func() any { return events(t, patient) })
+	await.Event(t, bed.Home.Client(), patient, "data", "WaitingForNamespace")
 	assert.False(t, hasShadow(t, patient))
 	runsOn(t, moved, false)
-	event, _ := told(t, moved, "NamespaceNotMade")
-	assert.Contains(t, event, "remote agent")
+	assert.Contains(t, await.Event(t, bed.Home.Client(), moved, "data", "NamespaceNotMade"), "remote agent")
 	speak()
 	runsOn(t, patient, true)
 }
@@ -84,7 +81,7 @@ func TestAKillAtAnyWriteIsResumed(t *testing.T) {
 		require.NoError(t, err)
 		runsOn(t, namespace, true)
 		drop(t, namespace)
-		eventually(t, "the data is deleted", func() bool { return !hasShadow(t, namespace) }, func() any { return events(t, namespace) })
+		await.Until(t, "the data is deleted", func() bool { return !hasShadow(t, namespace) }, func() any { return await.Events(t, bed.Home.Client(), namespace) })
 	}
 	require.NoError(t, bed.AwaitReady(t.Context(), "west", "True"))
 }

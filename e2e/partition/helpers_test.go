@@ -3,7 +3,6 @@ package partition
 import (
 	"encoding/json"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -11,16 +10,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-)
-
-const (
-	// long is more than the patience that a claim has with a silent cluster.
-	long   = 90 * time.Second
-	often  = 50 * time.Millisecond
-	steady = 2 * time.Second
 )
 
 func space(t *testing.T) string {
@@ -61,7 +54,7 @@ func deleteClaim(t *testing.T, namespace, name string) {
 func deletePod(t *testing.T, namespace, name string) {
 	t.Helper()
 	require.NoError(t, bed.Home.Client().CoreV1().Pods(namespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
-	eventually(t, "pod "+name+" is gone", func() bool {
+	await.Until(t, "pod "+name+" is gone", func() bool {
 		_, err := bed.Home.Client().CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
 	})
@@ -98,38 +91,11 @@ func isBound(t *testing.T, cluster *testbed.Cluster, namespace, name string) boo
 func runsOn(t *testing.T, namespace, name string) string {
 	t.Helper()
 	node := ""
-	eventually(t, "pod "+name+" runs", func() bool {
+	await.Until(t, "pod "+name+" runs", func() bool {
 		pod, err := bed.Home.Client().CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
 		require.NoError(t, err)
 		node = pod.Spec.NodeName
 		return pod.Status.Phase == corev1.PodRunning
 	})
 	return node
-}
-
-// told waits for an event about an object, and returns its message.
-func told(t *testing.T, namespace, name, reason string) string {
-	t.Helper()
-	message := ""
-	eventually(t, "there is an event "+reason+" about "+name, func() bool {
-		events, err := bed.Home.Client().CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + name + ",reason=" + reason})
-		require.NoError(t, err)
-		if len(events.Items) > 0 {
-			message = events.Items[0].Message
-		}
-		return len(events.Items) > 0
-	})
-	return message
-}
-
-func eventually(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	require.Eventually(t, done, long, often, "it never came about that %s", what)
-}
-
-func consistently(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(steady); time.Now().Before(end); time.Sleep(often) {
-		require.True(t, holds(), "it must be that %s", what)
-	}
 }

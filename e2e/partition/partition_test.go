@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -26,7 +27,7 @@ func prepare(t *testing.T, namespace string) before {
 	for _, name := range []string{"kept", "doomed"} {
 		createPod(t, fabric.InWest(fabric.NewPod(namespace, name, name)))
 		require.Equal(t, fabric.WestNode, runsOn(t, namespace, name))
-		eventually(t, "the shadow is bound", func() bool { return isBound(t, bed.West, namespace, name) })
+		await.Until(t, "the shadow is bound", func() bool { return isBound(t, bed.West, namespace, name) })
 		b.handles = append(b.handles, "disk.west.test-pvc-"+string(claimOf(t, bed.West, namespace, name).UID))
 	}
 	for _, handle := range b.handles {
@@ -41,8 +42,8 @@ func prepare(t *testing.T, namespace string) before {
 func (b before) holds(t *testing.T, namespace string) {
 	t.Helper()
 	deleteClaim(t, namespace, "doomed")
-	assert.Contains(t, told(t, metav1.NamespaceDefault, "pvc-"+string(b.doomed.UID), "ClusterNotUsable"), "waiting for cluster west to delete the volume's data there")
-	consistently(t, "nothing of west's volumes is touched", func() bool {
+	assert.Contains(t, await.Event(t, bed.Home.Client(), metav1.NamespaceDefault, "pvc-"+string(b.doomed.UID), "ClusterNotUsable"), "waiting for cluster west to delete the volume's data there")
+	await.Always(t, "nothing of west's volumes is touched", func() bool {
 		doomed := volumeOf(t, b.doomed)
 		return isBound(t, bed.Home, namespace, "kept") && volumeOf(t, b.kept).Status.Phase == corev1.VolumeBound &&
 			doomed != nil && doomed.Status.Phase == corev1.VolumeReleased &&
@@ -52,7 +53,7 @@ func (b before) holds(t *testing.T, namespace string) {
 
 func (b before) settles(t *testing.T, namespace string) {
 	t.Helper()
-	eventually(t, "the released volume is gone", func() bool { return volumeOf(t, b.doomed) == nil })
+	await.Until(t, "the released volume is gone", func() bool { return volumeOf(t, b.doomed) == nil })
 	assert.False(t, bed.WestStorage.Exists(b.handles[1]))
 	assert.Nil(t, claimOf(t, bed.West, namespace, "doomed"))
 	assert.True(t, bed.WestStorage.Exists(b.handles[0]))
@@ -77,7 +78,7 @@ func TestClusterThatRefusesConnections(t *testing.T) {
 	createPod(t, fabric.Prefer(fabric.NewPod(namespace, "late", "late"), fabric.WestNode))
 	assert.NotEqual(t, fabric.WestNode, runsOn(t, namespace, "late"), "a new claim goes home at once")
 
-	assert.Contains(t, told(t, namespace, "sent", "ClusterNotUsable"), "cluster west cannot be used now")
+	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "sent", "ClusterNotUsable"), "cluster west cannot be used now")
 	assert.NotEqual(t, fabric.WestNode, runsOn(t, namespace, "sent"), "a claim that was sent before goes home after a while")
 	for _, claim := range []*corev1.PersistentVolumeClaim{sent, late} {
 		assert.True(t, isBound(t, bed.Home, fabric.Storage, "pvc-"+string(claim.UID)))
@@ -86,7 +87,7 @@ func TestClusterThatRefusesConnections(t *testing.T) {
 	require.NoError(t, bed.West.StartAPIServer(t.Context()))
 	require.NoError(t, bed.AwaitReady(t.Context(), "west", metav1.ConditionTrue))
 	there.settles(t, namespace)
-	consistently(t, "what went home has nothing in west", func() bool {
+	await.Always(t, "what went home has nothing in west", func() bool {
 		return claimOf(t, bed.West, namespace, "sent") == nil && claimOf(t, bed.West, namespace, "late") == nil
 	})
 	again := createClaim(t, namespace, "again", fabric.Class)
@@ -117,8 +118,8 @@ func TestClusterThatDoesNotAnswer(t *testing.T) {
 	createPod(t, fabric.Prefer(fabric.NewPod(namespace, "late", "late"), fabric.WestNode))
 	assert.NotEqual(t, fabric.WestNode, runsOn(t, namespace, "late"), "a new claim goes home at once")
 
-	assert.Contains(t, told(t, namespace, "sent", "ClusterNotUsable"), "which may hold a backing claim of this claim")
-	consistently(t, "there is no second backing claim", func() bool {
+	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "sent", "ClusterNotUsable"), "which may hold a backing claim of this claim")
+	await.Always(t, "there is no second backing claim", func() bool {
 		return claimOf(t, bed.Home, fabric.Storage, "pvc-"+string(sent.UID)) == nil && volumeOf(t, sent) == nil
 	})
 

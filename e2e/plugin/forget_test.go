@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -27,12 +28,12 @@ func TestForgetOfAClusterThatIsBeingDeletedLeavesItsPodsAlone(t *testing.T) {
 	require.NoError(t, err)
 	podInWest(t, namespace, "web")
 	require.NoError(t, bed.Remotes.Delete(t.Context(), "west", metav1.DeleteOptions{}))
-	eventually(t, "its node is being emptied", func() bool { return reasonOf(t, "west", v1alpha1.VirtualNode) == "Leaving" })
+	await.Until(t, "its node is being emptied", func() bool { return reasonOf(t, "west", v1alpha1.VirtualNode) == "Leaving" })
 
 	lodestone(t, "unpeer", "west", "--forget", "--yes").ends(t, done)
 	nothingIsLeft(t)
-	eventually(t, "the home pod is gone", func() bool { return podOf(t, namespace, "web") == nil })
-	never(t, "the pod in west is touched", func() bool {
+	await.Until(t, "the home pod is gone", func() bool { return podOf(t, namespace, "web") == nil })
+	await.Never(t, "the pod in west is touched", func() bool {
 		pod, err := bed.West.Client().CoreV1().Pods(namespace).Get(t.Context(), "web", metav1.GetOptions{})
 		return err != nil || pod.DeletionTimestamp != nil || pod.Status.Phase != corev1.PodRunning
 	})
@@ -59,7 +60,7 @@ func TestForgetKeepsAKubeconfigThatPeerDidNotMake(t *testing.T) {
 	assert.Contains(t, r.stderr, `RemoteCluster "twin" uses the kubeconfig`)
 	assert.Equal(t, before, kubeconfigOf(t, "west"))
 	require.NoError(t, bed.Remotes.Delete(t.Context(), "twin", metav1.DeleteOptions{}))
-	eventually(t, "twin is gone", func() bool {
+	await.Until(t, "twin is gone", func() bool {
 		_, err := bed.Remotes.Get(t.Context(), "twin", metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
 	})

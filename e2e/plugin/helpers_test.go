@@ -8,22 +8,14 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
-)
-
-// long is the most that a test waits for something, often is how often it looks,
-// and steady is how long it watches for what must not happen.
-const (
-	long   = 60 * time.Second
-	often  = 50 * time.Millisecond
-	steady = 3 * time.Second
 )
 
 // The exit codes that the plugin promises.
@@ -50,7 +42,7 @@ func lodestone(t *testing.T, args ...string) result {
 func withInput(t *testing.T, stdin string, args ...string) result {
 	t.Helper()
 	testbed.Require(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*long)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*await.Long)
 	defer cancel()
 	return finish(t, command(ctx, stdin, args...))
 }
@@ -101,7 +93,7 @@ func unpeered(t *testing.T) {
 	for _, remote := range remotes.Items {
 		deleted(t, bed.Remotes.Delete(ctx, remote.Name, metav1.DeleteOptions{}))
 	}
-	eventually(t, "no RemoteCluster is left", func() bool {
+	await.Until(t, "no RemoteCluster is left", func() bool {
 		remotes, err := bed.Remotes.List(ctx, metav1.ListOptions{})
 		return err == nil && len(remotes.Items) == 0
 	})
@@ -111,7 +103,7 @@ func unpeered(t *testing.T) {
 	for _, home := range homes.Items {
 		deleted(t, bed.Agents.HomeClusters().Delete(ctx, home.Name, metav1.DeleteOptions{}))
 	}
-	eventually(t, "no HomeCluster is left", func() bool {
+	await.Until(t, "no HomeCluster is left", func() bool {
 		homes, err := bed.Agents.HomeClusters().List(ctx, metav1.ListOptions{})
 		return err == nil && len(homes.Items) == 0
 	})
@@ -121,25 +113,5 @@ func deleted(t *testing.T, err error) {
 	t.Helper()
 	if !apierrors.IsNotFound(err) {
 		require.NoError(t, err)
-	}
-}
-
-func eventually(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(long); !done(); time.Sleep(often) {
-		if time.Now().After(deadline) {
-			require.Fail(t, "waited too long until "+what)
-		}
-	}
-}
-
-// tick is when a test looks again.
-func tick() <-chan time.Time { return time.After(often) }
-
-// never watches for a while that something does not happen.
-func never(t *testing.T, what string, happened func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(steady); time.Now().Before(deadline); <-tick() {
-		require.False(t, happened(), what)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 )
 
@@ -26,7 +27,7 @@ func TestReleaseWhenTheRemoteClusterIsGone(t *testing.T) {
 	})
 	require.NoError(t, bed.AwaitNode(t.Context(), fabric.WestNode, corev1.ConditionFalse))
 	says(t, "is in cluster \"west\", which does not answer", "pod", "web", "-n", namespace)
-	eventually(t, "status says that west is not Ready", func() bool {
+	await.Until(t, "status says that west is not Ready", func() bool {
 		return strings.Contains(lodestone(t, "status").ends(t, done).out, "NotReachable")
 	})
 	r := lodestone(t, "peer", "--remote-context", "west", "--timeout", "10s").ends(t, failed)

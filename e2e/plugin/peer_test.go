@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
@@ -64,12 +65,12 @@ func TestPeerMakesARemoteClusterThatIsReady(t *testing.T) {
 	t.Run("and a token that is not accepted is replaced", func(t *testing.T) {
 		before := kubeconfigOf(t, "west")
 		require.NoError(t, bed.West.Client().CoreV1().ServiceAccounts(keys.TenantPrefix+id).Delete(t.Context(), keys.HomeAccount, metav1.DeleteOptions{}))
-		eventually(t, "the agent has made the account again", func() bool {
+		await.Until(t, "the agent has made the account again", func() bool {
 			_, err := bed.West.Client().CoreV1().ServiceAccounts(keys.TenantPrefix+id).Get(t.Context(), keys.HomeAccount, metav1.GetOptions{})
 			return err == nil
 		})
 		// An API server remembers for some seconds that a token was good.
-		eventually(t, "the token is refused", func() bool { return !accepted(t, before) })
+		await.Until(t, "the token is refused", func() bool { return !accepted(t, before) })
 		lodestone(t, "peer", "--remote-context", "west").ends(t, done)
 		assert.NotEqual(t, before, kubeconfigOf(t, "west"))
 		assert.True(t, accepted(t, kubeconfigOf(t, "west")))
@@ -144,7 +145,7 @@ func TestPeerListsTheRightsThatAreMissingBeforeItWritesAnything(t *testing.T) {
 		}
 	}
 	var r result
-	eventually(t, "the roles count", func() bool {
+	await.Until(t, "the roles count", func() bool {
 		r = lodestone(t, "peer", "--context", "home-reader", "--remote-context", "west-reader", "--name", "west").ends(t, failed)
 		return strings.Contains(r.stderr, "you lack rights")
 	})

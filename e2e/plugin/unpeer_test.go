@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 )
@@ -78,8 +79,8 @@ func TestUnpeerIsRefusedWhileAVolumeIsThereAndForgetTouchesNothingInWest(t *test
 	assert.Nil(t, shadow.DeletionTimestamp, "the data is still there")
 	assert.Equal(t, corev1.ClaimBound, shadow.Status.Phase)
 
-	eventually(t, "the home pod is gone", func() bool { return podOf(t, namespace, "web") == nil })
-	never(t, "the pod in west is touched", func() bool {
+	await.Until(t, "the home pod is gone", func() bool { return podOf(t, namespace, "web") == nil })
+	await.Never(t, "the pod in west is touched", func() bool {
 		pod, err := bed.West.Client().CoreV1().Pods(namespace).Get(t.Context(), "web", metav1.GetOptions{})
 		return err != nil || pod.DeletionTimestamp != nil || pod.Status.Phase != corev1.PodRunning
 	})
@@ -96,7 +97,7 @@ func nothingIsLeft(t *testing.T) {
 	t.Helper()
 	_, err := bed.Remotes.Get(t.Context(), "west", metav1.GetOptions{})
 	assert.True(t, apierrors.IsNotFound(err), "RemoteCluster: %v", err)
-	eventually(t, "the Secret is gone", func() bool {
+	await.Until(t, "the Secret is gone", func() bool {
 		_, err := bed.Home.Client().CoreV1().Secrets(fabric.System).Get(t.Context(), "west", metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
 	})

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 )
@@ -56,7 +58,7 @@ func TestWhySaysWhoRefusedAClaim(t *testing.T) {
 		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePersistentVolumeClaims: resource.MustParse("0")}},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	eventually(t, "the quota counts", func() bool {
+	await.Until(t, "the quota counts", func() bool {
 		quota, err := bed.West.Client().CoreV1().ResourceQuotas(namespace).Get(t.Context(), "none", metav1.GetOptions{})
 		return err == nil && quota.Status.Hard != nil
 	})
@@ -75,12 +77,11 @@ func TestWhySaysWhoRefusedAClaim(t *testing.T) {
 func says(t *testing.T, what string, args ...string) {
 	t.Helper()
 	var last string
-	for range 100 {
+	for deadline := time.Now().Add(await.Long); time.Now().Before(deadline); time.Sleep(await.Often) {
 		last = lodestone(t, append([]string{"why"}, args...)...).ends(t, done).out
 		if sentence, _, _ := strings.Cut(last, "\n"); strings.Contains(sentence, what) {
 			return
 		}
-		<-tick()
 	}
 	require.Fail(t, "why does not say "+what, last)
 }

@@ -8,6 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -20,7 +21,7 @@ func openNamespace(t *testing.T) string {
 	namespace := testbed.Namespace(t, bed.Home)
 	_, err := bed.Home.Kubectl(t.Context(), "", "label", "namespace", namespace, keys.Offload+"="+keys.OffloadEnabled)
 	require.NoError(t, err)
-	eventually(t, "west has namespace "+namespace, func() bool {
+	await.Until(t, "west has namespace "+namespace, func() bool {
 		_, err := bed.West.Client().CoreV1().ServiceAccounts(namespace).Get(t.Context(), "default", metav1.GetOptions{})
 		return err == nil
 	})
@@ -32,7 +33,7 @@ func podInWest(t *testing.T, namespace, name string, claims ...string) {
 	t.Helper()
 	_, err := bed.Home.Client().CoreV1().Pods(namespace).Create(t.Context(), fabric.InWest(fabric.NewPod(namespace, name, claims...)), metav1.CreateOptions{})
 	require.NoError(t, err)
-	eventually(t, "pod "+name+" runs", func() bool { return podOf(t, namespace, name).Status.Phase == corev1.PodRunning })
+	await.Until(t, "pod "+name+" runs", func() bool { return podOf(t, namespace, name).Status.Phase == corev1.PodRunning })
 }
 
 // podOf returns a pod, nil if it is gone.
@@ -50,7 +51,7 @@ func podOf(t *testing.T, namespace, name string) *corev1.Pod {
 func endPod(t *testing.T, namespace, name string) {
 	t.Helper()
 	require.NoError(t, bed.Home.Client().CoreV1().Pods(namespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
-	eventually(t, "pod "+name+" is gone", func() bool { return podOf(t, namespace, name) == nil })
+	await.Until(t, "pod "+name+" is gone", func() bool { return podOf(t, namespace, name) == nil })
 }
 
 // volumeInWest makes a claim whose data is in west, which no pod uses any more,

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -92,7 +93,7 @@ func TestClaimWaitsForTheShadowOfAnEarlierClaimOfItsName(t *testing.T) {
 
 	again := createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
 	createPod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
-	assert.Contains(t, told(t, namespace, "data", "CreateFailed"), "an earlier claim of that name is still being deleted")
+	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "data", "CreateFailed"), "an earlier claim of that name is still being deleted")
 	assert.Equal(t, first.UID, claimOf(t, bed.West, namespace, "data").UID)
 
 	hold("$deleteFromPrimitiveList/finalizers")

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -98,7 +99,7 @@ func TestRemoteClusterWithoutStorageIsPassedOver(t *testing.T) {
 
 	// A node that was chosen without the extender.
 	createClaim(t, selecting(fabric.NewClaim(namespace, "sent", fabric.Class), fabric.WestNode))
-	assert.Contains(t, told(t, namespace, "sent", "NoRealClass"), `cluster "west" has no default storage class`)
+	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "sent", "NoRealClass"), `cluster "west" has no default storage class`)
 	eventually(t, func() bool { return claimOf(t, bed.Home, namespace, "sent").Annotations[keys.SelectedNode] == "" }, func() string { return "the claim still has its node" })
 	assert.Nil(t, claimOf(t, bed.West, namespace, "sent"))
 }

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -26,7 +27,7 @@ func TestBackingClaimThatSomebodyDeletesKeepsItsData(t *testing.T) {
 			}
 			deleteClaim(t, route.cluster(), b.Namespace, b.Name)
 
-			assert.Contains(t, told(t, namespace, "data", "BackingDeleted"), "its data is safe")
+			assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "data", "BackingDeleted"), "its data is safe")
 			consistently(t, func() bool {
 				held := claimOf(t, route.cluster(), b.Namespace, b.Name)
 				return held != nil && held.DeletionTimestamp != nil && route.storage().Exists(real.Spec.CSI.VolumeHandle)
@@ -52,7 +53,7 @@ func TestRemoteNamespaceThatIsDeletedKeepsItsVolumes(t *testing.T) {
 	virtual, b, real := served(t, namespace, fabric.Class, fabric.InWest, bed.West)
 	deleteNamespace(t, bed.West, namespace)
 
-	assert.Contains(t, told(t, namespace, "data", "BackingDeleted"), "its data is safe")
+	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "data", "BackingDeleted"), "its data is safe")
 	consistently(t, func() bool {
 		held := claimOf(t, bed.West, b.Namespace, b.Name)
 		return held != nil && bed.WestStorage.Exists(real.Spec.CSI.VolumeHandle)

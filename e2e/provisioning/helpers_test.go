@@ -16,18 +16,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/backing"
-)
-
-// long is the most that a test waits for something, and often is how often it
-// looks.
-const (
-	long  = 40 * time.Second
-	often = 20 * time.Millisecond
-	// steady is how long something is watched that must not happen.
-	steady = 2 * time.Second
 )
 
 // space makes a namespace in both clusters that home may use in west.
@@ -53,7 +45,7 @@ func tidy(namespace string) {
 		if err == nil && len(left.Items) == 0 {
 			return
 		}
-		time.Sleep(often)
+		time.Sleep(await.Often)
 	}
 }
 
@@ -108,7 +100,7 @@ func bound(t *testing.T, cluster *testbed.Cluster, namespace, name string) (*cor
 		claim = claimOf(t, cluster, namespace, name)
 		return claim != nil && claim.Status.Phase == corev1.ClaimBound
 	}, func() string {
-		return fmt.Sprintf("claim %s/%s of %s is not bound: %+v\nevents: %v", namespace, name, cluster.Name(), claim, events(t, namespace))
+		return fmt.Sprintf("claim %s/%s of %s is not bound: %+v\nevents: %v", namespace, name, cluster.Name(), claim, await.Events(t, bed.Home.Client(), namespace))
 	})
 	volume := volumeOf(t, cluster, claim.Spec.VolumeName)
 	require.NotNil(t, volume)
@@ -123,57 +115,21 @@ func runs(t *testing.T, namespace, name string) string {
 		pod = podOf(t, namespace, name)
 		return pod != nil && pod.Status.Phase == corev1.PodRunning
 	}, func() string {
-		return fmt.Sprintf("pod %s/%s does not run\nevents: %v", namespace, name, events(t, namespace))
+		return fmt.Sprintf("pod %s/%s does not run\nevents: %v", namespace, name, await.Events(t, bed.Home.Client(), namespace))
 	})
 	return pod.Spec.NodeName
 }
 
 func eventually(t *testing.T, done func() bool, otherwise func() string) {
 	t.Helper()
-	for deadline := time.Now().Add(long); !done(); time.Sleep(often) {
-		if time.Now().After(deadline) {
-			require.Fail(t, "waited too long", otherwise())
-		}
-	}
-}
-
-func events(t *testing.T, namespace string) []string {
-	t.Helper()
-	list, err := bed.Home.Client().CoreV1().Events(namespace).List(context.Background(), metav1.ListOptions{})
-	require.NoError(t, err)
-	var result []string
-	for _, e := range list.Items {
-		result = append(result, fmt.Sprintf("%s %s/%s %s: %s", e.Type, e.InvolvedObject.Kind, e.InvolvedObject.Name, e.Reason, e.Message))
-	}
-	return result
-}
-
-// told waits until an event with a reason is there for a claim, and returns its
-// message.
-func told(t *testing.T, namespace, name, reason string) string {
-	t.Helper()
-	message := ""
-	eventually(t, func() bool {
-		list, err := bed.Home.Client().CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{})
-		require.NoError(t, err)
-		for _, e := range list.Items {
-			if e.InvolvedObject.Name == name && e.Reason == reason {
-				message = e.Message
-				return true
-			}
-		}
-		return false
-	}, func() string {
-		return fmt.Sprintf("no event %s for %s/%s; events: %v", reason, namespace, name, events(t, namespace))
-	})
-	return message
+	await.Until(t, "what the test waits for is so", done, func() any { return otherwise() })
 }
 
 // toldOfVolume waits until an event with a reason is there for a volume, and
 // returns its message.
 func toldOfVolume(t *testing.T, name, reason string) string {
 	t.Helper()
-	return told(t, metav1.NamespaceDefault, name, reason)
+	return await.Event(t, bed.Home.Client(), metav1.NamespaceDefault, name, reason)
 }
 
 // warnings returns the warnings about the claims and volumes of a namespace.
@@ -181,7 +137,7 @@ func toldOfVolume(t *testing.T, name, reason string) string {
 // kube-controller-manager when it has not yet seen a class that a test just made.
 func warnings(t *testing.T, namespace string) []string {
 	t.Helper()
-	return slices.DeleteFunc(events(t, namespace), func(e string) bool {
+	return slices.DeleteFunc(await.Events(t, bed.Home.Client(), namespace), func(e string) bool {
 		return !strings.HasPrefix(e, corev1.EventTypeWarning+" PersistentVolume") ||
 			(strings.Contains(e, "storageclass.storage.k8s.io \"virtual-") && strings.HasSuffix(e, "not found"))
 	})
@@ -190,9 +146,7 @@ func warnings(t *testing.T, namespace string) []string {
 // consistently checks for a while that something stays as it is.
 func consistently(t *testing.T, holds func() bool, otherwise string) {
 	t.Helper()
-	for end := time.Now().Add(steady); time.Now().Before(end); time.Sleep(5 * often) {
-		require.True(t, holds(), otherwise)
-	}
+	await.Always(t, otherwise, holds)
 }
 
 // absent waits until something is gone.

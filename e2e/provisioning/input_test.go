@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/hollow"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
@@ -90,7 +91,7 @@ func TestBadInputIsToldOnTheClaimAndChangesNothing(t *testing.T) {
 			}
 			claim = createClaim(t, selecting(claim, node))
 
-			assert.Contains(t, told(t, namespace, "data", row.reason), row.says)
+			assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "data", row.reason), row.says)
 			if row.refused {
 				eventually(t, func() bool {
 					return claimOf(t, bed.Home, namespace, "data").Annotations[keys.SelectedNode] == ""
@@ -110,7 +111,7 @@ func TestInvalidClassIsTakenUpOnceItIsMended(t *testing.T) {
 	class := newClass(t, with(keys.LocalClass, "later-"+namespace))
 	claim := createClaim(t, fabric.NewClaim(namespace, "data", class))
 	createPod(t, fabric.AtHome(fabric.NewPod(namespace, "db", "data")))
-	told(t, namespace, "data", "NoRealClass")
+	await.Event(t, bed.Home.Client(), namespace, "data", "NoRealClass")
 
 	makeClass(t, bed.Home, bed.HomeStorage.Class("later-"+namespace, storagev1.VolumeBindingWaitForFirstConsumer))
 	runs(t, namespace, "db")
@@ -139,7 +140,7 @@ func TestNodeThatGoesAwayIsReplaced(t *testing.T) {
 	}, func() string { return "there is no twin for the node" })
 
 	require.NoError(t, bed.HomeNodes.RemoveNode(t.Context(), node))
-	assert.Contains(t, told(t, namespace, "data", "NodeGone"), node)
+	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "data", "NodeGone"), node)
 	bed.HomeStorage.ResetClaim(fabric.Storage, twinOf(claim))
 	assert.NotEqual(t, node, runs(t, namespace, "db"))
 	twin, _ := bound(t, bed.Home, fabric.Storage, twinOf(claim))

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -44,8 +45,8 @@ func TestVolumeThatCannotBeCreatedForAWhileIsCreatedLater(t *testing.T) {
 			createPod(t, route.place(fabric.NewPod(namespace, "db", "data")))
 			made := func() int { return len(twins(twinOf(claim))) + len(shadows("data")) }
 			eventually(t, func() bool { return made() == 1 }, func() string { return "there is no backing claim" })
-			told(t, namespace, "data", "Provisioning")
-			assert.Contains(t, told(t, namespace, "data", "VolumeNotStored"), twinOf(claim))
+			await.Event(t, bed.Home.Client(), namespace, "data", "Provisioning")
+			assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "data", "VolumeNotStored"), twinOf(claim))
 			assert.Nil(t, volumeOf(t, bed.Home, twinOf(claim)))
 
 			undo()
@@ -67,7 +68,7 @@ func TestClaimThatIsDeletedWhileItsVolumeCannotBeCreatedLeavesNothing(t *testing
 			undo := refuseVolumes(t, class)
 			claim := createClaim(t, fabric.NewClaim(namespace, "data", class))
 			createPod(t, route.place(fabric.NewPod(namespace, "db", "data")))
-			told(t, namespace, "data", "Provisioning")
+			await.Event(t, bed.Home.Client(), namespace, "data", "Provisioning")
 			deletePod(t, namespace, "db")
 			deleteClaim(t, bed.Home, namespace, "data")
 			absent(t, "claim", func() *corev1.PersistentVolumeClaim { return claimOf(t, bed.Home, namespace, "data") })

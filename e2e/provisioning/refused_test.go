@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/instant"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
@@ -82,7 +83,7 @@ func TestClaimThatTheRemoteClusterRefusesGoesHome(t *testing.T) {
 			claim := createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
 			createPod(t, preferWest(fabric.NewPod(namespace, "db", "data")))
 
-			assert.Contains(t, told(t, namespace, "data", refusal.reason), refusal.says)
+			assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "data", refusal.reason), refusal.says)
 			assert.NotEqual(t, fabric.WestNode, runs(t, namespace, "db"))
 			bound(t, bed.Home, fabric.Storage, twinOf(claim))
 			after := claimOf(t, bed.West, namespace, "data")
@@ -123,7 +124,7 @@ func TestTwinIsMadeAnewWhenTheRealProvisionerHasNoRoomOnTheNode(t *testing.T) {
 	bed.HomeStorage.SetClaim(fabric.Storage, twinOf(claim), instant.Behavior{FullNodes: []string{"home-1"}})
 	createPod(t, fabric.Prefer(fabric.AtHome(fabric.NewPod(namespace, "db", "data")), "home-1"))
 
-	assert.Contains(t, told(t, namespace, "data", "NoCapacity"), `"home-1"`)
+	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "data", "NoCapacity"), `"home-1"`)
 	assert.Equal(t, "home-2", runs(t, namespace, "db"))
 	twin, _ := bound(t, bed.Home, fabric.Storage, twinOf(claim))
 	assert.Equal(t, "home-2", twin.Annotations[keys.SelectedNode])
@@ -136,7 +137,7 @@ func TestPodWaitsAtHomeUntilThereIsRoom(t *testing.T) {
 	claim := createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
 	bed.HomeStorage.SetClaim(fabric.Storage, twinOf(claim), instant.Behavior{FullNodes: []string{instant.EveryNode}})
 	createPod(t, fabric.AtHome(fabric.NewPod(namespace, "db", "data")))
-	told(t, namespace, "data", "NoCapacity")
+	await.Event(t, bed.Home.Client(), namespace, "data", "NoCapacity")
 	bed.HomeStorage.ResetClaim(fabric.Storage, twinOf(claim))
 	runs(t, namespace, "db")
 }

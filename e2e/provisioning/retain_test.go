@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/instant"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
@@ -75,7 +76,7 @@ func TestRetainedShadowHoldsItsNameAndANewClaimGoesHome(t *testing.T) {
 	removeAfter(t, bed.Home, fabric.Storage, twinOf(again))
 	t.Cleanup(func() { _ = volumes.Delete(context.Background(), twinOf(again), metav1.DeleteOptions{}) })
 	createPod(t, preferWest(fabric.NewPod(namespace, "db", "data")))
-	told(t, namespace, "data", "ForeignClaim")
+	await.Event(t, bed.Home.Client(), namespace, "data", "ForeignClaim")
 	assert.NotEqual(t, fabric.WestNode, runs(t, namespace, "db"))
 	assert.True(t, isKept(t, bed.West, bed.WestStorage, b, real))
 }

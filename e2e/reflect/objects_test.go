@@ -3,7 +3,6 @@ package reflect
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -14,15 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-)
-
-// long is the most that a test waits for something, often is how often it looks,
-// and steady is how long it watches for what must not happen.
-const (
-	long   = 30 * time.Second
-	often  = 20 * time.Millisecond
-	steady = 2 * time.Second
 )
 
 // virtualNodes returns a user of home with the rights that copying needs, and no
@@ -128,27 +120,17 @@ func (w *world) awayConfigMap(name string) *corev1.ConfigMap {
 }
 
 // told waits for an event about an object of home, and returns its message.
-func (w *world) told(name, reason string) (message string) {
+func (w *world) told(name, reason string) string {
 	w.t.Helper()
-	w.eventually("there is an event "+reason+" about "+name, func() bool {
-		events, err := home.Client().CoreV1().Events(w.namespace).List(w.t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + name + ",reason=" + reason})
-		require.NoError(w.t, err)
-		if len(events.Items) > 0 {
-			message = events.Items[0].Message
-		}
-		return len(events.Items) > 0
-	})
-	return message
+	return await.Event(w.t, home.Client(), w.namespace, name, reason)
 }
 
 func (w *world) eventually(what string, done func() bool) {
 	w.t.Helper()
-	require.Eventually(w.t, done, long, often, "it never came about that %s", what)
+	await.Until(w.t, what, done)
 }
 
 func (w *world) consistently(what string, holds func() bool) {
 	w.t.Helper()
-	for end := time.Now().Add(steady); time.Now().Before(end); time.Sleep(often) {
-		require.True(w.t, holds(), "it must be that %s", what)
-	}
+	await.Always(w.t, what, holds)
 }

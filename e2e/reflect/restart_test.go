@@ -11,6 +11,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/virtualnode/reflect/needs"
@@ -60,13 +61,10 @@ func (w *world) leftovers() []string {
 
 func (w *world) nothingLeft() {
 	w.t.Helper()
-	done := func() bool {
+	await.Until(w.t, "nothing is left", func() bool {
 		w.clock.Step(time.Second) // Services stay for a while
 		return len(w.leftovers()) == 0
-	}
-	if !assert.Eventually(w.t, done, long, often) {
-		require.Fail(w.t, "something is left", "%v", w.leftovers())
-	}
+	}, func() any { return w.leftovers() })
 }
 
 // TestKilledAtEachWrite kills the program at each of its writes in turn, while it

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
@@ -38,13 +39,13 @@ func TestReplicaSetRunsInWest(t *testing.T) {
 		Spec:       appsv1.ReplicaSetSpec{Replicas: ptr.To(int32(3)), Selector: selector, Template: pods},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	eventually(t, "three replicas are ready", func() bool {
+	await.Until(t, "three replicas are ready", func() bool {
 		set, err := bed.Home.Client().AppsV1().ReplicaSets(namespace).Get(t.Context(), "web", metav1.GetOptions{})
 		require.NoError(t, err)
 		return set.Status.ReadyReplicas == 3
 	})
 	require.NoError(t, bed.Home.Client().AppsV1().ReplicaSets(namespace).Delete(t.Context(), "web", metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationForeground)}))
-	eventually(t, "nothing is left in west", func() bool {
+	await.Until(t, "nothing is left in west", func() bool {
 		pods, err := bed.West.Client().CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
 		shadows, err := bed.Agents.ShadowPods(namespace).List(t.Context(), metav1.ListOptions{})
@@ -58,8 +59,8 @@ func TestStatefulSetReplacesAPodThatWestLost(t *testing.T) {
 	statefulSet(t, namespace, "db")
 	first, west := runs(t, namespace, "db-0")
 	require.NoError(t, bed.West.Client().CoreV1().Pods(namespace).Delete(t.Context(), west.Name, metav1.DeleteOptions{}))
-	assert.Contains(t, told(t, namespace, "db-0", "RemotePodLost"), "removed from this cluster")
-	eventually(t, "another pod of the set runs", func() bool {
+	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "db-0", "RemotePodLost"), "removed from this cluster")
+	await.Until(t, "another pod of the set runs", func() bool {
 		pod, there := get(t, bed.Home, namespace, "db-0"), get(t, bed.West, namespace, "db-0")
 		return pod != nil && pod.UID != first.UID && pod.Status.Phase == corev1.PodRunning && there != nil && there.Labels[keys.PodUID] == string(pod.UID)
 	})
@@ -74,7 +75,7 @@ func TestJobEndsWithItsPodInWest(t *testing.T) {
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	name := ""
-	eventually(t, "the Job has a pod", func() bool {
+	await.Until(t, "the Job has a pod", func() bool {
 		pods, err := bed.Home.Client().CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
 		if len(pods.Items) == 1 {
@@ -84,12 +85,12 @@ func TestJobEndsWithItsPodInWest(t *testing.T) {
 	})
 	_, west := runs(t, namespace, name)
 	end(t, west, corev1.PodSucceeded, "", "")
-	eventually(t, "the Job is complete", func() bool {
+	await.Until(t, "the Job is complete", func() bool {
 		job, err := bed.Home.Client().BatchV1().Jobs(namespace).Get(t.Context(), "once", metav1.GetOptions{})
 		require.NoError(t, err)
 		return job.Status.Succeeded == 1
 	})
-	consistently(t, "its pod there stays, for its log", func() bool { return get(t, bed.West, namespace, name) != nil })
+	await.Always(t, "its pod there stays, for its log", func() bool { return get(t, bed.West, namespace, name) != nil })
 	uid := get(t, bed.Home, namespace, name).UID
 	remove(t, namespace, name, metav1.DeleteOptions{})
 	gone(t, namespace, name, uid)

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
+	"github.com/lodestone-storage/lodestone/e2e/await"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -22,7 +23,7 @@ func TestChangesFollowThePod(t *testing.T) {
 	patch := []byte(`{"metadata":{"labels":{"color":"blue"},"annotations":{"note":"new"}},"spec":{"containers":[{"name":"app","image":"app:2"}]}}`)
 	_, err := bed.Home.Client().CoreV1().Pods(namespace).Patch(t.Context(), "web", types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 	require.NoError(t, err)
-	eventually(t, "image, label and annotation arrive", func() bool {
+	await.Until(t, "image, label and annotation arrive", func() bool {
 		pod := get(t, bed.West, namespace, "web")
 		return pod.Spec.Containers[0].Image == "app:2" && pod.Labels["color"] == "blue" && pod.Annotations["note"] == "new"
 	})
@@ -53,7 +54,7 @@ func TestShadowPodOfNoPodIsRemoved(t *testing.T) {
 		require.NoError(t, err)
 	}
 	for _, name := range []string{"left", "stray"} {
-		eventually(t, "ShadowPod "+name+" and its pod are gone", func() bool {
+		await.Until(t, "ShadowPod "+name+" and its pod are gone", func() bool {
 			return shadow(t, namespace, name) == nil && get(t, bed.West, namespace, name) == nil
 		})
 	}
@@ -80,10 +81,10 @@ func TestShadowPodDeletedInWestFailsThePod(t *testing.T) {
 	require.NoError(t, bed.Agents.ShadowPods(namespace).Delete(t.Context(), "web", metav1.DeleteOptions{}))
 	home := phase(t, namespace, "web", corev1.PodFailed)
 	assert.Contains(t, []string{"RemotePodGone", ""}, home.Status.Reason)
-	eventually(t, "nothing holds the pod any more", func() bool {
+	await.Until(t, "nothing holds the pod any more", func() bool {
 		return len(get(t, bed.Home, namespace, "web").Finalizers) == 0
 	})
-	consistently(t, "it is not made again", func() bool {
+	await.Always(t, "it is not made again", func() bool {
 		return get(t, bed.West, namespace, "web") == nil && shadow(t, namespace, "web") == nil
 	})
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -14,16 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/utils/ptr"
 
+	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-)
-
-const (
-	long   = time.Minute
-	often  = 50 * time.Millisecond
-	steady = 2 * time.Second
 )
 
 // open makes a namespace at home that is open to remote clusters.
@@ -132,7 +126,7 @@ func shadow(t *testing.T, namespace, name string) *remotev1alpha1.ShadowPod {
 func phase(t *testing.T, namespace, name string, want corev1.PodPhase) *corev1.Pod {
 	t.Helper()
 	var pod *corev1.Pod
-	eventually(t, "pod "+name+" is "+string(want), func() bool {
+	await.Until(t, "pod "+name+" is "+string(want), func() bool {
 		pod = get(t, bed.Home, namespace, name)
 		return pod != nil && pod.Status.Phase == want
 	})
@@ -159,7 +153,7 @@ func forced() metav1.DeleteOptions { return metav1.DeleteOptions{GracePeriodSeco
 // gone waits until nothing of a pod is left in either cluster.
 func gone(t *testing.T, namespace, name string, uid types.UID) {
 	t.Helper()
-	eventually(t, "nothing is left of pod "+name, func() bool {
+	await.Until(t, "nothing is left of pod "+name, func() bool {
 		for _, cluster := range []*testbed.Cluster{bed.Home, bed.West} {
 			if pod := get(t, cluster, namespace, name); pod != nil && (pod.UID == uid || pod.Labels[keys.PodUID] == string(uid)) {
 				return false
@@ -168,31 +162,4 @@ func gone(t *testing.T, namespace, name string, uid types.UID) {
 		found := shadow(t, namespace, name)
 		return found == nil || found.Spec.Home.UID != uid
 	})
-}
-
-// told waits for an event on a pod and returns its message.
-func told(t *testing.T, namespace, name, reason string) string {
-	t.Helper()
-	message := ""
-	eventually(t, "there is an event "+reason+" about "+name, func() bool {
-		events, err := bed.Home.Client().CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + name + ",reason=" + reason})
-		require.NoError(t, err)
-		if len(events.Items) > 0 {
-			message = events.Items[0].Message
-		}
-		return len(events.Items) > 0
-	})
-	return message
-}
-
-func eventually(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	require.Eventually(t, done, long, often, "it never came about that %s", what)
-}
-
-func consistently(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(steady); time.Now().Before(end); time.Sleep(often) {
-		require.True(t, holds(), "it must be that %s", what)
-	}
 }

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
@@ -24,11 +25,11 @@ func TestPodRunsInWest(t *testing.T) {
 	assert.Contains(t, []string{"west-1", "west-2"}, west.Spec.NodeName)
 	assert.Empty(t, home.Status.PodIP, "the pod networks are not routed")
 	assert.Equal(t, "127.0.0.1", home.Status.HostIP)
-	eventually(t, "home's pod is ready", func() bool { return ready(get(t, bed.Home, namespace, "web")) })
+	await.Until(t, "home's pod is ready", func() bool { return ready(get(t, bed.Home, namespace, "web")) })
 	home = get(t, bed.Home, namespace, "web")
 	assert.Len(t, home.Status.ContainerStatuses, 1)
 	assert.Len(t, home.Status.InitContainerStatuses, 1)
-	eventually(t, "its address there is told", func() bool {
+	await.Until(t, "its address there is told", func() bool {
 		return get(t, bed.Home, namespace, "web").Annotations[keys.RemoteIP] == west.Status.PodIP
 	})
 
@@ -43,7 +44,7 @@ func TestGracefulDeletionIsPassedOn(t *testing.T) {
 	// The played kubelet ends a pod at once; a finalizer makes it take its time.
 	hold(t, west, "test.dev/slow")
 	remove(t, namespace, "slow", metav1.DeleteOptions{})
-	eventually(t, "the pod there is being deleted", func() bool {
+	await.Until(t, "the pod there is being deleted", func() bool {
 		pod := get(t, bed.West, namespace, "slow")
 		return pod != nil && pod.DeletionTimestamp != nil
 	})
@@ -53,11 +54,11 @@ func TestGracefulDeletionIsPassedOn(t *testing.T) {
 	assert.Equal(t, int64(600), *found.Spec.GracePeriodSeconds)
 
 	remove(t, namespace, "slow", forced())
-	eventually(t, "a shorter time is passed on", func() bool {
+	await.Until(t, "a shorter time is passed on", func() bool {
 		found := shadow(t, namespace, "slow")
 		return found != nil && *found.Spec.GracePeriodSeconds == 0
 	})
-	consistently(t, "home's pod stays while the pod there does", func() bool { return get(t, bed.Home, namespace, "slow") != nil })
+	await.Always(t, "home's pod stays while the pod there does", func() bool { return get(t, bed.Home, namespace, "slow") != nil })
 	hold(t, west, "")
 	gone(t, namespace, "slow", made.UID)
 }

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -36,14 +37,14 @@ func TestForcedDeletionDuringAPartitionMakesNoSecondPod(t *testing.T) {
 	mend := cut(t)
 
 	remove(t, namespace, "db-0", forced())
-	consistently(t, "the set gets no second pod while the first runs", func() bool {
+	await.Always(t, "the set gets no second pod while the first runs", func() bool {
 		pod := get(t, bed.Home, namespace, "db-0")
 		return pod != nil && pod.UID == home.UID && get(t, bed.West, namespace, "db-0").UID == west.UID
 	})
-	assert.Contains(t, told(t, namespace, "db-0", "EndFailed"), "kubectl lodestone release pod")
+	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "db-0", "EndFailed"), "kubectl lodestone release pod")
 
 	mend()
-	eventually(t, "the next pod of the set runs", func() bool {
+	await.Until(t, "the next pod of the set runs", func() bool {
 		pod, there := get(t, bed.Home, namespace, "db-0"), get(t, bed.West, namespace, "db-0")
 		return pod != nil && pod.UID != home.UID && pod.Status.Phase == corev1.PodRunning && there != nil && there.Labels[keys.PodUID] == string(pod.UID)
 	})
@@ -61,13 +62,13 @@ func TestPodThatNeverStartedIsDeletedDuringAPartition(t *testing.T) {
 	})
 	t.Cleanup(func() { way.heeds(nil) })
 	made := create(t, newPod(namespace, "never"))
-	eventually(t, "it is protected, and says what it waits for", func() bool {
+	await.Until(t, "it is protected, and says what it waits for", func() bool {
 		pod := get(t, bed.Home, namespace, "never")
 		return len(pod.Finalizers) == 1 && pod.Status.Reason == "RemoteRequestFailed"
 	})
 	mend := cut(t)
 	remove(t, namespace, "never", metav1.DeleteOptions{})
-	eventually(t, "it goes without a word from west", func() bool { return get(t, bed.Home, namespace, "never") == nil })
+	await.Until(t, "it goes without a word from west", func() bool { return get(t, bed.Home, namespace, "never") == nil })
 	way.heeds(nil)
 	mend()
 	gone(t, namespace, "never", made.UID)
@@ -83,7 +84,7 @@ func TestReleasedPodIsRemovedWhenWestIsBack(t *testing.T) {
 	require.NoError(t, err)
 	_, err = bed.Home.Client().CoreV1().Pods(namespace).Patch(t.Context(), "web", types.MergePatchType, patch, metav1.PatchOptions{})
 	require.NoError(t, err)
-	eventually(t, "home lets it go", func() bool { return get(t, bed.Home, namespace, "web") == nil })
+	await.Until(t, "home lets it go", func() bool { return get(t, bed.Home, namespace, "web") == nil })
 	assert.NotNil(t, get(t, bed.West, namespace, "web"))
 	mend()
 	gone(t, namespace, "web", made.UID)
@@ -101,20 +102,20 @@ func TestRequestThatArrivesLateStartsNothing(t *testing.T) {
 	})
 	t.Cleanup(func() { way.heeds(nil) })
 	made := create(t, newPod(namespace, "late"))
-	eventually(t, "the request is under way", func() bool {
+	await.Until(t, "the request is under way", func() bool {
 		way.mu.Lock()
 		defer way.mu.Unlock()
 		return len(way.kept) > 0
 	})
 	remove(t, namespace, "late", forced())
-	eventually(t, "home's pod is gone", func() bool { return get(t, bed.Home, namespace, "late") == nil })
+	await.Until(t, "home's pod is gone", func() bool { return get(t, bed.Home, namespace, "late") == nil })
 	require.NoError(t, program.Stop())
 	way.heeds(nil)
 	statuses, err := way.deliver()
 	require.NoError(t, err)
 	assert.Contains(t, statuses, http.StatusCreated)
 	require.NotNil(t, shadow(t, namespace, "late"))
-	consistently(t, "nothing runs", func() bool { return get(t, bed.West, namespace, "late") == nil })
+	await.Always(t, "nothing runs", func() bool { return get(t, bed.West, namespace, "late") == nil })
 	restart(t)
 	gone(t, namespace, "late", made.UID)
 }
@@ -131,14 +132,14 @@ func TestPodsRunOnDuringAPartition(t *testing.T) {
 	namespace := open(t)
 	create(t, newPod(namespace, "web"))
 	_, west := runs(t, namespace, "web")
-	eventually(t, "it is ready", func() bool { return ready(get(t, bed.Home, namespace, "web")) })
+	await.Until(t, "it is ready", func() bool { return ready(get(t, bed.Home, namespace, "web")) })
 	mend := cut(t)
-	eventually(t, "home counts it as not ready", func() bool { return !ready(get(t, bed.Home, namespace, "web")) })
-	consistently(t, "it runs on in west", func() bool {
+	await.Until(t, "home counts it as not ready", func() bool { return !ready(get(t, bed.Home, namespace, "web")) })
+	await.Always(t, "it runs on in west", func() bool {
 		pod := get(t, bed.West, namespace, "web")
 		return pod != nil && pod.UID == west.UID && !ready(get(t, bed.Home, namespace, "web"))
 	})
 	mend()
-	eventually(t, "home counts it as ready", func() bool { return ready(get(t, bed.Home, namespace, "web")) })
+	await.Until(t, "home counts it as ready", func() bool { return ready(get(t, bed.Home, namespace, "web")) })
 	assert.Equal(t, west.UID, get(t, bed.West, namespace, "web").UID)
 }

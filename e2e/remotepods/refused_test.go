@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 )
 
@@ -21,7 +22,7 @@ func refusedPod(t *testing.T, namespace, name, reason string) *corev1.Pod {
 	assert.NotEmpty(t, pod.Status.Message)
 	assert.Empty(t, pod.Finalizers)
 	assert.Nil(t, shadow(t, namespace, name))
-	assert.Equal(t, pod.Status.Message, told(t, namespace, name, reason))
+	assert.Equal(t, pod.Status.Message, await.Event(t, bed.Home.Client(), namespace, name, reason))
 	return pod
 }
 
@@ -59,7 +60,7 @@ func TestDaemonSetPodIsRefused(t *testing.T) {
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	var name string
-	eventually(t, "the DaemonSet has a pod for west's node", func() bool {
+	await.Until(t, "the DaemonSet has a pod for west's node", func() bool {
 		list, err := bed.Home.Client().CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			return false
@@ -75,7 +76,7 @@ func TestDaemonSetPodIsRefused(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: name}, Target: corev1.ObjectReference{Kind: "Node", Name: fabric.WestNode},
 	}, metav1.CreateOptions{}))
 	// The controller removes a failed pod soon; what was said stays.
-	assert.Contains(t, told(t, namespace, name, "DaemonSetPod"), `DaemonSet "log"`)
+	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, name, "DaemonSetPod"), `DaemonSet "log"`)
 	assert.Nil(t, shadow(t, namespace, name))
 }
 
@@ -101,7 +102,7 @@ func TestPodStaysWhenItsNamespaceIsClosedLater(t *testing.T) {
 	label(t, namespace, nil)
 	bind(t, newPod(namespace, "late"))
 	refusedPod(t, namespace, "late", "NamespaceNotOpen")
-	consistently(t, "the first pod runs on", func() bool {
+	await.Always(t, "the first pod runs on", func() bool {
 		pod, there := get(t, bed.Home, namespace, "web"), get(t, bed.West, namespace, "web")
 		return pod.Status.Phase == corev1.PodRunning && there != nil && there.DeletionTimestamp == nil
 	})

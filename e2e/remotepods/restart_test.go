@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	virtualnode "github.com/lodestone-storage/lodestone/virtualnode/app"
@@ -180,7 +181,7 @@ func TestPodOutlivesItsNodeObject(t *testing.T) {
 	home, west := runs(t, namespace, "web")
 	require.NoError(t, bed.Home.Client().CoreV1().Nodes().Delete(t.Context(), fabric.WestNode, metav1.DeleteOptions{}))
 	require.NoError(t, bed.AwaitNode(t.Context(), fabric.WestNode, corev1.ConditionTrue))
-	consistently(t, "both pods are the same", func() bool {
+	await.Always(t, "both pods are the same", func() bool {
 		pod, there := get(t, bed.Home, namespace, "web"), get(t, bed.West, namespace, "web")
 		return pod != nil && pod.UID == home.UID && there != nil && there.UID == west.UID && there.DeletionTimestamp == nil
 	})
@@ -197,7 +198,7 @@ func TestRoutedNetworksShareAddresses(t *testing.T) {
 	}
 	network("Routed")
 	defer network("Isolated")
-	eventually(t, "home's pod has the address of the pod in west", func() bool {
+	await.Until(t, "home's pod has the address of the pod in west", func() bool {
 		pod := get(t, bed.Home, namespace, "web")
 		return pod.Status.PodIP != "" && pod.Status.PodIP == get(t, bed.West, namespace, "web").Status.PodIP && pod.Annotations[keys.RemoteIP] == ""
 	})

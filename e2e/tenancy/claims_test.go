@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -131,7 +132,7 @@ func TestAnotherTenantsVolumeCannotBeAskedForByName(t *testing.T) {
 	bed.WestStorage.SetClaim(victim.namespace, "data", neverDeleted)
 	t.Cleanup(func() { bed.WestStorage.ResetClaim(victim.namespace, "data") })
 	victim.delete("db", "data")
-	eventually(t, "the volume is released", func() bool {
+	await.Until(t, "the volume is released", func() bool {
 		now, err := bed.Home.Client().CoreV1().PersistentVolumes().Get(t.Context(), volume.Name, metav1.GetOptions{})
 		require.NoError(t, err)
 		return now.Status.Phase == corev1.VolumeReleased

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/instant"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
@@ -61,7 +62,7 @@ func TestAForgedShadowDoesNotHideAnotherTenants(t *testing.T) {
 	class := virtualClass(t, victim.namespace, map[string]string{keys.RemoteClass: fabric.WestNow})
 	data := victim.claim("data", func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = &class })
 	victim.pod(fabric.InWest(fabric.NewPod(victim.namespace, "db", "data")))
-	eventually(t, "the shadow is there", func() bool { return claimOf(t, bed.West, victim.namespace, "data") != nil }, func() any { return victim.events() })
+	await.Until(t, "the shadow is there", func() bool { return claimOf(t, bed.West, victim.namespace, "data") != nil }, func() any { return victim.events() })
 
 	// The real volume of this shadow never comes, so no virtual volume tells
 	// where it is.
@@ -70,7 +71,7 @@ func TestAForgedShadowDoesNotHideAnotherTenants(t *testing.T) {
 		fakes = append(fakes, attacker.claimInWest(name, forged(t, data), map[string]string{keys.Claim: says, keys.Unpublished: "true"}))
 	}
 	victim.delete("db", "data")
-	eventually(t, "the shadow is removed", func() bool { return claimOf(t, bed.West, victim.namespace, "data") == nil }, func() any { return victim.events() })
+	await.Until(t, "the shadow is removed", func() bool { return claimOf(t, bed.West, victim.namespace, "data") == nil }, func() any { return victim.events() })
 	for _, fake := range fakes {
 		untouched(t, bed.West, fake)
 	}
@@ -112,7 +113,7 @@ func TestAClaimMadeByHandInTheStorageNamespaceIsNoTwin(t *testing.T) {
 	assert.NotEqual(t, corev1.ClaimBound, claimOf(t, bed.Home, user.namespace, "data").Status.Phase)
 
 	user.delete("db", "data")
-	never(t, "claims that are not ours are not cleaned up", func() bool {
+	await.Never(t, "claims that are not ours are not cleaned up", func() bool {
 		return claimOf(t, bed.Home, fabric.Storage, misnamed.Name) == nil || claimOf(t, bed.Home, fabric.Storage, unlabelled.Name) == nil
 	})
 	untouched(t, bed.Home, misnamed)
@@ -127,5 +128,5 @@ func TestAVirtualClaimInTheStorageNamespaceIsNotServed(t *testing.T) {
 	made, err := claims.Create(t.Context(), claim, metav1.CreateOptions{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, claims.Delete(context.Background(), made.Name, metav1.DeleteOptions{})) })
-	never(t, "a twin has no twin", func() bool { return claimOf(t, bed.Home, fabric.Storage, "pvc-"+string(made.UID)) != nil })
+	await.Never(t, "a twin has no twin", func() bool { return claimOf(t, bed.Home, fabric.Storage, "pvc-"+string(made.UID)) != nil })
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -13,17 +12,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-)
-
-// long is the most that a test waits for something, often is how often it looks,
-// and steady is how long it watches for what must not happen.
-const (
-	long   = 60 * time.Second
-	often  = 50 * time.Millisecond
-	steady = 3 * time.Second
 )
 
 // tenant is a namespace of its own in both clusters, and a user who is admin of
@@ -53,7 +45,7 @@ func admin(t *testing.T, cluster *testbed.Cluster, namespace string) kubernetes.
 	require.NoError(t, err)
 	client, err := kubernetes.NewForConfig(cluster.UserConfig(user))
 	require.NoError(t, err)
-	eventually(t, "the rights are known", func() bool {
+	await.Until(t, "the rights are known", func() bool {
 		_, err := client.CoreV1().PersistentVolumeClaims(namespace).List(t.Context(), metav1.ListOptions{})
 		return err == nil
 	}, func() any { return user })
@@ -100,7 +92,7 @@ func (x tenant) delete(pod, claim string) {
 func (x tenant) bound(name string) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume) {
 	x.t.Helper()
 	var claim *corev1.PersistentVolumeClaim
-	eventually(x.t, fmt.Sprintf("claim %s/%s is bound", x.namespace, name), func() bool {
+	await.Until(x.t, fmt.Sprintf("claim %s/%s is bound", x.namespace, name), func() bool {
 		claim = claimOf(x.t, bed.Home, x.namespace, name)
 		return claim != nil && claim.Status.Phase == corev1.ClaimBound
 	}, func() any { return x.events() })
@@ -112,7 +104,7 @@ func (x tenant) bound(name string) (*corev1.PersistentVolumeClaim, *corev1.Persi
 // stays checks that a claim of the tenant gets no volume for a while.
 func (x tenant) stays(name string) {
 	x.t.Helper()
-	never(x.t, "claim "+name+" must not be bound", func() bool {
+	await.Never(x.t, "claim "+name+" must not be bound", func() bool {
 		return claimOf(x.t, bed.Home, x.namespace, name).Status.Phase == corev1.ClaimBound
 	})
 }
@@ -120,27 +112,12 @@ func (x tenant) stays(name string) {
 // told waits until there is an event with a reason for a claim of the tenant.
 func (x tenant) told(name, reason string) {
 	x.t.Helper()
-	eventually(x.t, "event "+reason+" is there", func() bool {
-		list, err := x.home.CoreV1().Events(x.namespace).List(x.t.Context(), metav1.ListOptions{})
-		require.NoError(x.t, err)
-		for _, e := range list.Items {
-			if e.InvolvedObject.Name == name && e.Reason == reason {
-				return true
-			}
-		}
-		return false
-	}, func() any { return x.events() })
+	await.Event(x.t, x.home, x.namespace, name, reason)
 }
 
 func (x tenant) events() []string {
 	x.t.Helper()
-	list, err := bed.Home.Client().CoreV1().Events(x.namespace).List(context.Background(), metav1.ListOptions{})
-	require.NoError(x.t, err)
-	var result []string
-	for _, e := range list.Items {
-		result = append(result, fmt.Sprintf("%s %s/%s %s: %s", e.Type, e.InvolvedObject.Kind, e.InvolvedObject.Name, e.Reason, e.Message))
-	}
-	return result
+	return await.Events(x.t, bed.Home.Client(), x.namespace)
 }
 
 func claimOf(t *testing.T, cluster *testbed.Cluster, namespace, name string) *corev1.PersistentVolumeClaim {
@@ -165,20 +142,4 @@ func homeID(t *testing.T) string {
 func forged(t *testing.T, claim *corev1.PersistentVolumeClaim) map[string]string {
 	t.Helper()
 	return map[string]string{keys.ClaimUID: string(claim.UID), keys.HomeID: homeID(t)}
-}
-
-func eventually(t *testing.T, what string, done func() bool, otherwise func() any) {
-	t.Helper()
-	for deadline := time.Now().Add(long); !done(); time.Sleep(often) {
-		if time.Now().After(deadline) {
-			require.Fail(t, "waited too long until "+what, "now: %+v", otherwise())
-		}
-	}
-}
-
-func never(t *testing.T, what string, happened func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(steady); time.Now().Before(deadline); time.Sleep(often) {
-		require.False(t, happened(), what)
-	}
 }

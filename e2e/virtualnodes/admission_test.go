@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -31,7 +32,7 @@ func TestTolerationsThatPodsAreGiven(t *testing.T) {
 	_, err := bed.Home.Kubectl(t.Context(), "", "label", "namespace", open, keys.Offload+"="+keys.OffloadEnabled)
 	require.NoError(t, err)
 	// A policy takes hold a moment after it is written, and a label after it is set.
-	eventually(t, "the policy is in force", func() bool {
+	await.Until(t, "the policy is in force", func() bool {
 		return len(admitted(t, open, fabric.NewPod(open, "first")).Spec.Tolerations) == 3
 	}, func() any { return admitted(t, open, fabric.NewPod(open, "first")).Spec.Tolerations })
 

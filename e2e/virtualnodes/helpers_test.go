@@ -16,27 +16,12 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/utils/ptr"
 
+	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/virtualnode/node"
 )
-
-// long is the most that a test waits for something, and often is how often it
-// looks.
-const (
-	long  = 60 * time.Second
-	often = 50 * time.Millisecond
-)
-
-func eventually(t *testing.T, what string, done func() bool, otherwise func() any) {
-	t.Helper()
-	for deadline := time.Now().Add(long); !done(); time.Sleep(often) {
-		if time.Now().After(deadline) {
-			require.Fail(t, "waited too long until "+what, "now: %+v", otherwise())
-		}
-	}
-}
 
 func nodeNow(t *testing.T, name string) *corev1.Node {
 	t.Helper()
@@ -59,7 +44,7 @@ func exists(t *testing.T, node string) bool {
 func becomes(t *testing.T, name string, status corev1.ConditionStatus, reason string) corev1.NodeCondition {
 	t.Helper()
 	var last corev1.NodeCondition
-	eventually(t, "node "+name+" has "+reason, func() bool {
+	await.Until(t, "node "+name+" has "+reason, func() bool {
 		agrees := false
 		for _, c := range nodeNow(t, name).Status.Conditions {
 			if c.Type == node.RemoteReady {
@@ -89,7 +74,7 @@ func condition(t *testing.T, id string) metav1.Condition {
 // the sentence.
 func said(t *testing.T, id string, status metav1.ConditionStatus, reason string) string {
 	t.Helper()
-	eventually(t, id+" says "+reason, func() bool {
+	await.Until(t, id+" says "+reason, func() bool {
 		have := condition(t, id)
 		return have.Status == status && have.Reason == reason
 	}, func() any { return condition(t, id) })
@@ -111,7 +96,7 @@ func heartbeat(t *testing.T, cluster *testbed.Cluster, namespace, name string) t
 func advances(t *testing.T, cluster *testbed.Cluster, namespace, name string) {
 	t.Helper()
 	before := heartbeat(t, cluster, namespace, name)
-	eventually(t, "lease "+name+" is renewed", func() bool { return heartbeat(t, cluster, namespace, name).After(before) }, func() any { return before })
+	await.Until(t, "lease "+name+" is renewed", func() bool { return heartbeat(t, cluster, namespace, name).After(before) }, func() any { return before })
 }
 
 // restart ends the program and starts it again.
@@ -174,7 +159,7 @@ func unregister(t *testing.T, id string) {
 	if err := bed.Remotes.Delete(context.Background(), id, metav1.DeleteOptions{}); !apierrors.IsNotFound(err) {
 		require.NoError(t, err)
 	}
-	eventually(t, "RemoteCluster "+id+" is gone", func() bool {
+	await.Until(t, "RemoteCluster "+id+" is gone", func() bool {
 		_, err := bed.Remotes.Get(context.Background(), id, metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
 	}, func() any { return condition(t, id) })

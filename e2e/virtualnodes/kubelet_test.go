@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -69,7 +70,7 @@ func twins(t *testing.T) (namespace string) {
 func TestKubectlReachesThePodInTheOtherCluster(t *testing.T) {
 	namespace := twins(t)
 	var logs string
-	eventually(t, "its log is there", func() bool {
+	await.Until(t, "its log is there", func() bool {
 		var err error
 		logs, err = bed.Home.Kubectl(t.Context(), "", "logs", "-n", namespace, "db", "--tail=5", "--timestamps")
 		return err == nil
@@ -109,7 +110,7 @@ func ask(t *testing.T, path, token string) (int, string) {
 func TestThePodsOfTheNodeAreShownToWhoMay(t *testing.T) {
 	namespace := twins(t)
 	token := bed.Home.AdminConfig().BearerToken
-	eventually(t, "the pod is listed", func() bool {
+	await.Until(t, "the pod is listed", func() bool {
 		status, pods := ask(t, "/pods", token)
 		return status == http.StatusOK && strings.Contains(pods, namespace)
 	}, func() any { _, pods := ask(t, "/pods", token); return pods })
@@ -151,5 +152,5 @@ func TestTheServingCertificateIsThatOfTheClusterOnceItIsApproved(t *testing.T) {
 		_, err := bed.Home.Kubectl(t.Context(), "", "certificate", "approve", request.Name)
 		require.NoError(t, err)
 	}
-	eventually(t, "the certificate is one of the cluster", func() bool { return shown() == "lodestone test bed home" }, func() any { return shown() })
+	await.Until(t, "the certificate is one of the cluster", func() bool { return shown() == "lodestone test bed home" }, func() any { return shown() })
 }

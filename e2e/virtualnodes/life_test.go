@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
@@ -24,7 +25,7 @@ func TestANodeThatSomebodyDeletesIsMadeAgain(t *testing.T) {
 	testbed.Require(t)
 	before := nodeNow(t, fabric.WestNode)
 	require.NoError(t, bed.Home.Client().CoreV1().Nodes().Delete(t.Context(), fabric.WestNode, metav1.DeleteOptions{}))
-	eventually(t, "there is another node", func() bool {
+	await.Until(t, "there is another node", func() bool {
 		return exists(t, fabric.WestNode) && nodeNow(t, fabric.WestNode).UID != before.UID
 	}, func() any { return "no other node" })
 	require.NoError(t, bed.AwaitNode(t.Context(), fabric.WestNode, corev1.ConditionTrue))
@@ -51,7 +52,7 @@ func TestWhatUsersWriteOnANodeStays(t *testing.T) {
 	restart(t)
 	offer(t, "9")
 	offer(t, "12")
-	eventually(t, "what is ours is there again", func() bool {
+	await.Until(t, "what is ours is there again", func() bool {
 		node := nodeNow(t, fabric.WestNode)
 		return node.Labels[keys.Cluster] == "west" && slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool { return taint.Key == keys.RemoteTaint })
 	}, func() any { return nodeNow(t, fabric.WestNode) })
@@ -69,7 +70,7 @@ func TestAnotherReplicaTakesOver(t *testing.T) {
 	require.NoError(t, err)
 	before := nodeNow(t, fabric.WestNode).Status.DaemonEndpoints.KubeletEndpoint.Port
 	require.NoError(t, program.Stop())
-	eventually(t, "the node's API is served by the second", func() bool {
+	await.Until(t, "the node's API is served by the second", func() bool {
 		port := nodeNow(t, fabric.WestNode).Status.DaemonEndpoints.KubeletEndpoint.Port
 		return port != 0 && port != before
 	}, func() any { return nodeNow(t, fabric.WestNode).Status })
@@ -107,13 +108,13 @@ func TestARemoteClusterThatIsDeletedIsDrainedFirst(t *testing.T) {
 	require.NoError(t, bed.Remotes.Delete(t.Context(), "second", metav1.DeleteOptions{}))
 	assert.Contains(t, said(t, "second", metav1.ConditionFalse, "Leaving"), "node second is being emptied, pods left: 1")
 	assert.True(t, nodeNow(t, "second").Spec.Unschedulable)
-	eventually(t, "the pod is asked to end", func() bool { return podNow(t, namespace, "db").DeletionTimestamp != nil }, func() any { return podNow(t, namespace, "db") })
+	await.Until(t, "the pod is asked to end", func() bool { return podNow(t, namespace, "db").DeletionTimestamp != nil }, func() any { return podNow(t, namespace, "db") })
 	restart(t)
 	time.Sleep(2 * time.Second)
 	assert.True(t, exists(t, "second"), "its pod may still run")
 
 	release(t, namespace, "db")
-	eventually(t, "node and RemoteCluster are gone", func() bool {
+	await.Until(t, "node and RemoteCluster are gone", func() bool {
 		_, err := bed.Remotes.Get(t.Context(), "second", metav1.GetOptions{})
 		return apierrors.IsNotFound(err) && !exists(t, "second")
 	}, func() any { return condition(t, "second") })

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
@@ -137,7 +138,7 @@ func offer(t *testing.T, cpus string) {
 	require.NoError(t, say(t.Context(), bed.Agents, homeID, func(status *remotev1alpha1.HomeClusterStatus) {
 		status.Allocatable[corev1.ResourceCPU] = quantity(cpus)
 	}))
-	eventually(t, "the node shows "+cpus+" CPUs", func() bool {
+	await.Until(t, "the node shows "+cpus+" CPUs", func() bool {
 		return nodeNow(t, fabric.WestNode).Status.Allocatable.Cpu().String() == cpus
 	}, func() any { return nodeNow(t, fabric.WestNode).Status })
 }
