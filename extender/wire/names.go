@@ -1,60 +1,29 @@
 package wire
 
-import (
-	"encoding/json"
-	"strings"
-)
+import "bytes"
 
-// names is a list of node names. Thousands of them are most of a request, so
-// plain ones are cut out of one copy of the text instead of being decoded one by
-// one.
-type names []string
+// minName is how many bytes a node name takes at least in a list, with quotes and
+// comma.
+const minName = 4
 
-// UnmarshalJSON implements json.Unmarshaler. encoding/json has checked before
-// that data is one JSON value.
-func (n *names) UnmarshalJSON(data []byte) error {
-	if plain, ok := cutPlain(string(data)); ok {
-		*n = plain
-		return nil
-	}
-	return json.Unmarshal(data, (*[]string)(n))
-}
-
-// cutPlain returns the items of a JSON array of strings without escapes and
-// non-ASCII characters; false for anything else.
-func cutPlain(text string) ([]string, bool) {
-	text, ok := strings.CutPrefix(text, "[")
-	if !ok {
-		return nil, false
-	}
-	items := make([]string, 0, strings.Count(text, ",")+1)
-	for {
-		text = strings.TrimLeft(text, " \t\r\n,")
-		if text == "]" {
-			return items, true
+// names consumes a list of plain node names.
+func (s *scanner) names(to *Request) bool {
+	s.next()
+	start := s.at
+	rest := s.text[start:]
+	// One copy is cut into all names. In the requests of kube-scheduler nothing
+	// but the list is left here, and no name has a comma.
+	text := string(rest)
+	to.Names = make([]string, 0, min(bytes.Count(rest, []byte(",")), len(rest)/minName)+1)
+	ok := s.list(func() bool {
+		name, ok := s.plain()
+		if !ok || len(name) == 0 {
+			return false
 		}
-		if !strings.HasPrefix(text, `"`) {
-			return nil, false
-		}
-		end := plainEnd(text)
-		if end < 0 {
-			return nil, false
-		}
-		items = append(items, text[1:end])
-		text = text[end+1:]
-	}
-}
-
-// plainEnd returns where the quoted string at the start of text ends; negative
-// if it is not plain.
-func plainEnd(text string) int {
-	for i := 1; i < len(text); i++ {
-		switch c := text[i]; {
-		case c == '"':
-			return i
-		case c == '\\' || c < ' ' || c > '~':
-			return -1
-		}
-	}
-	return -1
+		end := s.at - 1 - start
+		to.Names = append(to.Names, text[end-len(name):end])
+		return true
+	})
+	to.list = s.text[start:s.at]
+	return ok
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 
 	"github.com/lodestone-storage/lodestone/extender/snapshot"
 )
@@ -62,8 +61,8 @@ func (p *metaPodJSON) uid() string {
 	return p.UID
 }
 
-// DecodePreempt reads an ExtenderPreemptionArgs. An error is one sentence for
-// whoever sent it.
+// DecodePreempt reads any ExtenderPreemptionArgs that encoding/json can read, as
+// Decode does an ExtenderArgs. An error is one sentence for whoever sent it.
 func DecodePreempt(body []byte) (PreemptRequest, error) {
 	if len(body) == 0 {
 		return PreemptRequest{}, errors.New("the request has no body: send ExtenderPreemptionArgs as kube-scheduler does")
@@ -105,37 +104,4 @@ func withVictims[P interface{ uid() string }](request PreemptRequest, sent map[s
 		request.Victims = append(request.Victims, victims)
 	}
 	return request, nil
-}
-
-// AppendPreemptResult appends an ExtenderPreemptionResult to buffer: the
-// candidates without a refusal, each with its victims as they were sent. refusals
-// holds one sentence for each candidate, empty for one that is kept; nil keeps
-// all. Both modes of a request get the same answer, with the UIDs of victims.
-func AppendPreemptResult(buffer []byte, request PreemptRequest, refusals []string) []byte {
-	buffer = append(buffer, `{"NodeNameToMetaVictims":{`...)
-	first := true
-	for i, name := range request.Names {
-		if refusals != nil && refusals[i] != "" {
-			continue
-		}
-		buffer = comma(buffer, &first)
-		buffer = appendString(buffer, name)
-		buffer = append(buffer, ':')
-		buffer = appendVictims(buffer, request.Victims[i])
-	}
-	return append(buffer, "}}"...)
-}
-
-func appendVictims(buffer []byte, victims Victims) []byte {
-	buffer = append(buffer, `{"Pods":[`...)
-	first := true
-	for _, uid := range victims.UIDs {
-		buffer = comma(buffer, &first)
-		buffer = append(buffer, `{"UID":`...)
-		buffer = appendString(buffer, uid)
-		buffer = append(buffer, '}')
-	}
-	buffer = append(buffer, `],"NumPDBViolations":`...)
-	buffer = strconv.AppendInt(buffer, victims.NumPDBViolations, 10)
-	return append(buffer, '}')
 }
