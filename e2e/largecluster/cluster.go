@@ -56,7 +56,8 @@ func New(claims int) *Cluster {
 		NodesPath:                                {apiVersion: "v1", kind: "Node", size: Nodes, object: nodeObject},
 		"/api/v1/namespaces":                     {apiVersion: "v1", kind: "Namespace", size: 1, object: namespaceObject},
 		"/apis/storage.k8s.io/v1/storageclasses": {apiVersion: "storage.k8s.io/v1", kind: "StorageClass", size: 1, object: classObject},
-		"/apis/lodestone.dev/v1alpha1/remoteclusters": {apiVersion: v1alpha1.GroupVersion.String(), kind: "RemoteCluster", size: RemoteClusters, object: clusterObject},
+		"/apis/storage.k8s.io/v1/csistoragecapacities": {apiVersion: "storage.k8s.io/v1", kind: "CSIStorageCapacity"},
+		"/apis/lodestone.dev/v1alpha1/remoteclusters":  {apiVersion: v1alpha1.GroupVersion.String(), kind: "RemoteCluster", size: RemoteClusters, object: clusterObject},
 	}}
 	for _, collection := range c.collections {
 		collection.watchers = map[chan []byte]struct{}{}

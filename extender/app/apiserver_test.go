@@ -28,13 +28,14 @@ const (
 	nodesPath          = "/api/v1/nodes"
 	namespacesPath     = "/api/v1/namespaces"
 	storageClassesPath = "/apis/storage.k8s.io/v1/storageclasses"
+	roomPath           = "/apis/storage.k8s.io/v1/csistoragecapacities"
 	clustersPath       = "/apis/lodestone.dev/v1alpha1/remoteclusters"
 )
 
 func newAPIServer(t *testing.T) *apiServer {
 	t.Helper()
 	s := &apiServer{lists: map[string][]runtime.Object{}, events: map[string]chan any{}}
-	for _, path := range []string{claimsPath, volumesPath, nodesPath, namespacesPath, storageClassesPath, clustersPath} {
+	for _, path := range []string{claimsPath, volumesPath, nodesPath, namespacesPath, storageClassesPath, roomPath, clustersPath} {
 		s.lists[path] = nil
 		s.events[path] = make(chan any)
 	}

@@ -29,9 +29,11 @@ type Feed struct {
 	// LastChange returns when the last change arrived; zero before the first.
 	LastChange func() time.Time
 
-	synced func() bool
-	pulse  *pulse
-	run    func(context.Context)
+	// optional: no decision needs it.
+	optional bool
+	synced   func() bool
+	pulse    *pulse
+	run      func(context.Context)
 }
 
 // Feeds watch all that a snapshot holds.
@@ -47,6 +49,7 @@ func New(client kubernetes.Interface, clusters *remoteclusters.Client, view *sna
 		newFeed("remoteclusters", clusters, clusters, view.Clusters, snapshot.FromRemoteCluster, &v1alpha1.RemoteCluster{}),
 		newFeed("nodes", core.Nodes(), client, view.Nodes, snapshot.FromNode, &corev1.Node{}),
 		newFeed("namespaces", core.Namespaces(), client, view.Namespaces, snapshot.FromNamespace, &corev1.Namespace{}),
+		room(client, view),
 	}
 }
 
@@ -63,7 +66,7 @@ func (f Feeds) Run(ctx context.Context) {
 func (f Feeds) Missing() []string {
 	var kinds []string
 	for _, feed := range f {
-		if !feed.synced() {
+		if !feed.synced() && !feed.optional {
 			kinds = append(kinds, feed.Kind)
 		}
 	}

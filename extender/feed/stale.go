@@ -132,10 +132,10 @@ func (p *pulse) guard(ctx context.Context) {
 }
 
 // Stalest returns the kind that has been out of sight for longest, and for how
-// long; 0 while all are watched. It takes no lock.
+// long; 0 while all are watched that decisions need. It takes no lock.
 func (f Feeds) Stalest(now time.Time) (kind string, age time.Duration) {
 	for _, feed := range f {
-		if its := feed.pulse.age(now); its > age {
+		if its := feed.pulse.age(now); its > age && !feed.optional {
 			kind, age = feed.Kind, its
 		}
 	}

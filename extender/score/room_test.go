@@ -57,7 +57,7 @@ func TestRoomDraws(t *testing.T) {
 				return gibibytes * gi
 			}
 			if test.home != unknown {
-				view.Room.Set("a", snapshot.Capacity{ClassName: "fast", Bytes: bytes(test.home)})
+				homeRoom(view, "fast", bytes(test.home))
 			}
 			offer(view, "west", "ssd", bytes(test.west))
 			offer(view, "east", "disk", bytes(test.east))
@@ -76,8 +76,8 @@ func TestRoomDraws(t *testing.T) {
 func TestRoomIsExplained(t *testing.T) {
 	view := snapshot.New()
 	addClass(t, view, "lodestone", map[string]string{keys.LocalClass: "fast", keys.Classes: "gold"})
-	view.Room.Set("a", snapshot.Capacity{ClassName: "fast", Bytes: 8 * gi})
-	view.Room.Set("b", snapshot.Capacity{ClassName: "gold", Bytes: 6 * gi})
+	homeRoom(view, "fast", 8*gi)
+	homeRoom(view, "gold", 6*gi)
 	offer(view, "west", "gold", 40*gi)
 	offer(view, "east", "gold", unknown)
 	choice := map[string]string{keys.Class: "gold"}

@@ -26,6 +26,12 @@ func addClass(t *testing.T, view *snapshot.Snapshot, name string, parameters map
 	view.Classes.Set(name, class)
 }
 
+// homeRoom has home offer a real class with so much room.
+func homeRoom(view *snapshot.Snapshot, class string, free int64) {
+	view.StorageClasses().Set(class, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: "disk.example.com"})
+	view.Room.Set(class, snapshot.Capacity{ClassName: class, Bytes: free})
+}
+
 // member returns a pod of StatefulSet web with a claim for each class, none of
 // which has a volume.
 func member(t *testing.T, view *snapshot.Snapshot, ordinal int, classes ...string) snapshot.Pod {
@@ -95,7 +101,7 @@ func TestPartsAreWeighed(t *testing.T) {
 	addClass(t, view, "packed", map[string]string{keys.LocalClass: "real", keys.RemoteClass: "real"})
 	bound(view, "warehouse", snapshot.Volume{Cluster: "west", Bytes: gi})
 	bound(view, "packed-web-0", snapshot.Volume{Cluster: keys.Home, Bytes: gi})
-	view.Room.Set("home", snapshot.Capacity{ClassName: "real", Bytes: 10 * gi})
+	homeRoom(view, "real", 10*gi)
 	offer(view, "west", "real", 10*gi)
 	offer(view, "east", "real", 20*gi)
 	pod := member(t, view, 1, "packed")
@@ -121,7 +127,7 @@ func TestScoresStayInRange(t *testing.T) {
 			}
 			pod.Near = append(pod.Near, fmt.Sprintf("near-%d", i))
 		}
-		view.Room.Set("home", snapshot.Capacity{ClassName: "real", Bytes: random.Int64N(20 * gi)})
+		homeRoom(view, "real", random.Int64N(20*gi))
 		offer(view, "west", "real", random.Int64())
 		offer(view, "east", "real", -random.Int64())
 		for _, mark := range score.NewGravity(view, pod).Scale(everywhere) {

@@ -96,7 +96,7 @@ func (r *Room) change(key string, edit func(map[string]pool)) {
 	r.pools.Store(&pools)
 }
 
-// Replace makes capacities the whole content.
+// Replace makes capacities the whole content, and does not keep the map.
 func (r *Room) Replace(capacities map[string]Capacity) {
 	r.writers.Lock()
 	defer r.writers.Unlock()
@@ -124,8 +124,12 @@ func (s *Snapshot) RoomFor(class *Class, claim *Claim, cluster string) (realClas
 		return "", 0, false
 	}
 	if cluster == keys.Home {
-		free, known = s.Room.Free(name)
-		return name, free, known && name != ""
+		real, ok := s.HomeClasses.Resolve(name)
+		if !ok {
+			return "", 0, false
+		}
+		free, known = s.Room.Free(real.Name)
+		return real.Name, free, known
 	}
 	remote, ok := s.Clusters.Get(cluster)
 	if !ok {
