@@ -21,6 +21,9 @@ type Config struct {
 	// ShutdownGrace is how long calls are still answered after the end of Run's
 	// context.
 	ShutdownGrace time.Duration
+	// MaxStaleness is for how long a kind of object may be out of sight while the
+	// program is ready.
+	MaxStaleness time.Duration
 }
 
 // Config opens what the options name. The caller must hand it to Run or Close it.
@@ -29,7 +32,7 @@ func (o *Options) Config(ctx context.Context) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	config := &Config{Home: home, ShutdownGrace: o.ShutdownGrace}
+	config := &Config{Home: home, ShutdownGrace: o.ShutdownGrace, MaxStaleness: o.MaxStaleness}
 	var listen net.ListenConfig
 	if config.Verbs, err = listen.Listen(ctx, "tcp", o.Listen); err != nil {
 		return nil, fmt.Errorf("open --listen: %w", err)

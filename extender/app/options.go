@@ -16,6 +16,7 @@ type Options struct {
 	Listen        string
 	HTTPAddress   string
 	ShutdownGrace time.Duration
+	MaxStaleness  time.Duration
 	Logs          *logsapi.LoggingConfiguration
 }
 
@@ -25,6 +26,7 @@ func NewOptions() *Options {
 		Listen:        ":8888",
 		HTTPAddress:   ":8082",
 		ShutdownGrace: 5 * time.Second,
+		MaxStaleness:  time.Minute,
 		Logs:          logsapi.NewLoggingConfiguration(),
 	}
 }
@@ -35,6 +37,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Listen, "listen", o.Listen, "address that kube-scheduler calls (verbs filter, prioritize and preempt)")
 	flags.StringVar(&o.HTTPAddress, "http-address", o.HTTPAddress, "address of /healthz, /readyz, /metrics and /explain")
 	flags.DurationVar(&o.ShutdownGrace, "shutdown-grace", o.ShutdownGrace, "how long calls are still answered after a signal to stop, while callers turn elsewhere")
+	flags.DurationVar(&o.MaxStaleness, "max-staleness", o.MaxStaleness, "for how long a kind of object may be out of sight before the program reports itself as not ready; it answers calls all the same")
 }
 
 // Validate returns every mistake in the options.
@@ -50,6 +53,9 @@ func (o *Options) Validate() error {
 	}
 	if o.ShutdownGrace < 0 {
 		mistakes = append(mistakes, fmt.Errorf("--shutdown-grace is %s: it must not be negative", o.ShutdownGrace))
+	}
+	if o.MaxStaleness <= 0 {
+		mistakes = append(mistakes, fmt.Errorf("--max-staleness is %s: it must be positive", o.MaxStaleness))
 	}
 	return errors.Join(mistakes...)
 }

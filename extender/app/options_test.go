@@ -24,6 +24,7 @@ func TestOptionsValidate(t *testing.T) {
 		"http-address without port": {change: func(o *app.Options) { o.HTTPAddress = "" }, says: "--http-address must be [host]:port"},
 		"one port for both":         {change: func(o *app.Options) { o.HTTPAddress = o.Listen }, says: "give each its own port"},
 		"negative grace":            {change: func(o *app.Options) { o.ShutdownGrace = -time.Second }, says: "--shutdown-grace is -1s: it must not be negative"},
+		"no staleness at all":       {change: func(o *app.Options) { o.MaxStaleness = 0 }, says: "--max-staleness is 0s: it must be positive"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			options := app.NewOptions()

@@ -42,17 +42,22 @@ func Run(ctx context.Context, config *Config) error {
 	}
 	counters := metrics.New()
 	for _, f := range feeds {
-		counters.Watch(f.Kind, f.Entries, f.LastChange)
+		counters.Watch(metrics.Kind{
+			Name: f.Kind, Entries: f.Entries, LastChange: f.LastChange, Connected: f.Connected, Restarts: f.Restarts,
+			Age: func() time.Duration { return f.Age(time.Now()) },
+		})
 	}
 	var stopping atomic.Bool
 	handlers := &server.Server{
-		View:     view,
-		Metrics:  counters,
-		Journal:  explain.NewJournal(),
-		Now:      time.Now,
-		Missing:  feeds.Missing,
-		Stopping: stopping.Load,
-		Patience: patience,
+		View:         view,
+		Metrics:      counters,
+		Journal:      explain.NewJournal(),
+		Now:          time.Now,
+		Missing:      feeds.Missing,
+		Stalest:      func() (string, time.Duration) { return feeds.Stalest(time.Now()) },
+		MaxStaleness: config.MaxStaleness,
+		Stopping:     stopping.Load,
+		Patience:     patience,
 	}
 
 	// Calls are answered, from fresh data, for a while after ctx has ended.

@@ -34,6 +34,11 @@ type running struct {
 
 func start(t *testing.T, api *apiServer, grace time.Duration) *running {
 	t.Helper()
+	return startWith(t, api, func(config *app.Config) { config.ShutdownGrace = grace })
+}
+
+func startWith(t *testing.T, api *apiServer, change func(*app.Config)) *running {
+	t.Helper()
 	options := app.NewOptions()
 	options.Listen, options.HTTPAddress = "127.0.0.1:0", "127.0.0.1:0"
 	var listen net.ListenConfig
@@ -46,9 +51,9 @@ func start(t *testing.T, api *apiServer, grace time.Duration) *running {
 		t: t, stop: stop, done: make(chan error, 1),
 		verbs: "http://" + verbs.Addr().String(), status: "http://" + status.Addr().String(),
 	}
-	go func() {
-		r.done <- app.Run(ctx, &app.Config{Home: api.config(), Verbs: verbs, Status: status, ShutdownGrace: grace})
-	}()
+	config := &app.Config{Home: api.config(), Verbs: verbs, Status: status, MaxStaleness: options.MaxStaleness}
+	change(config)
+	go func() { r.done <- app.Run(ctx, config) }()
 	t.Cleanup(stop)
 	return r
 }

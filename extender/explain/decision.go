@@ -24,6 +24,9 @@ type Decision struct {
 	Nodes []Verdict `json:"nodes,omitempty"`
 	// Scores says what prioritize gave the nodes of each candidate cluster.
 	Scores []score.Mark `json:"scores,omitempty"`
+	// Stale is for how long changes had not arrived when this was decided; empty
+	// while they arrived.
+	Stale string `json:"stale,omitempty"`
 	// Omitted is how many items of the lists were left out.
 	Omitted int `json:"omitted,omitempty"`
 

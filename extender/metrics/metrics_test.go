@@ -32,6 +32,42 @@ func TestJudged(t *testing.T) {
 	}
 }
 
+func TestKindsAreExposed(t *testing.T) {
+	m := metrics.New()
+	watched, lost := true, false
+	m.Watch(metrics.Kind{
+		Name: "nodes", Entries: func() int { return 3 }, LastChange: func() time.Time { return time.UnixMilli(1500) },
+		Connected: func() bool { return watched }, Age: func() time.Duration { return 0 }, Restarts: func() int64 { return 4 },
+	})
+	m.Watch(metrics.Kind{
+		Name: "namespaces", Entries: func() int { return 0 }, LastChange: func() time.Time { return time.Time{} },
+		Connected: func() bool { return lost }, Age: func() time.Duration { return 90 * time.Second }, Restarts: func() int64 { return 0 },
+	})
+	require.NoError(t, testutil.GatherAndCompare(m.Registry(), strings.NewReader(`
+# HELP lodestone_extender_cached_objects Entries that decisions are made from, by kind.
+# TYPE lodestone_extender_cached_objects gauge
+lodestone_extender_cached_objects{kind="namespaces"} 0
+lodestone_extender_cached_objects{kind="nodes"} 3
+# HELP lodestone_extender_last_change_timestamp_seconds When the last change of this kind arrived, in seconds since 1970; 0 before the first.
+# TYPE lodestone_extender_last_change_timestamp_seconds gauge
+lodestone_extender_last_change_timestamp_seconds{kind="namespaces"} 0
+lodestone_extender_last_change_timestamp_seconds{kind="nodes"} 1.5
+# HELP lodestone_extender_snapshot_age_seconds For how long changes of this kind have not arrived; 0 while they arrive.
+# TYPE lodestone_extender_snapshot_age_seconds gauge
+lodestone_extender_snapshot_age_seconds{kind="namespaces"} 90
+lodestone_extender_snapshot_age_seconds{kind="nodes"} 0
+# HELP lodestone_extender_watch_connected Whether changes of this kind arrive (1) or not (0).
+# TYPE lodestone_extender_watch_connected gauge
+lodestone_extender_watch_connected{kind="namespaces"} 0
+lodestone_extender_watch_connected{kind="nodes"} 1
+# HELP lodestone_extender_watch_restarts_total Watches of this kind that were opened after the first. API servers end each after some minutes.
+# TYPE lodestone_extender_watch_restarts_total counter
+lodestone_extender_watch_restarts_total{kind="namespaces"} 0
+lodestone_extender_watch_restarts_total{kind="nodes"} 4
+`), "lodestone_extender_cached_objects", "lodestone_extender_last_change_timestamp_seconds",
+		"lodestone_extender_snapshot_age_seconds", "lodestone_extender_watch_connected", "lodestone_extender_watch_restarts_total"))
+}
+
 func TestCountsAreByTheirLabels(t *testing.T) {
 	m := metrics.New()
 	m.Request(metrics.Filter, 200, time.Millisecond)

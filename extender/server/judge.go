@@ -39,7 +39,7 @@ func (s *Server) judge(ctx context.Context, verb string, pod snapshot.Pod, nodes
 	if (result.refusals == nil || (len(pod.Volumes) == 0 && len(result.tally.Refused()) == 0)) && known() {
 		return nil, nil
 	}
-	s.Journal.Add(pod, explain.Decision{
+	s.note(pod, explain.Decision{
 		Time: result.at, Verb: verb, Claims: explain.Claims(pod, result.plan.Claims()), Nodes: result.tally.Verdicts(),
 	})
 	refused := result.tally.Refused()

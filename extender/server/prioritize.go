@@ -38,7 +38,7 @@ func (s *Server) weigh(request wire.Request) (scale score.Scale, clusters []stri
 		clusters[i] = s.node(request, i).Cluster
 	}
 	if scale = gravity.Scale(clusters); len(scale) > 0 {
-		s.Journal.Add(request.Pod, explain.Decision{
+		s.note(request.Pod, explain.Decision{
 			Time: s.Now(), Verb: prioritizeVerb, Claims: explain.Claims(request.Pod, gravity.Claims()), Scores: explain.Scores(scale),
 		})
 	}

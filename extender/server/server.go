@@ -31,6 +31,12 @@ type Server struct {
 	Now     func() time.Time
 	// Missing returns what must still be read before requests can be answered.
 	Missing func() []string
+	// Stalest returns the kind of object whose changes have not arrived for longest,
+	// and for how long; 0 while all arrive. Nil stands for that.
+	Stalest func() (kind string, age time.Duration)
+	// MaxStaleness is for how long that may be so while the program is ready.
+	// Requests are answered however long it lasts.
+	MaxStaleness time.Duration
 	// Stopping says that the program is about to end.
 	Stopping func() bool
 	// Patience is how long a request waits for a claim or a node that

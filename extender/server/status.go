@@ -5,12 +5,17 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/lodestone-storage/lodestone/extender/explain"
+	"github.com/lodestone-storage/lodestone/extender/snapshot"
 )
 
 // Status returns the handler of /healthz, /readyz, /metrics and /explain. Ready
-// means that everything has been read and that the program is not about to end.
+// means that everything has been read, that no kind of object has been out of sight
+// for longer than MaxStaleness, and that the program is not about to end.
 func (s *Server) Status() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -35,7 +40,27 @@ func (s *Server) ready() error {
 	if missing := s.Missing(); len(missing) > 0 {
 		return notReady(missing)
 	}
+	if kind, age := s.stalest(); age > s.MaxStaleness {
+		return fmt.Errorf("not ready: %s cannot be watched for %s, and calls are answered from what was known before: see that the API server is reachable and lets this program's ServiceAccount list and watch them; the log says why",
+			kind, age.Truncate(time.Second))
+	}
 	return nil
+}
+
+func (s *Server) stalest() (kind string, age time.Duration) {
+	if s.Stalest == nil {
+		return "", 0
+	}
+	return s.Stalest()
+}
+
+// note keeps a decision for those who ask, and says how old the knowledge was that
+// it was made from.
+func (s *Server) note(pod snapshot.Pod, decision explain.Decision) {
+	if _, age := s.stalest(); age >= time.Second {
+		decision.Stale = age.Truncate(time.Second).String()
+	}
+	s.Journal.Add(pod, decision)
 }
 
 func notReady(missing []string) error {

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 
@@ -20,16 +21,21 @@ func TestStatus(t *testing.T) {
 	for name, test := range map[string]struct {
 		missing  []string
 		stopping bool
+		stale    time.Duration
 		code     int
 		says     string
 	}{
-		"all has been read":           {code: http.StatusOK, says: "ok\n"},
-		"something is still missing":  {missing: []string{"remoteclusters"}, code: http.StatusServiceUnavailable, says: "not ready: still reading remoteclusters from the API server; if this lasts, the log says why\n"},
-		"the program is about to end": {stopping: true, code: http.StatusServiceUnavailable, says: "not ready: the program is stopping\n"},
+		"all has been read":                   {code: http.StatusOK, says: "ok\n"},
+		"something is still missing":          {missing: []string{"remoteclusters"}, code: http.StatusServiceUnavailable, says: "not ready: still reading remoteclusters from the API server; if this lasts, the log says why\n"},
+		"a kind is out of sight for a while":  {stale: time.Minute, code: http.StatusOK, says: "ok\n"},
+		"a kind is out of sight for too long": {stale: 90*time.Second + time.Millisecond, code: http.StatusServiceUnavailable, says: "not ready: nodes cannot be watched for 1m30s, and calls are answered from what was known before: see that the API server is reachable and lets this program's ServiceAccount list and watch them; the log says why\n"},
+		"the program is about to end":         {stopping: true, code: http.StatusServiceUnavailable, says: "not ready: the program is stopping\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newServer()
 			s.Missing = func() []string { return test.missing }
+			s.MaxStaleness = time.Minute
+			s.Stalest = func() (string, time.Duration) { return "nodes", test.stale }
 			s.Stopping = func() bool { return test.stopping }
 			code, body := get(s, "/readyz")
 			assert.Equal(t, test.code, code)
