@@ -48,12 +48,14 @@ type collection struct {
 // backlog is how many changes a watch may be late before it is ended.
 const backlog = 1024
 
-// New returns a cluster with so many claims, each with its volume.
+// New returns a cluster with so many claims, each with its volume and its pod.
 func New(claims int) *Cluster {
 	c := &Cluster{collections: map[string]*collection{
 		ClaimsPath:                               {apiVersion: "v1", kind: "PersistentVolumeClaim", size: claims, object: claimObject},
 		VolumesPath:                              {apiVersion: "v1", kind: "PersistentVolume", size: claims, object: volumeObject},
 		NodesPath:                                {apiVersion: "v1", kind: "Node", size: Nodes, object: nodeObject},
+		"/api/v1/pods":                           {apiVersion: "v1", kind: "Pod", size: claims, object: podObject},
+		"/apis/storage.k8s.io/v1/csinodes":       {apiVersion: "storage.k8s.io/v1", kind: "CSINode", size: Nodes, object: csiNodeObject},
 		"/api/v1/namespaces":                     {apiVersion: "v1", kind: "Namespace", size: 1, object: namespaceObject},
 		"/apis/storage.k8s.io/v1/storageclasses": {apiVersion: "storage.k8s.io/v1", kind: "StorageClass", size: 1, object: classObject},
 		"/apis/storage.k8s.io/v1/csistoragecapacities": {apiVersion: "storage.k8s.io/v1", kind: "CSIStorageCapacity"},

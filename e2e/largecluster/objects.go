@@ -16,6 +16,9 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/locality"
 )
 
+// driver is the CSI driver of home.
+const driver = "disk.example.com"
+
 func claimObject(i int) runtime.Object {
 	return &corev1.PersistentVolumeClaim{
 		ObjectMeta: meta(Namespace, ClaimName(i), i, map[string]string{
@@ -40,7 +43,7 @@ func volumeObject(i int) runtime.Object {
 			ClaimRef:               &corev1.ObjectReference{Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: Namespace, Name: ClaimName(i), UID: UID(i)},
 			NodeAffinity:           locality.Affinity(ClusterOf(i), nil),
 			StorageClassName:       "lodestone",
-			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "disk.example.com", VolumeHandle: string(UID(i)), VolumeAttributes: map[string]string{"storage.kubernetes.io/csiProvisionerIdentity": "1700000000000-8081-disk.example.com"}}},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: driver, VolumeHandle: string(UID(i)), VolumeAttributes: map[string]string{"storage.kubernetes.io/csiProvisionerIdentity": "1700000000000-8081-disk.example.com"}}},
 		},
 		Status: corev1.PersistentVolumeStatus{Phase: corev1.VolumeBound},
 	}
@@ -56,6 +59,30 @@ func nodeObject(i int) runtime.Object {
 		node.Status.Images = append(node.Status.Images, corev1.ContainerImage{Names: []string{fmt.Sprintf("registry.example.com/team/image-%d@sha256:0f343b0931126a20f133d67c2b018a3b5f343b0931126a20f133d67c2b018a3b", j)}, SizeBytes: 1 << 28})
 	}
 	return node
+}
+
+func csiNodeObject(i int) runtime.Object {
+	return &storagev1.CSINode{
+		ObjectMeta: metav1.ObjectMeta{Name: NodeName(i)},
+		Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{
+			Name: driver, NodeID: NodeName(i), Allocatable: &storagev1.VolumeNodeResources{Count: ptr.To(int32(25))},
+		}}},
+	}
+}
+
+// podObject is the pod that has the i-th claim in use.
+func podObject(i int) runtime.Object {
+	return &corev1.Pod{
+		ObjectMeta: meta(Namespace, fmt.Sprintf("database-%d", i), i, nil),
+		Spec: corev1.PodSpec{
+			NodeName:   NodeName(i % Nodes),
+			Containers: []corev1.Container{{Name: "database", Image: "registry.example.com/team/database:16.4-bookworm"}},
+			Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: ClaimName(i)},
+			}}},
+		},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning},
+	}
 }
 
 func classObject(int) runtime.Object {
