@@ -60,6 +60,9 @@ func New(claims int) *Cluster {
 		"/apis/storage.k8s.io/v1/storageclasses": {apiVersion: "storage.k8s.io/v1", kind: "StorageClass", size: 1, object: classObject},
 		"/apis/storage.k8s.io/v1/csistoragecapacities": {apiVersion: "storage.k8s.io/v1", kind: "CSIStorageCapacity"},
 		"/apis/lodestone.dev/v1alpha1/remoteclusters":  {apiVersion: v1alpha1.GroupVersion.String(), kind: "RemoteCluster", size: RemoteClusters, object: clusterObject},
+		"/api/v1/pods":                                 {apiVersion: "v1", kind: "Pod"},
+		"/apis/storage.k8s.io/v1/csinodes":             {apiVersion: "storage.k8s.io/v1", kind: "CSINode"},
+		"/apis/storage.k8s.io/v1/csistoragecapacities": {apiVersion: "storage.k8s.io/v1", kind: "CSIStorageCapacity"},
 	}}
 	for _, collection := range c.collections {
 		collection.watchers = map[chan []byte]struct{}{}
@@ -97,7 +100,7 @@ func refuse(w http.ResponseWriter, problem *apierrors.StatusError) {
 // one of those that a new watch gets, was added, modified or deleted.
 func (c *Cluster) Change(path string, what watch.EventType, i int) error {
 	collection, ok := c.collections[path]
-	if !ok {
+	if !ok || collection.object == nil {
 		return fmt.Errorf("change object of %s: there is no such collection", path)
 	}
 	line, err := c.event(collection, what, collection.object(i))

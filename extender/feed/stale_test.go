@@ -110,6 +110,8 @@ func TestStalestIsTheKindThatIsOutOfSightForLongest(t *testing.T) {
 	kind, age := Feeds{{Kind: "nodes", pulse: lost(time.Second)}, {Kind: "namespaces", pulse: lost(time.Minute)}, {Kind: "storageclasses", pulse: watched}}.Stalest(now)
 	assert.Equal(t, "namespaces", kind)
 	assert.Equal(t, time.Minute, age)
+	kind, _ = Feeds{{Kind: "nodes", pulse: lost(time.Second)}, {Kind: "csistoragecapacities", optional: true, pulse: lost(time.Minute)}}.Stalest(now)
+	assert.Equal(t, "nodes", kind, "what no decision needs does not count")
 	kind, age = Feeds{{Kind: "nodes", pulse: watched}, {Kind: "namespaces", pulse: lost(-time.Second)}}.Stalest(now)
 	assert.Empty(t, kind, "a clock that was set back is no outage")
 	assert.Zero(t, age)
