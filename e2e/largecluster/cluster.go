@@ -60,9 +60,6 @@ func New(claims int) *Cluster {
 		"/apis/storage.k8s.io/v1/storageclasses": {apiVersion: "storage.k8s.io/v1", kind: "StorageClass", size: 1, object: classObject},
 		"/apis/storage.k8s.io/v1/csistoragecapacities": {apiVersion: "storage.k8s.io/v1", kind: "CSIStorageCapacity"},
 		"/apis/lodestone.dev/v1alpha1/remoteclusters":  {apiVersion: v1alpha1.GroupVersion.String(), kind: "RemoteCluster", size: RemoteClusters, object: clusterObject},
-		"/api/v1/pods":                                 {apiVersion: "v1", kind: "Pod"},
-		"/apis/storage.k8s.io/v1/csinodes":             {apiVersion: "storage.k8s.io/v1", kind: "CSINode"},
-		"/apis/storage.k8s.io/v1/csistoragecapacities": {apiVersion: "storage.k8s.io/v1", kind: "CSIStorageCapacity"},
 	}}
 	for _, collection := range c.collections {
 		collection.watchers = map[chan []byte]struct{}{}
