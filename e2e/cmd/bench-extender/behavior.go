@@ -2,91 +2,84 @@ package main
 
 import (
 	"context"
-	"slices"
-	"sync"
+	"fmt"
 	"time"
 
 	"github.com/lodestone-storage/lodestone/e2e/measure"
-	"github.com/lodestone-storage/lodestone/extender/snapshot"
 )
 
 // connections counts what kube-scheduler's client needs for 1,000 calls.
-func connections(ctx context.Context, _ int) ([]measure.Result, error) {
-	t, err := listen(ctx, newServer(newView(fewClaims)).Handler())
+func connections(ctx context.Context, b *bench, _ int) ([]measure.Result, error) {
+	const calls = 1000
+	ours, err := b.withMany(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer t.close()
-	for range 1000 {
-		if err := t.filter(ctx, newPod(1), nodeNames(100)); err != nil {
+	var opened [2]int64
+	for i, t := range []target{ours.target, b.plain.target} {
+		if opened[i], err = b.countConnections(ctx, t, calls); err != nil {
 			return nil, err
 		}
 	}
-	say("connections for 1,000 calls: %d", t.opened.Load())
-	return []measure.Result{measure.AtMost("connections for 1,000 filter calls", float64(t.opened.Load()), 1, "")}, nil
+	say("connections for 1,000 calls: %d, of encoding/json %d", opened[0], opened[1])
+	return []measure.Result{
+		measure.AtMost("connections for 1,000 filter calls", float64(opened[0]), 1, ""),
+		measure.Figure("connections for 1,000 filter calls, encoding/json", float64(opened[1]), ""),
+	}, nil
+}
+
+func (b *bench) countConnections(ctx context.Context, t target, calls int) (int64, error) {
+	r, err := newRelay(ctx, t.URL)
+	if err != nil {
+		return 0, err
+	}
+	defer r.close()
+	t.URL = r.url()
+	j := newJob(t, 500, 1)
+	j.Calls = calls
+	if _, err := b.client.do(j); err != nil {
+		return 0, err
+	}
+	return r.opened.Load(), nil
 }
 
 // underChange compares the slowest calls while 1,000 objects change a second with
-// those of a view at rest.
-func underChange(ctx context.Context, rounds int) ([]measure.Result, error) {
-	view := newView(manyClaims)
-	t, err := listen(ctx, newServer(view).Handler())
+// those of a cluster at rest.
+func underChange(ctx context.Context, b *bench, rounds int) ([]measure.Result, error) {
+	ours, err := b.withMany(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer t.close()
-	var idle, busy []time.Duration
-	for range rounds {
-		slow, err := slowest(ctx, t)
-		if err != nil {
-			return nil, err
-		}
-		idle = append(idle, slow)
-		stop := change(ctx, view)
-		slow, err = slowest(ctx, t)
-		stop()
-		if err != nil {
-			return nil, err
-		}
-		busy = append(busy, slow)
-	}
-	ratio := measure.MedianRatio(busy, idle)
-	say("slowest hundredth of calls while 1,000 objects/s change: %s, at rest %s, ratio %.2f", micro(busy), micro(idle), ratio)
-	return []measure.Result{measure.AtMost("filter call, p99 while 1,000 objects/s change, to idle", ratio, 2, "x")}, nil
-}
-
-// slowest returns the time that 99 of 100 calls stay within.
-func slowest(ctx context.Context, t *target) (time.Duration, error) {
-	pod, names := newPod(4), nodeNames(500)
-	var times []time.Duration
-	for range 500 {
-		started := time.Now()
-		if err := t.filter(ctx, pod, names); err != nil {
-			return 0, err
-		}
-		times = append(times, time.Since(started))
-	}
-	slices.Sort(times)
-	return times[len(times)*99/100], nil
-}
-
-// change rewrites claims, 1,000 objects a second, until it is stopped.
-func change(ctx context.Context, view *snapshot.Snapshot) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	var running sync.WaitGroup
-	running.Go(func() {
-		tick := time.NewTicker(10 * time.Millisecond)
-		defer tick.Stop()
-		for i := 0; ; i += 10 {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-				for j := range 10 {
-					set(view, (i+j)%manyClaims)
-				}
+	var results []measure.Result
+	for _, names := range []int{500, 5000} {
+		j := newJob(ours.target, names, 1)
+		// Slowest of what a second or so has room for.
+		j.Calls = 600_000 / (names + 700)
+		var idle, busy []time.Duration
+		var rates []time.Duration
+		for range rounds {
+			calm, err := b.client.do(j)
+			if err != nil {
+				return nil, err
 			}
+			changed, began := ours.cluster.changed.Load(), time.Now()
+			ours.cluster.changing.Store(true)
+			moved, err := b.client.do(j)
+			ours.cluster.changing.Store(false)
+			if err != nil {
+				return nil, err
+			}
+			if n := ours.cluster.changed.Load() - changed; n > 0 {
+				rates = append(rates, time.Since(began)/time.Duration(n))
+			}
+			idle, busy = append(idle, calm.slowest()), append(busy, moved.slowest())
 		}
-	})
-	return func() { cancel(); running.Wait() }
+		ratio := measure.MedianRatio(busy, idle)
+		rate := float64(time.Second) / float64(max(1, measure.Median(rates)))
+		say("%d names, slowest hundredth of calls while %.0f objects/s change: %.0f µs, at rest %.0f µs, ratio %.2f", names, rate, microseconds(busy), microseconds(idle), ratio)
+		results = append(results,
+			measure.Figure(fmt.Sprintf("changes during filter calls, %d names", names), rate, "objects/s"),
+			measure.AtMost(fmt.Sprintf("filter call, %d names, 1 claim, p99 while 1,000 objects/s change", names), ratio, 2, "x idle"))
+	}
+	return results, nil
 }

@@ -1,8 +1,8 @@
-// Command bench-extender measures what one filter call costs, with the client of
-// kube-scheduler rebuilt on the other side of a loopback connection, beside a
-// handler that only decodes and encodes with encoding/json in the same run. It
-// prints one JSON object a measure and ends with status 1 if a budget is not
-// kept.
+// Command bench-extender measures what a call of kube-scheduler costs: its own
+// client on one side of a loopback connection, the extender's program on the other,
+// fed by a server that streams a large cluster. Beside it, in the same run, stands a
+// handler that only decodes and encodes with encoding/json. It prints one JSON
+// object a measure and ends with status 1 if a budget is not kept.
 package main
 
 import (
@@ -18,33 +18,63 @@ import (
 
 func main() {
 	rounds := flag.Int("rounds", 7, "how many times each measure is taken")
-	child := flag.String("watch", "", "for the measure of memory: run an extender against the API server of this URL until the input ends")
+	yardstick := flag.Bool("yardstick", false, "be the plain handler, in a process of its own, until the input ends")
+	only := flag.String("only", "", "take one measure alone: costs, growth, tls, change, connections or memory")
+	extender := flag.String("extender", "", "path of the extender's program; empty: it is built from this tree")
+	var other rival
+	flag.StringVar(&other.url, "rival", "", "prefix of the verbs of another extender: compare whole nodes with it, and nothing else")
+	flag.IntVar(&other.pid, "rival-pid", 0, "its process, to read processor time from; 0: leave that out")
+	flag.StringVar(&other.annotation, "rival-annotation", "", "key=value of an annotation that it expects on pods and nodes")
 	flag.Parse()
-	if *child != "" {
-		if err := watchUntilInputEnds(*child); err != nil {
-			fmt.Fprintln(os.Stderr, "bench-extender:", err)
-			os.Exit(1)
-		}
-		return
+	var err error
+	if *yardstick {
+		err = serveYardstick()
+	} else {
+		err = run(*rounds, *only, *extender, other)
 	}
-	if err := run(*rounds); err != nil {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench-extender:", err)
 		os.Exit(1)
 	}
 }
 
-func run(rounds int) error {
+// measurement takes one kind of measure, so many times.
+type measurement func(ctx context.Context, b *bench, rounds int) ([]measure.Result, error)
+
+func run(rounds int, only, extender string, other rival) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	b, err := newBench(ctx, extender)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	if other.url != "" {
+		results, err := other.compare(ctx, b, rounds)
+		if err != nil {
+			return err
+		}
+		return measure.Conclude(os.Stdout, results)
+	}
+	measurements := []struct {
+		name string
+		take measurement
+	}{
+		{"costs", callCosts}, {"growth", growth}, {"change", underChange}, {"connections", connections}, {"memory", memory},
+	}
 	var results []measure.Result
-	for _, measurement := range []func(context.Context, int) ([]measure.Result, error){
-		callCosts, growth, connections, underChange, memory,
-	} {
-		more, err := measurement(ctx, rounds)
+	for _, m := range measurements {
+		if only != "" && only != m.name {
+			continue
+		}
+		more, err := m.take(ctx, b, rounds)
 		if err != nil {
 			return err
 		}
 		results = append(results, more...)
+	}
+	if len(results) == 0 {
+		return fmt.Errorf("-only=%s: there is no such measure", only)
 	}
 	return measure.Conclude(os.Stdout, results)
 }

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// program is the extender's program, running on a large cluster of its own.
+type program struct {
+	*process
+	target  target
+	cluster *largeCluster
+	api     *httptest.Server
+}
+
+// buildExtender builds the program as it is shipped, but for its version.
+func buildExtender(ctx context.Context, directory string) (string, error) {
+	path := filepath.Join(directory, "lodestone-extender")
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, "github.com/lodestone-storage/lodestone/extender")
+	if output, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the extender: %w\n%s", err, output)
+	}
+	return path, nil
+}
+
+// startProgram starts the program on a cluster with so many claims, and waits until
+// it has read them all.
+func (b *bench) startProgram(ctx context.Context, claims int, flags ...string) (*program, error) {
+	p := &program{cluster: newLargeCluster(claims)}
+	p.api = httptest.NewServer(p.cluster)
+	kubeconfig, err := b.kubeconfig(p.api.URL)
+	if err != nil {
+		p.closeAPI()
+		return nil, err
+	}
+	addresses, err := freeAddresses(ctx, 2)
+	if err != nil {
+		p.closeAPI()
+		return nil, err
+	}
+	flags = append([]string{"--kubeconfig=" + kubeconfig, "--listen=" + addresses[0], "--http-address=" + addresses[1], "--shutdown-grace=0s"}, flags...)
+	p.target = target{URL: "http://" + addresses[0]}
+	p.process, err = start(ctx, func(ctx context.Context) *exec.Cmd { return exec.CommandContext(ctx, b.extender, flags...) })
+	if err != nil {
+		p.closeAPI()
+		return nil, err
+	}
+	if err := p.awaitReady(ctx, "http://"+addresses[1], claims); err != nil {
+		p.stop()
+		return nil, p.failed(err)
+	}
+	return p, nil
+}
+
+func (p *program) stop() {
+	p.process.stop()
+	p.closeAPI()
+}
+
+func (p *program) closeAPI() {
+	p.api.CloseClientConnections()
+	p.api.Close()
+}
+
+func (b *bench) kubeconfig(url string) (string, error) {
+	config := clientcmdapi.NewConfig()
+	config.Clusters["home"] = &clientcmdapi.Cluster{Server: url}
+	config.Contexts["home"] = &clientcmdapi.Context{Cluster: "home"}
+	config.CurrentContext = "home"
+	b.kubeconfigs++
+	path := filepath.Join(b.directory, fmt.Sprintf("kubeconfig-%d", b.kubeconfigs))
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
+		return "", fmt.Errorf("write kubeconfig: %w", err)
+	}
+	return path, nil
+}
+
+// freeAddresses returns addresses on loopback that nobody listens on.
+func freeAddresses(ctx context.Context, n int) ([]string, error) {
+	var addresses []string
+	for range n {
+		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, fmt.Errorf("find a free port: %w", err)
+		}
+		defer func() { _ = listener.Close() }()
+		addresses = append(addresses, listener.Addr().String())
+	}
+	return addresses, nil
+}
+
+// awaitReady waits until the extender has read all, and checks how much that is.
+func (p *program) awaitReady(ctx context.Context, status string, claims int) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, 2*time.Minute, fmt.Errorf("the extender is not ready after 2 minutes"))
+	defer cancel()
+	for {
+		if code, _, err := get(ctx, status+"/readyz"); err == nil && code == http.StatusOK {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-p.done:
+			return fmt.Errorf("the extender has ended")
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	_, metrics, err := get(ctx, status+"/metrics")
+	if err != nil {
+		return err
+	}
+	for kind, size := range map[string]int{"nodes": allNodes, "persistentvolumeclaims": claims, "persistentvolumes": claims, "remoteclusters": allClusters} {
+		if want := fmt.Sprintf("cached_objects{kind=%q} %s\n", kind, strconv.FormatFloat(float64(size), 'g', -1, 64)); !strings.Contains(metrics, want) {
+			return fmt.Errorf("the extender is ready without %s", want)
+		}
+	}
+	return nil
+}
+
+func get(ctx context.Context, url string) (int, string, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return 0, "", fmt.Errorf("make request: %w", err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return 0, "", fmt.Errorf("ask the extender: %w", err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		return 0, "", fmt.Errorf("read the extender's answer: %w", err)
+	}
+	return response.StatusCode, string(body), nil
+}
