@@ -32,6 +32,8 @@ type finding struct {
 	version    string
 	// asking: namespaces there are made on request of this home.
 	asking bool
+	// room: home may see how much room there is.
+	room bool
 }
 
 // needed are the cluster-wide rights without which nothing works. Rights in
@@ -79,6 +81,9 @@ func check(ctx context.Context, client kubernetes.Interface, homeID string) find
 		return found
 	}
 	if found.asking, err = asksForNamespaces(ctx, client, homeID); err != nil {
+		return failed(err, "ask for its own rights")
+	}
+	if found.room, err = showsRoom(ctx, client); err != nil {
 		return failed(err, "ask for its own rights")
 	}
 	return found

@@ -26,6 +26,7 @@ type connection struct {
 	homeID  string
 	volumes cache.SharedIndexInformer
 	classes cache.SharedIndexInformer
+	factory informers.SharedInformerFactory
 	hooks   Hooks
 	keeper  *mapped.Keeper
 	ctx     context.Context
@@ -33,6 +34,8 @@ type connection struct {
 
 	mu      sync.Mutex
 	shadows map[string]*shadows
+	// room watches how much room there is; nil while home may not see it.
+	room cache.SharedIndexInformer
 }
 
 // Hooks are called from informers; they must not block.
@@ -56,6 +59,7 @@ func connect(ctx context.Context, id string, client kubernetes.Interface, homeID
 	c := &connection{id: id, client: client, homeID: homeID, hooks: hooks, shadows: map[string]*shadows{}}
 	c.ctx, c.stop = context.WithCancel(ctx)
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(Slim))
+	c.factory = factory
 	c.volumes = factory.Core().V1().PersistentVolumes().Informer()
 	c.classes = factory.Storage().V1().StorageClasses().Informer()
 	_, _ = c.volumes.AddEventHandler(handler(c.volumeChanged))

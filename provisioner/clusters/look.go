@@ -83,6 +83,9 @@ func (c *Cluster) look(ctx context.Context, remote *v1alpha1.RemoteCluster) time
 		current := c.current()
 		usable := v.unreachable == "" && v.unauthorized == "" && v.unwanted == ""
 		current.keeper.Set(current.ctx, usable, v.asking)
+		if usable && v.room {
+			current.watchRoom()
+		}
 		v.credentials = c.renew(ctx, remote, data, usable)
 		v.unsynced = v.unsynced || !c.current().synced()
 		if again == 0 && v.unsynced && v.unreachable == "" && v.unauthorized == "" {

@@ -49,7 +49,7 @@ func (r *Registry) report(ctx context.Context, c *Cluster, seen *v1alpha1.Remote
 	if _, err := r.remotes.UpdateStatus(ctx, update, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("write status of RemoteCluster %s: %w", c.id, err)
 	}
-	if c.usable() && !equality.Semantic.DeepEqual(status.StorageClasses, seen.Status.StorageClasses) {
+	if c.usable() && !sameOffer(status.StorageClasses, seen.Status.StorageClasses) {
 		r.hooks.Changed(c.id, true)
 	}
 	return nil
@@ -71,9 +71,24 @@ func (c *Cluster) status(seen *v1alpha1.RemoteCluster, volumes int) *v1alpha1.Re
 		status.ClusterUID = c.verdict.clusterUID
 	}
 	if usable, _, _ := c.verdict.usable(); usable {
-		status.StorageClasses = c.connection.offered()
+		status.StorageClasses = c.offered(seen.Status.StorageClasses)
 	}
 	return status
+}
+
+// offered returns the real classes of a usable cluster with the room that they
+// have, given what was written before. The lock is held.
+func (c *Cluster) offered(before []v1alpha1.OfferedClass) []v1alpha1.OfferedClass {
+	offered := c.connection.offered()
+	if !c.verdict.room {
+		return offered
+	}
+	if free, read := c.connection.free(); read {
+		withRoom(offered, free, before)
+	} else {
+		keepRoom(offered, before)
+	}
+	return offered
 }
 
 // held says what keeps a RemoteCluster that is to be deleted; empty if nothing. A

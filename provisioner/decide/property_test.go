@@ -47,7 +47,11 @@ func harm(o decide.Observation, step decide.Step) string {
 	}
 	switch step.Verb {
 	case decide.Idle, decide.Update:
-	case decide.Record, decide.Wake:
+	case decide.Wake:
+		if bound := o.Claim != nil && o.Volume != nil && o.Claim.Spec.VolumeName == o.Volume.Name; !wanted && !bound {
+			return "a write of a claim that wants no volume and is bound to none"
+		}
+	case decide.Record:
 		if !wanted {
 			return "a write of a claim that wants no volume"
 		}

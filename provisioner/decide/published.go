@@ -30,6 +30,9 @@ func published(o Observation) Step {
 	if o.Volume.Status.Phase == corev1.VolumeReleased && o.Volume.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete {
 		return release(o, ref)
 	}
+	if o.Changed != "" && o.Claim != nil && o.Claim.DeletionTimestamp == nil && o.Claim.Spec.VolumeName == o.Volume.Name {
+		return Step{Verb: Wake, Cluster: keys.Home}
+	}
 	return keep(o, ref)
 }
 

@@ -17,6 +17,7 @@ import (
 func TestNextForAVolumeInUse(t *testing.T) {
 	const idle = decide.Idle
 	full := func(b *decide.Backing) { pvcBound(b); published(b) }
+	letGo := func(o *decide.Observation) { o.Changed = "claim data" }
 	check(t, map[string]row{
 		"all is well at home":                 {given: []change{volume(keys.Home), have(keys.Home, full)}, verb: idle},
 		"all is well in west":                 {given: []change{volume("west"), have("west", full)}, verb: idle},
@@ -55,6 +56,8 @@ func TestNextForAVolumeInUse(t *testing.T) {
 			given: []change{volume("west"), have("west", full), noClaim}, verb: idle},
 		"a released volume that is kept stays": {
 			given: []change{volume("west", released, keepIt), have("west", full), noClaim}, verb: idle},
+		"a claim that a move let go wakes its pods":     {given: []change{volume("west"), have("west", full), boundTo("pvc-u1"), letGo}, verb: decide.Wake, cluster: keys.Home},
+		"… but not one that is bound to another volume": {given: []change{volume("west"), have("west", full), boundTo("other"), letGo}, verb: idle},
 	})
 }
 

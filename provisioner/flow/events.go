@@ -14,8 +14,8 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/backing"
 )
 
-// settleTime is how long after a change of a cluster the pods that wait are
-// woken: by then the extender has seen the change too.
+// settleTime is how long after a change the pods that wait are woken: by then the
+// extender has seen the change too.
 const settleTime = 500 * time.Millisecond
 
 // Watch has the sources bring back claims when something that matters to them
@@ -65,6 +65,11 @@ func (f *Flow) claimChanged(old, obj any) {
 		f.BackingChanged(claim)
 	default:
 		f.Enqueue(claim.UID)
+		before, _ := old.(*corev1.PersistentVolumeClaim)
+		after, _ := obj.(*corev1.PersistentVolumeClaim)
+		if before != nil && after != nil && opened(before, after) {
+			f.rouse(after, "claim "+after.Name)
+		}
 	}
 }
 
