@@ -1,0 +1,132 @@
+package clusters
+
+import (
+	"context"
+	"math"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+)
+
+// roomRights are the rights to see how much room a cluster has. Nothing but a
+// preference depends on them.
+var roomRights = []authorizationv1.ResourceAttributes{
+	{Verb: "list", Group: "storage.k8s.io", Resource: "csistoragecapacities"},
+	{Verb: "watch", Group: "storage.k8s.io", Resource: "csistoragecapacities"},
+}
+
+// showsRoom says whether home may see how much room the cluster has.
+func showsRoom(ctx context.Context, client kubernetes.Interface) (bool, error) {
+	for _, attributes := range roomRights {
+		if ok, err := allowed(ctx, client, attributes); err != nil || !ok {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// watchRoom begins to watch how much room there is. It is idempotent.
+func (c *connection) watchRoom() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.room != nil {
+		return
+	}
+	c.room = c.factory.Storage().V1().CSIStorageCapacities().Informer()
+	// There may be one for each node and class. The error says that it runs
+	// already, which it does not.
+	_ = c.room.SetTransform(slimCapacity)
+	c.factory.StartWithContext(c.ctx)
+}
+
+func slimCapacity(obj any) (any, error) {
+	capacity, ok := obj.(*storagev1.CSIStorageCapacity)
+	if !ok {
+		return obj, nil
+	}
+	return &storagev1.CSIStorageCapacity{
+		ObjectMeta:       metav1.ObjectMeta{Namespace: capacity.Namespace, Name: capacity.Name, UID: capacity.UID, ResourceVersion: capacity.ResourceVersion},
+		StorageClassName: capacity.StorageClassName,
+		Capacity:         capacity.Capacity,
+	}, nil
+}
+
+// free returns how many bytes new volumes can take in all, by real class, without
+// the classes of which that is not told; read is false until all was read.
+func (c *connection) free() (free map[string]float64, read bool) {
+	c.mu.Lock()
+	room := c.room
+	c.mu.Unlock()
+	if room == nil || !room.HasSynced() {
+		return nil, false
+	}
+	free = map[string]float64{}
+	for _, obj := range room.GetStore().List() {
+		if capacity, ok := obj.(*storagev1.CSIStorageCapacity); ok && capacity.Capacity != nil {
+			free[capacity.StorageClassName] += max(0, capacity.Capacity.AsApproximateFloat64())
+		}
+	}
+	return free, true
+}
+
+// withRoom sets how much room each of the offered classes has. Where that has
+// hardly changed it stays as it was written before, so that not every new file
+// somewhere writes a status here.
+func withRoom(offered []v1alpha1.OfferedClass, free map[string]float64, before []v1alpha1.OfferedClass) {
+	written := roomOf(before)
+	for i := range offered {
+		now, known := free[offered[i].Name]
+		if !known {
+			continue
+		}
+		if old := written[offered[i].Name]; old != nil && !differs(old.AsApproximateFloat64(), now) {
+			offered[i].Free = old
+			continue
+		}
+		// More than an int64 holds is as good as the most that it does.
+		offered[i].Free = resource.NewQuantity(int64(min(now, math.MaxInt64/2)), resource.BinarySI)
+	}
+}
+
+// keepRoom sets how much room each of the offered classes has to what was written
+// before.
+func keepRoom(offered, before []v1alpha1.OfferedClass) {
+	written := roomOf(before)
+	for i := range offered {
+		offered[i].Free = written[offered[i].Name]
+	}
+}
+
+func roomOf(classes []v1alpha1.OfferedClass) map[string]*resource.Quantity {
+	room := map[string]*resource.Quantity{}
+	for _, class := range classes {
+		room[class.Name] = class.Free
+	}
+	return room
+}
+
+// differs says whether a twentieth or more has come or gone.
+func differs(before, now float64) bool {
+	return math.Abs(now-before) >= before/20 && now != before
+}
+
+// sameOffer says whether two lists offer the same, apart from how much room there
+// is.
+func sameOffer(a, b []v1alpha1.OfferedClass) bool {
+	return equality.Semantic.DeepEqual(roomless(a), roomless(b))
+}
+
+func roomless(classes []v1alpha1.OfferedClass) []v1alpha1.OfferedClass {
+	without := make([]v1alpha1.OfferedClass, len(classes))
+	for i, class := range classes {
+		class.Free = nil
+		without[i] = class
+	}
+	return without
+}
