@@ -100,9 +100,10 @@ func (r *Room) change(key string, edit func(map[string]pool)) {
 func (r *Room) Replace(capacities map[string]Capacity) {
 	r.writers.Lock()
 	defer r.writers.Unlock()
-	r.capacities = maps.Clone(capacities)
+	r.capacities = make(map[string]Capacity, len(capacities))
 	pools := map[string]pool{}
-	for _, capacity := range capacities {
+	for key, capacity := range capacities {
+		r.capacities[key] = capacity
 		add(pools, capacity)
 	}
 	r.pools.Store(&pools)
