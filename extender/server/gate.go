@@ -6,33 +6,45 @@ const (
 	// maxBody bounds one request. 5,000 node names need 0.1 MB; whole Nodes need
 	// about 14 KB each.
 	maxBody = 64 << 20
-	// maxInFlight bounds the bodies of all requests together, and with them the
-	// memory that callers can make this program use.
+	// maxInFlight bounds what all requests take together, and with it the memory
+	// that callers can make this program use.
 	maxInFlight = 2 * maxBody
+	// oddWeight is how many times its size a body can take while encoding/json
+	// decodes it.
+	oddWeight = 16
+	// nodeWeight is the room that a node takes in an answer besides what was sent
+	// of it: mostly the sentence that refuses it.
+	nodeWeight = 256
 )
 
-// gate admits requests by the size of their bodies.
+// gate admits requests by the memory that they take.
 type gate struct {
 	bytes atomic.Int64
 }
 
-// enter says whether a body of that size is admitted; then leave must follow. A
-// negative size is unknown and counts as the largest.
-func (g *gate) enter(size int64) bool {
-	if g.bytes.Add(charge(size)) > maxInFlight {
-		g.leave(size)
+// hold is what one request takes of a gate.
+type hold struct {
+	gate  *gate
+	bytes int64
+}
+
+// more asks for more memory. If it is not there, nothing changes.
+func (h *hold) more(bytes int64) bool {
+	if h.gate.bytes.Add(bytes) > maxInFlight {
+		h.gate.bytes.Add(-bytes)
 		return false
 	}
+	h.bytes += bytes
 	return true
 }
 
-func (g *gate) leave(size int64) {
-	g.bytes.Add(-charge(size))
+// less gives some of it back.
+func (h *hold) less(bytes int64) {
+	h.gate.bytes.Add(-bytes)
+	h.bytes -= bytes
 }
 
-func charge(size int64) int64 {
-	if size < 0 || size > maxBody {
-		return maxBody
-	}
-	return size
+// release gives everything back.
+func (h *hold) release() {
+	h.less(h.bytes)
 }

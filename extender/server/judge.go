@@ -15,17 +15,16 @@ import (
 type judgement struct {
 	at   time.Time
 	plan *filter.Plan
-	// refusals has a sentence for each refused node; nil where no rule applies to
-	// the pod.
-	refusals []string
-	tally    explain.Tally
+	// reasons has one for each node; nil where no rule applies to the pod.
+	reasons []filter.Reason
+	tally   explain.Tally
 }
 
 // judge judges the nodes 0 to nodes-1 for a pod, once the view has caught up with
-// kube-scheduler, and keeps the outcome for those who ask. It returns a sentence
-// for each refused node, nil where no rule applies to the pod, and how many nodes
-// each reason refused.
-func (s *Server) judge(ctx context.Context, verb string, pod snapshot.Pod, nodes int, node func(i int) snapshot.Node) ([]string, map[filter.Reason]int) {
+// kube-scheduler, and keeps the outcome for those who ask. It returns how to get
+// the sentence for a node, empty for one that is not refused, nil if all are kept,
+// and how many nodes each reason refused.
+func (s *Server) judge(ctx context.Context, verb string, pod snapshot.Pod, nodes int, node func(i int) snapshot.Node) (refusal func(i int) string, counts map[filter.Reason]int) {
 	known := func() bool { return s.View.Knows(pod) }
 	s.catchUp(ctx, pod, known)
 	result := s.judgeNow(pod, nodes, node)
@@ -36,17 +35,20 @@ func (s *Server) judge(ctx context.Context, verb string, pod snapshot.Pod, nodes
 		})
 	}
 	// A pod that waits for nothing here is worth a note only if it was refused.
-	if (result.refusals == nil || (len(pod.Volumes) == 0 && len(result.tally.Refused()) == 0)) && known() {
+	counts = result.tally.Refused()
+	if (result.reasons == nil || (len(pod.Volumes) == 0 && len(counts) == 0)) && known() {
 		return nil, nil
 	}
 	s.note(pod, explain.Decision{
 		Time: result.at, Verb: verb, Claims: explain.Claims(pod, result.plan.Claims()), Nodes: result.tally.Verdicts(),
 	})
-	refused := result.tally.Refused()
-	if len(refused) > 0 {
-		klog.FromContext(ctx).V(4).Info("Refused nodes", "verb", verb, "pod", klog.KRef(pod.Namespace, pod.Name), "nodes", nodes, "refused", refused)
+	if len(counts) == 0 {
+		return nil, nil
 	}
-	return result.refusals, refused
+	if logger := klog.FromContext(ctx).V(4); logger.Enabled() {
+		logger.Info("Refused nodes", "verb", verb, "pod", klog.KRef(pod.Namespace, pod.Name), "nodes", nodes, "refused", counts)
+	}
+	return func(i int) string { return result.reasons[i].Sentence() }, counts
 }
 
 func (s *Server) judgeNow(pod snapshot.Pod, nodes int, node func(i int) snapshot.Node) judgement {
@@ -55,11 +57,11 @@ func (s *Server) judgeNow(pod snapshot.Pod, nodes int, node func(i int) snapshot
 	if result.plan.Indifferent() {
 		return result
 	}
-	result.refusals = make([]string, nodes)
+	result.reasons = make([]filter.Reason, nodes)
 	for i := range nodes {
 		candidate := node(i)
 		reason := result.plan.Judge(candidate)
-		result.refusals[i] = reason.Sentence()
+		result.reasons[i] = reason
 		result.tally.Add(candidate.Cluster, reason, candidate.Name)
 	}
 	return result

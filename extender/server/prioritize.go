@@ -12,17 +12,12 @@ import (
 // prioritize scores the candidates by what draws the pod to their clusters.
 func (s *Server) prioritize(_ context.Context, buffer []byte, request wire.Request) []byte {
 	scale, clusters := s.weigh(request)
-	outcome := metrics.Passed
-	if len(scale) > 0 {
-		outcome = metrics.Scored
+	if len(scale) == 0 {
+		s.Metrics.Decided(prioritizeVerb, metrics.Passed)
+		return wire.AppendNoPriorities(buffer)
 	}
-	s.Metrics.Decided(prioritizeVerb, outcome)
-	return wire.AppendPriorities(buffer, request.Names, func(i int) int64 {
-		if len(scale) == 0 {
-			return 0
-		}
-		return scale.Of(clusters[i])
-	})
+	s.Metrics.Decided(prioritizeVerb, metrics.Scored)
+	return wire.AppendPriorities(buffer, request, func(i int) int64 { return scale.Of(clusters[i]) })
 }
 
 // weigh returns the marks of the candidate clusters, none if no node is to be

@@ -136,7 +136,7 @@ func TestPrioritize(t *testing.T) {
 		pod  *corev1.Pod
 		want extenderv1.HostPriorityList
 	}{
-		"a pod without claims prefers nothing": {pod: podWith(), want: extenderv1.HostPriorityList{{Host: "home-1"}, {Host: "west"}}},
+		"a pod without claims prefers nothing": {pod: podWith(), want: extenderv1.HostPriorityList{}},
 		"a pod prefers its data":               {pod: podWith("data"), want: extenderv1.HostPriorityList{{Host: "home-1"}, {Host: "west", Score: 10}}},
 	} {
 		t.Run(name, func(t *testing.T) {

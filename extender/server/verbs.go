@@ -16,28 +16,28 @@ const (
 )
 
 func (s *Server) filter(ctx context.Context, buffer []byte, request wire.Request) []byte {
-	refusals, counts := s.judge(ctx, filterVerb, request.Pod, len(request.Names), func(i int) snapshot.Node {
+	refusal, counts := s.judge(ctx, filterVerb, request.Pod, len(request.Names), func(i int) snapshot.Node {
 		return s.node(request, i)
 	})
 	for reason, nodes := range counts {
 		s.Metrics.Refused(reason, nodes)
 	}
 	s.Metrics.Decided(filterVerb, metrics.Judged(len(request.Names), counts))
-	return wire.AppendFilterResult(buffer, request, refusals)
+	return wire.AppendFilterResult(buffer, request, refusal)
 }
 
 // preempt drops the candidates that filter would refuse. kube-scheduler's own
 // trial of an eviction does not ask extenders: without this, pods would be
 // evicted for one that cannot take their place.
 func (s *Server) preempt(ctx context.Context, buffer []byte, request wire.PreemptRequest) []byte {
-	refusals, counts := s.judge(ctx, preemptVerb, request.Pod, len(request.Names), func(i int) snapshot.Node {
+	refusal, counts := s.judge(ctx, preemptVerb, request.Pod, len(request.Names), func(i int) snapshot.Node {
 		return s.View.Node(request.Names[i])
 	})
 	for reason, nodes := range counts {
 		s.Metrics.Spared(reason, nodes)
 	}
 	s.Metrics.Decided(preemptVerb, metrics.Judged(len(request.Names), counts))
-	return wire.AppendPreemptResult(buffer, request, refusals)
+	return wire.AppendPreemptResult(buffer, request, refusal)
 }
 
 // node returns the i-th candidate: as the request describes it if it does, else

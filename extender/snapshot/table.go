@@ -8,10 +8,12 @@ import (
 )
 
 // A change copies one shard. Many shards keep that small where much changes; few
-// keep lookups fast where little does.
+// keep lookups fast where little does, and one where a decision looks up thousands
+// of keys.
 const (
 	manyShards = 1024
 	fewShards  = 16
+	oneShard   = 1
 )
 
 // Table is a map from string to V for many readers and few writers. A reader
@@ -23,11 +25,21 @@ type Table[V any] struct {
 	writers sync.Mutex
 	shards  []atomic.Pointer[map[string]V]
 	size    atomic.Int64
+	// same says whether a value may stay in place of a new one; nil: never.
+	same func(old, value V) bool
 }
 
 // NewTable returns an empty table of so many shards.
 func NewTable[V any](shards int) *Table[V] {
 	return &Table[V]{seed: maphash.MakeSeed(), shards: make([]atomic.Pointer[map[string]V], shards)}
+}
+
+// NewSteadyTable returns an empty table that a value which equals the one before
+// does not change: objects often change in what does not matter here.
+func NewSteadyTable[V comparable](shards int) *Table[V] {
+	t := NewTable[V](shards)
+	t.same = func(old, value V) bool { return old == value }
+	return t
 }
 
 // Get returns the value of key, and whether there is one.
@@ -47,6 +59,12 @@ func (t *Table[V]) Len() int {
 
 // Set stores value under key.
 func (t *Table[V]) Set(key string, value V) {
+	if t.same != nil {
+		// It then counts as set now, before any write that is on its way.
+		if old, ok := t.Get(key); ok && t.same(old, value) {
+			return
+		}
+	}
 	t.change(key, func(shard map[string]V) { shard[key] = value })
 }
 
@@ -95,5 +113,8 @@ func (t *Table[V]) Replace(entries map[string]V) {
 }
 
 func (t *Table[V]) shardOf(key string) uint64 {
+	if len(t.shards) == oneShard {
+		return 0
+	}
 	return maphash.String(t.seed, key) % uint64(len(t.shards))
 }

@@ -26,6 +26,9 @@ type Request struct {
 	list []byte
 }
 
+// Candidates returns how many nodes the request is about.
+func (r Request) Candidates() int { return len(r.Names) }
+
 // Node is a candidate in node mode.
 type Node struct {
 	snapshot.Node

@@ -2,6 +2,7 @@ package wire_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -24,6 +25,14 @@ func decodeAnswer[T any](t *testing.T, answer []byte) T {
 	return result
 }
 
+// refusal returns the sentences of a list; nil for no list.
+func refusal(sentences []string) func(i int) string {
+	if sentences == nil {
+		return nil
+	}
+	return func(i int) string { return sentences[i] }
+}
+
 func TestAppendFilterResultInNamesMode(t *testing.T) {
 	request := wire.Request{Names: []string{"a", "b", "c"}}
 	for name, test := range map[string]struct {
@@ -39,7 +48,7 @@ func TestAppendFilterResultInNamesMode(t *testing.T) {
 		"names out of the way": {request: wire.Request{Names: []string{"a\"b", "é\n", "\\"}}, refusals: []string{"", "", "<why>"}, kept: []string{"a\"b", "é\n"}, failed: extenderv1.FailedNodesMap{"\\": "<why>"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			result := decodeAnswer[extenderv1.ExtenderFilterResult](t, wire.AppendFilterResult(nil, test.request, test.refusals))
+			result := decodeAnswer[extenderv1.ExtenderFilterResult](t, wire.AppendFilterResult(nil, test.request, refusal(test.refusals)))
 			require.NotNil(t, result.NodeNames, "a missing list would lose the mode")
 			assert.Equal(t, extenderv1.ExtenderFilterResult{NodeNames: &test.kept, FailedAndUnresolvableNodes: test.failed}, result)
 		})
@@ -56,7 +65,7 @@ func TestAppendFilterResultInNodeModeRepeatsTheNodes(t *testing.T) {
 	request, err := wire.Decode(encode(t, extenderv1.ExtenderArgs{Pod: somePod(), Nodes: &corev1.NodeList{Items: []corev1.Node{node("a"), node("b"), node("c")}}}))
 	require.NoError(t, err)
 
-	result := decodeAnswer[extenderv1.ExtenderFilterResult](t, wire.AppendFilterResult(nil, request, []string{"", "why", ""}))
+	result := decodeAnswer[extenderv1.ExtenderFilterResult](t, wire.AppendFilterResult(nil, request, refusal([]string{"", "why", ""})))
 	require.NotNil(t, result.Nodes)
 	assert.Nil(t, result.NodeNames)
 	assert.Equal(t, extenderv1.FailedNodesMap{"b": "why"}, result.FailedAndUnresolvableNodes)
@@ -66,17 +75,37 @@ func TestAppendFilterResultInNodeModeRepeatsTheNodes(t *testing.T) {
 	assert.Equal(t, node("c").Labels, result.Nodes.Items[1].Labels)
 	assert.Equal(t, "1500m", result.Nodes.Items[1].Status.Allocatable.Cpu().String())
 
-	result = decodeAnswer[extenderv1.ExtenderFilterResult](t, wire.AppendFilterResult(nil, request, []string{"x", "x", "x"}))
+	result = decodeAnswer[extenderv1.ExtenderFilterResult](t, wire.AppendFilterResult(nil, request, refusal([]string{"x", "x", "x"})))
 	require.NotNil(t, result.Nodes)
 	assert.Empty(t, result.Nodes.Items)
 }
 
-func TestAppendPrioritiesListsEachHostOnce(t *testing.T) {
+func TestAppendPriorities(t *testing.T) {
+	request := wire.Request{Names: []string{"a", "b", "a", "c", "b", "d\""}}
 	score := func(i int) int64 { return int64(i) }
-	list := decodeAnswer[extenderv1.HostPriorityList](t, wire.AppendPriorities(nil, []string{"a", "b", "a", "c"}, score))
-	assert.Equal(t, extenderv1.HostPriorityList{{Host: "a", Score: 0}, {Host: "b", Score: 1}, {Host: "c", Score: 3}}, list)
+	list := decodeAnswer[extenderv1.HostPriorityList](t, wire.AppendPriorities(nil, request, score))
+	assert.Equal(t, extenderv1.HostPriorityList{
+		{Host: "a"}, {Host: "b", Score: 1}, {Host: "a", Score: 2}, {Host: "c", Score: 3}, {Host: "b"}, {Host: "d\"", Score: 5},
+	}, list, "a host gets more than 0 once at most: kube-scheduler adds up")
 
-	assert.Equal(t, extenderv1.HostPriorityList{}, decodeAnswer[extenderv1.HostPriorityList](t, wire.AppendPriorities(nil, nil, score)))
+	assert.Equal(t, extenderv1.HostPriorityList{}, decodeAnswer[extenderv1.HostPriorityList](t, wire.AppendPriorities(nil, wire.Request{}, score)))
+	assert.Equal(t, extenderv1.HostPriorityList{}, decodeAnswer[extenderv1.HostPriorityList](t, wire.AppendNoPriorities(nil)))
+}
+
+func TestAppendPrioritiesOfManyHosts(t *testing.T) {
+	request := wire.Request{}
+	for i := range 1000 {
+		request.Names = append(request.Names, fmt.Sprintf("node-%d", i%600))
+	}
+	list := decodeAnswer[extenderv1.HostPriorityList](t, wire.AppendPriorities(nil, request, func(int) int64 { return 7 }))
+	require.Len(t, list, 1000)
+	for i, host := range list {
+		want := int64(7)
+		if i >= 600 {
+			want = 0
+		}
+		assert.Equal(t, extenderv1.HostPriority{Host: request.Names[i], Score: want}, host)
+	}
 }
 
 func TestAppendError(t *testing.T) {

@@ -20,6 +20,9 @@ type PreemptRequest struct {
 	Victims []Victims
 }
 
+// Candidates returns how many nodes the request is about.
+func (r PreemptRequest) Candidates() int { return len(r.Names) }
+
 // Victims are the pods that would be evicted from one node.
 type Victims struct {
 	UIDs             []string

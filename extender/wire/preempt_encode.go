@@ -3,14 +3,15 @@ package wire
 import "strconv"
 
 // AppendPreemptResult appends an ExtenderPreemptionResult to buffer: the
-// candidates without a refusal, each with its victims as they were sent. refusals
-// holds one sentence for each candidate, empty for one that is kept; nil keeps
-// all. Both modes of a request get the same answer, with the UIDs of victims.
-func AppendPreemptResult(buffer []byte, request PreemptRequest, refusals []string) []byte {
+// candidates without a refusal, each with its victims as they were sent. refusal
+// returns the sentence for the i-th candidate, empty for one that is kept; nil
+// keeps all. Both modes of a request get the same answer, with the UIDs of
+// victims.
+func AppendPreemptResult(buffer []byte, request PreemptRequest, refusal func(i int) string) []byte {
 	buffer = append(buffer, `{"NodeNameToMetaVictims":{`...)
 	first := true
 	for i, name := range request.Names {
-		if refusals != nil && refusals[i] != "" {
+		if refusal != nil && refusal(i) != "" {
 			continue
 		}
 		buffer = comma(buffer, &first)

@@ -112,7 +112,7 @@ func TestAppendPreemptResult(t *testing.T) {
 		"no candidate was sent": {want: map[string]*extenderv1.MetaVictims{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			result := decodeAnswer[extenderv1.ExtenderPreemptionResult](t, wire.AppendPreemptResult(nil, test.request, test.refusals))
+			result := decodeAnswer[extenderv1.ExtenderPreemptionResult](t, wire.AppendPreemptResult(nil, test.request, refusal(test.refusals)))
 			assert.Equal(t, extenderv1.ExtenderPreemptionResult{NodeNameToMetaVictims: test.want}, result)
 		})
 	}
