@@ -54,7 +54,7 @@ func TestExtenderOnlyReads(t *testing.T) {
 	apply(t, "base")
 	var rights []right
 	for _, resource := range []string{
-		"/persistentvolumeclaims", "/persistentvolumes", "/nodes", "/namespaces",
+		"/persistentvolumeclaims", "/persistentvolumes", "/nodes", "/namespaces", "/pods", "storage.k8s.io/csinodes",
 		"storage.k8s.io/storageclasses", "lodestone.dev/remoteclusters",
 	} {
 		rights = append(rights, right{verb: "watch", resource: resource, allowed: true})

@@ -27,6 +27,8 @@ const (
 	volumesPath        = "/api/v1/persistentvolumes"
 	nodesPath          = "/api/v1/nodes"
 	namespacesPath     = "/api/v1/namespaces"
+	podsPath           = "/api/v1/pods"
+	csiNodesPath       = "/apis/storage.k8s.io/v1/csinodes"
 	storageClassesPath = "/apis/storage.k8s.io/v1/storageclasses"
 	roomPath           = "/apis/storage.k8s.io/v1/csistoragecapacities"
 	clustersPath       = "/apis/lodestone.dev/v1alpha1/remoteclusters"
@@ -35,7 +37,7 @@ const (
 func newAPIServer(t *testing.T) *apiServer {
 	t.Helper()
 	s := &apiServer{lists: map[string][]runtime.Object{}, events: map[string]chan any{}}
-	for _, path := range []string{claimsPath, volumesPath, nodesPath, namespacesPath, storageClassesPath, roomPath, clustersPath} {
+	for _, path := range []string{claimsPath, volumesPath, nodesPath, namespacesPath, storageClassesPath, roomPath, podsPath, csiNodesPath, clustersPath} {
 		s.lists[path] = nil
 		s.events[path] = make(chan any)
 	}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/lodestone-storage/lodestone/extender/snapshot"
@@ -43,12 +44,14 @@ type Feeds []Feed
 func New(client kubernetes.Interface, clusters *remoteclusters.Client, view *snapshot.Snapshot) Feeds {
 	core, storage := client.CoreV1(), client.StorageV1()
 	return Feeds{
-		newFeed("persistentvolumeclaims", core.PersistentVolumeClaims(metav1.NamespaceAll), client, view.Claims, snapshot.FromClaim, &corev1.PersistentVolumeClaim{}),
+		newFeed("persistentvolumeclaims", core.PersistentVolumeClaims(metav1.NamespaceAll), client, view.ClaimStore(), snapshot.FromClaim, &corev1.PersistentVolumeClaim{}),
 		newFeed("persistentvolumes", core.PersistentVolumes(), client, view.Volumes, snapshot.FromVolume, &corev1.PersistentVolume{}),
 		newFeed("storageclasses", storage.StorageClasses(), client, view.StorageClasses(), whole, &storagev1.StorageClass{}),
 		newFeed("remoteclusters", clusters, clusters, view.Clusters, snapshot.FromRemoteCluster, &v1alpha1.RemoteCluster{}),
 		newFeed("nodes", core.Nodes(), client, view.Nodes, snapshot.FromNode, &corev1.Node{}),
 		newFeed("namespaces", core.Namespaces(), client, view.Namespaces, snapshot.FromNamespace, &corev1.Namespace{}),
+		newFeed("csinodes", storage.CSINodes(), client, view.Limits, snapshot.FromCSINode, &storagev1.CSINode{}),
+		newFeed("pods", onNodes{core.Pods(metav1.NamespaceAll)}, client, view.Assigned, snapshot.FromPod, &corev1.Pod{}),
 		room(client, view),
 	}
 }
@@ -97,6 +100,22 @@ func newFeed[L, O runtime.Object, V any](kind string, objects listWatcher[L], cl
 
 // whole keeps an object as it is.
 func whole[O runtime.Object](object O) (O, bool) { return object, true }
+
+// onNodes lists and watches the pods that have a node and have not ended.
+type onNodes struct{ corev1client.PodInterface }
+
+func (p onNodes) List(ctx context.Context, options metav1.ListOptions) (*corev1.PodList, error) {
+	return p.PodInterface.List(ctx, running(options))
+}
+
+func (p onNodes) Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	return p.PodInterface.Watch(ctx, running(options))
+}
+
+func running(options metav1.ListOptions) metav1.ListOptions {
+	options.FieldSelector = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+	return options
+}
 
 type listWatcher[L runtime.Object] interface {
 	List(context.Context, metav1.ListOptions) (L, error)

@@ -1,8 +1,8 @@
 // Package filter decides which nodes a pod's claims allow. It is pure: a
 // snapshot and the time go in, one reason per node comes out.
 //
-// No rule depends on the other pods of a node, so evicting some of them never
-// helps: every reason counts as unresolvable.
+// Every reason counts as unresolvable: evicting pods is not tried for any of
+// them. For all but AttachLimit it would not help.
 package filter
 
 import (
@@ -11,7 +11,6 @@ import (
 	"github.com/lodestone-storage/lodestone/extender/snapshot"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/refusal"
-	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 )
 
 // Plan is what the claims of one pod demand of its node. It serves one request
@@ -20,48 +19,55 @@ type Plan struct {
 	view   *snapshot.Snapshot
 	now    time.Time
 	daemon bool
-	// namespace is the pod's; nil when its pods stay at home.
+	// home is the name of the pod's namespace; namespace is nil when its pods stay
+	// in the home cluster.
+	home      string
 	namespace *snapshot.Namespace
 	claims    []snapshot.PodClaim
 
 	// everywhere is a reason that holds for all nodes alike.
 	everywhere Reason
-	// dataIn is the cluster that holds the data of the bound claims; empty
-	// without any.
-	dataIn  string
+	// dataIn is the cluster that holds the data of the bound claims, sourceIn the
+	// one that holds what unbound claims are to be copies of; empty without any.
+	dataIn, sourceIn string
+	// byLabel: it is not in a volume's node affinity where the data is.
+	byLabel bool
 	unbound []unboundClaim
+	demands []demand
 	judged  map[string]Reason
 }
 
 type unboundClaim struct {
-	*snapshot.Claim
+	snapshot.PodClaim
 	class *snapshot.Class
 }
 
 // NewPlan returns the plan of a pod as things are in view at now.
 func NewPlan(view *snapshot.Snapshot, pod snapshot.Pod, now time.Time) *Plan {
-	plan := &Plan{view: view, now: now, daemon: pod.Daemon, claims: view.ClaimsOf(pod), judged: map[string]Reason{}}
+	plan := &Plan{view: view, now: now, daemon: pod.Daemon, home: pod.Namespace, claims: view.ClaimsOf(pod), judged: map[string]Reason{}}
 	plan.namespace, _ = view.Namespaces.Get(pod.Namespace)
 	for _, claim := range plan.claims {
+		if claim.Moving {
+			plan.refuseEverywhere(VolumeMoving)
+		}
 		if claim.VolumeName != "" {
 			plan.addBound(claim)
 			continue
 		}
 		if class, ok := view.Classes.Get(claim.ClassName); ok {
-			plan.addUnbound(unboundClaim{Claim: claim.Claim, class: class})
+			plan.addUnbound(unboundClaim{PodClaim: claim, class: class})
 		}
+	}
+	if plan.dataIn != "" && plan.sourceIn != "" && plan.dataIn != plan.sourceIn {
+		plan.refuseEverywhere(DataInSeveralClusters)
 	}
 	return plan
 }
 
 func (p *Plan) addBound(claim snapshot.PodClaim) {
-	cluster, hard := claim.DataIn()
-	switch {
-	case !hard:
-	case p.dataIn == "":
-		p.dataIn = cluster
-	case p.dataIn != cluster:
-		p.refuseEverywhere(DataInSeveralClusters)
+	if cluster, hard := claim.DataIn(); hard {
+		p.confine(&p.dataIn, cluster)
+		p.byLabel = p.byLabel || claim.Volume.ByLabel
 	}
 }
 
@@ -76,6 +82,27 @@ func (p *Plan) addUnbound(claim unboundClaim) {
 		return
 	}
 	p.unbound = append(p.unbound, claim)
+	if claim.Source == "" {
+		return
+	}
+	source, cluster := p.view.SourceOf(p.home, claim.PodClaim)
+	switch {
+	case cluster == "":
+		p.refuseEverywhere(SourceNotBound)
+	case source.Moving:
+		p.refuseEverywhere(VolumeMoving)
+	default:
+		p.confine(&p.sourceIn, cluster)
+	}
+}
+
+func (p *Plan) confine(to *string, cluster string) {
+	switch *to {
+	case "", cluster:
+		*to = cluster
+	default:
+		p.refuseEverywhere(DataInSeveralClusters)
+	}
 }
 
 // refuseEverywhere keeps the first of several reasons: claims are looked at in
@@ -103,7 +130,7 @@ func (p *Plan) Judge(node snapshot.Node) Reason {
 	switch {
 	case p.everywhere != Accepted:
 		return p.everywhere
-	case !node.Known && len(p.unbound) > 0:
+	case !node.Known && (len(p.unbound) > 0 || p.byLabel):
 		return NodeNotSeen
 	case !node.Known:
 		// kube-scheduler, which does know the node, has matched it with the
@@ -111,65 +138,23 @@ func (p *Plan) Judge(node snapshot.Node) Reason {
 		return Accepted
 	case p.dataIn != "" && p.dataIn != node.Cluster:
 		return DataElsewhere
+	case p.sourceIn != "" && p.sourceIn != node.Cluster:
+		return SourceElsewhere
 	}
 	reason, ok := p.judged[node.Cluster]
 	if !ok {
 		reason = p.judgeCluster(node.Cluster)
 		p.judged[node.Cluster] = reason
 	}
-	if reason == Accepted && p.refusedBy(node.Cluster, node.Name) {
+	switch {
+	case reason != Accepted:
+		return reason
+	case p.refusedBy(node.Cluster, node.Name):
 		return RefusedLately
-	}
-	return reason
-}
-
-// judgeCluster applies the rules that are the same for all nodes of a cluster.
-func (p *Plan) judgeCluster(id string) Reason {
-	for _, claim := range p.unbound {
-		if !claim.class.Allows(id) {
-			return ClusterNotAllowed
-		}
-	}
-	if id == keys.Home {
-		// Which real classes there are at home is left to the provisioner: it
-		// tells the user on the claim, by name, which one is missing.
-		return Accepted
-	}
-	switch {
-	case p.daemon:
-		return DaemonPod
-	case p.namespace == nil:
-		return NotOffloaded
-	case !p.namespace.MayUse(id):
-		return NotOpen
-	case len(p.unbound) == 0:
-		return Accepted
-	}
-	cluster, ok := p.view.Clusters.Get(id)
-	switch {
-	case !ok:
-		return ClusterUnknown
-	case !cluster.Ready:
-		return ClusterNotReady
-	}
-	for _, claim := range p.unbound {
-		if !offersClass(id, cluster, claim) {
-			return NoRealClass
-		}
+	case node.Cluster == keys.Home && !p.attachable(node.Name):
+		return AttachLimit
 	}
 	return Accepted
-}
-
-func offersClass(id string, cluster *snapshot.Cluster, claim unboundClaim) bool {
-	name, err := claim.class.RealClassName(id, claim.Choice)
-	if err != nil {
-		return false
-	}
-	if name == "" {
-		name = cluster.DefaultClass
-	}
-	_, err = virtualclass.Resolve(name, id, cluster.Offered)
-	return err == nil
 }
 
 func (p *Plan) refusedBy(cluster, node string) bool {

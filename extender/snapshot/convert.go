@@ -33,6 +33,7 @@ func FromClaim(pvc *corev1.PersistentVolumeClaim) (*Claim, bool) {
 	}
 	if owner := metav1.GetControllerOfNoCopy(pvc); owner != nil {
 		claim.OwnerUID = string(owner.UID)
+		claim.OfPod = owner.Kind == "Pod" && owner.APIVersion == "v1"
 	}
 	if choice, ok := pvc.Annotations[keys.Class]; ok {
 		claim.Choice = map[string]string{keys.Class: name(choice)}
@@ -106,6 +107,8 @@ func FromVolume(pv *corev1.PersistentVolume) (*Volume, bool) {
 	}
 	if cluster, hard := locality.Of(pv); hard {
 		volume.Cluster = intern(cluster)
+		_, known := locality.OfVolume(pv.Spec.NodeAffinity)
+		volume.ByLabel = !known
 	} else {
 		volume.Prefers = intern(cluster)
 	}

@@ -64,24 +64,70 @@ func TestFromClaim(t *testing.T) {
 }
 
 func TestFromVolume(t *testing.T) {
-	pv := &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{
-		Capacity:     corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
-		ClaimRef:     &corev1.ObjectReference{UID: "uid-1"},
-		NodeAffinity: locality.Affinity("west", nil),
-	}}
-	volume, ok := snapshot.FromVolume(pv)
-	require.True(t, ok)
-	assert.Equal(t, &snapshot.Volume{Cluster: "west", Bytes: 1 << 30, ClaimUID: "uid-1"}, volume)
-
-	free := pv.DeepCopy()
-	free.Spec.ClaimRef = nil
-	_, ok = snapshot.FromVolume(free)
+	for name, test := range map[string]struct {
+		labels   map[string]string
+		affinity *corev1.VolumeNodeAffinity
+		source   corev1.PersistentVolumeSource
+		want     snapshot.Volume
+		dataIn   string
+		hard     bool
+	}{
+		"a virtual volume is where its affinity says": {
+			affinity: locality.Affinity("west", nil), want: snapshot.Volume{Cluster: "west"}, dataIn: "west", hard: true,
+		},
+		"… whatever its labels say": {
+			labels:   map[string]string{keys.Cluster: "east", keys.Locality: keys.LocalityRequired},
+			affinity: locality.Affinity("west", nil), want: snapshot.Volume{Cluster: "west"}, dataIn: "west", hard: true,
+		},
+		"a volume that nobody labelled may be anywhere": {},
+		"a label alone is a preference": {
+			labels: map[string]string{keys.Cluster: "west"}, want: snapshot.Volume{Prefers: "west"}, dataIn: "west",
+		},
+		"a label is a rule where an administrator says so": {
+			labels: map[string]string{keys.Cluster: "west", keys.Locality: keys.LocalityRequired},
+			want:   snapshot.Volume{Cluster: "west", ByLabel: true}, dataIn: "west", hard: true,
+		},
+		"another word than required is none": {
+			labels: map[string]string{keys.Cluster: "west", keys.Locality: "Required"}, want: snapshot.Volume{Prefers: "west"}, dataIn: "west",
+		},
+		"a rule without a cluster says nothing": {
+			labels: map[string]string{keys.Cluster: "", keys.Locality: keys.LocalityRequired},
+		},
+		"an affinity to nodes alone leaves the word to the label": {
+			labels: map[string]string{keys.Cluster: keys.Home},
+			affinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{"home-1"}}},
+			}}}},
+			want: snapshot.Volume{Prefers: keys.Home}, dataIn: keys.Home,
+		},
+		"the CSI driver is kept": {
+			source: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "disk.example.com"}},
+			want:   snapshot.Volume{Driver: "disk.example.com"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			volume, ok := snapshot.FromVolume(&corev1.PersistentVolume{
+				ObjectMeta: metav1.ObjectMeta{Labels: test.labels},
+				Spec: corev1.PersistentVolumeSpec{
+					Capacity:               corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
+					ClaimRef:               &corev1.ObjectReference{UID: "uid-1"},
+					NodeAffinity:           test.affinity,
+					PersistentVolumeSource: test.source,
+				},
+			})
+			require.True(t, ok)
+			test.want.Bytes, test.want.ClaimUID = 1<<30, "uid-1"
+			assert.Equal(t, &test.want, volume)
+			dataIn, hard := snapshot.PodClaim{Volume: volume}.DataIn()
+			assert.Equal(t, test.dataIn, dataIn)
+			assert.Equal(t, test.hard, hard)
+		})
+	}
+	_, ok := snapshot.FromVolume(&corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{NodeAffinity: locality.Affinity("west", nil)}})
 	assert.False(t, ok, "a volume without claim is nobody's data")
-
-	elsewhere := pv.DeepCopy()
-	elsewhere.Spec.NodeAffinity = nil
-	_, ok = snapshot.FromVolume(elsewhere)
-	assert.False(t, ok, "a volume that is not confined has no cluster")
+	dataIn, hard := snapshot.PodClaim{}.DataIn()
+	assert.Empty(t, dataIn, "nothing is known of a volume")
+	assert.False(t, hard)
 }
 
 func TestFromStorageClass(t *testing.T) {

@@ -1,6 +1,10 @@
 package snapshot
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+)
 
 // Pod is a pod that waits for a node.
 type Pod struct {
@@ -107,6 +111,25 @@ func (s *Snapshot) podClaim(name string, claim *Claim) PodClaim {
 	return found
 }
 
+// SourceOf returns the claim of a namespace that another one is to be a copy of,
+// and the ID of the cluster that holds its data. Data of which nobody says where
+// it is is at home. The cluster is empty when there is no such claim, or it has no
+// volume.
+func (s *Snapshot) SourceOf(namespace string, of PodClaim) (source PodClaim, cluster string) {
+	claim, ok := s.Claims.Get(ClaimKey(namespace, of.Source))
+	if !ok {
+		return PodClaim{}, ""
+	}
+	source = s.podClaim(of.Source, claim)
+	if source.Volume == nil {
+		return source, ""
+	}
+	if cluster, _ = source.DataIn(); cluster == "" {
+		cluster = keys.Home
+	}
+	return source, cluster
+}
+
 // Knows says whether all claims that the pod mounts are known, and where there
 // are remote clusters its namespace too. kube-scheduler calls an extender only
 // when it knows the claims, and a pod is made after its namespace.
@@ -115,11 +138,23 @@ func (s *Snapshot) Knows(pod Pod) bool {
 		return false
 	}
 	for _, volume := range pod.Volumes {
-		if _, ok := s.claimOf(pod, volume); !ok {
+		claim, ok := s.claimOf(pod, volume)
+		if !ok || (claim.Source != "" && s.lags(pod.Namespace, claim.Source)) {
 			return false
 		}
 	}
 	return true
+}
+
+// lags says whether a claim is bound to a volume that is not known. Only
+// Kubernetes says that a claim is bound, so no user can make it last.
+func (s *Snapshot) lags(namespace, claim string) bool {
+	source, ok := s.Claims.Get(ClaimKey(namespace, claim))
+	if !ok || !source.Bound {
+		return false
+	}
+	_, known := s.Volumes.Get(source.VolumeName)
+	return !known
 }
 
 func (s *Snapshot) claimOf(pod Pod, volume PodVolume) (*Claim, bool) {

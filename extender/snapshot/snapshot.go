@@ -32,6 +32,8 @@ type Claim struct {
 	Bound bool
 	// Moving: a move holds the claim.
 	Moving bool
+	// OfPod: the claim belongs to a pod, as that of a generic ephemeral volume.
+	OfPod bool
 }
 
 // Volume is a PersistentVolume that has a claim.
@@ -39,6 +41,8 @@ type Volume struct {
 	// Cluster is the ID of the cluster that the data is confined to: by the node
 	// affinity, or by an administrator's labels. Empty where it is not.
 	Cluster string
+	// ByLabel: the data is confined by labels, so kube-scheduler does not know.
+	ByLabel bool
 	// Prefers is, for a volume that is not confined, the ID of the cluster that an
 	// administrator labelled it with.
 	Prefers string
@@ -94,6 +98,14 @@ type Snapshot struct {
 	HomeClasses *HomeClasses
 	// Clusters are the remote clusters by ID.
 	Clusters *Table[*Cluster]
+	// Limits are the attach limits of nodes, by node name.
+	Limits *Table[Limits]
+	// Assigned is which claims pods use on their nodes; the keys are those of the
+	// pods.
+	Assigned *Usage
+	// InFlight is which claims wait for their volumes to be made for a node; the
+	// keys are those of the claims.
+	InFlight *Usage
 	// Nodes are the IDs of the clusters that the nodes stand for, by node name.
 	Nodes *Table[string]
 	// Namespaces are all namespaces; the entry is nil where pods stay at home.
@@ -109,6 +121,9 @@ func New() *Snapshot {
 		Volumes:     NewTable[*Volume](manyShards),
 		Classes:     NewTable[*Class](fewShards),
 		HomeClasses: NewHomeClasses(),
+		Limits:      NewTable[Limits](fewShards),
+		Assigned:    NewUsage(),
+		InFlight:    NewUsage(),
 		Clusters:    NewTable[*Cluster](fewShards),
 		Nodes:       NewTable[string](fewShards),
 		Namespaces:  NewTable[*Namespace](fewShards),

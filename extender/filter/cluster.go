@@ -1,0 +1,61 @@
+package filter
+
+import (
+	"github.com/lodestone-storage/lodestone/extender/snapshot"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
+)
+
+// judgeCluster applies the rules that are the same for all nodes of a cluster.
+func (p *Plan) judgeCluster(id string) Reason {
+	for _, claim := range p.unbound {
+		if !claim.class.Allows(id) {
+			return ClusterNotAllowed
+		}
+	}
+	if id == keys.Home {
+		// Which real classes there are at home is left to the provisioner: it
+		// tells the user on the claim, by name, which one is missing.
+		return Accepted
+	}
+	switch {
+	case p.daemon:
+		return DaemonPod
+	case p.namespace == nil:
+		return NotOffloaded
+	case !p.namespace.MayUse(id):
+		return NotOpen
+	case len(p.unbound) == 0:
+		return Accepted
+	}
+	for _, claim := range p.unbound {
+		if claim.OfPod {
+			return EphemeralVolume
+		}
+	}
+	cluster, ok := p.view.Clusters.Get(id)
+	switch {
+	case !ok:
+		return ClusterUnknown
+	case !cluster.Ready:
+		return ClusterNotReady
+	}
+	for _, claim := range p.unbound {
+		if !offersClass(id, cluster, claim) {
+			return NoRealClass
+		}
+	}
+	return Accepted
+}
+
+func offersClass(id string, cluster *snapshot.Cluster, claim unboundClaim) bool {
+	name, err := claim.class.RealClassName(id, claim.Choice)
+	if err != nil {
+		return false
+	}
+	if name == "" {
+		name = cluster.DefaultClass
+	}
+	_, err = virtualclass.Resolve(name, id, cluster.Offered)
+	return err == nil
+}
