@@ -25,19 +25,20 @@ const (
 type explained struct {
 	UID       string `json:"uid"`
 	Decisions []struct {
-		Time  time.Time     `json:"time"`
-		Verb  string        `json:"verb"`
-		Nodes []why.Verdict `json:"nodes"`
+		Time   time.Time     `json:"time"`
+		Verb   string        `json:"verb"`
+		Nodes  []why.Verdict `json:"nodes"`
+		Scores []why.Mark    `json:"scores"`
 	} `json:"decisions"`
 }
 
 // extender asks each replica of the extender, through the API server, what it
 // said of a pod, and returns the latest. Each knows only what it was asked
 // itself. A user who may not ask, or an extender that is not there, is no error.
-func (g *Gatherer) extender(ctx context.Context, pod *corev1.Pod) []why.Verdict {
+func (g *Gatherer) extender(ctx context.Context, pod *corev1.Pod) why.Said {
 	replicas, err := g.Home.Client.CoreV1().Pods(g.Lodestone).List(ctx, metav1.ListOptions{LabelSelector: extenderPods})
 	if err != nil {
-		return nil
+		return why.Said{}
 	}
 	var answers []explained
 	for _, replica := range replicas.Items {
@@ -55,19 +56,26 @@ func (g *Gatherer) extender(ctx context.Context, pod *corev1.Pod) []why.Verdict 
 	return lastSaid(string(pod.UID), answers)
 }
 
-// lastSaid returns what filter said last of just this pod.
-func lastSaid(uid string, answers []explained) []why.Verdict {
-	var last []why.Verdict
-	var at time.Time
+// lastSaid returns what was said last of just this pod. Scores from before the
+// last filter decided nothing any more: after that one there was no choice left.
+func lastSaid(uid string, answers []explained) why.Said {
+	var said why.Said
+	var filtered, scored time.Time
 	for _, answer := range answers {
 		if answer.UID != uid {
 			continue
 		}
 		for _, decision := range answer.Decisions {
-			if decision.Verb == "filter" && decision.Time.After(at) {
-				at, last = decision.Time, decision.Nodes
+			switch {
+			case decision.Verb == "filter" && decision.Time.After(filtered):
+				filtered, said.Verdicts = decision.Time, decision.Nodes
+			case decision.Verb == "prioritize" && decision.Time.After(scored):
+				scored, said.Marks = decision.Time, decision.Scores
 			}
 		}
 	}
-	return last
+	if scored.Before(filtered) {
+		said.Marks = nil
+	}
+	return said
 }

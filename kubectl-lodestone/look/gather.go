@@ -87,9 +87,8 @@ func (g *Gatherer) Pod(ctx context.Context, namespace, name string) (why.Pod, er
 		}
 		facts.Claims = append(facts.Claims, read)
 	}
-	if pod.Spec.NodeName == "" {
-		facts.Extender = g.extender(ctx, pod)
-	}
+	// Also of a pod that has a node: its user may ask why it is just there.
+	facts.Extender = g.extender(ctx, pod)
 	return facts, nil
 }
 

@@ -46,7 +46,7 @@ type Pod struct {
 	Claims []Claim
 	// Extender is what the extender said of it last, empty if it could not be
 	// asked or did not know the pod.
-	Extender []Verdict
+	Extender Said
 }
 
 // Verdict is what the extender said of the nodes of one cluster.

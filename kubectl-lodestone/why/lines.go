@@ -33,10 +33,13 @@ func (p Pod) facts(s Setting) []string {
 		involved = append(involved, claim.involves(s)...)
 	}
 	lines = append(lines, s.clusterLines(involved)...)
-	for _, v := range p.Extender {
+	for _, v := range p.Extender.Verdicts {
 		if v.Sentence != "" {
 			lines = append(lines, fmt.Sprintf("extender: %d of the nodes of %s: %s", v.Nodes, place(v.Cluster), v.Sentence))
 		}
+	}
+	for _, mark := range p.Extender.Marks {
+		lines = append(lines, mark.line())
 	}
 	lines = append(lines, eventLines("pod", s.Now, p.Events)...)
 	for _, claim := range p.Claims {

@@ -147,7 +147,7 @@ func TestFactsShowWhatTheSentenceCameFrom(t *testing.T) {
 		Pod:      pod(unfit("0/2 nodes are available"), func(p *corev1.Pod) { p.Spec.NodeName = "" }),
 		Claims:   []Claim{claim(refusedBy("west", "QuotaExceeded", "no room"))},
 		Events:   []corev1.Event{event("FailedScheduling", "0/2 nodes are available", 30*time.Second)},
-		Extender: []Verdict{{Cluster: "west", Reason: "RefusedLately", Sentence: "node(s) in a place that refused the claim lately", Nodes: 1}},
+		Extender: Said{Verdicts: []Verdict{{Cluster: "west", Reason: "RefusedLately", Sentence: "node(s) in a place that refused the claim lately", Nodes: 1}}},
 	}
 	assert.Equal(t, []string{
 		"pod shop/web-1: Pending",
