@@ -30,7 +30,7 @@ func (s *Server) weigh(request wire.Request) (scale score.Scale, clusters []stri
 	}
 	clusters = make([]string, len(request.Names))
 	for i := range clusters {
-		clusters[i] = s.node(request, i).Cluster
+		clusters[i] = s.node(&request, i).Cluster
 	}
 	if scale = gravity.Scale(clusters); len(scale) > 0 {
 		s.note(request.Pod, explain.Decision{

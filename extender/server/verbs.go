@@ -17,7 +17,7 @@ const (
 
 func (s *Server) filter(ctx context.Context, buffer []byte, request wire.Request) []byte {
 	refusal, counts := s.judge(ctx, filterVerb, request.Pod, len(request.Names), func(i int) snapshot.Node {
-		return s.node(request, i)
+		return s.node(&request, i)
 	})
 	for reason, nodes := range counts {
 		s.Metrics.Refused(reason, nodes)
@@ -42,7 +42,7 @@ func (s *Server) preempt(ctx context.Context, buffer []byte, request wire.Preemp
 
 // node returns the i-th candidate: as the request describes it if it does, else
 // as it is known here.
-func (s *Server) node(request wire.Request, i int) snapshot.Node {
+func (s *Server) node(request *wire.Request, i int) snapshot.Node {
 	if request.NodeMode {
 		return request.Nodes[i].Node
 	}

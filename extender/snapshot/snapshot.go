@@ -125,7 +125,7 @@ func New() *Snapshot {
 		Assigned:    NewUsage(),
 		InFlight:    NewUsage(),
 		Clusters:    NewTable[*Cluster](fewShards),
-		Nodes:       NewTable[string](fewShards),
+		Nodes:       NewSteadyTable[string](oneShard),
 		Namespaces:  NewTable[*Namespace](fewShards),
 		Room:        NewRoom(),
 	}

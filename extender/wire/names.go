@@ -6,7 +6,7 @@ import "bytes"
 // comma.
 const minName = 4
 
-// names consumes a list of plain node names.
+// names consumes a list of plain node names. They are most of a request.
 func (s *scanner) names(to *Request) bool {
 	s.next()
 	start := s.at
@@ -14,16 +14,21 @@ func (s *scanner) names(to *Request) bool {
 	// One copy is cut into all names. In the requests of kube-scheduler nothing
 	// but the list is left here, and no name has a comma.
 	text := string(rest)
-	to.Names = make([]string, 0, min(bytes.Count(rest, []byte(",")), len(rest)/minName)+1)
-	ok := s.list(func() bool {
-		name, ok := s.plain()
-		if !ok || len(name) == 0 {
+	names := make([]string, 0, min(bytes.Count(rest, []byte(",")), len(rest)/minName)+1)
+	if !s.take('[') {
+		return false
+	}
+	for more := !s.take(']'); more; {
+		name, plain := s.plain()
+		if !plain || len(name) == 0 {
 			return false
 		}
 		end := s.at - 1 - start
-		to.Names = append(to.Names, text[end-len(name):end])
-		return true
-	})
-	to.list = s.text[start:s.at]
-	return ok
+		names = append(names, text[end-len(name):end])
+		if more = s.take(','); !more && !s.take(']') {
+			return false
+		}
+	}
+	to.Names, to.list = names, s.text[start:s.at]
+	return true
 }

@@ -36,6 +36,15 @@ func (s *scanner) next() byte {
 
 // take consumes c, if it comes next.
 func (s *scanner) take(c byte) bool {
+	if s.at < len(s.text) && s.text[s.at] == c {
+		s.at++
+		return true
+	}
+	return s.takeLater(c)
+}
+
+// takeLater consumes c, if it comes after white space.
+func (s *scanner) takeLater(c byte) bool {
 	if s.next() != c {
 		return false
 	}
@@ -65,14 +74,12 @@ func (s *scanner) plain() ([]byte, bool) {
 		return nil, false
 	}
 	start := s.at
-	for {
-		s.toSpecial()
-		if s.at == len(s.text) || s.text[s.at] != '"' {
-			return nil, false
-		}
-		s.at++
-		return s.text[start : s.at-1], true
+	s.toSpecial()
+	if s.at == len(s.text) || s.text[s.at] != '"' {
+		return nil, false
 	}
+	s.at++
+	return s.text[start : s.at-1], true
 }
 
 // into consumes any string and decodes it.
