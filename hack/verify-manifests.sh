@@ -17,3 +17,15 @@ for directory in deploy/base deploy/base/* deploy/overlays/* deploy/remote-volum
     exit 1
   fi
 done
+# Each component goes on the base, also those that no overlay has.
+overlay=$(mktemp -d)
+trap 'rm -rf "$built" "$overlay"' EXIT
+root=$(realpath --relative-to="$overlay" "$PWD")
+for component in deploy/components/*; do
+  printf '%s\n' 'apiVersion: kustomize.config.k8s.io/v1beta1' 'kind: Kustomization' \
+    "resources: [$root/deploy/base]" "components: [$root/$component]" >"$overlay/kustomization.yaml"
+  bin/kustomize build "$overlay" >"$built" || {
+    echo "$component does not build on deploy/base" >&2
+    exit 1
+  }
+done

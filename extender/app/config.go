@@ -9,6 +9,8 @@ import (
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/lodestone-storage/lodestone/extender/mtls"
 )
 
 // Config is what Run needs.
@@ -18,6 +20,8 @@ type Config struct {
 	// Verbs is where kube-scheduler calls, Status where probes and Prometheus
 	// do. Run closes both.
 	Verbs, Status net.Listener
+	// TLS says who may call at Verbs; nil: everybody, in plain http.
+	TLS *mtls.Settings
 	// ShutdownGrace is how long calls are still answered after the end of Run's
 	// context.
 	ShutdownGrace time.Duration
@@ -28,11 +32,11 @@ type Config struct {
 
 // Config opens what the options name. The caller must hand it to Run or Close it.
 func (o *Options) Config(ctx context.Context) (*Config, error) {
-	home, err := o.home()
+	home, err := homeCluster(o.Kubeconfig)
 	if err != nil {
 		return nil, err
 	}
-	config := &Config{Home: home, ShutdownGrace: o.ShutdownGrace, MaxStaleness: o.MaxStaleness}
+	config := &Config{Home: home, TLS: o.TLS.settings(), ShutdownGrace: o.ShutdownGrace, MaxStaleness: o.MaxStaleness}
 	var listen net.ListenConfig
 	if config.Verbs, err = listen.Listen(ctx, "tcp", o.Listen); err != nil {
 		return nil, fmt.Errorf("open --listen: %w", err)
@@ -43,15 +47,15 @@ func (o *Options) Config(ctx context.Context) (*Config, error) {
 	return config, nil
 }
 
-func (o *Options) home() (*rest.Config, error) {
-	if o.Kubeconfig == "" {
+func homeCluster(kubeconfig string) (*rest.Config, error) {
+	if kubeconfig == "" {
 		home, err := rest.InClusterConfig()
 		if err != nil {
 			return nil, fmt.Errorf("find the home cluster: outside a pod, set --kubeconfig: %w", err)
 		}
 		return home, nil
 	}
-	home, err := clientcmd.BuildConfigFromFlags("", o.Kubeconfig)
+	home, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("read --kubeconfig: %w", err)
 	}

@@ -17,13 +17,14 @@ type Options struct {
 	HTTPAddress   string
 	ShutdownGrace time.Duration
 	MaxStaleness  time.Duration
+	TLS           TLSOptions
 	Logs          *logsapi.LoggingConfiguration
 }
 
 // NewOptions returns the defaults.
 func NewOptions() *Options {
 	return &Options{
-		Listen:        ":8888",
+		Listen:        "127.0.0.1:8888",
 		HTTPAddress:   ":8082",
 		ShutdownGrace: 5 * time.Second,
 		MaxStaleness:  time.Minute,
@@ -38,6 +39,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.HTTPAddress, "http-address", o.HTTPAddress, "address of /healthz, /readyz, /metrics and /explain")
 	flags.DurationVar(&o.ShutdownGrace, "shutdown-grace", o.ShutdownGrace, "how long calls are still answered after a signal to stop, while callers turn elsewhere")
 	flags.DurationVar(&o.MaxStaleness, "max-staleness", o.MaxStaleness, "for how long a kind of object may be out of sight before the program reports itself as not ready; it answers calls all the same")
+	o.TLS.addFlags(flags)
 }
 
 // Validate returns every mistake in the options.
@@ -57,5 +59,5 @@ func (o *Options) Validate() error {
 	if o.MaxStaleness <= 0 {
 		mistakes = append(mistakes, fmt.Errorf("--max-staleness is %s: it must be positive", o.MaxStaleness))
 	}
-	return errors.Join(mistakes...)
+	return errors.Join(append(mistakes, o.TLS.validate(o.Listen))...)
 }

@@ -66,6 +66,9 @@ func Run(ctx context.Context, config *Config) error {
 	defer stopServing()
 	verbs := newHTTPServer(serving, handlers.Handler())
 	status := newHTTPServer(serving, handlers.Status())
+	if err := protect(serving, group, config, verbs, status, counters); err != nil {
+		return errors.Join(err, config.Close())
+	}
 	group.Go(func() error { feeds.Run(serving); return nil })
 	group.Go(func() error { return serve(verbs, config.Verbs) })
 	group.Go(func() error { return serve(status, config.Status) })
