@@ -35,6 +35,12 @@ type Plan struct {
 	unbound []unboundClaim
 	demands []demand
 	judged  map[string]Reason
+	// last is the cluster that was judged last, and how: the next node is mostly of
+	// the same.
+	last struct {
+		cluster string
+		reason  Reason
+	}
 }
 
 type unboundClaim struct {
@@ -141,14 +147,12 @@ func (p *Plan) Judge(node snapshot.Node) Reason {
 	case p.sourceIn != "" && p.sourceIn != node.Cluster:
 		return SourceElsewhere
 	}
-	reason, ok := p.judged[node.Cluster]
-	if !ok {
-		reason = p.judgeCluster(node.Cluster)
-		p.judged[node.Cluster] = reason
+	if p.last.cluster != node.Cluster {
+		p.last.cluster, p.last.reason = node.Cluster, p.judgedCluster(node.Cluster)
 	}
 	switch {
-	case reason != Accepted:
-		return reason
+	case p.last.reason != Accepted:
+		return p.last.reason
 	case p.refusedBy(node.Cluster, node.Name):
 		return RefusedLately
 	case node.Cluster == keys.Home && !p.attachable(node.Name):
@@ -157,9 +161,22 @@ func (p *Plan) Judge(node snapshot.Node) Reason {
 	return Accepted
 }
 
+func (p *Plan) judgedCluster(id string) Reason {
+	reason, ok := p.judged[id]
+	if !ok {
+		reason = p.judgeCluster(id)
+		p.judged[id] = reason
+	}
+	return reason
+}
+
 func (p *Plan) refusedBy(cluster, node string) bool {
-	for _, claim := range p.unbound {
-		if _, refused := refusal.Of(claim.Refusals, cluster, node, p.now); refused {
+	for i := range p.unbound {
+		refusals := p.unbound[i].Refusals
+		if len(refusals) == 0 {
+			continue
+		}
+		if _, refused := refusal.Of(refusals, cluster, node, p.now); refused {
 			return true
 		}
 	}
