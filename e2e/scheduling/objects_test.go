@@ -152,15 +152,21 @@ func size() corev1.VolumeResourceRequirements {
 	return corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Mi")}}
 }
 
-// pod makes a pod that mounts claims. It may go to the stage's virtual node and,
-// unless remoteOnly, to the home nodes.
-func (s *stage) pod(pod corev1.Pod, remoteOnly bool, claims ...string) {
-	s.t.Helper()
+// affinity is that of pods that may go to the stage's virtual node and, unless
+// remoteOnly, to the home nodes.
+func (s *stage) affinity(remoteOnly bool) *corev1.Affinity {
 	terms := []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: keys.Cluster, Operator: corev1.NodeSelectorOpIn, Values: []string{s.remote}}}}}
 	if !remoteOnly {
 		terms = append(terms, corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: keys.Cluster, Operator: corev1.NodeSelectorOpDoesNotExist}}})
 	}
-	pod.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: terms}}}
+	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: terms}}}
+}
+
+// pod makes a pod that mounts claims. It may go to the stage's virtual node and,
+// unless remoteOnly, to the home nodes.
+func (s *stage) pod(pod corev1.Pod, remoteOnly bool, claims ...string) {
+	s.t.Helper()
+	pod.Spec.Affinity = s.affinity(remoteOnly)
 	if len(pod.Spec.Containers) == 0 {
 		pod.Spec.Containers = []corev1.Container{{Name: "main", Image: "none"}}
 	}

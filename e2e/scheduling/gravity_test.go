@@ -1,0 +1,226 @@
+package scheduling_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/lodestone-storage/lodestone/e2e/await"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+)
+
+// gravityStage is a stage with a ready remote cluster. What draws pods does not
+// depend on the mode.
+func gravityStage(t *testing.T) *stage {
+	t.Helper()
+	testbed.Require(t)
+	s := newStage(t, beds["names mode"])
+	s.join(metav1.ConditionTrue, standard)
+	return s
+}
+
+var homeNodes = []string{"home-1", "home-2"}
+
+// class makes a storage class of this stage; its name is returned.
+func (s *stage) class(name, provisioner string, parameters map[string]string) string {
+	s.t.Helper()
+	class, err := s.Client().StorageV1().StorageClasses().Create(s.t.Context(), &storagev1.StorageClass{
+		ObjectMeta: metav1.ObjectMeta{Name: name + "-" + s.namespace}, Provisioner: provisioner, Parameters: parameters,
+		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
+	}, metav1.CreateOptions{})
+	require.NoError(s.t, err)
+	s.t.Cleanup(func() {
+		_ = s.Client().StorageV1().StorageClasses().Delete(context.Background(), class.Name, metav1.DeleteOptions{})
+	})
+	return class.Name
+}
+
+// foreign gives a new claim a volume that Lodestone knows only by the labels that
+// an administrator gave it.
+func (s *stage) foreign(name string, labels map[string]string) {
+	s.t.Helper()
+	access := []corev1.PersistentVolumeAccessMode{corev1.ReadOnlyMany}
+	claim, err := s.Client().CoreV1().PersistentVolumeClaims(s.namespace).Create(s.t.Context(), &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       corev1.PersistentVolumeClaimSpec{AccessModes: access, StorageClassName: ptr.To(""), VolumeName: s.namespace + "-" + name, Resources: size()},
+	}, metav1.CreateOptions{})
+	require.NoError(s.t, err)
+	volume, err := s.Client().CoreV1().PersistentVolumes().Create(s.t.Context(), &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: claim.Spec.VolumeName, Labels: labels},
+		Spec: corev1.PersistentVolumeSpec{
+			AccessModes: access, Capacity: size().Requests, PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
+			ClaimRef:               &corev1.ObjectReference{Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: s.namespace, Name: name, UID: claim.UID},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "nfs.example.com", Path: "/" + name}},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(s.t, err)
+	s.t.Cleanup(func() {
+		_ = s.Client().CoreV1().PersistentVolumes().Delete(context.Background(), volume.Name, metav1.DeleteOptions{})
+	})
+	await.Until(s.t, "claim "+name+" is bound", func() bool {
+		bound, err := s.Client().CoreV1().PersistentVolumeClaims(s.namespace).Get(s.t.Context(), name, metav1.GetOptions{})
+		return err == nil && bound.Status.Phase == corev1.ClaimBound
+	})
+}
+
+// awaitScores waits until the extender has seen what its scores of the virtual
+// node and of a home node for a pod depend on: a preference is not corrected
+// later. It is asked as kube-scheduler asks.
+func (s *stage) awaitScores(pod corev1.Pod, there, here int64) {
+	s.t.Helper()
+	pod.Namespace = s.namespace
+	names := []string{s.node, "home-1"}
+	body, err := json.Marshal(extenderv1.ExtenderArgs{Pod: &pod, NodeNames: &names})
+	require.NoError(s.t, err)
+	var got extenderv1.HostPriorityList
+	await.Until(s.t, "the extender scores", func() bool {
+		request, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.url()+"/prioritize", bytes.NewReader(body))
+		require.NoError(s.t, err)
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return false
+		}
+		defer response.Body.Close()
+		err = json.NewDecoder(response.Body).Decode(&got)
+		return err == nil && assert.ObjectsAreEqual(extenderv1.HostPriorityList{{Host: s.node, Score: there}, {Host: "home-1", Score: here}}, got)
+	}, func() any { return got })
+}
+
+func mounting(name string, claims ...string) corev1.Pod {
+	pod := named(name)
+	for _, claim := range claims {
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: claim, VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim},
+		}})
+	}
+	return pod
+}
+
+// Nothing confines these pods: they could run anywhere.
+func TestPodsThatShareALabelledVolumeComeToIt(t *testing.T) {
+	s := gravityStage(t)
+	s.foreign("there", map[string]string{keys.Cluster: s.remote})
+	s.foreign("here", map[string]string{keys.Cluster: keys.Home})
+	s.awaitScores(mounting("x", "there"), 10, 0)
+	s.awaitScores(mounting("x", "here"), 0, 10)
+	for _, pod := range []string{"one", "two", "three"} {
+		s.pod(named(pod), false, "there")
+		assert.Equal(t, s.node, s.awaitNode(pod))
+	}
+	s.pod(named("four"), false, "here")
+	assert.Contains(t, homeNodes, s.awaitNode("four"))
+}
+
+// The volumes of pods 0 and 1 are in the remote cluster. These pods are not there
+// now, so that kube-scheduler's own spreading has nothing to do.
+func TestNewVolumesOfAStatefulSetHeedTheOthers(t *testing.T) {
+	s := gravityStage(t)
+	for _, test := range []struct {
+		set         string
+		parameters  map[string]string
+		there, here int64
+		want        []string
+	}{
+		{set: "together", there: 10, here: 0, want: []string{s.node}},
+		{set: "apart", parameters: map[string]string{keys.Siblings: keys.SiblingsSpread}, there: 0, here: 10, want: homeNodes},
+	} {
+		t.Run(test.set, func(t *testing.T) {
+			class := s.class(test.set, keys.Driver, test.parameters)
+			for _, pod := range []string{"-0", "-1"} {
+				s.volume(s.claim("data-"+test.set+pod, nil), s.remote)
+			}
+			// A claim like that of pod 2, for the extender alone.
+			s.claimOf(class, "data-"+test.set+"-3")
+			like := mounting(test.set+"-3", "data-"+test.set+"-3")
+			like.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: test.set, UID: "none", Controller: ptr.To(true)}}
+			s.awaitScores(like, test.there, test.here)
+			s.statefulSet(test.set, class)
+			assert.Contains(t, test.want, s.awaitSelected("data-"+test.set+"-2"))
+		})
+	}
+}
+
+// statefulSet makes a StatefulSet whose one pod has the ordinal 2.
+func (s *stage) statefulSet(name, class string) {
+	s.t.Helper()
+	labels := map[string]string{"app": name}
+	_, err := s.Client().AppsV1().StatefulSets(s.namespace).Create(s.t.Context(), &appsv1.StatefulSet{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: appsv1.StatefulSetSpec{
+			Replicas: ptr.To(int32(1)), Ordinals: &appsv1.StatefulSetOrdinals{Start: 2},
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec: corev1.PodSpec{
+					Affinity:   s.affinity(false),
+					Containers: []corev1.Container{{Name: "main", Image: "none", VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}}},
+				},
+			},
+			VolumeClaimTemplates: []corev1.PersistentVolumeClaim{{
+				ObjectMeta: metav1.ObjectMeta{Name: "data"},
+				Spec: corev1.PersistentVolumeClaimSpec{
+					AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: ptr.To(class), Resources: size(),
+				},
+			}},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(s.t, err)
+}
+
+// claimOf makes a claim of a class.
+func (s *stage) claimOf(class, name string) {
+	s.t.Helper()
+	_, err := s.Client().CoreV1().PersistentVolumeClaims(s.namespace).Create(s.t.Context(), &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: ptr.To(class), Resources: size(),
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(s.t, err)
+}
+
+// A claim asks for 1Mi, so 100Mi would be plenty.
+func TestNewVolumesComeWhereThereIsRoom(t *testing.T) {
+	s := gravityStage(t)
+	real := s.class("disk", "disk.example.com", nil)
+	class := s.class("lodestone", keys.Driver, map[string]string{keys.LocalClass: real})
+	capacity, err := s.Client().StorageV1().CSIStorageCapacities(s.namespace).Create(t.Context(), &storagev1.CSIStorageCapacity{
+		ObjectMeta: metav1.ObjectMeta{Name: "all"}, StorageClassName: real,
+		NodeTopology: &metav1.LabelSelector{}, Capacity: ptr.To(resource.MustParse("80Mi")),
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	for _, test := range []struct {
+		claim       string
+		home, free  string
+		there, here int64
+		want        []string
+	}{
+		{claim: "there", home: "8Mi", free: "80Mi", there: 10, here: 1, want: []string{s.node}},
+		{claim: "here", home: "80Mi", free: "512Ki", there: 0, here: 10, want: homeNodes},
+	} {
+		t.Run(test.claim, func(t *testing.T) {
+			capacity.Capacity = ptr.To(resource.MustParse(test.home))
+			capacity, err = s.Client().StorageV1().CSIStorageCapacities(s.namespace).Update(t.Context(), capacity, metav1.UpdateOptions{})
+			require.NoError(t, err)
+			s.join(metav1.ConditionTrue, v1alpha1.OfferedClass{Name: "standard", Default: true, Free: ptr.To(resource.MustParse(test.free))})
+			s.claimOf(class, test.claim)
+			s.awaitScores(mounting(test.claim, test.claim), test.there, test.here)
+			s.pod(named(test.claim), false, test.claim)
+			assert.Contains(t, test.want, s.awaitSelected(test.claim))
+		})
+	}
+}
