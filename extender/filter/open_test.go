@@ -40,12 +40,7 @@ func TestPodsLeaveHomeOnlyWhereTheirNamespaceMayGo(t *testing.T) {
 	only := func(clusters string) func(*snapshot.Snapshot) {
 		return func(v *snapshot.Snapshot) { v.Namespaces.Set("app", opened(clusters)) }
 	}
-	for name, test := range map[string]struct {
-		pod         snapshot.Pod
-		change      func(*snapshot.Snapshot)
-		refused     map[string]filter.Reason
-		indifferent bool
-	}{
+	for name, test := range map[string]row{
 		"a pod without claims stays at home with its namespace":      {pod: pod(), change: closed, refused: remotes(filter.NotOffloaded)},
 		"a pod without claims goes only to the listed clusters":      {pod: pod(), change: only("east"), refused: map[string]filter.Reason{"west": filter.NotOpen}},
 		"an unbound claim goes only to the listed clusters":          {pod: pod("unbound"), change: only("east"), refused: map[string]filter.Reason{"west": filter.NotOpen}},
@@ -63,24 +58,7 @@ func TestPodsLeaveHomeOnlyWhereTheirNamespaceMayGo(t *testing.T) {
 			v.Nodes.Delete("east")
 		}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			view := world()
-			if test.change != nil {
-				test.change(view)
-			}
-			plan := filter.NewPlan(view, test.pod, now)
-			assert.Equal(t, test.indifferent, plan.Indifferent())
-			if test.indifferent {
-				return
-			}
-			refused := map[string]filter.Reason{}
-			for node := range everywhere(filter.Accepted) {
-				if reason := plan.Judge(view.Node(node)); reason != filter.Accepted {
-					refused[node] = reason
-				}
-			}
-			assert.Equal(t, test.refused, refused)
-		})
+		t.Run(name, test.check)
 	}
 }
 

@@ -73,13 +73,7 @@ func TestPlan(t *testing.T) {
 		claim.UID, claim.ClassName = "unbound", "lodestone"
 		return &claim
 	}
-	for name, test := range map[string]struct {
-		pod    snapshot.Pod
-		change func(*snapshot.Snapshot)
-		// refused holds the nodes that are not accepted.
-		refused     map[string]filter.Reason
-		indifferent bool
-	}{
+	for name, test := range map[string]row{
 		"a pod without claims goes anywhere":    {pod: pod(), indifferent: true},
 		"a claim that is not known has no rule": {pod: pod("later"), indifferent: true},
 		"a claim of another class is not ours": {pod: pod("other"), indifferent: true, change: func(v *snapshot.Snapshot) {
@@ -176,24 +170,7 @@ func TestPlan(t *testing.T) {
 			v.Claims.Set("app/picky", &snapshot.Claim{UID: "picky", ClassName: "home-only"})
 		}, refused: remotes(filter.ClusterNotAllowed)},
 	} {
-		t.Run(name, func(t *testing.T) {
-			view := world()
-			if test.change != nil {
-				test.change(view)
-			}
-			plan := filter.NewPlan(view, test.pod, now)
-			assert.Equal(t, test.indifferent, plan.Indifferent())
-			refused := map[string]filter.Reason{}
-			for node := range everywhere(filter.Accepted) {
-				if reason := plan.Judge(view.Node(node)); reason != filter.Accepted {
-					refused[node] = reason
-				}
-			}
-			if test.refused == nil {
-				test.refused = map[string]filter.Reason{}
-			}
-			assert.Equal(t, test.refused, refused)
-		})
+		t.Run(name, test.check)
 	}
 }
 

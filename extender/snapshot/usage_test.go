@@ -1,0 +1,131 @@
+package snapshot_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/lodestone-storage/lodestone/extender/snapshot"
+)
+
+func TestFromCSINode(t *testing.T) {
+	node := &storagev1.CSINode{Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{
+		{Name: "disk", Allocatable: &storagev1.VolumeNodeResources{Count: ptr.To(int32(25))}},
+		{Name: "none", Allocatable: &storagev1.VolumeNodeResources{Count: ptr.To(int32(0))}},
+		{Name: "any"},
+		{Name: "any-too", Allocatable: &storagev1.VolumeNodeResources{}},
+	}}}
+	limits, ok := snapshot.FromCSINode(node)
+	assert.True(t, ok)
+	assert.Equal(t, snapshot.Limits{"disk": 25, "none": 0}, limits)
+	_, ok = snapshot.FromCSINode(&storagev1.CSINode{})
+	assert.False(t, ok, "a node without limits has no entry")
+}
+
+func TestFromPod(t *testing.T) {
+	claim := func(name string) corev1.Volume {
+		return corev1.Volume{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}}
+	}
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "app", Name: "web"},
+		Spec: corev1.PodSpec{NodeName: "home-1", Volumes: []corev1.Volume{
+			claim("data"), {Name: "scratch", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}},
+			{Name: "empty"}, claim("data"),
+		}},
+	}
+	use, ok := snapshot.FromPod(pod)
+	assert.True(t, ok)
+	assert.Equal(t, snapshot.Use{Node: "home-1", Claims: []string{"app/data", "app/web-scratch"}}, use, "each claim once")
+
+	for what, change := range map[string]func(*corev1.Pod){
+		"a pod that waits for a node": func(p *corev1.Pod) { p.Spec.NodeName = "" },
+		"a pod that ended":            func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded },
+		"a pod that failed":           func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed },
+		"a pod without claims":        func(p *corev1.Pod) { p.Spec.Volumes = p.Spec.Volumes[2:3] },
+	} {
+		other := pod.DeepCopy()
+		change(other)
+		_, ok = snapshot.FromPod(other)
+		assert.False(t, ok, what)
+	}
+
+	for i := range 2000 {
+		pod.Spec.Volumes = append(pod.Spec.Volumes, claim(fmt.Sprint(i)))
+	}
+	use, _ = snapshot.FromPod(pod)
+	assert.Less(t, len(use.Claims), 1000, "nobody can make an entry large")
+}
+
+// attaches says whether one more volume of a driver fits on a node that takes as
+// many as limit.
+func attaches(view *snapshot.Snapshot, limit int) bool {
+	view.Limits.Set("node", snapshot.Limits{"disk": limit})
+	return view.CanAttach("node", "disk", 1, func() []string { return nil })
+}
+
+func TestUsageOfOneNodeIsBounded(t *testing.T) {
+	view := snapshot.New()
+	const many = 10_000
+	uses := map[string]snapshot.Use{}
+	for i := range many {
+		key := fmt.Sprintf("app/claim-%d", i)
+		uses["app/pod-"+fmt.Sprint(i)] = snapshot.Use{Node: "node", Claims: []string{key}}
+	}
+	view.Assigned.Replace(uses)
+	kept := view.Assigned.Len()
+	assert.Less(t, kept, many, "whoever makes pods can name a node in all of them")
+	assert.Greater(t, kept, 1000)
+
+	view.Assigned.Set("app/one-more", snapshot.Use{Node: "node", Claims: []string{"app/data"}})
+	assert.Equal(t, kept, view.Assigned.Len(), "there is no room for it")
+	view.Assigned.Set("app/elsewhere", snapshot.Use{Node: "other", Claims: []string{"app/data"}})
+	assert.Equal(t, kept+1, view.Assigned.Len(), "another node has room")
+	for key := range uses {
+		view.Assigned.Delete(key)
+	}
+	view.Assigned.Delete("app/never-there")
+	assert.Equal(t, 1, view.Assigned.Len())
+}
+
+func TestUsageFollowsItsUsers(t *testing.T) {
+	view := snapshot.New()
+	for _, name := range []string{"a", "b"} {
+		view.Claims.Set("app/"+name, &snapshot.Claim{UID: name, VolumeName: "pv-" + name})
+		view.Volumes.Set("pv-"+name, &snapshot.Volume{Driver: "disk", ClaimUID: name})
+	}
+	use := func(node string, claims ...string) snapshot.Use { return snapshot.Use{Node: node, Claims: claims} }
+	assert.True(t, attaches(view, 1), "an empty node")
+	view.Assigned.Set("app/one", use("node", "app/a"))
+	assert.False(t, attaches(view, 1))
+	view.Assigned.Set("app/one", use("node", "app/a", "app/b"))
+	assert.False(t, attaches(view, 2), "the same pod, made anew with more claims")
+	view.Assigned.Set("app/one", use("other", "app/a", "app/b"))
+	assert.True(t, attaches(view, 1), "made anew on another node")
+	view.Assigned.Replace(map[string]snapshot.Use{"app/two": use("node", "app/b")})
+	assert.Equal(t, 1, view.Assigned.Len())
+	assert.False(t, attaches(view, 1), "what a new list says counts")
+	view.Assigned.Replace(nil)
+	assert.True(t, attaches(view, 1))
+}
+
+func TestClaimsUnderWayFollowTheirClaims(t *testing.T) {
+	view := snapshot.New()
+	view.StorageClasses().Set("fast", &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "fast"}, Provisioner: "disk"})
+	claims := view.ClaimStore()
+	waiting := &snapshot.Claim{UID: "a", ClassName: "fast", SelectedNode: "node"}
+	claims.Set("app/a", waiting)
+	assert.False(t, attaches(view, 1), "its volume is being made for the node")
+	claims.Set("app/a", &snapshot.Claim{UID: "a", ClassName: "fast"})
+	assert.True(t, attaches(view, 1), "the node was given up")
+	claims.Replace(map[string]*snapshot.Claim{"app/a": waiting, "app/b": {UID: "b"}})
+	assert.Equal(t, 2, claims.Len())
+	assert.False(t, attaches(view, 1))
+	claims.Delete("app/a")
+	assert.True(t, attaches(view, 1), "the claim is gone")
+	assert.Equal(t, 1, view.Claims.Len())
+}
