@@ -121,6 +121,11 @@ bench-extender: ## Measure the extender's answers
 	@go build -o bin/bench-extender ./e2e/cmd/bench-extender
 	@exec bin/bench-extender
 
+.PHONY: soak-extender
+soak-extender: ## Make a day's requests of the extender and watch its memory (about 10 minutes; ARGS=--requests=200000 for fewer)
+	@go build -o bin/soak-extender ./e2e/cmd/soak-extender
+	@exec bin/soak-extender $(ARGS)
+
 ##@ Verify
 
 VERIFY := verify-format verify-vet verify-lint verify-logging verify-length \

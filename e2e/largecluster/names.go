@@ -14,8 +14,9 @@ import (
 const (
 	// Namespace is where all claims are.
 	Namespace = "shop"
-	// Nodes and RemoteClusters are how many there are.
-	Nodes          = 5000
+	// Nodes is how many there are.
+	Nodes = 5000
+	// RemoteClusters is how many there are.
 	RemoteClusters = 10
 )
 

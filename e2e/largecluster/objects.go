@@ -49,7 +49,10 @@ func volumeObject(i int) runtime.Object {
 	}
 }
 
-func nodeObject(i int) runtime.Object {
+func nodeObject(i int) runtime.Object { return Node(i) }
+
+// Node returns the i-th node.
+func Node(i int) *corev1.Node {
 	node := &corev1.Node{ObjectMeta: meta("", NodeName(i), i, nil)}
 	node.Labels = map[string]string{"kubernetes.io/hostname": NodeName(i), "topology.kubernetes.io/zone": "eu-central-1a"}
 	if cluster := ClusterOf(i); cluster != keys.Home {
