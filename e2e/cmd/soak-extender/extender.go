@@ -137,15 +137,13 @@ func (e *extender) closeAPI() {
 }
 
 // freeAddresses returns two addresses on loopback that nobody listens on.
-func freeAddresses(ctx context.Context) ([2]string, error) {
-	var addresses [2]string
-	for i := range addresses {
-		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-		if err != nil {
+func freeAddresses(ctx context.Context) (addresses [2]string, err error) {
+	var listeners [2]net.Listener
+	for i := range listeners {
+		if listeners[i], err = (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0"); err != nil {
 			return addresses, fmt.Errorf("find a free port: %w", err)
 		}
-		defer listener.Close()
-		addresses[i] = listener.Addr().String()
+		addresses[i] = listeners[i].Addr().String()
 	}
-	return addresses, nil
+	return addresses, errors.Join(listeners[0].Close(), listeners[1].Close())
 }
