@@ -63,6 +63,9 @@ func TestConfigurationsHoldOffWhatTheyCan(t *testing.T) {
 			}
 			if strings.HasPrefix(path, fromDeploy("examples")) {
 				assert.NotEmpty(t, configuration.ClientConnection.Kubeconfig, "with --config the flag --kubeconfig is ignored")
+			} else {
+				require.NotNil(t, configuration.PercentageOfNodesToScore)
+				assert.EqualValues(t, 100, *configuration.PercentageOfNodesToScore, "its pods are those that the extender has a say in")
 			}
 			for _, resource := range extender.ManagedResources {
 				assert.Equal(t, keys.MarkerResource, resource.Name)

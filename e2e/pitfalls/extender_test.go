@@ -48,7 +48,7 @@ func runExtender(t *testing.T, address, serviceAccount string) *extender {
 	verbs := listen(t, address)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- app.Run(ctx, &app.Config{Home: home, Verbs: verbs, Status: status}) }()
+	go func() { ended <- app.Run(ctx, &app.Config{Home: home, Verbs: verbs, Status: status, MaxStaleness: time.Minute}) }()
 	stopped := false
 	e := &extender{status: "http://" + status.Addr().String(), stop: func() {
 		if !stopped {
