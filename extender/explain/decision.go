@@ -45,8 +45,15 @@ type Claim struct {
 	// DataIn is the cluster that holds the data; empty without data, and where it
 	// is not confined to a cluster.
 	DataIn string `json:"dataIn,omitempty"`
+	// Prefers is, for data that is not confined, the cluster that an administrator
+	// labelled its volume with.
+	Prefers string `json:"prefers,omitempty"`
 	// Bytes is the capacity of the volume.
 	Bytes int64 `json:"bytes,omitempty"`
+	// CopyOf is the claim that the volume is to be a copy of.
+	CopyOf string `json:"copyOf,omitempty"`
+	// Moving: a move holds the claim.
+	Moving bool `json:"moving,omitempty"`
 	// Refusals are the places that refused to make the volume.
 	Refusals []refusal.Refusal `json:"refusals,omitempty"`
 }
@@ -78,9 +85,12 @@ func (v Verdict) MarshalJSON() ([]byte, error) {
 func Claims(pod snapshot.Pod, found []snapshot.PodClaim) []Claim {
 	claims := make([]Claim, 0, len(found))
 	for _, known := range found {
-		claim := Claim{Name: known.Name, Near: known.Near, StorageClass: known.ClassName, Volume: known.VolumeName, Refusals: known.Refusals}
+		claim := Claim{
+			Name: known.Name, Near: known.Near, StorageClass: known.ClassName, Volume: known.VolumeName,
+			CopyOf: known.Source, Moving: known.Moving, Refusals: known.Refusals,
+		}
 		if known.Volume != nil {
-			claim.DataIn, claim.Bytes = known.Volume.Cluster, known.Volume.Bytes
+			claim.DataIn, claim.Prefers, claim.Bytes = known.Volume.Cluster, known.Volume.Prefers, known.Volume.Bytes
 		}
 		claims = append(claims, claim)
 	}

@@ -21,12 +21,14 @@ func TestClaimsSayWhereTheDataIs(t *testing.T) {
 	assert.Equal(t, []Claim{
 		{Name: "data", StorageClass: "lodestone", Volume: "pv", DataIn: "west", Bytes: 7},
 		{Name: "new", StorageClass: "lodestone", Refusals: refused},
-		{Name: "logs", Near: true, Volume: "nfs"},
+		{Name: "logs", Near: true, Volume: "nfs", Prefers: "east", Bytes: 3},
+		{Name: "copy", CopyOf: "data", Moving: true},
 		{Name: "gone", Unknown: true},
 	}, Claims(pod, []snapshot.PodClaim{
 		{Name: "data", Claim: &snapshot.Claim{ClassName: "lodestone", VolumeName: "pv"}, Volume: &snapshot.Volume{Cluster: "west", Bytes: 7}},
 		{Name: "new", Claim: &snapshot.Claim{ClassName: "lodestone", Refusals: refused}},
-		{Name: "logs", Claim: &snapshot.Claim{VolumeName: "nfs"}, Near: true},
+		{Name: "logs", Claim: &snapshot.Claim{VolumeName: "nfs"}, Volume: &snapshot.Volume{Prefers: "east", Bytes: 3}, Near: true},
+		{Name: "copy", Claim: &snapshot.Claim{Source: "data", Moving: true}},
 	}))
 	assert.Empty(t, Claims(snapshot.Pod{}, nil))
 }

@@ -11,7 +11,7 @@ import (
 // counted.
 const (
 	maxDecision = 4 << 10
-	overhead    = 128
+	overhead    = 160
 )
 
 // fit returns the decision cut to what may be kept of it. Half of the room is for
@@ -48,7 +48,7 @@ func total[T any](items []T, size func(T) int) int {
 }
 
 func (c Claim) size() int {
-	sum := overhead + len(c.Name) + len(c.StorageClass) + len(c.Volume) + len(c.DataIn)
+	sum := overhead + len(c.Name) + len(c.StorageClass) + len(c.Volume) + len(c.DataIn) + len(c.Prefers) + len(c.CopyOf)
 	for _, refused := range c.Refusals {
 		sum += overhead + len(refused.Cluster) + len(refused.Node) + len(refused.Reason) + len(refused.Message)
 	}
