@@ -33,6 +33,8 @@ type Plan struct {
 	// byLabel: it is not in a volume's node affinity where the data is.
 	byLabel bool
 	unbound []unboundClaim
+	// refused are those of them that some place could not take.
+	refused []*snapshot.Claim
 	demands []demand
 	judged  map[string]Reason
 	// last is the cluster that was judged last, and how: the next node is mostly of
@@ -88,6 +90,9 @@ func (p *Plan) addUnbound(claim unboundClaim) {
 		return
 	}
 	p.unbound = append(p.unbound, claim)
+	if len(claim.Refusals) > 0 {
+		p.refused = append(p.refused, claim.Claim)
+	}
 	if claim.Source == "" {
 		return
 	}
@@ -171,12 +176,8 @@ func (p *Plan) judgedCluster(id string) Reason {
 }
 
 func (p *Plan) refusedBy(cluster, node string) bool {
-	for i := range p.unbound {
-		refusals := p.unbound[i].Refusals
-		if len(refusals) == 0 {
-			continue
-		}
-		if _, refused := refusal.Of(refusals, cluster, node, p.now); refused {
+	for _, claim := range p.refused {
+		if _, refused := refusal.Of(claim.Refusals, cluster, node, p.now); refused {
 			return true
 		}
 	}

@@ -2,30 +2,34 @@ package server
 
 import "context"
 
-// answer appends the answer to a request with this body to buffer. An error is
-// one sentence about what is wrong with the request.
-type answer func(ctx context.Context, memory *hold, buffer, body []byte) ([]byte, error)
+// answer makes buffers.answer from buffers.body. An error is one sentence about
+// what is wrong with the request.
+type answer func(ctx context.Context, memory *hold, buffers *buffers) error
 
-// candidates is what all requests have.
-type candidates interface{ Candidates() int }
+// candidates is what all requests have: the names of nodes.
+type candidates interface{ Candidates() []string }
 
 // decoded returns an answer to what scan makes of a body, or else decode, which
 // takes any JSON but much more memory.
-func decoded[R candidates](scan func([]byte) (R, bool), decode func([]byte) (R, error), decide func(context.Context, []byte, R) []byte) answer {
-	return func(ctx context.Context, memory *hold, buffer, body []byte) ([]byte, error) {
-		request, ok := scan(body)
+func decoded[R candidates](scan func([]byte, []string) (R, bool), decode func([]byte) (R, error), decide func(context.Context, []byte, R) []byte) answer {
+	return func(ctx context.Context, memory *hold, buffers *buffers) error {
+		request, ok := scan(buffers.body, buffers.names)
 		if !ok {
-			if !memory.more(oddWeight * int64(len(body))) {
-				return buffer, errTooOdd
+			// What was read before something odd came.
+			clear(buffers.names[:cap(buffers.names)])
+			if !memory.more(oddWeight * int64(len(buffers.body))) {
+				return errTooOdd
 			}
 			var err error
-			if request, err = decode(body); err != nil {
-				return buffer, err
+			if request, err = decode(buffers.body); err != nil {
+				return err
 			}
 		}
-		if !memory.more(int64(len(body)) + nodeWeight*int64(request.Candidates())) {
-			return buffer, errTooMany
+		buffers.names = request.Candidates()
+		if !memory.more(int64(len(buffers.body)) + nodeWeight*int64(len(buffers.names))) {
+			return errTooMany
 		}
-		return decide(ctx, buffer, request), nil
+		buffers.answer = decide(ctx, buffers.answer, request)
+		return nil
 	}
 }

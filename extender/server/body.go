@@ -24,6 +24,7 @@ const (
 // buffers are reused from request to request.
 type buffers struct {
 	body   []byte
+	names  []string
 	answer []byte
 }
 
@@ -35,10 +36,12 @@ func (s *Server) takeBuffers() *buffers {
 }
 
 func (s *Server) giveBuffers(b *buffers) {
-	if cap(b.body) > maxKept || cap(b.answer) > maxKept {
+	if cap(b.body) > maxKept || cap(b.answer) > maxKept || cap(b.names) > maxKept/32 {
 		return
 	}
-	b.body, b.answer = b.body[:0], b.answer[:0]
+	// The names are cut out of a text that must not stay for them.
+	clear(b.names)
+	b.body, b.names, b.answer = b.body[:0], b.names[:0], b.answer[:0]
 	s.buffers.Put(b)
 }
 

@@ -97,10 +97,8 @@ func (s *Server) respond(w http.ResponseWriter, r *http.Request, buffers *buffer
 	if err := buffers.readBody(w, r, memory); err != nil {
 		return buffers.fail(r, err, http.StatusBadRequest)
 	}
-	answered, err := answer(r.Context(), memory, buffers.answer, buffers.body)
-	if err != nil {
+	if err := answer(r.Context(), memory, buffers); err != nil {
 		return buffers.fail(r, err, http.StatusBadRequest)
 	}
-	buffers.answer = answered
 	return http.StatusOK
 }

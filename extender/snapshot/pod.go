@@ -75,8 +75,9 @@ func (s *Snapshot) Node(name string) Node {
 // known are left out.
 func (s *Snapshot) ClaimsOf(pod Pod) []PodClaim {
 	var claims []PodClaim
-	for i, volume := range pod.Volumes {
-		if mounted(pod.Volumes[:i], volume.ClaimName) {
+	var named names
+	for _, volume := range pod.Volumes {
+		if !named.add(volume.ClaimName) {
 			continue
 		}
 		if claim, ok := s.claimOf(pod, volume); ok {

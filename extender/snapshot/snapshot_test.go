@@ -1,9 +1,11 @@
 package snapshot_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/lodestone-storage/lodestone/extender/snapshot"
 )
@@ -61,6 +63,23 @@ func TestClaimsOf(t *testing.T) {
 			assert.Equal(t, len(test.pod.Volumes) == 0 || len(test.want) > 0, view.Knows(test.pod))
 		})
 	}
+}
+
+func TestClaimsOfAPodWithVeryMany(t *testing.T) {
+	view := snapshot.New()
+	pod := snapshot.Pod{Namespace: "app"}
+	var want []snapshot.PodClaim
+	for i := range 50 {
+		name := fmt.Sprintf("claim-%d", i)
+		claim := &snapshot.Claim{UID: name}
+		view.Claims.Set("app/"+name, claim)
+		want = append(want, snapshot.PodClaim{Name: name, Claim: claim})
+		pod.Volumes = append(pod.Volumes, snapshot.PodVolume{ClaimName: name}, snapshot.PodVolume{ClaimName: "claim-3"})
+	}
+	pod.Volumes = append(pod.Volumes, pod.Volumes...)
+	claims := view.ClaimsOf(pod)
+	require.Len(t, claims, len(want), "each once")
+	assert.ElementsMatch(t, want, claims)
 }
 
 func TestClaimsNear(t *testing.T) {

@@ -26,8 +26,8 @@ type Request struct {
 	list []byte
 }
 
-// Candidates returns how many nodes the request is about.
-func (r Request) Candidates() int { return len(r.Names) }
+// Candidates returns the names of the nodes that the request is about.
+func (r Request) Candidates() []string { return r.Names }
 
 // Node is a candidate in node mode.
 type Node struct {
@@ -44,9 +44,10 @@ type argsJSON struct {
 
 // Scan reads an ExtenderArgs as kube-scheduler writes it; false for any other
 // body, which Decode must read. What Scan accepts it reads as Decode does, in a
-// fraction of the time and in memory of a few times the body.
-func Scan(body []byte) (Request, bool) {
-	var request Request
+// fraction of the time and in memory of a few times the body. names, which may be
+// nil, is an empty list whose room the names of the request may take.
+func Scan(body []byte, names []string) (Request, bool) {
+	request := Request{Names: names}
 	var pod podJSON
 	var hasPod, hasNames bool
 	s := &scanner{text: body}

@@ -1,6 +1,9 @@
 package wire
 
-import "bytes"
+import (
+	"bytes"
+	"slices"
+)
 
 // minName is how many bytes a node name takes at least in a list, with quotes and
 // comma.
@@ -14,7 +17,7 @@ func (s *scanner) names(to *Request) bool {
 	// One copy is cut into all names. In the requests of kube-scheduler nothing
 	// but the list is left here, and no name has a comma.
 	text := string(rest)
-	names := make([]string, 0, min(bytes.Count(rest, []byte(",")), len(rest)/minName)+1)
+	names := slices.Grow(to.Names, min(bytes.Count(rest, []byte(",")), len(rest)/minName)+1)
 	if !s.take('[') {
 		return false
 	}

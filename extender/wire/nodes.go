@@ -44,7 +44,7 @@ func (r *Request) addNode(name, cluster string, raw []byte) {
 
 // nodes consumes a NodeList.
 func (s *scanner) nodes(to *Request) bool {
-	to.Names, to.Nodes = []string{}, []Node{}
+	to.Nodes = []Node{}
 	return s.object(member{"items", func() bool {
 		return s.null() || s.list(func() bool { return s.node(to) })
 	}})

@@ -20,8 +20,8 @@ type PreemptRequest struct {
 	Victims []Victims
 }
 
-// Candidates returns how many nodes the request is about.
-func (r PreemptRequest) Candidates() int { return len(r.Names) }
+// Candidates returns the names of the nodes that the request is about.
+func (r PreemptRequest) Candidates() []string { return r.Names }
 
 // Victims are the pods that would be evicted from one node.
 type Victims struct {

@@ -8,7 +8,7 @@ import (
 
 // ScanPreempt reads an ExtenderPreemptionArgs as kube-scheduler writes it, as Scan
 // does an ExtenderArgs; false for any other body, which DecodePreempt must read.
-func ScanPreempt(body []byte) (PreemptRequest, bool) {
+func ScanPreempt(body []byte, names []string) (PreemptRequest, bool) {
 	var pod podJSON
 	var found []candidate
 	var hasPod bool
@@ -32,12 +32,12 @@ func ScanPreempt(body []byte) (PreemptRequest, bool) {
 		return PreemptRequest{}, false
 	}
 	slices.SortFunc(found, func(a, b candidate) int { return strings.Compare(a.name, b.name) })
-	request := PreemptRequest{Pod: podOf(&pod), Names: make([]string, len(found)), Victims: make([]Victims, len(found))}
+	request := PreemptRequest{Pod: podOf(&pod), Names: slices.Grow(names, len(found)), Victims: make([]Victims, 0, len(found))}
 	for i, c := range found {
 		if i > 0 && c.name == found[i-1].name {
 			return PreemptRequest{}, false
 		}
-		request.Names[i], request.Victims[i] = c.name, c.victims
+		request.Names, request.Victims = append(request.Names, c.name), append(request.Victims, c.victims)
 	}
 	return request, true
 }

@@ -20,10 +20,10 @@ import (
 
 // sameAsDecode fails unless scan refuses the body, or reads it as decode does. It
 // returns whether scan read it. text shows all that matters of a request.
-func sameAsDecode[R any](t *testing.T, body []byte, scan func([]byte) (R, bool), decode func([]byte) (R, error), text func(R) string) bool {
+func sameAsDecode[R any](t *testing.T, body []byte, scan func([]byte, []string) (R, bool), decode func([]byte) (R, error), text func(R) string) bool {
 	t.Helper()
 	before := string(body)
-	got, ok := scan(body)
+	got, ok := scan(body, make([]string, 0, 2))
 	require.Equal(t, before, string(body), "the body must not be changed")
 	if !ok {
 		return false
