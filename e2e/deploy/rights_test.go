@@ -70,6 +70,28 @@ func TestExtenderOnlyReads(t *testing.T) {
 	check(t, systemNamespace, "lodestone-extender", rights)
 }
 
+// One identity is that of kube-scheduler and of the extender beside it.
+func TestSecondSchedulerHasTheRightsOfBothItsPrograms(t *testing.T) {
+	apply(t, "overlays/managed")
+	check(t, systemNamespace, "lodestone-scheduler", []right{
+		{verb: "watch", resource: "/pods", namespace: everywhere, allowed: true},
+		{verb: "create", resource: "/pods/binding", namespace: "default", allowed: true},
+		{verb: "update", resource: "/persistentvolumeclaims", namespace: "default", allowed: true},
+		{verb: "watch", resource: "storage.k8s.io/storageclasses", allowed: true},
+		{verb: "update", resource: "resource.k8s.io/resourceclaims/status", namespace: "default", allowed: true},
+		{verb: "watch", resource: "lodestone.dev/remoteclusters", allowed: true},
+		{verb: "update", resource: "coordination.k8s.io/leases", namespace: systemNamespace, name: "lodestone-scheduler", allowed: true},
+		{verb: "update", resource: "coordination.k8s.io/leases", namespace: systemNamespace, name: "lodestone-provisioner"},
+		{verb: "update", resource: "lodestone.dev/remoteclusters"},
+		{verb: "create", resource: "/pods", namespace: "default"},
+		{verb: "list", resource: "/secrets", namespace: everywhere},
+		{verb: "get", resource: "/secrets", namespace: systemNamespace},
+		{verb: "create", resource: "/serviceaccounts/token", namespace: systemNamespace},
+	})
+	// The other tests are about overlays in which the extender has its own identity.
+	apply(t, "base")
+}
+
 func TestHomeClusterWritesOnlyClaimsAndOnlyWhereItIsBound(t *testing.T) {
 	apply(t, "remote-volumes")
 	_, err := cluster.Kubectl(t.Context(), "", "apply", "-f", root+"examples/remote-namespace.yaml")
