@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/yaml"
+
+	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+)
+
+// setting is one way to place pods.
+type setting struct {
+	name string
+	// extender is the prefix of the verbs of kube-scheduler's extender; empty: none.
+	extender string
+	// marked: the scheduler asks the extender only about pods with the marker.
+	marked bool
+	// class is the class of the claims; empty: pods without claims.
+	class string
+}
+
+// requests is how many API requests a second the scheduler may make. By default it
+// makes 50, and that alone would decide how long pods take.
+const requests = 5000
+
+// configuration returns the scheduler's, with the extender as deploy/examples have it.
+func (s setting) configuration() ([]byte, error) {
+	configuration := map[string]any{
+		"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
+		"clientConnection": map[string]any{"qps": requests, "burst": requests},
+	}
+	if s.extender == "" {
+		return yaml.Marshal(configuration)
+	}
+	extender := map[string]any{
+		"urlPrefix": s.extender, "filterVerb": "filter", "prioritizeVerb": "prioritize", "preemptVerb": "preempt",
+		"weight": 1, "nodeCacheCapable": true, "ignorable": true, "httpTimeout": "2s",
+	}
+	if s.marked {
+		extender["managedResources"] = []any{map[string]any{"name": keys.MarkerResource, "ignoredByScheduler": true}}
+	}
+	configuration["extenders"] = []any{extender}
+	return yaml.Marshal(configuration)
+}
+
+// warmUp is how many pods are placed before a round, so that the scheduler has its
+// view of the cluster and its connections.
+const warmUp = 10
+
+// round returns how long a new kube-scheduler takes to place n pods. They are created
+// while it is frozen: its own speed is measured, not that of creating pods.
+func (b *bed) round(ctx context.Context, s setting, n int) (time.Duration, error) {
+	configuration, err := s.configuration()
+	if err != nil {
+		return 0, fmt.Errorf("encode the scheduler's configuration: %w", err)
+	}
+	if err := b.cluster.ReconfigureScheduler(ctx, configuration); err != nil {
+		return 0, err
+	}
+	b.rounds++
+	if err := b.create(ctx, s, "warm", warmUp); err != nil {
+		return 0, err
+	}
+	if _, err := b.placed.await(ctx, warmUp); err != nil {
+		return 0, fmt.Errorf("%s: %w", s.name, err)
+	}
+	if err := b.cluster.PauseScheduler(); err != nil {
+		return 0, err
+	}
+	if err := b.create(ctx, s, "pod", n); err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	if err := b.cluster.ResumeScheduler(); err != nil {
+		return 0, err
+	}
+	ended, err := b.placed.await(ctx, warmUp+n)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", s.name, err)
+	}
+	return ended.Sub(began), b.clear(ctx)
+}
+
+// create creates pods, each after its claim if it has one.
+func (b *bed) create(ctx context.Context, s setting, prefix string, n int) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(8)
+	for i := range n {
+		group.Go(func() error {
+			name := fmt.Sprintf("%s-%d-%d", prefix, b.rounds, i)
+			if s.class != "" {
+				claim := fabric.NewClaim(namespace, name, s.class)
+				if _, err := b.client.CoreV1().PersistentVolumeClaims(namespace).Create(ctx, claim, metav1.CreateOptions{}); err != nil {
+					return fmt.Errorf("create claim: %w", err)
+				}
+			}
+			if _, err := b.client.CoreV1().Pods(namespace).Create(ctx, newPod(name, s.class), metav1.CreateOptions{}); err != nil {
+				return fmt.Errorf("create pod: %w", err)
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+// clear deletes all pods and claims and waits until nothing is left of them, so that
+// one round does not burden the next.
+func (b *bed) clear(ctx context.Context) error {
+	now := metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))}
+	if err := b.client.CoreV1().Pods(namespace).DeleteCollection(ctx, now, metav1.ListOptions{}); err != nil {
+		return fmt.Errorf("delete pods: %w", err)
+	}
+	if err := b.client.CoreV1().PersistentVolumeClaims(namespace).DeleteCollection(ctx, now, metav1.ListOptions{}); err != nil {
+		return fmt.Errorf("delete claims: %w", err)
+	}
+	if _, err := b.placed.await(ctx, 0); err != nil {
+		return fmt.Errorf("wait until the pods are gone: %w", err)
+	}
+	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, patience, true, func(context.Context) (bool, error) {
+		return len(b.storage.Volumes()) == 0, nil
+	})
+	if err != nil {
+		return fmt.Errorf("wait until the volumes are gone: %w", err)
+	}
+	return nil
+}

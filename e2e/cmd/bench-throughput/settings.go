@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/measure"
+)
+
+// The budgets of pods a second are 0.9 and 0.8 times the yardstick's; these are the
+// times for the same pods.
+const (
+	withoutClaimsBudget = 1 / 0.9
+	withClaimsBudget    = 1 / 0.8
+)
+
+// withoutClaims compares schedulers with an extender to one without, for pods that
+// have no claims.
+func withoutClaims(ctx context.Context, b *bed, o options) ([]measure.Result, error) {
+	if o.pods == 0 {
+		return nil, nil
+	}
+	settings := []setting{
+		{name: "no extender"},
+		{name: "an extender that answers at once", extender: b.instant},
+		{name: "Lodestone", extender: b.ours},
+		{name: "Lodestone, asked about marked pods alone", extender: b.ours, marked: true},
+	}
+	took, err := b.interleaved(ctx, settings, o.pods, o.rounds)
+	if err != nil {
+		return nil, err
+	}
+	results := figures("pods without claims", settings, took, o.pods)
+	return append(results,
+		measure.Figure("time for pods without claims, an extender that answers at once", measure.MedianRatio(took[1], took[0]), "x no extender"),
+		measure.AtMost("time for pods without claims, Lodestone", measure.MedianRatio(took[2], took[0]), withoutClaimsBudget, "x no extender"),
+		measure.Figure("time for pods without claims, Lodestone", measure.MedianRatio(took[2], took[1]), "x an extender that answers at once"),
+		measure.AtMost("time for pods without claims, Lodestone, asked about marked pods alone", measure.MedianRatio(took[3], took[0]), withoutClaimsBudget, "x no extender")), nil
+}
+
+// withClaims compares a stock scheduler and the real class alone to Lodestone, for
+// pods with one claim each.
+func withClaims(ctx context.Context, b *bed, o options) ([]measure.Result, error) {
+	if o.claims == 0 {
+		return nil, nil
+	}
+	settings := []setting{
+		{name: "stock scheduler, real class", class: realClass},
+		{name: "Lodestone, virtual class", extender: b.ours, class: fabric.Class},
+	}
+	took, err := b.interleaved(ctx, settings, o.claims, o.rounds)
+	if err != nil {
+		return nil, err
+	}
+	return append(figures("pods with one claim", settings, took, o.claims),
+		measure.AtMost("time for pods with one claim, Lodestone", measure.MedianRatio(took[1], took[0]), withClaimsBudget, "x stock scheduler, real class")), nil
+}
+
+// interleaved takes each setting in turn, round by round, after one that only warms
+// up, and returns their times.
+func (b *bed) interleaved(ctx context.Context, settings []setting, pods, rounds int) ([][]time.Duration, error) {
+	took := make([][]time.Duration, len(settings))
+	for round := range rounds + 1 {
+		for i, s := range settings {
+			one, err := b.round(ctx, s, pods)
+			if err != nil {
+				return nil, err
+			}
+			if round > 0 {
+				took[i] = append(took[i], one)
+				say("round %d, %s: %d pods in %.2f s", round, s.name, pods, one.Seconds())
+			}
+		}
+	}
+	return took, nil
+}
+
+// figures says how many pods a second each setting places.
+func figures(what string, settings []setting, took [][]time.Duration, pods int) []measure.Result {
+	var results []measure.Result
+	for i, s := range settings {
+		perSecond := float64(pods) / measure.Median(took[i]).Seconds()
+		say("%s, %s: %.0f pods/s", what, s.name, perSecond)
+		results = append(results, measure.Figure(fmt.Sprintf("%s, %s", what, s.name), perSecond, "pods/s"))
+	}
+	return results
+}
