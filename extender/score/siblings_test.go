@@ -16,7 +16,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
-func addClass(t *testing.T, view *snapshot.Snapshot, name string, parameters map[string]string) {
+func addClass(t testing.TB, view *snapshot.Snapshot, name string, parameters map[string]string) {
 	t.Helper()
 	class, ok := snapshot.FromStorageClass(&storagev1.StorageClass{
 		ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: keys.Driver, Parameters: parameters,
@@ -34,7 +34,7 @@ func homeRoom(view *snapshot.Snapshot, class string, free int64) {
 
 // member returns a pod of StatefulSet web with a claim for each class, none of
 // which has a volume.
-func member(t *testing.T, view *snapshot.Snapshot, ordinal int, classes ...string) snapshot.Pod {
+func member(t testing.TB, view *snapshot.Snapshot, ordinal int, classes ...string) snapshot.Pod {
 	t.Helper()
 	pod := snapshot.Pod{Namespace: "app", Name: fmt.Sprintf("web-%d", ordinal), StatefulSet: "web"}
 	for _, class := range classes {
