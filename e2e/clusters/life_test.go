@@ -48,6 +48,7 @@ func TestTheLifeOfARemoteCluster(t *testing.T) {
 	await.Until(t, "the new class is shown", func() bool { return len(status(t, "east").StorageClasses) > 0 }, func() any { return status(t, "east") })
 	assert.Equal(t, []v1alpha1.OfferedClass{{Name: "real", Provisioner: "disk.east.test", BindingMode: storagev1.VolumeBindingWaitForFirstConsumer}},
 		status(t, "east").StorageClasses, "the virtual one is left out")
+	showsRoom(t, "real")
 
 	held, err := secrets.Get(t.Context(), "east", metav1.GetOptions{})
 	require.NoError(t, err)
