@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
@@ -48,13 +49,15 @@ func runExtender(t *testing.T, address, serviceAccount string) *extender {
 	verbs := listen(t, address)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- app.Run(ctx, &app.Config{Home: home, Verbs: verbs, Status: status, MaxStaleness: time.Minute}) }()
+	go func() {
+		ended <- app.Run(ctx, &app.Config{Home: home, Verbs: verbs, Status: status, MaxStaleness: time.Minute})
+	}()
 	stopped := false
 	e := &extender{status: "http://" + status.Addr().String(), stop: func() {
 		if !stopped {
 			stopped = true
 			cancel()
-			<-ended
+			assert.NoError(t, <-ended)
 		}
 	}}
 	t.Cleanup(e.stop)
