@@ -1,0 +1,159 @@
+// Package monitoring_test checks the dashboard and the rules of
+// deploy/components/monitoring against the programs that they are about.
+package monitoring_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	"sigs.k8s.io/yaml"
+)
+
+var component = filepath.Join(root, "deploy", "components", "monitoring")
+
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return content
+}
+
+// panel is what the tests look at of a panel of Grafana.
+type panel struct {
+	ID         int    `json:"id"`
+	Type       string `json:"type"`
+	Title      string `json:"title"`
+	Datasource struct {
+		UID string `json:"uid"`
+	} `json:"datasource"`
+	GridPos struct {
+		H, W, X, Y int
+	} `json:"gridPos"`
+	Targets []struct {
+		Expr  string `json:"expr"`
+		RefID string `json:"refId"`
+	} `json:"targets"`
+}
+
+func TestDashboardShowsWhatIsExposed(t *testing.T) {
+	var dashboard struct {
+		UID    string  `json:"uid"`
+		Panels []panel `json:"panels"`
+	}
+	require.NoError(t, json.Unmarshal(read(t, filepath.Join(component, "dashboard.json")), &dashboard))
+	assert.Equal(t, "lodestone", dashboard.UID)
+	names := exposed(t)
+	ids, cells := map[int]string{}, map[[2]int]string{}
+	for _, p := range dashboard.Panels {
+		assert.Empty(t, ids[p.ID], "%s has the id of another panel", p.Title)
+		ids[p.ID] = p.Title
+		for x := range p.GridPos.W {
+			for y := range p.GridPos.H {
+				cell := [2]int{p.GridPos.X + x, p.GridPos.Y + y}
+				assert.Empty(t, cells[cell], "%s lies over another panel", p.Title)
+				assert.Less(t, cell[0], 24, "%s is beyond the edge", p.Title)
+				cells[cell] = p.Title
+			}
+		}
+		if p.Type == "row" {
+			continue
+		}
+		assert.Equal(t, "${datasource}", p.Datasource.UID, p.Title)
+		assert.NotEmpty(t, p.Targets, p.Title)
+		for _, target := range p.Targets {
+			assert.NotEmpty(t, target.RefID, p.Title)
+			assert.Regexp(t, metricName, target.Expr, p.Title)
+			assert.Empty(t, unknown(names, target.Expr), p.Title)
+		}
+	}
+}
+
+func TestRulesWatchWhatIsExposed(t *testing.T) {
+	var rule struct {
+		Spec struct {
+			Groups []struct {
+				Rules []struct {
+					Alert       string            `json:"alert"`
+					Expr        string            `json:"expr"`
+					Labels      map[string]string `json:"labels"`
+					Annotations map[string]string `json:"annotations"`
+				} `json:"rules"`
+			} `json:"groups"`
+		} `json:"spec"`
+	}
+	require.NoError(t, yaml.Unmarshal(read(t, filepath.Join(component, "prometheusrule.yaml")), &rule))
+	require.NotEmpty(t, rule.Spec.Groups)
+	names := exposed(t)
+	documented := string(read(t, filepath.Join(root, "docs", "monitoring.md")))
+	seen := map[string]bool{}
+	for _, group := range rule.Spec.Groups {
+		for _, r := range group.Rules {
+			assert.False(t, seen[r.Alert], "%s is there twice", r.Alert)
+			seen[r.Alert] = true
+			assert.Regexp(t, metricName, r.Expr, r.Alert)
+			assert.Empty(t, unknown(names, r.Expr), r.Alert)
+			assert.Empty(t, unknown(names, r.Annotations["description"]), r.Alert)
+			assert.Contains(t, []string{"warning", "critical"}, r.Labels["severity"], r.Alert)
+			assert.NotEmpty(t, r.Annotations["summary"], r.Alert)
+			assert.NotEmpty(t, r.Annotations["description"], r.Alert)
+			assert.Contains(t, documented, "`"+r.Alert+"`")
+		}
+	}
+}
+
+func TestEachMetricIsDocumented(t *testing.T) {
+	documented := map[string]bool{}
+	pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	require.NoError(t, err)
+	require.NotEmpty(t, pages)
+	for _, page := range pages {
+		for _, name := range metricName.FindAllString(string(read(t, page)), -1) {
+			documented[name] = true
+		}
+	}
+	for name := range ours(t) {
+		assert.True(t, documented[name], "%s is in no page of docs", name)
+	}
+}
+
+func TestDocumentationNamesWhatIsExposed(t *testing.T) {
+	names := exposed(t)
+	for _, page := range []string{"monitoring.md", "scheduling.md", "troubleshooting.md", "virtual-nodes.md", "reflection.md", "remote-agent.md"} {
+		for _, name := range unknown(names, string(read(t, filepath.Join(root, "docs", page)))) {
+			assert.False(t, strings.HasPrefix(name, "lodestone_"), "docs/%s names %s, which no program exposes", page, name)
+		}
+	}
+}
+
+func TestPodMonitorFindsEachProgram(t *testing.T) {
+	var monitor struct {
+		Spec struct {
+			Selector            struct{ MatchLabels map[string]string }
+			PodMetricsEndpoints []struct{ Port string }
+		}
+	}
+	require.NoError(t, yaml.Unmarshal(read(t, filepath.Join(component, "podmonitor.yaml")), &monitor))
+	require.Len(t, monitor.Spec.PodMetricsEndpoints, 1)
+	for _, path := range []string{"base/extender", "base/provisioner", "components/second-scheduler", "components/virtual-node/workload"} {
+		var deployment appsv1.Deployment
+		document, _, _ := strings.Cut(string(read(t, filepath.Join(root, "deploy", path, "deployment.yaml"))), "\n---\n")
+		require.NoError(t, yaml.Unmarshal([]byte(document), &deployment))
+		var ports []string
+		for _, container := range deployment.Spec.Template.Spec.Containers {
+			for _, port := range container.Ports {
+				ports = append(ports, port.Name)
+			}
+		}
+		assert.Contains(t, ports, monitor.Spec.PodMetricsEndpoints[0].Port, path)
+		for label, value := range monitor.Spec.Selector.MatchLabels {
+			// Labels that kustomize adds to the template are those of the selector.
+			assert.Equal(t, value, deployment.Spec.Selector.MatchLabels[label], path)
+		}
+	}
+}
