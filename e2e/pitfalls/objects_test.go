@@ -41,12 +41,15 @@ const open = keys.Offload + "=" + keys.OffloadEnabled
 
 func (s *shop) claim(name string, annotations map[string]string) *corev1.PersistentVolumeClaim {
 	s.t.Helper()
-	claim, err := bed.Client().CoreV1().PersistentVolumeClaims(s.name).Create(s.t.Context(), &corev1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations},
-		Spec:       claimSpec(),
-	}, metav1.CreateOptions{})
+	claim := newClaim(name)
+	claim.Annotations = annotations
+	made, err := bed.Client().CoreV1().PersistentVolumeClaims(s.name).Create(s.t.Context(), claim, metav1.CreateOptions{})
 	require.NoError(s.t, err)
-	return claim
+	return made
+}
+
+func newClaim(name string) *corev1.PersistentVolumeClaim {
+	return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: claimSpec()}
 }
 
 func claimSpec() corev1.PersistentVolumeClaimSpec {

@@ -12,11 +12,15 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/e2e/hollow"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
 // crowd is so many nodes that kube-scheduler looks at only some of them for a pod.
@@ -83,6 +87,32 @@ func TestDataIsFoundAmongMoreNodesThanKubeSchedulerLooksAt(t *testing.T) {
 	assert.Equal(t, westNode, s.awaitNode("remote"))
 	assert.Less(t, len(asked.of(s, "plain")), crowd, "only some nodes are looked at")
 	assert.Equal(t, []string{westNode}, asked.of(s, "remote"), "kube-scheduler itself heeds where data is, on all nodes")
+
+	claim := newClaim("new")
+	claim.Spec.StorageClassName = ptr.To(classOf(t, west))
+	_, err := bed.Client().CoreV1().PersistentVolumeClaims(s.name).Create(t.Context(), claim, metav1.CreateOptions{})
+	require.NoError(t, err)
+	s.pod("unbound", "new")
+	assert.Equal(t, westNode, s.awaitSelected("new"))
+	assert.Equal(t, []string{westNode}, asked.of(s, "unbound"), "and what a class says itself")
+}
+
+// classOf makes a virtual class whose volumes belong in one cluster, in words that
+// kube-scheduler understands.
+func classOf(t *testing.T, cluster string) string {
+	t.Helper()
+	classes := bed.Client().StorageV1().StorageClasses()
+	made, err := classes.Create(t.Context(), &storagev1.StorageClass{
+		ObjectMeta:        metav1.ObjectMeta{GenerateName: "only-" + cluster + "-"},
+		Provisioner:       keys.Driver,
+		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
+		AllowedTopologies: []corev1.TopologySelectorTerm{{MatchLabelExpressions: []corev1.TopologySelectorLabelRequirement{
+			{Key: keys.Cluster, Values: []string{cluster}},
+		}}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = classes.Delete(context.Background(), made.Name, metav1.DeleteOptions{}) })
+	return made.Name
 }
 
 func TestExtendersOwnRulesFindTheirNodeWhereAllNodesAreLookedAt(t *testing.T) {
