@@ -12,7 +12,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
 	"github.com/lodestone-storage/lodestone/extender/server"
@@ -82,6 +84,27 @@ func BenchmarkFilter(b *testing.B) {
 				})
 			}
 		}
+	}
+}
+
+// BenchmarkFilterWithAttachLimits measures a claim that a driver would make a volume
+// for that each node can attach only some of, beside those that its pods have.
+func BenchmarkFilterWithAttachLimits(b *testing.B) {
+	s := largeServer(1)
+	s.View.StorageClasses().Set("ssd", &storagev1.StorageClass{
+		ObjectMeta: metav1.ObjectMeta{Name: "ssd", Annotations: map[string]string{"storageclass.kubernetes.io/is-default-class": "true"}}, Provisioner: "csi.example",
+	})
+	for i := range 5000 {
+		node := fmt.Sprintf("node-%d", i)
+		s.View.Limits.Set(node, snapshot.Limits{"csi.example": 25})
+		for pod := range 5 {
+			key := fmt.Sprintf("app/pod-%d-%d", i, pod)
+			s.View.Assigned.Set(key, snapshot.Use{Node: node, Claims: []string{key}})
+		}
+	}
+	s.View.InFlight.Set("app/other", snapshot.Use{Node: "node-1", Claims: []string{"app/other"}})
+	for _, nodes := range []int{500, 5000} {
+		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) { serve(b, s.Handler(), "/filter", callBody(b, nodes, 1)) })
 	}
 }
 

@@ -121,7 +121,7 @@ func New() *Snapshot {
 		Volumes:     NewTable[*Volume](manyShards),
 		Classes:     NewTable[*Class](fewShards),
 		HomeClasses: NewHomeClasses(),
-		Limits:      NewTable[Limits](fewShards),
+		Limits:      NewTable[Limits](oneShard),
 		Assigned:    NewUsage(),
 		InFlight:    NewUsage(),
 		Clusters:    NewTable[*Cluster](fewShards),
