@@ -107,37 +107,45 @@ func (s *stage) touch(claim string) {
 	assert.NoError(s.t, err)
 }
 
-func (s *stage) claim(name string, annotations map[string]string) *corev1.PersistentVolumeClaim {
+func (s *stage) claim(name string, annotations map[string]string, changes ...func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolumeClaim {
 	s.t.Helper()
-	claim, err := s.Client().CoreV1().PersistentVolumeClaims(s.namespace).Create(s.t.Context(), &corev1.PersistentVolumeClaim{
+	claim := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations},
 		Spec: corev1.PersistentVolumeClaimSpec{
 			AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 			StorageClassName: ptr.To(class),
 			Resources:        size(),
 		},
-	}, metav1.CreateOptions{})
+	}
+	for _, change := range changes {
+		change(claim)
+	}
+	claim, err := s.Client().CoreV1().PersistentVolumeClaims(s.namespace).Create(s.t.Context(), claim, metav1.CreateOptions{})
 	require.NoError(s.t, err)
 	return claim
 }
 
 // volume gives a claim its volume in a cluster, as the provisioner would.
-func (s *stage) volume(claim *corev1.PersistentVolumeClaim, cluster string) {
+func (s *stage) volume(claim *corev1.PersistentVolumeClaim, cluster string, changes ...func(*corev1.PersistentVolume)) {
 	s.t.Helper()
 	ctx := s.t.Context()
 	name := "pvc-" + string(claim.UID)
-	_, err := s.Client().CoreV1().PersistentVolumes().Create(ctx, &corev1.PersistentVolume{
+	volume := &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: corev1.PersistentVolumeSpec{
 			AccessModes:                   claim.Spec.AccessModes,
 			Capacity:                      size().Requests,
-			StorageClassName:              class,
+			StorageClassName:              *claim.Spec.StorageClassName,
 			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
 			ClaimRef:                      &corev1.ObjectReference{Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID},
 			NodeAffinity:                  locality.Affinity(cluster, nil),
 			PersistentVolumeSource:        corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: keys.Driver, VolumeHandle: name}},
 		},
-	}, metav1.CreateOptions{})
+	}
+	for _, change := range changes {
+		change(volume)
+	}
+	_, err := s.Client().CoreV1().PersistentVolumes().Create(ctx, volume, metav1.CreateOptions{})
 	require.NoError(s.t, err)
 	s.t.Cleanup(func() {
 		_ = s.Client().CoreV1().PersistentVolumes().Delete(context.Background(), name, metav1.DeleteOptions{})

@@ -143,9 +143,11 @@ func TestClassThatIsNotListedLeavesNoNode(t *testing.T) {
 	})
 }
 
+// The provisioner would refuse the claim there: the pod's copy in the remote
+// cluster does not own it.
 func TestEphemeralVolumeIsAClaimToo(t *testing.T) {
 	inEachMode(t, func(s *stage) {
-		s.join(metav1.ConditionFalse, standard)
+		s.join(metav1.ConditionTrue, standard)
 		pod := named("web")
 		pod.Spec.Volumes = []corev1.Volume{{Name: "scratch", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{
 			VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{Spec: corev1.PersistentVolumeClaimSpec{
@@ -155,7 +157,7 @@ func TestEphemeralVolumeIsAClaimToo(t *testing.T) {
 			}},
 		}}}}
 		s.pod(pod, true)
-		s.awaitRefusal("web", filter.ClusterNotReady)
+		s.awaitRefusal("web", filter.EphemeralVolume)
 	})
 }
 
