@@ -6,12 +6,15 @@ import "context"
 // what is wrong with the request.
 type answer func(ctx context.Context, memory *hold, buffers *buffers) error
 
-// candidates is what all requests have: the names of nodes.
-type candidates interface{ Candidates() []string }
+// sized is what all requests have in common.
+type sized interface {
+	Candidates() []string
+	Items() int
+}
 
 // decoded returns an answer to what scan makes of a body, or else decode, which
 // takes any JSON but much more memory.
-func decoded[R candidates](scan func([]byte, []string) (R, bool), decode func([]byte) (R, error), decide func(context.Context, []byte, R) []byte) answer {
+func decoded[R sized](scan func([]byte, []string) (R, bool), decode func([]byte) (R, error), decide func(context.Context, []byte, R) []byte) answer {
 	return func(ctx context.Context, memory *hold, buffers *buffers) error {
 		request, ok := scan(buffers.body, buffers.names)
 		if !ok {
@@ -26,7 +29,7 @@ func decoded[R candidates](scan func([]byte, []string) (R, bool), decode func([]
 			}
 		}
 		buffers.names = request.Candidates()
-		if !memory.more(int64(len(buffers.body)) + nodeWeight*int64(len(buffers.names))) {
+		if !memory.more(int64(len(buffers.body)) + itemWeight*int64(request.Items())) {
 			return errTooMany
 		}
 		buffers.answer = decide(ctx, buffers.answer, request)

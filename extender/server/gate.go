@@ -12,9 +12,10 @@ const (
 	// oddWeight is how many times its size a body can take while encoding/json
 	// decodes it.
 	oddWeight = 16
-	// nodeWeight is the room that a node takes in an answer besides what was sent
-	// of it: mostly the sentence that refuses it.
-	nodeWeight = 256
+	// itemWeight is what a node or a volume takes besides what was sent of it: a
+	// node mostly for the sentence that refuses it, a volume for the name of its
+	// claim.
+	itemWeight = 256
 )
 
 // gate admits requests by the memory that they take.

@@ -28,6 +28,10 @@ func TestMemoryOfARequestIsBounded(t *testing.T) {
 			body: `{"Pod":{},"NodeNames":[` + strings.Repeat(`"a",`, 600_000) + `"a"]}`,
 			code: http.StatusServiceUnavailable, says: "too many large requests at once",
 		},
+		"very many volumes, whose claims would have far longer names": {
+			body: `{"Pod":{"metadata":{"name":"web"},"spec":{"volumes":[` + strings.Repeat(`{"ephemeral":{}},`, 600_000) + `{}]}},"NodeNames":["a"]}`,
+			code: http.StatusServiceUnavailable, says: "too many large requests at once",
+		},
 		"large, and only encoding/json could say what it means": {
 			body: `{"pod":{},"NodeNames":[` + strings.Repeat(`"",`, 3<<20) + `""]}`,
 			code: http.StatusServiceUnavailable, says: "send what kube-scheduler sends",

@@ -29,6 +29,9 @@ type Request struct {
 // Candidates returns the names of the nodes that the request is about.
 func (r Request) Candidates() []string { return r.Names }
 
+// Items returns how many nodes and volumes the request is about.
+func (r Request) Items() int { return len(r.Names) + len(r.Pod.Volumes) }
+
 // Node is a candidate in node mode.
 type Node struct {
 	snapshot.Node

@@ -85,6 +85,13 @@ func TestDecode(t *testing.T) {
 		assert.True(t, request.NodeMode)
 		assert.Empty(t, request.Names)
 	})
+	t.Run("a name that no pod has is not repeated for each volume", func(t *testing.T) {
+		pod := somePod()
+		pod.Name = strings.Repeat("x", 254)
+		request, err := wire.Decode(encode(t, extenderv1.ExtenderArgs{Pod: pod, NodeNames: &[]string{}}))
+		require.NoError(t, err)
+		assert.Equal(t, []snapshot.PodVolume{{ClaimName: "data-web"}, {Ephemeral: true}}, request.Pod.Volumes)
+	})
 	t.Run("the list of near claims is bounded", func(t *testing.T) {
 		pod := somePod()
 		pod.Annotations[keys.Near] = strings.Repeat("a,", 1000)

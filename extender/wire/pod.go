@@ -7,8 +7,12 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
-// maxNear bounds how many claims a pod can be near to: its user writes the list.
-const maxNear = 64
+const (
+	// maxNear bounds how many claims a pod can be near to: its user writes the list.
+	maxNear = 64
+	// maxName bounds the name of a pod, as Kubernetes does.
+	maxName = 253
+)
 
 type podJSON struct {
 	Metadata podMetaJSON `json:"metadata"`
@@ -67,10 +71,19 @@ func podOf(sent *podJSON) snapshot.Pod {
 		case volume.Claim != nil:
 			pod.Volumes = append(pod.Volumes, snapshot.PodVolume{ClaimName: volume.Claim.ClaimName})
 		case volume.Ephemeral != nil:
-			pod.Volumes = append(pod.Volumes, snapshot.PodVolume{ClaimName: pod.Name + "-" + volume.Name, Ephemeral: true})
+			pod.Volumes = append(pod.Volumes, snapshot.PodVolume{ClaimName: ephemeralClaim(pod.Name, volume.Name), Ephemeral: true})
 		}
 	}
 	return pod
+}
+
+// ephemeralClaim returns the name of the claim that is made for a volume of a pod;
+// empty if there can be no such pod, whose name would be repeated for each volume.
+func ephemeralClaim(pod, volume string) string {
+	if len(pod) > maxName {
+		return ""
+	}
+	return pod + "-" + volume
 }
 
 func near(annotation string) []string {

@@ -23,6 +23,9 @@ type PreemptRequest struct {
 // Candidates returns the names of the nodes that the request is about.
 func (r PreemptRequest) Candidates() []string { return r.Names }
 
+// Items returns how many nodes and volumes the request is about.
+func (r PreemptRequest) Items() int { return len(r.Names) + len(r.Pod.Volumes) }
+
 // Victims are the pods that would be evicted from one node.
 type Victims struct {
 	UIDs             []string
