@@ -24,7 +24,8 @@ const (
 
 // sample is what the program holds at a moment.
 type sample struct {
-	// resident and heap are in MB.
+	// resident is in MB, and so is heap: the size at which the heap will be cleared
+	// next, which follows what is in use without its ups and downs.
 	resident, heap    float64
 	goroutines, files float64
 }
@@ -63,7 +64,7 @@ func (e *extender) sample(ctx context.Context) (sample, error) {
 		unit float64
 	}{
 		{name: "process_resident_memory_bytes", in: &s.resident, unit: 1e6},
-		{name: "go_memstats_heap_alloc_bytes", in: &s.heap, unit: 1e6},
+		{name: "go_memstats_next_gc_bytes", in: &s.heap, unit: 1e6},
 		{name: "go_goroutines", in: &s.goroutines, unit: 1},
 	} {
 		value, err := valueOf(metrics, figure.name)

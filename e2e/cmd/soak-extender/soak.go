@@ -50,6 +50,8 @@ func (s *soak) run(ctx context.Context, e *extender) error {
 	if err := s.load(ctx, min(s.requests/100+1, 1000)); err != nil {
 		return err
 	}
+	// And an outage rids it of the connections of its start.
+	e.api.CloseClientConnections()
 	before, err := s.settled(ctx, sample{})
 	if err != nil {
 		return err
