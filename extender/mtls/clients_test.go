@@ -75,7 +75,7 @@ func TestOlderTLSIsRefused(t *testing.T) {
 	assert.Contains(t, answer, "protocol version")
 }
 
-func TestAConnectionServesManyRequests(t *testing.T) {
+func TestAConnectionServesManyRequestsForAWhile(t *testing.T) {
 	f := serve(t)
 	client := f.client(clientOf(t, f.authority), f.authority)
 	dials := countDials(client)
@@ -84,4 +84,12 @@ func TestAConnectionServesManyRequests(t *testing.T) {
 		require.Equal(t, http.StatusOK, code, answer)
 	}
 	assert.EqualValues(t, 1, dials.Load())
+
+	// After a while another one takes its place, and no request fails.
+	f.advance(time.Hour)
+	for range 20 {
+		code, answer := f.ask(client, f.url)
+		require.Equal(t, http.StatusOK, code, answer)
+	}
+	assert.EqualValues(t, 2, dials.Load())
 }

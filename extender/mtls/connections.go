@@ -12,7 +12,17 @@ import (
 	"k8s.io/klog/v2"
 )
 
-type acceptedUnder struct{}
+// maxAge is how long a connection serves. Then the client makes another one, with
+// the certificate that its file holds by now, long before the last one expires.
+const maxAge = 10 * time.Minute
+
+// connection is what is known of one since it was accepted.
+type connection struct {
+	under *generation
+	at    time.Time
+}
+
+type connectionKey struct{}
 
 // Attach makes a server serve connections of Listener: its handler answers only
 // those whose certificate holds at the time of the request, and its log of
@@ -20,20 +30,26 @@ type acceptedUnder struct{}
 func (s *Server) Attach(ctx context.Context, server *http.Server) {
 	server.Handler = s.recheck(server.Handler)
 	server.ConnContext = func(ctx context.Context, _ net.Conn) context.Context {
-		return context.WithValue(ctx, acceptedUnder{}, s.current.Load())
+		return context.WithValue(ctx, connectionKey{}, connection{under: s.current.Load(), at: s.now()})
 	}
 	server.ErrorLog = log.New(&refusals{logger: klog.FromContext(ctx), now: s.now, observer: s.observer}, "", 0)
 }
 
-// recheck judges connections again that were accepted under other files, or whose
-// certificate has expired since, and lets this request be their last.
+// recheck lets a request be the last one of its connection if that is old or was
+// accepted under other files. The latter, and one whose certificate has expired
+// since, is judged again.
 func (s *Server) recheck(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		current := s.current.Load()
-		now := s.now()
-		if r.Context().Value(acceptedUnder{}) != current || now.After(r.TLS.PeerCertificates[0].NotAfter) {
+		current, now := s.current.Load(), s.now()
+		// Without a connection that is known, all of it is checked.
+		accepted, _ := r.Context().Value(connectionKey{}).(connection)
+		changed := accepted.under != current
+		if changed || now.Sub(accepted.at) > maxAge {
 			w.Header().Set("Connection", "close")
+		}
+		if changed || now.After(r.TLS.PeerCertificates[0].NotAfter) {
 			if err := current.clients.admit(r.TLS.PeerCertificates, now); err != nil {
+				w.Header().Set("Connection", "close")
 				http.Error(w, err.Error(), http.StatusForbidden)
 				return
 			}

@@ -4,5 +4,6 @@
 //
 // New files hold for the next connection. A connection that was accepted under
 // older files is judged again at its next request and closed after it, so that
-// an authority that was taken away does not live on in an open connection.
+// an authority that was taken away does not live on in an open connection. Every
+// connection is replaced after a while, and so shows the client's latest files.
 package mtls
