@@ -2,7 +2,6 @@ package flow
 
 import (
 	"fmt"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -13,10 +12,6 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 	"github.com/lodestone-storage/lodestone/provisioner/backing"
 )
-
-// settleTime is how long after a change the pods that wait are woken: by then the
-// extender has seen the change too.
-const settleTime = 500 * time.Millisecond
 
 // Watch has the sources bring back claims when something that matters to them
 // changes. Call it once, before the sources are started.
@@ -156,27 +151,6 @@ func (f *Flow) nodeChanged(old, obj any) {
 	}
 }
 
-// namespaceChanged wakes the claims of a namespace whose pods may now run
-// elsewhere than before.
-func (f *Flow) namespaceChanged(old, obj any) {
-	before, _ := old.(*corev1.Namespace)
-	after, _ := obj.(*corev1.Namespace)
-	if before == nil || after == nil || sameOpenness(before, after) {
-		return
-	}
-	for _, claim := range f.waiting() {
-		if claim.Namespace == after.Name {
-			f.rouse(claim, "namespace "+after.Name)
-		}
-	}
-}
-
-func sameOpenness(a, b *corev1.Namespace) bool {
-	before, narrowed := a.Annotations[keys.OffloadClusters]
-	after, narrow := b.Annotations[keys.OffloadClusters]
-	return a.Labels[keys.Offload] == b.Labels[keys.Offload] && narrowed == narrow && before == after
-}
-
 func (f *Flow) attachmentChanged(old, obj any) {
 	attachment := either[storagev1.VolumeAttachment](old, obj)
 	if attachment == nil || attachment.Spec.Source.PersistentVolumeName == nil {
@@ -237,12 +211,5 @@ func (f *Flow) NamespaceGiven(id, home string, given bool) {
 		case given:
 			f.rouse(claim, "cluster "+id)
 		}
-	}
-}
-
-func (f *Flow) rouse(claim *corev1.PersistentVolumeClaim, what string) {
-	if virtualclass.Is(one[storagev1.StorageClass](f.Sources.Classes, className(claim))) {
-		f.memory.setChanged(claim.UID, what)
-		f.queue.AddAfter(claim.UID, settleTime)
 	}
 }

@@ -15,11 +15,17 @@ type memory struct {
 	mu      sync.Mutex
 	unsent  map[types.UID]bool
 	gone    map[types.UID]bool
-	changed map[types.UID]string
+	changed map[types.UID]change
 	told    map[types.UID]told
 	started map[types.UID]time.Time
 	owners  map[types.UID][]types.NamespacedName
 	orphans map[types.UID]bool
+}
+
+// change is what a claim has not been told of yet, and from when on it may be.
+type change struct {
+	what string
+	due  time.Time
 }
 
 type told struct {
@@ -29,7 +35,7 @@ type told struct {
 
 func newMemory() memory {
 	return memory{
-		unsent: map[types.UID]bool{}, gone: map[types.UID]bool{}, changed: map[types.UID]string{},
+		unsent: map[types.UID]bool{}, gone: map[types.UID]bool{}, changed: map[types.UID]change{},
 		told: map[types.UID]told{}, started: map[types.UID]time.Time{},
 		owners: map[types.UID][]types.NamespacedName{}, orphans: map[types.UID]bool{},
 	}
@@ -63,20 +69,30 @@ func (m *memory) isGone(claim types.UID) bool {
 	return m.gone[claim]
 }
 
-func (m *memory) setChanged(claim types.UID, what string) {
+// setChanged notes a change for a claim.
+func (m *memory) setChanged(claim types.UID, what string, due time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if what == "" {
+	m.changed[claim] = change{what: what, due: due}
+}
+
+// clearChanged takes away what a claim was to be told of by now.
+func (m *memory) clearChanged(claim types.UID, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !now.Before(m.changed[claim].due) {
 		delete(m.changed, claim)
-	} else {
-		m.changed[claim] = what
 	}
 }
 
-func (m *memory) changedFor(claim types.UID) string {
+// changedFor returns the change that a claim is to be told of now; empty for none.
+func (m *memory) changedFor(claim types.UID, now time.Time) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.changed[claim]
+	if noted := m.changed[claim]; !now.Before(noted.due) {
+		return noted.what
+	}
+	return ""
 }
 
 // start returns when a claim with a selected node was first seen.
@@ -149,11 +165,14 @@ func (m *memory) ownersOf(claim types.UID) []types.NamespacedName {
 	return m.owners[claim]
 }
 
-// settled drops what matters only until a claim has its volume.
-func (m *memory) settled(claim types.UID) {
+// settled drops what matters only until a claim has its volume. What it is to be
+// told of later stays.
+func (m *memory) settled(claim types.UID, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.unsent, claim)
-	delete(m.changed, claim)
+	if !now.Before(m.changed[claim].due) {
+		delete(m.changed, claim)
+	}
 	delete(m.started, claim)
 }

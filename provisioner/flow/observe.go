@@ -24,14 +24,15 @@ import (
 // publishing is set when the volume is about to be created: then it is handed
 // out already and that does not count.
 func (f *Flow) observe(uid types.UID, publishing bool) decide.Observation {
+	now := time.Now()
 	o := decide.Observation{
-		Now:       time.Now(),
+		Now:       now,
 		UID:       uid,
 		Claim:     f.Sources.claim(uid),
 		Volume:    f.Sources.virtual(uid),
 		Unsent:    f.memory.isUnsent(uid),
 		Gone:      f.memory.isGone(uid),
-		Changed:   f.memory.changedFor(uid),
+		Changed:   f.memory.changedFor(uid, now),
 		HandedOut: !publishing && f.publisher.HandedOut(uid),
 	}
 	if o.Claim != nil && o.Claim.Namespace == f.Place.StorageNamespace {
@@ -58,7 +59,7 @@ func (f *Flow) observe(uid types.UID, publishing bool) decide.Observation {
 			// Stored for certain, not only in the library's cache.
 			f.publisher.Forget(uid)
 		}
-		f.memory.settled(uid)
+		f.memory.settled(uid, now)
 	}
 	if o.Claim != nil && o.Volume == nil {
 		f.observeUnbound(&o)

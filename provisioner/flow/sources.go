@@ -2,6 +2,8 @@ package flow
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -119,6 +121,24 @@ func claimsOf(pod *corev1.Pod) []string {
 		}
 	}
 	return names
+}
+
+// boundOfWaitingPods returns, for each pod of a namespace that waits for a node
+// and has claims with virtual volumes, one of these claims.
+func (s Sources) boundOfWaitingPods(namespace string) []*corev1.PersistentVolumeClaim {
+	found := map[types.UID]*corev1.PersistentVolumeClaim{}
+	for _, pod := range indexed[corev1.Pod](s.Pods, cache.NamespaceIndex, namespace) {
+		if pod.Spec.NodeName != "" {
+			continue
+		}
+		for _, name := range claimsOf(pod) {
+			if claim := one[corev1.PersistentVolumeClaim](s.Claims, name); claim != nil && claim.Spec.VolumeName != "" && s.virtual(claim.UID) != nil {
+				found[claim.UID] = claim
+				break
+			}
+		}
+	}
+	return slices.Collect(maps.Values(found))
 }
 
 // Slim drops what is never read from an object before it is cached: of a pod

@@ -49,9 +49,11 @@ func (f *Flow) wake(ctx context.Context, o decide.Observation) error {
 		changes[keys.Refused] = encoded
 	}
 	// Before the write: what changes meanwhile is worth another one.
-	f.memory.setChanged(o.UID, "")
+	f.memory.clearChanged(o.UID, o.Now)
 	if err := f.patchClaim(ctx, o.Claim, changes); err != nil {
-		f.memory.setChanged(o.UID, o.Changed)
+		if o.Changed != "" {
+			f.memory.setChanged(o.UID, o.Changed, o.Now)
+		}
 		return err
 	}
 	return nil

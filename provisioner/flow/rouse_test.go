@@ -1,0 +1,90 @@
+package flow
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/utils/ptr"
+
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+)
+
+// A namespace is opened: pods wait in it for a claim that has no volume yet, for
+// one whose volume is in a cluster that they may now use, and for others.
+func TestPodsOfANamespaceThatIsOpenedAreWoken(t *testing.T) {
+	sources, err := NewSources(informers.NewSharedInformerFactory(fake.NewClientset(), 0))
+	require.NoError(t, err)
+	require.NoError(t, sources.Classes.GetStore().Add(&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "lodestone"}, Provisioner: keys.Driver}))
+	claim := func(namespace, name string, bound, virtual bool, pods ...corev1.PodSpec) {
+		uid := types.UID(namespace + "-" + name)
+		pvc := &corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: uid},
+			Spec:       corev1.PersistentVolumeClaimSpec{StorageClassName: ptr.To("lodestone")},
+		}
+		if bound {
+			pvc.Spec.VolumeName = "pvc-" + string(uid)
+		}
+		require.NoError(t, sources.Claims.GetStore().Add(pvc))
+		if virtual {
+			require.NoError(t, sources.Volumes.GetStore().Add(&corev1.PersistentVolume{
+				ObjectMeta: metav1.ObjectMeta{Name: pvc.Spec.VolumeName, Annotations: map[string]string{keys.Backing: "west/shop/data/uid"}},
+				Spec:       corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{UID: uid}},
+			}))
+		}
+		for _, spec := range pods {
+			spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}}}
+			require.NoError(t, sources.Pods.GetStore().Add(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "pod-of-" + name}, Spec: spec}))
+		}
+	}
+	waiting, running := corev1.PodSpec{}, corev1.PodSpec{NodeName: "west"}
+	claim("shop", "unbound", false, false)
+	claim("shop", "bound", true, true, waiting)
+	claim("shop", "in-use", true, true, running)
+	claim("shop", "idle", true, true)
+	claim("shop", "foreign", true, false, waiting)
+	claim("other", "unbound", false, false)
+	claim("other", "bound", true, true, waiting)
+
+	f := New(Config{Sources: sources})
+	namespace := func(offload string) *corev1.Namespace {
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{keys.Offload: offload}}}
+	}
+	f.namespaceChanged(namespace("x"), namespace("x"))
+	assert.Empty(t, f.memory.changed, "nothing was opened")
+	f.namespaceChanged(namespace(""), namespace(keys.OffloadEnabled))
+	woken := map[types.UID]bool{}
+	for range 2 {
+		uid, _ := f.queue.Get()
+		woken[uid] = true
+		assert.NotEmpty(t, f.memory.changedFor(uid, time.Now()))
+	}
+	assert.Equal(t, map[types.UID]bool{"shop-unbound": true, "shop-bound": true}, woken)
+	assert.Len(t, f.memory.changed, 2)
+}
+
+func TestAChangeIsToldOnceItIsDue(t *testing.T) {
+	m := newMemory()
+	noon := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+	soon := noon.Add(time.Second)
+	m.setChanged("uid", "cluster west", soon)
+	assert.Empty(t, m.changedFor("uid", noon), "others have not seen it yet")
+	m.settled("uid", noon)
+	m.clearChanged("uid", noon)
+	assert.Equal(t, "cluster west", m.changedFor("uid", soon), "what is not due yet stays")
+	m.clearChanged("uid", soon)
+	assert.Empty(t, m.changedFor("uid", soon))
+	m.setChanged("uid", "cluster west", soon)
+	m.settled("uid", soon)
+	assert.Empty(t, m.changedFor("uid", soon), "a claim that got its volume need not be told")
+	m.setChanged("uid", "cluster west", soon)
+	m.forget("uid")
+	assert.Empty(t, m.changed)
+}
