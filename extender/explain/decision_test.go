@@ -42,7 +42,7 @@ func TestDecisionIsCutToItsRoom(t *testing.T) {
 	small := Decision{Claims: []Claim{{Name: "data"}}, Nodes: []Verdict{{Cluster: "west", Nodes: 1}}, Scores: []score.Mark{{Cluster: "west", Score: 10}}}
 	cut := small.fit()
 	assert.Zero(t, cut.Omitted)
-	assert.Equal(t, 4*overhead+len("data")+2*len("west"), cut.bytes)
+	assert.Equal(t, 3*overhead+overhead/2+len("data")+2*len("west"), cut.bytes)
 	cut.bytes = 0
 	assert.Equal(t, small, cut)
 

@@ -15,13 +15,14 @@ const (
 )
 
 // fit returns the decision cut to what may be kept of it. Half of the room is for
-// the nodes.
+// the nodes, and half of the rest for the scores.
 func (d Decision) fit() Decision {
 	budget := maxDecision - overhead
 	var left [3]int
 	d.Nodes, left[0] = cut(d.Nodes, budget/2, Verdict.size)
-	d.Scores, left[1] = cut(d.Scores, budget/4, markSize)
-	rest := budget - total(d.Nodes, Verdict.size) - total(d.Scores, markSize)
+	rest := budget - total(d.Nodes, Verdict.size)
+	d.Scores, left[1] = cut(d.Scores, rest/2, markSize)
+	rest -= total(d.Scores, markSize)
 	d.Claims, left[2] = cut(d.Claims, rest, Claim.size)
 	d.Omitted = left[0] + left[1] + left[2]
 	d.bytes = maxDecision - rest + total(d.Claims, Claim.size)
@@ -64,15 +65,15 @@ func (v Verdict) size() int {
 }
 
 func markSize(m score.Mark) int {
-	size := overhead + len(m.Cluster)
+	size := overhead/2 + len(m.Cluster)
 	if m.Data != nil {
-		size += overhead / 2
+		size += overhead / 4
 	}
 	if m.Siblings != nil {
-		size += overhead
+		size += overhead / 2
 	}
 	if m.Room != nil {
-		size += overhead + len(m.Room.Class)
+		size += overhead/2 + len(m.Room.Class)
 	}
 	return size
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -40,33 +41,31 @@ func TestTheLatestWordOnJustThisPodCounts(t *testing.T) {
 	assert.Empty(t, lastSaid("d", answers).Marks, "there was no choice any more")
 }
 
-// preference is an answer as the extender writes it.
-const preference = `{"namespace": "shop", "pod": "web", "uid": "a", "decisions": [{
-	"time": "2026-01-02T03:04:05Z", "verb": "prioritize", "claims": [], "scores": [
-		{"cluster": "west", "score": 8, "data": {"pull": 0.75, "bytes": 3, "of": 4}, "siblings": {"pull": 0.67, "pack": {"here": 2, "of": 3}},
-		 "room": {"pull": 1, "class": "fast", "free": 5, "asked": 1}},
-		{"cluster": "home", "score": 3, "siblings": {"pull": 1, "spread": {"here": 0, "of": 3}}, "room": {"pull": 0.5}}
-	]}]}`
-
 func TestTheExtenderIsAskedThroughTheAPIServer(t *testing.T) {
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "a"}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "pod-uid"}}
+	// As the extender writes it.
+	preference, err := os.ReadFile("../../extender/server/testdata/explained.json")
+	require.NoError(t, err)
 	for name, test := range map[string]struct {
 		answer string
 		code   int
 		want   why.Said
 	}{
 		"it knows the pod": {
-			answer: `{"uid": "a", "decisions": [{"time": "2026-01-02T03:04:05Z", "verb": "filter", "nodes": [{"cluster": "west", "reason": "NotOffloaded", "sentence": "closed", "nodes": 1}]}]}`,
+			answer: `{"uid": "pod-uid", "decisions": [{"time": "2026-01-02T03:04:05Z", "verb": "filter", "nodes": [{"cluster": "west", "reason": "NotOffloaded", "sentence": "closed", "nodes": 1}]}]}`,
 			code:   http.StatusOK, want: why.Said{Verdicts: []why.Verdict{{Cluster: "west", Reason: "NotOffloaded", Sentence: "closed", Nodes: 1}}},
 		},
 		"it has a preference": {
-			answer: preference, code: http.StatusOK,
+			answer: string(preference), code: http.StatusOK,
 			want: why.Said{Marks: []why.Mark{
 				{
-					Cluster: "west", Score: 8, Data: &why.Data{Bytes: 3, Of: 4}, Siblings: &why.Siblings{Pack: &why.Count{Here: 2, Of: 3}},
-					Room: &why.Room{Class: "fast", Free: 5, Asked: 1},
+					Cluster: "west", Score: 7, Data: &why.Data{Bytes: 1, Of: 1}, Siblings: &why.Siblings{Pack: &why.Count{Here: 1, Of: 3}},
+					Room: &why.Room{Class: "ssd", Free: 4096, Asked: 1024},
 				},
-				{Cluster: "home", Score: 3, Siblings: &why.Siblings{Spread: &why.Count{Of: 3}}, Room: &why.Room{}},
+				{
+					Cluster: "home", Score: 3, Data: &why.Data{Of: 1}, Siblings: &why.Siblings{Pack: &why.Count{Here: 2, Of: 3}},
+					Room: &why.Room{Class: "disk", Free: 20480, Asked: 1024},
+				},
 			}},
 		},
 		"it does not know the pod":     {answer: "nothing is known", code: http.StatusNotFound},
