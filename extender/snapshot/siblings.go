@@ -10,11 +10,11 @@ import (
 // looked for.
 const reach = 64
 
-// Siblings returns the clusters that hold the data of a claim's siblings, once
-// for each sibling: the claims that the other pods of the pod's StatefulSet have
-// by the same template. Those without data, or whose data may be anywhere, are
-// left out. Names alone say what a sibling is, so the pod's StatefulSet looks the
-// same after it was made anew.
+// Siblings returns the clusters that hold the data of a claim's siblings, or will,
+// once for each sibling: the claims that the other pods of the pod's StatefulSet
+// have by the same template. Those for which no node was chosen, or whose data may
+// be anywhere, are left out. Names alone say what a sibling is, so the pod's
+// StatefulSet looks the same after it was made anew.
 func (s *Snapshot) Siblings(pod Pod, claim PodClaim) iter.Seq[string] {
 	return func(yield func(cluster string) bool) {
 		ordinal, ok := ordinalOf(pod)
@@ -31,11 +31,23 @@ func (s *Snapshot) Siblings(pod Pod, claim PodClaim) iter.Seq[string] {
 			if !ok {
 				continue
 			}
-			if cluster, _ := s.podClaim("", sibling).DataIn(); cluster != "" && !yield(cluster) {
+			if cluster := s.siblingIn(sibling); cluster != "" && !yield(cluster) {
 				return
 			}
 		}
 	}
+}
+
+// siblingIn returns the cluster that holds a claim's data, or in which its volume
+// is being made: pods that start together choose their nodes one right after the
+// other.
+func (s *Snapshot) siblingIn(claim *Claim) string {
+	if claim.VolumeName == "" {
+		cluster, _ := s.Nodes.Get(claim.SelectedNode)
+		return cluster
+	}
+	cluster, _ := s.podClaim("", claim).DataIn()
+	return cluster
 }
 
 // ordinalOf returns the ordinal of a pod of a StatefulSet.

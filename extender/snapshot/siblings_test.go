@@ -25,6 +25,10 @@ func TestSiblings(t *testing.T) {
 	view.Volumes.Set("pv-soft", &Volume{Prefers: "soft", ClaimUID: "soft"})
 	view.Claims.Set("app/soft-db-2", &Claim{UID: "thief", VolumeName: "pv-soft"})
 	view.Claims.Set("app/soft-db-3", &Claim{UID: "new"})
+	view.Claims.Set("app/new-db-1", &Claim{UID: "new-1", SelectedNode: "node"})
+	view.Claims.Set("app/new-db-2", &Claim{UID: "new-2", SelectedNode: "gone"})
+	view.Claims.Set("app/new-db-3", &Claim{UID: "new-3"})
+	view.Nodes.Set("node", "west")
 
 	numbers := func(from, to, but int) []string {
 		var all []string
@@ -44,6 +48,7 @@ func TestSiblings(t *testing.T) {
 		"those that are left above":                 {pod: "db-198", set: "db", claim: "data-db-198", want: numbers(134, 199, 198)},
 		"another template":                          {pod: "db-0", set: "db", claim: "log-db-0", want: []string{"log"}},
 		"a volume with a label, of which one tells": {pod: "db-0", set: "db", claim: "soft-db-0", want: []string{"soft"}},
+		"volumes that are being made":               {pod: "db-0", set: "db", claim: "new-db-0", want: []string{"west"}},
 		"a set whose name ends like an ordinal":     {pod: "db-1-1", set: "db-1", claim: "data-db-1-1", want: []string{"other set"}},
 		"a pod of no set":                           {pod: "db-0", claim: "data-db-0"},
 		"a pod of another set":                      {pod: "db-0", set: "web", claim: "data-db-0"},
