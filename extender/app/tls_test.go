@@ -51,7 +51,9 @@ func certified(t *testing.T, life time.Duration) (*running, *http.Client) {
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	r := &running{t: t, stop: stop, done: make(chan error, 1), verbs: "https://" + verbs.Addr().String(), status: "http://" + status.Addr().String()}
-	go func() { r.done <- app.Run(ctx, &app.Config{Home: api.config(), Verbs: verbs, Status: status, TLS: settings}) }()
+	go func() {
+		r.done <- app.Run(ctx, &app.Config{Home: api.config(), Verbs: verbs, Status: status, TLS: settings})
+	}()
 	t.Cleanup(stop)
 	return r, &http.Client{Transport: transport}
 }

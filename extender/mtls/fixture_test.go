@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -132,7 +131,7 @@ func serve(t *testing.T, names ...string) *fixture {
 	running.Go(func() { f.server.Follow(ctx, often) })
 	running.Go(func() {
 		err := server.Serve(f.server.Listener(listener))
-		assert.True(t, errors.Is(err, http.ErrServerClosed), "%v", err)
+		assert.ErrorIs(t, err, http.ErrServerClosed)
 	})
 	t.Cleanup(func() {
 		stop()
