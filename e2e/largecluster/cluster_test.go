@@ -18,7 +18,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/remoteclusters"
 )
 
-const soon = 30 * time.Second
+const soon = 2 * time.Minute
 
 func TestFeedsReadAClusterAndFollowItsChanges(t *testing.T) {
 	const claims = 20
