@@ -60,7 +60,7 @@ func run(rounds int, only, extender string, other rival) error {
 		name string
 		take measurement
 	}{
-		{"costs", callCosts}, {"growth", growth}, {"change", underChange}, {"connections", connections}, {"memory", memory},
+		{"costs", callCosts}, {"growth", growth}, {"tls", overTLS}, {"change", underChange}, {"connections", connections}, {"memory", memory},
 	}
 	var results []measure.Result
 	for _, m := range measurements {
