@@ -1,0 +1,128 @@
+package mtls_test
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+
+	extender "github.com/lodestone-storage/lodestone/extender/app"
+)
+
+// issuer and certificate have the fields of cert-manager.io/v1 that the component
+// may use, with cert-manager's names.
+type issuer struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
+		SelfSigned *struct{} `json:"selfSigned,omitempty"`
+		CA         *struct {
+			SecretName string `json:"secretName"`
+		} `json:"ca,omitempty"`
+	} `json:"spec"`
+}
+
+type certificate struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
+		SecretName  string          `json:"secretName"`
+		CommonName  string          `json:"commonName,omitempty"`
+		Duration    metav1.Duration `json:"duration"`
+		RenewBefore metav1.Duration `json:"renewBefore"`
+		DNSNames    []string        `json:"dnsNames,omitempty"`
+		IPAddresses []string        `json:"ipAddresses,omitempty"`
+		IsCA        bool            `json:"isCA,omitempty"`
+		Usages      []string        `json:"usages,omitempty"`
+		PrivateKey  struct {
+			Algorithm      string `json:"algorithm"`
+			Size           int    `json:"size"`
+			RotationPolicy string `json:"rotationPolicy"`
+		} `json:"privateKey"`
+		IssuerRef struct {
+			Group string `json:"group"`
+			Kind  string `json:"kind"`
+			Name  string `json:"name"`
+		} `json:"issuerRef"`
+	} `json:"spec"`
+}
+
+// objects returns those of a file that are of one kind, read strictly.
+func objects[T any](t *testing.T, path, kind string) map[string]T {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	require.NoError(t, err)
+	found := map[string]T{}
+	for reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(content))); ; {
+		document, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			require.NotEmpty(t, found, "no %s in %s", kind, path)
+			return found
+		}
+		require.NoError(t, err)
+		var about metav1.PartialObjectMetadata
+		require.NoError(t, yaml.Unmarshal(document, &about))
+		if about.Kind != kind {
+			continue
+		}
+		var object T
+		require.NoError(t, yaml.UnmarshalStrict(document, &object))
+		found[about.Name] = object
+	}
+}
+
+func TestCertManagerMakesTheSameSecrets(t *testing.T) {
+	component := func(file string) string { return deploy("components", "mtls-cert-manager", file) }
+	issuers := objects[issuer](t, component("authority.yaml"), "Issuer")
+	made := objects[certificate](t, component("certificates.yaml"), "Certificate")
+	for name, authority := range objects[certificate](t, component("authority.yaml"), "Certificate") {
+		made[name] = authority
+	}
+	require.Len(t, made, 3)
+	for name, certificate := range made {
+		assert.Equal(t, "cert-manager.io/v1", certificate.APIVersion)
+		assert.Equal(t, system, certificate.Namespace)
+		assert.Equal(t, name, certificate.Spec.SecretName)
+		assert.Equal(t, "cert-manager.io", certificate.Spec.IssuerRef.Group)
+		assert.Contains(t, issuers, certificate.Spec.IssuerRef.Name)
+		assert.Less(t, certificate.Spec.RenewBefore.Duration, certificate.Spec.Duration.Duration)
+		assert.GreaterOrEqual(t, certificate.Spec.RenewBefore.Duration, 30*24*time.Hour)
+	}
+	authority, server, client := made[extender.AuthoritySecret], made[extender.ServerSecret], made[extender.ClientSecret]
+	assert.True(t, authority.Spec.IsCA)
+	assert.NotNil(t, issuers[authority.Spec.IssuerRef.Name].Spec.SelfSigned)
+	for _, leaf := range []certificate{server, client} {
+		of := issuers[leaf.Spec.IssuerRef.Name].Spec.CA
+		require.NotNil(t, of)
+		assert.Equal(t, authority.Spec.SecretName, of.SecretName)
+	}
+	assert.Contains(t, server.Spec.DNSNames, "lodestone-extender.lodestone-system.svc", "serverName of the example")
+	assert.Contains(t, server.Spec.Usages, "server auth")
+	assert.NotContains(t, server.Spec.Usages, "client auth", "it must not pass for a client")
+	assert.Contains(t, client.Spec.Usages, "client auth")
+	assert.NotContains(t, client.Spec.Usages, "server auth")
+
+	deployment := objects[appsv1.Deployment](t, deploy("base", "extender", "deployment.yaml"), "Deployment")["lodestone-extender"]
+	assert.Contains(t, deployment.Spec.Template.Spec.Containers[0].Args, "--client-name="+client.Spec.CommonName)
+	assert.Equal(t, server.Spec.SecretName, deployment.Spec.Template.Spec.Volumes[0].Secret.SecretName)
+}
+
+func TestTheDailyRunIsLikeTheFirst(t *testing.T) {
+	workload := func(file string) string { return deploy("components", "mtls", "workload", file) }
+	job := objects[batchv1.Job](t, workload("job.yaml"), "Job")[certificated]
+	daily := objects[batchv1.CronJob](t, workload("cronjob.yaml"), "CronJob")[certificated]
+	assert.Equal(t, job.Spec.Template, daily.Spec.JobTemplate.Spec.Template)
+	assert.NotNil(t, job.Spec.TTLSecondsAfterFinished, "a Job that stays cannot be applied with another image")
+	assert.Equal(t, extender.NewCertificatesOptions().AuthorityNamespace, job.Namespace)
+}
