@@ -20,8 +20,8 @@ import (
 
 // options say how much is measured.
 type options struct {
-	rounds, pods, claims, nodes int
-	extender, provisioner       string
+	rounds, pods, frozen, claims, nodes int
+	extender, provisioner               string
 }
 
 func main() {
@@ -30,6 +30,7 @@ func main() {
 	flag.IntVar(&o.pods, "pods", 500, "how many pods without claims are placed in a round; 0 leaves that out")
 	flag.IntVar(&o.claims, "claims", 200, "how many pods with one claim each are placed in a round; 0 leaves that out")
 	flag.IntVar(&o.nodes, "nodes", 1000, "how many nodes there are")
+	flag.IntVar(&o.frozen, "frozen", 500, "how many pods without claims are there in a round before the scheduler may place the first; 0 leaves that out")
 	flag.StringVar(&o.extender, "extender", "", "path of the extender's program; empty: it is built from this tree")
 	flag.StringVar(&o.provisioner, "provisioner", "", "path of the provisioner's program; empty: it is built from this tree")
 	instant := flag.Bool("instant", false, "be the extender that answers at once, in a process of its own, until the input ends")
@@ -56,7 +57,7 @@ func run(o options) error {
 	}
 	defer b.stop()
 	var results []measure.Result
-	for _, measured := range []func(context.Context, *bed, options) ([]measure.Result, error){withoutClaims, withClaims} {
+	for _, measured := range []func(context.Context, *bed, options) ([]measure.Result, error){withoutClaims, frozen, withClaims} {
 		more, err := measured(ctx, b, o)
 		if err != nil {
 			return err
