@@ -87,6 +87,9 @@ func (s *Snapshot) CanAttach(node, driver string, wanted int, own func() []strin
 	if !limited {
 		return true
 	}
+	if wanted+s.Assigned.atMost()+s.InFlight.atMost() <= limit {
+		return true
+	}
 	here, coming := s.Assigned.on(node), s.InFlight.on(node)
 	most := wanted
 	if here != nil {

@@ -22,6 +22,9 @@ const maxUses = 4096
 type Usage struct {
 	users *Table[Use]
 	nodes *Table[*nodeUse]
+	// peak is at least how many claims any of the nodes has. It does not fall while
+	// claims go.
+	peak atomic.Int64
 }
 
 // nodeUse is what is used on one node. Only tally changes once it is stored.
@@ -64,7 +67,9 @@ func (u *Usage) Set(key string, use Use) {
 	}
 	u.users.Set(key, use)
 	users := make([]user, 0, len(node.users)+1)
-	u.nodes.Set(use.Node, newNodeUse(append(append(users, node.users...), user{key: key, claims: use.Claims})))
+	node = newNodeUse(append(append(users, node.users...), user{key: key, claims: use.Claims}))
+	u.peak.Store(max(u.peak.Load(), int64(node.claims)))
+	u.nodes.Set(use.Node, node)
 }
 
 // Delete removes a user, if it is there.
@@ -108,11 +113,16 @@ func (u *Usage) Replace(uses map[string]Use) {
 		node.claims += len(use.Claims)
 		kept[key] = use
 	}
+	peak := 0
 	for _, node := range nodes {
 		node.users = slices.Clip(node.users)
+		peak = max(peak, node.claims)
 	}
+	// A reader that sees the old nodes must not see the new peak, if that is lower.
+	u.peak.Store(max(u.peak.Load(), int64(peak)))
 	u.users.Replace(kept)
 	u.nodes.Replace(nodes)
+	u.peak.Store(int64(peak))
 }
 
 func newNodeUse(users []user) *nodeUse {
@@ -123,11 +133,13 @@ func newNodeUse(users []user) *nodeUse {
 	return node
 }
 
+// atMost returns how many claims no node has more than.
+func (u *Usage) atMost() int {
+	return int(u.peak.Load())
+}
+
 // on returns what is used on a node; nil for nothing.
 func (u *Usage) on(node string) *nodeUse {
-	if u.nodes.Len() == 0 {
-		return nil
-	}
 	found, _ := u.nodes.Get(node)
 	return found
 }
