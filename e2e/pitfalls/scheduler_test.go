@@ -16,7 +16,7 @@ import (
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 )
 
-// withExtender is the configuration that docs tell users to give kube-scheduler.
+// withExtender is the configuration of a kube-scheduler that asks without TLS.
 var withExtender = fromDeploy("examples", "kube-scheduler-configuration.yaml")
 
 // denied is what a client logs that lacks a right.
@@ -26,6 +26,8 @@ var denied = regexp.MustCompile(`.*is forbidden: User.*`)
 type settings struct {
 	// extender is the address of the extender.
 	extender string
+	// secure leaves TLS as it is; otherwise there is none.
+	secure bool
 	// kubeconfig is what kube-scheduler reaches the cluster with; all rights by
 	// default.
 	kubeconfig string
@@ -50,7 +52,7 @@ func configuration(t *testing.T, content []byte, s settings) string {
 	}
 	if extenders, found := fields["extenders"].([]any); found {
 		require.Len(t, extenders, 1)
-		connect(t, extenders[0].(map[string]any), s.extender)
+		connect(t, extenders[0].(map[string]any), s.extender, s.secure)
 	}
 	changed, err := yaml.Marshal(fields)
 	require.NoError(t, err)
@@ -59,13 +61,15 @@ func configuration(t *testing.T, content []byte, s settings) string {
 	return path
 }
 
-// connect points what a configuration says of an extender at an address, with keys
-// that exist if it wants any.
-func connect(t *testing.T, extender map[string]any, address string) {
+// connect points what a configuration says of an extender at an address: with keys
+// that exist, or without TLS.
+func connect(t *testing.T, extender map[string]any, address string, secure bool) {
 	t.Helper()
-	keys, secure := extender["tlsConfig"].(map[string]any)
-	if !secure {
+	keys, found := extender["tlsConfig"].(map[string]any)
+	if !found || !secure {
 		extender["urlPrefix"] = "http://" + address
+		delete(extender, "tlsConfig")
+		delete(extender, "enableHTTPS")
 		return
 	}
 	extender["urlPrefix"] = "https://" + address
