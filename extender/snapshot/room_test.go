@@ -1,6 +1,8 @@
 package snapshot
 
 import (
+	"fmt"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -53,6 +55,28 @@ func TestRoomIsTheSumOfItsParts(t *testing.T) {
 	unknown("fast")
 	room.Set("f", Capacity{ClassName: "fast", Bytes: 1})
 	is("fast", 1)
+}
+
+func TestRoomIsReadWhileItChanges(t *testing.T) {
+	room := NewRoom()
+	var writers sync.WaitGroup
+	for part := range 4 {
+		writers.Go(func() {
+			for i := range 200 {
+				room.Set(fmt.Sprint(part), Capacity{ClassName: "fast", Bytes: int64(i)})
+				room.Delete(fmt.Sprint(part))
+			}
+			room.Set(fmt.Sprint(part), Capacity{ClassName: "fast", Bytes: 1})
+		})
+	}
+	for range 1000 {
+		free, known := room.Free("fast")
+		assert.GreaterOrEqual(t, free, 0.0)
+		assert.True(t, known || free == 0)
+	}
+	writers.Wait()
+	free, _ := room.Free("fast")
+	assert.InDelta(t, 4, free, 0)
 }
 
 func TestFromCapacity(t *testing.T) {
