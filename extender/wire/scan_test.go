@@ -150,3 +150,22 @@ func TestUnusualRequests(t *testing.T) {
 		})
 	}
 }
+
+func TestUnusualPreemptRequests(t *testing.T) {
+	for name, test := range map[string]struct {
+		body    string
+		scanned bool
+	}{
+		"both lists":                           {body: `{"Pod":{},"NodeNameToVictims":{"a":{}},"NodeNameToMetaVictims":{"b":{}}}`},
+		"one list, and no other":               {body: `{"Pod":{},"NodeNameToVictims":{"a":{}},"NodeNameToMetaVictims":null}`, scanned: true},
+		"a candidate twice":                    {body: `{"Pod":{},"NodeNameToMetaVictims":{"a":{"NumPDBViolations":1},"a":{"Pods":[]}}}`},
+		"a candidate in letters beyond ASCII":  {body: `{"Pod":{},"NodeNameToMetaVictims":{"é":{}}}`},
+		"no pods":                              {body: `{"Pod":{},"NodeNameToMetaVictims":{"a":{"Pods":null}}}`, scanned: true},
+		"more violations than a number can be": {body: `{"Pod":{},"NodeNameToMetaVictims":{"a":{"NumPDBViolations":9223372036854775808}}}`},
+		"half a violation":                     {body: `{"Pod":{},"NodeNameToMetaVictims":{"a":{"NumPDBViolations":0.5}}}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, test.scanned, scansPreemptLikeDecode(t, []byte(test.body)))
+		})
+	}
+}
