@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -28,6 +29,8 @@ type sample struct {
 	// next, which follows what is in use without its ups and downs.
 	resident, heap    float64
 	goroutines, files float64
+	// watching says that changes of all kinds arrive.
+	watching bool
 }
 
 func (s sample) String() string {
@@ -73,6 +76,7 @@ func (e *extender) sample(ctx context.Context) (sample, error) {
 		}
 		*figure.in = value / figure.unit
 	}
+	s.watching = !disconnected.MatchString(metrics)
 	files, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", e.pid()))
 	if err != nil {
 		return sample{}, fmt.Errorf("count open files: %w", err)
@@ -80,6 +84,8 @@ func (e *extender) sample(ctx context.Context) (sample, error) {
 	s.files = float64(len(files))
 	return s, nil
 }
+
+var disconnected = regexp.MustCompile(`(?m)^lodestone_extender_watch_connected\{.*\} 0$`)
 
 // valueOf returns the value of a metric.
 func valueOf(metrics, name string) (float64, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -20,8 +21,9 @@ const (
 	changeEvery = 4 * time.Millisecond
 	// outages is how often in a run all connections to the API server are lost.
 	outages = 16
-	// settleTimeout bounds the wait for the end of what requests have left behind.
-	settleTimeout = 20 * time.Second
+	// settleTimeout bounds the wait for the end of what the run has left behind. The
+	// extender keeps idle connections to its API server for 90 s.
+	settleTimeout = 100 * time.Second
 	// settleTime is longer than the extender waits for the rest of a request.
 	settleTime = 6 * time.Second
 )
@@ -50,9 +52,10 @@ func (s *soak) run(ctx context.Context, e *extender) error {
 	if err := s.load(ctx, min(s.requests/100+1, 1000)); err != nil {
 		return err
 	}
-	// And an outage rids it of the connections of its start.
-	e.api.CloseClientConnections()
-	before, err := s.settled(ctx, sample{})
+	if err := pause(ctx, settleTime); err != nil {
+		return err
+	}
+	before, err := s.settled(ctx, math.Inf(1), math.Inf(1))
 	if err != nil {
 		return err
 	}
@@ -69,7 +72,7 @@ func (s *soak) run(ctx context.Context, e *extender) error {
 	took := time.Since(started)
 	stopSampling()
 	samples := <-taken
-	after, err := s.settled(ctx, before)
+	after, err := s.settled(ctx, before.goroutines, before.files)
 	if err != nil {
 		return err
 	}
@@ -143,28 +146,30 @@ func (s *soak) fail(err error) {
 	}
 }
 
-// settled waits until no more goroutines and files are left than before, or for as
-// long as that may take, and says how things are.
-func (s *soak) settled(ctx context.Context, before sample) (sample, error) {
+// settled waits until changes of all kinds arrive and no more goroutines and files
+// are left than there may be, or for as long as that may take, and says how things
+// are.
+func (s *soak) settled(ctx context.Context, goroutines, files float64) (sample, error) {
 	deadline := time.Now().Add(settleTimeout)
 	for {
 		now, err := s.extender.sample(ctx)
 		if err != nil {
 			return now, err
 		}
-		steady := now.goroutines <= before.goroutines && now.files <= before.files
-		if before == (sample{}) {
-			// The first time there is nothing to compare with.
-			deadline, before = time.Now().Add(settleTime), now
-			steady = false
-		}
-		if steady || time.Now().After(deadline) {
+		if (now.watching && now.goroutines <= goroutines && now.files <= files) || time.Now().After(deadline) {
 			return now, nil
 		}
-		select {
-		case <-ctx.Done():
-			return now, ctx.Err()
-		case <-time.After(100 * time.Millisecond):
+		if err := pause(ctx, 100*time.Millisecond); err != nil {
+			return now, err
 		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
 	}
 }
