@@ -2,8 +2,6 @@ package app_test
 
 import (
 	"bytes"
-	"context"
-	"encoding/json"
 	"io"
 	"net"
 	"net/http"
@@ -14,94 +12,11 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
 	"github.com/lodestone-storage/lodestone/extender/app"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/locality"
 )
-
-// soon bounds waits that end in milliseconds unless something is broken.
-const soon = 30 * time.Second
-
-// running is the program, started in this process.
-type running struct {
-	t             *testing.T
-	verbs, status string
-	stop          context.CancelFunc
-	done          chan error
-}
-
-func start(t *testing.T, api *apiServer, grace time.Duration) *running {
-	t.Helper()
-	return startWith(t, api, func(config *app.Config) { config.ShutdownGrace = grace })
-}
-
-func startWith(t *testing.T, api *apiServer, change func(*app.Config)) *running {
-	t.Helper()
-	options := app.NewOptions()
-	options.Listen, options.HTTPAddress = "127.0.0.1:0", "127.0.0.1:0"
-	var listen net.ListenConfig
-	verbs, err := listen.Listen(t.Context(), "tcp", options.Listen)
-	require.NoError(t, err)
-	status, err := listen.Listen(t.Context(), "tcp", options.HTTPAddress)
-	require.NoError(t, err)
-	ctx, stop := context.WithCancel(t.Context())
-	r := &running{
-		t: t, stop: stop, done: make(chan error, 1),
-		verbs: "http://" + verbs.Addr().String(), status: "http://" + status.Addr().String(),
-	}
-	config := &app.Config{Home: api.config(), Verbs: verbs, Status: status, MaxStaleness: options.MaxStaleness}
-	change(config)
-	go func() { r.done <- app.Run(ctx, config) }()
-	t.Cleanup(stop)
-	return r
-}
-
-// get returns the answer of the status address; empty when nothing answers.
-func (r *running) get(path string) (int, string) {
-	request, err := http.NewRequestWithContext(r.t.Context(), http.MethodGet, r.status+path, nil)
-	if err != nil {
-		return 0, err.Error()
-	}
-	return read(http.DefaultClient.Do(request))
-}
-
-func read(response *http.Response, err error) (int, string) {
-	if err != nil {
-		return 0, err.Error()
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		return 0, err.Error()
-	}
-	return response.StatusCode, string(body)
-}
-
-func (r *running) waitUntilReady() {
-	r.t.Helper()
-	require.Eventually(r.t, func() bool {
-		code, _ := r.get("/readyz")
-		return code == http.StatusOK
-	}, soon, 10*time.Millisecond)
-}
-
-// filter returns the names that are kept for a pod that mounts app/data.
-func (r *running) filter(names ...string) []string {
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "app", Name: "web"}}
-	pod.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
-	body, err := json.Marshal(extenderv1.ExtenderArgs{Pod: pod, NodeNames: &names})
-	require.NoError(r.t, err)
-	request, err := http.NewRequestWithContext(r.t.Context(), http.MethodPost, r.verbs+"/filter", bytes.NewReader(body))
-	require.NoError(r.t, err)
-	code, answer := read(http.DefaultClient.Do(request))
-	require.Equal(r.t, http.StatusOK, code, answer)
-	var result extenderv1.ExtenderFilterResult
-	require.NoError(r.t, json.Unmarshal([]byte(answer), &result))
-	require.NotNil(r.t, result.NodeNames)
-	return *result.NodeNames
-}
 
 func node(name, cluster string) *corev1.Node {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: "1"}}

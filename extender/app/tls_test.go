@@ -1,7 +1,6 @@
 package app_test
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"net"
@@ -43,18 +42,7 @@ func certified(t *testing.T, life time.Duration) (*running, *http.Client) {
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trusted, Certificates: []tls.Certificate{shown}, MinVersion: tls.VersionTLS13}}
 	t.Cleanup(transport.CloseIdleConnections)
 
-	api := newAPIServer(t)
-	var listen net.ListenConfig
-	verbs, err := listen.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	status, err := listen.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	ctx, stop := context.WithCancel(t.Context())
-	r := &running{t: t, stop: stop, done: make(chan error, 1), verbs: "https://" + verbs.Addr().String(), status: "http://" + status.Addr().String()}
-	go func() {
-		r.done <- app.Run(ctx, &app.Config{Home: api.config(), Verbs: verbs, Status: status, TLS: settings})
-	}()
-	t.Cleanup(stop)
+	r := startWith(t, newAPIServer(t), func(config *app.Config) { config.TLS = settings })
 	return r, &http.Client{Transport: transport}
 }
 
@@ -100,16 +88,12 @@ func TestAnExtenderWhoseCertificateHasExpiredIsNotReady(t *testing.T) {
 }
 
 func TestCertificatesThatCannotBeReadEndTheProgram(t *testing.T) {
-	var listen net.ListenConfig
-	verbs, err := listen.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	status, err := listen.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
 	missing := filepath.Join(t.TempDir(), "none")
-	err = app.Run(t.Context(), &app.Config{Home: newAPIServer(t).config(), Verbs: verbs, Status: status, TLS: &mtls.Settings{
-		Files: mtls.Files{Certificate: missing, Key: missing, ClientCA: missing}}})
-	require.ErrorIs(t, err, os.ErrNotExist)
-	again, err := listen.Listen(t.Context(), "tcp", verbs.Addr().String())
+	r := startWith(t, newAPIServer(t), func(config *app.Config) {
+		config.TLS = &mtls.Settings{Files: mtls.Files{Certificate: missing, Key: missing, ClientCA: missing}}
+	})
+	require.ErrorIs(t, <-r.done, os.ErrNotExist)
+	again, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", strings.TrimPrefix(r.verbs, "https://"))
 	require.NoError(t, err, "the port must be free")
 	require.NoError(t, again.Close())
 }
