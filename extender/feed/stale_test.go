@@ -5,8 +5,18 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/lodestone-storage/lodestone/extender/snapshot"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
+
+// soon bounds waits that end in milliseconds unless something is broken.
+const soon = 30 * time.Second
 
 // life is a pulse with a clock that the test turns.
 type life struct {
@@ -115,4 +125,21 @@ func TestStalestIsTheKindThatIsOutOfSightForLongest(t *testing.T) {
 	kind, age = Feeds{{Kind: "nodes", pulse: watched}, {Kind: "namespaces", pulse: lost(-time.Second)}}.Stalest(now)
 	assert.Empty(t, kind, "a clock that was set back is no outage")
 	assert.Zero(t, age)
+}
+
+func TestReflectorOpensAnInterruptedWatchAgain(t *testing.T) {
+	view := snapshot.New()
+	client := fake.NewClientset(namespace("before", keys.OffloadEnabled))
+	feed := newFeed("namespaces", client.CoreV1().Namespaces(), client, view.Namespaces, snapshot.FromNamespace, &corev1.Namespace{})
+	assert.False(t, feed.Connected())
+	go feed.run(t.Context())
+	require.Eventually(t, feed.Connected, soon, time.Millisecond)
+	assert.Zero(t, feed.Age(time.Now()))
+	assert.Zero(t, feed.Restarts())
+
+	feed.pulse.interrupt(time.Now().Add(2 * silence))
+	require.Eventually(t, func() bool { return feed.Connected() && feed.Restarts() == 1 }, soon, time.Millisecond)
+	_, err := client.CoreV1().Namespaces().Create(t.Context(), namespace("after", keys.OffloadEnabled), metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { _, ok := view.Namespaces.Get("after"); return ok }, soon, time.Millisecond)
 }
