@@ -5,12 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-
-	"github.com/lodestone-storage/lodestone/extender/explain"
-	"github.com/lodestone-storage/lodestone/extender/snapshot"
 )
 
 // Status returns the handler of /healthz, /readyz, /metrics and /explain. Ready
@@ -40,27 +36,7 @@ func (s *Server) ready() error {
 	if missing := s.Missing(); len(missing) > 0 {
 		return notReady(missing)
 	}
-	if kind, age := s.stalest(); age > s.MaxStaleness {
-		return fmt.Errorf("not ready: %s cannot be watched for %s, and calls are answered from what was known before: see that the API server is reachable and lets this program's ServiceAccount list and watch them; the log says why",
-			kind, age.Truncate(time.Second))
-	}
-	return nil
-}
-
-func (s *Server) stalest() (kind string, age time.Duration) {
-	if s.Stalest == nil {
-		return "", 0
-	}
-	return s.Stalest()
-}
-
-// note keeps a decision for those who ask, and says how old the knowledge was that
-// it was made from.
-func (s *Server) note(pod snapshot.Pod, decision explain.Decision) {
-	if _, age := s.stalest(); age >= time.Second {
-		decision.Stale = age.Truncate(time.Second).String()
-	}
-	s.Journal.Add(pod, decision)
+	return s.tooStale()
 }
 
 func notReady(missing []string) error {
