@@ -54,16 +54,12 @@ func (s *stage) class(name, provisioner string, parameters map[string]string) st
 func (s *stage) foreign(name string, labels map[string]string) {
 	s.t.Helper()
 	access := []corev1.PersistentVolumeAccessMode{corev1.ReadOnlyMany}
-	claim, err := s.Client().CoreV1().PersistentVolumeClaims(s.namespace).Create(s.t.Context(), &corev1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       corev1.PersistentVolumeClaimSpec{AccessModes: access, StorageClassName: ptr.To(""), VolumeName: s.namespace + "-" + name, Resources: size()},
-	}, metav1.CreateOptions{})
-	require.NoError(s.t, err)
+	// The volume comes first: Kubernetes looks for one that came later every 15 s.
 	volume, err := s.Client().CoreV1().PersistentVolumes().Create(s.t.Context(), &corev1.PersistentVolume{
-		ObjectMeta: metav1.ObjectMeta{Name: claim.Spec.VolumeName, Labels: labels},
+		ObjectMeta: metav1.ObjectMeta{Name: s.namespace + "-" + name, Labels: labels},
 		Spec: corev1.PersistentVolumeSpec{
 			AccessModes: access, Capacity: size().Requests, PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
-			ClaimRef:               &corev1.ObjectReference{Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: s.namespace, Name: name, UID: claim.UID},
+			ClaimRef:               &corev1.ObjectReference{Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: s.namespace, Name: name},
 			PersistentVolumeSource: corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "nfs.example.com", Path: "/" + name}},
 		},
 	}, metav1.CreateOptions{})
@@ -71,6 +67,11 @@ func (s *stage) foreign(name string, labels map[string]string) {
 	s.t.Cleanup(func() {
 		_ = s.Client().CoreV1().PersistentVolumes().Delete(context.Background(), volume.Name, metav1.DeleteOptions{})
 	})
+	_, err = s.Client().CoreV1().PersistentVolumeClaims(s.namespace).Create(s.t.Context(), &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       corev1.PersistentVolumeClaimSpec{AccessModes: access, StorageClassName: ptr.To(""), VolumeName: volume.Name, Resources: size()},
+	}, metav1.CreateOptions{})
+	require.NoError(s.t, err)
 	await.Until(s.t, "claim "+name+" is bound", func() bool {
 		bound, err := s.Client().CoreV1().PersistentVolumeClaims(s.namespace).Get(s.t.Context(), name, metav1.GetOptions{})
 		return err == nil && bound.Status.Phase == corev1.ClaimBound
@@ -148,20 +149,33 @@ func TestNewVolumesOfAStatefulSetHeedTheOthers(t *testing.T) {
 			like := mounting(test.set+"-3", "data-"+test.set+"-3")
 			like.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: test.set, UID: "none", Controller: ptr.To(true)}}
 			s.awaitScores(like, test.there, test.here)
-			s.statefulSet(test.set, class)
+			s.statefulSet(test.set, class, 2, 1)
 			assert.Contains(t, test.want, s.awaitSelected("data-"+test.set+"-2"))
 		})
 	}
 }
 
-// statefulSet makes a StatefulSet whose one pod has the ordinal 2.
-func (s *stage) statefulSet(name, class string) {
+// kube-scheduler would rather have the fourth pod on a node where none of the
+// others is.
+func TestSiblingsOutweighTheSpreadingOfPods(t *testing.T) {
+	s := gravityStage(t)
+	class := s.class("together", keys.Driver, nil)
+	for _, pod := range []string{"db-0", "db-1", "db-2"} {
+		s.volume(s.claim("data-"+pod, nil), s.remote)
+	}
+	s.statefulSet("db", class, 0, 4)
+	assert.Equal(t, s.node, s.awaitSelected("data-db-3"))
+}
+
+// statefulSet makes a StatefulSet with so many pods, from the ordinal first on,
+// which start together.
+func (s *stage) statefulSet(name, class string, first, pods int32) {
 	s.t.Helper()
 	labels := map[string]string{"app": name}
 	_, err := s.Client().AppsV1().StatefulSets(s.namespace).Create(s.t.Context(), &appsv1.StatefulSet{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: appsv1.StatefulSetSpec{
-			Replicas: ptr.To(int32(1)), Ordinals: &appsv1.StatefulSetOrdinals{Start: 2},
+			Replicas: &pods, Ordinals: &appsv1.StatefulSetOrdinals{Start: first}, PodManagementPolicy: appsv1.ParallelPodManagement,
 			Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: labels},

@@ -82,7 +82,7 @@ func schedulerOfWholeNodes(url string) (string, error) {
 	_, err = fmt.Fprintf(file, `apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
 extenders:
-- {urlPrefix: %q, filterVerb: filter, prioritizeVerb: prioritize, preemptVerb: preempt, weight: 1, nodeCacheCapable: false, ignorable: true}
+- {urlPrefix: %q, filterVerb: filter, prioritizeVerb: prioritize, preemptVerb: preempt, weight: 3, nodeCacheCapable: false, ignorable: true}
 `, url)
 	if closeErr := file.Close(); err == nil {
 		err = closeErr

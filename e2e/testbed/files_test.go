@@ -50,7 +50,7 @@ extenders:
 			wantExtenders: []any{
 				map[string]any{"urlPrefix": "http://127.0.0.1:1"},
 				map[string]any{
-					"urlPrefix": "http://127.0.0.1:2", "filterVerb": "filter", "prioritizeVerb": "prioritize", "preemptVerb": "preempt", "weight": 1.0,
+					"urlPrefix": "http://127.0.0.1:2", "filterVerb": "filter", "prioritizeVerb": "prioritize", "preemptVerb": "preempt", "weight": 3.0,
 					"nodeCacheCapable": true, "ignorable": true, "enableHTTPS": false, "httpTimeout": "5s",
 				},
 			},

@@ -34,7 +34,7 @@ func schedulerConfig(template []byte, kubeconfig string, extenders []string) ([]
 			"filterVerb":       "filter",
 			"prioritizeVerb":   "prioritize",
 			"preemptVerb":      "preempt",
-			"weight":           1,
+			"weight":           3,
 			"nodeCacheCapable": true,
 			"ignorable":        true,
 			"enableHTTPS":      false,
