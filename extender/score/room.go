@@ -39,7 +39,7 @@ type demand struct {
 }
 
 // measure finds out the room in each candidate cluster. Where it is known of a
-// single one there is nothing to compare, and it counts only if it is full.
+// single one there is nothing to compare, unless that one is full.
 func (r *room) measure(candidates []string) {
 	r.found, r.most = nil, 0
 	if len(r.demands) == 0 {
@@ -66,7 +66,7 @@ func (r *room) in(cluster string) (Room, bool) {
 	found, known := r.found[cluster]
 	switch {
 	case !known:
-		return Room{Pull: 0.5}, len(r.found) > 1
+		return Room{Pull: 0.5}, len(r.found) > 0
 	case r.most > 0:
 		found.Pull = times(found) / r.most
 	}

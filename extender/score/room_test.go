@@ -35,7 +35,7 @@ func TestRoomDraws(t *testing.T) {
 	}{
 		"nothing is known":                             {home: unknown, west: unknown, east: unknown, claims: []string{"new"}},
 		"one cluster alone is known":                   {home: unknown, west: 10, east: unknown, claims: []string{"new"}},
-		"one is known, which is full":                  {home: unknown, west: 0, east: unknown, claims: []string{"new"}},
+		"one is known, which is full":                  {home: unknown, west: 0, east: unknown, claims: []string{"new"}, want: scores{home: 5, east: 5}},
 		"two are known":                                {home: 5, west: 10, east: unknown, claims: []string{"new"}, want: scores{home: 5, west: 10, east: 5}},
 		"one of those known has too little":            {home: 0, west: 10, east: unknown, claims: []string{"new"}, want: scores{west: 10, east: 5}},
 		"all are known":                                {home: 2, west: 4, east: 8, claims: []string{"new"}, want: scores{home: 3, west: 5, east: 10}},
@@ -100,7 +100,7 @@ func TestAFullClusterGetsNothing(t *testing.T) {
 	view.Claims.Set("app/new", &snapshot.Claim{UID: "new", ClassName: "lodestone", Asked: gi})
 	scale := score.NewGravity(view, podWith("data", "new")).Scale([]string{"home", "west"})
 	assert.Equal(t, score.Scale{
-		"home": {Cluster: "home", Data: &score.Data{Of: gi}},
+		"home": {Cluster: "home", Score: 1, Data: &score.Data{Of: gi}, Room: &score.Room{Pull: 0.5}},
 		"west": {Cluster: "west", Data: &score.Data{Pull: 1, Bytes: gi, Of: gi}, Room: &score.Room{Class: "ssd", Free: gi / 2, Asked: gi}},
 	}, scale)
 }
