@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lodestone-storage/lodestone/extender/app"
+	"github.com/lodestone-storage/lodestone/extender/mtls"
 )
 
 func TestOptionsValidate(t *testing.T) {
@@ -98,6 +99,19 @@ users: [{name: home}]
 	config, err := options.Config(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, "http://127.0.0.1:1", config.Home.Host)
+	assert.Nil(t, config.TLS)
+
+	t.Run("TLS", func(t *testing.T) {
+		protected := *options
+		protected.TLS = tlsFiles()
+		protected.TLS.ClientNames = []string{"kube-scheduler"}
+		config, err := protected.Config(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, config.Close())
+		assert.Equal(t, &mtls.Settings{
+			Files: mtls.Files{Certificate: "tls.crt", Key: "tls.key", ClientCA: "ca.crt"}, Names: []string{"kube-scheduler"},
+		}, config.TLS)
+	})
 
 	t.Run("a port that is taken", func(t *testing.T) {
 		taken := *options
