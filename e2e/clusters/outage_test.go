@@ -162,3 +162,24 @@ func TestANamespaceThatIsOpenedLaterIsUsedThen(t *testing.T) {
 	deletePodAndClaim(t, namespace, "db", "data")
 	await.Until(t, "the shadow goes", func() bool { return claimOf(t, bed.West, namespace, "data") == nil }, func() any { return await.Events(t, bed.Home.Client(), namespace) })
 }
+
+// The claim of the second pod is bound long since: opening its namespace is all
+// that changes.
+func TestANamespaceThatIsOpenedLaterWakesThePodsOfItsData(t *testing.T) {
+	namespace := space(t)
+	offload := func(value string) {
+		_, err := bed.Home.Kubectl(t.Context(), "", "label", "namespace", namespace, "--overwrite", keys.Offload+"="+value)
+		require.NoError(t, err)
+	}
+	createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
+	createPod(t, fabric.InWest(fabric.NewPod(namespace, "first", "data")))
+	require.Equal(t, fabric.WestNode, runs(t, namespace, "first"))
+	offload("disabled")
+	createPod(t, fabric.InWest(fabric.NewPod(namespace, "second", "data")))
+	waits(t, namespace, "second")
+	offload(keys.OffloadEnabled)
+	assert.Equal(t, fabric.WestNode, runs(t, namespace, "second"))
+	require.NoError(t, bed.Home.Client().CoreV1().Pods(namespace).Delete(t.Context(), "first", metav1.DeleteOptions{}))
+	deletePodAndClaim(t, namespace, "second", "data")
+	await.Until(t, "the shadow goes", func() bool { return claimOf(t, bed.West, namespace, "data") == nil }, func() any { return await.Events(t, bed.Home.Client(), namespace) })
+}
