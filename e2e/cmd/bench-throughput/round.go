@@ -59,32 +59,40 @@ const creators = 16
 // view of the cluster and its connections.
 const warmUp = 10
 
-// round returns how long it takes from the creation of n pods until a new
-// kube-scheduler has placed them all.
-func (b *bed) round(ctx context.Context, s setting, n int) (time.Duration, error) {
+// outcome is what it takes to place the pods of a round.
+type outcome struct {
+	took time.Duration
+	used usage
+}
+
+// round measures the time from the creation of n pods until a new kube-scheduler has
+// placed them all.
+func (b *bed) round(ctx context.Context, s setting, n int) (outcome, error) {
 	configuration, err := s.configuration()
 	if err != nil {
-		return 0, fmt.Errorf("encode the scheduler's configuration: %w", err)
+		return outcome{}, fmt.Errorf("encode the scheduler's configuration: %w", err)
 	}
 	if err := b.cluster.ReconfigureScheduler(ctx, configuration); err != nil {
-		return 0, err
+		return outcome{}, err
 	}
 	b.rounds++
 	if err := b.create(ctx, s, "warm", warmUp); err != nil {
-		return 0, err
+		return outcome{}, err
 	}
 	if _, err := b.placed.await(ctx, warmUp); err != nil {
-		return 0, fmt.Errorf("%s: %w", s.name, err)
+		return outcome{}, fmt.Errorf("%s: %w", s.name, err)
 	}
+	before := usageNow()
 	began, err := b.begin(ctx, s, n)
 	if err != nil {
-		return 0, err
+		return outcome{}, err
 	}
 	ended, err := b.placed.await(ctx, warmUp+n)
 	if err != nil {
-		return 0, fmt.Errorf("%s: %w", s.name, err)
+		return outcome{}, fmt.Errorf("%s: %w", s.name, err)
 	}
-	return ended.Sub(began), b.clear(ctx)
+	used := usageNow().since(before)
+	return outcome{took: ended.Sub(began), used: used}, b.clear(ctx)
 }
 
 // begin creates the pods of a round and returns since when the scheduler could place

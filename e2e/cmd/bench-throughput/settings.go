@@ -28,11 +28,11 @@ func withoutClaims(ctx context.Context, b *bed, o options) ([]measure.Result, er
 		{name: "Lodestone", extender: b.ours},
 		{name: "Lodestone, asked about marked pods alone", extender: b.ours, marked: true},
 	}
-	took, err := b.interleaved(ctx, settings, o.pods, o.rounds)
+	took, used, err := b.interleaved(ctx, settings, o.pods, o.rounds)
 	if err != nil {
 		return nil, err
 	}
-	results := figures("pods without claims", settings, took, o.pods)
+	results := figures("pods without claims", settings, took, used, o.pods)
 	return append(results,
 		measure.Figure("time for pods without claims, an extender that answers at once", measure.MedianRatio(took[1], took[0]), "x no extender"),
 		measure.AtMost("time for pods without claims, Lodestone", measure.MedianRatio(took[2], took[0]), withoutClaimsBudget, "x no extender"),
@@ -51,11 +51,11 @@ func frozen(ctx context.Context, b *bed, o options) ([]measure.Result, error) {
 		{name: "an extender that answers at once", extender: b.instant, frozen: true},
 		{name: "Lodestone", extender: b.ours, frozen: true},
 	}
-	took, err := b.interleaved(ctx, settings, o.frozen, o.rounds)
+	took, used, err := b.interleaved(ctx, settings, o.frozen, o.rounds)
 	if err != nil {
 		return nil, err
 	}
-	results := figures("pods without claims, all there at once", settings, took, o.frozen)
+	results := figures("pods without claims, all there at once", settings, took, used, o.frozen)
 	return append(results,
 		measure.Figure("time for pods without claims, all there at once, an extender that answers at once", measure.MedianRatio(took[1], took[0]), "x no extender"),
 		measure.Figure("time for pods without claims, all there at once, Lodestone", measure.MedianRatio(took[2], took[0]), "x no extender")), nil
@@ -71,37 +71,42 @@ func withClaims(ctx context.Context, b *bed, o options) ([]measure.Result, error
 		{name: "stock scheduler, real class", class: realClass},
 		{name: "Lodestone, virtual class", extender: b.ours, class: fabric.Class},
 	}
-	took, err := b.interleaved(ctx, settings, o.claims, o.rounds)
+	took, used, err := b.interleaved(ctx, settings, o.claims, o.rounds)
 	if err != nil {
 		return nil, err
 	}
-	return append(figures("pods with one claim", settings, took, o.claims),
+	return append(figures("pods with one claim", settings, took, used, o.claims),
 		measure.AtMost("time for pods with one claim, Lodestone", measure.MedianRatio(took[1], took[0]), withClaimsBudget, "x stock scheduler, real class")), nil
 }
 
-// interleaved takes each setting in turn, round by round, and returns their times.
-func (b *bed) interleaved(ctx context.Context, settings []setting, pods, rounds int) ([][]time.Duration, error) {
-	took := make([][]time.Duration, len(settings))
+// interleaved takes each setting in turn, round by round, and returns their times and
+// how much processor time all programs together used.
+func (b *bed) interleaved(ctx context.Context, settings []setting, pods, rounds int) (took, used [][]time.Duration, err error) {
+	took, used = make([][]time.Duration, len(settings)), make([][]time.Duration, len(settings))
 	for round := range rounds {
 		for i, s := range settings {
 			one, err := b.round(ctx, s, pods)
 			if err != nil {
-				return nil, err
+				return nil, nil, err
 			}
-			took[i] = append(took[i], one)
-			say("round %d, %s: %d pods in %.2f s", round+1, s.name, pods, one.Seconds())
+			took[i], used[i] = append(took[i], one.took), append(used[i], one.used.total())
+			say("round %d, %s: %d pods in %.2f s; processor time for each: %s", round+1, s.name, pods, one.took.Seconds(), one.used.perPod(pods))
 		}
 	}
-	return took, nil
+	return took, used, nil
 }
 
-// figures says how many pods a second each setting places.
-func figures(what string, settings []setting, took [][]time.Duration, pods int) []measure.Result {
+// figures says how many pods a second each setting places, and how much processor
+// time of all programs one takes.
+func figures(what string, settings []setting, took, used [][]time.Duration, pods int) []measure.Result {
 	var results []measure.Result
 	for i, s := range settings {
 		perSecond := float64(pods) / measure.Median(took[i]).Seconds()
-		say("%s, %s: %.0f pods/s", what, s.name, perSecond)
-		results = append(results, measure.Figure(fmt.Sprintf("%s, %s", what, s.name), perSecond, "pods/s"))
+		each := float64(measure.Median(used[i]).Microseconds()) / 1000 / float64(pods)
+		say("%s, %s: %.0f pods/s, processor time %.2f ms a pod, %.2f x %s", what, s.name, perSecond, each, measure.MedianRatio(used[i], used[0]), settings[0].name)
+		results = append(results,
+			measure.Figure(fmt.Sprintf("%s, %s", what, s.name), perSecond, "pods/s"),
+			measure.Figure(fmt.Sprintf("%s, %s, processor time of all programs", what, s.name), each, "ms a pod"))
 	}
 	return results
 }
