@@ -90,12 +90,18 @@ func (b *bench) kubeconfig(url string) (string, error) {
 // freeAddresses returns addresses on loopback that nobody listens on.
 func freeAddresses(ctx context.Context, n int) ([]string, error) {
 	var addresses []string
+	var listeners []net.Listener
+	defer func() {
+		for _, listener := range listeners {
+			_ = listener.Close()
+		}
+	}()
 	for range n {
 		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 		if err != nil {
 			return nil, fmt.Errorf("find a free port: %w", err)
 		}
-		defer func() { _ = listener.Close() }()
+		listeners = append(listeners, listener)
 		addresses = append(addresses, listener.Addr().String())
 	}
 	return addresses, nil
