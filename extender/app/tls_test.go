@@ -3,6 +3,7 @@ package app_test
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -96,4 +97,14 @@ func TestCertificatesThatCannotBeReadEndTheProgram(t *testing.T) {
 	again, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", strings.TrimPrefix(r.verbs, "https://"))
 	require.NoError(t, err, "the port must be free")
 	require.NoError(t, again.Close())
+}
+
+func TestAConnectionThatSaysNothingIsClosed(t *testing.T) {
+	r, _ := certified(t, time.Hour)
+	connection, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(r.verbs, "https://"))
+	require.NoError(t, err)
+	defer connection.Close()
+	require.NoError(t, connection.SetReadDeadline(time.Now().Add(soon)))
+	_, err = connection.Read(make([]byte, 1))
+	assert.ErrorIs(t, err, io.EOF)
 }
