@@ -16,10 +16,10 @@ func (p *Plan) attachable(node string) bool {
 		return true
 	}
 	if p.demands == nil {
-		p.demands = p.demanded()
+		p.demands, p.own = p.demanded(), p.claimKeys()
 	}
 	for _, demand := range p.demands {
-		if !p.view.CanAttach(node, demand.driver, demand.volumes, p.claimKeys) {
+		if !p.view.CanAttach(node, demand.driver, demand.volumes, p.own) {
 			return false
 		}
 	}

@@ -35,7 +35,9 @@ type Plan struct {
 	unbound []unboundClaim
 	// refused are those of them that some place could not take.
 	refused []*snapshot.Claim
+	// demands and own are made when the first node of home is judged.
 	demands []demand
+	own     []string
 	judged  map[string]Reason
 	// last is the cluster that was judged last, and how: the next node is mostly of
 	// the same.

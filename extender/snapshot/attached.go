@@ -78,7 +78,7 @@ type tally struct {
 // beside those that are there or are being made for it, as far as its limit
 // goes. own are the keys of the claims that the wanted volumes belong to: they do
 // not count twice.
-func (s *Snapshot) CanAttach(node, driver string, wanted int, own func() []string) bool {
+func (s *Snapshot) CanAttach(node, driver string, wanted int, own []string) bool {
 	limits, limited := s.Limits.Get(node)
 	if !limited {
 		return true
@@ -99,7 +99,7 @@ func (s *Snapshot) CanAttach(node, driver string, wanted int, own func() []strin
 		most += coming.claims
 	}
 	// Which drivers they are of matters only on a node that has many.
-	return most <= limit || wanted+s.attached(here, coming, driver, own()) <= limit
+	return most <= limit || wanted+s.attached(here, coming, driver, own) <= limit
 }
 
 // attached returns how many claims other than own have a volume of a driver.
@@ -117,15 +117,19 @@ func (s *Snapshot) attached(here, coming *nodeUse, driver string, own []string) 
 		}
 	}
 	if coming != nil {
+		// The tally's own list must stay as it is.
 		unsure = slices.Clip(unsure)
 		for _, user := range coming.users {
 			unsure = append(unsure, user.claims...)
 		}
 	}
-	looked := map[string]bool{}
+	var looked map[string]bool
 	for _, key := range unsure[:min(len(unsure), maxClaims)] {
 		if _, known := drivers[key]; known || looked[key] || slices.Contains(own, key) {
 			continue
+		}
+		if looked == nil {
+			looked = map[string]bool{}
 		}
 		looked[key] = true
 		if found, _ := s.driverOf(key); found == driver {

@@ -140,6 +140,9 @@ func (u *Usage) atMost() int {
 
 // on returns what is used on a node; nil for nothing.
 func (u *Usage) on(node string) *nodeUse {
+	if u.nodes.Len() == 0 {
+		return nil
+	}
 	found, _ := u.nodes.Get(node)
 	return found
 }

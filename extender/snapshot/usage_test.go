@@ -65,7 +65,7 @@ func TestFromPod(t *testing.T) {
 // many as limit.
 func attaches(view *snapshot.Snapshot, limit int) bool {
 	view.Limits.Set("node", snapshot.Limits{"disk": limit})
-	return view.CanAttach("node", "disk", 1, func() []string { return nil })
+	return view.CanAttach("node", "disk", 1, nil)
 }
 
 func TestUsageOfOneNodeIsBounded(t *testing.T) {

@@ -1,0 +1,42 @@
+package filter_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/lodestone-storage/lodestone/extender/filter"
+	"github.com/lodestone-storage/lodestone/extender/snapshot"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+)
+
+// BenchmarkPlanOf500Nodes judges nodes of home, on each of which ten pods have a
+// volume, for a pod with an unbound claim: without attach limits, with some that
+// are far off, and with some that are close, so that volumes are counted.
+func BenchmarkPlanOf500Nodes(b *testing.B) {
+	const nodes, volumes = 500, 10
+	for name, limit := range map[string]int{"no limits": 0, "far from the limit": 25, "at the limit": volumes} {
+		view := world()
+		realClasses(view)
+		candidates := make([]snapshot.Node, nodes)
+		for i := range nodes {
+			candidates[i] = snapshot.Node{Name: fmt.Sprintf("node-%d", i), Cluster: keys.Home, Known: true}
+			if limit > 0 {
+				view.Limits.Set(candidates[i].Name, snapshot.Limits{"disk": limit})
+			}
+			for j := range volumes {
+				claim := fmt.Sprintf("claim-%d-%d", i, j)
+				bind(claim, snapshot.Claim{}, snapshot.Volume{Driver: "disk"})(view)
+				view.Assigned.Set("app/"+claim, snapshot.Use{Node: candidates[i].Name, Claims: []string{"app/" + claim}})
+			}
+		}
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				plan := filter.NewPlan(view, pod("unbound"), now)
+				for _, node := range candidates {
+					plan.Judge(node)
+				}
+			}
+		})
+	}
+}
