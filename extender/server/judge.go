@@ -20,17 +20,20 @@ type judgement struct {
 	tally   explain.Tally
 }
 
+// candidates calls with each node that is to be judged.
+type candidates func(with func(i int, node snapshot.Node))
+
 // judge judges the nodes 0 to nodes-1 for a pod, once the view has caught up with
 // kube-scheduler, and keeps the outcome for those who ask. It returns how to get
 // the sentence for a node, empty for one that is not refused, nil if all are kept,
 // and how many nodes each reason refused.
-func (s *Server) judge(ctx context.Context, verb string, pod snapshot.Pod, nodes int, node func(i int) snapshot.Node) (refusal func(i int) string, counts map[filter.Reason]int) {
+func (s *Server) judge(ctx context.Context, verb string, pod snapshot.Pod, nodes int, each candidates) (refusal func(i int) string, counts map[filter.Reason]int) {
 	known := func() bool { return s.View.Knows(pod) }
 	s.catchUp(ctx, pod, known)
-	result := s.judgeNow(pod, nodes, node)
+	result := s.judgeNow(pod, nodes, each)
 	if result.tally.Refused()[filter.NodeNotSeen] > 0 {
 		s.catchUp(ctx, pod, func() bool {
-			result = s.judgeNow(pod, nodes, node)
+			result = s.judgeNow(pod, nodes, each)
 			return result.tally.Refused()[filter.NodeNotSeen] == 0
 		})
 	}
@@ -51,18 +54,17 @@ func (s *Server) judge(ctx context.Context, verb string, pod snapshot.Pod, nodes
 	return func(i int) string { return result.reasons[i].Sentence() }, counts
 }
 
-func (s *Server) judgeNow(pod snapshot.Pod, nodes int, node func(i int) snapshot.Node) judgement {
+func (s *Server) judgeNow(pod snapshot.Pod, nodes int, each candidates) judgement {
 	at := s.Now()
 	result := judgement{at: at, plan: filter.NewPlan(s.View, pod, at)}
 	if result.plan.Indifferent() {
 		return result
 	}
 	result.reasons = make([]filter.Reason, nodes)
-	for i := range nodes {
-		candidate := node(i)
-		reason := result.plan.Judge(candidate)
+	each(func(i int, node snapshot.Node) {
+		reason := result.plan.Judge(node)
 		result.reasons[i] = reason
-		result.tally.Add(candidate.Cluster, reason, candidate.Name)
-	}
+		result.tally.Add(node.Cluster, reason, node.Name)
+	})
 	return result
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/lodestone-storage/lodestone/extender/explain"
 	"github.com/lodestone-storage/lodestone/extender/metrics"
 	"github.com/lodestone-storage/lodestone/extender/score"
+	"github.com/lodestone-storage/lodestone/extender/snapshot"
 	"github.com/lodestone-storage/lodestone/extender/wire"
 )
 
@@ -29,9 +30,7 @@ func (s *Server) weigh(request wire.Request) (scale score.Scale, clusters []stri
 		return nil, nil
 	}
 	clusters = make([]string, len(request.Names))
-	for i := range clusters {
-		clusters[i] = s.node(&request, i).Cluster
-	}
+	s.eachNode(&request, func(i int, node snapshot.Node) { clusters[i] = node.Cluster })
 	if scale = gravity.Scale(clusters); len(scale) > 0 {
 		s.note(request.Pod, explain.Decision{
 			Time: s.Now(), Verb: prioritizeVerb, Claims: explain.Claims(request.Pod, gravity.Claims()), Scores: explain.Scores(scale),

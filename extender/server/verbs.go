@@ -16,8 +16,8 @@ const (
 )
 
 func (s *Server) filter(ctx context.Context, buffer []byte, request wire.Request) []byte {
-	refusal, counts := s.judge(ctx, filterVerb, request.Pod, len(request.Names), func(i int) snapshot.Node {
-		return s.node(&request, i)
+	refusal, counts := s.judge(ctx, filterVerb, request.Pod, len(request.Names), func(with func(int, snapshot.Node)) {
+		s.eachNode(&request, with)
 	})
 	for reason, nodes := range counts {
 		s.Metrics.Refused(reason, nodes)
@@ -30,8 +30,8 @@ func (s *Server) filter(ctx context.Context, buffer []byte, request wire.Request
 // trial of an eviction does not ask extenders: without this, pods would be
 // evicted for one that cannot take their place.
 func (s *Server) preempt(ctx context.Context, buffer []byte, request wire.PreemptRequest) []byte {
-	refusal, counts := s.judge(ctx, preemptVerb, request.Pod, len(request.Names), func(i int) snapshot.Node {
-		return s.View.Node(request.Names[i])
+	refusal, counts := s.judge(ctx, preemptVerb, request.Pod, len(request.Names), func(with func(int, snapshot.Node)) {
+		s.View.EachNode(request.Names, with)
 	})
 	for reason, nodes := range counts {
 		s.Metrics.Spared(reason, nodes)
@@ -40,11 +40,14 @@ func (s *Server) preempt(ctx context.Context, buffer []byte, request wire.Preemp
 	return wire.AppendPreemptResult(buffer, request, refusal)
 }
 
-// node returns the i-th candidate: as the request describes it if it does, else
+// eachNode calls with each candidate: as the request describes it if it does, else
 // as it is known here.
-func (s *Server) node(request *wire.Request, i int) snapshot.Node {
-	if request.NodeMode {
-		return request.Nodes[i].Node
+func (s *Server) eachNode(request *wire.Request, with func(i int, node snapshot.Node)) {
+	if !request.NodeMode {
+		s.View.EachNode(request.Names, with)
+		return
 	}
-	return s.View.Node(request.Names[i])
+	for i := range request.Nodes {
+		with(i, request.Nodes[i].Node)
+	}
 }

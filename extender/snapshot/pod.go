@@ -71,6 +71,13 @@ func (s *Snapshot) Node(name string) Node {
 	return Node{Name: name, Cluster: cluster, Known: known}
 }
 
+// EachNode calls with what is known of each of many nodes, in their order.
+func (s *Snapshot) EachNode(names []string, with func(i int, node Node)) {
+	s.Nodes.GetAll(names, func(i int, cluster string, known bool) {
+		with(i, Node{Name: names[i], Cluster: cluster, Known: known})
+	})
+}
+
 // ClaimsOf returns the claims that the pod mounts, each once. Those that are not
 // known are left out.
 func (s *Snapshot) ClaimsOf(pod Pod) []PodClaim {

@@ -2,7 +2,6 @@ package snapshot
 
 import (
 	"hash/maphash"
-	"maps"
 	"sync"
 	"sync/atomic"
 )
@@ -17,13 +16,13 @@ const (
 )
 
 // Table is a map from string to V for many readers and few writers. A reader
-// never waits: each shard is an immutable map behind an atomic pointer, and a
+// never waits: each shard is an immutable index behind an atomic pointer, and a
 // write replaces the one shard that its key is in. Values must not be changed
 // after they are stored. The zero value is not usable: call NewTable.
 type Table[V any] struct {
 	seed    maphash.Seed
 	writers sync.Mutex
-	shards  []atomic.Pointer[map[string]V]
+	shards  []atomic.Pointer[index[V]]
 	size    atomic.Int64
 	// same says whether a value may stay in place of a new one; nil: never.
 	same func(old, value V) bool
@@ -31,7 +30,9 @@ type Table[V any] struct {
 
 // NewTable returns an empty table of so many shards.
 func NewTable[V any](shards int) *Table[V] {
-	return &Table[V]{seed: maphash.MakeSeed(), shards: make([]atomic.Pointer[map[string]V], shards)}
+	t := &Table[V]{seed: maphash.MakeSeed(), shards: make([]atomic.Pointer[index[V]], shards)}
+	t.Replace(nil)
+	return t
 }
 
 // NewSteadyTable returns an empty table that a value which equals the one before
@@ -44,12 +45,38 @@ func NewSteadyTable[V comparable](shards int) *Table[V] {
 
 // Get returns the value of key, and whether there is one.
 func (t *Table[V]) Get(key string) (V, bool) {
-	if shard := t.shards[t.shardOf(key)].Load(); shard != nil {
-		value, ok := (*shard)[key]
-		return value, ok
+	hash := t.hash(key)
+	s := t.shard(hash).Load().find(hash, key)
+	return s.value, s.hash != 0
+}
+
+// batch is how many lookups GetAll has under way at once.
+const batch = 32
+
+// GetAll gets many keys and calls with for each of them, in their order. It goes
+// through each step of many lookups before the next step, so that the processor
+// waits for the memory of many of them at once.
+func (t *Table[V]) GetAll(keys []string, with func(i int, value V, ok bool)) {
+	var hashes [batch]uint64
+	var found [batch]*slot[V]
+	for start := 0; start < len(keys); start += batch {
+		some := keys[start:min(start+batch, len(keys))]
+		for i, key := range some {
+			hashes[i] = t.hash(key)
+		}
+		for i := range some {
+			found[i] = t.shard(hashes[i]).Load().guess(hashes[i])
+		}
+		for i, key := range some {
+			if found[i].hash != 0 && found[i].key != key {
+				// Two keys have the same hash.
+				found[i] = t.shard(hashes[i]).Load().find(hashes[i], key)
+			}
+		}
+		for i := range some {
+			with(start+i, found[i].value, found[i].hash != 0)
+		}
 	}
-	var none V
-	return none, false
 }
 
 // Len returns the number of entries.
@@ -65,28 +92,27 @@ func (t *Table[V]) Set(key string, value V) {
 			return
 		}
 	}
-	t.change(key, func(shard map[string]V) { shard[key] = value })
+	t.writers.Lock()
+	defer t.writers.Unlock()
+	hash := t.hash(key)
+	at := t.shard(hash)
+	before := at.Load()
+	after := before.with(slot[V]{hash: hash, key: key, value: value})
+	at.Store(after)
+	t.size.Add(int64(after.used - before.used))
 }
 
 // Delete removes key, if it is there.
 func (t *Table[V]) Delete(key string) {
-	if _, ok := t.Get(key); ok {
-		t.change(key, func(shard map[string]V) { delete(shard, key) })
-	}
-}
-
-func (t *Table[V]) change(key string, edit func(map[string]V)) {
 	t.writers.Lock()
 	defer t.writers.Unlock()
-	at := &t.shards[t.shardOf(key)]
-	shard := map[string]V{}
-	if old := at.Load(); old != nil {
-		shard = maps.Clone(*old)
+	hash := t.hash(key)
+	at := t.shard(hash)
+	before := at.Load()
+	if gone := before.find(hash, key); gone.hash != 0 {
+		at.Store(before.without(gone))
+		t.size.Add(-1)
 	}
-	before := len(shard)
-	edit(shard)
-	at.Store(&shard)
-	t.size.Add(int64(len(shard) - before))
 }
 
 // Replace makes entries the whole content. A reader meanwhile sees each key
@@ -94,27 +120,39 @@ func (t *Table[V]) change(key string, edit func(map[string]V)) {
 func (t *Table[V]) Replace(entries map[string]V) {
 	t.writers.Lock()
 	defer t.writers.Unlock()
-	shards := make([]map[string]V, len(t.shards))
+	none := newIndex[V](0)
+	shards := make([]*index[V], len(t.shards))
 	for key, value := range entries {
-		i := t.shardOf(key)
-		if shards[i] == nil {
-			shards[i] = map[string]V{}
+		hash := t.hash(key)
+		at := t.shardOf(hash)
+		if shards[at] == nil {
+			shards[at] = newIndex[V](len(entries) / len(shards))
 		}
-		shards[i][key] = value
+		shards[at] = shards[at].grown()
+		shards[at].put(slot[V]{hash: hash, key: key, value: value})
 	}
 	for i := range shards {
 		if shards[i] == nil {
-			t.shards[i].Store(nil)
-			continue
+			shards[i] = none
 		}
-		t.shards[i].Store(&shards[i])
+		t.shards[i].Store(shards[i])
 	}
 	t.size.Store(int64(len(entries)))
 }
 
-func (t *Table[V]) shardOf(key string) uint64 {
+func (t *Table[V]) shard(hash uint64) *atomic.Pointer[index[V]] {
+	return &t.shards[t.shardOf(hash)]
+}
+
+// shardOf takes other bits of the hash than an index does.
+func (t *Table[V]) shardOf(hash uint64) uint64 {
 	if len(t.shards) == oneShard {
 		return 0
 	}
-	return maphash.String(t.seed, key) % uint64(len(t.shards))
+	return (hash >> 32) % uint64(len(t.shards))
+}
+
+// hash returns the hash of a key, which is not 0.
+func (t *Table[V]) hash(key string) uint64 {
+	return maphash.String(t.seed, key) | 1<<63
 }

@@ -31,6 +31,19 @@ func TestTable(t *testing.T) {
 	assert.Equal(t, 1, table.Len())
 }
 
+func TestSteadyTableKeepsWhatIsTheSame(t *testing.T) {
+	table := snapshot.NewSteadyTable[string](1)
+	table.Set("a", "x")
+	assert.Zero(t, testing.AllocsPerRun(10, func() { table.Set("a", "x") }), "nothing is copied")
+	table.Set("a", "y")
+	value, _ := table.Get("a")
+	assert.Equal(t, "y", value)
+	table.Delete("a")
+	table.Set("a", "y")
+	_, ok := table.Get("a")
+	assert.True(t, ok)
+}
+
 func TestTableReplace(t *testing.T) {
 	table := snapshot.NewTable[int](8)
 	entries := map[string]int{}
