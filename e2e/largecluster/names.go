@@ -41,3 +41,9 @@ func ClaimName(i int) string { return fmt.Sprintf("data-database-%d", i) }
 
 // VolumeName is that of the i-th claim's volume.
 func VolumeName(i int) string { return "pvc-" + string(UID(i)) }
+
+// Unbound says whether the i-th claim waits for a pod: every tenth does.
+func Unbound(i int) bool { return i%10 == 5 }
+
+// Ready says whether the i-th remote cluster is ready: every second is.
+func Ready(i int) bool { return i%2 == 0 }

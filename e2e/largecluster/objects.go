@@ -20,6 +20,13 @@ import (
 const driver = "disk.example.com"
 
 func claimObject(i int) runtime.Object {
+	if Unbound(i) {
+		return &corev1.PersistentVolumeClaim{
+			ObjectMeta: meta(Namespace, ClaimName(i), i, nil),
+			Spec:       corev1.PersistentVolumeClaimSpec{StorageClassName: ptr.To("lodestone"), Resources: corev1.VolumeResourceRequirements{Requests: gibibyte()}},
+			Status:     corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending},
+		}
+	}
 	return &corev1.PersistentVolumeClaim{
 		ObjectMeta: meta(Namespace, ClaimName(i), i, map[string]string{
 			"pv.kubernetes.io/bind-completed":               "yes",
@@ -101,7 +108,14 @@ func namespaceObject(int) runtime.Object {
 }
 
 func clusterObject(i int) runtime.Object {
-	return &v1alpha1.RemoteCluster{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("remote-%d", i)}}
+	ready := metav1.Condition{Type: v1alpha1.Ready, Status: metav1.ConditionFalse, Reason: v1alpha1.Ready}
+	if Ready(i) {
+		ready.Status = metav1.ConditionTrue
+	}
+	return &v1alpha1.RemoteCluster{
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("remote-%d", i)},
+		Status:     v1alpha1.RemoteClusterStatus{Conditions: []metav1.Condition{ready}, StorageClasses: []v1alpha1.OfferedClass{{Name: "standard", Default: true}}},
+	}
 }
 
 // meta returns metadata as large as that of real objects: who manages which field

@@ -43,6 +43,9 @@ func callCosts(ctx context.Context, b *bench, rounds int) ([]measure.Result, err
 			if err != nil {
 				return nil, err
 			}
+			if passed, want := ourCosts[0].report.Passed, passing(names, claims); passed != want {
+				return nil, fmt.Errorf("with %d names and %d claims, %d nodes pass instead of %d: the extender does not decide what is measured", names, claims, passed, want)
+			}
 			sum := measure.MedianRatio(ourCosts.sums(), plainCosts.sums())
 			server := measure.MedianRatio(ourCosts.servers(), plainCosts.servers())
 			say("%6d  %6d  %34s  %34s  %5.2f (%5.2f)", names, claims, ourCosts, plainCosts, sum, server)

@@ -15,13 +15,15 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/lodestone-storage/lodestone/e2e/largecluster"
 )
 
 // program is the extender's program, running on a large cluster of its own.
 type program struct {
 	*process
 	target  target
-	cluster *largeCluster
+	cluster *largecluster.Cluster
 	api     *httptest.Server
 }
 
@@ -38,7 +40,7 @@ func buildExtender(ctx context.Context, directory string) (string, error) {
 // startProgram starts the program on a cluster with so many claims, and waits until
 // it has read them all.
 func (b *bench) startProgram(ctx context.Context, claims int, flags ...string) (*program, error) {
-	p := &program{cluster: newLargeCluster(claims)}
+	p := &program{cluster: largecluster.New(claims)}
 	p.api = httptest.NewServer(p.cluster)
 	kubeconfig, err := b.kubeconfig(p.api.URL)
 	if err != nil {
@@ -127,7 +129,7 @@ func (p *program) awaitReady(ctx context.Context, status string, claims int) err
 	if err != nil {
 		return err
 	}
-	for kind, size := range map[string]int{"nodes": allNodes, "persistentvolumeclaims": claims, "persistentvolumes": claims, "remoteclusters": allClusters} {
+	for kind, size := range map[string]int{"nodes": largecluster.Nodes, "persistentvolumeclaims": claims, "persistentvolumes": claims, "remoteclusters": largecluster.RemoteClusters} {
 		if want := fmt.Sprintf("cached_objects{kind=%q} %s\n", kind, strconv.FormatFloat(float64(size), 'g', -1, 64)); !strings.Contains(metrics, want) {
 			return fmt.Errorf("the extender is ready without %s", want)
 		}

@@ -5,8 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-
+	"github.com/lodestone-storage/lodestone/e2e/largecluster"
 	"github.com/lodestone-storage/lodestone/e2e/measure"
 )
 
@@ -64,8 +63,7 @@ func (r rival) compare(ctx context.Context, b *bench, rounds int) ([]measure.Res
 func (r rival) whole(j job) job {
 	j.WholeNodes = true
 	j.Calls = 3
-	node, _ := nodeObject(1, 0).(*corev1.Node)
-	j.Node = node
+	j.Node = largecluster.Node(1)
 	if key, value, ok := strings.Cut(r.annotation, "="); ok {
 		j.Pod.Annotations[key] = value
 		j.Node.Annotations = map[string]string{key: value}
