@@ -85,6 +85,13 @@ func (m *memory) clearChanged(claim types.UID, now time.Time) {
 	}
 }
 
+// dueIn returns in what time a claim is to be told of a change; 0 for now or none.
+func (m *memory) dueIn(claim types.UID, now time.Time) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return max(0, m.changed[claim].due.Sub(now))
+}
+
 // changedFor returns the change that a claim is to be told of now; empty for none.
 func (m *memory) changedFor(claim types.UID, now time.Time) string {
 	m.mu.Lock()

@@ -35,6 +35,11 @@ func (f *Flow) observe(uid types.UID, publishing bool) decide.Observation {
 		Changed:   f.memory.changedFor(uid, now),
 		HandedOut: !publishing && f.publisher.HandedOut(uid),
 	}
+	if later := f.memory.dueIn(uid, now); later > 0 {
+		// The queue keeps the earlier time of a claim that was added twice: one that
+		// was roused again meanwhile comes too early.
+		f.queue.AddAfter(uid, later+time.Millisecond)
+	}
 	if o.Claim != nil && o.Claim.Namespace == f.Place.StorageNamespace {
 		// A twin has no twin.
 		o.Claim = nil

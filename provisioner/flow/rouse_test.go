@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/provisioner/clusters"
 )
 
 // A namespace is opened: pods wait in it for a claim that has no volume yet, for
@@ -70,6 +71,30 @@ func TestPodsOfANamespaceThatIsOpenedAreWoken(t *testing.T) {
 	assert.Len(t, f.memory.changed, 2)
 }
 
+func TestAClaimThatIsRousedTwiceIsToldInTheEnd(t *testing.T) {
+	sources, err := NewSources(informers.NewSharedInformerFactory(fake.NewClientset(), 0))
+	require.NoError(t, err)
+	require.NoError(t, sources.Classes.GetStore().Add(&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "lodestone"}, Provisioner: keys.Driver}))
+	claim := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: "uid"},
+		Spec:       corev1.PersistentVolumeClaimSpec{StorageClassName: ptr.To("lodestone")},
+	}
+	require.NoError(t, sources.Claims.GetStore().Add(claim))
+	f := New(Config{Sources: sources, Clusters: clusters.New(clusters.Config{})})
+	f.SetPublisher(nobody{})
+	f.rouse(claim, "namespace shop")
+	// As when the namespace is given in the other cluster a moment later.
+	time.Sleep(settleTime / 5)
+	f.rouse(claim, "cluster west")
+	var changed string
+	for changed == "" {
+		uid, _ := f.queue.Get()
+		changed = f.observe(uid, false).Changed
+		f.queue.Done(uid)
+	}
+	assert.Equal(t, "cluster west", changed)
+}
+
 func TestAChangeIsToldOnceItIsDue(t *testing.T) {
 	m := newMemory()
 	noon := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
@@ -88,3 +113,8 @@ func TestAChangeIsToldOnceItIsDue(t *testing.T) {
 	m.forget("uid")
 	assert.Empty(t, m.changed)
 }
+
+// nobody publishes nothing.
+type nobody struct{ Publisher }
+
+func (nobody) HandedOut(types.UID) bool { return false }
