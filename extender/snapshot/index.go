@@ -6,93 +6,106 @@ import (
 )
 
 // index is an immutable hash table. Between two requests other programs use the
-// processor's caches, so what a lookup costs is how much memory it touches: here
-// mostly one slot and the key. The copy that a change needs is one block. Hashes
-// come from outside and are not 0.
+// processor's caches, so what a lookup costs is how much memory it touches: here a
+// word in a small table, and an entry and its key, which are next to those that
+// came with it. Hashes come from outside.
 type index[V any] struct {
-	// slots are a power of two; a third of them at least is free. An entry whose
-	// slot is taken is in the next that is free.
-	slots []slot[V]
-	used  int
+	// slots are a power of two; a third of them at least is 0, which is free. The
+	// others are the upper half of a hash and 1 + the place of its entry. An entry
+	// whose slot is taken has the next that is free.
+	slots   []uint64
+	entries []entry[V]
 }
 
-type slot[V any] struct {
-	// hash is 0 in a free slot.
+type entry[V any] struct {
 	hash  uint64
 	key   string
 	value V
 }
 
+const (
+	upperHalf = 0xffffffff << 32
+	lowerHalf = 0xffffffff
+	missing   = -1
+)
+
 // newIndex returns an index to which so many entries are put.
 func newIndex[V any](entries int) *index[V] {
-	return &index[V]{slots: make([]slot[V], slotsFor(entries))}
+	return &index[V]{slots: make([]uint64, slotsFor(entries)), entries: make([]entry[V], 0, entries)}
 }
 
 func slotsFor(entries int) int {
 	return max(8, 1<<bits.Len(uint(entries+entries/2)))
 }
 
-// guess returns a slot with the hash, or a free one if there is none.
-func (x *index[V]) guess(hash uint64) *slot[V] {
-	mask := uint64(len(x.slots) - 1)
-	i := hash & mask
-	for x.slots[i].hash != hash && x.slots[i].hash != 0 {
-		i = (i + 1) & mask
-	}
-	return &x.slots[i]
-}
-
-// find returns the slot of the key, or else the free one where it would be put.
-func (x *index[V]) find(hash uint64, key string) *slot[V] {
+// guess returns the place of an entry that probably has the hash; missing if there
+// is none.
+func (x *index[V]) guess(hash uint64) int {
 	mask := uint64(len(x.slots) - 1)
 	for i := hash & mask; ; i = (i + 1) & mask {
-		if s := &x.slots[i]; s.hash == 0 || (s.hash == hash && s.key == key) {
-			return s
+		switch slot := x.slots[i]; {
+		case slot == 0:
+			return missing
+		case slot&upperHalf == hash&upperHalf:
+			return int(slot&lowerHalf) - 1
 		}
 	}
 }
 
-// put adds or changes an entry. Only whoever has just made the index may do so.
-func (x *index[V]) put(entry slot[V]) {
-	s := x.find(entry.hash, entry.key)
-	if s.hash == 0 {
-		x.used++
+// find returns the place of the key's entry; missing if there is none.
+func (x *index[V]) find(hash uint64, key string) int {
+	mask := uint64(len(x.slots) - 1)
+	for i := hash & mask; ; i = (i + 1) & mask {
+		slot := x.slots[i]
+		if slot == 0 {
+			return missing
+		}
+		if place := int(slot&lowerHalf) - 1; slot&upperHalf == hash&upperHalf && x.entries[place].key == key {
+			return place
+		}
 	}
-	*s = entry
 }
 
-// grown returns the index, or one with the same entries, that has a slot for one
-// more.
-func (x *index[V]) grown() *index[V] {
-	if slotsFor(x.used+1) <= len(x.slots) {
-		return x
+// add adds an entry whose key is not there. Only whoever has just made the index
+// may do so, and it must have room.
+func (x *index[V]) add(e entry[V]) {
+	mask := uint64(len(x.slots) - 1)
+	i := e.hash & mask
+	for x.slots[i] != 0 {
+		i = (i + 1) & mask
 	}
-	larger := newIndex[V](x.used + 1)
-	larger.putAll(x, nil)
-	return larger
+	x.entries = append(x.entries, e)
+	x.slots[i] = e.hash&upperHalf | uint64(len(x.entries))
 }
 
 // with returns the index with an entry added or changed.
-func (x *index[V]) with(entry slot[V]) *index[V] {
-	after := x.grown()
-	if after == x {
-		after = &index[V]{slots: slices.Clone(x.slots), used: x.used}
+func (x *index[V]) with(e entry[V]) *index[V] {
+	if place := x.find(e.hash, e.key); place != missing {
+		entries := slices.Clone(x.entries)
+		entries[place].value = e.value
+		return &index[V]{slots: x.slots, entries: entries}
 	}
-	after.put(entry)
+	after := newIndex[V](len(x.entries) + 1)
+	if len(after.slots) == len(x.slots) {
+		copy(after.slots, x.slots)
+		after.entries = append(after.entries, x.entries...)
+	} else {
+		after.addAll(x.entries)
+	}
+	after.add(e)
 	return after
 }
 
-// without returns the index without one of its slots.
-func (x *index[V]) without(gone *slot[V]) *index[V] {
-	after := newIndex[V](x.used - 1)
-	after.putAll(x, gone)
+// without returns the index without the entry at a place.
+func (x *index[V]) without(place int) *index[V] {
+	after := newIndex[V](len(x.entries) - 1)
+	after.addAll(x.entries[:place])
+	after.addAll(x.entries[place+1:])
 	return after
 }
 
-func (x *index[V]) putAll(from *index[V], but *slot[V]) {
-	for i := range from.slots {
-		if s := &from.slots[i]; s.hash != 0 && s != but {
-			x.put(*s)
-		}
+func (x *index[V]) addAll(entries []entry[V]) {
+	for _, e := range entries {
+		x.add(e)
 	}
 }

@@ -2,6 +2,9 @@ package snapshot
 
 import (
 	"hash/maphash"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 )
@@ -46,8 +49,12 @@ func NewSteadyTable[V comparable](shards int) *Table[V] {
 // Get returns the value of key, and whether there is one.
 func (t *Table[V]) Get(key string) (V, bool) {
 	hash := t.hash(key)
-	s := t.shard(hash).Load().find(hash, key)
-	return s.value, s.hash != 0
+	shard := t.shard(hash).Load()
+	if place := shard.find(hash, key); place != missing {
+		return shard.entries[place].value, true
+	}
+	var none V
+	return none, false
 }
 
 // batch is how many lookups GetAll has under way at once.
@@ -58,23 +65,29 @@ const batch = 32
 // waits for the memory of many of them at once.
 func (t *Table[V]) GetAll(keys []string, with func(i int, value V, ok bool)) {
 	var hashes [batch]uint64
-	var found [batch]*slot[V]
+	var shards [batch]*index[V]
+	var places [batch]int
 	for start := 0; start < len(keys); start += batch {
 		some := keys[start:min(start+batch, len(keys))]
 		for i, key := range some {
 			hashes[i] = t.hash(key)
 		}
 		for i := range some {
-			found[i] = t.shard(hashes[i]).Load().guess(hashes[i])
+			shards[i] = t.shard(hashes[i]).Load()
+			places[i] = shards[i].guess(hashes[i])
 		}
 		for i, key := range some {
-			if found[i].hash != 0 && found[i].key != key {
-				// Two keys have the same hash.
-				found[i] = t.shard(hashes[i]).Load().find(hashes[i], key)
+			if places[i] != missing && shards[i].entries[places[i]].key != key {
+				places[i] = shards[i].find(hashes[i], key)
 			}
 		}
 		for i := range some {
-			with(start+i, found[i].value, found[i].hash != 0)
+			if places[i] == missing {
+				var none V
+				with(start+i, none, false)
+				continue
+			}
+			with(start+i, shards[i].entries[places[i]].value, true)
 		}
 	}
 }
@@ -97,9 +110,9 @@ func (t *Table[V]) Set(key string, value V) {
 	hash := t.hash(key)
 	at := t.shard(hash)
 	before := at.Load()
-	after := before.with(slot[V]{hash: hash, key: key, value: value})
+	after := before.with(entry[V]{hash: hash, key: key, value: value})
 	at.Store(after)
-	t.size.Add(int64(after.used - before.used))
+	t.size.Add(int64(len(after.entries) - len(before.entries)))
 }
 
 // Delete removes key, if it is there.
@@ -109,8 +122,8 @@ func (t *Table[V]) Delete(key string) {
 	hash := t.hash(key)
 	at := t.shard(hash)
 	before := at.Load()
-	if gone := before.find(hash, key); gone.hash != 0 {
-		at.Store(before.without(gone))
+	if place := before.find(hash, key); place != missing {
+		at.Store(before.without(place))
 		t.size.Add(-1)
 	}
 }
@@ -120,22 +133,22 @@ func (t *Table[V]) Delete(key string) {
 func (t *Table[V]) Replace(entries map[string]V) {
 	t.writers.Lock()
 	defer t.writers.Unlock()
-	none := newIndex[V](0)
-	shards := make([]*index[V], len(t.shards))
-	for key, value := range entries {
+	shards := make([][]entry[V], len(t.shards))
+	// Requests name nodes in an order not far from this one, so keys are laid out in
+	// it too, one behind the other.
+	sorted := slices.Sorted(maps.Keys(entries))
+	text := strings.Join(sorted, "")
+	for _, key := range sorted {
+		value := entries[key]
+		key, text = text[:len(key)], text[len(key):]
 		hash := t.hash(key)
 		at := t.shardOf(hash)
-		if shards[at] == nil {
-			shards[at] = newIndex[V](len(entries) / len(shards))
-		}
-		shards[at] = shards[at].grown()
-		shards[at].put(slot[V]{hash: hash, key: key, value: value})
+		shards[at] = append(shards[at], entry[V]{hash: hash, key: key, value: value})
 	}
 	for i := range shards {
-		if shards[i] == nil {
-			shards[i] = none
-		}
-		t.shards[i].Store(shards[i])
+		shard := newIndex[V](len(shards[i]))
+		shard.addAll(shards[i])
+		t.shards[i].Store(shard)
 	}
 	t.size.Store(int64(len(entries)))
 }
@@ -152,7 +165,6 @@ func (t *Table[V]) shardOf(hash uint64) uint64 {
 	return (hash >> 32) % uint64(len(t.shards))
 }
 
-// hash returns the hash of a key, which is not 0.
 func (t *Table[V]) hash(key string) uint64 {
-	return maphash.String(t.seed, key) | 1<<63
+	return maphash.String(t.seed, key)
 }
