@@ -79,12 +79,15 @@ func withClaims(ctx context.Context, b *bed, o options) ([]measure.Result, error
 		measure.AtMost("time for pods with one claim, Lodestone", measure.MedianRatio(took[1], took[0]), withClaimsBudget, "x stock scheduler, real class")), nil
 }
 
-// interleaved takes each setting in turn, round by round, and returns their times and
-// how much processor time all programs together used.
+// interleaved takes each setting in turn, each round beginning with another one, so
+// that none always comes after the same. It returns their times, and how much
+// processor time all programs together used.
 func (b *bed) interleaved(ctx context.Context, settings []setting, pods, rounds int) (took, used [][]time.Duration, err error) {
 	took, used = make([][]time.Duration, len(settings)), make([][]time.Duration, len(settings))
 	for round := range rounds {
-		for i, s := range settings {
+		for k := range settings {
+			i := (round + k) % len(settings)
+			s := settings[i]
 			one, err := b.round(ctx, s, pods)
 			if err != nil {
 				return nil, nil, err
