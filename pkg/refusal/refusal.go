@@ -24,21 +24,35 @@ type Refusal struct {
 }
 
 // maxRefusals and maxMessage bound the annotation: all annotations of an object
-// together may hold 256 KiB.
+// together may hold 256 KiB. maxAnnotation is more than they make of it, with names
+// of 253 bytes and a message of which each byte is escaped.
 const (
-	maxRefusals = 32
-	maxMessage  = 512
+	maxRefusals   = 32
+	maxMessage    = 512
+	maxAnnotation = maxRefusals * (6*maxMessage + 1024)
 )
 
 // Decode reads the annotation. What cannot be read counts as no refusal, since
-// users can write the annotation.
+// users can write the annotation; nor does what Encode never writes, be it too
+// long or too much: to read it would take long.
 func Decode(annotation string) []Refusal {
-	var refusals []Refusal
-	if annotation == "" || json.Unmarshal([]byte(annotation), &refusals) != nil {
+	if annotation == "" || len(annotation) > maxAnnotation {
 		return nil
 	}
-	if len(refusals) > maxRefusals {
-		refusals = refusals[len(refusals)-maxRefusals:]
+	decoder := json.NewDecoder(strings.NewReader(annotation))
+	if start, err := decoder.Token(); err != nil || start != json.Delim('[') {
+		return nil
+	}
+	var refusals []Refusal
+	for decoder.More() {
+		var r Refusal
+		if len(refusals) == maxRefusals || decoder.Decode(&r) != nil {
+			return nil
+		}
+		refusals = append(refusals, r)
+	}
+	if _, err := decoder.Token(); err != nil || decoder.More() {
+		return nil
 	}
 	return refusals
 }

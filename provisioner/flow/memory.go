@@ -172,14 +172,10 @@ func (m *memory) ownersOf(claim types.UID) []types.NamespacedName {
 	return m.owners[claim]
 }
 
-// settled drops what matters only until a claim has its volume. What it is to be
-// told of later stays.
-func (m *memory) settled(claim types.UID, now time.Time) {
+// settled drops what matters only until a claim has its volume.
+func (m *memory) settled(claim types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.unsent, claim)
-	if !now.Before(m.changed[claim].due) {
-		delete(m.changed, claim)
-	}
 	delete(m.started, claim)
 }

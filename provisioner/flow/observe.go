@@ -64,7 +64,7 @@ func (f *Flow) observe(uid types.UID, publishing bool) decide.Observation {
 			// Stored for certain, not only in the library's cache.
 			f.publisher.Forget(uid)
 		}
-		f.memory.settled(uid, now)
+		f.memory.settled(uid)
 	}
 	if o.Claim != nil && o.Volume == nil {
 		f.observeUnbound(&o)

@@ -25,8 +25,9 @@ func opened(before, after *corev1.PersistentVolumeClaim) bool {
 	if after.Spec.VolumeName != "" || after.Annotations[keys.SelectedNode] != "" {
 		return false
 	}
+	was, is := before.Annotations[keys.Refused], after.Annotations[keys.Refused]
 	return before.Annotations[keys.Class] != after.Annotations[keys.Class] ||
-		len(refusal.Decode(after.Annotations[keys.Refused])) < len(refusal.Decode(before.Annotations[keys.Refused]))
+		(was != is && len(refusal.Decode(is)) < len(refusal.Decode(was)))
 }
 
 // namespaceChanged wakes the claims of a namespace whose pods may now run
