@@ -60,12 +60,14 @@ func serve(b *testing.B, handler http.Handler, verb string, body []byte) {
 // claims without a volume.
 func largeServer(claims int) *server.Server {
 	s := newServer()
+	nodes := map[string]string{}
 	for i := range 5000 {
-		s.View.Nodes.Set(fmt.Sprintf("node-%d", i), keys.Home)
+		nodes[fmt.Sprintf("node-%d", i)] = keys.Home
 		if i%10 == 0 {
-			s.View.Nodes.Set(fmt.Sprintf("node-%d", i), "west")
+			nodes[fmt.Sprintf("node-%d", i)] = "west"
 		}
 	}
+	s.View.Nodes.Replace(nodes)
 	s.View.Classes.Set("lodestone", &snapshot.Class{})
 	s.View.Clusters.Set("west", &snapshot.Cluster{Ready: true, Offered: []v1alpha1.OfferedClass{{Name: "standard", Default: true}}})
 	for i := range claims {
