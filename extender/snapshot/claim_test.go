@@ -57,7 +57,7 @@ func TestFromClaimReadsItsState(t *testing.T) {
 
 // Annotations may be 256 KiB long, and anybody who may write claims may write them.
 func TestFromClaimKeepsLittleOfWhatUsersWrite(t *testing.T) {
-	long := strings.Repeat("x", 200<<10)
+	long := strings.Repeat("x", 20<<10)
 	refused, err := refusal.Encode([]refusal.Refusal{
 		{Cluster: long, Until: time.Unix(1000, 0)}, {Cluster: "west", Node: long, Until: time.Unix(1000, 0)},
 		{Cluster: "east", Reason: long, Message: long, Until: time.Unix(1000, 0)},
