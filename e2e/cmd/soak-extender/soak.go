@@ -99,7 +99,11 @@ func (s *soak) load(ctx context.Context, requests int) error {
 			defer w.client.CloseIdleConnections()
 			for i := s.next.Add(1); i <= int64(requests) && ctx.Err() == nil; i = s.next.Add(1) {
 				if i%(int64(s.requests)/outages+1) == 0 {
-					s.outage <- struct{}{}
+					select {
+					case s.outage <- struct{}{}:
+					case <-ctx.Done():
+						return
+					}
 				}
 				if err := w.request(ctx, int(i)); err != nil && ctx.Err() == nil {
 					s.fail(fmt.Errorf("request %d: %w", i, err))
