@@ -13,13 +13,19 @@ type Use struct {
 	Claims []string
 }
 
-// maxUses bounds the claims of all users of one node. No node has nearly as many,
-// but whoever makes pods or claims can write a node's name into them.
-const maxUses = 4096
+// These bound the claims of all users of one node, since each change copies them:
+// more than a node can have attached, and than are made for it at a time. Only a
+// virtual node, where there is no limit, has more; and whoever makes pods or
+// claims can write a node's name into them.
+const (
+	maxAssigned = 1024
+	maxInFlight = 256
+)
 
 // Usage says which claims are in use on which node. Each user has a key. Readers
 // never wait; one goroutine writes.
 type Usage struct {
+	max   int
 	users *Table[Use]
 	nodes *Table[*nodeUse]
 	// peak is at least how many claims any of the nodes has. It does not fall while
@@ -41,9 +47,10 @@ type user struct {
 	claims []string
 }
 
-// NewUsage returns a Usage of nothing.
-func NewUsage() *Usage {
-	return &Usage{users: NewTable[Use](manyShards), nodes: NewTable[*nodeUse](manyShards)}
+// NewUsage returns a Usage of nothing, which keeps at most so many claims of one
+// node.
+func NewUsage(most int) *Usage {
+	return &Usage{max: most, users: NewTable[Use](manyShards), nodes: NewTable[*nodeUse](manyShards)}
 }
 
 // Len returns the number of users.
@@ -62,7 +69,7 @@ func (u *Usage) Set(key string, use Use) {
 	if !known {
 		node = &nodeUse{}
 	}
-	if node.claims+len(use.Claims) > maxUses {
+	if node.claims+len(use.Claims) > u.max {
 		return
 	}
 	u.users.Set(key, use)
@@ -106,7 +113,7 @@ func (u *Usage) Replace(uses map[string]Use) {
 			node = &nodeUse{}
 			nodes[use.Node] = node
 		}
-		if node.claims+len(use.Claims) > maxUses {
+		if node.claims+len(use.Claims) > u.max {
 			continue
 		}
 		node.users = append(node.users, user{key: key, claims: use.Claims})

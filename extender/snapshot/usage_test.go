@@ -79,7 +79,7 @@ func TestUsageOfOneNodeIsBounded(t *testing.T) {
 	view.Assigned.Replace(uses)
 	kept := view.Assigned.Len()
 	assert.Less(t, kept, many, "whoever makes pods can name a node in all of them")
-	assert.Greater(t, kept, 1000)
+	assert.Greater(t, kept, 500, "no node has so many attached")
 
 	view.Assigned.Set("app/one-more", snapshot.Use{Node: "node", Claims: []string{"app/data"}})
 	assert.Equal(t, kept, view.Assigned.Len(), "there is no room for it")
