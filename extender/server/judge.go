@@ -37,8 +37,8 @@ func (s *Server) judge(ctx context.Context, verb string, pod snapshot.Pod, nodes
 			return result.tally.Refused()[filter.NodeNotSeen] == 0
 		})
 	}
-	// A pod that waits for nothing here is worth a note only if it was refused.
 	counts = result.tally.Refused()
+	// A pod that waits for nothing here is worth a note only if it was refused.
 	if (result.reasons == nil || (len(pod.Volumes) == 0 && len(counts) == 0)) && known() {
 		return nil, nil
 	}
