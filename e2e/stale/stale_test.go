@@ -42,6 +42,8 @@ func TestRestartOfTheAPIServer(t *testing.T) {
 	assert.Contains(t, metrics, `lodestone_extender_watch_connected{kind="persistentvolumes"} 0`)
 	code, _ := get(t, "/healthz")
 	assert.Equal(t, http.StatusOK, code, "a restart would only lose what is known")
+	code, body := get(t, "/readyz/serving")
+	assert.Equal(t, http.StatusOK, code, "all replicas are as blind, and callers are better off with one than with none: "+body)
 
 	require.NoError(t, bed.StartAPIServer(t.Context()))
 	awaitReady(t)

@@ -36,9 +36,9 @@ func NewOptions() *Options {
 func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "kubeconfig of the home cluster; empty: the ServiceAccount of the pod")
 	flags.StringVar(&o.Listen, "listen", o.Listen, "address that kube-scheduler calls (verbs filter, prioritize and preempt)")
-	flags.StringVar(&o.HTTPAddress, "http-address", o.HTTPAddress, "address of /healthz, /readyz, /metrics and /explain")
+	flags.StringVar(&o.HTTPAddress, "http-address", o.HTTPAddress, "address of /healthz, /readyz, /readyz/serving, /metrics and /explain")
 	flags.DurationVar(&o.ShutdownGrace, "shutdown-grace", o.ShutdownGrace, "how long calls are still answered after a signal to stop, while callers turn elsewhere")
-	flags.DurationVar(&o.MaxStaleness, "max-staleness", o.MaxStaleness, "for how long a kind of object may be out of sight before the program reports itself as not ready; it answers calls all the same")
+	flags.DurationVar(&o.MaxStaleness, "max-staleness", o.MaxStaleness, "for how long a kind of object may be out of sight before /readyz says not ready; calls are answered all the same, and /readyz/serving stays ready")
 	o.TLS.addFlags(flags)
 }
 

@@ -32,6 +32,8 @@ func TestRunAnswersFromWhatItKnewDuringAnOutage(t *testing.T) {
 		code, body := r.get("/readyz")
 		return code == http.StatusServiceUnavailable && strings.HasPrefix(body, "not ready: persistentvolumes cannot be watched for ")
 	}, soon, 10*time.Millisecond)
+	code, body := r.get("/readyz/serving")
+	assert.Equal(t, http.StatusOK, code, "its Service must not drop it: "+body)
 	require.Eventually(t, func() bool {
 		kept := r.filter("home-1", "west")
 		_, explanation := r.get("/explain?namespace=app&pod=web")

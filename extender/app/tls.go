@@ -94,7 +94,7 @@ func loopback(address string) bool {
 }
 
 // protect makes config serve the verbs with the certificates that it names, if it
-// names any, and says in the answer to /readyz when these are of no use any more.
+// names any, and says in the answers to probes of readiness when these are of no use any more.
 func protect(ctx context.Context, group *errgroup.Group, config *Config, verbs, status *http.Server, counters *metrics.Metrics) error {
 	if config.TLS == nil {
 		return nil
@@ -113,12 +113,14 @@ func protect(ctx context.Context, group *errgroup.Group, config *Config, verbs, 
 func readyUnless(problem func() error, next http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", next)
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
-		if err := problem(); err != nil {
-			http.Error(w, "not ready: "+err.Error(), http.StatusServiceUnavailable)
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
+	for _, path := range []string{"/readyz", "/readyz/serving"} {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
+			if err := problem(); err != nil {
+				http.Error(w, "not ready: "+err.Error(), http.StatusServiceUnavailable)
+				return
+			}
+			next.ServeHTTP(w, r)
+		})
+	}
 	return mux
 }

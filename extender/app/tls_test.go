@@ -79,11 +79,13 @@ func TestOnlyAClientWithACertificateMayAskWhileAnybodyMayProbe(t *testing.T) {
 
 func TestAnExtenderWhoseCertificateHasExpiredIsNotReady(t *testing.T) {
 	r, _ := certified(t, -time.Minute)
-	require.EventuallyWithT(t, func(c *assert.CollectT) {
-		code, answer := r.get("/readyz")
-		assert.Equal(c, http.StatusServiceUnavailable, code)
-		assert.Contains(c, answer, "has expired at")
-	}, soon, 10*time.Millisecond)
+	for _, path := range []string{"/readyz", "/readyz/serving"} {
+		require.EventuallyWithT(t, func(c *assert.CollectT) {
+			code, answer := r.get(path)
+			assert.Equal(c, http.StatusServiceUnavailable, code)
+			assert.Contains(c, answer, "has expired at")
+		}, soon, 10*time.Millisecond)
+	}
 	code, _ := r.get("/healthz")
 	assert.Equal(t, http.StatusOK, code, "a restart would not help")
 }
