@@ -27,10 +27,10 @@ type options struct {
 func main() {
 	var o options
 	flag.IntVar(&o.rounds, "rounds", 5, "how many times each measure is taken")
-	flag.IntVar(&o.pods, "pods", 500, "how many pods without claims are placed in a round; 0 leaves that out")
-	flag.IntVar(&o.claims, "claims", 200, "how many pods with one claim each are placed in a round; 0 leaves that out")
+	flag.IntVar(&o.pods, "pods", 300, "how many pods without claims are placed in a round; 0 leaves that out")
+	flag.IntVar(&o.claims, "claims", 100, "how many pods with one claim each are placed in a round; 0 leaves that out")
 	flag.IntVar(&o.nodes, "nodes", 1000, "how many nodes there are")
-	flag.IntVar(&o.frozen, "frozen", 500, "how many pods without claims are there in a round before the scheduler may place the first; 0 leaves that out")
+	flag.IntVar(&o.frozen, "frozen", 300, "how many pods without claims are there in a round before the scheduler may place the first; 0 leaves that out")
 	flag.StringVar(&o.extender, "extender", "", "path of the extender's program; empty: it is built from this tree")
 	flag.StringVar(&o.provisioner, "provisioner", "", "path of the provisioner's program; empty: it is built from this tree")
 	instant := flag.Bool("instant", false, "be the extender that answers at once, in a process of its own, until the input ends")
