@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
@@ -118,11 +119,15 @@ func TestCertManagerMakesTheSameSecrets(t *testing.T) {
 	assert.Equal(t, server.Spec.SecretName, deployment.Spec.Template.Spec.Volumes[0].Secret.SecretName)
 }
 
-func TestTheDailyRunIsLikeTheFirst(t *testing.T) {
+func TestTheHourlyRunIsLikeTheFirst(t *testing.T) {
 	workload := func(file string) string { return deploy("components", "mtls", "workload", file) }
 	job := objects[batchv1.Job](t, workload("job.yaml"), "Job")[certificated]
-	daily := objects[batchv1.CronJob](t, workload("cronjob.yaml"), "CronJob")[certificated]
-	assert.Equal(t, job.Spec.Template, daily.Spec.JobTemplate.Spec.Template)
-	assert.NotNil(t, job.Spec.TTLSecondsAfterFinished, "a Job that stays cannot be applied with another image")
+	hourly := objects[batchv1.CronJob](t, workload("cronjob.yaml"), "CronJob")[certificated]
+	assert.Equal(t, job.Spec.Template, hourly.Spec.JobTemplate.Spec.Template)
+	require.NotNil(t, job.Spec.TTLSecondsAfterFinished, "a Job that stays cannot be applied with another image")
+	assert.EqualValues(t, 3600, *job.Spec.TTLSecondsAfterFinished, "until the hourly run has left a log of its own")
+	assert.Equal(t, corev1.RestartPolicyNever, job.Spec.Template.Spec.RestartPolicy, "the log of a pod that failed goes with its restart")
+	require.NotNil(t, hourly.Spec.FailedJobsHistoryLimit)
+	assert.Positive(t, *hourly.Spec.FailedJobsHistoryLimit)
 	assert.Equal(t, extender.NewCertificatesOptions().AuthorityNamespace, job.Namespace)
 }

@@ -56,6 +56,7 @@ func (w *world) kubeconfigOfTheJob() string {
 func TestCertificatesChangeWhilePodsAreScheduled(t *testing.T) {
 	w := newWorld(t)
 	start := time.Now()
+	requireCopied := w.startCopying()
 
 	// The authority is old already; the command makes the next one.
 	w.makeCertificates(start.Add(-3*time.Hour - 50*time.Minute))
@@ -67,6 +68,7 @@ func TestCertificatesChangeWhilePodsAreScheduled(t *testing.T) {
 	w.requireAdmitted()
 	first := w.mount(app.ClientSecret, &w.client)
 	require.Equal(t, 2, strings.Count(string(first["ca.crt"]), "BEGIN CERTIFICATE"))
+	requireCopied()
 	w.runExtender()
 	// kube-scheduler reads the authorities when it starts, and only then.
 	require.NoError(t, w.StopScheduler(t.Context()))
