@@ -70,6 +70,12 @@ func (j *Journal) Get(namespace, name string) (*Pod, bool) {
 	return nil, false
 }
 
+// Has says whether anything is kept of this very pod, not of another of its name.
+func (j *Journal) Has(pod snapshot.Pod) bool {
+	kept, ok := j.Get(pod.Namespace, pod.Name)
+	return ok && kept.UID == pod.UID
+}
+
 func (j *Journal) bucket(namespace, name string) *atomic.Pointer[bucket] {
 	return &j.buckets[maphash.Comparable(j.seed, [2]string{namespace, name})%buckets]
 }

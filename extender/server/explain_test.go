@@ -78,6 +78,28 @@ func TestExplainKeepsWhatWasKnownThen(t *testing.T) {
 	assert.Equal(t, "west", explained(t, s).Decisions[0].Claims[0].DataIn)
 }
 
+func TestExplainForgetsARefusalThatNoLongerHolds(t *testing.T) {
+	s := newServer()
+	args := extenderv1.ExtenderArgs{Pod: podWith("data"), NodeNames: &[]string{"home-1", "west"}}
+	ask[extenderv1.ExtenderFilterResult](t, s.Handler(), "/filter", args)
+	require.Len(t, explained(t, s).Decisions[0].Nodes, 2)
+	// The data may be anywhere now, so no rule applies.
+	s.View.Volumes.Set("pv", &snapshot.Volume{ClaimUID: "uid"})
+	ask[extenderv1.ExtenderFilterResult](t, s.Handler(), "/filter", args)
+	decisions := explained(t, s).Decisions
+	require.Len(t, decisions, 1)
+	var reasons []string
+	for _, verdict := range decisions[0].Nodes {
+		reasons = append(reasons, verdict.Cluster+" "+verdict.Reason)
+	}
+	assert.Equal(t, []string{"home Accepted", "west Accepted"}, reasons)
+
+	other := podWith("data")
+	other.UID = "made-anew"
+	ask[extenderv1.ExtenderFilterResult](t, s.Handler(), "/filter", extenderv1.ExtenderArgs{Pod: other, NodeNames: args.NodeNames})
+	assert.Equal(t, "pod-uid", explained(t, s).UID, "a pod of that name that no rule ever applied to leaves no trace")
+}
+
 func TestExplainNamesClaimsThatAreNotThere(t *testing.T) {
 	s := newServer()
 	ask[extenderv1.ExtenderFilterResult](t, s.Handler(), "/filter", extenderv1.ExtenderArgs{Pod: podWith("gone"), NodeNames: &[]string{"west"}})

@@ -38,9 +38,13 @@ func (s *Server) judge(ctx context.Context, verb string, pod snapshot.Pod, nodes
 		})
 	}
 	counts = result.tally.Refused()
-	// A pod that waits for nothing here is worth a note only if it was refused.
+	// A pod that waits for nothing here is worth a note only if it was refused, now
+	// or before: then people would read on what no longer holds.
 	if (result.reasons == nil || (len(pod.Volumes) == 0 && len(counts) == 0)) && known() {
-		return nil, nil
+		if !s.Journal.Has(pod) {
+			return nil, nil
+		}
+		result.accept(each)
 	}
 	s.note(pod, explain.Decision{
 		Time: result.at, Verb: verb, Claims: explain.Claims(pod, result.plan.Claims()), Nodes: result.tally.Verdicts(),
@@ -52,6 +56,14 @@ func (s *Server) judge(ctx context.Context, verb string, pod snapshot.Pod, nodes
 		logger.Info("Refused nodes", "verb", verb, "pod", klog.KRef(pod.Namespace, pod.Name), "nodes", nodes, "refused", counts)
 	}
 	return func(i int) string { return result.reasons[i].Sentence() }, counts
+}
+
+// accept counts all nodes where no rule applies to the pod.
+func (j *judgement) accept(each candidates) {
+	if j.reasons != nil {
+		return
+	}
+	each(func(_ int, node snapshot.Node) { j.tally.Add(node.Cluster, filter.Accepted, node.Name) })
 }
 
 func (s *Server) judgeNow(pod snapshot.Pod, nodes int, each candidates) judgement {

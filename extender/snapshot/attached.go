@@ -47,6 +47,10 @@ func FromPod(pod *corev1.Pod) (Use, bool) {
 		default:
 			continue
 		}
+		if len(claim) > maxName {
+			// There is no such claim, and the key would be large.
+			continue
+		}
 		if key := ClaimKey(pod.Namespace, claim); len(claims) < maxClaims && !slices.Contains(claims, key) {
 			claims = append(claims, key)
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/extender/snapshot"
@@ -69,26 +70,19 @@ func TestFromClaimKeepsLittleOfWhatUsersWrite(t *testing.T) {
 		}},
 		Spec: corev1.PersistentVolumeClaimSpec{DataSource: &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: long}},
 	})
-	kept := []string{claim.Choice[keys.Class], claim.SelectedNode, claim.ClassName, claim.Source}
+	huge := strings.Repeat("x", 1<<20)
+	bound, _ := snapshot.FromClaim(&corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{UID: types.UID(huge), Controller: ptr.To(true)}}},
+		Spec:       corev1.PersistentVolumeClaimSpec{VolumeName: huge},
+	})
+	volume, _ := snapshot.FromVolume(&corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{UID: types.UID(huge)}}})
+	kept := []string{
+		claim.Choice[keys.Class], claim.SelectedNode, claim.ClassName, claim.Source, bound.VolumeName, bound.OwnerUID, volume.ClaimUID,
+	}
 	require.Len(t, claim.Refusals, 1, "the others name no place")
 	assert.Equal(t, "east", claim.Refusals[0].Cluster)
 	for _, text := range append(kept, claim.Refusals[0].Reason) {
 		assert.NotEmpty(t, text)
 		assert.Less(t, len(text), 300)
 	}
-}
-
-// A copy is judged by its source's volume: if Kubernetes has bound the source,
-// that volume will be seen in a moment. A user cannot write that it is bound.
-func TestKnowsWaitsForTheVolumeOfASource(t *testing.T) {
-	view := snapshot.New()
-	pod := snapshot.Pod{Namespace: "app", Volumes: []snapshot.PodVolume{{ClaimName: "copy"}}}
-	view.Claims.Set("app/copy", &snapshot.Claim{UID: "copy", Source: "data"})
-	assert.True(t, view.Knows(pod), "the source may never be made")
-	view.Claims.Set("app/data", &snapshot.Claim{UID: "data", VolumeName: "pv"})
-	assert.True(t, view.Knows(pod), "its user wrote the volume's name")
-	view.Claims.Set("app/data", &snapshot.Claim{UID: "data", VolumeName: "pv", Bound: true})
-	assert.False(t, view.Knows(pod))
-	view.Volumes.Set("pv", &snapshot.Volume{Cluster: "west", ClaimUID: "data"})
-	assert.True(t, view.Knows(pod))
 }

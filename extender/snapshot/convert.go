@@ -26,13 +26,13 @@ func FromClaim(pvc *corev1.PersistentVolumeClaim) (*Claim, bool) {
 	claim := &Claim{
 		UID:        string(pvc.UID),
 		ClassName:  intern(name(className(pvc))),
-		VolumeName: pvc.Spec.VolumeName,
+		VolumeName: name(pvc.Spec.VolumeName),
 		Asked:      max(0, pvc.Spec.Resources.Requests.Storage().Value()),
 		Bound:      pvc.Status.Phase == corev1.ClaimBound,
 		Moving:     pvc.Annotations[keys.Move] != "",
 	}
 	if owner := metav1.GetControllerOfNoCopy(pvc); owner != nil {
-		claim.OwnerUID = string(owner.UID)
+		claim.OwnerUID = name(string(owner.UID))
 		claim.OfPod = owner.Kind == "Pod" && owner.APIVersion == "v1"
 	}
 	if choice, ok := pvc.Annotations[keys.Class]; ok {
@@ -103,7 +103,7 @@ func FromVolume(pv *corev1.PersistentVolume) (*Volume, bool) {
 	capacity := pv.Spec.Capacity[corev1.ResourceStorage]
 	volume := &Volume{
 		Bytes:    max(0, capacity.Value()),
-		ClaimUID: string(pv.Spec.ClaimRef.UID),
+		ClaimUID: name(string(pv.Spec.ClaimRef.UID)),
 	}
 	if cluster, hard := locality.Of(pv); hard {
 		volume.Cluster = intern(cluster)

@@ -19,12 +19,14 @@ type HomeClasses struct {
 	writers sync.Mutex
 	classes map[string]*storagev1.StorageClass
 	offered atomic.Pointer[[]v1alpha1.OfferedClass]
+	// names has the names of all classes, virtual ones too.
+	names atomic.Pointer[map[string]struct{}]
 }
 
 // NewHomeClasses returns no classes.
 func NewHomeClasses() *HomeClasses {
 	c := &HomeClasses{classes: map[string]*storagev1.StorageClass{}}
-	c.offered.Store(&[]v1alpha1.OfferedClass{})
+	c.change(func(map[string]*storagev1.StorageClass) {})
 	return c
 }
 
@@ -35,11 +37,22 @@ func (c *HomeClasses) Resolve(name string) (v1alpha1.OfferedClass, bool) {
 	return class, err == nil
 }
 
+// Has says whether there is a class of that name, be it real or virtual.
+func (c *HomeClasses) Has(name string) bool {
+	_, ok := (*c.names.Load())[name]
+	return ok
+}
+
 func (c *HomeClasses) change(edit func(map[string]*storagev1.StorageClass)) {
 	c.writers.Lock()
 	defer c.writers.Unlock()
 	edit(c.classes)
 	offered := virtualclass.Offer(slices.Collect(maps.Values(c.classes)))
+	names := make(map[string]struct{}, len(c.classes))
+	for name := range c.classes {
+		names[name] = struct{}{}
+	}
+	c.names.Store(&names)
 	c.offered.Store(&offered)
 }
 

@@ -138,31 +138,44 @@ func (s *Snapshot) SourceOf(namespace string, of PodClaim) (source PodClaim, clu
 	return source, cluster
 }
 
-// Knows says whether all claims that the pod mounts are known, and where there
-// are remote clusters its namespace too. kube-scheduler calls an extender only
-// when it knows the claims, and a pod is made after its namespace.
+// Knows says whether all claims that the pod mounts are known, with the volumes of
+// those that are bound and the storage classes of the others, and where there are
+// remote clusters its namespace too. kube-scheduler calls an extender only when it
+// knows all of that, and a pod is made after its namespace.
 func (s *Snapshot) Knows(pod Pod) bool {
 	if _, ok := s.Namespaces.Get(pod.Namespace); !ok && s.Clusters.Len() > 0 {
 		return false
 	}
 	for _, volume := range pod.Volumes {
 		claim, ok := s.claimOf(pod, volume)
-		if !ok || (claim.Source != "" && s.lags(pod.Namespace, claim.Source)) {
+		if !ok || s.lags(claim) {
+			return false
+		}
+		if claim.Source == "" {
+			continue
+		}
+		if source, ok := s.Claims.Get(ClaimKey(pod.Namespace, claim.Source)); ok && source.Bound && s.lags(source) {
 			return false
 		}
 	}
 	return true
 }
 
-// lags says whether a claim is bound to a volume that is not known. Only
-// Kubernetes says that a claim is bound, so no user can make it last.
-func (s *Snapshot) lags(namespace, claim string) bool {
-	source, ok := s.Claims.Get(ClaimKey(namespace, claim))
-	if !ok || !source.Bound {
+// lags says whether a claim is bound to a volume, or has a storage class, that is
+// not known. Only Kubernetes says that a claim is bound; and it asks no extender
+// about a claim whose class does not exist.
+func (s *Snapshot) lags(claim *Claim) bool {
+	if claim.Bound {
+		_, known := s.Volumes.Get(claim.VolumeName)
+		return !known
+	}
+	if claim.VolumeName != "" || claim.ClassName == "" {
 		return false
 	}
-	_, known := s.Volumes.Get(source.VolumeName)
-	return !known
+	if _, virtual := s.Classes.Get(claim.ClassName); virtual {
+		return false
+	}
+	return !s.HomeClasses.Has(claim.ClassName)
 }
 
 func (s *Snapshot) claimOf(pod Pod, volume PodVolume) (*Claim, bool) {

@@ -2,6 +2,7 @@ package snapshot_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -54,6 +55,9 @@ func TestFromPod(t *testing.T) {
 		assert.False(t, ok, what)
 	}
 
+	pod.Spec.Volumes = append(pod.Spec.Volumes, claim(strings.Repeat("x", 1<<20)))
+	use, _ = snapshot.FromPod(pod)
+	assert.Equal(t, []string{"app/data", "app/web-scratch"}, use.Claims, "there is no claim of such a name")
 	for i := range 2000 {
 		pod.Spec.Volumes = append(pod.Spec.Volumes, claim(fmt.Sprint(i)))
 	}
