@@ -43,7 +43,7 @@ func (s setting) configuration() ([]byte, error) {
 	}
 	extender := map[string]any{
 		"urlPrefix": s.extender, "filterVerb": "filter", "prioritizeVerb": "prioritize", "preemptVerb": "preempt",
-		"weight": 1, "nodeCacheCapable": true, "ignorable": true, "httpTimeout": "2s",
+		"weight": 3, "nodeCacheCapable": true, "ignorable": true, "httpTimeout": "2s",
 	}
 	if s.marked {
 		extender["managedResources"] = []any{map[string]any{"name": keys.MarkerResource, "ignoredByScheduler": true}}
