@@ -71,6 +71,21 @@ func TestArgumentsAreFlagsOfThePrograms(t *testing.T) {
 	}
 }
 
+func TestAnExtenderThatSeesNoChangesStaysReady(t *testing.T) {
+	for _, overlay := range overlays {
+		seen := false
+		for _, deployment := range ofKind[appsv1.Deployment](t, build(t, overlay), "Deployment") {
+			for _, container := range deployment.Spec.Template.Spec.Containers {
+				if container.Name == "extender" {
+					seen = true
+					assert.Equal(t, "/readyz/serving", container.ReadinessProbe.HTTPGet.Path, "%s: all replicas would leave their Service at once", overlay)
+				}
+			}
+		}
+		assert.True(t, seen, overlay)
+	}
+}
+
 func TestPodsRunOnHomeNodesOnly(t *testing.T) {
 	for _, overlay := range overlays {
 		t.Run(overlay, func(t *testing.T) {
