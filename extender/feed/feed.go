@@ -44,7 +44,7 @@ type Feeds []Feed
 func New(client kubernetes.Interface, clusters *remoteclusters.Client, view *snapshot.Snapshot) Feeds {
 	core, storage := client.CoreV1(), client.StorageV1()
 	return Feeds{
-		newFeed("persistentvolumeclaims", core.PersistentVolumeClaims(metav1.NamespaceAll), client, view.ClaimStore(), snapshot.FromClaim, &corev1.PersistentVolumeClaim{}),
+		newFeed("persistentvolumeclaims", core.PersistentVolumeClaims(metav1.NamespaceAll), client, view.ClaimStore(time.Now), snapshot.FromClaim, &corev1.PersistentVolumeClaim{}),
 		newFeed("persistentvolumes", core.PersistentVolumes(), client, view.Volumes, snapshot.FromVolume, &corev1.PersistentVolume{}),
 		newFeed("storageclasses", storage.StorageClasses(), client, view.StorageClasses(), whole, &storagev1.StorageClass{}),
 		newFeed("remoteclusters", clusters, clusters, view.Clusters, snapshot.FromRemoteCluster, &v1alpha1.RemoteCluster{}),

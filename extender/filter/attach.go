@@ -2,10 +2,11 @@ package filter
 
 import "github.com/lodestone-storage/lodestone/extender/snapshot"
 
-// demand is how many volumes of a CSI driver the pod wants attached at home.
+// demand is the claims of which the pod wants volumes of a CSI driver attached at
+// home, by their keys.
 type demand struct {
-	driver  string
-	volumes int
+	driver string
+	claims map[string]struct{}
 }
 
 // attachable says whether a node of home can have attached, beside what it has,
@@ -16,10 +17,10 @@ func (p *Plan) attachable(node string) bool {
 		return true
 	}
 	if p.demands == nil {
-		p.demands, p.own = p.demanded(), p.claimKeys()
+		p.demands = p.demanded()
 	}
 	for _, demand := range p.demands {
-		if !p.view.CanAttach(node, demand.driver, demand.volumes, p.own) {
+		if !p.view.CanAttach(node, demand.driver, demand.claims, p.now) {
 			return false
 		}
 	}
@@ -29,28 +30,26 @@ func (p *Plan) attachable(node string) bool {
 // demanded returns what the pod wants of each driver that would make volumes for
 // it: those, and the ones that its other claims have already.
 func (p *Plan) demanded() []demand {
-	demands := []demand{}
-	wanted := map[string]int{}
+	wanted := map[string]map[string]struct{}{}
 	for _, claim := range p.unbound {
 		if driver := p.view.HomeDriver(claim.class, claim.Claim); driver != "" {
-			wanted[driver]++
+			if wanted[driver] == nil {
+				wanted[driver] = map[string]struct{}{}
+			}
+			wanted[driver][snapshot.ClaimKey(p.home, claim.Name)] = struct{}{}
 		}
 	}
 	for _, claim := range p.claims {
-		if claim.Volume != nil && wanted[claim.Volume.Driver] > 0 {
-			wanted[claim.Volume.Driver]++
+		if claim.Volume == nil {
+			continue
+		}
+		if claims := wanted[claim.Volume.Driver]; claims != nil {
+			claims[snapshot.ClaimKey(p.home, claim.Name)] = struct{}{}
 		}
 	}
-	for driver, volumes := range wanted {
-		demands = append(demands, demand{driver: driver, volumes: volumes})
+	demands := make([]demand, 0, len(wanted))
+	for driver, claims := range wanted {
+		demands = append(demands, demand{driver: driver, claims: claims})
 	}
 	return demands
-}
-
-func (p *Plan) claimKeys() []string {
-	keys := make([]string, 0, len(p.claims))
-	for _, claim := range p.claims {
-		keys = append(keys, snapshot.ClaimKey(p.home, claim.Name))
-	}
-	return keys
 }

@@ -2,6 +2,7 @@ package filter_test
 
 import (
 	"testing"
+	"time"
 
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,23 +32,26 @@ func TestANodeTakesNoMoreVolumesThanItsDriverCanAttach(t *testing.T) {
 	has := func(claim string) func(*snapshot.Snapshot) { return bind(claim, snapshot.Claim{}, disk) }
 	comes := func(claim string) func(*snapshot.Snapshot) {
 		return func(v *snapshot.Snapshot) {
-			v.ClaimStore().Set("app/"+claim, &snapshot.Claim{UID: claim, ClassName: "lodestone", SelectedNode: "home-1"})
+			v.ClaimStore(clock).Set("app/"+claim, &snapshot.Claim{UID: claim, ClassName: "lodestone", SelectedNode: "home-1"})
 		}
 	}
 	full := map[string]filter.Reason{"home-1": filter.AttachLimit}
 	for name, test := range map[string]row{
-		"a node with room":                 {pod: pod("unbound"), change: all(limit("home-1", 2), has("a"), runs("one", "a"))},
-		"a node that is full":              {pod: pod("unbound"), change: all(limit("home-1", 1), has("a"), runs("one", "a")), refused: full},
-		"a node that can attach none":      {pod: pod("unbound"), change: limit("home-1", 0), refused: full},
-		"a limit of another driver":        {pod: pod("unbound"), change: all(func(v *snapshot.Snapshot) { v.Limits.Set("home-1", snapshot.Limits{"other": 0}) }, has("a"), runs("one", "a"))},
-		"volumes of another driver":        {pod: pod("unbound"), change: all(limit("home-1", 1), bind("a", snapshot.Claim{}, snapshot.Volume{Driver: "other"}), runs("one", "a"))},
-		"volumes of no driver":             {pod: pod("unbound"), change: all(limit("home-1", 1), bind("a", snapshot.Claim{}, snapshot.Volume{}), runs("one", "a"))},
-		"volumes in remote clusters":       {pod: pod("unbound"), change: all(limit("home-1", 1), bind("a", snapshot.Claim{}, snapshot.Volume{Driver: keys.Driver, Cluster: "west"}), runs("one", "a"))},
-		"two claims, room for one":         {pod: pod("unbound", "more"), change: all(limit("home-1", 1), want("more", snapshot.Claim{})), refused: full},
-		"a volume that pods share is one":  {pod: pod("unbound"), change: all(limit("home-1", 2), has("a"), runs("one", "a"), runs("two", "a"))},
-		"a pod that ended":                 {pod: pod("unbound"), change: all(limit("home-1", 1), has("a"), runs("one", "a"), func(v *snapshot.Snapshot) { v.Assigned.Delete("app/one") })},
-		"a volume that is being made":      {pod: pod("unbound"), change: all(limit("home-1", 1), comes("a")), refused: full},
-		"… and was made":                   {pod: pod("unbound"), change: all(limit("home-1", 1), comes("a"), func(v *snapshot.Snapshot) { v.ClaimStore().Delete("app/a") })},
+		"a node with room":                {pod: pod("unbound"), change: all(limit("home-1", 2), has("a"), runs("one", "a"))},
+		"a node that is full":             {pod: pod("unbound"), change: all(limit("home-1", 1), has("a"), runs("one", "a")), refused: full},
+		"a node that can attach none":     {pod: pod("unbound"), change: limit("home-1", 0), refused: full},
+		"a limit of another driver":       {pod: pod("unbound"), change: all(func(v *snapshot.Snapshot) { v.Limits.Set("home-1", snapshot.Limits{"other": 0}) }, has("a"), runs("one", "a"))},
+		"volumes of another driver":       {pod: pod("unbound"), change: all(limit("home-1", 1), bind("a", snapshot.Claim{}, snapshot.Volume{Driver: "other"}), runs("one", "a"))},
+		"volumes of no driver":            {pod: pod("unbound"), change: all(limit("home-1", 1), bind("a", snapshot.Claim{}, snapshot.Volume{}), runs("one", "a"))},
+		"volumes in remote clusters":      {pod: pod("unbound"), change: all(limit("home-1", 1), bind("a", snapshot.Claim{}, snapshot.Volume{Driver: keys.Driver, Cluster: "west"}), runs("one", "a"))},
+		"two claims, room for one":        {pod: pod("unbound", "more"), change: all(limit("home-1", 1), want("more", snapshot.Claim{})), refused: full},
+		"a volume that pods share is one": {pod: pod("unbound"), change: all(limit("home-1", 2), has("a"), runs("one", "a"), runs("two", "a"))},
+		"a pod that ended":                {pod: pod("unbound"), change: all(limit("home-1", 1), has("a"), runs("one", "a"), func(v *snapshot.Snapshot) { v.Assigned.Delete("app/one") })},
+		"a volume that is being made":     {pod: pod("unbound"), change: all(limit("home-1", 1), comes("a")), refused: full},
+		"… for a claim of so long a time that it counts no more": {pod: pod("unbound"), change: all(limit("home-1", 1), func(v *snapshot.Snapshot) {
+			v.ClaimStore(func() time.Time { return now.Add(-time.Minute) }).Set("app/a", &snapshot.Claim{UID: "a", ClassName: "lodestone", SelectedNode: "home-1"})
+		})},
+		"… and was made":                   {pod: pod("unbound"), change: all(limit("home-1", 1), comes("a"), func(v *snapshot.Snapshot) { v.ClaimStore(clock).Delete("app/a") })},
 		"the pod's own claim is under way": {pod: pod("a"), change: all(limit("home-1", 1), comes("a"))},
 		"the pod's own volume is there":    {pod: pod("unbound", "a"), change: all(limit("home-1", 2), has("a"), runs("one", "a")), refused: remotes(filter.DataElsewhere)},
 		"the pod's own volume comes along": {pod: pod("unbound", "a"), change: all(limit("home-1", 1), has("a")), refused: merged(remotes(filter.DataElsewhere), full)},
@@ -55,7 +59,7 @@ func TestANodeTakesNoMoreVolumesThanItsDriverCanAttach(t *testing.T) {
 		"the volume of one is not known":   {pod: pod("unbound"), change: all(limit("home-1", 1), runs("one", "thief"), func(v *snapshot.Snapshot) { v.Claims.Set("app/thief", &snapshot.Claim{UID: "thief", VolumeName: "pv"}) })},
 		"a pod whose claims are all bound": {pod: pod("b"), change: all(limit("home-1", 0), has("b")), refused: remotes(filter.DataElsewhere)},
 		"a claim of a real class under way": {pod: pod("unbound"), change: all(limit("home-1", 1), func(v *snapshot.Snapshot) {
-			v.ClaimStore().Set("app/a", &snapshot.Claim{UID: "a", ClassName: "disk", SelectedNode: "home-1"})
+			v.ClaimStore(clock).Set("app/a", &snapshot.Claim{UID: "a", ClassName: "disk", SelectedNode: "home-1"})
 		}), refused: full},
 		"a class of another driver": {pod: pod("unbound"), change: all(limit("home-1", 0), func(v *snapshot.Snapshot) {
 			v.Classes.Set("lodestone", class(map[string]string{keys.LocalClass: "nfs"}))
@@ -70,6 +74,8 @@ func TestANodeTakesNoMoreVolumesThanItsDriverCanAttach(t *testing.T) {
 		})
 	}
 }
+
+func clock() time.Time { return now }
 
 // realClasses stores the default class "disk" of driver disk, and "nfs" of
 // another driver.

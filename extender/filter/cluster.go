@@ -6,9 +6,34 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 )
 
+// kindsOf returns one claim of each kind that judgeCluster tells apart. A pod can
+// have very many claims; kinds are as few as classes and what they list.
+func kindsOf(claims []unboundClaim) []unboundClaim {
+	type kind struct {
+		class  *snapshot.Class
+		choice string
+		chosen bool
+		ofPod  bool
+	}
+	if len(claims) < 2 {
+		return claims
+	}
+	seen := make(map[kind]struct{}, 2)
+	var kinds []unboundClaim
+	for _, claim := range claims {
+		choice, chosen := claim.Choice[keys.Class]
+		of := kind{class: claim.class, choice: choice, chosen: chosen, ofPod: claim.OfPod}
+		if _, known := seen[of]; !known {
+			seen[of] = struct{}{}
+			kinds = append(kinds, claim)
+		}
+	}
+	return kinds
+}
+
 // judgeCluster applies the rules that are the same for all nodes of a cluster.
 func (p *Plan) judgeCluster(id string) Reason {
-	for _, claim := range p.unbound {
+	for _, claim := range p.kinds {
 		if !claim.class.Allows(id) {
 			return ClusterNotAllowed
 		}
@@ -28,7 +53,7 @@ func (p *Plan) judgeCluster(id string) Reason {
 	case len(p.unbound) == 0:
 		return Accepted
 	}
-	for _, claim := range p.unbound {
+	for _, claim := range p.kinds {
 		if claim.OfPod {
 			return EphemeralVolume
 		}
@@ -40,7 +65,7 @@ func (p *Plan) judgeCluster(id string) Reason {
 	case !cluster.Ready:
 		return ClusterNotReady
 	}
-	for _, claim := range p.unbound {
+	for _, claim := range p.kinds {
 		if !offersClass(id, cluster, claim) {
 			return NoRealClass
 		}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/lodestone-storage/lodestone/extender/snapshot"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/refusal"
 )
 
 // Plan is what the claims of one pod demand of its node. It serves one request
@@ -33,11 +32,12 @@ type Plan struct {
 	// byLabel: it is not in a volume's node affinity where the data is.
 	byLabel bool
 	unbound []unboundClaim
-	// refused are those of them that some place could not take.
-	refused []*snapshot.Claim
-	// demands and own are made when the first node of home is judged.
+	// kinds are those of them that the rules for clusters tell apart.
+	kinds []unboundClaim
+	// refused are the places that could not take one of them.
+	refused places
+	// demands are made when the first node of home is judged.
 	demands []demand
-	own     []string
 	judged  map[string]Reason
 	// last is the cluster that was judged last, and how: the next node is mostly of
 	// the same.
@@ -68,6 +68,7 @@ func NewPlan(view *snapshot.Snapshot, pod snapshot.Pod, now time.Time) *Plan {
 			plan.addUnbound(unboundClaim{PodClaim: claim, class: class})
 		}
 	}
+	plan.kinds = kindsOf(plan.unbound)
 	if plan.dataIn != "" && plan.sourceIn != "" && plan.dataIn != plan.sourceIn {
 		plan.refuseEverywhere(DataInSeveralClusters)
 	}
@@ -92,9 +93,7 @@ func (p *Plan) addUnbound(claim unboundClaim) {
 		return
 	}
 	p.unbound = append(p.unbound, claim)
-	if len(claim.Refusals) > 0 {
-		p.refused = append(p.refused, claim.Claim)
-	}
+	p.refused.add(claim.Refusals, p.now)
 	if claim.Source == "" {
 		return
 	}
@@ -160,7 +159,7 @@ func (p *Plan) Judge(node snapshot.Node) Reason {
 	switch {
 	case p.last.reason != Accepted:
 		return p.last.reason
-	case p.refusedBy(node.Cluster, node.Name):
+	case p.refused.has(node.Cluster, node.Name):
 		return RefusedLately
 	case node.Cluster == keys.Home && !p.attachable(node.Name):
 		return AttachLimit
@@ -175,13 +174,4 @@ func (p *Plan) judgedCluster(id string) Reason {
 		p.judged[id] = reason
 	}
 	return reason
-}
-
-func (p *Plan) refusedBy(cluster, node string) bool {
-	for _, claim := range p.refused {
-		if _, refused := refusal.Of(claim.Refusals, cluster, node, p.now); refused {
-			return true
-		}
-	}
-	return false
 }

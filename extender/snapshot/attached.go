@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -78,11 +79,10 @@ type tally struct {
 	rest []string
 }
 
-// CanAttach says whether a node can have wanted volumes of a CSI driver attached
-// beside those that are there or are being made for it, as far as its limit
-// goes. own are the keys of the claims that the wanted volumes belong to: they do
-// not count twice.
-func (s *Snapshot) CanAttach(node, driver string, wanted int, own []string) bool {
+// CanAttach says whether a node can have the volumes of these claims, given by
+// their keys, attached by a CSI driver, beside those that are there or are being
+// made for it at now, as far as its limit goes.
+func (s *Snapshot) CanAttach(node, driver string, wanted map[string]struct{}, now time.Time) bool {
 	limits, limited := s.Limits.Get(node)
 	if !limited {
 		return true
@@ -91,11 +91,14 @@ func (s *Snapshot) CanAttach(node, driver string, wanted int, own []string) bool
 	if !limited {
 		return true
 	}
-	if wanted+s.Assigned.atMost()+s.InFlight.atMost() <= limit {
+	if len(wanted) > limit {
+		return false
+	}
+	if len(wanted)+s.Assigned.atMost()+s.InFlight.atMost() <= limit {
 		return true
 	}
 	here, coming := s.Assigned.on(node), s.InFlight.on(node)
-	most := wanted
+	most := len(wanted)
 	if here != nil {
 		most += here.claims
 	}
@@ -103,18 +106,19 @@ func (s *Snapshot) CanAttach(node, driver string, wanted int, own []string) bool
 		most += coming.claims
 	}
 	// Which drivers they are of matters only on a node that has many.
-	return most <= limit || wanted+s.attached(here, coming, driver, own) <= limit
+	return most <= limit || len(wanted)+s.attached(here, coming, driver, wanted, now) <= limit
 }
 
-// attached returns how many claims other than own have a volume of a driver.
-func (s *Snapshot) attached(here, coming *nodeUse, driver string, own []string) int {
+// attached returns how many claims other than own have a volume of a driver. What
+// ends by itself counts until then.
+func (s *Snapshot) attached(here, coming *nodeUse, driver string, own map[string]struct{}, now time.Time) int {
 	count := 0
 	var unsure []string
 	var drivers map[string]string
 	if here != nil {
 		known := s.tallyOf(here)
 		count, drivers, unsure = known.counts[driver], known.drivers, known.rest
-		for _, key := range own {
+		for key := range own {
 			if drivers[key] == driver {
 				count--
 			}
@@ -124,12 +128,17 @@ func (s *Snapshot) attached(here, coming *nodeUse, driver string, own []string) 
 		// The tally's own list must stay as it is.
 		unsure = slices.Clip(unsure)
 		for _, user := range coming.users {
-			unsure = append(unsure, user.claims...)
+			if user.until.IsZero() || now.Before(user.until) {
+				unsure = append(unsure, user.claims...)
+			}
 		}
 	}
 	var looked map[string]bool
 	for _, key := range unsure[:min(len(unsure), maxClaims)] {
-		if _, known := drivers[key]; known || looked[key] || slices.Contains(own, key) {
+		if _, mine := own[key]; mine || looked[key] {
+			continue
+		}
+		if _, known := drivers[key]; known {
 			continue
 		}
 		if looked == nil {

@@ -40,7 +40,11 @@ func FromClaim(pvc *corev1.PersistentVolumeClaim) (*Claim, bool) {
 	}
 	if pvc.Spec.VolumeName == "" {
 		claim.Source = sourceOf(pvc)
-		claim.SelectedNode = intern(name(pvc.Annotations[keys.SelectedNode]))
+		// A twin has the volume of its virtual claim, which counts. None is made for a
+		// claim with a selector.
+		if pvc.Labels[keys.ClaimUID] == "" && pvc.Spec.Selector == nil {
+			claim.SelectedNode = intern(name(pvc.Annotations[keys.SelectedNode]))
+		}
 		claim.Refusals = refusalsOf(pvc)
 	}
 	return claim, true

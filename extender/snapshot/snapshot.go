@@ -26,7 +26,8 @@ type Claim struct {
 	// Source is the name of the claim, in the same namespace, that the volume is
 	// to be a copy of; empty without one, and for a claim that has its volume.
 	Source string
-	// SelectedNode is the node that was chosen for a claim that has no volume yet.
+	// SelectedNode is the node that was chosen for a claim that has no volume yet;
+	// empty where none will be made for the claim itself.
 	SelectedNode string
 	// Bound: Kubernetes has found claim and volume to belong to each other.
 	Bound bool
@@ -99,12 +100,12 @@ type Snapshot struct {
 	// Clusters are the remote clusters by ID.
 	Clusters *Table[*Cluster]
 	// Limits are the attach limits of nodes, by node name.
-	Limits *Table[Limits]
+	Limits NodeLimits
 	// Assigned is which claims pods use on their nodes; the keys are those of the
 	// pods.
 	Assigned *Usage
-	// InFlight is which claims wait for their volumes to be made for a node; the
-	// keys are those of the claims.
+	// InFlight is which claims have their volumes made for a node, or had it done just
+	// now, each for a limited time; the keys are those of the claims.
 	InFlight *Usage
 	// Nodes are the IDs of the clusters that the nodes stand for, by node name.
 	Nodes *Table[string]
@@ -116,14 +117,15 @@ type Snapshot struct {
 
 // New returns an empty snapshot.
 func New() *Snapshot {
+	assigned, inFlight := NewUsage(maxAssigned), NewUsage(maxInFlight)
 	return &Snapshot{
 		Claims:      NewTable[*Claim](manyShards),
 		Volumes:     NewTable[*Volume](manyShards),
 		Classes:     NewTable[*Class](fewShards),
 		HomeClasses: NewHomeClasses(),
-		Limits:      NewTable[Limits](oneShard),
-		Assigned:    NewUsage(maxAssigned),
-		InFlight:    NewUsage(maxInFlight),
+		Limits:      NodeLimits{Table: NewTable[Limits](oneShard), usages: []*Usage{assigned, inFlight}},
+		Assigned:    assigned,
+		InFlight:    inFlight,
 		Clusters:    NewTable[*Cluster](fewShards),
 		Nodes:       NewSteadyTable[string](oneShard),
 		Namespaces:  NewTable[*Namespace](fewShards),

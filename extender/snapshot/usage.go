@@ -1,8 +1,11 @@
 package snapshot
 
 import (
+	"maps"
 	"slices"
+	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Use is what one user has on a node: a pod that runs there, or a claim whose
@@ -11,6 +14,8 @@ type Use struct {
 	Node string
 	// Claims are keys of Snapshot.Claims.
 	Claims []string
+	// Until is when it ends by itself; zero for what does not.
+	Until time.Time
 }
 
 // These bound the claims of all users of one node, since each change copies them:
@@ -23,14 +28,16 @@ const (
 )
 
 // Usage says which claims are in use on which node. Each user has a key. Readers
-// never wait; one goroutine writes.
+// never wait. What ended by itself stays, for who reads knows the time, until
+// dropEnded or another change of the user.
 type Usage struct {
-	max   int
-	users *Table[Use]
-	nodes *Table[*nodeUse]
-	// peak is at least how many claims any of the nodes has. It does not fall while
-	// claims go.
-	peak atomic.Int64
+	max     int
+	users   *Table[Use]
+	nodes   *Table[*nodeUse]
+	writers sync.Mutex
+	// ends has the users that end by themselves.
+	ends map[string]time.Time
+	peak peak
 }
 
 // nodeUse is what is used on one node. Only tally changes once it is stored.
@@ -45,12 +52,15 @@ type nodeUse struct {
 type user struct {
 	key    string
 	claims []string
+	until  time.Time
 }
 
 // NewUsage returns a Usage of nothing, which keeps at most so many claims of one
 // node.
 func NewUsage(most int) *Usage {
-	return &Usage{max: most, users: NewTable[Use](manyShards), nodes: NewTable[*nodeUse](manyShards)}
+	return &Usage{
+		max: most, users: NewTable[Use](manyShards), nodes: NewTable[*nodeUse](manyShards), ends: map[string]time.Time{}, peak: newPeak(most),
+	}
 }
 
 // Len returns the number of users.
@@ -61,10 +71,12 @@ func (u *Usage) Len() int {
 // Set stores what a user uses; not where that would be too much for one node.
 func (u *Usage) Set(key string, use Use) {
 	old, had := u.users.Get(key)
-	if had && old.Node == use.Node && slices.Equal(old.Claims, use.Claims) {
+	if had && old.Node == use.Node && old.Until.Equal(use.Until) && slices.Equal(old.Claims, use.Claims) {
 		return
 	}
-	u.Delete(key)
+	u.writers.Lock()
+	defer u.writers.Unlock()
+	u.remove(key)
 	node, known := u.nodes.Get(use.Node)
 	if !known {
 		node = &nodeUse{}
@@ -73,19 +85,44 @@ func (u *Usage) Set(key string, use Use) {
 		return
 	}
 	u.users.Set(key, use)
+	if !use.Until.IsZero() {
+		u.ends[key] = use.Until
+	}
 	users := make([]user, 0, len(node.users)+1)
-	node = newNodeUse(append(append(users, node.users...), user{key: key, claims: use.Claims}))
-	u.peak.Store(max(u.peak.Load(), int64(node.claims)))
+	node = newNodeUse(append(append(users, node.users...), user{key: key, claims: use.Claims, until: use.Until}))
+	u.peak.set(use.Node, node.claims)
 	u.nodes.Set(use.Node, node)
 }
 
 // Delete removes a user, if it is there.
 func (u *Usage) Delete(key string) {
+	if _, ok := u.users.Get(key); !ok {
+		return
+	}
+	u.writers.Lock()
+	defer u.writers.Unlock()
+	u.remove(key)
+}
+
+// dropEnded removes the users that have ended by themselves.
+func (u *Usage) dropEnded(now time.Time) {
+	u.writers.Lock()
+	defer u.writers.Unlock()
+	for key, until := range u.ends {
+		if !now.Before(until) {
+			u.remove(key)
+		}
+	}
+}
+
+// remove does what Delete does; the caller is the only writer.
+func (u *Usage) remove(key string) {
 	use, ok := u.users.Get(key)
 	if !ok {
 		return
 	}
 	u.users.Delete(key)
+	delete(u.ends, key)
 	node, ok := u.nodes.Get(use.Node)
 	if !ok {
 		return
@@ -98,13 +135,19 @@ func (u *Usage) Delete(key string) {
 	}
 	if len(left) == 0 {
 		u.nodes.Delete(use.Node)
+		u.peak.set(use.Node, 0)
 		return
 	}
-	u.nodes.Set(use.Node, newNodeUse(left))
+	node = newNodeUse(left)
+	u.nodes.Set(use.Node, node)
+	u.peak.set(use.Node, node.claims)
 }
 
 // Replace makes uses the whole content.
 func (u *Usage) Replace(uses map[string]Use) {
+	u.writers.Lock()
+	defer u.writers.Unlock()
+	ends := map[string]time.Time{}
 	nodes := map[string]*nodeUse{}
 	kept := make(map[string]Use, len(uses))
 	for key, use := range uses {
@@ -116,20 +159,28 @@ func (u *Usage) Replace(uses map[string]Use) {
 		if node.claims+len(use.Claims) > u.max {
 			continue
 		}
-		node.users = append(node.users, user{key: key, claims: use.Claims})
+		node.users = append(node.users, user{key: key, claims: use.Claims, until: use.Until})
 		node.claims += len(use.Claims)
 		kept[key] = use
-	}
-	peak := 0
-	for _, node := range nodes {
-		node.users = slices.Clip(node.users)
-		peak = max(peak, node.claims)
+		if !use.Until.IsZero() {
+			ends[key] = use.Until
+		}
 	}
 	// A reader that sees the old nodes must not see the new peak, if that is lower.
-	u.peak.Store(max(u.peak.Load(), int64(peak)))
+	for name, node := range nodes {
+		node.users = slices.Clip(node.users)
+		u.peak.set(name, max(node.claims, u.peak.claims[name]))
+	}
 	u.users.Replace(kept)
 	u.nodes.Replace(nodes)
-	u.peak.Store(int64(peak))
+	u.ends = ends
+	for _, name := range slices.Collect(maps.Keys(u.peak.claims)) {
+		claims := 0
+		if node := nodes[name]; node != nil {
+			claims = node.claims
+		}
+		u.peak.set(name, claims)
+	}
 }
 
 func newNodeUse(users []user) *nodeUse {
@@ -140,9 +191,27 @@ func newNodeUse(users []user) *nodeUse {
 	return node
 }
 
-// atMost returns how many claims no node has more than.
+// limit says whether a node has an attach limit.
+func (u *Usage) limit(node string, limited bool) {
+	u.writers.Lock()
+	defer u.writers.Unlock()
+	u.peak.limit(node, limited)
+}
+
+// limitOnly says which nodes have an attach limit: no others do.
+func (u *Usage) limitOnly(nodes map[string]Limits) {
+	u.writers.Lock()
+	defer u.writers.Unlock()
+	for _, node := range slices.Collect(maps.Keys(u.peak.limited)) {
+		if _, limited := nodes[node]; !limited {
+			u.peak.limit(node, false)
+		}
+	}
+}
+
+// atMost returns how many claims no node with an attach limit has more than.
 func (u *Usage) atMost() int {
-	return int(u.peak.Load())
+	return int(u.peak.top.Load())
 }
 
 // on returns what is used on a node; nil for nothing.
@@ -152,49 +221,4 @@ func (u *Usage) on(node string) *nodeUse {
 	}
 	found, _ := u.nodes.Get(node)
 	return found
-}
-
-// Claims stores claims by their key, in Snapshot.Claims and, while their volumes
-// are being made for a node, in Snapshot.InFlight.
-type Claims struct {
-	claims   *Table[*Claim]
-	inFlight *Usage
-}
-
-// ClaimStore returns where claims are stored.
-func (s *Snapshot) ClaimStore() Claims {
-	return Claims{claims: s.Claims, inFlight: s.InFlight}
-}
-
-// Set stores a claim.
-func (c Claims) Set(key string, claim *Claim) {
-	c.claims.Set(key, claim)
-	if claim.SelectedNode == "" {
-		c.inFlight.Delete(key)
-		return
-	}
-	c.inFlight.Set(key, Use{Node: claim.SelectedNode, Claims: []string{key}})
-}
-
-// Delete removes a claim, if it is there.
-func (c Claims) Delete(key string) {
-	c.claims.Delete(key)
-	c.inFlight.Delete(key)
-}
-
-// Replace makes claims the whole content.
-func (c Claims) Replace(claims map[string]*Claim) {
-	uses := map[string]Use{}
-	for key, claim := range claims {
-		if claim.SelectedNode != "" {
-			uses[key] = Use{Node: claim.SelectedNode, Claims: []string{key}}
-		}
-	}
-	c.claims.Replace(claims)
-	c.inFlight.Replace(uses)
-}
-
-// Len returns the number of claims.
-func (c Claims) Len() int {
-	return c.claims.Len()
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	corev1 "k8s.io/api/core/v1"
@@ -65,11 +66,13 @@ func TestFromPod(t *testing.T) {
 	assert.Less(t, len(use.Claims), 1000, "nobody can make an entry large")
 }
 
+var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
 // attaches says whether one more volume of a driver fits on a node that takes as
 // many as limit.
 func attaches(view *snapshot.Snapshot, limit int) bool {
 	view.Limits.Set("node", snapshot.Limits{"disk": limit})
-	return view.CanAttach("node", "disk", 1, nil)
+	return view.CanAttach("node", "disk", map[string]struct{}{"app/new": {}}, start)
 }
 
 func TestUsageOfOneNodeIsBounded(t *testing.T) {
@@ -115,21 +118,4 @@ func TestUsageFollowsItsUsers(t *testing.T) {
 	assert.False(t, attaches(view, 1), "what a new list says counts")
 	view.Assigned.Replace(nil)
 	assert.True(t, attaches(view, 1))
-}
-
-func TestClaimsUnderWayFollowTheirClaims(t *testing.T) {
-	view := snapshot.New()
-	view.StorageClasses().Set("fast", &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "fast"}, Provisioner: "disk"})
-	claims := view.ClaimStore()
-	waiting := &snapshot.Claim{UID: "a", ClassName: "fast", SelectedNode: "node"}
-	claims.Set("app/a", waiting)
-	assert.False(t, attaches(view, 1), "its volume is being made for the node")
-	claims.Set("app/a", &snapshot.Claim{UID: "a", ClassName: "fast"})
-	assert.True(t, attaches(view, 1), "the node was given up")
-	claims.Replace(map[string]*snapshot.Claim{"app/a": waiting, "app/b": {UID: "b"}})
-	assert.Equal(t, 2, claims.Len())
-	assert.False(t, attaches(view, 1))
-	claims.Delete("app/a")
-	assert.True(t, attaches(view, 1), "the claim is gone")
-	assert.Equal(t, 1, view.Claims.Len())
 }
