@@ -3,10 +3,12 @@ package filter_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/lodestone-storage/lodestone/extender/filter"
 	"github.com/lodestone-storage/lodestone/extender/snapshot"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/refusal"
 )
 
 // BenchmarkPlanOf500Nodes judges nodes of home, on each of which ten pods have a
@@ -38,5 +40,33 @@ func BenchmarkPlanOf500Nodes(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// BenchmarkPlanOfAPodThatWasRefused judges 5,000 nodes for a pod with 500 claims,
+// each of which as many places refused as an annotation can name.
+func BenchmarkPlanOfAPodThatWasRefused(b *testing.B) {
+	view := world()
+	realClasses(view)
+	var names []string
+	for i := range 500 {
+		claim := &snapshot.Claim{UID: fmt.Sprint(i), ClassName: "lodestone"}
+		for j := range 32 {
+			claim.Refusals = append(claim.Refusals, refusal.Refusal{Cluster: keys.Home, Node: fmt.Sprintf("gone-%d-%d", i, j), Until: now.Add(time.Hour)})
+		}
+		names = append(names, fmt.Sprintf("claim-%d", i))
+		view.Claims.Set("app/"+names[i], claim)
+	}
+	candidates := make([]snapshot.Node, 5000)
+	for i := range candidates {
+		candidates[i] = snapshot.Node{Name: fmt.Sprintf("node-%d", i), Cluster: keys.Home, Known: true}
+		view.Limits.Set(candidates[i].Name, snapshot.Limits{"disk": 1000})
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		plan := filter.NewPlan(view, pod(names...), now)
+		for _, node := range candidates {
+			plan.Judge(node)
+		}
 	}
 }

@@ -31,13 +31,19 @@ func (s *Server) judge(ctx context.Context, verb string, pod snapshot.Pod, nodes
 	known := func() bool { return s.View.Knows(pod) }
 	s.catchUp(ctx, pod, known)
 	result := s.judgeNow(pod, nodes, each)
-	if result.tally.Refused()[filter.NodeNotSeen] > 0 {
+	again := func() {
+		result = s.judgeNow(pod, nodes, each)
+		counts = result.tally.Refused()
+	}
+	if counts = result.tally.Refused(); counts[filter.NodeNotSeen] > 0 {
 		s.catchUp(ctx, pod, func() bool {
-			result = s.judgeNow(pod, nodes, each)
-			return result.tally.Refused()[filter.NodeNotSeen] == 0
+			again()
+			return counts[filter.NodeNotSeen] == 0
 		})
 	}
-	counts = result.tally.Refused()
+	if doubtful(counts, nodes) && s.pause(ctx) {
+		again()
+	}
 	// A pod that waits for nothing here is worth a note only if it was refused, now
 	// or before: then people would read on what no longer holds.
 	if (result.reasons == nil || (len(pod.Volumes) == 0 && len(counts) == 0)) && known() {

@@ -9,6 +9,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -41,6 +42,8 @@ type Server struct {
 	// kube-scheduler has seen and View has not.
 	Patience time.Duration
 
+	// paused is when a request last waited for a second look, in nanoseconds.
+	paused  atomic.Int64
 	gate    gate
 	buffers sync.Pool
 }
