@@ -64,7 +64,7 @@ func New() *Metrics {
 	})
 	waits := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "lodestone_extender_waits_total",
-		Help: "Filter and preempt calls that came before a claim or node was known here, by outcome: it became known (caught_up), or the decision was made without it (gave_up).",
+		Help: "Filter and preempt calls that came before a claim, its volume or class, or a node was known here, by outcome: it became known (caught_up), or the decision was made without it (gave_up).",
 	}, []string{"outcome"})
 
 	m := &Metrics{
@@ -126,12 +126,12 @@ func (m *Metrics) Spared(reason filter.Reason, nodes int) {
 	m.spared[reason].Add(float64(nodes))
 }
 
-// CaughtUp counts a wait for a claim or node that became known.
+// CaughtUp counts a wait for something that became known.
 func (m *Metrics) CaughtUp() {
 	m.caughtUp.Inc()
 }
 
-// GaveUp counts a wait for a claim or node that did not become known in time.
+// GaveUp counts a wait for something that did not become known in time.
 func (m *Metrics) GaveUp() {
 	m.gaveUp.Inc()
 }

@@ -33,7 +33,7 @@ func (s *Server) catchUp(ctx context.Context, pod snapshot.Pod, known func() boo
 			}
 		case <-deadline.C:
 			s.Metrics.GaveUp()
-			klog.FromContext(ctx).V(2).Info("Deciding without a claim or node that is not known yet", "pod", klog.KRef(pod.Namespace, pod.Name))
+			klog.FromContext(ctx).V(2).Info("Deciding without a claim, volume, storage class or node that is not known yet", "pod", klog.KRef(pod.Namespace, pod.Name))
 			return
 		case <-ctx.Done():
 			return

@@ -38,8 +38,8 @@ type Server struct {
 	MaxStaleness time.Duration
 	// Stopping says that the program is about to end.
 	Stopping func() bool
-	// Patience is how long a request waits for a claim or a node that
-	// kube-scheduler has seen and View has not.
+	// Patience is how long a request waits for a claim, volume, storage class or node
+	// that kube-scheduler has seen and View has not.
 	Patience time.Duration
 
 	// paused is when a request last waited for a second look, in nanoseconds.
