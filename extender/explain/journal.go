@@ -2,8 +2,10 @@ package explain
 
 import (
 	"hash/maphash"
+	"slices"
 	"sync/atomic"
 
+	"github.com/lodestone-storage/lodestone/extender/filter"
 	"github.com/lodestone-storage/lodestone/extender/snapshot"
 )
 
@@ -70,10 +72,13 @@ func (j *Journal) Get(namespace, name string) (*Pod, bool) {
 	return nil, false
 }
 
-// Has says whether anything is kept of this very pod, not of another of its name.
-func (j *Journal) Has(pod snapshot.Pod) bool {
+// Refused says whether it is kept that nodes were refused to this very pod, not to
+// another of its name.
+func (j *Journal) Refused(pod snapshot.Pod) bool {
 	kept, ok := j.Get(pod.Namespace, pod.Name)
-	return ok && kept.UID == pod.UID
+	return ok && kept.UID == pod.UID && slices.ContainsFunc(kept.Decisions, func(d Decision) bool {
+		return slices.ContainsFunc(d.Nodes, func(v Verdict) bool { return v.Reason != filter.Accepted })
+	})
 }
 
 func (j *Journal) bucket(namespace, name string) *atomic.Pointer[bucket] {

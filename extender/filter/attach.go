@@ -1,12 +1,16 @@
 package filter
 
-import "github.com/lodestone-storage/lodestone/extender/snapshot"
+import (
+	"slices"
+
+	"github.com/lodestone-storage/lodestone/extender/snapshot"
+)
 
 // demand is the claims of which the pod wants volumes of a CSI driver attached at
-// home, by their keys.
+// home, by their keys in ascending order.
 type demand struct {
 	driver string
-	claims map[string]struct{}
+	claims []string
 }
 
 // attachable says whether a node of home can have attached, beside what it has,
@@ -30,25 +34,23 @@ func (p *Plan) attachable(node string) bool {
 // demanded returns what the pod wants of each driver that would make volumes for
 // it: those, and the ones that its other claims have already.
 func (p *Plan) demanded() []demand {
-	wanted := map[string]map[string]struct{}{}
+	wanted := map[string][]string{}
+	want := func(driver string, claim snapshot.PodClaim) {
+		wanted[driver] = append(wanted[driver], snapshot.ClaimKey(p.home, claim.Name))
+	}
 	for _, claim := range p.unbound {
 		if driver := p.view.HomeDriver(claim.class, claim.Claim); driver != "" {
-			if wanted[driver] == nil {
-				wanted[driver] = map[string]struct{}{}
-			}
-			wanted[driver][snapshot.ClaimKey(p.home, claim.Name)] = struct{}{}
+			want(driver, claim.PodClaim)
 		}
 	}
 	for _, claim := range p.claims {
-		if claim.Volume == nil {
-			continue
-		}
-		if claims := wanted[claim.Volume.Driver]; claims != nil {
-			claims[snapshot.ClaimKey(p.home, claim.Name)] = struct{}{}
+		if claim.Volume != nil && len(wanted[claim.Volume.Driver]) > 0 {
+			want(claim.Volume.Driver, claim)
 		}
 	}
 	demands := make([]demand, 0, len(wanted))
 	for driver, claims := range wanted {
+		slices.Sort(claims)
 		demands = append(demands, demand{driver: driver, claims: claims})
 	}
 	return demands

@@ -47,7 +47,7 @@ func (s *Server) judge(ctx context.Context, verb string, pod snapshot.Pod, nodes
 	// A pod that waits for nothing here is worth a note only if it was refused, now
 	// or before: then people would read on what no longer holds.
 	if (result.reasons == nil || (len(pod.Volumes) == 0 && len(counts) == 0)) && known() {
-		if !s.Journal.Has(pod) {
+		if !s.Journal.Refused(pod) {
 			return nil, nil
 		}
 		result.accept(each)

@@ -80,9 +80,9 @@ type tally struct {
 }
 
 // CanAttach says whether a node can have the volumes of these claims, given by
-// their keys, attached by a CSI driver, beside those that are there or are being
-// made for it at now, as far as its limit goes.
-func (s *Snapshot) CanAttach(node, driver string, wanted map[string]struct{}, now time.Time) bool {
+// their keys in ascending order, attached by a CSI driver, beside those that are
+// there or are being made for it at now, as far as its limit goes.
+func (s *Snapshot) CanAttach(node, driver string, wanted []string, now time.Time) bool {
 	limits, limited := s.Limits.Get(node)
 	if !limited {
 		return true
@@ -111,14 +111,14 @@ func (s *Snapshot) CanAttach(node, driver string, wanted map[string]struct{}, no
 
 // attached returns how many claims other than own have a volume of a driver. What
 // ends by itself counts until then.
-func (s *Snapshot) attached(here, coming *nodeUse, driver string, own map[string]struct{}, now time.Time) int {
+func (s *Snapshot) attached(here, coming *nodeUse, driver string, own []string, now time.Time) int {
 	count := 0
 	var unsure []string
 	var drivers map[string]string
 	if here != nil {
 		known := s.tallyOf(here)
 		count, drivers, unsure = known.counts[driver], known.drivers, known.rest
-		for key := range own {
+		for _, key := range own {
 			if drivers[key] == driver {
 				count--
 			}
@@ -135,7 +135,7 @@ func (s *Snapshot) attached(here, coming *nodeUse, driver string, own map[string
 	}
 	var looked map[string]bool
 	for _, key := range unsure[:min(len(unsure), maxClaims)] {
-		if _, mine := own[key]; mine || looked[key] {
+		if _, mine := slices.BinarySearch(own, key); mine || looked[key] {
 			continue
 		}
 		if _, known := drivers[key]; known {

@@ -31,7 +31,7 @@ func newFlying() *flying {
 }
 
 func (f *flying) full() bool {
-	return !f.CanAttach("node", "disk", map[string]struct{}{"app/new": {}}, f.now)
+	return !f.CanAttach("node", "disk", []string{"app/new"}, f.now)
 }
 
 // on and has are a claim for which a node was chosen, and one that has its volume.

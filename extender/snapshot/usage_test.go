@@ -72,7 +72,7 @@ var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 // many as limit.
 func attaches(view *snapshot.Snapshot, limit int) bool {
 	view.Limits.Set("node", snapshot.Limits{"disk": limit})
-	return view.CanAttach("node", "disk", map[string]struct{}{"app/new": {}}, start)
+	return view.CanAttach("node", "disk", []string{"app/new"}, start)
 }
 
 func TestUsageOfOneNodeIsBounded(t *testing.T) {
