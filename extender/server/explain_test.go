@@ -85,6 +85,11 @@ func TestExplainForgetsARefusalThatNoLongerHolds(t *testing.T) {
 	require.Len(t, explained(t, s).Decisions[0].Nodes, 2)
 	// The data may be anywhere now, so no rule applies.
 	s.View.Volumes.Set("pv", &snapshot.Volume{ClaimUID: "uid"})
+	other := podWith("data")
+	other.UID = "made-anew"
+	ask[extenderv1.ExtenderFilterResult](t, s.Handler(), "/filter", extenderv1.ExtenderArgs{Pod: other, NodeNames: args.NodeNames})
+	assert.Equal(t, "pod-uid", explained(t, s).UID, "a pod of that name that no rule ever applied to leaves no trace")
+
 	ask[extenderv1.ExtenderFilterResult](t, s.Handler(), "/filter", args)
 	decisions := explained(t, s).Decisions
 	require.Len(t, decisions, 1)
@@ -93,11 +98,6 @@ func TestExplainForgetsARefusalThatNoLongerHolds(t *testing.T) {
 		reasons = append(reasons, verdict.Cluster+" "+verdict.Reason)
 	}
 	assert.Equal(t, []string{"home Accepted", "west Accepted"}, reasons)
-
-	other := podWith("data")
-	other.UID = "made-anew"
-	ask[extenderv1.ExtenderFilterResult](t, s.Handler(), "/filter", extenderv1.ExtenderArgs{Pod: other, NodeNames: args.NodeNames})
-	assert.Equal(t, "pod-uid", explained(t, s).UID, "a pod of that name that no rule ever applied to leaves no trace")
 }
 
 func TestExplainNamesClaimsThatAreNotThere(t *testing.T) {
