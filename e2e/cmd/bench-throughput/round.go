@@ -26,6 +26,9 @@ type setting struct {
 	class string
 	// frozen: all pods are created before the scheduler may place the first.
 	frozen bool
+	// bound: the claims have their volumes before the pods that are measured are
+	// created.
+	bound bool
 }
 
 // requests is how many API requests a second the scheduler may make. By default it
@@ -76,10 +79,7 @@ func (b *bed) round(ctx context.Context, s setting, n int) (outcome, error) {
 		return outcome{}, err
 	}
 	b.rounds++
-	if err := b.create(ctx, s, "warm", warmUp); err != nil {
-		return outcome{}, err
-	}
-	if _, err := b.placed.await(ctx, warmUp); err != nil {
+	if err := b.prepare(ctx, s, n); err != nil {
 		return outcome{}, fmt.Errorf("%s: %w", s.name, err)
 	}
 	before := usageNow()
@@ -93,6 +93,29 @@ func (b *bed) round(ctx context.Context, s setting, n int) (outcome, error) {
 	}
 	used := usageNow().since(before)
 	return outcome{took: ended.Sub(began), used: used}, b.clear(ctx)
+}
+
+// prepare has the first pods of a round placed and, where the claims of the others
+// are to be bound, has them used once by pods that then end.
+func (b *bed) prepare(ctx context.Context, s setting, n int) error {
+	once := s
+	once.bound = false
+	if s.bound {
+		if err := b.create(ctx, once, "pod", n); err != nil {
+			return err
+		}
+		if _, err := b.placed.await(ctx, n); err != nil {
+			return err
+		}
+		if err := b.endPods(ctx); err != nil {
+			return err
+		}
+	}
+	if err := b.create(ctx, once, "warm", warmUp); err != nil {
+		return err
+	}
+	_, err := b.placed.await(ctx, warmUp)
+	return err
 }
 
 // begin creates the pods of a round and returns since when the scheduler could place
@@ -118,7 +141,7 @@ func (b *bed) create(ctx context.Context, s setting, prefix string, n int) error
 	for i := range n {
 		group.Go(func() error {
 			name := fmt.Sprintf("%s-%d-%d", prefix, b.rounds, i)
-			if s.class != "" {
+			if s.class != "" && !s.bound {
 				claim := fabric.NewClaim(namespace, name, s.class)
 				if _, err := b.client.CoreV1().PersistentVolumeClaims(namespace).Create(ctx, claim, metav1.CreateOptions{}); err != nil {
 					return fmt.Errorf("create claim: %w", err)
@@ -136,21 +159,29 @@ func (b *bed) create(ctx context.Context, s setting, prefix string, n int) error
 // clear deletes all pods and claims and waits until nothing is left of them, so that
 // one round does not burden the next.
 func (b *bed) clear(ctx context.Context) error {
-	now := metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))}
-	if err := b.client.CoreV1().Pods(namespace).DeleteCollection(ctx, now, metav1.ListOptions{}); err != nil {
-		return fmt.Errorf("delete pods: %w", err)
+	if err := b.endPods(ctx); err != nil {
+		return err
 	}
-	if err := b.client.CoreV1().PersistentVolumeClaims(namespace).DeleteCollection(ctx, now, metav1.ListOptions{}); err != nil {
+	if err := b.client.CoreV1().PersistentVolumeClaims(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 		return fmt.Errorf("delete claims: %w", err)
-	}
-	if _, err := b.placed.await(ctx, 0); err != nil {
-		return fmt.Errorf("wait until the pods are gone: %w", err)
 	}
 	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, patience, true, func(context.Context) (bool, error) {
 		return len(b.storage.Volumes()) == 0, nil
 	})
 	if err != nil {
 		return fmt.Errorf("wait until the volumes are gone: %w", err)
+	}
+	return nil
+}
+
+// endPods deletes all pods and waits until they are gone.
+func (b *bed) endPods(ctx context.Context) error {
+	now := metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))}
+	if err := b.client.CoreV1().Pods(namespace).DeleteCollection(ctx, now, metav1.ListOptions{}); err != nil {
+		return fmt.Errorf("delete pods: %w", err)
+	}
+	if _, err := b.placed.await(ctx, 0); err != nil {
+		return fmt.Errorf("wait until the pods are gone: %w", err)
 	}
 	return nil
 }
