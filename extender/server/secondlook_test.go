@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
 	"github.com/lodestone-storage/lodestone/extender/snapshot"
@@ -23,6 +25,18 @@ func TestARefusalOfAllNodesThatOneChangeEndsIsLookedAtTwice(t *testing.T) {
 			after: func(v *snapshot.Snapshot) {
 				v.Claims.Set("app/data", &snapshot.Claim{UID: "uid", VolumeName: "pv"})
 			},
+		},
+		"room for one more volume": {
+			before: func(v *snapshot.Snapshot) {
+				v.Classes.Set("lodestone", &snapshot.Class{})
+				v.Claims.Set("app/data", &snapshot.Claim{UID: "uid", ClassName: "lodestone"})
+				v.StorageClasses().Set("disk", &storagev1.StorageClass{
+					ObjectMeta:  metav1.ObjectMeta{Name: "disk", Annotations: map[string]string{"storageclass.kubernetes.io/is-default-class": "true"}},
+					Provisioner: "disk",
+				})
+				v.Limits.Set("home-1", snapshot.Limits{"disk": 0})
+			},
+			after: func(v *snapshot.Snapshot) { v.Limits.Set("home-1", snapshot.Limits{"disk": 1}) },
 		},
 		"the volume of a data source": {
 			before: func(v *snapshot.Snapshot) {
