@@ -9,6 +9,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"net/http"
 	"os"
 	"os/signal"
 	"syscall"
@@ -28,7 +29,7 @@ func main() {
 	flag.Parse()
 	var err error
 	if *yardstick {
-		err = serveYardstick()
+		err = measure.Serve(http.HandlerFunc(echo))
 	} else {
 		err = run(*rounds, *only, *extender, other)
 	}

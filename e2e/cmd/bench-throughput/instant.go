@@ -4,16 +4,13 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // answerInstantly is the least that an extender can do: it decodes nothing, lets all
@@ -38,25 +35,6 @@ func answerInstantly(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Length", strconv.Itoa(len(answer)))
 	// A scheduler that is gone is noticed by the benchmark.
 	_, _ = w.Write(answer)
-}
-
-// serveInstant is the process of that extender: it says where it listens and serves
-// until its input ends.
-func serveInstant() error {
-	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		return fmt.Errorf("listen on loopback: %w", err)
-	}
-	server := &http.Server{Handler: http.HandlerFunc(answerInstantly), ReadHeaderTimeout: time.Second}
-	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		_ = server.Close()
-	}()
-	fmt.Println(listener.Addr())
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serve on %s: %w", listener.Addr(), err)
-	}
-	return nil
 }
 
 // startInstant starts that process and returns the prefix of its verbs.

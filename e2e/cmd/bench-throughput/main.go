@@ -8,6 +8,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"net/http"
 	"os"
 	"os/signal"
 	"syscall"
@@ -38,7 +39,7 @@ func main() {
 	klog.SetLogger(logr.Discard())
 	var err error
 	if *instant {
-		err = serveInstant()
+		err = measure.Serve(http.HandlerFunc(answerInstantly))
 	} else {
 		err = run(o)
 	}
