@@ -114,7 +114,7 @@ func TestAttachedVolumesAreCountedAnewWhenPodsComeAndGo(t *testing.T) {
 		{what: "the node gets a larger limit", change: func() { view.Limits.Set("home-1", snapshot.Limits{"disk": 3}) }, want: filter.Accepted},
 	} {
 		step.change()
-		if got := filter.NewPlan(view, pod("unbound"), now).Judge(view.Node("home-1")); got != step.want {
+		if got := filter.NewPlan(view, pod("unbound"), now).Judge(nodeOf(view, "home-1")); got != step.want {
 			t.Errorf("%s: got %s, want %s", step.what, got, step.want)
 		}
 	}

@@ -65,5 +65,5 @@ func TestPodsLeaveHomeOnlyWhereTheirNamespaceMayGo(t *testing.T) {
 func TestANodeNotSeenYetTakesPodsOfAClosedNamespace(t *testing.T) {
 	view := world()
 	view.Namespaces.Set("app", nil)
-	assert.Equal(t, filter.Accepted, filter.NewPlan(view, pod(), now).Judge(view.Node("new")), "it may be one of home, and the taint of virtual nodes holds")
+	assert.Equal(t, filter.Accepted, filter.NewPlan(view, pod(), now).Judge(nodeOf(view, "new")), "it may be one of home, and the taint of virtual nodes holds")
 }

@@ -186,7 +186,7 @@ func TestPlanOfNodeNotSeenYet(t *testing.T) {
 		"data in two clusters":                         {pod: pod("in-west", "in-home"), want: filter.DataInSeveralClusters},
 	} {
 		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, test.want, filter.NewPlan(view, test.pod, now).Judge(view.Node("new")))
+			assert.Equal(t, test.want, filter.NewPlan(view, test.pod, now).Judge(nodeOf(view, "new")))
 		})
 	}
 }
@@ -201,4 +201,10 @@ func TestReasonsAreConstantAndDistinct(t *testing.T) {
 	assert.Len(t, names, len(filter.Reasons()))
 	assert.Len(t, sentences, len(filter.Reasons()))
 	assert.Empty(t, filter.Accepted.Sentence())
+}
+
+// nodeOf returns what is known of a node.
+func nodeOf(view *snapshot.Snapshot, name string) (found snapshot.Node) {
+	view.EachNode([]string{name}, func(_ int, node snapshot.Node) { found = node })
+	return found
 }

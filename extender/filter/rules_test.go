@@ -40,7 +40,7 @@ func (r row) check(t *testing.T) {
 	assert.Equal(t, r.indifferent, plan.Indifferent())
 	refused := map[string]filter.Reason{}
 	for node := range everywhere(filter.Accepted) {
-		if reason := plan.Judge(view.Node(node)); reason != filter.Accepted {
+		if reason := plan.Judge(nodeOf(view, node)); reason != filter.Accepted {
 			refused[node] = reason
 		}
 	}
@@ -149,7 +149,7 @@ func TestVolumesThatAdministratorsLabel(t *testing.T) {
 	}
 	view := world()
 	bind("nfs", snapshot.Claim{}, required)(view)
-	assert.Equal(t, filter.NodeNotSeen, filter.NewPlan(view, pod("nfs"), now).Judge(view.Node("new")), "kube-scheduler knows nothing of the label")
+	assert.Equal(t, filter.NodeNotSeen, filter.NewPlan(view, pod("nfs"), now).Judge(nodeOf(view, "new")), "kube-scheduler knows nothing of the label")
 }
 
 func TestClaimsOfManyKinds(t *testing.T) {

@@ -65,12 +65,6 @@ type Node struct {
 	Known bool
 }
 
-// Node returns what is known of the node of that name.
-func (s *Snapshot) Node(name string) Node {
-	cluster, known := s.Nodes.Get(name)
-	return Node{Name: name, Cluster: cluster, Known: known}
-}
-
 // EachNode calls with what is known of each of many nodes, in their order.
 func (s *Snapshot) EachNode(names []string, with func(i int, node Node)) {
 	s.Nodes.GetAll(names, func(i int, cluster string, known bool) {

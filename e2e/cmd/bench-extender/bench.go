@@ -4,6 +4,9 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
+
+	"github.com/lodestone-storage/lodestone/e2e/largecluster"
 )
 
 // bench is what all measures share.
@@ -26,7 +29,8 @@ func newBench(ctx context.Context, extender string) (*bench, error) {
 	}
 	b := &bench{directory: directory, extender: extender}
 	if extender == "" {
-		if b.extender, err = buildExtender(ctx, directory); err != nil {
+		b.extender = filepath.Join(directory, "lodestone-extender")
+		if err = largecluster.BuildExtender(ctx, b.extender); err != nil {
 			b.close()
 			return nil, err
 		}

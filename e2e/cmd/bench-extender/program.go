@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
@@ -12,9 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/lodestone-storage/lodestone/e2e/largecluster"
 )
@@ -27,16 +23,6 @@ type program struct {
 	api     *httptest.Server
 }
 
-// buildExtender builds the program as it is shipped, but for its version.
-func buildExtender(ctx context.Context, directory string) (string, error) {
-	path := filepath.Join(directory, "lodestone-extender")
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, "github.com/lodestone-storage/lodestone/extender")
-	if output, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build the extender: %w\n%s", err, output)
-	}
-	return path, nil
-}
-
 // startProgram starts the program on a cluster with so many claims, and waits until
 // it has read them all.
 func (b *bench) startProgram(ctx context.Context, claims int, flags ...string) (*program, error) {
@@ -47,7 +33,7 @@ func (b *bench) startProgram(ctx context.Context, claims int, flags ...string) (
 		p.closeAPI()
 		return nil, err
 	}
-	addresses, err := freeAddresses(ctx, 2)
+	addresses, err := largecluster.FreeAddresses(ctx, 2)
 	if err != nil {
 		p.closeAPI()
 		return nil, err
@@ -77,36 +63,9 @@ func (p *program) closeAPI() {
 }
 
 func (b *bench) kubeconfig(url string) (string, error) {
-	config := clientcmdapi.NewConfig()
-	config.Clusters["home"] = &clientcmdapi.Cluster{Server: url}
-	config.Contexts["home"] = &clientcmdapi.Context{Cluster: "home"}
-	config.CurrentContext = "home"
 	b.kubeconfigs++
 	path := filepath.Join(b.directory, fmt.Sprintf("kubeconfig-%d", b.kubeconfigs))
-	if err := clientcmd.WriteToFile(*config, path); err != nil {
-		return "", fmt.Errorf("write kubeconfig: %w", err)
-	}
-	return path, nil
-}
-
-// freeAddresses returns addresses on loopback that nobody listens on.
-func freeAddresses(ctx context.Context, n int) ([]string, error) {
-	var addresses []string
-	var listeners []net.Listener
-	defer func() {
-		for _, listener := range listeners {
-			_ = listener.Close()
-		}
-	}()
-	for range n {
-		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, fmt.Errorf("find a free port: %w", err)
-		}
-		listeners = append(listeners, listener)
-		addresses = append(addresses, listener.Addr().String())
-	}
-	return addresses, nil
+	return path, largecluster.WriteKubeconfig(path, url)
 }
 
 // awaitReady waits until the extender has read all, and checks how much that is.

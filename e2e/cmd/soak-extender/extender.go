@@ -6,16 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
 	"path/filepath"
 	"syscall"
 	"time"
-
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/lodestone-storage/lodestone/e2e/largecluster"
 )
@@ -41,21 +37,17 @@ type extender struct {
 // startExtender builds and starts the program and waits until it is ready.
 func startExtender(ctx context.Context, directory string, claims int) (*extender, error) {
 	binary := filepath.Join(directory, "lodestone-extender")
-	if output, err := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", binary, "github.com/lodestone-storage/lodestone/extender").CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("build the extender: %w\n%s", err, output)
+	if err := largecluster.BuildExtender(ctx, binary); err != nil {
+		return nil, err
 	}
 	e := &extender{cluster: largecluster.New(claims), ended: make(chan struct{})}
 	e.api = httptest.NewServer(e.cluster)
 	kubeconfig := filepath.Join(directory, "kubeconfig")
-	config := clientcmdapi.NewConfig()
-	config.Clusters["home"] = &clientcmdapi.Cluster{Server: e.api.URL}
-	config.Contexts["home"] = &clientcmdapi.Context{Cluster: "home"}
-	config.CurrentContext = "home"
-	if err := clientcmd.WriteToFile(*config, kubeconfig); err != nil {
+	if err := largecluster.WriteKubeconfig(kubeconfig, e.api.URL); err != nil {
 		e.closeAPI()
-		return nil, fmt.Errorf("write kubeconfig: %w", err)
+		return nil, err
 	}
-	addresses, err := freeAddresses(ctx)
+	addresses, err := largecluster.FreeAddresses(ctx, 2)
 	if err != nil {
 		e.closeAPI()
 		return nil, err
@@ -134,16 +126,4 @@ func (e *extender) stop() {
 func (e *extender) closeAPI() {
 	e.api.CloseClientConnections()
 	e.api.Close()
-}
-
-// freeAddresses returns two addresses on loopback that nobody listens on.
-func freeAddresses(ctx context.Context) (addresses [2]string, err error) {
-	var listeners [2]net.Listener
-	for i := range listeners {
-		if listeners[i], err = (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0"); err != nil {
-			return addresses, fmt.Errorf("find a free port: %w", err)
-		}
-		addresses[i] = listeners[i].Addr().String()
-	}
-	return addresses, errors.Join(listeners[0].Close(), listeners[1].Close())
 }
