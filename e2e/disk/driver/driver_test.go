@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
 const gibibyte = 1 << 30
@@ -175,4 +176,23 @@ func TestListsComeInPages(t *testing.T) {
 	assert.Equal(t, []string{"vol-a", "vol-b", "vol-c"}, seen)
 	_, err := client.ListVolumes(t.Context(), &csi.ListVolumesRequest{StartingToken: "9"})
 	assert.Equal(t, codes.Aborted, status.Code(err))
+}
+
+func TestTheKubeletIsToldWhereTheDriverServes(t *testing.T) {
+	o := options(t)
+	o.Registration = filepath.Join(t.TempDir(), "r")
+	connection, stop := serve(t, o)
+	kubelet, err := grpc.NewClient("unix://"+o.Registration, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	defer kubelet.Close()
+	client := registration.NewRegistrationClient(kubelet)
+	info, err := client.GetInfo(t.Context(), &registration.InfoRequest{}, grpc.WaitForReady(true))
+	require.NoError(t, err)
+	assert.Equal(t, registration.CSIPlugin, info.Type)
+	assert.Equal(t, o.Name, info.Name)
+	assert.Equal(t, connection.Target(), "unix://"+info.Endpoint)
+	_, err = client.NotifyRegistrationStatus(t.Context(), &registration.RegistrationStatus{PluginRegistered: true})
+	require.NoError(t, err)
+	stop()
+	assert.NoFileExists(t, o.Registration)
 }
