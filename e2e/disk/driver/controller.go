@@ -42,8 +42,8 @@ func (c *controller) ControllerGetCapabilities(context.Context, *csi.ControllerG
 }
 
 func (c *controller) CreateVolume(_ context.Context, r *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
-	if len(r.VolumeCapabilities) == 0 {
-		return nil, status.Error(codes.InvalidArgument, "a volume needs capabilities")
+	if err := need(r.Name != "", len(r.VolumeCapabilities) > 0); err != nil {
+		return nil, err
 	}
 	if err := checkMutable(r.MutableParameters); err != nil {
 		return nil, err
@@ -87,13 +87,16 @@ func (c *controller) describe(v pool.Volume) *csi.Volume {
 }
 
 func (c *controller) DeleteVolume(_ context.Context, r *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
-	if r.VolumeId == "" {
-		return nil, status.Error(codes.InvalidArgument, "name a volume")
+	if err := need(r.VolumeId != ""); err != nil {
+		return nil, err
 	}
 	return &csi.DeleteVolumeResponse{}, statusOf(c.pool.Delete(r.VolumeId))
 }
 
 func (c *controller) ControllerExpandVolume(_ context.Context, r *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
+	if err := need(r.VolumeId != "", r.CapacityRange != nil); err != nil {
+		return nil, err
+	}
 	v, err := c.pool.Grow(r.VolumeId, r.CapacityRange.GetRequiredBytes(), r.CapacityRange.GetLimitBytes())
 	if err != nil {
 		return nil, statusOf(err)
@@ -103,6 +106,9 @@ func (c *controller) ControllerExpandVolume(_ context.Context, r *csi.Controller
 }
 
 func (c *controller) ControllerModifyVolume(_ context.Context, r *csi.ControllerModifyVolumeRequest) (*csi.ControllerModifyVolumeResponse, error) {
+	if err := need(r.VolumeId != ""); err != nil {
+		return nil, err
+	}
 	if err := checkMutable(r.MutableParameters); err != nil {
 		return nil, err
 	}
@@ -123,6 +129,9 @@ func checkMutable(parameters map[string]string) error {
 }
 
 func (c *controller) ValidateVolumeCapabilities(_ context.Context, r *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
+	if err := need(r.VolumeId != "", len(r.VolumeCapabilities) > 0); err != nil {
+		return nil, err
+	}
 	if _, err := c.pool.Volume(r.VolumeId); err != nil {
 		return nil, statusOf(err)
 	}
@@ -134,6 +143,14 @@ func (c *controller) ValidateVolumeCapabilities(_ context.Context, r *csi.Valida
 func (c *controller) GetCapacity(_ context.Context, r *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
 	free := c.pool.Free(r.AccessibleTopology.GetSegments()[c.options.TopologyKey])
 	return &csi.GetCapacityResponse{AvailableCapacity: free, MaximumVolumeSize: wrapperspb.Int64(free)}, nil
+}
+
+// need is an error unless all that a call needs is there.
+func need(present ...bool) error {
+	if slices.Contains(present, false) {
+		return status.Error(codes.InvalidArgument, "a field that the call needs is missing")
+	}
+	return nil
 }
 
 // statusOf is the answer that CSI has for an error of the pool.

@@ -27,6 +27,9 @@ func (c *controller) ListVolumes(_ context.Context, r *csi.ListVolumesRequest) (
 }
 
 func (c *controller) CreateSnapshot(_ context.Context, r *csi.CreateSnapshotRequest) (*csi.CreateSnapshotResponse, error) {
+	if err := need(r.Name != "", r.SourceVolumeId != ""); err != nil {
+		return nil, err
+	}
 	s, err := c.pool.Snap(r.Name, r.SourceVolumeId)
 	if err != nil {
 		return nil, statusOf(err)
@@ -35,8 +38,8 @@ func (c *controller) CreateSnapshot(_ context.Context, r *csi.CreateSnapshotRequ
 }
 
 func (c *controller) DeleteSnapshot(_ context.Context, r *csi.DeleteSnapshotRequest) (*csi.DeleteSnapshotResponse, error) {
-	if r.SnapshotId == "" {
-		return nil, status.Error(codes.InvalidArgument, "name a snapshot")
+	if err := need(r.SnapshotId != ""); err != nil {
+		return nil, err
 	}
 	return &csi.DeleteSnapshotResponse{}, statusOf(c.pool.DeleteSnapshot(r.SnapshotId))
 }

@@ -45,6 +45,9 @@ func (n *node) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequ
 // NodeStageVolume attaches the volume and, unless it is a block volume, mounts its
 // file system, which it makes if there is none.
 func (n *node) NodeStageVolume(ctx context.Context, r *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
+	if err := need(r.VolumeId != "", r.StagingTargetPath != "", r.VolumeCapability != nil); err != nil {
+		return nil, err
+	}
 	v, err := n.pool.Volume(r.VolumeId)
 	if err != nil {
 		return nil, statusOf(err)
@@ -67,6 +70,9 @@ func (n *node) NodeStageVolume(ctx context.Context, r *csi.NodeStageVolumeReques
 }
 
 func (n *node) NodeUnstageVolume(ctx context.Context, r *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
+	if err := need(r.VolumeId != "", r.StagingTargetPath != ""); err != nil {
+		return nil, err
+	}
 	if err := unmount(ctx, r.StagingTargetPath); err != nil {
 		return nil, statusOf(err)
 	}
@@ -75,6 +81,9 @@ func (n *node) NodeUnstageVolume(ctx context.Context, r *csi.NodeUnstageVolumeRe
 
 // NodePublishVolume shows a staged volume to one pod: its mount, or its device.
 func (n *node) NodePublishVolume(ctx context.Context, r *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
+	if err := need(r.VolumeId != "", r.StagingTargetPath != "", r.TargetPath != "", r.VolumeCapability != nil); err != nil {
+		return nil, err
+	}
 	mounted, err := isMounted(r.TargetPath)
 	if err != nil || mounted {
 		return &csi.NodePublishVolumeResponse{}, statusOf(err)
@@ -102,6 +111,9 @@ func (n *node) NodePublishVolume(ctx context.Context, r *csi.NodePublishVolumeRe
 }
 
 func (n *node) NodeUnpublishVolume(ctx context.Context, r *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
+	if err := need(r.VolumeId != "", r.TargetPath != ""); err != nil {
+		return nil, err
+	}
 	if err := unmount(ctx, r.TargetPath); err != nil {
 		return nil, statusOf(err)
 	}
@@ -114,6 +126,9 @@ func (n *node) NodeUnpublishVolume(ctx context.Context, r *csi.NodeUnpublishVolu
 // NodeExpandVolume makes the device as large as its image, and the file system as
 // large as the device.
 func (n *node) NodeExpandVolume(ctx context.Context, r *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
+	if err := need(r.VolumeId != "", r.VolumePath != ""); err != nil {
+		return nil, err
+	}
 	v, err := n.pool.Volume(r.VolumeId)
 	if err != nil {
 		return nil, statusOf(err)
@@ -132,6 +147,9 @@ func (n *node) NodeExpandVolume(ctx context.Context, r *csi.NodeExpandVolumeRequ
 }
 
 func (n *node) NodeGetVolumeStats(_ context.Context, r *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
+	if err := need(r.VolumeId != "", r.VolumePath != ""); err != nil {
+		return nil, err
+	}
 	info, err := os.Stat(r.VolumePath)
 	if err != nil {
 		return nil, status.Errorf(codes.NotFound, "volume %s is not at %s: %v", r.VolumeId, r.VolumePath, err)

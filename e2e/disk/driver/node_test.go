@@ -69,13 +69,13 @@ func (m machine) use(t *testing.T, request *csi.CreateVolumeRequest) (id, path s
 	return id, path
 }
 
-func (m machine) expand(t *testing.T, id string, bytes int64, capability *csi.VolumeCapability) {
+func (m machine) expand(t *testing.T, id, path string, bytes int64, capability *csi.VolumeCapability) {
 	t.Helper()
 	grown, err := m.controller.ControllerExpandVolume(t.Context(), &csi.ControllerExpandVolumeRequest{
 		VolumeId: id, CapacityRange: &csi.CapacityRange{RequiredBytes: bytes}})
 	require.NoError(t, err)
 	require.True(t, grown.NodeExpansionRequired)
-	_, err = m.NodeExpandVolume(t.Context(), &csi.NodeExpandVolumeRequest{VolumeId: id, VolumeCapability: capability})
+	_, err = m.NodeExpandVolume(t.Context(), &csi.NodeExpandVolumeRequest{VolumeId: id, VolumePath: path, VolumeCapability: capability})
 	require.NoError(t, err)
 }
 
@@ -99,7 +99,7 @@ func TestFilesStayWhenTheirVolumeGrowsInUse(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(path, "file"), []byte("text"), 0o600))
 	before := m.total(t, id, path)
 
-	m.expand(t, id, 128*pool.Mebibyte, order("", 0).VolumeCapabilities[0])
+	m.expand(t, id, path, 128*pool.Mebibyte, order("", 0).VolumeCapabilities[0])
 	assert.Greater(t, m.total(t, id, path), before+50*pool.Mebibyte)
 	content, err := os.ReadFile(filepath.Join(path, "file"))
 	require.NoError(t, err)
@@ -130,7 +130,7 @@ func TestABlockVolumeIsADeviceThatGrows(t *testing.T) {
 	require.NoError(t, err)
 	require.NotZero(t, info.Mode()&os.ModeDevice)
 
-	m.expand(t, id, 32*pool.Mebibyte, request.VolumeCapabilities[0])
+	m.expand(t, id, path, 32*pool.Mebibyte, request.VolumeCapabilities[0])
 	device, err := os.OpenFile(path, os.O_RDWR, 0)
 	require.NoError(t, err)
 	defer device.Close()
