@@ -155,6 +155,9 @@ func need(present ...bool) error {
 
 // statusOf is the answer that CSI has for an error of the pool.
 func statusOf(err error) error {
+	if status.Code(err) != codes.Unknown {
+		return err // it says itself what the answer is
+	}
 	for known, code := range map[error]codes.Code{
 		pool.ErrFull: codes.ResourceExhausted, pool.ErrConflict: codes.AlreadyExists,
 		pool.ErrNotFound: codes.NotFound, pool.ErrInvalid: codes.OutOfRange,

@@ -52,31 +52,9 @@ func detach(ctx context.Context, image string) error {
 	return err
 }
 
-// format makes an ext4 file system on a device that has nothing on it. What is
-// there is never formatted: blkid says with code 2 that it knows nothing of it.
-func format(ctx context.Context, device string) error {
-	_, err := run(ctx, "blkid", "--probe", device)
-	var ended *exec.ExitError
-	if !errors.As(err, &ended) {
-		return err
-	}
-	if ended.ExitCode() != 2 {
-		return err
-	}
-	_, err = run(ctx, "mkfs.ext4", "-q", "-m", "0", device)
-	return err
-}
-
-// grow makes a device as large as its image, and its ext4 file system as large as
-// the device.
-func grow(ctx context.Context, device string, fileSystem bool) error {
-	if _, err := run(ctx, "losetup", "--set-capacity", device); err != nil {
-		return err
-	}
-	if !fileSystem {
-		return nil
-	}
-	_, err := run(ctx, "resize2fs", device)
+// growDevice makes a device as large as its image.
+func growDevice(ctx context.Context, device string) error {
+	_, err := run(ctx, "losetup", "--set-capacity", device)
 	return err
 }
 

@@ -5,7 +5,8 @@
 //
 // Volumes are files; what there is survives a restart, see package pool. On a node
 // they are attached as loop devices, which needs root, losetup, mkfs.ext4 and
-// resize2fs; ext4 grows while it is mounted only for those with CAP_SYS_RESOURCE.
+// resize2fs; ext4 grows while it is mounted only for those with CAP_SYS_RESOURCE, xfs,
+// which needs mkfs.xfs and xfs_growfs, for root.
 // Without a node name the driver has no node service, needs no rights,
 // and nothing is mounted: that is for control planes whose kubelets are played.
 package driver

@@ -63,10 +63,11 @@ func (n *node) NodeStageVolume(ctx context.Context, r *csi.NodeStageVolumeReques
 	if err != nil || mounted {
 		return &csi.NodeStageVolumeResponse{}, statusOf(err)
 	}
-	if err := format(ctx, device); err != nil {
-		return nil, statusOf(err)
+	kind, err := kindOf(r.VolumeCapability.GetMount().GetFsType())
+	if err != nil {
+		return nil, err
 	}
-	return &csi.NodeStageVolumeResponse{}, statusOf(mount(ctx, device, r.StagingTargetPath, r.VolumeCapability.GetMount().GetMountFlags()...))
+	return &csi.NodeStageVolumeResponse{}, statusOf(kind.mountOn(ctx, device, r.StagingTargetPath, r.VolumeCapability.GetMount().GetMountFlags()))
 }
 
 func (n *node) NodeUnstageVolume(ctx context.Context, r *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
@@ -140,8 +141,17 @@ func (n *node) NodeExpandVolume(ctx context.Context, r *csi.NodeExpandVolumeRequ
 	if device == "" {
 		return nil, status.Errorf(codes.FailedPrecondition, "volume %s is not staged", r.VolumeId)
 	}
-	if err := grow(ctx, device, r.VolumeCapability.GetBlock() == nil); err != nil {
+	if err := growDevice(ctx, device); err != nil {
 		return nil, statusOf(err)
+	}
+	if r.VolumeCapability.GetBlock() == nil {
+		kind, err := kindOf(r.VolumeCapability.GetMount().GetFsType())
+		if err == nil {
+			err = kind.grow(ctx, device, r.VolumePath)
+		}
+		if err != nil {
+			return nil, statusOf(err)
+		}
 	}
 	return &csi.NodeExpandVolumeResponse{CapacityBytes: v.Bytes}, nil
 }

@@ -3,6 +3,7 @@ package driver
 import (
 	"context"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -10,6 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/lodestone-storage/lodestone/e2e/disk/pool"
 )
@@ -86,39 +89,81 @@ func (m machine) total(t *testing.T, id, path string) int64 {
 	return stats.Usage[0].Total
 }
 
-func TestFilesStayWhenTheirVolumeGrowsInUse(t *testing.T) {
-	m := newMachine(t)
-	var header unix.CapUserHeader
-	header.Version = unix.LINUX_CAPABILITY_VERSION_3
-	var held [2]unix.CapUserData
-	require.NoError(t, unix.Capget(&header, &held[0]))
-	if held[0].Effective&(1<<unix.CAP_SYS_RESOURCE) == 0 {
-		t.Skip("needs CAP_SYS_RESOURCE, without which ext4 does not grow while it is mounted")
-	}
-	id, path := m.use(t, order("data", 64*pool.Mebibyte, "n1"))
-	require.NoError(t, os.WriteFile(filepath.Join(path, "file"), []byte("text"), 0o600))
-	before := m.total(t, id, path)
-
-	m.expand(t, id, path, 128*pool.Mebibyte, order("", 0).VolumeCapabilities[0])
-	assert.Greater(t, m.total(t, id, path), before+50*pool.Mebibyte)
-	content, err := os.ReadFile(filepath.Join(path, "file"))
-	require.NoError(t, err)
-	assert.Equal(t, "text", string(content))
+// kinds are the file systems, each with what it needs to grow while it is mounted.
+var kinds = []struct {
+	name  string
+	bytes int64
+	grows func(t *testing.T) bool
+}{
+	{name: "ext4", bytes: 64 * pool.Mebibyte, grows: mayGrowExt4},
+	{name: "xfs", bytes: 512 * pool.Mebibyte, grows: func(*testing.T) bool { return true }},
 }
 
-func TestFilesOfAVolumeInUseAreInItsClone(t *testing.T) {
-	m := newMachine(t)
-	id, path := m.use(t, order("data", 64*pool.Mebibyte, "n1"))
-	require.NoError(t, os.WriteFile(filepath.Join(path, "file"), []byte("text"), 0o600))
+func mayGrowExt4(t *testing.T) bool {
+	t.Helper()
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var held [2]unix.CapUserData
+	require.NoError(t, unix.Capget(&header, &held[0]))
+	return held[0].Effective&(1<<unix.CAP_SYS_RESOURCE) != 0
+}
 
-	clone := order("clone", 64*pool.Mebibyte, "n1")
-	clone.VolumeContentSource = &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Volume{Volume: &csi.VolumeContentSource_VolumeSource{VolumeId: id}}}
-	_, copied := m.use(t, clone)
-	for _, place := range []string{path, copied} {
-		content, err := os.ReadFile(filepath.Join(place, "file"))
-		require.NoError(t, err)
-		assert.Equal(t, "text", string(content))
+// formatted is an order for a volume with a kind of file system. It skips the test
+// where that cannot be made.
+func formatted(t *testing.T, kind, name string, bytes int64) *csi.CreateVolumeRequest {
+	t.Helper()
+	if _, err := exec.LookPath("mkfs." + kind); err != nil {
+		t.Skipf("needs mkfs.%s: %v", kind, err)
 	}
+	request := order(name, bytes, "n1")
+	request.VolumeCapabilities[0].GetMount().FsType = kind
+	return request
+}
+
+func TestFilesStayWhenTheirVolumeGrowsInUse(t *testing.T) {
+	for _, kind := range kinds {
+		t.Run(kind.name, func(t *testing.T) {
+			m := newMachine(t)
+			if !kind.grows(t) {
+				t.Skip("needs CAP_SYS_RESOURCE, without which ext4 does not grow while it is mounted")
+			}
+			request := formatted(t, kind.name, "data", kind.bytes)
+			id, path := m.use(t, request)
+			require.NoError(t, os.WriteFile(filepath.Join(path, "file"), []byte("text"), 0o600))
+			before := m.total(t, id, path)
+
+			m.expand(t, id, path, 2*kind.bytes, request.VolumeCapabilities[0])
+			assert.Greater(t, m.total(t, id, path), before+kind.bytes*3/4)
+			content, err := os.ReadFile(filepath.Join(path, "file"))
+			require.NoError(t, err)
+			assert.Equal(t, "text", string(content))
+		})
+	}
+}
+
+func TestAClone(t *testing.T) {
+	for _, kind := range kinds {
+		t.Run(kind.name+": holds the files of a volume in use, and has the size that was asked for", func(t *testing.T) {
+			m := newMachine(t)
+			id, path := m.use(t, formatted(t, kind.name, "data", kind.bytes))
+			require.NoError(t, os.WriteFile(filepath.Join(path, "file"), []byte("text"), 0o600))
+
+			request := formatted(t, kind.name, "clone", 2*kind.bytes)
+			request.VolumeContentSource = &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Volume{Volume: &csi.VolumeContentSource_VolumeSource{VolumeId: id}}}
+			copyID, copied := m.use(t, request)
+			for _, place := range []string{path, copied} {
+				content, err := os.ReadFile(filepath.Join(place, "file"))
+				require.NoError(t, err)
+				assert.Equal(t, "text", string(content))
+			}
+			assert.Greater(t, m.total(t, copyID, copied), m.total(t, id, path)+kind.bytes*3/4)
+		})
+	}
+}
+
+func TestAnUnknownFileSystemIsRefused(t *testing.T) {
+	_, err := kindOf("ntfs")
+	assert.Equal(t, codes.InvalidArgument, status.Code(err))
+	assert.Equal(t, codes.InvalidArgument, status.Code(statusOf(err)))
 }
 
 func TestABlockVolumeIsADeviceThatGrows(t *testing.T) {
