@@ -11,6 +11,7 @@ import (
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/sidecars"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
 // room returns what is published of the room for a class, by node.
@@ -33,14 +34,14 @@ func TestRoomIsPublishedForEachNode(t *testing.T) {
 		t.Run(r.name, func(t *testing.T) {
 			namespace := space(t)
 			await.Until(t, "two nodes have room", func() bool { return len(room(t, r.driver(), waiting)) == 2 })
-			before := volumes(t, r.driver())
 			create(t, namespace, r.place, sized("40Gi"))
 			c := served(t, namespace, r.driver())
-			used := map[string]int64{c.volume.Node: c.volume.Bytes}
-			for _, v := range before {
-				used[v.Node] += v.Bytes
-			}
 			await.Until(t, "the room says what is used", func() bool {
+				used := map[string]int64{}
+				for _, v := range volumes(t, r.driver()) {
+					used[v.Node] += v.Bytes
+				}
+				require.GreaterOrEqual(t, used[c.volume.Node], c.volume.Bytes)
 				for node, free := range room(t, r.driver(), waiting) {
 					if free != poolSize-used[node] {
 						return false
@@ -60,6 +61,20 @@ func TestATwinThatDoesNotFitGoesElsewhere(t *testing.T) {
 	create(t, namespace, func(pod *corev1.Pod) *corev1.Pod { return fabric.Prefer(pod, "home-1") })
 	c := served(t, namespace, west)
 	assert.Equal(t, bed.West, c.cluster)
-	twins, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(fabric.Storage).Get(t.Context(), "pvc-"+string(c.claim.UID), metav1.GetOptions{})
-	assert.Error(t, err, "there is still a twin: %+v", twins)
+	assert.Nil(t, claimOf(t, bed.Home, fabric.Storage, "pvc-"+string(c.claim.UID)), "the twin")
+	assert.Empty(t, orphans(t, home))
+}
+
+// TestKubeSchedulerKeepsAPodFromNodesWithoutRoom is about a claim of the real class
+// itself: what virtual claims are to be measured by.
+func TestKubeSchedulerKeepsAPodFromNodesWithoutRoom(t *testing.T) {
+	t.Parallel()
+	namespace := space(t)
+	claim := fabric.NewClaim(namespace, "data", waiting)
+	sized("101Gi")(claim)
+	_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(), claim, metav1.CreateOptions{})
+	require.NoError(t, err)
+	createPod(t, fabric.AtHome(fabric.NewPod(namespace, "db", "data")))
+	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "db", "FailedScheduling"), "did not have enough free storage")
+	assert.Empty(t, claimOf(t, bed.Home, namespace, "data").Annotations[keys.SelectedNode])
 }

@@ -1,6 +1,7 @@
 package csi
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"testing"
@@ -52,7 +53,7 @@ func TestASnapshotOfAVirtualClaimAtHome(t *testing.T) {
 	_, err = bed.Home.Kubectl(t.Context(), fmt.Sprintf(snapshotClass, namespace), "apply", "-f", "-")
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		_, err := bed.Home.Kubectl(t.Context(), "", "delete", "volumesnapshotclass", namespace)
+		_, err := bed.Home.Kubectl(context.Background(), "", "delete", "volumesnapshotclass", namespace)
 		assert.NoError(t, err)
 	})
 	await.Until(t, "the snapshot is ready", func() bool {

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
+	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/sidecars"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -82,19 +83,56 @@ func TestFailuresOfTheDriverLeaveOneVolume(t *testing.T) {
 		for _, r := range routes {
 			t.Run(row.name+", "+r.name, func(t *testing.T) {
 				namespace := space(t)
-				before := len(volumes(t, r.driver()))
 				require.NoError(t, r.driver().FailNext("CreateVolume", row.faults...))
 				t.Cleanup(func() { require.NoError(t, r.driver().Heal("CreateVolume")) })
 				create(t, namespace, r.place)
-				served(t, namespace, r.driver())
+				c := served(t, namespace, r.driver())
 				left, err := r.driver().Ordered("CreateVolume")
 				require.NoError(t, err)
 				assert.False(t, left, "not all failures happened")
-				assert.Len(t, volumes(t, r.driver()), before+1)
 
 				remove(t, namespace)
-				await.Until(t, "the driver has deleted the volume", func() bool { return len(volumes(t, r.driver())) == before })
+				await.Until(t, "the driver has deleted the volume", func() bool {
+					_, there := volumes(t, r.driver())[c.volume.ID]
+					return !there
+				})
+				await.Until(t, "each volume of the driver is one of a PersistentVolume", func() bool { return len(orphans(t, r.driver())) == 0 },
+					func() any { return orphans(t, r.driver()) })
 			})
 		}
 	}
+}
+
+// orphans returns the volumes of a driver that no PersistentVolume stands for.
+func orphans(t *testing.T, driver *sidecars.Driver) map[string]sidecars.Volume {
+	t.Helper()
+	left := volumes(t, driver)
+	known, err := clusterOf(driver).Client().CoreV1().PersistentVolumes().List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	for _, pv := range known.Items {
+		if pv.Spec.CSI != nil && pv.Spec.CSI.Driver == driver.Name {
+			delete(left, pv.Spec.CSI.VolumeHandle)
+		}
+	}
+	return left
+}
+
+// TestWhatIsAskedForWhileTheDriverIsAwayIsDoneLater does not run in parallel: it
+// kills the driver of home with its sidecars.
+func TestWhatIsAskedForWhileTheDriverIsAwayIsDoneLater(t *testing.T) {
+	old, young := space(t), space(t)
+	create(t, old, fabric.AtHome)
+	c := served(t, old, home)
+	home.Kill()
+	remove(t, old)
+	create(t, young, fabric.AtHome)
+	await.Until(t, "there is a twin", func() bool {
+		return claimOf(t, bed.Home, fabric.Storage, "pvc-"+string(claimOf(t, bed.Home, young, "data").UID)) != nil
+	})
+	require.NoError(t, home.Run(t.Context()))
+	served(t, young, home)
+	await.Until(t, "the driver has deleted the old volume", func() bool {
+		_, there := volumes(t, home)[c.volume.ID]
+		return !there
+	})
 }

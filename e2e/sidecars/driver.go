@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,15 +37,15 @@ type Driver struct {
 	cluster   *testbed.Cluster
 	programs  Programs
 	directory string
-	pool      int64
-	process   *testbed.Program
+	options   Options
+	running   []*testbed.Program // the driver itself is the first
 }
 
 // Start starts a driver and its sidecars; they end with the cluster. Nothing is
 // mounted: the cluster's kubelets must be played.
 func Start(ctx context.Context, cluster *testbed.Cluster, programs Programs, o Options) (*Driver, error) {
 	d := &Driver{
-		Name: o.Name, cluster: cluster, programs: programs, pool: o.Pool,
+		Name: o.Name, cluster: cluster, programs: programs, options: o,
 		directory: filepath.Join(filepath.Dir(cluster.LogDirectory()), o.Name),
 	}
 	if err := os.Mkdir(d.directory, 0o700); err != nil {
@@ -53,22 +54,12 @@ func Start(ctx context.Context, cluster *testbed.Cluster, programs Programs, o O
 	if err := d.register(ctx); err != nil {
 		return nil, err
 	}
-	if err := d.Run(ctx); err != nil {
-		return nil, err
-	}
-	for _, s := range d.sidecars(o) {
-		if s.prepare != nil {
-			if err := s.prepare(ctx); err != nil {
-				return nil, err
-			}
-		}
-		// The provisioner prefers KUBECONFIG to its flag, and takes from NAMESPACE where to publish capacities.
-		args := append([]string{"KUBECONFIG=" + cluster.Kubeconfig(), "NAMESPACE=" + d.namespace(), s.path, "--kubeconfig=" + cluster.Kubeconfig()}, s.args...)
-		if _, err := cluster.StartProgram(o.Name+"-"+filepath.Base(s.path), "/usr/bin/env", args...); err != nil {
-			return nil, fmt.Errorf("start a sidecar of driver %s: %w", o.Name, err)
+	if o.Snapshots {
+		if err := d.defineSnapshots(ctx); err != nil {
+			return nil, err
 		}
 	}
-	return d, nil
+	return d, d.Run(ctx)
 }
 
 // register makes the driver known to the cluster.
@@ -92,19 +83,43 @@ func (d *Driver) namespace() string { return strings.ReplaceAll(d.Name, ".", "-"
 
 func (d *Driver) socket() string { return filepath.Join(d.directory, "s") }
 
-// Run starts the driver itself, without its sidecars, and waits until it serves.
-func (d *Driver) Run(ctx context.Context) (err error) {
-	d.process, err = d.cluster.StartProgram(d.Name, filepath.Join(d.programs.disk, "disk"),
-		"--name="+d.Name, "--directory="+d.directory, "--socket="+d.socket(), fmt.Sprintf("--pool=%d", d.pool))
+// Run starts the driver and, when it serves, its sidecars. Start has done so already:
+// it is for after Kill.
+func (d *Driver) Run(ctx context.Context) error {
+	err := d.start(d.Name, filepath.Join(d.programs.disk, "disk"),
+		"--name="+d.Name, "--directory="+d.directory, "--socket="+d.socket(), fmt.Sprintf("--pool=%d", d.options.Pool))
 	if err != nil {
-		return fmt.Errorf("start driver %s: %w", d.Name, err)
+		return err
 	}
+	if err := d.awaitSocket(ctx); err != nil {
+		return err
+	}
+	for _, s := range d.sidecars() {
+		// The provisioner prefers KUBECONFIG to its flag, and takes from NAMESPACE where to publish capacities.
+		args := append([]string{"KUBECONFIG=" + d.cluster.Kubeconfig(), "NAMESPACE=" + d.namespace(), s.path, "--kubeconfig=" + d.cluster.Kubeconfig()}, s.args...)
+		if err := d.start(d.Name+"-"+filepath.Base(s.path), "/usr/bin/env", args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *Driver) start(name, path string, args ...string) error {
+	program, err := d.cluster.StartProgram(name, path, args...)
+	if err != nil {
+		return fmt.Errorf("start a program of driver %s: %w", d.Name, err)
+	}
+	d.running = append(d.running, program)
+	return nil
+}
+
+func (d *Driver) awaitSocket(ctx context.Context) error {
 	for {
 		if _, err := os.Stat(d.socket()); err == nil {
 			return nil
 		}
-		if !d.process.Running() {
-			output, _ := d.process.Output()
+		if driver := d.running[0]; !driver.Running() {
+			output, _ := driver.Output()
 			return fmt.Errorf("driver %s ended before it served: %s", d.Name, output)
 		}
 		select {
@@ -115,9 +130,13 @@ func (d *Driver) Run(ctx context.Context) (err error) {
 	}
 }
 
-// Kill ends the driver itself as `kill -9` does. Its volumes stay; Run starts it again.
+// Kill ends the driver and its sidecars as `kill -9` does: the sidecars end anyway
+// when the driver does. Its volumes stay.
 func (d *Driver) Kill() {
-	d.process.Kill()
+	for _, program := range slices.Backward(d.running) {
+		program.Kill()
+	}
+	d.running = nil
 	_ = os.Remove(d.socket())
 }
 

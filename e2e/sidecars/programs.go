@@ -10,13 +10,11 @@ import (
 type sidecar struct {
 	path string
 	args []string
-	// prepare, if not nil, is called before the program is started.
-	prepare func(context.Context) error
 }
 
 // sidecars are the programs of a driver, each with the flags that a driver whose
 // volumes are bound to nodes has, and with rates that hold up no test.
-func (d *Driver) sidecars(o Options) []sidecar {
+func (d *Driver) sidecars() []sidecar {
 	csi, retry := "--csi-address="+d.socket(), "--retry-interval-start=200ms"
 	programs := []sidecar{
 		{path: filepath.Join(d.programs.volumes, "csi-provisioner"), args: []string{
@@ -28,9 +26,9 @@ func (d *Driver) sidecars(o Options) []sidecar {
 			csi, retry, "--retry-interval-max=2s", "--kube-api-qps=500", "--kube-api-burst=1000",
 		}},
 	}
-	if o.Snapshots {
+	if d.options.Snapshots {
 		programs = append(programs,
-			sidecar{path: filepath.Join(d.programs.snapshots, "snapshot-controller"), prepare: d.defineSnapshots, args: []string{
+			sidecar{path: filepath.Join(d.programs.snapshots, "snapshot-controller"), args: []string{
 				retry, "--retry-interval-max=2s", "--kube-api-qps=500", "--kube-api-burst=1000",
 			}},
 			sidecar{path: filepath.Join(d.programs.snapshots, "csi-snapshotter"), args: []string{csi, retry, "--retry-interval-max=2s"}},
