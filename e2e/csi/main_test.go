@@ -59,14 +59,16 @@ func TestMain(m *testing.M) {
 		bed, err = fabric.Start(ctx, fabric.Options{
 			ControllerManagerQPS: 500,
 			Drivers:              map[string][]string{"home": {homeDriver}, "west": {westDriver}},
+			APIServerArgs:        []string{"--runtime-config=storage.k8s.io/v1beta1/volumeattributesclasses=true"},
 		})
 		if err != nil {
 			return err
 		}
-		if home, err = sidecars.Start(ctx, bed.Home, programs, sidecars.Options{Name: homeDriver, Pool: poolSize, Snapshots: true}); err != nil {
+		options := sidecars.Options{Name: homeDriver, Pool: poolSize, AttributesClasses: true, Snapshots: true}
+		if home, err = sidecars.Start(ctx, bed.Home, programs, options); err != nil {
 			return err
 		}
-		if west, err = sidecars.Start(ctx, bed.West, programs, sidecars.Options{Name: westDriver, Pool: poolSize}); err != nil {
+		if west, err = sidecars.Start(ctx, bed.West, programs, sidecars.Options{Name: westDriver, Pool: poolSize, AttributesClasses: true}); err != nil {
 			return err
 		}
 		if err := makeClasses(ctx); err != nil {

@@ -10,6 +10,7 @@ import (
 	"net"
 	"path/filepath"
 	"runtime"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -57,6 +58,8 @@ type Options struct {
 	// Drivers are CSI drivers, by cluster, that the nodes have beside that of the
 	// real storage that a Fabric plays.
 	Drivers map[string][]string
+	// APIServerArgs are flags of the API servers beside their own.
+	APIServerArgs []string
 }
 
 // drivers are those of the nodes of a cluster, none with a limit.
@@ -105,7 +108,7 @@ func Start(ctx context.Context, o Options) (*Fabric, error) {
 	}
 	config := func(name string, extenders ...string) testbed.Config {
 		return testbed.Config{
-			Name: name, Extenders: extenders, APIServerArgs: f.audit.args(name),
+			Name: name, Extenders: extenders, APIServerArgs: slices.Concat(f.audit.args(name), o.APIServerArgs),
 			ControllerManagerQPS: o.ControllerManagerQPS, ControllerManagerBurst: int(2 * o.ControllerManagerQPS),
 		}
 	}

@@ -26,6 +26,9 @@ type Options struct {
 	Name string
 	// Pool is how many bytes the volumes of one node may have together.
 	Pool int64
+	// AttributesClasses has the sidecars heed VolumeAttributesClasses. Those that are
+	// pinned read them as storage.k8s.io/v1beta1, which the API server must serve.
+	AttributesClasses bool
 	// Snapshots starts what VolumeSnapshots need, and makes their custom resources.
 	// In one driver of a cluster at most.
 	Snapshots bool
@@ -155,6 +158,8 @@ type Volume struct {
 	Node   string `json:"node"`
 	Bytes  int64  `json:"bytes"`
 	Source string `json:"source"`
+	// Mutable are the parameters of its VolumeAttributesClass.
+	Mutable map[string]string `json:"mutable"`
 }
 
 // Volumes returns the volumes that the driver has, by ID.

@@ -26,6 +26,11 @@ func (d *Driver) sidecars() []sidecar {
 			csi, retry, "--retry-interval-max=2s", "--kube-api-qps=500", "--kube-api-burst=1000",
 		}},
 	}
+	if d.options.AttributesClasses {
+		for i := range programs {
+			programs[i].args = append(programs[i].args, "--feature-gates=VolumeAttributesClass=true")
+		}
+	}
 	if d.options.Snapshots {
 		programs = append(programs,
 			sidecar{path: filepath.Join(d.programs.snapshots, "snapshot-controller"), args: []string{
