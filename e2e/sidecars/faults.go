@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // Fault is a failure of a call to the driver.
@@ -52,6 +53,15 @@ func (d *Driver) Heal(method string) error {
 func (d *Driver) Ordered(method string) (bool, error) {
 	once, err := filepath.Glob(filepath.Join(d.faults(), method+".*"))
 	return len(once) > 0, err
+}
+
+// Ended returns how many calls of a method have ended, well or badly, since Start.
+func (d *Driver) Ended(method string) (int, error) {
+	calls, err := os.ReadFile(filepath.Join(d.directory, "calls"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return 0, fmt.Errorf("read which calls driver %s has had: %w", d.Name, err)
+	}
+	return strings.Count("\n"+string(calls), "\n"+method+" "), nil
 }
 
 func (d *Driver) faults() string { return filepath.Join(d.directory, "faults") }

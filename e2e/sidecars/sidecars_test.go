@@ -53,3 +53,17 @@ func TestProgramsAreBuiltAnewWhenTheirSourcesChangeAndOnlyThen(t *testing.T) {
 	assert.NotEqual(t, first, second)
 	assert.NotEqual(t, second, write("go.mod", "module b"))
 }
+
+func TestCallsThatHaveEndedAreCounted(t *testing.T) {
+	d := &Driver{Name: "disk.test", directory: t.TempDir()}
+	ended, err := d.Ended("CreateVolume")
+	require.NoError(t, err)
+	assert.Zero(t, ended)
+	calls := "CreateVolume OK\nGetCapacity OK\nCreateVolume Internal\n"
+	require.NoError(t, os.WriteFile(filepath.Join(d.directory, "calls"), []byte(calls), 0o600))
+	for method, want := range map[string]int{"CreateVolume": 2, "GetCapacity": 1, "Volume": 0} {
+		ended, err := d.Ended(method)
+		require.NoError(t, err)
+		assert.Equal(t, want, ended, method)
+	}
+}

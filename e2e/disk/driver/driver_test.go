@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -138,6 +139,19 @@ func TestOrderedFailures(t *testing.T) {
 					assert.Len(t, list.Entries, test.left)
 				}
 			}
+			calls, err := os.ReadFile(filepath.Join(o.Directory, "calls"))
+			require.NoError(t, err)
+			var ended []string
+			for line := range strings.Lines(string(calls)) {
+				if code, ok := strings.CutPrefix(line, "CreateVolume "); ok {
+					ended = append(ended, strings.TrimSpace(code))
+				}
+			}
+			var want []string
+			for _, code := range test.want {
+				want = append(want, code.String())
+			}
+			assert.Equal(t, want, ended)
 		})
 	}
 }

@@ -20,6 +20,9 @@ import (
 // that of a CSI call, as CreateVolume: each such call fails so. With a suffix, as
 // CreateVolume.1, it holds for one call, which removes it. Several of those are
 // used up one by one, in the order of their names, before the lasting one.
+//
+// The file calls beside the directory has a line for each call that has ended: its
+// name and the code of its answer.
 type faults struct {
 	directory string
 }
@@ -36,9 +39,29 @@ type Fault struct {
 	Done bool `json:"done,omitempty"`
 }
 
-// intercept does what is ordered for a call.
+// intercept does what is ordered for a call, and notes its end.
 func (f faults) intercept(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-	fault, err := f.take(path.Base(info.FullMethod))
+	method := path.Base(info.FullMethod)
+	answer, err := f.call(ctx, request, method, handle)
+	if noted := f.note(method, status.Code(err)); noted != nil {
+		return nil, status.Errorf(codes.Internal, "note the end of a call: %v", noted)
+	}
+	return answer, err
+}
+
+// note appends a line to the file of calls, whole: others append to it, too.
+func (f faults) note(method string, code codes.Code) (err error) {
+	file, err := os.OpenFile(filepath.Join(filepath.Dir(f.directory), "calls"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	_, err = file.WriteString(method + " " + code.String() + "\n")
+	return err
+}
+
+func (f faults) call(ctx context.Context, request any, method string, handle grpc.UnaryHandler) (any, error) {
+	fault, err := f.take(method)
 	if err != nil {
 		return nil, status.Errorf(codes.Internal, "read the failures that are ordered: %v", err)
 	}
