@@ -8,8 +8,12 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
+	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/sidecars"
 )
 
 // snapshotClass makes a class of snapshots for the driver of home.
@@ -41,16 +45,13 @@ spec:
 // virtual volume whose source is that of a real driver: its snapshot holds the data,
 // and a claim of the real class can be made from it.
 func TestASnapshotOfAVirtualClaimAtHome(t *testing.T) {
+	t.Parallel()
 	namespace := space(t)
 	create(t, namespace, routes[0].place)
 	c := served(t, namespace, home)
-	image, err := os.OpenFile(home.Image(c.volume.ID), os.O_WRONLY, 0)
-	require.NoError(t, err)
-	_, err = image.WriteAt([]byte("precious"), 1<<20)
-	require.NoError(t, err)
-	require.NoError(t, image.Close())
+	write(t, c.volume.ID)
 
-	_, err = bed.Home.Kubectl(t.Context(), fmt.Sprintf(snapshotClass, namespace), "apply", "-f", "-")
+	_, err := bed.Home.Kubectl(t.Context(), fmt.Sprintf(snapshotClass, namespace), "apply", "-f", "-")
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		_, err := bed.Home.Kubectl(context.Background(), "", "delete", "volumesnapshotclass", namespace)
@@ -62,20 +63,53 @@ func TestASnapshotOfAVirtualClaimAtHome(t *testing.T) {
 		return ready == "true"
 	}, func() any { return await.Events(t, bed.Home.Client(), namespace) })
 
-	var id string
-	await.Until(t, "the restored claim is bound", func() bool {
-		claim := claimOf(t, bed.Home, namespace, "restored")
-		if claim.Spec.VolumeName == "" {
-			return false
-		}
-		id = volumeOf(t, bed.Home, claim.Spec.VolumeName).Spec.CSI.VolumeHandle
-		return true
-	}, func() any { return await.Events(t, bed.Home.Client(), namespace) })
-	restored, err := os.Open(home.Image(id))
+	holds(t, namespace, "restored")
+}
+
+// TestACloneOfAVirtualClaimAtHome shows that external-provisioner copies a virtual
+// volume whose source is that of its own driver into a volume of the real class.
+func TestACloneOfAVirtualClaimAtHome(t *testing.T) {
+	t.Parallel()
+	namespace := space(t)
+	create(t, namespace, routes[0].place)
+	c := served(t, namespace, home)
+	write(t, c.volume.ID)
+	claim := fabric.NewClaim(namespace, "clone", atOnce)
+	claim.Spec.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "data"}
+	_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(), claim, metav1.CreateOptions{})
 	require.NoError(t, err)
-	defer restored.Close()
-	content := make([]byte, 8)
-	_, err = restored.ReadAt(content, 1<<20)
+	clone := holds(t, namespace, "clone")
+	assert.Equal(t, c.volume.ID, clone.Source)
+}
+
+const (
+	// text is written and read in images, at place.
+	text  = "precious"
+	place = 1 << 20
+)
+
+// write puts text into a volume of home.
+func write(t *testing.T, id string) {
+	t.Helper()
+	image, err := os.OpenFile(home.Image(id), os.O_WRONLY, 0)
 	require.NoError(t, err)
-	assert.Equal(t, "precious", string(content))
+	_, err = image.WriteAt([]byte(text), place)
+	require.NoError(t, err)
+	require.NoError(t, image.Close())
+}
+
+// holds waits until a claim of home is bound, and checks that its volume holds text.
+func holds(t *testing.T, namespace, name string) sidecars.Volume {
+	t.Helper()
+	await.Until(t, "claim "+name+" is bound", func() bool { return claimOf(t, bed.Home, namespace, name).Spec.VolumeName != "" },
+		func() any { return await.Events(t, bed.Home.Client(), namespace) })
+	id := volumeOf(t, bed.Home, claimOf(t, bed.Home, namespace, name).Spec.VolumeName).Spec.CSI.VolumeHandle
+	image, err := os.Open(home.Image(id))
+	require.NoError(t, err)
+	defer image.Close()
+	content := make([]byte, len(text))
+	_, err = image.ReadAt(content, place)
+	require.NoError(t, err)
+	assert.Equal(t, text, string(content))
+	return volumes(t, home)[id]
 }
