@@ -69,10 +69,12 @@ test: unit integration ## Run the unit and the integration tests
 .PHONY: unit
 unit: bin/gotestsum ## Run the unit tests
 	@mkdir -p $(RESULTS)
+	@# The driver for tests is a module of its own, whose dependencies the product has not.
+	@cd e2e/disk && ../../bin/gotestsum --format=pkgname-and-test-fails --hide-summary=skipped -- ./...
 	@bin/gotestsum --format=pkgname-and-test-fails --hide-summary=skipped --jsonfile=$(RESULTS)/unit.json -- ./...
 
 .PHONY: integration
-integration: bin/gotestsum control-plane ## Run the integration tests, on control planes on loopback
+integration: bin/gotestsum control-plane sidecars ## Run the integration tests, on control planes on loopback
 	@mkdir -p $(RESULTS)
 	@# On a busy machine a wait may end too early: up to three failures are tried once more, and reported.
 	@LODESTONE_TESTBED=1 bin/gotestsum --format=pkgname-and-test-fails --jsonfile=$(RESULTS)/integration.json \
@@ -105,6 +107,10 @@ demo-check: control-plane ## Run the whole story as a check, on control planes o
 .PHONY: control-plane
 control-plane: ## Build the control-plane program into the user's cache
 	@go run ./e2e/cmd/controlplane-build
+
+.PHONY: sidecars
+sidecars: ## Build the CSI sidecars and a CSI driver for tests into the user's cache
+	@go run ./e2e/cmd/sidecars-build
 
 ##@ Measure
 
@@ -151,10 +157,12 @@ verify-format: # Every Go file is as gofmt writes it.
 .PHONY: verify-vet
 verify-vet: # go vet finds nothing.
 	@go vet ./...
+	@cd e2e/disk && go vet ./...
 
 .PHONY: verify-lint
 verify-lint: bin/golangci-lint # The linters of .golangci.yml find nothing.
 	@bin/golangci-lint run ./...
+	@cd e2e/disk && ../../bin/golangci-lint run --config ../../.golangci.yml ./...
 
 .PHONY: verify-logging
 verify-logging: bin/logcheck # The programs log structured, with the logger of the context.

@@ -10,6 +10,7 @@ import (
 	"net"
 	"path/filepath"
 	"runtime"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -54,6 +55,20 @@ type Options struct {
 	// VirtualNode installs the virtual node program at home: the node west is
 	// its own, and is not played. It is started with StartVirtualNode.
 	VirtualNode bool
+	// Drivers are CSI drivers, by cluster, that the nodes have beside that of the
+	// real storage that a Fabric plays.
+	Drivers map[string][]string
+	// APIServerArgs are flags of the API servers beside their own.
+	APIServerArgs []string
+}
+
+// drivers are those of the nodes of a cluster, none with a limit.
+func (o Options) drivers(cluster string) map[string]int32 {
+	drivers := map[string]int32{"disk." + cluster + ".test": 0}
+	for _, name := range o.Drivers[cluster] {
+		drivers[name] = 0
+	}
+	return drivers
 }
 
 // Fabric is two clusters with Lodestone installed, but not running.
@@ -93,7 +108,7 @@ func Start(ctx context.Context, o Options) (*Fabric, error) {
 	}
 	config := func(name string, extenders ...string) testbed.Config {
 		return testbed.Config{
-			Name: name, Extenders: extenders, APIServerArgs: f.audit.args(name),
+			Name: name, Extenders: extenders, APIServerArgs: slices.Concat(f.audit.args(name), o.APIServerArgs),
 			ControllerManagerQPS: o.ControllerManagerQPS, ControllerManagerBurst: int(2 * o.ControllerManagerQPS),
 		}
 	}
@@ -163,15 +178,15 @@ func (f *Fabric) play(ctx context.Context, o Options) (err error) {
 		return map[string]string{corev1.LabelTopologyZone: name}
 	}
 	f.WestNodes, err = hollow.Start(ctx, hollow.Options{Config: f.West.AdminConfig(), Nodes: []hollow.Node{
-		{Name: "west-1", Labels: zone("west"), Drivers: map[string]int32{"disk.west.test": 0}},
-		{Name: "west-2", Labels: zone("west"), Drivers: map[string]int32{"disk.west.test": 0}},
+		{Name: "west-1", Labels: zone("west"), Drivers: o.drivers("west")},
+		{Name: "west-2", Labels: zone("west"), Drivers: o.drivers("west")},
 	}})
 	if err != nil {
 		return fmt.Errorf("play the nodes of west: %w", err)
 	}
 	nodes := []hollow.Node{
-		{Name: "home-1", Labels: zone("home"), Drivers: map[string]int32{"disk.home.test": 0}},
-		{Name: "home-2", Labels: zone("home"), Drivers: map[string]int32{"disk.home.test": 0}},
+		{Name: "home-1", Labels: zone("home"), Drivers: o.drivers("home")},
+		{Name: "home-2", Labels: zone("home"), Drivers: o.drivers("home")},
 	}
 	if !o.VirtualNode {
 		nodes = append(nodes, hollow.Node{Name: WestNode, Labels: zone("west"), Remote: &hollow.Remote{ID: "west", Config: f.West.AdminConfig()}})

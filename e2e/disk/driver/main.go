@@ -1,0 +1,121 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
+	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/lodestone-storage/lodestone/e2e/disk/pool"
+)
+
+// Options are the flags of the driver.
+type Options struct {
+	// Name is the driver's name.
+	Name string
+	// Directory holds the volumes, and the failures that are ordered.
+	Directory string
+	// Socket is where the sidecars and the kubelet call; both must know it by the
+	// same path.
+	Socket string
+	// Registration is the path of a socket in the kubelet's directory plugins_registry;
+	// empty: no kubelet is told of the driver.
+	Registration string
+	// Pool is the bytes that the volumes and snapshots of one node may have together.
+	Pool int64
+	// TopologyKey is the node label by which nodes are told apart; empty: a volume
+	// can be reached from everywhere, and there is one pool.
+	TopologyKey string
+	// Node is the value of that label on this node; empty: there is no node service.
+	Node string
+}
+
+// Main runs the driver until it is asked to end, and returns its exit code.
+func Main(args []string) int {
+	var o Options
+	flags := flag.NewFlagSet("disk", flag.ContinueOnError)
+	flags.StringVar(&o.Name, "name", "disk.test", "name of the driver")
+	flags.StringVar(&o.Directory, "directory", "", "directory of the volumes")
+	flags.StringVar(&o.Socket, "socket", "", "path of the socket to serve on")
+	flags.StringVar(&o.Registration, "registration", "", "path of a socket in the kubelet's plugins_registry; empty: the kubelet is not told")
+	flags.Int64Var(&o.Pool, "pool", 100<<30, "bytes that the volumes of one node may have together")
+	flags.StringVar(&o.TopologyKey, "topology-key", "kubernetes.io/hostname", "node label that says where a volume is; empty: volumes can be reached from everywhere")
+	flags.StringVar(&o.Node, "node", "", "name of this node; empty: no node service")
+	if err := flags.Parse(args); err != nil {
+		return 2
+	}
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer cancel()
+	if err := Run(ctx, o); err != nil {
+		fmt.Fprintln(os.Stderr, "disk:", err)
+		return 1
+	}
+	return 0
+}
+
+// Run serves until ctx ends. Calls under way are ended with it.
+func Run(ctx context.Context, o Options) error {
+	if o.Directory == "" || o.Socket == "" {
+		return errors.New("give --directory and --socket")
+	}
+	var toDisk func()
+	if o.Node != "" {
+		toDisk = flush
+	}
+	volumes, err := pool.Open(o.Directory, o.Pool, toDisk)
+	if err != nil {
+		return fmt.Errorf("open the pool: %w", err)
+	}
+	orders := faults{directory: filepath.Join(o.Directory, "faults")}
+	if err := os.MkdirAll(orders.directory, 0o700); err != nil {
+		return fmt.Errorf("make the directory of failures: %w", err)
+	}
+	server := grpc.NewServer(grpc.UnaryInterceptor(orders.intercept))
+	csi.RegisterIdentityServer(server, &identity{options: o})
+	csi.RegisterControllerServer(server, &controller{options: o, pool: volumes})
+	if o.Node != "" {
+		csi.RegisterNodeServer(server, &node{options: o, pool: volumes})
+	}
+	// If one ends, so does the other.
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan error, 2)
+	go func() { ended <- serveOn(ctx, o.Socket, server) }()
+	waiting := 1
+	if o.Registration != "" {
+		told := grpc.NewServer()
+		registration.RegisterRegistrationServer(told, &registrar{options: o})
+		go func() { ended <- serveOn(ctx, o.Registration, told) }()
+		waiting++
+	}
+	for range waiting {
+		err = errors.Join(err, <-ended)
+		cancel()
+	}
+	return err
+}
+
+// serveOn serves on a socket until ctx ends.
+func serveOn(ctx context.Context, socket string, server *grpc.Server) error {
+	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove the socket of a driver that has ended: %w", err)
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "unix", socket)
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	defer context.AfterFunc(ctx, server.Stop)()
+	if err := server.Serve(listener); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("serve on %s: %w", socket, err)
+	}
+	return nil
+}

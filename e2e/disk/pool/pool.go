@@ -1,0 +1,136 @@
+// Package pool keeps volumes and snapshots as files in a directory: for each an
+// image, a sparse file of the volume's size, and a record of what it is. The
+// record is what makes a volume exist; it is written last and removed first, so
+// a process that is killed at any point leaves either the whole volume or an
+// image without record, which Open removes.
+//
+// Room is counted in bytes promised, not in blocks used, and for each node apart.
+package pool
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"sync"
+)
+
+// What can be wrong with a request.
+var (
+	ErrFull     = errors.New("no room is left")
+	ErrConflict = errors.New("another one of this name exists")
+	ErrNotFound = errors.New("it does not exist")
+	ErrInvalid  = errors.New("the request is not valid")
+)
+
+// Mebibyte is the unit of all sizes: what is asked for is rounded up to it.
+const Mebibyte = 1 << 20
+
+// Volume is the record of a volume.
+type Volume struct {
+	ID string `json:"id"`
+	// Name is what the caller gave; there is one volume of a name.
+	Name string `json:"name"`
+	// Node is where the volume can be reached; empty: everywhere.
+	Node  string `json:"node,omitempty"`
+	Bytes int64  `json:"bytes"`
+	// Source is the ID of the volume or snapshot that it is a copy of.
+	Source     string            `json:"source,omitempty"`
+	Parameters map[string]string `json:"parameters,omitempty"`
+	// Mutable are parameters that can be changed later.
+	Mutable map[string]string `json:"mutable,omitempty"`
+}
+
+// Snapshot is the record of a snapshot.
+type Snapshot struct {
+	ID       string `json:"id"`
+	Name     string `json:"name"`
+	VolumeID string `json:"volumeID"`
+	Node     string `json:"node,omitempty"`
+	Bytes    int64  `json:"bytes"`
+	// Created is in nanoseconds since 1970.
+	Created int64 `json:"created"`
+}
+
+// Pool is a directory of volumes. Its methods may be called concurrently; one
+// process at a time may have a directory open.
+type Pool struct {
+	directory string
+	perNode   int64
+	flush     func()
+
+	mu        sync.Mutex // guards what follows, and the files
+	volumes   map[string]Volume
+	snapshots map[string]Snapshot
+}
+
+// Open opens a directory, which it makes if need be. Volumes of one node may have
+// perNode bytes together. flush, if not nil, is called before an image is copied:
+// it writes what file systems on images still hold in memory.
+func Open(directory string, perNode int64, flush func()) (*Pool, error) {
+	p := &Pool{directory: directory, perNode: perNode, flush: flush, volumes: map[string]Volume{}, snapshots: map[string]Snapshot{}}
+	if err := load(p.in("volumes"), p.volumes); err != nil {
+		return nil, fmt.Errorf("load the volumes: %w", err)
+	}
+	if err := load(p.in("snapshots"), p.snapshots); err != nil {
+		return nil, fmt.Errorf("load the snapshots: %w", err)
+	}
+	return p, nil
+}
+
+func (p *Pool) in(elements ...string) string {
+	return filepath.Join(append([]string{p.directory}, elements...)...)
+}
+
+// Image returns the path of a volume's image.
+func (p *Pool) Image(id string) string { return p.in("volumes", id+imageSuffix) }
+
+// Free returns how many bytes the volumes of a node may still have, at least 0.
+func (p *Pool) Free(node string) int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.free(node)
+}
+
+func (p *Pool) free(node string) int64 {
+	left := p.perNode
+	for _, v := range p.volumes {
+		if v.Node == node {
+			left -= v.Bytes
+		}
+	}
+	for _, s := range p.snapshots {
+		if s.Node == node {
+			left -= s.Bytes
+		}
+	}
+	return max(left, 0)
+}
+
+// RoundUp rounds a size in bytes up to whole mebibytes, at least one.
+func RoundUp(bytes int64) int64 {
+	if bytes <= 0 {
+		return Mebibyte
+	}
+	return (bytes-1)/Mebibyte*Mebibyte + Mebibyte
+}
+
+var goodName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
+
+func checkName(name string) error {
+	if !goodName.MatchString(name) {
+		return fmt.Errorf("%w: %q is no name for a file", ErrInvalid, name)
+	}
+	return nil
+}
+
+// remove removes a record and then its image; those that are gone are no error.
+func remove(base string) error {
+	for _, path := range []string{base + recordSuffix, base + imageSuffix} {
+		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("remove %s: %w", filepath.Base(path), err)
+		}
+	}
+	return nil
+}

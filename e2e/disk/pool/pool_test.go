@@ -1,0 +1,163 @@
+package pool
+
+import (
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func open(t *testing.T, directory string) *Pool {
+	t.Helper()
+	p, err := Open(directory, 100*Mebibyte, nil)
+	require.NoError(t, err)
+	return p
+}
+
+func put(t *testing.T, p *Pool, id, text string) {
+	t.Helper()
+	file, err := os.OpenFile(p.Image(id), os.O_WRONLY, 0)
+	require.NoError(t, err)
+	_, err = file.WriteAt([]byte(text), 5*Mebibyte)
+	require.NoError(t, err)
+	require.NoError(t, file.Close())
+}
+
+func get(t *testing.T, p *Pool, id string, length int) string {
+	t.Helper()
+	content, err := os.ReadFile(p.Image(id))
+	require.NoError(t, err)
+	return string(content[5*Mebibyte : 5*Mebibyte+length])
+}
+
+func TestSizesAreRoundedUpToWholeMebibytes(t *testing.T) {
+	for bytes, want := range map[int64]int64{-1: Mebibyte, 0: Mebibyte, 1: Mebibyte, Mebibyte: Mebibyte, Mebibyte + 1: 2 * Mebibyte} {
+		assert.Equal(t, want, RoundUp(bytes), "%d", bytes)
+	}
+}
+
+func TestMakingAVolumeAgain(t *testing.T) {
+	first := Order{Name: "a", Nodes: []string{"n1"}, Bytes: 10 * Mebibyte}
+	tests := []struct {
+		name  string
+		again Order
+		want  error
+	}{
+		{name: "the same order gives the same volume", again: first},
+		{name: "less is satisfied by what is there", again: Order{Name: "a", Bytes: 1}},
+		{name: "more is not", again: Order{Name: "a", Bytes: 11 * Mebibyte}, want: ErrConflict},
+		{name: "a lower limit is not", again: Order{Name: "a", Limit: Mebibyte}, want: ErrConflict},
+		{name: "another place is not", again: Order{Name: "a", Nodes: []string{"n2"}}, want: ErrConflict},
+		{name: "a copy is not", again: Order{Name: "a", FromVolume: "vol-b"}, want: ErrConflict},
+		{name: "other parameters are not", again: Order{Name: "a", Parameters: map[string]string{"k": "v"}}, want: ErrConflict},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			p := open(t, t.TempDir())
+			made, err := p.Make(first)
+			require.NoError(t, err)
+			again, err := p.Make(test.again)
+			require.ErrorIs(t, err, test.want)
+			assert.Equal(t, made, again)
+			assert.Len(t, p.Volumes(), 1)
+		})
+	}
+}
+
+func TestOrdersThatCannotBeMet(t *testing.T) {
+	tests := []struct {
+		name  string
+		order Order
+		want  error
+	}{
+		{name: "more than the pool", order: Order{Name: "b", Bytes: 101 * Mebibyte}, want: ErrFull},
+		{name: "more than the limit once rounded", order: Order{Name: "b", Bytes: Mebibyte + 1, Limit: Mebibyte + 2}, want: ErrInvalid},
+		{name: "a name that is a path", order: Order{Name: "../b"}, want: ErrInvalid},
+		{name: "a copy of nothing", order: Order{Name: "b", FromVolume: "vol-x"}, want: ErrNotFound},
+		{name: "a snapshot that is not there", order: Order{Name: "b", FromSnapshot: "snap-x"}, want: ErrNotFound},
+		{name: "a copy smaller than its source", order: Order{Name: "b", FromVolume: "vol-a", Bytes: Mebibyte}, want: ErrInvalid},
+		{name: "a copy on another node", order: Order{Name: "b", FromVolume: "vol-a", Bytes: 10 * Mebibyte, Nodes: []string{"n2"}}, want: ErrFull},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			p := open(t, t.TempDir())
+			_, err := p.Make(Order{Name: "a", Bytes: 10 * Mebibyte, Nodes: []string{"n1"}})
+			require.NoError(t, err)
+			_, err = p.Make(test.order)
+			require.ErrorIs(t, err, test.want)
+			assert.Len(t, p.Volumes(), 1)
+		})
+	}
+}
+
+func TestCopiesHoldWhatTheirSourceHeld(t *testing.T) {
+	p := open(t, t.TempDir())
+	_, err := p.Make(Order{Name: "a", Bytes: 10 * Mebibyte, Nodes: []string{"n1"}})
+	require.NoError(t, err)
+	put(t, p, "vol-a", "before")
+	snapshot, err := p.Snap("s", "vol-a")
+	require.NoError(t, err)
+	put(t, p, "vol-a", "after!")
+	_, err = p.Make(Order{Name: "clone", Bytes: 20 * Mebibyte, FromVolume: "vol-a"})
+	require.NoError(t, err)
+	require.NoError(t, p.Delete("vol-a"))
+	restored, err := p.Make(Order{Name: "restored", Bytes: 10 * Mebibyte, FromSnapshot: snapshot.ID, Nodes: []string{"n2", "n1"}})
+	require.NoError(t, err)
+
+	assert.Equal(t, "after!", get(t, p, "vol-clone", 6))
+	assert.Equal(t, "before", get(t, p, "vol-restored", 6))
+	assert.Equal(t, "n1", restored.Node)
+	assert.Equal(t, int64(60*Mebibyte), p.Free("n1"))
+	info, err := os.Stat(p.Image("vol-clone"))
+	require.NoError(t, err)
+	assert.Equal(t, int64(20*Mebibyte), info.Size())
+}
+
+func TestVolumesGrowAndNeverShrink(t *testing.T) {
+	p := open(t, t.TempDir())
+	_, err := p.Make(Order{Name: "a", Bytes: 10 * Mebibyte})
+	require.NoError(t, err)
+	put(t, p, "vol-a", "kept")
+	for _, step := range []struct {
+		bytes, limit, want int64
+		err                error
+	}{
+		{bytes: 20*Mebibyte - 1, want: 20},
+		{bytes: Mebibyte, want: 20},
+		{bytes: 101 * Mebibyte, want: 20, err: ErrFull},
+		{bytes: 30 * Mebibyte, limit: 25 * Mebibyte, want: 20, err: ErrInvalid},
+	} {
+		_, err := p.Grow("vol-a", step.bytes, step.limit)
+		require.ErrorIs(t, err, step.err)
+		v, err := p.Volume("vol-a")
+		require.NoError(t, err)
+		assert.Equal(t, step.want*Mebibyte, v.Bytes)
+		assert.Equal(t, "kept", get(t, p, "vol-a", 4))
+	}
+}
+
+func TestWhatAKilledProcessLeftIsRemovedAndTheRestIsKept(t *testing.T) {
+	directory := t.TempDir()
+	p := open(t, directory)
+	made, err := p.Make(Order{Name: "a", Bytes: Mebibyte, Nodes: []string{"n1"}})
+	require.NoError(t, err)
+	snapshot, err := p.Snap("s", made.ID)
+	require.NoError(t, err)
+	require.NoError(t, p.Modify(made.ID, map[string]string{"iops": "5"}))
+	made.Mutable = map[string]string{"iops": "5"}
+	for _, name := range []string{"vol-half.img", "vol-a.json.new"} {
+		require.NoError(t, os.WriteFile(p.in("volumes", name), []byte("x"), 0o600))
+	}
+
+	p = open(t, directory)
+	assert.Equal(t, []Volume{made}, p.Volumes())
+	assert.Equal(t, []Snapshot{snapshot}, p.Snapshots())
+	assert.NoFileExists(t, p.in("volumes", "vol-half.img"))
+	assert.NoFileExists(t, p.in("volumes", "vol-a.json.new"))
+	require.NoError(t, p.Delete(made.ID))
+	require.NoError(t, p.Delete(made.ID))
+	require.NoError(t, p.DeleteSnapshot(snapshot.ID))
+	assert.Empty(t, open(t, directory).Volumes())
+	assert.Equal(t, int64(100*Mebibyte), p.Free("n1"))
+}

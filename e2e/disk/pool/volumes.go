@@ -1,0 +1,182 @@
+package pool
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// Order is what is wanted of a new volume.
+type Order struct {
+	Name string
+	// Nodes are where the volume may be, best first; empty: it has no place, and
+	// can be reached everywhere.
+	Nodes []string
+	// Bytes is the least size, Limit the largest; 0 means any.
+	Bytes, Limit int64
+	// FromVolume or FromSnapshot is the ID of what to copy, if any. The copy is where
+	// its source is.
+	FromVolume, FromSnapshot string
+	Parameters, Mutable      map[string]string
+}
+
+// Make makes a volume, or returns the one of that name if it is what is wanted.
+// The error is ErrFull if none of the nodes has room, or none is that of the source.
+func (p *Pool) Make(o Order) (Volume, error) {
+	if err := checkName(o.Name); err != nil {
+		return Volume{}, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	v := Volume{
+		ID: "vol-" + o.Name, Name: o.Name, Bytes: RoundUp(o.Bytes), Source: o.FromVolume + o.FromSnapshot,
+		Parameters: o.Parameters, Mutable: o.Mutable,
+	}
+	if have, ok := p.volumes[v.ID]; ok {
+		return have, sameVolume(have, v, o)
+	}
+	if o.Limit > 0 && v.Bytes > o.Limit {
+		return Volume{}, fmt.Errorf("%w: sizes are whole mebibytes, and %d bytes is more than the limit of %d", ErrInvalid, v.Bytes, o.Limit)
+	}
+	source, err := p.sourceOf(o)
+	if err != nil {
+		return Volume{}, err
+	}
+	if source != nil {
+		if v.Bytes < source.bytes {
+			return Volume{}, fmt.Errorf("%w: a copy cannot be smaller than its source of %d bytes", ErrInvalid, source.bytes)
+		}
+		if len(o.Nodes) > 0 && !slices.Contains(o.Nodes, source.node) {
+			return Volume{}, fmt.Errorf("%w: %s is on node %s, and a copy can only be there", ErrFull, v.Source, source.node)
+		}
+		o.Nodes = []string{source.node}
+	}
+	if v.Node, err = p.place(o.Nodes, v.Bytes); err != nil {
+		return Volume{}, err
+	}
+	return v, p.write(v, source)
+}
+
+// write makes the files of a volume.
+func (p *Pool) write(v Volume, source *source) error {
+	if source == nil {
+		if err := makeImage(p.Image(v.ID), v.Bytes); err != nil {
+			return err
+		}
+	} else if err := p.copy(p.Image(v.ID), source.image, v.Bytes); err != nil {
+		return err
+	}
+	return p.record(v)
+}
+
+func (p *Pool) copy(to, from string, bytes int64) error {
+	if p.flush != nil {
+		p.flush()
+	}
+	return copyImage(to, from, bytes)
+}
+
+func (p *Pool) record(v Volume) error {
+	if err := writeRecord(p.in("volumes", v.ID), v); err != nil {
+		return err
+	}
+	p.volumes[v.ID] = v
+	return nil
+}
+
+// sameVolume is nil if a volume that exists is what is wanted now.
+func sameVolume(have, want Volume, o Order) error {
+	if have.Bytes < want.Bytes || (o.Limit > 0 && have.Bytes > o.Limit) || have.Source != want.Source ||
+		!maps.Equal(have.Parameters, want.Parameters) || (len(o.Nodes) > 0 && !slices.Contains(o.Nodes, have.Node)) {
+		return fmt.Errorf("%w: volume %s of %d bytes", ErrConflict, have.ID, have.Bytes)
+	}
+	return nil
+}
+
+// place returns the first node with room.
+func (p *Pool) place(nodes []string, bytes int64) (string, error) {
+	if len(nodes) == 0 {
+		nodes = []string{""}
+	}
+	for _, node := range nodes {
+		if p.free(node) >= bytes {
+			return node, nil
+		}
+	}
+	return "", fmt.Errorf("%w for %d bytes on %q", ErrFull, bytes, nodes)
+}
+
+// Delete removes a volume; one that is gone is no error.
+func (p *Pool) Delete(id string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, ok := p.volumes[id]; !ok {
+		return nil
+	}
+	if err := remove(p.in("volumes", id)); err != nil {
+		return err
+	}
+	delete(p.volumes, id)
+	return nil
+}
+
+// Grow makes a volume at least as large as bytes. It never makes it smaller.
+func (p *Pool) Grow(id string, bytes, limit int64) (Volume, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	v, ok := p.volumes[id]
+	if !ok {
+		return Volume{}, fmt.Errorf("volume %s: %w", id, ErrNotFound)
+	}
+	want := RoundUp(bytes)
+	if want <= v.Bytes {
+		return v, nil
+	}
+	if limit > 0 && want > limit {
+		return Volume{}, fmt.Errorf("%w: sizes are whole mebibytes, and %d bytes is more than the limit of %d", ErrInvalid, want, limit)
+	}
+	if p.free(v.Node) < want-v.Bytes {
+		return Volume{}, fmt.Errorf("%w to grow volume %s from %d to %d bytes", ErrFull, id, v.Bytes, want)
+	}
+	if err := growImage(p.Image(id), want); err != nil {
+		return Volume{}, err
+	}
+	v.Bytes = want
+	return v, p.record(v)
+}
+
+// Modify sets mutable parameters; others stay as they are.
+func (p *Pool) Modify(id string, mutable map[string]string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	v, ok := p.volumes[id]
+	if !ok {
+		return fmt.Errorf("volume %s: %w", id, ErrNotFound)
+	}
+	merged := maps.Clone(v.Mutable)
+	if merged == nil {
+		merged = map[string]string{}
+	}
+	maps.Copy(merged, mutable)
+	v.Mutable = merged
+	return p.record(v)
+}
+
+// Volume returns a volume.
+func (p *Pool) Volume(id string) (Volume, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	v, ok := p.volumes[id]
+	if !ok {
+		return Volume{}, fmt.Errorf("volume %s: %w", id, ErrNotFound)
+	}
+	return v, nil
+}
+
+// Volumes returns all volumes, ordered by ID.
+func (p *Pool) Volumes() []Volume {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.SortedFunc(maps.Values(p.volumes), func(a, b Volume) int { return cmp.Compare(a.ID, b.ID) })
+}
