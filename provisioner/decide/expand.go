@@ -109,7 +109,14 @@ func record(o Observation, b Backing) Step {
 		step.Tell = warn(expansionNotAllowed, fmt.Sprintf(
 			"real storage class %q in %s does not allow expansion, so that the volume may keep its size: let its administrator set allowVolumeExpansion there", className(b.Claim), where(b.Cluster)))
 	}
-	if b.Claim.Status.Phase != corev1.ClaimBound || b.Volume == nil || reached.Cmp(reachedSize(b.Claim)) <= 0 {
+	if b.Claim.Status.Phase != corev1.ClaimBound || b.Volume == nil {
+		return step
+	}
+	if theirs := requested(b.Claim); theirs.Cmp(want) > 0 && theirs.Cmp(reached) > 0 {
+		step.Tell = note(backingResized, fmt.Sprintf(
+			"real claim %s/%s in %s was made to ask for %s: let this claim ask for as much to have it", b.Claim.Namespace, b.Claim.Name, where(b.Cluster), theirs.String()))
+	}
+	if reached.Cmp(reachedSize(b.Claim)) <= 0 {
 		return step
 	}
 	declined := o.Declined != nil && o.Declined.Size.Equal(reached)

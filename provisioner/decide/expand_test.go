@@ -68,6 +68,8 @@ func TestNextForASize(t *testing.T) {
 			given: []change{home, inUse("3Gi", "3Gi"), have(keys.Home, full, asks("2Gi", "2Gi")), declined("3Gi")}, verb: idle, after: true},
 		"… and is not waited for": {
 			given: []change{home, inUse("3Gi", "3Gi"), have(keys.Home, full, asks("3Gi", "2Gi"))}, verb: idle},
+		"… a twin that its administrator made larger is told of": {
+			given: []change{home, inUse("2Gi", "2Gi"), have(keys.Home, full, asks("5Gi", "2Gi"))}, verb: idle, tell: "BackingResized"},
 		"… a twin that waits for a kubelet is done": {
 			given: []change{home, inUse("2Gi", "2Gi"), have(keys.Home, full, asks("2Gi", "1Gi"), says(corev1.PersistentVolumeClaimFileSystemResizePending, ""))},
 			verb:  decide.Reflect, cluster: keys.Home},
