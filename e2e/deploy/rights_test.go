@@ -25,6 +25,8 @@ func TestProvisionerHasTheRightsThatItNeedsAndNoOthers(t *testing.T) {
 		{verb: "create", resource: "/persistentvolumes", allowed: true},
 		{verb: "delete", resource: "/persistentvolumes", allowed: true},
 		{verb: "patch", resource: "/persistentvolumeclaims", namespace: everywhere, allowed: true},
+		{verb: "patch", resource: "/persistentvolumeclaims/status", namespace: everywhere, allowed: true},
+		{verb: "update", resource: "/persistentvolumeclaims/status", namespace: "default"},
 		{verb: "create", resource: "/persistentvolumeclaims", namespace: "lodestone-storage", allowed: true},
 		{verb: "delete", resource: "/persistentvolumeclaims", namespace: "lodestone-storage", allowed: true},
 		{verb: "create", resource: "/persistentvolumeclaims", namespace: "default"},

@@ -31,6 +31,12 @@ type Behavior struct {
 
 	// DeleteNever makes every attempt to delete a volume fail.
 	DeleteNever bool
+
+	// ExpandRefuse, if not empty, is the error that every attempt to expand ends with.
+	ExpandRefuse string
+
+	// ExpandNever lets volumes grow, but not their file systems, as when no pod uses them.
+	ExpandNever bool
 }
 
 func (b Behavior) full(node string) bool {

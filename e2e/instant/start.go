@@ -32,6 +32,7 @@ type Provisioner struct {
 	client     kubernetes.Interface
 	factory    informers.SharedInformerFactory
 	controller *controller.ProvisionController
+	expander   *expander
 	behaviors  *behaviors
 	storage    storage
 	cancel     context.CancelFunc
@@ -68,6 +69,7 @@ func New(config *rest.Config, name string) (*Provisioner, error) {
 		cancel:    func() {},
 	}
 	p.controller = p.newController()
+	p.expander = newExpander(p)
 	return p, nil
 }
 
@@ -93,6 +95,7 @@ func (p *Provisioner) Start(ctx context.Context) error {
 	// The library logs every retry, and retries are what tests ask for.
 	quiet := klog.NewContext(ctx, logr.Discard())
 	p.done.Go(func() { p.controller.Run(quiet) })
+	p.done.Go(func() { p.expander.run(ctx) })
 	return nil
 }
 

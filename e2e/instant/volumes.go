@@ -36,6 +36,16 @@ func (s *storage) make(volume Volume) Volume {
 	return volume
 }
 
+// grow makes a volume larger; it never makes one smaller.
+func (s *storage) grow(handle string, bytes int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if volume, ok := s.volumes[handle]; ok && volume.Bytes < bytes {
+		volume.Bytes = bytes
+		s.volumes[handle] = volume
+	}
+}
+
 func (s *storage) remove(handle string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -30,7 +30,7 @@ var (
 	stuck = reasons("InvalidClaim", "BackingHasData", "CannotPublish", "VolumeNotStored")
 	// slow: it goes on by itself, but takes long.
 	slow = reasons("WaitingForBacking", "WaitingForSibling", "ClusterNotUsable", "CreateFailed", "RecordFailed",
-		"RemoveFailed", "MarkFailed", "RescheduleFailed", "WakeFailed", "UpdateFailed")
+		"RemoveFailed", "MarkFailed", "RescheduleFailed", "WakeFailed", "UpdateFailed", "ExpandFailed", "ReflectFailed", "FixFailed")
 )
 
 // Of returns why a claim waits.
@@ -54,6 +54,9 @@ func (c Claim) judge(s Setting) Answer {
 		if event := latest(c.Events, harmed); event != nil {
 			return waits("claim %q is bound, but %s", c.Name, event.Message)
 		}
+		if why := notExpanded(claim); why != "" {
+			return waits("claim %q is bound, but not expanded to %s: %s", c.Name, claim.Spec.Resources.Requests.Storage(), why)
+		}
 		return fine("claim %q is bound: its data is in %s", c.Name, place(dataIn(c.Volume)))
 	case c.Class == nil && claim.Spec.StorageClassName != nil && *claim.Spec.StorageClassName != "":
 		return waits("claim %q names storage class %q, which does not exist: create the class, or the claim anew with another", c.Name, *claim.Spec.StorageClassName)
@@ -65,6 +68,18 @@ func (c Claim) judge(s Setting) Answer {
 		return waits("claim %q is of storage class %q, which binds at once: create the class anew with volumeBindingMode WaitForFirstConsumer", c.Name, c.Class.Name)
 	}
 	return c.pending(s)
+}
+
+// notExpanded says why a claim does not get the size that it asks for; empty if it
+// has it, or soon will.
+func notExpanded(claim *corev1.PersistentVolumeClaim) string {
+	for _, condition := range claim.Status.Conditions {
+		if condition.Status == corev1.ConditionTrue &&
+			(condition.Type == corev1.PersistentVolumeClaimControllerResizeError || condition.Type == corev1.PersistentVolumeClaimNodeResizeError) {
+			return condition.Message
+		}
+	}
+	return ""
 }
 
 func (c Claim) deleting() Answer {

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -87,6 +88,22 @@ func TestWhyAClaimWaits(t *testing.T) {
 		"somebody deleted what is behind it": {
 			claim: claim(boundIn("west"), said("BackingDeleted", "somebody deleted the backing claim shop/data in cluster west")), setting: setting(),
 			want: `claim "data" is bound, but somebody deleted the backing claim shop/data in cluster west`,
+		},
+		"it does not grow": {
+			claim: claim(boundIn("west"), func(c *Claim) {
+				c.Claim.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("9Gi")}
+				c.Claim.Status.Conditions = []corev1.PersistentVolumeClaimCondition{
+					{Type: corev1.PersistentVolumeClaimResizing, Status: corev1.ConditionTrue, Message: "it grows"},
+					{Type: corev1.PersistentVolumeClaimControllerResizeError, Status: corev1.ConditionTrue, Message: "the pool is full"},
+				}
+			}), setting: setting(),
+			want: `claim "data" is bound, but not expanded to 9Gi: the pool is full`,
+		},
+		"it grows": {
+			claim: claim(boundIn("west"), func(c *Claim) {
+				c.Claim.Status.Conditions = []corev1.PersistentVolumeClaimCondition{{Type: corev1.PersistentVolumeClaimResizing, Status: corev1.ConditionTrue}}
+			}), setting: setting(),
+			want: `claim "data" is bound: its data is in cluster "west"`, fine: true,
 		},
 		"it is lost": {
 			claim: claim(boundIn("west"), func(c *Claim) { c.Claim.Status.Phase = corev1.ClaimLost }), setting: setting(),

@@ -88,6 +88,10 @@ const (
 	// those that the virtual class lists.
 	Class = "lodestone.dev/class"
 
+	// FixedSize is, on a virtual claim whose volume cannot be made larger, the
+	// sentence that says why: an admission policy refuses a larger request with it.
+	FixedSize = "lodestone.dev/fixed-size"
+
 	// Routed is, on a virtual claim, the remote cluster that may hold a backing
 	// claim for it; written before that claim is created.
 	Routed = "lodestone.dev/routed"

@@ -56,6 +56,7 @@ func observe(changes ...change) decide.Observation {
 func good() decide.Cluster {
 	return decide.Cluster{Usable: true, Seen: true, Since: now.Add(-time.Hour), Cluster: route.Cluster{Known: true, Offered: []v1alpha1.OfferedClass{
 		{Name: "now", BindingMode: storagev1.VolumeBindingImmediate},
+		{Name: "roomy", BindingMode: storagev1.VolumeBindingImmediate, AllowVolumeExpansion: true},
 		{Name: "wait", Default: true, BindingMode: storagev1.VolumeBindingWaitForFirstConsumer},
 	}}}
 }

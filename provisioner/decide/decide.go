@@ -21,6 +21,9 @@ const (
 	Patience = 30 * time.Second
 	// slow is when a user is told that a backing claim is still not bound.
 	slow = 20 * time.Second
+	// overdue is when a user is told that the backing claim of a volume that exists
+	// is still not bound. Its pod may first have to get there and be scheduled.
+	overdue = 2 * time.Minute
 )
 
 // Next returns the next step for a claim.

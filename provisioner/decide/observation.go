@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -51,6 +52,9 @@ type Observation struct {
 	// Gone is true when the backing claim of a released volume and its real
 	// volume were both seen to be gone by asking their API server.
 	Gone bool
+	// Declined is the size that the place of the published backing claim refused
+	// lately, nil for none.
+	Declined *Declined
 	// Changed names a change of a cluster that the claim has not been told of.
 	Changed string
 }
@@ -127,6 +131,12 @@ const (
 	Finish Verb = "Finish"
 	// Update brings the virtual volume in step with the real one.
 	Update Verb = "Update"
+	// Expand changes the size that a published backing claim asks for.
+	Expand Verb = "Expand"
+	// Reflect writes on a claim at home what became of its size.
+	Reflect Verb = "Reflect"
+	// Fix says on a claim whether its real class allows expansion.
+	Fix Verb = "Fix"
 )
 
 // Step is the next thing to do for a claim.
@@ -136,7 +146,7 @@ type Step struct {
 	Cluster string
 	// Route is set for Record, Create and Publish.
 	Route route.Route
-	// Backing is set for Publish, Mark, Remove and Release.
+	// Backing is set for Publish, Mark, Remove, Release, Update and Expand.
 	Backing Backing
 	// Ref is set for Confirm: a backing claim that is no longer seen.
 	Ref backing.Ref
@@ -144,6 +154,17 @@ type Step struct {
 	// Remove where that shows in the removed claim alone: then the claim is
 	// rescheduled in the same step.
 	Refusal *Refusal
+	// Size is set for Expand.
+	Size resource.Quantity
+	// On and Status are set for Reflect: the claim, and what its status should say
+	// of its size. All else in Status is as it was seen.
+	On     *corev1.PersistentVolumeClaim
+	Status *corev1.PersistentVolumeClaimStatus
+	// Fixed is set for Fix: why the volume keeps its size, empty if it may grow.
+	Fixed string
+	// Trouble is one word for what is wrong with a volume that exists, empty for
+	// nothing.
+	Trouble string
 	// Tell is what the user should know, nil for nothing.
 	Tell *Message
 	// After is how long until the claim must be looked at again even if nothing

@@ -28,7 +28,7 @@ func TestNextNeverHarms(t *testing.T) {
 		}
 	}
 	for _, verb := range []decide.Verb{decide.Idle, decide.Record, decide.Create, decide.Publish, decide.Mark, decide.Remove,
-		decide.Reschedule, decide.Wake, decide.Release, decide.Confirm, decide.Finish, decide.Update} {
+		decide.Reschedule, decide.Wake, decide.Release, decide.Confirm, decide.Finish, decide.Update, decide.Expand, decide.Reflect, decide.Fix} {
 		require.Greater(t, taken[verb], 50, "too few random observations lead to %s to say anything", verb)
 	}
 }
@@ -102,6 +102,8 @@ func harm(o decide.Observation, step decide.Step) string {
 		if !wanted || len(o.Backings) > 0 {
 			return "a claim rescheduled that still has a backing claim"
 		}
+	case decide.Expand, decide.Reflect, decide.Fix:
+		return harmToSize(o, step)
 	case decide.Release, decide.Confirm, decide.Finish:
 		switch {
 		case o.Volume == nil || o.Volume.Status.Phase != corev1.VolumeReleased ||
@@ -162,12 +164,17 @@ func random(r *rand.Rand) decide.Observation {
 	for range r.IntN(3) {
 		maybe(50, sibling(chance(70)))
 	}
+	used := ""
+	if chance(10) {
+		used = place()
+		changes = append(changes, randomUse(r, used)...)
+	}
 	for _, id := range []string{keys.Home, "west", "east"} {
-		if chance(35) {
+		if chance(35) && id != used {
 			changes = append(changes, have(id, randomBacking(r)...))
 		}
 	}
-	if chance(40) {
+	if chance(40) && used == "" {
 		changes = append(changes, volume(place(), randomVolume(r)...))
 	}
 	// Last, for it leaves nothing to alter.
@@ -187,7 +194,7 @@ func randomBacking(r *rand.Rand) []func(*decide.Backing) {
 
 func randomVolume(r *rand.Rand) []func(*corev1.PersistentVolume) {
 	var chosen []func(*corev1.PersistentVolume)
-	for _, alter := range []func(*corev1.PersistentVolume){released, keepIt, nameless, small} {
+	for _, alter := range []func(*corev1.PersistentVolume){released, keepIt, nameless, small, driverless} {
 		if r.IntN(100) < 40 {
 			chosen = append(chosen, alter)
 		}

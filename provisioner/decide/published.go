@@ -40,27 +40,31 @@ func published(o Observation) Step {
 func keep(o Observation, ref backing.Ref) Step {
 	b := findRef(o, ref)
 	if cluster := o.Cluster(ref.Cluster); !cluster.Usable || (b == nil && !cluster.Seen) {
-		return Step{Verb: Idle}
+		return Step{Verb: Idle, Tell: growsLater(o, ref, cluster)}
 	}
 	if b == nil {
-		return Step{Verb: Idle, Tell: warn("BackingMissing", fmt.Sprintf(
+		return Step{Verb: Idle, Trouble: "BackingMissing", Tell: warn("BackingMissing", fmt.Sprintf(
 			"real claim %s in %s is gone, and with it perhaps the data: restore the claim from a backup or delete this one", ref.Key(), where(ref.Cluster)))}
 	}
 	switch {
 	case backing.Unpublished(b.Claim):
 		return Step{Verb: Mark, Cluster: ref.Cluster, Backing: *b}
 	case b.Claim.DeletionTimestamp != nil:
-		return Step{Verb: Idle, Tell: warn("BackingDeleted", fmt.Sprintf(
+		return Step{Verb: Idle, Trouble: "BackingDeleted", Tell: warn("BackingDeleted", fmt.Sprintf(
 			"somebody deleted real claim %s in %s; its data is safe, for finalizer %s holds the claim, but %s: move the data to a new claim, then delete this one",
 			ref.Key(), where(ref.Cluster), keys.BackingFinalizer, consequence(ref.Cluster)))}
 	case b.Claim.Status.Phase == corev1.ClaimLost:
-		return Step{Verb: Idle, Tell: warn("BackingLost", fmt.Sprintf(
+		return Step{Verb: Idle, Trouble: "BackingLost", Tell: warn("BackingLost", fmt.Sprintf(
 			"real claim %s in %s has lost its volume: see its events there", ref.Key(), where(ref.Cluster)))}
 	}
 	if b.Volume != nil && behind(o.Volume, b.Volume) {
 		return Step{Verb: Update, Cluster: keys.Home, Backing: *b}
 	}
-	return Step{Verb: Idle}
+	step := size(o, *b)
+	if b.Claim.Status.Phase == corev1.ClaimPending && step.Verb == Idle && step.Tell == nil {
+		return pending(o, ref, *b)
+	}
+	return step
 }
 
 // consequence says what a backing claim that is being deleted means for pods. At
@@ -78,8 +82,7 @@ func behind(virtual, real *corev1.PersistentVolume) bool {
 	if virtual.Annotations[keys.BackingVolume] != real.Name {
 		return true
 	}
-	if virtual.Spec.CSI == nil || virtual.Spec.CSI.Driver != keys.Driver {
-		// The driver of a real volume at home keeps the size of both.
+	if !KeepsSize(virtual) {
 		return false
 	}
 	have, want := virtual.Spec.Capacity[corev1.ResourceStorage], real.Spec.Capacity[corev1.ResourceStorage]

@@ -44,8 +44,8 @@ func TestNextForAVolumeInUse(t *testing.T) {
 		"… at home too":                                    {given: []change{volume(keys.Home, nameless), have(keys.Home, full)}, verb: decide.Update, cluster: keys.Home},
 		"its size follows in a remote cluster":             {given: []change{volume("west", small), have("west", full)}, verb: decide.Update, cluster: keys.Home},
 		"… but not at home, where its driver sees to that": {given: []change{volume(keys.Home, small), have(keys.Home, full)}, verb: idle},
-		"a volume of another source has no size of ours": {
-			given: []change{volume(keys.Home, small, func(v *corev1.PersistentVolume) { v.Spec.CSI = nil }), have(keys.Home, full)}, verb: idle},
+		"… unless no driver knows it": {
+			given: []change{volume(keys.Home, small, driverless), have(keys.Home, full)}, verb: decide.Update, cluster: keys.Home},
 		"one that was made too much goes": {
 			given: []change{volume("west"), have("west", full), have(keys.Home)}, verb: decide.Remove, cluster: keys.Home},
 		"… but not if it was published": {

@@ -70,6 +70,16 @@ func (f *Flow) act(ctx context.Context, o decide.Observation, step decide.Step, 
 		f.publisher.Finish(o.Volume)
 	case decide.Update:
 		result.err = f.update(ctx, o, step)
+	case decide.Expand:
+		return f.expand(ctx, o, step, result)
+	case decide.Reflect:
+		result.err = f.reflect(ctx, o, step)
+	case decide.Fix:
+		var why any
+		if step.Fixed != "" {
+			why = step.Fixed
+		}
+		result.err = f.patchClaim(ctx, o.Claim, map[string]any{keys.FixedSize: why})
 	}
 	return result
 }
@@ -182,12 +192,12 @@ func (f *Flow) reschedule(ctx context.Context, o decide.Observation, refused *de
 }
 
 // update brings a virtual volume in step with its real volume. Only name and
-// size cross, the size only of a volume whose data is in a remote cluster.
+// size cross, the size only of a volume that no driver at home keeps.
 func (f *Flow) update(ctx context.Context, o decide.Observation, step decide.Step) error {
 	real := step.Backing.Volume
 	change := map[string]any{"metadata": map[string]any{"uid": o.Volume.UID, "annotations": map[string]any{keys.BackingVolume: real.Name}}}
 	have, want := o.Volume.Spec.Capacity[corev1.ResourceStorage], real.Spec.Capacity[corev1.ResourceStorage]
-	if step.Backing.Cluster != keys.Home && have.Cmp(want) < 0 {
+	if decide.KeepsSize(o.Volume) && have.Cmp(want) < 0 {
 		change["spec"] = map[string]any{"capacity": map[string]any{string(corev1.ResourceStorage): want.String()}}
 	}
 	if err := f.patchVolume(ctx, o.Volume.Name, change); err != nil {

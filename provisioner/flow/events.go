@@ -7,6 +7,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
@@ -116,7 +117,8 @@ func (f *Flow) volumeChanged(old, obj any) {
 }
 
 // classChanged brings back all waiting claims: a class, virtual or real, is
-// mended so that they can go on.
+// mended so that they can go on. Where it allows expansion now, or no longer, that
+// is said on the claims whose volumes it may concern.
 func (f *Flow) classChanged(old, obj any) {
 	before, _ := old.(*storagev1.StorageClass)
 	after, _ := obj.(*storagev1.StorageClass)
@@ -124,6 +126,13 @@ func (f *Flow) classChanged(old, obj any) {
 		return
 	}
 	virtual := virtualclass.Is(before) || virtualclass.Is(after)
+	if before != nil && after != nil && ptr.Deref(before.AllowVolumeExpansion, false) != ptr.Deref(after.AllowVolumeExpansion, false) {
+		for _, obj := range f.Sources.Volumes.GetStore().List() {
+			if volume, ok := obj.(*corev1.PersistentVolume); ok && volume.Spec.ClaimRef != nil && volume.Annotations[keys.Backing] != "" {
+				f.Enqueue(volume.Spec.ClaimRef.UID)
+			}
+		}
+	}
 	for _, claim := range f.waiting() {
 		if !virtual || className(claim) == either[storagev1.StorageClass](old, obj).Name {
 			f.Enqueue(claim.UID)

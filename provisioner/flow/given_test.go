@@ -11,7 +11,7 @@ import (
 )
 
 func TestSortCreateErrorWaitsForRightsThatAreNew(t *testing.T) {
-	noRights := apierrors.NewForbidden(resource, "data", errors.New(`User "home" cannot create resource "persistentvolumeclaims" in API group "" in the namespace "shop"`))
+	noRights := apierrors.NewForbidden(claimsResource, "data", errors.New(`User "home" cannot create resource "persistentvolumeclaims" in API group "" in the namespace "shop"`))
 	for name, test := range map[string]struct {
 		err    error
 		in     given
@@ -22,8 +22,8 @@ func TestSortCreateErrorWaitsForRightsThatAreNew(t *testing.T) {
 		"a namespace that may be on its way":        {err: apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "shop"), in: given{asked: true, fresh: true}},
 		"rights that do not come":                   {err: noRights, in: given{asked: true}, reason: "NotAllowed", says: "NamespaceRequest shop"},
 		"a namespace that does not come":            {err: apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "shop"), in: given{asked: true}, reason: "NotAllowed", says: "NamespaceRequest shop"},
-		"admission does not change with time":       {err: apierrors.NewForbidden(resource, "data", errors.New("policy says no")), in: given{asked: true, fresh: true}, reason: "NotAllowed", says: "policy says no"},
-		"a quota neither":                           {err: apierrors.NewForbidden(resource, "data", errors.New("exceeded quota: storage")), in: given{asked: true, fresh: true}, reason: "QuotaExceeded", says: "storage"},
+		"admission does not change with time":       {err: apierrors.NewForbidden(claimsResource, "data", errors.New("policy says no")), in: given{asked: true, fresh: true}, reason: "NotAllowed", says: "policy says no"},
+		"a quota neither":                           {err: apierrors.NewForbidden(claimsResource, "data", errors.New("exceeded quota: storage")), in: given{asked: true, fresh: true}, reason: "QuotaExceeded", says: "storage"},
 		"where nobody is asked, rights do not come": {err: noRights, in: given{fresh: true}, reason: "NotAllowed", says: "deploy/remote-volumes"},
 	} {
 		t.Run(name, func(t *testing.T) {

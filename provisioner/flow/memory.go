@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/lodestone-storage/lodestone/provisioner/decide"
 )
 
 // memory is what is remembered of claims between steps. All of it may be lost
@@ -20,6 +22,8 @@ type memory struct {
 	started map[types.UID]time.Time
 	owners  map[types.UID][]types.NamespacedName
 	orphans map[types.UID]bool
+	// declined are the sizes that were refused lately.
+	declined map[types.UID]decide.Declined
 }
 
 // change is what a claim has not been told of yet, and from when on it may be.
@@ -38,6 +42,7 @@ func newMemory() memory {
 		unsent: map[types.UID]bool{}, gone: map[types.UID]bool{}, changed: map[types.UID]change{},
 		told: map[types.UID]told{}, started: map[types.UID]time.Time{},
 		owners: map[types.UID][]types.NamespacedName{}, orphans: map[types.UID]bool{},
+		declined: map[types.UID]decide.Declined{},
 	}
 }
 
@@ -135,6 +140,7 @@ func (m *memory) forget(claim types.UID) {
 	delete(m.started, claim)
 	delete(m.owners, claim)
 	delete(m.orphans, claim)
+	delete(m.declined, claim)
 }
 
 // setOrphan notes a claim of which only a backing claim is left.

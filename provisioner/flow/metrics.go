@@ -13,6 +13,7 @@ type Metrics struct {
 	steps    *prometheus.CounterVec
 	refusals *prometheus.CounterVec
 	publish  *prometheus.HistogramVec
+	troubles *troubles
 }
 
 // NewMetrics returns metrics that are registered with registerer.
@@ -31,8 +32,9 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 			Help:    "Time from the selected node being seen to the virtual volume being made, by cluster.",
 			Buckets: prometheus.ExponentialBuckets(0.005, 2, 16),
 		}, []string{"cluster"}),
+		troubles: newTroubles(),
 	}
-	for _, c := range []prometheus.Collector{m.steps, m.refusals, m.publish} {
+	for _, c := range []prometheus.Collector{m.steps, m.refusals, m.publish, m.troubles.gauge} {
 		if err := registerer.Register(c); err != nil {
 			return nil, err
 		}

@@ -65,9 +65,15 @@ func (f *Flow) observe(uid types.UID, publishing bool) decide.Observation {
 			f.publisher.Forget(uid)
 		}
 		f.memory.settled(uid)
+		o.Declined = f.memory.declinedBy(uid, now)
 	}
-	if o.Claim != nil && o.Volume == nil {
-		f.observeUnbound(&o)
+	if o.Claim != nil {
+		if name := className(o.Claim); name != "" {
+			o.Class = one[storagev1.StorageClass](f.Sources.Classes, name)
+		}
+		if o.Volume == nil {
+			f.observeUnbound(&o)
+		}
 	}
 	o.Backings = f.backings(uid, owners, f.candidates(o))
 	if o.Claim == nil && o.Volume == nil && len(o.Backings) > 0 {
@@ -78,9 +84,6 @@ func (f *Flow) observe(uid types.UID, publishing bool) decide.Observation {
 
 // observeUnbound adds what matters only while a claim has no volume.
 func (f *Flow) observeUnbound(o *decide.Observation) {
-	if name := className(o.Claim); name != "" {
-		o.Class = one[storagev1.StorageClass](f.Sources.Classes, name)
-	}
 	o.Namespace = one[corev1.Namespace](f.Sources.Namespaces, o.Claim.Namespace)
 	if node := o.Claim.Annotations[keys.SelectedNode]; node != "" && virtualclass.Is(o.Class) {
 		o.Node = one[corev1.Node](f.Sources.Nodes, node)

@@ -22,15 +22,15 @@ import (
 )
 
 var (
-	resource = schema.GroupResource{Resource: "persistentvolumeclaims"}
-	kind     = schema.GroupKind{Kind: "PersistentVolumeClaim"}
-	at       = types.NamespacedName{Namespace: "shop", Name: "data"}
+	claimsResource = schema.GroupResource{Resource: "persistentvolumeclaims"}
+	kind           = schema.GroupKind{Kind: "PersistentVolumeClaim"}
+	at             = types.NamespacedName{Namespace: "shop", Name: "data"}
 )
 
 func sent(err error) error { return &url.Error{Op: "Post", URL: "https://west", Err: err} }
 
 func terminatingNamespace() error {
-	err := apierrors.NewForbidden(resource, "data", errors.New("the namespace is being terminated"))
+	err := apierrors.NewForbidden(claimsResource, "data", errors.New("the namespace is being terminated"))
 	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{Type: "NamespaceTerminating"})
 	return err
 }
@@ -44,10 +44,10 @@ func TestSortCreateErrorRefusesWhatIsCertain(t *testing.T) {
 		"a claim of that name that is not ours": {err: errForeign, reason: "ForeignClaim", says: "shop/data"},
 		"a namespace that is being deleted":     {err: terminatingNamespace(), reason: "NamespaceTerminating", says: "is being deleted"},
 		"a quota that is used up": {
-			err:    apierrors.NewForbidden(resource, "data", errors.New("exceeded quota: storage, requested: 1Gi")),
+			err:    apierrors.NewForbidden(claimsResource, "data", errors.New("exceeded quota: storage, requested: 1Gi")),
 			reason: "QuotaExceeded", says: "requested: 1Gi"},
 		"a missing right, or an admission plugin": {
-			err:    apierrors.NewForbidden(resource, "data", errors.New("policy says no")),
+			err:    apierrors.NewForbidden(claimsResource, "data", errors.New("policy says no")),
 			reason: "NotAllowed", says: "policy says no"},
 		"a namespace that is missing": {err: apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "shop"), reason: "NamespaceMissing", says: "no namespace shop"},
 		"a claim that is not valid there": {
@@ -82,12 +82,12 @@ func TestSortCreateErrorRetriesWhatNobodyKnows(t *testing.T) {
 		unsent bool
 	}{
 		"an earlier claim of ours is still going": {err: errTerminating},
-		"a conflict":                          {err: apierrors.NewConflict(resource, "data", errors.New("changed"))},
+		"a conflict":                          {err: apierrors.NewConflict(claimsResource, "data", errors.New("changed"))},
 		"too many requests":                   {err: apierrors.NewTooManyRequests("slow down", 1), unsent: true},
 		"a server error":                      {err: apierrors.NewInternalError(errors.New("etcd"))},
 		"a server that is starting":           {err: apierrors.NewServiceUnavailable("starting")},
 		"a time-out of the server":            {err: apierrors.NewTimeoutError("slow", 1)},
-		"a time-out inside the server":        {err: apierrors.NewServerTimeout(resource, "create", 1)},
+		"a time-out inside the server":        {err: apierrors.NewServerTimeout(claimsResource, "create", 1)},
 		"credentials that are not accepted":   {err: apierrors.NewUnauthorized("expired"), unsent: true},
 		"a reason that nobody foresaw":        {err: status(http.StatusTeapot, "Teapot")},
 		"no answer in time":                   {err: sent(context.DeadlineExceeded)},
