@@ -34,6 +34,8 @@ type Observation struct {
 	Node *corev1.Node
 	// Namespace is the claim's, nil when it does not exist.
 	Namespace *corev1.Namespace
+	// Source is what the claim is to be a copy of, nil if it is no copy.
+	Source *Source
 	// Siblings are the other unbound virtual claims of pods that use the claim.
 	Siblings []Sibling
 
@@ -51,6 +53,8 @@ type Observation struct {
 	// Gone is true when the backing claim of a released volume and its real
 	// volume were both seen to be gone by asking their API server.
 	Gone bool
+	// Carried is when labels and annotations were last carried to the backing claim.
+	Carried time.Time
 	// Changed names a change of a cluster that the claim has not been told of.
 	Changed string
 }
@@ -127,6 +131,10 @@ const (
 	Finish Verb = "Finish"
 	// Update brings the virtual volume in step with the real one.
 	Update Verb = "Update"
+	// Modify brings the attributes class of the backing claim in step with the
+	// virtual claim's, Carry labels and annotations.
+	Modify Verb = "Modify"
+	Carry  Verb = "Carry"
 )
 
 // Step is the next thing to do for a claim.
@@ -136,8 +144,11 @@ type Step struct {
 	Cluster string
 	// Route is set for Record, Create and Publish.
 	Route route.Route
-	// Backing is set for Publish, Mark, Remove and Release.
+	// Backing is set for Publish, Mark, Remove, Release, Update, Modify and Carry.
 	Backing Backing
+	// Labels and Annotations are set for Carry: what to set, and with nil what to
+	// remove.
+	Labels, Annotations map[string]any
 	// Ref is set for Confirm: a backing claim that is no longer seen.
 	Ref backing.Ref
 	// Refusal is set for Reschedule where a place refused the claim, and for

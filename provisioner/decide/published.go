@@ -60,7 +60,7 @@ func keep(o Observation, ref backing.Ref) Step {
 	if b.Volume != nil && behind(o.Volume, b.Volume) {
 		return Step{Verb: Update, Cluster: keys.Home, Backing: *b}
 	}
-	return Step{Verb: Idle}
+	return follow(o, *b)
 }
 
 // consequence says what a backing claim that is being deleted means for pods. At
@@ -124,10 +124,12 @@ func release(o Observation, ref backing.Ref) Step {
 	return Step{Verb: Confirm, Cluster: ref.Cluster, Ref: ref}
 }
 
-func findRef(o Observation, ref backing.Ref) *Backing {
-	for i, b := range o.Backings {
+func findRef(o Observation, ref backing.Ref) *Backing { return findIn(o.Backings, ref) }
+
+func findIn(backings []Backing, ref backing.Ref) *Backing {
+	for i, b := range backings {
 		if b.Cluster == ref.Cluster && b.Claim.UID == ref.UID {
-			return &o.Backings[i]
+			return &backings[i]
 		}
 	}
 	return nil

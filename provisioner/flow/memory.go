@@ -20,6 +20,7 @@ type memory struct {
 	started map[types.UID]time.Time
 	owners  map[types.UID][]types.NamespacedName
 	orphans map[types.UID]bool
+	carried map[types.UID]time.Time
 }
 
 // change is what a claim has not been told of yet, and from when on it may be.
@@ -38,6 +39,7 @@ func newMemory() memory {
 		unsent: map[types.UID]bool{}, gone: map[types.UID]bool{}, changed: map[types.UID]change{},
 		told: map[types.UID]told{}, started: map[types.UID]time.Time{},
 		owners: map[types.UID][]types.NamespacedName{}, orphans: map[types.UID]bool{},
+		carried: map[types.UID]time.Time{},
 	}
 }
 
@@ -67,6 +69,19 @@ func (m *memory) isGone(claim types.UID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.gone[claim]
+}
+
+// setCarried notes when labels and annotations are carried to a backing claim.
+func (m *memory) setCarried(claim types.UID, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.carried[claim] = now
+}
+
+func (m *memory) carriedAt(claim types.UID) time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.carried[claim]
 }
 
 // setChanged notes a change for a claim.
@@ -135,6 +150,7 @@ func (m *memory) forget(claim types.UID) {
 	delete(m.started, claim)
 	delete(m.owners, claim)
 	delete(m.orphans, claim)
+	delete(m.carried, claim)
 }
 
 // setOrphan notes a claim of which only a backing claim is left.
