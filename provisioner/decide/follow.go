@@ -3,6 +3,7 @@ package decide
 import (
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -21,7 +22,8 @@ func follow(o Observation, b Backing) Step {
 	}
 	want := backing.Attributes(o.Claim)
 	switch {
-	case want == "":
+	case want == "" || b.Claim.Status.Phase != corev1.ClaimBound:
+		// Kubernetes takes no change of a claim that is not bound.
 	case want != backing.Attributes(b.Claim) && (b.Cluster != keys.Home || attributesDone(o)):
 		return Step{Verb: Modify, Cluster: b.Cluster, Backing: b}
 	case Attributed(o, b):

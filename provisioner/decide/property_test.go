@@ -19,7 +19,7 @@ import (
 // TestNextNeverHarms takes many random observations, also such as should not
 // occur, and checks what must hold for every step.
 func TestNextNeverHarms(t *testing.T) {
-	const observations = 130_000
+	const observations = 80_000
 	taken := map[decide.Verb]int{}
 	for seed := range uint64(observations) {
 		o := random(rand.New(rand.NewPCG(seed, 1)))

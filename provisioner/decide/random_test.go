@@ -60,8 +60,13 @@ func random(r *rand.Rand) decide.Observation {
 		}
 	}
 	if chance(40) {
-		changes = append(changes, volume(place(), randomVolume(r)...))
+		in := place()
+		changes = append(changes, volume(in, randomVolume(r)...))
 		maybe(60, boundTo("pvc-u1"))
+		if chance(30) {
+			// As it mostly is.
+			changes = append(changes, func(o *decide.Observation) { o.Backings = nil }, have(in, append(randomBacking(r), pvcBound, published)...))
+		}
 	}
 	// Last, for it leaves nothing to alter.
 	maybe(15, noClaim)

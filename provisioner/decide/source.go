@@ -110,10 +110,10 @@ func unfit(claim *corev1.PersistentVolumeClaim, name string, b *Backing, ref bac
 			"the volume of claim %q in %s has no CSI driver, and only those copy volumes: create this claim without a data source and copy the data", name, where(to.Cluster))}}
 	case to.Class.Static:
 		return &Obstacle{Refusal: &Refusal{Cluster: to.Cluster, Reason: otherDriver, Message: fmt.Sprintf(
-			"real storage class %q in %s has hand-made volumes, which are copies of nothing: use a class of driver %q, which made the volume of claim %q", to.Class.Name, where(to.Cluster), driver, name)}}
+			"real storage class %q in %s has hand-made volumes, which are copies of nothing: use a class of driver %.100q, which made the volume of claim %q", to.Class.Name, where(to.Cluster), driver, name)}}
 	case maker != "" && maker != driver:
 		return &Obstacle{Refusal: &Refusal{Cluster: to.Cluster, Reason: otherDriver, Message: fmt.Sprintf(
-			"the volume of claim %q has driver %q, but real storage class %q in %s has %q, and a driver copies only its own: use a class of the same driver", name, driver, to.Class.Name, where(to.Cluster), maker)}}
+			"the volume of claim %q has driver %.100q, but real storage class %q in %s has %q, and a driver copies only its own: use a class of the same driver", name, driver, to.Class.Name, where(to.Cluster), maker)}}
 	}
 	return nil
 }

@@ -29,7 +29,11 @@ func (f *Flow) source(claim *corev1.PersistentVolumeClaim) *decide.Source {
 		return s
 	}
 	if ref, err := backing.RefOf(s.Volume); err == nil {
-		s.Backings = f.backings(s.Claim.UID, []types.NamespacedName{owner}, []string{ref.Cluster})
+		var remotes []string
+		if ref.Cluster != keys.Home {
+			remotes = []string{ref.Cluster}
+		}
+		s.Backings = f.backings(s.Claim.UID, []types.NamespacedName{owner}, remotes)
 	}
 	return s
 }
