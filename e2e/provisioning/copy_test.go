@@ -167,7 +167,7 @@ func TestCopyWhoseSourceVanishesFollowsItsSuccessor(t *testing.T) {
 
 	deletePod(t, namespace, "db")
 	deleteClaim(t, bed.Home, namespace, "data")
-	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "copy", "SourceNotBound"), "create it")
+	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "copy", "SourceNotBound"), `claim "data"`)
 	absent(t, "source", func() *corev1.PersistentVolumeClaim { return claimOf(t, bed.Home, namespace, "data") })
 	first := claimOf(t, bed.Home, fabric.Storage, twinOf(claim))
 	require.NotNil(t, first, "what may be on its way stays")
