@@ -148,6 +148,47 @@ func TestAttributesOfARemoteVolumeAreChanged(t *testing.T) {
 	}, func() string { return "home does not tell" })
 }
 
+// At home the driver of the real volume does it; the test says that it is done.
+func TestAttributesOfAVolumeAtHomeAreRecordedOnItsTwin(t *testing.T) {
+	t.Parallel()
+	namespace := space(t)
+	gold := attributesClass(t, bed.HomeStorage.Name(), bed.Home)
+	claim := claimAndPod(t, namespace, newClass(t), fabric.AtHome)
+	change(t, bed.Home, claim, map[string]any{"spec": map[string]any{"volumeAttributesClassName": gold}})
+	consistently(t, func() bool {
+		return claimOf(t, bed.Home, fabric.Storage, twinOf(claim)).Spec.VolumeAttributesClassName == nil
+	}, "the twin is changed before the volume")
+	change(t, bed.Home, claim, map[string]any{"status": map[string]any{"currentVolumeAttributesClassName": gold}}, "status")
+	eventually(t, func() bool {
+		return ptr.Deref(claimOf(t, bed.Home, fabric.Storage, twinOf(claim)).Spec.VolumeAttributesClassName, "") == gold
+	}, func() string { return "the twin does not record it" })
+}
+
+// Classes cannot be changed, but made anew.
+func TestWhatAClassNoLongerListsIsTakenOff(t *testing.T) {
+	t.Parallel()
+	namespace := space(t)
+	name := newClass(t, with(keys.Carry, "team"))
+	claim := annotated(fabric.NewClaim(namespace, "data", name), "team", "a")
+	createClaim(t, claim)
+	createPod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
+	runs(t, namespace, "db")
+	assert.Equal(t, "a", claimOf(t, bed.West, namespace, "data").Annotations["team"])
+
+	classes := bed.Home.Client().StorageV1().StorageClasses()
+	class, err := classes.Get(t.Context(), name, metav1.GetOptions{})
+	require.NoError(t, err)
+	require.NoError(t, classes.Delete(t.Context(), name, metav1.DeleteOptions{}))
+	consistently(t, func() bool { return claimOf(t, bed.West, namespace, "data").Annotations["team"] == "a" }, "it is taken off without a class")
+	class.ObjectMeta, class.Parameters = metav1.ObjectMeta{Name: name}, nil
+	_, err = classes.Create(t.Context(), class, metav1.CreateOptions{})
+	require.NoError(t, err)
+	eventually(t, func() bool {
+		shadow := claimOf(t, bed.West, namespace, "data")
+		return shadow.Annotations["team"] == "" && shadow.Annotations[keys.Carried] == ""
+	}, func() string { return "it stays" })
+}
+
 // What a claim asks for of its volume is asked of the real one.
 func TestAccessAndVolumeModesArePassedOn(t *testing.T) {
 	t.Parallel()

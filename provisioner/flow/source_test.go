@@ -178,6 +178,31 @@ func TestPodsOfCopiesAreWokenOnceTheirSourceCanBeCopied(t *testing.T) {
 	}
 }
 
+// What a class carries may differ from before.
+func TestAllClaimsOfAClassThatIsMadeAnewAreLookedAt(t *testing.T) {
+	class := func(name, provisioner string, uid types.UID) *storagev1.StorageClass {
+		return &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid, ResourceVersion: string(uid)}, Provisioner: provisioner}
+	}
+	for name, test := range map[string]struct {
+		before, after any
+		want          map[types.UID]bool
+	}{
+		"it is made":                  {after: class("lodestone", keys.Driver, "1"), want: map[types.UID]bool{"waits": true, "bound": true}},
+		"it is deleted":               {before: class("lodestone", keys.Driver, "1"), want: map[types.UID]bool{"waits": true}},
+		"it is made anew, seen late":  {before: class("lodestone", keys.Driver, "1"), after: class("lodestone", keys.Driver, "2"), want: map[types.UID]bool{"waits": true, "bound": true}},
+		"another virtual one is made": {after: class("other", keys.Driver, "1"), want: map[types.UID]bool{}},
+		"a real one is made":          {after: class("slow", "disk.csi.dev", "1"), want: map[types.UID]bool{"waits": true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			s.claim("waits", "")
+			s.claim("bound", "", bound("pvc-bound"))
+			s.classChanged(test.before, test.after)
+			assert.Equal(t, test.want, s.woken())
+		})
+	}
+}
+
 // A pod that uses a source and its copy would have both wait for each other.
 func TestASourceDoesNotWaitForItsCopies(t *testing.T) {
 	s := newScene(t)
