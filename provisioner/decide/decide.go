@@ -117,9 +117,7 @@ func scheduled(o Observation, class virtualclass.Class) Step {
 		return Step{Verb: Idle, Tell: obstacle.Tell}
 	}
 	if b := find(o, to.Cluster); o.Source != nil && handMade(b) {
-		return Step{Verb: Idle, Tell: warn(sourceIgnored, fmt.Sprintf(
-			"real claim %s/%s in %s was bound to volume %q, which was there before and is no copy: delete this claim once the administrator there has made sure that nobody needs that volume",
-			b.Claim.Namespace, b.Claim.Name, where(to.Cluster), b.Volume.Name))}
+		return Step{Verb: Idle, Tell: notACopy(*b)}
 	}
 	return fill(o, class, to)
 }

@@ -60,7 +60,12 @@ func keep(o Observation, ref backing.Ref) Step {
 	if b.Volume != nil && behind(o.Volume, b.Volume) {
 		return Step{Verb: Update, Cluster: keys.Home, Backing: *b}
 	}
-	return follow(o, *b)
+	step := follow(o, *b)
+	if o.Claim != nil && handMade(b) && backing.CopyOf(b.Claim) != "" {
+		// It was published before it had a volume, which its pod may use by now.
+		step.Tell = notACopy(*b)
+	}
+	return step
 }
 
 // consequence says what a backing claim that is being deleted means for pods. At

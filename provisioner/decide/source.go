@@ -149,6 +149,12 @@ func handMade(b *Backing) bool {
 	return b != nil && b.Volume != nil && b.Volume.Annotations[provisionedBy] == ""
 }
 
+func notACopy(b Backing) *Message {
+	return warn(sourceIgnored, fmt.Sprintf(
+		"real claim %s/%s in %s was bound to volume %q, which was there before and is no copy: delete this claim once the administrator there has made sure that nobody needs that volume",
+		b.Claim.Namespace, b.Claim.Name, where(b.Cluster), b.Volume.Name))
+}
+
 // provisionedBy is, on a volume, who made it for its claim.
 const provisionedBy = "pv.kubernetes.io/provisioned-by"
 

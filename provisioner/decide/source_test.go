@@ -175,6 +175,18 @@ func TestNextOfACopy(t *testing.T) {
 	check(t, rows)
 }
 
+// A shadow whose class waits for a pod gets its volume after the virtual one.
+func TestACopyThatGotAnotherVolumeLaterIsTold(t *testing.T) {
+	bound := boundTo("pvc-u1")
+	check(t, map[string]row{
+		"a copy":                         {given: []change{bound, have("west", fromSource, made, published), volume("west")}, verb: decide.Idle},
+		"a volume that was there":        {given: []change{bound, have("west", fromSource, pvcBound, published), volume("west")}, verb: decide.Idle, tell: "SourceIgnored"},
+		"no copy may have such a volume": {given: []change{bound, have("west", pvcBound, published), volume("west")}, verb: decide.Idle},
+		"what else there is to do is done": {
+			given: []change{bound, have("west", fromSource, pvcBound, published), volume("west"), attributes("gold")}, verb: decide.Modify, cluster: "west", tell: "SourceIgnored"},
+	})
+}
+
 // attributes has the claim ask for an attributes class.
 func attributes(name string) change {
 	return func(o *decide.Observation) { o.Claim.Spec.VolumeAttributesClassName = &name }
