@@ -40,6 +40,10 @@ func (p *Provisioner) Provision(ctx context.Context, options controller.Provisio
 			return nil, controller.ProvisioningReschedule, fmt.Errorf("node %s has no room for the volume", node)
 		}
 	}
+	source, err := p.sourceOf(ctx, claim)
+	if err != nil {
+		return nil, controller.ProvisioningFinished, err
+	}
 	size := roundUp(claim.Spec.Resources.Requests[corev1.ResourceStorage])
 	volume := p.storage.make(Volume{
 		Handle:    p.name + "-" + options.PVName,
@@ -48,6 +52,7 @@ func (p *Provisioner) Provision(ctx context.Context, options controller.Provisio
 		Claim:     claim.Name,
 		Class:     options.StorageClass.Name,
 		Node:      node,
+		Source:    source,
 		Bytes:     size.Value(),
 	})
 	return p.persistentVolume(options, volume), controller.ProvisioningFinished, nil

@@ -14,6 +14,7 @@ type Volume struct {
 	Namespace, Claim string // the claim it was made for
 	Class            string
 	Node             string // the selected node, empty if its class binds at once
+	Source           string // the handle of the volume it is a copy of
 	Bytes            int64
 }
 

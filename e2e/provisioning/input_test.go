@@ -42,7 +42,7 @@ func TestBadInputIsToldOnTheClaimAndChangesNothing(t *testing.T) {
 	t.Cleanup(func() {
 		_ = bed.Home.Client().CoreV1().Nodes().Delete(context.Background(), "east", metav1.DeleteOptions{})
 	})
-	clone := &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "source"}
+	snapshot := &corev1.TypedLocalObjectReference{APIGroup: ptr.To("snapshot.storage.k8s.io"), Kind: "VolumeSnapshot", Name: "friday"}
 	for _, row := range []struct {
 		name   string
 		class  func(*storagev1.StorageClass)
@@ -64,7 +64,7 @@ func TestBadInputIsToldOnTheClaimAndChangesNothing(t *testing.T) {
 		{name: "a selector", claim: func(c *corev1.PersistentVolumeClaim) {
 			c.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"disk": "fast"}}
 		}, reason: "InvalidClaim", says: "selector"},
-		{name: "a data source", claim: func(c *corev1.PersistentVolumeClaim) { c.Spec.DataSource = clone }, reason: "InvalidClaim", says: "data source"},
+		{name: "a snapshot", claim: func(c *corev1.PersistentVolumeClaim) { c.Spec.DataSource = snapshot }, reason: "InvalidClaim", says: `VolumeSnapshot "friday"`},
 		{name: "a class of its own that is not listed", claim: func(c *corev1.PersistentVolumeClaim) { annotated(c, keys.Class, fabric.HomeNow) }, reason: "InvalidClaim", says: "does not list"},
 		{name: "a namespace that may not leave home", node: fabric.WestNode, apart: true, reason: "NotOffloaded", says: "label the namespace lodestone.dev/offload=enabled", refused: true},
 		{name: "a cluster that the class leaves out", class: with(keys.Clusters, "home"), node: fabric.WestNode, reason: "ClusterNotAllowed", says: `out of cluster "west"`, refused: true},

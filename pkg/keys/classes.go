@@ -16,6 +16,11 @@ const (
 	SiblingsIgnore = "ignore"
 )
 
+// Carry is a parameter of a virtual storage class: the keys of labels and
+// annotations, separated by commas and each perhaps with an asterisk at its end,
+// that backing claims have from their virtual claims.
+const Carry = "lodestone.dev/carry"
+
 // MarkerResource is an extended resource that no node has and kube-scheduler
 // ignores: where kube-scheduler is told that the extender manages it, only pods
 // that ask for it are sent to the extender.

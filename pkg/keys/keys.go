@@ -76,6 +76,10 @@ const (
 	// a word from the user, for no pod ever wrote to it.
 	Unpublished = "lodestone.dev/unpublished"
 
+	// Carried is, on a backing claim, the keys of the labels and annotations that it
+	// has from its virtual claim, so that those that others wrote stay.
+	Carried = "lodestone.dev/carried"
+
 	// Backing is, on a virtual volume, its backing claim:
 	// "cluster/namespace/name/uid".
 	Backing = "lodestone.dev/backing"

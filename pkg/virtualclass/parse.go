@@ -27,6 +27,7 @@ type Class struct {
 	clusters      []string
 	classes       []string
 	siblings      string
+	carry         []string
 }
 
 // Is says whether class is a virtual storage class.
@@ -65,11 +66,17 @@ func Parse(class *storagev1.StorageClass) (Class, error) {
 				return Class{}, fmt.Errorf("storage class %q has the value %q in parameter %s: create it anew with one of %s", class.Name, value, keys.Siblings, strings.Join(siblingRules, ", "))
 			}
 			parsed.siblings = value
+		case key == keys.Carry:
+			patterns, err := parseCarry(class.Name, value)
+			if err != nil {
+				return Class{}, err
+			}
+			parsed.carry = patterns
 		case strings.HasPrefix(key, keys.RemoteClass+".") && len(key) > len(keys.RemoteClass)+1:
 			parsed.remoteClasses[strings.TrimPrefix(key, keys.RemoteClass+".")] = value
 		default:
-			return Class{}, fmt.Errorf("storage class %q has the unknown parameter %q: known are %s, %s, %s.<cluster>, %s, %s and %s", class.Name, key,
-				keys.LocalClass, keys.RemoteClass, keys.RemoteClass, keys.Clusters, keys.Classes, keys.Siblings)
+			return Class{}, fmt.Errorf("storage class %q has the unknown parameter %q: known are %s, %s, %s.<cluster>, %s, %s, %s and %s", class.Name, key,
+				keys.LocalClass, keys.RemoteClass, keys.RemoteClass, keys.Clusters, keys.Classes, keys.Siblings, keys.Carry)
 		}
 	}
 	if parsed.clusters != nil && len(parsed.clusters) == 0 {

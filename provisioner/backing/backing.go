@@ -11,16 +11,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/namespaces"
 	"github.com/lodestone-storage/lodestone/provisioner/route"
 )
-
-// inTree begins the names of provisioners that kube-controller-manager knows by
-// another name, or that make no volumes.
-const inTree = "kubernetes.io/"
 
 // Place says where backing claims are: the namespace of twins, and the mapping
 // of namespaces in each remote cluster.
@@ -63,10 +60,16 @@ func New(claim *corev1.PersistentVolumeClaim, r route.Route, at types.Namespaced
 			StorageClassName: &r.Class.Name,
 		},
 	}
+	if name := Attributes(claim); name != "" {
+		b.Spec.VolumeAttributesClassName = &name
+	}
+	if r.Source.Name != "" {
+		b.Spec.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: r.Source.Name}
+	}
 	if r.Cluster == keys.Home && r.Deferred() {
 		b.Annotations[keys.SelectedNode] = r.Node
 	}
-	if provisioner := r.Class.Provisioner; (r.Cluster == keys.Home || !r.Deferred()) && provisioner != "" && !strings.HasPrefix(provisioner, inTree) {
+	if provisioner := r.Driver(); (r.Cluster == keys.Home || !r.Deferred()) && provisioner != "" {
 		// The claim may be provisioned at once, so this is what
 		// kube-controller-manager would write next, at its 20 requests a second,
 		// and what the real provisioner would wait for.
@@ -80,6 +83,21 @@ func New(claim *corev1.PersistentVolumeClaim, r route.Route, at types.Namespaced
 // claim with the given UID.
 func IsOf(b *corev1.PersistentVolumeClaim, uid types.UID, homeID string) bool {
 	return b.Labels[keys.ClaimUID] == string(uid) && b.Labels[keys.HomeID] == homeID
+}
+
+// Attributes returns the name of the VolumeAttributesClass that a claim asks
+// for; empty for none.
+func Attributes(claim *corev1.PersistentVolumeClaim) string {
+	return ptr.Deref(claim.Spec.VolumeAttributesClassName, "")
+}
+
+// CopyOf returns the name of the claim beside b that b was made as a copy of;
+// empty for none.
+func CopyOf(b *corev1.PersistentVolumeClaim) string {
+	if b.Spec.DataSource != nil {
+		return b.Spec.DataSource.Name
+	}
+	return ""
 }
 
 // Unpublished says whether no virtual volume has ever stood for b: it holds no

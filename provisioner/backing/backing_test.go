@@ -109,6 +109,22 @@ func TestNew(t *testing.T) {
 	}
 }
 
+func TestNewOfACopyWithAttributes(t *testing.T) {
+	claim := virtualClaim()
+	claim.Spec.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "source"}
+	claim.Spec.VolumeAttributesClassName = ptr.To("gold")
+	b := backing.New(claim, route.Route{Cluster: keys.Home, Source: named("lodestone-storage", "pvc-s1")}, named("lodestone-storage", "pvc-u1"), "h1")
+	assert.Equal(t, &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "pvc-s1"}, b.Spec.DataSource, "the source's twin, not the name that the user wrote")
+	assert.Nil(t, b.Spec.DataSourceRef)
+	assert.Equal(t, "pvc-s1", backing.CopyOf(b))
+	assert.Equal(t, "gold", backing.Attributes(b))
+
+	claim.Spec.VolumeAttributesClassName = ptr.To("")
+	b = backing.New(claim, route.Route{Cluster: keys.Home}, named("lodestone-storage", "pvc-u1"), "h1")
+	assert.Nil(t, b.Spec.DataSource, "what the route does not name is not asked for")
+	assert.Nil(t, b.Spec.VolumeAttributesClassName)
+}
+
 func TestIsOf(t *testing.T) {
 	for name, test := range map[string]struct {
 		labels map[string]string

@@ -100,9 +100,27 @@ func scheduled(o Observation, class virtualclass.Class) Step {
 	if sibling := refusedSibling(o, to); sibling != nil {
 		return giveUp(o, nil, note("SiblingRefused", fmt.Sprintf("claim %q of the same pod was refused by %s: the scheduler chooses another place for all its claims", sibling.Name, where(to.Cluster))))
 	}
+	var obstacle *Obstacle
+	if to.Source, obstacle = CopyFrom(o.Claim, o.Source, to); complete(find(o, to.Cluster)) {
+		obstacle = nil
+	}
+	if obstacle != nil && obstacle.Refusal != nil {
+		return giveUp(o, obstacle.Refusal, nil)
+	}
 	// One claim, one backing claim: what an earlier choice left goes first.
-	if step := discard(o, func(b Backing) bool { return b.Cluster != to.Cluster || stale(b.Claim, to) }); step.Verb != Idle || step.Tell != nil {
+	if step := discard(o, func(b Backing) bool {
+		return b.Cluster != to.Cluster || stale(b.Claim, to) || otherSource(b, to) && ignored(o, to) == nil
+	}); step.Verb != Idle || step.Tell != nil {
 		return step
+	}
+	if lacks := ignored(o, to); lacks != nil {
+		return removed(o, lacks)
+	}
+	if obstacle != nil {
+		return Step{Verb: Idle, Tell: obstacle.Tell}
+	}
+	if b := find(o, to.Cluster); o.Source != nil && handMade(b) {
+		return Step{Verb: Idle, Tell: notACopy(*b)}
 	}
 	return fill(o, class, to)
 }

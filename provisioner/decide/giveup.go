@@ -87,17 +87,22 @@ func beingWritten(o Observation) bool {
 }
 
 // dropped is the step for a twin whose real provisioner took the selected node
-// off again. Only the twin shows that, so its removal and the refusal are one
-// step: apart, the claim would get the same twin again.
+// off again.
 func dropped(o Observation, to route.Route) Step {
+	return removed(o, &Refusal{Cluster: keys.Home, Node: to.Node, Reason: "NoCapacity",
+		Message: fmt.Sprintf("real storage class %q cannot make the volume for node %q: free some space there or let the pod run elsewhere", to.Class.Name, to.Node)})
+}
+
+// removed is the step for a refusal that only the backing claim shows: its
+// removal and the refusal are one step. Apart, the claim would get the same
+// backing claim again.
+func removed(o Observation, refused *Refusal) Step {
 	if beingWritten(o) {
 		return Step{Verb: Idle}
 	}
 	step := discard(o, func(Backing) bool { return true })
 	if step.Verb == Remove {
-		step.Refusal = &Refusal{Cluster: keys.Home, Node: to.Node, Reason: "NoCapacity",
-			Message: fmt.Sprintf("real storage class %q cannot make the volume for node %q: free some space there or let the pod run elsewhere", to.Class.Name, to.Node)}
-		step.Tell = warn(step.Refusal.Reason, step.Refusal.Message)
+		step.Refusal, step.Tell = refused, warn(refused.Reason, refused.Message)
 	}
 	return step
 }

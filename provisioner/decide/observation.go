@@ -35,6 +35,8 @@ type Observation struct {
 	Node *corev1.Node
 	// Namespace is the claim's, nil when it does not exist.
 	Namespace *corev1.Namespace
+	// Source is what the claim is to be a copy of, nil if it is no copy.
+	Source *Source
 	// Siblings are the other unbound virtual claims of pods that use the claim.
 	Siblings []Sibling
 
@@ -55,6 +57,8 @@ type Observation struct {
 	// Declined is the size that the place of the published backing claim refused
 	// lately, nil for none.
 	Declined *Declined
+	// Carried is when labels and annotations were last carried to the backing claim.
+	Carried time.Time
 	// Changed names a change of a cluster that the claim has not been told of.
 	Changed string
 }
@@ -137,6 +141,10 @@ const (
 	Reflect Verb = "Reflect"
 	// Fix says on a claim whether its real class allows expansion.
 	Fix Verb = "Fix"
+	// Modify brings the attributes class of the backing claim in step with the
+	// virtual claim's, Carry labels and annotations.
+	Modify Verb = "Modify"
+	Carry  Verb = "Carry"
 )
 
 // Step is the next thing to do for a claim.
@@ -146,8 +154,11 @@ type Step struct {
 	Cluster string
 	// Route is set for Record, Create and Publish.
 	Route route.Route
-	// Backing is set for Publish, Mark, Remove, Release, Update and Expand.
+	// Backing is set for Publish, Mark, Remove, Release, Update, Expand, Modify and Carry.
 	Backing Backing
+	// Labels and Annotations are set for Carry: what to set, and with nil what to
+	// remove.
+	Labels, Annotations map[string]any
 	// Ref is set for Confirm: a backing claim that is no longer seen.
 	Ref backing.Ref
 	// Refusal is set for Reschedule where a place refused the claim, and for

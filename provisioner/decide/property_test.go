@@ -2,14 +2,16 @@ package decide_test
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 	"github.com/lodestone-storage/lodestone/provisioner/backing"
 	"github.com/lodestone-storage/lodestone/provisioner/decide"
 )
@@ -17,7 +19,7 @@ import (
 // TestNextNeverHarms takes many random observations, also such as should not
 // occur, and checks what must hold for every step.
 func TestNextNeverHarms(t *testing.T) {
-	const observations = 60_000
+	const observations = 80_000
 	taken := map[decide.Verb]int{}
 	for seed := range uint64(observations) {
 		o := random(rand.New(rand.NewPCG(seed, 1)))
@@ -28,7 +30,8 @@ func TestNextNeverHarms(t *testing.T) {
 		}
 	}
 	for _, verb := range []decide.Verb{decide.Idle, decide.Record, decide.Create, decide.Publish, decide.Mark, decide.Remove,
-		decide.Reschedule, decide.Wake, decide.Release, decide.Confirm, decide.Finish, decide.Update, decide.Expand, decide.Reflect, decide.Fix} {
+		decide.Reschedule, decide.Wake, decide.Release, decide.Confirm, decide.Finish, decide.Update, decide.Expand, decide.Reflect,
+		decide.Fix, decide.Modify, decide.Carry} {
 		require.Greater(t, taken[verb], 50, "too few random observations lead to %s to say anything", verb)
 	}
 }
@@ -51,6 +54,16 @@ func harm(o decide.Observation, step decide.Step) string {
 		if bound := o.Claim != nil && o.Volume != nil && o.Claim.Spec.VolumeName == o.Volume.Name; !wanted && !bound {
 			return "a write of a claim that wants no volume and is bound to none"
 		}
+	case decide.Modify, decide.Carry:
+		switch {
+		case o.Volume == nil || o.Claim == nil || o.Claim.Spec.VolumeName != o.Volume.Name || o.Claim.DeletionTimestamp != nil:
+			return "a backing claim changed for a claim that is not bound to its volume"
+		case refUID(o) != string(step.Backing.Claim.UID):
+			return "a backing claim of another volume changed"
+		case slices.ContainsFunc(slices.Concat(slices.Collect(maps.Keys(step.Labels)), slices.Collect(maps.Keys(step.Annotations))),
+			func(key string) bool { return key != keys.Carried && !virtualclass.Carriable(key) }):
+			return "a key changed that is not the user's"
+		}
 	case decide.Record:
 		if !wanted {
 			return "a write of a claim that wants no volume"
@@ -67,6 +80,10 @@ func harm(o decide.Observation, step decide.Step) string {
 			return "a second backing claim, perhaps"
 		case step.Cluster != keys.Home && routed != step.Cluster:
 			return "a backing claim in a cluster that was not recorded"
+		case (o.Source != nil) != (step.Route.Source.Name != ""):
+			return "an empty volume for a copy, or the reverse"
+		case o.Source != nil && (refOf(o.Source.Volume).Key() != step.Route.Source || refOf(o.Source.Volume).Cluster != step.Cluster):
+			return "a copy of something else"
 		}
 	case decide.Publish:
 		b := step.Backing
@@ -77,6 +94,14 @@ func harm(o decide.Observation, step decide.Step) string {
 			return "a volume without a ready backing claim"
 		case len(o.Backings) != 1:
 			return "a volume with a backing claim to spare"
+		case o.Source != nil && backing.Unpublished(b.Claim) && backing.CopyOf(b.Claim) == "":
+			return "an empty volume for a copy"
+		case o.Source != nil && b.Claim.Status.Phase != corev1.ClaimBound && backing.CopyOf(b.Claim) != refOf(o.Source.Volume).Name:
+			return "a volume that will never get its data"
+		case o.Source != nil && backing.Unpublished(b.Claim) && b.Volume != nil && b.Volume.Spec.CSI == nil:
+			return "a volume for a copy from what makes no copies"
+		case backing.Attributes(o.Claim) != "" && backing.Unpublished(b.Claim) && backing.Attributes(b.Claim) == "":
+			return "a volume without the attributes that were asked for"
 		case o.Class.ReclaimPolicy != nil && *o.Class.ReclaimPolicy == corev1.PersistentVolumeReclaimRetain && backing.Unpublished(b.Claim):
 			return "a kept volume whose backing claim could be removed"
 		}
@@ -119,85 +144,17 @@ func harm(o decide.Observation, step decide.Step) string {
 }
 
 func refUID(o decide.Observation) string {
-	ref, err := backing.RefOf(o.Volume)
+	return string(refOf(o.Volume).UID)
+}
+
+// refOf is what a volume refers to, nothing if it is unreadable.
+func refOf(volume *corev1.PersistentVolume) backing.Ref {
+	if volume == nil {
+		return backing.Ref{}
+	}
+	ref, err := backing.RefOf(volume)
 	if err != nil {
-		return ""
+		return backing.Ref{}
 	}
-	return string(ref.UID)
-}
-
-// random returns an observation in which anything may have happened.
-func random(r *rand.Rand) decide.Observation {
-	chance := func(percent int) bool { return r.IntN(100) < percent }
-	pick := func(names ...string) string { return names[r.IntN(len(names))] }
-	place := func() string { return pick(keys.Home, "west", "east") }
-	var changes []change
-	maybe := func(percent int, c change) {
-		if chance(percent) {
-			changes = append(changes, c)
-		}
-	}
-	maybe(70, on(pick("node-1", "node-2", "west-1")))
-	maybe(3, func(o *decide.Observation) { o.Node = nil })
-	maybe(40, annotated(keys.Routed, pick("west", "east", "gone")))
-	maybe(5, annotated(keys.Class, "gold"))
-	maybe(10, without(keys.StorageProvisioner))
-	maybe(15, annotated(keys.Refused, encode(refusedBy(place(), "", time.Duration(r.IntN(3)-1)*time.Minute))))
-	maybe(20, parameter(pick(keys.LocalClass, keys.RemoteClass), pick("now", "wait", "none")))
-	maybe(10, parameter(keys.Clusters, pick("home", "west", "home,west")))
-	maybe(2, parameter("tier", "gold"))
-	maybe(30, retain)
-	maybe(10, unsent)
-	maybe(10, deletedClaim)
-	maybe(5, boundTo("other"))
-	maybe(5, handedOut)
-	maybe(10, func(o *decide.Observation) { o.Gone = true })
-	maybe(5, func(o *decide.Observation) { o.Changed = "cluster west" })
-	maybe(5, func(o *decide.Observation) { o.Namespace = nil })
-	maybe(5, func(o *decide.Observation) { o.Attached = "node-1" })
-	for _, id := range []string{"west", "east"} {
-		maybe(20, unreachable(id, time.Duration(r.IntN(60))*time.Second))
-		maybe(10, unseen(id))
-		maybe(5, unknown(id))
-		maybe(5, cluster(id, func(c *decide.Cluster) { c.Leaving = true }))
-	}
-	for range r.IntN(3) {
-		maybe(50, sibling(chance(70)))
-	}
-	used := ""
-	if chance(10) {
-		used = place()
-		changes = append(changes, randomUse(r, used)...)
-	}
-	for _, id := range []string{keys.Home, "west", "east"} {
-		if chance(35) && id != used {
-			changes = append(changes, have(id, randomBacking(r)...))
-		}
-	}
-	if chance(40) && used == "" {
-		changes = append(changes, volume(place(), randomVolume(r)...))
-	}
-	// Last, for it leaves nothing to alter.
-	maybe(15, noClaim)
-	return observe(changes...)
-}
-
-func randomBacking(r *rand.Rand) []func(*decide.Backing) {
-	var chosen []func(*decide.Backing)
-	for _, alter := range []func(*decide.Backing){pvcBound, published, lost, terminating, unprotected, old, dropped, volumeUnseen} {
-		if r.IntN(100) < 25 {
-			chosen = append(chosen, alter)
-		}
-	}
-	return chosen
-}
-
-func randomVolume(r *rand.Rand) []func(*corev1.PersistentVolume) {
-	var chosen []func(*corev1.PersistentVolume)
-	for _, alter := range []func(*corev1.PersistentVolume){released, keepIt, nameless, small, driverless} {
-		if r.IntN(100) < 40 {
-			chosen = append(chosen, alter)
-		}
-	}
-	return chosen
+	return ref
 }

@@ -60,11 +60,29 @@ func keep(o Observation, ref backing.Ref) Step {
 	if b.Volume != nil && behind(o.Volume, b.Volume) {
 		return Step{Verb: Update, Cluster: keys.Home, Backing: *b}
 	}
-	step := size(o, *b)
+	step := inStep(o, *b)
+	if o.Claim != nil && handMade(b) && backing.CopyOf(b.Claim) != "" {
+		// It was published before it had a volume, which its pod may use by now.
+		step.Tell = notACopy(*b)
+	}
 	if b.Claim.Status.Phase == corev1.ClaimPending && step.Verb == Idle && step.Tell == nil {
 		return pending(o, ref, *b)
 	}
 	return step
+}
+
+// inStep holds size, attributes, labels and annotations in step, sizes first.
+func inStep(o Observation, b Backing) Step {
+	step := size(o, b)
+	if step.Verb != Idle {
+		return step
+	}
+	next := follow(o, b)
+	next.Tell, next.Trouble = step.Tell, step.Trouble
+	if next.After == 0 || (step.After > 0 && step.After < next.After) {
+		next.After = step.After
+	}
+	return next
 }
 
 // consequence says what a backing claim that is being deleted means for pods. At
@@ -127,10 +145,12 @@ func release(o Observation, ref backing.Ref) Step {
 	return Step{Verb: Confirm, Cluster: ref.Cluster, Ref: ref}
 }
 
-func findRef(o Observation, ref backing.Ref) *Backing {
-	for i, b := range o.Backings {
+func findRef(o Observation, ref backing.Ref) *Backing { return findIn(o.Backings, ref) }
+
+func findIn(backings []Backing, ref backing.Ref) *Backing {
+	for i, b := range backings {
 		if b.Cluster == ref.Cluster && b.Claim.UID == ref.UID {
-			return &o.Backings[i]
+			return &backings[i]
 		}
 	}
 	return nil

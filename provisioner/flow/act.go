@@ -7,7 +7,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -80,6 +79,10 @@ func (f *Flow) act(ctx context.Context, o decide.Observation, step decide.Step, 
 			why = step.Fixed
 		}
 		result.err = f.patchClaim(ctx, o.Claim, map[string]any{keys.FixedSize: why})
+	case decide.Modify:
+		return f.modify(ctx, o, step, result)
+	case decide.Carry:
+		result.err = f.carry(ctx, o, step)
 	}
 	return result
 }
@@ -97,59 +100,6 @@ func (f *Flow) client(cluster string) (kubernetes.Interface, error) {
 		}
 	}
 	return nil, errNoClient
-}
-
-// create creates the backing claim of a route and sorts what came of it.
-func (f *Flow) create(ctx context.Context, o decide.Observation, step decide.Step, result outcome) outcome {
-	client, err := f.client(step.Cluster)
-	if err != nil {
-		result.err = err
-		return result
-	}
-	owner := types.NamespacedName{Namespace: o.Claim.Namespace, Name: o.Claim.Name}
-	at := f.Place.Of(keys.Home, "", owner, o.UID)
-	if step.Cluster != keys.Home {
-		remote, cluster := f.Clusters.Object(step.Cluster), f.Clusters.Get(step.Cluster)
-		if remote == nil || cluster == nil {
-			result.err = errNoClient
-			return result
-		}
-		at = f.Place.Of(step.Cluster, remote.Spec.Namespaces.Strategy, owner, o.UID)
-		if err := cluster.RecordNamespace(ctx, at.Namespace); err != nil {
-			result.err = err
-			return result
-		}
-	}
-	wasUnsent := f.memory.isUnsent(o.UID)
-	f.memory.setUnsent(o.UID, false)
-	claim := backing.New(o.Claim, step.Route, at, f.Place.HomeID)
-	claim, err = client.CoreV1().PersistentVolumeClaims(at.Namespace).Create(ctx, claim, metav1.CreateOptions{})
-	if err == nil {
-		f.written.set(o.UID, step.Cluster, nil, claim)
-	}
-	if apierrors.IsAlreadyExists(err) {
-		err = f.examine(ctx, client, o, at)
-	}
-	sorted := sortCreateError(err, step.Cluster, at, given{
-		asked: o.Cluster(step.Cluster).Mapped.Asked, fresh: f.queue.NumRequeues(o.UID) < freshAttempts})
-	switch {
-	case sorted.refusal != nil:
-		f.tell(o, &decide.Message{Warning: true, Reason: sorted.refusal.Reason, Text: sorted.refusal.Message})
-		result.err = f.reschedule(ctx, o, sorted.refusal)
-		f.wakeSiblings(o)
-	case sorted.retry != nil:
-		if wasUnsent && sorted.unsent {
-			f.memory.setUnsent(o.UID, true)
-		}
-		f.suspect(step.Cluster)
-		result.err = fmt.Errorf("create backing claim %s in %s: %w", at, step.Cluster, sorted.retry)
-	default:
-		if cluster := f.Clusters.Get(step.Cluster); cluster != nil {
-			cluster.Expect(at.Namespace)
-		}
-		result.after = safetyNet
-	}
-	return result
 }
 
 // mark records that a backing claim has, or is about to have, a virtual volume.
@@ -192,18 +142,27 @@ func (f *Flow) reschedule(ctx context.Context, o decide.Observation, refused *de
 }
 
 // update brings a virtual volume in step with its real volume. Only name and
-// size cross, the size only of a volume that no driver at home keeps.
+// size cross and that it has the attributes that the virtual claim asks for; the
+// size only of a volume that no driver at home keeps, the attributes only of a
+// volume whose data is in a remote cluster.
 func (f *Flow) update(ctx context.Context, o decide.Observation, step decide.Step) error {
-	real := step.Backing.Volume
-	change := map[string]any{"metadata": map[string]any{"uid": o.Volume.UID, "annotations": map[string]any{keys.BackingVolume: real.Name}}}
-	have, want := o.Volume.Spec.Capacity[corev1.ResourceStorage], real.Spec.Capacity[corev1.ResourceStorage]
-	if decide.KeepsSize(o.Volume) && have.Cmp(want) < 0 {
-		change["spec"] = map[string]any{"capacity": map[string]any{string(corev1.ResourceStorage): want.String()}}
+	metadata, spec := map[string]any{"uid": o.Volume.UID}, map[string]any{}
+	if real := step.Backing.Volume; real != nil {
+		metadata["annotations"] = map[string]any{keys.BackingVolume: real.Name}
+		have, want := o.Volume.Spec.Capacity[corev1.ResourceStorage], real.Spec.Capacity[corev1.ResourceStorage]
+		if decide.KeepsSize(o.Volume) && have.Cmp(want) < 0 {
+			spec["capacity"] = map[string]any{string(corev1.ResourceStorage): want.String()}
+		}
 	}
-	if err := f.patchVolume(ctx, o.Volume.Name, change); err != nil {
-		return fmt.Errorf("update volume %s: %w", o.Volume.Name, err)
+	attributed := decide.Attributed(o, step.Backing)
+	if attributed {
+		spec["volumeAttributesClassName"] = backing.Attributes(o.Claim)
 	}
-	return nil
+	if err := f.patchVolume(ctx, o.Volume.Name, map[string]any{"metadata": metadata, "spec": spec}); err != nil || !attributed {
+		return err
+	}
+	// After the volume: until this is written, the step is taken again.
+	return f.tellAttributes(ctx, o.Claim)
 }
 
 // Volume returns the virtual volume of a claim if it may be created now, nil if

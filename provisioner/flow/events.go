@@ -61,8 +61,15 @@ func (f *Flow) claimChanged(old, obj any) {
 		f.BackingChanged(claim)
 	default:
 		f.Enqueue(claim.UID)
+		self := types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}
+		f.sourceChanged(self)
 		before, _ := old.(*corev1.PersistentVolumeClaim)
 		after, _ := obj.(*corev1.PersistentVolumeClaim)
+		if before != nil && after != nil && copyable(before, after) {
+			for _, waiting := range f.copiesOf(self) {
+				f.rouse(waiting, "claim "+claim.Name)
+			}
+		}
 		if before != nil && after != nil && opened(before, after) {
 			f.rouse(after, "claim "+after.Name)
 		}
@@ -75,6 +82,7 @@ func (f *Flow) BackingChanged(b *corev1.PersistentVolumeClaim) {
 	uid := types.UID(b.Labels[keys.ClaimUID])
 	if owner, ok := f.Place.OwnerOf(b); ok && uid != "" {
 		f.memory.addOwner(uid, owner)
+		f.sourceChanged(owner)
 		// A later claim of that name may wait for the name of this one.
 		if later := one[corev1.PersistentVolumeClaim](f.Sources.Claims, owner.String()); later != nil && later.UID != uid {
 			f.Enqueue(later.UID)
@@ -104,6 +112,7 @@ func (f *Flow) volumeChanged(old, obj any) {
 	ref := volume.Spec.ClaimRef
 	if volume.Annotations[keys.Backing] != "" {
 		f.Enqueue(ref.UID)
+		f.sourceChanged(types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name})
 		return
 	}
 	if ref.Namespace != f.Place.StorageNamespace {
@@ -126,6 +135,14 @@ func (f *Flow) classChanged(old, obj any) {
 		return
 	}
 	virtual := virtualclass.Is(before) || virtualclass.Is(after)
+	if virtualclass.Is(after) && (before == nil || before.UID != after.UID) {
+		// It may say otherwise what claims with a volume carry, too.
+		for _, obj := range f.Sources.Claims.GetStore().List() {
+			if claim, ok := obj.(*corev1.PersistentVolumeClaim); ok && className(claim) == after.Name {
+				f.Enqueue(claim.UID)
+			}
+		}
+	}
 	if before != nil && after != nil && ptr.Deref(before.AllowVolumeExpansion, false) != ptr.Deref(after.AllowVolumeExpansion, false) {
 		for _, obj := range f.Sources.Volumes.GetStore().List() {
 			if volume, ok := obj.(*corev1.PersistentVolume); ok && volume.Spec.ClaimRef != nil && volume.Annotations[keys.Backing] != "" {

@@ -24,6 +24,7 @@ type memory struct {
 	orphans map[types.UID]bool
 	// declined are the sizes that were refused lately.
 	declined map[types.UID]decide.Declined
+	carried  map[types.UID]time.Time
 }
 
 // change is what a claim has not been told of yet, and from when on it may be.
@@ -42,7 +43,7 @@ func newMemory() memory {
 		unsent: map[types.UID]bool{}, gone: map[types.UID]bool{}, changed: map[types.UID]change{},
 		told: map[types.UID]told{}, started: map[types.UID]time.Time{},
 		owners: map[types.UID][]types.NamespacedName{}, orphans: map[types.UID]bool{},
-		declined: map[types.UID]decide.Declined{},
+		declined: map[types.UID]decide.Declined{}, carried: map[types.UID]time.Time{},
 	}
 }
 
@@ -72,6 +73,19 @@ func (m *memory) isGone(claim types.UID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.gone[claim]
+}
+
+// setCarried notes when labels and annotations are carried to a backing claim.
+func (m *memory) setCarried(claim types.UID, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.carried[claim] = now
+}
+
+func (m *memory) carriedAt(claim types.UID) time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.carried[claim]
 }
 
 // setChanged notes a change for a claim.
@@ -141,6 +155,7 @@ func (m *memory) forget(claim types.UID) {
 	delete(m.owners, claim)
 	delete(m.orphans, claim)
 	delete(m.declined, claim)
+	delete(m.carried, claim)
 }
 
 // setOrphan notes a claim of which only a backing claim is left.

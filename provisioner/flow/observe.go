@@ -33,6 +33,7 @@ func (f *Flow) observe(uid types.UID, publishing bool) decide.Observation {
 		Unsent:    f.memory.isUnsent(uid),
 		Gone:      f.memory.isGone(uid),
 		Changed:   f.memory.changedFor(uid, now),
+		Carried:   f.memory.carriedAt(uid),
 		HandedOut: !publishing && f.publisher.HandedOut(uid),
 	}
 	if later := f.memory.dueIn(uid, now); later > 0 {
@@ -68,12 +69,10 @@ func (f *Flow) observe(uid types.UID, publishing bool) decide.Observation {
 		o.Declined = f.memory.declinedBy(uid, now)
 	}
 	if o.Claim != nil {
-		if name := className(o.Claim); name != "" {
-			o.Class = one[storagev1.StorageClass](f.Sources.Classes, name)
-		}
-		if o.Volume == nil {
-			f.observeUnbound(&o)
-		}
+		o.Class = f.class(o.Claim)
+	}
+	if o.Claim != nil && o.Volume == nil {
+		f.observeUnbound(&o)
 	}
 	o.Backings = f.backings(uid, owners, f.candidates(o))
 	if o.Claim == nil && o.Volume == nil && len(o.Backings) > 0 {
@@ -89,7 +88,16 @@ func (f *Flow) observeUnbound(o *decide.Observation) {
 		o.Node = one[corev1.Node](f.Sources.Nodes, node)
 		f.memory.start(o.UID, o.Now)
 		o.Siblings = f.siblings(*o)
+		o.Source = f.source(o.Claim)
 	}
+}
+
+// class returns the storage class of a claim, nil if it does not exist.
+func (f *Flow) class(claim *corev1.PersistentVolumeClaim) *storagev1.StorageClass {
+	if name := className(claim); name != "" {
+		return one[storagev1.StorageClass](f.Sources.Classes, name)
+	}
+	return nil
 }
 
 func className(claim *corev1.PersistentVolumeClaim) string {
@@ -188,7 +196,7 @@ func (f *Flow) siblings(o decide.Observation) []decide.Sibling {
 	var result []decide.Sibling
 	for _, name := range common {
 		claim := one[corev1.PersistentVolumeClaim](f.Sources.Claims, name)
-		if name == self || claim == nil || claim.Spec.VolumeName != "" || claim.DeletionTimestamp != nil ||
+		if name == self || claim == nil || claim.Spec.VolumeName != "" || claim.DeletionTimestamp != nil || f.upstream(o.Claim, claim) ||
 			!virtualclass.Is(one[storagev1.StorageClass](f.Sources.Classes, className(claim))) {
 			continue
 		}
@@ -220,7 +228,8 @@ func (f *Flow) ready(claim *corev1.PersistentVolumeClaim, node *corev1.Node) boo
 	owner := []types.NamespacedName{{Namespace: claim.Namespace, Name: claim.Name}}
 	for _, b := range f.backings(claim.UID, owner, []string{locality.OfNode(node.Labels)}) {
 		if b.Cluster == to.Cluster {
-			return decide.Ready(b, to.Cluster, to.Deferred())
+			_, obstacle := decide.CopyFrom(claim, f.source(claim), to)
+			return decide.Ready(b, to.Cluster, to.Deferred()) && (obstacle == nil || b.Claim.Status.Phase == corev1.ClaimBound)
 		}
 	}
 	return false

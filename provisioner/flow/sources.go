@@ -52,6 +52,7 @@ const (
 	byCluster = "lodestone/cluster" // virtual volumes by the cluster of their data
 	byVolume  = "lodestone/volume"  // attachments by the name of their volume
 	byClaim   = "lodestone/claim"   // pods by namespace/name of the claims they use
+	bySource  = "lodestone/source"  // claims without a volume by namespace/name of what they are to be a copy of
 	byWaiting = "lodestone/waiting" // claims that have no volume yet; key waitingKey
 )
 
@@ -75,6 +76,7 @@ func NewSources(factory informers.SharedInformerFactory) (Sources, error) {
 		keys     func(obj any) []string
 	}{
 		{s.Claims, byUID, func(obj any) []string { return []string{string(obj.(*corev1.PersistentVolumeClaim).UID)} }},
+		{s.Claims, bySource, func(obj any) []string { return sourceKeys(obj.(*corev1.PersistentVolumeClaim)) }},
 		{s.Claims, byWaiting, func(obj any) []string {
 			if obj.(*corev1.PersistentVolumeClaim).Spec.VolumeName == "" {
 				return []string{waitingKey}

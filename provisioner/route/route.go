@@ -4,10 +4,12 @@ package route
 
 import (
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -49,6 +51,9 @@ type Route struct {
 	Class v1alpha1.OfferedClass
 	// Named says whether the class was asked for by name, not as the default.
 	Named bool
+	// Source is the backing claim in that cluster that the new one is to be a copy
+	// of; empty for none. Package decide sets it.
+	Source types.NamespacedName
 }
 
 // Deferred says whether the backing claim binds only once a pod uses it or, at
@@ -56,6 +61,19 @@ type Route struct {
 func (r Route) Deferred() bool {
 	return r.Class.BindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 }
+
+// Driver is the CSI driver of the volumes of the route's class; empty where
+// Kubernetes knows it by another name.
+func (r Route) Driver() string {
+	if strings.HasPrefix(r.Class.Provisioner, inTree) {
+		return ""
+	}
+	return r.Class.Provisioner
+}
+
+// inTree begins the names of provisioners that kube-controller-manager knows by
+// another name, or that make no volumes.
+const inTree = "kubernetes.io/"
 
 // Refused is the error of a claim that this cluster cannot take but another may.
 type Refused struct {
@@ -78,15 +96,11 @@ func (i *Invalid) Error() string { return i.Message }
 // Validate says whether a virtual claim asks only for what a virtual volume can
 // give. The error is an *Invalid.
 func Validate(claim *corev1.PersistentVolumeClaim) error {
-	switch {
-	case claim.Spec.Selector != nil:
+	if claim.Spec.Selector != nil {
 		return &Invalid{"the claim has a selector, which a virtual storage class cannot honour: remove spec.selector"}
-	case claim.Spec.DataSource != nil || claim.Spec.DataSourceRef != nil:
-		return &Invalid{"the claim has a data source, which virtual volumes do not support yet: create it without dataSource and copy the data, since an empty volume would be worse than none"}
-	case claim.Spec.VolumeAttributesClassName != nil && *claim.Spec.VolumeAttributesClassName != "":
-		return &Invalid{"the claim has a volumeAttributesClassName, which virtual volumes do not support yet: remove it"}
 	}
-	return nil
+	_, err := CopyOf(claim)
+	return err
 }
 
 // To returns the route of a claim to the cluster of its selected node. The error

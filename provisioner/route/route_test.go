@@ -193,12 +193,13 @@ func TestValidate(t *testing.T) {
 		spec corev1.PersistentVolumeClaimSpec
 		says string
 	}{
-		"a plain claim is fine":                    {},
-		"an empty attributes class is fine":        {spec: corev1.PersistentVolumeClaimSpec{VolumeAttributesClassName: ptr.To("")}},
-		"a selector cannot be honoured":            {spec: corev1.PersistentVolumeClaimSpec{Selector: &metav1.LabelSelector{}}, says: "spec.selector"},
-		"a data source would be lost":              {spec: corev1.PersistentVolumeClaimSpec{DataSource: &corev1.TypedLocalObjectReference{}}, says: "data source"},
-		"a data source reference would be lost":    {spec: corev1.PersistentVolumeClaimSpec{DataSourceRef: &corev1.TypedObjectReference{}}, says: "data source"},
-		"an attributes class is not supported yet": {spec: corev1.PersistentVolumeClaimSpec{VolumeAttributesClassName: ptr.To("gold")}, says: "volumeAttributesClassName"},
+		"a plain claim is fine":                     {},
+		"an empty attributes class is fine":         {spec: corev1.PersistentVolumeClaimSpec{VolumeAttributesClassName: ptr.To("")}},
+		"a selector cannot be honoured":             {spec: corev1.PersistentVolumeClaimSpec{Selector: &metav1.LabelSelector{}}, says: "spec.selector"},
+		"an attributes class is passed on":          {spec: corev1.PersistentVolumeClaimSpec{VolumeAttributesClassName: ptr.To("gold")}},
+		"a copy of a claim is fine":                 {spec: corev1.PersistentVolumeClaimSpec{DataSource: &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "data"}}},
+		"a snapshot would be lost":                  {spec: corev1.PersistentVolumeClaimSpec{DataSource: &corev1.TypedLocalObjectReference{APIGroup: ptr.To("snapshot.storage.k8s.io"), Kind: "VolumeSnapshot", Name: "friday"}}, says: `VolumeSnapshot "friday"`},
+		"what only a populator knows would be lost": {spec: corev1.PersistentVolumeClaimSpec{DataSourceRef: &corev1.TypedObjectReference{APIGroup: ptr.To("example.com"), Kind: "Image", Name: "base"}}, says: `Image "base"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := claim(nil)

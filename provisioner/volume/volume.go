@@ -47,6 +47,7 @@ func New(in Input) (*corev1.PersistentVolume, error) {
 			Capacity:                      corev1.ResourceList{corev1.ResourceStorage: size},
 			AccessModes:                   accessModes(in),
 			VolumeMode:                    in.Claim.Spec.VolumeMode,
+			VolumeAttributesClassName:     attributes(in.Claim),
 			PersistentVolumeReclaimPolicy: in.Class.ReclaimPolicy,
 			StorageClassName:              in.Class.Name,
 			MountOptions:                  slices.Clone(in.Class.MountOptions),
@@ -73,6 +74,15 @@ func New(in Input) (*corev1.PersistentVolume, error) {
 		}
 	}
 	return pv, nil
+}
+
+// attributes is the attributes class of the claim, which binds to no volume of
+// another; an empty one is none.
+func attributes(claim *corev1.PersistentVolumeClaim) *string {
+	if name := backing.Attributes(claim); name != "" {
+		return &name
+	}
+	return nil
 }
 
 // capacity is the real volume's, or what the claim asks for while there is none.

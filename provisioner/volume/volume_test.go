@@ -76,6 +76,20 @@ func input(t *testing.T, cluster string, realVolume *corev1.PersistentVolume, op
 	}
 }
 
+// Kubernetes binds a claim to no volume of another attributes class.
+func TestNewHasTheAttributesClassOfItsClaim(t *testing.T) {
+	for _, cluster := range []string{keys.Home, "west"} {
+		for asked, want := range map[*string]*string{nil: nil, ptr.To(""): nil, ptr.To("gold"): ptr.To("gold")} {
+			in := input(t, cluster, real())
+			in.Claim.Spec.VolumeAttributesClassName = asked
+			in.Real.Spec.VolumeAttributesClassName = ptr.To("silver")
+			pv, err := volume.New(in)
+			require.NoError(t, err)
+			assert.Equal(t, want, pv.Spec.VolumeAttributesClassName)
+		}
+	}
+}
+
 func TestNewAtHomeIsTheRealVolumeUnderAnotherName(t *testing.T) {
 	original := real()
 	pv, err := volume.New(input(t, keys.Home, original, "noatime", "discard"))
