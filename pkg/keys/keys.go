@@ -35,6 +35,11 @@ const (
 	// HomeID is, on a backing claim, the ID of the home cluster of its claim.
 	HomeID = "lodestone.dev/home"
 
+	// Capacity is, on a CSIStorageCapacity, CapacityPublished where the provisioner
+	// wrote it for a virtual class.
+	Capacity          = "lodestone.dev/capacity"
+	CapacityPublished = "published"
+
 	// PodUID is, on whatever exists in a remote cluster for the sake of one home
 	// pod, the UID of that pod. Together with HomeID it is the owner check.
 	PodUID = "lodestone.dev/pod-uid"
