@@ -73,12 +73,18 @@ func (c *Controller) Run(ctx context.Context) error {
 	handler := cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { notify() }, UpdateFunc: func(any, any) { notify() }, DeleteFunc: func(any) { notify() },
 	}
+	var ends []func() error
+	defer func() {
+		for _, end := range ends {
+			_ = end()
+		}
+	}()
 	for _, informer := range []cache.SharedIndexInformer{c.Capacities, c.Classes, c.Remotes, c.Drivers} {
 		registration, err := informer.AddEventHandler(handler)
 		if err != nil {
 			return fmt.Errorf("watch what capacities depend on: %w", err)
 		}
-		defer func() { _ = informer.RemoveEventHandler(registration) }()
+		ends = append(ends, func() error { return informer.RemoveEventHandler(registration) })
 	}
 	if !cache.WaitForCacheSync(ctx.Done(), c.Capacities.HasSynced, c.Classes.HasSynced, c.Remotes.HasSynced, c.Drivers.HasSynced) {
 		return nil
