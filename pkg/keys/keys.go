@@ -89,6 +89,11 @@ const (
 	// it, written as soon as it is known: deletion waits for that volume.
 	BackingVolume = "lodestone.dev/backing-volume"
 
+	// Healing is, on a virtual volume whose twin somebody deleted, the reclaim
+	// policy that the real volume is to have once another twin is bound to it;
+	// until then that is Retain.
+	Healing = "lodestone.dev/healing"
+
 	// Class is, on a virtual claim, the real class that its user wants, one of
 	// those that the virtual class lists.
 	Class = "lodestone.dev/class"

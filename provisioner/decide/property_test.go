@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/backing"
@@ -18,18 +19,22 @@ import (
 // occur, and checks what must hold for every step.
 func TestNextNeverHarms(t *testing.T) {
 	const observations = 60_000
-	taken := map[decide.Verb]int{}
+	taken, cures := map[decide.Verb]int{}, map[decide.Cure]int{}
 	for seed := range uint64(observations) {
 		o := random(rand.New(rand.NewPCG(seed, 1)))
 		step := decide.Next(o)
 		taken[step.Verb]++
+		cures[step.Cure]++
 		if broken := harm(o, step); broken != "" {
 			require.Fail(t, broken, "seed %d: step %+v\nclaim %+v\nvolume %+v\nbackings %+v", seed, step, o.Claim, o.Volume, o.Backings)
 		}
 	}
 	for _, verb := range []decide.Verb{decide.Idle, decide.Record, decide.Create, decide.Publish, decide.Mark, decide.Remove,
-		decide.Reschedule, decide.Wake, decide.Release, decide.Confirm, decide.Finish, decide.Update} {
+		decide.Reschedule, decide.Wake, decide.Release, decide.Confirm, decide.Finish, decide.Update, decide.Heal} {
 		require.Greater(t, taken[verb], 50, "too few random observations lead to %s to say anything", verb)
+	}
+	for _, cure := range []decide.Cure{decide.Begin, decide.Retain, decide.LetGo, decide.Free, decide.Rebuild, decide.Adopt, decide.Restore, decide.End} {
+		require.Greater(t, cures[cure], 20, "too few random observations lead to %s to say anything", cure)
 	}
 }
 
@@ -47,6 +52,8 @@ func harm(o decide.Observation, step decide.Step) string {
 	}
 	switch step.Verb {
 	case decide.Idle, decide.Update:
+	case decide.Heal:
+		return harmHealing(o, step)
 	case decide.Wake:
 		if bound := o.Claim != nil && o.Volume != nil && o.Claim.Spec.VolumeName == o.Volume.Name; !wanted && !bound {
 			return "a write of a claim that wants no volume and is bound to none"
@@ -162,12 +169,28 @@ func random(r *rand.Rand) decide.Observation {
 	for range r.IntN(3) {
 		maybe(50, sibling(chance(70)))
 	}
-	for _, id := range []string{keys.Home, "west", "east"} {
+	places := []string{keys.Home, "west", "east"}
+	if chance(15) {
+		// What is deleted at home is rare otherwise.
+		places = places[1:]
+		changes = append(changes, have(keys.Home, pvcBound, published, terminating), volume(keys.Home))
+		maybe(20, func(o *decide.Observation) { unprotected(&o.Backings[0]) })
+		maybe(10, func(o *decide.Observation) {
+			o.Backings[0].Volume.DeletionTimestamp = o.Backings[0].Claim.DeletionTimestamp
+		})
+		maybe(30, func(o *decide.Observation) { another(&o.Backings[0]) })
+		maybe(30, func(o *decide.Observation) { o.Backings[0].Claim.DeletionTimestamp = nil })
+		maybe(50, func(o *decide.Observation) { healing(o.Volume) })
+		maybe(20, func(o *decide.Observation) { released(o.Volume) })
+	}
+	for _, id := range places {
 		if chance(35) {
 			changes = append(changes, have(id, randomBacking(r)...))
 		}
 	}
-	if chance(40) {
+	maybe(50, real(types.UID(pick("b-home", "b-new", "", "other")), randomReal(r)...))
+	maybe(5, leaving)
+	if len(places) == 3 && chance(40) {
 		changes = append(changes, volume(place(), randomVolume(r)...))
 	}
 	// Last, for it leaves nothing to alter.
@@ -177,7 +200,7 @@ func random(r *rand.Rand) decide.Observation {
 
 func randomBacking(r *rand.Rand) []func(*decide.Backing) {
 	var chosen []func(*decide.Backing)
-	for _, alter := range []func(*decide.Backing){pvcBound, published, lost, terminating, unprotected, old, dropped, volumeUnseen} {
+	for _, alter := range []func(*decide.Backing){pvcBound, published, lost, terminating, unprotected, old, dropped, volumeUnseen, another} {
 		if r.IntN(100) < 25 {
 			chosen = append(chosen, alter)
 		}
@@ -187,8 +210,18 @@ func randomBacking(r *rand.Rand) []func(*decide.Backing) {
 
 func randomVolume(r *rand.Rand) []func(*corev1.PersistentVolume) {
 	var chosen []func(*corev1.PersistentVolume)
-	for _, alter := range []func(*corev1.PersistentVolume){released, keepIt, nameless, small} {
+	for _, alter := range []func(*corev1.PersistentVolume){released, keepIt, nameless, small, healing} {
 		if r.IntN(100) < 40 {
+			chosen = append(chosen, alter)
+		}
+	}
+	return chosen
+}
+
+func randomReal(r *rand.Rand) []func(*corev1.PersistentVolume) {
+	var chosen []func(*corev1.PersistentVolume)
+	for _, alter := range []func(*corev1.PersistentVolume){reclaimed, going} {
+		if r.IntN(100) < 30 {
 			chosen = append(chosen, alter)
 		}
 	}

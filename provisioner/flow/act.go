@@ -70,6 +70,9 @@ func (f *Flow) act(ctx context.Context, o decide.Observation, step decide.Step, 
 		f.publisher.Finish(o.Volume)
 	case decide.Update:
 		result.err = f.update(ctx, o, step)
+	case decide.Heal:
+		result.err = f.heal(ctx, o, step)
+		result.after = safetyNet
 	}
 	return result
 }
