@@ -35,9 +35,10 @@ const (
 	End Cure = "End"
 )
 
-// healable says whether a twin that somebody deleted can be bound anew.
+// healable says whether a twin that somebody deleted can be made anew. That of a
+// released volume is not: to delete it is how what was kept is got rid of.
 func healable(o Observation, ref backing.Ref, b Backing) bool {
-	return ref.Cluster == keys.Home && !o.StorageLeaving && !backing.Unpublished(b.Claim) && b.Volume != nil && b.Volume.DeletionTimestamp == nil &&
+	return ref.Cluster == keys.Home && !o.StorageLeaving && o.Volume.Status.Phase != corev1.VolumeReleased && !backing.Unpublished(b.Claim) && b.Volume != nil && b.Volume.DeletionTimestamp == nil &&
 		b.Claim.Status.Phase == corev1.ClaimBound && o.Volume.Annotations[keys.BackingVolume] == b.Volume.Name
 }
 

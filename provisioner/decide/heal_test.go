@@ -41,9 +41,9 @@ func TestNextForATwinThatSomebodyDeleted(t *testing.T) {
 		cure  decide.Cure // empty: no step of healing
 		tell  string
 	}{
-		"it is recorded":                           {given: []change{volume(home), have(home, full, terminating), real("b-home", reclaimed)}, cure: decide.Begin, tell: "BackingHealing"},
-		"… also when its volume is kept":           {given: []change{volume(home, released, keepIt), have(home, full, terminating), real("b-home")}, cure: decide.Begin, tell: "BackingHealing"},
-		"… but not when its data is to be deleted": {given: []change{volume(home, released), have(home, full, terminating), noClaim}},
+		"it is recorded": {given: []change{volume(home), have(home, full, terminating), real("b-home", reclaimed)}, cure: decide.Begin, tell: "BackingHealing"},
+		"… but not when nobody claims it any more": {given: []change{volume(home, released, keepIt), have(home, full, terminating), real("b-home")}, tell: "BackingDeleted"},
+		"… nor when its data is to be deleted":     {given: []change{volume(home, released), have(home, full, terminating), noClaim}},
 		"… nor when its namespace goes":            {given: []change{volume(home), have(home, full, terminating), leaving}, tell: "BackingDeleted"},
 		"… nor when the real volume goes too": {given: []change{volume(home), have(home, full, terminating, func(b *decide.Backing) {
 			b.Volume.DeletionTimestamp = ptr.To(metav1.NewTime(now))

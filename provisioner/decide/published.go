@@ -73,7 +73,7 @@ func keep(o Observation, ref backing.Ref) Step {
 	case b.Claim.DeletionTimestamp != nil:
 		return Step{Verb: Idle, Tell: warn("BackingDeleted", fmt.Sprintf(
 			"somebody deleted real claim %s in %s; its data is safe, for finalizer %s holds the claim, but %s: move the data to a new claim, then delete this one",
-			ref.Key(), where(ref.Cluster), keys.BackingFinalizer, consequence(ref.Cluster)))}
+			ref.Key(), where(ref.Cluster), keys.BackingFinalizer, consequence(o, ref.Cluster)))}
 	case b.Claim.Status.Phase == corev1.ClaimLost:
 		return Step{Verb: Idle, Tell: warn("BackingLost", fmt.Sprintf(
 			"real claim %s in %s has lost its volume: see its events there", ref.Key(), where(ref.Cluster)))}
@@ -84,14 +84,19 @@ func keep(o Observation, ref backing.Ref) Step {
 	return Step{Verb: Idle}
 }
 
-// consequence says what a backing claim that is being deleted, and cannot be
-// healed here, means for pods. At home they mount the virtual volume, in a remote
+// consequence says what a backing claim that is being deleted, and cannot be made
+// anew by this program, means. At home pods mount the virtual volume, in a remote
 // cluster the backing claim.
-func consequence(cluster string) string {
-	if cluster == keys.Home {
-		return "its namespace or its real volume is being deleted too"
+func consequence(o Observation, cluster string) string {
+	switch {
+	case cluster != keys.Home:
+		return "no new pod there can use it"
+	case o.StorageLeaving:
+		return "its namespace is being deleted, so that it cannot be made anew"
+	case o.Volume.Status.Phase == corev1.VolumeReleased:
+		return "it is not made anew, for its volume is released"
 	}
-	return "no new pod there can use it"
+	return "it cannot be made anew, for its real volume is going or gone, too"
 }
 
 // behind says whether a virtual volume does not yet tell what is known of the
