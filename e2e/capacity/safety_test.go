@@ -106,7 +106,9 @@ func TestPodsRunWhereCapacitiesCannotBePublished(t *testing.T) {
 		return err == nil && used.Value() > 0
 	})
 	class(t, "unpublishable")
+	use(t, fabric.NewPod(namespace, "early", "early"), "unpublishable", "1Gi")
 	heeds(t, false)
+	assert.NotEmpty(t, runs(t, namespace, "early"), "one that found no room is woken")
 	use(t, fabric.NewPod(namespace, "all-the-same", "all-the-same"), "unpublishable", "1Gi")
 	assert.NotEmpty(t, runs(t, namespace, "all-the-same"))
 }

@@ -113,6 +113,7 @@ func Run(ctx context.Context, config *Config) error {
 		Client: client, Namespace: config.Namespace, Withdraw: !config.PublishCapacity, Metrics: writes,
 		Classes: sources.Classes, Remotes: objects,
 		Capacities: factory.Storage().V1().CSIStorageCapacities().Informer(), Drivers: drivers.Storage().V1().CSIDrivers().Informer(),
+		Released: work.RoomReleased,
 	})
 	libraryMetrics := metrics.New("controller")
 	registry.MustRegister(libraryMetrics.PersistentVolumeClaimProvisionTotal, libraryMetrics.PersistentVolumeClaimProvisionFailedTotal,

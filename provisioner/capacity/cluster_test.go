@@ -26,6 +26,8 @@ type cluster struct {
 	writes int
 	fail   func(n int, action clienttesting.Action) error
 	check  func()
+	// released counts how often waiting pods were to be woken.
+	released int
 }
 
 func newCluster(t *testing.T, objects ...runtime.Object) *cluster {
@@ -56,7 +58,7 @@ func (c *cluster) publisher(t *testing.T) *Publisher {
 	t.Helper()
 	metrics, err := NewMetrics(prometheus.NewRegistry())
 	require.NoError(t, err)
-	return &Publisher{client: c, namespace: namespace, metrics: metrics}
+	return &Publisher{client: c, namespace: namespace, metrics: metrics, released: func() { c.released++ }}
 }
 
 func (c *cluster) objects(t *testing.T) scheduler {

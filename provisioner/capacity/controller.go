@@ -40,6 +40,9 @@ type Config struct {
 	// CSIDriver of virtual classes.
 	Capacities, Classes, Remotes, Drivers cache.SharedIndexInformer
 	Metrics                               *Metrics
+	// Released is called once kube-scheduler is told to ask for no room any more; it
+	// must not block.
+	Released func()
 }
 
 // Controller publishes how much room the virtual classes have.
@@ -50,7 +53,7 @@ type Controller struct {
 
 // New returns a Controller that does nothing until it is run.
 func New(config Config) *Controller {
-	return &Controller{Config: config, publisher: Publisher{client: config.Client, namespace: config.Namespace, metrics: config.Metrics}}
+	return &Controller{Config: config, publisher: Publisher{client: config.Client, namespace: config.Namespace, metrics: config.Metrics, released: config.Released}}
 }
 
 // DriverFactory returns a factory whose informer of CSIDrivers sees that of

@@ -27,6 +27,7 @@ func running(t *testing.T, c *cluster, withdraw bool) {
 		Client: c, Namespace: namespace, Withdraw: withdraw, Metrics: metrics,
 		Classes: factory.Storage().V1().StorageClasses().Informer(), Capacities: factory.Storage().V1().CSIStorageCapacities().Informer(),
 		Remotes: factory.Core().V1().Nodes().Informer(), Drivers: drivers.Storage().V1().CSIDrivers().Informer(),
+		Released: func() {},
 	})
 	ctx, end := context.WithCancel(t.Context())
 	factory.StartWithContext(ctx)

@@ -49,6 +49,9 @@ type Publisher struct {
 	client    kubernetes.Interface
 	namespace string
 	metrics   *Metrics
+	// released is called once kube-scheduler is told to ask for no room any more:
+	// of itself it does not look again at the pods that it found none for.
+	released func()
 }
 
 // Publish brings the home cluster from what was seen nearer to what is to be
@@ -135,6 +138,9 @@ func (p *Publisher) heed(ctx context.Context, seen Seen, want bool) error {
 	p.metrics.wrote("patch", err)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("set storageCapacity of CSIDriver %s to %t: %w", keys.Driver, want, err)
+	}
+	if !want {
+		p.released()
 	}
 	return nil
 }

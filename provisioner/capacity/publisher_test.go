@@ -127,6 +127,8 @@ func TestWhereAnObjectCannotBeMadeKubeSchedulerIsToldToHeedNone(t *testing.T) {
 	require.ErrorIs(t, err, errUnmade)
 	assert.ErrorContains(t, err, "exceeded quota")
 	assert.False(t, c.seen(t, after).asks())
+	require.ErrorIs(t, c.publisher(t).Publish(t.Context(), c.seen(t, after)), errUnmade)
+	assert.Equal(t, 1, c.released, "pods that found no room are woken, once")
 	assert.Len(t, c.objects(t), len(published(before)), "what is replaced stays until its successor is there")
 	c.fail = nil
 	require.NoError(t, c.publisher(t).Publish(t.Context(), c.seen(t, after)))
