@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// spacing is the least time between two looks at everything: a driver with
-	// many nodes changes its objects often.
-	spacing = 200 * time.Millisecond
+	// Between two looks at everything there is spacing, and share times what the
+	// last one took: a driver with many nodes changes its objects often.
+	spacing, share = 200 * time.Millisecond, 20
 	// Errors are retried after firstRetry, then each time twice that, at most
 	// lastRetry.
 	firstRetry, lastRetry = 500 * time.Millisecond, 30 * time.Second
@@ -95,28 +95,29 @@ func (c *Controller) Run(ctx context.Context) error {
 	retry := firstRetry
 	for {
 		again := time.Duration(0)
-		if err := c.once(ctx); err == nil {
+		took, err := c.once(ctx)
+		if err == nil {
 			retry = firstRetry
 		} else if ctx.Err() == nil {
 			c.complain(ctx, err)
 			again, retry = retry, min(2*retry, lastRetry)
 		}
-		if !pause(ctx, again, changed) {
+		if !pause(ctx, max(spacing, share*took), again, changed) {
 			return nil
 		}
 	}
 }
 
 // pause waits for a change, or no longer than until a retry is due, which 0 says
-// there is not; and at least for spacing. False means that ctx has ended.
-func pause(ctx context.Context, again time.Duration, changed <-chan struct{}) bool {
+// there is not; and at least for least. False means that ctx has ended.
+func pause(ctx context.Context, least, again time.Duration, changed <-chan struct{}) bool {
 	var due <-chan time.Time
 	if again != 0 {
 		timer := time.NewTimer(again)
 		defer timer.Stop()
 		due = timer.C
 	}
-	quiet := time.NewTimer(spacing)
+	quiet := time.NewTimer(least)
 	defer quiet.Stop()
 	select {
 	case <-ctx.Done():
@@ -132,12 +133,17 @@ func pause(ctx context.Context, again time.Duration, changed <-chan struct{}) bo
 	return true
 }
 
-func (c *Controller) once(ctx context.Context) error {
+// once looks at everything and writes what is to be written; took is how long it
+// looked.
+func (c *Controller) once(ctx context.Context) (took time.Duration, err error) {
+	began := time.Now()
 	seen := c.look()
 	if c.Withdraw {
-		return c.publisher.Withdraw(ctx, seen)
+		return time.Since(began), c.publisher.Withdraw(ctx, seen)
 	}
-	return c.publisher.Publish(ctx, seen)
+	changes := c.publisher.changes(seen)
+	took = time.Since(began)
+	return took, c.publisher.write(ctx, seen, changes)
 }
 
 // look gathers what is seen, from caches alone.

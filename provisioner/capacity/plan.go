@@ -13,8 +13,9 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
+	"maps"
 	"slices"
+	"strconv"
 
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -48,15 +49,32 @@ type Segment struct {
 	// Free is the room in all; Largest the most that one volume can have, nil
 	// where that is not told. Both are bytes.
 	Free, Largest *resource.Quantity
+
+	// name is kept where the segment will not change any more.
+	name string
 }
 
 // Name is the name of the segment's object, the same for the same nodes, class
 // and pool.
 func (s Segment) Name() string {
-	identity, err := json.Marshal([]any{s.UID, s.Pool, s.Nodes})
-	if err != nil {
-		// Strings, and maps of strings, can always be written.
-		panic(err)
+	if s.name != "" {
+		return s.name
+	}
+	var identity []byte
+	add := func(parts ...string) {
+		for _, part := range parts {
+			// With its length before it, no part can be taken for two.
+			identity = append(strconv.AppendInt(identity, int64(len(part)), 10), ' ')
+			identity = append(identity, part...)
+		}
+	}
+	add(string(s.UID), s.Pool)
+	for _, key := range slices.Sorted(maps.Keys(s.Nodes.MatchLabels)) {
+		add("=", key, s.Nodes.MatchLabels[key])
+	}
+	for _, expression := range s.Nodes.MatchExpressions {
+		add("?", expression.Key, string(expression.Operator))
+		add(expression.Values...)
 	}
 	sum := sha256.Sum256(identity)
 	return "lodestone-" + hex.EncodeToString(sum[:12])
@@ -97,7 +115,8 @@ func Plan(w World) []Segment {
 		}
 		for _, segment := range pools {
 			segment.Class, segment.UID = object.Name, object.UID
-			name := segment.Name()
+			segment.name = segment.Name()
+			name := segment.name
 			if other, ok := segments[name]; !ok || other.limit().Cmp(*segment.limit()) < 0 {
 				segments[name] = segment
 			}
