@@ -58,7 +58,7 @@ func TestVirtualClassBindsLateAndItsDriverNeedsNoAttachment(t *testing.T) {
 
 	assert.Equal(t, "WaitForFirstConsumer", string(*class.VolumeBindingMode))
 	assert.False(t, *driver.Spec.AttachRequired)
-	assert.False(t, *driver.Spec.StorageCapacity, "no capacities are published: with true no node would have room")
+	assert.False(t, *driver.Spec.StorageCapacity, "the provisioner says true once it has published capacities: before, no node would have room")
 }
 
 func TestPodSecurityRefusesWhatIsNotRestricted(t *testing.T) {

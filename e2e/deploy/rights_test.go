@@ -50,6 +50,15 @@ func TestProvisionerHasTheRightsThatItNeedsAndNoOthers(t *testing.T) {
 		{verb: "patch", resource: "/pods", namespace: "default"},
 		{verb: "create", resource: "/serviceaccounts/token", namespace: systemNamespace},
 		{verb: "update", resource: "storage.k8s.io/storageclasses"},
+		{verb: "watch", resource: "storage.k8s.io/csistoragecapacities", namespace: everywhere, allowed: true},
+		{verb: "create", resource: "storage.k8s.io/csistoragecapacities", namespace: systemNamespace, allowed: true},
+		{verb: "update", resource: "storage.k8s.io/csistoragecapacities", namespace: systemNamespace, allowed: true},
+		{verb: "delete", resource: "storage.k8s.io/csistoragecapacities", namespace: systemNamespace, allowed: true},
+		{verb: "create", resource: "storage.k8s.io/csistoragecapacities", namespace: "default"},
+		{verb: "delete", resource: "storage.k8s.io/csistoragecapacities", namespace: "kube-system"},
+		{verb: "patch", resource: "storage.k8s.io/csidrivers", name: "lodestone.dev", allowed: true},
+		{verb: "patch", resource: "storage.k8s.io/csidrivers", name: "disk.example.com"},
+		{verb: "delete", resource: "storage.k8s.io/csidrivers", name: "lodestone.dev"},
 		{verb: "impersonate", resource: "/users"},
 	})
 }

@@ -14,37 +14,27 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
-func TestBackingClaimThatSomebodyDeletesKeepsItsData(t *testing.T) {
+func TestShadowThatSomebodyDeletesKeepsItsData(t *testing.T) {
 	t.Parallel()
-	for _, route := range routes {
-		t.Run(route.name, func(t *testing.T) {
-			t.Parallel()
-			namespace := space(t)
-			virtual, b, real := served(t, namespace, fabric.Class, route.place, route.cluster())
-			if route.cluster() == bed.West {
-				// kube's own protection must not be what holds it.
-				deletePod(t, namespace, "db")
-			}
-			deleteClaim(t, route.cluster(), b.Namespace, b.Name)
+	namespace := space(t)
+	virtual, b, real := served(t, namespace, fabric.Class, fabric.InWest, bed.West)
+	// kube's own protection must not be what holds it.
+	deletePod(t, namespace, "db")
+	deleteClaim(t, bed.West, b.Namespace, b.Name)
 
-			assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "data", "BackingDeleted"), "its data is safe")
-			consistently(t, func() bool {
-				held := claimOf(t, route.cluster(), b.Namespace, b.Name)
-				return held != nil && held.DeletionTimestamp != nil && route.storage().Exists(real.Spec.CSI.VolumeHandle)
-			}, "the data is gone")
-			claim, _ := bound(t, bed.Home, namespace, "data")
-			assert.Equal(t, virtual.Name, claim.Spec.VolumeName)
+	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "data", "BackingDeleted"), "its data is safe")
+	consistently(t, func() bool {
+		held := claimOf(t, bed.West, b.Namespace, b.Name)
+		return held != nil && held.DeletionTimestamp != nil && bed.WestStorage.Exists(real.Spec.CSI.VolumeHandle)
+	}, "the data is gone")
+	claim, _ := bound(t, bed.Home, namespace, "data")
+	assert.Equal(t, virtual.Name, claim.Spec.VolumeName)
 
-			// The user's own deletion ends it all.
-			if route.cluster() == bed.Home {
-				deletePod(t, namespace, "db")
-			}
-			deleteClaim(t, bed.Home, namespace, "data")
-			absent(t, "virtual volume", func() *corev1.PersistentVolume { return volumeOf(t, bed.Home, virtual.Name) })
-			assert.Nil(t, claimOf(t, route.cluster(), b.Namespace, b.Name))
-			assert.False(t, route.storage().Exists(real.Spec.CSI.VolumeHandle))
-		})
-	}
+	// The user's own deletion ends it all.
+	deleteClaim(t, bed.Home, namespace, "data")
+	absent(t, "virtual volume", func() *corev1.PersistentVolume { return volumeOf(t, bed.Home, virtual.Name) })
+	assert.Nil(t, claimOf(t, bed.West, b.Namespace, b.Name))
+	assert.False(t, bed.WestStorage.Exists(real.Spec.CSI.VolumeHandle))
 }
 
 func TestRemoteNamespaceThatIsDeletedKeepsItsVolumes(t *testing.T) {

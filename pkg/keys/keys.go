@@ -35,6 +35,11 @@ const (
 	// HomeID is, on a backing claim, the ID of the home cluster of its claim.
 	HomeID = "lodestone.dev/home"
 
+	// Capacity is, on a CSIStorageCapacity, CapacityPublished where the provisioner
+	// wrote it for a virtual class.
+	Capacity          = "lodestone.dev/capacity"
+	CapacityPublished = "published"
+
 	// PodUID is, on whatever exists in a remote cluster for the sake of one home
 	// pod, the UID of that pod. Together with HomeID it is the owner check.
 	PodUID = "lodestone.dev/pod-uid"
@@ -87,6 +92,11 @@ const (
 	// BackingVolume is, on a virtual volume, the name of the real volume behind
 	// it, written as soon as it is known: deletion waits for that volume.
 	BackingVolume = "lodestone.dev/backing-volume"
+
+	// Healing is, on a virtual volume whose twin somebody deleted, the reclaim
+	// policy that the real volume is to have once another twin is bound to it;
+	// until then that is Retain.
+	Healing = "lodestone.dev/healing"
 
 	// Class is, on a virtual claim, the real class that its user wants, one of
 	// those that the virtual class lists.

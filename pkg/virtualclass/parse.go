@@ -121,6 +121,9 @@ func (c Class) RealClassName(cluster string, claimAnnotations map[string]string)
 	return c.remoteClass, nil
 }
 
+// Choices returns the names of the real classes that a claim may ask for.
+func (c Class) Choices() []string { return slices.Clone(c.classes) }
+
 // Siblings returns what a new volume of a StatefulSet makes of the places of the
 // others: keys.SiblingsPack unless the class says otherwise, for pods of one set
 // talk to each other, and pods of different clusters mostly cannot.

@@ -23,6 +23,7 @@ type Options struct {
 	ProbeInterval    time.Duration
 	RefusalPeriod    time.Duration
 	Workers          int
+	PublishCapacity  bool
 }
 
 // NewOptions returns the defaults.
@@ -33,6 +34,7 @@ func NewOptions() *Options {
 		ProbeInterval:    5 * time.Second,
 		RefusalPeriod:    time.Minute,
 		Workers:          32,
+		PublishCapacity:  true,
 	}
 }
 
@@ -43,6 +45,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.StorageNamespace, "storage-namespace", o.StorageNamespace, "namespace of the real claims behind virtual volumes whose data is at home")
 	flags.DurationVar(&o.ProbeInterval, "probe-interval", o.ProbeInterval, "how often each remote cluster is looked at; 1s to 30s is sensible")
 	flags.DurationVar(&o.RefusalPeriod, "refusal-period", o.RefusalPeriod, "how long a cluster or node that refused a claim is passed over for it; longer than the 10s that kube-scheduler backs off")
+	flags.BoolVar(&o.PublishCapacity, "publish-capacity", o.PublishCapacity, "tell kube-scheduler how much room the virtual classes have in each cluster; false: let it ask for none, and remove what was published")
 	flags.IntVar(&o.Workers, "workers", o.Workers, "how many claims are worked on at once; a wait for a volume takes none of them")
 }
 

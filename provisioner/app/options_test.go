@@ -25,12 +25,13 @@ func TestFlagsSetTheOptions(t *testing.T) {
 	o := NewOptions()
 	flags := pflag.NewFlagSet("provisioner", pflag.ContinueOnError)
 	o.AddFlags(flags)
-	require.NoError(t, flags.Parse([]string{"--cluster-id=east", "--storage-namespace=twins", "--leader-elect=false", "--probe-interval=2s", "--workers=5"}))
+	require.NoError(t, flags.Parse([]string{"--cluster-id=east", "--storage-namespace=twins", "--leader-elect=false", "--probe-interval=2s", "--workers=5", "--publish-capacity=false"}))
 	assert.Equal(t, "east", o.ClusterID)
 	assert.Equal(t, "twins", o.StorageNamespace)
 	assert.False(t, o.LeaderElect)
 	assert.Equal(t, 2*time.Second, o.ProbeInterval)
 	assert.Equal(t, 5, o.Workers)
+	assert.False(t, o.PublishCapacity)
 	require.NoError(t, o.Validate())
 }
 

@@ -25,6 +25,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/probes"
 	"github.com/lodestone-storage/lodestone/pkg/remoteclusters"
 	"github.com/lodestone-storage/lodestone/provisioner/backing"
+	"github.com/lodestone-storage/lodestone/provisioner/capacity"
 	"github.com/lodestone-storage/lodestone/provisioner/clusters"
 	"github.com/lodestone-storage/lodestone/provisioner/flow"
 	"github.com/lodestone-storage/lodestone/provisioner/library"
@@ -103,6 +104,17 @@ func Run(ctx context.Context, config *Config) error {
 		Metrics:  counts, RefusalPeriod: config.RefusalPeriod, Workers: config.Workers, PerCluster: perCluster,
 	})
 	registry.MustRegister(known)
+	drivers := capacity.DriverFactory(client)
+	writes, err := capacity.NewMetrics(registry)
+	if err != nil {
+		return fmt.Errorf("register metrics: %w", err)
+	}
+	room := capacity.New(capacity.Config{
+		Client: client, Namespace: config.Namespace, Withdraw: !config.PublishCapacity, Metrics: writes,
+		Classes: sources.Classes, Remotes: objects,
+		Capacities: factory.Storage().V1().CSIStorageCapacities().Informer(), Drivers: drivers.Storage().V1().CSIDrivers().Informer(),
+		Released: work.RoomReleased,
+	})
 	libraryMetrics := metrics.New("controller")
 	registry.MustRegister(libraryMetrics.PersistentVolumeClaimProvisionTotal, libraryMetrics.PersistentVolumeClaimProvisionFailedTotal,
 		libraryMetrics.PersistentVolumeClaimProvisionDurationSeconds, libraryMetrics.PersistentVolumeDeleteTotal,
@@ -119,8 +131,9 @@ func Run(ctx context.Context, config *Config) error {
 	watching, stopWatching := context.WithCancel(ctx)
 	factory.StartWithContext(watching)
 	secrets.StartWithContext(watching)
+	drivers.StartWithContext(watching)
 	go objects.RunWithContext(watching)
-	defer func() { stopWatching(); factory.Shutdown(); secrets.Shutdown() }()
+	defer func() { stopWatching(); factory.Shutdown(); secrets.Shutdown(); drivers.Shutdown() }()
 	state.WaitFor("home cluster caches")
 	if !cache.WaitForCacheSync(ctx.Done(), sources.Claims.HasSynced, sources.Volumes.HasSynced, sources.Classes.HasSynced, sources.Nodes.HasSynced,
 		sources.Namespaces.HasSynced, sources.Attachments.HasSynced, sources.Pods.HasSynced, secretInformer.HasSynced, objects.HasSynced) {
@@ -135,13 +148,14 @@ func Run(ctx context.Context, config *Config) error {
 			return err
 		}
 		var running sync.WaitGroup
-		var failed error
+		var failed, unpublished error
 		running.Go(func() { failed = known.Run(ctx) })
+		running.Go(func() { unpublished = room.Run(ctx) })
 		running.Go(func() { publisher.Run(ctx) })
 		running.Go(func() { work.Run(ctx) })
 		running.Wait()
 		// The library does not wait for a volume that it is creating.
 		time.Sleep(200 * time.Millisecond)
-		return failed
+		return errors.Join(failed, unpublished)
 	})
 }

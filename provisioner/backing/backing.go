@@ -79,6 +79,29 @@ func New(claim *corev1.PersistentVolumeClaim, r route.Route, at types.Namespaced
 	return b
 }
 
+// Again returns the twin that takes the place of one that somebody deleted: the
+// claim of the virtual volume, bound to the real one.
+func Again(virtual, real *corev1.PersistentVolume, at types.NamespacedName, homeID string) *corev1.PersistentVolumeClaim {
+	ref := virtual.Spec.ClaimRef
+	return &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:   at.Namespace,
+			Name:        at.Name,
+			Labels:      map[string]string{keys.ClaimUID: string(ref.UID), keys.HomeID: homeID},
+			Annotations: map[string]string{keys.Claim: ref.Namespace + "/" + ref.Name},
+			Finalizers:  []string{keys.BackingFinalizer},
+		},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes:               slices.Clone(real.Spec.AccessModes),
+			VolumeMode:                real.Spec.VolumeMode,
+			Resources:                 corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: real.Spec.Capacity[corev1.ResourceStorage]}},
+			StorageClassName:          &real.Spec.StorageClassName,
+			VolumeAttributesClassName: real.Spec.VolumeAttributesClassName,
+			VolumeName:                real.Name,
+		},
+	}
+}
+
 // IsOf says whether b is the backing claim that this home made for the virtual
 // claim with the given UID.
 func IsOf(b *corev1.PersistentVolumeClaim, uid types.UID, homeID string) bool {

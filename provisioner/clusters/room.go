@@ -51,26 +51,42 @@ func slimCapacity(obj any) (any, error) {
 		return obj, nil
 	}
 	return &storagev1.CSIStorageCapacity{
-		ObjectMeta:       metav1.ObjectMeta{Namespace: capacity.Namespace, Name: capacity.Name, UID: capacity.UID, ResourceVersion: capacity.ResourceVersion},
-		StorageClassName: capacity.StorageClassName,
-		Capacity:         capacity.Capacity,
+		ObjectMeta:        metav1.ObjectMeta{Namespace: capacity.Namespace, Name: capacity.Name, UID: capacity.UID, ResourceVersion: capacity.ResourceVersion},
+		StorageClassName:  capacity.StorageClassName,
+		Capacity:          capacity.Capacity,
+		MaximumVolumeSize: capacity.MaximumVolumeSize,
 	}, nil
 }
 
-// free returns how many bytes new volumes can take in all, by real class, without
-// the classes of which that is not told; read is false until all was read.
-func (c *connection) free() (free map[string]float64, read bool) {
+// room is how much room new volumes of a real class have in a cluster, in bytes.
+type room struct {
+	// free is what they can take in all, largest the most that one can.
+	free, largest float64
+}
+
+// free returns how much room new volumes have, by real class, without the
+// classes of which that is not told; read is false until all was read.
+func (c *connection) free() (free map[string]room, read bool) {
 	c.mu.Lock()
-	room := c.room
+	watched := c.room
 	c.mu.Unlock()
-	if room == nil || !room.HasSynced() {
+	if watched == nil || !watched.HasSynced() {
 		return nil, false
 	}
-	free = map[string]float64{}
-	for _, obj := range room.GetStore().List() {
-		if capacity, ok := obj.(*storagev1.CSIStorageCapacity); ok && capacity.Capacity != nil {
-			free[capacity.StorageClassName] += max(0, capacity.Capacity.AsApproximateFloat64())
+	free = map[string]room{}
+	for _, obj := range watched.GetStore().List() {
+		capacity, ok := obj.(*storagev1.CSIStorageCapacity)
+		if !ok || capacity.Capacity == nil {
+			continue
 		}
+		part := max(0, capacity.Capacity.AsApproximateFloat64())
+		sum := free[capacity.StorageClassName]
+		sum.free += part
+		if capacity.MaximumVolumeSize != nil {
+			part = max(0, capacity.MaximumVolumeSize.AsApproximateFloat64())
+		}
+		sum.largest = max(sum.largest, part)
+		free[capacity.StorageClassName] = sum
 	}
 	return free, true
 }
@@ -78,20 +94,26 @@ func (c *connection) free() (free map[string]float64, read bool) {
 // withRoom sets how much room each of the offered classes has. Where that has
 // hardly changed it stays as it was written before, so that not every new file
 // somewhere writes a status here.
-func withRoom(offered []v1alpha1.OfferedClass, free map[string]float64, before []v1alpha1.OfferedClass) {
+func withRoom(offered []v1alpha1.OfferedClass, free map[string]room, before []v1alpha1.OfferedClass) {
 	written := roomOf(before)
 	for i := range offered {
 		now, known := free[offered[i].Name]
 		if !known {
 			continue
 		}
-		if old := written[offered[i].Name]; old != nil && !differs(old.AsApproximateFloat64(), now) {
-			offered[i].Free = old
-			continue
-		}
-		// More than an int64 holds is as good as the most that it does.
-		offered[i].Free = resource.NewQuantity(int64(min(now, math.MaxInt64/2)), resource.BinarySI)
+		old := written[offered[i].Name]
+		offered[i].Free = rewritten(old.Free, now.free)
+		offered[i].MaximumVolumeSize = rewritten(old.MaximumVolumeSize, now.largest)
 	}
+}
+
+// rewritten returns what was written before where it has hardly changed.
+func rewritten(old *resource.Quantity, now float64) *resource.Quantity {
+	if old != nil && !differs(old.AsApproximateFloat64(), now) {
+		return old
+	}
+	// More than an int64 holds is as good as the most that it does.
+	return resource.NewQuantity(int64(min(now, math.MaxInt64/2)), resource.BinarySI)
 }
 
 // keepRoom sets how much room each of the offered classes has to what was written
@@ -99,16 +121,17 @@ func withRoom(offered []v1alpha1.OfferedClass, free map[string]float64, before [
 func keepRoom(offered, before []v1alpha1.OfferedClass) {
 	written := roomOf(before)
 	for i := range offered {
-		offered[i].Free = written[offered[i].Name]
+		old := written[offered[i].Name]
+		offered[i].Free, offered[i].MaximumVolumeSize = old.Free, old.MaximumVolumeSize
 	}
 }
 
-func roomOf(classes []v1alpha1.OfferedClass) map[string]*resource.Quantity {
-	room := map[string]*resource.Quantity{}
+func roomOf(classes []v1alpha1.OfferedClass) map[string]v1alpha1.OfferedClass {
+	written := map[string]v1alpha1.OfferedClass{}
 	for _, class := range classes {
-		room[class.Name] = class.Free
+		written[class.Name] = class
 	}
-	return room
+	return written
 }
 
 // differs says whether a twentieth or more has come or gone.
@@ -125,7 +148,7 @@ func sameOffer(a, b []v1alpha1.OfferedClass) bool {
 func roomless(classes []v1alpha1.OfferedClass) []v1alpha1.OfferedClass {
 	without := make([]v1alpha1.OfferedClass, len(classes))
 	for i, class := range classes {
-		class.Free = nil
+		class.Free, class.MaximumVolumeSize = nil, nil
 		without[i] = class
 	}
 	return without

@@ -32,21 +32,21 @@ func TestRoomIsWrittenAnewOnlyWhereItHasChanged(t *testing.T) {
 	const gi = 1 << 30
 	for name, test := range map[string]struct {
 		before string
-		free   map[string]float64
+		free   map[string]room
 		want   string
 	}{
-		"it becomes known":                      {free: map[string]float64{"fast": 10 * gi}, want: "10Gi"},
+		"it becomes known":                      {free: map[string]room{"fast": {free: 10 * gi}}, want: "10Gi"},
 		"it is still unknown":                   {},
 		"it is not known any more":              {before: "10Gi"},
-		"it is known of another class":          {before: "10Gi", free: map[string]float64{"slow": gi}},
-		"it is as it was":                       {before: "10Gi", free: map[string]float64{"fast": 10 * gi}, want: "10Gi"},
-		"it has changed by less than 5 percent": {before: "100Gi", free: map[string]float64{"fast": 96 * gi}, want: "100Gi"},
-		"it has changed by 5 percent":           {before: "100Gi", free: map[string]float64{"fast": 95 * gi}, want: "95Gi"},
-		"it has grown by 5 percent":             {before: "100Gi", free: map[string]float64{"fast": 105 * gi}, want: "105Gi"},
-		"it is full":                            {before: "1Mi", free: map[string]float64{"fast": 0}, want: "0"},
-		"it is still full":                      {before: "0", free: map[string]float64{"fast": 0}, want: "0"},
-		"it is not full any more":               {before: "0", free: map[string]float64{"fast": 1}, want: "1"},
-		"it is more than can be written":        {free: map[string]float64{"fast": 1e30}, want: "4Ei"},
+		"it is known of another class":          {before: "10Gi", free: map[string]room{"slow": {free: gi}}},
+		"it is as it was":                       {before: "10Gi", free: map[string]room{"fast": {free: 10 * gi}}, want: "10Gi"},
+		"it has changed by less than 5 percent": {before: "100Gi", free: map[string]room{"fast": {free: 96 * gi}}, want: "100Gi"},
+		"it has changed by 5 percent":           {before: "100Gi", free: map[string]room{"fast": {free: 95 * gi}}, want: "95Gi"},
+		"it has grown by 5 percent":             {before: "100Gi", free: map[string]room{"fast": {free: 105 * gi}}, want: "105Gi"},
+		"it is full":                            {before: "1Mi", free: map[string]room{"fast": {free: 0}}, want: "0"},
+		"it is still full":                      {before: "0", free: map[string]room{"fast": {free: 0}}, want: "0"},
+		"it is not full any more":               {before: "0", free: map[string]room{"fast": {free: 1}}, want: "1"},
+		"it is more than can be written":        {free: map[string]room{"fast": {free: 1e30}}, want: "4Ei"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			offered := []v1alpha1.OfferedClass{class("fast", "")}
@@ -76,6 +76,23 @@ func capacity(name, class string, free *resource.Quantity) *storagev1.CSIStorage
 	return &storagev1.CSIStorageCapacity{ObjectMeta: metav1.ObjectMeta{Namespace: "driver", Name: name}, StorageClassName: class, Capacity: free}
 }
 
+func limited(capacity *storagev1.CSIStorageCapacity, largest string) *storagev1.CSIStorageCapacity {
+	capacity.MaximumVolumeSize = ptr.To(resource.MustParse(largest))
+	return capacity
+}
+
+func TestTheLargestVolumeIsWrittenAnewOnItsOwn(t *testing.T) {
+	before := class("fast", "100Gi")
+	before.MaximumVolumeSize = ptr.To(resource.MustParse("10Gi"))
+	offered := []v1alpha1.OfferedClass{class("fast", "")}
+	withRoom(offered, map[string]room{"fast": {free: 99 << 30, largest: 5 << 30}}, []v1alpha1.OfferedClass{before})
+	assert.Equal(t, "100Gi", offered[0].Free.String())
+	assert.Equal(t, "5Gi", offered[0].MaximumVolumeSize.String())
+	offered = []v1alpha1.OfferedClass{class("fast", "")}
+	keepRoom(offered, []v1alpha1.OfferedClass{before})
+	assert.Equal(t, []v1alpha1.OfferedClass{before}, offered)
+}
+
 func TestRoomIsTheSumOfWhatIsTold(t *testing.T) {
 	client := fake.NewClientset(
 		capacity("a", "fast", ptr.To(resource.MustParse("1Gi"))),
@@ -83,6 +100,9 @@ func TestRoomIsTheSumOfWhatIsTold(t *testing.T) {
 		capacity("c", "fast", nil),
 		capacity("d", "slow", nil),
 		capacity("e", "none", ptr.To(resource.MustParse("-5"))),
+		limited(capacity("f", "parts", ptr.To(resource.MustParse("9Gi"))), "3Gi"),
+		limited(capacity("g", "parts", ptr.To(resource.MustParse("9Gi"))), "4Gi"),
+		limited(capacity("h", "none", ptr.To(resource.MustParse("0"))), "-1Gi"),
 	)
 	c := connect(t.Context(), "west", client, "here", Hooks{}, nil, func() {})
 	_, read := c.free()
@@ -92,8 +112,12 @@ func TestRoomIsTheSumOfWhatIsTold(t *testing.T) {
 	require.True(t, cache.WaitForCacheSync(t.Context().Done(), c.room.HasSynced))
 	free, read := c.free()
 	require.True(t, read)
-	assert.Equal(t, map[string]float64{"fast": 3 << 30, "none": 0}, free)
-	assert.False(t, math.Signbit(free["none"]))
+	assert.Equal(t, map[string]room{
+		"fast":  {free: 3 << 30, largest: 2 << 30},
+		"parts": {free: 18 << 30, largest: 4 << 30},
+		"none":  {},
+	}, free)
+	assert.False(t, math.Signbit(free["none"].free))
 }
 
 func TestRoomIsSeenOnlyWithBothRights(t *testing.T) {

@@ -27,6 +27,12 @@ type Observation struct {
 	Claim *corev1.PersistentVolumeClaim
 	// Volume is the virtual volume, nil when there is none.
 	Volume *corev1.PersistentVolume
+	// Real is the real volume at home that the virtual volume names, whatever claim
+	// it is bound to; nil when it does not exist or the data is elsewhere.
+	Real *corev1.PersistentVolume
+	// StorageLeaving is true while the namespace of twins is being deleted: no
+	// claim can be made there.
+	StorageLeaving bool
 	// Attached is the name of a node that the virtual volume is attached to.
 	Attached string
 	// Class is the claim's storage class, nil when it does not exist.
@@ -145,6 +151,9 @@ const (
 	// virtual claim's, Carry labels and annotations.
 	Modify Verb = "Modify"
 	Carry  Verb = "Carry"
+	// Heal takes the next step towards a twin in the place of one that somebody
+	// deleted.
+	Heal Verb = "Heal"
 )
 
 // Step is the next thing to do for a claim.
@@ -154,13 +163,17 @@ type Step struct {
 	Cluster string
 	// Route is set for Record, Create and Publish.
 	Route route.Route
-	// Backing is set for Publish, Mark, Remove, Release, Update, Expand, Modify and Carry.
+	// Backing is set for Publish, Mark, Remove, Release, Update, Expand, Modify and
+	// Carry, and for Heal: then its claim is the one that has the twin's name, nil if
+	// none has.
 	Backing Backing
 	// Labels and Annotations are set for Carry: what to set, and with nil what to
 	// remove.
 	Labels, Annotations map[string]any
-	// Ref is set for Confirm: a backing claim that is no longer seen.
+	// Ref is set for Confirm, a backing claim that is no longer seen, and for Heal.
 	Ref backing.Ref
+	// Cure is set for Heal.
+	Cure Cure
 	// Refusal is set for Reschedule where a place refused the claim, and for
 	// Remove where that shows in the removed claim alone: then the claim is
 	// rescheduled in the same step.

@@ -20,19 +20,23 @@ import (
 // occur, and checks what must hold for every step.
 func TestNextNeverHarms(t *testing.T) {
 	const observations = 80_000
-	taken := map[decide.Verb]int{}
+	taken, cures := map[decide.Verb]int{}, map[decide.Cure]int{}
 	for seed := range uint64(observations) {
 		o := random(rand.New(rand.NewPCG(seed, 1)))
 		step := decide.Next(o)
 		taken[step.Verb]++
+		cures[step.Cure]++
 		if broken := harm(o, step); broken != "" {
 			require.Fail(t, broken, "seed %d: step %+v\nclaim %+v\nvolume %+v\nbackings %+v", seed, step, o.Claim, o.Volume, o.Backings)
 		}
 	}
 	for _, verb := range []decide.Verb{decide.Idle, decide.Record, decide.Create, decide.Publish, decide.Mark, decide.Remove,
 		decide.Reschedule, decide.Wake, decide.Release, decide.Confirm, decide.Finish, decide.Update, decide.Expand, decide.Reflect,
-		decide.Fix, decide.Modify, decide.Carry} {
+		decide.Fix, decide.Modify, decide.Carry, decide.Heal} {
 		require.Greater(t, taken[verb], 50, "too few random observations lead to %s to say anything", verb)
+	}
+	for _, cure := range []decide.Cure{decide.Begin, decide.Retain, decide.LetGo, decide.Free, decide.Rebuild, decide.Adopt, decide.Restore, decide.End} {
+		require.Greater(t, cures[cure], 20, "too few random observations lead to %s to say anything", cure)
 	}
 }
 
@@ -50,6 +54,8 @@ func harm(o decide.Observation, step decide.Step) string {
 	}
 	switch step.Verb {
 	case decide.Idle, decide.Update:
+	case decide.Heal:
+		return harmHealing(o, step)
 	case decide.Wake:
 		if bound := o.Claim != nil && o.Volume != nil && o.Claim.Spec.VolumeName == o.Volume.Name; !wanted && !bound {
 			return "a write of a claim that wants no volume and is bound to none"

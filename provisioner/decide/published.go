@@ -27,13 +27,28 @@ func published(o Observation) Step {
 	if step := discard(o, func(b Backing) bool { return b.Claim.UID != ref.UID && backing.Unpublished(b.Claim) }); step.Verb == Remove {
 		return step
 	}
-	if o.Volume.Status.Phase == corev1.VolumeReleased && o.Volume.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete {
+	if ref.Cluster == keys.Home && o.Volume.Annotations[keys.Healing] != "" {
+		// Also before a release: what is half healed could not be told from what
+		// its own administrator keeps.
+		if step, ok := heal(o, ref); ok {
+			return step
+		}
+		if !toDelete(o.Volume) {
+			return unhealed(o, ref)
+		}
+	}
+	if toDelete(o.Volume) {
 		return release(o, ref)
 	}
 	if o.Changed != "" && o.Claim != nil && o.Claim.DeletionTimestamp == nil && o.Claim.Spec.VolumeName == o.Volume.Name {
 		return Step{Verb: Wake, Cluster: keys.Home}
 	}
 	return keep(o, ref)
+}
+
+// toDelete says whether a virtual volume is released and its data to be deleted.
+func toDelete(virtual *corev1.PersistentVolume) bool {
+	return virtual.Status.Phase == corev1.VolumeReleased && virtual.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete
 }
 
 // keep holds a volume in step with its backing claim.
@@ -49,10 +64,16 @@ func keep(o Observation, ref backing.Ref) Step {
 	switch {
 	case backing.Unpublished(b.Claim):
 		return Step{Verb: Mark, Cluster: ref.Cluster, Backing: *b}
+	case ref.Cluster == keys.Home && b.Claim.DeletionTimestamp != nil && b.Volume != nil && behind(o.Volume, b.Volume):
+		// Which real volume it is must be known before its claim goes.
+		return Step{Verb: Update, Cluster: keys.Home, Backing: *b}
+	case b.Claim.DeletionTimestamp != nil && healable(o, ref, *b):
+		return Step{Verb: Heal, Cluster: keys.Home, Cure: Begin, Ref: ref, Backing: *b, Tell: note("BackingHealing", fmt.Sprintf(
+			"somebody deleted real claim %s in %s; its data is safe, and the claim is made anew", ref.Key(), where(ref.Cluster)))}
 	case b.Claim.DeletionTimestamp != nil:
 		return Step{Verb: Idle, Trouble: "BackingDeleted", Tell: warn("BackingDeleted", fmt.Sprintf(
 			"somebody deleted real claim %s in %s; its data is safe, for finalizer %s holds the claim, but %s: move the data to a new claim, then delete this one",
-			ref.Key(), where(ref.Cluster), keys.BackingFinalizer, consequence(ref.Cluster)))}
+			ref.Key(), where(ref.Cluster), keys.BackingFinalizer, consequence(o, ref.Cluster)))}
 	case b.Claim.Status.Phase == corev1.ClaimLost:
 		return Step{Verb: Idle, Trouble: "BackingLost", Tell: warn("BackingLost", fmt.Sprintf(
 			"real claim %s in %s has lost its volume: see its events there", ref.Key(), where(ref.Cluster)))}
@@ -85,13 +106,19 @@ func inStep(o Observation, b Backing) Step {
 	return next
 }
 
-// consequence says what a backing claim that is being deleted means for pods. At
-// home they mount the virtual volume, in a remote cluster the backing claim.
-func consequence(cluster string) string {
-	if cluster == keys.Home {
-		return "it cannot be repaired while it is used"
+// consequence says what a backing claim that is being deleted, and cannot be made
+// anew by this program, means. At home pods mount the virtual volume, in a remote
+// cluster the backing claim.
+func consequence(o Observation, cluster string) string {
+	switch {
+	case cluster != keys.Home:
+		return "no new pod there can use it"
+	case o.StorageLeaving:
+		return "its namespace is being deleted, so that it cannot be made anew"
+	case o.Volume.Status.Phase == corev1.VolumeReleased:
+		return "it is not made anew, for its volume is released"
 	}
-	return "no new pod there can use it"
+	return "it cannot be made anew, for its real volume is going or gone, too"
 }
 
 // behind says whether a virtual volume does not yet tell what is known of the

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/decide"
@@ -55,11 +56,26 @@ func random(r *rand.Rand) decide.Observation {
 		maybe(50, sibling(chance(70)))
 	}
 	used := ""
-	if chance(10) {
+	if chance(20) {
 		used = place()
 		changes = append(changes, randomUse(r, used)...)
 	}
-	for _, id := range []string{keys.Home, "west", "east"} {
+	places := []string{keys.Home, "west", "east"}
+	if used == "" && chance(15) {
+		// What is deleted at home is rare otherwise.
+		places = places[1:]
+		used = keys.Home
+		changes = append(changes, have(keys.Home, pvcBound, published, terminating), volume(keys.Home))
+		maybe(20, func(o *decide.Observation) { unprotected(&o.Backings[0]) })
+		maybe(10, func(o *decide.Observation) {
+			o.Backings[0].Volume.DeletionTimestamp = o.Backings[0].Claim.DeletionTimestamp
+		})
+		maybe(30, func(o *decide.Observation) { another(&o.Backings[0]) })
+		maybe(30, func(o *decide.Observation) { o.Backings[0].Claim.DeletionTimestamp = nil })
+		maybe(50, func(o *decide.Observation) { healing(o.Volume) })
+		maybe(20, func(o *decide.Observation) { released(o.Volume) })
+	}
+	for _, id := range places {
 		if chance(35) && id != used {
 			changes = append(changes, have(id, randomBacking(r)...))
 		}
@@ -73,6 +89,8 @@ func random(r *rand.Rand) decide.Observation {
 			changes = append(changes, func(o *decide.Observation) { o.Backings = nil }, have(in, append(randomBacking(r), pvcBound, published)...))
 		}
 	}
+	maybe(50, real(types.UID(pick("b-home", "b-new", "", "other")), randomReal(r)...))
+	maybe(5, leaving)
 	// Last, for it leaves nothing to alter.
 	maybe(15, noClaim)
 	return observe(changes...)
@@ -80,7 +98,7 @@ func random(r *rand.Rand) decide.Observation {
 
 func randomBacking(r *rand.Rand) []func(*decide.Backing) {
 	var chosen []func(*decide.Backing)
-	for _, alter := range []func(*decide.Backing){pvcBound, published, lost, terminating, unprotected, old, dropped, volumeUnseen,
+	for _, alter := range []func(*decide.Backing){pvcBound, published, lost, terminating, unprotected, old, dropped, volumeUnseen, another,
 		fromSource, fromGone, made, emptyMade, having("gold"), having("silver"), carrying("team")} {
 		if r.IntN(100) < 25 {
 			chosen = append(chosen, alter)
@@ -100,8 +118,18 @@ func randomSource(r *rand.Rand) []func(*decide.Source) {
 
 func randomVolume(r *rand.Rand) []func(*corev1.PersistentVolume) {
 	var chosen []func(*corev1.PersistentVolume)
-	for _, alter := range []func(*corev1.PersistentVolume){released, keepIt, nameless, small, driverless} {
+	for _, alter := range []func(*corev1.PersistentVolume){released, keepIt, nameless, small, driverless, healing} {
 		if r.IntN(100) < 40 {
+			chosen = append(chosen, alter)
+		}
+	}
+	return chosen
+}
+
+func randomReal(r *rand.Rand) []func(*corev1.PersistentVolume) {
+	var chosen []func(*corev1.PersistentVolume)
+	for _, alter := range []func(*corev1.PersistentVolume){reclaimed, going} {
+		if r.IntN(100) < 30 {
 			chosen = append(chosen, alter)
 		}
 	}

@@ -2,6 +2,7 @@ package flow
 
 import (
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -123,6 +124,10 @@ func (f *Flow) volumeChanged(old, obj any) {
 		return
 	}
 	f.BackingVolumeChanged(ref.UID)
+	// One that is being healed is bound to no claim.
+	if uid, ok := strings.CutPrefix(ref.Name, "pvc-"); ok && ref.UID == "" {
+		f.Enqueue(types.UID(uid))
+	}
 }
 
 // classChanged brings back all waiting claims: a class, virtual or real, is

@@ -48,6 +48,16 @@ func (f *Flow) namespaceChanged(old, obj any) {
 	}
 }
 
+// RoomReleased is called when kube-scheduler asks for no room any more: it wakes
+// the pods that wait for claims without a node.
+func (f *Flow) RoomReleased() {
+	for _, claim := range f.waiting() {
+		if claim.Annotations[keys.SelectedNode] == "" {
+			f.rouse(claim, "room")
+		}
+	}
+}
+
 func sameOpenness(a, b *corev1.Namespace) bool {
 	before, narrowed := a.Annotations[keys.OffloadClusters]
 	after, narrow := b.Annotations[keys.OffloadClusters]

@@ -71,6 +71,24 @@ func TestPodsOfANamespaceThatIsOpenedAreWoken(t *testing.T) {
 	assert.Len(t, f.memory.changed, 2)
 }
 
+// kube-scheduler found no room for the pods of claims that have no node.
+func TestPodsThatFoundNoRoomAreWokenWhenNobodyAsksForAnyMore(t *testing.T) {
+	sources, err := NewSources(informers.NewSharedInformerFactory(fake.NewClientset(), 0))
+	require.NoError(t, err)
+	require.NoError(t, sources.Classes.GetStore().Add(&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "lodestone"}, Provisioner: keys.Driver}))
+	for name, annotations := range map[string]map[string]string{"waits": nil, "has-a-node": {keys.SelectedNode: "node-1"}} {
+		require.NoError(t, sources.Claims.GetStore().Add(&corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name), Annotations: annotations},
+			Spec:       corev1.PersistentVolumeClaimSpec{StorageClassName: ptr.To("lodestone")},
+		}))
+	}
+	f := New(Config{Sources: sources})
+	f.RoomReleased()
+	assert.Len(t, f.memory.changed, 1)
+	uid, _ := f.queue.Get()
+	assert.Equal(t, types.UID("waits"), uid)
+}
+
 func TestAClaimThatIsRousedTwiceIsToldInTheEnd(t *testing.T) {
 	sources, err := NewSources(informers.NewSharedInformerFactory(fake.NewClientset(), 0))
 	require.NoError(t, err)

@@ -214,4 +214,10 @@ type OfferedClass struct {
 	//
 	// +optional
 	Free *resource.Quantity `json:"free,omitempty"`
+	// MaximumVolumeSize is the largest volume of the class that can be made
+	// anywhere in the cluster, as far as it tells; never without Free, and written
+	// anew as that is.
+	//
+	// +optional
+	MaximumVolumeSize *resource.Quantity `json:"maximumVolumeSize,omitempty"`
 }

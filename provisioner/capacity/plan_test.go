@@ -1,0 +1,153 @@
+package capacity
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+)
+
+var (
+	homeA   = node("zone", "a")
+	homeB   = node("zone", "b")
+	west    = node("zone", "a", keys.Cluster, "west")
+	unknown = node(keys.Cluster, "east")
+)
+
+func TestANodeHasRoomUnlessItIsKnownToHaveNone(t *testing.T) {
+	westOf := func(free, largest string) []*v1alpha1.RemoteCluster {
+		offered := offer("std", free, largest)
+		offered.Default = true
+		return []*v1alpha1.RemoteCluster{remote("west", offered)}
+	}
+	for name, test := range map[string]struct {
+		virtual    *storagev1.StorageClass
+		capacities []*storagev1.CSIStorageCapacity
+		remotes    []*v1alpha1.RemoteCluster
+		request    string
+		room, none []map[string]string
+	}{
+		"nothing is told of any class": {
+			remotes: westOf("", ""), request: "1Pi", room: []map[string]string{homeA, homeB, west, unknown}},
+		"a zone of home is too small": {
+			capacities: []*storagev1.CSIStorageCapacity{told("std", "a", "1Gi", ""), told("std", "b", "9Gi", "")},
+			request:    "5Gi", room: []map[string]string{homeB, unknown}, none: []map[string]string{homeA}},
+		"a zone of home of which nothing is told, while of others it is": {
+			capacities: []*storagev1.CSIStorageCapacity{told("std", "a", "9Gi", "")},
+			request:    "5Gi", room: []map[string]string{homeA}, none: []map[string]string{homeB}},
+		"room in a zone of home is none in a remote cluster's node of that zone": {
+			capacities: []*storagev1.CSIStorageCapacity{told("std", "a", "9Gi", "")}, remotes: westOf("1Gi", "1Gi"),
+			request: "5Gi", room: []map[string]string{homeA}, none: []map[string]string{west}},
+		"the largest volume counts, not the sum": {
+			capacities: []*storagev1.CSIStorageCapacity{told("std", "a", "100Gi", "4Gi")}, remotes: westOf("100Gi", "4Gi"),
+			request: "5Gi", none: []map[string]string{homeA, west}},
+		"a driver tells the largest volume alone": {
+			capacities: []*storagev1.CSIStorageCapacity{told("std", "a", "", "9Gi")}, request: "5Gi", room: []map[string]string{homeA}},
+		"a driver tells no size": {
+			capacities: []*storagev1.CSIStorageCapacity{told("std", "a", "", "")}, request: "1", none: []map[string]string{homeA, homeB}},
+		"a driver tells of no node": {
+			capacities: []*storagev1.CSIStorageCapacity{{StorageClassName: "std", Capacity: size("9Gi")}}, request: "1", none: []map[string]string{homeA}},
+		"a driver tells of nodes in a way that cannot be read": {
+			capacities: []*storagev1.CSIStorageCapacity{{StorageClassName: "std", Capacity: size("9Gi"), NodeTopology: &metav1.LabelSelector{MatchLabels: map[string]string{"zone": strings.Repeat("a", 64)}}}},
+			request:    "1", none: []map[string]string{homeA}},
+		"a remote cluster is full": {
+			remotes: westOf("0", "0"), request: "1", room: []map[string]string{homeA, unknown}, none: []map[string]string{west}},
+		"a remote cluster tells less than nothing": {
+			remotes: westOf("-5Gi", "-1"), request: "1", none: []map[string]string{west}},
+		"a remote cluster of which the largest volume was not written yet": {
+			remotes: westOf("9Gi", ""), request: "5Gi", room: []map[string]string{west}},
+		"a remote cluster of which nothing is known yet": {
+			remotes: []*v1alpha1.RemoteCluster{remote("west")}, request: "5Gi", room: []map[string]string{west, unknown}},
+		"another class has no room": {
+			capacities: []*storagev1.CSIStorageCapacity{told("other", "a", "1", "")}, request: "5Gi", room: []map[string]string{homeA, homeB}},
+		"the class names a real one by cluster": {
+			virtual:    virtual("v", keys.LocalClass, "fast", keys.RemoteClass+".west", "ssd"),
+			capacities: []*storagev1.CSIStorageCapacity{told("std", "a", "1", ""), told("fast", "a", "9Gi", "")},
+			remotes:    []*v1alpha1.RemoteCluster{remote("west", offer("std", "100Gi", ""), offer("ssd", "1Gi", ""))},
+			request:    "5Gi", room: []map[string]string{homeA}, none: []map[string]string{west}},
+		"a RemoteCluster names its real class": {
+			remotes: []*v1alpha1.RemoteCluster{func() *v1alpha1.RemoteCluster {
+				named := remote("west", offer("std", "100Gi", ""), offer("ssd", "1Gi", ""))
+				named.Spec.StorageClassName = "ssd"
+				return named
+			}()},
+			request: "5Gi", none: []map[string]string{west}},
+		"claims may choose a class that has room": {
+			virtual:    virtual("v", keys.Classes, "fast"),
+			capacities: []*storagev1.CSIStorageCapacity{told("std", "a", "1", ""), told("fast", "b", "9Gi", "")},
+			remotes:    []*v1alpha1.RemoteCluster{remote("west", v1alpha1.OfferedClass{Name: "std", Default: true, Free: size("1")}, offer("fast", "9Gi", ""))},
+			request:    "5Gi", room: []map[string]string{homeB, west}, none: []map[string]string{homeA}},
+		"claims may choose a class that tells nothing": {
+			virtual:    virtual("v", keys.Classes, "fast"),
+			capacities: []*storagev1.CSIStorageCapacity{told("std", "a", "1", "")}, request: "5Gi", room: []map[string]string{homeA, homeB}},
+		"a cluster that the class keeps out is for others to judge": {
+			virtual: virtual("v", keys.Clusters, "home"), remotes: westOf("1", "1"), request: "5Gi", room: []map[string]string{west}},
+		"a real class that is not there is for others to judge": {
+			virtual: virtual("v", keys.LocalClass, "gold", keys.RemoteClass, "gold"), remotes: westOf("1", "1"), request: "5Gi", room: []map[string]string{homeA, west}},
+		"a class that cannot be read is for others to judge": {
+			virtual: virtual("v", "no-such", "parameter"), capacities: []*storagev1.CSIStorageCapacity{told("std", "a", "1", "")}, remotes: westOf("1", "1"),
+			request: "5Gi", room: []map[string]string{homeA, homeB, west, unknown}},
+		"a RemoteCluster whose name no node can have": {
+			remotes: []*v1alpha1.RemoteCluster{remote(strings.Repeat("a", 64))}, request: "5Gi", room: []map[string]string{west, unknown, homeA}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			class := test.virtual
+			if class == nil {
+				class = virtual("v")
+			}
+			objects := published(World{
+				Classes:    []*storagev1.StorageClass{class, defaulted(real("std")), real("fast"), real("other")},
+				Capacities: test.capacities, Remotes: test.remotes,
+			})
+			for _, labels := range test.room {
+				assert.True(t, objects.hasRoom(t, "v", test.request, labels), "room on %v", labels)
+			}
+			for _, labels := range test.none {
+				assert.False(t, objects.hasRoom(t, "v", test.request, labels), "no room on %v", labels)
+			}
+			assert.Empty(t, published(World{Classes: []*storagev1.StorageClass{real("std")}, Capacities: test.capacities, Remotes: test.remotes}), "only virtual classes are published")
+		})
+	}
+}
+
+func TestObjectsGoWithTheirClassAndKeepTheirNames(t *testing.T) {
+	w := World{
+		Classes:    []*storagev1.StorageClass{virtual("v"), virtual("w"), defaulted(real("std"))},
+		Capacities: []*storagev1.CSIStorageCapacity{told("std", "a", "9Gi", "3Gi"), told("std", "b", "9Gi", "")},
+		Remotes:    []*v1alpha1.RemoteCluster{remote("west"), remote("east")},
+	}
+	objects := published(w)
+	require.Len(t, objects, 2*(2+2+1), "for each class the zones, the remote clusters and whatever else there is")
+	names := map[string]bool{}
+	for _, object := range objects {
+		names[object.Name] = true
+		assert.Equal(t, namespace, object.Namespace)
+		assert.True(t, Published(object, namespace))
+		require.Len(t, object.OwnerReferences, 1)
+		assert.Equal(t, metav1.OwnerReference{APIVersion: "storage.k8s.io/v1", Kind: "StorageClass", Name: object.StorageClassName,
+			UID: w.Classes[strings.Index("vw", object.StorageClassName)].UID}, object.OwnerReferences[0])
+	}
+	assert.Len(t, names, len(objects))
+	w.Capacities = []*storagev1.CSIStorageCapacity{told("std", "b", "1Gi", ""), told("std", "a", "1Gi", "")}
+	w.Capacities[0].Name = "made-again"
+	w.Remotes = []*v1alpha1.RemoteCluster{remote("east"), remote("west")}
+	for _, object := range published(w) {
+		assert.True(t, names[object.Name], "neither sizes nor order nor names of others matter")
+	}
+}
+
+func TestOfTwoThatTellOfTheSameNodesTheLargerCounts(t *testing.T) {
+	twice := told("std", "a", "9Gi", "")
+	twice.Name = "other"
+	for _, capacities := range [][]*storagev1.CSIStorageCapacity{{told("std", "a", "1Gi", ""), twice}, {twice, told("std", "a", "1Gi", "")}} {
+		objects := published(World{Classes: []*storagev1.StorageClass{virtual("v"), defaulted(real("std"))}, Capacities: capacities})
+		assert.Len(t, objects, 2)
+		assert.True(t, objects.hasRoom(t, "v", "5Gi", homeA))
+	}
+}
