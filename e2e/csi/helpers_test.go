@@ -84,13 +84,25 @@ type chain struct {
 // served waits until pod "db" runs and returns what is behind its claim "data".
 func served(t *testing.T, namespace string, driver *sidecars.Driver) chain {
 	t.Helper()
-	await.Until(t, "the pod runs", func() bool {
-		pod, err := bed.Home.Client().CoreV1().Pods(namespace).Get(t.Context(), "db", metav1.GetOptions{})
+	runs(t, namespace, "db")
+	return behind(t, namespace, "data", driver)
+}
+
+// runs waits until a pod runs.
+func runs(t *testing.T, namespace, name string) {
+	t.Helper()
+	await.Until(t, "pod "+name+" runs", func() bool {
+		pod, err := bed.Home.Client().CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
 		require.NoError(t, err)
 		return pod.Status.Phase == corev1.PodRunning
 	}, func() any { return await.Events(t, bed.Home.Client(), namespace) })
+}
+
+// behind returns what is behind a claim that a pod uses.
+func behind(t *testing.T, namespace, name string, driver *sidecars.Driver) chain {
+	t.Helper()
 	c := chain{cluster: clusterOf(driver)}
-	c.claim = claimOf(t, bed.Home, namespace, "data")
+	c.claim = claimOf(t, bed.Home, namespace, name)
 	c.virtual = volumeOf(t, bed.Home, c.claim.Spec.VolumeName)
 	require.NotNil(t, c.virtual)
 	ref, err := backing.RefOf(c.virtual)

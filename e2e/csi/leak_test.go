@@ -36,12 +36,12 @@ func TestAClaimDeletedWhileItsVolumeIsMadeLeavesNothing(t *testing.T) {
 					require.NoError(t, err)
 					return !left
 				}, func() any { return await.Events(t, bed.Home.Client(), namespace) })
-				behind := func() *corev1.PersistentVolumeClaim { return claimOf(t, bed.West, namespace, "data") }
+				backing := func() *corev1.PersistentVolumeClaim { return claimOf(t, bed.West, namespace, "data") }
 				if r.driver() == home {
 					twin := "pvc-" + string(claimOf(t, bed.Home, namespace, "data").UID)
-					behind = func() *corev1.PersistentVolumeClaim { return claimOf(t, bed.Home, fabric.Storage, twin) }
+					backing = func() *corev1.PersistentVolumeClaim { return claimOf(t, bed.Home, fabric.Storage, twin) }
 				}
-				made := behind()
+				made := backing()
 				require.NotNil(t, made)
 
 				remove(t, namespace)
@@ -50,7 +50,7 @@ func TestAClaimDeletedWhileItsVolumeIsMadeLeavesNothing(t *testing.T) {
 					require.NoError(t, err)
 					return ended >= before+row.calls
 				})
-				await.Until(t, "the backing claim is gone", func() bool { return behind() == nil }, func() any { return behind() })
+				await.Until(t, "the backing claim is gone", func() bool { return backing() == nil }, func() any { return backing() })
 				await.Until(t, "its volume is gone, and none is without a PersistentVolume", func() bool {
 					for _, v := range volumes(t, r.driver()) {
 						if v.Name == "pvc-"+string(made.UID) {

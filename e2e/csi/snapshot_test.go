@@ -49,7 +49,7 @@ func TestASnapshotOfAVirtualClaimAtHome(t *testing.T) {
 	namespace := space(t)
 	create(t, namespace, routes[0].place)
 	c := served(t, namespace, home)
-	write(t, c.volume.ID)
+	write(t, home, c.volume.ID)
 
 	_, err := bed.Home.Kubectl(t.Context(), fmt.Sprintf(snapshotClass, namespace), "apply", "-f", "-")
 	require.NoError(t, err)
@@ -73,7 +73,7 @@ func TestACloneOfAVirtualClaimAtHome(t *testing.T) {
 	namespace := space(t)
 	create(t, namespace, routes[0].place)
 	c := served(t, namespace, home)
-	write(t, c.volume.ID)
+	write(t, home, c.volume.ID)
 	claim := fabric.NewClaim(namespace, "clone", atOnce)
 	claim.Spec.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "data"}
 	_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(), claim, metav1.CreateOptions{})
@@ -88,10 +88,10 @@ const (
 	place = 1 << 20
 )
 
-// write puts text into a volume of home.
-func write(t *testing.T, id string) {
+// write puts text into a volume.
+func write(t *testing.T, driver *sidecars.Driver, id string) {
 	t.Helper()
-	image, err := os.OpenFile(home.Image(id), os.O_WRONLY, 0)
+	image, err := os.OpenFile(driver.Image(id), os.O_WRONLY, 0)
 	require.NoError(t, err)
 	_, err = image.WriteAt([]byte(text), place)
 	require.NoError(t, err)
@@ -104,12 +104,18 @@ func holds(t *testing.T, namespace, name string) sidecars.Volume {
 	await.Until(t, "claim "+name+" is bound", func() bool { return claimOf(t, bed.Home, namespace, name).Spec.VolumeName != "" },
 		func() any { return await.Events(t, bed.Home.Client(), namespace) })
 	id := volumeOf(t, bed.Home, claimOf(t, bed.Home, namespace, name).Spec.VolumeName).Spec.CSI.VolumeHandle
-	image, err := os.Open(home.Image(id))
+	assert.Equal(t, text, read(t, home, id))
+	return volumes(t, home)[id]
+}
+
+// read returns what is in a volume where write puts text.
+func read(t *testing.T, driver *sidecars.Driver, id string) string {
+	t.Helper()
+	image, err := os.Open(driver.Image(id))
 	require.NoError(t, err)
 	defer image.Close()
 	content := make([]byte, len(text))
 	_, err = image.ReadAt(content, place)
 	require.NoError(t, err)
-	assert.Equal(t, text, string(content))
-	return volumes(t, home)[id]
+	return string(content)
 }
