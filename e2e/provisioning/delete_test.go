@@ -17,14 +17,17 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/backing"
 )
 
-// routes are the two ways of a claim, with where its backing claim and real
-// volume are then.
-var routes = []struct {
+// route is a way of a claim, with where its backing claim and real volume are
+// then.
+type route struct {
 	name    string
 	place   func(*corev1.Pod) *corev1.Pod
 	cluster func() *testbed.Cluster
 	storage func() *instant.Provisioner
-}{
+}
+
+// routes are both ways.
+var routes = []route{
 	{
 		name: "at home", place: fabric.AtHome,
 		cluster: func() *testbed.Cluster { return bed.Home },
