@@ -80,3 +80,37 @@ func TestKubeSchedulerKeepsAPodFromNodesWithoutRoom(t *testing.T) {
 	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "db", "FailedScheduling"), "did not have enough free storage")
 	assert.Empty(t, claimOf(t, bed.Home, namespace, "data").Annotations[keys.SelectedNode])
 }
+
+// TestVirtualClassesHaveTheRoomThatTheRealOnesPublish does not run in parallel: it
+// fills home. Published by external-provisioner for the real classes, the room is
+// known for the virtual class, so that kube-scheduler chooses at once where the
+// claim fits.
+func TestVirtualClassesHaveTheRoomThatTheRealOnesPublish(t *testing.T) {
+	filled := space(t)
+	for i, node := range []string{"home-1", "home-2"} {
+		claim, pod := fabric.NewClaim(filled, node, virtual), fabric.OnNode(fabric.NewPod(filled, node, node), node)
+		sized("90Gi")(claim)
+		_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(filled).Create(t.Context(), claim, metav1.CreateOptions{})
+		require.NoError(t, err)
+		createPod(t, pod)
+		runs(t, filled, node)
+		assert.Equal(t, node, behind(t, filled, node, home).volume.Node, "claim %d", i)
+	}
+	namespace := space(t)
+	await.Until(t, "the virtual class has little room at home", func() bool {
+		free := room(t, home, virtual)
+		first, ok := free["home-1"]
+		second, also := free["home-2"]
+		return ok && also && first < 20*gibibyte && second < 20*gibibyte
+	}, func() any { return room(t, home, virtual) })
+	create(t, namespace, func(pod *corev1.Pod) *corev1.Pod { return fabric.Prefer(pod, "home-1") }, sized("50Gi"))
+	c := served(t, namespace, west)
+	assert.Equal(t, int64(50*gibibyte), c.volume.Bytes)
+	assert.Empty(t, c.claim.Annotations[keys.Refused], "nothing was tried at home")
+
+	t.Log("What fits nowhere says so.")
+	large := space(t)
+	create(t, large, func(pod *corev1.Pod) *corev1.Pod { return pod }, sized("101Gi"))
+	assert.Contains(t, await.Event(t, bed.Home.Client(), large, "db", "FailedScheduling"), "did not have enough free storage")
+	assert.Empty(t, claimOf(t, bed.Home, large, "data").Annotations[keys.SelectedNode])
+}

@@ -5,7 +5,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
@@ -49,24 +48,6 @@ func remove(t *testing.T, namespace string) {
 	client := bed.Home.Client().CoreV1()
 	require.NoError(t, client.Pods(namespace).Delete(t.Context(), "db", metav1.DeleteOptions{}))
 	require.NoError(t, client.PersistentVolumeClaims(namespace).Delete(t.Context(), "data", metav1.DeleteOptions{}))
-}
-
-func TestModesReachTheDriverOfTheRealClass(t *testing.T) {
-	t.Parallel()
-	for _, r := range routes {
-		t.Run(r.name, func(t *testing.T) {
-			t.Parallel()
-			namespace := space(t)
-			create(t, namespace, r.place, func(claim *corev1.PersistentVolumeClaim) {
-				claim.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod}
-			})
-			c := served(t, namespace, r.driver())
-			want := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod}
-			assert.Equal(t, want, c.real.Spec.AccessModes)
-			assert.Equal(t, want, c.virtual.Spec.AccessModes)
-			assert.Equal(t, "ext4", c.real.Spec.CSI.FSType)
-		})
-	}
 }
 
 // TestFailuresOfTheDriverLeaveOneVolume does not run in parallel: it orders

@@ -51,6 +51,18 @@ load west lodestone-remote-agent:dev
 "$here/workload-image.sh"
 for cluster in "${clusters[@]}"; do load "$cluster" "$workload_image"; done
 
+say "building the CSI driver for tests and the sidecars"
+mapfile -t directories < <(cd "$root" && go run ./e2e/cmd/sidecars-build 2>"$KIND_CACHE/log/sidecars.log")
+((${#directories[@]} > 0)) || fail "they do not build: see $KIND_CACHE/log/sidecars.log"
+rm -rf "$KIND_CACHE/storage"
+mkdir -p "$KIND_CACHE/storage"
+for directory in "${directories[@]}"; do cp -r "$directory/." "$KIND_CACHE/storage/"; done
+# Home has less room than west.
+"$here/storage.sh" home $((8 << 30)) &
+storing=$!
+"$here/storage.sh" west $((16 << 30))
+wait "$storing"
+
 say "installing"
 home apply -k "$root/deploy/overlays/kind" >"$KIND_CACHE/log/apply-home.log"
 west apply -k "$root/deploy/overlays/kind-remote" >"$KIND_CACHE/log/apply-west.log"

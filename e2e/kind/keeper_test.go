@@ -37,6 +37,8 @@ done
 type keepers struct {
 	namespace, name string
 	class           string // default: lodestone
+	size            string // default: 16Mi
+	access          string // default: ReadWriteOnce
 	replicas        int
 	// spec is more of the pods' spec, as lines of YAML with their indentation (6).
 	spec string
@@ -45,6 +47,12 @@ type keepers struct {
 func (k keepers) manifest() string {
 	if k.class == "" {
 		k.class = "lodestone"
+	}
+	if k.size == "" {
+		k.size = "16Mi"
+	}
+	if k.access == "" {
+		k.access = "ReadWriteOnce"
 	}
 	return fmt.Sprintf(`apiVersion: apps/v1
 kind: StatefulSet
@@ -72,9 +80,9 @@ spec:
   - metadata: {name: data}
     spec:
       storageClassName: %[4]s
-      accessModes: [ReadWriteOnce]
-      resources: {requests: {storage: 16Mi}}
-`, k.namespace, k.name, k.replicas, k.class, image, keep, k.spec)
+      accessModes: [%[9]s]
+      resources: {requests: {storage: %[8]s}}
+`, k.namespace, k.name, k.replicas, k.class, image, keep, k.spec, k.size, k.access)
 }
 
 func (k keepers) pod(index int) string { return fmt.Sprintf("%s-%d", k.name, index) }

@@ -68,7 +68,7 @@ func removeNamespace(t *testing.T, in *cluster, name string) {
 }
 
 // leftovers returns, once nothing changes that any more, what the suite has left in
-// the clusters: namespaces, volumes and directories of volumes.
+// the clusters: namespaces, volumes, and directories, images and devices of volumes.
 func leftovers(ctx context.Context) (left []string) {
 	for end := time.Now().Add(long); time.Now().Before(end); time.Sleep(poll) {
 		left = nil
@@ -89,12 +89,13 @@ func leftovers(ctx context.Context) (left []string) {
 			for _, volume := range volumes.Items {
 				left = append(left, "volume "+volume.Name+" in "+c.name)
 			}
-			files, err := c.inNode(ctx, "sh", "-c", "! test -e /var/local-path-provisioner || ls /var/local-path-provisioner")
+			files, err := c.inNode(ctx, "sh", "-c", "! test -e /var/local-path-provisioner || ls /var/local-path-provisioner; "+
+				"ls "+disks+"/volumes "+disks+"/snapshots | grep json; losetup --list --noheadings --output BACK-FILE | grep "+disks+"; true")
 			if err != nil {
 				return []string{err.Error()}
 			}
 			for _, file := range strings.Fields(files) {
-				left = append(left, "directory "+file+" in "+c.node)
+				left = append(left, "file or directory "+file+" in "+c.node)
 			}
 		}
 		if len(left) == 0 {

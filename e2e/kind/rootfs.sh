@@ -4,7 +4,7 @@
 . "$(dirname "$0")/settings.sh"
 kind=${1:?node or workload}
 declare -A packages=(
-  [node]="systemd systemd-sysv dbus iptables nftables iproute2 ethtool conntrack kmod procps jq ca-certificates runc containerd containernetworking-plugins"
+  [node]="systemd systemd-sysv dbus iptables nftables iproute2 ethtool conntrack kmod procps jq ca-certificates runc containerd containernetworking-plugins xfsprogs"
   [workload]="redis-server redis-tools busybox-static"
 )
 target=$KIND_CACHE/rootfs-$kind

@@ -18,7 +18,7 @@ import (
 // volume is where the files of a claim are.
 type volume struct {
 	in        *cluster
-	directory string // in the node
+	directory string // in the node; of a disk, its image
 	virtual   string // name of the virtual volume at home
 	real      string // name of the real volume, in the cluster that it is in
 	backing   string // namespace/name of the backing claim
@@ -63,8 +63,10 @@ func find(ctx context.Context, namespace, claim string) (*volume, error) {
 		found.directory = real.Spec.HostPath.Path
 	case real.Spec.Local != nil:
 		found.directory = real.Spec.Local.Path
+	case real.Spec.CSI != nil && real.Spec.CSI.Driver == diskDriver:
+		found.directory = path.Join(disks, "volumes", real.Spec.CSI.VolumeHandle+".img")
 	default:
-		return nil, fmt.Errorf("real volume %s is no directory of a node", real.Name)
+		return nil, fmt.Errorf("real volume %s is neither a directory nor a disk of a node", real.Name)
 	}
 	return found, nil
 }

@@ -21,6 +21,10 @@ type Programs struct {
 	disk, volumes, snapshots string
 }
 
+// Directories returns them: that of the driver, and those of the sidecars. One has
+// the folder crd, with the custom resources of snapshots.
+func (p Programs) Directories() []string { return []string{p.disk, p.volumes, p.snapshots} }
+
 // module is one that programs are built from.
 type module struct {
 	// name is that of the directory in the cache, folder where the sources are,

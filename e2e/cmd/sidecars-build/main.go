@@ -1,5 +1,5 @@
-// Command sidecars-build builds the CSI driver for tests and the CSI sidecars into
-// the user's cache, if they are not there.
+// Command sidecars-build prints the directories that hold the CSI driver for tests
+// and the CSI sidecars. It builds them first if the user's cache does not have them.
 package main
 
 import (
@@ -19,9 +19,13 @@ func main() {
 func run() int {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
-	if _, err := sidecars.Build(ctx, os.Stderr); err != nil {
+	programs, err := sidecars.Build(ctx, os.Stderr)
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "sidecars-build:", err)
 		return 1
+	}
+	for _, directory := range programs.Directories() {
+		fmt.Println(directory)
 	}
 	return 0
 }

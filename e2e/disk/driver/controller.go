@@ -48,6 +48,9 @@ func (c *controller) CreateVolume(_ context.Context, r *csi.CreateVolumeRequest)
 	if err := checkMutable(r.MutableParameters); err != nil {
 		return nil, err
 	}
+	if err := checkAccess(r.VolumeCapabilities); err != nil {
+		return nil, err
+	}
 	order := pool.Order{
 		Name: r.Name, Nodes: c.nodesOf(r.AccessibilityRequirements),
 		Bytes: r.CapacityRange.GetRequiredBytes(), Limit: r.CapacityRange.GetLimitBytes(),
@@ -123,6 +126,20 @@ func checkMutable(parameters map[string]string) error {
 		}
 		if _, err := strconv.ParseUint(parameters[key], 10, 32); err != nil {
 			return status.Errorf(codes.InvalidArgument, "parameter iops is no number: %q", parameters[key])
+		}
+	}
+	return nil
+}
+
+// checkAccess refuses file systems that several nodes write to at a time: each would
+// destroy what the others write.
+func checkAccess(capabilities []*csi.VolumeCapability) error {
+	for _, capability := range capabilities {
+		switch capability.GetAccessMode().GetMode() {
+		case csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER, csi.VolumeCapability_AccessMode_MULTI_NODE_SINGLE_WRITER:
+			if capability.GetBlock() == nil {
+				return status.Error(codes.InvalidArgument, "the file system of a disk can be written to on one node at a time: ask for ReadWriteOnce, or for volumeMode Block")
+			}
 		}
 	}
 	return nil

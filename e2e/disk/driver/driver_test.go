@@ -16,6 +16,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/lodestone-storage/lodestone/e2e/disk/pool"
 )
 
 const gibibyte = 1 << 30
@@ -209,4 +211,24 @@ func TestTheKubeletIsToldWhereTheDriverServes(t *testing.T) {
 	require.NoError(t, err)
 	stop()
 	assert.NoFileExists(t, o.Registration)
+}
+
+func TestAFileSystemIsRefusedToSeveralNodesAndADeviceIsNot(t *testing.T) {
+	connection, _ := serve(t, options(t))
+	client := csi.NewControllerClient(connection)
+	for mode, want := range map[csi.VolumeCapability_AccessMode_Mode]codes.Code{
+		csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER: codes.OK,
+		csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY:    codes.OK,
+		csi.VolumeCapability_AccessMode_MULTI_NODE_SINGLE_WRITER:  codes.InvalidArgument,
+		csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER:   codes.InvalidArgument,
+	} {
+		r := order("files-"+mode.String(), pool.Mebibyte)
+		r.VolumeCapabilities[0].AccessMode.Mode = mode
+		_, err := client.CreateVolume(t.Context(), r)
+		assert.Equal(t, want, status.Code(err), "file system, %s", mode)
+		r.Name = "device-" + mode.String()
+		r.VolumeCapabilities[0].AccessType = &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}
+		_, err = client.CreateVolume(t.Context(), r)
+		assert.NoError(t, err, "device, %s", mode)
+	}
 }

@@ -119,13 +119,16 @@ func TestVolumesGrowAndNeverShrink(t *testing.T) {
 	_, err := p.Make(Order{Name: "a", Bytes: 10 * Mebibyte})
 	require.NoError(t, err)
 	put(t, p, "vol-a", "kept")
+	_, err = p.Make(Order{Name: "other", Bytes: 10 * Mebibyte})
+	require.NoError(t, err)
 	for _, step := range []struct {
 		bytes, limit, want int64
 		err                error
 	}{
 		{bytes: 20*Mebibyte - 1, want: 20},
 		{bytes: Mebibyte, want: 20},
-		{bytes: 101 * Mebibyte, want: 20, err: ErrFull},
+		{bytes: 91 * Mebibyte, want: 20, err: ErrFull},
+		{bytes: 101 * Mebibyte, want: 20, err: ErrInvalid},
 		{bytes: 30 * Mebibyte, limit: 25 * Mebibyte, want: 20, err: ErrInvalid},
 	} {
 		_, err := p.Grow("vol-a", step.bytes, step.limit)

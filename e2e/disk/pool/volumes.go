@@ -121,7 +121,8 @@ func (p *Pool) Delete(id string) error {
 	return nil
 }
 
-// Grow makes a volume at least as large as bytes. It never makes it smaller.
+// Grow makes a volume at least as large as bytes. It never makes it smaller. What
+// can never be had is ErrInvalid, what cannot be had now ErrFull.
 func (p *Pool) Grow(id string, bytes, limit int64) (Volume, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -135,6 +136,9 @@ func (p *Pool) Grow(id string, bytes, limit int64) (Volume, error) {
 	}
 	if limit > 0 && want > limit {
 		return Volume{}, fmt.Errorf("%w: sizes are whole mebibytes, and %d bytes is more than the limit of %d", ErrInvalid, want, limit)
+	}
+	if want > p.perNode {
+		return Volume{}, fmt.Errorf("%w: %d bytes is more than the %d that a whole node has", ErrInvalid, want, p.perNode)
 	}
 	if p.free(v.Node) < want-v.Bytes {
 		return Volume{}, fmt.Errorf("%w to grow volume %s from %d to %d bytes", ErrFull, id, v.Bytes, want)
