@@ -89,9 +89,20 @@ func (c *controller) describe(v pool.Volume) *csi.Volume {
 	return volume
 }
 
-func (c *controller) DeleteVolume(_ context.Context, r *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
+// DeleteVolume refuses what a node still has: nothing in Kubernetes keeps a volume
+// of a driver without attachments until its last node has given it back.
+func (c *controller) DeleteVolume(ctx context.Context, r *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
 	if err := need(r.VolumeId != ""); err != nil {
 		return nil, err
+	}
+	if c.options.Node != "" {
+		device, err := deviceOf(ctx, c.pool.Image(r.VolumeId))
+		if err != nil {
+			return nil, statusOf(err)
+		}
+		if device != "" {
+			return nil, status.Errorf(codes.FailedPrecondition, "volume %s is in use: node %s has it as %s", r.VolumeId, c.options.Node, device)
+		}
 	}
 	return &csi.DeleteVolumeResponse{}, statusOf(c.pool.Delete(r.VolumeId))
 }

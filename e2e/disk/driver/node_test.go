@@ -183,4 +183,9 @@ func TestABlockVolumeIsADeviceThatGrows(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, int64(32*pool.Mebibyte), size)
 	assert.Equal(t, size, m.total(t, id, path))
+
+	_, err = m.controller.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: id})
+	assert.Equal(t, codes.FailedPrecondition, status.Code(err), "it is in use")
+	_, err = m.pool.Volume(id)
+	assert.NoError(t, err)
 }
