@@ -138,6 +138,11 @@ soak-extender: ## Make a day's requests of the extender and watch its memory (ab
 	@go build -o bin/soak-extender ./e2e/cmd/soak-extender
 	@exec bin/soak-extender $(ARGS)
 
+.PHONY: soak-provisioner
+soak-provisioner: control-plane ## Make 2,000 claims while all programs are killed at random (about 10 minutes; ARGS='--seed=7 --claims=500' for others)
+	@go build -o bin/soak-provisioner ./e2e/cmd/soak-provisioner
+	@exec bin/soak-provisioner $(ARGS)
+
 ##@ Verify
 
 VERIFY := verify-format verify-vet verify-lint verify-logging verify-length \
