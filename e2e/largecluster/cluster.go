@@ -33,6 +33,12 @@ const bookmarks = time.Minute
 type Cluster struct {
 	collections map[string]*collection
 	revision    atomic.Int64
+	// uid is that of a cluster of a fleet, which answers more than watches; empty
+	// for the others.
+	uid string
+
+	mu     sync.Mutex
+	writes map[string]int
 }
 
 // collection is how many objects of a kind there are, and the i-th of them.
@@ -50,7 +56,7 @@ const backlog = 1024
 
 // New returns a cluster with so many claims, each with its volume and its pod.
 func New(claims int) *Cluster {
-	c := &Cluster{collections: map[string]*collection{
+	return newCluster(map[string]*collection{
 		ClaimsPath:                               {apiVersion: "v1", kind: "PersistentVolumeClaim", size: claims, object: claimObject},
 		VolumesPath:                              {apiVersion: "v1", kind: "PersistentVolume", size: claims, object: volumeObject},
 		NodesPath:                                {apiVersion: "v1", kind: "Node", size: Nodes, object: nodeObject},
@@ -60,7 +66,11 @@ func New(claims int) *Cluster {
 		"/apis/storage.k8s.io/v1/storageclasses": {apiVersion: "storage.k8s.io/v1", kind: "StorageClass", size: 1, object: classObject},
 		"/apis/storage.k8s.io/v1/csistoragecapacities": {apiVersion: "storage.k8s.io/v1", kind: "CSIStorageCapacity"},
 		"/apis/lodestone.dev/v1alpha1/remoteclusters":  {apiVersion: v1alpha1.GroupVersion.String(), kind: "RemoteCluster", size: RemoteClusters, object: clusterObject},
-	}}
+	}, "")
+}
+
+func newCluster(collections map[string]*collection, uid string) *Cluster {
+	c := &Cluster{collections: collections, uid: uid, writes: map[string]int{}}
 	for _, collection := range c.collections {
 		collection.watchers = map[chan []byte]struct{}{}
 	}
@@ -73,6 +83,8 @@ func (c *Cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	collection, ok := c.collections[r.URL.Path]
 	query := r.URL.Query()
 	switch {
+	case c.uid != "" && (!ok || r.Method != http.MethodGet):
+		c.answer(w, r)
 	case !ok:
 		http.NotFound(w, r)
 	case query.Get("sendInitialEvents") == "true":
@@ -104,17 +116,22 @@ func (c *Cluster) Change(path string, what watch.EventType, i int) error {
 	if err != nil {
 		return err
 	}
-	collection.mu.Lock()
-	defer collection.mu.Unlock()
-	for watcher := range collection.watchers {
+	collection.tell(line)
+	return nil
+}
+
+// tell sends a line to all watches, and ends those that are too late.
+func (c *collection) tell(line []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for watcher := range c.watchers {
 		select {
 		case watcher <- line:
 		default:
-			delete(collection.watchers, watcher)
+			delete(c.watchers, watcher)
 			close(watcher)
 		}
 	}
-	return nil
 }
 
 // event returns the line that tells a watch of an object.

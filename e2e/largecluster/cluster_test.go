@@ -1,4 +1,4 @@
-package largecluster_test
+package largecluster
 
 import (
 	"fmt"
@@ -12,17 +12,14 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/lodestone-storage/lodestone/e2e/largecluster"
 	"github.com/lodestone-storage/lodestone/extender/feed"
 	"github.com/lodestone-storage/lodestone/extender/snapshot"
 	"github.com/lodestone-storage/lodestone/pkg/remoteclusters"
 )
 
-const soon = 2 * time.Minute
-
 func TestFeedsReadAClusterAndFollowItsChanges(t *testing.T) {
 	const claims = 20
-	cluster := largecluster.New(claims)
+	cluster := New(claims)
 	api := httptest.NewServer(cluster)
 	t.Cleanup(func() {
 		api.CloseClientConnections()
@@ -39,17 +36,17 @@ func TestFeedsReadAClusterAndFollowItsChanges(t *testing.T) {
 	require.Eventually(t, func() bool { return len(feeds.Missing()) == 0 }, soon, 10*time.Millisecond)
 	assert.Equal(t, claims, view.Claims.Len())
 	assert.Equal(t, claims, view.Volumes.Len())
-	assert.Equal(t, largecluster.Nodes, view.Nodes.Len())
-	assert.Equal(t, largecluster.RemoteClusters, view.Clusters.Len())
+	assert.Equal(t, Nodes, view.Nodes.Len())
+	assert.Equal(t, RemoteClusters, view.Clusters.Len())
 
-	added := fmt.Sprintf("%s/%s", largecluster.Namespace, largecluster.ClaimName(claims))
-	require.NoError(t, cluster.Change(largecluster.ClaimsPath, watch.Added, claims))
+	added := fmt.Sprintf("%s/%s", Namespace, ClaimName(claims))
+	require.NoError(t, cluster.Change(ClaimsPath, watch.Added, claims))
 	require.Eventually(t, func() bool { _, ok := view.Claims.Get(added); return ok }, soon, time.Millisecond)
-	require.NoError(t, cluster.Change(largecluster.ClaimsPath, watch.Deleted, claims))
+	require.NoError(t, cluster.Change(ClaimsPath, watch.Deleted, claims))
 	require.Eventually(t, func() bool { _, ok := view.Claims.Get(added); return !ok }, soon, time.Millisecond)
 
 	// What changed while connections were lost is put right by reading anew.
-	require.NoError(t, cluster.Change(largecluster.ClaimsPath, watch.Added, claims))
+	require.NoError(t, cluster.Change(ClaimsPath, watch.Added, claims))
 	require.Eventually(t, func() bool { _, ok := view.Claims.Get(added); return ok }, soon, time.Millisecond)
 	api.CloseClientConnections()
 	require.Eventually(t, func() bool { return view.Claims.Len() == claims }, soon, 10*time.Millisecond)

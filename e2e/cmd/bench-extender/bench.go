@@ -65,14 +65,14 @@ func (b *bench) withFew(ctx context.Context) (_ *program, err error) {
 func (b *bench) close() {
 	for _, p := range []*program{b.many, b.few} {
 		if p != nil {
-			p.stop()
+			p.Stop()
 		}
 	}
 	if b.client != nil {
-		b.client.stop()
+		b.client.Stop()
 	}
 	if b.plain != nil {
-		b.plain.stop()
+		b.plain.Stop()
 	}
 	_ = os.RemoveAll(b.directory)
 }

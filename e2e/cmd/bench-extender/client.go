@@ -12,13 +12,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/lodestone-storage/lodestone/e2e/measure"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 )
 
 // client is the client that kube-scheduler has for its extenders, in a process of
 // its own.
 type client struct {
-	*process
+	*measure.Process
 	jobs    *json.Encoder
 	reports *json.Decoder
 	input   io.Closer
@@ -61,7 +62,7 @@ func startClient(ctx context.Context) (*client, error) {
 	}
 	c := &client{}
 	var problems error
-	c.process, err = start(ctx, func(ctx context.Context) *exec.Cmd {
+	c.Process, err = measure.Start(ctx, func(ctx context.Context) *exec.Cmd {
 		cmd := exec.CommandContext(ctx, path, "extender-client")
 		input, inputErr := cmd.StdinPipe()
 		output, outputErr := cmd.StdoutPipe()
@@ -79,10 +80,10 @@ func startClient(ctx context.Context) (*client, error) {
 func (c *client) do(j job) (report, error) {
 	var r report
 	if err := c.jobs.Encode(j); err != nil {
-		return r, c.failed(fmt.Errorf("give the client a job: %w", err))
+		return r, c.Failed(fmt.Errorf("give the client a job: %w", err))
 	}
 	if err := c.reports.Decode(&r); err != nil {
-		return r, c.failed(fmt.Errorf("read the client's report: %w", err))
+		return r, c.Failed(fmt.Errorf("read the client's report: %w", err))
 	}
 	if r.Error != "" {
 		return r, fmt.Errorf("call %s/%s: %s", j.URL, j.Verb, r.Error)
@@ -100,7 +101,7 @@ func (c cost) sum() time.Duration { return c.client + c.server }
 
 // cost measures the calls of a job that the process pid answers.
 func (c *client) cost(pid int, j job) (cost, error) {
-	before, err := processorTime(pid)
+	before, err := measure.ProcessorTime(pid)
 	if err != nil {
 		return cost{}, err
 	}
@@ -108,7 +109,7 @@ func (c *client) cost(pid int, j job) (cost, error) {
 	if err != nil {
 		return cost{}, err
 	}
-	after, err := processorTime(pid)
+	after, err := measure.ProcessorTime(pid)
 	if err != nil {
 		return cost{}, err
 	}

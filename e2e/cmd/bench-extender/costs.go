@@ -38,8 +38,8 @@ func callCosts(ctx context.Context, b *bench, rounds int) ([]measure.Result, err
 	for _, names := range []int{1, 100, 500, 5000} {
 		for _, claims := range []int{0, 1, 4} {
 			ourCosts, plainCosts, err := b.sideBySide(
-				side{ours.pid(), newJob(ours.target, names, claims)},
-				side{b.plain.pid(), newJob(b.plain.target, names, claims)}, rounds)
+				side{ours.Pid(), newJob(ours.target, names, claims)},
+				side{b.plain.Pid(), newJob(b.plain.target, names, claims)}, rounds)
 			if err != nil {
 				return nil, err
 			}
@@ -73,8 +73,8 @@ func growth(ctx context.Context, b *bench, rounds int) ([]measure.Result, error)
 	var results []measure.Result
 	for _, names := range []int{500, 5000} {
 		manyCosts, fewCosts, err := b.sideBySide(
-			side{many.pid(), newJob(many.target, names, 1)},
-			side{few.pid(), newJob(few.target, names, 1)}, rounds)
+			side{many.Pid(), newJob(many.target, names, 1)},
+			side{few.Pid(), newJob(few.target, names, 1)}, rounds)
 		if err != nil {
 			return nil, err
 		}

@@ -19,8 +19,8 @@ func memory(ctx context.Context, b *bench, _ int) ([]measure.Result, error) {
 		if err != nil {
 			return nil, fmt.Errorf("measure memory with %d claims: %w", claims, err)
 		}
-		peak, err := mostResident(p.pid())
-		p.stop()
+		peak, err := measure.MostResident(p.Pid())
+		p.Stop()
 		if err != nil {
 			return nil, err
 		}

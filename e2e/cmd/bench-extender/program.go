@@ -13,11 +13,12 @@ import (
 	"time"
 
 	"github.com/lodestone-storage/lodestone/e2e/largecluster"
+	"github.com/lodestone-storage/lodestone/e2e/measure"
 )
 
 // program is the extender's program, running on a large cluster of its own.
 type program struct {
-	*process
+	*measure.Process
 	target  target
 	cluster *largecluster.Cluster
 	api     *httptest.Server
@@ -40,20 +41,21 @@ func (b *bench) startProgram(ctx context.Context, claims int, flags ...string) (
 	}
 	flags = append([]string{"--kubeconfig=" + kubeconfig, "--listen=" + addresses[0], "--http-address=" + addresses[1], "--shutdown-grace=0s"}, flags...)
 	p.target = target{URL: "http://" + addresses[0]}
-	p.process, err = start(ctx, func(ctx context.Context) *exec.Cmd { return exec.CommandContext(ctx, b.extender, flags...) })
+	p.Process, err = measure.Start(ctx, func(ctx context.Context) *exec.Cmd { return exec.CommandContext(ctx, b.extender, flags...) })
 	if err != nil {
 		p.closeAPI()
 		return nil, err
 	}
 	if err := p.awaitReady(ctx, "http://"+addresses[1], claims); err != nil {
-		p.stop()
-		return nil, p.failed(err)
+		p.Stop()
+		return nil, p.Failed(err)
 	}
 	return p, nil
 }
 
-func (p *program) stop() {
-	p.process.stop()
+// Stop ends the program and its API server.
+func (p *program) Stop() {
+	p.Process.Stop()
 	p.closeAPI()
 }
 
@@ -79,7 +81,7 @@ func (p *program) awaitReady(ctx context.Context, status string, claims int) err
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-p.done:
+		case <-p.Done():
 			return fmt.Errorf("the extender has ended")
 		case <-time.After(20 * time.Millisecond):
 		}

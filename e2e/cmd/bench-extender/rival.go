@@ -33,8 +33,8 @@ func (r rival) compare(ctx context.Context, b *bench, rounds int) ([]measure.Res
 			job  job
 		}{
 			{"the rival, whole nodes", r.pid, theirs},
-			{"ours, whole nodes", ours.pid(), whole},
-			{"ours, names", ours.pid(), newJob(ours.target, names, 1)},
+			{"ours, whole nodes", ours.Pid(), whole},
+			{"ours, names", ours.Pid(), newJob(ours.target, names, 1)},
 		} {
 			var taken costs
 			for round := range rounds + 1 {

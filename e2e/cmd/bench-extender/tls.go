@@ -29,7 +29,7 @@ func overTLS(ctx context.Context, b *bench, rounds int) ([]measure.Result, error
 	if err != nil {
 		return nil, err
 	}
-	defer secured.stop()
+	defer secured.Stop()
 	t := target{
 		URL:    strings.Replace(secured.target.URL, "http://", "https://", 1),
 		CAFile: files.authority, CertFile: files.client.certificate, KeyFile: files.client.key,
@@ -37,8 +37,8 @@ func overTLS(ctx context.Context, b *bench, rounds int) ([]measure.Result, error
 	var results []measure.Result
 	for _, names := range []int{500, 5000} {
 		securedCosts, plainCosts, err := b.sideBySide(
-			side{secured.pid(), newJob(t, names, 1)},
-			side{plain.pid(), newJob(plain.target, names, 1)}, rounds)
+			side{secured.Pid(), newJob(t, names, 1)},
+			side{plain.Pid(), newJob(plain.target, names, 1)}, rounds)
 		if err != nil {
 			return nil, err
 		}

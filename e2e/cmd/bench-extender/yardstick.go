@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
+
+	"github.com/lodestone-storage/lodestone/e2e/measure"
 )
 
 // echo is the yardstick: it decodes with encoding/json, decides nothing, and
@@ -30,7 +32,7 @@ func echo(w http.ResponseWriter, r *http.Request) {
 
 // yardstick is that process as the benchmark sees it.
 type yardstick struct {
-	*process
+	*measure.Process
 	target target
 	input  io.Closer
 }
@@ -43,7 +45,7 @@ func startYardstick(ctx context.Context) (*yardstick, error) {
 	y := &yardstick{}
 	var output io.Reader
 	var problems error
-	y.process, err = start(ctx, func(ctx context.Context) *exec.Cmd {
+	y.Process, err = measure.Start(ctx, func(ctx context.Context) *exec.Cmd {
 		cmd := exec.CommandContext(ctx, self, "-yardstick")
 		input, inputErr := cmd.StdinPipe()
 		stdout, outputErr := cmd.StdoutPipe()
@@ -55,7 +57,7 @@ func startYardstick(ctx context.Context) (*yardstick, error) {
 	}
 	address, err := bufio.NewReader(output).ReadString('\n')
 	if err != nil {
-		return nil, y.failed(fmt.Errorf("wait for the yardstick: %w", err))
+		return nil, y.Failed(fmt.Errorf("wait for the yardstick: %w", err))
 	}
 	y.target = target{URL: "http://" + strings.TrimSpace(address)}
 	return y, nil

@@ -1,4 +1,4 @@
-package main
+package measure
 
 import (
 	"bytes"
@@ -14,17 +14,17 @@ import (
 	"time"
 )
 
-// process is a program that runs beside this one.
-type process struct {
+// Process is a program that runs beside this one.
+type Process struct {
 	cmd  *exec.Cmd
 	log  lockedBuffer
 	done chan struct{}
 }
 
-// start starts a command that ends with ctx at the latest. Its standard error is
+// Start starts a command that ends with ctx at the latest. Its standard error is
 // kept for messages.
-func start(ctx context.Context, cmd func(context.Context) *exec.Cmd) (*process, error) {
-	p := &process{cmd: cmd(ctx), done: make(chan struct{})}
+func Start(ctx context.Context, cmd func(context.Context) *exec.Cmd) (*Process, error) {
+	p := &Process{cmd: cmd(ctx), done: make(chan struct{})}
 	p.cmd.Stderr = &p.log
 	p.cmd.Cancel = func() error { return p.cmd.Process.Signal(syscall.SIGTERM) }
 	p.cmd.WaitDelay = 2 * time.Second
@@ -38,10 +38,14 @@ func start(ctx context.Context, cmd func(context.Context) *exec.Cmd) (*process, 
 	return p, nil
 }
 
-func (p *process) pid() int { return p.cmd.Process.Pid }
+// Pid returns the process ID.
+func (p *Process) Pid() int { return p.cmd.Process.Pid }
 
-// stop ends the process and waits for its end.
-func (p *process) stop() {
+// Done is closed when the process has ended.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Stop ends the process and waits for its end.
+func (p *Process) Stop() {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-p.done:
@@ -51,16 +55,16 @@ func (p *process) stop() {
 	}
 }
 
-// failed adds what the process has said to an error.
-func (p *process) failed(err error) error {
+// Failed adds what the process has said to an error.
+func (p *Process) Failed(err error) error {
 	log := strings.Split(strings.TrimSpace(p.log.String()), "\n")
 	return fmt.Errorf("%w; the end of the log of %s:\n%s", err, filepath.Base(p.cmd.Path), strings.Join(log[max(0, len(log)-10):], "\n"))
 }
 
-// processorTime returns what a process has used so far. The system counts it for
+// ProcessorTime returns what a process has used so far. The system counts it for
 // each thread in nanoseconds; what it tells of a whole process is in hundredths of
 // a second. Process 0 is nobody.
-func processorTime(pid int) (time.Duration, error) {
+func ProcessorTime(pid int) (time.Duration, error) {
 	if pid == 0 {
 		return 0, nil
 	}
@@ -83,8 +87,8 @@ func processorTime(pid int) (time.Duration, error) {
 	return sum, nil
 }
 
-// mostResident returns the most memory that a process ever had, in MB.
-func mostResident(pid int) (float64, error) {
+// MostResident returns the most memory that a process ever had, in MB.
+func MostResident(pid int) (float64, error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return 0, fmt.Errorf("read memory: %w", err)
