@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
@@ -26,17 +27,12 @@ func TestTheRealProvisionerCopiesTheVolumesOfVirtualClaims(t *testing.T) {
 				source := served(t, namespace, r.driver())
 				write(t, r.driver(), source.volume.ID)
 
-				claim := fabric.NewClaim(namespace, "copy", virtual)
-				claim.Spec.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "data"}
-				sized(size)(claim)
-				_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(), claim, metav1.CreateOptions{})
-				require.NoError(t, err)
-				createPod(t, fabric.NewPod(namespace, "reader", "copy"))
+				copyOf(t, namespace, anywhere, sized(size))
 				runs(t, namespace, "reader")
 				c := behind(t, namespace, "copy", r.driver())
 				assert.Equal(t, source.volume.ID, c.volume.Source, "what the driver has copied")
 				assert.Equal(t, source.volume.Node, c.volume.Node)
-				want := claim.Spec.Resources.Requests[corev1.ResourceStorage]
+				want := resource.MustParse(size)
 				assert.Equal(t, want.Value(), c.volume.Bytes)
 				assert.Equal(t, want.Value(), c.virtual.Spec.Capacity.Storage().Value())
 				assert.Equal(t, text, read(t, r.driver(), c.volume.ID))
@@ -58,15 +54,13 @@ func TestACopyIsMadeOfASourceThatHasGrown(t *testing.T) {
 			write(t, r.driver(), source.volume.ID)
 			ask(t, bed.Home, namespace, "data", "2Gi")
 			source.requireGrown(t, r.driver(), 2)
-			small, copied := fabric.NewClaim(namespace, "small", virtual), fabric.NewClaim(namespace, "copy", virtual)
-			sized("2Gi")(copied)
-			for _, claim := range []*corev1.PersistentVolumeClaim{small, copied} {
-				claim.Spec.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "data"}
-				_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(), claim, metav1.CreateOptions{})
-				require.NoError(t, err)
-				createPod(t, fabric.NewPod(namespace, "reader-"+claim.Name, claim.Name))
-			}
-			runs(t, namespace, "reader-copy")
+			small := fabric.NewClaim(namespace, "small", virtual)
+			small.Spec.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "data"}
+			_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(), small, metav1.CreateOptions{})
+			require.NoError(t, err)
+			createPod(t, fabric.NewPod(namespace, "small", "small"))
+			copyOf(t, namespace, anywhere, sized("2Gi"))
+			runs(t, namespace, "reader")
 			c := behind(t, namespace, "copy", r.driver())
 			assert.Equal(t, text, read(t, r.driver(), c.volume.ID))
 			assert.Equal(t, int64(2*gibibyte), c.volume.Bytes)

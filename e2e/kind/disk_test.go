@@ -1,6 +1,7 @@
 package kind
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -53,6 +54,23 @@ func requireSize(t *testing.T, namespace, claim, size string) {
 	})
 }
 
+// failToGrow has a node fail to make file systems larger until the returned function
+// is called, which may be done twice.
+func failToGrow(t *testing.T, in *cluster) (heal func()) {
+	t.Helper()
+	fault := disks + "/faults/NodeExpandVolume"
+	_, err := in.inNode(t.Context(), "sh", "-c", `echo '{"code": "INTERNAL", "message": "the disk is sick"}' >`+fault)
+	require.NoError(t, err)
+	heal = func() {
+		_, err := in.inNode(context.Background(), "rm", "-f", fault)
+		require.NoError(t, err)
+	}
+	t.Cleanup(heal)
+	return heal
+}
+
+// TestFilesStayWhileTheirClaimGrowsInUse is the only one that has file systems grow:
+// the drivers fail for a while. Kubelets look about once a minute.
 func TestFilesStayWhileTheirClaimGrowsInUse(t *testing.T) {
 	t.Parallel()
 	for where, side := range sides {
@@ -66,8 +84,24 @@ func TestFilesStayWhileTheirClaimGrowsInUse(t *testing.T) {
 			before := shell(t, shop, pod.Name, "sha256sum /data/blob")
 			assert.Less(t, fileSystemSize(t, shop, pod.Name), 513)
 
+			t.Log("The kubelet cannot make the file system larger, and the claim says why.")
+			heal := failToGrow(t, data.in)
 			home.kubectl(t, "patch", "pvc", db.claim(0), "-n", shop, "-p", `{"spec": {"resources": {"requests": {"storage": "1Gi"}}}}`)
+			eventually(t, "the claim says why it does not grow", func(c *assert.CollectT) {
+				pvc, err := home.client.CoreV1().PersistentVolumeClaims(shop).Get(t.Context(), db.claim(0), metav1.GetOptions{})
+				require.NoError(c, err)
+				said := ""
+				for _, condition := range pvc.Status.Conditions {
+					if condition.Type == corev1.PersistentVolumeClaimNodeResizeError {
+						said = condition.Message
+					}
+				}
+				assert.Contains(c, said, "the disk is sick", "%+v", pvc.Status)
+				assert.Equal(c, "512Mi", pvc.Status.Capacity.Storage().String())
+			})
 
+			t.Log("Then it can.")
+			heal()
 			requireSize(t, shop, db.claim(0), "1Gi")
 			assert.Greater(t, fileSystemSize(t, shop, pod.Name), 900)
 			assert.Equal(t, before, shell(t, shop, pod.Name, "sha256sum /data/blob"))

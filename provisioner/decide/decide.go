@@ -116,6 +116,11 @@ func scheduled(o Observation, class virtualclass.Class) Step {
 	if lacks := ignored(o, to); lacks != nil {
 		return removed(o, lacks)
 	}
+	// Before an obstacle: a twin that nobody fills any more would hold the source of
+	// the copy, which cannot go while somebody seems to copy it.
+	if to.Cluster == keys.Home && to.Deferred() && isDropped(find(o, keys.Home)) {
+		return dropped(o, to)
+	}
 	if obstacle != nil {
 		return Step{Verb: Idle, Tell: obstacle.Tell}
 	}
@@ -151,9 +156,6 @@ func fill(o Observation, class virtualclass.Class, to route.Route) Step {
 		return Step{Verb: Create, Cluster: to.Cluster, Route: to}
 	}
 	if !Ready(*have, to.Cluster, to.Deferred()) {
-		if to.Cluster == keys.Home && to.Deferred() && have.Claim.Annotations[keys.SelectedNode] == "" {
-			return dropped(o, to)
-		}
 		return awaitBound(o, *have, to)
 	}
 	for _, sibling := range o.Siblings {

@@ -86,6 +86,12 @@ func beingWritten(o Observation) bool {
 	return o.Claim.Annotations[keys.StorageProvisioner] == ""
 }
 
+// isDropped says whether the real provisioner took the selected node off a twin,
+// whose class binds only with one.
+func isDropped(b *Backing) bool {
+	return b != nil && !Ready(*b, keys.Home, true) && b.Claim.Annotations[keys.SelectedNode] == ""
+}
+
 // dropped is the step for a twin whose real provisioner took the selected node
 // off again.
 func dropped(o Observation, to route.Route) Step {

@@ -149,6 +149,12 @@ func TestNextOfACopy(t *testing.T) {
 			given: with(home(), have(keys.Home, fromSource, emptyMade)), verb: decide.Remove, cluster: keys.Home, tell: "SourceIgnored", refuse: "home/ SourceIgnored"},
 		"a volume that was there before is no copy, and is left alone": {
 			given: with(home(), have(keys.Home, fromSource, pvcBound)), verb: idle, tell: "SourceIgnored"},
+		"a copy that nobody makes any more goes, or it would hold its source": {
+			given: with(home(sourceGoing), have(keys.Home, fromSource, dropped)), verb: decide.Remove, cluster: keys.Home, tell: "NoCapacity", refuse: "home/node-1 NoCapacity"},
+		"… also when its source is gone": {
+			given: with(home(sourceGone), have(keys.Home, fromSource, dropped)), verb: decide.Remove, cluster: keys.Home, tell: "NoCapacity", refuse: "home/node-1 NoCapacity"},
+		"a copy that may still be made is waited for while its source goes": {
+			given: with(home(sourceGoing), have(keys.Home, fromSource)), verb: idle, tell: told},
 		"a claim whose attributes class was dropped goes, and the place is refused": {
 			given: []change{on("node-1"), have(keys.Home), attributes("gold")}, verb: decide.Remove, cluster: keys.Home, tell: "AttributesIgnored", refuse: "home/ AttributesIgnored"},
 	}
