@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,6 +34,15 @@ func virtual(name string, parameters ...string) *storagev1.StorageClass {
 
 func real(name string) *storagev1.StorageClass {
 	return &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: "disk.example.com"}
+}
+
+// zonal is a real class whose volumes are in one zone, and in none by its second term.
+func zonal(name, zone string) *storagev1.StorageClass {
+	class := real(name)
+	class.AllowedTopologies = []corev1.TopologySelectorTerm{
+		{MatchLabelExpressions: []corev1.TopologySelectorLabelRequirement{{Key: "zone", Values: []string{"z", zone}}}}, {},
+	}
+	return class
 }
 
 func defaulted(class *storagev1.StorageClass) *storagev1.StorageClass {

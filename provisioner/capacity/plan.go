@@ -95,7 +95,7 @@ func Plan(w World) []Segment {
 	for _, capacity := range w.Capacities {
 		capacities[capacity.StorageClassName] = append(capacities[capacity.StorageClassName], capacity)
 	}
-	offered := virtualclass.Offer(w.Classes)
+	offered, topologies := virtualclass.Offer(w.Classes), virtualclass.Topologies(w.Classes)
 	remotes := nameable(w.Remotes)
 	segments := map[string]Segment{}
 	for _, object := range w.Classes {
@@ -108,7 +108,7 @@ func Plan(w World) []Segment {
 			// What is wrong with the class is said on its claims.
 			pools = []Segment{{Nodes: &metav1.LabelSelector{}, Free: plenty()}}
 		} else {
-			pools = append(atHome(class, offered, capacities), elsewhere(remotes))
+			pools = append(atHome(class, offered, topologies, capacities), elsewhere(remotes))
 			for _, remote := range remotes {
 				pools = append(pools, inRemote(class, remote)...)
 			}

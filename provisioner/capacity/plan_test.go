@@ -93,6 +93,21 @@ func TestANodeHasRoomUnlessItIsKnownToHaveNone(t *testing.T) {
 		"a class that cannot be read is for others to judge": {
 			virtual: virtual("v", "no-such", "parameter"), capacities: []*storagev1.CSIStorageCapacity{told("std", "a", "1", "")}, remotes: westOf("1", "1"),
 			request: "5Gi", room: []map[string]string{homeA, homeB, west, unknown}},
+		"a real class is confined to a zone": {
+			virtual: virtual("v", keys.LocalClass, "zonal"), remotes: westOf("9Gi", ""),
+			request: "5Gi", room: []map[string]string{homeB, west, unknown}, none: []map[string]string{homeA, node("rack", "1")}},
+		"a real class is confined to a zone, and tells what is there": {
+			virtual:    virtual("v", keys.LocalClass, "zonal"),
+			capacities: []*storagev1.CSIStorageCapacity{told("zonal", "a", "9Gi", ""), told("zonal", "b", "9Gi", "")},
+			request:    "5Gi", room: []map[string]string{homeB}, none: []map[string]string{homeA}},
+		"a real class is confined to a zone that is full": {
+			virtual:    virtual("v", keys.LocalClass, "zonal"),
+			capacities: []*storagev1.CSIStorageCapacity{told("zonal", "a", "9Gi", ""), told("zonal", "b", "1Gi", "")},
+			request:    "5Gi", none: []map[string]string{homeA, homeB}},
+		"claims may choose a class that is confined to a zone": {
+			virtual:    virtual("v", keys.Classes, "zonal"),
+			capacities: []*storagev1.CSIStorageCapacity{told("std", "a", "1", ""), told("std", "b", "1", "")},
+			request:    "5Gi", room: []map[string]string{homeB}, none: []map[string]string{homeA}},
 		"a RemoteCluster whose name no node can have": {
 			remotes: []*v1alpha1.RemoteCluster{remote(strings.Repeat("a", 64))}, request: "5Gi", room: []map[string]string{west, unknown, homeA}},
 	} {
@@ -102,7 +117,7 @@ func TestANodeHasRoomUnlessItIsKnownToHaveNone(t *testing.T) {
 				class = virtual("v")
 			}
 			objects := published(World{
-				Classes:    []*storagev1.StorageClass{class, defaulted(real("std")), real("fast"), real("other")},
+				Classes:    []*storagev1.StorageClass{class, defaulted(real("std")), real("fast"), real("other"), zonal("zonal", "b")},
 				Capacities: test.capacities, Remotes: test.remotes,
 			})
 			for _, labels := range test.room {

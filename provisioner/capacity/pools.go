@@ -3,6 +3,7 @@ package capacity
 import (
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,10 +14,10 @@ import (
 )
 
 // atHome returns the segments of the home cluster: those that the drivers tell of
-// the real classes, confined to nodes of the home cluster; one with plenty where
-// a driver tells nothing. A class of which it is told that there is room nowhere
-// has none.
-func atHome(class virtualclass.Class, offered []v1alpha1.OfferedClass, capacities map[string][]*storagev1.CSIStorageCapacity) []Segment {
+// the real classes, confined to nodes of the home cluster that are in the
+// topologies of the class; with plenty where a driver tells nothing. A class of
+// which it is told that there is room nowhere has none.
+func atHome(class virtualclass.Class, offered []v1alpha1.OfferedClass, topologies map[string][]corev1.TopologySelectorTerm, capacities map[string][]*storagev1.CSIStorageCapacity) []Segment {
 	all := []Segment{{Nodes: confined(&metav1.LabelSelector{}), Free: plenty()}}
 	reals := pools(class, keys.Home, "", offered)
 	if len(reals) == 0 {
@@ -24,15 +25,41 @@ func atHome(class virtualclass.Class, offered []v1alpha1.OfferedClass, capacitie
 	}
 	var segments []Segment
 	for _, real := range reals {
-		told := capacities[real.Name]
-		if len(told) == 0 {
+		told, terms := capacities[real.Name], topologies[real.Name]
+		switch {
+		case len(told) == 0 && len(terms) == 0:
 			return all
+		case len(told) == 0:
+			segments = append(segments, within(all[0], terms)...)
 		}
 		for _, capacity := range told {
 			if segment, ok := copied(capacity); ok {
-				segments = append(segments, segment)
+				segments = append(segments, within(segment, terms)...)
 			}
 		}
+	}
+	return segments
+}
+
+// within returns a segment for each of the terms, or the segment itself if there
+// are none: kube-scheduler heeds the topologies of a class, but knows only the
+// virtual one.
+func within(segment Segment, terms []corev1.TopologySelectorTerm) []Segment {
+	if len(terms) == 0 {
+		return []Segment{segment}
+	}
+	var segments []Segment
+	for _, term := range terms {
+		if len(term.MatchLabelExpressions) == 0 {
+			continue // it is nowhere
+		}
+		nodes := segment.Nodes.DeepCopy()
+		for _, e := range term.MatchLabelExpressions {
+			nodes.MatchExpressions = append(nodes.MatchExpressions, metav1.LabelSelectorRequirement{Key: e.Key, Operator: metav1.LabelSelectorOpIn, Values: e.Values})
+		}
+		part := segment
+		part.Nodes = nodes
+		segments = append(segments, part)
 	}
 	return segments
 }

@@ -175,7 +175,7 @@ func (f *Flow) view(id, namespace string) decide.Cluster {
 				classes = append(classes, class)
 			}
 		}
-		return decide.Cluster{Usable: true, Seen: true, Cluster: route.Cluster{Known: true, Offered: virtualclass.Offer(classes)}}
+		return decide.Cluster{Usable: true, Seen: true, Cluster: route.Home(classes)}
 	}
 	remote, cluster := f.Clusters.Object(id), f.Clusters.Get(id)
 	if remote == nil || cluster == nil {

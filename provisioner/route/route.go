@@ -28,6 +28,9 @@ type Cluster struct {
 	StorageClassName string
 	// Offered are its real classes.
 	Offered []v1alpha1.OfferedClass
+	// topologies confine real classes of the home cluster, by name; those of a remote
+	// cluster are for the kube-scheduler there.
+	topologies map[string][]corev1.TopologySelectorTerm
 }
 
 // Input is what a route is made from.
@@ -147,7 +150,7 @@ func To(in Input) (Route, error) {
 		return Route{}, &Refused{Reason: NoRealClass, Message: err.Error()}
 	}
 	if id == keys.Home {
-		if err := usableForTwin(class); err != nil {
+		if err := usableForTwin(class, cluster, in.Node); err != nil {
 			return Route{}, err
 		}
 	}
@@ -158,16 +161,4 @@ func To(in Input) (Route, error) {
 func ephemeral(claim *corev1.PersistentVolumeClaim) bool {
 	owner := metav1.GetControllerOf(claim)
 	return owner != nil && owner.Kind == "Pod" && owner.APIVersion == "v1"
-}
-
-// usableForTwin refuses real classes that cannot work for a claim that no pod
-// uses and that lives in the storage namespace.
-func usableForTwin(class v1alpha1.OfferedClass) error {
-	switch {
-	case class.Static && class.BindingMode == storagev1.VolumeBindingWaitForFirstConsumer:
-		return &Refused{Reason: "StaticClass", Message: fmt.Sprintf("real storage class %q has hand-made volumes that only the scheduler binds: name a class with a provisioner in the virtual class", class.Name)}
-	case class.Templated:
-		return &Refused{Reason: "TemplatedClass", Message: fmt.Sprintf("the parameters of real storage class %q depend on the claim's namespace, which is not that of the backing claim: name another class in the virtual class", class.Name)}
-	}
-	return nil
 }
