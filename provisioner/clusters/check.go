@@ -136,7 +136,7 @@ func cause(err error) error {
 	for {
 		inner := errors.Unwrap(err)
 		if inner == nil {
-			return err
+			return fmt.Errorf("%.1000s", strings.ToValidUTF8(err.Error(), ""))
 		}
 		err = inner
 	}

@@ -39,6 +39,8 @@ type Cluster struct {
 	failures    int
 	uid         types.UID
 	recorded    map[string]bool
+	// restUntil is until when a cluster that told too much is not listened to.
+	restUntil time.Time
 
 	// changed is set until the change was reported and told; only run uses it and
 	// what follows.

@@ -14,6 +14,8 @@ type verdict struct {
 	finding
 	// unconfigured is a sentence when there is no usable kubeconfig.
 	unconfigured string
+	// rests is true where it is not listened to, and unconfigured says why.
+	rests bool
 	// unwanted is a sentence when the cluster must not be used: it is the home
 	// cluster, or another RemoteCluster stands for it.
 	unwanted       string
@@ -32,6 +34,10 @@ func (v verdict) conditions(generation int64) []metav1.Condition {
 	authorized := condition(v1alpha1.Authorized, metav1.ConditionTrue, "HasRights", "the kubeconfig has the cluster-wide rights that are needed")
 	ready := condition(v1alpha1.Ready, metav1.ConditionTrue, "Ready", "volumes can be made there")
 	switch {
+	case v.rests:
+		reachable = condition(v1alpha1.Reachable, metav1.ConditionUnknown, "NotTried", v.unconfigured)
+		authorized = condition(v1alpha1.Authorized, metav1.ConditionUnknown, "NotTried", v.unconfigured)
+		ready = condition(v1alpha1.Ready, metav1.ConditionFalse, "TooMuch", v.unconfigured)
 	case v.unconfigured != "":
 		reachable = condition(v1alpha1.Reachable, metav1.ConditionUnknown, "NotTried", "there is no usable kubeconfig")
 		authorized = condition(v1alpha1.Authorized, metav1.ConditionFalse, "BadKubeconfig", v.unconfigured)

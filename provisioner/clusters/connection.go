@@ -3,6 +3,7 @@ package clusters
 import (
 	"context"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -31,8 +32,11 @@ type connection struct {
 	keeper  *mapped.Keeper
 	ctx     context.Context
 	stop    context.CancelFunc
+	began   time.Time
 
-	mu      sync.Mutex
+	mu sync.Mutex
+	// latest is the latest resource version of volumes that was asked for.
+	latest  string
 	shadows map[string]*shadows
 	// room watches how much room there is; nil while home may not see it.
 	room cache.SharedIndexInformer
@@ -56,9 +60,9 @@ type Hooks struct {
 }
 
 func connect(ctx context.Context, id string, client kubernetes.Interface, homeID string, hooks Hooks, namespaces []string, classesChanged func()) *connection {
-	c := &connection{id: id, client: client, homeID: homeID, hooks: hooks, shadows: map[string]*shadows{}}
+	c := &connection{id: id, client: client, homeID: homeID, hooks: hooks, shadows: map[string]*shadows{}, began: time.Now()}
 	c.ctx, c.stop = context.WithCancel(ctx)
-	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(Slim))
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(Trusted))
 	c.factory = factory
 	c.volumes = factory.Core().V1().PersistentVolumes().Informer()
 	c.classes = factory.Storage().V1().StorageClasses().Informer()
@@ -141,5 +145,6 @@ func (c *connection) offered() []v1alpha1.OfferedClass {
 			classes = append(classes, class)
 		}
 	}
-	return virtualclass.Offer(classes)
+	offered := virtualclass.Offer(classes)
+	return offered[:min(len(offered), maxClasses)]
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/bounded"
 	"github.com/lodestone-storage/lodestone/pkg/kubeconfig"
 	"github.com/lodestone-storage/lodestone/provisioner/credentials"
 )
@@ -67,6 +68,9 @@ func (c *Cluster) look(ctx context.Context, remote *v1alpha1.RemoteCluster) time
 	if err != nil {
 		v.unconfigured = err.Error()
 		c.disconnect()
+	} else if c.rests() {
+		v.unconfigured, v.rests = tooMuch, true
+		c.disconnect()
 	} else if err := c.reconnect(ctx, data, remote); err != nil {
 		v.unconfigured = err.Error()
 		c.disconnect()
@@ -79,6 +83,9 @@ func (c *Cluster) look(ctx context.Context, remote *v1alpha1.RemoteCluster) time
 			v.unauthorized = ended
 		}
 		again = c.weigh(&v)
+		if v.unreachable == "" && v.unauthorized == "" && c.distrust(ctx, remote) {
+			v.unsynced, again = true, time.Millisecond
+		}
 		v.unwantedReason, v.unwanted = unwanted(remote, v.clusterUID, c.registry.homeUID, c.registry.all(), c.registry.volumes(c.id))
 		current := c.current()
 		usable := v.unreachable == "" && v.unauthorized == "" && v.unwanted == ""
@@ -179,6 +186,7 @@ func (c *Cluster) reconnect(ctx context.Context, data []byte, remote *v1alpha1.R
 	}
 	config.UserAgent = "lodestone-provisioner"
 	config.QPS, config.Burst = 100, 200
+	bounded.Wrap(config)
 	bearer := newBearer(config)
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {

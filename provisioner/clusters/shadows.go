@@ -49,7 +49,7 @@ func (c *connection) watchAgain(namespace string) {
 }
 
 func (c *connection) startWatch(namespace string) *shadows {
-	factory := informers.NewSharedInformerFactoryWithOptions(c.client, 0, informers.WithNamespace(namespace), informers.WithTransform(Slim),
+	factory := informers.NewSharedInformerFactoryWithOptions(c.client, 0, informers.WithNamespace(namespace), informers.WithTransform(Trusted),
 		informers.WithTweakListOptions(func(options *metav1.ListOptions) { options.LabelSelector = c.selector() }))
 	watched := &shadows{SharedIndexInformer: factory.Core().V1().PersistentVolumeClaims().Informer()}
 	_, _ = watched.AddEventHandler(handler(func(obj any) {
@@ -87,7 +87,10 @@ func (c *connection) shadow(key types.NamespacedName) *corev1.PersistentVolumeCl
 	if err != nil || !ok {
 		return nil
 	}
-	shadow, _ := obj.(*corev1.PersistentVolumeClaim)
+	shadow, ok := obj.(*corev1.PersistentVolumeClaim)
+	if !ok || shadow.Namespace != key.Namespace || shadow.Name != key.Name {
+		return nil
+	}
 	return shadow
 }
 

@@ -52,7 +52,7 @@ func (f *Flow) create(ctx context.Context, o decide.Observation, step decide.Ste
 		backing.Carry(claim, o.Claim, class)
 	}
 	claim, err = client.CoreV1().PersistentVolumeClaims(at.Namespace).Create(ctx, claim, metav1.CreateOptions{})
-	if err == nil {
+	if err == nil && claim.Namespace == at.Namespace && claim.Name == at.Name {
 		f.written.set(o.UID, step.Cluster, nil, claim)
 	}
 	if apierrors.IsAlreadyExists(err) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,6 +21,9 @@ import (
 
 // tellAgain is how long the same message about a claim is not repeated.
 const tellAgain = 5 * time.Minute
+
+// maxText is the most, in bytes, that one event says.
+const maxText = 2048
 
 // patchClaim changes annotations of a virtual claim if it is still as it was
 // seen; nil removes one.
@@ -115,7 +119,12 @@ func (f *Flow) wakeSiblings(o decide.Observation) {
 // tell writes an event where the user looks: on the claim, or on the volume when
 // the claim is gone. The same thing is not told again for a while.
 func (f *Flow) tell(o decide.Observation, m *decide.Message) {
-	if m == nil || !f.memory.worthTelling(o.UID, m.Reason+" "+m.Text, o.Now) {
+	if m == nil {
+		return
+	}
+	// It may hold what another cluster said, at any length.
+	text := strings.ToValidUTF8(m.Text[:min(len(m.Text), maxText)], "")
+	if !f.memory.worthTelling(o.UID, m.Reason+" "+text, o.Now) {
 		return
 	}
 	kind := corev1.EventTypeNormal
@@ -126,9 +135,9 @@ func (f *Flow) tell(o decide.Observation, m *decide.Message) {
 	released := o.Volume != nil && o.Volume.Status.Phase == corev1.VolumeReleased
 	switch {
 	case o.Claim != nil && !released:
-		f.Recorder.Event(o.Claim, kind, m.Reason, m.Text)
+		f.Recorder.Event(o.Claim, kind, m.Reason, text)
 	case o.Volume != nil:
-		f.Recorder.Event(o.Volume, kind, m.Reason, m.Text)
+		f.Recorder.Event(o.Volume, kind, m.Reason, text)
 	}
 }
 

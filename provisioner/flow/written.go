@@ -6,6 +6,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/provisioner/clusters"
 )
 
 // written are the backing claims as this program last wrote them. Until the
@@ -27,8 +30,17 @@ type write struct {
 	at   time.Time
 }
 
-// set keeps the result of a write over what was seen, nil for nothing.
+// set keeps the result of a write over what was seen, nil for nothing. What a
+// remote cluster says of another claim than that one is not kept.
 func (w *written) set(claim types.UID, cluster string, seen, result *corev1.PersistentVolumeClaim) {
+	if cluster != keys.Home {
+		if seen != nil && (result.UID != seen.UID || result.Namespace != seen.Namespace || result.Name != seen.Name) {
+			return
+		}
+		if trusted, err := clusters.Trusted(result); err == nil {
+			result, _ = trusted.(*corev1.PersistentVolumeClaim)
+		}
+	}
 	over := ""
 	if seen != nil {
 		over = seen.ResourceVersion

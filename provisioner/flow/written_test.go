@@ -12,7 +12,7 @@ import (
 
 func TestWrittenStandsInUntilTheInformerShowsIt(t *testing.T) {
 	claim := func(uid, version string) *corev1.PersistentVolumeClaim {
-		return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid), ResourceVersion: version}}
+		return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: types.UID(uid), ResourceVersion: version}}
 	}
 	created, marked := claim("a", "5"), claim("a", "7")
 	for _, row := range []struct {
@@ -38,4 +38,19 @@ func TestWrittenStandsInUntilTheInformerShowsIt(t *testing.T) {
 			assert.Equal(t, row.seen, w.latest("claim", "west", row.seen, time.Now()))
 		})
 	}
+}
+
+func TestWrittenKeepsNothingThatARemoteClusterSaysOfAnotherClaim(t *testing.T) {
+	claim := func(name, uid string) *corev1.PersistentVolumeClaim {
+		return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop", Name: name, UID: types.UID(uid), ResourceVersion: "1", Labels: map[string]string{"a": "b"}}}
+	}
+	for name, result := range map[string]*corev1.PersistentVolumeClaim{"another name": claim("other", "a"), "another UID": claim("data", "b"), "no UID": claim("data", "")} {
+		w := written{claims: map[place]write{}}
+		w.set("claim", "west", claim("data", "a"), result)
+		assert.Equal(t, claim("data", "a"), w.latest("claim", "west", claim("data", "a"), time.Now()), name)
+	}
+	w := written{claims: map[place]write{}}
+	w.set("claim", "west", nil, claim("data", "a/b"))
+	assert.Empty(t, w.latest("claim", "west", nil, time.Now()).Labels, "what is broken is nobody's")
 }

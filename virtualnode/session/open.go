@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/bounded"
 	"github.com/lodestone-storage/lodestone/pkg/remoteapi"
 )
 
@@ -21,6 +22,7 @@ func Open(remote *v1alpha1.RemoteCluster, config *rest.Config, homeID string) (*
 	config = rest.CopyConfig(config)
 	config.UserAgent = "lodestone-virtualnode"
 	config.QPS, config.Burst = 100, 200
+	bounded.Wrap(config)
 	security, err := rest.TLSConfigFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("the kubeconfig cannot be used: %w", err)

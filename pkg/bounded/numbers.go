@@ -1,0 +1,181 @@
+package bounded
+
+import "io"
+
+const (
+	// maxDigits and maxExponent are the most digits of a number, and of its
+	// exponent. To compare two quantities Kubernetes writes out all digits of both:
+	// of 1e1000000000 that takes gigabytes, and for longer ones already reading does.
+	maxDigits   = 64
+	maxExponent = 4
+	// spoiler takes the place of digits too many. No number has it, and a string
+	// may: so a quantity cannot be read, and a label such as 12e345678 just looks
+	// otherwise here.
+	spoiler = '_'
+)
+
+// maxHeld is the most of a word that is looked at before it is judged.
+const maxHeld = 4096
+
+// numbers reads JSON and spoils the numbers in it, in quotes or not, that have more
+// digits than a size could have. Digits that are written as escapes are spoilt
+// as well: API servers escape neither digits nor letters.
+type numbers struct {
+	reader io.Reader
+	buffer []byte
+	// ready is what may be read, err what comes after it.
+	ready []byte
+	err   error
+	// held is the end of a word that is spoilt if it is a number.
+	held   []byte
+	state  state
+	digits int
+	// escape is how many bytes of \u00xy were seen, high its x.
+	escape int
+	high   byte
+}
+
+// state is where in a word the reader is.
+type state int
+
+const (
+	between  state = iota // between words
+	mantissa              // in what may be a number
+	exponent              // after its e
+	other                 // in a word that is no number
+)
+
+// Read implements io.Reader.
+func (r *numbers) Read(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	if r.buffer == nil {
+		r.buffer = make([]byte, 32<<10)
+	}
+	for len(r.ready) == 0 && r.err == nil {
+		n, err := r.reader.Read(r.buffer)
+		r.ready = r.ready[:0]
+		for rest := r.buffer[:n]; len(rest) > 0; {
+			if skipped := r.skip(rest); skipped > 0 {
+				r.ready = append(r.ready, rest[:skipped]...)
+				rest = rest[skipped:]
+				continue
+			}
+			r.next(rest[0])
+			rest = rest[1:]
+		}
+		if r.err = err; err != nil {
+			r.spoil()
+		}
+	}
+	n := copy(p, r.ready)
+	r.ready = r.ready[n:]
+	if len(r.ready) == 0 && r.err != nil {
+		return n, r.err
+	}
+	return n, nil
+}
+
+// skip returns how many bytes change nothing: the rest of a word that is no
+// number, or what is between words. That is most of an answer.
+func (r *numbers) skip(rest []byte) int {
+	if r.escape != 0 || r.state != other && r.state != between {
+		return 0
+	}
+	skipped := 0
+	for skipped < len(rest) && inWord[rest[skipped]] == (r.state == other) && rest[skipped] != '\\' {
+		skipped++
+	}
+	return skipped
+}
+
+// inWord are the bytes that words consist of.
+var inWord = func() (in [256]bool) {
+	for c := range in {
+		b := byte(c)
+		in[c] = letter(b) || b >= '0' && b <= '9' || b == '.' || b == '+' || b == '-' || b == '_'
+	}
+	return in
+}()
+
+// next takes a byte.
+func (r *numbers) next(c byte) {
+	if r.unescape(c) {
+		c = 'x'
+	}
+	digit := c >= '0' && c <= '9'
+	if digit && (r.state == mantissa || r.state == exponent) {
+		r.digits++
+	}
+	switch {
+	case !inWord[c]:
+		r.spoil()
+		r.state, r.digits = between, 0
+	case r.state == between && (digit || c == '.' || c == '+' || c == '-'):
+		r.state, r.digits = mantissa, 1
+	case r.state == between:
+		r.state = other
+	case r.state == mantissa && (c == 'e' || c == 'E'):
+		r.state, r.digits = exponent, 0
+	case r.state == mantissa && (digit || c == '.'), r.state == exponent && digit, r.state == mantissa && letter(c):
+		// A unit may follow.
+	case r.state == exponent && (c == '+' || c == '-') && r.digits == 0:
+	case r.state != other:
+		r.state = other
+		r.ready = append(r.ready, r.held...)
+		r.held = r.held[:0]
+	}
+	if len(r.held) > 0 || r.state == mantissa && r.digits > maxDigits || r.state == exponent && r.digits > maxExponent {
+		if r.held = append(r.held, c); len(r.held) >= maxHeld {
+			r.spoil()
+		}
+		return
+	}
+	r.ready = append(r.ready, c)
+}
+
+// spoil lets go of what is held, spoilt.
+func (r *numbers) spoil() {
+	if len(r.held) > 0 {
+		r.held[0] = spoiler
+	}
+	r.ready = append(r.ready, r.held...)
+	r.held = r.held[:0]
+}
+
+// unescape follows the escape \u00xy and says whether c is the y of one that
+// stands for what numbers are made of.
+func (r *numbers) unescape(c byte) bool {
+	switch {
+	case r.escape == 0 && c == '\\':
+		r.escape = 1
+	case r.escape == 1 && c == 'u', (r.escape == 2 || r.escape == 3) && c == '0':
+		r.escape++
+	case r.escape == 4:
+		r.high = c
+		r.escape++
+	case r.escape == 5:
+		r.escape = 0
+		return ofNumber(r.high, c)
+	default:
+		r.escape = 0
+	}
+	return false
+}
+
+// ofNumber says whether the character with this hexadecimal code is a digit, a
+// sign, a point or an e.
+func ofNumber(high, low byte) bool {
+	switch high {
+	case '2':
+		return low == 'b' || low == 'B' || low == 'd' || low == 'D' || low == 'e' || low == 'E'
+	case '3':
+		return low >= '0' && low <= '9'
+	case '4', '6':
+		return low == '5'
+	}
+	return false
+}
+
+func letter(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }

@@ -1,0 +1,149 @@
+// Package bounded keeps what a program reads from the API server of another
+// cluster within bounds: that cluster has owners of its own, and whatever it
+// answers must cost the reader no more than a failed request. It holds back
+//
+//   - redirects, which would have home's requests go to addresses that the other
+//     cluster chooses;
+//   - answers that are larger than MaxAnswer, also in pages, and watches that
+//     bring more than a cluster has changes;
+//   - anything but JSON, and in JSON numbers that take for ever to compute with.
+//
+// What is only passed on and never held, such as a pod's log, is not bounded.
+package bounded
+
+import (
+	"errors"
+	"fmt"
+	"mime"
+	"net/http"
+	"strings"
+	"sync"
+
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/rest"
+)
+
+const (
+	// MaxAnswer is the most, in bytes, that is read of one answer, or of all pages
+	// of one list.
+	MaxAnswer = 128 << 20
+	// maxFailure is the most, in bytes, that is read of the answer to a request
+	// that failed.
+	maxFailure = 1 << 20
+	// watchBurst and watchRate bound the bytes, and those of each second, that
+	// are read of one watch. What comes faster waits where it comes from.
+	watchBurst = 64 << 20
+	watchRate  = 8 << 20
+)
+
+// ErrTooLarge is the error of reading an answer that is too large.
+var ErrTooLarge = errors.New("the answer is larger than an API server's should be")
+
+// Wrap bounds what clients made from a configuration read.
+func Wrap(config *rest.Config) {
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return newTransport(next, MaxAnswer)
+	})
+}
+
+type transport struct {
+	next http.RoundTripper
+	// most is the most that is read of one answer or list.
+	most int64
+
+	mu sync.Mutex
+	// pages are the bytes that were read of the pages of each list, by its path.
+	pages map[string]int64
+}
+
+func newTransport(next http.RoundTripper, most int64) *transport {
+	return &transport{next: next, most: most, pages: map[string]int64{}}
+}
+
+var _ utilnet.RoundTripperWrapper = &transport{}
+
+// WrappedRoundTripper implements utilnet.RoundTripperWrapper.
+func (t *transport) WrappedRoundTripper() http.RoundTripper { return t.next }
+
+// RoundTrip implements http.RoundTripper.
+func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := t.next.RoundTrip(request)
+	if err != nil || response.StatusCode == http.StatusSwitchingProtocols || passedOn(request) {
+		return response, err
+	}
+	if response.StatusCode >= 300 && response.StatusCode < 400 {
+		_ = response.Body.Close()
+		return nil, fmt.Errorf("the API server redirects the request (%d), which is not followed: give its own address", response.StatusCode)
+	}
+	if !isJSON(response.Header.Get("Content-Type")) {
+		if response.StatusCode < 300 && response.StatusCode != http.StatusNoContent {
+			_ = response.Body.Close()
+			return nil, fmt.Errorf("the API server answers with content of type %.100q, which is not read: only JSON is", response.Header.Get("Content-Type"))
+		}
+		// Shown as it is, not decoded.
+		response.Header.Set("Content-Type", "text/plain")
+	}
+	safe := &numbers{reader: response.Body}
+	switch {
+	case response.StatusCode >= 300:
+		response.Body = body{&limited{reader: safe, left: maxFailure}, response.Body}
+	case isWatch(request):
+		response.Body = body{newPaced(request.Context(), safe, watchBurst, watchRate), response.Body}
+	default:
+		response.Body = body{&limited{reader: safe, left: t.left(request), read: t.counter(request)}, response.Body}
+	}
+	return response, nil
+}
+
+// left is how much of an answer may be read. The pages of a list count together.
+func (t *transport) left(request *http.Request) int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if request.URL.Query().Get("continue") == "" {
+		delete(t.pages, request.URL.Path)
+	}
+	return t.most - t.pages[request.URL.Path]
+}
+
+// counter counts what is read of the pages of a list; nil where there are none.
+func (t *transport) counter(request *http.Request) func(n int) {
+	if request.Method != http.MethodGet || request.URL.Query().Get("limit") == "" {
+		return nil
+	}
+	path := request.URL.Path
+	return func(n int) {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.pages[path] += int64(n)
+	}
+}
+
+// passedOn says whether an answer is a stream that goes on to a user.
+func passedOn(request *http.Request) bool {
+	parts := strings.Split(request.URL.Path, "/")
+	if len(parts) < 3 || parts[len(parts)-3] != "pods" {
+		return false
+	}
+	switch parts[len(parts)-1] {
+	case "log", "exec", "attach", "portforward":
+		return true
+	}
+	return false
+}
+
+func isWatch(request *http.Request) bool {
+	switch request.URL.Query().Get("watch") {
+	case "true", "1":
+		return request.Method == http.MethodGet
+	}
+	return false
+}
+
+// isJSON says whether a content type is JSON; no type is what was asked for.
+func isJSON(contentType string) bool {
+	if contentType == "" {
+		return true
+	}
+	media, _, err := mime.ParseMediaType(contentType)
+	return err == nil && media == "application/json"
+}

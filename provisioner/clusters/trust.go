@@ -1,0 +1,117 @@
+package clusters
+
+import (
+	"regexp"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+const (
+	// maxObject is the most, in bytes, that an object of a remote cluster may have
+	// to be looked at; those that hold volumes have a few thousand.
+	maxObject = 256 << 10
+	// maxHeld is the most, in bytes, that is held of one remote cluster.
+	maxHeld = 256 << 20
+	// maxClasses is how many storage classes of a remote cluster are looked at.
+	maxClasses = 500
+)
+
+// uids are what UIDs look like; they become parts of names and annotations.
+var uids = regexp.MustCompile(`^[0-9A-Za-z-]{1,64}$`)
+
+// Trusted takes from an object of a remote cluster what no API server stores, for
+// whoever runs that cluster may answer anything: a broken object keeps its name
+// alone, by which it is known in caches, and a size that is none is taken off.
+func Trusted(obj any) (any, error) {
+	switch object := obj.(type) {
+	case *corev1.PersistentVolumeClaim:
+		object.SetManagedFields(nil)
+		if !sound(object, object.Size()) || object.Namespace == "" {
+			return &corev1.PersistentVolumeClaim{ObjectMeta: nameOf(object)}, nil
+		}
+		for _, sizes := range []corev1.ResourceList{object.Spec.Resources.Requests, object.Spec.Resources.Limits, object.Status.Capacity, object.Status.AllocatedResources} {
+			dropUnsound(sizes)
+		}
+	case *corev1.PersistentVolume:
+		object.SetManagedFields(nil)
+		if !sound(object, object.Size()) || object.Namespace != "" {
+			return &corev1.PersistentVolume{ObjectMeta: nameOf(object)}, nil
+		}
+		dropUnsound(object.Spec.Capacity)
+	case *storagev1.StorageClass:
+		object.SetManagedFields(nil)
+		if !sound(object, object.Size()) || object.Namespace != "" || len(object.Provisioner) > validation.DNS1123SubdomainMaxLength {
+			// One of ours is offered to nobody.
+			return &storagev1.StorageClass{ObjectMeta: nameOf(object)}, nil
+		}
+	}
+	return obj, nil
+}
+
+// sound says whether an object has names and a size as API servers store them.
+func sound(object metav1.Object, size int) bool {
+	return size <= maxObject && uids.MatchString(string(object.GetUID())) && len(object.GetResourceVersion()) <= 64 &&
+		len(validation.IsDNS1123Subdomain(object.GetName())) == 0 &&
+		(object.GetNamespace() == "" || len(validation.IsDNS1123Label(object.GetNamespace())) == 0)
+}
+
+func nameOf(object metav1.Object) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: object.GetNamespace(), Name: object.GetName(), ResourceVersion: object.GetResourceVersion()}
+}
+
+// dropUnsound takes sizes off a list that no volume has: less than nothing, or more
+// than an int64 holds.
+func dropUnsound(sizes corev1.ResourceList) {
+	for name, size := range sizes {
+		if !soundSize(size) {
+			delete(sizes, name)
+		}
+	}
+}
+
+// soundSize looks at a size without computing with it, which may take for ever.
+func soundSize(size resource.Quantity) bool {
+	parts := size.DeepCopy()
+	digits := parts.AsDec()
+	const most = 19 // digits of an int64
+	if scale := int(digits.Scale()); scale > most || scale < -most || digits.UnscaledBig().BitLen() > 128 {
+		return false
+	}
+	return size.Sign() >= 0 && size.Cmp(*resource.NewQuantity(1<<62, resource.BinarySI)) <= 0
+}
+
+// held returns how many bytes are held of what a cluster told, about.
+func (c *connection) held() int {
+	total := 0
+	for _, obj := range c.volumes.GetStore().List() {
+		if volume, ok := obj.(*corev1.PersistentVolume); ok {
+			total += volume.Size()
+		}
+	}
+	for _, obj := range c.classes.GetStore().List() {
+		if class, ok := obj.(*storagev1.StorageClass); ok {
+			total += class.Size()
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, watched := range c.shadows {
+		for _, obj := range watched.GetStore().List() {
+			if shadow, ok := obj.(*corev1.PersistentVolumeClaim); ok {
+				total += shadow.Size()
+			}
+		}
+	}
+	if c.room != nil {
+		total += len(c.room.GetStore().ListKeys()) * capacityBytes
+	}
+	return total
+}
+
+// capacityBytes is about what is kept of one object that tells how much room there
+// is.
+const capacityBytes = 512
