@@ -19,6 +19,7 @@ import (
 	"strings"
 	"sync"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 )
@@ -41,6 +42,7 @@ var ErrTooLarge = errors.New("the answer is larger than an API server's should b
 
 // Wrap bounds what clients made from a configuration read.
 func Wrap(config *rest.Config) {
+	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return newTransport(next, MaxAnswer)
 	})

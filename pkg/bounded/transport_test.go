@@ -40,6 +40,7 @@ func TestWrapBounds(t *testing.T) {
 	wrapped, ok := config.WrapTransport(http.DefaultTransport).(*transport)
 	require.True(t, ok)
 	assert.EqualValues(t, MaxAnswer, wrapped.most)
+	assert.Equal(t, "application/json", config.AcceptContentTypes, "clients would ask for protobuf")
 }
 
 func answer(w http.ResponseWriter, code int, text string) {
