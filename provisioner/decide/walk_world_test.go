@@ -78,7 +78,7 @@ func newWorld(seed uint64) *world {
 	home.claim = w.base.Claim
 	home.claim.Spec.Resources.Requests = storage("1Gi")
 	w.touch(home.claim)
-	home.seen = home.copied()
+	w.refresh()
 	return w
 }
 
@@ -158,10 +158,10 @@ func (w *world) others() {
 // schedule is kube-scheduler: it chooses any node where none is chosen.
 func (w *world) schedule(home *site) {
 	c := home.claim
-	if c == nil || home.volume != nil {
+	switch {
+	case c == nil || home.volume != nil:
 		return
-	}
-	if c.Annotations[keys.SelectedNode] != "" {
+	case c.Annotations[keys.SelectedNode] != "":
 		if w.faulty && w.chance(10) {
 			// The node went away: others take it off the claim without a word to us.
 			delete(c.Annotations, keys.SelectedNode)
@@ -212,9 +212,8 @@ func (w *world) provision(s *site) {
 	if b == nil {
 		return
 	}
-	deferred := *b.Spec.StorageClassName == "wait"
 	switch {
-	case b.Status.Phase == corev1.ClaimPending && (!deferred || b.Annotations[keys.SelectedNode] != ""):
+	case b.Status.Phase == corev1.ClaimPending && (*b.Spec.StorageClassName != "wait" || b.Annotations[keys.SelectedNode] != ""):
 		s.real = &corev1.PersistentVolume{
 			ObjectMeta: metav1.ObjectMeta{Name: "real-" + string(b.UID), UID: types.UID("r-" + string(b.UID)), Annotations: map[string]string{}},
 			Spec: corev1.PersistentVolumeSpec{Capacity: b.Spec.Resources.Requests.DeepCopy(), ClaimRef: &corev1.ObjectReference{UID: b.UID},
@@ -237,7 +236,7 @@ func (w *world) pod(home *site) {
 	if home.claim == nil || home.claim.Spec.VolumeName == "" || home.volume == nil {
 		return
 	}
-	s := w.sites[home.volume.Labels[keys.Cluster]]
+	s := w.sites[refOf(home.volume).Cluster]
 	if s.backing == nil || s.backing.UID != refOf(home.volume).UID {
 		return
 	}
