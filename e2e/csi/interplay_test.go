@@ -35,22 +35,6 @@ func (c chain) requireHealed(t *testing.T) {
 	assert.Equal(t, c.volume.ID, volumeOf(t, bed.Home, c.real.Name).Spec.CSI.VolumeHandle)
 }
 
-// anywhere lets a pod run on all nodes.
-func anywhere(pod *corev1.Pod) *corev1.Pod { return pod }
-
-// copyOf makes a claim "copy" of claim "data", with a pod "reader".
-func copyOf(t *testing.T, namespace string, place func(*corev1.Pod) *corev1.Pod, change ...func(*corev1.PersistentVolumeClaim)) {
-	t.Helper()
-	claim := fabric.NewClaim(namespace, "copy", virtual)
-	claim.Spec.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "data"}
-	for _, c := range change {
-		c(claim)
-	}
-	_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(), claim, metav1.CreateOptions{})
-	require.NoError(t, err)
-	createPod(t, place(fabric.NewPod(namespace, "reader", "copy")))
-}
-
 func TestAVolumeWhoseTwinCameBackGrowsIsCopiedAndGoesWithItsClaim(t *testing.T) {
 	t.Parallel()
 	namespace := space(t)
@@ -62,7 +46,7 @@ func TestAVolumeWhoseTwinCameBackGrowsIsCopiedAndGoesWithItsClaim(t *testing.T) 
 	ask(t, bed.Home, namespace, "data", "2Gi")
 	c.requireGrown(t, home, 2)
 
-	copyOf(t, namespace, anywhere, sized("2Gi"))
+	copyOf(t, namespace, func(pod *corev1.Pod) *corev1.Pod { return fabric.OnNode(pod, c.volume.Node) }, sized("2Gi"))
 	runs(t, namespace, "reader")
 	copied := behind(t, namespace, "copy", home)
 	assert.Equal(t, c.volume.ID, copied.volume.Source)
@@ -105,28 +89,17 @@ func TestATwinThatIsDeletedWhileItsVolumeGrowsComesBack(t *testing.T) {
 // the drivers slow. Where the pod of the copy is on a node that has not the source,
 // the driver refuses in the end, and nobody may go on holding the source.
 func TestTheSourceOfACopyIsDeletedWhileItIsCopied(t *testing.T) {
-	for _, row := range []struct {
-		route
-		reader func(source chain) func(*corev1.Pod) *corev1.Pod
-	}{
-		{routes[0], func(source chain) func(*corev1.Pod) *corev1.Pod {
-			return func(pod *corev1.Pod) *corev1.Pod { return fabric.OnNode(pod, source.volume.Node) }
-		}},
-		{route{"at home, on another node", fabric.AtHome, routes[0].driver}, func(source chain) func(*corev1.Pod) *corev1.Pod {
-			other := map[string]string{"home-1": "home-2", "home-2": "home-1"}[source.volume.Node]
-			return func(pod *corev1.Pod) *corev1.Pod { return fabric.OnNode(pod, other) }
-		}},
-		{routes[1], func(chain) func(*corev1.Pod) *corev1.Pod { return anywhere }},
-	} {
-		r := row.route
+	elsewhere := copyRoute{route{"at home, on another node", fabric.AtHome, routes[0].driver}, waiting, func(source chain) func(*corev1.Pod) *corev1.Pod {
+		other := map[string]string{"home-1": "home-2", "home-2": "home-1"}[source.volume.Node]
+		return func(pod *corev1.Pod) *corev1.Pod { return fabric.OnNode(pod, other) }
+	}}
+	for _, r := range append([]copyRoute{elsewhere}, copyRoutes...) {
 		t.Run(r.name, func(t *testing.T) {
 			namespace := space(t)
-			create(t, namespace, r.place)
-			c := served(t, namespace, r.driver())
-			write(t, r.driver(), c.volume.ID)
+			c := r.source(t, namespace)
 			require.NoError(t, r.driver().FailNext("CreateVolume", sidecars.Fault{Delay: "2s"}))
 			t.Cleanup(func() { require.NoError(t, r.driver().Heal("CreateVolume")) })
-			copyOf(t, namespace, row.reader(c))
+			copyOf(t, namespace, r.reader(c), of(namespace))
 			await.Until(t, "the driver is making the copy", func() bool {
 				left, err := r.driver().Ordered("CreateVolume")
 				require.NoError(t, err)

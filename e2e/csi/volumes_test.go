@@ -55,9 +55,11 @@ func remove(t *testing.T, namespace string) {
 func TestFailuresOfTheDriverLeaveOneVolume(t *testing.T) {
 	for _, row := range []struct {
 		name   string
-		faults []sidecars.Fault
+		faults []sidecars.Fault // as it is made
+		later  []sidecars.Fault // as it is deleted
 	}{
-		{name: "the driver fails twice", faults: []sidecars.Fault{{Code: "INTERNAL", Message: "a disk is broken"}, {Code: "UNAVAILABLE"}}},
+		{name: "the driver fails twice", faults: []sidecars.Fault{{Code: "INTERNAL", Message: "a disk is broken"}, {Code: "UNAVAILABLE"}},
+			later: []sidecars.Fault{{Code: "FAILED_PRECONDITION", Message: "a node has it"}, {Code: "DEADLINE_EXCEEDED", Done: true}}},
 		{name: "the volume is made and the answer is lost", faults: []sidecars.Fault{{Code: "DEADLINE_EXCEEDED", Done: true}}},
 		{name: "the driver is slow", faults: []sidecars.Fault{{Delay: "500ms"}}},
 	} {
@@ -65,7 +67,11 @@ func TestFailuresOfTheDriverLeaveOneVolume(t *testing.T) {
 			t.Run(row.name+", "+r.name, func(t *testing.T) {
 				namespace := space(t)
 				require.NoError(t, r.driver().FailNext("CreateVolume", row.faults...))
-				t.Cleanup(func() { require.NoError(t, r.driver().Heal("CreateVolume")) })
+				require.NoError(t, r.driver().FailNext("DeleteVolume", row.later...))
+				t.Cleanup(func() {
+					require.NoError(t, r.driver().Heal("CreateVolume"))
+					require.NoError(t, r.driver().Heal("DeleteVolume"))
+				})
 				create(t, namespace, r.place)
 				c := served(t, namespace, r.driver())
 				left, err := r.driver().Ordered("CreateVolume")
@@ -79,6 +85,10 @@ func TestFailuresOfTheDriverLeaveOneVolume(t *testing.T) {
 				})
 				await.Until(t, "each volume of the driver is one of a PersistentVolume", func() bool { return len(orphans(t, r.driver())) == 0 },
 					func() any { return orphans(t, r.driver()) })
+				await.Until(t, "no object is left of it", func() bool {
+					return volumeOf(t, bed.Home, c.virtual.Name) == nil && volumeOf(t, c.cluster, c.real.Name) == nil &&
+						claimOf(t, c.cluster, c.backing.Namespace, c.backing.Name) == nil
+				})
 			})
 		}
 	}
