@@ -95,7 +95,8 @@ const (
 
 	// Healing is, on a virtual volume whose twin somebody deleted, the reclaim
 	// policy that the real volume is to have once another twin is bound to it;
-	// until then that is Retain.
+	// until then that is Retain. For what it is in a remote cluster, see
+	// HealingRecord.
 	Healing = "lodestone.dev/healing"
 
 	// Class is, on a virtual claim, the real class that its user wants, one of

@@ -19,3 +19,9 @@ const (
 	// it runs pods there: without it, the remote agent keeps the pods running.
 	HeartbeatLease = "home"
 )
+
+// HealingRecord is an annotation, on a real volume of a remote cluster whose shadow
+// somebody deleted: what the remote agent needs to make the shadow anew; see its
+// package policy. Such a volume has the label Healing with the ID of the home
+// cluster, and the new shadow the annotation Healing until it is bound.
+const HealingRecord = "lodestone.dev/healing-record"

@@ -23,6 +23,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/leader"
 	"github.com/lodestone-storage/lodestone/pkg/probes"
 	"github.com/lodestone-storage/lodestone/pkg/remoteapi"
+	"github.com/lodestone-storage/lodestone/remoteagent/healing"
 	"github.com/lodestone-storage/lodestone/remoteagent/heartbeat"
 	"github.com/lodestone-storage/lodestone/remoteagent/namespaces"
 	"github.com/lodestone-storage/lodestone/remoteagent/offer"
@@ -58,6 +59,10 @@ func Run(ctx context.Context, config *Config) error {
 	if err != nil {
 		return err
 	}
+	mended, err := healing.NewMetrics(registry)
+	if err != nil {
+		return err
+	}
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientscheme.AddToScheme(scheme), remotev1alpha1.AddToScheme(scheme)); err != nil {
 		return fmt.Errorf("register types: %w", err)
@@ -69,7 +74,10 @@ func Run(ctx context.Context, config *Config) error {
 
 	from := sources.New(client, objects)
 	beats := heartbeat.New(config.AwayAfter)
-	asked := namespaces.New(namespaces.Config{Client: client, Metadata: metadataClient, Remote: objects, Sources: from, Recorder: recorder})
+	asked := namespaces.New(namespaces.Config{
+		Client: client, Metadata: metadataClient, Remote: objects, Sources: from, Recorder: recorder,
+		Healing: func(namespace string) bool { return healing.Waits(from, namespace) },
+	})
 	homes := tenancy.New(tenancy.Config{
 		Client: client, Remote: objects, Sources: from, Presence: beats.Presence, Forget: beats.Forget,
 		DropNamespace: func(ctx context.Context, namespace *corev1.Namespace) error {
@@ -82,6 +90,7 @@ func Run(ctx context.Context, config *Config) error {
 		SettleTime: config.SettleTime, Workers: config.Workers,
 	})
 	offers := offer.New(objects, from)
+	claims := healing.New(healing.Config{Client: client, Sources: from, Recorder: recorder, Metrics: mended})
 	// Every replica listens, so that the next leader knows who is connected.
 	if err := listen(from, beats, homes); err != nil {
 		return err
@@ -101,11 +110,11 @@ func Run(ctx context.Context, config *Config) error {
 		Enabled: config.LeaderElect, Namespace: config.Namespace, Name: "lodestone-remote-agent", Duration: config.LeaseDuration,
 	}, func(ctx context.Context) error {
 		// Only now: while another replica leads nobody empties the queues.
-		if err := errors.Join(homes.Watch(), asked.Watch(), running.Watch(), offers.Watch()); err != nil {
+		if err := errors.Join(homes.Watch(), asked.Watch(), running.Watch(), offers.Watch(), claims.Watch()); err != nil {
 			return err
 		}
 		var working sync.WaitGroup
-		for _, work := range []func(context.Context){homes.Run, asked.Run, running.Run, offers.Run} {
+		for _, work := range []func(context.Context){homes.Run, asked.Run, running.Run, offers.Run, claims.Run} {
 			working.Go(func() { work(ctx) })
 		}
 		working.Wait()

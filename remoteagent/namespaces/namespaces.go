@@ -35,6 +35,8 @@ type Config struct {
 	Remote   *remoteapi.Client
 	Sources  *sources.Sources
 	Recorder record.EventRecorder
+	// Healing reports whether a claim of a namespace is to be made anew there.
+	Healing func(namespace string) bool
 }
 
 // Controller serves NamespaceRequests.

@@ -68,7 +68,7 @@ func (c *Controller) Drop(ctx context.Context, namespace *corev1.Namespace) (lef
 		return "", err
 	}
 	switch {
-	case len(claims.Items) > 0:
+	case len(claims.Items) > 0, c.Healing(namespace.Name):
 		return "claims", nil
 	case snapshots:
 		return "volume snapshots", nil

@@ -29,6 +29,9 @@ type Sources struct {
 	Made []cache.SharedIndexInformer
 	// Quotas is one of Made.
 	Quotas cache.SharedIndexInformer
+	// Claims are those with the label of a home cluster, Healing the volumes whose
+	// claim is being made anew.
+	Claims, Healing cache.SharedIndexInformer
 
 	factories []informers.SharedInformerFactory
 }
@@ -42,6 +45,8 @@ func New(client kubernetes.Interface, remote *remoteapi.Client) *Sources {
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) {
 			o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, keys.HeartbeatLease).String()
 		}))
+	healing := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(slim),
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = keys.Healing }))
 	index := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
 	s := &Sources{
 		Homes:      remoteapi.NewInformer(remote.HomeClusters(), &remotev1alpha1.HomeCluster{}, nil, cache.Indexers{}),
@@ -52,7 +57,9 @@ func New(client kubernetes.Interface, remote *remoteapi.Client) *Sources {
 		Nodes:      all.Core().V1().Nodes().Informer(),
 		Leases:     beats.Coordination().V1().Leases().Informer(),
 		Quotas:     made.Core().V1().ResourceQuotas().Informer(),
-		factories:  []informers.SharedInformerFactory{all, made, beats},
+		Claims:     made.Core().V1().PersistentVolumeClaims().Informer(),
+		Healing:    healing.Core().V1().PersistentVolumes().Informer(),
+		factories:  []informers.SharedInformerFactory{all, made, beats, healing},
 	}
 	s.Made = []cache.SharedIndexInformer{
 		s.Quotas,
@@ -87,6 +94,7 @@ func (s *Sources) Synced() []cache.InformerSynced {
 	synced := []cache.InformerSynced{
 		s.Homes.HasSynced, s.Requests.HasSynced, s.Shadows.HasSynced,
 		s.Namespaces.HasSynced, s.Pods.HasSynced, s.Nodes.HasSynced, s.Leases.HasSynced,
+		s.Claims.HasSynced, s.Healing.HasSynced,
 	}
 	for _, i := range s.Made {
 		synced = append(synced, i.HasSynced)

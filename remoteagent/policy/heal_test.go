@@ -1,0 +1,228 @@
+package policy_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/remoteagent/policy"
+)
+
+type turn func(*policy.Healing)
+
+// healing is a shadow that holds its real volume, after some changes.
+func healing(turns ...turn) policy.Healing {
+	h := policy.Healing{
+		Volume: &corev1.PersistentVolume{
+			ObjectMeta: metav1.ObjectMeta{Name: "real"},
+			Spec: corev1.PersistentVolumeSpec{
+				Capacity:                      corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("2Gi")},
+				ClaimRef:                      &corev1.ObjectReference{Namespace: "shop", Name: "data", UID: "old"},
+				PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimDelete, StorageClassName: "fast",
+			},
+			Status: corev1.PersistentVolumeStatus{Phase: corev1.VolumeBound},
+		},
+		Claim: &corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "shop", Name: "data", UID: "old", Finalizers: []string{keys.BackingFinalizer},
+				Labels:      map[string]string{keys.HomeID: "h1", keys.ClaimUID: "u1", "team": "a"},
+				Annotations: map[string]string{keys.Claim: "shop/data", "pv.kubernetes.io/bind-completed": "yes", "note": "b"},
+			},
+			Spec: corev1.PersistentVolumeClaimSpec{
+				VolumeName: "real", AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: ptr.To("fast"),
+				Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+			},
+			Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound},
+		},
+		Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{keys.HomeID: "h1"}}},
+	}
+	for _, t := range turns {
+		t(&h)
+	}
+	return h
+}
+
+var when = ptr.To(metav1.NewTime(time.Unix(1_000_000, 0)))
+
+func deleted(h *policy.Healing)     { h.Claim.DeletionTimestamp = when }
+func unpublished(h *policy.Healing) { h.Claim.Annotations[keys.Unpublished] = "true" }
+func pending(h *policy.Healing)     { h.Claim.Status.Phase = corev1.ClaimPending }
+func letGo(h *policy.Healing)       { h.Claim.Finalizers = []string{"kubernetes.io/pvc-protection"} }
+func noShadow(h *policy.Healing)    { h.Claim = nil }
+func retained(h *policy.Healing) {
+	h.Volume.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
+}
+func volumeGoing(h *policy.Healing)  { h.Volume.DeletionTimestamp = when }
+func noNamespace(h *policy.Healing)  { h.Namespace = nil }
+func leavingSpace(h *policy.Healing) { h.Namespace.DeletionTimestamp = when }
+func unwanted(h *policy.Healing)     { h.Refusal = &policy.Refusal{Reason: "NotHealed", Message: "no"} }
+
+// recorded: healing has begun.
+func recorded(h *policy.Healing) {
+	h.Record = ptr.To(policy.RecordOf(h.Volume, h.Claim))
+	retained(h)
+}
+
+// anew: a new shadow has the name, and the volume still names the old one.
+func anew(h *policy.Healing) {
+	h.Claim = h.Record.Shadow(h.Volume)
+	h.Claim.UID, h.Claim.Status.Phase = "new", corev1.ClaimPending
+}
+
+func given(h *policy.Healing) { h.Volume.Spec.ClaimRef.UID = "new" }
+func touched(h *policy.Healing) {
+	delete(h.Claim.Annotations, keys.Healing)
+	h.Claim.Status.Phase = corev1.ClaimBound
+}
+
+func TestHeal(t *testing.T) {
+	for name, test := range map[string]struct {
+		turns []turn
+		cure  policy.Cure
+		tell  string
+	}{
+		"a shadow that is well is left alone":            {cure: policy.Rest},
+		"one that somebody deleted is recorded":          {turns: []turn{deleted}, cure: policy.Begin},
+		"… not if it was never published":                {turns: []turn{deleted, unpublished}, cure: policy.Rest},
+		"… nor if it is not bound":                       {turns: []turn{deleted, pending}, cure: policy.Rest},
+		"… nor if home, or somebody, took our finalizer": {turns: []turn{deleted, letGo}, cure: policy.Rest},
+		"… nor without the label of a home cluster":      {turns: []turn{deleted, func(h *policy.Healing) { delete(h.Claim.Labels, keys.HomeID) }}, cure: policy.Rest},
+		"… nor if the volume names another":              {turns: []turn{deleted, given}, cure: policy.Rest},
+		"… nor if the claim names another volume":        {turns: []turn{deleted, func(h *policy.Healing) { h.Claim.Spec.VolumeName = "other" }}, cure: policy.Rest},
+		"… nor if the volume is deleted, too":            {turns: []turn{deleted, volumeGoing}, cure: policy.Rest},
+		"… nor against the rules, which is told":         {turns: []turn{deleted, unwanted}, cure: policy.Rest, tell: "NotHealed"},
+		"a volume without a claim is left alone":         {turns: []turn{noShadow}, cure: policy.Rest},
+		"then the shadow is let go":                      {turns: []turn{deleted, recorded}, cure: policy.LetGo},
+		"… not before the volume outlives it": {turns: []turn{deleted, recorded, func(h *policy.Healing) {
+			h.Volume.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimDelete
+		}}, cure: policy.Insist},
+		"… and not if the rules have changed":    {turns: []turn{deleted, recorded, unwanted}, cure: policy.Undo, tell: "NotHealed"},
+		"… nor if the volume is deleted by now":  {turns: []turn{deleted, recorded, volumeGoing}, cure: policy.Abide, tell: "NotHealed"},
+		"a pod that uses it is waited for":       {turns: []turn{deleted, recorded, letGo}, cure: policy.Abide},
+		"then it is made anew":                   {turns: []turn{recorded, noShadow}, cure: policy.Rebuild},
+		"… also if the rules have changed since": {turns: []turn{recorded, noShadow, unwanted}, cure: policy.Rebuild},
+		"… not before the volume stays": {turns: []turn{recorded, noShadow, func(h *policy.Healing) {
+			h.Volume.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimDelete
+		}}, cure: policy.Insist},
+		"… not before its namespace is there":              {turns: []turn{recorded, noShadow, noNamespace}, cure: policy.Abide},
+		"… nor while that is being deleted":                {turns: []turn{recorded, noShadow, leavingSpace}, cure: policy.Abide},
+		"… nor in one that was not made for home":          {turns: []turn{recorded, noShadow, func(h *policy.Healing) { h.Namespace.Labels[keys.HomeID] = "h2" }}, cure: policy.Abide},
+		"… and if there will be none that is told":         {turns: []turn{recorded, noShadow, noNamespace, unwanted}, cure: policy.Abide, tell: "NotHealed"},
+		"a claim that somebody made meanwhile is told of":  {turns: []turn{recorded, anew, func(h *policy.Healing) { h.Claim.Labels = nil }}, cure: policy.Abide, tell: "NameTaken"},
+		"the volume is given to the new shadow":            {turns: []turn{recorded, anew}, cure: policy.Give},
+		"… not to one that is deleted again":               {turns: []turn{recorded, anew, deleted}, cure: policy.LetGo},
+		"… which may go at any time":                       {turns: []turn{recorded, anew, deleted, unwanted}, cure: policy.LetGo},
+		"then Kubernetes is told":                          {turns: []turn{recorded, anew, given}, cure: policy.Touch},
+		"… but not before it has seen the volume":          {turns: []turn{recorded, anew, given, func(h *policy.Healing) { h.Volume.Status.Phase = corev1.VolumeReleased }}, cure: policy.Abide},
+		"then the shadow is waited for":                    {turns: []turn{recorded, anew, given, touched, pending}, cure: policy.Abide},
+		"then all is as before":                            {turns: []turn{recorded, anew, given, touched}, cure: policy.End},
+		"a new shadow that is deleted again is healed too": {turns: []turn{recorded, anew, given, touched, deleted}, cure: policy.LetGo},
+		"a volume that names no claim is told of":          {turns: []turn{recorded, noShadow, func(h *policy.Healing) { h.Volume.Spec.ClaimRef = nil }}, cure: policy.Abide, tell: "NotHealed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			step := policy.Heal(healing(test.turns...))
+			assert.Equal(t, test.cure, step.Cure)
+			tell := ""
+			if step.Tell != nil {
+				tell = step.Tell.Reason
+			}
+			assert.Equal(t, test.tell, tell)
+		})
+	}
+}
+
+func TestRecord(t *testing.T) {
+	h := healing(deleted, recorded)
+	text, err := h.Record.Encode()
+	require.NoError(t, err)
+	h.Volume.Annotations = map[string]string{keys.HealingRecord: text}
+	read, err := policy.ReadRecord(h.Volume)
+	require.NoError(t, err)
+	assert.Equal(t, corev1.PersistentVolumeReclaimDelete, read.ReclaimPolicy)
+	shadow := read.Shadow(h.Volume)
+	assert.Equal(t, h.Claim.Labels, shadow.Labels)
+	assert.Equal(t, map[string]string{keys.Claim: "shop/data", "note": "b", keys.Healing: "true"}, shadow.Annotations, "what Kubernetes noted of the old one is not kept")
+	assert.Equal(t, []string{keys.BackingFinalizer}, shadow.Finalizers)
+	assert.Equal(t, "real", shadow.Spec.VolumeName)
+	assert.Equal(t, "1Gi", ptr.To(shadow.Spec.Resources.Requests[corev1.ResourceStorage]).String())
+	assert.Equal(t, h.Claim.Spec.StorageClassName, shadow.Spec.StorageClassName)
+
+	more := healing(deleted, func(h *policy.Healing) {
+		h.Claim.Spec.Resources.Requests[corev1.ResourceStorage] = resource.MustParse("5Gi")
+		h.Claim.Annotations["essay"] = strings.Repeat("x", 100_000)
+	}, recorded)
+	assert.Equal(t, "2Gi", more.Record.Request.String(), "a volume is not bound to a claim for more than it has")
+	assert.Equal(t, map[string]string{keys.Claim: "shop/data"}, more.Record.Annotations)
+	assert.Equal(t, map[string]string{keys.HomeID: "h1", keys.ClaimUID: "u1"}, more.Record.Labels)
+
+	for name, text := range map[string]string{
+		"no JSON":             "hello",
+		"no such policy":      `{"reclaimPolicy":"Burn","labels":{"lodestone.dev/home":"h1","lodestone.dev/claim-uid":"u1"}}`,
+		"a claim of nobody's": `{"reclaimPolicy":"Delete"}`,
+	} {
+		h.Volume.Annotations[keys.HealingRecord] = text
+		_, err := policy.ReadRecord(h.Volume)
+		assert.Error(t, err, name)
+	}
+	delete(h.Volume.Annotations, keys.HealingRecord)
+	none, err := policy.ReadRecord(h.Volume)
+	assert.NoError(t, err)
+	assert.Nil(t, none)
+}
+
+func TestMend(t *testing.T) {
+	home := &remotev1alpha1.HomeCluster{ObjectMeta: metav1.ObjectMeta{Name: "h1"}, Spec: remotev1alpha1.HomeClusterSpec{Namespaces: remotev1alpha1.NamespacePolicy{Maximum: 1}}}
+	request := &remotev1alpha1.NamespaceRequest{ObjectMeta: metav1.ObjectMeta{Name: "shop"}, Spec: remotev1alpha1.NamespaceRequestSpec{HomeNamespace: "shop"}}
+	made := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{keys.HomeID: "h1"}, Annotations: map[string]string{keys.MadeFor: "h1/shop"}}}
+	going, foreign := made.DeepCopy(), made.DeepCopy()
+	going.DeletionTimestamp, foreign.Annotations = when, nil
+	foreignGoing := foreign.DeepCopy()
+	foreignGoing.DeletionTimestamp = when
+	leaving, ended, narrowed := home.DeepCopy(), request.DeepCopy(), home.DeepCopy()
+	leaving.DeletionTimestamp, ended.DeletionTimestamp = when, when
+	narrowed.Spec.Namespaces.Names = []string{"lab-*"}
+	for name, test := range map[string]struct {
+		home      *remotev1alpha1.HomeCluster
+		request   *remotev1alpha1.NamespaceRequest
+		namespace *corev1.Namespace
+		count     int
+		stuck     string
+		says      string
+	}{
+		"a namespace that was given":                    {home: home, request: request, namespace: made, count: 1},
+		"one that is to be made again":                  {home: home, request: request, namespace: going, count: 1},
+		"one that is gone and will be made again":       {home: home, request: request},
+		"a home cluster that is not known":              {request: request, namespace: made, says: "served no longer"},
+		"one that is being removed":                     {home: leaving, request: request, namespace: made, says: "served no longer"},
+		"a namespace that home does not ask for":        {home: home, namespace: made, says: "asks for the namespace no longer"},
+		"one that it gives up":                          {home: home, request: ended, namespace: made, says: "asks for the namespace no longer"},
+		"a namespace of somebody else":                  {home: home, request: request, namespace: foreign, says: "was not made for home cluster h1"},
+		"one that is being deleted":                     {home: home, request: request, namespace: foreignGoing, says: "was not made for home cluster h1"},
+		"one that would not be given again":             {home: narrowed, request: request, namespace: going, count: 1, says: "lab-*"},
+		"… for there would be too many":                 {home: home, request: request, namespace: going, count: 2, says: "its owner allows 1"},
+		"… while it is there all is well":               {home: narrowed, request: request, namespace: made, count: 2},
+		"one that another claim keeps from going":       {home: home, request: request, namespace: going, count: 1, stuck: "wait", says: "claim wait"},
+		"one that is gone and would not be given again": {home: narrowed, request: request, says: "lab-*"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			refusal := policy.Mend(test.home, test.request, test.namespace, test.count, test.stuck)
+			assert.Equal(t, test.says == "", refusal == nil, "%+v", refusal)
+			if refusal != nil {
+				assert.Contains(t, refusal.Message, test.says)
+			}
+		})
+	}
+	assert.True(t, policy.Stuck(healing(pending).Claim))
+	assert.True(t, policy.Stuck(healing(unpublished).Claim))
+	assert.False(t, policy.Stuck(healing().Claim))
+	assert.False(t, policy.Stuck(healing(pending, letGo).Claim))
+}
