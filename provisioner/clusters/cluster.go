@@ -76,10 +76,8 @@ func (c *Cluster) View(remote *v1alpha1.RemoteCluster, namespace string) decide.
 // is seen, with the real volume that it is bound to. A RemoteCluster that must
 // not be used shows none: they are another's.
 func (c *Cluster) Backing(key types.NamespacedName) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume) {
-	c.mu.Lock()
-	connection, unwanted := c.connection, c.verdict.unwanted != ""
-	c.mu.Unlock()
-	if connection == nil || unwanted {
+	connection := c.wanted()
+	if connection == nil {
 		return nil, nil
 	}
 	shadow := connection.shadow(key)
@@ -87,6 +85,32 @@ func (c *Cluster) Backing(key types.NamespacedName) (*corev1.PersistentVolumeCla
 		return nil, nil
 	}
 	return shadow, connection.volume(shadow)
+}
+
+// Volume returns a real volume as last seen, nil if none of that name is seen, or
+// if the RemoteCluster must not be used.
+func (c *Cluster) Volume(name string) *corev1.PersistentVolume {
+	connection := c.wanted()
+	if connection == nil {
+		return nil
+	}
+	obj, ok, err := connection.volumes.GetStore().GetByKey(name)
+	if err != nil || !ok {
+		return nil
+	}
+	volume, _ := obj.(*corev1.PersistentVolume)
+	return volume
+}
+
+// wanted returns the connection, nil if there is none or if the RemoteCluster must
+// not be used.
+func (c *Cluster) wanted() *connection {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.verdict.unwanted != "" {
+		return nil
+	}
+	return c.connection
 }
 
 // Client returns a client of the cluster, nil while there is none.

@@ -140,6 +140,7 @@ func have(cluster string, alter ...func(*decide.Backing)) change {
 
 func pvcBound(b *decide.Backing) {
 	b.Claim.Status.Phase = corev1.ClaimBound
+	b.Claim.Spec.VolumeName = "real-" + b.Cluster
 	b.Volume = &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: "real-" + b.Cluster},
 		Spec:       corev1.PersistentVolumeSpec{Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("2Gi")}},

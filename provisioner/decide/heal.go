@@ -27,7 +27,8 @@ const (
 	Free Cure = "Free"
 	// Rebuild creates that claim.
 	Rebuild Cure = "Rebuild"
-	// Adopt has the virtual volume name the new twin.
+	// Adopt has the virtual volume name the new twin, or the new shadow: those are
+	// made anew in their cluster.
 	Adopt Cure = "Adopt"
 	// Restore gives the real volume its own reclaim policy back.
 	Restore Cure = "Restore"

@@ -48,7 +48,7 @@ func TestNextForATwinThatSomebodyDeleted(t *testing.T) {
 		"… nor when the real volume goes too": {given: []change{volume(home), have(home, full, terminating, func(b *decide.Backing) {
 			b.Volume.DeletionTimestamp = ptr.To(metav1.NewTime(now))
 		})}, tell: "BackingDeleted"},
-		"… nor in a remote cluster":                                 {given: []change{volume("west"), have("west", full, terminating)}, tell: "BackingDeleted"},
+		"… nor in a remote cluster, whose agent does it":            {given: []change{volume("west"), have("west", full, terminating)}, tell: "BackingDeleted"},
 		"the real volume is made to stay":                           {given: []change{volume(home, healing), have(home, full, terminating), real("b-home", reclaimed)}, cure: decide.Retain},
 		"… also when the twin went by force":                        {given: []change{volume(home, healing), real("b-home", reclaimed)}, cure: decide.Retain},
 		"then the twin is let go":                                   {given: []change{volume(home, healing), have(home, full, terminating), real("b-home")}, cure: decide.LetGo},
@@ -86,36 +86,4 @@ func TestNextForATwinThatSomebodyDeleted(t *testing.T) {
 	assert.Equal(t, decide.Update, step.Verb, "which real volume it is must be known first")
 	step = decide.Next(observe(volume(home, healing, released), have(home, full, terminating), noClaim))
 	assert.Equal(t, decide.Release, step.Verb)
-}
-
-// harmHealing says what is wrong with a step of healing; empty if nothing.
-func harmHealing(o decide.Observation, step decide.Step) string {
-	var twin *corev1.PersistentVolumeClaim
-	for _, b := range o.Backings {
-		if b.Cluster == keys.Home {
-			twin = b.Claim
-		}
-	}
-	held := twin != nil && twin.DeletionTimestamp == nil && o.Real != nil && o.Real.Spec.ClaimRef.UID == twin.UID
-	stays := o.Real != nil && o.Real.DeletionTimestamp == nil && o.Real.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRetain
-	old := twin != nil && string(twin.UID) == refUID(o)
-	switch {
-	case o.Volume == nil || step.Ref.Cluster != keys.Home || step.Cluster != keys.Home:
-		return "healed what is not at home"
-	case (step.Cure == decide.Begin) == (o.Volume.Annotations[keys.Healing] != ""):
-		return "healed without a record, or recorded twice"
-	case step.Cure == decide.LetGo && (!stays || !old || twin.DeletionTimestamp == nil || string(o.Real.Spec.ClaimRef.UID) != refUID(o)):
-		return "a twin let go whose volume would go with it, or that nobody deleted"
-	case step.Cure == decide.Free && (!stays || twin != nil):
-		return "a real volume freed that is held, or would not stay"
-	case step.Cure == decide.Rebuild && (twin != nil || o.Real.Spec.ClaimRef.UID != ""):
-		return "a second twin"
-	case step.Cure == decide.Adopt && (old || o.Real.Spec.ClaimRef.UID != twin.UID):
-		return "a virtual volume with another's twin"
-	case step.Cure == decide.Restore && (!held || !old):
-		return "a real volume that nothing holds may be deleted"
-	case step.Cure == decide.End && (!held || !old || string(o.Real.Spec.PersistentVolumeReclaimPolicy) != o.Volume.Annotations[keys.Healing]):
-		return "a healing ended too early"
-	}
-	return ""
 }

@@ -27,8 +27,8 @@ type Observation struct {
 	Claim *corev1.PersistentVolumeClaim
 	// Volume is the virtual volume, nil when there is none.
 	Volume *corev1.PersistentVolume
-	// Real is the real volume at home that the virtual volume names, whatever claim
-	// it is bound to; nil when it does not exist or the data is elsewhere.
+	// Real is the real volume that the virtual volume names, in the cluster of its
+	// data, whatever claim it is bound to; nil when it is not seen there.
 	Real *corev1.PersistentVolume
 	// StorageLeaving is true while the namespace of twins is being deleted: no
 	// claim can be made there.

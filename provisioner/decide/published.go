@@ -37,6 +37,9 @@ func published(o Observation) Step {
 			return unhealed(o, ref)
 		}
 	}
+	if step, ok := mended(o, ref); ok {
+		return step
+	}
 	if toDelete(o.Volume) {
 		return release(o, ref)
 	}
@@ -71,9 +74,7 @@ func keep(o Observation, ref backing.Ref) Step {
 		return Step{Verb: Heal, Cluster: keys.Home, Cure: Begin, Ref: ref, Backing: *b, Tell: note("BackingHealing", fmt.Sprintf(
 			"somebody deleted real claim %s in %s; its data is safe, and the claim is made anew", ref.Key(), where(ref.Cluster)))}
 	case b.Claim.DeletionTimestamp != nil:
-		return Step{Verb: Idle, Trouble: "BackingDeleted", Tell: warn("BackingDeleted", fmt.Sprintf(
-			"somebody deleted real claim %s in %s; its data is safe, for finalizer %s holds the claim, but %s: move the data to a new claim, then delete this one",
-			ref.Key(), where(ref.Cluster), keys.BackingFinalizer, consequence(o, ref.Cluster)))}
+		return deleted(o, ref, *b)
 	case b.Claim.Status.Phase == corev1.ClaimLost:
 		return Step{Verb: Idle, Trouble: "BackingLost", Tell: warn("BackingLost", fmt.Sprintf(
 			"real claim %s in %s has lost its volume: see its events there", ref.Key(), where(ref.Cluster)))}
@@ -104,21 +105,6 @@ func inStep(o Observation, b Backing) Step {
 		next.After = step.After
 	}
 	return next
-}
-
-// consequence says what a backing claim that is being deleted, and cannot be made
-// anew by this program, means. At home pods mount the virtual volume, in a remote
-// cluster the backing claim.
-func consequence(o Observation, cluster string) string {
-	switch {
-	case cluster != keys.Home:
-		return "no new pod there can use it"
-	case o.StorageLeaving:
-		return "its namespace is being deleted, so that it cannot be made anew"
-	case o.Volume.Status.Phase == corev1.VolumeReleased:
-		return "it is not made anew, for its volume is released"
-	}
-	return "it cannot be made anew, for its real volume is going or gone, too"
 }
 
 // behind says whether a virtual volume does not yet tell what is known of the

@@ -36,9 +36,9 @@ func TestNextForAVolumeInUse(t *testing.T) {
 		"it is not missed while its cluster is away":       {given: []change{volume("west"), unreachable("west", 0)}, verb: idle},
 		"it is not missed while nothing is seen there":     {given: []change{volume("west"), unseen("west")}, verb: idle},
 		"it is not missed while its RemoteCluster is gone": {given: []change{volume("west"), unknown("west")}, verb: idle},
-		"a backing claim of that name but another UID is not it": {
-			given: []change{volume("west"), have("west", full, func(b *decide.Backing) { b.Claim.UID = "b-new" })}, verb: idle, tell: "BackingMissing"},
-		"a backing claim that somebody deleted is told of": {given: []change{volume("west"), have("west", full, terminating)}, verb: idle, tell: "BackingDeleted"},
+		"a twin of that name but another UID is not it": {
+			given: []change{volume(keys.Home), have(keys.Home, full, another)}, verb: idle, tell: "BackingMissing"},
+		"a shadow that somebody deleted is told of":        {given: []change{volume("west"), have("west", full, terminating)}, verb: idle, tell: "BackingDeleted"},
 		"a backing claim that lost its volume is told of":  {given: []change{volume("west"), have("west", published, lost)}, verb: idle, tell: "BackingLost"},
 		"the name of the real volume follows":              {given: []change{volume("west", nameless), have("west", full)}, verb: decide.Update, cluster: keys.Home},
 		"… at home too":                                    {given: []change{volume(keys.Home, nameless), have(keys.Home, full)}, verb: decide.Update, cluster: keys.Home},

@@ -128,7 +128,7 @@ func randomVolume(r *rand.Rand) []func(*corev1.PersistentVolume) {
 
 func randomReal(r *rand.Rand) []func(*corev1.PersistentVolume) {
 	var chosen []func(*corev1.PersistentVolume)
-	for _, alter := range []func(*corev1.PersistentVolume){reclaimed, going} {
+	for _, alter := range []func(*corev1.PersistentVolume){reclaimed, going, mending} {
 		if r.IntN(100) < 30 {
 			chosen = append(chosen, alter)
 		}

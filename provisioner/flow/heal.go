@@ -37,7 +37,7 @@ func (f *Flow) heal(ctx context.Context, o decide.Observation, step decide.Step)
 	case decide.Rebuild:
 		return f.rebuild(ctx, o, step)
 	case decide.Adopt:
-		ref := backing.RefTo(keys.Home, step.Backing.Claim)
+		ref := backing.RefTo(step.Ref.Cluster, step.Backing.Claim)
 		return f.annotateVolume(ctx, o.Volume, map[string]any{keys.Backing: ref.String()})
 	case decide.Restore:
 		if err := f.holds(ctx, real, step.Ref); err != nil {
@@ -123,4 +123,21 @@ func (f *Flow) changeReal(ctx context.Context, real *corev1.PersistentVolume, sp
 		return fmt.Errorf("patch real volume %s: %w", real.Name, err)
 	}
 	return nil
+}
+
+// observeReal adds what matters only once there is a virtual volume.
+func (f *Flow) observeReal(o *decide.Observation) {
+	ref, err := backing.RefOf(o.Volume)
+	name := o.Volume.Annotations[keys.BackingVolume]
+	switch {
+	case err != nil:
+	case ref.Cluster != keys.Home:
+		if cluster := f.Clusters.Get(ref.Cluster); cluster != nil {
+			o.Real = cluster.Volume(name)
+		}
+	default:
+		o.Real = one[corev1.PersistentVolume](f.Sources.Volumes, name)
+		storage := one[corev1.Namespace](f.Sources.Namespaces, f.Place.StorageNamespace)
+		o.StorageLeaving = storage == nil || storage.DeletionTimestamp != nil
+	}
 }

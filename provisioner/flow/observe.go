@@ -82,17 +82,6 @@ func (f *Flow) observe(uid types.UID, publishing bool) decide.Observation {
 	return o
 }
 
-// observeReal adds what matters only once there is a virtual volume with its data
-// at home.
-func (f *Flow) observeReal(o *decide.Observation) {
-	if ref, err := backing.RefOf(o.Volume); err != nil || ref.Cluster != keys.Home {
-		return
-	}
-	o.Real = one[corev1.PersistentVolume](f.Sources.Volumes, o.Volume.Annotations[keys.BackingVolume])
-	storage := one[corev1.Namespace](f.Sources.Namespaces, f.Place.StorageNamespace)
-	o.StorageLeaving = storage == nil || storage.DeletionTimestamp != nil
-}
-
 // observeUnbound adds what matters only while a claim has no volume.
 func (f *Flow) observeUnbound(o *decide.Observation) {
 	o.Namespace = one[corev1.Namespace](f.Sources.Namespaces, o.Claim.Namespace)

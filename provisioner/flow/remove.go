@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -78,7 +79,8 @@ func (f *Flow) release(ctx context.Context, o decide.Observation, step decide.St
 }
 
 // deleteBacking deletes the backing claim of a step, of just its UID and if given
-// this resource version, and lets it go.
+// this resource version, and lets it go. A shadow that holds data is let go first:
+// the remote agent makes those anew that somebody deletes and our finalizer holds.
 func (f *Flow) deleteBacking(ctx context.Context, uid types.UID, step decide.Step, version string) error {
 	cluster, b := step.Cluster, step.Backing.Claim
 	f.written.drop(uid, cluster)
@@ -91,6 +93,12 @@ func (f *Flow) deleteBacking(ctx context.Context, uid types.UID, step decide.Ste
 		preconditions.ResourceVersion = ptr.To(version)
 	}
 	claims := client.CoreV1().PersistentVolumeClaims(b.Namespace)
+	first := cluster != keys.Home && version == "" && b.DeletionTimestamp == nil
+	if first {
+		if _, err := f.letGo(ctx, claims, cluster, b); err != nil {
+			return err
+		}
+	}
 	if b.DeletionTimestamp == nil {
 		err = claims.Delete(ctx, b.Name, metav1.DeleteOptions{Preconditions: preconditions})
 		if err != nil && !apierrors.IsNotFound(err) {
@@ -98,20 +106,33 @@ func (f *Flow) deleteBacking(ctx context.Context, uid types.UID, step decide.Ste
 			return fmt.Errorf("delete backing claim %s/%s in %s: %w", b.Namespace, b.Name, cluster, err)
 		}
 	}
-	if !backing.Protected(b) {
+	if first {
 		return nil
 	}
-	patch := []byte(fmt.Sprintf(`{"metadata":{"uid":%q,"$deleteFromPrimitiveList/finalizers":[%q]}}`, b.UID, keys.BackingFinalizer))
-	going, err := claims.Patch(ctx, b.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		f.suspect(cluster)
-		return fmt.Errorf("let backing claim %s/%s in %s go: %w", b.Namespace, b.Name, cluster, err)
-	}
-	if err == nil {
+	going, err := f.letGo(ctx, claims, cluster, b)
+	if going != nil {
 		// A claim that seems to be there still must not be published.
 		f.written.set(uid, cluster, b, going)
 	}
-	return nil
+	return err
+}
+
+// letGo takes our finalizer off a backing claim, and returns the claim as it is
+// then; nil if it had no such finalizer or is gone.
+func (f *Flow) letGo(ctx context.Context, claims corev1client.PersistentVolumeClaimInterface, cluster string, b *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
+	if !backing.Protected(b) {
+		return nil, nil
+	}
+	patch := []byte(fmt.Sprintf(`{"metadata":{"uid":%q,"$deleteFromPrimitiveList/finalizers":[%q]}}`, b.UID, keys.BackingFinalizer))
+	going, err := claims.Patch(ctx, b.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		f.suspect(cluster)
+		return nil, fmt.Errorf("let backing claim %s/%s in %s go: %w", b.Namespace, b.Name, cluster, err)
+	}
+	return going, nil
 }
 
 // confirm asks the API server whether a backing claim and its real volume are
@@ -165,6 +186,9 @@ func (f *Flow) isGone(ctx context.Context, client kubernetes.Interface, o decide
 	switch {
 	case err == nil && claim.UID == ref.UID:
 		return false, nil
+	case err == nil && backing.IsOf(claim, o.UID, f.Place.HomeID) && decide.TakesThePlace(claim, ref, name):
+		// Made anew after somebody had deleted it.
+		return false, nil
 	case apierrors.IsForbidden(err) && name != "":
 		// With its namespace the rights there went too, but the real volume can
 		// be seen, and it alone holds data.
@@ -181,6 +205,9 @@ func (f *Flow) isGone(ctx context.Context, client kubernetes.Interface, o decide
 		return true, nil
 	case err != nil:
 		return false, fmt.Errorf("look for real volume %s of %s: %w", name, ref, err)
+	case ref.Cluster != keys.Home && real.Labels[keys.Healing] != "":
+		// Its claim is being made anew.
+		return false, nil
 	case real.Spec.ClaimRef == nil || real.Spec.ClaimRef.UID != ref.UID:
 		return true, nil
 	}

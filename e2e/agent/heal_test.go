@@ -1,0 +1,227 @@
+package agent
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/utils/ptr"
+
+	"github.com/lodestone-storage/lodestone/e2e/await"
+	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+)
+
+func volumeOf(t *testing.T, name string) *corev1.PersistentVolume {
+	t.Helper()
+	volume, err := bed.West.Client().CoreV1().PersistentVolumes().Get(t.Context(), name, get)
+	require.NoError(t, err)
+	return volume
+}
+
+// data makes a shadow as home does, waits until it is bound, and returns it and
+// its real volume.
+func (x tenant) data(namespace, name string, changes ...func(*corev1.PersistentVolumeClaim)) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume) {
+	x.t.Helper()
+	claim := x.newClaim(namespace, name)
+	claim.Labels[keys.ClaimUID] = string(uuid.NewUUID())
+	claim.Annotations = map[string]string{keys.Claim: namespace + "/" + name, "example.com/note": "kept"}
+	claim.Finalizers = []string{keys.BackingFinalizer}
+	for _, change := range changes {
+		change(claim)
+	}
+	claims := x.client.CoreV1().PersistentVolumeClaims(namespace)
+	eventually(x.t, "home may make claims", func() error { return second(claims.Create(x.t.Context(), claim, create)) })
+	eventually(x.t, name+" is bound", func() (err error) {
+		if claim, err = claims.Get(x.t.Context(), name, get); err == nil && claim.Status.Phase != corev1.ClaimBound {
+			err = fmt.Errorf("phase %s", claim.Status.Phase)
+		}
+		return err
+	})
+	return claim, volumeOf(x.t, claim.Spec.VolumeName)
+}
+
+// take deletes a claim as the owner of the cluster does.
+func take(t *testing.T, claim *corev1.PersistentVolumeClaim) {
+	t.Helper()
+	require.NoError(t, bed.West.Client().CoreV1().PersistentVolumeClaims(claim.Namespace).Delete(t.Context(), claim.Name, remove))
+}
+
+// unhealed says what is missing until another claim is bound to the volume of old,
+// and all is as if it had always been so; nil for nothing.
+func unhealed(t *testing.T, old *corev1.PersistentVolumeClaim, volume *corev1.PersistentVolume) error {
+	t.Helper()
+	require.True(t, bed.WestStorage.Exists(volume.Spec.CSI.VolumeHandle), "the data is gone")
+	claim, err := bed.West.Client().CoreV1().PersistentVolumeClaims(old.Namespace).Get(t.Context(), old.Name, get)
+	if err != nil {
+		return err
+	}
+	now := volumeOf(t, volume.Name)
+	if claim.UID == old.UID || claim.Status.Phase != corev1.ClaimBound || now.Labels[keys.Healing] != "" {
+		return fmt.Errorf("claim %+v, volume %+v", claim, now)
+	}
+	return nil
+}
+
+// healed waits until a claim was made anew, and returns that.
+func healed(t *testing.T, old *corev1.PersistentVolumeClaim, volume *corev1.PersistentVolume) *corev1.PersistentVolumeClaim {
+	t.Helper()
+	eventually(t, old.Name+" is made anew", func() error { return unhealed(t, old, volume) })
+	claim, err := bed.West.Client().CoreV1().PersistentVolumeClaims(old.Namespace).Get(t.Context(), old.Name, get)
+	require.NoError(t, err)
+	assert.Equal(t, volume.Name, claim.Spec.VolumeName)
+	assert.Equal(t, old.Labels, claim.Labels)
+	assert.Equal(t, notes(old), notes(claim))
+	assert.Contains(t, claim.Finalizers, keys.BackingFinalizer)
+	assert.Equal(t, old.Spec.Resources.Requests.Storage().String(), claim.Spec.Resources.Requests.Storage().String())
+	now := volumeOf(t, volume.Name)
+	assert.Equal(t, claim.UID, now.Spec.ClaimRef.UID)
+	assert.Equal(t, volume.Spec.PersistentVolumeReclaimPolicy, now.Spec.PersistentVolumeReclaimPolicy)
+	assert.NotContains(t, now.Annotations, keys.HealingRecord)
+	return claim
+}
+
+// notes are the annotations of a claim that Kubernetes does not write.
+func notes(claim *corev1.PersistentVolumeClaim) map[string]string {
+	left := maps.Clone(claim.Annotations)
+	maps.DeleteFunc(left, func(key, _ string) bool { return strings.Contains(key, "kubernetes.io/") })
+	return left
+}
+
+// release deletes a shadow as home does.
+func (x tenant) release(claim *corev1.PersistentVolumeClaim) {
+	x.t.Helper()
+	claims := x.client.CoreV1().PersistentVolumeClaims(claim.Namespace)
+	if claim.DeletionTimestamp == nil {
+		defer func() { require.NoError(x.t, claims.Delete(x.t.Context(), claim.Name, remove)) }()
+	}
+	_, err := claims.Patch(x.t.Context(), claim.Name, types.StrategicMergePatchType,
+		fmt.Appendf(nil, `{"metadata":{"uid":%q,"$deleteFromPrimitiveList/finalizers":[%q]}}`, claim.UID, keys.BackingFinalizer), metav1.PatchOptions{})
+	require.NoError(x.t, err)
+}
+
+func TestAShadowThatSomebodyDeletesIsMadeAnew(t *testing.T) {
+	x := newTenant(t, func(home *remotev1alpha1.HomeCluster) {
+		// The new one must find the room that the old one leaves.
+		home.Spec.Namespaces.Quota = corev1.ResourceList{corev1.ResourcePersistentVolumeClaims: resource.MustParse("1")}
+	})
+	claim, volume := x.data(x.namespace(), "data")
+	take(t, claim)
+	claim = healed(t, claim, volume)
+	assert.Contains(t, await.Event(t, bed.West.Client(), claim.Namespace, "data", "Healed"), volume.Name)
+	take(t, claim)
+	claim = healed(t, claim, volume)
+
+	// What home deletes is not healed.
+	x.release(claim)
+	eventually(t, "the data is gone", func() error {
+		if bed.WestStorage.Exists(volume.Spec.CSI.VolumeHandle) {
+			return fmt.Errorf("volume %s is there", volume.Name)
+		}
+		return nil
+	})
+	await.Never(t, "no claim comes back", func() bool {
+		return second(bed.West.Client().CoreV1().PersistentVolumeClaims(claim.Namespace).Get(t.Context(), "data", get)) == nil
+	})
+}
+
+func TestShadowsComeBackWithTheirNamespace(t *testing.T) {
+	x := newTenant(t, nil)
+	namespace := x.namespace()
+	one, first := x.data(namespace, "one")
+	two, second := x.data(namespace, "two")
+	uid := namespaceOf(t, namespace).UID
+	require.NoError(t, bed.West.Client().CoreV1().Namespaces().Delete(t.Context(), namespace, remove))
+	healed(t, one, first)
+	healed(t, two, second)
+	assert.NotEqual(t, uid, namespaceOf(t, namespace).UID)
+	x.given(namespace)
+	later, _ := x.data(namespace, "later")
+	assert.Equal(t, corev1.ClaimBound, later.Status.Phase, "home has its rights again")
+}
+
+func TestAShadowThatAPodUsesIsMadeAnewAfterIt(t *testing.T) {
+	x := newTenant(t, nil)
+	namespace := x.namespace()
+	claim, volume := x.data(namespace, "data")
+	uses := func(s *remotev1alpha1.ShadowPod) {
+		s.Spec.Pod.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
+	}
+	x.shadow(namespace, "db", uses)
+	pod := x.runs(namespace, "db")
+	take(t, claim)
+	await.Event(t, bed.West.Client(), namespace, "data", "Healing")
+	await.Always(t, "the pod goes on", func() bool {
+		now := podOf(t, namespace, "db")
+		return now != nil && now.UID == pod.UID && now.Status.Phase == corev1.PodRunning
+	})
+	// Its successor waits until the claim is there again.
+	x.shadow(namespace, "next", uses)
+	require.NoError(t, x.remote.ShadowPods(namespace).Delete(t.Context(), "db", remove))
+	x.goes(namespace, "db")
+	healed(t, claim, volume)
+	x.runs(namespace, "next")
+}
+
+func TestWhatIsNotHealed(t *testing.T) {
+	x := newTenant(t, nil)
+	namespace := x.namespace()
+	stays := func(claim *corev1.PersistentVolumeClaim) {
+		t.Helper()
+		await.Always(t, "claim "+claim.Name+" and its data stay as they are", func() bool {
+			now, err := bed.West.Client().CoreV1().PersistentVolumeClaims(namespace).Get(t.Context(), claim.Name, get)
+			require.NoError(t, err)
+			volume := volumeOf(t, claim.Spec.VolumeName)
+			return now.UID == claim.UID && volume.Labels[keys.Healing] == "" && volume.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete
+		})
+	}
+	unpublished, _ := x.data(namespace, "unpublished", func(c *corev1.PersistentVolumeClaim) { c.Annotations[keys.Unpublished] = "true" })
+	take(t, unpublished)
+	stays(unpublished)
+
+	// A namespace that holds what cannot come back is not let go.
+	claim, volume := x.data(namespace, "data")
+	x.giveUp(namespace)
+	take(t, claim)
+	assert.Contains(t, await.Event(t, bed.West.Client(), namespace, "data", "NotHealed"), "asks for the namespace no longer")
+	stays(claim)
+	x.request(namespace)
+	x.given(namespace)
+	claim = healed(t, claim, volume)
+
+	require.NoError(t, bed.West.Client().CoreV1().Namespaces().Delete(t.Context(), namespace, remove))
+	eventually(t, "the owner is told what keeps the namespace", func() error {
+		for _, line := range await.Events(t, bed.West.Client(), namespace) {
+			if strings.Contains(line, "claim unpublished") {
+				return nil
+			}
+		}
+		return fmt.Errorf("no event of it")
+	})
+	stays(claim)
+	unpublished.DeletionTimestamp = ptr.To(metav1.Now())
+	x.release(unpublished)
+	healed(t, claim, volume)
+}
+
+func TestHealingSurvivesAnAgentThatDiesWithEachWrite(t *testing.T) {
+	x := newTenant(t, nil)
+	namespace := x.namespace()
+	claim, volume := x.data(namespace, "data")
+	withoutAgent(t)
+	take(t, claim)
+	lives(t, "the claim is made anew", func() error { return unhealed(t, claim, volume) })
+	claim = healed(t, claim, volume)
+	require.NoError(t, bed.West.Client().CoreV1().Namespaces().Delete(t.Context(), namespace, remove))
+	lives(t, "the namespace and its claim are made anew", func() error { return unhealed(t, claim, volume) })
+	healed(t, claim, volume)
+}

@@ -1,0 +1,79 @@
+package decide
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/provisioner/backing"
+)
+
+// mended is the step for a volume whose shadow is being, or was, made anew in its
+// cluster: by the remote agent there, or by an administrator. It is false for any
+// other volume.
+func mended(o Observation, ref backing.Ref) (Step, bool) {
+	cluster := o.Cluster(ref.Cluster)
+	switch {
+	case ref.Cluster == keys.Home || !cluster.Usable:
+		return Step{}, false
+	case o.Real != nil && o.Real.Labels[keys.Healing] != "":
+		text := fmt.Sprintf("somebody deleted real claim %s in %s; its data is safe, and the remote agent there makes the claim anew once no pod uses it", ref.Key(), where(ref.Cluster))
+		if toDelete(o.Volume) {
+			text += "; then it is deleted"
+		}
+		return Step{Verb: Idle, After: overdue, Tell: note("BackingHealing", text)}, true
+	}
+	b := find(o, ref.Cluster)
+	if b == nil || b.Claim.UID == ref.UID || !TakesThePlace(b.Claim, ref, o.Volume.Annotations[keys.BackingVolume]) || b.Volume == nil {
+		return Step{}, false
+	}
+	return Step{Verb: Heal, Cluster: keys.Home, Cure: Adopt, Ref: ref, Backing: *b, Tell: note("BackingHealed", fmt.Sprintf(
+		"real claim %s in %s was made anew and has its volume %s with all data", ref.Key(), where(ref.Cluster), b.Volume.Name))}, true
+}
+
+// TakesThePlace says whether b, a backing claim of the same virtual claim, holds
+// the real volume of the one that a virtual volume refers to. real is the name of
+// that real volume, empty while it was never seen.
+func TakesThePlace(b *corev1.PersistentVolumeClaim, ref backing.Ref, real string) bool {
+	return b.Namespace == ref.Namespace && b.Name == ref.Name && !backing.Unpublished(b) && backing.Protected(b) &&
+		b.Status.Phase == corev1.ClaimBound && (real == "" || b.Spec.VolumeName == real)
+}
+
+// deleted tells of a backing claim that somebody deleted and that this program
+// does not make anew.
+func deleted(o Observation, ref backing.Ref, b Backing) Step {
+	step := Step{Verb: Idle, Trouble: "BackingDeleted"}
+	what := fmt.Sprintf("somebody deleted real claim %s in %s", ref.Key(), where(ref.Cluster))
+	safe := fmt.Sprintf("%s; its data is safe, for finalizer %s holds the claim", what, keys.BackingFinalizer)
+	const instead = "move the data to a new claim, then delete this one"
+	remote := ref.Cluster != keys.Home
+	switch {
+	case remote && b.Claim.Status.Phase == corev1.ClaimPending:
+		step.Tell = warn("BackingDeleted", what+"; it had no volume yet and cannot get one any more: delete this claim, and create it again")
+	case remote && o.Cluster(ref.Cluster).Mapped.Asked && o.Now.Sub(b.Claim.DeletionTimestamp.Time) < slow:
+		step.Trouble, step.After = "", slow
+		step.Tell = note("BackingHealing", what+"; its data is safe, and the remote agent there makes the claim anew")
+	case remote && o.Volume.Status.Phase == corev1.VolumeReleased:
+		step.Tell = warn("BackingDeleted", safe+": let an administrator there take that off if the data is not needed")
+	case remote && o.Cluster(ref.Cluster).Mapped.Asked:
+		step.Tell = warn("BackingDeleted", safe+", but the remote agent does not make it anew, and no new pod there can use it: see its events there, and whether the agent runs; or "+instead)
+	case remote:
+		step.Tell = warn("BackingDeleted", safe+", but no new pod there can use it: let an administrator there make it anew, as docs/lifecycle.md says, or "+instead)
+	default:
+		step.Tell = warn("BackingDeleted", safe+", but "+consequence(o)+": "+instead)
+	}
+	return step
+}
+
+// consequence says why a twin that is being deleted cannot be made anew by this
+// program.
+func consequence(o Observation) string {
+	switch {
+	case o.StorageLeaving:
+		return "its namespace is being deleted, so that it cannot be made anew"
+	case o.Volume.Status.Phase == corev1.VolumeReleased:
+		return "it is not made anew, for its volume is released"
+	}
+	return "it cannot be made anew, for its real volume is going or gone, too"
+}

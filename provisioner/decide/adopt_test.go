@@ -1,0 +1,55 @@
+package decide_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/provisioner/backing"
+	"github.com/lodestone-storage/lodestone/provisioner/decide"
+)
+
+// mending: the remote agent makes the claim of the real volume anew.
+func mending(v *corev1.PersistentVolume) { v.Labels = map[string]string{keys.Healing: "home"} }
+
+func otherVolume(b *decide.Backing) {
+	b.Volume.Name, b.Claim.Spec.VolumeName = "real-other", "real-other"
+}
+func elsewhere(b *decide.Backing) { b.Claim.Name = "other" }
+
+func TestNextForAShadowThatIsMadeAnew(t *testing.T) {
+	const idle = decide.Idle
+	full := func(b *decide.Backing) { pvcBound(b); published(b) }
+	longAgo := func(b *decide.Backing) { b.Claim.DeletionTimestamp.Time = now.Add(-time.Minute) }
+	served := mapped(decide.Mapped{Given: true})
+	check(t, map[string]row{
+		"one that somebody deleted is the agent's to mend": {given: []change{volume("west"), have("west", full, terminating), served}, verb: idle, tell: "BackingHealing", after: true},
+		"… if it does not, that is told":                   {given: []change{volume("west"), have("west", full, terminating, longAgo), served}, verb: idle, tell: "BackingDeleted"},
+		"… or an administrator's, where there is none":     {given: []change{volume("west"), have("west", full, terminating)}, verb: idle, tell: "BackingDeleted"},
+		"one without a volume cannot be mended":            {given: []change{volume("west"), have("west", published, terminating), served}, verb: idle, tell: "BackingDeleted"},
+		"while it is gone it is waited for":                {given: []change{volume("west"), real("b-west", mending), served}, verb: idle, tell: "BackingHealing", after: true},
+		"… also once the claim is deleted":                 {given: []change{volume("west", released), real("b-west", mending), noClaim}, verb: idle, tell: "BackingHealing", after: true},
+		"… and when the new one is there already":          {given: []change{volume("west"), have("west", full, another), real("b-new", mending)}, verb: idle, tell: "BackingHealing", after: true},
+		"then the virtual volume names it":                 {given: []change{volume("west"), have("west", full, another), real("b-new")}, verb: decide.Heal, cluster: keys.Home, tell: "BackingHealed"},
+		"… also before it is deleted with its data":        {given: []change{volume("west", released), have("west", full, another), real("b-new"), noClaim}, verb: decide.Heal, cluster: keys.Home, tell: "BackingHealed"},
+		"… and if its volume was never seen before":        {given: []change{volume("west", nameless), have("west", full, another)}, verb: decide.Heal, cluster: keys.Home, tell: "BackingHealed"},
+		"but not one that holds another volume":            {given: []change{volume("west"), have("west", full, another, otherVolume)}, verb: idle, tell: "BackingMissing"},
+		"nor one whose volume is not seen":                 {given: []change{volume("west"), have("west", published, another, volumeUnseen)}, verb: idle, tell: "BackingMissing"},
+		"nor one that is not bound":                        {given: []change{volume("west"), have("west", published, another)}, verb: idle, tell: "BackingMissing"},
+		"nor one that was never published":                 {given: []change{volume("west"), have("west", pvcBound, another)}, verb: decide.Remove, cluster: "west"},
+		"nor one that nothing protects":                    {given: []change{volume("west"), have("west", full, another, unprotected)}, verb: idle, tell: "BackingMissing"},
+		"nor one of another name":                          {given: []change{volume("west"), have("west", full, another, elsewhere)}, verb: idle, tell: "BackingMissing"},
+		"nor one in another cluster":                       {given: []change{volume("west"), have("east", full, another)}, verb: idle, tell: "BackingMissing"},
+		"nothing is believed of a cluster that is away":    {given: []change{volume("west"), have("west", full, another), unreachable("west", 0)}, verb: idle},
+	})
+	step := decide.Next(observe(volume("west"), have("west", full, another)))
+	assert.Equal(t, decide.Adopt, step.Cure)
+	assert.Equal(t, types.UID("b-new"), step.Backing.Claim.UID)
+	assert.Equal(t, backing.Ref{Cluster: "west", Namespace: "shop", Name: "data", UID: "b-west"}, step.Ref)
+	told := decide.Next(observe(volume("west"), have("west", full, terminating))).Tell.Text
+	assert.Contains(t, told, "let an administrator there make it anew, as docs/lifecycle.md says")
+}
