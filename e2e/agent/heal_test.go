@@ -199,14 +199,8 @@ func TestWhatIsNotHealed(t *testing.T) {
 	claim = healed(t, claim, volume)
 
 	require.NoError(t, bed.West.Client().CoreV1().Namespaces().Delete(t.Context(), namespace, remove))
-	eventually(t, "the owner is told what keeps the namespace", func() error {
-		for _, line := range await.Events(t, bed.West.Client(), namespace) {
-			if strings.Contains(line, "claim unpublished") {
-				return nil
-			}
-		}
-		return fmt.Errorf("no event of it")
-	})
+	told := await.Event(t, bed.West.Client(), metav1.NamespaceDefault, volume.Name, "NotHealed")
+	assert.Contains(t, told, "claim unpublished", "the owner is told what keeps the namespace")
 	stays(claim)
 	unpublished.DeletionTimestamp = ptr.To(metav1.Now())
 	x.release(unpublished)

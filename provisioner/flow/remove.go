@@ -79,8 +79,7 @@ func (f *Flow) release(ctx context.Context, o decide.Observation, step decide.St
 }
 
 // deleteBacking deletes the backing claim of a step, of just its UID and if given
-// this resource version, and lets it go. A shadow that holds data is let go first:
-// the remote agent makes those anew that somebody deletes and our finalizer holds.
+// this resource version, and lets it go.
 func (f *Flow) deleteBacking(ctx context.Context, uid types.UID, step decide.Step, version string) error {
 	cluster, b := step.Cluster, step.Backing.Claim
 	f.written.drop(uid, cluster)
@@ -88,26 +87,12 @@ func (f *Flow) deleteBacking(ctx context.Context, uid types.UID, step decide.Ste
 	if err != nil {
 		return err
 	}
-	preconditions := &metav1.Preconditions{UID: &b.UID}
-	if version != "" {
-		preconditions.ResourceVersion = ptr.To(version)
-	}
 	claims := client.CoreV1().PersistentVolumeClaims(b.Namespace)
-	first := cluster != keys.Home && version == "" && b.DeletionTimestamp == nil
-	if first {
-		if _, err := f.letGo(ctx, claims, cluster, b); err != nil {
-			return err
-		}
+	if cluster != keys.Home && version == "" && b.DeletionTimestamp == nil {
+		return f.endShadow(ctx, claims, cluster, b)
 	}
-	if b.DeletionTimestamp == nil {
-		err = claims.Delete(ctx, b.Name, metav1.DeleteOptions{Preconditions: preconditions})
-		if err != nil && !apierrors.IsNotFound(err) {
-			f.suspect(cluster)
-			return fmt.Errorf("delete backing claim %s/%s in %s: %w", b.Namespace, b.Name, cluster, err)
-		}
-	}
-	if first {
-		return nil
+	if err := f.deleteClaim(ctx, claims, cluster, b, version); err != nil {
+		return err
 	}
 	going, err := f.letGo(ctx, claims, cluster, b)
 	if going != nil {
@@ -115,6 +100,32 @@ func (f *Flow) deleteBacking(ctx context.Context, uid types.UID, step decide.Ste
 		f.written.set(uid, cluster, b, going)
 	}
 	return err
+}
+
+// endShadow lets a shadow with data go and deletes it, in this order: the remote
+// agent makes those anew that somebody deletes and that our finalizer holds.
+func (f *Flow) endShadow(ctx context.Context, claims corev1client.PersistentVolumeClaimInterface, cluster string, b *corev1.PersistentVolumeClaim) error {
+	if _, err := f.letGo(ctx, claims, cluster, b); err != nil {
+		return err
+	}
+	return f.deleteClaim(ctx, claims, cluster, b, "")
+}
+
+// deleteClaim deletes a backing claim, if that is not done.
+func (f *Flow) deleteClaim(ctx context.Context, claims corev1client.PersistentVolumeClaimInterface, cluster string, b *corev1.PersistentVolumeClaim, version string) error {
+	if b.DeletionTimestamp != nil {
+		return nil
+	}
+	preconditions := &metav1.Preconditions{UID: &b.UID}
+	if version != "" {
+		preconditions.ResourceVersion = ptr.To(version)
+	}
+	err := claims.Delete(ctx, b.Name, metav1.DeleteOptions{Preconditions: preconditions})
+	if err != nil && !apierrors.IsNotFound(err) {
+		f.suspect(cluster)
+		return fmt.Errorf("delete backing claim %s/%s in %s: %w", b.Namespace, b.Name, cluster, err)
+	}
+	return nil
 }
 
 // letGo takes our finalizer off a backing claim, and returns the claim as it is

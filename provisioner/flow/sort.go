@@ -63,6 +63,8 @@ func sortCreateError(err error, cluster string, at types.NamespacedName, in give
 		return refuse("NamespaceTerminating", fmt.Sprintf("namespace %s of %s is being deleted: wait until it is there again", at.Namespace, place))
 	case apierrors.IsForbidden(err) && strings.Contains(detail, "exceeded quota"):
 		return refuse("QuotaExceeded", fmt.Sprintf("the quota of namespace %s in %s leaves no room: %s", at.Namespace, place, detail))
+	case apierrors.IsForbidden(err) && strings.Contains(detail, "storage usage per PersistentVolumeClaim"):
+		return refuse("OutsideLimits", fmt.Sprintf("a LimitRange of namespace %s in %s does not allow a claim of that size: %s", at.Namespace, place, detail))
 	case in.asked && in.fresh && (apierrors.IsNotFound(err) || lacksRights(err, detail)):
 		return sorted{retry: err, unsent: true}
 	case in.asked && (apierrors.IsNotFound(err) || lacksRights(err, detail)):

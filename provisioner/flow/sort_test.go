@@ -46,6 +46,9 @@ func TestSortCreateErrorRefusesWhatIsCertain(t *testing.T) {
 		"a quota that is used up": {
 			err:    apierrors.NewForbidden(claimsResource, "data", errors.New("exceeded quota: storage, requested: 1Gi")),
 			reason: "QuotaExceeded", says: "requested: 1Gi"},
+		"a size that a LimitRange does not allow": {
+			err:    apierrors.NewForbidden(claimsResource, "data", errors.New("maximum storage usage per PersistentVolumeClaim is 1Gi, but request is 2Gi")),
+			reason: "OutsideLimits", says: "is 1Gi, but request is 2Gi"},
 		"a missing right, or an admission plugin": {
 			err:    apierrors.NewForbidden(claimsResource, "data", errors.New("policy says no")),
 			reason: "NotAllowed", says: "policy says no"},

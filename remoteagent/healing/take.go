@@ -115,7 +115,8 @@ func (c *Controller) refused(h policy.Healing, err error) error {
 }
 
 // tell makes an event of what the owner of this cluster may want to know: of the
-// claim while it is there, and else of the volume.
+// claim, or of the volume where the claim is gone or its namespace takes no events
+// any more.
 func (c *Controller) tell(h policy.Healing, what *policy.Refusal) {
 	if what == nil {
 		c.forget(h.Volume.Name)
@@ -124,7 +125,8 @@ func (c *Controller) tell(h policy.Healing, what *policy.Refusal) {
 	if !c.news(h.Volume.Name, what.Message) {
 		return
 	}
-	if h.Claim != nil && h.Volume.Spec.ClaimRef != nil && h.Claim.UID == h.Volume.Spec.ClaimRef.UID {
+	going := h.Namespace == nil || h.Namespace.DeletionTimestamp != nil
+	if h.Claim != nil && !going && h.Volume.Spec.ClaimRef != nil && h.Claim.UID == h.Volume.Spec.ClaimRef.UID {
 		c.Recorder.Event(h.Claim, corev1.EventTypeWarning, what.Reason, what.Message)
 		return
 	}
