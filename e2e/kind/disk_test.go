@@ -173,35 +173,49 @@ func TestACopyHasTheFilesOfItsSource(t *testing.T) {
 	}
 }
 
-func TestATwinThatAnAdministratorDeletesComesBackWithItsFiles(t *testing.T) {
+// TestABackingClaimThatAnAdministratorDeletesComesBackWithItsFiles: at home by the
+// provisioner, in west by the agent there.
+func TestABackingClaimThatAnAdministratorDeletesComesBackWithItsFiles(t *testing.T) {
 	t.Parallel()
-	shop := namespace(t)
-	db := keepers{namespace: shop, name: "db", class: diskClass, size: "512Mi", replicas: 1, spec: atHome}
-	home.apply(t, db.manifest())
-	pod := db.ready(t, 1)[0]
-	data := volumeOf(t, shop, db.claim(0))
-	before := shell(t, shop, pod.Name, "sha256sum /data/blob")
-	backing, name, _ := strings.Cut(data.backing, "/")
-	twin, err := home.client.CoreV1().PersistentVolumeClaims(backing).Get(t.Context(), name, metav1.GetOptions{})
-	require.NoError(t, err)
+	for where, side := range sides {
+		t.Run(where, func(t *testing.T) {
+			t.Parallel()
+			shop := namespace(t)
+			db := keepers{namespace: shop, name: "db", class: diskClass, size: "512Mi", replicas: 1, spec: side}
+			home.apply(t, db.manifest())
+			pod := db.ready(t, 1)[0]
+			data := volumeOf(t, shop, db.claim(0))
+			before := shell(t, shop, pod.Name, "sha256sum /data/blob")
+			backing, name, _ := strings.Cut(data.backing, "/")
+			claims := data.in.client.CoreV1().PersistentVolumeClaims(backing)
+			deleted, err := claims.Get(t.Context(), name, metav1.GetOptions{})
+			require.NoError(t, err)
 
-	home.kubectl(t, "delete", "pvc", name, "-n", backing, "--wait=false")
+			require.NoError(t, claims.Delete(t.Context(), name, metav1.DeleteOptions{}))
+			if data.in == west {
+				// A claim that a pod uses stays until the pod ends.
+				deletePod(t, pod)
+			}
 
-	eventually(t, "another twin is bound to the same volume", func(c *assert.CollectT) {
-		next, err := home.client.CoreV1().PersistentVolumeClaims(backing).Get(t.Context(), name, metav1.GetOptions{})
-		require.NoError(c, err)
-		assert.NotEqual(c, twin.UID, next.UID)
-		assert.Equal(c, corev1.ClaimBound, next.Status.Phase)
-		assert.Equal(c, data.real, next.Spec.VolumeName)
-	})
-	deletePod(t, pod)
-	next := db.ready(t, 1)[0]
-	assert.NotEqual(t, pod.UID, next.UID)
-	assert.Equal(t, before, shell(t, shop, next.Name, "sha256sum /data/blob"))
-	assert.Equal(t, data.directory, volumeOf(t, shop, db.claim(0)).directory)
-	db.scale(t, 0)
-	home.kubectl(t, "delete", "pvc", db.claim(0), "-n", shop)
-	data.requireGone(t)
+			eventually(t, "another one is bound to the same volume", func(c *assert.CollectT) {
+				next, err := claims.Get(t.Context(), name, metav1.GetOptions{})
+				require.NoError(c, err)
+				assert.NotEqual(c, deleted.UID, next.UID)
+				assert.Equal(c, corev1.ClaimBound, next.Status.Phase)
+				assert.Equal(c, data.real, next.Spec.VolumeName)
+			})
+			if data.in == home {
+				deletePod(t, pod)
+			}
+			next := db.ready(t, 1)[0]
+			assert.NotEqual(t, pod.UID, next.UID)
+			assert.Equal(t, before, shell(t, shop, next.Name, "sha256sum /data/blob"))
+			assert.Equal(t, data.directory, volumeOf(t, shop, db.claim(0)).directory)
+			db.scale(t, 0)
+			home.kubectl(t, "delete", "pvc", db.claim(0), "-n", shop)
+			data.requireGone(t)
+		})
+	}
 }
 
 func TestAClaimThatHomeHasNoRoomForGoesToWest(t *testing.T) {

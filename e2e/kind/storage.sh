@@ -76,7 +76,7 @@ parameters: {csi.storage.k8s.io/fstype: $type}
 ---
 apiVersion: snapshot.storage.k8s.io/v1
 kind: VolumeSnapshotClass
-metadata: {name: disk}
+metadata: {name: disk, annotations: {snapshot.storage.kubernetes.io/is-default-class: "true"}}
 driver: $name
 deletionPolicy: Delete
 Y
@@ -89,6 +89,12 @@ provisioner: lodestone.dev
 volumeBindingMode: WaitForFirstConsumer
 allowVolumeExpansion: true
 parameters: {lodestone.dev/local-class: disk, lodestone.dev/remote-class: disk}
+---
+apiVersion: snapshot.storage.k8s.io/v1
+kind: VolumeSnapshotClass
+metadata: {name: lodestone, annotations: {snapshot.storage.kubernetes.io/is-default-class: "true"}}
+driver: lodestone.dev
+deletionPolicy: Delete
 Y
 # The kubelet says that it knows the driver.
 for _ in $(seq 120); do

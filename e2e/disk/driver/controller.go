@@ -146,11 +146,10 @@ func checkMutable(parameters map[string]string) error {
 // destroy what the others write.
 func checkAccess(capabilities []*csi.VolumeCapability) error {
 	for _, capability := range capabilities {
-		switch capability.GetAccessMode().GetMode() {
-		case csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER, csi.VolumeCapability_AccessMode_MULTI_NODE_SINGLE_WRITER:
-			if capability.GetBlock() == nil {
-				return status.Error(codes.InvalidArgument, "the file system of a disk can be written to on one node at a time: ask for ReadWriteOnce, or for volumeMode Block")
-			}
+		mode := capability.GetAccessMode().GetMode()
+		several := mode == csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER || mode == csi.VolumeCapability_AccessMode_MULTI_NODE_SINGLE_WRITER
+		if several && capability.GetBlock() == nil {
+			return status.Error(codes.InvalidArgument, "the file system of a disk can be written to on one node at a time: ask for ReadWriteOnce, or for volumeMode Block")
 		}
 	}
 	return nil
