@@ -5,8 +5,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
@@ -41,6 +43,9 @@ func TestTheAgentGivesNoMoreThanItsOwnerLaidDown(t *testing.T) {
 		"make a HomeCluster":           second(remote.HomeClusters().Create(t.Context(), &remotev1alpha1.HomeCluster{ObjectMeta: metav1.ObjectMeta{Name: "mine"}}, create)),
 		"delete a HomeCluster":         remote.HomeClusters().Delete(t.Context(), "mine", remove),
 		"delete a claim":               client.CoreV1().PersistentVolumeClaims(metav1.NamespaceDefault).Delete(t.Context(), "any", remove),
+		"delete a volume":              client.CoreV1().PersistentVolumes().Delete(t.Context(), "any", remove),
+		"make a volume":                second(client.CoreV1().PersistentVolumes().Create(t.Context(), &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "mine"}}, create)),
+		"write the status of a claim":  second(client.CoreV1().PersistentVolumeClaims(metav1.NamespaceDefault).Patch(t.Context(), "any", types.MergePatchType, []byte(`{}`), metav1.PatchOptions{}, "status")),
 		"change its admission policy":  client.AdmissionregistrationV1().ValidatingAdmissionPolicies().Delete(t.Context(), "lodestone-home", remove),
 		"read leases that are not its": second(client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(t.Context(), "kube-scheduler", get)),
 		"make a ShadowPod":             second(remote.ShadowPods(metav1.NamespaceDefault).Create(t.Context(), &remotev1alpha1.ShadowPod{ObjectMeta: metav1.ObjectMeta{Name: "mine", Finalizers: []string{keys.ShadowPodFinalizer}}}, create)),

@@ -1,6 +1,10 @@
 package provisioning
 
 import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -65,5 +69,54 @@ func TestRemoteNamespaceThatIsDeletedKeepsItsVolumes(t *testing.T) {
 	require.NoError(t, err)
 	absent(t, "virtual volume", func() *corev1.PersistentVolume { return volumeOf(t, bed.Home, virtual.Name) })
 	namespaceGone(t, bed.West, namespace)
+	assert.False(t, bed.WestStorage.Exists(real.Spec.CSI.VolumeHandle))
+}
+
+// byHand is what docs/lifecycle.md tells an administrator to do, word for word.
+func byHand(t *testing.T) string {
+	t.Helper()
+	page, err := os.ReadFile(filepath.Join(fabric.Root(), "docs", "lifecycle.md"))
+	require.NoError(t, err)
+	_, after, found := strings.Cut(string(page), "### A shadow made anew by hand")
+	require.True(t, found)
+	_, after, _ = strings.Cut(after, "```sh\n")
+	commands, _, found := strings.Cut(after, "```")
+	require.True(t, found)
+	return commands
+}
+
+func TestShadowThatAnAdministratorMakesAnewByHandIsTaken(t *testing.T) {
+	t.Parallel()
+	namespace := space(t)
+	virtual, old, real := served(t, namespace, fabric.Class, fabric.InWest, bed.West)
+	deletePod(t, namespace, "db")
+	absent(t, "pod", func() *corev1.Pod { return podOf(t, namespace, "db") })
+	deleteClaim(t, bed.West, old.Namespace, old.Name)
+	told := await.Event(t, bed.Home.Client(), namespace, "data", "BackingDeleted")
+	assert.Contains(t, told, "let an administrator there make it anew, as docs/lifecycle.md says")
+
+	script := "set -eu\nkubectl() { " + bed.West.KubectlPath() + " \"$@\"; }\n" + strings.ReplaceAll(byHand(t), "-n shop", "-n "+namespace)
+	command := exec.CommandContext(t.Context(), "bash", "-c", script)
+	command.Dir = t.TempDir()
+	out, err := command.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	assert.True(t, bed.WestStorage.Exists(real.Spec.CSI.VolumeHandle), "the data is gone")
+	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "data", "BackingHealed"), real.Name)
+	eventually(t, func() bool {
+		now := volumeOf(t, bed.Home, virtual.Name)
+		return now.Annotations[keys.Backing] != virtual.Annotations[keys.Backing]
+	}, func() string { return "the virtual volume names the old one" })
+	virtual = volumeOf(t, bed.Home, virtual.Name)
+	now := backingOf(t, virtual)
+	assert.NotEqual(t, old.UID, now.UID)
+	assert.Equal(t, old.Labels, now.Labels)
+	assert.Contains(t, now.Finalizers, keys.BackingFinalizer)
+	assert.Equal(t, real.Spec.PersistentVolumeReclaimPolicy, volumeOf(t, bed.West, real.Name).Spec.PersistentVolumeReclaimPolicy)
+
+	createPod(t, fabric.InWest(fabric.NewPod(namespace, "again", "data")))
+	runs(t, namespace, "again")
+	deletePod(t, namespace, "again")
+	deleteClaim(t, bed.Home, namespace, "data")
+	absent(t, "virtual volume", func() *corev1.PersistentVolume { return volumeOf(t, bed.Home, virtual.Name) })
 	assert.False(t, bed.WestStorage.Exists(real.Spec.CSI.VolumeHandle))
 }
