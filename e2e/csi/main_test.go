@@ -22,8 +22,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
-// The drivers, and their classes: the same name in both clusters. That of home has
-// snapshots, too.
+// The drivers, and their classes: the same name in both clusters.
 const (
 	homeDriver, westDriver = "files.home.test", "files.west.test"
 
@@ -68,10 +67,14 @@ func TestMain(m *testing.M) {
 		if home, err = sidecars.Start(ctx, bed.Home, programs, options); err != nil {
 			return err
 		}
-		if west, err = sidecars.Start(ctx, bed.West, programs, sidecars.Options{Name: westDriver, Pool: poolSize, AttributesClasses: true}); err != nil {
+		options.Name = westDriver
+		if west, err = sidecars.Start(ctx, bed.West, programs, options); err != nil {
 			return err
 		}
 		if err := makeClasses(ctx); err != nil {
+			return err
+		}
+		if err := makeSnapshotClasses(ctx); err != nil {
 			return err
 		}
 		binary, err := bed.BuildProvisioner(ctx)

@@ -27,7 +27,7 @@ type Plan struct {
 	// everywhere is a reason that holds for all nodes alike.
 	everywhere Reason
 	// dataIn is the cluster that holds the data of the bound claims, sourceIn the
-	// one that holds what unbound claims are to be copies of; empty without any.
+	// one that holds what unbound claims are to be made from; empty without any.
 	dataIn, sourceIn string
 	// byLabel: it is not in a volume's node affinity where the data is.
 	byLabel bool
@@ -94,6 +94,13 @@ func (p *Plan) addUnbound(claim unboundClaim) {
 	}
 	p.unbound = append(p.unbound, claim)
 	p.refused.add(claim.Refusals, p.now)
+	if claim.FromSnapshot {
+		if claim.SourceCluster == "" {
+			p.refuseEverywhere(SnapshotNotReady)
+			return
+		}
+		p.confine(&p.sourceIn, claim.SourceCluster)
+	}
 	if claim.Source == "" {
 		return
 	}

@@ -19,12 +19,15 @@ const (
 	DataInSeveralClusters
 	// SourceNotBound: a claim is to be a copy of one that has no volume.
 	SourceNotBound
+	// SnapshotNotReady: a claim is to be made from a snapshot of which nobody has
+	// said yet where its data is.
+	SnapshotNotReady
 	// NodeNotSeen: kube-scheduler knows a node that this program does not know
 	// yet.
 	NodeNotSeen
 	// DataElsewhere: the pod's data is in another cluster.
 	DataElsewhere
-	// SourceElsewhere: a claim is to be a copy of data in another cluster.
+	// SourceElsewhere: a claim is to be made from data in another cluster.
 	SourceElsewhere
 	// ClusterNotAllowed: the virtual class keeps its volumes out of the cluster.
 	ClusterNotAllowed
@@ -56,6 +59,7 @@ var reasons = [reasonCount]struct{ name, sentence string }{
 	ClassNotListed:        {name: "ClassNotListed", sentence: "claim asks for a real class that its storage class does not list: correct its annotation lodestone.dev/class"},
 	DataInSeveralClusters: {name: "DataInSeveralClusters", sentence: "claims of the pod have their data in different clusters: use claims of one cluster"},
 	SourceNotBound:        {name: "SourceNotBound", sentence: "data source of a claim has no volume to copy: create the source claim and let a pod use it first"},
+	SnapshotNotReady:      {name: "SnapshotNotReady", sentence: "snapshot that a claim is to be made from is not ready: see the claim's events"},
 	NodeNotSeen:           {name: "NodeNotSeen", sentence: "node(s) too new to be judged: the pod is tried again by itself"},
 	DataElsewhere:         {name: "DataElsewhere", sentence: "node(s) outside the cluster that holds the volume's data"},
 	SourceElsewhere:       {name: "SourceElsewhere", sentence: "node(s) outside the cluster that holds the data source of a claim"},

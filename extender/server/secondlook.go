@@ -22,7 +22,7 @@ func doubtful(counts map[filter.Reason]int, nodes int) bool {
 	refused, one := 0, false
 	for reason, count := range counts {
 		refused += count
-		one = one || reason == filter.AttachLimit || reason == filter.VolumeMoving || reason == filter.SourceNotBound
+		one = one || reason == filter.AttachLimit || reason == filter.VolumeMoving || reason == filter.SourceNotBound || reason == filter.SnapshotNotReady
 	}
 	return one && refused == nodes
 }

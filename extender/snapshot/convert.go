@@ -15,6 +15,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/locality"
 	"github.com/lodestone-storage/lodestone/pkg/refusal"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
+	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 )
 
 // maxName is the longest name that Kubernetes takes; annotations can be longer.
@@ -40,6 +41,9 @@ func FromClaim(pvc *corev1.PersistentVolumeClaim) (*Claim, bool) {
 	}
 	if pvc.Spec.VolumeName == "" {
 		claim.Source = sourceOf(pvc)
+		if claim.FromSnapshot = fromSnapshot(pvc); claim.FromSnapshot {
+			claim.SourceCluster = intern(name(pvc.Annotations[keys.SourceCluster]))
+		}
 		// A twin has the volume of its virtual claim, which counts. None is made for a
 		// claim with a selector.
 		if pvc.Labels[keys.ClaimUID] == "" && pvc.Spec.Selector == nil {
@@ -86,6 +90,17 @@ func sourceOf(pvc *corev1.PersistentVolumeClaim) string {
 		return name(ref.Name)
 	}
 	return ""
+}
+
+// fromSnapshot says whether a claim is to be made from a VolumeSnapshot of its
+// namespace.
+func fromSnapshot(pvc *corev1.PersistentVolumeClaim) bool {
+	if ref := pvc.Spec.DataSourceRef; ref != nil {
+		elsewhere := ref.Namespace != nil && *ref.Namespace != "" && *ref.Namespace != pvc.Namespace
+		return ref.Kind == volumesnapshot.Kind && ptr.Deref(ref.APIGroup, "") == volumesnapshot.Group && !elsewhere
+	}
+	ref := pvc.Spec.DataSource
+	return ref != nil && ref.Kind == volumesnapshot.Kind && ptr.Deref(ref.APIGroup, "") == volumesnapshot.Group
 }
 
 func className(pvc *corev1.PersistentVolumeClaim) string {

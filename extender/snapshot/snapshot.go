@@ -26,6 +26,11 @@ type Claim struct {
 	// Source is the name of the claim, in the same namespace, that the volume is
 	// to be a copy of; empty without one, and for a claim that has its volume.
 	Source string
+	// FromSnapshot: the volume is to be made from a VolumeSnapshot; SourceCluster is
+	// the ID of the cluster that has its data, empty while the provisioner has not
+	// said so.
+	FromSnapshot  bool
+	SourceCluster string
 	// SelectedNode is the node that was chosen for a claim that has no volume yet;
 	// empty where none will be made for the claim itself.
 	SelectedNode string

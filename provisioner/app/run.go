@@ -21,14 +21,18 @@ import (
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v10/controller/metrics"
 
+	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/leader"
 	"github.com/lodestone-storage/lodestone/pkg/probes"
 	"github.com/lodestone-storage/lodestone/pkg/remoteclusters"
+	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 	"github.com/lodestone-storage/lodestone/provisioner/backing"
 	"github.com/lodestone-storage/lodestone/provisioner/capacity"
 	"github.com/lodestone-storage/lodestone/provisioner/clusters"
 	"github.com/lodestone-storage/lodestone/provisioner/flow"
 	"github.com/lodestone-storage/lodestone/provisioner/library"
+	"github.com/lodestone-storage/lodestone/provisioner/mirror"
+	"github.com/lodestone-storage/lodestone/provisioner/snapshots"
 )
 
 // perCluster is how many requests run at once in each remote cluster.
@@ -78,31 +82,52 @@ func Run(ctx context.Context, config *Config) error {
 		return fmt.Errorf("register metrics: %w", err)
 	}
 	objects := remoteclusters.NewInformer(remotes)
+	taken, err := snapshotsOf(home)
+	if err != nil {
+		return err
+	}
 	secretInformer := secrets.Core().V1().Secrets().Informer()
 
 	recorder := broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "lodestone-provisioner"})
 	// The flow, the clusters and the library each call the others.
 	var work *flow.Flow
+	var copies *mirror.Mirror
 	known := clusters.New(clusters.Config{
 		Home: client, Remotes: remotes, Objects: objects, Secrets: secretInformer,
 		Namespace: config.Namespace, HomeID: homeID, HomeUID: string(system.UID),
 		Interval: config.ProbeInterval, Volumes: sources.VolumesIn,
 		Recorder: recorder,
-		Mapping:  clusters.Mapping{Namespaces: sources.Namespaces, Volumes: sources.Volumes, Pods: sources.Pods, Used: sources.Used},
+		Mapping: clusters.Mapping{Namespaces: sources.Namespaces, Volumes: sources.Volumes, Pods: sources.Pods, Used: func(cluster, namespace, home string) bool {
+			return sources.Used(cluster, namespace, home) || copies.Uses(cluster, namespace)
+		}},
 		Hooks: clusters.Hooks{
-			Shadow:  func(b *corev1.PersistentVolumeClaim) { work.BackingChanged(b) },
+			Shadow: func(b *corev1.PersistentVolumeClaim) {
+				work.BackingChanged(b)
+				copies.ShadowChanged(b)
+			},
 			Backing: func(b types.UID) { work.BackingVolumeChanged(b) },
 			Seen:    func(id, namespace string) { work.NamespaceSeen(id, namespace) },
 			Mapped:  func(id, home string, given bool) { work.NamespaceGiven(id, home, given) },
-			Changed: func(id string, ready bool) { work.ClusterChanged(id, ready) },
+			Changed: func(id string, ready bool) {
+				work.ClusterChanged(id, ready)
+				copies.ClusterChanged(id)
+			},
+			Snapshot: func(id string, s *volumesnapshot.Snapshot) {
+				copies.SnapshotChanged(id, s)
+				if content := taken.Content(s.Annotations[keys.Content]); content != nil {
+					work.SnapshotChanged(types.NamespacedName{Namespace: content.Spec.Snapshot.Namespace, Name: content.Spec.Snapshot.Name})
+				}
+			},
+			Taken: func(id, _ string) { copies.ClusterChanged(id) },
 		},
 	})
 	work = flow.New(flow.Config{
-		Client: client, Sources: sources, Clusters: known,
+		Client: client, Sources: sources, Clusters: known, Snapshots: taken,
 		Place:    backing.Place{HomeID: homeID, StorageNamespace: config.StorageNamespace},
 		Recorder: recorder,
 		Metrics:  counts, RefusalPeriod: config.RefusalPeriod, Workers: config.Workers, PerCluster: perCluster,
 	})
+	copies = mirror.New(mirror.Config{Home: taken, Clusters: known, Volume: sources.VolumeOf, HomeID: homeID})
 	registry.MustRegister(known)
 	drivers := capacity.DriverFactory(client)
 	writes, err := capacity.NewMetrics(registry)
@@ -152,7 +177,11 @@ func Run(ctx context.Context, config *Config) error {
 		running.Go(func() { failed = known.Run(ctx) })
 		running.Go(func() { unpublished = room.Run(ctx) })
 		running.Go(func() { publisher.Run(ctx) })
+		running.Go(func() {
+			taken.Run(ctx, snapshots.Hooks{Snapshot: work.SnapshotChanged, Content: copies.ContentChanged, State: work.SnapshotsFound})
+		})
 		running.Go(func() { work.Run(ctx) })
+		running.Go(func() { copies.Run(ctx) })
 		running.Wait()
 		// The library does not wait for a volume that it is creating.
 		time.Sleep(200 * time.Millisecond)

@@ -16,6 +16,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/namespaces"
+	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 	"github.com/lodestone-storage/lodestone/provisioner/route"
 )
 
@@ -65,6 +66,9 @@ func New(claim *corev1.PersistentVolumeClaim, r route.Route, at types.Namespaced
 	}
 	if r.Source.Name != "" {
 		b.Spec.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: r.Source.Name}
+		if r.FromSnapshot {
+			b.Spec.DataSource = &corev1.TypedLocalObjectReference{APIGroup: ptr.To(volumesnapshot.Group), Kind: volumesnapshot.Kind, Name: r.Source.Name}
+		}
 	}
 	if r.Cluster == keys.Home && r.Deferred() {
 		b.Annotations[keys.SelectedNode] = r.Node
@@ -114,7 +118,7 @@ func Attributes(claim *corev1.PersistentVolumeClaim) string {
 	return ptr.Deref(claim.Spec.VolumeAttributesClassName, "")
 }
 
-// CopyOf returns the name of the claim beside b that b was made as a copy of;
+// CopyOf returns the name of the claim or snapshot beside b that b was made from;
 // empty for none.
 func CopyOf(b *corev1.PersistentVolumeClaim) string {
 	if b.Spec.DataSource != nil {

@@ -9,12 +9,14 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
+	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 	"github.com/lodestone-storage/lodestone/provisioner/mapped"
 )
 
@@ -34,10 +36,14 @@ type connection struct {
 	stop    context.CancelFunc
 	began   time.Time
 
+	// dynamic reads and writes VolumeSnapshots.
+	dynamic dynamic.Interface
+
 	mu sync.Mutex
 	// latest is the latest resource version of volumes that was asked for.
 	latest  string
 	shadows map[string]*shadows
+	taken   map[string]*taken
 	// room watches how much room there is; nil while home may not see it.
 	room cache.SharedIndexInformer
 }
@@ -54,13 +60,17 @@ type Hooks struct {
 	// Mapped: whether the namespace that belongs to a home namespace may be used
 	// changed; given says that it may.
 	Mapped func(cluster, home string, given bool)
+	// Snapshot: a VolumeSnapshot of ours changed. Taken: what is known of those in a
+	// namespace changed.
+	Snapshot func(cluster string, s *volumesnapshot.Snapshot)
+	Taken    func(cluster, namespace string)
 	// Changed: what can be asked of a cluster changed; ready says whether new
 	// volumes can be made there.
 	Changed func(cluster string, ready bool)
 }
 
 func connect(ctx context.Context, id string, client kubernetes.Interface, homeID string, hooks Hooks, namespaces []string, classesChanged func()) *connection {
-	c := &connection{id: id, client: client, homeID: homeID, hooks: hooks, shadows: map[string]*shadows{}, began: time.Now()}
+	c := &connection{id: id, client: client, homeID: homeID, hooks: hooks, shadows: map[string]*shadows{}, taken: map[string]*taken{}, began: time.Now()}
 	c.ctx, c.stop = context.WithCancel(ctx)
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(Trusted))
 	c.factory = factory

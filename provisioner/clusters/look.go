@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
@@ -192,6 +193,10 @@ func (c *Cluster) reconnect(ctx context.Context, data []byte, remote *v1alpha1.R
 	if err != nil {
 		return fmt.Errorf("the kubeconfig cannot be used: %w", err)
 	}
+	custom, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("the kubeconfig cannot be used: %w", err)
+	}
 	namespaces := remote.Status.Namespaces
 	if c.connection != nil {
 		namespaces = append(c.connection.namespaces(), namespaces...)
@@ -202,6 +207,7 @@ func (c *Cluster) reconnect(ctx context.Context, data []byte, remote *v1alpha1.R
 	c.since = time.Now()
 	c.changed = true
 	next := connect(ctx, c.id, client, c.registry.homeID, c.registry.hooks, namespaces, c.Poke)
+	next.dynamic = custom
 	if err := c.keep(next, config, strategy); err != nil {
 		next.stop()
 		return fmt.Errorf("the kubeconfig cannot be used: %w", err)

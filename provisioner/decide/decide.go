@@ -27,7 +27,9 @@ const (
 )
 
 // Next returns the next step for a claim.
-func Next(o Observation) Step {
+func Next(o Observation) Step { return tidy(o, next(o)) }
+
+func next(o Observation) Step {
 	switch {
 	case o.Volume != nil:
 		return published(o)
@@ -70,7 +72,9 @@ func unscheduled(o Observation) Step {
 			after = left
 		}
 	}
-	return Step{Verb: Idle, After: after}
+	step := located(o)
+	step.After = after
+	return step
 }
 
 // scheduled is the step for a claim with a selected node and no volume yet.
@@ -101,6 +105,7 @@ func scheduled(o Observation, class virtualclass.Class) Step {
 		return giveUp(o, nil, note("SiblingRefused", fmt.Sprintf("claim %q of the same pod was refused by %s: the scheduler chooses another place for all its claims", sibling.Name, where(to.Cluster))))
 	}
 	var obstacle *Obstacle
+	to.FromSnapshot = o.Source != nil && o.Source.Snapshot != nil
 	if to.Source, obstacle = CopyFrom(o.Claim, o.Source, to); complete(find(o, to.Cluster)) {
 		obstacle = nil
 	}
@@ -109,7 +114,7 @@ func scheduled(o Observation, class virtualclass.Class) Step {
 	}
 	// One claim, one backing claim: what an earlier choice left goes first.
 	if step := discard(o, func(b Backing) bool {
-		return b.Cluster != to.Cluster || stale(b.Claim, to) || otherSource(b, to) && ignored(o, to) == nil
+		return b.Cluster != to.Cluster || stale(b.Claim, to) || (otherSource(b, to) || to.FromSnapshot && !complete(&b) && outdated(o)) && ignored(o, to) == nil
 	}); step.Verb != Idle || step.Tell != nil {
 		return step
 	}
@@ -126,6 +131,9 @@ func scheduled(o Observation, class virtualclass.Class) Step {
 	}
 	if b := find(o, to.Cluster); o.Source != nil && handMade(b) {
 		return Step{Verb: Idle, Tell: notACopy(*b)}
+	}
+	if step, wanted := stage(o, to); wanted {
+		return step
 	}
 	return fill(o, class, to)
 }

@@ -41,8 +41,10 @@ type Observation struct {
 	Node *corev1.Node
 	// Namespace is the claim's, nil when it does not exist.
 	Namespace *corev1.Namespace
-	// Source is what the claim is to be a copy of, nil if it is no copy.
+	// Source is what the claim is to be made from, nil if it is to be empty.
 	Source *Source
+	// StandIn is what stands in for a snapshot for the claim's twin.
+	StandIn StandIn
 	// Siblings are the other unbound virtual claims of pods that use the claim.
 	Siblings []Sibling
 
@@ -154,6 +156,11 @@ const (
 	// Heal takes the next step towards a twin in the place of one that somebody
 	// deleted.
 	Heal Verb = "Heal"
+	// Stage makes the stand-in of a snapshot, Unstage removes it, Locate says on the
+	// claim where its snapshot is.
+	Stage   Verb = "Stage"
+	Unstage Verb = "Unstage"
+	Locate  Verb = "Locate"
 )
 
 // Step is the next thing to do for a claim.
@@ -174,6 +181,9 @@ type Step struct {
 	Ref backing.Ref
 	// Cure is set for Heal.
 	Cure Cure
+	// StandIn is set for Stage and Unstage, Located for Locate.
+	StandIn StandIn
+	Located string
 	// Refusal is set for Reschedule where a place refused the claim, and for
 	// Remove where that shows in the removed claim alone: then the claim is
 	// rescheduled in the same step.

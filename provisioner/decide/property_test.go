@@ -32,7 +32,7 @@ func TestNextNeverHarms(t *testing.T) {
 	}
 	for _, verb := range []decide.Verb{decide.Idle, decide.Record, decide.Create, decide.Publish, decide.Mark, decide.Remove,
 		decide.Reschedule, decide.Wake, decide.Release, decide.Confirm, decide.Finish, decide.Update, decide.Expand, decide.Reflect,
-		decide.Fix, decide.Modify, decide.Carry, decide.Heal} {
+		decide.Fix, decide.Modify, decide.Carry, decide.Heal, decide.Stage, decide.Unstage, decide.Locate} {
 		require.Greater(t, taken[verb], 50, "too few random observations lead to %s to say anything", verb)
 	}
 	for _, cure := range []decide.Cure{decide.Begin, decide.Retain, decide.LetGo, decide.Free, decide.Rebuild, decide.Adopt, decide.Restore, decide.End} {
@@ -56,6 +56,8 @@ func harm(o decide.Observation, step decide.Step) string {
 	case decide.Idle, decide.Update:
 	case decide.Heal:
 		return harmHealing(o, step)
+	case decide.Stage, decide.Unstage, decide.Locate:
+		return harmToStandIn(o, step)
 	case decide.Wake:
 		if bound := o.Claim != nil && o.Volume != nil && o.Claim.Spec.VolumeName == o.Volume.Name; !wanted && !bound {
 			return "a write of a claim that wants no volume and is bound to none"
@@ -88,6 +90,8 @@ func harm(o decide.Observation, step decide.Step) string {
 			return "a backing claim in a cluster that was not recorded"
 		case (o.Source != nil) != (step.Route.Source.Name != ""):
 			return "an empty volume for a copy, or the reverse"
+		case fromSnapshot(o):
+			return harmToSnapshot(o, step)
 		case o.Source != nil && (refOf(o.Source.Volume).Key() != step.Route.Source || refOf(o.Source.Volume).Cluster != step.Cluster):
 			return "a copy of something else"
 		}
@@ -102,7 +106,11 @@ func harm(o decide.Observation, step decide.Step) string {
 			return "a volume with a backing claim to spare"
 		case o.Source != nil && backing.Unpublished(b.Claim) && backing.CopyOf(b.Claim) == "":
 			return "an empty volume for a copy"
-		case o.Source != nil && b.Claim.Status.Phase != corev1.ClaimBound && backing.CopyOf(b.Claim) != refOf(o.Source.Volume).Name:
+		case fromSnapshot(o) && b.Claim.Status.Phase != corev1.ClaimBound:
+			if broken := harmToSnapshot(o, step); broken != "" {
+				return broken
+			}
+		case o.Source != nil && !fromSnapshot(o) && b.Claim.Status.Phase != corev1.ClaimBound && backing.CopyOf(b.Claim) != refOf(o.Source.Volume).Name:
 			return "a volume that will never get its data"
 		case o.Source != nil && backing.Unpublished(b.Claim) && b.Volume != nil && b.Volume.Spec.CSI == nil:
 			return "a volume for a copy from what makes no copies"

@@ -36,6 +36,9 @@ func random(r *rand.Rand) decide.Observation {
 	maybe(10, deletedClaim)
 	maybe(5, boundTo("other"))
 	maybe(30, copyIn(place(), randomSource(r)...))
+	maybe(15, snapIn(place(), randomSnapshot(r)...))
+	maybe(15, annotated(keys.SourceCluster, pick(keys.Home, "west")))
+	maybe(15, staged(randomStandIn(r)...))
 	maybe(30, attributes(pick("gold", "silver")))
 	maybe(10, attributed("gold"))
 	maybe(20, parameter(keys.Carry, pick("team", "*", "backup/*")))
@@ -99,7 +102,7 @@ func random(r *rand.Rand) decide.Observation {
 func randomBacking(r *rand.Rand) []func(*decide.Backing) {
 	var chosen []func(*decide.Backing)
 	for _, alter := range []func(*decide.Backing){pvcBound, published, lost, terminating, unprotected, old, dropped, volumeUnseen, another,
-		fromSource, fromGone, made, emptyMade, having("gold"), having("silver"), carrying("team")} {
+		fromSource, fromGone, fromSnap, made, emptyMade, having("gold"), having("silver"), carrying("team")} {
 		if r.IntN(100) < 25 {
 			chosen = append(chosen, alter)
 		}
@@ -114,6 +117,23 @@ func randomSource(r *rand.Rand) []func(*decide.Source) {
 		return nil
 	}
 	return []func(*decide.Source){states[r.IntN(len(states))]}
+}
+
+func randomSnapshot(r *rand.Rand) []func(*decide.Snapshot) {
+	states := []func(*decide.Snapshot){apiUnknown, apiAbsent, snapGone, snapGoing, snapUntaken, snapThief, contentGoing, snapUnready, snapNameless,
+		snapLarger, snapBlock, snapOfOther, snapNonsense, snapForHome, thereUnseen, thereOther, thereGoing, thereUnknown}
+	if r.IntN(100) < 60 {
+		return nil
+	}
+	return []func(*decide.Snapshot){states[r.IntN(len(states))]}
+}
+
+func randomStandIn(r *rand.Rand) []func(*decide.StandIn) {
+	states := []func(*decide.StandIn){standInAlone, standInGoing, standInEnds, standInWaits, standInOthers, standInGone}
+	if r.IntN(100) < 50 {
+		return nil
+	}
+	return []func(*decide.StandIn){states[r.IntN(len(states))]}
 }
 
 func randomVolume(r *rand.Rand) []func(*corev1.PersistentVolume) {

@@ -20,8 +20,11 @@ const (
 	otherDriver     = "SourceOfAnotherDriver"
 )
 
-// Source is what is known of the claim that a claim is to be a copy of.
+// Source is what is known of the claim that a claim is to be a copy of, or of the
+// snapshot that it is to be made from.
 type Source struct {
+	// Snapshot is nil for a copy of a claim. With it the rest is empty.
+	Snapshot *Snapshot
 	// Claim is nil when there is no claim of that name.
 	Claim *corev1.PersistentVolumeClaim
 	// Volume is its virtual volume, nil when there is none.
@@ -49,12 +52,15 @@ func invalid(text string, details ...any) *Obstacle {
 	return &Obstacle{Tell: warn("InvalidClaim", fmt.Sprintf(text, details...))}
 }
 
-// CopyFrom returns the backing claim that the one of a claim is to be a copy of
-// on a route, or what is in the way. The zero name without an obstacle means that
-// the claim is no copy.
+// CopyFrom returns the backing claim, or the snapshot, that the backing claim of a
+// claim is to be made from on a route, or what is in the way. The zero name without
+// an obstacle means that the claim is to be empty.
 func CopyFrom(claim *corev1.PersistentVolumeClaim, s *Source, to route.Route) (types.NamespacedName, *Obstacle) {
 	if s == nil {
 		return types.NamespacedName{}, nil
+	}
+	if s.Snapshot != nil {
+		return fromSnapshot(claim, s.Snapshot, to)
 	}
 	name, _ := route.CopyOf(claim)
 	switch {

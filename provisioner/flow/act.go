@@ -83,6 +83,12 @@ func (f *Flow) act(ctx context.Context, o decide.Observation, step decide.Step, 
 		return f.modify(ctx, o, step, result)
 	case decide.Carry:
 		result.err = f.carry(ctx, o, step)
+	case decide.Stage:
+		result.err = f.stage(ctx, o, step)
+	case decide.Unstage:
+		result.err = f.unstage(ctx, step)
+	case decide.Locate:
+		result.err = f.locate(ctx, o, step)
 	case decide.Heal:
 		result.err = f.heal(ctx, o, step)
 		result.after = safetyNet

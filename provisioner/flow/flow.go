@@ -24,6 +24,7 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/backing"
 	"github.com/lodestone-storage/lodestone/provisioner/clusters"
 	"github.com/lodestone-storage/lodestone/provisioner/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/snapshots"
 )
 
 // Publisher creates and deletes virtual volumes.
@@ -51,9 +52,11 @@ type Config struct {
 	Client   kubernetes.Interface
 	Sources  Sources
 	Clusters *clusters.Registry
-	Place    backing.Place
-	Recorder record.EventRecorder
-	Metrics  *Metrics
+	// Snapshots are those of the home cluster; nil: it has none.
+	Snapshots *snapshots.Home
+	Place     backing.Place
+	Recorder  record.EventRecorder
+	Metrics   *Metrics
 	// RefusalPeriod is how long a place that refused a claim is passed over.
 	RefusalPeriod time.Duration
 	// Workers is how many claims are worked on at once; PerCluster how many

@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
-	volumehelpers "k8s.io/component-helpers/storage/volume"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -34,6 +33,7 @@ func (f *Flow) observe(uid types.UID, publishing bool) decide.Observation {
 		Gone:      f.memory.isGone(uid),
 		Changed:   f.memory.changedFor(uid, now),
 		Carried:   f.memory.carriedAt(uid),
+		StandIn:   f.standIn(uid),
 		HandedOut: !publishing && f.publisher.HandedOut(uid),
 	}
 	if later := f.memory.dueIn(uid, now); later > 0 {
@@ -85,24 +85,15 @@ func (f *Flow) observe(uid types.UID, publishing bool) decide.Observation {
 // observeUnbound adds what matters only while a claim has no volume.
 func (f *Flow) observeUnbound(o *decide.Observation) {
 	o.Namespace = one[corev1.Namespace](f.Sources.Namespaces, o.Claim.Namespace)
-	if node := o.Claim.Annotations[keys.SelectedNode]; node != "" && virtualclass.Is(o.Class) {
+	if !virtualclass.Is(o.Class) {
+		return
+	}
+	o.Source = f.source(o.Claim)
+	if node := o.Claim.Annotations[keys.SelectedNode]; node != "" {
 		o.Node = one[corev1.Node](f.Sources.Nodes, node)
 		f.memory.start(o.UID, o.Now)
 		o.Siblings = f.siblings(*o)
-		o.Source = f.source(o.Claim)
 	}
-}
-
-// class returns the storage class of a claim, nil if it does not exist.
-func (f *Flow) class(claim *corev1.PersistentVolumeClaim) *storagev1.StorageClass {
-	if name := className(claim); name != "" {
-		return one[storagev1.StorageClass](f.Sources.Classes, name)
-	}
-	return nil
-}
-
-func className(claim *corev1.PersistentVolumeClaim) string {
-	return volumehelpers.GetPersistentVolumeClaimClass(claim)
 }
 
 // owners returns namespace and name of the virtual claim, from whatever is left

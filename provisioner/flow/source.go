@@ -12,9 +12,12 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/route"
 )
 
-// source returns what is known of the claim that a claim is to be a copy of, nil
-// if it is none.
+// source returns what is known of what a claim is to be made from, nil if it is to
+// be empty.
 func (f *Flow) source(claim *corev1.PersistentVolumeClaim) *decide.Source {
+	if s := f.snapshot(claim); s != nil {
+		return &decide.Source{Snapshot: s}
+	}
 	name, err := route.CopyOf(claim)
 	if err != nil || name == "" {
 		return nil
@@ -75,6 +78,9 @@ func sourceKeys(claim *corev1.PersistentVolumeClaim) []string {
 	}
 	if name, err := route.CopyOf(claim); err == nil && name != "" {
 		return []string{claim.Namespace + "/" + name}
+	}
+	if name := route.SnapshotOf(claim); name != "" {
+		return []string{snapshotKey(types.NamespacedName{Namespace: claim.Namespace, Name: name})}
 	}
 	return nil
 }

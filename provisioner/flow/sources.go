@@ -52,7 +52,7 @@ const (
 	byCluster = "lodestone/cluster" // virtual volumes by the cluster of their data
 	byVolume  = "lodestone/volume"  // attachments by the name of their volume
 	byClaim   = "lodestone/claim"   // pods by namespace/name of the claims they use
-	bySource  = "lodestone/source"  // claims without a volume by namespace/name of what they are to be a copy of
+	bySource  = "lodestone/source"  // claims without a volume by namespace/name of what they are to be made from
 	byWaiting = "lodestone/waiting" // claims that have no volume yet; key waitingKey
 )
 
@@ -177,6 +177,15 @@ func (s Sources) VolumesIn(cluster string) int {
 		return 0
 	}
 	return len(names)
+}
+
+// VolumeOf returns the virtual volume of the backing claim with a UID, nil if there is
+// none.
+func (s Sources) VolumeOf(uid types.UID) *corev1.PersistentVolume {
+	if found := indexed[corev1.PersistentVolume](s.Volumes, byBacking, string(uid)); len(found) == 1 {
+		return found[0]
+	}
+	return nil
 }
 
 func one[T any](informer cache.SharedIndexInformer, key string) *T {

@@ -54,9 +54,11 @@ type Route struct {
 	Class v1alpha1.OfferedClass
 	// Named says whether the class was asked for by name, not as the default.
 	Named bool
-	// Source is the backing claim in that cluster that the new one is to be a copy
-	// of; empty for none. Package decide sets it.
+	// Source is what the backing claim is to be made from, in the same namespace:
+	// another backing claim, or a snapshot; empty for nothing. Package decide sets it.
 	Source types.NamespacedName
+	// FromSnapshot says that Source is a VolumeSnapshot, not a claim.
+	FromSnapshot bool
 }
 
 // Deferred says whether the backing claim binds only once a pod uses it or, at

@@ -11,7 +11,7 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/route"
 )
 
-func TestCopyOf(t *testing.T) {
+func TestSourcesThatAreUnderstood(t *testing.T) {
 	const kind = "PersistentVolumeClaim"
 	local := func(kind, name string) corev1.PersistentVolumeClaimSpec {
 		return corev1.PersistentVolumeClaimSpec{DataSource: &corev1.TypedLocalObjectReference{Kind: kind, Name: name}}
@@ -22,7 +22,8 @@ func TestCopyOf(t *testing.T) {
 	for name, test := range map[string]struct {
 		spec corev1.PersistentVolumeClaimSpec
 		want string
-		says string
+		// snapshot is the snapshot that the claim is to be made from.
+		snapshot, says string
 	}{
 		"an empty claim":                       {},
 		"a copy of a claim":                    {spec: local(kind, "source"), want: "source"},
@@ -31,14 +32,18 @@ func TestCopyOf(t *testing.T) {
 		"its own namespace, named":             {spec: ref(corev1.TypedObjectReference{Kind: kind, Name: "source", Namespace: ptr.To("shop")}), want: "source"},
 		"a claim of another namespace":         {spec: ref(corev1.TypedObjectReference{Kind: kind, Name: "source", Namespace: ptr.To("bank")}), says: `namespace "bank"`},
 		"a source without a name":              {spec: local(kind, ""), says: "worse than none"},
-		"a snapshot":                           {spec: local("VolumeSnapshot", "friday"), says: `VolumeSnapshot "friday"`},
-		"another kind that is called the same": {spec: ref(corev1.TypedObjectReference{APIGroup: ptr.To("example.com"), Kind: kind, Name: "source"}), says: "copy of a claim only"},
+		"a snapshot":                           {spec: ref(corev1.TypedObjectReference{APIGroup: ptr.To("snapshot.storage.k8s.io"), Kind: "VolumeSnapshot", Name: "friday"}), snapshot: "friday"},
+		"a snapshot, by the older field":       {spec: corev1.PersistentVolumeClaimSpec{DataSource: &corev1.TypedLocalObjectReference{APIGroup: ptr.To("snapshot.storage.k8s.io"), Kind: "VolumeSnapshot", Name: "friday"}}, snapshot: "friday"},
+		"a snapshot of another namespace":      {spec: ref(corev1.TypedObjectReference{APIGroup: ptr.To("snapshot.storage.k8s.io"), Kind: "VolumeSnapshot", Name: "friday", Namespace: ptr.To("bank")}), says: `namespace "bank"`},
+		"a snapshot of no API group":           {spec: local("VolumeSnapshot", "friday"), says: `VolumeSnapshot "friday"`},
+		"another kind that is called the same": {spec: ref(corev1.TypedObjectReference{APIGroup: ptr.To("example.com"), Kind: kind, Name: "source"}), says: "a claim or a VolumeSnapshot only"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := claim(nil)
 			c.Spec = test.spec
 			got, err := route.CopyOf(c)
 			assert.Equal(t, test.want, got)
+			assert.Equal(t, test.snapshot, route.SnapshotOf(c))
 			if test.says == "" {
 				require.NoError(t, err)
 				return

@@ -1,0 +1,146 @@
+package clusters
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
+	"github.com/lodestone-storage/lodestone/provisioner/snapshots"
+)
+
+// taken watches our VolumeSnapshots in one namespace.
+type taken struct {
+	cache.SharedIndexInformer
+	stop context.CancelFunc
+	// failed is why the last request failed; nil if none did. The next one may be
+	// half a minute away.
+	failed  atomic.Pointer[error]
+	started time.Time
+}
+
+// takenAgain is how soon a watch that failed is begun anew where somebody asks.
+const takenAgain = 5 * time.Second
+
+// Snapshot returns our VolumeSnapshot of the given name as last seen, nil if none is
+// seen. Its namespace is watched from now on.
+func (c *Cluster) Snapshot(key types.NamespacedName) *volumesnapshot.Snapshot {
+	connection := c.current()
+	if connection == nil {
+		return nil
+	}
+	watched := connection.watchTaken(key.Namespace)
+	obj, ok, err := watched.GetStore().GetByKey(key.String())
+	if err != nil || !ok {
+		return nil
+	}
+	snapshot, _ := obj.(*volumesnapshot.Snapshot)
+	return snapshot
+}
+
+// SnapshotsSeen says whether it is known which VolumeSnapshots of ours a namespace
+// has, and if not, why in one clause; empty while that is only a matter of time.
+// What failed before is tried again.
+func (c *Cluster) SnapshotsSeen(namespace string) (bool, string) {
+	connection := c.current()
+	if connection == nil {
+		return false, ""
+	}
+	watched := connection.watchTaken(namespace)
+	if watched.HasSynced() {
+		return true, ""
+	}
+	failed := watched.failed.Load()
+	if failed == nil {
+		return false, ""
+	}
+	connection.watchTakenAgain(namespace)
+	switch {
+	case apierrors.IsNotFound(*failed):
+		return false, "it has no VolumeSnapshots: let its administrator install their custom resources (" + volumesnapshot.GroupVersion.String() + "), the snapshot controller and the snapshotter of its CSI driver"
+	case apierrors.IsForbidden(*failed):
+		return false, "home may not read VolumeSnapshots in namespace " + namespace + " there: let its administrator apply the present roles of deploy/remote or deploy/remote-volumes"
+	}
+	return false, "VolumeSnapshots in namespace " + namespace + " there cannot be read: " + (*failed).Error()
+}
+
+// Dynamic returns a client of the cluster for VolumeSnapshots, nil while there is
+// none.
+func (c *Cluster) Dynamic() dynamic.Interface {
+	if connection := c.current(); connection != nil {
+		return connection.dynamic
+	}
+	return nil
+}
+
+// MadeFrom returns the backing claims that are to be made from a VolumeSnapshot
+// beside them and have no volume yet.
+func (c *Cluster) MadeFrom(snapshot types.NamespacedName) []*corev1.PersistentVolumeClaim {
+	connection := c.current()
+	if connection == nil {
+		return nil
+	}
+	connection.mu.Lock()
+	watched := connection.shadows[snapshot.Namespace]
+	connection.mu.Unlock()
+	if watched == nil {
+		return nil
+	}
+	var found []*corev1.PersistentVolumeClaim
+	for _, obj := range watched.GetStore().List() {
+		claim, ok := obj.(*corev1.PersistentVolumeClaim)
+		if ok && claim.Spec.DataSource != nil && claim.Spec.DataSource.Kind == volumesnapshot.Kind && claim.Spec.DataSource.Name == snapshot.Name &&
+			claim.Status.Phase != corev1.ClaimBound && claim.DeletionTimestamp == nil {
+			found = append(found, claim)
+		}
+	}
+	return found
+}
+
+func (c *connection) watchTaken(namespace string) *taken {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	watched, ok := c.taken[namespace]
+	if !ok {
+		watched = c.startTaken(namespace)
+		c.taken[namespace] = watched
+	}
+	return watched
+}
+
+func (c *connection) watchTakenAgain(namespace string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if watched, ok := c.taken[namespace]; ok && watched.failed.Load() != nil && !watched.HasSynced() && time.Since(watched.started) > takenAgain {
+		watched.stop()
+		next := c.startTaken(namespace)
+		// Until it fails too, nothing better is known.
+		next.failed.Store(watched.failed.Load())
+		c.taken[namespace] = next
+	}
+}
+
+func (c *connection) startTaken(namespace string) *taken {
+	watched := &taken{started: time.Now(), SharedIndexInformer: snapshots.Informer[volumesnapshot.Snapshot](c.dynamic, volumesnapshot.Snapshots, namespace, c.selector())}
+	_, _ = watched.AddEventHandler(snapshots.Handler(func(s *volumesnapshot.Snapshot) { c.hooks.Snapshot(c.id, s) }))
+	_ = watched.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
+		watched.failed.Store(&err)
+		cache.DefaultWatchErrorHandler(ctx, r, err)
+		c.hooks.Taken(c.id, namespace)
+	})
+	ctx, stop := context.WithCancel(c.ctx)
+	watched.stop = stop
+	go watched.RunWithContext(ctx)
+	go func() {
+		if cache.WaitForCacheSync(ctx.Done(), watched.HasSynced) {
+			c.hooks.Taken(c.id, namespace)
+		}
+	}()
+	return watched
+}
