@@ -128,6 +128,22 @@ func TestACopyIsMadeWhereItsSourceIs(t *testing.T) {
 	}
 }
 
+func TestAClaimFromASnapshotGoesWhereThatIsSaidToBe(t *testing.T) {
+	from := func(cluster string) func(*snapshot.Snapshot) {
+		return want("copy", snapshot.Claim{FromSnapshot: true, SourceCluster: cluster})
+	}
+	for name, test := range map[string]row{
+		"it is in west":                          {pod: pod("copy"), change: from("west"), refused: outside("west", filter.SourceElsewhere)},
+		"it is at home":                          {pod: pod("copy"), change: from("home"), refused: remotes(filter.SourceElsewhere)},
+		"nobody has said where it is":            {pod: pod("copy"), change: from(""), refused: everywhere(filter.SnapshotNotReady)},
+		"beside data of another cluster":         {pod: pod("copy", "in-home"), change: from("west"), refused: everywhere(filter.DataInSeveralClusters)},
+		"beside a copy of another cluster":       {pod: pod("copy", "more"), change: all(from("west"), want("more", snapshot.Claim{Source: "in-home"})), refused: everywhere(filter.DataInSeveralClusters)},
+		"a claim of a real class is not our own": {pod: pod("copy"), change: want("copy", snapshot.Claim{FromSnapshot: true, ClassName: "fast"}), indifferent: true},
+	} {
+		t.Run(name, test.check)
+	}
+}
+
 func merged(a, b map[string]filter.Reason) map[string]filter.Reason {
 	for node, reason := range b {
 		a[node] = reason

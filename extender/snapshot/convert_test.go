@@ -43,6 +43,29 @@ func TestFromClaim(t *testing.T) {
 		Refusals:  []refusal.Refusal{{Cluster: "west", Reason: "Quota", Until: time.Unix(1000, 0).UTC()}},
 	}, claim)
 
+	t.Run("a claim from a snapshot goes where its annotation says", func(t *testing.T) {
+		from := pvc.DeepCopy()
+		ref := corev1.TypedObjectReference{APIGroup: ptr.To("snapshot.storage.k8s.io"), Kind: "VolumeSnapshot", Name: "friday"}
+		from.Spec.DataSourceRef = &ref
+		from.Annotations[keys.SourceCluster] = "west"
+		claim, _ := snapshot.FromClaim(from)
+		assert.True(t, claim.FromSnapshot)
+		assert.Equal(t, "west", claim.SourceCluster)
+		assert.Empty(t, claim.Source)
+		from.Spec.DataSourceRef, from.Spec.DataSource = nil, &corev1.TypedLocalObjectReference{APIGroup: ref.APIGroup, Kind: ref.Kind, Name: ref.Name}
+		claim, _ = snapshot.FromClaim(from)
+		assert.True(t, claim.FromSnapshot)
+		from.Spec.VolumeName = "pv-1"
+		claim, _ = snapshot.FromClaim(from)
+		assert.False(t, claim.FromSnapshot, "it has its volume")
+	})
+	t.Run("what only says so of a claim that is to be empty is nothing", func(t *testing.T) {
+		empty := pvc.DeepCopy()
+		empty.Annotations[keys.SourceCluster] = "west"
+		claim, _ := snapshot.FromClaim(empty)
+		assert.False(t, claim.FromSnapshot)
+		assert.Empty(t, claim.SourceCluster)
+	})
 	t.Run("refusals of a bound claim no longer matter", func(t *testing.T) {
 		bound := pvc.DeepCopy()
 		bound.Spec.VolumeName = "pv-1"

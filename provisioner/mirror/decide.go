@@ -179,7 +179,9 @@ func fail(o Observation, text string, details ...any) Step {
 
 func tell(o Observation, text string) Step {
 	want := o.Content.Status
-	want.ReadyToUse, want.Error = ptr.To(false), &volumesnapshot.Failure{Message: &text}
+	failed := &volumesnapshot.Failure{Message: &text}
+	text = failure(failed)
+	want.ReadyToUse, want.Error = ptr.To(false), failed
 	step := report(o, want)
 	step.After = slow
 	return step

@@ -1,0 +1,160 @@
+package mirror_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
+	"github.com/lodestone-storage/lodestone/provisioner/backing"
+	"github.com/lodestone-storage/lodestone/provisioner/mirror"
+)
+
+type change func(*mirror.Observation)
+
+var now = metav1.Now()
+
+// observe returns a content of a snapshot of shop/data in west, which is not taken
+// yet, with changes.
+func observe(changes ...change) mirror.Observation {
+	o := mirror.Observation{
+		HomeID: "h1", Known: true, Usable: true, Seen: true,
+		Content: &volumesnapshot.Content{
+			ObjectMeta: metav1.ObjectMeta{Name: "content", UID: "c1", Finalizers: []string{volumesnapshot.ContentFinalizer, "other"}},
+			Spec: volumesnapshot.ContentSpec{
+				Snapshot: corev1.ObjectReference{Namespace: "shop", Name: "friday", UID: "f1"}, DeletionPolicy: volumesnapshot.Delete, Driver: keys.Driver,
+				Source: volumesnapshot.ContentSource{VolumeHandle: ptr.To("west/shop/data/b1")},
+			},
+		},
+		Ref:     backing.Ref{Cluster: "west", Namespace: "shop", Name: "data", UID: "b1"},
+		Virtual: &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{Namespace: "shop"}}},
+		Shadow:  &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: "b1"}, Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound}},
+		Real: &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{
+			CSI: &corev1.CSIPersistentVolumeSource{Driver: "disk.csi.dev"}}}},
+	}
+	for _, c := range changes {
+		c(&o)
+	}
+	return o
+}
+
+func taken(o *mirror.Observation) {
+	o.There = mirror.Wanted(*o, "")
+	o.There.UID = "s1"
+}
+
+func marked(o *mirror.Observation) { taken(o); delete(o.There.Annotations, keys.Unpublished) }
+
+func ready(o *mirror.Observation) {
+	marked(o)
+	o.There.Status = volumesnapshot.SnapshotStatus{ReadyToUse: ptr.To(true), CreationTime: &now, RestoreSize: ptr.To(resource.MustParse("1Gi"))}
+}
+
+func reported(o *mirror.Observation) { ready(o); o.Content.Status = mirror.Next(*o).Status }
+
+func given(o *mirror.Observation) {
+	o.Ref = backing.Ref{Cluster: "west", Namespace: "shop", Name: "old", UID: "s0"}
+	o.Content.Spec.Source = volumesnapshot.ContentSource{SnapshotHandle: ptr.To(o.Ref.String())}
+	o.Virtual, o.Shadow, o.Real = nil, nil, nil
+	o.There = &volumesnapshot.Snapshot{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "old", UID: "s0"}, Status: volumesnapshot.SnapshotStatus{ReadyToUse: ptr.To(true)}}
+}
+
+func deleted(o *mirror.Observation) {
+	o.Content.DeletionTimestamp = &now
+	o.Content.Annotations = map[string]string{volumesnapshot.BeingDeleted: "yes"}
+}
+
+func unasked(o *mirror.Observation)  { deleted(o); o.Content.Annotations = nil }
+func retained(o *mirror.Observation) { o.Content.Spec.DeletionPolicy = volumesnapshot.Retain }
+func away(o *mirror.Observation)     { o.Usable, o.Message = false, "it does not answer" }
+func unknown(o *mirror.Observation)  { o.Known = false }
+func unseen(o *mirror.Observation)   { o.Seen, o.There = false, nil }
+func gone(o *mirror.Observation)     { o.There = nil }
+func source(alter func(*mirror.Observation)) change {
+	return func(o *mirror.Observation) { alter(o) }
+}
+
+func TestNext(t *testing.T) {
+	for name, test := range map[string]struct {
+		given []change
+		verb  mirror.Verb
+		says  string // in the status's error
+		proof bool
+	}{
+		"a snapshot is taken":                  {verb: mirror.Take},
+		"one that was taken is marked":         {given: []change{taken}, verb: mirror.Mark},
+		"… and reported":                       {given: []change{marked}, verb: mirror.Report},
+		"… and again when it is ready":         {given: []change{ready}, verb: mirror.Report},
+		"… and left alone then":                {given: []change{reported}, verb: mirror.Idle},
+		"it outlives its volume":               {given: []change{reported, source(func(o *mirror.Observation) { o.Virtual, o.Shadow, o.Real = nil, nil, nil })}, verb: mirror.Idle},
+		"… and the absence of its cluster":     {given: []change{reported, away}, verb: mirror.Idle},
+		"it is not taken a second time":        {given: []change{reported, gone}, verb: mirror.Report, says: "the data is gone"},
+		"… nor is another taken for it":        {given: []change{reported, source(func(o *mirror.Observation) { o.There.UID = "later" })}, verb: mirror.Report, says: "the data is gone"},
+		"one that is being deleted is no more": {given: []change{reported, source(func(o *mirror.Observation) { o.There.DeletionTimestamp = &now })}, verb: mirror.Report},
+		"one of that name of somebody else":    {given: []change{taken, source(func(o *mirror.Observation) { o.There.Labels[keys.ContentUID] = "c0" })}, verb: mirror.Report, says: "another's"},
+		"a volume that is none":                {given: []change{source(func(o *mirror.Observation) { o.Ref = backing.Ref{} })}, verb: mirror.Report, says: "names nothing"},
+		"a volume that is not known":           {given: []change{source(func(o *mirror.Observation) { o.Virtual = nil })}, verb: mirror.Report, says: `namespace "shop"`},
+		"the volume of another namespace":      {given: []change{source(func(o *mirror.Observation) { o.Virtual.Spec.ClaimRef.Namespace = "bank" })}, verb: mirror.Report, says: `namespace "shop"`},
+		"a real claim that is gone":            {given: []change{source(func(o *mirror.Observation) { o.Shadow = nil })}, verb: mirror.Report, says: "gone"},
+		"a real claim that is another":         {given: []change{source(func(o *mirror.Observation) { o.Shadow.UID = "b2" })}, verb: mirror.Report, says: "gone"},
+		"a real claim that waits for its pod":  {given: []change{source(func(o *mirror.Observation) { o.Shadow.Status.Phase = corev1.ClaimPending })}, verb: mirror.Report, says: "no volume yet"},
+		"a volume of no driver":                {given: []change{source(func(o *mirror.Observation) { o.Real.Spec.CSI = nil })}, verb: mirror.Report, says: "no CSI driver"},
+		"a cluster that is away":               {given: []change{away}, verb: mirror.Report, says: "does not answer"},
+		"a cluster that nobody knows":          {given: []change{unknown}, verb: mirror.Report, says: "create it again"},
+		"a cluster of which nothing is seen":   {given: []change{unseen}, verb: mirror.Idle},
+		"a cluster without snapshots":          {given: []change{unseen, source(func(o *mirror.Observation) { o.Problem = "it has no VolumeSnapshots" })}, verb: mirror.Report, says: "no VolumeSnapshots"},
+		"what a cluster says of a failure": {given: []change{marked, source(func(o *mirror.Observation) {
+			o.There.Status.Error = &volumesnapshot.Failure{Message: ptr.To("disk full")}
+		})}, verb: mirror.Report, says: "cluster west: disk full"},
+		"a snapshot that exists is followed":  {given: []change{given}, verb: mirror.Report},
+		"… unless it is another":              {given: []change{given, source(func(o *mirror.Observation) { o.There.UID = "s9" })}, verb: mirror.Report, says: "the data is gone"},
+		"a deleted one is deleted there":      {given: []change{reported, deleted}, verb: mirror.Delete},
+		"… once the snapshot controller says": {given: []change{reported, unasked}, verb: mirror.Idle},
+		"… not while a claim is made from it": {given: []change{reported, deleted, source(func(o *mirror.Observation) { o.Waiting = "restored" })}, verb: mirror.Idle},
+		"… and waited for":                    {given: []change{reported, deleted, source(func(o *mirror.Observation) { o.There.DeletionTimestamp = &now })}, verb: mirror.Idle},
+		"… and the content goes when it is":   {given: []change{reported, deleted, gone}, verb: mirror.Release, proof: true},
+		"… but not while its cluster is away": {given: []change{reported, deleted, gone, away}, verb: mirror.Idle},
+		"… or nothing is seen there":          {given: []change{reported, deleted, unseen}, verb: mirror.Idle},
+		"… or nobody knows it":                {given: []change{reported, deleted, unknown}, verb: mirror.Idle},
+		"that of somebody else is left alone": {given: []change{taken, deleted, source(func(o *mirror.Observation) { o.There.Labels[keys.HomeID] = "h2" })}, verb: mirror.Release, proof: true},
+		"one that was never marked goes too":  {given: []change{taken, deleted}, verb: mirror.Delete},
+		"one to be kept is let go":            {given: []change{reported, deleted, retained}, verb: mirror.Release},
+		"one that exists is deleted if asked": {given: []change{given, deleted}, verb: mirror.Delete},
+		"… but not before anybody had it":     {given: []change{given, unasked, source(func(o *mirror.Observation) { o.Content.Spec.Snapshot.UID = "" })}, verb: mirror.Release},
+		"a content that is let go is left":    {given: []change{reported, deleted, source(func(o *mirror.Observation) { o.Content.Finalizers = []string{"other"} })}, verb: mirror.Idle},
+		"a content of nothing is let go":      {given: []change{deleted, source(func(o *mirror.Observation) { o.Ref = backing.Ref{} })}, verb: mirror.Release},
+	} {
+		t.Run(name, func(t *testing.T) {
+			step := mirror.Next(observe(test.given...))
+			assert.Equal(t, test.verb, step.Verb)
+			assert.Equal(t, test.proof, step.Gone)
+			said := ""
+			if step.Status.Error != nil {
+				said = *step.Status.Error.Message
+			}
+			if test.says == "" {
+				assert.Empty(t, said)
+			} else {
+				assert.Contains(t, said, test.says)
+				assert.False(t, *step.Status.ReadyToUse)
+			}
+		})
+	}
+}
+
+func TestWhatAClusterSaysIsSaidAtHomeAndNoMore(t *testing.T) {
+	status := mirror.Next(observe(ready)).Status
+	assert.Equal(t, "west/shop/snapshot-c1/s1", *status.SnapshotHandle)
+	assert.Equal(t, now.UnixNano(), *status.CreationTime)
+	assert.Equal(t, int64(1<<30), *status.RestoreSize)
+	assert.True(t, *status.ReadyToUse)
+	status = mirror.Next(observe(ready, func(o *mirror.Observation) {
+		o.There.Status.RestoreSize = ptr.To(resource.MustParse("-1"))
+	})).Status
+	assert.Nil(t, status.RestoreSize)
+}
