@@ -64,7 +64,7 @@ func TestBadInputIsToldOnTheClaimAndChangesNothing(t *testing.T) {
 		{name: "a selector", claim: func(c *corev1.PersistentVolumeClaim) {
 			c.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"disk": "fast"}}
 		}, reason: "InvalidClaim", says: "selector"},
-		{name: "a snapshot", claim: func(c *corev1.PersistentVolumeClaim) { c.Spec.DataSource = snapshot }, reason: "InvalidClaim", says: `VolumeSnapshot "friday"`},
+		{name: "a snapshot where there are none", claim: func(c *corev1.PersistentVolumeClaim) { c.Spec.DataSource = snapshot }, reason: "SnapshotNotReady", says: "the home cluster has no VolumeSnapshots: install"},
 		{name: "a class of its own that is not listed", claim: func(c *corev1.PersistentVolumeClaim) { annotated(c, keys.Class, fabric.HomeNow) }, reason: "InvalidClaim", says: "does not list"},
 		{name: "a namespace that may not leave home", node: fabric.WestNode, apart: true, reason: "NotOffloaded", says: "label the namespace lodestone.dev/offload=enabled", refused: true},
 		{name: "a cluster that the class leaves out", class: with(keys.Clusters, "home"), node: fabric.WestNode, reason: "ClusterNotAllowed", says: `out of cluster "west"`, refused: true},

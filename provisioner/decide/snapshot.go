@@ -57,7 +57,7 @@ func originOf(claim *corev1.PersistentVolumeClaim, s *Snapshot) (Origin, *Obstac
 	case s.Unknown:
 		return Origin{}, &Obstacle{}
 	case s.Absent:
-		return Origin{}, notReady("the claim is to be made from VolumeSnapshot %q, but the home cluster has no VolumeSnapshots: install their custom resources (%s) and the snapshot controller, or create this claim without a data source", name, volumesnapshot.GroupVersion)
+		return Origin{}, &Obstacle{Tell: warn(snapshotNotReady, fmt.Sprintf("the claim is to be made from VolumeSnapshot %q, but the home cluster has no VolumeSnapshots: install their custom resources (%s) and the snapshot controller, or create this claim without a data source", name, volumesnapshot.GroupVersion))}
 	case s.Object == nil:
 		return Origin{}, notReady("waiting for VolumeSnapshot %q, which this claim is to be made from: create it, or delete this claim", name)
 	case s.Object.DeletionTimestamp != nil:
