@@ -5,20 +5,14 @@ package snapshots
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -184,115 +178,10 @@ func (h *Home) Content(name string) *volumesnapshot.Content {
 	return cached[volumesnapshot.Content](h, func() cache.SharedIndexInformer { return h.contents }, name)
 }
 
-// Contents returns all contents as last seen.
-func (h *Home) Contents() []*volumesnapshot.Content {
-	if h == nil {
-		return nil
-	}
-	h.mu.Lock()
-	informer := h.contents
-	h.mu.Unlock()
-	if informer == nil {
-		return nil
-	}
-	var found []*volumesnapshot.Content
-	for _, obj := range informer.GetStore().List() {
-		if content, ok := obj.(*volumesnapshot.Content); ok {
-			found = append(found, content)
-		}
-	}
-	return found
-}
-
-// byVolume is the index of contents by the last part of their volume's handle, which
-// is the UID of a backing claim where the data is in a remote cluster.
-const byVolume = "lodestone/volume"
-
-func lastOf(handle string) string { return handle[strings.LastIndex(handle, "/")+1:] }
-
-// ContentsOf returns the contents of snapshots of a backing claim in a remote cluster.
-func (h *Home) ContentsOf(backing types.UID) []*volumesnapshot.Content {
-	if h == nil {
-		return nil
-	}
-	h.mu.Lock()
-	informer := h.contents
-	h.mu.Unlock()
-	if informer == nil {
-		return nil
-	}
-	objects, err := informer.GetIndexer().ByIndex(byVolume, string(backing))
-	if err != nil {
-		return nil
-	}
-	var found []*volumesnapshot.Content
-	for _, obj := range objects {
-		if content, ok := obj.(*volumesnapshot.Content); ok {
-			found = append(found, content)
-		}
-	}
-	return found
-}
-
-func cached[T any](h *Home, of func() cache.SharedIndexInformer, key string) *T {
-	if h == nil || key == "" {
-		return nil
-	}
-	h.mu.Lock()
-	informer := of()
-	h.mu.Unlock()
-	if informer == nil {
-		return nil
-	}
-	obj, ok, err := informer.GetStore().GetByKey(key)
-	if err != nil || !ok {
-		return nil
-	}
-	typed, _ := obj.(*T)
-	return typed
-}
-
 // Client reads and writes the home cluster; nil without snapshots.
 func (h *Home) Client() dynamic.Interface {
 	if h == nil {
 		return nil
 	}
 	return h.client
-}
-
-// Informer returns an informer on objects of the API, in all namespaces if none is
-// named, with the labels of a selector if that is not empty. The objects in it are
-// of type T.
-func Informer[T any](client dynamic.Interface, resource schema.GroupVersionResource, namespace, selector string) cache.SharedIndexInformer {
-	informer := dynamicinformer.NewFilteredDynamicInformer(client, resource, namespace, 0, cache.Indexers{}, func(options *metav1.ListOptions) {
-		options.LabelSelector = selector
-	}).Informer()
-	_ = informer.SetTransform(func(obj any) (any, error) {
-		from, ok := obj.(*unstructured.Unstructured)
-		if !ok {
-			return obj, nil
-		}
-		to, err := volumesnapshot.Read[T](from)
-		if err != nil {
-			return nil, err
-		}
-		if object, err := meta.Accessor(to); err == nil {
-			object.SetManagedFields(nil)
-		}
-		return to, nil
-	})
-	return informer
-}
-
-// Handler calls a function for each change of an object.
-func Handler[T any](changed func(*T)) cache.ResourceEventHandler {
-	call := func(obj any) {
-		if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-			obj = gone.Obj
-		}
-		if object, ok := obj.(*T); ok {
-			changed(object)
-		}
-	}
-	return cache.ResourceEventHandlerFuncs{AddFunc: call, UpdateFunc: func(_, obj any) { call(obj) }, DeleteFunc: call}
 }
