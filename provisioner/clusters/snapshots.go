@@ -2,15 +2,19 @@ package clusters
 
 import (
 	"context"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
 
+	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 	"github.com/lodestone-storage/lodestone/provisioner/snapshots"
 )
@@ -103,6 +107,38 @@ func (c *Cluster) MadeFrom(snapshot types.NamespacedName) []*corev1.PersistentVo
 	return found
 }
 
+// trustedSnapshot leaves of a snapshot of a remote cluster what is looked at, and of
+// that what an API server stores: whoever runs that cluster may answer anything. A
+// broken one keeps its name alone.
+func trustedSnapshot(s *volumesnapshot.Snapshot) {
+	const maxMessage = 1024
+	labels, annotations := s.Labels, s.Annotations
+	s.Labels, s.Annotations, s.OwnerReferences, s.Finalizers = nil, nil, nil, nil
+	if !sound(s, 0) || s.Namespace == "" {
+		*s = volumesnapshot.Snapshot{ObjectMeta: nameOf(s)}
+		return
+	}
+	s.Labels = kept(labels, keys.HomeID, keys.ContentUID)
+	s.Annotations = kept(annotations, keys.Content, keys.MadeBy, keys.Unpublished)
+	if size := s.Status.RestoreSize; size != nil && !soundSize(*size) {
+		s.Status.RestoreSize = nil
+	}
+	if failed := s.Status.Error; failed != nil && failed.Message != nil && len(*failed.Message) > maxMessage {
+		failed.Message = ptr.To(strings.ToValidUTF8((*failed.Message)[:maxMessage], ""))
+	}
+}
+
+// kept returns some keys of a map, with values that are no longer than names.
+func kept(of map[string]string, wanted ...string) map[string]string {
+	found := map[string]string{}
+	for _, key := range wanted {
+		if value, ok := of[key]; ok && len(value) <= validation.DNS1123SubdomainMaxLength {
+			found[key] = value
+		}
+	}
+	return found
+}
+
 func (c *connection) watchTaken(namespace string) *taken {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -127,7 +163,7 @@ func (c *connection) watchTakenAgain(namespace string) {
 }
 
 func (c *connection) startTaken(namespace string) *taken {
-	watched := &taken{started: time.Now(), SharedIndexInformer: snapshots.Informer[volumesnapshot.Snapshot](c.dynamic, volumesnapshot.Snapshots, namespace, c.selector())}
+	watched := &taken{started: time.Now(), SharedIndexInformer: snapshots.Informer[volumesnapshot.Snapshot](c.dynamic, volumesnapshot.Snapshots, namespace, c.selector(), trustedSnapshot)}
 	_, _ = watched.AddEventHandler(snapshots.Handler(func(s *volumesnapshot.Snapshot) { c.hooks.Snapshot(c.id, s) }))
 	_ = watched.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
 		watched.failed.Store(&err)

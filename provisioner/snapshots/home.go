@@ -109,8 +109,8 @@ func Has(resources discovery.ServerResourcesInterface) (bool, error) {
 }
 
 func (h *Home) watch(ctx context.Context) {
-	of := Informer[volumesnapshot.Snapshot](h.client, volumesnapshot.Snapshots, "", "")
-	contents := Informer[volumesnapshot.Content](h.client, volumesnapshot.Contents, "", "")
+	of := Informer[volumesnapshot.Snapshot](h.client, volumesnapshot.Snapshots, "", "", func(*volumesnapshot.Snapshot) {})
+	contents := Informer[volumesnapshot.Content](h.client, volumesnapshot.Contents, "", "", func(*volumesnapshot.Content) {})
 	_ = contents.AddIndexers(cache.Indexers{byVolume: func(obj any) ([]string, error) {
 		if content, ok := obj.(*volumesnapshot.Content); ok && content.Spec.Source.VolumeHandle != nil {
 			return []string{lastOf(*content.Spec.Source.VolumeHandle)}, nil

@@ -14,8 +14,8 @@ import (
 
 // Informer returns an informer on objects of the API, in all namespaces if none is
 // named, with the labels of a selector if that is not empty. The objects in it are
-// of type T.
-func Informer[T any](client dynamic.Interface, resource schema.GroupVersionResource, namespace, selector string) cache.SharedIndexInformer {
+// of type T, as trim leaves them.
+func Informer[T any](client dynamic.Interface, resource schema.GroupVersionResource, namespace, selector string, trim func(*T)) cache.SharedIndexInformer {
 	informer := dynamicinformer.NewFilteredDynamicInformer(client, resource, namespace, 0, cache.Indexers{}, func(options *metav1.ListOptions) {
 		options.LabelSelector = selector
 	}).Informer()
@@ -31,6 +31,7 @@ func Informer[T any](client dynamic.Interface, resource schema.GroupVersionResou
 		if object, err := meta.Accessor(to); err == nil {
 			object.SetManagedFields(nil)
 		}
+		trim(to)
 		return to, nil
 	})
 	return informer

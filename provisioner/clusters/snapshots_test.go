@@ -1,0 +1,44 @@
+package clusters
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
+)
+
+func TestOfASnapshotOfAnotherClusterOnlyWhatIsSoundIsKept(t *testing.T) {
+	good := func() *volumesnapshot.Snapshot {
+		return &volumesnapshot.Snapshot{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "snapshot-c1", UID: "s1", ResourceVersion: "7",
+				Labels: map[string]string{keys.HomeID: "h1", "other": "x"}, Annotations: map[string]string{keys.Content: "c", keys.MadeBy: "disk.csi.dev", "other": "x"}},
+			Status: volumesnapshot.SnapshotStatus{ReadyToUse: ptr.To(true), RestoreSize: ptr.To(resource.MustParse("1Gi"))},
+		}
+	}
+	s := good()
+	trustedSnapshot(s)
+	assert.Equal(t, map[string]string{keys.HomeID: "h1"}, s.Labels)
+	assert.Equal(t, map[string]string{keys.Content: "c", keys.MadeBy: "disk.csi.dev"}, s.Annotations)
+	assert.True(t, *s.Status.ReadyToUse)
+	assert.Equal(t, "1Gi", s.Status.RestoreSize.String())
+
+	s = good()
+	s.Status.RestoreSize = ptr.To(resource.MustParse("-1"))
+	s.Status.Error = &volumesnapshot.Failure{Message: ptr.To(strings.Repeat("x", 5000))}
+	s.Annotations[keys.MadeBy] = strings.Repeat("x", 5000)
+	trustedSnapshot(s)
+	assert.Nil(t, s.Status.RestoreSize)
+	assert.Len(t, *s.Status.Error.Message, 1024)
+	assert.NotContains(t, s.Annotations, keys.MadeBy)
+
+	s = good()
+	s.UID = "s1/shop/x"
+	trustedSnapshot(s)
+	assert.Equal(t, &volumesnapshot.Snapshot{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "snapshot-c1", ResourceVersion: "7"}}, s, "a handle is made of its UID")
+}
