@@ -6,7 +6,8 @@
 //     cluster chooses;
 //   - answers that are larger than MaxAnswer, also in pages, and watches that
 //     bring more than a cluster has changes;
-//   - anything but JSON, and in JSON numbers that take for ever to compute with.
+//   - anything but JSON, and in JSON numbers that take for ever to compute with;
+//     but an API server says in plain text whether it is ready.
 //
 // What is only passed on and never held, such as a pod's log, is not bounded.
 package bounded
@@ -78,6 +79,11 @@ func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
 		return nil, fmt.Errorf("the API server redirects the request (%d), which is not followed: give its own address", response.StatusCode)
 	}
 	if !isJSON(response.Header.Get("Content-Type")) {
+		if isHealth(request) && response.StatusCode < 300 {
+			response.Header.Set("Content-Type", "text/plain")
+			response.Body = body{&limited{reader: response.Body, left: maxFailure}, response.Body}
+			return response, nil
+		}
 		if response.StatusCode < 300 && response.StatusCode != http.StatusNoContent {
 			_ = response.Body.Close()
 			return nil, fmt.Errorf("the API server answers with content of type %.100q, which is not read: only JSON is", response.Header.Get("Content-Type"))
@@ -129,6 +135,17 @@ func passedOn(request *http.Request) bool {
 	switch parts[len(parts)-1] {
 	case "log", "exec", "attach", "portforward":
 		return true
+	}
+	return false
+}
+
+// isHealth says whether a request asks how the API server is.
+func isHealth(request *http.Request) bool {
+	for _, health := range []string{"/healthz", "/livez", "/readyz"} {
+		// The API server may be below a path of its own.
+		if strings.HasSuffix(request.URL.Path, health) && !strings.Contains(request.URL.Path, "/api/") && !strings.Contains(request.URL.Path, "/apis/") {
+			return request.Method == http.MethodGet
+		}
 	}
 	return false
 }

@@ -92,6 +92,26 @@ func endless(w http.ResponseWriter, start, chunk string) int {
 	}
 }
 
+func TestWhetherAnAPIServerIsReadyIsReadAsText(t *testing.T) {
+	read := 0
+	c := client(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_, _ = io.WriteString(w, "ok")
+		for range read {
+			_, _ = w.Write(make([]byte, 1<<10))
+		}
+	})
+	ask := func(path string) error { return c.Discovery().RESTClient().Get().AbsPath(path).Do(t.Context()).Error() }
+	for _, path := range []string{"/readyz", "/livez", "/healthz", "/below/readyz"} {
+		assert.NoError(t, ask(path), path)
+	}
+	for _, path := range []string{"/version", "/api/v1/nodes/readyz", "/apis/storage.k8s.io/v1/storageclasses/healthz"} {
+		assert.ErrorContains(t, ask(path), "only JSON", path)
+	}
+	read = 2 << 10
+	assert.Error(t, ask("/readyz"), "text without end")
+}
+
 func TestEndlessAnswersEnd(t *testing.T) {
 	const slack = 16 << 20 // what is under way when the client has enough
 	chunk := strings.Repeat(" ", 1<<20)
