@@ -15,9 +15,10 @@ import (
 )
 
 const (
-	// Group is the API group, Kind the kind of snapshots that claims name.
+	// Group is the API group of snapshots.
 	Group = "snapshot.storage.k8s.io"
-	Kind  = "VolumeSnapshot"
+	// Kind is the kind of the snapshots that claims name.
+	Kind = "VolumeSnapshot"
 
 	// AllowModeChange is the annotation of a content with which an administrator
 	// allows claims of the other volumeMode to be made from it.

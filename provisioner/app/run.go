@@ -95,7 +95,7 @@ func Run(ctx context.Context, config *Config) error {
 	known := clusters.New(clusters.Config{
 		Home: client, Remotes: remotes, Objects: objects, Secrets: secretInformer,
 		Namespace: config.Namespace, HomeID: homeID, HomeUID: string(system.UID),
-		Interval: config.ProbeInterval, Volumes: sources.VolumesIn,
+		Interval: config.ProbeInterval, Volumes: sources.VolumesIn, Snapshots: func(id string) (int, bool) { return copies.In(id) },
 		Recorder: recorder,
 		Mapping: clusters.Mapping{Namespaces: sources.Namespaces, Volumes: sources.Volumes, Pods: sources.Pods, Used: func(cluster, namespace, home string) bool {
 			return sources.Used(cluster, namespace, home) || copies.Uses(cluster, namespace)

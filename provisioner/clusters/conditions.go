@@ -86,7 +86,7 @@ func (v verdict) usable() (ok bool, reason, message string) {
 
 // unwanted returns why a RemoteCluster is not wanted, given the UID of the
 // cluster that it leads to, that of the home cluster, all other objects, and how
-// many volumes have their data in the cluster that it led to before.
+// many volumes and snapshots have their data in the cluster that it led to before.
 func unwanted(self *v1alpha1.RemoteCluster, clusterUID, homeUID string, all []*v1alpha1.RemoteCluster, volumes int) (reason, message string) {
 	if clusterUID == "" {
 		return "", ""
@@ -96,7 +96,7 @@ func unwanted(self *v1alpha1.RemoteCluster, clusterUID, homeUID string, all []*v
 	}
 	if recorded := self.Status.ClusterUID; volumes > 0 && recorded != "" && recorded != clusterUID {
 		// Asked whether a volume is gone, a wrong cluster would say yes.
-		return otherCluster, fmt.Sprintf("the kubeconfig leads to another cluster than the one that holds %d volumes: put back the kubeconfig of that one", volumes)
+		return otherCluster, fmt.Sprintf("the kubeconfig leads to another cluster than the one that holds %d volumes or snapshots: put back the kubeconfig of that one", volumes)
 	}
 	for _, other := range all {
 		if other.Name == self.Name || other.Status.ClusterUID != clusterUID {

@@ -87,7 +87,7 @@ func (c *Cluster) look(ctx context.Context, remote *v1alpha1.RemoteCluster) time
 		if v.unreachable == "" && v.unauthorized == "" && c.distrust(ctx, remote) {
 			v.unsynced, again = true, time.Millisecond
 		}
-		v.unwantedReason, v.unwanted = unwanted(remote, v.clusterUID, c.registry.homeUID, c.registry.all(), c.registry.volumes(c.id))
+		v.unwantedReason, v.unwanted = unwanted(remote, v.clusterUID, c.registry.homeUID, c.registry.all(), c.registry.kept(c.id))
 		current := c.current()
 		usable := v.unreachable == "" && v.unauthorized == "" && v.unwanted == ""
 		current.keeper.Set(current.ctx, usable, v.asking)

@@ -27,6 +27,7 @@ type Registry struct {
 	homeUID   string
 	interval  time.Duration
 	volumes   func(cluster string) int
+	snapshots func(cluster string) (int, bool)
 	mapping   Mapping
 	recorder  record.EventRecorder
 	hooks     Hooks
@@ -52,7 +53,10 @@ type Config struct {
 	Interval time.Duration
 	// Volumes returns how many virtual volumes have their data in a cluster.
 	Volumes func(cluster string) int
-	Mapping Mapping
+	// Snapshots returns how many VolumeSnapshots have their data in a cluster; false
+	// while that is not known. Nil: none has.
+	Snapshots func(cluster string) (int, bool)
+	Mapping   Mapping
 	// Recorder writes events on RemoteClusters.
 	Recorder record.EventRecorder
 	Hooks    Hooks
@@ -73,7 +77,7 @@ func New(config Config) *Registry {
 	return &Registry{
 		home: config.Home, remotes: config.Remotes, objects: config.Objects, secrets: config.Secrets,
 		namespace: config.Namespace, homeID: config.HomeID, homeUID: config.HomeUID,
-		interval: config.Interval, volumes: config.Volumes, mapping: config.Mapping, recorder: config.Recorder, hooks: config.Hooks,
+		interval: config.Interval, volumes: config.Volumes, snapshots: config.Snapshots, mapping: config.Mapping, recorder: config.Recorder, hooks: config.Hooks,
 		clusters: map[string]*Cluster{},
 	}
 }

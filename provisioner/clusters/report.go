@@ -97,6 +97,9 @@ func (c *Cluster) held(ctx context.Context, volumes int) string {
 	if volumes > 0 {
 		return fmt.Sprintf("%d volumes have their data there (kubectl get pv -l %s=%s): delete their claims or move them, then it goes", volumes, keys.Cluster, c.id)
 	}
+	if why := c.registry.heldBySnapshots(c.id); why != "" {
+		return why
+	}
 	c.mu.Lock()
 	connection := c.connection
 	answers := c.verdict.checked && c.verdict.unreachable == "" && c.verdict.unauthorized == "" && c.verdict.unwanted == ""

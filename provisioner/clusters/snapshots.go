@@ -2,6 +2,7 @@ package clusters
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -31,6 +32,9 @@ type taken struct {
 
 // takenAgain is how soon a watch that failed is begun anew where somebody asks.
 const takenAgain = 5 * time.Second
+
+// takenBytes is about what is kept of one snapshot, at most.
+const takenBytes = 4 << 10
 
 // Snapshot returns our VolumeSnapshot of the given name as last seen, nil if none is
 // seen. Its namespace is watched from now on.
@@ -107,6 +111,30 @@ func (c *Cluster) MadeFrom(snapshot types.NamespacedName) []*corev1.PersistentVo
 	return found
 }
 
+// kept returns how many volumes and snapshots have their data in a cluster.
+func (r *Registry) kept(id string) int {
+	n := r.volumes(id)
+	if r.snapshots != nil {
+		taken, _ := r.snapshots(id)
+		n += taken
+	}
+	return n
+}
+
+// heldBySnapshots says which snapshots keep a RemoteCluster; empty if none does.
+func (r *Registry) heldBySnapshots(id string) string {
+	if r.snapshots == nil {
+		return ""
+	}
+	switch n, known := r.snapshots(id); {
+	case !known:
+		return "it is not known yet whether VolumeSnapshots have their data there"
+	case n > 0:
+		return fmt.Sprintf("%d VolumeSnapshots have their data there (kubectl get volumesnapshotcontents): delete them, then it goes", n)
+	}
+	return ""
+}
+
 // trustedSnapshot leaves of a snapshot of a remote cluster what is looked at, and of
 // that what an API server stores: whoever runs that cluster may answer anything. A
 // broken one keeps its name alone.
@@ -118,8 +146,8 @@ func trustedSnapshot(s *volumesnapshot.Snapshot) {
 		*s = volumesnapshot.Snapshot{ObjectMeta: nameOf(s)}
 		return
 	}
-	s.Labels = kept(labels, keys.HomeID, keys.ContentUID)
-	s.Annotations = kept(annotations, keys.Content, keys.MadeBy, keys.Unpublished)
+	s.Labels = only(labels, keys.HomeID, keys.ContentUID)
+	s.Annotations = only(annotations, keys.Content, keys.MadeBy, keys.Unpublished)
 	if size := s.Status.RestoreSize; size != nil && !soundSize(*size) {
 		s.Status.RestoreSize = nil
 	}
@@ -128,8 +156,8 @@ func trustedSnapshot(s *volumesnapshot.Snapshot) {
 	}
 }
 
-// kept returns some keys of a map, with values that are no longer than names.
-func kept(of map[string]string, wanted ...string) map[string]string {
+// only returns some keys of a map, with values that are no longer than names.
+func only(of map[string]string, wanted ...string) map[string]string {
 	found := map[string]string{}
 	for _, key := range wanted {
 		if value, ok := of[key]; ok && len(value) <= validation.DNS1123SubdomainMaxLength {

@@ -42,3 +42,18 @@ func TestOfASnapshotOfAnotherClusterOnlyWhatIsSoundIsKept(t *testing.T) {
 	trustedSnapshot(s)
 	assert.Equal(t, &volumesnapshot.Snapshot{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "snapshot-c1", ResourceVersion: "7"}}, s, "a handle is made of its UID")
 }
+
+func TestSnapshotsKeepTheirCluster(t *testing.T) {
+	n, known := 0, true
+	r := &Registry{volumes: func(string) int { return 2 }, snapshots: func(string) (int, bool) { return n, known }}
+	assert.Empty(t, r.heldBySnapshots("west"))
+	assert.Equal(t, 2, r.kept("west"))
+	n = 3
+	assert.Contains(t, r.heldBySnapshots("west"), "3 VolumeSnapshots")
+	assert.Equal(t, 5, r.kept("west"))
+	n, known = 0, false
+	assert.Contains(t, r.heldBySnapshots("west"), "not known yet")
+	r.snapshots = nil
+	assert.Empty(t, r.heldBySnapshots("west"))
+	assert.Equal(t, 2, r.kept("west"))
+}

@@ -106,6 +106,9 @@ func (c *connection) held() int {
 			}
 		}
 	}
+	for _, watched := range c.taken {
+		total += len(watched.GetStore().ListKeys()) * takenBytes
+	}
 	if c.room != nil {
 		total += len(c.room.GetStore().ListKeys()) * capacityBytes
 	}

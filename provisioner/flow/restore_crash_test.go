@@ -220,6 +220,7 @@ func TestARestoreSurvivesARestartAtEachOfItsWrites(t *testing.T) {
 	for failAt := range writes + 1 {
 		for _, lost := range []bool{false, true} {
 			t.Run(fmt.Sprintf("write %d, carried out %t", failAt, lost), func(t *testing.T) {
+				t.Parallel()
 				r := newRestoring(t, failAt, lost)
 				idle := 0
 				for steps := 0; idle < 2; steps++ {

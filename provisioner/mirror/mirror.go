@@ -124,6 +124,18 @@ func (m *Mirror) Uses(cluster, namespace string) bool {
 	return false
 }
 
+// In returns how many snapshots have, or may have, their data in a cluster; false while
+// that is not known.
+func (m *Mirror) In(cluster string) (int, bool) {
+	n := 0
+	for _, content := range m.Home.Contents() {
+		if ref, err := backing.ParseRef(handleOf(content)); err == nil && ref.Cluster == cluster {
+			n++
+		}
+	}
+	return n, m.Home.State() != snapshots.Unknown
+}
+
 func handleOf(c *volumesnapshot.Content) string {
 	if c.Spec.Driver != keys.Driver {
 		return ""
