@@ -26,11 +26,20 @@ const (
 // Peer makes home know west: the kubeconfig Secret and the RemoteCluster, with
 // the rights that deploy/remote-volumes gives.
 func (f *Fabric) Peer(ctx context.Context) error {
-	kubeconfig, err := f.West.ServiceAccountKubeconfig(ctx, remoteNamespace, remoteAccount)
+	kubeconfig, err := f.WestKubeconfig(ctx)
 	if err != nil {
-		return fmt.Errorf("get home's kubeconfig of west: %w", err)
+		return err
 	}
 	return f.Register(ctx, "west", kubeconfig)
+}
+
+// WestKubeconfig returns home's kubeconfig of west.
+func (f *Fabric) WestKubeconfig(ctx context.Context) ([]byte, error) {
+	kubeconfig, err := f.West.ServiceAccountKubeconfig(ctx, remoteNamespace, remoteAccount)
+	if err != nil {
+		return nil, fmt.Errorf("get home's kubeconfig of west: %w", err)
+	}
+	return kubeconfig, nil
 }
 
 // Register makes the Secret and the RemoteCluster of a cluster.
@@ -84,6 +93,11 @@ func (f *Fabric) Bind(ctx context.Context, namespace string) error {
 	if _, err := f.Home.Kubectl(ctx, "", "label", "namespace", namespace, keys.Offload+"="+keys.OffloadEnabled, "--overwrite"); err != nil {
 		return err
 	}
+	return f.BindRole(ctx, namespace)
+}
+
+// BindRole gives home its rights in a namespace of west.
+func (f *Fabric) BindRole(ctx context.Context, namespace string) error {
 	_, err := f.West.Client().RbacV1().RoleBindings(namespace).Create(ctx, &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: claimsRole},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: claimsRole},

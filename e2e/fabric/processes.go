@@ -12,13 +12,22 @@ import (
 // readyTimeout bounds the start of a program.
 const readyTimeout = 30 * time.Second
 
+// provisionerAccount is the provisioner's ServiceAccount, as deploy/base makes it.
+const provisionerAccount = "lodestone-provisioner"
+
 // RunProvisioner runs the provisioner built at path as a process, under a name of
 // its own, with the rights of its ServiceAccount and leader election, and waits
 // until it is ready. A replica that does not lead is ready too. Flags go before
 // those that suit a test bed.
 func (f *Fabric) RunProvisioner(ctx context.Context, name, path string, flags ...string) (*testbed.Program, error) {
-	return run(ctx, f.Home, name, path, System, "lodestone-provisioner", append([]string{
+	return run(ctx, f.Home, name, path, System, provisionerAccount, append([]string{
 		"--leader-elect=true", "--lease-duration=8s", "--probe-interval=1s", "--refusal-period=5s", "--v=2"}, flags...)...)
+}
+
+// ProvisionerKubeconfig returns a kubeconfig of home with the rights of the
+// provisioner's ServiceAccount.
+func (f *Fabric) ProvisionerKubeconfig(ctx context.Context) ([]byte, error) {
+	return f.Home.ServiceAccountKubeconfig(ctx, System, provisionerAccount)
 }
 
 // RunExtender runs the extender built at path as a process where kube-scheduler

@@ -1,0 +1,104 @@
+// Command crash is the crash sweep: it stops the provisioner before and after each
+// API call that it makes, refuses the call, loses its answer or has a second
+// replica take over, and checks that each claim ends as its user asked. It prints
+// a table flow × fault of the cases that were tried and survived, and ends with
+// status 1 if any did not.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
+
+	"github.com/lodestone-storage/lodestone/e2e/crash"
+)
+
+func main() {
+	flows := flag.String("flows", "", "the flows to sweep, separated by commas; empty: all")
+	faults := flag.String("faults", "", "the faults to sweep, separated by commas; empty: all")
+	sample := flag.Bool("sample", false, "sweep a fixed choice of the calls, with each flow and each fault")
+	one := flag.String("case", "", "run just this case, given as flow,fault,call, as a sweep prints it")
+	keep := flag.Bool("keep-logs", false, "keep the logs of all programs")
+	flag.Parse()
+	klog.SetLogger(logr.Discard())
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	o := crash.Options{Flows: list(*flows), Sample: *sample}
+	for _, fault := range list(*faults) {
+		o.Faults = append(o.Faults, crash.Fault(fault))
+	}
+	if err := run(ctx, o, *one, *keep); err != nil {
+		fmt.Fprintln(os.Stderr, "crash:", err)
+		os.Exit(1) //nolint:gocritic // everything is stopped by now
+	}
+}
+
+func list(text string) []string {
+	if text == "" {
+		return nil
+	}
+	return strings.Split(text, ",")
+}
+
+func run(ctx context.Context, o crash.Options, one string, keep bool) error {
+	for _, fault := range o.Faults {
+		if !fault.Known() {
+			return fmt.Errorf("there is no fault %q: choose among %v", fault, crash.Faults())
+		}
+	}
+	begun := time.Now()
+	say := func(format string, args ...any) {
+		fmt.Fprintf(os.Stderr, "%4ds %s\n", int(time.Since(begun).Seconds()), fmt.Sprintf(format, args...))
+	}
+	say("starting two control planes")
+	world, err := crash.NewWorld(ctx, say)
+	if err != nil {
+		return err
+	}
+	defer world.Stop()
+	if keep {
+		world.Bed.Home.KeepLogs()
+	}
+	outcomes, err := sweep(ctx, world, o, one)
+	if err != nil {
+		return err
+	}
+	if err := crash.Print(os.Stdout, outcomes); err != nil {
+		return err
+	}
+	failed := crash.Failed(outcomes)
+	if len(failed) == 0 {
+		return nil
+	}
+	world.Bed.Home.KeepLogs()
+	fmt.Println("\nThese did not survive:")
+	for _, o := range failed {
+		fmt.Println(o)
+	}
+	return fmt.Errorf("%d cases did not survive", len(failed))
+}
+
+func sweep(ctx context.Context, world *crash.World, o crash.Options, one string) ([]crash.Outcome, error) {
+	if one == "" {
+		return world.Sweep(ctx, o)
+	}
+	parts := strings.SplitN(one, ",", 3)
+	if len(parts) != 3 {
+		return nil, errors.New("--case must be flow,fault,call")
+	}
+	call, err := crash.ParseCall(parts[2])
+	if err != nil {
+		return nil, err
+	}
+	outcome, err := world.Run(ctx, parts[0], crash.Fault(parts[1]), call)
+	return []crash.Outcome{outcome}, err
+}

@@ -1,0 +1,245 @@
+package crash
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
+)
+
+const (
+	often = 50 * time.Millisecond
+	// calm is how long nothing must have been asked for a case that has ended.
+	calm = 500 * time.Millisecond
+	// setUpTimeout bounds a set-up, strikeTimeout how long a fault is waited for,
+	// endTimeout how long a case may take to end as it must.
+	setUpTimeout  = 90 * time.Second
+	strikeTimeout = 25 * time.Second
+	endTimeout    = 60 * time.Second
+	// makers is how many cases are set up or acted on at once.
+	makers = 16
+)
+
+// run runs cases whose faults are of one kind on one program, and returns what is
+// wrong with the end of each, nil for nothing. The error is for what is no fault
+// of a case.
+func (w *World) run(ctx context.Context, cases []*Case, kind kind) (_ map[*Case]error, err error) {
+	b := &batch{World: w, cases: cases, wrong: map[*Case]error{}}
+	defer func() { err = errors.Join(err, b.stop(ctx)) }()
+	if b.first, err = w.start(ctx, 1, kind == replaced); err != nil {
+		return nil, err
+	}
+	if kind == replaced {
+		// Else it might be the second that leads.
+		if err := awaitLeader(ctx, b.first); err != nil {
+			return nil, err
+		}
+		if b.second, err = w.start(ctx, 2, true); err != nil {
+			return nil, err
+		}
+	}
+	if err := b.setUp(ctx); err != nil {
+		return nil, err
+	}
+	b.each(ctx, func(c *Case) error {
+		c.act(w.view(c))
+		return c.Flow.Act(ctx, w, c)
+	})
+	if kind != endures {
+		b.await(ctx, strikeTimeout, func(c *Case, v *View) error {
+			if c.struck() {
+				return nil
+			}
+			return b.ended(c, v)
+		}, false)
+		if err := b.strike(ctx, kind); err != nil {
+			return nil, err
+		}
+	}
+	b.await(ctx, endTimeout, b.ended, true)
+	b.await(ctx, endTimeout, b.delivered, true)
+	// What one case does must not have changed another's end.
+	b.await(ctx, often, b.ended, true)
+	for _, c := range cases {
+		c.conclude()
+	}
+	if b.ledger.isAlone() {
+		b.clear(ctx)
+	}
+	return b.wrong, ctx.Err()
+}
+
+// clear removes what is left of a case that ran alone, so that the next finds the
+// RemoteCluster as if there had been none.
+func (b *batch) clear(ctx context.Context) {
+	b.each(ctx, func(c *Case) error {
+		err := b.Bed.Home.Client().CoreV1().PersistentVolumeClaims(c.Namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
+		if err != nil {
+			return fmt.Errorf("delete the claims of %s: %w", c.Namespace, err)
+		}
+		return nil
+	})
+	b.await(ctx, endTimeout, func(c *Case, v *View) error { return b.gone(c, v) }, true)
+}
+
+// batch is cases that run at once.
+type batch struct {
+	*World
+	cases         []*Case
+	first, second *testbed.Program
+
+	mu    sync.Mutex
+	wrong map[*Case]error
+}
+
+func (b *batch) fail(c *Case, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.wrong[c] == nil {
+		b.wrong[c] = err
+	}
+}
+
+func (b *batch) failed(c *Case) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.wrong[c] != nil
+}
+
+// each does something for all cases that are well, some at once.
+func (b *batch) each(ctx context.Context, do func(c *Case) error) {
+	slots := make(chan struct{}, makers)
+	var running sync.WaitGroup
+	for _, c := range b.cases {
+		if ctx.Err() != nil || b.failed(c) {
+			continue
+		}
+		slots <- struct{}{}
+		running.Go(func() {
+			defer func() { <-slots }()
+			if err := do(c); err != nil {
+				b.fail(c, err)
+			}
+		})
+	}
+	running.Wait()
+}
+
+func (b *batch) setUp(ctx context.Context) error {
+	for _, c := range b.cases {
+		b.ledger.add(c)
+	}
+	b.each(ctx, func(c *Case) error {
+		if err := b.newNamespaces(ctx, c); err != nil || c.Flow.Setup == nil {
+			return err
+		}
+		return c.Flow.Setup(ctx, b.World, c)
+	})
+	b.await(ctx, setUpTimeout, func(c *Case, v *View) error {
+		if c.Flow.Ready == nil {
+			return nil
+		}
+		if err := c.Flow.Ready(b.World, c, v); err != nil {
+			return fmt.Errorf("set-up: %w", err)
+		}
+		return resting(c)
+	}, true)
+	return ctx.Err()
+}
+
+func resting(c *Case) error {
+	if quiet := c.quiet(); quiet < calm {
+		return errors.New("the program does not rest")
+	}
+	return nil
+}
+
+// ended says what is missing to the end of a case.
+func (b *batch) ended(c *Case, v *View) error {
+	if err := c.Flow.Want(b.World, c, v); err != nil {
+		return err
+	}
+	return resting(c)
+}
+
+// delivered has a request that is still held back carried out now, and waits until
+// the case has ended in spite of that.
+func (b *batch) delivered(c *Case, v *View) error {
+	if late := c.release(); late != nil {
+		late.send()
+		return errors.New("the late call has only just arrived")
+	}
+	return b.ended(c, v)
+}
+
+// await waits until all cases are as they should be, while the world around them
+// goes on. If required, a case that is not in time has failed.
+func (b *batch) await(ctx context.Context, limit time.Duration, missing func(*Case, *View) error, required bool) {
+	deadline := time.Now().Add(limit)
+	var running sync.WaitGroup
+	for _, c := range b.cases {
+		if b.failed(c) {
+			continue
+		}
+		running.Go(func() {
+			for {
+				view := b.view(c)
+				if c.Flow.Play != nil && c.played() {
+					// What fails here is tried again with the next view.
+					_ = c.Flow.Play(ctx, b.World, c, view)
+				}
+				err := missing(c, view)
+				if err == nil || ctx.Err() != nil {
+					return
+				}
+				if time.Now().After(deadline) {
+					if required {
+						b.fail(c, fmt.Errorf("after %v: %w", limit, err))
+					}
+					return
+				}
+				time.Sleep(often)
+			}
+		})
+	}
+	running.Wait()
+}
+
+// strike ends the program that the faults have met.
+func (b *batch) strike(ctx context.Context, kind kind) (err error) {
+	if kind == stops {
+		b.first.Kill()
+		for _, c := range b.cases {
+			c.revive()
+		}
+		b.first, err = b.start(ctx, 1, false)
+		return err
+	}
+	// It is cut off for good, also from its lease: whether it lives on makes no
+	// difference. What it had sent before is held back.
+	b.gates[1].setShut(true)
+	b.first.Kill()
+	if err := b.lead(ctx, 2); err != nil {
+		return err
+	}
+	return awaitLeader(ctx, b.second)
+}
+
+// stop ends the programs and puts back what the batch changed.
+func (b *batch) stop(ctx context.Context) error {
+	for _, program := range []*testbed.Program{b.first, b.second} {
+		if program != nil {
+			program.Kill()
+		}
+	}
+	if !b.gates[1].shut.Load() {
+		return nil
+	}
+	b.gates[1].setShut(false)
+	return b.lead(ctx, 1)
+}

@@ -1,0 +1,176 @@
+package crash
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Case is one claim, or a few that belong together, in namespaces of its own at
+// home and in west, with one fault at one call of a flow; or, without a fault, to
+// find out which calls there are. It is safe for concurrent use.
+type Case struct {
+	Flow  *Flow
+	Fault Fault
+	Call  Call
+	// Namespace is the name of its namespaces, and its name in every message.
+	Namespace string
+
+	mu sync.Mutex
+	// claims are the UIDs of its claims at home, by name; of those that are gone too.
+	claims map[string]types.UID
+	// backings and reals are all backing claims and real volumes that ever were.
+	backings, reals map[types.UID]string
+	acted           bool
+	counts          map[int]map[Call]int
+	calls           []Call
+	reached         bool
+	cut             bool
+	held            *held
+	last            time.Time
+	before          *View
+}
+
+func newCase(flow *Flow, fault Fault, call Call, namespace string) *Case {
+	return &Case{
+		Flow: flow, Fault: fault, Call: call, Namespace: namespace,
+		claims: map[string]types.UID{}, backings: map[types.UID]string{}, reals: map[types.UID]string{},
+		counts: map[int]map[Call]int{}, last: time.Now(),
+	}
+}
+
+// String says which case it is, as the flag --case takes it.
+func (c *Case) String() string {
+	if c.Fault == "" {
+		return c.Flow.Name
+	}
+	return fmt.Sprintf("%s,%s,%s", c.Flow.Name, c.Fault, c.Call)
+}
+
+// verdict is what becomes of one request.
+type verdict int
+
+const (
+	pass verdict = iota
+	// refuse ends the connection: the program is cut off.
+	refuse
+	// strike has the case's fault happen.
+	strike
+)
+
+// enter counts a request that came through a gate and says what becomes of it.
+// Gate 1 is that of the program that meets the fault.
+func (c *Case) enter(gate int, r request, call Call) verdict {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if call.Object != "event" {
+		c.last = time.Now()
+	}
+	if !c.acted {
+		return pass
+	}
+	if c.cut && gate == 1 {
+		return refuse
+	}
+	if !r.counted() {
+		return pass
+	}
+	if c.counts[gate] == nil {
+		c.counts[gate] = map[Call]int{}
+	}
+	call.Nth = 0
+	c.counts[gate][call]++
+	call.Nth = c.counts[gate][call]
+	if gate != 1 {
+		return pass
+	}
+	c.calls = append(c.calls, call)
+	if c.Fault == "" || c.reached || call != c.Call {
+		return pass
+	}
+	c.reached = true
+	c.cut = c.Fault.info().kind != endures
+	return strike
+}
+
+// act marks the moment of the user's act.
+func (c *Case) act(before *View) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.before = before
+	c.acted = true
+	c.last = time.Now()
+}
+
+// conclude ends the case: what is asked from now on does not count.
+func (c *Case) conclude() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.acted, c.cut, c.held = false, false, nil
+}
+
+// revive lets the program that was started again through.
+func (c *Case) revive() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.cut = false
+}
+
+// played says whether others do their part by now.
+func (c *Case) played() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.acted
+}
+
+// struck says whether the fault has happened.
+func (c *Case) struck() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.reached
+}
+
+// quiet says how long ago the last call for the case was.
+func (c *Case) quiet() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Since(c.last)
+}
+
+// made returns the calls of the program that meets the fault, in order.
+func (c *Case) made() []Call {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.calls)
+}
+
+// hold keeps a request for later, release takes it; nil if there is none.
+func (c *Case) hold(h *held) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.held = h
+}
+
+func (c *Case) release() *held {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h := c.held
+	c.held = nil
+	return h
+}
+
+// ever returns how many backing claims and real volumes there ever were.
+func (c *Case) ever() (backings, reals int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.backings), len(c.reals)
+}
+
+func (c *Case) uid(claim string) types.UID {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.claims[claim]
+}

@@ -1,0 +1,132 @@
+package crash
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/provisioner/backing"
+)
+
+// bound says what is wrong with a claim that must have its volume in a cluster, nil
+// if nothing: the claim and its volume are bound, there is exactly one backing
+// claim, which is bound too and protected, and exactly one real volume.
+func (w *World) bound(c *Case, v *View, name, cluster string) error {
+	claim := v.Claim(name)
+	if claim == nil {
+		return fmt.Errorf("claim %s is gone", name)
+	}
+	if claim.Status.Phase != corev1.ClaimBound {
+		return fmt.Errorf("claim %s is %s, with annotations %v", name, claim.Status.Phase, claim.Annotations)
+	}
+	backings, volumes, reals := v.of(claim.UID)
+	if len(volumes) != 1 || volumes[0].Status.Phase != corev1.VolumeBound || volumes[0].Name != claim.Spec.VolumeName || volumes[0].DeletionTimestamp != nil {
+		return fmt.Errorf("claim %s has not just one volume that is bound: %s", name, brief(volumes))
+	}
+	if len(backings) != 1 || len(reals) != 1 {
+		return fmt.Errorf("claim %s has %d backing claims and %d real volumes", name, len(backings), len(reals))
+	}
+	b, real := backings[0], reals[0]
+	switch {
+	case clusterOf(b) != cluster || volumes[0].Labels[keys.Cluster] != cluster:
+		return fmt.Errorf("the data of claim %s is in %s, not in %s", name, clusterOf(b), cluster)
+	case b.Status.Phase != corev1.ClaimBound || b.Spec.VolumeName != real.Name:
+		return fmt.Errorf("backing claim %s is %s", b.Name, b.Status.Phase)
+	case b.DeletionTimestamp != nil || !backing.Protected(b) || b.Annotations[keys.Unpublished] != "":
+		return fmt.Errorf("backing claim %s is deleted, not protected or not marked as published", b.Name)
+	case real.DeletionTimestamp != nil || real.Status.Phase != corev1.VolumeBound:
+		return fmt.Errorf("real volume %s is %s", real.Name, real.Status.Phase)
+	case volumes[0].Annotations[keys.BackingVolume] != "" && volumes[0].Annotations[keys.BackingVolume] != real.Name:
+		return fmt.Errorf("volume %s names another real volume than %s", volumes[0].Name, real.Name)
+	}
+	if ref, err := backing.RefOf(volumes[0]); err != nil || ref.UID != b.UID {
+		return fmt.Errorf("volume %s names another backing claim than %s", volumes[0].Name, b.UID)
+	}
+	return w.exist(v)
+}
+
+// exist says which real volume lacks its data.
+func (w *World) exist(v *View) error {
+	for _, real := range v.Reals {
+		if handle := real.Spec.CSI.VolumeHandle; !w.Bed.HomeStorage.Exists(handle) && !w.Bed.WestStorage.Exists(handle) {
+			return fmt.Errorf("the data of real volume %s is gone", real.Name)
+		}
+	}
+	return nil
+}
+
+// gone says what is left of a case that must have nothing any more.
+func (w *World) gone(c *Case, v *View) error {
+	if len(v.Claims)+len(v.Backings)+len(v.Volumes)+len(v.Reals) > 0 {
+		return fmt.Errorf("left over: %d claims, %d backing claims, %d volumes, %d real volumes", len(v.Claims), len(v.Backings), len(v.Volumes), len(v.Reals))
+	}
+	if handles := w.data(c); len(handles) > 0 {
+		return fmt.Errorf("data is left in the storage: %v", handles)
+	}
+	return nil
+}
+
+// data returns the handles of the volumes that the storages hold for a case.
+func (w *World) data(c *Case) []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var handles []string
+	for _, volume := range w.Bed.WestStorage.VolumesOf(c.Namespace) {
+		handles = append(handles, volume.Handle)
+	}
+	for name := range c.claims {
+		twin := "pvc-" + string(c.claims[name])
+		for _, volume := range w.Bed.HomeStorage.Volumes() {
+			if volume.Claim == twin {
+				handles = append(handles, volume.Handle)
+			}
+		}
+	}
+	return handles
+}
+
+// once says whether more than the given numbers of backing claims and real volumes
+// were ever made.
+func once(c *Case, backings, reals int) error {
+	if b, r := c.ever(); b > backings || r > reals {
+		return fmt.Errorf("%d backing claims and %d real volumes were made in all, not %d and %d", b, r, backings, reals)
+	}
+	return nil
+}
+
+// same says whether the real volumes are those that were there before the act.
+func same(c *Case, v *View) error {
+	ids := func(volumes []*corev1.PersistentVolume) []types.UID {
+		var all []types.UID
+		for _, volume := range volumes {
+			all = append(all, volume.UID)
+		}
+		slices.Sort(all)
+		return all
+	}
+	if was, is := ids(c.before.Reals), ids(v.Reals); !slices.Equal(was, is) {
+		return fmt.Errorf("real volumes were %v and are %v", was, is)
+	}
+	return nil
+}
+
+func brief(volumes []*corev1.PersistentVolume) string {
+	text := fmt.Sprintf("%d", len(volumes))
+	for _, v := range volumes {
+		text += fmt.Sprintf(" %s %s", v.Name, v.Status.Phase)
+	}
+	return text
+}
+
+// all returns the first error.
+func all(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

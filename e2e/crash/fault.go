@@ -1,0 +1,94 @@
+package crash
+
+import "net/http"
+
+// Fault is what happens at one call.
+type Fault string
+
+// The faults.
+const (
+	// StopBefore stops the program before its call is carried out, StopAfter
+	// after that and before the answer.
+	StopBefore Fault = "stop-before"
+	StopAfter  Fault = "stop-after"
+	// Lost carries the call out and loses the answer. Late answers that the time is
+	// up, and carries the call out a moment later. Timeout does not carry it out.
+	Lost    Fault = "lost"
+	Late    Fault = "late"
+	Timeout Fault = "timeout"
+	// Conflict, Busy and Broken answer 409, 429 and 500 once.
+	Conflict Fault = "conflict"
+	Busy     Fault = "busy"
+	Broken   Fault = "broken"
+	// Takeover cuts the program off before its call is carried out, and a second
+	// replica that waits for the lease takes over. TakeoverLate carries the call
+	// out after the second replica's first write for the claim.
+	Takeover     Fault = "takeover"
+	TakeoverLate Fault = "takeover-late"
+)
+
+// kind says which faults can be met by one run of the program.
+type kind int
+
+const (
+	// endures: the program goes on.
+	endures kind = iota
+	// stops: it is killed and started again.
+	stops
+	// replaced: a second replica takes over.
+	replaced
+)
+
+// faultInfo is what is known of a fault.
+type faultInfo struct {
+	fault Fault
+	says  string
+	kind  kind
+	// writes is true for a fault that only a write can meet, events for one that
+	// an event can meet.
+	writes, events bool
+	// code is the answer, 0 for none.
+	code int
+	// carried says whether the call is carried out at once.
+	carried bool
+}
+
+var faults = []faultInfo{
+	{fault: StopBefore, says: "stopped before the call", kind: stops},
+	{fault: StopAfter, says: "stopped after its effect", kind: stops, carried: true},
+	{fault: Lost, says: "effect, answer lost", carried: true},
+	{fault: Late, says: "answered 504, effect later", writes: true, events: true, code: http.StatusGatewayTimeout},
+	{fault: Timeout, says: "answered 504", events: true, code: http.StatusGatewayTimeout},
+	{fault: Conflict, says: "answered 409", writes: true, events: true, code: http.StatusConflict},
+	{fault: Busy, says: "answered 429", events: true, code: http.StatusTooManyRequests},
+	{fault: Broken, says: "answered 500", events: true, code: http.StatusInternalServerError},
+	{fault: Takeover, says: "second replica takes over", kind: replaced},
+	{fault: TakeoverLate, says: "… and the call arrives late", kind: replaced, writes: true},
+}
+
+// Faults returns all faults, in the order of the table.
+func Faults() []Fault {
+	all := make([]Fault, len(faults))
+	for i, f := range faults {
+		all[i] = f.fault
+	}
+	return all
+}
+
+func (f Fault) info() faultInfo {
+	for _, info := range faults {
+		if info.fault == f {
+			return info
+		}
+	}
+	return faultInfo{fault: f}
+}
+
+// Known reports whether there is such a fault.
+func (f Fault) Known() bool { return f.info().says != "" }
+
+// meets says whether a fault can happen at a call.
+func (f Fault) meets(c Call) bool {
+	info := f.info()
+	return (!info.writes || c.writes()) && (info.events || c.Object != "event")
+}

@@ -1,0 +1,65 @@
+package crash
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+)
+
+// Flow is one thing that users ask for, and what must have come of it in the end
+// whatever happens to the program meanwhile. To sweep another flow, add it to
+// Flows. Its functions may be called for many cases at once.
+type Flow struct {
+	Name string
+	// Setup makes what is there before, nil for nothing; Ready says what is still
+	// missing of that.
+	Setup func(ctx context.Context, w *World, c *Case) error
+	Ready func(w *World, c *Case, v *View) error
+	// Act is what the user does. From then on calls count.
+	Act func(ctx context.Context, w *World, c *Case) error
+	// Play, if not nil, is what others do in turn, as a scheduler; it is called
+	// again and again.
+	Play func(ctx context.Context, w *World, c *Case, v *View) error
+	// Want says what is wrong with the end, nil if nothing.
+	Want func(w *World, c *Case, v *View) error
+	// Alone is true for a flow whose calls are also about what cases share: each
+	// of its cases runs alone.
+	Alone bool
+}
+
+// data is the name of the claims of most cases.
+const data = "data"
+
+// place is where a flow has its volume.
+type place struct{ name, node, cluster string }
+
+var places = []place{{"local", "home-1", keys.Home}, {"remote", fabric.WestNode, "west"}}
+
+// served is the set-up of a case with a claim that has its volume.
+func served(f Flow, class string, p place) Flow {
+	f.Setup = func(ctx context.Context, w *World, c *Case) error { return w.create(ctx, c, data, class, p.node) }
+	f.Ready = func(w *World, c *Case, v *View) error { return w.bound(c, v, data, p.cluster) }
+	return f
+}
+
+// Flows returns all flows.
+func Flows() []Flow {
+	var flows []Flow
+	flows = append(flows, provisionFlows()...)
+	flows = append(flows, rescheduleFlows()...)
+	flows = append(flows, endFlows()...)
+	flows = append(flows, changeFlows()...)
+	return append(flows, clusterFlows()...)
+}
+
+// FlowOf returns the flow of a name.
+func FlowOf(name string) (*Flow, error) {
+	for _, f := range Flows() {
+		if f.Name == name {
+			return &f, nil
+		}
+	}
+	return nil, fmt.Errorf("there is no flow %q", name)
+}

@@ -1,0 +1,206 @@
+package crash
+
+import (
+	"bytes"
+	"context"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// lateBy is how much later than its answer a late call is carried out.
+const lateBy = 300 * time.Millisecond
+
+// gate is the way of one replica of the provisioner to both clusters.
+type gate struct {
+	number int
+	ledger *ledger
+	shut   atomic.Bool
+	ways   map[string]*way
+}
+
+// way is a proxy on loopback in front of the API server of one cluster.
+type way struct {
+	gate      *gate
+	cluster   string
+	target    *url.URL
+	transport http.RoundTripper
+	proxy     *httputil.ReverseProxy
+	server    *httptest.Server
+}
+
+// held is a request that is carried out later.
+type held struct {
+	way     *way
+	request *http.Request
+	body    []byte
+}
+
+func newGate(number int, ledger *ledger, clusters map[string]*rest.Config) (*gate, error) {
+	g := &gate{number: number, ledger: ledger, ways: map[string]*way{}}
+	for name, config := range clusters {
+		target, err := url.Parse(config.Host)
+		if err != nil {
+			return nil, fmt.Errorf("parse the address of %s: %w", name, err)
+		}
+		// The callers bring their own tokens.
+		transport, err := rest.TransportFor(&rest.Config{Host: config.Host, TLSClientConfig: config.TLSClientConfig})
+		if err != nil {
+			return nil, fmt.Errorf("make the transport to %s: %w", name, err)
+		}
+		w := &way{gate: g, cluster: name, target: target, transport: transport}
+		w.proxy = &httputil.ReverseProxy{
+			Transport: transport, FlushInterval: -1,
+			// Ends of programs are what is tested here.
+			ErrorLog: log.New(io.Discard, "", 0),
+			Rewrite:  func(r *httputil.ProxyRequest) { r.SetURL(target) },
+			ErrorHandler: func(http.ResponseWriter, *http.Request, error) {
+				panic(http.ErrAbortHandler)
+			},
+		}
+		w.server = httptest.NewUnstartedServer(w)
+		w.server.Config.ErrorLog = log.New(io.Discard, "", 0)
+		w.server.StartTLS()
+		g.ways[name] = w
+	}
+	return g, nil
+}
+
+// setShut opens or shuts the gate: nothing gets through while it is shut.
+func (g *gate) setShut(shut bool) {
+	g.shut.Store(shut)
+	if shut {
+		for _, w := range g.ways {
+			w.server.CloseClientConnections()
+		}
+	}
+}
+
+func (g *gate) close() {
+	g.setShut(true)
+	for _, w := range g.ways {
+		w.server.Close()
+	}
+}
+
+// through returns a kubeconfig that leads through the gate.
+func (g *gate) through(cluster string, kubeconfig []byte) ([]byte, error) {
+	config, err := clientcmd.Load(kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("read kubeconfig: %w", err)
+	}
+	w := g.ways[cluster]
+	for _, c := range config.Clusters {
+		c.Server = w.server.URL
+		c.CertificateAuthorityData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: w.server.Certificate().Raw})
+	}
+	content, err := clientcmd.Write(*config)
+	if err != nil {
+		return nil, fmt.Errorf("encode kubeconfig: %w", err)
+	}
+	return content, nil
+}
+
+func abort() { panic(http.ErrAbortHandler) }
+
+// ServeHTTP passes a request on, unless the case that it is for says otherwise.
+func (w *way) ServeHTTP(answer http.ResponseWriter, original *http.Request) {
+	if w.gate.shut.Load() {
+		abort()
+	}
+	asked, ok := parse(original.Method, original.URL.Path)
+	if !ok {
+		w.proxy.ServeHTTP(answer, original)
+		return
+	}
+	body, err := io.ReadAll(original.Body)
+	if err != nil {
+		abort()
+	}
+	original.Body = io.NopCloser(bytes.NewReader(body))
+	c := w.gate.ledger.find(asked, original.URL.Path, body)
+	if c == nil {
+		w.proxy.ServeHTTP(answer, original)
+		return
+	}
+	call := Call{Cluster: w.cluster, Verb: asked.verb, Object: asked.object(w.cluster, w.gate.ledger.isVirtual(asked.name))}
+	switch c.enter(w.gate.number, asked, call) {
+	case refuse:
+		abort()
+	case strike:
+		w.strike(c, answer, &held{way: w, request: original, body: body})
+	case pass:
+		w.proxy.ServeHTTP(answer, original)
+		if w.gate.number != 1 && call.writes() {
+			c.release().send()
+		}
+	}
+}
+
+// strike has the fault of a case happen to a request.
+func (w *way) strike(c *Case, answer http.ResponseWriter, h *held) {
+	info := c.Fault.info()
+	if info.carried {
+		h.send()
+	}
+	switch c.Fault {
+	case TakeoverLate:
+		c.hold(h.copy())
+	case Late:
+		late := h.copy()
+		time.AfterFunc(lateBy, late.send)
+	}
+	if info.code == 0 {
+		abort()
+	}
+	reply(answer, info.code)
+}
+
+// copy returns the request without what ends with the program that sent it.
+func (h *held) copy() *held {
+	return &held{way: h.way, request: h.request.Clone(context.WithoutCancel(h.request.Context())), body: h.body}
+}
+
+// send carries a request out; what is answered nobody hears. A nil request is none.
+func (h *held) send() {
+	if h == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(h.request.Context()), 10*time.Second)
+	defer cancel()
+	out := h.request.Clone(ctx)
+	out.RequestURI = ""
+	out.URL.Scheme, out.URL.Host, out.Host = h.way.target.Scheme, h.way.target.Host, h.way.target.Host
+	out.Body = io.NopCloser(bytes.NewReader(h.body))
+	response, err := h.way.transport.RoundTrip(out)
+	if err != nil {
+		return
+	}
+	_, _ = io.Copy(io.Discard, response.Body)
+	_ = response.Body.Close()
+}
+
+var reasons = map[int]string{
+	http.StatusConflict: "Conflict", http.StatusTooManyRequests: "TooManyRequests",
+	http.StatusInternalServerError: "InternalError", http.StatusGatewayTimeout: "Timeout",
+}
+
+// reply answers as an API server does that cannot do what it is asked.
+func reply(answer http.ResponseWriter, code int) {
+	answer.Header().Set("Content-Type", "application/json")
+	if code == http.StatusTooManyRequests {
+		answer.Header().Set("Retry-After", "1")
+	}
+	answer.WriteHeader(code)
+	_, _ = fmt.Fprintf(answer, `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"the crash sweep answers %d","reason":%q,"code":%d}`, code, reasons[code], code)
+}

@@ -1,0 +1,40 @@
+package crash
+
+// every is how many of the faults of a flow a sample leaves out between two.
+const every = 4
+
+// plan returns the cases of flows that make calls.
+func (o Options) plan(flows []Flow, calls map[string][]Call) []*Case {
+	wanted := o.Faults
+	if len(wanted) == 0 {
+		wanted = Faults()
+	}
+	var cases []*Case
+	for i := range flows {
+		for j, fault := range wanted {
+			var possible []Call
+			for _, call := range calls[flows[i].Name] {
+				if fault.meets(call) {
+					possible = append(possible, call)
+				}
+			}
+			if o.Sample {
+				possible = sample(i, j, flows[i].Alone, possible)
+			}
+			for _, call := range possible {
+				cases = append(cases, newCase(&flows[i], fault, call, newName()))
+			}
+		}
+	}
+	return cases
+}
+
+// sample chooses at most one of the calls that the j-th fault can happen at in the
+// i-th flow: over the flows, all faults and all places in a flow are met. Of flows
+// whose cases run alone, and so take long, it takes one fault.
+func sample(i, j int, alone bool, possible []Call) []Call {
+	if len(possible) == 0 || (i+j)%every != 0 || alone && j >= every {
+		return nil
+	}
+	return possible[(i+3*j)%len(possible):][:1]
+}

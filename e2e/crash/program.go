@@ -1,0 +1,75 @@
+package crash
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"encoding/json"
+
+	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
+)
+
+// readyTimeout bounds the start of a program, leadTimeout how long a replica may
+// wait for a lease that is not renewed.
+const (
+	readyTimeout = 30 * time.Second
+	leadTimeout  = 30 * time.Second
+)
+
+// start starts a provisioner behind a gate. Its lease, if it elects a leader, is
+// short.
+func (w *World) start(ctx context.Context, gate int, elect bool) (*testbed.Program, error) {
+	w.started++
+	name := fmt.Sprintf("provisioner-%d", w.started)
+	kubeconfig, err := w.Bed.Home.WriteFile(fmt.Sprintf("gate-%d.kubeconfig", gate), w.kubeconfigs[gate]["home"])
+	if err != nil {
+		return nil, err
+	}
+	address := w.addresses[gate-1]
+	program, err := w.Bed.Home.StartProgram(name, w.binary, "--kubeconfig="+kubeconfig, "--http-address="+address,
+		fmt.Sprintf("--leader-elect=%v", elect), "--lease-duration=3s", "--probe-interval=1s", "--refusal-period=15s", "--workers=64", "--v=3")
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("not ready after %v", readyTimeout))
+	defer cancel()
+	if err := program.AwaitHTTP(ctx, "http://"+address+"/readyz"); err != nil {
+		program.Kill()
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	return program, nil
+}
+
+// lead makes west be reached through a gate.
+func (w *World) lead(ctx context.Context, gate int) error {
+	patch, err := json.Marshal(map[string]any{"data": map[string][]byte{"kubeconfig": w.kubeconfigs[gate]["west"]}})
+	if err != nil {
+		return fmt.Errorf("encode kubeconfig: %w", err)
+	}
+	if _, err := w.Bed.Home.Client().CoreV1().Secrets(fabric.System).Patch(ctx, "west", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		return fmt.Errorf("lead to west through gate %d: %w", gate, err)
+	}
+	return nil
+}
+
+// awaitLeader waits until a program leads.
+func awaitLeader(ctx context.Context, program *testbed.Program) error {
+	for deadline := time.Now().Add(leadTimeout); ; time.Sleep(often) {
+		leads, err := fabric.Leads(program)
+		switch {
+		case err != nil:
+			return err
+		case leads:
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case time.Now().After(deadline):
+			return fmt.Errorf("%s does not lead after %v", program.Name(), leadTimeout)
+		}
+	}
+}

@@ -1,0 +1,254 @@
+package crash
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+const (
+	// batchSize is how many cases one program serves.
+	batchSize = 150
+	// copies is how many claims are watched to learn which calls a flow makes;
+	// not each makes all of them.
+	copies = 3
+	// attempts is how often a case is tried until its call is made.
+	attempts = 3
+)
+
+// Options say which cases are swept.
+type Options struct {
+	// Flows and Faults are swept; all if empty.
+	Flows  []string
+	Faults []Fault
+	// Sample sweeps a fixed choice of the calls, at least one of each flow and
+	// of each fault.
+	Sample bool
+}
+
+// Outcome is what became of one case.
+type Outcome struct {
+	Flow  string
+	Fault Fault
+	Call  Call
+	// Met is false if the program never made the call in this run.
+	Met bool
+	// Err says what is wrong with the end, nil if the case survived.
+	Err error
+	// Namespace is where what is left of the case can be seen.
+	Namespace string
+}
+
+// String is one line that says what is wrong and how to run just this case again.
+func (o Outcome) String() string {
+	return fmt.Sprintf("%s: %s at %s, in namespace %s: %v\n  again: make crash ARGS='--case=%s,%s,%s'",
+		o.Flow, o.Fault.info().says, o.Call, o.Namespace, o.Err, o.Flow, o.Fault, o.Call)
+}
+
+// Discover returns the calls that each flow makes, found by runs without faults.
+func (w *World) Discover(ctx context.Context, flows []Flow) (map[string][]Call, error) {
+	var together []*Case
+	calls := map[string][]Call{}
+	learn := func(cases []*Case, alone bool) error {
+		wrong, err := w.runCases(ctx, cases, endures, alone)
+		if err != nil {
+			return err
+		}
+		for _, c := range cases {
+			if wrong[c] != nil {
+				return fmt.Errorf("flow %s does not even end well without a fault (namespace %s): %w", c.Flow.Name, c.Namespace, wrong[c])
+			}
+			for _, call := range c.made() {
+				if !slices.Contains(calls[c.Flow.Name], call) {
+					calls[c.Flow.Name] = append(calls[c.Flow.Name], call)
+				}
+			}
+		}
+		return nil
+	}
+	for i := range flows {
+		for range copies {
+			c := newCase(&flows[i], "", Call{}, newName())
+			if !flows[i].Alone {
+				together = append(together, c)
+			} else if err := learn([]*Case{c}, true); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if len(together) > 0 {
+		if err := learn(together, false); err != nil {
+			return nil, err
+		}
+	}
+	return calls, nil
+}
+
+// runCases runs cases on one program; alone is true for just one, to which what
+// cases share belongs.
+func (w *World) runCases(ctx context.Context, cases []*Case, kind kind, alone bool) (map[*Case]error, error) {
+	if alone {
+		if err := w.restoreCluster(ctx); err != nil {
+			return nil, err
+		}
+		w.ledger.setAlone(cases[0])
+		defer w.ledger.setAlone(nil)
+	}
+	return w.run(ctx, cases, kind)
+}
+
+// Sweep runs all cases of the options and returns what became of each.
+func (w *World) Sweep(ctx context.Context, o Options) ([]Outcome, error) {
+	flows, err := o.flows()
+	if err != nil {
+		return nil, err
+	}
+	begun := time.Now()
+	var alone, together []Flow
+	for _, f := range flows {
+		if f.Alone {
+			alone = append(alone, f)
+		} else {
+			together = append(together, f)
+		}
+	}
+	// First those alone: what others leave in west keeps its RemoteCluster.
+	outcomes, err := w.sweep(ctx, o, alone, 1)
+	if err != nil {
+		return nil, err
+	}
+	more, err := w.sweep(ctx, o, together, batchSize)
+	if err != nil {
+		return nil, err
+	}
+	outcomes = append(outcomes, more...)
+	w.say("%d cases took %v", len(outcomes), time.Since(begun).Round(time.Second))
+	return outcomes, nil
+}
+
+// sweep sweeps flows in batches of a size.
+func (w *World) sweep(ctx context.Context, o Options, flows []Flow, size int) ([]Outcome, error) {
+	if len(flows) == 0 {
+		return nil, nil
+	}
+	calls, err := w.Discover(ctx, flows)
+	if err != nil {
+		return nil, err
+	}
+	plan := o.plan(flows, calls)
+	w.say("%d flows make %d calls, which gives %d cases", len(flows), count(calls), len(plan))
+	var outcomes []Outcome
+	for attempt := 1; len(plan) > 0; attempt++ {
+		done, err := w.sweepOnce(ctx, plan, size)
+		if err != nil {
+			return nil, err
+		}
+		plan = nil
+		for _, c := range done {
+			if !c.outcome.Met && c.outcome.Err == nil && attempt < attempts {
+				plan = append(plan, newCase(c.Flow, c.Fault, c.Call, newName()))
+				continue
+			}
+			if !c.outcome.Met && c.outcome.Err == nil {
+				w.say("not met: %v", c)
+			}
+			outcomes = append(outcomes, c.outcome)
+		}
+	}
+	return outcomes, nil
+}
+
+type ended struct {
+	*Case
+	outcome Outcome
+}
+
+// sweepOnce runs cases in batches, each of one kind of fault.
+func (w *World) sweepOnce(ctx context.Context, plan []*Case, size int) ([]ended, error) {
+	var done []ended
+	for _, kind := range []kind{endures, stops, replaced} {
+		var those []*Case
+		for _, c := range plan {
+			if c.Fault.info().kind == kind {
+				those = append(those, c)
+			}
+		}
+		for cases := range slices.Chunk(those, size) {
+			some, err := w.conclude(ctx, cases, kind, cases[0].Flow.Alone)
+			if err != nil {
+				return nil, err
+			}
+			done = append(done, some...)
+		}
+	}
+	return done, nil
+}
+
+func (w *World) conclude(ctx context.Context, cases []*Case, kind kind, alone bool) ([]ended, error) {
+	begun := time.Now()
+	wrong, err := w.runCases(ctx, cases, kind, alone)
+	if err != nil {
+		return nil, err
+	}
+	var done []ended
+	for _, c := range cases {
+		o := Outcome{Flow: c.Flow.Name, Fault: c.Fault, Call: c.Call, Met: c.struck(), Err: wrong[c], Namespace: c.Namespace}
+		done = append(done, ended{c, o})
+		if o.Err != nil {
+			w.say("did not survive: %v\n  calls: %v", o, c.made())
+		}
+	}
+	if len(cases) > 1 {
+		w.say("%d cases in %v (%s, log %d)", len(cases), time.Since(begun).Round(time.Second/10), kindNames[kind], w.started)
+	}
+	return done, nil
+}
+
+var kindNames = map[kind]string{endures: "the program goes on", stops: "the program is killed", replaced: "a second replica takes over"}
+
+// Run runs one case until its call is made, as the flag --case names it.
+func (w *World) Run(ctx context.Context, flow string, fault Fault, call Call) (Outcome, error) {
+	f, err := FlowOf(flow)
+	if err != nil {
+		return Outcome{}, err
+	}
+	if !fault.Known() || !fault.meets(call) {
+		return Outcome{}, fmt.Errorf("fault %q cannot happen at %s", fault, call)
+	}
+	for attempt := 1; ; attempt++ {
+		done, err := w.conclude(ctx, []*Case{newCase(f, fault, call, newName())}, fault.info().kind, f.Alone)
+		if err != nil {
+			return Outcome{}, err
+		}
+		if o := done[0].outcome; o.Met || o.Err != nil || attempt == attempts {
+			return o, nil
+		}
+	}
+}
+
+func count(calls map[string][]Call) (n int) {
+	for _, c := range calls {
+		n += len(c)
+	}
+	return n
+}
+
+// flows returns the flows of the options.
+func (o Options) flows() ([]Flow, error) {
+	if len(o.Flows) == 0 {
+		return Flows(), nil
+	}
+	var flows []Flow
+	var errs []error
+	for _, name := range o.Flows {
+		f, err := FlowOf(name)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		flows = append(flows, *f)
+	}
+	return flows, errors.Join(errs...)
+}
