@@ -134,8 +134,9 @@ func (b *batch) setUp(ctx context.Context) error {
 	for _, c := range b.cases {
 		b.ledger.add(c)
 	}
+	b.each(ctx, func(c *Case) error { return b.newNamespaces(ctx, c) })
 	b.each(ctx, func(c *Case) error {
-		if err := b.newNamespaces(ctx, c); err != nil || c.Flow.Setup == nil {
+		if err := b.awaitRights(ctx, c); err != nil || c.Flow.Setup == nil {
 			return err
 		}
 		return c.Flow.Setup(ctx, b.World, c)
@@ -180,7 +181,8 @@ func (b *batch) delivered(c *Case, v *View) error {
 // await waits until all cases are as they should be, while the world around them
 // goes on. If required, a case that is not in time has failed.
 func (b *batch) await(ctx context.Context, limit time.Duration, missing func(*Case, *View) error, required bool) {
-	deadline := time.Now().Add(limit)
+	begun := time.Now()
+	deadline := begun.Add(limit)
 	var running sync.WaitGroup
 	for _, c := range b.cases {
 		if b.failed(c) {
@@ -195,6 +197,7 @@ func (b *batch) await(ctx context.Context, limit time.Duration, missing func(*Ca
 				}
 				err := missing(c, view)
 				if err == nil || ctx.Err() != nil {
+					c.took(time.Since(begun))
 					return
 				}
 				if time.Now().After(deadline) {

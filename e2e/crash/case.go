@@ -32,6 +32,7 @@ type Case struct {
 	held            *held
 	last            time.Time
 	before          *View
+	slowest         time.Duration
 }
 
 func newCase(flow *Flow, fault Fault, call Call, namespace string) *Case {
@@ -124,6 +125,15 @@ func (c *Case) played() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.acted
+}
+
+// took notes how long a wait for the case was.
+func (c *Case) took(wait time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.acted {
+		c.slowest = max(c.slowest, wait)
+	}
 }
 
 // struck says whether the fault has happened.

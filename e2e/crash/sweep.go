@@ -1,6 +1,7 @@
 package crash
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -201,7 +202,9 @@ func (w *World) conclude(ctx context.Context, cases []*Case, kind kind, alone bo
 		}
 	}
 	if len(cases) > 1 {
-		w.say("%d cases in %v (%s, log %d)", len(cases), time.Since(begun).Round(time.Second/10), kindNames[kind], w.started)
+		slowest := slices.MaxFunc(cases, func(a, b *Case) int { return cmp.Compare(a.slowest, b.slowest) })
+		w.say("%d cases in %v (%s; log %d; %v took %v)", len(cases), time.Since(begun).Round(time.Second/10), kindNames[kind], w.started,
+			slowest, slowest.slowest.Round(time.Second/10))
 	}
 	return done, nil
 }

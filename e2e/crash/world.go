@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -103,6 +105,28 @@ func (w *World) newNamespaces(ctx context.Context, c *Case) error {
 		}
 	}
 	return w.Bed.BindRole(ctx, c.Namespace)
+}
+
+// awaitRights waits until the API server of west knows home's rights in a case's
+// namespace: a claim that comes before is sent elsewhere.
+func (w *World) awaitRights(ctx context.Context, c *Case) error {
+	for ctx.Err() == nil {
+		review, err := w.Bed.West.Client().AuthorizationV1().LocalSubjectAccessReviews(c.Namespace).Create(ctx, &authorizationv1.LocalSubjectAccessReview{
+			ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace},
+			Spec: authorizationv1.SubjectAccessReviewSpec{
+				User:               fabric.WestUser,
+				ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: c.Namespace, Verb: "create", Resource: "persistentvolumeclaims"},
+			},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			return fmt.Errorf("ask for home's rights in %s: %w", c.Namespace, err)
+		}
+		if review.Status.Allowed {
+			return nil
+		}
+		time.Sleep(often)
+	}
+	return ctx.Err()
 }
 
 func newName() string { return prefix + rand.String(8) }

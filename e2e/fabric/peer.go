@@ -23,6 +23,9 @@ const (
 	claimsRole      = "lodestone-home-claims"
 )
 
+// WestUser is the user name of home's identity in west.
+const WestUser = "system:serviceaccount:" + remoteNamespace + ":" + remoteAccount
+
 // Peer makes home know west: the kubeconfig Secret and the RemoteCluster, with
 // the rights that deploy/remote-volumes gives.
 func (f *Fabric) Peer(ctx context.Context) error {
