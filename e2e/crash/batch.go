@@ -63,6 +63,11 @@ func (w *World) run(ctx context.Context, cases []*Case, kind kind) (_ map[*Case]
 	}
 	b.await(ctx, endTimeout, b.ended, true)
 	b.await(ctx, endTimeout, b.delivered, true)
+	for _, program := range []*testbed.Program{b.first, b.second} {
+		if program != nil && !program.Running() && (program != b.first || kind != replaced) {
+			return nil, fmt.Errorf("%s ended by itself", program.Name())
+		}
+	}
 	// What one case does must not have changed another's end.
 	b.await(ctx, often, b.ended, true)
 	for _, c := range cases {
@@ -230,7 +235,11 @@ func (b *batch) strike(ctx context.Context, kind kind) (err error) {
 	if err := b.lead(ctx, 2); err != nil {
 		return err
 	}
-	return awaitLeader(ctx, b.second)
+	err = awaitLeader(ctx, b.second)
+	if err != nil && !b.second.Running() {
+		return fmt.Errorf("the second replica ended by itself: %w", err)
+	}
+	return err
 }
 
 // stop ends the programs and puts back what the batch changed.

@@ -2,13 +2,12 @@ package crash
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	"encoding/json"
 
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
@@ -32,7 +31,7 @@ func (w *World) start(ctx context.Context, gate int, elect bool) (*testbed.Progr
 	}
 	address := w.addresses[gate-1]
 	program, err := w.Bed.Home.StartProgram(name, w.binary, "--kubeconfig="+kubeconfig, "--http-address="+address,
-		fmt.Sprintf("--leader-elect=%v", elect), "--lease-duration=3s", "--probe-interval=1s", "--refusal-period=15s", "--workers=64", "--v=3")
+		fmt.Sprintf("--leader-elect=%v", elect), "--lease-duration=5s", "--probe-interval=1s", "--refusal-period=15s", "--workers=64", "--v=3")
 	if err != nil {
 		return nil, err
 	}

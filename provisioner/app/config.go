@@ -34,3 +34,11 @@ func prepared(home *rest.Config) *rest.Config {
 	home.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
 	return home
 }
+
+// forElection returns a copy of the client configuration with a rate of its own,
+// which the claims do not use up.
+func forElection(home *rest.Config) *rest.Config {
+	home = rest.CopyConfig(home)
+	home.QPS, home.Burst = 5, 10
+	return home
+}

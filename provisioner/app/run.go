@@ -47,6 +47,11 @@ func Run(ctx context.Context, config *Config) error {
 	if err != nil {
 		return fmt.Errorf("make client of the home cluster: %w", err)
 	}
+	// A burst of claims must not hold up the lease.
+	election, err := kubernetes.NewForConfig(forElection(home))
+	if err != nil {
+		return fmt.Errorf("make client for the lease: %w", err)
+	}
 	remotes, err := remoteclusters.NewClient(home)
 	if err != nil {
 		return err
@@ -165,7 +170,7 @@ func Run(ctx context.Context, config *Config) error {
 		return nil
 	}
 	state.Ready()
-	return leader.Run(ctx, client, leader.Election{
+	return leader.Run(ctx, election, leader.Election{
 		Enabled: config.LeaderElect, Namespace: config.Namespace, Name: "lodestone-provisioner", Duration: config.LeaseDuration,
 	}, func(ctx context.Context) error {
 		// Only now: while another replica leads nobody empties the queues.

@@ -27,7 +27,7 @@ func (f *Flow) observe(uid types.UID, publishing bool) decide.Observation {
 	o := decide.Observation{
 		Now:       now,
 		UID:       uid,
-		Claim:     f.Sources.claim(uid),
+		Claim:     f.written.latest(uid, virtualClaim, f.Sources.claim(uid), now),
 		Volume:    f.Sources.virtual(uid),
 		Unsent:    f.memory.isUnsent(uid),
 		Gone:      f.memory.isGone(uid),

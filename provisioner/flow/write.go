@@ -32,9 +32,12 @@ func (f *Flow) patchClaim(ctx context.Context, claim *corev1.PersistentVolumeCla
 	if err != nil {
 		return err
 	}
-	if _, err := f.Client.CoreV1().PersistentVolumeClaims(claim.Namespace).Patch(ctx, claim.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	patched, err := f.Client.CoreV1().PersistentVolumeClaims(claim.Namespace).Patch(ctx, claim.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
 		return fmt.Errorf("annotate claim %s/%s: %w", claim.Namespace, claim.Name, err)
 	}
+	// A node that was just taken off must not get another backing claim.
+	f.written.set(claim.UID, virtualClaim, claim, patched)
 	return nil
 }
 

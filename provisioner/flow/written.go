@@ -11,8 +11,12 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/clusters"
 )
 
-// written are the backing claims as this program last wrote them. Until the
-// informers show a write, observing would repeat it.
+// virtualClaim stands for the virtual claim itself, in the place of a cluster.
+const virtualClaim = ""
+
+// written are the claims, backing and virtual, as this program last wrote them.
+// Until the informers show a write, observing would repeat it, or act on what was
+// before.
 type written struct {
 	mu     sync.Mutex
 	claims map[place]write
