@@ -105,6 +105,11 @@ demo-check: control-plane ## Run the whole story as a check, on control planes o
 	@# When interrupted, the demo ends what it has started, and is heard until then.
 	@trap : INT TERM; KEEP= bin/demo --check | (trap '' INT TERM; exec tee $(RESULTS)/demo-check.txt)
 
+.PHONY: crash
+crash: control-plane ## Stop the provisioner at each API call it makes, and check what becomes of claims (ARGS=--sample for some)
+	@go build -o bin/crash ./e2e/cmd/crash
+	@exec bin/crash $(ARGS)
+
 .PHONY: control-plane
 control-plane: ## Build the control-plane program into the user's cache
 	@go run ./e2e/cmd/controlplane-build

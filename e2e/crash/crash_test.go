@@ -1,0 +1,107 @@
+package crash
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestRequestsAreToldApart(t *testing.T) {
+	const uid = "11111111-2222-3333-4444-555555555555"
+	l := newLedger()
+	c := newCase(&Flow{Name: "f"}, "", Call{}, "crash-abcdefgh")
+	l.add(c)
+	require.Same(t, c, l.owns("crash-abcdefgh", uid, true))
+	for name, test := range map[string]struct {
+		method, path, body string
+		cluster            string
+		want               string
+		others             bool
+	}{
+		"a claim":                         {method: "PATCH", path: "/api/v1/namespaces/crash-abcdefgh/persistentvolumeclaims/data", cluster: "home", want: "patch claim"},
+		"a claim's status":                {method: "PATCH", path: "/api/v1/namespaces/crash-abcdefgh/persistentvolumeclaims/data/status", cluster: "home", want: "patch claim.status"},
+		"a twin, by its name":             {method: "DELETE", path: "/api/v1/namespaces/lodestone-storage/persistentvolumeclaims/pvc-" + uid, cluster: "home", want: "delete twin"},
+		"a twin, by what is in it":        {method: "POST", path: "/api/v1/namespaces/lodestone-storage/persistentvolumeclaims", body: "x crash-abcdefgh/data x", cluster: "home", want: "create twin"},
+		"a shadow":                        {method: "GET", path: "/api/v1/namespaces/crash-abcdefgh/persistentvolumeclaims/data", cluster: "west", want: "get shadow"},
+		"a virtual volume":                {method: "PATCH", path: "/api/v1/persistentvolumes/pvc-" + uid, cluster: "home", want: "patch volume"},
+		"a real volume in west":           {method: "GET", path: "/api/v1/persistentvolumes/pvc-" + uid, cluster: "west", want: "get real-volume"},
+		"an event about a volume":         {method: "POST", path: "/api/v1/namespaces/default/events", body: "pvc-" + uid, cluster: "home", want: "create event"},
+		"what belongs to none":            {method: "GET", path: "/api/v1/namespaces/other/persistentvolumeclaims/data", cluster: "home", want: "get claim", others: true},
+		"a RemoteCluster names all cases": {method: "PUT", path: "/apis/lodestone.dev/v1alpha1/remoteclusters/west/status", body: "crash-abcdefgh", cluster: "home", want: "update remotecluster.status", others: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, ok := parse(test.method, test.path)
+			require.True(t, ok)
+			assert.Equal(t, test.want, r.verb+" "+r.object(test.cluster, l.isVirtual(r.name)))
+			found := l.find(r, test.path, []byte(test.body))
+			if test.others {
+				assert.Nil(t, found)
+				return
+			}
+			assert.Same(t, c, found)
+		})
+	}
+	for _, path := range []string{"/api/v1/persistentvolumeclaims", "/readyz", "/api/v1/namespaces/x/pods"} {
+		_, ok := parse("GET", path)
+		assert.False(t, ok, "%s is a list, a watch or no object", path)
+	}
+}
+
+func TestCaseMeetsItsFaultOnceAndIsCutOffFromThen(t *testing.T) {
+	call := Call{Cluster: "home", Verb: "patch", Object: "twin", Nth: 2}
+	c := newCase(&Flow{Name: "f"}, StopBefore, call, "crash-abcdefgh")
+	r := request{verb: "patch", resource: "persistentvolumeclaims"}
+	assert.Equal(t, pass, c.enter(1, r, call), "before the act")
+	c.act(nil)
+	assert.Equal(t, pass, c.enter(1, r, call), "the first of its kind")
+	assert.Equal(t, strike, c.enter(1, r, call))
+	assert.Equal(t, refuse, c.enter(1, r, call))
+	assert.Equal(t, pass, c.enter(2, r, call), "the second replica")
+	c.revive()
+	assert.Equal(t, pass, c.enter(1, r, call), "the next program")
+	assert.True(t, c.struck())
+}
+
+func TestCallsAreReadAsTheyArePrinted(t *testing.T) {
+	call := Call{Cluster: "west", Verb: "patch", Object: "claim.status", Nth: 3}
+	read, err := ParseCall(call.String())
+	require.NoError(t, err)
+	assert.Equal(t, call, read)
+	for _, wrong := range []string{"", "home/get/twin", "home/get/twin/0", "home/get/twin/x"} {
+		_, err := ParseCall(wrong)
+		assert.Error(t, err, wrong)
+	}
+}
+
+func TestSampleHasEachFlowAndEachFault(t *testing.T) {
+	calls := map[string][]Call{}
+	for _, f := range Flows() {
+		calls[f.Name] = []Call{{"home", "get", "twin", 1}, {"home", "patch", "twin", 1}, {"home", "create", "event", 1}}
+	}
+	flows, faults := map[string]bool{}, map[Fault]bool{}
+	for _, c := range (Options{Sample: true}).plan(Flows(), calls) {
+		assert.True(t, c.Fault.meets(c.Call), c.String())
+		flows[c.Flow.Name], faults[c.Fault] = true, true
+	}
+	assert.Len(t, flows, len(Flows()))
+	assert.Len(t, faults, len(Faults()))
+}
+
+func TestTableSaysWhatDidNotSurvive(t *testing.T) {
+	call := Call{"home", "create", "twin", 1}
+	outcomes := []Outcome{
+		{Flow: "delete-local", Fault: Lost, Call: call, Met: true},
+		{Flow: "delete-local", Fault: Lost, Call: call, Met: true, Err: errors.New("left over")},
+		{Flow: "provision-local", Fault: Lost, Call: call},
+	}
+	var out strings.Builder
+	require.NoError(t, Print(&out, outcomes))
+	assert.Contains(t, out.String(), "1 of 2")
+	assert.Contains(t, out.String(), "2 cases tried, 1 survived; 1 more ended well")
+	failed := Failed(outcomes)
+	require.Len(t, failed, 1)
+	assert.Contains(t, failed[0].String(), "make crash ARGS='--case=delete-local,lost,home/create/twin/1'")
+}

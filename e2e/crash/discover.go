@@ -1,0 +1,66 @@
+package crash
+
+import (
+	"context"
+	"fmt"
+	"slices"
+)
+
+// Discover returns the calls that each flow makes, found by runs without faults.
+func (w *World) Discover(ctx context.Context, flows []Flow) (map[string][]Call, error) {
+	var together []*Case
+	calls := map[string][]Call{}
+	learn := func(cases []*Case, alone bool) error {
+		wrong, err := w.runCases(ctx, cases, endures, alone)
+		if err != nil {
+			return err
+		}
+		for _, c := range cases {
+			if wrong[c] != nil {
+				return fmt.Errorf("flow %s does not even end well without a fault (namespace %s): %w", c.Flow.Name, c.Namespace, wrong[c])
+			}
+			for _, call := range c.made() {
+				if !slices.Contains(calls[c.Flow.Name], call) {
+					calls[c.Flow.Name] = append(calls[c.Flow.Name], call)
+				}
+			}
+		}
+		return nil
+	}
+	for i := range flows {
+		for range copies {
+			c := newCase(&flows[i], "", Call{}, newName())
+			if !flows[i].Alone {
+				together = append(together, c)
+			} else if err := learn([]*Case{c}, true); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if len(together) > 0 {
+		if err := learn(together, false); err != nil {
+			return nil, err
+		}
+	}
+	return calls, nil
+}
+
+// runCases runs cases on one program; alone is true for just one, to which what
+// cases share belongs.
+func (w *World) runCases(ctx context.Context, cases []*Case, kind kind, alone bool) (map[*Case]error, error) {
+	if alone {
+		if err := w.restoreCluster(ctx); err != nil {
+			return nil, err
+		}
+		w.ledger.setAlone(cases[0])
+		defer w.ledger.setAlone(nil)
+	}
+	return w.run(ctx, cases, kind)
+}
+
+func count(calls map[string][]Call) (n int) {
+	for _, c := range calls {
+		n += len(c)
+	}
+	return n
+}
