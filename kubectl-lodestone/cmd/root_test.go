@@ -38,21 +38,23 @@ func run(t *testing.T, args ...string) (code outcome.Code, out, stderr string) {
 
 func TestWrongCommandLinesAreUsageErrors(t *testing.T) {
 	for name, args := range map[string][]string{
-		"an unknown command":             {"pear"},
-		"an unknown flag":                {"peer", "--colour"},
-		"a flag without its value":       {"peer", "--remote-context"},
-		"an argument too many":           {"peer", "west"},
-		"an argument too few":            {"unpeer"},
-		"an unknown kind":                {"why", "node", "west"},
-		"no kind":                        {"release"},
-		"a context that does not exist":  {"status", "--context", "east"},
-		"a remote one that does not":     {"peer", "--remote-context", "east"},
-		"an unknown output":              {"status", "-o", "table"},
-		"a token for a minute":           {"peer", "--remote-context", "west", "--token-duration", "1m"},
-		"an ID in capitals":              {"peer", "--remote-context", "west", "--home-id", "Berlin"},
-		"an authority that is not there": {"peer", "--remote-context", "west", "--remote-ca-file", "/nowhere"},
-		"no time":                        {"peer", "--remote-context", "west", "--timeout", "0s"},
-		"a negative offer":               {"peer", "--remote-context", "west", "--offer", "cpu=-1"},
+		"an unknown command":                   {"pear"},
+		"an unknown flag":                      {"peer", "--colour"},
+		"a flag without its value":             {"peer", "--remote-context"},
+		"an argument too many":                 {"peer", "west"},
+		"an argument too few":                  {"unpeer"},
+		"an unknown kind":                      {"why", "node", "west"},
+		"no kind":                              {"release"},
+		"no kind of what is lost":              {"lose"},
+		"a cluster away for less than no time": {"lose", "pv", "v", "--away", "-1s"},
+		"a context that does not exist":        {"status", "--context", "east"},
+		"a remote one that does not":           {"peer", "--remote-context", "east"},
+		"an unknown output":                    {"status", "-o", "table"},
+		"a token for a minute":                 {"peer", "--remote-context", "west", "--token-duration", "1m"},
+		"an ID in capitals":                    {"peer", "--remote-context", "west", "--home-id", "Berlin"},
+		"an authority that is not there":       {"peer", "--remote-context", "west", "--remote-ca-file", "/nowhere"},
+		"no time":                              {"peer", "--remote-context", "west", "--timeout", "0s"},
+		"a negative offer":                     {"peer", "--remote-context", "west", "--offer", "cpu=-1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, _, stderr := run(t, args...)
@@ -64,7 +66,7 @@ func TestWrongCommandLinesAreUsageErrors(t *testing.T) {
 
 func TestAClusterThatDoesNotAnswerIsAFailure(t *testing.T) {
 	for _, args := range [][]string{
-		{"status"}, {"peer", "--remote-context", "west"}, {"unpeer", "west"}, {"why", "pod", "web"}, {"why", "pvc", "data"}, {"release", "pod", "web"},
+		{"status"}, {"peer", "--remote-context", "west"}, {"unpeer", "west"}, {"why", "pod", "web"}, {"why", "pvc", "data"}, {"release", "pod", "web"}, {"lose", "pvc", "data"}, {"lose", "pv", "v"},
 	} {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {
 			code, out, stderr := run(t, args...)

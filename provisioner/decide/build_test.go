@@ -186,7 +186,8 @@ func released(v *corev1.PersistentVolume) { v.Status.Phase = corev1.VolumeReleas
 func keepIt(v *corev1.PersistentVolume) {
 	v.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
 }
-func nameless(v *corev1.PersistentVolume) { delete(v.Annotations, keys.BackingVolume) }
+func declaredLost(v *corev1.PersistentVolume) { v.Annotations[keys.Lost] = "2026-01-02T03:04:05Z" }
+func nameless(v *corev1.PersistentVolume)     { delete(v.Annotations, keys.BackingVolume) }
 func small(v *corev1.PersistentVolume) {
 	v.Spec.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
 }

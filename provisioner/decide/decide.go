@@ -36,7 +36,9 @@ func next(o Observation) Step {
 	case o.HandedOut:
 		return Step{Verb: Idle}
 	case o.Claim == nil || o.Claim.DeletionTimestamp != nil || o.Claim.Spec.VolumeName != "":
-		return discard(o, func(Backing) bool { return true })
+		step := discard(o, func(Backing) bool { return true })
+		step.Left = leftBehind(o)
+		return step
 	case o.Class == nil || !virtualclass.Is(o.Class):
 		// The class may come back; what exists for the claim stays as it is.
 		return Step{Verb: Idle}

@@ -199,6 +199,9 @@ type Step struct {
 	// Trouble is one word for what is wrong with a volume that exists, empty for
 	// nothing.
 	Trouble string
+	// Left is a backing claim that may hold data and whose claim and volume at home
+	// are gone, nil for none.
+	Left *Backing
 	// Tell is what the user should know, nil for nothing.
 	Tell *Message
 	// After is how long until the claim must be looked at again even if nothing

@@ -52,6 +52,9 @@ func harm(o decide.Observation, step decide.Step) string {
 	if step.Cluster != "" && step.Cluster != keys.Home && !o.Cluster(step.Cluster).Usable {
 		return "a request to a cluster that cannot be used"
 	}
+	if step.Left != nil && (o.Claim != nil || o.Volume != nil || backing.Unpublished(step.Left.Claim) || step.Verb == decide.Release) {
+		return "a backing claim called left behind that is not"
+	}
 	switch step.Verb {
 	case decide.Idle, decide.Update:
 	case decide.Heal:
@@ -148,6 +151,10 @@ func harm(o decide.Observation, step decide.Step) string {
 		case o.Volume == nil || o.Volume.Status.Phase != corev1.VolumeReleased ||
 			o.Volume.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete:
 			return "data deleted of a volume that is in use or to be kept"
+		case refOf(o.Volume).Cluster != keys.Home && o.Volume.Annotations[keys.Lost] != "":
+			if step.Verb != decide.Finish {
+				return "something done about data that was declared lost"
+			}
 		case step.Verb == decide.Finish && !o.Gone:
 			return "a volume let go before what is behind it"
 		case step.Verb == decide.Release && (o.Attached != "" || refUID(o) != string(step.Backing.Claim.UID)):

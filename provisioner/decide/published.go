@@ -37,6 +37,10 @@ func published(o Observation) Step {
 			return unhealed(o, ref)
 		}
 	}
+	lost := givenUp(o.Volume, ref)
+	if lost && toDelete(o.Volume) {
+		return abandon(ref)
+	}
 	if step, ok := mended(o, ref); ok {
 		return step
 	}
@@ -45,6 +49,9 @@ func published(o Observation) Step {
 	}
 	if o.Changed != "" && o.Claim != nil && o.Claim.DeletionTimestamp == nil && o.Claim.Spec.VolumeName == o.Volume.Name {
 		return Step{Verb: Wake, Cluster: keys.Home}
+	}
+	if lost {
+		return lostStep(o, ref, keep(o, ref))
 	}
 	return keep(o, ref)
 }

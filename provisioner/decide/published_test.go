@@ -89,15 +89,52 @@ func TestNextForAReleasedVolume(t *testing.T) {
 			given: []change{volume("west", released), have("west", full, terminating, unprotected), noClaim}, verb: idle, after: true},
 		"… and told of when it takes long": {
 			given: []change{volume("west", released), have("west", full, terminating, unprotected, old), noClaim}, verb: idle, after: true, tell: "WaitingForBacking"},
-		"what is no longer seen is asked for":                {given: []change{volume("west", released), noClaim}, verb: decide.Confirm, cluster: "west"},
-		"… at home too":                                      {given: []change{volume(keys.Home, released), noClaim}, verb: decide.Confirm, cluster: keys.Home},
-		"when all is gone the volume goes":                   {given: []change{volume("west", released), noClaim, gone}, verb: decide.Finish, cluster: keys.Home},
-		"… whether or not its cluster answers now":           {given: []change{volume("west", released), noClaim, gone, unreachable("west", 0)}, verb: decide.Finish, cluster: keys.Home},
+		"what is no longer seen is asked for":      {given: []change{volume("west", released), noClaim}, verb: decide.Confirm, cluster: "west"},
+		"… at home too":                            {given: []change{volume(keys.Home, released), noClaim}, verb: decide.Confirm, cluster: keys.Home},
+		"when all is gone the volume goes":         {given: []change{volume("west", released), noClaim, gone}, verb: decide.Finish, cluster: keys.Home},
+		"… whether or not its cluster answers now": {given: []change{volume("west", released), noClaim, gone, unreachable("west", 0)}, verb: decide.Finish, cluster: keys.Home},
+		"one that was declared lost goes without its cluster": {
+			given: []change{volume("west", released, declaredLost), noClaim, unreachable("west", 0)}, verb: decide.Finish, cluster: keys.Home, tell: "DeclaredLost"},
+		"… without a RemoteCluster": {
+			given: []change{volume("west", released, declaredLost), noClaim, unknown("west")}, verb: decide.Finish, cluster: keys.Home, tell: "DeclaredLost"},
+		"… and leaves what is there after all": {
+			given: []change{volume("west", released, declaredLost), have("west", full), noClaim}, verb: decide.Finish, cluster: keys.Home, tell: "DeclaredLost"},
+		"… but nothing at home is lost by declaration": {
+			given: []change{volume(keys.Home, released, declaredLost), have(keys.Home, full), noClaim}, verb: decide.Release, cluster: keys.Home},
+		"… and what is kept is kept": {
+			given: []change{volume("west", released, keepIt, declaredLost), noClaim, unreachable("west", 0)}, verb: idle, tell: "DeclaredLost"},
 		"a volume that is kept never goes, whatever is gone": {given: []change{volume("west", released, keepIt), noClaim, gone}, verb: idle, tell: "BackingMissing"},
 	})
 	step := decide.Next(observe(volume("west", released), noClaim))
 	require.Equal(t, decide.Confirm, step.Verb)
 	assert.Equal(t, backing.Ref{Cluster: "west", Namespace: "shop", Name: "data", UID: "b-west"}, step.Ref)
+}
+
+func TestNextForAVolumeThatWasDeclaredLost(t *testing.T) {
+	full := func(b *decide.Backing) { pvcBound(b); published(b) }
+	check(t, map[string]row{
+		"its user is told":                        {given: []change{volume("west", declaredLost), boundTo("pvc-u1"), unreachable("west", 0)}, verb: decide.Idle, tell: "DeclaredLost"},
+		"… also when the cluster is back with it": {given: []change{volume("west", declaredLost), have("west", full), boundTo("pvc-u1")}, verb: decide.Idle, tell: "DeclaredLost"},
+		"… which is held in step":                 {given: []change{volume("west", small, declaredLost), have("west", full)}, verb: decide.Update, cluster: keys.Home},
+	})
+	step := decide.Next(observe(volume("west", declaredLost), have("west", full), boundTo("pvc-u1")))
+	assert.Contains(t, step.Tell.Text, "is back and has real claim shop/data: its administrator takes the declaration back")
+	assert.Equal(t, "DeclaredLost", step.Trouble)
+}
+
+func TestWhatIsLeftBehindIsToldOfAndNotTouched(t *testing.T) {
+	full := func(b *decide.Backing) { pvcBound(b); published(b) }
+	step := decide.Next(observe(noClaim, have("west", full)))
+	assert.Equal(t, decide.Idle, step.Verb)
+	require.NotNil(t, step.Left)
+	assert.Equal(t, "west", step.Left.Cluster)
+	step = decide.Next(observe(noClaim, have("west")))
+	assert.Equal(t, decide.Remove, step.Verb, "what was never published goes")
+	assert.Nil(t, step.Left)
+	step = decide.Next(observe(have("west", full), deletedClaim))
+	assert.Nil(t, step.Left, "its claim is not gone")
+	step = decide.Next(observe(volume("west"), have("west", full), noClaim))
+	assert.Nil(t, step.Left, "its volume is not gone")
 }
 
 func TestReady(t *testing.T) {

@@ -138,7 +138,7 @@ func randomStandIn(r *rand.Rand) []func(*decide.StandIn) {
 
 func randomVolume(r *rand.Rand) []func(*corev1.PersistentVolume) {
 	var chosen []func(*corev1.PersistentVolume)
-	for _, alter := range []func(*corev1.PersistentVolume){released, keepIt, nameless, small, driverless, healing} {
+	for _, alter := range []func(*corev1.PersistentVolume){released, keepIt, nameless, small, driverless, healing, declaredLost} {
 		if r.IntN(100) < 40 {
 			chosen = append(chosen, alter)
 		}

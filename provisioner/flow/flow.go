@@ -212,6 +212,7 @@ func (f *Flow) perform(ctx context.Context, o decide.Observation, step decide.St
 	}
 	f.tell(o, step.Tell)
 	f.Metrics.trouble(o.UID, o.Volume, step.Trouble)
+	f.tellLeft(o.UID, step.Left)
 	result := outcome{after: step.After}
 	result = f.act(ctx, o, step, result)
 	f.Metrics.step(step, result.err)

@@ -10,10 +10,11 @@ import (
 
 // Metrics count what flow A does.
 type Metrics struct {
-	steps    *prometheus.CounterVec
-	refusals *prometheus.CounterVec
-	publish  *prometheus.HistogramVec
-	troubles *troubles
+	steps     *prometheus.CounterVec
+	refusals  *prometheus.CounterVec
+	publish   *prometheus.HistogramVec
+	troubles  *troubles
+	leftovers *leftovers
 }
 
 // NewMetrics returns metrics that are registered with registerer.
@@ -32,9 +33,10 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 			Help:    "Time from the selected node being seen to the virtual volume being made, by cluster.",
 			Buckets: prometheus.ExponentialBuckets(0.005, 2, 16),
 		}, []string{"cluster"}),
-		troubles: newTroubles(),
+		troubles:  newTroubles(),
+		leftovers: newLeftovers(),
 	}
-	for _, c := range []prometheus.Collector{m.steps, m.refusals, m.publish, m.troubles.gauge} {
+	for _, c := range []prometheus.Collector{m.steps, m.refusals, m.publish, m.troubles.gauge, m.leftovers.gauge} {
 		if err := registerer.Register(c); err != nil {
 			return nil, err
 		}

@@ -4,12 +4,14 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/provisioner/decide"
 )
 
 func TestVolumesInTroubleAreCountedOnceAndNoLongerThanTheyAre(t *testing.T) {
@@ -42,4 +44,18 @@ func TestVolumesInTroubleAreCountedOnceAndNoLongerThanTheyAre(t *testing.T) {
 	m.trouble("u1", nil, "BackingMissing")
 	m.trouble("u2", west, "")
 	assert.Equal(t, map[string]float64{"west BackingLost": 0, "west BackingMissing": 0}, count())
+}
+
+func TestWhatIsLeftBehindIsCountedWhileItIsThere(t *testing.T) {
+	m, err := NewMetrics(prometheus.NewRegistry())
+	require.NoError(t, err)
+	west := &decide.Backing{Cluster: "west"}
+	count := func() float64 { return testutil.ToFloat64(m.leftovers.gauge.WithLabelValues("west")) }
+	assert.False(t, m.left("u1", nil))
+	assert.True(t, m.left("u1", west), "it is told of once")
+	assert.False(t, m.left("u1", west))
+	assert.True(t, m.left("u2", west))
+	assert.InDelta(t, 2, count(), 0)
+	assert.False(t, m.left("u1", nil))
+	assert.InDelta(t, 1, count(), 0)
 }
