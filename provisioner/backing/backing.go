@@ -4,16 +4,15 @@
 package backing
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/backings"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/namespaces"
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
@@ -86,36 +85,19 @@ func New(claim *corev1.PersistentVolumeClaim, r route.Route, at types.Namespaced
 // Again returns the twin that takes the place of one that somebody deleted: the
 // claim of the virtual volume, bound to the real one.
 func Again(virtual, real *corev1.PersistentVolume, at types.NamespacedName, homeID string) *corev1.PersistentVolumeClaim {
-	ref := virtual.Spec.ClaimRef
-	return &corev1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace:   at.Namespace,
-			Name:        at.Name,
-			Labels:      map[string]string{keys.ClaimUID: string(ref.UID), keys.HomeID: homeID},
-			Annotations: map[string]string{keys.Claim: ref.Namespace + "/" + ref.Name},
-			Finalizers:  []string{keys.BackingFinalizer},
-		},
-		Spec: corev1.PersistentVolumeClaimSpec{
-			AccessModes:               slices.Clone(real.Spec.AccessModes),
-			VolumeMode:                real.Spec.VolumeMode,
-			Resources:                 corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: real.Spec.Capacity[corev1.ResourceStorage]}},
-			StorageClassName:          &real.Spec.StorageClassName,
-			VolumeAttributesClassName: real.Spec.VolumeAttributesClassName,
-			VolumeName:                real.Name,
-		},
-	}
+	return backings.Twin(virtual.Spec.ClaimRef, real, at, homeID)
 }
 
 // IsOf says whether b is the backing claim that this home made for the virtual
 // claim with the given UID.
 func IsOf(b *corev1.PersistentVolumeClaim, uid types.UID, homeID string) bool {
-	return b.Labels[keys.ClaimUID] == string(uid) && b.Labels[keys.HomeID] == homeID
+	return backings.IsOf(b, uid, homeID)
 }
 
 // Attributes returns the name of the VolumeAttributesClass that a claim asks
 // for; empty for none.
 func Attributes(claim *corev1.PersistentVolumeClaim) string {
-	return ptr.Deref(claim.Spec.VolumeAttributesClassName, "")
+	return backings.Attributes(claim)
 }
 
 // CopyOf returns the name of the claim or snapshot beside b that b was made from;
@@ -130,12 +112,12 @@ func CopyOf(b *corev1.PersistentVolumeClaim) string {
 // Unpublished says whether no virtual volume has ever stood for b: it holds no
 // user's data.
 func Unpublished(b *corev1.PersistentVolumeClaim) bool {
-	return b.Annotations[keys.Unpublished] != ""
+	return backings.Unpublished(b)
 }
 
 // Protected says whether b carries the finalizer of backing claims.
 func Protected(b *corev1.PersistentVolumeClaim) bool {
-	return slices.Contains(b.Finalizers, keys.BackingFinalizer)
+	return backings.Protected(b)
 }
 
 // Owner returns the namespace and name of b's virtual claim as recorded when b
@@ -157,38 +139,13 @@ func (p Place) OwnerOf(b *corev1.PersistentVolumeClaim) (types.NamespacedName, b
 }
 
 // Ref names one backing claim.
-type Ref struct {
-	Cluster   string
-	Namespace string
-	Name      string
-	UID       types.UID
-}
+type Ref = backings.Ref
 
 // RefTo returns the reference to b in a cluster.
-func RefTo(cluster string, b *corev1.PersistentVolumeClaim) Ref {
-	return Ref{Cluster: cluster, Namespace: b.Namespace, Name: b.Name, UID: b.UID}
-}
+func RefTo(cluster string, b *corev1.PersistentVolumeClaim) Ref { return backings.RefTo(cluster, b) }
 
-// Key is the namespace and name of the claim.
-func (r Ref) Key() types.NamespacedName {
-	return types.NamespacedName{Namespace: r.Namespace, Name: r.Name}
-}
-
-// String writes the reference as virtual volumes carry it.
-func (r Ref) String() string {
-	return strings.Join([]string{r.Cluster, r.Namespace, r.Name, string(r.UID)}, "/")
-}
-
-// ParseRef reads what String wrote.
-func ParseRef(s string) (Ref, error) {
-	parts := strings.Split(s, "/")
-	if len(parts) != 4 || slices.Contains(parts, "") {
-		return Ref{}, fmt.Errorf("read backing claim reference %q: want cluster/namespace/name/uid", s)
-	}
-	return Ref{Cluster: parts[0], Namespace: parts[1], Name: parts[2], UID: types.UID(parts[3])}, nil
-}
+// ParseRef reads what the String of a Ref wrote.
+func ParseRef(s string) (Ref, error) { return backings.ParseRef(s) }
 
 // RefOf returns the reference that a virtual volume carries.
-func RefOf(volume *corev1.PersistentVolume) (Ref, error) {
-	return ParseRef(volume.Annotations[keys.Backing])
-}
+func RefOf(volume *corev1.PersistentVolume) (Ref, error) { return backings.RefOf(volume) }

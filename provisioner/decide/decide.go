@@ -43,6 +43,11 @@ func next(o Observation) Step {
 		// The class may come back; what exists for the claim stays as it is.
 		return Step{Verb: Idle}
 	}
+	if o.Claim.Annotations[keys.Import] != "" {
+		// It gets a volume that exists, from kubectl lodestone.
+		return Step{Verb: Idle, After: slow, Tell: later(o, o.Claim, note("WaitingForImport", fmt.Sprintf(
+			"waiting for an import to give the claim its volume: run kubectl lodestone import again, or take annotation %s off to have a new volume", keys.Import)))}
+	}
 	class, err := virtualclass.Parse(o.Class)
 	if err == nil {
 		err = route.Validate(o.Claim)

@@ -14,9 +14,9 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/refusal"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
+	"github.com/lodestone-storage/lodestone/pkg/virtualvolume"
 	"github.com/lodestone-storage/lodestone/provisioner/backing"
 	"github.com/lodestone-storage/lodestone/provisioner/decide"
-	"github.com/lodestone-storage/lodestone/provisioner/volume"
 )
 
 const (
@@ -188,7 +188,7 @@ func (f *Flow) Volume(uid types.UID) *corev1.PersistentVolume {
 	if err != nil {
 		return nil
 	}
-	pv, err := volume.New(volume.Input{
+	pv, err := virtualvolume.New(virtualvolume.Input{
 		Name: "pvc-" + string(uid), Claim: o.Claim, Class: class,
 		Cluster: step.Route.Cluster, Backing: step.Backing.Claim, Real: step.Backing.Volume,
 	})

@@ -1,4 +1,4 @@
-package volume_test
+package virtualvolume_test
 
 import (
 	"testing"
@@ -14,7 +14,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/locality"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
-	"github.com/lodestone-storage/lodestone/provisioner/volume"
+	"github.com/lodestone-storage/lodestone/pkg/virtualvolume"
 )
 
 const (
@@ -61,9 +61,9 @@ func real() *corev1.PersistentVolume {
 	}
 }
 
-func input(t *testing.T, cluster string, realVolume *corev1.PersistentVolume, options ...string) volume.Input {
+func input(t *testing.T, cluster string, realVolume *corev1.PersistentVolume, options ...string) virtualvolume.Input {
 	t.Helper()
-	return volume.Input{
+	return virtualvolume.Input{
 		Name: "pvc-u1", Cluster: cluster, Class: class(t, options...), Real: realVolume,
 		Claim: &corev1.PersistentVolumeClaim{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: "u1"},
@@ -83,7 +83,7 @@ func TestNewHasTheAttributesClassOfItsClaim(t *testing.T) {
 			in := input(t, cluster, real())
 			in.Claim.Spec.VolumeAttributesClassName = asked
 			in.Real.Spec.VolumeAttributesClassName = ptr.To("silver")
-			pv, err := volume.New(in)
+			pv, err := virtualvolume.New(in)
 			require.NoError(t, err)
 			assert.Equal(t, want, pv.Spec.VolumeAttributesClassName)
 		}
@@ -92,7 +92,7 @@ func TestNewHasTheAttributesClassOfItsClaim(t *testing.T) {
 
 func TestNewAtHomeIsTheRealVolumeUnderAnotherName(t *testing.T) {
 	original := real()
-	pv, err := volume.New(input(t, keys.Home, original, "noatime", "discard"))
+	pv, err := virtualvolume.New(input(t, keys.Home, original, "noatime", "discard"))
 	require.NoError(t, err)
 	assert.Equal(t, metav1.ObjectMeta{
 		Name: "pvc-u1", Labels: map[string]string{keys.Cluster: keys.Home},
@@ -112,7 +112,7 @@ func TestNewAtHomeIsTheRealVolumeUnderAnotherName(t *testing.T) {
 }
 
 func TestNewInARemoteClusterTakesOnlySizeAndModes(t *testing.T) {
-	pv, err := volume.New(input(t, "west", real(), "noatime"))
+	pv, err := virtualvolume.New(input(t, "west", real(), "noatime"))
 	require.NoError(t, err)
 	assert.Equal(t, &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{
@@ -131,7 +131,7 @@ func TestNewInARemoteClusterTakesOnlySizeAndModes(t *testing.T) {
 }
 
 func TestNewBeforeTheRemoteVolumeExists(t *testing.T) {
-	pv, err := volume.New(input(t, "west", nil))
+	pv, err := virtualvolume.New(input(t, "west", nil))
 	require.NoError(t, err)
 	assert.Equal(t, storage("1Gi"), pv.Spec.Capacity, "what the claim asks for")
 	assert.Equal(t, []corev1.PersistentVolumeAccessMode{once}, pv.Spec.AccessModes)
@@ -154,7 +154,7 @@ func TestNewRefuses(t *testing.T) {
 		"a volume elsewhere that claims no size": {cluster: "west", real: sizeless, says: "less than the 1Gi"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := volume.New(input(t, test.cluster, test.real))
+			_, err := virtualvolume.New(input(t, test.cluster, test.real))
 			assert.ErrorContains(t, err, test.says)
 		})
 	}
@@ -172,7 +172,7 @@ func TestAccessModes(t *testing.T) {
 			r.Spec.AccessModes = test.real
 			in := input(t, "west", r)
 			in.Claim.Spec.AccessModes = test.claim
-			pv, err := volume.New(in)
+			pv, err := virtualvolume.New(in)
 			require.NoError(t, err)
 			assert.Equal(t, test.want, pv.Spec.AccessModes)
 		})

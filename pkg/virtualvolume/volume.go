@@ -1,7 +1,7 @@
-// Package volume builds virtual volumes: the PersistentVolume that stands for a
+// Package virtualvolume builds virtual volumes: the PersistentVolume that stands for a
 // backing claim, from the virtual claim and, where it is known, the real volume.
 // It is pure.
-package volume
+package virtualvolume
 
 import (
 	"fmt"
@@ -11,10 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lodestone-storage/lodestone/pkg/backings"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/locality"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
-	"github.com/lodestone-storage/lodestone/provisioner/backing"
 )
 
 // Input is what a virtual volume is made from.
@@ -32,7 +32,7 @@ type Input struct {
 
 // New returns the virtual volume; its claimRef is left to the caller.
 func New(in Input) (*corev1.PersistentVolume, error) {
-	ref := backing.RefTo(in.Cluster, in.Backing)
+	ref := backings.RefTo(in.Cluster, in.Backing)
 	size, err := capacity(in)
 	if err != nil {
 		return nil, err
@@ -79,7 +79,7 @@ func New(in Input) (*corev1.PersistentVolume, error) {
 // attributes is the attributes class of the claim, which binds to no volume of
 // another; an empty one is none.
 func attributes(claim *corev1.PersistentVolumeClaim) *string {
-	if name := backing.Attributes(claim); name != "" {
+	if name := backings.Attributes(claim); name != "" {
 		return &name
 	}
 	return nil
