@@ -13,6 +13,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/component-base/version"
 
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/imports"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/look"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/lose"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/outcome"
@@ -72,7 +73,7 @@ because it would harm data or a peering that exists.`,
 	root.SetOut(streams.Out)
 	root.SetErr(streams.ErrOut)
 	flags.AddFlags(root.PersistentFlags())
-	root.AddCommand(peer.New(flags, streams), unpeer.New(flags, streams), release.New(flags, streams), lose.New(flags, streams),
+	root.AddCommand(peer.New(flags, streams), unpeer.New(flags, streams), imports.New(flags, streams), release.New(flags, streams), lose.New(flags, streams),
 		status.New(flags, streams), look.New(flags, streams))
 	asUsage(root)
 	completions(root, flags)

@@ -67,6 +67,7 @@ func TestWrongCommandLinesAreUsageErrors(t *testing.T) {
 func TestAClusterThatDoesNotAnswerIsAFailure(t *testing.T) {
 	for _, args := range [][]string{
 		{"status"}, {"peer", "--remote-context", "west"}, {"unpeer", "west"}, {"why", "pod", "web"}, {"why", "pvc", "data"}, {"release", "pod", "web"}, {"lose", "pvc", "data"}, {"lose", "pv", "v"},
+		{"import", "pvc", "data", "--class", "lodestone"}, {"import", "pv", "v", "--class", "lodestone"},
 	} {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {
 			code, out, stderr := run(t, args...)
