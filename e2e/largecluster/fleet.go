@@ -14,9 +14,9 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
+	"github.com/lodestone-storage/lodestone/pkg/virtualvolume"
 	"github.com/lodestone-storage/lodestone/provisioner/backing"
 	"github.com/lodestone-storage/lodestone/provisioner/route"
-	"github.com/lodestone-storage/lodestone/provisioner/volume"
 )
 
 const (
@@ -148,7 +148,7 @@ func realVolume(i int) *corev1.PersistentVolume {
 
 func virtualVolume(i int) *corev1.PersistentVolume {
 	claim := virtualClaim(i)
-	virtual, err := volume.New(volume.Input{
+	virtual, err := virtualvolume.New(virtualvolume.Input{
 		Name: VolumeName(i), Claim: claim, Cluster: clusterOf(i), Backing: backingClaim(i), Real: realVolume(i),
 		Class: virtualclass.Class{Name: "lodestone", ReclaimPolicy: corev1.PersistentVolumeReclaimDelete},
 	})

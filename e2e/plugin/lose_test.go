@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 
@@ -59,7 +60,7 @@ func TestAVolumeIsLostOnlyWhenAUserSaysSo(t *testing.T) {
 	require.NoError(t, bed.AwaitNode(t.Context(), fabric.WestNode, corev1.ConditionTrue))
 	await.Until(t, "what is left in west is told of", func() bool {
 		events, err := bed.Home.Client().CoreV1().Events("").List(t.Context(), metav1.ListOptions{FieldSelector: "reason=BackingLeft"})
-		return err == nil && len(events.Items) > 0 && strings.Contains(events.Items[0].Message, namespace+"/gone")
+		return err == nil && slices.ContainsFunc(events.Items, func(e corev1.Event) bool { return strings.Contains(e.Message, namespace+"/gone") })
 	})
 	// That of the other one goes, so the provisioner deletes there again.
 	require.NoError(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Delete(t.Context(), "kept", metav1.DeleteOptions{}))

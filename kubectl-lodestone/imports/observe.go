@@ -76,7 +76,8 @@ func ownerOf(ctx context.Context, home *access.Cluster, b *corev1.PersistentVolu
 	return owner, nil
 }
 
-// observe reads what home holds of the import of a real volume to a claim.
+// observe reads what home holds of the import of a real volume to a claim; without
+// one, only of an import that is recorded.
 func (i *importing) observe(ctx context.Context, volume string, target types.NamespacedName) (Home, error) {
 	h := Home{Storage: i.StorageNamespace, HomeID: i.homeID}
 	var err error
@@ -88,6 +89,9 @@ func (i *importing) observe(ctx context.Context, volume string, target types.Nam
 	}
 	if h.Record != nil {
 		target = types.NamespacedName{Namespace: h.Record.Claim.Namespace, Name: h.Record.Claim.Name}
+	}
+	if h.Record == nil && target.Name == "" {
+		return h, nil
 	}
 	if err := i.observeHolder(ctx, &h); err != nil {
 		return h, err

@@ -52,6 +52,9 @@ func harm(o decide.Observation, step decide.Step) string {
 	if step.Cluster != "" && step.Cluster != keys.Home && !o.Cluster(step.Cluster).Usable {
 		return "a request to a cluster that cannot be used"
 	}
+	if wanted && o.Claim.Annotations[keys.Import] != "" && step.Verb != decide.Idle {
+		return "something done about a claim that gets its volume from an import"
+	}
 	if step.Left != nil && (o.Claim != nil || o.Volume != nil || backing.Unpublished(step.Left.Claim) || step.Verb == decide.Release) {
 		return "a backing claim called left behind that is not"
 	}

@@ -26,6 +26,7 @@ func random(r *rand.Rand) decide.Observation {
 	maybe(3, func(o *decide.Observation) { o.Node = nil })
 	maybe(40, annotated(keys.Routed, pick("west", "east", "gone")))
 	maybe(5, annotated(keys.Class, "gold"))
+	maybe(3, annotated(keys.Import, "home/real/r1"))
 	maybe(10, without(keys.StorageProvisioner))
 	maybe(15, annotated(keys.Refused, encode(refusedBy(place(), "", time.Duration(r.IntN(3)-1)*time.Minute))))
 	maybe(20, parameter(pick(keys.LocalClass, keys.RemoteClass), pick("now", "wait", "none")))

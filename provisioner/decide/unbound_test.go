@@ -208,3 +208,14 @@ func TestNextForAClusterThatCannotBeUsed(t *testing.T) {
 	again := observe(on("west-1"), unreachable("west", time.Second+step.After))
 	assert.Equal(t, decide.Reschedule, decide.Next(again).Verb, "when it is looked at again patience has ended")
 }
+
+func TestAClaimThatAnImportServesIsLeftAlone(t *testing.T) {
+	importing := annotated(keys.Import, "home/real/r1")
+	check(t, map[string]row{
+		"with a node":                        {given: []change{on("west-1"), importing, func(o *decide.Observation) { o.Claim.CreationTimestamp = metav1.NewTime(now) }}, verb: decide.Idle, after: true},
+		"… and told of after a while":        {given: []change{on("west-1"), importing}, verb: decide.Idle, after: true, tell: "WaitingForImport"},
+		"its backing claim stays as it is":   {given: []change{on("west-1"), importing, have("west", pvcBound)}, verb: decide.Idle, after: true, tell: "WaitingForImport"},
+		"deleted, what was made for it goes": {given: []change{importing, deletedClaim, have("west")}, verb: decide.Remove, cluster: "west"},
+		"… but not what holds data":          {given: []change{importing, deletedClaim, have(keys.Home, pvcBound, published)}, verb: decide.Idle, tell: "BackingHasData"},
+	})
+}
