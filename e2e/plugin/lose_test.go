@@ -87,7 +87,8 @@ func volumeOf(t *testing.T, name string) *corev1.PersistentVolume {
 func dropShadow(t *testing.T, namespace, name string) {
 	t.Helper()
 	claims := bed.West.Client().CoreV1().PersistentVolumeClaims(namespace)
-	deleted(t, claims.Delete(context.Background(), name, metav1.DeleteOptions{}))
+	// In the other order the agent would make it anew.
 	_, err := claims.Patch(context.Background(), name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
 	deleted(t, err)
+	deleted(t, claims.Delete(context.Background(), name, metav1.DeleteOptions{}))
 }

@@ -59,7 +59,7 @@ func (f *Flow) tellLeft(claim types.UID, b *decide.Backing) {
 	}
 	if remote := f.Clusters.Object(b.Cluster); remote != nil {
 		f.Recorder.Event(&corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "RemoteCluster", Name: remote.Name, UID: remote.UID}, corev1.EventTypeNormal, "BackingLeft", fmt.Sprintf(
-			"real claim %s/%s is there with its data, but no volume at home stands for it: kubectl lodestone import pvc %s --cluster %s gives it a claim again, or delete it there",
-			b.Claim.Namespace, b.Claim.Name, b.Claim.Name, b.Cluster))
+			"real claim %s/%s is there with its data, but no volume at home stands for it: kubectl lodestone import pvc %s --cluster %s gives it a claim again; to be rid of it, take finalizer %s off and then delete it there",
+			b.Claim.Namespace, b.Claim.Name, b.Claim.Name, b.Cluster, keys.BackingFinalizer))
 	}
 }
