@@ -52,7 +52,8 @@ func harm(o decide.Observation, step decide.Step) string {
 	if step.Cluster != "" && step.Cluster != keys.Home && !o.Cluster(step.Cluster).Usable {
 		return "a request to a cluster that cannot be used"
 	}
-	if wanted && o.Claim.Annotations[keys.Import] != "" && step.Verb != decide.Idle {
+	if wanted && o.Claim.Annotations[keys.Import] != "" &&
+		slices.Contains([]decide.Verb{decide.Record, decide.Create, decide.Publish, decide.Remove, decide.Reschedule}, step.Verb) {
 		return "something done about a claim that gets its volume from an import"
 	}
 	if step.Left != nil && (o.Claim != nil || o.Volume != nil || backing.Unpublished(step.Left.Claim) || step.Verb == decide.Release) {
