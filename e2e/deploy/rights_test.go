@@ -24,6 +24,7 @@ func TestProvisionerHasTheRightsThatItNeedsAndNoOthers(t *testing.T) {
 	check(t, systemNamespace, "lodestone-provisioner", []right{
 		{verb: "create", resource: "/persistentvolumes", allowed: true},
 		{verb: "delete", resource: "/persistentvolumes", allowed: true},
+		{verb: "update", resource: "/persistentvolumes"},
 		{verb: "patch", resource: "/persistentvolumeclaims", namespace: everywhere, allowed: true},
 		{verb: "patch", resource: "/persistentvolumeclaims/status", namespace: everywhere, allowed: true},
 		{verb: "update", resource: "/persistentvolumeclaims/status", namespace: "default"},

@@ -24,15 +24,25 @@ rules:
 - level: None
 `
 
+// auditAllPolicy records all that is asked by any ServiceAccount.
+const auditAllPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: Metadata
+  userGroups: [system:serviceaccounts]
+- level: None
+`
+
 // audit is a folder with the audit policy and the audit log of each cluster.
 type audit struct{ folder string }
 
-func newAudit() (audit, error) {
+func newAudit(policy string) (audit, error) {
 	folder, err := os.MkdirTemp("", "lodestone-audit-")
 	if err != nil {
 		return audit{}, fmt.Errorf("make folder for audit logs: %w", err)
 	}
-	if err := os.WriteFile(filepath.Join(folder, "policy.yaml"), []byte(auditPolicy), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(folder, "policy.yaml"), []byte(policy), 0o600); err != nil {
 		return audit{}, fmt.Errorf("write audit policy: %w", errors.Join(err, os.RemoveAll(folder)))
 	}
 	return audit{folder}, nil
@@ -53,30 +63,54 @@ func (a audit) remove() {
 	}
 }
 
-// Writes returns how often Lodestone's accounts made each kind of write in a
-// cluster, as "verb resource", since the start; leases are left out. The Fabric
-// must have been started with Audit.
-func (f *Fabric) Writes(cluster string) (_ map[string]int, err error) {
+// Request is what an API server noted of a request.
+type Request struct {
+	User struct{ Username string }
+	Verb string
+	// ObjectRef is what it asked for; empty where that is no resource.
+	ObjectRef      struct{ APIGroup, Resource, Subresource, Namespace, Name string }
+	ResponseStatus struct{ Code int }
+}
+
+// What returns the resource of a request, with its subresource.
+func (r Request) What() string {
+	return strings.TrimSuffix(r.ObjectRef.Resource+"/"+r.ObjectRef.Subresource, "/")
+}
+
+// Requests returns what the API server of a cluster noted since the start. The
+// Fabric must have been started with Audit or AuditAll.
+func (f *Fabric) Requests(cluster string) (_ []Request, err error) {
 	file, err := os.Open(f.audit.log(cluster))
 	if err != nil {
 		return nil, fmt.Errorf("read audit log: %w", err)
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
-	counts := map[string]int{}
+	var requests []Request
 	lines := bufio.NewScanner(file)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
-		var event struct {
-			Verb      string
-			ObjectRef struct{ Resource, Subresource string }
-		}
-		if err := json.Unmarshal(lines.Bytes(), &event); err != nil {
+		var request Request
+		if err := json.Unmarshal(lines.Bytes(), &request); err != nil {
 			return nil, fmt.Errorf("read audit log: %w", err)
 		}
-		if event.ObjectRef.Resource == "leases" || strings.HasPrefix(event.ObjectRef.Resource, "selfsubject") {
-			continue
-		}
-		counts[strings.TrimSuffix(event.Verb+" "+event.ObjectRef.Resource+"/"+event.ObjectRef.Subresource, "/")]++
+		requests = append(requests, request)
 	}
-	return counts, lines.Err()
+	return requests, lines.Err()
+}
+
+// Writes returns how often Lodestone's accounts made each kind of write in a
+// cluster, as "verb resource", since the start; leases are left out. The Fabric
+// must have been started with Audit.
+func (f *Fabric) Writes(cluster string) (map[string]int, error) {
+	requests, err := f.Requests(cluster)
+	if err != nil {
+		return nil, err
+	}
+	counts := map[string]int{}
+	for _, request := range requests {
+		if request.ObjectRef.Resource != "leases" && !strings.HasPrefix(request.ObjectRef.Resource, "selfsubject") {
+			counts[request.Verb+" "+request.What()]++
+		}
+	}
+	return counts, nil
 }

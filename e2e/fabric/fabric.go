@@ -49,6 +49,8 @@ type Options struct {
 	Zones bool
 	// Audit records what Lodestone writes; see Writes.
 	Audit bool
+	// AuditAll records all that any ServiceAccount asks for, instead; see Requests.
+	AuditAll bool
 	// Agent installs the remote agent in west, instead of what a remote cluster
 	// without one needs. It is started with StartAgent.
 	Agent bool
@@ -101,8 +103,12 @@ func Start(ctx context.Context, o Options) (*Fabric, error) {
 	if err := listener.Close(); err != nil {
 		return nil, fmt.Errorf("free the extender's port: %w", err)
 	}
-	if o.Audit {
-		if f.audit, err = newAudit(); err != nil {
+	if o.Audit || o.AuditAll {
+		policy := auditPolicy
+		if o.AuditAll {
+			policy = auditAllPolicy
+		}
+		if f.audit, err = newAudit(policy); err != nil {
 			return nil, err
 		}
 	}

@@ -1,0 +1,142 @@
+package rights
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lodestone-storage/lodestone/e2e/await"
+	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+)
+
+// TestEachRightIsUsedAndNoneIsMissing goes through what claims can go through and
+// then reads what the API servers noted.
+func TestEachRightIsUsedAndNoneIsMissing(t *testing.T) {
+	testbed.Require(t)
+	namespace := testbed.Namespace(t, bed.Home, bed.West)
+	require.NoError(t, bed.Bind(t.Context(), namespace))
+	attributes(t)
+	class(t, namespace)
+	for name, place := range map[string]func(*corev1.Pod) *corev1.Pod{"home": fabric.AtHome, "west": fabric.InWest} {
+		claim(t, namespace, name, namespace, "silver-"+name)
+		pod(t, place(fabric.NewPod(namespace, name, name)))
+		await.Until(t, "the claim is bound", bound(t, bed.Home, namespace, name), events(t, namespace))
+	}
+	await.Until(t, "the shadow is bound", bound(t, bed.West, namespace, "west"), events(t, namespace))
+
+	kubectl(t, "patch", "pvc", "-n", namespace, "west", "--type=merge", "-p", `{"metadata":{"labels":{"team":"a"}},"spec":{"resources":{"requests":{"storage":"2Gi"}}}}`)
+	await.Until(t, "it has grown", func() bool {
+		size := get(t, bed.Home, namespace, "west").Status.Capacity[corev1.ResourceStorage]
+		return size.String() == "2Gi"
+	}, events(t, namespace))
+	twin := "pvc-" + string(get(t, bed.Home, namespace, "home").UID)
+	kubectl(t, "delete", "pvc", "-n", fabric.Storage, twin, "--wait=false")
+	await.Event(t, bed.Home.Client(), namespace, "home", "BackingHealed")
+
+	refused(t)
+	// A second virtual class has its room published, and that is taken back with it.
+	for _, name := range []string{"home", "west"} {
+		kubectl(t, "delete", "pod,pvc", "-n", namespace, name, "--wait=false")
+	}
+	await.Until(t, "nothing is left", func() bool {
+		left, err := bed.Home.Client().CoreV1().PersistentVolumes().List(t.Context(), metav1.ListOptions{LabelSelector: keys.Cluster})
+		require.NoError(t, err)
+		return len(left.Items) == 0
+	}, events(t, namespace))
+	kubectl(t, "delete", "storageclass", namespace)
+	kubectl(t, "delete", "remotecluster", "west")
+
+	const provisioner = "lodestone-system:lodestone-provisioner: "
+	compare(t, bed.Home, map[string]string{
+		provisioner + "patch events":                                                   "(an event that comes again is counted up)",
+		provisioner + "update persistentvolumeclaims":                                  "(the library takes the node off a claim whose node has just gone)",
+		provisioner + "update storage.k8s.io/csistoragecapacities in " + fabric.System: "(room that changes: e2e/capacity)",
+	}, func(fabric.Request) bool { return false })
+	compare(t, bed.West, map[string]string{}, func(q fabric.Request) bool {
+		// In a namespace that is not bound.
+		return q.ObjectRef.Resource == "persistentvolumeclaims" && q.ObjectRef.Namespace != namespace
+	})
+}
+
+// refused has a claim refused by west, where its namespace is not bound.
+func refused(t *testing.T) {
+	t.Helper()
+	namespace := testbed.Namespace(t, bed.Home, bed.West)
+	kubectl(t, "label", "namespace", namespace, keys.Offload+"="+keys.OffloadEnabled)
+	claim(t, namespace, "data", fabric.Class, "")
+	pod(t, fabric.Prefer(fabric.NewPod(namespace, "db", "data"), fabric.WestNode))
+	await.Event(t, bed.Home.Client(), namespace, "data", "NotAllowed")
+	await.Until(t, "it is bound elsewhere", bound(t, bed.Home, namespace, "data"), events(t, namespace))
+	kubectl(t, "delete", "pod/db", "pvc/data", "-n", namespace, "--wait=false")
+}
+
+// attributes makes an attributes class for the real storage of each cluster.
+func attributes(t *testing.T) {
+	t.Helper()
+	for name, driver := range map[*testbed.Cluster]string{bed.Home: bed.HomeStorage.Name(), bed.West: bed.WestStorage.Name()} {
+		_, err := name.Client().StorageV1().VolumeAttributesClasses().Create(t.Context(), &storagev1.VolumeAttributesClass{
+			ObjectMeta: metav1.ObjectMeta{Name: "silver-" + name.Name()}, DriverName: driver, Parameters: map[string]string{"iops": "100"}}, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+}
+
+// class makes a virtual class that carries labels.
+func class(t *testing.T, name string) {
+	t.Helper()
+	classes := bed.Home.Client().StorageV1().StorageClasses()
+	made, err := classes.Get(t.Context(), fabric.Class, metav1.GetOptions{})
+	require.NoError(t, err)
+	made.ObjectMeta = metav1.ObjectMeta{Name: name}
+	made.Parameters = map[string]string{keys.Carry: "team", keys.LocalClass: fabric.HomeNow}
+	_, err = classes.Create(t.Context(), made, metav1.CreateOptions{})
+	require.NoError(t, err)
+}
+
+func claim(t *testing.T, namespace, name, class, attributes string) {
+	t.Helper()
+	c := fabric.NewClaim(namespace, name, class)
+	if attributes != "" {
+		c.Spec.VolumeAttributesClassName = &attributes
+	}
+	_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(), c, metav1.CreateOptions{})
+	require.NoError(t, err)
+}
+
+func pod(t *testing.T, pod *corev1.Pod) {
+	t.Helper()
+	_, err := bed.Home.Client().CoreV1().Pods(pod.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})
+	require.NoError(t, err)
+}
+
+func kubectl(t *testing.T, args ...string) {
+	t.Helper()
+	_, err := bed.Home.Kubectl(t.Context(), "", args...)
+	require.NoError(t, err)
+}
+
+func get(t *testing.T, cluster *testbed.Cluster, namespace, name string) *corev1.PersistentVolumeClaim {
+	t.Helper()
+	found, err := cluster.Client().CoreV1().PersistentVolumeClaims(namespace).Get(context.Background(), name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return &corev1.PersistentVolumeClaim{}
+	}
+	require.NoError(t, err)
+	return found
+}
+
+func bound(t *testing.T, cluster *testbed.Cluster, namespace, name string) func() bool {
+	t.Helper()
+	return func() bool { return get(t, cluster, namespace, name).Status.Phase == corev1.ClaimBound }
+}
+
+func events(t *testing.T, namespace string) func() any {
+	t.Helper()
+	return func() any { return await.Events(t, bed.Home.Client(), namespace) }
+}
