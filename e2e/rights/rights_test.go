@@ -59,7 +59,9 @@ func TestEachRightIsUsedAndNoneIsMissing(t *testing.T) {
 		provisioner + "update persistentvolumeclaims":                                  "(the library takes the node off a claim whose node has just gone)",
 		provisioner + "update storage.k8s.io/csistoragecapacities in " + fabric.System: "(room that changes: e2e/capacity)",
 	}, func(fabric.Request) bool { return false })
-	compare(t, bed.West, map[string]string{}, func(q fabric.Request) bool {
+	compare(t, bed.West, map[string]string{
+		"lodestone-volumes:lodestone-home: create serviceaccounts/token in lodestone-volumes": "(a token that is about to end: provisioner/clusters)",
+	}, func(q fabric.Request) bool {
 		// In a namespace that is not bound.
 		return q.ObjectRef.Resource == "persistentvolumeclaims" && q.ObjectRef.Namespace != namespace
 	})

@@ -29,9 +29,6 @@ func TestAHostileClusterCannotHoldUpHome(t *testing.T) {
 	var trapped atomic.Int64
 	trap := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { trapped.Add(1) }))
 	t.Cleanup(trap.Close)
-	there := newEvil(t)
-	register(t, "evil", there)
-
 	junk := strings.Repeat(`{"metadata":{"name":"x","uid":"x","annotations":{"x":"`+strings.Repeat("x", 1<<16)+`"}}},`, 16)
 	for name, answer := range map[string]http.HandlerFunc{
 		"redirects": func(w http.ResponseWriter, r *http.Request) {
@@ -77,29 +74,29 @@ func TestAHostileClusterCannotHoldUpHome(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			before := there.sent.Load()
-			there.says(answer)
-			there.CloseClientConnections()
-			claim := "data-" + strings.ReplaceAll(name, " ", "-")
+			claim := "evil-" + strings.ReplaceAll(name, " ", "-")
+			there := newEvil(t, claim, answer)
+			register(t, there)
+			await.Until(t, "home asks", func() bool { return there.asked.Load() > 2 })
 			user.claim(claim, nil)
 			user.pod(fabric.AtHome(fabric.NewPod(user.namespace, claim, claim)))
 			user.bound(claim)
 			await.Never(t, "home must not follow", func() bool { return trapped.Load() > 0 })
 			// Of each of its four kinds home reads one answer, and none faster than it should.
-			assert.Less(t, there.sent.Load()-before, int64(8*bounded.MaxAnswer))
+			assert.Less(t, there.sent.Load(), int64(8*bounded.MaxAnswer))
 		})
 	}
 }
 
 // register makes a RemoteCluster that leads to a hostile API server.
-func register(t *testing.T, id string, there *evil) {
+func register(t *testing.T, there *evil) {
 	t.Helper()
-	require.NoError(t, bed.Register(t.Context(), id, there.kubeconfig(t)))
+	require.NoError(t, bed.Register(t.Context(), there.id, there.kubeconfig(t)))
 	t.Cleanup(func() {
 		there.says(lists(func(string) []string { return nil }))
 		there.CloseClientConnections()
 		ctx := context.WithoutCancel(t.Context())
-		_, err := bed.Home.Kubectl(ctx, "", "delete", "remotecluster", id, "--wait=false")
+		_, err := bed.Home.Kubectl(ctx, "", "delete", "remotecluster", there.id, "--wait=false")
 		require.NoError(t, err)
 	})
 }
@@ -108,7 +105,6 @@ func register(t *testing.T, id string, there *evil) {
 // say of it all that could reach something of home if it were believed.
 func TestAHostileClusterPutsNothingIntoAVolume(t *testing.T) {
 	user := newTenant(t)
-	there := newEvil(t)
 	forged := func(kind string) []string {
 		switch kind {
 		case "StorageClass":
@@ -127,7 +123,7 @@ func TestAHostileClusterPutsNothingIntoAVolume(t *testing.T) {
 		}
 		return nil
 	}
-	there.says(lists(func(kind string) []string {
+	there := newEvil(t, "evil", lists(func(kind string) []string {
 		if kind == "PersistentVolumeClaim" && claimOf(t, bed.Home, user.namespace, "data") == nil {
 			return nil
 		}
@@ -142,7 +138,7 @@ func TestAHostileClusterPutsNothingIntoAVolume(t *testing.T) {
 	user.claim("data", func(c *corev1.PersistentVolumeClaim) {
 		c.Annotations = map[string]string{keys.SelectedNode: "evil-1", keys.Routed: "evil"}
 	})
-	register(t, "evil", there)
+	register(t, there)
 	claim, volume := user.bound("data")
 	assert.Equal(t, corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
 		Driver: keys.Driver, VolumeHandle: "evil/" + user.namespace + "/data/shadow"}}, volume.Spec.PersistentVolumeSource)

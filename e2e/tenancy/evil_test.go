@@ -19,20 +19,21 @@ import (
 // a cluster of its own, that home may do all, and for the rest what answer writes.
 type evil struct {
 	*httptest.Server
+	id     string
 	answer atomic.Pointer[http.HandlerFunc]
-	// sent are the bytes of answers that were written.
-	sent atomic.Int64
+	// asked are the requests that answer was given, sent are the bytes of answers that were written.
+	asked, sent atomic.Int64
 }
 
-func newEvil(t *testing.T) *evil {
+func newEvil(t *testing.T, id string, answer http.HandlerFunc) *evil {
 	t.Helper()
-	e := &evil{}
-	e.says(http.NotFound)
+	e := &evil{id: id}
+	e.says(answer)
 	e.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w = &counted{ResponseWriter: w, sent: &e.sent}
 		switch {
 		case r.URL.Path == "/api/v1/namespaces/kube-system":
-			object(w, `{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"kube-system","uid":"evil"}}`)
+			object(w, fmt.Sprintf(`{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"kube-system","uid":%q}}`, id))
 		case r.URL.Path == "/version":
 			object(w, `{"gitVersion":"v1.36.3"}`)
 		case strings.HasSuffix(r.URL.Path, "/selfsubjectaccessreviews"):
@@ -40,6 +41,7 @@ func newEvil(t *testing.T) *evil {
 			object(w, fmt.Sprintf(`{"kind":"SelfSubjectAccessReview","apiVersion":"authorization.k8s.io/v1","status":{"allowed":%t}}`,
 				!strings.Contains(string(body), "namespacerequests")))
 		default:
+			e.asked.Add(1)
 			(*e.answer.Load())(w, r)
 		}
 	}))
