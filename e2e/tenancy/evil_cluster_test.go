@@ -2,7 +2,6 @@ package tenancy
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -12,13 +11,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/pkg/bounded"
-	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
 // TestAHostileClusterCannotHoldUpHome has a RemoteCluster lead to an API server
@@ -98,63 +94,5 @@ func register(t *testing.T, there *evil) {
 		ctx := context.WithoutCancel(t.Context())
 		_, err := bed.Home.Kubectl(ctx, "", "delete", "remotecluster", there.id, "--wait=false")
 		require.NoError(t, err)
-	})
-}
-
-// TestAHostileClusterPutsNothingIntoAVolume has a hostile cluster make a volume, and
-// say of it all that could reach something of home if it were believed.
-func TestAHostileClusterPutsNothingIntoAVolume(t *testing.T) {
-	user := newTenant(t)
-	forged := func(kind string) []string {
-		switch kind {
-		case "StorageClass":
-			return []string{`{"metadata":{"name":"fast","uid":"c","annotations":{"storageclass.kubernetes.io/is-default-class":"true"}},"provisioner":"disk.evil.test","volumeBindingMode":"Immediate"}`}
-		case "PersistentVolumeClaim":
-			claim := claimOf(t, bed.Home, user.namespace, "data")
-			return []string{fmt.Sprintf(`{"metadata":{"namespace":%q,"name":"data","uid":"shadow","resourceVersion":"9","labels":{%q:%q,%q:%q},"annotations":{%q:%q}},
-				"spec":{"volumeName":"real","storageClassName":"fast","resources":{"requests":{"storage":"1Gi"}}},"status":{"phase":"Bound","capacity":{"storage":"1Gi"}}}`,
-				user.namespace, keys.ClaimUID, claim.UID, keys.HomeID, homeID(t), keys.Claim, user.namespace+"/data")}
-		case "PersistentVolume":
-			return []string{fmt.Sprintf(`{"metadata":{"name":"real","uid":"real","labels":{"a":"b"},"annotations":{%q:"home/lodestone-storage/x/y"}},"spec":{"capacity":{"storage":"1Gi"},"accessModes":["ReadWriteOnce"],
-				"hostPath":{"path":"/etc"},"local":{"path":"/"},"mountOptions":["suid"],"storageClassName":"home-now","persistentVolumeReclaimPolicy":"Delete",
-				"csi":{"driver":"disk.home.test","volumeHandle":"another","nodePublishSecretRef":{"namespace":"kube-system","name":"token"}},
-				"nodeAffinity":{"required":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"kubernetes.io/hostname","operator":"In","values":["home-1"]}]}]}},
-				"claimRef":{"namespace":%q,"name":"data","uid":"shadow"}}}`, keys.Backing, user.namespace)}
-		}
-		return nil
-	}
-	there := newEvil(t, "evil", lists(func(kind string) []string {
-		if kind == "PersistentVolumeClaim" && claimOf(t, bed.Home, user.namespace, "data") == nil {
-			return nil
-		}
-		return forged(kind)
-	}))
-	_, err := bed.Home.Client().CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{
-		Name: "evil-1", Labels: map[string]string{keys.Cluster: "evil"}}}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		_ = bed.Home.Client().CoreV1().Nodes().Delete(context.Background(), "evil-1", metav1.DeleteOptions{})
-	})
-	user.claim("data", func(c *corev1.PersistentVolumeClaim) {
-		c.Annotations = map[string]string{keys.SelectedNode: "evil-1", keys.Routed: "evil"}
-	})
-	register(t, there)
-	claim, volume := user.bound("data")
-	assert.Equal(t, corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
-		Driver: keys.Driver, VolumeHandle: "evil/" + user.namespace + "/data/shadow"}}, volume.Spec.PersistentVolumeSource)
-	assert.Empty(t, volume.Spec.MountOptions)
-	assert.Equal(t, map[string]string{keys.Cluster: "evil"}, volume.Labels)
-	assert.Equal(t, "evil/"+user.namespace+"/data/shadow", volume.Annotations[keys.Backing])
-	require.Len(t, volume.Spec.NodeAffinity.Required.NodeSelectorTerms, 1)
-	for _, e := range volume.Spec.NodeAffinity.Required.NodeSelectorTerms[0].MatchExpressions {
-		assert.Equal(t, keys.Cluster, e.Key)
-	}
-	assert.Equal(t, "pvc-"+string(claim.UID), volume.Name)
-	assert.Equal(t, fabric.Class, volume.Spec.StorageClassName)
-	// It never ends what it was asked to delete: the administrator takes the volume away.
-	t.Cleanup(func() {
-		_, err := bed.Home.Kubectl(context.Background(), "", "patch", "pv", volume.Name, "--type=merge", "-p", `{"metadata":{"finalizers":null},"spec":{"persistentVolumeReclaimPolicy":"Retain"}}`)
-		require.NoError(t, err)
-		require.NoError(t, bed.Home.Client().CoreV1().PersistentVolumes().Delete(context.Background(), volume.Name, metav1.DeleteOptions{}))
 	})
 }

@@ -160,6 +160,13 @@ func unprotected(b *decide.Backing)  { b.Claim.Finalizers = []string{"kubernetes
 func old(b *decide.Backing)          { b.Claim.CreationTimestamp = metav1.NewTime(now.Add(-time.Minute)) }
 func dropped(b *decide.Backing)      { delete(b.Claim.Annotations, keys.SelectedNode) }
 
+// chosenThere has a node chosen for a backing claim, as for a pod in its cluster.
+func chosenThere(b *decide.Backing) {
+	if b.Cluster != keys.Home {
+		b.Claim.Annotations[keys.SelectedNode] = "there"
+	}
+}
+
 // volume gives the claim its virtual volume, with the data in a cluster.
 func volume(in string, alter ...func(*corev1.PersistentVolume)) change {
 	return func(o *decide.Observation) {

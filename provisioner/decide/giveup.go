@@ -17,7 +17,7 @@ func discard(o Observation, match func(Backing) bool) Step {
 		if !match(b) {
 			continue
 		}
-		if !backing.Unpublished(b.Claim) {
+		if !backing.Unpublished(b.Claim) || used(b) {
 			if o.Claim == nil || o.Claim.Spec.VolumeName != "" {
 				continue
 			}
@@ -40,6 +40,13 @@ func discard(o Observation, match func(Backing) bool) Step {
 		}
 	}
 	return Step{Verb: Idle}
+}
+
+// used says whether a pod uses a shadow, or did: only for a pod is a node chosen
+// there. Then it was published, whatever it says: home may have been restored from
+// a backup.
+func used(b Backing) bool {
+	return b.Cluster != keys.Home && b.Claim.Annotations[keys.SelectedNode] != ""
 }
 
 func cannotReach(o Observation, id string) Step {

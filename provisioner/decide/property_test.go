@@ -139,6 +139,8 @@ func harm(o decide.Observation, step decide.Step) string {
 		switch {
 		case !backing.Unpublished(step.Backing.Claim):
 			return "a published backing claim removed"
+		case step.Cluster != keys.Home && step.Backing.Claim.Annotations[keys.SelectedNode] != "":
+			return "a backing claim removed that a pod uses"
 		case o.HandedOut && o.Volume == nil:
 			return "a backing claim removed while its volume is being created"
 		case o.Volume != nil && refUID(o) == string(step.Backing.Claim.UID):

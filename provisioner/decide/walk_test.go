@@ -61,60 +61,6 @@ func (w *world) live(t *testing.T, seed uint64) {
 	}
 }
 
-// partition has a remote cluster go away or come back; home notices later.
-func (w *world) partition() {
-	s := w.sites[[]string{"west", "east"}[w.IntN(2)]]
-	switch {
-	case s.away != s.noticed:
-		s.noticed, s.since = s.away, w.now
-	case s.away:
-		w.now = w.now.Add(time.Duration(w.IntN(600)) * time.Second)
-		s.away = false
-	default:
-		s.away = true
-	}
-}
-
-// kill ends the program; what follows sees what is so.
-func (w *world) kill() {
-	w.unsent, w.gone, w.handedOut = false, false, false
-	w.refresh()
-}
-
-// user deletes the claim, or asks for more.
-func (w *world) user() {
-	home := w.sites[keys.Home]
-	c := home.claim
-	switch {
-	case c == nil:
-	case w.chance(8):
-		home.claim, w.deleted = nil, true
-	case c.Spec.VolumeName != "":
-		c.Spec.Resources.Requests = storage("2Gi")
-		w.touch(c)
-	}
-}
-
-// restore makes a backup of a remote cluster, or has it go back to its backup.
-// Its volumes outlive that as they are, for a backup holds only objects.
-func (w *world) restore() {
-	s := w.sites[[]string{"west", "east"}[w.IntN(2)]]
-	if s.backup == nil {
-		s.backup = &state{backing: s.backing.DeepCopy(), real: s.real.DeepCopy()}
-		return
-	}
-	if !w.chance(5) {
-		return
-	}
-	wrote := s.real != nil && s.real.Annotations["data"] != ""
-	before := s.real
-	s.backing, s.real = s.backup.backing.DeepCopy(), s.backup.real.DeepCopy()
-	if s.real != nil && before != nil && before.UID == s.real.UID && wrote {
-		s.real.Annotations["data"] = "yes"
-	}
-	w.restored = true
-}
-
 // work is one step of the provisioner.
 func (w *world) work(t *testing.T, seed uint64) {
 	t.Helper()
