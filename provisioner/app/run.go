@@ -32,6 +32,7 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/flow"
 	"github.com/lodestone-storage/lodestone/provisioner/library"
 	"github.com/lodestone-storage/lodestone/provisioner/mirror"
+	"github.com/lodestone-storage/lodestone/provisioner/slim"
 	"github.com/lodestone-storage/lodestone/provisioner/snapshots"
 )
 
@@ -76,8 +77,8 @@ func Run(ctx context.Context, config *Config) error {
 	defer broadcaster.Shutdown()
 	broadcaster.StartRecordingToSink(&corev1client.EventSinkImpl{Interface: client.CoreV1().Events("")})
 
-	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(flow.Slim))
-	secrets := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(config.Namespace), informers.WithTransform(clusters.Slim))
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(slim.Object))
+	secrets := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(config.Namespace), informers.WithTransform(slim.Object))
 	sources, err := flow.NewSources(factory)
 	if err != nil {
 		return err

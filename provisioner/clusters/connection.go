@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
@@ -18,6 +17,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 	"github.com/lodestone-storage/lodestone/provisioner/mapped"
+	"github.com/lodestone-storage/lodestone/provisioner/slim"
 )
 
 // connection is one client of a remote cluster with what it watches there:
@@ -72,7 +72,7 @@ type Hooks struct {
 func connect(ctx context.Context, id string, client kubernetes.Interface, homeID string, hooks Hooks, namespaces []string, classesChanged func()) *connection {
 	c := &connection{id: id, client: client, homeID: homeID, hooks: hooks, shadows: map[string]*shadows{}, taken: map[string]*taken{}, began: time.Now()}
 	c.ctx, c.stop = context.WithCancel(ctx)
-	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(Trusted))
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(cached))
 	c.factory = factory
 	c.volumes = factory.Core().V1().PersistentVolumes().Informer()
 	c.classes = factory.Storage().V1().StorageClasses().Informer()
@@ -85,12 +85,14 @@ func connect(ctx context.Context, id string, client kubernetes.Interface, homeID
 	return c
 }
 
-// Slim drops what this program never reads from an object before it is cached.
-func Slim(obj any) (any, error) {
-	if object, ok := obj.(metav1.Object); ok {
-		object.SetManagedFields(nil)
+// cached is what is cached of an object of a remote cluster: what can be trusted,
+// made small only then.
+func cached(obj any) (any, error) {
+	obj, err := Trusted(obj)
+	if err != nil {
+		return nil, err
 	}
-	return obj, nil
+	return slim.Object(obj)
 }
 
 func handler(changed func(obj any)) cache.ResourceEventHandler {

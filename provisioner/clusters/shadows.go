@@ -49,7 +49,7 @@ func (c *connection) watchAgain(namespace string) {
 }
 
 func (c *connection) startWatch(namespace string) *shadows {
-	factory := informers.NewSharedInformerFactoryWithOptions(c.client, 0, informers.WithNamespace(namespace), informers.WithTransform(Trusted),
+	factory := informers.NewSharedInformerFactoryWithOptions(c.client, 0, informers.WithNamespace(namespace), informers.WithTransform(cached),
 		informers.WithTweakListOptions(func(options *metav1.ListOptions) { options.LabelSelector = c.selector() }))
 	watched := &shadows{SharedIndexInformer: factory.Core().V1().PersistentVolumeClaims().Informer()}
 	_, _ = watched.AddEventHandler(handler(func(obj any) {

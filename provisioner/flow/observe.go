@@ -17,6 +17,7 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/clusters"
 	"github.com/lodestone-storage/lodestone/provisioner/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/route"
+	"github.com/lodestone-storage/lodestone/provisioner/slim"
 )
 
 // observe gathers what is known of one claim, from caches alone.
@@ -174,13 +175,13 @@ func (f *Flow) siblings(o decide.Observation) []decide.Sibling {
 	self := o.Claim.Namespace + "/" + o.Claim.Name
 	var common []string
 	first := true
-	for _, pod := range indexed[corev1.Pod](f.Sources.Pods, byClaim, self) {
-		if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+	for _, pod := range indexed[slim.Pod](f.Sources.Pods, byClaim, self) {
+		if pod.Finished() {
 			continue
 		}
-		names := claimsOf(pod)
+		names := pod.Claims
 		if first {
-			common, first = names, false
+			common, first = slices.Clone(names), false
 			continue
 		}
 		common = slices.DeleteFunc(common, func(name string) bool { return !slices.Contains(names, name) })

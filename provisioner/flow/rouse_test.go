@@ -16,6 +16,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/clusters"
+	"github.com/lodestone-storage/lodestone/provisioner/slim"
 )
 
 // A namespace is opened: pods wait in it for a claim that has no volume yet, for
@@ -42,7 +43,7 @@ func TestPodsOfANamespaceThatIsOpenedAreWoken(t *testing.T) {
 		}
 		for _, spec := range pods {
 			spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}}}
-			require.NoError(t, sources.Pods.GetStore().Add(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "pod-of-" + name}, Spec: spec}))
+			require.NoError(t, sources.Pods.GetStore().Add(slim.NewPod(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "pod-of-" + name}, Spec: spec})))
 		}
 	}
 	waiting, running := corev1.PodSpec{}, corev1.PodSpec{NodeName: "west"}

@@ -10,15 +10,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/component-helpers/storage/ephemeral"
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/backing"
-	"github.com/lodestone-storage/lodestone/provisioner/clusters"
 	"github.com/lodestone-storage/lodestone/provisioner/mapped"
+	"github.com/lodestone-storage/lodestone/provisioner/slim"
 )
 
-// Sources are the informers of the home cluster that decisions are made from.
+// Sources are the informers of the home cluster that decisions are made from. Their
+// objects are as package slim makes them.
 type Sources struct {
 	Claims, Volumes, Classes, Nodes, Namespaces, Attachments, Pods cache.SharedIndexInformer
 }
@@ -37,7 +37,7 @@ func (s Sources) Used(cluster, namespace, home string) bool {
 			return true
 		}
 	}
-	for _, pod := range indexed[corev1.Pod](s.Pods, cache.NamespaceIndex, home) {
+	for _, pod := range indexed[slim.Pod](s.Pods, cache.NamespaceIndex, home) {
 		if mapped.Copied(pod, cluster) {
 			return true
 		}
@@ -70,6 +70,10 @@ func NewSources(factory informers.SharedInformerFactory) (Sources, error) {
 		Attachments: storage.VolumeAttachments().Informer(),
 		Pods:        core.Pods().Informer(),
 	}
+	// Whatever the factory does: only so are pods found.
+	if err := s.Pods.SetTransform(slim.Object); err != nil {
+		return Sources{}, fmt.Errorf("make pods small: %w", err)
+	}
 	for _, index := range []struct {
 		informer cache.SharedIndexInformer
 		name     string
@@ -101,7 +105,7 @@ func NewSources(factory informers.SharedInformerFactory) (Sources, error) {
 			}
 			return nil
 		}},
-		{s.Pods, byClaim, func(obj any) []string { return claimsOf(obj.(*corev1.Pod)) }},
+		{s.Pods, byClaim, func(obj any) []string { return obj.(*slim.Pod).Claims }},
 	} {
 		if err := index.informer.AddIndexers(cache.Indexers{index.name: func(obj any) ([]string, error) { return index.keys(obj), nil }}); err != nil {
 			return Sources{}, fmt.Errorf("index %s: %w", index.name, err)
@@ -110,30 +114,15 @@ func NewSources(factory informers.SharedInformerFactory) (Sources, error) {
 	return s, nil
 }
 
-// claimsOf returns namespace/name of the claims that a pod uses.
-func claimsOf(pod *corev1.Pod) []string {
-	var names []string
-	for i := range pod.Spec.Volumes {
-		volume := &pod.Spec.Volumes[i]
-		switch {
-		case volume.PersistentVolumeClaim != nil:
-			names = append(names, pod.Namespace+"/"+volume.PersistentVolumeClaim.ClaimName)
-		case volume.Ephemeral != nil:
-			names = append(names, pod.Namespace+"/"+ephemeral.VolumeClaimName(pod, volume))
-		}
-	}
-	return names
-}
-
 // boundOfWaitingPods returns, for each pod of a namespace that waits for a node
 // and has claims with virtual volumes, one of these claims.
 func (s Sources) boundOfWaitingPods(namespace string) []*corev1.PersistentVolumeClaim {
 	found := map[types.UID]*corev1.PersistentVolumeClaim{}
-	for _, pod := range indexed[corev1.Pod](s.Pods, cache.NamespaceIndex, namespace) {
-		if pod.Spec.NodeName != "" {
+	for _, pod := range indexed[slim.Pod](s.Pods, cache.NamespaceIndex, namespace) {
+		if pod.Node != "" {
 			continue
 		}
-		for _, name := range claimsOf(pod) {
+		for _, name := range pod.Claims {
 			if claim := one[corev1.PersistentVolumeClaim](s.Claims, name); claim != nil && claim.Spec.VolumeName != "" && s.virtual(claim.UID) != nil {
 				found[claim.UID] = claim
 				break
@@ -141,33 +130,6 @@ func (s Sources) boundOfWaitingPods(namespace string) []*corev1.PersistentVolume
 		}
 	}
 	return slices.Collect(maps.Values(found))
-}
-
-// Slim drops what is never read from an object before it is cached: of a pod
-// only its claims count and what says where a copy of it may run, of a node only
-// its labels.
-func Slim(obj any) (any, error) {
-	switch object := obj.(type) {
-	case *corev1.Pod:
-		slim := &corev1.Pod{}
-		slim.Namespace, slim.Name, slim.UID, slim.ResourceVersion = object.Namespace, object.Name, object.UID, object.ResourceVersion
-		slim.Status.Phase = object.Status.Phase
-		slim.Finalizers, slim.Spec.NodeName = object.Finalizers, object.Spec.NodeName
-		if remote, ok := object.Annotations[keys.RemoteCopy]; ok {
-			slim.Annotations = map[string]string{keys.RemoteCopy: remote}
-		}
-		for _, volume := range object.Spec.Volumes {
-			if volume.PersistentVolumeClaim != nil || volume.Ephemeral != nil {
-				slim.Spec.Volumes = append(slim.Spec.Volumes, volume)
-			}
-		}
-		return slim, nil
-	case *corev1.Node:
-		slim := &corev1.Node{}
-		slim.Name, slim.UID, slim.ResourceVersion, slim.Labels = object.Name, object.UID, object.ResourceVersion, object.Labels
-		return slim, nil
-	}
-	return clusters.Slim(obj)
 }
 
 // VolumesIn returns how many virtual volumes have their data in a cluster.

@@ -1,0 +1,149 @@
+package slim
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/locality"
+)
+
+func small[T any](t *testing.T, obj *T) *T {
+	t.Helper()
+	slim, err := Object(obj)
+	require.NoError(t, err)
+	again, err := Object(slim)
+	require.NoError(t, err)
+	assert.Equal(t, slim, again, "an informer may transform what it has transformed")
+	typed, ok := again.(*T)
+	require.True(t, ok)
+	return typed
+}
+
+func gibibyte() corev1.ResourceList {
+	return corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
+}
+
+func claimOf(name, volume string, labels map[string]string) *corev1.PersistentVolumeClaim {
+	return &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop", Name: name, Labels: labels, Finalizers: []string{"f"}, ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}},
+			Annotations: map[string]string{
+				"pv.kubernetes.io/bind-completed": "yes", keys.StorageProvisioner: keys.Driver, keys.SelectedNode: "node", keys.Routed: "west", "team": "a",
+			},
+		},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			VolumeName: volume, StorageClassName: ptr.To("virtual"), VolumeMode: ptr.To(corev1.PersistentVolumeFilesystem),
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, Resources: corev1.VolumeResourceRequirements{Requests: gibibyte()},
+		},
+		Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound, Capacity: gibibyte()},
+	}
+}
+
+func TestClaimKeepsWhatIsRead(t *testing.T) {
+	all := claimOf("a", "", nil).Annotations
+	for name, test := range map[string]struct {
+		claim *corev1.PersistentVolumeClaim
+		want  map[string]string
+	}{
+		"an unbound claim keeps all annotations, for its library may write it back": {claim: claimOf("a", "", nil), want: all},
+		"a bound claim keeps what somebody may ask for":                             {claim: claimOf("a", "pvc-1", nil), want: map[string]string{keys.Routed: "west", "team": "a"}},
+		"a bound backing claim keeps its node, which is compared until it is published": {
+			claim: claimOf("a", "pvc-1", map[string]string{keys.ClaimUID: "uid"}), want: map[string]string{keys.Routed: "west", "team": "a", keys.SelectedNode: "node"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := test.claim.DeepCopy()
+			slim := small(t, test.claim)
+			assert.Equal(t, test.want, slim.Annotations)
+			assert.Nil(t, slim.ManagedFields)
+			before.ManagedFields, before.Annotations = nil, slim.Annotations
+			assert.Equal(t, before, slim, "nothing else is lost")
+		})
+	}
+}
+
+func TestVolumeKeepsWhatIsRead(t *testing.T) {
+	volume := &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "pvc-1", Labels: map[string]string{keys.Cluster: "west"}, ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}},
+			Annotations: map[string]string{"pv.kubernetes.io/bound-by-controller": "yes", "pv.kubernetes.io/provisioned-by": "csi", keys.Backing: "ref"},
+		},
+		Spec: corev1.PersistentVolumeSpec{
+			Capacity: gibibyte(), ClaimRef: &corev1.ObjectReference{Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: "shop", Name: "a", UID: "uid", ResourceVersion: "7"},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "csi", VolumeHandle: "h", VolumeAttributes: map[string]string{"pool": "p"}}},
+			NodeAffinity:           locality.Affinity("west", nil), StorageClassName: "virtual", MountOptions: []string{"ro"},
+		},
+	}
+	before := volume.DeepCopy()
+	slim := small(t, volume)
+	before.ManagedFields = nil
+	delete(before.Annotations, "pv.kubernetes.io/bound-by-controller")
+	assert.Equal(t, before, slim)
+}
+
+func TestOthersKeepWhatIsRead(t *testing.T) {
+	node := small(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"a": "b"}}, Status: corev1.NodeStatus{Images: make([]corev1.ContainerImage, 9)}})
+	assert.Equal(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"a": "b"}}}, node)
+	attachment := small(t, &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "a", Annotations: map[string]string{"a": "b"}},
+		Spec: storagev1.VolumeAttachmentSpec{Attacher: "csi", NodeName: "n", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To("v")}}})
+	assert.Equal(t, &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "a"},
+		Spec: storagev1.VolumeAttachmentSpec{NodeName: "n", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To("v")}}}, attachment)
+	namespace := small(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n", ManagedFields: []metav1.ManagedFieldsEntry{{}}}, Status: corev1.NamespaceStatus{Phase: corev1.NamespaceActive}})
+	assert.Equal(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: corev1.NamespaceStatus{Phase: corev1.NamespaceActive}}, namespace)
+}
+
+func TestPodKeepsItsClaims(t *testing.T) {
+	slim, err := Object(&corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Finalizers: []string{"f"}},
+		Spec: corev1.PodSpec{NodeName: "node", Containers: make([]corev1.Container, 3), Volumes: []corev1.Volume{
+			{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}},
+			{Name: "scratch", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}},
+			{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{}}},
+		}},
+		Status: corev1.PodStatus{Phase: corev1.PodFailed},
+	})
+	require.NoError(t, err)
+	assert.Equal(t, &Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Finalizers: []string{"f"}},
+		Node:       "node", Phase: corev1.PodFailed, Claims: []string{"shop/data", "shop/web-scratch"},
+	}, slim)
+	assert.True(t, slim.(*Pod).Finished())
+	again, err := Object(slim)
+	require.NoError(t, err)
+	assert.Same(t, slim, again)
+}
+
+func TestWhatIsEqualIsInMemoryOnce(t *testing.T) {
+	a, b := small(t, claimOf("a", "pvc-1", nil)), small(t, claimOf("b", "pvc-2", nil))
+	assert.Same(t, a.Spec.StorageClassName, b.Spec.StorageClassName)
+	a.Spec.Resources.Requests["probe"] = resource.MustParse("1") // only to see that it is the same map
+	assert.Contains(t, b.Status.Capacity, corev1.ResourceName("probe"))
+	delete(a.Spec.Resources.Requests, "probe")
+}
+
+func TestTableForgetsRatherThanGrow(t *testing.T) {
+	texts := &table[string]{key: func(v string) (string, bool) { return v, true }}
+	for i := range 3 * most {
+		name := fmt.Sprint(i)
+		assert.Equal(t, name, texts.of(name))
+	}
+	assert.LessOrEqual(t, len(texts.known), most)
+}
+
+func TestMapsThatDifferAreNotMistaken(t *testing.T) {
+	for _, pair := range [][2]map[string]string{
+		{{"a": "b"}, {"a": "c"}}, {{"a": "b", "c": "d"}, {"a": "b"}}, {{"ab": ""}, {"a": "b"}}, {nil, {}},
+		{{"a": "b\x00c\x00d\x00"}, {"a": "b", "c": "d"}}, {{"a": "b\x01c\x01d"}, {"a": "b", "c": "d"}},
+	} {
+		assert.Equal(t, pair[0], maps.of(pair[0]))
+		assert.Equal(t, pair[1], maps.of(pair[1]))
+	}
+}
