@@ -76,6 +76,7 @@ first pod is scheduled, and keeps the volume in step with the real one.`,
 	}
 	o.AddFlags(cmd.Flags())
 	return command.Complete(cmd, o.Logs, o.Validate, func(ctx context.Context) error {
+		limitGarbage()
 		config, err := o.Config()
 		if err != nil {
 			return err

@@ -153,7 +153,7 @@ func Run(ctx context.Context, config *Config) error {
 	publisher := library.New(klog.FromContext(ctx), library.Config{
 		Client: client, Claims: sources.Claims, Volumes: sources.Volumes, Classes: sources.Classes,
 		Nodes: corelisters.NewNodeLister(sources.Nodes.GetIndexer()), Metrics: libraryMetrics,
-		Workers: config.Workers, Revalidate: work.Volume,
+		Workers: config.Workers, Find: sources.Claim, Revalidate: work.Volume,
 	})
 	work.SetPublisher(publisher)
 

@@ -26,7 +26,7 @@ func (c *Cluster) keep(connection *connection, config *rest.Config, strategy v1a
 	r := c.registry
 	connection.keeper = mapped.New(mapped.Config{
 		Cluster: c.id, HomeID: r.homeID, Strategy: strategy,
-		Home: r.mapping.Namespaces, Volumes: r.mapping.Volumes, Pods: r.mapping.Pods, Remote: remote,
+		Home: r.mapping.Namespaces, Remote: remote,
 		Leaving: func() bool {
 			object := r.Object(c.id)
 			return object == nil || object.DeletionTimestamp != nil

@@ -101,10 +101,14 @@ func (r *Registry) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("watch kubeconfig Secrets: %w", err)
 	}
+	unwatch, err := r.watchMapping()
+	if err != nil {
+		return err
+	}
 	<-ctx.Done()
 	r.end()
 	r.running.Wait()
-	return errors.Join(r.objects.RemoveEventHandler(objects), r.secrets.RemoveEventHandler(secrets))
+	return errors.Join(r.objects.RemoveEventHandler(objects), r.secrets.RemoveEventHandler(secrets), unwatch())
 }
 
 // end has nothing started for a cluster any more.

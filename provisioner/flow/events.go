@@ -95,7 +95,7 @@ func (f *Flow) BackingChanged(b *corev1.PersistentVolumeClaim) {
 // BackingVolumeChanged is called when the real volume of a backing claim that is
 // gone changed; uid is that of the backing claim.
 func (f *Flow) BackingVolumeChanged(uid types.UID) {
-	for _, volume := range indexed[corev1.PersistentVolume](f.Sources.Volumes, byBacking, string(uid)) {
+	for _, volume := range f.Sources.volumesOf(uid) {
 		if volume.Spec.ClaimRef != nil {
 			f.Enqueue(volume.Spec.ClaimRef.UID)
 		}

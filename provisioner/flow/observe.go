@@ -17,7 +17,6 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/clusters"
 	"github.com/lodestone-storage/lodestone/provisioner/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/route"
-	"github.com/lodestone-storage/lodestone/provisioner/slim"
 )
 
 // observe gathers what is known of one claim, from caches alone.
@@ -60,9 +59,7 @@ func (f *Flow) observe(uid types.UID, publishing bool) decide.Observation {
 	}
 	if o.Volume != nil {
 		f.observeReal(&o)
-		for _, attachment := range indexed[storagev1.VolumeAttachment](f.Sources.Attachments, byVolume, o.Volume.Name) {
-			o.Attached = attachment.Spec.NodeName
-		}
+		o.Attached = f.Sources.attachedTo(o.Volume.Name)
 		if o.Volume.UID != "" {
 			// Stored for certain, not only in the library's cache.
 			f.publisher.Forget(uid)
@@ -175,7 +172,7 @@ func (f *Flow) siblings(o decide.Observation) []decide.Sibling {
 	self := o.Claim.Namespace + "/" + o.Claim.Name
 	var common []string
 	first := true
-	for _, pod := range indexed[slim.Pod](f.Sources.Pods, byClaim, self) {
+	for _, pod := range f.Sources.podsOf(self) {
 		if pod.Finished() {
 			continue
 		}

@@ -47,11 +47,11 @@ func (s Sources) Used(cluster, namespace, home string) bool {
 
 // Names of the indexes.
 const (
-	byUID     = "lodestone/uid"     // claims by their UID
-	byBacking = "lodestone/backing" // virtual volumes by the UID of their backing claim
+	byUID     = "lodestone/uid"     // claims by the bucket of their UID
+	byBacking = "lodestone/backing" // virtual volumes by the bucket of the UID of their backing claim
 	byCluster = "lodestone/cluster" // virtual volumes by the cluster of their data
-	byVolume  = "lodestone/volume"  // attachments by the name of their volume
-	byClaim   = "lodestone/claim"   // pods by namespace/name of the claims they use
+	byVolume  = "lodestone/volume"  // attachments by the bucket of the name of their volume
+	byClaim   = "lodestone/claim"   // pods by the buckets of namespace/name of the claims they use
 	bySource  = "lodestone/source"  // claims without a volume by namespace/name of what they are to be made from
 	byWaiting = "lodestone/waiting" // claims that have no volume yet; key waitingKey
 )
@@ -79,7 +79,7 @@ func NewSources(factory informers.SharedInformerFactory) (Sources, error) {
 		name     string
 		keys     func(obj any) []string
 	}{
-		{s.Claims, byUID, func(obj any) []string { return []string{string(obj.(*corev1.PersistentVolumeClaim).UID)} }},
+		{s.Claims, byUID, func(obj any) []string { return []string{bucket(string(obj.(*corev1.PersistentVolumeClaim).UID))} }},
 		{s.Claims, bySource, func(obj any) []string { return sourceKeys(obj.(*corev1.PersistentVolumeClaim)) }},
 		{s.Claims, byWaiting, func(obj any) []string {
 			if obj.(*corev1.PersistentVolumeClaim).Spec.VolumeName == "" {
@@ -89,7 +89,7 @@ func NewSources(factory informers.SharedInformerFactory) (Sources, error) {
 		}},
 		{s.Volumes, byBacking, func(obj any) []string {
 			if ref, err := backing.RefOf(obj.(*corev1.PersistentVolume)); err == nil {
-				return []string{string(ref.UID)}
+				return []string{bucket(string(ref.UID))}
 			}
 			return nil
 		}},
@@ -101,11 +101,11 @@ func NewSources(factory informers.SharedInformerFactory) (Sources, error) {
 		}},
 		{s.Attachments, byVolume, func(obj any) []string {
 			if name := obj.(*storagev1.VolumeAttachment).Spec.Source.PersistentVolumeName; name != nil {
-				return []string{*name}
+				return []string{bucket(*name)}
 			}
 			return nil
 		}},
-		{s.Pods, byClaim, func(obj any) []string { return obj.(*slim.Pod).Claims }},
+		{s.Pods, byClaim, func(obj any) []string { return buckets(obj.(*slim.Pod).Claims) }},
 	} {
 		if err := index.informer.AddIndexers(cache.Indexers{index.name: func(obj any) ([]string, error) { return index.keys(obj), nil }}); err != nil {
 			return Sources{}, fmt.Errorf("index %s: %w", index.name, err)
@@ -171,13 +171,6 @@ func indexed[T any](informer cache.SharedIndexInformer, index, key string) []*T 
 		}
 	}
 	return result
-}
-
-func (s Sources) claim(uid types.UID) *corev1.PersistentVolumeClaim {
-	if found := indexed[corev1.PersistentVolumeClaim](s.Claims, byUID, string(uid)); len(found) == 1 {
-		return found[0]
-	}
-	return nil
 }
 
 // virtual returns the virtual volume of a claim, nil if there is none.

@@ -17,7 +17,6 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/refusal"
 	"github.com/lodestone-storage/lodestone/provisioner/decide"
-	"github.com/lodestone-storage/lodestone/provisioner/slim"
 )
 
 // tellAgain is how long the same message about a claim is not repeated.
@@ -111,7 +110,7 @@ func (f *Flow) wakeSiblings(o decide.Observation) {
 	// Not only its own siblings: one that other pods use too has none, yet they
 	// wait for it.
 	self := o.Claim.Namespace + "/" + o.Claim.Name
-	for _, pod := range indexed[slim.Pod](f.Sources.Pods, byClaim, self) {
+	for _, pod := range f.Sources.podsOf(self) {
 		for _, name := range pod.Claims {
 			if claim := one[corev1.PersistentVolumeClaim](f.Sources.Claims, name); name != self && claim != nil && claim.Spec.VolumeName == "" {
 				f.Enqueue(claim.UID)

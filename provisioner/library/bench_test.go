@@ -54,6 +54,14 @@ func start(t *testing.T, prepare func(*fake.Clientset), objects ...runtime.Objec
 		Client: b.client, Claims: core.PersistentVolumeClaims().Informer(), Volumes: core.PersistentVolumes().Informer(),
 		Classes: factory.Storage().V1().StorageClasses().Informer(), Nodes: core.Nodes().Lister(),
 		Metrics: metrics.New("test"), Workers: 2,
+		Find: func(uid types.UID) *corev1.PersistentVolumeClaim {
+			for _, obj := range core.PersistentVolumeClaims().Informer().GetStore().List() {
+				if claim, ok := obj.(*corev1.PersistentVolumeClaim); ok && claim.UID == uid {
+					return claim
+				}
+			}
+			return nil
+		},
 		Revalidate: func(uid types.UID) *corev1.PersistentVolume {
 			b.asked.Add(1)
 			if !b.allowed.Load() {

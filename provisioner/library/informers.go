@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -30,6 +32,45 @@ func (n *nudged) feed() error {
 }
 
 func (n *nudged) nudge(obj any) { n.handler.OnUpdate(obj, obj) }
+
+// found is an informer of claims whose index by UID, the only one that the library
+// makes, is a function: a set for each claim needs much memory.
+type found struct {
+	cache.SharedIndexInformer
+	find func(uid types.UID) *corev1.PersistentVolumeClaim
+}
+
+// AddIndexers implements cache.SharedIndexInformer.
+func (f found) AddIndexers(indexers cache.Indexers) error {
+	for name := range indexers {
+		if name != uidIndex {
+			return fmt.Errorf("there is no index %s", name)
+		}
+	}
+	return nil
+}
+
+// GetIndexer implements cache.SharedIndexInformer.
+func (f found) GetIndexer() cache.Indexer { return finder{f.SharedIndexInformer.GetIndexer(), f.find} }
+
+// uidIndex is what the library calls its index.
+const uidIndex = "uid"
+
+type finder struct {
+	cache.Indexer
+	find func(uid types.UID) *corev1.PersistentVolumeClaim
+}
+
+// ByIndex implements cache.Indexer.
+func (f finder) ByIndex(index, key string) ([]any, error) {
+	if index != uidIndex {
+		return f.Indexer.ByIndex(index, key)
+	}
+	if claim := f.find(types.UID(key)); claim != nil {
+		return []any{claim}, nil
+	}
+	return nil, nil
+}
 
 // saved is an informer of volumes. The library puts a volume that it has created
 // into the store, so as not to create it twice; by then the store may hold what

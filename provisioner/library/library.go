@@ -50,6 +50,9 @@ type Config struct {
 	Metrics metrics.Metrics
 	// Workers is how many volumes are created or deleted at once.
 	Workers int
+	// Find returns the claim with a UID from the store of Claims, nil if there is
+	// none.
+	Find func(uid types.UID) *corev1.PersistentVolumeClaim
 	// Revalidate returns the virtual volume for a claim if it may still be
 	// published, else nil.
 	Revalidate func(claim types.UID) *corev1.PersistentVolume
@@ -65,7 +68,7 @@ func New(logger klog.Logger, config Config) *Library {
 
 func newLibrary(logger klog.Logger, config Config, limiter func() workqueue.TypedRateLimiter[any]) *Library {
 	l := &Library{
-		claims:     &nudged{SharedIndexInformer: config.Claims},
+		claims:     &nudged{SharedIndexInformer: found{config.Claims, config.Find}},
 		volumes:    &nudged{SharedIndexInformer: saved{config.Volumes}},
 		revalidate: config.Revalidate,
 		published:  map[types.UID]bool{},

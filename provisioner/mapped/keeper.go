@@ -23,10 +23,11 @@ type Config struct {
 	// Cluster is the ID of the remote cluster, HomeID that of the home cluster.
 	Cluster, HomeID string
 	Strategy        v1alpha1.NamespaceStrategy
-	// Home watches the namespaces of the home cluster, Volumes its volumes, Pods
-	// its pods.
-	Home, Volumes, Pods cache.SharedIndexInformer
-	Remote              *remoteapi.Client
+	// Home watches the namespaces of the home cluster. Of its pods and volumes the
+	// caller tells, see PodChanged and VolumeGone: for each cluster to watch them
+	// would hold each of them in a queue of its own.
+	Home   cache.SharedIndexInformer
+	Remote *remoteapi.Client
 	// Leaving says whether the RemoteCluster is being deleted.
 	Leaving func() bool
 	// Used says whether virtual volumes have their data in a namespace there,
@@ -83,18 +84,6 @@ func (k *Keeper) Run(ctx context.Context) {
 		return
 	}
 	defer func() { _ = k.Home.RemoveEventHandler(home) }()
-	volumes, err := k.Volumes.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(any) { k.reviewUnneeded() }})
-	if err != nil {
-		logger.Error(err, "Volumes cannot be watched")
-		return
-	}
-	defer func() { _ = k.Volumes.RemoveEventHandler(volumes) }()
-	pods, err := k.Pods.AddEventHandler(k.onPods())
-	if err != nil {
-		logger.Error(err, "Pods cannot be watched")
-		return
-	}
-	defer func() { _ = k.Pods.RemoveEventHandler(pods) }()
 	defer context.AfterFunc(ctx, k.queue.ShutDown)()
 	for k.work(ctx) {
 	}
@@ -166,13 +155,6 @@ func (k *Keeper) reviewAll() {
 			k.queue.Add(name)
 		}
 	}
-	for _, name := range k.Recorded() {
-		k.queue.Add(name)
-	}
-}
-
-// reviewUnneeded has the namespaces looked at that something held.
-func (k *Keeper) reviewUnneeded() {
 	for _, name := range k.Recorded() {
 		k.queue.Add(name)
 	}

@@ -3,8 +3,6 @@ package mapped
 import (
 	"slices"
 
-	"k8s.io/client-go/tools/cache"
-
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/namespaces"
 	"github.com/lodestone-storage/lodestone/provisioner/slim"
@@ -17,26 +15,23 @@ func Copied(pod *slim.Pod, cluster string) bool {
 	return pod.Node == cluster && slices.Contains(pod.Finalizers, keys.RemotePodFinalizer)
 }
 
-// onPods has a namespace looked at when a pod begins or ends to need it.
-func (k *Keeper) onPods() cache.ResourceEventHandler {
-	look := func(pod *slim.Pod) { k.queue.Add(namespaces.Remote(k.Strategy, pod.Namespace, k.HomeID)) }
-	one := func(obj any) {
-		if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-			obj = gone.Obj
-		}
-		if pod, ok := obj.(*slim.Pod); ok && Copied(pod, k.Cluster) {
-			look(pod)
-		}
+// PodChanged has a namespace looked at when a pod begins or ends to need it. Before
+// is nil for a new pod, after for one that is gone. It does not block.
+func (k *Keeper) PodChanged(before, after *slim.Pod) {
+	either := after
+	if either == nil {
+		either = before
 	}
-	return cache.ResourceEventHandlerFuncs{
-		AddFunc: one,
-		UpdateFunc: func(old, obj any) {
-			before, _ := old.(*slim.Pod)
-			after, _ := obj.(*slim.Pod)
-			if before != nil && after != nil && Copied(before, k.Cluster) != Copied(after, k.Cluster) {
-				look(after)
-			}
-		},
-		DeleteFunc: one,
+	needed, needs := before != nil && Copied(before, k.Cluster), after != nil && Copied(after, k.Cluster)
+	if needed != needs {
+		k.queue.Add(namespaces.Remote(k.Strategy, either.Namespace, k.HomeID))
+	}
+}
+
+// VolumeGone has the namespaces looked at that a virtual volume may have held. It
+// does not block.
+func (k *Keeper) VolumeGone() {
+	for _, name := range k.Recorded() {
+		k.queue.Add(name)
 	}
 }
