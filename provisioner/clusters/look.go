@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
@@ -187,10 +186,7 @@ func (c *Cluster) reconnect(ctx context.Context, data []byte, remote *v1alpha1.R
 		return nil
 	}
 	config.UserAgent = "lodestone-provisioner"
-	// As at home; the flow control of that API server does the rest.
-	config.QPS, config.Burst = 300, 600
-	config.ContentType = runtime.ContentTypeProtobuf
-	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	config.QPS, config.Burst = 300, 600 // as at home
 	bounded.Wrap(config)
 	bearer := newBearer(config)
 	client, err := kubernetes.NewForConfig(config)
