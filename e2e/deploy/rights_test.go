@@ -51,6 +51,8 @@ func TestProvisionerHasTheRightsThatItNeedsAndNoOthers(t *testing.T) {
 		{verb: "update", resource: "coordination.k8s.io/leases", namespace: systemNamespace, name: "lodestone-scheduler"},
 		{verb: "create", resource: "coordination.k8s.io/leases", namespace: "kube-system"},
 		{verb: "create", resource: "/events", namespace: "default", allowed: true},
+		{verb: "list", resource: "/events", namespace: "lodestone-storage", allowed: true},
+		{verb: "list", resource: "/events", namespace: "default"},
 		{verb: "update", resource: "lodestone.dev/remoteclusters/status", allowed: true},
 		{verb: "create", resource: "lodestone.dev/remoteclusters"},
 		{verb: "delete", resource: "lodestone.dev/remoteclusters"},

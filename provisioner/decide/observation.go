@@ -65,6 +65,9 @@ type Observation struct {
 	// Declined is the size that the place of the published backing claim refused
 	// lately, nil for none.
 	Declined *Declined
+	// Said is what the events of a backing claim that waits said last; nil while
+	// nobody asked.
+	Said *Said
 	// Carried is when labels and annotations were last carried to the backing claim.
 	Carried time.Time
 	// Changed names a change of a cluster that the claim has not been told of.
@@ -153,6 +156,8 @@ const (
 	// virtual claim's, Carry labels and annotations.
 	Modify Verb = "Modify"
 	Carry  Verb = "Carry"
+	// Ask reads the events of a backing claim that waits.
+	Ask Verb = "Ask"
 	// Heal takes the next step towards a twin in the place of one that somebody
 	// deleted.
 	Heal Verb = "Heal"
@@ -170,8 +175,8 @@ type Step struct {
 	Cluster string
 	// Route is set for Record, Create and Publish.
 	Route route.Route
-	// Backing is set for Publish, Mark, Remove, Release, Update, Expand, Modify and
-	// Carry, and for Heal: then its claim is the one that has the twin's name, nil if
+	// Backing is set for Publish, Mark, Remove, Release, Update, Expand, Modify,
+	// Carry and Ask, and for Heal: then its claim is the one that has the twin's name, nil if
 	// none has.
 	Backing Backing
 	// Labels and Annotations are set for Carry: what to set, and with nil what to
