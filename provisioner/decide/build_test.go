@@ -160,6 +160,9 @@ func unprotected(b *decide.Backing)  { b.Claim.Finalizers = []string{"kubernetes
 func old(b *decide.Backing)          { b.Claim.CreationTimestamp = metav1.NewTime(now.Add(-time.Minute)) }
 func dropped(b *decide.Backing)      { delete(b.Claim.Annotations, keys.SelectedNode) }
 
+// nodesGone leaves the real volume no node.
+func nodesGone(b *decide.Backing) { b.NodesGone = "node-9" }
+
 // volume gives the claim its virtual volume, with the data in a cluster.
 func volume(in string, alter ...func(*corev1.PersistentVolume)) change {
 	return func(o *decide.Observation) {

@@ -87,6 +87,10 @@ type Backing struct {
 	Claim   *corev1.PersistentVolumeClaim
 	// Volume is the real volume bound to it, nil while there is none.
 	Volume *corev1.PersistentVolume
+	// NodesGone says that no node is left on which the real volume could be used,
+	// and at home on which ones it could; empty while there is one, or it is not
+	// known.
+	NodesGone string
 }
 
 // Cluster is what is known of one cluster.
@@ -207,6 +211,9 @@ type Step struct {
 	// Left is a backing claim that may hold data and whose claim and volume at home
 	// are gone, nil for none.
 	Left *Backing
+	// Unknown says that nothing is known now of a volume that exists: what was known
+	// last is the best there is.
+	Unknown bool
 	// Tell is what the user should know, nil for nothing.
 	Tell *Message
 	// After is how long until the claim must be looked at again even if nothing
@@ -227,20 +234,4 @@ type Message struct {
 	Warning bool
 	// Reason is one word, Text one sentence.
 	Reason, Text string
-}
-
-func warn(reason, text string) *Message {
-	return &Message{Warning: true, Reason: reason, Text: text}
-}
-
-func note(reason, text string) *Message {
-	return &Message{Reason: reason, Text: text}
-}
-
-// where names a cluster in a sentence.
-func where(cluster string) string {
-	if cluster == keys.Home {
-		return "the home cluster"
-	}
-	return "cluster " + cluster
 }

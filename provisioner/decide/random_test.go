@@ -104,7 +104,7 @@ func random(r *rand.Rand) decide.Observation {
 func randomBacking(r *rand.Rand) []func(*decide.Backing) {
 	var chosen []func(*decide.Backing)
 	for _, alter := range []func(*decide.Backing){pvcBound, published, lost, terminating, unprotected, old, dropped, volumeUnseen, another,
-		fromSource, fromGone, fromSnap, made, emptyMade, having("gold"), having("silver"), carrying("team")} {
+		nodesGone, fromSource, fromGone, fromSnap, made, emptyMade, having("gold"), having("silver"), carrying("team")} {
 		if r.IntN(100) < 25 {
 			chosen = append(chosen, alter)
 		}

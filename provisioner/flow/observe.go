@@ -76,6 +76,7 @@ func (f *Flow) observe(uid types.UID, publishing bool) decide.Observation {
 	}
 	o.Backings = f.backings(uid, owners, f.candidates(o))
 	f.heard(&o)
+	f.reach(&o)
 	if o.Claim == nil && o.Volume == nil && len(o.Backings) > 0 {
 		f.memory.setOrphan(uid)
 	}
