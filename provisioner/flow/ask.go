@@ -25,8 +25,8 @@ const (
 	askSoon, askSeldom = 20 * time.Second, 5 * time.Minute
 	// maxEvents bounds how many warnings about one claim are read.
 	maxEvents = 100
-	// maxText bounds, in bytes, what is kept of a text in one.
-	maxText = 1024
+	// maxSaid bounds, in bytes, what is kept of a text in one.
+	maxSaid = 1024
 )
 
 // said is what is remembered of the events of a claim's backing claim.
@@ -123,7 +123,7 @@ func (m *memory) hear(claim, b types.UID, event *corev1.Event, now time.Time) {
 }
 
 // bounded returns a copy of the beginning of a text.
-func bounded(s string) string { return strings.Clone(s[:min(len(s), maxText)]) }
+func bounded(s string) string { return strings.Clone(s[:min(len(s), maxSaid)]) }
 
 // saidOf returns what was last said of a claim's backing claim, nil if nobody asked.
 func (m *memory) saidOf(claim types.UID) *decide.Said {

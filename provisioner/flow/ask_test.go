@@ -75,7 +75,7 @@ func TestEventsOfAClaimThatWaitsAreReadEverMoreSeldom(t *testing.T) {
 	m.hear("u1", "b1", &event, now)
 	m.hear("u1", "b1", nil, now)
 	assert.Equal(t, "Failed", m.saidOf("u1").Reason, "what was said once holds until something else is")
-	assert.Len(t, m.saidOf("u1").Message, maxText)
+	assert.Len(t, m.saidOf("u1").Message, maxSaid)
 	m.hear("u1", "b2", nil, now)
 	assert.Equal(t, decide.Said{Backing: "b2", Again: now.Add(askSoon)}, *m.saidOf("u1"), "another backing claim begins anew")
 	m.forget("u1")
