@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/backing"
 	"github.com/lodestone-storage/lodestone/provisioner/route"
 )
