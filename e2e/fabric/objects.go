@@ -38,6 +38,14 @@ func NewPod(namespace, name string, claims ...string) *corev1.Pod {
 	return pod
 }
 
+// WithScratch gives a pod a generic ephemeral volume of a class, named scratch.
+func WithScratch(pod *corev1.Pod, class string) *corev1.Pod {
+	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "scratch", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{
+		VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{Spec: NewClaim("", "", class).Spec},
+	}}})
+	return pod
+}
+
 // AtHome makes a pod run on a node of the home cluster.
 func AtHome(pod *corev1.Pod) *corev1.Pod {
 	return require(pod, corev1.NodeSelectorRequirement{Key: keys.Cluster, Operator: corev1.NodeSelectorOpDoesNotExist})

@@ -35,6 +35,7 @@ func TestVirtualClassChoosesTheRealClass(t *testing.T) {
 		{name: "a remote class", class: []string{keys.RemoteClass, fabric.WestNow}, place: fabric.InWest, west: fabric.WestNow},
 		{name: "a class for one remote cluster goes before that for all", class: []string{keys.RemoteClass, "none", keys.RemoteClass + ".west", fabric.WestNow}, place: fabric.InWest, west: fabric.WestNow},
 		{name: "a class that the claim chooses among those listed", class: []string{keys.Classes, "x, " + fabric.HomeNow}, wants: fabric.HomeNow, place: fabric.AtHome, home: fabric.HomeNow},
+		{name: "… and in the remote cluster", class: []string{keys.Classes, "x, " + fabric.WestNow}, wants: fabric.WestNow, place: fabric.InWest, west: fabric.WestNow},
 		{name: "clusters that leave out the preferred one", class: []string{keys.Clusters, "home,east"}, place: preferWest, home: fabric.HomeWait},
 		{name: "a remote class that the preferred cluster lacks", class: []string{keys.RemoteClass, "absent"}, place: preferWest, home: fabric.HomeWait},
 	} {

@@ -3,9 +3,12 @@ package provisioning
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -74,6 +77,47 @@ func TestChangedDefaultClassCountsForNewClaimsOnly(t *testing.T) {
 	assert.Equal(t, fabric.WestNow, *claimOf(t, bed.West, namespace, "there2").Spec.StorageClassName)
 	assert.Equal(t, twin.ResourceVersion, claimOf(t, bed.Home, fabric.Storage, twinOf(first)).ResourceVersion, "an existing twin was touched")
 	assert.Equal(t, shadow.ResourceVersion, claimOf(t, bed.West, namespace, "there").ResourceVersion, "an existing shadow was touched")
+}
+
+// TestClaimWithoutAClassGetsTheVirtualDefault makes a virtual class the default
+// while a claim without a class waits, and then a second, newer default.
+func TestClaimWithoutAClassGetsTheVirtualDefault(t *testing.T) {
+	namespace := space(t)
+	t.Cleanup(func() { setDefault(t, bed.Home, fabric.HomeWait, true) })
+	setDefault(t, bed.Home, fabric.HomeWait, false)
+	early := fabric.NewClaim(namespace, "early", "")
+	early.Spec.StorageClassName = nil
+	early = createClaim(t, early)
+	require.Nil(t, early.Spec.StorageClassName)
+	createPod(t, fabric.AtHome(fabric.NewPod(namespace, "db", "early")))
+
+	isDefault := func(class *storagev1.StorageClass) {
+		class.Annotations = map[string]string{"storageclass.kubernetes.io/is-default-class": "true"}
+	}
+	older := newClass(t, isDefault, with(keys.LocalClass, fabric.HomeWait))
+	runs(t, namespace, "db")
+	claim, _ := bound(t, bed.Home, namespace, "early")
+	assert.Equal(t, older, *claim.Spec.StorageClassName)
+	bound(t, bed.Home, fabric.Storage, twinOf(claim))
+
+	time.Sleep(1100 * time.Millisecond) // creation times have seconds
+	newer := newClass(t, isDefault, with(keys.LocalClass, fabric.HomeNow))
+	eventually(t, func() bool {
+		late := fabric.NewClaim(namespace, "late", "")
+		late.Spec.StorageClassName = nil
+		if late = createClaim(t, late); *late.Spec.StorageClassName == newer {
+			return true
+		}
+		// The API server had not seen the class yet.
+		deleteClaim(t, bed.Home, namespace, "late")
+		absent(t, "claim", func() *corev1.PersistentVolumeClaim { return claimOf(t, bed.Home, namespace, "late") })
+		return false
+	}, func() string { return "the newer default does not count" })
+	createPod(t, fabric.AtHome(fabric.NewPod(namespace, "db2", "late")))
+	runs(t, namespace, "db2")
+	claim, _ = bound(t, bed.Home, namespace, "late")
+	twin, _ := bound(t, bed.Home, fabric.Storage, twinOf(claim))
+	assert.Equal(t, fabric.HomeNow, *twin.Spec.StorageClassName)
 }
 
 func TestRemoteClusterWithoutStorageIsPassedOver(t *testing.T) {

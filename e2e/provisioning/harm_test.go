@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,6 +16,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
@@ -33,6 +35,14 @@ func TestShadowThatSomebodyDeletesKeepsItsData(t *testing.T) {
 	}, "the data is gone")
 	claim, _ := bound(t, bed.Home, namespace, "data")
 	assert.Equal(t, virtual.Name, claim.Spec.VolumeName)
+	eventually(t, func() bool {
+		remote, err := bed.Remotes.Get(t.Context(), "west", metav1.GetOptions{})
+		require.NoError(t, err)
+		health := remote.Status.VolumeHealth
+		return health != nil && slices.ContainsFunc(health.Troubles, func(trouble v1alpha1.VolumeTrouble) bool {
+			return trouble.Reason == "BackingDeleted" && trouble.Volumes > 0
+		})
+	}, func() string { return "the RemoteCluster does not say that a backing claim was deleted" })
 
 	// The user's own deletion ends it all.
 	deleteClaim(t, bed.Home, namespace, "data")

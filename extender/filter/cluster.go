@@ -53,12 +53,12 @@ func (p *Plan) judgeCluster(id string) Reason {
 	case len(p.unbound) == 0:
 		return Accepted
 	}
+	cluster, ok := p.view.Clusters.Get(id)
 	for _, claim := range p.kinds {
-		if claim.OfPod {
+		if claim.OfPod && (!ok || !cluster.OwnNode) {
 			return EphemeralVolume
 		}
 	}
-	cluster, ok := p.view.Clusters.Get(id)
 	switch {
 	case !ok:
 		return ClusterUnknown

@@ -37,7 +37,8 @@ const (
 	NotOpen
 	// DaemonPod: the pod belongs to a DaemonSet, and those stay at home.
 	DaemonPod
-	// EphemeralVolume: the pod's copy in a remote cluster would not own the claim.
+	// EphemeralVolume: the pod's copy in a remote cluster would not own the claim,
+	// and the virtual node is not one that has the copy use it all the same.
 	EphemeralVolume
 	// ClusterUnknown: nothing is known of the cluster that the node stands for.
 	ClusterUnknown
@@ -67,7 +68,7 @@ var reasons = [reasonCount]struct{ name, sentence string }{
 	NotOffloaded:          {name: "NotOffloaded", sentence: "node(s) of a remote cluster: to use them, label the pod's namespace lodestone.dev/offload=enabled"},
 	NotOpen:               {name: "NotOpen", sentence: "node(s) of a remote cluster that the pod's namespace does not list: add it to the namespace's annotation lodestone.dev/clusters"},
 	DaemonPod:             {name: "DaemonPod", sentence: "node(s) of a remote cluster, where no pod of a DaemonSet runs"},
-	EphemeralVolume:       {name: "EphemeralVolume", sentence: "node(s) of a remote cluster, where the claim of a generic ephemeral volume cannot be: keep the pod at home or use a claim of its own"},
+	EphemeralVolume:       {name: "EphemeralVolume", sentence: "node(s) of a remote cluster that are not Lodestone's, where the claim of a generic ephemeral volume cannot be: keep the pod at home or use a claim of its own"},
 	ClusterUnknown:        {name: "ClusterUnknown", sentence: "node(s) of a cluster that has no RemoteCluster object: create it, or correct the node label lodestone.dev/cluster"},
 	ClusterNotReady:       {name: "ClusterNotReady", sentence: "node(s) of a remote cluster that is not Ready: see kubectl get remoteclusters"},
 	NoRealClass:           {name: "NoRealClass", sentence: "node(s) of a remote cluster without a usable storage class: create or name one"},

@@ -151,6 +151,11 @@ func merged(a, b map[string]filter.Reason) map[string]filter.Reason {
 	return a
 }
 
+func without(all map[string]filter.Reason, node string) map[string]filter.Reason {
+	delete(all, node)
+	return all
+}
+
 func TestVolumesThatAdministratorsLabel(t *testing.T) {
 	required := snapshot.Volume{Cluster: "west", ByLabel: true}
 	for name, test := range map[string]row{
@@ -176,7 +181,13 @@ func TestClaimsOfManyKinds(t *testing.T) {
 	}
 	own := snapshot.Claim{OwnerUID: "pod-uid", OfPod: true}
 	for name, test := range map[string]row{
-		"an ephemeral claim cannot leave home":                 {pod: ephemeral("web-scratch"), change: want("web-scratch", own), refused: remotes(filter.EphemeralVolume)},
+		"an ephemeral claim cannot leave home": {pod: ephemeral("web-scratch"), change: want("web-scratch", own), refused: remotes(filter.EphemeralVolume)},
+		"… but to clusters whose virtual node is Lodestone's": {pod: ephemeral("web-scratch"), change: all(want("web-scratch", own), func(v *snapshot.Snapshot) {
+			west, _ := v.Clusters.Get("west")
+			ours := *west
+			ours.OwnNode = true
+			v.Clusters.Set("west", &ours)
+		}), refused: without(remotes(filter.EphemeralVolume), "west")},
 		"… whoever mounts it":                                  {pod: pod("web-scratch"), change: want("web-scratch", snapshot.Claim{OwnerUID: "other", OfPod: true}), refused: remotes(filter.EphemeralVolume)},
 		"a claim that another kind of object owns can":         {pod: pod("web-scratch"), change: want("web-scratch", snapshot.Claim{OwnerUID: "set"})},
 		"an ephemeral claim of another pod does not count":     {pod: ephemeral("web-scratch"), change: want("web-scratch", snapshot.Claim{OwnerUID: "other", OfPod: true}), indifferent: true},

@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"slices"
 	"strings"
 	"unique"
 
@@ -154,6 +155,7 @@ func FromRemoteCluster(cluster *v1alpha1.RemoteCluster) (*Cluster, bool) {
 		Ready:        cluster.DeletionTimestamp == nil && meta.IsStatusConditionTrue(cluster.Status.Conditions, v1alpha1.Ready),
 		DefaultClass: cluster.Spec.StorageClassName,
 		Offered:      cluster.Status.StorageClasses,
+		OwnNode:      slices.Contains(cluster.Finalizers, keys.VirtualNodeFinalizer) && cluster.Spec.VirtualNode != v1alpha1.VirtualNodeDisabled,
 	}, true
 }
 

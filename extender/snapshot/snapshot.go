@@ -74,6 +74,9 @@ type Cluster struct {
 	// empty: the one that the cluster itself has as default.
 	DefaultClass string
 	Offered      []v1alpha1.OfferedClass
+	// OwnNode: Lodestone's virtual node program stands for it. The copies of pods
+	// that it has made use claims in the place of generic ephemeral volumes.
+	OwnNode bool
 }
 
 // Namespace is a namespace whose pods may run in remote clusters: in any, or in

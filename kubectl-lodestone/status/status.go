@@ -42,7 +42,9 @@ type Cluster struct {
 	StorageClasses    []string           `json:"storageClasses"`
 	Nodes             []Node             `json:"nodes"`
 	Volumes           int                `json:"volumes"`
-	Pods              int                `json:"pods"`
+	// VolumeHealth is missing while the provisioner has not written it.
+	VolumeHealth *v1alpha1.VolumeHealth `json:"volumeHealth,omitempty"`
+	Pods         int                    `json:"pods"`
 	// Credentials are how home logs in; missing if the Secret cannot be read.
 	Credentials *Credentials `json:"credentials,omitempty"`
 }
@@ -100,7 +102,7 @@ func (f facts) cluster(remote v1alpha1.RemoteCluster) Cluster {
 		Name: remote.Name, ClusterUID: remote.Status.ClusterUID, KubernetesVersion: remote.Status.KubernetesVersion,
 		Reason: "Unknown", Message: "the provisioner has not looked at it yet: see whether it runs (kubectl get pods -n lodestone-system)",
 		Conditions: remote.Status.Conditions, StorageClasses: []string{}, Nodes: []Node{},
-		Credentials: login(f.kubeconfigs[remote.Name]),
+		Credentials: login(f.kubeconfigs[remote.Name]), VolumeHealth: remote.Status.VolumeHealth,
 	}
 	if ready := meta.FindStatusCondition(remote.Status.Conditions, v1alpha1.Ready); ready != nil {
 		c.Ready, c.Reason, c.Message = ready.Status == metav1.ConditionTrue, ready.Reason, ready.Message

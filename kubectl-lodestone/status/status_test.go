@@ -82,6 +82,18 @@ and 2 more: kubectl lodestone why pod|pvc NAME
 `, trimmed(out.String()))
 }
 
+func TestTableSaysWhatIsWrongWithVolumes(t *testing.T) {
+	f := world(t)
+	for i := range f.remotes {
+		if f.remotes[i].Name == "west" {
+			f.remotes[i].Status.VolumeHealth = &v1alpha1.VolumeHealth{Bound: 3, Troubles: []v1alpha1.VolumeTrouble{{Reason: "BackingLost", Volumes: 2}}}
+		}
+	}
+	var out strings.Builder
+	require.NoError(t, tables(&out, Status{Clusters: f.clusters()}, false, now))
+	assert.Contains(t, out.String(), "\nwest: BackingLost: volumes: 2; the events of that reason on their claims say what to do\n")
+}
+
 func TestTableOfNothingSaysHowToBegin(t *testing.T) {
 	var out strings.Builder
 	require.NoError(t, tables(&out, Status{}, false, now))

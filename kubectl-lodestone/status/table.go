@@ -34,6 +34,7 @@ func tables(out io.Writer, status Status, wide bool, now time.Time) error {
 			}
 		}
 	}
+	lines = append(lines, troubles(status.Clusters)...)
 	lines = append(lines, warnings(status.Clusters, now)...)
 	for i, line := range lines {
 		if i == 0 {
@@ -57,6 +58,20 @@ func tables(out io.Writer, status Status, wide bool, now time.Time) error {
 		return err
 	}
 	return nil
+}
+
+// troubles says what is wrong with volumes.
+func troubles(clusters []Cluster) []string {
+	var lines []string
+	for _, c := range clusters {
+		if c.VolumeHealth == nil {
+			continue
+		}
+		for _, t := range c.VolumeHealth.Troubles {
+			lines = append(lines, fmt.Sprintf("%s: %s: volumes: %d; the events of that reason on their claims say what to do", c.Name, t.Reason, t.Volumes))
+		}
+	}
+	return lines
 }
 
 func printTable(out io.Writer, table *metav1.Table, wide bool) error {

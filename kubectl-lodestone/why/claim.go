@@ -26,6 +26,8 @@ func reasons(names ...string) map[string]bool {
 var (
 	// harmed: the data is in danger.
 	harmed = reasons("BackingDeleted", "BackingLost", "BackingMissing")
+	// impaired: the volume cannot be used now.
+	impaired = reasons("BackingPending", "BackingNodeGone")
 	// stuck: nothing goes on until somebody acts.
 	stuck = reasons("InvalidClaim", "BackingHasData", "CannotPublish", "VolumeNotStored")
 	// slow: it goes on by itself, but takes long.
@@ -52,6 +54,9 @@ func (c Claim) judge(s Setting) Answer {
 		return waits("claim %q has lost its volume %q: restore the data from a backup, or delete the claim", c.Name, claim.Spec.VolumeName)
 	case claim.Status.Phase == corev1.ClaimBound:
 		if event := latest(c.Events, harmed); event != nil {
+			return waits("claim %q is bound, but %s", c.Name, event.Message)
+		}
+		if event := latest(c.Events, impaired); event != nil && s.Now.Sub(when(*event)) < memory {
 			return waits("claim %q is bound, but %s", c.Name, event.Message)
 		}
 		if why := notExpanded(claim); why != "" {

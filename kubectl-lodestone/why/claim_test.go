@@ -89,6 +89,10 @@ func TestWhyAClaimWaits(t *testing.T) {
 			claim: claim(boundIn("west"), said("BackingDeleted", "somebody deleted the backing claim shop/data in cluster west")), setting: setting(),
 			want: `claim "data" is bound, but somebody deleted the backing claim shop/data in cluster west`,
 		},
+		"its backing claim waits": {
+			claim: claim(boundIn("west"), said("BackingPending", "real claim shop/data in cluster west is not bound yet")), setting: setting(),
+			want: `claim "data" is bound, but real claim shop/data in cluster west is not bound yet`,
+		},
 		"it does not grow": {
 			claim: claim(boundIn("west"), func(c *Claim) {
 				c.Claim.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("9Gi")}

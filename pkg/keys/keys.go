@@ -230,6 +230,10 @@ const (
 	// VirtualNodeFinalizer keeps a RemoteCluster while its virtual node is there.
 	VirtualNodeFinalizer = "lodestone.dev/virtual-node"
 
+	// VirtualNodeRole is a label of the nodes that Lodestone's own virtual node
+	// program makes, which knows more than those of others.
+	VirtualNodeRole = "node-role.kubernetes.io/lodestone"
+
 	// RightsFinalizer keeps, in a namespace of a remote cluster that is being
 	// deleted, home's rights there while claims are left: home lets those go.
 	RightsFinalizer = "lodestone.dev/home-rights"

@@ -21,6 +21,7 @@ import (
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v10/controller/metrics"
 
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/leader"
 	"github.com/lodestone-storage/lodestone/pkg/probes"
@@ -102,6 +103,7 @@ func Run(ctx context.Context, config *Config) error {
 		Home: client, Remotes: remotes, Objects: objects, Secrets: secretInformer,
 		Namespace: config.Namespace, HomeID: homeID, HomeUID: string(system.UID),
 		Interval: config.ProbeInterval, Volumes: sources.VolumesIn, Snapshots: func(id string) (int, bool) { return copies.In(id) },
+		Health:   func(id string) *v1alpha1.VolumeHealth { return counts.Health(id, sources.VolumesIn(id)) },
 		Recorder: recorder,
 		Mapping: clusters.Mapping{Namespaces: sources.Namespaces, Volumes: sources.Volumes, Pods: sources.Pods, Used: func(cluster, namespace, home string) bool {
 			return sources.Used(cluster, namespace, home) || copies.Uses(cluster, namespace)

@@ -46,6 +46,8 @@ type connection struct {
 	taken   map[string]*taken
 	// room watches how much room there is; nil while home may not see it.
 	room cache.SharedIndexInformer
+	// nodes watches the nodes; nil while home need not or may not see them.
+	nodes cache.SharedIndexInformer
 }
 
 // Hooks are called from informers; they must not block.
@@ -113,14 +115,26 @@ func (c *connection) volumeChanged(obj any) {
 	if !ok || volume.Spec.ClaimRef == nil {
 		return
 	}
-	ref := volume.Spec.ClaimRef
-	// A later claim may have the same name.
-	shadow := c.shadow(types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name})
-	if shadow != nil && (ref.UID == "" || ref.UID == shadow.UID) {
+	if shadow := c.shadowOf(volume); shadow != nil {
 		c.hooks.Shadow(shadow)
 		return
 	}
-	c.hooks.Backing(ref.UID)
+	c.hooks.Backing(volume.Spec.ClaimRef.UID)
+}
+
+// shadowOf returns our backing claim that a real volume is for, nil if there is
+// none.
+func (c *connection) shadowOf(volume *corev1.PersistentVolume) *corev1.PersistentVolumeClaim {
+	ref := volume.Spec.ClaimRef
+	if ref == nil {
+		return nil
+	}
+	// A later claim may have the same name.
+	shadow := c.shadow(types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name})
+	if shadow == nil || (ref.UID != "" && ref.UID != shadow.UID) {
+		return nil
+	}
+	return shadow
 }
 
 // volume returns the real volume that is bound to a backing claim, nil while

@@ -91,8 +91,8 @@ func (c *Cluster) look(ctx context.Context, remote *v1alpha1.RemoteCluster) time
 		current := c.current()
 		usable := v.unreachable == "" && v.unauthorized == "" && v.unwanted == ""
 		current.keeper.Set(current.ctx, usable, v.asking)
-		if usable && v.room {
-			current.watchRoom()
+		if usable {
+			current.follow(ctx, v.room)
 		}
 		v.credentials = c.renew(ctx, remote, data, usable)
 		v.unsynced = v.unsynced || !c.current().synced()

@@ -28,6 +28,7 @@ type Registry struct {
 	interval  time.Duration
 	volumes   func(cluster string) int
 	snapshots func(cluster string) (int, bool)
+	health    func(cluster string) *v1alpha1.VolumeHealth
 	mapping   Mapping
 	recorder  record.EventRecorder
 	hooks     Hooks
@@ -56,7 +57,9 @@ type Config struct {
 	// Snapshots returns how many VolumeSnapshots have their data in a cluster; false
 	// while that is not known. Nil: none has.
 	Snapshots func(cluster string) (int, bool)
-	Mapping   Mapping
+	// Health returns how they are, nil while that is not known.
+	Health  func(cluster string) *v1alpha1.VolumeHealth
+	Mapping Mapping
 	// Recorder writes events on RemoteClusters.
 	Recorder record.EventRecorder
 	Hooks    Hooks
@@ -77,7 +80,7 @@ func New(config Config) *Registry {
 	return &Registry{
 		home: config.Home, remotes: config.Remotes, objects: config.Objects, secrets: config.Secrets,
 		namespace: config.Namespace, homeID: config.HomeID, homeUID: config.HomeUID,
-		interval: config.Interval, volumes: config.Volumes, snapshots: config.Snapshots, mapping: config.Mapping, recorder: config.Recorder, hooks: config.Hooks,
+		interval: config.Interval, volumes: config.Volumes, health: config.Health, snapshots: config.Snapshots, mapping: config.Mapping, recorder: config.Recorder, hooks: config.Hooks,
 		clusters: map[string]*Cluster{},
 	}
 }

@@ -61,6 +61,9 @@ func (c *Cluster) status(seen *v1alpha1.RemoteCluster, volumes int) *v1alpha1.Re
 	defer c.mu.Unlock()
 	status := seen.Status.DeepCopy()
 	status.Volumes = volumes
+	if health := c.registry.health(c.id); health != nil {
+		status.VolumeHealth = health
+	}
 	for _, condition := range c.verdict.conditions(seen.Generation) {
 		meta.SetStatusCondition(&status.Conditions, condition)
 	}

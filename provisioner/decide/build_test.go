@@ -166,6 +166,8 @@ func chosenThere(b *decide.Backing) {
 		b.Claim.Annotations[keys.SelectedNode] = "there"
 	}
 }
+// nodesGone leaves the real volume no node.
+func nodesGone(b *decide.Backing) { b.NodesGone = "node-9" }
 
 // volume gives the claim its virtual volume, with the data in a cluster.
 func volume(in string, alter ...func(*corev1.PersistentVolume)) change {

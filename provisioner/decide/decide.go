@@ -3,10 +3,12 @@ package decide
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/locality"
 	"github.com/lodestone-storage/lodestone/pkg/refusal"
@@ -121,7 +123,7 @@ func scheduled(o Observation, class virtualclass.Class) Step {
 	}
 	// One claim, one backing claim: what an earlier choice left goes first.
 	if step := discard(o, func(b Backing) bool {
-		return b.Cluster != to.Cluster || stale(b.Claim, to) || (otherSource(b, to) || to.FromSnapshot && !complete(&b) && outdated(o)) && ignored(o, to) == nil
+		return b.Cluster != to.Cluster || stale(b.Claim, to, o.Cluster(to.Cluster).Offered) || (otherSource(b, to) || to.FromSnapshot && !complete(&b) && outdated(o)) && ignored(o, to) == nil
 	}); step.Verb != Idle || step.Tell != nil {
 		return step
 	}
@@ -147,12 +149,18 @@ func scheduled(o Observation, class virtualclass.Class) Step {
 
 // stale says whether an unpublished twin was made for another node, or is being
 // deleted by somebody.
-func stale(b *corev1.PersistentVolumeClaim, to route.Route) bool {
+func stale(b *corev1.PersistentVolumeClaim, to route.Route, offered []v1alpha1.OfferedClass) bool {
 	selected := b.Annotations[keys.SelectedNode]
 	return b.DeletionTimestamp != nil || b.Status.Phase == corev1.ClaimLost ||
 		(to.Cluster == keys.Home && selected != "" && selected != to.Node) ||
-		// A class that was corrected since; a default that changed is no reason.
-		(to.Named && backing.Unpublished(b) && b.Spec.StorageClassName != nil && *b.Spec.StorageClassName != to.Class.Name)
+		// A class that was corrected since, or that is gone, so that nobody would make
+		// the volume; a default that changed is no reason.
+		(backing.Unpublished(b) && b.Spec.StorageClassName != nil && *b.Spec.StorageClassName != to.Class.Name &&
+			(to.Named || b.Status.Phase == corev1.ClaimPending && !offers(offered, *b.Spec.StorageClassName)))
+}
+
+func offers(classes []v1alpha1.OfferedClass, name string) bool {
+	return slices.ContainsFunc(classes, func(c v1alpha1.OfferedClass) bool { return c.Name == name })
 }
 
 // fill creates the backing claim of a route, waits for it and publishes it.
@@ -200,8 +208,14 @@ func Ready(b Backing, cluster string, deferred bool) bool {
 }
 
 func awaitBound(o Observation, b Backing, to route.Route) Step {
-	return Step{Verb: Idle, After: slow, Tell: later(o, b.Claim, note("WaitingForBacking", fmt.Sprintf(
-		"waiting for real claim %s/%s of storage class %q in %s to be bound: see its events there", b.Claim.Namespace, b.Claim.Name, to.Class.Name, where(to.Cluster))))}
+	step := Step{Verb: Idle, After: slow}
+	text := fmt.Sprintf("waiting for real claim %s/%s of storage class %q in %s to be bound", b.Claim.Namespace, b.Claim.Name, to.Class.Name, where(to.Cluster))
+	if said := words(o, b); said != "" {
+		step.Tell = warn("WaitingForBacking", text+": "+said)
+	} else {
+		step.Tell = later(o, b.Claim, note("WaitingForBacking", text+": see its events there"))
+	}
+	return asked(o, b, b.Claim.CreationTimestamp.Time, step)
 }
 
 // later is m once a backing claim is old enough to be called slow.

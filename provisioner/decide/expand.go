@@ -27,6 +27,7 @@ const (
 	expansionNotAllowed = "ExpansionNotAllowed"
 	expanded            = "VolumeResizeSuccessful"
 	backingResized      = "BackingResized"
+	backingPending      = "BackingPending"
 )
 
 // KeepsSize says whether the size of a virtual volume and of its claim is kept by
@@ -176,11 +177,19 @@ func allowsExpansion(o Observation, b Backing) (allowed, known bool) {
 // made.
 func pending(o Observation, ref backing.Ref, b Backing) Step {
 	waited := o.Now.Sub(o.Volume.CreationTimestamp.Time)
-	if waited < overdue {
-		return Step{Verb: Idle, After: overdue - waited + time.Millisecond}
+	step := Step{Verb: Idle}
+	switch said := words(o, b); {
+	case said != "":
+		step.Trouble = backingPending
+		step.Tell = warn(backingPending, fmt.Sprintf("real claim %s in %s is not bound yet: %s", ref.Key(), where(b.Cluster), said))
+	case waited < overdue:
+		step.After = overdue - waited + time.Millisecond
+	default:
+		step.Trouble = backingPending
+		step.Tell = note(backingPending, fmt.Sprintf(
+			"real claim %s in %s is not bound yet: if its pod is there already, see the claim's events there", ref.Key(), where(b.Cluster)))
 	}
-	return Step{Verb: Idle, Trouble: "BackingPending", Tell: note("BackingPending", fmt.Sprintf(
-		"real claim %s in %s is not bound yet: if its pod is there already, see the claim's events there", ref.Key(), where(b.Cluster)))}
+	return asked(o, b, o.Volume.CreationTimestamp.Time, step)
 }
 
 func className(claim *corev1.PersistentVolumeClaim) string {

@@ -90,7 +90,7 @@ func TestNextForASize(t *testing.T) {
 		"a shadow that is not bound yet is waited for": {
 			given: []change{volume("west", justMade), inUse("2Gi", "2Gi"), have("west", pending, asks("2Gi", ""))}, verb: idle, after: true},
 		"… and told of when it takes long": {
-			given: []change{west, inUse("2Gi", "2Gi"), have("west", pending, asks("2Gi", ""))}, verb: idle, tell: "BackingPending"},
+			given: []change{west, inUse("2Gi", "2Gi"), have("west", pending, asks("2Gi", "")), said("west", "", "")}, verb: idle, tell: "BackingPending", after: true},
 	})
 }
 

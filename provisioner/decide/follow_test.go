@@ -55,7 +55,7 @@ func TestNextKeepsABackingClaimInStep(t *testing.T) {
 		"other attributes are asked of the remote volume": {given: with(remote(having("silver")), attributes("gold")), verb: modify, cluster: "west"},
 		"attributes for a volume that had none":           {given: with(remote(), attributes("gold")), verb: modify, cluster: "west"},
 		"a remote claim that waits for its pod cannot be changed": {
-			given: []change{bound, have("west", published, having("silver")), volume("west"), attributes("gold")}, verb: idle, tell: "BackingPending"},
+			given: []change{bound, have("west", published, having("silver")), volume("west"), attributes("gold"), said("west", "", "")}, verb: idle, tell: "BackingPending", after: true},
 		"attributes that are on their way are waited for": {given: with(remote(having("gold")), attributes("gold")), verb: idle},
 		"attributes that a remote volume has are told":    {given: with(remote(done("gold")), attributes("gold")), verb: decide.Update, cluster: keys.Home},
 		"… on the claim too": {

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/backing"
 	"github.com/lodestone-storage/lodestone/provisioner/route"
 )
@@ -65,6 +64,9 @@ type Observation struct {
 	// Declined is the size that the place of the published backing claim refused
 	// lately, nil for none.
 	Declined *Declined
+	// Said is what the events of a backing claim that waits said last; nil while
+	// nobody asked.
+	Said *Said
 	// Carried is when labels and annotations were last carried to the backing claim.
 	Carried time.Time
 	// Changed names a change of a cluster that the claim has not been told of.
@@ -84,6 +86,10 @@ type Backing struct {
 	Claim   *corev1.PersistentVolumeClaim
 	// Volume is the real volume bound to it, nil while there is none.
 	Volume *corev1.PersistentVolume
+	// NodesGone says that no node is left on which the real volume could be used,
+	// and at home on which ones it could; empty while there is one, or it is not
+	// known.
+	NodesGone string
 }
 
 // Cluster is what is known of one cluster.
@@ -153,6 +159,8 @@ const (
 	// virtual claim's, Carry labels and annotations.
 	Modify Verb = "Modify"
 	Carry  Verb = "Carry"
+	// Ask reads the events of a backing claim that waits.
+	Ask Verb = "Ask"
 	// Heal takes the next step towards a twin in the place of one that somebody
 	// deleted.
 	Heal Verb = "Heal"
@@ -170,8 +178,8 @@ type Step struct {
 	Cluster string
 	// Route is set for Record, Create and Publish.
 	Route route.Route
-	// Backing is set for Publish, Mark, Remove, Release, Update, Expand, Modify and
-	// Carry, and for Heal: then its claim is the one that has the twin's name, nil if
+	// Backing is set for Publish, Mark, Remove, Release, Update, Expand, Modify,
+	// Carry and Ask, and for Heal: then its claim is the one that has the twin's name, nil if
 	// none has.
 	Backing Backing
 	// Labels and Annotations are set for Carry: what to set, and with nil what to
@@ -202,6 +210,9 @@ type Step struct {
 	// Left is a backing claim that may hold data and whose claim and volume at home
 	// are gone, nil for none.
 	Left *Backing
+	// Unknown says that nothing is known now of a volume that exists: what was known
+	// last is the best there is.
+	Unknown bool
 	// Tell is what the user should know, nil for nothing.
 	Tell *Message
 	// After is how long until the claim must be looked at again even if nothing
@@ -222,20 +233,4 @@ type Message struct {
 	Warning bool
 	// Reason is one word, Text one sentence.
 	Reason, Text string
-}
-
-func warn(reason, text string) *Message {
-	return &Message{Warning: true, Reason: reason, Text: text}
-}
-
-func note(reason, text string) *Message {
-	return &Message{Reason: reason, Text: text}
-}
-
-// where names a cluster in a sentence.
-func where(cluster string) string {
-	if cluster == keys.Home {
-		return "the home cluster"
-	}
-	return "cluster " + cluster
 }

@@ -32,7 +32,7 @@ func TestNextNeverHarms(t *testing.T) {
 	}
 	for _, verb := range []decide.Verb{decide.Idle, decide.Record, decide.Create, decide.Publish, decide.Mark, decide.Remove,
 		decide.Reschedule, decide.Wake, decide.Release, decide.Confirm, decide.Finish, decide.Update, decide.Expand, decide.Reflect,
-		decide.Fix, decide.Modify, decide.Carry, decide.Heal, decide.Stage, decide.Unstage, decide.Locate} {
+		decide.Fix, decide.Modify, decide.Carry, decide.Ask, decide.Heal, decide.Stage, decide.Unstage, decide.Locate} {
 		require.Greater(t, taken[verb], 50, "too few random observations lead to %s to say anything", verb)
 	}
 	for _, cure := range []decide.Cure{decide.Begin, decide.Retain, decide.LetGo, decide.Free, decide.Rebuild, decide.Adopt, decide.Restore, decide.End} {
@@ -78,6 +78,13 @@ func harm(o decide.Observation, step decide.Step) string {
 		case slices.ContainsFunc(slices.Concat(slices.Collect(maps.Keys(step.Labels)), slices.Collect(maps.Keys(step.Annotations))),
 			func(key string) bool { return key != keys.Carried && !virtualclass.Carriable(key) }):
 			return "a key changed that is not the user's"
+		}
+	case decide.Ask:
+		switch {
+		case step.Backing.Claim.Status.Phase == corev1.ClaimBound:
+			return "a question about a claim that does not wait"
+		case o.Said != nil && o.Said.Backing == step.Backing.Claim.UID && o.Now.Before(o.Said.Again):
+			return "a question that was asked a moment ago"
 		}
 	case decide.Record:
 		if !wanted {

@@ -65,7 +65,7 @@ func toDelete(virtual *corev1.PersistentVolume) bool {
 func keep(o Observation, ref backing.Ref) Step {
 	b := findRef(o, ref)
 	if cluster := o.Cluster(ref.Cluster); !cluster.Usable || (b == nil && !cluster.Seen) {
-		return Step{Verb: Idle, Tell: growsLater(o, ref, cluster)}
+		return Step{Verb: Idle, Unknown: true, Tell: growsLater(o, ref, cluster)}
 	}
 	if b == nil {
 		return Step{Verb: Idle, Trouble: "BackingMissing", Tell: warn("BackingMissing", fmt.Sprintf(
@@ -96,6 +96,9 @@ func keep(o Observation, ref backing.Ref) Step {
 	}
 	if b.Claim.Status.Phase == corev1.ClaimPending && step.Verb == Idle && step.Tell == nil {
 		return pending(o, ref, *b)
+	}
+	if b.Volume != nil && b.NodesGone != "" && step.Verb == Idle {
+		return stranded(step, *b)
 	}
 	return step
 }
@@ -139,9 +142,9 @@ func release(o Observation, ref backing.Ref) Step {
 	if ref.Cluster != keys.Home {
 		switch cluster := o.Cluster(ref.Cluster); {
 		case !cluster.Known:
-			return Step{Verb: Idle, Tell: warn("UnknownCluster", fmt.Sprintf("the volume's data in cluster %s cannot be deleted, for there is no RemoteCluster of that name: create it again", ref.Cluster))}
+			return Step{Verb: Idle, Unknown: true, Tell: warn("UnknownCluster", fmt.Sprintf("the volume's data in cluster %s cannot be deleted, for there is no RemoteCluster of that name: create it again", ref.Cluster))}
 		case !cluster.Usable:
-			return Step{Verb: Idle, After: slow, Tell: warn("ClusterNotUsable", fmt.Sprintf("waiting for cluster %s to delete the volume's data there: %s", ref.Cluster, cluster.Message))}
+			return Step{Verb: Idle, Unknown: true, After: slow, Tell: warn("ClusterNotUsable", fmt.Sprintf("waiting for cluster %s to delete the volume's data there: %s", ref.Cluster, cluster.Message))}
 		case !cluster.Seen:
 			// Asking says more than waiting: rights may be missing.
 			return Step{Verb: Confirm, Cluster: ref.Cluster, Ref: ref}

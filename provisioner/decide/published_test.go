@@ -158,3 +158,19 @@ func TestReady(t *testing.T) {
 		})
 	}
 }
+
+func TestNextTellsOfAVolumeWhoseNodeIsGone(t *testing.T) {
+	bound := boundTo("pvc-u1")
+	check(t, map[string]row{
+		"at home":                       {given: []change{bound, have(keys.Home, pvcBound, published, nodesGone), volume(keys.Home)}, verb: decide.Idle, tell: "BackingNodeGone", after: true},
+		"in a remote cluster":           {given: []change{bound, have("west", pvcBound, published, nodesGone), volume("west")}, verb: decide.Idle, tell: "BackingNodeGone", after: true},
+		"not while there is one":        {given: []change{bound, have("west", pvcBound, published), volume("west")}, verb: decide.Idle},
+		"not before what it is told of": {given: []change{bound, have("west", pvcBound, nodesGone), volume("west")}, verb: decide.Mark, cluster: "west"},
+		"not of one that is to go":      {given: []change{have("west", pvcBound, published, nodesGone), volume("west", released), noClaim}, verb: decide.Release, cluster: "west"},
+	})
+	west := decide.Next(observe(bound, have("west", pvcBound, published, nodesGone), volume("west")))
+	assert.Equal(t, "BackingNodeGone", west.Trouble)
+	assert.NotContains(t, west.Tell.Text, "node-9", "names of remote nodes stay there")
+	home := decide.Next(observe(bound, have(keys.Home, pvcBound, published, nodesGone), volume(keys.Home)))
+	assert.Contains(t, home.Tell.Text, "(only on node-9): bring the node back")
+}

@@ -45,6 +45,7 @@ func random(r *rand.Rand) decide.Observation {
 	maybe(20, parameter(keys.Carry, pick("team", "*", "backup/*")))
 	maybe(20, annotated(pick("team", "backup/daily"), pick("a", "b")))
 	maybe(20, func(o *decide.Observation) { o.Carried = now })
+	maybe(40, said(place(), pick("", "ProvisioningFailed"), "no"))
 	maybe(5, handedOut)
 	maybe(10, func(o *decide.Observation) { o.Gone = true })
 	maybe(5, func(o *decide.Observation) { o.Changed = "cluster west" })
@@ -103,7 +104,7 @@ func random(r *rand.Rand) decide.Observation {
 func randomBacking(r *rand.Rand) []func(*decide.Backing) {
 	var chosen []func(*decide.Backing)
 	for _, alter := range []func(*decide.Backing){pvcBound, published, lost, terminating, unprotected, old, dropped, volumeUnseen, another,
-		fromSource, fromGone, fromSnap, made, emptyMade, having("gold"), having("silver"), carrying("team"), chosenThere} {
+		nodesGone, fromSource, fromGone, fromSnap, made, emptyMade, having("gold"), having("silver"), carrying("team"), chosenThere} {
 		if r.IntN(100) < 25 {
 			chosen = append(chosen, alter)
 		}

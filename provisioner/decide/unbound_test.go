@@ -139,6 +139,8 @@ func TestNextWithARoute(t *testing.T) {
 		"… which stops the way to west as well":                            {given: []change{on("west-1"), have(keys.Home, published)}, verb: decide.Idle, tell: "BackingHasData"},
 		"a backing claim of a class that was corrected since is made anew": {given: []change{on("west-1"), parameter(keys.RemoteClass, "now"), have("west", of("wait"))}, verb: decide.Remove, cluster: "west"},
 		"… but not one that was published":                                 {given: []change{on("west-1"), parameter(keys.RemoteClass, "now"), have("west", of("wait"), published, pvcBound)}, verb: decide.Publish, cluster: keys.Home},
+		"one of a default class that is gone is made anew":                 {given: []change{on("west-1"), parameter(keys.RemoteClass, ""), have("west", of("gone"))}, verb: decide.Remove, cluster: "west"},
+		"… but not if it has its volume":                                   {given: []change{on("west-1"), parameter(keys.RemoteClass, ""), have("west", pvcBound, of("gone"))}, verb: decide.Publish, cluster: keys.Home},
 		"… nor one of a default class that is another now":                 {given: []change{on("west-1"), have("west", of("now"))}, verb: decide.Publish, cluster: keys.Home},
 		"a twin for another node is made anew":                             {given: []change{on("node-2"), have(keys.Home)}, verb: decide.Remove, cluster: keys.Home},
 		"a twin that somebody deletes is let go":                           {given: []change{on("node-1"), have(keys.Home, terminating)}, verb: decide.Remove, cluster: keys.Home},
@@ -149,7 +151,7 @@ func TestNextWithARoute(t *testing.T) {
 			given: []change{on("node-2"), parameter(keys.LocalClass, "now"), have(keys.Home, dropped, pvcBound)}, verb: decide.Publish, cluster: keys.Home},
 
 		"a pending twin is waited for":                  {given: []change{on("node-1"), have(keys.Home)}, verb: decide.Idle, after: true},
-		"… and told of when it takes long":              {given: []change{on("node-1"), have(keys.Home, old)}, verb: decide.Idle, after: true, tell: "WaitingForBacking"},
+		"… and told of when it takes long":              {given: []change{on("node-1"), have(keys.Home, old), said(keys.Home, "", "")}, verb: decide.Idle, after: true, tell: "WaitingForBacking"},
 		"a bound twin whose volume is not seen yet":     {given: []change{on("node-1"), have(keys.Home, volumeUnseen)}, verb: decide.Idle, after: true},
 		"a pending shadow that binds at once":           {given: []change{on("west-1"), parameter(keys.RemoteClass, "now"), have("west", of("now"))}, verb: decide.Idle, after: true},
 		"a node that the real provisioner found full":   {given: []change{on("node-1"), have(keys.Home, dropped)}, verb: decide.Remove, cluster: keys.Home, tell: "NoCapacity", refuse: "home/node-1 NoCapacity"},

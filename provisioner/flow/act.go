@@ -89,6 +89,8 @@ func (f *Flow) act(ctx context.Context, o decide.Observation, step decide.Step, 
 		result.err = f.unstage(ctx, step)
 	case decide.Locate:
 		result.err = f.locate(ctx, o, step)
+	case decide.Ask:
+		return f.ask(ctx, o, step, result)
 	case decide.Heal:
 		result.err = f.heal(ctx, o, step)
 		result.after = safetyNet

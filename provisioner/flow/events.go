@@ -171,6 +171,7 @@ func (f *Flow) waiting() []*corev1.PersistentVolumeClaim {
 func (f *Flow) nodeChanged(old, obj any) {
 	before, _ := old.(*corev1.Node)
 	after, _ := obj.(*corev1.Node)
+	f.nodeMoved(before, after)
 	if before != nil && after != nil && before.Labels[keys.Cluster] == after.Labels[keys.Cluster] {
 		return
 	}

@@ -18,9 +18,10 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/decide"
 )
 
-// declinePeriod is when a place that refused a size is asked for it again. No
-// event tells home that a quota there has room, or that a class was changed.
-const declinePeriod = time.Minute
+// declineSoon is when a place that refused a size is asked for it again; each time
+// twice as late, and at most declineSeldom. No event tells home that a quota there
+// has room, or that a class was changed.
+const declineSoon, declineSeldom = time.Minute, 10 * time.Minute
 
 // expand changes the size that a backing claim asks for. A refusal is kept for a
 // while, and said on the virtual claim by the next step.
@@ -38,13 +39,12 @@ func (f *Flow) expand(ctx context.Context, o decide.Observation, step decide.Ste
 	}
 	grown, err := client.CoreV1().PersistentVolumeClaims(claim.Namespace).Patch(ctx, claim.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	if err == nil {
-		f.memory.setDeclined(o.UID, nil)
+		f.memory.setDeclined(o.UID, nil, o.Now)
 		f.written.set(o.UID, step.Cluster, claim, grown)
 		return result
 	}
 	if declined := sortExpandError(err, step.Cluster, claim, step.Size); declined != nil {
-		declined.Until = o.Now.Add(declinePeriod)
-		f.memory.setDeclined(o.UID, declined)
+		f.memory.setDeclined(o.UID, declined, o.Now)
 		result.again = true
 		return result
 	}
@@ -141,14 +141,22 @@ func statusPatch(on *corev1.PersistentVolumeClaim, status *corev1.PersistentVolu
 	return patch, nil
 }
 
-// setDeclined keeps the size that was refused for a claim; nil drops it.
-func (m *memory) setDeclined(claim types.UID, declined *decide.Declined) {
+// setDeclined keeps the size that was refused for a claim, and from when on the
+// place is asked again; nil drops it.
+func (m *memory) setDeclined(claim types.UID, size *decide.Declined, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	before, again := m.declined[claim]
 	delete(m.declined, claim)
-	if declined != nil {
-		m.declined[claim] = *declined
+	if size == nil {
+		return
 	}
+	kept := declined{Declined: *size, pause: declineSoon}
+	if again && before.Size.Equal(size.Size) {
+		kept.pause = min(2*before.pause, declineSeldom)
+	}
+	kept.Until = now.Add(kept.pause)
+	m.declined[claim] = kept
 }
 
 // declinedBy returns the size that was refused for a claim, nil once it is time
@@ -156,13 +164,14 @@ func (m *memory) setDeclined(claim types.UID, declined *decide.Declined) {
 func (m *memory) declinedBy(claim types.UID, now time.Time) *decide.Declined {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	declined, ok := m.declined[claim]
-	if !ok {
-		return nil
+	if kept, ok := m.declined[claim]; ok && now.Before(kept.Until) {
+		return &kept.Declined
 	}
-	if !now.Before(declined.Until) {
-		delete(m.declined, claim)
-		return nil
-	}
-	return &declined
+	return nil
+}
+
+// declined is a size that was refused, and how long the place is not asked again.
+type declined struct {
+	decide.Declined
+	pause time.Duration
 }

@@ -54,14 +54,26 @@ func TestAnswersToARequestForAnotherSize(t *testing.T) {
 	}
 }
 
-func TestARefusedSizeIsRememberedForAWhile(t *testing.T) {
+func TestARefusedSizeIsAskedForEverMoreSeldom(t *testing.T) {
 	m, now := newMemory(), time.Now()
 	assert.Nil(t, m.declinedBy("u1", now))
-	m.setDeclined("u1", &decide.Declined{Reason: "QuotaExceeded", Until: now.Add(time.Minute)})
-	require.NotNil(t, m.declinedBy("u1", now))
-	assert.Nil(t, m.declinedBy("u1", now.Add(time.Minute)), "it is time to ask again")
-	assert.Nil(t, m.declinedBy("u1", now), "and forgotten")
-	m.setDeclined("u1", &decide.Declined{Until: now.Add(time.Minute)})
+	var pauses []time.Duration
+	for range 6 {
+		m.setDeclined("u1", &decide.Declined{Size: resource.MustParse("3Gi"), Reason: "QuotaExceeded"}, now)
+		kept := m.declinedBy("u1", now)
+		require.NotNil(t, kept)
+		pauses = append(pauses, kept.Until.Sub(now))
+		now = kept.Until
+		assert.Nil(t, m.declinedBy("u1", now), "it is time to ask again")
+	}
+	const m1 = time.Minute
+	assert.Equal(t, []time.Duration{m1, 2 * m1, 4 * m1, 8 * m1, 10 * m1, 10 * m1}, pauses)
+
+	m.setDeclined("u1", &decide.Declined{Size: resource.MustParse("2Gi")}, now)
+	assert.Equal(t, m1, m.declinedBy("u1", now).Until.Sub(now), "another size begins anew")
+	m.setDeclined("u1", nil, now)
+	assert.Nil(t, m.declinedBy("u1", now))
+	m.setDeclined("u1", &decide.Declined{Size: resource.MustParse("2Gi")}, now)
 	m.forget("u1")
 	assert.Nil(t, m.declinedBy("u1", now))
 }

@@ -211,7 +211,7 @@ func (f *Flow) perform(ctx context.Context, o decide.Observation, step decide.St
 		logger.V(3).Info("Taking step", "step", step.Verb, "cluster", step.Cluster)
 	}
 	f.tell(o, step.Tell)
-	f.Metrics.trouble(o.UID, o.Volume, step.Trouble)
+	f.Metrics.see(o, step)
 	f.tellLeft(o.UID, step.Left)
 	result := outcome{after: step.After}
 	result = f.act(ctx, o, step, result)

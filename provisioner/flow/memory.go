@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/lodestone-storage/lodestone/provisioner/decide"
 )
 
 // memory is what is remembered of claims between steps. All of it may be lost
@@ -23,8 +21,9 @@ type memory struct {
 	owners  map[types.UID][]types.NamespacedName
 	orphans map[types.UID]bool
 	// declined are the sizes that were refused lately.
-	declined map[types.UID]decide.Declined
+	declined map[types.UID]declined
 	carried  map[types.UID]time.Time
+	said     map[types.UID]said
 }
 
 // change is what a claim has not been told of yet, and from when on it may be.
@@ -43,7 +42,8 @@ func newMemory() memory {
 		unsent: map[types.UID]bool{}, gone: map[types.UID]bool{}, changed: map[types.UID]change{},
 		told: map[types.UID]told{}, started: map[types.UID]time.Time{},
 		owners: map[types.UID][]types.NamespacedName{}, orphans: map[types.UID]bool{},
-		declined: map[types.UID]decide.Declined{}, carried: map[types.UID]time.Time{},
+		declined: map[types.UID]declined{}, carried: map[types.UID]time.Time{},
+		said: map[types.UID]said{},
 	}
 }
 
@@ -156,6 +156,7 @@ func (m *memory) forget(claim types.UID) {
 	delete(m.orphans, claim)
 	delete(m.declined, claim)
 	delete(m.carried, claim)
+	delete(m.said, claim)
 }
 
 // setOrphan notes a claim of which only a backing claim is left.

@@ -11,7 +11,6 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/locality"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 	"github.com/lodestone-storage/lodestone/provisioner/backing"
 	"github.com/lodestone-storage/lodestone/provisioner/clusters"
@@ -74,6 +73,8 @@ func (f *Flow) observe(uid types.UID, publishing bool) decide.Observation {
 		f.observeUnbound(&o)
 	}
 	o.Backings = f.backings(uid, owners, f.candidates(o))
+	f.heard(&o)
+	f.reach(&o)
 	if o.Claim == nil && o.Volume == nil && len(o.Backings) > 0 {
 		f.memory.setOrphan(uid)
 	}
@@ -164,63 +165,4 @@ func (f *Flow) view(id, namespace string) decide.Cluster {
 
 func (f *Flow) mapped(remote *v1alpha1.RemoteCluster, namespace string) string {
 	return f.Place.Of(remote.Name, remote.Spec.Namespaces.Strategy, types.NamespacedName{Namespace: namespace, Name: "-"}, "").Namespace
-}
-
-// siblings returns the other unbound virtual claims that every pod using the
-// claim uses too: the scheduler chooses one node for all of them.
-func (f *Flow) siblings(o decide.Observation) []decide.Sibling {
-	self := o.Claim.Namespace + "/" + o.Claim.Name
-	var common []string
-	first := true
-	for _, pod := range f.Sources.podsOf(self) {
-		if pod.Finished() {
-			continue
-		}
-		names := pod.Claims
-		if first {
-			common, first = slices.Clone(names), false
-			continue
-		}
-		common = slices.DeleteFunc(common, func(name string) bool { return !slices.Contains(names, name) })
-	}
-	var result []decide.Sibling
-	for _, name := range common {
-		claim := one[corev1.PersistentVolumeClaim](f.Sources.Claims, name)
-		if name == self || claim == nil || claim.Spec.VolumeName != "" || claim.DeletionTimestamp != nil || f.upstream(o.Claim, claim) ||
-			!virtualclass.Is(one[storagev1.StorageClass](f.Sources.Classes, className(claim))) {
-			continue
-		}
-		result = append(result, decide.Sibling{Claim: claim, Ready: f.ready(claim, o.Node)})
-	}
-	return result
-}
-
-// ready says whether a claim has, or could at once be given, its volume on a
-// node.
-func (f *Flow) ready(claim *corev1.PersistentVolumeClaim, node *corev1.Node) bool {
-	if f.Sources.virtual(claim.UID) != nil {
-		return true
-	}
-	if node == nil || claim.Annotations[keys.SelectedNode] != node.Name {
-		return false
-	}
-	class, err := virtualclass.Parse(one[storagev1.StorageClass](f.Sources.Classes, className(claim)))
-	if err != nil {
-		return false
-	}
-	to, err := route.To(route.Input{
-		Claim: claim, Class: class, Node: node, Namespace: one[corev1.Namespace](f.Sources.Namespaces, claim.Namespace),
-		Cluster: func(id string) route.Cluster { return f.view(id, claim.Namespace).Cluster },
-	})
-	if err != nil {
-		return false
-	}
-	owner := []types.NamespacedName{{Namespace: claim.Namespace, Name: claim.Name}}
-	for _, b := range f.backings(claim.UID, owner, []string{locality.OfNode(node.Labels)}) {
-		if b.Cluster == to.Cluster {
-			_, obstacle := decide.CopyFrom(claim, f.source(claim), to)
-			return decide.Ready(b, to.Cluster, to.Deferred()) && (obstacle == nil || b.Claim.Status.Phase == corev1.ClaimBound)
-		}
-	}
-	return false
 }

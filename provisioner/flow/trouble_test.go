@@ -9,7 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/decide"
 )
@@ -33,17 +35,40 @@ func TestVolumesInTroubleAreCountedOnceAndNoLongerThanTheyAre(t *testing.T) {
 		return counted
 	}
 	west := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{keys.Backing: "west/shop/data/b1"}}}
-	m.trouble("u1", west, "")
+	seen := func(claim types.UID, volume *corev1.PersistentVolume, phase corev1.PersistentVolumeClaimPhase, step decide.Step) {
+		o := decide.Observation{UID: claim, Volume: volume}
+		if phase != "" {
+			o.Backings = []decide.Backing{{Cluster: "west", Claim: &corev1.PersistentVolumeClaim{
+				ObjectMeta: metav1.ObjectMeta{UID: "b1"}, Status: corev1.PersistentVolumeClaimStatus{Phase: phase}}}}
+		}
+		m.see(o, step)
+	}
+	lost, missing := decide.Step{Trouble: "BackingLost"}, decide.Step{Trouble: "BackingMissing"}
+	seen("u1", west, corev1.ClaimBound, decide.Step{})
 	assert.Empty(t, count())
-	m.trouble("u1", west, "BackingLost")
-	m.trouble("u1", west, "BackingLost")
-	m.trouble("u2", west, "BackingLost")
+	seen("u1", west, corev1.ClaimLost, lost)
+	seen("u1", west, corev1.ClaimLost, lost)
+	seen("u2", west, corev1.ClaimLost, lost)
 	assert.Equal(t, map[string]float64{"west BackingLost": 2}, count())
-	m.trouble("u1", west, "BackingMissing")
-	assert.Equal(t, map[string]float64{"west BackingLost": 1, "west BackingMissing": 1}, count())
-	m.trouble("u1", nil, "BackingMissing")
-	m.trouble("u2", west, "")
-	assert.Equal(t, map[string]float64{"west BackingLost": 0, "west BackingMissing": 0}, count())
+	seen("u5", west, corev1.ClaimBound, decide.Step{Trouble: decide.BackingNodeGone})
+	assert.Equal(t, []types.UID{"u5"}, m.troubled("west", decide.BackingNodeGone))
+	seen("u5", nil, "", decide.Step{})
+	assert.Empty(t, m.troubled("west", decide.BackingNodeGone))
+	seen("u1", west, "", missing)
+	assert.Equal(t, map[string]float64{"west BackingLost": 1, "west BackingMissing": 1, "west BackingNodeGone": 0}, count())
+	seen("u1", west, "", decide.Step{Unknown: true})
+	assert.Equal(t, map[string]float64{"west BackingLost": 1, "west BackingMissing": 1, "west BackingNodeGone": 0}, count(), "what was known holds while nothing is")
+
+	seen("u3", west, corev1.ClaimBound, decide.Step{})
+	seen("u4", west, corev1.ClaimPending, decide.Step{})
+	assert.Nil(t, m.Health("west", 5), "one was not seen yet")
+	assert.Equal(t, &v1alpha1.VolumeHealth{Bound: 1, Pending: 1, Troubles: []v1alpha1.VolumeTrouble{{Reason: "BackingLost", Volumes: 1}, {Reason: "BackingMissing", Volumes: 1}}}, m.Health("west", 4))
+	assert.Equal(t, &v1alpha1.VolumeHealth{}, m.Health("east", 0))
+
+	seen("u1", nil, "", decide.Step{Unknown: true})
+	seen("u2", west, corev1.ClaimBound, decide.Step{})
+	assert.Equal(t, map[string]float64{"west BackingLost": 0, "west BackingMissing": 0, "west BackingNodeGone": 0}, count())
+	assert.Equal(t, &v1alpha1.VolumeHealth{Bound: 2, Pending: 1}, m.Health("west", 3))
 }
 
 func TestWhatIsLeftBehindIsCountedWhileItIsThere(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 )
 
-func TestEphemeralVolumeStaysAtHome(t *testing.T) {
+func TestEphemeralVolumeGoesOnlyWhereCopiesOfPodsUseItsClaim(t *testing.T) {
 	class, err := virtualclass.Parse(&storagev1.StorageClass{
 		Provisioner: keys.Driver, VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
 	})
@@ -35,7 +35,11 @@ func TestEphemeralVolumeStaysAtHome(t *testing.T) {
 	assert.Equal(t, "EphemeralVolume", refused.Reason)
 	assert.Contains(t, refused.Message, `pod "web"`)
 
-	route, err := to(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "home-1"}})
+	route, err := to(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "west", Labels: map[string]string{keys.Cluster: "west", keys.VirtualNodeRole: ""}}})
+	require.NoError(t, err)
+	assert.Equal(t, "west", route.Cluster)
+
+	route, err = to(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "home-1"}})
 	require.NoError(t, err)
 	assert.Equal(t, keys.Home, route.Cluster)
 }

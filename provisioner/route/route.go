@@ -132,8 +132,8 @@ func To(in Input) (Route, error) {
 			return Route{}, &Refused{Reason: "NotOffloaded", Message: fmt.Sprintf("pods of namespace %q may not run in remote clusters: label the namespace %s=%s or keep the pod at home", in.Claim.Namespace, keys.Offload, keys.OffloadEnabled)}
 		case !namespaces.MayUse(in.Namespace, id):
 			return Route{}, &Refused{Reason: "NotOpen", Message: fmt.Sprintf("namespace %q may not use cluster %q, for its annotation %s lists %q: add the cluster there or let the pod run elsewhere", in.Claim.Namespace, id, keys.OffloadClusters, in.Namespace.Annotations[keys.OffloadClusters])}
-		case ephemeral(in.Claim):
-			return Route{}, &Refused{Reason: "EphemeralVolume", Message: fmt.Sprintf("the claim belongs to pod %q (a generic ephemeral volume), and the copy of that pod in cluster %q would not own it: keep the pod at home or use a claim of its own", metav1.GetControllerOf(in.Claim).Name, id)}
+		case ephemeral(in.Claim) && !own(in.Node):
+			return Route{}, &Refused{Reason: "EphemeralVolume", Message: fmt.Sprintf("the claim belongs to pod %q (a generic ephemeral volume), and the copy of that pod in cluster %q, whose virtual node is not Lodestone's, would not own it: keep the pod at home or use a claim of its own", metav1.GetControllerOf(in.Claim).Name, id)}
 		}
 	}
 	name, err := in.Class.RealClassName(id, in.Claim.Annotations)
@@ -157,6 +157,13 @@ func To(in Input) (Route, error) {
 		}
 	}
 	return Route{Cluster: id, Node: in.Node.Name, Class: class, Named: name != ""}, nil
+}
+
+// own says whether a node is one of Lodestone's virtual node program: the copies
+// that it has made of pods use claims in the place of generic ephemeral volumes.
+func own(node *corev1.Node) bool {
+	_, ours := node.Labels[keys.VirtualNodeRole]
+	return ours
 }
 
 // ephemeral says whether a claim belongs to a pod.

@@ -73,11 +73,11 @@ func New(name string, d Description) *corev1.Node {
 func WithMeta(node *corev1.Node, d Description) *corev1.Node {
 	node = node.DeepCopy()
 	labels := map[string]string{
-		keys.Cluster:                        d.Cluster,
-		"type":                              "virtual-kubelet",
-		corev1.LabelHostname:                node.Name,
-		corev1.LabelNodeExcludeBalancers:    "true",
-		"node-role.kubernetes.io/lodestone": "",
+		keys.Cluster:                     d.Cluster,
+		"type":                           "virtual-kubelet",
+		corev1.LabelHostname:             node.Name,
+		corev1.LabelNodeExcludeBalancers: "true",
+		keys.VirtualNodeRole:             "",
 	}
 	if node.Labels == nil {
 		node.Labels = map[string]string{}

@@ -63,10 +63,22 @@ func Template(pod *corev1.Pod, mapped Mapping) corev1.PodTemplateSpec {
 		c.Resources.Requests = unmarked(c.Resources.Requests)
 		c.Resources.Limits = unmarked(c.Resources.Limits)
 	})
+	claims(pod.Name, spec)
 	place(spec, mapped)
 	tokens(pod, spec)
 	fields(pod, spec, mapped(pod.Namespace) != pod.Namespace)
 	return template
+}
+
+// claims has generic ephemeral volumes use the claims that home made for them,
+// whose shadows have the same names there: a kubelet refuses a claim that its pod
+// does not own. That this pod owns them at home, home's scheduler has seen to.
+func claims(pod string, spec *corev1.PodSpec) {
+	for i := range spec.Volumes {
+		if volume := &spec.Volumes[i]; volume.Ephemeral != nil {
+			volume.VolumeSource = corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: pod + "-" + volume.Name}}
+		}
+	}
 }
 
 // foreign returns the labels or annotations that are not Lodestone's.

@@ -1,0 +1,67 @@
+package reach_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/provisioner/reach"
+)
+
+func on(terms ...corev1.NodeSelectorTerm) *corev1.PersistentVolume {
+	return &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: terms}}}}
+}
+
+func label(key string, values ...string) corev1.NodeSelectorTerm {
+	return corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: key, Operator: corev1.NodeSelectorOpIn, Values: values}}}
+}
+
+func named(name string) corev1.NodeSelectorTerm {
+	return corev1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{name}}}}
+}
+
+func TestAVolumeIsLostWithTheNodesThatItIsConfinedTo(t *testing.T) {
+	nodes := cache.NewStore(cache.MetaNamespaceKeyFunc)
+	for name, labels := range map[string]map[string]string{
+		"one": {corev1.LabelHostname: "one", "zone": "a"}, "two": {corev1.LabelHostname: "other", "zone": "b"},
+		"virtual": {keys.Cluster: "west", corev1.LabelHostname: "virtual", "zone": "w"},
+	} {
+		assert.NoError(t, nodes.Add(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}))
+	}
+	absent := corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "absent", Operator: corev1.NodeSelectorOpExists}}}
+	for name, test := range map[string]struct {
+		volume *corev1.PersistentVolume
+		lost   string
+	}{
+		"no volume":                             {},
+		"a volume of the network":               {volume: &corev1.PersistentVolume{}},
+		"on a node that is there":               {volume: on(label(corev1.LabelHostname, "one"))},
+		"on a node whose label is not its name": {volume: on(label(corev1.LabelHostname, "other"))},
+		"in a zone that has a node":             {volume: on(label("zone", "b"))},
+		"on one of several nodes":               {volume: on(label(corev1.LabelHostname, "gone"), named("two"))},
+		"on a node that is gone":                {volume: on(label(corev1.LabelHostname, "gone")), lost: "gone"},
+		"on a node of another name":             {volume: on(label(corev1.LabelHostname, "two")), lost: "two"},
+		"on a node by its name":                 {volume: on(named("gone")), lost: "gone"},
+		"in a zone without nodes":               {volume: on(label("zone", "c")), lost: "c"},
+		"on many nodes that are gone":           {volume: on(label("zone", "f", "e", "d", "c", "c")), lost: "c, d, e and 1 more"},
+		"where only a virtual node is":          {volume: on(label("zone", "w")), lost: "w"},
+		"by a label that nobody has":            {volume: on(absent), lost: "nodes that its node affinity describes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, test.lost, reach.Lost(test.volume, nodes))
+		})
+	}
+}
+
+func TestAVolumeCanBeUsedOnTheNodesThatItIsConfinedTo(t *testing.T) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "one", Labels: map[string]string{"zone": "a"}}}
+	assert.True(t, reach.Allows(on(label("zone", "a")), node))
+	assert.False(t, reach.Allows(on(label("zone", "b")), node))
+	assert.True(t, reach.Allows(&corev1.PersistentVolume{}, node))
+	node.Labels[keys.Cluster] = "west"
+	assert.False(t, reach.Allows(on(label("zone", "a")), node), "it stands for another cluster")
+}
