@@ -166,6 +166,7 @@ func chosenThere(b *decide.Backing) {
 		b.Claim.Annotations[keys.SelectedNode] = "there"
 	}
 }
+
 // nodesGone leaves the real volume no node.
 func nodesGone(b *decide.Backing) { b.NodesGone = "node-9" }
 
