@@ -14,7 +14,7 @@ import (
 // bound says what is wrong with a claim that must have its volume in a cluster, nil
 // if nothing: the claim and its volume are bound, there is exactly one backing
 // claim, which is bound too and protected, and exactly one real volume.
-func (w *World) bound(c *Case, v *View, name, cluster string) error {
+func (w *World) bound(v *View, name, cluster string) error {
 	claim := v.Claim(name)
 	if claim == nil {
 		return fmt.Errorf("claim %s is gone", name)

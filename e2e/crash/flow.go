@@ -37,10 +37,11 @@ type place struct{ name, node, cluster string }
 
 var places = []place{{"local", "home-1", keys.Home}, {"remote", fabric.WestNode, "west"}}
 
-// served is the set-up of a case with a claim that has its volume.
-func served(f Flow, class string, p place) Flow {
-	f.Setup = func(ctx context.Context, w *World, c *Case) error { return w.create(ctx, c, data, class, p.node) }
-	f.Ready = func(w *World, c *Case, v *View) error { return w.bound(c, v, data, p.cluster) }
+// served is the set-up of a case with a claim that has its volume, of a real class
+// that binds at once.
+func served(f Flow, p place) Flow {
+	f.Setup = func(ctx context.Context, w *World, c *Case) error { return w.create(ctx, c, data, now, p.node) }
+	f.Ready = func(w *World, c *Case, v *View) error { return w.bound(v, data, p.cluster) }
 	return f
 }
 

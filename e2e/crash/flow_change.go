@@ -16,7 +16,7 @@ func changeFlows() []Flow {
 	var flows []Flow
 	for _, p := range places {
 		stays := func(w *World, c *Case, v *View) error {
-			return all(w.bound(c, v, data, p.cluster), same(c, v), once(c, 1, 1))
+			return all(w.bound(v, data, p.cluster), same(c, v), once(c, 1, 1))
 		}
 		flows = append(flows,
 			served(Flow{
@@ -26,7 +26,7 @@ func changeFlows() []Flow {
 						"spec": map[string]any{"resources": map[string]any{"requests": map[string]any{"storage": larger}}}})
 				},
 				Want: func(w *World, c *Case, v *View) error { return all(stays(w, c, v), expanded(c, v)) },
-			}, now, p),
+			}, p),
 			served(Flow{
 				Name: "carry-" + p.name,
 				Act: func(ctx context.Context, w *World, c *Case) error {
@@ -34,7 +34,7 @@ func changeFlows() []Flow {
 						"metadata": map[string]any{"labels": map[string]any{"team": "b"}, "annotations": map[string]any{"note": "new"}}})
 				},
 				Want: func(w *World, c *Case, v *View) error { return all(stays(w, c, v), carried(v)) },
-			}, now, p))
+			}, p))
 	}
 	// Somebody deletes a twin. Shadows are healed by the agent of their cluster.
 	return append(flows, served(Flow{
@@ -43,9 +43,9 @@ func changeFlows() []Flow {
 			return w.delete(ctx, w.Bed.Home, fabric.Storage, c.before.Backings[0].Name)
 		},
 		Want: func(w *World, c *Case, v *View) error {
-			return all(w.bound(c, v, data, keys.Home), same(c, v), once(c, 2, 1), healed(c, v))
+			return all(w.bound(v, data, keys.Home), same(c, v), once(c, 2, 1), healed(c, v))
 		},
-	}, now, places[0]))
+	}, places[0]))
 }
 
 var errIncomplete = errors.New("something of the claim is missing")

@@ -21,7 +21,7 @@ func clusterFlows() []Flow {
 		Name: "first-in-cluster", Alone: true,
 		Act: func(ctx context.Context, w *World, c *Case) error { return w.create(ctx, c, data, now, "west") },
 		Want: func(w *World, c *Case, v *View) error {
-			return all(w.bound(c, v, data, "west"), once(c, 1, 1), w.recorded(c))
+			return all(w.bound(v, data, "west"), once(c, 1, 1), w.recorded(c))
 		},
 	}
 	// Removed while a claim waits there: it goes home.
@@ -32,7 +32,7 @@ func clusterFlows() []Flow {
 		Act:   func(ctx context.Context, w *World, _ *Case) error { return w.removeCluster(ctx) },
 		Play:  chooseHome,
 		Want: func(w *World, c *Case, v *View) error {
-			return all(w.bound(c, v, data, keys.Home), once(c, 2, 1), w.removed())
+			return all(w.bound(v, data, keys.Home), once(c, 2, 1), w.removed())
 		},
 	}
 	// Removed while it holds a volume: it stays until the user deletes that.
@@ -42,7 +42,7 @@ func clusterFlows() []Flow {
 			return errors.Join(w.removeCluster(ctx), w.delete(ctx, w.Bed.Home, c.Namespace, data))
 		},
 		Want: func(w *World, c *Case, v *View) error { return all(w.gone(c, v), once(c, 1, 1), w.removed()) },
-	}, now, places[1])
+	}, places[1])
 	return []Flow{first, waiting, inUse}
 }
 

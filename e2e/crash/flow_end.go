@@ -18,7 +18,7 @@ func endFlows() []Flow {
 			served(Flow{
 				Name: "delete-" + p.name, Act: deleted,
 				Want: func(w *World, c *Case, v *View) error { return all(w.gone(c, v), once(c, 1, 1)) },
-			}, now, p),
+			}, p),
 			// Once the volume is bound, nothing may be done about it any more: what counts
 			// is what comes before.
 			Flow{

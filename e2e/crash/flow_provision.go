@@ -17,7 +17,7 @@ func provisionFlows() []Flow {
 			Name: name,
 			Act:  func(ctx context.Context, w *World, c *Case) error { return w.create(ctx, c, data, class, p.node) },
 			Want: func(w *World, c *Case, v *View) error {
-				return all(w.bound(c, v, data, p.cluster), once(c, 1, 1))
+				return all(w.bound(v, data, p.cluster), once(c, 1, 1))
 			},
 		}
 	}
@@ -38,9 +38,9 @@ func provisionFlows() []Flow {
 				})
 			},
 			Want: func(w *World, c *Case, v *View) error {
-				return all(w.bound(c, v, data, p.cluster), w.bound(c, v, "copy", p.cluster), w.copied(c, v), once(c, 2, 2))
+				return all(w.bound(v, data, p.cluster), w.bound(v, "copy", p.cluster), w.copied(c, v), once(c, 2, 2))
 			},
-		}, now, p)
+		}, p)
 		// The claim is deleted while its real volume is not made yet.
 		abandoned := Flow{
 			Name: "abandon-" + p.name,

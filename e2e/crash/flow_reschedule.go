@@ -17,7 +17,7 @@ func rescheduleFlows() []Flow {
 	home := places[0]
 	endsAtHome := func(backings int) func(*World, *Case, *View) error {
 		return func(w *World, c *Case, v *View) error {
-			return all(w.bound(c, v, data, home.cluster), once(c, backings, 1))
+			return all(w.bound(v, data, home.cluster), once(c, backings, 1))
 		}
 	}
 	return []Flow{

@@ -159,6 +159,7 @@ func (w *way) strike(c *Case, answer http.ResponseWriter, h *held) {
 	case Late:
 		late := h.copy()
 		time.AfterFunc(lateBy, late.send)
+	default:
 	}
 	if info.code == 0 {
 		abort()

@@ -173,7 +173,8 @@ func (w *World) Run(ctx context.Context, flow string, fault Fault, call Call) (O
 		if err != nil {
 			return Outcome{}, err
 		}
-		if o := done[0].outcome; o.Met || o.Err != nil || attempt == attempts {
+		o := done[0].outcome
+		if over := o.Met || o.Err != nil; over || attempt == attempts {
 			return o, nil
 		}
 	}

@@ -1,6 +1,7 @@
 package remotepods
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -52,8 +53,8 @@ func TestPodsRunAgainWhenWestDeletedWhatTheyNeed(t *testing.T) {
 	_, err = core.ConfigMaps(namespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings"}, Data: map[string]string{"color": "blue"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	selector, pods := template(namespace, "db")
-	pods.Spec.Volumes = append(fabric.NewPod(namespace, "db", "data").Spec.Volumes, corev1.Volume{Name: "settings", VolumeSource: corev1.VolumeSource{
-		ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}}}})
+	pods.Spec.Volumes = slices.Concat(fabric.NewPod(namespace, "db", "data").Spec.Volumes, []corev1.Volume{{Name: "settings", VolumeSource: corev1.VolumeSource{
+		ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}}}}})
 	_, err = bed.Home.Client().AppsV1().StatefulSets(namespace).Create(t.Context(), &appsv1.StatefulSet{
 		ObjectMeta: metav1.ObjectMeta{Name: "db"},
 		Spec:       appsv1.StatefulSetSpec{Replicas: ptr.To(int32(1)), Selector: selector, Template: pods, ServiceName: "db"},

@@ -134,11 +134,11 @@ func TestProblems(t *testing.T) {
 }
 
 func TestPlanIsTheSameForTheSameSeedAndHasAllRoutes(t *testing.T) {
-	make := func(seed uint64) []wish { return plan(rand.New(rand.NewPCG(seed, 0)), namespaces, 500) } //nolint:gosec // it is to be repeatable
-	wishes := make(7)
+	planned := func(seed uint64) []wish { return plan(rand.New(rand.NewPCG(seed, 0)), namespaces, 500) } //nolint:gosec // it is to be repeatable
+	wishes := planned(7)
 	require.Len(t, wishes, 500)
-	assert.Equal(t, wishes, make(7))
-	assert.NotEqual(t, wishes, make(8))
+	assert.Equal(t, wishes, planned(7))
+	assert.NotEqual(t, wishes, planned(8))
 
 	seen := map[string]int{}
 	for _, w := range wishes {

@@ -2,7 +2,6 @@ package soak
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os/exec"
@@ -176,15 +175,4 @@ func (p *programs) victims(random *rand.Rand) []*slot {
 	default:
 		return of(virtualNode)
 	}
-}
-
-// stop ends all programs, which must end in good order.
-func (p *programs) stop() error {
-	var failed []error
-	for _, s := range p.slots {
-		if s.program.Running() {
-			failed = append(failed, s.program.Stop(stopGrace))
-		}
-	}
-	return errors.Join(failed...)
 }

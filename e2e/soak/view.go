@@ -142,7 +142,7 @@ func (v *view) world(ctx context.Context) (world, error) {
 func all[T any](informer cache.SharedIndexInformer) []*T {
 	var found []*T
 	for _, obj := range informer.GetStore().List() {
-		if typed, ok := any(obj).(*T); ok {
+		if typed, ok := obj.(*T); ok {
 			found = append(found, typed)
 		}
 	}

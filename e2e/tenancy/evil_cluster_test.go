@@ -37,7 +37,7 @@ func TestAHostileClusterCannotHoldUpHome(t *testing.T) {
 			w.Header().Set("Content-Type", "application/yaml")
 			_, _ = w.Write([]byte("a: &a [x, x]\nb: &b [*a, *a]\n"))
 		},
-		"other kinds": func(w http.ResponseWriter, r *http.Request) {
+		"other kinds": func(w http.ResponseWriter, _ *http.Request) {
 			object(w, `{"kind":"SecretList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[{"metadata":{"name":"x"}}]}`)
 		},
 		"endless answers": func(w http.ResponseWriter, r *http.Request) {
@@ -59,7 +59,7 @@ func TestAHostileClusterCannotHoldUpHome(t *testing.T) {
 		"endless pages": func(w http.ResponseWriter, _ *http.Request) {
 			object(w, `{"kind":"PersistentVolumeList","apiVersion":"v1","metadata":{"continue":"more","resourceVersion":"1"},"items":[`+strings.TrimSuffix(junk, ",")+`]}`)
 		},
-		"sizes that take for ever": lists(func(kind string) []string {
+		"sizes that take for ever": lists(func(string) []string {
 			return []string{`{"metadata":{"name":"x","uid":"x"},"spec":{"capacity":{"storage":"1e1000000000"}},"capacity":"1234567890123456789012e1000000000","provisioner":"x"}`}
 		}),
 		"one byte at a time": func(w http.ResponseWriter, r *http.Request) {

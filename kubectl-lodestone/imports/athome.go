@@ -95,8 +95,9 @@ func (i *importing) act(ctx context.Context, h Home, step Step) error {
 	case End:
 		i.Say("volume %s is the data of claim %s/%s", h.Real.Name, h.Claim.Namespace, h.Claim.Name)
 		return i.patchVolume(ctx, h.Real, map[string]any{keys.Import: nil}, nil)
+	default:
+		return fmt.Errorf("take step %q: there is none of that name", step)
 	}
-	return fmt.Errorf("take step %q: there is none of that name", step)
 }
 
 // just makes a deletion that of the object as it was looked at.

@@ -173,8 +173,9 @@ func (i *importing) actAway(ctx context.Context, a Away, step Step) error {
 		return i.publish(ctx, virtualvolume.Input{Claim: a.Claim, Cluster: a.Cluster, Backing: a.Shadow, Real: a.Real})
 	case Clear:
 		return i.clear(ctx, a.Claim)
+	default:
+		return fmt.Errorf("take step %q: there is none of that name in a remote cluster", step)
 	}
-	return fmt.Errorf("take step %q: there is none of that name in a remote cluster", step)
 }
 
 // patchShadow changes a claim of a remote cluster if it is still as it was seen.

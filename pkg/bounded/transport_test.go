@@ -84,17 +84,20 @@ func TestOnlyJSONIsRead(t *testing.T) {
 // endless writes until the client has enough, and returns how much that was.
 func endless(w http.ResponseWriter, start, chunk string) int {
 	w.Header().Set("Content-Type", "application/json")
-	n, err := io.WriteString(w, start)
-	for sum := n; ; sum += n {
-		if n, err = io.WriteString(w, chunk); err != nil || sum > 16*most {
-			return sum
+	sum := 0
+	for part := start; sum <= 16*most; part = chunk {
+		n, err := io.WriteString(w, part)
+		sum += n
+		if err != nil {
+			break
 		}
 	}
+	return sum
 }
 
 func TestWhetherAnAPIServerIsReadyIsReadAsText(t *testing.T) {
 	read := 0
-	c := client(t, func(w http.ResponseWriter, r *http.Request) {
+	c := client(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, _ = io.WriteString(w, "ok")
 		for range read {

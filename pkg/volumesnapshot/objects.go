@@ -29,8 +29,9 @@ const (
 	// ContentFinalizer holds a content until whoever takes snapshots is done with it.
 	ContentFinalizer = "snapshot.storage.kubernetes.io/volumesnapshotcontent-bound-protection"
 
-	// Delete and Retain are the deletion policies.
+	// Delete is the deletion policy that lets the data go with its snapshot.
 	Delete = "Delete"
+	// Retain is the deletion policy that keeps it.
 	Retain = "Retain"
 )
 

@@ -107,6 +107,8 @@ func (m *Metrics) Health(cluster string, volumes int) *v1alpha1.VolumeHealth {
 			result.Bound += n
 		case corev1.ClaimPending:
 			result.Pending += n
+		default:
+			// It has a trouble that says so.
 		}
 		if h.reason != "" {
 			wrong[h.reason] += n

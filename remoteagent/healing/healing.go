@@ -134,9 +134,9 @@ func (c *Controller) observe(ctx context.Context, name string) (policy.Healing, 
 	if err != nil {
 		return h, fmt.Errorf("get volume %s: %w", name, err)
 	}
-	record, err := policy.ReadRecord(volume)
-	if err != nil {
-		c.tellVolume(volume, &policy.Refusal{Reason: "NotHealed", Message: err.Error() + "; correct it, or remove it and set the volume's reclaim policy by hand."})
+	record, unreadable := policy.ReadRecord(volume)
+	if unreadable != nil {
+		c.tellVolume(volume, &policy.Refusal{Reason: "NotHealed", Message: unreadable.Error() + "; correct it, or remove it and set the volume's reclaim policy by hand."})
 		return h, nil
 	}
 	ref := volume.Spec.ClaimRef

@@ -77,6 +77,7 @@ func (w *world) take(cure policy.Cure) {
 			w.lost = "a volume that nothing holds may be deleted"
 		}
 		v.Spec.PersistentVolumeReclaimPolicy, w.h.Record = w.h.Record.ReclaimPolicy, nil
+	default:
 	}
 }
 
