@@ -41,7 +41,7 @@ var places = []place{{"local", "home-1", keys.Home}, {"remote", fabric.WestNode,
 // that binds at once.
 func served(f Flow, p place) Flow {
 	f.Setup = func(ctx context.Context, w *World, c *Case) error { return w.create(ctx, c, data, now, p.node) }
-	f.Ready = func(w *World, c *Case, v *View) error { return w.bound(v, data, p.cluster) }
+	f.Ready = func(w *World, _ *Case, v *View) error { return w.bound(v, data, p.cluster) }
 	return f
 }
 

@@ -42,6 +42,7 @@ func TestEachIsFoundAmongThoseOfItsBucket(t *testing.T) {
 		volumes := sources.volumesOf(types.UID(name(i)))
 		require.Len(t, volumes, 1)
 		assert.Equal(t, name(i), volumes[0].Name)
+		assert.Same(t, volumes[0], sources.VolumeOf(types.UID(name(i))))
 		want := 2
 		if i == 0 {
 			want = 1
@@ -51,6 +52,7 @@ func TestEachIsFoundAmongThoseOfItsBucket(t *testing.T) {
 	assert.Nil(t, sources.claim("none"))
 	assert.Empty(t, sources.attachedTo("none"))
 	assert.Empty(t, sources.volumesOf("none"))
+	assert.Nil(t, sources.VolumeOf("none"))
 	assert.Empty(t, sources.podsOf("shop/none"))
 	assert.Equal(t, count, sources.VolumesIn("west"))
 }

@@ -144,7 +144,7 @@ func (s Sources) VolumesIn(cluster string) int {
 // VolumeOf returns the virtual volume of the backing claim with a UID, nil if there is
 // none.
 func (s Sources) VolumeOf(uid types.UID) *corev1.PersistentVolume {
-	if found := indexed[corev1.PersistentVolume](s.Volumes, byBacking, string(uid)); len(found) == 1 {
+	if found := s.volumesOf(uid); len(found) == 1 {
 		return found[0]
 	}
 	return nil

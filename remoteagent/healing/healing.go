@@ -137,7 +137,7 @@ func (c *Controller) observe(ctx context.Context, name string) (policy.Healing, 
 	record, unreadable := policy.ReadRecord(volume)
 	if unreadable != nil {
 		c.tellVolume(volume, &policy.Refusal{Reason: "NotHealed", Message: unreadable.Error() + "; correct it, or remove it and set the volume's reclaim policy by hand."})
-		return h, nil
+		return h, nil //nolint:nilerr // it is told: to try again would not help
 	}
 	ref := volume.Spec.ClaimRef
 	if ref == nil {
