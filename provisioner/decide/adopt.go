@@ -34,10 +34,26 @@ func mended(o Observation, ref backing.Ref) (Step, bool) {
 
 // TakesThePlace says whether b, a backing claim of the same virtual claim, holds
 // the real volume of the one that a virtual volume refers to. real is the name of
-// that real volume, empty while it was never seen.
+// that real volume, empty while it was never seen. A claim that says that it was
+// never published may have been made anew from a copy that said so: it counts if
+// it holds just that volume or, in a remote cluster, if a pod there used it.
 func TakesThePlace(b *corev1.PersistentVolumeClaim, ref backing.Ref, real string) bool {
-	return b.Namespace == ref.Namespace && b.Name == ref.Name && !backing.Unpublished(b) && backing.Protected(b) &&
-		b.Status.Phase == corev1.ClaimBound && (real == "" || b.Spec.VolumeName == real)
+	if b.Namespace != ref.Namespace || b.Name != ref.Name || !backing.Protected(b) || b.Status.Phase != corev1.ClaimBound {
+		return false
+	}
+	if real != "" {
+		return b.Spec.VolumeName == real
+	}
+	return !backing.Unpublished(b) || used(Backing{Cluster: ref.Cluster, Claim: b})
+}
+
+// Holds says whether a backing claim has, or asks for, the very real volume that a
+// virtual volume names: then it is the way to that volume's data, whatever its UID
+// is and whatever it says of itself.
+func Holds(b Backing, virtual *corev1.PersistentVolume) bool {
+	ref, err := backing.RefOf(virtual)
+	real := virtual.Annotations[keys.BackingVolume]
+	return err == nil && ref.Cluster == b.Cluster && real != "" && b.Claim.Spec.VolumeName == real
 }
 
 // deleted tells of a backing claim that somebody deleted and that this program

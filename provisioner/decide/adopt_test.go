@@ -19,6 +19,15 @@ func mending(v *corev1.PersistentVolume) { v.Labels = map[string]string{keys.Hea
 func otherVolume(b *decide.Backing) {
 	b.Volume.Name, b.Claim.Spec.VolumeName = "real-other", "real-other"
 }
+
+// sameName has a claim hold a volume of another cluster that is called as west's.
+func sameName(b *decide.Backing) {
+	b.Volume.Name, b.Claim.Spec.VolumeName = "real-west", "real-west"
+}
+
+// asking has a claim ask for its volume by name.
+func asking(b *decide.Backing) { b.Claim.Spec.VolumeName = "real-" + b.Cluster }
+
 func elsewhere(b *decide.Backing) { b.Claim.Name = "other" }
 
 func TestNextForAShadowThatIsMadeAnew(t *testing.T) {
@@ -27,29 +36,39 @@ func TestNextForAShadowThatIsMadeAnew(t *testing.T) {
 	longAgo := func(b *decide.Backing) { b.Claim.DeletionTimestamp.Time = now.Add(-time.Minute) }
 	served := mapped(decide.Mapped{Given: true})
 	check(t, map[string]row{
-		"one that somebody deleted is the agent's to mend": {given: []change{volume("west"), have("west", full, terminating), served}, verb: idle, tell: "BackingHealing", after: true},
-		"… if it does not, that is told":                   {given: []change{volume("west"), have("west", full, terminating, longAgo), served}, verb: idle, tell: "BackingDeleted"},
-		"… or an administrator's, where there is none":     {given: []change{volume("west"), have("west", full, terminating)}, verb: idle, tell: "BackingDeleted"},
-		"one without a volume cannot be mended":            {given: []change{volume("west"), have("west", published, terminating), served}, verb: idle, tell: "BackingDeleted"},
-		"while it is gone it is waited for":                {given: []change{volume("west"), real("b-west", mending), served}, verb: idle, tell: "BackingHealing", after: true},
-		"… also once the claim is deleted":                 {given: []change{volume("west", released), real("b-west", mending), noClaim}, verb: idle, tell: "BackingHealing", after: true},
-		"… and when the new one is there already":          {given: []change{volume("west"), have("west", full, another), real("b-new", mending)}, verb: idle, tell: "BackingHealing", after: true},
-		"then the virtual volume names it":                 {given: []change{volume("west"), have("west", full, another), real("b-new")}, verb: decide.Heal, cluster: keys.Home, tell: "BackingHealed"},
-		"… also before it is deleted with its data":        {given: []change{volume("west", released), have("west", full, another), real("b-new"), noClaim}, verb: decide.Heal, cluster: keys.Home, tell: "BackingHealed"},
-		"… and if its volume was never seen before":        {given: []change{volume("west", nameless), have("west", full, another)}, verb: decide.Heal, cluster: keys.Home, tell: "BackingHealed"},
-		"but not one that holds another volume":            {given: []change{volume("west"), have("west", full, another, otherVolume)}, verb: idle, tell: "BackingMissing"},
-		"nor one whose volume is not seen":                 {given: []change{volume("west"), have("west", published, another, volumeUnseen)}, verb: idle, tell: "BackingMissing"},
-		"nor one that is not bound":                        {given: []change{volume("west"), have("west", published, another)}, verb: idle, tell: "BackingMissing"},
-		"nor one that was never published":                 {given: []change{volume("west"), have("west", pvcBound, another)}, verb: decide.Remove, cluster: "west"},
-		"nor one that nothing protects":                    {given: []change{volume("west"), have("west", full, another, unprotected)}, verb: idle, tell: "BackingMissing"},
-		"nor one of another name":                          {given: []change{volume("west"), have("west", full, another, elsewhere)}, verb: idle, tell: "BackingMissing"},
-		"nor one in another cluster":                       {given: []change{volume("west"), have("east", full, another)}, verb: idle, tell: "BackingMissing"},
-		"nothing is believed of a cluster that is away":    {given: []change{volume("west"), have("west", full, another), unreachable("west", 0)}, verb: idle},
+		"one that somebody deleted is the agent's to mend":    {given: []change{volume("west"), have("west", full, terminating), served}, verb: idle, tell: "BackingHealing", after: true},
+		"… if it does not, that is told":                      {given: []change{volume("west"), have("west", full, terminating, longAgo), served}, verb: idle, tell: "BackingDeleted"},
+		"… or an administrator's, where there is none":        {given: []change{volume("west"), have("west", full, terminating)}, verb: idle, tell: "BackingDeleted"},
+		"one without a volume cannot be mended":               {given: []change{volume("west"), have("west", published, terminating), served}, verb: idle, tell: "BackingDeleted"},
+		"while it is gone it is waited for":                   {given: []change{volume("west"), real("b-west", mending), served}, verb: idle, tell: "BackingHealing", after: true},
+		"… also once the claim is deleted":                    {given: []change{volume("west", released), real("b-west", mending), noClaim}, verb: idle, tell: "BackingHealing", after: true},
+		"… and when the new one is there already":             {given: []change{volume("west"), have("west", full, another), real("b-new", mending)}, verb: idle, tell: "BackingHealing", after: true},
+		"then the virtual volume names it":                    {given: []change{volume("west"), have("west", full, another), real("b-new")}, verb: decide.Heal, cluster: keys.Home, tell: "BackingHealed"},
+		"… also before it is deleted with its data":           {given: []change{volume("west", released), have("west", full, another), real("b-new"), noClaim}, verb: decide.Heal, cluster: keys.Home, tell: "BackingHealed"},
+		"… and if its volume was never seen before":           {given: []change{volume("west", nameless), have("west", full, another)}, verb: decide.Heal, cluster: keys.Home, tell: "BackingHealed"},
+		"but not one that holds another volume":               {given: []change{volume("west"), have("west", full, another, otherVolume)}, verb: idle, tell: "BackingMissing"},
+		"nor one whose volume is not seen":                    {given: []change{volume("west"), have("west", published, another, volumeUnseen)}, verb: idle, tell: "BackingMissing"},
+		"nor one that is not bound":                           {given: []change{volume("west"), have("west", published, another)}, verb: idle, tell: "BackingMissing"},
+		"also one that says that it was never published":      {given: []change{volume("west"), have("west", pvcBound, another)}, verb: decide.Heal, cluster: keys.Home, tell: "BackingHealed"},
+		"… and is deleted with its data":                      {given: []change{volume("west", released), have("west", pvcBound, another), noClaim}, verb: decide.Heal, cluster: keys.Home, tell: "BackingHealed"},
+		"… and if a pod used it":                              {given: []change{volume("west", nameless), have("west", pvcBound, another, chosenThere)}, verb: decide.Heal, cluster: keys.Home, tell: "BackingHealed"},
+		"… which is not removed before it is bound":           {given: []change{volume("west"), have("west", asking, another)}, verb: idle, tell: "BackingMissing"},
+		"… nor while nothing protects it":                     {given: []change{volume("west"), have("west", pvcBound, another, unprotected)}, verb: idle, tell: "BackingMissing"},
+		"… nor at home":                                       {given: []change{volume(keys.Home), have(keys.Home, pvcBound, another)}, verb: idle, tell: "BackingMissing"},
+		"but one that holds another volume is removed":        {given: []change{volume("west"), have("west", pvcBound, another, otherVolume)}, verb: decide.Remove, cluster: "west"},
+		"… also one that has a volume of that name elsewhere": {given: []change{volume("west"), have("west", pvcBound, published), have("east", pvcBound, sameName)}, verb: decide.Remove, cluster: "east"},
+		"… and one that nobody used":                          {given: []change{volume("west", nameless), have("west", pvcBound, another)}, verb: decide.Remove, cluster: "west"},
+		"nor one that nothing protects":                       {given: []change{volume("west"), have("west", full, another, unprotected)}, verb: idle, tell: "BackingMissing"},
+		"nor one of another name":                             {given: []change{volume("west"), have("west", full, another, elsewhere)}, verb: idle, tell: "BackingMissing"},
+		"nor one in another cluster":                          {given: []change{volume("west"), have("east", full, another)}, verb: idle, tell: "BackingMissing"},
+		"nothing is believed of a cluster that is away":       {given: []change{volume("west"), have("west", full, another), unreachable("west", 0)}, verb: idle},
 	})
 	step := decide.Next(observe(volume("west"), have("west", full, another)))
 	assert.Equal(t, decide.Adopt, step.Cure)
 	assert.Equal(t, types.UID("b-new"), step.Backing.Claim.UID)
 	assert.Equal(t, backing.Ref{Cluster: "west", Namespace: "shop", Name: "data", UID: "b-west"}, step.Ref)
+	step = decide.Next(observe(volume("west", func(v *corev1.PersistentVolume) { v.Annotations[keys.Backing] = "west/shop/data/b-new" }), have("west", pvcBound, another)))
+	assert.Equal(t, decide.Mark, step.Verb, "afterwards it says that it is published")
 	told := decide.Next(observe(volume("west"), have("west", full, terminating))).Tell.Text
 	assert.Contains(t, told, "let an administrator there make it anew, as docs/lifecycle.md says")
 }

@@ -53,7 +53,9 @@ func harmAdoption(o decide.Observation, step decide.Step) string {
 		return "healed what is not at home"
 	case step.Ref != refOf(o.Volume) || b.Cluster != step.Ref.Cluster || b.Claim.Namespace != step.Ref.Namespace || b.Claim.Name != step.Ref.Name:
 		return "a virtual volume with a backing claim of elsewhere"
-	case string(b.Claim.UID) == refUID(o) || backing.Unpublished(b.Claim) || b.Volume == nil || known != "" && b.Volume.Name != known:
+	case known == "" && backing.Unpublished(b.Claim) && b.Claim.Annotations[keys.SelectedNode] == "":
+		return "a virtual volume with a claim that no pod ever used"
+	case string(b.Claim.UID) == refUID(o) || b.Volume == nil || known != "" && b.Volume.Name != known:
 		return "a virtual volume with the data of another"
 	case o.Real != nil && o.Real.Labels[keys.Healing] != "":
 		return "a shadow taken that is not whole yet"

@@ -152,6 +152,9 @@ func harm(o decide.Observation, step decide.Step) string {
 			return "a backing claim removed while its volume is being created"
 		case o.Volume != nil && refUID(o) == string(step.Backing.Claim.UID):
 			return "the backing claim of a volume removed"
+		case o.Volume != nil && refOf(o.Volume).Cluster == step.Cluster && o.Volume.Annotations[keys.BackingVolume] != "" &&
+			o.Volume.Annotations[keys.BackingVolume] == step.Backing.Claim.Spec.VolumeName:
+			return "a claim removed that holds the data of a volume"
 		}
 	case decide.Reschedule:
 		if !wanted || len(o.Backings) > 0 {

@@ -24,7 +24,9 @@ func published(o Observation) Step {
 		}
 		return step
 	}
-	if step := discard(o, func(b Backing) bool { return b.Claim.UID != ref.UID && backing.Unpublished(b.Claim) }); step.Verb == Remove {
+	if step := discard(o, func(b Backing) bool {
+		return b.Claim.UID != ref.UID && backing.Unpublished(b.Claim) && !Holds(b, o.Volume)
+	}); step.Verb == Remove {
 		return step
 	}
 	if ref.Cluster == keys.Home && o.Volume.Annotations[keys.Healing] != "" {

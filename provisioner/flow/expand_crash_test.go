@@ -31,6 +31,7 @@ type idlePublisher struct{ Publisher }
 
 func (idlePublisher) HandedOut(types.UID) bool { return false }
 func (idlePublisher) Forget(types.UID)         {}
+func (idlePublisher) Withdraw(types.UID) bool  { return true }
 
 // expansion is a claim of 1 GiB that asks for 3, of an NFS volume at home.
 type expansion struct {

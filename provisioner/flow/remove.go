@@ -27,10 +27,12 @@ func (f *Flow) remove(ctx context.Context, o decide.Observation, step decide.Ste
 	if !f.publisher.Withdraw(o.UID) {
 		return fmt.Errorf("the volume of claim %s is being created: %w", o.UID, errChanged)
 	}
-	_, err := f.Client.CoreV1().PersistentVolumes().Get(ctx, "pvc-"+string(o.UID), metav1.GetOptions{})
+	live, err := f.Client.CoreV1().PersistentVolumes().Get(ctx, "pvc-"+string(o.UID), metav1.GetOptions{})
 	switch {
 	case err == nil && o.Volume == nil:
 		return fmt.Errorf("volume of claim %s exists: %w", o.UID, errChanged)
+	case err == nil && decide.Holds(step.Backing, live):
+		return fmt.Errorf("backing claim %s/%s holds the data of volume %s: %w", step.Backing.Claim.Namespace, step.Backing.Claim.Name, live.Name, errChanged)
 	case err != nil && !apierrors.IsNotFound(err):
 		return fmt.Errorf("look for volume of claim %s: %w", o.UID, err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/backing"
 	"github.com/lodestone-storage/lodestone/provisioner/clusters"
+	"github.com/lodestone-storage/lodestone/provisioner/decide"
 )
 
 // The remote agent makes shadows anew that are being deleted and have our
@@ -47,5 +48,30 @@ func TestAShadowThatHomeDeletesNeverLooksAsIfSomebodyElseDid(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, []string{"patch", "delete"}, verbs)
 		}
+	}
+}
+
+// A removal was decided on a volume that named no real volume yet.
+func TestAClaimThatHoldsTheDataOfAVolumeIsNotRemoved(t *testing.T) {
+	volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pvc-u1", Annotations: map[string]string{
+		keys.Backing: "home/storage/pvc-u1/b1", keys.BackingVolume: "disk-1"}}}
+	for name, holds := range map[string]string{"it holds the data": "disk-1", "it holds other data": "disk-2"} {
+		twin := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "storage", Name: "pvc-u1", UID: "b2"},
+			Spec: corev1.PersistentVolumeClaimSpec{VolumeName: holds}}
+		client := fake.NewClientset(volume, twin)
+		f := New(Config{Client: client, Clusters: clusters.New(clusters.Config{})})
+		f.publisher = idlePublisher{}
+		seen := volume.DeepCopy()
+		delete(seen.Annotations, keys.BackingVolume)
+		o := decide.Observation{UID: "u1", Claim: &corev1.PersistentVolumeClaim{}, Volume: seen}
+		err := f.remove(t.Context(), o, decide.Step{Verb: decide.Remove, Cluster: keys.Home, Backing: decide.Backing{Cluster: keys.Home, Claim: twin}})
+		_, lookErr := client.Tracker().Get(corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"), "storage", "pvc-u1")
+		if holds == "disk-1" {
+			require.ErrorIs(t, err, errChanged, name)
+			require.NoError(t, lookErr, name)
+			continue
+		}
+		require.NoError(t, err, name)
+		require.Error(t, lookErr, name)
 	}
 }
