@@ -70,8 +70,7 @@ func keep(o Observation, ref backing.Ref) Step {
 		return Step{Verb: Idle, Unknown: true, Tell: growsLater(o, ref, cluster)}
 	}
 	if b == nil {
-		return Step{Verb: Idle, Trouble: "BackingMissing", Tell: warn("BackingMissing", fmt.Sprintf(
-			"real claim %s in %s is gone, and with it perhaps the data: restore the claim from a backup or delete this one", ref.Key(), where(ref.Cluster)))}
+		return missing(o, ref)
 	}
 	switch {
 	case backing.Unpublished(b.Claim):

@@ -174,3 +174,29 @@ func TestNextTellsOfAVolumeWhoseNodeIsGone(t *testing.T) {
 	home := decide.Next(observe(bound, have(keys.Home, pvcBound, published, nodesGone), volume(keys.Home)))
 	assert.Contains(t, home.Tell.Text, "(only on node-9): bring the node back")
 }
+
+// Who is told that the data may be gone deletes the claim, and then it is.
+func TestABackingClaimThatIsGoneWhileItsVolumeStays(t *testing.T) {
+	named := func(v *corev1.PersistentVolume) { v.Spec.ClaimRef.Namespace, v.Spec.ClaimRef.Name = "shop", "data" }
+	renamed := func(v *corev1.PersistentVolume) { v.Spec.ClaimRef.Name = "other" }
+	gone := func(v *corev1.PersistentVolume) { v.Status.Phase = corev1.VolumeReleased }
+	const safe, lost = "its volume real-home is there with the data; waiting for its claim", "restore the claim from a backup or delete this one"
+	for name, row := range map[string]struct {
+		given []change
+		want  string
+	}{
+		"another claim of its name has the volume": {given: []change{real("b-new", named)}, want: safe},
+		"the volume is kept":                       {given: []change{real("b-west", named)}, want: safe},
+		"the volume waits for a claim of its name": {given: []change{real("", named, reclaimed)}, want: safe},
+		"the volume goes with the claim":           {given: []change{real("b-west", named, reclaimed)}, want: lost},
+		"the volume goes with a later claim":       {given: []change{real("b-new", named, reclaimed, gone)}, want: lost},
+		"the volume is being deleted":              {given: []change{real("b-new", named, going)}, want: lost},
+		"the volume is another's":                  {given: []change{real("b-new", named, renamed)}, want: lost},
+		"the volume is gone too":                   {want: lost},
+	} {
+		step := decide.Next(observe(append([]change{volume("west")}, row.given...)...))
+		assert.Equal(t, decide.Idle, step.Verb, name)
+		assert.Equal(t, "BackingMissing", step.Trouble, name)
+		assert.Contains(t, step.Tell.Text, row.want, name)
+	}
+}

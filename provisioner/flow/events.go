@@ -148,7 +148,8 @@ func (f *Flow) classChanged(old, obj any) {
 			}
 		}
 	}
-	if before != nil && after != nil && ptr.Deref(before.AllowVolumeExpansion, false) != ptr.Deref(after.AllowVolumeExpansion, false) {
+	madeAnew := !virtual && (before == nil || after == nil)
+	if madeAnew || before != nil && after != nil && ptr.Deref(before.AllowVolumeExpansion, false) != ptr.Deref(after.AllowVolumeExpansion, false) {
 		for _, obj := range f.Sources.Volumes.GetStore().List() {
 			if volume, ok := obj.(*corev1.PersistentVolume); ok && volume.Spec.ClaimRef != nil && volume.Annotations[keys.Backing] != "" {
 				f.Enqueue(volume.Spec.ClaimRef.UID)

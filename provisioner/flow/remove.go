@@ -199,7 +199,8 @@ func (f *Flow) isGone(ctx context.Context, client kubernetes.Interface, o decide
 	switch {
 	case err == nil && claim.UID == ref.UID:
 		return false, nil
-	case err == nil && backing.IsOf(claim, o.UID, f.Place.HomeID) && decide.TakesThePlace(claim, ref, name):
+	case err == nil && backing.IsOf(claim, o.UID, f.Place.HomeID) &&
+		(decide.TakesThePlace(claim, ref, name) || name != "" && claim.Spec.VolumeName == name && claim.Status.Phase != corev1.ClaimBound):
 		// Made anew after somebody had deleted it.
 		return false, nil
 	case apierrors.IsForbidden(err) && name != "":
@@ -220,6 +221,9 @@ func (f *Flow) isGone(ctx context.Context, client kubernetes.Interface, o decide
 		return false, fmt.Errorf("look for real volume %s of %s: %w", name, ref, err)
 	case ref.Cluster != keys.Home && real.Labels[keys.Healing] != "":
 		// Its claim is being made anew.
+		return false, nil
+	case real.Spec.ClaimRef != nil && real.Spec.ClaimRef.UID == "" && real.Spec.ClaimRef.Namespace == ref.Namespace && real.Spec.ClaimRef.Name == ref.Name:
+		// The same, by hand.
 		return false, nil
 	case real.Spec.ClaimRef == nil || real.Spec.ClaimRef.UID != ref.UID:
 		return true, nil

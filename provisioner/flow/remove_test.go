@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
@@ -73,5 +74,36 @@ func TestAClaimThatHoldsTheDataOfAVolumeIsNotRemoved(t *testing.T) {
 		}
 		require.NoError(t, err, name)
 		require.Error(t, lookErr, name)
+	}
+}
+
+// An administrator makes the claim of a volume anew that is released at home.
+func TestAVolumeWhoseClaimIsMadeAnewByHandIsNotGone(t *testing.T) {
+	ref := backing.Ref{Cluster: keys.Home, Namespace: "shop", Name: "data", UID: "b1"}
+	virtual := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{keys.BackingVolume: "disk-1"}}}
+	real := func(name, uid string) *corev1.PersistentVolume {
+		return &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "disk-1"}, Spec: corev1.PersistentVolumeSpec{
+			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain, ClaimRef: &corev1.ObjectReference{Namespace: "shop", Name: name, UID: types.UID(uid)}}}
+	}
+	claim := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: "b2",
+			Labels: map[string]string{keys.ClaimUID: "u1", keys.HomeID: "h1"}, Annotations: map[string]string{keys.Claim: "shop/data"}},
+		Spec: corev1.PersistentVolumeClaimSpec{VolumeName: "disk-1"}, Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending},
+	}
+	for name, row := range map[string]struct {
+		objects []runtime.Object
+		want    bool
+	}{
+		"it waits for the claim":               {objects: []runtime.Object{real("data", "")}},
+		"the claim is there and not yet bound": {objects: []runtime.Object{real("data", "b2"), claim}},
+		"it waits for another claim":           {objects: []runtime.Object{real("other", "")}, want: true},
+		"another claim has it":                 {objects: []runtime.Object{real("data", "b2")}, want: true},
+		"it is gone":                           {want: true},
+	} {
+		client := fake.NewClientset(row.objects...)
+		f := New(Config{Client: client, Clusters: clusters.New(clusters.Config{}), Place: backing.Place{HomeID: "h1"}})
+		gone, err := f.isGone(t.Context(), client, decide.Observation{UID: "u1", Volume: virtual}, ref)
+		require.NoError(t, err, name)
+		assert.Equal(t, row.want, gone, name)
 	}
 }
