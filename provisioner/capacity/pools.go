@@ -97,7 +97,7 @@ func inRemote(class virtualclass.Class, remote *v1alpha1.RemoteCluster) []Segmen
 	}
 	var segments []Segment
 	for _, real := range reals {
-		if real.Free == nil {
+		if real.Free == nil && real.MaximumVolumeSize == nil {
 			return all
 		}
 		segments = append(segments, Segment{Pool: real.Name, Nodes: nodes, Free: bounded(real.Free), Largest: bounded(real.MaximumVolumeSize)})

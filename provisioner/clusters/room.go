@@ -62,6 +62,8 @@ func slimCapacity(obj any) (any, error) {
 type room struct {
 	// free is what they can take in all, largest the most that one can.
 	free, largest float64
+	// unmeasured is true where only the largest is told.
+	unmeasured bool
 }
 
 // free returns how much room new volumes have, by real class, without the
@@ -76,16 +78,19 @@ func (c *connection) free() (free map[string]room, read bool) {
 	free = map[string]room{}
 	for _, obj := range watched.GetStore().List() {
 		capacity, ok := obj.(*storagev1.CSIStorageCapacity)
-		if !ok || capacity.Capacity == nil {
+		if !ok || capacity.Capacity == nil && capacity.MaximumVolumeSize == nil {
 			continue
 		}
-		part := max(0, capacity.Capacity.AsApproximateFloat64())
-		sum := free[capacity.StorageClassName]
-		sum.free += part
-		if capacity.MaximumVolumeSize != nil {
-			part = max(0, capacity.MaximumVolumeSize.AsApproximateFloat64())
+		sum, had := free[capacity.StorageClassName]
+		largest := capacity.MaximumVolumeSize
+		if largest == nil {
+			largest = capacity.Capacity
 		}
-		sum.largest = max(sum.largest, part)
+		sum.largest = max(0, sum.largest, largest.AsApproximateFloat64())
+		sum.unmeasured = capacity.Capacity == nil && (sum.unmeasured || !had)
+		if capacity.Capacity != nil {
+			sum.free += max(0, capacity.Capacity.AsApproximateFloat64())
+		}
 		free[capacity.StorageClassName] = sum
 	}
 	return free, true
@@ -102,7 +107,9 @@ func withRoom(offered []v1alpha1.OfferedClass, free map[string]room, before []v1
 			continue
 		}
 		old := written[offered[i].Name]
-		offered[i].Free = rewritten(old.Free, now.free)
+		if !now.unmeasured {
+			offered[i].Free = rewritten(old.Free, now.free)
+		}
 		offered[i].MaximumVolumeSize = rewritten(old.MaximumVolumeSize, now.largest)
 	}
 }

@@ -89,6 +89,10 @@ func TestTheLargestVolumeIsWrittenAnewOnItsOwn(t *testing.T) {
 	assert.Equal(t, "100Gi", offered[0].Free.String())
 	assert.Equal(t, "5Gi", offered[0].MaximumVolumeSize.String())
 	offered = []v1alpha1.OfferedClass{class("fast", "")}
+	withRoom(offered, map[string]room{"fast": {largest: 5 << 30, unmeasured: true}}, []v1alpha1.OfferedClass{before})
+	assert.Nil(t, offered[0].Free, "nothing is told of it")
+	assert.Equal(t, "5Gi", offered[0].MaximumVolumeSize.String())
+	offered = []v1alpha1.OfferedClass{class("fast", "")}
 	keepRoom(offered, []v1alpha1.OfferedClass{before})
 	assert.Equal(t, []v1alpha1.OfferedClass{before}, offered)
 }
@@ -103,6 +107,11 @@ func TestRoomIsTheSumOfWhatIsTold(t *testing.T) {
 		limited(capacity("f", "parts", ptr.To(resource.MustParse("9Gi"))), "3Gi"),
 		limited(capacity("g", "parts", ptr.To(resource.MustParse("9Gi"))), "4Gi"),
 		limited(capacity("h", "none", ptr.To(resource.MustParse("0"))), "-1Gi"),
+		limited(capacity("i", "capped", nil), "5Gi"),
+		limited(capacity("j", "capped", nil), "6Gi"),
+		limited(capacity("k", "mixed", nil), "5Gi"),
+		capacity("l", "mixed", ptr.To(resource.MustParse("1Gi"))),
+		limited(capacity("m", "mixed", nil), "4Gi"),
 	)
 	c := connect(t.Context(), "west", client, "here", Hooks{}, nil, func() {})
 	_, read := c.free()
@@ -113,9 +122,11 @@ func TestRoomIsTheSumOfWhatIsTold(t *testing.T) {
 	free, read := c.free()
 	require.True(t, read)
 	assert.Equal(t, map[string]room{
-		"fast":  {free: 3 << 30, largest: 2 << 30},
-		"parts": {free: 18 << 30, largest: 4 << 30},
-		"none":  {},
+		"fast":   {free: 3 << 30, largest: 2 << 30},
+		"parts":  {free: 18 << 30, largest: 4 << 30},
+		"none":   {},
+		"capped": {largest: 6 << 30, unmeasured: true},
+		"mixed":  {free: 1 << 30, largest: 5 << 30},
 	}, free)
 	assert.False(t, math.Signbit(free["none"].free))
 }

@@ -137,3 +137,31 @@ func TestAChangeIsToldOnceItIsDue(t *testing.T) {
 type nobody struct{ Publisher }
 
 func (nobody) HandedOut(types.UID) bool { return false }
+
+// A class cannot be changed but in a few fields: so it is deleted and made anew.
+func TestAVolumeIsLookedAtWhenARealClassComesOrGoes(t *testing.T) {
+	sources, err := NewSources(informers.NewSharedInformerFactory(fake.NewClientset(), 0))
+	require.NoError(t, err)
+	require.NoError(t, sources.Volumes.GetStore().Add(&corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: "pvc-u1", Annotations: map[string]string{keys.Backing: "home/storage/pvc-u1/b1"}},
+		Spec:       corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{UID: "u1"}},
+	}))
+	class := func(provisioner, version string, grows bool) *storagev1.StorageClass {
+		return &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "disk", ResourceVersion: version}, Provisioner: provisioner, AllowVolumeExpansion: &grows}
+	}
+	fixed, grows, virtual := class("disk.csi.dev", "1", false), class("disk.csi.dev", "2", true), class(keys.Driver, "3", true)
+	for name, row := range map[string]struct {
+		before, after any
+		want          int
+	}{
+		"it goes":            {before: fixed, want: 1},
+		"it comes":           {after: grows, want: 1},
+		"it may grow now":    {before: fixed, after: grows, want: 1},
+		"it is as it was":    {before: grows, after: class("disk.csi.dev", "4", true)},
+		"a virtual one goes": {before: virtual},
+	} {
+		f := New(Config{Sources: sources})
+		f.classChanged(row.before, row.after)
+		assert.Equal(t, row.want, f.queue.Len(), name)
+	}
+}

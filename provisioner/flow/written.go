@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/clusters"
@@ -29,9 +30,10 @@ type place struct {
 
 type write struct {
 	result *corev1.PersistentVolumeClaim
-	// over is the resource version that was written over, empty if created.
-	over string
-	at   time.Time
+	// created is true while all writes since the claim was created were made without
+	// having seen it in between.
+	created bool
+	at      time.Time
 }
 
 // set keeps the result of a write over what was seen, nil for nothing. What a
@@ -45,13 +47,12 @@ func (w *written) set(claim types.UID, cluster string, seen, result *corev1.Pers
 			result, _ = trusted.(*corev1.PersistentVolumeClaim)
 		}
 	}
-	over := ""
-	if seen != nil {
-		over = seen.ResourceVersion
-	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.claims[place{claim, cluster}] = write{result: result, over: over, at: time.Now()}
+	last, ok := w.claims[place{claim, cluster}]
+	// What was seen may itself be what was written before.
+	created := seen == nil || ok && last.created && last.result.UID == seen.UID && last.result.ResourceVersion == seen.ResourceVersion
+	w.claims[place{claim, cluster}] = write{result: result, created: created, at: time.Now()}
 }
 
 // drop forgets a write, as when the backing claim was deleted since.
@@ -69,9 +70,10 @@ func (w *written) latest(claim types.UID, cluster string, seen *corev1.Persisten
 	if !ok {
 		return seen
 	}
-	behind := seen == nil && last.over == ""
-	if seen != nil && last.over != "" {
-		behind = seen.UID == last.result.UID && seen.ResourceVersion == last.over
+	behind := seen == nil && last.created
+	if seen != nil && seen.UID == last.result.UID {
+		order, err := resourceversion.CompareResourceVersion(seen.ResourceVersion, last.result.ResourceVersion)
+		behind = err == nil && order < 0
 	}
 	if behind && now.Sub(last.at) < safetyNet {
 		return last.result

@@ -54,3 +54,22 @@ func TestWrittenKeepsNothingThatARemoteClusterSaysOfAnotherClaim(t *testing.T) {
 	w.set("claim", "west", nil, claim("data", "a/b"))
 	assert.Empty(t, w.latest("claim", "west", nil, time.Now()).Labels, "what is broken is nobody's")
 }
+
+// Two writes in a row, and the informer shows neither of them yet, or the first.
+func TestWrittenTwiceStandsInUntilTheInformerShowsBoth(t *testing.T) {
+	claim := func(version string) *corev1.PersistentVolumeClaim {
+		return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: "a", ResourceVersion: version}}
+	}
+	w := written{claims: map[place]write{}}
+	w.set("claim", "west", nil, claim("5"))
+	w.set("claim", "west", claim("5"), claim("7"))
+	assert.Equal(t, claim("7"), w.latest("claim", "west", nil, time.Now()), "neither is seen: without it a second one would be created")
+	assert.Equal(t, claim("7"), w.latest("claim", "west", claim("5"), time.Now()), "the first is seen")
+	assert.Equal(t, claim("10"), w.latest("claim", "west", claim("10"), time.Now()), "something newer is seen")
+	assert.Nil(t, w.latest("claim", "west", nil, time.Now()), "then it is gone")
+
+	w.set("claim", "west", claim("9"), claim("10"))
+	w.set("claim", "west", claim("10"), claim("11"))
+	assert.Equal(t, claim("11"), w.latest("claim", "west", claim("9"), time.Now()), "the informer is two behind")
+	assert.Nil(t, w.latest("claim", "west", nil, time.Now()), "what had been seen and is not there is gone")
+}
