@@ -83,6 +83,8 @@ func TestANodeHasRoomUnlessItIsKnownToHaveNone(t *testing.T) {
 			capacities: []*storagev1.CSIStorageCapacity{told("std", "a", "1", ""), told("fast", "b", "9Gi", "")},
 			remotes:    []*v1alpha1.RemoteCluster{remote("west", v1alpha1.OfferedClass{Name: "std", Default: true, Free: size("1")}, offer("fast", "9Gi", ""))},
 			request:    "5Gi", room: []map[string]string{homeB, west}, none: []map[string]string{homeA}},
+		"a cluster tells only the largest volume": {
+			virtual: virtual("v"), remotes: westOf("", "2Gi"), request: "5Gi", none: []map[string]string{west}},
 		"claims may choose a class that tells nothing": {
 			virtual:    virtual("v", keys.Classes, "fast"),
 			capacities: []*storagev1.CSIStorageCapacity{told("std", "a", "1", "")}, request: "5Gi", room: []map[string]string{homeA, homeB}},

@@ -221,7 +221,7 @@ type OfferedClass struct {
 	// +optional
 	Free *resource.Quantity `json:"free,omitempty"`
 	// MaximumVolumeSize is the largest volume of the class that can be made
-	// anywhere in the cluster, as far as it tells; never without Free, and written
+	// anywhere in the cluster, as far as it tells, also without Free; written
 	// anew as that is.
 	//
 	// +optional
