@@ -54,7 +54,7 @@ func TestImportFromARemoteClusterGoesOnAfterAKillAtEachWrite(t *testing.T) {
 			return apierrors.IsNotFound(err)
 		})
 		if !dead {
-			assert.Equal(t, 5, n-1)
+			assert.Equal(t, 6, n-1)
 			return
 		}
 	}

@@ -54,10 +54,11 @@ func (i *importing) atHome(ctx context.Context, volume string) error {
 }
 
 // changed says whether a write failed because what it was to change is no longer
-// as it was seen: it is looked at again.
+// as it was seen: it is looked at again. A quota may have counted what is gone:
+// that is tried again, too.
 func changed(err error) bool {
 	var status apierrors.APIStatus
-	return errors.As(err, &status) && (apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err))
+	return errors.As(err, &status) && (full(err) || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err))
 }
 
 // act takes one step: one write.
@@ -85,7 +86,7 @@ func (i *importing) act(ctx context.Context, h Home, step Step) error {
 	case Twin:
 		twin := backings.Twin(reference(h.Claim), h.Real, h.twinName(), h.HomeID)
 		_, err := i.home.Client.CoreV1().PersistentVolumeClaims(twin.Namespace).Create(ctx, twin, metav1.CreateOptions{})
-		return i.home.Explain("create claim "+twin.Namespace+"/"+twin.Name, err)
+		return i.refused(twin, err)
 	case Restore:
 		return i.patchVolume(ctx, h.Real, nil, map[string]any{"persistentVolumeReclaimPolicy": h.Record.Policy})
 	case Publish:
@@ -120,6 +121,14 @@ func reference(claim *corev1.PersistentVolumeClaim) *corev1.ObjectReference {
 // make creates a virtual claim.
 func (i *importing) make(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
 	_, err := i.home.Client.CoreV1().PersistentVolumeClaims(claim.Namespace).Create(ctx, claim, metav1.CreateOptions{FieldManager: fieldManager})
+	return i.refused(claim, err)
+}
+
+// refused explains that a claim could not be made.
+func (i *importing) refused(claim *corev1.PersistentVolumeClaim, err error) error {
+	if denied(err) {
+		return fmt.Errorf("claim %s/%s may not be made: %w; see that it may be, then run the same command again", claim.Namespace, claim.Name, err)
+	}
 	return i.home.Explain("create claim "+claim.Namespace+"/"+claim.Name, err)
 }
 

@@ -71,6 +71,8 @@ func (a Away) Judge() error {
 		return outcome.Refuse("claim %s in cluster %q is not bound to a volume: import it once it is", name, a.Cluster)
 	case home != "" && home != a.HomeID:
 		return outcome.Refuse("claim %s in cluster %q belongs to home cluster %q: it cannot be imported here", name, a.Cluster, home)
+	case a.Real.Annotations[keys.Backing] != "":
+		return outcome.Refuse("claim %s in cluster %q has a virtual volume, whose data may be anywhere: import it where that is", name, a.Cluster)
 	case a.Owner != nil:
 		return outcome.Refuse("claim %s in cluster %q is that of virtual claim %s/%s: there is nothing to import", name, a.Cluster, a.Owner.Namespace, a.Owner.Name)
 	case podOwns(a.Shadow):
@@ -118,6 +120,8 @@ func (a Away) Next() (Step, string, error) {
 		return Wait, fmt.Sprintf("claim %s to be bound", a.Target), nil
 	case a.Claim.Annotations[keys.Import] != "":
 		return Clear, "", nil
+	case a.Shadow.Annotations[keys.Import] != "":
+		return End, "", nil
 	}
 	return Done, "", nil
 }

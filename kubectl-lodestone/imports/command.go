@@ -64,7 +64,7 @@ func command(kind string, flags *genericclioptions.ConfigFlags, streams generici
 	command.Flags().StringVar(&o.RemoteKubeconfig, "remote-kubeconfig", "", "kubeconfig file of the remote cluster; default: the one that kubectl uses")
 	command.Flags().StringVar(&o.Namespace, "lodestone-namespace", o.Namespace, "namespace of home in which Lodestone runs")
 	command.Flags().StringVar(&o.StorageNamespace, "storage-namespace", o.StorageNamespace, "namespace of home in which the twins are")
-	command.Flags().BoolVar(&o.Undo, "undo", false, "leave everything as it was before, while the claim that has the data is still there")
+	command.Flags().BoolVar(&o.Undo, "undo", false, "leave everything as it was before, while that can be")
 	command.Flags().BoolVar(&o.Yes, "yes", false, "do not ask")
 	command.Flags().DurationVar(&o.Timeout, "timeout", o.Timeout, "how long to wait in all; the same command goes on where it stopped")
 	if kind == "pv" {
@@ -80,8 +80,10 @@ type importing struct {
 	streams      genericiooptions.IOStreams
 	home, remote *access.Cluster
 	namespace    string
-	homeID       string
-	class        virtualclass.Class
+	// chosen says that the namespace was given on the command line.
+	chosen bool
+	homeID string
+	class  virtualclass.Class
 }
 
 func (o *Options) prepare(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) (*importing, error) {
@@ -91,9 +93,6 @@ func (o *Options) prepare(flags *genericclioptions.ConfigFlags, streams generici
 	if o.Cluster != "" && o.As != "" {
 		return nil, outcome.Misuse("a claim of a remote cluster keeps its name, for pods there use it by that: leave out --as")
 	}
-	if o.Cluster != "" && o.Undo {
-		return nil, outcome.Misuse("there is nothing to undo in a remote cluster, where the claim stays: delete the virtual claim, with policy Retain")
-	}
 	home, err := access.Home(flags)
 	if err != nil {
 		return nil, err
@@ -102,7 +101,8 @@ func (o *Options) prepare(flags *genericclioptions.ConfigFlags, streams generici
 	if err != nil {
 		return nil, outcome.Misuse("the namespace cannot be found: %w; give -n", err)
 	}
-	i := &importing{Options: *o, Reporter: progress.Reporter{Out: streams.ErrOut}, streams: streams, home: home, namespace: namespace}
+	i := &importing{Options: *o, Reporter: progress.Reporter{Out: streams.ErrOut}, streams: streams, home: home, namespace: namespace,
+		chosen: flags.Namespace != nil && *flags.Namespace != ""}
 	if o.RemoteContext != "" || o.RemoteKubeconfig != "" {
 		if i.remote, err = access.Remote(flags, o.RemoteKubeconfig, o.RemoteContext); err != nil {
 			return nil, err

@@ -10,7 +10,6 @@ import (
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/outcome"
 	"github.com/lodestone-storage/lodestone/pkg/backings"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 )
 
 // Step is the next thing to do.
@@ -68,6 +67,8 @@ type Home struct {
 	Virtual     *corev1.PersistentVolume
 	// Storage is the namespace of twins, HomeID the ID of the home cluster.
 	Storage, HomeID string
+	// Chosen says that the user named the namespace of the virtual claim.
+	Chosen bool
 }
 
 // twinName is where the twin of the virtual claim is.
@@ -100,6 +101,9 @@ func (h Home) Next() (Step, string, error) {
 	if h.Real.DeletionTimestamp != nil {
 		return "", "", outcome.Refuse("volume %s is being deleted: it cannot be imported", h.Real.Name)
 	}
+	if h.Claim != nil && !h.ours() {
+		return "", "", outcome.Refuse("claim %s/%s is there, and this import did not make it: delete it if nobody needs it, then run the same command again; the data is safe in volume %s, which is kept", h.Claim.Namespace, h.Claim.Name, h.Real.Name)
+	}
 	if h.Holder != nil && (h.Claim == nil || h.Twin == nil || h.Holder.UID != h.Twin.UID) {
 		return h.release()
 	}
@@ -107,8 +111,6 @@ func (h Home) Next() (Step, string, error) {
 		return Make, "", nil
 	}
 	switch {
-	case !h.ours():
-		return "", "", outcome.Refuse("claim %s/%s is there, and this import did not make it: delete it if nobody needs it, then run the same command again; the data is safe in volume %s, which is kept", h.Claim.Namespace, h.Claim.Name, h.Real.Name)
 	case h.Claim.DeletionTimestamp != nil:
 		return Wait, fmt.Sprintf("claim %s/%s, which is being deleted, to be gone", h.Claim.Namespace, h.Claim.Name), nil
 	case h.Twin == nil && !h.reserved():
@@ -134,6 +136,9 @@ func (h Home) Next() (Step, string, error) {
 // release is the step that makes the claim go that has the real volume.
 func (h Home) release() (Step, string, error) {
 	name := h.Holder.Namespace + "/" + h.Holder.Name
+	if err := h.foreign(); err != nil {
+		return "", "", err
+	}
 	// A run that was stopped may have left a twin of a virtual claim that somebody
 	// deleted since.
 	ours := h.Holder.Namespace == h.Storage && h.Holder.Labels[keys.HomeID] == h.HomeID && h.Owner == nil
@@ -168,80 +173,4 @@ func (h Home) release() (Step, string, error) {
 func (h Home) reserved() bool {
 	ref, at := h.Real.Spec.ClaimRef, h.twinName()
 	return ref != nil && ref.UID == "" && ref.Namespace == at.Namespace && ref.Name == at.Name
-}
-
-// mayGo says why a virtual volume that stands for the data must not be deleted.
-func mayGo(old *corev1.PersistentVolume) error {
-	switch claim := old.Spec.ClaimRef; {
-	case old.Status.Phase != corev1.VolumeReleased:
-		return outcome.Refuse("the data is that of volume %s, which claim %s/%s uses: there is nothing to import", old.Name, claim.Namespace, claim.Name)
-	case old.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimRetain:
-		return outcome.Refuse("volume %s is released with policy %s, so its data is being deleted: kubectl patch pv %s -p '{\"spec\":{\"persistentVolumeReclaimPolicy\":\"Retain\"}}' keeps it, if it is not too late; then import again", old.Name, old.Spec.PersistentVolumeReclaimPolicy, old.Name)
-	case old.Annotations[keys.Healing] != "":
-		return outcome.Refuse("the real claim behind volume %s is being made anew: try again when that is done", old.Name)
-	}
-	return nil
-}
-
-// unused says who uses a claim or its volume.
-func unused(claim string, users []string, volume, node string) error {
-	switch {
-	case len(users) > 0:
-		return outcome.Refuse("claim %s is used by pod %s: stop what runs it (kubectl scale … --replicas=0, or kubectl delete pod), then run the same command again", claim, strings.Join(users, ", "))
-	case node != "":
-		return outcome.Refuse("volume %s is still attached to node %q: run the same command again when it is detached", volume, node)
-	}
-	return nil
-}
-
-// Judge returns why the real volume must not be imported into a class, before
-// anything is changed. It is pure.
-func (h Home) Judge(class virtualclass.Class, target types.NamespacedName) error {
-	real := h.Real
-	switch {
-	case real.Annotations[keys.Backing] != "":
-		return outcome.Refuse("volume %s is virtual already: there is nothing to import", real.Name)
-	case real.DeletionTimestamp != nil:
-		return outcome.Refuse("volume %s is being deleted: it cannot be imported", real.Name)
-	case real.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimRetain && h.Holder == nil && real.Spec.ClaimRef != nil:
-		return outcome.Refuse("volume %s is %s with policy %s, so its data is being deleted: it cannot be imported", real.Name, real.Status.Phase, real.Spec.PersistentVolumeReclaimPolicy)
-	case !class.Allows(keys.Home):
-		return outcome.Refuse("storage class %q keeps its volumes out of the home cluster: choose a class whose parameter %s lists %s", class.Name, keys.Clusters, keys.Home)
-	}
-	if b := h.Holder; b != nil {
-		name := b.Namespace + "/" + b.Name
-		same := target == types.NamespacedName{Namespace: b.Namespace, Name: b.Name}
-		switch {
-		case b.Spec.VolumeName != real.Name || b.Status.Phase != corev1.ClaimBound:
-			return outcome.Refuse("claim %s is %s, not bound to volume %s: import it once it is", name, b.Status.Phase, real.Name)
-		case b.DeletionTimestamp != nil:
-			return outcome.Refuse("claim %s is being deleted: it cannot be imported", name)
-		case podOwns(b):
-			return outcome.Refuse("claim %s belongs to a pod (a generic ephemeral volume) and goes with it: it cannot be imported", name)
-		case h.Owner != nil || backings.Unpublished(b):
-			return outcome.Refuse("claim %s is the twin of a virtual claim: there is nothing to import", name)
-		case h.Claim != nil && !same:
-			return outcome.Refuse("there is a claim %s already: choose another name with --as", target)
-		}
-		if h.Old != nil {
-			if err := mayGo(h.Old); err != nil {
-				return err
-			}
-		}
-		return unused(name, h.Users, real.Name, h.Node)
-	}
-	if h.Claim != nil {
-		return outcome.Refuse("there is a claim %s already: choose another name with --as", target)
-	}
-	return unused(target.String(), nil, real.Name, h.Node)
-}
-
-// podOwns says whether a claim belongs to a pod.
-func podOwns(claim *corev1.PersistentVolumeClaim) bool {
-	for _, owner := range claim.OwnerReferences {
-		if owner.Kind == "Pod" {
-			return true
-		}
-	}
-	return false
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -16,7 +15,6 @@ import (
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/outcome"
 	"github.com/lodestone-storage/lodestone/pkg/backings"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 )
 
 // The objects of these tests: real volume "real" of claim shop/data (UID c1), to
@@ -51,10 +49,22 @@ func begun(h *Home) {
 func lostPolicy(h *Home) {
 	h.Real.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimDelete
 }
-func used(h *Home)      { h.Users = []string{"app"} }
-func attached(h *Home)  { h.Node = "node-1" }
-func going(h *Home)     { h.Holder.DeletionTimestamp = ptr.To(metav1.NewTime(time.Unix(1, 0))) }
-func gone(h *Home)      { h.Holder, h.Real.Status.Phase = nil, corev1.VolumeReleased }
+func used(h *Home)     { h.Users = []string{"app"} }
+func attached(h *Home) { h.Node = "node-1" }
+func going(h *Home)    { h.Holder.DeletionTimestamp = ptr.To(metav1.NewTime(time.Unix(1, 0))) }
+func gone(h *Home)     { h.Holder, h.Real.Status.Phase = nil, corev1.VolumeReleased }
+func abroad(h *Home)   { h.Holder.Labels = map[string]string{keys.HomeID: "h2"} }
+func healed(h *Home)   { h.Real.Labels = map[string]string{keys.Healing: "h2"} }
+func chosen(h *Home)   { h.Chosen = true }
+func retained(h *Home) {
+	h.Real.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
+}
+func elsewhere(h *Home) {
+	h.Real.Spec.ClaimRef.Namespace = "bank"
+	if h.Holder != nil {
+		h.Holder.Namespace = "bank"
+	}
+}
 func protected(h *Home) { h.Holder.Finalizers = []string{keys.BackingFinalizer} }
 
 func made(h *Home) {
@@ -114,20 +124,23 @@ func TestNextAtHome(t *testing.T) {
 			given: []alter{begun, old(corev1.VolumeBound, corev1.PersistentVolumeReclaimRetain)}, code: outcome.Refused},
 		"… not if it would delete the data": {
 			given: []alter{begun, old(corev1.VolumeReleased, corev1.PersistentVolumeReclaimDelete)}, code: outcome.Refused},
-		"a twin that is going is let go": {given: []alter{begun, going, protected}, want: LetGo},
-		"its claim is gone":              {given: []alter{begun, gone}, want: Make},
-		"another claim has the name":     {given: []alter{begun, gone, made, cleared}, code: outcome.Refused},
-		"another claim has the volume":   {given: []alter{begun, func(h *Home) { h.Holder.UID = "other" }}, code: outcome.Refused},
-		"the virtual claim is there":     {given: []alter{begun, gone, made}, want: Free},
-		"the volume waits for the twin":  {given: []alter{begun, gone, made, freed}, want: Twin},
-		"the twin waits for the volume":  {given: []alter{begun, gone, made, freed, twinned}, want: Wait},
-		"the twin is somebody else's":    {given: []alter{begun, gone, made, freed, twinned, func(h *Home) { h.Twin.Labels = nil }}, code: outcome.Refused},
-		"the twin has the volume":        {given: []alter{begun, gone, made, freed, twinned, bound}, want: Restore},
-		"the policy is as it was":        {given: []alter{begun, gone, made, freed, twinned, bound, restored}, want: Publish},
-		"the virtual volume is there":    {given: []alter{begun, gone, made, freed, twinned, bound, restored, published}, want: Wait},
-		"the virtual claim is bound":     {given: []alter{begun, gone, made, freed, twinned, bound, restored, published, claimBound}, want: Clear},
-		"all but the record is done":     {given: []alter{begun, gone, made, freed, twinned, bound, restored, published, claimBound, cleared}, want: End},
-		"somebody deletes the volume":    {given: []alter{begun, func(h *Home) { h.Real.DeletionTimestamp = ptr.To(metav1.Now()) }}, code: outcome.Refused},
+		"a twin that is going is let go":        {given: []alter{begun, going, protected}, want: LetGo},
+		"its claim is gone":                     {given: []alter{begun, gone}, want: Make},
+		"another claim has the name":            {given: []alter{begun, gone, made, cleared}, code: outcome.Refused},
+		"… which is seen before its claim goes": {given: []alter{begun, made, cleared}, code: outcome.Refused},
+		"another home has its claim":            {given: []alter{begun, abroad}, code: outcome.Refused},
+		"another home heals its claim":          {given: []alter{begun, healed}, code: outcome.Refused},
+		"another claim has the volume":          {given: []alter{begun, func(h *Home) { h.Holder.UID = "other" }}, code: outcome.Refused},
+		"the virtual claim is there":            {given: []alter{begun, gone, made}, want: Free},
+		"the volume waits for the twin":         {given: []alter{begun, gone, made, freed}, want: Twin},
+		"the twin waits for the volume":         {given: []alter{begun, gone, made, freed, twinned}, want: Wait},
+		"the twin is somebody else's":           {given: []alter{begun, gone, made, freed, twinned, func(h *Home) { h.Twin.Labels = nil }}, code: outcome.Refused},
+		"the twin has the volume":               {given: []alter{begun, gone, made, freed, twinned, bound}, want: Restore},
+		"the policy is as it was":               {given: []alter{begun, gone, made, freed, twinned, bound, restored}, want: Publish},
+		"the virtual volume is there":           {given: []alter{begun, gone, made, freed, twinned, bound, restored, published}, want: Wait},
+		"the virtual claim is bound":            {given: []alter{begun, gone, made, freed, twinned, bound, restored, published, claimBound}, want: Clear},
+		"all but the record is done":            {given: []alter{begun, gone, made, freed, twinned, bound, restored, published, claimBound, cleared}, want: End},
+		"somebody deletes the volume":           {given: []alter{begun, func(h *Home) { h.Real.DeletionTimestamp = ptr.To(metav1.Now()) }}, code: outcome.Refused},
 		"somebody deleted the virtual claim after its twin was bound": {given: []alter{begun, gone, made, freed, twinned, bound, restored,
 			func(h *Home) { h.Holder, h.Claim, h.Twin = h.Twin, nil, nil }}, want: Keep},
 		"… and that twin goes then": {given: []alter{begun, gone, made, freed, twinned, bound,
@@ -142,55 +155,6 @@ func TestNextAtHome(t *testing.T) {
 			assert.Equal(t, step == Wait, what != "", what)
 		})
 	}
-}
-
-func class(t *testing.T, clusters string) virtualclass.Class {
-	t.Helper()
-	class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "lodestone"}, Provisioner: keys.Driver,
-		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer), Parameters: map[string]string{}}
-	if clusters != "" {
-		class.Parameters[keys.Clusters] = clusters
-	}
-	parsed, err := virtualclass.Parse(class)
-	require.NoError(t, err)
-	return parsed
-}
-
-func TestJudgeAtHome(t *testing.T) {
-	unclaimed := func(h *Home) { h.Holder, h.Real.Spec.ClaimRef, h.Real.Status.Phase = nil, nil, corev1.VolumeAvailable }
-	there := func(h *Home) {
-		h.Claim = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data"}}
-	}
-	for name, test := range map[string]struct {
-		given    []alter
-		clusters string
-		want     outcome.Code
-	}{
-		"a claim of its own name":              {given: []alter{there}},
-		"what policy Retain kept":              {given: []alter{kept}},
-		"a real volume that was kept":          {given: []alter{gone, func(h *Home) { h.Real.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain }}},
-		"a volume that nobody used yet":        {given: []alter{unclaimed}},
-		"… but the name is taken":              {given: []alter{unclaimed, there}, want: outcome.Refused},
-		"a pod uses it":                        {given: []alter{used}, want: outcome.Refused},
-		"it is attached":                       {given: []alter{attached}, want: outcome.Refused},
-		"it is being deleted":                  {given: []alter{going}, want: outcome.Refused},
-		"its data is being deleted":            {given: []alter{gone}, want: outcome.Refused},
-		"its claim is not bound":               {given: []alter{func(h *Home) { h.Holder.Status.Phase = corev1.ClaimLost }}, want: outcome.Refused},
-		"it is virtual":                        {given: []alter{func(h *Home) { h.Real.Annotations[keys.Backing] = "west/a/b/c" }}, want: outcome.Refused},
-		"it is the twin of a claim":            {given: []alter{kept, func(h *Home) { h.Owner = &corev1.PersistentVolumeClaim{} }}, want: outcome.Refused},
-		"it is a twin in the making":           {given: []alter{func(h *Home) { h.Holder.Annotations = map[string]string{keys.Unpublished: "true"} }}, want: outcome.Refused},
-		"its virtual volume is in use":         {given: []alter{old(corev1.VolumeBound, corev1.PersistentVolumeReclaimRetain)}, want: outcome.Refused},
-		"its virtual volume deletes the data":  {given: []alter{old(corev1.VolumeReleased, corev1.PersistentVolumeReclaimDelete)}, want: outcome.Refused},
-		"it belongs to a pod":                  {given: []alter{func(h *Home) { h.Holder.OwnerReferences = []metav1.OwnerReference{{Kind: "Pod"}} }}, want: outcome.Refused},
-		"the class is of another cluster":      {clusters: "west", want: outcome.Refused},
-		"the class is of this cluster as well": {clusters: "west,home"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			err := home(test.given...).Judge(class(t, test.clusters), target)
-			assert.Equal(t, test.want, outcome.Of(err), "%v", err)
-		})
-	}
-	assert.Equal(t, outcome.Refused, outcome.Of(home(there).Judge(class(t, ""), types.NamespacedName{Namespace: "shop", Name: "other"})), "another name that is taken")
 }
 
 func TestTheVirtualClaimIsAsTheRealOneWas(t *testing.T) {

@@ -32,11 +32,21 @@ func (i *importing) fromRemote(ctx context.Context, what found) error {
 	if err != nil {
 		return err
 	}
+	if what.backing != "" && a.Shadow.UID != what.backing {
+		return outcome.Refuse("claim %s in cluster %q does not have the data of that volume: say with -n which namespace at home belongs to it", at, what.cluster)
+	}
+	if i.Undo {
+		return i.undoAway(ctx, a)
+	}
 	if !a.Begun() {
 		if err := a.Judge(); err != nil {
 			return err
 		}
-		if err := i.ask(a.Target, a.Real); err != nil {
+		if err := i.try(ctx, i.claimFor(a), nil); err != nil {
+			return err
+		}
+		goes := fmt.Sprintf("Claim %s in cluster %q, which has it now, stays and goes with the virtual claim; nothing is copied.", at, what.cluster)
+		if err := i.ask(a.Target, a.Real, a.Target, goes); err != nil {
 			return err
 		}
 	}
@@ -76,7 +86,7 @@ func (i *importing) place(ctx context.Context, cluster string) (string, error) {
 		return "", i.home.Explain("get RemoteCluster "+cluster, err)
 	case remote.DeletionTimestamp != nil:
 		return "", outcome.Refuse("RemoteCluster %q is being deleted and takes no new volumes", cluster)
-	case !i.class.Allows(cluster):
+	case !i.Undo && !i.class.Allows(cluster):
 		return "", outcome.Refuse("storage class %q keeps its volumes out of cluster %q: choose a class whose parameter %s lists it", i.Class, cluster, keys.Clusters)
 	}
 	uid, err := i.remote.UID(ctx)
@@ -146,6 +156,13 @@ func (i *importing) observeAway(ctx context.Context, cluster string, at types.Na
 	return a, nil
 }
 
+// claimFor returns the virtual claim to make. Nothing that a remote cluster says of
+// a claim is copied but its form.
+func (i *importing) claimFor(a Away) *corev1.PersistentVolumeClaim {
+	like := &corev1.PersistentVolumeClaim{Spec: a.Shadow.Spec}
+	return virtualClaim(a.Target, i.Class, remoteID(a.Cluster, a.Shadow), like, a.Real)
+}
+
 // actAway takes one step: one write.
 func (i *importing) actAway(ctx context.Context, a Away, step Step) error {
 	switch step {
@@ -155,24 +172,26 @@ func (i *importing) actAway(ctx context.Context, a Away, step Step) error {
 			kept = append(slices.Clone(kept), keys.BackingFinalizer)
 		}
 		i.Say("claim %s/%s in cluster %q is kept from now on", a.Shadow.Namespace, a.Shadow.Name, a.Cluster)
+		annotations := map[string]any{keys.Claim: a.Target.String(), keys.Unpublished: nil}
+		if a.Shadow.Labels[keys.HomeID] == "" {
+			annotations[keys.Import] = a.HomeID
+		}
 		return i.patchShadow(ctx, a.Shadow, map[string]any{
-			"finalizers":  kept,
-			"labels":      map[string]any{keys.HomeID: a.HomeID},
-			"annotations": map[string]any{keys.Claim: a.Target.String(), keys.Unpublished: nil},
+			"finalizers": kept, "labels": map[string]any{keys.HomeID: a.HomeID}, "annotations": annotations,
 		})
 	case DropOld:
 		i.Say("deleting volume %s, which stood for the data before", a.Old.Name)
 		return dropOld(ctx, i.home, a.Old)
 	case Make:
-		// Nothing that a remote cluster says of a claim is copied but its form.
-		like := &corev1.PersistentVolumeClaim{Spec: a.Shadow.Spec}
-		return i.make(ctx, virtualClaim(a.Target, i.Class, remoteID(a.Cluster, a.Shadow), like, a.Real))
+		return i.make(ctx, i.claimFor(a))
 	case Own:
 		return i.patchShadow(ctx, a.Shadow, map[string]any{"labels": map[string]any{keys.ClaimUID: string(a.Claim.UID)}})
 	case Publish:
 		return i.publish(ctx, virtualvolume.Input{Claim: a.Claim, Cluster: a.Cluster, Backing: a.Shadow, Real: a.Real})
 	case Clear:
 		return i.clear(ctx, a.Claim)
+	case End:
+		return i.patchShadow(ctx, a.Shadow, map[string]any{"annotations": map[string]any{keys.Import: nil}})
 	default:
 		return fmt.Errorf("take step %q: there is none of that name in a remote cluster", step)
 	}

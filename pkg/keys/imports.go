@@ -8,6 +8,8 @@ const (
 	Lost = "lodestone.dev/lost"
 
 	// Import is, on a real volume of home, the record of an import of that volume
-	// that is under way, and on a virtual claim that an import made, which one.
+	// that is under way, and on a virtual claim that an import made, which one. On
+	// a claim of a remote cluster it is the ID of the home cluster to which an import
+	// that has not ended gave it: so that can be undone.
 	Import = "lodestone.dev/import"
 )
