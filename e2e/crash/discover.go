@@ -48,10 +48,11 @@ func (w *World) Discover(ctx context.Context, flows []Flow) (map[string][]Call, 
 // runCases runs cases on one program; alone is true for just one, to which what
 // cases share belongs.
 func (w *World) runCases(ctx context.Context, cases []*Case, kind kind, alone bool) (map[*Case]error, error) {
+	// A case that ran alone before may have removed it.
+	if err := w.restoreCluster(ctx); err != nil {
+		return nil, err
+	}
 	if alone {
-		if err := w.restoreCluster(ctx); err != nil {
-			return nil, err
-		}
 		w.ledger.setAlone(cases[0])
 		defer w.ledger.setAlone(nil)
 	}
