@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/backing"
@@ -18,11 +19,7 @@ func mended(o Observation, ref backing.Ref) (Step, bool) {
 	case ref.Cluster == keys.Home || !cluster.Usable:
 		return Step{}, false
 	case o.Real != nil && o.Real.Labels[keys.Healing] != "":
-		text := fmt.Sprintf("somebody deleted real claim %s in %s; its data is safe, and the remote agent there makes the claim anew once no pod uses it", ref.Key(), where(ref.Cluster))
-		if toDelete(o.Volume) {
-			text += "; then it is deleted"
-		}
-		return Step{Verb: Idle, After: overdue, Tell: note("BackingHealing", text)}, true
+		return healing(o, ref), true
 	}
 	b := find(o, ref.Cluster)
 	if b == nil || b.Claim.UID == ref.UID || !TakesThePlace(b.Claim, ref, o.Volume.Annotations[keys.BackingVolume]) || b.Volume == nil {
@@ -30,6 +27,37 @@ func mended(o Observation, ref backing.Ref) (Step, bool) {
 	}
 	return Step{Verb: Heal, Cluster: keys.Home, Cure: Adopt, Ref: ref, Backing: *b, Tell: note("BackingHealed", fmt.Sprintf(
 		"real claim %s in %s was made anew and has its volume %s with all data", ref.Key(), where(ref.Cluster), b.Volume.Name))}, true
+}
+
+// healing tells of a shadow that the remote agent makes anew.
+func healing(o Observation, ref backing.Ref) Step {
+	what := fmt.Sprintf("somebody deleted real claim %s in %s; its data is safe, ", ref.Key(), where(ref.Cluster))
+	last := ""
+	if toDelete(o.Volume) {
+		last = "; then it is deleted"
+	}
+	if stalled(o, ref) {
+		return Step{Verb: Idle, Trouble: "BackingDeleted", Tell: warn("BackingDeleted", fmt.Sprintf(
+			"%sbut the remote agent there does not get on with making the claim anew: see the events NotHealed and NameTaken of the claim and of volume %s there, and whether the agent runs%s", what, o.Real.Name, last))}
+	}
+	return Step{Verb: Idle, After: slow, Tell: note("BackingHealing", what+"and the remote agent there makes the claim anew once no pod uses it"+last)}
+}
+
+// stalled reports whether the remote agent has taken longer over a shadow than
+// its steps take. As long as a pod there uses the old one it has to wait: then
+// that one has lost our finalizer and the real volume is still bound.
+func stalled(o Observation, ref backing.Ref) bool {
+	since := func(t *metav1.Time) bool { return t == nil || o.Now.Sub(t.Time) >= slow }
+	b := find(o, ref.Cluster)
+	switch {
+	case o.Real.Status.Phase == corev1.VolumeReleased:
+		return since(o.Real.Status.LastPhaseTransitionTime)
+	case b == nil:
+		return false
+	case b.Claim.DeletionTimestamp != nil:
+		return backing.Protected(b.Claim) && since(b.Claim.DeletionTimestamp)
+	}
+	return b.Claim.UID != ref.UID && since(o.Real.Status.LastPhaseTransitionTime)
 }
 
 // TakesThePlace says whether b, a backing claim of the same virtual claim, holds

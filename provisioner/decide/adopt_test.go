@@ -6,7 +6,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/backing"
@@ -15,6 +17,13 @@ import (
 
 // mending: the remote agent makes the claim of the real volume anew.
 func mending(v *corev1.PersistentVolume) { v.Labels = map[string]string{keys.Healing: "home"} }
+
+// phase has the real volume be in a phase since a while.
+func phase(p corev1.PersistentVolumePhase, since time.Duration) func(*corev1.PersistentVolume) {
+	return func(v *corev1.PersistentVolume) {
+		v.Status.Phase, v.Status.LastPhaseTransitionTime = p, ptr.To(metav1.NewTime(now.Add(-since)))
+	}
+}
 
 func otherVolume(b *decide.Backing) {
 	b.Volume.Name, b.Claim.Spec.VolumeName = "real-other", "real-other"
@@ -42,7 +51,15 @@ func TestNextForAShadowThatIsMadeAnew(t *testing.T) {
 		"one without a volume cannot be mended":               {given: []change{volume("west"), have("west", published, terminating), served}, verb: idle, tell: "BackingDeleted"},
 		"while it is gone it is waited for":                   {given: []change{volume("west"), real("b-west", mending), served}, verb: idle, tell: "BackingHealing", after: true},
 		"… also once the claim is deleted":                    {given: []change{volume("west", released), real("b-west", mending), noClaim}, verb: idle, tell: "BackingHealing", after: true},
-		"… and when the new one is there already":             {given: []change{volume("west"), have("west", full, another), real("b-new", mending)}, verb: idle, tell: "BackingHealing", after: true},
+		"… and when the new one is there already":             {given: []change{volume("west"), have("west", full, another), real("b-new", mending, phase(corev1.VolumeBound, time.Second))}, verb: idle, tell: "BackingHealing", after: true},
+		"for a second, too":                                   {given: []change{volume("west"), real("b-west", mending, phase(corev1.VolumeReleased, time.Second)), served}, verb: idle, tell: "BackingHealing", after: true},
+		"one that is gone for a minute is told of":            {given: []change{volume("west"), real("b-west", mending, phase(corev1.VolumeReleased, time.Minute)), served}, verb: idle, tell: "BackingDeleted"},
+		"… and for ten":                                       {given: []change{volume("west"), real("b-west", mending, phase(corev1.VolumeReleased, 10*time.Minute)), served}, verb: idle, tell: "BackingDeleted"},
+		"… also once the claim is deleted, told":              {given: []change{volume("west", released), real("b-west", mending, phase(corev1.VolumeReleased, time.Minute)), noClaim}, verb: idle, tell: "BackingDeleted"},
+		"… also if a new one waits for its volume":            {given: []change{volume("west"), have("west", published, another), real("b-west", mending, phase(corev1.VolumeReleased, time.Minute))}, verb: idle, tell: "BackingDeleted"},
+		"… also if the agent never ends":                      {given: []change{volume("west"), have("west", full, another), real("b-new", mending, phase(corev1.VolumeBound, time.Minute))}, verb: idle, tell: "BackingDeleted"},
+		"… also if the agent does not let it go":              {given: []change{volume("west"), have("west", full, terminating, longAgo), real("b-west", mending), served}, verb: idle, tell: "BackingDeleted"},
+		"but pods that use the old one are waited for":        {given: []change{volume("west"), have("west", full, terminating, longAgo, unprotected), real("b-west", mending, phase(corev1.VolumeBound, time.Hour)), served}, verb: idle, tell: "BackingHealing", after: true},
 		"then the virtual volume names it":                    {given: []change{volume("west"), have("west", full, another), real("b-new")}, verb: decide.Heal, cluster: keys.Home, tell: "BackingHealed"},
 		"… also before it is deleted with its data":           {given: []change{volume("west", released), have("west", full, another), real("b-new"), noClaim}, verb: decide.Heal, cluster: keys.Home, tell: "BackingHealed"},
 		"… and if its volume was never seen before":           {given: []change{volume("west", nameless), have("west", full, another)}, verb: decide.Heal, cluster: keys.Home, tell: "BackingHealed"},
@@ -69,6 +86,12 @@ func TestNextForAShadowThatIsMadeAnew(t *testing.T) {
 	assert.Equal(t, backing.Ref{Cluster: "west", Namespace: "shop", Name: "data", UID: "b-west"}, step.Ref)
 	step = decide.Next(observe(volume("west", func(v *corev1.PersistentVolume) { v.Annotations[keys.Backing] = "west/shop/data/b-new" }), have("west", pvcBound, another)))
 	assert.Equal(t, decide.Mark, step.Verb, "afterwards it says that it is published")
+	gone := decide.Next(observe(volume("west"), real("b-west", mending, phase(corev1.VolumeReleased, time.Minute))))
+	assert.Equal(t, "BackingDeleted", gone.Trouble)
+	assert.True(t, gone.Tell.Warning)
+	assert.Contains(t, gone.Tell.Text, "see the events NotHealed and NameTaken of the claim and of volume real-home there")
+	soon := decide.Next(observe(volume("west"), real("b-west", mending, phase(corev1.VolumeReleased, time.Second))))
+	assert.Empty(t, soon.Trouble)
 	told := decide.Next(observe(volume("west"), have("west", full, terminating))).Tell.Text
 	assert.Contains(t, told, "let an administrator there make it anew, as docs/lifecycle.md says")
 }

@@ -34,3 +34,11 @@ func prepared(remote *rest.Config) *rest.Config {
 	remote.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
 	return remote
 }
+
+// forElection returns a copy of the client configuration with a rate of its own,
+// which the pods do not use up.
+func forElection(remote *rest.Config) *rest.Config {
+	remote = rest.CopyConfig(remote)
+	remote.QPS, remote.Burst = 5, 10
+	return remote
+}

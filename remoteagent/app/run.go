@@ -41,6 +41,11 @@ func Run(ctx context.Context, config *Config) error {
 	if err != nil {
 		return fmt.Errorf("make client of the cluster: %w", err)
 	}
+	// A burst of pods must not hold up the lease.
+	election, err := kubernetes.NewForConfig(forElection(remote))
+	if err != nil {
+		return fmt.Errorf("make client for the lease: %w", err)
+	}
 	objects, err := remoteapi.NewClient(remote)
 	if err != nil {
 		return err
@@ -106,7 +111,7 @@ func Run(ctx context.Context, config *Config) error {
 		return nil
 	}
 	state.Ready()
-	return leader.Run(ctx, client, leader.Election{
+	return leader.Run(ctx, election, leader.Election{
 		Enabled: config.LeaderElect, Namespace: config.Namespace, Name: "lodestone-remote-agent", Duration: config.LeaseDuration,
 	}, func(ctx context.Context) error {
 		// Only now: while another replica leads nobody empties the queues.

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -41,14 +40,12 @@ type Controller struct {
 	Config
 	// queue holds names of real volumes.
 	queue *queue.Queue[string]
-
-	mu   sync.Mutex
-	told map[string]string
+	told  *told
 }
 
 // New returns a Controller that does nothing until it is run.
 func New(config Config) *Controller {
-	return &Controller{Config: config, queue: queue.New[string]("healing", 50*time.Millisecond, 15*time.Second), told: map[string]string{}}
+	return &Controller{Config: config, queue: queue.New[string]("healing", 50*time.Millisecond, 15*time.Second), told: newTold(config.Metrics.unhealed)}
 }
 
 // Watch has changes heeded from now on.
@@ -108,17 +105,17 @@ func (c *Controller) sync(ctx context.Context, name string) (time.Duration, erro
 	}
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("PV", klog.KObj(h.Volume)))
 	step := policy.Heal(h)
-	c.tell(h, step.Tell)
-	if step.Cure == policy.Rest {
-		return 0, nil
-	}
-	if step.Cure != policy.Abide {
+	if step.Cure != policy.Rest && step.Cure != policy.Abide {
 		klog.FromContext(ctx).V(2).Info("Healing a volume", "step", step.Cure)
 		err := c.take(ctx, h, step.Cure)
 		c.Metrics.step(step.Cure, err)
 		if err != nil {
 			return 0, c.refused(h, err)
 		}
+	}
+	c.tell(h, step.Tell)
+	if step.Cure == policy.Rest && step.Tell == nil {
+		return 0, nil
 	}
 	return lookAgain, nil
 }
@@ -128,7 +125,7 @@ func (c *Controller) observe(ctx context.Context, name string) (policy.Healing, 
 	var h policy.Healing
 	volume, err := c.Client.CoreV1().PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		c.forget(name)
+		c.told.forget(name)
 		return h, nil
 	}
 	if err != nil {
@@ -136,8 +133,7 @@ func (c *Controller) observe(ctx context.Context, name string) (policy.Healing, 
 	}
 	record, unreadable := policy.ReadRecord(volume)
 	if unreadable != nil {
-		c.tellVolume(volume, &policy.Refusal{Reason: "NotHealed", Message: unreadable.Error() + "; correct it, or remove it and set the volume's reclaim policy by hand."})
-		return h, nil //nolint:nilerr // it is told: to try again would not help
+		return policy.Healing{Volume: volume, Unreadable: unreadable}, nil
 	}
 	ref := volume.Spec.ClaimRef
 	if ref == nil {
@@ -157,12 +153,13 @@ func (c *Controller) observe(ctx context.Context, name string) (policy.Healing, 
 	case claim != nil:
 		home = claim.Labels[keys.HomeID]
 	}
-	h.Refusal = c.mend(home, ref.Namespace, h.Namespace)
+	h.Refusal = c.mend(home, ref.Namespace, h.Namespace, claim == nil || claim.UID != ref.UID)
 	return h, nil
 }
 
-// mend says why a home cluster's shadow in a namespace is not to be made anew.
-func (c *Controller) mend(home, name string, namespace *corev1.Namespace) *policy.Refusal {
+// mend says why a home cluster's shadow in a namespace is not to be made anew;
+// gone says that no claim holds its volume.
+func (c *Controller) mend(home, name string, namespace *corev1.Namespace, gone bool) *policy.Refusal {
 	count, stuck := 0, ""
 	for _, n := range sources.All[corev1.Namespace](c.Sources.Namespaces) {
 		if n.Labels[keys.HomeID] == home {
@@ -176,6 +173,9 @@ func (c *Controller) mend(home, name string, namespace *corev1.Namespace) *polic
 			}
 		}
 	}
-	return policy.Mend(sources.Get[remotev1alpha1.HomeCluster](c.Sources.Homes, home),
-		sources.Get[remotev1alpha1.NamespaceRequest](c.Sources.Requests, policy.Tenant(home)+"/"+name), namespace, count, stuck)
+	return policy.Mend(policy.Mending{
+		Home:      sources.Get[remotev1alpha1.HomeCluster](c.Sources.Homes, home),
+		Request:   sources.Get[remotev1alpha1.NamespaceRequest](c.Sources.Requests, policy.Tenant(home)+"/"+name),
+		Namespace: namespace, Count: count, Stuck: stuck, Gone: gone,
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -35,6 +36,8 @@ func (c *Controller) take(ctx context.Context, h policy.Healing, cure policy.Cur
 		return nil
 	case policy.Give:
 		return c.changeVolume(ctx, h.Volume, nil, map[string]any{"claimRef": map[string]any{"uid": h.Claim.UID, "resourceVersion": nil}})
+	case policy.Protect:
+		return c.changeClaim(ctx, h.Claim, map[string]any{"finalizers": append(slices.Clone(h.Claim.Finalizers), keys.BackingFinalizer)})
 	case policy.Touch:
 		return c.changeClaim(ctx, h.Claim, map[string]any{"annotations": map[string]any{keys.Healing: nil}})
 	case policy.End, policy.Undo:
@@ -114,15 +117,15 @@ func (c *Controller) refused(h policy.Healing, err error) error {
 	return err
 }
 
-// tell makes an event of what the owner of this cluster may want to know: of the
-// claim, or of the volume where the claim is gone or its namespace takes no events
-// any more.
+// tell makes an event of what the owner of this cluster may want to know, and
+// counts it: of the claim, or of the volume where the claim is gone or its
+// namespace takes no events any more.
 func (c *Controller) tell(h policy.Healing, what *policy.Refusal) {
 	if what == nil {
-		c.forget(h.Volume.Name)
+		c.told.forget(h.Volume.Name)
 		return
 	}
-	if !c.news(h.Volume.Name, what.Message) {
+	if !c.told.news(h.Volume.Name, *what, time.Now()) {
 		return
 	}
 	going := h.Namespace == nil || h.Namespace.DeletionTimestamp != nil
@@ -131,29 +134,6 @@ func (c *Controller) tell(h policy.Healing, what *policy.Refusal) {
 		return
 	}
 	c.Recorder.Event(h.Volume, corev1.EventTypeWarning, what.Reason, what.Message)
-}
-
-func (c *Controller) tellVolume(volume *corev1.PersistentVolume, what *policy.Refusal) {
-	if c.news(volume.Name, what.Message) {
-		c.Recorder.Event(volume, corev1.EventTypeWarning, what.Reason, what.Message)
-	}
-}
-
-// news reports whether something was not the last that was told of a volume.
-func (c *Controller) news(volume, message string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.told[volume] == message {
-		return false
-	}
-	c.told[volume] = message
-	return true
-}
-
-func (c *Controller) forget(volume string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.told, volume)
 }
 
 // Waits reports whether a claim of a namespace is to be made anew there.

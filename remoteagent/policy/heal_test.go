@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -66,6 +67,9 @@ func noNamespace(h *policy.Healing)  { h.Namespace = nil }
 func leavingSpace(h *policy.Healing) { h.Namespace.DeletionTimestamp = when }
 func unwanted(h *policy.Healing)     { h.Refusal = &policy.Refusal{Reason: "NotHealed", Message: "no"} }
 
+func foreign(h *policy.Healing)    { h.Namespace.Labels = map[string]string{keys.HomeID: "h2"} }
+func unreadable(h *policy.Healing) { h.Unreadable = errors.New("no JSON") }
+
 // recorded: healing has begun.
 func recorded(h *policy.Healing) {
 	h.Record = ptr.To(policy.RecordOf(h.Volume, h.Claim))
@@ -105,22 +109,31 @@ func TestHeal(t *testing.T) {
 		"… not before the volume outlives it": {turns: []turn{deleted, recorded, func(h *policy.Healing) {
 			h.Volume.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimDelete
 		}}, cure: policy.Insist},
-		"… and not if the rules have changed":    {turns: []turn{deleted, recorded, unwanted}, cure: policy.Undo, tell: "NotHealed"},
-		"… nor if the volume is deleted by now":  {turns: []turn{deleted, recorded, volumeGoing}, cure: policy.Abide, tell: "NotHealed"},
-		"a pod that uses it is waited for":       {turns: []turn{deleted, recorded, letGo}, cure: policy.Abide},
-		"then it is made anew":                   {turns: []turn{recorded, noShadow}, cure: policy.Rebuild},
-		"… also if the rules have changed since": {turns: []turn{recorded, noShadow, unwanted}, cure: policy.Rebuild},
+		"… and not if the rules have changed":   {turns: []turn{deleted, recorded, unwanted}, cure: policy.Undo, tell: "NotHealed"},
+		"… nor if the volume is deleted by now": {turns: []turn{deleted, recorded, volumeGoing}, cure: policy.Abide, tell: "NotHealed"},
+		"a pod that uses it is waited for":      {turns: []turn{deleted, recorded, letGo}, cure: policy.Abide},
+		"then it is made anew":                  {turns: []turn{recorded, noShadow}, cure: policy.Rebuild},
+		"… not if the rules have changed since": {turns: []turn{recorded, noShadow, unwanted}, cure: policy.Abide, tell: "NotHealed"},
 		"… not before the volume stays": {turns: []turn{recorded, noShadow, func(h *policy.Healing) {
 			h.Volume.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimDelete
 		}}, cure: policy.Insist},
 		"… not before its namespace is there":              {turns: []turn{recorded, noShadow, noNamespace}, cure: policy.Abide},
 		"… nor while that is being deleted":                {turns: []turn{recorded, noShadow, leavingSpace}, cure: policy.Abide},
-		"… nor in one that was not made for home":          {turns: []turn{recorded, noShadow, func(h *policy.Healing) { h.Namespace.Labels[keys.HomeID] = "h2" }}, cure: policy.Abide},
+		"… nor in one that was not made for home":          {turns: []turn{recorded, noShadow, foreign}, cure: policy.Abide, tell: "NotHealed"},
 		"… and if there will be none that is told":         {turns: []turn{recorded, noShadow, noNamespace, unwanted}, cure: policy.Abide, tell: "NotHealed"},
 		"a claim that somebody made meanwhile is told of":  {turns: []turn{recorded, anew, func(h *policy.Healing) { h.Claim.Labels = nil }}, cure: policy.Abide, tell: "NameTaken"},
 		"the volume is given to the new shadow":            {turns: []turn{recorded, anew}, cure: policy.Give},
 		"… not to one that is deleted again":               {turns: []turn{recorded, anew, deleted}, cure: policy.LetGo},
 		"… which may go at any time":                       {turns: []turn{recorded, anew, deleted, unwanted}, cure: policy.LetGo},
+		"… nor in a namespace that was not made for home":  {turns: []turn{recorded, anew, foreign}, cure: policy.Abide, tell: "NotHealed"},
+		"… nor in one without a label":                     {turns: []turn{recorded, anew, func(h *policy.Healing) { h.Namespace.Labels = nil }}, cure: policy.Abide, tell: "NotHealed"},
+		"… nor while its namespace is being deleted":       {turns: []turn{recorded, anew, leavingSpace}, cure: policy.Abide},
+		"… nor against the rules":                          {turns: []turn{recorded, anew, unwanted}, cure: policy.Abide, tell: "NotHealed"},
+		"one that nothing protects is protected":           {turns: []turn{recorded, anew, given, letGo}, cure: policy.Protect},
+		"… also once it is bound":                          {turns: []turn{recorded, anew, given, touched, letGo}, cure: policy.Protect},
+		"a record that cannot be read is told of":          {turns: []turn{unreadable}, cure: policy.Abide, tell: "NotHealed"},
+		"a twin is none of ours":                           {turns: []turn{deleted, unwanted, func(h *policy.Healing) { h.Namespace.Labels = nil }}, cure: policy.Rest},
+		"what an import left is told of":                   {turns: []turn{deleted, func(h *policy.Healing) { delete(h.Claim.Labels, keys.ClaimUID) }}, cure: policy.Rest, tell: "NotHealed"},
 		"then Kubernetes is told":                          {turns: []turn{recorded, anew, given}, cure: policy.Touch},
 		"… but not before it has seen the volume":          {turns: []turn{recorded, anew, given, func(h *policy.Healing) { h.Volume.Status.Phase = corev1.VolumeReleased }}, cure: policy.Abide},
 		"then the shadow is waited for":                    {turns: []turn{recorded, anew, given, touched, pending}, cure: policy.Abide},
@@ -196,12 +209,16 @@ func TestMend(t *testing.T) {
 		namespace *corev1.Namespace
 		count     int
 		stuck     string
+		gone      bool
 		says      string
 	}{
 		"a namespace that was given":                    {home: home, request: request, namespace: made, count: 1},
 		"one that is to be made again":                  {home: home, request: request, namespace: going, count: 1},
 		"one that is gone and will be made again":       {home: home, request: request},
 		"a home cluster that is not known":              {request: request, namespace: made, says: "served no longer"},
+		"… whose claim is there still":                  {request: request, namespace: made, says: "take its finalizer lodestone.dev/backing off"},
+		"… whose claim is gone":                         {request: request, gone: true, says: "take label lodestone.dev/healing and annotation lodestone.dev/healing-record off its volume"},
+		"… which asks no longer, and the claim is gone": {home: home, gone: true, says: "give that the reclaim policy"},
 		"one that is being removed":                     {home: leaving, request: request, namespace: made, says: "served no longer"},
 		"a namespace that home does not ask for":        {home: home, namespace: made, says: "asks for the namespace no longer"},
 		"one that it gives up":                          {home: home, request: ended, namespace: made, says: "asks for the namespace no longer"},
@@ -214,7 +231,8 @@ func TestMend(t *testing.T) {
 		"one that is gone and would not be given again": {home: narrowed, request: request, says: "lab-*"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			refusal := policy.Mend(test.home, test.request, test.namespace, test.count, test.stuck)
+			refusal := policy.Mend(policy.Mending{
+				Home: test.home, Request: test.request, Namespace: test.namespace, Count: test.count, Stuck: test.stuck, Gone: test.gone})
 			assert.Equal(t, test.says == "", refusal == nil, "%+v", refusal)
 			if refusal != nil {
 				assert.Contains(t, refusal.Message, test.says)

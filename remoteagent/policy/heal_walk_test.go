@@ -69,7 +69,12 @@ func (w *world) take(cure policy.Cure) {
 		w.h.Claim = w.h.Record.Shadow(v)
 		w.h.Claim.UID, w.h.Claim.Status.Phase = types.UID(fmt.Sprint("new-", w.uids)), corev1.ClaimPending
 	case policy.Give:
+		if w.h.Refusal != nil || w.h.Namespace == nil || w.h.Namespace.Labels[keys.HomeID] != "h1" {
+			w.lost = "a volume given to somebody else"
+		}
 		v.Spec.ClaimRef.UID = c.UID
+	case policy.Protect:
+		c.Finalizers = append(c.Finalizers, keys.BackingFinalizer)
 	case policy.Touch:
 		delete(c.Annotations, keys.Healing)
 	case policy.End, policy.Undo:
@@ -83,7 +88,7 @@ func (w *world) take(cure policy.Cure) {
 
 // disturb is what people do.
 func (w *world) disturb(r *rand.Rand) {
-	switch r.IntN(8) {
+	switch r.IntN(11) {
 	case 0:
 		if w.h.Claim != nil && w.h.Claim.DeletionTimestamp == nil {
 			w.h.Claim.DeletionTimestamp = when
@@ -104,6 +109,9 @@ func (w *world) disturb(r *rand.Rand) {
 	case 5:
 		if w.h.Namespace == nil {
 			w.h.Namespace = healing().Namespace
+			if r.IntN(3) == 0 {
+				w.h.Namespace.Labels = nil // somebody else's
+			}
 		}
 	case 6:
 		if w.h.Claim == nil && w.h.Namespace != nil && w.h.Namespace.DeletionTimestamp == nil && r.IntN(4) == 0 {
@@ -114,6 +122,27 @@ func (w *world) disturb(r *rand.Rand) {
 		if w.h.Claim != nil && w.h.Claim.UID == "stranger" {
 			w.h.Claim = nil
 		}
+	case 8:
+		if w.h.Record != nil && w.h.Claim != nil {
+			w.h.Claim.Finalizers = nil
+		}
+	case 9:
+		// Somebody who knows what the shadow was like makes one.
+		if w.h.Record != nil && w.h.Claim == nil && w.h.Namespace != nil && w.h.Namespace.DeletionTimestamp == nil {
+			w.uids++
+			w.h.Claim = w.h.Record.Shadow(w.h.Volume)
+			w.h.Claim.UID, w.h.Claim.Status.Phase = types.UID(fmt.Sprint("forged-", w.uids)), corev1.ClaimPending
+			w.h.Claim.Annotations, w.h.Claim.Finalizers = nil, nil
+		}
+	case 10:
+		w.notOurs()
+	}
+}
+
+// notOurs has a namespace that was not made for home go with all that is in it.
+func (w *world) notOurs() {
+	if w.h.Namespace != nil && w.h.Namespace.Labels == nil {
+		w.h.Namespace, w.h.Claim, w.inUse = nil, nil, false
 	}
 }
 
@@ -121,7 +150,7 @@ func (w *world) disturb(r *rand.Rand) {
 // be its last for a while, among what Kubernetes and people do. Then people stop.
 func TestHealNeverLosesAVolume(t *testing.T) {
 	cures := map[policy.Cure]int{}
-	for seed := range uint64(3_000) {
+	for seed := range uint64(6_000) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		w := &world{h: healing()}
 		step := func() {
@@ -134,6 +163,7 @@ func TestHealNeverLosesAVolume(t *testing.T) {
 			require.Empty(t, w.lost, "seed %d: %+v", seed, w.h)
 		}
 		w.h.Refusal, w.inUse = nil, false
+		w.notOurs()
 		if w.h.Claim != nil && w.h.Claim.UID == "stranger" {
 			w.h.Claim = nil
 		}
@@ -152,7 +182,7 @@ func TestHealNeverLosesAVolume(t *testing.T) {
 		require.Equal(t, w.h.Claim.UID, w.h.Volume.Spec.ClaimRef.UID, "seed %d", seed)
 		require.Equal(t, []string{keys.BackingFinalizer}, w.h.Claim.Finalizers, "seed %d", seed)
 	}
-	for _, cure := range []policy.Cure{policy.Rest, policy.Abide, policy.Begin, policy.LetGo, policy.Rebuild, policy.Give, policy.Touch, policy.End, policy.Undo} {
+	for _, cure := range []policy.Cure{policy.Rest, policy.Abide, policy.Begin, policy.LetGo, policy.Rebuild, policy.Give, policy.Protect, policy.Touch, policy.End, policy.Undo} {
 		require.Greater(t, cures[cure], 20, "too few walks lead to %s to say anything", cure)
 	}
 }
