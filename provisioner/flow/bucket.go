@@ -78,6 +78,40 @@ func (s Sources) attachedTo(volume string) string {
 	return ""
 }
 
+// VolumeOf returns the virtual volume that has its data in a remote cluster and was
+// made with a handle, nil if there is none or more than one. The handle stays as it was
+// when the backing claim is made anew: what that is now, the volume's annotation says.
+func (s Sources) VolumeOf(handle backing.Ref) *corev1.PersistentVolume {
+	found := slices.DeleteFunc(indexed[corev1.PersistentVolume](s.Volumes, byBacking, bucket(string(handle.UID))), func(volume *corev1.PersistentVolume) bool {
+		return handleOf(volume) != handle.String()
+	})
+	if len(found) != 1 {
+		return nil
+	}
+	return found[0]
+}
+
+// handleOf returns the handle of a virtual volume with its data in a remote cluster,
+// empty for any other.
+func handleOf(volume *corev1.PersistentVolume) string {
+	if csi := volume.Spec.CSI; csi != nil && csi.Driver == keys.Driver {
+		return csi.VolumeHandle
+	}
+	return ""
+}
+
+// backingsOf returns the UIDs of the backing claim of a virtual volume, and of the one
+// that it was made with.
+func backingsOf(volume *corev1.PersistentVolume) []string {
+	var uids []string
+	for _, text := range []string{volume.Annotations[keys.Backing], handleOf(volume)} {
+		if ref, err := backing.ParseRef(text); err == nil {
+			uids = append(uids, string(ref.UID))
+		}
+	}
+	return uids
+}
+
 // volumesOf returns the virtual volumes of a backing claim.
 func (s Sources) volumesOf(claim types.UID) []*corev1.PersistentVolume {
 	return slices.DeleteFunc(indexed[corev1.PersistentVolume](s.Volumes, byBacking, bucket(string(claim))), func(volume *corev1.PersistentVolume) bool {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/provisioner/backing"
 	"github.com/lodestone-storage/lodestone/provisioner/slim"
 )
 
@@ -32,7 +33,13 @@ func TestEachIsFoundAmongThoseOfItsBucket(t *testing.T) {
 		require.NoError(t, sources.Attachments.GetStore().Add(&storagev1.VolumeAttachment{ObjectMeta: meta,
 			Spec: storagev1.VolumeAttachmentSpec{NodeName: "node-of-" + name(i), Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To(name(i))}}}))
 		meta.Annotations = map[string]string{keys.Backing: "west/shop/" + name(i) + "/" + name(i)}
-		require.NoError(t, sources.Volumes.GetStore().Add(&corev1.PersistentVolume{ObjectMeta: meta}))
+		// That of every third was made anew.
+		handle := meta.Annotations[keys.Backing]
+		if i%3 == 0 {
+			handle = "west/shop/" + name(i) + "/first-" + name(i)
+		}
+		require.NoError(t, sources.Volumes.GetStore().Add(&corev1.PersistentVolume{ObjectMeta: meta, Spec: corev1.PersistentVolumeSpec{
+			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: keys.Driver, VolumeHandle: handle}}}}))
 	}
 	for i := range count {
 		claim := sources.claim(types.UID(name(i)))
@@ -42,7 +49,14 @@ func TestEachIsFoundAmongThoseOfItsBucket(t *testing.T) {
 		volumes := sources.volumesOf(types.UID(name(i)))
 		require.Len(t, volumes, 1)
 		assert.Equal(t, name(i), volumes[0].Name)
-		assert.Same(t, volumes[0], sources.VolumeOf(types.UID(name(i))))
+		handle := backing.Ref{Cluster: "west", Namespace: "shop", Name: name(i), UID: types.UID(name(i))}
+		if i%3 == 0 {
+			assert.Nil(t, sources.VolumeOf(handle), "no volume was made with it")
+			handle.UID = "first-" + handle.UID
+		}
+		volume := sources.VolumeOf(handle)
+		require.NotNil(t, volume)
+		assert.Equal(t, name(i), volume.Name)
 		want := 2
 		if i == 0 {
 			want = 1
@@ -52,7 +66,9 @@ func TestEachIsFoundAmongThoseOfItsBucket(t *testing.T) {
 	assert.Nil(t, sources.claim("none"))
 	assert.Empty(t, sources.attachedTo("none"))
 	assert.Empty(t, sources.volumesOf("none"))
-	assert.Nil(t, sources.VolumeOf("none"))
+	assert.Empty(t, sources.volumesOf("first-x-0"), "it is no more")
+	assert.Nil(t, sources.VolumeOf(backing.Ref{Cluster: "west", Namespace: "shop", Name: "none", UID: "none"}))
+	assert.Nil(t, sources.VolumeOf(backing.Ref{Cluster: "east", Namespace: "shop", Name: "x-1", UID: "x-1"}), "of another cluster")
 	assert.Empty(t, sources.podsOf("shop/none"))
 	assert.Equal(t, count, sources.VolumesIn("west"))
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/backing"
+	"github.com/lodestone-storage/lodestone/provisioner/clusters"
 	"github.com/lodestone-storage/lodestone/provisioner/decide"
 )
 
@@ -180,11 +181,11 @@ func (f *Flow) sameCluster(ctx context.Context, client kubernetes.Interface, id 
 	if id == keys.Home {
 		return nil
 	}
-	system, err := client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+	same, err := clusters.Same(ctx, client, f.Clusters.Object(id))
 	if err != nil {
 		return fmt.Errorf("ask which cluster %s is: %w", id, err)
 	}
-	if remote := f.Clusters.Object(id); remote == nil || remote.Status.ClusterUID != string(system.UID) {
+	if !same {
 		return fmt.Errorf("the kubeconfig of cluster %s leads to another cluster: %w", id, errChanged)
 	}
 	return nil

@@ -48,7 +48,7 @@ func (s Sources) Used(cluster, namespace, home string) bool {
 // Names of the indexes.
 const (
 	byUID     = "lodestone/uid"     // claims by the bucket of their UID
-	byBacking = "lodestone/backing" // virtual volumes by the bucket of the UID of their backing claim
+	byBacking = "lodestone/backing" // virtual volumes by the buckets of the UIDs of their backing claim and of the one before
 	byCluster = "lodestone/cluster" // virtual volumes by the cluster of their data
 	byVolume  = "lodestone/volume"  // attachments by the bucket of the name of their volume
 	byClaim   = "lodestone/claim"   // pods by the buckets of namespace/name of the claims they use
@@ -88,10 +88,7 @@ func NewSources(factory informers.SharedInformerFactory) (Sources, error) {
 			return nil
 		}},
 		{s.Volumes, byBacking, func(obj any) []string {
-			if ref, err := backing.RefOf(obj.(*corev1.PersistentVolume)); err == nil {
-				return []string{bucket(string(ref.UID))}
-			}
-			return nil
+			return buckets(backingsOf(obj.(*corev1.PersistentVolume)))
 		}},
 		{s.Volumes, byCluster, func(obj any) []string {
 			if ref, err := backing.RefOf(obj.(*corev1.PersistentVolume)); err == nil {
@@ -139,15 +136,6 @@ func (s Sources) VolumesIn(cluster string) int {
 		return 0
 	}
 	return len(names)
-}
-
-// VolumeOf returns the virtual volume of the backing claim with a UID, nil if there is
-// none.
-func (s Sources) VolumeOf(uid types.UID) *corev1.PersistentVolume {
-	if found := s.volumesOf(uid); len(found) == 1 {
-		return found[0]
-	}
-	return nil
 }
 
 func one[T any](informer cache.SharedIndexInformer, key string) *T {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -110,7 +109,7 @@ func (m *Mirror) take(ctx context.Context, o Observation) error {
 	if err != nil {
 		return fmt.Errorf("look at real claim %s: %w", o.Ref, err)
 	}
-	if shadow.UID != o.Ref.UID {
+	if shadow.UID != Source(o).UID {
 		return fmt.Errorf("real claim %s is another: %w", o.Ref, errChanged)
 	}
 	encoded, err := volumesnapshot.Write(Wanted(o, class))
@@ -170,35 +169,6 @@ func (m *Mirror) class(ctx context.Context, o Observation) (string, error) {
 		return name, nil
 	}
 	return class.Parameters[keys.RemoteClass], nil
-}
-
-// release lets a content go, if need be once its cluster itself says that the
-// snapshot is gone.
-func (m *Mirror) release(ctx context.Context, o Observation, step Step) error {
-	if step.Gone {
-		at := m.at(o)
-		client := m.remote(o.Ref.Cluster, at.Namespace)
-		if client == nil {
-			return errNoClient
-		}
-		found, err := client.Get(ctx, at.Name, metav1.GetOptions{})
-		switch {
-		case apierrors.IsNotFound(err):
-		case err != nil:
-			return fmt.Errorf("look for snapshot %s in %s: %w", at, o.Ref.Cluster, err)
-		case given(o.Content) && found.GetUID() == o.Ref.UID, !given(o.Content) && found.GetLabels()[keys.ContentUID] == string(o.Content.UID):
-			return fmt.Errorf("snapshot %s in %s is there: %w", at, o.Ref.Cluster, errChanged)
-		}
-	}
-	finalizers := slices.DeleteFunc(slices.Clone(o.Content.Finalizers), func(f string) bool { return f == volumesnapshot.ContentFinalizer })
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": o.Content.UID, "resourceVersion": o.Content.ResourceVersion, "finalizers": finalizers}})
-	if err != nil {
-		return fmt.Errorf("encode patch: %w", err)
-	}
-	if _, err := m.contents().Patch(ctx, o.Content.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("let content %s go: %w", o.Content.Name, err)
-	}
-	return nil
 }
 
 // sweep removes a snapshot in a remote cluster that was taken for a content which is

@@ -22,10 +22,12 @@ import (
 // Observation is what is known of one content of our driver, from caches.
 type Observation struct {
 	Content *volumesnapshot.Content
-	// Ref is the backing claim that a snapshot is to be taken of; of a content for
-	// a snapshot that exists, that snapshot. Empty if the content names none.
+	// Ref is the backing claim that a snapshot is to be taken of, with the UID that it
+	// had when the volume was made; of a content for a snapshot that exists, that
+	// snapshot. Empty if the content names none.
 	Ref backing.Ref
-	// Virtual is the virtual volume of that backing claim, nil if there is none.
+	// Virtual is the virtual volume of that backing claim, nil if there is none. Which
+	// UID the backing claim has by now, its annotation says.
 	Virtual *corev1.PersistentVolume
 	// Known says whether there is a RemoteCluster of that name, Usable whether it can
 	// be asked now, Message why not.
@@ -104,8 +106,10 @@ func Next(o Observation) Step {
 		return follow(o)
 	case o.Virtual == nil || o.Virtual.Spec.ClaimRef == nil || o.Virtual.Spec.ClaimRef.Namespace != o.Content.Spec.Snapshot.Namespace:
 		return fail(o, "its volume is not that of a claim of namespace %q: make the snapshot anew", o.Content.Spec.Snapshot.Namespace)
-	case o.Shadow == nil || o.Shadow.UID != o.Ref.UID || o.Shadow.DeletionTimestamp != nil:
+	case o.Shadow == nil || o.Shadow.DeletionTimestamp != nil:
 		return fail(o, "real claim %s in cluster %s is gone or being deleted: a snapshot of it cannot be taken", o.Ref.Key(), o.Ref.Cluster)
+	case o.Shadow.UID == "" || o.Shadow.UID != Source(o).UID:
+		return fail(o, "real claim %s in cluster %s is not the one that PersistentVolume %s names: if it was made anew and has the same volume, that is noted soon, and then the snapshot is taken", o.Ref.Key(), o.Ref.Cluster, o.Virtual.Name)
 	case o.Shadow.Status.Phase != corev1.ClaimBound || o.Real == nil:
 		return fail(o, "real claim %s in cluster %s has no volume yet: it gets one when its first pod starts there; the snapshot is taken then", o.Ref.Key(), o.Ref.Cluster)
 	case o.Real.Spec.CSI == nil:

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -31,9 +32,12 @@ func observe(changes ...change) mirror.Observation {
 				Source: volumesnapshot.ContentSource{VolumeHandle: ptr.To("west/shop/data/b1")},
 			},
 		},
-		Ref:     backing.Ref{Cluster: "west", Namespace: "shop", Name: "data", UID: "b1"},
-		Virtual: &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{Namespace: "shop"}}},
-		Shadow:  &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: "b1"}, Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound}},
+		Ref: backing.Ref{Cluster: "west", Namespace: "shop", Name: "data", UID: "b1"},
+		Virtual: &corev1.PersistentVolume{
+			ObjectMeta: metav1.ObjectMeta{Name: "pvc-1", Annotations: map[string]string{keys.Backing: "west/shop/data/b1"}},
+			Spec:       corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{Namespace: "shop"}},
+		},
+		Shadow: &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: "b1"}, Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound}},
 		Real: &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{
 			CSI: &corev1.CSIPersistentVolumeSource{Driver: "disk.csi.dev"}}}},
 	}
@@ -75,6 +79,10 @@ func away(o *mirror.Observation)     { o.Usable, o.Message = false, "it does not
 func unknown(o *mirror.Observation)  { o.Known = false }
 func unseen(o *mirror.Observation)   { o.Seen, o.There = false, nil }
 func gone(o *mirror.Observation)     { o.There = nil }
+func heal(o *mirror.Observation, uid types.UID) {
+	o.Virtual.Annotations[keys.Backing], o.Shadow.UID = "west/shop/data/"+string(uid), uid
+}
+func healed(o *mirror.Observation) { heal(o, "b2") }
 func source(alter func(*mirror.Observation)) change {
 	return func(o *mirror.Observation) { alter(o) }
 }
@@ -101,7 +109,14 @@ func TestNext(t *testing.T) {
 		"a volume that is not known":           {given: []change{source(func(o *mirror.Observation) { o.Virtual = nil })}, verb: mirror.Report, says: `namespace "shop"`},
 		"the volume of another namespace":      {given: []change{source(func(o *mirror.Observation) { o.Virtual.Spec.ClaimRef.Namespace = "bank" })}, verb: mirror.Report, says: `namespace "shop"`},
 		"a real claim that is gone":            {given: []change{source(func(o *mirror.Observation) { o.Shadow = nil })}, verb: mirror.Report, says: "gone"},
-		"a real claim that is another":         {given: []change{source(func(o *mirror.Observation) { o.Shadow.UID = "b2" })}, verb: mirror.Report, says: "gone"},
+		"a real claim that is another":         {given: []change{source(func(o *mirror.Observation) { o.Shadow.UID = "b2" })}, verb: mirror.Report, says: "PersistentVolume pvc-1 names"},
+		"the handle of the one before, healed": {given: []change{healed}, verb: mirror.Take},
+		"… and healed again":                   {given: []change{healed, source(func(o *mirror.Observation) { heal(o, "b3") })}, verb: mirror.Take},
+		"… with the old real claim":            {given: []change{healed, source(func(o *mirror.Observation) { o.Shadow.UID = "b1" })}, verb: mirror.Report, says: "PersistentVolume pvc-1 names"},
+		"a volume whose data is elsewhere":     {given: []change{source(func(o *mirror.Observation) { o.Virtual.Annotations[keys.Backing] = "east/shop/data/b1" })}, verb: mirror.Report, says: "PersistentVolume pvc-1 names"},
+		"… or that names nothing":              {given: []change{source(func(o *mirror.Observation) { o.Virtual.Annotations, o.Shadow.UID = nil, "" })}, verb: mirror.Report, says: "PersistentVolume pvc-1 names"},
+		"one taken before the healing stays":   {given: []change{reported, healed}, verb: mirror.Idle},
+		"… and is deleted when it is wanted":   {given: []change{reported, healed, deleted}, verb: mirror.Delete},
 		"a real claim that waits for its pod":  {given: []change{source(func(o *mirror.Observation) { o.Shadow.Status.Phase = corev1.ClaimPending })}, verb: mirror.Report, says: "no volume yet"},
 		"a volume of no driver":                {given: []change{source(func(o *mirror.Observation) { o.Real.Spec.CSI = nil })}, verb: mirror.Report, says: "no CSI driver"},
 		"a cluster that is away":               {given: []change{away}, verb: mirror.Report, says: "does not answer"},

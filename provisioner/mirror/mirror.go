@@ -32,9 +32,8 @@ type Config struct {
 		Get(id string) *clusters.Cluster
 		Object(id string) *v1alpha1.RemoteCluster
 	}
-	// Volume returns the virtual volume of the backing claim with a UID, nil if there
-	// is none.
-	Volume func(backing types.UID) *corev1.PersistentVolume
+	// Volume returns the virtual volume with a handle, nil if there is none.
+	Volume func(handle backing.Ref) *corev1.PersistentVolume
 	HomeID string
 }
 
@@ -89,7 +88,7 @@ func (m *Mirror) SnapshotChanged(cluster string, s *volumesnapshot.Snapshot) {
 // changed: a snapshot of it may wait for its volume, and the removal of one for what
 // is made from it.
 func (m *Mirror) ShadowChanged(b *corev1.PersistentVolumeClaim) {
-	for _, content := range m.Home.ContentsOf(b.UID) {
+	for _, content := range m.Home.ContentsOf(types.NamespacedName{Namespace: b.Namespace, Name: b.Name}) {
 		m.ContentChanged(content)
 	}
 	if b.Spec.DataSource == nil || b.Spec.DataSource.Kind != volumesnapshot.Kind {
@@ -202,7 +201,10 @@ func (m *Mirror) observe(content *volumesnapshot.Content) Observation {
 	if err != nil || ref.Cluster == keys.Home {
 		return o
 	}
-	o.Ref, o.Virtual = ref, m.Volume(ref.UID)
+	o.Ref = ref
+	if !given(content) {
+		o.Virtual = m.Volume(ref)
+	}
 	remote, cluster := m.Clusters.Object(ref.Cluster), m.Clusters.Get(ref.Cluster)
 	if o.Known = remote != nil; remote == nil || cluster == nil {
 		return o

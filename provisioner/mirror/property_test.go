@@ -44,6 +44,16 @@ func random(r *rand.Rand) mirror.Observation {
 		{10, func(o *mirror.Observation) { o.Ref = backing.Ref{} }}, {5, func(o *mirror.Observation) { o.Ref.Cluster = keys.Home }},
 		{10, func(o *mirror.Observation) { o.Virtual = nil }}, {5, func(o *mirror.Observation) { o.Virtual = &corev1.PersistentVolume{} }},
 		{10, func(o *mirror.Observation) { o.Shadow = nil }}, {5, func(o *mirror.Observation) { o.Shadow = &corev1.PersistentVolumeClaim{} }},
+		{10, func(o *mirror.Observation) {
+			if o.Virtual != nil && o.Virtual.Annotations != nil && o.Shadow != nil {
+				healed(o)
+			}
+		}},
+		{5, func(o *mirror.Observation) {
+			if o.Shadow != nil {
+				o.Shadow.UID = "b4"
+			}
+		}},
 		{5, func(o *mirror.Observation) { o.Real = nil }}, {5, func(o *mirror.Observation) { o.Real = &corev1.PersistentVolume{} }},
 		{10, func(o *mirror.Observation) { o.Waiting = "restored" }},
 		{10, func(o *mirror.Observation) {
@@ -90,7 +100,7 @@ func harm(o mirror.Observation, step mirror.Step) string {
 		switch {
 		case !made || o.There != nil || handle != "" || c.DeletionTimestamp != nil:
 			return "a snapshot that is there, was there, or that nobody wants"
-		case o.Shadow.UID != o.Ref.UID || o.Shadow.Status.Phase != corev1.ClaimBound || o.Virtual.Spec.ClaimRef.Namespace != c.Spec.Snapshot.Namespace:
+		case o.Virtual.Annotations[keys.Backing] != "west/shop/data/"+string(o.Shadow.UID) || o.Shadow.Status.Phase != corev1.ClaimBound || o.Virtual.Spec.ClaimRef.Namespace != c.Spec.Snapshot.Namespace:
 			return "a snapshot of other data"
 		}
 	case mirror.Delete:

@@ -17,6 +17,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
+	"github.com/lodestone-storage/lodestone/provisioner/backing"
 )
 
 // State says whether a cluster has VolumeSnapshots.
@@ -113,7 +114,9 @@ func (h *Home) watch(ctx context.Context) {
 	contents := Informer[volumesnapshot.Content](h.client, volumesnapshot.Contents, "", "", func(*volumesnapshot.Content) {})
 	_ = contents.AddIndexers(cache.Indexers{byVolume: func(obj any) ([]string, error) {
 		if content, ok := obj.(*volumesnapshot.Content); ok && content.Spec.Source.VolumeHandle != nil {
-			return []string{lastOf(*content.Spec.Source.VolumeHandle)}, nil
+			if ref, err := backing.ParseRef(*content.Spec.Source.VolumeHandle); err == nil {
+				return []string{ref.Key().String()}, nil
+			}
 		}
 		return nil, nil
 	}})

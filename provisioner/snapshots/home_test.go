@@ -106,8 +106,8 @@ func TestSnapshotsAreSeenOnceTheirAPIIsThere(t *testing.T) {
 	require.NotNil(t, friday)
 	assert.Equal(t, "1Gi", friday.Status.RestoreSize.String())
 	assert.Equal(t, "lodestone.dev", h.Content("c").Spec.Driver)
-	assert.Len(t, h.ContentsOf("b1"), 1)
-	assert.Empty(t, h.ContentsOf("b2"))
+	assert.Len(t, h.ContentsOf(types.NamespacedName{Namespace: "shop", Name: "data"}), 1)
+	assert.Empty(t, h.ContentsOf(types.NamespacedName{Namespace: "bank", Name: "data"}))
 	assert.Equal(t, "friday", (<-changed).Name)
 }
 
@@ -116,6 +116,6 @@ func TestWithoutAHomeThereAreNoSnapshots(t *testing.T) {
 	assert.Equal(t, snapshots.Absent, h.State())
 	assert.Nil(t, h.Snapshot(types.NamespacedName{Namespace: "shop", Name: "friday"}))
 	assert.Nil(t, h.Content("c"))
-	assert.Empty(t, h.ContentsOf("b1"))
+	assert.Empty(t, h.ContentsOf(types.NamespacedName{Namespace: "shop", Name: "data"}))
 	h.Look()
 }

@@ -1,8 +1,6 @@
 package snapshots
 
 import (
-	"strings"
-
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
@@ -29,14 +27,14 @@ func (h *Home) Contents() []*volumesnapshot.Content {
 	return found
 }
 
-// byVolume is the index of contents by the last part of their volume's handle, which
-// is the UID of a backing claim where the data is in a remote cluster.
+// byVolume is the index of contents by namespace and name of the backing claim in a
+// remote cluster that their volume's handle names: its UID there is not that of one
+// which was made anew.
 const byVolume = "lodestone/volume"
 
-func lastOf(handle string) string { return handle[strings.LastIndex(handle, "/")+1:] }
-
-// ContentsOf returns the contents of snapshots of a backing claim in a remote cluster.
-func (h *Home) ContentsOf(backing types.UID) []*volumesnapshot.Content {
+// ContentsOf returns the contents of snapshots of a backing claim in a remote cluster,
+// and of those of that name in others.
+func (h *Home) ContentsOf(backing types.NamespacedName) []*volumesnapshot.Content {
 	if h == nil {
 		return nil
 	}
@@ -46,7 +44,7 @@ func (h *Home) ContentsOf(backing types.UID) []*volumesnapshot.Content {
 	if informer == nil {
 		return nil
 	}
-	objects, err := informer.GetIndexer().ByIndex(byVolume, string(backing))
+	objects, err := informer.GetIndexer().ByIndex(byVolume, backing.String())
 	if err != nil {
 		return nil
 	}
