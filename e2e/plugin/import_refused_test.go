@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -75,7 +76,7 @@ func TestAnImportFromARemoteClusterIsUndoneUntilThereIsAVolume(t *testing.T) {
 	t.Cleanup(func() { dropShadow(t, namespace, "data") })
 	before := claimOf(t, bed.West, namespace, "data")
 	from := []string{"import", "pvc", "data", "-n", namespace, "--cluster", "west", "--remote-context", "west"}
-	args, back := append(from[:len(from):len(from)], "--class", fabric.Class, "--yes"), append(from[:len(from):len(from)], "--undo")
+	args, back := slices.Concat(from, []string{"--class", fabric.Class, "--yes"}), slices.Concat(from, []string{"--undo"})
 	asBefore := func() {
 		now := claimOf(t, bed.West, namespace, "data")
 		assert.Equal(t, before.UID, now.UID)

@@ -133,7 +133,7 @@ func (c *Controller) observe(ctx context.Context, name string) (policy.Healing, 
 	}
 	record, unreadable := policy.ReadRecord(volume)
 	if unreadable != nil {
-		return policy.Healing{Volume: volume, Unreadable: unreadable}, nil
+		return policy.Healing{Volume: volume, Unreadable: unreadable}, nil //nolint:nilerr // it is told: to try again would not help
 	}
 	ref := volume.Spec.ClaimRef
 	if ref == nil {

@@ -81,5 +81,5 @@ func TestWhatTheAPIServerRefusesIsToldOnceAndCounted(t *testing.T) {
 	}
 	require.Len(t, recorder.Events, 1)
 	assert.Contains(t, <-recorder.Events, "exceeded quota")
-	assert.Equal(t, 1.0, testutil.ToFloat64(c.Metrics.unhealed.WithLabelValues("NotHealed")))
+	assert.Equal(t, 1, int(testutil.ToFloat64(c.Metrics.unhealed.WithLabelValues("NotHealed"))))
 }

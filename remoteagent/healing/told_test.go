@@ -16,7 +16,7 @@ func TestWhatIsToldOfAVolume(t *testing.T) {
 	metrics, err := NewMetrics(prometheus.NewRegistry())
 	require.NoError(t, err)
 	told, now := newTold(metrics.unhealed), time.Unix(1_000_000, 0)
-	count := func(reason string) float64 { return testutil.ToFloat64(metrics.unhealed.WithLabelValues(reason)) }
+	count := func(reason string) int { return int(testutil.ToFloat64(metrics.unhealed.WithLabelValues(reason))) }
 	quota, taken := policy.Refusal{Reason: "NotHealed", Message: "quota"}, policy.Refusal{Reason: "NameTaken", Message: "name"}
 
 	assert.True(t, told.news("a", quota, now))
@@ -24,14 +24,14 @@ func TestWhatIsToldOfAVolume(t *testing.T) {
 	assert.True(t, told.news("a", quota, now.Add(61*time.Minute)), "but when its event is gone")
 	assert.False(t, told.news("a", quota, now.Add(90*time.Minute)))
 	assert.True(t, told.news("b", quota, now), "each volume has its own")
-	assert.Equal(t, 2.0, count("NotHealed"))
+	assert.Equal(t, 2, count("NotHealed"))
 	assert.True(t, told.news("a", taken, now), "what is new is told")
-	assert.Equal(t, 1.0, count("NotHealed"))
-	assert.Equal(t, 1.0, count("NameTaken"))
+	assert.Equal(t, 1, count("NotHealed"))
+	assert.Equal(t, 1, count("NameTaken"))
 	told.forget("a")
 	told.forget("a")
 	told.forget("unknown")
-	assert.Equal(t, 0.0, count("NameTaken"))
-	assert.Equal(t, 1.0, count("NotHealed"))
+	assert.Equal(t, 0, count("NameTaken"))
+	assert.Equal(t, 1, count("NotHealed"))
 	assert.True(t, told.news("a", taken, now), "after it was forgotten it is news")
 }
