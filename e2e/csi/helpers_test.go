@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -128,23 +127,13 @@ func volumes(t *testing.T, driver *sidecars.Driver) map[string]sidecars.Volume {
 // claimOf returns a claim, nil if there is none.
 func claimOf(t *testing.T, cluster *testbed.Cluster, namespace, name string) *corev1.PersistentVolumeClaim {
 	t.Helper()
-	claim, err := cluster.Client().CoreV1().PersistentVolumeClaims(namespace).Get(t.Context(), name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	require.NoError(t, err)
-	return claim
+	return await.Claim(t, cluster.Client(), namespace, name)
 }
 
 // volumeOf returns a volume, nil if there is none.
 func volumeOf(t *testing.T, cluster *testbed.Cluster, name string) *corev1.PersistentVolume {
 	t.Helper()
-	volume, err := cluster.Client().CoreV1().PersistentVolumes().Get(t.Context(), name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	require.NoError(t, err)
-	return volume
+	return await.Volume(t, cluster.Client(), name)
 }
 
 // sized makes a claim ask for a size.

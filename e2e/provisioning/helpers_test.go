@@ -64,22 +64,12 @@ func createPod(t *testing.T, pod *corev1.Pod) {
 
 func claimOf(t *testing.T, cluster *testbed.Cluster, namespace, name string) *corev1.PersistentVolumeClaim {
 	t.Helper()
-	claim, err := cluster.Client().CoreV1().PersistentVolumeClaims(namespace).Get(t.Context(), name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	require.NoError(t, err)
-	return claim
+	return await.Claim(t, cluster.Client(), namespace, name)
 }
 
 func volumeOf(t *testing.T, cluster *testbed.Cluster, name string) *corev1.PersistentVolume {
 	t.Helper()
-	volume, err := cluster.Client().CoreV1().PersistentVolumes().Get(t.Context(), name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	require.NoError(t, err)
-	return volume
+	return await.Volume(t, cluster.Client(), name)
 }
 
 func podOf(t *testing.T, namespace, name string) *corev1.Pod {
