@@ -24,6 +24,16 @@ const (
 // sides are the clusters that a pod can be sent to, as lines of its spec.
 var sides = map[string]string{"at home": atHome, "in west": inWest}
 
+// keepBlob has one pod keep a file on a volume of the driver, and returns the pod,
+// where its data is, and the checksum of the file.
+func keepBlob(t *testing.T, side string) (keepers, *corev1.Pod, *volume, string) {
+	t.Helper()
+	db := keepers{namespace: namespace(t), name: "db", class: diskClass, size: "512Mi", replicas: 1, spec: side}
+	home.apply(t, db.manifest())
+	pod := db.ready(t, 1)[0]
+	return db, pod, volumeOf(t, db.namespace, db.claim(0)), shell(t, db.namespace, pod.Name, "sha256sum /data/blob")
+}
+
 // shell runs a command in a pod of home, wherever it runs.
 func shell(t *testing.T, namespace, pod, command string) string {
 	t.Helper()
@@ -76,12 +86,8 @@ func TestFilesStayWhileTheirClaimGrowsInUse(t *testing.T) {
 	for where, side := range sides {
 		t.Run(where, func(t *testing.T) {
 			t.Parallel()
-			shop := namespace(t)
-			db := keepers{namespace: shop, name: "db", class: diskClass, size: "512Mi", replicas: 1, spec: side}
-			home.apply(t, db.manifest())
-			pod := db.ready(t, 1)[0]
-			data := volumeOf(t, shop, db.claim(0))
-			before := shell(t, shop, pod.Name, "sha256sum /data/blob")
+			db, pod, data, before := keepBlob(t, side)
+			shop := db.namespace
 			assert.Less(t, fileSystemSize(t, shop, pod.Name), 513)
 
 			t.Log("The kubelet cannot make the file system larger, and the claim says why.")
@@ -180,12 +186,8 @@ func TestABackingClaimThatAnAdministratorDeletesComesBackWithItsFiles(t *testing
 	for where, side := range sides {
 		t.Run(where, func(t *testing.T) {
 			t.Parallel()
-			shop := namespace(t)
-			db := keepers{namespace: shop, name: "db", class: diskClass, size: "512Mi", replicas: 1, spec: side}
-			home.apply(t, db.manifest())
-			pod := db.ready(t, 1)[0]
-			data := volumeOf(t, shop, db.claim(0))
-			before := shell(t, shop, pod.Name, "sha256sum /data/blob")
+			db, pod, data, before := keepBlob(t, side)
+			shop := db.namespace
 			backing, name, _ := strings.Cut(data.backing, "/")
 			claims := data.in.client.CoreV1().PersistentVolumeClaims(backing)
 			deleted, err := claims.Get(t.Context(), name, metav1.GetOptions{})
