@@ -67,7 +67,7 @@ func size(o Observation, b Backing) Step {
 	}
 	step := reflect(o, b, declined)
 	if declined != nil {
-		step.After = declined.Until.Sub(o.Now) + time.Millisecond
+		step.After = sooner(step.After, declined.Until.Sub(o.Now)+time.Millisecond)
 		step.Trouble = declined.Reason
 	}
 	return step
@@ -142,7 +142,7 @@ func finish(step *Step, b Backing, reached resource.Quantity) {
 	setStorage(&status.Capacity, reached)
 	delete(status.AllocatedResourceStatuses, corev1.ResourceStorage)
 	status.Conditions = withoutResize(status.Conditions)
-	step.Verb, step.Cluster, step.On, step.Status = Reflect, keys.Home, b.Claim, status
+	step.Verb, step.Cluster, step.Backing, step.On, step.Status = Reflect, keys.Home, b, b.Claim, status
 }
 
 // fix says on a claim of a virtual class that allows expansion that its real class

@@ -96,7 +96,7 @@ func TestNextForASize(t *testing.T) {
 
 func TestWhatIsReflected(t *testing.T) {
 	full := func(b *decide.Backing) { pvcBound(b); published(b) }
-	foreign := corev1.PersistentVolumeClaimCondition{Type: corev1.PersistentVolumeClaimVolumeModifyingVolume, Status: corev1.ConditionTrue}
+	foreign := corev1.PersistentVolumeClaimCondition{Type: "Foreign", Status: corev1.ConditionTrue}
 	o := observe(volume("west"), inUse("3Gi", "1Gi"), have("west", full, asks("3Gi", "1Pi"),
 		says(corev1.PersistentVolumeClaimResizing, ""), says(corev1.PersistentVolumeClaimResizing, "twice"), says("Hostile", "x"),
 		says(corev1.PersistentVolumeClaimNodeResizeError, strings.Repeat("é", 5000)),

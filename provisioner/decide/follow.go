@@ -20,16 +20,39 @@ func follow(o Observation, b Backing) Step {
 	if o.Claim == nil || o.Claim.DeletionTimestamp != nil || o.Claim.Spec.VolumeName != o.Volume.Name {
 		return Step{Verb: Idle}
 	}
-	want := backing.Attributes(o.Claim)
+	refused := o.Ungiven
+	if refused != nil && (!modifiable(o, b) || refused.Attributes != backing.Attributes(o.Claim)) {
+		refused = nil
+	}
 	switch {
-	case want == "" || b.Claim.Status.Phase != corev1.ClaimBound:
-		// Kubernetes takes no change of a claim that is not bound.
-	case want != backing.Attributes(b.Claim) && (b.Cluster != keys.Home || attributesDone(o)):
+	case modifiable(o, b) && refused == nil:
 		return Step{Verb: Modify, Cluster: b.Cluster, Backing: b}
-	case Attributed(o, b):
+	case b.Claim.Status.Phase == corev1.ClaimBound && Attributed(o, b):
 		return Step{Verb: Update, Cluster: keys.Home, Backing: b}
 	}
-	return carry(o, b)
+	step := carry(o, b)
+	switch {
+	case refused != nil:
+		step.Tell, step.Trouble = warn(refused.Reason, refused.Message), refused.Reason
+		step.After = sooner(step.After, refused.Until.Sub(o.Now)+time.Millisecond)
+	case b.Cluster != keys.Home:
+		unattributed(&step, o, b)
+	}
+	return step
+}
+
+// modifiable says whether a backing claim has other attributes than its virtual
+// claim asks for, and may be asked for those. Kubernetes takes no change of a claim
+// that is not bound, and takes them back to none only until the first are there.
+func modifiable(o Observation, b Backing) bool {
+	want, have := backing.Attributes(o.Claim), backing.Attributes(b.Claim)
+	switch {
+	case want == have || b.Claim.Status.Phase != corev1.ClaimBound:
+		return false
+	case want == "":
+		return b.Cluster != keys.Home && ptr.Deref(b.Claim.Status.CurrentVolumeAttributesClassName, "") == ""
+	}
+	return b.Cluster != keys.Home || attributesDone(o)
 }
 
 // attributesDone says whether the volume has the attributes that its virtual

@@ -64,6 +64,12 @@ type Observation struct {
 	// Declined is the size that the place of the published backing claim refused
 	// lately, nil for none.
 	Declined *Declined
+	// Ungiven are the attributes that the place of the published backing claim
+	// refused lately, nil for none.
+	Ungiven *Ungiven
+	// QuietUntil is until when what the remote cluster says of size and attributes
+	// is not written at home, for it was so often.
+	QuietUntil time.Time
 	// Said is what the events of a backing claim that waits said last; nil while
 	// nobody asked.
 	Said *Said
@@ -178,7 +184,7 @@ type Step struct {
 	Cluster string
 	// Route is set for Record, Create and Publish.
 	Route route.Route
-	// Backing is set for Publish, Mark, Remove, Release, Update, Expand, Modify,
+	// Backing is set for Publish, Mark, Remove, Release, Update, Expand, Reflect, Modify,
 	// Carry and Ask, and for Heal: then its claim is the one that has the twin's name, nil if
 	// none has.
 	Backing Backing

@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/provisioner/backing"
 	"github.com/lodestone-storage/lodestone/provisioner/decide"
 )
 
@@ -68,6 +69,10 @@ func harmToSize(o decide.Observation, step decide.Step) string {
 	}
 	status := step.Status
 	switch {
+	case step.Backing.Cluster != keys.Home && o.QuietUntil.After(o.Now):
+		return "a write of what a cluster says that has said too much"
+	case step.On == o.Claim && status.ModifyVolumeStatus != nil && status.ModifyVolumeStatus.TargetVolumeAttributesClassName != backing.Attributes(o.Claim):
+		return "a change of attributes told that nobody asked for"
 	case step.Cluster != keys.Home:
 		return "a status written in a cluster that keeps its own"
 	case step.On == o.Claim && !ours:

@@ -2,6 +2,7 @@ package decide
 
 import (
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -87,10 +88,14 @@ func keep(o Observation, ref backing.Ref) Step {
 		return Step{Verb: Idle, Trouble: "BackingLost", Tell: warn("BackingLost", fmt.Sprintf(
 			"real claim %s in %s has lost its volume: see its events there", ref.Key(), where(ref.Cluster)))}
 	}
-	if b.Volume != nil && behind(o.Volume, b.Volume) {
+	late := b.Volume != nil && behind(o.Volume, b.Volume)
+	if late && quiet(o, *b) == 0 {
 		return Step{Verb: Update, Cluster: keys.Home, Backing: *b}
 	}
 	step := inStep(o, *b)
+	if late {
+		step.After = sooner(step.After, quiet(o, *b))
+	}
 	if o.Claim != nil && handMade(b) && backing.CopyOf(b.Claim) != "" {
 		// It was published before it had a volume, which its pod may use by now.
 		step.Tell = notACopy(*b)
@@ -111,11 +116,31 @@ func inStep(o Observation, b Backing) Step {
 		return step
 	}
 	next := follow(o, b)
-	next.Tell, next.Trouble = step.Tell, step.Trouble
-	if next.After == 0 || (step.After > 0 && step.After < next.After) {
-		next.After = step.After
+	if step.Tell != nil {
+		next.Tell = step.Tell
 	}
+	if step.Trouble != "" {
+		next.Trouble = step.Trouble
+	}
+	next.After = sooner(next.After, step.After)
 	return next
+}
+
+// sooner returns the shorter of two times to wait, of which 0 is none.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || (b > 0 && b < a) {
+		return b
+	}
+	return a
+}
+
+// quiet is how long what a remote cluster says of a volume is not written at home;
+// 0: it may be.
+func quiet(o Observation, b Backing) time.Duration {
+	if b.Cluster == keys.Home {
+		return 0
+	}
+	return max(0, o.QuietUntil.Sub(o.Now))
 }
 
 // behind says whether a virtual volume does not yet tell what is known of the

@@ -42,6 +42,8 @@ func random(r *rand.Rand) decide.Observation {
 	maybe(15, staged(randomStandIn(r)...))
 	maybe(30, attributes(pick("gold", "silver")))
 	maybe(10, attributed("gold"))
+	maybe(15, ungiven(pick("", "gold", "silver")))
+	maybe(20, quietly)
 	maybe(20, parameter(keys.Carry, pick("team", "*", "backup/*")))
 	maybe(20, annotated(pick("team", "backup/daily"), pick("a", "b")))
 	maybe(20, func(o *decide.Observation) { o.Carried = now })
@@ -104,7 +106,7 @@ func random(r *rand.Rand) decide.Observation {
 func randomBacking(r *rand.Rand) []func(*decide.Backing) {
 	var chosen []func(*decide.Backing)
 	for _, alter := range []func(*decide.Backing){pvcBound, published, lost, terminating, unprotected, old, dropped, volumeUnseen, another,
-		nodesGone, fromSource, fromGone, fromSnap, made, emptyMade, having("gold"), having("silver"), carrying("team"), chosenThere} {
+		nodesGone, fromSource, fromGone, fromSnap, made, emptyMade, having("gold"), having("silver"), carrying("team"), chosenThere, infeasible("gold")} {
 		if r.IntN(100) < 25 {
 			chosen = append(chosen, alter)
 		}

@@ -30,8 +30,8 @@ var resizeStates = []corev1.ClaimResourceStatus{
 	corev1.PersistentVolumeClaimNodeResizePending, corev1.PersistentVolumeClaimNodeResizeInProgress, corev1.PersistentVolumeClaimNodeResizeInfeasible,
 }
 
-// reflect brings the size and the resize conditions of a virtual claim in step
-// with those of its backing claim. Idle when they are.
+// reflect brings the size of a virtual claim, and what tells of changes of size and
+// attributes, in step with its backing claim. Idle when they are.
 func reflect(o Observation, b Backing, declined *Declined) Step {
 	want := reflected(o, b.Claim, declined)
 	failure := failureOf(want.Conditions)
@@ -42,7 +42,11 @@ func reflect(o Observation, b Backing, declined *Declined) Step {
 	if sameSize(o.Claim.Status, *want) {
 		return step
 	}
-	step.Verb, step.Cluster, step.On, step.Status = Reflect, keys.Home, o.Claim, want
+	if wait := quiet(o, b); wait > 0 {
+		step.After = wait
+		return step
+	}
+	step.Verb, step.Cluster, step.Backing, step.On, step.Status = Reflect, keys.Home, b, o.Claim, want
 	before, after := reachedSize(o.Claim), want.Capacity[corev1.ResourceStorage]
 	asked := requested(o.Claim)
 	theirs := requested(b.Claim)
@@ -81,10 +85,11 @@ func reflected(o Observation, b *corev1.PersistentVolumeClaim, declined *Decline
 		}
 		status.AllocatedResourceStatuses[corev1.ResourceStorage] = state
 	}
-	status.Conditions = withoutResize(status.Conditions)
+	status.ModifyVolumeStatus = modifying(o.Claim, b)
+	status.Conditions = slices.DeleteFunc(status.Conditions, isReflected)
 	for _, c := range b.Status.Conditions {
 		told := slices.ContainsFunc(status.Conditions, func(have corev1.PersistentVolumeClaimCondition) bool { return have.Type == c.Type })
-		if isResize(c) && !told && slices.Contains(conditionStates, c.Status) && !(declined != nil && c.Type == corev1.PersistentVolumeClaimControllerResizeError) {
+		if isReflected(c) && !told && slices.Contains(conditionStates, c.Status) && !(declined != nil && c.Type == corev1.PersistentVolumeClaimControllerResizeError) {
 			status.Conditions = append(status.Conditions, condition(o, c.Type, c.Status, c.Reason, c.Message))
 		}
 	}
@@ -111,11 +116,13 @@ func sameCondition(a, b corev1.PersistentVolumeClaimCondition) bool {
 	return a.Type == b.Type && a.Status == b.Status && a.Reason == b.Reason && a.Message == b.Message
 }
 
-// sameSize says whether two states of a claim tell the same of its size.
+// sameSize says whether two states of a claim tell the same of its size, and of
+// changes of its size and attributes.
 func sameSize(a, b corev1.PersistentVolumeClaimStatus) bool {
 	return sameStorage(a.Capacity, b.Capacity) && sameStorage(a.AllocatedResources, b.AllocatedResources) &&
 		a.AllocatedResourceStatuses[corev1.ResourceStorage] == b.AllocatedResourceStatuses[corev1.ResourceStorage] &&
-		slices.EqualFunc(resizeOf(a.Conditions), resizeOf(b.Conditions), sameCondition)
+		sameModifying(a.ModifyVolumeStatus, b.ModifyVolumeStatus) &&
+		slices.EqualFunc(reflectedOf(a.Conditions), reflectedOf(b.Conditions), sameCondition)
 }
 
 func sameStorage(a, b corev1.ResourceList) bool {
@@ -155,8 +162,8 @@ func isResize(c corev1.PersistentVolumeClaimCondition) bool {
 	return slices.Contains(resizeConditions, c.Type)
 }
 
-func resizeOf(conditions []corev1.PersistentVolumeClaimCondition) []corev1.PersistentVolumeClaimCondition {
-	return slices.DeleteFunc(slices.Clone(conditions), func(c corev1.PersistentVolumeClaimCondition) bool { return !isResize(c) })
+func reflectedOf(conditions []corev1.PersistentVolumeClaimCondition) []corev1.PersistentVolumeClaimCondition {
+	return slices.DeleteFunc(slices.Clone(conditions), func(c corev1.PersistentVolumeClaimCondition) bool { return !isReflected(c) })
 }
 
 func withoutResize(conditions []corev1.PersistentVolumeClaimCondition) []corev1.PersistentVolumeClaimCondition {

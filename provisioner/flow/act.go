@@ -68,10 +68,12 @@ func (f *Flow) act(ctx context.Context, o decide.Observation, step decide.Step, 
 	case decide.Finish:
 		f.publisher.Finish(o.Volume)
 	case decide.Update:
+		f.spend(o, step)
 		result.err = f.update(ctx, o, step)
 	case decide.Expand:
 		return f.expand(ctx, o, step, result)
 	case decide.Reflect:
+		f.spend(o, step)
 		result.err = f.reflect(ctx, o, step)
 	case decide.Fix:
 		var why any
@@ -96,6 +98,13 @@ func (f *Flow) act(ctx context.Context, o decide.Observation, step decide.Step, 
 		result.after = safetyNet
 	}
 	return result
+}
+
+// spend notes a write at home of what a remote cluster says.
+func (f *Flow) spend(o decide.Observation, step decide.Step) {
+	if step.Backing.Cluster != keys.Home {
+		f.memory.spend(o.UID, o.Now)
+	}
 }
 
 // errNoClient is the error of a step in a cluster that has just gone.

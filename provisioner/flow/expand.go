@@ -117,7 +117,7 @@ func (f *Flow) reflect(ctx context.Context, o decide.Observation, step decide.St
 	return nil
 }
 
-// statusPatch names only what tells of the size.
+// statusPatch names only what tells of the size, and of changes of size and attributes.
 func statusPatch(on *corev1.PersistentVolumeClaim, status *corev1.PersistentVolumeClaimStatus) ([]byte, error) {
 	storage := string(corev1.ResourceStorage)
 	change := map[string]any{"conditions": status.Conditions}
@@ -130,6 +130,11 @@ func statusPatch(on *corev1.PersistentVolumeClaim, status *corev1.PersistentVolu
 	change["allocatedResourceStatuses"] = map[string]any{storage: nil}
 	if state, ok := status.AllocatedResourceStatuses[corev1.ResourceStorage]; ok {
 		change["allocatedResourceStatuses"] = map[string]any{storage: state}
+	}
+	if state := status.ModifyVolumeStatus; state != nil {
+		change["modifyVolumeStatus"] = state
+	} else if on.Status.ModifyVolumeStatus != nil {
+		change["modifyVolumeStatus"] = nil
 	}
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": on.UID, "resourceVersion": on.ResourceVersion},

@@ -17,8 +17,8 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/decide"
 )
 
-// attributesAgain is when a change of attributes is tried again whose class the
-// cluster does not have.
+// attributesAgain is when a change of attributes is tried again that the cluster
+// refused, or whose class it does not have.
 const attributesAgain = time.Minute
 
 // attributes says why a cluster cannot give a volume of a driver the attributes
@@ -68,22 +68,59 @@ func (f *Flow) modify(ctx context.Context, o decide.Observation, step decide.Ste
 		f.suspect(step.Cluster)
 		result.err = err
 	case refused != nil:
-		f.tell(o, &decide.Message{Warning: true, Reason: refused.Reason, Text: refused.Message})
-		result.after = attributesAgain
+		return f.ungiven(o, refused, result)
 	default:
-		result.err = f.patchBacking(ctx, o.UID, step, map[string]any{
-			"spec": map[string]any{"volumeAttributesClassName": backing.Attributes(o.Claim)},
-		})
+		var name any // nil takes a change back that never came about
+		if want := backing.Attributes(o.Claim); want != "" {
+			name = want
+		}
+		result.err = f.patchBacking(ctx, o.UID, step, map[string]any{"spec": map[string]any{"volumeAttributesClassName": name}})
+		if refused := sortAttributesError(result.err, step); refused != nil {
+			result.err = nil
+			return f.ungiven(o, refused, result)
+		}
+		if result.err == nil {
+			f.memory.setUngiven(o.UID, nil)
+		}
 	}
 	return result
 }
 
-// carry brings labels and annotations of a backing claim in step.
+// ungiven keeps for a while that attributes were refused. The next step says so on
+// the virtual claim.
+func (f *Flow) ungiven(o decide.Observation, refused *decide.Refusal, result outcome) outcome {
+	f.memory.setUngiven(o.UID, &decide.Ungiven{
+		Attributes: backing.Attributes(o.Claim), Reason: refused.Reason, Message: refused.Message, Until: o.Now.Add(attributesAgain),
+	})
+	result.again = true
+	return result
+}
+
+// sortAttributesError tells a refusal of other attributes from what may soon be
+// otherwise: nil.
+func sortAttributesError(err error, step decide.Step) *decide.Refusal {
+	if !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err) {
+		return nil
+	}
+	place := "cluster " + step.Cluster
+	if step.Cluster == keys.Home {
+		place = "the home cluster"
+	}
+	return &decide.Refusal{Cluster: step.Cluster, Reason: "AttributesRefused", Message: fmt.Sprintf(
+		"%s does not let real claim %s/%s have other attributes: %v; choose another VolumeAttributesClass, or have it allowed there", place, step.Backing.Claim.Namespace, step.Backing.Claim.Name, err)}
+}
+
+// carry brings labels and annotations of a backing claim in step. Only what was
+// written is followed by a pause: a write that fails is tried again by the queue,
+// ever more seldom, which also tells of it.
 func (f *Flow) carry(ctx context.Context, o decide.Observation, step decide.Step) error {
-	f.memory.setCarried(o.UID, o.Now)
-	return f.patchBacking(ctx, o.UID, step, map[string]any{
+	err := f.patchBacking(ctx, o.UID, step, map[string]any{
 		"metadata": map[string]any{"labels": step.Labels, "annotations": step.Annotations},
 	})
+	if err == nil {
+		f.memory.setCarried(o.UID, o.Now)
+	}
+	return err
 }
 
 // patchBacking changes the backing claim of a step, of just its UID.

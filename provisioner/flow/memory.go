@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/lodestone-storage/lodestone/provisioner/decide"
 )
 
 // memory is what is remembered of claims between steps. All of it may be lost
@@ -24,6 +26,8 @@ type memory struct {
 	declined map[types.UID]declined
 	carried  map[types.UID]time.Time
 	said     map[types.UID]said
+	budgets  map[types.UID]budget
+	ungiven  map[types.UID]*decide.Ungiven
 }
 
 // change is what a claim has not been told of yet, and from when on it may be.
@@ -43,7 +47,7 @@ func newMemory() memory {
 		told: map[types.UID]told{}, started: map[types.UID]time.Time{},
 		owners: map[types.UID][]types.NamespacedName{}, orphans: map[types.UID]bool{},
 		declined: map[types.UID]declined{}, carried: map[types.UID]time.Time{},
-		said: map[types.UID]said{},
+		said: map[types.UID]said{}, budgets: map[types.UID]budget{}, ungiven: map[types.UID]*decide.Ungiven{},
 	}
 }
 
@@ -157,6 +161,8 @@ func (m *memory) forget(claim types.UID) {
 	delete(m.declined, claim)
 	delete(m.carried, claim)
 	delete(m.said, claim)
+	delete(m.budgets, claim)
+	delete(m.ungiven, claim)
 }
 
 // setOrphan notes a claim of which only a backing claim is left.

@@ -65,6 +65,7 @@ func (f *Flow) observe(uid types.UID, publishing bool) decide.Observation {
 		}
 		f.memory.settled(uid)
 		o.Declined = f.memory.declinedBy(uid, now)
+		o.Ungiven, o.QuietUntil = f.memory.ungivenTo(uid, now), f.memory.quietUntil(uid, now)
 	}
 	if o.Claim != nil {
 		o.Class = f.class(o.Claim)
