@@ -29,7 +29,31 @@ func space(t *testing.T) string {
 	testbed.Require(t)
 	namespace := testbed.Namespace(t, bed.Home, bed.West)
 	require.NoError(t, bed.Bind(t.Context(), namespace))
+	// With its namespace in west home's rights there go, before its claims do, and
+	// nobody here takes its finalizer off them then: a volume would be left over.
+	t.Cleanup(func() { emptied(t, namespace) })
 	return namespace
+}
+
+// emptied deletes the pods and claims of a namespace, and waits until their
+// volumes are gone.
+func emptied(t *testing.T, namespace string) {
+	t.Helper()
+	core := bed.Home.Client().CoreV1()
+	require.NoError(t, core.Pods(namespace).DeleteCollection(context.Background(), metav1.DeleteOptions{}, metav1.ListOptions{}))
+	require.NoError(t, core.PersistentVolumeClaims(namespace).DeleteCollection(context.Background(), metav1.DeleteOptions{}, metav1.ListOptions{}))
+	var left []string
+	await.Until(t, "the volumes of namespace "+namespace+" are gone", func() bool {
+		left = nil
+		volumes, err := core.PersistentVolumes().List(context.Background(), metav1.ListOptions{})
+		require.NoError(t, err)
+		for _, volume := range volumes.Items {
+			if ref := volume.Spec.ClaimRef; ref != nil && ref.Namespace == namespace {
+				left = append(left, fmt.Sprintf("%s: %s", volume.Name, volume.Status.Phase))
+			}
+		}
+		return len(left) == 0
+	}, func() any { return left }, func() any { return await.Events(t, bed.Home.Client(), namespace) })
 }
 
 // registered makes the Secret, if there is a kubeconfig, and the RemoteCluster of
