@@ -1,0 +1,180 @@
+// Package movecontrol is how the controller of moves talks to the mover that sends:
+// a few requests over HTTPS, authenticated with the keys of the move (pkg/movekeys).
+// The sender tells the receiver what to do over the data connection, so the
+// controller talks to nobody else; it reaches the sender directly or through a port
+// forward.
+//
+// A mover does one task at a time. A task has an ID that the controller chooses and
+// records before it asks (say, "precopy-2"). Asking again with the same ID is safe
+// at any time: it starts nothing that runs or is done, and answers with its state.
+// A mover that died remembers no task: its status shows none, or another instance,
+// and the controller asks for the task once more; every task may be done again from
+// its beginning, and what the target has already is not sent twice.
+//
+// A task deals with cut connections itself: it connects again and goes on, and its
+// state says so meanwhile. It fails only for reasons that trying again does not
+// mend, in one sentence for the user.
+package movecontrol
+
+import "time"
+
+// Kind is what a task does.
+type Kind string
+
+// The kinds of tasks.
+const (
+	// Prepare reads the source's tree without file contents, and asks for the room at
+	// the target. It changes nothing at either end. Its result is Prepared.
+	Prepare Kind = "prepare"
+	// Pass brings the target to what the source holds, while the application may go on
+	// writing: the first one copies all, a later one what has changed. Its result is
+	// Passed; what changed while it ran is left to the next one.
+	Pass Kind = "pass"
+	// Final is a pass of which the caller guarantees that nobody writes to the source
+	// any more, until the move is over or given up. The source's file system is synced
+	// first, the target's at its end.
+	Final Kind = "final"
+	// Verify compares both ends and, where they differ, sends that once more and looks
+	// again. Its result is Verified; a difference that stays is no failure of the
+	// task, but Equal is false. Use it after Final only.
+	Verify Kind = "verify"
+)
+
+// Task is what the controller asks for.
+type Task struct {
+	// ID names the task in this move: 1 to 63 characters, chosen by the controller.
+	ID   string `json:"id"`
+	Kind Kind   `json:"kind"`
+	// Full makes Verify read every byte at both ends again, cold; without it that is
+	// done for what the last Final wrote, and the manifests speak for the rest.
+	Full bool `json:"full,omitempty"`
+	// BytesPerSecond bounds what is sent; 0: no bound.
+	BytesPerSecond int64 `json:"bytesPerSecond,omitempty"`
+}
+
+// State is how far a task is.
+type State string
+
+// The states of a task. Done, Failed and Cancelled are final.
+const (
+	Running   State = "running"
+	Done      State = "done"
+	Failed    State = "failed"
+	Cancelled State = "cancelled"
+)
+
+// Status is what a mover says of itself.
+type Status struct {
+	// Instance is drawn anew whenever the mover starts.
+	Instance string `json:"instance"`
+	// Version is that of the mover's program.
+	Version string `json:"version"`
+	// Connected says whether the receiver is at the other end of the data connection.
+	Connected bool `json:"connected"`
+	// ConnectionError is why not, in one sentence, if something is known.
+	ConnectionError string `json:"connectionError,omitempty"`
+	// Task is the last task that this instance was given; nil: none.
+	Task *TaskStatus `json:"task,omitempty"`
+}
+
+// TaskStatus is the state of a task and, once it is done, its result.
+type TaskStatus struct {
+	Task
+	State State `json:"state"`
+	// Error says in one sentence why it failed and what to do.
+	Error string `json:"error,omitempty"`
+	// Progress is kept when the task ends.
+	Progress Progress  `json:"progress"`
+	Started  time.Time `json:"started"`
+	// Ended is zero while it runs.
+	Ended time.Time `json:"ended,omitzero"`
+	// The result of each kind; Passed is that of Pass and Final.
+	Prepared *Prepared `json:"prepared,omitempty"`
+	Passed   *Passed   `json:"passed,omitempty"`
+	Verified *Verified `json:"verified,omitempty"`
+}
+
+// Progress is how far a running task is; the numbers are for people.
+type Progress struct {
+	// Step is what is being done, as words that follow "the mover is".
+	Step string `json:"step,omitempty"`
+	// BytesDone of BytesTotal bytes of files are dealt with, whether they had to be
+	// sent or not. BytesTotal is 0 until it is known.
+	BytesDone  int64 `json:"bytesDone"`
+	BytesTotal int64 `json:"bytesTotal"`
+	// FilesDone of FilesTotal files, directories and the like are dealt with.
+	FilesDone  int64 `json:"filesDone"`
+	FilesTotal int64 `json:"filesTotal"`
+	// BytesSent went to the receiver over the network, encryption aside.
+	BytesSent int64 `json:"bytesSent"`
+	// BytesPerSecond is how fast BytesDone grows lately.
+	BytesPerSecond int64 `json:"bytesPerSecond"`
+	// SecondsLeft is an estimate; 0: none can be made.
+	SecondsLeft int64 `json:"secondsLeft"`
+	// Reconnects counts how often the connection was made anew.
+	Reconnects int64 `json:"reconnects"`
+}
+
+// Prepared is the result of Prepare.
+type Prepared struct {
+	// Block: the volume is a device of Bytes bytes, and has no files.
+	Block bool `json:"block,omitempty"`
+	// Bytes are what the source's files take, holes left out; Entries counts files,
+	// directories and the like.
+	Bytes   int64 `json:"bytes"`
+	Entries int64 `json:"entries"`
+	// Refusals are what the move could not keep, at most 100 of them; if there is one,
+	// the move must not begin. RefusalsLeftOff counts the rest.
+	Refusals        []Refusal `json:"refusals,omitempty"`
+	RefusalsLeftOff int64     `json:"refusalsLeftOff,omitempty"`
+	// TargetFreeBytes and TargetFreeInodes are left at the target; for a device,
+	// TargetFreeBytes is its size. TargetFreeInodes is 0 where the file system sets
+	// no bound.
+	TargetFreeBytes  int64 `json:"targetFreeBytes"`
+	TargetFreeInodes int64 `json:"targetFreeInodes"`
+	// TargetForeign counts entries at the target that the first pass will delete.
+	TargetForeign int64 `json:"targetForeign,omitempty"`
+}
+
+// Refusal is something that a move could not keep.
+type Refusal struct {
+	// Path is relative to the volume's root, quoted where it is not plain text.
+	Path string `json:"path"`
+	// Reason is one sentence.
+	Reason string `json:"reason"`
+}
+
+// Passed is the result of Pass and Final.
+type Passed struct {
+	// Changed counts entries that were sent or deleted, ChangedBytes the size of the
+	// files among them, BytesSent what went over the network.
+	Changed      int64 `json:"changed"`
+	ChangedBytes int64 `json:"changedBytes"`
+	BytesSent    int64 `json:"bytesSent"`
+	// Seconds is how long the pass took: a bound of what a Final right after it needs,
+	// if the application goes on writing as it did.
+	Seconds float64 `json:"seconds"`
+}
+
+// Verified is the result of Verify.
+type Verified struct {
+	Full bool `json:"full,omitempty"`
+	// SourceRoot and TargetRoot are the roots of both trees, in hex.
+	SourceRoot string `json:"sourceRoot"`
+	TargetRoot string `json:"targetRoot"`
+	// Equal is true only if the roots are the same and nothing differs.
+	Equal bool `json:"equal"`
+	// Differences are what differed in the end, at most 100; DifferencesLeftOff counts
+	// the rest. SentAgain counts entries that differed at first and were mended.
+	Differences        []Difference `json:"differences,omitempty"`
+	DifferencesLeftOff int64        `json:"differencesLeftOff,omitempty"`
+	SentAgain          int64        `json:"sentAgain,omitempty"`
+}
+
+// Difference is an entry that is not the same at both ends.
+type Difference struct {
+	// Path is relative to the volume's root, quoted where it is not plain text.
+	Path string `json:"path"`
+	// What differs, in words.
+	What string `json:"what"`
+}
