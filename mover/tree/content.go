@@ -1,0 +1,165 @@
+package tree
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// largeFile is from which size on a file is read by several workers at once, a
+	// segment each.
+	largeFile = 4 << 20
+	// segment is what one worker reads of a large file.
+	segment = 4 << 20
+	// bufferSize is what a worker reads in one call: whole blocks.
+	bufferSize = 8 * BlockSize
+)
+
+var (
+	zeroBlock = make([]byte, BlockSize)
+	zeroHash  = plain(zeroBlock)
+)
+
+// openedFile is a file whose content is being read.
+type openedFile struct {
+	fd   int
+	cold bool
+}
+
+// openFile opens the file that an entry was made of; if the name means another file
+// by now the error is ENOENT. With cold the file's pages are dropped first, so that
+// what is read comes from the disk.
+func openFile(d *dir, name string, e *Entry, cold bool) (*openedFile, error) {
+	fd, err := openAt(d.fd, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	f := &openedFile{fd: fd, cold: cold}
+	s, err := statAt(fd, "")
+	if err == nil && (s.Ino != e.Inode || s.Mode&unix.S_IFMT != unix.S_IFREG) {
+		err = unix.ENOENT
+	}
+	if err == nil && cold {
+		err = f.drop()
+	}
+	if err != nil {
+		return nil, errors.Join(err, unix.Close(fd))
+	}
+	return f, nil
+}
+
+// drop makes the file durable and drops its pages from memory.
+func (f *openedFile) drop() error {
+	if err := retry(func() error { return unix.Fdatasync(f.fd) }); err != nil && !errors.Is(err, unix.EROFS) &&
+		!errors.Is(err, unix.EINVAL) {
+		return fmt.Errorf("make it durable: %w", err)
+	}
+	if err := unix.Fadvise(f.fd, 0, 0, unix.FADV_DONTNEED); err != nil {
+		return fmt.Errorf("drop its cached pages: %w", err)
+	}
+	return nil
+}
+
+// changed says whether the file changed since the entry was made.
+func (f *openedFile) changed(e *Entry) (bool, error) {
+	s, err := statAt(f.fd, "")
+	if err != nil {
+		return false, err
+	}
+	return timeOf(s.Ctime) != e.Ctime || s.Size != e.Size, nil
+}
+
+func (f *openedFile) close() { _ = unix.Close(f.fd) }
+
+// hasher hashes blocks; each worker has one.
+type hasher struct {
+	buffer []byte
+	// read is how many bytes the last call covered.
+	read uint64
+}
+
+// blocks appends the hashes of the blocks from start, a multiple of BlockSize, on,
+// until length bytes were covered or the file ends. Holes are not read.
+func (h *hasher) blocks(fd int, start, length int64, sparse bool, to []byte) ([]byte, error) {
+	if h.buffer == nil {
+		h.buffer = make([]byte, bufferSize)
+	}
+	h.read = 0
+	end := start + length
+	for at := start; at < end; {
+		if sparse {
+			hole := min(holeAt(fd, at), end) - at
+			if hole >= BlockSize {
+				n := hole / BlockSize
+				for range n {
+					to = append(to, zeroHash[:]...)
+				}
+				at += n * BlockSize
+				h.read += uint64(n * BlockSize)
+				continue
+			}
+		}
+		n, err := readFull(fd, h.buffer[:min(bufferSize, end-at)], at)
+		if err != nil {
+			return nil, err
+		}
+		for rest := h.buffer[:n]; len(rest) > 0; {
+			block := rest[:min(len(rest), BlockSize)]
+			hash := plain(block)
+			to = append(to, hash[:]...)
+			rest = rest[len(block):]
+		}
+		at += int64(n)
+		h.read += uint64(n)
+		if n < bufferSize && at < end {
+			return to, nil
+		}
+	}
+	return to, nil
+}
+
+// holeAt is where data begins again; at itself if there is no hole, or if the file
+// system does not tell.
+func holeAt(fd int, at int64) int64 {
+	data, err := unix.Seek(fd, at, unix.SEEK_DATA)
+	if errors.Is(err, unix.ENXIO) {
+		// Only a hole follows, up to the end.
+		if s, err := statAt(fd, ""); err == nil && int64(s.Size) > at {
+			return int64(s.Size)
+		}
+	}
+	if err != nil || data < at {
+		return at
+	}
+	return data
+}
+
+// readFull reads until the buffer is full or the file ends.
+func readFull(fd int, b []byte, at int64) (n int, err error) {
+	for n < len(b) {
+		var got int
+		err := retry(func() (err error) {
+			got, err = unix.Pread(fd, b[n:], at+int64(n))
+			return err
+		})
+		if err != nil {
+			return n, &readError{at: at + int64(n), err: err}
+		}
+		if got == 0 {
+			return n, nil
+		}
+		n += got
+	}
+	return n, nil
+}
+
+// readError tells where in a file reading failed.
+type readError struct {
+	at  int64
+	err error
+}
+
+func (e *readError) Error() string { return fmt.Sprintf("read at byte %d: %v", e.at, e.err) }
+func (e *readError) Unwrap() error { return e.err }

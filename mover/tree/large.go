@@ -1,0 +1,111 @@
+package tree
+
+import (
+	"context"
+	"fmt"
+)
+
+// part is one segment of a large file, for one worker.
+type part struct {
+	file       *openedFile
+	start, end int64
+	sparse     bool
+	blocks     []byte
+	read       uint64
+	err        error
+	done       chan struct{}
+}
+
+func (p *part) hash(h *hasher) {
+	p.blocks, p.err = h.blocks(p.file.fd, p.start, p.end-p.start, p.sparse, nil)
+	p.read = h.read
+	close(p.done)
+}
+
+// readLarge reads a large file: workers hash its segments, their hashes go into the
+// manifest in order. Only a few segments are under way at any time, so that memory
+// does not depend on the size of the file. The end is where the file really ends,
+// should it grow or shrink meanwhile.
+func (c *collector) readLarge(ctx context.Context, d *dir, name string, seen *sight) error {
+	e := seen.entry
+	f, err := openFile(d, name, e, c.options.Cold)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	size := int64(e.Size)
+	var under []*part
+	// A file is never closed under a worker that reads it.
+	defer func() {
+		for _, p := range under {
+			<-p.done
+		}
+	}()
+	content := derived(contentContext)
+	pending := newBlockBuffer(c.writer)
+	var start int64
+	var total uint64
+	for start < size || len(under) > 0 {
+		if start < size && len(under) < c.ahead {
+			p := &part{
+				file: f, start: start, end: min(start+segment, size), sparse: seen.sparse, done: make(chan struct{}),
+			}
+			select {
+			case c.parts <- p:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+			under = append(under, p)
+			start = p.end
+			continue
+		}
+		p := under[0]
+		<-p.done
+		under = under[1:]
+		if p.err != nil {
+			return p.err
+		}
+		if total != uint64(p.start) {
+			continue // The file shrank before this segment.
+		}
+		total += p.read
+		_, _ = content.Write(p.blocks)
+		if err := pending.add(p.blocks); err != nil {
+			return err
+		}
+		c.progress(p.read)
+	}
+	e.Content = sum(content)
+	seen.unsettled, err = f.changed(e)
+	e.Size, seen.read = total, total
+	if err != nil {
+		return fmt.Errorf("look at it again: %w", err)
+	}
+	return pending.flush()
+}
+
+// blockBuffer gathers hashes into full records.
+type blockBuffer struct {
+	writer *writer
+	held   []byte
+}
+
+func newBlockBuffer(w *writer) *blockBuffer { return &blockBuffer{writer: w} }
+
+func (b *blockBuffer) add(hashes []byte) error {
+	b.held = append(b.held, hashes...)
+	for len(b.held) >= blocksAtMost*HashSize {
+		if err := b.writer.blocks(b.held[:blocksAtMost*HashSize]); err != nil {
+			return err
+		}
+		b.held = append(b.held[:0], b.held[blocksAtMost*HashSize:]...)
+	}
+	return nil
+}
+
+func (b *blockBuffer) flush() error {
+	if len(b.held) == 0 {
+		return nil
+	}
+	return b.writer.blocks(b.held)
+}

@@ -1,0 +1,132 @@
+package tree
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// sight is what a worker saw at a name.
+type sight struct {
+	// entry is nil if nothing is there any more, or if it cannot be kept.
+	entry *Entry
+	// before is the earlier entry whose content still holds.
+	before *Entry
+	// blocks are the hashes of a file's blocks that were read.
+	blocks []byte
+	read   uint64
+	// large says that the file is too large for one worker: its content is not read.
+	large bool
+	// sparse says that the file has holes, probably.
+	sparse     bool
+	attributes uint64
+	unsettled  bool
+	err        error
+}
+
+// looker looks at names; each worker has one.
+type looker struct {
+	root    *stat
+	options *Options
+	// settled is the time before which a change time of the earlier manifest can be
+	// trusted.
+	settled Time
+	found   *findings
+	hasher  hasher
+	xattrs  []byte
+}
+
+// gone says whether an error means that a name vanished or was replaced.
+func gone(err error) bool {
+	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ESTALE) ||
+		errors.Is(err, unix.ENOTDIR)
+}
+
+// look looks at one name in a directory. It never follows a symbolic link.
+func (l *looker) look(d *dir, name string, before *Entry) (seen sight) {
+	path := d.join(name)
+	s, err := statAt(d.fd, name)
+	if gone(err) {
+		return sight{unsettled: true}
+	}
+	if err == nil && name != "" && s.foreign(l.root) {
+		l.found.add(MountBelow, path)
+		return sight{}
+	}
+	e := &Entry{Path: path}
+	if err == nil {
+		e.Type, err = s.kind()
+	}
+	if err != nil {
+		return sight{err: fmt.Errorf("look at %q: %w", path, err)}
+	}
+	s.fill(e)
+	seen = sight{entry: e, attributes: s.Attributes, sparse: e.Allocated < e.Size}
+	l.found.examine(e, s.Attributes)
+	if l.holds(before, e) {
+		e.Content, e.Target, e.Xattrs = before.Content, before.Target, before.Xattrs
+		seen.before = before
+		return seen
+	}
+	err = l.read(d, name, &seen)
+	if gone(err) {
+		return sight{unsettled: true}
+	}
+	if err != nil {
+		return sight{err: fmt.Errorf("read %q: %w", path, err)}
+	}
+	return seen
+}
+
+// holds says whether what the earlier manifest says of an entry is still true. The
+// change time decides: no program can set it. One that is not clearly older than the
+// earlier scan proves nothing, for the entry may have changed again within the same
+// tick of the file system's clock.
+func (l *looker) holds(before, now *Entry) bool {
+	return before != nil && before.Type == now.Type && before.Inode == now.Inode && before.Size == now.Size &&
+		before.Mtime == now.Mtime && before.Ctime == now.Ctime && now.Ctime.Before(l.settled)
+}
+
+// read reads what stat does not tell: attributes, a link's target, a file's content.
+func (l *looker) read(d *dir, name string, seen *sight) (err error) {
+	e := seen.entry
+	if e.Xattrs, err = xattrsOf(d.fd, name, &l.xattrs); err != nil {
+		return err
+	}
+	switch e.Type {
+	case Symlink:
+		e.Target, err = readlinkAt(d.fd, name)
+		return err
+	case File:
+		if e.Size > largeFile {
+			seen.large = true
+			return nil
+		}
+		return l.readFile(d, name, seen)
+	case Directory, Fifo, Socket, CharDevice, BlockDevice:
+	}
+	return nil
+}
+
+// readFile hashes a small file at once.
+func (l *looker) readFile(d *dir, name string, seen *sight) error {
+	e := seen.entry
+	if e.Size == 0 {
+		e.Content = contentOf(nil)
+		return nil
+	}
+	f, err := openFile(d, name, e, l.options.Cold)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	seen.blocks, err = l.hasher.blocks(f.fd, 0, largeFile+BlockSize, seen.sparse, nil)
+	if err != nil {
+		return err
+	}
+	e.Size, seen.read = l.hasher.read, l.hasher.read
+	e.Content = contentOf(seen.blocks)
+	seen.unsettled, err = f.changed(e)
+	return err
+}

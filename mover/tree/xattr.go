@@ -1,0 +1,90 @@
+package tree
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Names of attributes that are kept besides user.* and trusted.*. Others belong to
+// the machine (security.selinux, security.ima) or to the file system
+// (system.nfs4_acl, btrfs.*) and are not part of what a copy must keep.
+const (
+	capabilityXattr = "security.capability"
+	accessACL       = "system.posix_acl_access"
+	defaultACL      = "system.posix_acl_default"
+	trustedPrefix   = "trusted."
+	userPrefix      = "user."
+)
+
+// kept says whether a copy must keep an attribute of this name.
+func kept(name string) bool {
+	return strings.HasPrefix(name, userPrefix) || strings.HasPrefix(name, trustedPrefix) ||
+		name == capabilityXattr || name == accessACL || name == defaultACL
+}
+
+// xattrsOf reads the attributes of a name in an open directory. The path goes
+// through /proc/self/fd, the only way to ask about a name without opening it; its
+// last part is not followed.
+func xattrsOf(dir int, name string, buffer *[]byte) ([]Xattr, error) {
+	path := "/proc/self/fd/" + strconv.Itoa(dir)
+	list := unix.Llistxattr
+	get := unix.Lgetxattr
+	if name == "" {
+		list, get = unix.Listxattr, unix.Getxattr
+	} else {
+		path += "/" + name
+	}
+	names, err := grow(buffer, func(b []byte) (int, error) { return list(path, b) })
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list extended attributes: %w", err)
+	}
+	if len(names) == 0 {
+		return nil, nil
+	}
+	var found []Xattr
+	for attribute := range strings.SplitSeq(strings.TrimSuffix(string(names), "\x00"), "\x00") {
+		if !kept(attribute) {
+			continue
+		}
+		value, err := grow(buffer, func(b []byte) (int, error) { return get(path, attribute, b) })
+		if errors.Is(err, unix.ENODATA) || errors.Is(err, unix.EOPNOTSUPP) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read extended attribute %s: %w", attribute, err)
+		}
+		found = append(found, Xattr{Name: attribute, Length: uint64(len(value)), Hash: plain(value)})
+	}
+	slices.SortFunc(found, func(a, b Xattr) int { return strings.Compare(a.Name, b.Name) })
+	return found, nil
+}
+
+// xattrAtMost is the longest value or list that Linux gives.
+const xattrAtMost = 64 << 10
+
+// grow calls with a buffer that is enlarged until the answer fits.
+func grow(buffer *[]byte, call func([]byte) (int, error)) ([]byte, error) {
+	for {
+		var n int
+		err := retry(func() (err error) {
+			n, err = call(*buffer)
+			return err
+		})
+		switch {
+		case err == nil:
+			return (*buffer)[:n], nil
+		case errors.Is(err, unix.ERANGE) && len(*buffer) < xattrAtMost:
+			*buffer = make([]byte, xattrAtMost)
+		default:
+			return nil, err
+		}
+	}
+}
