@@ -72,6 +72,10 @@ const xattrAtMost = 64 << 10
 
 // grow calls with a buffer that is enlarged until the answer fits.
 func grow(buffer *[]byte, call func([]byte) (int, error)) ([]byte, error) {
+	if len(*buffer) == 0 {
+		// With an empty buffer Linux tells the length and gives nothing.
+		*buffer = make([]byte, 1<<10)
+	}
 	for {
 		var n int
 		err := retry(func() (err error) {
