@@ -4,7 +4,9 @@
 package backing
 
 import (
+	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -35,6 +37,61 @@ func (p Place) Of(cluster string, strategy v1alpha1.NamespaceStrategy, claim typ
 		return types.NamespacedName{Namespace: p.StorageNamespace, Name: "pvc-" + string(uid)}
 	}
 	return types.NamespacedName{Namespace: namespaces.Remote(strategy, claim.Namespace, p.HomeID), Name: claim.Name}
+}
+
+// Twin returns where the twin of a virtual claim is. volume is its virtual volume, nil
+// if it has none: after moves a twin has a number behind its name.
+func (p Place) Twin(uid types.UID, volume *corev1.PersistentVolume) types.NamespacedName {
+	at := p.Of(keys.Home, "", types.NamespacedName{}, uid)
+	if volume == nil {
+		return at
+	}
+	if ref, err := RefOf(volume); err == nil && ref.Cluster == keys.Home && ref.Namespace == p.StorageNamespace && twinOf(ref.Name) == uid {
+		return ref.Key()
+	}
+	return at
+}
+
+// Moved returns the name of the twin of a virtual claim that the n-th move makes.
+func Moved(uid types.UID, n int) string { return fmt.Sprintf("pvc-%s-%d", uid, n) }
+
+// uidLength is how long the UIDs are that API servers make.
+const uidLength = 36
+
+// twinOf returns the UID of the virtual claim that a twin's name is of; empty if it
+// is of none.
+func twinOf(name string) types.UID {
+	uid, ok := strings.CutPrefix(name, "pvc-")
+	if !ok {
+		return ""
+	}
+	if len(uid) > uidLength && uid[uidLength] == '-' {
+		if n, err := strconv.Atoi(uid[uidLength+1:]); err == nil && Moved(types.UID(uid[:uidLength]), n) == name && n > 0 {
+			uid = uid[:uidLength]
+		}
+	}
+	return types.UID(uid)
+}
+
+// TwinOf returns the UID of the virtual claim that the twin of a name is of; false
+// if that is not the name of a twin.
+func TwinOf(name string) (types.UID, bool) {
+	uid := twinOf(name)
+	return uid, uid != ""
+}
+
+// Spare says whether b is a copy of a move that no virtual volume stands for, or no
+// longer: it is the move's business alone. The label can be written by users of a remote
+// namespace, so it counts for nothing on what volume names.
+func Spare(b *corev1.PersistentVolumeClaim, volume *corev1.PersistentVolume) bool {
+	if b.Labels[keys.MoveOf] == "" {
+		return false
+	}
+	if volume == nil {
+		return true
+	}
+	ref, err := RefOf(volume)
+	return err != nil || ref.UID != b.UID
 }
 
 // New returns the backing claim of a virtual claim for a route. It is marked as
@@ -135,7 +192,7 @@ func (p Place) OwnerOf(b *corev1.PersistentVolumeClaim) (types.NamespacedName, b
 	owner, ok := Owner(b)
 	uid := types.UID(b.Labels[keys.ClaimUID])
 	at := types.NamespacedName{Namespace: b.Namespace, Name: b.Name}
-	return owner, ok && uid != "" && (at == p.Of(keys.Home, "", owner, uid) ||
+	return owner, ok && uid != "" && (at.Namespace == p.StorageNamespace && twinOf(at.Name) == uid ||
 		at == p.Of("", v1alpha1.SameName, owner, uid) || at == p.Of("", v1alpha1.Suffixed, owner, uid))
 }
 

@@ -28,9 +28,6 @@ const (
 	overdue = 2 * time.Minute
 )
 
-// Next returns the next step for a claim.
-func Next(o Observation) Step { return tidy(o, next(o)) }
-
 func next(o Observation) Step {
 	switch {
 	case o.Volume != nil:

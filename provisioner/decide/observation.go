@@ -22,6 +22,9 @@ type Observation struct {
 	Now time.Time
 	UID types.UID
 
+	// Moving is true while a move holds the claim: then nothing else touches the claim
+	// or what is behind it.
+	Moving bool
 	// Claim is the virtual claim, nil when there is none of this UID.
 	Claim *corev1.PersistentVolumeClaim
 	// Volume is the virtual volume, nil when there is none.

@@ -49,6 +49,9 @@ func harm(o decide.Observation, step decide.Step) string {
 			others++
 		}
 	}
+	if o.Moving && (step.Verb != decide.Idle || step.Tell != nil || step.Left != nil) {
+		return "something done about a claim that a move holds"
+	}
 	if step.Cluster != "" && step.Cluster != keys.Home && !o.Cluster(step.Cluster).Usable {
 		return "a request to a cluster that cannot be used"
 	}

@@ -98,6 +98,7 @@ func random(r *rand.Rand) decide.Observation {
 	}
 	maybe(50, real(types.UID(pick("b-home", "b-new", "", "other")), randomReal(r)...))
 	maybe(5, leaving)
+	maybe(3, func(o *decide.Observation) { o.Moving = true })
 	// Last, for it leaves nothing to alter.
 	maybe(15, noClaim)
 	return observe(changes...)

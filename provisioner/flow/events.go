@@ -2,7 +2,6 @@ package flow
 
 import (
 	"fmt"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -125,8 +124,8 @@ func (f *Flow) volumeChanged(old, obj any) {
 	}
 	f.BackingVolumeChanged(ref.UID)
 	// One that is being healed is bound to no claim.
-	if uid, ok := strings.CutPrefix(ref.Name, "pvc-"); ok && ref.UID == "" {
-		f.Enqueue(types.UID(uid))
+	if uid, ok := backing.TwinOf(ref.Name); ok && ref.UID == "" {
+		f.Enqueue(uid)
 	}
 }
 

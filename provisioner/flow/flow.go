@@ -55,8 +55,10 @@ type Config struct {
 	// Snapshots are those of the home cluster; nil: it has none.
 	Snapshots *snapshots.Home
 	Place     backing.Place
-	Recorder  record.EventRecorder
-	Metrics   *Metrics
+	// Held says whether a move holds a claim; nil: none ever does.
+	Held     func(claim types.UID) bool
+	Recorder record.EventRecorder
+	Metrics  *Metrics
 	// RefusalPeriod is how long a place that refused a claim is passed over.
 	RefusalPeriod time.Duration
 	// Workers is how many claims are worked on at once; PerCluster how many

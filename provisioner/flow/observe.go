@@ -26,6 +26,7 @@ func (f *Flow) observe(uid types.UID, publishing bool) decide.Observation {
 	o := decide.Observation{
 		Now:       now,
 		UID:       uid,
+		Moving:    f.Held != nil && f.Held(uid),
 		Claim:     f.written.latest(uid, virtualClaim, f.Sources.claim(uid), now),
 		Volume:    f.Sources.virtual(uid),
 		Unsent:    f.memory.isUnsent(uid),
@@ -73,7 +74,7 @@ func (f *Flow) observe(uid types.UID, publishing bool) decide.Observation {
 	if o.Claim != nil && o.Volume == nil {
 		f.observeUnbound(&o)
 	}
-	o.Backings = f.backings(uid, owners, f.candidates(o))
+	o.Backings = f.backings(uid, owners, o.Volume, f.candidates(o))
 	f.heard(&o)
 	f.reach(&o)
 	if o.Claim == nil && o.Volume == nil && len(o.Backings) > 0 {
@@ -120,12 +121,13 @@ func (f *Flow) candidates(o decide.Observation) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// backings returns the backing claims of a claim that are seen.
-func (f *Flow) backings(uid types.UID, owners []types.NamespacedName, remotes []string) []decide.Backing {
+// backings returns the backing claims of a claim that are seen. volume is its
+// virtual volume, nil if it has none.
+func (f *Flow) backings(uid types.UID, owners []types.NamespacedName, volume *corev1.PersistentVolume, remotes []string) []decide.Backing {
 	var result []decide.Backing
-	twin := one[corev1.PersistentVolumeClaim](f.Sources.Claims, f.Place.Of(keys.Home, "", types.NamespacedName{}, uid).String())
+	twin := one[corev1.PersistentVolumeClaim](f.Sources.Claims, f.Place.Twin(uid, volume).String())
 	twin = f.written.latest(uid, keys.Home, twin, time.Now())
-	if twin != nil && backing.IsOf(twin, uid, f.Place.HomeID) {
+	if twin != nil && backing.IsOf(twin, uid, f.Place.HomeID) && !backing.Spare(twin, volume) {
 		result = append(result, decide.Backing{Cluster: keys.Home, Claim: twin, Volume: clusters.Bound(f.Sources.Volumes.GetStore(), twin)})
 	}
 	for _, id := range remotes {
@@ -134,12 +136,12 @@ func (f *Flow) backings(uid types.UID, owners []types.NamespacedName, remotes []
 			continue
 		}
 		for _, owner := range owners {
-			shadow, volume := cluster.Backing(f.Place.Of(id, remote.Spec.Namespaces.Strategy, owner, uid))
+			shadow, real := cluster.Backing(f.Place.Of(id, remote.Spec.Namespaces.Strategy, owner, uid))
 			if len(owners) == 1 {
 				shadow = f.written.latest(uid, id, shadow, time.Now())
 			}
-			if shadow != nil && backing.IsOf(shadow, uid, f.Place.HomeID) {
-				result = append(result, decide.Backing{Cluster: id, Claim: shadow, Volume: volume})
+			if shadow != nil && backing.IsOf(shadow, uid, f.Place.HomeID) && !backing.Spare(shadow, volume) {
+				result = append(result, decide.Backing{Cluster: id, Claim: shadow, Volume: real})
 			}
 		}
 	}

@@ -64,7 +64,7 @@ func (f *Flow) ready(claim *corev1.PersistentVolumeClaim, node *corev1.Node) boo
 		return false
 	}
 	owner := []types.NamespacedName{{Namespace: claim.Namespace, Name: claim.Name}}
-	for _, b := range f.backings(claim.UID, owner, []string{locality.OfNode(node.Labels)}) {
+	for _, b := range f.backings(claim.UID, owner, nil, []string{locality.OfNode(node.Labels)}) {
 		if b.Cluster == to.Cluster {
 			_, obstacle := decide.CopyFrom(claim, f.source(claim), to)
 			return decide.Ready(b, to.Cluster, to.Deferred()) && (obstacle == nil || b.Claim.Status.Phase == corev1.ClaimBound)

@@ -36,7 +36,7 @@ func (f *Flow) source(claim *corev1.PersistentVolumeClaim) *decide.Source {
 		if ref.Cluster != keys.Home {
 			remotes = []string{ref.Cluster}
 		}
-		s.Backings = f.backings(s.Claim.UID, []types.NamespacedName{owner}, remotes)
+		s.Backings = f.backings(s.Claim.UID, []types.NamespacedName{owner}, s.Volume, remotes)
 	}
 	return s
 }

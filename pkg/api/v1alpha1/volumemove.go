@@ -1,0 +1,170 @@
+package v1alpha1
+
+import (
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// VolumeMove moves the data of one or more claims of its namespace to another place
+// while their application runs; the claims stay. It stops the application only
+// for the last changes. Its status is for people: what counts is in a record that
+// only the provisioner can write.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:shortName=vmove
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
+// +kubebuilder:printcolumn:name="Cluster",type=string,JSONPath=`.status.target.cluster`
+// +kubebuilder:printcolumn:name="Progress",type=string,JSONPath=`.status.progress`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.message`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type VolumeMove struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   VolumeMoveSpec   `json:"spec"`
+	Status VolumeMoveStatus `json:"status,omitempty"`
+}
+
+// VolumeMoveList is a list of VolumeMove objects.
+//
+// +kubebuilder:object:root=true
+type VolumeMoveList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []VolumeMove `json:"items"`
+}
+
+// VolumeMoveSpec says what is moved, and where to.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.className) == has(oldSelf.className) && has(self.bandwidthLimit) == has(oldSelf.bandwidthLimit)",message="only action, keepSourceFor and ttlSecondsAfterFinished can be changed: abort this move and make another"
+type VolumeMoveSpec struct {
+	// Claims are the names of the claims, in this namespace. They move together:
+	// all claims of a pod that Lodestone serves must be listed.
+	//
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the claims of a move cannot be changed: abort it and make another"
+	// +listType=set
+	Claims []string `json:"claims"`
+
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the target of a move cannot be changed: abort it and make another"
+	Target MoveTarget `json:"target"`
+
+	// ClassName is the real class at the target, one of those that the virtual class
+	// allows. Empty: as for a new claim.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the class of a move cannot be changed: abort it and make another"
+	ClassName string `json:"className,omitempty"`
+
+	// Transport is how the data travels: Direct from pod to pod, Spliced through the
+	// API servers of both clusters, or Auto, the first that works.
+	//
+	// +optional
+	// +kubebuilder:default=Auto
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the transport of a move cannot be changed: abort it and make another"
+	Transport MoveTransport `json:"transport,omitempty"`
+
+	// Verify says how the copy is compared before it is used. Quick reads again, from
+	// the disk of the target, what was written while the application stood still; Full
+	// reads all of both copies.
+	//
+	// +optional
+	// +kubebuilder:default=Quick
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="verify cannot be changed: abort the move and make another"
+	Verify MoveVerify `json:"verify,omitempty"`
+
+	// Passes is how often the data is copied while the application runs, at most.
+	//
+	// +optional
+	// +kubebuilder:default=3
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=20
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="passes cannot be changed: abort the move and make another"
+	Passes *int32 `json:"passes,omitempty"`
+
+	// BandwidthLimit is how many bytes a second may travel. Without it: as many as can.
+	//
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="bandwidthLimit cannot be changed: abort the move and make another"
+	BandwidthLimit *resource.Quantity `json:"bandwidthLimit,omitempty"`
+
+	// KeepSourceFor is how long the copy at the source is kept once the pods run at the
+	// target.
+	//
+	// +optional
+	// +kubebuilder:default="1h"
+	KeepSourceFor *metav1.Duration `json:"keepSourceFor,omitempty"`
+
+	// TTLSecondsAfterFinished is how long after its end the object is kept. Without
+	// it: for ever.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	TTLSecondsAfterFinished *int32 `json:"ttlSecondsAfterFinished,omitempty"`
+
+	// Action is what is wanted of the move. Abort ends one that is not committed and
+	// leaves everything at the source; Finalize removes the copy at the source now.
+	//
+	// +optional
+	// +kubebuilder:default=Move
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf || oldSelf == 'Move'",message="an action cannot be taken back"
+	Action MoveAction `json:"action,omitempty"`
+}
+
+// MoveTarget is where data is moved to.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.cluster) != has(self.node)",message="name either a cluster or a node"
+type MoveTarget struct {
+	// Cluster is the ID of a remote cluster, or home.
+	//
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Cluster string `json:"cluster,omitempty"`
+	// Node is a node of home, or one that stands for a remote cluster.
+	//
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Node string `json:"node,omitempty"`
+}
+
+// MoveTransport names a way that data travels.
+//
+// +kubebuilder:validation:Enum=Auto;Direct;Spliced
+type MoveTransport string
+
+// The transports.
+const (
+	TransportAuto    MoveTransport = "Auto"
+	TransportDirect  MoveTransport = "Direct"
+	TransportSpliced MoveTransport = "Spliced"
+)
+
+// MoveVerify names a way to compare two copies.
+//
+// +kubebuilder:validation:Enum=Quick;Full
+type MoveVerify string
+
+// The ways to compare.
+const (
+	VerifyQuick MoveVerify = "Quick"
+	VerifyFull  MoveVerify = "Full"
+)
+
+// MoveAction is what is wanted of a move.
+//
+// +kubebuilder:validation:Enum=Move;Abort;Finalize
+type MoveAction string
+
+// The actions.
+const (
+	ActionMove     MoveAction = "Move"
+	ActionAbort    MoveAction = "Abort"
+	ActionFinalize MoveAction = "Finalize"
+)

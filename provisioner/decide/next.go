@@ -1,0 +1,10 @@
+package decide
+
+// Next returns the next step for a claim.
+func Next(o Observation) Step {
+	if o.Moving {
+		// What was known last is the best there is, until the move lets go.
+		return Step{Verb: Idle, Unknown: true}
+	}
+	return tidy(o, next(o))
+}
