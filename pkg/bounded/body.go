@@ -3,6 +3,7 @@ package bounded
 import (
 	"context"
 	"io"
+	"sync"
 	"time"
 )
 
@@ -12,12 +13,23 @@ type body struct {
 	io.Closer
 }
 
+// closing calls a function once when it is closed.
+type closing struct {
+	io.Closer
+	once sync.Once
+	then func()
+}
+
+// Close implements io.Closer.
+func (c *closing) Close() error {
+	c.once.Do(c.then)
+	return c.Closer.Close()
+}
+
 // limited ends with ErrTooLarge where more is left of reader than may be read.
 type limited struct {
 	reader io.Reader
 	left   int64
-	// read, if not nil, is told how much was read.
-	read func(n int)
 }
 
 // Read implements io.Reader.
@@ -35,41 +47,51 @@ func (l *limited) Read(p []byte) (int, error) {
 	}
 	n, err := l.reader.Read(p)
 	l.left -= int64(n)
-	if l.read != nil {
-		l.read(n)
-	}
 	return n, err
 }
 
-// paced reads no faster than a rate, in bytes a second, once a burst is used up.
-type paced struct {
-	ctx         context.Context
-	reader      io.Reader
+// pace lets read no faster than a rate, in bytes a second, once a burst is used up.
+// It is safe for concurrent use.
+type pace struct {
 	burst, rate float64
+	now         func() time.Time
+	wait        func(ctx context.Context, d time.Duration) error
+
+	mu sync.Mutex
 	// used is what of the burst is used up at the time at.
 	used float64
 	at   time.Time
-	now  func() time.Time
-	wait func(ctx context.Context, d time.Duration) error
 }
 
-func newPaced(ctx context.Context, reader io.Reader, burst, rate int) *paced {
-	return &paced{ctx: ctx, reader: reader, burst: float64(burst), rate: float64(rate), at: time.Now(), now: time.Now, wait: wait}
+func newPace(burst, rate int) *pace {
+	return &pace{burst: float64(burst), rate: float64(rate), at: time.Now(), now: time.Now, wait: wait}
 }
 
-// Read implements io.Reader.
-func (p *paced) Read(b []byte) (int, error) {
+// await waits until more may be read.
+func (p *pace) await(ctx context.Context) error {
+	p.mu.Lock()
+	p.pass()
+	over := p.used - p.burst
+	p.mu.Unlock()
+	if over <= 0 {
+		return nil
+	}
+	return p.wait(ctx, time.Duration(over/p.rate*float64(time.Second)))
+}
+
+// spend says that n bytes were read.
+func (p *pace) spend(n int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pass()
+	p.used += float64(n)
+}
+
+// pass lets time pass. The lock is held.
+func (p *pace) pass() {
 	now := p.now()
 	p.used = max(0, p.used-now.Sub(p.at).Seconds()*p.rate)
 	p.at = now
-	if over := p.used - p.burst; over > 0 {
-		if err := p.wait(p.ctx, time.Duration(over/p.rate*float64(time.Second))); err != nil {
-			return 0, err
-		}
-	}
-	n, err := p.reader.Read(b)
-	p.used += float64(n)
-	return n, err
 }
 
 func wait(ctx context.Context, d time.Duration) error {

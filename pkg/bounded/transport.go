@@ -4,8 +4,9 @@
 //
 //   - redirects, which would have home's requests go to addresses that the other
 //     cluster chooses;
-//   - answers that are larger than MaxAnswer, also in pages, and watches that
-//     bring more than a cluster has changes;
+//   - answers that are larger than MaxAnswer, and lists and watches that take more
+//     memory than those of a cluster do, as far as that can be told before they are
+//     decoded, and watches that bring more than a cluster has changes;
 //   - anything but JSON, and in JSON numbers that take for ever to compute with;
 //     but an API server says in plain text whether it is ready.
 //
@@ -18,7 +19,6 @@ import (
 	"mime"
 	"net/http"
 	"strings"
-	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -26,16 +26,19 @@ import (
 )
 
 const (
-	// MaxAnswer is the most, in bytes, that is read of one answer, or of all pages
-	// of one list.
-	MaxAnswer = 128 << 20
+	// MaxAnswer is the most, in bytes, that is read of one answer; of a long list
+	// that is a page.
+	MaxAnswer = 32 << 20
 	// maxFailure is the most, in bytes, that is read of the answer to a request
 	// that failed.
 	maxFailure = 1 << 20
-	// watchBurst and watchRate bound the bytes, and those of each second, that
-	// are read of one watch. What comes faster waits where it comes from.
-	watchBurst = 64 << 20
-	watchRate  = 8 << 20
+	// pageSize is how many objects a page has.
+	pageSize = "500"
+	// watchBurst and watchRate bound what is read of all watches, and each second:
+	// the bytes, and perItem for each object. What comes faster waits where it comes
+	// from.
+	watchBurst = 128 << 20
+	watchRate  = 16 << 20
 )
 
 // ErrTooLarge is the error of reading an answer that is too large.
@@ -44,23 +47,14 @@ var ErrTooLarge = errors.New("the answer is larger than an API server's should b
 // Wrap bounds what clients made from a configuration read.
 func Wrap(config *rest.Config) {
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return newTransport(next, MaxAnswer)
-	})
+	// All clients that are made of it share the bounds.
+	shared := newLedger(usual)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &transport{next: next, ledger: shared} })
 }
 
 type transport struct {
-	next http.RoundTripper
-	// most is the most that is read of one answer or list.
-	most int64
-
-	mu sync.Mutex
-	// pages are the bytes that were read of the pages of each list, by its path.
-	pages map[string]int64
-}
-
-func newTransport(next http.RoundTripper, most int64) *transport {
-	return &transport{next: next, most: most, pages: map[string]int64{}}
+	next   http.RoundTripper
+	ledger *ledger
 }
 
 var _ utilnet.RoundTripperWrapper = &transport{}
@@ -70,7 +64,20 @@ func (t *transport) WrappedRoundTripper() http.RoundTripper { return t.next }
 
 // RoundTrip implements http.RoundTripper.
 func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
+	request = paged(request)
+	of, err := t.ledger.begin(request)
+	if err != nil {
+		return nil, err
+	}
 	response, err := t.next.RoundTrip(request)
+	if of != nil {
+		end := func() { t.ledger.end(of) }
+		if err != nil {
+			end()
+		} else {
+			response.Body = body{response.Body, &closing{Closer: response.Body, then: end}}
+		}
+	}
 	if err != nil || response.StatusCode == http.StatusSwitchingProtocols || passedOn(request) {
 		return response, err
 	}
@@ -96,34 +103,28 @@ func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	case response.StatusCode >= 300:
 		response.Body = body{&limited{reader: safe, left: maxFailure}, response.Body}
 	case isWatch(request):
-		response.Body = body{newPaced(request.Context(), safe, watchBurst, watchRate), response.Body}
+		response.Body = t.ledger.watch(request, safe, response.Body)
 	default:
-		response.Body = body{&limited{reader: safe, left: t.left(request), read: t.counter(request)}, response.Body}
+		response.Body = t.ledger.page(request, safe, response.Body, of)
 	}
 	return response, nil
 }
 
-// left is how much of an answer may be read. The pages of a list count together.
-func (t *transport) left(request *http.Request) int64 {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if request.URL.Query().Get("continue") == "" {
-		delete(t.pages, request.URL.Path)
+// paged has a list come in pages that may as well come from a cache: those come
+// at once, whatever is asked for.
+func paged(request *http.Request) *http.Request {
+	query := request.URL.Query()
+	if request.Method != http.MethodGet || isWatch(request) || query.Get("resourceVersion") == "" && query.Get("continue") == "" {
+		return request
 	}
-	return t.most - t.pages[request.URL.Path]
-}
-
-// counter counts what is read of the pages of a list; nil where there are none.
-func (t *transport) counter(request *http.Request) func(n int) {
-	if request.Method != http.MethodGet || request.URL.Query().Get("limit") == "" {
-		return nil
+	query.Del("resourceVersion")
+	query.Del("resourceVersionMatch")
+	if query.Get("limit") == "" {
+		query.Set("limit", pageSize)
 	}
-	path := request.URL.Path
-	return func(n int) {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		t.pages[path] += int64(n)
-	}
+	clone := request.Clone(request.Context())
+	clone.URL.RawQuery = query.Encode()
+	return clone
 }
 
 // passedOn says whether an answer is a stream that goes on to a user.

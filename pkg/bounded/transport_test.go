@@ -28,7 +28,10 @@ func client(t *testing.T, handler http.HandlerFunc) kubernetes.Interface {
 	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
 	config := &rest.Config{Host: server.URL, BearerToken: "secret", QPS: -1}
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return newTransport(next, most) })
+	small := usual
+	small.answer, small.list = most, most
+	shared := newLedger(small)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &transport{next: next, ledger: shared} })
 	c, err := kubernetes.NewForConfig(config)
 	require.NoError(t, err)
 	return c
@@ -39,7 +42,10 @@ func TestWrapBounds(t *testing.T) {
 	Wrap(config)
 	wrapped, ok := config.WrapTransport(http.DefaultTransport).(*transport)
 	require.True(t, ok)
-	assert.EqualValues(t, MaxAnswer, wrapped.most)
+	assert.Equal(t, usual, wrapped.ledger.bounds)
+	again, ok := config.WrapTransport(http.DefaultTransport).(*transport)
+	require.True(t, ok)
+	assert.Same(t, wrapped.ledger, again.ledger, "several clients have no more together")
 	assert.Equal(t, "application/json", config.AcceptContentTypes, "clients would ask for protobuf")
 }
 
@@ -157,20 +163,23 @@ func TestPagesOfAListCountTogether(t *testing.T) {
 		err = list("more")
 	}
 	require.ErrorIs(t, err, ErrTooLarge)
-	assert.Equal(t, 8, pages)
+	assert.Equal(t, 8, pages, "the eighth is too much")
 	require.NoError(t, list(""), "a list begins anew")
 }
 
 func TestAWatchThatBringsTooMuchIsReadSlowly(t *testing.T) {
 	now, waited := time.Time{}, time.Duration(0)
-	p := newPaced(t.Context(), bytes.NewReader(make([]byte, 10_000)), 1000, 100)
-	p.at, p.now = now, func() time.Time { return now }
-	p.wait = func(_ context.Context, d time.Duration) error {
+	l := newLedger(usual)
+	l.pace = newPace(1000, 100)
+	l.pace.at, l.pace.now = now, func() time.Time { return now }
+	l.pace.wait = func(_ context.Context, d time.Duration) error {
 		waited += d
 		now = now.Add(d)
 		return nil
 	}
-	n, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{p}, make([]byte, 100))
+	request := httptest.NewRequest(http.MethodGet, "/api/v1/nodes?watch=true", nil)
+	w := l.watch(request, bytes.NewReader(make([]byte, 10_000)), io.NopCloser(nil))
+	n, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{w}, make([]byte, 100))
 	require.NoError(t, err)
 	assert.EqualValues(t, 10_000, n)
 	assert.InDelta(t, 90, waited.Seconds(), 2, "a burst of 1000, then 100 a second")

@@ -67,18 +67,25 @@ func (c *Cluster) rests() bool {
 	return time.Now().Before(c.restUntil)
 }
 
-// distrust gives up the connection where what it brought cannot be used: too much,
-// or the state of another time. It says whether to look again at once.
+// measure says whether what the cluster told is too much to be held: then it is not
+// listened to for a while. Whatever it says of itself, its watches go on.
+func (c *Cluster) measure(ctx context.Context, remote *v1alpha1.RemoteCluster) bool {
+	held := c.current().held()
+	if held <= maxHeld {
+		return false
+	}
+	klog.FromContext(ctx).Info("The cluster told too much and is not listened to for a while", "bytes", held)
+	c.registry.event(remote, corev1.EventTypeWarning, "TooMuch", tooMuch)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.restUntil = time.Now().Add(restTime)
+	return true
+}
+
+// distrust gives up the connection where it shows the state of another time. It
+// says whether to look again at once.
 func (c *Cluster) distrust(ctx context.Context, remote *v1alpha1.RemoteCluster) bool {
 	current := c.current()
-	if held := current.held(); held > maxHeld {
-		klog.FromContext(ctx).Info("The cluster told too much and is not listened to for a while", "bytes", held)
-		c.registry.event(remote, corev1.EventTypeWarning, "TooMuch", tooMuch)
-		c.mu.Lock()
-		c.restUntil = time.Now().Add(restTime)
-		c.mu.Unlock()
-		return true
-	}
 	// A connection is not older than what it shows: that bounds, besides, how often
 	// a cluster that says so each time is read anew.
 	if time.Since(current.began) < c.registry.interval {

@@ -2,8 +2,6 @@ package clusters
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"time"
 
@@ -66,14 +64,19 @@ func (c *Cluster) look(ctx context.Context, remote *v1alpha1.RemoteCluster) time
 		v.leaving = "it is being deleted"
 	}
 	data, err := c.registry.kubeconfig(remote)
-	if err != nil {
+	switch {
+	case err != nil:
 		v.unconfigured = err.Error()
-		c.disconnect()
-	} else if c.rests() {
+	case c.rests():
 		v.unconfigured, v.rests = tooMuch, true
-		c.disconnect()
-	} else if err := c.reconnect(ctx, data, remote); err != nil {
-		v.unconfigured = err.Error()
+	default:
+		if err := c.reconnect(ctx, data, remote); err != nil {
+			v.unconfigured = err.Error()
+		} else if c.measure(ctx, remote) {
+			v.unconfigured, v.rests = tooMuch, true
+		}
+	}
+	if v.unconfigured != "" {
 		c.disconnect()
 	}
 	var again time.Duration
@@ -214,29 +217,6 @@ func (c *Cluster) reconnect(ctx context.Context, data []byte, remote *v1alpha1.R
 	}
 	c.connection, c.fingerprint, c.shape, c.bearer = next, fingerprint, shape, bearer
 	return nil
-}
-
-// renewed says whether a kubeconfig of this shape differs from the present one
-// in the token alone, and the present connection is in order: then its watches
-// can stay. The lock is held.
-func (c *Cluster) renewed(shape string) bool {
-	usable, _, _ := c.verdict.usable()
-	return c.connection != nil && usable && c.fingerprint != "" && c.bearer != nil && shape != "" && c.shape == shape
-}
-
-func fingerprintOf(data []byte) string {
-	sum := sha256.Sum256(data)
-	return hex.EncodeToString(sum[:])
-}
-
-// shapeOf is the fingerprint of all of a connection but its token; empty if it
-// has none.
-func shapeOf(data []byte, strategy v1alpha1.NamespaceStrategy) string {
-	without, err := credentials.WithToken(data, "")
-	if err != nil {
-		return ""
-	}
-	return fingerprintOf(without) + string(strategy)
 }
 
 func (c *Cluster) disconnect() {

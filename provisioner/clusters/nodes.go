@@ -6,7 +6,6 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -74,9 +73,6 @@ func (c *connection) confines() bool {
 
 func (c *connection) watchNodes() error {
 	nodes := c.factory.Core().V1().Nodes().Informer()
-	if err := nodes.SetTransform(slimNode); err != nil {
-		return err
-	}
 	_, err := nodes.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
 		AddFunc: func(obj any, initial bool) {
 			if !initial {
@@ -112,15 +108,6 @@ func (c *connection) watchNodes() error {
 		}
 	}()
 	return nil
-}
-
-// slimNode keeps what says which volumes can be used on a node.
-func slimNode(obj any) (any, error) {
-	node, ok := obj.(*corev1.Node)
-	if !ok {
-		return obj, nil
-	}
-	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion, Labels: node.Labels}}, nil
 }
 
 // nodeChanged has the volumes looked at that can be used on a node.

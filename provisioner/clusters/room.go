@@ -46,6 +46,10 @@ func (c *connection) watchRoom() {
 }
 
 func slimCapacity(obj any) (any, error) {
+	obj, err := Trusted(obj)
+	if err != nil {
+		return nil, err
+	}
 	capacity, ok := obj.(*storagev1.CSIStorageCapacity)
 	if !ok {
 		return obj, nil

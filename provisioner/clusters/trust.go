@@ -14,8 +14,9 @@ const (
 	// maxObject is the most, in bytes, that an object of a remote cluster may have
 	// to be looked at; those that hold volumes have a few thousand.
 	maxObject = 256 << 10
-	// maxHeld is the most, in bytes, that is held of one remote cluster.
-	maxHeld = 256 << 20
+	// maxEntries is how many entries an object of a remote cluster may have in its
+	// lists and maps together.
+	maxEntries = 2000
 	// maxClasses is how many storage classes of a remote cluster are looked at.
 	maxClasses = 500
 )
@@ -48,13 +49,24 @@ func Trusted(obj any) (any, error) {
 			// One of ours is offered to nobody.
 			return &storagev1.StorageClass{ObjectMeta: nameOf(object)}, nil
 		}
+	case *corev1.Node:
+		if !sound(object, object.Size()) || object.Namespace != "" {
+			// No volume can be used on a node without labels, but for one that names it.
+			return &corev1.Node{ObjectMeta: nameOf(object)}, nil
+		}
+	case *storagev1.CSIStorageCapacity:
+		object.SetManagedFields(nil)
+		if object.Size() > maxObject || entries(object) > maxEntries {
+			// One without a capacity is not looked at.
+			return &storagev1.CSIStorageCapacity{ObjectMeta: nameOf(object)}, nil
+		}
 	}
 	return obj, nil
 }
 
 // sound says whether an object has names and a size as API servers store them.
 func sound(object metav1.Object, size int) bool {
-	return size <= maxObject && uids.MatchString(string(object.GetUID())) && len(object.GetResourceVersion()) <= 64 &&
+	return size <= maxObject && entries(object) <= maxEntries && uids.MatchString(string(object.GetUID())) && len(object.GetResourceVersion()) <= 64 &&
 		len(validation.IsDNS1123Subdomain(object.GetName())) == 0 &&
 		(object.GetNamespace() == "" || len(validation.IsDNS1123Label(object.GetNamespace())) == 0)
 }
@@ -83,38 +95,3 @@ func soundSize(size resource.Quantity) bool {
 	}
 	return size.Sign() >= 0 && size.Cmp(*resource.NewQuantity(1<<62, resource.BinarySI)) <= 0
 }
-
-// held returns how many bytes are held of what a cluster told, about.
-func (c *connection) held() int {
-	total := 0
-	for _, obj := range c.volumes.GetStore().List() {
-		if volume, ok := obj.(*corev1.PersistentVolume); ok {
-			total += volume.Size()
-		}
-	}
-	for _, obj := range c.classes.GetStore().List() {
-		if class, ok := obj.(*storagev1.StorageClass); ok {
-			total += class.Size()
-		}
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, watched := range c.shadows {
-		for _, obj := range watched.GetStore().List() {
-			if shadow, ok := obj.(*corev1.PersistentVolumeClaim); ok {
-				total += shadow.Size()
-			}
-		}
-	}
-	for _, watched := range c.taken {
-		total += len(watched.GetStore().ListKeys()) * takenBytes
-	}
-	if c.room != nil {
-		total += len(c.room.GetStore().ListKeys()) * capacityBytes
-	}
-	return total
-}
-
-// capacityBytes is about what is kept of one object that tells how much room there
-// is.
-const capacityBytes = 512

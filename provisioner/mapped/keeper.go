@@ -2,6 +2,7 @@ package mapped
 
 import (
 	"context"
+	"encoding/json"
 	"sync"
 	"time"
 
@@ -178,4 +179,22 @@ func handler(changed func(obj any)) cache.ResourceEventHandler {
 			changed(obj)
 		},
 	}
+}
+
+// Held returns how much memory what the cluster told of requests takes, in bytes,
+// about.
+func (k *Keeper) Held() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.requests == nil {
+		return 0
+	}
+	const each = 1 << 10 // beside its text
+	total := 0
+	for _, obj := range k.requests.GetStore().List() {
+		if text, err := json.Marshal(obj); err == nil {
+			total += len(text) + each
+		}
+	}
+	return total
 }
