@@ -37,7 +37,7 @@ const (
 	// watchBurst and watchRate bound what is read of all watches, and each second:
 	// the bytes, and perItem for each object. What comes faster waits where it comes
 	// from.
-	watchBurst = 128 << 20
+	watchBurst = 64 << 20
 	watchRate  = 16 << 20
 )
 
@@ -103,7 +103,7 @@ func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	case response.StatusCode >= 300:
 		response.Body = body{&limited{reader: safe, left: maxFailure}, response.Body}
 	case isWatch(request):
-		response.Body = t.ledger.watch(request, safe, response.Body)
+		response.Body = t.ledger.watch(request, safe, response.Body, of)
 	default:
 		response.Body = t.ledger.page(request, safe, response.Body, of)
 	}

@@ -178,7 +178,7 @@ func TestAWatchThatBringsTooMuchIsReadSlowly(t *testing.T) {
 		return nil
 	}
 	request := httptest.NewRequest(http.MethodGet, "/api/v1/nodes?watch=true", nil)
-	w := l.watch(request, bytes.NewReader(make([]byte, 10_000)), io.NopCloser(nil))
+	w := l.watch(request, bytes.NewReader(make([]byte, 10_000)), io.NopCloser(nil), nil)
 	n, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{w}, make([]byte, 100))
 	require.NoError(t, err)
 	assert.EqualValues(t, 10_000, n)

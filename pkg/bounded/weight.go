@@ -1,7 +1,5 @@
 package bounded
 
-import "io"
-
 const (
 	// perItem is about what an item of a list, or an object that a watch brings,
 	// takes in memory beside its text: {} is two bytes, and a claim has a thousand.
@@ -101,23 +99,4 @@ func (s *scale) value(weight int64) {
 		s.weight += weight
 		s.document += weight
 	}
-}
-
-// weighed puts what is read on a scale, and ends with the error of check.
-type weighed struct {
-	reader io.Reader
-	scale  *scale
-	// check is called with how much the weight grew.
-	check func(grown int64) error
-}
-
-// Read implements io.Reader.
-func (w *weighed) Read(p []byte) (int, error) {
-	n, err := w.reader.Read(p)
-	before := w.scale.weight
-	w.scale.add(p[:n])
-	if err := w.check(w.scale.weight - before); err != nil {
-		return 0, err
-	}
-	return n, err
 }

@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/pager"
 	"k8s.io/client-go/util/retry"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
@@ -85,18 +88,29 @@ func (c *connection) unwatch(namespace string) {
 	}
 }
 
+// unpublishedPage is how many backing claims unpublishedIn looks at together. It is
+// no other list's: those would be taken for one.
+const unpublishedPage = 250
+
 // unpublishedIn asks the API server how many backing claims without data are in
-// a namespace.
+// a namespace, within a time of its own. They are read in pages, as there may be any
+// number of them.
 func (c *connection) unpublishedIn(ctx context.Context, namespace string) (int, error) {
-	list, err := c.list(ctx, namespace)
-	if err != nil {
-		return 0, err
-	}
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
 	n := 0
-	for i := range list.Items {
-		if backing.Unpublished(&list.Items[i]) {
+	pages := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+		return c.client.CoreV1().PersistentVolumeClaims(namespace).List(ctx, options)
+	})
+	pages.PageSize, pages.PageBufferSize = unpublishedPage, 1
+	err := pages.EachListItem(ctx, metav1.ListOptions{LabelSelector: c.selector()}, func(obj runtime.Object) error {
+		if claim, ok := obj.(*corev1.PersistentVolumeClaim); ok && backing.Unpublished(claim) {
 			n++
 		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
 	}
 	return n, nil
 }

@@ -110,13 +110,6 @@ func (c *connection) unpublished(ctx context.Context) (int, error) {
 	return n, errors.Join(errs...)
 }
 
-// list asks for our backing claims in a namespace, within a time of its own.
-func (c *connection) list(ctx context.Context, namespace string) (*corev1.PersistentVolumeClaimList, error) {
-	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
-	defer cancel()
-	return c.client.CoreV1().PersistentVolumeClaims(namespace).List(ctx, metav1.ListOptions{LabelSelector: c.selector()})
-}
-
 // namespaces returns the namespaces that are watched, in order.
 func (c *connection) namespaces() []string {
 	c.mu.Lock()
