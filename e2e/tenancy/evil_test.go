@@ -1,9 +1,11 @@
 package tenancy
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -21,17 +23,26 @@ type evil struct {
 	*httptest.Server
 	id     string
 	answer atomic.Pointer[http.HandlerFunc]
-	// asked are the requests that answer was given, sent are the bytes of answers that were written.
-	asked, sent atomic.Int64
+	// asked are the requests that answer was given, longest are the bytes of the longest
+	// answer to one that was no watch.
+	asked, longest atomic.Int64
+	// sick: it fails where home looks how it is.
+	sick atomic.Bool
 }
 
 func newEvil(t *testing.T, id string, answer http.HandlerFunc) *evil {
 	t.Helper()
 	e := &evil{id: id}
 	e.says(answer)
-	e.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w = &counted{ResponseWriter: w, sent: &e.sent}
+	e.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer := &counted{ResponseWriter: w}
+		if r.URL.Query().Get("watch") == "" {
+			answer.longest = &e.longest
+		}
+		w = answer
 		switch {
+		case e.sick.Load() && (r.URL.Path == "/version" || strings.HasSuffix(r.URL.Path, "/kube-system")):
+			w.WriteHeader(http.StatusInternalServerError)
 		case r.URL.Path == "/api/v1/namespaces/kube-system":
 			object(w, fmt.Sprintf(`{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"kube-system","uid":%q}}`, id))
 		case r.URL.Path == "/version":
@@ -45,7 +56,12 @@ func newEvil(t *testing.T, id string, answer http.HandlerFunc) *evil {
 			(*e.answer.Load())(w, r)
 		}
 	}))
+	// Home may ask again at any moment: watches end with the server, or it would wait for them.
+	ctx, stop := context.WithCancel(context.Background())
+	e.Config.BaseContext = func(net.Listener) context.Context { return ctx }
+	e.Start()
 	t.Cleanup(func() {
+		stop()
 		e.CloseClientConnections()
 		e.Close()
 	})
@@ -67,15 +83,22 @@ func (e *evil) kubeconfig(t *testing.T) []byte {
 	return data
 }
 
-// counted counts what is written.
+// counted sends what is written at once, and says how long the longest answer is.
 type counted struct {
 	http.ResponseWriter
-	sent *atomic.Int64
+	sent int64
+	// longest, if not nil, is raised to the bytes of this answer.
+	longest *atomic.Int64
 }
 
 func (c *counted) Write(p []byte) (int, error) {
 	n, err := c.ResponseWriter.Write(p)
-	c.sent.Add(int64(n))
+	c.sent += int64(n)
+	for most := int64(0); c.longest != nil && c.sent > most; {
+		if most = c.longest.Load(); c.sent > most && c.longest.CompareAndSwap(most, c.sent) {
+			break
+		}
+	}
 	if flusher, ok := c.ResponseWriter.(http.Flusher); ok {
 		flusher.Flush()
 	}
@@ -96,17 +119,28 @@ func kindOf(r *http.Request) string {
 		return "StorageClass"
 	case "csistoragecapacities":
 		return "CSIStorageCapacity"
+	case "nodes":
+		return "Node"
 	}
 	return "PersistentVolume"
 }
 
+// groupOf is the API group and version of what a request asks for.
+func groupOf(r *http.Request) string {
+	if strings.Contains(r.URL.Path, "storage.k8s.io") {
+		return "storage.k8s.io/v1"
+	}
+	return "v1"
+}
+
 // lists answers lists and watches with these objects, and nothing after.
-func lists(objects func(kind string) []string) http.HandlerFunc {
+func lists(objects func(kind string) []string) http.HandlerFunc { return follows(objects, nil) }
+
+// follows answers lists and watches with these objects, and a watch then with more,
+// unless that is nil.
+func follows(objects func(kind string) []string, more http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		kind, group := kindOf(r), "v1"
-		if strings.Contains(r.URL.Path, "storage.k8s.io") {
-			group = "storage.k8s.io/v1"
-		}
+		kind, group := kindOf(r), groupOf(r)
 		query := r.URL.Query()
 		if query.Get("watch") == "" {
 			object(w, fmt.Sprintf(`{"kind":"%sList","apiVersion":%q,"metadata":{"resourceVersion":"10"},"items":[%s]}`, kind, group, strings.Join(objects(kind), ",")))
@@ -119,7 +153,25 @@ func lists(objects func(kind string) []string) http.HandlerFunc {
 			}
 			_, _ = fmt.Fprintf(w, `{"type":"BOOKMARK","object":{"kind":%q,"apiVersion":%q,"metadata":{"resourceVersion":"10","annotations":{"k8s.io/initial-events-end":"true"}}}}`, kind, group)
 		}
+		if more != nil {
+			more(w, r)
+		}
 		<-r.Context().Done()
+	}
+}
+
+// withoutEnd brings objects of the kind that is watched, as many as are read.
+func withoutEnd(w http.ResponseWriter, r *http.Request) {
+	kind, group := kindOf(r), groupOf(r)
+	for n := 0; r.Context().Err() == nil; {
+		var many strings.Builder
+		for range 100 {
+			n++
+			_, _ = fmt.Fprintf(&many, `{"type":"ADDED","object":{"kind":%q,"apiVersion":%q,"metadata":{"namespace":"none","name":"n%d","uid":"n%d","resourceVersion":"%d"}}}`, kind, group, n, n, 10+n)
+		}
+		if _, err := io.WriteString(w, many.String()); err != nil {
+			return
+		}
 	}
 }
 
