@@ -12,12 +12,9 @@ import (
 	"runtime"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/lodestone-storage/lodestone/e2e/hollow"
 	"github.com/lodestone-storage/lodestone/e2e/instant"
+	"github.com/lodestone-storage/lodestone/e2e/processes"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/remoteapi"
 	"github.com/lodestone-storage/lodestone/pkg/remoteclusters"
@@ -60,6 +57,9 @@ type Options struct {
 	// Drivers are CSI drivers, by cluster, that the nodes have beside that of the
 	// real storage that a Fabric plays.
 	Drivers map[string][]string
+	// Programs are the paths of programs, by image: pods of which all containers
+	// have such an image, or processes.Shell, really run; see package processes.
+	Programs map[string]string
 	// APIServerArgs are flags of the API servers beside their own.
 	APIServerArgs []string
 }
@@ -78,7 +78,10 @@ type Fabric struct {
 	Home, West               *testbed.Cluster
 	HomeStorage, WestStorage *instant.Provisioner
 	HomeNodes, WestNodes     *hollow.Hollow
-	Remotes                  *remoteclusters.Client
+	// HomePods and WestPods are the pods that really run, Disks their volumes.
+	HomePods, WestPods *processes.Processes
+	Disks              processes.Disks
+	Remotes            *remoteclusters.Client
 	// Agents is the client, with all rights, of the remote agent's objects in west.
 	Agents *remoteapi.Client
 
@@ -137,6 +140,8 @@ func Start(ctx context.Context, o Options) (*Fabric, error) {
 
 // Stop ends the clusters and removes what the Fabric made.
 func (f *Fabric) Stop() {
+	f.HomePods.EndAll()
+	f.WestPods.EndAll()
 	f.Home.Stop()
 	f.West.Stop()
 	f.audit.remove()
@@ -158,63 +163,6 @@ func (f *Fabric) Install(ctx context.Context, o Options) error {
 	}
 	if _, err := f.West.Kubectl(ctx, "", "apply", "-k", filepath.Join(Root(), "deploy", "remote-volumes")); err != nil {
 		return fmt.Errorf("prepare west: %w", err)
-	}
-	return nil
-}
-
-// play starts the nodes and the real storage of both clusters.
-func (f *Fabric) play(ctx context.Context, o Options) (err error) {
-	// Both are made before either starts: see instant.New.
-	if f.HomeStorage, err = instant.New(f.Home.AdminConfig(), "disk.home.test"); err != nil {
-		return err
-	}
-	if f.WestStorage, err = instant.New(f.West.AdminConfig(), "disk.west.test"); err != nil {
-		return err
-	}
-	if err := serve(ctx, f.HomeStorage, f.Home, HomeWait, HomeNow); err != nil {
-		return err
-	}
-	if err := serve(ctx, f.WestStorage, f.West, WestWait, WestNow); err != nil {
-		return err
-	}
-	zone := func(name string) map[string]string {
-		if !o.Zones {
-			return nil
-		}
-		return map[string]string{corev1.LabelTopologyZone: name}
-	}
-	f.WestNodes, err = hollow.Start(ctx, hollow.Options{Config: f.West.AdminConfig(), Nodes: []hollow.Node{
-		{Name: "west-1", Labels: zone("west"), Drivers: o.drivers("west")},
-		{Name: "west-2", Labels: zone("west"), Drivers: o.drivers("west")},
-	}})
-	if err != nil {
-		return fmt.Errorf("play the nodes of west: %w", err)
-	}
-	nodes := []hollow.Node{
-		{Name: "home-1", Labels: zone("home"), Drivers: o.drivers("home")},
-		{Name: "home-2", Labels: zone("home"), Drivers: o.drivers("home")},
-	}
-	if !o.VirtualNode {
-		nodes = append(nodes, hollow.Node{Name: WestNode, Labels: zone("west"), Remote: &hollow.Remote{ID: "west", Config: f.West.AdminConfig()}})
-	}
-	f.HomeNodes, err = hollow.Start(ctx, hollow.Options{Config: f.Home.AdminConfig(), Nodes: nodes})
-	if err != nil {
-		return fmt.Errorf("play the nodes of home: %w", err)
-	}
-	return nil
-}
-
-// serve starts a real provisioner with two classes in its cluster.
-func serve(ctx context.Context, p *instant.Provisioner, cluster *testbed.Cluster, wait, now string) error {
-	if err := p.Start(ctx); err != nil {
-		return fmt.Errorf("start the real storage of %s: %w", cluster.Name(), err)
-	}
-	deferred := p.Class(wait, storagev1.VolumeBindingWaitForFirstConsumer)
-	deferred.Annotations = map[string]string{"storageclass.kubernetes.io/is-default-class": "true"}
-	for _, class := range []*storagev1.StorageClass{deferred, p.Class(now, storagev1.VolumeBindingImmediate)} {
-		if _, err := cluster.Client().StorageV1().StorageClasses().Create(ctx, class, metav1.CreateOptions{}); err != nil {
-			return fmt.Errorf("make real class %s of %s: %w", class.Name, cluster.Name(), err)
-		}
 	}
 	return nil
 }

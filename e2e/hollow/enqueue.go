@@ -113,6 +113,9 @@ func (h *Hollow) sync(ctx context.Context, key podKey) error {
 		return h.syncVirtual(ctx, p, key, pod)
 	}
 	if pod == nil {
+		if h.runner != nil {
+			h.runner.End(key.namespace, key.name)
+		}
 		h.forget(key)
 		return nil
 	}

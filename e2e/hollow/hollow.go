@@ -34,6 +34,7 @@ const (
 type Hollow struct {
 	client      kubernetes.Interface
 	leasePeriod time.Duration
+	runner      Runner
 	recorder    record.EventRecorder
 	queue       workqueue.TypedRateLimitingInterface[podKey]
 	pods        cache.SharedIndexInformer
@@ -66,6 +67,7 @@ func Start(ctx context.Context, options Options) (*Hollow, error) {
 	h := &Hollow{
 		client:      client,
 		leasePeriod: options.leasePeriod(),
+		runner:      options.Runner,
 		queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[podKey](20*time.Millisecond, 2*time.Second)),
 		played:     map[string]*player{},
@@ -73,6 +75,9 @@ func Start(ctx context.Context, options Options) (*Hollow, error) {
 		complaints: map[podKey]string{},
 	}
 	h.ctx, h.cancel = context.WithCancel(ctx)
+	if h.runner != nil {
+		h.runner.Notify(func(pod *corev1.Pod) { h.enqueuePod(pod) })
+	}
 	if err := h.start(options.Nodes); err != nil {
 		h.Stop()
 		return nil, err

@@ -18,6 +18,9 @@ const problemRetry = 2 * time.Second
 
 // syncLocal takes a pod of an ordinary node a step on.
 func (h *Hollow) syncLocal(ctx context.Context, p *player, pod *corev1.Pod) error {
+	if h.runner != nil && h.runner.Runs(pod) {
+		return h.syncRun(ctx, p, pod)
+	}
 	if pod.DeletionTimestamp != nil {
 		return finishDeletion(ctx, h.client, pod)
 	}

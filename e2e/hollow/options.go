@@ -22,6 +22,9 @@ type Options struct {
 	// LeasePeriod is the time between two renewals of a node's lease, and between two
 	// probes of a remote cluster. Zero means DefaultLeasePeriod.
 	LeasePeriod time.Duration
+
+	// Runner really runs some of the pods; nil: all are played.
+	Runner Runner
 }
 
 // Node is one node to play.

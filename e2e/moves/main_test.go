@@ -1,0 +1,51 @@
+// Package moves tests moves of volumes on real control planes: all programs of
+// Lodestone work, the nodes of both clusters are played, and the pods of the tests
+// and the movers really run, as processes on real folders that stand for the
+// volumes.
+package moves
+
+import (
+	"context"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
+)
+
+// bed is shared by the tests of this package; each has a namespace of its own.
+// Without control planes bed is empty, so that tests get as far as to skip.
+var bed = &fabric.Fabric{}
+
+func TestMain(m *testing.M) {
+	testbed.Main(m, func(ctx context.Context) (err error) {
+		if bed, err = fabric.Start(ctx, fabric.Options{ControllerManagerQPS: 500, Agent: true, VirtualNode: true}); err != nil {
+			return err
+		}
+		if _, err := bed.StartProvisioner(ctx); err != nil {
+			return err
+		}
+		if _, err := bed.StartExtender(ctx); err != nil {
+			return err
+		}
+		if _, err := bed.StartAgent(ctx); err != nil {
+			return err
+		}
+		if _, err := bed.StartVirtualNode(ctx); err != nil {
+			return err
+		}
+		kubeconfig, err := bed.Tenant(ctx, nil)
+		if err != nil {
+			return err
+		}
+		if err := bed.Register(ctx, "west", kubeconfig); err != nil {
+			return err
+		}
+		if err := bed.AwaitReady(ctx, "west", metav1.ConditionTrue); err != nil {
+			return err
+		}
+		return bed.AwaitNode(ctx, fabric.WestNode, corev1.ConditionTrue)
+	})
+}

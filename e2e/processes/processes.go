@@ -1,0 +1,138 @@
+package processes
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+)
+
+// Shell is the image of containers that run a command of this machine.
+const Shell = "shell"
+
+// Config says what is run, and where.
+type Config struct {
+	// Client reaches the cluster of the pods, to read Secrets.
+	Client kubernetes.Interface
+	// Disks are the volumes, which may be shared with another cluster.
+	Disks Disks
+	// Dir holds the other folders and the logs.
+	Dir string
+	// Programs are the paths of programs, by image.
+	Programs map[string]string
+}
+
+// Processes runs the pods of one cluster. It is safe for concurrent use, and
+// implements hollow.Runner.
+type Processes struct {
+	Config
+
+	mu      sync.Mutex // guards what follows
+	running map[types.NamespacedName]*run
+	changed func(pod *corev1.Pod)
+}
+
+// New returns Processes that run nothing yet.
+func New(config Config) *Processes {
+	return &Processes{Config: config, running: map[types.NamespacedName]*run{}, changed: func(*corev1.Pod) {}}
+}
+
+// addresses counts the addresses that were given to pods of all clusters.
+var addresses atomic.Uint32
+
+// address returns an address on loopback that no other pod has.
+func address() string {
+	n := addresses.Add(1)
+	return netip.AddrFrom4([4]byte{127, byte(80 + n>>16&0x3f), byte(n >> 8), byte(n)}).String()
+}
+
+// Notify has look called when a process of a pod has started or ended.
+func (p *Processes) Notify(look func(pod *corev1.Pod)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.changed = look
+}
+
+// Runs reports whether all containers of a pod have images that are known here.
+func (p *Processes) Runs(pod *corev1.Pod) bool {
+	for _, container := range pod.Spec.Containers {
+		if _, ok := p.Programs[container.Image]; !ok && container.Image != Shell {
+			return false
+		}
+	}
+	return true
+}
+
+// Run starts a pod unless it runs already, and returns its status.
+func (p *Processes) Run(ctx context.Context, pod *corev1.Pod, volumes map[string]*corev1.PersistentVolume) (corev1.PodStatus, error) {
+	p.mu.Lock()
+	key := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
+	known, changed := p.running[key], p.changed
+	p.mu.Unlock()
+	if known != nil && known.pod.UID != pod.UID {
+		p.End(pod.Namespace, pod.Name)
+		known = nil
+	}
+	if known != nil {
+		return known.status(), nil
+	}
+	begun := &run{pod: pod, ip: address(), dir: filepath.Join(p.Dir, string(pod.UID)), changed: func() { changed(pod) }}
+	if err := p.prepare(ctx, begun, volumes); err != nil {
+		return corev1.PodStatus{}, err
+	}
+	for _, container := range pod.Spec.Containers {
+		if err := begun.add(container, p.Programs[container.Image]); err != nil {
+			begun.end()
+			return corev1.PodStatus{}, fmt.Errorf("start container %s: %w", container.Name, err)
+		}
+	}
+	p.mu.Lock()
+	p.running[key] = begun
+	p.mu.Unlock()
+	return begun.status(), nil
+}
+
+// End ends what runs of the pods of a name, and returns when nothing does.
+func (p *Processes) End(namespace, name string) {
+	key := types.NamespacedName{Namespace: namespace, Name: name}
+	p.mu.Lock()
+	known := p.running[key]
+	delete(p.running, key)
+	p.mu.Unlock()
+	if known != nil {
+		known.end()
+	}
+}
+
+// EndAll ends all pods.
+func (p *Processes) EndAll() {
+	p.mu.Lock()
+	all := p.running
+	p.running = map[types.NamespacedName]*run{}
+	p.mu.Unlock()
+	for _, known := range all {
+		known.end()
+	}
+}
+
+// Kill kills the processes of a pod without a warning, as when memory runs out:
+// they are started again as the pod's restart policy says.
+func (p *Processes) Kill(namespace, name string) {
+	p.mu.Lock()
+	known := p.running[types.NamespacedName{Namespace: namespace, Name: name}]
+	p.mu.Unlock()
+	if known != nil {
+		known.kill()
+	}
+}
+
+// Log returns the path of what a container has written.
+func (p *Processes) Log(pod *corev1.Pod, container string) string {
+	return filepath.Join(p.Dir, string(pod.UID), container+".log")
+}
