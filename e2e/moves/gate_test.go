@@ -137,7 +137,7 @@ func TestTheProvisionerMayDoNothingToPodsButEndThemAndOpenTheirGate(t *testing.T
 	open := `{"spec":{"schedulingGates":[{"$patch":"delete","name":"lodestone.dev/moving"}]}}`
 	for name, row := range map[string]struct{ pod, patch, refusal string }{
 		"an image":              {"db", `{"spec":{"containers":[{"name":"app","image":"evil"}]}}`, "nothing of a pod but its gate"},
-		"a toleration":          {"db", `{"spec":{"tolerations":[{"key":"a","operator":"Exists"}]}}`, "nothing of a pod but its gate"},
+		"a node":                {"db", `{"spec":{"nodeSelector":{"a":"b"}}}`, "nothing of a pod but its gate"},
 		"a label":               {"db", `{"metadata":{"labels":{"app":"evil"}}}`, "nothing of a pod but its gate"},
 		"an annotation":         {"db", `{"metadata":{"annotations":{"a":"b"}}}`, "nothing of a pod but its gate"},
 		"a finalizer":           {"db", `{"metadata":{"finalizers":["a.example.com/b"]}}`, "nothing of a pod but its gate"},
