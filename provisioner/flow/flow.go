@@ -71,8 +71,10 @@ type Flow struct {
 	Config
 	publisher Publisher
 	queue     workqueue.TypedRateLimitingInterface[types.UID]
-	memory    memory
-	written   written
+	// left has the clusters of which is to be told what is left there.
+	left    workqueue.TypedDelayingInterface[string]
+	memory  memory
+	written written
 
 	mu    sync.Mutex
 	pools map[string]chan struct{}
@@ -86,6 +88,7 @@ func New(config Config) *Flow {
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](20*time.Millisecond, 20*time.Second),
 			workqueue.TypedRateLimitingQueueConfig[types.UID]{Name: "flow"}),
+		left:    workqueue.NewTypedDelayingQueue[string](),
 		memory:  newMemory(),
 		written: written{claims: map[place]write{}},
 		pools:   map[string]chan struct{}{},
@@ -108,8 +111,10 @@ func (f *Flow) Run(ctx context.Context) {
 			}
 		})
 	}
+	workers.Go(f.tellLeft)
 	<-ctx.Done()
 	f.queue.ShutDown()
+	f.left.ShutDown()
 	workers.Wait()
 	f.away.Wait()
 }
@@ -214,7 +219,7 @@ func (f *Flow) perform(ctx context.Context, o decide.Observation, step decide.St
 	}
 	f.tell(o, step.Tell)
 	f.Metrics.see(o, step)
-	f.tellLeft(o.UID, step.Left)
+	f.noteLeft(ctx, o.UID, step.Left)
 	result := outcome{after: step.After}
 	result = f.act(ctx, o, step, result)
 	f.Metrics.step(step, result.err)

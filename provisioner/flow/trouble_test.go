@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -69,18 +68,4 @@ func TestVolumesInTroubleAreCountedOnceAndNoLongerThanTheyAre(t *testing.T) {
 	seen("u2", west, corev1.ClaimBound, decide.Step{})
 	assert.Equal(t, map[string]float64{"west BackingLost": 0, "west BackingMissing": 0, "west BackingNodeGone": 0}, count())
 	assert.Equal(t, &v1alpha1.VolumeHealth{Bound: 2, Pending: 1}, m.Health("west", 3))
-}
-
-func TestWhatIsLeftBehindIsCountedWhileItIsThere(t *testing.T) {
-	m, err := NewMetrics(prometheus.NewRegistry())
-	require.NoError(t, err)
-	west := &decide.Backing{Cluster: "west"}
-	count := func() float64 { return testutil.ToFloat64(m.leftovers.gauge.WithLabelValues("west")) }
-	assert.False(t, m.left("u1", nil))
-	assert.True(t, m.left("u1", west), "it is told of once")
-	assert.False(t, m.left("u1", west))
-	assert.True(t, m.left("u2", west))
-	assert.InDelta(t, 2, count(), 0)
-	assert.False(t, m.left("u1", nil))
-	assert.InDelta(t, 1, count(), 0)
 }
