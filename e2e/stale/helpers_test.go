@@ -30,7 +30,7 @@ func space(t *testing.T) string {
 	_, err := bed.Kubectl(t.Context(), "", "label", "namespace", namespace, keys.Offload+"="+keys.OffloadEnabled)
 	require.NoError(t, err)
 	awaitReady(t)
-	t.Cleanup(bed.line.mend)
+	t.Cleanup(bed.line.Mend)
 	return namespace
 }
 

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lodestone-storage/lodestone/e2e/line"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/extender/app"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
@@ -32,7 +33,7 @@ const (
 // take turns.
 var bed struct {
 	*testbed.Cluster
-	line          *line
+	line          *line.Line
 	verbs, status string
 }
 
@@ -100,10 +101,10 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if bed.line, err = newLine(ctx, strings.TrimPrefix(home.Host, "https://")); err != nil {
+	if bed.line, err = line.New(ctx, strings.TrimPrefix(home.Host, "https://")); err != nil {
 		return err
 	}
-	home.Host = bed.line.url()
+	home.Host = bed.line.URL()
 	var listen net.ListenConfig
 	verbs, err := listen.Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {

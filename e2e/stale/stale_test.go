@@ -57,8 +57,8 @@ func TestRestartOfTheAPIServer(t *testing.T) {
 
 func TestClaimThatBindsDuringAGap(t *testing.T) {
 	for name, gap := range map[string]func(){
-		"the network is cut":                           func() { bed.line.hangUp(true) },
-		"connections stay open and carry nothing more": func() { bed.line.freeze() },
+		"the network is cut":                           func() { bed.line.HangUp(true) },
+		"connections stay open and carry nothing more": func() { bed.line.Freeze() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			testbed.Require(t)
@@ -75,7 +75,7 @@ func TestClaimThatBindsDuringAGap(t *testing.T) {
 			assert.Equal(t, []string{homeNode, westNode}, nodesFor(t, namespace, "late"))
 			assert.Contains(t, explained(t, namespace, "late"), `"stale"`)
 
-			bed.line.mend()
+			bed.line.Mend()
 			awaitReady(t)
 			awaitOnlyWest(t, namespace, "late")
 			assert.Equal(t, []string{westNode}, nodesFor(t, namespace, "early"))
@@ -102,7 +102,7 @@ func TestRightsThatAreTakenAway(t *testing.T) {
 	role, err = roles.Update(t.Context(), role, metav1.UpdateOptions{})
 	require.NoError(t, err)
 	// A watch that goes on keeps its right until it ends.
-	bed.line.hangUp(false)
+	bed.line.HangUp(false)
 	awaitNotReady(t, "persistentvolumes")
 	assert.Equal(t, []string{westNode}, nodesFor(t, namespace, "early"))
 

@@ -1,4 +1,5 @@
-package stale_test
+// Package line is a network that tests cut and mend.
+package line
 
 import (
 	"context"
@@ -7,8 +8,8 @@ import (
 	"sync"
 )
 
-// line is the network between the extender and the API server.
-type line struct {
+// Line is the network between a program and a server. It is safe for concurrent use.
+type Line struct {
 	listener net.Listener
 	server   string
 
@@ -19,16 +20,17 @@ type line struct {
 	open        map[net.Conn]struct{}
 }
 
-func newLine(ctx context.Context, server string) (*line, error) {
+// New returns a Line to a server, given as host:port, until ctx ends.
+func New(ctx context.Context, server string) (*Line, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("listen on loopback: %w", err)
 	}
-	l := &line{listener: listener, server: server, open: map[net.Conn]struct{}{}}
+	l := &Line{listener: listener, server: server, open: map[net.Conn]struct{}{}}
 	l.cond = sync.NewCond(&l.mu)
 	context.AfterFunc(ctx, func() {
 		_ = listener.Close()
-		l.hangUp(true)
+		l.HangUp(true)
 	})
 	go func() {
 		for {
@@ -42,9 +44,10 @@ func newLine(ctx context.Context, server string) (*line, error) {
 	return l, nil
 }
 
-func (l *line) url() string { return "https://" + l.listener.Addr().String() }
+// URL is where the server is reached through the Line.
+func (l *Line) URL() string { return "https://" + l.listener.Addr().String() }
 
-func (l *line) connect(ctx context.Context, caller net.Conn) {
+func (l *Line) connect(ctx context.Context, caller net.Conn) {
 	server, err := (&net.Dialer{}).DialContext(ctx, "tcp", l.server)
 	if err != nil {
 		_ = caller.Close()
@@ -62,7 +65,7 @@ func (l *line) connect(ctx context.Context, caller net.Conn) {
 	}
 }
 
-func (l *line) hold(ends ...net.Conn) bool {
+func (l *Line) hold(ends ...net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, end := range ends {
@@ -72,7 +75,7 @@ func (l *line) hold(ends ...net.Conn) bool {
 }
 
 // carry passes on what comes from an end until one of the two is closed.
-func (l *line) carry(from, to net.Conn) {
+func (l *Line) carry(from, to net.Conn) {
 	defer to.Close()
 	buffer := make([]byte, 32<<10)
 	for {
@@ -91,8 +94,8 @@ func (l *line) carry(from, to net.Conn) {
 	}
 }
 
-// hangUp ends all connections, and refuses new ones if cut.
-func (l *line) hangUp(cut bool) {
+// HangUp ends all connections, and refuses new ones if cut.
+func (l *Line) HangUp(cut bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.cut = cut
@@ -101,16 +104,16 @@ func (l *line) hangUp(cut bool) {
 	}
 }
 
-// mend undoes everything.
-func (l *line) mend() {
+// Mend undoes everything.
+func (l *Line) Mend() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.cut, l.frozen = false, false
 	l.cond.Broadcast()
 }
 
-// freeze lets connections stay open and carry nothing.
-func (l *line) freeze() {
+// Freeze lets connections stay open and carry nothing.
+func (l *Line) Freeze() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.frozen = true
