@@ -12,6 +12,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/roles"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -54,13 +55,13 @@ func TestEachRightIsUsedAndNoneIsMissing(t *testing.T) {
 	kubectl(t, "delete", "remotecluster", "west")
 
 	const provisioner = "lodestone-system:lodestone-provisioner: "
-	compare(t, bed.Home, map[string]string{
+	roles.Compare(t, bed, bed.Home, roles.Excuses{
 		provisioner + "patch events":                                                   "(an event that comes again is counted up)",
 		provisioner + "list events in " + fabric.Storage:                               "(a twin that waits for ten seconds and more: e2e/provisioning)",
 		provisioner + "update persistentvolumeclaims":                                  "(the library takes the node off a claim whose node has just gone)",
 		provisioner + "update storage.k8s.io/csistoragecapacities in " + fabric.System: "(room that changes: e2e/capacity)",
 	}, func(fabric.Request) bool { return false })
-	compare(t, bed.West, map[string]string{
+	roles.Compare(t, bed, bed.West, roles.Excuses{
 		"lodestone-volumes:lodestone-home: list events":                                       "(a shadow that waits for ten seconds and more: e2e/provisioning)",
 		"lodestone-volumes:lodestone-home: create serviceaccounts/token in lodestone-volumes": "(a token that is about to end: provisioner/clusters)",
 	}, func(q fabric.Request) bool {

@@ -1,4 +1,6 @@
-package rights
+// Package roles compares what Lodestone's roles give with what its programs asked for,
+// as the API servers of real control planes noted it.
+package roles
 
 import (
 	"fmt"
@@ -107,15 +109,21 @@ func expand(rule rbacv1.PolicyRule) []right {
 	return all
 }
 
-// compare prints which right was used how often, and fails where one was not that
-// is not excused, where an excuse is out of date, and where an account asked for
-// what it may not have.
-func compare(t *testing.T, cluster *testbed.Cluster, excused map[string]string, refusedToo func(fabric.Request) bool) {
+// Excuses are why rights are there that a test does not use, by the right as it is
+// printed.
+type Excuses map[string]string
+
+// Compare prints which right of Lodestone's accounts in a cluster was used how often,
+// and fails where one was not that is not excused, where an excuse is out of date, and
+// where an account asked for what it may not have and refusedToo does not say that this
+// is as it should be. With accounts, given as namespace:name, only their rights count.
+// The Fabric must have been started with AuditAll.
+func Compare(t *testing.T, bed *fabric.Fabric, cluster *testbed.Cluster, excused Excuses, refusedToo func(fabric.Request) bool, accounts ...string) {
 	t.Helper()
 	requests, err := bed.Requests(cluster.Name())
 	require.NoError(t, err)
 	require.NotEmpty(t, requests)
-	rights := rightsIn(t, cluster)
+	rights := slices.DeleteFunc(rightsIn(t, cluster), func(r right) bool { return len(accounts) > 0 && !slices.Contains(accounts, r.account) })
 	require.NotEmpty(t, rights)
 	count := func(r right) (used int) {
 		for _, q := range requests {
