@@ -196,7 +196,7 @@ func (b *batch) await(ctx context.Context, limit time.Duration, missing func(*Ca
 		running.Go(func() {
 			for {
 				view := b.view(c)
-				if c.Flow.Play != nil && c.played() {
+				if c.Flow.Play != nil && (c.Flow.Early || c.played()) {
 					// What fails here is tried again with the next view.
 					_ = c.Flow.Play(ctx, b.World, c, view)
 				}

@@ -22,6 +22,8 @@ type Flow struct {
 	// Play, if not nil, is what others do in turn, as a scheduler; it is called
 	// again and again.
 	Play func(ctx context.Context, w *World, c *Case, v *View) error
+	// Early is true if they do so during the set-up too.
+	Early bool
 	// Want says what is wrong with the end, nil if nothing.
 	Want func(w *World, c *Case, v *View) error
 	// Alone is true for a flow whose calls are also about what cases share: each
@@ -52,6 +54,9 @@ func Flows() []Flow {
 	flows = append(flows, rescheduleFlows()...)
 	flows = append(flows, endFlows()...)
 	flows = append(flows, changeFlows()...)
+	flows = append(flows, attributesFlows()...)
+	flows = append(flows, snapshotFlows()...)
+	flows = append(flows, hurtFlows()...)
 	return append(flows, clusterFlows()...)
 }
 

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
@@ -23,7 +24,9 @@ type World struct {
 	Bed    *fabric.Fabric
 	ledger *ledger
 	binary string
-	gates  map[int]*gate
+	// dynamic are clients with all rights, for snapshots.
+	dynamic map[*testbed.Cluster]dynamic.Interface
+	gates   map[int]*gate
 	// kubeconfigs are those of the home cluster and of west, by gate.
 	kubeconfigs map[int]map[string][]byte
 	home, west  *watched
@@ -56,6 +59,12 @@ func (w *World) Stop() {
 
 func (w *World) prepare(ctx context.Context) (err error) {
 	if w.binary, err = w.Bed.BuildProvisioner(ctx); err != nil {
+		return err
+	}
+	if err := w.defineSnapshots(ctx); err != nil {
+		return err
+	}
+	if err := w.makeAttributes(ctx); err != nil {
 		return err
 	}
 	if w.home, err = watch(ctx, w.Bed.Home, true, w.ledger); err != nil {

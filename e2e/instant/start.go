@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -34,6 +35,7 @@ type Provisioner struct {
 	controller *controller.ProvisionController
 	expander   *expander
 	behaviors  *behaviors
+	snapshots  atomic.Pointer[SnapshotSource]
 	storage    storage
 	cancel     context.CancelFunc
 	done       sync.WaitGroup
