@@ -26,7 +26,7 @@ import (
 type Cluster struct {
 	id       string
 	registry *Registry
-	poke     chan struct{}
+	signals
 
 	mu          sync.Mutex
 	connection  *connection
@@ -125,14 +125,6 @@ func (c *Cluster) current() *connection {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.connection
-}
-
-// Poke makes the cluster be looked at soon, as after a request that failed.
-func (c *Cluster) Poke() {
-	select {
-	case c.poke <- struct{}{}:
-	default:
-	}
 }
 
 // Expect has a namespace looked at now, in which a backing claim was just

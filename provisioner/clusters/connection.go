@@ -97,15 +97,27 @@ func cached(obj any) (any, error) {
 	return slim.Object(obj)
 }
 
+// handler calls changed with an object as it is, or was last before it went.
 func handler(changed func(obj any)) cache.ResourceEventHandler {
+	return changes(func(old, obj any) {
+		if obj == nil {
+			obj = old
+		}
+		changed(obj)
+	})
+}
+
+// changes calls changed with an object as it was, nil for a new one, and as it is,
+// nil for one that is gone.
+func changes(changed func(old, obj any)) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
-		AddFunc:    changed,
-		UpdateFunc: func(_, obj any) { changed(obj) },
+		AddFunc:    func(obj any) { changed(nil, obj) },
+		UpdateFunc: changed,
 		DeleteFunc: func(obj any) {
 			if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 				obj = gone.Obj
 			}
-			changed(obj)
+			changed(obj, nil)
 		},
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
@@ -16,42 +15,6 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/kubeconfig"
 	"github.com/lodestone-storage/lodestone/provisioner/credentials"
 )
-
-// run looks at the cluster at once, then in intervals and whenever poked, until
-// its RemoteCluster is gone or ctx ends.
-func (c *Cluster) run(ctx context.Context) {
-	logger := klog.FromContext(ctx).WithValues("cluster", c.id)
-	ctx = klog.NewContext(ctx, logger)
-	defer c.disconnect()
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		case <-c.poke:
-		}
-		next := wait.Jitter(c.registry.interval, 0.1)
-		remote := c.registry.Object(c.id)
-		if remote == nil {
-			return
-		}
-		again := c.look(ctx, remote)
-		if err := c.registry.report(ctx, c, remote); err != nil {
-			logger.V(2).Info("Status will be written again", "err", err)
-			again = 200 * time.Millisecond
-		} else if c.changed {
-			// The extender, too, can know by now.
-			c.changed = false
-			c.registry.hooks.Changed(c.id, c.usable() && !c.leaving())
-		}
-		if again != 0 {
-			next = again
-		}
-		timer.Reset(next)
-	}
-}
 
 // look brings the connection in step with the kubeconfig and asks the cluster
 // how it is. The result is how soon to look again, 0 for the usual interval.
@@ -209,7 +172,7 @@ func (c *Cluster) reconnect(ctx context.Context, data []byte, remote *v1alpha1.R
 	c.verdict = verdict{leaving: c.verdict.leaving}
 	c.since = time.Now()
 	c.changed = true
-	next := connect(ctx, c.id, client, c.registry.homeID, c.registry.hooks, namespaces, c.Poke)
+	next := connect(ctx, c.id, client, c.registry.homeID, c.registry.hooks, namespaces, c.Nudge)
 	next.dynamic = custom
 	if err := c.keep(next, config, strategy); err != nil {
 		next.stop()

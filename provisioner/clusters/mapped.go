@@ -52,7 +52,7 @@ func (c *Cluster) keep(connection *connection, config *rest.Config, strategy v1a
 			}
 			r.hooks.Mapped(c.id, home, state.Given)
 			if c.leaving() {
-				c.Poke()
+				c.Nudge()
 			}
 		},
 	})

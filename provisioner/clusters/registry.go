@@ -1,6 +1,7 @@
 package clusters
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -88,9 +89,11 @@ func New(config Config) *Registry {
 // Run serves the clusters until ctx ends, and returns when all work for them has
 // ended.
 func (r *Registry) Run(ctx context.Context) error {
-	objects, err := r.objects.AddEventHandler(handler(func(obj any) {
-		if remote, ok := obj.(*v1alpha1.RemoteCluster); ok {
-			r.serve(ctx, remote.Name)
+	objects, err := r.objects.AddEventHandler(changes(func(old, obj any) {
+		before, _ := old.(*v1alpha1.RemoteCluster)
+		after, _ := obj.(*v1alpha1.RemoteCluster)
+		if either := cmp.Or(after, before); either != nil {
+			r.serve(ctx, either.Name, changedByHome(before, after))
 		}
 	}))
 	if err != nil {
@@ -122,21 +125,26 @@ func (r *Registry) end() {
 }
 
 // serve starts or pokes the cluster of a RemoteCluster. Its end is the business
-// of the cluster itself, which sees that its object is gone.
-func (r *Registry) serve(ctx context.Context, id string) {
+// of the cluster itself, which sees that its object is gone. now says that it is
+// not to wait.
+func (r *Registry) serve(ctx context.Context, id string, now bool) {
 	if !cache.WaitForCacheSync(ctx.Done(), r.secrets.HasSynced) {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if c, ok := r.clusters[id]; ok {
-		c.Poke()
+		if now {
+			c.Poke()
+		} else {
+			c.Nudge()
+		}
 		return
 	}
 	if r.ended || ctx.Err() != nil || r.Object(id) == nil {
 		return
 	}
-	c := &Cluster{id: id, registry: r, poke: make(chan struct{}, 1), since: time.Now(), recorded: map[string]bool{}}
+	c := &Cluster{id: id, registry: r, signals: newSignals(), since: time.Now(), recorded: map[string]bool{}}
 	r.clusters[id] = c
 	r.running.Go(func() {
 		c.run(ctx)
@@ -146,30 +154,11 @@ func (r *Registry) serve(ctx context.Context, id string) {
 		r.hooks.Changed(id, false)
 		if r.Object(id) != nil {
 			// It was created again while it ended.
-			r.serve(ctx, id)
+			r.serve(ctx, id, true)
 		}
 		// It may have kept a second RemoteCluster for the same cluster waiting.
 		r.PokeAll()
 	})
-}
-
-func (r *Registry) pokeUsers(secret string) {
-	for _, remote := range r.all() {
-		if remote.Spec.KubeconfigSecretRef.Name == secret {
-			if c := r.Get(remote.Name); c != nil {
-				c.Poke()
-			}
-		}
-	}
-}
-
-// PokeAll makes all clusters be looked at soon.
-func (r *Registry) PokeAll() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, c := range r.clusters {
-		c.Poke()
-	}
 }
 
 // Get returns the cluster with the given ID, nil if there is none.

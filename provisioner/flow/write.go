@@ -97,7 +97,7 @@ func (f *Flow) suspect(cluster string) {
 		return
 	}
 	if c := f.Clusters.Get(cluster); c != nil {
-		c.Poke()
+		c.Nudge()
 	}
 }
 
