@@ -7,7 +7,9 @@ import (
 	"context"
 	"testing"
 
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
@@ -26,6 +28,12 @@ var (
 func TestMain(m *testing.M) {
 	testbed.Main(m, func(ctx context.Context) (err error) {
 		if bed, err = fabric.Start(ctx, fabric.Options{ControllerManagerQPS: 500}); err != nil {
+			return err
+		}
+		if _, err := bed.Home.Client().StorageV1().CSIDrivers().Create(ctx, &storagev1.CSIDriver{
+			ObjectMeta: metav1.ObjectMeta{Name: bed.HomeStorage.Name()},
+			Spec:       storagev1.CSIDriverSpec{AttachRequired: ptr.To(false), StorageCapacity: ptr.To(true)},
+		}, metav1.CreateOptions{}); err != nil {
 			return err
 		}
 		if binary, err = bed.BuildProvisioner(ctx); err != nil {

@@ -71,6 +71,7 @@ func TestProvisionerHasTheRightsThatItNeedsAndNoOthers(t *testing.T) {
 		{verb: "delete", resource: "storage.k8s.io/csistoragecapacities", namespace: systemNamespace, allowed: true},
 		{verb: "create", resource: "storage.k8s.io/csistoragecapacities", namespace: "default"},
 		{verb: "delete", resource: "storage.k8s.io/csistoragecapacities", namespace: "kube-system"},
+		{verb: "watch", resource: "storage.k8s.io/csidrivers", allowed: true},
 		{verb: "patch", resource: "storage.k8s.io/csidrivers", name: "lodestone.dev", allowed: true},
 		{verb: "patch", resource: "storage.k8s.io/csidrivers", name: "disk.example.com"},
 		{verb: "delete", resource: "storage.k8s.io/csidrivers", name: "lodestone.dev"},

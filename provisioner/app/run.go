@@ -137,7 +137,6 @@ func Run(ctx context.Context, config *Config) error {
 	})
 	copies = mirror.New(mirror.Config{Home: taken, Clusters: known, Volume: sources.VolumeOf, HomeID: homeID})
 	registry.MustRegister(known)
-	drivers := capacity.DriverFactory(client)
 	writes, err := capacity.NewMetrics(registry)
 	if err != nil {
 		return fmt.Errorf("register metrics: %w", err)
@@ -145,7 +144,7 @@ func Run(ctx context.Context, config *Config) error {
 	room := capacity.New(capacity.Config{
 		Client: client, Namespace: config.Namespace, Withdraw: !config.PublishCapacity, Metrics: writes,
 		Classes: sources.Classes, Remotes: objects,
-		Capacities: factory.Storage().V1().CSIStorageCapacities().Informer(), Drivers: drivers.Storage().V1().CSIDrivers().Informer(),
+		Capacities: factory.Storage().V1().CSIStorageCapacities().Informer(), Drivers: factory.Storage().V1().CSIDrivers().Informer(),
 		Released: work.RoomReleased,
 	})
 	libraryMetrics := metrics.New("controller")
@@ -164,9 +163,8 @@ func Run(ctx context.Context, config *Config) error {
 	watching, stopWatching := context.WithCancel(ctx)
 	factory.StartWithContext(watching)
 	secrets.StartWithContext(watching)
-	drivers.StartWithContext(watching)
 	go objects.RunWithContext(watching)
-	defer func() { stopWatching(); factory.Shutdown(); secrets.Shutdown(); drivers.Shutdown() }()
+	defer func() { stopWatching(); factory.Shutdown(); secrets.Shutdown() }()
 	state.WaitFor("home cluster caches")
 	if !cache.WaitForCacheSync(ctx.Done(), sources.Claims.HasSynced, sources.Volumes.HasSynced, sources.Classes.HasSynced, sources.Nodes.HasSynced,
 		sources.Namespaces.HasSynced, sources.Attachments.HasSynced, sources.Pods.HasSynced, secretInformer.HasSynced, objects.HasSynced) {

@@ -50,6 +50,11 @@ func defaulted(class *storagev1.StorageClass) *storagev1.StorageClass {
 	return class
 }
 
+// telling is the driver of real classes; whether kube-scheduler heeds what it tells.
+func telling(heeded bool) *storagev1.CSIDriver {
+	return &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "disk.example.com"}, Spec: storagev1.CSIDriverSpec{StorageCapacity: ptr.To(heeded)}}
+}
+
 // told is what a driver tells of the nodes of a zone; sizes may be empty.
 func told(class, zone, free, largest string) *storagev1.CSIStorageCapacity {
 	return &storagev1.CSIStorageCapacity{

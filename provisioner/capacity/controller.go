@@ -7,9 +7,6 @@ import (
 	"time"
 
 	storagev1 "k8s.io/api/storage/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -36,8 +33,8 @@ type Config struct {
 	Namespace string
 	// Withdraw has all that was published removed instead.
 	Withdraw bool
-	// Capacities, Classes and Remotes watch those of the home cluster, Drivers the
-	// CSIDriver of virtual classes.
+	// Capacities, Classes, Remotes and Drivers (CSIDrivers) watch those of the home
+	// cluster.
 	Capacities, Classes, Remotes, Drivers cache.SharedIndexInformer
 	Metrics                               *Metrics
 	// Released is called once kube-scheduler is told to ask for no room any more; it
@@ -54,14 +51,6 @@ type Controller struct {
 // New returns a Controller that does nothing until it is run.
 func New(config Config) *Controller {
 	return &Controller{Config: config, publisher: Publisher{client: config.Client, namespace: config.Namespace, metrics: config.Metrics, released: config.Released}}
-}
-
-// DriverFactory returns a factory whose informer of CSIDrivers sees that of
-// virtual classes alone.
-func DriverFactory(client kubernetes.Interface) informers.SharedInformerFactory {
-	return informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTweakListOptions(func(options *metav1.ListOptions) {
-		options.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, keys.Driver).String()
-	}))
 }
 
 // Run works until ctx ends. One replica runs at a time.
@@ -151,9 +140,10 @@ func (c *Controller) look() Seen {
 	seen := Seen{World: World{
 		Classes: listed[storagev1.StorageClass](c.Classes),
 		Remotes: listed[v1alpha1.RemoteCluster](c.Remotes),
+		Drivers: listed[storagev1.CSIDriver](c.Drivers),
 	}}
 	seen.Published, seen.Capacities = split(listed[storagev1.CSIStorageCapacity](c.Capacities), c.Namespace)
-	for _, driver := range listed[storagev1.CSIDriver](c.Drivers) {
+	for _, driver := range seen.Drivers {
 		if driver.Name == keys.Driver {
 			seen.Driver = driver
 		}

@@ -12,8 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
 	clienttesting "k8s.io/client-go/testing"
-
-	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
 // running runs a controller on a cluster until the test ends. There are no remote
@@ -22,23 +20,21 @@ func running(t *testing.T, c *cluster, withdraw bool) {
 	t.Helper()
 	metrics, err := NewMetrics(prometheus.NewRegistry())
 	require.NoError(t, err)
-	factory, drivers := informers.NewSharedInformerFactory(c, 0), DriverFactory(c)
+	factory := informers.NewSharedInformerFactory(c, 0)
 	room := New(Config{
 		Client: c, Namespace: namespace, Withdraw: withdraw, Metrics: metrics,
 		Classes: factory.Storage().V1().StorageClasses().Informer(), Capacities: factory.Storage().V1().CSIStorageCapacities().Informer(),
-		Remotes: factory.Core().V1().Nodes().Informer(), Drivers: drivers.Storage().V1().CSIDrivers().Informer(),
+		Remotes: factory.Core().V1().Nodes().Informer(), Drivers: factory.Storage().V1().CSIDrivers().Informer(),
 		Released: func() {},
 	})
 	ctx, end := context.WithCancel(t.Context())
 	factory.StartWithContext(ctx)
-	drivers.StartWithContext(ctx)
 	done := make(chan error, 1)
 	go func() { done <- room.Run(ctx) }()
 	t.Cleanup(func() {
 		end()
 		assert.NoError(t, <-done)
 		factory.Shutdown()
-		drivers.Shutdown()
 	})
 }
 
@@ -48,7 +44,7 @@ func becomes(t *testing.T, what string, so func() bool) {
 }
 
 func TestAControllerFollowsWhatChanges(t *testing.T) {
-	c := newCluster(t, virtual("v"), defaulted(real("std")))
+	c := newCluster(t, virtual("v"), defaulted(real("std")), telling(true))
 	running(t, c, false)
 	becomes(t, "kube-scheduler is told", func() bool { return c.seen(t, World{}).asks() })
 	assert.True(t, c.objects(t).hasRoom(t, "v", "1Pi", homeA))
@@ -56,6 +52,9 @@ func TestAControllerFollowsWhatChanges(t *testing.T) {
 	_, err := c.StorageV1().CSIStorageCapacities("driver").Create(t.Context(), told("std", "a", "1Gi", ""), metav1.CreateOptions{})
 	require.NoError(t, err)
 	becomes(t, "a full zone has no room", func() bool { return !c.objects(t).hasRoom(t, "v", "5Gi", homeA) })
+	_, err = c.StorageV1().CSIDrivers().Update(t.Context(), telling(false), metav1.UpdateOptions{})
+	require.NoError(t, err)
+	becomes(t, "its driver is not heeded any more", func() bool { return c.objects(t).hasRoom(t, "v", "5Gi", homeA) })
 	_, err = c.StorageV1().StorageClasses().Create(t.Context(), virtual("later"), metav1.CreateOptions{})
 	require.NoError(t, err)
 	becomes(t, "a new class has room", func() bool { return c.objects(t).hasRoom(t, "later", "1Gi", homeA) })
@@ -81,19 +80,4 @@ func TestAControllerWithdraws(t *testing.T) {
 	running(t, c, true)
 	becomes(t, "all is gone", func() bool { return len(c.objects(t)) == 0 })
 	assert.False(t, c.seen(t, World{}).asks())
-}
-
-func TestTheDriverOfOthersIsNotLookedAt(t *testing.T) {
-	c := newCluster(t)
-	factory := DriverFactory(c)
-	informer := factory.Storage().V1().CSIDrivers().Informer()
-	factory.StartWithContext(t.Context())
-	becomes(t, "it has read all", informer.HasSynced)
-	var asked []string
-	for _, action := range c.Actions() {
-		if list, ok := action.(clienttesting.ListAction); ok {
-			asked = append(asked, list.GetListRestrictions().Fields.String())
-		}
-	}
-	assert.Equal(t, []string{"metadata.name=" + keys.Driver}, asked)
 }

@@ -34,7 +34,29 @@ type World struct {
 	Classes []*storagev1.StorageClass
 	// Capacities are what the drivers of the home cluster tell of their classes.
 	Capacities []*storagev1.CSIStorageCapacity
-	Remotes    []*v1alpha1.RemoteCluster
+	// Drivers are the CSIDrivers of the home cluster: kube-scheduler heeds what one
+	// tells only if its storageCapacity is true.
+	Drivers []*storagev1.CSIDriver
+	Remotes []*v1alpha1.RemoteCluster
+}
+
+// heeded returns what kube-scheduler heeds of what drivers tell, by class.
+func (w World) heeded() map[string][]*storagev1.CSIStorageCapacity {
+	drivers := map[string]bool{}
+	for _, driver := range w.Drivers {
+		drivers[driver.Name] = driver.Spec.StorageCapacity != nil && *driver.Spec.StorageCapacity
+	}
+	classes := map[string]bool{}
+	for _, class := range w.Classes {
+		classes[class.Name] = drivers[class.Provisioner]
+	}
+	capacities := map[string][]*storagev1.CSIStorageCapacity{}
+	for _, capacity := range w.Capacities {
+		if classes[capacity.StorageClassName] {
+			capacities[capacity.StorageClassName] = append(capacities[capacity.StorageClassName], capacity)
+		}
+	}
+	return capacities
 }
 
 // Segment is room for new volumes of one virtual class on the nodes that a
@@ -91,10 +113,7 @@ func plenty() *resource.Quantity { return resource.NewQuantity(7<<60, resource.B
 
 // Plan returns the segments that are to be published, ordered by name.
 func Plan(w World) []Segment {
-	capacities := map[string][]*storagev1.CSIStorageCapacity{}
-	for _, capacity := range w.Capacities {
-		capacities[capacity.StorageClassName] = append(capacities[capacity.StorageClassName], capacity)
-	}
+	capacities := w.heeded()
 	offered, topologies := virtualclass.Offer(w.Classes), virtualclass.Topologies(w.Classes)
 	remotes := nameable(w.Remotes)
 	segments := map[string]Segment{}

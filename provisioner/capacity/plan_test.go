@@ -30,6 +30,7 @@ func TestANodeHasRoomUnlessItIsKnownToHaveNone(t *testing.T) {
 		virtual    *storagev1.StorageClass
 		capacities []*storagev1.CSIStorageCapacity
 		remotes    []*v1alpha1.RemoteCluster
+		drivers    []*storagev1.CSIDriver
 		request    string
 		room, none []map[string]string
 	}{
@@ -38,6 +39,15 @@ func TestANodeHasRoomUnlessItIsKnownToHaveNone(t *testing.T) {
 		"a zone of home is too small": {
 			capacities: []*storagev1.CSIStorageCapacity{told("std", "a", "1Gi", ""), told("std", "b", "9Gi", "")},
 			request:    "5Gi", room: []map[string]string{homeB, unknown}, none: []map[string]string{homeA}},
+		"a driver tells of which kube-scheduler heeds nothing": {
+			capacities: []*storagev1.CSIStorageCapacity{told("std", "a", "1Gi", "")}, drivers: []*storagev1.CSIDriver{telling(false)},
+			request: "5Gi", room: []map[string]string{homeA, homeB}},
+		"a driver tells that does not say whether it is heeded": {
+			capacities: []*storagev1.CSIStorageCapacity{told("std", "a", "1Gi", "")}, drivers: []*storagev1.CSIDriver{{ObjectMeta: metav1.ObjectMeta{Name: "disk.example.com"}}},
+			request: "5Gi", room: []map[string]string{homeA, homeB}},
+		"objects of a driver that is gone": {
+			capacities: []*storagev1.CSIStorageCapacity{told("std", "a", "1Gi", "")}, drivers: []*storagev1.CSIDriver{},
+			request: "5Gi", room: []map[string]string{homeA, homeB}},
 		"a zone of home of which nothing is told, while of others it is": {
 			capacities: []*storagev1.CSIStorageCapacity{told("std", "a", "9Gi", "")},
 			request:    "5Gi", room: []map[string]string{homeA}, none: []map[string]string{homeB}},
@@ -118,9 +128,13 @@ func TestANodeHasRoomUnlessItIsKnownToHaveNone(t *testing.T) {
 			if class == nil {
 				class = virtual("v")
 			}
+			drivers := []*storagev1.CSIDriver{telling(true)}
+			if test.drivers != nil {
+				drivers = test.drivers
+			}
 			objects := published(World{
 				Classes:    []*storagev1.StorageClass{class, defaulted(real("std")), real("fast"), real("other"), zonal("zonal", "b")},
-				Capacities: test.capacities, Remotes: test.remotes,
+				Capacities: test.capacities, Remotes: test.remotes, Drivers: drivers,
 			})
 			for _, labels := range test.room {
 				assert.True(t, objects.hasRoom(t, "v", test.request, labels), "room on %v", labels)
@@ -128,7 +142,7 @@ func TestANodeHasRoomUnlessItIsKnownToHaveNone(t *testing.T) {
 			for _, labels := range test.none {
 				assert.False(t, objects.hasRoom(t, "v", test.request, labels), "no room on %v", labels)
 			}
-			assert.Empty(t, published(World{Classes: []*storagev1.StorageClass{real("std")}, Capacities: test.capacities, Remotes: test.remotes}), "only virtual classes are published")
+			assert.Empty(t, published(World{Classes: []*storagev1.StorageClass{real("std")}, Capacities: test.capacities, Remotes: test.remotes, Drivers: drivers}), "only virtual classes are published")
 		})
 	}
 }
@@ -138,6 +152,7 @@ func TestObjectsGoWithTheirClassAndKeepTheirNames(t *testing.T) {
 		Classes:    []*storagev1.StorageClass{virtual("v"), virtual("w"), defaulted(real("std"))},
 		Capacities: []*storagev1.CSIStorageCapacity{told("std", "a", "9Gi", "3Gi"), told("std", "b", "9Gi", "")},
 		Remotes:    []*v1alpha1.RemoteCluster{remote("west"), remote("east")},
+		Drivers:    []*storagev1.CSIDriver{telling(true)},
 	}
 	objects := published(w)
 	require.Len(t, objects, 2*(2+2+1), "for each class the zones, the remote clusters and whatever else there is")
@@ -163,7 +178,7 @@ func TestOfTwoThatTellOfTheSameNodesTheLargerCounts(t *testing.T) {
 	twice := told("std", "a", "9Gi", "")
 	twice.Name = "other"
 	for _, capacities := range [][]*storagev1.CSIStorageCapacity{{told("std", "a", "1Gi", ""), twice}, {twice, told("std", "a", "1Gi", "")}} {
-		objects := published(World{Classes: []*storagev1.StorageClass{virtual("v"), defaulted(real("std"))}, Capacities: capacities})
+		objects := published(World{Classes: []*storagev1.StorageClass{virtual("v"), defaulted(real("std"))}, Capacities: capacities, Drivers: []*storagev1.CSIDriver{telling(true)}})
 		assert.Len(t, objects, 2)
 		assert.True(t, objects.hasRoom(t, "v", "5Gi", homeA))
 	}

@@ -20,11 +20,13 @@ var (
 	before = World{
 		Classes:    []*storagev1.StorageClass{virtual("v"), virtual("gone"), defaulted(real("std"))},
 		Capacities: []*storagev1.CSIStorageCapacity{told("std", "a", "100Gi", ""), told("std", "b", "100Gi", "")},
+		Drivers:    []*storagev1.CSIDriver{telling(true)},
 		Remotes:    []*v1alpha1.RemoteCluster{remote("west", v1alpha1.OfferedClass{Name: "std", Default: true, Free: size("100Gi")})},
 	}
 	after = World{
 		Classes:    []*storagev1.StorageClass{virtual("v"), virtual("new"), defaulted(real("std"))},
 		Capacities: []*storagev1.CSIStorageCapacity{told("std", "a", "50Gi", "40Gi"), told("std", "c", "100Gi", "")},
+		Drivers:    []*storagev1.CSIDriver{telling(true)},
 		Remotes:    []*v1alpha1.RemoteCluster{remote("west"), remote("east")},
 	}
 )
