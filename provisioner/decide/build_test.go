@@ -221,3 +221,6 @@ func encode(refusals ...refusal.Refusal) string {
 	}
 	return string(data)
 }
+
+// justMissed has the backing claim not be seen for only a moment.
+func justMissed(o *decide.Observation) { o.MissedSince = o.Now.Add(-time.Second) }

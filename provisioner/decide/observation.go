@@ -73,6 +73,9 @@ type Observation struct {
 	// QuietUntil is until when what the remote cluster says of size and attributes
 	// is not written at home, for it was so often.
 	QuietUntil time.Time
+	// MissedSince is since when the backing claim that the volume refers to is not
+	// seen in a cluster in which it would be; zero: for long, or it is seen.
+	MissedSince time.Time
 	// Said is what the events of a backing claim that waits said last; nil while
 	// nobody asked.
 	Said *Said

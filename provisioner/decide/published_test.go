@@ -32,6 +32,7 @@ func TestNextForAVolumeInUse(t *testing.T) {
 		"a volume that is not ours to read is told of": {
 			given: []change{volume("west", func(v *corev1.PersistentVolume) { v.Annotations[keys.Backing] = "west/shop" })}, verb: idle, tell: "InvalidVolume"},
 		"a backing claim that is gone is told of":          {given: []change{volume("west")}, verb: idle, tell: "BackingMissing"},
+		"… once it was not seen for a while":               {given: []change{volume("west"), justMissed}, verb: idle, after: true},
 		"a twin that is gone is told of":                   {given: []change{volume(keys.Home)}, verb: idle, tell: "BackingMissing"},
 		"it is not missed while its cluster is away":       {given: []change{volume("west"), unreachable("west", 0)}, verb: idle},
 		"it is not missed while nothing is seen there":     {given: []change{volume("west"), unseen("west")}, verb: idle},

@@ -44,6 +44,7 @@ func random(r *rand.Rand) decide.Observation {
 	maybe(10, attributed("gold"))
 	maybe(15, ungiven(pick("", "gold", "silver")))
 	maybe(20, quietly)
+	maybe(20, justMissed)
 	maybe(20, parameter(keys.Carry, pick("team", "*", "backup/*")))
 	maybe(20, annotated(pick("team", "backup/daily"), pick("a", "b")))
 	maybe(20, func(o *decide.Observation) { o.Carried = now })

@@ -28,6 +28,7 @@ type memory struct {
 	said     map[types.UID]said
 	budgets  map[types.UID]budget
 	ungiven  map[types.UID]*decide.Ungiven
+	missed   map[types.UID]time.Time
 }
 
 // change is what a claim has not been told of yet, and from when on it may be.
@@ -48,6 +49,7 @@ func newMemory() memory {
 		owners: map[types.UID][]types.NamespacedName{}, orphans: map[types.UID]bool{},
 		declined: map[types.UID]declined{}, carried: map[types.UID]time.Time{},
 		said: map[types.UID]said{}, budgets: map[types.UID]budget{}, ungiven: map[types.UID]*decide.Ungiven{},
+		missed: map[types.UID]time.Time{},
 	}
 }
 
@@ -148,6 +150,21 @@ func (m *memory) worthTelling(claim types.UID, what string, now time.Time) bool 
 	return true
 }
 
+// missedSince notes whether the backing claim of a volume is missed, and returns
+// since when; zero if it is not.
+func (m *memory) missedSince(claim types.UID, missed bool, now time.Time) time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !missed {
+		delete(m.missed, claim)
+		return time.Time{}
+	}
+	if _, known := m.missed[claim]; !known {
+		m.missed[claim] = now
+	}
+	return m.missed[claim]
+}
+
 func (m *memory) forget(claim types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -163,6 +180,7 @@ func (m *memory) forget(claim types.UID) {
 	delete(m.said, claim)
 	delete(m.budgets, claim)
 	delete(m.ungiven, claim)
+	delete(m.missed, claim)
 }
 
 // setOrphan notes a claim of which only a backing claim is left.

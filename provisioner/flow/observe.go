@@ -75,6 +75,7 @@ func (f *Flow) observe(uid types.UID, publishing bool) decide.Observation {
 		f.observeUnbound(&o)
 	}
 	o.Backings = f.backings(uid, owners, o.Volume, f.candidates(o))
+	o.MissedSince = f.memory.missedSince(uid, decide.Missed(o), now)
 	f.heard(&o)
 	f.reach(&o)
 	if o.Claim == nil && o.Volume == nil && len(o.Backings) > 0 {
