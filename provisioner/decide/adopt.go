@@ -104,6 +104,9 @@ func deleted(o Observation, ref backing.Ref, b Backing) Step {
 		step.Tell = warn("BackingDeleted", safe+", but the remote agent does not make it anew, and no new pod there can use it: see its events there, and whether the agent runs; or "+instead)
 	case remote:
 		step.Tell = warn("BackingDeleted", safe+", but no new pod there can use it: let an administrator there make it anew, as docs/lifecycle.md says, or "+instead)
+	case o.StorageLeaving:
+		step.Tell = warn("BackingDeleted", fmt.Sprintf(
+			"%s, and pods go on, but namespace %s is being deleted, so that it cannot be made anew: let an administrator have that namespace again as docs/lifecycle.md says", safe, ref.Namespace))
 	default:
 		step.Tell = warn("BackingDeleted", safe+", but "+consequence(o)+": "+instead)
 	}
@@ -113,10 +116,7 @@ func deleted(o Observation, ref backing.Ref, b Backing) Step {
 // consequence says why a twin that is being deleted cannot be made anew by this
 // program.
 func consequence(o Observation) string {
-	switch {
-	case o.StorageLeaving:
-		return "its namespace is being deleted, so that it cannot be made anew"
-	case o.Volume.Status.Phase == corev1.VolumeReleased:
+	if o.Volume.Status.Phase == corev1.VolumeReleased {
 		return "it is not made anew, for its volume is released"
 	}
 	return "it cannot be made anew, for its real volume is going or gone, too"
