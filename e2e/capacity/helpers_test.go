@@ -10,6 +10,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
@@ -57,6 +58,13 @@ func tell(t *testing.T, cluster *testbed.Cluster, class, free, largest string) {
 		}
 		shows(t, fabric.Class, of, "7Ei")
 	})
+}
+
+// heeded says whether kube-scheduler heeds what the driver at home tells of room.
+func heeded(ctx context.Context, is bool) error {
+	patch := fmt.Appendf(nil, `{"spec":{"storageCapacity":%t}}`, is)
+	_, err := bed.Home.Client().StorageV1().CSIDrivers().Patch(ctx, bed.HomeStorage.Name(), types.MergePatchType, patch, metav1.PatchOptions{})
+	return err
 }
 
 // published returns what is published of a virtual class, of all if it is empty.

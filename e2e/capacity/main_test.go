@@ -7,9 +7,7 @@ import (
 	"context"
 	"testing"
 
-	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
@@ -30,10 +28,7 @@ func TestMain(m *testing.M) {
 		if bed, err = fabric.Start(ctx, fabric.Options{ControllerManagerQPS: 500}); err != nil {
 			return err
 		}
-		if _, err := bed.Home.Client().StorageV1().CSIDrivers().Create(ctx, &storagev1.CSIDriver{
-			ObjectMeta: metav1.ObjectMeta{Name: bed.HomeStorage.Name()},
-			Spec:       storagev1.CSIDriverSpec{AttachRequired: ptr.To(false), StorageCapacity: ptr.To(true)},
-		}, metav1.CreateOptions{}); err != nil {
+		if err := heeded(ctx, true); err != nil {
 			return err
 		}
 		if binary, err = bed.BuildProvisioner(ctx); err != nil {

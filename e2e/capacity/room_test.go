@@ -2,13 +2,11 @@ package capacity
 
 import (
 	"context"
-	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
@@ -66,13 +64,8 @@ func TestWhatADriverTellsCountsOnlyWhereKubeSchedulerHeedsIt(t *testing.T) {
 	shows(t, fabric.Class, keys.Home, "1Gi")
 	use(t, fabric.AtHome(fabric.NewPod(namespace, "waits", "waits")), fabric.Class, "5Gi")
 	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "waits", "FailedScheduling"), tooSmall)
-	heeded := func(ctx context.Context, is bool) {
-		patch := fmt.Appendf(nil, `{"spec":{"storageCapacity":%t}}`, is)
-		_, err := bed.Home.Client().StorageV1().CSIDrivers().Patch(ctx, bed.HomeStorage.Name(), types.MergePatchType, patch, metav1.PatchOptions{})
-		require.NoError(t, err)
-	}
-	t.Cleanup(func() { heeded(context.Background(), true) })
-	heeded(t.Context(), false)
+	t.Cleanup(func() { require.NoError(t, heeded(context.Background(), true)) })
+	require.NoError(t, heeded(t.Context(), false))
 	shows(t, fabric.Class, keys.Home, "7Ei")
 	assert.NotEqual(t, fabric.WestNode, runs(t, namespace, "waits"))
 }
