@@ -1,0 +1,142 @@
+package decide
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/movecontrol"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+)
+
+func has(finalizers []string) bool { return slices.Contains(finalizers, keys.MoveFinalizer) }
+
+// prepare holds the claims, and has the real volumes at home outlive whatever happens.
+func prepare(o Observation) Step {
+	for i, claim := range o.Claims {
+		if !has(claim.Claim.Finalizers) {
+			return Step{Verb: HoldClaim, Claim: i}
+		}
+	}
+	for i, claim := range o.Claims {
+		if o.Record.Claims[i].Source.Policy == "" || claim.Source.Real == nil {
+			continue
+		}
+		if claim.Source.Real.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimRetain {
+			return Step{Verb: Keep, Claim: i}
+		}
+	}
+	return enter(o, v1alpha1.MoveProvision)
+}
+
+// provision makes the target and the movers, and has them look at both volumes.
+func provision(o Observation) Step {
+	if why := o.Unusable[record.Target]; why != "" {
+		return wait(soon, why)
+	}
+	for i, claim := range o.Claims {
+		if step, ok := target(o, i, claim); ok {
+			return step
+		}
+	}
+	if step, ok := movers(o); ok {
+		if step.Verb == Idle && o.Now.Sub(o.Record.Began[v1alpha1.MoveProvision]) > startTimeout {
+			return back(o, step.Say+"; nothing was stopped for the move: mend that and move again", true)
+		}
+		return step
+	}
+	for i, claim := range o.Claims {
+		if o.Record.Claims[i].Prepared {
+			continue
+		}
+		if step, ok := prepared(o, i, claim); ok {
+			return step
+		}
+	}
+	return enter(o, v1alpha1.MovePreCopy)
+}
+
+// target is the next step towards the backing claim at the target; false where that is
+// there and recorded.
+func target(o Observation, i int, claim Claim) (Step, bool) {
+	ref, b := o.Record.Claims[i].Target.Ref, claim.Target.Backing
+	switch {
+	case b == nil && ref.UID == "":
+		return Step{Verb: MakeTarget, Claim: i}, true
+	case b == nil || ref.UID != "" && b.UID != ref.UID || b.DeletionTimestamp != nil:
+		return back(o, fmt.Sprintf("somebody deleted real claim %s at the target: move again", ref.Key()), true), true
+	case b.Labels[keys.MoveOf] != string(o.Record.UID):
+		return back(o, fmt.Sprintf("a claim %s is at the target already and is not this move's: remove or rename it there, and move again", ref.Key()), true), true
+	case ref.UID == "":
+		return change(o, i, func(c *record.Claim) { c.Target.Ref.UID = b.UID }), true
+	}
+	return Step{}, false
+}
+
+// movers is the next step towards movers that run; false where all do.
+func movers(o Observation) (Step, bool) {
+	for _, end := range record.Ends {
+		if why := o.Unusable[end]; why != "" {
+			return wait(soon, why), true
+		}
+	}
+	waiting := ""
+	for i, claim := range o.Claims {
+		for _, end := range record.Ends {
+			m := claim.side(end).Mover
+			switch {
+			case !m.Exists:
+				return Step{Verb: EnsureMover, Claim: i, End: end}, true
+			case m.Ended && !m.Leaving:
+				return Step{Verb: DropMover, Claim: i, End: end}, true
+			case m.Unstarted && !m.Leaving:
+				return Step{Verb: StartMover, Claim: i, End: end}, true
+			case !m.Running:
+				waiting = fmt.Sprintf("waiting until the mover of claim %s runs at the %s", o.Record.Claims[i].Name, end)
+				if m.Problem != "" {
+					waiting += ": " + m.Problem
+				}
+			}
+		}
+		if waiting == "" && claim.Copy == nil {
+			waiting = fmt.Sprintf("waiting until the mover of claim %s at the source answers: %s", o.Record.Claims[i].Name, claim.CopyError)
+		}
+		if waiting == "" && !claim.Copy.Connected {
+			waiting = fmt.Sprintf("waiting until the movers of claim %s reach each other: %s", o.Record.Claims[i].Name, claim.Copy.ConnectionError)
+		}
+	}
+	return wait(soon, waiting), waiting != ""
+}
+
+// prepared is the next step towards knowing that a copy is possible; false where it is.
+func prepared(o Observation, i int, claim Claim) (Step, bool) {
+	name := o.Record.Claims[i].Name
+	task, step, ok := run(o, i, movecontrol.Task{ID: "prepare", Kind: movecontrol.Prepare})
+	if !ok {
+		return step, true
+	}
+	p := task.Prepared
+	switch {
+	case p == nil:
+		return back(o, "the mover of claim "+name+" looked at the volume and says nothing of it: use movers of the provisioner's version", true), true
+	case len(p.Refusals) > 0:
+		first := p.Refusals[0]
+		return back(o, fmt.Sprintf("claim %s cannot be moved without a loss: %s: %s (and %d more): mend or remove that, and move again",
+			name, first.Path, first.Reason, int64(len(p.Refusals)-1)+p.RefusalsLeftOff), true), true
+	case p.Bytes > p.TargetFreeBytes:
+		return back(o, fmt.Sprintf("claim %s holds %d bytes, but the target has only %d free: make the claim larger, or choose another class, and move again", name, p.Bytes, p.TargetFreeBytes), true), true
+	case p.TargetFreeInodes > 0 && p.Entries > p.TargetFreeInodes:
+		return back(o, fmt.Sprintf("claim %s holds %d files, but the target has room for only %d: choose another class, and move again", name, p.Entries, p.TargetFreeInodes), true), true
+	}
+	return change(o, i, func(c *record.Claim) { c.Prepared = true }), true
+}
+
+func (c Claim) side(end record.End) Side {
+	if end == record.Source {
+		return c.Source
+	}
+	return c.Target
+}

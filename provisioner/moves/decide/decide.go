@@ -1,0 +1,127 @@
+package decide
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+)
+
+const (
+	// often is how soon to look again while pods cannot use the claims, soon while a
+	// mover works, seldom while only time passes.
+	often  = 100 * time.Millisecond
+	soon   = time.Second
+	seldom = 5 * time.Second
+	// settling is how long pods are still looked at that may have got the gate from an
+	// API server that had not heard yet that the claims are free.
+	settling = 10 * time.Second
+	// startTimeout is how long a mover may take to run before anything was stopped for it.
+	startTimeout = 10 * time.Minute
+)
+
+// Next returns the next step of a move.
+func Next(o Observation) Step {
+	r := o.Record
+	switch {
+	case r == nil && o.Move == nil:
+		return Step{Verb: Idle}
+	case r == nil && o.Move.DeletionTimestamp != nil:
+		return Step{Verb: Leave}
+	case r == nil && !held(o.Move):
+		return Step{Verb: Adopt}
+	case r == nil:
+		return Step{Verb: Inspect}
+	case r.Over():
+		return over(o)
+	}
+	if record.Before(r.Phase, v1alpha1.MoveCommit) {
+		if why, refused := unwanted(o); why != "" {
+			return back(o, why, refused)
+		}
+	}
+	switch r.Phase {
+	case v1alpha1.MovePrepare:
+		return prepare(o)
+	case v1alpha1.MoveProvision:
+		return provision(o)
+	case v1alpha1.MovePreCopy:
+		return preCopy(o)
+	case v1alpha1.MoveQuiesce:
+		return quiesce(o)
+	case v1alpha1.MoveFence:
+		return fence(o)
+	case v1alpha1.MoveFinalSync:
+		return finalSync(o)
+	case v1alpha1.MoveVerifying:
+		return verify(o)
+	case v1alpha1.MoveCommit:
+		return commit(o)
+	case v1alpha1.MoveResume:
+		return resume(o)
+	case v1alpha1.MoveRetain:
+		return retain(o)
+	case v1alpha1.MoveFinalize:
+		return finalize(o)
+	case v1alpha1.MoveRollBack:
+		return rollBack(o)
+	}
+	return Step{Verb: Idle, Say: "the record of the move names a phase that this version does not know: start the version that wrote it", After: seldom}
+}
+
+// unwanted says why a move that is not committed must go back; empty if it goes on.
+func unwanted(o Observation) (why string, refused bool) {
+	switch {
+	case o.Move == nil || o.Move.DeletionTimestamp != nil:
+		return "the VolumeMove was deleted", false
+	case o.Move.Spec.Action == v1alpha1.ActionAbort:
+		return "the move was aborted", false
+	}
+	for i, claim := range o.Claims {
+		if claim.Claim == nil || claim.Claim.DeletionTimestamp != nil {
+			return "claim " + o.Record.Claims[i].Name + " was deleted", false
+		}
+	}
+	return "", false
+}
+
+// back begins to go back.
+func back(o Observation, why string, refused bool) Step {
+	next := o.Record.Enter(v1alpha1.MoveRollBack, o.Now)
+	next.Why, next.Refused = why, refused
+	return Step{Verb: Save, Record: next, Say: why}
+}
+
+// enter goes on to a phase.
+func enter(o Observation, phase v1alpha1.MovePhase) Step {
+	return Step{Verb: Save, Record: o.Record.Enter(phase, o.Now)}
+}
+
+// change returns the step that records a change of one claim.
+func change(o Observation, i int, change func(*record.Claim)) Step {
+	next := o.Record.Clone()
+	change(&next.Claims[i])
+	return Step{Verb: Save, Record: next}
+}
+
+func wait(after time.Duration, say string) Step { return Step{Verb: Idle, Say: say, After: after} }
+
+// over is the step for a move of which nothing is left to do.
+func over(o Observation) Step {
+	r := o.Record
+	switch {
+	case o.Move == nil || o.Move.DeletionTimestamp != nil:
+		return Step{Verb: Forget}
+	case o.Move.Spec.TTLSecondsAfterFinished == nil:
+		return Step{Verb: Idle}
+	}
+	left := r.Began[r.Phase].Add(time.Duration(*o.Move.Spec.TTLSecondsAfterFinished) * time.Second).Sub(o.Now)
+	if left > 0 {
+		return Step{Verb: Idle, After: left}
+	}
+	return Step{Verb: DeleteMove}
+}
+
+func held(o metav1.Object) bool { return has(o.GetFinalizers()) }

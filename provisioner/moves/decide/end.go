@@ -1,0 +1,181 @@
+package decide
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/provisioner/backing"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+)
+
+// commit gives the claims their volumes at the target. It only goes forward.
+func commit(o Observation) Step {
+	for _, end := range record.Ends {
+		if why := o.Unusable[end]; why != "" {
+			return wait(soon, why)
+		}
+	}
+	if step, ok := dropped(o, record.Ends...); ok {
+		return hurry(step)
+	}
+	for i, claim := range o.Claims {
+		ours, b := o.Record.Claims[i], claim.Target.Backing
+		switch {
+		case b == nil || b.UID != ours.Target.Ref.UID:
+			return wait(seldom, fmt.Sprintf("real claim %s of the target is gone: the copy at the source is whole; ask for help before anything is removed", ours.Target.Ref.Key()))
+		case backing.Unpublished(b) || b.Labels[keys.MoveOf] != "":
+			return Step{Verb: Publish, Claim: i}
+		}
+		if s := claim.Source.Backing; s != nil && s.UID == ours.Source.Ref.UID && s.Labels[keys.MoveOf] != string(o.Record.UID) {
+			return Step{Verb: Shelve, Claim: i}
+		}
+	}
+	if step, ok := bound(o, func(c record.Claim) *corev1.PersistentVolume { return c.New }); ok {
+		return step
+	}
+	return enter(o, v1alpha1.MoveResume)
+}
+
+// bound is the step towards claims that have a volume; false where all have.
+func bound(o Observation, volume func(record.Claim) *corev1.PersistentVolume) (Step, bool) {
+	for i, claim := range o.Claims {
+		want := volume(o.Record.Claims[i])
+		switch {
+		case claim.Volume == nil:
+			return Step{Verb: MakeVolume, Claim: i, Volume: want}, true
+		case claim.Volume.DeletionTimestamp != nil && claim.Claim != nil:
+			return Step{Verb: FreeVolume, Claim: i}, true
+		case claim.Claim == nil:
+			// Whoever let the claim go decided about its volume too.
+		case claim.Volume.Annotations[keys.Backing] != want.Annotations[keys.Backing]:
+			return wait(seldom, fmt.Sprintf("volume %s is not what this move made of it: see who replaced it, and delete that one", want.Name)), true
+		}
+	}
+	for i, claim := range o.Claims {
+		switch {
+		case claim.Claim == nil || claim.Claim.Status.Phase == corev1.ClaimBound && claim.Volume.Status.Phase == corev1.VolumeBound:
+		case claim.Claim.Annotations[keys.MoveTouched] != touch(o):
+			return Step{Verb: Touch, Claim: i}, true
+		default:
+			return wait(often, "waiting until claim "+o.Record.Claims[i].Name+" is bound again"), true
+		}
+	}
+	return Step{}, false
+}
+
+// dropped is the step towards no movers at some ends; false once there are none.
+func dropped(o Observation, ends ...record.End) (Step, bool) {
+	for i, claim := range o.Claims {
+		for _, end := range ends {
+			if m := claim.side(end).Mover; m.Exists && !m.Leaving {
+				return Step{Verb: DropMover, Claim: i, End: end}, true
+			}
+		}
+	}
+	for i, claim := range o.Claims {
+		for _, end := range ends {
+			if claim.side(end).Mover.Exists {
+				return wait(soon, fmt.Sprintf("waiting until the mover of claim %s at the %s has ended", o.Record.Claims[i].Name, end)), true
+			}
+		}
+	}
+	return Step{}, false
+}
+
+// freed is the step that lets pods use the claims; false once they may.
+func freed(o Observation) (Step, bool) {
+	for i, claim := range o.Claims {
+		c := claim.Claim
+		if c == nil {
+			continue
+		}
+		if c.Annotations[keys.Move] == string(o.Record.UID) || c.Labels[keys.Moving] != "" || c.Annotations[keys.MoveTouched] != "" || has(c.Finalizers) {
+			return Step{Verb: Unlock, Claim: i}, true
+		}
+	}
+	return ungated(o)
+}
+
+func ungated(o Observation) (Step, bool) {
+	for _, pod := range o.Pods {
+		if pod.Gated && !pod.Leaving {
+			return Step{Verb: Ungate, Pod: pod}, true
+		}
+	}
+	return Step{}, false
+}
+
+// resume lets the pods go on at the target.
+func resume(o Observation) Step {
+	if step, ok := freed(o); ok {
+		return step
+	}
+	next := o.Record.Enter(v1alpha1.MoveRetain, o.Now)
+	next.Up = o.Now
+	return Step{Verb: Save, Record: next, Say: "the claims have their volumes at the target"}
+}
+
+// retain keeps the source for a while.
+func retain(o Observation) Step {
+	if step, ok := ungated(o); ok {
+		return step
+	}
+	began := o.Record.Began[v1alpha1.MoveRetain]
+	if left := began.Add(settling).Sub(o.Now); left > 0 {
+		return wait(min(left, soon), "the claims have their volumes at the target")
+	}
+	if o.Move == nil || o.Move.DeletionTimestamp != nil || o.Move.Spec.Action == v1alpha1.ActionFinalize {
+		return enter(o, v1alpha1.MoveFinalize)
+	}
+	for _, pod := range o.Pods {
+		if !pod.Ready && !pod.Finished {
+			return wait(soon, fmt.Sprintf("waiting until pod %s is ready at the target before the copy at the source is removed; spec.action Finalize removes it now", pod.Name))
+		}
+	}
+	keep := time.Hour
+	if o.Move.Spec.KeepSourceFor != nil {
+		keep = o.Move.Spec.KeepSourceFor.Duration
+	}
+	if left := began.Add(keep).Sub(o.Now); left > 0 {
+		return wait(min(left, seldom), fmt.Sprintf("the copy at the source is kept until %s; spec.action Finalize removes it now", began.Add(keep).UTC().Format(time.RFC3339)))
+	}
+	return enter(o, v1alpha1.MoveFinalize)
+}
+
+// finalize removes the source.
+func finalize(o Observation) Step {
+	if step, ok := ungated(o); ok {
+		return step
+	}
+	if step, ok := removed(o, record.Source); ok {
+		return step
+	}
+	return enter(o, v1alpha1.MoveDone)
+}
+
+// removed is the step towards no backing claims at an end; false once they are gone.
+func removed(o Observation, end record.End) (Step, bool) {
+	if why := o.Unusable[end]; why != "" {
+		return wait(seldom, "the copy at the "+string(end)+" cannot be removed yet: "+why), true
+	}
+	for i, claim := range o.Claims {
+		copied, side := o.Record.Claims[i].At(end), claim.side(end)
+		if copied.Policy != "" && side.Real != nil && side.Real.Spec.PersistentVolumeReclaimPolicy != copied.Policy {
+			return Step{Verb: Restore, Claim: i, End: end}, true
+		}
+		b := side.Backing
+		if b == nil || b.Labels[keys.MoveOf] != string(o.Record.UID) || copied.Ref.UID != "" && b.UID != copied.Ref.UID {
+			// Gone, or never this move's.
+			continue
+		}
+		if b.DeletionTimestamp == nil || backing.Protected(b) {
+			return Step{Verb: DropBacking, Claim: i, End: end}, true
+		}
+		return wait(soon, fmt.Sprintf("waiting until real claim %s is gone", copied.Ref.Key())), true
+	}
+	return Step{}, false
+}

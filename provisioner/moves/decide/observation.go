@@ -1,0 +1,157 @@
+// Package decide holds the decisions of a move as pure functions: the record and what
+// is there go in, the one next step comes out. Each step is one write, safe to repeat;
+// a program that is stopped anywhere goes on by observing again. All that is observed
+// was asked of API servers a moment ago, never taken from caches.
+package decide
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/movecontrol"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+)
+
+// Observation is what is known of one move.
+type Observation struct {
+	Now time.Time
+	// Move is the VolumeMove, nil when there is none of the record's UID.
+	Move *v1alpha1.VolumeMove
+	// Record is nil while there is none.
+	Record *record.Record
+	// Claims are in the order of the record.
+	Claims []Claim
+	// Pods are those of home that use one of the claims. They were read after the
+	// claims and volumes.
+	Pods []Pod
+	// Others says who else uses a source, in words, as pods of the remote cluster and
+	// nodes that the volume is attached to; read after the volumes too.
+	Others []string
+	// Unusable says why the cluster of an end takes no requests; empty if it does.
+	// Nothing is known of what is there then.
+	Unusable map[record.End]string
+}
+
+// Claim is what is there for one claim of a move.
+type Claim struct {
+	// Claim is the virtual claim, nil when there is none of its UID.
+	Claim *corev1.PersistentVolumeClaim
+	// Volume is what has the name of the virtual volume, nil if nothing has.
+	Volume *corev1.PersistentVolume
+	Source Side
+	Target Side
+	// Copy is what the mover at the source says, nil if it was not reached; CopyError
+	// why not.
+	Copy      *movecontrol.Status
+	CopyError string
+	// New is the virtual volume for the target, if it can be built; NewError says why
+	// not. Only observed from Verify on.
+	New      *corev1.PersistentVolume
+	NewError string
+}
+
+// Side is what is there at one end.
+type Side struct {
+	// Backing is what has the name of the backing claim, nil if nothing has.
+	Backing *corev1.PersistentVolumeClaim
+	// Real is the real volume that is bound to it.
+	Real *corev1.PersistentVolume
+	// Mover is the pod or ShadowPod of the mover.
+	Mover Mover
+}
+
+// Mover is what is there of a mover.
+type Mover struct {
+	// Exists says that it, or its pod, may run; Leaving that it is being deleted.
+	Exists, Leaving bool
+	// Unstarted: it is a ShadowPod that has not been started.
+	Unstarted bool
+	// Running says that its pod is ready to be talked to.
+	Running bool
+	// Ended says that it stopped by itself and must be made anew.
+	Ended bool
+	// Problem is why it does not run, in words, as far as known.
+	Problem string
+}
+
+// Pod is one that uses a claim.
+type Pod struct {
+	Name string
+	UID  types.UID
+	// Gated: it has the gate of moves. Bound: it has a node.
+	Gated, Bound, Leaving, Ready, Finished bool
+	// Owned says whether a controller would make it anew.
+	Owned bool
+}
+
+// Verb names what a step does.
+type Verb string
+
+// The verbs of a step. Each is one write, but EnsureMover and DropMover, whose Secret
+// goes with them.
+const (
+	// Idle waits.
+	Idle Verb = "Idle"
+	// Adopt puts the finalizer on the VolumeMove; Inspect finds out what is to be
+	// moved and writes the first record; Save writes the record.
+	Adopt   Verb = "Adopt"
+	Inspect Verb = "Inspect"
+	Save    Verb = "Save"
+	// HoldClaim puts the finalizer on a claim, Lock has new pods of it wait, Unlock
+	// takes both back, Touch has kube-controller-manager look at it.
+	HoldClaim Verb = "HoldClaim"
+	Lock      Verb = "Lock"
+	Unlock    Verb = "Unlock"
+	Touch     Verb = "Touch"
+	// Keep has the real volume of the source outlive its claim, Restore gives it the
+	// policy that it had.
+	Keep    Verb = "Keep"
+	Restore Verb = "Restore"
+	// MakeTarget makes the backing claim at the target, Publish makes it an ordinary
+	// one, Shelve marks that of the source as the move's. DropBacking removes that of
+	// an end.
+	MakeTarget  Verb = "MakeTarget"
+	Publish     Verb = "Publish"
+	Shelve      Verb = "Shelve"
+	DropBacking Verb = "DropBacking"
+	// EnsureMover makes the mover of an end, StartMover starts its ShadowPod, DropMover
+	// removes it. Start gives the mover of the source a task.
+	EnsureMover Verb = "EnsureMover"
+	StartMover  Verb = "StartMover"
+	DropMover   Verb = "DropMover"
+	Start       Verb = "Start"
+	// DeletePod deletes a pod, Ungate takes our gate off one.
+	DeletePod Verb = "DeletePod"
+	Ungate    Verb = "Ungate"
+	// DeleteVolume deletes the virtual volume, FreeVolume takes its finalizers off,
+	// MakeVolume makes one.
+	DeleteVolume Verb = "DeleteVolume"
+	FreeVolume   Verb = "FreeVolume"
+	MakeVolume   Verb = "MakeVolume"
+	// DeleteMove deletes the VolumeMove, Forget the record, Leave takes the finalizer
+	// off the VolumeMove.
+	DeleteMove Verb = "DeleteMove"
+	Forget     Verb = "Forget"
+	Leave      Verb = "Leave"
+)
+
+// Step is the next thing to do.
+type Step struct {
+	Verb Verb
+	// Claim is an index; End one of its ends.
+	Claim int
+	End   record.End
+	// Record is set for Save, Pod for DeletePod and Ungate, Task for Start, Volume for
+	// MakeVolume.
+	Record *record.Record
+	Pod    Pod
+	Task   movecontrol.Task
+	Volume *corev1.PersistentVolume
+	// Say is what is waited for, or done, in one sentence.
+	Say string
+	// After is how soon to look again after Idle.
+	After time.Duration
+}

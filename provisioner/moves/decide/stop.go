@@ -1,0 +1,100 @@
+package decide
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+)
+
+// quiesce has new pods wait at the gate and the present ones end.
+func quiesce(o Observation) Step {
+	if step, ok := locked(o); ok {
+		return step
+	}
+	if step, ok := stopped(o); ok {
+		return step
+	}
+	return enter(o, v1alpha1.MoveFence)
+}
+
+// locked is the step that locks a claim that is not locked; false if all are.
+func locked(o Observation) (Step, bool) {
+	for i, claim := range o.Claims {
+		if claim.Claim.Annotations[keys.Move] != string(o.Record.UID) || claim.Claim.Labels[keys.Moving] != keys.MovingNow {
+			return Step{Verb: Lock, Claim: i}, true
+		}
+	}
+	return Step{}, false
+}
+
+// stopped is the step towards no pod that uses a claim; false once there is none.
+func stopped(o Observation) (Step, bool) {
+	var names []string
+	for _, pod := range o.Pods {
+		switch {
+		case pod.Finished, pod.Gated && !pod.Bound:
+		case pod.Bound && !pod.Leaving && !pod.Owned:
+			return back(o, fmt.Sprintf("pod %s uses the volume and nobody would make it anew: delete it yourself, and move again", pod.Name), true), true
+		case !pod.Leaving && (pod.Bound || pod.Owned):
+			return Step{Verb: DeletePod, Pod: pod, Say: fmt.Sprintf("pod %s is stopped; its successor waits until the move is done", pod.Name)}, true
+		case pod.Bound:
+			names = append(names, "pod "+pod.Name)
+		}
+		// One that has no node, no gate and no owner that would make it anew is left:
+		// it is deleted once it gets a node.
+	}
+	names = append(names, o.Others...)
+	if len(names) == 0 {
+		return Step{}, false
+	}
+	return wait(often, "waiting until the volume is free of "+strings.Join(names, ", ")), true
+}
+
+// fence takes the volume from everybody, and makes sure that nobody has it.
+func fence(o Observation) Step {
+	if why := o.Unusable[record.Source]; why != "" {
+		return wait(soon, why)
+	}
+	if step, ok := intruders(o); ok {
+		return step
+	}
+	for i, claim := range o.Claims {
+		switch before := o.Record.Claims[i].Volume; {
+		case claim.Volume == nil:
+		case claim.Volume.UID != before.UID:
+			return back(o, fmt.Sprintf("somebody replaced volume %s: see who did, and move again", before.Name), true)
+		case claim.Volume.DeletionTimestamp == nil:
+			return Step{Verb: DeleteVolume, Claim: i}
+		default:
+			return Step{Verb: FreeVolume, Claim: i}
+		}
+	}
+	for i, claim := range o.Claims {
+		if !lost(claim) {
+			if claim.Claim.Annotations[keys.MoveTouched] != touch(o) {
+				return Step{Verb: Touch, Claim: i}
+			}
+			return wait(often, "waiting until it is known that claim "+o.Record.Claims[i].Name+" has no volume for now")
+		}
+	}
+	return enter(o, v1alpha1.MoveFinalSync)
+}
+
+// intruders is the step against whoever got at the volume again; false if nobody has.
+func intruders(o Observation) (Step, bool) {
+	if step, ok := locked(o); ok {
+		return step, ok
+	}
+	return stopped(o)
+}
+
+// touch is what a claim is touched with: another text in each phase.
+func touch(o Observation) string {
+	return fmt.Sprintf("%s-%d", o.Record.Phase, o.Record.Began[o.Record.Phase].UnixMilli())
+}
+
+// Touched is what Touch writes on a claim.
+func Touched(r *record.Record) string { return touch(Observation{Record: r}) }

@@ -1,0 +1,169 @@
+package decide_test
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/movecontrol"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+)
+
+func (w *world) save(r *record.Record) {
+	data, err := record.Encode(r)
+	require.NoError(w.t, err)
+	w.record = data
+}
+
+// first is the record that an inspection makes.
+func (w *world) first() *record.Record {
+	r := &record.Record{UID: moveUID, Namespace: "shop", Name: "m", Phase: v1alpha1.MovePrepare, Passes: 2, Verify: v1alpha1.VerifyQuick, Began: map[v1alpha1.MovePhase]time.Time{}}
+	for i, c := range w.claims {
+		target := ref(record.Target, i)
+		target.UID = ""
+		r.Claims = append(r.Claims, record.Claim{
+			Name: c.claim.Name, UID: c.claim.UID, Volume: c.volume,
+			Source: record.Copy{Ref: ref(record.Source, i), Policy: corev1.PersistentVolumeReclaimDelete}, Target: record.Copy{Ref: target},
+		})
+	}
+	return r
+}
+
+func drop(finalizers []string) []string {
+	return slices.DeleteFunc(finalizers, func(f string) bool { return f == keys.MoveFinalizer })
+}
+
+// apply takes a step as the API servers would.
+func (w *world) apply(step decide.Step) {
+	w.log = append(w.log, fmt.Sprintf("%s %d %s %s", step.Verb, step.Claim, step.End, step.Say))
+	var c *claim
+	if step.Claim < len(w.claims) {
+		c = w.claims[step.Claim]
+	}
+	r := w.decoded()
+	switch step.Verb {
+	case decide.Idle:
+	case decide.Adopt:
+		w.move.Finalizers = append(w.move.Finalizers, keys.MoveFinalizer)
+	case decide.Inspect:
+		w.save(w.first())
+	case decide.Save:
+		w.log = append(w.log, "phase "+string(step.Record.Phase))
+		w.save(step.Record)
+	case decide.HoldClaim:
+		c.claim.Finalizers = append(c.claim.Finalizers, keys.MoveFinalizer)
+	case decide.Lock:
+		c.claim.Labels[keys.Moving], c.claim.Annotations[keys.Move] = keys.MovingNow, string(moveUID)
+	case decide.Unlock:
+		delete(c.claim.Labels, keys.Moving)
+		delete(c.claim.Annotations, keys.Move)
+		delete(c.claim.Annotations, keys.MoveTouched)
+		c.claim.Finalizers = drop(c.claim.Finalizers)
+	case decide.Touch:
+		c.claim.Annotations[keys.MoveTouched] = decide.Touched(r)
+	case decide.Keep:
+		c.at[record.Source].real.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
+	case decide.Restore:
+		c.at[step.End].real.Spec.PersistentVolumeReclaimPolicy = r.Claims[step.Claim].At(step.End).Policy
+	case decide.MakeTarget:
+		w.must(c.at[record.Target].backing == nil, "a second target")
+		at := ref(record.Target, step.Claim)
+		c.at[record.Target].backing = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: at.Name, UID: at.UID, Finalizers: []string{keys.BackingFinalizer},
+			Labels: map[string]string{keys.MoveOf: string(moveUID)}, Annotations: map[string]string{keys.Unpublished: "true"}}}
+		c.at[record.Target].content = -1
+	case decide.Publish:
+		b := c.at[record.Target].backing
+		delete(b.Labels, keys.MoveOf)
+		delete(b.Annotations, keys.Unpublished)
+	case decide.Shelve:
+		c.at[record.Source].backing.Labels[keys.MoveOf] = string(moveUID)
+	case decide.DropBacking:
+		w.must(c.current(step.Claim) != step.End, "the copy in use removed")
+		c.at[step.End].backing, c.at[step.End].real, c.at[step.End].content = nil, nil, -1
+	case decide.EnsureMover:
+		c.at[step.End].mover = decide.Mover{Exists: true, Unstarted: step.End == record.Target}
+	case decide.StartMover:
+		c.at[step.End].mover.Unstarted = false
+	case decide.DropMover:
+		c.at[step.End].mover.Leaving = true
+	case decide.Start:
+		w.must(c.mover.Task == nil || c.mover.Task.State != movecontrol.Running, "a task beside another one")
+		c.mover.Task = &movecontrol.TaskStatus{Task: step.Task, State: movecontrol.Running}
+	case decide.DeletePod:
+		w.find(step.Pod.UID).Leaving = true
+	case decide.Ungate:
+		w.find(step.Pod.UID).Gated = false
+	case decide.DeleteVolume:
+		c.volume.DeletionTimestamp = &metav1.Time{Time: w.now}
+	case decide.FreeVolume:
+		c.volume = nil
+	case decide.MakeVolume:
+		w.must(c.volume == nil, "a second volume")
+		c.volume = step.Volume.DeepCopy()
+		w.made++
+		c.volume.UID = types.UID(fmt.Sprintf("v%d", w.made))
+	case decide.DeleteMove:
+		w.move.DeletionTimestamp = &metav1.Time{Time: w.now}
+	case decide.Forget:
+		w.record = nil
+	case decide.Leave:
+		w.move = nil
+	default:
+		w.must(false, "unknown verb %s", step.Verb)
+	}
+}
+
+func (w *world) find(uid types.UID) *pod {
+	for _, p := range w.pods {
+		if p.UID == uid {
+			return p
+		}
+	}
+	w.must(false, "a step for a pod that is not there")
+	return nil
+}
+
+// live lets everybody else do something.
+func (w *world) live() {
+	chance := func(percent int) bool { return w.r.IntN(100) < percent }
+	w.now = w.now.Add(time.Duration(w.r.IntN(2000)) * time.Millisecond)
+	for i, c := range w.claims {
+		w.bind(c)
+		w.moverLives(i, c, chance)
+	}
+	w.podsLive(chance)
+	if w.calm {
+		return
+	}
+	for _, end := range record.Ends {
+		if chance(3) {
+			w.down[end] = !w.down[end]
+		}
+	}
+	for _, c := range w.claims {
+		if s := c.at[record.Source]; chance(2) && s.mover.Running {
+			w.log = append(w.log, "the sender dies")
+			s.mover = decide.Mover{Exists: true, Ended: true}
+			c.alive = false
+		}
+	}
+}
+
+// bind is kube-controller-manager.
+func (w *world) bind(c *claim) {
+	switch {
+	case c.claim == nil:
+	case c.volume == nil:
+		c.claim.Status.Phase = corev1.ClaimLost
+	case c.volume.DeletionTimestamp == nil:
+		c.claim.Status.Phase, c.volume.Status.Phase = corev1.ClaimBound, corev1.VolumeBound
+	}
+}

@@ -1,0 +1,187 @@
+// Package record is what the provisioner remembers of a move. It is kept in a Secret
+// that no tenant can write, because whoever forged it could bind a claim to another's
+// volume. It is written before each side effect that it is the intent of. It is pure.
+package record
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/movekeys"
+	"github.com/lodestone-storage/lodestone/provisioner/backing"
+)
+
+// version is that of the form of a record.
+const version = 1
+
+// Record is one move.
+type Record struct {
+	Version   int       `json:"version"`
+	UID       types.UID `json:"uid"`
+	Namespace string    `json:"namespace"`
+	Name      string    `json:"name"`
+	// Phase is the one whose side effects may have begun.
+	Phase v1alpha1.MovePhase `json:"phase"`
+	// Began are the times at which phases began, for the last time.
+	Began map[v1alpha1.MovePhase]time.Time `json:"began"`
+	// Target is where the data goes.
+	Target v1alpha1.MovePlace `json:"target"`
+	// Spliced: the data goes through the provisioner, not from pod to pod.
+	Spliced bool                `json:"spliced,omitempty"`
+	Verify  v1alpha1.MoveVerify `json:"verify"`
+	Passes  int32               `json:"passes"`
+	// Limit is how many bytes a second may travel; 0: as many as can.
+	Limit int64 `json:"limit,omitempty"`
+	// Why is why the move went back or never began; Refused that it is not the user's
+	// wish.
+	Why     string `json:"why,omitempty"`
+	Refused bool   `json:"refused,omitempty"`
+	// Down is since when pods could not use the claims, Up until when.
+	Down time.Time `json:"down,omitzero"`
+	Up   time.Time `json:"up,omitzero"`
+
+	Claims []Claim `json:"claims,omitempty"`
+}
+
+// Claim is one claim of a move.
+type Claim struct {
+	Name string    `json:"name"`
+	UID  types.UID `json:"uid"`
+	// Volume is its virtual volume as it was before the move, New as it is to be after
+	// it; New is nil before Commit.
+	Volume *corev1.PersistentVolume `json:"volume"`
+	New    *corev1.PersistentVolume `json:"new,omitempty"`
+	Source Copy                     `json:"source"`
+	Target Copy                     `json:"target"`
+	// Pass is the last pass over the data that was begun; Settled says that no more are
+	// needed before the application stops.
+	Pass    int32 `json:"pass,omitempty"`
+	Settled bool  `json:"settled,omitempty"`
+	// Prepared says that nothing forbids the copy.
+	Prepared bool `json:"prepared,omitempty"`
+	// Try counts how often the last pass was begun, Instance is the mover that made it.
+	Try      int    `json:"try,omitempty"`
+	Instance string `json:"instance,omitempty"`
+	// Sent is how many bytes travelled before the present task.
+	Sent       int64  `json:"sent,omitempty"`
+	SourceRoot string `json:"sourceRoot,omitempty"`
+	TargetRoot string `json:"targetRoot,omitempty"`
+	// Keys are the one-time keys of this claim's movers.
+	Keys map[movekeys.Role]movekeys.Files `json:"keys,omitempty"`
+}
+
+// Copy is one of the two copies of the data.
+type Copy struct {
+	// Ref is its backing claim; without a UID while that is not known to be made.
+	Ref backing.Ref `json:"ref"`
+	// Real is the name of the real volume, once known, and Policy the reclaim policy
+	// that it had before the move, where that was changed.
+	Real   string                               `json:"real,omitempty"`
+	Policy corev1.PersistentVolumeReclaimPolicy `json:"policy,omitempty"`
+	Class  string                               `json:"class,omitempty"`
+	// Node is where its mover must run; empty: anywhere.
+	Node string `json:"node,omitempty"`
+}
+
+// order is that of the phases of a move that goes forward.
+var order = []v1alpha1.MovePhase{
+	v1alpha1.MovePrepare, v1alpha1.MoveProvision, v1alpha1.MovePreCopy, v1alpha1.MoveQuiesce, v1alpha1.MoveFence,
+	v1alpha1.MoveFinalSync, v1alpha1.MoveVerifying, v1alpha1.MoveCommit, v1alpha1.MoveResume, v1alpha1.MoveRetain,
+	v1alpha1.MoveFinalize, v1alpha1.MoveDone,
+}
+
+// Before says whether a phase of a move that goes forward comes before another one.
+func Before(a, b v1alpha1.MovePhase) bool {
+	i := slices.Index(order, a)
+	return i >= 0 && i < slices.Index(order, b)
+}
+
+// Over says whether nothing more will be done.
+func (r *Record) Over() bool {
+	return r.Phase == v1alpha1.MoveDone || r.Phase == v1alpha1.MoveAborted || r.Phase == v1alpha1.MoveFailed
+}
+
+// Holds says whether nothing else may touch the claims and what is behind them.
+func (r *Record) Holds() bool {
+	return r.Phase == v1alpha1.MoveRollBack || Before(r.Phase, v1alpha1.MoveRetain)
+}
+
+// Clone returns a copy that can be changed; the volumes in it must not be.
+func (r *Record) Clone() *Record {
+	next := *r
+	next.Claims = slices.Clone(r.Claims)
+	next.Began = map[v1alpha1.MovePhase]time.Time{}
+	for phase, at := range r.Began {
+		next.Began[phase] = at
+	}
+	return &next
+}
+
+// Enter begins a phase.
+func (r *Record) Enter(phase v1alpha1.MovePhase, now time.Time) *Record {
+	next := r.Clone()
+	next.Phase = phase
+	next.Began[phase] = now
+	return next
+}
+
+// Encode writes a record.
+func Encode(r *Record) ([]byte, error) {
+	r.Version = version
+	data, err := json.Marshal(r)
+	if err != nil {
+		return nil, fmt.Errorf("encode record of move %s/%s: %w", r.Namespace, r.Name, err)
+	}
+	return data, nil
+}
+
+// Decode reads what Encode wrote. One of a later version is an error: what it means
+// is not known.
+func Decode(data []byte) (*Record, error) {
+	r := &Record{}
+	if err := json.Unmarshal(data, r); err != nil {
+		return nil, fmt.Errorf("decode record of a move: %w", err)
+	}
+	if r.Version != version || r.UID == "" || r.Phase == "" {
+		return nil, fmt.Errorf("decode record of a move: version %d is not one that this program writes", r.Version)
+	}
+	return r, nil
+}
+
+// SecretName is the name of the Secret that holds the record of the move with a UID.
+func SecretName(uid types.UID) string { return "move-" + string(uid) }
+
+// MoverName is the name of a mover and its Secret, of the claim at an index of the
+// record, at the source or the target.
+func (r *Record) MoverName(claim int, end End) string {
+	return fmt.Sprintf("move-%s-%d-%s", r.UID, claim, end)
+}
+
+// KeysOf is what the keys of the claim at an index are bound to.
+func (r *Record) KeysOf(claim int) string { return fmt.Sprintf("%s-%d", r.UID, claim) }
+
+// End is one end of a copy.
+type End string
+
+// The ends.
+const (
+	Source End = "source"
+	Target End = "target"
+)
+
+// Ends are both.
+var Ends = []End{Source, Target}
+
+// At returns the copy at an end.
+func (c *Claim) At(end End) *Copy {
+	if end == Source {
+		return &c.Source
+	}
+	return &c.Target
+}
