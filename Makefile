@@ -110,6 +110,11 @@ crash: control-plane ## Stop the provisioner at each API call it makes, and chec
 	@go build -o bin/crash ./e2e/cmd/crash
 	@exec bin/crash $(ARGS)
 
+.PHONY: move-cases
+move-cases: ## Take every case that a copy of a volume must survive through rsync and restic (as root; ARGS=--whole for 10 GiB)
+	@go build -o bin/move-cases ./e2e/cmd/move-cases
+	@exec bin/move-cases $(ARGS)
+
 .PHONY: control-plane
 control-plane: ## Build the control-plane program into the user's cache
 	@go run ./e2e/cmd/controlplane-build

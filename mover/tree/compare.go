@@ -29,7 +29,7 @@ func Compare(original, copied *Manifest, examples int) (Differences, error) {
 		}
 		d.Count++
 		if len(d.First) < examples {
-			d.First = append(d.First, Difference{Path: printable(change.Path()), What: change.words()})
+			d.First = append(d.First, change.Difference())
 		}
 	}
 	if equal := original.summary.Root == copied.summary.Root; equal != (d.Count == 0) {
@@ -37,6 +37,11 @@ func Compare(original, copied *Manifest, examples int) (Differences, error) {
 			equal, d.Count)
 	}
 	return d, nil
+}
+
+// Difference is the change in words, the old side being the original.
+func (c *Change) Difference() Difference {
+	return Difference{Path: printable(c.Path()), What: c.words()}
 }
 
 // words says what differs, with the values of both sides where they are short.

@@ -23,29 +23,22 @@ var (
 )
 
 // openedFile is a file whose content is being read.
-type openedFile struct {
-	fd   int
-	cold bool
-}
+type openedFile struct{ fd int }
 
-// openFile opens the file that an entry was made of; if the name means another file
-// by now the error is ENOENT. With cold the file's pages are dropped first, so that
-// what is read comes from the disk.
-func openFile(d *dir, name string, e *Entry, cold bool) (*openedFile, error) {
+// openFile opens a file. With cold its pages are dropped first, so that what is read
+// comes from the disk.
+func openFile(d *dir, name string, cold bool) (*openedFile, error) {
 	fd, err := openAt(d.fd, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC)
 	if err != nil {
 		return nil, err
 	}
-	f := &openedFile{fd: fd, cold: cold}
-	s, err := statAt(fd, "")
-	if err == nil && (s.Ino != e.Inode || s.Mode&unix.S_IFMT != unix.S_IFREG) {
-		err = unix.ENOENT
+	f := &openedFile{fd: fd}
+	if !cold {
+		return f, nil
 	}
-	if err == nil && cold {
-		err = f.drop()
-	}
-	if err != nil {
-		return nil, errors.Join(err, unix.Close(fd))
+	if err := f.drop(); err != nil {
+		f.close()
+		return nil, err
 	}
 	return f, nil
 }
@@ -62,13 +55,20 @@ func (f *openedFile) drop() error {
 	return nil
 }
 
-// changed says whether the file changed since the entry was made.
-func (f *openedFile) changed(e *Entry) (bool, error) {
+// settle ends the reading of a file of which so many bytes were read, and says
+// whether it changed since the entry was made. If the name meant another file by the
+// time it was opened the error is ENOENT.
+func (f *openedFile) settle(e *Entry, read uint64) (unsettled bool, err error) {
 	s, err := statAt(f.fd, "")
 	if err != nil {
 		return false, err
 	}
-	return timeOf(s.Ctime) != e.Ctime || s.Size != e.Size, nil
+	if s.Ino != e.Inode || s.Mode&unix.S_IFMT != unix.S_IFREG {
+		return false, unix.ENOENT
+	}
+	unsettled = timeOf(s.Ctime) != e.Ctime || s.Size != e.Size || read != e.Size
+	e.Size = read
+	return unsettled, nil
 }
 
 func (f *openedFile) close() { _ = unix.Close(f.fd) }

@@ -2,7 +2,6 @@ package tree
 
 import (
 	"context"
-	"fmt"
 )
 
 // part is one segment of a large file, for one worker.
@@ -28,7 +27,7 @@ func (p *part) hash(h *hasher) {
 // should it grow or shrink meanwhile.
 func (c *collector) readLarge(ctx context.Context, d *dir, name string, seen *sight) error {
 	e := seen.entry
-	f, err := openFile(d, name, e, c.options.Cold)
+	f, err := openFile(d, name, c.options.Cold)
 	if err != nil {
 		return err
 	}
@@ -75,11 +74,9 @@ func (c *collector) readLarge(ctx context.Context, d *dir, name string, seen *si
 		}
 		c.progress(p.read)
 	}
-	e.Content = sum(content)
-	seen.unsettled, err = f.changed(e)
-	e.Size, seen.read = total, total
-	if err != nil {
-		return fmt.Errorf("look at it again: %w", err)
+	e.Content, seen.read = sum(content), total
+	if seen.unsettled, err = f.settle(e, total); err != nil {
+		return err
 	}
 	return pending.flush()
 }

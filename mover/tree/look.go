@@ -91,42 +91,43 @@ func (l *looker) holds(before, now *Entry) bool {
 // read reads what stat does not tell: attributes, a link's target, a file's content.
 func (l *looker) read(d *dir, name string, seen *sight) (err error) {
 	e := seen.entry
-	if e.Xattrs, err = xattrsOf(d.fd, name, &l.xattrs); err != nil {
+	if e.Type == File && e.Size > 0 && e.Size <= largeFile {
+		return l.readFile(d, name, seen)
+	}
+	of := named(d.fd, name)
+	if name == "" {
+		of = opened(d.fd)
+	}
+	if e.Xattrs, err = xattrs(of, &l.xattrs); err != nil {
 		return err
 	}
 	switch e.Type {
 	case Symlink:
 		e.Target, err = readlinkAt(d.fd, name)
-		return err
 	case File:
-		if e.Size > largeFile {
-			seen.large = true
-			return nil
-		}
-		return l.readFile(d, name, seen)
+		seen.large = e.Size > 0
+		e.Content = contentOf(nil)
 	case Directory, Fifo, Socket, CharDevice, BlockDevice:
 	}
-	return nil
+	return err
 }
 
 // readFile hashes a small file at once.
-func (l *looker) readFile(d *dir, name string, seen *sight) error {
+func (l *looker) readFile(d *dir, name string, seen *sight) (err error) {
 	e := seen.entry
-	if e.Size == 0 {
-		e.Content = contentOf(nil)
-		return nil
-	}
-	f, err := openFile(d, name, e, l.options.Cold)
+	f, err := openFile(d, name, l.options.Cold)
 	if err != nil {
 		return err
 	}
 	defer f.close()
-	seen.blocks, err = l.hasher.blocks(f.fd, 0, largeFile+BlockSize, seen.sparse, nil)
+	if e.Xattrs, err = xattrs(opened(f.fd), &l.xattrs); err != nil {
+		return err
+	}
+	seen.blocks, err = l.hasher.blocks(f.fd, 0, int64(e.Size), seen.sparse, nil)
 	if err != nil {
 		return err
 	}
-	e.Size, seen.read = l.hasher.read, l.hasher.read
-	e.Content = contentOf(seen.blocks)
-	seen.unsettled, err = f.changed(e)
+	e.Content, seen.read = contentOf(seen.blocks), l.hasher.read
+	seen.unsettled, err = f.settle(e, l.hasher.read)
 	return err
 }

@@ -27,19 +27,33 @@ func kept(name string) bool {
 		name == capabilityXattr || name == accessACL || name == defaultACL
 }
 
-// xattrsOf reads the attributes of a name in an open directory. The path goes
-// through /proc/self/fd, the only way to ask about a name without opening it; its
-// last part is not followed.
-func xattrsOf(dir int, name string, buffer *[]byte) ([]Xattr, error) {
-	path := "/proc/self/fd/" + strconv.Itoa(dir)
-	list := unix.Llistxattr
-	get := unix.Lgetxattr
-	if name == "" {
-		list, get = unix.Listxattr, unix.Getxattr
-	} else {
-		path += "/" + name
+// holder is something with extended attributes: its calls are those of Linux.
+type holder struct {
+	list func(to []byte) (int, error)
+	get  func(name string, to []byte) (int, error)
+}
+
+// opened is a file or directory that is open for reading.
+func opened(fd int) holder {
+	return holder{
+		list: func(to []byte) (int, error) { return unix.Flistxattr(fd, to) },
+		get:  func(name string, to []byte) (int, error) { return unix.Fgetxattr(fd, name, to) },
 	}
-	names, err := grow(buffer, func(b []byte) (int, error) { return list(path, b) })
+}
+
+// named is a name in an open directory. The path goes through /proc/self/fd, the
+// only way to ask about a name without opening it; its last part is not followed.
+func named(dir int, name string) holder {
+	path := "/proc/self/fd/" + strconv.Itoa(dir) + "/" + name
+	return holder{
+		list: func(to []byte) (int, error) { return unix.Llistxattr(path, to) },
+		get:  func(name string, to []byte) (int, error) { return unix.Lgetxattr(path, name, to) },
+	}
+}
+
+// xattrs reads the attributes that a copy must keep, sorted by name.
+func xattrs(of holder, buffer *[]byte) ([]Xattr, error) {
+	names, err := grow(buffer, of.list)
 	if errors.Is(err, unix.EOPNOTSUPP) {
 		return nil, nil
 	}
@@ -54,7 +68,7 @@ func xattrsOf(dir int, name string, buffer *[]byte) ([]Xattr, error) {
 		if !kept(attribute) {
 			continue
 		}
-		value, err := grow(buffer, func(b []byte) (int, error) { return get(path, attribute, b) })
+		value, err := grow(buffer, func(b []byte) (int, error) { return of.get(attribute, b) })
 		if errors.Is(err, unix.ENODATA) || errors.Is(err, unix.EOPNOTSUPP) {
 			continue
 		}

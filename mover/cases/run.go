@@ -1,0 +1,222 @@
+package cases
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/lodestone-storage/lodestone/mover/tree"
+)
+
+// All are the cases in the order of the list.
+func All(scale Scale) []Case {
+	var all []Case
+	for _, group := range [][]Case{kinds(), shapes(scale), changes(), mounts()} {
+		all = append(all, group...)
+	}
+	return all
+}
+
+// ErrNotRoot says that a case cannot be tried without root.
+var ErrNotRoot = errors.New("the cases need root: they make devices, owners and trusted attributes")
+
+// Run takes one case through an engine, in a new directory below dir, which it
+// removes again. The error tells that the case could not be tried; whatever the
+// engine does is in the result.
+func Run(ctx context.Context, c Case, engine Engine, dir string) (result Result, err error) {
+	if !isRoot() {
+		return Result{}, ErrNotRoot
+	}
+	work, err := os.MkdirTemp(dir, "case-*")
+	if err != nil {
+		return Result{}, fmt.Errorf("make a directory for a case: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
+	r := &run{
+		c: c, engine: engine, work: work,
+		source: &Volume{Dir: filepath.Join(work, "source")}, target: &Volume{Dir: filepath.Join(work, "target")},
+	}
+	unmount, err := r.prepare()
+	if err != nil {
+		return Result{}, fmt.Errorf("prepare case %s: %w", c.Number, err)
+	}
+	defer func() { err = errors.Join(err, unmount()) }()
+	moveErr := r.move(ctx)
+	if err := errors.Join(r.source.Err, r.target.Err); err != nil {
+		return Result{}, fmt.Errorf("build case %s: %w", c.Number, err)
+	}
+	if result, err = r.judge(ctx, moveErr); err != nil {
+		return Result{}, fmt.Errorf("judge case %s: %w", c.Number, err)
+	}
+	result.Reason = strings.ReplaceAll(result.Reason, work+"/", "")
+	return result, nil
+}
+
+// run is one case under way.
+type run struct {
+	c              Case
+	engine         Engine
+	work           string
+	source, target *Volume
+}
+
+// prepare makes both volumes.
+func (r *run) prepare() (unmount func() error, err error) {
+	unmount = func() error { return nil }
+	for _, dir := range []string{r.source.Dir, r.target.Dir, filepath.Join(r.work, "scratch")} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return nil, err
+		}
+	}
+	if r.c.TargetBytes > 0 {
+		if unmount, err = mountSmall(r.target.Dir, r.c.TargetBytes); err != nil {
+			return nil, err
+		}
+	}
+	for _, step := range []struct {
+		fill   func(*Volume)
+		volume *Volume
+	}{{r.c.Source, r.source}, {r.c.Target, r.target}} {
+		if step.fill != nil {
+			step.fill(step.volume)
+		}
+		step.volume.age()
+		if step.volume.Err != nil {
+			return nil, errors.Join(step.volume.Err, unmount())
+		}
+	}
+	return unmount, nil
+}
+
+// move takes the volume through the engine: a pass beside the application, what
+// changes before the second one, the final pass, Verify.
+func (r *run) move(ctx context.Context) (err error) {
+	move, err := r.engine.Start(ctx, Setup{
+		Source: r.source.Dir, Target: r.target.Dir, Scratch: filepath.Join(r.work, "scratch"), Without: r.c.Without,
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, move.Close()) }()
+	if err := r.firstPass(ctx, move); err != nil {
+		return err
+	}
+	for _, change := range []func(*Volume){r.c.Between, r.c.Replace} {
+		if change != nil {
+			change(r.source)
+		}
+	}
+	if r.source.Err != nil {
+		return nil
+	}
+	if err := move.Pass(ctx, true); err != nil {
+		return fmt.Errorf("final pass: %w", err)
+	}
+	if r.c.Spoil != nil {
+		r.c.Spoil(r.target)
+	}
+	if err := move.Verify(ctx); err != nil {
+		return fmt.Errorf("verify: %w", err)
+	}
+	return nil
+}
+
+// firstPass copies while the application writes.
+func (r *run) firstPass(ctx context.Context, move Move) error {
+	stopped := make(chan struct{})
+	application, stop := context.WithCancel(ctx)
+	go func() {
+		defer close(stopped)
+		if r.c.During != nil {
+			r.c.During(application, r.source)
+		}
+	}()
+	err := move.Pass(ctx, false)
+	stop()
+	<-stopped
+	if err != nil {
+		return fmt.Errorf("first pass: %w", err)
+	}
+	return nil
+}
+
+// judge says what became of the case.
+func (r *run) judge(ctx context.Context, moveErr error) (Result, error) {
+	var refusal *Refusal
+	if errors.As(moveErr, &refusal) {
+		return Result{Outcome: OutcomeRefused, Reason: refusal.Reason, Meets: r.c.Must == KeptOrRefused}, nil
+	}
+	reason, err := r.lost(ctx)
+	if err != nil {
+		return Result{}, err
+	}
+	switch {
+	case moveErr != nil && r.c.Must == Noticed && reason == "":
+		return Result{Outcome: OutcomeFailed, Reason: moveErr.Error(), Meets: true}, nil
+	case moveErr != nil && r.c.Must == Noticed:
+		return Result{Outcome: OutcomeLost, Reason: moveErr.Error() + "; but " + reason}, nil
+	case moveErr != nil:
+		return Result{Outcome: OutcomeFailed, Reason: moveErr.Error()}, nil
+	case r.c.Must == Noticed && reason == "":
+		reason = "it ended without an error"
+	case reason == "":
+		return Result{Outcome: OutcomeKept, Meets: true}, nil
+	}
+	return Result{Outcome: OutcomeLost, Reason: reason}, nil
+}
+
+// lost says what the target does not have as it should; empty if all is there.
+func (r *run) lost(ctx context.Context) (string, error) {
+	if r.c.Holds != nil {
+		check := &Volume{Dir: r.target.Dir}
+		if r.c.Holds(check); check.Err != nil {
+			return check.Err.Error(), nil
+		}
+	}
+	if r.c.Must == Noticed {
+		return "", nil
+	}
+	source, err := r.describe(ctx, r.source.Dir)
+	if err != nil {
+		return "", err
+	}
+	defer source.Close()
+	target, err := r.describe(ctx, r.target.Dir)
+	if err != nil {
+		return "", err
+	}
+	defer target.Close()
+	return r.compare(source, target)
+}
+
+// compare says in words how the target differs.
+func (r *run) compare(source, target *tree.Manifest) (reason string, err error) {
+	var more int
+	for change, err := range tree.Changes(source, target) {
+		switch {
+		case err != nil:
+			return "", err
+		case change.Path() == "" && !r.c.Root:
+		case reason == "":
+			reason = change.Difference().String()
+		default:
+			more++
+		}
+	}
+	if more > 0 {
+		reason += fmt.Sprintf(" (and %d more)", more)
+	}
+	return reason, nil
+}
+
+// describe scans a volume as a whole, reading from the disk.
+func (r *run) describe(ctx context.Context, dir string) (*tree.Manifest, error) {
+	path := filepath.Join(r.work, filepath.Base(dir)+".manifest")
+	if _, err := tree.Scan(ctx, tree.Options{Root: dir, Manifest: path, Scratch: r.work, Cold: true}); err != nil {
+		return nil, err
+	}
+	return tree.Open(path)
+}
