@@ -17,6 +17,7 @@ import (
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/outcome"
 	"github.com/lodestone-storage/lodestone/pkg/remoteapi"
 	"github.com/lodestone-storage/lodestone/pkg/remoteclusters"
+	"github.com/lodestone-storage/lodestone/pkg/volumemoves"
 )
 
 // requestTimeout bounds each request, so that a cluster that hangs ends in
@@ -31,6 +32,7 @@ type Cluster struct {
 	Client  kubernetes.Interface
 	Remotes *remoteclusters.Client
 	Remote  *remoteapi.Client
+	Moves   *volumemoves.Client
 }
 
 // Home returns the cluster that kubectl's own flags name.
@@ -100,7 +102,11 @@ func newCluster(name string, config *rest.Config) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Cluster{Context: name, Config: config, Client: client, Remotes: remotes, Remote: remote}, nil
+	moves, err := volumemoves.NewClient(config)
+	if err != nil {
+		return nil, err
+	}
+	return &Cluster{Context: name, Config: config, Client: client, Remotes: remotes, Remote: remote, Moves: moves}, nil
 }
 
 // UID returns what tells the cluster from all others: the UID of its namespace

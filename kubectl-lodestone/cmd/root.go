@@ -16,6 +16,7 @@ import (
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/imports"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/look"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/lose"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/move"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/outcome"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/peer"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/release"
@@ -74,7 +75,7 @@ because it would harm data or a peering that exists.`,
 	root.SetErr(streams.ErrOut)
 	flags.AddFlags(root.PersistentFlags())
 	root.AddCommand(peer.New(flags, streams), unpeer.New(flags, streams), imports.New(flags, streams), release.New(flags, streams), lose.New(flags, streams),
-		status.New(flags, streams), look.New(flags, streams))
+		move.New(flags, streams), status.New(flags, streams), look.New(flags, streams))
 	asUsage(root)
 	completions(root, flags)
 	return root

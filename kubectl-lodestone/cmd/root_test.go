@@ -54,6 +54,15 @@ func TestWrongCommandLinesAreUsageErrors(t *testing.T) {
 		"an ID in capitals":                    {"peer", "--remote-context", "west", "--home-id", "Berlin"},
 		"an authority that is not there":       {"peer", "--remote-context", "west", "--remote-ca-file", "/nowhere"},
 		"no time":                              {"peer", "--remote-context", "west", "--timeout", "0s"},
+		"nothing to move":                      {"move"},
+		"a move to nowhere":                    {"move", "data"},
+		"a move to two places":                 {"move", "data", "--target-node", "a", "--target-cluster", "west"},
+		"a way that does not exist":            {"move", "data", "--target-cluster", "west", "--transport", "Pigeon"},
+		"a comparison that does not exist":     {"move", "data", "--target-cluster", "west", "--verify", "Never"},
+		"fewer passes than none":               {"move", "data", "--target-cluster", "west", "--passes", "-1"},
+		"no bandwidth":                         {"move", "data", "--target-cluster", "west", "--bandwidth-limit", "0"},
+		"a source that is kept less than not":  {"move", "data", "--target-cluster", "west", "--keep-source-for", "-1s"},
+		"a Deployment to move":                 {"move", "deployment/db", "--target-cluster", "west"},
 		"a negative offer":                     {"peer", "--remote-context", "west", "--offer", "cpu=-1"},
 	} {
 		t.Run(name, func(t *testing.T) {

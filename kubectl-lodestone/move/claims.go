@@ -1,0 +1,85 @@
+package move
+
+import (
+	"context"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/access"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/outcome"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+)
+
+// groups returns the names that the claims of each replica of a StatefulSet have, in
+// the order of the replicas.
+func groups(set *appsv1.StatefulSet) [][]string {
+	var all [][]string
+	start := int32(0)
+	if set.Spec.Ordinals != nil {
+		start = set.Spec.Ordinals.Start
+	}
+	for i := start; i < start+ptr.Deref(set.Spec.Replicas, 1); i++ {
+		var group []string
+		for _, template := range set.Spec.VolumeClaimTemplates {
+			group = append(group, fmt.Sprintf("%s-%s-%d", template.Name, set.Name, i))
+		}
+		all = append(all, group)
+	}
+	return all
+}
+
+// ofStatefulSet returns the claims of each replica of a StatefulSet that are not at
+// the target yet.
+func (o *Options) ofStatefulSet(ctx context.Context, home *access.Cluster, namespace, name string) ([][]string, error) {
+	set, err := home.Client.AppsV1().StatefulSets(namespace).Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("there is no StatefulSet %q in namespace %q: kubectl get statefulsets -n %s lists them", name, namespace, namespace)
+	case err != nil:
+		return nil, home.Explain("get StatefulSet "+namespace+"/"+name, err)
+	case len(set.Spec.VolumeClaimTemplates) == 0:
+		return nil, outcome.Refuse("StatefulSet %s/%s has no volumeClaimTemplates: move the claims of its pods by name", namespace, name)
+	}
+	var left [][]string
+	for _, group := range groups(set) {
+		there := 0
+		for _, claim := range group {
+			at, err := clusterOf(ctx, home, namespace, claim)
+			if err != nil {
+				return nil, err
+			}
+			if o.Cluster != "" && at == o.Cluster {
+				there++
+			}
+		}
+		if there < len(group) {
+			left = append(left, group)
+		}
+	}
+	return left, nil
+}
+
+// clusterOf returns the cluster that has the data of a claim; empty: none has.
+func clusterOf(ctx context.Context, home *access.Cluster, namespace, name string) (string, error) {
+	claim, err := home.Client.CoreV1().PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return "", fmt.Errorf("there is no claim %q in namespace %q: kubectl get pvc -n %s lists them", name, namespace, namespace)
+	case err != nil:
+		return "", home.Explain("get claim "+namespace+"/"+name, err)
+	case claim.Spec.VolumeName == "":
+		return "", nil
+	}
+	volume, err := home.Client.CoreV1().PersistentVolumes().Get(ctx, claim.Spec.VolumeName, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", home.Explain("get volume "+claim.Spec.VolumeName, err)
+	}
+	return volume.Labels[keys.Cluster], nil
+}
