@@ -25,7 +25,7 @@ const (
 	// looked at all that there was to look at.
 	calm, calmPeriod = 100 * time.Millisecond, 2 * time.Second
 	// startTimeout bounds the start of a provisioner.
-	startTimeout = 5 * time.Minute
+	startTimeout = 15 * time.Minute
 )
 
 // fleet is a large home cluster, its remote clusters and a provisioner of them.
