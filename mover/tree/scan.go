@@ -137,7 +137,7 @@ func scanTo(ctx context.Context, root *dir, begun start, o Options, path string)
 	group.Go(func() error {
 		defer close(ordered)
 		defer close(work)
-		walk := &walk{root: begun.stat, names: nameSorter{scratch: o.Scratch}, ordered: ordered, work: work, found: found}
+		walk := &walk{root: begun.stat, names: nameSorter{scratch: o.Scratch}, ordered: ordered, work: work}
 		if before != nil {
 			walk.before = &previous{entries: before.Entries()}
 		}

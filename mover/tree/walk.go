@@ -35,7 +35,6 @@ type walk struct {
 	before *previous
 	// ordered and work get each batch: first the collector, then a worker.
 	ordered, work chan<- *batch
-	found         *findings
 	current       *batch
 }
 
@@ -102,8 +101,7 @@ func (w *walk) descend(ctx context.Context, parent *dir, name string) error {
 		return fmt.Errorf("look at directory %q: %w", path, err)
 	}
 	if s.foreign(&w.root) {
-		w.found.add(MountBelow, path)
-		return nil
+		return nil // The worker that looks at its name reports it.
 	}
 	return w.children(ctx, d)
 }

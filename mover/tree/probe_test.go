@@ -1,0 +1,91 @@
+package tree
+
+import (
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+func TestProbeFindsNothingLackingAndLeavesNothingBehind(t *testing.T) {
+	needRoot(t)
+	target := t.TempDir()
+	require.NoError(t, os.Mkdir(target+"/"+probeName+"left", 0o700))
+	a, err := Probe(target)
+	require.NoError(t, err)
+	if len(a.Lacks) > 0 {
+		t.Skipf("the file system of this machine's temporary directory lacks something: %v", a.Lacks)
+	}
+	require.NotZero(t, a.Bytes)
+	left, err := os.ReadDir(target)
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
+// tmpfs has no user.* attributes on older kernels, but always a limit of inodes.
+func TestProbeTellsTheSpaceOfASmallFileSystem(t *testing.T) {
+	needRoot(t)
+	target := t.TempDir()
+	if err := unix.Mount("tmpfs", target, "tmpfs", 0, "size=1m,nr_inodes=20"); err != nil {
+		t.Skipf("needs the right to mount: %v", err)
+	}
+	defer func() { require.NoError(t, unix.Unmount(target, 0)) }()
+	a, err := Probe(target)
+	require.ErrorIs(t, err, unix.ENOSPC, "with 20 inodes the probe itself does not fit")
+	require.Zero(t, a.Bytes)
+	require.NoError(t, unix.Mount("", target, "", unix.MS_REMOUNT, "size=1m,nr_inodes=200"))
+	a, err = Probe(target)
+	require.NoError(t, err)
+	require.LessOrEqual(t, a.Bytes, uint64(1<<20))
+	require.Less(t, a.Inodes, uint64(200))
+}
+
+func TestRefusalsSayInWordsWhyAVolumeCannotBeMoved(t *testing.T) {
+	plenty := Abilities{Bytes: 1 << 30, Inodes: 1000, BlockSize: 4096}
+	for name, row := range map[string]struct {
+		source Summary
+		target Abilities
+		there  *Summary
+		want   []string
+	}{
+		"nothing forbids it": {
+			source: Summary{Allocated: 1 << 20, Inodes: 10, Needs: []Need{{Ability: Devices, Path: "null", Count: 1}}},
+			target: plenty,
+		},
+		"a finding": {
+			source: Summary{Findings: []Finding{{Kind: Immutable, Path: "etc/passwd", Count: 3}}},
+			target: plenty,
+			want: []string{"etc/passwd: it is immutable, which a copy would lose; remove the flag with chattr -i " +
+				"(and 2 more like it)"},
+		},
+		"a lacking ability": {
+			source: Summary{Needs: []Need{{Ability: Devices, Path: "dev/null", Count: 2}}},
+			target: Abilities{Bytes: 1, Lacks: map[Ability]string{Devices: "operation not permitted", ACLs: "not needed"}},
+			want:   []string{"dev/null: the target cannot keep devices (operation not permitted); 2 entries need it"},
+		},
+		"too little space": {
+			source: Summary{Allocated: 2 << 30, Inodes: 10},
+			target: plenty,
+			want:   []string{"the target is too small: the volume takes about 2.0 GiB, the target has 1.0 GiB free"},
+		},
+		"space that an earlier pass took already": {
+			source: Summary{Allocated: 2 << 30, Inodes: 10},
+			target: plenty,
+			there:  &Summary{Allocated: 3 << 29},
+		},
+		"too few inodes": {
+			source: Summary{Inodes: 1001},
+			target: plenty,
+			want:   []string{"the target has too few inodes: the volume takes 1001, the target has 1000 free"},
+		},
+		"inodes without limit": {
+			source: Summary{Inodes: 1001},
+			target: Abilities{Bytes: 1 << 30},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, row.want, Refusals(row.source, row.target, row.there))
+		})
+	}
+}
