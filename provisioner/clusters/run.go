@@ -78,30 +78,34 @@ func (s signals) repeat(ctx context.Context, look func() (next time.Duration, on
 	defer timer.Stop()
 	defer quiet.Stop()
 	pause := leastPause
-	var heard <-chan struct{} // nudge, once it is heard
+	var heard <-chan struct{} // nudge, unless there is a pause
 	for {
+		nudged := false
 		select {
 		case <-ctx.Done():
 			return
 		case <-quiet.C:
 			select {
 			case <-s.nudge:
-				pause = min(2*pause, mostPause)
+				pause, nudged = min(2*pause, mostPause), true
 			default:
 				pause, heard = leastPause, s.nudge
 				continue
 			}
+		case <-heard:
+			nudged = true
 		case <-timer.C:
 		case <-s.poke:
-		case <-heard:
 		}
 		next, on := look()
 		if !on {
 			return
 		}
 		timer.Reset(next)
-		quiet.Reset(pause)
-		heard = nil
+		if nudged || heard != nil {
+			quiet.Reset(pause)
+			heard = nil
+		}
 	}
 }
 

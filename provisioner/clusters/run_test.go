@@ -12,9 +12,9 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 )
 
-// looks returns when a cluster is looked at while asking asks for it; the clock is
+// looks returns when a cluster is looked at, in intervals and while asking asks for it; the clock is
 // that of synctest, so nothing depends on how fast anything runs.
-func looks(t *testing.T, lasts time.Duration, asking func(context.Context, signals)) []time.Duration {
+func looks(t *testing.T, lasts, interval time.Duration, asking func(context.Context, signals)) []time.Duration {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), lasts)
 	defer cancel()
@@ -27,7 +27,7 @@ func looks(t *testing.T, lasts time.Duration, asking func(context.Context, signa
 	var at []time.Duration
 	s.repeat(ctx, func() (time.Duration, bool) {
 		at = append(at, time.Since(begin))
-		return time.Hour, true
+		return interval, true
 	})
 	<-ended
 	return at
@@ -35,7 +35,7 @@ func looks(t *testing.T, lasts time.Duration, asking func(context.Context, signa
 
 func TestAClusterThatNudgesWithoutEndIsLookedAtEverMoreSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		at := looks(t, 10*time.Minute, func(ctx context.Context, s signals) {
+		at := looks(t, 10*time.Minute, time.Hour, func(ctx context.Context, s signals) {
 			for ctx.Err() == nil {
 				s.Nudge()
 				time.Sleep(time.Millisecond)
@@ -48,7 +48,7 @@ func TestAClusterThatNudgesWithoutEndIsLookedAtEverMoreSeldom(t *testing.T) {
 
 func TestAClusterThatNudgesNowAndThenIsLookedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		at := looks(t, time.Minute, func(_ context.Context, s signals) {
+		at := looks(t, time.Minute, time.Hour, func(_ context.Context, s signals) {
 			time.Sleep(10 * time.Second)
 			s.Nudge()
 			time.Sleep(10 * time.Second)
@@ -60,9 +60,23 @@ func TestAClusterThatNudgesNowAndThenIsLookedAtOnce(t *testing.T) {
 	})
 }
 
+func TestAClusterThatNudgesNoMoreIsHeardAtOnceAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		at := looks(t, 2*time.Minute, 3*time.Second, func(_ context.Context, s signals) {
+			for range 600 {
+				s.Nudge()
+				time.Sleep(100 * time.Millisecond)
+			}
+			time.Sleep(2*mostPause + 1234*time.Millisecond)
+			s.Nudge()
+		})
+		assert.Contains(t, at, 91234*time.Millisecond)
+	})
+}
+
 func TestAPokeOfHomeWaitsForNoPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		at := looks(t, time.Minute, func(_ context.Context, s signals) {
+		at := looks(t, time.Minute, time.Hour, func(_ context.Context, s signals) {
 			for range 100 { // its pause is long by now
 				s.Nudge()
 				time.Sleep(100 * time.Millisecond)
