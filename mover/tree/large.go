@@ -32,6 +32,18 @@ func (c *collector) readLarge(ctx context.Context, d *dir, name string, seen *si
 		return err
 	}
 	defer f.close()
+	total, err := c.hashParts(ctx, f, seen)
+	if err != nil {
+		return err
+	}
+	seen.unsettled, err = f.settle(e, total)
+	return err
+}
+
+// hashParts hashes a file segment by segment, writes the hashes of its blocks, and
+// tells how many bytes there were.
+func (c *collector) hashParts(ctx context.Context, f *openedFile, seen *sight) (total uint64, err error) {
+	e := seen.entry
 	size := int64(e.Size)
 	var under []*part
 	// A file is never closed under a worker that reads it.
@@ -43,7 +55,6 @@ func (c *collector) readLarge(ctx context.Context, d *dir, name string, seen *si
 	content := derived(contentContext)
 	pending := newBlockBuffer(c.writer)
 	var start int64
-	var total uint64
 	for start < size || len(under) > 0 {
 		if start < size && len(under) < c.ahead {
 			p := &part{
@@ -52,7 +63,7 @@ func (c *collector) readLarge(ctx context.Context, d *dir, name string, seen *si
 			select {
 			case c.parts <- p:
 			case <-ctx.Done():
-				return ctx.Err()
+				return 0, ctx.Err()
 			}
 			under = append(under, p)
 			start = p.end
@@ -62,7 +73,7 @@ func (c *collector) readLarge(ctx context.Context, d *dir, name string, seen *si
 		<-p.done
 		under = under[1:]
 		if p.err != nil {
-			return p.err
+			return 0, p.err
 		}
 		if total != uint64(p.start) {
 			continue // The file shrank before this segment.
@@ -70,15 +81,12 @@ func (c *collector) readLarge(ctx context.Context, d *dir, name string, seen *si
 		total += p.read
 		_, _ = content.Write(p.blocks)
 		if err := pending.add(p.blocks); err != nil {
-			return err
+			return 0, err
 		}
 		c.progress(p.read)
 	}
 	e.Content, seen.read = sum(content), total
-	if seen.unsettled, err = f.settle(e, total); err != nil {
-		return err
-	}
-	return pending.flush()
+	return total, pending.flush()
 }
 
 // blockBuffer gathers hashes into full records.

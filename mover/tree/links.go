@@ -106,18 +106,23 @@ func decodeLink(b []byte) link {
 type linkReader struct {
 	records *recordReader
 	end     int64
-	ahead   link
-	done    bool
+	// left is how many links are to come, as the summary says.
+	left  uint64
+	ahead link
+	done  bool
 }
 
 func (m *Manifest) links() (*linkReader, error) {
-	r := &linkReader{records: m.reader(m.firstLink), end: m.end}
+	r := &linkReader{records: m.reader(m.firstLink), end: m.end, left: m.summary.LinkMembers}
 	return r, r.advance()
 }
 
 func (r *linkReader) advance() error {
 	if r.records.at >= r.end {
 		r.done = true
+		if r.left > 0 {
+			return fmt.Errorf("read a manifest: %d hard links are missing", r.left)
+		}
 		return nil
 	}
 	kind, payload, err := r.records.record()
@@ -127,6 +132,10 @@ func (r *linkReader) advance() error {
 	if kind != recordLinks || len(payload) != linkLength {
 		return errors.New("read a manifest: links are not where they should be")
 	}
+	if r.left == 0 {
+		return errors.New("read a manifest: it has more hard links than it says")
+	}
+	r.left--
 	r.ahead = decodeLink(payload)
 	return nil
 }

@@ -85,6 +85,9 @@ type Reader struct {
 func (r *Reader) Next() (*Entry, error) {
 	for {
 		if r.records.at >= r.manifest.firstLink {
+			if r.ordinal != r.manifest.summary.Entries {
+				return nil, fmt.Errorf("read a manifest: it has %d entries and says %d", r.ordinal, r.manifest.summary.Entries)
+			}
 			return nil, io.EOF
 		}
 		kind, payload, err := r.records.next(true)
@@ -129,6 +132,9 @@ func (r *recordReader) next(skipBlocks bool) (kind byte, payload []byte, err err
 	var head [headLength]byte
 	if _, err := io.ReadFull(r.buffer, head[:]); err != nil {
 		return 0, nil, fmt.Errorf("read a manifest: %w", err)
+	}
+	if crc32.Checksum(head[:9], castagnoli) != big.Uint32(head[9:]) {
+		return 0, nil, errors.New("read a manifest: the head of a record does not have its checksum")
 	}
 	kind = head[0]
 	n := int(big.Uint32(head[1:]))

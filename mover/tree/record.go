@@ -11,12 +11,13 @@ import (
 )
 
 // A manifest is magic, records, and a footer that points at the last record. Each
-// record is a type, the length and the CRC-32C of its payload, and the payload.
+// record is a type, the length and the CRC-32C of its payload, the CRC-32C of these
+// three, and the payload.
 // The format may change with any release; only the root is defined for others.
 const (
 	magic      = "lodestone tree 1"
 	footer     = "lodestone end 1\n"
-	headLength = 1 + 4 + 4
+	headLength = 1 + 4 + 4 + 4
 
 	recordBlocks  = 'B'
 	recordEntry   = 'E'
@@ -67,6 +68,7 @@ func (w *writer) record(kind byte, payload []byte) error {
 	head[0] = kind
 	big.PutUint32(head[1:], uint32(len(payload)))
 	big.PutUint32(head[5:], crc32.Checksum(payload, castagnoli))
+	big.PutUint32(head[9:], crc32.Checksum(head[:9], castagnoli))
 	if _, err := w.buffer.Write(head[:]); err != nil {
 		return fmt.Errorf("write a manifest: %w", err)
 	}

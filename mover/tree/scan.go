@@ -38,6 +38,14 @@ type Options struct {
 	Progress func(Progress)
 }
 
+// workers is how many files or segments are read at once.
+func (o *Options) workers() int {
+	if o.Workers > 0 {
+		return o.Workers
+	}
+	return min(max(4, 2*runtime.GOMAXPROCS(0)), 32)
+}
+
 // Progress is how far a scan is.
 type Progress struct {
 	Entries   uint64
@@ -127,10 +135,7 @@ func scanTo(ctx context.Context, root *dir, begun start, o Options, path string)
 	if before != nil {
 		defer before.Close()
 	}
-	workers := o.Workers
-	if workers <= 0 {
-		workers = min(max(4, 2*runtime.GOMAXPROCS(0)), 32)
-	}
+	workers := o.workers()
 	found := &findings{}
 	ordered, work, parts := make(chan *batch, 2*workers), make(chan *batch, 2*workers), make(chan *part)
 	group, ctx := errgroup.WithContext(ctx)
