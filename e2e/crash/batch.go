@@ -65,7 +65,7 @@ func (w *World) run(ctx context.Context, cases []*Case, kind kind) (_ map[*Case]
 	b.await(ctx, endTimeout, b.delivered, true)
 	for _, program := range []*testbed.Program{b.first, b.second} {
 		if program != nil && !program.Running() && (program != b.first || kind != replaced) {
-			return nil, fmt.Errorf("%s ended by itself", program.Name())
+			return nil, endOf(program)
 		}
 	}
 	// What one case does must not have changed another's end.

@@ -3,7 +3,9 @@ package crash
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,7 +33,7 @@ func (w *World) start(ctx context.Context, gate int, elect bool) (*testbed.Progr
 	}
 	address := w.addresses[gate-1]
 	program, err := w.Bed.Home.StartProgram(name, w.binary, "--kubeconfig="+kubeconfig, "--http-address="+address,
-		fmt.Sprintf("--leader-elect=%v", elect), "--lease-duration=5s", "--probe-interval=1s", "--refusal-period=15s", "--workers=64", "--v=3")
+		fmt.Sprintf("--leader-elect=%v", elect), "--lease-duration=8s", "--probe-interval=1s", "--refusal-period=15s", "--workers=64", "--v=3")
 	if err != nil {
 		return nil, err
 	}
@@ -42,6 +44,19 @@ func (w *World) start(ctx context.Context, gate int, elect bool) (*testbed.Progr
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	return program, nil
+}
+
+// errDeposed is the error of a program that lost its lease and therefore ended, as it
+// must: on a machine that is too busy to renew it in time. That says nothing of a case.
+var errDeposed = errors.New("it lost its lease")
+
+// endOf is the error of a program that ended by itself.
+func endOf(program *testbed.Program) error {
+	output, err := program.Output()
+	if err == nil && strings.Contains(output, "leadership was lost") {
+		return fmt.Errorf("%s ended by itself: %w", program.Name(), errDeposed)
+	}
+	return errors.Join(fmt.Errorf("%s ended by itself", program.Name()), err)
 }
 
 // lead makes west be reached through a gate.

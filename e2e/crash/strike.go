@@ -2,7 +2,6 @@ package crash
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 )
@@ -26,7 +25,7 @@ func (b *batch) strike(ctx context.Context, kind kind) (err error) {
 	}
 	err = awaitLeader(ctx, b.second)
 	if err != nil && !b.second.Running() {
-		return fmt.Errorf("the second replica ended by itself: %w", err)
+		return endOf(b.second)
 	}
 	return err
 }

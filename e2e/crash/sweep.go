@@ -48,7 +48,8 @@ func (o Outcome) String() string {
 		o.Flow, o.Fault.info().says, o.Call, o.Namespace, o.Err, o.Flow, o.Fault, o.Call)
 }
 
-// Sweep runs all cases of the options and returns what became of each.
+// Sweep runs all cases of the options and returns what became of each; with an error,
+// of those that were over by then.
 func (w *World) Sweep(ctx context.Context, o Options) ([]Outcome, error) {
 	flows, err := o.flows()
 	if err != nil {
@@ -66,13 +67,13 @@ func (w *World) Sweep(ctx context.Context, o Options) ([]Outcome, error) {
 	// First those alone: what others leave in west keeps its RemoteCluster.
 	outcomes, err := w.sweep(ctx, o, alone, 1)
 	if err != nil {
-		return nil, err
+		return outcomes, err
 	}
 	more, err := w.sweep(ctx, o, together, batchSize)
-	if err != nil {
-		return nil, err
-	}
 	outcomes = append(outcomes, more...)
+	if err != nil {
+		return outcomes, err
+	}
 	w.say("%d cases took %v", len(outcomes), time.Since(begun).Round(time.Second))
 	return outcomes, nil
 }
@@ -90,20 +91,20 @@ func (w *World) sweep(ctx context.Context, o Options, flows []Flow, size int) ([
 	w.say("%d flows make %d calls, which gives %d cases", len(flows), count(calls), len(plan))
 	var outcomes []Outcome
 	for attempt := 1; len(plan) > 0; attempt++ {
-		done, err := w.sweepOnce(ctx, plan, size)
-		if err != nil {
-			return nil, err
-		}
+		done, failed := w.sweepOnce(ctx, plan, size)
 		plan = nil
 		for _, c := range done {
-			if !c.outcome.Met && c.outcome.Err == nil && attempt < attempts {
-				plan = append(plan, newCase(c.Flow, c.Fault, c.Call, newName()))
+			if failed == nil && !c.outcome.Met && c.outcome.Err == nil && attempt < attempts {
+				plan = append(plan, anew([]*Case{c.Case})...)
 				continue
 			}
 			if !c.outcome.Met && c.outcome.Err == nil {
 				w.say("not met: %v", c)
 			}
 			outcomes = append(outcomes, c.outcome)
+		}
+		if failed != nil {
+			return outcomes, failed
 		}
 	}
 	return outcomes, nil
@@ -126,13 +127,26 @@ func (w *World) sweepOnce(ctx context.Context, plan []*Case, size int) ([]ended,
 		}
 		for cases := range slices.Chunk(those, size) {
 			some, err := w.conclude(ctx, cases, kind, cases[0].Flow.Alone)
+			for again := 1; errors.Is(err, errDeposed) && again < attempts; again++ {
+				w.say("%v: %d cases are run anew", err, len(cases))
+				some, err = w.conclude(ctx, anew(cases), kind, cases[0].Flow.Alone)
+			}
 			if err != nil {
-				return nil, err
+				return done, err
 			}
 			done = append(done, some...)
 		}
 	}
 	return done, nil
+}
+
+// anew returns the same cases in namespaces of their own.
+func anew(cases []*Case) []*Case {
+	var fresh []*Case
+	for _, c := range cases {
+		fresh = append(fresh, newCase(c.Flow, c.Fault, c.Call, newName()))
+	}
+	return fresh
 }
 
 func (w *World) conclude(ctx context.Context, cases []*Case, kind kind, alone bool) ([]ended, error) {

@@ -70,9 +70,9 @@ func run(ctx context.Context, o crash.Options, one string, keep bool) error {
 	}
 	outcomes, err := sweep(ctx, world, o, one)
 	if err != nil {
-		return err
+		fmt.Println("The sweep did not get to its end. So far:")
 	}
-	if err := crash.Print(os.Stdout, outcomes); err != nil {
+	if err := errors.Join(err, crash.Print(os.Stdout, outcomes)); err != nil {
 		return err
 	}
 	failed := crash.Failed(outcomes)
