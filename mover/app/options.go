@@ -1,0 +1,83 @@
+// Package app is the mover as a program: its flags, and the one place where its
+// parts are put together.
+package app
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/pflag"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
+)
+
+// Options are the flags of both ends.
+type Options struct {
+	Move    string
+	Keys    string
+	Volume  string
+	Scratch string
+	Logs    *logsapi.LoggingConfiguration
+}
+
+// NewOptions returns the defaults.
+func NewOptions() Options {
+	return Options{Keys: "/keys", Volume: "/volume", Scratch: "/scratch", Logs: logsapi.NewLoggingConfiguration()}
+}
+
+// AddFlags adds the flags to a flag set.
+func (o *Options) AddFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&o.Move, "move", o.Move, "UID of the move, which the keys are bound to")
+	flags.StringVar(&o.Keys, "keys", o.Keys, "folder of ca.crt, tls.crt and tls.key, made for this move and this end")
+	flags.StringVar(&o.Volume, "volume", o.Volume, "directory that the volume is mounted at")
+	flags.StringVar(&o.Scratch, "scratch", o.Scratch, "directory for manifests, outside the volume; about 0.2 % of the volume's size")
+	logsapi.AddFlags(o.Logs, flags)
+}
+
+// Validate returns all that is wrong with the options.
+func (o *Options) Validate() error {
+	var errs []error
+	if o.Move == "" {
+		errs = append(errs, errors.New("--move is missing: give the UID of the move"))
+	}
+	for name, path := range map[string]string{"--volume": o.Volume, "--scratch": o.Scratch} {
+		if s, err := os.Stat(path); err != nil || !s.IsDir() || !filepath.IsAbs(path) {
+			errs = append(errs, fmt.Errorf("%s=%s is not the absolute path of a directory", name, path))
+		}
+	}
+	if strings.HasPrefix(filepath.Clean(o.Scratch)+"/", filepath.Clean(o.Volume)+"/") {
+		errs = append(errs, errors.New("--scratch is inside --volume, and would be copied"))
+	}
+	return errors.Join(errs...)
+}
+
+// SendOptions are the flags of the end that reads.
+type SendOptions struct {
+	Options
+	Peer           string
+	DataAddress    string
+	ControlAddress string
+}
+
+// AddFlags adds the flags to a flag set.
+func (o *SendOptions) AddFlags(flags *pflag.FlagSet) {
+	o.Options.AddFlags(flags)
+	flags.StringVar(&o.Peer, "peer", o.Peer, "address of the receiver to dial; empty: wait for somebody to join a connection to --data-address with one to the receiver")
+	flags.StringVar(&o.DataAddress, "data-address", ":8440", "address to wait at when there is no --peer")
+	flags.StringVar(&o.ControlAddress, "control-address", ":8441", "address that serves the controller of the move")
+}
+
+// ReceiveOptions are the flags of the end that writes.
+type ReceiveOptions struct {
+	Options
+	DataAddress string
+}
+
+// AddFlags adds the flags to a flag set.
+func (o *ReceiveOptions) AddFlags(flags *pflag.FlagSet) {
+	o.Options.AddFlags(flags)
+	flags.StringVar(&o.DataAddress, "data-address", ":8440", "address to wait at for the sender")
+}

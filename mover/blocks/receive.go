@@ -1,0 +1,252 @@
+package blocks
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// Receiver writes files below the root of a volume as messages say.
+type Receiver struct {
+	root int
+	open bool
+	fd   int
+	file header
+	// Files and Bytes count what was written.
+	Files, Bytes int64
+}
+
+// NewReceiver makes a receiver of the volume at root.
+func NewReceiver(root string) (*Receiver, error) {
+	fd, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open the volume: %w", err)
+	}
+	return &Receiver{root: fd}, nil
+}
+
+// Close closes what is open. A file whose end has not come has no time of its own
+// yet, so that it is seen to differ.
+func (r *Receiver) Close() {
+	if r.open {
+		_ = unix.Close(r.fd)
+		r.open = false
+	}
+	_ = unix.Close(r.root)
+}
+
+// Complete says whether every file that was begun has its end.
+func (r *Receiver) Complete() bool { return !r.open }
+
+// Take does what one message says.
+func (r *Receiver) Take(message []byte) error {
+	if len(message) == 0 {
+		return errors.New("the sender sent an empty message")
+	}
+	err := r.take(message[0], message[1:])
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return fmt.Errorf("write %q at the target: %w", r.file.Path, err)
+	}
+	if err != nil {
+		return fmt.Errorf("write %q at the target: %w", r.file.Path, err)
+	}
+	return nil
+}
+
+func (r *Receiver) take(kind byte, rest []byte) error {
+	switch kind {
+	case messageFile:
+		if r.open {
+			return errors.New("another file begins before it has ended")
+		}
+		r.file = header{}
+		if err := json.Unmarshal(rest, &r.file); err != nil {
+			return fmt.Errorf("decode its header: %w", err)
+		}
+		return r.begin()
+	case messageLink:
+		var link header
+		if err := json.Unmarshal(rest, &link); err != nil || r.open {
+			return errors.New("the sender's link cannot be made")
+		}
+		r.file = link
+		return r.link(string(link.Path), string(link.Target))
+	}
+	if !r.open {
+		return errors.New("content of no file")
+	}
+	switch {
+	case kind == messageDone:
+		return r.end()
+	case kind == messageBytes && len(rest) >= 8:
+		return r.bytes(int64(binary.BigEndian.Uint64(rest)), rest[8:])
+	case kind == messageZeros && len(rest) == 16:
+		return r.zeros(int64(binary.BigEndian.Uint64(rest)), int64(binary.BigEndian.Uint64(rest[8:])))
+	}
+	return fmt.Errorf("a message of kind %q and %d bytes", kind, len(rest))
+}
+
+// begin opens the file to write in place.
+func (r *Receiver) begin() error {
+	dir, base, err := split(string(r.file.Path))
+	if err != nil {
+		return err
+	}
+	parent, err := openDir(r.root, dir)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(parent)
+	if r.file.Size < 0 {
+		return errors.New("its size is negative")
+	}
+	flags := unix.O_RDWR | unix.O_NONBLOCK
+	fd, err := openBeneath(parent, base, flags, 0)
+	var s unix.Stat_t
+	if err == nil {
+		err = unix.Fstat(fd, &s)
+		if err == nil && s.Mode&unix.S_IFMT == unix.S_IFREG && s.Nlink <= max(1, uint64(r.file.Names)) && (s.Nlink == 1 || r.file.Names > 1) {
+			r.fd, r.open = fd, true
+			return nil
+		}
+	}
+	old := -1
+	if err == nil && s.Mode&unix.S_IFMT == unix.S_IFREG {
+		// It has names that the source's file has not: those keep their content.
+		old = fd
+		defer unix.Close(old)
+	} else if err == nil {
+		_ = unix.Close(fd)
+	}
+	if err != nil && errors.Is(err, unix.EXDEV) {
+		return err
+	}
+	if err == nil || !errors.Is(err, unix.ENOENT) {
+		if err := remove(parent, base); err != nil {
+			return err
+		}
+	}
+	fd, err = openBeneath(parent, base, flags|unix.O_CREAT|unix.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	r.fd, r.open = fd, true
+	if old >= 0 {
+		return copyAll(old, fd, s.Size)
+	}
+	return nil
+}
+
+// copyAll copies the content of a file that is cut off from its other names.
+func copyAll(from, to int, size int64) error {
+	var in, out int64
+	for in < size {
+		n, err := unix.CopyFileRange(from, &in, to, &out, int(min(size-in, 1<<30)), 0)
+		if err != nil {
+			return fmt.Errorf("copy what it shares with another name: %w", err)
+		}
+		if n == 0 {
+			return nil
+		}
+	}
+	return nil
+}
+
+func (r *Receiver) bytes(offset int64, content []byte) error {
+	if offset < 0 || offset > r.file.Size-int64(len(content)) {
+		return errors.New("content behind its end")
+	}
+	r.Bytes += int64(len(content))
+	for len(content) > 0 {
+		n, err := unix.Pwrite(r.fd, content, offset)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		content, offset = content[n:], offset+int64(n)
+	}
+	return nil
+}
+
+// zeros makes a hole, or writes zeros where the file system has none.
+func (r *Receiver) zeros(offset, length int64) error {
+	if offset < 0 || length < 0 || offset > r.file.Size-length {
+		return errors.New("zeros behind its end")
+	}
+	var s unix.Stat_t
+	if err := unix.Fstat(r.fd, &s); err != nil {
+		return err
+	}
+	length = min(length, s.Size-offset)
+	if length <= 0 {
+		return nil // The file grows over it in the end.
+	}
+	err := unix.Fallocate(r.fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, offset, length)
+	if err == nil {
+		return nil
+	}
+	if !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.ENOSYS) {
+		return err
+	}
+	for ; length > 0; length, offset = length-hole, offset+hole {
+		if err := r.bytes(offset, zeroBytes[:min(length, hole)]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// end gives the file its size and its time.
+func (r *Receiver) end() error {
+	defer func() {
+		_ = unix.Close(r.fd)
+		r.open = false
+	}()
+	if err := unix.Ftruncate(r.fd, r.file.Size); err != nil {
+		return err
+	}
+	r.Files++
+	modified := unix.Timespec{Sec: r.file.Sec, Nsec: int64(r.file.Nsec)}
+	return unix.UtimesNanoAt(r.fd, "", []unix.Timespec{{Nsec: unix.UTIME_OMIT}, modified}, unix.AT_EMPTY_PATH)
+}
+
+// link makes name another name of target, which was written before.
+func (r *Receiver) link(name, target string) error {
+	dir, base, err := split(name)
+	if err != nil {
+		return err
+	}
+	if _, _, err := split(target); err != nil {
+		return err
+	}
+	file, err := openBeneath(r.root, target, unix.O_PATH, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(file)
+	parent, err := openDir(r.root, dir)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(parent)
+	var to, is unix.Stat_t
+	if err := unix.Fstat(file, &to); err != nil {
+		return err
+	}
+	err = unix.Fstatat(parent, base, &is, unix.AT_SYMLINK_NOFOLLOW)
+	if err == nil && is.Ino == to.Ino && is.Dev == to.Dev {
+		return nil
+	}
+	if err == nil {
+		if err := remove(parent, base); err != nil {
+			return err
+		}
+	}
+	r.Files++
+	return unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", file), parent, base, unix.AT_SYMLINK_FOLLOW)
+}

@@ -1,0 +1,193 @@
+// Package harness runs both movers of a move on loopback, as the processes that they
+// are in a cluster, for tests and measurements: with a wire between them that can be
+// cut and spoilt.
+package harness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/lodestone-storage/lodestone/pkg/movecontrol"
+	"github.com/lodestone-storage/lodestone/pkg/movekeys"
+)
+
+// UID is that of the move.
+const UID = "0b6b2a4e-5b0e-4c53-9d4b-8f6f0e6a7c01"
+
+// Move is both movers, and the controller's client.
+type Move struct {
+	// Program is the mover's program, Source and Target the volumes.
+	Program, Source, Target string
+	// Wire is between the two movers.
+	Wire   *Wire
+	Client *movecontrol.Client
+
+	folder           string
+	control, data    string
+	sender, receiver *exec.Cmd
+}
+
+// Start starts both movers; everything they need is kept in folder. With spliced
+// both wait, and the wire joins them.
+func Start(ctx context.Context, program, folder, source, target string, spliced bool) (*Move, error) {
+	m := &Move{Program: program, Source: source, Target: target, folder: folder}
+	keys, err := movekeys.Issue(UID, time.Now(), time.Hour)
+	if err != nil {
+		return nil, err
+	}
+	for role, files := range keys {
+		if err := os.MkdirAll(m.path("keys", string(role)), 0o700); err != nil {
+			return nil, err
+		}
+		for name, content := range files {
+			if err := os.WriteFile(m.path("keys", string(role), name), content, 0o600); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if m.data, err = freeAddress(); err != nil {
+		return nil, err
+	}
+	if m.control, err = freeAddress(); err != nil {
+		return nil, err
+	}
+	sender := ""
+	if spliced {
+		if sender, err = freeAddress(); err != nil {
+			return nil, err
+		}
+	}
+	if m.Wire, err = NewWire(ctx, m.data, sender); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(m.StartReceiver(ctx), m.StartSender(ctx)); err != nil {
+		m.Stop()
+		return nil, err
+	}
+	m.Client, err = movecontrol.NewClient(keys[movekeys.Controller], UID, func(ctx context.Context) (net.Conn, error) {
+		var dialer net.Dialer
+		return dialer.DialContext(ctx, "tcp", m.control)
+	})
+	return m, err
+}
+
+func (m *Move) path(parts ...string) string {
+	return filepath.Join(append([]string{m.folder}, parts...)...)
+}
+
+func freeAddress() (string, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer listener.Close()
+	return listener.Addr().String(), nil
+}
+
+// StartReceiver starts the receiver, with the scratch that it had.
+func (m *Move) StartReceiver(ctx context.Context) (err error) {
+	m.receiver, err = m.start(ctx, "receive", movekeys.Receiver, m.Target, "--data-address="+m.data)
+	return err
+}
+
+// StartSender starts the sender, with the scratch that it had.
+func (m *Move) StartSender(ctx context.Context) (err error) {
+	arguments := []string{"--control-address=" + m.control}
+	if m.Wire.sender != "" {
+		arguments = append(arguments, "--data-address="+m.Wire.sender)
+	} else {
+		arguments = append(arguments, "--peer="+m.Wire.Address())
+	}
+	m.sender, err = m.start(ctx, "send", movekeys.Sender, m.Source, arguments...)
+	return err
+}
+
+// KillReceiver kills the receiver; with lose its scratch is lost too.
+func (m *Move) KillReceiver(lose bool) error { return m.kill(&m.receiver, "receive", lose) }
+
+// KillSender kills the sender; with lose its scratch is lost too.
+func (m *Move) KillSender(lose bool) error { return m.kill(&m.sender, "send", lose) }
+
+func (m *Move) start(ctx context.Context, verb string, role movekeys.Role, volume string, more ...string) (*exec.Cmd, error) {
+	scratch := m.path("scratch", verb)
+	if err := os.MkdirAll(scratch, 0o700); err != nil {
+		return nil, err
+	}
+	log, err := os.OpenFile(m.path(verb+".log"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	arguments := append([]string{verb, "--move=" + UID, "--keys=" + m.path("keys", string(role)), "--volume=" + volume, "--scratch=" + scratch}, more...)
+	cmd := exec.CommandContext(ctx, m.Program, arguments...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	return cmd, cmd.Start()
+}
+
+func (m *Move) kill(cmd **exec.Cmd, verb string, lose bool) error {
+	if *cmd == nil {
+		return nil
+	}
+	_ = (*cmd).Process.Kill()
+	_ = (*cmd).Wait()
+	*cmd = nil
+	if lose {
+		return os.RemoveAll(m.path("scratch", verb))
+	}
+	return nil
+}
+
+// Processes are the identifiers of the sender's and the receiver's processes.
+func (m *Move) Processes() (sender, receiver int) {
+	return m.sender.Process.Pid, m.receiver.Process.Pid
+}
+
+// Log is what both movers have logged.
+func (m *Move) Log() string {
+	var text string
+	for _, verb := range []string{"send", "receive"} {
+		content, _ := os.ReadFile(m.path(verb + ".log"))
+		text += "--- " + verb + "\n" + string(content)
+	}
+	return text
+}
+
+// Stop ends both movers and the wire.
+func (m *Move) Stop() {
+	_ = m.KillSender(false)
+	_ = m.KillReceiver(false)
+	m.Wire.Close()
+	if m.Client != nil {
+		m.Client.Close()
+	}
+}
+
+// Do does a task as a controller does: it asks until it has an answer, also of
+// another life of the sender, and waits until the task has ended.
+func (m *Move) Do(ctx context.Context, task movecontrol.Task) (*movecontrol.TaskStatus, error) {
+	for {
+		status, err := m.Client.Start(ctx, task)
+		switch {
+		case ctx.Err() != nil:
+			return nil, fmt.Errorf("task %s: %w", task.ID, ctx.Err())
+		case errors.Is(err, movecontrol.ErrRefused), errors.Is(err, movecontrol.ErrBusy):
+			return nil, err
+		case err == nil && status.State == movecontrol.Failed:
+			return status, errors.New(status.Error)
+		case err == nil && status.State != movecontrol.Running:
+			return status, nil
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
+}

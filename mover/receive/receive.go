@@ -1,0 +1,156 @@
+// Package receive is the end of a move that writes: it does what the sender asks,
+// one exchange after another, to the one volume that it has.
+package receive
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/zeebo/blake3"
+	"golang.org/x/sys/unix"
+
+	"github.com/lodestone-storage/lodestone/mover/blocks"
+	"github.com/lodestone-storage/lodestone/mover/confine"
+	"github.com/lodestone-storage/lodestone/mover/engine"
+	"github.com/lodestone-storage/lodestone/mover/exchange"
+	"github.com/lodestone-storage/lodestone/mover/stream"
+	"github.com/lodestone-storage/lodestone/mover/tree"
+)
+
+// Receiver writes a volume.
+type Receiver struct {
+	// Self is the mover's own program, Volume the directory to write, Scratch a
+	// directory for manifests outside of it.
+	Self, Volume, Scratch string
+	// Version is that of the program, Instance is drawn when it starts.
+	Version, Instance string
+}
+
+// Serve does what the sender at the other end of conn asks until the connection
+// ends; it returns when nothing writes any more.
+func (r *Receiver) Serve(ctx context.Context, conn *stream.Conn) error {
+	greeted := false
+	return conn.Serve(func(in *stream.Incoming) (any, error) {
+		if in.Op == exchange.Hello {
+			answer, err := r.hello(in)
+			greeted = greeted || err == nil
+			return answer, err
+		}
+		if !greeted {
+			return nil, errors.New("the sender did not say hello")
+		}
+		switch in.Op {
+		case exchange.Room:
+			return r.room()
+		case exchange.Scan:
+			return r.scan(ctx, in)
+		case exchange.Manifest:
+			return r.manifest(in)
+		case exchange.Blocks:
+			return r.blocks(in)
+		case engine.Op:
+			return engine.Target{Self: r.Self, Volume: r.Volume}.Receive(ctx, in)
+		}
+		return nil, fmt.Errorf("the sender asked for %q, which this receiver does not know", in.Op)
+	})
+}
+
+func (r *Receiver) hello(in *stream.Incoming) (any, error) {
+	var asked exchange.HelloAsked
+	if err := json.Unmarshal(in.Body, &asked); err != nil {
+		return nil, fmt.Errorf("decode the sender's hello: %w", err)
+	}
+	if asked.Version != r.Version {
+		return nil, fmt.Errorf("the sender is of version %.50s and the receiver of %s; use one version of the mover's image at both ends",
+			asked.Version, r.Version)
+	}
+	_, err := confine.Version()
+	return exchange.HelloAnswer{Version: r.Version, Instance: r.Instance, Confined: err == nil}, nil
+}
+
+func (r *Receiver) room() (any, error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(r.Volume, &s); err != nil {
+		return nil, fmt.Errorf("ask for the room at the target: %w", err)
+	}
+	return exchange.RoomAnswer{Bytes: int64(s.Bavail) * s.Frsize, Inodes: int64(s.Ffree)}, nil
+}
+
+func (r *Receiver) manifestPath() string { return filepath.Join(r.Scratch, "target.manifest") }
+
+// scan describes the volume. The manifest is used by later scans too.
+func (r *Receiver) scan(ctx context.Context, in *stream.Incoming) (any, error) {
+	var asked exchange.ScanAsked
+	if err := json.Unmarshal(in.Body, &asked); err != nil {
+		return nil, fmt.Errorf("decode how to scan: %w", err)
+	}
+	var told time.Time
+	return exchange.ScanVolume(ctx, tree.Options{
+		Root: r.Volume, Manifest: r.manifestPath(), Scratch: r.Scratch, Cold: asked.Cold,
+		Progress: func(p tree.Progress) {
+			if now := time.Now(); now.Sub(told) > time.Second {
+				told = now
+				// A lost connection ends the scan's context.
+				_ = in.Progress(p)
+			}
+		},
+	}, asked.Full)
+}
+
+// manifest sends the manifest of the last scan.
+func (r *Receiver) manifest(in *stream.Incoming) (any, error) {
+	file, err := os.Open(r.manifestPath())
+	if err != nil {
+		return nil, fmt.Errorf("open the target's manifest: %w", err)
+	}
+	defer file.Close()
+	hash, buffer := blake3.New(), make([]byte, 256<<10)
+	var size int64
+	for {
+		n, err := file.Read(buffer)
+		if n == 0 {
+			if err := in.SendEnd(); err != nil {
+				return nil, err
+			}
+			return exchange.ManifestAnswer{Size: size, Hash: hash.Sum(nil)}, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read the target's manifest: %w", err)
+		}
+		_, _ = hash.Write(buffer[:n])
+		size += int64(n)
+		if err := in.Send(buffer[:n]); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// blocks writes large files.
+func (r *Receiver) blocks(in *stream.Incoming) (any, error) {
+	writer, err := blocks.NewReceiver(r.Volume)
+	if err != nil {
+		return nil, err
+	}
+	defer writer.Close()
+	for {
+		message, err := in.Next()
+		if err != nil {
+			if errors.Is(err, stream.ErrLost) {
+				return nil, err
+			}
+			if !writer.Complete() {
+				return nil, errors.New("the sender stopped in the middle of a file")
+			}
+			return exchange.BlocksAnswer{Files: writer.Files, Bytes: writer.Bytes}, nil
+		}
+		if err := writer.Take(message); err != nil {
+			full := errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)
+			return exchange.BlocksAnswer{Files: writer.Files, Bytes: writer.Bytes, Full: full, Error: err.Error()}, nil
+		}
+	}
+}

@@ -1,0 +1,148 @@
+package send
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/zeebo/blake3"
+
+	"github.com/lodestone-storage/lodestone/mover/exchange"
+	"github.com/lodestone-storage/lodestone/mover/stream"
+	"github.com/lodestone-storage/lodestone/mover/tree"
+	"github.com/lodestone-storage/lodestone/pkg/movecontrol"
+)
+
+// look is how a task looks at both volumes.
+type look struct {
+	// cold reads from disks what must be read; full reads everything.
+	cold, full bool
+}
+
+// both looks at both volumes at once and returns their manifests.
+func (r *run) both(ctx context.Context, conn *stream.Conn, how look) (source, target *tree.Manifest, err error) {
+	r.meter.begin("reading what has changed at both ends", 0, 0)
+	scanned := make(chan error, 1)
+	var there tree.Summary
+	go func() {
+		var err error
+		there, err = r.scanTarget(conn, how)
+		scanned <- err
+	}()
+	_, sourceErr := r.scanSource(ctx, how)
+	if sourceErr != nil {
+		// The receiver's scan is of no use any more, and may take long.
+		conn.Close()
+	}
+	targetErr := <-scanned
+	if sourceErr != nil {
+		return nil, nil, sourceErr
+	}
+	if targetErr != nil {
+		return nil, nil, targetErr
+	}
+	if target, err = r.fetch(conn, there); err != nil {
+		return nil, nil, err
+	}
+	source, err = tree.Open(r.sender.sourceManifest())
+	if err != nil {
+		_ = target.Close()
+		return nil, nil, err
+	}
+	return source, target, nil
+}
+
+func (r *run) scanSource(ctx context.Context, how look) (tree.Summary, error) {
+	return exchange.ScanVolume(ctx, tree.Options{
+		Root: r.sender.Volume, Manifest: r.sender.sourceManifest(), Scratch: r.sender.Scratch, Cold: how.cold && how.full, Expect: r.expect,
+		Progress: func(p tree.Progress) {
+			r.meter.bytes.Store(int64(p.ReadBytes))
+			r.meter.files.Store(int64(p.Entries))
+		},
+	}, how.full)
+}
+
+func (r *run) scanTarget(conn *stream.Conn, how look) (summary tree.Summary, err error) {
+	err = conn.Do(stream.Call{Op: exchange.Scan, Body: exchange.ScanAsked{Cold: how.cold, Full: how.full}, Result: &summary})
+	return summary, err
+}
+
+// fetch gets the manifest of the target's last scan, unless it is the one that is
+// here.
+func (r *run) fetch(conn *stream.Conn, there tree.Summary) (*tree.Manifest, error) {
+	path := r.sender.targetManifest()
+	if here, err := tree.Open(path); err == nil {
+		if here.Summary().Root == there.Root {
+			return here, nil
+		}
+		_ = here.Close()
+	}
+	partial := path + ".partial"
+	file, err := os.OpenFile(partial, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("keep the target's manifest: %w", err)
+	}
+	defer file.Close()
+	hash := blake3.New()
+	var size int64
+	var answer exchange.ManifestAnswer
+	err = conn.Do(stream.Call{Op: exchange.Manifest, Result: &answer, Data: func(payload []byte) error {
+		_, _ = hash.Write(payload)
+		size += int64(len(payload))
+		if _, err := file.Write(payload); err != nil {
+			return fmt.Errorf("keep the target's manifest: %w", err)
+		}
+		return nil
+	}})
+	if err != nil {
+		return nil, err
+	}
+	if size != answer.Size || !bytes.Equal(hash.Sum(nil), answer.Hash) {
+		conn.Close()
+		return nil, fmt.Errorf("%w: the target's manifest is not what the receiver sent", stream.ErrLost)
+	}
+	if err := os.Rename(partial, path); err != nil {
+		return nil, fmt.Errorf("keep the target's manifest: %w", err)
+	}
+	manifest, err := tree.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the target's manifest: %w", err)
+	}
+	if manifest.Summary().Root != there.Root {
+		_ = manifest.Close()
+		return nil, errors.New("the receiver's manifest is not that of its scan; start the move again")
+	}
+	return manifest, nil
+}
+
+// prepare looks at the source, and at the room at the target if it is there.
+func (r *run) prepare(ctx context.Context) (*movecontrol.Prepared, error) {
+	r.meter.begin("reading the source", 0, 0)
+	summary, err := r.scanSource(ctx, look{})
+	if err != nil {
+		return nil, err
+	}
+	source, err := json.Marshal(summary.Expect())
+	if err != nil {
+		return nil, fmt.Errorf("encode what the source looks like: %w", err)
+	}
+	prepared := &movecontrol.Prepared{
+		Bytes: int64(summary.Allocated), Entries: int64(summary.Entries), Inodes: int64(summary.Inodes), Source: source,
+	}
+	for _, finding := range summary.Findings {
+		prepared.Refusals = append(prepared.Refusals, finding.String())
+	}
+	if connected, _, _ := r.sender.Link.State(); !connected {
+		return prepared, nil
+	}
+	room, err := again(ctx, r, func(conn *stream.Conn) (*movecontrol.Room, error) {
+		var answer exchange.RoomAnswer
+		err := conn.Do(stream.Call{Op: exchange.Room, Result: &answer})
+		return &movecontrol.Room{Bytes: answer.Bytes, Inodes: answer.Inodes}, err
+	})
+	prepared.Target = room
+	return prepared, err
+}

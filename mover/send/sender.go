@@ -1,0 +1,195 @@
+// Package send is the end of a move that reads: it does the tasks of the controller
+// with the receiver at the other end of the data connection.
+//
+// Each task looks at both volumes as they are and sends what differs, so that a task
+// may be begun again at any point: after a cut connection, or in another life of
+// either mover.
+package send
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/lodestone-storage/lodestone/mover/exchange"
+	"github.com/lodestone-storage/lodestone/mover/link"
+	"github.com/lodestone-storage/lodestone/mover/stream"
+	"github.com/lodestone-storage/lodestone/mover/tree"
+	"github.com/lodestone-storage/lodestone/pkg/movecontrol"
+)
+
+// Config is what a sender needs.
+type Config struct {
+	// Self is the mover's own program, Volume the directory to read, Scratch a
+	// directory for manifests outside of it.
+	Self, Volume, Scratch string
+	Version               string
+	Link                  *link.Sender
+	Pacer                 *stream.Pacer
+}
+
+// Sender does tasks, one at a time.
+type Sender struct {
+	Config
+	confined atomic.Bool
+}
+
+// New makes a sender.
+func New(config Config) *Sender { return &Sender{Config: config} }
+
+// Confined says whether the receiver's rsync is confined, as it said last.
+func (s *Sender) Confined() bool { return s.confined.Load() }
+
+// Run does a task and puts its result into status, whose Progress it leaves alone:
+// that is meter's. An error is the sentence for the user.
+func (s *Sender) Run(ctx context.Context, task movecontrol.Task, meter *Meter) (movecontrol.TaskStatus, error) {
+	s.Pacer.Set(task.BytesPerSecond)
+	result := movecontrol.TaskStatus{Task: task}
+	expect, err := expectation(task)
+	if err != nil {
+		return result, err
+	}
+	r := &run{sender: s, meter: meter, expect: expect}
+	started := time.Now()
+	switch task.Kind {
+	case movecontrol.Prepare:
+		result.Prepared, err = r.prepare(ctx)
+	case movecontrol.Pass, movecontrol.Final:
+		result.Passed, err = again(ctx, r, func(conn *stream.Conn) (*movecontrol.Passed, error) {
+			return r.pass(ctx, conn, task.Kind == movecontrol.Final)
+		})
+		if err == nil {
+			result.Passed.Seconds = time.Since(started).Seconds()
+			result.Passed.BytesSent = meter.sent.Load()
+		}
+	case movecontrol.Verify:
+		result.Verified, err = again(ctx, r, func(conn *stream.Conn) (*movecontrol.Verified, error) {
+			return r.verify(ctx, conn, task.Full)
+		})
+	default:
+		err = fmt.Errorf("there is no task of kind %q", task.Kind)
+	}
+	return result, err
+}
+
+// expectation reads what the source must look like.
+func expectation(task movecontrol.Task) (*tree.Expectation, error) {
+	if len(task.Expect) == 0 {
+		return nil, nil
+	}
+	expect := &tree.Expectation{}
+	if err := json.Unmarshal(task.Expect, expect); err != nil {
+		return nil, fmt.Errorf("decode what the source must look like: %w", err)
+	}
+	return expect, nil
+}
+
+// run is one task under way.
+type run struct {
+	sender *Sender
+	meter  *Meter
+	expect *tree.Expectation
+	// sentAgain counts what verify had to send.
+	sentAgain int64
+	// pruned: room was made at the target already.
+	pruned bool
+}
+
+// errLookAgain means that the target is not what it was when it was looked at.
+var errLookAgain = errors.New("look at both ends again")
+
+// pauses between attempts grow to this.
+const longestPause = 10 * time.Second
+
+// again does something with a connection, and again with the next one whenever the
+// connection is lost, until it succeeds, fails for another reason, or ctx ends.
+func again[T any](ctx context.Context, r *run, do func(*stream.Conn) (T, error)) (T, error) {
+	pause := 200 * time.Millisecond
+	var none T
+	for {
+		began := time.Now()
+		conn, err := r.sender.greet(ctx, r.meter)
+		if err == nil {
+			stop := context.AfterFunc(ctx, conn.Close)
+			var result T
+			result, err = do(conn)
+			stop()
+			if err == nil {
+				return result, nil
+			}
+		}
+		if errors.Is(err, errLookAgain) {
+			continue
+		}
+		if ctx.Err() != nil {
+			return none, ctx.Err()
+		}
+		if !errors.Is(err, stream.ErrLost) {
+			return none, err
+		}
+		r.meter.reconnects.Add(1)
+		klog.FromContext(ctx).Info("The connection was lost; it is made again, and the task goes on", "reason", err.Error())
+		if time.Since(began) > time.Minute {
+			pause = 200 * time.Millisecond
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return none, ctx.Err()
+		}
+		pause = min(2*pause, longestPause)
+	}
+}
+
+// greet waits for a connection and says hello on it.
+func (s *Sender) greet(ctx context.Context, meter *Meter) (*stream.Conn, error) {
+	if meter != nil {
+		meter.step("waiting for the receiver")
+	}
+	conn, err := s.Link.Get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer context.AfterFunc(ctx, conn.Close)()
+	var answer exchange.HelloAnswer
+	if err := conn.Do(stream.Call{Op: exchange.Hello, Body: exchange.HelloAsked{Version: s.Version}, Result: &answer}); err != nil {
+		return nil, err
+	}
+	s.confined.Store(answer.Confined)
+	return conn, nil
+}
+
+// Settle waits until the receiver answers, so that nothing of an earlier connection
+// writes any more.
+func (s *Sender) Settle(ctx context.Context) error {
+	for {
+		_, err := s.greet(ctx, nil)
+		if err == nil || !errors.Is(err, stream.ErrLost) || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+func (s *Sender) sourceManifest() string { return filepath.Join(s.Scratch, "source.manifest") }
+func (s *Sender) targetManifest() string { return filepath.Join(s.Scratch, "target.manifest") }
+
+// Forget removes what is left of an earlier life's unfinished files.
+func (s *Sender) Forget() error {
+	left, err := filepath.Glob(filepath.Join(s.Scratch, "*.partial"))
+	if err != nil {
+		return err
+	}
+	for _, path := range left {
+		if err := os.Remove(path); err != nil {
+			return fmt.Errorf("remove an unfinished file: %w", err)
+		}
+	}
+	return nil
+}
