@@ -8,9 +8,10 @@ COPY provisioner/ provisioner/
 COPY extender/ extender/
 COPY virtualnode/ virtualnode/
 COPY remoteagent/ remoteagent/
+COPY mover/ mover/
 ARG TARGETOS TARGETARCH
 ARG VERSION=v0.0.0-dev COMMIT=unknown
-RUN for program in provisioner extender virtualnode remote-agent; do \
+RUN for program in provisioner extender virtualnode remote-agent mover; do \
       CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath \
         -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$VERSION -X k8s.io/component-base/version.gitCommit=$COMMIT" \
         -o /out/lodestone-$program "./$(echo $program | tr -d -)" || exit 1; \
@@ -35,3 +36,10 @@ ENTRYPOINT ["/lodestone-virtualnode"]
 FROM base AS remote-agent
 COPY --from=build /out/lodestone-remote-agent /lodestone-remote-agent
 ENTRYPOINT ["/lodestone-remote-agent"]
+
+# The mover runs rsync, as root: nobody else may write what other users own.
+FROM debian:bookworm-slim AS mover
+RUN apt-get update && apt-get install -y --no-install-recommends rsync && rm -rf /var/lib/apt/lists/*
+COPY --from=build /out/lodestone-mover /lodestone-mover
+USER 0:0
+ENTRYPOINT ["/lodestone-mover"]

@@ -5,7 +5,7 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 
 # Programs that run in clusters, each from the folder of its name without '-'.
-PROGRAMS := provisioner extender virtualnode remote-agent
+PROGRAMS := provisioner extender virtualnode remote-agent mover
 
 # The version must start with vX.Y.Z: component-base panics on anything else.
 COMMIT := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
@@ -183,7 +183,7 @@ verify-lint: bin/golangci-lint # The linters of .golangci.yml find nothing.
 .PHONY: verify-logging
 verify-logging: bin/logcheck # The programs log structured, with the logger of the context.
 	@go vet -vettool=$(CURDIR)/bin/logcheck -check-contextual ./pkg/... ./provisioner/... ./extender/... \
-	  ./virtualnode/... ./remoteagent/...
+	  ./virtualnode/... ./remoteagent/... ./mover/...
 
 .PHONY: verify-length
 verify-length: # No file is longer than 250 lines.

@@ -14,7 +14,7 @@ for path in "${copied[@]}"; do
   [[ -e $path ]] || fail "the Dockerfile copies $path, which does not exist"
   grep -qxF "!/${path%/}" .dockerignore || fail ".dockerignore keeps out $path: add the line !/${path%/}"
 done
-for program in provisioner extender virtualnode remote-agent; do
+for program in provisioner extender virtualnode remote-agent mover; do
   grep -qE "^FROM .* AS $program\$" Dockerfile || fail "the Dockerfile has no stage named $program"
   while IFS= read -r folder; do
     printf '%s\n' "${copied[@]%/}" | grep -qxF "$folder" || fail "$program imports $folder/, which the Dockerfile does not copy"

@@ -113,7 +113,7 @@ func some(t *testing.T) string {
 	write(t, dir, "empty", nil)
 	write(t, dir, "data/large", random(t, 20<<20))
 	write(t, dir, "data/zeros", make([]byte, 9<<20))
-	require.NoError(t, os.Link(filepath.Join(dir, "data/large"), filepath.Join(dir, "another")))
+	require.NoError(t, os.Link(filepath.Join(dir, "data", "large"), filepath.Join(dir, "another")))
 	require.NoError(t, os.Symlink("/etc/passwd", filepath.Join(dir, "link")))
 	return dir
 }
@@ -135,13 +135,13 @@ func TestAVolumeIsMovedWhileItChanges(t *testing.T) {
 			assert.Greater(t, first.BytesSent, int64(20<<20))
 			assert.Less(t, first.BytesSent, int64(22<<20), "holes and second names are not sent")
 
-			large, err := os.OpenFile(filepath.Join(m.Source, "data/large"), os.O_WRONLY, 0)
+			large, err := os.OpenFile(filepath.Join(m.Source, "data", "large"), os.O_WRONLY, 0)
 			require.NoError(t, err)
 			_, err = large.WriteAt([]byte("changed"), 7<<20)
 			require.NoError(t, err)
 			require.NoError(t, large.Close())
 			require.NoError(t, os.Remove(filepath.Join(m.Source, "empty")))
-			require.NoError(t, os.MkdirAll(filepath.Join(m.Source, "empty/now/a"), 0o755))
+			require.NoError(t, os.MkdirAll(filepath.Join(m.Source, "empty", "now", "a"), 0o755))
 
 			final := m.do(movecontrol.Task{Kind: movecontrol.Final}).Passed
 			assert.Less(t, final.BytesSent, int64(1<<20), "only what has changed is sent")

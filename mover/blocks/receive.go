@@ -46,11 +46,7 @@ func (r *Receiver) Take(message []byte) error {
 	if len(message) == 0 {
 		return errors.New("the sender sent an empty message")
 	}
-	err := r.take(message[0], message[1:])
-	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		return fmt.Errorf("write %q at the target: %w", r.file.Path, err)
-	}
-	if err != nil {
+	if err := r.take(message[0], message[1:]); err != nil {
 		return fmt.Errorf("write %q at the target: %w", r.file.Path, err)
 	}
 	return nil
@@ -213,40 +209,4 @@ func (r *Receiver) end() error {
 	r.Files++
 	modified := unix.Timespec{Sec: r.file.Sec, Nsec: int64(r.file.Nsec)}
 	return unix.UtimesNanoAt(r.fd, "", []unix.Timespec{{Nsec: unix.UTIME_OMIT}, modified}, unix.AT_EMPTY_PATH)
-}
-
-// link makes name another name of target, which was written before.
-func (r *Receiver) link(name, target string) error {
-	dir, base, err := split(name)
-	if err != nil {
-		return err
-	}
-	if _, _, err := split(target); err != nil {
-		return err
-	}
-	file, err := openBeneath(r.root, target, unix.O_PATH, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(file)
-	parent, err := openDir(r.root, dir)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(parent)
-	var to, is unix.Stat_t
-	if err := unix.Fstat(file, &to); err != nil {
-		return err
-	}
-	err = unix.Fstatat(parent, base, &is, unix.AT_SYMLINK_NOFOLLOW)
-	if err == nil && is.Ino == to.Ino && is.Dev == to.Dev {
-		return nil
-	}
-	if err == nil {
-		if err := remove(parent, base); err != nil {
-			return err
-		}
-	}
-	r.Files++
-	return unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", file), parent, base, unix.AT_SYMLINK_FOLLOW)
 }

@@ -72,7 +72,8 @@ func (s Source) Send(ctx context.Context, conn *stream.Conn, variant Variant, li
 	go func() { exited <- wait(cmd) }()
 	if err != nil {
 		stop()
-		return fmt.Errorf("start rsync: %w: %s", err, errors.Join(judge(variant, Outcome{Code: <-exited, Complaints: complaints.words()}, Outcome{})))
+		code := <-exited
+		return fmt.Errorf("start rsync: %w, with status %d: %s", err, code, complaints.words())
 	}
 	defer from.Close()
 	defer to.Close()
@@ -106,16 +107,14 @@ func (s Source) Send(ctx context.Context, conn *stream.Conn, variant Variant, li
 func (s Source) pump(from *os.File, send func([]byte) error) error {
 	buffer := make([]byte, 128<<10)
 	for {
-		n, err := from.Read(buffer)
-		if n > 0 {
-			s.Sent(n)
-			if err := send(buffer[:n]); err != nil {
-				return err
-			}
-		}
-		if err != nil {
-			// The end of its pipe is the end of rsync, whose status tells the rest.
+		// The end of its pipe is the end of rsync, whose status tells the rest.
+		n, _ := from.Read(buffer)
+		if n <= 0 {
 			return nil
+		}
+		s.Sent(n)
+		if err := send(buffer[:n]); err != nil {
+			return err
 		}
 	}
 }

@@ -52,15 +52,15 @@ func Start(ctx context.Context, program, folder, source, target string, spliced 
 			}
 		}
 	}
-	if m.data, err = freeAddress(); err != nil {
+	if m.data, err = freeAddress(ctx); err != nil {
 		return nil, err
 	}
-	if m.control, err = freeAddress(); err != nil {
+	if m.control, err = freeAddress(ctx); err != nil {
 		return nil, err
 	}
 	sender := ""
 	if spliced {
-		if sender, err = freeAddress(); err != nil {
+		if sender, err = freeAddress(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -82,8 +82,9 @@ func (m *Move) path(parts ...string) string {
 	return filepath.Join(append([]string{m.folder}, parts...)...)
 }
 
-func freeAddress() (string, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+func freeAddress(ctx context.Context) (string, error) {
+	var config net.ListenConfig
+	listener, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", err
 	}

@@ -8,6 +8,8 @@ import (
 	"time"
 )
 
+var dialer net.Dialer
+
 // Wire joins the movers, and sees what an observer of the network sees.
 type Wire struct {
 	receiver, sender string
@@ -33,7 +35,7 @@ func NewWire(ctx context.Context, receiver, sender string) (*Wire, error) {
 	if sender != "" {
 		w.joining.Go(func() {
 			for ctx.Err() == nil {
-				if from, err := net.Dial("tcp", sender); err == nil {
+				if from, err := dialer.DialContext(ctx, "tcp", sender); err == nil {
 					w.join(ctx, from)
 				}
 				time.Sleep(50 * time.Millisecond)
@@ -41,7 +43,8 @@ func NewWire(ctx context.Context, receiver, sender string) (*Wire, error) {
 		})
 		return w, nil
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	var config net.ListenConfig
+	listener, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		stop()
 		return nil, err
@@ -65,7 +68,7 @@ func (w *Wire) Address() string { return w.listener.Addr().String() }
 // join joins a sender's connection with one to the receiver until one of them ends.
 func (w *Wire) join(ctx context.Context, from net.Conn) {
 	defer from.Close()
-	to, err := net.Dial("tcp", w.receiver)
+	to, err := dialer.DialContext(ctx, "tcp", w.receiver)
 	if err != nil {
 		return
 	}

@@ -162,9 +162,10 @@ func (in *Incoming) Next() ([]byte, error) {
 	case End:
 		in.over = true
 		return nil, io.EOF
+	default:
+		in.conn.Close()
+		return nil, fmt.Errorf("%w: a frame of kind %q among data", ErrLost, kind)
 	}
-	in.conn.Close()
-	return nil, fmt.Errorf("%w: a frame of kind %q among data", ErrLost, kind)
 }
 
 // Send sends data to the sender.
