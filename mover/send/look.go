@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/zeebo/blake3"
 
@@ -47,12 +48,28 @@ func (r *run) both(ctx context.Context, conn *stream.Conn, how look) (source, ta
 	if target, err = r.fetch(conn, there); err != nil {
 		return nil, nil, err
 	}
-	source, err = tree.Open(r.sender.sourceManifest())
-	if err != nil {
-		_ = target.Close()
-		return nil, nil, err
+	if source, err = tree.Open(r.sender.sourceManifest()); err == nil {
+		err = r.guard(source.Summary().Entries, there.Entries)
+		if err == nil {
+			err = r.sender.remember(source.Summary())
+		}
+		if err == nil {
+			return source, target, nil
+		}
+		_ = source.Close()
 	}
-	return source, target, nil
+	_ = target.Close()
+	return nil, nil, err
+}
+
+// guard refuses an empty source while the target holds something, if nothing is
+// known of what the source was: it may be the wrong mount.
+func (r *run) guard(source, target uint64) error {
+	if r.expect != nil || source > 1 || target <= 1 {
+		return nil
+	}
+	return fmt.Errorf("the source volume is empty, the target holds %d entries, and this mover has not seen the source before: "+
+		"nothing is deleted at the target; prepare the move again", target-1)
 }
 
 func (r *run) scanSource(ctx context.Context, how look) (tree.Summary, error) {
@@ -118,11 +135,14 @@ func (r *run) fetch(conn *stream.Conn, there tree.Summary) (*tree.Manifest, erro
 	return manifest, nil
 }
 
-// prepare looks at the source, and at the room at the target if it is there.
+// prepare looks at the source, and at the room at the target.
 func (r *run) prepare(ctx context.Context) (*movecontrol.Prepared, error) {
 	r.meter.begin("reading the source", 0, 0)
 	summary, err := r.scanSource(ctx, look{})
 	if err != nil {
+		return nil, err
+	}
+	if err := r.sender.remember(summary); err != nil {
 		return nil, err
 	}
 	source, err := json.Marshal(summary.Expect())
@@ -133,16 +153,15 @@ func (r *run) prepare(ctx context.Context) (*movecontrol.Prepared, error) {
 		Bytes: int64(summary.Allocated), Entries: int64(summary.Entries), Inodes: int64(summary.Inodes), Source: source,
 	}
 	for _, finding := range summary.Findings {
-		prepared.Refusals = append(prepared.Refusals, finding.String())
+		reason := strings.TrimPrefix(finding.String(), finding.Path+": ")
+		prepared.Refusals = append(prepared.Refusals, movecontrol.Refusal{Path: finding.Path, Reason: reason})
+		prepared.RefusalsLeftOff += int64(finding.Count) - 1
 	}
-	if connected, _, _ := r.sender.Link.State(); !connected {
-		return prepared, nil
-	}
-	room, err := again(ctx, r, func(conn *stream.Conn) (*movecontrol.Room, error) {
+	_, err = again(ctx, r, func(conn *stream.Conn) (any, error) {
 		var answer exchange.RoomAnswer
 		err := conn.Do(stream.Call{Op: exchange.Room, Result: &answer})
-		return &movecontrol.Room{Bytes: answer.Bytes, Inodes: answer.Inodes}, err
+		prepared.TargetFreeBytes, prepared.TargetFreeInodes = answer.Bytes, answer.Inodes
+		return nil, err
 	})
-	prepared.Target = room
 	return prepared, err
 }

@@ -76,7 +76,7 @@ func (r *run) compare(ctx context.Context, conn *stream.Conn, source, target *tr
 	}
 	verified := &movecontrol.Verified{
 		SourceRoot: from.Root.String(), TargetRoot: to.Root.String(), Equal: differences.Count == 0 && from.Root == to.Root,
-		Different: int64(differences.Count), SentAgain: r.sentAgain,
+		DifferencesLeftOff: int64(differences.Count) - int64(len(differences.First)), SentAgain: r.sentAgain,
 	}
 	for _, d := range differences.First {
 		verified.Differences = append(verified.Differences, movecontrol.Difference{Path: d.Path, What: d.What})

@@ -52,7 +52,7 @@ func (s *Sender) Confined() bool { return s.confined.Load() }
 func (s *Sender) Run(ctx context.Context, task movecontrol.Task, meter *Meter) (movecontrol.TaskStatus, error) {
 	s.Pacer.Set(task.BytesPerSecond)
 	result := movecontrol.TaskStatus{Task: task}
-	expect, err := expectation(task)
+	expect, err := s.expectation(task)
 	if err != nil {
 		return result, err
 	}
@@ -79,16 +79,42 @@ func (s *Sender) Run(ctx context.Context, task movecontrol.Task, meter *Meter) (
 	return result, err
 }
 
-// expectation reads what the source must look like.
-func expectation(task movecontrol.Task) (*tree.Expectation, error) {
-	if len(task.Expect) == 0 {
-		return nil, nil
+// expectation is what the source must look like: what the controller has kept, else
+// what this sender saw in the first task that it has scratch of.
+func (s *Sender) expectation(task movecontrol.Task) (*tree.Expectation, error) {
+	kept := task.Expect
+	if len(kept) == 0 {
+		content, err := os.ReadFile(s.expectPath())
+		if errors.Is(err, os.ErrNotExist) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read what the source must look like: %w", err)
+		}
+		kept = content
 	}
 	expect := &tree.Expectation{}
-	if err := json.Unmarshal(task.Expect, expect); err != nil {
+	if err := json.Unmarshal(kept, expect); err != nil {
 		return nil, fmt.Errorf("decode what the source must look like: %w", err)
 	}
 	return expect, nil
+}
+
+func (s *Sender) expectPath() string { return filepath.Join(s.Scratch, "expect.json") }
+
+// remember keeps what the source looks like, if nothing is kept yet.
+func (s *Sender) remember(summary tree.Summary) error {
+	if _, err := os.Stat(s.expectPath()); err == nil {
+		return nil
+	}
+	content, err := json.Marshal(summary.Expect())
+	if err != nil {
+		return fmt.Errorf("encode what the source looks like: %w", err)
+	}
+	if err := os.WriteFile(s.expectPath()+".partial", content, 0o600); err != nil {
+		return fmt.Errorf("keep what the source looks like: %w", err)
+	}
+	return os.Rename(s.expectPath()+".partial", s.expectPath())
 }
 
 // run is one task under way.

@@ -27,8 +27,8 @@ type Kind string
 // The kinds of tasks.
 const (
 	// Prepare reads the source once and keeps its hashes, from which the first Pass
-	// goes on, and asks for the room at the target if the receiver is there. It needs
-	// no receiver, and changes nothing at either end. Its result is Prepared.
+	// goes on, and asks for the room at the target. It changes nothing at either end.
+	// Its result is Prepared.
 	Prepare Kind = "prepare"
 	// Pass brings the target to what the source holds, while the application may go on
 	// writing: the first one copies all, a later one what has changed. Its result is
@@ -56,7 +56,8 @@ type Task struct {
 	BytesPerSecond int64 `json:"bytesPerSecond,omitempty"`
 	// Expect is Prepared.Source of the move's first Prepare: if the source is another
 	// directory by now, or nearly everything in it is gone, the task fails and the
-	// target is left as it is. Every task but the first Prepare must have it.
+	// target is left as it is. Without it the sender goes by what it has seen itself,
+	// which a mover that lost its scratch does not know any more.
 	Expect json.RawMessage `json:"expect,omitempty"`
 }
 
@@ -128,29 +129,30 @@ type Progress struct {
 
 // Prepared is the result of Prepare.
 type Prepared struct {
-	// Block: the volume is a device of Bytes bytes, and has no files.
-	Block bool `json:"block,omitempty"`
 	// Bytes are what the source's files take, holes left out; Entries counts names of
 	// files, directories and the like.
 	Bytes   int64 `json:"bytes"`
 	Entries int64 `json:"entries"`
 	// Inodes is what the target needs: hard links count once.
 	Inodes int64 `json:"inodes"`
-	// Refusals say in words what the move could not keep, one of each kind; if there
-	// is one, the move must not begin.
-	Refusals []string `json:"refusals,omitempty"`
+	// Refusals are what the move could not keep, the first of each kind; if there is
+	// one, the move must not begin. RefusalsLeftOff counts those that are not listed.
+	Refusals        []Refusal `json:"refusals,omitempty"`
+	RefusalsLeftOff int64     `json:"refusalsLeftOff,omitempty"`
+	// TargetFreeBytes and TargetFreeInodes are left at the target. TargetFreeInodes is
+	// 0 where the file system sets no bound.
+	TargetFreeBytes  int64 `json:"targetFreeBytes"`
+	TargetFreeInodes int64 `json:"targetFreeInodes"`
 	// Source tells this source from every other, for Task.Expect; the caller keeps it.
 	Source json.RawMessage `json:"source"`
-	// Target is the room there; nil: the receiver is not connected.
-	Target *Room `json:"target,omitempty"`
 }
 
-// Room is what is left at the target.
-type Room struct {
-	// Bytes are free; of a device, its size.
-	Bytes int64 `json:"bytes"`
-	// Inodes are free; 0 where the file system sets no bound.
-	Inodes int64 `json:"inodes"`
+// Refusal is something that a move could not keep.
+type Refusal struct {
+	// Path is relative to the volume's root, quoted where it is not plain text.
+	Path string `json:"path"`
+	// Reason is one sentence.
+	Reason string `json:"reason"`
 }
 
 // Passed is the result of Pass and Final.
@@ -173,11 +175,11 @@ type Verified struct {
 	TargetRoot string `json:"targetRoot"`
 	// Equal is true only if the roots are the same and nothing differs.
 	Equal bool `json:"equal"`
-	// Differences are the first of what differed in the end; Different counts all.
-	// SentAgain counts entries that differed before and were sent once more.
-	Differences []Difference `json:"differences,omitempty"`
-	Different   int64        `json:"different,omitempty"`
-	SentAgain   int64        `json:"sentAgain,omitempty"`
+	// Differences are what differed in the end, at most 100; DifferencesLeftOff counts
+	// the rest. SentAgain counts entries that differed before and were sent once more.
+	Differences        []Difference `json:"differences,omitempty"`
+	DifferencesLeftOff int64        `json:"differencesLeftOff,omitempty"`
+	SentAgain          int64        `json:"sentAgain,omitempty"`
 }
 
 // Difference is an entry that is not the same at both ends.
