@@ -57,7 +57,9 @@ func TestAttributesClassMustExistWhereTheVolumeIs(t *testing.T) {
 	t.Parallel()
 	namespace := space(t)
 	name := attributesClass(t, bed.HomeStorage.Name(), bed.Home)
-	claim := fabric.NewClaim(namespace, "data", newClass(t))
+	class := newClass(t)
+	hasRoom(t, class, fabric.WestNode)
+	claim := fabric.NewClaim(namespace, "data", class)
 	claim.Spec.VolumeAttributesClassName = &name
 	claim = createClaim(t, claim)
 	createPod(t, preferWest(fabric.NewPod(namespace, "db", "data")))

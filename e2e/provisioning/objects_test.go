@@ -11,10 +11,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/utils/ptr"
 
+	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/instant"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
@@ -40,6 +42,23 @@ func newClass(t *testing.T, changes ...func(*storagev1.StorageClass)) string {
 		change(class)
 	}
 	return makeClass(t, bed.Home, class)
+}
+
+// hasRoom waits until kube-scheduler can be told of the room that a virtual class
+// has for a node: until then it gives the node no pod with a claim of the class.
+func hasRoom(t *testing.T, class, name string) {
+	t.Helper()
+	node, err := bed.Home.Client().CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
+	require.NoError(t, err)
+	await.Until(t, "the room of class "+class+" is told for node "+name, func() bool {
+		capacities, err := bed.Home.Client().StorageV1().CSIStorageCapacities(fabric.System).List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		return slices.ContainsFunc(capacities.Items, func(c storagev1.CSIStorageCapacity) bool {
+			reach, err := metav1.LabelSelectorAsSelector(c.NodeTopology)
+			require.NoError(t, err)
+			return c.StorageClassName == class && reach.Matches(labels.Set(node.Labels))
+		})
+	})
 }
 
 func makeClass(t *testing.T, cluster *testbed.Cluster, class *storagev1.StorageClass) string {

@@ -95,7 +95,9 @@ func TestClaimGoesHomeWhereQuotasAndLimitsOfTheRemoteNamespaceDoNotAllowIt(t *te
 				t.Parallel()
 				namespace := space(t)
 				test.limit(t, namespace)
-				claim := createClaim(t, fabric.NewClaim(namespace, "data", newClass(t, with(keys.RemoteClass, class))))
+				virtual := newClass(t, with(keys.RemoteClass, class))
+				hasRoom(t, virtual, fabric.WestNode)
+				claim := createClaim(t, fabric.NewClaim(namespace, "data", virtual))
 				createPod(t, preferWest(fabric.NewPod(namespace, "db", "data")))
 				told := await.Event(t, bed.Home.Client(), namespace, "data", test.reason)
 				for _, says := range test.says {

@@ -58,6 +58,9 @@ func TestEachRightIsUsedAndNoneIsMissing(t *testing.T) {
 	roles.Compare(t, bed, bed.Home, roles.Excuses{
 		provisioner + "patch events":                                                   "(an event that comes again is counted up)",
 		provisioner + "list events in " + fabric.Storage:                               "(a twin that waits for ten seconds and more: e2e/provisioning)",
+		provisioner + "get pods":                                                       "(a move: e2e/moves)",
+		provisioner + "patch pods":                                                     "(the gate of a move: e2e/moves)",
+		provisioner + "delete pods":                                                    "(a move ends the pods of its claims: e2e/moves)",
 		provisioner + "update persistentvolumeclaims":                                  "(the library takes the node off a claim whose node has just gone)",
 		provisioner + "update storage.k8s.io/csistoragecapacities in " + fabric.System: "(room that changes: e2e/capacity)",
 	}, func(fabric.Request) bool { return false })
