@@ -143,6 +143,11 @@ bench-throughput: control-plane ## Measure how many pods a second are placed on 
 	@go build -o bin/bench-throughput ./e2e/cmd/bench-throughput
 	@exec bin/bench-throughput
 
+.PHONY: bench-tree
+bench-tree: ## Measure the scan of a volume beside rsync (about 9 GiB of disk; ARGS='--dir=/mnt --large=0' for others)
+	@go build -o bin/bench-tree ./e2e/cmd/bench-tree
+	@exec bin/bench-tree $(ARGS)
+
 .PHONY: soak-extender
 soak-extender: ## Make a day's requests of the extender and watch its memory (about 10 minutes; ARGS=--requests=200000 for fewer)
 	@go build -o bin/soak-extender ./e2e/cmd/soak-extender

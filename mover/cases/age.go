@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// age gives everything that was made just now a time of an hour ago, so that only
-// cases about times within one second depend on them.
-func (v *Volume) age() {
+// age gives everything that was made within the last hour an earlier time, so that
+// only cases about times within one second depend on them.
+func (v *Volume) age(by time.Duration) {
 	now := time.Now()
 	var young []string
 	v.do("look at all times", func() error {
@@ -38,6 +38,6 @@ func (v *Volume) age() {
 		})
 	})
 	for _, name := range young {
-		v.mtime(name, now.Add(-time.Hour))
+		v.mtime(name, now.Add(-by))
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/lodestone-storage/lodestone/mover/tree"
 )
@@ -79,11 +80,12 @@ func (r *run) prepare() (unmount func() error, err error) {
 	for _, step := range []struct {
 		fill   func(*Volume)
 		volume *Volume
-	}{{r.c.Source, r.source}, {r.c.Target, r.target}} {
+		age    time.Duration
+	}{{r.c.Source, r.source, time.Hour}, {r.c.Target, r.target, 2 * time.Hour}} {
 		if step.fill != nil {
 			step.fill(step.volume)
 		}
-		step.volume.age()
+		step.volume.age(step.age)
 		if step.volume.Err != nil {
 			return nil, errors.Join(step.volume.Err, unmount())
 		}
@@ -153,19 +155,24 @@ func (r *run) judge(ctx context.Context, moveErr error) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
+	return r.outcome(moveErr, reason), nil
+}
+
+// outcome weighs the engine's error, if there is one, against what is lost.
+func (r *run) outcome(moveErr error, reason string) Result {
 	switch {
 	case moveErr != nil && r.c.Must == Noticed && reason == "":
-		return Result{Outcome: OutcomeFailed, Reason: moveErr.Error(), Meets: true}, nil
+		return Result{Outcome: OutcomeFailed, Reason: moveErr.Error(), Meets: true}
 	case moveErr != nil && r.c.Must == Noticed:
-		return Result{Outcome: OutcomeLost, Reason: moveErr.Error() + "; but " + reason}, nil
+		return Result{Outcome: OutcomeLost, Reason: moveErr.Error() + "; but " + reason}
 	case moveErr != nil:
-		return Result{Outcome: OutcomeFailed, Reason: moveErr.Error()}, nil
+		return Result{Outcome: OutcomeFailed, Reason: moveErr.Error()}
 	case r.c.Must == Noticed && reason == "":
 		reason = "it ended without an error"
 	case reason == "":
-		return Result{Outcome: OutcomeKept, Meets: true}, nil
+		return Result{Outcome: OutcomeKept, Meets: true}
 	}
-	return Result{Outcome: OutcomeLost, Reason: reason}, nil
+	return Result{Outcome: OutcomeLost, Reason: reason}
 }
 
 // lost says what the target does not have as it should; empty if all is there.

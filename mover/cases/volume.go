@@ -104,17 +104,6 @@ func (v *Volume) rename(from, to string) {
 	v.do("rename "+from, func() error { return os.Rename(v.at(from), v.at(to)) })
 }
 
-// clear removes everything in the volume.
-func (v *Volume) clear() {
-	v.do("clear the volume", func() error {
-		entries, err := os.ReadDir(v.Dir)
-		for _, e := range entries {
-			v.remove(e.Name())
-		}
-		return err
-	})
-}
-
 // patch writes into a file at an offset, making it longer where needed.
 func (v *Volume) patch(name string, offset int64, content []byte) {
 	v.do("patch "+name, func() error {

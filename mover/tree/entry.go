@@ -1,7 +1,5 @@
 package tree
 
-import "strings"
-
 // BlockSize is how many bytes of a file one block hash covers.
 //
 // Smaller blocks send less when pages of a database change at random, larger ones
@@ -137,12 +135,4 @@ func comparePaths(a, b string) int {
 		return 1
 	}
 	return len(a) - len(b)
-}
-
-// within says whether path is inside directory dir, at any depth.
-func within(path, dir string) bool {
-	if dir == "" {
-		return path != ""
-	}
-	return len(path) > len(dir) && path[len(dir)] == '/' && strings.HasPrefix(path, dir)
 }

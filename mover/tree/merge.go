@@ -104,17 +104,17 @@ func (s *side) advance() (err error) {
 	return err
 }
 
-func merge(old, new *Manifest, yield func(*Change, error) bool) error {
-	a, err := newSide(old)
+func merge(before, after *Manifest, yield func(*Change, error) bool) error {
+	a, err := newSide(before)
 	if err != nil {
 		return err
 	}
-	b, err := newSide(new)
+	b, err := newSide(after)
 	if err != nil {
 		return err
 	}
 	for a.ahead != nil || b.ahead != nil {
-		change := &Change{Old: a.ahead, New: b.ahead, old: old, new: new}
+		change := &Change{Old: a.ahead, New: b.ahead, old: before, new: after}
 		switch {
 		case a.ahead == nil:
 		case b.ahead == nil:

@@ -40,7 +40,7 @@ func (n *nameSorter) sorted(d *dir) iter.Seq2[name, error] {
 				return
 			}
 		}
-		held := s.held
+		held := s.held()
 		n.held += held
 		defer func() { n.held -= held }()
 		for record, err := range s.sorted() {

@@ -20,7 +20,7 @@ import (
 func reference(t *testing.T, root string) Hash {
 	t.Helper()
 	paths := []string{""}
-	require.NoError(t, filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
+	require.NoError(t, filepath.WalkDir(root, func(path string, _ os.DirEntry, err error) error {
 		require.NoError(t, err)
 		rel, err := filepath.Rel(root, path)
 		require.NoError(t, err)

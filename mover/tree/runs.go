@@ -17,19 +17,24 @@ import (
 type sorter struct {
 	scratch string
 	limit   int
-	records [][]byte
-	held    int
+	// arena holds the bytes of the records in memory, one after another; both are used
+	// again after they were spilled.
+	arena   []byte
+	records []place
 	file    *os.File
 	out     *bufio.Writer
-	at      int64
+	written int64
 	runs    []run
 }
 
 // run is a sorted part of the scratch file.
 type run struct{ start, end int64 }
 
-// overhead is about what a record takes in memory besides its bytes.
-const overhead = 40
+// place is where a record is in the arena.
+type place struct{ start, end uint32 }
+
+// overhead is what a record takes in memory besides its bytes.
+const overhead = 8
 
 // newSorter gives a sorter that holds about limit bytes in memory. It makes a file
 // in the scratch directory when it needs one.
@@ -37,14 +42,25 @@ func newSorter(scratch string, limit int) *sorter {
 	return &sorter{scratch: scratch, limit: limit}
 }
 
-// add adds a record, which the sorter keeps.
+// add adds a copy of a record.
 func (s *sorter) add(record []byte) error {
-	s.records = append(s.records, record)
-	s.held += len(record) + overhead
-	if s.held < s.limit {
+	start := len(s.arena)
+	s.arena = append(s.arena, record...)
+	s.records = append(s.records, place{uint32(start), uint32(len(s.arena))})
+	if s.held() < s.limit {
 		return nil
 	}
 	return s.spill()
+}
+
+// held is how much memory the records take.
+func (s *sorter) held() int { return len(s.arena) + overhead*len(s.records) }
+
+func (s *sorter) at(p place) []byte { return s.arena[p.start:p.end] }
+
+// sort sorts the records in memory.
+func (s *sorter) sort() {
+	slices.SortFunc(s.records, func(a, b place) int { return bytes.Compare(s.at(a), s.at(b)) })
 }
 
 func (s *sorter) spill() error {
@@ -59,22 +75,22 @@ func (s *sorter) spill() error {
 		}
 		s.file, s.out = file, bufio.NewWriterSize(file, 64<<10)
 	}
-	slices.SortFunc(s.records, bytes.Compare)
-	start := s.at
-	for _, record := range s.records {
+	s.sort()
+	start := s.written
+	for _, p := range s.records {
+		record := s.at(p)
 		var head [4]byte
 		big.PutUint32(head[:], uint32(len(record)))
 		_, _ = s.out.Write(head[:])
 		_, _ = s.out.Write(record)
-		s.at += int64(len(head) + len(record))
+		s.written += int64(len(head) + len(record))
 	}
 	// A bufio.Writer keeps its first error.
 	if err := s.out.Flush(); err != nil {
 		return fmt.Errorf("write a scratch file: %w", err)
 	}
-	s.runs = append(s.runs, run{start, s.at})
-	clear(s.records)
-	s.records, s.held = s.records[:0], 0
+	s.runs = append(s.runs, run{start, s.written})
+	s.records, s.arena = s.records[:0], s.arena[:0]
 	return nil
 }
 
@@ -82,10 +98,10 @@ func (s *sorter) spill() error {
 // A record is good until the next one. Nothing may be added afterwards.
 func (s *sorter) sorted() iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
-		slices.SortFunc(s.records, bytes.Compare)
 		if len(s.runs) == 0 {
-			for _, record := range s.records {
-				if !yield(record, nil) {
+			s.sort()
+			for _, p := range s.records {
+				if !yield(s.at(p), nil) {
 					return
 				}
 			}
@@ -103,7 +119,7 @@ func (s *sorter) merge(yield func([]byte, error) bool) error {
 			return err
 		}
 	}
-	s.records = nil
+	s.records, s.arena = nil, nil
 	var cursors cursors
 	for _, r := range s.runs {
 		c := &cursor{in: bufio.NewReaderSize(io.NewSectionReader(s.file, r.start, r.end-r.start), 8<<10)}

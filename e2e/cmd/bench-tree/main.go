@@ -1,0 +1,142 @@
+// Command bench-tree measures how long the mover's scan of a volume takes and how
+// much memory, beside rsync on the same trees: many small files, large files, one
+// directory with very many names. Each measurement is a process of its own. It
+// prints a table.
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/lodestone-storage/lodestone/mover/tree"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:])
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench-tree:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, arguments []string) error {
+	if len(arguments) == 4 && arguments[0] == "scan" {
+		return scan(ctx, arguments[1], arguments[2], arguments[3])
+	}
+	flags := flag.NewFlagSet("bench-tree", flag.ContinueOnError)
+	dir := flags.String("dir", os.TempDir(), "directory for the trees; it needs about 9 GiB")
+	small := flags.Int("small", 100000, "number of small files of 4,000 bytes, 1,000 in each directory")
+	large := flags.Int("large", 4, "number of files of 1 GiB")
+	names := flags.Int("names", 1000000, "number of names in one directory, two for each empty file")
+	if err := flags.Parse(arguments); err != nil {
+		return err
+	}
+	work, err := os.MkdirTemp(*dir, "bench-tree-*")
+	if err != nil {
+		return fmt.Errorf("make a directory for the trees: %w", err)
+	}
+	defer os.RemoveAll(work)
+	fmt.Println("| tree | what | time | peak memory | read |\n| --- | --- | --- | --- | --- |")
+	for _, t := range []sample{
+		{fmt.Sprintf("%d small files", *small), *small, smallFiles},
+		{fmt.Sprintf("%d × 1 GiB", *large), *large, largeFiles},
+		{fmt.Sprintf("%d names of half as many files in one directory", *names), *names, manyNames},
+	} {
+		if t.n == 0 {
+			continue
+		}
+		if err := t.measure(ctx, work); err != nil {
+			return fmt.Errorf("%s: %w", t.name, err)
+		}
+	}
+	return nil
+}
+
+// sample is a tree to measure.
+type sample struct {
+	name string
+	n    int
+	fill func(dir string, n int) error
+}
+
+// measure scans a tree twice and copies it with rsync twice.
+func (s sample) measure(ctx context.Context, work string) error {
+	source, target, scratch := filepath.Join(work, "source"), filepath.Join(work, "target"), filepath.Join(work, "scratch")
+	for _, dir := range []string{source, target, scratch} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+	}
+	if err := s.fill(source, s.n); err != nil {
+		return fmt.Errorf("make the tree: %w", err)
+	}
+	// What changed just now counts as unsettled: a rescan would read it again.
+	time.Sleep(3 * time.Second)
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	manifest := filepath.Join(scratch, "manifest")
+	copying := []string{"rsync", "-aHAXS", "--numeric-ids", "--modify-window=-1", source + "/", target + "/"}
+	for _, m := range []struct {
+		what    string
+		command []string
+	}{
+		{"scan, everything read", []string{self, "scan", source, manifest, ""}},
+		{"scan again, nothing changed", []string{self, "scan", source, manifest, manifest}},
+		{"rsync -aHAXS, a copy", copying},
+		{"rsync -aHAXS, nothing changed", copying},
+	} {
+		if err := s.one(ctx, m.what, m.command); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// one runs one command and prints a line of the table.
+func (s sample) one(ctx context.Context, what string, command []string) error {
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+	var complaints bytes.Buffer
+	cmd.Stderr = &complaints
+	start := time.Now()
+	output, err := cmd.Output()
+	took := time.Since(start)
+	if err != nil {
+		return fmt.Errorf("%s: %w: %.300s", filepath.Base(command[0]), err, complaints.String())
+	}
+	usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage)
+	if !ok {
+		return fmt.Errorf("%s: this system does not tell the memory of a process", command[0])
+	}
+	read := ""
+	var summary tree.Summary
+	if len(output) > 0 && json.Unmarshal(output, &summary) == nil {
+		read = fmt.Sprintf("%d MiB of %d files", summary.ReadBytes>>20, summary.ReadFiles)
+	}
+	fmt.Printf("| %s | %s | %.2f s | %d MiB | %s |\n", s.name, what, took.Seconds(), usage.Maxrss>>10, read)
+	return nil
+}
+
+// scan is what a process of its own does.
+func scan(ctx context.Context, root, manifest, previous string) error {
+	summary, err := tree.Scan(ctx, tree.Options{
+		Root: root, Manifest: manifest, Previous: previous, Scratch: filepath.Dir(manifest),
+	})
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(summary)
+}
