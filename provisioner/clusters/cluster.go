@@ -5,17 +5,12 @@
 package clusters
 
 import (
-	"context"
-	"fmt"
-	"slices"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/util/retry"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/provisioner/decide"
@@ -39,6 +34,10 @@ type Cluster struct {
 	failures    int
 	uid         types.UID
 	recorded    map[string]bool
+	// waiting counts the callers that wait for a namespace to be recorded, writing
+	// is held by the one that writes.
+	waiting map[string]int
+	writing chan struct{}
 	// restUntil is until when a cluster that told too much is not listened to.
 	restUntil time.Time
 
@@ -133,36 +132,4 @@ func (c *Cluster) Expect(namespace string) {
 	if connection := c.current(); connection != nil {
 		connection.watchAgain(namespace)
 	}
-}
-
-// RecordNamespace makes sure that the RemoteCluster's status names a namespace
-// in which a backing claim is about to be created, so that this claim is found
-// again whatever happens to the home namespace. It is idempotent.
-func (c *Cluster) RecordNamespace(ctx context.Context, namespace string) error {
-	c.mu.Lock()
-	done := c.recorded[namespace]
-	c.mu.Unlock()
-	if done {
-		return nil
-	}
-	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		remote, err := c.registry.remotes.Get(ctx, c.id, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if slices.Contains(remote.Status.Namespaces, namespace) {
-			return nil
-		}
-		remote.Status.Namespaces = append(remote.Status.Namespaces, namespace)
-		slices.Sort(remote.Status.Namespaces)
-		_, err = c.registry.remotes.UpdateStatus(ctx, remote, metav1.UpdateOptions{})
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("record namespace %s of cluster %s: %w", namespace, c.id, err)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.recorded[namespace] = true
-	return nil
 }

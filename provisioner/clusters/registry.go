@@ -144,7 +144,7 @@ func (r *Registry) serve(ctx context.Context, id string, now bool) {
 	if r.ended || ctx.Err() != nil || r.Object(id) == nil {
 		return
 	}
-	c := &Cluster{id: id, registry: r, signals: newSignals(), since: time.Now(), recorded: map[string]bool{}}
+	c := &Cluster{id: id, registry: r, signals: newSignals(), since: time.Now(), recorded: map[string]bool{}, waiting: map[string]int{}, writing: make(chan struct{}, 1)}
 	r.clusters[id] = c
 	r.running.Go(func() {
 		c.run(ctx)

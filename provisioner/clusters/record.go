@@ -1,0 +1,101 @@
+package clusters
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
+
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+)
+
+// objects reads and writes RemoteClusters.
+type objects interface {
+	Get(ctx context.Context, name string, options metav1.GetOptions) (*v1alpha1.RemoteCluster, error)
+	UpdateStatus(ctx context.Context, remote *v1alpha1.RemoteCluster, options metav1.UpdateOptions) (*v1alpha1.RemoteCluster, error)
+}
+
+// RecordNamespace makes sure that the RemoteCluster's status names a namespace
+// in which a backing claim is about to be created, so that this claim is found
+// again whatever happens to the home namespace. It is idempotent.
+func (c *Cluster) RecordNamespace(ctx context.Context, namespace string) error {
+	if err := c.record(ctx, c.registry.remotes, namespace); err != nil {
+		return fmt.Errorf("record namespace %s of cluster %s: %w", namespace, c.id, err)
+	}
+	return nil
+}
+
+// record writes all namespaces that wait for it in one go: the first claims of many
+// new namespaces would else spend their time in conflicts with each other.
+func (c *Cluster) record(ctx context.Context, remotes objects, namespace string) error {
+	if !c.await(namespace) {
+		return nil
+	}
+	defer c.leave(namespace)
+	select {
+	case c.writing <- struct{}{}:
+		defer func() { <-c.writing }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	c.mu.Lock()
+	done, uid := c.recorded[namespace], c.uid
+	var wanted []string
+	for name := range c.waiting {
+		wanted = append(wanted, name)
+	}
+	c.mu.Unlock()
+	if done {
+		return nil
+	}
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		remote, err := remotes.Get(ctx, c.id, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		all := slices.Compact(slices.Sorted(slices.Values(slices.Concat(remote.Status.Namespaces, wanted))))
+		if len(all) == len(remote.Status.Namespaces) {
+			return nil
+		}
+		remote.Status.Namespaces = all
+		_, err = remotes.UpdateStatus(ctx, remote, metav1.UpdateOptions{})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.uid != uid {
+		return errRemade
+	}
+	for _, name := range wanted {
+		c.recorded[name] = true
+	}
+	return nil
+}
+
+// errRemade is the error of a record in a RemoteCluster that was made anew meanwhile.
+var errRemade = errors.New("the RemoteCluster was made anew")
+
+// await counts a caller that waits for a namespace to be recorded; false if it is.
+func (c *Cluster) await(namespace string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.recorded[namespace] {
+		return false
+	}
+	c.waiting[namespace]++
+	return true
+}
+
+func (c *Cluster) leave(namespace string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.waiting[namespace]--; c.waiting[namespace] == 0 {
+		delete(c.waiting, namespace)
+	}
+}
