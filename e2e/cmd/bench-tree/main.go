@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -117,17 +118,24 @@ func (s sample) one(ctx context.Context, what string, command []string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w: %.300s", filepath.Base(command[0]), err, complaints.String())
 	}
-	usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage)
-	if !ok {
-		return fmt.Errorf("%s: this system does not tell the memory of a process", command[0])
+	memory, read := "", ""
+	if len(output) > 0 {
+		var d done
+		if err := json.Unmarshal(output, &d); err != nil {
+			return fmt.Errorf("read what a scan says: %w", err)
+		}
+		memory = d.Peak
+		read = fmt.Sprintf("%d MiB of %d files", d.Summary.ReadBytes>>20, d.Summary.ReadFiles)
 	}
-	read := ""
-	var summary tree.Summary
-	if len(output) > 0 && json.Unmarshal(output, &summary) == nil {
-		read = fmt.Sprintf("%d MiB of %d files", summary.ReadBytes>>20, summary.ReadFiles)
-	}
-	fmt.Printf("| %s | %s | %.2f s | %d MiB | %s |\n", s.name, what, took.Seconds(), usage.Maxrss>>10, read)
+	fmt.Printf("| %s | %s | %.2f s | %s | %s |\n", s.name, what, took.Seconds(), memory, read)
 	return nil
+}
+
+// done is what a scan's process says at its end. It tells its memory itself: what the
+// kernel tells its parent includes the parent's own.
+type done struct {
+	Summary tree.Summary
+	Peak    string
 }
 
 // scan is what a process of its own does.
@@ -138,5 +146,11 @@ func scan(ctx context.Context, root, manifest, previous string) error {
 	if err != nil {
 		return err
 	}
-	return json.NewEncoder(os.Stdout).Encode(summary)
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return fmt.Errorf("ask for the memory that was used: %w", err)
+	}
+	_, rest, _ := strings.Cut(string(status), "VmHWM:")
+	peak, _, _ := strings.Cut(strings.TrimSpace(rest), "\n")
+	return json.NewEncoder(os.Stdout).Encode(done{Summary: summary, Peak: peak})
 }
