@@ -111,9 +111,10 @@ crash: control-plane ## Stop the provisioner at each API call it makes, and chec
 	@exec bin/crash $(ARGS)
 
 .PHONY: move-cases
-move-cases: ## Take every case that a copy of a volume must survive through rsync and restic (as root; ARGS=--whole for 10 GiB)
+move-cases: ## Take every case that a copy of a volume must survive through rsync, restic and the mover (as root; ARGS=--whole for 10 GiB)
 	@go build -o bin/move-cases ./e2e/cmd/move-cases
-	@exec bin/move-cases $(ARGS)
+	@go build -trimpath -ldflags '$(LDFLAGS)' -o bin/lodestone-mover ./mover
+	@exec bin/move-cases --mover=$(CURDIR)/bin/lodestone-mover $(ARGS)
 
 .PHONY: control-plane
 control-plane: ## Build the control-plane program into the user's cache

@@ -37,6 +37,8 @@ type move struct {
 	ctx    context.Context
 	expect json.RawMessage
 	tasks  int
+	// patient, if not nil, tells when a mover that was killed runs again.
+	patient chan error
 }
 
 // begin starts both movers and does Prepare.
@@ -45,7 +47,7 @@ func begin(t *testing.T, source string, spliced bool) *move {
 	if os.Geteuid() != 0 {
 		t.Skip("a mover runs as root")
 	}
-	ctx, stop := context.WithTimeout(t.Context(), 15*time.Second)
+	ctx, stop := context.WithTimeout(t.Context(), 90*time.Second)
 	t.Cleanup(stop)
 	program, err := os.Executable()
 	require.NoError(t, err)
@@ -75,7 +77,17 @@ func (m *move) do(task movecontrol.Task) *movecontrol.TaskStatus {
 func (m *move) try(task movecontrol.Task) (*movecontrol.TaskStatus, error) {
 	m.tasks++
 	task.ID, task.Expect = string(task.Kind)+"-"+string(rune('a'+m.tasks)), m.expect
-	return m.Do(m.ctx, task)
+	if m.patient == nil {
+		return m.Do(m.ctx, task)
+	}
+	// A task may fail to be asked for while a mover is down.
+	status, err := m.Do(m.ctx, task)
+	require.NoError(m.t, <-m.patient)
+	m.patient = nil
+	if err != nil && m.ctx.Err() == nil {
+		return m.Do(m.ctx, task)
+	}
+	return status, err
 }
 
 // verified does Verify and wants both ends equal.

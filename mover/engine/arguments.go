@@ -54,5 +54,5 @@ var server = map[Variant][]string{
 	Live:  {"--server", "-lHogDtpAXrSe.iLsfxCIvu", maxSize, "--delete", "-@-1", "--numeric-ids", ".", "."},
 	All:   {"--server", "-lHogDtpAXrSe.iLsfxCIvu", "--delete", "-@-1", "--numeric-ids", ".", "."},
 	Redo:  {"--server", "-lHogDtpAXIRSe.LsfxCIvu", "-@-1", "--numeric-ids", ".", "."},
-	Prune: {"--server", "-lHogDtpAXrSe.LsfxCIvu", "--delete-before", "-@-1", "--numeric-ids", "--ignore-existing", "--existing", ".", "."},
+	Prune: {"--server", "-lHogDtpAXrSe.iLsfxCIvu", "--delete-before", "-@-1", "--numeric-ids", "--ignore-existing", "--existing", ".", "."},
 }

@@ -11,8 +11,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/lodestone-storage/lodestone/pkg/movecontrol"
 	"github.com/lodestone-storage/lodestone/pkg/movekeys"
@@ -29,6 +33,9 @@ type Move struct {
 	Wire   *Wire
 	Client *movecontrol.Client
 
+	// Without are capabilities, as in CAP_MKNOD, that the receiver lacks.
+	Without []string
+
 	folder           string
 	control, data    string
 	sender, receiver *exec.Cmd
@@ -37,7 +44,12 @@ type Move struct {
 // Start starts both movers; everything they need is kept in folder. With spliced
 // both wait, and the wire joins them.
 func Start(ctx context.Context, program, folder, source, target string, spliced bool) (*Move, error) {
-	m := &Move{Program: program, Source: source, Target: target, folder: folder}
+	return StartWithout(ctx, program, folder, source, target, spliced, nil)
+}
+
+// StartWithout is Start with a receiver that lacks capabilities.
+func StartWithout(ctx context.Context, program, folder, source, target string, spliced bool, without []string) (*Move, error) {
+	m := &Move{Program: program, Source: source, Target: target, Without: without, folder: folder}
 	keys, err := movekeys.Issue(UID, time.Now(), time.Hour)
 	if err != nil {
 		return nil, err
@@ -127,10 +139,42 @@ func (m *Move) start(ctx context.Context, verb string, role movekeys.Role, volum
 	}
 	defer log.Close()
 	arguments := append([]string{verb, "--move=" + UID, "--keys=" + m.path("keys", string(role)), "--volume=" + volume, "--scratch=" + scratch}, more...)
-	cmd := exec.CommandContext(ctx, m.Program, arguments...)
+	var without []string
+	if verb == "receive" {
+		without = m.Without
+	}
+	// Exactly what a mover's container has.
+	arguments = append([]string{"--bounding-set=" + bounding(without), "--", m.Program}, arguments...)
+	cmd := exec.CommandContext(ctx, "setpriv", arguments...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return cmd, cmd.Start()
+}
+
+// bounding is the set of capabilities of a mover's container without some, for
+// setpriv.
+func bounding(without []string) string {
+	set := "-all"
+	for _, name := range []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "MKNOD", "SETFCAP"} {
+		if !slices.Contains(without, "CAP_"+name) {
+			set += ",+" + strings.ToLower(name)
+		}
+	}
+	return set
+}
+
+// ErrEnded means that a mover ended before it was asked to.
+var ErrEnded = errors.New("a mover ended")
+
+// Ended is why the receiver ended before it was asked to; nil while it runs.
+func (m *Move) Ended() error {
+	var status unix.WaitStatus
+	pid, err := unix.Wait4(m.receiver.Process.Pid, &status, unix.WNOHANG, nil)
+	if err != nil || pid == 0 {
+		return nil
+	}
+	lines := strings.Split(strings.TrimSpace(m.Log()), "\n")
+	return fmt.Errorf("%w: %s", ErrEnded, lines[len(lines)-1])
 }
 
 func (m *Move) kill(cmd **exec.Cmd, verb string, lose bool) error {
@@ -185,6 +229,11 @@ func (m *Move) Do(ctx context.Context, task movecontrol.Task) (*movecontrol.Task
 			return status, errors.New(status.Error)
 		case err == nil && status.State != movecontrol.Running:
 			return status, nil
+		}
+		if len(m.Without) > 0 {
+			if err := m.Ended(); err != nil {
+				return nil, err
+			}
 		}
 		select {
 		case <-time.After(20 * time.Millisecond):

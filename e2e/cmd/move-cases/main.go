@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"github.com/lodestone-storage/lodestone/mover/cases"
+	"github.com/lodestone-storage/lodestone/mover/harness"
 	"github.com/lodestone-storage/lodestone/mover/peers"
 )
 
@@ -28,12 +29,19 @@ func main() {
 }
 
 // candidates are the engines to try, if they are installed.
-func candidates() []cases.Engine { return []cases.Engine{peers.Plain, peers.Exact, peers.Restic{}} }
+func candidates(mover string) []cases.Engine {
+	engines := []cases.Engine{peers.Plain, peers.Exact, peers.Restic{}}
+	if mover != "" {
+		engines = append(engines, harness.Engine{Program: mover})
+	}
+	return engines
+}
 
 func run(ctx context.Context, arguments []string, out io.Writer) error {
 	flags := flag.NewFlagSet("move-cases", flag.ContinueOnError)
 	whole := flags.Bool("whole", false, "use a file of 10 GiB and a million small files")
 	only := flags.String("only", "", "run only the cases with these numbers, separated by commas")
+	mover := flags.String("mover", "", "path of lodestone-mover; empty: only the other programs")
 	dir := flags.String("dir", os.TempDir(), "directory on a file system with attributes, ACLs and devices, such as ext4")
 	if err := flags.Parse(arguments); err != nil {
 		return err
@@ -47,7 +55,7 @@ func run(ctx context.Context, arguments []string, out io.Writer) error {
 		return fmt.Errorf("no case has a number of %q", *only)
 	}
 	t := &table{out: out}
-	for _, engine := range candidates() {
+	for _, engine := range candidates(*mover) {
 		version, err := engine.Version(ctx)
 		if err != nil {
 			fmt.Fprintf(out, "%s is left out: %v\n", engine.Name(), err)

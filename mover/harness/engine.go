@@ -1,0 +1,99 @@
+package harness
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lodestone-storage/lodestone/mover/cases"
+	"github.com/lodestone-storage/lodestone/pkg/movecontrol"
+)
+
+// Engine is the mover as package cases tries it: both ends as processes with exactly
+// the capabilities of a mover's container, told what to do as a controller does.
+type Engine struct {
+	// Program is the mover's program.
+	Program string
+}
+
+// Name implements cases.Engine.
+func (Engine) Name() string { return "Lodestone" }
+
+// Version implements cases.Engine.
+func (Engine) Version(context.Context) (string, error) { return "this tree", nil }
+
+// Start implements cases.Engine: what Prepare refuses is a refusal, and so is a mover
+// that does not start.
+func (e Engine) Start(ctx context.Context, setup cases.Setup) (cases.Move, error) {
+	started, err := StartWithout(ctx, e.Program, setup.Scratch, setup.Source, setup.Target, false, setup.Without)
+	if err != nil {
+		return nil, err
+	}
+	m := &engineMove{Move: started}
+	status, err := m.task(ctx, movecontrol.Task{Kind: movecontrol.Prepare})
+	if errors.Is(err, ErrEnded) {
+		err = &cases.Refusal{Reason: err.Error()}
+	}
+	if err == nil && len(status.Prepared.Refusals) > 0 {
+		first := status.Prepared.Refusals[0]
+		err = &cases.Refusal{Reason: first.Path + ": " + first.Reason}
+	}
+	if err == nil && status.Prepared.Bytes > status.Prepared.TargetFreeBytes {
+		err = &cases.Refusal{Reason: fmt.Sprintf("it holds %d bytes, and the target has room for %d", status.Prepared.Bytes, status.Prepared.TargetFreeBytes)}
+	}
+	if err != nil {
+		m.Stop()
+		return nil, err
+	}
+	m.expect = status.Prepared.Source
+	return m, nil
+}
+
+// engineMove is one move through the mover.
+type engineMove struct {
+	*Move
+	expect json.RawMessage
+	tasks  int
+}
+
+func (m *engineMove) task(ctx context.Context, task movecontrol.Task) (*movecontrol.TaskStatus, error) {
+	ctx, stop := context.WithTimeout(ctx, 10*time.Minute)
+	defer stop()
+	m.tasks++
+	task.ID, task.Expect = fmt.Sprintf("%s-%d", task.Kind, m.tasks), m.expect
+	return m.Do(ctx, task)
+}
+
+// Pass implements cases.Move.
+func (m *engineMove) Pass(ctx context.Context, final bool) error {
+	kind := movecontrol.Pass
+	if final {
+		kind = movecontrol.Final
+	}
+	_, err := m.task(ctx, movecontrol.Task{Kind: kind})
+	return err
+}
+
+// Verify implements cases.Move: it reads everything at both ends. What it had to
+// send again is a spoilt copy that was noticed and mended.
+func (m *engineMove) Verify(ctx context.Context) error {
+	status, err := m.task(ctx, movecontrol.Task{Kind: movecontrol.Verify, Full: true})
+	if err != nil {
+		return err
+	}
+	if v := status.Verified; !v.Equal {
+		if len(v.Differences) == 0 {
+			return errors.New("both ends differ")
+		}
+		return fmt.Errorf("%s: %s", v.Differences[0].Path, v.Differences[0].What)
+	}
+	return nil
+}
+
+// Close implements cases.Move.
+func (m *engineMove) Close() error {
+	m.Stop()
+	return nil
+}
