@@ -139,6 +139,12 @@ bench-extender: control-plane ## Measure the extender's answers to kube-schedule
 	@go build -o bin/bench-extender ./e2e/cmd/bench-extender
 	@exec bin/bench-extender
 
+.PHONY: bench-move
+bench-move: ## Measure whole moves of a volume beside rsync and restic (as root; ARGS='--files=5000 --size=104857600' for less)
+	@go build -trimpath -ldflags '$(LDFLAGS)' -o bin/lodestone-mover ./mover
+	@go build -o bin/bench-move ./e2e/cmd/bench-move
+	@exec bin/bench-move $(ARGS)
+
 .PHONY: bench-throughput
 bench-throughput: control-plane ## Measure how many pods a second are placed on 1,000 nodes
 	@go build -o bin/bench-throughput ./e2e/cmd/bench-throughput

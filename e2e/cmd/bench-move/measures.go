@@ -1,0 +1,200 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lodestone-storage/lodestone/e2e/measure"
+	"github.com/lodestone-storage/lodestone/mover/harness"
+	"github.com/lodestone-storage/lodestone/pkg/movecontrol"
+)
+
+// ours is a move through the mover.
+type ours struct {
+	*harness.Move
+	expect json.RawMessage
+	tasks  int
+}
+
+// start starts both movers between the source and an empty target.
+func (b *bench) start(ctx context.Context, source string) (*ours, error) {
+	target, err := b.fresh("target")
+	if err != nil {
+		return nil, err
+	}
+	folder, err := b.fresh("movers")
+	if err != nil {
+		return nil, err
+	}
+	started, err := harness.Start(ctx, b.mover, folder, source, target, false)
+	return &ours{Move: started}, err
+}
+
+// do does tasks one after another and returns how long they took together.
+func (o *ours) do(ctx context.Context, kinds ...movecontrol.Kind) (time.Duration, error) {
+	began := time.Now()
+	for _, kind := range kinds {
+		o.tasks++
+		status, err := o.Do(ctx, movecontrol.Task{ID: fmt.Sprintf("%s-%d", kind, o.tasks), Kind: kind, Expect: o.expect})
+		if err != nil {
+			return 0, fmt.Errorf("%w\n%s", err, o.Log())
+		}
+		if status.Prepared != nil {
+			o.expect = status.Prepared.Source
+		}
+		if status.Verified != nil && !status.Verified.Equal {
+			return 0, errors.New("both ends differ after a move")
+		}
+	}
+	return time.Since(began), nil
+}
+
+// whole measures the whole move of the volume.
+func (b *bench) whole(ctx context.Context) ([]measure.Result, error) {
+	target, err := b.fresh("target")
+	if err != nil {
+		return nil, err
+	}
+	rsync, err := b.daemon(ctx, target)
+	if err != nil {
+		return nil, err
+	}
+	o, err := b.start(ctx, b.path("source"))
+	if err != nil {
+		return nil, err
+	}
+	defer o.Stop()
+	stop := b.watch(o)
+	copied, err := o.do(ctx, movecontrol.Prepare, movecontrol.Final)
+	var verified time.Duration
+	if err == nil {
+		verified, err = o.do(ctx, movecontrol.Verify)
+	}
+	sender, receiver := stop()
+	if err != nil {
+		return nil, err
+	}
+	o.Stop()
+	if target, err = b.fresh("target"); err != nil {
+		return nil, err
+	}
+	restic, err := b.restic(ctx, target, true)
+	if err != nil {
+		return nil, err
+	}
+	all := copied + verified
+	return []measure.Result{
+		measure.Figure("whole move, with Verify", all.Seconds(), "s"),
+		measure.Figure("rsync to a daemon without TLS", rsync.Seconds(), "s"),
+		measure.Figure("restic backup and restore", restic.Seconds(), "s"),
+		measure.AtMost("whole move without Verify, to rsync", copied.Seconds()/rsync.Seconds(), 1.25, "x"),
+		measure.AtMost("whole move with Verify, to rsync", all.Seconds()/rsync.Seconds(), 1.6, "x"),
+		measure.AtMost("whole move with Verify, to restic", all.Seconds()/restic.Seconds(), 0.5, "x"),
+		measure.AtMost("peak memory of the sending end", float64(sender)/(1<<20), 64, "MiB"),
+		measure.AtMost("peak memory of the receiving end", float64(receiver)/(1<<20), 64, "MiB"),
+	}, nil
+}
+
+// down measures Final and Verify after a hundredth of one large file has changed, in
+// a volume of that file, and in one of ten such.
+func (b *bench) down(ctx context.Context) ([]measure.Result, error) {
+	var took []time.Duration
+	var restic time.Duration
+	for _, large := range []int{1, 10} {
+		source, err := b.fresh("source")
+		if err != nil {
+			return nil, err
+		}
+		for i := range large {
+			if err := database(fmt.Sprintf("%s/%d", source, i), b.size, uint64(i)); err != nil {
+				return nil, err
+			}
+		}
+		o, err := b.start(ctx, source)
+		if err != nil {
+			return nil, err
+		}
+		// What the file system has just been given must have settled by the last pass.
+		_, err = o.do(ctx, movecontrol.Prepare, movecontrol.Pass, movecontrol.Pass)
+		if err == nil && large == 1 {
+			if _, err = b.restic(ctx, b.path("restored"), true); err == nil {
+				err = os.RemoveAll(b.path("restored"))
+			}
+		}
+		var seconds time.Duration
+		if err == nil {
+			err = dirty(source+"/0", b.size)
+		}
+		if err == nil {
+			seconds, err = o.do(ctx, movecontrol.Final, movecontrol.Verify)
+		}
+		if err == nil && large == 1 {
+			restic, err = b.restic(ctx, b.path("restored"), false)
+		}
+		o.Stop()
+		if err != nil {
+			return nil, err
+		}
+		took = append(took, seconds)
+	}
+	return []measure.Result{
+		measure.Figure("application down, one large file", took[0].Seconds(), "s"),
+		measure.Figure("restic, one large file", restic.Seconds(), "s"),
+		measure.AtMost("application down, to restic", took[0].Seconds()/restic.Seconds(), 0.3, "x"),
+		measure.AtMost("application down in ten times the volume", took[1].Seconds()/took[0].Seconds(), 1.2, "x"),
+	}, nil
+}
+
+// watch looks at the memory of both ends until it is stopped, and then tells the
+// peak of each in bytes: shared pages count in part.
+func (b *bench) watch(o *ours) (stop func() (sender, receiver int64)) {
+	sender, receiver := o.Processes()
+	var peaks [2]int64
+	done := make(chan struct{})
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		for {
+			for i, pid := range []int{sender, receiver} {
+				peaks[i] = max(peaks[i], memory(pid))
+			}
+			select {
+			case <-done:
+				return
+			case <-time.After(200 * time.Millisecond):
+			}
+		}
+	})
+	return func() (int64, int64) {
+		close(done)
+		watching.Wait()
+		return peaks[0], peaks[1]
+	}
+}
+
+// memory is the proportional set size of a process and all below it, in bytes.
+func memory(pid int) (total int64) {
+	rollup, _ := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	for line := range strings.Lines(string(rollup)) {
+		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "Pss:" {
+			kilobytes, _ := strconv.ParseInt(fields[1], 10, 64)
+			total += kilobytes << 10
+		}
+	}
+	tasks, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	for _, task := range tasks {
+		children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/children", pid, task.Name()))
+		for _, child := range strings.Fields(string(children)) {
+			if id, err := strconv.Atoi(child); err == nil {
+				total += memory(id)
+			}
+		}
+	}
+	return total
+}

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+)
+
+// bench is what is measured, and with what.
+type bench struct {
+	mover, dir   string
+	files, large int
+	size         int64
+	work         string
+}
+
+// begin makes the volume.
+func (b *bench) begin(ctx context.Context) (err error) {
+	if b.work, err = os.MkdirTemp(b.dir, "bench-move-*"); err != nil {
+		return err
+	}
+	for i := range b.files {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		dir := b.path("source", "small", fmt.Sprint(i/500))
+		if i%500 == 0 {
+			if err := os.MkdirAll(dir, 0o755); err != nil {
+				return err
+			}
+		}
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprint(i)), noise(uint64(i), 4096), 0o644); err != nil {
+			return err
+		}
+	}
+	for i := range b.large {
+		if err := database(b.path("source", "large", fmt.Sprint(i)), b.size, uint64(i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *bench) end() { _ = os.RemoveAll(b.work) }
+
+func (b *bench) path(parts ...string) string {
+	return filepath.Join(append([]string{b.work}, parts...)...)
+}
+
+// fresh makes an empty directory of a name.
+func (b *bench) fresh(name string) (string, error) {
+	path := b.path(name)
+	if err := os.RemoveAll(path); err != nil {
+		return "", err
+	}
+	return path, os.MkdirAll(path, 0o755)
+}
+
+// noise is content that does not compress.
+func noise(seed uint64, n int) []byte {
+	source := rand.NewPCG(seed, 1)
+	b := make([]byte, 0, n+8)
+	for len(b) < n {
+		b = binary.LittleEndian.AppendUint64(b, source.Uint64())
+	}
+	return b[:n]
+}
+
+// database writes a large file.
+func database(path string, size int64, seed uint64) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	const piece = 1 << 20
+	for at := int64(0); at < size; at += piece {
+		if _, err := file.Write(noise(seed<<32+uint64(at), int(min(piece, size-at)))); err != nil {
+			return err
+		}
+	}
+	return file.Sync()
+}
+
+// dirty changes one in a hundred pages of a file, at random.
+func dirty(path string, size int64) error {
+	file, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	const page = 4096
+	random := rand.New(rand.NewPCG(3, 5))
+	for range size / page / 100 {
+		at := random.Int64N(size/page) * page
+		if _, err := file.WriteAt(noise(uint64(at)+7, page), at); err != nil {
+			return err
+		}
+	}
+	return file.Sync()
+}
