@@ -24,6 +24,7 @@ type Options struct {
 	RefusalPeriod    time.Duration
 	Workers          int
 	PublishCapacity  bool
+	MoverImage       string
 }
 
 // NewOptions returns the defaults.
@@ -35,6 +36,7 @@ func NewOptions() *Options {
 		RefusalPeriod:    time.Minute,
 		Workers:          32,
 		PublishCapacity:  true,
+		MoverImage:       "lodestone-mover",
 	}
 }
 
@@ -46,6 +48,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.ProbeInterval, "probe-interval", o.ProbeInterval, "how often each remote cluster is looked at; 1s to 30s is sensible")
 	flags.DurationVar(&o.RefusalPeriod, "refusal-period", o.RefusalPeriod, "how long a cluster or node that refused a claim is passed over for it; longer than the 10s that kube-scheduler backs off")
 	flags.BoolVar(&o.PublishCapacity, "publish-capacity", o.PublishCapacity, "tell kube-scheduler how much room the virtual classes have in each cluster; false: let it ask for none, and remove what was published")
+	flags.StringVar(&o.MoverImage, "mover-image", o.MoverImage, "image of the pods that copy volumes, in the home cluster and in remote ones; of the provisioner's own version")
 	flags.IntVar(&o.Workers, "workers", o.Workers, "how many claims are worked on at once; a wait for a volume takes none of them")
 }
 
@@ -57,6 +60,9 @@ func (o *Options) Validate() error {
 	}
 	if o.ProbeInterval <= 0 || o.RefusalPeriod <= 0 {
 		errs = append(errs, errors.New("--probe-interval and --refusal-period must be more than 0"))
+	}
+	if o.MoverImage == "" {
+		errs = append(errs, errors.New("--mover-image must name an image"))
 	}
 	if o.Workers < 1 {
 		errs = append(errs, errors.New("--workers must be at least 1"))

@@ -33,6 +33,7 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/flow"
 	"github.com/lodestone-storage/lodestone/provisioner/library"
 	"github.com/lodestone-storage/lodestone/provisioner/mirror"
+	"github.com/lodestone-storage/lodestone/provisioner/moves"
 	"github.com/lodestone-storage/lodestone/provisioner/slim"
 	"github.com/lodestone-storage/lodestone/provisioner/snapshots"
 )
@@ -98,15 +99,16 @@ func Run(ctx context.Context, config *Config) error {
 	recorder := broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "lodestone-provisioner"})
 	// The flow, the clusters and the library each call the others.
 	var work *flow.Flow
+	held := moves.NewRegistry()
 	var copies *mirror.Mirror
 	known := clusters.New(clusters.Config{
 		Home: client, Remotes: remotes, Objects: objects, Secrets: secretInformer,
 		Namespace: config.Namespace, HomeID: homeID, HomeUID: string(system.UID),
-		Interval: config.ProbeInterval, Volumes: sources.VolumesIn, Snapshots: func(id string) (int, bool) { return copies.In(id) },
+		Interval: config.ProbeInterval, Volumes: func(id string) int { return sources.VolumesIn(id) + held.In(id) }, Snapshots: func(id string) (int, bool) { return copies.In(id) },
 		Health:   func(id string) *v1alpha1.VolumeHealth { return counts.Health(id, sources.VolumesIn(id)) },
 		Recorder: recorder,
 		Mapping: clusters.Mapping{Namespaces: sources.Namespaces, Volumes: sources.Volumes, Pods: sources.Pods, Used: func(cluster, namespace, home string) bool {
-			return sources.Used(cluster, namespace, home) || copies.Uses(cluster, namespace)
+			return sources.Used(cluster, namespace, home) || copies.Uses(cluster, namespace) || held.Uses(cluster, namespace)
 		}},
 		Hooks: clusters.Hooks{
 			Shadow: func(b *corev1.PersistentVolumeClaim) {
@@ -132,11 +134,16 @@ func Run(ctx context.Context, config *Config) error {
 	work = flow.New(flow.Config{
 		Client: client, Sources: sources, Clusters: known, Snapshots: taken,
 		Place:    backing.Place{HomeID: homeID, StorageNamespace: config.StorageNamespace},
+		Held:     held.Holds,
 		Recorder: recorder,
 		Metrics:  counts, RefusalPeriod: config.RefusalPeriod, Workers: config.Workers, PerCluster: perCluster,
 	})
 	copies = mirror.New(mirror.Config{Home: taken, Clusters: known, Volume: sources.VolumeOf, HomeID: homeID})
 	registry.MustRegister(known)
+	moving, err := movesOf(config, home, client, known, held, work, recorder)
+	if err != nil {
+		return err
+	}
 	writes, err := capacity.NewMetrics(registry)
 	if err != nil {
 		return fmt.Errorf("register metrics: %w", err)
@@ -164,22 +171,27 @@ func Run(ctx context.Context, config *Config) error {
 	factory.StartWithContext(watching)
 	secrets.StartWithContext(watching)
 	go objects.RunWithContext(watching)
+	go moving.Objects.RunWithContext(watching)
 	defer func() { stopWatching(); factory.Shutdown(); secrets.Shutdown() }()
 	state.WaitFor("home cluster caches")
 	if !cache.WaitForCacheSync(ctx.Done(), sources.Claims.HasSynced, sources.Volumes.HasSynced, sources.Classes.HasSynced, sources.Nodes.HasSynced,
-		sources.Namespaces.HasSynced, sources.Attachments.HasSynced, sources.Pods.HasSynced, secretInformer.HasSynced, objects.HasSynced) {
+		sources.Namespaces.HasSynced, sources.Attachments.HasSynced, sources.Pods.HasSynced, secretInformer.HasSynced, objects.HasSynced, moving.Objects.HasSynced) {
 		return nil
 	}
 	state.Ready()
 	return leader.Run(ctx, election, leader.Election{
 		Enabled: config.LeaderElect, Namespace: config.Namespace, Name: "lodestone-provisioner", Duration: config.LeaseDuration,
 	}, func(ctx context.Context) error {
+		// Before anything else is touched.
+		if err := moving.Load(ctx); err != nil {
+			return err
+		}
 		// Only now: while another replica leads nobody empties the queues.
 		if err := errors.Join(work.Watch(), publisher.Watch()); err != nil {
 			return err
 		}
 		var running sync.WaitGroup
-		var failed, unpublished error
+		var failed, unpublished, unmoved error
 		running.Go(func() { failed = known.Run(ctx) })
 		running.Go(func() { unpublished = room.Run(ctx) })
 		running.Go(func() { publisher.Run(ctx) })
@@ -188,9 +200,10 @@ func Run(ctx context.Context, config *Config) error {
 		})
 		running.Go(func() { work.Run(ctx) })
 		running.Go(func() { copies.Run(ctx) })
+		running.Go(func() { unmoved = moving.Run(ctx) })
 		running.Wait()
 		// The library does not wait for a volume that it is creating.
 		time.Sleep(200 * time.Millisecond)
-		return errors.Join(failed, unpublished)
+		return errors.Join(failed, unpublished, unmoved)
 	})
 }

@@ -11,9 +11,11 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/remoteapi"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 	"github.com/lodestone-storage/lodestone/provisioner/mapped"
@@ -35,6 +37,10 @@ type connection struct {
 	ctx     context.Context
 	stop    context.CancelFunc
 	began   time.Time
+	// remote reads and writes the objects of the remote agent; config is how both get
+	// there.
+	remote *remoteapi.Client
+	config *rest.Config
 
 	// dynamic reads and writes VolumeSnapshots.
 	dynamic dynamic.Interface

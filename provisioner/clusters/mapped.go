@@ -27,6 +27,7 @@ func (c *Cluster) keep(connection *connection, config *rest.Config, strategy v1a
 		return err
 	}
 	r := c.registry
+	connection.remote, connection.config = remote, config
 	connection.keeper = mapped.New(mapped.Config{
 		Cluster: c.id, HomeID: r.homeID, Strategy: strategy,
 		Home: r.mapping.Namespaces, Remote: remote,

@@ -149,6 +149,9 @@ func (f *Flow) backings(uid types.UID, owners []types.NamespacedName, volume *co
 	return result
 }
 
+// View returns what is known of a cluster for claims of a namespace.
+func (f *Flow) View(id, namespace string) decide.Cluster { return f.view(id, namespace) }
+
 // view returns what is known of a cluster for claims of a namespace.
 func (f *Flow) view(id, namespace string) decide.Cluster {
 	if id == keys.Home {

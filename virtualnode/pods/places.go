@@ -124,8 +124,12 @@ func (p *places) watch(namespace string) {
 	})
 }
 
+// ofMove says whether a ShadowPod is one that the provisioner made, to move a volume: it
+// has no home pod.
+func ofMove(shadow *shadowPod) bool { return shadow.Labels[keys.MoveOf] != "" }
+
 func (p *places) shadow(obj any, gone bool) {
-	if shadow, ok := object[*shadowPod](obj); ok {
+	if shadow, ok := object[*shadowPod](obj); ok && !ofMove(shadow) {
 		p.events.shadow(shadow, gone)
 	}
 }
@@ -178,7 +182,7 @@ func (p *places) each(do func(*shadowPod, bool)) {
 	p.mu.Unlock()
 	for _, at := range watched {
 		for _, obj := range at.shadows.GetStore().List() {
-			if shadow, ok := obj.(*shadowPod); ok {
+			if shadow, ok := obj.(*shadowPod); ok && !ofMove(shadow) {
 				do(shadow, false)
 			}
 		}

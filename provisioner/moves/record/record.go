@@ -96,6 +96,9 @@ var order = []v1alpha1.MovePhase{
 	v1alpha1.MoveFinalize, v1alpha1.MoveDone,
 }
 
+// Order is that of all phases.
+var Order = append(slices.Clone(order), v1alpha1.MoveRollBack, v1alpha1.MoveAborted, v1alpha1.MoveFailed)
+
 // Before says whether a phase of a move that goes forward comes before another one.
 func Before(a, b v1alpha1.MovePhase) bool {
 	i := slices.Index(order, a)

@@ -1,0 +1,43 @@
+package app
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/lodestone-storage/lodestone/pkg/volumemoves"
+	"github.com/lodestone-storage/lodestone/provisioner/clusters"
+	"github.com/lodestone-storage/lodestone/provisioner/flow"
+	"github.com/lodestone-storage/lodestone/provisioner/moves"
+)
+
+// movesOf returns the controller of moves beside a flow.
+func movesOf(config *Config, home *rest.Config, client kubernetes.Interface, known *clusters.Registry, held *moves.Registry, work *flow.Flow, recorder record.EventRecorder) (*moves.Controller, error) {
+	objects, err := volumemoves.NewClient(home)
+	if err != nil {
+		return nil, err
+	}
+	sources := work.Sources
+	return moves.New(moves.Config{
+		Client: client, Home: home, Moves: objects, Objects: volumemoves.NewInformer(objects),
+		Clusters: known, Registry: held, Place: work.Place, Namespace: config.Namespace, Image: config.MoverImage, Recorder: recorder,
+		Class:    func(name string) *storagev1.StorageClass { return seen[storagev1.StorageClass](sources.Classes, name) },
+		Node:     func(name string) *corev1.Node { return seen[corev1.Node](sources.Nodes, name) },
+		Space:    func(name string) *corev1.Namespace { return seen[corev1.Namespace](sources.Namespaces, name) },
+		View:     work.View,
+		Released: work.Enqueue,
+	}), nil
+}
+
+// seen returns an object of an informer by its key, nil if there is none.
+func seen[T any](informer cache.SharedIndexInformer, key string) *T {
+	obj, ok, err := informer.GetStore().GetByKey(key)
+	if err != nil || !ok {
+		return nil
+	}
+	typed, _ := obj.(*T)
+	return typed
+}

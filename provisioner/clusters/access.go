@@ -1,0 +1,35 @@
+package clusters
+
+import (
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/lodestone-storage/lodestone/pkg/remoteapi"
+)
+
+// Access is how requests get to a remote cluster.
+type Access struct {
+	Client kubernetes.Interface
+	// Remote is nil where the cluster runs no agent.
+	Remote *remoteapi.Client
+	Config *rest.Config
+}
+
+// Access returns how requests get to the cluster; why says why none may be sent, and
+// is empty if they may.
+func (c *Cluster) Access() (access Access, why string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	usable, _, message := c.verdict.usable()
+	if !usable || c.connection == nil {
+		if message == "" {
+			message = "it is being looked at for the first time"
+		}
+		return Access{}, "cluster " + c.id + " cannot be used now: " + message
+	}
+	access = Access{Client: c.connection.client, Config: c.connection.config}
+	if c.verdict.asking {
+		access.Remote = c.connection.remote
+	}
+	return access, ""
+}

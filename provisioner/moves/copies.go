@@ -1,0 +1,122 @@
+package moves
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/movecontrol"
+	"github.com/lodestone-storage/lodestone/pkg/movekeys"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+)
+
+// askTimeout bounds a question to a mover.
+const askTimeout = 5 * time.Second
+
+// observeCopies asks the movers at the sources how far they are, and keeps the
+// connections between both movers.
+func (c *Controller) observeCopies(ctx context.Context, w *work, o *decide.Observation) {
+	r := o.Record
+	if record.Before(r.Phase, v1alpha1.MoveProvision) || !record.Before(r.Phase, v1alpha1.MoveCommit) {
+		w.links.close()
+		return
+	}
+	for i := range o.Claims {
+		seen := &o.Claims[i]
+		if !seen.Source.Mover.Running {
+			seen.CopyError = "it does not run"
+			continue
+		}
+		if seen.Target.Mover.Running {
+			c.join(ctx, w, r, i)
+		}
+		client, err := c.client(ctx, w, r, i)
+		if err == nil {
+			asking, cancel := context.WithTimeout(ctx, askTimeout)
+			seen.Copy, err = client.Status(asking)
+			cancel()
+		}
+		if err != nil {
+			seen.Copy, seen.CopyError = nil, err.Error()
+		}
+	}
+}
+
+// pod returns the pod of a mover as it is now, and how it is reached.
+func (c *Controller) pod(ctx context.Context, r *record.Record, i int, end record.End) (site, *corev1.Pod, error) {
+	at, err := c.must(r.Claims[i].At(end).Ref.Cluster)
+	if err != nil {
+		return at, nil, err
+	}
+	m, pod, err := c.moverAt(ctx, at, r, i, end)
+	if err == nil && !m.Running {
+		err = fmt.Errorf("the mover at the %s does not run", end)
+	}
+	return at, pod, err
+}
+
+// to returns a function that connects to a port of the mover of an end, wherever its pod
+// is by then.
+func (c *Controller) to(r *record.Record, i int, end record.End, port int) func(context.Context) (net.Conn, error) {
+	return func(ctx context.Context) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+		defer cancel()
+		at, pod, err := c.pod(ctx, r, i, end)
+		if err != nil {
+			return nil, err
+		}
+		return dial(ctx, at, pod, port)
+	}
+}
+
+// client returns the client of the mover at the source.
+func (c *Controller) client(_ context.Context, w *work, r *record.Record, i int) (*movecontrol.Client, error) {
+	w.links.mu.Lock()
+	defer w.links.mu.Unlock()
+	if client, ok := w.links.clients[i]; ok {
+		return client, nil
+	}
+	client, err := movecontrol.NewClient(r.Claims[i].Keys[movekeys.Controller], r.KeysOf(i), c.to(r, i, record.Source, controlPort))
+	if err != nil {
+		return nil, err
+	}
+	if w.links.clients == nil {
+		w.links.clients = map[int]*movecontrol.Client{}
+	}
+	w.links.clients[i] = client
+	return client, nil
+}
+
+// join keeps the movers of a claim connected.
+func (c *Controller) join(ctx context.Context, w *work, r *record.Record, i int) {
+	var pods [2]types.UID
+	for n, end := range record.Ends {
+		_, pod, err := c.pod(ctx, r, i, end)
+		if err != nil {
+			return
+		}
+		pods[n] = pod.UID
+	}
+	w.links.mu.Lock()
+	defer w.links.mu.Unlock()
+	if stop, ok := w.links.splices[i]; ok {
+		if w.links.joined[i] == pods {
+			return
+		}
+		// One of them is another pod now.
+		stop()
+	}
+	if w.links.splices == nil {
+		w.links.splices, w.links.joined = map[int]context.CancelFunc{}, map[int][2]types.UID{}
+	}
+	// Not this turn's context; its end is the work's.
+	splicing, stop := context.WithCancel(context.WithoutCancel(ctx))
+	w.links.splices[i], w.links.joined[i] = stop, pods
+	go splice(splicing, c.to(r, i, record.Source, dataPort), c.to(r, i, record.Target, dataPort))
+}

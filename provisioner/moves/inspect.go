@@ -1,0 +1,307 @@
+package moves
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/locality"
+	"github.com/lodestone-storage/lodestone/pkg/movekeys"
+	"github.com/lodestone-storage/lodestone/provisioner/backing"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/route"
+)
+
+// validity is how long the keys of a move can be used; no move lasts longer.
+const validity = 30 * 24 * time.Hour
+
+// passes is how often the data is copied while the application runs where the
+// VolumeMove does not say.
+const passes = 3
+
+// refusal is why a move never begins, in one sentence that says what to do.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+
+func refuse(format string, args ...any) error { return refusal(fmt.Sprintf(format, args...)) }
+
+// inspect finds out what a VolumeMove moves, and where from and to, and returns its
+// first record: of a move that begins, or of one that is refused.
+func (c *Controller) inspect(ctx context.Context, move *v1alpha1.VolumeMove) (*record.Record, error) {
+	now := time.Now()
+	r := &record.Record{
+		UID: move.UID, Namespace: move.Namespace, Name: move.Name, Phase: v1alpha1.MovePrepare,
+		Spliced: true, Verify: move.Spec.Verify, Passes: ptr.Deref(move.Spec.Passes, passes),
+		Began: map[v1alpha1.MovePhase]time.Time{v1alpha1.MovePrepare: now},
+	}
+	if limit := move.Spec.BandwidthLimit; limit != nil {
+		r.Limit = limit.Value()
+	}
+	err := c.fill(ctx, r, move)
+	if why, refused := err.(refusal); refused { //nolint:errorlint // never wrapped
+		r.Phase, r.Why, r.Refused, r.Claims = v1alpha1.MoveFailed, string(why), true, nil
+		r.Began[v1alpha1.MoveFailed] = now
+		return r, nil
+	}
+	return r, err
+}
+
+func (c *Controller) fill(ctx context.Context, r *record.Record, move *v1alpha1.VolumeMove) error {
+	node, err := c.targetNode(move.Spec.Target)
+	if err != nil {
+		return err
+	}
+	r.Target = v1alpha1.MovePlace{Cluster: locality.OfNode(node.Labels), Class: move.Spec.ClassName, Node: move.Spec.Target.Node}
+	if r.Target.Cluster != keys.Home {
+		r.Target.Node = ""
+		if _, why := c.reach(r.Target.Cluster); why != "" {
+			return refuse("%s: wait until it is ready, and move again", why)
+		}
+	}
+	for i, name := range move.Spec.Claims {
+		claim, err := claimAt(ctx, c.here(), move.Namespace, name)
+		switch {
+		case err != nil:
+			return err
+		case claim == nil:
+			return refuse("there is no claim %q in namespace %s: name claims that exist", name, move.Namespace)
+		}
+		known, err := c.inspectClaim(ctx, r, claim, node)
+		if err != nil {
+			return err
+		}
+		issued, err := movekeys.Issue(r.KeysOf(i), r.Began[v1alpha1.MovePrepare], validity)
+		if err != nil {
+			return err
+		}
+		known.Keys = issued
+		r.Claims = append(r.Claims, *known)
+	}
+	return c.inspectPods(ctx, r)
+}
+
+func (c *Controller) here() site { at, _ := c.reach(keys.Home); return at }
+
+// targetNode returns a node that stands for the target.
+func (c *Controller) targetNode(target v1alpha1.MoveTarget) (*corev1.Node, error) {
+	if target.Node != "" {
+		node := c.Node(target.Node)
+		if node == nil {
+			return nil, refuse("there is no node %q: name one that exists, or a cluster", target.Node)
+		}
+		return node, nil
+	}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{}}}
+	if target.Cluster != keys.Home {
+		node.Name, node.Labels[keys.Cluster] = target.Cluster, target.Cluster
+	}
+	return node, nil
+}
+
+// inspectClaim judges one claim, and returns what the record says of it.
+func (c *Controller) inspectClaim(ctx context.Context, r *record.Record, claim *corev1.PersistentVolumeClaim, node *corev1.Node) (*record.Claim, error) {
+	volume, err := volumeAt(ctx, c.here(), "pvc-"+string(claim.UID))
+	if err != nil {
+		return nil, err
+	}
+	if err := movable(claim, volume); err != nil {
+		return nil, err
+	}
+	if other := c.Registry.busy(r.UID, claim.UID); other != nil {
+		return nil, refuse("claim %q is being moved by VolumeMove %s: wait for its end, or finalize it, and move again", claim.Name, other.Name)
+	}
+	from, err := backing.RefOf(volume)
+	if err != nil {
+		return nil, refuse("volume %s of claim %q is not one that Lodestone made: %v", volume.Name, claim.Name, err)
+	}
+	source, err := c.inspectSource(ctx, claim, from)
+	if err != nil {
+		return nil, err
+	}
+	target, err := c.inspectTarget(ctx, r, claim, node, *source)
+	if err != nil {
+		return nil, err
+	}
+	return &record.Claim{Name: claim.Name, UID: claim.UID, Volume: remembered(volume), Source: *source, Target: *target}, nil
+}
+
+// movable says what about a claim itself forbids a move.
+func movable(claim *corev1.PersistentVolumeClaim, volume *corev1.PersistentVolume) error {
+	owner := metav1.GetControllerOf(claim)
+	switch {
+	case claim.DeletionTimestamp != nil:
+		return refuse("claim %q is being deleted", claim.Name)
+	case owner != nil && owner.Kind == "Pod" && owner.APIVersion == "v1":
+		return refuse("claim %q belongs to pod %q (a generic ephemeral volume) and goes with it, so it cannot outlive a move: use a claim of its own", claim.Name, owner.Name)
+	case volume == nil || claim.Spec.VolumeName != volume.Name || volume.Annotations[keys.Backing] == "" || volume.Spec.ClaimRef == nil || volume.Spec.ClaimRef.UID != claim.UID:
+		return refuse("claim %q has no volume that Lodestone made: let a pod use it first, or copy its data to a claim of a virtual storage class", claim.Name)
+	case claim.Status.Phase != corev1.ClaimBound || volume.Status.Phase != corev1.VolumeBound || volume.DeletionTimestamp != nil:
+		return refuse("claim %q is not bound to its volume: see its events, and move again when it is", claim.Name)
+	case volume.Annotations[keys.Healing] != "" || volume.Annotations[keys.Lost] != "":
+		return refuse("volume %s of claim %q is being healed, or was declared lost: move again when that is over", volume.Name, claim.Name)
+	}
+	return nil
+}
+
+// inspectSource judges where the data is.
+func (c *Controller) inspectSource(ctx context.Context, claim *corev1.PersistentVolumeClaim, from backing.Ref) (*record.Copy, error) {
+	at, why := c.reach(from.Cluster)
+	if why != "" {
+		return nil, refuse("%s: the data of claim %q is there; move again when it answers", why, claim.Name)
+	}
+	if !at.home && at.Remote == nil {
+		return nil, refuse("cluster %s runs no remote agent, which makes the movers there: install deploy/remote in it, and move again", from.Cluster)
+	}
+	b, err := claimAt(ctx, at, from.Namespace, from.Name)
+	if err != nil {
+		return nil, err
+	}
+	if b == nil || b.UID != from.UID || b.DeletionTimestamp != nil || b.Status.Phase != corev1.ClaimBound {
+		return nil, refuse("real claim %s behind claim %q is not bound to a real volume: see its events in %s", from.Key(), claim.Name, from.Cluster)
+	}
+	real, err := volumeAt(ctx, at, b.Spec.VolumeName)
+	if err != nil {
+		return nil, err
+	}
+	if real == nil {
+		return nil, refuse("real volume %s of claim %q cannot be seen in %s: move again when it can", b.Spec.VolumeName, claim.Name, from.Cluster)
+	}
+	copied := &record.Copy{Ref: from, Real: real.Name, Class: ptr.Deref(b.Spec.StorageClassName, "")}
+	if at.home {
+		copied.Policy = real.Spec.PersistentVolumeReclaimPolicy
+	}
+	return copied, nil
+}
+
+// inspectTarget judges where the data is to go, as for a new claim there.
+func (c *Controller) inspectTarget(ctx context.Context, r *record.Record, claim *corev1.PersistentVolumeClaim, node *corev1.Node, source record.Copy) (*record.Copy, error) {
+	class, err := c.classOf(claim)
+	if err != nil {
+		return nil, refuse("%v", err)
+	}
+	wanted := claim.DeepCopy()
+	wanted.Spec.DataSource, wanted.Spec.DataSourceRef = nil, nil
+	if r.Target.Class != "" {
+		if wanted.Annotations == nil {
+			wanted.Annotations = map[string]string{}
+		}
+		wanted.Annotations[keys.Class] = r.Target.Class
+	}
+	to, err := route.To(route.Input{
+		Claim: wanted, Class: class, Node: node, Namespace: c.Space(claim.Namespace),
+		Cluster: func(id string) route.Cluster { return c.View(id, claim.Namespace).Cluster },
+	})
+	if err != nil {
+		return nil, refuse("claim %q cannot go there: %v", claim.Name, err)
+	}
+	target := &record.Copy{Class: to.Class.Name, Node: r.Target.Node}
+	switch {
+	case to.Cluster == source.Ref.Cluster && to.Class.Name == source.Class && r.Target.Node == "":
+		return nil, refuse("the data of claim %q is there already, in storage class %q: name another cluster, node or class", claim.Name, to.Class.Name)
+	case to.Cluster == source.Ref.Cluster && to.Cluster != keys.Home:
+		return nil, refuse("claim %q cannot change its class within cluster %s, where its name is taken by its own data: move it home first", claim.Name, to.Cluster)
+	}
+	if r.Target.Class == "" {
+		r.Target.Class = to.Class.Name
+	}
+	at, why := c.reach(to.Cluster)
+	if why != "" {
+		return nil, refuse("%s: wait until it is ready, and move again", why)
+	}
+	key, err := c.freeName(ctx, at, claim, to.Cluster)
+	if err != nil {
+		return nil, err
+	}
+	target.Ref = backing.Ref{Cluster: to.Cluster, Namespace: key.Namespace, Name: key.Name}
+	return target, nil
+}
+
+// freeName returns a name for the backing claim of a target that nobody has.
+func (c *Controller) freeName(ctx context.Context, at site, claim *corev1.PersistentVolumeClaim, cluster string) (types.NamespacedName, error) {
+	if cluster == keys.Home {
+		for n := 1; ; n++ {
+			key := types.NamespacedName{Namespace: c.Place.StorageNamespace, Name: backing.Moved(claim.UID, n)}
+			taken, err := claimAt(ctx, at, key.Namespace, key.Name)
+			if err != nil || taken == nil {
+				return key, err
+			}
+		}
+	}
+	remote, view := c.Clusters.Object(cluster), c.View(cluster, claim.Namespace)
+	switch {
+	case remote == nil:
+		return types.NamespacedName{}, refuse("there is no RemoteCluster %s: create it again", cluster)
+	case at.Remote == nil:
+		return types.NamespacedName{}, refuse("cluster %s runs no remote agent, which makes the movers there: install deploy/remote in it, and move again", cluster)
+	case view.Mapped.Asked && !view.Mapped.Given:
+		return types.NamespacedName{}, refuse("cluster %s gives namespace %s no place yet: %s; move again when it does", cluster, claim.Namespace, view.Mapped.Message)
+	}
+	key := c.Place.Of(cluster, remote.Spec.Namespaces.Strategy, types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}, claim.UID)
+	taken, err := claimAt(ctx, at, key.Namespace, key.Name)
+	if err == nil && taken != nil {
+		err = refuse("cluster %s has a claim %s already: remove it there if its data is not needed, and move again", cluster, key)
+	}
+	return key, err
+}
+
+// inspectPods judges the pods that use the claims.
+func (c *Controller) inspectPods(ctx context.Context, r *record.Record) error {
+	pods, err := c.Client.CoreV1().Pods(r.Namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("list pods: %w", err)
+	}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		if finished(pod) || pod.DeletionTimestamp != nil || !usesAny(pod, r) {
+			continue
+		}
+		if pod.Spec.NodeName != "" && metav1.GetControllerOf(pod) == nil {
+			return refuse("pod %q uses the volume and nobody would make it anew once it is stopped: delete it first, and create it again after the move has begun", pod.Name)
+		}
+		if err := c.inspectVolumes(ctx, r, pod); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inspectVolumes judges the other claims of a pod: those with virtual volumes must come
+// along, or the pod could run nowhere.
+func (c *Controller) inspectVolumes(ctx context.Context, r *record.Record, pod *corev1.Pod) error {
+	for _, volume := range pod.Spec.Volumes {
+		switch {
+		case volume.Ephemeral != nil || volume.PersistentVolumeClaim == nil:
+			continue
+		}
+		name, listed := volume.PersistentVolumeClaim.ClaimName, false
+		for i := range r.Claims {
+			listed = listed || r.Claims[i].Name == name
+		}
+		claim, err := claimAt(ctx, c.here(), pod.Namespace, name)
+		switch {
+		case err != nil:
+			return err
+		case claim == nil:
+			continue
+		case listed:
+			for _, mode := range claim.Spec.AccessModes {
+				if mode == corev1.ReadWriteOncePod && pod.Spec.NodeName != "" {
+					return refuse("claim %q is ReadWriteOncePod and pod %q uses it, so no mover can read it beside: stop the pod, and move again", name, pod.Name)
+				}
+			}
+			continue
+		}
+		if _, err := c.classOf(claim); err == nil {
+			return refuse("pod %q also uses claim %q, which is not part of this move: name both, for the pod can run only where all its volumes are", pod.Name, name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,101 @@
+package moves
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+)
+
+// othersOf says who else has a source: pods beside the backing claim, and nodes that
+// its volume is attached to, but the node of the mover.
+func (c *Controller) othersOf(ctx context.Context, o decide.Observation) ([]string, error) {
+	var others []string
+	attachments, err := c.Client.StorageV1().VolumeAttachments().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list attachments: %w", err)
+	}
+	for i := range o.Record.Claims {
+		ref := o.Record.Claims[i].Source.Ref
+		at, why := c.reach(ref.Cluster)
+		if why != "" || o.Unusable[record.Source] != "" {
+			continue
+		}
+		found, nodes, err := c.besides(ctx, at, o.Record, i)
+		if err != nil {
+			if ref.Cluster == keys.Home {
+				return nil, err
+			}
+			c.suspect(ref.Cluster)
+			o.Unusable[record.Source] = fmt.Sprintf("cluster %s cannot be asked now: %v", ref.Cluster, err)
+			continue
+		}
+		others = append(others, found...)
+		if ref.Cluster == keys.Home {
+			for _, node := range attached(attachments.Items, o.Record.Claims[i].Volume, o.Claims[i].Source.Real) {
+				if !nodes[node] {
+					others = append(others, "node "+node+", which it is attached to")
+				}
+			}
+		}
+	}
+	return others, nil
+}
+
+// besides returns the pods in the namespace of a source, in its own cluster, that use
+// it, and the nodes of its mover.
+func (c *Controller) besides(ctx context.Context, at site, r *record.Record, i int) (found []string, nodes map[string]bool, err error) {
+	ref := r.Claims[i].Source.Ref
+	options := metav1.ListOptions{}
+	if ref.Cluster != keys.Home {
+		// Those of others there could not be told of anyway.
+		options.LabelSelector = keys.HomeID + "=" + c.Place.HomeID
+	}
+	pods, err := at.Client.CoreV1().Pods(ref.Namespace).List(ctx, options)
+	if err != nil {
+		return nil, nil, fmt.Errorf("list pods beside real claim %s: %w", ref.Key(), err)
+	}
+	nodes, mover := map[string]bool{}, r.MoverName(i, record.Source)
+	for j := range pods.Items {
+		switch pod := &pods.Items[j]; {
+		case !uses(&pod.Spec, ref.Name), finished(pod):
+		case pod.Name == mover:
+			nodes[pod.Spec.NodeName] = true
+		default:
+			found = append(found, "pod "+pod.Name+" in "+ref.Cluster)
+		}
+	}
+	if at.Remote == nil {
+		return found, nodes, nil
+	}
+	shadows, err := at.Remote.ShadowPods(ref.Namespace).List(ctx, options)
+	if err != nil {
+		return nil, nil, fmt.Errorf("list ShadowPods beside real claim %s: %w", ref.Key(), err)
+	}
+	for j := range shadows.Items {
+		// One that was not started yet may be, until its home pod is gone.
+		if shadow := &shadows.Items[j]; shadow.Name != mover && uses(&shadow.Spec.Pod.Spec, ref.Name) {
+			found = append(found, "ShadowPod "+shadow.Name+" in "+ref.Cluster)
+		}
+	}
+	return found, nodes, nil
+}
+
+// attached returns the nodes that a volume is attached to, by whatever name: the virtual
+// volume and the real one are the same to a driver.
+func attached(attachments []storagev1.VolumeAttachment, virtual, real *corev1.PersistentVolume) []string {
+	var nodes []string
+	for _, attachment := range attachments {
+		name := attachment.Spec.Source.PersistentVolumeName
+		if name != nil && (virtual != nil && *name == virtual.Name || real != nil && *name == real.Name) {
+			nodes = append(nodes, attachment.Spec.NodeName)
+		}
+	}
+	return nodes
+}

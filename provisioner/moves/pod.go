@@ -1,0 +1,82 @@
+package moves
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+)
+
+// Ports of a mover.
+const (
+	dataPort    = 8440
+	controlPort = 8441
+)
+
+// capabilities are those that a mover needs to keep everything: owners, modes, devices
+// and capabilities of files. Pod Security baseline allows each.
+var capabilities = []corev1.Capability{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "MKNOD", "SETFCAP"}
+
+// moverSpec is the pod of a mover: the volume, its keys, room for manifests, and nothing
+// of the cluster. node is where it must run; empty: anywhere in that cluster.
+func (c *Controller) moverSpec(r *record.Record, i int, end record.End, node string) corev1.PodSpec {
+	name, word := r.MoverName(i, end), "receive"
+	args := []string{"--move=" + r.KeysOf(i), "--keys=/keys", "--volume=/volume", "--scratch=/scratch", fmt.Sprintf("--data-address=:%d", dataPort)}
+	ports := []corev1.ContainerPort{{Name: "data", ContainerPort: dataPort}}
+	if end == record.Source {
+		word = "send"
+		args = append(args, fmt.Sprintf("--control-address=:%d", controlPort))
+		ports = append(ports, corev1.ContainerPort{Name: "control", ContainerPort: controlPort})
+	}
+	term := corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: keys.Cluster, Operator: corev1.NodeSelectorOpDoesNotExist}}}
+	if node != "" {
+		term.MatchFields = []corev1.NodeSelectorRequirement{{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}}
+	}
+	return corev1.PodSpec{
+		AutomountServiceAccountToken: ptr.To(false),
+		EnableServiceLinks:           ptr.To(false),
+		// Its scratch outlives a crash of the program.
+		RestartPolicy:                 corev1.RestartPolicyAlways,
+		TerminationGracePeriodSeconds: ptr.To(int64(5)),
+		SecurityContext: &corev1.PodSecurityContext{
+			RunAsUser: ptr.To(int64(0)), RunAsGroup: ptr.To(int64(0)),
+			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		},
+		Affinity: &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{term}},
+		}},
+		// It goes where the volume is.
+		Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+		Containers: []corev1.Container{{
+			Name: "mover", Image: c.Image, Command: []string{"/lodestone-mover", word}, Args: args, Ports: ports,
+			SecurityContext: &corev1.SecurityContext{
+				AllowPrivilegeEscalation: ptr.To(false), ReadOnlyRootFilesystem: ptr.To(true),
+				Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}, Add: capabilities},
+			},
+			Resources: corev1.ResourceRequirements{
+				Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("128Mi")},
+				Limits:   corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse("1Gi")},
+			},
+			VolumeMounts: []corev1.VolumeMount{
+				{Name: "volume", MountPath: "/volume"}, {Name: "keys", MountPath: "/keys", ReadOnly: true}, {Name: "scratch", MountPath: "/scratch"},
+			},
+		}},
+		Volumes: []corev1.Volume{
+			// Not read-only: the last pass has the file system synced, and another pod on the
+			// node has it mounted for writing.
+			{Name: "volume", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: r.Claims[i].At(end).Ref.Name}}},
+			{Name: "keys", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: name, DefaultMode: ptr.To(int32(0o400))}}},
+			{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+		},
+	}
+}
+
+// moverLabels are on a mover and its Secret.
+func (c *Controller) moverLabels(r *record.Record) map[string]string {
+	return map[string]string{keys.MoveOf: string(r.UID), keys.HomeID: c.Place.HomeID, keys.PodUID: string(r.UID)}
+}

@@ -1,0 +1,115 @@
+package moves
+
+import (
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+)
+
+// Registry knows which claims moves hold, and which places in remote clusters they
+// use. It is safe for concurrent use.
+type Registry struct {
+	mu      sync.Mutex
+	records map[types.UID]*record.Record
+}
+
+// NewRegistry returns an empty one.
+func NewRegistry() *Registry { return &Registry{records: map[types.UID]*record.Record{}} }
+
+// Holds says whether a move holds a claim.
+func (r *Registry) Holds(claim types.UID) bool { return r.holder(claim) != nil }
+
+func (r *Registry) holder(claim types.UID) *record.Record {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, known := range r.records {
+		if !known.Holds() {
+			continue
+		}
+		for i := range known.Claims {
+			if known.Claims[i].UID == claim {
+				return known
+			}
+		}
+	}
+	return nil
+}
+
+// busy returns a move, other than this one, that is not over and has to do with a claim.
+func (r *Registry) busy(move, claim types.UID) *record.Record {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for uid, known := range r.records {
+		if uid == move || known.Over() {
+			continue
+		}
+		for i := range known.Claims {
+			if known.Claims[i].UID == claim {
+				return known
+			}
+		}
+	}
+	return nil
+}
+
+// Uses says whether a move has, or may have, a copy in a namespace of a cluster.
+func (r *Registry) Uses(cluster, namespace string) bool {
+	return r.count(cluster, namespace) > 0
+}
+
+// In returns how many copies of moves, which no virtual volume stands for, are in a
+// cluster.
+func (r *Registry) In(cluster string) int { return r.count(cluster, "") }
+
+func (r *Registry) count(cluster, namespace string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := 0
+	for _, known := range r.records {
+		if known.Over() {
+			continue
+		}
+		for i := range known.Claims {
+			for _, end := range record.Ends {
+				if ref := known.Claims[i].At(end).Ref; ref.Cluster == cluster && (namespace == "" || ref.Namespace == namespace) {
+					n++
+				}
+			}
+		}
+	}
+	return n
+}
+
+// set notes a record; nil: there is none any more. It returns the claims that are
+// free now.
+func (r *Registry) set(move types.UID, next *record.Record) (freed []types.UID) {
+	r.mu.Lock()
+	before := r.records[move]
+	if next == nil {
+		delete(r.records, move)
+	} else {
+		r.records[move] = next
+	}
+	r.mu.Unlock()
+	if before == nil || !before.Holds() {
+		return nil
+	}
+	for i := range before.Claims {
+		if !r.Holds(before.Claims[i].UID) {
+			freed = append(freed, before.Claims[i].UID)
+		}
+	}
+	return freed
+}
+
+func (r *Registry) all() map[types.UID]*record.Record {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := map[types.UID]*record.Record{}
+	for uid, known := range r.records {
+		all[uid] = known
+	}
+	return all
+}
