@@ -6,6 +6,10 @@ package moves
 
 import (
 	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,9 +23,31 @@ import (
 // Without control planes bed is empty, so that tests get as far as to skip.
 var bed = &fabric.Fabric{}
 
+// buildMover builds the mover; the file goes with ctx.
+func buildMover(ctx context.Context) (string, error) {
+	folder, err := os.MkdirTemp("", "lodestone-mover-")
+	if err != nil {
+		return "", fmt.Errorf("make folder of the mover: %w", err)
+	}
+	context.AfterFunc(ctx, func() { _ = os.RemoveAll(folder) })
+	path := filepath.Join(folder, "lodestone-mover")
+	build := exec.CommandContext(ctx, "go", "build", "-o", path, "./mover")
+	build.Dir = fabric.Root()
+	if output, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the mover: %w\n%s", err, output)
+	}
+	return path, nil
+}
+
 func TestMain(m *testing.M) {
 	testbed.Main(m, func(ctx context.Context) (err error) {
-		if bed, err = fabric.Start(ctx, fabric.Options{ControllerManagerQPS: 500, Agent: true, VirtualNode: true}); err != nil {
+		mover, err := buildMover(ctx)
+		if err != nil {
+			return err
+		}
+		if bed, err = fabric.Start(ctx, fabric.Options{
+			ControllerManagerQPS: 500, Agent: true, VirtualNode: true, Programs: map[string]string{"lodestone-mover": mover},
+		}); err != nil {
 			return err
 		}
 		if _, err := bed.StartProvisioner(ctx); err != nil {

@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
@@ -16,7 +15,6 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/movekeys"
 	"github.com/lodestone-storage/lodestone/provisioner/backing"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
-	"github.com/lodestone-storage/lodestone/provisioner/route"
 )
 
 // validity is how long the keys of a move can be used; no move lasts longer.
@@ -179,129 +177,4 @@ func (c *Controller) inspectSource(ctx context.Context, claim *corev1.Persistent
 		copied.Policy = real.Spec.PersistentVolumeReclaimPolicy
 	}
 	return copied, nil
-}
-
-// inspectTarget judges where the data is to go, as for a new claim there.
-func (c *Controller) inspectTarget(ctx context.Context, r *record.Record, claim *corev1.PersistentVolumeClaim, node *corev1.Node, source record.Copy) (*record.Copy, error) {
-	class, err := c.classOf(claim)
-	if err != nil {
-		return nil, refuse("%v", err)
-	}
-	wanted := claim.DeepCopy()
-	wanted.Spec.DataSource, wanted.Spec.DataSourceRef = nil, nil
-	if r.Target.Class != "" {
-		if wanted.Annotations == nil {
-			wanted.Annotations = map[string]string{}
-		}
-		wanted.Annotations[keys.Class] = r.Target.Class
-	}
-	to, err := route.To(route.Input{
-		Claim: wanted, Class: class, Node: node, Namespace: c.Space(claim.Namespace),
-		Cluster: func(id string) route.Cluster { return c.View(id, claim.Namespace).Cluster },
-	})
-	if err != nil {
-		return nil, refuse("claim %q cannot go there: %v", claim.Name, err)
-	}
-	target := &record.Copy{Class: to.Class.Name, Node: r.Target.Node}
-	switch {
-	case to.Cluster == source.Ref.Cluster && to.Class.Name == source.Class && r.Target.Node == "":
-		return nil, refuse("the data of claim %q is there already, in storage class %q: name another cluster, node or class", claim.Name, to.Class.Name)
-	case to.Cluster == source.Ref.Cluster && to.Cluster != keys.Home:
-		return nil, refuse("claim %q cannot change its class within cluster %s, where its name is taken by its own data: move it home first", claim.Name, to.Cluster)
-	}
-	if r.Target.Class == "" {
-		r.Target.Class = to.Class.Name
-	}
-	at, why := c.reach(to.Cluster)
-	if why != "" {
-		return nil, refuse("%s: wait until it is ready, and move again", why)
-	}
-	key, err := c.freeName(ctx, at, claim, to.Cluster)
-	if err != nil {
-		return nil, err
-	}
-	target.Ref = backing.Ref{Cluster: to.Cluster, Namespace: key.Namespace, Name: key.Name}
-	return target, nil
-}
-
-// freeName returns a name for the backing claim of a target that nobody has.
-func (c *Controller) freeName(ctx context.Context, at site, claim *corev1.PersistentVolumeClaim, cluster string) (types.NamespacedName, error) {
-	if cluster == keys.Home {
-		for n := 1; ; n++ {
-			key := types.NamespacedName{Namespace: c.Place.StorageNamespace, Name: backing.Moved(claim.UID, n)}
-			taken, err := claimAt(ctx, at, key.Namespace, key.Name)
-			if err != nil || taken == nil {
-				return key, err
-			}
-		}
-	}
-	remote, view := c.Clusters.Object(cluster), c.View(cluster, claim.Namespace)
-	switch {
-	case remote == nil:
-		return types.NamespacedName{}, refuse("there is no RemoteCluster %s: create it again", cluster)
-	case at.Remote == nil:
-		return types.NamespacedName{}, refuse("cluster %s runs no remote agent, which makes the movers there: install deploy/remote in it, and move again", cluster)
-	case view.Mapped.Asked && !view.Mapped.Given:
-		return types.NamespacedName{}, refuse("cluster %s gives namespace %s no place yet: %s; move again when it does", cluster, claim.Namespace, view.Mapped.Message)
-	}
-	key := c.Place.Of(cluster, remote.Spec.Namespaces.Strategy, types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}, claim.UID)
-	taken, err := claimAt(ctx, at, key.Namespace, key.Name)
-	if err == nil && taken != nil {
-		err = refuse("cluster %s has a claim %s already: remove it there if its data is not needed, and move again", cluster, key)
-	}
-	return key, err
-}
-
-// inspectPods judges the pods that use the claims.
-func (c *Controller) inspectPods(ctx context.Context, r *record.Record) error {
-	pods, err := c.Client.CoreV1().Pods(r.Namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return fmt.Errorf("list pods: %w", err)
-	}
-	for i := range pods.Items {
-		pod := &pods.Items[i]
-		if finished(pod) || pod.DeletionTimestamp != nil || !usesAny(pod, r) {
-			continue
-		}
-		if pod.Spec.NodeName != "" && metav1.GetControllerOf(pod) == nil {
-			return refuse("pod %q uses the volume and nobody would make it anew once it is stopped: delete it first, and create it again after the move has begun", pod.Name)
-		}
-		if err := c.inspectVolumes(ctx, r, pod); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// inspectVolumes judges the other claims of a pod: those with virtual volumes must come
-// along, or the pod could run nowhere.
-func (c *Controller) inspectVolumes(ctx context.Context, r *record.Record, pod *corev1.Pod) error {
-	for _, volume := range pod.Spec.Volumes {
-		switch {
-		case volume.Ephemeral != nil || volume.PersistentVolumeClaim == nil:
-			continue
-		}
-		name, listed := volume.PersistentVolumeClaim.ClaimName, false
-		for i := range r.Claims {
-			listed = listed || r.Claims[i].Name == name
-		}
-		claim, err := claimAt(ctx, c.here(), pod.Namespace, name)
-		switch {
-		case err != nil:
-			return err
-		case claim == nil:
-			continue
-		case listed:
-			for _, mode := range claim.Spec.AccessModes {
-				if mode == corev1.ReadWriteOncePod && pod.Spec.NodeName != "" {
-					return refuse("claim %q is ReadWriteOncePod and pod %q uses it, so no mover can read it beside: stop the pod, and move again", name, pod.Name)
-				}
-			}
-			continue
-		}
-		if _, err := c.classOf(claim); err == nil {
-			return refuse("pod %q also uses claim %q, which is not part of this move: name both, for the pod can run only where all its volumes are", pod.Name, name)
-		}
-	}
-	return nil
 }

@@ -108,7 +108,7 @@ func (p *places) watch(namespace string) {
 		DeleteFunc: func(obj any) { p.shadow(obj, true) },
 	})
 	pod := func(obj any) {
-		if pod, ok := object[*corev1.Pod](obj); ok {
+		if pod, ok := object[*corev1.Pod](obj); ok && !ofMove(pod) {
 			p.events.pod(pod)
 		}
 	}
@@ -124,9 +124,9 @@ func (p *places) watch(namespace string) {
 	})
 }
 
-// ofMove says whether a ShadowPod is one that the provisioner made, to move a volume: it
-// has no home pod.
-func ofMove(shadow *shadowPod) bool { return shadow.Labels[keys.MoveOf] != "" }
+// ofMove says whether a ShadowPod, or its pod, is one that the provisioner made to move a
+// volume: it has no home pod.
+func ofMove(object metav1.Object) bool { return object.GetLabels()[keys.MoveOf] != "" }
 
 func (p *places) shadow(obj any, gone bool) {
 	if shadow, ok := object[*shadowPod](obj); ok && !ofMove(shadow) {
@@ -167,6 +167,9 @@ func (p *places) at(namespace string) *place {
 func (p *places) find(k key) (*shadowPod, *corev1.Pod) {
 	at := p.at(k.namespace)
 	if at == nil {
+		return nil, nil
+	}
+	if shadow := one[shadowPod](at.shadows.GetStore(), k.String()); shadow != nil && ofMove(shadow) {
 		return nil, nil
 	}
 	return one[shadowPod](at.shadows.GetStore(), k.String()), one[corev1.Pod](at.pods.GetStore(), k.String())

@@ -128,10 +128,10 @@ func prepared(o Observation, i int, claim Claim) (Step, bool) {
 			name, first.Path, first.Reason, int64(len(p.Refusals)-1)+p.RefusalsLeftOff), true), true
 	case p.Bytes > p.TargetFreeBytes:
 		return back(o, fmt.Sprintf("claim %s holds %d bytes, but the target has only %d free: make the claim larger, or choose another class, and move again", name, p.Bytes, p.TargetFreeBytes), true), true
-	case p.TargetFreeInodes > 0 && p.Entries > p.TargetFreeInodes:
-		return back(o, fmt.Sprintf("claim %s holds %d files, but the target has room for only %d: choose another class, and move again", name, p.Entries, p.TargetFreeInodes), true), true
+	case p.TargetFreeInodes > 0 && p.Inodes > p.TargetFreeInodes:
+		return back(o, fmt.Sprintf("claim %s holds %d files, but the target has room for only %d: choose another class, and move again", name, p.Inodes, p.TargetFreeInodes), true), true
 	}
-	return change(o, i, func(c *record.Claim) { c.Prepared = true }), true
+	return change(o, i, func(c *record.Claim) { c.Prepared, c.Expect = true, p.Source }), true
 }
 
 func (c Claim) side(end record.End) Side {

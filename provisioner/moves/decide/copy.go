@@ -18,7 +18,7 @@ const small = 32 << 20
 // else step is what to do or to wait for.
 func run(o Observation, i int, task movecontrol.Task) (state *movecontrol.TaskStatus, step Step, ok bool) {
 	name, status := o.Record.Claims[i].Name, o.Claims[i].Copy
-	task.BytesPerSecond = o.Record.Limit
+	task.BytesPerSecond, task.Expect = o.Record.Limit, o.Record.Claims[i].Expect
 	switch {
 	case status == nil:
 		return nil, wait(soon, fmt.Sprintf("waiting until the mover of claim %s answers: %s", name, o.Claims[i].CopyError)), false

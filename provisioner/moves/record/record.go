@@ -65,6 +65,8 @@ type Claim struct {
 	Settled bool  `json:"settled,omitempty"`
 	// Prepared says that nothing forbids the copy.
 	Prepared bool `json:"prepared,omitempty"`
+	// Expect tells the source from an empty or wrong mount.
+	Expect json.RawMessage `json:"expect,omitempty"`
 	// Try counts how often the last pass was begun, Instance is the mover that made it.
 	Try      int    `json:"try,omitempty"`
 	Instance string `json:"instance,omitempty"`

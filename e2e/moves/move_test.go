@@ -1,0 +1,120 @@
+package moves
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/lodestone-storage/lodestone/e2e/await"
+	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/volumemoves"
+)
+
+func moves(t *testing.T, namespace string) *volumemoves.Moves {
+	t.Helper()
+	client, err := volumemoves.NewClient(bed.Home.AdminConfig())
+	require.NoError(t, err)
+	return client.In(namespace)
+}
+
+// deploys makes a claim and a Deployment that counts in it, which runs anywhere.
+func deploys(t *testing.T, namespace, name string) {
+	t.Helper()
+	_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(), fabric.NewClaim(namespace, name, fabric.Class), metav1.CreateOptions{})
+	require.NoError(t, err)
+	pod := application(namespace, name, name)
+	pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{Key: keys.RemoteTaint, Operator: corev1.TolerationOpExists})
+	labels := map[string]string{"app": name}
+	_, err = bed.Home.Client().AppsV1().Deployments(namespace).Create(t.Context(), &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: ptr.To(int32(1)), Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod.Spec},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	bound(t, namespace, name)
+	counts(t, folder(t, namespace, name), 20)
+	t.Cleanup(func() {
+		_ = bed.Home.Client().AppsV1().Deployments(namespace).Delete(t.Context(), name, metav1.DeleteOptions{})
+	})
+}
+
+func bound(t *testing.T, namespace, name string) {
+	t.Helper()
+	await.Until(t, "claim "+name+" is bound", func() bool {
+		claim := await.Claim(t, bed.Home.Client(), namespace, name)
+		return claim != nil && claim.Status.Phase == corev1.ClaimBound
+	}, func() any { return await.Events(t, bed.Home.Client(), namespace) })
+}
+
+// move makes a VolumeMove.
+func move(t *testing.T, namespace, name, cluster string, tune ...func(*v1alpha1.VolumeMove)) *v1alpha1.VolumeMove {
+	t.Helper()
+	wanted := &v1alpha1.VolumeMove{
+		ObjectMeta: metav1.ObjectMeta{Name: name + "-to-" + cluster},
+		Spec:       v1alpha1.VolumeMoveSpec{Claims: []string{name}, Target: v1alpha1.MoveTarget{Cluster: cluster}, KeepSourceFor: &metav1.Duration{Duration: time.Second}},
+	}
+	for _, change := range tune {
+		change(wanted)
+	}
+	made, err := moves(t, namespace).Create(t.Context(), wanted, metav1.CreateOptions{})
+	require.NoError(t, err)
+	return made
+}
+
+// reaches waits until a move is in a phase.
+func reaches(t *testing.T, made *v1alpha1.VolumeMove, phases ...v1alpha1.MovePhase) *v1alpha1.VolumeMove {
+	t.Helper()
+	var now *v1alpha1.VolumeMove
+	await.Until(t, "the move gets there", func() bool {
+		var err error
+		now, err = moves(t, made.Namespace).Get(t.Context(), made.Name, metav1.GetOptions{})
+		require.NoError(t, err)
+		for _, phase := range phases {
+			if now.Status.Phase == phase {
+				return true
+			}
+		}
+		return false
+	}, func() any { return now.Status }, func() any { return await.Events(t, bed.Home.Client(), made.Namespace) })
+	return now
+}
+
+func act(t *testing.T, made *v1alpha1.VolumeMove, action v1alpha1.MoveAction) {
+	t.Helper()
+	_, err := moves(t, made.Namespace).Patch(t.Context(), made.Name, types.MergePatchType, []byte(`{"spec":{"action":"`+string(action)+`"}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+}
+
+func TestAVolumeGoesToAnotherClusterAndBackWhileItsApplicationRuns(t *testing.T) {
+	namespace := space(t)
+	deploys(t, namespace, "data")
+	before := await.Claim(t, bed.Home.Client(), namespace, "data")
+	for _, cluster := range []string{"west", keys.Home} {
+		from := folder(t, namespace, "data")
+		done := reaches(t, move(t, namespace, "data", cluster), v1alpha1.MoveDone, v1alpha1.MoveFailed, v1alpha1.MoveAborted)
+		require.Equal(t, v1alpha1.MoveDone, done.Status.Phase, done.Status.Message)
+		to := folder(t, namespace, "data")
+		assert.NotEqual(t, from, to)
+		require.Len(t, done.Status.Claims, 1)
+		assert.NotEmpty(t, done.Status.Claims[0].SourceRoot)
+		assert.Equal(t, done.Status.Claims[0].SourceRoot, done.Status.Claims[0].TargetRoot)
+		require.NotNil(t, done.Status.Downtime)
+		t.Log("to", cluster, "downtime", done.Status.Downtime.Duration)
+		counts(t, to, counted(t, to)+20)
+		after := await.Claim(t, bed.Home.Client(), namespace, "data")
+		assert.Equal(t, before.UID, after.UID)
+		assert.NotContains(t, after.Finalizers, keys.MoveFinalizer)
+		assert.NotContains(t, after.Labels, keys.Moving)
+	}
+}
