@@ -73,12 +73,16 @@ type sample struct {
 
 // measure scans a tree twice and copies it with rsync twice.
 func (s sample) measure(ctx context.Context, work string) error {
-	source, target, scratch := filepath.Join(work, "source"), filepath.Join(work, "target"), filepath.Join(work, "scratch")
+	dir, err := os.MkdirTemp(work, "tree-*")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	source, target, scratch := filepath.Join(dir, "source"), filepath.Join(dir, "target"), filepath.Join(dir, "scratch")
 	for _, dir := range []string{source, target, scratch} {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
+		if err := os.Mkdir(dir, 0o755); err != nil {
 			return err
 		}
-		defer os.RemoveAll(dir)
 	}
 	if err := s.fill(source, s.n); err != nil {
 		return fmt.Errorf("make the tree: %w", err)
