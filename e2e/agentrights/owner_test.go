@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -76,16 +77,21 @@ func left(t *testing.T) {
 	t.Helper()
 	const name = "left-by-home"
 	requests := bed.Agents.NamespaceRequests(keys.TenantPrefix + homeID)
-	_, err := requests.Create(t.Context(), &remotev1alpha1.NamespaceRequest{
-		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: remotev1alpha1.NamespaceRequestSpec{HomeNamespace: name},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
 	await.Until(t, "the namespace is given", func() bool {
 		request, err := requests.Get(t.Context(), name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			// The provisioner, which is about to hear that west is no longer its own, may
+			// still take back what nobody at home needs.
+			_, err = requests.Create(t.Context(), &remotev1alpha1.NamespaceRequest{
+				ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: remotev1alpha1.NamespaceRequestSpec{HomeNamespace: name},
+			}, metav1.CreateOptions{})
+			require.NoError(t, err)
+			return false
+		}
 		require.NoError(t, err)
 		return meta.IsStatusConditionTrue(request.Status.Conditions, remotev1alpha1.Ready)
 	})
-	_, err = bed.Agents.ShadowPods(name).Create(t.Context(), &remotev1alpha1.ShadowPod{
+	_, err := bed.Agents.ShadowPods(name).Create(t.Context(), &remotev1alpha1.ShadowPod{
 		ObjectMeta: metav1.ObjectMeta{Name: "web", Labels: map[string]string{keys.HomeID: homeID, keys.PodUID: "u1"}, Finalizers: []string{keys.ShadowPodFinalizer}},
 		Spec: remotev1alpha1.ShadowPodSpec{
 			Start: true, Home: remotev1alpha1.HomePod{Cluster: homeID, Namespace: name, Name: "web", UID: "u1"},

@@ -137,7 +137,7 @@ func (c *Controller) volume(ctx context.Context, o decide.Observation, step deci
 		}
 		return ignoreGone(volumes.Delete(ctx, seen.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &seen.UID}}), "delete volume "+seen.Name)
 	case decide.FreeVolume:
-		_, err := volumes.Patch(ctx, seen.Name, types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"uid":%q,"finalizers":null}}`, seen.UID), metav1.PatchOptions{})
+		_, err := volumes.Patch(ctx, seen.Name, types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"uid":%q,"resourceVersion":%q,"finalizers":null}}`, seen.UID, seen.ResourceVersion), metav1.PatchOptions{})
 		return ignoreGone(err, "free volume "+seen.Name)
 	}
 	made := step.Volume.DeepCopy()

@@ -3,6 +3,8 @@ package moves
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -143,6 +145,9 @@ func movable(claim *corev1.PersistentVolumeClaim, volume *corev1.PersistentVolum
 		return refuse("claim %q has no volume that Lodestone made: let a pod use it first, or copy its data to a claim of a virtual storage class", claim.Name)
 	case claim.Status.Phase != corev1.ClaimBound || volume.Status.Phase != corev1.VolumeBound || volume.DeletionTimestamp != nil:
 		return refuse("claim %q is not bound to its volume: see its events, and move again when it is", claim.Name)
+	case slices.ContainsFunc(volume.Finalizers, func(f string) bool { return !record.Ours(f) && !record.Attacher(f) }):
+		return refuse("volume %s of claim %q has a finalizer of somebody else (%s), who would not learn of its successor: take it off, and move again",
+			volume.Name, claim.Name, strings.Join(volume.Finalizers, ", "))
 	case volume.Annotations[keys.Healing] != "" || volume.Annotations[keys.Lost] != "":
 		return refuse("volume %s of claim %q is being healed, or was declared lost: move again when that is over", volume.Name, claim.Name)
 	}

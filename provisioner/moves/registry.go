@@ -11,6 +11,10 @@ import (
 // Registry knows which claims moves hold, and which places in remote clusters they
 // use. It is safe for concurrent use.
 type Registry struct {
+	// beginning makes one out of the question whether a claim is free, and the answer
+	// that it no longer is.
+	beginning sync.Mutex
+
 	mu      sync.Mutex
 	records map[types.UID]*record.Record
 }
@@ -51,6 +55,22 @@ func (r *Registry) busy(move, claim types.UID) *record.Record {
 			}
 		}
 	}
+	return nil
+}
+
+// begin notes the first record of a move, unless another move has to do with one of
+// its claims by now, which it then returns.
+func (r *Registry) begin(next *record.Record) *record.Record {
+	r.beginning.Lock()
+	defer r.beginning.Unlock()
+	if !next.Over() {
+		for i := range next.Claims {
+			if other := r.busy(next.UID, next.Claims[i].UID); other != nil {
+				return other
+			}
+		}
+	}
+	r.set(next.UID, next)
 	return nil
 }
 

@@ -75,7 +75,9 @@ func (c *Controller) write(ctx context.Context, last *stored, next *record.Recor
 	}
 	// Before it is certain: a claim that is held in vain for a moment comes to no harm.
 	if last == nil {
-		c.Registry.set(next.UID, next)
+		if other := c.Registry.begin(next); other != nil {
+			return nil, fmt.Errorf("begin move %s/%s: VolumeMove %s has begun with a claim of it meanwhile", next.Namespace, next.Name, other.Name)
+		}
 	}
 	secrets := c.Client.CoreV1().Secrets(c.Namespace)
 	var written *corev1.Secret

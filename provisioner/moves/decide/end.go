@@ -47,6 +47,8 @@ func bound(o Observation, volume func(record.Claim) *corev1.PersistentVolume) (S
 		switch {
 		case claim.Volume == nil:
 			return Step{Verb: MakeVolume, Claim: i, Volume: want}, true
+		case claim.Volume.DeletionTimestamp != nil && claim.Claim != nil && foreign(claim.Volume) != "":
+			return wait(often, fmt.Sprintf("waiting until volume %s is let go by who put finalizer %s on it", want.Name, foreign(claim.Volume))), true
 		case claim.Volume.DeletionTimestamp != nil && claim.Claim != nil:
 			return Step{Verb: FreeVolume, Claim: i}, true
 		case claim.Claim == nil:
@@ -151,10 +153,28 @@ func finalize(o Observation) Step {
 	if step, ok := ungated(o); ok {
 		return step
 	}
+	if why := unsound(o); why != "" {
+		return wait(seldom, "the copy at the source is not removed: "+why)
+	}
 	if step, ok := removed(o, record.Source); ok {
 		return step
 	}
 	return enter(o, v1alpha1.MoveDone)
+}
+
+// unsound says why the copies at the target are not known to be there; empty if they
+// are. Of a claim that its user deleted nothing need be there.
+func unsound(o Observation) string {
+	if why := o.Unusable[record.Target]; why != "" {
+		return why
+	}
+	for i, claim := range o.Claims {
+		if claim.Claim != nil && (claim.Target.Backing == nil || claim.Target.Real == nil) {
+			return fmt.Sprintf("real claim %s at the target has no volume now: see its events there; the copy at the source is whole, so ask for help before anything is removed",
+				o.Record.Claims[i].Target.Ref.Key())
+		}
+	}
+	return ""
 }
 
 // removed is the step towards no backing claims at an end; false once they are gone.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
@@ -68,6 +70,8 @@ func fence(o Observation) Step {
 			return back(o, fmt.Sprintf("somebody replaced volume %s: see who did, and move again", before.Name), true)
 		case claim.Volume.DeletionTimestamp == nil:
 			return Step{Verb: DeleteVolume, Claim: i}
+		case foreign(claim.Volume) != "":
+			return wait(often, fmt.Sprintf("waiting until volume %s is let go by who put finalizer %s on it", before.Name, foreign(claim.Volume)))
 		default:
 			return Step{Verb: FreeVolume, Claim: i}
 		}
@@ -89,6 +93,17 @@ func intruders(o Observation) (Step, bool) {
 		return step, ok
 	}
 	return stopped(o)
+}
+
+// foreign returns a finalizer of a virtual volume that is not for a move to take off,
+// such as that of an attacher whose volume is not detached yet.
+func foreign(volume *corev1.PersistentVolume) string {
+	for _, finalizer := range volume.Finalizers {
+		if !record.Ours(finalizer) {
+			return finalizer
+		}
+	}
+	return ""
 }
 
 // touch is what a claim is touched with: another text in each phase.

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -77,6 +78,16 @@ type Claim struct {
 	// Keys are the one-time keys of this claim's movers.
 	Keys map[movekeys.Role]movekeys.Files `json:"keys,omitempty"`
 }
+
+// Ours says whether a finalizer of a virtual volume is one that the volume has because
+// it is Lodestone's or a volume at all, and not because somebody else needs it.
+func Ours(finalizer string) bool {
+	return finalizer == "kubernetes.io/pv-protection" || finalizer == "external-provisioner.volume.kubernetes.io/finalizer"
+}
+
+// Attacher says whether a finalizer is that of a CSI attacher, which comes and goes with
+// attachments.
+func Attacher(finalizer string) bool { return strings.HasPrefix(finalizer, "external-attacher/") }
 
 // Copy is one of the two copies of the data.
 type Copy struct {

@@ -1,0 +1,75 @@
+package decide_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+)
+
+// in returns what is seen of a move of one claim in a phase.
+func in(phase v1alpha1.MovePhase) decide.Observation {
+	now := time.Now()
+	volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pvc-1", UID: "v1"}}
+	return decide.Observation{
+		Now:  now,
+		Move: &v1alpha1.VolumeMove{ObjectMeta: metav1.ObjectMeta{UID: moveUID}, Spec: v1alpha1.VolumeMoveSpec{Action: v1alpha1.ActionMove}},
+		Record: &record.Record{UID: moveUID, Phase: phase, Began: map[v1alpha1.MovePhase]time.Time{phase: now.Add(-2 * time.Hour)},
+			Claims: []record.Claim{{Name: "data", UID: "c1", Volume: volume, Source: record.Copy{Ref: ref(record.Source, 0)}, Target: record.Copy{Ref: ref(record.Target, 0)}}}},
+		Claims: []decide.Claim{{
+			Claim: &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
+				Name: "data", UID: "c1", Annotations: map[string]string{keys.Move: moveUID}, Labels: map[string]string{keys.Moving: keys.MovingNow},
+			}},
+			Volume: volume.DeepCopy(),
+		}},
+		Unusable: map[record.End]string{},
+	}
+}
+
+func TestAVolumeThatIsNotDetachedIsNotTakenFromItsAttacher(t *testing.T) {
+	o := in(v1alpha1.MoveFence)
+	now := metav1.Now()
+	o.Claims[0].Volume.DeletionTimestamp = &now
+	o.Claims[0].Volume.Finalizers = []string{"kubernetes.io/pv-protection", "external-attacher/disk-example-com"}
+	step := decide.Next(o)
+	assert.Equal(t, decide.Idle, step.Verb)
+	assert.Contains(t, step.Say, "external-attacher/disk-example-com")
+
+	o.Claims[0].Volume.Finalizers = []string{"kubernetes.io/pv-protection", "external-provisioner.volume.kubernetes.io/finalizer"}
+	assert.Equal(t, decide.FreeVolume, decide.Next(o).Verb)
+}
+
+func TestTheSourceIsKeptWhileTheTargetIsNotKnownToBeThere(t *testing.T) {
+	whole := func() decide.Observation {
+		o := in(v1alpha1.MoveFinalize)
+		shelved := map[string]string{keys.MoveOf: moveUID}
+		o.Claims[0].Source.Backing = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: ref(record.Source, 0).UID, Labels: shelved}}
+		o.Claims[0].Target.Backing = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: ref(record.Target, 0).UID}}
+		o.Claims[0].Target.Real = &corev1.PersistentVolume{}
+		return o
+	}
+	assert.Equal(t, decide.DropBacking, decide.Next(whole()).Verb)
+
+	for name, harm := range map[string]func(o *decide.Observation){
+		"its cluster is away":          func(o *decide.Observation) { o.Unusable[record.Target] = "west is away" },
+		"its real claim is gone":       func(o *decide.Observation) { o.Claims[0].Target.Backing = nil },
+		"its real volume is not bound": func(o *decide.Observation) { o.Claims[0].Target.Real = nil },
+	} {
+		o := whole()
+		harm(&o)
+		step := decide.Next(o)
+		assert.Equal(t, decide.Idle, step.Verb, name)
+		assert.Contains(t, step.Say, "the copy at the source is not removed", name)
+	}
+
+	deleted := whole()
+	deleted.Claims[0].Claim, deleted.Claims[0].Target = nil, decide.Side{}
+	assert.Equal(t, decide.DropBacking, decide.Next(deleted).Verb, "who deleted the claim wants neither copy")
+}
