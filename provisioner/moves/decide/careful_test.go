@@ -25,7 +25,7 @@ func in(phase v1alpha1.MovePhase) decide.Observation {
 			Claims: []record.Claim{{Name: "data", UID: "c1", Volume: volume, Source: record.Copy{Ref: ref(record.Source, 0)}, Target: record.Copy{Ref: ref(record.Target, 0)}}}},
 		Claims: []decide.Claim{{
 			Claim: &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
-				Name: "data", UID: "c1", Annotations: map[string]string{keys.Move: moveUID}, Labels: map[string]string{keys.Moving: keys.MovingNow},
+				Name: "data", UID: "c1", Annotations: map[string]string{keys.Move: string(moveUID)}, Labels: map[string]string{keys.Moving: keys.MovingNow},
 			}},
 			Volume: volume.DeepCopy(),
 		}},
@@ -49,7 +49,7 @@ func TestAVolumeThatIsNotDetachedIsNotTakenFromItsAttacher(t *testing.T) {
 func TestTheSourceIsKeptWhileTheTargetIsNotKnownToBeThere(t *testing.T) {
 	whole := func() decide.Observation {
 		o := in(v1alpha1.MoveFinalize)
-		shelved := map[string]string{keys.MoveOf: moveUID}
+		shelved := map[string]string{keys.MoveOf: string(moveUID)}
 		o.Claims[0].Source.Backing = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: ref(record.Source, 0).UID, Labels: shelved}}
 		o.Claims[0].Target.Backing = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: ref(record.Target, 0).UID}}
 		o.Claims[0].Target.Real = &corev1.PersistentVolume{}
