@@ -18,7 +18,7 @@ import (
 func main() {
 	var b bench
 	flag.StringVar(&b.mover, "mover", "bin/lodestone-mover", "path of the mover's program")
-	flag.StringVar(&b.dir, "dir", os.TempDir(), "directory for the volumes")
+	flag.StringVar(&b.dir, "dir", os.TempDir(), "directory for the volumes, on ext4, XFS or btrfs; on tmpfs each scan reads everything")
 	flag.IntVar(&b.files, "files", 100_000, "how many small files the volume has")
 	flag.IntVar(&b.large, "large", 4, "how many large files the volume has")
 	flag.Int64Var(&b.size, "size", 1<<30, "how many bytes a large file has")
