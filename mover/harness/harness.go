@@ -148,7 +148,10 @@ func (m *Move) start(ctx context.Context, verb string, role movekeys.Role, volum
 	cmd := exec.CommandContext(ctx, "setpriv", arguments...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	return cmd, cmd.Start()
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start a mover: %w", err)
+	}
+	return cmd, nil
 }
 
 // bounding is the set of capabilities of a mover's container without some, for
