@@ -102,8 +102,11 @@ func folder(t *testing.T, namespace, claim string) string {
 	if ref.Cluster == keys.Home {
 		cluster = bed.Home
 	}
-	behind := await.Claim(t, cluster.Client(), ref.Namespace, ref.Name)
-	require.NotNil(t, behind, "backing claim %s", ref)
+	var behind *corev1.PersistentVolumeClaim
+	await.Until(t, "backing claim "+ref.String()+" is bound", func() bool {
+		behind = await.Claim(t, cluster.Client(), ref.Namespace, ref.Name)
+		return behind != nil && behind.Spec.VolumeName != ""
+	})
 	real := await.Volume(t, cluster.Client(), behind.Spec.VolumeName)
 	require.NotNil(t, real)
 	path, err := bed.Disks.Of(real)
