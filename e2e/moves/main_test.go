@@ -23,6 +23,9 @@ import (
 // Without control planes bed is empty, so that tests get as far as to skip.
 var bed = &fabric.Fabric{}
 
+// provisioner is the one that runs. Tests that stop it do not run in parallel.
+var provisioner *fabric.Program
+
 // buildMover builds the mover; the file goes with ctx.
 func buildMover(ctx context.Context) (string, error) {
 	folder, err := os.MkdirTemp("", "lodestone-mover-")
@@ -50,7 +53,7 @@ func TestMain(m *testing.M) {
 		}); err != nil {
 			return err
 		}
-		if _, err := bed.StartProvisioner(ctx); err != nil {
+		if provisioner, err = bed.StartProvisioner(ctx); err != nil {
 			return err
 		}
 		if _, err := bed.StartExtender(ctx); err != nil {

@@ -1,6 +1,7 @@
 package moves
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -90,6 +91,17 @@ func reaches(t *testing.T, made *v1alpha1.VolumeMove, phases ...v1alpha1.MovePha
 	return now
 }
 
+// spans says how long each phase took.
+func spans(done *v1alpha1.VolumeMove) string {
+	text := ""
+	for i, phase := range done.Status.Phases {
+		if i+1 < len(done.Status.Phases) {
+			text += fmt.Sprintf("%s %s ", phase.Phase, done.Status.Phases[i+1].Since.Sub(phase.Since.Time).Round(time.Millisecond))
+		}
+	}
+	return text
+}
+
 func act(t *testing.T, made *v1alpha1.VolumeMove, action v1alpha1.MoveAction) {
 	t.Helper()
 	_, err := moves(t, made.Namespace).Patch(t.Context(), made.Name, types.MergePatchType, []byte(`{"spec":{"action":"`+string(action)+`"}}`), metav1.PatchOptions{})
@@ -110,7 +122,7 @@ func TestAVolumeGoesToAnotherClusterAndBackWhileItsApplicationRuns(t *testing.T)
 		assert.NotEmpty(t, done.Status.Claims[0].SourceRoot)
 		assert.Equal(t, done.Status.Claims[0].SourceRoot, done.Status.Claims[0].TargetRoot)
 		require.NotNil(t, done.Status.Downtime)
-		t.Log("to", cluster, "downtime", done.Status.Downtime.Duration)
+		t.Log("to", cluster, "downtime", done.Status.Downtime.Duration, spans(done))
 		counts(t, to, counted(t, to)+20)
 		after := await.Claim(t, bed.Home.Client(), namespace, "data")
 		assert.Equal(t, before.UID, after.UID)

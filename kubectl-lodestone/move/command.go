@@ -131,7 +131,7 @@ func statusCommand(flags *genericclioptions.ConfigFlags, streams genericiooption
 moves: the phase, what is done of it, how fast, and what it waits for.`,
 		Example: `  # How far is the move of claim data?
   kubectl lodestone move status data -n shop`,
-		Args:  cobra.MaximumNArgs(1),
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if output != "" && output != "json" {
 				return outcome.Misuse("output %q is not known: give -o json", output)

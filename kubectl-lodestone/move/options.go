@@ -16,7 +16,7 @@ import (
 // Options are the flags of move.
 type Options struct {
 	Cluster, Node, Class string
-	Transport, Verify    string
+	Verify               string
 	Passes               int32
 	Bandwidth            string
 	KeepSource           time.Duration
@@ -26,14 +26,13 @@ type Options struct {
 }
 
 func newOptions() *Options {
-	return &Options{Transport: string(v1alpha1.TransportAuto), Verify: string(v1alpha1.VerifyQuick), Passes: 3, KeepSource: time.Hour, TTL: 24 * time.Hour}
+	return &Options{Verify: string(v1alpha1.VerifyQuick), Passes: 3, KeepSource: time.Hour, TTL: 24 * time.Hour}
 }
 
 func (o *Options) flags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Cluster, "target-cluster", "", "move to this cluster: the ID of a remote cluster, or home")
 	flags.StringVar(&o.Node, "target-node", "", "move to this node of home, or to the cluster that it stands for")
 	flags.StringVar(&o.Class, "class", "", "real storage class at the target; by default as for a new claim")
-	flags.StringVar(&o.Transport, "transport", o.Transport, "how the data travels: Direct from pod to pod, Spliced through both API servers, or Auto")
 	flags.StringVar(&o.Verify, "verify", o.Verify, "how the copies are compared: Quick reads again what was written at last, Full reads all")
 	flags.Int32Var(&o.Passes, "passes", o.Passes, "how often to copy while the application runs, at most")
 	flags.StringVar(&o.Bandwidth, "bandwidth-limit", "", "bytes a second, such as 50Mi; by default as many as can")
@@ -47,14 +46,12 @@ func (o *Options) flags(flags *pflag.FlagSet) {
 func (o *Options) spec() (v1alpha1.VolumeMoveSpec, error) {
 	spec := v1alpha1.VolumeMoveSpec{
 		Target:    v1alpha1.MoveTarget{Cluster: o.Cluster, Node: o.Node},
-		ClassName: o.Class, Transport: v1alpha1.MoveTransport(o.Transport), Verify: v1alpha1.MoveVerify(o.Verify),
+		ClassName: o.Class, Verify: v1alpha1.MoveVerify(o.Verify),
 		Passes: &o.Passes, KeepSourceFor: &metav1.Duration{Duration: o.KeepSource}, Action: v1alpha1.ActionMove,
 	}
 	switch {
 	case (o.Cluster == "") == (o.Node == ""):
 		return spec, outcome.Misuse("say where to: give either --target-cluster or --target-node")
-	case !oneOf(spec.Transport, v1alpha1.TransportAuto, v1alpha1.TransportDirect, v1alpha1.TransportSpliced):
-		return spec, outcome.Misuse("--transport %q is not known: give Auto, Direct or Spliced", o.Transport)
 	case !oneOf(spec.Verify, v1alpha1.VerifyQuick, v1alpha1.VerifyFull):
 		return spec, outcome.Misuse("--verify %q is not known: give Quick or Full", o.Verify)
 	case o.Passes < 0 || o.Passes > 20:

@@ -39,7 +39,7 @@ func (c *Controller) inspect(ctx context.Context, move *v1alpha1.VolumeMove) (*r
 	now := time.Now()
 	r := &record.Record{
 		UID: move.UID, Namespace: move.Namespace, Name: move.Name, Phase: v1alpha1.MovePrepare,
-		Spliced: true, Verify: move.Spec.Verify, Passes: ptr.Deref(move.Spec.Passes, passes),
+		Verify: move.Spec.Verify, Passes: ptr.Deref(move.Spec.Passes, passes),
 		Began: map[v1alpha1.MovePhase]time.Time{v1alpha1.MovePrepare: now},
 	}
 	if limit := move.Spec.BandwidthLimit; limit != nil {
@@ -84,6 +84,9 @@ func (c *Controller) fill(ctx context.Context, r *record.Record, move *v1alpha1.
 		}
 		known.Keys = issued
 		r.Claims = append(r.Claims, *known)
+	}
+	if r.Target.Class == "" {
+		r.Target.Class = r.Claims[0].Target.Class
 	}
 	return c.inspectPods(ctx, r)
 }

@@ -40,9 +40,6 @@ func (c *Controller) inspectTarget(ctx context.Context, r *record.Record, claim 
 	case to.Cluster == source.Ref.Cluster && to.Cluster != keys.Home:
 		return nil, refuse("claim %q cannot change its class within cluster %s, where its name is taken by its own data: move it home first", claim.Name, to.Cluster)
 	}
-	if r.Target.Class == "" {
-		r.Target.Class = to.Class.Name
-	}
 	at, why := c.reach(to.Cluster)
 	if why != "" {
 		return nil, refuse("%s: wait until it is ready, and move again", why)

@@ -5,6 +5,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/provisioner/backing"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 )
 
@@ -76,14 +78,24 @@ func (r *Registry) begin(next *record.Record) *record.Record {
 
 // Uses says whether a move has, or may have, a copy in a namespace of a cluster.
 func (r *Registry) Uses(cluster, namespace string) bool {
-	return r.count(cluster, namespace) > 0
+	return r.count(func(_ *record.Record, _ record.End, ref backing.Ref) bool {
+		return ref.Cluster == cluster && ref.Namespace == namespace
+	}) > 0
 }
 
-// In returns how many copies of moves, which no virtual volume stands for, are in a
-// cluster.
-func (r *Registry) In(cluster string) int { return r.count(cluster, "") }
+// In returns how many copies that no virtual volume stands for are in a cluster.
+func (r *Registry) In(cluster string) int {
+	return r.count(func(known *record.Record, end record.End, ref backing.Ref) bool {
+		spare := record.Target
+		if known.Phase != v1alpha1.MoveRollBack && !record.Before(known.Phase, v1alpha1.MoveResume) {
+			spare = record.Source
+		}
+		return ref.Cluster == cluster && end == spare
+	})
+}
 
-func (r *Registry) count(cluster, namespace string) int {
+// count returns how many copies of moves that are not over are such as is asked for.
+func (r *Registry) count(counts func(known *record.Record, end record.End, ref backing.Ref) bool) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n := 0
@@ -93,7 +105,7 @@ func (r *Registry) count(cluster, namespace string) int {
 		}
 		for i := range known.Claims {
 			for _, end := range record.Ends {
-				if ref := known.Claims[i].At(end).Ref; ref.Cluster == cluster && (namespace == "" || ref.Namespace == namespace) {
+				if counts(known, end, known.Claims[i].At(end).Ref) {
 					n++
 				}
 			}

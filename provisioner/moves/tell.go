@@ -3,11 +3,11 @@ package moves
 import (
 	"context"
 	"fmt"
-	"reflect"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,7 +29,7 @@ func (c *Controller) tell(ctx context.Context, w *work, o decide.Observation, st
 		c.tellPhase(o, next)
 		w.told = phase
 	}
-	if reflect.DeepEqual(&next, &o.Move.Status) {
+	if equality.Semantic.DeepEqual(next, o.Move.Status) {
 		return
 	}
 	changed := o.Move.DeepCopy()

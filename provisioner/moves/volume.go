@@ -68,7 +68,8 @@ func remembered(volume *corev1.PersistentVolume) *corev1.PersistentVolume {
 		Spec:       *volume.Spec.DeepCopy(),
 	}
 	for _, finalizer := range volume.Finalizers {
-		if finalizer != "kubernetes.io/pv-protection" { // the API server adds it
+		// The API server adds its own, and an attacher that of each attachment.
+		if record.Ours(finalizer) && finalizer != "kubernetes.io/pv-protection" {
 			kept.Finalizers = append(kept.Finalizers, finalizer)
 		}
 	}

@@ -61,14 +61,6 @@ type VolumeMoveSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the class of a move cannot be changed: abort it and make another"
 	ClassName string `json:"className,omitempty"`
 
-	// Transport is how the data travels: Direct from pod to pod, Spliced through the
-	// API servers of both clusters, or Auto, the first that works.
-	//
-	// +optional
-	// +kubebuilder:default=Auto
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the transport of a move cannot be changed: abort it and make another"
-	Transport MoveTransport `json:"transport,omitempty"`
-
 	// Verify says how the copy is compared before it is used. Quick reads again, from
 	// the disk of the target, what was written while the application stood still; Full
 	// reads all of both copies.
@@ -135,16 +127,10 @@ type MoveTarget struct {
 }
 
 // MoveTransport names a way that data travels.
-//
-// +kubebuilder:validation:Enum=Auto;Direct;Spliced
 type MoveTransport string
 
-// The transports.
-const (
-	TransportAuto    MoveTransport = "Auto"
-	TransportDirect  MoveTransport = "Direct"
-	TransportSpliced MoveTransport = "Spliced"
-)
+// TransportSpliced says that the provisioner joins a connection to each mover.
+const TransportSpliced MoveTransport = "Spliced"
 
 // MoveVerify names a way to compare two copies.
 //

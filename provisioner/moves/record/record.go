@@ -32,11 +32,9 @@ type Record struct {
 	// Began are the times at which phases began, for the last time.
 	Began map[v1alpha1.MovePhase]time.Time `json:"began"`
 	// Target is where the data goes.
-	Target v1alpha1.MovePlace `json:"target"`
-	// Spliced: the data goes through the provisioner, not from pod to pod.
-	Spliced bool                `json:"spliced,omitempty"`
-	Verify  v1alpha1.MoveVerify `json:"verify"`
-	Passes  int32               `json:"passes"`
+	Target v1alpha1.MovePlace  `json:"target"`
+	Verify v1alpha1.MoveVerify `json:"verify"`
+	Passes int32               `json:"passes"`
 	// Limit is how many bytes a second may travel; 0: as many as can.
 	Limit int64 `json:"limit,omitempty"`
 	// Why is why the move went back or never began; Refused that it is not the user's

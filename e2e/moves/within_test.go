@@ -1,0 +1,102 @@
+package moves
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+)
+
+func TestAMoveThatCannotBeIsRefusedInWords(t *testing.T) {
+	namespace := space(t)
+	deploys(t, namespace, "data")
+	_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(), fabric.NewClaim(namespace, "new", fabric.Class), metav1.CreateOptions{})
+	require.NoError(t, err)
+	for name, row := range map[string]struct {
+		claim, cluster string
+		tune           func(*v1alpha1.VolumeMove)
+		says           string
+	}{
+		"a claim that is not there":     {claim: "none", cluster: "west", says: `no claim "none"`},
+		"a claim without a volume":      {claim: "new", cluster: "west", says: "has no volume that Lodestone made"},
+		"a cluster that is not there":   {claim: "data", cluster: "east", says: "no RemoteCluster east"},
+		"a place where it is already":   {claim: "data", cluster: keys.Home, says: "is there already"},
+		"a node that is not there":      {claim: "data", cluster: "node", tune: func(m *v1alpha1.VolumeMove) { m.Spec.Target = v1alpha1.MoveTarget{Node: "none"} }, says: `no node "none"`},
+		"a class that is not allowed":   {claim: "data", cluster: "west", tune: func(m *v1alpha1.VolumeMove) { m.Spec.ClassName = fabric.WestNow }, says: "class"},
+		"one that the cluster has none": {claim: "data", cluster: keys.Home, tune: func(m *v1alpha1.VolumeMove) { m.Spec.ClassName = "none" }, says: "class"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			made := move(t, namespace, row.claim, row.cluster, func(m *v1alpha1.VolumeMove) {
+				m.Name, m.GenerateName = "", "refused-"
+				if row.tune != nil {
+					row.tune(m)
+				}
+			})
+			refused := reaches(t, made, v1alpha1.MoveFailed, v1alpha1.MoveDone, v1alpha1.MoveAborted)
+			assert.Equal(t, v1alpha1.MoveFailed, refused.Status.Phase)
+			assert.Contains(t, refused.Status.Message, row.says)
+		})
+	}
+	counts(t, folder(t, namespace, "data"), counted(t, folder(t, namespace, "data"))+10)
+}
+
+func TestVolumesOfOnePodMoveTogether(t *testing.T) {
+	namespace := space(t)
+	core := bed.Home.Client().CoreV1()
+	for _, name := range []string{"one", "two"} {
+		_, err := core.PersistentVolumeClaims(namespace).Create(t.Context(), fabric.NewClaim(namespace, name, fabric.Class), metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	pod := application(namespace, "app", "one")
+	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "two", VolumeSource: corev1.VolumeSource{
+		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "two"}}})
+	pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts, corev1.VolumeMount{Name: "two", MountPath: "/second"})
+	pod.Spec.Containers[0].Command[2] = "date > /second/made; " + pod.Spec.Containers[0].Command[2]
+	pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{Key: keys.RemoteTaint, Operator: corev1.TolerationOpExists})
+	pod.Spec.NodeSelector = nil
+	labels := map[string]string{"app": "both"}
+	_, err := bed.Home.Client().AppsV1().StatefulSets(namespace).Create(t.Context(), &appsv1.StatefulSet{
+		ObjectMeta: metav1.ObjectMeta{Name: "app"},
+		Spec: appsv1.StatefulSetSpec{Replicas: ptr.To(int32(1)), Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod.Spec}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	bound(t, namespace, "one")
+	bound(t, namespace, "two")
+	counts(t, folder(t, namespace, "one"), 10)
+
+	alone := reaches(t, move(t, namespace, "one", "west"), v1alpha1.MoveFailed, v1alpha1.MoveDone)
+	assert.Equal(t, v1alpha1.MoveFailed, alone.Status.Phase)
+	assert.Contains(t, alone.Status.Message, `also uses claim "two"`)
+
+	done := reaches(t, move(t, namespace, "both", "west", func(m *v1alpha1.VolumeMove) { m.Spec.Claims = []string{"one", "two"} }), v1alpha1.MoveDone, v1alpha1.MoveFailed, v1alpha1.MoveAborted)
+	require.Equal(t, v1alpha1.MoveDone, done.Status.Phase, done.Status.Message)
+	at := folder(t, namespace, "one")
+	counts(t, at, counted(t, at)+10)
+	assert.Equal(t, fabric.WestNode, runs(t, namespace, "app-0"))
+}
+
+func TestAVolumeGoesToAnotherNodeAndClassOfHome(t *testing.T) {
+	namespace := space(t)
+	deploys(t, namespace, "data")
+	from := folder(t, namespace, "data")
+	done := reaches(t, move(t, namespace, "data", keys.Home, func(m *v1alpha1.VolumeMove) { m.Spec.Target = v1alpha1.MoveTarget{Node: "home-1"} }),
+		v1alpha1.MoveDone, v1alpha1.MoveFailed, v1alpha1.MoveAborted)
+	require.Equal(t, v1alpha1.MoveDone, done.Status.Phase, done.Status.Message)
+	at := folder(t, namespace, "data")
+	assert.NotEqual(t, from, at)
+	counts(t, at, counted(t, at)+10)
+	// A twin with a number is healed, expanded and deleted as any other.
+	core := bed.Home.Client().CoreV1()
+	require.NoError(t, bed.Home.Client().AppsV1().Deployments(namespace).Delete(t.Context(), "data", metav1.DeleteOptions{}))
+	require.NoError(t, core.PersistentVolumeClaims(namespace).Delete(t.Context(), "data", metav1.DeleteOptions{}))
+	nothingLeft(t, namespace, done)
+}

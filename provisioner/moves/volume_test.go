@@ -1,0 +1,69 @@
+package moves
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+)
+
+func TestAVolumeAndItsSuccessor(t *testing.T) {
+	before := &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "pvc-u1", UID: "v1", ResourceVersion: "7", Finalizers: []string{"kubernetes.io/pv-protection", "external-attacher/disk", "external-provisioner.volume.kubernetes.io/finalizer"},
+			Labels:      map[string]string{keys.Cluster: keys.Home, "team": "a"},
+			Annotations: map[string]string{keys.Backing: "home/s/pvc-u1/b1", keys.BackingVolume: "real-1", "pv.kubernetes.io/provisioned-by": keys.Driver, "note": "n"},
+		},
+		Spec: corev1.PersistentVolumeSpec{
+			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain, StorageClassName: "lodestone",
+			ClaimRef: &corev1.ObjectReference{Namespace: "shop", Name: "data", UID: "u1", ResourceVersion: "5"},
+		},
+		Status: corev1.PersistentVolumeStatus{Phase: corev1.VolumeBound},
+	}
+	kept := remembered(before)
+	assert.Equal(t, before.UID, kept.UID, "which one it was")
+	assert.Empty(t, kept.ResourceVersion)
+	assert.Empty(t, kept.Status)
+	assert.Equal(t, []string{"external-provisioner.volume.kubernetes.io/finalizer"}, kept.Finalizers)
+	assert.Empty(t, kept.Spec.ClaimRef.ResourceVersion)
+	assert.Equal(t, before.Spec.ClaimRef.UID, kept.Spec.ClaimRef.UID)
+
+	next := succeed(&corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: "pvc-u1", Labels: map[string]string{keys.Cluster: "west"}, Annotations: map[string]string{keys.Backing: "west/shop/data/b2"}},
+		Spec:       corev1.PersistentVolumeSpec{PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimDelete},
+	}, kept)
+	assert.Equal(t, map[string]string{keys.Cluster: "west", "team": "a"}, next.Labels)
+	assert.Equal(t, map[string]string{keys.Backing: "west/shop/data/b2", "pv.kubernetes.io/provisioned-by": keys.Driver, "note": "n"}, next.Annotations,
+		"the real volume of the source is not that of the target")
+	assert.Equal(t, corev1.PersistentVolumeReclaimRetain, next.Spec.PersistentVolumeReclaimPolicy, "as the administrator chose")
+	assert.Equal(t, kept.Finalizers, next.Finalizers)
+	assert.Equal(t, kept.Spec.ClaimRef, next.Spec.ClaimRef)
+}
+
+func TestAMoverHasWhatItNeedsAndNoMore(t *testing.T) {
+	c := New(Config{Image: "mover:1"})
+	r := recordIn("PreCopy")
+	for _, end := range record.Ends {
+		spec := c.moverSpec(r, 0, end, "node-1")
+		assert.False(t, *spec.AutomountServiceAccountToken)
+		assert.False(t, spec.HostNetwork || spec.HostPID || spec.HostIPC)
+		security := spec.Containers[0].SecurityContext
+		assert.Equal(t, []corev1.Capability{"ALL"}, security.Capabilities.Drop)
+		assert.Equal(t, []corev1.Capability{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "MKNOD", "SETFCAP"}, security.Capabilities.Add)
+		assert.False(t, *security.AllowPrivilegeEscalation)
+		assert.Equal(t, corev1.SeccompProfileTypeRuntimeDefault, spec.SecurityContext.SeccompProfile.Type)
+		assert.NotEmpty(t, spec.Containers[0].Resources.Limits)
+		for _, volume := range spec.Volumes {
+			assert.True(t, volume.HostPath == nil && volume.Projected == nil)
+		}
+		terms := spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+		assert.Equal(t, keys.Cluster, terms[0].MatchExpressions[0].Key, "never on a node that stands for another cluster")
+		assert.Equal(t, []string{"node-1"}, terms[0].MatchFields[0].Values)
+	}
+	assert.Equal(t, "pvc-u1", c.moverSpec(r, 0, record.Source, "").Volumes[0].PersistentVolumeClaim.ClaimName)
+	assert.Equal(t, "data", c.moverSpec(r, 0, record.Target, "").Volumes[0].PersistentVolumeClaim.ClaimName)
+}
