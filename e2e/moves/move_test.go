@@ -1,6 +1,7 @@
 package moves
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -46,7 +47,7 @@ func deploys(t *testing.T, namespace, name string) {
 	bound(t, namespace, name)
 	counts(t, folder(t, namespace, name), 20)
 	t.Cleanup(func() {
-		_ = bed.Home.Client().AppsV1().Deployments(namespace).Delete(t.Context(), name, metav1.DeleteOptions{})
+		_ = bed.Home.Client().AppsV1().Deployments(namespace).Delete(context.Background(), name, metav1.DeleteOptions{})
 	})
 }
 
@@ -109,6 +110,7 @@ func act(t *testing.T, made *v1alpha1.VolumeMove, action v1alpha1.MoveAction) {
 }
 
 func TestAVolumeGoesToAnotherClusterAndBackWhileItsApplicationRuns(t *testing.T) {
+	t.Parallel()
 	namespace := space(t)
 	deploys(t, namespace, "data")
 	before := await.Claim(t, bed.Home.Client(), namespace, "data")

@@ -53,6 +53,7 @@ func nothingLeft(t *testing.T, namespace string, made *v1alpha1.VolumeMove) {
 }
 
 func TestAMoveThatIsAbortedLeavesTheApplicationWhereItWas(t *testing.T) {
+	t.Parallel()
 	namespace := space(t)
 	deploys(t, namespace, "data")
 	from := folder(t, namespace, "data")
@@ -88,7 +89,7 @@ func TestAProvisionerThatIsKilledGoesOnWithAMove(t *testing.T) {
 	deploys(t, namespace, "data")
 	to := map[bool]string{true: "west", false: keys.Home}
 	west := true
-	for _, phase := range []v1alpha1.MovePhase{v1alpha1.MoveProvision, v1alpha1.MoveFence, v1alpha1.MoveCommit, v1alpha1.MoveRetain} {
+	for _, phase := range []v1alpha1.MovePhase{v1alpha1.MoveFence, v1alpha1.MoveCommit} {
 		made := move(t, namespace, "data", to[west])
 		reaches(t, made, phase, v1alpha1.MoveRetain)
 		// Not as SIGKILL would, but between two steps; steps that are cut off are the

@@ -49,6 +49,7 @@ func TestAMoveThatCannotBeIsRefusedInWords(t *testing.T) {
 }
 
 func TestVolumesOfOnePodMoveTogether(t *testing.T) {
+	t.Parallel()
 	namespace := space(t)
 	core := bed.Home.Client().CoreV1()
 	for _, name := range []string{"one", "two"} {
@@ -85,6 +86,7 @@ func TestVolumesOfOnePodMoveTogether(t *testing.T) {
 }
 
 func TestAVolumeGoesToAnotherNodeAndClassOfHome(t *testing.T) {
+	t.Parallel()
 	namespace := space(t)
 	deploys(t, namespace, "data")
 	from := folder(t, namespace, "data")

@@ -27,6 +27,10 @@ func (c *Controller) observeCopies(ctx context.Context, w *work, o *decide.Obser
 		w.links.close()
 		return
 	}
+	if r.Phase == v1alpha1.MoveQuiesce || r.Phase == v1alpha1.MoveFence {
+		// They do nothing, and pods wait: the connections are kept, and nothing is asked.
+		return
+	}
 	for i := range o.Claims {
 		seen := &o.Claims[i]
 		if !seen.Source.Mover.Running {
