@@ -91,6 +91,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	for uid, known := range c.Registry.all() {
 		c.poke(ctx, uid, types.NamespacedName{Namespace: known.Namespace, Name: known.Name})
 	}
+	c.running.Go(func() { c.sweepAlways(ctx) })
 	<-ctx.Done()
 	err = c.Objects.RemoveEventHandler(handler)
 	c.mu.Lock()
