@@ -28,7 +28,7 @@ func TestSweep(t *testing.T) {
 		m.Finalizers = nil
 		return &corev1.Pod{ObjectMeta: m}
 	}
-	client := fake.NewSimpleClientset(
+	client := fake.NewClientset(
 		mover("of-none", "m0"), mover("of-one-that-goes-on", "m1"), mover("of-one-that-is-over", "m2"),
 		&corev1.PersistentVolumeClaim{ObjectMeta: meta("late", "m2", unpublished)},
 		&corev1.PersistentVolumeClaim{ObjectMeta: meta("kept", "m2", nil)},
