@@ -6,7 +6,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 )
 
 func TestEachKustomizationAppliesAndThenChangesNothing(t *testing.T) {
@@ -61,12 +63,26 @@ func TestVirtualClassBindsLateAndItsDriverNeedsNoAttachment(t *testing.T) {
 	assert.False(t, *driver.Spec.StorageCapacity, "the provisioner says true once it has published capacities: before, no node would have room")
 }
 
-func TestPodSecurityRefusesWhatIsNotRestricted(t *testing.T) {
+func TestPodSecurityRefusesWhatOurPodsDoNotNeed(t *testing.T) {
 	apply(t, "base")
-	for _, namespace := range []string{systemNamespace, "lodestone-storage"} {
+	create := func(namespace string, change func(*corev1.Pod)) error {
 		pod := anyPod("plain")
+		change(pod)
 		_, err := cluster.Client().CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{DryRun: dryRun})
-		assert.ErrorContains(t, err, `violates PodSecurity "restricted`, namespace)
+		return err
+	}
+	assert.ErrorContains(t, create(systemNamespace, func(*corev1.Pod) {}), `violates PodSecurity "restricted`)
+	// Movers are root there, with few capabilities.
+	for name, change := range map[string]func(*corev1.Pod){
+		"a privileged one": func(p *corev1.Pod) {
+			p.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: ptr.To(true)}
+		},
+		"one on the node's network": func(p *corev1.Pod) { p.Spec.HostNetwork = true },
+		"one with more capabilities": func(p *corev1.Pod) {
+			p.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"SYS_ADMIN"}}}
+		},
+	} {
+		assert.ErrorContains(t, create("lodestone-storage", change), `violates PodSecurity "baseline`, name)
 	}
 }
 
