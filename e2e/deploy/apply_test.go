@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 )
 
 func TestEachKustomizationAppliesAndThenChangesNothing(t *testing.T) {
@@ -74,7 +73,9 @@ func TestPodSecurityRefusesWhatOurPodsDoNotNeed(t *testing.T) {
 	assert.ErrorContains(t, create(systemNamespace, func(*corev1.Pod) {}), `violates PodSecurity "restricted`)
 	// Movers are root there, with few capabilities.
 	for name, change := range map[string]func(*corev1.Pod){
-		"a privileged one": func(p *corev1.Pod) {
+		"one that sees the node's files": func(p *corev1.Pod) {
+			p.Spec.Volumes = []corev1.Volume{{Name: "root", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}}}
+		},
 			p.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: ptr.To(true)}
 		},
 		"one on the node's network": func(p *corev1.Pod) { p.Spec.HostNetwork = true },
