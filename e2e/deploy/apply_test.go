@@ -76,8 +76,6 @@ func TestPodSecurityRefusesWhatOurPodsDoNotNeed(t *testing.T) {
 		"one that sees the node's files": func(p *corev1.Pod) {
 			p.Spec.Volumes = []corev1.Volume{{Name: "root", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}}}
 		},
-			p.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: ptr.To(true)}
-		},
 		"one on the node's network": func(p *corev1.Pod) { p.Spec.HostNetwork = true },
 		"one with more capabilities": func(p *corev1.Pod) {
 			p.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"SYS_ADMIN"}}}
