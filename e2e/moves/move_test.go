@@ -31,12 +31,11 @@ func moves(t *testing.T, namespace string) *volumemoves.Moves {
 // deploys makes a claim and a Deployment that counts in it, which runs anywhere.
 func deploys(t *testing.T, namespace, name string) {
 	t.Helper()
-	_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(), fabric.NewClaim(namespace, name, fabric.Class), metav1.CreateOptions{})
-	require.NoError(t, err)
+	begins(t, namespace, application(namespace, name, name), name)
 	pod := application(namespace, name, name)
 	pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{Key: keys.RemoteTaint, Operator: corev1.TolerationOpExists})
 	labels := map[string]string{"app": name}
-	_, err = bed.Home.Client().AppsV1().Deployments(namespace).Create(t.Context(), &appsv1.Deployment{
+	_, err := bed.Home.Client().AppsV1().Deployments(namespace).Create(t.Context(), &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: appsv1.DeploymentSpec{
 			Replicas: ptr.To(int32(1)), Selector: &metav1.LabelSelector{MatchLabels: labels},
@@ -44,19 +43,29 @@ func deploys(t *testing.T, namespace, name string) {
 		},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	bound(t, namespace, name)
-	counts(t, folder(t, namespace, name), 20)
+	counts(t, folder(t, namespace, name), counted(t, folder(t, namespace, name))+20)
 	t.Cleanup(func() {
 		_ = bed.Home.Client().AppsV1().Deployments(namespace).Delete(context.Background(), name, metav1.DeleteOptions{})
 	})
 }
 
-func bound(t *testing.T, namespace, name string) {
+// begins makes claims whose volumes are at home, and runs a pod with them once.
+func begins(t *testing.T, namespace string, pod *corev1.Pod, claims ...string) {
 	t.Helper()
-	await.Until(t, "claim "+name+" is bound", func() bool {
-		claim := await.Claim(t, bed.Home.Client(), namespace, name)
-		return claim != nil && claim.Status.Phase == corev1.ClaimBound
-	}, func() any { return await.Events(t, bed.Home.Client(), namespace) })
+	core := bed.Home.Client().CoreV1()
+	for _, name := range claims {
+		_, err := core.PersistentVolumeClaims(namespace).Create(t.Context(), fabric.NewClaim(namespace, name, fabric.Class), metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	pod.Name = "first"
+	_, err := core.Pods(namespace).Create(t.Context(), fabric.AtHome(pod), metav1.CreateOptions{})
+	require.NoError(t, err)
+	runs(t, namespace, pod.Name)
+	require.NoError(t, core.Pods(namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{}))
+	await.Until(t, "the first pod is gone", func() bool {
+		_, err := core.Pods(namespace).Get(t.Context(), pod.Name, metav1.GetOptions{})
+		return err != nil
+	})
 }
 
 // move makes a VolumeMove.

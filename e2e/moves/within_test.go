@@ -51,18 +51,13 @@ func TestAMoveThatCannotBeIsRefusedInWords(t *testing.T) {
 func TestVolumesOfOnePodMoveTogether(t *testing.T) {
 	t.Parallel()
 	namespace := space(t)
-	core := bed.Home.Client().CoreV1()
-	for _, name := range []string{"one", "two"} {
-		_, err := core.PersistentVolumeClaims(namespace).Create(t.Context(), fabric.NewClaim(namespace, name, fabric.Class), metav1.CreateOptions{})
-		require.NoError(t, err)
-	}
 	pod := application(namespace, "app", "one")
 	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "two", VolumeSource: corev1.VolumeSource{
 		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "two"}}})
 	pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts, corev1.VolumeMount{Name: "two", MountPath: "/second"})
 	pod.Spec.Containers[0].Command[2] = "date > /second/made; " + pod.Spec.Containers[0].Command[2]
 	pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{Key: keys.RemoteTaint, Operator: corev1.TolerationOpExists})
-	pod.Spec.NodeSelector = nil
+	begins(t, namespace, pod.DeepCopy(), "one", "two")
 	labels := map[string]string{"app": "both"}
 	_, err := bed.Home.Client().AppsV1().StatefulSets(namespace).Create(t.Context(), &appsv1.StatefulSet{
 		ObjectMeta: metav1.ObjectMeta{Name: "app"},
@@ -70,9 +65,7 @@ func TestVolumesOfOnePodMoveTogether(t *testing.T) {
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod.Spec}},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	bound(t, namespace, "one")
-	bound(t, namespace, "two")
-	counts(t, folder(t, namespace, "one"), 10)
+	counts(t, folder(t, namespace, "one"), counted(t, folder(t, namespace, "one"))+10)
 
 	alone := reaches(t, move(t, namespace, "one", "west"), v1alpha1.MoveFailed, v1alpha1.MoveDone)
 	assert.Equal(t, v1alpha1.MoveFailed, alone.Status.Phase)
