@@ -18,7 +18,7 @@ import (
 // Long is the most that a test waits for something, Often is how often it looks,
 // and Steady is how long it watches for what must not happen.
 const (
-	Long   = 90 * time.Second
+	Long   = 150 * time.Second
 	Often  = 50 * time.Millisecond
 	Steady = 2 * time.Second
 )
