@@ -51,7 +51,9 @@ func (c *Controller) tellPhase(o decide.Observation, next v1alpha1.VolumeMoveSta
 	if text == "" {
 		text = fmt.Sprintf("the move is in phase %s", next.Phase)
 	}
-	c.Recorder.Event(o.Move, kind, string(next.Phase), text)
+	c.Recorder.Event(&corev1.ObjectReference{
+		APIVersion: v1alpha1.GroupVersion.String(), Kind: "VolumeMove", Namespace: o.Move.Namespace, Name: o.Move.Name, UID: o.Move.UID,
+	}, kind, string(next.Phase), text)
 	for _, claim := range o.Claims {
 		if claim.Claim == nil {
 			continue
