@@ -110,6 +110,11 @@ crash: control-plane ## Stop the provisioner at each API call it makes, and chec
 	@go build -o bin/crash ./e2e/cmd/crash
 	@exec bin/crash $(ARGS)
 
+.PHONY: crash-move
+crash-move: control-plane ## Stop the provisioner at each API call of a move, kill its movers, and check the data (ARGS=--sample for some)
+	@go build -o bin/crash ./e2e/cmd/crash
+	@exec bin/crash --moves $(ARGS)
+
 .PHONY: move-cases
 move-cases: ## Take every case that a copy of a volume must survive through rsync, restic and the mover (as root; ARGS=--whole for 10 GiB)
 	@go build -o bin/move-cases ./e2e/cmd/move-cases

@@ -12,18 +12,33 @@ import (
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 )
 
-const (
-	often = 50 * time.Millisecond
-	// calm is how long nothing must have been asked for a case that has ended.
-	calm = 500 * time.Millisecond
-	// setUpTimeout bounds a set-up, strikeTimeout how long a fault is waited for,
-	// endTimeout how long a case may take to end as it must.
-	setUpTimeout  = 90 * time.Second
-	strikeTimeout = 25 * time.Second
-	endTimeout    = 60 * time.Second
-	// makers is how many cases are set up or acted on at once.
-	makers = 16
+// limits are the times of a kind of cases.
+type limits struct {
+	// often is how soon is looked again; calm is how long nothing must have been
+	// asked for a case that has ended.
+	often, calm time.Duration
+	// setUp bounds a set-up, strike is how long a fault is waited for, end how long a
+	// case may take to end as it must.
+	setUp, strike, end time.Duration
+	// makers is how many cases are set up or acted on at once, size how many one
+	// program serves.
+	makers, size int
+}
+
+var (
+	ofClaims = limits{
+		often: 50 * time.Millisecond, calm: 500 * time.Millisecond,
+		setUp: 90 * time.Second, strike: 25 * time.Second, end: 60 * time.Second, makers: 16, size: 150,
+	}
+	// Applications and movers really run, two processes and more for each case, and a
+	// move looks around for 10 seconds after it has let go.
+	ofMoves = limits{
+		often: 300 * time.Millisecond, calm: 500 * time.Millisecond,
+		setUp: 2 * time.Minute, strike: 90 * time.Second, end: 3 * time.Minute, makers: 16, size: 12,
+	}
 )
+
+const often = 50 * time.Millisecond
 
 // run runs cases whose faults are of one kind on one program, and returns what is
 // wrong with the end of each, nil for nothing. The error is for what is no fault
@@ -51,7 +66,7 @@ func (w *World) run(ctx context.Context, cases []*Case, kind kind) (_ map[*Case]
 		return c.Flow.Act(ctx, w, c)
 	})
 	if kind != endures {
-		b.await(ctx, strikeTimeout, func(c *Case, v *View) error {
+		b.await(ctx, w.limits.strike, func(c *Case, v *View) error {
 			if c.struck() {
 				return nil
 			}
@@ -61,35 +76,39 @@ func (w *World) run(ctx context.Context, cases []*Case, kind kind) (_ map[*Case]
 			return nil, err
 		}
 	}
-	b.await(ctx, endTimeout, b.ended, true)
-	b.await(ctx, endTimeout, b.delivered, true)
+	b.await(ctx, w.limits.end, b.ended, true)
+	b.await(ctx, w.limits.end, b.delivered, true)
 	for _, program := range []*testbed.Program{b.first, b.second} {
 		if program != nil && !program.Running() && (program != b.first || kind != replaced) {
 			return nil, endOf(program)
 		}
 	}
 	// What one case does must not have changed another's end.
-	b.await(ctx, often, b.ended, true)
+	b.await(ctx, w.limits.often, b.ended, true)
 	for _, c := range cases {
 		c.conclude()
 	}
-	if b.ledger.isAlone() {
+	if b.ledger.isAlone() || b.moves != nil {
 		b.clear(ctx)
 	}
 	return b.wrong, ctx.Err()
 }
 
-// clear removes what is left of a case that ran alone, so that the next finds the
-// RemoteCluster as if there had been none.
+// clear removes what is left of cases: of one that ran alone, so that the next finds
+// the RemoteCluster as if there had been none, of those with applications, so that
+// these end.
 func (b *batch) clear(ctx context.Context) {
 	b.each(ctx, func(c *Case) error {
+		if err := b.undeploy(ctx, c); err != nil {
+			return err
+		}
 		err := b.Bed.Home.Client().CoreV1().PersistentVolumeClaims(c.Namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
 		if err != nil {
 			return fmt.Errorf("delete the claims of %s: %w", c.Namespace, err)
 		}
 		return nil
 	})
-	b.await(ctx, endTimeout, func(c *Case, v *View) error { return b.gone(c, v) }, true)
+	b.await(ctx, b.limits.end, func(c *Case, v *View) error { return b.gone(c, v) }, true)
 }
 
 // batch is cases that run at once.
@@ -118,7 +137,7 @@ func (b *batch) failed(c *Case) bool {
 
 // each does something for all cases that are well, some at once.
 func (b *batch) each(ctx context.Context, do func(c *Case) error) {
-	slots := make(chan struct{}, makers)
+	slots := make(chan struct{}, b.limits.makers)
 	var running sync.WaitGroup
 	for _, c := range b.cases {
 		if ctx.Err() != nil || b.failed(c) {
@@ -146,20 +165,20 @@ func (b *batch) setUp(ctx context.Context) error {
 		}
 		return c.Flow.Setup(ctx, b.World, c)
 	})
-	b.await(ctx, setUpTimeout, func(c *Case, v *View) error {
+	b.await(ctx, b.limits.setUp, func(c *Case, v *View) error {
 		if c.Flow.Ready == nil {
 			return nil
 		}
 		if err := c.Flow.Ready(b.World, c, v); err != nil {
 			return fmt.Errorf("set-up: %w", err)
 		}
-		return resting(c)
+		return b.resting(c)
 	}, true)
 	return ctx.Err()
 }
 
-func resting(c *Case) error {
-	if quiet := c.quiet(); quiet < calm {
+func (w *World) resting(c *Case) error {
+	if quiet := c.quiet(); quiet < w.limits.calm {
 		return errors.New("the program does not rest")
 	}
 	return nil
@@ -170,7 +189,7 @@ func (b *batch) ended(c *Case, v *View) error {
 	if err := c.Flow.Want(b.World, c, v); err != nil {
 		return err
 	}
-	return resting(c)
+	return b.resting(c)
 }
 
 // delivered has a request that is still held back carried out now, and waits until
@@ -211,7 +230,7 @@ func (b *batch) await(ctx context.Context, limit time.Duration, missing func(*Ca
 					}
 					return
 				}
-				time.Sleep(often)
+				time.Sleep(b.limits.often)
 			}
 		})
 	}

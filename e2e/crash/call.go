@@ -102,6 +102,17 @@ func (r request) object(cluster string, virtual bool) string {
 		default:
 			object = "claim"
 		}
+	case "pods":
+		if r.namespace == fabric.Storage {
+			object = "mover"
+		}
+	case "shadowpods":
+		object = "mover"
+	case "secrets":
+		object = "mover-keys"
+		if r.namespace == fabric.System {
+			object = "record"
+		}
 	case "persistentvolumes":
 		object = "real-volume"
 		if cluster == "home" && (virtual || r.verb == "create") {

@@ -32,6 +32,9 @@ type Case struct {
 	held            *held
 	last            time.Time
 	before          *View
+	moving          moving
+	// kill kills a mover, and says whether it ran; nil where nothing moves.
+	kill func(fault Fault) bool
 	slowest         time.Duration
 }
 
@@ -92,7 +95,7 @@ func (c *Case) enter(gate int, r request, call Call) verdict {
 	if c.Fault == "" || c.reached || call != c.Call {
 		return pass
 	}
-	c.reached = true
+	c.reached, c.moving.met = true, c.moving.phase
 	c.cut = c.Fault.info().kind != endures
 	return strike
 }
@@ -104,6 +107,13 @@ func (c *Case) act(before *View) {
 	c.before = before
 	c.acted = true
 	c.last = time.Now()
+}
+
+// missed takes back that the fault has happened.
+func (c *Case) missed() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.reached = false
 }
 
 // conclude ends the case: what is asked from now on does not count.

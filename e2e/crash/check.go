@@ -74,13 +74,14 @@ func (w *World) data(c *Case) []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var handles []string
-	for _, volume := range w.Bed.WestStorage.VolumesOf(c.Namespace) {
-		handles = append(handles, volume.Handle)
+	for _, volume := range w.Bed.WestStorage.Volumes() {
+		if home(volume.Namespace) == c.Namespace {
+			handles = append(handles, volume.Handle)
+		}
 	}
-	for name := range c.claims {
-		twin := "pvc-" + string(c.claims[name])
-		for _, volume := range w.Bed.HomeStorage.Volumes() {
-			if volume.Claim == twin {
+	for _, volume := range w.Bed.HomeStorage.Volumes() {
+		for _, uid := range c.claims {
+			if volume.Claim == "pvc-"+string(uid) {
 				handles = append(handles, volume.Handle)
 			}
 		}

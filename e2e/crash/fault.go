@@ -25,6 +25,10 @@ const (
 	// out after the second replica's first write for the claim.
 	Takeover     Fault = "takeover"
 	TakeoverLate Fault = "takeover-late"
+	// KillSource and KillReceiver kill a mover while the call is on its way, which is
+	// carried out.
+	KillSource   Fault = "kill-source"
+	KillReceiver Fault = "kill-receiver"
 )
 
 // kind says which faults can be met by one run of the program.
@@ -51,6 +55,8 @@ type faultInfo struct {
 	code int
 	// carried says whether the call is carried out at once.
 	carried bool
+	// mover is true for a fault of a mover, which only a move has.
+	mover bool
 }
 
 var faults = []faultInfo{
@@ -64,13 +70,27 @@ var faults = []faultInfo{
 	{fault: Broken, says: "answered 500", events: true, code: http.StatusInternalServerError},
 	{fault: Takeover, says: "second replica takes over", kind: replaced},
 	{fault: TakeoverLate, says: "… and the call arrives late", kind: replaced, writes: true},
+	{fault: KillSource, says: "mover at the source killed", mover: true},
+	{fault: KillReceiver, says: "mover at the target killed", mover: true},
 }
 
-// Faults returns all faults, in the order of the table.
+// Faults returns all faults of flows that move nothing, in the order of the table.
 func Faults() []Fault {
-	all := make([]Fault, len(faults))
-	for i, f := range faults {
-		all[i] = f.fault
+	return choose(func(f faultInfo) bool { return !f.mover })
+}
+
+// MoveFaults returns those of flows that move something. A replica that takes over is not
+// among them: the programs that run beside the provisioner reach west through its gate.
+func MoveFaults() []Fault {
+	return choose(func(f faultInfo) bool { return f.kind != replaced })
+}
+
+func choose(wanted func(f faultInfo) bool) []Fault {
+	var all []Fault
+	for _, f := range faults {
+		if wanted(f) {
+			all = append(all, f.fault)
+		}
 	}
 	return all
 }
@@ -90,5 +110,9 @@ func (f Fault) Known() bool { return f.info().says != "" }
 // meets says whether a fault can happen at a call.
 func (f Fault) meets(c Call) bool {
 	info := f.info()
+	if info.mover {
+		// The boundaries of phases, and the reports from the middle of them.
+		return c.Verb == "update" && (c.Object == "record" || c.Object == "volumemove.status")
+	}
 	return (!info.writes || c.writes()) && (info.events || c.Object != "event")
 }

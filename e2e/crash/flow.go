@@ -29,6 +29,11 @@ type Flow struct {
 	// Alone is true for a flow whose calls are also about what cases share: each
 	// of its cases runs alone.
 	Alone bool
+	// Reads, if not 0, is how many reads of each kind meet faults: a flow that looks at
+	// everything again before each step reads the same again and again.
+	Reads int
+	// Moves is true for a flow that needs a world with movers.
+	Moves bool
 }
 
 // data is the name of the claims of most cases.
@@ -62,7 +67,7 @@ func Flows() []Flow {
 
 // FlowOf returns the flow of a name.
 func FlowOf(name string) (*Flow, error) {
-	for _, f := range Flows() {
+	for _, f := range append(Flows(), moveFlows()...) {
 		if f.Name == name {
 			return &f, nil
 		}

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -119,7 +120,8 @@ func (w *way) ServeHTTP(answer http.ResponseWriter, original *http.Request) {
 		abort()
 	}
 	asked, ok := parse(original.Method, original.URL.Path)
-	if !ok {
+	if !ok || !strings.HasPrefix(original.UserAgent(), "lodestone-provisioner") {
+		// Others reach west with the kubeconfig of the RemoteCluster too.
 		w.proxy.ServeHTTP(answer, original)
 		return
 	}
@@ -134,6 +136,7 @@ func (w *way) ServeHTTP(answer http.ResponseWriter, original *http.Request) {
 		return
 	}
 	call := Call{Cluster: w.cluster, Verb: asked.verb, Object: asked.object(w.cluster, w.gate.ledger.isVirtual(asked.name))}
+	c.note(call, body)
 	switch c.enter(w.gate.number, asked, call) {
 	case refuse:
 		abort()
@@ -150,6 +153,13 @@ func (w *way) ServeHTTP(answer http.ResponseWriter, original *http.Request) {
 // strike has the fault of a case happen to a request.
 func (w *way) strike(c *Case, answer http.ResponseWriter, h *held) {
 	info := c.Fault.info()
+	if info.mover {
+		if !c.kill(c.Fault) {
+			c.missed()
+		}
+		w.proxy.ServeHTTP(answer, h.request)
+		return
+	}
 	if info.carried {
 		h.send()
 	}

@@ -8,13 +8,16 @@ func (o Options) plan(flows []Flow, calls map[string][]Call) []*Case {
 	wanted := o.Faults
 	if len(wanted) == 0 {
 		wanted = Faults()
+		if flows[0].Moves {
+			wanted = MoveFaults()
+		}
 	}
 	var cases []*Case
 	for i := range flows {
 		for j, fault := range wanted {
 			var possible []Call
 			for _, call := range calls[flows[i].Name] {
-				if fault.meets(call) {
+				if fault.meets(call) && (call.writes() || flows[i].Reads == 0 || call.Nth <= flows[i].Reads) {
 					possible = append(possible, call)
 				}
 			}

@@ -10,8 +10,6 @@ import (
 )
 
 const (
-	// batchSize is how many cases one program serves.
-	batchSize = 150
 	// copies is how many claims are watched to learn which calls a flow makes;
 	// not each makes all of them.
 	copies = 3
@@ -34,6 +32,9 @@ type Outcome struct {
 	Flow  string
 	Fault Fault
 	Call  Call
+	// Phase is that of a move when the fault met it, End what became of it; empty
+	// where nothing is moved.
+	Phase, End string
 	// Met is false if the program never made the call in this run.
 	Met bool
 	// Err says what is wrong with the end, nil if the case survived.
@@ -44,14 +45,14 @@ type Outcome struct {
 
 // String is one line that says what is wrong and how to run just this case again.
 func (o Outcome) String() string {
-	return fmt.Sprintf("%s: %s at %s, in namespace %s: %v\n  again: make crash ARGS='--case=%s,%s,%s'",
-		o.Flow, o.Fault.info().says, o.Call, o.Namespace, o.Err, o.Flow, o.Fault, o.Call)
+	return fmt.Sprintf("%s: %s at %s, in namespace %s: %v\n  again: make %s ARGS='--case=%s,%s,%s'",
+		o.Flow, o.Fault.info().says, o.Call, o.Namespace, o.Err, target(o.Flow), o.Flow, o.Fault, o.Call)
 }
 
 // Sweep runs all cases of the options and returns what became of each; with an error,
 // of those that were over by then.
 func (w *World) Sweep(ctx context.Context, o Options) ([]Outcome, error) {
-	flows, err := o.flows()
+	flows, err := w.flows(o)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +70,7 @@ func (w *World) Sweep(ctx context.Context, o Options) ([]Outcome, error) {
 	if err != nil {
 		return outcomes, err
 	}
-	more, err := w.sweep(ctx, o, together, batchSize)
+	more, err := w.sweep(ctx, o, together, w.limits.size)
 	outcomes = append(outcomes, more...)
 	if err != nil {
 		return outcomes, err
@@ -158,6 +159,7 @@ func (w *World) conclude(ctx context.Context, cases []*Case, kind kind, alone bo
 	var done []ended
 	for _, c := range cases {
 		o := Outcome{Flow: c.Flow.Name, Fault: c.Fault, Call: c.Call, Met: c.struck(), Err: wrong[c], Namespace: c.Namespace}
+		o.Phase, o.End = c.moved()
 		done = append(done, ended{c, o})
 		if o.Err != nil {
 			w.say("did not survive: %v\n  calls: %v", o, c.made())
@@ -195,8 +197,11 @@ func (w *World) Run(ctx context.Context, flow string, fault Fault, call Call) (O
 }
 
 // flows returns the flows of the options.
-func (o Options) flows() ([]Flow, error) {
+func (w *World) flows(o Options) ([]Flow, error) {
 	if len(o.Flows) == 0 {
+		if w.moves != nil {
+			return moveFlows(), nil
+		}
 		return Flows(), nil
 	}
 	var flows []Flow

@@ -1,11 +1,15 @@
 package crash
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 )
 
 // Failed returns the cases that did not survive.
@@ -38,40 +42,44 @@ func (c cell) String() string {
 	return fmt.Sprintf("%d of %d", c.survived, c.tried)
 }
 
-// Print writes the table flow × fault: how many cases were tried and survived, one
+// Print writes the table flow × fault, with the phases of moves: how many cases were tried and survived, one
 // number where all did.
 func Print(out io.Writer, outcomes []Outcome) error {
-	cells := map[string]map[Fault]*cell{}
-	var order []string
+	cells := map[row]map[Fault]*cell{}
+	var order []row
 	var sum cell
+	met := map[Fault]bool{}
 	for _, o := range outcomes {
-		if cells[o.Flow] == nil {
-			cells[o.Flow] = map[Fault]*cell{}
-			order = append(order, o.Flow)
+		at := row{o.Flow, o.Phase}
+		if cells[at] == nil {
+			cells[at] = map[Fault]*cell{}
+			order = append(order, at)
 		}
-		if cells[o.Flow][o.Fault] == nil {
-			cells[o.Flow][o.Fault] = &cell{}
+		if cells[at][o.Fault] == nil {
+			cells[at][o.Fault] = &cell{}
 		}
-		cells[o.Flow][o.Fault].add(o)
+		cells[at][o.Fault].add(o)
 		sum.add(o)
+		met[o.Fault] = true
 	}
-	slices.SortFunc(order, func(a, b string) int { return position(a) - position(b) })
+	columns := choose(func(f faultInfo) bool { return met[f.fault] })
+	slices.SortFunc(order, row.compare)
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	heads := []string{"flow"}
-	for _, fault := range Faults() {
+	for _, fault := range columns {
 		heads = append(heads, string(fault))
 	}
 	fmt.Fprintln(table, strings.Join(heads, "\t"))
-	for _, flow := range order {
-		row := []string{flow}
-		for _, fault := range Faults() {
-			if found := cells[flow][fault]; found != nil {
-				row = append(row, found.String())
+	for _, at := range order {
+		line := []string{strings.TrimSpace(at.flow + " " + at.phase)}
+		for _, fault := range columns {
+			if found := cells[at][fault]; found != nil {
+				line = append(line, found.String())
 			} else {
-				row = append(row, "-")
+				line = append(line, "-")
 			}
 		}
-		fmt.Fprintln(table, strings.Join(row, "\t"))
+		fmt.Fprintln(table, strings.Join(line, "\t"))
 	}
 	if err := table.Flush(); err != nil {
 		return fmt.Errorf("print the table: %w", err)
@@ -86,7 +94,17 @@ func Print(out io.Writer, outcomes []Outcome) error {
 	return err
 }
 
+// row is one of the table: a flow, and of one that moves something the phase in which
+// the fault happened.
+type row struct{ flow, phase string }
+
+func (r row) compare(other row) int {
+	return cmp.Or(cmp.Compare(position(r.flow), position(other.flow)), cmp.Compare(phaseOf(r.phase), phaseOf(other.phase)))
+}
+
+func phaseOf(name string) int { return slices.Index(record.Order, v1alpha1.MovePhase(name)) }
+
 // position is where a flow is in the list of all.
 func position(flow string) int {
-	return slices.IndexFunc(Flows(), func(f Flow) bool { return f.Name == flow })
+	return slices.IndexFunc(append(Flows(), moveFlows()...), func(f Flow) bool { return f.Name == flow })
 }

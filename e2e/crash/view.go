@@ -63,17 +63,26 @@ func caseOf(obj any) string {
 			namespace, _, _ := strings.Cut(o.Annotations[keys.Claim], "/")
 			return namespace
 		}
-		return o.Namespace
+		return home(o.Namespace)
 	case *corev1.PersistentVolume:
 		switch ref := o.Spec.ClaimRef; {
 		case ref == nil:
 		case ref.Namespace == fabric.Storage:
 			return "twin/" + ref.Name
 		default:
-			return ref.Namespace
+			return home(ref.Namespace)
 		}
 	}
 	return ""
+}
+
+// home returns the namespace of a case, given that or the one in west that stands
+// for it.
+func home(namespace string) string {
+	if of := namespaces.FindString(namespace); of != "" {
+		return of
+	}
+	return namespace
 }
 
 // learn tells the ledger, and the case, of a new object.

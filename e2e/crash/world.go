@@ -17,6 +17,7 @@ import (
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/volumemoves"
 )
 
 // World is two control planes, with two gates to them, on which cases run.
@@ -33,12 +34,15 @@ type World struct {
 	addresses   []string
 	started     int
 	say         func(format string, args ...any)
+	limits      limits
+	// moves is nil in a world without movers.
+	moves *volumemoves.Client
 }
 
 // NewWorld starts the control planes; they end with ctx or with Stop. say is told
 // how the work goes on.
 func NewWorld(ctx context.Context, say func(format string, args ...any)) (_ *World, err error) {
-	w := &World{ledger: newLedger(), gates: map[int]*gate{}, kubeconfigs: map[int]map[string][]byte{}, say: say}
+	w := newWorld(say)
 	if w.Bed, err = fabric.Start(ctx, fabric.Options{ControllerManagerQPS: 500}); err != nil {
 		return nil, err
 	}
@@ -47,6 +51,10 @@ func NewWorld(ctx context.Context, say func(format string, args ...any)) (_ *Wor
 		return nil, err
 	}
 	return w, nil
+}
+
+func newWorld(say func(format string, args ...any)) *World {
+	return &World{ledger: newLedger(), gates: map[int]*gate{}, kubeconfigs: map[int]map[string][]byte{}, say: say, limits: ofClaims}
 }
 
 // Stop ends the control planes.
@@ -58,13 +66,26 @@ func (w *World) Stop() {
 }
 
 func (w *World) prepare(ctx context.Context) (err error) {
-	if w.binary, err = w.Bed.BuildProvisioner(ctx); err != nil {
-		return err
-	}
 	if err := w.defineSnapshots(ctx); err != nil {
 		return err
 	}
 	if err := w.makeAttributes(ctx); err != nil {
+		return err
+	}
+	remote, err := w.Bed.WestKubeconfig(ctx)
+	if err != nil {
+		return err
+	}
+	if err := w.open(ctx, remote); err != nil {
+		return err
+	}
+	return w.makeClasses(ctx)
+}
+
+// open watches both clusters, and registers west through gate 1 with the kubeconfig
+// that home has there.
+func (w *World) open(ctx context.Context, remote []byte) (err error) {
+	if w.binary, err = w.Bed.BuildProvisioner(ctx); err != nil {
 		return err
 	}
 	if w.home, err = watch(ctx, w.Bed.Home, true, w.ledger); err != nil {
@@ -74,10 +95,6 @@ func (w *World) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	account, err := w.Bed.ProvisionerKubeconfig(ctx)
-	if err != nil {
-		return err
-	}
-	remote, err := w.Bed.WestKubeconfig(ctx)
 	if err != nil {
 		return err
 	}
@@ -99,14 +116,15 @@ func (w *World) prepare(ctx context.Context) (err error) {
 		}
 		w.addresses = append(w.addresses, address)
 	}
-	if err := w.makeClasses(ctx); err != nil {
-		return err
-	}
 	return w.Bed.Register(ctx, "west", w.kubeconfigs[1]["west"])
 }
 
 // newNamespaces makes the namespaces of a case, which home may use in west.
 func (w *World) newNamespaces(ctx context.Context, c *Case) error {
+	if w.moves != nil {
+		// The remote agent makes that of west.
+		return w.newHomeNamespace(ctx, c)
+	}
 	for cluster, labels := range map[*testbed.Cluster]map[string]string{w.Bed.Home: {keys.Offload: keys.OffloadEnabled}, w.Bed.West: nil} {
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: c.Namespace, Labels: labels}}
 		if _, err := cluster.Client().CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
@@ -119,6 +137,9 @@ func (w *World) newNamespaces(ctx context.Context, c *Case) error {
 // awaitRights waits until the API server of west knows home's rights in a case's
 // namespace: a claim that comes before is sent elsewhere.
 func (w *World) awaitRights(ctx context.Context, c *Case) error {
+	if w.moves != nil {
+		return w.awaitPlace(ctx, c)
+	}
 	for ctx.Err() == nil {
 		review, err := w.Bed.West.Client().AuthorizationV1().LocalSubjectAccessReviews(c.Namespace).Create(ctx, &authorizationv1.LocalSubjectAccessReview{
 			ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace},

@@ -3,6 +3,7 @@ package fabric
 import (
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 )
@@ -11,10 +12,26 @@ import (
 // path. The file goes with the clusters.
 func (f *Fabric) BuildProvisioner(ctx context.Context) (string, error) {
 	path := filepath.Join(filepath.Dir(f.Home.LogDirectory()), "lodestone-provisioner")
-	build := exec.CommandContext(ctx, "go", "build", "-o", path, "./provisioner")
-	build.Dir = Root()
-	if output, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build the provisioner: %w\n%s", err, output)
+	return path, build(ctx, path, "provisioner")
+}
+
+// BuildMover builds the mover for Options.Programs, where its image is called
+// lodestone-mover, and returns its path. The file goes with ctx.
+func BuildMover(ctx context.Context) (string, error) {
+	folder, err := os.MkdirTemp("", "lodestone-mover-")
+	if err != nil {
+		return "", fmt.Errorf("make folder of the mover: %w", err)
 	}
-	return path, nil
+	context.AfterFunc(ctx, func() { _ = os.RemoveAll(folder) })
+	path := filepath.Join(folder, "lodestone-mover")
+	return path, build(ctx, path, "mover")
+}
+
+func build(ctx context.Context, path, program string) error {
+	command := exec.CommandContext(ctx, "go", "build", "-o", path, "./"+program)
+	command.Dir = Root()
+	if output, err := command.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the %s: %w\n%s", program, err, output)
+	}
+	return nil
 }

@@ -6,10 +6,6 @@ package moves
 
 import (
 	"context"
-	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,25 +22,9 @@ var bed = &fabric.Fabric{}
 // provisioner is the one that runs. Tests that stop it do not run in parallel.
 var provisioner *fabric.Program
 
-// buildMover builds the mover; the file goes with ctx.
-func buildMover(ctx context.Context) (string, error) {
-	folder, err := os.MkdirTemp("", "lodestone-mover-")
-	if err != nil {
-		return "", fmt.Errorf("make folder of the mover: %w", err)
-	}
-	context.AfterFunc(ctx, func() { _ = os.RemoveAll(folder) })
-	path := filepath.Join(folder, "lodestone-mover")
-	build := exec.CommandContext(ctx, "go", "build", "-o", path, "./mover")
-	build.Dir = fabric.Root()
-	if output, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build the mover: %w\n%s", err, output)
-	}
-	return path, nil
-}
-
 func TestMain(m *testing.M) {
 	testbed.Main(m, func(ctx context.Context) (err error) {
-		mover, err := buildMover(ctx)
+		mover, err := fabric.BuildMover(ctx)
 		if err != nil {
 			return err
 		}

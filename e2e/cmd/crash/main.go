@@ -1,7 +1,7 @@
 // Command crash is the crash sweep: it stops the provisioner before and after each
 // API call that it makes, refuses the call, loses its answer or has a second
 // replica take over, and checks that each claim ends as its user asked. It prints
-// a table flow × fault of the cases that were tried and survived, and ends with
+// a table flow × fault (with --moves, phase × fault) of the cases that were tried and survived, and ends with
 // status 1 if any did not.
 package main
 
@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -27,6 +28,7 @@ func main() {
 	faults := flag.String("faults", "", "the faults to sweep, separated by commas; empty: all")
 	sample := flag.Bool("sample", false, "sweep a fixed choice of the calls, with each flow and each fault")
 	one := flag.String("case", "", "run just this case, given as flow,fault,call, as a sweep prints it")
+	moves := flag.Bool("moves", false, "sweep the flows that move volumes, with movers that really run, and no others")
 	keep := flag.Bool("keep-logs", false, "keep the logs of all programs")
 	flag.Parse()
 	klog.SetLogger(logr.Discard())
@@ -36,7 +38,7 @@ func main() {
 	for _, fault := range list(*faults) {
 		o.Faults = append(o.Faults, crash.Fault(fault))
 	}
-	if err := run(ctx, o, *one, *keep); err != nil {
+	if err := run(ctx, o, *one, *moves, *keep); err != nil {
 		fmt.Fprintln(os.Stderr, "crash:", err)
 		os.Exit(1) //nolint:gocritic // everything is stopped by now
 	}
@@ -49,10 +51,14 @@ func list(text string) []string {
 	return strings.Split(text, ",")
 }
 
-func run(ctx context.Context, o crash.Options, one string, keep bool) error {
+func run(ctx context.Context, o crash.Options, one string, moves, keep bool) error {
+	all, start := crash.Faults(), crash.NewWorld
+	if moves {
+		all, start = crash.MoveFaults(), crash.NewMovesWorld
+	}
 	for _, fault := range o.Faults {
-		if !fault.Known() {
-			return fmt.Errorf("there is no fault %q: choose among %v", fault, crash.Faults())
+		if !slices.Contains(all, fault) {
+			return fmt.Errorf("there is no fault %q: choose among %v", fault, all)
 		}
 	}
 	begun := time.Now()
@@ -60,7 +66,7 @@ func run(ctx context.Context, o crash.Options, one string, keep bool) error {
 		fmt.Fprintf(os.Stderr, "%4ds %s\n", int(time.Since(begun).Seconds()), fmt.Sprintf(format, args...))
 	}
 	say("starting two control planes")
-	world, err := crash.NewWorld(ctx, say)
+	world, err := start(ctx, say)
 	if err != nil {
 		return err
 	}
