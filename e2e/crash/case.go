@@ -34,8 +34,8 @@ type Case struct {
 	before          *View
 	moving          moving
 	// kill kills a mover, and says whether it ran; nil where nothing moves.
-	kill func(fault Fault) bool
-	slowest         time.Duration
+	kill    func(fault Fault) bool
+	slowest time.Duration
 }
 
 func newCase(flow *Flow, fault Fault, call Call, namespace string) *Case {

@@ -105,3 +105,42 @@ func TestTableSaysWhatDidNotSurvive(t *testing.T) {
 	require.Len(t, failed, 1)
 	assert.Contains(t, failed[0].String(), "make crash ARGS='--case=delete-local,lost,home/create/twin/1'")
 }
+
+func TestAChoiceOfCallsIsSpreadEvenly(t *testing.T) {
+	var calls []Call
+	for n := range 100 {
+		calls = append(calls, Call{"home", "update", "record", n})
+	}
+	assert.Equal(t, calls, spread(calls, 0, 3))
+	assert.Equal(t, calls[:5], spread(calls[:5], 10, 3))
+	numbers := func(calls []Call) (all []int) {
+		for _, call := range calls {
+			all = append(all, call.Nth)
+		}
+		return all
+	}
+	assert.Equal(t, []int{0, 25, 50, 75}, numbers(spread(calls, 4, 0)))
+	assert.Equal(t, []int{12, 37, 62, 87}, numbers(spread(calls, 4, len(faults)/2)))
+}
+
+func TestALogContinuesWhatWasWrittenBefore(t *testing.T) {
+	for name, row := range map[string]struct {
+		log, source string
+		lines       int
+		fails       bool
+	}{
+		"nothing new":                         {log: "1 a\n2 a\n", source: "1 a\n2 a\n", lines: 2},
+		"counted on by another":               {log: "1 a\n2 a\n3 b\n", source: "1 a\n2 a\n", lines: 3},
+		"a line that was not whole":           {log: "1 a\n2 b\n", source: "1 a\n2", lines: 2},
+		"a lost line":                         {log: "1 a\n", source: "1 a\n2 a\n", fails: true},
+		"a lost line that another wrote anew": {log: "1 a\n2 b\n3 b\n", source: "1 a\n2 a\n", fails: true},
+		"a gap":                               {log: "1 a\n3 b\n", source: "1 a\n", fails: true},
+		"a number twice":                      {log: "1 a\n1 b\n", source: "1 a\n", fails: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			lines, err := continues(row.log, row.source)
+			assert.Equal(t, row.fails, err != nil, "%v", err)
+			assert.Equal(t, row.lines, lines)
+		})
+	}
+}

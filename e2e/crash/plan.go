@@ -24,7 +24,7 @@ func (o Options) plan(flows []Flow, calls map[string][]Call) []*Case {
 			if o.Sample {
 				possible = sample(i, j, flows[i].Alone, possible)
 			}
-			for _, call := range possible {
+			for _, call := range spread(possible, o.Most, j) {
 				cases = append(cases, newCase(&flows[i], fault, call, newName()))
 			}
 		}
@@ -40,4 +40,16 @@ func sample(i, j int, alone bool, possible []Call) []Call {
 		return nil
 	}
 	return possible[(i+3*j)%len(possible):][:1]
+}
+
+// spread chooses at most a number of calls, 0 for all, evenly; turn moves the choice.
+func spread(calls []Call, most, turn int) []Call {
+	if most == 0 || len(calls) <= most {
+		return calls
+	}
+	var some []Call
+	for k := range most {
+		some = append(some, calls[(k*len(calls)/most+turn*len(calls)/(most*len(faults)))%len(calls)])
+	}
+	return some
 }

@@ -25,6 +25,9 @@ type Options struct {
 	// Sample sweeps a fixed choice of the calls, at least one of each flow and
 	// of each fault.
 	Sample bool
+	// Most, if not 0, is how many cases are swept of each fault at most, chosen evenly
+	// from the whole of what a flow asks for.
+	Most int
 }
 
 // Outcome is what became of one case.

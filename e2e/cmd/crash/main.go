@@ -27,6 +27,7 @@ func main() {
 	flows := flag.String("flows", "", "the flows to sweep, separated by commas; empty: all")
 	faults := flag.String("faults", "", "the faults to sweep, separated by commas; empty: all")
 	sample := flag.Bool("sample", false, "sweep a fixed choice of the calls, with each flow and each fault")
+	most := flag.Int("most", 0, "sweep at most so many cases of each fault and flow, chosen evenly; 0: all")
 	one := flag.String("case", "", "run just this case, given as flow,fault,call, as a sweep prints it")
 	moves := flag.Bool("moves", false, "sweep the flows that move volumes, with movers that really run, and no others")
 	keep := flag.Bool("keep-logs", false, "keep the logs of all programs")
@@ -34,7 +35,7 @@ func main() {
 	klog.SetLogger(logr.Discard())
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	o := crash.Options{Flows: list(*flows), Sample: *sample}
+	o := crash.Options{Flows: list(*flows), Sample: *sample, Most: *most}
 	for _, fault := range list(*faults) {
 		o.Faults = append(o.Faults, crash.Fault(fault))
 	}
