@@ -31,6 +31,9 @@ const maxAnswer = 4 << 20
 // timeout of a request. Tasks are not waited for, save one that is being stopped.
 const timeout = 30 * time.Second
 
+// handshakeTimeout is how long whoever answers may take to prove that it is the mover.
+const handshakeTimeout = 10 * time.Second
+
 // ErrBusy means that the mover does another task: wait for it, or cancel it.
 var ErrBusy = errors.New("the mover is busy with another task")
 
@@ -59,6 +62,7 @@ func NewClient(files movekeys.Files, move string, dial Dial) (*Client, error) {
 		Transport: &http.Transport{
 			TLSClientConfig:     config,
 			DialContext:         func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
+			TLSHandshakeTimeout: handshakeTimeout,
 			MaxIdleConnsPerHost: 1,
 			IdleConnTimeout:     timeout,
 		},

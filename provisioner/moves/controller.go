@@ -64,6 +64,7 @@ type Config struct {
 // Controller moves volumes.
 type Controller struct {
 	Config
+	ways    ways
 	mu      sync.Mutex
 	work    map[types.UID]*work
 	running sync.WaitGroup

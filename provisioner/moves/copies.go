@@ -48,6 +48,11 @@ func (c *Controller) observeCopies(ctx context.Context, w *work, o *decide.Obser
 		}
 		if err != nil {
 			seen.Copy, seen.CopyError = nil, err.Error()
+			continue
+		}
+		if why := w.links.why(i); why != "" && !seen.Copy.Connected {
+			// The movers themselves do not know how their connections are made.
+			seen.Copy.ConnectionError = why
 		}
 	}
 }
@@ -58,6 +63,8 @@ func (c *Controller) pod(ctx context.Context, r *record.Record, i int, end recor
 	if err != nil {
 		return at, nil, err
 	}
+	ctx, cancel := at.patience(ctx)
+	defer cancel()
 	m, pod, err := c.moverAt(ctx, at, r, i, end)
 	if err == nil && !m.Running {
 		err = fmt.Errorf("the mover at the %s does not run", end)
@@ -75,7 +82,7 @@ func (c *Controller) to(r *record.Record, i int, end record.End, port int) func(
 		if err != nil {
 			return nil, err
 		}
-		return dial(ctx, at, pod, port)
+		return c.ways.dial(ctx, at, pod, port)
 	}
 }
 
@@ -122,5 +129,5 @@ func (c *Controller) join(ctx context.Context, w *work, r *record.Record, i int)
 	// Not this turn's context; its end is the work's.
 	splicing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	w.links.splices[i], w.links.joined[i] = stop, pods
-	go splice(splicing, c.to(r, i, record.Source, dataPort), c.to(r, i, record.Target, dataPort))
+	go splice(splicing, c.to(r, i, record.Source, dataPort), c.to(r, i, record.Target, dataPort), func(err error) { w.links.note(i, err) })
 }

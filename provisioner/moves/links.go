@@ -6,35 +6,20 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/lodestone-storage/lodestone/pkg/movecontrol"
 )
 
-// direct is how long it is tried to reach a pod by its address: where that does not
-// work the way through the API server does.
-const direct = 2 * time.Second
-
-// dial opens a connection to a port of a pod: by its address, else through the API
-// server of its cluster. Whoever answers, only the move's own keys count.
-func dial(ctx context.Context, at site, pod *corev1.Pod, port int) (net.Conn, error) {
-	dialer := net.Dialer{Timeout: direct}
-	conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(port)))
-	if err == nil {
-		return conn, nil
-	}
-	forwarded, ferr := forward(ctx, at, pod, port)
-	if ferr != nil {
-		return nil, fmt.Errorf("reach port %d of pod %s/%s: %w", port, pod.Namespace, pod.Name, errors.Join(err, ferr))
-	}
-	return forwarded, nil
-}
+// silence is how long a mover may say nothing before its connection counts as lost:
+// one with nothing to say says so much more often. Without it a connection to a machine
+// that is gone would be kept until the kernel gives it up.
+const silence = 50 * time.Second
 
 // links are the connections to the movers of one move.
 type links struct {
@@ -43,6 +28,8 @@ type links struct {
 	splices map[int]context.CancelFunc
 	// joined are the pods that a splice is between.
 	joined map[int][2]types.UID
+	// ended is why the last connection between the movers of a claim ended.
+	ended map[int]string
 }
 
 // close ends all connections.
@@ -57,16 +44,36 @@ func (l *links) close() {
 		stop()
 		delete(l.splices, i)
 		delete(l.joined, i)
+		delete(l.ended, i)
 	}
 }
 
+// why returns why the last connection between the movers of a claim ended, empty if
+// nothing is known.
+func (l *links) why(i int) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ended[i]
+}
+
+// note remembers why a connection between the movers of a claim ended.
+func (l *links) note(i int, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ended == nil {
+		l.ended = map[int]string{}
+	}
+	l.ended[i] = err.Error()
+}
+
 // splice joins the data ports of both movers again and again until ctx ends. It sees
-// only what is encrypted.
-func splice(ctx context.Context, source, target func(context.Context) (net.Conn, error)) {
+// only what is encrypted. Note is told why each connection ended.
+func splice(ctx context.Context, source, target func(context.Context) (net.Conn, error), note func(error)) {
 	for ctx.Err() == nil {
 		began := time.Now()
-		if err := joined(ctx, source, target); err != nil && ctx.Err() == nil {
+		if err := joined(ctx, source, target, silence); err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).V(3).Info("The connection between the movers ended", "reason", err.Error())
+			note(err)
 		}
 		if time.Since(began) < time.Second {
 			select {
@@ -77,7 +84,9 @@ func splice(ctx context.Context, source, target func(context.Context) (net.Conn,
 	}
 }
 
-func joined(ctx context.Context, source, target func(context.Context) (net.Conn, error)) error {
+// joined joins one connection to each mover until either ends, or says nothing for a
+// while, or ctx ends. It always returns an error.
+func joined(ctx context.Context, source, target func(context.Context) (net.Conn, error), silent time.Duration) error {
 	a, err := source(ctx)
 	if err != nil {
 		return err
@@ -88,16 +97,64 @@ func joined(ctx context.Context, source, target func(context.Context) (net.Conn,
 		return err
 	}
 	defer b.Close()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	// Whatever waits in one of them ends with it.
 	defer context.AfterFunc(ctx, func() { _ = a.Close(); _ = b.Close() })()
-	ended := make(chan error, 2)
-	pipe := func(to, from net.Conn) {
-		_, err := io.Copy(to, from)
-		// What one end has closed the other must learn of.
-		_ = to.Close()
-		_ = from.Close()
-		ended <- err
+	var piping sync.WaitGroup
+	pipe := func(to net.Conn, from *heard, name string) {
+		if _, err := io.CopyBuffer(struct{ io.Writer }{to}, from, make([]byte, 64<<10)); err != nil {
+			stop(fmt.Errorf("the connection from the mover at the %s broke: %w", name, err))
+		} else {
+			// What one end has closed the other must learn of.
+			stop(fmt.Errorf("the mover at the %s closed the connection", name))
+		}
 	}
-	go pipe(a, b)
-	go pipe(b, a)
-	return errors.Join(<-ended, <-ended)
+	fromA, fromB := listen(a), listen(b)
+	piping.Go(func() { pipe(a, fromB, "target") })
+	piping.Go(func() { pipe(b, fromA, "source") })
+	piping.Go(func() { attend(ctx, stop, silent, fromA, fromB) })
+	piping.Wait()
+	return context.Cause(ctx)
+}
+
+// heard is a connection that knows when it was last heard of.
+type heard struct {
+	net.Conn
+	last atomic.Int64
+}
+
+func listen(conn net.Conn) *heard {
+	h := &heard{Conn: conn}
+	h.last.Store(time.Now().UnixNano())
+	return h
+}
+
+// Read implements io.Reader.
+func (h *heard) Read(p []byte) (int, error) {
+	n, err := h.Conn.Read(p)
+	if n > 0 {
+		h.last.Store(time.Now().UnixNano())
+	}
+	return n, err
+}
+
+var errSilent = errors.New("one of the movers has not been heard of for a while")
+
+// attend stops a splice of which one end has become silent; it returns when ctx ends.
+func attend(ctx context.Context, stop context.CancelCauseFunc, silent time.Duration, ends ...*heard) {
+	ticker := time.NewTicker(silent / 10)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		for _, end := range ends {
+			if time.Since(time.Unix(0, end.last.Load())) > silent {
+				stop(errSilent)
+			}
+		}
+	}
 }

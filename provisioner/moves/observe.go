@@ -106,6 +106,8 @@ func (c *Controller) observeClaim(ctx context.Context, o decide.Observation, i i
 }
 
 func (c *Controller) observeSide(ctx context.Context, at site, r *record.Record, i int, end record.End) (side decide.Side, err error) {
+	ctx, cancel := at.patience(ctx)
+	defer cancel()
 	ref := r.Claims[i].At(end).Ref
 	if side.Backing, err = claimAt(ctx, at, ref.Namespace, ref.Name); err != nil {
 		return side, err

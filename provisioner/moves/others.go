@@ -51,6 +51,8 @@ func (c *Controller) othersOf(ctx context.Context, o decide.Observation) ([]stri
 // besides returns the pods in the namespace of a source, in its own cluster, that use
 // it, and the nodes of its mover.
 func (c *Controller) besides(ctx context.Context, at site, r *record.Record, i int) (found []string, nodes map[string]bool, err error) {
+	ctx, cancel := at.patience(ctx)
+	defer cancel()
 	ref := r.Claims[i].Source.Ref
 	options := metav1.ListOptions{}
 	if ref.Cluster != keys.Home {

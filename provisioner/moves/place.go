@@ -3,6 +3,7 @@ package moves
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,6 +17,18 @@ import (
 type site struct {
 	clusters.Access
 	home bool
+}
+
+// remoteTimeout bounds what one look at another cluster may take: one that stands still
+// must leave time to see to the pods at home.
+const remoteTimeout = 8 * time.Second
+
+// patience bounds requests to a cluster.
+func (s site) patience(ctx context.Context) (context.Context, context.CancelFunc) {
+	if s.home {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, remoteTimeout)
 }
 
 // reach returns how requests get to a cluster; why says why none may be sent.
