@@ -45,7 +45,6 @@ func TestVolumeThatCannotBeCreatedForAWhileIsCreatedLater(t *testing.T) {
 			createPod(t, route.place(fabric.NewPod(namespace, "db", "data")))
 			made := func() int { return len(twins(twinOf(claim))) + len(shadows("data")) }
 			eventually(t, func() bool { return made() == 1 }, func() string { return "there is no backing claim" })
-			await.Event(t, bed.Home.Client(), namespace, "data", "Provisioning")
 			assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "data", "VolumeNotStored"), twinOf(claim))
 			assert.Nil(t, volumeOf(t, bed.Home, twinOf(claim)))
 
@@ -68,7 +67,7 @@ func TestClaimThatIsDeletedWhileItsVolumeCannotBeCreatedLeavesNothing(t *testing
 			undo := refuseVolumes(t, class)
 			claim := createClaim(t, fabric.NewClaim(namespace, "data", class))
 			createPod(t, route.place(fabric.NewPod(namespace, "db", "data")))
-			await.Event(t, bed.Home.Client(), namespace, "data", "Provisioning")
+			await.Event(t, bed.Home.Client(), namespace, "data", "VolumeNotStored")
 			deletePod(t, namespace, "db")
 			deleteClaim(t, bed.Home, namespace, "data")
 			absent(t, "claim", func() *corev1.PersistentVolumeClaim { return claimOf(t, bed.Home, namespace, "data") })

@@ -75,7 +75,7 @@ func newLibrary(logger klog.Logger, config Config, limiter func() workqueue.Type
 		handedOut:  map[types.UID]bool{},
 		finished:   map[types.UID]bool{},
 	}
-	l.controller = controller.NewProvisionController(logger, config.Client, keys.Driver, l,
+	l.controller = controller.NewProvisionController(logger, terse{config.Client}, keys.Driver, l,
 		controller.ClaimsInformer(l.claims),
 		controller.VolumesInformer(l.volumes),
 		controller.ClassesInformer(config.Classes),
