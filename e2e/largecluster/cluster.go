@@ -10,6 +10,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
@@ -91,9 +92,29 @@ func (c *Cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.stream(w, r, collection)
 	case query.Get("watch") != "":
 		refuse(w, apierrors.NewResourceExpired("this is too long ago"))
+	case query.Get("labelSelector") != "":
+		c.list(w, r, collection)
 	default:
-		refuse(w, apierrors.NewBadRequest("only streams of the initial state are served here"))
+		refuse(w, apierrors.NewBadRequest("only streams of the initial state and lists by label are served here"))
 	}
+}
+
+// list answers with the objects of a collection that have the labels asked for.
+func (c *Cluster) list(w http.ResponseWriter, r *http.Request, collection *collection) {
+	selector, err := labels.Parse(r.URL.Query().Get("labelSelector"))
+	if err != nil {
+		refuse(w, apierrors.NewBadRequest(err.Error()))
+		return
+	}
+	items := []runtime.Object{}
+	for i := range collection.size {
+		object := collection.object(i)
+		if accessor, ok := object.(metav1.Object); ok && selector.Matches(labels.Set(accessor.GetLabels())) {
+			items = append(items, object)
+		}
+	}
+	reply(w, http.StatusOK, map[string]any{"apiVersion": collection.apiVersion, "kind": collection.kind + "List",
+		"metadata": metav1.ListMeta{ResourceVersion: fmt.Sprint(c.revision.Load())}, "items": items})
 }
 
 func refuse(w http.ResponseWriter, problem *apierrors.StatusError) {

@@ -81,6 +81,7 @@ func NewHome(claims int, remotes []string) *Cluster {
 		"/apis/storage.k8s.io/v1/csistoragecapacities": {apiVersion: "storage.k8s.io/v1", kind: "CSIStorageCapacity", object: noCapacity},
 		"/apis/storage.k8s.io/v1/csidrivers":           {apiVersion: "storage.k8s.io/v1", kind: "CSIDriver", object: noDriver},
 		"/apis/lodestone.dev/v1alpha1/remoteclusters":  {apiVersion: v1alpha1.GroupVersion.String(), kind: "RemoteCluster", size: len(remotes), object: remoteObject},
+		"/apis/lodestone.dev/v1alpha1/volumemoves":     {apiVersion: v1alpha1.GroupVersion.String(), kind: "VolumeMove", object: noMove},
 	}, HomeID+"-0000-4000-9000-000000000000")
 }
 
@@ -192,3 +193,5 @@ func remoteObject(r int) runtime.Object {
 func noCapacity(int) runtime.Object { return &storagev1.CSIStorageCapacity{} }
 
 func noDriver(int) runtime.Object { return &storagev1.CSIDriver{} }
+
+func noMove(int) runtime.Object { return &v1alpha1.VolumeMove{} }
