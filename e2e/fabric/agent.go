@@ -45,6 +45,9 @@ func (f *Fabric) StartAgent(ctx context.Context, tune ...func(*agent.Config)) (*
 	options.HTTPAddress = ""
 	options.AwayAfter = 15 * time.Second
 	options.SettleTime = time.Second
+	// Unlike a Deployment, nothing here starts it again once it has lost its lease
+	// while west's API server was stopped.
+	options.LeaseDuration = 10 * time.Minute
 	config := &agent.Config{Options: *options, Remote: remote}
 	for _, t := range tune {
 		t(config)
