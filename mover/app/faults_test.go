@@ -34,7 +34,7 @@ func TestAFlippedBitOnTheWireIsNoticedAndTheMoveGoesOn(t *testing.T) {
 	status := m.do(movecontrol.Task{Kind: movecontrol.Pass})
 	assert.EqualValues(t, 1, status.Progress.Reconnects)
 	m.do(movecontrol.Task{Kind: movecontrol.Final})
-	assert.Zero(t, m.verified(true).SentAgain)
+	m.verified(true)
 }
 
 func TestEitherMoverIsKilledInTheMiddleAndTheMoveGoesOn(t *testing.T) {
@@ -78,49 +78,86 @@ func restart(err error, start func() error) error {
 	return start()
 }
 
-func TestASpoiltDiskAtTheTargetIsNoticedAndMended(t *testing.T) {
-	for name, file := range map[string]string{"in a large file": "data/large", "in a small file": "a/b/c/deep"} {
+func TestASingleBitThatFlipsAtTheTargetIsFoundAndNotMended(t *testing.T) {
+	for name, row := range map[string]struct {
+		file string
+		full bool
+	}{
+		"in a large file":                 {file: "data/large"},
+		"in a small file":                 {file: "a/b/c/deep"},
+		"in a small file, all read again": {file: "a/b/c/deep", full: true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			m := begin(t, some(t), false)
+			m.do(movecontrol.Task{Kind: movecontrol.Pass})
 			m.do(movecontrol.Task{Kind: movecontrol.Final})
-			path := filepath.Join(m.Target, filepath.FromSlash(file))
-			was, err := os.Stat(path)
-			require.NoError(t, err)
-			spoilt, err := os.OpenFile(path, os.O_RDWR, 0)
-			require.NoError(t, err)
-			one := make([]byte, 1)
-			_, err = spoilt.ReadAt(one, 50_000)
-			require.NoError(t, err)
-			_, err = spoilt.WriteAt([]byte{one[0] ^ 4}, 50_000)
-			require.NoError(t, err)
-			require.NoError(t, spoilt.Close())
-			require.NoError(t, os.Chtimes(path, was.ModTime(), was.ModTime()))
-			assert.Positive(t, m.verified(true).SentAgain)
-			same(t, m, file)
+			flip(t, filepath.Join(m.Target, filepath.FromSlash(row.file)), 50_000)
+			for range 2 {
+				v := m.do(movecontrol.Task{Kind: movecontrol.Verify, Full: row.full}).Verified
+				require.False(t, v.Equal)
+				require.NotEqual(t, v.SourceRoot, v.TargetRoot)
+				names := map[string]string{}
+				for _, d := range v.Differences {
+					names[d.Path] = d.What
+				}
+				assert.Contains(t, names[row.file], "other content")
+			}
 		})
 	}
 }
 
-func TestAnEmptySourceWipesNothing(t *testing.T) {
-	for name, lose := range map[string]bool{"seen before": false, "by a sender that knows nothing": true} {
+// flip turns one bit of a file, and gives the file the time that it had.
+func flip(t *testing.T, path string, at int64) {
+	t.Helper()
+	was, err := os.Stat(path)
+	require.NoError(t, err)
+	spoilt, err := os.OpenFile(path, os.O_RDWR, 0)
+	require.NoError(t, err)
+	one := make([]byte, 1)
+	_, err = spoilt.ReadAt(one, at)
+	require.NoError(t, err)
+	_, err = spoilt.WriteAt([]byte{one[0] ^ 4}, at)
+	require.NoError(t, err)
+	require.NoError(t, spoilt.Close())
+	require.NoError(t, os.Chtimes(path, was.ModTime(), was.ModTime()))
+}
+
+func TestAnEmptyOrWrongSourceWipesNothing(t *testing.T) {
+	for name, row := range map[string]struct {
+		// lose: the sender knows nothing; forget: the controller does not either.
+		lose, forget, wrong bool
+		want                string
+	}{
+		"empty, seen before":                             {want: "is empty"},
+		"empty, for a sender that knows nothing":         {lose: true, want: "is empty"},
+		"empty, and nobody knows what it was":            {lose: true, forget: true, want: "is empty"},
+		"another directory, for a sender that knows all": {wrong: true, want: "another directory"},
+		"another directory, for one that knows nothing":  {lose: true, wrong: true, want: "another directory"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			m := begin(t, some(t), false)
 			m.do(movecontrol.Task{Kind: movecontrol.Pass})
-			entries, err := os.ReadDir(m.Source)
-			require.NoError(t, err)
-			for _, e := range entries {
-				require.NoError(t, os.RemoveAll(filepath.Join(m.Source, e.Name())))
+			require.NoError(t, m.KillSender(row.lose))
+			if row.wrong {
+				require.NoError(t, os.Rename(m.Source, m.Source+".away"))
+				write(t, m.Source, "of/another", []byte("volume"))
+			} else {
+				entries, err := os.ReadDir(m.Source)
+				require.NoError(t, err)
+				for _, e := range entries {
+					require.NoError(t, os.RemoveAll(filepath.Join(m.Source, e.Name())))
+				}
 			}
-			if lose {
-				require.NoError(t, m.KillSender(true))
-				require.NoError(t, m.StartSender(m.ctx))
+			require.NoError(t, m.StartSender(m.ctx))
+			if row.forget {
 				m.expect = nil
 			}
-			for range 2 {
-				_, err = m.try(movecontrol.Task{Kind: movecontrol.Final})
-				assert.ErrorContains(t, err, "empty")
+			for _, kind := range []movecontrol.Kind{movecontrol.Pass, movecontrol.Final, movecontrol.Final, movecontrol.Verify} {
+				_, err := m.try(movecontrol.Task{Kind: kind})
+				assert.ErrorContains(t, err, row.want)
 			}
 			assert.FileExists(t, filepath.Join(m.Target, "data", "large"))
+			assert.FileExists(t, filepath.Join(m.Target, "a", "b", "c", "deep"))
 		})
 	}
 }

@@ -20,6 +20,7 @@ type Options struct {
 	Keys    string
 	Volume  string
 	Scratch string
+	Block   bool
 	Logs    *logsapi.LoggingConfiguration
 }
 
@@ -33,6 +34,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Move, "move", o.Move, "UID of the move, which the keys are bound to")
 	flags.StringVar(&o.Keys, "keys", o.Keys, "folder of ca.crt, tls.crt and tls.key, made for this move and this end")
 	flags.StringVar(&o.Volume, "volume", o.Volume, "directory that the volume is mounted at")
+	flags.BoolVar(&o.Block, "block", o.Block, "the volume is a block device at --volume, and not a directory")
 	flags.StringVar(&o.Scratch, "scratch", o.Scratch, "directory for manifests, outside the volume; about 0.2 % of the volume's size")
 	logsapi.AddFlags(o.Logs, flags)
 }
@@ -43,7 +45,14 @@ func (o *Options) Validate() error {
 	if o.Move == "" {
 		errs = append(errs, errors.New("--move is missing: give the UID of the move"))
 	}
-	for name, path := range map[string]string{"--volume": o.Volume, "--scratch": o.Scratch} {
+	directories := map[string]string{"--volume": o.Volume, "--scratch": o.Scratch}
+	if o.Block {
+		delete(directories, "--volume")
+		if s, err := os.Stat(o.Volume); err != nil || s.IsDir() || !filepath.IsAbs(o.Volume) {
+			errs = append(errs, fmt.Errorf("--volume=%s is not the absolute path of a block device", o.Volume))
+		}
+	}
+	for name, path := range directories {
 		if s, err := os.Stat(path); err != nil || !s.IsDir() || !filepath.IsAbs(path) {
 			errs = append(errs, fmt.Errorf("%s=%s is not the absolute path of a directory", name, path))
 		}

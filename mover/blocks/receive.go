@@ -12,9 +12,11 @@ import (
 // Receiver writes files below the root of a volume as messages say.
 type Receiver struct {
 	root int
-	open bool
-	fd   int
-	file header
+	// device is the size of the block device that root is; 0: it is a directory.
+	device int64
+	open   bool
+	fd     int
+	file   header
 	// Files and Bytes count what was written.
 	Files, Bytes int64
 }
@@ -69,6 +71,9 @@ func (r *Receiver) take(kind byte, rest []byte) error {
 			return errors.New("the sender's link cannot be made")
 		}
 		r.file = link
+		if r.device > 0 {
+			return errors.New("a block volume has no names")
+		}
 		return r.link(string(link.Path), string(link.Target))
 	}
 	if !r.open {
@@ -87,6 +92,9 @@ func (r *Receiver) take(kind byte, rest []byte) error {
 
 // begin opens the file to write in place.
 func (r *Receiver) begin() error {
+	if r.device > 0 {
+		return r.beginDevice()
+	}
 	dir, base, err := split(string(r.file.Path))
 	if err != nil {
 		return err
@@ -174,11 +182,13 @@ func (r *Receiver) zeros(offset, length int64) error {
 	if offset < 0 || length < 0 || offset > r.file.Size-length {
 		return errors.New("zeros behind its end")
 	}
-	var s unix.Stat_t
-	if err := unix.Fstat(r.fd, &s); err != nil {
-		return err
+	if r.device == 0 {
+		var s unix.Stat_t
+		if err := unix.Fstat(r.fd, &s); err != nil {
+			return err
+		}
+		length = min(length, s.Size-offset)
 	}
-	length = min(length, s.Size-offset)
 	if length <= 0 {
 		return nil // The file grows over it in the end.
 	}
@@ -186,7 +196,7 @@ func (r *Receiver) zeros(offset, length int64) error {
 	if err == nil {
 		return nil
 	}
-	if !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.ENOSYS) {
+	if !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.ENOSYS) && r.device == 0 {
 		return err
 	}
 	for ; length > 0; length, offset = length-hole, offset+hole {
@@ -203,6 +213,10 @@ func (r *Receiver) end() error {
 		_ = unix.Close(r.fd)
 		r.open = false
 	}()
+	if r.device > 0 {
+		r.Files++
+		return nil
+	}
 	if err := unix.Ftruncate(r.fd, r.file.Size); err != nil {
 		return err
 	}

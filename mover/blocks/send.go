@@ -15,6 +15,8 @@ import (
 // Sender reads files of a volume and sends what a list of changes says.
 type Sender struct {
 	root int
+	// device says that root is a block device, the only file.
+	device bool
 	// send sends one message.
 	send func([]byte) error
 	// done is told how many bytes of files are dealt with.
@@ -33,12 +35,21 @@ func NewSender(root string, send func([]byte) error, done func(n int64)) (*Sende
 	return &Sender{root: fd, send: send, done: done, buffer: make([]byte, 9+chunk), first: map[uint64]string{}}, nil
 }
 
+// NewDeviceSender makes a sender of a block device: the file with an empty path.
+func NewDeviceSender(path string, send func([]byte) error, done func(n int64)) (*Sender, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open the block volume: %w", err)
+	}
+	return &Sender{root: fd, device: true, send: send, done: done, buffer: make([]byte, 9+chunk)}, nil
+}
+
 // Close closes the volume.
 func (s *Sender) Close() { _ = unix.Close(s.root) }
 
 // Carries says whether a change is one that Send carries.
 func Carries(c *tree.Change) bool {
-	if c.New == nil || c.New.Type != tree.File || c.New.Size < LargeFrom {
+	if c.New == nil || c.New.Type != tree.File || c.New.Size < LargeFrom && c.New.Path != "" {
 		return false
 	}
 	return c.Old == nil || c.Differs&(tree.AspectType|tree.AspectContent|tree.AspectSize|tree.AspectMtime|tree.AspectLink) != 0
@@ -48,6 +59,9 @@ func Carries(c *tree.Change) bool {
 // that changes meanwhile is sent as it is read, which the next pass sees too.
 func (s *Sender) Send(c *tree.Change) error {
 	e := c.New
+	if s.device {
+		return s.file(s.root, c)
+	}
 	if first, ok := s.first[e.Inode]; ok && e.Links > 1 {
 		message, err := encode(messageLink, header{Path: []byte(e.Path), Target: []byte(first)})
 		if err != nil {
@@ -78,6 +92,14 @@ func (s *Sender) Send(c *tree.Change) error {
 	if e.Links > 1 {
 		s.first[e.Inode] = e.Path
 	}
+	return s.file(fd, c)
+}
+
+// file sends what has changed in an open file.
+func (s *Sender) file(fd int, c *tree.Change) error {
+	e := c.New
+	// Only a hint: most of it is read from its beginning to its end.
+	_ = unix.Fadvise(fd, 0, 0, unix.FADV_SEQUENTIAL)
 	message, err := encode(messageFile, header{
 		Path: []byte(e.Path), Size: int64(e.Size), Names: e.Links, Sec: e.Mtime.Sec, Nsec: e.Mtime.Nsec,
 	})

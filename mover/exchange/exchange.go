@@ -8,8 +8,8 @@ import "github.com/lodestone-storage/lodestone/mover/tree"
 const (
 	// Hello asks who is there: HelloAsked, HelloAnswer. It comes first.
 	Hello = "hello"
-	// Room asks what room is left: RoomAnswer.
-	Room = "room"
+	// Probe tries what the target can keep: ProbeAnswer.
+	Probe = "probe"
 	// Scan describes the target in a manifest: ScanAsked, ScanProgress, tree.Summary.
 	Scan = "scan"
 	// Manifest fetches the manifest of the last scan: data, ManifestAnswer.
@@ -21,6 +21,8 @@ const (
 // HelloAsked is what the sender says of itself.
 type HelloAsked struct {
 	Version string `json:"version"`
+	// Block: its volume is a block device.
+	Block bool `json:"block,omitempty"`
 }
 
 // HelloAnswer is what the receiver says of itself.
@@ -31,17 +33,20 @@ type HelloAnswer struct {
 	Confined bool `json:"confined"`
 }
 
-// RoomAnswer is the room at the target. Inodes is 0 where there is no bound.
-type RoomAnswer struct {
-	Bytes  int64 `json:"bytes"`
-	Inodes int64 `json:"inodes"`
+// ProbeAnswer is what the target can keep, and what is there. Of a block volume it is
+// the size, as Abilities.Bytes.
+type ProbeAnswer struct {
+	Abilities tree.Abilities `json:"abilities"`
+	There     tree.Summary   `json:"there"`
 }
 
 // ScanAsked says how to scan.
 type ScanAsked struct {
-	// Cold reads from the disk what must be read; Full reads everything.
-	Cold bool `json:"cold,omitempty"`
+	// Full reads everything again, and not only what changed since the last scan. What
+	// is read comes from the disk.
 	Full bool `json:"full,omitempty"`
+	// Length is how many bytes of a block volume are looked at.
+	Length uint64 `json:"length,omitempty"`
 }
 
 // ScanProgress is how far a scan is.

@@ -139,6 +139,9 @@ func (m *Move) start(ctx context.Context, verb string, role movekeys.Role, volum
 	}
 	defer log.Close()
 	arguments := append([]string{verb, "--move=" + UID, "--keys=" + m.path("keys", string(role)), "--volume=" + volume, "--scratch=" + scratch}, more...)
+	if s, err := os.Stat(volume); err == nil && !s.IsDir() {
+		arguments = append(arguments, "--block")
+	}
 	var without []string
 	if verb == "receive" {
 		without = m.Without

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/zeebo/blake3"
 	"golang.org/x/sys/unix"
@@ -19,14 +18,14 @@ import (
 	"github.com/lodestone-storage/lodestone/mover/engine"
 	"github.com/lodestone-storage/lodestone/mover/exchange"
 	"github.com/lodestone-storage/lodestone/mover/stream"
-	"github.com/lodestone-storage/lodestone/mover/tree"
 )
 
 // Receiver writes a volume.
 type Receiver struct {
-	// Self is the mover's own program, Volume the directory to write, Scratch a
-	// directory for manifests outside of it.
+	// Self is the mover's own program, Volume the directory to write, or, with Block, the
+	// block device, Scratch a directory for manifests outside of it.
 	Self, Volume, Scratch string
+	Block                 bool
 	// Version is that of the program, Instance is drawn when it starts.
 	Version, Instance string
 }
@@ -45,8 +44,8 @@ func (r *Receiver) Serve(ctx context.Context, conn *stream.Conn) error {
 			return nil, errors.New("the sender did not say hello")
 		}
 		switch in.Op {
-		case exchange.Room:
-			return r.room()
+		case exchange.Probe:
+			return r.probe(ctx)
 		case exchange.Scan:
 			return r.scan(ctx, in)
 		case exchange.Manifest:
@@ -54,6 +53,9 @@ func (r *Receiver) Serve(ctx context.Context, conn *stream.Conn) error {
 		case exchange.Blocks:
 			return r.blocks(in)
 		case engine.Op:
+			if r.Block {
+				return nil, errors.New("the sender asked for files of a block volume")
+			}
 			return engine.Target{Self: r.Self, Volume: r.Volume}.Receive(ctx, in)
 		}
 		return nil, fmt.Errorf("the sender asked for %q, which this receiver does not know", in.Op)
@@ -69,38 +71,15 @@ func (r *Receiver) hello(in *stream.Incoming) (any, error) {
 		return nil, fmt.Errorf("the sender is of version %.50s and the receiver of %s; use one version of the mover's image at both ends",
 			asked.Version, r.Version)
 	}
+	if asked.Block != r.Block {
+		return nil, errors.New("one of the two volumes is a block device and the other one has a file system: " +
+			"a move keeps the volume mode, so use a claim of the same mode at the target")
+	}
 	_, err := confine.Version()
 	return exchange.HelloAnswer{Version: r.Version, Instance: r.Instance, Confined: err == nil}, nil
 }
 
-func (r *Receiver) room() (any, error) {
-	var s unix.Statfs_t
-	if err := unix.Statfs(r.Volume, &s); err != nil {
-		return nil, fmt.Errorf("ask for the room at the target: %w", err)
-	}
-	return exchange.RoomAnswer{Bytes: int64(s.Bavail) * s.Frsize, Inodes: int64(s.Ffree)}, nil
-}
-
 func (r *Receiver) manifestPath() string { return filepath.Join(r.Scratch, "target.manifest") }
-
-// scan describes the volume. The manifest is used by later scans too.
-func (r *Receiver) scan(ctx context.Context, in *stream.Incoming) (any, error) {
-	var asked exchange.ScanAsked
-	if err := json.Unmarshal(in.Body, &asked); err != nil {
-		return nil, fmt.Errorf("decode how to scan: %w", err)
-	}
-	var told time.Time
-	return exchange.ScanVolume(ctx, tree.Options{
-		Root: r.Volume, Manifest: r.manifestPath(), Scratch: r.Scratch, Cold: asked.Cold,
-		Progress: func(p tree.Progress) {
-			if now := time.Now(); now.Sub(told) > time.Second {
-				told = now
-				// A lost connection ends the scan's context.
-				_ = in.Progress(p)
-			}
-		},
-	}, asked.Full)
-}
 
 // manifest sends the manifest of the last scan.
 func (r *Receiver) manifest(in *stream.Incoming) (any, error) {
@@ -132,7 +111,11 @@ func (r *Receiver) manifest(in *stream.Incoming) (any, error) {
 
 // blocks writes large files.
 func (r *Receiver) blocks(in *stream.Incoming) (any, error) {
-	writer, err := blocks.NewReceiver(r.Volume)
+	open := blocks.NewReceiver
+	if r.Block {
+		open = blocks.NewDeviceReceiver
+	}
+	writer, err := open(r.Volume)
 	if err != nil {
 		return nil, err
 	}

@@ -3,37 +3,30 @@ package send
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 
 	"github.com/zeebo/blake3"
 
 	"github.com/lodestone-storage/lodestone/mover/exchange"
 	"github.com/lodestone-storage/lodestone/mover/stream"
 	"github.com/lodestone-storage/lodestone/mover/tree"
-	"github.com/lodestone-storage/lodestone/pkg/movecontrol"
 )
 
-// look is how a task looks at both volumes.
-type look struct {
-	// cold reads from disks what must be read; full reads everything.
-	cold, full bool
-}
-
-// both looks at both volumes at once and returns their manifests.
-func (r *run) both(ctx context.Context, conn *stream.Conn, how look) (source, target *tree.Manifest, err error) {
+// both looks at both volumes at once and returns their manifests. With full all of both
+// is read again from their disks; else what changed since the last look, at the target
+// from its disk.
+func (r *run) both(ctx context.Context, conn *stream.Conn, full bool) (source, target *tree.Manifest, err error) {
 	r.meter.begin("reading what has changed at both ends", 0, 0)
 	scanned := make(chan error, 1)
 	var there tree.Summary
 	go func() {
 		var err error
-		there, err = r.scanTarget(conn, how)
+		there, err = r.scanTarget(conn, full)
 		scanned <- err
 	}()
-	_, sourceErr := r.scanSource(ctx, how)
+	_, sourceErr := r.scanSource(ctx, full, false)
 	if sourceErr != nil {
 		// The receiver's scan is of no use any more, and may take long.
 		conn.Close()
@@ -72,18 +65,42 @@ func (r *run) guard(source, target uint64) error {
 		"nothing is deleted at the target; prepare the move again", target-1)
 }
 
-func (r *run) scanSource(ctx context.Context, how look) (tree.Summary, error) {
-	return exchange.ScanVolume(ctx, tree.Options{
-		Root: r.sender.Volume, Manifest: r.sender.sourceManifest(), Scratch: r.sender.Scratch, Cold: how.cold && how.full, Expect: r.expect,
-		Progress: func(p tree.Progress) {
+// scanSource describes the source; quiet leaves the meter alone.
+func (r *run) scanSource(ctx context.Context, full, quiet bool) (tree.Summary, error) {
+	options := tree.Options{
+		Root: r.sender.Volume, Manifest: r.sender.sourceManifest(), Scratch: r.sender.Scratch, Cold: full, Expect: r.expect,
+	}
+	if !quiet {
+		options.Progress = func(p tree.Progress) {
 			r.meter.bytes.Store(int64(p.ReadBytes))
 			r.meter.files.Store(int64(p.Entries))
-		},
-	}, how.full)
+		}
+	}
+	if r.sender.Block {
+		return tree.ScanDevice(ctx, options)
+	}
+	return exchange.ScanVolume(ctx, options, full)
 }
 
-func (r *run) scanTarget(conn *stream.Conn, how look) (summary tree.Summary, err error) {
-	err = conn.Do(stream.Call{Op: exchange.Scan, Body: exchange.ScanAsked{Cold: how.cold, Full: how.full}, Result: &summary})
+// scanNames describes all of the source but contents.
+func (r *run) scanNames(ctx context.Context) (tree.Summary, error) {
+	if r.sender.Block {
+		size, err := tree.DeviceSize(r.sender.Volume)
+		return tree.Summary{Device: true, Entries: 1, Inodes: 1, Bytes: size, Allocated: size}, err
+	}
+	return tree.Scan(ctx, tree.Options{
+		Root: r.sender.Volume, Manifest: r.sender.namesManifest(), Scratch: r.sender.Scratch, Shallow: true, Expect: r.expect,
+	})
+}
+
+func (r *run) scanTarget(conn *stream.Conn, full bool) (summary tree.Summary, err error) {
+	asked := exchange.ScanAsked{Full: full}
+	if r.sender.Block {
+		if asked.Length, err = tree.DeviceSize(r.sender.Volume); err != nil {
+			return summary, err
+		}
+	}
+	err = conn.Do(stream.Call{Op: exchange.Scan, Body: asked, Result: &summary})
 	return summary, err
 }
 
@@ -133,35 +150,4 @@ func (r *run) fetch(conn *stream.Conn, there tree.Summary) (*tree.Manifest, erro
 		return nil, errors.New("the receiver's manifest is not that of its scan; start the move again")
 	}
 	return manifest, nil
-}
-
-// prepare looks at the source, and at the room at the target.
-func (r *run) prepare(ctx context.Context) (*movecontrol.Prepared, error) {
-	r.meter.begin("reading the source", 0, 0)
-	summary, err := r.scanSource(ctx, look{})
-	if err != nil {
-		return nil, err
-	}
-	if err := r.sender.remember(summary); err != nil {
-		return nil, err
-	}
-	source, err := json.Marshal(summary.Expect())
-	if err != nil {
-		return nil, fmt.Errorf("encode what the source looks like: %w", err)
-	}
-	prepared := &movecontrol.Prepared{
-		Bytes: int64(summary.Allocated), Entries: int64(summary.Entries), Inodes: int64(summary.Inodes), Source: source,
-	}
-	for _, finding := range summary.Findings {
-		reason := strings.TrimPrefix(finding.String(), finding.Path+": ")
-		prepared.Refusals = append(prepared.Refusals, movecontrol.Refusal{Path: finding.Path, Reason: reason})
-		prepared.RefusalsLeftOff += int64(finding.Count) - 1
-	}
-	_, err = again(ctx, r, func(conn *stream.Conn) (any, error) {
-		var answer exchange.RoomAnswer
-		err := conn.Do(stream.Call{Op: exchange.Room, Result: &answer})
-		prepared.TargetFreeBytes, prepared.TargetFreeInodes = answer.Bytes, answer.Inodes
-		return nil, err
-	})
-	return prepared, err
 }

@@ -18,71 +18,63 @@ import (
 // pass brings the target to what the source holds. Final says that nobody writes to
 // the source.
 func (r *run) pass(ctx context.Context, conn *stream.Conn, final bool) (*movecontrol.Passed, error) {
-	source, target, err := r.both(ctx, conn, look{})
+	variant := engine.Live
+	if final {
+		variant = engine.All
+	}
+	passed, err := r.copy(ctx, conn, variant)
+	if err != nil || final {
+		// Verify reads what was written here, and pods wait: nothing is read twice.
+		return passed, err
+	}
+	// What was written is read from the disk while there is time for it.
+	r.meter.begin("reading what was written", 0, 0)
+	_, err = r.scanTarget(conn, false)
+	return passed, err
+}
+
+// copy looks at both ends and sends what differs.
+func (r *run) copy(ctx context.Context, conn *stream.Conn, variant engine.Variant) (*movecontrol.Passed, error) {
+	if first, there, err := r.first(conn); err != nil {
+		return nil, err
+	} else if first {
+		return r.copyAll(ctx, conn, variant, there)
+	}
+	source, target, err := r.both(ctx, conn, false)
 	if err != nil {
 		return nil, err
 	}
 	defer source.Close()
 	defer target.Close()
-	variant := engine.Live
-	if final {
-		variant = engine.All
-	}
-	passed, err := r.transfer(ctx, conn, source, target, variant)
+	return r.transfer(ctx, conn, source, target, variant)
+}
+
+// verify compares both ends. It mends nothing: a difference that nobody knows the
+// reason of is not to be trusted, and the source is whole.
+func (r *run) verify(ctx context.Context, conn *stream.Conn, full bool) (*movecontrol.Verified, error) {
+	source, target, err := r.both(ctx, conn, full)
 	if err != nil {
 		return nil, err
 	}
-	// What was written is read while there is time for it, or, after Final, from the
-	// disk: the next task starts from there.
-	r.meter.begin("reading what was written", 0, 0)
-	_, err = r.scanTarget(conn, look{cold: final})
-	return passed, err
-}
-
-// verify compares both ends, and sends once more what differs.
-func (r *run) verify(ctx context.Context, conn *stream.Conn, full bool) (*movecontrol.Verified, error) {
-	for attempt := 0; ; attempt++ {
-		source, target, err := r.both(ctx, conn, look{cold: true, full: full})
-		if err != nil {
-			return nil, err
-		}
-		verified, err := r.compare(ctx, conn, source, target, attempt == 0)
-		_ = source.Close()
-		_ = target.Close()
-		if err != nil || verified != nil {
-			if verified != nil {
-				verified.Full = full
-			}
-			return verified, err
-		}
-	}
-}
-
-// examples is how many differences are told.
-const examples = 100
-
-// compare tells how both ends differ. If they do and mend is set it sends what
-// differs instead, and the result is nil.
-func (r *run) compare(ctx context.Context, conn *stream.Conn, source, target *tree.Manifest, mend bool) (*movecontrol.Verified, error) {
-	from, to := source.Summary(), target.Summary()
+	defer source.Close()
+	defer target.Close()
 	differences, err := tree.Compare(source, target, examples)
 	if err != nil {
 		return nil, err
 	}
-	if differences.Count > 0 && mend {
-		r.sentAgain += int64(differences.Count)
-		_, err := r.transfer(ctx, conn, source, target, engine.All)
-		return nil, err
-	}
+	from, to := source.Summary(), target.Summary()
 	verified := &movecontrol.Verified{
-		SourceRoot: from.Root.String(), TargetRoot: to.Root.String(), Equal: differences.Count == 0 && from.Root == to.Root,
-		DifferencesLeftOff: int64(differences.Count) - int64(len(differences.First)), SentAgain: r.sentAgain,
+		Full: full, SourceRoot: from.Root.String(), TargetRoot: to.Root.String(), Equal: differences.Count == 0 && from.Root == to.Root,
+		DifferencesLeftOff: int64(differences.Count) - int64(len(differences.First)),
 	}
 	for _, d := range differences.First {
 		verified.Differences = append(verified.Differences, movecontrol.Difference{Path: d.Path, What: d.What})
 	}
 	return verified, nil
 }
+
+// examples is how many differences are told.
+const examples = 100
 
 // transfer sends what differs between two manifests. If the target is full it makes
 // room there by deletions first, and tries once more.
@@ -120,6 +112,9 @@ func (r *run) transferOnce(ctx context.Context, conn *stream.Conn, source, targe
 		if err := r.blocks(conn, source, target); err != nil {
 			return nil, err
 		}
+	}
+	if r.sender.Block {
+		return &p.passed, nil
 	}
 	if p.redo > 0 {
 		list, err := os.Open(p.list)
@@ -177,7 +172,11 @@ func (r *run) plan(source, target *tree.Manifest) (*plan, error) {
 func (r *run) blocks(conn *stream.Conn, source, target *tree.Manifest) error {
 	var answer exchange.BlocksAnswer
 	err := conn.Do(stream.Call{Op: exchange.Blocks, Result: &answer, Send: func(send func([]byte) error) error {
-		sender, err := blocks.NewSender(r.sender.Volume, func(message []byte) error {
+		open := blocks.NewSender
+		if r.sender.Block {
+			open = blocks.NewDeviceSender
+		}
+		sender, err := open(r.sender.Volume, func(message []byte) error {
 			r.meter.sent.Add(int64(len(message)))
 			return send(message)
 		}, func(n int64) { r.meter.bytes.Add(n) })

@@ -27,9 +27,10 @@ import (
 
 // Config is what a sender needs.
 type Config struct {
-	// Self is the mover's own program, Volume the directory to read, Scratch a
-	// directory for manifests outside of it.
+	// Self is the mover's own program, Volume the directory to read, or, with Block, the
+	// block device, Scratch a directory for manifests outside of it.
 	Self, Volume, Scratch string
+	Block                 bool
 	Version               string
 	Link                  *link.Sender
 	Pacer                 *stream.Pacer
@@ -60,7 +61,7 @@ func (s *Sender) Run(ctx context.Context, task movecontrol.Task, meter *Meter) (
 	started := time.Now()
 	switch task.Kind {
 	case movecontrol.Prepare:
-		result.Prepared, err = r.prepare(ctx)
+		result.Prepared, err = again(ctx, r, func(conn *stream.Conn) (*movecontrol.Prepared, error) { return r.prepare(ctx, conn) })
 	case movecontrol.Pass, movecontrol.Final:
 		result.Passed, err = again(ctx, r, func(conn *stream.Conn) (*movecontrol.Passed, error) {
 			return r.pass(ctx, conn, task.Kind == movecontrol.Final)
@@ -122,8 +123,6 @@ type run struct {
 	sender *Sender
 	meter  *Meter
 	expect *tree.Expectation
-	// sentAgain counts what verify had to send.
-	sentAgain int64
 	// pruned: room was made at the target already.
 	pruned bool
 }
@@ -185,7 +184,7 @@ func (s *Sender) greet(ctx context.Context, meter *Meter) (*stream.Conn, error) 
 	}
 	defer context.AfterFunc(ctx, conn.Close)()
 	var answer exchange.HelloAnswer
-	if err := conn.Do(stream.Call{Op: exchange.Hello, Body: exchange.HelloAsked{Version: s.Version}, Result: &answer}); err != nil {
+	if err := conn.Do(stream.Call{Op: exchange.Hello, Body: exchange.HelloAsked{Version: s.Version, Block: s.Block}, Result: &answer}); err != nil {
 		return nil, err
 	}
 	s.confined.Store(answer.Confined)
@@ -205,6 +204,9 @@ func (s *Sender) Settle(ctx context.Context) error {
 
 func (s *Sender) sourceManifest() string { return filepath.Join(s.Scratch, "source.manifest") }
 func (s *Sender) targetManifest() string { return filepath.Join(s.Scratch, "target.manifest") }
+
+// namesManifest is that of a scan that reads no contents.
+func (s *Sender) namesManifest() string { return filepath.Join(s.Scratch, "names.manifest") }
 
 // Forget removes what is left of an earlier life's unfinished files.
 func (s *Sender) Forget() error {

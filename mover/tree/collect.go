@@ -92,7 +92,7 @@ func (c *collector) entry(seen *sight) error {
 	if e.Type == File {
 		c.summary.Files++
 		c.summary.Bytes += e.Size
-		if seen.before == nil {
+		if seen.before == nil && !c.options.Shallow {
 			c.summary.ReadFiles++
 			c.summary.ReadBytes += seen.read
 		}

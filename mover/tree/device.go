@@ -28,7 +28,19 @@ func ScanDevice(ctx context.Context, o Options) (Summary, error) {
 		return Summary{}, err
 	}
 	f := &openedFile{fd: int(device.Fd())}
+	if o.Length > 0 {
+		if e.Size < o.Length {
+			return Summary{}, fmt.Errorf("read the block volume: it has %d bytes, %d are needed", e.Size, o.Length)
+		}
+		e.Size, e.Allocated = o.Length, o.Length
+	}
+	if err := o.Expect.sized(e.Size); err != nil {
+		return Summary{}, err
+	}
 	if o.Cold {
+		if err := retry(func() error { return unix.Fdatasync(f.fd) }); err != nil {
+			return Summary{}, fmt.Errorf("make the block volume durable: %w", err)
+		}
 		if err := f.drop(); err != nil {
 			return Summary{}, err
 		}
@@ -48,7 +60,7 @@ func ScanDevice(ctx context.Context, o Options) (Summary, error) {
 	parts := make(chan *part)
 	c := &collector{
 		options: &o, writer: w, parts: parts, ahead: 2 * workers, linker: newLinker(o.Scratch), found: &findings{},
-		summary: Summary{Version: Version, Started: started, Margin: never},
+		summary: Summary{Version: Version, Started: started, Margin: never, Device: true},
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	for range workers {
@@ -96,4 +108,18 @@ func deviceEntry(device *os.File) (*Entry, error) {
 		return nil, fmt.Errorf("ask for the size of the block volume: %w", err)
 	}
 	return &Entry{Type: File, Size: uint64(size), Links: 1, Allocated: uint64(size)}, nil
+}
+
+// DeviceSize is the size of a block volume, or of a file that stands for one, in bytes.
+func DeviceSize(path string) (uint64, error) {
+	device, err := os.OpenFile(path, os.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return 0, fmt.Errorf("open the block volume: %w", err)
+	}
+	defer device.Close()
+	e, err := deviceEntry(device)
+	if err != nil {
+		return 0, err
+	}
+	return e.Size, nil
 }

@@ -45,8 +45,10 @@ type Finding struct {
 }
 
 // String says it in words.
-func (f Finding) String() string {
-	text := f.Path + ": " + reasons[f.Kind]
+func (f Finding) String() string { return f.Path + ": " + f.words() }
+
+func (f Finding) words() string {
+	text := reasons[f.Kind]
 	if f.Count > 1 {
 		text += fmt.Sprintf(" (and %d more like it)", f.Count-1)
 	}

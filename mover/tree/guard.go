@@ -26,11 +26,26 @@ type Expectation struct {
 	Entries uint64 `json:"entries"`
 	// AllowFewer lets nearly all entries be gone.
 	AllowFewer bool `json:"allowFewer,omitempty"`
+	// Device is the size of a block volume in bytes; 0 for a directory.
+	Device uint64 `json:"device,omitempty"`
 }
 
 // Expect makes the expectation for later scans of the same volume.
 func (s Summary) Expect() *Expectation {
-	return &Expectation{Identity: s.Identity, Entries: s.Entries}
+	e := &Expectation{Identity: s.Identity, Entries: s.Entries}
+	if s.Device {
+		e.Device = s.Bytes
+	}
+	return e
+}
+
+// sized refuses a block volume that has another size: nothing else tells it from
+// others.
+func (e *Expectation) sized(now uint64) error {
+	if e == nil || e.Device == now {
+		return nil
+	}
+	return &CollapseError{reason: fmt.Sprintf("it has %d bytes, and had %d; check which device it is", now, e.Device)}
 }
 
 // CollapseError says that the volume is not what it was: copying it would wipe the

@@ -2,6 +2,8 @@ package tree
 
 import (
 	"context"
+
+	"golang.org/x/sys/unix"
 )
 
 // part is one segment of a large file, for one worker.
@@ -16,6 +18,8 @@ type part struct {
 }
 
 func (p *part) hash(h *hasher) {
+	// Segments are read side by side, which the kernel's read-ahead does not foresee.
+	_ = unix.Fadvise(p.file.fd, p.start, p.end-p.start, unix.FADV_WILLNEED)
 	p.blocks, p.err = h.blocks(p.file.fd, p.start, p.end-p.start, p.sparse, nil)
 	p.read = h.read
 	close(p.done)
@@ -35,6 +39,12 @@ func (c *collector) readLarge(ctx context.Context, d *dir, name string, seen *si
 	total, err := c.hashParts(ctx, f, seen)
 	if err != nil {
 		return err
+	}
+	if c.options.Cold {
+		// What nobody else has read leaves the memory to the application of this node.
+		if err := f.drop(); err != nil {
+			return err
+		}
 	}
 	seen.unsettled, err = f.settle(e, total)
 	return err

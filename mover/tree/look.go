@@ -91,7 +91,8 @@ func (l *looker) holds(before, now *Entry) bool {
 // read reads what stat does not tell: attributes, a link's target, a file's content.
 func (l *looker) read(d *dir, name string, seen *sight) (err error) {
 	e := seen.entry
-	if e.Type == File && e.Size > 0 && e.Size <= largeFile {
+	content := e.Type == File && e.Size > 0 && !l.options.Shallow
+	if content && e.Size <= largeFile {
 		return l.readFile(d, name, seen)
 	}
 	of := named(d.fd, name)
@@ -105,7 +106,7 @@ func (l *looker) read(d *dir, name string, seen *sight) (err error) {
 	case Symlink:
 		e.Target, err = readlinkAt(d.fd, name)
 	case File:
-		seen.large = e.Size > 0
+		seen.large = content
 		e.Content = contentOf(nil)
 	case Directory, Fifo, Socket, CharDevice, BlockDevice:
 	}

@@ -26,6 +26,8 @@ const (
 	Nanoseconds    Ability = "Nanoseconds"
 	TimeBefore1970 Ability = "TimeBefore1970"
 	TimeAfter2038  Ability = "TimeAfter2038"
+	// Holes are needed by nothing: without them files only take more room.
+	Holes Ability = "Holes"
 )
 
 // Need is an ability that some entries need.

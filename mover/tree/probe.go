@@ -21,8 +21,6 @@ type Abilities struct {
 	// the file system has no such limit.
 	Bytes  uint64 `json:"bytes"`
 	Inodes uint64 `json:"inodes"`
-	// BlockSize is the unit in which files take space.
-	BlockSize uint64 `json:"blockSize"`
 }
 
 // probeName begins the name of the directory in which abilities are tried.
@@ -53,8 +51,7 @@ func Probe(target string) (a Abilities, err error) {
 	if err := unix.Statfs(target, &s); err != nil {
 		return Abilities{}, fmt.Errorf("ask how much space the target has: %w", err)
 	}
-	a.BlockSize = uint64(s.Bsize)
-	a.Bytes = s.Bfree * a.BlockSize
+	a.Bytes = s.Bfree * uint64(s.Frsize)
 	if s.Files > 0 {
 		a.Inodes = s.Ffree
 	}
@@ -103,6 +100,13 @@ var trials = map[Ability]func(file string) error{
 	UnusualNames:  func(file string) error { return os.WriteFile(file+"\n\\:*?\"<>| .", nil, 0o600) },
 	LongNames: func(file string) error {
 		return os.WriteFile(filepath.Join(filepath.Dir(file), strings.Repeat("n", 255)), nil, 0o600)
+	},
+	Holes: func(file string) error {
+		const size = 1 << 20
+		if err := os.Truncate(file, size); err != nil {
+			return err
+		}
+		return stays(file, func(s *unix.Stat_t) bool { return s.Blocks*512 < size }, "holes are filled")
 	},
 	CaseSensitive: func(file string) error {
 		_, err := os.Lstat(filepath.Join(filepath.Dir(file), strings.ToLower(filepath.Base(file))))

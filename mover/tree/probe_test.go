@@ -42,12 +42,12 @@ func TestProbeTellsTheSpaceOfASmallFileSystem(t *testing.T) {
 }
 
 func TestRefusalsSayInWordsWhyAVolumeCannotBeMoved(t *testing.T) {
-	plenty := Abilities{Bytes: 1 << 30, Inodes: 1000, BlockSize: 4096}
+	plenty := Abilities{Bytes: 1 << 30, Inodes: 1000}
 	for name, row := range map[string]struct {
 		source Summary
 		target Abilities
 		there  *Summary
-		want   []string
+		want   []Refusal
 	}{
 		"nothing forbids it": {
 			source: Summary{Allocated: 1 << 20, Inodes: 10, Needs: []Need{{Ability: Devices, Path: "null", Count: 1}}},
@@ -56,18 +56,22 @@ func TestRefusalsSayInWordsWhyAVolumeCannotBeMoved(t *testing.T) {
 		"a finding": {
 			source: Summary{Findings: []Finding{{Kind: Immutable, Path: "etc/passwd", Count: 3}}},
 			target: plenty,
-			want: []string{"etc/passwd: it is immutable, which a copy would lose; remove the flag with chattr -i " +
-				"(and 2 more like it)"},
+			want:   []Refusal{{"etc/passwd", "it is immutable, which a copy would lose; remove the flag with chattr -i (and 2 more like it)"}},
 		},
 		"a lacking ability": {
 			source: Summary{Needs: []Need{{Ability: Devices, Path: "dev/null", Count: 2}}},
 			target: Abilities{Bytes: 1, Lacks: map[Ability]string{Devices: "operation not permitted", ACLs: "not needed"}},
-			want:   []string{"dev/null: the target cannot keep devices (operation not permitted); 2 entries need it"},
+			want:   []Refusal{{"dev/null", "the target cannot keep devices (operation not permitted); entries that need it: 2"}},
 		},
 		"too little space": {
 			source: Summary{Allocated: 2 << 30, Inodes: 10},
 			target: plenty,
-			want:   []string{"the target is too small: the volume takes about 2.0 GiB, the target has 1.0 GiB free"},
+			want:   []Refusal{{"", "the target is too small: the volume takes about 2.0 GiB, the target has 1.0 GiB free"}},
+		},
+		"holes that the target would fill": {
+			source: Summary{Allocated: 1 << 20, Bytes: 2 << 30, Inodes: 10},
+			target: Abilities{Bytes: 1 << 30, Lacks: map[Ability]string{Holes: "holes are filled"}},
+			want:   []Refusal{{"", "the target is too small: the volume takes about 2.0 GiB, the target has 1.0 GiB free and fills holes"}},
 		},
 		"space that an earlier pass took already": {
 			source: Summary{Allocated: 2 << 30, Inodes: 10},
@@ -77,7 +81,7 @@ func TestRefusalsSayInWordsWhyAVolumeCannotBeMoved(t *testing.T) {
 		"too few inodes": {
 			source: Summary{Inodes: 1001},
 			target: plenty,
-			want:   []string{"the target has too few inodes: the volume takes 1001, the target has 1000 free"},
+			want:   []Refusal{{"", "the target has too few inodes: the volume takes 1001, the target has 1000 free"}},
 		},
 		"inodes without limit": {
 			source: Summary{Inodes: 1001},

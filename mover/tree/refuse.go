@@ -28,44 +28,50 @@ var abilityWords = map[Ability]string{
 	TimeAfter2038:  "times after 2038",
 }
 
-// Refusals says in sentences why a volume cannot be moved to a target: what no copy
-// keeps, what the target lacks, too little space. Empty means that nothing forbids
-// it. What is at the target already is held to be reused: its manifest's summary is
-// given if there is one.
-func Refusals(source Summary, target Abilities, there *Summary) (sentences []string) {
+// Refusal is why a volume cannot be moved. Path is the first that it is about, as a
+// message shows it; empty if it is about the whole volume.
+type Refusal struct{ Path, Reason string }
+
+// Refusals says why a volume cannot be moved to a target: what no copy keeps, what the
+// target lacks, too little space. None means that nothing forbids it. What is at the
+// target already is held to be reused: its summary is given if there is one.
+func Refusals(source Summary, target Abilities, there *Summary) (refusals []Refusal) {
 	for _, f := range source.Findings {
-		sentences = append(sentences, f.String())
+		refusals = append(refusals, Refusal{f.Path, f.words()})
 	}
 	for _, need := range source.Needs {
 		reason, lacking := target.Lacks[need.Ability]
 		if !lacking {
 			continue
 		}
-		sentences = append(sentences, fmt.Sprintf("%s: the target cannot keep %s (%s); %d entries need it",
-			need.Path, cmp.Or(abilityWords[need.Ability], string(need.Ability)), reason, need.Count))
+		refusals = append(refusals, Refusal{need.Path, fmt.Sprintf("the target cannot keep %s (%s); entries that need it: %d",
+			cmp.Or(abilityWords[need.Ability], string(need.Ability)), reason, need.Count)})
 	}
-	return slices.Concat(sentences, tooSmall(source, target, there))
+	return slices.Concat(refusals, tooSmall(source, target, there))
 }
 
-// tooSmall compares what the volume takes with what the target has.
-func tooSmall(source Summary, target Abilities, there *Summary) (sentences []string) {
+// tooSmall compares what the volume takes with what the target has. A volume that takes
+// more there than here, as with larger blocks, is not foreseen: a pass then fails, and
+// passes run before anything stops.
+func tooSmall(source Summary, target Abilities, there *Summary) (refusals []Refusal) {
 	has, inodes := target.Bytes, target.Inodes
 	if there != nil {
 		has += there.Allocated
 		inodes += there.Inodes
 	}
-	// Each inode may waste up to a block at its end, and the target may use larger
-	// blocks than the source; directories and attributes take blocks of their own.
-	needs := source.Allocated + source.Inodes*target.BlockSize/2
+	needs, filled := source.Allocated, ""
+	if _, lacking := target.Lacks[Holes]; lacking && source.Bytes > needs {
+		needs, filled = source.Bytes, " and fills holes"
+	}
 	if needs > has {
-		sentences = append(sentences, fmt.Sprintf("the target is too small: the volume takes about %s, the target has %s free",
-			sizeInWords(needs), sizeInWords(has)))
+		refusals = append(refusals, Refusal{Reason: fmt.Sprintf("the target is too small: the volume takes about %s, the target has %s free%s",
+			sizeInWords(needs), sizeInWords(has), filled)})
 	}
 	if target.Inodes > 0 && source.Inodes > inodes {
-		sentences = append(sentences, fmt.Sprintf("the target has too few inodes: the volume takes %d, the target has %d free",
-			source.Inodes, inodes))
+		refusals = append(refusals, Refusal{Reason: fmt.Sprintf("the target has too few inodes: the volume takes %d, the target has %d free",
+			source.Inodes, inodes)})
 	}
-	return sentences
+	return refusals
 }
 
 func sizeInWords(n uint64) string {

@@ -32,6 +32,11 @@ type Options struct {
 	// Cold drops cached pages of each file before it is read, so that the disk is read
 	// and not memory.
 	Cold bool
+	// Shallow reads no contents: the manifest tells all but those, and is no Previous of
+	// another scan.
+	Shallow bool
+	// Length is how many bytes of a block volume ScanDevice describes; 0: all.
+	Length uint64
 	// Workers is how many files or segments are read at once; 0 chooses.
 	Workers int
 	// Progress is called now and then from one goroutine, if it is not nil.
@@ -43,7 +48,12 @@ func (o *Options) workers() int {
 	if o.Workers > 0 {
 		return o.Workers
 	}
-	return min(max(4, 2*runtime.GOMAXPROCS(0)), 32)
+	workers := max(4, 2*runtime.GOMAXPROCS(0))
+	if o.Cold {
+		// They wait for the disk most of the time.
+		workers = max(16, workers)
+	}
+	return min(workers, 32)
 }
 
 // Progress is how far a scan is.
@@ -103,7 +113,7 @@ func begin(root *dir, o Options) (start, error) {
 		return start{}, err
 	}
 	begun := start{stat: s, summary: Summary{
-		Version: Version, Identity: identityOf(&s, system), Margin: system.margin(), SeesTrusted: seesTrusted(),
+		Version: Version, Identity: identityOf(&s, system), Margin: system.margin(), SeesTrusted: seesTrusted(), Shallow: o.Shallow,
 	}}
 	if err := o.Expect.recognize(begun.summary.Identity); err != nil {
 		return start{}, err
@@ -180,5 +190,9 @@ func openPrevious(path string) (*Manifest, Time, error) {
 		return nil, Time{}, fmt.Errorf("use the earlier manifest: %w", err)
 	}
 	s := m.Summary()
+	if s.Shallow {
+		_ = m.Close()
+		return nil, Time{}, errors.New("use the earlier manifest: it knows nothing of contents")
+	}
 	return m, s.Started.minus(s.Margin), nil
 }

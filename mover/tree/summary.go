@@ -30,6 +30,10 @@ type Summary struct {
 	ReadBytes uint64 `json:"readBytes"`
 	// Unsettled counts entries that changed or vanished while they were scanned.
 	Unsettled uint64 `json:"unsettled"`
+	// Device says that this is a block volume.
+	Device bool `json:"device,omitempty"`
+	// Shallow says that contents were not read: Root is not that of a copy.
+	Shallow bool `json:"shallow,omitempty"`
 	// SeesTrusted says whether the scan could see attributes named trusted.*, for
 	// which Linux demands CAP_SYS_ADMIN.
 	SeesTrusted bool `json:"seesTrusted"`

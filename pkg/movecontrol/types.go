@@ -26,9 +26,9 @@ type Kind string
 
 // The kinds of tasks.
 const (
-	// Prepare reads the source once and keeps its hashes, from which the first Pass
-	// goes on, and asks for the room at the target. It changes nothing at either end.
-	// Its result is Prepared.
+	// Prepare looks at everything at the source but contents, and has the receiver try
+	// what the target can keep and how much room it has, in a directory that is removed
+	// again. Its result is Prepared.
 	Prepare Kind = "prepare"
 	// Pass brings the target to what the source holds, while the application may go on
 	// writing: the first one copies all, a later one what has changed. Its result is
@@ -36,11 +36,10 @@ const (
 	Pass Kind = "pass"
 	// Final is a pass of which the caller guarantees that nobody writes to the source
 	// any more, until the move is over or given up. The source's file system is synced
-	// first, the target's at its end.
+	// first, the target's by Verify.
 	Final Kind = "final"
-	// Verify compares both ends and, where they differ, sends that once more and looks
-	// again. Its result is Verified; a difference that stays is no failure of the
-	// task, but Equal is false. Use it after Final only.
+	// Verify compares both ends and changes nothing. Its result is Verified; a
+	// difference is no failure of the task, but Equal is false. Use it after Final only.
 	Verify Kind = "verify"
 )
 
@@ -50,7 +49,8 @@ type Task struct {
 	ID   string `json:"id"`
 	Kind Kind   `json:"kind"`
 	// Full makes Verify read every byte at both ends again, cold; without it that is
-	// done for what the last Final wrote, and the manifests speak for the rest.
+	// done at the target for what was written since it was read last, and the manifests
+	// speak for the rest.
 	Full bool `json:"full,omitempty"`
 	// BytesPerSecond bounds what is sent; 0: no bound.
 	BytesPerSecond int64 `json:"bytesPerSecond,omitempty"`
@@ -135,22 +135,18 @@ type Prepared struct {
 	Entries int64 `json:"entries"`
 	// Inodes is what the target needs: hard links count once.
 	Inodes int64 `json:"inodes"`
-	// Refusals are what the move could not keep, the first of each kind; if there is
-	// one, the move must not begin. RefusalsLeftOff counts those that are not listed.
-	Refusals        []Refusal `json:"refusals,omitempty"`
-	RefusalsLeftOff int64     `json:"refusalsLeftOff,omitempty"`
-	// TargetFreeBytes and TargetFreeInodes are left at the target. TargetFreeInodes is
-	// 0 where the file system sets no bound.
-	TargetFreeBytes  int64 `json:"targetFreeBytes"`
-	TargetFreeInodes int64 `json:"targetFreeInodes"`
+	// Refusals are what the move could not keep or has no room for, one of each kind;
+	// if there is one, the move must not go on.
+	Refusals []Refusal `json:"refusals,omitempty"`
 	// Source tells this source from every other, for Task.Expect; the caller keeps it.
 	Source json.RawMessage `json:"source"`
 }
 
 // Refusal is something that a move could not keep.
 type Refusal struct {
-	// Path is relative to the volume's root, quoted where it is not plain text.
-	Path string `json:"path"`
+	// Path is the first that it is about, relative to the volume's root and quoted where
+	// it is not plain text; empty if it is about the whole volume.
+	Path string `json:"path,omitempty"`
 	// Reason is one sentence.
 	Reason string `json:"reason"`
 }
@@ -176,10 +172,9 @@ type Verified struct {
 	// Equal is true only if the roots are the same and nothing differs.
 	Equal bool `json:"equal"`
 	// Differences are what differed in the end, at most 100; DifferencesLeftOff counts
-	// the rest. SentAgain counts entries that differed before and were sent once more.
+	// the rest.
 	Differences        []Difference `json:"differences,omitempty"`
 	DifferencesLeftOff int64        `json:"differencesLeftOff,omitempty"`
-	SentAgain          int64        `json:"sentAgain,omitempty"`
 }
 
 // Difference is an entry that is not the same at both ends.
@@ -188,4 +183,12 @@ type Difference struct {
 	Path string `json:"path"`
 	// What differs, in words.
 	What string `json:"what"`
+}
+
+// String is the refusal in words.
+func (r Refusal) String() string {
+	if r.Path == "" {
+		return r.Reason
+	}
+	return r.Path + ": " + r.Reason
 }

@@ -37,7 +37,7 @@ func (c *Controller) moverSpec(r *record.Record, i int, end record.End, node str
 	if node != "" {
 		term.MatchFields = []corev1.NodeSelectorRequirement{{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}}
 	}
-	return corev1.PodSpec{
+	spec := corev1.PodSpec{
 		AutomountServiceAccountToken: ptr.To(false),
 		EnableServiceLinks:           ptr.To(false),
 		// Its scratch outlives a crash of the program.
@@ -74,6 +74,13 @@ func (c *Controller) moverSpec(r *record.Record, i int, end record.End, node str
 			{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 		},
 	}
+	if v := r.Claims[i].Volume; v != nil && ptr.Deref(v.Spec.VolumeMode, corev1.PersistentVolumeFilesystem) == corev1.PersistentVolumeBlock {
+		mover := &spec.Containers[0]
+		mover.Args = append(mover.Args, "--block")
+		mover.VolumeMounts = mover.VolumeMounts[1:]
+		mover.VolumeDevices = []corev1.VolumeDevice{{Name: "volume", DevicePath: "/volume"}}
+	}
+	return spec
 }
 
 // moverLabels are on a mover and its Secret.

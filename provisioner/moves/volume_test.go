@@ -67,3 +67,18 @@ func TestAMoverHasWhatItNeedsAndNoMore(t *testing.T) {
 	assert.Equal(t, "pvc-u1", c.moverSpec(r, 0, record.Source, "").Volumes[0].PersistentVolumeClaim.ClaimName)
 	assert.Equal(t, "data", c.moverSpec(r, 0, record.Target, "").Volumes[0].PersistentVolumeClaim.ClaimName)
 }
+
+func TestAMoverOfABlockVolumeHasTheDevice(t *testing.T) {
+	c := New(Config{Image: "mover:1"})
+	r := recordIn("PreCopy")
+	block := corev1.PersistentVolumeBlock
+	r.Claims[0].Volume = &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{VolumeMode: &block}}
+	for _, end := range record.Ends {
+		mover := c.moverSpec(r, 0, end, "").Containers[0]
+		assert.Equal(t, []corev1.VolumeDevice{{Name: "volume", DevicePath: "/volume"}}, mover.VolumeDevices)
+		assert.Contains(t, mover.Args, "--block")
+		for _, mount := range mover.VolumeMounts {
+			assert.NotEqual(t, "volume", mount.Name)
+		}
+	}
+}

@@ -123,13 +123,11 @@ func prepared(o Observation, i int, claim Claim) (Step, bool) {
 	case p == nil:
 		return back(o, "the mover of claim "+name+" looked at the volume and says nothing of it: use movers of the provisioner's version", true), true
 	case len(p.Refusals) > 0:
-		first := p.Refusals[0]
-		return back(o, fmt.Sprintf("claim %s cannot be moved without a loss: %s: %s (and %d more): mend or remove that, and move again",
-			name, first.Path, first.Reason, int64(len(p.Refusals)-1)+p.RefusalsLeftOff), true), true
-	case p.Bytes > p.TargetFreeBytes:
-		return back(o, fmt.Sprintf("claim %s holds %d bytes, but the target has only %d free: make the claim larger, or choose another class, and move again", name, p.Bytes, p.TargetFreeBytes), true), true
-	case p.TargetFreeInodes > 0 && p.Inodes > p.TargetFreeInodes:
-		return back(o, fmt.Sprintf("claim %s holds %d files, but the target has room for only %d: choose another class, and move again", name, p.Inodes, p.TargetFreeInodes), true), true
+		why := fmt.Sprintf("claim %s cannot be moved there whole: %s", name, p.Refusals[0])
+		if more := len(p.Refusals) - 1; more > 0 {
+			why += fmt.Sprintf(" (more reasons: %d)", more)
+		}
+		return back(o, why+": mend that or choose another class or place, and move again; nothing was stopped", true), true
 	}
 	return change(o, i, func(c *record.Claim) { c.Prepared, c.Expect = true, p.Source }), true
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/movecontrol"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 )
@@ -72,4 +73,24 @@ func TestTheSourceIsKeptWhileTheTargetIsNotKnownToBeThere(t *testing.T) {
 	deleted := whole()
 	deleted.Claims[0].Claim, deleted.Claims[0].Target = nil, decide.Side{}
 	assert.Equal(t, decide.DropBacking, decide.Next(deleted).Verb, "who deleted the claim wants neither copy")
+}
+
+func TestWhatCannotBeKeptEndsTheMoveBeforeAnythingStops(t *testing.T) {
+	for want, refusals := range map[string][]movecontrol.Refusal{
+		"claim data cannot be moved there whole: dev/null: the target cannot keep devices: mend": {{Path: "dev/null", Reason: "the target cannot keep devices"}},
+		"claim data cannot be moved there whole: no room (more reasons: 1): mend":                {{Reason: "no room"}, {Path: "a", Reason: "b"}},
+	} {
+		o := in(v1alpha1.MoveProvision)
+		backing := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: ref(record.Target, 0).UID, Labels: map[string]string{keys.MoveOf: string(moveUID)}}}
+		running := decide.Mover{Exists: true, Running: true}
+		o.Claims[0].Source.Mover, o.Claims[0].Target = running, decide.Side{Backing: backing, Mover: running}
+		o.Claims[0].Copy = &movecontrol.Status{Connected: true, Task: &movecontrol.TaskStatus{
+			Task: movecontrol.Task{ID: "prepare"}, State: movecontrol.Done, Prepared: &movecontrol.Prepared{Refusals: refusals},
+		}}
+		step := decide.Next(o)
+		assert.Equal(t, v1alpha1.MoveRollBack, step.Record.Phase)
+		assert.True(t, step.Record.Refused)
+		assert.Contains(t, step.Record.Why, want)
+		assert.Contains(t, step.Record.Why, "nothing was stopped")
+	}
 }

@@ -95,6 +95,9 @@ func (w *world) apply(step decide.Step) {
 	case decide.DropMover:
 		c.at[step.End].mover.Leaving = true
 	case decide.Start:
+		if step.Task.Kind != movecontrol.Prepare {
+			w.must(string(step.Task.Expect) == string(sourceOf(step.Claim)), "a mover is not told which source it must see: %s", step.Task.Expect)
+		}
 		w.must(c.mover.Task == nil || c.mover.Task.State != movecontrol.Running, "a task beside another one")
 		c.mover.Task = &movecontrol.TaskStatus{Task: step.Task, State: movecontrol.Running}
 	case decide.DeletePod:

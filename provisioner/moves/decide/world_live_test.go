@@ -1,6 +1,7 @@
 package decide_test
 
 import (
+	"encoding/json"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -43,7 +44,7 @@ func (w *world) moverLives(i int, c *claim, chance func(int) bool) {
 	task.State = movecontrol.Done
 	switch task.Kind {
 	case movecontrol.Prepare:
-		task.Prepared = &movecontrol.Prepared{Bytes: 1, TargetFreeBytes: 2}
+		task.Prepared = &movecontrol.Prepared{Bytes: 1, Source: sourceOf(i)}
 	case movecontrol.Pass:
 		d.content = s.content
 		task.Passed = &movecontrol.Passed{}
@@ -63,8 +64,10 @@ func (w *world) moverLives(i int, c *claim, chance func(int) bool) {
 	case movecontrol.Verify:
 		task.Verified = &movecontrol.Verified{SourceRoot: fmt.Sprint(s.content), TargetRoot: fmt.Sprint(d.content), Equal: s.content == d.content}
 	}
-	_ = i
 }
+
+// sourceOf is what Prepare saw of the source of a claim.
+func sourceOf(i int) json.RawMessage { return fmt.Appendf(nil, `{"entries":%d}`, i) }
 
 // podsLive is the owner of the pods, the scheduler, which may not have heard of a lock
 // yet, their nodes, and the application.
