@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -162,4 +163,37 @@ func TestAVolumeIsMovedWhileItChanges(t *testing.T) {
 			same(t, m, "data/large")
 		})
 	}
+}
+
+func TestTheStopDoesNotReadWhatDidNotChange(t *testing.T) {
+	source := t.TempDir()
+	for _, name := range []string{"a", "b", "c"} {
+		require.NoError(t, os.Chown(write(t, source, name, random(t, 5<<20)), 1234, 2345))
+		require.NoError(t, os.Chmod(filepath.Join(source, name), 0o750|os.ModeSetgid))
+	}
+	m := begin(t, source, false)
+	m.do(movecontrol.Task{Kind: movecontrol.Pass})
+	times := func() (all []int64) {
+		for _, name := range []string{"a", "b", "c"} {
+			info, err := os.Stat(filepath.Join(m.Target, name))
+			require.NoError(t, err)
+			assert.Equal(t, os.FileMode(0o750)|os.ModeSetgid, info.Mode())
+			status := info.Sys().(*syscall.Stat_t)
+			assert.EqualValues(t, 1234, status.Uid)
+			assert.EqualValues(t, 2345, status.Gid)
+			all = append(all, status.Ctim.Nano())
+		}
+		return all
+	}
+	before := times()
+	file, err := os.OpenFile(filepath.Join(source, "b"), os.O_WRONLY, 0)
+	require.NoError(t, err)
+	_, err = file.WriteAt([]byte("changed"), 1<<20)
+	require.NoError(t, err)
+	require.NoError(t, file.Close())
+	m.do(movecontrol.Task{Kind: movecontrol.Final})
+	after := times()
+	assert.Equal(t, []int64{before[0], before[2]}, []int64{after[0], after[2]}, "change times decide what Verify reads")
+	assert.NotEqual(t, before[1], after[1])
+	m.verified(false)
 }

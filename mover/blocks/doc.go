@@ -1,7 +1,8 @@
 // Package blocks carries large files: only the parts that differ, written in place,
 // so that it costs what changed and not what there is. It deals with names, sizes,
-// contents and modification times; owners, modes and attributes are left to rsync,
-// which then finds size and time equal and reads no content.
+// contents, owners, modes and modification times; attributes are left to rsync, which
+// then finds size and time equal and reads no content. What is as it should be is not
+// touched in the last pass: a new change time has a file read again.
 //
 // The receiver opens each name below the volume's root with openat2, which follows
 // no symbolic link, leaves no mount and does not climb: whatever a sender asks for,
@@ -39,8 +40,12 @@ type header struct {
 	Size   int64  `json:"size,omitempty"`
 	// Names is how many names the source's file has.
 	Names uint32 `json:"names,omitempty"`
-	Sec   int64  `json:"sec,omitempty"`
-	Nsec  uint32 `json:"nsec,omitempty"`
+	// Mode has the lower 12 bits.
+	Mode uint32 `json:"mode,omitempty"`
+	UID  uint32 `json:"uid,omitempty"`
+	GID  uint32 `json:"gid,omitempty"`
+	Sec  int64  `json:"sec,omitempty"`
+	Nsec uint32 `json:"nsec,omitempty"`
 }
 
 func encode(kind byte, h header) ([]byte, error) {

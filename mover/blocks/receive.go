@@ -207,7 +207,7 @@ func (r *Receiver) zeros(offset, length int64) error {
 	return nil
 }
 
-// end gives the file its size and its time.
+// end gives the file its size, its owner and mode, and its time, which comes last.
 func (r *Receiver) end() error {
 	defer func() {
 		_ = unix.Close(r.fd)
@@ -221,6 +221,13 @@ func (r *Receiver) end() error {
 		return err
 	}
 	r.Files++
+	// The owner first: a new one takes setuid and setgid away.
+	if err := unix.Fchown(r.fd, int(r.file.UID), int(r.file.GID)); err != nil {
+		return err
+	}
+	if err := unix.Fchmod(r.fd, r.file.Mode&0o7777); err != nil {
+		return err
+	}
 	modified := unix.Timespec{Sec: r.file.Sec, Nsec: int64(r.file.Nsec)}
 	return unix.UtimesNanoAt(r.fd, "", []unix.Timespec{{Nsec: unix.UTIME_OMIT}, modified}, unix.AT_EMPTY_PATH)
 }

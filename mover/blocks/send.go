@@ -47,12 +47,15 @@ func NewDeviceSender(path string, send func([]byte) error, done func(n int64)) (
 // Close closes the volume.
 func (s *Sender) Close() { _ = unix.Close(s.root) }
 
+// carried are the aspects that a file is sent for.
+const carried = tree.AspectType | tree.AspectContent | tree.AspectSize | tree.AspectMtime | tree.AspectLink | tree.AspectMode | tree.AspectOwner
+
 // Carries says whether a change is one that Send carries.
 func Carries(c *tree.Change) bool {
 	if c.New == nil || c.New.Type != tree.File || c.New.Size < LargeFrom && c.New.Path != "" {
 		return false
 	}
-	return c.Old == nil || c.Differs&(tree.AspectType|tree.AspectContent|tree.AspectSize|tree.AspectMtime|tree.AspectLink) != 0
+	return c.Old == nil || c.Differs&carried != 0
 }
 
 // Send sends one change. A file that is gone by now is left to the next pass; one
@@ -101,7 +104,8 @@ func (s *Sender) file(fd int, c *tree.Change) error {
 	// Only a hint: most of it is read from its beginning to its end.
 	_ = unix.Fadvise(fd, 0, 0, unix.FADV_SEQUENTIAL)
 	message, err := encode(messageFile, header{
-		Path: []byte(e.Path), Size: int64(e.Size), Names: e.Links, Sec: e.Mtime.Sec, Nsec: e.Mtime.Nsec,
+		Path: []byte(e.Path), Size: int64(e.Size), Names: e.Links, Mode: e.Mode, UID: e.UID, GID: e.GID,
+		Sec: e.Mtime.Sec, Nsec: e.Mtime.Nsec,
 	})
 	if err != nil {
 		return err
