@@ -91,7 +91,7 @@ func TestASingleBitThatFlipsAtTheTargetIsFoundAndNotMended(t *testing.T) {
 			m := begin(t, some(t), false)
 			m.do(movecontrol.Task{Kind: movecontrol.Pass})
 			m.do(movecontrol.Task{Kind: movecontrol.Final})
-			flip(t, filepath.Join(m.Target, filepath.FromSlash(row.file)), 50_000)
+			flip(t, filepath.Join(m.Target, filepath.FromSlash(row.file)))
 			for range 2 {
 				v := m.do(movecontrol.Task{Kind: movecontrol.Verify, Full: row.full}).Verified
 				require.False(t, v.Equal)
@@ -107,8 +107,9 @@ func TestASingleBitThatFlipsAtTheTargetIsFoundAndNotMended(t *testing.T) {
 }
 
 // flip turns one bit of a file, and gives the file the time that it had.
-func flip(t *testing.T, path string, at int64) {
+func flip(t *testing.T, path string) {
 	t.Helper()
+	const at = 50_000
 	was, err := os.Stat(path)
 	require.NoError(t, err)
 	spoilt, err := os.OpenFile(path, os.O_RDWR, 0)
