@@ -110,6 +110,7 @@ type work struct {
 	woken  chan struct{}
 	record *stored
 	told   string
+	waits  waiting
 	links  links
 }
 
@@ -195,8 +196,7 @@ func (c *Controller) turn(ctx context.Context, w *work) (after time.Duration, go
 		klog.FromContext(ctx).V(3).Info("Taking step", "step", step.Verb, "claim", step.Claim, "end", step.End, "say", step.Say)
 	}
 	if err := c.act(ctx, w, o, step); err != nil {
-		step.Say = fmt.Sprintf("%s is tried again: %v", step.Verb, err)
-		c.tell(ctx, w, o, step)
+		c.tell(ctx, w, o, decide.Step{Verb: decide.Idle, Say: fmt.Sprintf("%s is tried again: %v", step.Verb, err)})
 		return 0, false, err
 	}
 	if step.Verb == decide.Save {

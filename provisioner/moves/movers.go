@@ -20,7 +20,8 @@ import (
 
 // moverAt looks for the mover of an end. pod is nil while there is none.
 func (c *Controller) moverAt(ctx context.Context, at site, r *record.Record, i int, end record.End) (m decide.Mover, pod *corev1.Pod, err error) {
-	namespace, name := r.Claims[i].At(end).Ref.Namespace, r.MoverName(i, end)
+	ref, name := r.Claims[i].At(end).Ref, r.MoverName(i, end)
+	namespace := ref.Namespace
 	if at.Remote != nil {
 		shadow, err := at.Remote.ShadowPods(namespace).Get(ctx, name, metav1.GetOptions{})
 		switch {
@@ -35,6 +36,9 @@ func (c *Controller) moverAt(ctx context.Context, at site, r *record.Record, i i
 	}
 	pod, err = at.Client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
+		if m.Exists && !m.Leaving && !m.Unstarted && m.Problem == "" {
+			m.Problem = whyNot(ctx, at, ref, nil)
+		}
 		return m, nil, nil
 	}
 	if err != nil {
@@ -48,6 +52,9 @@ func (c *Controller) moverAt(ctx context.Context, at site, r *record.Record, i i
 	}
 	m.Running = !m.Leaving && !m.Ended && pod.Status.Phase == corev1.PodRunning && pod.Status.PodIP != "" &&
 		!slices.ContainsFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.State.Running == nil })
+	if !m.Running && !m.Leaving && m.Problem == "" {
+		m.Problem = whyNot(ctx, at, ref, pod)
+	}
 	return m, pod, nil
 }
 
@@ -61,6 +68,9 @@ func problemOf(pod *corev1.Pod) string {
 	for _, status := range pod.Status.ContainerStatuses {
 		if waiting := status.State.Waiting; waiting != nil && waiting.Reason != "ContainerCreating" {
 			return waiting.Reason + " " + waiting.Message
+		}
+		if ended := status.State.Terminated; ended != nil {
+			return fmt.Sprintf("its program ended with code %d (%s %s) and is started again: see the log of pod %s/%s", ended.ExitCode, ended.Reason, ended.Message, pod.Namespace, pod.Name)
 		}
 	}
 	return ""

@@ -29,6 +29,9 @@ func (c *Controller) tell(ctx context.Context, w *work, o decide.Observation, st
 		c.tellPhase(o, next)
 		w.told = phase
 	}
+	if w.waits.lasts(o.Now, step, next) {
+		c.Recorder.Event(aboutMove(o.Move), corev1.EventTypeNormal, "Waiting", next.Message)
+	}
 	if equality.Semantic.DeepEqual(next, o.Move.Status) {
 		return
 	}
@@ -51,9 +54,7 @@ func (c *Controller) tellPhase(o decide.Observation, next v1alpha1.VolumeMoveSta
 	if text == "" {
 		text = fmt.Sprintf("the move is in phase %s", next.Phase)
 	}
-	c.Recorder.Event(&corev1.ObjectReference{
-		APIVersion: v1alpha1.GroupVersion.String(), Kind: "VolumeMove", Namespace: o.Move.Namespace, Name: o.Move.Name, UID: o.Move.UID,
-	}, kind, string(next.Phase), text)
+	c.Recorder.Event(aboutMove(o.Move), kind, string(next.Phase), text)
 	for _, claim := range o.Claims {
 		if claim.Claim == nil {
 			continue
@@ -84,6 +85,7 @@ func statusOf(o decide.Observation, step decide.Step) v1alpha1.VolumeMoveStatus 
 	if r.Phase == v1alpha1.MoveDone {
 		next.Message = "the claims have their volumes at the target, and the copy at the source is gone"
 	}
+	next.Message = sentence(next.Message)
 	target := r.Target
 	next.Target = &target
 	next.Phases = phases(r)
