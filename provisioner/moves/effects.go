@@ -41,6 +41,24 @@ func (c *Controller) makeTarget(ctx context.Context, r *record.Record, i int, se
 	if err != nil {
 		return err
 	}
+	b, err := c.targetClaim(r, i, seen.Claim)
+	if err != nil {
+		return err
+	}
+	if !at.home {
+		if err := c.Clusters.Get(ref.Cluster).RecordNamespace(ctx, ref.Namespace); err != nil {
+			return err
+		}
+	}
+	if _, err := at.Client.CoreV1().PersistentVolumeClaims(ref.Namespace).Create(ctx, b, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("make real claim %s at the target: %w", ref.Key(), err)
+	}
+	return nil
+}
+
+// targetClaim is the backing claim of a virtual claim at the target.
+func (c *Controller) targetClaim(r *record.Record, i int, virtual *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
+	ref := r.Claims[i].Target.Ref
 	to := route.Route{Cluster: ref.Cluster, Node: r.Claims[i].Target.Node}
 	for _, class := range c.View(ref.Cluster, r.Namespace).Offered {
 		if class.Name == r.Claims[i].Target.Class {
@@ -48,9 +66,9 @@ func (c *Controller) makeTarget(ctx context.Context, r *record.Record, i int, se
 		}
 	}
 	if to.Class.Name == "" {
-		return fmt.Errorf("storage class %s is gone at the target: create it again, or abort the move", r.Claims[i].Target.Class)
+		return nil, fmt.Errorf("storage class %s is gone at the target: create it again, or abort the move", r.Claims[i].Target.Class)
 	}
-	claim := seen.Claim.DeepCopy()
+	claim := virtual.DeepCopy()
 	claim.Spec.DataSource, claim.Spec.DataSourceRef = nil, nil
 	b := backing.New(claim, to, ref.Key(), c.Place.HomeID)
 	b.Labels[keys.MoveOf] = string(r.UID)
@@ -64,15 +82,7 @@ func (c *Controller) makeTarget(ctx context.Context, r *record.Record, i int, se
 			delete(b.Annotations, key)
 		}
 	}
-	if !at.home {
-		if err := c.Clusters.Get(ref.Cluster).RecordNamespace(ctx, ref.Namespace); err != nil {
-			return err
-		}
-	}
-	if _, err := at.Client.CoreV1().PersistentVolumeClaims(ref.Namespace).Create(ctx, b, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("make real claim %s at the target: %w", ref.Key(), err)
-	}
-	return nil
+	return b, nil
 }
 
 // backing changes or removes the backing claim of an end.

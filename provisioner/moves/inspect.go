@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -45,42 +46,51 @@ func (c *Controller) inspect(ctx context.Context, move *v1alpha1.VolumeMove) (*r
 	if limit := move.Spec.BandwidthLimit; limit != nil {
 		r.Limit = limit.Value()
 	}
-	err := c.fill(ctx, r, move)
+	stops, err := c.fill(ctx, r, move)
+	if err == nil && move.Spec.DryRun {
+		return c.check(ctx, r, stops)
+	}
+	return judged(r, err)
+}
+
+// judged turns a refusal into the record of a move that never begins.
+func judged(r *record.Record, err error) (*record.Record, error) {
 	if why, refused := err.(refusal); refused { //nolint:errorlint // never wrapped
 		r.Phase, r.Why, r.Refused, r.Claims = v1alpha1.MoveFailed, string(why), true, nil
-		r.Began[v1alpha1.MoveFailed] = now
+		r.Began[v1alpha1.MoveFailed] = r.Began[v1alpha1.MovePrepare]
 		return r, nil
 	}
 	return r, err
 }
 
-func (c *Controller) fill(ctx context.Context, r *record.Record, move *v1alpha1.VolumeMove) error {
+// fill completes a record, and returns the pods that the move would stop now.
+func (c *Controller) fill(ctx context.Context, r *record.Record, move *v1alpha1.VolumeMove) (stops []string, err error) {
 	node, err := c.targetNode(move.Spec.Target)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	r.Target = v1alpha1.MovePlace{Cluster: locality.OfNode(node.Labels), Class: move.Spec.ClassName, Node: move.Spec.Target.Node}
 	if r.Target.Cluster != keys.Home {
 		r.Target.Node = ""
 		if _, why := c.reach(r.Target.Cluster); why != "" {
-			return refuse("%s: wait until it is ready, and move again", why)
+			return nil, refuse("%s: wait until it is ready, and move again", why)
 		}
 	}
 	for i, name := range move.Spec.Claims {
 		claim, err := claimAt(ctx, c.here(), move.Namespace, name)
 		switch {
 		case err != nil:
-			return err
+			return nil, err
 		case claim == nil:
-			return refuse("there is no claim %q in namespace %s: name claims that exist", name, move.Namespace)
+			return nil, refuse("there is no claim %q in namespace %s: name claims that exist", name, move.Namespace)
 		}
 		known, err := c.inspectClaim(ctx, r, claim, node)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		issued, err := movekeys.Issue(r.KeysOf(i), r.Began[v1alpha1.MovePrepare], validity)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		known.Keys = issued
 		r.Claims = append(r.Claims, *known)
@@ -157,6 +167,22 @@ func movable(claim *corev1.PersistentVolumeClaim, volume *corev1.PersistentVolum
 	return nil
 }
 
+// seesAttachments refuses a source of which it could not be told whether it is attached
+// to a node.
+func seesAttachments(ctx context.Context, at site, cluster string) error {
+	if at.home {
+		return nil
+	}
+	_, err := at.Client.StorageV1().VolumeAttachments().List(ctx, metav1.ListOptions{Limit: 1})
+	switch {
+	case apierrors.IsForbidden(err):
+		return refuse("cluster %s does not let this one see what volumes are attached to there: apply deploy/remote of this version in it, and move again", cluster)
+	case err != nil:
+		return fmt.Errorf("list attachments in cluster %s: %w", cluster, err)
+	}
+	return nil
+}
+
 // inspectSource judges where the data is.
 func (c *Controller) inspectSource(ctx context.Context, claim *corev1.PersistentVolumeClaim, from backing.Ref) (*record.Copy, error) {
 	at, why := c.reach(from.Cluster)
@@ -179,6 +205,9 @@ func (c *Controller) inspectSource(ctx context.Context, claim *corev1.Persistent
 	}
 	if real == nil {
 		return nil, refuse("real volume %s of claim %q cannot be seen in %s: move again when it can", b.Spec.VolumeName, claim.Name, from.Cluster)
+	}
+	if err := seesAttachments(ctx, at, from.Cluster); err != nil {
+		return nil, err
 	}
 	copied := &record.Copy{Ref: from, Real: real.Name, Class: ptr.Deref(b.Spec.StorageClassName, "")}
 	if at.home {

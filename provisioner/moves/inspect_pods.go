@@ -7,14 +7,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lodestone-storage/lodestone/pkg/locality"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 )
 
-// inspectPods judges the pods that use the claims.
-func (c *Controller) inspectPods(ctx context.Context, r *record.Record) error {
+// inspectPods judges the pods that use the claims, and returns those that must stop.
+func (c *Controller) inspectPods(ctx context.Context, r *record.Record) (stops []string, err error) {
 	pods, err := c.Client.CoreV1().Pods(r.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return fmt.Errorf("list pods: %w", err)
+		return nil, fmt.Errorf("list pods: %w", err)
 	}
 	for i := range pods.Items {
 		pod := &pods.Items[i]
@@ -22,10 +23,32 @@ func (c *Controller) inspectPods(ctx context.Context, r *record.Record) error {
 			continue
 		}
 		if pod.Spec.NodeName != "" && metav1.GetControllerOf(pod) == nil {
-			return refuse("pod %q uses the volume and nobody would make it anew once it is stopped: delete it first, and create it again after the move has begun", pod.Name)
+			return nil, refuse("pod %q uses the volume and nobody would make it anew once it is stopped: delete it first, and create it again after the move has begun", pod.Name)
+		}
+		if err := c.inspectPlace(r, pod); err != nil {
+			return nil, err
 		}
 		if err := c.inspectVolumes(ctx, r, pod); err != nil {
-			return err
+			return nil, err
+		}
+		if pod.Spec.NodeName != "" {
+			stops = append(stops, pod.Name)
+		}
+	}
+	return stops, nil
+}
+
+// inspectPlace refuses a pod that uses a claim from another cluster than that of the
+// data: nobody could tell there whether it has stopped writing.
+func (c *Controller) inspectPlace(r *record.Record, pod *corev1.Pod) error {
+	node := c.Node(pod.Spec.NodeName)
+	if node == nil {
+		return nil
+	}
+	for i := range r.Claims {
+		if at, data := locality.OfNode(node.Labels), r.Claims[i].Source.Ref.Cluster; uses(&pod.Spec, r.Claims[i].Name) && at != data {
+			return refuse("pod %q uses claim %q from cluster %s, while its data is in %s: a volume that several clusters use cannot be moved; stop that pod, and move again",
+				pod.Name, r.Claims[i].Name, at, data)
 		}
 	}
 	return nil

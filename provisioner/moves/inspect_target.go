@@ -2,6 +2,8 @@ package moves
 
 import (
 	"context"
+	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -11,6 +13,9 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/route"
 )
+
+// answering is how long a cluster may take to answer that was asked for a namespace.
+const answering = time.Minute
 
 // inspectTarget judges where the data is to go, as for a new claim there.
 func (c *Controller) inspectTarget(ctx context.Context, r *record.Record, claim *corev1.PersistentVolumeClaim, node *corev1.Node, source record.Copy) (*record.Copy, error) {
@@ -69,6 +74,8 @@ func (c *Controller) freeName(ctx context.Context, at site, claim *corev1.Persis
 		return types.NamespacedName{}, refuse("there is no RemoteCluster %s: create it again", cluster)
 	case at.Remote == nil:
 		return types.NamespacedName{}, refuse("cluster %s runs no remote agent, which makes the movers there: install deploy/remote in it, and move again", cluster)
+	case view.Mapped.Asked && !view.Mapped.Given && view.Mapped.Message == "" && time.Since(view.Mapped.Since) < answering:
+		return types.NamespacedName{}, fmt.Errorf("cluster %s has not said yet whether it gives namespace %s a place", cluster, claim.Namespace)
 	case view.Mapped.Asked && !view.Mapped.Given:
 		return types.NamespacedName{}, refuse("cluster %s gives namespace %s no place yet: %s; move again when it does", cluster, claim.Namespace, view.Mapped.Message)
 	}

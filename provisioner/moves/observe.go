@@ -54,7 +54,10 @@ func (c *Controller) observe(ctx context.Context, w *work) (decide.Observation, 
 	if o.Pods, err = c.podsOf(ctx, o.Record); err != nil {
 		return o, err
 	}
-	if o.Others, err = c.othersOf(ctx, o); err != nil {
+	if err := c.observeOthers(ctx, &o); err != nil {
+		return o, err
+	}
+	if err := c.observeNodes(ctx, &o); err != nil {
 		return o, err
 	}
 	c.observeCopies(ctx, w, &o)
@@ -151,7 +154,7 @@ func usesAny(pod *corev1.Pod, r *record.Record) bool {
 func podOf(pod *corev1.Pod) decide.Pod {
 	seen := decide.Pod{
 		Name: pod.Name, UID: pod.UID, Bound: pod.Spec.NodeName != "", Leaving: pod.DeletionTimestamp != nil,
-		Finished: finished(pod), Owned: metav1.GetControllerOf(pod) != nil,
+		Finished: finished(pod), Owned: metav1.GetControllerOf(pod) != nil, Node: pod.Spec.NodeName,
 	}
 	for _, gate := range pod.Spec.SchedulingGates {
 		seen.Gated = seen.Gated || gate.Name == keys.MovingGate

@@ -13,46 +13,58 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 )
 
-// othersOf says who else has a source: pods beside the backing claim, and nodes that
-// its volume is attached to, but the node of the mover.
-func (c *Controller) othersOf(ctx context.Context, o decide.Observation) ([]string, error) {
-	var others []string
-	attachments, err := c.Client.StorageV1().VolumeAttachments().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("list attachments: %w", err)
-	}
+// observeOthers finds out who else has a source: pods beside the backing claim, and nodes
+// that its volume is attached to, but the node of the mover.
+func (c *Controller) observeOthers(ctx context.Context, o *decide.Observation) error {
 	for i := range o.Record.Claims {
 		ref := o.Record.Claims[i].Source.Ref
 		at, why := c.reach(ref.Cluster)
 		if why != "" || o.Unusable[record.Source] != "" {
 			continue
 		}
-		found, nodes, err := c.besides(ctx, at, o.Record, i)
-		if err != nil {
-			if ref.Cluster == keys.Home {
-				return nil, err
+		if err := c.observeSource(ctx, at, o, i); err != nil {
+			if at.home {
+				return err
 			}
 			c.suspect(ref.Cluster)
 			o.Unusable[record.Source] = fmt.Sprintf("cluster %s cannot be asked now: %v", ref.Cluster, err)
-			continue
-		}
-		others = append(others, found...)
-		if ref.Cluster == keys.Home {
-			for _, node := range attached(attachments.Items, o.Record.Claims[i].Volume, o.Claims[i].Source.Real) {
-				if !nodes[node] {
-					others = append(others, "node "+node+", which it is attached to")
-				}
-			}
 		}
 	}
-	return others, nil
+	return nil
 }
 
-// besides returns the pods in the namespace of a source, in its own cluster, that use
-// it, and the nodes of its mover.
-func (c *Controller) besides(ctx context.Context, at site, r *record.Record, i int) (found []string, nodes map[string]bool, err error) {
+// observeSource is observeOthers for one claim.
+func (c *Controller) observeSource(ctx context.Context, at site, o *decide.Observation, i int) error {
 	ctx, cancel := at.patience(ctx)
 	defer cancel()
+	found, err := c.besides(ctx, at, o.Record, i)
+	if err != nil {
+		return err
+	}
+	attachments, err := at.Client.StorageV1().VolumeAttachments().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("list attachments: %w", err)
+	}
+	o.Others = append(o.Others, found.others...)
+	o.Users = append(o.Users, found.users...)
+	for _, node := range attached(attachments.Items, o.Record.Claims[i].Volume, o.Claims[i].Source.Real) {
+		if !found.movers[node] {
+			o.Others = append(o.Others, "node "+node+", which it is attached to")
+		}
+	}
+	return nil
+}
+
+// beside is who uses a real claim directly.
+type beside struct {
+	others []string
+	users  []record.Node
+	// movers are the nodes of its mover.
+	movers map[string]bool
+}
+
+// besides looks for the pods in the namespace of a source, in its own cluster, that use it.
+func (c *Controller) besides(ctx context.Context, at site, r *record.Record, i int) (found beside, err error) {
 	ref := r.Claims[i].Source.Ref
 	options := metav1.ListOptions{}
 	if ref.Cluster != keys.Home {
@@ -61,32 +73,36 @@ func (c *Controller) besides(ctx context.Context, at site, r *record.Record, i i
 	}
 	pods, err := at.Client.CoreV1().Pods(ref.Namespace).List(ctx, options)
 	if err != nil {
-		return nil, nil, fmt.Errorf("list pods beside real claim %s: %w", ref.Key(), err)
+		return found, fmt.Errorf("list pods beside real claim %s: %w", ref.Key(), err)
 	}
-	nodes, mover := map[string]bool{}, r.MoverName(i, record.Source)
+	mover := r.MoverName(i, record.Source)
+	found.movers = map[string]bool{}
 	for j := range pods.Items {
 		switch pod := &pods.Items[j]; {
 		case !uses(&pod.Spec, ref.Name), finished(pod):
 		case pod.Name == mover:
-			nodes[pod.Spec.NodeName] = true
+			found.movers[pod.Spec.NodeName] = true
 		default:
-			found = append(found, "pod "+pod.Name+" in "+ref.Cluster)
+			found.others = append(found.others, "pod "+pod.Name+" in "+ref.Cluster)
+			if pod.Spec.NodeName != "" {
+				found.users = append(found.users, record.Node{Cluster: ref.Cluster, Name: pod.Spec.NodeName})
+			}
 		}
 	}
 	if at.Remote == nil {
-		return found, nodes, nil
+		return found, nil
 	}
 	shadows, err := at.Remote.ShadowPods(ref.Namespace).List(ctx, options)
 	if err != nil {
-		return nil, nil, fmt.Errorf("list ShadowPods beside real claim %s: %w", ref.Key(), err)
+		return found, fmt.Errorf("list ShadowPods beside real claim %s: %w", ref.Key(), err)
 	}
 	for j := range shadows.Items {
 		// One that was not started yet may be, until its home pod is gone.
 		if shadow := &shadows.Items[j]; shadow.Name != mover && uses(&shadow.Spec.Pod.Spec, ref.Name) {
-			found = append(found, "ShadowPod "+shadow.Name+" in "+ref.Cluster)
+			found.others = append(found.others, "ShadowPod "+shadow.Name+" in "+ref.Cluster)
 		}
 	}
-	return found, nodes, nil
+	return found, nil
 }
 
 // attached returns the nodes that a volume is attached to, by whatever name: the virtual

@@ -8,7 +8,8 @@ import (
 type MovePhase string
 
 // The phases of a move, in their order. From MoveCommit on a move only goes forward;
-// before it, it can go back, in MoveRollBack, which ends in MoveAborted or MoveFailed.
+// before it, it can go back, in MoveRollBack, which ends in MoveAborted or MoveFailed. A
+// dry run that nothing forbids is MoveChecked at once.
 const (
 	MovePrepare   MovePhase = "Prepare"
 	MoveProvision MovePhase = "Provision"
@@ -25,6 +26,7 @@ const (
 	MoveRollBack  MovePhase = "RollBack"
 	MoveAborted   MovePhase = "Aborted"
 	MoveFailed    MovePhase = "Failed"
+	MoveChecked   MovePhase = "Checked"
 )
 
 // Conditions of a VolumeMove.

@@ -38,7 +38,7 @@ type VolumeMoveList struct {
 
 // VolumeMoveSpec says what is moved, and where to.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.className) == has(oldSelf.className) && has(self.bandwidthLimit) == has(oldSelf.bandwidthLimit)",message="only action, keepSourceFor and ttlSecondsAfterFinished can be changed: abort this move and make another"
+// +kubebuilder:validation:XValidation:rule="has(self.className) == has(oldSelf.className) && has(self.bandwidthLimit) == has(oldSelf.bandwidthLimit) && has(self.dryRun) == has(oldSelf.dryRun)",message="only action, keepSourceFor, rollBackAfter and ttlSecondsAfterFinished can be changed: abort this move and make another"
 type VolumeMoveSpec struct {
 	// Claims are the names of the claims, in this namespace. They move together:
 	// all claims of a pod that Lodestone serves must be listed.
@@ -92,12 +92,27 @@ type VolumeMoveSpec struct {
 	// +kubebuilder:default="1h"
 	KeepSourceFor *metav1.Duration `json:"keepSourceFor,omitempty"`
 
+	// RollBackAfter is how long pods may wait for a copy that stands still, because the
+	// target cannot be reached or a mover does not run, before the move goes back to the
+	// source by itself. Committed moves do not go back.
+	//
+	// +optional
+	// +kubebuilder:default="10m"
+	RollBackAfter *metav1.Duration `json:"rollBackAfter,omitempty"`
+
 	// TTLSecondsAfterFinished is how long after its end the object is kept. Without
 	// it: for ever.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	TTLSecondsAfterFinished *int32 `json:"ttlSecondsAfterFinished,omitempty"`
+
+	// DryRun has it said in the status what would be moved, or what forbids that, and
+	// nothing done.
+	//
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="dryRun cannot be changed: make another VolumeMove"
+	DryRun bool `json:"dryRun,omitempty"`
 
 	// Action is what is wanted of the move. Abort ends one that is not committed and
 	// leaves everything at the source; Finalize removes the copy at the source now.

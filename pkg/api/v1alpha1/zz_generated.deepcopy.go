@@ -353,6 +353,11 @@ func (in *VolumeMoveSpec) DeepCopyInto(out *VolumeMoveSpec) {
 		*out = new(v1.Duration)
 		**out = **in
 	}
+	if in.RollBackAfter != nil {
+		in, out := &in.RollBackAfter, &out.RollBackAfter
+		*out = new(v1.Duration)
+		**out = **in
+	}
 	if in.TTLSecondsAfterFinished != nil {
 		in, out := &in.TTLSecondsAfterFinished, &out.TTLSecondsAfterFinished
 		*out = new(int32)

@@ -19,6 +19,9 @@ func rollBack(o Observation) Step {
 	if step, ok := bound(o, func(c record.Claim) *corev1.PersistentVolume { return c.Volume }); ok {
 		return step
 	}
+	if step, ok := ending(o); ok {
+		return step
+	}
 	if step, ok := freed(o); ok {
 		return step
 	}
@@ -51,4 +54,18 @@ func rollBack(o Observation) Step {
 		phase = v1alpha1.MoveFailed
 	}
 	return enter(o, phase)
+}
+
+// ending waits a while for pods that were stopped for the move, so that their successors
+// do not write beside them; false where none is left, or it takes too long.
+func ending(o Observation) (Step, bool) {
+	if o.Record.Down.IsZero() || o.Now.Sub(o.Record.Began[v1alpha1.MoveRollBack]) > graceful {
+		return Step{}, false
+	}
+	for _, pod := range o.Pods {
+		if pod.Bound && pod.Leaving && !pod.Finished {
+			return wait(often, "waiting until pod "+pod.Name+" has ended"), true
+		}
+	}
+	return Step{}, false
 }

@@ -18,6 +18,8 @@ const (
 	// settling is how long pods are still looked at that may have got the gate from an
 	// API server that had not heard yet that the claims are free.
 	settling = 10 * time.Second
+	// graceful is how long a move that goes back waits for pods that it has stopped.
+	graceful = 30 * time.Second
 	// startTimeout is how long a mover may take to run before anything was stopped for it.
 	startTimeout = 10 * time.Minute
 )
@@ -40,6 +42,12 @@ func Next(o Observation) Step {
 	if record.Before(r.Phase, v1alpha1.MoveCommit) {
 		if why, refused := unwanted(o); why != "" {
 			return back(o, why, refused)
+		}
+		if step, ok := followed(o); ok {
+			return step
+		}
+		if step, ok := stalled(o); ok {
+			return step
 		}
 	}
 	switch r.Phase {

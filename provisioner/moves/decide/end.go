@@ -2,6 +2,7 @@ package decide
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,12 +15,11 @@ import (
 
 // commit gives the claims their volumes at the target. It only goes forward.
 func commit(o Observation) Step {
-	for _, end := range record.Ends {
-		if why := o.Unusable[end]; why != "" {
-			return wait(soon, why)
-		}
+	if why := o.Unusable[record.Target]; why != "" {
+		return wait(soon, why)
 	}
-	if step, ok := dropped(o, record.Ends...); ok {
+	// The mover at the source only reads, and nobody listens to it any more.
+	if step, ok := dropped(o, reached(o)...); ok {
 		return hurry(step)
 	}
 	for i, claim := range o.Claims {
@@ -30,14 +30,42 @@ func commit(o Observation) Step {
 		case backing.Unpublished(b) || b.Labels[keys.MoveOf] != "":
 			return Step{Verb: Publish, Claim: i}
 		}
-		if s := claim.Source.Backing; s != nil && s.UID == ours.Source.Ref.UID && s.Labels[keys.MoveOf] != string(o.Record.UID) {
-			return Step{Verb: Shelve, Claim: i}
-		}
+	}
+	if step, ok := shelved(o); ok {
+		return step
 	}
 	if step, ok := bound(o, func(c record.Claim) *corev1.PersistentVolume { return c.New }); ok {
 		return step
 	}
 	return enter(o, v1alpha1.MoveResume)
+}
+
+// reached returns the ends whose clusters take requests.
+func reached(o Observation) []record.End {
+	return slices.DeleteFunc(slices.Clone(record.Ends), func(end record.End) bool { return o.Unusable[end] != "" })
+}
+
+// shelved is the step that marks the copies at the source as the move's; false where they
+// are, or cannot be for now.
+func shelved(o Observation) (Step, bool) {
+	for i, claim := range o.Claims {
+		if s := claim.Source.Backing; s != nil && s.UID == o.Record.Claims[i].Source.Ref.UID && s.Labels[keys.MoveOf] != string(o.Record.UID) {
+			return Step{Verb: Shelve, Claim: i}, true
+		}
+	}
+	return Step{}, false
+}
+
+// leftovers is the step towards a source that is as Commit leaves it, had its cluster
+// been there then; false where it is, or cannot be for now.
+func leftovers(o Observation) (Step, bool) {
+	if o.Unusable[record.Source] != "" {
+		return Step{}, false
+	}
+	if step, ok := shelved(o); ok {
+		return step, true
+	}
+	return dropped(o, record.Source)
 }
 
 // bound is the step towards claims that have a volume; false where all have.
@@ -126,6 +154,9 @@ func retain(o Observation) Step {
 	if step, ok := ungated(o); ok {
 		return step
 	}
+	if step, ok := leftovers(o); ok {
+		return step
+	}
 	began := o.Record.Began[v1alpha1.MoveRetain]
 	if left := began.Add(settling).Sub(o.Now); left > 0 {
 		return wait(min(left, soon), "the claims have their volumes at the target")
@@ -155,6 +186,9 @@ func finalize(o Observation) Step {
 	}
 	if why := unsound(o); why != "" {
 		return wait(seldom, "the copy at the source is not removed: "+why)
+	}
+	if step, ok := leftovers(o); ok {
+		return step
 	}
 	if step, ok := removed(o, record.Source); ok {
 		return step

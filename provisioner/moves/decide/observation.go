@@ -30,6 +30,11 @@ type Observation struct {
 	// Others says who else uses a source, in words, as pods of the remote cluster and
 	// nodes that the volume is attached to; read after the volumes too.
 	Others []string
+	// Users are the nodes that pods which use a source are bound to now, those of movers
+	// left out. Away says why of a node, of these or of the record, it is not known what
+	// runs there; it has no entry for one that is ready or gone.
+	Users []record.Node
+	Away  map[record.Node]string
 	// Unusable says why the cluster of an end takes no requests; empty if it does.
 	// Nothing is known of what is there then.
 	Unusable map[record.End]string
@@ -81,6 +86,8 @@ type Mover struct {
 type Pod struct {
 	Name string
 	UID  types.UID
+	// Node is where it is bound to; empty while it has none.
+	Node string
 	// Gated: it has the gate of moves. Bound: it has a node.
 	Gated, Bound, Leaving, Ready, Finished bool
 	// Owned says whether a controller would make it anew.

@@ -52,7 +52,11 @@ func stopped(o Observation) (Step, bool) {
 	if len(names) == 0 {
 		return Step{}, false
 	}
-	return wait(often, "waiting until the volume is free of "+strings.Join(names, ", ")), true
+	step := wait(often, "waiting until the volume is free of "+strings.Join(names, ", "))
+	if away, ok := unsure(o); ok {
+		step.Say += "; " + away.Say
+	}
+	return step, true
 }
 
 // fence takes the volume from everybody, and makes sure that nobody has it.
@@ -61,6 +65,9 @@ func fence(o Observation) Step {
 		return wait(soon, why)
 	}
 	if step, ok := intruders(o); ok {
+		return step
+	}
+	if step, ok := unsure(o); ok {
 		return step
 	}
 	for i, claim := range o.Claims {

@@ -37,15 +37,27 @@ type Record struct {
 	Passes int32               `json:"passes"`
 	// Limit is how many bytes a second may travel; 0: as many as can.
 	Limit int64 `json:"limit,omitempty"`
-	// Why is why the move went back or never began; Refused that it is not the user's
-	// wish.
+	// Why is why the move went back or never began, or what a dry run found; Refused that
+	// it is not the user's wish.
 	Why     string `json:"why,omitempty"`
 	Refused bool   `json:"refused,omitempty"`
 	// Down is since when pods could not use the claims, Up until when.
 	Down time.Time `json:"down,omitzero"`
 	Up   time.Time `json:"up,omitzero"`
+	// Ran are the nodes on which pods used the claims: who cannot be asked may still
+	// write.
+	Ran []Node `json:"ran,omitempty"`
+	// Stalled is since when the copy stands still although pods wait for it; zero while
+	// it goes on.
+	Stalled time.Time `json:"stalled,omitzero"`
 
 	Claims []Claim `json:"claims,omitempty"`
+}
+
+// Node is a node of a cluster.
+type Node struct {
+	Cluster string `json:"cluster"`
+	Name    string `json:"name"`
 }
 
 // Claim is one claim of a move.
@@ -108,7 +120,7 @@ var order = []v1alpha1.MovePhase{
 }
 
 // Order is that of all phases.
-var Order = append(slices.Clone(order), v1alpha1.MoveRollBack, v1alpha1.MoveAborted, v1alpha1.MoveFailed)
+var Order = append(slices.Clone(order), v1alpha1.MoveRollBack, v1alpha1.MoveAborted, v1alpha1.MoveFailed, v1alpha1.MoveChecked)
 
 // Before says whether a phase of a move that goes forward comes before another one.
 func Before(a, b v1alpha1.MovePhase) bool {
@@ -118,7 +130,7 @@ func Before(a, b v1alpha1.MovePhase) bool {
 
 // Over says whether nothing more will be done.
 func (r *Record) Over() bool {
-	return r.Phase == v1alpha1.MoveDone || r.Phase == v1alpha1.MoveAborted || r.Phase == v1alpha1.MoveFailed
+	return r.Phase == v1alpha1.MoveDone || r.Phase == v1alpha1.MoveAborted || r.Phase == v1alpha1.MoveFailed || r.Phase == v1alpha1.MoveChecked
 }
 
 // Holds says whether nothing else may touch the claims and what is behind them.

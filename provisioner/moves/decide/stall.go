@@ -1,0 +1,57 @@
+package decide
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+)
+
+// patience is how long pods wait for a copy that stands still where the VolumeMove does
+// not say.
+const patience = 10 * time.Minute
+
+// stalled is the step for a move for which pods were stopped and whose copy stands still:
+// after a time it goes back by itself, if the source can be used. False while the copy
+// goes on.
+func stalled(o Observation) (Step, bool) {
+	why, since := standstill(o), o.Record.Stalled
+	switch {
+	case why == "" && since.IsZero():
+		return Step{}, false
+	case why == "" || since.IsZero():
+		next := o.Record.Clone()
+		if next.Stalled = o.Now; why == "" {
+			next.Stalled = time.Time{}
+		}
+		return Step{Verb: Save, Record: next, Say: why}, true
+	}
+	limit := patience
+	if o.Move.Spec.RollBackAfter != nil {
+		limit = o.Move.Spec.RollBackAfter.Duration
+	}
+	if o.Now.Sub(since) < limit {
+		return Step{}, false
+	}
+	return back(o, fmt.Sprintf("the pods have waited for %s (spec.rollBackAfter) and the copy stood still: %s; they go on at the source, so mend that and move again", limit, why), true), true
+}
+
+// standstill says why the copy cannot go on although pods wait for it; empty if it can.
+// Nothing is gained by going back while the source cannot be used either.
+func standstill(o Observation) string {
+	switch {
+	case o.Unusable[record.Source] != "":
+		return ""
+	case o.Record.Phase == v1alpha1.MoveQuiesce || o.Record.Phase == v1alpha1.MoveFence:
+		// The movers are not asked then.
+		return o.Unusable[record.Target]
+	case o.Record.Phase == v1alpha1.MoveFinalSync || o.Record.Phase == v1alpha1.MoveVerifying:
+		if step, ok := movers(o); ok && step.Verb == Idle {
+			return step.Say
+		} else if ok {
+			return "a mover is made anew"
+		}
+	}
+	return ""
+}
