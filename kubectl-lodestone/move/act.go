@@ -71,10 +71,10 @@ func want(ctx context.Context, home *access.Cluster, move *v1alpha1.VolumeMove, 
 func forbids(move *v1alpha1.VolumeMove, action v1alpha1.MoveAction) string {
 	state, _ := ended(move)
 	switch {
-	case state == failed || state == refused || move.Status.Phase == v1alpha1.MoveDone:
+	case state == failed || state == refused || state == checked || move.Status.Phase == v1alpha1.MoveDone:
 		return fmt.Sprintf("move %s is over (%s): there is nothing to do", move.Name, move.Status.Phase)
 	case action == v1alpha1.ActionAbort && oneOf(move.Status.Phase, v1alpha1.MoveCommit, v1alpha1.MoveResume, v1alpha1.MoveRetain, v1alpha1.MoveFinalize):
-		return fmt.Sprintf("move %s is committed, so it cannot be aborted: move the claim back with kubectl lodestone move", move.Name)
+		return fmt.Sprintf("move %s is committed, so it cannot be aborted: kubectl lodestone move rollback moves it back", move.Name)
 	case action == v1alpha1.ActionFinalize && state != moved:
 		return fmt.Sprintf("move %s is not done (%s): its source is the only copy that counts", move.Name, move.Status.Phase)
 	}

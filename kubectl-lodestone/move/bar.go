@@ -88,6 +88,7 @@ const (
 	moved
 	refused
 	failed
+	checked
 )
 
 // ended says whether there is something to wait for, and if not why, in a sentence.
@@ -100,6 +101,8 @@ func ended(move *v1alpha1.VolumeMove) (end, string) {
 		return moved, ""
 	case accepted != nil && accepted.Status == metav1.ConditionFalse:
 		return refused, accepted.Message
+	case status.Phase == v1alpha1.MoveChecked:
+		return checked, status.Message
 	case oneOf(status.Phase, v1alpha1.MoveFailed, v1alpha1.MoveAborted):
 		return failed, status.Message
 	}

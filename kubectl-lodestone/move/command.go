@@ -39,6 +39,9 @@ func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStream
   # Move all volumes of a StatefulSet home, replica by replica
   kubectl lodestone move statefulset db -n shop --target-cluster home
 
+  # What would that do, and does anything forbid it?
+  kubectl lodestone move data -n shop --target-cluster west --dry-run
+
   # Have a look at all moves, give one up
   kubectl lodestone move status -A
   kubectl lodestone move abort data -n shop`,
@@ -76,7 +79,7 @@ func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStream
 	o.flags(command.Flags())
 	command.Flags().BoolVar(&o.Together, "together", false, "move the replicas of a StatefulSet at once, not one after another")
 	command.Flags().StringVarP(&o.Output, "output", "o", "", "json: write the VolumeMove when it is done")
-	command.AddCommand(statusCommand(flags, streams),
+	command.AddCommand(statusCommand(flags, streams), rollbackCommand(flags, streams),
 		action(flags, streams, "abort", v1alpha1.ActionAbort, "End a move that is not committed: everything stays at the source",
 			`Abort ends a move that is not committed. The claims keep the volumes that they have,
 their pods run again, and the copy at the target is removed.`),

@@ -64,7 +64,7 @@ func follow(ctx context.Context, home *access.Cluster, out io.Writer, move *v1al
 	for {
 		shown.show(move)
 		switch state, why := ended(move); state {
-		case moved:
+		case moved, checked:
 			return move, nil
 		case refused:
 			return move, outcome.Refuse("%s is not moved: %s", strings.Join(move.Spec.Claims, ", "), why)

@@ -2,8 +2,10 @@ package move
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -77,12 +79,31 @@ func afterwards(err error, left []*v1alpha1.VolumeMove) error {
 // finish follows a move and says what it came to.
 func (o *Options) finish(ctx context.Context, home *access.Cluster, streams genericiooptions.IOStreams, move *v1alpha1.VolumeMove) error {
 	move, err := follow(ctx, home, streams.ErrOut, move)
+	if o.DryRun {
+		err = errors.Join(err, forget(ctx, home, move))
+	}
 	if err != nil {
 		return err
 	}
 	if o.Output != "" {
 		return write(streams.Out, move)
 	}
+	if o.DryRun {
+		_, err = fmt.Fprintln(streams.Out, move.Status.Message)
+		return err
+	}
 	_, err = fmt.Fprintln(streams.Out, report(move))
 	return err
+}
+
+// forget removes the VolumeMove of a dry run.
+func forget(ctx context.Context, home *access.Cluster, move *v1alpha1.VolumeMove) error {
+	// Also where the user has ended the command meanwhile.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	err := home.Moves.In(move.Namespace).Delete(ctx, move.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &move.UID}})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return home.Explain("delete VolumeMove "+move.Namespace+"/"+move.Name+" of the dry run", err)
+	}
+	return nil
 }

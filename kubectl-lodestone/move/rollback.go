@@ -1,0 +1,105 @@
+package move
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/access"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/outcome"
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+)
+
+func rollbackCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
+	o := newOptions()
+	command := &cobra.Command{
+		Use:   "rollback MOVE|PVC",
+		Short: "Move the data of a move that is done back to where it came from",
+		Long: `Rollback moves the claims of a move that is done back to the cluster and the class
+that they came from, with all that was written since. The copy that is kept there is
+from before the move; it is removed first, and all data travels back.
+
+A move that is not committed yet is ended with kubectl lodestone move abort.`,
+		Example: "  # The latest move of claim data\n  kubectl lodestone move rollback data -n shop",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			home, namespace, err := reach(flags)
+			if err != nil {
+				return err
+			}
+			move, err := find(cmd.Context(), home, namespace, args[0])
+			if err != nil {
+				return err
+			}
+			if o.Cluster, o.Class, err = origin(move); err != nil {
+				return err
+			}
+			if _, err := o.spec(); err != nil {
+				return err
+			}
+			if err := finalized(cmd.Context(), home, streams, move); err != nil {
+				return err
+			}
+			return o.run(cmd.Context(), home, streams, namespace, [][]string{move.Spec.Claims})
+		},
+	}
+	o.copyFlags(command.Flags())
+	command.Flags().StringVarP(&o.Output, "output", "o", "", "json: write the VolumeMove that moves back when it is done")
+	return command
+}
+
+// origin returns where the data of a move that is done came from.
+func origin(move *v1alpha1.VolumeMove) (cluster, class string, err error) {
+	if state, _ := ended(move); state != moved {
+		return "", "", outcome.Refuse("move %s is not done (%s), so there is nothing to move back: kubectl lodestone move abort ends one that is not committed", move.Name, move.Status.Phase)
+	}
+	for _, claim := range move.Status.Claims {
+		switch {
+		case claim.Source == nil || claim.Target == nil:
+			return "", "", outcome.Refuse("move %s does not say where claim %s came from: move it with kubectl lodestone move", move.Name, claim.Name)
+		case cluster != "" && (cluster != claim.Source.Cluster || class != claim.Source.Class):
+			return "", "", outcome.Refuse("the claims of move %s came from different places, which one move cannot go back to: stop their pods, and move each with kubectl lodestone move", move.Name)
+		case claim.Source.Cluster == keys.Home && claim.Target.Cluster == keys.Home && claim.Source.Class == claim.Target.Class:
+			return "", "", outcome.Refuse("move %s went from one node of home to another: name the node to go back to with kubectl lodestone move %s --target-node", move.Name, claim.Name)
+		}
+		cluster, class = claim.Source.Cluster, claim.Source.Class
+	}
+	return cluster, class, nil
+}
+
+// finalized ends a move that is done: its claims can be moved again only then.
+func finalized(ctx context.Context, home *access.Cluster, streams genericiooptions.IOStreams, move *v1alpha1.VolumeMove) error {
+	if move.Status.Phase == v1alpha1.MoveRetain {
+		fmt.Fprintf(streams.ErrOut, "the copy that move %s kept is from before it, and is removed; then all data is moved back\n", move.Name)
+		if _, err := want(ctx, home, move, v1alpha1.ActionFinalize); err != nil {
+			return err
+		}
+	}
+	shown := newScreen(streams.ErrOut)
+	defer shown.done()
+	for move.Status.Phase != v1alpha1.MoveDone {
+		shown.show(move)
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("nothing is moved back yet: give the same command again")
+		case <-time.After(often):
+		}
+		seen, err := home.Moves.In(move.Namespace).Get(ctx, move.Name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err) || err == nil && seen.UID != move.UID:
+			return nil
+		case err == nil:
+			move = seen
+		case ctx.Err() == nil:
+			return home.Explain("get VolumeMove "+move.Namespace+"/"+move.Name, err)
+		}
+	}
+	return nil
+}
