@@ -98,9 +98,12 @@ func folder(t *testing.T, namespace, claim string) string {
 	require.NotNil(t, volume, "claim %s has no volume", claim)
 	ref, err := backings.RefOf(volume)
 	require.NoError(t, err)
-	cluster := bed.West
-	if ref.Cluster == keys.Home {
+	cluster, disks := bed.West, bed.Disks
+	switch ref.Cluster {
+	case keys.Home:
 		cluster = bed.Home
+	case "east":
+		cluster, disks = east.West, east.Disks
 	}
 	var behind *corev1.PersistentVolumeClaim
 	await.Until(t, "backing claim "+ref.String()+" is bound", func() bool {
@@ -109,7 +112,7 @@ func folder(t *testing.T, namespace, claim string) string {
 	})
 	real := await.Volume(t, cluster.Client(), behind.Spec.VolumeName)
 	require.NotNil(t, real)
-	path, err := bed.Disks.Of(real)
+	path, err := disks.Of(real)
 	require.NoError(t, err)
 	return path
 }

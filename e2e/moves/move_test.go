@@ -29,10 +29,19 @@ func moves(t *testing.T, namespace string) *volumemoves.Moves {
 }
 
 // deploys makes a claim and a Deployment that counts in it, which runs anywhere.
-func deploys(t *testing.T, namespace, name string) {
+func deploys(t *testing.T, namespace, name string, tune ...func(*corev1.Pod)) {
 	t.Helper()
-	begins(t, namespace, application(namespace, name, name), name)
+	deploysIn(t, fabric.Class, namespace, name, tune...)
+}
+
+// deploysIn is deploys for a claim of another virtual class.
+func deploysIn(t *testing.T, class, namespace, name string, tune ...func(*corev1.Pod)) {
+	t.Helper()
+	beginsIn(t, class, namespace, application(namespace, name, name), name)
 	pod := application(namespace, name, name)
+	for _, change := range tune {
+		change(pod)
+	}
 	pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{Key: keys.RemoteTaint, Operator: corev1.TolerationOpExists})
 	labels := map[string]string{"app": name}
 	_, err := bed.Home.Client().AppsV1().Deployments(namespace).Create(t.Context(), &appsv1.Deployment{
@@ -52,9 +61,14 @@ func deploys(t *testing.T, namespace, name string) {
 // begins makes claims whose volumes are at home, and runs a pod with them once.
 func begins(t *testing.T, namespace string, pod *corev1.Pod, claims ...string) {
 	t.Helper()
+	beginsIn(t, fabric.Class, namespace, pod, claims...)
+}
+
+func beginsIn(t *testing.T, class, namespace string, pod *corev1.Pod, claims ...string) {
+	t.Helper()
 	core := bed.Home.Client().CoreV1()
 	for _, name := range claims {
-		_, err := core.PersistentVolumeClaims(namespace).Create(t.Context(), fabric.NewClaim(namespace, name, fabric.Class), metav1.CreateOptions{})
+		_, err := core.PersistentVolumeClaims(namespace).Create(t.Context(), fabric.NewClaim(namespace, name, class), metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
 	pod.Name = "first"
@@ -96,9 +110,34 @@ func reaches(t *testing.T, made *v1alpha1.VolumeMove, phases ...v1alpha1.MovePha
 				return true
 			}
 		}
+		require.NotContains(t, []v1alpha1.MovePhase{v1alpha1.MoveDone, v1alpha1.MoveFailed, v1alpha1.MoveAborted}, now.Status.Phase, now.Status.Message)
 		return false
-	}, func() any { return now.Status }, func() any { return await.Events(t, bed.Home.Client(), made.Namespace) })
+	}, func() any { return now.Status }, func() any { return await.Events(t, bed.Home.Client(), made.Namespace) },
+		func() any { return await.Events(t, bed.West.Client(), made.Namespace) }, func() any { return movers(t, made) })
 	return now
+}
+
+// movers returns what there is in west of the movers of a move, and of their claims.
+func movers(t *testing.T, made *v1alpha1.VolumeMove) []string {
+	t.Helper()
+	var found []string
+	of := metav1.ListOptions{LabelSelector: keys.MoveOf + "=" + string(made.UID)}
+	shadows, err := bed.Agents.ShadowPods("").List(t.Context(), of)
+	require.NoError(t, err)
+	for _, shadow := range shadows.Items {
+		found = append(found, fmt.Sprintf("ShadowPod %s/%s deleted %v start %v status %+v", shadow.Namespace, shadow.Name, shadow.DeletionTimestamp, shadow.Spec.Start, shadow.Status))
+	}
+	pods, err := bed.West.Client().CoreV1().Pods("").List(t.Context(), of)
+	require.NoError(t, err)
+	for _, pod := range pods.Items {
+		found = append(found, fmt.Sprintf("pod %s/%s on %q status %+v", pod.Namespace, pod.Name, pod.Spec.NodeName, pod.Status))
+	}
+	claims, err := bed.West.Client().CoreV1().PersistentVolumeClaims("").List(t.Context(), of)
+	require.NoError(t, err)
+	for _, claim := range claims.Items {
+		found = append(found, fmt.Sprintf("claim %s/%s %s volume %q annotations %v status %+v", claim.Namespace, claim.Name, claim.UID, claim.Spec.VolumeName, claim.Annotations, claim.Status))
+	}
+	return found
 }
 
 // spans says how long each phase took.

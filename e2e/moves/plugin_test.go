@@ -1,14 +1,20 @@
 package moves
 
 import (
+	"context"
+	"encoding/json"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
+	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cmd"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
@@ -95,4 +101,92 @@ func TestAMoveThatIsForbiddenChangesNothing(t *testing.T) {
 	assert.Contains(t, said, `there is no claim "absent"`)
 	folder := folder(t, namespace, "data")
 	counts(t, folder, counted(t, folder)+10)
+}
+
+func TestADryRunSaysWhatWouldBeAndDoesNothing(t *testing.T) {
+	namespace := space(t)
+	deploys(t, namespace, "data")
+	from := folder(t, namespace, "data")
+	code, out, said := plugin(t, "move", "data", "-n", namespace, "--target-cluster", "west", "--dry-run")
+	require.Zero(t, code, said)
+	assert.Contains(t, out, "would move claim data from class home-wait in home to class west-wait in west; pod data-")
+	code, _, said = plugin(t, "move", "data", "-n", namespace, "--target-cluster", keys.Home, "--dry-run")
+	assert.Equal(t, 3, code)
+	assert.Contains(t, said, "is there already")
+
+	list, err := moves(t, namespace).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	for i := range list.Items {
+		assert.NotNil(t, list.Items[i].DeletionTimestamp, "a dry run leaves nothing")
+	}
+	claim := await.Claim(t, bed.Home.Client(), namespace, "data")
+	assert.NotContains(t, claim.Finalizers, keys.MoveFinalizer)
+	assert.Equal(t, from, folder(t, namespace, "data"))
+
+	// A quota in the way is told before anything is made.
+	fewer := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "full"}, Spec: corev1.ResourceQuotaSpec{
+		Hard: corev1.ResourceList{fabric.HomeNow + ".storageclass.storage.k8s.io/requests.storage": resource.MustParse("1Mi")}}}
+	quotas := bed.Home.Client().CoreV1().ResourceQuotas(fabric.Storage)
+	_, err = quotas.Create(t.Context(), fewer, metav1.CreateOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = quotas.Delete(context.Background(), "full", metav1.DeleteOptions{}) })
+	class(t, namespace)
+	deploysIn(t, namespace, namespace, "other")
+	await.Until(t, "the quota is heeded", func() bool {
+		code, _, said = plugin(t, "move", "other", "-n", namespace, "--target-cluster", keys.Home, "--class", fabric.HomeNow, "--dry-run")
+		return code == 3
+	})
+	assert.Contains(t, said, "exceeded quota")
+}
+
+func TestAMoveThatIsDoneGoesBackAndIsForgotten(t *testing.T) {
+	namespace := space(t)
+	deploys(t, namespace, "data")
+	code, out, said := plugin(t, "move", "data", "-n", namespace, "--target-cluster", "west", "-o", "json", "--ttl", "1s")
+	require.Zero(t, code, said)
+	written := &v1alpha1.VolumeMove{}
+	require.NoError(t, json.Unmarshal([]byte(out), written))
+	assert.Equal(t, "west", written.Status.Target.Cluster)
+	west := folder(t, namespace, "data")
+	last := counts(t, west, counted(t, west)+20)
+
+	code, out, said = plugin(t, "move", "rollback", written.Name, "-n", namespace, "--keep-source-for", "0s")
+	require.Zero(t, code, said)
+	assert.Contains(t, said, "is from before it, and is removed; then all data is moved back")
+	assert.Contains(t, out, "data now in cluster home")
+	home := folder(t, namespace, "data")
+	assert.NotEqual(t, west, home)
+	counts(t, home, last+10)
+	await.Until(t, "a VolumeMove goes when its time is over", func() bool {
+		_, err := moves(t, namespace).Get(t.Context(), written.Name, metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	})
+	nothingLeft(t, namespace, written)
+}
+
+func TestEndingThePluginEndsNoMove(t *testing.T) {
+	namespace := space(t)
+	deploys(t, namespace, "data", heavy)
+	kubeconfig, err := bed.Contexts()
+	require.NoError(t, err)
+	ctx, interrupt := context.WithCancel(t.Context())
+	streams, _, _, stderr := genericiooptions.NewTestIOStreams()
+	ended := make(chan int, 1)
+	go func() {
+		ended <- cmd.Run(ctx, streams, "move", "data", "-n", namespace, "--target-cluster", "west", "--bandwidth-limit", "1Mi", "--keep-source-for", "1s", "--kubeconfig", kubeconfig)
+	}()
+	var made *v1alpha1.VolumeMove
+	await.Until(t, "the move copies", func() bool {
+		list, err := moves(t, namespace).List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		if len(list.Items) == 1 {
+			made = &list.Items[0]
+		}
+		return made != nil && made.Status.Phase == v1alpha1.MovePreCopy
+	})
+	interrupt()
+	assert.NotZero(t, <-ended)
+	assert.Contains(t, stderr.String(), "the move goes on: kubectl lodestone move status "+made.Name)
+	done := reaches(t, made, v1alpha1.MoveDone, v1alpha1.MoveFailed, v1alpha1.MoveAborted)
+	assert.Equal(t, v1alpha1.MoveDone, done.Status.Phase, done.Status.Message)
 }
