@@ -30,6 +30,9 @@ func line(move *v1alpha1.VolumeMove) string {
 	status := move.Status
 	phase := string(status.Phase)
 	if phase == "" {
+		if status.Message != "" {
+			return status.Message
+		}
 		return "waiting for the provisioner to take the move up"
 	}
 	pass := int32(0)

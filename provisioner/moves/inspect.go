@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -77,6 +78,9 @@ func (c *Controller) fill(ctx context.Context, r *record.Record, move *v1alpha1.
 		}
 	}
 	for i, name := range move.Spec.Claims {
+		if wrong := validation.NameIsDNSSubdomain(name, false); len(wrong) > 0 {
+			return nil, refuse("%q cannot be the name of a claim: %s", name, strings.Join(wrong, "; "))
+		}
 		claim, err := claimAt(ctx, c.here(), move.Namespace, name)
 		switch {
 		case err != nil:

@@ -21,7 +21,14 @@ import (
 // tell says in the VolumeMove, and in events, what there is of a move. Nothing depends on
 // it: where it cannot be written, the next turn writes it.
 func (c *Controller) tell(ctx context.Context, w *work, o decide.Observation, step decide.Step) {
-	if o.Move == nil || o.Record == nil {
+	if o.Move == nil || o.Record == nil && step.Say == "" {
+		return
+	}
+	if o.Record == nil {
+		// It is not known yet what is to be moved, nor what forbids it.
+		next := *o.Move.Status.DeepCopy()
+		next.Message = sentence(step.Say)
+		c.writeStatus(ctx, o.Move, next)
 		return
 	}
 	next := statusOf(o, step)
@@ -32,10 +39,15 @@ func (c *Controller) tell(ctx context.Context, w *work, o decide.Observation, st
 	if w.waits.lasts(o.Now, step, next) {
 		c.Recorder.Event(aboutMove(o.Move), corev1.EventTypeNormal, "Waiting", next.Message)
 	}
-	if equality.Semantic.DeepEqual(next, o.Move.Status) {
+	c.writeStatus(ctx, o.Move, next)
+}
+
+// writeStatus writes a status that is not what the VolumeMove has.
+func (c *Controller) writeStatus(ctx context.Context, move *v1alpha1.VolumeMove, next v1alpha1.VolumeMoveStatus) {
+	if equality.Semantic.DeepEqual(next, move.Status) {
 		return
 	}
-	changed := o.Move.DeepCopy()
+	changed := move.DeepCopy()
 	changed.Status = next
 	_, err := c.Moves.In(changed.Namespace).UpdateStatus(ctx, changed, metav1.UpdateOptions{})
 	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
