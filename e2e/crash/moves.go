@@ -50,7 +50,7 @@ func (w *World) prepareMoves(ctx context.Context) (err error) {
 	if _, err := w.Bed.StartExtender(ctx); err != nil {
 		return err
 	}
-	if err := w.Bed.KeepAgent(ctx); err != nil {
+	if _, err := w.Bed.StartAgent(ctx); err != nil {
 		return err
 	}
 	kubeconfig, err := w.Bed.Tenant(ctx, nil)

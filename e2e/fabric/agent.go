@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/klog/v2"
 
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -57,28 +56,6 @@ func (f *Fabric) StartAgent(ctx context.Context, tune ...func(*agent.Config)) (*
 		return nil, err
 	}
 	return start(ctx, func(ctx context.Context) error { return agent.Run(ctx, config) }), nil
-}
-
-// KeepAgent is StartAgent, and starts the agent again whenever it ends until ctx does, as
-// a kubelet would: on a busy machine it may lose its lease.
-func (f *Fabric) KeepAgent(ctx context.Context, tune ...func(*agent.Config)) error {
-	program, err := f.StartAgent(ctx, tune...)
-	if err != nil {
-		return err
-	}
-	go func() {
-		for ctx.Err() == nil {
-			if program != nil {
-				klog.FromContext(ctx).Info("The remote agent has ended", "err", program.Wait())
-			}
-			time.Sleep(time.Second)
-			if program, err = f.StartAgent(ctx, tune...); err != nil {
-				klog.FromContext(ctx).Info("The remote agent cannot be started now", "err", err)
-				program = nil
-			}
-		}
-	}()
-	return nil
 }
 
 // HomeID returns the ID of the home cluster that the programs give it by default.

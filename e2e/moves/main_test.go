@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 		if _, err := bed.StartExtender(ctx); err != nil {
 			return err
 		}
-		if err := bed.KeepAgent(ctx); err != nil {
+		if _, err := bed.StartAgent(ctx); err != nil {
 			return err
 		}
 		if _, err := bed.StartVirtualNode(ctx); err != nil {

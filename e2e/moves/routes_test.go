@@ -91,7 +91,8 @@ func joins(t *testing.T) {
 	east, err = fabric.Start(t.Context(), fabric.Options{ControllerManagerQPS: 500, Agent: true, Programs: map[string]string{"lodestone-mover": mover}})
 	require.NoError(t, err)
 	t.Cleanup(east.Stop)
-	require.NoError(t, east.KeepAgent(t.Context()))
+	_, err = east.StartAgent(t.Context())
+	require.NoError(t, err)
 	system, err := bed.Home.Client().CoreV1().Namespaces().Get(t.Context(), metav1.NamespaceSystem, metav1.GetOptions{})
 	require.NoError(t, err)
 	kubeconfig, err := east.Tenant(t.Context(), func(home *remotev1alpha1.HomeCluster) {

@@ -55,6 +55,8 @@ func (c *Controller) observeNodes(ctx context.Context, o *decide.Observation) er
 // away says why it is not known what runs on a node: it is there, is not ready, and
 // nobody has said that it is off. It asks the API server, never a cache.
 func away(ctx context.Context, at site, name string) (why string, err error) {
+	ctx, cancel := at.patience(ctx)
+	defer cancel()
 	nodes, err := at.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()})
 	if err != nil {
 		return "", fmt.Errorf("look at node %s: %w", name, err)
