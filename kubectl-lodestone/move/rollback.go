@@ -3,6 +3,7 @@ package move
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,8 +23,9 @@ func rollbackCommand(flags *genericclioptions.ConfigFlags, streams genericioopti
 	command := &cobra.Command{
 		Use:   "rollback MOVE|PVC",
 		Short: "Move the data of a move that is done back to where it came from",
-		Long: `Rollback moves the claims of a move that is done back to the cluster and the class
-that they came from, with all that was written since. The copy that is kept there is
+		Long: `Rollback moves the claims of a move that is done back to the cluster that they came
+from, with all that was written since; to the class that they had there, if claims may
+ask for that, else as new claims would get it. The copy that is kept there is
 from before the move; it is removed first, and all data travels back.
 
 A move that is not committed yet is ended with kubectl lodestone move abort.`,
@@ -40,6 +42,9 @@ A move that is not committed yet is ended with kubectl lodestone move abort.`,
 			}
 			if o.Cluster, o.Class, err = origin(move); err != nil {
 				return err
+			}
+			if !mayAsk(cmd.Context(), home, namespace, move.Spec.Claims[0], o.Class) {
+				o.Class = ""
 			}
 			if _, err := o.spec(); err != nil {
 				return err
@@ -72,6 +77,25 @@ func origin(move *v1alpha1.VolumeMove) (cluster, class string, err error) {
 		cluster, class = claim.Source.Cluster, claim.Source.Class
 	}
 	return cluster, class, nil
+}
+
+// mayAsk says whether a claim may ask for a real class: its virtual class lists it. What
+// cannot be read is not asked for.
+func mayAsk(ctx context.Context, home *access.Cluster, namespace, name, class string) bool {
+	claim, err := home.Client.CoreV1().PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil || claim.Spec.StorageClassName == nil {
+		return false
+	}
+	virtual, err := home.Client.StorageV1().StorageClasses().Get(ctx, *claim.Spec.StorageClassName, metav1.GetOptions{})
+	if err != nil {
+		return false
+	}
+	for listed := range strings.SplitSeq(virtual.Parameters[keys.Classes], ",") {
+		if strings.TrimSpace(listed) == class {
+			return true
+		}
+	}
+	return false
 }
 
 // finalized ends a move that is done: its claims can be moved again only then.
