@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 )
 
@@ -21,6 +22,7 @@ type cluster struct {
 	name   string
 	node   string // of the Node and of its container
 	client kubernetes.Interface
+	config *rest.Config
 }
 
 func connect(name string) (*cluster, error) {
@@ -37,7 +39,7 @@ func connect(name string) (*cluster, error) {
 	if _, err := client.Discovery().ServerVersion(); err != nil {
 		return nil, fmt.Errorf("ask %s for its version: %w", name, err)
 	}
-	return &cluster{name: name, node: name + "-control-plane", client: client}, nil
+	return &cluster{name: name, node: name + "-control-plane", client: client, config: config}, nil
 }
 
 func kubeconfig() string { return filepath.Join(cache(), "kubeconfig") }

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"testing"
 	"time"
+
+	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
 // evidence is what is kept of a failed test, a file each; the first argument is the
@@ -15,6 +17,8 @@ var evidence = [][]string{
 	{"objects.txt", "get", "nodes,pods,pvc,pv,statefulsets,services,endpointslices,namespaces", "-A", "-o", "wide"},
 	{"objects.yaml", "get", "nodes,pods,pvc,pv,namespaces", "-A", "-o", "yaml"},
 	{"events.txt", "get", "events", "-A", "--sort-by=.lastTimestamp"},
+	{"volumemoves.yaml", "get", "volumemoves", "-A", "-o", "yaml"},
+	{"movers.log", "logs", "-n", storage, "-l", keys.MoveOf, "--tail=-1", "--prefix"},
 	{"remoteclusters.yaml", "get", "remoteclusters", "-o", "yaml"},
 	{"shadowpods.yaml", "get", "homeclusters,namespacerequests,shadowpods", "-A", "-o", "yaml"},
 	{"provisioner.log", "logs", "-n", system, "-l", "app.kubernetes.io/component=provisioner", "--tail=-1", "--prefix"},

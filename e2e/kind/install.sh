@@ -49,7 +49,11 @@ done
 image remote-agent
 load west lodestone-remote-agent:dev
 "$here/workload-image.sh"
-for cluster in "${clusters[@]}"; do load "$cluster" "$workload_image"; done
+"$here/mover-image.sh"
+for cluster in "${clusters[@]}"; do
+  load "$cluster" "$workload_image"
+  load "$cluster" lodestone-mover:dev
+done
 
 say "building the CSI driver for tests and the sidecars"
 mapfile -t directories < <(cd "$root" && go run ./e2e/cmd/sidecars-build 2>"$KIND_CACHE/log/sidecars.log")

@@ -2,6 +2,7 @@ package kind
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -24,7 +25,10 @@ fi
 start=$(cat /proc/sys/kernel/random/uuid)
 echo "keeper $HOSTNAME starts as $start"
 touch /tmp/ready
-trap 'exit 0' TERM
+leave() {
+  :
+}
+trap 'leave; exit 0' TERM
 row=0
 while :; do
   row=$((row+1))
@@ -40,6 +44,8 @@ type keepers struct {
 	size            string // default: 16Mi
 	access          string // default: ReadWriteOnce
 	replicas        int
+	// leave is what a keeper does when it is asked to end, as a line of its script.
+	leave string
 	// spec is more of the pods' spec, as lines of YAML with their indentation (6).
 	spec string
 }
@@ -54,6 +60,10 @@ func (k keepers) manifest() string {
 	if k.access == "" {
 		k.access = "ReadWriteOnce"
 	}
+	script, grace := keep, 2
+	if k.leave != "" {
+		script, grace = strings.Replace(keep, "  :\n", "  "+k.leave+"\n", 1), 60
+	}
 	return fmt.Sprintf(`apiVersion: apps/v1
 kind: StatefulSet
 metadata: {namespace: %[1]s, name: %[2]s}
@@ -65,7 +75,7 @@ spec:
   template:
     metadata: {labels: {app: %[2]s}}
     spec:
-      terminationGracePeriodSeconds: 2
+      terminationGracePeriodSeconds: %[10]d
 %[7]s      affinity:
         podAntiAffinity:
           requiredDuringSchedulingIgnoredDuringExecution:
@@ -82,7 +92,7 @@ spec:
       storageClassName: %[4]s
       accessModes: [%[9]s]
       resources: {requests: {storage: %[8]s}}
-`, k.namespace, k.name, k.replicas, k.class, image, keep, k.spec, k.size, k.access)
+`, k.namespace, k.name, k.replicas, k.class, image, script, k.spec, k.size, k.access, grace)
 }
 
 func (k keepers) pod(index int) string { return fmt.Sprintf("%s-%d", k.name, index) }

@@ -19,8 +19,8 @@ const (
 
 	system  = "lodestone-system"
 	storage = "lodestone-storage"
-	// image is that of all pods here: busybox and Redis.
-	image = "docker.io/lodestone-e2e/workload:1"
+	// image is that of all pods here: busybox, Redis, PostgreSQL and restic.
+	image = "docker.io/lodestone-e2e/workload:2"
 	// virtualNode is the node that stands for west.
 	virtualNode = "west"
 )

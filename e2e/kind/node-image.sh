@@ -2,7 +2,7 @@
 # Builds a kind node image without a container registry, from Debian packages and
 # Go modules. Needs root. Takes 1 to 2 minutes after programs.sh.
 . "$(dirname "$0")/settings.sh"
-want=$(cat "$here"/{node-image,node-store,workload-image,rootfs,settings}.sh "$tools"/*/go.mod "$tools"/*/main.go | sha256sum | cut -c1-12)
+want=$(cat "$here"/{node-image,node-store,workload-image,copy-programs,rootfs,settings}.sh "$tools"/*/go.mod "$tools"/*/main.go | sha256sum | cut -c1-12)
 [[ $(docker image inspect -f '{{index .Config.Labels "sources"}}' "$built_node_image" 2>/dev/null) != "$want" ]] || exit 0
 "$here/programs.sh"
 "$here/rootfs.sh" node

@@ -15,9 +15,9 @@ tools=$root/.tools/kind
 
 stock_node_image=kindest/node:$KUBERNETES_VERSION
 built_node_image=lodestone-e2e/node:$KUBERNETES_VERSION
-# A pod image with busybox and Redis. The local-path provisioner of a node image
-# that is built here uses it too.
-workload_image=docker.io/lodestone-e2e/workload:1
+# A pod image with busybox, Redis, PostgreSQL and restic. The local-path provisioner
+# of a node image that is built here uses it too.
+workload_image=docker.io/lodestone-e2e/workload:2
 debian_image=debian:bookworm-slim
 local_path_image=docker.io/lodestone-e2e/local-path-provisioner:v0.0.30
 clusters=(home west)

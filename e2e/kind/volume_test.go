@@ -105,9 +105,15 @@ func (v *volume) read(t *testing.T, file string) string {
 // written at a time, and no row may be missing.
 func (v *volume) starts(t *testing.T) []string {
 	t.Helper()
+	return startsOf(t, v.read(t, "rows"))
+}
+
+// startsOf is starts for rows that were read otherwise.
+func startsOf(t *testing.T, rows string) []string {
+	t.Helper()
 	var starts []string
 	next := 1
-	for line := range strings.Lines(v.read(t, "rows")) {
+	for line := range strings.Lines(rows) {
 		var start string
 		var row int
 		_, err := fmt.Sscan(line, &start, &row)

@@ -1,14 +1,15 @@
 #!/bin/bash
 # Builds the image that the pods of the suite run: a shell with the usual commands,
-# and Redis. From Debian's image if a registry gives it; else a static busybox, and
-# Redis with the libraries that it needs, from Debian packages, as root.
+# Redis, PostgreSQL and restic. From Debian's image if a registry gives it; else a
+# static busybox, and the others with the libraries that they need, from Debian
+# packages, as root.
 . "$(dirname "$0")/settings.sh"
 ! docker image inspect "$workload_image" >/dev/null 2>&1 || exit 0
 if timeout 300 docker pull -q "$debian_image" >"$KIND_CACHE/log/pull-debian.log" 2>&1; then
   say "building $workload_image"
   docker build -q -t "$workload_image" - >"$KIND_CACHE/log/workload.log" 2>&1 <<D || fail "the image of the pods does not build: see $KIND_CACHE/log/workload.log"
 FROM $debian_image
-RUN apt-get update && apt-get install -y --no-install-recommends redis-server redis-tools && rm -rf /var/lib/apt/lists/*
+RUN apt-get update && apt-get install -y --no-install-recommends redis-server redis-tools postgresql restic && rm -rf /var/lib/apt/lists/*
 D
   exit 0
 fi
@@ -23,8 +24,11 @@ cp "$from/bin/busybox" "$to/bin/"
 while read -r command; do
   [[ $command == busybox ]] || ln -s busybox "$to/bin/$command"
 done < <("$to/bin/busybox" --list)
-programs=(usr/bin/redis-server usr/bin/redis-cli)
-mapfile -t libraries < <(for program in "${programs[@]}"; do chroot "$from" ldd "/$program"; done | grep -o '/lib[^ ]*' | sed 's,^/,,' | sort -u)
-tar -C "$from" -h -c "${programs[@]}" "${libraries[@]}" | tar -C "$to" -x
+postgres=usr/lib/postgresql/15
+programs=(usr/bin/redis-server usr/bin/redis-cli usr/bin/restic "$postgres"/bin/{postgres,initdb,psql,pg_isready})
+# All that PostgreSQL loads by name, but not the compiler.
+mapfile -t modules < <(cd "$from" && ls "$postgres"/lib/*.so | grep -v llvmjit)
+"$here/copy-programs.sh" "$from" "$to" "${programs[@]}" "${modules[@]}"
+tar -C "$from" -c usr/share/postgresql | tar -C "$to" -x
 printf 'root:x:0:0:root:/:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n' >"$to/etc/passwd"
 tar -C "$to" -c . | docker import -c 'ENV PATH=/bin:/usr/bin' -c 'CMD ["/bin/sh"]' - "$workload_image" >/dev/null
