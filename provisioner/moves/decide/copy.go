@@ -25,7 +25,7 @@ func run(o Observation, i int, task movecontrol.Task) (state *movecontrol.TaskSt
 	case status.Task == nil || status.Task.ID != task.ID || status.Task.State == movecontrol.Cancelled:
 		return nil, Step{Verb: Start, Claim: i, Task: task}, false
 	case status.Task.State == movecontrol.Failed:
-		return nil, back(o, fmt.Sprintf("the mover of claim %s gave up: %s", name, status.Task.Error), true), false
+		return nil, back(o, fmt.Sprintf("the mover of claim %s gave up: %s; the source stays in use: mend that, and move again", name, status.Task.Error), true), false
 	case status.Task.State == movecontrol.Done:
 		return status.Task, Step{}, true
 	}
