@@ -75,8 +75,10 @@ func block(t *testing.T) func() int {
 	}
 }
 
-// TestAMoveFindsItsWayThroughTheAPIServer: nothing else leads to the mover in west.
+// TestAMoveFindsItsWayThroughTheAPIServer: nothing else leads to the mover in west, also
+// for other tests that run beside.
 func TestAMoveFindsItsWayThroughTheAPIServer(t *testing.T) {
+	t.Parallel()
 	shop := namespace(t)
 	kept := block(t)
 	db := keepers{namespace: shop, name: "db", replicas: 1, spec: atHome}
