@@ -81,12 +81,12 @@ func takeSnapshot(ctx context.Context, w *World, c *Case) error {
 	meta := func(kind string) metav1.TypeMeta {
 		return metav1.TypeMeta{APIVersion: volumesnapshot.GroupVersion.String(), Kind: kind}
 	}
-	if _, err := w.makeOf(ctx, w.Bed.Home, volumesnapshot.Classes, "", &volumesnapshot.Class{
+	if err := w.makeOf(ctx, w.Bed.Home, volumesnapshot.Classes, "", &volumesnapshot.Class{
 		TypeMeta: meta("VolumeSnapshotClass"), ObjectMeta: metav1.ObjectMeta{Name: c.Namespace}, Driver: keys.Driver,
 	}); err != nil {
 		return err
 	}
-	_, err := w.makeOf(ctx, w.Bed.Home, volumesnapshot.Snapshots, c.Namespace, &volumesnapshot.Snapshot{
+	err := w.makeOf(ctx, w.Bed.Home, volumesnapshot.Snapshots, c.Namespace, &volumesnapshot.Snapshot{
 		TypeMeta: meta(volumesnapshot.Kind), ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: kept},
 		Spec: volumesnapshot.SnapshotSpec{Source: volumesnapshot.SnapshotSource{ClaimName: ptr.To(data)}, ClassName: ptr.To(c.Namespace)},
 	})

@@ -62,7 +62,7 @@ func (w *World) makeContent(ctx context.Context, c *Case, v *View, snapshot *vol
 	if len(volumes) != 1 {
 		return errIncomplete
 	}
-	_, err := w.makeOf(ctx, w.Bed.Home, volumesnapshot.Contents, "", &volumesnapshot.Content{
+	err := w.makeOf(ctx, w.Bed.Home, volumesnapshot.Contents, "", &volumesnapshot.Content{
 		TypeMeta:   metav1.TypeMeta{APIVersion: volumesnapshot.GroupVersion.String(), Kind: "VolumeSnapshotContent"},
 		ObjectMeta: metav1.ObjectMeta{Name: contentOf(c), Finalizers: []string{volumesnapshot.ContentFinalizer}},
 		Spec: volumesnapshot.ContentSpec{

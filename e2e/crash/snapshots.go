@@ -11,7 +11,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
@@ -120,16 +119,16 @@ func (w *World) snapshotsOf(ctx context.Context, cluster *testbed.Cluster, names
 }
 
 // makeOf makes an object of the snapshot API.
-func (w *World) makeOf(ctx context.Context, cluster *testbed.Cluster, resource schema.GroupVersionResource, namespace string, object any) (*unstructured.Unstructured, error) {
+func (w *World) makeOf(ctx context.Context, cluster *testbed.Cluster, resource schema.GroupVersionResource, namespace string, object any) error {
 	encoded, err := volumesnapshot.Write(object)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	made, err := w.dynamic[cluster].Resource(resource).Namespace(namespace).Create(ctx, encoded, metav1.CreateOptions{})
+	_, err = w.dynamic[cluster].Resource(resource).Namespace(namespace).Create(ctx, encoded, metav1.CreateOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("make %s %s: %w", resource.Resource, encoded.GetName(), err)
+		return fmt.Errorf("make %s %s: %w", resource.Resource, encoded.GetName(), err)
 	}
-	return made, nil
+	return nil
 }
 
 // change merges a change into an object of the snapshot API, or into its status.

@@ -121,15 +121,15 @@ func TestTheProvisionerMayDoNothingToPodsButEndThemAndOpenTheirGate(t *testing.T
 	require.NoError(t, err)
 	pods := provisioner.CoreV1().Pods(namespace)
 
-	make := func(name string, claims ...string) *corev1.Pod {
+	create := func(name string, claims ...string) *corev1.Pod {
 		pod := fabric.NewPod(namespace, name, claims...)
 		pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: gate}, {Name: "example.com/own"}}
 		made, err := bed.Home.Client().CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{})
 		require.NoError(t, err)
 		return made
 	}
-	make("db", "data")
-	make("web")
+	create("db", "data")
+	create("web")
 	patch := func(name, patch string) error {
 		_, err := pods.Patch(t.Context(), name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
 		return err

@@ -44,27 +44,27 @@ func find(ctx context.Context, home *access.Cluster, namespace, name string) (*v
 }
 
 // want writes what is wanted of a move.
-func want(ctx context.Context, home *access.Cluster, move *v1alpha1.VolumeMove, action v1alpha1.MoveAction) (*v1alpha1.VolumeMove, error) {
+func want(ctx context.Context, home *access.Cluster, move *v1alpha1.VolumeMove, action v1alpha1.MoveAction) error {
 	if move.Spec.Action == action {
-		return move, nil
+		return nil
 	}
 	if problem := forbids(move, action); problem != "" {
-		return nil, outcome.Refuse("%s", problem)
+		return outcome.Refuse("%s", problem)
 	}
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": move.UID}, "spec": map[string]any{"action": action},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("encode patch: %w", err)
+		return fmt.Errorf("encode patch: %w", err)
 	}
-	changed, err := home.Moves.In(move.Namespace).Patch(ctx, move.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err = home.Moves.In(move.Namespace).Patch(ctx, move.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("VolumeMove %s/%s is gone: there is nothing left to do", move.Namespace, move.Name)
+		return fmt.Errorf("VolumeMove %s/%s is gone: there is nothing left to do", move.Namespace, move.Name)
 	}
 	if err != nil {
-		return nil, home.Explain("patch VolumeMove "+move.Namespace+"/"+move.Name, err)
+		return home.Explain("patch VolumeMove "+move.Namespace+"/"+move.Name, err)
 	}
-	return changed, nil
+	return nil
 }
 
 // forbids says why an action makes no sense for a move, if it does not.

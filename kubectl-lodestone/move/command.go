@@ -190,7 +190,7 @@ func action(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStr
 			if err != nil {
 				return err
 			}
-			if _, err := want(ctx, home, move, wanted); err != nil {
+			if err := want(ctx, home, move, wanted); err != nil {
 				return err
 			}
 			_, err = fmt.Fprintf(streams.Out, "volumemove/%s: asked to %s\n", move.Name, verb)

@@ -68,6 +68,7 @@ func follow(ctx context.Context, home *access.Cluster, out io.Writer, move *v1al
 			return move, nil
 		case refused:
 			return move, outcome.Refuse("%s is not moved: %s", strings.Join(move.Spec.Claims, ", "), why)
+		case going:
 		case failed:
 			return move, fmt.Errorf("%s was not moved: %s", strings.Join(move.Spec.Claims, ", "), why)
 		}

@@ -102,7 +102,7 @@ func mayAsk(ctx context.Context, home *access.Cluster, namespace, name, class st
 func finalized(ctx context.Context, home *access.Cluster, streams genericiooptions.IOStreams, move *v1alpha1.VolumeMove) error {
 	if move.Status.Phase == v1alpha1.MoveRetain {
 		fmt.Fprintf(streams.ErrOut, "the copy that move %s kept is from before it, and is removed; then all data is moved back\n", move.Name)
-		if _, err := want(ctx, home, move, v1alpha1.ActionFinalize); err != nil {
+		if err := want(ctx, home, move, v1alpha1.ActionFinalize); err != nil {
 			return err
 		}
 	}

@@ -11,8 +11,10 @@ const (
 	// Moving is, on a virtual claim, a label with the value MovingNow while its volume
 	// is taken from its pods: new pods that use the claim get the scheduling gate
 	// MovingGate then.
-	Moving     = "lodestone.dev/moving"
-	MovingNow  = "true"
+	Moving = "lodestone.dev/moving"
+	// MovingNow is the value of label Moving.
+	MovingNow = "true"
+	// MovingGate is the scheduling gate of pods that wait for a move.
 	MovingGate = "lodestone.dev/moving"
 	// MoveTouched is an annotation on a virtual claim that is written so that
 	// kube-controller-manager looks at the claim at once; it says nothing.

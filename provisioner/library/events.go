@@ -31,5 +31,5 @@ func (t terseEvents) CreateWithEventNamespace(event *corev1.Event) (*corev1.Even
 	if event.Reason == begun && event.Type == corev1.EventTypeNormal {
 		return event, nil
 	}
-	return t.EventInterface.CreateWithEventNamespace(event) //nolint:wrapcheck // the caller is the broadcaster
+	return t.EventInterface.CreateWithEventNamespace(event) //nolint:staticcheck,wrapcheck // what the broadcaster of the library calls, and it wraps nothing
 }

@@ -129,6 +129,8 @@ func (c *Controller) markClaim(ctx context.Context, r *record.Record, claim *cor
 		metadata["annotations"] = map[string]any{keys.Move: nil, keys.MoveTouched: nil}
 		metadata["labels"] = map[string]any{keys.Moving: nil}
 		metadata["finalizers"] = without(claim.Finalizers)
+	default:
+		return fmt.Errorf("%s writes nothing on a claim", verb)
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {

@@ -105,6 +105,7 @@ func (c *Controller) backing(ctx context.Context, o decide.Observation, step dec
 		return patch(types.MergePatchType, fmt.Sprintf(`{"metadata":{"uid":%q,"labels":{%q:null},"annotations":{%q:null}}}`, b.UID, keys.MoveOf, keys.Unpublished))
 	case decide.Shelve:
 		return patch(types.MergePatchType, fmt.Sprintf(`{"metadata":{"uid":%q,"labels":{%q:%q}}}`, b.UID, keys.MoveOf, o.Record.UID))
+	default: // DropBacking, below
 	}
 	if err := c.unused(ctx, o, b); err != nil {
 		return err
@@ -149,6 +150,7 @@ func (c *Controller) volume(ctx context.Context, o decide.Observation, step deci
 	case decide.FreeVolume:
 		_, err := volumes.Patch(ctx, seen.Name, types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"uid":%q,"resourceVersion":%q,"finalizers":null}}`, seen.UID, seen.ResourceVersion), metav1.PatchOptions{})
 		return ignoreGone(err, "free volume "+seen.Name)
+	default: // MakeVolume, below
 	}
 	made := step.Volume.DeepCopy()
 	made.UID, made.ResourceVersion = "", ""

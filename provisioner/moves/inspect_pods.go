@@ -58,8 +58,7 @@ func (c *Controller) inspectPlace(r *record.Record, pod *corev1.Pod) error {
 // along, or the pod could run nowhere.
 func (c *Controller) inspectVolumes(ctx context.Context, r *record.Record, pod *corev1.Pod) error {
 	for _, volume := range pod.Spec.Volumes {
-		switch {
-		case volume.Ephemeral != nil || volume.PersistentVolumeClaim == nil:
+		if volume.Ephemeral != nil || volume.PersistentVolumeClaim == nil {
 			continue
 		}
 		name, listed := volume.PersistentVolumeClaim.ClaimName, false

@@ -139,8 +139,9 @@ func (c *Controller) sweepClaims(ctx context.Context, at site, namespace string)
 			continue
 		}
 		patch := fmt.Appendf(nil, `{"metadata":{"uid":%q,"resourceVersion":%q,"$deleteFromPrimitiveList/finalizers":[%q]}}`, b.UID, b.ResourceVersion, keys.BackingFinalizer)
-		if _, err := core.Patch(ctx, b.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}); ignoreGone(err, "") != nil {
-			return fmt.Errorf("let real claim %s go: %w", b.Name, err)
+		_, err = core.Patch(ctx, b.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+		if err := ignoreGone(err, "let real claim "+b.Name+" go"); err != nil {
+			return err
 		}
 		if err := ignoreGone(core.Delete(ctx, b.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &b.UID}}), "delete real claim "+b.Name); err != nil {
 			return err

@@ -77,6 +77,7 @@ func (c *Controller) tellPhase(o decide.Observation, next v1alpha1.VolumeMoveSta
 				"VolumeMove %s takes the volume away for a moment: the claim shows Lost, and a warning says so, but the data is safe in two places; pods wait at their scheduling gate", o.Move.Name)
 		case v1alpha1.MoveRetain:
 			c.Recorder.Eventf(claim.Claim, corev1.EventTypeNormal, "VolumeMoved", "VolumeMove %s has moved the data to %s", o.Move.Name, o.Record.Target.Cluster)
+		default: // of no other does a claim show anything
 		}
 	}
 }

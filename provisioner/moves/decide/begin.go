@@ -48,12 +48,9 @@ func provision(o Observation) Step {
 		}
 		return step
 	}
-	for i, claim := range o.Claims {
-		if o.Record.Claims[i].Prepared {
-			continue
-		}
-		if step, ok := prepared(o, i, claim); ok {
-			return step
+	for i, claim := range o.Record.Claims {
+		if !claim.Prepared {
+			return prepared(o, i)
 		}
 	}
 	return enter(o, v1alpha1.MovePreCopy)
@@ -111,25 +108,25 @@ func movers(o Observation) (Step, bool) {
 	return wait(soon, waiting), waiting != ""
 }
 
-// prepared is the next step towards knowing that a copy is possible; false where it is.
-func prepared(o Observation, i int, claim Claim) (Step, bool) {
+// prepared is the next step towards knowing that a copy is possible.
+func prepared(o Observation, i int) Step {
 	name := o.Record.Claims[i].Name
 	task, step, ok := run(o, i, movecontrol.Task{ID: "prepare", Kind: movecontrol.Prepare})
 	if !ok {
-		return step, true
+		return step
 	}
 	p := task.Prepared
 	switch {
 	case p == nil:
-		return back(o, "the mover of claim "+name+" looked at the volume and says nothing of it: use movers of the provisioner's version", true), true
+		return back(o, "the mover of claim "+name+" looked at the volume and says nothing of it: use movers of the provisioner's version", true)
 	case len(p.Refusals) > 0:
 		why := fmt.Sprintf("claim %s cannot be moved there whole: %s", name, p.Refusals[0])
 		if more := len(p.Refusals) - 1; more > 0 {
 			why += fmt.Sprintf(" (more reasons: %d)", more)
 		}
-		return back(o, why+": mend that or choose another class or place, and move again; nothing was stopped", true), true
+		return back(o, why+": mend that or choose another class or place, and move again; nothing was stopped", true)
 	}
-	return change(o, i, func(c *record.Claim) { c.Prepared, c.Expect = true, p.Source }), true
+	return change(o, i, func(c *record.Claim) { c.Prepared, c.Expect = true, p.Source })
 }
 
 func (c Claim) side(end record.End) Side {

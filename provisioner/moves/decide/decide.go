@@ -40,8 +40,8 @@ func Next(o Observation) Step {
 		return over(o)
 	}
 	if record.Before(r.Phase, v1alpha1.MoveCommit) {
-		if why, refused := unwanted(o); why != "" {
-			return back(o, why, refused)
+		if why := unwanted(o); why != "" {
+			return back(o, why, false)
 		}
 		if step, ok := followed(o); ok {
 			return step
@@ -75,24 +75,25 @@ func Next(o Observation) Step {
 		return finalize(o)
 	case v1alpha1.MoveRollBack:
 		return rollBack(o)
+	default: // those that are over were dealt with
 	}
 	return Step{Verb: Idle, Say: "the record of the move names a phase that this version does not know: start the version that wrote it", After: seldom}
 }
 
 // unwanted says why a move that is not committed must go back; empty if it goes on.
-func unwanted(o Observation) (why string, refused bool) {
+func unwanted(o Observation) string {
 	switch {
 	case o.Move == nil || o.Move.DeletionTimestamp != nil:
-		return "the VolumeMove was deleted", false
+		return "the VolumeMove was deleted"
 	case o.Move.Spec.Action == v1alpha1.ActionAbort:
-		return "the move was aborted", false
+		return "the move was aborted"
 	}
 	for i, claim := range o.Claims {
 		if claim.Claim == nil || claim.Claim.DeletionTimestamp != nil {
-			return "claim " + o.Record.Claims[i].Name + " was deleted", false
+			return "claim " + o.Record.Claims[i].Name + " was deleted"
 		}
 	}
-	return "", false
+	return ""
 }
 
 // back begins to go back.

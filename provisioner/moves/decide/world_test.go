@@ -50,7 +50,6 @@ type claim struct {
 	mover  movecontrol.Status
 	alive  bool
 	// dirty: the mover's source changed since its last pass, or nobody can know.
-	verifies bool
 }
 
 type side struct {
