@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
@@ -29,6 +30,7 @@ spec:
 `
 
 func TestAHomeClusterTakesSnapshotsOfItsOwnClaimsOnly(t *testing.T) {
+	testbed.Require(t)
 	_, err := bed.West.Kubectl(t.Context(), snapshots, "apply", "-f", "-")
 	require.NoError(t, err)
 	_, err = bed.West.Kubectl(t.Context(), "", "wait", "--for=condition=Established", "crd/volumesnapshots.snapshot.storage.k8s.io", "--timeout=30s")

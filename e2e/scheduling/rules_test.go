@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/e2e/hollow"
@@ -18,7 +19,8 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
-// annotate sets an annotation of a claim; nil takes it off.
+// annotate sets an annotation of a claim as the provisioner, whose marks nobody else may
+// change; nil takes it off.
 func (s *stage) annotate(claim, key string, value any) {
 	s.t.Helper()
 	quoted := "null"
@@ -26,7 +28,9 @@ func (s *stage) annotate(claim, key string, value any) {
 		quoted = fmt.Sprintf("%q", value)
 	}
 	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, key, quoted)
-	_, err := s.Client().CoreV1().PersistentVolumeClaims(s.namespace).Patch(s.t.Context(), claim, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	client, err := kubernetes.NewForConfig(s.UserConfig("system:serviceaccount:"+system+":lodestone-provisioner", "system:masters"))
+	require.NoError(s.t, err)
+	_, err = client.CoreV1().PersistentVolumeClaims(s.namespace).Patch(s.t.Context(), claim, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	require.NoError(s.t, err)
 }
 

@@ -9,8 +9,8 @@ const (
 	maxDigits   = 64
 	maxExponent = 4
 	// spoiler takes the place of digits too many. No number has it, and a string
-	// may: so a quantity cannot be read, and a label such as 12e345678 just looks
-	// otherwise here.
+	// may: so a quantity cannot be read, and any other string of that form, where
+	// one that is read as a quantity could stand, just looks otherwise.
 	spoiler = '_'
 )
 
@@ -18,8 +18,8 @@ const (
 const maxHeld = 4096
 
 // numbers reads JSON and spoils the numbers in it, in quotes or not, that have more
-// digits than a size could have. Digits that are written as escapes are spoilt
-// as well: API servers escape neither digits nor letters.
+// digits than a size could have, wherever a quantity may stand. Digits that are written
+// as escapes are spoilt as well: API servers escape neither digits nor letters.
 type numbers struct {
 	reader io.Reader
 	buffer []byte
@@ -28,6 +28,7 @@ type numbers struct {
 	err   error
 	// held is the end of a word that is spoilt if it is a number.
 	held   []byte
+	place  place
 	state  state
 	digits int
 	// escape is how many bytes of \u00xy were seen, high its x.
@@ -41,6 +42,7 @@ type state int
 const (
 	between  state = iota // between words
 	mantissa              // in what may be a number
+	unit                  // after a letter of its unit
 	exponent              // after its e
 	other                 // in a word that is no number
 )
@@ -77,15 +79,33 @@ func (r *numbers) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// skip returns how many bytes change nothing: the rest of a word that is no
-// number, or what is between words. That is most of an answer.
+// skip takes bytes that change nothing but the place, and returns how many: of a string
+// that is no quantity, the rest of a word that is no number, or what is between words.
+// That is most of an answer.
 func (r *numbers) skip(rest []byte) int {
-	if r.escape != 0 || r.state != other && r.state != between {
-		return 0
-	}
 	skipped := 0
-	for skipped < len(rest) && inWord[rest[skipped]] == (r.state == other) && rest[skipped] != '\\' {
-		skipped++
+	switch {
+	case r.escape != 0:
+	case r.state == other:
+		for skipped < len(rest) && inWord[rest[skipped]] {
+			skipped++
+		}
+	case r.state == between && r.place.inString && r.place.plain:
+		for skipped < len(rest) && rest[skipped] != '"' && rest[skipped] != '\\' {
+			skipped++
+		}
+		r.place.text(rest[:skipped])
+	case r.state == between:
+		for skipped < len(rest) && !inWord[rest[skipped]] && rest[skipped] != '\\' {
+			c := rest[skipped]
+			skipped++
+			if structural[c] {
+				r.place.other(c, false)
+				if c == '"' {
+					break
+				}
+			}
+		}
 	}
 	return skipped
 }
@@ -99,8 +119,12 @@ var inWord = func() (in [256]bool) {
 	return in
 }()
 
+// structural are the bytes that the place in the text depends on.
+var structural = [256]bool{'"': true, ':': true, ',': true, '{': true, '}': true, '[': true, ']': true}
+
 // next takes a byte.
 func (r *numbers) next(c byte) {
+	escaped := r.escape == 1
 	if r.unescape(c) {
 		c = 'x'
 	}
@@ -112,21 +136,23 @@ func (r *numbers) next(c byte) {
 	case !inWord[c]:
 		r.spoil()
 		r.state, r.digits = between, 0
-	case r.state == between && (digit || c == '.' || c == '+' || c == '-'):
+		r.place.other(c, escaped)
+	case r.state == between && (digit || c == '.' || c == '+' || c == '-') && !r.place.plain:
 		r.state, r.digits = mantissa, 1
 	case r.state == between:
 		r.state = other
 	case r.state == mantissa && (c == 'e' || c == 'E'):
 		r.state, r.digits = exponent, 0
-	case r.state == mantissa && (digit || c == '.'), r.state == exponent && digit, r.state == mantissa && letter(c):
-		// A unit may follow.
+	case r.state == mantissa && (digit || c == '.'), r.state == exponent && digit:
+	case (r.state == mantissa || r.state == unit) && letter(c):
+		r.state = unit
 	case r.state == exponent && (c == '+' || c == '-') && r.digits == 0:
 	case r.state != other:
 		r.state = other
 		r.ready = append(r.ready, r.held...)
 		r.held = r.held[:0]
 	}
-	if len(r.held) > 0 || r.state == mantissa && r.digits > maxDigits || r.state == exponent && r.digits > maxExponent {
+	if len(r.held) > 0 || (r.state == mantissa || r.state == unit) && r.digits > maxDigits || r.state == exponent && r.digits > maxExponent {
 		if r.held = append(r.held, c); len(r.held) >= maxHeld {
 			r.spoil()
 		}

@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 func spoil(t *testing.T, text string) string {
@@ -28,6 +30,9 @@ func TestNumbersLeavesAsItIs(t *testing.T) {
 		`"2026-01-02T03:04:05Z"`, `"6e1f2d3c-1234-5678-9e12-123456789012"`, `"pvc-12e345678"`, `"12e34567-89ab-4cde-8f01-234567890123"`, `"` + strings.Repeat("9", 70) + `x-1"`, `"sha256:12e3456789abcdef"`,
 		`"resourceVersion":"123456789012"`, `"<b> & \u0026 \u003c \u003e \u2028 \\u0065"`, `"` + strings.Repeat("x1", 500) + `"`,
 		`"-----BEGIN CERTIFICATE-----\nMIIC12e99999"`, `"ein Wort 1e5 und noch 1e6 und 12"`,
+		`"1ce51261"`, `"12mie345678"`, `{"12e345678":1}`, `{"values":["12e345678", 12e345678]}`,
+		`{"metadata":{"labels":{"lodestone.dev/home":"12e34567"},"name":"12e345678","ownerReferences":[{"uid":"1e999999"}]}}`,
+		`{"items":[{"metadata":{"a\"b":"1e999999"}},{"metadata":{"name":"1e999999"}}],"spec":{"home":{"cluster":"12e34567"}}}`,
 	} {
 		assert.Equal(t, text, spoil(t, text))
 	}
@@ -43,6 +48,12 @@ func TestNumbersSpoilsWhatTakesForEver(t *testing.T) {
 		`"\u0031e999"`:                        `"\u003xe999"`,
 		`12e345678 9`:                         `12e3456_8 9`,
 		`"` + strings.Repeat("9", 70) + `Gi"`: `"` + strings.Repeat("9", 64) + `_99999Gi"`,
+		// Nobody's key makes a quantity plain, nor does what only looks like a plain one.
+		`{"requests":{"metadata":"1e99999"}}`:                                   `{"requests":{"metadata":"1e9999_"}}`,
+		`{"metadata":{"a":"}"},"limits":[{"max":{"labels":1e99999}}]}`:          `{"metadata":{"a":"}"},"limits":[{"max":{"labels":1e9999_}}]}`,
+		`{"a metadata":{"b":"1e99999"},"x\u006d":{"metadata\"":{"c":1e99999}}}`: `{"a metadata":{"b":"1e9999_"},"x\u006d":{"metadata\"":{"c":1e9999_}}}`,
+		`{"metadata":{}, "metadata` + `x":{"b":"1e99999"}}`:                     `{"metadata":{}, "metadatax":{"b":"1e9999_"}}`,
+		`[{"metadata":1,"capacity":{"uid":"1e99999"}}]`:                         `[{"metadata":1,"capacity":{"uid":"1e9999_"}}]`,
 	} {
 		assert.Equal(t, want, spoil(t, text))
 	}
@@ -69,6 +80,16 @@ func FuzzNumbers(f *testing.F) {
 		require.NoError(t, err)
 		assert.Len(t, all, len(text))
 	})
+}
+
+// TestIdentitiesArriveAsTheyAre reads what names a home cluster, whatever digits it has.
+func TestIdentitiesArriveAsTheyAre(t *testing.T) {
+	for _, id := range []string{"1ce51261", "12e34567", "1e999999", "00000e00", "1e123456"} {
+		claim := corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: id, Namespace: id, UID: types.UID(id), ResourceVersion: "7", Labels: map[string]string{"lodestone.dev/home": id, id: id}}}
+		text, err := json.Marshal(claim)
+		require.NoError(t, err)
+		assert.JSONEq(t, string(text), spoil(t, string(text)))
+	}
 }
 
 // BenchmarkNumbers shows that reading costs little beside decoding.
