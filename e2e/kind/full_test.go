@@ -55,7 +55,7 @@ func TestAMoveToATargetThatIsFullLeavesTheApplicationAtHome(t *testing.T) {
 	t.Log("The files are more than there is room for.")
 	shell(t, shop, pod.Name, "dd if=/dev/zero of=/data/large bs=1M count=600 2>/dev/null")
 	said = requireRefused(t, move(t, shop, db.claim(0), "west"))
-	assert.Contains(t, said, "the target has only")
+	assert.Contains(t, said, "the target is too small")
 	requireUntouched()
 
 	t.Log("They become so at the last moment.")
