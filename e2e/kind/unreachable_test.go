@@ -31,7 +31,7 @@ func TestAMoveOutlivesThatWestIsAway(t *testing.T) {
 		v1alpha1.MoveVerifying, v1alpha1.MoveCommit, v1alpha1.MoveResume, v1alpha1.MoveRetain}
 	phases := all
 	if !thorough() {
-		phases = []v1alpha1.MovePhase{v1alpha1.MovePreCopy, v1alpha1.MoveFinalSync}
+		phases = []v1alpha1.MovePhase{v1alpha1.MoveFinalSync}
 	}
 	shop := namespace(t)
 	// It takes some seconds to end, and leaves the last pass something to do.
