@@ -123,7 +123,13 @@ func (r *runner) identify(ctx context.Context) {
 		return
 	}
 	logger.V(2).Info("Cluster answers", "clusterUID", r.cluster())
-	r.enqueueAll(func(*corev1.Pod) bool { return true })
+	all := func(*corev1.Pod) bool { return true }
+	r.enqueueAll(all)
+	// Each namespace was heard of before it was known that all are: whoever looked then
+	// waits for this.
+	if cache.WaitForCacheSync(ctx.Done(), r.places.requests.HasSynced) {
+		r.enqueueAll(all)
+	}
 }
 
 func (r *runner) cluster() types.UID {
