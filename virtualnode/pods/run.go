@@ -87,6 +87,7 @@ func (c *Controller) Run(ctx context.Context, s *session.Session) error {
 	var running sync.WaitGroup
 	running.Go(func() { r.places.run(watching) })
 	running.Go(func() { r.identify(watching) })
+	running.Go(func() { r.awaitPlaces(watching) })
 	running.Go(func() { r.resyncAll(watching) })
 	for range c.config.Workers {
 		running.Go(func() {
@@ -123,12 +124,14 @@ func (r *runner) identify(ctx context.Context) {
 		return
 	}
 	logger.V(2).Info("Cluster answers", "clusterUID", r.cluster())
-	all := func(*corev1.Pod) bool { return true }
-	r.enqueueAll(all)
-	// Each namespace was heard of before it was known that all are: whoever looked then
-	// waits for this.
+	r.enqueueAll(func(*corev1.Pod) bool { return true })
+}
+
+// awaitPlaces has all pods looked at once it is known which namespaces are given. Each
+// was heard of before it was known that all are, and whoever looked then waits.
+func (r *runner) awaitPlaces(ctx context.Context) {
 	if cache.WaitForCacheSync(ctx.Done(), r.places.requests.HasSynced) {
-		r.enqueueAll(all)
+		r.enqueueAll(func(*corev1.Pod) bool { return true })
 	}
 }
 
