@@ -9,9 +9,7 @@ import (
 )
 
 func TestAVolumeThatIsMadeIsToldOnce(t *testing.T) {
-	b := start(t, nil)
-	_, err := b.client.CoreV1().PersistentVolumeClaims("app").Create(t.Context(), claim(), metav1.CreateOptions{})
-	require.NoError(t, err)
+	b := start(t, nil, claim())
 	b.Publish(claim())
 	eventually(t, func() bool { return b.volume(t) != nil })
 	b.awaitWorkers(t)
