@@ -12,7 +12,12 @@ import (
 )
 
 // pauseTime is how long all of west stands still: longer than any lease holds.
-const pauseTime = 2 * time.Minute
+func pauseTime() time.Duration {
+	if thorough() {
+		return 2 * time.Minute
+	}
+	return 80 * time.Second
+}
 
 // impatient lets a pod be evicted soon after its node is lost.
 const impatient = inWest + `      tolerations:
@@ -44,7 +49,7 @@ func TestPauseOfWestMakesNoSecondPodAndLosesNoRow(t *testing.T) {
 	}
 
 	require.NoError(t, west.container(t.Context(), "pause"))
-	end := time.Now().Add(pauseTime)
+	end := time.Now().Add(pauseTime())
 	t.Cleanup(func() { _ = west.container(context.Background(), "unpause") })
 	eventually(t, "the virtual node is not ready", func(c *assert.CollectT) {
 		node, err := home.client.CoreV1().Nodes().Get(t.Context(), virtualNode, metav1.GetOptions{})

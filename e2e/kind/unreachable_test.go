@@ -19,7 +19,7 @@ import (
 // be missed, or in a thorough run longer than any lease holds.
 func away() time.Duration {
 	if thorough() {
-		return pauseTime
+		return pauseTime()
 	}
 	return 20 * time.Second
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -53,6 +54,7 @@ func TestPausedAPIServerHangsAndResumes(t *testing.T) {
 	testbed.Require(t)
 	ctx := t.Context()
 	require.NoError(t, west.PauseAPIServer())
+	t.Cleanup(func() { assert.NoError(t, west.ResumeAPIServer()) })
 	short, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	_, err := west.Client().CoreV1().Namespaces().Get(short, "default", metav1.GetOptions{})

@@ -45,7 +45,7 @@ func (c *Cluster) launchAPIServer(ctx context.Context) error {
 }
 
 // PauseAPIServer freezes the API server: connections to it are accepted and hang.
-func (c *Cluster) PauseAPIServer() error { return c.signal(apiServer, syscall.SIGSTOP) }
+func (c *Cluster) PauseAPIServer() error { return c.pause(apiServer) }
 
 // ResumeAPIServer undoes PauseAPIServer.
 func (c *Cluster) ResumeAPIServer() error { return c.signal(apiServer, syscall.SIGCONT) }
@@ -137,6 +137,17 @@ func (c *Cluster) signal(program string, s syscall.Signal) error {
 		return fmt.Errorf("cluster %s: %s is not running", c.Name(), program)
 	}
 	return p.signal(s)
+}
+
+// pause returns when the program does nothing any more.
+func (c *Cluster) pause(program string) error {
+	if err := c.signal(program, syscall.SIGSTOP); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	p := c.processes[program]
+	c.mu.Unlock()
+	return p.awaitPaused(10 * time.Second)
 }
 
 func (c *Cluster) apiServerReady(ctx context.Context) error {

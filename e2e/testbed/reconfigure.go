@@ -26,7 +26,7 @@ func (c *Cluster) ReconfigureScheduler(ctx context.Context, configuration []byte
 }
 
 // PauseScheduler freezes kube-scheduler: what happens meanwhile waits for it.
-func (c *Cluster) PauseScheduler() error { return c.signal(scheduler, syscall.SIGSTOP) }
+func (c *Cluster) PauseScheduler() error { return c.pause(scheduler) }
 
 // ResumeScheduler undoes PauseScheduler.
 func (c *Cluster) ResumeScheduler() error { return c.signal(scheduler, syscall.SIGCONT) }
