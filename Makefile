@@ -21,6 +21,10 @@ TAG ?= dev
 
 RESULTS := bin/results
 export CGO_ENABLED := 0
+# The same flags everywhere: what is compiled for one target serves the others.
+export GOFLAGS := $(strip $(shell go env GOFLAGS 2>/dev/null) -trimpath)
+# Tests are vetted by verify-vet, and need no debugger.
+TEST_FLAGS := -vet=off -ldflags='-s -w'
 
 .PHONY: help
 help: ## List what can be done
@@ -70,8 +74,8 @@ test: unit integration ## Run the unit and the integration tests
 unit: bin/gotestsum ## Run the unit tests
 	@mkdir -p $(RESULTS)
 	@# The driver for tests is a module of its own, whose dependencies the product has not.
-	@cd e2e/disk && ../../bin/gotestsum --format=pkgname-and-test-fails --hide-summary=skipped -- ./...
-	@bin/gotestsum --format=pkgname-and-test-fails --hide-summary=skipped --jsonfile=$(RESULTS)/unit.json -- ./...
+	@cd e2e/disk && ../../bin/gotestsum --format=pkgname-and-test-fails --hide-summary=skipped -- $(TEST_FLAGS) ./...
+	@bin/gotestsum --format=pkgname-and-test-fails --hide-summary=skipped --jsonfile=$(RESULTS)/unit.json -- $(TEST_FLAGS) ./...
 
 .PHONY: integration
 integration: bin/gotestsum control-plane sidecars ## Run the integration tests, on control planes on loopback
@@ -80,7 +84,7 @@ integration: bin/gotestsum control-plane sidecars ## Run the integration tests, 
 	@# On a busy machine a wait may end too early: up to three failures are tried once more, and reported.
 	@LODESTONE_TESTBED=1 bin/gotestsum --format=pkgname-and-test-fails --jsonfile=$(RESULTS)/integration.json \
 	  --rerun-fails=1 --rerun-fails-max-failures=3 --rerun-fails-report=$(RESULTS)/integration-again.txt --packages=./e2e/... -- \
-	  -p 3 -count=1 -timeout 18m
+	  $(TEST_FLAGS) -p 3 -count=1 -timeout 18m
 	@if [[ -s $(RESULTS)/integration-again.txt ]]; then echo "failed once, and passed when run again:"; cat $(RESULTS)/integration-again.txt; fi
 	@# A package that failed before its first test has no test to try again, and would pass.
 	@hack/verify-ran.sh $(RESULTS)/integration.json

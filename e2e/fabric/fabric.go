@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
-	"runtime"
 	"slices"
 
 	"github.com/lodestone-storage/lodestone/e2e/hollow"
@@ -89,10 +88,14 @@ type Fabric struct {
 	audit    audit
 }
 
-// Root returns the root folder of the source tree.
+// Root returns the root folder of the source tree that the program runs in. Elsewhere it
+// is the working directory, in which nothing will be found.
 func Root() string {
-	_, file, _, _ := runtime.Caller(0)
-	return filepath.Join(filepath.Dir(file), "..", "..")
+	root, err := testbed.SourceTree()
+	if err != nil {
+		return "."
+	}
+	return root
 }
 
 // Start starts a Fabric; it ends with ctx.

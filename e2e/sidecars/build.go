@@ -10,10 +10,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 )
 
 // Programs are the directories that hold the built programs.
@@ -60,8 +61,11 @@ func Build(ctx context.Context, out io.Writer) (Programs, error) {
 
 // build returns the directory with the programs of a module.
 func (m module) build(ctx context.Context, out io.Writer) (string, error) {
-	_, file, _, _ := runtime.Caller(0)
-	sources := filepath.Join(filepath.Dir(file), m.folder)
+	root, err := testbed.SourceTree()
+	if err != nil {
+		return "", err
+	}
+	sources := filepath.Join(root, "e2e", "sidecars", m.folder)
 	hash, err := hashOf(sources)
 	if err != nil {
 		return "", err

@@ -53,17 +53,29 @@ func isProgram(path string) bool {
 
 // findSources returns the directory of the module that the program is built from.
 func findSources() (string, error) {
+	root, err := SourceTree()
+	if err != nil {
+		return "", fmt.Errorf("%w, or set LODESTONE_CONTROLPLANE", err)
+	}
+	return filepath.Join(root, controlPlaneSources), nil
+}
+
+// controlPlaneSources is that directory in the source tree.
+var controlPlaneSources = filepath.Join("e2e", "controlplane")
+
+// SourceTree returns the root folder of the source tree that the program runs in. It is
+// not what the compiler knew, since programs are built so that they do not name it.
+func SourceTree() (string, error) {
 	start, err := os.Getwd()
 	if err != nil {
 		return "", fmt.Errorf("find the working directory: %w", err)
 	}
 	for directory := start; ; directory = filepath.Dir(directory) {
-		sources := filepath.Join(directory, "e2e", "controlplane")
-		if _, err := os.Stat(filepath.Join(sources, "go.mod")); err == nil {
-			return sources, nil
+		if _, err := os.Stat(filepath.Join(directory, controlPlaneSources, "go.mod")); err == nil {
+			return directory, nil
 		}
 		if directory == filepath.Dir(directory) {
-			return "", fmt.Errorf("found no e2e/controlplane above %s: run inside the source tree or set LODESTONE_CONTROLPLANE", start)
+			return "", fmt.Errorf("found no %s above %s: run inside the source tree", controlPlaneSources, start)
 		}
 	}
 }
