@@ -44,6 +44,12 @@ const (
 	// pod, the UID of that pod. Together with HomeID it is the owner check.
 	PodUID = "lodestone.dev/pod-uid"
 
+	// Claims is, on a Node that stands for a remote cluster, ClaimsOfVolumes where its
+	// pods there get the real claims that their volumes name, also under another name
+	// than that of the virtual claim. Pods of other such nodes get those of that name.
+	Claims          = "lodestone.dev/claims"
+	ClaimsOfVolumes = "of-volumes"
+
 	// Reflected is, on a ConfigMap, Secret, Service or EndpointSlice of a remote
 	// cluster, the UID of the home object that it is a copy of. Together with
 	// HomeID it is the owner check.

@@ -42,6 +42,15 @@ func requirement(cluster string) corev1.NodeSelectorRequirement {
 	return corev1.NodeSelectorRequirement{Key: keys.Cluster, Operator: corev1.NodeSelectorOpIn, Values: []string{cluster}}
 }
 
+// OfVolumes returns the affinity of a virtual volume whose backing claim in a remote
+// cluster has another name than the virtual claim: of the nodes that affinity allows,
+// those whose pods get the claims that volumes name. The argument is not changed.
+func OfVolumes(affinity *corev1.VolumeNodeAffinity) *corev1.VolumeNodeAffinity {
+	return &corev1.VolumeNodeAffinity{Required: And(affinity.Required, &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{
+		{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: keys.Claims, Operator: corev1.NodeSelectorOpIn, Values: []string{keys.ClaimsOfVolumes}}}},
+	}})}
+}
+
 // Of returns the ID of the cluster that holds a volume's data, empty when it may
 // be anywhere. hard: pods that use the volume have to run there. Where the node
 // affinity states a cluster, as that of each virtual volume does, labels count

@@ -159,3 +159,13 @@ func TestOfVolume(t *testing.T) {
 		})
 	}
 }
+
+func TestOfVolumesAsksForNodesThatKnowNames(t *testing.T) {
+	plain := locality.Affinity("west", nil)
+	got := locality.OfVolumes(plain)
+	assert.Equal(t, affinity(term(in(keys.Cluster, "west"), in(keys.Claims, keys.ClaimsOfVolumes))), got)
+	assert.Equal(t, locality.Affinity("west", nil), plain, "the argument is not changed")
+	cluster, confined := locality.OfVolume(got)
+	assert.True(t, confined)
+	assert.Equal(t, "west", cluster)
+}

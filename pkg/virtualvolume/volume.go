@@ -61,6 +61,10 @@ func New(in Input) (*corev1.PersistentVolume, error) {
 		// nothing here, and must not be trusted here.
 		pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: keys.Driver, VolumeHandle: ref.String()}
 		pv.Spec.NodeAffinity = locality.Affinity(in.Cluster, nil)
+		if in.Backing.Name != in.Claim.Name {
+			// Elsewhere a pod would get another claim, or none.
+			pv.Spec.NodeAffinity = locality.OfVolumes(pv.Spec.NodeAffinity)
+		}
 		return pv, nil
 	}
 	if in.Real == nil {

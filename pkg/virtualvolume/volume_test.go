@@ -178,3 +178,18 @@ func TestAccessModes(t *testing.T) {
 		})
 	}
 }
+
+func TestNewOfARealClaimOfAnotherNameIsForNodesThatKnowIt(t *testing.T) {
+	in := input(t, "west", real())
+	in.Backing.Name = "pvc-u1-1"
+	pv, err := virtualvolume.New(in)
+	require.NoError(t, err)
+	assert.Equal(t, "west/shop/pvc-u1-1/b1", pv.Annotations[keys.Backing])
+	assert.Equal(t, locality.OfVolumes(locality.Affinity("west", nil)), pv.Spec.NodeAffinity)
+
+	in = input(t, keys.Home, real())
+	in.Backing.Name = "pvc-u1-1"
+	pv, err = virtualvolume.New(in)
+	require.NoError(t, err)
+	assert.Equal(t, locality.Affinity(keys.Home, real().Spec.NodeAffinity), pv.Spec.NodeAffinity, "no pod at home mounts a twin by its name")
+}

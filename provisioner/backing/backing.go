@@ -39,28 +39,35 @@ func (p Place) Of(cluster string, strategy v1alpha1.NamespaceStrategy, claim typ
 	return types.NamespacedName{Namespace: namespaces.Remote(strategy, claim.Namespace, p.HomeID), Name: claim.Name}
 }
 
-// Twin returns where the twin of a virtual claim is. volume is its virtual volume, nil
-// if it has none: after moves a twin has a number behind its name.
-func (p Place) Twin(uid types.UID, volume *corev1.PersistentVolume) types.NamespacedName {
-	at := p.Of(keys.Home, "", types.NamespacedName{}, uid)
+// At returns where the backing claim of a virtual claim is in a cluster. volume is its
+// virtual volume, nil if it has none: one that a move made may have another name than
+// Of tells, and the volume names it.
+func (p Place) At(cluster string, strategy v1alpha1.NamespaceStrategy, claim types.NamespacedName, uid types.UID, volume *corev1.PersistentVolume) types.NamespacedName {
+	at := p.Of(cluster, strategy, claim, uid)
 	if volume == nil {
 		return at
 	}
-	if ref, err := RefOf(volume); err == nil && ref.Cluster == keys.Home && ref.Namespace == p.StorageNamespace && twinOf(ref.Name) == uid {
+	if ref, err := RefOf(volume); err == nil && ref.Cluster == cluster && ref.Namespace == at.Namespace && WasMoved(ref.Name) && madeFor(ref.Name) == uid {
 		return ref.Key()
 	}
 	return at
 }
 
-// Moved returns the name of the twin of a virtual claim that the n-th move makes.
+// Twin returns where the twin of a virtual claim is, as At does.
+func (p Place) Twin(uid types.UID, volume *corev1.PersistentVolume) types.NamespacedName {
+	return p.At(keys.Home, "", types.NamespacedName{}, uid, volume)
+}
+
+// Moved returns the n-th of the names, from 1 on, that the backing claim of a virtual
+// claim may get from a move. None is ever that of another claim's.
 func Moved(uid types.UID, n int) string { return fmt.Sprintf("pvc-%s-%d", uid, n) }
 
 // uidLength is how long the UIDs are that API servers make.
 const uidLength = 36
 
-// twinOf returns the UID of the virtual claim that a twin's name is of; empty if it
-// is of none.
-func twinOf(name string) types.UID {
+// madeFor returns the UID of the virtual claim that a name is made of, as that of a
+// twin is, or one that a move gave; empty if it is made of none.
+func madeFor(name string) types.UID {
 	uid, ok := strings.CutPrefix(name, "pvc-")
 	if !ok {
 		return ""
@@ -73,10 +80,16 @@ func twinOf(name string) types.UID {
 	return types.UID(uid)
 }
 
+// WasMoved says whether a name is one of those that backing claims get from moves.
+func WasMoved(name string) bool {
+	uid := madeFor(name)
+	return uid != "" && name != "pvc-"+string(uid)
+}
+
 // TwinOf returns the UID of the virtual claim that the twin of a name is of; false
 // if that is not the name of a twin.
 func TwinOf(name string) (types.UID, bool) {
-	uid := twinOf(name)
+	uid := madeFor(name)
 	return uid, uid != ""
 }
 
@@ -192,8 +205,20 @@ func (p Place) OwnerOf(b *corev1.PersistentVolumeClaim) (types.NamespacedName, b
 	owner, ok := Owner(b)
 	uid := types.UID(b.Labels[keys.ClaimUID])
 	at := types.NamespacedName{Namespace: b.Namespace, Name: b.Name}
-	return owner, ok && uid != "" && (at.Namespace == p.StorageNamespace && twinOf(at.Name) == uid ||
-		at == p.Of("", v1alpha1.SameName, owner, uid) || at == p.Of("", v1alpha1.Suffixed, owner, uid))
+	if !ok || uid == "" {
+		return owner, false
+	}
+	ours := madeFor(at.Name) == uid
+	if at.Namespace == p.StorageNamespace && ours {
+		return owner, true
+	}
+	ours = ours && WasMoved(at.Name)
+	for _, strategy := range []v1alpha1.NamespaceStrategy{v1alpha1.SameName, v1alpha1.Suffixed} {
+		if may := p.Of("", strategy, owner, uid); at == may || at.Namespace == may.Namespace && ours {
+			return owner, true
+		}
+	}
+	return owner, false
 }
 
 // Ref names one backing claim.

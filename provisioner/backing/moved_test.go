@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/backing"
 )
@@ -45,6 +46,28 @@ func TestTwin(t *testing.T) {
 	assert.Equal(t, long, uid, "a UID may end like a number, but a number behind it is the move's")
 	_, ok = backing.TwinOf("data")
 	assert.False(t, ok)
+}
+
+func TestAShadowIsWhereItsVolumeSays(t *testing.T) {
+	plain, moved := named("shop-h1", "data"), named("shop-h1", backing.Moved(long, 1))
+	for name, test := range map[string]struct {
+		volume *corev1.PersistentVolume
+		want   types.NamespacedName
+	}{
+		"without a volume":                      {want: plain},
+		"that never moved":                      {volume: volumeOf("west/shop-h1/data/b"), want: plain},
+		"that a move made":                      {volume: volumeOf("west/shop-h1/" + moved.Name + "/b"), want: moved},
+		"while the data is in another cluster":  {volume: volumeOf("east/shop-h1/" + moved.Name + "/b"), want: plain},
+		"in another namespace is none":          {volume: volumeOf("west/other/" + moved.Name + "/b"), want: plain},
+		"of a name that is not made of its UID": {volume: volumeOf("west/shop-h1/else/b"), want: plain},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, test.want, place.At("west", v1alpha1.Suffixed, named("shop", "data"), long, test.volume))
+		})
+	}
+	assert.True(t, backing.WasMoved(moved.Name))
+	assert.False(t, backing.WasMoved("pvc-"+string(long)))
+	assert.False(t, backing.WasMoved("data"))
 }
 
 func TestSpare(t *testing.T) {

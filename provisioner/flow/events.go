@@ -82,6 +82,9 @@ func (f *Flow) BackingChanged(b *corev1.PersistentVolumeClaim) {
 	uid := types.UID(b.Labels[keys.ClaimUID])
 	if owner, ok := f.Place.OwnerOf(b); ok && uid != "" {
 		f.memory.addOwner(uid, owner)
+		if backing.WasMoved(b.Name) {
+			f.memory.addMoved(uid, b.Name)
+		}
 		f.sourceChanged(owner)
 		// A later claim of that name may wait for the name of this one.
 		if later := one[corev1.PersistentVolumeClaim](f.Sources.Claims, owner.String()); later != nil && later.UID != uid {

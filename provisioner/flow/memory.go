@@ -22,6 +22,8 @@ type memory struct {
 	started map[types.UID]time.Time
 	owners  map[types.UID][]types.NamespacedName
 	orphans map[types.UID]bool
+	// moved are the names of backing claims that moves made.
+	moved map[types.UID][]string
 	// declined are the sizes that were refused lately.
 	declined map[types.UID]declined
 	carried  map[types.UID]time.Time
@@ -49,7 +51,7 @@ func newMemory() memory {
 		owners: map[types.UID][]types.NamespacedName{}, orphans: map[types.UID]bool{},
 		declined: map[types.UID]declined{}, carried: map[types.UID]time.Time{},
 		said: map[types.UID]said{}, budgets: map[types.UID]budget{}, ungiven: map[types.UID]*decide.Ungiven{},
-		missed: map[types.UID]time.Time{},
+		missed: map[types.UID]time.Time{}, moved: map[types.UID][]string{},
 	}
 }
 
@@ -181,6 +183,7 @@ func (m *memory) forget(claim types.UID) {
 	delete(m.budgets, claim)
 	delete(m.ungiven, claim)
 	delete(m.missed, claim)
+	delete(m.moved, claim)
 }
 
 // setOrphan notes a claim of which only a backing claim is left.
@@ -195,27 +198,6 @@ func (m *memory) allOrphans() []types.UID {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Collect(maps.Keys(m.orphans))
-}
-
-// maxOwners bounds what is kept of one claim: backing claims in a remote cluster
-// can be forged, each with a name of its own.
-const maxOwners = 16
-
-// addOwner keeps namespace and name of the virtual claim of a backing claim,
-// which alone is left when the virtual claim is gone. There may be several, of
-// which all but one were forged.
-func (m *memory) addOwner(claim types.UID, owner types.NamespacedName) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if have := m.owners[claim]; !slices.Contains(have, owner) && len(have) < maxOwners {
-		m.owners[claim] = append(slices.Clip(have), owner)
-	}
-}
-
-func (m *memory) ownersOf(claim types.UID) []types.NamespacedName {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.owners[claim]
 }
 
 // settled drops what matters only until a claim has its volume.

@@ -12,8 +12,6 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
-	"github.com/lodestone-storage/lodestone/provisioner/backing"
-	"github.com/lodestone-storage/lodestone/provisioner/clusters"
 	"github.com/lodestone-storage/lodestone/provisioner/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/route"
 )
@@ -75,6 +73,9 @@ func (f *Flow) observe(uid types.UID, publishing bool) decide.Observation {
 		f.observeUnbound(&o)
 	}
 	o.Backings = f.backings(uid, owners, o.Volume, f.candidates(o))
+	if o.Claim == nil && o.Volume == nil {
+		o.Backings = append(o.Backings, f.movedBackings(uid, owners, f.candidates(o))...)
+	}
 	o.MissedSince = f.memory.missedSince(uid, decide.Missed(o), now)
 	f.heard(&o)
 	f.reach(&o)
@@ -120,33 +121,6 @@ func (f *Flow) candidates(o decide.Observation) []string {
 		found[o.Claim.Annotations[keys.Routed]] = true
 	}
 	return slices.Sorted(maps.Keys(found))
-}
-
-// backings returns the backing claims of a claim that are seen. volume is its
-// virtual volume, nil if it has none.
-func (f *Flow) backings(uid types.UID, owners []types.NamespacedName, volume *corev1.PersistentVolume, remotes []string) []decide.Backing {
-	var result []decide.Backing
-	twin := one[corev1.PersistentVolumeClaim](f.Sources.Claims, f.Place.Twin(uid, volume).String())
-	twin = f.written.latest(uid, keys.Home, twin, time.Now())
-	if twin != nil && backing.IsOf(twin, uid, f.Place.HomeID) && !backing.Spare(twin, volume) {
-		result = append(result, decide.Backing{Cluster: keys.Home, Claim: twin, Volume: clusters.Bound(f.Sources.Volumes.GetStore(), twin)})
-	}
-	for _, id := range remotes {
-		cluster, remote := f.Clusters.Get(id), f.Clusters.Object(id)
-		if cluster == nil || remote == nil {
-			continue
-		}
-		for _, owner := range owners {
-			shadow, real := cluster.Backing(f.Place.Of(id, remote.Spec.Namespaces.Strategy, owner, uid))
-			if len(owners) == 1 {
-				shadow = f.written.latest(uid, id, shadow, time.Now())
-			}
-			if shadow != nil && backing.IsOf(shadow, uid, f.Place.HomeID) && !backing.Spare(shadow, volume) {
-				result = append(result, decide.Backing{Cluster: id, Claim: shadow, Volume: real})
-			}
-		}
-	}
-	return result
 }
 
 // View returns what is known of a cluster for claims of a namespace.

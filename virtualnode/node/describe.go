@@ -78,6 +78,7 @@ func WithMeta(node *corev1.Node, d Description) *corev1.Node {
 		corev1.LabelHostname:             node.Name,
 		corev1.LabelNodeExcludeBalancers: "true",
 		keys.VirtualNodeRole:             "",
+		keys.Claims:                      keys.ClaimsOfVolumes,
 	}
 	if node.Labels == nil {
 		node.Labels = map[string]string{}

@@ -44,6 +44,7 @@ func TestANewNodeShowsWhatTheClusterOffers(t *testing.T) {
 		corev1.LabelOSStable: "linux", corev1.LabelArchStable: "arm64",
 		corev1.LabelTopologyRegion: "eu", corev1.LabelTopologyZone: "eu-1",
 		corev1.LabelNodeExcludeBalancers: "true", "node-role.kubernetes.io/lodestone": "",
+		keys.Claims: keys.ClaimsOfVolumes,
 	}, node.Labels)
 	assert.Equal(t, []corev1.Taint{{Key: keys.RemoteTaint, Value: "west", Effect: corev1.TaintEffectNoSchedule}}, node.Spec.Taints)
 	assert.True(t, Ours(node, "west"))

@@ -44,6 +44,9 @@ func (r *runner) observe(ctx context.Context, k key) (o decide.Observation, beli
 		o.Blocking, shadow = shadow, nil
 	}
 	o.Shadow = r.shadows.of(k.uid, shadow)
+	if o.Pod != nil && o.Shadow != nil {
+		translate.KeepClaims(&o.Template, o.Shadow.Spec.Pod)
+	}
 	believed = shadow == nil && o.Shadow != nil
 	if remote != nil && remote.Labels[keys.PodUID] == string(k.uid) {
 		o.Remote = remote

@@ -19,6 +19,10 @@ import (
 func (r *runner) create(ctx context.Context, k key, o decide.Observation) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
+	template, err := r.withClaims(ctx, k, o)
+	if err != nil {
+		return err
+	}
 	created, err := r.session.Remote.ShadowPods(k.namespace).Create(ctx, &shadowPod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: k.namespace, Name: k.name,
@@ -28,7 +32,7 @@ func (r *runner) create(ctx context.Context, k key, o decide.Observation) error 
 		},
 		Spec: remotev1alpha1.ShadowPodSpec{
 			Home: remotev1alpha1.HomePod{Cluster: r.session.HomeID, Namespace: o.Pod.Namespace, Name: o.Pod.Name, UID: k.uid},
-			Pod:  o.Template,
+			Pod:  template,
 		},
 	}, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {

@@ -27,7 +27,8 @@ type Mapping func(home string) string
 
 // Template returns the pod to ask for in the remote cluster. What the pod says
 // of itself is kept, claims, ConfigMaps and Secrets under their names; what it
-// says of home's nodes is dropped. The pod is not changed.
+// says of home's nodes is dropped. The pod is not changed. A claim may have another
+// name there, which only its volume tells: see Rename.
 func Template(pod *corev1.Pod, mapped Mapping) corev1.PodTemplateSpec {
 	template := corev1.PodTemplateSpec{Spec: *pod.Spec.DeepCopy()}
 	template.Labels = foreign(pod.Labels)
@@ -77,6 +78,33 @@ func claims(pod string, spec *corev1.PodSpec) {
 	for i := range spec.Volumes {
 		if volume := &spec.Volumes[i]; volume.Ephemeral != nil {
 			volume.VolumeSource = corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: pod + "-" + volume.Name}}
+		}
+	}
+}
+
+// Rename gives the claims of a template other names; those that names says nothing of
+// keep theirs.
+func Rename(template *corev1.PodTemplateSpec, names map[string]string) {
+	for i := range template.Spec.Volumes {
+		if source := template.Spec.Volumes[i].PersistentVolumeClaim; source != nil && names[source.ClaimName] != "" {
+			source.ClaimName = names[source.ClaimName]
+		}
+	}
+}
+
+// KeepClaims gives a template the claims of an earlier one of the same pod. They were
+// found out when that was first asked for, and a pod never changes its volumes.
+func KeepClaims(template *corev1.PodTemplateSpec, earlier corev1.PodTemplateSpec) {
+	had := map[string]string{}
+	for i := range earlier.Spec.Volumes {
+		if source := earlier.Spec.Volumes[i].PersistentVolumeClaim; source != nil {
+			had[earlier.Spec.Volumes[i].Name] = source.ClaimName
+		}
+	}
+	for i := range template.Spec.Volumes {
+		volume := &template.Spec.Volumes[i]
+		if source := volume.PersistentVolumeClaim; source != nil && had[volume.Name] != "" {
+			source.ClaimName = had[volume.Name]
 		}
 	}
 }
