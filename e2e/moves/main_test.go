@@ -19,8 +19,9 @@ import (
 // Without control planes bed is empty, so that tests get as far as to skip.
 var bed = &fabric.Fabric{}
 
-// provisioner is the one that runs. Tests that stop it do not run in parallel.
-var provisioner *fabric.Program
+// provisioner and virtualNode are those that run. Tests that stop one do not run in
+// parallel.
+var provisioner, virtualNode *fabric.Program
 
 func TestMain(m *testing.M) {
 	testbed.Main(m, func(ctx context.Context) (err error) {
@@ -42,7 +43,7 @@ func TestMain(m *testing.M) {
 		if _, err := bed.StartAgent(ctx); err != nil {
 			return err
 		}
-		if _, err := bed.StartVirtualNode(ctx); err != nil {
+		if virtualNode, err = bed.StartVirtualNode(ctx); err != nil {
 			return err
 		}
 		kubeconfig, err := bed.Tenant(ctx, nil)

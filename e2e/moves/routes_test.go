@@ -64,22 +64,6 @@ func TestAVolumeGoesFromOneRealClassToAnother(t *testing.T) {
 	}
 }
 
-func TestAChangeOfClassWithinARemoteClusterIsRefusedInWords(t *testing.T) {
-	t.Parallel()
-	namespace := space(t)
-	class(t, namespace)
-	deploysIn(t, namespace, namespace, "data")
-	done := reaches(t, move(t, namespace, "data", "west"), v1alpha1.MoveDone, v1alpha1.MoveFailed)
-	require.Equal(t, v1alpha1.MoveDone, done.Status.Phase, done.Status.Message)
-	refused := reaches(t, move(t, namespace, "data", "west", func(m *v1alpha1.VolumeMove) {
-		m.Name, m.Spec.ClassName = "within", fabric.WestNow
-	}), v1alpha1.MoveFailed, v1alpha1.MoveDone)
-	assert.Equal(t, v1alpha1.MoveFailed, refused.Status.Phase)
-	assert.Contains(t, refused.Status.Message, "move it home first")
-	at := folder(t, namespace, "data")
-	counts(t, at, counted(t, at)+10)
-}
-
 // east is a second remote cluster: the one of another bed, whose home is not used.
 var east *fabric.Fabric
 

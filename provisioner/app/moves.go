@@ -8,6 +8,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/volumemoves"
 	"github.com/lodestone-storage/lodestone/provisioner/clusters"
 	"github.com/lodestone-storage/lodestone/provisioner/flow"
@@ -27,9 +28,21 @@ func movesOf(config *Config, home *rest.Config, client kubernetes.Interface, kno
 		Class:    func(name string) *storagev1.StorageClass { return seen[storagev1.StorageClass](sources.Classes, name) },
 		Node:     func(name string) *corev1.Node { return seen[corev1.Node](sources.Nodes, name) },
 		Space:    func(name string) *corev1.Namespace { return seen[corev1.Namespace](sources.Namespaces, name) },
+		StandIns: func(cluster string) []*corev1.Node { return standIns(sources.Nodes, cluster) },
 		View:     work.View,
 		Released: work.Enqueue,
 	}), nil
+}
+
+// standIns returns the nodes of home that stand for a remote cluster.
+func standIns(nodes cache.SharedIndexInformer, cluster string) []*corev1.Node {
+	var found []*corev1.Node
+	for _, obj := range nodes.GetStore().List() {
+		if node, ok := obj.(*corev1.Node); ok && node.Labels[keys.Cluster] == cluster {
+			found = append(found, node)
+		}
+	}
+	return found
 }
 
 // seen returns an object of an informer by its key, nil if there is none.

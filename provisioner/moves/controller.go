@@ -55,6 +55,8 @@ type Config struct {
 	Class func(name string) *storagev1.StorageClass
 	Node  func(name string) *corev1.Node
 	Space func(name string) *corev1.Namespace
+	// StandIns returns the nodes of home that stand for a remote cluster, as last seen.
+	StandIns func(cluster string) []*corev1.Node
 	// View returns what is known of a cluster for claims of a home namespace.
 	View func(cluster, namespace string) flowdecide.Cluster
 	// Released is told of each claim that a move no longer holds. It must not block.

@@ -23,6 +23,7 @@ func TestMovesNeverHarm(t *testing.T) {
 	ends := map[v1alpha1.MovePhase]int{}
 	for seed := range uint64(200) {
 		w := newWorld(t, seed, 1+int(seed%3))
+		w.within = seed%4 == 3
 		ends[w.walk()]++
 		if t.Failed() {
 			return
@@ -40,7 +41,7 @@ func TestAnAbortInEachPhase(t *testing.T) {
 		for _, deleted := range []bool{false, true} {
 			for seed := range uint64(3) {
 				w := newWorld(t, seed, 2)
-				w.calm = true
+				w.calm, w.within = true, seed == 2
 				end := w.run(func() {
 					if r := w.decoded(); r != nil && r.Phase == phase && w.move != nil {
 						if deleted && w.move.DeletionTimestamp == nil {

@@ -29,9 +29,13 @@ func (w *world) first() *record.Record {
 	for i, c := range w.claims {
 		target := ref(record.Target, i)
 		target.UID = ""
+		source := record.Copy{Ref: ref(record.Source, i), Policy: corev1.PersistentVolumeReclaimDelete}
+		if w.within {
+			// Only policies at home are touched.
+			source.Ref.Cluster, source.Policy = target.Cluster, ""
+		}
 		r.Claims = append(r.Claims, record.Claim{
-			Name: c.claim.Name, UID: c.claim.UID, Volume: c.volume,
-			Source: record.Copy{Ref: ref(record.Source, i), Policy: corev1.PersistentVolumeReclaimDelete}, Target: record.Copy{Ref: target},
+			Name: c.claim.Name, UID: c.claim.UID, Volume: c.volume, Source: source, Target: record.Copy{Ref: target},
 		})
 	}
 	return r
@@ -150,6 +154,9 @@ func (w *world) live() {
 		if chance(3) {
 			w.down[end] = !w.down[end]
 		}
+	}
+	if w.within {
+		w.down[record.Target] = w.down[record.Source]
 	}
 	for _, c := range w.claims {
 		if s := c.at[record.Source]; chance(2) && s.mover.Running {

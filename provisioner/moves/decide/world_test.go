@@ -41,6 +41,8 @@ type world struct {
 	truth []int
 	log   []string
 	calm  bool
+	// within: both copies are in one remote cluster.
+	within bool
 }
 
 type claim struct {
