@@ -74,7 +74,7 @@ type SendOptions struct {
 // AddFlags adds the flags to a flag set.
 func (o *SendOptions) AddFlags(flags *pflag.FlagSet) {
 	o.Options.AddFlags(flags)
-	flags.StringVar(&o.Peer, "peer", o.Peer, "address of the receiver to dial; empty: wait for somebody to join a connection to --data-address with one to the receiver")
+	flags.StringVar(&o.Peer, "peer", o.Peer, "address of the receiver to dial; empty: dial it where the controller says, and wait for somebody to join a connection to --data-address with one to the receiver")
 	flags.StringVar(&o.DataAddress, "data-address", ":8440", "address to wait at when there is no --peer")
 	flags.StringVar(&o.ControlAddress, "control-address", ":8441", "address that serves the controller of the move")
 }

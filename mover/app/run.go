@@ -98,8 +98,9 @@ func Send(ctx context.Context, o *SendOptions) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	var working sync.WaitGroup
 	defer func() { stop(nil); working.Wait() }()
+	working.Go(func() { connection.Seek(ctx) })
 	if o.Peer != "" {
-		working.Go(func() { connection.Dial(ctx, o.Peer) })
+		connection.Tell([]string{o.Peer})
 	} else {
 		listener, err := listen(ctx, o.DataAddress)
 		if err != nil {

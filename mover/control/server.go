@@ -32,6 +32,7 @@ type Server struct {
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+movecontrol.StatusPath, s.status)
+	mux.HandleFunc("PUT "+movecontrol.PeersPath, s.tell)
 	mux.HandleFunc("PUT "+movecontrol.TaskPath, s.start)
 	mux.HandleFunc("DELETE "+movecontrol.TaskPath, s.stop)
 	return mux
@@ -44,18 +45,45 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
 	if !connected {
 		status.ConnectionError = why.Error()
 	}
+	var missed error
+	status.Seeks = true
+	if status.Peers, missed, status.Direct = s.Link.Peers(); missed != nil {
+		status.PeerError = missed.Error()
+	}
 	answer(w, status)
 }
 
-func (s *Server) start(w http.ResponseWriter, r *http.Request) {
+// tell has the receiver looked for at other addresses.
+func (s *Server) tell(w http.ResponseWriter, r *http.Request) {
+	var peers movecontrol.Peers
+	if !read(w, r, &peers) {
+		return
+	}
+	if err := peers.Check(); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	s.Link.Tell(peers.Addresses)
+	w.WriteHeader(http.StatusOK)
+}
+
+// read decodes a request into what is asked for; false: it was answered why not.
+func read(w http.ResponseWriter, r *http.Request, into any) bool {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, bodyAtMost))
 	if err != nil {
 		http.Error(w, "the request is too long", http.StatusRequestEntityTooLarge)
-		return
+		return false
 	}
+	if err := json.Unmarshal(body, into); err != nil {
+		http.Error(w, "the request is not what it should be: "+err.Error(), http.StatusBadRequest)
+		return false
+	}
+	return true
+}
+
+func (s *Server) start(w http.ResponseWriter, r *http.Request) {
 	var task movecontrol.Task
-	if err := json.Unmarshal(body, &task); err != nil {
-		http.Error(w, "the request is no task: "+err.Error(), http.StatusBadRequest)
+	if !read(w, r, &task) {
 		return
 	}
 	if err := check(task); err != nil {

@@ -23,8 +23,6 @@ const (
 	// strangers is how many connections may be in their handshake at once; more of
 	// them are closed at once.
 	strangers = 16
-	// longestPause is the longest pause between attempts to connect.
-	longestPause = 10 * time.Second
 )
 
 // shake makes a TLS connection of a raw one, or closes it.

@@ -4,10 +4,8 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"net"
 	"sync"
-	"time"
 
 	"github.com/lodestone-storage/lodestone/mover/stream"
 )
@@ -20,67 +18,60 @@ type Sender struct {
 
 	mutex sync.Mutex
 	conn  *stream.Conn
-	why   error
+	// at is the address that conn was dialled at; empty: somebody joined it.
+	at  string
+	why error
 	// made is closed, and made anew, with each new connection.
 	made  chan struct{}
 	count int64
+	// peers are where the receiver may be, missed is why it was not reached there; told
+	// is closed, and made anew, when they change.
+	peers  []string
+	missed error
+	told   chan struct{}
 }
 
-// NewSender makes an end without a connection; Dial or Accept makes connections.
+// NewSender makes an end without a connection; Seek and Accept make connections.
 func NewSender(config *tls.Config, timing stream.Timing, pace func(int)) *Sender {
-	return &Sender{config: config, timing: timing, pace: pace, made: make(chan struct{})}
+	return &Sender{config: config, timing: timing, pace: pace, made: make(chan struct{}), told: make(chan struct{})}
 }
 
-// Dial keeps a connection to address until ctx ends.
-func (s *Sender) Dial(ctx context.Context, address string) {
-	pause := 100 * time.Millisecond
-	for ctx.Err() == nil {
-		conn, err := s.dial(ctx, address)
-		if err == nil {
-			pause = 100 * time.Millisecond
-			select {
-			case <-s.take(conn).Done():
-			case <-ctx.Done():
-			}
-			// At once the first time: the other end may have been replaced.
-			continue
-		}
-		s.failed(err)
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-		}
-		pause = min(2*pause, longestPause)
-	}
-	s.drop()
-}
-
-func (s *Sender) dial(ctx context.Context, address string) (*tls.Conn, error) {
-	dialer := net.Dialer{Timeout: handshake, KeepAlive: 15 * time.Second}
-	raw, err := dialer.DialContext(ctx, "tcp", address)
-	if err != nil {
-		return nil, fmt.Errorf("reach the receiver: %w", err)
-	}
-	conn := tls.Client(raw, s.config)
-	return conn, shake(ctx, conn)
-}
-
-// Accept takes connections that somebody joins to the receiver's, until ctx ends.
+// Accept takes connections that somebody joins to the receiver's, until ctx ends. While
+// the receiver was dialled and is connected they are closed before anything is said: the
+// receiver would take them for the newer connection, and end the one that works.
 func (s *Sender) Accept(ctx context.Context, listener net.Listener) error {
 	defer s.drop()
-	return Listen(ctx, listener, func(raw net.Conn) *tls.Conn { return tls.Client(raw, s.config) },
-		func(conn *tls.Conn) { s.take(conn) }, s.failed)
+	return Listen(ctx, shy{listener, s.dialled}, func(raw net.Conn) *tls.Conn { return tls.Client(raw, s.config) },
+		func(conn *tls.Conn) { s.take(conn, "") }, s.failed)
 }
 
-// take makes a connection the current one.
-func (s *Sender) take(raw *tls.Conn) *stream.Conn {
+// shy is a listener that closes what comes while it is busy.
+type shy struct {
+	net.Listener
+	busy func() bool
+}
+
+// Accept implements net.Listener.
+func (l shy) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil || !l.busy() {
+			return conn, err
+		}
+		_ = conn.Close()
+	}
+}
+
+// take makes a connection the current one; at is where it was dialled, empty where
+// somebody joined it.
+func (s *Sender) take(raw *tls.Conn, at string) *stream.Conn {
 	conn := stream.New(raw, s.timing, s.pace)
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	if s.conn != nil {
 		s.conn.Close()
 	}
-	s.conn, s.why = conn, nil
+	s.conn, s.at, s.why = conn, at, nil
 	s.count++
 	close(s.made)
 	s.made = make(chan struct{})
@@ -120,14 +111,26 @@ func (s *Sender) Get(ctx context.Context) (*stream.Conn, error) {
 func (s *Sender) current() (*stream.Conn, <-chan struct{}) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
+	return s.live(), s.made
+}
+
+// live returns the connection unless it is closed, for who holds the lock.
+func (s *Sender) live() *stream.Conn {
 	if s.conn != nil {
 		select {
 		case <-s.conn.Done():
 		default:
-			return s.conn, s.made
+			return s.conn
 		}
 	}
-	return nil, s.made
+	return nil
+}
+
+// dialled says whether there is a connection to the receiver that was dialled.
+func (s *Sender) dialled() bool {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	return s.live() != nil && s.at != ""
 }
 
 // errNone is the reason while nothing was tried yet.
@@ -136,10 +139,9 @@ var errNone = errors.New("the receiver has not been reached yet")
 // State says whether there is a connection, how many there have been, and why there
 // is none.
 func (s *Sender) State() (connected bool, made int64, why error) {
-	conn, _ := s.current()
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	if conn != nil {
+	if s.live() != nil {
 		return true, s.count, nil
 	}
 	if s.why == nil && s.count > 0 {
@@ -149,4 +151,12 @@ func (s *Sender) State() (connected bool, made int64, why error) {
 		return false, 0, errNone
 	}
 	return false, s.count, s.why
+}
+
+// Peers says where the receiver may be, why it was not reached there the last time, and
+// whether the present connection leads there.
+func (s *Sender) Peers() (peers []string, missed error, direct bool) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	return s.peers, s.missed, s.live() != nil && s.at != ""
 }

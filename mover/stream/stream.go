@@ -14,7 +14,9 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -67,6 +69,7 @@ type Conn struct {
 
 	closed sync.Once
 	done   chan struct{}
+	silent atomic.Bool
 }
 
 // New makes frames of a connection. Pace, if not nil, is called before bytes are
@@ -87,6 +90,12 @@ func (c *Conn) Close() {
 
 // Done is closed when Close was called.
 func (c *Conn) Done() <-chan struct{} { return c.done }
+
+// Silent says whether it was lost because nothing was heard for too long.
+func (c *Conn) Silent() bool { return c.silent.Load() }
+
+// RemoteAddr is the address of the other end.
+func (c *Conn) RemoteAddr() net.Addr { return c.raw.RemoteAddr() }
 
 // Send sends a frame. It may be called by several goroutines; payload may be used
 // again when it returns.
@@ -127,6 +136,7 @@ func (c *Conn) Receive() (Kind, []byte, error) {
 	for {
 		kind, payload, err := c.receive()
 		if err != nil {
+			c.silent.Store(errors.Is(err, os.ErrDeadlineExceeded))
 			c.Close()
 			return 0, nil, fmt.Errorf("%w: %w", ErrLost, err)
 		}

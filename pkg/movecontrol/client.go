@@ -16,11 +16,13 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/movekeys"
 )
 
-// Paths of the API: GET of StatusPath answers a Status. PUT of a Task to TaskPath
-// starts it and answers a TaskStatus; 409 if another one runs. DELETE of
-// TaskPath?id=ID stops the task with that ID and answers once it has stopped.
+// Paths of the API: GET of StatusPath answers a Status. PUT of Peers to PeersPath
+// replaces them. PUT of a Task to TaskPath starts it and answers a TaskStatus; 409 if
+// another one runs. DELETE of TaskPath?id=ID stops the task with that ID and answers
+// once it has stopped.
 const (
 	StatusPath = "/v1/status"
+	PeersPath  = "/v1/peers"
 	TaskPath   = "/v1/task"
 )
 
@@ -78,6 +80,13 @@ func (c *Client) Close() {
 func (c *Client) Status(ctx context.Context) (*Status, error) {
 	status := &Status{}
 	return status, c.do(ctx, http.MethodGet, StatusPath, nil, status)
+}
+
+// Tell says where the receiver may be, instead of what was said before. A connection that
+// the sender dialled to another address ends; one that somebody joined stays. ErrRefused:
+// an address is none, or the mover is of a version that is not told.
+func (c *Client) Tell(ctx context.Context, peers Peers) error {
+	return c.do(ctx, http.MethodPut, PeersPath, peers, nil)
 }
 
 // Start starts a task, unless one with its ID was started before, and answers with

@@ -2,7 +2,7 @@
 // a few requests over HTTPS, authenticated with the keys of the move (pkg/movekeys).
 // The sender tells the receiver what to do over the data connection, so the
 // controller talks to nobody else; it reaches the sender directly or through a port
-// forward.
+// forward. It tells the sender where the receiver may be, or joins a connection to each.
 //
 // A mover does one task at a time. A task has an ID that the controller chooses and
 // records before it asks (say, "precopy-2"). Asking again with the same ID is safe
@@ -85,6 +85,15 @@ type Status struct {
 	Confined bool `json:"confined,omitempty"`
 	// ConnectionError is why it is not connected, in one sentence, if something is known.
 	ConnectionError string `json:"connectionError,omitempty"`
+	// Direct says that the sender has dialled the receiver itself; without it somebody has
+	// joined a connection to each.
+	Direct bool `json:"direct,omitempty"`
+	// Seeks says that the sender dials the receiver where it is told to; older movers do
+	// not. Peers are the addresses that it was told, PeerError is why it did not reach the
+	// receiver there the last time.
+	Seeks     bool     `json:"seeks,omitempty"`
+	Peers     []string `json:"peers,omitempty"`
+	PeerError string   `json:"peerError,omitempty"`
 	// Task is the last task that this instance was given; nil: none.
 	Task *TaskStatus `json:"task,omitempty"`
 }
