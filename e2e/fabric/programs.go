@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/lodestone-storage/lodestone/e2e/processes"
 	extender "github.com/lodestone-storage/lodestone/extender/app"
 	provisioner "github.com/lodestone-storage/lodestone/provisioner/app"
 )
@@ -54,6 +55,7 @@ func (f *Fabric) StartProvisioner(ctx context.Context, tune ...func(*provisioner
 	options.LeaseDuration = 15 * time.Second
 	options.ProbeInterval = time.Second
 	options.RefusalPeriod = 5 * time.Second
+	options.MoverNetworks = []string{processes.Network}
 	config := &provisioner.Config{Options: *options, Home: home}
 	for _, t := range tune {
 		t(config)

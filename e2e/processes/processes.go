@@ -46,10 +46,25 @@ func New(config Config) *Processes {
 // addresses counts the addresses that were given to pods of all clusters.
 var addresses atomic.Uint32
 
+// Network has the first addresses of all pods; their second ones lead nowhere, as on
+// networks that are apart.
+const Network = "127.64.0.0/10"
+
+// Nowhere has the second addresses of all pods.
+const Nowhere = "100::/64"
+
 // address returns an address on loopback that no other pod has.
 func address() string {
 	n := addresses.Add(1)
 	return netip.AddrFrom4([4]byte{127, byte(80 + n>>16&0x3f), byte(n >> 8), byte(n)}).String()
+}
+
+// nowhere returns the second address of the pod that has a first one.
+func nowhere(ip string) string {
+	discarded := [16]byte{0: 1} // RFC 6666
+	four := netip.MustParseAddr(ip).As4()
+	copy(discarded[12:], four[:])
+	return netip.AddrFrom16(discarded).String()
 }
 
 // Notify has look called when a process of a pod has started or ended.

@@ -161,7 +161,7 @@ func (r *run) status() corev1.PodStatus {
 	now := metav1.Now()
 	status := corev1.PodStatus{
 		Phase: corev1.PodRunning, StartTime: &now, HostIP: "127.0.0.1", HostIPs: []corev1.HostIP{{IP: "127.0.0.1"}},
-		PodIP: r.ip, PodIPs: []corev1.PodIP{{IP: r.ip}},
+		PodIP: r.ip, PodIPs: []corev1.PodIP{{IP: r.ip}, {IP: nowhere(r.ip)}},
 	}
 	ready, ended, failed := corev1.ConditionTrue, true, false
 	for _, c := range r.containers {

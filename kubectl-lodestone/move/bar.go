@@ -46,7 +46,7 @@ func line(move *v1alpha1.VolumeMove) string {
 		fallthrough
 	case status.Phase == v1alpha1.MoveFinalSync || status.Phase == v1alpha1.MoveVerifying:
 		if s.total > 0 {
-			return fmt.Sprintf("%-15s %s", phase, amount(s))
+			return fmt.Sprintf("%-15s %s%s", phase, amount(s), way(status))
 		}
 	}
 	if status.Message != "" {

@@ -131,7 +131,8 @@ func statusCommand(flags *genericclioptions.ConfigFlags, streams genericiooption
 		Use:   "status [MOVE|PVC]",
 		Short: "Show how far moves are",
 		Long: `Status lists the moves of a namespace, or one, named by itself or by a claim that it
-moves: the phase, what is done of it, how fast, and what it waits for.`,
+moves: the phase, what is done of it, how fast, what it waits for and, of one, how its
+data travels.`,
 		Example: `  # How far is the move of claim data?
   kubectl lodestone move status data -n shop`,
 		Args: cobra.MaximumNArgs(1),
@@ -163,7 +164,10 @@ moves: the phase, what is done of it, how fast, and what it waits for.`,
 				_, err := fmt.Fprintln(streams.Out, "there are no moves")
 				return err
 			}
-			return table(streams.Out, moves.Items, time.Now())
+			if err := table(streams.Out, moves.Items, time.Now()); err != nil || len(args) == 0 {
+				return err
+			}
+			return ways(streams.Out, &moves.Items[0])
 		},
 	}
 	command.Flags().StringVarP(&output, "output", "o", "", "json: write the VolumeMoves")

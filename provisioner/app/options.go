@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,6 +14,7 @@ import (
 	validation "k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/lodestone-storage/lodestone/pkg/command"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/transport"
 )
 
 // Options are the flags of the provisioner.
@@ -25,6 +27,7 @@ type Options struct {
 	Workers          int
 	PublishCapacity  bool
 	MoverImage       string
+	MoverNetworks    []string
 }
 
 // NewOptions returns the defaults.
@@ -49,6 +52,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.RefusalPeriod, "refusal-period", o.RefusalPeriod, "how long a cluster or node that refused a claim is passed over for it; longer than the 10s that kube-scheduler backs off")
 	flags.BoolVar(&o.PublishCapacity, "publish-capacity", o.PublishCapacity, "tell kube-scheduler how much room the virtual classes have in each cluster; false: let it ask for none, and remove what was published")
 	flags.StringVar(&o.MoverImage, "mover-image", o.MoverImage, "image of the pods that copy volumes, in the home cluster and in remote ones; of the provisioner's own version")
+	flags.StringSliceVar(&o.MoverNetworks, "mover-networks", o.MoverNetworks, "networks, as 10.1.0.0/16,fd00:1::/64, in which the pods that copy volumes may dial each other; empty: wherever a pod may have its address")
 	flags.IntVar(&o.Workers, "workers", o.Workers, "how many claims are worked on at once; a wait for a volume takes none of them")
 }
 
@@ -64,10 +68,26 @@ func (o *Options) Validate() error {
 	if o.MoverImage == "" {
 		errs = append(errs, errors.New("--mover-image must name an image"))
 	}
+	if _, err := o.networks(); err != nil {
+		errs = append(errs, err)
+	}
 	if o.Workers < 1 {
 		errs = append(errs, errors.New("--workers must be at least 1"))
 	}
 	return errors.Join(errs...)
+}
+
+// networks returns those in which movers may dial each other.
+func (o *Options) networks() (transport.Networks, error) {
+	var networks transport.Networks
+	for _, text := range o.MoverNetworks {
+		network, err := netip.ParsePrefix(text)
+		if err != nil {
+			return nil, fmt.Errorf("--mover-networks: %q is not a network as 10.1.0.0/16", text)
+		}
+		networks = append(networks, network)
+	}
+	return networks, nil
 }
 
 // NewCommand returns the command of the program.

@@ -25,6 +25,7 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/clusters"
 	flowdecide "github.com/lodestone-storage/lodestone/provisioner/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/transport"
 )
 
 const (
@@ -48,7 +49,9 @@ type Config struct {
 	// Namespace is where the provisioner runs, and its records are.
 	Namespace string
 	// Image is that of the movers.
-	Image    string
+	Image string
+	// Networks are those in which movers may dial each other.
+	Networks transport.Networks
 	Recorder record.EventRecorder
 	// Class, Node and Space return objects of home as last seen, nil where there are
 	// none.

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/movecontrol"
@@ -37,9 +36,6 @@ func (c *Controller) observeCopies(ctx context.Context, w *work, o *decide.Obser
 			seen.CopyError = "it does not run"
 			continue
 		}
-		if seen.Target.Mover.Running {
-			c.join(ctx, w, r, i)
-		}
 		client, err := c.client(ctx, w, r, i)
 		if err == nil {
 			asking, cancel := context.WithTimeout(ctx, askTimeout)
@@ -49,6 +45,9 @@ func (c *Controller) observeCopies(ctx context.Context, w *work, o *decide.Obser
 		if err != nil {
 			seen.Copy, seen.CopyError = nil, err.Error()
 			continue
+		}
+		if seen.Target.Mover.Running {
+			c.connect(ctx, w, r, i, seen, client)
 		}
 		if why := w.links.why(i); why != "" && !seen.Copy.Connected {
 			// The movers themselves do not know how their connections are made.
@@ -102,32 +101,4 @@ func (c *Controller) client(_ context.Context, w *work, r *record.Record, i int)
 	}
 	w.links.clients[i] = client
 	return client, nil
-}
-
-// join keeps the movers of a claim connected.
-func (c *Controller) join(ctx context.Context, w *work, r *record.Record, i int) {
-	var pods [2]types.UID
-	for n, end := range record.Ends {
-		_, pod, err := c.pod(ctx, r, i, end)
-		if err != nil {
-			return
-		}
-		pods[n] = pod.UID
-	}
-	w.links.mu.Lock()
-	defer w.links.mu.Unlock()
-	if stop, ok := w.links.splices[i]; ok {
-		if w.links.joined[i] == pods {
-			return
-		}
-		// One of them is another pod now.
-		stop()
-	}
-	if w.links.splices == nil {
-		w.links.splices, w.links.joined = map[int]context.CancelFunc{}, map[int][2]types.UID{}
-	}
-	// Not this turn's context; its end is the work's.
-	splicing, stop := context.WithCancel(context.WithoutCancel(ctx))
-	w.links.splices[i], w.links.joined[i] = stop, pods
-	go splice(splicing, c.to(r, i, record.Source, dataPort), c.to(r, i, record.Target, dataPort), func(err error) { w.links.note(i, err) })
 }

@@ -30,6 +30,8 @@ type links struct {
 	joined map[int][2]types.UID
 	// ended is why the last connection between the movers of a claim ended.
 	ended map[int]string
+	// apart is since when it is awaited that one mover dials the other.
+	apart map[int]time.Time
 }
 
 // close ends all connections.
@@ -40,12 +42,66 @@ func (l *links) close() {
 		client.Close()
 		delete(l.clients, i)
 	}
-	for i, stop := range l.splices {
-		stop()
-		delete(l.splices, i)
-		delete(l.joined, i)
-		delete(l.ended, i)
+	for i := range l.splices {
+		l.end(i)
 	}
+	clear(l.apart)
+}
+
+// end ends the splice of a claim, for who holds the lock.
+func (l *links) end(i int) {
+	if stop, ok := l.splices[i]; ok {
+		stop()
+	}
+	delete(l.splices, i)
+	delete(l.joined, i)
+	delete(l.ended, i)
+}
+
+// between says whether two pods of a claim are being joined, and since when it is awaited
+// that one dials the other. What was between other pods is ended.
+func (l *links) between(i int, pods [2]types.UID) (splicing bool, apart time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, ok := l.splices[i]; ok && l.joined[i] != pods {
+		l.end(i)
+	}
+	_, splicing = l.splices[i]
+	return splicing, l.apart[i]
+}
+
+// await remembers since when it is awaited that one mover dials the other, while it is.
+func (l *links) await(i int, now time.Time, awaited bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, known := l.apart[i]; known && awaited {
+		return
+	}
+	delete(l.apart, i)
+	if awaited {
+		if l.apart == nil {
+			l.apart = map[int]time.Time{}
+		}
+		l.apart[i] = now
+	}
+}
+
+// keep remembers a splice between two pods, and ends the one before it.
+func (l *links) keep(i int, pods [2]types.UID, stop context.CancelFunc) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.end(i)
+	if l.splices == nil {
+		l.splices, l.joined = map[int]context.CancelFunc{}, map[int][2]types.UID{}
+	}
+	l.splices[i], l.joined[i] = stop, pods
+}
+
+// cut ends the splice of a claim.
+func (l *links) cut(i int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.end(i)
 }
 
 // why returns why the last connection between the movers of a claim ended, empty if

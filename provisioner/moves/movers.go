@@ -44,7 +44,7 @@ func (c *Controller) moverAt(ctx context.Context, at site, r *record.Record, i i
 	if err != nil {
 		return m, nil, fmt.Errorf("look at mover %s/%s: %w", namespace, name, err)
 	}
-	m.Exists = true
+	m.Exists, m.Pod, m.IPs = true, pod.UID, addressesOf(pod)
 	m.Leaving = m.Leaving || pod.DeletionTimestamp != nil
 	m.Ended = m.Ended || finished(pod)
 	if problem := problemOf(pod); problem != "" {

@@ -140,7 +140,11 @@ func claimsOf(o decide.Observation) []v1alpha1.MovedClaim {
 		entry.Source = &v1alpha1.MovePlace{Cluster: known.Source.Ref.Cluster, Class: known.Source.Class, Node: known.Source.Node}
 		entry.Target = &v1alpha1.MovePlace{Cluster: known.Target.Ref.Cluster, Class: known.Target.Class, Node: known.Target.Node}
 		entry.Pass, entry.SourceRoot, entry.TargetRoot = known.Pass, known.SourceRoot, known.TargetRoot
-		entry.Transport, entry.Rate = v1alpha1.TransportSpliced, 0
+		entry.Rate = 0
+		if i < len(o.Claims) && o.Claims[i].Way.Transport != "" {
+			way := o.Claims[i].Way
+			entry.Transport, entry.Legs, entry.TransportMessage = way.Transport, way.Legs, sentence(way.Why)
+		}
 		if i < len(o.Claims) && o.Claims[i].Copy != nil && o.Claims[i].Copy.Task != nil {
 			p := o.Claims[i].Copy.Task.Progress
 			entry.Bytes, entry.BytesTotal, entry.Files, entry.FilesTotal, entry.Rate = p.BytesDone, p.BytesTotal, p.FilesDone, p.FilesTotal, p.BytesPerSecond

@@ -11,6 +11,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 )
 
 const (
@@ -66,6 +68,20 @@ func (w *ways) took(to door, forwarded bool, now time.Time) {
 		}
 	}
 	w.last[to] = taken{forwarded, now}
+}
+
+// leg returns the way that was taken to a port of a pod last; empty: none that is known.
+func (w *ways) leg(to door) v1alpha1.MoveLeg {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	last, known := w.last[to]
+	switch {
+	case !known:
+		return ""
+	case last.forwarded:
+		return v1alpha1.LegAPIServer
+	}
+	return v1alpha1.LegAddress
 }
 
 // dial opens a connection to a port of a pod: by its address, or through the API server

@@ -98,6 +98,16 @@ type MovePlace struct {
 	Node string `json:"node,omitempty"`
 }
 
+// MoveLegs are the ways from the provisioner to the movers of a claim: Address, where it
+// has dialled that of the pod, or APIServer, where it goes through the API server of the
+// pod's cluster.
+type MoveLegs struct {
+	// +optional
+	Source MoveLeg `json:"source,omitempty"`
+	// +optional
+	Target MoveLeg `json:"target,omitempty"`
+}
+
 // MovedClaim is one claim of a move.
 type MovedClaim struct {
 	Name string `json:"name"`
@@ -128,10 +138,20 @@ type MovedClaim struct {
 	//
 	// +optional
 	Rate int64 `json:"rate,omitempty"`
-	// Transport is how the data travels.
+	// Transport is how the data travels now, or travelled last: Direct, where the mover at
+	// the source has dialled the one at the target; Spliced, where the provisioner joins a
+	// connection to each. Absent before they were connected.
 	//
 	// +optional
 	Transport MoveTransport `json:"transport,omitempty"`
+	// Legs are the ways from the provisioner to the movers, where it joins them.
+	//
+	// +optional
+	Legs *MoveLegs `json:"legs,omitempty"`
+	// TransportMessage is why the data does not travel directly, in one sentence.
+	//
+	// +optional
+	TransportMessage string `json:"transportMessage,omitempty"`
 	// SourceRoot and TargetRoot are the roots of the trees of hashes of both copies,
 	// once they were compared.
 	//

@@ -144,8 +144,24 @@ type MoveTarget struct {
 // MoveTransport names a way that data travels.
 type MoveTransport string
 
-// TransportSpliced says that the provisioner joins a connection to each mover.
-const TransportSpliced MoveTransport = "Spliced"
+// The ways that data travels.
+const (
+	// TransportDirect says that the mover at the source has dialled the one at the target.
+	TransportDirect MoveTransport = "Direct"
+	// TransportSpliced says that the provisioner joins a connection to each mover.
+	TransportSpliced MoveTransport = "Spliced"
+)
+
+// MoveLeg names a way from the provisioner to a mover.
+type MoveLeg string
+
+// The ways from the provisioner to a mover.
+const (
+	// LegAddress says that it has dialled the address of the mover's pod.
+	LegAddress MoveLeg = "Address"
+	// LegAPIServer says that it reaches the pod through the API server of its cluster.
+	LegAPIServer MoveLeg = "APIServer"
+)
 
 // MoveVerify names a way to compare two copies.
 //

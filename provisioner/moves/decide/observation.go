@@ -52,6 +52,8 @@ type Claim struct {
 	// why not.
 	Copy      *movecontrol.Status
 	CopyError string
+	// Way is how the movers are connected, for people.
+	Way Way
 	// New is the virtual volume for the target, if it can be built; NewError says why
 	// not. Only observed from Verify on.
 	New      *corev1.PersistentVolume
@@ -80,6 +82,20 @@ type Mover struct {
 	Ended bool
 	// Problem is why it does not run, in words, as far as known.
 	Problem string
+	// Pod is the UID of its pod, and IPs are the pod's addresses as its cluster tells them;
+	// empty while there is none.
+	Pod types.UID
+	IPs []string
+}
+
+// Way is how data travels between two movers.
+type Way struct {
+	// Transport is empty while they are apart.
+	Transport v1alpha1.MoveTransport
+	// Legs are set where the provisioner joins them.
+	Legs *v1alpha1.MoveLegs
+	// Why is why one does not dial the other, as far as known.
+	Why string
 }
 
 // Pod is one that uses a claim.

@@ -1,0 +1,79 @@
+package control_test
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lodestone-storage/lodestone/mover/control"
+	"github.com/lodestone-storage/lodestone/mover/link"
+	"github.com/lodestone-storage/lodestone/mover/send"
+	"github.com/lodestone-storage/lodestone/mover/stream"
+	"github.com/lodestone-storage/lodestone/pkg/movecontrol"
+	"github.com/lodestone-storage/lodestone/pkg/movekeys"
+)
+
+const move = "m1"
+
+// serve serves with the keys of a sender, and returns the controller's client.
+func serve(t *testing.T, handler http.Handler) *movecontrol.Client {
+	t.Helper()
+	keys, err := movekeys.Issue(move, time.Now(), time.Hour)
+	require.NoError(t, err)
+	server := httptest.NewUnstartedServer(handler)
+	server.TLS, err = keys[movekeys.Sender].Server(move, movekeys.Controller)
+	require.NoError(t, err)
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	client, err := movecontrol.NewClient(keys[movekeys.Controller], move, func(ctx context.Context) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "tcp", server.Listener.Addr().String())
+	})
+	require.NoError(t, err)
+	t.Cleanup(client.Close)
+	return client
+}
+
+func TestASenderIsToldWhereItsReceiverMayBe(t *testing.T) {
+	server := &control.Server{Runner: &control.Runner{}, Sender: send.New(send.Config{}), Link: link.NewSender(nil, stream.DefaultTiming, nil)}
+	client := serve(t, server.Handler())
+	status, err := client.Status(t.Context())
+	require.NoError(t, err)
+	assert.True(t, status.Seeks)
+	assert.Empty(t, status.Peers)
+	good := []string{"10.1.2.3:8440", "[fd00::7]:8440"}
+	require.NoError(t, client.Tell(t.Context(), movecontrol.Peers{Addresses: good}))
+	for name, bad := range map[string][]string{
+		"a name":             {"db.shop:8440"},
+		"no port":            {"10.1.2.3"},
+		"port 0":             {"10.1.2.3:0"},
+		"a zone":             {"[fe80::1%eth0]:8440"},
+		"nothing":            {""},
+		"one that is no end": {strings.Repeat("1", 1000)},
+		"too many":           {good[0], good[0], good[0], good[0], good[0]},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.ErrorIs(t, client.Tell(t.Context(), movecontrol.Peers{Addresses: bad}), movecontrol.ErrRefused)
+			status, err := client.Status(t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, good, status.Peers, "what was said before holds")
+		})
+	}
+	require.NoError(t, client.Tell(t.Context(), movecontrol.Peers{}))
+	status, err = client.Status(t.Context())
+	require.NoError(t, err)
+	assert.Empty(t, status.Peers)
+}
+
+func TestAnOlderSenderRefusesToBeTold(t *testing.T) {
+	older := http.NewServeMux()
+	older.HandleFunc("PUT "+movecontrol.TaskPath, func(http.ResponseWriter, *http.Request) {})
+	client := serve(t, older)
+	require.ErrorIs(t, client.Tell(t.Context(), movecontrol.Peers{}), movecontrol.ErrRefused)
+}

@@ -1,0 +1,65 @@
+package transport
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/movecontrol"
+)
+
+// Place is where a mover runs.
+type Place struct {
+	// Cluster is the ID of a remote cluster, or home.
+	Cluster string
+	// Network says whether pods of that cluster and of home reach each other; of home
+	// itself it means nothing.
+	Network v1alpha1.PodNetwork
+}
+
+// Networks are those in which movers may dial each other; none: wherever a pod may have
+// its address.
+type Networks []netip.Prefix
+
+// metadata are addresses at which clouds tell machines their secrets, and which look like
+// those of pods.
+var metadata = []netip.Addr{netip.MustParseAddr("100.100.100.200"), netip.MustParseAddr("168.63.129.16"), netip.MustParseAddr("fd00:ec2::254")}
+
+// Of returns the address that a text is, if a mover may be dialled there. What a pod's
+// status says is what its cluster says: that must not lead to whoever dials, to its
+// neighbours on the link, nor to where a cloud tells secrets.
+func (n Networks) Of(text string) (netip.Addr, bool) {
+	ip, err := netip.ParseAddr(text)
+	if err != nil || ip.Zone() != "" {
+		return netip.Addr{}, false
+	}
+	ip = ip.Unmap()
+	if len(n) == 0 {
+		return ip, ip.IsGlobalUnicast() && !slices.Contains(metadata, ip)
+	}
+	if !ip.IsGlobalUnicast() && !ip.IsLoopback() || slices.Contains(metadata, ip) {
+		return ip, false
+	}
+	return ip, slices.ContainsFunc(n, func(network netip.Prefix) bool { return network.Contains(ip) })
+}
+
+// Peers returns where the mover at the source may dial the one at the target, whose pod
+// has these addresses; why says why nowhere.
+func Peers(source, target Place, ips []string, port uint16, networks Networks) (addresses []string, why string) {
+	for _, place := range []Place{source, target} {
+		if source.Cluster != target.Cluster && place.Cluster != keys.Home && place.Network != v1alpha1.Routed {
+			return nil, fmt.Sprintf("the pods of cluster %s have no addresses for other clusters (spec.podNetwork of its RemoteCluster is not %s)", place.Cluster, v1alpha1.Routed)
+		}
+	}
+	for _, text := range ips {
+		if ip, ok := networks.Of(text); ok && len(addresses) < movecontrol.MaxPeers {
+			addresses = append(addresses, netip.AddrPortFrom(ip, port).String())
+		}
+	}
+	if len(addresses) == 0 {
+		why = "the mover at the target has no address that another one may dial (see --mover-networks of the provisioner)"
+	}
+	return addresses, why
+}

@@ -1,0 +1,68 @@
+package transport_test
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/movecontrol"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/transport"
+)
+
+func TestWhichClustersMoversDialEachOther(t *testing.T) {
+	home := transport.Place{Cluster: keys.Home}
+	west := func(network v1alpha1.PodNetwork) transport.Place {
+		return transport.Place{Cluster: "west", Network: network}
+	}
+	east := transport.Place{Cluster: "east", Network: v1alpha1.Routed}
+	for name, row := range map[string]struct {
+		source, target transport.Place
+		direct         bool
+	}{
+		"within home":                             {source: home, target: home, direct: true},
+		"within a cluster that is apart":          {source: west(v1alpha1.Isolated), target: west(v1alpha1.Isolated), direct: true},
+		"to a cluster that is apart":              {source: home, target: west(v1alpha1.Isolated)},
+		"to one of which nothing is said":         {source: home, target: west("")},
+		"from a cluster that is apart":            {source: west(v1alpha1.Isolated), target: home},
+		"to a cluster that shares networks":       {source: home, target: east, direct: true},
+		"from a cluster that shares networks":     {source: east, target: home, direct: true},
+		"between two that share those of home":    {source: west(v1alpha1.Routed), target: east, direct: true},
+		"between two of which one is apart":       {source: west(v1alpha1.Isolated), target: east},
+		"between two of which the other is apart": {source: east, target: west(v1alpha1.Isolated)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			addresses, why := transport.Peers(row.source, row.target, []string{"10.1.2.3", "fd00::7"}, 8440, nil)
+			if !row.direct {
+				assert.Empty(t, addresses)
+				assert.Contains(t, why, "cluster west have no addresses for other clusters")
+				return
+			}
+			assert.Equal(t, []string{"10.1.2.3:8440", "[fd00::7]:8440"}, addresses)
+			assert.Empty(t, why)
+			assert.NoError(t, movecontrol.Peers{Addresses: addresses}.Check())
+		})
+	}
+}
+
+func TestAClusterChoosesNoAddressThatIsNoPods(t *testing.T) {
+	home := transport.Place{Cluster: keys.Home}
+	hostile := []string{
+		"127.0.0.1", "::1", "::ffff:127.0.0.1", "0.0.0.0", "::", "169.254.169.254", "fe80::1", "fe80::1%eth0", "224.0.0.1", "ff02::1", "255.255.255.255",
+		"::ffff:169.254.169.254", "fd00:ec2::254", "100.100.100.200", "db.shop", "", "10.0.0.1:22", "10.0.0.0/8",
+	}
+	addresses, why := transport.Peers(home, home, hostile, 8440, nil)
+	assert.Empty(t, addresses)
+	assert.Contains(t, why, "--mover-networks")
+	every := transport.Networks{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
+	addresses, _ = transport.Peers(home, home, hostile, 8440, every)
+	assert.Equal(t, []string{"127.0.0.1:8440", "[::1]:8440", "127.0.0.1:8440"}, addresses, "loopback, for it is listed, and nothing else")
+
+	many := []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5"}
+	addresses, _ = transport.Peers(home, home, many, 8440, nil)
+	assert.Len(t, addresses, movecontrol.MaxPeers)
+	addresses, _ = transport.Peers(home, home, many, 8440, transport.Networks{netip.MustParsePrefix("10.0.0.2/32"), netip.MustParsePrefix("192.0.2.0/24")})
+	assert.Equal(t, []string{"10.0.0.2:8440"}, addresses)
+}
