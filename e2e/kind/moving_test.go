@@ -64,6 +64,7 @@ func requireMoved(t *testing.T, made *v1alpha1.VolumeMove) *v1alpha1.VolumeMove 
 	assert.Equal(t, done.Status.Claims[0].SourceRoot, done.Status.Claims[0].TargetRoot)
 	require.NotNil(t, done.Status.Downtime)
 	t.Logf("to %s: pods could not use the claim for %s: %s", done.Status.Target.Cluster, done.Status.Downtime.Duration, spans(done))
+	t.Logf("its data travelled %s %+v %s", done.Status.Claims[0].Transport, done.Status.Claims[0].Legs, done.Status.Claims[0].TransportMessage)
 	return done
 }
 

@@ -47,7 +47,7 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
 	}
 	var missed error
 	status.Seeks = true
-	if status.Peers, missed, status.Direct = s.Link.Peers(); missed != nil {
+	if status.Peers, status.Direct, missed = s.Link.Peers(); missed != nil {
 		status.PeerError = missed.Error()
 	}
 	answer(w, status)

@@ -196,21 +196,6 @@ func (m *Move) kill(cmd **exec.Cmd, verb string, lose bool) error {
 	return nil
 }
 
-// Processes are the identifiers of the sender's and the receiver's processes.
-func (m *Move) Processes() (sender, receiver int) {
-	return m.sender.Process.Pid, m.receiver.Process.Pid
-}
-
-// Log is what both movers have logged.
-func (m *Move) Log() string {
-	var text string
-	for _, verb := range []string{"send", "receive"} {
-		content, _ := os.ReadFile(m.path(verb + ".log"))
-		text += "--- " + verb + "\n" + string(content)
-	}
-	return text
-}
-
 // Stop ends both movers and the wire.
 func (m *Move) Stop() {
 	_ = m.KillSender(false)

@@ -113,7 +113,7 @@ func (p *pair) connected(direct bool) {
 	p.t.Helper()
 	require.Eventually(p.t, func() bool {
 		connected, _, _ := p.sender.State()
-		_, _, is := p.sender.Peers()
+		_, is, _ := p.sender.Peers()
 		return connected && is == direct
 	}, 10*time.Second, 5*time.Millisecond)
 }
@@ -129,7 +129,7 @@ func TestASenderDialsTheReceiverAtTheFirstAddressThatLeadsThere(t *testing.T) {
 	require.NoError(t, nobody.Close())
 	p.sender.Tell([]string{nobody.Addr().String(), stranger})
 	require.Eventually(t, func() bool {
-		_, missed, _ := p.sender.Peers()
+		_, _, missed := p.sender.Peers()
 		return missed != nil && strings.HasPrefix(missed.Error(), "dial the receiver at "+stranger)
 	}, 10*time.Second, 5*time.Millisecond, "whoever has not the keys of the move is no receiver")
 	connected, count, _ := p.sender.State()
@@ -138,7 +138,7 @@ func TestASenderDialsTheReceiverAtTheFirstAddressThatLeadsThere(t *testing.T) {
 
 	p.sender.Tell([]string{nobody.Addr().String(), mute.Addr().String(), stranger, good})
 	p.connected(true)
-	peers, missed, _ := p.sender.Peers()
+	peers, _, missed := p.sender.Peers()
 	assert.Len(t, peers, 4)
 	require.NoError(t, missed)
 }
@@ -186,7 +186,7 @@ func TestASenderIsJoinedWhereItsPeersLeadNowhereAndDialsThemAfterwards(t *testin
 	require.NoError(t, nobody.Close())
 	receiver, stop := p.receiver(p.keys)
 	p.sender.Tell([]string{nobody.Addr().String()})
-	require.Eventually(t, func() bool { _, missed, _ := p.sender.Peers(); return missed != nil }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { _, _, missed := p.sender.Peers(); return missed != nil }, 10*time.Second, 5*time.Millisecond)
 	p.join(receiver)
 	p.connected(false)
 	_, _, why := p.sender.State()
@@ -233,6 +233,6 @@ func TestAConnectionThatLetsNothingThroughIsNotMadeAgainAtOnce(t *testing.T) {
 	p.join(receiver)
 	p.connected(false)
 	assert.Empty(t, greetings)
-	_, missed, _ := p.sender.Peers()
+	_, _, missed := p.sender.Peers()
 	require.ErrorContains(t, missed, "nothing came from "+listener.Addr().String())
 }

@@ -153,10 +153,10 @@ func (s *Sender) State() (connected bool, made int64, why error) {
 	return false, s.count, s.why
 }
 
-// Peers says where the receiver may be, why it was not reached there the last time, and
-// whether the present connection leads there.
-func (s *Sender) Peers() (peers []string, missed error, direct bool) {
+// Peers says where the receiver may be, whether the present connection leads there, and
+// why it was not reached there the last time.
+func (s *Sender) Peers() (peers []string, direct bool, missed error) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	return s.peers, s.missed, s.live() != nil && s.at != ""
+	return s.peers, s.live() != nil && s.at != "", s.missed
 }
