@@ -29,7 +29,7 @@ func way(status v1alpha1.VolumeMoveStatus) string {
 // directly.
 func ways(out io.Writer, move *v1alpha1.VolumeMove) error {
 	for _, claim := range move.Status.Claims {
-		text := ""
+		var text string
 		switch claim.Transport {
 		case v1alpha1.TransportDirect:
 			text = "directly from mover to mover"
