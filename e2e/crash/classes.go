@@ -28,6 +28,8 @@ const (
 	// full has a real class at home without room on fullNode.
 	full     = "crash-full"
 	fullNode = "home-2"
+	// choice lets claims ask for any real class of west.
+	choice = "crash-choice"
 )
 
 // Real classes that the test bed does not have.
@@ -54,19 +56,31 @@ func (w *World) makeClasses(ctx context.Context) error {
 		now: {fabric.HomeWait, fabric.WestNow}, wait: {fabric.HomeWait, fabric.WestWait}, retain: {fabric.HomeWait, fabric.WestNow},
 		stuck: {homeStuck, westStuck}, moved: {fabric.HomeWait, westStuck}, full: {homeFull, fabric.WestNow},
 	} {
-		class := &storagev1.StorageClass{
-			ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: keys.Driver,
-			VolumeBindingMode:    ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
-			ReclaimPolicy:        ptr.To(corev1.PersistentVolumeReclaimDelete),
-			AllowVolumeExpansion: ptr.To(true),
-			Parameters:           map[string]string{keys.LocalClass: real[0], keys.RemoteClass: real[1], keys.Carry: "team,note"},
-		}
+		class := newClass(name, map[string]string{keys.LocalClass: real[0], keys.RemoteClass: real[1], keys.Carry: "team,note"})
 		if name == retain {
 			class.ReclaimPolicy = ptr.To(corev1.PersistentVolumeReclaimRetain)
 		}
 		if _, err := w.Bed.Home.Client().StorageV1().StorageClasses().Create(ctx, class, metav1.CreateOptions{}); err != nil {
 			return fmt.Errorf("make class %s: %w", name, err)
 		}
+	}
+	return nil
+}
+
+func newClass(name string, parameters map[string]string) *storagev1.StorageClass {
+	return &storagev1.StorageClass{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: keys.Driver,
+		VolumeBindingMode:    ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
+		ReclaimPolicy:        ptr.To(corev1.PersistentVolumeReclaimDelete),
+		AllowVolumeExpansion: ptr.To(true),
+		Parameters:           parameters,
+	}
+}
+
+// makeClass makes a virtual class.
+func (w *World) makeClass(ctx context.Context, name string, parameters map[string]string) error {
+	if _, err := w.Bed.Home.Client().StorageV1().StorageClasses().Create(ctx, newClass(name, parameters), metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("make class %s: %w", name, err)
 	}
 	return nil
 }

@@ -39,7 +39,7 @@ while :; do n=$((n+1)); echo "$n $$" >> /data/log; sync /data/log; sleep 0.1; do
 func moveFlows() []Flow {
 	out := Flow{
 		Name: "move-out", Reads: 1, Moves: true,
-		Setup: deployCounter, Ready: counterRuns, Act: moveOut,
+		Setup: deployCounter(fabric.Class, "home-1"), Ready: counterRuns(keys.Home), Act: moveTo(keys.Home, ""),
 		Play: func(ctx context.Context, w *World, c *Case, _ *View) error { return w.watchMove(ctx, c) },
 		Want: func(w *World, c *Case, v *View) error { return w.movedWell(c, v) },
 	}
@@ -56,7 +56,11 @@ func moveFlows() []Flow {
 		c.moving.aborted = err == nil
 		return err
 	}
-	return []Flow{out, abort}
+	// In west the claim's own name is taken until the move is over.
+	within := out
+	within.Name = "move-within"
+	within.Setup, within.Ready, within.Act = deployCounter(choice, fabric.WestNode), counterRuns("west"), moveTo("west", fabric.WestNow)
+	return []Flow{out, abort, within}
 }
 
 // target is the make target that runs a flow.
@@ -67,12 +71,18 @@ func target(flow string) string {
 	return "crash"
 }
 
-// deployCounter makes a claim and a Deployment that counts in it, which begins at home
-// and may run anywhere.
-func deployCounter(ctx context.Context, w *World, c *Case) error {
-	if err := w.create(ctx, c, data, fabric.Class, "home-1"); err != nil {
-		return err
+// deployCounter returns what makes a claim of a class, whose volume is first where a node
+// is, and a Deployment that counts in it and may run anywhere.
+func deployCounter(class, node string) func(context.Context, *World, *Case) error {
+	return func(ctx context.Context, w *World, c *Case) error {
+		if err := w.create(ctx, c, data, class, node); err != nil {
+			return err
+		}
+		return w.deploy(ctx, c)
 	}
+}
+
+func (w *World) deploy(ctx context.Context, c *Case) error {
 	pod := fabric.NewPod(c.Namespace, "", data)
 	pod.Spec.TerminationGracePeriodSeconds = ptr.To(int64(1))
 	pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{Key: keys.RemoteTaint, Operator: corev1.TolerationOpExists})
@@ -111,10 +121,17 @@ func logOf(folder string) (string, error) {
 	return string(data), err
 }
 
-func counterRuns(w *World, c *Case, v *View) error {
-	if err := w.bound(v, data, keys.Home); err != nil {
-		return err
+// counterRuns returns what says whether the application counts in a cluster.
+func counterRuns(cluster string) func(*World, *Case, *View) error {
+	return func(w *World, c *Case, v *View) error {
+		if err := w.bound(v, data, cluster); err != nil {
+			return err
+		}
+		return w.counts(c, v)
 	}
+}
+
+func (w *World) counts(c *Case, v *View) error {
 	folder, err := w.Bed.Disks.Of(v.Reals[0])
 	if err != nil {
 		return err
@@ -130,8 +147,13 @@ func counterRuns(w *World, c *Case, v *View) error {
 	return nil
 }
 
-// moveOut moves the volume of a case to west, and has nothing kept of the move.
-func moveOut(ctx context.Context, w *World, c *Case) error {
+// moveTo returns what moves the volume of a case from a cluster to a real class of west,
+// or to that of a new claim, and has nothing kept of the move.
+func moveTo(from, class string) func(context.Context, *World, *Case) error {
+	return func(ctx context.Context, w *World, c *Case) error { return w.moveOut(ctx, c, from, class) }
+}
+
+func (w *World) moveOut(ctx context.Context, c *Case, from, class string) error {
 	fill := make([]byte, ballast)
 	if _, err := rand.Read(fill); err != nil {
 		return fmt.Errorf("make ballast: %w", err)
@@ -142,7 +164,7 @@ func moveOut(ctx context.Context, w *World, c *Case) error {
 	made, err := w.moves.In(c.Namespace).Create(ctx, &v1alpha1.VolumeMove{
 		ObjectMeta: metav1.ObjectMeta{Name: moveName},
 		Spec: v1alpha1.VolumeMoveSpec{
-			Claims: []string{data}, Target: v1alpha1.MoveTarget{Cluster: "west"},
+			Claims: []string{data}, Target: v1alpha1.MoveTarget{Cluster: "west"}, ClassName: class,
 			KeepSourceFor: &metav1.Duration{Duration: time.Second}, TTLSecondsAfterFinished: ptr.To(int32(1)),
 			BandwidthLimit: ptr.To(resource.MustParse(limit)),
 		},
@@ -153,7 +175,7 @@ func moveOut(ctx context.Context, w *World, c *Case) error {
 	w.ledger.owns(c.Namespace, made.UID, false)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.moving.uid = made.UID
+	c.moving.uid, c.moving.from = made.UID, from
 	c.kill = func(fault Fault) bool { return w.kill(context.WithoutCancel(ctx), c, fault) }
 	return nil
 }

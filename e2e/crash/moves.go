@@ -60,6 +60,9 @@ func (w *World) prepareMoves(ctx context.Context) (err error) {
 	if err := w.open(ctx, kubeconfig); err != nil {
 		return err
 	}
+	if err := w.makeClass(ctx, choice, map[string]string{keys.Classes: fabric.WestWait + "," + fabric.WestNow}); err != nil {
+		return err
+	}
 	_, err = w.Bed.StartVirtualNode(ctx)
 	return err
 }
@@ -92,6 +95,8 @@ func (w *World) awaitPlace(ctx context.Context, c *Case) error {
 // moving is what a case with a move knows of it.
 type moving struct {
 	uid types.UID
+	// from is the cluster of the volume before the move.
+	from string
 	// source is the folder of the volume before the move, log what the application had
 	// written there when it was last looked at.
 	source string
@@ -163,7 +168,10 @@ func (w *World) watchMove(ctx context.Context, c *Case) error {
 func (w *World) kill(ctx context.Context, c *Case, fault Fault) bool {
 	name, cluster, pods := "move-"+string(c.moving.uid)+"-0-source", w.Bed.Home, w.Bed.HomePods
 	if fault == KillReceiver {
-		name, cluster, pods = "move-"+string(c.moving.uid)+"-0-target", w.Bed.West, w.Bed.WestPods
+		name = "move-" + string(c.moving.uid) + "-0-target"
+	}
+	if fault == KillReceiver || c.moving.from != keys.Home {
+		cluster, pods = w.Bed.West, w.Bed.WestPods
 	}
 	all, err := cluster.Client().CoreV1().Pods("").List(ctx, metav1.ListOptions{LabelSelector: keys.MoveOf + "=" + string(c.moving.uid)})
 	if err != nil {
