@@ -25,6 +25,7 @@ func TestTheProgramHasTheRightsThatItNeedsAndNoOthers(t *testing.T) {
 			"update coordination.k8s.io/leases kube-node-lease west", "update coordination.k8s.io/leases lodestone-system lodestone-virtualnode",
 			"create certificates.k8s.io/certificatesigningrequests", "create authentication.k8s.io/tokenreviews", "create authorization.k8s.io/subjectaccessreviews",
 			"patch lodestone.dev/remoteclusters", "update lodestone.dev/remoteclusters/status",
+			"get /persistentvolumeclaims default", "get /persistentvolumes",
 		}},
 		{rights: []string{
 			"create /pods default", "update /pods default", "create /pods/exec default", "create /pods/binding default", "get /nodes/proxy", "update /nodes",
@@ -32,7 +33,7 @@ func TestTheProgramHasTheRightsThatItNeedsAndNoOthers(t *testing.T) {
 			"update coordination.k8s.io/leases lodestone-system lodestone-provisioner", "delete coordination.k8s.io/leases kube-node-lease",
 			"update certificates.k8s.io/certificatesigningrequests/approval", "approve certificates.k8s.io/signers",
 			"create lodestone.dev/remoteclusters", "delete lodestone.dev/remoteclusters", "patch /namespaces", "delete /persistentvolumeclaims default",
-			"patch /persistentvolumes", "impersonate /users", "bind rbac.authorization.k8s.io/clusterroles",
+			"patch /persistentvolumes", "list /persistentvolumes", "list /persistentvolumeclaims default", "impersonate /users", "bind rbac.authorization.k8s.io/clusterroles",
 		}},
 	} {
 		for _, right := range test.rights {
