@@ -35,12 +35,13 @@ type Processes struct {
 
 	mu      sync.Mutex // guards what follows
 	running map[types.NamespacedName]*run
+	single  single
 	changed func(pod *corev1.Pod)
 }
 
 // New returns Processes that run nothing yet.
 func New(config Config) *Processes {
-	return &Processes{Config: config, running: map[types.NamespacedName]*run{}, changed: func(*corev1.Pod) {}}
+	return &Processes{Config: config, running: map[types.NamespacedName]*run{}, single: single{}, changed: func(*corev1.Pod) {}}
 }
 
 // addresses counts the addresses that were given to pods of all clusters.
@@ -97,13 +98,18 @@ func (p *Processes) Run(ctx context.Context, pod *corev1.Pod, volumes map[string
 	if known != nil {
 		return known.status(), nil
 	}
+	if err := p.take(pod.UID, volumes); err != nil {
+		return corev1.PodStatus{}, err
+	}
 	begun := &run{pod: pod, ip: address(), dir: filepath.Join(p.Dir, string(pod.UID)), changed: func() { changed(pod) }}
 	if err := p.prepare(ctx, begun, volumes); err != nil {
+		p.give(pod.UID)
 		return corev1.PodStatus{}, err
 	}
 	for _, container := range pod.Spec.Containers {
 		if err := begun.add(container, p.Programs[container.Image]); err != nil {
 			begun.end()
+			p.give(pod.UID)
 			return corev1.PodStatus{}, fmt.Errorf("start container %s: %w", container.Name, err)
 		}
 	}
@@ -122,6 +128,7 @@ func (p *Processes) End(namespace, name string) {
 	p.mu.Unlock()
 	if known != nil {
 		known.end()
+		p.give(known.pod.UID)
 	}
 }
 
@@ -133,6 +140,7 @@ func (p *Processes) EndAll() {
 	p.mu.Unlock()
 	for _, known := range all {
 		known.end()
+		p.give(known.pod.UID)
 	}
 }
 
