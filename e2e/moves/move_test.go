@@ -37,7 +37,14 @@ func deploys(t *testing.T, namespace, name string, tune ...func(*corev1.Pod)) {
 // deploysIn is deploys for a claim of another virtual class.
 func deploysIn(t *testing.T, class, namespace, name string, tune ...func(*corev1.Pod)) {
 	t.Helper()
-	beginsIn(t, class, namespace, application(namespace, name, name), name)
+	deploysWith(t, fabric.NewClaim(namespace, name, class), tune...)
+}
+
+// deploysWith is deploys for a claim as it is given.
+func deploysWith(t *testing.T, claim *corev1.PersistentVolumeClaim, tune ...func(*corev1.Pod)) {
+	t.Helper()
+	namespace, name := claim.Namespace, claim.Name
+	beginsWith(t, application(namespace, name, name), claim)
 	pod := application(namespace, name, name)
 	for _, change := range tune {
 		change(pod)
@@ -59,16 +66,20 @@ func deploysIn(t *testing.T, class, namespace, name string, tune ...func(*corev1
 }
 
 // begins makes claims whose volumes are at home, and runs a pod with them once.
-func begins(t *testing.T, namespace string, pod *corev1.Pod, claims ...string) {
+func begins(t *testing.T, namespace string, pod *corev1.Pod, names ...string) {
 	t.Helper()
-	beginsIn(t, fabric.Class, namespace, pod, claims...)
+	var claims []*corev1.PersistentVolumeClaim
+	for _, name := range names {
+		claims = append(claims, fabric.NewClaim(namespace, name, fabric.Class))
+	}
+	beginsWith(t, pod, claims...)
 }
 
-func beginsIn(t *testing.T, class, namespace string, pod *corev1.Pod, claims ...string) {
+func beginsWith(t *testing.T, pod *corev1.Pod, claims ...*corev1.PersistentVolumeClaim) {
 	t.Helper()
-	core := bed.Home.Client().CoreV1()
-	for _, name := range claims {
-		_, err := core.PersistentVolumeClaims(namespace).Create(t.Context(), fabric.NewClaim(namespace, name, class), metav1.CreateOptions{})
+	core, namespace := bed.Home.Client().CoreV1(), pod.Namespace
+	for _, claim := range claims {
+		_, err := core.PersistentVolumeClaims(namespace).Create(t.Context(), claim, metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
 	pod.Name = "first"

@@ -149,6 +149,11 @@ func TestTheFlagsBecomeAVolumeMove(t *testing.T) {
 	assert.Equal(t, []string{"data", "log"}, move.Spec.Claims)
 	assert.EqualValues(t, 50<<20, move.Spec.BandwidthLimit.Value())
 	assert.Nil(t, move.Spec.TTLSecondsAfterFinished)
+	assert.Equal(t, v1alpha1.OfflineForbid, move.Spec.Offline, "nobody's pods stand still for long unless that is asked for")
+	o.Offline = true
+	move, err = o.object("shop", "data")
+	require.NoError(t, err)
+	assert.Equal(t, v1alpha1.OfflineAllow, move.Spec.Offline)
 }
 
 func TestMovesAreListedWithTheLatestLast(t *testing.T) {

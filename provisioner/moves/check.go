@@ -15,27 +15,39 @@ import (
 // check ends a dry run of a move that nothing forbids so far: it asks whether the target
 // would take the real claims, and says what would happen.
 func (c *Controller) check(ctx context.Context, r *record.Record, stops []string) (*record.Record, error) {
-	var goes []string
+	var goes, whole []string
 	for i := range r.Claims {
 		if err := c.wouldTake(ctx, r, i); err != nil {
 			return judged(r, err)
 		}
 		known := &r.Claims[i]
 		known.Keys = nil
+		if known.Offline {
+			whole = append(whole, known.Name)
+		}
 		goes = append(goes, fmt.Sprintf("claim %s from %s to %s", known.Name, whereIs(known.Source), whereIs(known.Target)))
 	}
 	r.Phase = v1alpha1.MoveChecked
 	r.Began[r.Phase] = r.Began[v1alpha1.MovePrepare]
 	r.Why = "would move " + strings.Join(goes, ", ") + "; "
+	until := "for the last changes"
+	if len(whole) > 0 {
+		until = "while all of ReadWriteOncePod claim " + strings.Join(whole, ", ") + " is copied"
+	}
 	switch len(stops) {
 	case 0:
 		r.Why += "no pod uses that now"
 	case 1:
-		r.Why += "pod " + stops[0] + " would be stopped for the last changes"
+		r.Why += "pod " + stops[0] + " would be stopped " + until
 	default:
-		r.Why += "pods " + strings.Join(stops, ", ") + " would be stopped for the last changes"
+		r.Why += "pods " + strings.Join(stops, ", ") + " would be stopped " + until
 	}
-	r.Why += "; what is in the volumes is looked at only by a move that has begun, before anything is stopped"
+	r.Why += "; what is in the volumes is looked at only by a move that has begun, "
+	if len(whole) > 0 {
+		r.Why += "in a ReadWriteOncePod claim once its pods are stopped"
+	} else {
+		r.Why += "before anything is stopped"
+	}
 	return r, nil
 }
 

@@ -41,7 +41,7 @@ func (c *Controller) inspect(ctx context.Context, move *v1alpha1.VolumeMove) (*r
 	now := time.Now()
 	r := &record.Record{
 		UID: move.UID, Namespace: move.Namespace, Name: move.Name, Phase: v1alpha1.MovePrepare,
-		Verify: move.Spec.Verify, Passes: ptr.Deref(move.Spec.Passes, passes),
+		Verify: move.Spec.Verify, Passes: ptr.Deref(move.Spec.Passes, passes), LongStop: move.Spec.Offline == v1alpha1.OfflineAllow,
 		Began: map[v1alpha1.MovePhase]time.Time{v1alpha1.MovePrepare: now},
 	}
 	if limit := move.Spec.BandwidthLimit; limit != nil {
@@ -147,7 +147,10 @@ func (c *Controller) inspectClaim(ctx context.Context, r *record.Record, claim *
 	if err != nil {
 		return nil, err
 	}
-	return &record.Claim{Name: claim.Name, UID: claim.UID, Volume: remembered(volume), Source: *source, Target: *target}, nil
+	return &record.Claim{
+		Name: claim.Name, UID: claim.UID, Volume: remembered(volume), Source: *source, Target: *target,
+		Offline: slices.Contains(claim.Spec.AccessModes, corev1.ReadWriteOncePod),
+	}, nil
 }
 
 // movable says what about a claim itself forbids a move.

@@ -3,6 +3,7 @@ package moves
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,6 +36,11 @@ func (c *Controller) inspectPods(ctx context.Context, r *record.Record) (stops [
 			stops = append(stops, pod.Name)
 		}
 	}
+	whole := slices.IndexFunc(r.Claims, func(known record.Claim) bool { return known.Offline })
+	if whole >= 0 && len(stops) > 0 && !r.LongStop {
+		return nil, refuse("pod %q would stand still while all of claim %q is copied, which is ReadWriteOncePod, so that nothing can read it beside a pod: allow that with spec.offline Allow (--offline), or stop the pod, and move again",
+			stops[0], r.Claims[whole].Name)
+	}
 	return stops, nil
 }
 
@@ -61,22 +67,15 @@ func (c *Controller) inspectVolumes(ctx context.Context, r *record.Record, pod *
 		if volume.Ephemeral != nil || volume.PersistentVolumeClaim == nil {
 			continue
 		}
-		name, listed := volume.PersistentVolumeClaim.ClaimName, false
-		for i := range r.Claims {
-			listed = listed || r.Claims[i].Name == name
+		name := volume.PersistentVolumeClaim.ClaimName
+		if slices.ContainsFunc(r.Claims, func(known record.Claim) bool { return known.Name == name }) {
+			continue
 		}
 		claim, err := claimAt(ctx, c.here(), pod.Namespace, name)
 		switch {
 		case err != nil:
 			return err
 		case claim == nil:
-			continue
-		case listed:
-			for _, mode := range claim.Spec.AccessModes {
-				if mode == corev1.ReadWriteOncePod && pod.Spec.NodeName != "" {
-					return refuse("claim %q is ReadWriteOncePod and pod %q uses it, so no mover can read it beside: stop the pod, and move again", name, pod.Name)
-				}
-			}
 			continue
 		}
 		if _, err := c.classOf(claim); err == nil {

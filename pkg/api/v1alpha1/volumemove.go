@@ -79,6 +79,16 @@ type VolumeMoveSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="passes cannot be changed: abort the move and make another"
 	Passes *int32 `json:"passes,omitempty"`
 
+	// Offline says whether pods may stand still for as long as a whole copy takes.
+	// Claims that are ReadWriteOncePod need it while a pod uses them: nothing can read
+	// their volumes beside the pod. All others are copied while their pods run, whatever
+	// this says.
+	//
+	// +optional
+	// +kubebuilder:default=Forbid
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="offline cannot be changed: abort the move and make another"
+	Offline MoveOffline `json:"offline,omitempty"`
+
 	// BandwidthLimit is how many bytes a second may travel. Without it: as many as can.
 	//
 	// +optional
@@ -172,6 +182,17 @@ type MoveVerify string
 const (
 	VerifyQuick MoveVerify = "Quick"
 	VerifyFull  MoveVerify = "Full"
+)
+
+// MoveOffline says whether pods may stand still for a whole copy.
+//
+// +kubebuilder:validation:Enum=Forbid;Allow
+type MoveOffline string
+
+// Whether they may.
+const (
+	OfflineForbid MoveOffline = "Forbid"
+	OfflineAllow  MoveOffline = "Allow"
 )
 
 // MoveAction is what is wanted of a move.

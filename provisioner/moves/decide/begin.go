@@ -49,7 +49,7 @@ func provision(o Observation) Step {
 		return step
 	}
 	for i, claim := range o.Record.Claims {
-		if !claim.Prepared {
+		if !claim.Prepared && !claim.Offline {
 			return prepared(o, i)
 		}
 	}
@@ -73,7 +73,7 @@ func target(o Observation, i int, claim Claim) (Step, bool) {
 	return Step{}, false
 }
 
-// movers is the next step towards movers that run; false where all do.
+// movers is the next step towards movers that run; false where all do that should by now.
 func movers(o Observation) (Step, bool) {
 	for _, end := range record.Ends {
 		if why := o.Unusable[end]; why != "" {
@@ -82,9 +82,11 @@ func movers(o Observation) (Step, bool) {
 	}
 	waiting := ""
 	for i, claim := range o.Claims {
+		early := reserved(o, i)
 		for _, end := range record.Ends {
 			m := claim.side(end).Mover
 			switch {
+			case early && end == record.Source:
 			case !m.Exists:
 				return Step{Verb: EnsureMover, Claim: i, End: end}, true
 			case m.Ended && !m.Leaving:
@@ -97,6 +99,9 @@ func movers(o Observation) (Step, bool) {
 					waiting += ": " + m.Problem
 				}
 			}
+		}
+		if early {
+			continue
 		}
 		if waiting == "" && claim.Copy == nil {
 			waiting = fmt.Sprintf("waiting until the mover of claim %s at the source answers: %s", o.Record.Claims[i].Name, claim.CopyError)
@@ -124,7 +129,11 @@ func prepared(o Observation, i int) Step {
 		if more := len(p.Refusals) - 1; more > 0 {
 			why += fmt.Sprintf(" (more reasons: %d)", more)
 		}
-		return back(o, why+": mend that or choose another class or place, and move again; nothing was stopped", true)
+		why += ": mend that or choose another class or place, and move again; "
+		if o.Record.Claims[i].Offline {
+			return back(o, why+"the pods stood still meanwhile, and go on at the source", true)
+		}
+		return back(o, why+"nothing was stopped", true)
 	}
 	return change(o, i, func(c *record.Claim) { c.Prepared, c.Expect = true, p.Source })
 }

@@ -2,6 +2,7 @@ package decide
 
 import (
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -45,7 +46,7 @@ func preCopy(o Observation) Step {
 	idle := len(o.Pods) == 0 && len(o.Others) == 0
 	var waiting *Step
 	for i, claim := range o.Record.Claims {
-		if claim.Settled {
+		if claim.Settled || claim.Offline {
 			continue
 		}
 		if claim.Pass == 0 && (idle || o.Record.Passes == 0) {
@@ -73,9 +74,12 @@ func preCopy(o Observation) Step {
 	if waiting != nil {
 		return *waiting
 	}
+	if why := unagreed(o); why != "" {
+		return back(o, why, true)
+	}
 	next := o.Record.Enter(v1alpha1.MoveQuiesce, o.Now)
 	next.Down = o.Now
-	return Step{Verb: Save, Record: next, Say: "the pods that use the claims are stopped for the last changes"}
+	return Step{Verb: Save, Record: next, Say: "the pods that use the claims are stopped for " + stopFor(o)}
 }
 
 // finalSync copies what changed last. Nobody writes any more.
@@ -84,7 +88,10 @@ func finalSync(o Observation) Step {
 		return step
 	}
 	if step, ok := movers(o); ok {
-		return hurry(step)
+		return hurryAt(o, step)
+	}
+	if step, ok := preparedLate(o); ok {
+		return hurryAt(o, step)
 	}
 	ready := true
 	step := Step{}
@@ -105,7 +112,7 @@ func finalSync(o Observation) Step {
 		ready, step = false, next
 	}
 	if !ready {
-		return hurry(step)
+		return hurryAt(o, step)
 	}
 	return enter(o, v1alpha1.MoveVerifying)
 }
@@ -116,7 +123,7 @@ func verify(o Observation) Step {
 		return step
 	}
 	if step, ok := movers(o); ok {
-		return hurry(step)
+		return hurryAt(o, step)
 	}
 	for i, claim := range o.Record.Claims {
 		if o.Claims[i].Copy.Instance != claim.Instance {
@@ -141,7 +148,7 @@ func verify(o Observation) Step {
 		}
 	}
 	if step.Verb == Idle {
-		return hurry(step)
+		return hurryAt(o, step)
 	}
 	next := o.Record.Enter(v1alpha1.MoveCommit, o.Now)
 	for i, claim := range o.Claims {
@@ -172,6 +179,15 @@ func hurry(step Step) Step {
 		step.After = often
 	}
 	return step
+}
+
+// hurryAt is hurry while the stop is short: a second more is nothing to one that has
+// lasted long, and each look burdens the API servers.
+func hurryAt(o Observation, step Step) Step {
+	if o.Now.Sub(o.Record.Down) > time.Minute {
+		return step
+	}
+	return hurry(step)
 }
 
 // lost says whether a claim is known to have no volume.

@@ -12,6 +12,10 @@ import (
 // not say.
 const patience = 10 * time.Minute
 
+// starting is how long the first mover at a source that waits for the pods to end may
+// take to run, however short the patience: each such copy stands still until it does.
+const starting = time.Minute
+
 // stalled is the step for a move for which pods were stopped and whose copy stands still:
 // after a time it goes back by itself, if the source can be used. False while the copy
 // goes on.
@@ -30,6 +34,9 @@ func stalled(o Observation) (Step, bool) {
 	limit := patience
 	if o.Move.Spec.RollBackAfter != nil {
 		limit = o.Move.Spec.RollBackAfter.Duration
+	}
+	if unprepared(o) {
+		limit = max(limit, starting)
 	}
 	if o.Now.Sub(since) < limit {
 		return Step{}, false
@@ -50,7 +57,7 @@ func standstill(o Observation) string {
 		if step, ok := movers(o); ok && step.Verb == Idle {
 			return step.Say
 		} else if ok {
-			return "a mover is made anew"
+			return "a mover is made"
 		}
 	}
 	return ""

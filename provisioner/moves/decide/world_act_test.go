@@ -25,7 +25,7 @@ func (w *world) save(r *record.Record) {
 
 // first is the record that an inspection makes.
 func (w *world) first() *record.Record {
-	r := &record.Record{UID: moveUID, Namespace: "shop", Name: "m", Phase: v1alpha1.MovePrepare, Passes: 2, Verify: v1alpha1.VerifyQuick, Began: map[v1alpha1.MovePhase]time.Time{}}
+	r := &record.Record{UID: moveUID, Namespace: "shop", Name: "m", Phase: v1alpha1.MovePrepare, Passes: 2, LongStop: true, Verify: v1alpha1.VerifyQuick, Began: map[v1alpha1.MovePhase]time.Time{}}
 	for i, c := range w.claims {
 		target := ref(record.Target, i)
 		target.UID = ""
@@ -35,7 +35,7 @@ func (w *world) first() *record.Record {
 			source.Ref.Cluster, source.Policy = target.Cluster, ""
 		}
 		r.Claims = append(r.Claims, record.Claim{
-			Name: c.claim.Name, UID: c.claim.UID, Volume: c.volume, Source: source, Target: record.Copy{Ref: target},
+			Name: c.claim.Name, UID: c.claim.UID, Volume: c.volume, Source: source, Target: record.Copy{Ref: target}, Offline: c.single,
 		})
 	}
 	return r
@@ -67,6 +67,8 @@ func (w *world) apply(step decide.Step) {
 	case decide.Lock:
 		c.claim.Labels[keys.Moving], c.claim.Annotations[keys.Move] = keys.MovingNow, string(moveUID)
 	case decide.Unlock:
+		// Its pods could not start beside it.
+		w.must(!c.single || w.down[record.Source] || c.current(step.Claim) != record.Source || !c.at[record.Source].mover.Exists, "pods go on while a mover has their volume")
 		delete(c.claim.Labels, keys.Moving)
 		delete(c.claim.Annotations, keys.Move)
 		delete(c.claim.Annotations, keys.MoveTouched)
@@ -102,6 +104,7 @@ func (w *world) apply(step decide.Step) {
 		if step.Task.Kind != movecontrol.Prepare {
 			w.must(string(step.Task.Expect) == string(sourceOf(step.Claim)), "a mover is not told which source it must see: %s", step.Task.Expect)
 		}
+		w.must(step.Task.Kind != movecontrol.Pass || !c.single, "a pass over what nothing may read beside a pod")
 		w.must(c.mover.Task == nil || c.mover.Task.State != movecontrol.Running, "a task beside another one")
 		c.mover.Task = &movecontrol.TaskStatus{Task: step.Task, State: movecontrol.Running}
 	case decide.DeletePod:

@@ -116,6 +116,9 @@ func (w *world) schedule(p *pod, stale bool) {
 			return
 		}
 		at = c.current(i)
+		if m := c.at[at].mover; c.single && m.Exists && !m.Unstarted {
+			return // the scheduler and the node keep a second pod out
+		}
 	}
 	p.Bound, p.at = true, at
 }

@@ -51,7 +51,8 @@ type claim struct {
 	at     map[record.End]*side
 	mover  movecontrol.Status
 	alive  bool
-	// dirty: the mover's source changed since its last pass, or nobody can know.
+	// single: it is ReadWriteOncePod.
+	single bool
 }
 
 type side struct {
@@ -75,6 +76,7 @@ func newWorld(t *testing.T, seed uint64, claims int) *world {
 	w.move = &v1alpha1.VolumeMove{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "m", UID: moveUID}, Spec: v1alpha1.VolumeMoveSpec{Action: v1alpha1.ActionMove}}
 	for i := range claims {
 		w.claims = append(w.claims, newClaim(i))
+		w.claims[i].single = (seed/3+uint64(i))%3 == 1
 		w.truth = append(w.truth, 0)
 	}
 	return w
@@ -187,6 +189,7 @@ func (w *world) check() {
 			if p.Bound && at != "" {
 				w.must(p.at == at, "a pod runs on the %s copy while the volume is the %s one", p.at, at)
 			}
+			w.must(!c.single || !p.Bound || !c.at[p.at].mover.Running, "a mover at the %s beside the only pod that may use claim %d", p.at, i)
 		}
 		s, d := c.at[record.Source], c.at[record.Target]
 		whole := s.backing != nil && s.content == w.truth[i] || d.backing != nil && d.content == w.truth[i]

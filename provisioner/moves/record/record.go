@@ -50,6 +50,8 @@ type Record struct {
 	// Stalled is since when the copy stands still although pods wait for it; zero while
 	// it goes on.
 	Stalled time.Time `json:"stalled,omitzero"`
+	// LongStop says that pods may stand still for as long as a whole copy takes.
+	LongStop bool `json:"longStop,omitempty"`
 
 	Claims []Claim `json:"claims,omitempty"`
 }
@@ -74,6 +76,9 @@ type Claim struct {
 	// needed before the application stops.
 	Pass    int32 `json:"pass,omitempty"`
 	Settled bool  `json:"settled,omitempty"`
+	// Offline says that nothing may read the source beside a pod: all is copied once
+	// nobody has the volume.
+	Offline bool `json:"offline,omitempty"`
 	// Prepared says that nothing forbids the copy.
 	Prepared bool `json:"prepared,omitempty"`
 	// Expect tells the source from an empty or wrong mount.
