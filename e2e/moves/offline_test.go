@@ -1,6 +1,7 @@
 package moves
 
 import (
+	"context"
 	"crypto/rand"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
@@ -40,6 +42,8 @@ func TestAVolumeForOnePodMovesWhileItsPodStandsStill(t *testing.T) {
 	require.Equal(t, v1alpha1.MoveFailed, refused.Status.Phase, refused.Status.Message)
 	assert.Contains(t, refused.Status.Message, `would stand still while all of claim "data" is copied, which is ReadWriteOncePod`)
 	assert.Contains(t, refused.Status.Message, "allow that with spec.offline Allow (--offline)")
+	_, err := moves(t, namespace).Patch(t.Context(), refused.Name, types.MergePatchType, []byte(`{"spec":{"offline":"Allow"}}`), metav1.PatchOptions{})
+	require.ErrorContains(t, err, "offline cannot be changed")
 	code, out, said := plugin(t, "move", "data", "-n", namespace, "--target-cluster", "west", "--offline", "--dry-run")
 	require.Zero(t, code, said)
 	assert.Contains(t, out, "would be stopped while all of ReadWriteOncePod claim data is copied")
@@ -59,27 +63,59 @@ func TestAVolumeForOnePodMovesWhileItsPodStandsStill(t *testing.T) {
 	}
 }
 
+// fill makes a volume that takes some seconds to copy slowly.
+func fill(t *testing.T, folder string) {
+	t.Helper()
+	much := make([]byte, 16<<20)
+	_, err := rand.Read(much)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "much"), much, 0o600))
+}
+
+func limited(m *v1alpha1.VolumeMove) { m.Spec.BandwidthLimit = ptr.To(resource.MustParse("2Mi")) }
+
+// copies waits until some of a volume has been copied in the stop.
+func copies(t *testing.T, made *v1alpha1.VolumeMove) {
+	t.Helper()
+	reaches(t, made, v1alpha1.MoveFinalSync)
+	await.Until(t, "some of it is copied", func() bool {
+		now, err := moves(t, made.Namespace).Get(t.Context(), made.Name, metav1.GetOptions{})
+		require.NoError(t, err)
+		return now.Status.Claims[0].Sent > 1<<20
+	}, func() any { return movers(t, made) })
+}
+
+func TestACopyInTheStopOutlivesTheProvisioner(t *testing.T) {
+	namespace := space(t)
+	deploysWith(t, forOnePod(namespace, "data"))
+	fill(t, folder(t, namespace, "data"))
+	made := move(t, namespace, "data", "west", offline, limited)
+	copies(t, made)
+	require.NoError(t, provisioner.Stop())
+	var err error
+	provisioner, err = bed.StartProvisioner(context.WithoutCancel(t.Context()))
+	require.NoError(t, err)
+	done := reaches(t, made, v1alpha1.MoveDone, v1alpha1.MoveFailed, v1alpha1.MoveAborted)
+	require.Equal(t, v1alpha1.MoveDone, done.Status.Phase, done.Status.Message)
+	at := folder(t, namespace, "data")
+	counts(t, at, counted(t, at)+10)
+	nothingLeft(t, namespace, made)
+}
+
 func TestAMoveOfAVolumeForOnePodCanBeGivenUpInTheMiddle(t *testing.T) {
 	t.Parallel()
 	namespace := space(t)
 	deploysWith(t, forOnePod(namespace, "data"))
 	from := folder(t, namespace, "data")
-	much := make([]byte, 16<<20)
-	_, err := rand.Read(much)
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(from, "much"), much, 0o600))
+	fill(t, from)
 
 	for _, phase := range []v1alpha1.MovePhase{v1alpha1.MoveProvision, v1alpha1.MoveFinalSync} {
 		made := move(t, namespace, "data", "west", offline, func(m *v1alpha1.VolumeMove) {
-			m.Name, m.Spec.BandwidthLimit = "given-up-in-"+strings.ToLower(string(phase)), ptr.To(resource.MustParse("1Mi"))
-		})
+			m.Name = "given-up-in-" + strings.ToLower(string(phase))
+		}, limited)
 		reaches(t, made, phase, v1alpha1.MoveFinalSync)
 		if phase == v1alpha1.MoveFinalSync {
-			await.Until(t, "some of it is copied", func() bool {
-				now, err := moves(t, namespace).Get(t.Context(), made.Name, metav1.GetOptions{})
-				require.NoError(t, err)
-				return now.Status.Claims[0].Sent > 1<<20
-			}, func() any { return movers(t, made) })
+			copies(t, made)
 		}
 		act(t, made, v1alpha1.ActionAbort)
 		over := reaches(t, made, v1alpha1.MoveAborted, v1alpha1.MoveDone, v1alpha1.MoveFailed)
