@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
@@ -17,6 +18,7 @@ func TestAVolumeGoesToWestAndBackWhileItsPodRuns(t *testing.T) {
 	for name, db := range map[string]keepers{
 		"directories": {},
 		"disks":       {class: diskClass, size: "512Mi"},
+		"for one pod": {class: diskClass, size: "512Mi", access: "ReadWriteOncePod"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -28,7 +30,11 @@ func TestAVolumeGoesToWestAndBackWhileItsPodRuns(t *testing.T) {
 			for i, target := range []struct{ cluster, node string }{{"west", virtualNode}, {keys.Home, home.node}} {
 				from := volumeOf(t, db.namespace, db.claim(0))
 
-				requireMoved(t, move(t, db.namespace, db.claim(0), target.cluster))
+				requireMoved(t, move(t, db.namespace, db.claim(0), target.cluster, func(spec *v1alpha1.VolumeMoveSpec) {
+					if db.access == "ReadWriteOncePod" {
+						spec.Offline = v1alpha1.OfflineAllow
+					}
+				}))
 
 				pod := db.ready(t, 1)[0]
 				assert.Equal(t, target.node, pod.Spec.NodeName)
