@@ -81,10 +81,9 @@ func block(t *testing.T) func() int {
 	}
 }
 
-// TestAMoveFindsItsWayThroughTheAPIServer: nothing else leads to the mover in west, also
-// for other tests that run beside.
+// TestAMoveFindsItsWayThroughTheAPIServer: nothing else leads to the mover in west. No
+// other test runs beside, whose movers would lose their connections, too.
 func TestAMoveFindsItsWayThroughTheAPIServer(t *testing.T) {
-	t.Parallel()
 	shop := namespace(t)
 	kept := block(t)
 	db := keepers{namespace: shop, name: "db", replicas: 1, spec: atHome}
