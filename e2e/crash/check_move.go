@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -47,6 +48,23 @@ func (w *World) movedWell(c *Case, v *View) error {
 		return err
 	}
 	return w.goesOn(c, v.Reals[0])
+}
+
+// moved is movedWell, and without a fault the volume must be where it was to go: in west,
+// and if a class was asked for, there under another name than the claim's, which the
+// source had. A fault may also end a move.
+func (w *World) moved(c *Case, v *View, class string) error {
+	if err := w.movedWell(c, v); err != nil || c.Fault != "" {
+		return err
+	}
+	cluster, backing := v.Volumes[0].Labels[keys.Cluster], v.Backings[0]
+	switch {
+	case cluster != "west":
+		return fmt.Errorf("the volume is in cluster %s: %s", cluster, c.moving.why)
+	case class != "" && (ptr.Deref(backing.Spec.StorageClassName, "") != class || backing.Name == data):
+		return fmt.Errorf("the volume is in claim %s of class %s: %s", backing.Name, ptr.Deref(backing.Spec.StorageClassName, ""), c.moving.why)
+	}
+	return nil
 }
 
 // goesOn says whether the application counts on in a volume that holds all it wrote.

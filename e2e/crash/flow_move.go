@@ -41,10 +41,11 @@ func moveFlows() []Flow {
 		Name: "move-out", Reads: 1, Moves: true,
 		Setup: deployCounter(fabric.Class, "home-1"), Ready: counterRuns(keys.Home), Act: moveTo(keys.Home, ""),
 		Play: func(ctx context.Context, w *World, c *Case, _ *View) error { return w.watchMove(ctx, c) },
-		Want: func(w *World, c *Case, v *View) error { return w.movedWell(c, v) },
+		Want: func(w *World, c *Case, v *View) error { return w.moved(c, v, "") },
 	}
 	abort := out
 	abort.Name = "move-abort"
+	abort.Want = func(w *World, c *Case, v *View) error { return w.movedWell(c, v) }
 	abort.Play = func(ctx context.Context, w *World, c *Case, _ *View) error {
 		if err := w.watchMove(ctx, c); err != nil || c.moving.over || c.moving.aborted {
 			return err
@@ -60,6 +61,7 @@ func moveFlows() []Flow {
 	within := out
 	within.Name = "move-within"
 	within.Setup, within.Ready, within.Act = deployCounter(choice, fabric.WestNode), counterRuns("west"), moveTo("west", fabric.WestNow)
+	within.Want = func(w *World, c *Case, v *View) error { return w.moved(c, v, fabric.WestNow) }
 	return []Flow{out, abort, within}
 }
 

@@ -135,11 +135,11 @@ func (c *Case) note(call Call, body []byte) {
 	}
 }
 
-// moved returns the phase at which the fault happened, and how the move ended.
-func (c *Case) moved() (phase, end string) {
+// metAt returns the phase of the move at which the fault happened.
+func (c *Case) metAt() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.moving.met, c.moving.status
+	return c.moving.met
 }
 
 // watchMove notes what the VolumeMove says and what the application has written at the

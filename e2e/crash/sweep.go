@@ -35,9 +35,8 @@ type Outcome struct {
 	Flow  string
 	Fault Fault
 	Call  Call
-	// Phase is that of a move when the fault met it, End what became of it; empty
-	// where nothing is moved.
-	Phase, End string
+	// Phase is that of a move when the fault met it; empty where nothing is moved.
+	Phase string
 	// Met is false if the program never made the call in this run.
 	Met bool
 	// Err says what is wrong with the end, nil if the case survived.
@@ -162,7 +161,7 @@ func (w *World) conclude(ctx context.Context, cases []*Case, kind kind, alone bo
 	var done []ended
 	for _, c := range cases {
 		o := Outcome{Flow: c.Flow.Name, Fault: c.Fault, Call: c.Call, Met: c.struck(), Err: wrong[c], Namespace: c.Namespace}
-		o.Phase, o.End = c.moved()
+		o.Phase = c.metAt()
 		done = append(done, ended{c, o})
 		if o.Err != nil {
 			w.say("did not survive: %v\n  calls: %v", o, c.made())

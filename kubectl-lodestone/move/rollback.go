@@ -3,10 +3,12 @@ package move
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
@@ -26,7 +28,8 @@ func rollbackCommand(flags *genericclioptions.ConfigFlags, streams genericioopti
 		Long: `Rollback moves the claims of a move that is done back to the cluster that they came
 from, with all that was written since; to the class that they had there, if claims may
 ask for that, else as new claims would get it. The copy that is kept there is
-from before the move; it is removed first, and all data travels back.
+from before the move; it is removed first, and all data travels back. The pod of a
+ReadWriteOncePod claim stands still meanwhile, which takes --offline.
 
 A move that is not committed yet is ended with kubectl lodestone move abort.`,
 		Example: "  # The latest move of claim data\n  kubectl lodestone move rollback data -n shop",
@@ -44,7 +47,13 @@ A move that is not committed yet is ended with kubectl lodestone move abort.`,
 				return err
 			}
 			if !mayAsk(cmd.Context(), home, namespace, move.Spec.Claims[0], o.Class) {
+				if err := elsewhere(move, o.Class); err != nil {
+					return err
+				}
 				o.Class = ""
+			}
+			if err := standing(cmd.Context(), home, move, o.Offline); err != nil {
+				return err
 			}
 			if _, err := o.spec(); err != nil {
 				return err
@@ -96,6 +105,35 @@ func mayAsk(ctx context.Context, home *access.Cluster, namespace, name, class st
 		}
 	}
 	return false
+}
+
+// elsewhere refuses to remove the copy that is kept where a class that claims may not ask
+// for is all that lies between it and the data: nothing could be moved back then.
+func elsewhere(move *v1alpha1.VolumeMove, class string) error {
+	for _, claim := range move.Status.Claims {
+		if claim.Source.Cluster == claim.Target.Cluster {
+			return outcome.Refuse("claim %s came from class %s of the cluster where it still is, which its virtual class does not list: list it in parameter %s, and roll back again; nothing was changed", claim.Name, class, keys.Classes)
+		}
+	}
+	return nil
+}
+
+// standing refuses to remove the copy that is kept where the move back would be refused,
+// because pods would have to stand still for it.
+func standing(ctx context.Context, home *access.Cluster, move *v1alpha1.VolumeMove, allowed bool) error {
+	if allowed {
+		return nil
+	}
+	for _, name := range move.Spec.Claims {
+		claim, err := home.Client.CoreV1().PersistentVolumeClaims(move.Namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return home.Explain("get claim "+move.Namespace+"/"+name, err)
+		}
+		if slices.Contains(claim.Spec.AccessModes, corev1.ReadWriteOncePod) {
+			return outcome.Refuse("claim %s is ReadWriteOncePod, so its pod would stand still while all of it is copied: allow that with --offline; nothing was changed", name)
+		}
+	}
+	return nil
 }
 
 // finalized ends a move that is done: its claims can be moved again only then.

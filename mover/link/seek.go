@@ -19,6 +19,11 @@ const (
 	longestPause = 10 * time.Second
 	// useful is how long a connection lasts that was worth dialling.
 	useful = time.Second
+	// steady is how long after a loss another one is the first again. Where a second one
+	// comes sooner, something between the movers may let small packets through and no
+	// others, or end what lasts: no error tells that apart from a receiver that was
+	// started again.
+	steady = 2 * time.Minute
 )
 
 // Tell replaces the addresses at which the receiver may be. A connection that was
@@ -42,7 +47,7 @@ func (s *Sender) Tell(peers []string) {
 // that somebody joined.
 func (s *Sender) Seek(ctx context.Context) {
 	defer s.drop()
-	pause := firstPause
+	pause, lost := firstPause, time.Time{}
 	for ctx.Err() == nil {
 		s.mutex.Lock()
 		peers, told, conn := s.peers, s.told, s.live()
@@ -63,7 +68,7 @@ func (s *Sender) Seek(ctx context.Context) {
 			continue
 		}
 		var rest time.Duration
-		if rest, pause = s.try(ctx, peers, pause); rest == 0 {
+		if rest, pause = s.try(ctx, peers, pause, &lost); rest == 0 {
 			continue
 		}
 		select {
@@ -76,8 +81,9 @@ func (s *Sender) Seek(ctx context.Context) {
 }
 
 // try dials one peer after another, and returns when the connection that it made ends:
-// how long to rest then, and how long after the next failure.
-func (s *Sender) try(ctx context.Context, peers []string, pause time.Duration) (rest, next time.Duration) {
+// how long to rest then, and how long after the next failure. lost is when the last
+// connection ended.
+func (s *Sender) try(ctx context.Context, peers []string, pause time.Duration, lost *time.Time) (rest, next time.Duration) {
 	conn, err := s.dialAny(ctx, peers)
 	if err != nil {
 		return pause, min(2*pause, longestPause)
@@ -87,13 +93,19 @@ func (s *Sender) try(ctx context.Context, peers []string, pause time.Duration) (
 	case <-conn.Done():
 	case <-ctx.Done():
 	}
+	before := *lost
+	*lost = time.Now()
 	switch {
 	case conn.Silent():
 		// Whatever is between the movers lets nothing through any more, or never did beyond
 		// the greeting: somebody who can join them gets the time to.
 		s.miss(fmt.Errorf("nothing came from %s any more", conn.RemoteAddr()))
 		return longestPause, longestPause
-	case time.Since(began) < useful:
+	case !before.IsZero() && lost.Sub(before) < steady:
+		s.miss(fmt.Errorf("the connection to %s ended again and again", conn.RemoteAddr()))
+		return longestPause, longestPause
+	case lost.Sub(began) < useful:
+		s.miss(fmt.Errorf("the connection to %s ended at once", conn.RemoteAddr()))
 		return pause, min(2*pause, longestPause)
 	}
 	// At once: the other end may have been replaced.

@@ -23,7 +23,9 @@ func (c *Controller) connect(ctx context.Context, w *work, r *record.Record, i i
 	wanted, why := transport.Peers(c.placeOf(r.Claims[i].Source.Ref.Cluster), c.placeOf(r.Claims[i].Target.Ref.Cluster), seen.Target.Mover.IPs, dataPort, c.Networks)
 	now := time.Now()
 	splicing, apart := w.links.between(i, pods)
-	action := transport.Next(transport.Seen{Now: now, Wanted: wanted, Status: seen.Copy, Splicing: splicing, Apart: apart})
+	// All of an offline claim is copied after the stop: the better way is worth a wait.
+	urgent := !r.Down.IsZero() && !r.Claims[i].Offline
+	action := transport.Next(transport.Seen{Now: now, Wanted: wanted, Status: seen.Copy, Splicing: splicing, Apart: apart, Urgent: urgent})
 	if action == transport.Tell {
 		asking, cancel := context.WithTimeout(ctx, askTimeout)
 		defer cancel()

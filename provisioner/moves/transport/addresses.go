@@ -23,9 +23,17 @@ type Place struct {
 // its address.
 type Networks []netip.Prefix
 
-// metadata are addresses at which clouds tell machines their secrets, and which look like
-// those of pods.
-var metadata = []netip.Addr{netip.MustParseAddr("100.100.100.200"), netip.MustParseAddr("168.63.129.16"), netip.MustParseAddr("fd00:ec2::254")}
+// secret are the addresses known at which clouds tell machines their secrets, and which
+// look like those of pods; translated are those under which a gateway hides others.
+var (
+	secret = []netip.Addr{
+		netip.MustParseAddr("100.100.100.200"), netip.MustParseAddr("168.63.129.16"),
+		netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("fd00:ec2::23"), netip.MustParseAddr("fd20:ce::254"),
+	}
+	translated = []netip.Prefix{
+		netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("64:ff9b:1::/48"), netip.MustParsePrefix("2002::/16"),
+	}
+)
 
 // Of returns the address that a text is, if a mover may be dialled there. What a pod's
 // status says is what its cluster says: that must not lead to whoever dials, to its
@@ -36,13 +44,14 @@ func (n Networks) Of(text string) (netip.Addr, bool) {
 		return netip.Addr{}, false
 	}
 	ip = ip.Unmap()
-	if len(n) == 0 {
-		return ip, ip.IsGlobalUnicast() && !slices.Contains(metadata, ip)
-	}
-	if !ip.IsGlobalUnicast() && !ip.IsLoopback() || slices.Contains(metadata, ip) {
+	within := func(network netip.Prefix) bool { return network.Contains(ip) }
+	switch {
+	case slices.Contains(secret, ip), slices.ContainsFunc(translated, within):
 		return ip, false
+	case len(n) == 0:
+		return ip, ip.IsGlobalUnicast()
 	}
-	return ip, slices.ContainsFunc(n, func(network netip.Prefix) bool { return network.Contains(ip) })
+	return ip, (ip.IsGlobalUnicast() || ip.IsLoopback()) && slices.ContainsFunc(n, within)
 }
 
 // Peers returns where the mover at the source may dial the one at the target, whose pod

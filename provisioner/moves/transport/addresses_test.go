@@ -51,7 +51,7 @@ func TestAClusterChoosesNoAddressThatIsNoPods(t *testing.T) {
 	home := transport.Place{Cluster: keys.Home}
 	hostile := []string{
 		"127.0.0.1", "::1", "::ffff:127.0.0.1", "0.0.0.0", "::", "169.254.169.254", "fe80::1", "fe80::1%eth0", "224.0.0.1", "ff02::1", "255.255.255.255",
-		"::ffff:169.254.169.254", "fd00:ec2::254", "100.100.100.200", "db.shop", "", "10.0.0.1:22", "10.0.0.0/8",
+		"::ffff:169.254.169.254", "fd00:ec2::254", "fd00:ec2::23", "64:ff9b::a9fe:a9fe", "2002:a9fe:a9fe::1", "100.100.100.200", "db.shop", "", "10.0.0.1:22", "10.0.0.0/8",
 	}
 	addresses, why := transport.Peers(home, home, hostile, 8440, nil)
 	assert.Empty(t, addresses)

@@ -35,6 +35,9 @@ type Seen struct {
 	Splicing bool
 	// Apart is since when it is awaited that one dials the other; zero: it is not.
 	Apart time.Time
+	// Urgent says that pods wait for what is left to be copied: a detour costs them less
+	// than to wait for the direct way.
+	Urgent bool
 }
 
 // Next returns what to do. Data goes through the provisioner only where one mover does
@@ -50,6 +53,8 @@ func Next(s Seen) Action {
 		return Keep
 	case s.Status.Connected, !s.Status.Seeks, len(s.Wanted) == 0:
 		// What is connected was joined by a provisioner that is gone, and so is the connection.
+		return Splice
+	case s.Urgent:
 		return Splice
 	case s.Apart.IsZero() || s.Now.Sub(s.Apart) < Patience(s.Wanted):
 		return Await

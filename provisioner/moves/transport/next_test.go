@@ -31,6 +31,7 @@ func TestHowTwoMoversAreConnected(t *testing.T) {
 		"one that was told is awaited":                 {seen: transport.Seen{Wanted: pod}, status: apart, want: transport.Await},
 		"… for a while":                                {seen: transport.Seen{Wanted: pod, Apart: start.Add(-transport.Patience(pod) + 1)}, status: apart, want: transport.Await},
 		"… and joined then":                            {seen: transport.Seen{Wanted: pod, Apart: start.Add(-transport.Patience(pod))}, status: apart, want: transport.Splice},
+		"… but not while pods wait":                    {seen: transport.Seen{Wanted: pod, Urgent: true}, status: apart, want: transport.Splice},
 		"one that may dial nobody is joined at once":   {status: movecontrol.Status{Seeks: true}, want: transport.Splice},
 		"an older one is joined at once":               {seen: transport.Seen{Wanted: pod}, status: movecontrol.Status{}, want: transport.Splice},
 		"what is joined stays joined":                  {seen: transport.Seen{Wanted: pod, Splicing: true}, status: joined, want: transport.Keep},
