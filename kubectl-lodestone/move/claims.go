@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -65,14 +66,9 @@ func (o *Options) ofStatefulSet(ctx context.Context, home *access.Cluster, names
 
 // clusterOf returns the cluster that has the data of a claim; empty: none has.
 func clusterOf(ctx context.Context, home *access.Cluster, namespace, name string) (string, error) {
-	claim, err := home.Client.CoreV1().PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		return "", fmt.Errorf("there is no claim %q in namespace %q: kubectl get pvc -n %s lists them", name, namespace, namespace)
-	case err != nil:
-		return "", home.Explain("get claim "+namespace+"/"+name, err)
-	case claim.Spec.VolumeName == "":
-		return "", nil
+	claim, err := known(ctx, home, namespace, name)
+	if err != nil || claim.Spec.VolumeName == "" {
+		return "", err
 	}
 	volume, err := home.Client.CoreV1().PersistentVolumes().Get(ctx, claim.Spec.VolumeName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -82,4 +78,17 @@ func clusterOf(ctx context.Context, home *access.Cluster, namespace, name string
 		return "", home.Explain("get volume "+claim.Spec.VolumeName, err)
 	}
 	return volume.Labels[keys.Cluster], nil
+}
+
+// known returns a claim, or says that there is none. Volumes are not looked at: who may
+// edit a namespace may not.
+func known(ctx context.Context, home *access.Cluster, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
+	claim, err := home.Client.CoreV1().PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("there is no claim %q in namespace %q: kubectl get pvc -n %s lists them", name, namespace, namespace)
+	case err != nil:
+		return nil, home.Explain("get claim "+namespace+"/"+name, err)
+	}
+	return claim, nil
 }

@@ -125,9 +125,9 @@ func standing(ctx context.Context, home *access.Cluster, move *v1alpha1.VolumeMo
 		return nil
 	}
 	for _, name := range move.Spec.Claims {
-		claim, err := home.Client.CoreV1().PersistentVolumeClaims(move.Namespace).Get(ctx, name, metav1.GetOptions{})
+		claim, err := known(ctx, home, move.Namespace, name)
 		if err != nil {
-			return home.Explain("get claim "+move.Namespace+"/"+name, err)
+			return err
 		}
 		if slices.Contains(claim.Spec.AccessModes, corev1.ReadWriteOncePod) {
 			return outcome.Refuse("claim %s is ReadWriteOncePod, so its pod would stand still while all of it is copied: allow that with --offline; nothing was changed", name)

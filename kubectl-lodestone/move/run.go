@@ -25,7 +25,7 @@ func (o *Options) run(ctx context.Context, home *access.Cluster, streams generic
 			return err
 		}
 		for _, claim := range group {
-			if _, err := clusterOf(ctx, home, namespace, claim); err != nil {
+			if _, err := known(ctx, home, namespace, claim); err != nil {
 				return err
 			}
 		}
