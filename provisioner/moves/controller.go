@@ -117,6 +117,7 @@ type work struct {
 	told   string
 	waits  waiting
 	links  links
+	steps  repeated
 }
 
 // poke has a move looked at.
@@ -211,5 +212,5 @@ func (c *Controller) turn(ctx context.Context, w *work) (after time.Duration, go
 	if step.Verb == decide.Idle {
 		return step.After, false, nil
 	}
-	return time.Nanosecond, false, nil
+	return w.steps.pause(o, step), false, nil
 }

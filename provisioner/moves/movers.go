@@ -18,12 +18,23 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 )
 
+// madeFor says whether a pod was made for a ShadowPod, which may be gone before its pod,
+// and may not have heard of it yet.
+func madeFor(shadow *remotev1alpha1.ShadowPod, pod *corev1.Pod) bool {
+	if shadow != nil && shadow.Status.PodUID == pod.UID {
+		return true
+	}
+	owner := metav1.GetControllerOf(pod)
+	return owner != nil && owner.Kind == "ShadowPod" && owner.Name == pod.Name && (shadow == nil || owner.UID == shadow.UID)
+}
+
 // moverAt looks for the mover of an end. pod is nil while there is none.
 func (c *Controller) moverAt(ctx context.Context, at site, r *record.Record, i int, end record.End) (m decide.Mover, pod *corev1.Pod, err error) {
 	ref, name := r.Claims[i].At(end).Ref, r.MoverName(i, end)
 	namespace := ref.Namespace
+	var shadow *remotev1alpha1.ShadowPod
 	if at.Remote != nil {
-		shadow, err := at.Remote.ShadowPods(namespace).Get(ctx, name, metav1.GetOptions{})
+		shadow, err = at.Remote.ShadowPods(namespace).Get(ctx, name, metav1.GetOptions{})
 		switch {
 		case err == nil && shadow.Labels[keys.MoveOf] == string(r.UID):
 			m.Exists, m.Leaving = true, shadow.DeletionTimestamp != nil
@@ -32,6 +43,8 @@ func (c *Controller) moverAt(ctx context.Context, at site, r *record.Record, i i
 			m.Problem = shadow.Status.Message
 		case err != nil && !apierrors.IsNotFound(err):
 			return m, nil, fmt.Errorf("look at ShadowPod %s/%s: %w", namespace, name, err)
+		default:
+			shadow = nil
 		}
 	}
 	pod, err = at.Client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
@@ -43,6 +56,13 @@ func (c *Controller) moverAt(ctx context.Context, at site, r *record.Record, i i
 	}
 	if err != nil {
 		return m, nil, fmt.Errorf("look at mover %s/%s: %w", namespace, name, err)
+	}
+	if at.Remote != nil && !madeFor(shadow, pod) {
+		// Whoever may make pods in that namespace knows the names of movers.
+		if m.Problem == "" {
+			m.Problem = fmt.Sprintf("pod %s/%s is there already and is no mover: delete it", namespace, name)
+		}
+		return m, nil, nil
 	}
 	m.Exists, m.Pod, m.IPs = true, pod.UID, addressesOf(pod)
 	m.Leaving = m.Leaving || pod.DeletionTimestamp != nil

@@ -79,6 +79,11 @@ func (c *Controller) observeClaim(ctx context.Context, o decide.Observation, i i
 	}
 	for _, end := range record.Ends {
 		copied := known.At(end)
+		if o.Unusable[end] != "" {
+			// One that does not answer is asked once in a turn: abort and going back must not
+			// wait for each claim.
+			continue
+		}
 		at, why := c.reach(copied.Ref.Cluster)
 		if why != "" {
 			o.Unusable[end] = why

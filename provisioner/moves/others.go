@@ -66,12 +66,8 @@ type beside struct {
 // besides looks for the pods in the namespace of a source, in its own cluster, that use it.
 func (c *Controller) besides(ctx context.Context, at site, r *record.Record, i int) (found beside, err error) {
 	ref := r.Claims[i].Source.Ref
-	options := metav1.ListOptions{}
-	if ref.Cluster != keys.Home {
-		// Those of others there could not be told of anyway.
-		options.LabelSelector = keys.HomeID + "=" + c.Place.HomeID
-	}
-	pods, err := at.Client.CoreV1().Pods(ref.Namespace).List(ctx, options)
+	// Also those that somebody in that cluster made.
+	pods, err := at.Client.CoreV1().Pods(ref.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return found, fmt.Errorf("list pods beside real claim %s: %w", ref.Key(), err)
 	}
@@ -92,7 +88,7 @@ func (c *Controller) besides(ctx context.Context, at site, r *record.Record, i i
 	if at.Remote == nil {
 		return found, nil
 	}
-	shadows, err := at.Remote.ShadowPods(ref.Namespace).List(ctx, options)
+	shadows, err := at.Remote.ShadowPods(ref.Namespace).List(ctx, metav1.ListOptions{LabelSelector: keys.HomeID + "=" + c.Place.HomeID})
 	if err != nil {
 		return found, fmt.Errorf("list ShadowPods beside real claim %s: %w", ref.Key(), err)
 	}

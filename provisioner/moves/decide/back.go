@@ -12,7 +12,11 @@ import (
 func rollBack(o Observation) Step {
 	r := o.Record
 	if o.Unusable[record.Source] == "" {
-		if step, ok := dropped(o, record.Source); ok {
+		if step, ok := told(o, record.Source); ok {
+			return step
+		}
+		// It only reads; one whose node is gone must not keep pods waiting.
+		if step, ok := dropped(o, record.Source); ok && o.Now.Sub(r.Began[v1alpha1.MoveRollBack]) <= graceful {
 			return hurry(step)
 		}
 	}

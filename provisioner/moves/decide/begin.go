@@ -130,8 +130,8 @@ func prepared(o Observation, i int) Step {
 			why += fmt.Sprintf(" (more reasons: %d)", more)
 		}
 		why += ": mend that or choose another class or place, and move again; "
-		if o.Record.Claims[i].Offline && len(o.Pods) > 0 {
-			return back(o, why+"the pods stood still meanwhile, and go on at the source", true)
+		if o.Record.Claims[i].Offline {
+			return back(o, why+"pods that use it stood still meanwhile, and go on at the source", true)
 		}
 		return back(o, why+"nothing was stopped", true)
 	}

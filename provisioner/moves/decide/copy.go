@@ -103,7 +103,7 @@ func finalSync(o Observation) Step {
 		switch {
 		case ok:
 			return change(o, i, func(c *record.Claim) {
-				c.Instance = o.Claims[i].Copy.Instance
+				c.Instance = brief(o.Claims[i].Copy.Instance)
 				c.Sent += task.Progress.BytesSent
 			})
 		case next.Verb != Idle:
@@ -126,7 +126,7 @@ func verify(o Observation) Step {
 		return hurryAt(o, step)
 	}
 	for i, claim := range o.Record.Claims {
-		if o.Claims[i].Copy.Instance != claim.Instance {
+		if brief(o.Claims[i].Copy.Instance) != claim.Instance {
 			// It knows nothing of what the last pass did.
 			next := o.Record.Enter(v1alpha1.MoveFinalSync, o.Now)
 			next.Claims[i].Try++
@@ -163,7 +163,7 @@ func verify(o Observation) Step {
 // verified judges a comparison.
 func verified(o Observation, i int, task *movecontrol.TaskStatus) Step {
 	name, v := o.Record.Claims[i].Name, task.Verified
-	if v == nil || !v.Equal || v.SourceRoot == "" || v.SourceRoot != v.TargetRoot || len(v.Differences) > 0 || v.DifferencesLeftOff > 0 {
+	if v == nil || !v.Equal || len(v.SourceRoot) > longest || v.SourceRoot == "" || v.SourceRoot != v.TargetRoot || len(v.Differences) > 0 || v.DifferencesLeftOff > 0 {
 		why := fmt.Sprintf("the copy of claim %s differs from its source, which stays in use", name)
 		if v != nil && len(v.Differences) > 0 {
 			why += fmt.Sprintf(": %s: %s", v.Differences[0].Path, v.Differences[0].What)

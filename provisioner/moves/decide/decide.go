@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -99,8 +100,20 @@ func unwanted(o Observation) string {
 // back begins to go back.
 func back(o Observation, why string, refused bool) Step {
 	next := o.Record.Enter(v1alpha1.MoveRollBack, o.Now)
-	next.Why, next.Refused = why, refused
-	return Step{Verb: Save, Record: next, Say: why}
+	// Others' words are in it, and a record that is too large could not be written.
+	next.Why, next.Refused = brief(why), refused
+	return Step{Verb: Save, Record: next, Say: next.Why}
+}
+
+// longest is how many bytes of words a record has in one place.
+const longest = 4 << 10
+
+// brief is a text of which no more is kept than people read.
+func brief(text string) string {
+	if len(text) <= longest {
+		return text
+	}
+	return strings.ToValidUTF8(text[:longest], "") + "…"
 }
 
 // enter goes on to a phase.

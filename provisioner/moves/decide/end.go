@@ -18,8 +18,12 @@ func commit(o Observation) Step {
 	if why := o.Unusable[record.Target]; why != "" {
 		return wait(soon, why)
 	}
-	// The mover at the source only reads, and nobody listens to it any more.
-	if step, ok := dropped(o, reached(o)...); ok {
+	// The mover at the source only reads, and nobody listens to it any more: it is not
+	// waited for, since its node may be gone.
+	if step, ok := told(o, reached(o)...); ok {
+		return step
+	}
+	if step, ok := dropped(o, record.Target); ok {
 		return hurry(step)
 	}
 	for i, claim := range o.Claims {
@@ -99,17 +103,25 @@ func bound(o Observation, volume func(record.Claim) *corev1.PersistentVolume) (S
 
 // dropped is the step towards no movers at some ends; false once there are none.
 func dropped(o Observation, ends ...record.End) (Step, bool) {
-	for i, claim := range o.Claims {
-		for _, end := range ends {
-			if m := claim.side(end).Mover; m.Exists && !m.Leaving {
-				return Step{Verb: DropMover, Claim: i, End: end}, true
-			}
-		}
+	if step, ok := told(o, ends...); ok {
+		return step, true
 	}
 	for i, claim := range o.Claims {
 		for _, end := range ends {
 			if claim.side(end).Mover.Exists {
 				return wait(soon, fmt.Sprintf("waiting until the mover of claim %s at the %s has ended", o.Record.Claims[i].Name, end)), true
+			}
+		}
+	}
+	return Step{}, false
+}
+
+// told is the step that tells movers at some ends to end; false once all were told.
+func told(o Observation, ends ...record.End) (Step, bool) {
+	for i, claim := range o.Claims {
+		for _, end := range ends {
+			if m := claim.side(end).Mover; m.Exists && !m.Leaving {
+				return Step{Verb: DropMover, Claim: i, End: end}, true
 			}
 		}
 	}
@@ -161,13 +173,16 @@ func retain(o Observation) Step {
 	if left := began.Add(settling).Sub(o.Now); left > 0 {
 		return wait(min(left, soon), "the claims have their volumes at the target")
 	}
-	if o.Move == nil || o.Move.DeletionTimestamp != nil || o.Move.Spec.Action == v1alpha1.ActionFinalize {
+	if o.Move != nil && o.Move.Spec.Action == v1alpha1.ActionFinalize {
 		return enter(o, v1alpha1.MoveFinalize)
 	}
 	for _, pod := range o.Pods {
 		if !pod.Ready && !pod.Finished {
 			return wait(soon, fmt.Sprintf("waiting until pod %s is ready at the target before the copy at the source is removed; spec.action Finalize removes it now", pod.Name))
 		}
+	}
+	if o.Move == nil || o.Move.DeletionTimestamp != nil {
+		return enter(o, v1alpha1.MoveFinalize)
 	}
 	keep := time.Hour
 	if o.Move.Spec.KeepSourceFor != nil {
@@ -203,9 +218,16 @@ func unsound(o Observation) string {
 		return why
 	}
 	for i, claim := range o.Claims {
-		if claim.Claim != nil && (claim.Target.Backing == nil || claim.Target.Real == nil) {
-			return fmt.Sprintf("real claim %s at the target has no volume now: see its events there; the copy at the source is whole, so ask for help before anything is removed",
-				o.Record.Claims[i].Target.Ref.Key())
+		ours, b, real := o.Record.Claims[i], claim.Target.Backing, claim.Target.Real
+		switch {
+		case claim.Claim == nil:
+		case b == nil || real == nil:
+			return fmt.Sprintf("real claim %s at the target has no volume now: see its events there; the copy at the source is whole, so ask for help before anything is removed", ours.Target.Ref.Key())
+		case ours.New != nil && real.Name != ours.New.Annotations[keys.BackingVolume]:
+			return fmt.Sprintf("real claim %s at the target has volume %s, and the data was copied to %s: see who replaced it; the copy at the source is whole, so ask for help before anything is removed",
+				ours.Target.Ref.Key(), real.Name, ours.New.Annotations[keys.BackingVolume])
+		case b.DeletionTimestamp != nil || real.DeletionTimestamp != nil:
+			return fmt.Sprintf("real claim %s at the target or its volume %s is being deleted: see who did that", ours.Target.Ref.Key(), real.Name)
 		}
 	}
 	return ""

@@ -93,7 +93,7 @@ func TestWhatCannotBeKeptOfAVolumeForOnePodEndsTheMoveBeforeItIsCopied(t *testin
 	step := decide.Next(o)
 	assert.Equal(t, v1alpha1.MoveRollBack, step.Record.Phase)
 	assert.Contains(t, step.Record.Why, "no room")
-	assert.Contains(t, step.Record.Why, "the pods stood still meanwhile, and go on at the source")
+	assert.Contains(t, step.Record.Why, "pods that use it stood still meanwhile, and go on at the source")
 
 	o.Claims[0].Copy.Task.Prepared = &movecontrol.Prepared{Source: sourceOf(0)}
 	step = decide.Next(o)
