@@ -53,7 +53,8 @@ func TestTheSourceIsKeptWhileTheTargetIsNotKnownToBeThere(t *testing.T) {
 		shelved := map[string]string{keys.MoveOf: string(moveUID)}
 		o.Claims[0].Source.Backing = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: ref(record.Source, 0).UID, Labels: shelved}}
 		o.Claims[0].Target.Backing = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: ref(record.Target, 0).UID}}
-		o.Claims[0].Target.Real = &corev1.PersistentVolume{}
+		o.Claims[0].Target.Real = &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "real-1"}}
+		o.Record.Claims[0].New = &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{keys.BackingVolume: "real-1"}}}
 		return o
 	}
 	assert.Equal(t, decide.DropBacking, decide.Next(whole()).Verb)
@@ -62,6 +63,9 @@ func TestTheSourceIsKeptWhileTheTargetIsNotKnownToBeThere(t *testing.T) {
 		"its cluster is away":          func(o *decide.Observation) { o.Unusable[record.Target] = "west is away" },
 		"its real claim is gone":       func(o *decide.Observation) { o.Claims[0].Target.Backing = nil },
 		"its real volume is not bound": func(o *decide.Observation) { o.Claims[0].Target.Real = nil },
+		"it has another real volume":   func(o *decide.Observation) { o.Claims[0].Target.Real.Name = "empty" },
+		"its real claim is deleted":    func(o *decide.Observation) { o.Claims[0].Target.Backing.DeletionTimestamp = &metav1.Time{Time: o.Now} },
+		"its real volume is deleted":   func(o *decide.Observation) { o.Claims[0].Target.Real.DeletionTimestamp = &metav1.Time{Time: o.Now} },
 	} {
 		o := whole()
 		harm(&o)
@@ -69,6 +73,10 @@ func TestTheSourceIsKeptWhileTheTargetIsNotKnownToBeThere(t *testing.T) {
 		assert.Equal(t, decide.Idle, step.Verb, name)
 		assert.Contains(t, step.Say, "the copy at the source is not removed", name)
 	}
+
+	healed := whole()
+	healed.Claims[0].Target.Backing.UID = "another"
+	assert.Equal(t, decide.DropBacking, decide.Next(healed).Verb, "a real claim that came back has the same volume")
 
 	deleted := whole()
 	deleted.Claims[0].Claim, deleted.Claims[0].Target = nil, decide.Side{}

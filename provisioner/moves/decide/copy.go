@@ -84,7 +84,7 @@ func preCopy(o Observation) Step {
 
 // finalSync copies what changed last. Nobody writes any more.
 func finalSync(o Observation) Step {
-	if step, ok := intruders(o); ok {
+	if step, ok := disturbed(o); ok {
 		return step
 	}
 	if step, ok := movers(o); ok {
@@ -119,7 +119,7 @@ func finalSync(o Observation) Step {
 
 // verify compares both copies.
 func verify(o Observation) Step {
-	if step, ok := intruders(o); ok {
+	if step, ok := disturbed(o); ok {
 		return step
 	}
 	if step, ok := movers(o); ok {
@@ -129,8 +129,7 @@ func verify(o Observation) Step {
 		if brief(o.Claims[i].Copy.Instance) != claim.Instance {
 			// It knows nothing of what the last pass did.
 			next := o.Record.Enter(v1alpha1.MoveFinalSync, o.Now)
-			next.Claims[i].Try++
-			next.Claims[i].Instance, next.Claims[i].SourceRoot, next.Claims[i].TargetRoot = "", "", ""
+			anew(&next.Claims[i])
 			return Step{Verb: Save, Record: next, Say: "the mover of claim " + claim.Name + " was started anew: the last pass is made again"}
 		}
 	}
@@ -158,6 +157,12 @@ func verify(o Observation) Step {
 		next.Claims[i].New = claim.New
 	}
 	return Step{Verb: Save, Record: next, Say: "both copies are the same"}
+}
+
+// anew has the last pass over a claim, and the comparison, made once more.
+func anew(c *record.Claim) {
+	c.Try++
+	c.Instance, c.SourceRoot, c.TargetRoot = "", "", ""
 }
 
 // verified judges a comparison.

@@ -102,6 +102,27 @@ func intruders(o Observation) (Step, bool) {
 	return stopped(o)
 }
 
+// disturbed is the step against whoever got at the volume while it was copied for the last
+// time, or compared. That may have been written to since, so all claims are copied and
+// compared once more; false if nobody has been there.
+func disturbed(o Observation) (Step, bool) {
+	step, ok := intruders(o)
+	switch {
+	case ok && !o.Record.Intruded:
+		next := o.Record.Clone()
+		next.Intruded = true
+		return Step{Verb: Save, Record: next, Say: step.Say}, true
+	case ok || !o.Record.Intruded:
+		return step, ok
+	}
+	next := o.Record.Enter(v1alpha1.MoveFinalSync, o.Now)
+	next.Intruded = false
+	for i := range next.Claims {
+		anew(&next.Claims[i])
+	}
+	return Step{Verb: Save, Record: next, Say: "somebody had the volume meanwhile: the last pass is made again"}, true
+}
+
 // foreign returns a finalizer of a virtual volume that is not for a move to take off,
 // such as that of an attacher whose volume is not detached yet.
 func foreign(volume *corev1.PersistentVolume) string {

@@ -50,6 +50,9 @@ type Record struct {
 	// Stalled is since when the copy stands still although pods wait for it; zero while
 	// it goes on.
 	Stalled time.Time `json:"stalled,omitzero"`
+	// Intruded says that somebody had a source after it had been fenced off: what was copied
+	// and compared since is not to be trusted.
+	Intruded bool `json:"intruded,omitempty"`
 	// LongStop says that pods may stand still for as long as a whole copy takes.
 	LongStop bool `json:"longStop,omitempty"`
 
