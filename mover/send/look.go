@@ -68,7 +68,10 @@ func (r *run) guard(source, target uint64) error {
 // scanSource describes the source; quiet leaves the meter alone.
 func (r *run) scanSource(ctx context.Context, full, quiet bool) (tree.Summary, error) {
 	options := tree.Options{
-		Root: r.sender.Volume, Manifest: r.sender.sourceManifest(), Scratch: r.sender.Scratch, Cold: full, Expect: r.expect,
+		Root: r.sender.Volume, Manifest: r.sender.sourceManifest(), Scratch: r.sender.Scratch, Expect: r.expect,
+		// This machine is not told of what others wrote to a device, so nothing that it
+		// remembers of one counts.
+		Cold: full || r.sender.Block,
 	}
 	if !quiet {
 		options.Progress = func(p tree.Progress) {

@@ -14,9 +14,10 @@ type stat struct {
 const statMask = unix.STATX_BASIC_STATS
 
 // statAt asks for a name in a directory, never following a symbolic link. An empty
-// name asks for the directory itself.
+// name asks for the directory itself. A file system of another machine is asked there:
+// what this one remembers may be from before somebody wrote on a third.
 func statAt(dir int, name string) (s stat, err error) {
-	flags := unix.AT_SYMLINK_NOFOLLOW | unix.AT_NO_AUTOMOUNT
+	flags := unix.AT_SYMLINK_NOFOLLOW | unix.AT_NO_AUTOMOUNT | unix.AT_STATX_FORCE_SYNC
 	if name == "" {
 		flags |= unix.AT_EMPTY_PATH
 	}
