@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
 func TestWhyAPodWaits(t *testing.T) {
@@ -22,6 +24,10 @@ func TestWhyAPodWaits(t *testing.T) {
 		"it is held back": {
 			pod: Pod{Pod: pod(func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.com/quota"}} })}, setting: setting(),
 			want: `pod "web-1" is held back by scheduling gate "example.com/quota": whoever set it removes it`,
+		},
+		"it is held back by a move": {
+			pod: Pod{Pod: pod(func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: keys.MovingGate}} })}, setting: setting(),
+			want: `pod "web-1" is held back by scheduling gate "lodestone.dev/moving" while the volume of a claim of it is moved: kubectl lodestone move status -n shop says how far that is`,
 		},
 		"no node has room": {
 			pod: Pod{Pod: pod(unfit("0/2 nodes are available: 2 Insufficient cpu."))}, setting: setting(),

@@ -16,7 +16,11 @@ import (
 func (p Pod) unscheduled(s Setting) Answer {
 	pod := p.Pod
 	if len(pod.Spec.SchedulingGates) > 0 {
-		return waits("pod %q is held back by scheduling gate %q: whoever set it removes it", pod.Name, pod.Spec.SchedulingGates[0].Name)
+		gate := pod.Spec.SchedulingGates[0].Name
+		if gate == keys.MovingGate {
+			return waits("pod %q is held back by scheduling gate %q while the volume of a claim of it is moved: kubectl lodestone move status -n %s says how far that is", pod.Name, gate, pod.Namespace)
+		}
+		return waits("pod %q is held back by scheduling gate %q: whoever set it removes it", pod.Name, gate)
 	}
 	for _, claim := range p.Claims {
 		c := claim.Claim
