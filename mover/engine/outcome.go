@@ -41,7 +41,7 @@ func judge(variant Variant, here, there Outcome) error {
 	switch {
 	case code == 0, code == someVanished && variant != All:
 		return nil
-	case code == someNotCopied && variant == Live && onlyVanished(here.Complaints) && there.Complaints == "":
+	case code == someNotCopied && (variant == Live || variant == Redo) && onlyVanished(here.Complaints) && there.Complaints == "":
 		return nil
 	case complaints == "":
 		complaints = "it gave no reason"

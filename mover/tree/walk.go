@@ -53,6 +53,10 @@ func (w *walk) run(ctx context.Context, root *dir) error {
 // children walks everything in a directory.
 func (w *walk) children(ctx context.Context, d *dir) error {
 	for n, err := range w.names.sorted(d) {
+		if d.path != "" && gone(err) {
+			// It was removed after it had been opened: the next scan sees what is there then.
+			break
+		}
 		if err != nil {
 			return err
 		}
@@ -88,7 +92,7 @@ func (w *walk) descend(ctx context.Context, parent *dir, name string) error {
 		return nil // The worker reports it; nothing below can be kept either.
 	}
 	fd, err := openDirAt(parent.fd, name)
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
+	if gone(err) {
 		return nil
 	}
 	if err != nil {
