@@ -118,6 +118,9 @@ type work struct {
 	waits  waiting
 	links  links
 	steps  repeated
+	// advance is kept in memory only: a provisioner that is started anew gives copies
+	// their time again.
+	advance advance
 }
 
 // poke has a move looked at.

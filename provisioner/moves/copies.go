@@ -54,6 +54,7 @@ func (c *Controller) observeCopies(ctx context.Context, w *work, o *decide.Obser
 			seen.Copy.ConnectionError = why
 		}
 	}
+	o.Advanced = w.advance.see(*o)
 }
 
 // pod returns the pod of a mover as it is now, and how it is reached.

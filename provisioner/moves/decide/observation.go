@@ -35,6 +35,8 @@ type Observation struct {
 	// runs there; it has no entry for one that is ready or gone.
 	Users []record.Node
 	Away  map[record.Node]string
+	// Advanced is when a copy got further last, as far as is known; zero while nobody looks.
+	Advanced time.Time
 	// Unusable says why the cluster of an end takes no requests; empty if it does.
 	// Nothing is known of what is there then.
 	Unusable map[record.End]string

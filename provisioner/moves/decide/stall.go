@@ -12,6 +12,10 @@ import (
 // not say.
 const patience = 10 * time.Minute
 
+// still is for how long movers that are connected may get no further before the copy
+// counts as standing still: they sort and compare what they know without a word.
+const still = time.Minute
+
 // starting is how long the first mover at a source that waits for the pods to end may
 // take to run, however short the patience: each such copy stands still until it does.
 const starting = time.Minute
@@ -21,6 +25,10 @@ const starting = time.Minute
 // goes on.
 func stalled(o Observation) (Step, bool) {
 	why, since := standstill(o), o.Record.Stalled
+	if why == "" && copying(o) && !since.IsZero() && !o.Advanced.IsZero() && !o.Advanced.After(since) {
+		// Movers that find each other again and again, and get no further, help nobody.
+		why = "it has not got further since"
+	}
 	switch {
 	case why == "" && since.IsZero():
 		return Step{}, false
@@ -53,12 +61,20 @@ func standstill(o Observation) string {
 	case o.Record.Phase == v1alpha1.MoveQuiesce || o.Record.Phase == v1alpha1.MoveFence:
 		// The movers are not asked then.
 		return o.Unusable[record.Target]
-	case o.Record.Phase == v1alpha1.MoveFinalSync || o.Record.Phase == v1alpha1.MoveVerifying:
+	case copying(o):
 		if step, ok := movers(o); ok && step.Verb == Idle {
 			return step.Say
 		} else if ok {
 			return "a mover is made"
 		}
+		if quiet := o.Now.Sub(o.Advanced); !o.Advanced.IsZero() && quiet > still {
+			return fmt.Sprintf("nothing was copied or compared for %s: see whether the storage of both places answers", quiet.Round(time.Second))
+		}
 	}
 	return ""
+}
+
+// copying says whether movers work while pods wait.
+func copying(o Observation) bool {
+	return o.Record.Phase == v1alpha1.MoveFinalSync || o.Record.Phase == v1alpha1.MoveVerifying
 }

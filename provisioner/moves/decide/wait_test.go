@@ -11,6 +11,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/movecontrol"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 )
@@ -101,4 +102,38 @@ func TestACommitDoesNotNeedTheSource(t *testing.T) {
 	assert.Equal(t, decide.DropMover, decide.Next(o).Verb)
 	o.Claims[0].Source.Mover = decide.Mover{}
 	assert.Equal(t, decide.DropBacking, decide.Next(o).Verb)
+}
+
+func TestMoversThatGetNoFurtherStandStill(t *testing.T) {
+	for _, phase := range []v1alpha1.MovePhase{v1alpha1.MoveFinalSync, v1alpha1.MoveVerifying} {
+		o := in(phase)
+		running := decide.Mover{Exists: true, Running: true}
+		o.Record.Claims[0].Instance, o.Record.Claims[0].Try = "i1", 1
+		o.Claims[0].Source.Mover = running
+		o.Claims[0].Target = decide.Side{Mover: running, Backing: &corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{UID: ref(record.Target, 0).UID, Labels: map[string]string{keys.MoveOf: string(moveUID)}}}}
+		task := map[v1alpha1.MovePhase]string{v1alpha1.MoveFinalSync: "final-1", v1alpha1.MoveVerifying: "verify-1"}[phase]
+		o.Claims[0].Copy = &movecontrol.Status{Connected: true, Instance: "i1", Task: &movecontrol.TaskStatus{Task: movecontrol.Task{ID: task}, State: movecontrol.Running}}
+		if phase == v1alpha1.MoveFinalSync {
+			o.Record.Claims[0].Instance = ""
+		}
+		o.Advanced = o.Now.Add(-50 * time.Second)
+		require.Equal(t, decide.Idle, decide.Next(o).Verb, "%s: it is not long", phase)
+
+		o.Advanced = o.Now.Add(-2 * time.Minute)
+		noted := decide.Next(o)
+		require.Equal(t, decide.Save, noted.Verb, "%s", phase)
+		require.Equal(t, o.Now, noted.Record.Stalled)
+		require.Contains(t, noted.Say, "nothing was copied or compared for 2m0s")
+		o.Record = noted.Record
+
+		// The connection was made anew, and nothing came of that yet.
+		o.Now = o.Now.Add(9 * time.Minute)
+		require.Equal(t, decide.Idle, decide.Next(o).Verb, "%s", phase)
+		further := o
+		further.Advanced = o.Now
+		require.True(t, decide.Next(further).Record.Stalled.IsZero(), "%s", phase)
+		o.Now = o.Now.Add(time.Minute)
+		assert.Equal(t, v1alpha1.MoveRollBack, decide.Next(o).Record.Phase, "%s", phase)
+	}
 }
