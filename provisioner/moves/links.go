@@ -174,10 +174,12 @@ func joined(ctx context.Context, source, target func(context.Context) (net.Conn,
 	return context.Cause(ctx)
 }
 
-// heard is a connection that knows when it was last heard of.
+// heard is a connection that knows when it was last heard of, and whether anybody listens:
+// while what it said is being handed on to an end that takes its time, nobody does.
 type heard struct {
 	net.Conn
-	last atomic.Int64
+	last      atomic.Int64
+	listening atomic.Bool
 }
 
 func listen(conn net.Conn) *heard {
@@ -188,11 +190,10 @@ func listen(conn net.Conn) *heard {
 
 // Read implements io.Reader.
 func (h *heard) Read(p []byte) (int, error) {
-	n, err := h.Conn.Read(p)
-	if n > 0 {
-		h.last.Store(time.Now().UnixNano())
-	}
-	return n, err
+	h.last.Store(time.Now().UnixNano())
+	h.listening.Store(true)
+	defer h.listening.Store(false)
+	return h.Conn.Read(p)
 }
 
 var errSilent = errors.New("one of the movers has not been heard of for a while")
@@ -208,7 +209,7 @@ func attend(ctx context.Context, stop context.CancelCauseFunc, silent time.Durat
 		case <-ticker.C:
 		}
 		for _, end := range ends {
-			if time.Since(time.Unix(0, end.last.Load())) > silent {
+			if end.listening.Load() && time.Since(time.Unix(0, end.last.Load())) > silent {
 				stop(errSilent)
 			}
 		}

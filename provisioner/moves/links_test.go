@@ -54,6 +54,28 @@ func TestASpliceEnds(t *testing.T) {
 	}
 }
 
+func TestATargetThatTakesItsTimeIsNotSilent(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	source, a := end(t)
+	target, b := end(t)
+	ended := make(chan error, 1)
+	const silent = 100 * time.Millisecond
+	go func() { ended <- joined(ctx, source, target, silent) }()
+	go func() { _, _ = a.Write(make([]byte, 1<<20)) }()
+	go func() { _, _ = io.Copy(io.Discard, a) }()
+	// Its storage hangs, so it takes nothing, but says that it is there.
+	for begun := time.Now(); time.Since(begun) < 8*silent; time.Sleep(silent / 4) {
+		_, err := b.Write([]byte("alive"))
+		require.NoError(t, err)
+	}
+	taken, err := io.ReadFull(b, make([]byte, 1<<20))
+	require.NoError(t, err)
+	assert.Equal(t, 1<<20, taken)
+	stop()
+	require.ErrorIs(t, <-ended, context.Canceled)
+}
+
 func TestThePortOfAPodIsReachedTheWayThatWorks(t *testing.T) {
 	var w ways
 	to, tried := door{"pod", dataPort}, ""
