@@ -114,7 +114,8 @@ func TestUnboundClaimWaitsForItsCluster(t *testing.T) {
 		}{
 			{change: func() { s.join(metav1.ConditionUnknown, standard) }, reason: filter.ClusterNotReady},
 			{change: func() { s.join(metav1.ConditionTrue) }, reason: filter.NoRealClass},
-			{change: func() { s.join(metav1.ConditionTrue, standard); s.label("disabled") }, reason: filter.NotOffloaded},
+			// The label goes first: between the two changes the pod may be tried again.
+			{change: func() { s.label("disabled"); s.join(metav1.ConditionTrue, standard) }, reason: filter.NotOffloaded},
 		} {
 			step.change()
 			s.awaitChange("web", "data", step.reason)
