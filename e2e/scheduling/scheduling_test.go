@@ -1,7 +1,6 @@
 package scheduling_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -51,9 +50,7 @@ func (s *stage) awaitChange(pod, claim string, reason filter.Reason) {
 
 // refusal returns why kube-scheduler holds the pod back.
 func (s *stage) refusal(t require.TestingT, pod string) string {
-	ctx, cancel := context.WithTimeout(s.t.Context(), brief)
-	defer cancel()
-	found, err := s.Client().CoreV1().Pods(s.namespace).Get(ctx, pod, metav1.GetOptions{})
+	found, err := s.Client().CoreV1().Pods(s.namespace).Get(s.t.Context(), pod, metav1.GetOptions{})
 	require.NoError(t, err)
 	for _, condition := range found.Status.Conditions {
 		if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionFalse {
