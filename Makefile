@@ -80,11 +80,11 @@ unit: bin/gotestsum ## Run the unit tests
 .PHONY: integration
 integration: bin/gotestsum control-plane sidecars ## Run the integration tests, on control planes on loopback
 	@mkdir -p $(RESULTS)
-	@# Three packages at once: most of their time they wait for controllers.
+	@# Two packages at once: with more of them the control planes take all of two cores.
 	@# On a busy machine a wait may end too early: up to three failures are tried once more, and reported.
 	@LODESTONE_TESTBED=1 bin/gotestsum --format=pkgname-and-test-fails --jsonfile=$(RESULTS)/integration.json \
 	  --rerun-fails=1 --rerun-fails-max-failures=3 --rerun-fails-report=$(RESULTS)/integration-again.txt --packages=./e2e/... -- \
-	  $(TEST_FLAGS) -p 3 -count=1 -timeout 18m
+	  $(TEST_FLAGS) -p 2 -count=1 -timeout 18m
 	@if [[ -s $(RESULTS)/integration-again.txt ]]; then echo "failed once, and passed when run again:"; cat $(RESULTS)/integration-again.txt; fi
 	@# A package that failed before its first test has no test to try again, and would pass.
 	@hack/verify-ran.sh $(RESULTS)/integration.json

@@ -25,9 +25,6 @@ const (
 
 	long  = 60 * time.Second
 	often = 20 * time.Millisecond
-	// brief is how long a single request may take: one that hangs is to be told from a
-	// pod that waits.
-	brief = 15 * time.Second
 )
 
 // bed is a home cluster whose kube-scheduler calls an extender: with node names,

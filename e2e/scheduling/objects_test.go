@@ -102,11 +102,8 @@ func (s *stage) join(ready metav1.ConditionStatus, offered ...v1alpha1.OfferedCl
 // touch changes a claim as the provisioner does when a cluster's state has
 // changed, which makes kube-scheduler try the claim's pods again.
 func (s *stage) touch(claim string) {
-	s.t.Helper()
 	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, keys.ClusterChanged, time.Now().Format(time.RFC3339Nano))
-	ctx, cancel := context.WithTimeout(s.t.Context(), brief)
-	defer cancel()
-	_, err := s.Client().CoreV1().PersistentVolumeClaims(s.namespace).Patch(ctx, claim, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	_, err := s.Client().CoreV1().PersistentVolumeClaims(s.namespace).Patch(s.t.Context(), claim, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	assert.NoError(s.t, err)
 }
 

@@ -1,7 +1,6 @@
 package scheduling_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -51,9 +50,7 @@ func (s *stage) awaitChange(pod, claim string, reason filter.Reason) {
 
 // refusal returns why kube-scheduler holds the pod back.
 func (s *stage) refusal(t require.TestingT, pod string) string {
-	ctx, cancel := context.WithTimeout(s.t.Context(), brief)
-	defer cancel()
-	found, err := s.Client().CoreV1().Pods(s.namespace).Get(ctx, pod, metav1.GetOptions{})
+	found, err := s.Client().CoreV1().Pods(s.namespace).Get(s.t.Context(), pod, metav1.GetOptions{})
 	require.NoError(t, err)
 	for _, condition := range found.Status.Conditions {
 		if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionFalse {
@@ -114,7 +111,8 @@ func TestUnboundClaimWaitsForItsCluster(t *testing.T) {
 		}{
 			{change: func() { s.join(metav1.ConditionUnknown, standard) }, reason: filter.ClusterNotReady},
 			{change: func() { s.join(metav1.ConditionTrue) }, reason: filter.NoRealClass},
-			{change: func() { s.join(metav1.ConditionTrue, standard); s.label("disabled") }, reason: filter.NotOffloaded},
+			// The label goes first: between the two changes the pod may be tried again.
+			{change: func() { s.label("disabled"); s.join(metav1.ConditionTrue, standard) }, reason: filter.NotOffloaded},
 		} {
 			step.change()
 			s.awaitChange("web", "data", step.reason)

@@ -130,23 +130,31 @@ func (c *Cluster) runs(program string) bool {
 }
 
 func (c *Cluster) signal(program string, s syscall.Signal) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	p := c.processes[program]
-	if p == nil {
-		return fmt.Errorf("cluster %s: %s is not running", c.Name(), program)
+	p, err := c.find(program)
+	if err != nil {
+		return err
 	}
 	return p.signal(s)
 }
 
+func (c *Cluster) find(program string) (*process, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if p := c.processes[program]; p != nil {
+		return p, nil
+	}
+	return nil, fmt.Errorf("cluster %s: %s is not running", c.Name(), program)
+}
+
 // pause returns when the program does nothing any more.
 func (c *Cluster) pause(program string) error {
-	if err := c.signal(program, syscall.SIGSTOP); err != nil {
+	p, err := c.find(program)
+	if err != nil {
 		return err
 	}
-	c.mu.Lock()
-	p := c.processes[program]
-	c.mu.Unlock()
+	if err := p.signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
 	return p.awaitPaused(10 * time.Second)
 }
 

@@ -13,7 +13,7 @@ import (
 // more: the kernel stops each when it next looks at it, and until then one may go on
 // answering. Where threads cannot be looked at, it does not wait.
 func (p *process) awaitPaused(most time.Duration) error {
-	threads := filepath.Join("/proc", strconv.Itoa(p.cmd.Process.Pid), "task", "*", "stat")
+	threads := "/proc/" + strconv.Itoa(p.cmd.Process.Pid) + "/task/*/stat"
 	for deadline := time.Now().Add(most); ; {
 		files, err := filepath.Glob(threads)
 		if err != nil {

@@ -24,8 +24,14 @@ type process struct {
 // startProcess starts a program of the multi-call binary; its output is appended to
 // logPath. If it ends without having been stopped, onDeath is called once.
 func startProcess(binary, program string, args []string, logPath string, onDeath func(*process)) (*process, error) {
-	return startCommand(exec.Command(binary, append([]string{program}, args...)...), program, logPath, onDeath)
+	cmd := exec.Command(binary, append([]string{program}, args...)...)
+	cmd.Env = append(os.Environ(), collector...)
+	return startCommand(cmd, program, logPath, onDeath)
 }
+
+// collector has Go's garbage collector run more seldom in control planes: in tests they
+// have little in memory, and take most of the processor's time.
+var collector = []string{"GOGC=300", "GOMEMLIMIT=4GiB"}
 
 // startCommand is startProcess for any command.
 func startCommand(cmd *exec.Cmd, program, logPath string, onDeath func(*process)) (*process, error) {

@@ -184,6 +184,9 @@ func Run(ctx context.Context, config *Config) error {
 	}, func(ctx context.Context) error {
 		// Before anything else is touched.
 		if err := moving.Load(ctx); err != nil {
+			if ctx.Err() != nil {
+				return nil //nolint:nilerr // It is to end already, and has begun nothing.
+			}
 			return err
 		}
 		// Only now: while another replica leads nobody empties the queues.
