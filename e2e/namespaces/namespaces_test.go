@@ -77,7 +77,7 @@ func TestANamespaceIsKeptAsLongAsSomethingIsLeftThere(t *testing.T) {
 		use(t, namespace, inWest(namespace))
 		runsOn(t, namespace, true)
 	}
-	_, err := bed.Agents.ShadowPods(kept).Create(t.Context(), shadowPod(kept), metav1.CreateOptions{})
+	_, err := bed.Agents.ShadowPods(kept).Create(t.Context(), shadowPod(heldPod(t, kept, "left")), metav1.CreateOptions{})
 	require.NoError(t, err)
 
 	kubectl(t, "label", "namespace", kept, keys.Offload+"-")

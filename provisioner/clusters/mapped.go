@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/pager"
 	"k8s.io/client-go/util/retry"
@@ -47,6 +48,7 @@ func (c *Cluster) keep(connection *connection, config *rest.Config, strategy v1a
 			return c.forgetNamespace(ctx, namespace)
 		},
 		Unpublished: connection.unpublishedIn,
+		HomePod:     r.homePod,
 		Changed: func(namespace, home string, state mapped.State) {
 			if state.Given {
 				connection.watchAgain(namespace)
@@ -59,6 +61,23 @@ func (c *Cluster) keep(connection *connection, config *rest.Config, strategy v1a
 	})
 	r.running.Go(func() { connection.keeper.Run(connection.ctx) })
 	return nil
+}
+
+// homePod asks the home cluster for the UID of a pod, empty if there is none of that
+// name.
+func (r *Registry) homePod(ctx context.Context, namespace, name string) (types.UID, error) {
+	if namespace == "" || name == "" {
+		// What a remote cluster says may be anything; no pod is called so.
+		return "", nil
+	}
+	pod, err := r.home.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("get pod %s/%s: %w", namespace, name, err)
+	}
+	return pod.UID, nil
 }
 
 // mapped returns what is known of a namespace, and watches it if backing claims

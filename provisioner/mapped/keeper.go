@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
@@ -41,6 +42,9 @@ type Config struct {
 	Forget   func(ctx context.Context, namespace string) error
 	// Unpublished asks how many backing claims without data are in a namespace.
 	Unpublished func(ctx context.Context, namespace string) (int, error)
+	// HomePod asks the home cluster for the UID of a pod, empty if there is none of
+	// that name.
+	HomePod func(ctx context.Context, namespace, name string) (types.UID, error)
 	// Changed is told that the state of a namespace changed. It must not block.
 	Changed func(namespace, home string, state State)
 }
@@ -58,7 +62,8 @@ type Keeper struct {
 	stop     context.CancelFunc
 	waiting  map[string]time.Time
 	unneeded map[string]time.Time
-	left     map[string]string
+	// left says in a sentence what is left in namespaces that are to be given back.
+	left map[string]string
 }
 
 // New returns a Keeper that does nothing until it is run.

@@ -157,7 +157,7 @@ func (k *Keeper) retire(ctx context.Context, o observation) (time.Duration, erro
 	return 0, nil
 }
 
-// remains says what is left in a namespace; empty for nothing.
+// remains says in a sentence what is left in a namespace; empty for nothing.
 func (k *Keeper) remains(ctx context.Context, o observation) (string, error) {
 	claims, err := k.Unpublished(ctx, o.name)
 	if err != nil {
@@ -168,19 +168,12 @@ func (k *Keeper) remains(ctx context.Context, o observation) (string, error) {
 		return "", fmt.Errorf("look for backing claims in namespace %s: %w", o.name, err)
 	}
 	if claims > 0 {
-		return fmt.Sprintf("%d backing claims that were never used", claims), nil
+		return fmt.Sprintf("%d backing claims that were never used are left there in namespace %s: delete them at home", claims, o.name), nil
 	}
 	if !o.asking {
 		return "", nil
 	}
-	pods, err := k.Remote.ShadowPods(o.name).List(ctx, metav1.ListOptions{LabelSelector: keys.HomeID + "=" + k.HomeID, Limit: 1})
-	if err != nil {
-		return "", fmt.Errorf("look for pods in namespace %s: %w", o.name, err)
-	}
-	if len(pods.Items) > 0 {
-		return "pods of this cluster", nil
-	}
-	return "", nil
+	return k.copies(ctx, o.name)
 }
 
 // State returns what is known of a namespace.
@@ -215,8 +208,7 @@ func (k *Keeper) Outstanding() string {
 		return "it is being read which namespaces were asked for there"
 	}
 	if len(k.left) > 0 {
-		name := slices.Sorted(maps.Keys(k.left))[0]
-		return fmt.Sprintf("%s are left there in namespace %s: delete them at home", k.left[name], name)
+		return k.left[slices.Sorted(maps.Keys(k.left))[0]]
 	}
 	var names []string
 	for _, obj := range k.requests.GetStore().List() {
