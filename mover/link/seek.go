@@ -95,13 +95,16 @@ func (s *Sender) try(ctx context.Context, peers []string, pause time.Duration, l
 	}
 	before := *lost
 	*lost = time.Now()
+	s.mutex.Lock()
+	joinable := s.joinable
+	s.mutex.Unlock()
 	switch {
-	case conn.Silent():
+	case joinable && conn.Silent():
 		// Whatever is between the movers lets nothing through any more, or never did beyond
 		// the greeting: somebody who can join them gets the time to.
 		s.miss(fmt.Errorf("nothing came from %s any more", conn.RemoteAddr()))
 		return longestPause, longestPause
-	case !before.IsZero() && lost.Sub(before) < steady:
+	case joinable && !before.IsZero() && lost.Sub(before) < steady:
 		s.miss(fmt.Errorf("the connection to %s ended again and again", conn.RemoteAddr()))
 		return longestPause, longestPause
 	case lost.Sub(began) < useful:

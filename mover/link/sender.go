@@ -24,6 +24,8 @@ type Sender struct {
 	// made is closed, and made anew, with each new connection.
 	made  chan struct{}
 	count int64
+	// joinable: somebody may join this end with the receiver.
+	joinable bool
 	// peers are where the receiver may be, missed is why it was not reached there; told
 	// is closed, and made anew, when they change.
 	peers  []string
@@ -40,6 +42,9 @@ func NewSender(config *tls.Config, timing stream.Timing, pace func(int)) *Sender
 // the receiver was dialled and is connected they are closed before anything is said: the
 // receiver would take them for the newer connection, and end the one that works.
 func (s *Sender) Accept(ctx context.Context, listener net.Listener) error {
+	s.mutex.Lock()
+	s.joinable = true
+	s.mutex.Unlock()
 	defer s.drop()
 	return Listen(ctx, shy{listener, s.dialled}, func(raw net.Conn) *tls.Conn { return tls.Client(raw, s.config) },
 		func(conn *tls.Conn) { s.take(conn, "") }, s.failed)
