@@ -77,7 +77,7 @@ func (s *Sender) Send(c *tree.Change) error {
 	if errors.Is(err, unix.EPERM) {
 		fd, err = openBeneath(s.root, e.Path, unix.O_RDONLY|unix.O_NONBLOCK, 0)
 	}
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) {
 		s.done(int64(e.Size))
 		return nil
 	}
@@ -90,6 +90,7 @@ func (s *Sender) Send(c *tree.Change) error {
 		return fmt.Errorf("look at %q at the source: %w", e.Path, err)
 	}
 	if stat.Mode&unix.S_IFMT != unix.S_IFREG {
+		s.done(int64(e.Size))
 		return nil
 	}
 	if e.Links > 1 {

@@ -8,8 +8,10 @@ package engine
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/lodestone-storage/lodestone/mover/blocks"
+	"github.com/lodestone-storage/lodestone/mover/tree"
 )
 
 // Variant is one of the ways in which rsync is run.
@@ -31,7 +33,20 @@ const (
 // keeps are the options of every variant: all that a copy must keep.
 // --modify-window=-1 compares times to the nanosecond: without it a change of the
 // same size within the same second is not seen.
-var keeps = []string{"-aHAXS", "--numeric-ids", "--modify-window=-1"}
+var keeps = append([]string{"-aHAXS", "--numeric-ids", "--modify-window=-1"}, attributes()...)
+
+// attributes are filters of extended attributes. Others belong to the machine, as
+// security.selinux does: a mover may neither set nor remove them. Without filters rsync
+// would do both.
+func attributes() (filters []string) {
+	for _, kept := range tree.KeptXattrs() {
+		if strings.HasSuffix(kept, ".") {
+			kept += "**" // Names may have slashes.
+		}
+		filters = append(filters, "--filter=+x "+kept)
+	}
+	return append(filters, "--filter=-x **")
+}
 
 // foreign is what file systems put into their roots by themselves.
 const foreign = "--exclude=/lost+found"
@@ -47,10 +62,18 @@ var client = map[Variant][]string{
 	Prune: append(slices.Clone(keeps), "--delete-before", "--existing", "--ignore-existing", foreign),
 }
 
-// server are the arguments that the sender's rsync would give to the receiver's;
-// a test asks rsync whether they still are. The capabilities after "e." are those of
-// rsync 3.2 and newer.
-var server = map[Variant][]string{
+// server are the arguments of the receiver's rsync: those that the sender's would give
+// it, and the filters of attributes. A sender sends filters only where it deletes, and the
+// receiver trusts none.
+func server(variant Variant) []string {
+	asked := asks[variant]
+	return slices.Concat(asked[:2], attributes(), asked[2:])
+}
+
+// asks are the arguments that the sender's rsync would give to the receiver's; a test
+// asks rsync whether they still are. The capabilities after "e." are those of rsync 3.2
+// and newer.
+var asks = map[Variant][]string{
 	Live:  {"--server", "-lHogDtpAXrSe.iLsfxCIvu", maxSize, "--delete", "-@-1", "--numeric-ids", ".", "."},
 	All:   {"--server", "-lHogDtpAXrSe.iLsfxCIvu", "--delete", "-@-1", "--numeric-ids", ".", "."},
 	Redo:  {"--server", "-lHogDtpAXIRSe.LsfxCIvu", "-@-1", "--numeric-ids", ".", "."},

@@ -28,7 +28,7 @@ func TestTheReceiversArgumentsAreThoseThatRsyncAsksFor(t *testing.T) {
 			_ = exec.Command(program(), append(arguments, "-e", shell, dir+"/", "receiver:.")...).Run()
 			content, err := os.ReadFile(asked)
 			require.NoError(t, err)
-			assert.Equal(t, server[variant], strings.Fields(string(content)))
+			assert.Equal(t, asks[variant], strings.Fields(string(content)))
 		})
 	}
 }

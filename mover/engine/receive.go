@@ -44,12 +44,12 @@ type Target struct {
 // and nothing else. It returns when rsync and all its processes have ended.
 func (t Target) Receive(ctx context.Context, in *stream.Incoming) (any, error) {
 	var asked Asked
-	if err := json.Unmarshal(in.Body, &asked); err != nil || server[asked.Variant] == nil {
+	if err := json.Unmarshal(in.Body, &asked); err != nil || asks[asked.Variant] == nil {
 		return nil, fmt.Errorf("the sender asked for an unknown variant of rsync: %.100s", in.Body)
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	cmd := confine.Command(ctx, t.Self, []confine.Access{{Path: t.Volume, Write: true}}, program(), server[asked.Variant]...)
+	cmd := confine.Command(ctx, t.Self, []confine.Access{{Path: t.Volume, Write: true}}, program(), server(asked.Variant)...)
 	ownGroup(cmd)
 	complaints := &tail{}
 	cmd.Dir, cmd.Stderr, cmd.Env = t.Volume, complaints, environment()

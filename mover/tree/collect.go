@@ -2,6 +2,7 @@ package tree
 
 import (
 	"context"
+	"errors"
 	"fmt"
 )
 
@@ -79,7 +80,8 @@ func (c *collector) entry(seen *sight) error {
 			return err
 		}
 	case len(seen.blocks) > HashSize:
-		if err := c.writer.blocks(seen.blocks); err != nil {
+		blocks := c.writer.newBlocks()
+		if err := errors.Join(blocks.add(seen.blocks), blocks.end()); err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,7 @@
 package tree
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -25,14 +26,24 @@ var (
 // openedFile is a file whose content is being read.
 type openedFile struct{ fd int }
 
-// openFile opens a file. With cold its pages are dropped first, so that what is read
-// comes from the disk.
-func openFile(d *dir, name string, cold bool) (*openedFile, error) {
+// openFile opens the file that was seen at a name. If the name means something else by
+// now, of which nothing is read, the error is ENOENT: the next scan sees what it is.
+// With cold its pages are dropped first, so that what is read comes from the disk.
+func openFile(d *dir, name string, seen *Entry, cold bool) (*openedFile, error) {
 	fd, err := openAt(d.fd, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC)
 	if err != nil {
+		if now, lookErr := statAt(d.fd, name); gone(lookErr) || lookErr == nil && !now.is(seen) {
+			// Not every pipe, socket or device can be opened.
+			return nil, unix.ENOENT
+		}
 		return nil, err
 	}
 	f := &openedFile{fd: fd}
+	var now unix.Stat_t
+	if err := retry(func() error { return unix.Fstat(fd, &now) }); err != nil || now.Ino != seen.Inode || now.Mode&unix.S_IFMT != unix.S_IFREG {
+		f.close()
+		return nil, cmp.Or(err, error(unix.ENOENT))
+	}
 	if !cold {
 		return f, nil
 	}
@@ -53,20 +64,19 @@ func (f *openedFile) drop() error {
 }
 
 // settle ends the reading of a file of which so many bytes were read, and says
-// whether it changed since the entry was made. If the name meant another file by the
-// time it was opened the error is ENOENT.
+// whether it changed since the entry was made.
 func (f *openedFile) settle(e *Entry, read uint64) (unsettled bool, err error) {
 	s, err := statAt(f.fd, "")
 	if err != nil {
 		return false, err
 	}
-	if s.Ino != e.Inode || s.Mode&unix.S_IFMT != unix.S_IFREG {
-		return false, unix.ENOENT
-	}
 	unsettled = timeOf(s.Ctime) != e.Ctime || s.Size != e.Size || read != e.Size
 	e.Size = read
 	return unsettled, nil
 }
+
+// is says whether this is the file that an entry was made of.
+func (s *stat) is(e *Entry) bool { return s.Ino == e.Inode && s.Mode&unix.S_IFMT == unix.S_IFREG }
 
 func (f *openedFile) close() { _ = unix.Close(f.fd) }
 

@@ -14,25 +14,31 @@ import (
 // 4,096 with the NUL at the end, and the engine sees paths from the volume's root.
 const pathAtMost = 4095
 
+// sizeAtMost is how large a file may be. Its holes are not read, but each block is part
+// of the root: a scan of such a file takes minutes, and ends.
+const sizeAtMost = 256 << 40
+
 // Kind is why an entry cannot be kept by any copy.
 type Kind string
 
 // The kinds of findings.
 const (
-	PathTooLong Kind = "PathTooLong"
-	MountBelow  Kind = "MountBelow"
-	Immutable   Kind = "Immutable"
-	AppendOnly  Kind = "AppendOnly"
-	Verity      Kind = "Verity"
+	PathTooLong  Kind = "PathTooLong"
+	FileTooLarge Kind = "FileTooLarge"
+	MountBelow   Kind = "MountBelow"
+	Immutable    Kind = "Immutable"
+	AppendOnly   Kind = "AppendOnly"
+	Verity       Kind = "Verity"
 )
 
 // reasons say what each kind means and what to do.
 var reasons = map[Kind]string{
-	PathTooLong: "its path has more than 4,095 bytes; shorten it",
-	MountBelow:  "another file system is mounted there; unmount it, for it is not part of the volume",
-	Immutable:   "it is immutable, which a copy would lose; remove the flag with chattr -i",
-	AppendOnly:  "it is append-only, which a copy would lose; remove the flag with chattr -a",
-	Verity:      "it is sealed with fs-verity, which a copy would lose; replace it with an unsealed copy",
+	PathTooLong:  "its path has more than 4,095 bytes; shorten it",
+	FileTooLarge: "it is larger than 256 TiB, its holes included; truncate it",
+	MountBelow:   "another file system is mounted there; unmount it, for it is not part of the volume",
+	Immutable:    "it is immutable, which a copy would lose; remove the flag with chattr -i",
+	AppendOnly:   "it is append-only, which a copy would lose; remove the flag with chattr -a",
+	Verity:       "it is sealed with fs-verity, which a copy would lose; replace it with an unsealed copy",
 }
 
 // Finding is something that no copy can keep: how often, and where first.
@@ -96,6 +102,9 @@ func note[K comparable](to *map[K]*seenAt, key K, path string) {
 func (f *findings) examine(e *Entry, attributes uint64) {
 	if len(e.Path) > pathAtMost {
 		f.add(PathTooLong, e.Path)
+	}
+	if e.Type == File && e.Size > sizeAtMost {
+		f.add(FileTooLarge, e.Path)
 	}
 	const lost = unix.STATX_ATTR_IMMUTABLE | unix.STATX_ATTR_APPEND | unix.STATX_ATTR_VERITY
 	if attributes&lost == 0 {

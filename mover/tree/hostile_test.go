@@ -17,7 +17,7 @@ func FuzzReadingAManifest(f *testing.F) {
 			f.Fatal(err)
 		}
 	}
-	must(os.WriteFile(root+"/large", make([]byte, 3*BlockSize), 0o644))
+	must(os.WriteFile(root+"/large", append([]byte("content"), make([]byte, 9*BlockSize)...), 0o644))
 	must(os.WriteFile(root+"/small", []byte("small"), 0o644))
 	must(os.Link(root+"/small", root+"/link"))
 	must(os.Symlink("small", root+"/symlink"))
@@ -60,7 +60,7 @@ func FuzzReadingAManifest(f *testing.F) {
 // it never gives other entries.
 func TestASpoiltManifestIsNeverTakenForAnother(t *testing.T) {
 	root := t.TempDir()
-	write(t, string(make([]byte, 3*BlockSize)), root, "large")
+	write(t, string(append([]byte("content"), make([]byte, 9*BlockSize)...)), root, "large")
 	write(t, "small", root, "small")
 	path := filepath.Join(t.TempDir(), "manifest")
 	original := scan(t, root, func(o *Options) { o.Manifest = path })

@@ -1,8 +1,11 @@
 package tree
 
 import (
+	"bytes"
 	"context"
+	"fmt"
 
+	"github.com/zeebo/blake3"
 	"golang.org/x/sys/unix"
 )
 
@@ -12,9 +15,11 @@ type part struct {
 	start, end int64
 	sparse     bool
 	blocks     []byte
-	read       uint64
-	err        error
-	done       chan struct{}
+	// zeros is how many blocks of a hole come before blocks.
+	zeros uint64
+	read  uint64
+	err   error
+	done  chan struct{}
 }
 
 func (p *part) hash(h *hasher) {
@@ -31,7 +36,10 @@ func (p *part) hash(h *hasher) {
 // should it grow or shrink meanwhile.
 func (c *collector) readLarge(ctx context.Context, d *dir, name string, seen *sight) error {
 	e := seen.entry
-	f, err := openFile(d, name, c.options.Cold)
+	if e.Size > sizeAtMost {
+		return fmt.Errorf("it has %d bytes: %s", e.Size, reasons[FileTooLarge])
+	}
+	f, err := openFile(d, name, e, c.options.Cold)
 	if err != nil {
 		return err
 	}
@@ -63,10 +71,15 @@ func (c *collector) hashParts(ctx context.Context, f *openedFile, seen *sight) (
 		}
 	}()
 	content := derived(contentContext)
-	pending := newBlockBuffer(c.writer)
+	pending := c.writer.newBlocks()
 	var start int64
 	for start < size || len(under) > 0 {
 		if start < size && len(under) < c.ahead {
+			if hole := f.wholeSegments(start, size, seen.sparse); hole > 0 {
+				under = append(under, holeOf(start, hole))
+				start += hole
+				continue
+			}
 			p := &part{
 				file: f, start: start, end: min(start+segment, size), sparse: seen.sparse, done: make(chan struct{}),
 			}
@@ -89,6 +102,12 @@ func (c *collector) hashParts(ctx context.Context, f *openedFile, seen *sight) (
 			continue // The file shrank before this segment.
 		}
 		total += p.read
+		if p.zeros > 0 {
+			if err := writeZeros(ctx, content, p.zeros); err != nil {
+				return 0, err
+			}
+			pending.addZeros(p.zeros)
+		}
 		_, _ = content.Write(p.blocks)
 		if err := pending.add(p.blocks); err != nil {
 			return 0, err
@@ -96,31 +115,37 @@ func (c *collector) hashParts(ctx context.Context, f *openedFile, seen *sight) (
 		c.progress(p.read)
 	}
 	e.Content, seen.read = sum(content), total
-	return total, pending.flush()
+	return total, pending.end()
 }
 
-// blockBuffer gathers hashes into full records.
-type blockBuffer struct {
-	writer *writer
-	held   []byte
+// wholeSegments is how many bytes of segments, from start on, are one hole.
+func (f *openedFile) wholeSegments(start, size int64, sparse bool) int64 {
+	if !sparse {
+		return 0
+	}
+	hole := min(holeAt(f.fd, start), size) - start
+	return hole - hole%segment
 }
 
-func newBlockBuffer(w *writer) *blockBuffer { return &blockBuffer{writer: w} }
+// holeOf is a part that nobody has to read.
+func holeOf(start, length int64) *part {
+	p := &part{start: start, end: start + length, zeros: uint64(length / BlockSize), read: uint64(length), done: make(chan struct{})}
+	close(p.done)
+	return p
+}
 
-func (b *blockBuffer) add(hashes []byte) error {
-	b.held = append(b.held, hashes...)
-	for len(b.held) >= blocksAtMost*HashSize {
-		if err := b.writer.blocks(b.held[:blocksAtMost*HashSize]); err != nil {
-			return err
+// zeroHashes are hashes of blocks of zeros, to be hashed many at once.
+var zeroHashes = bytes.Repeat(zeroHash[:], 8<<10)
+
+// writeZeros hashes the hashes of so many blocks of zeros.
+func writeZeros(ctx context.Context, content *blake3.Hasher, blocks uint64) error {
+	for blocks > 0 {
+		if ctx.Err() != nil {
+			return ctx.Err()
 		}
-		b.held = append(b.held[:0], b.held[blocksAtMost*HashSize:]...)
+		n := min(blocks, uint64(len(zeroHashes)/HashSize))
+		_, _ = content.Write(zeroHashes[:n*HashSize])
+		blocks -= n
 	}
 	return nil
-}
-
-func (b *blockBuffer) flush() error {
-	if len(b.held) == 0 {
-		return nil
-	}
-	return b.writer.blocks(b.held)
 }

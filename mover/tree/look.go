@@ -116,7 +116,7 @@ func (l *looker) read(d *dir, name string, seen *sight) (err error) {
 // readFile hashes a small file at once.
 func (l *looker) readFile(d *dir, name string, seen *sight) (err error) {
 	e := seen.entry
-	f, err := openFile(d, name, l.options.Cold)
+	f, err := openFile(d, name, e, l.options.Cold)
 	if err != nil {
 		return err
 	}

@@ -41,27 +41,34 @@ func (c *Change) Ranges() iter.Seq2[Range, error] {
 func (c *Change) compareBlocks(yield func(Range, error) bool) error {
 	old, now := c.old.blocksOf(c.Old), c.new.blocksOf(c.New)
 	var found Range
-	for at := uint64(0); at < c.New.Size; at += BlockSize {
-		hash, err := now.next()
+	for at := uint64(0); at < c.New.Size; {
+		hash, count, err := now.next()
 		if err != nil {
 			return err
 		}
-		was, err := old.next()
+		was, before, err := old.next()
 		if err != nil && !errors.Is(err, io.EOF) {
 			return err
 		}
-		if was != nil && bytes.Equal(was, hash) {
-			continue
+		if was != nil {
+			count = min(count, before)
+			old.skip(count)
 		}
-		length := min(BlockSize, c.New.Size-at)
-		if found.Length > 0 && found.Offset+found.Length == at {
+		equal := was != nil && bytes.Equal(was, hash)
+		now.skip(count)
+		length := min(count*BlockSize, c.New.Size-at)
+		from := at
+		at += length
+		switch {
+		case equal:
+			continue
+		case found.Length > 0 && found.Offset+found.Length == from:
 			found.Length += length
 			continue
-		}
-		if found.Length > 0 && !yield(found, nil) {
+		case found.Length > 0 && !yield(found, nil):
 			return nil
 		}
-		found = Range{Offset: at, Length: length}
+		found = Range{Offset: from, Length: length}
 	}
 	if found.Length > 0 {
 		yield(found, nil)

@@ -95,7 +95,7 @@ func (r *Reader) Next() (*Entry, error) {
 			return nil, err
 		}
 		switch kind {
-		case recordBlocks:
+		case recordBlocks, recordZeros:
 		case recordEntry:
 			e, err := decodeEntry(payload)
 			if err != nil {

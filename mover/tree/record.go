@@ -15,11 +15,12 @@ import (
 // three, and the payload.
 // The format may change with any release; only the root is defined for others.
 const (
-	magic      = "lodestone tree 1"
+	magic      = "lodestone tree 2"
 	footer     = "lodestone end 1\n"
 	headLength = 1 + 4 + 4 + 4
 
-	recordBlocks  = 'B'
+	recordBlocks  = 'B' // hashes of blocks
+	recordZeros   = 'Z' // how many blocks of zeros follow one another, holes or not: 64 bits
 	recordEntry   = 'E'
 	recordLinks   = 'L'
 	recordSummary = 'S'
@@ -77,14 +78,6 @@ func (w *writer) record(kind byte, payload []byte) error {
 	}
 	w.at += int64(headLength + len(payload))
 	return nil
-}
-
-// blocks writes hashes of the next entry's blocks: full records but for the last.
-func (w *writer) blocks(hashes []byte) error {
-	if w.firstBlocks == 0 {
-		w.firstBlocks = w.at
-	}
-	return w.record(recordBlocks, hashes)
 }
 
 // entry writes the next entry in canonical order; its blocks are written before it.

@@ -21,10 +21,16 @@ const (
 	userPrefix      = "user."
 )
 
+// KeptXattrs are the attributes that a copy must keep, but for ACLs: names, and prefixes,
+// which end with a dot. Whatever copies attributes takes these and leaves all others at
+// both ends as they are.
+func KeptXattrs() []string { return []string{userPrefix, trustedPrefix, capabilityXattr} }
+
 // kept says whether a copy must keep an attribute of this name.
 func kept(name string) bool {
-	return strings.HasPrefix(name, userPrefix) || strings.HasPrefix(name, trustedPrefix) ||
-		name == capabilityXattr || name == accessACL || name == defaultACL
+	return name == accessACL || name == defaultACL || slices.ContainsFunc(KeptXattrs(), func(kept string) bool {
+		return name == kept || strings.HasSuffix(kept, ".") && strings.HasPrefix(name, kept)
+	})
 }
 
 // holder is something with extended attributes: its calls are those of Linux.
