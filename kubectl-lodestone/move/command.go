@@ -79,7 +79,7 @@ func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStream
 	o.flags(command.Flags())
 	command.Flags().BoolVar(&o.Together, "together", false, "move the replicas of a StatefulSet at once, not one after another")
 	command.Flags().StringVarP(&o.Output, "output", "o", "", "json: write the VolumeMove when it is done")
-	command.AddCommand(statusCommand(flags, streams), rollbackCommand(flags, streams),
+	command.AddCommand(statusCommand(flags, streams), rollbackCommand(flags, streams), giveUpCommand(flags, streams),
 		action(flags, streams, "abort", v1alpha1.ActionAbort, "End a move that is not committed: everything stays at the source",
 			`Abort ends a move that is not committed. The claims keep the volumes that they have,
 their pods run again, and the copy at the target is removed.`),

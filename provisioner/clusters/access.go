@@ -1,6 +1,11 @@
 package clusters
 
 import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -32,4 +37,16 @@ func (c *Cluster) Access() (access Access, why string) {
 		access.Remote = c.connection.remote
 	}
 	return access, ""
+}
+
+// Gone asks the API server whether there is no RemoteCluster of the given name.
+func (r *Registry) Gone(ctx context.Context, id string) (bool, error) {
+	_, err := r.remotes.Get(ctx, id, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return true, nil
+	case err != nil:
+		return false, fmt.Errorf("look at RemoteCluster %s: %w", id, err)
+	}
+	return false, nil
 }

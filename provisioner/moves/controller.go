@@ -209,6 +209,7 @@ func (c *Controller) turn(ctx context.Context, w *work) (after time.Duration, go
 		return 0, false, err
 	}
 	if step.Verb == decide.Save {
+		c.tellGivenUp(o, step)
 		o.Record = w.record.record
 	}
 	c.tell(ctx, w, o, step)

@@ -20,7 +20,7 @@ func (c *Controller) inspectPods(ctx context.Context, r *record.Record) (stops [
 	}
 	for i := range pods.Items {
 		pod := &pods.Items[i]
-		if finished(pod) || pod.DeletionTimestamp != nil || !usesAny(pod, r) {
+		if finished(pod) || pod.DeletionTimestamp != nil || len(usedBy(pod, r)) == 0 {
 			continue
 		}
 		if pod.Spec.NodeName != "" && metav1.GetControllerOf(pod) == nil {

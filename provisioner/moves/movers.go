@@ -64,7 +64,7 @@ func (c *Controller) moverAt(ctx context.Context, at site, r *record.Record, i i
 		}
 		return m, nil, nil
 	}
-	m.Exists, m.Pod, m.IPs = true, pod.UID, addressesOf(pod)
+	m.Exists, m.Pod, m.IPs, m.Node = true, pod.UID, addressesOf(pod), pod.Spec.NodeName
 	m.Leaving = m.Leaving || pod.DeletionTimestamp != nil
 	m.Ended = m.Ended || finished(pod)
 	if problem := problemOf(pod); problem != "" {
@@ -149,12 +149,18 @@ func (c *Controller) nodeFor(ctx context.Context, at site, r *record.Record, i i
 	if err != nil {
 		return "", fmt.Errorf("list pods that use claim %s: %w", r.Claims[i].Name, err)
 	}
+	node, mover := "", r.MoverName(i, end)
 	for j := range pods.Items {
-		if pod := &pods.Items[j]; pod.Spec.NodeName != "" && !finished(pod) && uses(&pod.Spec, claim) && pod.Name != r.MoverName(i, end) {
-			return pod.Spec.NodeName, nil
+		pod := &pods.Items[j]
+		if pod.Spec.NodeName == "" || finished(pod) || !uses(&pod.Spec, claim) || pod.Name == mover {
+			continue
+		}
+		if node = pod.Spec.NodeName; pod.DeletionTimestamp == nil {
+			return node, nil
 		}
 	}
-	return "", nil
+	// The volume may still be where one ends.
+	return node, nil
 }
 
 // startMover has the agent run the mover of an end. It is a step of its own: a request to

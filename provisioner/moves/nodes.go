@@ -23,7 +23,7 @@ func (c *Controller) observeNodes(ctx context.Context, o *decide.Observation) er
 		return nil
 	}
 	for _, pod := range o.Pods {
-		if node := c.Node(pod.Node); pod.Bound && !pod.Finished && (node == nil || locality.OfNode(node.Labels) == keys.Home) {
+		if pod.Bound && !pod.Finished && c.atHome(pod.Node) {
 			o.Users = append(o.Users, record.Node{Cluster: keys.Home, Name: pod.Node})
 		}
 	}
@@ -50,6 +50,12 @@ func (c *Controller) observeNodes(ctx context.Context, o *decide.Observation) er
 		}
 	}
 	return nil
+}
+
+// atHome says whether a node stands for no remote cluster, as far as is known.
+func (c *Controller) atHome(name string) bool {
+	node := c.Node(name)
+	return node == nil || locality.OfNode(node.Labels) == keys.Home
 }
 
 // away says why it is not known what runs on a node: it is there, is not ready, and

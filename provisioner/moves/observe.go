@@ -18,7 +18,7 @@ import (
 
 // observe asks what there is of a move. On an error the observation is not complete.
 func (c *Controller) observe(ctx context.Context, w *work) (decide.Observation, error) {
-	o := decide.Observation{Now: time.Now(), Unusable: map[record.End]string{}}
+	o := decide.Observation{Now: time.Now(), Unusable: map[record.End]string{}, Gone: map[record.End]bool{}}
 	if w.record == nil {
 		known, err := c.read(ctx, w.uid)
 		if err != nil {
@@ -49,6 +49,9 @@ func (c *Controller) observe(ctx context.Context, w *work) (decide.Observation, 
 			return o, err
 		}
 		o.Claims = append(o.Claims, seen)
+	}
+	if err := c.observeGone(ctx, &o); err != nil {
+		return o, err
 	}
 	// After the volumes: whoever mounts one now has looked at it before.
 	if o.Pods, err = c.podsOf(ctx, o.Record); err != nil {
@@ -85,6 +88,9 @@ func (c *Controller) observeClaim(ctx context.Context, o decide.Observation, i i
 			continue
 		}
 		at, why := c.reach(copied.Ref.Cluster)
+		if r.GaveUp(end) {
+			why = "it was given up"
+		}
 		if why != "" {
 			o.Unusable[end] = why
 			continue
@@ -140,20 +146,24 @@ func (c *Controller) podsOf(ctx context.Context, r *record.Record) ([]decide.Pod
 	}
 	var found []decide.Pod
 	for i := range pods.Items {
-		if pod := &pods.Items[i]; usesAny(pod, r) {
-			found = append(found, podOf(pod))
+		pod := &pods.Items[i]
+		if used := usedBy(pod, r); len(used) > 0 {
+			seen := podOf(pod)
+			seen.Claims = used
+			found = append(found, seen)
 		}
 	}
 	return found, nil
 }
 
-func usesAny(pod *corev1.Pod, r *record.Record) bool {
+// usedBy returns the indices of the claims of a move that a pod uses.
+func usedBy(pod *corev1.Pod, r *record.Record) (claims []int) {
 	for i := range r.Claims {
 		if uses(&pod.Spec, r.Claims[i].Name) {
-			return true
+			claims = append(claims, i)
 		}
 	}
-	return false
+	return claims
 }
 
 func podOf(pod *corev1.Pod) decide.Pod {

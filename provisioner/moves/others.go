@@ -3,6 +3,7 @@ package moves
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -47,6 +48,12 @@ func (c *Controller) observeSource(ctx context.Context, at site, o *decide.Obser
 	}
 	o.Others = append(o.Others, found.others...)
 	o.Users = append(o.Users, found.users...)
+	o.Claims[i].On = found.on
+	for _, pod := range o.Pods {
+		if at.home && slices.Contains(pod.Claims, i) && pod.Bound && !pod.Leaving && !pod.Finished && c.atHome(pod.Node) {
+			o.Claims[i].On = append(o.Claims[i].On, pod.Node)
+		}
+	}
 	for _, node := range attached(attachments.Items, o.Record.Claims[i].Volume, o.Claims[i].Source.Real) {
 		if !found.movers[node] {
 			o.Others = append(o.Others, "node "+node+", which it is attached to")
@@ -59,6 +66,8 @@ func (c *Controller) observeSource(ctx context.Context, at site, o *decide.Obser
 type beside struct {
 	others []string
 	users  []record.Node
+	// on are the nodes of those that are not ending.
+	on []string
 	// movers are the nodes of its mover.
 	movers map[string]bool
 }
@@ -82,6 +91,9 @@ func (c *Controller) besides(ctx context.Context, at site, r *record.Record, i i
 			found.others = append(found.others, "pod "+pod.Name+" in "+ref.Cluster)
 			if pod.Spec.NodeName != "" {
 				found.users = append(found.users, record.Node{Cluster: ref.Cluster, Name: pod.Spec.NodeName})
+				if pod.DeletionTimestamp == nil {
+					found.on = append(found.on, pod.Spec.NodeName)
+				}
 			}
 		}
 	}

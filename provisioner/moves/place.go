@@ -9,8 +9,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/clusters"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 )
 
 // site is a cluster that requests may be sent to.
@@ -42,6 +45,26 @@ func (c *Controller) reach(cluster string) (at site, why string) {
 	}
 	access, why := known.Access()
 	return site{Access: access}, why
+}
+
+// observeGone finds out which ends have no RemoteCluster any more, where that decides
+// anything: of a move that has nothing left to do but to clean up.
+func (c *Controller) observeGone(ctx context.Context, o *decide.Observation) error {
+	if r := o.Record; !r.Freed && r.Phase != v1alpha1.MoveFinalize {
+		return nil
+	}
+	for _, end := range record.Ends {
+		cluster := o.Record.Claims[0].At(end).Ref.Cluster
+		if o.Unusable[end] == "" || o.Record.GaveUp(end) || cluster == keys.Home {
+			continue
+		}
+		gone, err := c.Clusters.Gone(ctx, cluster)
+		if err != nil {
+			return err
+		}
+		o.Gone[end] = gone
+	}
+	return nil
 }
 
 // errUnreachable is the error of a step in a cluster that takes no requests now.

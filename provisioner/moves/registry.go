@@ -43,12 +43,12 @@ func (r *Registry) holder(claim types.UID) *record.Record {
 	return nil
 }
 
-// busy returns a move, other than this one, that is not over and has to do with a claim.
+// busy returns a move, other than this one, because of which none may begin with a claim.
 func (r *Registry) busy(move, claim types.UID) *record.Record {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for uid, known := range r.records {
-		if uid == move || known.Over() {
+		if uid == move || !known.Busy() {
 			continue
 		}
 		for i := range known.Claims {
@@ -105,7 +105,7 @@ func (r *Registry) count(counts func(known *record.Record, end record.End, ref b
 		}
 		for i := range known.Claims {
 			for _, end := range record.Ends {
-				if counts(known, end, known.Claims[i].At(end).Ref) {
+				if !known.GaveUp(end) && counts(known, end, known.Claims[i].At(end).Ref) {
 					n++
 				}
 			}

@@ -51,7 +51,18 @@ func TestRegistry(t *testing.T) {
 			assert.False(t, r.Holds("u1"))
 		})
 	}
-	r := NewRegistry()
+	freed, r := recordIn(v1alpha1.MoveRollBack), NewRegistry()
+	freed.Freed = true
+	r.set("m1", recordIn(v1alpha1.MoveRollBack))
+	assert.Equal(t, []types.UID{"u1"}, r.set("m1", freed), "the claim can grow and be moved before all is cleaned up")
+	assert.False(t, r.Holds("u1"))
+	assert.Nil(t, r.busy("m2", "u1"))
+	assert.Equal(t, 1, r.In("west"), "its copy is still there")
+	freed.GivenUp = []record.End{record.Target}
+	assert.Zero(t, r.In("west"), "nobody waits for what was given up")
+	assert.False(t, r.Uses("west", "shop"))
+
+	r = NewRegistry()
 	r.set("m1", recordIn(v1alpha1.MoveResume))
 	assert.Equal(t, []types.UID{"u1"}, r.set("m1", recordIn(v1alpha1.MoveRetain)))
 }

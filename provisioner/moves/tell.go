@@ -82,21 +82,29 @@ func (c *Controller) tellPhase(o decide.Observation, next v1alpha1.VolumeMoveSta
 	}
 }
 
+// tellGivenUp writes an event of an end that was given up by a step that was taken.
+func (c *Controller) tellGivenUp(o decide.Observation, step decide.Step) {
+	if o.Move != nil && o.Record != nil && len(step.Record.GivenUp) > len(o.Record.GivenUp) {
+		c.Recorder.Event(aboutMove(o.Move), corev1.EventTypeWarning, "GivenUp", sentence(step.Say))
+	}
+}
+
 // statusOf is what the status of a VolumeMove is to say.
 func statusOf(o decide.Observation, step decide.Step) v1alpha1.VolumeMoveStatus {
 	r := o.Record
 	next := *o.Move.Status.DeepCopy()
 	next.Phase, next.Message = r.Phase, step.Say
 	switch {
+	case r.Phase == v1alpha1.MoveDone && r.Left() != "":
+		next.Message = "the claims have their volumes at the target; " + r.Left()
+	case r.Phase == v1alpha1.MoveDone:
+		next.Message = "the claims have their volumes at the target, and the copy at the source is gone"
 	case r.Over() && r.Why != "":
-		next.Message = r.Why
+		next.Message = strings.TrimSuffix(r.Why+"; "+r.Left(), "; ")
 	case r.Phase == v1alpha1.MoveRollBack:
 		next.Message = strings.TrimSuffix(r.Why+": "+step.Say, ": ")
 	case step.Say == "" && step.Verb != decide.Idle && step.Verb != decide.Save:
 		next.Message = o.Move.Status.Message
-	}
-	if r.Phase == v1alpha1.MoveDone {
-		next.Message = "the claims have their volumes at the target, and the copy at the source is gone"
 	}
 	next.Message = sentence(next.Message)
 	target := r.Target

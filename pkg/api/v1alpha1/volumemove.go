@@ -125,11 +125,13 @@ type VolumeMoveSpec struct {
 	DryRun bool `json:"dryRun,omitempty"`
 
 	// Action is what is wanted of the move. Abort ends one that is not committed and
-	// leaves everything at the source; Finalize removes the copy at the source now.
+	// leaves everything at the source; Finalize removes the copy at the source now. GiveUp
+	// does the one or the other without the other cluster, which is gone for good: what the
+	// move left there stays. It takes the right to giveup volumemoves.
 	//
 	// +optional
 	// +kubebuilder:default=Move
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf || oldSelf == 'Move'",message="an action cannot be taken back"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf || oldSelf == 'Move' || self == 'GiveUp'",message="an action cannot be taken back"
 	Action MoveAction `json:"action,omitempty"`
 }
 
@@ -197,7 +199,7 @@ const (
 
 // MoveAction is what is wanted of a move.
 //
-// +kubebuilder:validation:Enum=Move;Abort;Finalize
+// +kubebuilder:validation:Enum=Move;Abort;Finalize;GiveUp
 type MoveAction string
 
 // The actions.
@@ -205,4 +207,5 @@ const (
 	ActionMove     MoveAction = "Move"
 	ActionAbort    MoveAction = "Abort"
 	ActionFinalize MoveAction = "Finalize"
+	ActionGiveUp   MoveAction = "GiveUp"
 )

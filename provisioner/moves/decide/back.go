@@ -8,9 +8,12 @@ import (
 )
 
 // rollBack leaves everything as it was before the move: first the pods get their
-// volumes back, then what is at the target goes.
+// volumes back, and the claims are free again, then what is at the target goes.
 func rollBack(o Observation) Step {
 	r := o.Record
+	if r.Freed {
+		return cleanUp(o)
+	}
 	if o.Unusable[record.Source] == "" {
 		if step, ok := told(o, record.Source); ok {
 			return step
@@ -34,24 +37,66 @@ func rollBack(o Observation) Step {
 		next.Up = o.Now
 		return Step{Verb: Save, Record: next}
 	}
-	for _, end := range record.Ends {
-		if why := o.Unusable[end]; why != "" {
-			return wait(seldom, "the claims are in use at the source; what the move left at the "+string(end)+" cannot be removed yet: "+why)
-		}
-	}
-	for i, claim := range o.Claims {
-		if policy := r.Claims[i].Source.Policy; policy != "" && claim.Source.Real != nil && claim.Source.Real.Spec.PersistentVolumeReclaimPolicy != policy {
-			return Step{Verb: Restore, Claim: i, End: record.Source}
-		}
-	}
-	if step, ok := dropped(o, record.Ends...); ok {
+	// Nothing of the target is needed for that, and it may never come back.
+	if step, ok := restored(o); ok {
 		return step
 	}
-	if step, ok := removed(o, record.Target); ok {
-		return step
+	if o.Unusable[record.Source] == "" {
+		// Another move would stop the pods and then wait for it.
+		if step, ok := dropped(o, record.Source); ok {
+			return step
+		}
 	}
 	if left := r.Began[v1alpha1.MoveRollBack].Add(settling).Sub(o.Now); left > 0 && !r.Down.IsZero() {
-		return wait(min(left, soon), "the claims are in use at the source")
+		return wait(min(left, soon), whereTheyAre(o))
+	}
+	next := r.Clone()
+	next.Freed = true
+	return Step{Verb: Save, Record: next}
+}
+
+// restored is the step that gives real volumes of the source the policies that they had;
+// false where they have them.
+func restored(o Observation) (Step, bool) {
+	for i, claim := range o.Claims {
+		policy := o.Record.Claims[i].Source.Policy
+		if policy != "" && o.Unusable[record.Source] != "" {
+			return wait(seldom, whereTheyAre(o)), true
+		}
+		if policy != "" && claim.Source.Real != nil && claim.Source.Real.Spec.PersistentVolumeReclaimPolicy != policy {
+			return Step{Verb: Restore, Claim: i, End: record.Source}, true
+		}
+	}
+	return Step{}, false
+}
+
+// cleanUp removes what is left of a move whose claims may be in use, or in another move,
+// by now: it touches nothing that is theirs.
+func cleanUp(o Observation) Step {
+	r := o.Record
+	for _, end := range record.Ends {
+		if r.GaveUp(end) || o.Unusable[end] != "" {
+			continue
+		}
+		if step, ok := dropped(o, end); ok {
+			return step
+		}
+	}
+	for _, end := range record.Ends {
+		if r.GaveUp(end) {
+			continue
+		}
+		if step, ok := forsaken(o, end); ok {
+			return step
+		}
+		if o.Unusable[end] != "" {
+			return wait(seldom, stuck(o, end))
+		}
+	}
+	if !r.GaveUp(record.Target) {
+		if step, ok := removed(o, record.Target); ok {
+			return step
+		}
 	}
 	phase := v1alpha1.MoveAborted
 	if r.Refused {

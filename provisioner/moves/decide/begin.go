@@ -85,6 +85,11 @@ func movers(o Observation) (Step, bool) {
 		early := reserved(o, i)
 		for _, end := range record.Ends {
 			m := claim.side(end).Mover
+			if end == record.Source && !early {
+				if step, ok := yielded(o, i); ok {
+					return step, true
+				}
+			}
 			switch {
 			case early && end == record.Source:
 			case !m.Exists:

@@ -88,6 +88,8 @@ func unwanted(o Observation) string {
 		return "the VolumeMove was deleted"
 	case o.Move.Spec.Action == v1alpha1.ActionAbort:
 		return "the move was aborted"
+	case o.Move.Spec.Action == v1alpha1.ActionGiveUp:
+		return "the move was given up"
 	}
 	for i, claim := range o.Claims {
 		if claim.Claim == nil || claim.Claim.DeletionTimestamp != nil {

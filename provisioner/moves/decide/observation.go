@@ -40,6 +40,9 @@ type Observation struct {
 	// Unusable says why the cluster of an end takes no requests; empty if it does.
 	// Nothing is known of what is there then.
 	Unusable map[record.End]string
+	// Gone says of an end that there is no such cluster any more: its RemoteCluster was
+	// removed. Nobody will answer there unless somebody makes another one.
+	Gone map[record.End]bool
 }
 
 // Claim is what is there for one claim of a move.
@@ -50,6 +53,9 @@ type Claim struct {
 	Volume *corev1.PersistentVolume
 	Source Side
 	Target Side
+	// On are the nodes of the source's cluster that pods are bound to which use the claim
+	// and are not ending, those of movers left out.
+	On []string
 	// Copy is what the mover at the source says, nil if it was not reached; CopyError
 	// why not.
 	Copy      *movecontrol.Status
@@ -82,6 +88,8 @@ type Mover struct {
 	Running bool
 	// Ended says that it stopped by itself and must be made anew.
 	Ended bool
+	// Node is where its pod is bound to; empty while it has none.
+	Node string
 	// Problem is why it does not run, in words, as far as known.
 	Problem string
 	// Pod is the UID of its pod, and IPs are the pod's addresses as its cluster tells them;
@@ -106,6 +114,8 @@ type Pod struct {
 	UID  types.UID
 	// Node is where it is bound to; empty while it has none.
 	Node string
+	// Claims are the indices of the claims that it uses.
+	Claims []int
 	// Gated: it has the gate of moves. Bound: it has a node.
 	Gated, Bound, Leaving, Ready, Finished bool
 	// Owned says whether a controller would make it anew.

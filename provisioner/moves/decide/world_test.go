@@ -37,6 +37,8 @@ type world struct {
 	pods   []*pod
 	made   int
 	down   map[record.End]bool
+	// gone are clusters that were removed.
+	gone map[record.End]bool
 	// truth is what the application wrote last, for each claim.
 	truth []int
 	log   []string
@@ -118,7 +120,7 @@ func (w *world) decoded() *record.Record {
 }
 
 func (w *world) observe() decide.Observation {
-	o := decide.Observation{Now: w.now, Record: w.decoded(), Unusable: map[record.End]string{}}
+	o := decide.Observation{Now: w.now, Record: w.decoded(), Unusable: map[record.End]string{}, Gone: w.gone}
 	if w.move != nil {
 		o.Move = w.move.DeepCopy()
 	}

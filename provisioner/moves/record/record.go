@@ -53,6 +53,12 @@ type Record struct {
 	// Intruded says that somebody had a source after it had been fenced off: what was copied
 	// and compared since is not to be trusted.
 	Intruded bool `json:"intruded,omitempty"`
+	// Freed says, of a move that goes back, that the claims are free for anything else: of
+	// the move only its clean-up is left, which touches neither them nor their pods.
+	Freed bool `json:"freed,omitempty"`
+	// GivenUp are the ends at which everything stays as it is, since nobody answers there.
+	// Nothing is asked of them any more.
+	GivenUp []End `json:"givenUp,omitempty"`
 	// LongStop says that pods may stand still for as long as a whole copy takes.
 	LongStop bool `json:"longStop,omitempty"`
 
@@ -82,6 +88,11 @@ type Claim struct {
 	// Offline says that nothing may read the source beside a pod: all is copied once
 	// nobody has the volume.
 	Offline bool `json:"offline,omitempty"`
+	// Yields counts how often the mover at the source made way for pods on another node,
+	// Yielded is when it last did, and YieldedBy the pod of that mover.
+	Yields    int       `json:"yields,omitempty"`
+	Yielded   time.Time `json:"yielded,omitzero"`
+	YieldedBy types.UID `json:"yieldedBy,omitempty"`
 	// Prepared says that nothing forbids the copy.
 	Prepared bool `json:"prepared,omitempty"`
 	// Expect tells the source from an empty or wrong mount.
@@ -134,16 +145,6 @@ var Order = append(slices.Clone(order), v1alpha1.MoveRollBack, v1alpha1.MoveAbor
 func Before(a, b v1alpha1.MovePhase) bool {
 	i := slices.Index(order, a)
 	return i >= 0 && i < slices.Index(order, b)
-}
-
-// Over says whether nothing more will be done.
-func (r *Record) Over() bool {
-	return r.Phase == v1alpha1.MoveDone || r.Phase == v1alpha1.MoveAborted || r.Phase == v1alpha1.MoveFailed || r.Phase == v1alpha1.MoveChecked
-}
-
-// Holds says whether nothing else may touch the claims and what is behind them.
-func (r *Record) Holds() bool {
-	return r.Phase == v1alpha1.MoveRollBack || Before(r.Phase, v1alpha1.MoveRetain)
 }
 
 // Clone returns a copy that can be changed; the volumes in it must not be.

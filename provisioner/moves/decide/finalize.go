@@ -1,0 +1,78 @@
+package decide
+
+import (
+	"fmt"
+
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/provisioner/backing"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+)
+
+// finalize removes the source.
+func finalize(o Observation) Step {
+	if step, ok := ungated(o); ok {
+		return step
+	}
+	if o.Record.GaveUp(record.Source) {
+		return enter(o, v1alpha1.MoveDone)
+	}
+	if step, ok := forsaken(o, record.Source); ok {
+		return step
+	}
+	if why := unsound(o); why != "" {
+		return wait(seldom, "the copy at the source is not removed: "+why)
+	}
+	if step, ok := leftovers(o); ok {
+		return step
+	}
+	if step, ok := removed(o, record.Source); ok {
+		return step
+	}
+	return enter(o, v1alpha1.MoveDone)
+}
+
+// unsound says why the copies at the target are not known to be there; empty if they
+// are. Of a claim that its user deleted nothing need be there.
+func unsound(o Observation) string {
+	if why := o.Unusable[record.Target]; why != "" {
+		return why
+	}
+	for i, claim := range o.Claims {
+		ours, b, real := o.Record.Claims[i], claim.Target.Backing, claim.Target.Real
+		switch {
+		case claim.Claim == nil:
+		case b == nil || real == nil:
+			return fmt.Sprintf("real claim %s at the target has no volume now: see its events there; the copy at the source is whole, so ask for help before anything is removed", ours.Target.Ref.Key())
+		case ours.New != nil && real.Name != ours.New.Annotations[keys.BackingVolume]:
+			return fmt.Sprintf("real claim %s at the target has volume %s, and the data was copied to %s: see who replaced it; the copy at the source is whole, so ask for help before anything is removed",
+				ours.Target.Ref.Key(), real.Name, ours.New.Annotations[keys.BackingVolume])
+		case b.DeletionTimestamp != nil || real.DeletionTimestamp != nil:
+			return fmt.Sprintf("real claim %s at the target or its volume %s is being deleted: see who did that", ours.Target.Ref.Key(), real.Name)
+		}
+	}
+	return ""
+}
+
+// removed is the step towards no backing claims at an end; false once they are gone.
+func removed(o Observation, end record.End) (Step, bool) {
+	if o.Unusable[end] != "" {
+		return wait(seldom, stuck(o, end)), true
+	}
+	for i, claim := range o.Claims {
+		copied, side := o.Record.Claims[i].At(end), claim.side(end)
+		if copied.Policy != "" && side.Real != nil && side.Real.Spec.PersistentVolumeReclaimPolicy != copied.Policy {
+			return Step{Verb: Restore, Claim: i, End: end}, true
+		}
+		b := side.Backing
+		if b == nil || b.Labels[keys.MoveOf] != string(o.Record.UID) || copied.Ref.UID != "" && b.UID != copied.Ref.UID {
+			// Gone, or never this move's.
+			continue
+		}
+		if b.DeletionTimestamp == nil || backing.Protected(b) {
+			return Step{Verb: DropBacking, Claim: i, End: end}, true
+		}
+		return wait(soon, fmt.Sprintf("waiting until real claim %s is gone", copied.Ref.Key())), true
+	}
+	return Step{}, false
+}

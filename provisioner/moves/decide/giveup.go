@@ -1,0 +1,66 @@
+package decide
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+)
+
+// forsaken is the step that gives up an end which is gone for good: what the move left
+// there stays. False while it can be used, and while nobody has said that it is gone.
+//
+// At the target nothing can be mounted before Commit, and after it nothing of the source
+// is needed. Before Commit the whole data is at the source: what was copied of it is all
+// there is if that is gone, so it goes only when nobody wants the claims either.
+func forsaken(o Observation, end record.End) (Step, bool) {
+	r := o.Record
+	if o.Unusable[end] == "" || end == record.Source && r.Phase == v1alpha1.MoveRollBack && !unwantedData(o) {
+		return Step{}, false
+	}
+	asked := o.Move != nil && o.Move.Spec.Action == v1alpha1.ActionGiveUp
+	if !asked && !o.Gone[end] && !(declaredLost(o) && cluster(o, end) == cluster(o, record.Source)) {
+		return Step{}, false
+	}
+	next := r.Clone()
+	next.GivenUp = append(slices.Clone(r.GivenUp), end)
+	return Step{Verb: Save, Record: next, Say: next.Left()}, true
+}
+
+// unwantedData says whether each claim was deleted or its volume declared lost.
+func unwantedData(o Observation) bool {
+	return !slices.ContainsFunc(o.Claims, func(c Claim) bool { return c.Claim != nil && !lostForGood(c) })
+}
+
+func cluster(o Observation, end record.End) string { return o.Record.Claims[0].At(end).Ref.Cluster }
+
+// declaredLost says whether somebody has said of a claim that its data is lost with its
+// cluster.
+func declaredLost(o Observation) bool { return slices.ContainsFunc(o.Claims, lostForGood) }
+
+func lostForGood(c Claim) bool { return c.Volume != nil && c.Volume.Annotations[keys.Lost] != "" }
+
+// whereTheyAre says of a move that goes back what became of the claims.
+func whereTheyAre(o Observation) string {
+	if why := o.Unusable[record.Source]; why != "" {
+		return "the claims have their volumes at the source again, and no pod can use them: " + why
+	}
+	return "the claims are in use at the source"
+}
+
+// stuck says why what a move left at an end cannot be removed, and what to do if it never
+// can.
+func stuck(o Observation, end record.End) string {
+	name := cluster(o, end)
+	advice := fmt.Sprintf("%s; if cluster %s is gone for ever, kubectl lodestone move give-up %s ends the move", o.Unusable[end], name, o.Record.Name)
+	switch {
+	case o.Record.Phase != v1alpha1.MoveRollBack:
+		return "the copy at the " + string(end) + " cannot be removed yet: " + advice
+	case end == record.Target:
+		return whereTheyAre(o) + "; what the move left at the target cannot be removed yet: " + advice
+	}
+	return fmt.Sprintf("%s; what was copied is not the whole data and is kept meanwhile; if cluster %s is gone for ever, the data is lost with it: "+
+		"kubectl lodestone lose pvc says so for each claim and ends the move", whereTheyAre(o), name)
+}

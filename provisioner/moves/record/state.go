@@ -1,0 +1,44 @@
+package record
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+)
+
+// Over says whether nothing more will be done.
+func (r *Record) Over() bool {
+	return r.Phase == v1alpha1.MoveDone || r.Phase == v1alpha1.MoveAborted || r.Phase == v1alpha1.MoveFailed || r.Phase == v1alpha1.MoveChecked
+}
+
+// Holds says whether nothing else may touch the claims and what is behind them.
+func (r *Record) Holds() bool {
+	return r.Phase == v1alpha1.MoveRollBack && !r.Freed || Before(r.Phase, v1alpha1.MoveRetain)
+}
+
+// Busy says whether no other move may begin with the claims.
+func (r *Record) Busy() bool { return !r.Over() && !r.Freed }
+
+// GaveUp says whether an end was given up.
+func (r *Record) GaveUp(end End) bool { return slices.Contains(r.GivenUp, end) }
+
+// Left says in words what the move has left at the ends that were given up; empty where
+// none was.
+func (r *Record) Left() string {
+	var said []string
+	for _, end := range r.GivenUp {
+		var left []string
+		for i := range r.Claims {
+			ref := r.Claims[i].At(end).Ref
+			mover := fmt.Sprintf("the ShadowPod and the Secret %s/%s", ref.Namespace, r.MoverName(i, end))
+			if end == Target || r.Phase == v1alpha1.MoveFinalize || r.Phase == v1alpha1.MoveDone {
+				left = append(left, "real claim "+ref.Key().String())
+			}
+			left = append(left, mover)
+		}
+		said = append(said, fmt.Sprintf("cluster %s was given up; if it comes back, remove by hand what is there of the move: %s", r.Claims[0].At(end).Ref.Cluster, strings.Join(left, ", ")))
+	}
+	return strings.Join(said, "; ")
+}
