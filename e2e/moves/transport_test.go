@@ -129,7 +129,7 @@ func TestMoversAreJoinedWhereTheAddressOfOneLeadsNowhere(t *testing.T) {
 	namespace := space(t)
 	deploys(t, namespace, "data", heavy)
 	from := folder(t, namespace, "data")
-	made := move(t, namespace, "data", keys.Home, slowly, func(m *v1alpha1.VolumeMove) { m.Spec.Target = v1alpha1.MoveTarget{Node: "home-1"} })
+	made := move(t, namespace, "data", keys.Home, slowly, toNode(elsewhere(t, namespace)))
 	travels(t, made, v1alpha1.TransportDirect)
 	assert.Zero(t, joinedHere(t, bed.Home, made, "target"), "data goes through the provisioner")
 

@@ -15,6 +15,26 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
+// nodeOf returns the node of home where the pod of a namespace runs.
+func nodeOf(t *testing.T, namespace string) string {
+	t.Helper()
+	pods, err := bed.Home.Client().CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Len(t, pods.Items, 1)
+	return runs(t, namespace, pods.Items[0].Name)
+}
+
+// elsewhere returns the node of home where the pod of a namespace does not run.
+func elsewhere(t *testing.T, namespace string) string {
+	t.Helper()
+	return map[string]string{"home-1": "home-2", "home-2": "home-1"}[nodeOf(t, namespace)]
+}
+
+// toNode has a move go to a node of home.
+func toNode(name string) func(*v1alpha1.VolumeMove) {
+	return func(m *v1alpha1.VolumeMove) { m.Spec.Target = v1alpha1.MoveTarget{Node: name} }
+}
+
 func TestAMoveThatCannotBeIsRefusedInWords(t *testing.T) {
 	namespace := space(t)
 	deploys(t, namespace, "data")
@@ -29,7 +49,8 @@ func TestAMoveThatCannotBeIsRefusedInWords(t *testing.T) {
 		"a claim without a volume":      {claim: "new", cluster: "west", says: "has no volume that Lodestone made"},
 		"a cluster that is not there":   {claim: "data", cluster: "east", says: "no RemoteCluster east"},
 		"a place where it is already":   {claim: "data", cluster: keys.Home, says: "is there already"},
-		"a node that is not there":      {claim: "data", cluster: "node", tune: func(m *v1alpha1.VolumeMove) { m.Spec.Target = v1alpha1.MoveTarget{Node: "none"} }, says: `no node "none"`},
+		"a node where it is already":    {claim: "data", cluster: "node", tune: toNode(nodeOf(t, namespace)), says: "is on node home-"},
+		"a node that is not there":      {claim: "data", cluster: "node", tune: toNode("none"), says: `no node "none"`},
 		"a class that is not allowed":   {claim: "data", cluster: "west", tune: func(m *v1alpha1.VolumeMove) { m.Spec.ClassName = fabric.WestNow }, says: "class"},
 		"one that the cluster has none": {claim: "data", cluster: keys.Home, tune: func(m *v1alpha1.VolumeMove) { m.Spec.ClassName = "none" }, says: "class"},
 	} {
@@ -83,7 +104,7 @@ func TestAVolumeGoesToAnotherNodeAndClassOfHome(t *testing.T) {
 	namespace := space(t)
 	deploys(t, namespace, "data")
 	from := folder(t, namespace, "data")
-	done := reaches(t, move(t, namespace, "data", keys.Home, func(m *v1alpha1.VolumeMove) { m.Spec.Target = v1alpha1.MoveTarget{Node: "home-1"} }),
+	done := reaches(t, move(t, namespace, "data", keys.Home, toNode(elsewhere(t, namespace))),
 		v1alpha1.MoveDone, v1alpha1.MoveFailed, v1alpha1.MoveAborted)
 	require.Equal(t, v1alpha1.MoveDone, done.Status.Phase, done.Status.Message)
 	at := folder(t, namespace, "data")

@@ -37,7 +37,7 @@ declared lost with kubectl lodestone lose pvc.
 
 It asks for the name of the VolumeMove. It is refused (exit code 3) while the clusters
 of the move answer, were seen within --away, or were never looked at. It takes the right
-to giveup volumemoves, which administrators of the home cluster have.`,
+to giveup remoteclusters, which administrators of the home cluster have.`,
 		Example: "  # Cluster west burnt down in the midst of the latest move of claim data\n  kubectl lodestone move give-up data -n shop",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

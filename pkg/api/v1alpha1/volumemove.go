@@ -127,7 +127,7 @@ type VolumeMoveSpec struct {
 	// Action is what is wanted of the move. Abort ends one that is not committed and
 	// leaves everything at the source; Finalize removes the copy at the source now. GiveUp
 	// does the one or the other without the other cluster, which is gone for good: what the
-	// move left there stays. It takes the right to giveup volumemoves.
+	// move left there stays. It takes the right to giveup remoteclusters.
 	//
 	// +optional
 	// +kubebuilder:default=Move

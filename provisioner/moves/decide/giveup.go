@@ -40,7 +40,11 @@ func cluster(o Observation, end record.End) string { return o.Record.Claims[0].A
 // cluster.
 func declaredLost(o Observation) bool { return slices.ContainsFunc(o.Claims, lostForGood) }
 
-func lostForGood(c Claim) bool { return c.Volume != nil && c.Volume.Annotations[keys.Lost] != "" }
+// lostForGood also counts a claim of which nothing is left: without its cluster a volume goes
+// only once it was declared lost.
+func lostForGood(c Claim) bool {
+	return c.Claim == nil && c.Volume == nil || c.Volume != nil && c.Volume.Annotations[keys.Lost] != ""
+}
 
 // whereTheyAre says of a move that goes back what became of the claims.
 func whereTheyAre(o Observation) string {

@@ -146,6 +146,9 @@ func TestASourceThatIsGoneBeforeCommitIsNotPretendedToBeThere(t *testing.T) {
 		w.move.Spec.Action, w.gone = v1alpha1.ActionAbort, nil
 		w.claims[0].volume.Annotations[keys.Lost] = "yes"
 		w.stays("the data of the other claim may be wanted")
+		deleted := w.observe()
+		deleted.Claims[1].Claim, deleted.Claims[1].Volume = nil, nil
+		assert.Equal(t, decide.Save, decide.Next(deleted).Verb, "nothing is left of that claim")
 		w.claims[1].volume.Annotations[keys.Lost] = "yes"
 		w.turns("the end", over)
 		assert.Equal(t, []record.End{record.Source}, w.decoded().GivenUp)
