@@ -12,6 +12,8 @@ import (
 	"github.com/spf13/pflag"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
+
+	"github.com/lodestone-storage/lodestone/mover/scratch"
 )
 
 // Options are the flags of both ends.
@@ -20,8 +22,10 @@ type Options struct {
 	Keys    string
 	Volume  string
 	Scratch string
-	Block   bool
-	Logs    *logsapi.LoggingConfiguration
+	// ScratchLimit is in bytes.
+	ScratchLimit uint64
+	Block        bool
+	Logs         *logsapi.LoggingConfiguration
 }
 
 // NewOptions returns the defaults.
@@ -35,7 +39,8 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Keys, "keys", o.Keys, "folder of ca.crt, tls.crt and tls.key, made for this move and this end")
 	flags.StringVar(&o.Volume, "volume", o.Volume, "directory that the volume is mounted at")
 	flags.BoolVar(&o.Block, "block", o.Block, "the volume is a block device at --volume, and not a directory")
-	flags.StringVar(&o.Scratch, "scratch", o.Scratch, "directory for manifests, outside the volume; about 0.2 % of the volume's size")
+	flags.StringVar(&o.Scratch, "scratch", o.Scratch, "directory for manifests, outside the volume")
+	flags.Uint64Var(&o.ScratchLimit, "scratch-limit", o.ScratchLimit, "how many bytes may be kept in --scratch; 0: what its disk has")
 	logsapi.AddFlags(o.Logs, flags)
 }
 
@@ -61,6 +66,11 @@ func (o *Options) Validate() error {
 		errs = append(errs, errors.New("--scratch is inside --volume, and would be copied"))
 	}
 	return errors.Join(errs...)
+}
+
+// scratch is where the mover at an end keeps manifests.
+func (o *Options) scratch(end string) scratch.Folder {
+	return scratch.Folder{Path: o.Scratch, Limit: o.ScratchLimit, Whose: "the mover at the " + end}
 }
 
 // SendOptions are the flags of the end that reads.

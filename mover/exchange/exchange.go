@@ -2,7 +2,10 @@
 // both give each other. Rsync's exchange is in package engine.
 package exchange
 
-import "github.com/lodestone-storage/lodestone/mover/tree"
+import (
+	"github.com/lodestone-storage/lodestone/mover/scratch"
+	"github.com/lodestone-storage/lodestone/mover/tree"
+)
 
 // The exchanges.
 const (
@@ -10,7 +13,7 @@ const (
 	Hello = "hello"
 	// Probe tries what the target can keep: ProbeAnswer.
 	Probe = "probe"
-	// Scan describes the target in a manifest: ScanAsked, ScanProgress, tree.Summary.
+	// Scan describes the target in a manifest: ScanAsked, ScanProgress, ScanAnswer.
 	Scan = "scan"
 	// Manifest fetches the manifest of the last scan: data, ManifestAnswer.
 	Manifest = "manifest"
@@ -38,6 +41,8 @@ type HelloAnswer struct {
 type ProbeAnswer struct {
 	Abilities tree.Abilities `json:"abilities"`
 	There     tree.Summary   `json:"there"`
+	// Scratch is how much the receiver can keep of the files.
+	Scratch scratch.Room `json:"scratch"`
 }
 
 // ScanAsked says how to scan.
@@ -47,6 +52,13 @@ type ScanAsked struct {
 	Full bool `json:"full,omitempty"`
 	// Length is how many bytes of a block volume are looked at.
 	Length uint64 `json:"length,omitempty"`
+}
+
+// ScanAnswer is what a scan saw.
+type ScanAnswer struct {
+	tree.Summary
+	// ManifestSize is how many bytes Manifest sends of it.
+	ManifestSize uint64 `json:"manifestSize"`
 }
 
 // ScanProgress is how far a scan is.

@@ -35,6 +35,8 @@ type Move struct {
 
 	// Without are capabilities, as in CAP_MKNOD, that the receiver lacks.
 	Without []string
+	// More are further flags of movers that are started from now on.
+	More []string
 
 	folder           string
 	control, data    string
@@ -138,7 +140,7 @@ func (m *Move) start(ctx context.Context, verb string, role movekeys.Role, volum
 		return nil, err
 	}
 	defer log.Close()
-	arguments := append([]string{verb, "--move=" + UID, "--keys=" + m.path("keys", string(role)), "--volume=" + volume, "--scratch=" + scratch}, more...)
+	arguments := append([]string{verb, "--move=" + UID, "--keys=" + m.path("keys", string(role)), "--volume=" + volume, "--scratch=" + scratch}, append(more, m.More...)...)
 	if s, err := os.Stat(volume); err == nil && !s.IsDir() {
 		arguments = append(arguments, "--block")
 	}

@@ -13,6 +13,9 @@ func (m *Move) Processes() (sender, receiver int) {
 	return m.sender.Process.Pid, m.receiver.Process.Pid
 }
 
+// Scratch is where the mover of a verb, send or receive, keeps manifests.
+func (m *Move) Scratch(verb string) string { return m.path("scratch", verb) }
+
 // Log is what both movers have logged.
 func (m *Move) Log() string {
 	var text string

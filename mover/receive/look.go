@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/lodestone-storage/lodestone/mover/exchange"
@@ -15,18 +14,26 @@ import (
 
 // probe tries what the target can keep, and counts what is there.
 func (r *Receiver) probe(ctx context.Context) (any, error) {
+	room, err := r.Scratch.Room()
+	if err != nil {
+		return nil, err
+	}
 	if r.Block {
 		size, err := tree.DeviceSize(r.Volume)
-		return exchange.ProbeAnswer{Abilities: tree.Abilities{Bytes: size}}, err
+		return exchange.ProbeAnswer{Abilities: tree.Abilities{Bytes: size}, Scratch: room}, err
 	}
 	abilities, err := tree.Probe(r.Volume)
 	if err != nil {
 		return nil, err
 	}
-	path := filepath.Join(r.Scratch, "there.manifest")
+	budget, err := r.Scratch.Budget()
+	if err != nil {
+		return nil, err
+	}
+	path := r.Scratch.File("there.manifest")
 	defer os.Remove(path)
-	there, err := tree.Scan(ctx, tree.Options{Root: r.Volume, Manifest: path, Scratch: r.Scratch, Shallow: true})
-	return exchange.ProbeAnswer{Abilities: abilities, There: there}, err
+	there, err := tree.Scan(ctx, tree.Options{Root: r.Volume, Manifest: path, Scratch: r.Scratch.Path, Budget: budget, Shallow: true})
+	return exchange.ProbeAnswer{Abilities: abilities, There: there, Scratch: room}, err
 }
 
 // scan describes the volume. The manifest is used by later scans too.
@@ -35,9 +42,13 @@ func (r *Receiver) scan(ctx context.Context, in *stream.Incoming) (any, error) {
 	if err := json.Unmarshal(in.Body, &asked); err != nil {
 		return nil, fmt.Errorf("decode how to scan: %w", err)
 	}
+	budget, err := r.Scratch.Budget()
+	if err != nil {
+		return nil, err
+	}
 	var told time.Time
 	options := tree.Options{
-		Root: r.Volume, Manifest: r.manifestPath(), Scratch: r.Scratch, Cold: true, Length: asked.Length,
+		Root: r.Volume, Manifest: r.manifestPath(), Scratch: r.Scratch.Path, Budget: budget, Cold: true, Length: asked.Length,
 		Progress: func(p tree.Progress) {
 			if now := time.Now(); now.Sub(told) > time.Second {
 				told = now
@@ -46,8 +57,19 @@ func (r *Receiver) scan(ctx context.Context, in *stream.Incoming) (any, error) {
 			}
 		},
 	}
+	var answer exchange.ScanAnswer
 	if r.Block {
-		return tree.ScanDevice(ctx, options)
+		answer.Summary, err = tree.ScanDevice(ctx, options)
+	} else {
+		answer.Summary, err = exchange.ScanVolume(ctx, options, asked.Full)
 	}
-	return exchange.ScanVolume(ctx, options, asked.Full)
+	if err != nil {
+		return nil, err
+	}
+	manifest, err := os.Stat(r.manifestPath())
+	if err != nil {
+		return nil, fmt.Errorf("look at the target's manifest: %w", err)
+	}
+	answer.ManifestSize = uint64(manifest.Size())
+	return answer, nil
 }

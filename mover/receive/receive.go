@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 
 	"github.com/zeebo/blake3"
 	"golang.org/x/sys/unix"
@@ -17,6 +16,7 @@ import (
 	"github.com/lodestone-storage/lodestone/mover/confine"
 	"github.com/lodestone-storage/lodestone/mover/engine"
 	"github.com/lodestone-storage/lodestone/mover/exchange"
+	"github.com/lodestone-storage/lodestone/mover/scratch"
 	"github.com/lodestone-storage/lodestone/mover/stream"
 )
 
@@ -24,8 +24,9 @@ import (
 type Receiver struct {
 	// Self is the mover's own program, Volume the directory to write, or, with Block, the
 	// block device, Scratch a directory for manifests outside of it.
-	Self, Volume, Scratch string
-	Block                 bool
+	Self, Volume string
+	Scratch      scratch.Folder
+	Block        bool
 	// Version is that of the program, Instance is drawn when it starts.
 	Version, Instance string
 }
@@ -79,7 +80,7 @@ func (r *Receiver) hello(in *stream.Incoming) (any, error) {
 	return exchange.HelloAnswer{Version: r.Version, Instance: r.Instance, Confined: err == nil}, nil
 }
 
-func (r *Receiver) manifestPath() string { return filepath.Join(r.Scratch, "target.manifest") }
+func (r *Receiver) manifestPath() string { return r.Scratch.File("target.manifest") }
 
 // manifest sends the manifest of the last scan.
 func (r *Receiver) manifest(in *stream.Incoming) (any, error) {

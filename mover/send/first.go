@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"github.com/lodestone-storage/lodestone/mover/engine"
+	"github.com/lodestone-storage/lodestone/mover/exchange"
 	"github.com/lodestone-storage/lodestone/mover/stream"
 	"github.com/lodestone-storage/lodestone/mover/tree"
 	"github.com/lodestone-storage/lodestone/pkg/movecontrol"
@@ -13,7 +14,7 @@ import (
 
 // first says whether all of the source is to be sent, so that it need not be read to
 // know what differs: the target is empty, and the source was not read yet.
-func (r *run) first(conn *stream.Conn) (first bool, there tree.Summary, err error) {
+func (r *run) first(conn *stream.Conn) (first bool, there exchange.ScanAnswer, err error) {
 	if r.sender.Block {
 		return false, there, nil
 	}
@@ -28,7 +29,7 @@ func (r *run) first(conn *stream.Conn) (first bool, there tree.Summary, err erro
 // copyAll sends everything, and reads the source for its manifest meanwhile: what one of
 // the two has read the other finds in memory. What changes between both is seen by the
 // next look, for it has a later change time than the manifest.
-func (r *run) copyAll(ctx context.Context, conn *stream.Conn, variant engine.Variant, there tree.Summary) (*movecontrol.Passed, error) {
+func (r *run) copyAll(ctx context.Context, conn *stream.Conn, variant engine.Variant, there exchange.ScanAnswer) (*movecontrol.Passed, error) {
 	r.meter.begin("looking at the source", 0, 0)
 	if _, err := r.scanNames(ctx); err != nil {
 		return nil, err
@@ -37,6 +38,8 @@ func (r *run) copyAll(ctx context.Context, conn *stream.Conn, variant engine.Var
 	if err != nil {
 		return nil, err
 	}
+	// It is not needed again, and takes room.
+	defer os.Remove(r.sender.namesManifest())
 	defer names.Close()
 	target, err := r.fetch(conn, there)
 	if err != nil {

@@ -1,13 +1,8 @@
 package send
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"os"
-
-	"github.com/zeebo/blake3"
 
 	"github.com/lodestone-storage/lodestone/mover/exchange"
 	"github.com/lodestone-storage/lodestone/mover/stream"
@@ -20,7 +15,7 @@ import (
 func (r *run) both(ctx context.Context, conn *stream.Conn, full bool) (source, target *tree.Manifest, err error) {
 	r.meter.begin("reading what has changed at both ends", 0, 0)
 	scanned := make(chan error, 1)
-	var there tree.Summary
+	var there exchange.ScanAnswer
 	go func() {
 		var err error
 		there, err = r.scanTarget(conn, full)
@@ -67,8 +62,12 @@ func (r *run) guard(source, target uint64) error {
 
 // scanSource describes the source; quiet leaves the meter alone.
 func (r *run) scanSource(ctx context.Context, full, quiet bool) (tree.Summary, error) {
+	budget, err := r.sender.Scratch.Budget()
+	if err != nil {
+		return tree.Summary{}, err
+	}
 	options := tree.Options{
-		Root: r.sender.Volume, Manifest: r.sender.sourceManifest(), Scratch: r.sender.Scratch, Expect: r.expect,
+		Root: r.sender.Volume, Manifest: r.sender.sourceManifest(), Scratch: r.sender.Scratch.Path, Budget: budget, Expect: r.expect,
 		// This machine is not told of what others wrote to a device, so nothing that it
 		// remembers of one counts.
 		Cold: full || r.sender.Block,
@@ -89,68 +88,24 @@ func (r *run) scanSource(ctx context.Context, full, quiet bool) (tree.Summary, e
 func (r *run) scanNames(ctx context.Context) (tree.Summary, error) {
 	if r.sender.Block {
 		size, err := tree.DeviceSize(r.sender.Volume)
-		return tree.Summary{Device: true, Entries: 1, Inodes: 1, Bytes: size, Allocated: size}, err
+		return tree.Summary{Device: true, Entries: 1, Inodes: 1, Bytes: size, Allocated: size, Hashes: tree.DeviceHashes(size)}, err
+	}
+	budget, err := r.sender.Scratch.Budget()
+	if err != nil {
+		return tree.Summary{}, err
 	}
 	return tree.Scan(ctx, tree.Options{
-		Root: r.sender.Volume, Manifest: r.sender.namesManifest(), Scratch: r.sender.Scratch, Shallow: true, Expect: r.expect,
+		Root: r.sender.Volume, Manifest: r.sender.namesManifest(), Scratch: r.sender.Scratch.Path, Budget: budget, Shallow: true, Expect: r.expect,
 	})
 }
 
-func (r *run) scanTarget(conn *stream.Conn, full bool) (summary tree.Summary, err error) {
+func (r *run) scanTarget(conn *stream.Conn, full bool) (seen exchange.ScanAnswer, err error) {
 	asked := exchange.ScanAsked{Full: full}
 	if r.sender.Block {
 		if asked.Length, err = tree.DeviceSize(r.sender.Volume); err != nil {
-			return summary, err
+			return seen, err
 		}
 	}
-	err = conn.Do(stream.Call{Op: exchange.Scan, Body: asked, Result: &summary})
-	return summary, err
-}
-
-// fetch gets the manifest of the target's last scan, unless it is the one that is
-// here.
-func (r *run) fetch(conn *stream.Conn, there tree.Summary) (*tree.Manifest, error) {
-	path := r.sender.targetManifest()
-	if here, err := tree.Open(path); err == nil {
-		if here.Summary().Root == there.Root {
-			return here, nil
-		}
-		_ = here.Close()
-	}
-	partial := path + ".partial"
-	file, err := os.OpenFile(partial, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("keep the target's manifest: %w", err)
-	}
-	defer file.Close()
-	hash := blake3.New()
-	var size int64
-	var answer exchange.ManifestAnswer
-	err = conn.Do(stream.Call{Op: exchange.Manifest, Result: &answer, Data: func(payload []byte) error {
-		_, _ = hash.Write(payload)
-		size += int64(len(payload))
-		if _, err := file.Write(payload); err != nil {
-			return fmt.Errorf("keep the target's manifest: %w", err)
-		}
-		return nil
-	}})
-	if err != nil {
-		return nil, err
-	}
-	if size != answer.Size || !bytes.Equal(hash.Sum(nil), answer.Hash) {
-		conn.Close()
-		return nil, fmt.Errorf("%w: the target's manifest is not what the receiver sent", stream.ErrLost)
-	}
-	if err := os.Rename(partial, path); err != nil {
-		return nil, fmt.Errorf("keep the target's manifest: %w", err)
-	}
-	manifest, err := tree.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("read the target's manifest: %w", err)
-	}
-	if manifest.Summary().Root != there.Root {
-		_ = manifest.Close()
-		return nil, errors.New("the receiver's manifest is not that of its scan; start the move again")
-	}
-	return manifest, nil
+	err = conn.Do(stream.Call{Op: exchange.Scan, Body: asked, Result: &seen})
+	return seen, err
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 
 	"github.com/lodestone-storage/lodestone/mover/blocks"
 	"github.com/lodestone-storage/lodestone/mover/engine"
@@ -132,12 +131,16 @@ func (r *run) transferOnce(ctx context.Context, conn *stream.Conn, source, targe
 
 // plan counts the changes, and lists those files that rsync would take for equal.
 func (r *run) plan(source, target *tree.Manifest) (*plan, error) {
-	p := &plan{list: filepath.Join(r.sender.Scratch, "redo.list")}
+	p := &plan{list: r.sender.Scratch.File("redo.list")}
 	list, err := os.Create(p.list)
 	if err != nil {
 		return nil, fmt.Errorf("list what to send: %w", err)
 	}
 	defer list.Close()
+	budget, err := r.sender.Scratch.Budget()
+	if err != nil {
+		return nil, err
+	}
 	for c, err := range tree.Changes(target, source) {
 		if err != nil {
 			return nil, err
@@ -160,6 +163,9 @@ func (r *run) plan(source, target *tree.Manifest) (*plan, error) {
 		if c.Old != nil && c.New.Size < blocks.LargeFrom && c.Differs&(tree.AspectContent|tree.AspectLink) != 0 &&
 			c.Differs&(tree.AspectType|tree.AspectSize|tree.AspectMtime) == 0 {
 			p.redo++
+			if err := budget.Take(uint64(len(c.New.Path) + 1)); err != nil {
+				return nil, err
+			}
 			if _, err := list.WriteString(c.New.Path + "\x00"); err != nil {
 				return nil, fmt.Errorf("list what to send: %w", err)
 			}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/mover/exchange"
 	"github.com/lodestone-storage/lodestone/mover/link"
+	"github.com/lodestone-storage/lodestone/mover/scratch"
 	"github.com/lodestone-storage/lodestone/mover/stream"
 	"github.com/lodestone-storage/lodestone/mover/tree"
 	"github.com/lodestone-storage/lodestone/pkg/movecontrol"
@@ -29,11 +30,12 @@ import (
 type Config struct {
 	// Self is the mover's own program, Volume the directory to read, or, with Block, the
 	// block device, Scratch a directory for manifests outside of it.
-	Self, Volume, Scratch string
-	Block                 bool
-	Version               string
-	Link                  *link.Sender
-	Pacer                 *stream.Pacer
+	Self, Volume string
+	Scratch      scratch.Folder
+	Block        bool
+	Version      string
+	Link         *link.Sender
+	Pacer        *stream.Pacer
 }
 
 // Sender does tasks, one at a time.
@@ -101,7 +103,7 @@ func (s *Sender) expectation(task movecontrol.Task) (*tree.Expectation, error) {
 	return expect, nil
 }
 
-func (s *Sender) expectPath() string { return filepath.Join(s.Scratch, "expect.json") }
+func (s *Sender) expectPath() string { return s.Scratch.File("expect.json") }
 
 // remember keeps what the source looks like, if nothing is kept yet.
 func (s *Sender) remember(summary tree.Summary) error {
@@ -202,15 +204,15 @@ func (s *Sender) Settle(ctx context.Context) error {
 	}
 }
 
-func (s *Sender) sourceManifest() string { return filepath.Join(s.Scratch, "source.manifest") }
-func (s *Sender) targetManifest() string { return filepath.Join(s.Scratch, "target.manifest") }
+func (s *Sender) sourceManifest() string { return s.Scratch.File("source.manifest") }
+func (s *Sender) targetManifest() string { return s.Scratch.File("target.manifest") }
 
 // namesManifest is that of a scan that reads no contents.
-func (s *Sender) namesManifest() string { return filepath.Join(s.Scratch, "names.manifest") }
+func (s *Sender) namesManifest() string { return s.Scratch.File("names.manifest") }
 
 // Forget removes what is left of an earlier life's unfinished files.
 func (s *Sender) Forget() error {
-	left, err := filepath.Glob(filepath.Join(s.Scratch, "*.partial"))
+	left, err := filepath.Glob(s.Scratch.File("*.partial"))
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,18 @@ import (
 // less than their hashes and the head of another record of hashes.
 const zeroRun = 4
 
+// hashesAtMost is how many bytes the block hashes of a file take at most that has so many
+// bytes, and takes so many on its file system. Where content lies apart, a part takes 4 KiB
+// there, and here a record of one hash and one of zeros. A file system that compresses a
+// file to a tiny part of itself is not foreseen.
+func hashesAtMost(size, allocated uint64) uint64 {
+	const least, apart = 4 << 10, 2*headLength + HashSize + 8
+	return min(size/BlockSize*(HashSize+1), (allocated/least+1)*apart) + apart
+}
+
+// DeviceHashes is how many bytes the block hashes of a block volume take at most.
+func DeviceHashes(size uint64) uint64 { return hashesAtMost(size, size) }
+
 // blockWriter writes the block hashes of one entry, which come in order: full records,
 // and one small record for each run of zeros, however long. So holes cost nothing.
 type blockWriter struct {

@@ -94,6 +94,7 @@ func (c *collector) entry(seen *sight) error {
 	if e.Type == File {
 		c.summary.Files++
 		c.summary.Bytes += e.Size
+		c.summary.Hashes += hashesAtMost(e.Size, e.Allocated)
 		if seen.before == nil && !c.options.Shallow {
 			c.summary.ReadFiles++
 			c.summary.ReadBytes += seen.read

@@ -51,7 +51,7 @@ func ScanDevice(ctx context.Context, o Options) (Summary, error) {
 	}
 	partial := o.Manifest + ".partial"
 	defer os.Remove(partial)
-	w, err := newWriter(partial)
+	w, err := newWriter(partial, o.Budget)
 	if err != nil {
 		return Summary{}, err
 	}
@@ -59,7 +59,7 @@ func ScanDevice(ctx context.Context, o Options) (Summary, error) {
 	workers := o.workers()
 	parts := make(chan *part)
 	c := &collector{
-		options: &o, writer: w, parts: parts, ahead: 2 * workers, linker: newLinker(o.Scratch), found: &findings{},
+		options: &o, writer: w, parts: parts, ahead: 2 * workers, linker: newLinker(&o), found: &findings{},
 		summary: Summary{Version: Version, Started: started, Margin: never, Device: true},
 	}
 	group, ctx := errgroup.WithContext(ctx)

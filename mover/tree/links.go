@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/lodestone-storage/lodestone/mover/scratch"
 )
 
 // pathHash stands for a path where only equality matters.
@@ -36,10 +38,11 @@ const (
 type linker struct {
 	candidates *sorter
 	scratch    string
+	budget     *scratch.Budget
 }
 
-func newLinker(scratch string) *linker {
-	return &linker{candidates: newSorter(scratch, sortMemory), scratch: scratch}
+func newLinker(o *Options) *linker {
+	return &linker{candidates: newSorter(o.Scratch, o.Budget, sortMemory), scratch: o.Scratch, budget: o.Budget}
 }
 
 // see takes note of an entry; one that has a single name needs none.
@@ -61,7 +64,7 @@ func (l *linker) see(e *Entry) error {
 // counted for each name and is there once.
 func (l *linker) finish(w *writer, s *Summary) error {
 	defer l.candidates.close()
-	links := newSorter(l.scratch, sortMemory)
+	links := newSorter(l.scratch, l.budget, sortMemory)
 	defer links.close()
 	var inode uint64
 	var leader link

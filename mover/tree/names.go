@@ -3,6 +3,8 @@ package tree
 import (
 	"iter"
 	"strings"
+
+	"github.com/lodestone-storage/lodestone/mover/scratch"
 )
 
 const (
@@ -17,6 +19,7 @@ const (
 // is what they hold together.
 type nameSorter struct {
 	scratch string
+	budget  *scratch.Budget
 	held    int
 }
 
@@ -29,7 +32,7 @@ type name struct {
 // sorted reads a directory whole and gives its names in canonical order.
 func (n *nameSorter) sorted(d *dir) iter.Seq2[name, error] {
 	return func(yield func(name, error) bool) {
-		s := newSorter(n.scratch, max(namesMemory-n.held, namesLeast))
+		s := newSorter(n.scratch, n.budget, max(namesMemory-n.held, namesLeast))
 		defer s.close()
 		for entry, err := range names(d) {
 			if err == nil {

@@ -8,6 +8,8 @@ import (
 	"os"
 
 	"github.com/zeebo/blake3"
+
+	"github.com/lodestone-storage/lodestone/mover/scratch"
 )
 
 // A manifest is magic, records, and a footer that points at the last record. Each
@@ -43,19 +45,20 @@ type writer struct {
 	count   uint64
 	members uint64
 	scratch []byte
+	budget  *scratch.Budget
 	// firstBlocks is where the blocks of the next entry begin.
 	firstBlocks int64
 }
 
 // newWriter begins a manifest in a new file. It becomes readable with finish.
-func newWriter(path string) (*writer, error) {
+func newWriter(path string, budget *scratch.Budget) (*writer, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("create a manifest: %w", err)
 	}
 	w := &writer{
 		file: file, buffer: bufio.NewWriterSize(file, 256<<10),
-		entries: derived(entriesContext), links: derived(linksContext),
+		entries: derived(entriesContext), links: derived(linksContext), budget: budget,
 	}
 	if _, err := w.buffer.WriteString(magic); err != nil {
 		return nil, fmt.Errorf("write a manifest: %w", err)
@@ -65,6 +68,9 @@ func newWriter(path string) (*writer, error) {
 }
 
 func (w *writer) record(kind byte, payload []byte) error {
+	if err := w.budget.Take(uint64(headLength + len(payload))); err != nil {
+		return err
+	}
 	var head [headLength]byte
 	head[0] = kind
 	big.PutUint32(head[1:], uint32(len(payload)))

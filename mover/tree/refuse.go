@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+
+	"github.com/lodestone-storage/lodestone/mover/scratch"
 )
 
 // abilityWords say what the target lacks.
@@ -65,24 +67,11 @@ func tooSmall(source Summary, target Abilities, there *Summary) (refusals []Refu
 	}
 	if needs > has {
 		refusals = append(refusals, Refusal{Reason: fmt.Sprintf("the target is too small: the volume takes about %s, the target has %s free%s",
-			sizeInWords(needs), sizeInWords(has), filled)})
+			scratch.InWords(needs), scratch.InWords(has), filled)})
 	}
 	if target.Inodes > 0 && source.Inodes > inodes {
 		refusals = append(refusals, Refusal{Reason: fmt.Sprintf("the target has too few inodes: the volume takes %d, the target has %d free",
 			source.Inodes, inodes)})
 	}
 	return refusals
-}
-
-func sizeInWords(n uint64) string {
-	units := []string{"bytes", "KiB", "MiB", "GiB", "TiB"}
-	value, unit := float64(n), 0
-	for value >= 1024 && unit < len(units)-1 {
-		value /= 1024
-		unit++
-	}
-	if unit == 0 {
-		return fmt.Sprintf("%d bytes", n)
-	}
-	return fmt.Sprintf("%.1f %s", value, units[unit])
 }

@@ -35,7 +35,7 @@ func rewriteSummary(t *testing.T, path string, change func(*Summary)) {
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
 	require.NoError(t, err)
 	require.NoError(t, file.Truncate(m.end))
-	w, err := newWriter(filepath.Join(t.TempDir(), "unused"))
+	w, err := newWriter(filepath.Join(t.TempDir(), "unused"), nil)
 	require.NoError(t, err)
 	w.file, w.at = file, m.end
 	_, err = file.Seek(m.end, 0)

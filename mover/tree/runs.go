@@ -10,12 +10,15 @@ import (
 	"iter"
 	"os"
 	"slices"
+
+	"github.com/lodestone-storage/lodestone/mover/scratch"
 )
 
 // sorter sorts any number of records with bounded memory: what does not fit is
 // written to a scratch file in sorted runs, which are merged at the end.
 type sorter struct {
 	scratch string
+	budget  *scratch.Budget
 	limit   int
 	// arena holds the bytes of the records in memory, one after another; both are used
 	// again after they were spilled.
@@ -38,8 +41,8 @@ const overhead = 8
 
 // newSorter gives a sorter that holds about limit bytes in memory. It makes a file
 // in the scratch directory when it needs one.
-func newSorter(scratch string, limit int) *sorter {
-	return &sorter{scratch: scratch, limit: limit}
+func newSorter(folder string, budget *scratch.Budget, limit int) *sorter {
+	return &sorter{scratch: folder, budget: budget, limit: limit}
 }
 
 // add adds a copy of a record.
@@ -80,10 +83,14 @@ func (s *sorter) spill() error {
 	for _, p := range s.records {
 		record := s.at(p)
 		var head [4]byte
+		length := len(head) + len(record)
+		if err := s.budget.Take(uint64(length)); err != nil {
+			return err
+		}
 		big.PutUint32(head[:], uint32(len(record)))
 		_, _ = s.out.Write(head[:])
 		_, _ = s.out.Write(record)
-		s.written += int64(len(head) + len(record))
+		s.written += int64(length)
 	}
 	// A bufio.Writer keeps its first error.
 	if err := s.out.Flush(); err != nil {
@@ -151,6 +158,7 @@ func (s *sorter) close() {
 	if s.file != nil {
 		_ = s.file.Close()
 		s.file = nil
+		s.budget.Give(uint64(s.written))
 	}
 }
 

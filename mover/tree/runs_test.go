@@ -14,7 +14,7 @@ func TestTheSorterSortsMoreThanItHolds(t *testing.T) {
 	for _, limit := range []int{1, 100, 10000, 1 << 20} {
 		t.Run(fmt.Sprintf("%d bytes held", limit), func(t *testing.T) {
 			scratch := t.TempDir()
-			s := newSorter(scratch, limit)
+			s := newSorter(scratch, nil, limit)
 			var want []string
 			for range 1000 {
 				record := fmt.Sprint(rand.IntN(500))

@@ -9,6 +9,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
+
+	"github.com/lodestone-storage/lodestone/mover/scratch"
 )
 
 // Version is that of the root's definition.
@@ -23,6 +25,8 @@ type Options struct {
 	Manifest string
 	// Scratch is a directory for temporary files outside the volume.
 	Scratch string
+	// Budget is what may be written to Manifest and Scratch; nil: anything.
+	Budget *scratch.Budget
 	// Previous is an earlier manifest of the same volume. What cannot have changed
 	// since is taken over from it and not read again. Empty reads everything.
 	Previous string
@@ -131,7 +135,7 @@ func begin(root *dir, o Options) (start, error) {
 
 // scanTo runs walk, workers and collector until the manifest is whole.
 func scanTo(ctx context.Context, root *dir, begun start, o Options, path string) (Summary, error) {
-	w, err := newWriter(path)
+	w, err := newWriter(path, o.Budget)
 	if err != nil {
 		root.release()
 		return Summary{}, err
@@ -152,7 +156,7 @@ func scanTo(ctx context.Context, root *dir, begun start, o Options, path string)
 	group.Go(func() error {
 		defer close(ordered)
 		defer close(work)
-		walk := &walk{root: begun.stat, names: nameSorter{scratch: o.Scratch}, ordered: ordered, work: work}
+		walk := &walk{root: begun.stat, names: nameSorter{scratch: o.Scratch, budget: o.Budget}, ordered: ordered, work: work}
 		if before != nil {
 			walk.before = &previous{entries: before.Entries()}
 		}
@@ -167,7 +171,7 @@ func scanTo(ctx context.Context, root *dir, begun start, o Options, path string)
 	}
 	c := &collector{
 		options: &o, writer: w, before: before, parts: parts, ahead: 2 * workers,
-		summary: begun.summary, linker: newLinker(o.Scratch), found: found,
+		summary: begun.summary, linker: newLinker(&o), found: found,
 	}
 	group.Go(func() error {
 		defer close(parts)

@@ -22,6 +22,9 @@ type Summary struct {
 	// file with several names counts once in both.
 	Bytes     uint64 `json:"bytes"`
 	Allocated uint64 `json:"allocated"`
+	// Hashes is how many bytes the hashes of all blocks take in the manifest at most, as
+	// far as sizes tell.
+	Hashes uint64 `json:"hashes"`
 	// LinkMembers counts names that are hard links to a name earlier in the tree.
 	LinkMembers uint64 `json:"linkMembers"`
 	// ReadFiles and ReadBytes tell how much content this scan read; the rest was taken
