@@ -20,6 +20,7 @@ import (
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/processes"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
+	"github.com/lodestone-storage/lodestone/mover/harness"
 	"github.com/lodestone-storage/lodestone/pkg/backings"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -29,6 +30,7 @@ import (
 func space(t *testing.T) string {
 	t.Helper()
 	testbed.Require(t)
+	harness.Require(t)
 	name := "moves-" + rand.String(6)
 	require.NoError(t, bed.Home.MakeNamespace(t.Context(), name))
 	core := bed.Home.Client().CoreV1()

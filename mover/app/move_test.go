@@ -45,9 +45,7 @@ type move struct {
 // begin starts both movers and does Prepare.
 func begin(t *testing.T, source string, spliced bool) *move {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("a mover runs as root")
-	}
+	harness.Require(t)
 	ctx, stop := context.WithTimeout(t.Context(), 90*time.Second)
 	t.Cleanup(stop)
 	program, err := os.Executable()

@@ -25,10 +25,14 @@ func movesOf(config *Config, home *rest.Config, client kubernetes.Interface, kno
 	if err != nil {
 		return nil, err
 	}
+	scratch, err := config.scratch()
+	if err != nil {
+		return nil, err
+	}
 	sources := work.Sources
 	return moves.New(moves.Config{
 		Client: client, Home: home, Moves: objects, Objects: volumemoves.NewInformer(objects),
-		Clusters: known, Registry: held, Place: work.Place, Namespace: config.Namespace, Image: config.MoverImage, Networks: networks, Recorder: recorder,
+		Clusters: known, Registry: held, Place: work.Place, Namespace: config.Namespace, Image: config.MoverImage, Scratch: scratch, Networks: networks, Recorder: recorder,
 		Class:    func(name string) *storagev1.StorageClass { return seen[storagev1.StorageClass](sources.Classes, name) },
 		Node:     func(name string) *corev1.Node { return seen[corev1.Node](sources.Nodes, name) },
 		Space:    func(name string) *corev1.Namespace { return seen[corev1.Namespace](sources.Namespaces, name) },

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/api/resource"
 	validation "k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/lodestone-storage/lodestone/pkg/command"
@@ -28,6 +29,7 @@ type Options struct {
 	PublishCapacity  bool
 	MoverImage       string
 	MoverNetworks    []string
+	MoverScratch     string
 }
 
 // NewOptions returns the defaults.
@@ -52,6 +54,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.RefusalPeriod, "refusal-period", o.RefusalPeriod, "how long a cluster or node that refused a claim is passed over for it; longer than the 10s that kube-scheduler backs off")
 	flags.BoolVar(&o.PublishCapacity, "publish-capacity", o.PublishCapacity, "tell kube-scheduler how much room the virtual classes have in each cluster; false: let it ask for none, and remove what was published")
 	flags.StringVar(&o.MoverImage, "mover-image", o.MoverImage, "image of the pods that copy volumes, in the home cluster and in remote ones; of the provisioner's own version")
+	flags.StringVar(&o.MoverScratch, "mover-scratch", o.MoverScratch, "how much a pod that copies a volume may keep on the disk of its node, as 20Gi; empty: 4Gi and a 16th of the volume")
 	flags.StringSliceVar(&o.MoverNetworks, "mover-networks", o.MoverNetworks, "networks, as 10.1.0.0/16,fd00:1::/64, in which the pods that copy volumes may dial each other; empty: wherever a pod may have its address")
 	flags.IntVar(&o.Workers, "workers", o.Workers, "how many claims are worked on at once; a wait for a volume takes none of them")
 }
@@ -71,10 +74,26 @@ func (o *Options) Validate() error {
 	if _, err := o.networks(); err != nil {
 		errs = append(errs, err)
 	}
+	if _, err := o.scratch(); err != nil {
+		errs = append(errs, err)
+	}
 	if o.Workers < 1 {
 		errs = append(errs, errors.New("--workers must be at least 1"))
 	}
 	return errors.Join(errs...)
+}
+
+// scratch returns how many bytes movers may keep on the disks of their nodes; 0: what the
+// volume says.
+func (o *Options) scratch() (int64, error) {
+	if o.MoverScratch == "" {
+		return 0, nil
+	}
+	quantity, err := resource.ParseQuantity(o.MoverScratch)
+	if err != nil || quantity.Value() < 1<<20 {
+		return 0, fmt.Errorf("--mover-scratch: %q is not a size of at least 1Mi, as 20Gi", o.MoverScratch)
+	}
+	return quantity.Value(), nil
 }
 
 // networks returns those in which movers may dial each other.

@@ -25,13 +25,16 @@ func TestFlagsSetTheOptions(t *testing.T) {
 	o := NewOptions()
 	flags := pflag.NewFlagSet("provisioner", pflag.ContinueOnError)
 	o.AddFlags(flags)
-	require.NoError(t, flags.Parse([]string{"--cluster-id=east", "--storage-namespace=twins", "--leader-elect=false", "--probe-interval=2s", "--workers=5", "--publish-capacity=false"}))
+	require.NoError(t, flags.Parse([]string{"--cluster-id=east", "--storage-namespace=twins", "--leader-elect=false", "--probe-interval=2s", "--workers=5", "--mover-scratch=20Gi", "--publish-capacity=false"}))
 	assert.Equal(t, "east", o.ClusterID)
 	assert.Equal(t, "twins", o.StorageNamespace)
 	assert.False(t, o.LeaderElect)
 	assert.Equal(t, 2*time.Second, o.ProbeInterval)
 	assert.Equal(t, 5, o.Workers)
 	assert.False(t, o.PublishCapacity)
+	scratch, err := o.scratch()
+	require.NoError(t, err)
+	assert.EqualValues(t, 20<<30, scratch)
 	require.NoError(t, o.Validate())
 }
 
@@ -49,6 +52,8 @@ func TestValidate(t *testing.T) {
 		"a lease that is too short":         {change: func(o *Options) { o.LeaseDuration = 2 * time.Second }, says: []string{"--lease-duration", "at least 3s"}},
 		"no interval":                       {change: func(o *Options) { o.ProbeInterval = 0 }, says: []string{"--probe-interval"}},
 		"a negative period":                 {change: func(o *Options) { o.RefusalPeriod = -time.Second }, says: []string{"--refusal-period"}},
+		"room for movers that is no size":   {change: func(o *Options) { o.MoverScratch = "much" }, says: []string{"--mover-scratch", "as 20Gi"}},
+		"too little room for movers":        {change: func(o *Options) { o.MoverScratch = "0" }, says: []string{"--mover-scratch", "at least 1Mi"}},
 		"no workers":                        {change: func(o *Options) { o.Workers = 0 }, says: []string{"--workers"}},
 		"all that is wrong is told at once": {change: func(o *Options) { o.ClusterID, o.Workers = "home", -1 }, says: []string{"--cluster-id", "--workers"}},
 	} {

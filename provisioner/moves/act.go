@@ -54,6 +54,7 @@ func (c *Controller) act(ctx context.Context, w *work, o decide.Observation, ste
 	case decide.StartMover:
 		return c.startMover(ctx, r, i, step.End)
 	case decide.DropMover:
+		c.tellEnded(o, i, step.End)
 		return c.dropMover(ctx, r, i, step.End)
 	case decide.Start:
 		client, err := c.client(ctx, w, r, i)

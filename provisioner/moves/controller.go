@@ -50,6 +50,9 @@ type Config struct {
 	Namespace string
 	// Image is that of the movers.
 	Image string
+	// Scratch is how many bytes a mover may keep on the disk of its node; 0: by the size of
+	// its volume.
+	Scratch int64
 	// Networks are those in which movers may dial each other.
 	Networks transport.Networks
 	Recorder record.EventRecorder

@@ -80,6 +80,10 @@ func (c *Controller) moverAt(ctx context.Context, at site, r *record.Record, i i
 
 // problemOf says what keeps a pod from running, as far as its status tells.
 func problemOf(pod *corev1.Pod) string {
+	if pod.Status.Phase == corev1.PodFailed && pod.Status.Message != "" {
+		// As when its node had too little memory or disk left.
+		return fmt.Sprintf("its node %s ended it (%s): %s", pod.Spec.NodeName, pod.Status.Reason, pod.Status.Message)
+	}
 	for _, condition := range pod.Status.Conditions {
 		if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionFalse {
 			return condition.Message

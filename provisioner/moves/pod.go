@@ -22,11 +22,30 @@ const (
 // and capabilities of files. Pod Security baseline allows each.
 var capabilities = []corev1.Capability{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "MKNOD", "SETFCAP"}
 
+// spare is more than what a mover keeps takes by its sizes on a disk, and than its log
+// does. So it stops in words before its node evicts it.
+const spare = 256 << 20
+
+// scratchLimit is how many bytes a mover of a volume may keep on the disk of its node:
+// what was configured, else enough for a volume of files of 16 KiB, or one that holds
+// more than its capacity.
+func (c *Controller) scratchLimit(volume *corev1.PersistentVolume) int64 {
+	if c.Scratch > 0 {
+		return c.Scratch
+	}
+	const least, part = 4 << 30, 16
+	if volume == nil {
+		return least
+	}
+	return least + volume.Spec.Capacity.Storage().Value()/part
+}
+
 // moverSpec is the pod of a mover: the volume, its keys, room for manifests, and nothing
 // of the cluster. node is where it must run; empty: anywhere in that cluster.
 func (c *Controller) moverSpec(r *record.Record, i int, end record.End, node string) corev1.PodSpec {
 	name, word := r.MoverName(i, end), "receive"
-	args := []string{"--move=" + r.KeysOf(i), "--keys=/keys", "--volume=/volume", "--scratch=/scratch", fmt.Sprintf("--data-address=:%d", dataPort)}
+	scratch := c.scratchLimit(r.Claims[i].Volume)
+	args := []string{"--move=" + r.KeysOf(i), "--keys=/keys", "--volume=/volume", "--scratch=/scratch", fmt.Sprintf("--scratch-limit=%d", scratch), fmt.Sprintf("--data-address=:%d", dataPort)}
 	ports := []corev1.ContainerPort{{Name: "data", ContainerPort: dataPort}}
 	if end == record.Source {
 		word = "send"
@@ -59,8 +78,16 @@ func (c *Controller) moverSpec(r *record.Record, i int, end record.End, node str
 				Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}, Add: capabilities},
 			},
 			Resources: corev1.ResourceRequirements{
-				Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("128Mi")},
-				Limits:   corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse("1Gi")},
+				Requests: corev1.ResourceList{
+					corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("128Mi"),
+					// Else it would be the limit, for which no node has to have room.
+					corev1.ResourceEphemeralStorage: resource.MustParse("0"),
+				},
+				Limits: corev1.ResourceList{
+					corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse("1Gi"),
+					// A namespace's default is not made for movers, which would be evicted for it.
+					corev1.ResourceEphemeralStorage: *resource.NewQuantity(scratch+2*spare, resource.BinarySI),
+				},
 			},
 			VolumeMounts: []corev1.VolumeMount{
 				{Name: "volume", MountPath: "/volume"}, {Name: "keys", MountPath: "/keys", ReadOnly: true}, {Name: "scratch", MountPath: "/scratch"},
@@ -71,7 +98,7 @@ func (c *Controller) moverSpec(r *record.Record, i int, end record.End, node str
 			// node has it mounted for writing.
 			{Name: "volume", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: r.Claims[i].At(end).Ref.Name}}},
 			{Name: "keys", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: name, DefaultMode: ptr.To(int32(0o400))}}},
-			{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+			{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: resource.NewQuantity(scratch+spare, resource.BinarySI)}}},
 		},
 	}
 	if v := r.Claims[i].Volume; v != nil && ptr.Deref(v.Spec.VolumeMode, corev1.PersistentVolumeFilesystem) == corev1.PersistentVolumeBlock {

@@ -55,6 +55,20 @@ func (c *Controller) writeStatus(ctx context.Context, move *v1alpha1.VolumeMove,
 	}
 }
 
+// tellEnded writes an event on the VolumeMove when a mover has ended by itself, which is
+// gone before anybody can look at it: another one takes its place.
+func (c *Controller) tellEnded(o decide.Observation, i int, end record.End) {
+	side := o.Claims[i].Source
+	if end == record.Target {
+		side = o.Claims[i].Target
+	}
+	if o.Move == nil || !side.Mover.Ended || side.Mover.Problem == "" {
+		return
+	}
+	c.Recorder.Event(aboutMove(o.Move), corev1.EventTypeWarning, "MoverEnded",
+		sentence(fmt.Sprintf("the mover of claim %s at the %s has ended, %s", o.Record.Claims[i].Name, end, side.Mover.Problem)))
+}
+
 // tellPhase writes an event on the VolumeMove, and on the claims where their users see
 // something of it.
 func (c *Controller) tellPhase(o decide.Observation, next v1alpha1.VolumeMoveStatus) {

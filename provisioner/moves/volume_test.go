@@ -1,10 +1,13 @@
 package moves
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -66,6 +69,44 @@ func TestAMoverHasWhatItNeedsAndNoMore(t *testing.T) {
 	}
 	assert.Equal(t, "pvc-u1", c.moverSpec(r, 0, record.Source, "").Volumes[0].PersistentVolumeClaim.ClaimName)
 	assert.Equal(t, "data", c.moverSpec(r, 0, record.Target, "").Volumes[0].PersistentVolumeClaim.ClaimName)
+}
+
+func TestAMoverIsBoundOnTheDiskOfItsNodeAndStopsBeforeTheNodeEndsIt(t *testing.T) {
+	sized := func(size string) *corev1.PersistentVolume {
+		return &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)}}}
+	}
+	for name, row := range map[string]struct {
+		volume *corev1.PersistentVolume
+		told   int64
+		want   int64
+	}{
+		"a small volume":           {sized("1Gi"), 0, 4<<30 + 64<<20},
+		"a large one":              {sized("16Ti"), 0, 4<<30 + 1<<40},
+		"one of which is not told": {nil, 0, 4 << 30},
+		"as configured":            {sized("16Ti"), 20 << 30, 20 << 30},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := New(Config{Image: "mover:1", Scratch: row.told})
+			r := recordIn("PreCopy")
+			r.Claims[0].Volume = row.volume
+			for _, end := range record.Ends {
+				spec := c.moverSpec(r, 0, end, "")
+				mover := spec.Containers[0]
+				assert.Contains(t, mover.Args, fmt.Sprintf("--scratch-limit=%d", row.want))
+				var limit *resource.Quantity
+				for _, volume := range spec.Volumes {
+					if volume.EmptyDir != nil {
+						limit = volume.EmptyDir.SizeLimit
+					}
+				}
+				require.NotNil(t, limit)
+				assert.Greater(t, limit.Value(), row.want)
+				assert.Greater(t, mover.Resources.Limits.StorageEphemeral().Value(), limit.Value())
+				assert.Contains(t, mover.Resources.Requests, corev1.ResourceEphemeralStorage)
+				assert.Zero(t, mover.Resources.Requests.StorageEphemeral().Value(), "any node will do")
+			}
+		})
+	}
 }
 
 func TestAMoverOfABlockVolumeHasTheDevice(t *testing.T) {
