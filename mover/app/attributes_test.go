@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/lodestone-storage/lodestone/mover/harness"
 	"github.com/lodestone-storage/lodestone/pkg/movecontrol"
 )
 
@@ -32,6 +33,7 @@ func attribute(t *testing.T, path, name string) string {
 }
 
 func TestAttributesOfTheMachineStayAtBothEndsAsTheyAre(t *testing.T) {
+	harness.Require(t)
 	source := t.TempDir()
 	files := []string{write(t, source, "d/small", []byte("small")), write(t, source, "d/large", random(t, 5<<20))}
 	for _, path := range append(files, source, filepath.Join(source, "d")) {
