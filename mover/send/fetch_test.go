@@ -22,9 +22,11 @@ func endless(t *testing.T) (conn *stream.Conn, asked chan string) {
 	conn, receiver := stream.New(ours, stream.DefaultTiming, nil), stream.New(theirs, stream.DefaultTiming, nil)
 	t.Cleanup(conn.Close)
 	asked = make(chan string, 10)
-	done := make(chan error, 1)
+	done := make(chan struct{})
 	go func() {
-		done <- receiver.Serve(func(in *stream.Incoming) (any, error) {
+		defer close(done)
+		// It ends with the connection.
+		_ = receiver.Serve(func(in *stream.Incoming) (any, error) {
 			asked <- in.Op
 			const much = 64 << 20
 			for range much / len(payload) {

@@ -12,7 +12,7 @@ import (
 // What takes the place of a file between the look at it and its opening is not read, does
 // not hold the scan up, and does not end it.
 func TestAFileThatBecomesSomethingElseBeforeItIsReadIsLeftToTheNextScan(t *testing.T) {
-	for name, make := range map[string]func(path string) error{
+	for name, replace := range map[string]func(path string) error{
 		"a named pipe":     func(path string) error { return unix.Mkfifo(path, 0o600) },
 		"a socket":         func(path string) error { return unix.Mknod(path, unix.S_IFSOCK|0o600, 0) },
 		"a directory":      func(path string) error { return os.Mkdir(path, 0o700) },
@@ -34,7 +34,7 @@ func TestAFileThatBecomesSomethingElseBeforeItIsReadIsLeftToTheNextScan(t *testi
 			s.fill(e)
 			// It keeps its inode, so that nothing new gets the number.
 			require.NoError(t, os.Rename(path, filepath.Join(root, "kept")))
-			require.NoError(t, make(path))
+			require.NoError(t, replace(path))
 			l := &looker{options: &Options{}, found: &findings{}}
 			err = l.readFile(d, "file", &sight{entry: e})
 			require.Truef(t, gone(err), "%v", err)
