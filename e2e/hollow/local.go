@@ -22,7 +22,7 @@ func (h *Hollow) syncLocal(ctx context.Context, p *player, pod *corev1.Pod) erro
 		return h.syncRun(ctx, p, pod)
 	}
 	if pod.DeletionTimestamp != nil {
-		return finishDeletion(ctx, h.client, pod)
+		return h.endLocal(ctx, pod)
 	}
 	if finished(pod) || running(pod) {
 		return nil
@@ -40,6 +40,17 @@ func (h *Hollow) syncLocal(ctx context.Context, p *player, pod *corev1.Pod) erro
 		}
 	}
 	return patchStatus(ctx, h.client, pod, runningStatus(pod))
+}
+
+// endLocal tells that a pod has ended that is being deleted, and then lets it go: so do
+// kubelets.
+func (h *Hollow) endLocal(ctx context.Context, pod *corev1.Pod) error {
+	if !finished(pod) {
+		if err := patchStatus(ctx, h.client, pod, endedStatus(pod)); err != nil {
+			return err
+		}
+	}
+	return finishDeletion(ctx, h.client, pod)
 }
 
 // finishDeletion removes a pod that is being deleted, as a kubelet does whose

@@ -29,7 +29,7 @@ func (h *Hollow) syncRun(ctx context.Context, p *player, pod *corev1.Pod) error 
 	switch {
 	case pod.DeletionTimestamp != nil:
 		h.runner.End(pod.Namespace, pod.Name)
-		return finishDeletion(ctx, h.client, pod)
+		return h.endLocal(ctx, pod)
 	case finished(pod):
 		return nil
 	}

@@ -51,6 +51,24 @@ func runningStatus(pod *corev1.Pod) corev1.PodStatus {
 	return status
 }
 
+// endedStatus is the status of a pod whose containers were made to end.
+func endedStatus(pod *corev1.Pod) corev1.PodStatus {
+	status := corev1.PodStatus{Phase: corev1.PodSucceeded}
+	now := metav1.Now()
+	for _, container := range pod.Status.ContainerStatuses {
+		container.Ready, container.Started = false, nil
+		container.State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Completed", FinishedAt: now}}
+		status.ContainerStatuses = append(status.ContainerStatuses, container)
+	}
+	for _, container := range pod.Status.InitContainerStatuses {
+		if container.State.Running != nil {
+			container.State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Completed", FinishedAt: now}}
+		}
+		status.InitContainerStatuses = append(status.InitContainerStatuses, container)
+	}
+	return status
+}
+
 // initStatus is that of an init container that has done its work, or of a sidecar that runs.
 func initStatus(container corev1.Container, now metav1.Time) corev1.ContainerStatus {
 	started := true

@@ -30,16 +30,17 @@ func movesOf(config *Config, home *rest.Config, client kubernetes.Interface, kno
 		return nil, err
 	}
 	sources := work.Sources
-	return moves.New(moves.Config{
+	moving := moves.New(moves.Config{
 		Client: client, Home: home, Moves: objects, Objects: volumemoves.NewInformer(objects),
-		Clusters: known, Registry: held, Place: work.Place, Namespace: config.Namespace, Image: config.MoverImage, Scratch: scratch, Networks: networks, Recorder: recorder,
+		Clusters: known, Registry: held, Place: work.Place, Namespace: config.Namespace, Image: config.MoverImage, Scratch: scratch, Networks: networks, Recorder: recorder, Margin: config.ForcedDeletionMargin,
 		Class:    func(name string) *storagev1.StorageClass { return seen[storagev1.StorageClass](sources.Classes, name) },
 		Node:     func(name string) *corev1.Node { return seen[corev1.Node](sources.Nodes, name) },
 		Space:    func(name string) *corev1.Namespace { return seen[corev1.Namespace](sources.Namespaces, name) },
 		StandIns: func(cluster string) []*corev1.Node { return standIns(sources.Nodes, cluster) },
 		View:     work.View,
 		Released: work.Enqueue,
-	}), nil
+	})
+	return moving, moving.Witness(sources.Pods)
 }
 
 // standIns returns the nodes of home that stand for a remote cluster.

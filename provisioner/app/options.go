@@ -30,6 +30,8 @@ type Options struct {
 	MoverImage       string
 	MoverNetworks    []string
 	MoverScratch     string
+
+	ForcedDeletionMargin time.Duration
 }
 
 // NewOptions returns the defaults.
@@ -42,6 +44,8 @@ func NewOptions() *Options {
 		Workers:          32,
 		PublishCapacity:  true,
 		MoverImage:       "lodestone-mover",
+
+		ForcedDeletionMargin: time.Minute,
 	}
 }
 
@@ -56,6 +60,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.MoverImage, "mover-image", o.MoverImage, "image of the pods that copy volumes, in the home cluster and in remote ones; of the provisioner's own version")
 	flags.StringVar(&o.MoverScratch, "mover-scratch", o.MoverScratch, "how much a pod that copies a volume may keep on the disk of its node, as 20Gi; empty: 4Gi and a 16th of the volume")
 	flags.StringSliceVar(&o.MoverNetworks, "mover-networks", o.MoverNetworks, "networks, as 10.1.0.0/16,fd00:1::/64, in which the pods that copy volumes may dial each other; empty: wherever a pod may have its address")
+	flags.DurationVar(&o.ForcedDeletionMargin, "forced-deletion-margin", o.ForcedDeletionMargin, "how long after its grace period a pod counts as running that was deleted by force while its volume is moved; longer than --node-monitor-grace-period of the home cluster's kube-controller-manager, whose default is 50s")
 	flags.IntVar(&o.Workers, "workers", o.Workers, "how many claims are worked on at once; a wait for a volume takes none of them")
 }
 
@@ -67,6 +72,9 @@ func (o *Options) Validate() error {
 	}
 	if o.ProbeInterval <= 0 || o.RefusalPeriod <= 0 {
 		errs = append(errs, errors.New("--probe-interval and --refusal-period must be more than 0"))
+	}
+	if o.ForcedDeletionMargin <= 0 {
+		errs = append(errs, errors.New("--forced-deletion-margin must be more than 0"))
 	}
 	if o.MoverImage == "" {
 		errs = append(errs, errors.New("--mover-image must name an image"))

@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -63,7 +64,12 @@ func (c *Controller) act(ctx context.Context, w *work, o decide.Observation, ste
 		}
 		return err
 	case decide.DeletePod:
-		err := c.Client.CoreV1().Pods(r.Namespace).Delete(ctx, step.Pod.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &step.Pod.UID}})
+		options := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &step.Pod.UID}}
+		if step.Pod.Hasty {
+			// So that its node ends it before it is gone.
+			options.GracePeriodSeconds = ptr.To(int64(1))
+		}
+		err := c.Client.CoreV1().Pods(r.Namespace).Delete(ctx, step.Pod.Name, options)
 		return ignoreGone(err, "delete pod "+step.Pod.Name)
 	case decide.Ungate:
 		return c.ungate(ctx, r.Namespace, step.Pod)
@@ -87,8 +93,23 @@ func (c *Controller) save(ctx context.Context, w *work, o decide.Observation, st
 		w.record = nil
 		return err
 	}
+	if w.record != nil {
+		c.witness.settle(dropped(w.record.record.Pods, next.Pods))
+	}
 	w.record = written
 	return nil
+}
+
+// dropped returns the pods that a record no longer has.
+func dropped(before, after []record.Pod) map[types.UID]bool {
+	gone := map[types.UID]bool{}
+	for _, pod := range before {
+		gone[pod.UID] = true
+	}
+	for _, pod := range after {
+		delete(gone, pod.UID)
+	}
+	return gone
 }
 
 func ignoreGone(err error, what string) error {

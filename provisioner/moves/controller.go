@@ -53,6 +53,9 @@ type Config struct {
 	// Scratch is how many bytes a mover may keep on the disk of its node; 0: by the size of
 	// its volume.
 	Scratch int64
+	// Margin is how long after its grace period a pod may still run that was deleted by
+	// force.
+	Margin time.Duration
 	// Networks are those in which movers may dial each other.
 	Networks transport.Networks
 	Recorder record.EventRecorder
@@ -73,6 +76,7 @@ type Config struct {
 type Controller struct {
 	Config
 	ways    ways
+	witness witness
 	mu      sync.Mutex
 	work    map[types.UID]*work
 	running sync.WaitGroup

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -27,19 +28,18 @@ func (c *Controller) observeNodes(ctx context.Context, o *decide.Observation) er
 			o.Users = append(o.Users, record.Node{Cluster: keys.Home, Name: pod.Node})
 		}
 	}
-	o.Away = map[record.Node]string{}
-	for _, node := range o.Record.Ran {
-		if slices.Contains(o.Users, node) && o.Record.Phase != v1alpha1.MoveQuiesce && o.Record.Phase != v1alpha1.MoveFence {
-			// It is in the record anyway.
-			continue
-		}
+	c.observeVanished(o)
+	o.Away, o.Off = map[record.Node]string{}, map[record.Node]bool{}
+	for _, node := range nodesOf(o) {
 		at, why := c.reach(node.Cluster)
 		if why != "" {
 			o.Away[node] = why
 			continue
 		}
-		why, err := away(ctx, at, node.Name)
+		off, why, err := away(ctx, at, node.Name)
 		switch {
+		case err == nil && off:
+			o.Off[node] = true
 		case err == nil && why != "":
 			o.Away[node] = why
 		case err != nil && at.home:
@@ -58,34 +58,57 @@ func (c *Controller) atHome(name string) bool {
 	return node == nil || locality.OfNode(node.Labels) == keys.Home
 }
 
-// away says why it is not known what runs on a node: it is there, is not ready, and
-// nobody has said that it is off. It asks the API server, never a cache.
-func away(ctx context.Context, at site, name string) (why string, err error) {
+// nodesOf returns the nodes of which it matters what runs there.
+func nodesOf(o *decide.Observation) []record.Node {
+	var nodes []record.Node
+	for _, node := range o.Record.Ran {
+		// One that is in use is in the record anyway.
+		if !slices.Contains(o.Users, node) || o.Record.Phase == v1alpha1.MoveQuiesce || o.Record.Phase == v1alpha1.MoveFence {
+			nodes = append(nodes, node)
+		}
+	}
+	there := map[types.UID]bool{}
+	for _, pod := range o.Writers {
+		there[pod.UID] = true
+	}
+	for _, pod := range slices.Concat(o.Record.Pods, o.Unended) {
+		if node := (record.Node{Cluster: keys.Home, Name: pod.Node}); !there[pod.UID] && !slices.Contains(nodes, node) {
+			nodes = append(nodes, node)
+		}
+	}
+	return nodes
+}
+
+// away says whether a node is gone, or said to be off, or else why it is not known what
+// runs there: it is not ready. It asks the API server, never a cache.
+func away(ctx context.Context, at site, name string) (off bool, why string, err error) {
 	ctx, cancel := at.patience(ctx)
 	defer cancel()
 	nodes, err := at.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()})
 	if err != nil {
-		return "", fmt.Errorf("look at node %s: %w", name, err)
+		return false, "", fmt.Errorf("look at node %s: %w", name, err)
 	}
 	for i := range nodes.Items {
 		if nodes.Items[i].Name == name {
-			return silent(&nodes.Items[i]), nil
+			off, why = silent(&nodes.Items[i])
+			return off, why, nil
 		}
 	}
-	return "", nil
+	return true, "", nil
 }
 
-// silent says why a node is not known to be ready; empty if it is, or is known to be off.
-func silent(node *corev1.Node) string {
+// silent says whether a node is said to be off, or else why it is not known to be ready;
+// empty if it is.
+func silent(node *corev1.Node) (off bool, why string) {
 	for _, taint := range node.Spec.Taints {
 		if taint.Key == corev1.TaintNodeOutOfService {
-			return ""
+			return true, ""
 		}
 	}
 	for _, condition := range node.Status.Conditions {
 		if condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue {
-			return ""
+			return false, ""
 		}
 	}
-	return "the node is not ready"
+	return false, "the node is not ready"
 }

@@ -14,11 +14,12 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/clusters"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/slim"
 )
 
 // observe asks what there is of a move. On an error the observation is not complete.
 func (c *Controller) observe(ctx context.Context, w *work) (decide.Observation, error) {
-	o := decide.Observation{Now: time.Now(), Unusable: map[record.End]string{}, Gone: map[record.End]bool{}}
+	o := decide.Observation{Now: time.Now(), Margin: c.Margin, Unusable: map[record.End]string{}, Gone: map[record.End]bool{}}
 	if w.record == nil {
 		known, err := c.read(ctx, w.uid)
 		if err != nil {
@@ -54,7 +55,7 @@ func (c *Controller) observe(ctx context.Context, w *work) (decide.Observation, 
 		return o, err
 	}
 	// After the volumes: whoever mounts one now has looked at it before.
-	if o.Pods, err = c.podsOf(ctx, o.Record); err != nil {
+	if err := c.observePods(ctx, &o); err != nil {
 		return o, err
 	}
 	if err := c.observeOthers(ctx, &o); err != nil {
@@ -138,22 +139,30 @@ func (c *Controller) observeSide(ctx context.Context, at site, r *record.Record,
 	return side, err
 }
 
-// podsOf returns the pods of home that use a claim of a move.
-func (c *Controller) podsOf(ctx context.Context, r *record.Record) ([]decide.Pod, error) {
-	pods, err := c.Client.CoreV1().Pods(r.Namespace).List(ctx, metav1.ListOptions{})
+// observePods finds out which pods of home use a claim of a move.
+func (c *Controller) observePods(ctx context.Context, o *decide.Observation) error {
+	pods, err := c.Client.CoreV1().Pods(o.Record.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("list pods: %w", err)
+		return fmt.Errorf("list pods: %w", err)
 	}
-	var found []decide.Pod
 	for i := range pods.Items {
 		pod := &pods.Items[i]
-		if used := usedBy(pod, r); len(used) > 0 {
-			seen := podOf(pod)
-			seen.Claims = used
-			found = append(found, seen)
+		used := usedBy(pod, o.Record)
+		if len(used) == 0 {
+			continue
 		}
+		known, seen := slim.NewPod(pod), podOf(pod)
+		seen.Claims = used
+		if c.local(known) {
+			// Others than its node may say that it has failed.
+			seen.Finished = known.Ended()
+			if !seen.Finished {
+				o.Writers = append(o.Writers, writer(known))
+			}
+		}
+		o.Pods = append(o.Pods, seen)
 	}
-	return found, nil
+	return nil
 }
 
 // usedBy returns the indices of the claims of a move that a pod uses.
@@ -170,6 +179,7 @@ func podOf(pod *corev1.Pod) decide.Pod {
 	seen := decide.Pod{
 		Name: pod.Name, UID: pod.UID, Bound: pod.Spec.NodeName != "", Leaving: pod.DeletionTimestamp != nil,
 		Finished: finished(pod), Owned: metav1.GetControllerOf(pod) != nil, Node: pod.Spec.NodeName,
+		Hasty: pod.Spec.TerminationGracePeriodSeconds != nil && *pod.Spec.TerminationGracePeriodSeconds == 0,
 	}
 	for _, gate := range pod.Spec.SchedulingGates {
 		seen.Gated = seen.Gated || gate.Name == keys.MovingGate

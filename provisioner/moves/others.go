@@ -12,6 +12,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/slim"
 )
 
 // observeOthers finds out who else has a source: pods beside the backing claim, and nodes
@@ -54,6 +55,7 @@ func (c *Controller) observeSource(ctx context.Context, at site, o *decide.Obser
 			o.Claims[i].On = append(o.Claims[i].On, pod.Node)
 		}
 	}
+	o.Writers = append(o.Writers, found.writers...)
 	for _, node := range attached(attachments.Items, o.Record.Claims[i].Volume, o.Claims[i].Source.Real) {
 		if !found.movers[node] {
 			o.Others = append(o.Others, "node "+node+", which it is attached to")
@@ -68,6 +70,8 @@ type beside struct {
 	users  []record.Node
 	// on are the nodes of those that are not ending.
 	on []string
+	// writers are those at home, where their end is not proven otherwise.
+	writers []record.Pod
 	// movers are the nodes of its mover.
 	movers map[string]bool
 }
@@ -94,6 +98,9 @@ func (c *Controller) besides(ctx context.Context, at site, r *record.Record, i i
 				if pod.DeletionTimestamp == nil {
 					found.on = append(found.on, pod.Spec.NodeName)
 				}
+			}
+			if known := slim.NewPod(pod); at.home && c.local(known) {
+				found.writers = append(found.writers, writer(known))
 			}
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-helpers/storage/ephemeral"
+	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -110,6 +111,10 @@ type Pod struct {
 	Node string
 	// Phase is that of its status.
 	Phase corev1.PodPhase
+	// Runs says whether its node told last that one of its containers runs.
+	Runs bool
+	// Grace is how many seconds its containers may take to end.
+	Grace int64
 	// Claims are namespace/name of the claims that it uses, those of generic
 	// ephemeral volumes included.
 	Claims []string
@@ -122,11 +127,35 @@ func NewPod(pod *corev1.Pod) *Pod {
 			Namespace: texts.of(pod.Namespace), Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion, Finalizers: lists.of(pod.Finalizers),
 		},
 		Node: texts.of(pod.Spec.NodeName), Phase: corev1.PodPhase(texts.of(string(pod.Status.Phase))), Claims: claimsOf(pod),
+		Runs: runs(&pod.Status), Grace: grace(pod),
 	}
+}
+
+// runs says whether a container is known to run.
+func runs(status *corev1.PodStatus) bool {
+	for _, statuses := range [][]corev1.ContainerStatus{status.ContainerStatuses, status.InitContainerStatuses, status.EphemeralContainerStatuses} {
+		if slices.ContainsFunc(statuses, func(s corev1.ContainerStatus) bool { return s.State.Running != nil }) {
+			return true
+		}
+	}
+	return false
+}
+
+// longestGrace keeps times with a grace period in them from overflowing.
+const longestGrace = 1 << 30
+
+// grace returns the grace period of a pod. Whoever deletes it may give it a longer one.
+func grace(pod *corev1.Pod) int64 {
+	seconds := max(ptr.Deref(pod.Spec.TerminationGracePeriodSeconds, corev1.DefaultTerminationGracePeriodSeconds), ptr.Deref(pod.DeletionGracePeriodSeconds, 0))
+	return min(max(seconds, 0), longestGrace)
 }
 
 // Finished says whether the pod has ended for good.
 func (p *Pod) Finished() bool { return p.Phase == corev1.PodSucceeded || p.Phase == corev1.PodFailed }
+
+// Ended says whether a pod is known to run nothing any more. Nodes say so before they
+// let a pod go that they were asked to end, and others say only that it has failed.
+func (p *Pod) Ended() bool { return p.Finished() && !p.Runs }
 
 // claimsOf returns namespace/name of the claims that a pod uses.
 func claimsOf(pod *corev1.Pod) []string {

@@ -2,6 +2,7 @@ package slim
 
 import (
 	"fmt"
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -113,12 +114,40 @@ func TestPodKeepsItsClaims(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, &Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Finalizers: []string{"f"}},
-		Node:       "node", Phase: corev1.PodFailed, Claims: []string{"shop/data", "shop/web-scratch"},
+		Node:       "node", Phase: corev1.PodFailed, Claims: []string{"shop/data", "shop/web-scratch"}, Grace: 30,
 	}, slim)
 	assert.True(t, slim.(*Pod).Finished())
 	again, err := Object(slim)
 	require.NoError(t, err)
 	assert.Same(t, slim, again)
+}
+
+func TestPodHasEndedOnceNothingOfItRuns(t *testing.T) {
+	running := []corev1.ContainerStatus{{}, {State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
+	for name, row := range map[string]struct {
+		status corev1.PodStatus
+		want   bool
+	}{
+		"it runs":                     {corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: running}, false},
+		"it is started again":         {corev1.PodStatus{Phase: corev1.PodRunning}, false},
+		"it has ended":                {corev1.PodStatus{Phase: corev1.PodSucceeded, ContainerStatuses: running[:1]}, true},
+		"somebody says it has failed": {corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: running}, false},
+		"a sidecar runs":              {corev1.PodStatus{Phase: corev1.PodFailed, InitContainerStatuses: running}, false},
+		"somebody looks into it":      {corev1.PodStatus{Phase: corev1.PodFailed, EphemeralContainerStatuses: running}, false},
+	} {
+		assert.Equal(t, row.want, NewPod(&corev1.Pod{Status: row.status}).Ended(), name)
+	}
+}
+
+func TestPodMayTakeTheLongestOfItsGracePeriods(t *testing.T) {
+	with := func(spec, deletion *int64) int64 {
+		return NewPod(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{DeletionGracePeriodSeconds: deletion}, Spec: corev1.PodSpec{TerminationGracePeriodSeconds: spec}}).Grace
+	}
+	assert.EqualValues(t, 30, with(nil, nil))
+	assert.EqualValues(t, 0, with(ptr.To[int64](0), nil))
+	assert.EqualValues(t, 5, with(ptr.To[int64](5), ptr.To[int64](0)))
+	assert.EqualValues(t, 600, with(ptr.To[int64](5), ptr.To[int64](600)))
+	assert.EqualValues(t, longestGrace, with(ptr.To[int64](math.MaxInt64), nil))
 }
 
 func TestWhatIsEqualIsInMemoryOnce(t *testing.T) {

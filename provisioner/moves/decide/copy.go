@@ -77,6 +77,12 @@ func preCopy(o Observation) Step {
 	if why := unagreed(o); why != "" {
 		return back(o, why, true)
 	}
+	if len(lingering(o)) > 0 {
+		// No pod stands still for this wait.
+		if step, ok := unsure(o); ok {
+			return step
+		}
+	}
 	next := o.Record.Enter(v1alpha1.MoveQuiesce, o.Now)
 	next.Down = o.Now
 	return Step{Verb: Save, Record: next, Say: "the pods that use the claims are stopped for " + stopFor(o)}

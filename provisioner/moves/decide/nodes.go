@@ -5,15 +5,30 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 )
 
-// followed is the step that records on which nodes pods use the claims; false where the
-// record says so. A node stays in it after its pods are gone until it is known to be
-// ready or gone: a pod that is deleted by force may run on where nobody can be asked.
+// followed is the step that records which pods use the claims, and on which nodes; false
+// where the record says so.
 func followed(o Observation) (Step, bool) {
-	if o.Unusable[record.Source] != "" {
+	next := o.Record.Clone()
+	next.Ran, next.Pods = ran(o), writing(o, record.MostPods)
+	if len(next.Pods) > record.MostPods {
+		return back(o, fmt.Sprintf("more than %d pods at home use the volumes, or did so a moment ago: scale their owners down, and move again", record.MostPods), true), true
+	}
+	if slices.Equal(next.Ran, o.Record.Ran) && slices.Equal(next.Pods, o.Record.Pods) {
 		return Step{}, false
+	}
+	return Step{Verb: Save, Record: next}, true
+}
+
+// ran returns the nodes on which pods use the claims. A node stays among them after its
+// pods are gone until it is known to be ready or gone: a pod that is deleted by force may
+// run on where nobody can be asked.
+func ran(o Observation) []record.Node {
+	if o.Unusable[record.Source] != "" {
+		return o.Record.Ran
 	}
 	want := slices.Clone(o.Users)
 	for _, node := range o.Record.Ran {
@@ -24,23 +39,21 @@ func followed(o Observation) (Step, bool) {
 	slices.SortFunc(want, func(a, b record.Node) int {
 		return strings.Compare(a.Cluster+"/"+a.Name, b.Cluster+"/"+b.Name)
 	})
-	want = slices.Compact(want)
-	if slices.Equal(want, o.Record.Ran) {
-		return Step{}, false
-	}
-	next := o.Record.Clone()
-	next.Ran = want
-	return Step{Verb: Save, Record: next}, true
+	return slices.Compact(want)
 }
 
 // unsure waits while nobody knows what still runs on a node on which the claims were in
-// use; false if that is known of all.
+// use, or a pod that is gone may still run; false if nothing does.
 func unsure(o Observation) (Step, bool) {
-	for _, node := range o.Record.Ran {
+	on := slices.Clone(o.Record.Ran)
+	for _, pod := range lingering(o) {
+		on = append(on, record.Node{Cluster: keys.Home, Name: pod.Node})
+	}
+	for _, node := range on {
 		if why := o.Away[node]; why != "" {
 			return wait(soon, fmt.Sprintf("waiting until it is known that nobody writes on node %s of %s, where a pod used the volume: %s; "+
 				"bring it back, or once it is surely off delete the Node or taint it node.kubernetes.io/out-of-service", node.Name, node.Cluster, why)), true
 		}
 	}
-	return Step{}, false
+	return outlived(o)
 }

@@ -35,6 +35,16 @@ type Observation struct {
 	// runs there; it has no entry for one that is ready or gone.
 	Users []record.Node
 	Away  map[record.Node]string
+	// Off are those of them that are gone or said to be off: nothing runs there.
+	Off map[record.Node]bool
+	// Writers are the pods that use a source from a node of home and have not ended.
+	// Unended are others that were last seen so before they were gone, Ended those of
+	// which it was seen that they ended. Margin is how long after its grace period such a
+	// pod may still run on a node that is ready.
+	Writers []record.Pod
+	Unended []record.Pod
+	Ended   map[types.UID]bool
+	Margin  time.Duration
 	// Advanced is when a copy got further last, as far as is known; zero while nobody looks.
 	Advanced time.Time
 	// Unusable says why the cluster of an end takes no requests; empty if it does.
@@ -120,6 +130,8 @@ type Pod struct {
 	Gated, Bound, Leaving, Ready, Finished bool
 	// Owned says whether a controller would make it anew.
 	Owned bool
+	// Hasty: it has no grace period, so that it goes without a word of its node.
+	Hasty bool
 }
 
 // Verb names what a step does.

@@ -16,19 +16,21 @@ import (
 )
 
 // TestMovesNeverHarm runs many moves in a world in which requests get lost, movers
-// die, clusters go away, disks lie and users change their mind, and checks at every
+// die, clusters go away, disks lie, pods are deleted by force and run on, and users change their mind, and checks at every
 // instant that a whole copy exists and that at most one can be in use; at the end
 // nothing may be left behind.
 func TestMovesNeverHarm(t *testing.T) {
-	ends := map[v1alpha1.MovePhase]int{}
+	ends, forced := map[v1alpha1.MovePhase]int{}, 0
 	for seed := range uint64(200) {
 		w := newWorld(t, seed, 1+int(seed%3))
 		w.within = seed%4 == 3
 		ends[w.walk()]++
+		forced += w.forced.happens
 		if t.Failed() {
 			return
 		}
 	}
+	require.Greater(t, forced, 50, "too few pods were deleted by force to say anything")
 	for _, phase := range []v1alpha1.MovePhase{v1alpha1.MoveDone, v1alpha1.MoveAborted, v1alpha1.MoveFailed} {
 		require.Greater(t, ends[phase], 5, "too few moves end as %s to say anything: %v", phase, ends)
 	}

@@ -67,9 +67,6 @@ func fence(o Observation) Step {
 	if step, ok := intruders(o); ok {
 		return step
 	}
-	if step, ok := unsure(o); ok {
-		return step
-	}
 	for i, claim := range o.Claims {
 		switch before := o.Record.Claims[i].Volume; {
 		case claim.Volume == nil:
@@ -94,12 +91,16 @@ func fence(o Observation) Step {
 	return enter(o, v1alpha1.MoveFinalSync)
 }
 
-// intruders is the step against whoever got at the volume again; false if nobody has.
+// intruders is the step against whoever has the volume, or may have it; false if nobody
+// does.
 func intruders(o Observation) (Step, bool) {
 	if step, ok := locked(o); ok {
 		return step, ok
 	}
-	return stopped(o)
+	if step, ok := stopped(o); ok {
+		return step, ok
+	}
+	return unsure(o)
 }
 
 // disturbed is the step against whoever got at the volume while it was copied for the last

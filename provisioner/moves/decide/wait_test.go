@@ -19,14 +19,16 @@ import (
 func TestAMoveWaitsForANodeThatDoesNotAnswer(t *testing.T) {
 	node := record.Node{Cluster: keys.Home, Name: "home-1"}
 	o := in(v1alpha1.MovePreCopy)
-	o.Users = []record.Node{node, node}
+	o.Users, o.Writers = []record.Node{node, node}, []record.Pod{runsAtHome}
 	step := decide.Next(o)
 	require.Equal(t, decide.Save, step.Verb, "where pods run is recorded")
 	require.Equal(t, []record.Node{node}, step.Record.Ran)
+	require.Equal(t, o.Writers, step.Record.Pods)
 
 	// The pod is deleted by force while its node is silent.
 	gone := in(v1alpha1.MoveFence)
-	gone.Record.Ran, gone.Away = step.Record.Ran, map[record.Node]string{node: "the node is not ready"}
+	gone.Record.Ran, gone.Record.Pods = step.Record.Ran, step.Record.Pods
+	gone.Away = map[record.Node]string{node: "the node is not ready"}
 	waits := decide.Next(gone)
 	assert.Equal(t, decide.Idle, waits.Verb)
 	for _, says := range []string{"home-1", "not ready", "out-of-service"} {
@@ -36,11 +38,17 @@ func TestAMoveWaitsForANodeThatDoesNotAnswer(t *testing.T) {
 	assert.Equal(t, v1alpha1.MoveRollBack, decide.Next(gone).Record.Phase, "it can be aborted meanwhile")
 
 	back := in(v1alpha1.MoveFence)
-	back.Record.Ran = step.Record.Ran
+	back.Record.Ran, back.Record.Pods = step.Record.Ran, step.Record.Pods
 	answers := decide.Next(back)
 	require.Equal(t, decide.Save, answers.Verb)
 	assert.Empty(t, answers.Record.Ran, "it answers, and no pod is there")
+	require.Len(t, answers.Record.Pods, 1, "but its node has only just heard that it is to end")
 	back.Record = answers.Record
+	assert.Equal(t, decide.Idle, decide.Next(back).Verb)
+	back.Off = map[record.Node]bool{node: true}
+	off := decide.Next(back)
+	require.Equal(t, decide.Save, off.Verb, "it is said to be off")
+	back.Record = off.Record
 	assert.Equal(t, decide.DeleteVolume, decide.Next(back).Verb)
 }
 

@@ -61,6 +61,7 @@ func (w *world) apply(step decide.Step) {
 		w.save(w.first())
 	case decide.Save:
 		w.log = append(w.log, "phase "+string(step.Record.Phase))
+		w.settle(step.Record)
 		w.save(step.Record)
 	case decide.HoldClaim:
 		c.claim.Finalizers = append(c.claim.Finalizers, keys.MoveFinalizer)
@@ -144,7 +145,9 @@ func (w *world) find(uid types.UID) *pod {
 // live lets everybody else do something.
 func (w *world) live() {
 	chance := func(percent int) bool { return w.r.IntN(100) < percent }
-	w.now = w.now.Add(time.Duration(w.r.IntN(2000)) * time.Millisecond)
+	passed := time.Duration(w.r.IntN(2000)) * time.Millisecond
+	w.now = w.now.Add(passed)
+	w.forcedLive(passed, chance)
 	for i, c := range w.claims {
 		w.bind(c)
 		w.moverLives(i, c, chance)

@@ -58,7 +58,7 @@ func (w *world) moverLives(i int, c *claim, chance func(int) bool) {
 		}
 		w.must(c.volume == nil, "the last pass while the volume can be mounted")
 		d.content = s.content
-		if !w.calm && chance(5) {
+		if !w.calm && chance(10) {
 			d.content = -2 // the disk lies
 		}
 	case movecontrol.Verify:
@@ -76,7 +76,8 @@ func (w *world) podsLive(chance func(int) bool) {
 	var kept []*pod
 	for _, p := range w.pods {
 		here = here || !p.Leaving
-		if p.Leaving && (!p.Bound || chance(40)) {
+		if p.Leaving && (!p.Bound || chance(40) && !(w.local(p) && w.forced.silent)) {
+			w.goneWell(p)
 			continue
 		}
 		kept = append(kept, p)

@@ -40,9 +40,10 @@ type world struct {
 	// gone are clusters that were removed.
 	gone map[record.End]bool
 	// truth is what the application wrote last, for each claim.
-	truth []int
-	log   []string
-	calm  bool
+	truth  []int
+	log    []string
+	calm   bool
+	forced forced
 	// within: both copies are in one remote cluster.
 	within bool
 }
@@ -154,6 +155,7 @@ func (w *world) observe() decide.Observation {
 	for _, p := range w.pods {
 		o.Pods = append(o.Pods, p.Pod)
 	}
+	w.seeForced(&o)
 	return o
 }
 
