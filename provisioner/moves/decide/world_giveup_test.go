@@ -117,7 +117,7 @@ func TestATargetIsGivenUpInOneStep(t *testing.T) {
 func awayFrom(t *testing.T, seed uint64) *world {
 	w := newWorld(t, seed, 2)
 	w.within = true
-	w.turns("a record", func(r *record.Record) bool { return true })
+	w.turns("a record", func(*record.Record) bool { return true })
 	return w
 }
 
