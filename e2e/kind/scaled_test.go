@@ -53,6 +53,12 @@ spec:
 
 	made := move(t, shop, "web", "west")
 	require.Equal(t, v1alpha1.MoveQuiesce, reaches(t, made, v1alpha1.MoveQuiesce).Status.Phase)
+	// Pods that are made before the claim has the lock start at the source, and are ended.
+	eventually(t, "the claim has the lock", func(c *assert.CollectT) {
+		claim, err := home.client.CoreV1().PersistentVolumeClaims(shop).Get(t.Context(), "web", metav1.GetOptions{})
+		assert.NoError(c, err)
+		assert.Contains(c, claim.Labels, keys.Moving)
+	})
 	home.kubectl(t, "scale", "deployment", "web", "-n", shop, "--replicas=3")
 
 	eventually(t, "all that are made meanwhile wait at the gate", func(c *assert.CollectT) {

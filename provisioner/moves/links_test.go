@@ -60,12 +60,12 @@ func TestATargetThatTakesItsTimeIsNotSilent(t *testing.T) {
 	source, a := end(t)
 	target, b := end(t)
 	ended := make(chan error, 1)
-	const silent = 100 * time.Millisecond
+	const silent = 500 * time.Millisecond
 	go func() { ended <- joined(ctx, source, target, silent) }()
 	go func() { _, _ = a.Write(make([]byte, 1<<20)) }()
 	go func() { _, _ = io.Copy(io.Discard, a) }()
 	// Its storage hangs, so it takes nothing, but says that it is there.
-	for begun := time.Now(); time.Since(begun) < 8*silent; time.Sleep(silent / 4) {
+	for begun := time.Now(); time.Since(begun) < 3*silent; time.Sleep(silent / 20) {
 		_, err := b.Write([]byte("alive"))
 		require.NoError(t, err)
 	}

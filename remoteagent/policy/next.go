@@ -145,7 +145,7 @@ func follow(o Observation) Step {
 	if status.Reason == ReasonRemade {
 		made.Reason, made.Message = status.Reason, status.Message
 	}
-	if Ended(o.Pod) {
+	if endedByItself(o) {
 		made.Reason, made.Message = ReasonPodEnded, "The pod ended by itself with phase "+string(o.Pod.Status.Phase)+"."
 	}
 	switch {
@@ -158,11 +158,6 @@ func follow(o Observation) Step {
 	default:
 		return Step{Verb: Idle}
 	}
-}
-
-// Ended reports whether a pod will never run again.
-func Ended(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
 // gone decides for a pod that was made and is no longer seen.

@@ -45,7 +45,10 @@ func deleting(s *remotev1alpha1.ShadowPod) { s.DeletionTimestamp = &metav1.Time{
 func neverRestarts(s *remotev1alpha1.ShadowPod) {
 	s.Spec.Pod.Spec.RestartPolicy = corev1.RestartPolicyNever
 }
-func ended(s *remotev1alpha1.ShadowPod)  { s.Status.Reason = ReasonPodEnded }
+func ended(s *remotev1alpha1.ShadowPod) { s.Status.Reason = ReasonPodEnded }
+func message(text string) func(*remotev1alpha1.ShadowPod) {
+	return func(s *remotev1alpha1.ShadowPod) { s.Status.Message = text }
+}
 func unheld(s *remotev1alpha1.ShadowPod) { s.Finalizers = nil }
 func grace(n int64) func(*remotev1alpha1.ShadowPod) {
 	return func(s *remotev1alpha1.ShadowPod) { s.Spec.GracePeriodSeconds = &n }
@@ -69,6 +72,7 @@ func ending(seconds int64) func(*corev1.Pod) {
 		pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = &metav1.Time{}, &seconds
 	}
 }
+func onFailure(pod *corev1.Pod) { pod.Spec.RestartPolicy = corev1.RestartPolicyOnFailure }
 func inPhase(phase corev1.PodPhase) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) { pod.Status.Phase = phase }
 }
@@ -109,6 +113,10 @@ func TestNext(t *testing.T) {
 		"a pod that is written down is let off its finalizer":       {o: Observation{Shadow: one, Pod: podFor(one, unrecorded)}, verb: Count},
 		"a pod that runs is left running":                           {o: Observation{Shadow: one, Pod: podFor(one)}, verb: Idle},
 		"a pod that ends by itself is written down":                 {o: Observation{Shadow: one, Pod: podFor(one, inPhase(corev1.PodSucceeded))}, verb: Note, phase: created, reason: ReasonPodEnded},
+		"a pod that was made to end did not end by itself":          {o: Observation{Shadow: one, Pod: podFor(one, ending(30), inPhase(corev1.PodSucceeded))}, verb: Idle},
+		"a task that is done while somebody deletes it is done":     {o: Observation{Shadow: one, Pod: podFor(one, ending(30), inPhase(corev1.PodSucceeded), onFailure)}, verb: Note, phase: created, reason: ReasonPodEnded},
+		"a task that somebody ends before it is done is not":        {o: Observation{Shadow: one, Pod: podFor(one, ending(30), inPhase(corev1.PodFailed), onFailure)}, verb: Idle},
+		"a pod that ended by itself and is deleted then":            {o: Observation{Shadow: shadowPod(created, ended, message("The pod ended by itself with phase Failed.")), Pod: podFor(one, ending(30), inPhase(corev1.PodFailed))}, verb: Idle},
 		"a pod that somebody deletes is waited for":                 {o: Observation{Shadow: one, Pod: podFor(one, ending(30))}, verb: Idle},
 		"a pod that is not seen is looked for":                      {o: Observation{Shadow: one, Settled: true, Home: Connected}, verb: Look},
 		"gone while home is connected: lost":                        {o: Observation{Shadow: one, Live: true, Settled: true, Home: Connected}, verb: Note, phase: lost, reason: ReasonPodGone},

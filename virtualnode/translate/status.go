@@ -46,7 +46,7 @@ func Status(s Seen) corev1.PodStatus {
 		return absent(status, s)
 	}
 	there := &s.Remote.Status
-	status.Phase = phase(status.Phase, there.Phase)
+	status.Phase = phase(status.Phase, said(s))
 	reason, message := there.Reason, there.Message
 	for _, c := range there.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && reason == "" {
@@ -115,6 +115,19 @@ func phase(now, there corev1.PodPhase) corev1.PodPhase {
 		return now
 	}
 	return corev1.PodPending
+}
+
+// said returns the phase of the remote pod as far as it concerns the home pod. A kubelet
+// calls a pod succeeded or failed that somebody there made it end: nobody at home wanted
+// that, so what the ShadowPod says of it decides. But a task that is done is done.
+func said(s Seen) corev1.PodPhase {
+	there := s.Remote.Status.Phase
+	ended := there == corev1.PodSucceeded || there == corev1.PodFailed
+	task := s.Home.Spec.RestartPolicy == corev1.RestartPolicyOnFailure || s.Home.Spec.RestartPolicy == corev1.RestartPolicyNever
+	if ended && s.Remote.DeletionTimestamp != nil && s.Home.DeletionTimestamp == nil && (there == corev1.PodFailed || !task) {
+		return ""
+	}
+	return there
 }
 
 // Addresses returns the addresses of a pod in a remote cluster, at most one of
