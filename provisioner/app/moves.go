@@ -1,6 +1,9 @@
 package app
 
 import (
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/client-go/kubernetes"
@@ -16,7 +19,7 @@ import (
 )
 
 // movesOf returns the controller of moves beside a flow.
-func movesOf(config *Config, home *rest.Config, client kubernetes.Interface, known *clusters.Registry, held *moves.Registry, work *flow.Flow, recorder record.EventRecorder) (*moves.Controller, error) {
+func movesOf(config *Config, home *rest.Config, client kubernetes.Interface, known *clusters.Registry, held *moves.Registry, work *flow.Flow, recorder record.EventRecorder, registerer prometheus.Registerer) (*moves.Controller, error) {
 	objects, err := volumemoves.NewClient(home)
 	if err != nil {
 		return nil, err
@@ -29,10 +32,14 @@ func movesOf(config *Config, home *rest.Config, client kubernetes.Interface, kno
 	if err != nil {
 		return nil, err
 	}
+	counts, err := moves.NewMetrics(registerer)
+	if err != nil {
+		return nil, fmt.Errorf("register metrics: %w", err)
+	}
 	sources := work.Sources
 	moving := moves.New(moves.Config{
 		Client: client, Home: home, Moves: objects, Objects: volumemoves.NewInformer(objects),
-		Clusters: known, Registry: held, Place: work.Place, Namespace: config.Namespace, Image: config.MoverImage, Scratch: scratch, Networks: networks, Recorder: recorder, Margin: config.ForcedDeletionMargin,
+		Clusters: known, Registry: held, Place: work.Place, Namespace: config.Namespace, Image: config.MoverImage, Scratch: scratch, Networks: networks, Recorder: recorder, Metrics: counts, Margin: config.ForcedDeletionMargin,
 		Class:    func(name string) *storagev1.StorageClass { return seen[storagev1.StorageClass](sources.Classes, name) },
 		Node:     func(name string) *corev1.Node { return seen[corev1.Node](sources.Nodes, name) },
 		Space:    func(name string) *corev1.Namespace { return seen[corev1.Namespace](sources.Namespaces, name) },

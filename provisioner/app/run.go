@@ -140,7 +140,7 @@ func Run(ctx context.Context, config *Config) error {
 	})
 	copies = mirror.New(mirror.Config{Home: taken, Clusters: known, Volume: sources.VolumeOf, HomeID: homeID})
 	registry.MustRegister(known)
-	moving, err := movesOf(config, home, client, known, held, work, recorder)
+	moving, err := movesOf(config, home, client, known, held, work, recorder, registry)
 	if err != nil {
 		return err
 	}

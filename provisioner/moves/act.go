@@ -93,9 +93,12 @@ func (c *Controller) save(ctx context.Context, w *work, o decide.Observation, st
 		w.record = nil
 		return err
 	}
+	var before *record.Record
 	if w.record != nil {
-		c.witness.settle(dropped(w.record.record.Pods, next.Pods))
+		before = w.record.record
+		c.witness.settle(dropped(before.Pods, next.Pods))
 	}
+	c.Metrics.wrote(before, next)
 	w.record = written
 	return nil
 }

@@ -59,6 +59,8 @@ type Config struct {
 	// Networks are those in which movers may dial each other.
 	Networks transport.Networks
 	Recorder record.EventRecorder
+	// Metrics are told how moves are; nil for nobody to know.
+	Metrics *Metrics
 	// Class, Node and Space return objects of home as last seen, nil where there are
 	// none.
 	Class func(name string) *storagev1.StorageClass
@@ -83,7 +85,12 @@ type Controller struct {
 }
 
 // New returns a Controller that does nothing until it is run.
-func New(config Config) *Controller { return &Controller{Config: config, work: map[types.UID]*work{}} }
+func New(config Config) *Controller {
+	if config.Metrics == nil {
+		config.Metrics = newMetrics()
+	}
+	return &Controller{Config: config, work: map[types.UID]*work{}}
+}
 
 // Run works until ctx ends. Load must have succeeded, and Objects be synced.
 func (c *Controller) Run(ctx context.Context) error {
@@ -205,6 +212,7 @@ func (c *Controller) turn(ctx context.Context, w *work) (after time.Duration, go
 		return 0, false, err
 	}
 	if o.Record == nil && o.Move == nil {
+		c.Metrics.see(w.uid, o, decide.Step{})
 		return 0, true, nil
 	}
 	step := decide.Next(o)
@@ -219,6 +227,7 @@ func (c *Controller) turn(ctx context.Context, w *work) (after time.Duration, go
 		c.tellGivenUp(o, step)
 		o.Record = w.record.record
 	}
+	c.Metrics.see(w.uid, o, step)
 	c.tell(ctx, w, o, step)
 	if step.Verb == decide.Idle {
 		return step.After, false, nil

@@ -57,7 +57,7 @@ func (c *Controller) inspect(ctx context.Context, move *v1alpha1.VolumeMove) (*r
 // judged turns a refusal into the record of a move that never begins.
 func judged(r *record.Record, err error) (*record.Record, error) {
 	if why, refused := err.(refusal); refused { //nolint:errorlint // never wrapped
-		r.Phase, r.Why, r.Refused, r.Claims = v1alpha1.MoveFailed, string(why), true, nil
+		r.Phase, r.Why, r.Refused, r.Cause, r.Claims = v1alpha1.MoveFailed, string(why), true, record.Refused, nil
 		r.Began[v1alpha1.MoveFailed] = r.Began[v1alpha1.MovePrepare]
 		return r, nil
 	}

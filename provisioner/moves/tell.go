@@ -170,7 +170,7 @@ func claimsOf(o decide.Observation) []v1alpha1.MovedClaim {
 		if i < len(o.Claims) && o.Claims[i].Copy != nil && o.Claims[i].Copy.Task != nil {
 			p := o.Claims[i].Copy.Task.Progress
 			entry.Bytes, entry.BytesTotal, entry.Files, entry.FilesTotal, entry.Rate = p.BytesDone, p.BytesTotal, p.FilesDone, p.FilesTotal, p.BytesPerSecond
-			entry.Sent = max(entry.Sent, known.Sent+p.BytesSent)
+			entry.Sent = max(entry.Sent, sentOf(o, i))
 		}
 		told = append(told, entry)
 	}

@@ -61,7 +61,7 @@ func restored(o Observation) (Step, bool) {
 	for i, claim := range o.Claims {
 		policy := o.Record.Claims[i].Source.Policy
 		if policy != "" && o.Unusable[record.Source] != "" {
-			return wait(seldom, whereTheyAre(o)), true
+			return needs(ClusterAway, seldom, whereTheyAre(o)), true
 		}
 		if policy != "" && claim.Source.Real != nil && claim.Source.Real.Spec.PersistentVolumeReclaimPolicy != policy {
 			return Step{Verb: Restore, Claim: i, End: record.Source}, true
@@ -90,7 +90,7 @@ func cleanUp(o Observation) Step {
 			return step
 		}
 		if o.Unusable[end] != "" {
-			return wait(seldom, stuck(o, end))
+			return needs(ClusterAway, seldom, stuck(o, end))
 		}
 	}
 	if !r.GaveUp(record.Target) {

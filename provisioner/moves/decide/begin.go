@@ -44,7 +44,7 @@ func provision(o Observation) Step {
 	}
 	if step, ok := movers(o); ok {
 		if step.Verb == Idle && o.Now.Sub(o.Record.Began[v1alpha1.MoveProvision]) > startTimeout {
-			return back(o, step.Say+"; nothing was stopped for the move: mend that and move again", true)
+			return back(o, step.Say+"; nothing was stopped for the move: mend that and move again", record.NotStarted)
 		}
 		return step
 	}
@@ -64,9 +64,9 @@ func target(o Observation, i int, claim Claim) (Step, bool) {
 	case b == nil && ref.UID == "":
 		return Step{Verb: MakeTarget, Claim: i}, true
 	case b == nil || ref.UID != "" && b.UID != ref.UID || b.DeletionTimestamp != nil:
-		return back(o, fmt.Sprintf("somebody deleted real claim %s at the target: move again", ref.Key()), true), true
+		return back(o, fmt.Sprintf("somebody deleted real claim %s at the target: move again", ref.Key()), record.TargetChanged), true
 	case b.Labels[keys.MoveOf] != string(o.Record.UID):
-		return back(o, fmt.Sprintf("a claim %s is at the target already and is not this move's: remove or rename it there, and move again", ref.Key()), true), true
+		return back(o, fmt.Sprintf("a claim %s is at the target already and is not this move's: remove or rename it there, and move again", ref.Key()), record.TargetChanged), true
 	case ref.UID == "":
 		return change(o, i, func(c *record.Claim) { c.Target.Ref.UID = b.UID }), true
 	}
@@ -128,7 +128,7 @@ func prepared(o Observation, i int) Step {
 	p := task.Prepared
 	switch {
 	case p == nil:
-		return back(o, "the mover of claim "+name+" looked at the volume and says nothing of it: use movers of the provisioner's version", true)
+		return back(o, "the mover of claim "+name+" looked at the volume and says nothing of it: use movers of the provisioner's version", record.MoverFailed)
 	case len(p.Refusals) > 0:
 		why := fmt.Sprintf("claim %s cannot be moved there whole: %s", name, p.Refusals[0])
 		if more := len(p.Refusals) - 1; more > 0 {
@@ -136,9 +136,9 @@ func prepared(o Observation, i int) Step {
 		}
 		why += ": mend that or choose another class or place, and move again; "
 		if o.Record.Claims[i].Offline {
-			return back(o, why+"pods that use it stood still meanwhile, and go on at the source", true)
+			return back(o, why+"pods that use it stood still meanwhile, and go on at the source", record.NotKept)
 		}
-		return back(o, why+"nothing was stopped", true)
+		return back(o, why+"nothing was stopped", record.NotKept)
 	}
 	return change(o, i, func(c *record.Claim) { c.Prepared, c.Expect = true, p.Source })
 }

@@ -72,6 +72,8 @@ func TestTheSourceIsKeptWhileTheTargetIsNotKnownToBeThere(t *testing.T) {
 		step := decide.Next(o)
 		assert.Equal(t, decide.Idle, step.Verb, name)
 		assert.Contains(t, step.Say, "the copy at the source is not removed", name)
+		assert.Equal(t, o.Unusable[record.Target] != "", step.Need == decide.ClusterAway, name)
+		assert.NotEmpty(t, step.Need, name)
 	}
 
 	healed := whole()

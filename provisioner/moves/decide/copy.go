@@ -26,7 +26,7 @@ func run(o Observation, i int, task movecontrol.Task) (state *movecontrol.TaskSt
 	case status.Task == nil || status.Task.ID != task.ID || status.Task.State == movecontrol.Cancelled:
 		return nil, Step{Verb: Start, Claim: i, Task: task}, false
 	case status.Task.State == movecontrol.Failed:
-		return nil, back(o, fmt.Sprintf("the mover of claim %s gave up: %s; the source stays in use: mend that, and move again", name, status.Task.Error), true), false
+		return nil, back(o, fmt.Sprintf("the mover of claim %s gave up: %s; the source stays in use: mend that, and move again", name, status.Task.Error), record.MoverFailed), false
 	case status.Task.State == movecontrol.Done:
 		return status.Task, Step{}, true
 	}
@@ -65,7 +65,7 @@ func preCopy(o Observation) Step {
 		}
 		enough := claim.Pass >= o.Record.Passes || claim.Pass > 1 && task.Passed != nil && task.Passed.ChangedBytes < small
 		return change(o, i, func(c *record.Claim) {
-			c.Sent += task.Progress.BytesSent
+			c.Sent, c.Counted = c.Sent+task.Progress.BytesSent, task.ID
 			if c.Settled = enough; !enough {
 				c.Pass++
 			}
@@ -75,7 +75,7 @@ func preCopy(o Observation) Step {
 		return *waiting
 	}
 	if why := unagreed(o); why != "" {
-		return back(o, why, true)
+		return back(o, why, record.PodsInTheWay)
 	}
 	if len(lingering(o)) > 0 {
 		// No pod stands still for this wait.
@@ -110,7 +110,7 @@ func finalSync(o Observation) Step {
 		case ok:
 			return change(o, i, func(c *record.Claim) {
 				c.Instance = brief(o.Claims[i].Copy.Instance)
-				c.Sent += task.Progress.BytesSent
+				c.Sent, c.Counted = c.Sent+task.Progress.BytesSent, task.ID
 			})
 		case next.Verb != Idle:
 			return next
@@ -158,7 +158,7 @@ func verify(o Observation) Step {
 	next := o.Record.Enter(v1alpha1.MoveCommit, o.Now)
 	for i, claim := range o.Claims {
 		if claim.New == nil {
-			return back(o, fmt.Sprintf("the volume of claim %s at the target cannot be used: %s", next.Claims[i].Name, claim.NewError), true)
+			return back(o, fmt.Sprintf("the volume of claim %s at the target cannot be used: %s", next.Claims[i].Name, claim.NewError), record.TargetChanged)
 		}
 		next.Claims[i].New = claim.New
 	}
@@ -179,7 +179,7 @@ func verified(o Observation, i int, task *movecontrol.TaskStatus) Step {
 		if v != nil && len(v.Differences) > 0 {
 			why += fmt.Sprintf(": %s: %s", v.Differences[0].Path, v.Differences[0].What)
 		}
-		return back(o, why+"; look at the storage of both places before you move again", true)
+		return back(o, why+"; look at the storage of both places before you move again", record.Differs)
 	}
 	return change(o, i, func(c *record.Claim) { c.SourceRoot, c.TargetRoot = v.SourceRoot, v.TargetRoot })
 }

@@ -41,8 +41,8 @@ func Next(o Observation) Step {
 		return over(o)
 	}
 	if record.Before(r.Phase, v1alpha1.MoveCommit) {
-		if why := unwanted(o); why != "" {
-			return back(o, why, false)
+		if why, cause := unwanted(o); why != "" {
+			return back(o, why, cause)
 		}
 		if step, ok := followed(o); ok {
 			return step
@@ -82,28 +82,28 @@ func Next(o Observation) Step {
 }
 
 // unwanted says why a move that is not committed must go back; empty if it goes on.
-func unwanted(o Observation) string {
+func unwanted(o Observation) (why string, cause record.Cause) {
 	switch {
 	case o.Move == nil || o.Move.DeletionTimestamp != nil:
-		return "the VolumeMove was deleted"
+		return "the VolumeMove was deleted", record.MoveDeleted
 	case o.Move.Spec.Action == v1alpha1.ActionAbort:
-		return "the move was aborted"
+		return "the move was aborted", record.Aborted
 	case o.Move.Spec.Action == v1alpha1.ActionGiveUp:
-		return "the move was given up"
+		return "the move was given up", record.GivenUp
 	}
 	for i, claim := range o.Claims {
 		if claim.Claim == nil || claim.Claim.DeletionTimestamp != nil {
-			return "claim " + o.Record.Claims[i].Name + " was deleted"
+			return "claim " + o.Record.Claims[i].Name + " was deleted", record.ClaimDeleted
 		}
 	}
-	return ""
+	return "", ""
 }
 
 // back begins to go back.
-func back(o Observation, why string, refused bool) Step {
+func back(o Observation, why string, cause record.Cause) Step {
 	next := o.Record.Enter(v1alpha1.MoveRollBack, o.Now)
 	// Others' words are in it, and a record that is too large could not be written.
-	next.Why, next.Refused = brief(why), refused
+	next.Why, next.Refused, next.Cause = brief(why), !cause.Wished(), cause
 	return Step{Verb: Save, Record: next, Say: next.Why}
 }
 
@@ -131,6 +131,11 @@ func change(o Observation, i int, change func(*record.Claim)) Step {
 }
 
 func wait(after time.Duration, say string) Step { return Step{Verb: Idle, Say: say, After: after} }
+
+// needs is wait for what may never come unless somebody sees to it.
+func needs(need Need, after time.Duration, say string) Step {
+	return Step{Verb: Idle, Say: say, After: after, Need: need}
+}
 
 // over is the step for a move of which nothing is left to do.
 func over(o Observation) Step {

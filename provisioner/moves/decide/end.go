@@ -16,7 +16,7 @@ import (
 // commit gives the claims their volumes at the target. It only goes forward.
 func commit(o Observation) Step {
 	if why := o.Unusable[record.Target]; why != "" {
-		return wait(soon, why)
+		return needs(ClusterAway, soon, why)
 	}
 	// The mover at the source only reads, and nobody listens to it any more: it is not
 	// waited for, since its node may be gone.
@@ -30,7 +30,7 @@ func commit(o Observation) Step {
 		ours, b := o.Record.Claims[i], claim.Target.Backing
 		switch {
 		case b == nil || b.UID != ours.Target.Ref.UID:
-			return wait(seldom, fmt.Sprintf("real claim %s of the target is gone: the copy at the source is whole; ask for help before anything is removed", ours.Target.Ref.Key()))
+			return needs(CopyGone, seldom, fmt.Sprintf("real claim %s of the target is gone: the copy at the source is whole; ask for help before anything is removed", ours.Target.Ref.Key()))
 		case backing.Unpublished(b) || b.Labels[keys.MoveOf] != "":
 			return Step{Verb: Publish, Claim: i}
 		}
@@ -86,7 +86,7 @@ func bound(o Observation, volume func(record.Claim) *corev1.PersistentVolume) (S
 		case claim.Claim == nil:
 			// Whoever let the claim go decided about its volume too.
 		case claim.Volume.Annotations[keys.Backing] != want.Annotations[keys.Backing]:
-			return wait(seldom, fmt.Sprintf("volume %s is not what this move made of it: see who replaced it, and delete that one", want.Name)), true
+			return needs(Replaced, seldom, fmt.Sprintf("volume %s is not what this move made of it: see who replaced it, and delete that one", want.Name)), true
 		}
 	}
 	for i, claim := range o.Claims {
@@ -181,15 +181,26 @@ func retain(o Observation) Step {
 			return wait(soon, fmt.Sprintf("waiting until pod %s is ready at the target before the copy at the source is removed; spec.action Finalize removes it now", pod.Name))
 		}
 	}
-	if o.Move == nil || o.Move.DeletionTimestamp != nil {
-		return enter(o, v1alpha1.MoveFinalize)
-	}
-	keep := time.Hour
-	if o.Move.Spec.KeepSourceFor != nil {
-		keep = o.Move.Spec.KeepSourceFor.Duration
-	}
-	if left := began.Add(keep).Sub(o.Now); left > 0 {
-		return wait(min(left, seldom), fmt.Sprintf("the copy at the source is kept until %s; spec.action Finalize removes it now", began.Add(keep).UTC().Format(time.RFC3339)))
+	until := keptUntil(o)
+	if left := until.Sub(o.Now); left > 0 {
+		return wait(min(left, seldom), fmt.Sprintf("the copy at the source is kept until %s; spec.action Finalize removes it now", until.UTC().Format(time.RFC3339)))
 	}
 	return enter(o, v1alpha1.MoveFinalize)
+}
+
+// keptUntil is until when the copy at the source of a move in the phase Retain is wanted.
+func keptUntil(o Observation) time.Time {
+	began := o.Record.Began[v1alpha1.MoveRetain]
+	switch {
+	case o.Move == nil || o.Move.DeletionTimestamp != nil || o.Move.Spec.Action == v1alpha1.ActionFinalize || o.Move.Spec.Action == v1alpha1.ActionGiveUp:
+		return began
+	case o.Move.Spec.KeepSourceFor == nil:
+		return began.Add(time.Hour)
+	}
+	return began.Add(o.Move.Spec.KeepSourceFor.Duration)
+}
+
+// Overdue says whether the copy at the source is there longer than anybody wants it.
+func Overdue(o Observation) bool {
+	return o.Record.Phase == v1alpha1.MoveFinalize || o.Record.Phase == v1alpha1.MoveRetain && !o.Now.Before(keptUntil(o))
 }

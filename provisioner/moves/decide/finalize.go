@@ -21,7 +21,11 @@ func finalize(o Observation) Step {
 		return step
 	}
 	if why := unsound(o); why != "" {
-		return wait(seldom, "the copy at the source is not removed: "+why)
+		need := CopyGone
+		if o.Unusable[record.Target] != "" {
+			need = ClusterAway
+		}
+		return needs(need, seldom, "the copy at the source is not removed: "+why)
 	}
 	if step, ok := leftovers(o); ok {
 		return step
@@ -57,7 +61,7 @@ func unsound(o Observation) string {
 // removed is the step towards no backing claims at an end; false once they are gone.
 func removed(o Observation, end record.End) (Step, bool) {
 	if o.Unusable[end] != "" {
-		return wait(seldom, stuck(o, end)), true
+		return needs(ClusterAway, seldom, stuck(o, end)), true
 	}
 	for i, claim := range o.Claims {
 		copied, side := o.Record.Claims[i].At(end), claim.side(end)

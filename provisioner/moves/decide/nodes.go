@@ -15,7 +15,7 @@ func followed(o Observation) (Step, bool) {
 	next := o.Record.Clone()
 	next.Ran, next.Pods = ran(o), writing(o, record.MostPods)
 	if len(next.Pods) > record.MostPods {
-		return back(o, fmt.Sprintf("more than %d pods at home use the volumes, or did so a moment ago: scale their owners down, and move again", record.MostPods), true), true
+		return back(o, fmt.Sprintf("more than %d pods at home use the volumes, or did so a moment ago: scale their owners down, and move again", record.MostPods), record.PodsInTheWay), true
 	}
 	if slices.Equal(next.Ran, o.Record.Ran) && slices.Equal(next.Pods, o.Record.Pods) {
 		return Step{}, false
@@ -51,7 +51,7 @@ func unsure(o Observation) (Step, bool) {
 	}
 	for _, node := range on {
 		if why := o.Away[node]; why != "" {
-			return wait(soon, fmt.Sprintf("waiting until it is known that nobody writes on node %s of %s, where a pod used the volume: %s; "+
+			return needs(NodeAway, soon, fmt.Sprintf("waiting until it is known that nobody writes on node %s of %s, where a pod used the volume: %s; "+
 				"bring it back, or once it is surely off delete the Node or taint it node.kubernetes.io/out-of-service", node.Name, node.Cluster, why)), true
 		}
 	}

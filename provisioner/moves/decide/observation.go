@@ -185,6 +185,24 @@ const (
 	Leave      Verb = "Leave"
 )
 
+// Need names what a move waits for that may take somebody to come.
+type Need string
+
+// The needs.
+const (
+	// ClusterAway: a cluster does not answer, which can be given up if it is gone for ever.
+	ClusterAway Need = "ClusterAway"
+	// NodeAway: a node does not, on which somebody may still write.
+	NodeAway Need = "NodeAway"
+	// CopyGone: the copy at the target is not where it was. Replaced: somebody made another
+	// virtual volume.
+	CopyGone Need = "CopyGone"
+	Replaced Need = "VolumeReplaced"
+)
+
+// Needs are all of them.
+var Needs = []Need{ClusterAway, NodeAway, CopyGone, Replaced}
+
 // Step is the next thing to do.
 type Step struct {
 	Verb Verb
@@ -199,6 +217,8 @@ type Step struct {
 	Volume *corev1.PersistentVolume
 	// Say is what is waited for, or done, in one sentence.
 	Say string
-	// After is how soon to look again after Idle.
+	// After is how soon to look again after Idle, and Need who might have to come before
+	// that helps; empty for nobody.
 	After time.Duration
+	Need  Need
 }

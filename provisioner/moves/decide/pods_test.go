@@ -82,6 +82,7 @@ func TestTheTimeOfAPodThatIsGoneCountsOnlyWhileItsNodeIsReady(t *testing.T) {
 	o.Record = step.Record
 	o.Now = o.Now.Add(time.Hour)
 	assert.Contains(t, decide.Next(o).Say, "nobody writes on node home-1")
+	assert.Equal(t, decide.NodeAway, decide.Next(o).Need)
 
 	o.Away = nil
 	step = decide.Next(o)

@@ -141,7 +141,8 @@ func (w *world) settled(r *record.Record) {
 		}
 		w.must(c.current(i) == record.Source && (d.backing == nil || r.GaveUp(record.Target)) && len(s.backing.Labels) == 0, "the source is not what it was: %+v", s.backing)
 		w.must(s.real.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete, "the policy is not what it was")
-		w.must(r.Why != "", "nobody says why")
+		w.must(r.Why != "" && slices.Contains(record.Causes, r.Cause), "nobody says why: %s", r.Cause)
+		w.must(r.Cause.Wished() == (r.Phase == v1alpha1.MoveAborted), "%s ends as %s", r.Cause, r.Phase)
 	}
 	for _, p := range w.pods {
 		w.must(!p.Gated || p.Leaving || w.claims[0].claim.Labels[keys.Moving] != "", "a pod waits for ever")

@@ -49,7 +49,7 @@ func stalled(o Observation) (Step, bool) {
 	if o.Now.Sub(since) < limit {
 		return Step{}, false
 	}
-	return back(o, fmt.Sprintf("the pods have waited for %s (spec.rollBackAfter) and the copy stood still: %s; they go on at the source, so mend that and move again", limit, why), true), true
+	return back(o, fmt.Sprintf("the pods have waited for %s (spec.rollBackAfter) and the copy stood still: %s; they go on at the source, so mend that and move again", limit, why), record.StoodStill), true
 }
 
 // standstill says why the copy cannot go on although pods wait for it; empty if it can.

@@ -39,7 +39,7 @@ func stopped(o Observation) (Step, bool) {
 		switch {
 		case pod.Finished, pod.Gated && !pod.Bound:
 		case pod.Bound && !pod.Leaving && !pod.Owned:
-			return back(o, fmt.Sprintf("pod %s uses the volume and nobody would make it anew: delete it yourself, and move again", pod.Name), true), true
+			return back(o, fmt.Sprintf("pod %s uses the volume and nobody would make it anew: delete it yourself, and move again", pod.Name), record.PodsInTheWay), true
 		case !pod.Leaving && (pod.Bound || pod.Owned):
 			return Step{Verb: DeletePod, Pod: pod, Say: fmt.Sprintf("pod %s is stopped; its successor waits until the move is done", pod.Name)}, true
 		case pod.Bound:
@@ -55,6 +55,7 @@ func stopped(o Observation) (Step, bool) {
 	step := wait(often, "waiting until the volume is free of "+strings.Join(names, ", "))
 	if away, ok := unsure(o); ok {
 		step.Say += "; " + away.Say
+		step.Need = away.Need
 	}
 	return step, true
 }
@@ -62,7 +63,7 @@ func stopped(o Observation) (Step, bool) {
 // fence takes the volume from everybody, and makes sure that nobody has it.
 func fence(o Observation) Step {
 	if why := o.Unusable[record.Source]; why != "" {
-		return wait(soon, why)
+		return needs(ClusterAway, soon, why)
 	}
 	if step, ok := intruders(o); ok {
 		return step
@@ -71,7 +72,7 @@ func fence(o Observation) Step {
 		switch before := o.Record.Claims[i].Volume; {
 		case claim.Volume == nil:
 		case claim.Volume.UID != before.UID:
-			return back(o, fmt.Sprintf("somebody replaced volume %s: see who did, and move again", before.Name), true)
+			return back(o, fmt.Sprintf("somebody replaced volume %s: see who did, and move again", before.Name), record.VolumeReplaced)
 		case claim.Volume.DeletionTimestamp == nil:
 			return Step{Verb: DeleteVolume, Claim: i}
 		case foreign(claim.Volume) != "":

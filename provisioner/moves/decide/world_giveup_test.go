@@ -78,6 +78,7 @@ func TestATargetThatIsGoneForGoodDoesNotKeepTheClaims(t *testing.T) {
 				}
 				w.stays("nobody has said that the cluster is gone")
 				assert.Contains(t, decide.Next(w.observe()).Say, "kubectl lodestone move give-up")
+				assert.Equal(t, decide.ClusterAway, decide.Next(w.observe()).Need)
 				if ends == "asked" {
 					w.move.Spec.Action = v1alpha1.ActionGiveUp
 				} else {
@@ -167,6 +168,7 @@ func TestASourceThatIsGoneAfterCommitDoesNotKeepTheMove(t *testing.T) {
 			w.turns("the last phase", at(v1alpha1.MoveFinalize))
 			w.stays("nobody has said that the cluster is gone")
 			assert.Contains(t, decide.Next(w.observe()).Say, "kubectl lodestone move give-up")
+			assert.Equal(t, decide.ClusterAway, decide.Next(w.observe()).Need)
 			if ends == "asked" {
 				w.move.Spec.Action = v1alpha1.ActionGiveUp
 			} else {

@@ -38,9 +38,11 @@ type Record struct {
 	// Limit is how many bytes a second may travel; 0: as many as can.
 	Limit int64 `json:"limit,omitempty"`
 	// Why is why the move went back or never began, or what a dry run found; Refused that
-	// it is not the user's wish.
+	// it is not the user's wish; Cause says the same in a word, which records of earlier
+	// versions do not have.
 	Why     string `json:"why,omitempty"`
 	Refused bool   `json:"refused,omitempty"`
+	Cause   Cause  `json:"cause,omitempty"`
 	// Down is since when pods could not use the claims, Up until when.
 	Down time.Time `json:"down,omitzero"`
 	Up   time.Time `json:"up,omitzero"`
@@ -118,8 +120,9 @@ type Claim struct {
 	// Try counts how often the last pass was begun, Instance is the mover that made it.
 	Try      int    `json:"try,omitempty"`
 	Instance string `json:"instance,omitempty"`
-	// Sent is how many bytes travelled before the present task.
+	// Sent is how many bytes have travelled, with the task Counted and before it.
 	Sent       int64  `json:"sent,omitempty"`
+	Counted    string `json:"counted,omitempty"`
 	SourceRoot string `json:"sourceRoot,omitempty"`
 	TargetRoot string `json:"targetRoot,omitempty"`
 	// Keys are the one-time keys of this claim's movers.
