@@ -59,8 +59,9 @@ type Options struct {
 	// Programs are the paths of programs, by image: pods of which all containers
 	// have such an image, or processes.Shell, really run; see package processes.
 	Programs map[string]string
-	// APIServerArgs are flags of the API servers beside their own.
-	APIServerArgs []string
+	// APIServerArgs and ControllerManagerArgs are flags of those programs beside their own.
+	APIServerArgs         []string
+	ControllerManagerArgs []string
 }
 
 // drivers are those of the nodes of a cluster, none with a limit.
@@ -121,7 +122,7 @@ func Start(ctx context.Context, o Options) (*Fabric, error) {
 	config := func(name string, extenders ...string) testbed.Config {
 		return testbed.Config{
 			Name: name, Extenders: extenders, APIServerArgs: slices.Concat(f.audit.args(name), o.APIServerArgs),
-			ControllerManagerQPS: o.ControllerManagerQPS, ControllerManagerBurst: int(2 * o.ControllerManagerQPS),
+			ControllerManagerQPS: o.ControllerManagerQPS, ControllerManagerBurst: int(2 * o.ControllerManagerQPS), ControllerManagerArgs: o.ControllerManagerArgs,
 		}
 	}
 	clusters, err := testbed.Start(ctx, config("home", f.ExtenderURL()), config("west"))
