@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
@@ -17,6 +18,19 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 )
+
+// take takes a step and those that go with it, and returns the first that failed.
+func (c *Controller) take(ctx context.Context, w *work, o decide.Observation, step decide.Step) (failed decide.Step, err error) {
+	for _, one := range append([]decide.Step{step}, step.Also...) {
+		if one.Verb != decide.Idle {
+			klog.FromContext(ctx).V(3).Info("Taking step", "step", one.Verb, "claim", one.Claim, "end", one.End, "say", one.Say)
+		}
+		if this := c.act(ctx, w, o, one); this != nil && err == nil {
+			failed, err = one, this
+		}
+	}
+	return failed, err
+}
 
 // act takes a step. Whatever a request did or did not do, observing again leads on.
 func (c *Controller) act(ctx context.Context, w *work, o decide.Observation, step decide.Step) error {
@@ -37,7 +51,7 @@ func (c *Controller) act(ctx context.Context, w *work, o decide.Observation, ste
 		w.record = nil
 		return c.forget(ctx, w.uid)
 	case decide.HoldClaim, decide.Lock, decide.Unlock, decide.Touch:
-		return c.markClaim(ctx, r, o.Claims[i].Claim, step.Verb)
+		return c.markClaim(ctx, r, o.Claims[i].Claim, step)
 	case decide.Keep:
 		return c.policy(ctx, o.Claims[i].Source.Real, corev1.PersistentVolumeReclaimRetain)
 	case decide.Restore:
@@ -140,22 +154,22 @@ func (c *Controller) patchMove(ctx context.Context, move *v1alpha1.VolumeMove, m
 }
 
 // markClaim writes on a virtual claim what a move needs there, if it is as it was seen.
-func (c *Controller) markClaim(ctx context.Context, r *record.Record, claim *corev1.PersistentVolumeClaim, verb decide.Verb) error {
+func (c *Controller) markClaim(ctx context.Context, r *record.Record, claim *corev1.PersistentVolumeClaim, step decide.Step) error {
 	metadata := map[string]any{"uid": claim.UID, "resourceVersion": claim.ResourceVersion}
-	switch verb {
+	switch step.Verb {
 	case decide.HoldClaim:
 		metadata["finalizers"] = append(slices.Clone(claim.Finalizers), keys.MoveFinalizer)
 	case decide.Lock:
 		metadata["annotations"] = map[string]any{keys.Move: r.UID}
 		metadata["labels"] = map[string]any{keys.Moving: keys.MovingNow}
 	case decide.Touch:
-		metadata["annotations"] = map[string]any{keys.MoveTouched: decide.Touched(r)}
+		metadata["annotations"] = map[string]any{keys.MoveTouched: step.Text}
 	case decide.Unlock:
 		metadata["annotations"] = map[string]any{keys.Move: nil, keys.MoveTouched: nil}
 		metadata["labels"] = map[string]any{keys.Moving: nil}
 		metadata["finalizers"] = without(claim.Finalizers)
 	default:
-		return fmt.Errorf("%s writes nothing on a claim", verb)
+		return fmt.Errorf("%s writes nothing on a claim", step.Verb)
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {

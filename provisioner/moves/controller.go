@@ -216,11 +216,8 @@ func (c *Controller) turn(ctx context.Context, w *work) (after time.Duration, go
 		return 0, true, nil
 	}
 	step := decide.Next(o)
-	if step.Verb != decide.Idle {
-		klog.FromContext(ctx).V(3).Info("Taking step", "step", step.Verb, "claim", step.Claim, "end", step.End, "say", step.Say)
-	}
-	if err := c.act(ctx, w, o, step); err != nil {
-		c.tell(ctx, w, o, decide.Step{Verb: decide.Idle, Say: fmt.Sprintf("%s is tried again: %v", step.Verb, err)})
+	if failed, err := c.take(ctx, w, o, step); err != nil {
+		c.tell(ctx, w, o, decide.Step{Verb: decide.Idle, Say: fmt.Sprintf("%s is tried again: %v", failed.Verb, err)})
 		return 0, false, err
 	}
 	if step.Verb == decide.Save {

@@ -30,26 +30,39 @@ func (c *Controller) observeNodes(ctx context.Context, o *decide.Observation) er
 	}
 	c.observeVanished(o)
 	o.Away, o.Off = map[record.Node]string{}, map[record.Node]bool{}
-	for _, node := range nodesOf(o) {
-		at, why := c.reach(node.Cluster)
-		if why != "" {
-			o.Away[node] = why
-			continue
-		}
-		off, why, err := away(ctx, at, node.Name)
-		switch {
-		case err == nil && off:
-			o.Off[node] = true
-		case err == nil && why != "":
-			o.Away[node] = why
-		case err != nil && at.home:
+	nodes := nodesOf(o)
+	looks, found := make([]func() error, len(nodes)), make([]absent, len(nodes))
+	for i, node := range nodes {
+		looks[i] = func() error {
+			at, why := c.reach(node.Cluster)
+			if why != "" {
+				found[i].why = why
+				return nil
+			}
+			var err error
+			if found[i].off, found[i].why, err = away(ctx, at, node.Name); err != nil && !at.home {
+				c.suspect(node.Cluster)
+				found[i].why, err = err.Error(), nil
+			}
 			return err
-		case err != nil:
-			c.suspect(node.Cluster)
-			o.Away[node] = err.Error()
 		}
 	}
-	return nil
+	err := atOnce(looks)
+	for i, node := range nodes {
+		switch {
+		case found[i].off:
+			o.Off[node] = true
+		case found[i].why != "":
+			o.Away[node] = found[i].why
+		}
+	}
+	return err
+}
+
+// absent says whether a node is off, or else why it is not known what runs there.
+type absent struct {
+	off bool
+	why string
 }
 
 // atHome says whether a node stands for no remote cluster, as far as is known.

@@ -9,9 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/provisioner/clusters"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/slim"
@@ -44,21 +42,14 @@ func (c *Controller) observe(ctx context.Context, w *work) (decide.Observation, 
 		w.links.close()
 		return o, nil
 	}
-	for i := range o.Record.Claims {
-		seen, err := c.observeClaim(ctx, o, i)
-		if err != nil {
-			return o, err
-		}
-		o.Claims = append(o.Claims, seen)
+	if err := c.observeClaims(ctx, &o); err != nil {
+		return o, err
 	}
 	if err := c.observeGone(ctx, &o); err != nil {
 		return o, err
 	}
 	// After the volumes: whoever mounts one now has looked at it before.
-	if err := c.observePods(ctx, &o); err != nil {
-		return o, err
-	}
-	if err := c.observeOthers(ctx, &o); err != nil {
+	if err := c.observeUsers(ctx, &o); err != nil {
 		return o, err
 	}
 	if err := c.observeNodes(ctx, &o); err != nil {
@@ -66,77 +57,6 @@ func (c *Controller) observe(ctx context.Context, w *work) (decide.Observation, 
 	}
 	c.observeCopies(ctx, w, &o)
 	return o, nil
-}
-
-// observeClaim looks at one claim and what is behind it, but not at its movers' words.
-func (c *Controller) observeClaim(ctx context.Context, o decide.Observation, i int) (seen decide.Claim, err error) {
-	r, home := o.Record, site{Access: clusters.Access{Client: c.Client}, home: true}
-	known := &r.Claims[i]
-	if seen.Claim, err = claimAt(ctx, home, r.Namespace, known.Name); err != nil {
-		return seen, err
-	}
-	if seen.Claim != nil && seen.Claim.UID != known.UID {
-		seen.Claim = nil
-	}
-	if seen.Volume, err = volumeAt(ctx, home, known.Volume.Name); err != nil {
-		return seen, err
-	}
-	for _, end := range record.Ends {
-		copied := known.At(end)
-		if o.Unusable[end] != "" {
-			// One that does not answer is asked once in a turn: abort and going back must not
-			// wait for each claim.
-			continue
-		}
-		at, why := c.reach(copied.Ref.Cluster)
-		if r.GaveUp(end) {
-			why = "it was given up"
-		}
-		if why != "" {
-			o.Unusable[end] = why
-			continue
-		}
-		side, err := c.observeSide(ctx, at, r, i, end)
-		if err != nil {
-			if copied.Ref.Cluster == keys.Home {
-				return seen, err
-			}
-			// It must not keep pods at home waiting.
-			c.suspect(copied.Ref.Cluster)
-			o.Unusable[end] = fmt.Sprintf("cluster %s cannot be asked now: %v", copied.Ref.Cluster, err)
-			continue
-		}
-		if end == record.Source {
-			seen.Source = side
-		} else {
-			seen.Target = side
-		}
-	}
-	if r.Phase == v1alpha1.MoveVerifying && seen.Claim != nil {
-		if seen.New, err = c.volumeFor(known, seen); err != nil {
-			seen.NewError, err = err.Error(), nil
-		}
-	}
-	return seen, err
-}
-
-func (c *Controller) observeSide(ctx context.Context, at site, r *record.Record, i int, end record.End) (side decide.Side, err error) {
-	ctx, cancel := at.patience(ctx)
-	defer cancel()
-	ref := r.Claims[i].At(end).Ref
-	if side.Backing, err = claimAt(ctx, at, ref.Namespace, ref.Name); err != nil {
-		return side, err
-	}
-	if b := side.Backing; b != nil && b.Spec.VolumeName != "" {
-		if side.Real, err = volumeAt(ctx, at, b.Spec.VolumeName); err != nil {
-			return side, err
-		}
-		if side.Real != nil && (side.Real.Spec.ClaimRef == nil || side.Real.Spec.ClaimRef.UID != b.UID) {
-			side.Real = nil
-		}
-	}
-	side.Mover, _, err = c.moverAt(ctx, at, r, i, end)
-	return side, err
 }
 
 // observePods finds out which pods of home use a claim of a move.

@@ -9,63 +9,92 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/slim"
 )
 
-// observeOthers finds out who else has a source: pods beside the backing claim, and nodes
-// that its volume is attached to, but the node of the mover.
-func (c *Controller) observeOthers(ctx context.Context, o *decide.Observation) error {
-	for i := range o.Record.Claims {
-		ref := o.Record.Claims[i].Source.Ref
-		at, why := c.reach(ref.Cluster)
-		if why != "" || o.Unusable[record.Source] != "" {
-			continue
-		}
-		if err := c.observeSource(ctx, at, o, i); err != nil {
-			if at.home {
-				return err
-			}
-			c.suspect(ref.Cluster)
-			o.Unusable[record.Source] = fmt.Sprintf("cluster %s cannot be asked now: %v", ref.Cluster, err)
-		}
+// observeUsers finds out which pods of home use the claims, and while that decides
+// anything who else has a source: pods beside the backing claim, and nodes that its volume
+// is attached to, but the node of the mover.
+func (c *Controller) observeUsers(ctx context.Context, o *decide.Observation) error {
+	found, pods := c.sources(o), []func() error{func() error { return c.observePods(ctx, o) }}
+	var attachments []func() error
+	for i := range found {
+		s := &found[i]
+		pods = append(pods, func() error {
+			return s.ask(ctx, func(ctx context.Context) error { return c.podsBeside(ctx, o.Record, s) })
+		})
+		attachments = append(attachments, func() error { return s.ask(ctx, func(ctx context.Context) error { return s.attached(ctx, o) }) })
 	}
-	return nil
-}
-
-// observeSource is observeOthers for one claim.
-func (c *Controller) observeSource(ctx context.Context, at site, o *decide.Observation, i int) error {
-	ctx, cancel := at.patience(ctx)
-	defer cancel()
-	found, err := c.besides(ctx, at, o.Record, i)
-	if err != nil {
+	if err := atOnce(pods); err != nil {
 		return err
 	}
-	attachments, err := at.Client.StorageV1().VolumeAttachments().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return fmt.Errorf("list attachments: %w", err)
+	// After the pods: what one that is gone has left is seen.
+	if err := atOnce(attachments); err != nil {
+		return err
 	}
-	o.Others = append(o.Others, found.others...)
-	o.Users = append(o.Users, found.users...)
-	o.Claims[i].On = found.on
-	for _, pod := range o.Pods {
-		if at.home && slices.Contains(pod.Claims, i) && pod.Bound && !pod.Leaving && !pod.Finished && c.atHome(pod.Node) {
-			o.Claims[i].On = append(o.Claims[i].On, pod.Node)
+	for i := range found {
+		if err := found[i].err; err != nil {
+			cluster := o.Record.Claims[found[i].claim].Source.Ref.Cluster
+			c.suspect(cluster)
+			o.Unusable[record.Source] = fmt.Sprintf("cluster %s cannot be asked now: %v", cluster, err)
+			return nil
 		}
-	}
-	o.Writers = append(o.Writers, found.writers...)
-	for _, node := range attached(attachments.Items, o.Record.Claims[i].Volume, o.Claims[i].Source.Real) {
-		if !found.movers[node] {
-			o.Others = append(o.Others, "node "+node+", which it is attached to")
-		}
+		c.besides(o, &found[i])
 	}
 	return nil
 }
 
-// beside is who uses a real claim directly.
+// sources returns the sources of which it matters who has them, and can be asked.
+func (c *Controller) sources(o *decide.Observation) (found []beside) {
+	if o.Unusable[record.Source] != "" || !record.Before(o.Record.Phase, v1alpha1.MoveCommit) {
+		return nil
+	}
+	for i := range o.Record.Claims {
+		if at, why := c.reach(o.Record.Claims[i].Source.Ref.Cluster); why == "" {
+			found = append(found, beside{claim: i, at: at})
+		}
+	}
+	return found
+}
+
+// ask looks at the cluster of a source. A remote one that does not tell is asked nothing
+// more.
+func (s *beside) ask(ctx context.Context, look func(context.Context) error) error {
+	if s.err != nil {
+		return nil
+	}
+	ctx, cancel := s.at.patience(ctx)
+	defer cancel()
+	err := look(ctx)
+	if s.at.home {
+		return err
+	}
+	s.err = err
+	return nil
+}
+
+// besides notes who has a source.
+func (c *Controller) besides(o *decide.Observation, found *beside) {
+	o.Others = append(o.Others, found.others...)
+	o.Users = append(o.Users, found.users...)
+	o.Writers = append(o.Writers, found.writers...)
+	seen := &o.Claims[found.claim]
+	seen.On = found.on
+	for _, pod := range o.Pods {
+		if found.at.home && slices.Contains(pod.Claims, found.claim) && pod.Bound && !pod.Leaving && !pod.Finished && c.atHome(pod.Node) {
+			seen.On = append(seen.On, pod.Node)
+		}
+	}
+}
+
+// beside is who has the source of a claim directly.
 type beside struct {
+	claim  int
+	at     site
 	others []string
 	users  []record.Node
 	// on are the nodes of those that are not ending.
@@ -74,17 +103,19 @@ type beside struct {
 	writers []record.Pod
 	// movers are the nodes of its mover.
 	movers map[string]bool
+	// err is why a remote cluster does not tell.
+	err error
 }
 
-// besides looks for the pods in the namespace of a source, in its own cluster, that use it.
-func (c *Controller) besides(ctx context.Context, at site, r *record.Record, i int) (found beside, err error) {
-	ref := r.Claims[i].Source.Ref
+// podsBeside looks for the pods in the namespace of a source, in its own cluster, that use it.
+func (c *Controller) podsBeside(ctx context.Context, r *record.Record, found *beside) error {
+	ref, at := r.Claims[found.claim].Source.Ref, found.at
 	// Also those that somebody in that cluster made.
 	pods, err := at.Client.CoreV1().Pods(ref.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return found, fmt.Errorf("list pods beside real claim %s: %w", ref.Key(), err)
+		return fmt.Errorf("list pods beside real claim %s: %w", ref.Key(), err)
 	}
-	mover := r.MoverName(i, record.Source)
+	mover := r.MoverName(found.claim, record.Source)
 	found.movers = map[string]bool{}
 	for j := range pods.Items {
 		switch pod := &pods.Items[j]; {
@@ -105,11 +136,11 @@ func (c *Controller) besides(ctx context.Context, at site, r *record.Record, i i
 		}
 	}
 	if at.Remote == nil {
-		return found, nil
+		return nil
 	}
 	shadows, err := at.Remote.ShadowPods(ref.Namespace).List(ctx, metav1.ListOptions{LabelSelector: keys.HomeID + "=" + c.Place.HomeID})
 	if err != nil {
-		return found, fmt.Errorf("list ShadowPods beside real claim %s: %w", ref.Key(), err)
+		return fmt.Errorf("list ShadowPods beside real claim %s: %w", ref.Key(), err)
 	}
 	for j := range shadows.Items {
 		// One that was not started yet may be, until its home pod is gone.
@@ -117,7 +148,21 @@ func (c *Controller) besides(ctx context.Context, at site, r *record.Record, i i
 			found.others = append(found.others, "ShadowPod "+shadow.Name+" in "+ref.Cluster)
 		}
 	}
-	return found, nil
+	return nil
+}
+
+// attached looks for the nodes that a source is attached to.
+func (s *beside) attached(ctx context.Context, o *decide.Observation) error {
+	attachments, err := s.at.Client.StorageV1().VolumeAttachments().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("list attachments: %w", err)
+	}
+	for _, node := range attached(attachments.Items, o.Record.Claims[s.claim].Volume, o.Claims[s.claim].Source.Real) {
+		if !s.movers[node] {
+			s.others = append(s.others, "node "+node+", which it is attached to")
+		}
+	}
+	return nil
 }
 
 // attached returns the nodes that a volume is attached to, by whatever name: the virtual

@@ -40,8 +40,7 @@ func TestTheMoverRunsWherePodsAreThatDoNotEnd(t *testing.T) {
 	}})
 	on := func() []string {
 		o := decide.Observation{Record: r, Claims: make([]decide.Claim, 1), Unusable: map[record.End]string{}}
-		require.NoError(t, c.observePods(t.Context(), &o))
-		require.NoError(t, c.observeOthers(t.Context(), &o))
+		require.NoError(t, c.observeUsers(t.Context(), &o))
 		return o.Claims[0].On
 	}
 	assert.Empty(t, on())

@@ -108,7 +108,7 @@ func finalSync(o Observation) Step {
 		task, next, ok := run(o, i, movecontrol.Task{ID: fmt.Sprintf("final-%d", claim.Try), Kind: movecontrol.Final})
 		switch {
 		case ok:
-			return change(o, i, func(c *record.Claim) {
+			return onward(o, i, func(c *record.Claim) {
 				c.Instance = brief(o.Claims[i].Copy.Instance)
 				c.Sent, c.Counted = c.Sent+task.Progress.BytesSent, task.ID
 			})
@@ -121,6 +121,16 @@ func finalSync(o Observation) Step {
 		return hurryAt(o, step)
 	}
 	return enter(o, v1alpha1.MoveVerifying)
+}
+
+// onward is change, recorded at once with what follows from it: pods wait.
+func onward(o Observation, i int, with func(*record.Claim)) Step {
+	step := change(o, i, with)
+	o.Record = step.Record
+	if further := Next(o); further.Verb == Save && record.Before(further.Record.Phase, v1alpha1.MoveResume) {
+		return further
+	}
+	return step
 }
 
 // verify compares both copies.
@@ -181,7 +191,7 @@ func verified(o Observation, i int, task *movecontrol.TaskStatus) Step {
 		}
 		return back(o, why+"; look at the storage of both places before you move again", record.Differs)
 	}
-	return change(o, i, func(c *record.Claim) { c.SourceRoot, c.TargetRoot = v.SourceRoot, v.TargetRoot })
+	return onward(o, i, func(c *record.Claim) { c.SourceRoot, c.TargetRoot = v.SourceRoot, v.TargetRoot })
 }
 
 // hurry looks again often: pods wait.

@@ -130,6 +130,16 @@ func change(o Observation, i int, change func(*record.Claim)) Step {
 	return Step{Verb: Save, Record: next}
 }
 
+// all is one step that has all of some taken; false where there are none.
+func all(steps []Step) (Step, bool) {
+	if len(steps) == 0 {
+		return Step{}, false
+	}
+	step := steps[0]
+	step.Also = steps[1:]
+	return step, true
+}
+
 func wait(after time.Duration, say string) Step { return Step{Verb: Idle, Say: say, After: after} }
 
 // needs is wait for what may never come unless somebody sees to it.

@@ -18,25 +18,27 @@ func commit(o Observation) Step {
 	if why := o.Unusable[record.Target]; why != "" {
 		return needs(ClusterAway, soon, why)
 	}
-	// The mover at the source only reads, and nobody listens to it any more: it is not
-	// waited for, since its node may be gone.
-	if step, ok := told(o, reached(o)...); ok {
-		return step
-	}
-	if step, ok := dropped(o, record.Target); ok {
-		return hurry(step)
-	}
+	// Movers take their time to end, and nobody uses yet what is done meanwhile.
+	steps, lacks := telling(o, reached(o)...), Step{}
 	for i, claim := range o.Claims {
 		ours, b := o.Record.Claims[i], claim.Target.Backing
 		switch {
 		case b == nil || b.UID != ours.Target.Ref.UID:
-			return needs(CopyGone, seldom, fmt.Sprintf("real claim %s of the target is gone: the copy at the source is whole; ask for help before anything is removed", ours.Target.Ref.Key()))
+			lacks = needs(CopyGone, seldom, fmt.Sprintf("real claim %s of the target is gone: the copy at the source is whole; ask for help before anything is removed", ours.Target.Ref.Key()))
 		case backing.Unpublished(b) || b.Labels[keys.MoveOf] != "":
-			return Step{Verb: Publish, Claim: i}
+			steps = append(steps, Step{Verb: Publish, Claim: i})
 		}
 	}
-	if step, ok := shelved(o); ok {
+	if step, ok := all(append(steps, shelving(o)...)); ok {
 		return step
+	}
+	if lacks.Verb != "" {
+		return lacks
+	}
+	// The mover at the source only reads, and nobody listens to it any more: it is not
+	// waited for, since its node may be gone.
+	if step, ok := dropped(o, record.Target); ok {
+		return hurry(step)
 	}
 	if step, ok := bound(o, func(c record.Claim) *corev1.PersistentVolume { return c.New }); ok {
 		return step
@@ -49,15 +51,15 @@ func reached(o Observation) []record.End {
 	return slices.DeleteFunc(slices.Clone(record.Ends), func(end record.End) bool { return o.Unusable[end] != "" })
 }
 
-// shelved is the step that marks the copies at the source as the move's; false where they
-// are, or cannot be for now.
-func shelved(o Observation) (Step, bool) {
+// shelving are the steps that mark the copies at the source as the move's, as far as they
+// are not, and can be for now.
+func shelving(o Observation) (steps []Step) {
 	for i, claim := range o.Claims {
 		if s := claim.Source.Backing; s != nil && s.UID == o.Record.Claims[i].Source.Ref.UID && s.Labels[keys.MoveOf] != string(o.Record.UID) {
-			return Step{Verb: Shelve, Claim: i}, true
+			steps = append(steps, Step{Verb: Shelve, Claim: i})
 		}
 	}
-	return Step{}, false
+	return steps
 }
 
 // leftovers is the step towards a source that is as Commit leaves it, had its cluster
@@ -66,7 +68,7 @@ func leftovers(o Observation) (Step, bool) {
 	if o.Unusable[record.Source] != "" {
 		return Step{}, false
 	}
-	if step, ok := shelved(o); ok {
+	if step, ok := all(shelving(o)); ok {
 		return step, true
 	}
 	return dropped(o, record.Source)
@@ -74,31 +76,43 @@ func leftovers(o Observation) (Step, bool) {
 
 // bound is the step towards claims that have a volume; false where all have.
 func bound(o Observation, volume func(record.Claim) *corev1.PersistentVolume) (Step, bool) {
+	var steps []Step
+	blocked := Step{}
 	for i, claim := range o.Claims {
 		want := volume(o.Record.Claims[i])
 		switch {
 		case claim.Volume == nil:
-			return Step{Verb: MakeVolume, Claim: i, Volume: want}, true
+			steps = append(steps, Step{Verb: MakeVolume, Claim: i, Volume: want})
 		case claim.Volume.DeletionTimestamp != nil && claim.Claim != nil && foreign(claim.Volume) != "":
-			return wait(often, fmt.Sprintf("waiting until volume %s is let go by who put finalizer %s on it", want.Name, foreign(claim.Volume))), true
+			blocked = wait(often, fmt.Sprintf("waiting until volume %s is let go by who put finalizer %s on it", want.Name, foreign(claim.Volume)))
 		case claim.Volume.DeletionTimestamp != nil && claim.Claim != nil:
-			return Step{Verb: FreeVolume, Claim: i}, true
+			steps = append(steps, Step{Verb: FreeVolume, Claim: i})
 		case claim.Claim == nil:
 			// Whoever let the claim go decided about its volume too.
 		case claim.Volume.Annotations[keys.Backing] != want.Annotations[keys.Backing]:
-			return needs(Replaced, seldom, fmt.Sprintf("volume %s is not what this move made of it: see who replaced it, and delete that one", want.Name)), true
+			blocked = needs(Replaced, seldom, fmt.Sprintf("volume %s is not what this move made of it: see who replaced it, and delete that one", want.Name))
 		}
 	}
+	if step, ok := all(steps); ok {
+		return step, true
+	}
+	if blocked.Verb != "" {
+		return blocked, true
+	}
+	waiting := ""
 	for i, claim := range o.Claims {
 		switch {
 		case claim.Claim == nil || claim.Claim.Status.Phase == corev1.ClaimBound && claim.Volume.Status.Phase == corev1.VolumeBound:
-		case claim.Claim.Annotations[keys.MoveTouched] != touch(o):
-			return Step{Verb: Touch, Claim: i}, true
+		case claim.Claim.Annotations[keys.MoveTouched] != touch(o, i):
+			steps = append(steps, Step{Verb: Touch, Claim: i, Text: touch(o, i)})
 		default:
-			return wait(often, "waiting until claim "+o.Record.Claims[i].Name+" is bound again"), true
+			waiting = "waiting until claim " + o.Record.Claims[i].Name + " is bound again"
 		}
 	}
-	return Step{}, false
+	if step, ok := all(steps); ok {
+		return step, true
+	}
+	return wait(often, waiting), waiting != ""
 }
 
 // dropped is the step towards no movers at some ends; false once there are none.
@@ -117,38 +131,46 @@ func dropped(o Observation, ends ...record.End) (Step, bool) {
 }
 
 // told is the step that tells movers at some ends to end; false once all were told.
-func told(o Observation, ends ...record.End) (Step, bool) {
+func told(o Observation, ends ...record.End) (Step, bool) { return all(telling(o, ends...)) }
+
+func telling(o Observation, ends ...record.End) (steps []Step) {
 	for i, claim := range o.Claims {
 		for _, end := range ends {
 			if m := claim.side(end).Mover; m.Exists && !m.Leaving {
-				return Step{Verb: DropMover, Claim: i, End: end}, true
+				steps = append(steps, Step{Verb: DropMover, Claim: i, End: end})
 			}
 		}
 	}
-	return Step{}, false
+	return steps
 }
 
 // freed is the step that lets pods use the claims; false once they may.
 func freed(o Observation) (Step, bool) {
+	var steps []Step
 	for i, claim := range o.Claims {
 		c := claim.Claim
 		if c == nil {
 			continue
 		}
 		if c.Annotations[keys.Move] == string(o.Record.UID) || c.Labels[keys.Moving] != "" || c.Annotations[keys.MoveTouched] != "" || has(c.Finalizers) {
-			return Step{Verb: Unlock, Claim: i}, true
+			steps = append(steps, Step{Verb: Unlock, Claim: i})
 		}
+	}
+	if step, ok := all(steps); ok {
+		return step, true
 	}
 	return ungated(o)
 }
 
+// ungated is the step that takes our gate off pods; false once none has it.
 func ungated(o Observation) (Step, bool) {
+	var steps []Step
 	for _, pod := range o.Pods {
 		if pod.Gated && !pod.Leaving {
-			return Step{Verb: Ungate, Pod: pod}, true
+			steps = append(steps, Step{Verb: Ungate, Pod: pod})
 		}
 	}
-	return Step{}, false
+	return all(steps)
 }
 
 // resume lets the pods go on at the target.

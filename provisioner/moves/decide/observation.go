@@ -210,11 +210,15 @@ type Step struct {
 	Claim int
 	End   record.End
 	// Record is set for Save, Pod for DeletePod and Ungate, Task for Start, Volume for
-	// MakeVolume.
+	// MakeVolume, Text, which is written on the claim, for Touch.
 	Record *record.Record
 	Pod    Pod
 	Task   movecontrol.Task
 	Volume *corev1.PersistentVolume
+	Text   string
+	// Also are further steps that depend neither on this one nor on one another: other
+	// claims, pods and movers need not wait for another look at everything.
+	Also []Step
 	// Say is what is waited for, or done, in one sentence.
 	Say string
 	// After is how soon to look again after Idle, and Need who might have to come before

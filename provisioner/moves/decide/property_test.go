@@ -115,14 +115,16 @@ func (w *world) run(meddle func()) v1alpha1.MovePhase {
 			w.settled(o.Record)
 			return o.Record.Phase
 		}
-		if end := step.End; end != "" && w.down[end] {
-			w.must(false, "a request to a cluster that does not answer: %s %s", step.Verb, end)
+		for _, one := range append([]decide.Step{step}, step.Also...) {
+			if end := one.End; end != "" && w.down[end] {
+				w.must(false, "a request to a cluster that does not answer: %s %s", one.Verb, end)
+			}
+			// Now and then a request does not arrive.
+			if w.calm || w.r.IntN(100) >= 15 {
+				w.apply(one)
+			}
+			w.check()
 		}
-		// Now and then a request does not arrive.
-		if w.calm || w.r.IntN(100) >= 15 {
-			w.apply(step)
-		}
-		w.check()
 	}
 	w.must(false, "the move does not end: %+v", decide.Next(w.observe()))
 	return ""

@@ -3,6 +3,7 @@ package decide
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -22,14 +23,15 @@ func quiesce(o Observation) Step {
 	return enter(o, v1alpha1.MoveFence)
 }
 
-// locked is the step that locks a claim that is not locked; false if all are.
+// locked is the step that locks the claims that are not locked; false if all are.
 func locked(o Observation) (Step, bool) {
+	var steps []Step
 	for i, claim := range o.Claims {
 		if claim.Claim.Annotations[keys.Move] != string(o.Record.UID) || claim.Claim.Labels[keys.Moving] != keys.MovingNow {
-			return Step{Verb: Lock, Claim: i}, true
+			steps = append(steps, Step{Verb: Lock, Claim: i})
 		}
 	}
-	return Step{}, false
+	return all(steps)
 }
 
 // stopped is the step towards no pod that uses a claim; false once there is none.
@@ -83,8 +85,8 @@ func fence(o Observation) Step {
 	}
 	for i, claim := range o.Claims {
 		if !lost(claim) {
-			if claim.Claim.Annotations[keys.MoveTouched] != touch(o) {
-				return Step{Verb: Touch, Claim: i}
+			if claim.Claim.Annotations[keys.MoveTouched] != touch(o, i) {
+				return Step{Verb: Touch, Claim: i, Text: touch(o, i)}
 			}
 			return wait(often, "waiting until it is known that claim "+o.Record.Claims[i].Name+" has no volume for now")
 		}
@@ -136,10 +138,17 @@ func foreign(volume *corev1.PersistentVolume) string {
 	return ""
 }
 
-// touch is what a claim is touched with: another text in each phase.
-func touch(o Observation) string {
-	return fmt.Sprintf("%s-%d", o.Record.Phase, o.Record.Began[o.Record.Phase].UnixMilli())
-}
+// again is how soon a claim is touched again that is not as it should be.
+const again = 3 * time.Second
 
-// Touched is what Touch writes on a claim.
-func Touched(r *record.Record) string { return touch(Observation{Record: r}) }
+// touch is what a claim is touched with: another text in each phase, for each phase of its
+// volume, and from time to time. kube-controller-manager binds a claim only to a volume that
+// it has seen, and looks by itself at claims every 15 seconds only, also after a conflict: a
+// claim that was touched too early would wait for that.
+func touch(o Observation, i int) string {
+	began, volume := o.Record.Began[o.Record.Phase], corev1.PersistentVolumePhase("")
+	if v := o.Claims[i].Volume; v != nil {
+		volume = v.Status.Phase
+	}
+	return fmt.Sprintf("%s-%d-%d-%s", o.Record.Phase, began.UnixMilli(), o.Now.Sub(began)/again, volume)
+}

@@ -75,7 +75,7 @@ func (w *world) apply(step decide.Step) {
 		delete(c.claim.Annotations, keys.MoveTouched)
 		c.claim.Finalizers = drop(c.claim.Finalizers)
 	case decide.Touch:
-		c.claim.Annotations[keys.MoveTouched] = decide.Touched(r)
+		c.claim.Annotations[keys.MoveTouched] = step.Text
 	case decide.Keep:
 		c.at[record.Source].real.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
 	case decide.Restore:
