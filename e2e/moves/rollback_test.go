@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
@@ -52,6 +53,29 @@ func nothingLeft(t *testing.T, namespace string, made *v1alpha1.VolumeMove) {
 	await.Until(t, "nothing of the move is left", func() bool { return len(left()) == 0 }, func() any { return left() })
 }
 
+// keysOf returns the Secrets of the movers of a move, and a function that makes them once
+// more, as requests do that arrive late.
+func keysOf(t *testing.T, namespace string, made *v1alpha1.VolumeMove) (n int, again func()) {
+	t.Helper()
+	var late []func()
+	for _, secrets := range []corev1client.SecretInterface{bed.Home.Client().CoreV1().Secrets(fabric.Storage), bed.West.Client().CoreV1().Secrets(namespace)} {
+		list, err := secrets.List(t.Context(), metav1.ListOptions{LabelSelector: keys.MoveOf + "=" + string(made.UID)})
+		require.NoError(t, err)
+		for i := range list.Items {
+			found := &list.Items[i]
+			late = append(late, func() {
+				_, err := secrets.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: found.Name, Labels: found.Labels, OwnerReferences: found.OwnerReferences}, Data: found.Data}, metav1.CreateOptions{})
+				require.NoError(t, err)
+			})
+		}
+	}
+	return len(late), func() {
+		for _, create := range late {
+			create()
+		}
+	}
+}
+
 func TestAMoveThatIsAbortedLeavesTheApplicationWhereItWas(t *testing.T) {
 	t.Parallel()
 	namespace := space(t)
@@ -63,7 +87,11 @@ func TestAMoveThatIsAbortedLeavesTheApplicationWhereItWas(t *testing.T) {
 	}{{in: v1alpha1.MoveProvision}, {in: v1alpha1.MovePreCopy}, {in: v1alpha1.MoveQuiesce}, {in: v1alpha1.MovePreCopy, deleted: true}} {
 		made := move(t, namespace, "data", "west")
 		reaches(t, made, row.in, v1alpha1.MoveFence, v1alpha1.MoveFinalSync)
+		again := func() {}
 		if row.deleted {
+			var n int
+			n, again = keysOf(t, namespace, made)
+			require.Equal(t, 2, n, "both movers have keys")
 			require.NoError(t, moves(t, namespace).Delete(t.Context(), made.Name, metav1.DeleteOptions{}))
 		} else {
 			act(t, made, v1alpha1.ActionAbort)
@@ -75,6 +103,8 @@ func TestAMoveThatIsAbortedLeavesTheApplicationWhereItWas(t *testing.T) {
 			_, err := moves(t, namespace).Get(t.Context(), made.Name, metav1.GetOptions{})
 			return err != nil
 		})
+		nothingLeft(t, namespace, made)
+		again()
 		nothingLeft(t, namespace, made)
 		assert.Equal(t, from, folder(t, namespace, "data"), "aborted in %s", row.in)
 		counts(t, from, counted(t, from)+10)

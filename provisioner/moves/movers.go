@@ -8,12 +8,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/movekeys"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 )
@@ -65,6 +62,7 @@ func (c *Controller) moverAt(ctx context.Context, at site, r *record.Record, i i
 		return m, nil, nil
 	}
 	m.Exists, m.Pod, m.IPs, m.Node = true, pod.UID, addressesOf(pod), pod.Spec.NodeName
+	m.Unstarted = m.Unstarted || at.home && podOf(pod).Gated
 	m.Leaving = m.Leaving || pod.DeletionTimestamp != nil
 	m.Ended = m.Ended || finished(pod)
 	if problem := problemOf(pod); problem != "" {
@@ -98,107 +96,4 @@ func problemOf(pod *corev1.Pod) string {
 		}
 	}
 	return ""
-}
-
-// ensureMover makes the mover of an end and the Secret with its keys.
-func (c *Controller) ensureMover(ctx context.Context, r *record.Record, i int, end record.End) error {
-	at, err := c.must(r.Claims[i].At(end).Ref.Cluster)
-	if err != nil {
-		return err
-	}
-	namespace, name := r.Claims[i].At(end).Ref.Namespace, r.MoverName(i, end)
-	role := movekeys.Receiver
-	if end == record.Source {
-		role = movekeys.Sender
-	}
-	meta := metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: c.moverLabels(r)}
-	secret := &corev1.Secret{ObjectMeta: meta, Data: r.Claims[i].Keys[role]}
-	if _, err := at.Client.CoreV1().Secrets(namespace).Create(ctx, secret, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("make Secret of mover %s/%s: %w", namespace, name, err)
-	}
-	node, err := c.nodeFor(ctx, at, r, i, end)
-	if err != nil {
-		return err
-	}
-	spec := c.moverSpec(r, i, end, node)
-	if at.home {
-		_, err = at.Client.CoreV1().Pods(namespace).Create(ctx, &corev1.Pod{ObjectMeta: meta, Spec: spec}, metav1.CreateOptions{})
-	} else {
-		if at.Remote == nil {
-			return errUnreachable(fmt.Sprintf("cluster %s runs no remote agent, which a move needs: install deploy/remote there", r.Claims[i].At(end).Ref.Cluster))
-		}
-		meta.Finalizers = []string{keys.ShadowPodFinalizer}
-		_, err = at.Remote.ShadowPods(namespace).Create(ctx, &remotev1alpha1.ShadowPod{ObjectMeta: meta, Spec: remotev1alpha1.ShadowPodSpec{
-			Home: remotev1alpha1.HomePod{Cluster: c.Place.HomeID, Namespace: r.Namespace, Name: r.Name, UID: r.UID},
-			Pod:  corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: c.moverLabels(r)}, Spec: spec},
-		}}, metav1.CreateOptions{})
-	}
-	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("make mover %s/%s: %w", namespace, name, err)
-	}
-	return nil
-}
-
-// nodeFor returns the node that a mover must run on; empty for any.
-func (c *Controller) nodeFor(ctx context.Context, at site, r *record.Record, i int, end record.End) (string, error) {
-	copied := r.Claims[i].At(end)
-	if end == record.Target {
-		return copied.Node, nil
-	}
-	namespace, claim, options := r.Namespace, r.Claims[i].Name, metav1.ListOptions{}
-	if !at.home {
-		namespace, claim, options.LabelSelector = copied.Ref.Namespace, copied.Ref.Name, keys.HomeID+"="+c.Place.HomeID
-	}
-	pods, err := at.Client.CoreV1().Pods(namespace).List(ctx, options)
-	if err != nil {
-		return "", fmt.Errorf("list pods that use claim %s: %w", r.Claims[i].Name, err)
-	}
-	node, mover := "", r.MoverName(i, end)
-	for j := range pods.Items {
-		pod := &pods.Items[j]
-		if pod.Spec.NodeName == "" || finished(pod) || !uses(&pod.Spec, claim) || pod.Name == mover {
-			continue
-		}
-		if node = pod.Spec.NodeName; pod.DeletionTimestamp == nil {
-			return node, nil
-		}
-	}
-	// The volume may still be where one ends.
-	return node, nil
-}
-
-// startMover has the agent run the mover of an end. It is a step of its own: a request to
-// make a ShadowPod that arrives late starts nothing.
-func (c *Controller) startMover(ctx context.Context, r *record.Record, i int, end record.End) error {
-	at, err := c.must(r.Claims[i].At(end).Ref.Cluster)
-	if err != nil {
-		return err
-	}
-	namespace, name := r.Claims[i].At(end).Ref.Namespace, r.MoverName(i, end)
-	if _, err := at.Remote.ShadowPods(namespace).Patch(ctx, name, types.MergePatchType, []byte(`{"spec":{"start":true}}`), metav1.PatchOptions{}); err != nil {
-		return fmt.Errorf("start mover %s/%s: %w", namespace, name, err)
-	}
-	return nil
-}
-
-// dropMover removes the mover of an end and its keys.
-func (c *Controller) dropMover(ctx context.Context, r *record.Record, i int, end record.End) error {
-	at, err := c.must(r.Claims[i].At(end).Ref.Cluster)
-	if err != nil {
-		return err
-	}
-	namespace, name := r.Claims[i].At(end).Ref.Namespace, r.MoverName(i, end)
-	err = at.Client.CoreV1().Secrets(namespace).Delete(ctx, name, metav1.DeleteOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("remove Secret of mover %s/%s: %w", namespace, name, err)
-	}
-	if at.home {
-		err = at.Client.CoreV1().Pods(namespace).Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(1))})
-	} else {
-		err = at.Remote.ShadowPods(namespace).Delete(ctx, name, metav1.DeleteOptions{})
-	}
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("remove mover %s/%s: %w", namespace, name, err)
-	}
-	return nil
 }

@@ -92,7 +92,7 @@ type Side struct {
 type Mover struct {
 	// Exists says that it, or its pod, may run; Leaving that it is being deleted.
 	Exists, Leaving bool
-	// Unstarted: it is a ShadowPod that has not been started.
+	// Unstarted: it was made, and has neither keys nor been started.
 	Unstarted bool
 	// Running says that its pod is ready to be talked to.
 	Running bool
@@ -137,8 +137,8 @@ type Pod struct {
 // Verb names what a step does.
 type Verb string
 
-// The verbs of a step. Each is one write, but EnsureMover and DropMover, whose Secret
-// goes with them.
+// The verbs of a step. Each is one write, but StartMover and DropMover, whose Secret goes
+// with them.
 const (
 	// Idle waits.
 	Idle Verb = "Idle"
@@ -164,8 +164,8 @@ const (
 	Publish     Verb = "Publish"
 	Shelve      Verb = "Shelve"
 	DropBacking Verb = "DropBacking"
-	// EnsureMover makes the mover of an end, StartMover starts its ShadowPod, DropMover
-	// removes it. Start gives the mover of the source a task.
+	// EnsureMover makes the mover of an end, StartMover gives it its keys and starts it,
+	// DropMover removes it. Start gives the mover of the source a task.
 	EnsureMover Verb = "EnsureMover"
 	StartMover  Verb = "StartMover"
 	DropMover   Verb = "DropMover"

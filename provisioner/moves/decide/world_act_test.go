@@ -96,9 +96,11 @@ func (w *world) apply(step decide.Step) {
 		w.must(c.current(step.Claim) != step.End, "the copy in use removed")
 		c.at[step.End].backing, c.at[step.End].real, c.at[step.End].content = nil, nil, -1
 	case decide.EnsureMover:
-		c.at[step.End].mover = decide.Mover{Exists: true, Unstarted: step.End == record.Target}
+		c.at[step.End].mover = decide.Mover{Exists: true, Unstarted: true}
 	case decide.StartMover:
-		c.at[step.End].mover.Unstarted = false
+		if m := &c.at[step.End].mover; m.Exists {
+			m.Unstarted = false
+		}
 	case decide.DropMover:
 		c.at[step.End].mover.Leaving = true
 	case decide.Start:
