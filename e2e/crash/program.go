@@ -34,7 +34,7 @@ func (w *World) start(ctx context.Context, gate int, elect bool) (*testbed.Progr
 	}
 	address := w.addresses[gate-1]
 	program, err := w.Bed.Home.StartProgram(name, w.binary, "--kubeconfig="+kubeconfig, "--http-address="+address,
-		fmt.Sprintf("--leader-elect=%v", elect), "--lease-duration=8s", "--probe-interval=1s", "--refusal-period=15s", "--forced-deletion-margin=1s", "--mover-networks="+processes.Network, "--workers=64", "--v=3")
+		fmt.Sprintf("--leader-elect=%v", elect), "--lease-duration=8s", "--probe-interval=1s", "--refusal-period=15s", "--forced-deletion-margin=1s", "--move-settling=2s", "--mover-networks="+processes.Network, "--workers=64", "--v=3")
 	if err != nil {
 		return nil, err
 	}

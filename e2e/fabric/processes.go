@@ -21,7 +21,7 @@ const provisionerAccount = "lodestone-provisioner"
 // those that suit a test bed.
 func (f *Fabric) RunProvisioner(ctx context.Context, name, path string, flags ...string) (*testbed.Program, error) {
 	return run(ctx, f.Home, name, path, System, provisionerAccount, append([]string{
-		"--leader-elect=true", "--lease-duration=8s", "--probe-interval=1s", "--refusal-period=5s", "--forced-deletion-margin=1s", "--v=2"}, flags...)...)
+		"--leader-elect=true", "--lease-duration=8s", "--probe-interval=1s", "--refusal-period=5s", "--forced-deletion-margin=1s", "--move-settling=2s", "--v=2"}, flags...)...)
 }
 
 // ProvisionerKubeconfig returns a kubeconfig of home with the rights of the

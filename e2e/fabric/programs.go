@@ -55,7 +55,7 @@ func (f *Fabric) StartProvisioner(ctx context.Context, tune ...func(*provisioner
 	options.LeaseDuration = 15 * time.Second
 	options.ProbeInterval = time.Second
 	options.RefusalPeriod = 5 * time.Second
-	options.ForcedDeletionMargin = time.Second
+	options.ForcedDeletionMargin, options.MoveSettling = time.Second, 2*time.Second
 	options.MoverNetworks = []string{processes.Network}
 	config := &provisioner.Config{Options: *options, Home: home}
 	for _, t := range tune {

@@ -39,7 +39,7 @@ func movesOf(config *Config, home *rest.Config, client kubernetes.Interface, kno
 	sources := work.Sources
 	moving := moves.New(moves.Config{
 		Client: client, Home: home, Moves: objects, Objects: volumemoves.NewInformer(objects),
-		Clusters: known, Registry: held, Place: work.Place, Namespace: config.Namespace, Image: config.MoverImage, Scratch: scratch, Networks: networks, Recorder: recorder, Metrics: counts, Margin: config.ForcedDeletionMargin,
+		Clusters: known, Registry: held, Place: work.Place, Namespace: config.Namespace, Image: config.MoverImage, Scratch: scratch, Networks: networks, Recorder: recorder, Metrics: counts, Margin: config.ForcedDeletionMargin, Settling: config.MoveSettling,
 		Class:    func(name string) *storagev1.StorageClass { return seen[storagev1.StorageClass](sources.Classes, name) },
 		Node:     func(name string) *corev1.Node { return seen[corev1.Node](sources.Nodes, name) },
 		Space:    func(name string) *corev1.Namespace { return seen[corev1.Namespace](sources.Namespaces, name) },

@@ -54,6 +54,7 @@ func TestValidate(t *testing.T) {
 		"a negative period":                 {change: func(o *Options) { o.RefusalPeriod = -time.Second }, says: []string{"--refusal-period"}},
 		"room for movers that is no size":   {change: func(o *Options) { o.MoverScratch = "much" }, says: []string{"--mover-scratch", "as 20Gi"}},
 		"too little room for movers":        {change: func(o *Options) { o.MoverScratch = "0" }, says: []string{"--mover-scratch", "at least 1Mi"}},
+		"no time to settle":                 {change: func(o *Options) { o.MoveSettling = 0 }, says: []string{"--move-settling"}},
 		"no margin":                         {change: func(o *Options) { o.ForcedDeletionMargin = 0 }, says: []string{"--forced-deletion-margin"}},
 		"no workers":                        {change: func(o *Options) { o.Workers = 0 }, says: []string{"--workers"}},
 		"all that is wrong is told at once": {change: func(o *Options) { o.ClusterID, o.Workers = "home", -1 }, says: []string{"--cluster-id", "--workers"}},

@@ -56,6 +56,9 @@ type Config struct {
 	// Margin is how long after its grace period a pod may still run that was deleted by
 	// force.
 	Margin time.Duration
+	// Settling is how long after a move pods are still looked at that may have got the gate
+	// from an API server that had not heard yet that the claims are free.
+	Settling time.Duration
 	// Networks are those in which movers may dial each other.
 	Networks transport.Networks
 	Recorder record.EventRecorder

@@ -17,7 +17,7 @@ import (
 
 // observe asks what there is of a move. On an error the observation is not complete.
 func (c *Controller) observe(ctx context.Context, w *work) (decide.Observation, error) {
-	o := decide.Observation{Now: time.Now(), Margin: c.Margin, Unusable: map[record.End]string{}, Gone: map[record.End]bool{}}
+	o := decide.Observation{Now: time.Now(), Margin: c.Margin, Settling: c.Settling, Unusable: map[record.End]string{}, Gone: map[record.End]bool{}}
 	if w.record == nil {
 		known, err := c.read(ctx, w.uid)
 		if err != nil {

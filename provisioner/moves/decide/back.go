@@ -47,7 +47,7 @@ func rollBack(o Observation) Step {
 			return step
 		}
 	}
-	if left := r.Began[v1alpha1.MoveRollBack].Add(settling).Sub(o.Now); left > 0 && !r.Down.IsZero() {
+	if left := r.Began[v1alpha1.MoveRollBack].Add(o.Settling).Sub(o.Now); left > 0 && !r.Down.IsZero() {
 		return wait(min(left, soon), whereTheyAre(o))
 	}
 	next := r.Clone()

@@ -16,9 +16,6 @@ const (
 	often  = 100 * time.Millisecond
 	soon   = time.Second
 	seldom = 5 * time.Second
-	// settling is how long pods are still looked at that may have got the gate from an
-	// API server that had not heard yet that the claims are free.
-	settling = 10 * time.Second
 	// graceful is how long a move that goes back waits for pods that it has stopped.
 	graceful = 30 * time.Second
 	// startTimeout is how long a mover may take to run before anything was stopped for it.

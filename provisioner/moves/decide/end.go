@@ -192,7 +192,7 @@ func retain(o Observation) Step {
 		return step
 	}
 	began := o.Record.Began[v1alpha1.MoveRetain]
-	if left := began.Add(settling).Sub(o.Now); left > 0 {
+	if left := began.Add(o.Settling).Sub(o.Now); left > 0 {
 		return wait(min(left, soon), "the claims have their volumes at the target")
 	}
 	if o.Move != nil && (o.Move.Spec.Action == v1alpha1.ActionFinalize || o.Move.Spec.Action == v1alpha1.ActionGiveUp) {

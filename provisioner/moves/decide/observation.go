@@ -45,6 +45,9 @@ type Observation struct {
 	Unended []record.Pod
 	Ended   map[types.UID]bool
 	Margin  time.Duration
+	// Settling is how long pods are still looked at once the claims are free: they may have
+	// got the gate from an API server that had not heard of that yet.
+	Settling time.Duration
 	// Advanced is when a copy got further last, as far as is known; zero while nobody looks.
 	Advanced time.Time
 	// Unusable says why the cluster of an end takes no requests; empty if it does.

@@ -121,7 +121,7 @@ func (w *world) decoded() *record.Record {
 }
 
 func (w *world) observe() decide.Observation {
-	o := decide.Observation{Now: w.now, Record: w.decoded(), Unusable: map[record.End]string{}, Gone: w.gone}
+	o := decide.Observation{Now: w.now, Settling: 10 * time.Second, Record: w.decoded(), Unusable: map[record.End]string{}, Gone: w.gone}
 	if w.move != nil {
 		o.Move = w.move.DeepCopy()
 	}
