@@ -10,14 +10,21 @@ import (
 )
 
 // Call is one kind of request that the provisioner makes for a claim: Nth is 1
-// for the first of its kind since the user's act.
+// for the first of its kind since the user's act, and of a move since its phase began.
 type Call struct {
 	Cluster, Verb, Object string
 	Nth                   int
+	// Phase is that of a move, as recorded last; empty before the first record, and where
+	// nothing is moved.
+	Phase string
 }
 
-// String returns the call as ParseCall takes it, as home/create/twin/1.
+// String returns the call as ParseCall takes it, as home/create/twin/1, or in a phase of a
+// move home/get/claim/Fence.1.
 func (c Call) String() string {
+	if c.Phase != "" {
+		return fmt.Sprintf("%s/%s/%s/%s.%d", c.Cluster, c.Verb, c.Object, c.Phase, c.Nth)
+	}
 	return fmt.Sprintf("%s/%s/%s/%d", c.Cluster, c.Verb, c.Object, c.Nth)
 }
 
@@ -27,11 +34,15 @@ func ParseCall(text string) (Call, error) {
 	if len(parts) != 4 {
 		return Call{}, fmt.Errorf("%q is no call: give cluster/verb/object/number", text)
 	}
-	nth, err := strconv.Atoi(parts[3])
+	phase, number, in := strings.Cut(parts[3], ".")
+	if !in {
+		phase, number = "", parts[3]
+	}
+	nth, err := strconv.Atoi(number)
 	if err != nil || nth < 1 {
 		return Call{}, fmt.Errorf("%q is no call: its number must be 1 or more", text)
 	}
-	return Call{Cluster: parts[0], Verb: parts[1], Object: parts[2], Nth: nth}, nil
+	return Call{Cluster: parts[0], Verb: parts[1], Object: parts[2], Nth: nth, Phase: phase}, nil
 }
 
 func (c Call) writes() bool { return c.Verb != "get" }

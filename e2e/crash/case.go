@@ -10,12 +10,15 @@ import (
 )
 
 // Case is one claim, or a few that belong together, in namespaces of its own at
-// home and in west, with one fault at one call of a flow; or, without a fault, to
-// find out which calls there are. It is safe for concurrent use.
+// home and in west, with one fault at one call of a flow, or at each call of a volley; or,
+// without a fault, to find out which calls there are. It is safe for concurrent use.
 type Case struct {
 	Flow  *Flow
 	Fault Fault
 	Call  Call
+	// Volley are the calls that meet the fault, instead of the one; the first time that
+	// each is made.
+	Volley []Call
 	// Namespace is the name of its namespaces, and its name in every message.
 	Namespace string
 
@@ -24,6 +27,7 @@ type Case struct {
 	claims map[string]types.UID
 	// backings and reals are all backing claims and real volumes that ever were.
 	backings, reals map[types.UID]string
+	met             map[Call]bool
 	acted           bool
 	counts          map[int]map[Call]int
 	calls           []Call
@@ -42,7 +46,7 @@ func newCase(flow *Flow, fault Fault, call Call, namespace string) *Case {
 	return &Case{
 		Flow: flow, Fault: fault, Call: call, Namespace: namespace,
 		claims: map[string]types.UID{}, backings: map[types.UID]string{}, reals: map[types.UID]string{},
-		counts: map[int]map[Call]int{}, last: time.Now(),
+		counts: map[int]map[Call]int{}, met: map[Call]bool{}, last: time.Now(),
 	}
 }
 
@@ -50,6 +54,9 @@ func newCase(flow *Flow, fault Fault, call Call, namespace string) *Case {
 func (c *Case) String() string {
 	if c.Fault == "" {
 		return c.Flow.Name
+	}
+	if len(c.Volley) > 0 {
+		return fmt.Sprintf("%s,%s,%s", c.Flow.Name, c.Fault, sortOf(c.Volley))
 	}
 	return fmt.Sprintf("%s,%s,%s", c.Flow.Name, c.Fault, c.Call)
 }
@@ -85,13 +92,17 @@ func (c *Case) enter(gate int, r request, call Call) verdict {
 	if c.counts[gate] == nil {
 		c.counts[gate] = map[Call]int{}
 	}
-	call.Nth = 0
-	c.counts[gate][call]++
-	call.Nth = c.counts[gate][call]
+	call.Nth, call.Phase = 0, c.moving.phase
+	kind := call
+	c.counts[gate][kind]++
+	call.Nth = c.counts[gate][kind]
 	if gate != 1 {
 		return pass
 	}
 	c.calls = append(c.calls, call)
+	if len(c.Volley) > 0 {
+		return c.volley(gate, kind, call)
+	}
 	if c.Fault == "" || c.reached || call != c.Call {
 		return pass
 	}

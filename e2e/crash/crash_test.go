@@ -67,10 +67,12 @@ func TestCaseMeetsItsFaultOnceAndIsCutOffFromThen(t *testing.T) {
 
 func TestCallsAreReadAsTheyArePrinted(t *testing.T) {
 	call := Call{Cluster: "west", Verb: "patch", Object: "claim.status", Nth: 3}
-	read, err := ParseCall(call.String())
-	require.NoError(t, err)
-	assert.Equal(t, call, read)
-	for _, wrong := range []string{"", "home/get/twin", "home/get/twin/0", "home/get/twin/x"} {
+	for _, call := range []Call{call, {Cluster: "home", Verb: "update", Object: "record", Nth: 2, Phase: "Fence"}} {
+		read, err := ParseCall(call.String())
+		require.NoError(t, err)
+		assert.Equal(t, call, read)
+	}
+	for _, wrong := range []string{"", "home/get/twin", "home/get/twin/0", "home/get/twin/x", "home/get/twin/Fence.", "home/get/twin/.x"} {
 		_, err := ParseCall(wrong)
 		assert.Error(t, err, wrong)
 	}
@@ -79,7 +81,9 @@ func TestCallsAreReadAsTheyArePrinted(t *testing.T) {
 func TestSampleHasEachFlowAndEachFault(t *testing.T) {
 	calls := map[string][]Call{}
 	for _, f := range Flows() {
-		calls[f.Name] = []Call{{"home", "get", "twin", 1}, {"home", "patch", "twin", 1}, {"home", "create", "event", 1}}
+		calls[f.Name] = []Call{
+			{Cluster: "home", Verb: "get", Object: "twin", Nth: 1}, {Cluster: "home", Verb: "patch", Object: "twin", Nth: 1}, {Cluster: "home", Verb: "create", Object: "event", Nth: 1},
+		}
 	}
 	flows, faults := map[string]bool{}, map[Fault]bool{}
 	for _, c := range (Options{Sample: true}).plan(Flows(), calls) {
@@ -91,10 +95,10 @@ func TestSampleHasEachFlowAndEachFault(t *testing.T) {
 }
 
 func TestTableSaysWhatDidNotSurvive(t *testing.T) {
-	call := Call{"home", "create", "twin", 1}
+	call := Call{Cluster: "home", Verb: "create", Object: "twin", Nth: 1}
 	outcomes := []Outcome{
 		{Flow: "delete-local", Fault: Lost, Call: call, Met: true},
-		{Flow: "delete-local", Fault: Lost, Call: call, Met: true, Err: errors.New("left over")},
+		{Flow: "delete-local", Fault: Lost, Call: call, Met: true, Err: errors.New("left over"), Case: "delete-local,lost," + call.String()},
 		{Flow: "provision-local", Fault: Lost, Call: call},
 	}
 	var out strings.Builder
@@ -109,7 +113,7 @@ func TestTableSaysWhatDidNotSurvive(t *testing.T) {
 func TestAChoiceOfCallsIsSpreadEvenly(t *testing.T) {
 	var calls []Call
 	for n := range 100 {
-		calls = append(calls, Call{"home", "update", "record", n})
+		calls = append(calls, Call{Cluster: "home", Verb: "update", Object: "record", Nth: n})
 	}
 	assert.Equal(t, calls, spread(calls, 0, 3))
 	assert.Equal(t, calls[:5], spread(calls[:5], 10, 3))

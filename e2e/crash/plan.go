@@ -21,6 +21,13 @@ func (o Options) plan(flows []Flow, calls map[string][]Call) []*Case {
 					possible = append(possible, call)
 				}
 			}
+			if flows[i].Moves && o.Most == 0 && !o.Sample {
+				if info := fault.info(); info.kind == endures && !info.mover {
+					cases = append(cases, volleys(&flows[i], fault, possible)...)
+					continue
+				}
+				possible = telling(possible)
+			}
 			if o.Sample {
 				possible = sample(i, j, flows[i].Alone, possible)
 			}

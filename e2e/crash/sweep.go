@@ -43,12 +43,14 @@ type Outcome struct {
 	Err error
 	// Namespace is where what is left of the case can be seen.
 	Namespace string
+	// Case is how the flag --case runs it again.
+	Case string
 }
 
 // String is one line that says what is wrong and how to run just this case again.
 func (o Outcome) String() string {
-	return fmt.Sprintf("%s: %s at %s, in namespace %s: %v\n  again: make %s ARGS='--case=%s,%s,%s'",
-		o.Flow, o.Fault.info().says, o.Call, o.Namespace, o.Err, target(o.Flow), o.Flow, o.Fault, o.Call)
+	return fmt.Sprintf("%s: %s at %s, in namespace %s: %v\n  again: make %s ARGS='--case=%s'",
+		o.Flow, o.Fault.info().says, o.Call, o.Namespace, o.Err, target(o.Flow), o.Case)
 }
 
 // Sweep runs all cases of the options and returns what became of each; with an error,
@@ -97,14 +99,14 @@ func (w *World) sweep(ctx context.Context, o Options, flows []Flow, size int) ([
 		done, failed := w.sweepOnce(ctx, plan, size)
 		plan = nil
 		for _, c := range done {
-			if failed == nil && !c.outcome.Met && c.outcome.Err == nil && attempt < attempts {
-				plan = append(plan, anew([]*Case{c.Case})...)
-				continue
-			}
-			if !c.outcome.Met && c.outcome.Err == nil {
+			unmet := slices.ContainsFunc(c.outcomes, func(o Outcome) bool { return !o.Met && o.Err == nil })
+			if again := failed == nil && unmet && attempt < attempts; again {
+				plan = append(plan, c.again())
+				c.outcomes = slices.DeleteFunc(c.outcomes, func(o Outcome) bool { return !o.Met })
+			} else if unmet {
 				w.say("not met: %v", c)
 			}
-			outcomes = append(outcomes, c.outcome)
+			outcomes = append(outcomes, c.outcomes...)
 		}
 		if failed != nil {
 			return outcomes, failed
@@ -115,7 +117,7 @@ func (w *World) sweep(ctx context.Context, o Options, flows []Flow, size int) ([
 
 type ended struct {
 	*Case
-	outcome Outcome
+	outcomes []Outcome
 }
 
 // sweepOnce runs cases in batches, each of one kind of fault.
@@ -147,7 +149,9 @@ func (w *World) sweepOnce(ctx context.Context, plan []*Case, size int) ([]ended,
 func anew(cases []*Case) []*Case {
 	var fresh []*Case
 	for _, c := range cases {
-		fresh = append(fresh, newCase(c.Flow, c.Fault, c.Call, newName()))
+		again := newCase(c.Flow, c.Fault, c.Call, newName())
+		again.Volley = c.Volley
+		fresh = append(fresh, again)
 	}
 	return fresh
 }
@@ -160,11 +164,9 @@ func (w *World) conclude(ctx context.Context, cases []*Case, kind kind, alone bo
 	}
 	var done []ended
 	for _, c := range cases {
-		o := Outcome{Flow: c.Flow.Name, Fault: c.Fault, Call: c.Call, Met: c.struck(), Err: wrong[c], Namespace: c.Namespace}
-		o.Phase = c.metAt()
-		done = append(done, ended{c, o})
-		if o.Err != nil {
-			w.say("did not survive: %v\n  calls: %v", o, c.made())
+		done = append(done, ended{c, c.outcomes(wrong[c])})
+		if wrong[c] != nil {
+			w.say("did not survive: %v\n  calls: %v", done[len(done)-1].outcomes[0], c.made())
 		}
 	}
 	if len(cases) > 1 {
@@ -176,27 +178,6 @@ func (w *World) conclude(ctx context.Context, cases []*Case, kind kind, alone bo
 }
 
 var kindNames = map[kind]string{endures: "the program goes on", stops: "the program is killed", replaced: "a second replica takes over"}
-
-// Run runs one case until its call is made, as the flag --case names it.
-func (w *World) Run(ctx context.Context, flow string, fault Fault, call Call) (Outcome, error) {
-	f, err := FlowOf(flow)
-	if err != nil {
-		return Outcome{}, err
-	}
-	if !fault.Known() || !fault.meets(call) {
-		return Outcome{}, fmt.Errorf("fault %q cannot happen at %s", fault, call)
-	}
-	for attempt := 1; ; attempt++ {
-		done, err := w.conclude(ctx, []*Case{newCase(f, fault, call, newName())}, fault.info().kind, f.Alone)
-		if err != nil {
-			return Outcome{}, err
-		}
-		o := done[0].outcome
-		if over := o.Met || o.Err != nil; over || attempt == attempts {
-			return o, nil
-		}
-	}
-}
 
 // flows returns the flows of the options.
 func (w *World) flows(o Options) ([]Flow, error) {

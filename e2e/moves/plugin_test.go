@@ -3,6 +3,7 @@ package moves
 import (
 	"context"
 	"encoding/json"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,10 +22,13 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
+// contexts is a kubeconfig of both clusters.
+var contexts = sync.OnceValues(func() (string, error) { return bed.Contexts() })
+
 // plugin runs the plugin and returns its exit code and what it wrote.
 func plugin(t *testing.T, args ...string) (code int, out, said string) {
 	t.Helper()
-	kubeconfig, err := bed.Contexts()
+	kubeconfig, err := contexts()
 	require.NoError(t, err)
 	streams, _, stdout, stderr := genericiooptions.NewTestIOStreams()
 	code = cmd.Run(t.Context(), streams, append(args, "--kubeconfig", kubeconfig)...)
@@ -33,6 +37,7 @@ func plugin(t *testing.T, args ...string) (code int, out, said string) {
 }
 
 func TestThePluginMovesAVolumeAndSaysHowThatGoes(t *testing.T) {
+	t.Parallel()
 	namespace := space(t)
 	deploys(t, namespace, "data")
 
@@ -68,6 +73,7 @@ func TestThePluginMovesAVolumeAndSaysHowThatGoes(t *testing.T) {
 }
 
 func TestTheMoveGoesOnWhenThePluginIsStopped(t *testing.T) {
+	t.Parallel()
 	namespace := space(t)
 	deploys(t, namespace, "data")
 	code, out, said := plugin(t, "move", "data", "-n", namespace, "--target-cluster", "west", "--detach", "--keep-source-for", "1s")
@@ -82,6 +88,7 @@ func TestTheMoveGoesOnWhenThePluginIsStopped(t *testing.T) {
 }
 
 func TestAMoveThatIsForbiddenChangesNothing(t *testing.T) {
+	t.Parallel()
 	namespace := space(t)
 	makes(t, fabric.NewClaim(namespace, "data", fabric.Class), fabric.AtHome(application(namespace, "data", "data")))
 	for name, row := range map[string]struct {
@@ -140,6 +147,7 @@ func TestADryRunSaysWhatWouldBeAndDoesNothing(t *testing.T) {
 }
 
 func TestAMoveThatIsDoneGoesBackAndIsForgotten(t *testing.T) {
+	t.Parallel()
 	namespace := space(t)
 	deploys(t, namespace, "data")
 	code, out, said := plugin(t, "move", "data", "-n", namespace, "--target-cluster", "west", "-o", "json", "--ttl", "1s")
@@ -165,9 +173,10 @@ func TestAMoveThatIsDoneGoesBackAndIsForgotten(t *testing.T) {
 }
 
 func TestEndingThePluginEndsNoMove(t *testing.T) {
+	t.Parallel()
 	namespace := space(t)
 	deploys(t, namespace, "data", heavy)
-	kubeconfig, err := bed.Contexts()
+	kubeconfig, err := contexts()
 	require.NoError(t, err)
 	ctx, interrupt := context.WithCancel(t.Context())
 	streams, _, _, stderr := genericiooptions.NewTestIOStreams()

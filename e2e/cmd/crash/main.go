@@ -28,7 +28,7 @@ func main() {
 	faults := flag.String("faults", "", "the faults to sweep, separated by commas; empty: all")
 	sample := flag.Bool("sample", false, "sweep a fixed choice of the calls, with each flow and each fault")
 	most := flag.Int("most", 0, "sweep at most so many cases of each fault and flow, chosen evenly; 0: all")
-	one := flag.String("case", "", "run just this case, given as flow,fault,call, as a sweep prints it")
+	one := flag.String("case", "", "run just this case, given as flow,fault,call, as a sweep prints it; of a move also as flow,fault,reads or flow,fault,writes")
 	moves := flag.Bool("moves", false, "sweep the flows that move volumes, with movers that really run, and no others")
 	keep := flag.Bool("keep-logs", false, "keep the logs of all programs")
 	flag.Parse()
@@ -88,8 +88,12 @@ func run(ctx context.Context, o crash.Options, one string, moves, keep bool) err
 	}
 	world.Bed.Home.KeepLogs()
 	fmt.Println("\nThese did not survive:")
+	told := map[string]bool{}
 	for _, o := range failed {
-		fmt.Println(o)
+		if !told[o.Namespace] {
+			fmt.Println(o)
+		}
+		told[o.Namespace] = true
 	}
 	return fmt.Errorf("%d cases did not survive", len(failed))
 }
@@ -102,10 +106,5 @@ func sweep(ctx context.Context, world *crash.World, o crash.Options, one string)
 	if len(parts) != 3 {
 		return nil, errors.New("--case must be flow,fault,call")
 	}
-	call, err := crash.ParseCall(parts[2])
-	if err != nil {
-		return nil, err
-	}
-	outcome, err := world.Run(ctx, parts[0], crash.Fault(parts[1]), call)
-	return []crash.Outcome{outcome}, err
+	return world.Run(ctx, parts[0], crash.Fault(parts[1]), parts[2])
 }
