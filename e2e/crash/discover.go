@@ -6,10 +6,11 @@ import (
 	"slices"
 )
 
-// Discover returns the calls that each flow makes, found by runs without faults.
-func (w *World) Discover(ctx context.Context, flows []Flow) (map[string][]Call, error) {
+// Discover returns the calls that each flow makes, found by runs without faults: all that
+// were made, or those that each run made.
+func (w *World) Discover(ctx context.Context, flows []Flow, always bool) (map[string][]Call, error) {
 	var together []*Case
-	calls := map[string][]Call{}
+	calls, made := map[string][]Call{}, map[string]map[Call]int{}
 	learn := func(cases []*Case, alone bool) error {
 		wrong, err := w.runCases(ctx, cases, endures, alone)
 		if err != nil {
@@ -19,8 +20,11 @@ func (w *World) Discover(ctx context.Context, flows []Flow) (map[string][]Call, 
 			if wrong[c] != nil {
 				return fmt.Errorf("flow %s does not even end well without a fault (namespace %s): %w", c.Flow.Name, c.Namespace, wrong[c])
 			}
+			if made[c.Flow.Name] == nil {
+				made[c.Flow.Name] = map[Call]int{}
+			}
 			for _, call := range c.made() {
-				if !slices.Contains(calls[c.Flow.Name], call) {
+				if made[c.Flow.Name][call]++; made[c.Flow.Name][call] == 1 {
 					calls[c.Flow.Name] = append(calls[c.Flow.Name], call)
 				}
 			}
@@ -41,6 +45,9 @@ func (w *World) Discover(ctx context.Context, flows []Flow) (map[string][]Call, 
 		if err := learn(together, false); err != nil {
 			return nil, err
 		}
+	}
+	for flow := range calls {
+		calls[flow] = slices.DeleteFunc(calls[flow], func(call Call) bool { return always && made[flow][call] < copies })
 	}
 	return calls, nil
 }

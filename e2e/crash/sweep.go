@@ -88,7 +88,8 @@ func (w *World) sweep(ctx context.Context, o Options, flows []Flow, size int) ([
 	if len(flows) == 0 {
 		return nil, nil
 	}
-	calls, err := w.Discover(ctx, flows)
+	// A sample waits in vain for no call.
+	calls, err := w.Discover(ctx, flows, o.Sample)
 	if err != nil {
 		return nil, err
 	}
