@@ -13,6 +13,7 @@ import (
 )
 
 func TestFilesOutliveTheDeletionOfTheirNamespaceInWest(t *testing.T) {
+	t.Parallel()
 	shop := namespace(t)
 	db := keepers{namespace: shop, name: "db", replicas: 1, spec: inWest}
 	home.apply(t, db.manifest())

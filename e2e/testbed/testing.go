@@ -3,9 +3,11 @@ package testbed
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/signal"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -24,6 +26,18 @@ func Require(t testing.TB) {
 	t.Helper()
 	if !Enabled() {
 		t.Skip("needs control planes: run `make test`")
+	}
+}
+
+// Parallel has so many tests of a package run at once that say they may, unless the flag
+// -parallel was given: those that mostly wait need not wait for one another. It is for a
+// TestMain.
+func Parallel(n int) {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		_ = flag.Set("test.parallel", strconv.Itoa(n))
 	}
 }
 
