@@ -3,6 +3,7 @@ package processes
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"path/filepath"
 	"sync"
@@ -44,8 +45,11 @@ func New(config Config) *Processes {
 	return &Processes{Config: config, running: map[types.NamespacedName]*run{}, single: single{}, changed: func(*corev1.Pod) {}}
 }
 
-// addresses counts the addresses that were given to pods of all clusters.
+// addresses counts the addresses that were given to pods of all clusters. Other programs on
+// this machine may run pods too, so each begins to count elsewhere.
 var addresses atomic.Uint32
+
+func init() { addresses.Store(rand.Uint32()) }
 
 // Network has the first addresses of all pods; their second ones lead nowhere, as on
 // networks that are apart.
@@ -57,7 +61,7 @@ const Nowhere = "100::/64"
 // address returns an address on loopback that no other pod has.
 func address() string {
 	n := addresses.Add(1)
-	return netip.AddrFrom4([4]byte{127, byte(80 + n>>16&0x3f), byte(n >> 8), byte(n)}).String()
+	return netip.AddrFrom4([4]byte{127, byte(80 + n>>16%48), byte(n >> 8), byte(n)}).String()
 }
 
 // nowhere returns the second address of the pod that has a first one.
