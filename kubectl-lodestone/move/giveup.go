@@ -27,8 +27,8 @@ func giveUpCommand(flags *genericclioptions.ConfigFlags, streams genericiooption
 		Use:   "give-up MOVE|PVC",
 		Short: "End a move whose other cluster is gone for ever",
 		Long: `Give-up ends a move that waits for a cluster which will never answer again. One that is
-not committed goes back, as with abort; of one that is done the copy at the source is
-forgotten. What the move made in that cluster stays there, and the VolumeMove says what
+not committed goes back, as with abort, and so does one in Commit whose claims have no
+volumes at the target yet; of one that is done the copy at the source is forgotten. What the move made in that cluster stays there, and the VolumeMove says what
 that is. If the other cluster answers after all, it is cleaned up as ever.
 
 If a move that is not committed has its source in that cluster, the data is lost with
@@ -114,7 +114,7 @@ func needs(move *v1alpha1.VolumeMove) []string {
 		}
 	}
 	for _, claim := range move.Status.Claims {
-		if !committed(move) {
+		if !committed(move) || move.Status.Phase == v1alpha1.MoveCommit {
 			add(claim.Target)
 		}
 		add(claim.Source)
@@ -151,7 +151,12 @@ func leaves(move *v1alpha1.VolumeMove, cluster string) string {
 		return claim.Source != nil && claim.Source.Cluster == cluster
 	})
 	text := fmt.Sprintf("VolumeMove %s/%s is to end without cluster %q. ", move.Namespace, move.Name, cluster)
+	target := slices.ContainsFunc(move.Status.Claims, func(claim v1alpha1.MovedClaim) bool {
+		return claim.Target != nil && claim.Target.Cluster == cluster
+	})
 	switch {
+	case target && move.Status.Phase == v1alpha1.MoveCommit:
+		return text + "If no claim has its volume there yet, its pods go on at the source, and what was copied stays there.\nElse the move goes on to wait for that cluster."
 	case source && committed(move):
 		return text + "The copy that was kept there stays there; nothing at home knows of it any more."
 	case source:

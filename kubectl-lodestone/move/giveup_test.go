@@ -52,6 +52,8 @@ func TestWhatAMoveNeedsAndLeaves(t *testing.T) {
 		says  string
 	}{
 		"out, before commit":  {from(keys.Home, "west", v1alpha1.MoveRollBack), []string{"west"}, "stay at the source"},
+		"out, in commit":      {from(keys.Home, "west", v1alpha1.MoveCommit), []string{"west"}, "go on at the source"},
+		"on, in commit":       {from("east", "west", v1alpha1.MoveCommit), []string{"west", "east"}, "go on at the source"},
 		"out, after it":       {from(keys.Home, "west", v1alpha1.MoveRetain), nil, ""},
 		"home, before commit": {from("west", keys.Home, v1alpha1.MoveFinalSync), []string{"west"}, "lost with it"},
 		"home, after it":      {from("west", keys.Home, v1alpha1.MoveFinalize), []string{"west"}, "was kept there"},

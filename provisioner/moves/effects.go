@@ -88,7 +88,7 @@ func (c *Controller) targetClaim(r *record.Record, i int, virtual *corev1.Persis
 // backing changes or removes the backing claim of an end.
 func (c *Controller) backing(ctx context.Context, o decide.Observation, step decide.Step) error {
 	b, end, known := o.Claims[step.Claim].Target.Backing, record.Target, &o.Record.Claims[step.Claim]
-	if step.Verb == decide.Shelve || step.Verb == decide.DropBacking && step.End == record.Source {
+	if step.Verb == decide.Shelve || step.End == record.Source {
 		b, end = o.Claims[step.Claim].Source.Backing, record.Source
 	}
 	at, err := c.must(known.At(end).Ref.Cluster)

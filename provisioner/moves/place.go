@@ -48,9 +48,9 @@ func (c *Controller) reach(cluster string) (at site, why string) {
 }
 
 // observeGone finds out which ends have no RemoteCluster any more, where that decides
-// anything: of a move that has nothing left to do but to clean up.
+// anything: of a move that commits, or has nothing left to do but to clean up.
 func (c *Controller) observeGone(ctx context.Context, o *decide.Observation) error {
-	if r := o.Record; !r.Freed && r.Phase != v1alpha1.MoveFinalize {
+	if r := o.Record; !r.Freed && r.Phase != v1alpha1.MoveCommit && r.Phase != v1alpha1.MoveFinalize {
 		return nil
 	}
 	for _, end := range record.Ends {

@@ -4,6 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 )
 
@@ -41,6 +42,9 @@ func rollBack(o Observation) Step {
 	if step, ok := restored(o); ok {
 		return step
 	}
+	if step, ok := unshelved(o); ok {
+		return step
+	}
 	if o.Unusable[record.Source] == "" {
 		// Another move would stop the pods and then wait for it.
 		if step, ok := dropped(o, record.Source); ok {
@@ -70,6 +74,21 @@ func restored(o Observation) (Step, bool) {
 	return Step{}, false
 }
 
+// committed says whether a move has been in Commit, where backing claims of both ends get
+// other marks.
+func committed(r *record.Record) bool { return !r.Began[v1alpha1.MoveCommit].IsZero() }
+
+// unshelved is the step that takes the mark of Commit off a real claim of the source, of
+// which volumes in use know nothing; false where none has it, or cannot be asked.
+func unshelved(o Observation) (Step, bool) {
+	for i, claim := range o.Claims {
+		if s := claim.Source.Backing; s != nil && s.UID == o.Record.Claims[i].Source.Ref.UID && s.Labels[keys.MoveOf] == string(o.Record.UID) {
+			return Step{Verb: Publish, Claim: i, End: record.Source}, true
+		}
+	}
+	return Step{}, false
+}
+
 // cleanUp removes what is left of a move whose claims may be in use, or in another move,
 // by now: it touches nothing that is theirs.
 func cleanUp(o Observation) Step {
@@ -92,6 +111,9 @@ func cleanUp(o Observation) Step {
 		if o.Unusable[end] != "" {
 			return needs(ClusterAway, seldom, stuck(o, end))
 		}
+	}
+	if step, ok := unshelved(o); ok {
+		return step
 	}
 	if !r.GaveUp(record.Target) {
 		if step, ok := removed(o, record.Target); ok {

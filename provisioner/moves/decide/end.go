@@ -13,18 +13,19 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 )
 
-// commit gives the claims their volumes at the target. It only goes forward.
+// commit gives the claims their volumes at the target. It only goes forward, unless the
+// target is given up before anybody can have used it.
 func commit(o Observation) Step {
 	if why := o.Unusable[record.Target]; why != "" {
-		return needs(ClusterAway, soon, why)
+		return stranded(o, ClusterAway, why)
 	}
 	// Movers take their time to end, and nobody uses yet what is done meanwhile.
-	steps, lacks := telling(o, reached(o)...), Step{}
+	steps, lacks := telling(o, reached(o)...), ""
 	for i, claim := range o.Claims {
 		ours, b := o.Record.Claims[i], claim.Target.Backing
 		switch {
 		case b == nil || b.UID != ours.Target.Ref.UID:
-			lacks = needs(CopyGone, seldom, fmt.Sprintf("real claim %s of the target is gone: the copy at the source is whole; ask for help before anything is removed", ours.Target.Ref.Key()))
+			lacks = fmt.Sprintf("real claim %s of the target is gone", ours.Target.Ref.Key())
 		case backing.Unpublished(b) || b.Labels[keys.MoveOf] != "":
 			steps = append(steps, Step{Verb: Publish, Claim: i})
 		}
@@ -32,8 +33,8 @@ func commit(o Observation) Step {
 	if step, ok := all(append(steps, shelving(o)...)); ok {
 		return step
 	}
-	if lacks.Verb != "" {
-		return lacks
+	if lacks != "" {
+		return stranded(o, CopyGone, lacks)
 	}
 	// The mover at the source only reads, and nobody listens to it any more: it is not
 	// waited for, since its node may be gone.

@@ -69,7 +69,9 @@ func removed(o Observation, end record.End) (Step, bool) {
 			return Step{Verb: Restore, Claim: i, End: end}, true
 		}
 		b := side.Backing
-		if b == nil || b.Labels[keys.MoveOf] != string(o.Record.UID) || copied.Ref.UID != "" && b.UID != copied.Ref.UID {
+		// One at a target that was given up in Commit may be an ordinary one already.
+		marked := b != nil && (b.Labels[keys.MoveOf] == string(o.Record.UID) || end == record.Target && committed(o.Record) && b.UID == copied.Ref.UID)
+		if !marked || copied.Ref.UID != "" && b.UID != copied.Ref.UID {
 			// Gone, or never this move's.
 			continue
 		}

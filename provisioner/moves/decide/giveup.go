@@ -29,6 +29,24 @@ func forsaken(o Observation, end record.End) (Step, bool) {
 	return Step{Verb: Save, Record: next, Say: next.Left()}, true
 }
 
+// stranded is the step of a move in Commit whose target is not there. Until a virtual
+// volume names that, the fence holds: nobody can have used the target, both copies are
+// the same, and so the move can go back if the target is given up. After that it cannot:
+// a pod may have passed the gate early and written there.
+func stranded(o Observation, need Need, why string) Step {
+	if slices.ContainsFunc(o.Claims, func(c Claim) bool { return c.Volume != nil }) {
+		return needs(need, soon, why+"; claims have their volumes there already, and pods may have used them; the copy at the source is whole, so ask for help before anything is removed")
+	}
+	switch name := cluster(o, record.Target); {
+	case o.Move != nil && o.Move.Spec.Action == v1alpha1.ActionGiveUp:
+		return back(o, "the move was given up before anybody used the target", record.GivenUp)
+	case o.Gone[record.Target]:
+		return back(o, fmt.Sprintf("cluster %s was removed before anybody used the target", name), record.GivenUp)
+	default:
+		return needs(need, soon, fmt.Sprintf("%s; if it is gone for ever, kubectl lodestone move give-up %s has the pods go on at the source", why, o.Record.Name))
+	}
+}
+
 // unwantedData says whether each claim was deleted or its volume declared lost.
 func unwantedData(o Observation) bool {
 	return !slices.ContainsFunc(o.Claims, func(c Claim) bool { return c.Claim != nil && !lostForGood(c) })

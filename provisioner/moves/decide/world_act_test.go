@@ -88,6 +88,9 @@ func (w *world) apply(step decide.Step) {
 		c.at[record.Target].content = -1
 	case decide.Publish:
 		b := c.at[record.Target].backing
+		if step.End == record.Source {
+			b = c.at[record.Source].backing
+		}
 		delete(b.Labels, keys.MoveOf)
 		delete(b.Annotations, keys.Unpublished)
 	case decide.Shelve:
