@@ -6,10 +6,7 @@ package csi
 
 import (
 	"context"
-	"flag"
 	"os"
-	"runtime"
-	"strconv"
 	"testing"
 
 	storagev1 "k8s.io/api/storage/v1"
@@ -45,11 +42,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
-		// Tests mostly wait.
-		_ = parallel.Value.Set("8")
-	}
+	testbed.Parallel(8)
 	testbed.Main(m, func(ctx context.Context) error {
 		programs, err := sidecars.Build(ctx, os.Stderr)
 		if err != nil {

@@ -24,7 +24,7 @@ var bed = &fabric.Fabric{}
 var provisioner, virtualNode *fabric.Program
 
 func TestMain(m *testing.M) {
-	testbed.Parallel(3)
+	testbed.Parallel(4)
 	testbed.Main(m, func(ctx context.Context) (err error) {
 		mover, err := fabric.BuildMover(ctx)
 		if err != nil {

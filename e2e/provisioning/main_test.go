@@ -4,9 +4,6 @@ package provisioning
 
 import (
 	"context"
-	"flag"
-	"runtime"
-	"strconv"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,11 +28,7 @@ var (
 const patient = "--refusal-period=15s"
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	if atOnce := flag.Lookup("test.parallel"); atOnce.Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
-		// Tests mostly wait.
-		_ = atOnce.Value.Set("16")
-	}
+	testbed.Parallel(16)
 	testbed.Main(m, func(ctx context.Context) (err error) {
 		if bed, err = fabric.Start(ctx, fabric.Options{ControllerManagerQPS: 500, Zones: true}); err != nil {
 			return err

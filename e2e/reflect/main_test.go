@@ -17,6 +17,7 @@ import (
 var home, west *testbed.Cluster
 
 func TestMain(m *testing.M) {
+	testbed.Parallel(4)
 	testbed.Main(m, func(ctx context.Context) error {
 		clusters, err := testbed.Start(ctx, testbed.Config{Name: "home"}, testbed.Config{Name: "west"})
 		if err != nil {
