@@ -70,26 +70,42 @@ func fence(o Observation) Step {
 	if step, ok := intruders(o); ok {
 		return step
 	}
+	var steps []Step
+	blocked := Step{}
 	for i, claim := range o.Claims {
 		switch before := o.Record.Claims[i].Volume; {
 		case claim.Volume == nil:
 		case claim.Volume.UID != before.UID:
 			return back(o, fmt.Sprintf("somebody replaced volume %s: see who did, and move again", before.Name), record.VolumeReplaced)
 		case claim.Volume.DeletionTimestamp == nil:
-			return Step{Verb: DeleteVolume, Claim: i}
+			steps = append(steps, Step{Verb: DeleteVolume, Claim: i})
 		case foreign(claim.Volume) != "":
-			return wait(often, fmt.Sprintf("waiting until volume %s is let go by who put finalizer %s on it", before.Name, foreign(claim.Volume)))
+			blocked = wait(often, fmt.Sprintf("waiting until volume %s is let go by who put finalizer %s on it", before.Name, foreign(claim.Volume)))
 		default:
-			return Step{Verb: FreeVolume, Claim: i}
+			steps = append(steps, Step{Verb: FreeVolume, Claim: i})
 		}
 	}
+	if step, ok := all(steps); ok {
+		return step
+	}
+	if blocked.Verb != "" {
+		return blocked
+	}
+	waiting := ""
 	for i, claim := range o.Claims {
-		if !lost(claim) {
-			if claim.Claim.Annotations[keys.MoveTouched] != touch(o, i) {
-				return Step{Verb: Touch, Claim: i, Text: touch(o, i)}
-			}
-			return wait(often, "waiting until it is known that claim "+o.Record.Claims[i].Name+" has no volume for now")
+		switch {
+		case lost(claim):
+		case claim.Claim.Annotations[keys.MoveTouched] != touch(o, i):
+			steps = append(steps, Step{Verb: Touch, Claim: i, Text: touch(o, i)})
+		default:
+			waiting = "waiting until it is known that claim " + o.Record.Claims[i].Name + " has no volume for now"
 		}
+	}
+	if step, ok := all(steps); ok {
+		return step
+	}
+	if waiting != "" {
+		return wait(often, waiting)
 	}
 	return enter(o, v1alpha1.MoveFinalSync)
 }
