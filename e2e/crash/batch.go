@@ -34,7 +34,7 @@ var (
 	// move looks around for 10 seconds after it has let go.
 	ofMoves = limits{
 		often: 300 * time.Millisecond, calm: 500 * time.Millisecond,
-		setUp: 2 * time.Minute, strike: 90 * time.Second, end: 3 * time.Minute, makers: 16, size: 20,
+		setUp: 4 * time.Minute, strike: 3 * time.Minute, end: 8 * time.Minute, makers: 10, size: 10,
 	}
 )
 

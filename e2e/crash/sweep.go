@@ -167,7 +167,8 @@ func (w *World) conclude(ctx context.Context, cases []*Case, kind kind, alone bo
 	for _, c := range cases {
 		done = append(done, ended{c, c.outcomes(wrong[c])})
 		if wrong[c] != nil {
-			w.say("did not survive: %v\n  calls: %v", done[len(done)-1].outcomes[0], c.made())
+			made := c.made()
+			w.say("did not survive: %v\n  calls, the last of %d: %v", done[len(done)-1].outcomes[0], len(made), made[max(0, len(made)-60):])
 		}
 	}
 	if len(cases) > 1 {
