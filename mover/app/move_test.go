@@ -45,6 +45,14 @@ type move struct {
 // begin starts both movers and does Prepare.
 func begin(t *testing.T, source string, spliced bool) *move {
 	t.Helper()
+	m := starts(t, source, spliced)
+	m.expect = m.do(movecontrol.Task{Kind: movecontrol.Prepare}).Prepared.Source
+	return m
+}
+
+// starts starts both movers.
+func starts(t *testing.T, source string, spliced bool) *move {
+	t.Helper()
 	harness.Require(t)
 	ctx, stop := context.WithTimeout(t.Context(), 90*time.Second)
 	t.Cleanup(stop)
@@ -59,9 +67,7 @@ func begin(t *testing.T, source string, spliced bool) *move {
 			t.Log(started.Log())
 		}
 	})
-	m := &move{Move: started, t: t, ctx: ctx}
-	m.expect = m.do(movecontrol.Task{Kind: movecontrol.Prepare}).Prepared.Source
-	return m
+	return &move{Move: started, t: t, ctx: ctx}
 }
 
 // do does a task that must succeed.

@@ -76,6 +76,7 @@ func (o *Options) scratch(end string) scratch.Folder {
 // SendOptions are the flags of the end that reads.
 type SendOptions struct {
 	Options
+	Snapshot       bool
 	Peer           string
 	DataAddress    string
 	ControlAddress string
@@ -84,6 +85,7 @@ type SendOptions struct {
 // AddFlags adds the flags to a flag set.
 func (o *SendOptions) AddFlags(flags *pflag.FlagSet) {
 	o.Options.AddFlags(flags)
+	flags.BoolVar(&o.Snapshot, "snapshot", o.Snapshot, "the volume was made of a snapshot of the source, which another mover reads later")
 	flags.StringVar(&o.Peer, "peer", o.Peer, "address of the receiver to dial; empty: dial it where the controller says, and wait for somebody to join a connection to --data-address with one to the receiver")
 	flags.StringVar(&o.DataAddress, "data-address", ":8440", "address to wait at when there is no --peer")
 	flags.StringVar(&o.ControlAddress, "control-address", ":8441", "address that serves the controller of the move")
@@ -92,11 +94,13 @@ func (o *SendOptions) AddFlags(flags *pflag.FlagSet) {
 // ReceiveOptions are the flags of the end that writes.
 type ReceiveOptions struct {
 	Options
+	NoSnapshot  bool
 	DataAddress string
 }
 
 // AddFlags adds the flags to a flag set.
 func (o *ReceiveOptions) AddFlags(flags *pflag.FlagSet) {
 	o.Options.AddFlags(flags)
+	flags.BoolVar(&o.NoSnapshot, "no-snapshot", o.NoSnapshot, "refuse senders that were started with --snapshot, also before the source itself is read")
 	flags.StringVar(&o.DataAddress, "data-address", ":8440", "address to wait at for the sender")
 }

@@ -68,7 +68,7 @@ func Receive(ctx context.Context, o *ReceiveOptions) error {
 		return err
 	}
 	receiver := &receive.Receiver{
-		Self: self, Volume: o.Volume, Block: o.Block, Scratch: o.scratch("target"), Version: version.Get().GitVersion, Instance: rand.Text(),
+		Self: self, Volume: o.Volume, Block: o.Block, NoSnapshot: o.NoSnapshot, Scratch: o.scratch("target"), Version: version.Get().GitVersion, Instance: rand.Text(),
 	}
 	return link.Receive(ctx, listener, config, stream.DefaultTiming, receiver.Serve)
 }
@@ -90,7 +90,7 @@ func Send(ctx context.Context, o *SendOptions) error {
 	pacer := &stream.Pacer{}
 	connection := link.NewSender(data, stream.DefaultTiming, pacer.Wait)
 	sender := send.New(send.Config{
-		Self: self, Volume: o.Volume, Block: o.Block, Scratch: o.scratch("source"), Version: version.Get().GitVersion, Link: connection, Pacer: pacer,
+		Self: self, Volume: o.Volume, Block: o.Block, Snapshot: o.Snapshot, Scratch: o.scratch("source"), Version: version.Get().GitVersion, Link: connection, Pacer: pacer,
 	})
 	if err := sender.Forget(); err != nil {
 		return err

@@ -26,6 +26,9 @@ type HelloAsked struct {
 	Version string `json:"version"`
 	// Block: its volume is a block device.
 	Block bool `json:"block,omitempty"`
+	// Snapshot: its volume was made of a snapshot of the source, and is no longer to be
+	// copied once the source is.
+	Snapshot bool `json:"snapshot,omitempty"`
 }
 
 // HelloAnswer is what the receiver says of itself.

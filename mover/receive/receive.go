@@ -27,6 +27,8 @@ type Receiver struct {
 	Self, Volume string
 	Scratch      scratch.Folder
 	Block        bool
+	// NoSnapshot refuses senders whose volume was made of a snapshot of the source.
+	NoSnapshot bool
 	// Version is that of the program, Instance is drawn when it starts.
 	Version, Instance string
 }
@@ -75,6 +77,9 @@ func (r *Receiver) hello(in *stream.Incoming) (any, error) {
 	if asked.Block != r.Block {
 		return nil, errors.New("one of the two volumes is a block device and the other one has a file system: " +
 			"a move keeps the volume mode, so use a claim of the same mode at the target")
+	}
+	if err := r.outdated(asked); err != nil {
+		return nil, err
 	}
 	_, err := confine.Version()
 	return exchange.HelloAnswer{Version: r.Version, Instance: r.Instance, Confined: err == nil}, nil

@@ -29,7 +29,9 @@ func (r *run) prepare(ctx context.Context, conn *stream.Conn) (*movecontrol.Prep
 	if err := r.sender.remember(summary); err != nil {
 		return nil, err
 	}
-	source, err := json.Marshal(summary.Expect())
+	expect := summary.Expect()
+	expect.Copied = r.sender.Snapshot
+	source, err := json.Marshal(expect)
 	if err != nil {
 		return nil, fmt.Errorf("encode what the source looks like: %w", err)
 	}

@@ -33,9 +33,11 @@ type Config struct {
 	Self, Volume string
 	Scratch      scratch.Folder
 	Block        bool
-	Version      string
-	Link         *link.Sender
-	Pacer        *stream.Pacer
+	// Snapshot: the volume was made of a snapshot of the source.
+	Snapshot bool
+	Version  string
+	Link     *link.Sender
+	Pacer    *stream.Pacer
 }
 
 // Sender does tasks, one at a time.
@@ -186,7 +188,7 @@ func (s *Sender) greet(ctx context.Context, meter *Meter) (*stream.Conn, error) 
 	}
 	defer context.AfterFunc(ctx, conn.Close)()
 	var answer exchange.HelloAnswer
-	if err := conn.Do(stream.Call{Op: exchange.Hello, Body: exchange.HelloAsked{Version: s.Version, Block: s.Block}, Result: &answer}); err != nil {
+	if err := conn.Do(stream.Call{Op: exchange.Hello, Body: exchange.HelloAsked{Version: s.Version, Block: s.Block, Snapshot: s.Snapshot}, Result: &answer}); err != nil {
 		return nil, err
 	}
 	s.confined.Store(answer.Confined)

@@ -26,6 +26,9 @@ type Expectation struct {
 	Entries uint64 `json:"entries"`
 	// AllowFewer lets nearly all entries be gone.
 	AllowFewer bool `json:"allowFewer,omitempty"`
+	// Copied says that a copy of the volume was seen, as one that was made of a snapshot:
+	// it has another root and may be larger, so only what is in it is compared.
+	Copied bool `json:"copied,omitempty"`
 	// Device is the size of a block volume in bytes; 0 for a directory.
 	Device uint64 `json:"device,omitempty"`
 }
@@ -42,7 +45,7 @@ func (s Summary) Expect() *Expectation {
 // sized refuses a block volume that has another size: nothing else tells it from
 // others.
 func (e *Expectation) sized(now uint64) error {
-	if e == nil || e.Device == now {
+	if e == nil || e.Copied || e.Device == now {
 		return nil
 	}
 	return &CollapseError{reason: fmt.Sprintf("it has %d bytes, and had %d; check which device it is", now, e.Device)}
@@ -58,7 +61,7 @@ func (e *CollapseError) Error() string {
 
 // recognize refuses a root that is another directory than expected.
 func (e *Expectation) recognize(now Identity) error {
-	if e == nil || e.Identity == now {
+	if e == nil || e.Copied || e.Identity == now {
 		return nil
 	}
 	return &CollapseError{reason: fmt.Sprintf(

@@ -37,6 +37,14 @@ func TestAVolumeThatIsNotWhatItWasIsRefused(t *testing.T) {
 			require.NoError(t, os.Mkdir(root, 0o755))
 			fill(t, root, 200)
 		}, says: "its root is another directory"},
+		"another directory, of a copy": {change: func(t *testing.T, root string, e *Expectation) {
+			e.Identity.Born.Sec, e.Copied = 1, true
+			empty(t, root, 100)
+		}},
+		"nearly all gone since a copy": {change: func(t *testing.T, root string, e *Expectation) {
+			e.Identity.Born.Sec, e.Copied = 1, true
+			empty(t, root, 199)
+		}, says: "it has 1 entries, and had 200"},
 		"born at another time": {change: func(_ *testing.T, _ string, e *Expectation) { e.Identity.Born.Sec-- }, says: "check what is mounted"},
 	} {
 		t.Run(name, func(t *testing.T) {

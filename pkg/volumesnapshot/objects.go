@@ -29,6 +29,9 @@ const (
 	// ContentFinalizer holds a content until whoever takes snapshots is done with it.
 	ContentFinalizer = "snapshot.storage.kubernetes.io/volumesnapshotcontent-bound-protection"
 
+	// DefaultClass is the annotation of a class that snapshots get which name none.
+	DefaultClass = "snapshot.storage.kubernetes.io/is-default-class"
+
 	// Delete is the deletion policy that lets the data go with its snapshot.
 	Delete = "Delete"
 	// Retain is the deletion policy that keeps it.
@@ -120,6 +123,7 @@ type Class struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 	Driver            string            `json:"driver"`
+	DeletionPolicy    string            `json:"deletionPolicy,omitempty"`
 	Parameters        map[string]string `json:"parameters,omitempty"`
 }
 

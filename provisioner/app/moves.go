@@ -38,7 +38,7 @@ func movesOf(config *Config, home *rest.Config, client kubernetes.Interface, kno
 	}
 	sources := work.Sources
 	moving := moves.New(moves.Config{
-		Client: client, Home: home, Moves: objects, Objects: volumemoves.NewInformer(objects),
+		Client: client, Home: home, Dynamic: work.Snapshots.Client(), Moves: objects, Objects: volumemoves.NewInformer(objects),
 		Clusters: known, Registry: held, Place: work.Place, Namespace: config.Namespace, Image: config.MoverImage, Scratch: scratch, Networks: networks, Recorder: recorder, Metrics: counts, Margin: config.ForcedDeletionMargin, Settling: config.MoveSettling,
 		Class:    func(name string) *storagev1.StorageClass { return seen[storagev1.StorageClass](sources.Classes, name) },
 		Node:     func(name string) *corev1.Node { return seen[corev1.Node](sources.Nodes, name) },

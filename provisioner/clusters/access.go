@@ -6,6 +6,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -18,6 +19,8 @@ type Access struct {
 	// Remote is nil where the cluster runs no agent.
 	Remote *remoteapi.Client
 	Config *rest.Config
+	// Dynamic reads and writes VolumeSnapshots, which the cluster may not have.
+	Dynamic dynamic.Interface
 }
 
 // Access returns how requests get to the cluster; why says why none may be sent, and
@@ -32,7 +35,7 @@ func (c *Cluster) Access() (access Access, why string) {
 		}
 		return Access{}, "cluster " + c.id + " cannot be used now: " + message
 	}
-	access = Access{Client: c.connection.client, Config: c.connection.config}
+	access = Access{Client: c.connection.client, Config: c.connection.config, Dynamic: c.connection.dynamic}
 	if c.verdict.asking {
 		access.Remote = c.connection.remote
 	}

@@ -135,10 +135,10 @@ func (r *Registry) heldBySnapshots(id string) string {
 	return ""
 }
 
-// trustedSnapshot leaves of a snapshot of a remote cluster what is looked at, and of
+// TrustedSnapshot leaves of a snapshot of a remote cluster what is looked at, and of
 // that what an API server stores: whoever runs that cluster may answer anything. A
 // broken one keeps its name alone.
-func trustedSnapshot(s *volumesnapshot.Snapshot) {
+func TrustedSnapshot(s *volumesnapshot.Snapshot) {
 	const maxMessage = 1024
 	labels, annotations := s.Labels, s.Annotations
 	s.Labels, s.Annotations, s.OwnerReferences, s.Finalizers = nil, nil, nil, nil
@@ -146,7 +146,7 @@ func trustedSnapshot(s *volumesnapshot.Snapshot) {
 		*s = volumesnapshot.Snapshot{ObjectMeta: nameOf(s)}
 		return
 	}
-	s.Labels = only(labels, keys.HomeID, keys.ContentUID)
+	s.Labels = only(labels, keys.HomeID, keys.ContentUID, keys.MoveOf)
 	s.Annotations = only(annotations, keys.Content, keys.MadeBy, keys.Unpublished)
 	if size := s.Status.RestoreSize; size != nil && !soundSize(*size) {
 		s.Status.RestoreSize = nil
@@ -191,7 +191,7 @@ func (c *connection) watchTakenAgain(namespace string) {
 }
 
 func (c *connection) startTaken(namespace string) *taken {
-	watched := &taken{started: time.Now(), SharedIndexInformer: snapshots.Informer[volumesnapshot.Snapshot](c.dynamic, volumesnapshot.Snapshots, namespace, c.selector(), trustedSnapshot)}
+	watched := &taken{started: time.Now(), SharedIndexInformer: snapshots.Informer[volumesnapshot.Snapshot](c.dynamic, volumesnapshot.Snapshots, namespace, c.selector(), TrustedSnapshot)}
 	_, _ = watched.AddEventHandler(snapshots.Handler(func(s *volumesnapshot.Snapshot) { c.hooks.Snapshot(c.id, s) }))
 	_ = watched.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
 		watched.failed.Store(&err)

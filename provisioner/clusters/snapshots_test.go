@@ -22,7 +22,7 @@ func TestOfASnapshotOfAnotherClusterOnlyWhatIsSoundIsKept(t *testing.T) {
 		}
 	}
 	s := good()
-	trustedSnapshot(s)
+	TrustedSnapshot(s)
 	assert.Equal(t, map[string]string{keys.HomeID: "h1"}, s.Labels)
 	assert.Equal(t, map[string]string{keys.Content: "c", keys.MadeBy: "disk.csi.dev"}, s.Annotations)
 	assert.True(t, *s.Status.ReadyToUse)
@@ -32,14 +32,14 @@ func TestOfASnapshotOfAnotherClusterOnlyWhatIsSoundIsKept(t *testing.T) {
 	s.Status.RestoreSize = ptr.To(resource.MustParse("-1"))
 	s.Status.Error = &volumesnapshot.Failure{Message: ptr.To(strings.Repeat("x", 5000))}
 	s.Annotations[keys.MadeBy] = strings.Repeat("x", 5000)
-	trustedSnapshot(s)
+	TrustedSnapshot(s)
 	assert.Nil(t, s.Status.RestoreSize)
 	assert.Len(t, *s.Status.Error.Message, 1024)
 	assert.NotContains(t, s.Annotations, keys.MadeBy)
 
 	s = good()
 	s.UID = "s1/shop/x"
-	trustedSnapshot(s)
+	TrustedSnapshot(s)
 	assert.Equal(t, &volumesnapshot.Snapshot{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "snapshot-c1", ResourceVersion: "7"}}, s, "a handle is made of its UID")
 }
 

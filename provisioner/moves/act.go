@@ -64,6 +64,8 @@ func (c *Controller) act(ctx context.Context, w *work, o decide.Observation, ste
 		return c.makeTarget(ctx, r, i, o.Claims[i])
 	case decide.Publish, decide.Shelve, decide.DropBacking:
 		return c.backing(ctx, o, step)
+	case decide.MakeSnapshot, decide.MakeClone, decide.DropClone, decide.DropSnapshot:
+		return c.snapshot(ctx, w, o, step)
 	case decide.EnsureMover:
 		return c.ensureMover(ctx, r, i, step.End)
 	case decide.StartMover:
@@ -72,7 +74,7 @@ func (c *Controller) act(ctx context.Context, w *work, o decide.Observation, ste
 		c.tellEnded(o, i, step.End)
 		return c.dropMover(ctx, r, i, step.End)
 	case decide.Start:
-		client, err := c.client(ctx, w, r, i)
+		client, err := c.client(ctx, w, r, i, decide.Reads(o, i))
 		if err == nil {
 			_, err = client.Start(ctx, step.Task)
 		}

@@ -15,14 +15,17 @@ import (
 // check ends a dry run of a move that nothing forbids so far: it asks whether the target
 // would take the real claims, and says what would happen.
 func (c *Controller) check(ctx context.Context, r *record.Record, stops []string) (*record.Record, error) {
-	var goes, whole []string
+	var goes, whole, snapped []string
 	for i := range r.Claims {
 		if err := c.wouldTake(ctx, r, i); err != nil {
 			return judged(r, err)
 		}
 		known := &r.Claims[i]
 		known.Keys = nil
-		if known.Offline {
+		switch {
+		case known.Snapshot != nil:
+			snapped = append(snapped, known.Name)
+		case known.Offline:
 			whole = append(whole, known.Name)
 		}
 		goes = append(goes, fmt.Sprintf("claim %s from %s to %s", known.Name, whereIs(known.Source), whereIs(known.Target)))
@@ -33,6 +36,9 @@ func (c *Controller) check(ctx context.Context, r *record.Record, stops []string
 	until := "for the last changes"
 	if len(whole) > 0 {
 		until = "while all of ReadWriteOncePod claim " + strings.Join(whole, ", ") + " is copied"
+	}
+	if len(snapped) > 0 && len(stops) > 0 {
+		r.Why += fmt.Sprintf("of ReadWriteOncePod claim %s a snapshot would be copied before, and the volume read once in the stop; ", strings.Join(snapped, ", "))
 	}
 	switch len(stops) {
 	case 0:

@@ -16,15 +16,14 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/moves/transport"
 )
 
-// connect has the movers of a claim, which both run, connected as package transport
-// chooses. Where it fails the next turn goes on.
-func (c *Controller) connect(ctx context.Context, w *work, r *record.Record, i int, seen *decide.Claim, client *movecontrol.Client) {
-	pods := [2]types.UID{seen.Source.Mover.Pod, seen.Target.Mover.Pod}
+// connect has the movers of a claim, in pods that both run, connected as package transport
+// chooses; one reads at an end. Where it fails the next turn goes on.
+func (c *Controller) connect(ctx context.Context, w *work, r *record.Record, i int, from record.End, pods [2]types.UID, seen *decide.Claim, client *movecontrol.Client) {
 	wanted, why := transport.Peers(c.placeOf(r.Claims[i].Source.Ref.Cluster), c.placeOf(r.Claims[i].Target.Ref.Cluster), seen.Target.Mover.IPs, dataPort, c.Networks)
 	now := time.Now()
 	splicing, apart := w.links.between(i, pods)
-	// All of an offline claim is copied after the stop: the better way is worth a wait.
-	urgent := !r.Down.IsZero() && !r.Claims[i].Offline
+	// Where all is copied after the stop the better way is worth a wait.
+	urgent := !r.Down.IsZero() && !r.Claims[i].Whole()
 	action := transport.Next(transport.Seen{Now: now, Wanted: wanted, Status: seen.Copy, Splicing: splicing, Apart: apart, Urgent: urgent})
 	if action == transport.Tell {
 		asking, cancel := context.WithTimeout(ctx, askTimeout)
@@ -41,7 +40,7 @@ func (c *Controller) connect(ctx context.Context, w *work, r *record.Record, i i
 	w.links.await(i, now, action == transport.Await)
 	switch action {
 	case transport.Splice:
-		c.splice(ctx, w, r, i, pods)
+		c.splice(ctx, w, r, i, from, pods)
 	case transport.Cut:
 		w.links.cut(i)
 	default: // nothing to do here
@@ -50,11 +49,11 @@ func (c *Controller) connect(ctx context.Context, w *work, r *record.Record, i i
 }
 
 // splice joins the movers of a claim until that is cut.
-func (c *Controller) splice(ctx context.Context, w *work, r *record.Record, i int, pods [2]types.UID) {
+func (c *Controller) splice(ctx context.Context, w *work, r *record.Record, i int, from record.End, pods [2]types.UID) {
 	// Not this turn's context; its end is the work's.
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	w.links.keep(i, pods, stop)
-	go splice(ctx, c.to(r, i, record.Source, dataPort), c.to(r, i, record.Target, dataPort), func(err error) { w.links.note(i, err) })
+	go splice(ctx, c.to(r, i, from, dataPort), c.to(r, i, record.Target, dataPort), func(err error) { w.links.note(i, err) })
 }
 
 // placeOf is a cluster as movers see it.

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -40,6 +41,8 @@ type Config struct {
 	Client kubernetes.Interface
 	// Home is how the home cluster is reached.
 	Home *rest.Config
+	// Dynamic reads and writes the VolumeSnapshots of the home cluster.
+	Dynamic dynamic.Interface
 	// Moves reads and writes VolumeMoves; Objects watches them, the caller runs it.
 	Moves    *volumemoves.Client
 	Objects  cache.SharedIndexInformer
@@ -135,6 +138,9 @@ type work struct {
 	waits  waiting
 	links  links
 	steps  repeated
+	// refused are why snapshots cannot be taken of claims, or claims made of them, as API
+	// servers have said.
+	refused map[int]string
 	// advance is kept in memory only: a provisioner that is started anew gives copies
 	// their time again.
 	advance advance

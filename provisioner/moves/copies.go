@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/movecontrol"
@@ -31,12 +32,16 @@ func (c *Controller) observeCopies(ctx context.Context, w *work, o *decide.Obser
 		return
 	}
 	for i := range o.Claims {
-		seen := &o.Claims[i]
-		if !seen.Source.Mover.Running {
+		seen, from := &o.Claims[i], decide.Reads(*o, i)
+		reader := seen.Source.Mover
+		if from == record.Snapped {
+			reader = seen.Snapshot.Mover
+		}
+		if from == "" || !reader.Running {
 			seen.CopyError = "it does not run"
 			continue
 		}
-		client, err := c.client(ctx, w, r, i)
+		client, err := c.client(ctx, w, r, i, from)
 		if err == nil {
 			asking, cancel := context.WithTimeout(ctx, askTimeout)
 			seen.Copy, err = client.Status(asking)
@@ -47,7 +52,7 @@ func (c *Controller) observeCopies(ctx context.Context, w *work, o *decide.Obser
 			continue
 		}
 		if seen.Target.Mover.Running {
-			c.connect(ctx, w, r, i, seen, client)
+			c.connect(ctx, w, r, i, from, [2]types.UID{reader.Pod, seen.Target.Mover.Pod}, seen, client)
 		}
 		if why := w.links.why(i); why != "" && !seen.Copy.Connected {
 			// The movers themselves do not know how their connections are made.
@@ -86,20 +91,21 @@ func (c *Controller) to(r *record.Record, i int, end record.End, port int) func(
 	}
 }
 
-// client returns the client of the mover at the source.
-func (c *Controller) client(_ context.Context, w *work, r *record.Record, i int) (*movecontrol.Client, error) {
+// client returns the client of the mover that reads a claim at an end.
+func (c *Controller) client(_ context.Context, w *work, r *record.Record, i int, from record.End) (*movecontrol.Client, error) {
 	w.links.mu.Lock()
 	defer w.links.mu.Unlock()
-	if client, ok := w.links.clients[i]; ok {
+	of := reader{i, from}
+	if client, ok := w.links.clients[of]; ok {
 		return client, nil
 	}
-	client, err := movecontrol.NewClient(r.Claims[i].Keys[movekeys.Controller], r.KeysOf(i), c.to(r, i, record.Source, controlPort))
+	client, err := movecontrol.NewClient(r.Claims[i].Keys[movekeys.Controller], r.KeysOf(i), c.to(r, i, from, controlPort))
 	if err != nil {
 		return nil, err
 	}
 	if w.links.clients == nil {
-		w.links.clients = map[int]*movecontrol.Client{}
+		w.links.clients = map[reader]*movecontrol.Client{}
 	}
-	w.links.clients[i] = client
+	w.links.clients[of] = client
 	return client, nil
 }

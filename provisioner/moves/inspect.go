@@ -147,10 +147,11 @@ func (c *Controller) inspectClaim(ctx context.Context, r *record.Record, claim *
 	if err != nil {
 		return nil, err
 	}
-	return &record.Claim{
-		Name: claim.Name, UID: claim.UID, Volume: remembered(volume), Source: *source, Target: *target,
-		Offline: slices.Contains(claim.Spec.AccessModes, corev1.ReadWriteOncePod),
-	}, nil
+	known := &record.Claim{Name: claim.Name, UID: claim.UID, Volume: remembered(volume), Source: *source, Target: *target, Offline: onlyOne(claim)}
+	if known.Offline {
+		known.Snapshot, known.NoSnapshot, err = c.inspectSnapshot(ctx, r, source)
+	}
+	return known, err
 }
 
 // movable says what about a claim itself forbids a move.

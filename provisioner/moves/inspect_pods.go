@@ -36,10 +36,10 @@ func (c *Controller) inspectPods(ctx context.Context, r *record.Record) (stops [
 			stops = append(stops, pod.Name)
 		}
 	}
-	whole := slices.IndexFunc(r.Claims, func(known record.Claim) bool { return known.Offline })
+	whole := slices.IndexFunc(r.Claims, func(known record.Claim) bool { return known.Offline && known.Snapshot == nil })
 	if whole >= 0 && len(stops) > 0 && !r.LongStop {
-		return nil, refuse("pod %q would stand still while all of claim %q is copied, which is ReadWriteOncePod, so that nothing can read it beside a pod: allow that with spec.offline Allow (--offline), or stop the pod, and move again",
-			stops[0], r.Claims[whole].Name)
+		return nil, refuse("pod %q would stand still while all of claim %q is copied, which is ReadWriteOncePod, so that nothing can read it beside a pod, and no snapshot of it can be copied, for %s: allow that with spec.offline Allow (--offline), or stop the pod, and move again",
+			stops[0], r.Claims[whole].Name, r.Claims[whole].NoSnapshot)
 	}
 	return stops, nil
 }

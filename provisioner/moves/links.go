@@ -14,6 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/lodestone-storage/lodestone/pkg/movecontrol"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 )
 
 // silence is how long a mover may say nothing before its connection counts as lost:
@@ -21,10 +22,16 @@ import (
 // that is gone would be kept until the kernel gives it up.
 const silence = 50 * time.Second
 
+// reader is the mover that reads a claim at an end.
+type reader struct {
+	claim int
+	end   record.End
+}
+
 // links are the connections to the movers of one move.
 type links struct {
 	mu      sync.Mutex
-	clients map[int]*movecontrol.Client
+	clients map[reader]*movecontrol.Client
 	splices map[int]context.CancelFunc
 	// joined are the pods that a splice is between.
 	joined map[int][2]types.UID
@@ -38,9 +45,9 @@ type links struct {
 func (l *links) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for i, client := range l.clients {
+	for of, client := range l.clients {
 		client.Close()
-		delete(l.clients, i)
+		delete(l.clients, of)
 	}
 	for i := range l.splices {
 		l.end(i)

@@ -42,7 +42,7 @@ func (c *Controller) observe(ctx context.Context, w *work) (decide.Observation, 
 		w.links.close()
 		return o, nil
 	}
-	if err := c.observeClaims(ctx, &o); err != nil {
+	if err := c.observeClaims(ctx, w, &o); err != nil {
 		return o, err
 	}
 	if err := c.observeGone(ctx, &o); err != nil {

@@ -24,7 +24,7 @@ type sought struct {
 
 // observeClaims looks at the claims and what is behind them, at once: pods may wait for
 // what is found. It does not ask for the movers' words.
-func (c *Controller) observeClaims(ctx context.Context, o *decide.Observation) error {
+func (c *Controller) observeClaims(ctx context.Context, w *work, o *decide.Observation) error {
 	r, here := o.Record, site{Access: clusters.Access{Client: c.Client}, home: true}
 	o.Claims = make([]decide.Claim, len(r.Claims))
 	var looks []func() error
@@ -59,6 +59,14 @@ func (c *Controller) observeClaims(ctx context.Context, o *decide.Observation) e
 	}
 	for _, s := range sides {
 		if err := c.found(o, s); err != nil {
+			return err
+		}
+	}
+	for i := range o.Claims {
+		if !r.Claims[i].Snapshot.There() || o.Unusable[record.Source] != "" {
+			continue
+		}
+		if err := c.observeSnapshot(ctx, w, o, i, &o.Claims[i]); err != nil {
 			return err
 		}
 	}

@@ -37,7 +37,7 @@ func (s site) patience(ctx context.Context) (context.Context, context.CancelFunc
 // reach returns how requests get to a cluster; why says why none may be sent.
 func (c *Controller) reach(cluster string) (at site, why string) {
 	if cluster == keys.Home {
-		return site{Access: clusters.Access{Client: c.Client, Config: c.Home}, home: true}, ""
+		return site{Access: clusters.Access{Client: c.Client, Config: c.Home, Dynamic: c.Dynamic}, home: true}, ""
 	}
 	known := c.Clusters.Get(cluster)
 	if known == nil {

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 )
@@ -47,7 +48,13 @@ func (c *Controller) moverSpec(r *record.Record, i int, end record.End, node str
 	scratch := c.scratchLimit(r.Claims[i].Volume)
 	args := []string{"--move=" + r.KeysOf(i), "--keys=/keys", "--volume=/volume", "--scratch=/scratch", fmt.Sprintf("--scratch-limit=%d", scratch), fmt.Sprintf("--data-address=:%d", dataPort)}
 	ports := []corev1.ContainerPort{{Name: "data", ContainerPort: dataPort}}
-	if end == record.Source {
+	switch {
+	case end == record.Target && !record.Before(r.Phase, v1alpha1.MoveFinalSync):
+		args = append(args, "--no-snapshot")
+	case end == record.Snapped:
+		args = append(args, "--snapshot")
+	}
+	if end != record.Target {
 		word = "send"
 		args = append(args, fmt.Sprintf("--control-address=:%d", controlPort))
 		ports = append(ports, corev1.ContainerPort{Name: "control", ContainerPort: controlPort})

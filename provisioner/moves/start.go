@@ -89,9 +89,9 @@ func (c *Controller) startMover(ctx context.Context, r *record.Record, i int, en
 // nobody has to read Secrets to find it.
 func (c *Controller) giveKeys(ctx context.Context, at site, r *record.Record, i int, end record.End, owner metav1.OwnerReference) error {
 	namespace, name := r.Claims[i].At(end).Ref.Namespace, r.MoverName(i, end)
-	role := movekeys.Receiver
-	if end == record.Source {
-		role = movekeys.Sender
+	role := movekeys.Sender
+	if end == record.Target {
+		role = movekeys.Receiver
 	}
 	meta := metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: c.moverLabels(r), OwnerReferences: []metav1.OwnerReference{owner}}
 	secrets, secret := at.Client.CoreV1().Secrets(namespace), &corev1.Secret{ObjectMeta: meta, Data: r.Claims[i].Keys[role]}
@@ -111,10 +111,11 @@ func (c *Controller) giveKeys(ctx context.Context, at site, r *record.Record, i 
 
 // nodeFor returns the node that a mover must run on; empty for any.
 func (c *Controller) nodeFor(ctx context.Context, at site, r *record.Record, i int, end record.End) (string, error) {
-	copied := r.Claims[i].At(end)
 	if end == record.Target {
-		return copied.Node, nil
+		return r.Claims[i].Target.Node, nil
 	}
+	// A claim made of a snapshot is best made where its source can be used.
+	copied := r.Claims[i].Source
 	namespace, claim, options := r.Namespace, r.Claims[i].Name, metav1.ListOptions{}
 	if !at.home {
 		namespace, claim, options.LabelSelector = copied.Ref.Namespace, copied.Ref.Name, keys.HomeID+"="+c.Place.HomeID

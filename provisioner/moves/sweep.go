@@ -32,11 +32,11 @@ func (c *Controller) sweepAlways(ctx context.Context) {
 	}
 }
 
-// sweep removes the movers and the real claims of moves that are over: a request of a
+// sweep removes the movers, the snapshots and the real claims of moves that are over: a request of a
 // provisioner that was replaced may have arrived after that. Of claims only those that
 // no virtual volume ever stood for. A cluster that cannot be asked now is left for later.
 func (c *Controller) sweep(ctx context.Context) error {
-	errs := []error{c.sweepMovers(ctx), c.sweepClaims(ctx, c.here(), c.Place.StorageNamespace)}
+	errs := []error{c.sweepMovers(ctx), c.sweepClaims(ctx, c.here(), c.Place.StorageNamespace), c.sweepSnapshots(ctx, c.here(), c.Place.StorageNamespace)}
 	for _, id := range c.Clusters.IDs() {
 		at, why := c.reach(id)
 		object := c.Clusters.Object(id)
@@ -44,7 +44,7 @@ func (c *Controller) sweep(ctx context.Context) error {
 			continue
 		}
 		for _, namespace := range object.Status.Namespaces {
-			errs = append(errs, c.sweepShadows(ctx, at, namespace), c.sweepClaims(ctx, at, namespace))
+			errs = append(errs, c.sweepShadows(ctx, at, namespace), c.sweepClaims(ctx, at, namespace), c.sweepSnapshots(ctx, at, namespace))
 		}
 	}
 	return errors.Join(errs...)

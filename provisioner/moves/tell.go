@@ -59,8 +59,11 @@ func (c *Controller) writeStatus(ctx context.Context, move *v1alpha1.VolumeMove,
 // gone before anybody can look at it: another one takes its place.
 func (c *Controller) tellEnded(o decide.Observation, i int, end record.End) {
 	side := o.Claims[i].Source
-	if end == record.Target {
+	switch end {
+	case record.Target:
 		side = o.Claims[i].Target
+	case record.Snapped:
+		side = o.Claims[i].Snapshot.Side
 	}
 	if o.Move == nil || !side.Mover.Ended || side.Mover.Problem == "" {
 		return

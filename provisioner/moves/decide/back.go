@@ -115,6 +115,11 @@ func cleanUp(o Observation) Step {
 	if step, ok := unshelved(o); ok {
 		return step
 	}
+	if !r.GaveUp(record.Source) {
+		if step, ok := leftSnapshots(o); ok {
+			return step
+		}
+	}
 	if !r.GaveUp(record.Target) {
 		if step, ok := removed(o, record.Target); ok {
 			return step

@@ -82,16 +82,18 @@ func movers(o Observation) (Step, bool) {
 	}
 	waiting := ""
 	for i, claim := range o.Claims {
-		early := reserved(o, i)
-		for _, end := range record.Ends {
+		from := Reads(o, i)
+		for _, end := range []record.End{from, record.Target} {
+			if end == "" {
+				continue
+			}
 			m := claim.side(end).Mover
-			if end == record.Source && !early {
+			if end == record.Source {
 				if step, ok := yielded(o, i); ok {
 					return step, true
 				}
 			}
 			switch {
-			case early && end == record.Source:
 			case !m.Exists:
 				return Step{Verb: EnsureMover, Claim: i, End: end}, true
 			case m.Ended && !m.Leaving:
@@ -105,11 +107,11 @@ func movers(o Observation) (Step, bool) {
 				}
 			}
 		}
-		if early {
+		if from == "" {
 			continue
 		}
 		if waiting == "" && claim.Copy == nil {
-			waiting = fmt.Sprintf("waiting until the mover of claim %s at the source answers: %s", o.Record.Claims[i].Name, claim.CopyError)
+			waiting = fmt.Sprintf("waiting until the mover of claim %s at the %s answers: %s", o.Record.Claims[i].Name, from, claim.CopyError)
 		}
 		if waiting == "" && !claim.Copy.Connected {
 			waiting = fmt.Sprintf("waiting until the movers of claim %s reach each other: %s", o.Record.Claims[i].Name, claim.Copy.ConnectionError)
@@ -125,27 +127,38 @@ func prepared(o Observation, i int) Step {
 	if !ok {
 		return step
 	}
-	p := task.Prepared
+	switch why := unkept(name, task.Prepared); {
+	case why == "":
+	case o.Record.Claims[i].Offline:
+		return back(o, why+"; pods that use it stood still meanwhile, and go on at the source", record.NotKept)
+	default:
+		return back(o, why+"; nothing was stopped", record.NotKept)
+	}
+	return change(o, i, func(c *record.Claim) { c.Prepared, c.Expect = true, task.Prepared.Source })
+}
+
+// unkept says why a copy of a claim would not be whole, as a mover found out; empty if it
+// would be.
+func unkept(name string, p *movecontrol.Prepared) string {
 	switch {
 	case p == nil:
-		return back(o, "the mover of claim "+name+" looked at the volume and says nothing of it: use movers of the provisioner's version", record.MoverFailed)
-	case len(p.Refusals) > 0:
-		why := fmt.Sprintf("claim %s cannot be moved there whole: %s", name, p.Refusals[0])
-		if more := len(p.Refusals) - 1; more > 0 {
-			why += fmt.Sprintf(" (more reasons: %d)", more)
-		}
-		why += ": mend that or choose another class or place, and move again; "
-		if o.Record.Claims[i].Offline {
-			return back(o, why+"pods that use it stood still meanwhile, and go on at the source", record.NotKept)
-		}
-		return back(o, why+"nothing was stopped", record.NotKept)
+		return "the mover of claim " + name + " looked at the volume and says nothing of it: use movers of the provisioner's version"
+	case len(p.Refusals) == 0:
+		return ""
 	}
-	return change(o, i, func(c *record.Claim) { c.Prepared, c.Expect = true, p.Source })
+	why := fmt.Sprintf("claim %s cannot be moved there whole: %s", name, p.Refusals[0])
+	if more := len(p.Refusals) - 1; more > 0 {
+		why += fmt.Sprintf(" (more reasons: %d)", more)
+	}
+	return why + ": mend that or choose another class or place, and move again"
 }
 
 func (c Claim) side(end record.End) Side {
-	if end == record.Source {
+	switch end {
+	case record.Source:
 		return c.Source
+	case record.Snapped:
+		return c.Snapshot.Side
 	}
 	return c.Target
 }

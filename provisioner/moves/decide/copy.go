@@ -40,16 +40,24 @@ func run(o Observation, i int, task movecontrol.Task) (state *movecontrol.TaskSt
 // preCopy copies while the application runs, until little changes or it was done often
 // enough.
 func preCopy(o Observation) Step {
+	making, unready := snapshots(o)
+	if unready && making.Verb != Idle {
+		return making
+	}
 	if step, ok := movers(o); ok {
 		return step
 	}
-	idle := len(o.Pods) == 0 && len(o.Others) == 0
 	var waiting *Step
 	for i, claim := range o.Record.Claims {
 		if claim.Settled || claim.Offline {
+			if step, ok := copied(o, i); ok && step.Verb != Idle {
+				return step
+			} else if ok {
+				waiting = &step
+			}
 			continue
 		}
-		if claim.Pass == 0 && (idle || o.Record.Passes == 0) {
+		if claim.Pass == 0 && (unused(o) || o.Record.Passes == 0) {
 			return change(o, i, func(c *record.Claim) { c.Settled = true })
 		}
 		if claim.Pass == 0 {
@@ -71,8 +79,11 @@ func preCopy(o Observation) Step {
 			}
 		})
 	}
-	if waiting != nil {
+	switch {
+	case waiting != nil:
 		return *waiting
+	case unready:
+		return making
 	}
 	if why := unagreed(o); why != "" {
 		return back(o, why, record.PodsInTheWay)

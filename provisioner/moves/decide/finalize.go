@@ -30,6 +30,9 @@ func finalize(o Observation) Step {
 	if step, ok := leftovers(o); ok {
 		return step
 	}
+	if step, ok := leftSnapshots(o); ok {
+		return step
+	}
 	if step, ok := removed(o, record.Source); ok {
 		return step
 	}

@@ -66,10 +66,12 @@ type Claim struct {
 	Volume *corev1.PersistentVolume
 	Source Side
 	Target Side
+	// Snapshot is only observed while the record says that there may be one.
+	Snapshot Snapshot
 	// On are the nodes of the source's cluster that pods are bound to which use the claim
 	// and are not ending, those of movers left out.
 	On []string
-	// Copy is what the mover at the source says, nil if it was not reached; CopyError
+	// Copy is what the mover that reads, as Reads says, tells, nil if it was not reached; CopyError
 	// why not.
 	Copy      *movecontrol.Status
 	CopyError string
@@ -173,6 +175,12 @@ const (
 	StartMover  Verb = "StartMover"
 	DropMover   Verb = "DropMover"
 	Start       Verb = "Start"
+	// MakeSnapshot makes the snapshot of a source, MakeClone a claim of it, DropClone and
+	// DropSnapshot remove them.
+	MakeSnapshot Verb = "MakeSnapshot"
+	MakeClone    Verb = "MakeClone"
+	DropClone    Verb = "DropClone"
+	DropSnapshot Verb = "DropSnapshot"
 	// DeletePod deletes a pod, Ungate takes our gate off one.
 	DeletePod Verb = "DeletePod"
 	Ungate    Verb = "Ungate"

@@ -44,35 +44,41 @@ func preparedLate(o Observation) (Step, bool) {
 	return *waiting, true
 }
 
-// unagreed says why pods may not be stopped: it would be for a whole copy, and a pod began
-// to use the claim after the move had been judged. Empty if they may.
+// unagreed says why pods may not be stopped: it would be for a whole copy that nobody agreed
+// to, since a pod began to use the claim after the move had been judged, or no snapshot of
+// it could be copied. Empty if they may.
 func unagreed(o Observation) string {
-	names := offline(o)
+	names, why := whole(o)
 	if o.Record.LongStop || len(names) == 0 {
 		return ""
 	}
 	for _, pod := range o.Pods {
 		if pod.Bound && !pod.Leaving && !pod.Finished {
-			return fmt.Sprintf("pod %s began to use the volumes meanwhile, and would stand still while all of claim %s is copied, which is ReadWriteOncePod: allow that with spec.offline Allow (--offline), or stop the pod, and move again; nothing was stopped",
-				pod.Name, strings.Join(names, ", "))
+			return fmt.Sprintf("pod %s would stand still while all of claim %s is copied, which is ReadWriteOncePod%s: allow that with spec.offline Allow (--offline), or stop the pod, and move again; nothing was stopped",
+				pod.Name, strings.Join(names, ", "), after(", and no snapshot of it could be copied: ", why))
 		}
 	}
 	return ""
 }
 
-// offline returns the names of the claims that are copied as a whole while pods stand still.
-func offline(o Observation) (names []string) {
+// whole returns the names of the claims that are copied as a whole while pods stand still,
+// and why no snapshot was copied of the last of them, as far as known.
+func whole(o Observation) (names []string, why string) {
 	for _, claim := range o.Record.Claims {
-		if claim.Offline {
-			names = append(names, claim.Name)
+		if !claim.Whole() {
+			continue
+		}
+		names, why = append(names, claim.Name), claim.NoSnapshot
+		if claim.Snapshot != nil {
+			why = claim.Snapshot.Why
 		}
 	}
-	return names
+	return names, why
 }
 
 // stopFor is what pods are stopped for.
 func stopFor(o Observation) string {
-	if names := offline(o); len(names) > 0 {
+	if names, _ := whole(o); len(names) > 0 {
 		return "the copy of " + strings.Join(names, ", ") + ", which nothing can read beside a pod"
 	}
 	return "the last changes"

@@ -105,9 +105,12 @@ type Claim struct {
 	// needed before the application stops.
 	Pass    int32 `json:"pass,omitempty"`
 	Settled bool  `json:"settled,omitempty"`
-	// Offline says that nothing may read the source beside a pod: all is copied once
-	// nobody has the volume.
-	Offline bool `json:"offline,omitempty"`
+	// Offline says that nothing may read the source beside a pod: it is read once nobody
+	// has the volume. Snapshot is how its data is copied before, nil where it cannot be, as
+	// NoSnapshot says in words; all is copied then while pods stand still.
+	Offline    bool      `json:"offline,omitempty"`
+	Snapshot   *Snapshot `json:"snapshot,omitempty"`
+	NoSnapshot string    `json:"noSnapshot,omitempty"`
 	// Yields counts how often the mover at the source made way for pods on another node,
 	// Yielded is when it last did, and YieldedBy the pod of that mover.
 	Yields    int       `json:"yields,omitempty"`
@@ -172,6 +175,12 @@ func Before(a, b v1alpha1.MovePhase) bool {
 func (r *Record) Clone() *Record {
 	next := *r
 	next.Claims = slices.Clone(r.Claims)
+	for i := range next.Claims {
+		if s := next.Claims[i].Snapshot; s != nil {
+			own := *s
+			next.Claims[i].Snapshot = &own
+		}
+	}
 	next.Began = map[v1alpha1.MovePhase]time.Time{}
 	for phase, at := range r.Began {
 		next.Began[phase] = at
@@ -221,23 +230,3 @@ func (r *Record) MoverName(claim int, end End) string {
 
 // KeysOf is what the keys of the claim at an index are bound to.
 func (r *Record) KeysOf(claim int) string { return fmt.Sprintf("%s-%d", r.UID, claim) }
-
-// End is one end of a copy.
-type End string
-
-// The ends.
-const (
-	Source End = "source"
-	Target End = "target"
-)
-
-// Ends are both.
-var Ends = []End{Source, Target}
-
-// At returns the copy at an end.
-func (c *Claim) At(end End) *Copy {
-	if end == Source {
-		return &c.Source
-	}
-	return &c.Target
-}

@@ -37,6 +37,10 @@ func (r *Record) Left() string {
 				left = append(left, "real claim "+ref.Key().String())
 			}
 			left = append(left, mover)
+			if end == Source && r.Claims[i].Snapshot.There() {
+				// The names are those of its mover.
+				left = append(left, fmt.Sprintf("the VolumeSnapshot, the claim, the ShadowPod and the Secret %s/%s", ref.Namespace, r.MoverName(i, Snapped)))
+			}
 		}
 		said = append(said, fmt.Sprintf("cluster %s was given up; if it comes back, remove by hand what is there of the move: %s", r.Claims[0].At(end).Ref.Cluster, strings.Join(left, ", ")))
 	}
