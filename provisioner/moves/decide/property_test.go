@@ -20,17 +20,25 @@ import (
 // instant that a whole copy exists and that at most one can be in use; at the end
 // nothing may be left behind.
 func TestMovesNeverHarm(t *testing.T) {
-	ends, forced := map[v1alpha1.MovePhase]int{}, 0
+	ends, forced, copied, forgone := map[v1alpha1.MovePhase]int{}, 0, 0, 0
 	for seed := range uint64(200) {
 		w := newWorld(t, seed, 1+int(seed%3))
 		w.within = seed%4 == 3
 		ends[w.walk()]++
 		forced += w.forced.happens
+		for i, known := range w.decoded().Claims {
+			if known.Snapshot != nil {
+				copied += w.claims[i].snap.copied
+				forgone += min(len(known.Snapshot.Why), 1)
+			}
+		}
 		if t.Failed() {
 			return
 		}
 	}
 	require.Greater(t, forced, 50, "too few pods were deleted by force to say anything")
+	require.Greater(t, copied, 8, "too few snapshots were copied to say anything")
+	require.Greater(t, forgone, 5, "too few snapshots were given up to say anything")
 	for _, phase := range []v1alpha1.MovePhase{v1alpha1.MoveDone, v1alpha1.MoveAborted, v1alpha1.MoveFailed} {
 		require.Greater(t, ends[phase], 5, "too few moves end as %s to say anything: %v", phase, ends)
 	}
@@ -136,6 +144,7 @@ func (w *world) settled(r *record.Record) {
 		s, d := c.at[record.Source], c.at[record.Target]
 		w.must(len(c.claim.Finalizers)+len(c.claim.Labels)+len(c.claim.Annotations) == 0, "something is left on the claim: %+v", c.claim.ObjectMeta)
 		// Of an end that was given up everything stays.
+		w.must(c.snap.gone() && !c.at[record.Snapped].mover.Exists && c.at[record.Snapped].backing == nil || r.GaveUp(record.Source), "something of a snapshot is left")
 		w.must((!s.mover.Exists || r.GaveUp(record.Source)) && (!d.mover.Exists || r.GaveUp(record.Target)), "a mover is left")
 		if r.Phase == v1alpha1.MoveDone {
 			w.must(c.current(i) == record.Target && (s.backing == nil || r.GaveUp(record.Source)) && d.backing != nil && len(d.backing.Labels)+len(d.backing.Annotations) == 0, "the target is not what it should be")

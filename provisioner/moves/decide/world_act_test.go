@@ -25,7 +25,7 @@ func (w *world) save(r *record.Record) {
 
 // first is the record that an inspection makes.
 func (w *world) first() *record.Record {
-	r := &record.Record{UID: moveUID, Namespace: "shop", Name: "m", Phase: v1alpha1.MovePrepare, Passes: 2, LongStop: true, Verify: v1alpha1.VerifyQuick, Began: map[v1alpha1.MovePhase]time.Time{}}
+	r := &record.Record{UID: moveUID, Namespace: "shop", Name: "m", Phase: v1alpha1.MovePrepare, Passes: 2, LongStop: w.mayStandStill(), Verify: v1alpha1.VerifyQuick, Began: map[v1alpha1.MovePhase]time.Time{}}
 	for i, c := range w.claims {
 		target := ref(record.Target, i)
 		target.UID = ""
@@ -36,6 +36,7 @@ func (w *world) first() *record.Record {
 		}
 		r.Claims = append(r.Claims, record.Claim{
 			Name: c.claim.Name, UID: c.claim.UID, Volume: c.volume, Source: source, Target: record.Copy{Ref: target}, Offline: c.single,
+			Snapshot: c.snapshot(r, i, source),
 		})
 	}
 	return r
@@ -61,6 +62,7 @@ func (w *world) apply(step decide.Step) {
 		w.save(w.first())
 	case decide.Save:
 		w.log = append(w.log, "phase "+string(step.Record.Phase))
+		w.agreed(step.Record)
 		w.settle(step.Record)
 		w.save(step.Record)
 	case decide.HoldClaim:
@@ -98,6 +100,8 @@ func (w *world) apply(step decide.Step) {
 	case decide.DropBacking:
 		w.must(c.current(step.Claim) != step.End, "the copy in use removed")
 		c.at[step.End].backing, c.at[step.End].real, c.at[step.End].content = nil, nil, -1
+	case decide.MakeSnapshot, decide.MakeClone, decide.DropClone, decide.DropSnapshot:
+		w.snapshot(c, step)
 	case decide.EnsureMover:
 		c.at[step.End].mover = decide.Mover{Exists: true, Unstarted: true}
 	case decide.StartMover:
@@ -107,6 +111,13 @@ func (w *world) apply(step decide.Step) {
 	case decide.DropMover:
 		c.at[step.End].mover.Leaving = true
 	case decide.Start:
+		if decide.Reads(w.observe(), step.Claim) == record.Snapped {
+			w.startSnapshot(c, step)
+			return
+		}
+		if s := r.Claims[step.Claim].Snapshot; s != nil && s.Copied && step.Task.Kind == movecontrol.Prepare && !r.Claims[step.Claim].Prepared {
+			w.must(string(step.Task.Expect) == string(snapshotOf(step.Claim)), "what its snapshot had is not compared with a source: %s", step.Task.Expect)
+		}
 		if step.Task.Kind != movecontrol.Prepare {
 			w.must(string(step.Task.Expect) == string(sourceOf(step.Claim)), "a mover is not told which source it must see: %s", step.Task.Expect)
 		}

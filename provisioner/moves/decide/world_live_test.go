@@ -16,7 +16,8 @@ import (
 
 // moverLives is the node of each mover, and the mover.
 func (w *world) moverLives(i int, c *claim, chance func(int) bool) {
-	for _, end := range record.Ends {
+	w.snapshotLives(i, c, chance)
+	for _, end := range []record.End{record.Source, record.Target, record.Snapped} {
 		m := &c.at[end].mover
 		switch {
 		case m.Exists && m.Leaving && chance(50):
@@ -29,6 +30,9 @@ func (w *world) moverLives(i int, c *claim, chance func(int) bool) {
 			if end == record.Target {
 				// A class that binds with the first pod.
 				c.at[end].real = &corev1.PersistentVolume{}
+			}
+			if end == record.Snapped {
+				c.snap.mover = movecontrol.Status{Instance: "snapshot"}
 			}
 			if end == record.Source {
 				w.made++

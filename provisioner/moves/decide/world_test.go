@@ -54,8 +54,9 @@ type claim struct {
 	at     map[record.End]*side
 	mover  movecontrol.Status
 	alive  bool
-	// single: it is ReadWriteOncePod.
+	// single: it is ReadWriteOncePod. Snapshots of it can be taken where snap is not nil.
 	single bool
+	snap   *snap
 }
 
 type side struct {
@@ -80,6 +81,9 @@ func newWorld(t *testing.T, seed uint64, claims int) *world {
 	for i := range claims {
 		w.claims = append(w.claims, newClaim(i))
 		w.claims[i].single = (seed/3+uint64(i))%3 == 1
+		if w.claims[i].single && seed%4 > 0 {
+			w.claims[i].snap = &snap{}
+		}
 		w.truth = append(w.truth, 0)
 	}
 	return w
@@ -97,7 +101,7 @@ func virtual(i int, end record.End) *corev1.PersistentVolume {
 }
 
 func newClaim(i int) *claim {
-	c := &claim{at: map[record.End]*side{record.Source: {}, record.Target: {content: -1}}}
+	c := &claim{at: map[record.End]*side{record.Source: {}, record.Target: {content: -1}, record.Snapped: {content: -1}}}
 	c.claim = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("data-%d", i), UID: types.UID(fmt.Sprintf("u%d", i)), Labels: map[string]string{}, Annotations: map[string]string{}}}
 	c.claim.Status.Phase = corev1.ClaimBound
 	c.volume = virtual(i, record.Source)
@@ -141,16 +145,14 @@ func (w *world) observe() decide.Observation {
 		if c.volume != nil {
 			seen.Volume = c.volume.DeepCopy()
 		}
-		if c.alive && c.at[record.Source].mover.Running && !w.down[record.Source] {
-			status := c.mover
-			if c.mover.Task != nil {
-				task := *c.mover.Task
-				status.Task = &task
-			}
-			status.Connected = c.at[record.Target].mover.Running && !w.down[record.Target]
-			seen.Copy = &status
-		}
+		seen.Snapshot = w.seeSnapshot(o.Record, i)
 		o.Claims = append(o.Claims, seen)
+		if c.alive && c.at[record.Source].mover.Running && !w.down[record.Source] && decide.Reads(o, i) == record.Source {
+			o.Claims[i].Copy = w.said(c, c.mover)
+		}
+		if c.snap != nil && c.at[record.Snapped].mover.Running && !w.down[record.Source] && decide.Reads(o, i) == record.Snapped {
+			o.Claims[i].Copy = w.said(c, c.snap.mover)
+		}
 	}
 	for _, p := range w.pods {
 		o.Pods = append(o.Pods, p.Pod)
