@@ -47,5 +47,5 @@ func TestAnErrorOfHomeEndsTheLook(t *testing.T) {
 	})
 	c := New(Config{Client: client, Registry: NewRegistry()})
 	o := decide.Observation{Record: r, Unusable: map[record.End]string{}}
-	assert.ErrorContains(t, c.observeClaims(t.Context(), &o), "the server is busy")
+	assert.ErrorContains(t, c.observeClaims(t.Context(), &work{}, &o), "the server is busy")
 }
