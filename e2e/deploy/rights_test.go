@@ -43,6 +43,7 @@ func TestProvisionerHasTheRightsThatItNeedsAndNoOthers(t *testing.T) {
 		{verb: "delete", resource: "snapshot.storage.k8s.io/volumesnapshotcontents", allowed: true},
 		{verb: "patch", resource: "snapshot.storage.k8s.io/volumesnapshotcontents/status", allowed: true},
 		{verb: "get", resource: "snapshot.storage.k8s.io/volumesnapshotclasses", allowed: true},
+		{verb: "list", resource: "snapshot.storage.k8s.io/volumesnapshotclasses", allowed: true},
 		{verb: "create", resource: "snapshot.storage.k8s.io/volumesnapshotclasses"},
 		{verb: "list", resource: "/secrets", namespace: systemNamespace, allowed: true},
 		{verb: "get", resource: "/secrets", namespace: "default"},

@@ -45,7 +45,7 @@ func (o *Options) flags(flags *pflag.FlagSet) {
 func (o *Options) copyFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Verify, "verify", o.Verify, "how the copies are compared: Quick reads again what was written at last, Full reads all")
 	flags.Int32Var(&o.Passes, "passes", o.Passes, "how often to copy while the application runs, at most")
-	flags.BoolVar(&o.Offline, "offline", false, "allow that pods stand still while all of their ReadWriteOncePod claims is copied: nothing can read those beside a pod")
+	flags.BoolVar(&o.Offline, "offline", false, "allow that pods stand still while all of their ReadWriteOncePod claims is copied, where no snapshot of them can be: nothing can read those beside a pod")
 	flags.StringVar(&o.Bandwidth, "bandwidth-limit", "", "bytes a second, such as 50Mi; by default as many as can")
 	flags.DurationVar(&o.KeepSource, "keep-source-for", o.KeepSource, "how long to keep the copy at the source once the pods run at the target")
 	flags.DurationVar(&o.TTL, "ttl", o.TTL, "how long to keep the VolumeMove once all is done; negative: for ever")

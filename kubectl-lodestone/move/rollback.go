@@ -29,7 +29,8 @@ func rollbackCommand(flags *genericclioptions.ConfigFlags, streams genericioopti
 from, with all that was written since; to the class that they had there, if claims may
 ask for that, else as new claims would get it. The copy that is kept there is
 from before the move; it is removed first, and all data travels back. The pod of a
-ReadWriteOncePod claim stands still meanwhile, which takes --offline.
+ReadWriteOncePod claim stands still meanwhile if no snapshot of it can be copied; that
+is known only once the copy is gone, so --offline must allow it.
 
 A move that is not committed yet is ended with kubectl lodestone move abort.`,
 		Example: "  # The latest move of claim data\n  kubectl lodestone move rollback data -n shop",
@@ -130,7 +131,7 @@ func standing(ctx context.Context, home *access.Cluster, move *v1alpha1.VolumeMo
 			return err
 		}
 		if slices.Contains(claim.Spec.AccessModes, corev1.ReadWriteOncePod) {
-			return outcome.Refuse("claim %s is ReadWriteOncePod, so its pod would stand still while all of it is copied: allow that with --offline; nothing was changed", name)
+			return outcome.Refuse("claim %s is ReadWriteOncePod, so its pod may have to stand still while all of it is copied: allow that with --offline; nothing was changed", name)
 		}
 	}
 	return nil

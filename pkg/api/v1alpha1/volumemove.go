@@ -70,7 +70,8 @@ type VolumeMoveSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="verify cannot be changed: abort the move and make another"
 	Verify MoveVerify `json:"verify,omitempty"`
 
-	// Passes is how often the data is copied while the application runs, at most.
+	// Passes is how often the data is copied while the application runs, at most. With 0
+	// no snapshots are copied either.
 	//
 	// +optional
 	// +kubebuilder:default=3
@@ -80,9 +81,9 @@ type VolumeMoveSpec struct {
 	Passes *int32 `json:"passes,omitempty"`
 
 	// Offline says whether pods may stand still for as long as a whole copy takes.
-	// Claims that are ReadWriteOncePod need it while a pod uses them: nothing can read
-	// their volumes beside the pod. All others are copied while their pods run, whatever
-	// this says.
+	// Claims that are ReadWriteOncePod need it while a pod uses them if no snapshot of
+	// them can be copied: nothing can read their volumes beside the pod. All others are
+	// copied while their pods run, whatever this says.
 	//
 	// +optional
 	// +kubebuilder:default=Forbid

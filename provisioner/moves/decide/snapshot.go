@@ -146,7 +146,7 @@ func leftSnapshots(o Observation) (Step, bool) {
 			continue
 		}
 		if o.Unusable[record.Source] != "" {
-			return wait(seldom, stuck(o, record.Source)), true
+			return needs(ClusterAway, seldom, stuck(o, record.Source)), true
 		}
 		if step, ok := unsnapped(o, i); ok {
 			return step, true
