@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 		if bed, err = fabric.Start(ctx, fabric.Options{
 			ControllerManagerQPS: 500, Agent: true, VirtualNode: true, Programs: map[string]string{"lodestone-mover": mover},
 			ControllerManagerArgs: []string{"--horizontal-pod-autoscaler-sync-period=1s"},
-			Drivers:               map[string][]string{"home": {files}},
+			Drivers:               files,
 		}); err != nil {
 			return err
 		}

@@ -18,32 +18,34 @@ import (
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/sidecars"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
-// files is a driver at home that takes snapshots, and the name of its real class, of the
-// virtual one that leads to it, and of its class of snapshots.
-const files = "files.home.test"
+// files are drivers that take snapshots, by cluster, and the names of their real classes and
+// of their classes of snapshots.
+var files = map[string][]string{"home": {"files.home.test"}, "west": {"files.west.test"}}
 
-// takesSnapshots starts the driver with the real sidecars. Its volumes are files; what
-// the pods here write is beside them, in folders.
-func takesSnapshots(t *testing.T) *sidecars.Driver {
+// takesSnapshots starts the driver of a cluster with the real sidecars. Its volumes are
+// files; what the pods here write is beside them, in folders.
+func takesSnapshots(t *testing.T, cluster *testbed.Cluster) *sidecars.Driver {
 	t.Helper()
 	programs, err := sidecars.Build(t.Context(), os.Stderr)
 	require.NoError(t, err)
-	driver, err := sidecars.Start(context.WithoutCancel(t.Context()), bed.Home, programs, sidecars.Options{Name: files, Pool: 100 << 30, Snapshots: true})
+	driver, err := sidecars.Start(context.WithoutCancel(t.Context()), cluster, programs, sidecars.Options{Name: files[cluster.Name()][0], Pool: 100 << 30, Snapshots: true})
 	require.NoError(t, err)
 	t.Cleanup(driver.Kill)
-	for _, class := range []*storagev1.StorageClass{driver.Class(files, storagev1.VolumeBindingWaitForFirstConsumer), {
-		ObjectMeta: metav1.ObjectMeta{Name: "virtual-" + files}, Provisioner: keys.Driver,
-		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
-		Parameters:        map[string]string{keys.LocalClass: files, keys.RemoteClass: fabric.WestWait},
-	}} {
-		_, err := bed.Home.Client().StorageV1().StorageClasses().Create(t.Context(), class, metav1.CreateOptions{})
-		require.NoError(t, err)
-	}
+	_, err = cluster.Client().StorageV1().StorageClasses().Create(t.Context(), driver.Class(driver.Name, storagev1.VolumeBindingWaitForFirstConsumer), metav1.CreateOptions{})
+	require.NoError(t, err)
 	return driver
+}
+
+// snapshotClass makes a class of snapshots.
+func snapshotClass(t *testing.T, cluster *testbed.Cluster, driver string) {
+	t.Helper()
+	_, err := cluster.Kubectl(t.Context(), fmt.Sprintf(`{apiVersion: snapshot.storage.k8s.io/v1, kind: VolumeSnapshotClass, metadata: {name: %[1]s}, driver: %[1]s, deletionPolicy: Delete}`, driver), "apply", "-f", "-")
+	require.NoError(t, err)
 }
 
 // copyOf copies a folder as it is now.
@@ -57,47 +59,61 @@ func copyOf(t *testing.T, from, to string) {
 func TestAVolumeForOnePodMovesFromASnapshotWhileItsPodRuns(t *testing.T) {
 	t.Parallel()
 	namespace := space(t)
-	driver := takesSnapshots(t)
+	home, west := takesSnapshots(t, bed.Home), takesSnapshots(t, bed.West)
+	class := "virtual-" + home.Name
+	_, err := bed.Home.Client().StorageV1().StorageClasses().Create(t.Context(), &storagev1.StorageClass{
+		ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: keys.Driver,
+		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
+		Parameters:        map[string]string{keys.LocalClass: home.Name, keys.RemoteClass: west.Name},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
 	claim := forOnePod(namespace, "data")
-	claim.Spec.StorageClassName = ptr.To("virtual-" + files)
+	claim.Spec.StorageClassName = &class
 	deploysWith(t, claim)
-	from := folder(t, namespace, "data")
-	fill(t, from)
+	fill(t, folder(t, namespace, "data"))
 
 	refused := reaches(t, move(t, namespace, "data", "west", func(m *v1alpha1.VolumeMove) { m.Name = "refused" }), v1alpha1.MoveFailed, v1alpha1.MoveDone)
 	require.Equal(t, v1alpha1.MoveFailed, refused.Status.Phase, refused.Status.Message)
-	assert.Contains(t, refused.Status.Message, "cluster home has no VolumeSnapshotClass of driver "+files+" with deletionPolicy Delete")
-	_, err := bed.Home.Kubectl(t.Context(), fmt.Sprintf(`{apiVersion: snapshot.storage.k8s.io/v1, kind: VolumeSnapshotClass, metadata: {name: %[1]s}, driver: %[1]s, deletionPolicy: Delete}`, files), "apply", "-f", "-")
-	require.NoError(t, err)
+	assert.Contains(t, refused.Status.Message, "cluster home has no VolumeSnapshotClass of driver "+home.Name+" with deletionPolicy Delete")
+	snapshotClass(t, bed.Home, home.Name)
+	snapshotClass(t, bed.West, west.Name)
 	code, out, said := plugin(t, "move", "data", "-n", namespace, "--target-cluster", "west", "--dry-run")
 	require.Zero(t, code, said)
 	assert.Contains(t, out, "of ReadWriteOncePod claim data a snapshot would be copied before")
 	assert.Contains(t, out, "would be stopped for the last changes")
 
+	movesFromSnapshot(t, namespace, "west", home, bed.Home, fabric.Storage)
+	movesFromSnapshot(t, namespace, keys.Home, west, bed.West, namespace)
+}
+
+// movesFromSnapshot moves claim data from a cluster whose driver takes a snapshot of it,
+// beside its real claim.
+func movesFromSnapshot(t *testing.T, namespace, target string, driver *sidecars.Driver, source *testbed.Cluster, beside string) {
+	t.Helper()
+	from := folder(t, namespace, "data")
+	counts(t, from, counted(t, from)+10)
 	// The claim made of the snapshot gets its volume once that has what the snapshot holds.
 	require.NoError(t, driver.Fail("CreateVolume", sidecars.Fault{Code: "UNAVAILABLE", Message: "not yet"}))
-	made := move(t, namespace, "data", "west")
+	made := move(t, namespace, "data", target)
 	await.Until(t, "the driver has a snapshot", func() bool {
 		taken, err := driver.Snapshots()
 		require.NoError(t, err)
 		return len(taken) == 1
-	}, func() any { return status(t, made) }, func() any { return await.Events(t, bed.Home.Client(), fabric.Storage) })
+	}, func() any { return status(t, made) }, func() any { return await.Events(t, source.Client(), beside) })
 	held := t.TempDir()
 	copyOf(t, from, held)
 	var clone *corev1.PersistentVolumeClaim
-	name := fmt.Sprintf("move-%s-0-snapshot", made.UID)
 	await.Until(t, "a claim is made of it", func() bool {
-		clone = await.Claim(t, bed.Home.Client(), fabric.Storage, name)
+		clone = await.Claim(t, source.Client(), beside, fmt.Sprintf("move-%s-0-snapshot", made.UID))
 		return clone != nil
 	}, func() any { return status(t, made) })
-	at := filepath.Join(bed.Disks.Root, files, "vol-pvc-"+string(clone.UID))
-	copyOf(t, held, at)
+	copyOf(t, held, filepath.Join(bed.Disks.Root, driver.Name, "vol-pvc-"+string(clone.UID)))
 	before := counts(t, from, counted(t, from)+10)
 	require.NoError(t, driver.Heal("CreateVolume"))
 
 	done := reaches(t, made, v1alpha1.MoveDone, v1alpha1.MoveFailed, v1alpha1.MoveAborted)
 	require.Equal(t, v1alpha1.MoveDone, done.Status.Phase, done.Status.Message)
-	t.Log("downtime", done.Status.Downtime.Duration, spans(done), "sent", done.Status.Claims[0].Sent)
+	t.Log("to", target, "downtime", done.Status.Downtime.Duration, spans(done), "sent", done.Status.Claims[0].Sent)
 	assert.EqualValues(t, 1, done.Status.Claims[0].Pass, "it was copied beside the pod")
 	assert.Less(t, done.Status.Claims[0].Sent, int64(20<<20), "and only what differs in the stop")
 	assert.Equal(t, done.Status.Claims[0].SourceRoot, done.Status.Claims[0].TargetRoot)
@@ -108,7 +124,7 @@ func TestAVolumeForOnePodMovesFromASnapshotWhileItsPodRuns(t *testing.T) {
 
 	nothingLeft(t, namespace, done)
 	for _, kind := range []string{"volumesnapshots", "volumesnapshotcontents"} {
-		left, err := bed.Home.Kubectl(t.Context(), "", "get", kind, "-A", "-o", "name")
+		left, err := source.Kubectl(t.Context(), "", "get", kind, "-A", "-o", "name")
 		require.NoError(t, err)
 		assert.Empty(t, left)
 	}

@@ -162,3 +162,27 @@ func TestAClusterThatIsAwayKeepsASnapshot(t *testing.T) {
 	deleting.Claims[0].Snapshot.Backing = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &metav1.Time{Time: o.Now}}}
 	assert.Equal(t, "somebody deleted it", decide.Next(deleting).Record.Claims[0].Snapshot.Why)
 }
+
+func TestAnAbortLeavesNothingOfASnapshot(t *testing.T) {
+	for name, at := range map[string]func(*claim, *record.Snapshot) bool{
+		"when it is to be taken": func(_ *claim, s *record.Snapshot) bool { return s.There() },
+		"taken":                  func(c *claim, _ *record.Snapshot) bool { return c.snap.exists },
+		"a claim made of it":     func(c *claim, _ *record.Snapshot) bool { return c.at[record.Snapped].backing != nil },
+		"being copied":           func(c *claim, _ *record.Snapshot) bool { return c.snap.mover.Task != nil },
+		"copied":                 func(_ *claim, s *record.Snapshot) bool { return s.Copied },
+		"being removed":          func(c *claim, s *record.Snapshot) bool { return s.Copied && c.at[record.Snapped].backing == nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 3, 1)
+			w.calm = true
+			require.NotNil(t, w.claims[0].snap)
+			reached := false
+			require.Equal(t, v1alpha1.MoveAborted, w.run(func() {
+				if r := w.decoded(); r != nil && r.Phase == v1alpha1.MovePreCopy && at(w.claims[0], r.Claims[0].Snapshot) {
+					reached, w.move.Spec.Action = true, v1alpha1.ActionAbort
+				}
+			}))
+			assert.True(t, reached)
+		})
+	}
+}
