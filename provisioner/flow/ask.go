@@ -5,12 +5,15 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
 
 	"github.com/lodestone-storage/lodestone/provisioner/decide"
@@ -23,6 +26,10 @@ const (
 	// askSoon is when the events of a claim that still waits are read again; each
 	// time twice as late, and at most askSeldom.
 	askSoon, askSeldom = 20 * time.Second, 5 * time.Minute
+	// askRate is how many claims are asked about in a second, in each cluster, and
+	// askBurst how many at once. An API server keeps no index of its events: for each
+	// question it reads them all, and there are most of them when many claims wait.
+	askRate, askBurst = 1, 5
 	// maxEvents bounds how many warnings about one claim are read.
 	maxEvents = 100
 	// maxSaid bounds, in bytes, what is kept of a text in one.
@@ -35,16 +42,39 @@ type said struct {
 	pause time.Duration
 }
 
+// questions paces the questions for events, in each cluster by itself.
+type questions struct {
+	mu    sync.Mutex
+	paces map[string]flowcontrol.PassiveRateLimiter
+}
+
+// may says whether events of a cluster may be read now.
+func (a *questions) may(cluster string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	pace, ok := a.paces[cluster]
+	if !ok {
+		pace = flowcontrol.NewTokenBucketPassiveRateLimiter(askRate, askBurst)
+		a.paces[cluster] = pace
+	}
+	return pace.TryAccept()
+}
+
 // ask reads the last warning about a backing claim that waits. That it cannot be
-// read is no failure: the claim waits for something else.
+// read is no failure: the claim waits for something else. Nor is it when many claims
+// wait and this one's turn has not come.
 func (f *Flow) ask(ctx context.Context, o decide.Observation, step decide.Step, result outcome) outcome {
 	claim := step.Backing.Claim
+	result.again = true
+	if !f.questions.may(step.Cluster) {
+		f.memory.postpone(o.UID, claim.UID, time.Now())
+		return result
+	}
 	last, err := f.lastWarning(ctx, step.Cluster, claim)
 	if err != nil {
 		klog.FromContext(ctx).V(2).Info("What is said of the backing claim is not known", "cluster", step.Cluster, "err", err)
 	}
 	f.memory.hear(o.UID, claim.UID, last, time.Now())
-	result.again = true
 	return result
 }
 
@@ -119,6 +149,18 @@ func (m *memory) hear(claim, b types.UID, event *corev1.Event, now time.Time) {
 	}
 	heard.pause = min(2*heard.pause, askSeldom)
 	heard.Again = now.Add(heard.pause)
+	m.said[claim] = heard
+}
+
+// postpone has a claim ask later, and not at the same time as all others.
+func (m *memory) postpone(claim, b types.UID, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	heard, ok := m.said[claim]
+	if !ok || heard.Backing != b {
+		heard = said{Said: decide.Said{Backing: b}, pause: askSoon / 2}
+	}
+	heard.Again = now.Add(wait.Jitter(askSoon/2, 1))
 	m.said[claim] = heard
 }
 

@@ -2,6 +2,7 @@ package flow
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -108,6 +109,34 @@ func TestAskingIsNoFailureWhateverTheAnswer(t *testing.T) {
 			assert.Equal(t, test.want, said.Reason)
 		})
 	}
+}
+
+// A list of events costs an API server as much as there are events, and claims that wait
+// make events: asked about all at once, each would slow down what they wait for.
+func TestFewOfManyClaimsThatWaitAreAskedAboutAtOnce(t *testing.T) {
+	client, lists := fake.NewClientset(), 0
+	client.PrependReactor("list", "events", func(clienttesting.Action) (bool, runtime.Object, error) {
+		lists++
+		return false, nil, nil
+	})
+	f := New(Config{Client: client})
+	began := time.Now()
+	times := map[time.Time]bool{}
+	const claims = 500
+	for i := range claims {
+		uid, b := types.UID(fmt.Sprintf("u%d", i)), types.UID(fmt.Sprintf("b%d", i))
+		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: b}}
+		step := decide.Step{Verb: decide.Ask, Cluster: keys.Home, Backing: decide.Backing{Cluster: keys.Home, Claim: claim}}
+		require.True(t, f.ask(t.Context(), decide.Observation{UID: uid}, step, outcome{}).again)
+		said := f.memory.saidOf(uid)
+		require.NotNil(t, said, "it must know when to ask again")
+		assert.True(t, said.Again.After(began.Add(askSoon/2)))
+		times[said.Again.Truncate(time.Second)] = true
+	}
+	assert.LessOrEqual(t, lists, askBurst+int(time.Since(began).Seconds()*askRate)+1)
+	assert.GreaterOrEqual(t, lists, askBurst)
+	assert.Greater(t, len(times), 5, "they do not all come again at once")
+	assert.True(t, f.questions.may("west"), "another cluster has nothing to do with it")
 }
 
 func TestWhatWasSaidIsForgottenOnceTheBackingClaimIsBound(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
@@ -72,9 +73,10 @@ type Flow struct {
 	publisher Publisher
 	queue     workqueue.TypedRateLimitingInterface[types.UID]
 	// left has the clusters of which is to be told what is left there.
-	left    workqueue.TypedDelayingInterface[string]
-	memory  memory
-	written written
+	left      workqueue.TypedDelayingInterface[string]
+	memory    memory
+	questions questions
+	written   written
 
 	mu    sync.Mutex
 	pools map[string]chan struct{}
@@ -88,10 +90,11 @@ func New(config Config) *Flow {
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](20*time.Millisecond, 20*time.Second),
 			workqueue.TypedRateLimitingQueueConfig[types.UID]{Name: "flow"}),
-		left:    workqueue.NewTypedDelayingQueue[string](),
-		memory:  newMemory(),
-		written: written{claims: map[place]write{}},
-		pools:   map[string]chan struct{}{},
+		left:      workqueue.NewTypedDelayingQueue[string](),
+		memory:    newMemory(),
+		questions: questions{paces: map[string]flowcontrol.PassiveRateLimiter{}},
+		written:   written{claims: map[place]write{}},
+		pools:     map[string]chan struct{}{},
 	}
 }
 
