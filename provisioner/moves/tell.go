@@ -64,6 +64,7 @@ func (c *Controller) tellEnded(o decide.Observation, i int, end record.End) {
 		side = o.Claims[i].Target
 	case record.Snapped:
 		side = o.Claims[i].Snapshot.Side
+	default: // record.Source
 	}
 	if o.Move == nil || !side.Mover.Ended || side.Mover.Problem == "" {
 		return

@@ -159,6 +159,7 @@ func (c Claim) side(end record.End) Side {
 		return c.Source
 	case record.Snapped:
 		return c.Snapshot.Side
+	default: // record.Target
+		return c.Target
 	}
-	return c.Target
 }

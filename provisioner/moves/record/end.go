@@ -22,6 +22,7 @@ func (c *Claim) At(end End) *Copy {
 		return &c.Source
 	case Snapped:
 		return &c.Snapshot.Copy
+	default: // Target
+		return &c.Target
 	}
-	return &c.Target
 }
