@@ -21,11 +21,12 @@ func (o Options) plan(flows []Flow, calls map[string][]Call) []*Case {
 					possible = append(possible, call)
 				}
 			}
-			if flows[i].Moves && o.Most == 0 && !o.Sample {
-				if info := fault.info(); info.kind == endures && !info.mover {
+			if info := fault.info(); flows[i].Moves && !o.Sample && info.kind == endures && !info.mover {
+				if o.Most == 0 {
 					cases = append(cases, volleys(&flows[i], fault, possible)...)
 					continue
 				}
+			} else if flows[i].Moves {
 				possible = telling(possible)
 			}
 			if o.Sample {

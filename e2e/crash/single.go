@@ -34,7 +34,7 @@ func (w *World) Run(ctx context.Context, flow string, fault Fault, what string) 
 // single returns the case of a fault at a call or at those of a volley.
 func (w *World) single(ctx context.Context, f *Flow, fault Fault, what string) (*Case, error) {
 	if what == reads || what == writes {
-		calls, err := w.Discover(ctx, []Flow{*f}, false)
+		calls, err := w.Discover(ctx, []Flow{*f}, true)
 		if err != nil {
 			return nil, err
 		}

@@ -88,8 +88,9 @@ func (w *World) sweep(ctx context.Context, o Options, flows []Flow, size int) ([
 	if len(flows) == 0 {
 		return nil, nil
 	}
-	// A sample waits in vain for no call.
-	calls, err := w.Discover(ctx, flows, o.Sample)
+	// A sample waits in vain for no call. A move reports and waits as often as its copy takes
+	// long, so there as well only what each run does counts.
+	calls, err := w.Discover(ctx, flows, o.Sample || w.moves != nil)
 	if err != nil {
 		return nil, err
 	}
