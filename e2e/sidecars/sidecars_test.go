@@ -38,22 +38,6 @@ func TestOrderedFailuresAreFilesThatTheDriverReads(t *testing.T) {
 	assert.Empty(t, ordered())
 }
 
-func TestProgramsAreBuiltAnewWhenTheirSourcesChangeAndOnlyThen(t *testing.T) {
-	directory := t.TempDir()
-	write := func(name, content string) string {
-		require.NoError(t, os.WriteFile(filepath.Join(directory, name), []byte(content), 0o600))
-		hash, err := hashOf(directory)
-		require.NoError(t, err)
-		return hash
-	}
-	first := write("go.mod", "module a")
-	assert.Equal(t, first, write("main_test.go", "package main"), "a test is no part of the program")
-	assert.Equal(t, first, write("README.md", "text"))
-	second := write("main.go", "package main")
-	assert.NotEqual(t, first, second)
-	assert.NotEqual(t, second, write("go.mod", "module b"))
-}
-
 func TestCallsThatHaveEndedAreCounted(t *testing.T) {
 	d := &Driver{Name: "disk.test", directory: t.TempDir()}
 	ended, err := d.Ended("CreateVolume")

@@ -38,7 +38,7 @@ func beginBlock(t *testing.T, source, target string) *move {
 	t.Helper()
 	m := begin(t, t.TempDir(), false)
 	m.Stop()
-	started, err := harness.Start(m.ctx, m.Program, t.TempDir(), source, target, false)
+	started, err := harness.Start(m.ctx, harness.Setup{Program: m.Program, Folder: t.TempDir(), Source: source, Target: target})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		started.Stop()

@@ -59,7 +59,7 @@ func starts(t *testing.T, source string, spliced bool) *move {
 	program, err := os.Executable()
 	require.NoError(t, err)
 	target := t.TempDir()
-	started, err := harness.Start(ctx, program, t.TempDir(), source, target, spliced)
+	started, err := harness.Start(ctx, harness.Setup{Program: program, Folder: t.TempDir(), Source: source, Target: target, Spliced: spliced})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		started.Stop()

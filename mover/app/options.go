@@ -14,6 +14,7 @@ import (
 	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
 
 	"github.com/lodestone-storage/lodestone/mover/scratch"
+	"github.com/lodestone-storage/lodestone/mover/send"
 )
 
 // Options are the flags of both ends.
@@ -24,13 +25,15 @@ type Options struct {
 	Scratch string
 	// ScratchLimit is in bytes.
 	ScratchLimit uint64
-	Block        bool
-	Logs         *logsapi.LoggingConfiguration
+	// StoreFrom is in bytes.
+	StoreFrom int64
+	Block     bool
+	Logs      *logsapi.LoggingConfiguration
 }
 
 // NewOptions returns the defaults.
 func NewOptions() Options {
-	return Options{Keys: "/keys", Volume: "/volume", Scratch: "/scratch", Logs: logsapi.NewLoggingConfiguration()}
+	return Options{Keys: "/keys", Volume: "/volume", Scratch: "/scratch", StoreFrom: send.StoreFrom, Logs: logsapi.NewLoggingConfiguration()}
 }
 
 // AddFlags adds the flags to a flag set.
@@ -41,6 +44,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.Block, "block", o.Block, "the volume is a block device at --volume, and not a directory")
 	flags.StringVar(&o.Scratch, "scratch", o.Scratch, "directory for manifests, outside the volume")
 	flags.Uint64Var(&o.ScratchLimit, "scratch-limit", o.ScratchLimit, "how many bytes may be kept in --scratch; 0: what its disk has")
+	flags.Int64Var(&o.StoreFrom, "store-from", o.StoreFrom, "from how many bytes on the sender carries content through the object store that --keys may name; less goes to the receiver")
 	logsapi.AddFlags(o.Logs, flags)
 }
 

@@ -22,7 +22,7 @@ func refusals(t *testing.T, source, options string) []movecontrol.Refusal {
 		t.Skipf("no file system can be mounted here: %v", err)
 	}
 	t.Cleanup(func() { require.NoError(t, unix.Unmount(m.Target, unix.MNT_DETACH)) })
-	again, err := harness.Start(m.ctx, m.Program, t.TempDir(), m.Source, m.Target, false)
+	again, err := harness.Start(m.ctx, harness.Setup{Program: m.Program, Folder: t.TempDir(), Source: m.Source, Target: m.Target})
 	require.NoError(t, err)
 	t.Cleanup(again.Stop)
 	m.Move, m.expect = again, nil

@@ -21,6 +21,7 @@ import (
 	"github.com/lodestone-storage/lodestone/mover/control"
 	"github.com/lodestone-storage/lodestone/mover/engine"
 	"github.com/lodestone-storage/lodestone/mover/link"
+	"github.com/lodestone-storage/lodestone/mover/process"
 	"github.com/lodestone-storage/lodestone/mover/receive"
 	"github.com/lodestone-storage/lodestone/mover/send"
 	"github.com/lodestone-storage/lodestone/mover/stream"
@@ -40,7 +41,7 @@ func begin(ctx context.Context, o *Options) (self string, files movekeys.Files, 
 	if err := errors.Join(capabilities.Check(), engine.Installed()); err != nil {
 		return "", nil, err
 	}
-	if err := engine.AdoptOrphans(); err != nil {
+	if err := process.AdoptOrphans(); err != nil {
 		return "", nil, fmt.Errorf("become the parent of orphans: %w", err)
 	}
 	if _, err := confine.Version(); err != nil {
@@ -67,8 +68,12 @@ func Receive(ctx context.Context, o *ReceiveOptions) error {
 	if err != nil {
 		return err
 	}
+	store, err := o.store(self)
+	if err != nil {
+		return err
+	}
 	receiver := &receive.Receiver{
-		Self: self, Volume: o.Volume, Block: o.Block, NoSnapshot: o.NoSnapshot, Scratch: o.scratch("target"), Version: version.Get().GitVersion, Instance: rand.Text(),
+		Self: self, Volume: o.Volume, Block: o.Block, NoSnapshot: o.NoSnapshot, Store: store, Scratch: o.scratch("target"), Version: version.Get().GitVersion, Instance: rand.Text(),
 	}
 	return link.Receive(ctx, listener, config, stream.DefaultTiming, receiver.Serve)
 }
@@ -87,17 +92,22 @@ func Send(ctx context.Context, o *SendOptions) error {
 	if err != nil {
 		return err
 	}
+	store, err := o.store(self)
+	if err != nil {
+		return err
+	}
 	pacer := &stream.Pacer{}
 	connection := link.NewSender(data, stream.DefaultTiming, pacer.Wait)
 	sender := send.New(send.Config{
 		Self: self, Volume: o.Volume, Block: o.Block, Snapshot: o.Snapshot, Scratch: o.scratch("source"), Version: version.Get().GitVersion, Link: connection, Pacer: pacer,
+		Store: store, StoreFrom: o.StoreFrom,
 	})
 	if err := sender.Forget(); err != nil {
 		return err
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	var working sync.WaitGroup
-	defer func() { stop(nil); working.Wait() }()
+	defer func() { stop(nil); working.Wait(); leave(ctx, sender) }()
 	working.Go(func() { connection.Seek(ctx) })
 	if o.Peer != "" {
 		connection.Tell([]string{o.Peer})

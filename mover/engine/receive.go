@@ -10,6 +10,7 @@ import (
 	"os/exec"
 
 	"github.com/lodestone-storage/lodestone/mover/confine"
+	"github.com/lodestone-storage/lodestone/mover/process"
 	"github.com/lodestone-storage/lodestone/mover/stream"
 )
 
@@ -50,8 +51,8 @@ func (t Target) Receive(ctx context.Context, in *stream.Incoming) (any, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	cmd := confine.Command(ctx, t.Self, []confine.Access{{Path: t.Volume, Write: true}}, program(), server(asked.Variant)...)
-	ownGroup(cmd)
-	complaints := &tail{}
+	process.OwnGroup(cmd)
+	complaints := &process.Complaints{}
 	cmd.Dir, cmd.Stderr, cmd.Env = t.Volume, complaints, environment()
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
@@ -76,8 +77,8 @@ func (t Target) Receive(ctx context.Context, in *stream.Incoming) (any, error) {
 		stop()
 	}
 	_ = stdin.Close()
-	outcome := Outcome{Code: wait(cmd)}
-	outcome.Complaints = complaints.words()
+	outcome := Outcome{Code: process.Wait(cmd)}
+	outcome.Complaints = complaints.Words()
 	if err := <-answered; lost == nil {
 		lost = err
 	}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lodestone-storage/lodestone/mover/confine"
+	"github.com/lodestone-storage/lodestone/mover/process"
 	"github.com/lodestone-storage/lodestone/mover/stream"
 )
 
@@ -57,8 +58,8 @@ func (s Source) Send(ctx context.Context, conn *stream.Conn, variant Variant, li
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	cmd := confine.Command(ctx, s.Self, []confine.Access{{Path: s.Volume}, {Path: s.Self, Execute: true}}, program(), arguments...)
-	ownGroup(cmd)
-	complaints := &tail{}
+	process.OwnGroup(cmd)
+	complaints := &process.Complaints{}
 	cmd.Dir, cmd.Stdin, cmd.Stderr, cmd.ExtraFiles = s.Volume, list, complaints, []*os.File{theirs}
 	cmd.Env = environment()
 	if err := cmd.Start(); err != nil {
@@ -69,11 +70,11 @@ func (s Source) Send(ctx context.Context, conn *stream.Conn, variant Variant, li
 	// Whatever happens, nothing of it is left behind.
 	exited := make(chan int, 1)
 	from, to, err := receivePipes(int(ours.Fd()))
-	go func() { exited <- wait(cmd) }()
+	go func() { exited <- process.Wait(cmd) }()
 	if err != nil {
 		stop()
 		code := <-exited
-		return fmt.Errorf("start rsync: %w, with status %d: %s", err, code, complaints.words())
+		return fmt.Errorf("start rsync: %w, with status %d: %s", err, code, complaints.Words())
 	}
 	defer from.Close()
 	defer to.Close()
@@ -100,7 +101,7 @@ func (s Source) Send(ctx context.Context, conn *stream.Conn, variant Variant, li
 	}
 	_ = to.Close()
 	_ = ours.Close()
-	return judge(variant, Outcome{Code: <-exited, Complaints: complaints.words()}, there)
+	return judge(variant, Outcome{Code: <-exited, Complaints: complaints.Words()}, there)
 }
 
 // pump sends what rsync writes.

@@ -19,6 +19,11 @@ const (
 	Manifest = "manifest"
 	// Blocks carries large files: data, BlocksAnswer.
 	Blocks = "blocks"
+	// Reach asks whether the receiver can use the object store: ReachAnswer.
+	Reach = "reach"
+	// Fetch has the receiver fetch files from the object store: FetchAsked, FetchProgress,
+	// FetchAnswer.
+	Fetch = "fetch"
 )
 
 // HelloAsked is what the sender says of itself.
@@ -81,4 +86,33 @@ type BlocksAnswer struct {
 	// sent again.
 	Full  bool   `json:"full,omitempty"`
 	Error string `json:"error,omitempty"`
+}
+
+// ReachAnswer says why the receiver cannot use the object store; empty if it can.
+type ReachAnswer struct {
+	Unusable string `json:"unusable,omitempty"`
+}
+
+// FetchAsked names what the sender has saved in the object store.
+type FetchAsked struct {
+	Snapshot string `json:"snapshot"`
+	// BytesPerSecond bounds what travels; 0: no bound.
+	BytesPerSecond int64 `json:"bytesPerSecond,omitempty"`
+}
+
+// FetchProgress is how many bytes of files are written.
+type FetchProgress struct {
+	Bytes int64 `json:"bytes"`
+	// Waits is what keeps the store from going on.
+	Waits string `json:"waits,omitempty"`
+}
+
+// FetchAnswer says what came of it. Without any of these all was written.
+type FetchAnswer struct {
+	// Unusable is why the store cannot be used.
+	Unusable string `json:"unusable,omitempty"`
+	// Full is said by a target that has no room left.
+	Full string `json:"full,omitempty"`
+	// Left is why some files were not written.
+	Left string `json:"left,omitempty"`
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/mover/cases"
 	"github.com/lodestone-storage/lodestone/pkg/movecontrol"
+	"github.com/lodestone-storage/lodestone/pkg/moverepository"
 )
 
 // Engine is the mover as package cases tries it: both ends as processes with exactly
@@ -16,6 +17,9 @@ import (
 type Engine struct {
 	// Program is the mover's program.
 	Program string
+	// Store, if not nil, is what contents travel through; More are further flags.
+	Store *moverepository.Ticket
+	More  []string
 }
 
 // Name implements cases.Engine.
@@ -27,7 +31,7 @@ func (Engine) Version(context.Context) (string, error) { return "this tree", nil
 // Start implements cases.Engine: what Prepare refuses is a refusal, and so is a mover
 // that does not start.
 func (e Engine) Start(ctx context.Context, setup cases.Setup) (cases.Move, error) {
-	started, err := StartWithout(ctx, e.Program, setup.Scratch, setup.Source, setup.Target, false, setup.Without)
+	started, err := Start(ctx, Setup{Program: e.Program, Folder: setup.Scratch, Source: setup.Source, Target: setup.Target, Without: setup.Without, Store: e.Store, More: e.More})
 	if err != nil {
 		return nil, err
 	}

@@ -43,28 +43,12 @@ type Move struct {
 	sender, receiver *exec.Cmd
 }
 
-// Start starts both movers; everything they need is kept in folder. With spliced
-// both wait, and the wire joins them.
-func Start(ctx context.Context, program, folder, source, target string, spliced bool) (*Move, error) {
-	return StartWithout(ctx, program, folder, source, target, spliced, nil)
-}
-
-// StartWithout is Start with a receiver that lacks capabilities.
-func StartWithout(ctx context.Context, program, folder, source, target string, spliced bool, without []string) (*Move, error) {
-	m := &Move{Program: program, Source: source, Target: target, Without: without, folder: folder}
-	keys, err := movekeys.Issue(UID, time.Now(), time.Hour)
+// Start starts both movers.
+func Start(ctx context.Context, setup Setup) (*Move, error) {
+	m := &Move{Program: setup.Program, Source: setup.Source, Target: setup.Target, Without: setup.Without, More: setup.More, folder: setup.Folder}
+	keys, err := m.writeKeys(setup.Store)
 	if err != nil {
 		return nil, err
-	}
-	for role, files := range keys {
-		if err := os.MkdirAll(m.path("keys", string(role)), 0o700); err != nil {
-			return nil, err
-		}
-		for name, content := range files {
-			if err := os.WriteFile(m.path("keys", string(role), name), content, 0o600); err != nil {
-				return nil, err
-			}
-		}
 	}
 	if m.data, err = freeAddress(ctx); err != nil {
 		return nil, err
@@ -73,7 +57,7 @@ func StartWithout(ctx context.Context, program, folder, source, target string, s
 		return nil, err
 	}
 	sender := ""
-	if spliced {
+	if setup.Spliced {
 		if sender, err = freeAddress(ctx); err != nil {
 			return nil, err
 		}
@@ -94,16 +78,6 @@ func StartWithout(ctx context.Context, program, folder, source, target string, s
 
 func (m *Move) path(parts ...string) string {
 	return filepath.Join(append([]string{m.folder}, parts...)...)
-}
-
-func freeAddress(ctx context.Context) (string, error) {
-	var config net.ListenConfig
-	listener, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer listener.Close()
-	return listener.Addr().String(), nil
 }
 
 // StartReceiver starts the receiver, with the scratch that it had.
@@ -186,10 +160,17 @@ func (m *Move) Ended() error {
 }
 
 func (m *Move) kill(cmd **exec.Cmd, verb string, lose bool) error {
+	return m.end(cmd, unix.SIGKILL, verb, lose)
+}
+
+// EndSender asks the sender to end, as the end of its pod does, and waits until it has.
+func (m *Move) EndSender() error { return m.end(&m.sender, unix.SIGTERM, "send", false) }
+
+func (m *Move) end(cmd **exec.Cmd, signal os.Signal, verb string, lose bool) error {
 	if *cmd == nil {
 		return nil
 	}
-	_ = (*cmd).Process.Kill()
+	_ = (*cmd).Process.Signal(signal)
 	_ = (*cmd).Wait()
 	*cmd = nil
 	if lose {

@@ -16,6 +16,7 @@ import (
 	"github.com/lodestone-storage/lodestone/mover/confine"
 	"github.com/lodestone-storage/lodestone/mover/engine"
 	"github.com/lodestone-storage/lodestone/mover/exchange"
+	"github.com/lodestone-storage/lodestone/mover/restic"
 	"github.com/lodestone-storage/lodestone/mover/scratch"
 	"github.com/lodestone-storage/lodestone/mover/stream"
 )
@@ -29,6 +30,8 @@ type Receiver struct {
 	Block        bool
 	// NoSnapshot refuses senders whose volume was made of a snapshot of the source.
 	NoSnapshot bool
+	// Store is where contents are fetched from; nil: the sender sends all.
+	Store *restic.Store
 	// Version is that of the program, Instance is drawn when it starts.
 	Version, Instance string
 }
@@ -55,6 +58,10 @@ func (r *Receiver) Serve(ctx context.Context, conn *stream.Conn) error {
 			return r.manifest(in)
 		case exchange.Blocks:
 			return r.blocks(in)
+		case exchange.Reach:
+			return r.reach(ctx)
+		case exchange.Fetch:
+			return r.fetch(ctx, in)
 		case engine.Op:
 			if r.Block {
 				return nil, errors.New("the sender asked for files of a block volume")

@@ -59,14 +59,15 @@ func (r *run) copyAll(ctx context.Context, conn *stream.Conn, variant engine.Var
 		scanned <- err
 	}()
 	passed, err := r.transfer(ctx, conn, names, target, variant)
-	if err != nil {
+	if err != nil && !errors.Is(err, errLookAgain) {
 		stop()
 	}
 	if scanErr := <-scanned; scanErr != nil && (err == nil || !errors.Is(scanErr, context.Canceled)) {
 		return nil, scanErr
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, errLookAgain) {
 		return nil, err
 	}
-	return passed, r.sender.remember(summary)
+	// What was read here need not be read again by who looks again.
+	return passed, errors.Join(err, r.sender.remember(summary))
 }

@@ -10,7 +10,7 @@ import (
 
 // Meter counts how far a task is. It may be read while the task runs.
 type Meter struct {
-	bytes, bytesTotal, files, filesTotal, sent, reconnects atomic.Int64
+	bytes, bytesTotal, files, filesTotal, sent, stored, reconnects atomic.Int64
 
 	mutex sync.Mutex
 	words string
@@ -53,7 +53,7 @@ func (m *Meter) Progress(now time.Time) movecontrol.Progress {
 	p := movecontrol.Progress{
 		Step: m.words, BytesDone: m.bytes.Load(), BytesTotal: m.bytesTotal.Load(),
 		FilesDone: m.files.Load(), FilesTotal: m.filesTotal.Load(),
-		BytesSent: m.sent.Load(), Reconnects: m.reconnects.Load(),
+		BytesSent: m.sent.Load(), BytesStored: m.stored.Load(), Reconnects: m.reconnects.Load(),
 	}
 	if p.BytesTotal > 0 {
 		p.BytesDone = min(p.BytesDone, p.BytesTotal)

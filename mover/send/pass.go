@@ -102,6 +102,11 @@ func (r *run) transferOnce(ctx context.Context, conn *stream.Conn, source, targe
 	if source.Summary().Root == target.Summary().Root {
 		return &movecontrol.Passed{}, nil
 	}
+	if carried, err := r.throughStore(ctx, conn, source, target); err != nil {
+		return nil, err
+	} else if carried {
+		return nil, errLookAgain
+	}
 	p, err := r.plan(source, target)
 	if err != nil {
 		return nil, err

@@ -58,7 +58,9 @@ func (r *run) prepare(ctx context.Context, conn *stream.Conn) (*movecontrol.Prep
 			prepared.Refusals = append(prepared.Refusals, movecontrol.Refusal{Reason: why})
 		}
 	}
-	return prepared, nil
+	unusable, err := r.storeRefusals(ctx, conn)
+	prepared.Refusals = append(prepared.Refusals, unusable...)
+	return prepared, err
 }
 
 // forgetNames removes what scanNames wrote, and says how much room it took.

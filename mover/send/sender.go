@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/mover/exchange"
 	"github.com/lodestone-storage/lodestone/mover/link"
+	"github.com/lodestone-storage/lodestone/mover/restic"
 	"github.com/lodestone-storage/lodestone/mover/scratch"
 	"github.com/lodestone-storage/lodestone/mover/stream"
 	"github.com/lodestone-storage/lodestone/mover/tree"
@@ -38,16 +40,28 @@ type Config struct {
 	Version  string
 	Link     *link.Sender
 	Pacer    *stream.Pacer
+	// Store is where most content travels through; nil: all goes over the connection.
+	Store *restic.Store
+	// StoreFrom is from how many bytes of files on it is used.
+	StoreFrom int64
 }
 
 // Sender does tasks, one at a time.
 type Sender struct {
 	Config
 	confined atomic.Bool
+	// clearing removes things from the store, until left ends.
+	clearing sync.WaitGroup
+	left     context.Context
+	leave    context.CancelFunc
 }
 
 // New makes a sender.
-func New(config Config) *Sender { return &Sender{Config: config} }
+func New(config Config) *Sender {
+	s := &Sender{Config: config}
+	s.left, s.leave = context.WithCancel(context.Background())
+	return s
+}
 
 // Confined says whether the receiver's rsync is confined, as it said last.
 func (s *Sender) Confined() bool { return s.confined.Load() }
@@ -61,7 +75,7 @@ func (s *Sender) Run(ctx context.Context, task movecontrol.Task, meter *Meter) (
 	if err != nil {
 		return result, err
 	}
-	r := &run{sender: s, meter: meter, expect: expect}
+	r := &run{sender: s, meter: meter, expect: expect, limit: task.BytesPerSecond}
 	started := time.Now()
 	switch task.Kind {
 	case movecontrol.Prepare:
@@ -71,6 +85,8 @@ func (s *Sender) Run(ctx context.Context, task movecontrol.Task, meter *Meter) (
 			return r.pass(ctx, conn, task.Kind == movecontrol.Final)
 		})
 		if err == nil {
+			result.Passed.Changed += r.files
+			result.Passed.ChangedBytes += r.bytes
 			result.Passed.Seconds = time.Since(started).Seconds()
 			result.Passed.BytesSent = meter.sent.Load()
 		}
@@ -129,6 +145,14 @@ type run struct {
 	expect *tree.Expectation
 	// pruned: room was made at the target already.
 	pruned bool
+	// limit is how many bytes a second may travel; 0: no bound.
+	limit int64
+	// stored is how many bytes of files went through the store last, failures how often
+	// that could not be used.
+	stored   int64
+	failures int
+	// files and bytes are what went through it altogether.
+	files, bytes int64
 }
 
 // errLookAgain means that the target is not what it was when it was looked at.

@@ -33,7 +33,7 @@ func (b *bench) start(ctx context.Context, source string) (*ours, error) {
 	if err != nil {
 		return nil, err
 	}
-	started, err := harness.Start(ctx, b.mover, folder, source, target, false)
+	started, err := harness.Start(ctx, harness.Setup{Program: b.mover, Folder: folder, Source: source, Target: target})
 	return &ours{Move: started}, err
 }
 

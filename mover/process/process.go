@@ -1,4 +1,6 @@
-package engine
+// Package process runs programs for the mover: in groups that end as a whole, and whose
+// complaints are kept.
+package process
 
 import (
 	"bytes"
@@ -10,16 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ownGroup puts a command into a process group of its own, which ends as a whole:
+// OwnGroup puts a command into a process group of its own, which ends as a whole:
 // rsync is several processes.
-func ownGroup(cmd *exec.Cmd) {
+func OwnGroup(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
 }
 
-// wait waits until the command and all that it started have ended, and returns its
+// Wait waits until the command and all that it started have ended, and returns its
 // exit status, -1 if it was killed.
-func wait(cmd *exec.Cmd) int {
+func Wait(cmd *exec.Cmd) int {
 	group := cmd.Process.Pid
 	err := cmd.Wait()
 	if cmd.ProcessState == nil || !cmd.ProcessState.Success() {
@@ -54,22 +56,22 @@ func AdoptOrphans() error {
 	return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 }
 
-// tail keeps the first and the last lines of what a program complains about.
-type tail struct{ bytes.Buffer }
+// Complaints keeps the first of what a program complains about.
+type Complaints struct{ kept bytes.Buffer }
 
-const tailAtMost = 4 << 10
+const keptAtMost = 4 << 10
 
 // Write implements io.Writer and forgets what is too much.
-func (t *tail) Write(p []byte) (int, error) {
-	if room := tailAtMost - t.Len(); room > 0 {
-		t.Buffer.Write(p[:min(room, len(p))])
+func (c *Complaints) Write(p []byte) (int, error) {
+	if room := keptAtMost - c.kept.Len(); room > 0 {
+		c.kept.Write(p[:min(room, len(p))])
 	}
 	return len(p), nil
 }
 
-// words are the complaints in one line.
-func (t *tail) words() string {
-	lines := strings.FieldsFunc(t.String(), func(r rune) bool { return r == '\n' || r == '\r' })
+// Words are the complaints in one line.
+func (c *Complaints) Words() string {
+	lines := strings.FieldsFunc(c.kept.String(), func(r rune) bool { return r == '\n' || r == '\r' })
 	if len(lines) > 4 {
 		lines = lines[:4]
 	}

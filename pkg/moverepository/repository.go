@@ -1,0 +1,130 @@
+// Package moverepository is the object store that the content of a move travels through,
+// where an administrator wants that: what a Secret says of it, and what a mover is given.
+// It is pure but for Read.
+package moverepository
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// Keys of the administrator's Secret, beside those of Variables.
+const (
+	URLKey       = "url"
+	AuthorityKey = "ca.crt"
+)
+
+// Variables are the credentials that a Secret may hold, each as the environment variable
+// of restic that it becomes.
+var Variables = []string{
+	"RESTIC_REST_USERNAME", "RESTIC_REST_PASSWORD", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION",
+}
+
+// Bounds of what a Secret may hold, in bytes: all of it is in the record of each move.
+const (
+	longestURL       = 1 << 10
+	longestValue     = 4 << 10
+	longestAuthority = 64 << 10
+)
+
+// Repository is a place in an object store below which each claim of each move has a
+// repository of its own.
+type Repository struct {
+	// URL is rest:https://… or s3:https://…, without a user or a slash at its end.
+	URL string `json:"url"`
+	// Credentials are by the names in Variables.
+	Credentials map[string]string `json:"credentials,omitempty"`
+	// Authority is who signs the store's certificate, in PEM; empty: who everybody trusts.
+	Authority []byte `json:"authority,omitempty"`
+}
+
+// Parse reads an administrator's Secret. The error is one sentence for the user, and
+// holds none of its values.
+func Parse(data map[string][]byte) (*Repository, error) {
+	r := &Repository{URL: strings.TrimRight(strings.TrimSpace(string(data[URLKey])), "/"), Authority: data[AuthorityKey]}
+	if _, err := split(r.URL); err != nil {
+		return nil, err
+	}
+	for key, value := range data {
+		switch {
+		case key == URLKey || key == AuthorityKey:
+		case !slices.Contains(Variables, key):
+			return nil, fmt.Errorf("it has the key %q, which is none of %s, %s, %s: remove it", key, URLKey, AuthorityKey, strings.Join(Variables, ", "))
+		case len(value) > longestValue || strings.ContainsFunc(strings.TrimSpace(string(value)), func(c rune) bool { return c < ' ' || c == 0x7f }):
+			return nil, fmt.Errorf("its key %s has more than one line, or is longer than %d bytes", key, longestValue)
+		default:
+			if r.Credentials == nil {
+				r.Credentials = map[string]string{}
+			}
+			r.Credentials[key] = strings.TrimSpace(string(value))
+		}
+	}
+	switch {
+	case len(r.Authority) > longestAuthority:
+		return nil, fmt.Errorf("its key %s is longer than %d KiB: leave in it the authority of the store alone", AuthorityKey, longestAuthority>>10)
+	case len(r.Authority) > 0 && !x509.NewCertPool().AppendCertsFromPEM(r.Authority):
+		return nil, fmt.Errorf("its key %s holds no certificate in PEM", AuthorityKey)
+	}
+	return r, nil
+}
+
+var errForm = errors.New("its key url must be rest:https://HOST/PATH or s3:https://HOST/BUCKET, with a user and password in their own keys, if any")
+
+// split returns the address in a repository's name.
+func split(name string) (*url.URL, error) {
+	kind, address, found := strings.Cut(name, ":")
+	if !found || kind != "rest" && kind != "s3" || len(name) > longestURL {
+		return nil, errForm
+	}
+	at, err := url.Parse(address)
+	switch {
+	case err != nil || at.Host == "" || at.Hostname() == "" || at.User != nil || at.RawQuery != "" || at.Fragment != "" || at.Opaque != "":
+		return nil, errForm
+	case at.Scheme != "https":
+		return nil, errors.New("its key url must begin with rest:https:// or s3:https://, or others could read its credentials")
+	case kind == "s3" && strings.Trim(at.Path, "/") == "":
+		return nil, errors.New("its key url names no bucket: s3:https://HOST/BUCKET")
+	case strings.Contains(at.Path+"/", "/../") || strings.Contains(at.Path+"/", "/./") || strings.ContainsFunc(at.Path, func(c rune) bool { return c <= ' ' || c == 0x7f }):
+		return nil, errForm
+	}
+	return at, nil
+}
+
+// Ticket is what the movers of one claim get: their own repository in the store.
+type Ticket struct {
+	Repository
+	// Password is what everything in the repository is encrypted with.
+	Password string `json:"password"`
+}
+
+// For returns what the movers of a claim get, whose repository has a name of its own.
+func (r *Repository) For(name, password string) Ticket {
+	own := *r
+	own.URL += "/" + name
+	return Ticket{Repository: own, Password: password}
+}
+
+// Address is where the repository is; with Plain for requests without restic.
+func (t Ticket) Address() *url.URL {
+	at, err := split(t.URL)
+	if err != nil {
+		return &url.URL{}
+	}
+	return at
+}
+
+// Plain says whether the store speaks the protocol of restic's REST server.
+func (t Ticket) Plain() bool { return strings.HasPrefix(t.URL, "rest:") }
+
+// Host is the store's host and port.
+func (t Ticket) Host() string {
+	at := t.Address()
+	if at.Port() == "" {
+		return at.Host + ":443"
+	}
+	return at.Host
+}
