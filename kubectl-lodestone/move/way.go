@@ -21,6 +21,9 @@ func way(status v1alpha1.VolumeMoveStatus) string {
 			text = "  through the provisioner"
 		default: // not connected yet
 		}
+		if claim.Repository != "" && claim.Transport != "" {
+			text = "  through an object store"
+		}
 	}
 	return text
 }
@@ -43,6 +46,9 @@ func ways(out io.Writer, move *v1alpha1.VolumeMove) error {
 			}
 		default: // not connected yet
 			continue
+		}
+		if claim.Repository != "" {
+			text = fmt.Sprintf("through the object store of cluster %s (%s so far), and the rest %s", claim.Repository, size(claim.Stored), text)
 		}
 		if _, err := fmt.Fprintf(out, "the data of claim %s travels %s\n", claim.Name, text); err != nil {
 			return err

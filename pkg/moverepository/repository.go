@@ -27,8 +27,8 @@ var Variables = []string{
 // Bounds of what a Secret may hold, in bytes: all of it is in the record of each move.
 const (
 	longestURL       = 1 << 10
-	longestValue     = 4 << 10
-	longestAuthority = 64 << 10
+	longestValue     = 1 << 10
+	longestAuthority = 16 << 10
 )
 
 // Repository is a place in an object store below which each claim of each move has a

@@ -37,7 +37,7 @@ func TestASecretOfAnObjectStoreIsRead(t *testing.T) {
 		"a variable of restic's own":        {map[string]string{"url": "rest:https://store", "RESTIC_PASSWORD_COMMAND": "secret"}, "RESTIC_PASSWORD_COMMAND"},
 		"credentials of two lines":          {map[string]string{"url": "rest:https://store", "AWS_ACCESS_KEY_ID": "secret\nb"}, "AWS_ACCESS_KEY_ID"},
 		"an authority that is none":         {map[string]string{"url": "rest:https://store", "ca.crt": "secret"}, "no certificate"},
-		"an authority that is too large":    {map[string]string{"url": "rest:https://store", "ca.crt": strings.Repeat("x", 65<<10)}, "longer than 64 KiB"},
+		"an authority that is too large":    {map[string]string{"url": "rest:https://store", "ca.crt": strings.Repeat("x", 65<<10)}, "longer than 16 KiB"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			data := map[string][]byte{}

@@ -18,9 +18,9 @@ type advance struct {
 // furthest is how far the copy of one claim ever got with a task. One that begins from the
 // start again, since its connection broke, gets no further until it is beyond that.
 type furthest struct {
-	task               string
-	state              movecontrol.State
-	bytes, files, sent int64
+	task                       string
+	state                      movecontrol.State
+	bytes, files, sent, stored int64
 }
 
 // see looks at the copies, and returns when one of them got further last.
@@ -40,10 +40,11 @@ func (a *advance) see(o decide.Observation) time.Time {
 func (f *furthest) reach(task *movecontrol.TaskStatus) bool {
 	p := task.Progress
 	if task.ID != f.task {
-		*f = furthest{task: task.ID, state: task.State, bytes: p.BytesDone, files: p.FilesDone, sent: p.BytesSent}
+		*f = furthest{task: task.ID, state: task.State, bytes: p.BytesDone, files: p.FilesDone, sent: p.BytesSent, stored: p.BytesStored}
 		return true
 	}
-	further := p.BytesDone > f.bytes || p.FilesDone > f.files || p.BytesSent > f.sent || task.State != f.state && task.State == movecontrol.Done
-	f.bytes, f.files, f.sent, f.state = max(f.bytes, p.BytesDone), max(f.files, p.FilesDone), max(f.sent, p.BytesSent), task.State
+	further := p.BytesDone > f.bytes || p.FilesDone > f.files || p.BytesSent > f.sent || p.BytesStored > f.stored || task.State != f.state && task.State == movecontrol.Done
+	f.bytes, f.files, f.state = max(f.bytes, p.BytesDone), max(f.files, p.FilesDone), task.State
+	f.sent, f.stored = max(f.sent, p.BytesSent), max(f.stored, p.BytesStored)
 	return further
 }

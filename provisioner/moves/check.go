@@ -21,14 +21,18 @@ func (c *Controller) check(ctx context.Context, r *record.Record, stops []string
 			return judged(r, err)
 		}
 		known := &r.Claims[i]
-		known.Keys = nil
+		through := ""
+		if known.Store != nil {
+			through = ", most content through the object store of cluster " + known.Store.Cluster
+		}
+		known.Keys, known.Store = nil, nil
 		switch {
 		case known.Snapshot != nil:
 			snapped = append(snapped, known.Name)
 		case known.Offline:
 			whole = append(whole, known.Name)
 		}
-		goes = append(goes, fmt.Sprintf("claim %s from %s to %s", known.Name, whereIs(known.Source), whereIs(known.Target)))
+		goes = append(goes, fmt.Sprintf("claim %s from %s to %s", known.Name, whereIs(known.Source), whereIs(known.Target)+through))
 	}
 	r.Phase = v1alpha1.MoveChecked
 	r.Began[r.Phase] = r.Began[v1alpha1.MovePrepare]

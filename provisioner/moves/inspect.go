@@ -97,6 +97,9 @@ func (c *Controller) fill(ctx context.Context, r *record.Record, move *v1alpha1.
 			return nil, err
 		}
 		known.Keys = issued
+		if known.Store, err = c.storeFor(ctx, r, i, known); err != nil {
+			return nil, err
+		}
 		r.Claims = append(r.Claims, *known)
 	}
 	if r.Target.Class == "" {

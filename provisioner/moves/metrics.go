@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/movecontrol"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 )
@@ -152,11 +153,20 @@ func copying(phase v1alpha1.MovePhase) bool {
 	return phase == v1alpha1.MoveProvision || phase == v1alpha1.MovePreCopy || phase == v1alpha1.MoveFinalSync || phase == v1alpha1.MoveVerifying
 }
 
-// sentOf is how many bytes of a claim have travelled, as far as is known now.
+// sentOf is how many bytes of a claim have travelled from mover to mover, as far as is
+// known now, and storedOf how many through an object store.
 func sentOf(o decide.Observation, i int) int64 {
-	known := &o.Record.Claims[i]
-	if i >= len(o.Claims) || o.Claims[i].Copy == nil || o.Claims[i].Copy.Task == nil || o.Claims[i].Copy.Task.ID == known.Counted {
-		return known.Sent
+	return o.Record.Claims[i].Sent + uncounted(o, i).BytesSent
+}
+
+func storedOf(o decide.Observation, i int) int64 {
+	return o.Record.Claims[i].Stored + uncounted(o, i).BytesStored
+}
+
+// uncounted is the progress of a task that the record does not have yet.
+func uncounted(o decide.Observation, i int) movecontrol.Progress {
+	if i >= len(o.Claims) || o.Claims[i].Copy == nil || o.Claims[i].Copy.Task == nil || o.Claims[i].Copy.Task.ID == o.Record.Claims[i].Counted {
+		return movecontrol.Progress{}
 	}
-	return known.Sent + o.Claims[i].Copy.Task.Progress.BytesSent
+	return o.Claims[i].Copy.Task.Progress
 }

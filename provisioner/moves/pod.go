@@ -68,7 +68,7 @@ func (c *Controller) moverSpec(r *record.Record, i int, end record.End, node str
 		EnableServiceLinks:           ptr.To(false),
 		// Its scratch outlives a crash of the program.
 		RestartPolicy:                 corev1.RestartPolicyAlways,
-		TerminationGracePeriodSeconds: ptr.To(int64(5)),
+		TerminationGracePeriodSeconds: ptr.To(graceOf(r, i, end, 5)),
 		SecurityContext: &corev1.PodSecurityContext{
 			RunAsUser: ptr.To(int64(0)), RunAsGroup: ptr.To(int64(0)),
 			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
@@ -108,13 +108,25 @@ func (c *Controller) moverSpec(r *record.Record, i int, end record.End, node str
 			{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: resource.NewQuantity(scratch+spare, resource.BinarySI)}}},
 		},
 	}
-	if v := r.Claims[i].Volume; v != nil && ptr.Deref(v.Spec.VolumeMode, corev1.PersistentVolumeFilesystem) == corev1.PersistentVolumeBlock {
+	if isBlock(r.Claims[i].Volume) {
 		mover := &spec.Containers[0]
 		mover.Args = append(mover.Args, "--block")
 		mover.VolumeMounts = mover.VolumeMounts[1:]
 		mover.VolumeDevices = []corev1.VolumeDevice{{Name: "volume", DevicePath: "/volume"}}
 	}
 	return spec
+}
+
+// leaving is how many seconds a mover may take to remove what the move has in an object
+// store; it takes a little less itself.
+const leaving = 30
+
+// graceOf is how many seconds a mover may take to end, of which otherwise would do.
+func graceOf(r *record.Record, i int, end record.End, otherwise int64) int64 {
+	if r.Claims[i].Store != nil && end == record.Source {
+		return leaving
+	}
+	return otherwise
 }
 
 // moverLabels are on a mover and its Secret.

@@ -3,6 +3,7 @@ package moves
 import (
 	"context"
 	"fmt"
+	"maps"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -94,7 +95,15 @@ func (c *Controller) giveKeys(ctx context.Context, at site, r *record.Record, i 
 		role = movekeys.Receiver
 	}
 	meta := metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: c.moverLabels(r), OwnerReferences: []metav1.OwnerReference{owner}}
-	secrets, secret := at.Client.CoreV1().Secrets(namespace), &corev1.Secret{ObjectMeta: meta, Data: r.Claims[i].Keys[role]}
+	data := map[string][]byte(maps.Clone(r.Claims[i].Keys[role]))
+	if store := r.Claims[i].Store; store != nil {
+		files, err := store.Ticket.Files()
+		if err != nil {
+			return err
+		}
+		maps.Copy(data, files)
+	}
+	secrets, secret := at.Client.CoreV1().Secrets(namespace), &corev1.Secret{ObjectMeta: meta, Data: data}
 	_, err := secrets.Create(ctx, secret, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		// It may be that of an earlier mover of this name, and be collected with it.
@@ -150,7 +159,7 @@ func (c *Controller) dropMover(ctx context.Context, r *record.Record, i int, end
 		return fmt.Errorf("remove Secret of mover %s/%s: %w", namespace, name, err)
 	}
 	if at.home {
-		err = at.Client.CoreV1().Pods(namespace).Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(1))})
+		err = at.Client.CoreV1().Pods(namespace).Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To(graceOf(r, i, end, 1))})
 	} else {
 		err = at.Remote.ShadowPods(namespace).Delete(ctx, name, metav1.DeleteOptions{})
 	}

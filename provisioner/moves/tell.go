@@ -166,7 +166,9 @@ func claimsOf(o decide.Observation) []v1alpha1.MovedClaim {
 		entry.Source = &v1alpha1.MovePlace{Cluster: known.Source.Ref.Cluster, Class: known.Source.Class, Node: known.Source.Node}
 		entry.Target = &v1alpha1.MovePlace{Cluster: known.Target.Ref.Cluster, Class: known.Target.Class, Node: known.Target.Node}
 		entry.Pass, entry.SourceRoot, entry.TargetRoot = known.Pass, known.SourceRoot, known.TargetRoot
-		entry.Rate = 0
+		if entry.Rate = 0; known.Store != nil {
+			entry.Repository = known.Store.Cluster
+		}
 		if i < len(o.Claims) && o.Claims[i].Way.Transport != "" {
 			way := o.Claims[i].Way
 			entry.Transport, entry.Legs, entry.TransportMessage = way.Transport, way.Legs, sentence(way.Why)
@@ -175,6 +177,7 @@ func claimsOf(o decide.Observation) []v1alpha1.MovedClaim {
 			p := o.Claims[i].Copy.Task.Progress
 			entry.Bytes, entry.BytesTotal, entry.Files, entry.FilesTotal, entry.Rate = p.BytesDone, p.BytesTotal, p.FilesDone, p.FilesTotal, p.BytesPerSecond
 			entry.Sent = max(entry.Sent, sentOf(o, i))
+			entry.Stored = max(entry.Stored, storedOf(o, i))
 		}
 		told = append(told, entry)
 	}

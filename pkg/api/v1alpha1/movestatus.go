@@ -130,10 +130,18 @@ type MovedClaim struct {
 	Files int64 `json:"files,omitempty"`
 	// +optional
 	FilesTotal int64 `json:"filesTotal,omitempty"`
-	// Sent is how many bytes have travelled in all.
+	// Sent is how many bytes have travelled from mover to mover in all.
 	//
 	// +optional
 	Sent int64 `json:"sent,omitempty"`
+	// Repository is the RemoteCluster whose object store most content travels through
+	// (spec.moveRepository); absent: from mover to mover. Stored is how many bytes have
+	// travelled that way; they are not in Sent.
+	//
+	// +optional
+	Repository string `json:"repository,omitempty"`
+	// +optional
+	Stored int64 `json:"stored,omitempty"`
 	// Rate is how many bytes a second travel now.
 	//
 	// +optional

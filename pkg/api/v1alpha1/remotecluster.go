@@ -72,6 +72,26 @@ type RemoteClusterSpec struct {
 	// +optional
 	// +kubebuilder:default=Enabled
 	VirtualNode VirtualNodeMode `json:"virtualNode,omitempty"`
+
+	// MoveRepository is an object store that most content travels through when volumes
+	// are moved to this cluster, or from it to one that names none. Without it: from
+	// mover to mover.
+	//
+	// +optional
+	MoveRepository *MoveRepository `json:"moveRepository,omitempty"`
+}
+
+// MoveRepository is an object store for the content of moves.
+type MoveRepository struct {
+	// SecretName is a Secret in the namespace where Lodestone runs: url is
+	// rest:https://HOST/PATH or s3:https://HOST/BUCKET/PATH, ca.crt the authority of the
+	// store's certificate, if not everybody trusts it; the credentials are in
+	// RESTIC_REST_USERNAME and RESTIC_REST_PASSWORD, or AWS_ACCESS_KEY_ID,
+	// AWS_SECRET_ACCESS_KEY and AWS_DEFAULT_REGION.
+	//
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	SecretName string `json:"secretName"`
 }
 
 // VirtualNodeMode says whether Lodestone registers a node for a cluster.

@@ -73,7 +73,7 @@ func preCopy(o Observation) Step {
 		}
 		enough := claim.Pass >= o.Record.Passes || claim.Pass > 1 && task.Passed != nil && task.Passed.ChangedBytes < small
 		return change(o, i, func(c *record.Claim) {
-			c.Sent, c.Counted = c.Sent+task.Progress.BytesSent, task.ID
+			travelled(c, task)
 			if c.Settled = enough; !enough {
 				c.Pass++
 			}
@@ -99,6 +99,11 @@ func preCopy(o Observation) Step {
 	return Step{Verb: Save, Record: next, Say: "the pods that use the claims are stopped for " + stopFor(o)}
 }
 
+// travelled counts what a task that is done has sent.
+func travelled(c *record.Claim, task *movecontrol.TaskStatus) {
+	c.Sent, c.Stored, c.Counted = c.Sent+task.Progress.BytesSent, c.Stored+task.Progress.BytesStored, task.ID
+}
+
 // finalSync copies what changed last. Nobody writes any more.
 func finalSync(o Observation) Step {
 	if step, ok := disturbed(o); ok {
@@ -121,7 +126,7 @@ func finalSync(o Observation) Step {
 		case ok:
 			return onward(o, i, func(c *record.Claim) {
 				c.Instance = brief(o.Claims[i].Copy.Instance)
-				c.Sent, c.Counted = c.Sent+task.Progress.BytesSent, task.ID
+				travelled(c, task)
 			})
 		case next.Verb != Idle:
 			return next

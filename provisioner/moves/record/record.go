@@ -123,13 +123,17 @@ type Claim struct {
 	// Try counts how often the last pass was begun, Instance is the mover that made it.
 	Try      int    `json:"try,omitempty"`
 	Instance string `json:"instance,omitempty"`
-	// Sent is how many bytes have travelled, with the task Counted and before it.
+	// Sent is how many bytes have travelled from mover to mover, and Stored through an
+	// object store, with the task Counted and before it.
 	Sent       int64  `json:"sent,omitempty"`
+	Stored     int64  `json:"stored,omitempty"`
 	Counted    string `json:"counted,omitempty"`
 	SourceRoot string `json:"sourceRoot,omitempty"`
 	TargetRoot string `json:"targetRoot,omitempty"`
 	// Keys are the one-time keys of this claim's movers.
 	Keys map[movekeys.Role]movekeys.Files `json:"keys,omitempty"`
+	// Store is the object store that its content travels through; nil: none.
+	Store *Store `json:"store,omitempty"`
 }
 
 // Ours says whether a finalizer of a virtual volume is one that the volume has because
@@ -193,6 +197,9 @@ func (r *Record) Enter(phase v1alpha1.MovePhase, now time.Time) *Record {
 	next := r.Clone()
 	next.Phase = phase
 	next.Began[phase] = now
+	if next.Over() {
+		next.disarm()
+	}
 	return next
 }
 
