@@ -17,6 +17,13 @@ RUN for program in provisioner extender virtualnode remote-agent mover; do \
         -o /out/lodestone-$program "./$(echo $program | tr -d -)" || exit 1; \
     done
 
+# Restic, which movers use where an object store carries content: of its own module.
+FROM --platform=$BUILDPLATFORM golang:1.26.8-bookworm AS restic
+WORKDIR /src
+COPY mover/restic/program/ ./
+ARG TARGETOS TARGETARCH
+RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath -ldflags "-s -w" -o /out/ tool
+
 # Nothing but CA certificates, time zones and a user: no shell, no packages.
 FROM gcr.io/distroless/static-debian12:nonroot AS base
 USER 65532:65532
@@ -37,9 +44,10 @@ FROM base AS remote-agent
 COPY --from=build /out/lodestone-remote-agent /lodestone-remote-agent
 ENTRYPOINT ["/lodestone-remote-agent"]
 
-# The mover runs rsync, as root: nobody else may write what other users own.
+# The mover runs rsync and restic, as root: nobody else may write what other users own.
 FROM debian:bookworm-slim AS mover
-RUN apt-get update && apt-get install -y --no-install-recommends rsync && rm -rf /var/lib/apt/lists/*
+RUN apt-get update && apt-get install -y --no-install-recommends rsync ca-certificates && rm -rf /var/lib/apt/lists/*
+COPY --from=restic /out/restic /usr/bin/restic
 COPY --from=build /out/lodestone-mover /lodestone-mover
 USER 0:0
 ENTRYPOINT ["/lodestone-mover"]

@@ -78,7 +78,7 @@ unit: bin/gotestsum ## Run the unit tests
 	@bin/gotestsum --format=pkgname-and-test-fails --hide-summary=skipped --jsonfile=$(RESULTS)/unit.json -- $(TEST_FLAGS) ./...
 
 .PHONY: integration
-integration: bin/gotestsum control-plane sidecars ## Run the integration tests, on control planes on loopback
+integration: bin/gotestsum control-plane sidecars object-store ## Run the integration tests, on control planes on loopback
 	@mkdir -p $(RESULTS)
 	@# Two packages at once: with more of them the control planes take all of two cores.
 	@# On a busy machine a wait may end too early: up to three failures are tried once more, and reported.
@@ -132,6 +132,10 @@ control-plane: ## Build the control-plane program into the user's cache
 .PHONY: sidecars
 sidecars: ## Build the CSI sidecars and a CSI driver for tests into the user's cache
 	@go run ./e2e/cmd/sidecars-build
+
+.PHONY: object-store
+object-store: ## Build restic and an object store for tests into the user's cache
+	@go run ./e2e/cmd/store-build
 
 ##@ Measure
 

@@ -1,20 +1,24 @@
 #!/bin/bash
 # Builds the image of the mover as the Dockerfile says, with the program of this
-# working tree: beside rsync from Debian's image, or where no registry gave that,
+# working tree and its restic: beside rsync from Debian's image, or where no registry gave that,
 # from Debian packages, as root. After workload-image.sh.
 . "$(dirname "$0")/settings.sh"
 name=lodestone-mover:dev
-want=$(hash "$root/bin/lodestone-mover" "$here/mover-image.sh")
+mapfile -t directories < <(cd "$root" && go run ./e2e/cmd/store-build 2>"$KIND_CACHE/log/restic.log")
+((${#directories[@]} > 0)) || fail "restic does not build: see $KIND_CACHE/log/restic.log"
+want=$(hash "$root/bin/lodestone-mover" "${directories[0]}/restic" "$here/mover-image.sh")
 [[ $(docker image inspect -f '{{index .Config.Labels "program"}}' "$name" 2>/dev/null) != "$want" ]] || exit 0
 to=$KIND_CACHE/mover
 rm -rf "$to"
-mkdir -p "$to"/{etc,tmp}
+mkdir -p "$to"/{etc,tmp,usr/bin}
 cp "$root/bin/lodestone-mover" "$to/"
+cp "${directories[0]}/restic" "$to/usr/bin/"
 if docker image inspect "$debian_image" >/dev/null 2>&1; then
   cat >"$to/Dockerfile" <<D
 FROM $debian_image
-RUN apt-get update && apt-get install -y --no-install-recommends rsync && rm -rf /var/lib/apt/lists/*
+RUN apt-get update && apt-get install -y --no-install-recommends rsync ca-certificates && rm -rf /var/lib/apt/lists/*
 COPY lodestone-mover /lodestone-mover
+COPY usr/bin/restic /usr/bin/restic
 LABEL program=$want
 USER 0:0
 ENTRYPOINT ["/lodestone-mover"]

@@ -6,12 +6,14 @@ package moves
 
 import (
 	"context"
+	"os"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/store"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 )
 
@@ -23,9 +25,19 @@ var bed = &fabric.Fabric{}
 // parallel.
 var provisioner, virtualNode *fabric.Program
 
+// programs are those of an object store.
+var programs store.Programs
+
 func TestMain(m *testing.M) {
 	testbed.Parallel(4)
 	testbed.Main(m, func(ctx context.Context) (err error) {
+		// Movers find the restic that is theirs.
+		if programs, err = store.Build(ctx, os.Stderr); err != nil {
+			return err
+		}
+		if err := programs.First(); err != nil {
+			return err
+		}
 		mover, err := fabric.BuildMover(ctx)
 		if err != nil {
 			return err

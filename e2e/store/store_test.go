@@ -125,15 +125,15 @@ func random(t *testing.T, path string, n int) {
 	require.NoError(t, os.WriteFile(path, b, 0o640))
 }
 
-// volume has 60 MB in large and small files, and what restic does not keep.
+// volume has 44 MiB in large and small files, and what restic does not keep.
 func volume(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	for i := range 5 {
+	for i := range 4 {
 		random(t, filepath.Join(dir, "data", fmt.Sprint(i)), 10<<20)
 	}
-	for i := range 300 {
-		random(t, filepath.Join(dir, "small", fmt.Sprint(i), "- new\nline"), 30_000)
+	for i := range 200 {
+		random(t, filepath.Join(dir, "small", fmt.Sprint(i), "- new\nline"), 20_000)
 	}
 	require.NoError(t, os.Chown(filepath.Join(dir, "data"), 1234, 2345))
 	require.NoError(t, os.Chmod(dir, 0o700))
@@ -156,7 +156,8 @@ func empties(t *testing.T, server *store.Server, but ...string) {
 		require.NoError(t, err)
 		left = nil
 		for path := range files {
-			kept := false
+			// A server that was killed leaves what it had not finished.
+			kept := strings.Contains(path, ".rest-server-temp")
 			for _, folder := range but {
 				kept = kept || strings.HasPrefix(path, "move-0/"+folder)
 			}
@@ -177,9 +178,9 @@ func TestContentGoesThroughTheObjectStoreAndNothingStaysThere(t *testing.T) {
 	m := begin(t, ticket(t, server), volume(t))
 	require.Empty(t, m.do(movecontrol.Task{Kind: movecontrol.Prepare}).Prepared.Refusals)
 	first := m.do(movecontrol.Task{Kind: movecontrol.Pass})
-	assert.Greater(t, first.Progress.BytesStored, int64(55<<20))
+	assert.Greater(t, first.Progress.BytesStored, int64(42<<20))
 	assert.Less(t, m.Wire.Bytes(), int64(5<<20), "the content goes over the connection")
-	assert.Greater(t, first.Passed.ChangedBytes, int64(55<<20))
+	assert.Greater(t, first.Passed.ChangedBytes, int64(42<<20))
 	// The key and the configuration are for the next pass.
 	empties(t, server, "keys", "config")
 
@@ -202,13 +203,9 @@ func TestEveryCaseOfACopySurvivesTheObjectStore(t *testing.T) {
 	program, err := os.Executable()
 	require.NoError(t, err)
 	engine := harness.Engine{Program: program, Store: ticket(t, server), More: []string{"--store-from=1"}}
-	for _, c := range cases.All(cases.Scale{FileBytes: 16 << 20, Files: 100}) {
-		t.Run(c.Number+" "+c.Name, func(t *testing.T) {
-			result, err := cases.Run(t.Context(), c, engine, t.TempDir())
-			require.NoError(t, err)
-			assert.True(t, result.Meets, "%s: %s", result.Outcome, result.Reason)
-		})
-	}
+	result, err := cases.Run(t.Context(), cases.Together(cases.Scale{FileBytes: 16 << 20, Files: 100}), engine, t.TempDir())
+	require.NoError(t, err)
+	assert.True(t, result.Meets, "%s: %s", result.Outcome, result.Reason)
 }
 
 func TestAnObjectStoreThatCannotBeUsedRefusesTheMove(t *testing.T) {

@@ -132,7 +132,8 @@ func TestEveryCaseCanBeBuilt(t *testing.T) {
 		t.Skip("needs root: the cases make devices, owners and trusted attributes")
 	}
 	numbers := map[string]bool{}
-	for _, c := range All(Scale{FileBytes: 16 << 20, Files: 100}) {
+	scale := Scale{FileBytes: 16 << 20, Files: 100}
+	for _, c := range append(All(scale), Together(scale)) {
 		t.Run(c.Number+" "+c.Name, func(t *testing.T) {
 			require.False(t, numbers[c.Number], "its number is used twice")
 			numbers[c.Number] = true

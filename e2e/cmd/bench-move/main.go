@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"github.com/lodestone-storage/lodestone/e2e/measure"
@@ -40,9 +41,13 @@ func run(b *bench) error {
 	if err != nil {
 		return err
 	}
+	through, err := b.through(ctx)
+	if err != nil {
+		return err
+	}
 	down, err := b.down(ctx)
 	if err != nil {
 		return err
 	}
-	return measure.Conclude(os.Stdout, append(results, down...))
+	return measure.Conclude(os.Stdout, slices.Concat(results, through, down))
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/lodestone-storage/lodestone/e2e/measure"
 	"github.com/lodestone-storage/lodestone/mover/harness"
 	"github.com/lodestone-storage/lodestone/pkg/movecontrol"
+	"github.com/lodestone-storage/lodestone/pkg/moverepository"
 )
 
 // ours is a move through the mover.
@@ -23,8 +24,9 @@ type ours struct {
 	tasks  int
 }
 
-// start starts both movers between the source and an empty target.
-func (b *bench) start(ctx context.Context, source string) (*ours, error) {
+// start starts both movers between the source and an empty target; through an object
+// store, unless that is nil.
+func (b *bench) start(ctx context.Context, source string, through *moverepository.Ticket) (*ours, error) {
 	target, err := b.fresh("target")
 	if err != nil {
 		return nil, err
@@ -33,7 +35,7 @@ func (b *bench) start(ctx context.Context, source string) (*ours, error) {
 	if err != nil {
 		return nil, err
 	}
-	started, err := harness.Start(ctx, harness.Setup{Program: b.mover, Folder: folder, Source: source, Target: target})
+	started, err := harness.Start(ctx, harness.Setup{Program: b.mover, Folder: folder, Source: source, Target: target, Store: through})
 	return &ours{Move: started}, err
 }
 
@@ -66,7 +68,7 @@ func (b *bench) whole(ctx context.Context) ([]measure.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	o, err := b.start(ctx, b.path("source"))
+	o, err := b.start(ctx, b.path("source"), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +119,7 @@ func (b *bench) down(ctx context.Context) ([]measure.Result, error) {
 				return nil, err
 			}
 		}
-		o, err := b.start(ctx, source)
+		o, err := b.start(ctx, source, nil)
 		if err != nil {
 			return nil, err
 		}
