@@ -133,7 +133,7 @@ func volume(t *testing.T) string {
 		random(t, filepath.Join(dir, "data", fmt.Sprint(i)), 10<<20)
 	}
 	for i := range 200 {
-		random(t, filepath.Join(dir, "small", fmt.Sprint(i), "- new\nline"), 20_000)
+		random(t, filepath.Join(dir, "small", fmt.Sprint(i))+"/- new\nline", 20_000)
 	}
 	require.NoError(t, os.Chown(filepath.Join(dir, "data"), 1234, 2345))
 	require.NoError(t, os.Chmod(dir, 0o700))

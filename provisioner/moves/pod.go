@@ -108,6 +108,10 @@ func (c *Controller) moverSpec(r *record.Record, i int, end record.End, node str
 			{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: resource.NewQuantity(scratch+spare, resource.BinarySI)}}},
 		},
 	}
+	if r.Claims[i].Store != nil {
+		// Restic takes more, see docs/benchmarks.md.
+		spec.Containers[0].Resources.Requests[corev1.ResourceMemory] = resource.MustParse("256Mi")
+	}
 	if isBlock(r.Claims[i].Volume) {
 		mover := &spec.Containers[0]
 		mover.Args = append(mover.Args, "--block")

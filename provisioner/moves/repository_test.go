@@ -41,6 +41,7 @@ func TestAMoverWithAnObjectStoreHasTimeToEmptyIt(t *testing.T) {
 	with := c.moverSpec(r, 0, record.Source, "")
 	assert.Greater(t, *with.TerminationGracePeriodSeconds, *without.TerminationGracePeriodSeconds)
 	assert.Equal(t, without.TerminationGracePeriodSeconds, c.moverSpec(r, 0, record.Target, "").TerminationGracePeriodSeconds, "pods wait for its end")
+	assert.Positive(t, with.Containers[0].Resources.Requests.Memory().Cmp(*without.Containers[0].Resources.Requests.Memory()))
 
 	// What opens the store is kept no longer than movers may need it.
 	assert.Equal(t, "word", r.Enter(v1alpha1.MoveRollBack, r.Began["PreCopy"]).Claims[0].Store.Ticket.Password)
