@@ -169,4 +169,3 @@ func empties(t *testing.T, server *store.Server, but ...string) {
 	}
 	require.Empty(t, left, "this is left in the object store")
 }
-
