@@ -82,8 +82,41 @@ func TestAVolumeForOnePodMovesFromASnapshotWhileItsPodRuns(t *testing.T) {
 	assert.Contains(t, out, "of ReadWriteOncePod claim data a snapshot would be copied before")
 	assert.Contains(t, out, "would be stopped for the last changes")
 
+	at := folder(t, namespace, "data")
+	require.NoError(t, home.Fail("CreateVolume", sidecars.Fault{Code: "UNAVAILABLE", Message: "not yet"}))
+	aborted := move(t, namespace, "data", "west", func(m *v1alpha1.VolumeMove) { m.Name = "aborted" })
+	cloned(t, aborted, bed.Home, fabric.Storage)
+	act(t, aborted, v1alpha1.ActionAbort)
+	reaches(t, aborted, v1alpha1.MoveAborted)
+	counts(t, at, counted(t, at)+10)
+	nothingLeft(t, namespace, aborted)
+	noSnapshot(t, home, bed.Home)
+
 	movesFromSnapshot(t, namespace, "west", home, bed.Home, fabric.Storage)
 	movesFromSnapshot(t, namespace, keys.Home, west, bed.West, namespace)
+}
+
+// cloned waits until a move has made a claim of a snapshot, and returns it.
+func cloned(t *testing.T, made *v1alpha1.VolumeMove, source *testbed.Cluster, beside string) (clone *corev1.PersistentVolumeClaim) {
+	t.Helper()
+	await.Until(t, "a claim is made of the snapshot", func() bool {
+		clone = await.Claim(t, source.Client(), beside, fmt.Sprintf("move-%s-0-snapshot", made.UID))
+		return clone != nil
+	}, func() any { return status(t, made) }, func() any { return await.Events(t, source.Client(), beside) })
+	return clone
+}
+
+// noSnapshot checks that neither a cluster nor its driver has a snapshot.
+func noSnapshot(t *testing.T, driver *sidecars.Driver, cluster *testbed.Cluster) {
+	t.Helper()
+	for _, kind := range []string{"volumesnapshots", "volumesnapshotcontents"} {
+		left, err := cluster.Kubectl(t.Context(), "", "get", kind, "-A", "-o", "name")
+		require.NoError(t, err)
+		assert.Empty(t, left)
+	}
+	taken, err := driver.Snapshots()
+	require.NoError(t, err)
+	assert.Empty(t, taken)
 }
 
 // movesFromSnapshot moves claim data from a cluster whose driver takes a snapshot of it,
@@ -102,12 +135,7 @@ func movesFromSnapshot(t *testing.T, namespace, target string, driver *sidecars.
 	}, func() any { return status(t, made) }, func() any { return await.Events(t, source.Client(), beside) })
 	held := t.TempDir()
 	copyOf(t, from, held)
-	var clone *corev1.PersistentVolumeClaim
-	await.Until(t, "a claim is made of it", func() bool {
-		clone = await.Claim(t, source.Client(), beside, fmt.Sprintf("move-%s-0-snapshot", made.UID))
-		return clone != nil
-	}, func() any { return status(t, made) })
-	copyOf(t, held, filepath.Join(bed.Disks.Root, driver.Name, "vol-pvc-"+string(clone.UID)))
+	copyOf(t, held, filepath.Join(bed.Disks.Root, driver.Name, "vol-pvc-"+string(cloned(t, made, source, beside).UID)))
 	before := counts(t, from, counted(t, from)+10)
 	require.NoError(t, driver.Heal("CreateVolume"))
 
@@ -123,14 +151,7 @@ func movesFromSnapshot(t *testing.T, namespace, target string, driver *sidecars.
 	assert.Equal(t, read(t, filepath.Join(held, "much")), read(t, filepath.Join(to, "much")))
 
 	nothingLeft(t, namespace, done)
-	for _, kind := range []string{"volumesnapshots", "volumesnapshotcontents"} {
-		left, err := source.Kubectl(t.Context(), "", "get", kind, "-A", "-o", "name")
-		require.NoError(t, err)
-		assert.Empty(t, left)
-	}
-	taken, err := driver.Snapshots()
-	require.NoError(t, err)
-	assert.Empty(t, taken, "nor does the storage have one")
+	noSnapshot(t, driver, source)
 	await.Until(t, "the storage has neither the source nor what was made of the snapshot", func() bool {
 		volumes, err := driver.Volumes()
 		require.NoError(t, err)
