@@ -127,7 +127,7 @@ const leaving = 30
 
 // graceOf is how many seconds a mover may take to end, of which otherwise would do.
 func graceOf(r *record.Record, i int, end record.End, otherwise int64) int64 {
-	if r.Claims[i].Store != nil && end == record.Source {
+	if r.Claims[i].Store != nil && end != record.Target {
 		return leaving
 	}
 	return otherwise

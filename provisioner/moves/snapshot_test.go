@@ -106,5 +106,7 @@ func TestTheMoverAtASnapshotHasNothingButItsClaim(t *testing.T) {
 	r.Phase = v1alpha1.MoveFinalSync
 	_, _, args = volume(record.Target)
 	assert.Subset(t, args, []string{"receive", "--no-snapshot"})
+	r.Claims[0].Store = &record.Store{}
+	assert.EqualValues(t, leaving, graceOf(r, 0, record.Snapped, 5), "it removes what it has in an object store")
 	assert.Equal(t, map[string]string{keys.MoveOf: "m1", keys.HomeID: "h1"}, c.ofSnapshot(r))
 }
