@@ -19,6 +19,10 @@ import (
 func (s *Store) Remove(ctx context.Context) error {
 	s.turn.Lock()
 	defer s.turn.Unlock()
+	// Pods may wait for the end of this mover, and not for a store that does not answer.
+	if err := s.dial(ctx); err != nil {
+		return err
+	}
 	if s.Plain() {
 		s.known, s.clean = false, false
 		return s.erase(ctx)
