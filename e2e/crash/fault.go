@@ -1,6 +1,11 @@
 package crash
 
-import "net/http"
+import (
+	"net/http"
+
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+)
 
 // Fault is what happens at one call.
 type Fault string
@@ -107,12 +112,18 @@ func (f Fault) info() faultInfo {
 // Known reports whether there is such a fault.
 func (f Fault) Known() bool { return f.info().says != "" }
 
+// moversRun says whether movers may run in a phase of a move.
+func moversRun(phase string) bool {
+	forward := v1alpha1.MovePhase(phase)
+	return forward == v1alpha1.MoveRollBack || !record.Before(forward, v1alpha1.MoveProvision) && record.Before(forward, v1alpha1.MoveResume)
+}
+
 // meets says whether a fault can happen at a call.
 func (f Fault) meets(c Call) bool {
 	info := f.info()
 	if info.mover {
 		// The boundaries of phases, and the reports from the middle of them.
-		return c.Verb == "update" && (c.Object == "record" || c.Object == "volumemove.status")
+		return c.Verb == "update" && (c.Object == "record" || c.Object == "volumemove.status") && moversRun(c.Phase)
 	}
 	return (!info.writes || c.writes()) && (info.events || c.Object != "event")
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/volumemoves"
 )
@@ -53,7 +54,8 @@ func (w *World) prepareMoves(ctx context.Context) (err error) {
 	if _, err := w.Bed.StartAgent(ctx); err != nil {
 		return err
 	}
-	kubeconfig, err := w.Bed.Tenant(ctx, nil)
+	// Each case leaves a namespace there.
+	kubeconfig, err := w.Bed.Tenant(ctx, func(home *remotev1alpha1.HomeCluster) { home.Spec.Namespaces.Maximum = 5000 })
 	if err != nil {
 		return err
 	}
@@ -77,6 +79,8 @@ func (w *World) newHomeNamespace(ctx context.Context, c *Case) error {
 
 // awaitPlace waits until the remote agent has made a namespace for a case.
 func (w *World) awaitPlace(ctx context.Context, c *Case) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, w.limits.setUp, fmt.Errorf("west has not given namespace %s", c.Namespace))
+	defer cancel()
 	for ctx.Err() == nil {
 		all, err := w.Bed.West.Client().CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: keys.HomeID})
 		if err != nil {
@@ -89,7 +93,7 @@ func (w *World) awaitPlace(ctx context.Context, c *Case) error {
 		}
 		time.Sleep(w.limits.often)
 	}
-	return ctx.Err()
+	return context.Cause(ctx)
 }
 
 // moving is what a case with a move knows of it.

@@ -40,6 +40,7 @@ func TestAWholeSweepOfMovesMeetsEachCall(t *testing.T) {
 	calls := []Call{
 		at("Fence", "get", "claim", 1), at("Fence", "get", "claim", 2), at("Fence", "get", "volume", 1), at("Fence", "update", "record", 1),
 		at("Fence", "update", "volumemove.status", 1), at("Fence", "update", "volumemove.status", 2), at("Commit", "get", "claim", 1), at("Commit", "create", "event", 1),
+		at("Retain", "update", "record", 1),
 	}
 	flows := moveFlows()[:1]
 	planned := map[Fault][]Call{}
@@ -54,7 +55,7 @@ func TestAWholeSweepOfMovesMeetsEachCall(t *testing.T) {
 	assert.Equal(t, 2, moves[Broken], "one for the reads, one for the writes")
 	assert.Equal(t, 1, moves[Conflict], "a read knows none")
 	assert.ElementsMatch(t, append([]Call{calls[0]}, calls[2:]...), planned[Broken], "each read of a phase once")
-	assert.ElementsMatch(t, []Call{calls[0], calls[3], calls[4], calls[6]}, planned[StopBefore], "each write, and a read of each phase")
-	assert.ElementsMatch(t, []Call{calls[3], calls[4]}, planned[KillSource])
+	assert.ElementsMatch(t, []Call{calls[0], calls[3], calls[4], calls[6], calls[8]}, planned[StopBefore], "each write, and a read of each phase")
+	assert.ElementsMatch(t, []Call{calls[3], calls[4]}, planned[KillSource], "where movers run")
 	assert.Len(t, MoveFaults(), len(moves), "each fault is met")
 }
