@@ -11,10 +11,12 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
 // tidy has an application write something two seconds after it was asked to end.
@@ -37,14 +39,33 @@ func TestNothingIsLostOfAPodThatWritesOnAfterAForcedDeletion(t *testing.T) {
 	t.Parallel()
 	namespace := space(t)
 	deploys(t, namespace, "data", tidy)
-	from := folder(t, namespace, "data")
 	core := bed.Home.Client().CoreV1()
-	pods, err := core.Pods(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app=data"})
+	writesOn(t, core, namespace, "west", metav1.ListOptions{LabelSelector: "app=data"})
+}
+
+func TestNothingIsLostOfAPodThatIsDeletedByForceInItsRemoteCluster(t *testing.T) {
+	t.Parallel()
+	namespace := space(t)
+	deploys(t, namespace, "data", tidy)
+	there := reaches(t, move(t, namespace, "data", "west"), v1alpha1.MoveDone, v1alpha1.MoveFailed)
+	require.Equal(t, v1alpha1.MoveDone, there.Status.Phase, there.Status.Message)
+	at := folder(t, namespace, "data")
+	counts(t, at, counted(t, at)+10)
+	require.NoError(t, os.Remove(filepath.Join(at, "last")))
+	writesOn(t, bed.West.Client().CoreV1(), namespace, keys.Home, metav1.ListOptions{LabelSelector: keys.PodUID})
+}
+
+// writesOn moves the claim data of a namespace, and deletes the pod that uses it by force
+// in the middle, in the cluster where that is.
+func writesOn(t *testing.T, core corev1client.CoreV1Interface, namespace, cluster string, those metav1.ListOptions) {
+	t.Helper()
+	from := folder(t, namespace, "data")
+	pods, err := core.Pods(namespace).List(t.Context(), those)
 	require.NoError(t, err)
 	require.Len(t, pods.Items, 1)
 	pod := pods.Items[0]
 
-	made := move(t, namespace, "data", "west", func(m *v1alpha1.VolumeMove) { m.Spec.KeepSourceFor = &metav1.Duration{Duration: time.Hour} })
+	made := move(t, namespace, "data", cluster, func(m *v1alpha1.VolumeMove) { m.Spec.KeepSourceFor = &metav1.Duration{Duration: time.Hour} })
 	reaches(t, made, v1alpha1.MoveQuiesce)
 	await.Until(t, "the pod is to end", func() bool {
 		leaving, err := core.Pods(namespace).Get(t.Context(), pod.Name, metav1.GetOptions{})

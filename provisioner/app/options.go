@@ -62,7 +62,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.MoverImage, "mover-image", o.MoverImage, "image of the pods that copy volumes, in the home cluster and in remote ones; of the provisioner's own version")
 	flags.StringVar(&o.MoverScratch, "mover-scratch", o.MoverScratch, "how much a pod that copies a volume may keep on the disk of its node, as 20Gi; empty: 4Gi and a 16th of the volume")
 	flags.StringSliceVar(&o.MoverNetworks, "mover-networks", o.MoverNetworks, "networks, as 10.1.0.0/16,fd00:1::/64, in which the pods that copy volumes may dial each other; empty: wherever a pod may have its address")
-	flags.DurationVar(&o.ForcedDeletionMargin, "forced-deletion-margin", o.ForcedDeletionMargin, "how long after its grace period a pod counts as running that was deleted by force while its volume is moved; longer than --node-monitor-grace-period of the home cluster's kube-controller-manager, whose default is 50s")
+	flags.DurationVar(&o.ForcedDeletionMargin, "forced-deletion-margin", o.ForcedDeletionMargin, "how long after its grace period a pod counts as running that was deleted by force while its volume is moved; longer than --node-monitor-grace-period of the clusters' kube-controller-managers, whose default is 50s")
 	flags.DurationVar(&o.MoveSettling, "move-settling", o.MoveSettling, "how long after a move has let go of its claims pods are still let through its gate that an API server put there late; longer than API servers of the home cluster take to hear of a change")
 	flags.IntVar(&o.Workers, "workers", o.Workers, "how many claims are worked on at once; a wait for a volume takes none of them")
 }

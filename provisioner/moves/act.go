@@ -112,7 +112,9 @@ func (c *Controller) save(ctx context.Context, w *work, o decide.Observation, st
 	var before *record.Record
 	if w.record != nil {
 		before = w.record.record
-		c.witness.settle(dropped(before.Pods, next.Pods))
+		gone := dropped(before.Pods, next.Pods)
+		c.witness.settle(gone)
+		w.abroad.settle(gone)
 	}
 	c.Metrics.wrote(before, next)
 	w.record = written

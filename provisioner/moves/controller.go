@@ -137,6 +137,7 @@ type work struct {
 	told   string
 	waits  waiting
 	links  links
+	abroad abroad
 	steps  repeated
 	// refused are why snapshots cannot be taken of claims, or claims made of them, as API
 	// servers have said.
@@ -171,6 +172,7 @@ func (c *Controller) follow(ctx context.Context, w *work) {
 	logger := klog.FromContext(ctx).WithValues("move", w.at, "moveUID", w.uid)
 	ctx = klog.NewContext(ctx, logger)
 	defer w.links.close()
+	defer w.abroad.close()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {

@@ -19,7 +19,7 @@ import (
 
 // observeNodes finds out on which nodes pods use the claims, and which of those that
 // they ever did on do not answer. Users in a source's own cluster are known already.
-func (c *Controller) observeNodes(ctx context.Context, o *decide.Observation) error {
+func (c *Controller) observeNodes(ctx context.Context, o *decide.Observation, seen abroad) error {
 	if !record.Before(o.Record.Phase, v1alpha1.MoveCommit) {
 		return nil
 	}
@@ -28,7 +28,7 @@ func (c *Controller) observeNodes(ctx context.Context, o *decide.Observation) er
 			o.Users = append(o.Users, record.Node{Cluster: keys.Home, Name: pod.Node})
 		}
 	}
-	c.observeVanished(o)
+	c.observeVanished(o, seen)
 	o.Away, o.Off = map[record.Node]string{}, map[record.Node]bool{}
 	nodes := nodesOf(o)
 	looks, found := make([]func() error, len(nodes)), make([]absent, len(nodes))
@@ -85,7 +85,7 @@ func nodesOf(o *decide.Observation) []record.Node {
 		there[pod.UID] = true
 	}
 	for _, pod := range slices.Concat(o.Record.Pods, o.Unended) {
-		if node := (record.Node{Cluster: keys.Home, Name: pod.Node}); !there[pod.UID] && !slices.Contains(nodes, node) {
+		if node := pod.On(); !there[pod.UID] && !slices.Contains(nodes, node) {
 			nodes = append(nodes, node)
 		}
 	}

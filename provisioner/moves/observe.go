@@ -40,8 +40,10 @@ func (c *Controller) observe(ctx context.Context, w *work) (decide.Observation, 
 	}
 	if o.Record == nil || o.Record.Over() {
 		w.links.close()
+		w.abroad.close()
 		return o, nil
 	}
+	c.lookOut(ctx, w, o.Record)
 	if err := c.observeClaims(ctx, w, &o); err != nil {
 		return o, err
 	}
@@ -52,7 +54,7 @@ func (c *Controller) observe(ctx context.Context, w *work) (decide.Observation, 
 	if err := c.observeUsers(ctx, &o); err != nil {
 		return o, err
 	}
-	if err := c.observeNodes(ctx, &o); err != nil {
+	if err := c.observeNodes(ctx, &o, w.abroad); err != nil {
 		return o, err
 	}
 	c.observeCopies(ctx, w, &o)

@@ -99,7 +99,7 @@ type beside struct {
 	users  []record.Node
 	// on are the nodes of those that are not ending.
 	on []string
-	// writers are those at home, where their end is not proven otherwise.
+	// writers are those whose end is not proven otherwise.
 	writers []record.Pod
 	// movers are the nodes of its mover.
 	movers map[string]bool
@@ -118,8 +118,13 @@ func (c *Controller) podsBeside(ctx context.Context, r *record.Record, found *be
 	mover := r.MoverName(found.claim, record.Source)
 	found.movers = map[string]bool{}
 	for j := range pods.Items {
-		switch pod := &pods.Items[j]; {
-		case !uses(&pod.Spec, ref.Name), finished(pod):
+		pod := &pods.Items[j]
+		if !uses(&pod.Spec, ref.Name) {
+			continue
+		}
+		switch known := slim.NewPod(pod); {
+		case known.Ended():
+			// Others than its node may say that it has failed.
 		case pod.Name == mover:
 			found.movers[pod.Spec.NodeName] = true
 		default:
@@ -130,8 +135,8 @@ func (c *Controller) podsBeside(ctx context.Context, r *record.Record, found *be
 					found.on = append(found.on, pod.Spec.NodeName)
 				}
 			}
-			if known := slim.NewPod(pod); at.home && c.local(known) {
-				found.writers = append(found.writers, writer(known))
+			if known.Node != "" && (!at.home || c.local(known)) {
+				found.writers = append(found.writers, writerIn(ref.Cluster, known))
 			}
 		}
 	}

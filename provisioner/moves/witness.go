@@ -1,6 +1,7 @@
 package moves
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
@@ -92,19 +94,36 @@ func (c *Controller) Witness(pods cache.SharedIndexInformer) error {
 // the pod until its end is proven.
 func (c *Controller) local(pod *slim.Pod) bool { return pod.Node != "" && c.atHome(pod.Node) }
 
-// writer is what a record remembers of a pod.
+// writer is what a record remembers of a pod at home.
 func writer(pod *slim.Pod) record.Pod {
 	return record.Pod{UID: pod.UID, Name: pod.Name, Node: pod.Node, Grace: pod.Grace}
 }
 
+// writerIn is writer for a pod of any cluster. A remote one may say anything.
+func writerIn(cluster string, pod *slim.Pod) record.Pod {
+	known := writer(pod)
+	if cluster != keys.Home {
+		known.Cluster, known.UID = cluster, known.UID[:min(len(known.UID), 64)]
+		known.Name, known.Node = known.Name[:min(len(known.Name), 253)], known.Node[:min(len(known.Node), 253)]
+	}
+	return known
+}
+
 // observeVanished finds out which pods that used the claims are gone, and how.
-func (c *Controller) observeVanished(o *decide.Observation) {
+func (c *Controller) observeVanished(o *decide.Observation, seen abroad) {
 	var claims []string
 	for i := range o.Record.Claims {
 		known := &o.Record.Claims[i]
 		claims = append(claims, o.Record.Namespace+"/"+known.Name)
-		if ref := known.Source.Ref; ref.Cluster == keys.Home {
+		ref := known.Source.Ref
+		if ref.Cluster == keys.Home {
 			claims = append(claims, ref.Namespace+"/"+ref.Name)
+		} else if l := seen[place{ref.Cluster, ref.Namespace}]; l != nil {
+			for _, pod := range l.witness.missed([]string{ref.Namespace + "/" + ref.Name}) {
+				if pod.Name != o.Record.MoverName(i, record.Source) {
+					o.Unended = append(o.Unended, writerIn(ref.Cluster, pod))
+				}
+			}
 		}
 	}
 	for _, pod := range c.witness.missed(claims) {
@@ -115,6 +134,25 @@ func (c *Controller) observeVanished(o *decide.Observation) {
 	}
 	o.Ended = map[types.UID]bool{}
 	for _, pod := range o.Record.Pods {
-		o.Ended[pod.UID] = c.witness.saw(pod.UID)
+		if pod.Cluster == "" {
+			o.Ended[pod.UID] = c.witness.saw(pod.UID)
+		} else {
+			o.Ended[pod.UID] = seen.saw(pod.UID)
+		}
+	}
+}
+
+// lookOut watches how pods go in the remote clusters of the sources, before it is looked
+// at what is there.
+func (c *Controller) lookOut(ctx context.Context, w *work, r *record.Record) {
+	if !record.Before(r.Phase, v1alpha1.MoveCommit) {
+		w.abroad.close()
+		return
+	}
+	for i := range r.Claims {
+		ref := r.Claims[i].Source.Ref
+		if at, why := c.reach(ref.Cluster); why == "" && !at.home {
+			w.abroad.watch(ctx, at, place{ref.Cluster, ref.Namespace})
+		}
 	}
 }

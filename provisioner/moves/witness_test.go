@@ -53,7 +53,7 @@ func TestAMoveKnowsHowPodsWent(t *testing.T) {
 	known := &record.Record{Namespace: "shop", UID: "m1", Pods: []record.Pod{{UID: "ended"}, {UID: "forced"}, {UID: "unheard-of"}},
 		Claims: []record.Claim{{Name: "data", Source: record.Copy{Ref: backing.Ref{Cluster: keys.Home, Namespace: "storage", Name: "twin"}}}}}
 	o := decide.Observation{Record: known}
-	c.observeVanished(&o)
+	c.observeVanished(&o, nil)
 	var unended []types.UID
 	for _, pod := range o.Unended {
 		unended = append(unended, pod.UID)
@@ -64,7 +64,7 @@ func TestAMoveKnowsHowPodsWent(t *testing.T) {
 
 	c.witness.settle(dropped(known.Pods, nil))
 	o = decide.Observation{Record: known}
-	c.observeVanished(&o)
+	c.observeVanished(&o, nil)
 	assert.Len(t, o.Unended, 3, "one that was waited for is not waited for again")
 }
 

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 )
 
@@ -15,7 +14,7 @@ func followed(o Observation) (Step, bool) {
 	next := o.Record.Clone()
 	next.Ran, next.Pods = ran(o), writing(o, record.MostPods)
 	if len(next.Pods) > record.MostPods {
-		return back(o, fmt.Sprintf("more than %d pods at home use the volumes, or did so a moment ago: scale their owners down, and move again", record.MostPods), record.PodsInTheWay), true
+		return back(o, fmt.Sprintf("more than %d pods use the volumes, or did so a moment ago: scale their owners down, and move again", record.MostPods), record.PodsInTheWay), true
 	}
 	if slices.Equal(next.Ran, o.Record.Ran) && slices.Equal(next.Pods, o.Record.Pods) {
 		return Step{}, false
@@ -47,7 +46,7 @@ func ran(o Observation) []record.Node {
 func unsure(o Observation) (Step, bool) {
 	on := slices.Clone(o.Record.Ran)
 	for _, pod := range lingering(o) {
-		on = append(on, record.Node{Cluster: keys.Home, Name: pod.Node})
+		on = append(on, pod.On())
 	}
 	for _, node := range on {
 		if why := o.Away[node]; why != "" {

@@ -37,7 +37,8 @@ type Observation struct {
 	Away  map[record.Node]string
 	// Off are those of them that are gone or said to be off: nothing runs there.
 	Off map[record.Node]bool
-	// Writers are the pods that use a source from a node of home and have not ended.
+	// Writers are the pods that use a source and have not ended, but for those of home on
+	// nodes that stand for a cluster.
 	// Unended are others that were last seen so before they were gone, Ended those of
 	// which it was seen that they ended. Margin is how long after its grace period such a
 	// pod may still run on a node that is ready.

@@ -9,12 +9,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 )
 
-// writing returns the pods that may write from nodes of home. One that is gone and was not
-// seen to end stays among them: it may have been deleted by force, and then its node goes
+// writing returns the pods that may write. One that is gone and was not seen to end stays among them: it may have been deleted by force, and then its node goes
 // on to run it for its grace period after it has heard of that. That time counts only
 // while the node is ready. Of those that the record does not have yet only as many are
 // returned as there is room for.
@@ -24,13 +22,14 @@ func writing(o Observation, room int) []record.Pod {
 		if i >= len(o.Record.Pods) && len(want) >= room {
 			break
 		}
-		node := record.Node{Cluster: keys.Home, Name: pod.Node}
+		node := pod.On()
 		if known[pod.UID] || o.Ended[pod.UID] || o.Off[node] {
 			continue
 		}
 		known[pod.UID] = true
 		switch {
-		case o.Away[node] != "":
+		case o.Away[node] != "" || pod.Cluster != "" && o.Unusable[record.Source] != "":
+			// In the latter case it cannot be seen whether it is gone.
 			pod.Gone = time.Time{}
 		case pod.Gone.IsZero() || pod.Gone.After(o.Now):
 			// Also when the clock was set back.
@@ -56,12 +55,20 @@ func outlived(o Observation) (Step, bool) {
 		return Step{}, false
 	}
 	last := slices.MaxFunc(left, func(a, b record.Pod) int { return ends(o, a).Compare(ends(o, b)) })
-	say := fmt.Sprintf("waiting until %s for pod %s, which may still write on node %s: it was deleted by force, or nobody saw it end, and its grace period of %ds and %s more must pass",
-		ends(o, last).UTC().Format(time.RFC3339), last.Name, last.Node, last.Grace, o.Margin)
+	say := fmt.Sprintf("waiting until %s for pod %s, which may still write on node %s%s: it was deleted by force, or nobody saw it end, and its grace period of %ds and %s more must pass",
+		ends(o, last).UTC().Format(time.RFC3339), last.Name, last.Node, inCluster(last), last.Grace, o.Margin)
 	if more := len(left) - 1; more > 0 {
 		say += fmt.Sprintf(" (other pods like it: %d)", more)
 	}
 	return wait(soon, say), true
+}
+
+// inCluster says in which remote cluster a pod is.
+func inCluster(pod record.Pod) string {
+	if pod.Cluster == "" {
+		return ""
+	}
+	return " of " + pod.Cluster
 }
 
 // lingering returns the pods that are gone and may still write.

@@ -95,6 +95,30 @@ func TestTheTimeOfAPodThatIsGoneCountsOnlyWhileItsNodeIsReady(t *testing.T) {
 	assert.Equal(t, o.Now, decide.Next(o).Record.Pods[0].Gone, "the clock was set back")
 }
 
+func TestAPodOfARemoteClusterIsRememberedToo(t *testing.T) {
+	there := record.Node{Cluster: "west", Name: "west-1"}
+	o := in(v1alpha1.MoveFence)
+	o.Margin = time.Minute
+	o.Record.Pods = []record.Pod{{Cluster: "west", UID: "p1", Name: "db-0", Node: "west-1", Grace: 30}}
+	// While its cluster cannot be asked nobody knows whether it is there.
+	o.Unusable[record.Source] = "west does not answer"
+	assert.Contains(t, decide.Next(o).Say, "west does not answer")
+	o.Now = o.Now.Add(time.Hour)
+	delete(o.Unusable, record.Source)
+	step := decide.Next(o)
+	require.Equal(t, o.Now, step.Record.Pods[0].Gone)
+	o.Record = step.Record
+	assert.Contains(t, decide.Next(o).Say, "pod db-0, which may still write on node west-1 of west")
+	o.Away = map[record.Node]string{there: "the node is not ready"}
+	o.Record = decide.Next(o).Record
+	assert.True(t, o.Record.Pods[0].Gone.IsZero())
+	assert.Contains(t, decide.Next(o).Say, "nobody writes on node west-1 of west")
+	o.Away, o.Off = nil, map[record.Node]bool{there: true}
+	o.Record = decide.Next(o).Record
+	assert.Empty(t, o.Record.Pods)
+	assert.Equal(t, decide.DeleteVolume, decide.Next(o).Verb)
+}
+
 func TestAPodThatIsKnownToHaveEndedIsNotWaitedFor(t *testing.T) {
 	for name, know := range map[string]func(*decide.Observation){
 		"it was seen to end":              func(o *decide.Observation) { o.Ended = map[types.UID]bool{"p1": true} },
@@ -181,7 +205,7 @@ func TestARecordHasRoomForItsPods(t *testing.T) {
 	o.Writers = many(record.MostPods+1, "w")
 	step = decide.Next(o)
 	assert.Equal(t, v1alpha1.MoveRollBack, step.Record.Phase)
-	assert.Contains(t, step.Record.Why, "more than 500 pods at home use the volumes")
+	assert.Contains(t, step.Record.Why, "more than 500 pods use the volumes")
 
 	// Those of before the move are waited for a part at a time.
 	o = in(v1alpha1.MoveFence)

@@ -36,30 +36,45 @@ type forced struct {
 // straggler runs on for a time in which its node is ready.
 type straggler struct{ left time.Duration }
 
-func writerOf(p *pod) record.Pod {
-	return record.Pod{UID: p.UID, Name: p.Name, Node: homeNode.Name, Grace: grace}
+// node is where all pods run whose data is at the source.
+func (w *world) node() record.Node {
+	if w.within {
+		return record.Node{Cluster: "west", Name: "west-1"}
+	}
+	return homeNode
 }
 
-// local says whether a pod runs on a real node of home.
-func (w *world) local(p *pod) bool { return p.Bound && p.at == record.Source && !w.within }
+func (w *world) writerOf(p *pod) record.Pod {
+	known := record.Pod{UID: p.UID, Name: p.Name, Node: w.node().Name, Grace: grace}
+	if w.within {
+		known.Cluster = "west"
+	}
+	return known
+}
+
+// reading says whether a pod runs on a node of the source.
+func (w *world) reading(p *pod) bool { return p.Bound && p.at == record.Source }
+
+// unseen says whether nothing is seen of the nodes of the source now.
+func (w *world) unseen() bool { return w.within && w.down[record.Source] }
 
 // seeForced adds what is known of such pods to an observation.
 func (w *world) seeForced(o *decide.Observation) {
 	o.Margin, o.Ended, o.Away = margin, w.forced.ended, map[record.Node]string{}
 	o.Unended = slices.Clone(w.forced.unended)
 	for _, p := range w.pods {
-		if w.local(p) {
-			o.Users, o.Writers = append(o.Users, homeNode), append(o.Writers, writerOf(p))
+		if w.reading(p) && !w.unseen() {
+			o.Users, o.Writers = append(o.Users, w.node()), append(o.Writers, w.writerOf(p))
 		}
 	}
-	if w.forced.silent {
-		o.Away[homeNode] = "the node is not ready"
+	if w.forced.silent || w.unseen() && w.r.IntN(2) == 0 {
+		o.Away[w.node()] = "the node is not ready"
 	}
 }
 
 // goneWell is a pod whose node has ended it.
 func (w *world) goneWell(p *pod) {
-	if w.local(p) && (w.calm || w.r.IntN(10) > 0) {
+	if w.reading(p) && !w.unseen() && (w.calm || w.r.IntN(10) > 0) {
 		w.forced.ended[p.UID] = true
 	}
 }
@@ -94,13 +109,13 @@ func (w *world) forcedLive(passed time.Duration, chance func(int) bool) {
 		}
 	}
 	w.pods = slices.DeleteFunc(w.pods, func(p *pod) bool {
-		if w.calm || !w.local(p) || !p.Leaving && !chance(10) || !chance(10) {
+		if w.calm || !w.reading(p) || w.unseen() || !p.Leaving && !chance(10) || !chance(10) {
 			return false
 		}
 		w.log = append(w.log, "somebody deletes a pod by force")
 		// Its node takes a while to hear of that.
 		w.forced.running = append(w.forced.running, &straggler{left: time.Duration(w.r.IntN(int(grace*time.Second + margin/2)))})
-		w.forced.unended = append(w.forced.unended, writerOf(p))
+		w.forced.unended = append(w.forced.unended, w.writerOf(p))
 		w.forced.happens++
 		return true
 	})

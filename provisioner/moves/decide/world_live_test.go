@@ -80,7 +80,7 @@ func (w *world) podsLive(chance func(int) bool) {
 	var kept []*pod
 	for _, p := range w.pods {
 		here = here || !p.Leaving
-		if p.Leaving && (!p.Bound || chance(40) && !(w.local(p) && w.forced.silent)) {
+		if p.Leaving && (!p.Bound || chance(40) && !(w.reading(p) && w.forced.silent)) {
 			w.goneWell(p)
 			continue
 		}

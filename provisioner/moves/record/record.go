@@ -49,8 +49,8 @@ type Record struct {
 	// Ran are the nodes on which pods used the claims: who cannot be asked may still
 	// write.
 	Ran []Node `json:"ran,omitempty"`
-	// Pods are those that may write from nodes of home: those that are there, and those
-	// that are gone and were not seen to end.
+	// Pods are those that may write: those that are there, and those that are gone and were
+	// not seen to end.
 	Pods []Pod `json:"pods,omitempty"`
 	// Stalled is since when the copy stands still although pods wait for it; zero while
 	// it goes on.
@@ -69,27 +69,6 @@ type Record struct {
 
 	Claims []Claim `json:"claims,omitempty"`
 }
-
-// Node is a node of a cluster.
-type Node struct {
-	Cluster string `json:"cluster"`
-	Name    string `json:"name"`
-}
-
-// Pod is one that is bound to a node of home.
-type Pod struct {
-	UID  types.UID `json:"uid"`
-	Name string    `json:"name"`
-	Node string    `json:"node"`
-	// Grace is how many seconds its containers may take to end.
-	Grace int64 `json:"grace"`
-	// Gone is since when the pod is known to be gone and its node to be ready; zero
-	// while either is not so.
-	Gone time.Time `json:"gone,omitzero"`
-}
-
-// MostPods is how many pods a record has room for: what is in a Secret is at most 1 MiB.
-const MostPods = 500
 
 // Claim is one claim of a move.
 type Claim struct {
