@@ -75,7 +75,7 @@ func grows(t *testing.T, namespace, claim, size string) {
 func TestAVolumeGoesFromClassToClassWithinARemoteCluster(t *testing.T) {
 	t.Parallel()
 	namespace := space(t)
-	class(t, namespace)
+	class(t, namespace, fabric.HomeWait)
 	deploysIn(t, namespace, namespace, "data")
 	moved(t, namespace, "data", "west", fabric.WestWait)
 	require.Equal(t, "data", behind(t, namespace, "data").Name)
@@ -108,7 +108,7 @@ func TestAVolumeGoesFromClassToClassWithinARemoteCluster(t *testing.T) {
 func TestALeftOverOfTheNameIsNotTouched(t *testing.T) {
 	t.Parallel()
 	namespace := space(t)
-	class(t, namespace)
+	class(t, namespace, fabric.HomeWait)
 	deploysIn(t, namespace, namespace, "data")
 	before := leftOver(t, namespace, "data")
 	other := leftOver(t, namespace, "pvc-"+string(await.Claim(t, bed.Home.Client(), namespace, "data").UID)+"-1")
@@ -135,7 +135,7 @@ func TestALeftOverOfTheNameIsNotTouched(t *testing.T) {
 func TestAMoveWithinARemoteClusterThatIsAbortedLeavesNothing(t *testing.T) {
 	t.Parallel()
 	namespace := space(t)
-	class(t, namespace)
+	class(t, namespace, fabric.HomeWait)
 	deploysIn(t, namespace, namespace, "data")
 	moved(t, namespace, "data", "west", fabric.WestWait)
 	from, ref := folder(t, namespace, "data"), behind(t, namespace, "data")

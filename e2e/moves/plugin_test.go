@@ -137,7 +137,7 @@ func TestADryRunSaysWhatWouldBeAndDoesNothing(t *testing.T) {
 	_, err = quotas.Create(t.Context(), fewer, metav1.CreateOptions{})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = quotas.Delete(context.Background(), "full", metav1.DeleteOptions{}) })
-	class(t, namespace)
+	class(t, namespace, fabric.HomeWait)
 	deploysIn(t, namespace, namespace, "other")
 	await.Until(t, "the quota is heeded", func() bool {
 		code, _, said = plugin(t, "move", "other", "-n", namespace, "--target-cluster", keys.Home, "--class", fabric.HomeNow, "--dry-run")

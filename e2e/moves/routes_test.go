@@ -17,14 +17,15 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
-// class makes a virtual class of which claims may ask for any real class.
-func class(t *testing.T, name string) {
+// class makes a virtual class of which claims may ask for any real class, and have one
+// at home else.
+func class(t *testing.T, name, atHome string) {
 	t.Helper()
 	classes := bed.Home.Client().StorageV1().StorageClasses()
 	made, err := classes.Get(t.Context(), fabric.Class, metav1.GetOptions{})
 	require.NoError(t, err)
 	made.ObjectMeta = metav1.ObjectMeta{Name: name}
-	made.Parameters = map[string]string{keys.Classes: fabric.HomeWait + "," + fabric.HomeNow + "," + fabric.WestWait + "," + fabric.WestNow}
+	made.Parameters = map[string]string{keys.LocalClass: atHome, keys.Classes: fabric.HomeWait + "," + fabric.HomeNow + "," + fabric.WestWait + "," + fabric.WestNow}
 	_, err = classes.Create(t.Context(), made, metav1.CreateOptions{})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = classes.Delete(context.Background(), name, metav1.DeleteOptions{}) })
@@ -46,7 +47,7 @@ func realClass(t *testing.T, namespace, claim string) string {
 func TestAVolumeGoesFromOneRealClassToAnother(t *testing.T) {
 	t.Parallel()
 	namespace := space(t)
-	class(t, namespace)
+	class(t, namespace, fabric.HomeWait)
 	deploysIn(t, namespace, namespace, "data")
 	require.Equal(t, fabric.HomeWait, realClass(t, namespace, "data"))
 	for _, row := range []struct{ cluster, class string }{

@@ -23,6 +23,8 @@ func main() {
 	flag.IntVar(&b.files, "files", 100_000, "how many small files the volume has")
 	flag.IntVar(&b.large, "large", 4, "how many large files the volume has")
 	flag.Int64Var(&b.size, "size", 1<<30, "how many bytes a large file has")
+	flag.IntVar(&b.rounds, "rounds", 3, "how many times the whole move and its yardsticks are measured")
+	flag.BoolVar(&b.only, "whole", false, "measure only that")
 	flag.Parse()
 	if err := run(&b); err != nil {
 		fmt.Fprintln(os.Stderr, "bench-move:", err)
@@ -40,6 +42,9 @@ func run(b *bench) error {
 	results, err := b.whole(ctx)
 	if err != nil {
 		return err
+	}
+	if b.only {
+		return measure.Conclude(os.Stdout, results)
 	}
 	through, err := b.through(ctx)
 	if err != nil {

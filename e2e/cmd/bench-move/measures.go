@@ -58,50 +58,69 @@ func (o *ours) do(ctx context.Context, kinds ...movecontrol.Kind) (time.Duration
 	return time.Since(began), nil
 }
 
-// whole measures the whole move of the volume.
+// round is what one measure of the whole move, and of its yardsticks, took.
+type round struct {
+	copied, all, rsync, restic time.Duration
+	sender, receiver           int64
+}
+
+// whole measures the whole move of the volume some times.
 func (b *bench) whole(ctx context.Context) ([]measure.Result, error) {
+	var copied, all, rsync, restic []time.Duration
+	var sender, receiver int64
+	for i := range b.rounds {
+		r, err := b.once(ctx)
+		if err != nil {
+			return nil, err
+		}
+		fmt.Fprintf(os.Stderr, "whole move, round %d of %d: %v, with Verify %v; rsync %v; restic %v\n", i+1, b.rounds,
+			r.copied.Round(time.Millisecond), r.all.Round(time.Millisecond), r.rsync.Round(time.Millisecond), r.restic.Round(time.Millisecond))
+		copied, all, rsync, restic = append(copied, r.copied), append(all, r.all), append(rsync, r.rsync), append(restic, r.restic)
+		sender, receiver = max(sender, r.sender), max(receiver, r.receiver)
+	}
+	return []measure.Result{
+		measure.Figure("whole move, with Verify", measure.Median(all).Seconds(), "s"),
+		measure.Figure("rsync to a daemon without TLS", measure.Median(rsync).Seconds(), "s"),
+		measure.Figure("restic backup and restore", measure.Median(restic).Seconds(), "s"),
+		measure.AtMost("whole move without Verify, to rsync", measure.MedianRatio(copied, rsync), 1.25, "x"),
+		measure.AtMost("whole move with Verify, to rsync", measure.MedianRatio(all, rsync), 1.6, "x"),
+		measure.AtMost("whole move with Verify, to restic", measure.MedianRatio(all, restic), 0.5, "x"),
+		measure.AtMost("peak memory of the sending end", float64(sender)/(1<<20), 64, "MiB"),
+		measure.AtMost("peak memory of the receiving end", float64(receiver)/(1<<20), 64, "MiB"),
+	}, nil
+}
+
+// once measures the whole move of the volume and its yardsticks once.
+func (b *bench) once(ctx context.Context) (r round, err error) {
 	target, err := b.fresh("target")
 	if err != nil {
-		return nil, err
+		return r, err
 	}
-	rsync, err := b.daemon(ctx, target)
-	if err != nil {
-		return nil, err
+	if r.rsync, err = b.daemon(ctx, target); err != nil {
+		return r, err
 	}
 	o, err := b.start(ctx, b.path("source"), nil)
 	if err != nil {
-		return nil, err
+		return r, err
 	}
 	defer o.Stop()
 	stop := b.watch(o)
-	copied, err := o.do(ctx, movecontrol.Prepare, movecontrol.Final)
+	r.copied, err = o.do(ctx, movecontrol.Prepare, movecontrol.Final)
 	var verified time.Duration
 	if err == nil {
 		verified, err = o.do(ctx, movecontrol.Verify)
 	}
-	sender, receiver := stop()
+	r.all = r.copied + verified
+	r.sender, r.receiver = stop()
 	if err != nil {
-		return nil, err
+		return r, err
 	}
 	o.Stop()
 	if target, err = b.fresh("target"); err != nil {
-		return nil, err
+		return r, err
 	}
-	restic, err := b.restic(ctx, target, true)
-	if err != nil {
-		return nil, err
-	}
-	all := copied + verified
-	return []measure.Result{
-		measure.Figure("whole move, with Verify", all.Seconds(), "s"),
-		measure.Figure("rsync to a daemon without TLS", rsync.Seconds(), "s"),
-		measure.Figure("restic backup and restore", restic.Seconds(), "s"),
-		measure.AtMost("whole move without Verify, to rsync", copied.Seconds()/rsync.Seconds(), 1.25, "x"),
-		measure.AtMost("whole move with Verify, to rsync", all.Seconds()/rsync.Seconds(), 1.6, "x"),
-		measure.AtMost("whole move with Verify, to restic", all.Seconds()/restic.Seconds(), 0.5, "x"),
-		measure.AtMost("peak memory of the sending end", float64(sender)/(1<<20), 64, "MiB"),
-		measure.AtMost("peak memory of the receiving end", float64(receiver)/(1<<20), 64, "MiB"),
-	}, nil
+	r.restic, err = b.restic(ctx, target, true)
+	return r, err
 }
 
 // down measures Final and Verify after a hundredth of one large file has changed, in

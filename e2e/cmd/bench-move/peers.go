@@ -60,7 +60,7 @@ func (b *bench) daemon(ctx context.Context, target string) (time.Duration, error
 func (b *bench) restic(ctx context.Context, target string, first bool) (time.Duration, error) {
 	repository := b.path("repository")
 	if first {
-		if err := os.RemoveAll(repository); err != nil {
+		if _, err := b.fresh("repository"); err != nil {
 			return 0, err
 		}
 		if _, err := timed(ctx, b.path("source"), "restic", "-q", "-r", repository, "init"); err != nil {

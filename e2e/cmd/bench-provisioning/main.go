@@ -26,6 +26,7 @@ func main() {
 	burst := flag.Int("burst", 200, "how many claims are created at once, at the default request rate of kube-controller-manager; 0 leaves that out")
 	rounds := flag.Int("rounds", 5, "how many times the burst is measured")
 	large := flag.Int("large", 2000, "how many claims are created at once, at 500 requests a second; 0 leaves that out")
+	largeRounds := flag.Int("large-rounds", 3, "how many times that is measured")
 	cached := flag.Int("cached", 50_000, "how many claims a provisioner has whose memory and start are measured; 0 leaves that out")
 	verbosity := flag.Int("v", -1, "log verbosity of the programs under test; below 0 they are silent")
 	flag.Parse()
@@ -37,7 +38,7 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *single, *burst, *rounds, *large, *cached); err != nil {
+	if err := run(ctx, *single, repeated{*burst, *rounds}, repeated{*large, *largeRounds}, *cached); err != nil {
 		fmt.Fprintln(os.Stderr, "bench-provisioning:", err)
 		os.Exit(1) //nolint:gocritic // everything is stopped by now
 	}
@@ -47,7 +48,10 @@ func main() {
 // default, 20 a second, is what bounds a burst.
 const fast = 500
 
-func run(ctx context.Context, single, burst, rounds, large, cached int) error {
+// repeated is a number of claims that are created at once, some times.
+type repeated struct{ claims, rounds int }
+
+func run(ctx context.Context, single int, burst, large repeated, cached int) error {
 	var results []measure.Result
 	if cached > 0 {
 		var err error
@@ -55,15 +59,15 @@ func run(ctx context.Context, single, burst, rounds, large, cached int) error {
 			return err
 		}
 	}
-	if single > 0 || large > 0 {
+	if single > 0 || large.claims > 0 {
 		more, err := fastBed(ctx, single, large)
 		if err != nil {
 			return err
 		}
 		results = append(results, more...)
 	}
-	if burst > 0 {
-		more, err := on(ctx, 0, func(b *bench) ([]measure.Result, error) { return b.bursts(ctx, burst, rounds) })
+	if burst.claims > 0 {
+		more, err := on(ctx, 0, func(b *bench) ([]measure.Result, error) { return b.bursts(ctx, burst.claims, burst.rounds) })
 		if err != nil {
 			return err
 		}
@@ -73,7 +77,7 @@ func run(ctx context.Context, single, burst, rounds, large, cached int) error {
 }
 
 // fastBed measures where kube-controller-manager holds nothing up.
-func fastBed(ctx context.Context, single, large int) ([]measure.Result, error) {
+func fastBed(ctx context.Context, single int, large repeated) ([]measure.Result, error) {
 	return on(ctx, fast, func(b *bench) (results []measure.Result, err error) {
 		if single > 0 {
 			if results, err = b.singles(ctx, single); err != nil {
@@ -85,8 +89,8 @@ func fastBed(ctx context.Context, single, large int) ([]measure.Result, error) {
 			}
 			results = append(results, writes...)
 		}
-		if large > 0 {
-			more, err := b.bursts(ctx, large, 1)
+		if large.claims > 0 {
+			more, err := b.bursts(ctx, large.claims, large.rounds)
 			if err != nil {
 				return nil, err
 			}
