@@ -31,6 +31,7 @@ type Server struct {
 	Address, User, Password string
 
 	program, folder string
+	options         []string
 	authority       []byte
 	running         *exec.Cmd
 	output          bytes.Buffer
@@ -42,16 +43,28 @@ func Start(ctx context.Context, program, folder string) (*Server, error) {
 	if err := s.prepare(); err != nil {
 		return nil, fmt.Errorf("prepare the object store: %w", err)
 	}
+	s.options = []string{"--tls", "--tls-cert=" + s.path("crt"), "--tls-key=" + s.path("key"), "--htpasswd-file=" + s.path("users")}
+	return s, s.start(ctx)
+}
+
+// StartPlain starts a store without TLS that lets everybody in: the least work for a
+// yardstick. It has no Secret.
+func StartPlain(ctx context.Context, program, folder string) (*Server, error) {
+	s := &Server{program: program, folder: folder, options: []string{"--no-auth"}}
+	return s, s.start(ctx)
+}
+
+func (s *Server) start(ctx context.Context) error {
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
-		return nil, fmt.Errorf("find an address for the object store: %w", err)
+		return fmt.Errorf("find an address for the object store: %w", err)
 	}
 	s.Address = listener.Addr().String()
 	if err := listener.Close(); err != nil {
-		return nil, err
+		return err
 	}
-	return s, s.Run(ctx)
+	return s.Run(ctx)
 }
 
 func (s *Server) path(name string) string { return filepath.Join(s.folder, name) }
@@ -87,7 +100,7 @@ func (s *Server) prepare() error {
 // Run starts the store again after Stop, and returns when it answers.
 func (s *Server) Run(ctx context.Context) error {
 	s.output.Reset()
-	s.running = exec.CommandContext(context.WithoutCancel(ctx), s.program, "--path="+s.path("data"), "--listen="+s.Address, "--tls", "--tls-cert="+s.path("crt"), "--tls-key="+s.path("key"), "--htpasswd-file="+s.path("users"))
+	s.running = exec.CommandContext(context.WithoutCancel(ctx), s.program, append([]string{"--path=" + s.path("data"), "--listen=" + s.Address}, s.options...)...)
 	s.running.Stdout, s.running.Stderr = &s.output, &s.output
 	s.running.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := s.running.Start(); err != nil {

@@ -16,6 +16,7 @@ type Receiver struct {
 	device int64
 	open   bool
 	fd     int
+	direct *direct
 	file   header
 	// Files and Bytes count what was written.
 	Files, Bytes int64
@@ -34,10 +35,18 @@ func NewReceiver(root string) (*Receiver, error) {
 // yet, so that it is seen to differ.
 func (r *Receiver) Close() {
 	if r.open {
-		_ = unix.Close(r.fd)
-		r.open = false
+		r.closeFile()
 	}
 	_ = unix.Close(r.root)
+}
+
+func (r *Receiver) closeFile() {
+	if r.direct != nil {
+		r.direct.close()
+		r.direct = nil
+	}
+	_ = unix.Close(r.fd)
+	r.open = false
 }
 
 // Complete says whether every file that was begun has its end.
@@ -113,7 +122,7 @@ func (r *Receiver) begin() error {
 	if err == nil {
 		err = unix.Fstat(fd, &s)
 		if err == nil && s.Mode&unix.S_IFMT == unix.S_IFREG && s.Nlink <= max(1, uint64(r.file.Names)) && (s.Nlink == 1 || r.file.Names > 1) {
-			r.fd, r.open = fd, true
+			r.fd, r.open, r.direct = fd, true, directly(parent, base, fd)
 			return nil
 		}
 	}
@@ -137,7 +146,7 @@ func (r *Receiver) begin() error {
 	if err != nil {
 		return err
 	}
-	r.fd, r.open = fd, true
+	r.fd, r.open, r.direct = fd, true, directly(parent, base, fd)
 	if old >= 0 {
 		return copyAll(old, fd, s.Size)
 	}
@@ -164,17 +173,10 @@ func (r *Receiver) bytes(offset int64, content []byte) error {
 		return errors.New("content behind its end")
 	}
 	r.Bytes += int64(len(content))
-	for len(content) > 0 {
-		n, err := unix.Pwrite(r.fd, content, offset)
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		content, offset = content[n:], offset+int64(n)
+	if r.direct != nil {
+		return r.direct.write(offset, content)
 	}
-	return nil
+	return writeAt(r.fd, content, offset)
 }
 
 // zeros makes a hole, or writes zeros where the file system has none.
@@ -209,13 +211,15 @@ func (r *Receiver) zeros(offset, length int64) error {
 
 // end gives the file its size, its owner and mode, and its time, which comes last.
 func (r *Receiver) end() error {
-	defer func() {
-		_ = unix.Close(r.fd)
-		r.open = false
-	}()
+	defer r.closeFile()
 	if r.device > 0 {
 		r.Files++
 		return nil
+	}
+	if r.direct != nil {
+		if err := r.direct.end(); err != nil {
+			return err
+		}
 	}
 	if err := unix.Ftruncate(r.fd, r.file.Size); err != nil {
 		return err

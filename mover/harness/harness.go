@@ -38,6 +38,7 @@ type Move struct {
 	// More are further flags of movers that are started from now on.
 	More []string
 
+	direct           bool
 	folder           string
 	control, data    string
 	sender, receiver *exec.Cmd
@@ -45,7 +46,7 @@ type Move struct {
 
 // Start starts both movers.
 func Start(ctx context.Context, setup Setup) (*Move, error) {
-	m := &Move{Program: setup.Program, Source: setup.Source, Target: setup.Target, Without: setup.Without, More: setup.More, folder: setup.Folder}
+	m := &Move{Program: setup.Program, Source: setup.Source, Target: setup.Target, Without: setup.Without, More: setup.More, direct: setup.Direct, folder: setup.Folder}
 	keys, err := m.writeKeys(setup.Store)
 	if err != nil {
 		return nil, err
@@ -89,9 +90,12 @@ func (m *Move) StartReceiver(ctx context.Context) (err error) {
 // StartSender starts the sender, with the scratch that it had.
 func (m *Move) StartSender(ctx context.Context) (err error) {
 	arguments := []string{"--control-address=" + m.control}
-	if m.Wire.sender != "" {
+	switch {
+	case m.Wire.sender != "":
 		arguments = append(arguments, "--data-address="+m.Wire.sender)
-	} else {
+	case m.direct:
+		arguments = append(arguments, "--peer="+m.data)
+	default:
 		arguments = append(arguments, "--peer="+m.Wire.Address())
 	}
 	m.sender, err = m.start(ctx, "send", movekeys.Sender, m.Source, arguments...)

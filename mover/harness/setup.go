@@ -17,6 +17,8 @@ type Setup struct {
 	Program, Folder, Source, Target string
 	// Spliced has both wait, and the wire join them.
 	Spliced bool
+	// Direct has the sender dial the receiver itself, past the wire.
+	Direct bool
 	// Without are capabilities, as in CAP_MKNOD, that the receiver lacks.
 	Without []string
 	// Store, if not nil, is what contents are to travel through.

@@ -35,7 +35,7 @@ func (b *bench) start(ctx context.Context, source string, through *moverepositor
 	if err != nil {
 		return nil, err
 	}
-	started, err := harness.Start(ctx, harness.Setup{Program: b.mover, Folder: folder, Source: source, Target: target, Store: through})
+	started, err := harness.Start(ctx, harness.Setup{Program: b.mover, Folder: folder, Source: source, Target: target, Store: through, Direct: through == nil})
 	return &ours{Move: started}, err
 }
 

@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"time"
+
+	"github.com/lodestone-storage/lodestone/e2e/store"
 )
 
 // timed runs a command and returns how long it took.
@@ -55,22 +57,30 @@ func (b *bench) daemon(ctx context.Context, target string) (time.Duration, error
 	return timed(ctx, b.path("source"), "rsync", "-aHAXS", "./", "rsync://127.0.0.1:"+port+"/volume/")
 }
 
-// restic backs the source up to a new repository, or to the one that is there, and
-// restores it to an empty target, as a move without a record of what is there does.
+// restic backs the source up to a REST server, to a new repository or the one that is
+// there, and restores it to an empty target, as a move without a record of what is there
+// does.
 func (b *bench) restic(ctx context.Context, target string, first bool) (time.Duration, error) {
-	repository := b.path("repository")
 	if first {
 		if _, err := b.fresh("repository"); err != nil {
 			return 0, err
 		}
-		if _, err := timed(ctx, b.path("source"), "restic", "-q", "-r", repository, "init"); err != nil {
-			return 0, err
-		}
 	}
-	backup, err := timed(ctx, b.path("source"), "restic", "-q", "-r", repository, "backup", ".")
+	server, err := store.StartPlain(ctx, b.programs.Server, b.path("repository"))
 	if err != nil {
 		return 0, err
 	}
-	restore, err := timed(ctx, b.path("source"), "restic", "-q", "-r", repository, "restore", "latest", "--target", target)
+	defer server.Stop()
+	repository := "rest:http://" + server.Address + "/"
+	if first {
+		if _, err := timed(ctx, b.path("source"), b.yardstick, "-q", "-r", repository, "init"); err != nil {
+			return 0, err
+		}
+	}
+	backup, err := timed(ctx, b.path("source"), b.yardstick, "-q", "-r", repository, "backup", ".")
+	if err != nil {
+		return 0, err
+	}
+	restore, err := timed(ctx, b.path("source"), b.yardstick, "-q", "-r", repository, "restore", "latest", "--target", target)
 	return backup + restore, err
 }

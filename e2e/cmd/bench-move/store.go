@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"os"
 	"time"
 
 	"github.com/lodestone-storage/lodestone/e2e/measure"
@@ -13,18 +12,14 @@ import (
 
 // through measures the whole move of the volume through an object store on this machine.
 func (b *bench) through(ctx context.Context) ([]measure.Result, error) {
-	programs, err := store.Build(ctx, os.Stderr)
-	if err != nil {
-		return nil, err
-	}
-	if err := programs.First(); err != nil {
+	if err := b.programs.First(); err != nil {
 		return nil, err
 	}
 	folder, err := b.fresh("store")
 	if err != nil {
 		return nil, err
 	}
-	server, err := store.Start(ctx, programs.Server, folder)
+	server, err := store.Start(ctx, b.programs.Server, folder)
 	if err != nil {
 		return nil, err
 	}

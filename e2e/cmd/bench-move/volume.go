@@ -8,9 +8,12 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/lodestone-storage/lodestone/e2e/store"
 )
 
 // bench is what is measured, and with what.
@@ -20,12 +23,21 @@ type bench struct {
 	size         int64
 	rounds       int
 	only         bool
-	work         string
-	aside        int
+	programs     store.Programs
+	// yardstick is the restic that is installed here, not the mover's.
+	yardstick string
+	work      string
+	aside     int
 }
 
-// begin makes the volume.
+// begin builds what is measured beside ours, and makes the volume.
 func (b *bench) begin(ctx context.Context) (err error) {
+	if b.yardstick, err = exec.LookPath("restic"); err != nil {
+		return fmt.Errorf("find the restic to compare with: %w; install it, on Debian: apt-get install restic", err)
+	}
+	if b.programs, err = store.Build(ctx, os.Stderr); err != nil {
+		return err
+	}
 	if b.work, err = os.MkdirTemp(b.dir, "bench-move-*"); err != nil {
 		return err
 	}
