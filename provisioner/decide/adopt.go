@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/backing"
@@ -47,17 +46,16 @@ func healing(o Observation, ref backing.Ref) Step {
 // its steps take. As long as a pod there uses the old one it has to wait: then
 // that one has lost our finalizer and the real volume is still bound.
 func stalled(o Observation, ref backing.Ref) bool {
-	since := func(t *metav1.Time) bool { return t == nil || o.Now.Sub(t.Time) >= slow }
 	b := find(o, ref.Cluster)
 	switch {
 	case o.Real.Status.Phase == corev1.VolumeReleased:
-		return since(o.Real.Status.LastPhaseTransitionTime)
+		return long(o)
 	case b == nil:
 		return false
 	case b.Claim.DeletionTimestamp != nil:
-		return backing.Protected(b.Claim) && since(b.Claim.DeletionTimestamp)
+		return backing.Protected(b.Claim) && long(o)
 	}
-	return b.Claim.UID != ref.UID && since(o.Real.Status.LastPhaseTransitionTime)
+	return b.Claim.UID != ref.UID && long(o)
 }
 
 // TakesThePlace says whether b, a backing claim of the same virtual claim, holds
@@ -95,7 +93,7 @@ func deleted(o Observation, ref backing.Ref, b Backing) Step {
 	switch {
 	case remote && b.Claim.Status.Phase == corev1.ClaimPending:
 		step.Tell = warn("BackingDeleted", what+"; it had no volume yet and cannot get one any more: delete this claim, and create it again")
-	case remote && o.Cluster(ref.Cluster).Mapped.Asked && o.Now.Sub(b.Claim.DeletionTimestamp.Time) < slow:
+	case remote && o.Cluster(ref.Cluster).Mapped.Asked && !long(o):
 		step.Trouble, step.After = "", slow
 		step.Tell = note("BackingHealing", what+"; its data is safe, and the remote agent there makes the claim anew")
 	case remote && o.Volume.Status.Phase == corev1.VolumeReleased:

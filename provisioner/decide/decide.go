@@ -204,17 +204,6 @@ func Ready(b Backing, cluster string, deferred bool) bool {
 	return cluster != keys.Home && deferred && b.Claim.Status.Phase != corev1.ClaimLost
 }
 
-func awaitBound(o Observation, b Backing, to route.Route) Step {
-	step := Step{Verb: Idle, After: slow}
-	text := fmt.Sprintf("waiting for real claim %s/%s of storage class %q in %s to be bound", b.Claim.Namespace, b.Claim.Name, to.Class.Name, where(to.Cluster))
-	if said := words(o, b); said != "" {
-		step.Tell = warn("WaitingForBacking", text+": "+said)
-	} else {
-		step.Tell = later(o, b.Claim, note("WaitingForBacking", text+": see its events there"))
-	}
-	return asked(o, b, b.Claim.CreationTimestamp.Time, step)
-}
-
 // later is m once a backing claim is old enough to be called slow.
 func later(o Observation, b *corev1.PersistentVolumeClaim, m *Message) *Message {
 	if o.Now.Sub(b.CreationTimestamp.Time) < slow {

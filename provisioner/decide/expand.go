@@ -123,7 +123,10 @@ func record(o Observation, b Backing) Step {
 	declined := o.Declined != nil && o.Declined.Size.Equal(reached)
 	switch {
 	case reached.Cmp(requested(b.Claim)) > 0 && declined:
-		step.After = o.Declined.Until.Sub(o.Now) + time.Millisecond
+		step.After, step.Trouble = o.Declined.Until.Sub(o.Now)+time.Millisecond, o.Declined.Reason
+		step.Tell = warn(o.Declined.Reason, fmt.Sprintf(
+			"the volume has grown to %s, but real claim %s/%s in %s cannot ask for as much, so that quotas there count too little: %s; let its administrator allow it",
+			reached.String(), b.Claim.Namespace, b.Claim.Name, where(b.Cluster), o.Declined.Message))
 	case reached.Cmp(requested(b.Claim)) > 0:
 		return Step{Verb: Expand, Cluster: keys.Home, Backing: b, Size: reached, Tell: step.Tell, Trouble: step.Trouble}
 	default:

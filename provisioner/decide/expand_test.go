@@ -65,7 +65,7 @@ func TestNextForASize(t *testing.T) {
 		"… its twin follows once it is done": {
 			given: []change{home, inUse("3Gi", "3Gi"), have(keys.Home, full, asks("2Gi", "2Gi"))}, verb: decide.Expand, cluster: keys.Home},
 		"… not if that was refused": {
-			given: []change{home, inUse("3Gi", "3Gi"), have(keys.Home, full, asks("2Gi", "2Gi")), declined("3Gi")}, verb: idle, after: true},
+			given: []change{home, inUse("3Gi", "3Gi"), have(keys.Home, full, asks("2Gi", "2Gi")), declined("3Gi")}, verb: idle, tell: "QuotaExceeded", after: true},
 		"… and is not waited for": {
 			given: []change{home, inUse("3Gi", "3Gi"), have(keys.Home, full, asks("3Gi", "2Gi"))}, verb: idle},
 		"… a twin that its administrator made larger is told of": {

@@ -6,5 +6,5 @@ func Next(o Observation) Step {
 		// What was known last is the best there is, until the move lets go.
 		return Step{Verb: Idle, Unknown: true}
 	}
-	return tidy(o, next(o))
+	return again(tidy(o, next(o)))
 }

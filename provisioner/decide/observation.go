@@ -76,6 +76,8 @@ type Observation struct {
 	// MissedSince is since when the backing claim that the volume refers to is not
 	// seen in a cluster in which it would be; zero: for long, or it is seen.
 	MissedSince time.Time
+	// WaitsSince is since when the claim waits for what Waits names; zero: for long.
+	WaitsSince time.Time
 	// Said is what the events of a backing claim that waits said last; nil while
 	// nobody asked.
 	Said *Said

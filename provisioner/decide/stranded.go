@@ -2,7 +2,6 @@ package decide
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -10,15 +9,12 @@ import (
 // BackingNodeGone is the reason of a volume whose data is on a node that is gone.
 const BackingNodeGone = "BackingNodeGone"
 
-// strandedAgain is when it is told again that a volume has no node.
-const strandedAgain = 5 * time.Minute
-
 // stranded adds to a step that the real volume can be used on no node that is left.
 // What remote nodes are called is not said at home.
 func stranded(step Step, b Backing) Step {
 	step.Trouble = BackingNodeGone
-	if step.After == 0 || step.After > strandedAgain {
-		step.After = strandedAgain
+	if step.After == 0 || step.After > troubleAgain {
+		step.After = troubleAgain
 	}
 	if step.Tell != nil {
 		return step

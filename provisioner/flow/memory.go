@@ -31,6 +31,7 @@ type memory struct {
 	budgets  map[types.UID]budget
 	ungiven  map[types.UID]*decide.Ungiven
 	missed   map[types.UID]time.Time
+	waits    map[types.UID]told
 }
 
 // change is what a claim has not been told of yet, and from when on it may be.
@@ -51,7 +52,7 @@ func newMemory() memory {
 		owners: map[types.UID][]types.NamespacedName{}, orphans: map[types.UID]bool{},
 		declined: map[types.UID]declined{}, carried: map[types.UID]time.Time{},
 		said: map[types.UID]said{}, budgets: map[types.UID]budget{}, ungiven: map[types.UID]*decide.Ungiven{},
-		missed: map[types.UID]time.Time{}, moved: map[types.UID][]string{},
+		missed: map[types.UID]time.Time{}, moved: map[types.UID][]string{}, waits: map[types.UID]told{},
 	}
 }
 
@@ -167,6 +168,20 @@ func (m *memory) missedSince(claim types.UID, missed bool, now time.Time) time.T
 	return m.missed[claim]
 }
 
+// waitsSince notes what a claim waits for, and returns since when; zero if for nothing.
+func (m *memory) waitsSince(claim types.UID, what string, now time.Time) time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if what == "" {
+		delete(m.waits, claim)
+		return time.Time{}
+	}
+	if m.waits[claim].what != what {
+		m.waits[claim] = told{what: what, when: now}
+	}
+	return m.waits[claim].when
+}
+
 func (m *memory) forget(claim types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -184,6 +199,7 @@ func (m *memory) forget(claim types.UID) {
 	delete(m.ungiven, claim)
 	delete(m.missed, claim)
 	delete(m.moved, claim)
+	delete(m.waits, claim)
 }
 
 // setOrphan notes a claim of which only a backing claim is left.

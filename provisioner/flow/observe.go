@@ -77,6 +77,7 @@ func (f *Flow) observe(uid types.UID, publishing bool) decide.Observation {
 		o.Backings = append(o.Backings, f.movedBackings(uid, owners, f.candidates(o))...)
 	}
 	o.MissedSince = f.memory.missedSince(uid, decide.Missed(o), now)
+	o.WaitsSince = f.memory.waitsSince(uid, decide.Waits(o), now)
 	f.heard(&o)
 	f.reach(&o)
 	if o.Claim == nil && o.Volume == nil && len(o.Backings) > 0 {
