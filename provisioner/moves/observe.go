@@ -100,7 +100,7 @@ func usedBy(pod *corev1.Pod, r *record.Record) (claims []int) {
 func podOf(pod *corev1.Pod) decide.Pod {
 	seen := decide.Pod{
 		Name: pod.Name, UID: pod.UID, Bound: pod.Spec.NodeName != "", Leaving: pod.DeletionTimestamp != nil,
-		Finished: finished(pod), Owned: metav1.GetControllerOf(pod) != nil, Node: pod.Spec.NodeName,
+		Finished: finished(pod), Owned: metav1.GetControllerOf(pod) != nil, Job: jobOf(pod), Node: pod.Spec.NodeName,
 		Hasty: pod.Spec.TerminationGracePeriodSeconds != nil && *pod.Spec.TerminationGracePeriodSeconds == 0,
 	}
 	for _, gate := range pod.Spec.SchedulingGates {

@@ -134,8 +134,10 @@ type Pod struct {
 	Claims []int
 	// Gated: it has the gate of moves. Bound: it has a node.
 	Gated, Bound, Leaving, Ready, Finished bool
-	// Owned says whether a controller would make it anew.
+	// Owned says whether a controller would make it anew. Job is the name of the Job whose it
+	// is: that would, too, but counts a pod that was stopped as one that failed.
 	Owned bool
+	Job   string
 	// Hasty: it has no grace period, so that it goes without a word of its node.
 	Hasty bool
 }
