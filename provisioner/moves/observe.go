@@ -75,6 +75,11 @@ func (c *Controller) observePods(ctx context.Context, o *decide.Observation) err
 		}
 		known, seen := slim.NewPod(pod), podOf(pod)
 		seen.Claims = used
+		for _, j := range used {
+			if known := &o.Record.Claims[j]; known.Source.Ref.Cluster == keys.Home && !seen.Finished {
+				o.Claims[j].Levels = append(o.Claims[j].Levels, levels(&pod.Spec, known.Name)...)
+			}
+		}
 		if c.local(known) {
 			// Others than its node may say that it has failed.
 			seen.Finished = known.Ended()

@@ -72,6 +72,9 @@ type Claim struct {
 	// On are the nodes of the source's cluster that pods are bound to which use the claim
 	// and are not ending, those of movers left out.
 	On []string
+	// Levels are the SELinux levels that pods state, in the source's cluster, which use the
+	// claim.
+	Levels []string
 	// Copy is what the mover that reads, as Reads says, tells, nil if it was not reached; CopyError
 	// why not.
 	Copy      *movecontrol.Status
