@@ -3,6 +3,7 @@ package crash
 import (
 	"fmt"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 
@@ -45,7 +46,7 @@ func ParseCall(text string) (Call, error) {
 	return Call{Cluster: parts[0], Verb: parts[1], Object: parts[2], Nth: nth, Phase: phase}, nil
 }
 
-func (c Call) writes() bool { return c.Verb != "get" }
+func (c Call) writes() bool { return c.Verb != "get" && c.Verb != "list" }
 
 // request is what the path of a request says.
 type request struct {
@@ -56,10 +57,10 @@ var verbs = map[string]string{
 	http.MethodGet: "get", http.MethodPost: "create", http.MethodPut: "update", http.MethodPatch: "patch", http.MethodDelete: "delete",
 }
 
-// parse returns what a request asks for; false for lists and watches, and for
-// what is no object.
-func parse(method, path string) (request, bool) {
-	parts := strings.Split(strings.Trim(path, "/"), "/")
+// parse returns what a request asks for; false for watches, for lists but those by which a
+// move looks who uses a volume, and for what is no object.
+func parse(method string, asked *url.URL) (request, bool) {
+	parts := strings.Split(strings.Trim(asked.Path, "/"), "/")
 	switch {
 	case len(parts) > 2 && parts[0] == "api":
 		parts = parts[2:]
@@ -79,8 +80,20 @@ func parse(method, path string) (request, bool) {
 	if len(parts) > 2 {
 		r.subresource = parts[2]
 	}
-	named := r.name != "" || r.verb == "create"
+	if r.looks(asked.Query()) {
+		r.verb = "list"
+	}
+	named := r.name != "" || r.verb == "create" || r.verb == "list"
 	return r, r.verb != "" && named
+}
+
+// looks says whether a request lists the pods of a namespace as they are now, which a move
+// does in each turn. Caches, and whoever looks at all that there is, ask otherwise.
+func (r request) looks(query url.Values) bool {
+	if r.verb != "get" || r.namespace == "" || r.name != "" || r.resource != "pods" && r.resource != "shadowpods" {
+		return false
+	}
+	return !query.Has("watch") && !query.Has("resourceVersion") && !query.Has("limit")
 }
 
 // counted says whether a request is one that a flow may consist of; see the
@@ -118,7 +131,9 @@ func (r request) object(cluster string, virtual bool) string {
 			object = "mover"
 		}
 	case "shadowpods":
-		object = "mover"
+		if r.verb != "list" {
+			object = "mover"
+		}
 	case "secrets":
 		object = "mover-keys"
 		if r.namespace == fabric.System {

@@ -2,6 +2,7 @@ package crash
 
 import (
 	"errors"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -28,12 +29,16 @@ func TestRequestsAreToldApart(t *testing.T) {
 		"a shadow":                        {method: "GET", path: "/api/v1/namespaces/crash-abcdefgh/persistentvolumeclaims/data", cluster: "west", want: "get shadow"},
 		"a virtual volume":                {method: "PATCH", path: "/api/v1/persistentvolumes/pvc-" + uid, cluster: "home", want: "patch volume"},
 		"a real volume in west":           {method: "GET", path: "/api/v1/persistentvolumes/pvc-" + uid, cluster: "west", want: "get real-volume"},
+		"who uses a volume":               {method: "GET", path: "/api/v1/namespaces/crash-abcdefgh/pods", cluster: "home", want: "list pod"},
+		"who may use it in west":          {method: "GET", path: "/apis/remote.lodestone.dev/v1alpha1/namespaces/crash-abcdefgh/shadowpods?labelSelector=a%3Db", cluster: "west", want: "list shadowpod"},
 		"an event about a volume":         {method: "POST", path: "/api/v1/namespaces/default/events", body: "pvc-" + uid, cluster: "home", want: "create event"},
 		"what belongs to none":            {method: "GET", path: "/api/v1/namespaces/other/persistentvolumeclaims/data", cluster: "home", want: "get claim", others: true},
 		"a RemoteCluster names all cases": {method: "PUT", path: "/apis/lodestone.dev/v1alpha1/remoteclusters/west/status", body: "crash-abcdefgh", cluster: "home", want: "update remotecluster.status", others: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, ok := parse(test.method, test.path)
+			asked, err := url.Parse(test.path)
+			require.NoError(t, err)
+			r, ok := parse(test.method, asked)
 			require.True(t, ok)
 			assert.Equal(t, test.want, r.verb+" "+r.object(test.cluster, l.isVirtual(r.name)))
 			found := l.find(r, test.path, []byte(test.body))
@@ -44,8 +49,11 @@ func TestRequestsAreToldApart(t *testing.T) {
 			assert.Same(t, c, found)
 		})
 	}
-	for _, path := range []string{"/api/v1/persistentvolumeclaims", "/readyz", "/api/v1/namespaces/x/pods"} {
-		_, ok := parse("GET", path)
+	for _, path := range []string{"/api/v1/persistentvolumeclaims", "/readyz", "/api/v1/pods", "/api/v1/namespaces/x/persistentvolumeclaims",
+		"/api/v1/namespaces/x/pods?watch=true", "/api/v1/namespaces/x/pods?limit=500&resourceVersion=0", "/api/v1/nodes?fieldSelector=metadata.name%3Dn"} {
+		asked, err := url.Parse(path)
+		require.NoError(t, err)
+		_, ok := parse("GET", asked)
 		assert.False(t, ok, "%s is a list, a watch or no object", path)
 	}
 }

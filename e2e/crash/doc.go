@@ -11,8 +11,9 @@
 // had died at its call.
 //
 // Counted are the calls that the provisioner makes for a claim since the user's
-// act: every write, and every read of one object. Not counted are lists and
-// watches, leases, the regular looks at a remote cluster, and, except for answers
+// act: every write, every read of one object, and each list of the pods of a namespace
+// by which a move looks who uses a volume. Not counted are other lists, which name no
+// claim, watches, leases, the regular looks at a remote cluster, and, except for answers
 // that are errors, events: client-go writes those from a thread of its own, so
 // that no step of a flow comes before or after one.
 package crash

@@ -119,7 +119,7 @@ func (w *way) ServeHTTP(answer http.ResponseWriter, original *http.Request) {
 	if w.gate.shut.Load() {
 		abort()
 	}
-	asked, ok := parse(original.Method, original.URL.Path)
+	asked, ok := parse(original.Method, original.URL)
 	if !ok || !strings.HasPrefix(original.UserAgent(), "lodestone-provisioner") {
 		// Others reach west with the kubeconfig of the RemoteCluster too.
 		w.proxy.ServeHTTP(answer, original)

@@ -2,6 +2,7 @@ package clusters
 
 import (
 	"regexp"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -34,6 +35,10 @@ func Trusted(obj any) (any, error) {
 		if !sound(object, object.Size()) || object.Namespace == "" {
 			return &corev1.PersistentVolumeClaim{ObjectMeta: nameOf(object)}, nil
 		}
+		object.Spec.AccessModes, object.Status.AccessModes = known(object.Spec.AccessModes), known(object.Status.AccessModes)
+		if name := object.Spec.StorageClassName; name != nil && len(*name) > validation.DNS1123SubdomainMaxLength {
+			return &corev1.PersistentVolumeClaim{ObjectMeta: nameOf(object)}, nil
+		}
 		for _, sizes := range []corev1.ResourceList{object.Spec.Resources.Requests, object.Spec.Resources.Limits, object.Status.Capacity, object.Status.AllocatedResources} {
 			dropUnsound(sizes)
 		}
@@ -42,6 +47,7 @@ func Trusted(obj any) (any, error) {
 		if !sound(object, object.Size()) || object.Namespace != "" {
 			return &corev1.PersistentVolume{ObjectMeta: nameOf(object)}, nil
 		}
+		object.Spec.AccessModes = known(object.Spec.AccessModes)
 		dropUnsound(object.Spec.Capacity)
 	case *storagev1.StorageClass:
 		object.SetManagedFields(nil)
@@ -69,6 +75,19 @@ func sound(object metav1.Object, size int) bool {
 	return size <= maxObject && entries(object) <= maxEntries && uids.MatchString(string(object.GetUID())) && len(object.GetResourceVersion()) <= 64 &&
 		len(validation.IsDNS1123Subdomain(object.GetName())) == 0 &&
 		(object.GetNamespace() == "" || len(validation.IsDNS1123Label(object.GetNamespace())) == 0)
+}
+
+// known takes off a list the access modes that no volume has. Virtual volumes get those of
+// real ones, and no API server would take one with others.
+func known(modes []corev1.PersistentVolumeAccessMode) []corev1.PersistentVolumeAccessMode {
+	return slices.DeleteFunc(modes, func(mode corev1.PersistentVolumeAccessMode) bool {
+		switch mode {
+		case corev1.ReadWriteOnce, corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOncePod:
+			return false
+		default:
+			return true
+		}
+	})
 }
 
 func nameOf(object metav1.Object) metav1.ObjectMeta {

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -44,6 +45,13 @@ func TestTrustedTakesWhatAnAPIServerStores(t *testing.T) {
 	trusted, err = Trusted(volume.DeepCopy())
 	require.NoError(t, err)
 	assert.Equal(t, volume, trusted)
+
+	odd := volume.DeepCopy()
+	odd.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{"x", corev1.ReadWriteOnce, "y"}
+	trusted, err = Trusted(odd)
+	require.NoError(t, err)
+	volume.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+	assert.Equal(t, volume, trusted, "no other volume could have that")
 }
 
 func TestTrustedLeavesTheNameAloneOfWhatIsBroken(t *testing.T) {
@@ -59,6 +67,9 @@ func TestTrustedLeavesTheNameAloneOfWhatIsBroken(t *testing.T) {
 		},
 		"owners without end": func(c *corev1.PersistentVolumeClaim) {
 			c.OwnerReferences = make([]metav1.OwnerReference, maxEntries+1)
+		},
+		"a long storage class": func(c *corev1.PersistentVolumeClaim) {
+			c.Spec.StorageClassName = ptr.To(strings.Repeat("a", 300))
 		},
 		"a long version": func(c *corev1.PersistentVolumeClaim) { c.ResourceVersion = strings.Repeat("1", 100) },
 	} {

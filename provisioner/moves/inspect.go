@@ -48,6 +48,9 @@ func (c *Controller) inspect(ctx context.Context, move *v1alpha1.VolumeMove) (*r
 		r.Limit = limit.Value()
 	}
 	stops, err := c.fill(ctx, r, move)
+	if err == nil && !r.Fits() {
+		err = refuse("more is to be remembered of these claims and their volumes than there is room for: move fewer claims at once, or take annotations off their volumes")
+	}
 	if err == nil && move.Spec.DryRun {
 		return c.check(ctx, r, stops)
 	}
@@ -98,6 +101,9 @@ func (c *Controller) fill(ctx context.Context, r *record.Record, move *v1alpha1.
 		}
 		known.Keys = issued
 		if known.Store, err = c.storeFor(ctx, r, i, known); err != nil {
+			return nil, err
+		}
+		if err := oneSource(r.Claims, known); err != nil {
 			return nil, err
 		}
 		r.Claims = append(r.Claims, *known)

@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/pkg/locality"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 )
 
@@ -26,6 +28,9 @@ func (c *Controller) inspectPods(ctx context.Context, r *record.Record) (stops [
 		if pod.Spec.NodeName != "" && metav1.GetControllerOf(pod) == nil {
 			return nil, refuse("pod %q uses the volume and nobody would make it anew once it is stopped: delete it first, and create it again after the move has begun", pod.Name)
 		}
+		if job := jobOf(pod); pod.Spec.NodeName != "" && job != "" {
+			return nil, refuse("%s", decide.OfJob(r.Namespace, pod.Name, job))
+		}
 		if err := c.inspectPlace(r, pod); err != nil {
 			return nil, err
 		}
@@ -42,6 +47,14 @@ func (c *Controller) inspectPods(ctx context.Context, r *record.Record) (stops [
 			stops[0], r.Claims[whole].Name, r.Claims[whole].NoSnapshot)
 	}
 	return stops, nil
+}
+
+// jobOf returns the name of the Job whose a pod is; empty if it is no Job's.
+func jobOf(pod *corev1.Pod) string {
+	if owner := metav1.GetControllerOf(pod); owner != nil && owner.Kind == "Job" && strings.HasPrefix(owner.APIVersion, "batch/") {
+		return owner.Name
+	}
+	return ""
 }
 
 // inspectPlace refuses a pod that uses a claim from another cluster than that of the

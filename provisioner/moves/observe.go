@@ -75,6 +75,11 @@ func (c *Controller) observePods(ctx context.Context, o *decide.Observation) err
 		}
 		known, seen := slim.NewPod(pod), podOf(pod)
 		seen.Claims = used
+		for _, j := range used {
+			if known := &o.Record.Claims[j]; known.Source.Ref.Cluster == keys.Home && !seen.Finished {
+				o.Claims[j].Levels = append(o.Claims[j].Levels, levels(&pod.Spec, known.Name)...)
+			}
+		}
 		if c.local(known) {
 			// Others than its node may say that it has failed.
 			seen.Finished = known.Ended()
@@ -100,7 +105,7 @@ func usedBy(pod *corev1.Pod, r *record.Record) (claims []int) {
 func podOf(pod *corev1.Pod) decide.Pod {
 	seen := decide.Pod{
 		Name: pod.Name, UID: pod.UID, Bound: pod.Spec.NodeName != "", Leaving: pod.DeletionTimestamp != nil,
-		Finished: finished(pod), Owned: metav1.GetControllerOf(pod) != nil, Node: pod.Spec.NodeName,
+		Finished: finished(pod), Owned: metav1.GetControllerOf(pod) != nil, Job: jobOf(pod), Node: pod.Spec.NodeName,
 		Hasty: pod.Spec.TerminationGracePeriodSeconds != nil && *pod.Spec.TerminationGracePeriodSeconds == 0,
 	}
 	for _, gate := range pod.Spec.SchedulingGates {

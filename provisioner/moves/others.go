@@ -83,7 +83,7 @@ func (c *Controller) besides(o *decide.Observation, found *beside) {
 	o.Users = append(o.Users, found.users...)
 	o.Writers = append(o.Writers, found.writers...)
 	seen := &o.Claims[found.claim]
-	seen.On = found.on
+	seen.On, seen.Levels = found.on, append(seen.Levels, found.levels...)
 	for _, pod := range o.Pods {
 		if found.at.home && slices.Contains(pod.Claims, found.claim) && pod.Bound && !pod.Leaving && !pod.Finished && c.atHome(pod.Node) {
 			seen.On = append(seen.On, pod.Node)
@@ -101,6 +101,8 @@ type beside struct {
 	on []string
 	// writers are those whose end is not proven otherwise.
 	writers []record.Pod
+	// levels are the SELinux levels that they state.
+	levels []string
 	// movers are the nodes of its mover.
 	movers map[string]bool
 	// err is why a remote cluster does not tell.
@@ -129,6 +131,7 @@ func (c *Controller) podsBeside(ctx context.Context, r *record.Record, found *be
 			found.movers[pod.Spec.NodeName] = true
 		default:
 			found.others = append(found.others, "pod "+pod.Name+" in "+ref.Cluster)
+			found.levels = append(found.levels, levels(&pod.Spec, ref.Name)...)
 			if pod.Spec.NodeName != "" {
 				found.users = append(found.users, record.Node{Cluster: ref.Cluster, Name: pod.Spec.NodeName})
 				if pod.DeletionTimestamp == nil {

@@ -108,6 +108,11 @@ func (c *Controller) moverSpec(r *record.Record, i int, end record.End, node str
 			{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: resource.NewQuantity(scratch+spare, resource.BinarySI)}}},
 		},
 	}
+	if known := r.Claims[i].Level; known != "" && end != record.Target {
+		// The level alone: what type, user or role a process has is not for tenants to say.
+		// At the target nobody has the volume yet, and the first pod gets it.
+		spec.SecurityContext.SELinuxOptions = &corev1.SELinuxOptions{Level: known}
+	}
 	if r.Claims[i].Store != nil {
 		// Restic takes more, see docs/benchmarks.md.
 		spec.Containers[0].Resources.Requests[corev1.ResourceMemory] = resource.MustParse("256Mi")

@@ -54,10 +54,11 @@ func (c *Controller) snapshotAt(ctx context.Context, at site, r *record.Record, 
 		seen.Exists, seen.UID, seen.Leaving = true, taken.UID, taken.DeletionTimestamp != nil
 		seen.Ready = problem == "" && ptr.Deref(taken.Status.ReadyToUse, false)
 	}
-	clone, err := claimAt(ctx, at, ref.Namespace, ref.Name)
-	if err != nil {
+	if err := behind(ctx, at, &known.Snapshot.Copy, &seen.Side); err != nil {
 		return seen, err
 	}
+	clone := seen.Backing
+	seen.Backing = nil
 	switch {
 	case clone == nil:
 	case !c.isOurs(clone, r):

@@ -3,6 +3,7 @@ package moves
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -113,12 +114,12 @@ func statusOf(o decide.Observation, step decide.Step) v1alpha1.VolumeMoveStatus 
 	next := *o.Move.Status.DeepCopy()
 	next.Phase, next.Message = r.Phase, step.Say
 	switch {
-	case r.Phase == v1alpha1.MoveDone && r.Left() != "":
-		next.Message = "the claims have their volumes at the target; " + r.Left()
-	case r.Phase == v1alpha1.MoveDone:
+	case r.Phase == v1alpha1.MoveDone && r.Left()+r.Kept() == "":
 		next.Message = "the claims have their volumes at the target, and the copy at the source is gone"
+	case r.Phase == v1alpha1.MoveDone:
+		next.Message = sentences("the claims have their volumes at the target", r.Left(), r.Kept())
 	case r.Over() && r.Why != "":
-		next.Message = strings.TrimSuffix(r.Why+"; "+r.Left(), "; ")
+		next.Message = sentences(r.Why, r.Left(), r.Kept())
 	case r.Phase == v1alpha1.MoveRollBack:
 		next.Message = strings.TrimSuffix(r.Why+": "+step.Say, ": ")
 	case step.Say == "" && step.Verb != decide.Idle && step.Verb != decide.Save:
@@ -141,6 +142,11 @@ func statusOf(o decide.Observation, step decide.Step) v1alpha1.VolumeMoveStatus 
 	next.Progress = progressOf(next)
 	conditions(r, &next)
 	return next
+}
+
+// sentences joins those that are not empty.
+func sentences(said ...string) string {
+	return strings.Join(slices.DeleteFunc(said, func(one string) bool { return one == "" }), "; ")
 }
 
 func phases(r *record.Record) []v1alpha1.PhaseTime {

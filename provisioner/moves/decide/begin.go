@@ -143,6 +143,9 @@ func unkept(name string, p *movecontrol.Prepared) string {
 	switch {
 	case p == nil:
 		return "the mover of claim " + name + " looked at the volume and says nothing of it: use movers of the provisioner's version"
+	case len(p.Source) > longest:
+		// It becomes part of the record.
+		return fmt.Sprintf("the mover of claim %s says more of what its source is than movers do (%d bytes): use movers of the provisioner's version, and see who runs its cluster", name, len(p.Source))
 	case len(p.Refusals) == 0:
 		return ""
 	}

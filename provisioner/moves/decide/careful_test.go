@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -83,6 +84,33 @@ func TestTheSourceIsKeptWhileTheTargetIsNotKnownToBeThere(t *testing.T) {
 	deleted := whole()
 	deleted.Claims[0].Claim, deleted.Claims[0].Target = nil, decide.Side{}
 	assert.Equal(t, decide.DropBacking, decide.Next(deleted).Verb, "who deleted the claim wants neither copy")
+}
+
+func TestWhatOutlivesItsClaimIsRecordedBeforeThatIsRemoved(t *testing.T) {
+	labels := map[string]string{keys.MoveOf: string(moveUID)}
+	for end, phase := range map[record.End]v1alpha1.MovePhase{record.Source: v1alpha1.MoveFinalize, record.Target: v1alpha1.MoveRollBack} {
+		o := in(phase)
+		o.Record.Freed = end == record.Target
+		o.Claims[0].Target.Backing = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: ref(record.Target, 0).UID}}
+		o.Claims[0].Target.Real = &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "to"}}
+		side := &o.Claims[0].Target
+		if end == record.Source {
+			side = &o.Claims[0].Source
+		}
+		real := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "real-1"}, Spec: corev1.PersistentVolumeSpec{PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain}}
+		*side = decide.Side{Backing: &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: ref(end, 0).UID, Labels: labels}}, Real: real}
+		step := decide.Next(o)
+		require.Equal(t, decide.Save, step.Verb)
+		require.Equal(t, "real-1", step.Record.Claims[0].At(end).Stays)
+		o.Record = again(t, step.Record)
+		require.Equal(t, decide.DropBacking, decide.Next(o).Verb)
+		assert.Contains(t, o.Record.Kept(), "real-1")
+
+		real.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimDelete
+		step = decide.Next(o)
+		require.Equal(t, decide.Save, step.Verb, "it was changed meanwhile")
+		assert.Empty(t, step.Record.Kept())
+	}
 }
 
 func TestWhatCannotBeKeptEndsTheMoveBeforeAnythingStops(t *testing.T) {

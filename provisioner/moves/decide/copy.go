@@ -88,6 +88,9 @@ func preCopy(o Observation) Step {
 	if why := unagreed(o); why != "" {
 		return back(o, why, record.PodsInTheWay)
 	}
+	if step, ok := working(o); ok {
+		return step
+	}
 	if len(lingering(o)) > 0 {
 		// No pod stands still for this wait.
 		if step, ok := unsure(o); ok {

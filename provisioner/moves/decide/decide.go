@@ -24,6 +24,16 @@ const (
 
 // Next returns the next step of a move.
 func Next(o Observation) Step {
+	step := next(o)
+	if step.Verb != Save || step.Record.Phase == v1alpha1.MoveRollBack || !record.Before(o.Record.Phase, v1alpha1.MoveCommit) || step.Record.Fits() {
+		return step
+	}
+	// Others' words are in it: those of a remote cluster, or of a mover there. What it was
+	// before has room for all that going back adds.
+	return back(o, "more is to be remembered of the move than there is room for, as of pods and nodes that use the volumes: scale the owners of the pods down, or move fewer claims at once", record.TooMuch)
+}
+
+func next(o Observation) Step {
 	r := o.Record
 	switch {
 	case r == nil && o.Move == nil:

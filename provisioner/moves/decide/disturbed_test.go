@@ -1,6 +1,7 @@
 package decide_test
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -9,9 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/movecontrol"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 )
@@ -54,6 +57,37 @@ func TestOthersWordsDoNotMakeARecordTooLarge(t *testing.T) {
 	written, err := record.Encode(step.Record)
 	require.NoError(t, err)
 	assert.Less(t, len(written), 64<<10)
+
+	// A mover says what its source is, and that becomes part of the record.
+	tells := in(v1alpha1.MoveFinalSync)
+	tells.Record.Claims[0].Offline = true
+	tells.Record.Claims[0].Target.Ref.UID = ref(record.Target, 0).UID
+	running := decide.Side{Mover: decide.Mover{Exists: true, Running: true}}
+	tells.Claims[0].Source, tells.Claims[0].Target = running, running
+	for size, want := range map[int]v1alpha1.MovePhase{200: v1alpha1.MoveFinalSync, 5 << 10: v1alpha1.MoveRollBack} {
+		tells.Claims[0].Copy = &movecontrol.Status{Connected: true, Task: &movecontrol.TaskStatus{
+			Task: movecontrol.Task{ID: "prepare"}, State: movecontrol.Done, Prepared: &movecontrol.Prepared{Source: []byte(`"` + strings.Repeat("x", size) + `"`)},
+		}}
+		step := decide.Next(tells)
+		require.Equal(t, decide.Save, step.Verb)
+		assert.Equal(t, want, step.Record.Phase)
+		assert.Equal(t, want == v1alpha1.MoveRollBack, strings.Contains(step.Record.Why, "says more of what its source is"), step.Record.Why)
+	}
+
+	// Whatever a remote cluster says, the record of a move that goes back can be written.
+	for _, phase := range beforeCommit {
+		many := in(phase)
+		for i := range record.MostPods {
+			name := strings.Repeat("<", 250) + strconv.Itoa(i)
+			many.Writers = append(many.Writers, record.Pod{Cluster: "west", UID: types.UID(strconv.Itoa(i)), Name: name, Node: name})
+			many.Users = append(many.Users, record.Node{Cluster: "west", Name: name})
+		}
+		step := decide.Next(many)
+		require.Equal(t, decide.Save, step.Verb)
+		require.Equal(t, v1alpha1.MoveRollBack, step.Record.Phase, phase)
+		assert.Equal(t, record.TooMuch, step.Record.Cause)
+		assert.True(t, step.Record.Fits())
+	}
 }
 
 func TestAMoverThatOnlyReadsHoldsNobodyUp(t *testing.T) {

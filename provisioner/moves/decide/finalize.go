@@ -3,6 +3,8 @@ package decide
 import (
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/backing"
@@ -61,6 +63,22 @@ func unsound(o Observation) string {
 	return ""
 }
 
+// outlasting is the step that records whether the real volume of a claim that is about to
+// be removed stays with its data; false where the record says so.
+func outlasting(o Observation, i int, end record.End, real *corev1.PersistentVolume) (Step, bool) {
+	if real == nil {
+		return Step{}, false
+	}
+	stays := ""
+	if real.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRetain {
+		stays = real.Name
+	}
+	if o.Record.Claims[i].At(end).Stays == stays {
+		return Step{}, false
+	}
+	return change(o, i, func(c *record.Claim) { c.At(end).Stays = stays }), true
+}
+
 // removed is the step towards no backing claims at an end; false once they are gone.
 func removed(o Observation, end record.End) (Step, bool) {
 	if o.Unusable[end] != "" {
@@ -79,6 +97,9 @@ func removed(o Observation, end record.End) (Step, bool) {
 			continue
 		}
 		if b.DeletionTimestamp == nil || backing.Protected(b) {
+			if step, ok := outlasting(o, i, end, side.Real); ok {
+				return step, true
+			}
 			return Step{Verb: DropBacking, Claim: i, End: end}, true
 		}
 		return wait(soon, fmt.Sprintf("waiting until real claim %s is gone", copied.Ref.Key())), true

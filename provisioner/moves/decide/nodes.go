@@ -8,7 +8,8 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 )
 
-// followed is the step that records which pods use the claims, and on which nodes; false
+// followed is the step that records which pods use the claims, on which nodes, and with what
+// SELinux level; false
 // where the record says so.
 func followed(o Observation) (Step, bool) {
 	next := o.Record.Clone()
@@ -16,10 +17,23 @@ func followed(o Observation) (Step, bool) {
 	if len(next.Pods) > record.MostPods {
 		return back(o, fmt.Sprintf("more than %d pods use the volumes, or did so a moment ago: scale their owners down, and move again", record.MostPods), record.PodsInTheWay), true
 	}
-	if slices.Equal(next.Ran, o.Record.Ran) && slices.Equal(next.Pods, o.Record.Pods) {
+	if known := leveled(o, next); known && slices.Equal(next.Ran, o.Record.Ran) && slices.Equal(next.Pods, o.Record.Pods) {
 		return Step{}, false
 	}
 	return Step{Verb: Save, Record: next}, true
+}
+
+// leveled notes the SELinux levels of pods in a record, for movers that are made when those
+// are gone; known says that it has them.
+func leveled(o Observation, next *record.Record) (known bool) {
+	known = true
+	for i, claim := range o.Claims {
+		if has := &next.Claims[i].Level; len(claim.Levels) > 0 && !slices.Contains(claim.Levels, *has) {
+			// Pods that differ take the volume from one another.
+			*has, known = slices.Min(claim.Levels), false
+		}
+	}
+	return known
 }
 
 // ran returns the nodes on which pods use the claims. A node stays among them after its

@@ -72,6 +72,9 @@ type Claim struct {
 	// On are the nodes of the source's cluster that pods are bound to which use the claim
 	// and are not ending, those of movers left out.
 	On []string
+	// Levels are the SELinux levels that pods state, in the source's cluster, which use the
+	// claim.
+	Levels []string
 	// Copy is what the mover that reads, as Reads says, tells, nil if it was not reached; CopyError
 	// why not.
 	Copy      *movecontrol.Status
@@ -134,8 +137,10 @@ type Pod struct {
 	Claims []int
 	// Gated: it has the gate of moves. Bound: it has a node.
 	Gated, Bound, Leaving, Ready, Finished bool
-	// Owned says whether a controller would make it anew.
+	// Owned says whether a controller would make it anew. Job is the name of the Job whose it
+	// is: that would, too, but counts a pod that was stopped as one that failed.
 	Owned bool
+	Job   string
 	// Hasty: it has no grace period, so that it goes without a word of its node.
 	Hasty bool
 }

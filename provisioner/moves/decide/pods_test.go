@@ -217,3 +217,17 @@ func TestARecordHasRoomForItsPods(t *testing.T) {
 	assert.Equal(t, decide.Idle, step.Verb)
 	assert.Contains(t, step.Say, "other pods like it: 500")
 }
+
+func TestTheLevelOfPodsIsRememberedForMoversThatAreMadeLater(t *testing.T) {
+	o := in(v1alpha1.MovePrepare)
+	o.Claims[0].Levels = []string{"s0:c3", "s0:c1,c2"}
+	step := decide.Next(o)
+	require.Equal(t, decide.Save, step.Verb)
+	assert.Equal(t, "s0:c1,c2", step.Record.Claims[0].Level)
+	o.Record = again(t, step.Record)
+	assert.Equal(t, decide.HoldClaim, decide.Next(o).Verb, "it is known")
+	o.Claims[0].Levels = nil
+	assert.Equal(t, decide.HoldClaim, decide.Next(o).Verb, "the pods are gone")
+	o.Claims[0].Levels = []string{"s0:c3"}
+	assert.Equal(t, "s0:c3", decide.Next(o).Record.Claims[0].Level, "others have the volume by now")
+}

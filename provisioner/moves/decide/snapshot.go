@@ -128,6 +128,9 @@ func unsnapped(o Observation, i int) (Step, bool) {
 	case m.Exists:
 		return wait(soon, fmt.Sprintf("waiting until the mover of claim %s at the snapshot has ended", known.Name)), true
 	case seen.Backing != nil && seen.Backing.DeletionTimestamp == nil:
+		if step, ok := outlasting(o, i, record.Snapped, seen.Real); ok {
+			return step, true
+		}
 		return Step{Verb: DropClone, Claim: i, End: record.Snapped}, true
 	case seen.Backing != nil:
 		return wait(soon, fmt.Sprintf("waiting until real claim %s/%s, which was made of a snapshot, is gone", known.Snapshot.Ref.Namespace, known.Snapshot.Ref.Name)), true

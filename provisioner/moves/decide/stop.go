@@ -40,15 +40,17 @@ func stopped(o Observation) (Step, bool) {
 	for _, pod := range o.Pods {
 		switch {
 		case pod.Finished, pod.Gated && !pod.Bound:
+		case pod.Bound && !pod.Leaving && pod.Job != "":
+			return back(o, OfJob(o.Record.Namespace, pod.Name, pod.Job), record.PodsInTheWay), true
 		case pod.Bound && !pod.Leaving && !pod.Owned:
 			return back(o, fmt.Sprintf("pod %s uses the volume and nobody would make it anew: delete it yourself, and move again", pod.Name), record.PodsInTheWay), true
-		case !pod.Leaving && (pod.Bound || pod.Owned):
+		case !pod.Leaving && (pod.Bound || pod.Owned && pod.Job == ""):
 			return Step{Verb: DeletePod, Pod: pod, Say: fmt.Sprintf("pod %s is stopped; its successor waits until the move is done", pod.Name)}, true
 		case pod.Bound:
 			names = append(names, "pod "+pod.Name)
 		}
-		// One that has no node, no gate and no owner that would make it anew is left:
-		// it is deleted once it gets a node.
+		// One that has no node, no gate and no owner that would make it anew is left: the
+		// move goes back once it gets a node. So is one of a Job.
 	}
 	names = append(names, o.Others...)
 	if len(names) == 0 {

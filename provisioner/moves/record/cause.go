@@ -27,10 +27,12 @@ const (
 	PodsInTheWay   Cause = "PodsInTheWay"
 	TargetChanged  Cause = "TargetChanged"
 	VolumeReplaced Cause = "VolumeReplaced"
+	// TooMuch: more was to be remembered than a record has room for.
+	TooMuch Cause = "TooMuch"
 )
 
 // Causes are all of them.
-var Causes = []Cause{Aborted, MoveDeleted, ClaimDeleted, GivenUp, Refused, NotStarted, NotKept, MoverFailed, StoodStill, Differs, PodsInTheWay, TargetChanged, VolumeReplaced}
+var Causes = []Cause{Aborted, MoveDeleted, ClaimDeleted, GivenUp, Refused, NotStarted, NotKept, MoverFailed, StoodStill, Differs, PodsInTheWay, TargetChanged, VolumeReplaced, TooMuch}
 
 // Wished says whether that is what somebody wanted: such a move has not failed.
 func (c Cause) Wished() bool {

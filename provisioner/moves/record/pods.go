@@ -36,5 +36,5 @@ func (p Pod) On() Node {
 	return Node{Cluster: p.Cluster, Name: p.Node}
 }
 
-// MostPods is how many pods a record has room for: what is in a Secret is at most 1 MiB.
+// MostPods is how many pods a record has room for.
 const MostPods = 500

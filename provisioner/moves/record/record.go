@@ -90,6 +90,8 @@ type Claim struct {
 	Offline    bool      `json:"offline,omitempty"`
 	Snapshot   *Snapshot `json:"snapshot,omitempty"`
 	NoSnapshot string    `json:"noSnapshot,omitempty"`
+	// Level is the SELinux level that pods which use the source state; empty where none did.
+	Level string `json:"level,omitempty"`
 	// Yields counts how often the mover at the source made way for pods on another node,
 	// Yielded is when it last did, and YieldedBy the pod of that mover.
 	Yields    int       `json:"yields,omitempty"`
@@ -134,6 +136,9 @@ type Copy struct {
 	Real   string                               `json:"real,omitempty"`
 	Policy corev1.PersistentVolumeReclaimPolicy `json:"policy,omitempty"`
 	Class  string                               `json:"class,omitempty"`
+	// Stays is the name of the real volume that outlives its claim when that is removed,
+	// with its data: its reclaim policy says so.
+	Stays string `json:"stays,omitempty"`
 	// Node is where its mover must run; empty: anywhere.
 	Node string `json:"node,omitempty"`
 }
@@ -190,6 +195,16 @@ func Encode(r *Record) ([]byte, error) {
 		return nil, fmt.Errorf("encode record of move %s/%s: %w", r.Namespace, r.Name, err)
 	}
 	return data, nil
+}
+
+// roomy is how many bytes a record of a move that goes forward may have. What is in a
+// Secret is at most 1 MiB: whatever becomes of the move, its end can be written too.
+const roomy = 512 << 10
+
+// Fits says whether a record leaves room for what going on, or back, adds to it.
+func (r *Record) Fits() bool {
+	data, err := Encode(r)
+	return err == nil && len(data) <= roomy
 }
 
 // Decode reads what Encode wrote. One of a later version is an error: what it means

@@ -46,3 +46,24 @@ func (r *Record) Left() string {
 	}
 	return strings.Join(said, "; ")
 }
+
+// Kept says in words what real volumes stay with their data although the move has removed
+// their claims; empty where none does.
+func (r *Record) Kept() string {
+	var said []string
+	for i := range r.Claims {
+		ends := Ends
+		if r.Claims[i].Snapshot != nil {
+			ends = append([]End{Snapped}, ends...)
+		}
+		for _, end := range ends {
+			if copied := r.Claims[i].At(end); copied.Stays != "" && !r.GaveUp(end) {
+				said = append(said, fmt.Sprintf("%s in cluster %s (claim %s, %s)", copied.Stays, copied.Ref.Cluster, r.Claims[i].Name, end))
+			}
+		}
+	}
+	if len(said) == 0 {
+		return ""
+	}
+	return "what the reclaim policy Retain keeps stays with its data, for an administrator to remove: real volume " + strings.Join(said, ", real volume ")
+}
