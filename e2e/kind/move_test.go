@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
@@ -30,11 +29,7 @@ func TestAVolumeGoesToWestAndBackWhileItsPodRuns(t *testing.T) {
 			for i, target := range []struct{ cluster, node string }{{"west", virtualNode}, {keys.Home, home.node}} {
 				from := volumeOf(t, db.namespace, db.claim(0))
 
-				requireMoved(t, move(t, db.namespace, db.claim(0), target.cluster, func(spec *v1alpha1.VolumeMoveSpec) {
-					if db.access == "ReadWriteOncePod" {
-						spec.Offline = v1alpha1.OfflineAllow
-					}
-				}))
+				requireMoved(t, move(t, db.namespace, db.claim(0), target.cluster))
 
 				pod := db.ready(t, 1)[0]
 				assert.Equal(t, target.node, pod.Spec.NodeName)
