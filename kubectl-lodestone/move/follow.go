@@ -38,6 +38,9 @@ func newScreen(out io.Writer) *screen {
 }
 
 func (s *screen) show(move *v1alpha1.VolumeMove) {
+	if isThere(move) { // what that means is said at the end
+		return
+	}
 	text := strings.Join(move.Spec.Claims, ", ") + ": " + line(move)
 	switch {
 	case s.terminal:
