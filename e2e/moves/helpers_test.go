@@ -94,6 +94,15 @@ func runs(t *testing.T, namespace, name string) string {
 // folder returns the folder that stands for the volume of a claim, wherever it is.
 func folder(t *testing.T, namespace, claim string) string {
 	t.Helper()
+	real, disks := realOf(t, namespace, claim)
+	path, err := disks.Of(real)
+	require.NoError(t, err)
+	return path
+}
+
+// realOf returns the real volume of a claim, and the disks that it is one of.
+func realOf(t *testing.T, namespace, claim string) (*corev1.PersistentVolume, processes.Disks) {
+	t.Helper()
 	found := await.Claim(t, bed.Home.Client(), namespace, claim)
 	require.NotNil(t, found)
 	volume := await.Volume(t, bed.Home.Client(), found.Spec.VolumeName)
@@ -114,9 +123,7 @@ func folder(t *testing.T, namespace, claim string) string {
 	})
 	real := await.Volume(t, cluster.Client(), behind.Spec.VolumeName)
 	require.NotNil(t, real)
-	path, err := disks.Of(real)
-	require.NoError(t, err)
-	return path
+	return real, disks
 }
 
 // counted returns how far the application in a folder has counted, and fails

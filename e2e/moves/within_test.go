@@ -1,6 +1,8 @@
 package moves
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -8,6 +10,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	storagehelpers "k8s.io/component-helpers/storage/volume"
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
@@ -69,6 +72,14 @@ func TestAMoveThatCannotBeIsRefusedInWords(t *testing.T) {
 	counts(t, folder(t, namespace, "data"), counted(t, folder(t, namespace, "data"))+10)
 }
 
+// inBoth counts in two volumes as script does in one.
+const inBoth = `last() { n=$(tail -n 1 "$1" 2>/dev/null || true); echo "${n:-0}"; }
+one=$(last /data/log); two=$(last /second/log)
+while :; do
+  one=$((one+1)); echo $one >> /data/log; two=$((two+1)); echo $two >> /second/log
+  sync /data/log /second/log; sleep 0.02
+done`
+
 func TestVolumesOfOnePodMoveTogether(t *testing.T) {
 	t.Parallel()
 	namespace := space(t)
@@ -76,7 +87,7 @@ func TestVolumesOfOnePodMoveTogether(t *testing.T) {
 	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "two", VolumeSource: corev1.VolumeSource{
 		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "two"}}})
 	pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts, corev1.VolumeMount{Name: "two", MountPath: "/second"})
-	pod.Spec.Containers[0].Command[2] = "date > /second/made; " + pod.Spec.Containers[0].Command[2]
+	pod.Spec.Containers[0].Command[2] = inBoth
 	pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{Key: keys.RemoteTaint, Operator: corev1.TolerationOpExists})
 	begins(t, namespace, pod.DeepCopy(), "one", "two")
 	labels := map[string]string{"app": "both"}
@@ -86,30 +97,49 @@ func TestVolumesOfOnePodMoveTogether(t *testing.T) {
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod.Spec}},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	counts(t, folder(t, namespace, "one"), counted(t, folder(t, namespace, "one"))+10)
+	both, from := []string{"one", "two"}, map[string]string{}
+	for _, claim := range both {
+		from[claim] = folder(t, namespace, claim)
+		counts(t, from[claim], counted(t, from[claim])+10)
+		require.NoError(t, os.WriteFile(filepath.Join(from[claim], "mark"), []byte(claim), 0o600))
+	}
 
 	alone := reaches(t, move(t, namespace, "one", "west"), v1alpha1.MoveFailed, v1alpha1.MoveDone)
 	assert.Equal(t, v1alpha1.MoveFailed, alone.Status.Phase)
 	assert.Contains(t, alone.Status.Message, `also uses claim "two"`)
 
-	done := reaches(t, move(t, namespace, "both", "west", func(m *v1alpha1.VolumeMove) { m.Spec.Claims = []string{"one", "two"} }), v1alpha1.MoveDone, v1alpha1.MoveFailed, v1alpha1.MoveAborted)
+	done := reaches(t, move(t, namespace, "both", "west", func(m *v1alpha1.VolumeMove) { m.Spec.Claims = both }), v1alpha1.MoveDone, v1alpha1.MoveFailed, v1alpha1.MoveAborted)
 	require.Equal(t, v1alpha1.MoveDone, done.Status.Phase, done.Status.Message)
-	at := folder(t, namespace, "one")
-	counts(t, at, counted(t, at)+10)
 	assert.Equal(t, fabric.WestNode, runs(t, namespace, "app-0"))
+	for _, claim := range both {
+		at := folder(t, namespace, claim)
+		assert.NotEqual(t, from[claim], at)
+		mark, err := os.ReadFile(filepath.Join(at, "mark"))
+		require.NoError(t, err)
+		assert.Equal(t, claim, string(mark))
+		counts(t, at, counted(t, at)+10)
+	}
 }
 
-func TestAVolumeGoesToAnotherNodeAndClassOfHome(t *testing.T) {
+func TestAVolumeGoesToAnotherNodeOfHome(t *testing.T) {
 	t.Parallel()
 	namespace := space(t)
 	deploys(t, namespace, "data")
-	from := folder(t, namespace, "data")
-	done := reaches(t, move(t, namespace, "data", keys.Home, toNode(elsewhere(t, namespace))),
+	from, was, target := folder(t, namespace, "data"), nodeOf(t, namespace), elsewhere(t, namespace)
+	done := reaches(t, move(t, namespace, "data", keys.Home, toNode(target)),
 		v1alpha1.MoveDone, v1alpha1.MoveFailed, v1alpha1.MoveAborted)
 	require.Equal(t, v1alpha1.MoveDone, done.Status.Phase, done.Status.Message)
 	at := folder(t, namespace, "data")
 	assert.NotEqual(t, from, at)
 	counts(t, at, counted(t, at)+10)
+	assert.Equal(t, target, nodeOf(t, namespace))
+	real, _ := realOf(t, namespace, "data")
+	require.NotNil(t, real.Spec.NodeAffinity, "the data can be used everywhere")
+	for node, usable := range map[string]bool{target: true, was: false} {
+		found, err := bed.Home.Client().CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
+		require.NoError(t, err)
+		assert.Equal(t, usable, storagehelpers.CheckNodeAffinity(real, found.Labels) == nil, "%s on %s", real.Name, node)
+	}
 	// A twin with a number is healed, expanded and deleted as any other.
 	core := bed.Home.Client().CoreV1()
 	require.NoError(t, bed.Home.Client().AppsV1().Deployments(namespace).Delete(t.Context(), "data", metav1.DeleteOptions{}))

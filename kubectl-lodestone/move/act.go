@@ -43,28 +43,29 @@ func find(ctx context.Context, home *access.Cluster, namespace, name string) (*v
 	return found, nil
 }
 
-// want writes what is wanted of a move.
-func want(ctx context.Context, home *access.Cluster, move *v1alpha1.VolumeMove, action v1alpha1.MoveAction) error {
+// want writes what is wanted of a move. It returns the move as it was last seen, with an
+// error too.
+func want(ctx context.Context, home *access.Cluster, move *v1alpha1.VolumeMove, action v1alpha1.MoveAction) (*v1alpha1.VolumeMove, error) {
 	if move.Spec.Action == action {
-		return nil
+		return move, nil
 	}
 	if problem := forbids(move, action); problem != "" {
-		return outcome.Refuse("%s", problem)
+		return move, outcome.Refuse("%s", problem)
 	}
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": move.UID}, "spec": map[string]any{"action": action},
 	})
 	if err != nil {
-		return fmt.Errorf("encode patch: %w", err)
+		return move, fmt.Errorf("encode patch: %w", err)
 	}
-	_, err = home.Moves.In(move.Namespace).Patch(ctx, move.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	patched, err := home.Moves.In(move.Namespace).Patch(ctx, move.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) {
-		return fmt.Errorf("VolumeMove %s/%s is gone: there is nothing left to do", move.Namespace, move.Name)
+		return move, fmt.Errorf("VolumeMove %s/%s is gone: there is nothing left to do", move.Namespace, move.Name)
 	}
 	if err != nil {
-		return home.Explain("patch VolumeMove "+move.Namespace+"/"+move.Name, err)
+		return move, home.Explain("patch VolumeMove "+move.Namespace+"/"+move.Name, err)
 	}
-	return nil
+	return patched, nil
 }
 
 // forbids says why an action makes no sense for a move, if it does not.
@@ -93,11 +94,4 @@ func table(out io.Writer, moves []v1alpha1.VolumeMove, now time.Time) error {
 			duration.HumanDuration(now.Sub(move.CreationTimestamp.Time)), line(move))
 	}
 	return w.Flush()
-}
-
-// write writes an object or a list of them as JSON.
-func write(out io.Writer, object any) error {
-	encoder := json.NewEncoder(out)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(object)
 }

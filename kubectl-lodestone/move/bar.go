@@ -112,6 +112,12 @@ func ended(move *v1alpha1.VolumeMove) (end, string) {
 	return going, ""
 }
 
+// isThere says whether a move was refused because there is nothing to move.
+func isThere(move *v1alpha1.VolumeMove) bool {
+	accepted := meta.FindStatusCondition(move.Status.Conditions, v1alpha1.MoveAccepted)
+	return accepted != nil && accepted.Status == metav1.ConditionFalse && accepted.Reason == v1alpha1.MoveAlreadyThere
+}
+
 // report says what a move that is done has come to.
 func report(move *v1alpha1.VolumeMove) string {
 	status := move.Status

@@ -12,7 +12,6 @@ import (
 
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/access"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/outcome"
-	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
 // groups returns the names that the claims of each replica of a StatefulSet have, in
@@ -33,9 +32,10 @@ func groups(set *appsv1.StatefulSet) [][]string {
 	return all
 }
 
-// ofStatefulSet returns the claims of each replica of a StatefulSet that are not at
-// the target yet.
-func (o *Options) ofStatefulSet(ctx context.Context, home *access.Cluster, namespace, name string) ([][]string, error) {
+// ofStatefulSet returns the claims of each replica of a StatefulSet. Where their data is
+// the provisioner says when it is to be moved: who may edit a namespace may not read
+// volumes.
+func ofStatefulSet(ctx context.Context, home *access.Cluster, namespace, name string) ([][]string, error) {
 	set, err := home.Client.AppsV1().StatefulSets(namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
@@ -45,43 +45,10 @@ func (o *Options) ofStatefulSet(ctx context.Context, home *access.Cluster, names
 	case len(set.Spec.VolumeClaimTemplates) == 0:
 		return nil, outcome.Refuse("StatefulSet %s/%s has no volumeClaimTemplates: move the claims of its pods by name", namespace, name)
 	}
-	var left [][]string
-	for _, group := range groups(set) {
-		there := 0
-		for _, claim := range group {
-			at, err := clusterOf(ctx, home, namespace, claim)
-			if err != nil {
-				return nil, err
-			}
-			if o.Cluster != "" && at == o.Cluster {
-				there++
-			}
-		}
-		if there < len(group) {
-			left = append(left, group)
-		}
-	}
-	return left, nil
+	return groups(set), nil
 }
 
-// clusterOf returns the cluster that has the data of a claim; empty: none has.
-func clusterOf(ctx context.Context, home *access.Cluster, namespace, name string) (string, error) {
-	claim, err := known(ctx, home, namespace, name)
-	if err != nil || claim.Spec.VolumeName == "" {
-		return "", err
-	}
-	volume, err := home.Client.CoreV1().PersistentVolumes().Get(ctx, claim.Spec.VolumeName, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return "", nil
-	}
-	if err != nil {
-		return "", home.Explain("get volume "+claim.Spec.VolumeName, err)
-	}
-	return volume.Labels[keys.Cluster], nil
-}
-
-// known returns a claim, or says that there is none. Volumes are not looked at: who may
-// edit a namespace may not.
+// known returns a claim, or says that there is none.
 func known(ctx context.Context, home *access.Cluster, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
 	claim, err := home.Client.CoreV1().PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {

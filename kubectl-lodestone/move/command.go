@@ -55,8 +55,8 @@ func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStream
 			if _, err := o.spec(); err != nil {
 				return err
 			}
-			if o.Output != "" && o.Output != "json" {
-				return outcome.Misuse("output %q is not known: give -o json", o.Output)
+			if err := checkOutput(o.Output); err != nil {
+				return err
 			}
 			home, namespace, err := reach(flags)
 			if err != nil {
@@ -66,19 +66,21 @@ func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStream
 			if err != nil {
 				return err
 			}
+			r := &runner{Options: o, home: home, streams: streams, namespace: namespace}
 			if sets == "" {
-				return o.run(cmd.Context(), home, streams, namespace, [][]string{claims})
+				return r.run(cmd.Context(), [][]string{claims})
 			}
-			groups, err := o.ofStatefulSet(cmd.Context(), home, namespace, sets)
+			r.set = true
+			groups, err := ofStatefulSet(cmd.Context(), home, namespace, sets)
 			if err != nil {
 				return err
 			}
-			return o.run(cmd.Context(), home, streams, namespace, groups)
+			return r.run(cmd.Context(), groups)
 		},
 	}
 	o.flags(command.Flags())
 	command.Flags().BoolVar(&o.Together, "together", false, "move the replicas of a StatefulSet at once, not one after another")
-	command.Flags().StringVarP(&o.Output, "output", "o", "", "json: write the VolumeMove when it is done")
+	command.Flags().StringVarP(&o.Output, "output", "o", "", "json: write the VolumeMove when it is done, also if it fails; those of a StatefulSet as one List")
 	command.AddCommand(statusCommand(flags, streams), rollbackCommand(flags, streams), giveUpCommand(flags, streams),
 		action(flags, streams, "abort", v1alpha1.ActionAbort, "End a move that is not committed: everything stays at the source",
 			`Abort ends a move that is not committed. The claims keep the volumes that they have,
@@ -137,8 +139,8 @@ data travels.`,
   kubectl lodestone move status data -n shop`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if output != "" && output != "json" {
-				return outcome.Misuse("output %q is not known: give -o json", output)
+			if err := checkOutput(output); err != nil {
+				return err
 			}
 			home, namespace, err := reach(flags)
 			if err != nil {
@@ -157,8 +159,11 @@ data travels.`,
 			} else if moves, err = home.Moves.In(namespace).List(cmd.Context(), metav1.ListOptions{}); err != nil {
 				return home.Explain("list VolumeMoves", err)
 			}
-			if output == "json" {
-				return write(streams.Out, moves.Items)
+			switch {
+			case output != "" && len(args) == 1:
+				return write(streams.Out, &moves.Items[0])
+			case output != "":
+				return writeAll(streams.Out, moves.Items)
 			}
 			if len(moves.Items) == 0 {
 				_, err := fmt.Fprintln(streams.Out, "there are no moves")
@@ -170,20 +175,24 @@ data travels.`,
 			return ways(streams.Out, &moves.Items[0])
 		},
 	}
-	command.Flags().StringVarP(&output, "output", "o", "", "json: write the VolumeMoves")
+	command.Flags().StringVarP(&output, "output", "o", "", "json: write the VolumeMove that is named, or a List of them")
 	command.Flags().BoolVarP(&everywhere, "all-namespaces", "A", false, "show the moves of all namespaces")
 	return command
 }
 
 // action returns the command that asks something of a move.
 func action(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams, verb string, wanted v1alpha1.MoveAction, short, long string) *cobra.Command {
-	return &cobra.Command{
+	var output string
+	command := &cobra.Command{
 		Use:     verb + " MOVE|PVC",
 		Short:   short,
 		Long:    long,
 		Example: fmt.Sprintf("  # The latest move of claim data\n  kubectl lodestone move %s data -n shop", verb),
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkOutput(output); err != nil {
+				return err
+			}
 			home, namespace, err := reach(flags)
 			if err != nil {
 				return err
@@ -194,11 +203,10 @@ func action(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStr
 			if err != nil {
 				return err
 			}
-			if err := want(ctx, home, move, wanted); err != nil {
-				return err
-			}
-			_, err = fmt.Fprintf(streams.Out, "volumemove/%s: asked to %s\n", move.Name, verb)
-			return err
+			move, err = want(ctx, home, move, wanted)
+			return asked(streams.Out, output, move, verb, err)
 		},
 	}
+	outputFlag(command.Flags(), &output)
+	return command
 }

@@ -2,6 +2,7 @@ package move
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -9,8 +10,6 @@ import (
 	"time"
 
 	"golang.org/x/term"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/access"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/outcome"
@@ -39,6 +38,9 @@ func newScreen(out io.Writer) *screen {
 }
 
 func (s *screen) show(move *v1alpha1.VolumeMove) {
+	if isThere(move) { // what that means is said at the end
+		return
+	}
 	text := strings.Join(move.Spec.Claims, ", ") + ": " + line(move)
 	switch {
 	case s.terminal:
@@ -47,6 +49,12 @@ func (s *screen) show(move *v1alpha1.VolumeMove) {
 		fmt.Fprintln(s.out, text)
 		s.phase, s.said = string(move.Status.Phase), time.Now()
 	}
+}
+
+// note says something that is no state.
+func (s *screen) note(format string, args ...any) {
+	s.done()
+	fmt.Fprintf(s.out, format+"\n", args...)
 }
 
 // done ends the line that changes.
@@ -74,18 +82,18 @@ func follow(ctx context.Context, home *access.Cluster, out io.Writer, move *v1al
 		}
 		select {
 		case <-ctx.Done():
-			return move, fmt.Errorf("the move goes on: kubectl lodestone move status %s -n %s shows it, kubectl lodestone move abort %s -n %s ends it",
-				move.Name, move.Namespace, move.Name, move.Namespace)
+			if move.Spec.DryRun {
+				return move, errors.New(goesOn(move))
+			}
+			return move, fmt.Errorf("%s, kubectl lodestone move abort %s -n %s ends it", goesOn(move), move.Name, move.Namespace)
 		case <-time.After(often):
 		}
-		seen, err := home.Moves.In(move.Namespace).Get(ctx, move.Name, metav1.GetOptions{})
+		seen, err := look(ctx, shown, getter(home, move))
 		switch {
-		case err == nil && seen.UID == move.UID:
+		case err == nil:
 			move = seen
-		case err == nil || apierrors.IsNotFound(err):
-			return move, fmt.Errorf("VolumeMove %s/%s was deleted; an unfinished move is rolled back then", move.Namespace, move.Name)
 		case ctx.Err() == nil:
-			return move, home.Explain("get VolumeMove "+move.Namespace+"/"+move.Name, err)
+			return move, unseen(home, move, err)
 		}
 	}
 }

@@ -22,6 +22,7 @@ import (
 
 func giveUpCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
 	var yes bool
+	var output string
 	away := time.Hour
 	command := &cobra.Command{
 		Use:   "give-up MOVE|PVC",
@@ -44,6 +45,9 @@ to giveup remoteclusters, which administrators of the home cluster have.`,
 			if away < 0 {
 				return outcome.Misuse("--away cannot be negative: give a time such as 1h")
 			}
+			if err := checkOutput(output); err != nil {
+				return err
+			}
 			home, namespace, err := reach(flags)
 			if err != nil {
 				return err
@@ -54,27 +58,31 @@ to giveup remoteclusters, which administrators of the home cluster have.`,
 			if err != nil {
 				return err
 			}
-			gone, err := goneOf(ctx, home, move, away)
-			if err != nil {
-				return err
-			}
-			for _, cluster := range gone {
-				fmt.Fprintln(streams.ErrOut, leaves(move, cluster))
-			}
-			fmt.Fprintln(streams.ErrOut, "Go on only if that cluster is gone for ever.")
-			if err := confirm.Typed(streams.In, streams.ErrOut, yes, move.Name); err != nil {
-				return err
-			}
-			if err := want(ctx, home, move, v1alpha1.ActionGiveUp); err != nil {
-				return err
-			}
-			_, err = fmt.Fprintf(streams.Out, "volumemove/%s: asked to give up\n", move.Name)
-			return err
+			move, err = giveUp(ctx, home, streams, move, away, yes)
+			return asked(streams.Out, output, move, "give up", err)
 		},
 	}
 	command.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	command.Flags().DurationVar(&away, "away", away, "how long the cluster must not have answered")
+	outputFlag(command.Flags(), &output)
 	return command
+}
+
+// giveUp asks the user, and then the provisioner. It returns the move as it was last seen,
+// with an error too.
+func giveUp(ctx context.Context, home *access.Cluster, streams genericiooptions.IOStreams, move *v1alpha1.VolumeMove, away time.Duration, yes bool) (*v1alpha1.VolumeMove, error) {
+	gone, err := goneOf(ctx, home, move, away)
+	if err != nil {
+		return move, err
+	}
+	for _, cluster := range gone {
+		fmt.Fprintln(streams.ErrOut, leaves(move, cluster))
+	}
+	fmt.Fprintln(streams.ErrOut, "Go on only if that cluster is gone for ever.")
+	if err := confirm.Typed(streams.In, streams.ErrOut, yes, move.Name); err != nil {
+		return move, err
+	}
+	return want(ctx, home, move, v1alpha1.ActionGiveUp)
 }
 
 // goneOf returns the clusters that a move would give up, or why none is gone.

@@ -36,6 +36,9 @@ A move that is not committed yet is ended with kubectl lodestone move abort.`,
 		Example: "  # The latest move of claim data\n  kubectl lodestone move rollback data -n shop",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkOutput(o.Output); err != nil {
+				return err
+			}
 			home, namespace, err := reach(flags)
 			if err != nil {
 				return err
@@ -62,11 +65,12 @@ A move that is not committed yet is ended with kubectl lodestone move abort.`,
 			if err := finalized(cmd.Context(), home, streams, move); err != nil {
 				return err
 			}
-			return o.run(cmd.Context(), home, streams, namespace, [][]string{move.Spec.Claims})
+			r := &runner{Options: o, home: home, streams: streams, namespace: namespace}
+			return r.run(cmd.Context(), [][]string{move.Spec.Claims})
 		},
 	}
 	o.copyFlags(command.Flags())
-	command.Flags().StringVarP(&o.Output, "output", "o", "", "json: write the VolumeMove that moves back when it is done")
+	command.Flags().StringVarP(&o.Output, "output", "o", "", "json: write the VolumeMove that moves back when it is done, also if it fails")
 	return command
 }
 
@@ -141,7 +145,7 @@ func standing(ctx context.Context, home *access.Cluster, move *v1alpha1.VolumeMo
 func finalized(ctx context.Context, home *access.Cluster, streams genericiooptions.IOStreams, move *v1alpha1.VolumeMove) error {
 	if move.Status.Phase == v1alpha1.MoveRetain {
 		fmt.Fprintf(streams.ErrOut, "the copy that move %s kept is from before it, and is removed; then all data is moved back\n", move.Name)
-		if err := want(ctx, home, move, v1alpha1.ActionFinalize); err != nil {
+		if _, err := want(ctx, home, move, v1alpha1.ActionFinalize); err != nil {
 			return err
 		}
 	}
@@ -154,14 +158,14 @@ func finalized(ctx context.Context, home *access.Cluster, streams genericiooptio
 			return fmt.Errorf("nothing is moved back yet: give the same command again")
 		case <-time.After(often):
 		}
-		seen, err := home.Moves.In(move.Namespace).Get(ctx, move.Name, metav1.GetOptions{})
+		seen, err := look(ctx, shown, getter(home, move))
 		switch {
-		case apierrors.IsNotFound(err) || err == nil && seen.UID != move.UID:
+		case apierrors.IsNotFound(err):
 			return nil
 		case err == nil:
 			move = seen
 		case ctx.Err() == nil:
-			return home.Explain("get VolumeMove "+move.Namespace+"/"+move.Name, err)
+			return fmt.Errorf("%w; nothing is moved back yet: give the same command again", home.Explain("get VolumeMove "+move.Namespace+"/"+move.Name, err))
 		}
 	}
 	return nil

@@ -1,10 +1,14 @@
 package cases
 
-import "context"
+import (
+	"context"
+
+	"github.com/lodestone-storage/lodestone/mover/cases/disk"
+)
 
 // Case is one thing that a copy must survive. Functions that are nil do nothing.
 type Case struct {
-	// Number is that of the list in docs/move-verification.md.
+	// Number is that of the list in docs/move-cases.md.
 	Number string
 	Name   string
 	// Source fills the volume before the first pass.
@@ -20,6 +24,13 @@ type Case struct {
 	Replace func(v *Volume)
 	// Spoil damages the target after the final pass.
 	Spoil func(v *Volume)
+	// Disk has the target be a disk of its own, which SpoilDisk damages after the final
+	// pass, below the file system.
+	Disk      bool
+	SpoilDisk func(d *disk.Disk) error
+	// SpoilStream, if not 0, has one bit turn on the way to the target: after so many
+	// bytes of the first pass.
+	SpoilStream int64
 	// Without are capabilities (as in CAP_MKNOD) that the mover at the target lacks.
 	Without []string
 	// TargetBytes is the size of the target's file system; 0 is plenty.
@@ -80,6 +91,15 @@ type Move interface {
 	Close() error
 }
 
+// Streamed is a Move whose data goes through a connection.
+type Streamed interface {
+	Move
+	// SpoilStream turns one bit after so many more bytes.
+	SpoilStream(after int64)
+	// StreamSpoilt says whether that has happened.
+	StreamSpoilt() bool
+}
+
 // Refusal is an engine's refusal to begin, with the reason in words.
 type Refusal struct{ Reason string }
 
@@ -95,6 +115,8 @@ const (
 	OutcomeRefused Outcome = "refused"
 	OutcomeFailed  Outcome = "failed"
 	OutcomeLost    Outcome = "LOST"
+	// OutcomeNone is that of a case that an engine has nothing to do with.
+	OutcomeNone Outcome = "none"
 )
 
 // Result is an outcome with its reason: a refusal, an error, or what differs.

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/lodestone-storage/lodestone/mover/cases/disk"
 )
 
 // changes are the cases about what happens between and during passes, and at the
@@ -76,10 +78,17 @@ func changes() []Case {
 			v.text("file", "wrong")
 			v.mtime("file", time.Unix(1600000000, 100))
 		}},
-		{Number: "32", Name: "corruption on the target's disk", Must: Noticed, Source: func(v *Volume) {
+		{Number: "32a", Name: "a bit turned in the stream", Must: Kept, Source: func(v *Volume) {
+			v.write("file", noise("file", 8<<20))
+		}, SpoilStream: 3 << 20},
+		{Number: "32b", Name: "a bit turned in a file of the target", Must: Noticed, Source: func(v *Volume) {
 			v.write("file", noise("file", 1<<20))
 			v.text("other", "x")
 		}, Spoil: func(v *Volume) { v.rewrite("file", true) }},
+		{Number: "32c", Name: "a bit turned on the target's disk, below its file system", Must: Noticed, Source: func(v *Volume) {
+			v.write("file", noise("file", 1<<20))
+			v.text("other", "x")
+		}, Disk: true, SpoilDisk: func(d *disk.Disk) error { return d.Flip(noise("file", 1<<20)[5<<12:][:64]) }},
 	}
 }
 

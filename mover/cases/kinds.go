@@ -37,11 +37,13 @@ func kinds() []Case {
 			v.xattr("file", "user.binary", []byte{0, 1, 255, 10})
 			v.xattr("directory", "user.note", noise("value", 1500))
 		}},
-		{Number: "4", Name: "trusted.* and security.capability", Must: KeptOrRefused, Source: func(v *Volume) {
+		{Number: "4a", Name: "trusted.*", Must: KeptOrRefused, Source: func(v *Volume) {
 			v.text("file", "x")
 			v.xattr("file", "trusted.note", []byte("value"))
 			v.symlink("file", "symlink")
 			v.xattr("symlink", "trusted.note", []byte("value"))
+		}},
+		{Number: "4b", Name: "security.capability", Must: KeptOrRefused, Source: func(v *Volume) {
 			v.text("program", "x")
 			v.chmod("program", 0o755)
 			v.xattr("program", "security.capability", capability(unix.CAP_NET_BIND_SERVICE))

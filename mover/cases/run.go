@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lodestone-storage/lodestone/mover/cases/disk"
 	"github.com/lodestone-storage/lodestone/mover/tree"
 )
 
@@ -25,8 +26,8 @@ func All(scale Scale) []Case {
 var ErrNotRoot = errors.New("the cases need root: they make devices, owners and trusted attributes")
 
 // Run takes one case through an engine, in a new directory below dir, which it
-// removes again. The error tells that the case could not be tried; whatever the
-// engine does is in the result.
+// removes again. The error tells that the case could not be tried (disk.ErrNone: for want
+// of loop devices); whatever the engine does is in the result.
 func Run(ctx context.Context, c Case, engine Engine, dir string) (result Result, err error) {
 	if !isRoot() {
 		return Result{}, ErrNotRoot
@@ -40,7 +41,7 @@ func Run(ctx context.Context, c Case, engine Engine, dir string) (result Result,
 		c: c, engine: engine, work: work,
 		source: &Volume{Dir: filepath.Join(work, "source")}, target: &Volume{Dir: filepath.Join(work, "target")},
 	}
-	unmount, err := r.prepare()
+	unmount, err := r.prepare(ctx)
 	if err != nil {
 		return Result{}, fmt.Errorf("prepare case %s: %w", c.Number, err)
 	}
@@ -62,20 +63,18 @@ type run struct {
 	engine         Engine
 	work           string
 	source, target *Volume
+	disk           *disk.Disk
 }
 
 // prepare makes both volumes.
-func (r *run) prepare() (unmount func() error, err error) {
-	unmount = func() error { return nil }
+func (r *run) prepare(ctx context.Context) (unmount func() error, err error) {
 	for _, dir := range []string{r.source.Dir, r.target.Dir, filepath.Join(r.work, "scratch")} {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			return nil, err
 		}
 	}
-	if r.c.TargetBytes > 0 {
-		if unmount, err = mountSmall(r.target.Dir, r.c.TargetBytes); err != nil {
-			return nil, err
-		}
+	if unmount, err = r.mount(ctx); err != nil {
+		return nil, err
 	}
 	for _, step := range []struct {
 		fill   func(*Volume)
@@ -103,6 +102,10 @@ func (r *run) move(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, move.Close()) }()
+	if err := r.spoilStream(move); err != nil {
+		return err
+	}
+	defer r.streamSpoilt(move)
 	if err := r.firstPass(ctx, move); err != nil {
 		return err
 	}
@@ -117,9 +120,7 @@ func (r *run) move(ctx context.Context) (err error) {
 	if err := move.Pass(ctx, true); err != nil {
 		return fmt.Errorf("final pass: %w", err)
 	}
-	if r.c.Spoil != nil {
-		r.c.Spoil(r.target)
-	}
+	r.spoilTarget()
 	if err := move.Verify(ctx); err != nil {
 		return fmt.Errorf("verify: %w", err)
 	}
@@ -150,6 +151,9 @@ func (r *run) judge(ctx context.Context, moveErr error) (Result, error) {
 	var refusal *Refusal
 	if errors.As(moveErr, &refusal) {
 		return Result{Outcome: OutcomeRefused, Reason: refusal.Reason, Meets: r.c.Must == KeptOrRefused}, nil
+	}
+	if errors.Is(moveErr, errNoStream) {
+		return Result{Outcome: OutcomeNone, Reason: errNoStream.Error()}, nil
 	}
 	reason, err := r.lost(ctx)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 func Together(scale Scale) Case {
 	var all []Case
 	for _, c := range All(scale) {
-		alone := c.Target != nil || c.During != nil || c.Replace != nil || c.Spoil != nil || len(c.Without) > 0 || c.TargetBytes > 0 || c.Holds != nil
+		alone := c.Target != nil || c.During != nil || c.Replace != nil || c.Spoil != nil || len(c.Without) > 0 || c.TargetBytes > 0 || c.Disk || c.SpoilStream > 0 || c.Holds != nil
 		if c.Must == Kept && !c.Root && !alone && c.Source != nil {
 			all = append(all, c)
 		}

@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/lodestone-storage/lodestone/mover/cases"
 	"github.com/lodestone-storage/lodestone/pkg/movecontrol"
@@ -30,8 +33,18 @@ func (Engine) Version(context.Context) (string, error) { return "this tree", nil
 
 // Start implements cases.Engine: what Prepare refuses is a refusal, and so is a mover
 // that does not start.
-func (e Engine) Start(ctx context.Context, setup cases.Setup) (cases.Move, error) {
-	started, err := Start(ctx, Setup{Program: e.Program, Folder: setup.Scratch, Source: setup.Source, Target: setup.Target, Without: setup.Without, Store: e.Store, More: e.More})
+func (e Engine) Start(ctx context.Context, setup cases.Setup) (move cases.Move, err error) {
+	for range 5 {
+		// Another program may take an address that was free when it was chosen.
+		if move, err = e.start(ctx, setup); err == nil || !strings.Contains(err.Error(), unix.EADDRINUSE.Error()) {
+			return move, err
+		}
+	}
+	return nil, err
+}
+
+func (e Engine) start(ctx context.Context, setup cases.Setup) (cases.Move, error) {
+	started, err := Start(ctx, Setup{Program: e.Program, Folder: setup.Scratch, Source: setup.Source, Target: setup.Target, Without: setup.Without, Store: e.Store, Watched: true, More: e.More})
 	if err != nil {
 		return nil, err
 	}
@@ -91,6 +104,12 @@ func (m *engineMove) Verify(ctx context.Context) error {
 	}
 	return nil
 }
+
+// SpoilStream implements cases.Streamed.
+func (m *engineMove) SpoilStream(after int64) { m.Wire.FlipAfter(after) }
+
+// StreamSpoilt implements cases.Streamed.
+func (m *engineMove) StreamSpoilt() bool { return m.Wire.Flipped() }
 
 // Close implements cases.Move.
 func (m *engineMove) Close() error {

@@ -40,30 +40,33 @@ type Move struct {
 
 	direct           bool
 	folder           string
+	watched          bool
 	control, data    string
 	sender, receiver *exec.Cmd
 }
 
 // Start starts both movers.
 func Start(ctx context.Context, setup Setup) (*Move, error) {
-	m := &Move{Program: setup.Program, Source: setup.Source, Target: setup.Target, Without: setup.Without, More: setup.More, direct: setup.Direct, folder: setup.Folder}
+	m := &Move{
+		Program: setup.Program, Source: setup.Source, Target: setup.Target, Without: setup.Without, More: setup.More,
+		direct: setup.Direct, watched: setup.Watched, folder: setup.Folder,
+	}
 	keys, err := m.writeKeys(setup.Store)
 	if err != nil {
 		return nil, err
 	}
-	if m.data, err = freeAddress(ctx); err != nil {
+	free, release, err := freeAddresses(ctx, 3)
+	if err != nil {
 		return nil, err
 	}
-	if m.control, err = freeAddress(ctx); err != nil {
-		return nil, err
-	}
+	m.data, m.control = free[0], free[1]
 	sender := ""
 	if setup.Spliced {
-		if sender, err = freeAddress(ctx); err != nil {
-			return nil, err
-		}
+		sender = free[2]
 	}
-	if m.Wire, err = NewWire(ctx, m.data, sender); err != nil {
+	m.Wire, err = NewWire(ctx, m.data, sender)
+	release()
+	if err != nil {
 		return nil, err
 	}
 	if err := errors.Join(m.StartReceiver(ctx), m.StartSender(ctx)); err != nil {
@@ -152,15 +155,18 @@ func bounding(without []string) string {
 // ErrEnded means that a mover ended before it was asked to.
 var ErrEnded = errors.New("a mover ended")
 
-// Ended is why the receiver ended before it was asked to; nil while it runs.
+// Ended is why a mover ended before it was asked to; nil while both run.
 func (m *Move) Ended() error {
-	var status unix.WaitStatus
-	pid, err := unix.Wait4(m.receiver.Process.Pid, &status, unix.WNOHANG, nil)
-	if err != nil || pid == 0 {
-		return nil //nolint:nilerr // nobody to wait for: it was waited for when it was asked to end
+	for verb, mover := range map[string]*exec.Cmd{"send": m.sender, "receive": m.receiver} {
+		var status unix.WaitStatus
+		if pid, err := unix.Wait4(mover.Process.Pid, &status, unix.WNOHANG, nil); err != nil || pid == 0 {
+			continue // it runs, or was waited for when it was asked to end
+		}
+		log, _ := os.ReadFile(m.path(verb + ".log"))
+		lines := strings.Split(strings.TrimSpace(string(log)), "\n")
+		return fmt.Errorf("%w: %s", ErrEnded, lines[len(lines)-1])
 	}
-	lines := strings.Split(strings.TrimSpace(m.Log()), "\n")
-	return fmt.Errorf("%w: %s", ErrEnded, lines[len(lines)-1])
+	return nil
 }
 
 func (m *Move) kill(cmd **exec.Cmd, verb string, lose bool) error {
@@ -208,7 +214,7 @@ func (m *Move) Do(ctx context.Context, task movecontrol.Task) (*movecontrol.Task
 		case err == nil && status.State != movecontrol.Running:
 			return status, nil
 		}
-		if len(m.Without) > 0 {
+		if m.watched {
 			if err := m.Ended(); err != nil {
 				return nil, err
 			}

@@ -23,6 +23,8 @@ type Setup struct {
 	Without []string
 	// Store, if not nil, is what contents are to travel through.
 	Store *moverepository.Ticket
+	// Watched has Do fail with ErrEnded when a mover ends, which nobody starts again.
+	Watched bool
 	// More are further flags of both movers.
 	More []string
 }
@@ -53,12 +55,23 @@ func (m *Move) writeKeys(store *moverepository.Ticket) (map[movekeys.Role]moveke
 	return keys, nil
 }
 
-func freeAddress(ctx context.Context) (string, error) {
-	var config net.ListenConfig
-	listener, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
+// freeAddresses chooses addresses that nobody listens at. They are held until release is
+// called, so that nothing else of the move gets one of them.
+func freeAddresses(ctx context.Context, n int) (addresses []string, release func(), err error) {
+	var held []net.Listener
+	release = func() {
+		for _, listener := range held {
+			_ = listener.Close()
+		}
 	}
-	defer listener.Close()
-	return listener.Addr().String(), nil
+	for range n {
+		var config net.ListenConfig
+		listener, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
+		if err != nil {
+			release()
+			return nil, nil, err
+		}
+		held, addresses = append(held, listener), append(addresses, listener.Addr().String())
+	}
+	return addresses, release, nil
 }

@@ -21,10 +21,11 @@ type Wire struct {
 	// cutAfter is after how many more bytes the connection is cut; negative: never.
 	cutAfter int64
 	// flip turns one bit of the byte that is so many bytes ahead; negative: none.
-	flip  int64
-	conns []net.Conn
-	cuts  int
-	bytes int64
+	flip    int64
+	flipped bool
+	conns   []net.Conn
+	cuts    int
+	bytes   int64
 }
 
 // NewWire makes a wire to the receiver: one that waits for the sender's connections,
@@ -108,6 +109,7 @@ func (w *Wire) spoil(b []byte) (pass int, cut bool) {
 	if w.flip >= 0 {
 		if w.flip < n {
 			b[w.flip] ^= 1 << (w.flip % 8)
+			w.flipped = true
 		}
 		w.flip -= n
 	}
@@ -136,6 +138,13 @@ func (w *Wire) FlipAfter(bytes int64) {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
 	w.flip = bytes
+}
+
+// Flipped says whether FlipAfter has turned a bit.
+func (w *Wire) Flipped() bool {
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	return w.flipped
 }
 
 // Cuts is how often CutAfter has cut; Bytes is how much has passed.

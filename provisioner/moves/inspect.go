@@ -9,14 +9,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/locality"
-	"github.com/lodestone-storage/lodestone/pkg/movekeys"
 	"github.com/lodestone-storage/lodestone/provisioner/backing"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 )
@@ -34,6 +32,9 @@ type refusal string
 func (r refusal) Error() string { return string(r) }
 
 func refuse(format string, args ...any) error { return refusal(fmt.Sprintf(format, args...)) }
+
+// already is why a claim is not moved whose data is where it is to go.
+type already struct{ refusal }
 
 // inspect finds out what a VolumeMove moves, and where from and to, and returns its
 // first record: of a move that begins, or of one that is refused.
@@ -59,12 +60,17 @@ func (c *Controller) inspect(ctx context.Context, move *v1alpha1.VolumeMove) (*r
 
 // judged turns a refusal into the record of a move that never begins.
 func judged(r *record.Record, err error) (*record.Record, error) {
-	if why, refused := err.(refusal); refused { //nolint:errorlint // never wrapped
-		r.Phase, r.Why, r.Refused, r.Cause, r.Claims = v1alpha1.MoveFailed, string(why), true, record.Refused, nil
-		r.Began[v1alpha1.MoveFailed] = r.Began[v1alpha1.MovePrepare]
-		return r, nil
+	cause := record.Refused
+	switch err.(type) { //nolint:errorlint // never wrapped
+	case already:
+		cause = record.AlreadyThere
+	case refusal:
+	default:
+		return r, err
 	}
-	return r, err
+	r.Phase, r.Why, r.Refused, r.Cause, r.Claims = v1alpha1.MoveFailed, err.Error(), true, cause, nil
+	r.Began[v1alpha1.MoveFailed] = r.Began[v1alpha1.MovePrepare]
+	return r, nil
 }
 
 // fill completes a record, and returns the pods that the move would stop now.
@@ -80,33 +86,29 @@ func (c *Controller) fill(ctx context.Context, r *record.Record, move *v1alpha1.
 			return nil, refuse("%s: wait until it is ready, and move again", why)
 		}
 	}
+	var there []already
 	for i, name := range move.Spec.Claims {
-		if wrong := validation.NameIsDNSSubdomain(name, false); len(wrong) > 0 {
-			return nil, refuse("%q cannot be the name of a claim: %s", name, strings.Join(wrong, "; "))
+		known, err := c.inspectNamed(ctx, r, i, name, node)
+		if at, is := err.(already); is { //nolint:errorlint // never wrapped
+			there = append(there, at)
+			continue
 		}
-		claim, err := claimAt(ctx, c.here(), move.Namespace, name)
-		switch {
-		case err != nil:
-			return nil, err
-		case claim == nil:
-			return nil, refuse("there is no claim %q in namespace %s: name claims that exist", name, move.Namespace)
-		}
-		known, err := c.inspectClaim(ctx, r, claim, node)
 		if err != nil {
 			return nil, err
 		}
-		issued, err := movekeys.Issue(r.KeysOf(i), r.Began[v1alpha1.MovePrepare], validity)
-		if err != nil {
-			return nil, err
-		}
-		known.Keys = issued
-		if known.Store, err = c.storeFor(ctx, r, i, known); err != nil {
-			return nil, err
+		if len(there) > 0 {
+			break
 		}
 		if err := oneSource(r.Claims, known); err != nil {
 			return nil, err
 		}
 		r.Claims = append(r.Claims, *known)
+	}
+	if len(there) == len(move.Spec.Claims) {
+		return nil, there[0]
+	}
+	if len(there) > 0 {
+		return nil, there[0].refusal
 	}
 	if r.Target.Class == "" {
 		r.Target.Class = r.Claims[0].Target.Class
@@ -130,37 +132,6 @@ func (c *Controller) targetNode(target v1alpha1.MoveTarget) (*corev1.Node, error
 		node.Name, node.Labels[keys.Cluster] = target.Cluster, target.Cluster
 	}
 	return node, nil
-}
-
-// inspectClaim judges one claim, and returns what the record says of it.
-func (c *Controller) inspectClaim(ctx context.Context, r *record.Record, claim *corev1.PersistentVolumeClaim, node *corev1.Node) (*record.Claim, error) {
-	volume, err := volumeAt(ctx, c.here(), "pvc-"+string(claim.UID))
-	if err != nil {
-		return nil, err
-	}
-	if err := movable(claim, volume); err != nil {
-		return nil, err
-	}
-	if other := c.Registry.busy(r.UID, claim.UID); other != nil {
-		return nil, refuse("claim %q is being moved by VolumeMove %s: wait for its end, or finalize it, and move again", claim.Name, other.Name)
-	}
-	from, err := backing.RefOf(volume)
-	if err != nil {
-		return nil, refuse("volume %s of claim %q is not one that Lodestone made: %v", volume.Name, claim.Name, err)
-	}
-	source, err := c.inspectSource(ctx, claim, from)
-	if err != nil {
-		return nil, err
-	}
-	target, err := c.inspectTarget(ctx, r, claim, node, *source)
-	if err != nil {
-		return nil, err
-	}
-	known := &record.Claim{Name: claim.Name, UID: claim.UID, Volume: remembered(volume), Source: *source, Target: *target, Offline: onlyOne(claim)}
-	if known.Offline {
-		known.Snapshot, known.NoSnapshot, err = c.inspectSnapshot(ctx, r, source)
-	}
-	return known, err
 }
 
 // movable says what about a claim itself forbids a move.

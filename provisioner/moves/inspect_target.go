@@ -2,6 +2,7 @@ package moves
 
 import (
 	"context"
+	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -56,14 +57,14 @@ func (c *Controller) inspectTarget(ctx context.Context, r *record.Record, claim 
 // can be used on all nodes may be copied for one of them.
 func (c *Controller) changes(ctx context.Context, r *record.Record, claim *corev1.PersistentVolumeClaim, node *corev1.Node, source record.Copy) error {
 	if r.Target.Node == "" {
-		return refuse("the data of claim %q is there already, in storage class %q: name another cluster, node or class", claim.Name, source.Class)
+		return already{refusal(fmt.Sprintf("the data of claim %q is there already, in storage class %q: name another cluster, node or class", claim.Name, source.Class))}
 	}
 	real, err := volumeAt(ctx, c.here(), source.Real)
 	if err != nil {
 		return err
 	}
 	if isOn(real, node) {
-		return refuse("the data of claim %q is on node %s already, in storage class %q: name another cluster, node or class", claim.Name, node.Name, source.Class)
+		return already{refusal(fmt.Sprintf("the data of claim %q is on node %s already, in storage class %q: name another cluster, node or class", claim.Name, node.Name, source.Class))}
 	}
 	return nil
 }

@@ -212,9 +212,12 @@ func conditions(r *record.Record, next *v1alpha1.VolumeMoveStatus) {
 		}
 		meta.SetStatusCondition(&next.Conditions, condition)
 	}
-	if len(r.Claims) == 0 {
+	switch {
+	case len(r.Claims) == 0 && r.Cause == record.AlreadyThere:
+		set(v1alpha1.MoveAccepted, false, v1alpha1.MoveAlreadyThere, r.Why)
+	case len(r.Claims) == 0:
 		set(v1alpha1.MoveAccepted, false, "Refused", r.Why)
-	} else {
+	default:
 		set(v1alpha1.MoveAccepted, true, "Accepted", "")
 	}
 	committed := r.Phase == v1alpha1.MoveDone || r.Phase == v1alpha1.MoveRetain || r.Phase == v1alpha1.MoveFinalize || r.Phase == v1alpha1.MoveResume

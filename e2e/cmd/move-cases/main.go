@@ -1,5 +1,6 @@
 // Command move-cases takes every case of mover/cases through programs that copy
-// volumes, and prints a table of what each of them kept, refused, or lost.
+// volumes, and prints a table of what each of them kept, refused, or lost. It ends with
+// status 1 if something else becomes of a case with the mover than is documented.
 package main
 
 import (
@@ -61,8 +62,7 @@ func run(ctx context.Context, arguments []string, out io.Writer) error {
 			fmt.Fprintf(out, "%s is left out: %v\n", engine.Name(), err)
 			continue
 		}
-		t.engines = append(t.engines, engine)
-		fmt.Fprintf(out, "%c = %s (%s)\n", t.letter(len(t.engines)-1), engine.Name(), version)
+		t.add(engine, version)
 	}
 	if len(t.engines) == 0 {
 		return errors.New("no engine is installed; install rsync")

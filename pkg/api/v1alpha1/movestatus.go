@@ -39,6 +39,10 @@ const (
 	MoveFinished = "Finished"
 )
 
+// MoveAlreadyThere is the reason for which a move is not Accepted all of whose data is
+// where it is to go: there is nothing to do.
+const MoveAlreadyThere = "AlreadyThere"
+
 // VolumeMoveStatus is what the provisioner did.
 type VolumeMoveStatus struct {
 	// +optional

@@ -10,8 +10,9 @@ const (
 	MoveDeleted  Cause = "MoveDeleted"
 	ClaimDeleted Cause = "ClaimDeleted"
 	GivenUp      Cause = "GivenUp"
-	// Refused: it never began.
-	Refused Cause = "Refused"
+	// Refused: it never began. AlreadyThere: nor did it, for all data is where it is to go.
+	Refused      Cause = "Refused"
+	AlreadyThere Cause = "AlreadyThere"
 	// NotStarted: movers did not run, or did not reach each other. NotKept: the target
 	// cannot keep what is in the volume, or has no room for it. MoverFailed: a mover gave a
 	// task up. StoodStill: pods waited too long for a copy that did not get further.
@@ -32,7 +33,7 @@ const (
 )
 
 // Causes are all of them.
-var Causes = []Cause{Aborted, MoveDeleted, ClaimDeleted, GivenUp, Refused, NotStarted, NotKept, MoverFailed, StoodStill, Differs, PodsInTheWay, TargetChanged, VolumeReplaced, TooMuch}
+var Causes = []Cause{Aborted, MoveDeleted, ClaimDeleted, GivenUp, Refused, AlreadyThere, NotStarted, NotKept, MoverFailed, StoodStill, Differs, PodsInTheWay, TargetChanged, VolumeReplaced, TooMuch}
 
 // Wished says whether that is what somebody wanted: such a move has not failed.
 func (c Cause) Wished() bool {
