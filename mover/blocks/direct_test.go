@@ -112,3 +112,30 @@ func TestWhatPassesTheCacheDoesNotStayInIt(t *testing.T) {
 	defer func() { _ = unix.Munmap(memory) }()
 	assert.Zero(t, resident(t, memory))
 }
+
+func TestContentGoesThroughTheCacheWhereTheDiskTakesNothingElse(t *testing.T) {
+	folder := t.TempDir()
+	file, err := os.Create(filepath.Join(folder, "file"))
+	require.NoError(t, err)
+	defer file.Close()
+	parent, err := unix.Open(folder, unix.O_PATH|unix.O_DIRECTORY, 0)
+	require.NoError(t, err)
+	defer unix.Close(parent)
+	d := directly(parent, "file", int(file.Fd()))
+	if d == nil {
+		t.Skip("this file system takes no direct writes")
+	}
+	defer d.close()
+	// A place that is no multiple of a block is refused as a disk with larger blocks refuses any.
+	want := random(3, piece+5)
+	d.filling, d.filled, d.at = new([piece]byte), piece, 1
+	copy(d.filling[:], want[1:])
+	d.begin()
+	require.NoError(t, d.write(0, want[:1]))
+	require.NoError(t, d.write(piece+1, want[piece+1:]))
+	require.NoError(t, d.end())
+	assert.True(t, d.refused.Load())
+	got, err := os.ReadFile(file.Name())
+	require.NoError(t, err)
+	assert.True(t, string(want) == string(got))
+}

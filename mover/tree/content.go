@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -24,7 +25,11 @@ var (
 )
 
 // openedFile is a file whose content is being read.
-type openedFile struct{ fd int }
+type openedFile struct {
+	fd int
+	// direct says that it is read past the page cache.
+	direct atomic.Bool
+}
 
 // openFile opens the file that was seen at a name. If the name means something else by
 // now, of which nothing is read, the error is ENOENT: the next scan sees what it is.
@@ -89,10 +94,11 @@ type hasher struct {
 
 // blocks appends the hashes of the blocks from start, a multiple of BlockSize, on,
 // until length bytes were covered or the file ends. Holes are not read.
-func (h *hasher) blocks(fd int, start, length int64, sparse bool, to []byte) ([]byte, error) {
+func (h *hasher) blocks(f *openedFile, start, length int64, sparse bool, to []byte) ([]byte, error) {
 	if h.buffer == nil {
-		h.buffer = make([]byte, bufferSize)
+		h.buffer = alignedBuffer(bufferSize)
 	}
+	fd := f.fd
 	h.read = 0
 	end := start + length
 	for at := start; at < end; {
@@ -108,7 +114,7 @@ func (h *hasher) blocks(fd int, start, length int64, sparse bool, to []byte) ([]
 				continue
 			}
 		}
-		n, err := readFull(fd, h.buffer[:min(bufferSize, end-at)], at)
+		n, err := readTo(fd, h.buffer, int(min(bufferSize, end-at)), at, f.direct.Load())
 		if err != nil {
 			return nil, err
 		}

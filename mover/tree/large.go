@@ -3,6 +3,7 @@ package tree
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/zeebo/blake3"
@@ -23,9 +24,16 @@ type part struct {
 }
 
 func (p *part) hash(h *hasher) {
-	// Segments are read side by side, which the kernel's read-ahead does not foresee.
-	_ = unix.Fadvise(p.file.fd, p.start, p.end-p.start, unix.FADV_WILLNEED)
-	p.blocks, p.err = h.blocks(p.file.fd, p.start, p.end-p.start, p.sparse, nil)
+	direct := p.file.direct.Load()
+	if !direct {
+		// Segments are read side by side, which the kernel's read-ahead does not foresee.
+		_ = unix.Fadvise(p.file.fd, p.start, p.end-p.start, unix.FADV_WILLNEED)
+	}
+	p.blocks, p.err = h.blocks(p.file, p.start, p.end-p.start, p.sparse, nil)
+	if direct && errors.Is(p.err, unix.EINVAL) {
+		p.file.through()
+		p.blocks, p.err = h.blocks(p.file, p.start, p.end-p.start, p.sparse, nil)
+	}
 	p.read = h.read
 	close(p.done)
 }
@@ -44,6 +52,9 @@ func (c *collector) readLarge(ctx context.Context, d *dir, name string, seen *si
 		return err
 	}
 	defer f.close()
+	if c.options.Cold {
+		f.bypass()
+	}
 	total, err := c.hashParts(ctx, f, seen)
 	if err != nil {
 		return err

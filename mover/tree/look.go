@@ -124,7 +124,7 @@ func (l *looker) readFile(d *dir, name string, seen *sight) (err error) {
 	if e.Xattrs, err = xattrs(opened(f.fd), &l.xattrs); err != nil {
 		return err
 	}
-	seen.blocks, err = l.hasher.blocks(f.fd, 0, int64(e.Size), seen.sparse, nil)
+	seen.blocks, err = l.hasher.blocks(f, 0, int64(e.Size), seen.sparse, nil)
 	if err != nil {
 		return err
 	}
