@@ -145,6 +145,7 @@ type work struct {
 	// advance is kept in memory only: a provisioner that is started anew gives copies
 	// their time again.
 	advance advance
+	failing failing
 }
 
 // poke has a move looked at.
@@ -226,8 +227,10 @@ func (c *Controller) turn(ctx context.Context, w *work) (after time.Duration, go
 		c.Metrics.see(w.uid, o, decide.Step{})
 		return 0, true, nil
 	}
+	o.Failing, o.FailingWhy = w.failing.since, w.failing.why
 	step := decide.Next(o)
-	if failed, err := c.take(ctx, w, o, step); err != nil {
+	failed, err := c.take(ctx, w, o, step)
+	if w.failing.see(o.Now, err); err != nil {
 		c.tell(ctx, w, o, decide.Step{Verb: decide.Idle, Say: fmt.Sprintf("%s is tried again: %v", failed.Verb, err)})
 		return 0, false, err
 	}

@@ -45,3 +45,21 @@ func (t *repeated) pause(o decide.Observation, step decide.Step) time.Duration {
 	t.again++
 	return min(firstPause<<min(t.again-1, 10), longestPause)
 }
+
+// failing is since when every step of a move fails, and why. It is kept in memory only.
+type failing struct {
+	since time.Time
+	why   string
+}
+
+// see notes what became of a step.
+func (f *failing) see(now time.Time, err error) {
+	switch {
+	case err == nil:
+		*f = failing{}
+	case f.since.IsZero():
+		*f = failing{since: now, why: err.Error()}
+	default:
+		f.why = err.Error()
+	}
+}

@@ -1,6 +1,7 @@
 package moves
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -47,4 +48,14 @@ func TestAMoverThatDoesNotRunHasAReason(t *testing.T) {
 
 	assert.Equal(t, "the disk is away", sentence(warned.Message))
 	assert.Less(t, len(sentence(strings.Repeat("é", 2*longest))), longest+8)
+}
+
+func TestOnlyStepsThatFailInARowCount(t *testing.T) {
+	var f failing
+	began := time.Now()
+	f.see(began, errors.New("first"))
+	f.see(began.Add(time.Minute), errors.New("second"))
+	assert.Equal(t, failing{since: began, why: "second"}, f)
+	f.see(began.Add(2*time.Minute), nil)
+	assert.Equal(t, failing{}, f)
 }

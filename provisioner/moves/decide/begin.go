@@ -34,6 +34,9 @@ func prepare(o Observation) Step {
 
 // provision makes the target and the movers, and has them look at both volumes.
 func provision(o Observation) Step {
+	if !o.Failing.IsZero() && o.Now.Sub(o.Failing) > startTimeout {
+		return back(o, o.FailingWhy+"; nothing was stopped for the move: mend that and move again", record.NotStarted)
+	}
 	if why := o.Unusable[record.Target]; why != "" {
 		return wait(soon, why)
 	}

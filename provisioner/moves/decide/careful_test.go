@@ -132,3 +132,24 @@ func TestWhatCannotBeKeptEndsTheMoveBeforeAnythingStops(t *testing.T) {
 		assert.Contains(t, step.Record.Why, "nothing was stopped")
 	}
 }
+
+func TestAMoveWhoseTargetIsRefusedForLongGoesBack(t *testing.T) {
+	o := in(v1alpha1.MoveProvision)
+	o.Claims[0].Target.Backing, o.Record.Claims[0].Target.Ref.UID = nil, ""
+	require.Equal(t, decide.MakeTarget, decide.Next(o).Verb)
+	o.Failing, o.FailingWhy = o.Now.Add(-9*time.Minute), "exceeded quota"
+	require.Equal(t, decide.MakeTarget, decide.Next(o).Verb, "it is tried again for a while, however long the phase has lasted")
+	o.Failing = o.Now.Add(-11 * time.Minute)
+	step := decide.Next(o)
+	require.Equal(t, v1alpha1.MoveRollBack, step.Record.Phase)
+	assert.Equal(t, record.NotStarted, step.Record.Cause)
+	assert.Equal(t, "exceeded quota; nothing was stopped for the move: mend that and move again", step.Say)
+	// Once pods have stopped, the copy alone says when to go back.
+	o.Record.Phase = v1alpha1.MovePreCopy
+	assert.NotEqual(t, record.NotStarted, func() record.Cause {
+		if step := decide.Next(o); step.Record != nil {
+			return step.Record.Cause
+		}
+		return ""
+	}())
+}

@@ -51,6 +51,9 @@ type Observation struct {
 	Settling time.Duration
 	// Advanced is when a copy got further last, as far as is known; zero while nobody looks.
 	Advanced time.Time
+	// Failing is since when every step fails, FailingWhy the last error; zero: none does.
+	Failing    time.Time
+	FailingWhy string
 	// Unusable says why the cluster of an end takes no requests; empty if it does.
 	// Nothing is known of what is there then.
 	Unusable map[record.End]string
