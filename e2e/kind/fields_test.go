@@ -46,6 +46,7 @@ parameters: {csi.storage.k8s.io/fstype: %s}
 
 func TestAFileSystemIsMountedWithTheOptionsOfItsClass(t *testing.T) {
 	t.Parallel()
+	needsClusters(t)
 	const name = "e2e-mount-options"
 	for _, in := range []*cluster{home, west} {
 		realClass(t, in, name+"-real", "mountOptions: [noatime, nodev]")
