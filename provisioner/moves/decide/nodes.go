@@ -9,8 +9,7 @@ import (
 )
 
 // followed is the step that records which pods use the claims, on which nodes, and with what
-// SELinux level; false
-// where the record says so.
+// SELinux level; false where the record says so.
 func followed(o Observation) (Step, bool) {
 	next := o.Record.Clone()
 	next.Ran, next.Pods = ran(o), writing(o, record.MostPods)
