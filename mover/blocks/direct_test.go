@@ -1,6 +1,7 @@
 package blocks
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math/rand/v2"
 	"os"
@@ -49,7 +50,7 @@ func TestPartsOfAFileAreWrittenWhereverTheyLie(t *testing.T) {
 	writes(t, folder, size, map[int64][]byte{0: whole}, []int64{0})
 	got, err := os.ReadFile(path)
 	require.NoError(t, err)
-	require.True(t, string(whole) == string(got), "a new file")
+	require.True(t, bytes.Equal(whole, got), "a new file")
 
 	// In place, over what the cache has: pieces, less than one, and such that lie askew.
 	changed, parts := append([]byte(nil), whole...), map[int64][]byte{}
@@ -61,7 +62,7 @@ func TestPartsOfAFileAreWrittenWhereverTheyLie(t *testing.T) {
 	writes(t, folder, size, parts, order)
 	got, err = os.ReadFile(path)
 	require.NoError(t, err)
-	require.True(t, string(changed) == string(got), "in place")
+	require.True(t, bytes.Equal(changed, got), "in place")
 	info, err := os.Stat(path)
 	require.NoError(t, err)
 	assert.EqualValues(t, 7, info.ModTime().Unix(), "its time comes after all of its content")
@@ -73,7 +74,7 @@ func TestPartsOfAFileAreWrittenWhereverTheyLie(t *testing.T) {
 	require.NoError(t, err)
 	want := make([]byte, 8<<20)
 	copy(want[4<<20:], whole[:2<<20])
-	require.True(t, string(want) == string(got), "with a hole")
+	require.True(t, bytes.Equal(want, got), "with a hole")
 	var stat unix.Stat_t
 	require.NoError(t, unix.Stat(path, &stat))
 	assert.Less(t, stat.Blocks*512, int64(4<<20), "what was not sent takes no room")
@@ -137,5 +138,5 @@ func TestContentGoesThroughTheCacheWhereTheDiskTakesNothingElse(t *testing.T) {
 	assert.True(t, d.refused.Load())
 	got, err := os.ReadFile(file.Name())
 	require.NoError(t, err)
-	assert.True(t, string(want) == string(got))
+	assert.True(t, bytes.Equal(want, got))
 }
