@@ -16,7 +16,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
-// pods returns those of a Deployment that are not ending, or what becomes of them.
+// podsOf returns the pods of a Deployment.
 func podsOf(t *testing.T, namespace, app string) []corev1.Pod {
 	t.Helper()
 	pods, err := bed.Home.Client().CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app=" + app})
