@@ -48,7 +48,7 @@ func (c *controller) CreateVolume(_ context.Context, r *csi.CreateVolumeRequest)
 	if err := checkMutable(r.MutableParameters); err != nil {
 		return nil, err
 	}
-	if err := checkAccess(r.VolumeCapabilities); err != nil {
+	if err := checkAccess(r.VolumeCapabilities, c.options.TopologyKey != "" && r.Parameters[shareParameter] == "true"); err != nil {
 		return nil, err
 	}
 	order := pool.Order{
@@ -142,9 +142,17 @@ func checkMutable(parameters map[string]string) error {
 	return nil
 }
 
+// shareParameter is the parameter of a class, with value "true", by which file systems
+// may be asked for with modes for several nodes: pods of all sorts then share one, on the
+// one node that its topology allows.
+const shareParameter = "share"
+
 // checkAccess refuses file systems that several nodes write to at a time: each would
 // destroy what the others write.
-func checkAccess(capabilities []*csi.VolumeCapability) error {
+func checkAccess(capabilities []*csi.VolumeCapability, share bool) error {
+	if share {
+		return nil
+	}
 	for _, capability := range capabilities {
 		mode := capability.GetAccessMode().GetMode()
 		several := mode == csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER || mode == csi.VolumeCapability_AccessMode_MULTI_NODE_SINGLE_WRITER

@@ -226,6 +226,9 @@ func TestAFileSystemIsRefusedToSeveralNodesAndADeviceIsNot(t *testing.T) {
 		r.VolumeCapabilities[0].AccessMode.Mode = mode
 		_, err := client.CreateVolume(t.Context(), r)
 		assert.Equal(t, want, status.Code(err), "file system, %s", mode)
+		r.Name, r.Parameters = "shared-"+mode.String(), map[string]string{"share": "true"}
+		_, err = client.CreateVolume(t.Context(), r)
+		assert.NoError(t, err, "file system of a class that shares, %s", mode)
 		r.Name = "device-" + mode.String()
 		r.VolumeCapabilities[0].AccessType = &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}
 		_, err = client.CreateVolume(t.Context(), r)
