@@ -137,6 +137,7 @@ func (c *collector) finish() (Summary, error) {
 // serve looks at batches and hashes segments until neither comes any more. Once the
 // context is done it only lets go of them.
 func (l *looker) serve(ctx context.Context, work <-chan *batch, parts <-chan *part) {
+	defer func() { l.together.aio.close() }()
 	for work != nil || parts != nil {
 		select {
 		case b, ok := <-work:
@@ -144,12 +145,7 @@ func (l *looker) serve(ctx context.Context, work <-chan *batch, parts <-chan *pa
 				work = nil
 				continue
 			}
-			for i, name := range b.names {
-				if ctx.Err() != nil {
-					break
-				}
-				b.found = append(b.found, l.look(b.dir, name, b.before[i]))
-			}
+			l.lookAll(b, func() bool { return ctx.Err() != nil })
 			b.dir.release()
 			close(b.done)
 		case p, ok := <-parts:

@@ -118,12 +118,7 @@ func (h *hasher) blocks(f *openedFile, start, length int64, sparse bool, to []by
 		if err != nil {
 			return nil, err
 		}
-		for rest := h.buffer[:n]; len(rest) > 0; {
-			block := rest[:min(len(rest), BlockSize)]
-			hash := plain(block)
-			to = append(to, hash[:]...)
-			rest = rest[len(block):]
-		}
+		to = appendHashes(to, h.buffer[:n])
 		at += int64(n)
 		h.read += uint64(n)
 		if n < bufferSize && at < end {
@@ -131,6 +126,17 @@ func (h *hasher) blocks(f *openedFile, start, length int64, sparse bool, to []by
 		}
 	}
 	return to, nil
+}
+
+// appendHashes appends the hashes of the blocks of a content.
+func appendHashes(to, content []byte) []byte {
+	for len(content) > 0 {
+		block := content[:min(len(content), BlockSize)]
+		hash := plain(block)
+		to = append(to, hash[:]...)
+		content = content[len(block):]
+	}
+	return to
 }
 
 // holeAt is where data begins again; at itself if there is no hole, or if the file

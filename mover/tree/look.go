@@ -18,6 +18,8 @@ type sight struct {
 	read   uint64
 	// large says that the file is too large for one worker: its content is not read.
 	large bool
+	// open is a small file that is read with others: its content is not read yet.
+	open *openedFile
 	// sparse says that the file has holes, probably.
 	sparse     bool
 	attributes uint64
@@ -35,6 +37,8 @@ type looker struct {
 	found   *findings
 	hasher  hasher
 	xattrs  []byte
+	// together is for cold scans only.
+	together together
 }
 
 // gone says whether an error means that a name vanished or was replaced.
@@ -113,22 +117,40 @@ func (l *looker) read(d *dir, name string, seen *sight) (err error) {
 	return err
 }
 
-// readFile hashes a small file at once.
+// readFile opens a small file, and reads it unless it is to be read with others.
 func (l *looker) readFile(d *dir, name string, seen *sight) (err error) {
 	e := seen.entry
 	f, err := openFile(d, name, e, l.options.Cold)
 	if err != nil {
 		return err
 	}
-	defer f.close()
+	defer func() {
+		if seen.open == nil {
+			f.close()
+		}
+	}()
 	if e.Xattrs, err = xattrs(opened(f.fd), &l.xattrs); err != nil {
 		return err
 	}
-	seen.blocks, err = l.hasher.blocks(f, 0, int64(e.Size), seen.sparse, nil)
+	if l.options.Cold && l.together.takes(f, e, seen.sparse) {
+		seen.open = f
+		return nil
+	}
+	return l.readAlone(seen, f)
+}
+
+// readAlone hashes a small file at once.
+func (l *looker) readAlone(seen *sight, f *openedFile) (err error) {
+	seen.blocks, err = l.hasher.blocks(f, 0, int64(seen.entry.Size), seen.sparse, nil)
 	if err != nil {
 		return err
 	}
-	e.Content, seen.read = contentOf(seen.blocks), l.hasher.read
-	seen.unsettled, err = f.settle(e, l.hasher.read)
+	return l.hashed(seen, f, l.hasher.read)
+}
+
+// hashed ends the reading of a small file of which so many bytes were hashed.
+func (l *looker) hashed(seen *sight, f *openedFile, read uint64) (err error) {
+	seen.entry.Content, seen.read = contentOf(seen.blocks), read
+	seen.unsettled, err = f.settle(seen.entry, read)
 	return err
 }
