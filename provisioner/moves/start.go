@@ -1,6 +1,7 @@
 package moves
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -18,8 +19,9 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 )
 
-// ensureMover makes the mover of an end, which does not start.
-func (c *Controller) ensureMover(ctx context.Context, r *record.Record, i int, end record.End) error {
+// ensureMover makes the mover of an end, which does not start. It must run on a node, if one
+// is given.
+func (c *Controller) ensureMover(ctx context.Context, r *record.Record, i int, end record.End, on string) error {
 	at, err := c.must(r.Claims[i].At(end).Ref.Cluster)
 	if err != nil {
 		return err
@@ -30,7 +32,7 @@ func (c *Controller) ensureMover(ctx context.Context, r *record.Record, i int, e
 	if err != nil {
 		return err
 	}
-	spec := c.moverSpec(r, i, end, node)
+	spec := c.moverSpec(r, i, end, cmp.Or(on, node))
 	if at.home {
 		spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: keys.MovingGate}}
 		_, err = at.Client.CoreV1().Pods(namespace).Create(ctx, &corev1.Pod{ObjectMeta: meta, Spec: spec}, metav1.CreateOptions{})

@@ -28,7 +28,7 @@ func TestKeysBelongToTheMoverThatTheyAreFor(t *testing.T) {
 	pods, secrets := client.CoreV1().Pods(storage), client.CoreV1().Secrets(storage)
 
 	require.Error(t, c.startMover(t.Context(), r, 0, record.Target), "there is none")
-	require.NoError(t, c.ensureMover(t.Context(), r, 0, record.Target))
+	require.NoError(t, c.ensureMover(t.Context(), r, 0, record.Target, ""))
 	pod, err := pods.Get(t.Context(), name, metav1.GetOptions{})
 	require.NoError(t, err)
 	assert.Equal(t, []corev1.PodSchedulingGate{{Name: keys.MovingGate}}, pod.Spec.SchedulingGates, "a pod that is made late starts nothing")

@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -96,9 +97,12 @@ func movers(o Observation) (Step, bool) {
 					return step, true
 				}
 			}
+			node, unplaced := besides(o, i, end)
 			switch {
+			case !m.Exists && unplaced != "":
+				waiting = cmp.Or(waiting, unplaced)
 			case !m.Exists:
-				return Step{Verb: EnsureMover, Claim: i, End: end}, true
+				return Step{Verb: EnsureMover, Claim: i, End: end, Node: node}, true
 			case m.Ended && !m.Leaving:
 				return Step{Verb: DropMover, Claim: i, End: end}, true
 			case m.Unstarted && !m.Leaving:
