@@ -13,10 +13,12 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+
+	"github.com/lodestone-storage/lodestone/mover/tree"
 )
 
 // LargeFrom is from how many bytes on a file is carried by this package.
-const LargeFrom = 4 << 20
+const LargeFrom = tree.LargeFrom
 
 // chunk is how much content one message carries at most.
 const chunk = 256 << 10

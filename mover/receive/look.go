@@ -37,10 +37,19 @@ func (r *Receiver) probe(ctx context.Context) (any, error) {
 }
 
 // scan describes the volume. The manifest is used by later scans too.
-func (r *Receiver) scan(ctx context.Context, in *stream.Incoming) (any, error) {
+func (r *Receiver) scan(ctx context.Context, in *stream.Incoming, early *early) (any, error) {
 	var asked exchange.ScanAsked
 	if err := json.Unmarshal(in.Body, &asked); err != nil {
 		return nil, fmt.Errorf("decode how to scan: %w", err)
+	}
+	// A lost connection ends the scan's context.
+	tell := func(p tree.Progress) { _ = in.Progress(p) }
+	defer early.drop()
+	before := ""
+	if asked.Full {
+		early.drop()
+	} else {
+		before = early.take(tell)
 	}
 	budget, err := r.Scratch.Budget()
 	if err != nil {
@@ -48,12 +57,11 @@ func (r *Receiver) scan(ctx context.Context, in *stream.Incoming) (any, error) {
 	}
 	var told time.Time
 	options := tree.Options{
-		Root: r.Volume, Manifest: r.manifestPath(), Scratch: r.Scratch.Path, Budget: budget, Cold: true, Length: asked.Length,
+		Root: r.Volume, Manifest: r.manifestPath(), Scratch: r.Scratch.Path, Budget: budget, Cold: true, Early: before, Length: asked.Length,
 		Progress: func(p tree.Progress) {
 			if now := time.Now(); now.Sub(told) > time.Second {
 				told = now
-				// A lost connection ends the scan's context.
-				_ = in.Progress(p)
+				tell(p)
 			}
 		},
 	}
@@ -62,6 +70,14 @@ func (r *Receiver) scan(ctx context.Context, in *stream.Incoming) (any, error) {
 		answer.Summary, err = tree.ScanDevice(ctx, options)
 	} else {
 		answer.Summary, err = exchange.ScanVolume(ctx, options, asked.Full)
+		if err != nil && before != "" && ctx.Err() == nil {
+			// Whatever is wrong: nothing depends on what was read early, which takes room, too.
+			early.drop()
+			if options.Budget, err = r.Scratch.Budget(); err == nil {
+				options.Early = ""
+				answer.Summary, err = exchange.ScanVolume(ctx, options, asked.Full)
+			}
+		}
 	}
 	if err != nil {
 		return nil, err

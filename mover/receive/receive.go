@@ -40,6 +40,8 @@ type Receiver struct {
 // ends; it returns when nothing writes any more.
 func (r *Receiver) Serve(ctx context.Context, conn *stream.Conn) error {
 	greeted := false
+	early := &early{receiver: r}
+	defer early.drop()
 	return conn.Serve(func(in *stream.Incoming) (any, error) {
 		if in.Op == exchange.Hello {
 			answer, err := r.hello(in)
@@ -53,11 +55,12 @@ func (r *Receiver) Serve(ctx context.Context, conn *stream.Conn) error {
 		case exchange.Probe:
 			return r.probe(ctx)
 		case exchange.Scan:
-			return r.scan(ctx, in)
+			return r.scan(ctx, in, early)
 		case exchange.Manifest:
 			return r.manifest(in)
 		case exchange.Blocks:
-			return r.blocks(in)
+			early.drop()
+			return r.blocks(ctx, in, early)
 		case exchange.Reach:
 			return r.reach(ctx)
 		case exchange.Fetch:
@@ -123,7 +126,7 @@ func (r *Receiver) manifest(in *stream.Incoming) (any, error) {
 }
 
 // blocks writes large files.
-func (r *Receiver) blocks(in *stream.Incoming) (any, error) {
+func (r *Receiver) blocks(ctx context.Context, in *stream.Incoming, early *early) (any, error) {
 	open := blocks.NewReceiver
 	if r.Block {
 		open = blocks.NewDeviceReceiver
@@ -141,6 +144,9 @@ func (r *Receiver) blocks(in *stream.Incoming) (any, error) {
 			}
 			if !writer.Complete() {
 				return nil, errors.New("the sender stopped in the middle of a file")
+			}
+			if !r.Block && writer.Bytes >= worthwhile {
+				early.begin(ctx)
 			}
 			return exchange.BlocksAnswer{Files: writer.Files, Bytes: writer.Bytes}, nil
 		}

@@ -19,7 +19,7 @@ func TestAColdScanReadsTheDiskAndNotTheMemory(t *testing.T) {
 		t.Skip(err)
 	}
 	t.Cleanup(func() { require.NoError(t, mounted.Unmount()) })
-	content := make([]byte, largeFile+5*BlockSize)
+	content := make([]byte, LargeFrom+5*BlockSize)
 	_, err = rand.Read(content)
 	require.NoError(t, err)
 	write(t, string(content[:3*BlockSize]), root, "small")
@@ -29,7 +29,7 @@ func TestAColdScanReadsTheDiskAndNotTheMemory(t *testing.T) {
 	for _, row := range []struct {
 		file string
 		at   int64
-	}{{"small", BlockSize + 77}, {"large", largeFile + BlockSize}} {
+	}{{"small", BlockSize + 77}, {"large", LargeFrom + BlockSize}} {
 		path := filepath.Join(root, row.file)
 		good := scan(t, root)
 		inMemory, err := os.ReadFile(path)

@@ -10,7 +10,6 @@ import (
 type collector struct {
 	options *Options
 	writer  *writer
-	before  *Manifest
 	parts   chan<- *part
 	// ahead is how many segments of a large file are under way at most.
 	ahead    int
@@ -75,8 +74,8 @@ func (c *collector) batch(ctx context.Context, b *batch) error {
 func (c *collector) entry(seen *sight) error {
 	e := seen.entry
 	switch {
-	case seen.before != nil:
-		if err := c.writer.copyBlocks(c.before, seen.before); err != nil {
+	case seen.before.entry != nil:
+		if err := c.writer.copyBlocks(seen.before.of.manifest, seen.before.entry); err != nil {
 			return err
 		}
 	case len(seen.blocks) > HashSize:
@@ -95,7 +94,7 @@ func (c *collector) entry(seen *sight) error {
 		c.summary.Files++
 		c.summary.Bytes += e.Size
 		c.summary.Hashes += hashesAtMost(e.Size, e.Allocated)
-		if seen.before == nil && !c.options.Shallow {
+		if seen.before.entry == nil && !c.options.Shallow {
 			c.summary.ReadFiles++
 			c.summary.ReadBytes += seen.read
 		}

@@ -9,10 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// LargeFrom is from how many bytes on a file is large: several workers read it at once, a
+// segment each.
+const LargeFrom = 4 << 20
+
 const (
-	// largeFile is from which size on a file is read by several workers at once, a
-	// segment each.
-	largeFile = 4 << 20
 	// segment is what one worker reads of a large file.
 	segment = 4 << 20
 	// bufferSize is what a worker reads in one call: whole blocks.

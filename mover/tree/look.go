@@ -11,8 +11,8 @@ import (
 type sight struct {
 	// entry is nil if nothing is there any more, or if it cannot be kept.
 	entry *Entry
-	// before is the earlier entry whose content still holds.
-	before *Entry
+	// before is what an earlier manifest tells of it, whose content still holds.
+	before known
 	// blocks are the hashes of a file's blocks that were read.
 	blocks []byte
 	read   uint64
@@ -31,9 +31,6 @@ type sight struct {
 type looker struct {
 	root    *stat
 	options *Options
-	// settled is the time before which a change time of the earlier manifest can be
-	// trusted.
-	settled Time
 	found   *findings
 	hasher  hasher
 	xattrs  []byte
@@ -48,7 +45,7 @@ func gone(err error) bool {
 }
 
 // look looks at one name in a directory. It never follows a symbolic link.
-func (l *looker) look(d *dir, name string, before *Entry) (seen sight) {
+func (l *looker) look(d *dir, name string, before known) (seen sight) {
 	path := d.join(name)
 	s, err := statAt(d.fd, name)
 	if gone(err) {
@@ -66,10 +63,13 @@ func (l *looker) look(d *dir, name string, before *Entry) (seen sight) {
 		return sight{err: fmt.Errorf("look at %q: %w", path, err)}
 	}
 	s.fill(e)
+	if l.options.OnlyLarge && (e.Type != File || e.Size < LargeFrom || before.holds(e)) {
+		return sight{}
+	}
 	seen = sight{entry: e, attributes: s.Attributes, sparse: e.Allocated < e.Size}
 	l.found.examine(e, s.Attributes)
-	if l.holds(before, e) {
-		e.Content, e.Target, e.Xattrs = before.Content, before.Target, before.Xattrs
+	if before.holds(e) {
+		e.Content, e.Target, e.Xattrs = before.entry.Content, before.entry.Target, before.entry.Xattrs
 		seen.before = before
 		return seen
 	}
@@ -87,16 +87,17 @@ func (l *looker) look(d *dir, name string, before *Entry) (seen sight) {
 // change time decides: no program can set it. One that is not clearly older than the
 // earlier scan proves nothing, for the entry may have changed again within the same
 // tick of the file system's clock.
-func (l *looker) holds(before, now *Entry) bool {
+func (k known) holds(now *Entry) bool {
+	before := k.entry
 	return before != nil && before.Type == now.Type && before.Inode == now.Inode && before.Size == now.Size &&
-		before.Mtime == now.Mtime && before.Ctime == now.Ctime && now.Ctime.Before(l.settled)
+		before.Mtime == now.Mtime && before.Ctime == now.Ctime && now.Ctime.Before(k.of.settled)
 }
 
 // read reads what stat does not tell: attributes, a link's target, a file's content.
 func (l *looker) read(d *dir, name string, seen *sight) (err error) {
 	e := seen.entry
 	content := e.Type == File && e.Size > 0 && !l.options.Shallow
-	if content && e.Size <= largeFile {
+	if content && e.Size < LargeFrom {
 		return l.readFile(d, name, seen)
 	}
 	of := named(d.fd, name)

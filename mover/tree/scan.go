@@ -30,6 +30,12 @@ type Options struct {
 	// Previous is an earlier manifest of the same volume. What cannot have changed
 	// since is taken over from it and not read again. Empty reads everything.
 	Previous string
+	// Early is a manifest of large files that a scan with OnlyLarge has made after that of
+	// Previous. Where one of them cannot have changed since, it is taken over from there.
+	Early string
+	// OnlyLarge reads and tells files of LargeFrom and more alone that may have changed since
+	// Previous: the manifest is good as Early of a later scan, and for nothing else.
+	OnlyLarge bool
 	// Expect is what an earlier scan saw; a root that is another directory, or that has
 	// lost nearly everything, is refused with a CollapseError.
 	Expect *Expectation
@@ -117,7 +123,7 @@ func begin(root *dir, o Options) (start, error) {
 		return start{}, err
 	}
 	begun := start{stat: s, summary: Summary{
-		Version: Version, Identity: identityOf(&s, system), Margin: system.margin(), SeesTrusted: seesTrusted(), Shallow: o.Shallow,
+		Version: Version, Identity: identityOf(&s, system), Margin: system.margin(), SeesTrusted: seesTrusted(), Shallow: o.Shallow, OnlyLarge: o.OnlyLarge,
 	}}
 	if err := o.Expect.recognize(begun.summary.Identity); err != nil {
 		return start{}, err
@@ -141,14 +147,18 @@ func scanTo(ctx context.Context, root *dir, begun start, o Options, path string)
 		return Summary{}, err
 	}
 	defer w.file.Close()
-	before, settled, err := openPrevious(o.Previous)
+	before, err := openEarlier(o.Previous, false)
 	if err != nil {
 		root.release()
 		return Summary{}, err
 	}
-	if before != nil {
-		defer before.Close()
+	defer before.close()
+	early, err := openEarlier(o.Early, true)
+	if err != nil {
+		root.release()
+		return Summary{}, err
 	}
+	defer early.close()
 	workers := o.workers()
 	found := &findings{}
 	ordered, work, parts := make(chan *batch, 2*workers), make(chan *batch, 2*workers), make(chan *part)
@@ -156,21 +166,21 @@ func scanTo(ctx context.Context, root *dir, begun start, o Options, path string)
 	group.Go(func() error {
 		defer close(ordered)
 		defer close(work)
-		walk := &walk{root: begun.stat, names: nameSorter{scratch: o.Scratch, budget: o.Budget}, ordered: ordered, work: work}
-		if before != nil {
-			walk.before = &previous{entries: before.Entries()}
+		walk := &walk{
+			root: begun.stat, names: nameSorter{scratch: o.Scratch, budget: o.Budget}, before: before.read(), early: early.read(),
+			ordered: ordered, work: work,
 		}
 		return walk.run(ctx, root)
 	})
 	for range workers {
 		group.Go(func() error {
-			l := &looker{root: &begun.stat, options: &o, settled: settled, found: found}
+			l := &looker{root: &begun.stat, options: &o, found: found}
 			l.serve(ctx, work, parts)
 			return nil
 		})
 	}
 	c := &collector{
-		options: &o, writer: w, before: before, parts: parts, ahead: 2 * workers,
+		options: &o, writer: w, parts: parts, ahead: 2 * workers,
 		summary: begun.summary, linker: newLinker(&o), found: found,
 	}
 	group.Go(func() error {
@@ -181,22 +191,4 @@ func scanTo(ctx context.Context, root *dir, begun start, o Options, path string)
 		return Summary{}, err
 	}
 	return c.finish()
-}
-
-// openPrevious opens the earlier manifest, and tells before which time a change
-// time in it can be trusted.
-func openPrevious(path string) (*Manifest, Time, error) {
-	if path == "" {
-		return nil, Time{}, nil
-	}
-	m, err := Open(path)
-	if err != nil {
-		return nil, Time{}, fmt.Errorf("use the earlier manifest: %w", err)
-	}
-	s := m.Summary()
-	if s.Shallow {
-		_ = m.Close()
-		return nil, Time{}, errors.New("use the earlier manifest: it knows nothing of contents")
-	}
-	return m, s.Started.minus(s.Margin), nil
 }

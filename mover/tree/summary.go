@@ -37,6 +37,8 @@ type Summary struct {
 	Device bool `json:"device,omitempty"`
 	// Shallow says that contents were not read: Root is not that of a copy.
 	Shallow bool `json:"shallow,omitempty"`
+	// OnlyLarge says that it tells of some files of LargeFrom and more, and of nothing else.
+	OnlyLarge bool `json:"onlyLarge,omitempty"`
 	// SeesTrusted says whether the scan could see attributes named trusted.*, for
 	// which Linux demands CAP_SYS_ADMIN.
 	SeesTrusted bool `json:"seesTrusted"`

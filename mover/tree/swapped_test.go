@@ -39,7 +39,7 @@ func TestAFileThatBecomesSomethingElseBeforeItIsReadIsLeftToTheNextScan(t *testi
 			err = l.readFile(d, "file", &sight{entry: e})
 			require.Truef(t, gone(err), "%v", err)
 			large := *e
-			large.Size = largeFile + 1
+			large.Size = LargeFrom
 			err = (&collector{options: &Options{}}).readLarge(t.Context(), d, "file", &sight{entry: &large})
 			require.Truef(t, gone(err), "%v", err)
 		})

@@ -2,9 +2,7 @@ package tree
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,8 +19,8 @@ type batch struct {
 	dir *dir
 	// names are to be looked at; "" is the directory itself, for the root only.
 	names []string
-	// before holds the earlier manifest's entry of each name, or nil.
-	before []*Entry
+	// before holds what an earlier manifest tells of each name.
+	before []known
 	// found is what the worker saw, in the same order.
 	found []sight
 	done  chan struct{}
@@ -30,9 +28,10 @@ type batch struct {
 
 // walk goes through the tree in canonical order and hands out batches.
 type walk struct {
-	root   stat
-	names  nameSorter
-	before *previous
+	root  stat
+	names nameSorter
+	// before and early read the earlier manifests, nil without one.
+	before, early *previous
 	// ordered and work get each batch: first the collector, then a worker.
 	ordered, work chan<- *batch
 	current       *batch
@@ -125,9 +124,18 @@ func (w *walk) add(ctx context.Context, d *dir, name string) error {
 	if w.current == nil {
 		w.current = &batch{dir: d, done: make(chan struct{})}
 	}
-	before, err := w.before.find(d.join(name))
+	path := d.join(name)
+	before, err := w.before.find(path)
 	if err != nil {
 		return err
+	}
+	early, err := w.early.find(path)
+	if err != nil {
+		return err
+	}
+	if early.entry != nil {
+		// It is newer: where it does not hold any more, the other one does not either.
+		before = early
 	}
 	w.current.names = append(w.current.names, name)
 	w.current.before = append(w.current.before, before)
@@ -151,41 +159,4 @@ func (w *walk) flush(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// previous reads an earlier manifest beside the walk.
-type previous struct {
-	entries *Reader
-	ahead   *Entry
-}
-
-// find gives the earlier entry at a path, or nil. Paths are asked for in canonical
-// order. Without an earlier manifest there are none.
-func (p *previous) find(path string) (*Entry, error) {
-	if p == nil {
-		return nil, nil
-	}
-	for p.entries != nil {
-		if p.ahead == nil {
-			next, err := p.entries.Next()
-			if errors.Is(err, io.EOF) {
-				p.entries = nil
-				break
-			}
-			if err != nil {
-				return nil, fmt.Errorf("read the earlier manifest: %w", err)
-			}
-			p.ahead = next
-		}
-		switch order := comparePaths(p.ahead.Path, path); {
-		case order > 0:
-			return nil, nil
-		case order == 0:
-			found := p.ahead
-			p.ahead = nil
-			return found, nil
-		}
-		p.ahead = nil
-	}
-	return nil, nil
 }
