@@ -119,6 +119,10 @@ crash-move: control-plane ## Stop the provisioner at each API call of a move, ki
 	@go build -o bin/crash ./e2e/cmd/crash
 	@exec bin/crash --moves $(ARGS)
 
+.PHONY: outages
+outages: ## Have a remote cluster away for 0 to 10 simulated minutes at each step of each flow, and print what becomes of claims
+	@E2E_LONG=1 go test -count=1 -v -run TestOutagesAtEachStep ./provisioner/decide
+
 .PHONY: move-cases
 move-cases: ## Take every case that a copy of a volume must survive through rsync, restic and the mover (as root; ARGS=--whole for 10 GiB)
 	@go build -o bin/move-cases ./e2e/cmd/move-cases

@@ -6,9 +6,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/refusal"
@@ -16,22 +13,43 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/decide"
 )
 
-var errFault = errors.New("no answer")
+var (
+	errFault   = errors.New("no answer")
+	errRefused = errors.New("there is no room")
+)
 
 // place is where backing claims are.
 var place = backing.Place{HomeID: "here", StorageNamespace: "lodestone-storage"}
 
 // call makes a request: it may fail before it has an effect, or its answer be lost.
 func (w *world) call(id string, effect func() error) error {
-	s := w.sites[id]
-	if s.away || w.faulty && w.chance(8) {
+	if !w.sends(id) || w.faulty && w.chance(8) {
 		return errFault
 	}
 	err := effect()
-	if w.faulty && w.chance(8) {
+	if !w.answers(id) || w.faulty && w.chance(8) {
 		return errFault
 	}
 	return err
+}
+
+// sends says whether a request gets to a cluster.
+func (w *world) sends(id string) bool {
+	s := w.sites[id]
+	if w.cutting && id == "west" && w.cut == 0 {
+		s.away = true
+	}
+	return !s.away
+}
+
+// answers says whether the answer to a request that was carried out comes back.
+func (w *world) answers(id string) bool {
+	if !w.cutting || id != "west" || w.sites[id].away {
+		return !w.sites[id].away
+	}
+	w.cut--
+	w.sites[id].away = w.cut == 0
+	return !w.sites[id].away
 }
 
 // act takes a step as package flow does, with the same questions to API servers.
@@ -46,7 +64,11 @@ func (w *world) act(o decide.Observation, step decide.Step) error {
 		}
 		return err
 	case decide.Create:
-		return w.create(o, step)
+		err := w.create(o, step)
+		if errors.Is(err, errRefused) {
+			return w.reschedule(o, &decide.Refusal{Cluster: step.Cluster, Reason: "QuotaExceeded"})
+		}
+		return err
 	case decide.Publish:
 		w.handedOut = true
 	case decide.Mark:
@@ -62,7 +84,10 @@ func (w *world) act(o decide.Observation, step decide.Step) error {
 			if v := home.volume; v == nil || v.UID != o.Volume.UID || v.Status.Phase != corev1.VolumeReleased {
 				return errFault
 			}
-			return w.drop(step, false)
+			if err := w.drop(step, false); err != nil || !w.answers(step.Cluster) {
+				return errFault
+			}
+			return nil
 		})
 	case decide.Confirm:
 		return w.call(step.Cluster, func() error {
@@ -78,6 +103,11 @@ func (w *world) act(o decide.Observation, step decide.Step) error {
 			if home.volume != nil && home.volume.UID == o.Volume.UID {
 				home.volume.Annotations[keys.BackingVolume] = step.Backing.Volume.Name
 				home.volume.Spec.Capacity = step.Backing.Volume.Spec.Capacity.DeepCopy()
+				if decide.Attributed(o, step.Backing) {
+					home.volume.Spec.VolumeAttributesClassName = o.Claim.Spec.VolumeAttributesClassName
+					home.claim.Status.CurrentVolumeAttributesClassName = o.Claim.Spec.VolumeAttributesClassName
+					w.touch(home.claim)
+				}
 				w.touch(home.volume)
 			}
 			return nil
@@ -90,10 +120,48 @@ func (w *world) act(o decide.Observation, step decide.Step) error {
 		})
 	case decide.Fix:
 		return w.annotate(o, map[string]string{keys.FixedSize: step.Fixed})
+	case decide.Ask:
+		return w.call(step.Cluster, func() error {
+			w.base.Said = &decide.Said{Backing: step.Backing.Claim.UID, Again: w.now.Add(time.Minute)}
+			return nil
+		})
+	case decide.Modify:
+		return w.write(step, func(b *corev1.PersistentVolumeClaim) {
+			b.Spec.VolumeAttributesClassName = o.Claim.Spec.VolumeAttributesClassName
+		})
+	case decide.Carry:
+		w.carried = w.now
+		return w.write(step, func(b *corev1.PersistentVolumeClaim) {
+			carry(&b.Labels, step.Labels)
+			carry(&b.Annotations, step.Annotations)
+		})
+	case decide.Heal:
+		if step.Cure != decide.Adopt {
+			return fmt.Errorf("nobody asked for cure %s", step.Cure)
+		}
+		return w.call(keys.Home, func() error {
+			home.volume.Annotations[keys.Backing] = backing.RefTo(step.Ref.Cluster, step.Backing.Claim).String()
+			w.touch(home.volume)
+			return nil
+		})
 	default:
 		return fmt.Errorf("nobody asked for %s", step.Verb)
 	}
 	return nil
+}
+
+// carry sets and removes keys.
+func carry(on *map[string]string, changes map[string]any) {
+	for key, value := range changes {
+		if text, ok := value.(string); ok {
+			if *on == nil {
+				*on = map[string]string{}
+			}
+			(*on)[key] = text
+		} else {
+			delete(*on, key)
+		}
+	}
 }
 
 // onClaim changes the virtual claim if it is as it was seen.
@@ -131,106 +199,4 @@ func (w *world) reschedule(o decide.Observation, refused *decide.Refusal) error 
 func (w *world) refuses(c *corev1.PersistentVolumeClaim, id string) bool {
 	_, refused := refusal.Of(refusal.Decode(c.Annotations[keys.Refused]), id, "", w.now)
 	return refused
-}
-
-func (w *world) create(o decide.Observation, step decide.Step) error {
-	s := w.sites[step.Cluster]
-	w.unsent = false
-	return w.call(step.Cluster, func() error {
-		if s.backing != nil {
-			return nil // it is ours, whatever its state: it will be seen
-		}
-		w.version++
-		b := backing.New(o.Claim, step.Route, place.Of(step.Cluster, "", types.NamespacedName{Namespace: "shop", Name: "data"}, uid), place.HomeID)
-		b.UID, b.CreationTimestamp = types.UID(fmt.Sprintf("b%d", w.version)), metav1.NewTime(w.now.Add(s.skew))
-		b.Status.Phase = corev1.ClaimPending
-		w.touch(b)
-		s.backing = b
-		return nil
-	})
-}
-
-// write changes a backing claim of just the UID that was seen.
-func (w *world) write(step decide.Step, change func(*corev1.PersistentVolumeClaim)) error {
-	return w.call(step.Cluster, func() error {
-		b := w.sites[step.Cluster].backing
-		if b == nil || b.UID != step.Backing.Claim.UID {
-			return errFault
-		}
-		change(b)
-		w.touch(b)
-		return nil
-	})
-}
-
-func (w *world) remove(o decide.Observation, step decide.Step) error {
-	home := w.sites[keys.Home]
-	w.handedOut = false
-	err := w.call(keys.Home, func() error {
-		if home.volume != nil && o.Volume == nil || o.Claim == nil && home.claim != nil {
-			return errFault
-		}
-		return nil
-	})
-	if err == nil {
-		err = w.call(step.Cluster, func() error { return w.drop(step, true) })
-	}
-	if err == nil && step.Refusal != nil {
-		err = w.reschedule(o, step.Refusal)
-	}
-	return err
-}
-
-// drop deletes a backing claim and lets it go; exactly the version that was seen
-// if that matters.
-func (w *world) drop(step decide.Step, exact bool) error {
-	s, seen := w.sites[step.Cluster], step.Backing.Claim
-	if s.away {
-		return errFault
-	}
-	b := s.backing
-	if b == nil || b.UID != seen.UID || exact && seen.DeletionTimestamp == nil && b.ResourceVersion != seen.ResourceVersion {
-		return errFault
-	}
-	b.DeletionTimestamp = ptr.To(metav1.NewTime(w.now.Add(s.skew)))
-	w.touch(b)
-	if w.faulty && w.chance(8) {
-		return errFault
-	}
-	b.Finalizers = nil
-	return nil
-}
-
-// store is the library: it creates the virtual volume that was handed over, if
-// that is still right.
-func (w *world) store() {
-	home := w.sites[keys.Home]
-	if !w.handedOut {
-		return
-	}
-	w.handedOut = false
-	o := w.observe()
-	step := decide.Next(o)
-	if step.Verb != decide.Publish || home.volume != nil {
-		return
-	}
-	_ = w.call(keys.Home, func() error {
-		v := &corev1.PersistentVolume{
-			ObjectMeta: metav1.ObjectMeta{Name: "pvc-u1", UID: "v1", Labels: map[string]string{keys.Cluster: step.Route.Cluster}, CreationTimestamp: metav1.NewTime(w.now),
-				Annotations: map[string]string{keys.Backing: backing.RefTo(step.Route.Cluster, step.Backing.Claim).String()}},
-			Spec: corev1.PersistentVolumeSpec{Capacity: o.Claim.Spec.Resources.Requests.DeepCopy(),
-				ClaimRef:                      &corev1.ObjectReference{Namespace: "shop", Name: "data", UID: uid},
-				PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimDelete},
-			Status: corev1.PersistentVolumeStatus{Phase: corev1.VolumeBound},
-		}
-		if w.retained {
-			v.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
-		}
-		if step.Backing.Volume != nil {
-			v.Annotations[keys.BackingVolume] = step.Backing.Volume.Name
-		}
-		w.touch(v)
-		home.volume = v
-		return nil
-	})
 }

@@ -22,6 +22,7 @@ import (
 // step does harm; and when all is well again, there is one backing claim and the
 // claim is bound, or nothing is left of it.
 func TestHistories(t *testing.T) {
+	t.Parallel()
 	const histories = 1200
 	ends := map[string]int{}
 	for seed := range uint64(histories) {
