@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -33,8 +34,8 @@ var (
 	// Applications and movers really run, two processes and more for each case, and a
 	// move looks around for 10 seconds after it has let go.
 	ofMoves = limits{
-		often: 300 * time.Millisecond, calm: 500 * time.Millisecond,
-		setUp: 4 * time.Minute, strike: 3 * time.Minute, end: 8 * time.Minute, makers: 10, size: 10,
+		often: 700 * time.Millisecond, calm: 500 * time.Millisecond,
+		setUp: 10 * time.Minute, strike: 6 * time.Minute, end: 15 * time.Minute, makers: 10, size: 10,
 	}
 )
 
@@ -65,13 +66,16 @@ func (w *World) run(ctx context.Context, cases []*Case, kind kind) (_ map[*Case]
 		c.act(w.view(c))
 		return c.Flow.Act(ctx, w, c)
 	})
-	if kind != endures {
+	for again := kind != endures; again; {
 		b.await(ctx, w.limits.strike, func(c *Case, v *View) error {
-			if c.struck() {
+			if c.isCut() {
 				return nil
 			}
 			return b.ended(c, v)
 		}, false)
+		if again = b.more(kind); !again && kind == stops {
+			break
+		}
 		if err := b.strike(ctx, kind); err != nil {
 			return nil, err
 		}
@@ -92,6 +96,11 @@ func (w *World) run(ctx context.Context, cases []*Case, kind kind) (_ map[*Case]
 		b.clear(ctx)
 	}
 	return b.wrong, ctx.Err()
+}
+
+// more says whether the program is to be ended once more: it was cut off from a case.
+func (b *batch) more(kind kind) bool {
+	return kind == stops && slices.ContainsFunc(b.cases, func(c *Case) bool { return c.isCut() && !b.failed(c) })
 }
 
 // clear removes what is left of cases: of one that ran alone, so that the next finds

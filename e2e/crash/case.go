@@ -37,8 +37,8 @@ type Case struct {
 	last            time.Time
 	before          *View
 	moving          moving
-	// kill kills a mover, and says whether it ran; nil where nothing moves.
-	kill    func(fault Fault) bool
+	// hurt has a fault of movers happen, and says whether it could; nil where nothing moves.
+	hurt    func(fault Fault) bool
 	slowest time.Duration
 }
 
@@ -56,7 +56,7 @@ func (c *Case) String() string {
 		return c.Flow.Name
 	}
 	if len(c.Volley) > 0 {
-		return fmt.Sprintf("%s,%s,%s", c.Flow.Name, c.Fault, sortOf(c.Volley))
+		return fmt.Sprintf("%s,%s,%s", c.Flow.Name, c.Fault, c.named())
 	}
 	return fmt.Sprintf("%s,%s,%s", c.Flow.Name, c.Fault, c.Call)
 }
@@ -120,11 +120,17 @@ func (c *Case) act(before *View) {
 	c.last = time.Now()
 }
 
-// missed takes back that the fault has happened.
-func (c *Case) missed() {
+// missed takes back that the fault has happened at a call.
+func (c *Case) missed(call Call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.reached = false
+	if len(c.Volley) == 0 {
+		c.reached = false
+	}
+	// The call was numbered as it was made.
+	call.Phase = c.moving.phase
+	call.Nth = c.counts[1][Call{Cluster: call.Cluster, Verb: call.Verb, Object: call.Object, Phase: call.Phase}]
+	delete(c.met, call)
 }
 
 // conclude ends the case: what is asked from now on does not count.
@@ -155,6 +161,13 @@ func (c *Case) took(wait time.Duration) {
 	if c.acted {
 		c.slowest = max(c.slowest, wait)
 	}
+}
+
+// isCut says whether the program is cut off.
+func (c *Case) isCut() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.cut
 }
 
 // struck says whether the fault has happened.

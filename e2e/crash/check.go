@@ -3,6 +3,7 @@ package crash
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -51,11 +52,17 @@ func (w *World) bound(v *View, name, cluster string) error {
 // exist says which real volume lacks its data.
 func (w *World) exist(v *View) error {
 	for _, real := range v.Reals {
-		if handle := real.Spec.CSI.VolumeHandle; !w.Bed.HomeStorage.Exists(handle) && !w.Bed.WestStorage.Exists(handle) {
+		if w.missing(real) {
 			return fmt.Errorf("the data of real volume %s is gone", real.Name)
 		}
 	}
 	return nil
+}
+
+// missing says whether no storage has the data of a real volume.
+func (w *World) missing(real *corev1.PersistentVolume) bool {
+	handle := real.Spec.CSI.VolumeHandle
+	return !w.Bed.HomeStorage.Exists(handle) && !w.Bed.WestStorage.Exists(handle)
 }
 
 // gone says what is left of a case that must have nothing any more.
@@ -81,7 +88,13 @@ func (w *World) data(c *Case) []string {
 	}
 	for _, volume := range w.Bed.HomeStorage.Volumes() {
 		for _, uid := range c.claims {
-			if volume.Claim == "pvc-"+string(uid) {
+			if strings.HasPrefix(volume.Claim, "pvc-"+string(uid)) {
+				handles = append(handles, volume.Handle)
+			}
+		}
+		for _, uid := range c.moving.uids {
+			// What was made of a snapshot of it.
+			if strings.Contains(volume.Claim, string(uid)) {
 				handles = append(handles, volume.Handle)
 			}
 		}

@@ -30,6 +30,8 @@ const (
 	fullNode = "home-2"
 	// choice lets claims ask for any real class of west.
 	choice = "crash-choice"
+	// either has a real class at home, and one in west that binds at once.
+	either = "crash-either"
 )
 
 // Real classes that the test bed does not have.

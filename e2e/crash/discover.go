@@ -3,6 +3,7 @@ package crash
 import (
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 )
 
@@ -41,8 +42,8 @@ func (w *World) Discover(ctx context.Context, flows []Flow, always bool) (map[st
 			}
 		}
 	}
-	if len(together) > 0 {
-		if err := learn(together, false); err != nil {
+	for some := range batches(together, w.limits.size) {
+		if err := learn(some, false); err != nil {
 			return nil, err
 		}
 	}
@@ -59,11 +60,29 @@ func (w *World) runCases(ctx context.Context, cases []*Case, kind kind, alone bo
 	if err := w.restoreCluster(ctx); err != nil {
 		return nil, err
 	}
+	if err := w.through(ctx, cases[0].Flow.Stored); err != nil {
+		return nil, err
+	}
 	if alone {
 		w.ledger.setAlone(cases[0])
 		defer w.ledger.setAlone(nil)
 	}
 	return w.run(ctx, cases, kind)
+}
+
+// batches are cases that may run at once, in their order and no more than a size: what goes
+// through an object store is apart from what does not.
+func batches(cases []*Case, size int) iter.Seq[[]*Case] {
+	return func(yield func([]*Case) bool) {
+		for _, stored := range []bool{false, true} {
+			some := slices.DeleteFunc(slices.Clone(cases), func(c *Case) bool { return c.Flow.Stored != stored })
+			for batch := range slices.Chunk(some, size) {
+				if !yield(batch) {
+					return
+				}
+			}
+		}
+	}
 }
 
 func count(calls map[string][]Call) (n int) {

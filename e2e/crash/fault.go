@@ -34,6 +34,8 @@ const (
 	// carried out.
 	KillSource   Fault = "kill-source"
 	KillReceiver Fault = "kill-receiver"
+	// CutStream ends the connections over which data comes to the mover at the target.
+	CutStream Fault = "cut-stream"
 )
 
 // kind says which faults can be met by one run of the program.
@@ -64,6 +66,11 @@ type faultInfo struct {
 	mover bool
 }
 
+// comes says whether a call that meets the fault is carried out, be it later.
+func (f faultInfo) comes() bool {
+	return f.carried || f.mover || f.fault == Late || f.fault == TakeoverLate
+}
+
 var faults = []faultInfo{
 	{fault: StopBefore, says: "stopped before the call", kind: stops},
 	{fault: StopAfter, says: "stopped after its effect", kind: stops, carried: true},
@@ -77,6 +84,7 @@ var faults = []faultInfo{
 	{fault: TakeoverLate, says: "… and the call arrives late", kind: replaced, writes: true},
 	{fault: KillSource, says: "mover at the source killed", mover: true},
 	{fault: KillReceiver, says: "mover at the target killed", mover: true},
+	{fault: CutStream, says: "stream between movers cut", mover: true},
 }
 
 // Faults returns all faults of flows that move nothing, in the order of the table.

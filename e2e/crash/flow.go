@@ -34,6 +34,8 @@ type Flow struct {
 	Reads int
 	// Moves is true for a flow that needs a world with movers.
 	Moves bool
+	// Stored is true for one whose moves go through an object store.
+	Stored bool
 }
 
 // data is the name of the claims of most cases.

@@ -136,12 +136,19 @@ func (w *way) ServeHTTP(answer http.ResponseWriter, original *http.Request) {
 		return
 	}
 	call := Call{Cluster: w.cluster, Verb: asked.verb, Object: asked.object(w.cluster, w.gate.ledger.isVirtual(asked.name))}
-	c.note(call, body)
-	switch c.enter(w.gate.number, asked, call) {
+	undo := c.note(call, body)
+	verdict := c.enter(w.gate.number, asked, call)
+	if verdict == refuse || verdict == strike && !c.Fault.info().comes() {
+		undo()
+	}
+	if verdict != refuse {
+		c.abortAt(call)
+	}
+	switch verdict {
 	case refuse:
 		abort()
 	case strike:
-		w.strike(c, answer, &held{way: w, request: original, body: body})
+		w.strike(c, call, answer, &held{way: w, request: original, body: body})
 	case pass:
 		w.proxy.ServeHTTP(answer, original)
 		if w.gate.number != 1 && call.writes() {
@@ -151,11 +158,11 @@ func (w *way) ServeHTTP(answer http.ResponseWriter, original *http.Request) {
 }
 
 // strike has the fault of a case happen to a request.
-func (w *way) strike(c *Case, answer http.ResponseWriter, h *held) {
+func (w *way) strike(c *Case, call Call, answer http.ResponseWriter, h *held) {
 	info := c.Fault.info()
 	if info.mover {
-		if !c.kill(c.Fault) {
-			c.missed()
+		if !c.hurt(c.Fault) {
+			c.missed(call)
 		}
 		w.proxy.ServeHTTP(answer, h.request)
 		return

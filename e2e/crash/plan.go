@@ -21,13 +21,18 @@ func (o Options) plan(flows []Flow, calls map[string][]Call) []*Case {
 					possible = append(possible, call)
 				}
 			}
-			if info := fault.info(); flows[i].Moves && !o.Sample && info.kind == endures && !info.mover {
-				if o.Most == 0 {
+			info := fault.info()
+			dies := info.kind != endures || info.mover
+			if flows[i].Moves && dies {
+				possible = telling(possible, info.mover)
+			}
+			if flows[i].Moves && !o.Sample && o.Most == 0 {
+				if dies {
+					cases = append(cases, series(&flows[i], fault, possible)...)
+				} else {
 					cases = append(cases, volleys(&flows[i], fault, possible)...)
-					continue
 				}
-			} else if flows[i].Moves {
-				possible = telling(possible)
+				continue
 			}
 			if o.Sample {
 				possible = sample(i, j, flows[i].Alone, possible)

@@ -45,12 +45,19 @@ func (w *World) single(ctx context.Context, f *Flow, fault Fault, what string) (
 		}
 		return nil, fmt.Errorf("there is no volley of %s of fault %q in flow %s", what, fault, f.Name)
 	}
-	call, err := ParseCall(what)
+	calls, err := parseCalls(what)
 	if err != nil {
 		return nil, err
 	}
-	if !fault.Known() || !fault.meets(call) {
-		return nil, fmt.Errorf("fault %q cannot happen at %s", fault, call)
+	for _, call := range calls {
+		if !fault.Known() || !fault.meets(call) {
+			return nil, fmt.Errorf("fault %q cannot happen at %s", fault, call)
+		}
 	}
-	return newCase(f, fault, call, newName()), nil
+	if len(calls) == 1 {
+		return newCase(f, fault, calls[0], newName()), nil
+	}
+	c := newCase(f, fault, Call{}, newName())
+	c.Volley = calls
+	return c, nil
 }

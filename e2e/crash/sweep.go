@@ -28,6 +28,8 @@ type Options struct {
 	// Most, if not 0, is how many cases are swept of each fault at most, chosen evenly
 	// from the whole of what a flow asks for.
 	Most int
+	// AtOnce, if not 0, is how many cases one program serves.
+	AtOnce int
 }
 
 // Outcome is what became of one case.
@@ -59,6 +61,9 @@ func (w *World) Sweep(ctx context.Context, o Options) ([]Outcome, error) {
 	flows, err := w.flows(o)
 	if err != nil {
 		return nil, err
+	}
+	if o.AtOnce > 0 {
+		w.limits.size = o.AtOnce
 	}
 	begun := time.Now()
 	var alone, together []Flow
@@ -132,7 +137,7 @@ func (w *World) sweepOnce(ctx context.Context, plan []*Case, size int) ([]ended,
 				those = append(those, c)
 			}
 		}
-		for cases := range slices.Chunk(those, size) {
+		for cases := range batches(those, size) {
 			some, err := w.conclude(ctx, cases, kind, cases[0].Flow.Alone)
 			for again := 1; errors.Is(err, errDeposed) && again < attempts; again++ {
 				w.say("%v: %d cases are run anew", err, len(cases))

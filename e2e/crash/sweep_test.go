@@ -1,6 +1,7 @@
 package crash
 
 import (
+	"fmt"
 	"os"
 	"testing"
 
@@ -8,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
+	"github.com/lodestone-storage/lodestone/mover/harness"
 )
 
 // A fixed choice of what `make crash` sweeps.
@@ -28,5 +30,25 @@ func TestSampleOfTheCrashSweepSurvives(t *testing.T) {
 	}
 	for _, f := range Faults() {
 		assert.Contains(t, faults, f, "this fault was met in no flow")
+	}
+}
+
+// A fixed choice of what `make crash-move` sweeps. It takes control planes of its own and
+// dozens of moves, so it runs with E2E_LONG alone.
+func TestSampleOfTheCrashSweepOfMovesSurvives(t *testing.T) {
+	testbed.Require(t)
+	harness.Require(t)
+	if os.Getenv("E2E_LONG") == "" {
+		t.Skip("it takes ten minutes: set E2E_LONG")
+	}
+	moves, err := NewMovesWorld(t.Context(), func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) })
+	require.NoError(t, err)
+	defer moves.Stop()
+	outcomes, err := moves.Sweep(t.Context(), Options{Sample: true, AtOnce: 6, Flows: []string{"move-home", "move-group", "move-abort-final", "move-rollback"}})
+	require.NoError(t, err)
+	require.NoError(t, Print(os.Stderr, outcomes))
+	require.NotEmpty(t, outcomes)
+	for _, o := range outcomes {
+		require.NoError(t, o.Err, o.String())
 	}
 }

@@ -54,8 +54,17 @@ func watch(ctx context.Context, cluster *testbed.Cluster, home bool, ledger *led
 	return w, nil
 }
 
+// madeFor returns the UID of the claim that a twin is made for, by its name: a twin that a
+// move made has a number behind it.
+func madeFor(twin string) types.UID {
+	if uid, ok := strings.CutPrefix(twin, "pvc-"); ok {
+		return types.UID(uids.FindString(uid))
+	}
+	return ""
+}
+
 // caseOf returns the case that an object belongs to: its namespace, or, for the
-// volume of a twin, "twin/" and the name of that.
+// volume of a twin, "twin/" and the UID of the claim that this is made for.
 func caseOf(obj any) string {
 	switch o := obj.(type) {
 	case *corev1.PersistentVolumeClaim:
@@ -68,7 +77,7 @@ func caseOf(obj any) string {
 		switch ref := o.Spec.ClaimRef; {
 		case ref == nil:
 		case ref.Namespace == fabric.Storage:
-			return "twin/" + ref.Name
+			return "twin/" + string(madeFor(ref.Name))
 		default:
 			return home(ref.Namespace)
 		}
@@ -108,7 +117,7 @@ func learn(obj any, home bool, ledger *ledger) {
 		}
 		c := ledger.owner(ref.UID)
 		if c == nil {
-			c = ledger.owner(types.UID(strings.TrimPrefix(ref.Name, "pvc-")))
+			c = ledger.owner(madeFor(ref.Name))
 		}
 		if c == nil {
 			return
@@ -152,7 +161,7 @@ func (w *World) view(c *Case) *View {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, uid := range c.claims {
-		v.Reals = append(v.Reals, indexed[corev1.PersistentVolume](w.home.volumes, "twin/pvc-"+string(uid))...)
+		v.Reals = append(v.Reals, indexed[corev1.PersistentVolume](w.home.volumes, "twin/"+string(uid))...)
 	}
 	return v
 }

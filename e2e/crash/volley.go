@@ -1,6 +1,10 @@
 package crash
 
-import "slices"
+import (
+	"errors"
+	"slices"
+	"strings"
+)
 
 // The sorts of volleys, as the flag --case takes them instead of a call.
 const (
@@ -24,10 +28,36 @@ func (c *Case) volley(gate int, kind, call Call) verdict {
 		return pass
 	}
 	c.met[call], c.reached = true, true
-	if !c.Fault.info().carried {
+	info := c.Fault.info()
+	if !info.carried && !info.mover {
 		c.counts[gate][kind]--
 	}
+	c.cut = info.kind != endures
 	return strike
+}
+
+// named is how the flag --case names a volley: by its sort, or by its calls.
+func (c *Case) named() string {
+	if info := c.Fault.info(); info.kind == endures && !info.mover {
+		return sortOf(c.Volley)
+	}
+	var calls []string
+	for _, call := range c.Volley {
+		calls = append(calls, call.String())
+	}
+	return strings.Join(calls, then)
+}
+
+// then is between the calls of a volley that are given one by one.
+const then = "+"
+
+// parseCalls reads calls.
+func parseCalls(text string) (calls []Call, err error) {
+	for part := range strings.SplitSeq(text, then) {
+		call, wrong := ParseCall(part)
+		calls, err = append(calls, call), errors.Join(err, wrong)
+	}
+	return calls, err
 }
 
 // unmet returns the calls of a volley that were not made.
@@ -80,14 +110,39 @@ func volleys(f *Flow, fault Fault, calls []Call) (cases []*Case) {
 	return cases
 }
 
+// atMost is how many calls of one move at most meet a fault that ends the program or a
+// mover: it goes on from each such end as from any other.
+const atMost = 6
+
+// series returns the cases of a fault that ends a program or a mover at calls: each move
+// meets it several times, at calls that are far from each other.
+func series(f *Flow, fault Fault, calls []Call) (cases []*Case) {
+	moves := (len(calls) + atMost - 1) / atMost
+	for i := range moves {
+		c := newCase(f, fault, Call{}, newName())
+		for j := i; j < len(calls); j += moves {
+			c.Volley = append(c.Volley, calls[j])
+		}
+		cases = append(cases, c)
+	}
+	return cases
+}
+
+// reports is how many of a phase's reports of how far a copy is meet a fault of a mover.
+const reports = 3
+
 // telling returns the calls of a move at which it makes a difference that a program or a
-// mover dies. One that dies at a read leaves what the last write left, so one read of each
-// phase does; and of the reports of how far a copy is, one of each phase.
-func telling(calls []Call) (some []Call) {
-	read := map[string]bool{}
+// mover dies. A program that dies at a read leaves what the last write left, so one read of
+// each phase does; and of the reports of how far a copy is, one of each phase, but a few for
+// movers: they are what comes in the middle of a stream.
+func telling(calls []Call, mover bool) (some []Call) {
+	read, most := map[string]bool{}, 1
+	if mover {
+		most = reports
+	}
 	for _, call := range calls {
 		switch {
-		case call.Object == "volumemove.status" && call.Nth > 1, !call.writes() && read[call.Phase]:
+		case call.Object == "volumemove.status" && call.Nth > most, !call.writes() && read[call.Phase]:
 			continue
 		case !call.writes():
 			read[call.Phase] = true

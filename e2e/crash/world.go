@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/store"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/volumemoves"
@@ -37,6 +38,9 @@ type World struct {
 	limits      limits
 	// moves is nil in a world without movers.
 	moves *volumemoves.Client
+	// store is nil before content was to travel through it; stored: it does now.
+	store  *store.Server
+	stored bool
 }
 
 // NewWorld starts the control planes; they end with ctx or with Stop. say is told
@@ -63,6 +67,9 @@ func (w *World) Stop() {
 		g.close()
 	}
 	w.Bed.Stop()
+	if w.store != nil {
+		w.store.Stop()
+	}
 }
 
 func (w *World) prepare(ctx context.Context) (err error) {

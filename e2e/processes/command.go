@@ -57,9 +57,12 @@ func (r *run) field(path string) string {
 	return ""
 }
 
-// local replaces the paths at which a container mounts volumes.
+// local replaces the paths at which a container has volumes, and devices.
 func (r *run) local(container corev1.Container, text string) string {
 	mounts := slices.Clone(container.VolumeMounts)
+	for _, device := range container.VolumeDevices {
+		mounts = append(mounts, corev1.VolumeMount{Name: device.Name, MountPath: device.DevicePath})
+	}
 	// A mount within another one first.
 	slices.SortFunc(mounts, func(a, b corev1.VolumeMount) int { return len(b.MountPath) - len(a.MountPath) })
 	for _, mount := range mounts {

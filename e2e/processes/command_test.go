@@ -24,6 +24,11 @@ func TestCommandsUseThePathsAndAddressesOfThisMachine(t *testing.T) {
 		"--listen=127.80.0.7:7443", "--at=127.80.0.7:1", "echo x > '/disks/a/log'"}, argv)
 	assert.Equal(t, []string{"WHERE=/disks/a", "POD_IP=127.80.0.7"}, env)
 
+	container.VolumeMounts, container.VolumeDevices = container.VolumeMounts[1:], []corev1.VolumeDevice{{Name: "data", DevicePath: "/volume"}}
+	r.folders["data"] = "/disks/a/device"
+	argv, _ = r.command(container, "/bin/lodestone-mover")
+	assert.Contains(t, argv, "--volume=/disks/a/device", "a block volume is a file")
+
 	container.Command = []string{"sh", "-c"}
 	argv, _ = r.command(container, "")
 	assert.Equal(t, "sh", argv[0], "of an image shell the command itself is run")

@@ -18,8 +18,12 @@ func (p *Processes) prepare(ctx context.Context, r *run, volumes map[string]*cor
 		path := filepath.Join(r.dir, "volumes", volume.Name)
 		switch {
 		case volumes[volume.Name] != nil:
+			of := p.Disks.Of
+			if ptr.Deref(volumes[volume.Name].Spec.VolumeMode, corev1.PersistentVolumeFilesystem) == corev1.PersistentVolumeBlock {
+				of = p.Disks.device
+			}
 			var err error
-			if path, err = p.Disks.Of(volumes[volume.Name]); err != nil {
+			if path, err = of(volumes[volume.Name]); err != nil {
 				return err
 			}
 		case volume.Secret != nil:
