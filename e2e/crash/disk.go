@@ -81,12 +81,11 @@ func (d disk) fill() ([sha256.Size]byte, error) {
 
 // sum returns that of the ballast.
 func (d disk) sum() ([sha256.Size]byte, error) {
-	data, err := []byte(nil), error(nil)
 	if d.block {
-		data, err = d.part(linesSize, ballast)
-	} else {
-		data, err = os.ReadFile(filepath.Join(d.path, "ballast"))
+		data, err := d.part(linesSize, ballast)
+		return sha256.Sum256(data), err
 	}
+	data, err := os.ReadFile(filepath.Join(d.path, "ballast"))
 	return sha256.Sum256(data), err
 }
 
