@@ -14,6 +14,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/movekeys"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/transport"
 )
 
 // askTimeout bounds a question to a mover.
@@ -79,7 +80,7 @@ func (c *Controller) pod(ctx context.Context, r *record.Record, i int, end recor
 
 // to returns a function that connects to a port of the mover of an end, wherever its pod
 // is by then.
-func (c *Controller) to(r *record.Record, i int, end record.End, port int) func(context.Context) (net.Conn, error) {
+func (c *Controller) to(r *record.Record, i int, end record.End, port uint16) func(context.Context) (net.Conn, error) {
 	return func(ctx context.Context) (net.Conn, error) {
 		ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 		defer cancel()
@@ -87,7 +88,8 @@ func (c *Controller) to(r *record.Record, i int, end record.End, port int) func(
 		if err != nil {
 			return nil, err
 		}
-		return c.ways.dial(ctx, at, pod, port)
+		address := transport.Reach(c.placeOf(r.Claims[i].At(end).Ref.Cluster), pod.Status.PodIP, port, c.Networks)
+		return c.ways.dial(ctx, at, pod, port, address)
 	}
 }
 

@@ -120,3 +120,15 @@ func TestThePortOfAPodIsReachedTheWayThatWorks(t *testing.T) {
 	require.ErrorIs(t, err, away)
 	assert.Equal(t, "address server ", tried)
 }
+
+func TestThePortOfAPodWithoutAnAddressIsReachedThroughItsServerAlone(t *testing.T) {
+	var w ways
+	tried := 0
+	for range 2 {
+		_, err := w.choose(door{"pod", dataPort}, nil, func() (net.Conn, error) { tried++; return &net.TCPConn{}, nil })
+		require.NoError(t, err)
+	}
+	assert.Equal(t, 2, tried)
+	_, err := w.choose(door{"pod", dataPort}, nil, func() (net.Conn, error) { return nil, io.ErrUnexpectedEOF })
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+}

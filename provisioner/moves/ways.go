@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strconv"
 	"sync"
 	"time"
 
@@ -84,18 +83,22 @@ func (w *ways) leg(to door) v1alpha1.MoveLeg {
 	return v1alpha1.LegAddress
 }
 
-// dial opens a connection to a port of a pod: by its address, or through the API server
-// of its cluster. Whoever answers, only the move's own keys count.
-func (w *ways) dial(ctx context.Context, at site, pod *corev1.Pod, port int) (net.Conn, error) {
-	byAddress := func() (net.Conn, error) {
-		dialer := net.Dialer{Timeout: direct}
-		return dialer.DialContext(ctx, "tcp", net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(port)))
+// dial opens a connection to a port of a pod: by its address, if it has one that may be
+// dialled, or through the API server of its cluster. Whoever answers, only the move's own
+// keys count.
+func (w *ways) dial(ctx context.Context, at site, pod *corev1.Pod, port uint16, address string) (net.Conn, error) {
+	var byAddress func() (net.Conn, error)
+	if address != "" {
+		byAddress = func() (net.Conn, error) {
+			dialer := net.Dialer{Timeout: direct}
+			return dialer.DialContext(ctx, "tcp", address)
+		}
 	}
-	byServer := func() (net.Conn, error) { return forward(ctx, at, pod, port) }
-	return w.choose(door{pod.UID, port}, byAddress, byServer)
+	byServer := func() (net.Conn, error) { return forward(ctx, at, pod, int(port)) }
+	return w.choose(door{pod.UID, int(port)}, byAddress, byServer)
 }
 
-// choose tries both ways, in the order that promises more.
+// choose tries both ways, in the order that promises more. Without byAddress there is one.
 func (w *ways) choose(to door, byAddress, byServer func() (net.Conn, error)) (net.Conn, error) {
 	forwarded := w.forwardFirst(to, time.Now())
 	var errs []error
@@ -104,12 +107,14 @@ func (w *ways) choose(to door, byAddress, byServer func() (net.Conn, error)) (ne
 		if forwarded {
 			open = byServer
 		}
-		conn, err := open()
-		if err == nil {
-			w.took(to, forwarded, time.Now())
-			return conn, nil
+		if open != nil {
+			conn, err := open()
+			if err == nil {
+				w.took(to, forwarded, time.Now())
+				return conn, nil
+			}
+			errs = append(errs, err)
 		}
-		errs = append(errs, err)
 		forwarded = !forwarded
 	}
 	return nil, fmt.Errorf("reach port %d of the mover: %w", to.port, errors.Join(errs...))

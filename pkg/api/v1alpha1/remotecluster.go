@@ -60,7 +60,7 @@ type RemoteClusterSpec struct {
 	// PodNetwork says whether pods of the two clusters reach each other by their
 	// own addresses. Isolated: a pod that runs there has no address at home, so
 	// no Service sends to it from here. Routed: the pods that move a volume from
-	// one cluster to another dial each other, too.
+	// one cluster to another dial each other, too, and the provisioner those there.
 	//
 	// +optional
 	// +kubebuilder:default=Isolated

@@ -19,8 +19,8 @@ type Place struct {
 	Network v1alpha1.PodNetwork
 }
 
-// Networks are those in which movers may dial each other; none: wherever a pod may have
-// its address.
+// Networks are those in which movers may dial each other, and in which the provisioner may
+// dial those of remote clusters; none: wherever a pod may have its address.
 type Networks []netip.Prefix
 
 // secret are the addresses known at which clouds tell machines their secrets, and which
@@ -71,4 +71,26 @@ func Peers(source, target Place, ips []string, port uint16, networks Networks) (
 		why = "the mover at the target has no address that another one may dial (see --mover-networks of the provisioner)"
 	}
 	return addresses, why
+}
+
+// Reach returns where the provisioner may dial a pod, whose cluster says that it has this
+// address; empty where only the API server of its cluster leads there. What the provisioner
+// opens it joins with what another cluster sends: so nobody may choose where, but home,
+// whose nodes are trusted. One cluster's address means something at home only if somebody
+// there said that the networks are shared, or which these are.
+func Reach(place Place, text string, port uint16, networks Networks) string {
+	ip, err := netip.ParseAddr(text)
+	switch {
+	case err != nil:
+		return ""
+	case place.Cluster == keys.Home:
+		return netip.AddrPortFrom(ip, port).String()
+	case place.Network != v1alpha1.Routed && len(networks) == 0:
+		return ""
+	}
+	ip, ok := networks.Of(text)
+	if !ok {
+		return ""
+	}
+	return netip.AddrPortFrom(ip, port).String()
 }

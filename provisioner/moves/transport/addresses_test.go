@@ -47,12 +47,14 @@ func TestWhichClustersMoversDialEachOther(t *testing.T) {
 	}
 }
 
+// hostile are addresses that no pod has.
+var hostile = []string{
+	"127.0.0.1", "::1", "::ffff:127.0.0.1", "0.0.0.0", "::", "169.254.169.254", "fe80::1", "fe80::1%eth0", "224.0.0.1", "ff02::1", "255.255.255.255",
+	"::ffff:169.254.169.254", "fd00:ec2::254", "fd00:ec2::23", "64:ff9b::a9fe:a9fe", "2002:a9fe:a9fe::1", "100.100.100.200", "db.shop", "", "10.0.0.1:22", "10.0.0.0/8",
+}
+
 func TestAClusterChoosesNoAddressThatIsNoPods(t *testing.T) {
 	home := transport.Place{Cluster: keys.Home}
-	hostile := []string{
-		"127.0.0.1", "::1", "::ffff:127.0.0.1", "0.0.0.0", "::", "169.254.169.254", "fe80::1", "fe80::1%eth0", "224.0.0.1", "ff02::1", "255.255.255.255",
-		"::ffff:169.254.169.254", "fd00:ec2::254", "fd00:ec2::23", "64:ff9b::a9fe:a9fe", "2002:a9fe:a9fe::1", "100.100.100.200", "db.shop", "", "10.0.0.1:22", "10.0.0.0/8",
-	}
 	addresses, why := transport.Peers(home, home, hostile, 8440, nil)
 	assert.Empty(t, addresses)
 	assert.Contains(t, why, "--mover-networks")
@@ -65,4 +67,28 @@ func TestAClusterChoosesNoAddressThatIsNoPods(t *testing.T) {
 	assert.Len(t, addresses, movecontrol.MaxPeers)
 	addresses, _ = transport.Peers(home, home, many, 8440, transport.Networks{netip.MustParsePrefix("10.0.0.2/32"), netip.MustParsePrefix("192.0.2.0/24")})
 	assert.Equal(t, []string{"10.0.0.2:8440"}, addresses)
+}
+
+func TestTheProvisionerDialsNoAddressThatAClusterChooses(t *testing.T) {
+	apart, shared := transport.Place{Cluster: "west", Network: v1alpha1.Isolated}, transport.Place{Cluster: "west", Network: v1alpha1.Routed}
+	listed := transport.Networks{netip.MustParsePrefix("10.1.0.0/16")}
+	for name, row := range map[string]struct {
+		place    transport.Place
+		networks transport.Networks
+		ip, want string
+	}{
+		"a pod at home":                               {place: transport.Place{Cluster: keys.Home}, ip: "fd00::7", want: "[fd00::7]:8440"},
+		"a pod in networks that are shared":           {place: shared, ip: "10.1.2.3", want: "10.1.2.3:8440"},
+		"a pod in networks that are apart":            {place: apart, ip: "10.1.2.3"},
+		"… of a cluster of which nothing is said":     {place: transport.Place{Cluster: "west"}, ip: "10.1.2.3"},
+		"… and in one that is listed":                 {place: apart, networks: listed, ip: "10.1.2.3", want: "10.1.2.3:8440"},
+		"an address that is not listed":               {place: apart, networks: listed, ip: "10.2.2.3"},
+		"… though networks are shared":                {place: shared, networks: listed, ip: "10.2.2.3"},
+		"a name, which anybody could be looked up by": {place: transport.Place{Cluster: keys.Home}, ip: "db.shop"},
+	} {
+		t.Run(name, func(t *testing.T) { assert.Equal(t, row.want, transport.Reach(row.place, row.ip, 8440, row.networks)) })
+	}
+	for _, ip := range hostile {
+		assert.Empty(t, transport.Reach(shared, ip, 8440, nil), ip)
+	}
 }
