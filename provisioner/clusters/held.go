@@ -27,7 +27,10 @@ func (c *connection) held() int {
 		total += weightOf(watched.GetStore())
 	}
 	for _, watched := range c.taken {
-		total += len(watched.GetStore().ListKeys()) * takenBytes
+		for _, key := range watched.GetStore().ListKeys() {
+			// Once as the key, and once in the object.
+			total += takenBytes + 2*len(key)
+		}
 	}
 	if c.room != nil {
 		total += weightOf(c.room.GetStore())

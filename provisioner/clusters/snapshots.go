@@ -3,12 +3,14 @@ package clusters
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/dynamic"
@@ -33,7 +35,7 @@ type taken struct {
 // takenAgain is how soon a watch that failed is begun anew where somebody asks.
 const takenAgain = 5 * time.Second
 
-// takenBytes is about what is kept of one snapshot, at most.
+// takenBytes is about what is kept of one snapshot, at most, beside its name.
 const takenBytes = 4 << 10
 
 // Snapshot returns our VolumeSnapshot of the given name as last seen, nil if none is
@@ -141,9 +143,13 @@ func (r *Registry) heldBySnapshots(id string) string {
 func TrustedSnapshot(s *volumesnapshot.Snapshot) {
 	const maxMessage = 1024
 	labels, annotations := s.Labels, s.Annotations
-	s.Labels, s.Annotations, s.OwnerReferences, s.Finalizers = nil, nil, nil, nil
-	if !sound(s, 0) || s.Namespace == "" {
-		*s = volumesnapshot.Snapshot{ObjectMeta: nameOf(s)}
+	s.TypeMeta, s.ObjectMeta = metav1.TypeMeta{}, metav1.ObjectMeta{
+		Namespace: s.Namespace, Name: s.Name, UID: s.UID, ResourceVersion: s.ResourceVersion,
+		CreationTimestamp: s.CreationTimestamp, DeletionTimestamp: s.DeletionTimestamp,
+	}
+	long := func(name *string) bool { return name != nil && len(*name) > validation.DNS1123SubdomainMaxLength }
+	if !sound(s, 0) || s.Namespace == "" || slices.ContainsFunc([]*string{s.Spec.Source.ClaimName, s.Spec.Source.ContentName, s.Spec.ClassName, s.Status.ContentName}, long) {
+		*s = volumesnapshot.Snapshot{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name}}
 		return
 	}
 	s.Labels = only(labels, keys.HomeID, keys.ContentUID, keys.MoveOf)

@@ -1,10 +1,12 @@
 package clusters
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -37,10 +39,26 @@ func TestOfASnapshotOfAnotherClusterOnlyWhatIsSoundIsKept(t *testing.T) {
 	assert.Len(t, *s.Status.Error.Message, 1024)
 	assert.NotContains(t, s.Annotations, keys.MadeBy)
 
+	for name, change := range map[string]func(*volumesnapshot.Snapshot, string){
+		"a UID that is a path, and goes into a handle": func(s *volumesnapshot.Snapshot, _ string) { s.UID = "s1/shop/x" },
+		"a long version":     func(s *volumesnapshot.Snapshot, long string) { s.ResourceVersion = long },
+		"a long claim":       func(s *volumesnapshot.Snapshot, long string) { s.Spec.Source.ClaimName = &long },
+		"a long content":     func(s *volumesnapshot.Snapshot, long string) { s.Spec.Source.ContentName = &long },
+		"a long class":       func(s *volumesnapshot.Snapshot, long string) { s.Spec.ClassName = &long },
+		"a long own content": func(s *volumesnapshot.Snapshot, long string) { s.Status.ContentName = &long },
+	} {
+		s = good()
+		change(s, strings.Repeat("x", 1<<20))
+		TrustedSnapshot(s)
+		assert.Equal(t, &volumesnapshot.Snapshot{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "snapshot-c1"}}, s, name)
+	}
 	s = good()
-	s.UID = "s1/shop/x"
+	s.Kind, s.APIVersion, s.GenerateName = strings.Repeat("x", 1<<20), strings.Repeat("x", 1<<20), strings.Repeat("x", 1<<20)
+	s.SetSelfLink(s.Kind)
 	TrustedSnapshot(s)
-	assert.Equal(t, &volumesnapshot.Snapshot{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "snapshot-c1", ResourceVersion: "7"}}, s, "a handle is made of its UID")
+	encoded, err := json.Marshal(s)
+	require.NoError(t, err)
+	assert.Less(t, len(encoded), takenBytes, "no more is kept than is counted")
 }
 
 func TestSnapshotsKeepTheirCluster(t *testing.T) {

@@ -60,6 +60,12 @@ func Trusted(obj any) (any, error) {
 			// No volume can be used on a node without labels, but for one that names it.
 			return &corev1.Node{ObjectMeta: nameOf(object)}, nil
 		}
+	case *corev1.Pod:
+		object.SetManagedFields(nil)
+		if !sound(object, object.Size()) || object.Namespace == "" {
+			// One without a UID is nobody's.
+			return &corev1.Pod{ObjectMeta: nameOf(object)}, nil
+		}
 	case *storagev1.CSIStorageCapacity:
 		object.SetManagedFields(nil)
 		if object.Size() > maxObject || entries(object) > maxEntries {

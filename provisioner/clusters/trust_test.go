@@ -87,6 +87,14 @@ func TestTrustedLeavesTheNameAloneOfWhatIsBroken(t *testing.T) {
 	trusted, err = Trusted(&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "fast", UID: "c"}, Provisioner: strings.Repeat("p", 300)})
 	require.NoError(t, err)
 	assert.Equal(t, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "fast"}}, trusted)
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "mover", UID: "p"}, Status: corev1.PodStatus{PodIP: "10.1.2.3"}}
+	trusted, err = Trusted(pod.DeepCopy())
+	require.NoError(t, err)
+	assert.Equal(t, pod, trusted)
+	pod.UID = types.UID(strings.Repeat("p", 1<<20))
+	trusted, err = Trusted(pod)
+	require.NoError(t, err)
+	assert.Equal(t, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "mover"}}, trusted)
 }
 
 func TestTrustedTakesSizesOffThatAreNone(t *testing.T) {

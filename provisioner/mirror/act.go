@@ -122,9 +122,10 @@ func (m *Mirror) take(ctx context.Context, o Observation) error {
 		// Whose it is shows when it is seen.
 		return nil
 	case apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err) || apierrors.IsBadRequest(err):
-		step := fail(o, "cluster %s refuses it: %v", o.Ref.Cluster, err)
-		if reported := m.act(ctx, o, step); reported != nil {
-			return reported
+		if step := fail(o, "cluster %s refuses it: %v", o.Ref.Cluster, err); step.Verb == Report && m.reports.may(o.Content.Name) {
+			if reported := m.act(ctx, o, step); reported != nil {
+				return reported
+			}
 		}
 	}
 	return fmt.Errorf("take snapshot %s in %s: %w", encoded.GetName(), o.Ref.Cluster, err)

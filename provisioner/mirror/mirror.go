@@ -41,7 +41,8 @@ type Config struct {
 // concurrent use.
 type Mirror struct {
 	Config
-	queue workqueue.TypedRateLimitingInterface[item]
+	queue   workqueue.TypedRateLimitingInterface[item]
+	reports reports
 }
 
 // item is a content by its name or, where Left is set, a snapshot in a remote
@@ -187,10 +188,14 @@ func (m *Mirror) work(ctx context.Context, it item) (time.Duration, error) {
 	}
 	content := m.Home.Content(it.Content)
 	if content == nil || content.Spec.Driver != keys.Driver {
+		m.reports.forget(it.Content)
 		return 0, nil
 	}
 	o := m.observe(content)
 	step := Next(o)
+	if step.Verb == Report && !m.reports.may(content.Name) {
+		return reportPause, nil
+	}
 	return step.After, m.act(ctx, o, step)
 }
 

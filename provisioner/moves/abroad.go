@@ -2,6 +2,7 @@ package moves
 
 import (
 	"context"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
@@ -18,6 +19,13 @@ type abroad map[place]*lookout
 
 // place is a namespace of a remote cluster.
 type place struct{ cluster, namespace string }
+
+// The most that is held of a place: a cluster may show anything. One that shows more pods is
+// not watched, and of a pod that takes more bytes nothing is known.
+const (
+	mostPods  = 5000
+	mostOfPod = 4 << 10
+)
 
 // lookout sees how the pods of a place go. While it cannot watch it sees nothing: a pod
 // that goes then may have been deleted by force.
@@ -40,6 +48,10 @@ func (a *abroad) watch(ctx context.Context, at site, where place) {
 		(*a)[where] = l
 	}
 	if l.client == at.Client {
+		if l.pods != nil && len(l.pods.GetStore().ListKeys()) > mostPods {
+			l.stop()
+			l.pods = nil
+		}
 		return
 	}
 	if l.stop != nil {
@@ -48,7 +60,7 @@ func (a *abroad) watch(ctx context.Context, at site, where place) {
 	// Not this turn's context; its end is the work's.
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	l.client, l.stop = at.Client, stop
-	l.pods = informers.NewSharedInformerFactoryWithOptions(at.Client, 0, informers.WithNamespace(where.namespace), informers.WithTransform(slim.Object)).Core().V1().Pods().Informer()
+	l.pods = informers.NewSharedInformerFactoryWithOptions(at.Client, 0, informers.WithNamespace(where.namespace), informers.WithTransform(small)).Core().V1().Pods().Informer()
 	quiet := func(ctx context.Context, _ *cache.Reflector, err error) {
 		klog.FromContext(ctx).V(2).Info("Pods at the source of a move are not watched now", "cluster", where.cluster, "namespace", where.namespace, "err", err)
 	}
@@ -56,6 +68,26 @@ func (a *abroad) watch(ctx context.Context, at site, where place) {
 	_, _ = l.pods.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: l.witness.gone})
 	go l.pods.RunWithContext(ctx)
 }
+
+// small is slim.Object for a pod of a remote cluster.
+func small(obj any) (any, error) {
+	kept, err := slim.Object(obj)
+	pod, ok := kept.(*slim.Pod)
+	if !ok || err != nil {
+		return kept, err
+	}
+	size := len(pod.Namespace) + len(pod.Name) + len(pod.UID) + len(pod.ResourceVersion) + len(pod.Node) + len(pod.Phase)
+	for _, text := range append(slices.Clone(pod.Claims), pod.Finalizers...) {
+		size += len(text) + entryBytes
+	}
+	if size > mostOfPod {
+		return &slim.Pod{}, nil
+	}
+	return pod, nil
+}
+
+// entryBytes is about what an entry of a list takes beside its text.
+const entryBytes = 16
 
 // close ends all watches.
 func (a *abroad) close() {

@@ -1,6 +1,8 @@
 package moves
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -8,7 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
@@ -16,6 +20,7 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/clusters"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/slim"
 )
 
 func TestAMoveSeesHowPodsGoInTheClusterOfItsSource(t *testing.T) {
@@ -60,4 +65,44 @@ func TestAMoveSeesHowPodsGoInTheClusterOfItsSource(t *testing.T) {
 	o = decide.Observation{Record: r}
 	c.observeVanished(&o, seen)
 	assert.Empty(t, o.Unended)
+}
+
+func TestOfThePodsOfAnotherClusterNoMoreIsHeldThanMovesNeed(t *testing.T) {
+	pod := user("shop", "db", "twin", "west-1")
+	kept, err := small(pod)
+	require.NoError(t, err)
+	assert.Equal(t, slim.NewPod(pod), kept)
+	for name, change := range map[string]func(*corev1.Pod){
+		"a long name":     func(p *corev1.Pod) { p.Name = strings.Repeat("x", 1<<20) },
+		"a long node":     func(p *corev1.Pod) { p.Spec.NodeName = strings.Repeat("x", 1<<20) },
+		"many finalizers": func(p *corev1.Pod) { p.Finalizers = make([]string, 1<<20) },
+		"many claims": func(p *corev1.Pod) {
+			for range 1000 {
+				p.Spec.Volumes = append(p.Spec.Volumes, p.Spec.Volumes[0])
+				p.Spec.Volumes[len(p.Spec.Volumes)-1].PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{ClaimName: rand.String(10)}
+			}
+		},
+	} {
+		huge := pod.DeepCopy()
+		change(huge)
+		kept, err := small(huge)
+		require.NoError(t, err)
+		assert.Equal(t, &slim.Pod{}, kept, name)
+	}
+
+	var many []runtime.Object
+	for i := range mostPods + 1 {
+		one := user("shop", fmt.Sprint("db-", i), "twin", "west-1")
+		many = append(many, one)
+	}
+	client, where := fake.NewClientset(many...), place{"west", "shop"}
+	var seen abroad
+	defer seen.close()
+	at := site{Access: clusters.Access{Client: client}}
+	seen.watch(t.Context(), at, where)
+	require.Eventually(t, seen[where].pods.HasSynced, 30*time.Second, time.Millisecond)
+	seen.watch(t.Context(), at, where)
+	assert.Nil(t, seen[where].pods, "it is not watched any more")
+	seen.watch(t.Context(), at, where)
+	assert.Nil(t, seen[where].pods, "nor again")
 }

@@ -18,6 +18,9 @@ import (
 // madeFor says whether a pod was made for a ShadowPod, which may be gone before its pod,
 // and may not have heard of it yet.
 func madeFor(shadow *remotev1alpha1.ShadowPod, pod *corev1.Pod) bool {
+	if pod.UID == "" {
+		return false
+	}
 	if shadow != nil && shadow.Status.PodUID == pod.UID {
 		return true
 	}
@@ -27,6 +30,7 @@ func madeFor(shadow *remotev1alpha1.ShadowPod, pod *corev1.Pod) bool {
 
 // moverAt looks for the mover of an end. pod is nil while there is none.
 func (c *Controller) moverAt(ctx context.Context, at site, r *record.Record, i int, end record.End) (m decide.Mover, pod *corev1.Pod, err error) {
+	defer func() { m.Problem = sentence(m.Problem) }()
 	ref, name := r.Claims[i].At(end).Ref, r.MoverName(i, end)
 	namespace := ref.Namespace
 	var shadow *remotev1alpha1.ShadowPod
@@ -45,14 +49,14 @@ func (c *Controller) moverAt(ctx context.Context, at site, r *record.Record, i i
 		}
 	}
 	pod, err = at.Client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
+	if pod, err = orNil(at, pod, err, fmt.Sprintf("mover %s/%s", namespace, name)); err != nil {
+		return m, nil, err
+	}
+	if pod == nil {
 		if m.Exists && !m.Leaving && !m.Unstarted && m.Problem == "" {
 			m.Problem = whyNot(ctx, at, ref, nil)
 		}
 		return m, nil, nil
-	}
-	if err != nil {
-		return m, nil, fmt.Errorf("look at mover %s/%s: %w", namespace, name, err)
 	}
 	if at.Remote != nil && !madeFor(shadow, pod) {
 		// Whoever may make pods in that namespace knows the names of movers.
