@@ -58,7 +58,7 @@ func Start(ctx context.Context, cluster *testbed.Cluster, programs Programs, o O
 		return nil, err
 	}
 	if o.Snapshots {
-		if err := d.defineSnapshots(ctx); err != nil {
+		if err := DefineSnapshots(ctx, cluster, programs); err != nil {
 			return nil, err
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 )
 
 // sidecar is a program that calls the driver.
@@ -42,13 +44,14 @@ func (d *Driver) sidecars() []sidecar {
 	return programs
 }
 
-// defineSnapshots makes the custom resources of snapshots.
-func (d *Driver) defineSnapshots(ctx context.Context) error {
-	if _, err := d.cluster.Kubectl(ctx, "", "apply", "--server-side", "-k", filepath.Join(d.programs.snapshots, definitions)); err != nil {
+// DefineSnapshots makes the custom resources of snapshots in a cluster. Start does so where
+// it is asked for snapshots.
+func DefineSnapshots(ctx context.Context, cluster *testbed.Cluster, programs Programs) error {
+	if _, err := cluster.Kubectl(ctx, "", "apply", "--server-side", "-k", filepath.Join(programs.snapshots, definitions)); err != nil {
 		return fmt.Errorf("make the custom resources of snapshots: %w", err)
 	}
 	for _, name := range []string{"volumesnapshots", "volumesnapshotcontents", "volumesnapshotclasses"} {
-		if _, err := d.cluster.Kubectl(ctx, "", "wait", "--for=condition=Established", "crd/"+name+".snapshot.storage.k8s.io", "--timeout=30s"); err != nil {
+		if _, err := cluster.Kubectl(ctx, "", "wait", "--for=condition=Established", "crd/"+name+".snapshot.storage.k8s.io", "--timeout=30s"); err != nil {
 			return fmt.Errorf("wait for the custom resources of snapshots: %w", err)
 		}
 	}

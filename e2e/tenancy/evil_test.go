@@ -121,12 +121,19 @@ func kindOf(r *http.Request) string {
 		return "CSIStorageCapacity"
 	case "nodes":
 		return "Node"
+	case "volumesnapshots":
+		return "VolumeSnapshot"
+	case "volumesnapshotcontents":
+		return "VolumeSnapshotContent"
 	}
 	return "PersistentVolume"
 }
 
 // groupOf is the API group and version of what a request asks for.
 func groupOf(r *http.Request) string {
+	if strings.Contains(r.URL.Path, "snapshot.storage.k8s.io") {
+		return "snapshot.storage.k8s.io/v1"
+	}
 	if strings.Contains(r.URL.Path, "storage.k8s.io") {
 		return "storage.k8s.io/v1"
 	}

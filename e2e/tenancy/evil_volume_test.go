@@ -22,34 +22,7 @@ import (
 func TestAHostileClusterPutsNothingIntoAVolume(t *testing.T) {
 	user := newTenant(t)
 	claim := user.claim("data", nil)
-	objects := lies(t, claim)
-	there := newEvil(t, "evil", func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasSuffix(r.URL.Path, "/persistentvolumeclaims/data") {
-			object(w, typed(objects["PersistentVolumeClaim"], "PersistentVolumeClaim", "v1"))
-			return
-		}
-		lists(func(kind string) []string {
-			if text, ok := objects[kind]; ok {
-				return []string{text}
-			}
-			return nil
-		})(w, r)
-	})
-	_, err := bed.Home.Client().CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{
-		Name: "evil-1", Labels: map[string]string{keys.Cluster: "evil"}}}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		_ = bed.Home.Client().CoreV1().Nodes().Delete(context.Background(), "evil-1", metav1.DeleteOptions{})
-	})
-	register(t, there)
-	require.NoError(t, bed.AwaitReady(t.Context(), "evil", metav1.ConditionTrue))
-
-	// Only now is the node chosen: of a cluster that is not known the choice would be taken back.
-	_, err = user.home.CoreV1().PersistentVolumeClaims(user.namespace).Patch(t.Context(), "data", types.MergePatchType,
-		fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"evil-1",%q:"evil"}}}`, keys.SelectedNode, keys.Routed), metav1.PatchOptions{})
-	require.NoError(t, err)
-	_, volume := user.bound("data")
-	letGo(t, volume.Name)
+	_, volume := inEvil(t, user, claim, "evil")
 
 	ref := "evil/" + user.namespace + "/data/shadow"
 	assert.Equal(t, corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
@@ -65,6 +38,44 @@ func TestAHostileClusterPutsNothingIntoAVolume(t *testing.T) {
 	assert.Equal(t, "pvc-"+string(claim.UID), volume.Name)
 	assert.Equal(t, claim.UID, volume.Spec.ClaimRef.UID)
 	assert.Equal(t, fabric.Class, volume.Spec.StorageClassName)
+}
+
+// inEvil has a hostile cluster make the volume of claim "data".
+func inEvil(t *testing.T, user tenant, claim *corev1.PersistentVolumeClaim, id string) (*evil, *corev1.PersistentVolume) {
+	t.Helper()
+	there := newEvil(t, id, telling(lies(t, claim)))
+	_, err := bed.Home.Client().CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name: id + "-1", Labels: map[string]string{keys.Cluster: id}}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		_ = bed.Home.Client().CoreV1().Nodes().Delete(context.Background(), id+"-1", metav1.DeleteOptions{})
+	})
+	register(t, there)
+	require.NoError(t, bed.AwaitReady(t.Context(), id, metav1.ConditionTrue))
+
+	// Only now is the node chosen: of a cluster that is not known the choice would be taken back.
+	_, err = user.home.CoreV1().PersistentVolumeClaims(user.namespace).Patch(t.Context(), "data", types.MergePatchType,
+		fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q,%q:%q}}}`, keys.SelectedNode, id+"-1", keys.Routed, id), metav1.PatchOptions{})
+	require.NoError(t, err)
+	_, volume := user.bound("data")
+	letGo(t, volume.Name)
+	return there, volume
+}
+
+// telling answers with these objects, by kind.
+func telling(objects map[string]string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/persistentvolumeclaims/data") {
+			object(w, typed(objects["PersistentVolumeClaim"], "PersistentVolumeClaim", "v1"))
+			return
+		}
+		lists(func(kind string) []string {
+			if text, ok := objects[kind]; ok {
+				return []string{text}
+			}
+			return nil
+		})(w, r)
+	}
 }
 
 // lies are the objects, by kind, that a hostile cluster shows for a claim: a shadow

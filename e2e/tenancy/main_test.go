@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/sidecars"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 )
 
@@ -32,6 +33,13 @@ func TestMain(m *testing.M) {
 			// as far as to Lodestone.
 			APIServerArgs: []string{"--feature-gates=CrossNamespaceVolumeDataSource=true"},
 		}); err != nil {
+			return err
+		}
+		programs, err := sidecars.Build(ctx, os.Stderr)
+		if err != nil {
+			return err
+		}
+		if err := sidecars.DefineSnapshots(ctx, bed.Home, programs); err != nil {
 			return err
 		}
 		binary, err := bed.BuildProvisioner(ctx)
