@@ -88,7 +88,7 @@ func (x tenant) namespace() string {
 
 func (x tenant) condition(name string) *metav1.Condition {
 	x.t.Helper()
-	request, err := x.remote.NamespaceRequests(x.tenantNamespace()).Get(x.t.Context(), name, metav1.GetOptions{})
+	request, err := bed.Agents.NamespaceRequests(x.tenantNamespace()).Get(x.t.Context(), name, metav1.GetOptions{})
 	require.NoError(x.t, err)
 	return meta.FindStatusCondition(request.Status.Conditions, remotev1alpha1.Ready)
 }

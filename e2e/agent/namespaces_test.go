@@ -142,7 +142,7 @@ func (x tenant) giveUp(name string) {
 	requests := x.remote.NamespaceRequests(x.tenantNamespace())
 	require.NoError(x.t, requests.Delete(x.t.Context(), name, metav1.DeleteOptions{}))
 	eventually(x.t, "the request is gone", func() error {
-		if _, err := requests.Get(x.t.Context(), name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		if _, err := bed.Agents.NamespaceRequests(x.tenantNamespace()).Get(x.t.Context(), name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 			return fmt.Errorf("the request is there, %w", err)
 		}
 		return nil

@@ -11,8 +11,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
@@ -113,8 +113,12 @@ func (x tenant) beat() (stop func()) {
 	ctx, cancel := context.WithCancel(x.t.Context())
 	done := make(chan struct{})
 	send := func() error {
-		patch := fmt.Appendf(nil, `{"spec":{"holderIdentity":"home","renewTime":%q}}`, metav1.NowMicro().UTC().Format(metav1.RFC3339Micro))
-		_, err := x.client.CoordinationV1().Leases(x.tenantNamespace()).Patch(ctx, keys.HeartbeatLease, types.MergePatchType, patch, metav1.PatchOptions{})
+		lease, err := x.client.CoordinationV1().Leases(x.tenantNamespace()).Get(ctx, keys.HeartbeatLease, get)
+		if err != nil {
+			return err
+		}
+		lease.Spec.HolderIdentity, lease.Spec.RenewTime = ptr.To("home"), ptr.To(metav1.NowMicro())
+		_, err = x.client.CoordinationV1().Leases(x.tenantNamespace()).Update(ctx, lease, metav1.UpdateOptions{})
 		return err
 	}
 	eventually(x.t, "home may renew its heartbeat", send)

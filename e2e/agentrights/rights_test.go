@@ -51,6 +51,8 @@ func TestEachRightOfTheAgentAndTheVirtualNodeIsUsedAndNoneIsMissing(t *testing.T
 	kubectl(t, bed.Home, "delete", "node", fabric.WestNode)
 	require.NoError(t, bed.AwaitNode(t.Context(), fabric.WestNode, corev1.ConditionTrue))
 
+	account := keys.TenantPrefix + homeID + ":" + keys.HomeAccount
+	tenant := roles.Of(t, bed.West, account)
 	end(t, namespace)
 	const program, agent = "lodestone-system:lodestone-virtualnode: ", "lodestone-remote:lodestone-remote-agent: "
 	t.Run("the virtual node program", func(t *testing.T) {
@@ -67,6 +69,25 @@ func TestEachRightOfTheAgentAndTheVirtualNodeIsUsedAndNoneIsMissing(t *testing.T
 			agent + "get remote.lodestone.dev/shadowpods":               roles.Sometimes("(a pod that is made at a later look, as one that starts again: e2e/agent)"),
 			agent + "patch events":                                      roles.Sometimes("(an event that comes again is counted up)"),
 		}, missing(namespace), "lodestone-remote:lodestone-remote-agent")
+	})
+	t.Run("home, in west", func(t *testing.T) {
+		excuses := roles.Excuses{
+			account + ": create serviceaccounts/token":               roles.Sometimes("(a token that is about to end: provisioner/clusters)"),
+			account + ": get storage.k8s.io/volumeattributesclasses": roles.Sometimes("(a claim with attributes: e2e/rights)"),
+			account + ": create discovery.k8s.io/endpointslices":     roles.Sometimes("(endpoints of Services at home: e2e/reflect)"),
+			account + ": update discovery.k8s.io/endpointslices":     roles.Sometimes("(endpoints of Services that change: e2e/reflect)"),
+			account + ": update services":                            roles.Sometimes("(Services that change: e2e/reflect)"),
+			account + ": delete services":                            roles.Sometimes("(Services that go: e2e/reflect)"),
+			account + ": list metrics.k8s.io/pods":                   roles.Sometimes("(kubectl top: e2e/virtualnodes)"),
+			account + ": get pods/log":                               roles.Sometimes("(kubectl logs: e2e/virtualnodes)"),
+		}
+		for _, what := range []string{"services", "configmaps", "discovery.k8s.io/endpointslices"} {
+			excuses[account+": get "+what] = roles.Sometimes("(one that is there already when it is to be made: virtualnode/reflect)")
+		}
+		for _, stream := range []string{"get pods/exec", "create pods/exec", "get pods/attach", "create pods/attach"} {
+			excuses[account+": "+stream] = roles.Sometimes("(kubectl exec and attach, over WebSockets or SPDY: e2e/kind)")
+		}
+		tenant.Compare(t, bed, bed.West, excuses.Add(roles.Moves.Remote(account)), missing(namespace))
 	})
 }
 

@@ -7,6 +7,7 @@ package csi
 import (
 	"context"
 	"os"
+	"strings"
 	"testing"
 
 	storagev1 "k8s.io/api/storage/v1"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/roles"
 	"github.com/lodestone-storage/lodestone/e2e/sidecars"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -50,8 +52,8 @@ func TestMain(m *testing.M) {
 		}
 		bed, err = fabric.Start(ctx, fabric.Options{
 			ControllerManagerQPS: 500,
-			Drivers:              map[string][]string{"home": {homeDriver}, "west": {westDriver}},
-			APIServerArgs:        []string{"--runtime-config=storage.k8s.io/v1beta1/volumeattributesclasses=true"},
+			Drivers:              map[string][]string{"home": {homeDriver}, "west": {westDriver}}, AuditAll: true,
+			APIServerArgs: []string{"--runtime-config=storage.k8s.io/v1beta1/volumeattributesclasses=true"},
 		})
 		if err != nil {
 			return err
@@ -85,6 +87,15 @@ func TestMain(m *testing.M) {
 			return err
 		}
 		return bed.AwaitReady(ctx, "west", metav1.ConditionTrue)
+	}, rights)
+}
+
+// rights checks that the tests together used each right that is there for snapshots, and
+// were refused none.
+func rights(ctx context.Context) error {
+	return roles.Snapshots.Check(ctx, bed, "lodestone-volumes:lodestone-home", "lodestone-home-claims", func(q fabric.Request) bool {
+		// In a namespace that is not bound, any more.
+		return strings.HasPrefix(q.ObjectRef.Namespace, "test-")
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,11 +25,14 @@ rules:
 - level: None
 `
 
-// auditAllPolicy records all that is asked by any ServiceAccount.
+// auditAllPolicy records all that is asked by any ServiceAccount but those of Kubernetes'
+// own controllers.
 const auditAllPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
 rules:
+- level: None
+  userGroups: [system:serviceaccounts:kube-system]
 - level: Metadata
   userGroups: [system:serviceaccounts]
 - level: None
@@ -54,7 +58,8 @@ func (a audit) args(cluster string) []string {
 	if a.folder == "" {
 		return nil
 	}
-	return []string{"--audit-policy-file=" + filepath.Join(a.folder, "policy.yaml"), "--audit-log-path=" + a.log(cluster)}
+	// One file: what is rotated away would be missed.
+	return []string{"--audit-policy-file=" + filepath.Join(a.folder, "policy.yaml"), "--audit-log-path=" + a.log(cluster), "--audit-log-maxsize=2000"}
 }
 
 func (a audit) remove() {
@@ -66,10 +71,23 @@ func (a audit) remove() {
 // Request is what an API server noted of a request.
 type Request struct {
 	User struct{ Username string }
-	Verb string
+	// UserAgent is the program that asked.
+	UserAgent string
+	Verb      string
 	// ObjectRef is what it asked for; empty where that is no resource.
 	ObjectRef      struct{ APIGroup, Resource, Subresource, Namespace, Name string }
-	ResponseStatus struct{ Code int }
+	ResponseStatus struct {
+		Code    int
+		Message string
+	}
+	Annotations map[string]string
+}
+
+// Refused says whether the one who asked had no right to: by the roles, or by an admission
+// policy. That a quota is full or a namespace ends is no matter of rights.
+func (r Request) Refused() bool {
+	return r.ResponseStatus.Code == http.StatusForbidden &&
+		(r.Annotations["authorization.k8s.io/decision"] == "forbid" || strings.Contains(r.ResponseStatus.Message, "ValidatingAdmissionPolicy"))
 }
 
 // What returns the resource of a request, with its subresource.

@@ -31,6 +31,7 @@ func space(t *testing.T) string {
 	t.Helper()
 	testbed.Require(t)
 	harness.Require(t)
+	able.Store(true)
 	name := "moves-" + rand.String(6)
 	require.NoError(t, bed.Home.MakeNamespace(t.Context(), name))
 	core := bed.Home.Client().CoreV1()

@@ -7,14 +7,19 @@ package moves
 import (
 	"context"
 	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/roles"
 	"github.com/lodestone-storage/lodestone/e2e/store"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
 // bed is shared by the tests of this package; each has a namespace of its own.
@@ -45,7 +50,7 @@ func TestMain(m *testing.M) {
 		if bed, err = fabric.Start(ctx, fabric.Options{
 			ControllerManagerQPS: 500, Agent: true, VirtualNode: true, Programs: map[string]string{"lodestone-mover": mover},
 			ControllerManagerArgs: []string{"--horizontal-pod-autoscaler-sync-period=1s"},
-			Drivers:               files,
+			Drivers:               files, AuditAll: true,
 		}); err != nil {
 			return err
 		}
@@ -72,5 +77,27 @@ func TestMain(m *testing.M) {
 			return err
 		}
 		return bed.AwaitNode(ctx, fabric.WestNode, corev1.ConditionTrue)
-	})
+	}, rights)
+}
+
+// able is true once a test found that movers can run here.
+var able atomic.Bool
+
+// rights checks that the tests together used each right that is there for moves, and were
+// refused none.
+func rights(ctx context.Context) error {
+	if !able.Load() {
+		return nil
+	}
+	id, err := bed.HomeID(ctx)
+	if err != nil {
+		return err
+	}
+	return roles.Moves.Check(ctx, bed, keys.TenantPrefix+id+":"+keys.HomeAccount, "lodestone-home", refusedToo)
+}
+
+// refusedToo: what is read in namespaces that go with their tests, and home's rights there
+// before them.
+func refusedToo(q fabric.Request) bool {
+	return strings.HasPrefix(q.ObjectRef.Namespace, "moves-") && slices.Contains([]string{"get", "list", "watch"}, q.Verb)
 }

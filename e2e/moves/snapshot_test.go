@@ -93,7 +93,39 @@ func TestAVolumeForOnePodMovesFromASnapshotWhileItsPodRuns(t *testing.T) {
 	noSnapshot(t, home, bed.Home)
 
 	movesFromSnapshot(t, namespace, "west", home, bed.Home, fabric.Storage)
+	takesOne(t, namespace, west)
 	movesFromSnapshot(t, namespace, keys.Home, west, bed.West, namespace)
+}
+
+// ofClaim takes a snapshot of claim "data" in a remote cluster.
+const ofClaim = `
+apiVersion: snapshot.storage.k8s.io/v1
+kind: VolumeSnapshotClass
+metadata: {name: %[1]s}
+driver: lodestone.dev
+deletionPolicy: Delete
+parameters: {lodestone.dev/remote-class: %[2]s}
+---
+apiVersion: snapshot.storage.k8s.io/v1
+kind: VolumeSnapshot
+metadata: {name: kept, namespace: %[1]s}
+spec: {volumeSnapshotClassName: %[1]s, source: {persistentVolumeClaimName: data}}
+`
+
+// takesOne has home take a snapshot of the claim, as a user may, and delete it. A remote
+// cluster with an agent lets it do that by a role of its own.
+func takesOne(t *testing.T, namespace string, there *sidecars.Driver) {
+	t.Helper()
+	_, err := bed.Home.Kubectl(t.Context(), fmt.Sprintf(ofClaim, namespace, there.Name), "apply", "-f", "-")
+	require.NoError(t, err)
+	await.Until(t, "the snapshot is ready", func() bool {
+		ready, err := bed.Home.Kubectl(t.Context(), "", "get", "volumesnapshot", "-n", namespace, "kept", "-o", "jsonpath={.status.readyToUse}")
+		require.NoError(t, err)
+		return ready == "true"
+	}, func() any { return await.Events(t, bed.Home.Client(), namespace) })
+	_, err = bed.Home.Kubectl(t.Context(), "", "delete", "volumesnapshot/kept", "volumesnapshotclass/"+namespace, "-n", namespace, "--timeout=60s")
+	require.NoError(t, err)
+	noSnapshot(t, there, bed.West)
 }
 
 // cloned waits until a move has made a claim of a snapshot, and returns it.

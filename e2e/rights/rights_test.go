@@ -18,18 +18,6 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
-// ofMoves are the rights that the provisioner has for moves alone.
-var ofMoves = []string{
-	"get pods", "patch pods", "delete pods",
-	"get lodestone.dev/volumemoves", "patch lodestone.dev/volumemoves", "delete lodestone.dev/volumemoves",
-	"update lodestone.dev/volumemoves/status",
-	"create pods in " + fabric.Storage,
-	"get pods/portforward in " + fabric.Storage, "create pods/portforward in " + fabric.Storage,
-	"create secrets in " + fabric.Storage, "delete secrets in " + fabric.Storage,
-	"create secrets in " + fabric.System, "get secrets in " + fabric.System,
-	"update secrets in " + fabric.System, "delete secrets in " + fabric.System,
-}
-
 // TestEachRightIsUsedAndNoneIsMissing goes through what claims can go through and
 // then reads what the API servers noted.
 func TestEachRightIsUsedAndNoneIsMissing(t *testing.T) {
@@ -72,21 +60,20 @@ func TestEachRightIsUsedAndNoneIsMissing(t *testing.T) {
 	})
 	kubectl(t, "delete", "remotecluster", "west")
 
-	const provisioner = "lodestone-system:lodestone-provisioner: "
+	const account = "lodestone-system:lodestone-provisioner"
+	const provisioner = account + ": "
 	excuses := roles.Excuses{
 		provisioner + "patch events":                                                   roles.Sometimes("(an event that comes again is counted up)"),
 		provisioner + "list events in " + fabric.Storage:                               roles.Sometimes("(a twin that waits for ten seconds and more: e2e/provisioning)"),
 		provisioner + "update persistentvolumeclaims":                                  roles.Sometimes("(the library takes the node off a claim whose node has just gone)"),
 		provisioner + "update storage.k8s.io/csistoragecapacities in " + fabric.System: roles.Sometimes("(room that changes: e2e/capacity)"),
 	}
-	for _, right := range ofMoves {
-		excuses[provisioner+right] = roles.Never("(a move: e2e/moves)")
-	}
+	excuses = excuses.Add(roles.Moves.Home(account)).Add(roles.Snapshots.Home(account))
 	roles.Compare(t, bed, bed.Home, excuses, func(fabric.Request) bool { return false })
 	roles.Compare(t, bed, bed.West, roles.Excuses{
 		"lodestone-volumes:lodestone-home: list events":                                       roles.Sometimes("(a shadow that waits for ten seconds and more: e2e/provisioning)"),
 		"lodestone-volumes:lodestone-home: create serviceaccounts/token in lodestone-volumes": roles.Sometimes("(a token that is about to end: provisioner/clusters)"),
-	}, func(q fabric.Request) bool {
+	}.Add(roles.Snapshots.Remote("lodestone-volumes:lodestone-home")), func(q fabric.Request) bool {
 		// In a namespace that is not bound.
 		return q.ObjectRef.Resource == "persistentvolumeclaims" && q.ObjectRef.Namespace != namespace
 	})

@@ -37,6 +37,9 @@ func tokenFile(identities ...identity) []byte {
 	return []byte(lines.String())
 }
 
+// UserAgent is what clients of the test bed call themselves, whoever's token they have.
+const UserAgent = "lodestone-testbed"
+
 // config returns a client configuration for the bearer of token, with rates that
 // never throttle a test.
 func (c *Cluster) config(token string) *rest.Config {
@@ -46,7 +49,7 @@ func (c *Cluster) config(token string) *rest.Config {
 		TLSClientConfig: rest.TLSClientConfig{CAData: c.ca},
 		QPS:             1000,
 		Burst:           2000,
-		UserAgent:       "lodestone-testbed",
+		UserAgent:       UserAgent,
 	}
 }
 

@@ -44,11 +44,14 @@ func Parallel(n int) {
 // Main is the body of a TestMain: it calls start, which may start clusters that the
 // package's tests share, runs the tests, stops the clusters and exits. When tests may
 // not start clusters, start is not called. An interrupt stops the clusters and exits.
-func Main(m *testing.M, start func(context.Context) error) {
-	os.Exit(run(m, start))
+//
+// When all tests of the package ran and passed, each of after is called before the
+// clusters are stopped: for what only all of them together show. An error fails the package.
+func Main(m *testing.M, start func(context.Context) error, after ...func(context.Context) error) {
+	os.Exit(run(m, start, after))
 }
 
-func run(m *testing.M, start func(context.Context) error) int {
+func run(m *testing.M, start func(context.Context) error, after []func(context.Context) error) int {
 	if !Enabled() {
 		return m.Run()
 	}
@@ -68,7 +71,7 @@ func run(m *testing.M, start func(context.Context) error) int {
 		logs.end(false)
 		os.Exit(130)
 	}()
-	code := runOn(ctx, m, start)
+	code := runOn(ctx, m, start, after)
 	if code != 0 {
 		keepRunningLogs()
 	}
@@ -79,12 +82,31 @@ func run(m *testing.M, start func(context.Context) error) int {
 }
 
 // runOn starts the clusters and runs the tests on them.
-func runOn(ctx context.Context, m *testing.M, start func(context.Context) error) int {
+func runOn(ctx context.Context, m *testing.M, start func(context.Context) error, after []func(context.Context) error) int {
 	if err := start(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "testbed:", err)
 		return 1
 	}
-	return m.Run()
+	code := m.Run()
+	if code != 0 || chosen() {
+		return code
+	}
+	for _, check := range after {
+		if err := check(ctx); err != nil {
+			fmt.Fprintln(os.Stderr, "testbed:", err)
+			code = 1
+		}
+	}
+	return code
+}
+
+// chosen says whether only some of the package's tests ran.
+func chosen() bool {
+	some := false
+	for _, name := range []string{"test.run", "test.skip", "test.list"} {
+		some = some || flag.Lookup(name).Value.String() != ""
+	}
+	return some
 }
 
 func keepRunningLogs() {
