@@ -30,6 +30,8 @@ func TestAPodGetsNoNodeOfAClusterWithoutRoom(t *testing.T) {
 	use(t, fabric.NewPod(namespace, "huge", "huge"), fabric.Class, "60Gi")
 	message := await.Event(t, bed.Home.Client(), namespace, "huge", "FailedScheduling")
 	assert.Contains(t, message, "3 node(s) "+tooSmall, "each node says so")
+	told := await.Event(t, bed.Home.Client(), namespace, "huge", "TooLarge")
+	assert.Contains(t, told, "asks for 60Gi, and no cluster that it may go to has room for a volume of that size: the most is 50Gi, in cluster west")
 	await.Never(t, "a claim that is too large for all waits", func() bool { return get(t, namespace, "huge").Spec.NodeName != "" })
 
 	tell(t, bed.West, fabric.WestWait, "100Gi", "80Gi")

@@ -162,7 +162,9 @@ func TestHomeClusterWritesOnlyClaimsAndOnlyWhereItIsBound(t *testing.T) {
 		{verb: "create", resource: "/pods", namespace: "shop"},
 		{verb: "get", resource: "/namespaces", name: "default"},
 		{verb: "create", resource: "/namespaces"},
-		{verb: "list", resource: "/nodes"},
+		{verb: "watch", resource: "/nodes", allowed: true},
+		{verb: "get", resource: "/nodes/proxy"},
+		{verb: "patch", resource: "/nodes"},
 		{verb: "create", resource: "/serviceaccounts/token", namespace: "lodestone-volumes"},
 		{verb: "create", resource: "rbac.authorization.k8s.io/rolebindings", namespace: "shop"},
 	})

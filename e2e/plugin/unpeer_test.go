@@ -66,11 +66,13 @@ func TestUnpeerIsRefusedWhileAVolumeIsThereAndForgetTouchesNothingInWest(t *test
 	require.NoError(t, err)
 	assert.Nil(t, remote.DeletionTimestamp, "nothing was changed")
 
-	r = withInput(t, "no\n", "unpeer", "west", "--forget").ends(t, refused)
+	r = lodestone(t, "unpeer", "west", "--forget", "--yes").ends(t, refused)
+	assert.Contains(t, r.stderr, "neither declared lost nor named, so nothing was changed: "+volume+";")
+	r = withInput(t, "no\n", "unpeer", "west", "--forget", "--volume", volume).ends(t, refused)
 	assert.Contains(t, r.stderr, "nothing was changed")
 	assert.NotEmpty(t, secretOf(t, "west").Data["kubeconfig"])
 
-	withInput(t, "west\n", "unpeer", "west", "--forget").ends(t, done)
+	withInput(t, "west\n", "unpeer", "west", "--forget", "--volume", volume).ends(t, done)
 	nothingIsLeft(t)
 	_, err = bed.Home.Client().CoreV1().PersistentVolumes().Get(t.Context(), volume, metav1.GetOptions{})
 	assert.True(t, apierrors.IsNotFound(err))

@@ -73,6 +73,8 @@ func TestEachRightIsUsedAndNoneIsMissing(t *testing.T) {
 	roles.Compare(t, bed, bed.West, roles.Excuses{
 		"lodestone-volumes:lodestone-home: list events":                                       roles.Sometimes("(a shadow that waits for ten seconds and more: e2e/provisioning)"),
 		"lodestone-volumes:lodestone-home: create serviceaccounts/token in lodestone-volumes": roles.Sometimes("(a token that is about to end: provisioner/clusters)"),
+		"lodestone-volumes:lodestone-home: list nodes":                                        roles.Sometimes("(a volume on the disk of a node: e2e/provisioning)"),
+		"lodestone-volumes:lodestone-home: watch nodes":                                       roles.Sometimes("(a volume on the disk of a node: e2e/provisioning)"),
 	}.Add(roles.Snapshots.Remote("lodestone-volumes:lodestone-home")), func(q fabric.Request) bool {
 		// In a namespace that is not bound.
 		return q.ObjectRef.Resource == "persistentvolumeclaims" && q.ObjectRef.Namespace != namespace

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -41,6 +42,17 @@ func (p *Program) Name() string { return p.process.program }
 
 // Pid returns the process ID.
 func (p *Program) Pid() int { return p.process.cmd.Process.Pid }
+
+// Flag returns the value that the program was given for a flag, empty for none.
+func (p *Program) Flag(name string) string {
+	value := ""
+	for _, arg := range p.process.cmd.Args {
+		if after, ok := strings.CutPrefix(arg, "--"+name+"="); ok {
+			value = after
+		}
+	}
+	return value
+}
 
 // Output returns what the program has printed.
 func (p *Program) Output() (string, error) {

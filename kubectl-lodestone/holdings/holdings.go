@@ -87,15 +87,24 @@ func Find(ctx context.Context, home *access.Cluster, cluster string) (Holdings, 
 // most is how many of each kind Lines shows.
 const most = 20
 
-// Lines lists what there is, one line each.
-func (h Holdings) Lines() []string {
+// Lines lists what there is, one line each, and no more than a screen shows.
+func (h Holdings) Lines() []string { return h.lines(most) }
+
+// All lists all that there is, one line each.
+func (h Holdings) All() []string { return h.lines(max(len(h.Volumes), len(h.Pods))) }
+
+func (h Holdings) lines(most int) []string {
 	var lines []string
 	for _, volume := range h.Volumes[:min(most, len(h.Volumes))] {
 		claim := "no claim"
 		if ref := volume.Spec.ClaimRef; ref != nil {
 			claim = "claim " + ref.Namespace + "/" + ref.Name
 		}
-		lines = append(lines, fmt.Sprintf("volume %s (%s, %s, policy %s)", volume.Name, claim, volume.Status.Phase, volume.Spec.PersistentVolumeReclaimPolicy))
+		size, lost := volume.Spec.Capacity[corev1.ResourceStorage], ""
+		if volume.Annotations[keys.Lost] != "" {
+			lost = ", declared lost"
+		}
+		lines = append(lines, fmt.Sprintf("volume %s (%s, %s, %s, policy %s%s)", volume.Name, size.String(), claim, volume.Status.Phase, volume.Spec.PersistentVolumeReclaimPolicy, lost))
 	}
 	if more := len(h.Volumes) - most; more > 0 {
 		lines = append(lines, fmt.Sprintf("and %d more volumes", more))

@@ -26,6 +26,8 @@ type Options struct {
 	RemoteContext, RemoteKubeconfig string
 	Namespace                       string
 	Forget, Yes                     bool
+	// Volumes are those that --forget gives up although they were not declared lost.
+	Volumes []string
 	Timeout                         time.Duration
 }
 
@@ -43,12 +45,17 @@ It is refused (exit code 3) while volumes have their data there or pods run ther
 and lists them. The ways out: delete the pods and the claims; let policy Retain
 keep the data there, then delete the volumes; or --forget, which takes the remote
 cluster out of home and leaves everything there untouched, for somebody else to
-keep or remove. It may be stopped and run again at any time.`,
+keep or remove. Volumes are given up one by one: --forget is refused unless each was
+declared lost before (kubectl lodestone lose) or is named with --volume. It may be
+stopped and run again at any time.`,
 		Example: `  # End the peering, in both clusters
   kubectl lodestone unpeer west --remote-context west
 
-  # The remote cluster is gone for ever, or its data is to be kept there without home
-  kubectl lodestone unpeer west --forget`,
+  # The remote cluster is gone for ever, and each of its volumes was declared lost
+  kubectl lodestone unpeer west --forget
+
+  # The data of one volume is to be kept there without home
+  kubectl lodestone unpeer west --forget --volume pvc-46f90104-d142-43f7-a4a1-c899fafff07f`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if args[0] == keys.Home {
@@ -73,6 +80,7 @@ keep or remove. It may be stopped and run again at any time.`,
 	command.Flags().StringVar(&o.RemoteKubeconfig, "remote-kubeconfig", o.RemoteKubeconfig, "kubeconfig file of the remote cluster; default: the one that kubectl uses")
 	command.Flags().StringVar(&o.Namespace, "lodestone-namespace", o.Namespace, "namespace of home in which Lodestone runs")
 	command.Flags().BoolVar(&o.Forget, "forget", o.Forget, "remove only home's own objects, even while volumes and pods are there, and leave the remote cluster untouched")
+	command.Flags().StringArrayVar(&o.Volumes, "volume", nil, "name of a volume that --forget gives up although it was not declared lost; once for each")
 	command.Flags().BoolVar(&o.Yes, "yes", o.Yes, "do not ask before --forget")
 	command.Flags().DurationVar(&o.Timeout, "timeout", o.Timeout, "how long to wait in all; what was begun goes on by itself or by the same command again")
 	return command
@@ -90,6 +98,9 @@ type unpeering struct {
 }
 
 func (u *unpeering) run(ctx context.Context) error {
+	if len(u.Volumes) > 0 && !u.Forget {
+		return outcome.Misuse("--volume names what --forget gives up: give --forget, too")
+	}
 	remote, secret, err := u.look(ctx)
 	if err != nil {
 		return err
@@ -110,7 +121,7 @@ func (u *unpeering) run(ctx context.Context) error {
 		for _, line := range held.Lines() {
 			u.Say("  %s", line)
 		}
-		return outcome.Refuse("%q holds %s (above), so nothing was changed: delete the pods and claims or let policy Retain keep the data there and delete the volumes, or give --forget to leave everything there and forget it at home", u.name, held)
+		return outcome.Refuse("%q holds %s (above), so nothing was changed: delete the pods and claims or let policy Retain keep the data there and delete the volumes, or give --forget to leave everything there and forget it at home, volume by volume", u.name, held)
 	}
 	if remote != nil {
 		if err := u.removeRemoteCluster(ctx, remote); err != nil {

@@ -37,8 +37,11 @@ func (u *unpeering) forget(ctx context.Context, remote *v1alpha1.RemoteCluster, 
 	if err := u.usedByNoOther(ctx, remote, secret != nil); err != nil {
 		return err
 	}
-	for _, line := range held.Lines() {
+	for _, line := range held.All() {
 		u.Say("  %s", line)
+	}
+	if err := given(u.name, held.Volumes, u.Volumes); err != nil {
+		return err
 	}
 	if remote != nil && u.foreign {
 		ref := remote.Spec.KubeconfigSecretRef
@@ -49,6 +52,9 @@ func (u *unpeering) forget(ctx context.Context, remote *v1alpha1.RemoteCluster, 
 		return err
 	}
 	if err := u.disconnect(ctx, remote); err != nil {
+		return err
+	}
+	if err := u.noneSince(ctx, held); err != nil {
 		return err
 	}
 	for _, volume := range held.Volumes {
@@ -86,6 +92,22 @@ func (u *unpeering) forget(ctx context.Context, remote *v1alpha1.RemoteCluster, 
 	}
 	_, err := fmt.Fprintf(u.streams.Out, "remotecluster.lodestone.dev/%s forgotten\n", u.name)
 	return err
+}
+
+// noneSince refuses to go on if the cluster has got volumes since they were shown.
+// From when its programs have let go of the cluster, home makes no more.
+func (u *unpeering) noneSince(ctx context.Context, shown holdings.Holdings) error {
+	now, err := holdings.Find(ctx, u.home, u.name)
+	if err != nil {
+		return err
+	}
+	later := slices.DeleteFunc(now.Volumes, func(volume corev1.PersistentVolume) bool {
+		return slices.ContainsFunc(shown.Volumes, func(had corev1.PersistentVolume) bool { return had.UID == volume.UID })
+	})
+	if len(later) == 0 {
+		return nil
+	}
+	return outcome.Refuse("%q has got %d volume(s) since they were shown, so nothing but the credentials was removed: run the same command again, which lists them", u.name, len(later))
 }
 
 // patchVolume changes just this volume; one that is gone needs no change.

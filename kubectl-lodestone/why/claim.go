@@ -25,11 +25,11 @@ func reasons(names ...string) map[string]bool {
 // What the provisioner says on claims, by what it means for the sentence.
 var (
 	// harmed: the data is in danger.
-	harmed = reasons("BackingDeleted", "BackingLost", "BackingMissing")
+	harmed = reasons("BackingDeleted", "BackingLost", "BackingMissing", "BackingVolumeDeleted", "BackingVolumeFailed")
 	// impaired: the volume cannot be used now.
-	impaired = reasons("BackingPending", "BackingNodeGone")
+	impaired = reasons("BackingPending", "BackingNodeGone", "BackingNodeNotReady")
 	// stuck: nothing goes on until somebody acts.
-	stuck = reasons("InvalidClaim", "BackingHasData", "CannotPublish", "VolumeNotStored")
+	stuck = reasons("TooLarge", "InvalidClaim", "BackingHasData", "CannotPublish", "VolumeNotStored")
 	// slow: it goes on by itself, but takes long.
 	slow = reasons("WaitingForBacking", "WaitingForSibling", "ClusterNotUsable", "CreateFailed", "RecordFailed",
 		"RemoveFailed", "MarkFailed", "RescheduleFailed", "WakeFailed", "UpdateFailed", "ExpandFailed", "ReflectFailed", "FixFailed")
@@ -53,6 +53,9 @@ func (c Claim) judge(s Setting) Answer {
 	case claim.Status.Phase == corev1.ClaimLost:
 		return waits("claim %q has lost its volume %q: restore the data from a backup, or delete the claim", c.Name, claim.Spec.VolumeName)
 	case claim.Status.Phase == corev1.ClaimBound:
+		if trouble := inTrouble(claim); trouble != "" {
+			return waits("claim %q is bound, but %s", c.Name, trouble)
+		}
 		if event := latest(c.Events, harmed); event != nil {
 			return waits("claim %q is bound, but %s", c.Name, event.Message)
 		}
@@ -73,6 +76,16 @@ func (c Claim) judge(s Setting) Answer {
 		return waits("claim %q is of storage class %q, which binds at once: create the class anew with volumeBindingMode WaitForFirstConsumer", c.Name, c.Class.Name)
 	}
 	return c.pending(s)
+}
+
+// inTrouble says what is wrong with the volume of a claim, empty for nothing.
+func inTrouble(claim *corev1.PersistentVolumeClaim) string {
+	for _, condition := range claim.Status.Conditions {
+		if condition.Type == keys.VolumeTrouble && condition.Status == corev1.ConditionTrue {
+			return condition.Message
+		}
+	}
+	return ""
 }
 
 // notExpanded says why a claim does not get the size that it asks for; empty if it

@@ -89,6 +89,12 @@ func TestWhyAClaimWaits(t *testing.T) {
 			claim: claim(boundIn("west"), said("BackingDeleted", "somebody deleted the backing claim shop/data in cluster west")), setting: setting(),
 			want: `claim "data" is bound, but somebody deleted the backing claim shop/data in cluster west`,
 		},
+		"its condition says what is wrong": {
+			claim: claim(boundIn("west"), said("BackingLost", "it was otherwise before"), func(c *Claim) {
+				c.Claim.Status.Conditions = []corev1.PersistentVolumeClaimCondition{{Type: keys.VolumeTrouble, Status: corev1.ConditionTrue, Message: "its cluster is away"}}
+			}), setting: setting(),
+			want: `claim "data" is bound, but its cluster is away`,
+		},
 		"its backing claim waits": {
 			claim: claim(boundIn("west"), said("BackingPending", "real claim shop/data in cluster west is not bound yet")), setting: setting(),
 			want: `claim "data" is bound, but real claim shop/data in cluster west is not bound yet`,

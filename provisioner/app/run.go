@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
@@ -101,6 +102,7 @@ func Run(ctx context.Context, config *Config) error {
 	var work *flow.Flow
 	held := moves.NewRegistry()
 	var copies *mirror.Mirror
+	var room *capacity.Controller
 	known := clusters.New(clusters.Config{
 		Home: client, Remotes: remotes, Objects: objects, Secrets: secretInformer,
 		Namespace: config.Namespace, HomeID: homeID, HomeUID: string(system.UID),
@@ -135,6 +137,7 @@ func Run(ctx context.Context, config *Config) error {
 		Client: client, Sources: sources, Clusters: known, Snapshots: taken,
 		Place:    backing.Place{HomeID: homeID, StorageNamespace: config.StorageNamespace},
 		Held:     held.Holds,
+		Places:   func(class string) map[string]*resource.Quantity { return room.PlacesOf(class) },
 		Recorder: recorder,
 		Metrics:  counts, RefusalPeriod: config.RefusalPeriod, Workers: config.Workers, PerCluster: perCluster,
 	})
@@ -148,7 +151,7 @@ func Run(ctx context.Context, config *Config) error {
 	if err != nil {
 		return fmt.Errorf("register metrics: %w", err)
 	}
-	room := capacity.New(capacity.Config{
+	room = capacity.New(capacity.Config{
 		Client: client, Namespace: config.Namespace, Withdraw: !config.PublishCapacity, Metrics: writes,
 		Classes: sources.Classes, Remotes: objects,
 		Capacities: factory.Storage().V1().CSIStorageCapacities().Informer(), Drivers: factory.Storage().V1().CSIDrivers().Informer(),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	storagev1 "k8s.io/api/storage/v1"
@@ -46,6 +47,8 @@ type Config struct {
 type Controller struct {
 	Config
 	publisher Publisher
+	// places are those of each virtual class at the last look.
+	places atomic.Pointer[map[string]Places]
 }
 
 // New returns a Controller that does nothing until it is run.
@@ -130,7 +133,10 @@ func (c *Controller) once(ctx context.Context) (took time.Duration, err error) {
 	if c.Withdraw {
 		return time.Since(began), c.publisher.Withdraw(ctx, seen)
 	}
-	changes := c.publisher.changes(seen)
+	segments := Plan(seen.World)
+	places := Largest(seen.World, segments)
+	c.places.Store(&places)
+	changes := Compare(segments, seen.Published, c.Namespace)
 	took = time.Since(began)
 	return took, c.publisher.write(ctx, seen, changes)
 }

@@ -54,16 +54,11 @@ type Publisher struct {
 	released func()
 }
 
-// changes returns what is to be written.
-func (p *Publisher) changes(seen Seen) Changes {
-	return Compare(Plan(seen.World), seen.Published, p.namespace)
-}
-
 // Publish brings the home cluster from what was seen nearer to what is to be
 // published. It is idempotent. After an error, and after each change that is seen
 // it is to be called again.
 func (p *Publisher) Publish(ctx context.Context, seen Seen) error {
-	return p.write(ctx, seen, p.changes(seen))
+	return p.write(ctx, seen, Compare(Plan(seen.World), seen.Published, p.namespace))
 }
 
 func (p *Publisher) write(ctx context.Context, seen Seen, changes Changes) error {

@@ -17,18 +17,18 @@ import (
 var nodeRights = []authorizationv1.ResourceAttributes{{Verb: "list", Resource: "nodes"}, {Verb: "watch", Resource: "nodes"}}
 
 // NodesGone says that no node of the cluster is left on which a real volume there
-// could be used, and on which ones it could; empty while there is one, or that is
-// not known.
-func (c *Cluster) NodesGone(volume *corev1.PersistentVolume) string {
+// could be used, or that none of them is ready, and on which ones it could; empty
+// while there is one, or that is not known.
+func (c *Cluster) NodesGone(volume *corev1.PersistentVolume) (gone, down string) {
 	connection := c.current()
 	if connection == nil {
-		return ""
+		return "", ""
 	}
 	connection.mu.Lock()
 	nodes := connection.nodes
 	connection.mu.Unlock()
 	if nodes == nil || !nodes.HasSynced() {
-		return ""
+		return "", ""
 	}
 	return reach.Lost(volume, nodes.GetStore())
 }
@@ -82,9 +82,15 @@ func (c *connection) watchNodes() error {
 		UpdateFunc: func(old, obj any) {
 			before, _ := old.(*corev1.Node)
 			after, _ := obj.(*corev1.Node)
-			if before != nil && after != nil && !maps.Equal(before.Labels, after.Labels) {
+			switch {
+			case before == nil || after == nil:
+			case !maps.Equal(before.Labels, after.Labels):
 				c.nodeChanged(before)
 				c.nodeChanged(after)
+			case reach.Down(before) != reach.Down(after):
+				places := map[string]bool{}
+				reach.AddPlaces(places, after)
+				c.confinedChanged(func(volume *corev1.PersistentVolume) bool { return reach.Among(volume, places) })
 			}
 		},
 		DeleteFunc: func(obj any) {

@@ -36,8 +36,8 @@ func healing(o Observation, ref backing.Ref) Step {
 		last = "; then it is deleted"
 	}
 	if stalled(o, ref) {
-		return Step{Verb: Idle, Trouble: "BackingDeleted", Tell: warn("BackingDeleted", fmt.Sprintf(
-			"%sbut the remote agent there does not get on with making the claim anew: see the events NotHealed and NameTaken of the claim and of volume %s there, and whether the agent runs%s", what, o.Real.Name, last))}
+		return showing(Step{Verb: Idle, Trouble: "BackingDeleted", Tell: warn("BackingDeleted", fmt.Sprintf(
+			"%sbut the remote agent there does not get on with making the claim anew: see the events NotHealed and NameTaken of the claim and of volume %s there, and whether the agent runs%s", what, o.Real.Name, last))})
 	}
 	return Step{Verb: Idle, After: slow, Tell: note("BackingHealing", what+"and the remote agent there makes the claim anew once no pod uses it"+last)}
 }
@@ -108,7 +108,7 @@ func deleted(o Observation, ref backing.Ref, b Backing) Step {
 	default:
 		step.Tell = warn("BackingDeleted", safe+", but "+consequence(o)+": "+instead)
 	}
-	return step
+	return showing(step)
 }
 
 // consequence says why a twin that is being deleted cannot be made anew by this

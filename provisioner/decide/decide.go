@@ -56,14 +56,14 @@ func next(o Observation) Step {
 	}
 	// To Kubernetes even an empty annotation is a choice.
 	if _, chosen := o.Claim.Annotations[keys.SelectedNode]; !chosen {
-		return unscheduled(o)
+		return unscheduled(o, class)
 	}
 	return scheduled(o, class)
 }
 
 // unscheduled is the step for a claim that has no node. A backing claim made for
 // an earlier choice goes, since the next choice may be another cluster.
-func unscheduled(o Observation) Step {
+func unscheduled(o Observation, class virtualclass.Class) Step {
 	if step := discard(o, func(Backing) bool { return true }); step.Verb != Idle {
 		return step
 	}
@@ -80,7 +80,7 @@ func unscheduled(o Observation) Step {
 	}
 	step := located(o)
 	step.After = after
-	return step
+	return measured(o, class, step)
 }
 
 // scheduled is the step for a claim with a selected node and no volume yet.

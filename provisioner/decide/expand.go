@@ -114,8 +114,10 @@ func record(o Observation, b Backing) Step {
 		return step
 	}
 	if theirs := requested(b.Claim); theirs.Cmp(want) > 0 && theirs.Cmp(reached) > 0 {
+		step.Trouble = backingResized
 		step.Tell = note(backingResized, fmt.Sprintf(
 			"real claim %s/%s in %s was made to ask for %s: let this claim ask for as much to have it", b.Claim.Namespace, b.Claim.Name, where(b.Cluster), theirs.String()))
+		step = showing(step)
 	}
 	if reached.Cmp(reachedSize(b.Claim)) <= 0 {
 		return step
@@ -123,7 +125,7 @@ func record(o Observation, b Backing) Step {
 	declined := o.Declined != nil && o.Declined.Size.Equal(reached)
 	switch {
 	case reached.Cmp(requested(b.Claim)) > 0 && declined:
-		step.After, step.Trouble = o.Declined.Until.Sub(o.Now)+time.Millisecond, o.Declined.Reason
+		step.After, step.Trouble, step.Shows = o.Declined.Until.Sub(o.Now)+time.Millisecond, o.Declined.Reason, ""
 		step.Tell = warn(o.Declined.Reason, fmt.Sprintf(
 			"the volume has grown to %s, but real claim %s/%s in %s cannot ask for as much, so that quotas there count too little: %s; let its administrator allow it",
 			reached.String(), b.Claim.Namespace, b.Claim.Name, where(b.Cluster), o.Declined.Message))
@@ -192,7 +194,7 @@ func pending(o Observation, ref backing.Ref, b Backing) Step {
 		step.Tell = note(backingPending, fmt.Sprintf(
 			"real claim %s in %s is not bound yet: if its pod is there already, see the claim's events there", ref.Key(), where(b.Cluster)))
 	}
-	return asked(o, b, o.Volume.CreationTimestamp.Time, step)
+	return asked(o, b, o.Volume.CreationTimestamp.Time, showing(step))
 }
 
 func className(claim *corev1.PersistentVolumeClaim) string {

@@ -104,7 +104,7 @@ func twinOf(o Observation) *corev1.PersistentVolumeClaim {
 
 // unhealed is what there is to tell of a healing that cannot go on.
 func unhealed(o Observation, ref backing.Ref) Step {
-	return patiently(o, Step{Verb: Idle, After: slow, Trouble: "BackingMissing", Tell: warn("BackingMissing", fmt.Sprintf(
+	return patiently(o, showing(Step{Verb: Idle, After: slow, Trouble: "BackingMissing", Tell: warn("BackingMissing", fmt.Sprintf(
 		"somebody deleted real claim %s in %s, and its real volume %q is gone, going or given to another: restore the claim from a backup, or delete it",
-		ref.Key(), where(ref.Cluster), o.Volume.Annotations[keys.BackingVolume]))})
+		ref.Key(), where(ref.Cluster), o.Volume.Annotations[keys.BackingVolume]))}))
 }

@@ -38,11 +38,11 @@ func lostStep(o Observation, ref backing.Ref, step Step) Step {
 		step.Tell = warn(declaredLost, fmt.Sprintf(
 			"the volume was declared lost, but %s is back and has real claim %s: its administrator takes the declaration back with kubectl lodestone lose pv %s --undo; if this claim is deleted before, the data stays there",
 			where(ref.Cluster), ref.Key(), o.Volume.Name))
-		return step
+		return showing(step)
 	}
 	step.Tell = warn(declaredLost, fmt.Sprintf(
 		"the volume was declared lost with %s: delete this claim and the pods that use it; nothing in that cluster is touched", where(ref.Cluster)))
-	return step
+	return showing(step)
 }
 
 // leftBehind returns a backing claim that may hold data and whose claim and

@@ -39,11 +39,11 @@ func patiently(o Observation, step Step) Step {
 func missing(o Observation, ref backing.Ref) Step {
 	gone := fmt.Sprintf("real claim %s in %s is gone", ref.Key(), where(ref.Cluster))
 	if awaits(o.Real, ref) {
-		return patiently(o, Step{Verb: Idle, After: slow, Trouble: "BackingMissing", Tell: warn("BackingMissing", fmt.Sprintf(
-			"%s, its volume %s is there with the data; waiting for its claim: let an administrator there make it anew if nobody does", gone, o.Real.Name))})
+		return patiently(o, showing(Step{Verb: Idle, After: slow, Trouble: "BackingMissing", Tell: warn("BackingMissing", fmt.Sprintf(
+			"%s, its volume %s is there with the data; waiting for its claim: let an administrator there make it anew if nobody does", gone, o.Real.Name))}))
 	}
-	return patiently(o, Step{Verb: Idle, Trouble: "BackingMissing", Tell: warn("BackingMissing",
-		gone+", and with it perhaps the data: restore the claim from a backup or delete this one")})
+	return patiently(o, showing(Step{Verb: Idle, Trouble: "BackingMissing", Tell: warn("BackingMissing",
+		gone+", and with it perhaps the data: restore the claim from a backup or delete this one")}))
 }
 
 // awaits says whether a real volume is there to stay and belongs to a claim of the

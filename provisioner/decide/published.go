@@ -68,7 +68,7 @@ func toDelete(virtual *corev1.PersistentVolume) bool {
 func keep(o Observation, ref backing.Ref) Step {
 	b := findRef(o, ref)
 	if cluster := o.Cluster(ref.Cluster); !cluster.Usable || (b == nil && !cluster.Seen) {
-		return Step{Verb: Idle, Unknown: true, Tell: growsLater(o, ref, cluster)}
+		return away(o, ref, cluster, Step{Verb: Idle, Unknown: true, Tell: growsLater(o, ref, cluster)})
 	}
 	if b == nil {
 		return missing(o, ref)
@@ -85,8 +85,7 @@ func keep(o Observation, ref backing.Ref) Step {
 	case b.Claim.DeletionTimestamp != nil:
 		return deleted(o, ref, *b)
 	case b.Claim.Status.Phase == corev1.ClaimLost:
-		return Step{Verb: Idle, Trouble: "BackingLost", Tell: warn("BackingLost", fmt.Sprintf(
-			"real claim %s in %s has lost its volume: see its events there", ref.Key(), where(ref.Cluster)))}
+		return lostVolume(o, ref)
 	}
 	late := b.Volume != nil && behind(o.Volume, b.Volume)
 	if late && quiet(o, *b) == 0 {
@@ -103,8 +102,8 @@ func keep(o Observation, ref backing.Ref) Step {
 	if b.Claim.Status.Phase == corev1.ClaimPending && step.Verb == Idle && step.Tell == nil {
 		return pending(o, ref, *b)
 	}
-	if b.Volume != nil && b.NodesGone != "" && step.Verb == Idle {
-		return stranded(step, *b)
+	if b.Volume != nil && step.Verb == Idle {
+		return impaired(step, ref, *b)
 	}
 	return step
 }
@@ -120,7 +119,7 @@ func inStep(o Observation, b Backing) Step {
 		next.Tell = step.Tell
 	}
 	if step.Trouble != "" {
-		next.Trouble = step.Trouble
+		next.Trouble, next.Shows = step.Trouble, step.Shows
 	}
 	next.After = sooner(next.After, step.After)
 	return next

@@ -44,7 +44,7 @@ func asked(o Observation, b Backing, since time.Time, step Step) Step {
 		left = said.Again.Sub(o.Now)
 	}
 	if left <= 0 {
-		return Step{Verb: Ask, Cluster: b.Cluster, Backing: b, Trouble: step.Trouble, Tell: step.Tell}
+		return Step{Verb: Ask, Cluster: b.Cluster, Backing: b, Trouble: step.Trouble, Shows: step.Shows, Tell: step.Tell}
 	}
 	if step.After == 0 || left < step.After {
 		step.After = left + time.Millisecond

@@ -65,6 +65,12 @@ func awaitBound(o Observation, b Backing, to route.Route) Step {
 			step.Tell = nil
 		}
 	}
+	if waited := o.Now.Sub(madeAt(o, b)); waited < overdue {
+		step.After = sooner(step.After, overdue-waited+time.Millisecond)
+	} else {
+		// There is no volume yet that could be in trouble, but to its user it is the same.
+		step.Trouble, step.Backing, step.Shows = backingPending, b, step.Tell.Text
+	}
 	return asked(o, b, madeAt(o, b), step)
 }
 

@@ -38,6 +38,7 @@ func (f *Flow) act(ctx context.Context, o decide.Observation, step decide.Step, 
 		if o.Claim == nil && o.Volume == nil && len(o.Backings) == 0 {
 			f.publisher.Forget(o.UID)
 			f.memory.forget(o.UID)
+			f.shows.drop(o.UID)
 		}
 	case decide.Record:
 		// What an earlier annotation led to is known, not what a new one would.
@@ -93,6 +94,8 @@ func (f *Flow) act(ctx context.Context, o decide.Observation, step decide.Step, 
 		result.err = f.locate(ctx, o, step)
 	case decide.Ask:
 		return f.ask(ctx, o, step, result)
+	case decide.ShowTrouble:
+		return f.show(ctx, o, step, result)
 	case decide.Heal:
 		result.err = f.heal(ctx, o, step)
 		result.after = safetyNet

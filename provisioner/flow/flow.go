@@ -14,6 +14,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/record"
@@ -57,7 +58,10 @@ type Config struct {
 	Snapshots *snapshots.Home
 	Place     backing.Place
 	// Held says whether a move holds a claim; nil: none ever does.
-	Held     func(claim types.UID) bool
+	Held func(claim types.UID) bool
+	// Places returns the places of a virtual class, as decide.Observation has them; nil:
+	// nothing is known of any.
+	Places   func(class string) map[string]*resource.Quantity
 	Recorder record.EventRecorder
 	Metrics  *Metrics
 	// RefusalPeriod is how long a place that refused a claim is passed over.
@@ -73,10 +77,13 @@ type Flow struct {
 	publisher Publisher
 	queue     workqueue.TypedRateLimitingInterface[types.UID]
 	// left has the clusters of which is to be told what is left there.
-	left      workqueue.TypedDelayingInterface[string]
+	left workqueue.TypedDelayingInterface[string]
+	// flips has the nodes that have become ready, or are no longer.
+	flips     workqueue.TypedDelayingInterface[string]
 	memory    memory
 	questions questions
 	written   written
+	shows     *shows
 
 	mu    sync.Mutex
 	pools map[string]chan struct{}
@@ -94,6 +101,8 @@ func New(config Config) *Flow {
 		memory:    newMemory(),
 		questions: questions{paces: map[string]flowcontrol.PassiveRateLimiter{}},
 		written:   written{claims: map[place]write{}},
+		shows:     newShows(),
+		flips:     workqueue.NewTypedDelayingQueue[string](),
 		pools:     map[string]chan struct{}{},
 	}
 }
@@ -115,9 +124,11 @@ func (f *Flow) Run(ctx context.Context) {
 		})
 	}
 	workers.Go(f.tellLeft)
+	workers.Go(f.followFlips)
 	<-ctx.Done()
 	f.queue.ShutDown()
 	f.left.ShutDown()
+	f.flips.ShutDown()
 	workers.Wait()
 	f.away.Wait()
 }
@@ -139,7 +150,7 @@ func (f *Flow) next(ctx, work context.Context) bool {
 		return true
 	}
 	o := f.observe(uid, false)
-	step := decide.Next(o)
+	step := f.decide(o)
 	if step.Cluster == "" || step.Cluster == keys.Home {
 		f.finish(uid, f.perform(work, o, step))
 		return true
@@ -167,7 +178,7 @@ func (f *Flow) takeAway(ctx, work context.Context, o decide.Observation, step de
 		// claim be gone.
 		cluster := step.Cluster
 		o = f.observe(o.UID, false)
-		if step = decide.Next(o); step.Cluster != cluster {
+		if step = f.decide(o); step.Cluster != cluster {
 			f.finish(o.UID, outcome{again: true})
 			return
 		}

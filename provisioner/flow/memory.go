@@ -32,6 +32,8 @@ type memory struct {
 	ungiven  map[types.UID]*decide.Ungiven
 	missed   map[types.UID]time.Time
 	waits    map[types.UID]told
+	away     map[types.UID]told
+	wishes   map[types.UID]told
 }
 
 // change is what a claim has not been told of yet, and from when on it may be.
@@ -53,6 +55,7 @@ func newMemory() memory {
 		declined: map[types.UID]declined{}, carried: map[types.UID]time.Time{},
 		said: map[types.UID]said{}, budgets: map[types.UID]budget{}, ungiven: map[types.UID]*decide.Ungiven{},
 		missed: map[types.UID]time.Time{}, moved: map[types.UID][]string{}, waits: map[types.UID]told{},
+		away: map[types.UID]told{}, wishes: map[types.UID]told{},
 	}
 }
 
@@ -153,35 +156,6 @@ func (m *memory) worthTelling(claim types.UID, what string, now time.Time) bool 
 	return true
 }
 
-// missedSince notes whether the backing claim of a volume is missed, and returns
-// since when; zero if it is not.
-func (m *memory) missedSince(claim types.UID, missed bool, now time.Time) time.Time {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if !missed {
-		delete(m.missed, claim)
-		return time.Time{}
-	}
-	if _, known := m.missed[claim]; !known {
-		m.missed[claim] = now
-	}
-	return m.missed[claim]
-}
-
-// waitsSince notes what a claim waits for, and returns since when; zero if for nothing.
-func (m *memory) waitsSince(claim types.UID, what string, now time.Time) time.Time {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if what == "" {
-		delete(m.waits, claim)
-		return time.Time{}
-	}
-	if m.waits[claim].what != what {
-		m.waits[claim] = told{what: what, when: now}
-	}
-	return m.waits[claim].when
-}
-
 func (m *memory) forget(claim types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -200,6 +174,8 @@ func (m *memory) forget(claim types.UID) {
 	delete(m.missed, claim)
 	delete(m.moved, claim)
 	delete(m.waits, claim)
+	delete(m.away, claim)
+	delete(m.wishes, claim)
 }
 
 // setOrphan notes a claim of which only a backing claim is left.

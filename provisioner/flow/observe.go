@@ -77,6 +77,7 @@ func (f *Flow) observe(uid types.UID, publishing bool) decide.Observation {
 		o.Backings = append(o.Backings, f.movedBackings(uid, owners, f.candidates(o))...)
 	}
 	o.MissedSince = f.memory.missedSince(uid, decide.Missed(o), now)
+	o.AwaySince = f.memory.awaySince(uid, decide.Away(o), now)
 	o.WaitsSince = f.memory.waitsSince(uid, decide.Waits(o), now)
 	f.heard(&o)
 	f.reach(&o)
@@ -97,6 +98,8 @@ func (f *Flow) observeUnbound(o *decide.Observation) {
 		o.Node = one[corev1.Node](f.Sources.Nodes, node)
 		f.memory.start(o.UID, o.Now)
 		o.Siblings = f.siblings(*o)
+	} else if f.Places != nil {
+		o.Places = f.Places(o.Class.Name)
 	}
 }
 

@@ -26,23 +26,28 @@ type troubles struct {
 // health is how a virtual volume is.
 type health struct {
 	cluster string
-	// phase is that of its backing claim, empty if there is none.
+	// phase is that of its backing claim, empty if there is none, unseen if it is not
+	// known, or there is no virtual volume yet.
 	phase corev1.PersistentVolumeClaimPhase
 	// reason is one word for what is wrong with it, empty for nothing.
 	reason string
 }
 
+// unseen is the phase of a backing claim that was not seen yet.
+const unseen corev1.PersistentVolumeClaimPhase = "?"
+
 func newTroubles() *troubles {
 	return &troubles{kept: map[types.UID]health{}, counts: map[health]int{}, gauge: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "lodestone_provisioner_volumes_in_trouble",
-		Help: "Virtual volumes with which something is wrong now, by the cluster of their data and reason.",
+		Help: "Virtual volumes with which something is wrong now, and claims whose volume is long in coming, by the cluster of their data and reason.",
 	}, []string{"cluster", "reason"})}
 }
 
 // see notes how the volume of a claim is, from what was observed of it and what is
-// done about it. Where nothing is known now, what was known holds.
+// done about it. Where nothing is known now, what was known holds, but for what is
+// wrong by then.
 func (m *Metrics) see(o decide.Observation, step decide.Step) {
-	if o.Volume != nil && step.Unknown {
+	if o.Volume != nil && step.Unknown && step.Trouble == "" {
 		return
 	}
 	t := m.troubles
@@ -50,6 +55,13 @@ func (m *Metrics) see(o decide.Observation, step decide.Step) {
 	defer t.mu.Unlock()
 	before, had := t.kept[o.UID]
 	now, has := healthOf(o, step)
+	switch {
+	case o.Volume == nil || !step.Unknown:
+	case had:
+		now.phase = before.phase
+	default:
+		now.phase = unseen
+	}
 	if had == has && before == now {
 		return
 	}
@@ -65,7 +77,7 @@ func (m *Metrics) see(o decide.Observation, step decide.Step) {
 
 func healthOf(o decide.Observation, step decide.Step) (now health, has bool) {
 	if o.Volume == nil {
-		return health{}, false
+		return health{cluster: step.Backing.Cluster, phase: unseen, reason: step.Trouble}, step.Trouble != ""
 	}
 	ref, err := backing.RefOf(o.Volume)
 	if err != nil {
@@ -101,7 +113,9 @@ func (m *Metrics) Health(cluster string, volumes int) *v1alpha1.VolumeHealth {
 		if h.cluster != cluster {
 			continue
 		}
-		seen += n
+		if h.phase != unseen {
+			seen += n
+		}
 		switch h.phase {
 		case corev1.ClaimBound:
 			result.Bound += n

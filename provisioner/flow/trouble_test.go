@@ -69,3 +69,21 @@ func TestVolumesInTroubleAreCountedOnceAndNoLongerThanTheyAre(t *testing.T) {
 	assert.Equal(t, map[string]float64{"west BackingLost": 0, "west BackingMissing": 0, "west BackingNodeGone": 0}, count())
 	assert.Equal(t, &v1alpha1.VolumeHealth{Bound: 2, Pending: 1}, m.Health("west", 3))
 }
+
+func TestTheTroubleOfAVolumeThatNobodySeesIsCountedBesideWhatWasKnown(t *testing.T) {
+	m, err := NewMetrics(prometheus.NewRegistry())
+	require.NoError(t, err)
+	west := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{keys.Backing: "west/shop/data/b1"}}}
+	away := decide.Step{Unknown: true, Trouble: "ClusterNotUsable"}
+	m.see(decide.Observation{UID: "u1", Volume: west, Backings: []decide.Backing{{Cluster: "west", Claim: &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{UID: "b1"}, Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound}}}}}, decide.Step{})
+	m.see(decide.Observation{UID: "u1", Volume: west}, away)
+	wrong := []v1alpha1.VolumeTrouble{{Reason: "ClusterNotUsable", Volumes: 1}}
+	assert.Equal(t, &v1alpha1.VolumeHealth{Bound: 1, Troubles: wrong}, m.Health("west", 1), "it was bound")
+
+	m.see(decide.Observation{UID: "u2", Volume: west}, away)
+	assert.Nil(t, m.Health("west", 2), "of one nobody knows")
+	m.see(decide.Observation{UID: "u2"}, decide.Step{Trouble: "BackingPending", Backing: decide.Backing{Cluster: "west"}})
+	wrong = append([]v1alpha1.VolumeTrouble{{Reason: "BackingPending", Volumes: 1}}, wrong...)
+	assert.Equal(t, &v1alpha1.VolumeHealth{Bound: 1, Troubles: wrong}, m.Health("west", 1), "a claim without a volume is not one of its volumes")
+}

@@ -43,26 +43,40 @@ func match(selector *nodeaffinity.NodeSelector, node metav1.Object) bool {
 	return selector.Match(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.GetName(), Labels: node.GetLabels()}})
 }
 
-// Lost says on what nodes a volume could be used, none of which is among those of
-// its cluster; empty if one is. The nodes are kept by name.
-func Lost(volume *corev1.PersistentVolume, nodes cache.Store) string {
+// Lost says on what nodes a volume could be used: as gone if none of them is among
+// those of its cluster, as down if none of those that are is ready; empty if one is.
+// The nodes are kept by name.
+func Lost(volume *corev1.PersistentVolume, nodes cache.Store) (gone, down string) {
 	if !Confined(volume) {
-		return ""
+		return "", ""
 	}
 	selector, err := nodeaffinity.NewNodeSelector(volume.Spec.NodeAffinity.Required)
 	if err != nil {
-		return ""
+		return "", ""
 	}
 	named := names(volume.Spec.NodeAffinity.Required)
 	for _, name := range named {
 		// Mostly a label has the value of the node's name: then no others are looked at.
-		if obj, ok, err := nodes.GetByKey(name); err == nil && ok && usable(selector, obj) {
-			return ""
+		if obj, ok, err := nodes.GetByKey(name); err == nil && ok && !Down(obj) && usable(selector, obj) {
+			return "", ""
 		}
 	}
-	if slices.ContainsFunc(nodes.List(), func(obj any) bool { return usable(selector, obj) }) {
-		return ""
+	there := false
+	for _, obj := range nodes.List() {
+		if !usable(selector, obj) {
+			continue
+		}
+		if there = true; !Down(obj) {
+			return "", ""
+		}
 	}
+	if there {
+		return "", list(named)
+	}
+	return list(named), ""
+}
+
+func list(named []string) string {
 	if len(named) == 0 {
 		return "nodes that its node affinity describes"
 	}

@@ -52,7 +52,9 @@ func TestAVolumeIsLostWithTheNodesThatItIsConfinedTo(t *testing.T) {
 		"by a label that nobody has":            {volume: on(absent), lost: "nodes that its node affinity describes"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, test.lost, reach.Lost(test.volume, nodes))
+			gone, down := reach.Lost(test.volume, nodes)
+			assert.Equal(t, test.lost, gone)
+			assert.Empty(t, down)
 		})
 	}
 }
@@ -64,4 +66,53 @@ func TestAVolumeCanBeUsedOnTheNodesThatItIsConfinedTo(t *testing.T) {
 	assert.True(t, reach.Allows(&corev1.PersistentVolume{}, node))
 	node.Labels[keys.Cluster] = "west"
 	assert.False(t, reach.Allows(on(label("zone", "a")), node), "it stands for another cluster")
+}
+
+func TestAVolumeIsDownWithTheNodesThatItIsConfinedTo(t *testing.T) {
+	nodes := cache.NewStore(cache.MetaNamespaceKeyFunc)
+	for name, status := range map[string]corev1.ConditionStatus{"up": corev1.ConditionTrue, "down": corev1.ConditionUnknown, "broken": corev1.ConditionFalse, "new": ""} {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}}}
+		if status != "" {
+			node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeDiskPressure, Status: corev1.ConditionTrue}, {Type: corev1.NodeReady, Status: status}}
+		}
+		assert.NoError(t, nodes.Add(node))
+		assert.Equal(t, name == "down" || name == "broken", reach.Down(node), name)
+	}
+	for name, test := range map[string]struct {
+		on         []string
+		gone, down string
+	}{
+		"one that is ready":           {on: []string{"up"}},
+		"one of which nobody said it": {on: []string{"new"}},
+		"one that is not":             {on: []string{"down"}, down: "down"},
+		"two that are not":            {on: []string{"down", "broken"}, down: "broken, down"},
+		"one of two is":               {on: []string{"down", "up"}},
+		"one is gone, one is not":     {on: []string{"gone", "broken"}, down: "broken, gone"},
+		"one that is gone":            {on: []string{"gone"}, gone: "gone"},
+	} {
+		gone, down := reach.Lost(on(label(corev1.LabelHostname, test.on...)), nodes)
+		assert.Equal(t, [2]string{test.gone, test.down}, [2]string{gone, down}, name)
+	}
+}
+
+func TestVolumesThatMayBeConfinedToAPlace(t *testing.T) {
+	places := map[string]bool{}
+	reach.AddPlaces(places, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "one", Labels: map[string]string{"zone": "a"}}})
+	cluster := corev1.NodeSelectorRequirement{Key: keys.Cluster, Operator: corev1.NodeSelectorOpDoesNotExist}
+	exists := corev1.NodeSelectorRequirement{Key: "disk", Operator: corev1.NodeSelectorOpExists}
+	both := label("zone", "a")
+	both.MatchExpressions = append(both.MatchExpressions, cluster)
+	for name, test := range map[string]struct {
+		volume *corev1.PersistentVolume
+		want   bool
+	}{
+		"a volume of the network":       {volume: &corev1.PersistentVolume{}},
+		"one that is only in a cluster": {volume: on(corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{cluster}})},
+		"one in its zone":               {volume: on(label("zone", "b"), both), want: true},
+		"one on it by its name":         {volume: on(named("one")), want: true},
+		"one in another zone":           {volume: on(label("zone", "b"))},
+		"one by what nodes have":        {volume: on(corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{exists}}), want: true},
+	} {
+		assert.Equal(t, test.want, reach.Among(test.volume, places), name)
+	}
 }

@@ -58,6 +58,7 @@ var (
 	modes       = &table[[]corev1.PersistentVolumeAccessMode]{key: joined[corev1.PersistentVolumeAccessMode], own: slices.Clip[[]corev1.PersistentVolumeAccessMode]}
 	maps        = &table[map[string]string]{key: entries, own: shareKeys}
 	sizes       = &table[corev1.ResourceList]{key: storageOnly}
+	ready       = &table[[]corev1.NodeCondition]{key: func(v []corev1.NodeCondition) (string, bool) { return string(v[0].Status), true }}
 	affinities  = &table[*corev1.VolumeNodeAffinity]{key: encoded}
 )
 

@@ -27,10 +27,10 @@ func Object(obj any) (any, error) {
 	case *corev1.Pod:
 		return NewPod(object), nil
 	case *corev1.Node:
-		// Only its labels count.
+		// Only its labels count, and whether it is ready.
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{
 			Name: object.Name, UID: object.UID, ResourceVersion: object.ResourceVersion, Labels: object.Labels,
-		}}, nil
+		}, Status: corev1.NodeStatus{Conditions: readiness(object)}}, nil
 	case *storagev1.VolumeAttachment:
 		return &storagev1.VolumeAttachment{
 			ObjectMeta: metav1.ObjectMeta{Name: object.Name, UID: object.UID, ResourceVersion: object.ResourceVersion, DeletionTimestamp: object.DeletionTimestamp},
@@ -46,6 +46,16 @@ func Object(obj any) (any, error) {
 		}
 	}
 	return obj, nil
+}
+
+// readiness returns of a node's conditions whether it is ready, and no more.
+func readiness(node *corev1.Node) []corev1.NodeCondition {
+	for _, condition := range node.Status.Conditions {
+		if condition.Type == corev1.NodeReady {
+			return ready.of([]corev1.NodeCondition{{Type: corev1.NodeReady, Status: condition.Status}})
+		}
+	}
+	return nil
 }
 
 // settled are annotations that say nothing any more on a claim that is bound.

@@ -8,8 +8,8 @@ type VolumeHealth struct {
 	// Pending wait for their real volume, as for their first pod.
 	Pending int `json:"pending"`
 
-	// Troubles are what is wrong with some of them, by the reason of the events on
-	// their claims.
+	// Troubles are what is wrong with some of them, and with claims whose volume is
+	// long in coming there, by the reason of the condition and the events of the claims.
 	//
 	// +optional
 	// +listType=map
