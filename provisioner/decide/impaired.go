@@ -53,8 +53,10 @@ func impaired(step Step, ref backing.Ref, b Backing) Step {
 		on, who := nodes(b, b.NodesGone, "bring the node back")
 		return troubled(step, BackingNodeGone, fmt.Sprintf("%s can be used on no node that is left there%s: %s, or restore the data from a backup to a new claim", real, on, who))
 	case b.NodesDown != "":
+		// All nodes may be so at once, when a cluster is cut off from them, and then all
+		// volumes on them: so there is an event only when the condition is written.
 		on, who := nodes(b, b.NodesDown, "see what the node lacks")
-		return troubled(step, BackingNodeNotReady, fmt.Sprintf("%s can be used on no node that is ready there%s: %s", real, on, who))
+		step.Trouble, step.Shows = BackingNodeNotReady, fmt.Sprintf("%s can be used on no node that is ready there%s: %s", real, on, who)
 	}
 	return step
 }
