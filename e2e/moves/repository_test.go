@@ -30,6 +30,12 @@ func repository(t *testing.T, secret string) {
 	if secret != "" {
 		value = fmt.Sprintf(`{"secretName":%q}`, secret)
 	}
+	repositoryIs(t, value)
+}
+
+// repositoryIs sets how the content of moves to and from west travels.
+func repositoryIs(t *testing.T, value string) {
+	t.Helper()
 	_, err := bed.Remotes.Patch(context.WithoutCancel(t.Context()), "west", types.MergePatchType, []byte(`{"spec":{"moveRepository":`+value+`}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 }

@@ -23,9 +23,9 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
-// files are drivers that take snapshots, by cluster, and the names of their real classes and
-// of their classes of snapshots.
-var files = map[string][]string{"home": {"files.home.test"}, "west": {"files.west.test"}}
+// files are drivers by cluster: one that takes snapshots, which is also the name of its real
+// class and of its class of snapshots, and one whose volumes both clusters have.
+var files = map[string][]string{"home": {"files.home.test", shared}, "west": {"files.west.test", shared}}
 
 // takesSnapshots starts the driver of a cluster with the real sidecars. Its volumes are
 // files; what the pods here write is beside them, in folders.

@@ -1,6 +1,7 @@
 package processes
 
 import (
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -67,7 +68,7 @@ func (r *run) local(container corev1.Container, text string) string {
 	slices.SortFunc(mounts, func(a, b corev1.VolumeMount) int { return len(b.MountPath) - len(a.MountPath) })
 	for _, mount := range mounts {
 		path := regexp.MustCompile(`(^|[^\w/.-])` + regexp.QuoteMeta(strings.TrimSuffix(mount.MountPath, "/")) + `($|[^\w.-])`)
-		text = path.ReplaceAllString(text, "${1}"+r.folders[mount.Name]+"${2}")
+		text = path.ReplaceAllString(text, "${1}"+filepath.Join(r.folders[mount.Name], mount.SubPath)+"${2}")
 	}
 	return text
 }

@@ -37,6 +37,16 @@ func (p *Processes) prepare(ctx context.Context, r *run, volumes map[string]*cor
 		}
 		r.folders[volume.Name] = path
 	}
+	for _, container := range r.pod.Spec.Containers {
+		for _, mount := range container.VolumeMounts {
+			if mount.SubPath == "" {
+				continue
+			}
+			if err := os.MkdirAll(filepath.Join(r.folders[mount.Name], mount.SubPath), 0o755); err != nil {
+				return fmt.Errorf("make folder %s of volume %s: %w", mount.SubPath, mount.Name, err)
+			}
+		}
+	}
 	return os.MkdirAll(r.dir, 0o700)
 }
 

@@ -79,11 +79,17 @@ type move struct {
 
 func begin(t *testing.T, given *moverepository.Ticket, source string) *move {
 	t.Helper()
+	return beginWith(t, harness.Setup{Store: given, Source: source})
+}
+
+func beginWith(t *testing.T, setup harness.Setup) *move {
+	t.Helper()
 	program, err := os.Executable()
 	require.NoError(t, err)
 	ctx, stop := context.WithTimeout(t.Context(), 3*time.Minute)
 	t.Cleanup(stop)
-	started, err := harness.Start(ctx, harness.Setup{Program: program, Folder: t.TempDir(), Source: source, Target: t.TempDir(), Store: given})
+	setup.Program, setup.Folder, setup.Target = program, t.TempDir(), t.TempDir()
+	started, err := harness.Start(ctx, setup)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		started.Stop()

@@ -22,7 +22,7 @@ func way(status v1alpha1.VolumeMoveStatus) string {
 		default: // not connected yet
 		}
 		if claim.Repository != "" && claim.Transport != "" {
-			text = "  through an object store"
+			text = "  through a repository"
 		}
 	}
 	return text
@@ -48,7 +48,7 @@ func ways(out io.Writer, move *v1alpha1.VolumeMove) error {
 			continue
 		}
 		if claim.Repository != "" {
-			text = fmt.Sprintf("through the object store of cluster %s (%s so far), and the rest %s", claim.Repository, size(claim.Stored), text)
+			text = fmt.Sprintf("through the repository of cluster %s (%s so far), and the rest %s", claim.Repository, size(claim.Stored), text)
 		}
 		if _, err := fmt.Fprintf(out, "the data of claim %s travels %s\n", claim.Name, text); err != nil {
 			return err

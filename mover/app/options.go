@@ -25,6 +25,8 @@ type Options struct {
 	Scratch string
 	// ScratchLimit is in bytes.
 	ScratchLimit uint64
+	// Repository is where the claim is mounted that the keys may be for.
+	Repository string
 	// StoreFrom is in bytes.
 	StoreFrom int64
 	Block     bool
@@ -33,7 +35,7 @@ type Options struct {
 
 // NewOptions returns the defaults.
 func NewOptions() Options {
-	return Options{Keys: "/keys", Volume: "/volume", Scratch: "/scratch", StoreFrom: send.StoreFrom, Logs: logsapi.NewLoggingConfiguration()}
+	return Options{Keys: "/keys", Volume: "/volume", Scratch: "/scratch", Repository: "/repository", StoreFrom: send.StoreFrom, Logs: logsapi.NewLoggingConfiguration()}
 }
 
 // AddFlags adds the flags to a flag set.
@@ -44,7 +46,8 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.Block, "block", o.Block, "the volume is a block device at --volume, and not a directory")
 	flags.StringVar(&o.Scratch, "scratch", o.Scratch, "directory for manifests, outside the volume")
 	flags.Uint64Var(&o.ScratchLimit, "scratch-limit", o.ScratchLimit, "how many bytes may be kept in --scratch; 0: what its disk has")
-	flags.Int64Var(&o.StoreFrom, "store-from", o.StoreFrom, "from how many bytes on the sender carries content through the object store that --keys may name; less goes to the receiver")
+	flags.StringVar(&o.Repository, "repository", o.Repository, "directory at which the claim is mounted that --keys may name for the content to travel through")
+	flags.Int64Var(&o.StoreFrom, "store-from", o.StoreFrom, "from how many bytes on the sender carries content through the object store or the claim that --keys may name; less goes to the receiver")
 	logsapi.AddFlags(o.Logs, flags)
 }
 

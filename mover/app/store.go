@@ -14,7 +14,8 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/moverepository"
 )
 
-// store is the object store that the keys of this end are for; nil if they are for none.
+// store is the object store or the claim that the keys of this end are for; nil if they
+// are for none.
 func (o *Options) store(self string) (*restic.Store, error) {
 	ticket, err := moverepository.Read(o.Keys)
 	if ticket == nil || err != nil {
@@ -23,7 +24,7 @@ func (o *Options) store(self string) (*restic.Store, error) {
 	if err := restic.Installed(); err != nil {
 		return nil, err
 	}
-	store := &restic.Store{Ticket: *ticket, Self: self, Temporary: filepath.Join(o.Scratch, "restic")}
+	store := &restic.Store{Ticket: *ticket, Self: self, Temporary: filepath.Join(o.Scratch, "restic"), Root: o.Repository}
 	if len(ticket.Authority) > 0 {
 		store.Authority = filepath.Join(o.Keys, moverepository.AuthorityFile)
 	}
@@ -33,15 +34,15 @@ func (o *Options) store(self string) (*restic.Store, error) {
 	return store, nil
 }
 
-// leaveTimeout is how long the sender may take to leave nothing in the object store. Its
+// leaveTimeout is how long the sender may take to leave nothing in the repository. Its
 // pod has a little longer.
 const leaveTimeout = 25 * time.Second
 
-// leave has a sender that ends leave nothing in the object store.
+// leave has a sender that ends leave nothing in the repository.
 func leave(ctx context.Context, sender *send.Sender) {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
 	defer stop()
 	if err := sender.Leave(ctx); err != nil {
-		klog.FromContext(ctx).Error(err, "Something of this move may be left in the object store")
+		klog.FromContext(ctx).Error(err, "Something of this move may be left in its repository")
 	}
 }

@@ -19,9 +19,9 @@ const (
 	Manifest = "manifest"
 	// Blocks carries large files: data, BlocksAnswer.
 	Blocks = "blocks"
-	// Reach asks whether the receiver can use the object store: ReachAnswer.
+	// Reach asks whether the receiver can use the move's repository: ReachAsked, ReachAnswer.
 	Reach = "reach"
-	// Fetch has the receiver fetch files from the object store: FetchAsked, FetchProgress,
+	// Fetch has the receiver fetch files from the repository: FetchAsked, FetchProgress,
 	// FetchAnswer.
 	Fetch = "fetch"
 )
@@ -88,14 +88,22 @@ type BlocksAnswer struct {
 	Error string `json:"error,omitempty"`
 }
 
-// ReachAnswer says why the receiver cannot use the object store; empty if it can.
+// ReachAsked names what the sender has made there.
+type ReachAsked struct {
+	// Part is a part of a repository in a claim; empty in an object store.
+	Part string `json:"part,omitempty"`
+}
+
+// ReachAnswer says why the receiver cannot use the repository; empty if it can.
 type ReachAnswer struct {
 	Unusable string `json:"unusable,omitempty"`
 }
 
-// FetchAsked names what the sender has saved in the object store.
+// FetchAsked names what the sender has saved in the repository.
 type FetchAsked struct {
 	Snapshot string `json:"snapshot"`
+	// Part is the part of a repository in a claim that it is in; empty in an object store.
+	Part string `json:"part,omitempty"`
 	// BytesPerSecond bounds what travels; 0: no bound.
 	BytesPerSecond int64 `json:"bytesPerSecond,omitempty"`
 }

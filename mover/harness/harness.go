@@ -38,6 +38,7 @@ type Move struct {
 	// More are further flags of movers that are started from now on.
 	More []string
 
+	claims           map[string]string
 	direct           bool
 	folder           string
 	watched          bool
@@ -49,6 +50,7 @@ type Move struct {
 func Start(ctx context.Context, setup Setup) (*Move, error) {
 	m := &Move{
 		Program: setup.Program, Source: setup.Source, Target: setup.Target, Without: setup.Without, More: setup.More,
+		claims: map[string]string{"send": setup.SourceClaim, "receive": setup.TargetClaim},
 		direct: setup.Direct, watched: setup.Watched, folder: setup.Folder,
 	}
 	keys, err := m.writeKeys(setup.Store)
@@ -124,6 +126,9 @@ func (m *Move) start(ctx context.Context, verb string, role movekeys.Role, volum
 	arguments := append([]string{verb, "--move=" + UID, "--keys=" + m.path("keys", string(role)), "--volume=" + volume, "--scratch=" + scratch}, append(more, m.More...)...)
 	if s, err := os.Stat(volume); err == nil && !s.IsDir() {
 		arguments = append(arguments, "--block")
+	}
+	if m.claims[verb] != "" {
+		arguments = append(arguments, "--repository="+m.claims[verb])
 	}
 	var without []string
 	if verb == "receive" {

@@ -23,6 +23,8 @@ type Setup struct {
 	Without []string
 	// Store, if not nil, is what contents are to travel through.
 	Store *moverepository.Ticket
+	// SourceClaim and TargetClaim are where the claim of Store is mounted, if it is one.
+	SourceClaim, TargetClaim string
 	// Watched has Do fail with ErrEnded when a mover ends, which nobody starts again.
 	Watched bool
 	// More are further flags of both movers.

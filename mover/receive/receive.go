@@ -62,7 +62,7 @@ func (r *Receiver) Serve(ctx context.Context, conn *stream.Conn) error {
 			early.drop()
 			return r.blocks(ctx, in, early)
 		case exchange.Reach:
-			return r.reach(ctx)
+			return r.reach(ctx, in)
 		case exchange.Fetch:
 			return r.fetch(ctx, in)
 		case engine.Op:

@@ -13,22 +13,26 @@ import (
 	"github.com/lodestone-storage/lodestone/mover/stream"
 )
 
-var errNoStore = errors.New("the sender asked for an object store, and this receiver was told of none; start the move again")
+var errNoStore = errors.New("the sender asked for a repository, and this receiver was told of none; start the move again")
 
-// reach asks whether the object store can be used here.
-func (r *Receiver) reach(ctx context.Context) (any, error) {
+// reach asks whether the repository can be used here.
+func (r *Receiver) reach(ctx context.Context, in *stream.Incoming) (any, error) {
+	var asked exchange.ReachAsked
+	if err := json.Unmarshal(in.Body, &asked); err != nil {
+		return nil, fmt.Errorf("decode what to reach: %w", err)
+	}
 	if r.Store == nil {
 		return nil, errNoStore
 	}
 	var unusable *restic.Error
-	err := r.Store.Open(ctx, false)
+	err := r.Store.Reach(ctx, asked.Part)
 	if errors.As(err, &unusable) {
 		return exchange.ReachAnswer{Unusable: unusable.Sentence}, nil
 	}
 	return exchange.ReachAnswer{}, err
 }
 
-// fetch writes what the sender has saved in the object store.
+// fetch writes what the sender has saved in the repository.
 func (r *Receiver) fetch(ctx context.Context, in *stream.Incoming) (any, error) {
 	var asked exchange.FetchAsked
 	if err := json.Unmarshal(in.Body, &asked); err != nil {
@@ -41,7 +45,8 @@ func (r *Receiver) fetch(ctx context.Context, in *stream.Incoming) (any, error) 
 	working, stop := context.WithCancel(ctx)
 	var telling sync.WaitGroup
 	telling.Go(func() { progress.tell(working) })
-	err := r.Store.Fetch(ctx, r.Volume, asked.Snapshot, asked.BytesPerSecond, restic.Told{Done: progress.done, Waits: progress.waits})
+	saved := restic.Saved{Snapshot: asked.Snapshot, Part: asked.Part}
+	err := r.Store.Fetch(ctx, r.Volume, saved, asked.BytesPerSecond, restic.Told{Done: progress.done, Waits: progress.waits})
 	stop()
 	telling.Wait()
 	var unusable *restic.Error

@@ -25,7 +25,9 @@ const (
 type call struct {
 	verb             verb
 	volume, snapshot string
-	input            io.Reader
+	// part is the part of a repository in a claim.
+	part  string
+	input io.Reader
 	// limit is in bytes a second; 0: none.
 	limit int64
 	told  *Told
@@ -69,6 +71,14 @@ func (s *Store) arguments(c call) []string {
 	return args
 }
 
+// place is what restic takes for the repository.
+func (s *Store) place() string {
+	if s.inClaim() {
+		return "local:" + mounted
+	}
+	return s.URL
+}
+
 // memoryAtMost is what restic aims to stay below, in bytes.
 const memoryAtMost = 256 << 20
 
@@ -77,7 +87,7 @@ func (s *Store) environment() []string {
 	env := []string{
 		"PATH=/usr/bin:/bin", "LC_ALL=C.UTF-8", "GOMAXPROCS=2", fmt.Sprintf("GOMEMLIMIT=%d", memoryAtMost),
 		"TMPDIR=" + s.Temporary, "RESTIC_PROGRESS_FPS=2",
-		"RESTIC_REPOSITORY=" + s.URL, "RESTIC_PASSWORD=" + s.Password,
+		"RESTIC_REPOSITORY=" + s.place(), "RESTIC_PASSWORD=" + s.Password,
 	}
 	for name, value := range s.Credentials {
 		env = append(env, name+"="+value)

@@ -10,7 +10,7 @@ import (
 // follows the name of the store.
 type Error struct{ Sentence string }
 
-func (e *Error) Error() string { return "the object store cannot be used: " + e.Sentence }
+func (e *Error) Error() string { return "the move's repository cannot be used: " + e.Sentence }
 
 // Partial says that some files were not fetched, for a reason that is not the store's.
 type Partial struct{ Complaints string }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"regexp"
 )
 
@@ -23,8 +24,7 @@ func (s *Store) Remove(ctx context.Context) error {
 	if err := s.dial(ctx); err != nil {
 		return err
 	}
-	if s.Plain() {
-		s.known, s.clean = false, false
+	if s.inClaim() || s.Plain() {
 		return s.erase(ctx)
 	}
 	if s.clean {
@@ -48,8 +48,15 @@ var kept = regexp.MustCompile(`^[0-9a-f]{64}[.A-Za-z0-9-]*$`)
 // listed bounds the list of a kind of files, in bytes.
 const listed = 64 << 20
 
-// erase removes a repository from a REST server.
+// erase removes a repository from a claim or a REST server.
 func (s *Store) erase(ctx context.Context) error {
+	s.known, s.clean = false, false
+	if s.inClaim() {
+		err := s.files(ctx, askTimeout, func(root *os.Root) error { return root.RemoveAll(s.Folder) })
+		// There is no part until one is needed.
+		s.clean = err == nil
+		return err
+	}
 	transport := &http.Transport{TLSClientConfig: s.tls()}
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport}

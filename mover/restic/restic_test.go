@@ -27,7 +27,7 @@ func TestNothingOfTheOtherEndIsAnArgumentButASnapshot(t *testing.T) {
 		assert.NotContains(t, argument, "--limit")
 	}
 	for _, name := range []string{"latest", "--target=/", "abcd", strings.Repeat("a", 64) + ":/", ""} {
-		assert.ErrorContains(t, s.Fetch(t.Context(), "/volume", name, 0, Told{}), "is no snapshot", name)
+		assert.ErrorContains(t, s.Fetch(t.Context(), "/volume", Saved{Snapshot: name}, 0, Told{}), "is no snapshot", name)
 	}
 }
 

@@ -1,12 +1,11 @@
-// Package restic carries contents of files through an object store: the sender's restic
-// saves files in a repository that this move alone has, and the receiver's fetches them
+// Package restic carries contents of files through an object store, or a claim that both
+// movers mount: the sender's restic saves files in a repository that this move alone has, and the receiver's fetches them
 // from there. What restic does not keep is for others to mend, and whether both volumes
 // are the same others find out: nothing rests on restic but how the bytes travel.
 package restic
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -14,19 +13,10 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/lodestone-storage/lodestone/mover/confine"
 	"github.com/lodestone-storage/lodestone/mover/process"
 	"github.com/lodestone-storage/lodestone/pkg/moverepository"
-)
-
-const (
-	// dialTimeout is how long the store may take to answer a greeting, askTimeout how long
-	// a question, before it counts as out of reach. Restic itself would try for a quarter
-	// of an hour.
-	dialTimeout = 5 * time.Second
-	askTimeout  = time.Minute
 )
 
 // Store is the repository of one claim's movers. Its methods may be called at once; one
@@ -36,10 +26,16 @@ type Store struct {
 	// Self is the mover's own program, Authority the file with the store's authority, empty
 	// if it has none of its own, Temporary a directory outside of the volume.
 	Self, Authority, Temporary string
+	// Root is where the claim is mounted, if the repository is in one.
+	Root string
 
 	turn sync.Mutex
 	// known says that the repository is there, clean that nothing is in it.
 	known, clean bool
+	// part is the part of a repository in a claim that this sender has made last. filing is
+	// held while something is done with the claim's files.
+	part   string
+	filing sync.Mutex
 }
 
 // program is where restic is.
@@ -58,70 +54,10 @@ func Installed() error {
 	return nil
 }
 
-// Open makes the repository ready, with create also where there is none yet. An *Error
-// says why the store cannot be used.
-func (s *Store) Open(ctx context.Context, create bool) error {
-	s.turn.Lock()
-	defer s.turn.Unlock()
-	if s.known {
-		return nil
-	}
-	return s.open(ctx, create)
-}
-
-// Reopen is Open after a failure: nothing that was known counts. With anew, what is left
-// of the repository is removed first, where that is possible: a part of one is of no use.
-func (s *Store) Reopen(ctx context.Context, anew bool) error {
-	s.turn.Lock()
-	defer s.turn.Unlock()
-	s.known, s.clean = false, false
-	if err := s.dial(ctx); err != nil {
-		return err
-	}
-	if anew && s.Plain() {
-		limited, stop := context.WithTimeout(ctx, askTimeout)
-		defer stop()
-		if err := s.erase(limited); err != nil && ctx.Err() == nil {
-			return &Error{Sentence: err.Error()}
-		}
-	}
-	return s.open(ctx, true)
-}
-
-func (s *Store) open(ctx context.Context, create bool) error {
-	if err := s.dial(ctx); err != nil {
-		return err
-	}
-	ctx, stop := context.WithTimeout(ctx, askTimeout)
-	defer stop()
-	err := s.run(ctx, call{verb: look})
-	if errors.Is(err, errNoRepository) && create {
-		err = s.run(ctx, call{verb: begin})
-		s.clean = err == nil
-	}
-	s.known = err == nil
-	return err
-}
-
-// dial asks whether the store answers at all: that is soon known, and said clearly.
-func (s *Store) dial(ctx context.Context) error {
-	limited, stop := context.WithTimeout(ctx, dialTimeout)
-	defer stop()
-	dialer := tls.Dialer{Config: s.tls()}
-	conn, err := dialer.DialContext(limited, "tcp", s.Host())
-	switch {
-	case err == nil:
-		return conn.Close()
-	case ctx.Err() != nil:
-		return ctx.Err()
-	}
-	return judge(look, -1, "it cannot be reached: "+err.Error(), false)
-}
-
 // Saved is what Save has put into the store.
 type Saved struct {
-	// Snapshot names it for Fetch.
-	Snapshot string
+	// Snapshot names it for Fetch, and Part the part of a repository in a claim.
+	Snapshot, Part string
 	// Bytes is how much travelled for it.
 	Bytes int64
 }
@@ -132,34 +68,38 @@ type Saved struct {
 func (s *Store) Save(ctx context.Context, volume string, list io.Reader, limit int64, told Told) (Saved, error) {
 	s.turn.Lock()
 	defer s.turn.Unlock()
+	// What is saved at once has a part of its own.
+	if err := s.open(ctx, true); err != nil {
+		return Saved{}, err
+	}
 	s.clean = false
-	c := call{verb: save, volume: volume, input: list, limit: limit, told: &told}
+	c := call{verb: save, volume: volume, part: s.part, input: list, limit: limit, told: &told}
 	err := s.run(ctx, c)
 	if errors.Is(err, errLocked) {
 		// A restic of this move that was killed has left its lock: nobody else writes here.
-		if err = s.run(ctx, call{verb: unlock}); err == nil {
+		if err = s.run(ctx, call{verb: unlock, part: s.part}); err == nil {
 			err = &Error{Sentence: "it was locked by an earlier life of this mover"}
 		}
 	}
 	if err == nil && told.summary.Snapshot == "" {
 		err = &Error{Sentence: "restic saved nothing in it"}
 	}
-	return Saved{Snapshot: told.summary.Snapshot, Bytes: told.summary.Packed}, err
+	return Saved{Snapshot: told.summary.Snapshot, Part: s.part, Bytes: told.summary.Packed}, err
 }
 
-// Fetch writes what a snapshot holds into a volume, over what is there. ErrFull says that
-// the volume has no room, an *Error that the store cannot be used; a *Partial names what
-// else restic did not do, and all other files are written.
-func (s *Store) Fetch(ctx context.Context, volume, snapshot string, limit int64, told Told) error {
-	if !named.MatchString(snapshot) {
-		return fmt.Errorf("the sender named %.80q, which is no snapshot", snapshot)
+// Fetch writes what was saved into a volume, over what is there. ErrFull says that the
+// volume has no room, an *Error that the store cannot be used; a *Partial names what else
+// restic did not do, and all other files are written.
+func (s *Store) Fetch(ctx context.Context, volume string, saved Saved, limit int64, told Told) error {
+	if !named.MatchString(saved.Snapshot) || s.inClaim() && !part.MatchString(saved.Part) {
+		return fmt.Errorf("the sender named %.80q, which is no snapshot", saved.Part+saved.Snapshot)
 	}
 	s.turn.Lock()
 	defer s.turn.Unlock()
-	return s.run(ctx, call{verb: fetch, volume: volume, snapshot: snapshot, limit: limit, told: &told})
+	return s.run(ctx, call{verb: fetch, volume: volume, part: saved.Part, snapshot: saved.Snapshot, limit: limit, told: &told})
 }
 
-// Clear removes all that was saved; the repository itself stays.
+// Clear removes all that was saved; the repository itself stays in an object store.
 func (s *Store) Clear(ctx context.Context) error {
 	s.turn.Lock()
 	defer s.turn.Unlock()
@@ -172,6 +112,9 @@ func (s *Store) Clear(ctx context.Context) error {
 // clear forgets all snapshots, and removes what belongs to none: a restic that was killed
 // has left that.
 func (s *Store) clear(ctx context.Context) error {
+	if s.inClaim() {
+		return s.erase(ctx)
+	}
 	err := s.run(ctx, call{verb: forget})
 	if errors.Is(err, errLocked) {
 		if err = s.run(ctx, call{verb: unlock}); err == nil {
@@ -200,6 +143,16 @@ func (s *Store) run(ctx context.Context, c call) error {
 	if c.volume != "" {
 		access = append(access, confine.Access{Path: c.volume, Write: c.verb == fetch})
 	}
+	var given []*os.File
+	if s.inClaim() {
+		directory, err := s.openPart(ctx, c.part)
+		if err != nil {
+			return err
+		}
+		defer directory.Close()
+		given = []*os.File{directory}
+		access = append(access, confine.Access{Path: mounted, Write: c.verb != fetch && c.verb != look})
+	}
 	if c.told == nil {
 		c.told = &Told{}
 	}
@@ -208,7 +161,7 @@ func (s *Store) run(ctx context.Context, c call) error {
 	defer stop()
 	cmd := confine.Command(ctx, s.Self, access, program(), s.arguments(c)...)
 	process.OwnGroup(cmd)
-	cmd.Dir, cmd.Env, cmd.Stdin = s.Temporary, s.environment(), c.input
+	cmd.Dir, cmd.Env, cmd.Stdin, cmd.ExtraFiles = s.Temporary, s.environment(), c.input, given
 	cmd.Stderr = &watcher{line: c.told.complain}
 	if c.volume != "" {
 		cmd.Dir = c.volume
@@ -223,6 +176,9 @@ func (s *Store) run(ctx context.Context, c call) error {
 		return judge(c.verb, code, strings.TrimSuffix("it does not answer: "+c.told.said(), ": "), false)
 	case asked.Err() != nil:
 		return asked.Err()
+	}
+	if err := judgeClaim(code, c.told.said()); s.inClaim() && err != nil {
+		return err
 	}
 	return judge(c.verb, code, c.told.said(), c.told.done)
 }

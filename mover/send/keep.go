@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -24,13 +25,13 @@ func (s *Sender) clear(ctx context.Context) {
 		ctx, stop := context.WithTimeout(s.left, clearTimeout)
 		defer stop()
 		if err := s.Store.Clear(ctx); err != nil && s.left.Err() == nil {
-			logger.Info("What was saved in the object store is removed later", "reason", err.Error())
+			logger.Info("What was saved in the repository is removed later", "reason", err.Error())
 		}
 	})
 }
 
 // waits says what keeps the store from going on.
-func (r *run) waits(why string) { r.meter.step("waiting for the object store: " + why) }
+func (r *run) waits(why string) { r.meter.step("waiting for " + r.sender.Store.Noun() + ": " + why) }
 
 // outlast waits, after a failure of the store, until that can be used again. It is not
 // for the movers to give up: the controller knows whether pods wait.
@@ -41,7 +42,7 @@ func (r *run) outlast(ctx context.Context, err error) error {
 		if !errors.As(err, &unusable) || ctx.Err() != nil {
 			return err
 		}
-		klog.FromContext(ctx).Info("The object store cannot be used, and is tried again", "reason", unusable.Sentence)
+		klog.FromContext(ctx).Info("The repository cannot be used, and is tried again", "reason", unusable.Sentence)
 		r.waits(unusable.Sentence)
 		if r.failures++; r.failures > 1 {
 			pause = min(pause*2, longestPause)
@@ -62,18 +63,19 @@ func (r *run) storeRefusals(ctx context.Context, conn *stream.Conn) (refusals []
 	if r.sender.Store == nil || r.sender.Block {
 		return nil, nil
 	}
-	r.meter.begin("trying the object store", 0, 0)
+	store := r.sender.Store
+	r.meter.begin("trying "+store.Noun(), 0, 0)
 	refuse := func(end, why string) []movecontrol.Refusal {
-		return []movecontrol.Refusal{{Reason: fmt.Sprintf("the mover at the %s cannot use the object store %s: %s", end, r.sender.Store.Host(), why)}}
+		return []movecontrol.Refusal{{Reason: fmt.Sprintf("the mover at the %s cannot use %s: %s", end, strings.TrimSpace(store.Noun()+" "+store.Host()), why)}}
 	}
 	var unusable *restic.Error
-	if err := r.sender.Store.Open(ctx, true); errors.As(err, &unusable) {
+	if err := store.Open(ctx, true); errors.As(err, &unusable) {
 		return refuse("source", unusable.Sentence), nil
 	} else if err != nil {
 		return nil, err
 	}
 	var answer exchange.ReachAnswer
-	if err := conn.Do(stream.Call{Op: exchange.Reach, Result: &answer}); err != nil {
+	if err := conn.Do(stream.Call{Op: exchange.Reach, Body: exchange.ReachAsked{Part: store.Part()}, Result: &answer}); err != nil {
 		return nil, err
 	}
 	if answer.Unusable != "" {

@@ -15,7 +15,7 @@ import (
 	"github.com/lodestone-storage/lodestone/mover/tree"
 )
 
-// StoreFrom is from how many bytes on content goes through the object store where nothing
+// StoreFrom is from how many bytes on content goes through the repository where nothing
 // else is said. As little as a move stops its pods for goes over the connection: restic
 // needs seconds to start.
 const StoreFrom = 32 << 20
@@ -27,7 +27,7 @@ const (
 	roundBytes = 4 << 30
 )
 
-// throughStore carries contents through the object store, if there is one and enough
+// throughStore carries contents through the repository, if there is one and enough
 // differs. With carried the target is not what it was when it was looked at.
 func (r *run) throughStore(ctx context.Context, conn *stream.Conn, source, target *tree.Manifest) (carried bool, err error) {
 	if r.sender.Store == nil || r.sender.Block {
@@ -50,7 +50,7 @@ func (r *run) throughStore(ctx context.Context, conn *stream.Conn, source, targe
 	if bytes < r.sender.StoreFrom || bytes == 0 || r.stored > 0 && bytes > r.stored/2 {
 		return false, nil
 	}
-	r.meter.begin(sendingThrough, bytes, files)
+	r.meter.begin(r.sendingThrough(), bytes, files)
 	// An earlier life of this mover has removed it when that was asked to end.
 	if err := r.sender.Store.Open(ctx, true); err != nil {
 		return false, r.outlast(ctx, err)
@@ -62,7 +62,7 @@ func (r *run) throughStore(ctx context.Context, conn *stream.Conn, source, targe
 	return true, nil
 }
 
-const sendingThrough = "sending through the object store"
+func (r *run) sendingThrough() string { return "sending through " + r.sender.Store.Noun() }
 
 // round is what is saved and fetched at once.
 type round struct {
@@ -127,7 +127,7 @@ func (r *run) round(ctx context.Context, conn *stream.Conn, now *round) error {
 		return func(bytes int64) {
 			// Restic speaks also when it gets no further.
 			if done := before + (half*now.bytes+min(bytes, now.bytes))/2; done > r.meter.bytes.Load() {
-				r.meter.step(sendingThrough)
+				r.meter.step(r.sendingThrough())
 				r.meter.bytes.Store(done)
 			}
 		}
@@ -141,7 +141,7 @@ func (r *run) round(ctx context.Context, conn *stream.Conn, now *round) error {
 	fetched(0)
 	var answer exchange.FetchAnswer
 	err = conn.Do(stream.Call{
-		Op: exchange.Fetch, Body: exchange.FetchAsked{Snapshot: saved.Snapshot, BytesPerSecond: r.limit}, Result: &answer,
+		Op: exchange.Fetch, Body: exchange.FetchAsked{Snapshot: saved.Snapshot, Part: saved.Part, BytesPerSecond: r.limit}, Result: &answer,
 		Progress: func(payload []byte) {
 			var p exchange.FetchProgress
 			if json.Unmarshal(payload, &p) != nil {
@@ -161,7 +161,7 @@ func (r *run) round(ctx context.Context, conn *stream.Conn, now *round) error {
 		return fmt.Errorf("%w: %s", engine.ErrNoSpace, answer.Full)
 	case answer.Left != "":
 		// The connection carries it.
-		klog.FromContext(ctx).Info("Not all went through the object store", "reason", answer.Left)
+		klog.FromContext(ctx).Info("Not all went through the repository", "reason", answer.Left)
 	}
 	fetched(now.bytes)
 	r.meter.files.Add(now.files)

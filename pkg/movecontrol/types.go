@@ -128,7 +128,7 @@ type Progress struct {
 	FilesTotal int64 `json:"filesTotal"`
 	// BytesSent went to the receiver over the network, encryption aside.
 	BytesSent int64 `json:"bytesSent"`
-	// BytesStored went through the object store, compressed.
+	// BytesStored went through the object store or the claim, compressed.
 	BytesStored int64 `json:"bytesStored,omitempty"`
 	// BytesPerSecond is how fast BytesDone grows lately.
 	BytesPerSecond int64 `json:"bytesPerSecond"`

@@ -20,7 +20,7 @@ func (t Ticket) Files() (map[string][]byte, error) {
 	t.Authority = nil
 	encoded, err := json.Marshal(t)
 	if err != nil {
-		return nil, fmt.Errorf("encode what a mover is told of the object store: %w", err)
+		return nil, fmt.Errorf("encode what a mover is told of the move's repository: %w", err)
 	}
 	files := map[string][]byte{TicketFile: encoded}
 	if len(authority) > 0 {
@@ -41,13 +41,10 @@ func Read(folder string) (*Ticket, error) {
 		err = json.Unmarshal(encoded, t)
 	}
 	if err == nil {
-		_, err = split(t.URL)
-	}
-	if err == nil && t.Password == "" {
-		err = errors.New("it has no password")
+		err = t.check()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read what this mover is told of the object store: %w", err)
+		return nil, fmt.Errorf("read what this mover is told of the move's repository: %w", err)
 	}
 	authority, err := os.ReadFile(filepath.Join(folder, AuthorityFile))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

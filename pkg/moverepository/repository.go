@@ -1,6 +1,6 @@
-// Package moverepository is the object store that the content of a move travels through,
-// where an administrator wants that: what a Secret says of it, and what a mover is given.
-// It is pure but for Read.
+// Package moverepository is the object store, or the claim, that the content of a move
+// travels through, where an administrator wants that: what a Secret says of it, and what a
+// mover is given. It is pure but for Read.
 package moverepository
 
 import (
@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -31,11 +32,14 @@ const (
 	longestAuthority = 16 << 10
 )
 
-// Repository is a place in an object store below which each claim of each move has a
-// repository of its own.
+// Repository is a place in an object store, or a claim, below which each claim of each move
+// has a repository of its own.
 type Repository struct {
-	// URL is rest:https://… or s3:https://…, without a user or a slash at its end.
-	URL string `json:"url"`
+	// URL is rest:https://… or s3:https://…, without a user or a slash at its end; empty:
+	// there is a Claim.
+	URL string `json:"url,omitempty"`
+	// Claim is the name of a claim that is mounted by both movers.
+	Claim string `json:"claim,omitempty"`
 	// Credentials are by the names in Variables.
 	Credentials map[string]string `json:"credentials,omitempty"`
 	// Authority is who signs the store's certificate, in PEM; empty: who everybody trusts.
@@ -97,6 +101,8 @@ func split(name string) (*url.URL, error) {
 // Ticket is what the movers of one claim get: their own repository in the store.
 type Ticket struct {
 	Repository
+	// Folder is the directory of the claim that is the repository's; empty: there is a URL.
+	Folder string `json:"folder,omitempty"`
 	// Password is what everything in the repository is encrypted with.
 	Password string `json:"password"`
 }
@@ -104,8 +110,39 @@ type Ticket struct {
 // For returns what the movers of a claim get, whose repository has a name of its own.
 func (r *Repository) For(name, password string) Ticket {
 	own := *r
+	if r.Claim != "" {
+		return Ticket{Repository: own, Folder: name, Password: password}
+	}
 	own.URL += "/" + name
 	return Ticket{Repository: own, Password: password}
+}
+
+// Noun is what people call it that content travels through.
+func (t Ticket) Noun() string {
+	if t.Claim != "" {
+		return "claim " + t.Claim
+	}
+	return "the object store"
+}
+
+// named is what the name of a repository looks like.
+var named = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z-]{0,99}$`)
+
+// Named says whether a name may be that of a repository in a claim.
+func Named(name string) bool { return named.MatchString(name) }
+
+// check says what is wrong with a ticket.
+func (t Ticket) check() error {
+	switch {
+	case t.Password == "":
+		return errors.New("it has no password")
+	case t.Claim != "" && (t.URL != "" || !Named(t.Folder)):
+		return errors.New("it names a claim and no directory there, or a URL as well")
+	case t.Claim != "":
+		return nil
+	}
+	_, err := split(t.URL)
+	return err
 }
 
 // Address is where the repository is; with Plain for requests without restic.
@@ -120,8 +157,11 @@ func (t Ticket) Address() *url.URL {
 // Plain says whether the store speaks the protocol of restic's REST server.
 func (t Ticket) Plain() bool { return strings.HasPrefix(t.URL, "rest:") }
 
-// Host is the store's host and port.
+// Host is the store's host and port; empty for a claim.
 func (t Ticket) Host() string {
+	if t.Claim != "" {
+		return ""
+	}
 	at := t.Address()
 	if at.Port() == "" {
 		return at.Host + ":443"

@@ -82,7 +82,29 @@ func TestAMoverReadsWhatItIsGiven(t *testing.T) {
 	assert.Equal(t, "rest:https://store/moves", shared.URL)
 	assert.True(t, read.Plain())
 
-	require.NoError(t, os.WriteFile(filepath.Join(folder, TicketFile), []byte(`{"url":"/volume","password":"x"}`), 0o600))
-	_, err = Read(folder)
-	require.Error(t, err)
+	for _, wrong := range []string{
+		`{"url":"/volume","password":"x"}`, `{"claim":"moves","password":"x"}`, `{"claim":"moves","folder":"../volume","password":"x"}`,
+		`{"claim":"moves","folder":"uid-0"}`, `{"claim":"moves","folder":"uid-0","url":"rest:https://store/","password":"x"}`,
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(folder, TicketFile), []byte(wrong), 0o600))
+		_, err = Read(folder)
+		require.Error(t, err, wrong)
+	}
+}
+
+func TestAMoverIsToldOfAClaim(t *testing.T) {
+	shared := Repository{Claim: "west-moves"}
+	given := shared.For("uid-0", "word")
+	files, err := given.Files()
+	require.NoError(t, err)
+	folder := t.TempDir()
+	for name, content := range files {
+		require.NoError(t, os.WriteFile(filepath.Join(folder, name), content, 0o600))
+	}
+	read, err := Read(folder)
+	require.NoError(t, err)
+	assert.Equal(t, &given, read)
+	assert.Equal(t, "uid-0", read.Folder)
+	assert.Equal(t, "claim west-moves", read.Noun())
+	assert.False(t, read.Plain())
 }

@@ -23,7 +23,7 @@ func (c *Controller) check(ctx context.Context, r *record.Record, stops []string
 		known := &r.Claims[i]
 		through := ""
 		if known.Store != nil {
-			through = ", most content through the object store of cluster " + known.Store.Cluster
+			through = ", most content through " + known.Store.Place()
 		}
 		known.Keys, known.Store = nil, nil
 		switch {

@@ -154,7 +154,7 @@ func copying(phase v1alpha1.MovePhase) bool {
 }
 
 // sentOf is how many bytes of a claim have travelled from mover to mover, as far as is
-// known now, and storedOf how many through an object store.
+// known now, and storedOf how many through a repository.
 func sentOf(o decide.Observation, i int) int64 {
 	return o.Record.Claims[i].Sent + uncounted(o, i).BytesSent
 }

@@ -117,6 +117,7 @@ func (c *Controller) moverSpec(r *record.Record, i int, end record.End, node str
 		// Restic takes more, see docs/benchmarks.md.
 		spec.Containers[0].Resources.Requests[corev1.ResourceMemory] = resource.MustParse("256Mi")
 	}
+	c.mountRepository(&spec, r, i, end)
 	if isBlock(r.Claims[i].Volume) {
 		mover := &spec.Containers[0]
 		mover.Args = append(mover.Args, "--block")
@@ -126,8 +127,8 @@ func (c *Controller) moverSpec(r *record.Record, i int, end record.End, node str
 	return spec
 }
 
-// leaving is how many seconds a mover may take to remove what the move has in an object
-// store; it takes a little less itself.
+// leaving is how many seconds a mover may take to remove what the move has in a repository;
+// it takes a little less itself.
 const leaving = 30
 
 // graceOf is how many seconds a mover may take to end, of which otherwise would do.

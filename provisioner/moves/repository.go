@@ -14,7 +14,7 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 )
 
-// storeFor returns the object store that the content of the claim at an index is to travel
+// storeFor returns the repository that the content of the claim at an index is to travel
 // through: that of the target's RemoteCluster, else that of the source's; nil where neither
 // names one. Within one cluster movers reach each other. Of a block volume only what
 // differs travels, which restic cannot tell.
@@ -27,7 +27,13 @@ func (c *Controller) storeFor(ctx context.Context, r *record.Record, i int, know
 		if remote == nil || remote.Spec.MoveRepository == nil {
 			continue
 		}
-		repository, err := c.repository(ctx, cluster, remote.Spec.MoveRepository.SecretName)
+		var repository *moverepository.Repository
+		var err error
+		if claim := remote.Spec.MoveRepository.ClaimName; claim != "" {
+			repository, err = c.repositoryClaims(ctx, cluster, claim, known)
+		} else {
+			repository, err = c.repository(ctx, cluster, remote.Spec.MoveRepository.SecretName)
+		}
 		if err != nil {
 			return nil, err
 		}

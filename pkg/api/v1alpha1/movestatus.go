@@ -138,8 +138,8 @@ type MovedClaim struct {
 	//
 	// +optional
 	Sent int64 `json:"sent,omitempty"`
-	// Repository is the RemoteCluster whose object store most content travels through
-	// (spec.moveRepository); absent: from mover to mover. Stored is how many bytes have
+	// Repository is the RemoteCluster that names the object store or the claim which most
+	// content travels through (spec.moveRepository); absent: from mover to mover. Stored is how many bytes have
 	// travelled that way; they are not in Sent.
 	//
 	// +optional

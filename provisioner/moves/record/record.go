@@ -104,8 +104,8 @@ type Claim struct {
 	// Try counts how often the last pass was begun, Instance is the mover that made it.
 	Try      int    `json:"try,omitempty"`
 	Instance string `json:"instance,omitempty"`
-	// Sent is how many bytes have travelled from mover to mover, and Stored through an
-	// object store, with the task Counted and before it.
+	// Sent is how many bytes have travelled from mover to mover, and Stored through a
+	// repository, with the task Counted and before it.
 	Sent       int64  `json:"sent,omitempty"`
 	Stored     int64  `json:"stored,omitempty"`
 	Counted    string `json:"counted,omitempty"`
@@ -113,7 +113,7 @@ type Claim struct {
 	TargetRoot string `json:"targetRoot,omitempty"`
 	// Keys are the one-time keys of this claim's movers.
 	Keys map[movekeys.Role]movekeys.Files `json:"keys,omitempty"`
-	// Store is the object store that its content travels through; nil: none.
+	// Store is the repository that its content travels through; nil: none.
 	Store *Store `json:"store,omitempty"`
 }
 

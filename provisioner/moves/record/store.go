@@ -2,7 +2,8 @@ package record
 
 import "github.com/lodestone-storage/lodestone/pkg/moverepository"
 
-// Store is the object store that the content of a claim travels through.
+// Store is the object store, or the claim beside the movers, that the content of a claim
+// travels through.
 type Store struct {
 	// Cluster is the RemoteCluster that names it.
 	Cluster string `json:"cluster"`
@@ -10,7 +11,15 @@ type Store struct {
 	Ticket moverepository.Ticket `json:"ticket"`
 }
 
-// disarm forgets what opens an object store, of a record that nobody makes movers from
+// Place names it, as the end of a sentence.
+func (s *Store) Place() string {
+	if s.Ticket.Claim != "" {
+		return s.Ticket.Noun() + ", the repository of cluster " + s.Cluster
+	}
+	return s.Ticket.Noun() + " of cluster " + s.Cluster
+}
+
+// disarm forgets what opens a repository, of a record that nobody makes movers from
 // any more.
 func (r *Record) disarm() {
 	for i := range r.Claims {

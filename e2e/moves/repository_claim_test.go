@@ -1,0 +1,131 @@
+package moves
+
+import (
+	"context"
+	"crypto/rand"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/lodestone-storage/lodestone/e2e/await"
+	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+)
+
+// shared is a driver whose volumes are the same in both clusters.
+const shared = "exchange.test"
+
+// shares makes a claim as an administrator does, whose volume is a folder that is the same
+// in both clusters.
+func shares(t *testing.T, cluster *testbed.Cluster, namespace, name, handle string) *corev1.PersistentVolume {
+	t.Helper()
+	core, size := cluster.Client().CoreV1(), corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
+	many, none := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}, ""
+	volume, err := core.PersistentVolumes().Create(t.Context(), &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: namespace + "-" + name},
+		Spec: corev1.PersistentVolumeSpec{
+			Capacity: size, AccessModes: many, PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
+			ClaimRef:               &corev1.ObjectReference{Namespace: namespace, Name: name},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: shared, VolumeHandle: handle}},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	claims := core.PersistentVolumeClaims(namespace)
+	_, err = claims.Create(t.Context(), &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: many, StorageClassName: &none, VolumeName: volume.Name, Resources: corev1.VolumeResourceRequirements{Requests: size},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		_ = claims.Delete(context.Background(), name, metav1.DeleteOptions{})
+		_ = core.PersistentVolumes().Delete(context.Background(), volume.Name, metav1.DeleteOptions{})
+	})
+	await.Until(t, "claim "+namespace+"/"+name+" is bound", func() bool {
+		claim := await.Claim(t, cluster.Client(), namespace, name)
+		return claim != nil && claim.Status.Phase == corev1.ClaimBound
+	})
+	return volume
+}
+
+func TestContentTravelsThroughAClaimThatBothClustersMount(t *testing.T) {
+	namespace := space(t)
+	deploys(t, namespace, "data")
+	from := folder(t, namespace, "data")
+	content := make([]byte, 40<<20)
+	_, err := rand.Read(content)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(from, "large"), content, 0o600))
+	for _, wrong := range []string{`{}`, `{"claimName":"exchange","secretName":"store"}`, `{"claimName":"../exchange"}`} {
+		_, err := bed.Remotes.Patch(t.Context(), "west", types.MergePatchType, []byte(`{"spec":{"moveRepository":`+wrong+`}}`), metav1.PatchOptions{})
+		require.True(t, apierrors.IsInvalid(err), "%s: %v", wrong, err)
+	}
+	repositoryIs(t, `{"claimName":"exchange"}`)
+	defer repositoryIs(t, "null")
+
+	var refused *v1alpha1.VolumeMove
+	await.Until(t, "a move is refused whose claim is not there", func() bool {
+		tried := move(t, namespace, "data", "west", anew, func(m *v1alpha1.VolumeMove) { m.Spec.DryRun = true })
+		refused = reaches(t, tried, v1alpha1.MoveChecked, v1alpha1.MoveFailed)
+		return refused.Status.Phase == v1alpha1.MoveFailed
+	})
+	assert.Contains(t, refused.Status.Message, "claim "+fabric.Storage+"/exchange in cluster home does not exist")
+
+	volume := shares(t, bed.Home, fabric.Storage, "exchange", "exchange-"+namespace)
+	shares(t, bed.West, namespace, "exchange", "exchange-"+namespace)
+	exchange, err := bed.Disks.Of(volume)
+	require.NoError(t, err)
+
+	done := reaches(t, move(t, namespace, "data", "west", anew), v1alpha1.MoveDone, v1alpha1.MoveFailed, v1alpha1.MoveAborted)
+	require.Equal(t, v1alpha1.MoveDone, done.Status.Phase, done.Status.Message)
+	claim := done.Status.Claims[0]
+	assert.Equal(t, "west", claim.Repository)
+	assert.GreaterOrEqual(t, claim.Stored, int64(len(content)))
+	assert.Less(t, claim.Sent, int64(len(content)/4), "the content goes from mover to mover")
+	at := folder(t, namespace, "data")
+	assert.NotEqual(t, from, at)
+	counts(t, at, counted(t, at)+10)
+	empty(t, exchange, namespace)
+
+	// A move that is aborted, whose mover was killed, leaves nothing either.
+	made := move(t, namespace, "data", keys.Home, anew, limited)
+	repositoryNow := func() string {
+		found, _ := filepath.Glob(filepath.Join(exchange, "lodestone-moves", "*", namespace, "*", "*", "data", "*", "*"))
+		if len(found) == 0 {
+			return ""
+		}
+		return filepath.Base(filepath.Dir(filepath.Dir(filepath.Dir(found[0]))))
+	}
+	var before string
+	await.Until(t, "content is in the claim", func() bool { before = repositoryNow(); return before != "" })
+	bed.WestPods.Kill(namespace, "move-"+string(made.UID)+"-0-source")
+	await.Until(t, "the mover begins anew", func() bool { now := repositoryNow(); return now != "" && now != before })
+	act(t, made, v1alpha1.ActionAbort)
+	over := reaches(t, made, v1alpha1.MoveAborted, v1alpha1.MoveDone, v1alpha1.MoveFailed)
+	require.Equal(t, v1alpha1.MoveAborted, over.Status.Phase, over.Status.Message)
+	empty(t, exchange, namespace)
+}
+
+// empty waits until movers have left nothing in a claim but the directory of a namespace.
+func empty(t *testing.T, exchange, namespace string) {
+	t.Helper()
+	left := func() []string {
+		found, _ := filepath.Glob(filepath.Join(exchange, "lodestone-moves", "*", namespace, "*"))
+		return found
+	}
+	directories, err := filepath.Glob(filepath.Join(exchange, "lodestone-moves", "*", namespace))
+	require.NoError(t, err)
+	require.Len(t, directories, 1)
+	await.Until(t, "nothing is left in the claim", func() bool { return len(left()) == 0 }, func() any { return left() })
+}
