@@ -118,6 +118,8 @@ func Start(ctx context.Context, o Options) (*Fabric, error) {
 		if f.audit, err = newAudit(policy); err != nil {
 			return nil, err
 		}
+		// Tests end with ctx, and call no Stop.
+		context.AfterFunc(ctx, f.audit.remove)
 	}
 	config := func(name string, extenders ...string) testbed.Config {
 		return testbed.Config{
