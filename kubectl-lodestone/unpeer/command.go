@@ -28,7 +28,7 @@ type Options struct {
 	Forget, Yes                     bool
 	// Volumes are those that --forget gives up although they were not declared lost.
 	Volumes []string
-	Timeout                         time.Duration
+	Timeout time.Duration
 }
 
 // New returns the command.

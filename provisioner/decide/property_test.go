@@ -63,7 +63,7 @@ func harm(o decide.Observation, step decide.Step) string {
 		return "a backing claim called left behind that is not"
 	}
 	switch step.Verb {
-	case decide.Idle, decide.Update:
+	case decide.Idle, decide.Update, decide.ShowTrouble:
 	case decide.Heal:
 		return harmHealing(o, step)
 	case decide.Stage, decide.Unstage, decide.Locate:
