@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 )
 
@@ -47,10 +45,12 @@ const often = 50 * time.Millisecond
 func (w *World) run(ctx context.Context, cases []*Case, kind kind) (_ map[*Case]error, err error) {
 	b := &batch{World: w, cases: cases, wrong: map[*Case]error{}}
 	defer func() { err = errors.Join(err, b.stop(ctx)) }()
-	if b.first, err = w.start(ctx, 1, kind == replaced); err != nil {
+	// Beside a command the provisioner is the same all the time.
+	replaces := kind == replaced && cases[0].Flow.subject() != Plugin
+	if b.first, err = w.start(ctx, 1, replaces); err != nil {
 		return nil, err
 	}
-	if kind == replaced {
+	if replaces {
 		// Else it might be the second that leads.
 		if err := awaitLeader(ctx, b.first); err != nil {
 			return nil, err
@@ -64,10 +64,17 @@ func (w *World) run(ctx context.Context, cases []*Case, kind kind) (_ map[*Case]
 	}
 	b.each(ctx, func(c *Case) error {
 		c.act(w.view(c))
+		if c.Flow.Act == nil {
+			return nil
+		}
 		return c.Flow.Act(ctx, w, c)
 	})
+	strike, end := w.limits.strike, w.limits.end
+	if cases[0].Flow.subject() != Provisioner {
+		strike, end = patience, patience
+	}
 	for again := kind != endures; again; {
-		b.await(ctx, w.limits.strike, func(c *Case, v *View) error {
+		b.await(ctx, strike, func(c *Case, v *View) error {
 			if c.isCut() {
 				return nil
 			}
@@ -80,15 +87,21 @@ func (w *World) run(ctx context.Context, cases []*Case, kind kind) (_ map[*Case]
 			return nil, err
 		}
 	}
-	b.await(ctx, w.limits.end, b.ended, true)
-	b.await(ctx, w.limits.end, b.delivered, true)
+	b.await(ctx, end, b.ended, true)
+	b.await(ctx, end, b.delivered, true)
 	for _, program := range []*testbed.Program{b.first, b.second} {
-		if program != nil && !program.Running() && (program != b.first || kind != replaced) {
+		if program != nil && !program.Running() && (program != b.first || !replaces) {
 			return nil, endOf(program)
 		}
 	}
 	// What one case does must not have changed another's end.
-	b.await(ctx, w.limits.often, b.ended, true)
+	// The agent looks at namespaces again and again.
+	b.await(ctx, w.limits.often, func(c *Case, v *View) error {
+		if c.Flow.subject() == Agent {
+			return c.Flow.Want(b.World, c, v)
+		}
+		return b.ended(c, v)
+	}, true)
 	for _, c := range cases {
 		c.conclude()
 	}
@@ -101,23 +114,6 @@ func (w *World) run(ctx context.Context, cases []*Case, kind kind) (_ map[*Case]
 // more says whether the program is to be ended once more: it was cut off from a case.
 func (b *batch) more(kind kind) bool {
 	return kind == stops && slices.ContainsFunc(b.cases, func(c *Case) bool { return c.isCut() && !b.failed(c) })
-}
-
-// clear removes what is left of cases: of one that ran alone, so that the next finds
-// the RemoteCluster as if there had been none, of those with applications, so that
-// these end.
-func (b *batch) clear(ctx context.Context) {
-	b.each(ctx, func(c *Case) error {
-		if err := b.undeploy(ctx, c); err != nil {
-			return err
-		}
-		err := b.Bed.Home.Client().CoreV1().PersistentVolumeClaims(c.Namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
-		if err != nil {
-			return fmt.Errorf("delete the claims of %s: %w", c.Namespace, err)
-		}
-		return nil
-	})
-	b.await(ctx, b.limits.end, func(c *Case, v *View) error { return b.gone(c, v) }, true)
 }
 
 // batch is cases that run at once.

@@ -98,7 +98,7 @@ func (r request) looks(query url.Values) bool {
 
 // counted says whether a request is one that a flow may consist of; see the
 // package's comment.
-func (r request) counted() bool {
+func (r request) counted(of Subject) bool {
 	switch r.resource {
 	case "leases", "selfsubjectaccessreviews", "selfsubjectrulesreviews", "csistoragecapacities", "csidrivers":
 		return false
@@ -106,8 +106,8 @@ func (r request) counted() bool {
 		// Its own credentials in the remote cluster.
 		return false
 	case "namespaces":
-		// Asked at each look at a remote cluster, too.
-		return false
+		// The provisioner asks for them at each look at a remote cluster, too.
+		return of != Provisioner
 	}
 	return true
 }

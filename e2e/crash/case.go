@@ -40,6 +40,8 @@ type Case struct {
 	// hurt has a fault of movers happen, and says whether it could; nil where nothing moves.
 	hurt    func(fault Fault) bool
 	slowest time.Duration
+	// command is what an administrator runs, in a flow of the plugin.
+	command command
 }
 
 func newCase(flow *Flow, fault Fault, call Call, namespace string) *Case {
@@ -74,7 +76,7 @@ const (
 
 // enter counts a request that came through a gate and says what becomes of it.
 // Gate 1 is that of the program that meets the fault.
-func (c *Case) enter(gate int, r request, call Call) verdict {
+func (c *Case) enter(gate int, counted bool, call Call) verdict {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if call.Object != "event" {
@@ -86,7 +88,7 @@ func (c *Case) enter(gate int, r request, call Call) verdict {
 	if c.cut && gate == 1 {
 		return refuse
 	}
-	if !r.counted() {
+	if !counted {
 		return pass
 	}
 	if c.counts[gate] == nil {
@@ -109,6 +111,15 @@ func (c *Case) enter(gate int, r request, call Call) verdict {
 	c.reached, c.moving.met = true, c.moving.phase
 	c.cut = c.Fault.info().kind != endures
 	return strike
+}
+
+// stir notes a request of a program whose calls do not count.
+func (c *Case) stir(call Call) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if call.Object != "event" {
+		c.last = time.Now()
+	}
 }
 
 // act marks the moment of the user's act.

@@ -61,15 +61,14 @@ func TestRequestsAreToldApart(t *testing.T) {
 func TestCaseMeetsItsFaultOnceAndIsCutOffFromThen(t *testing.T) {
 	call := Call{Cluster: "home", Verb: "patch", Object: "twin", Nth: 2}
 	c := newCase(&Flow{Name: "f"}, StopBefore, call, "crash-abcdefgh")
-	r := request{verb: "patch", resource: "persistentvolumeclaims"}
-	assert.Equal(t, pass, c.enter(1, r, call), "before the act")
+	assert.Equal(t, pass, c.enter(1, true, call), "before the act")
 	c.act(nil)
-	assert.Equal(t, pass, c.enter(1, r, call), "the first of its kind")
-	assert.Equal(t, strike, c.enter(1, r, call))
-	assert.Equal(t, refuse, c.enter(1, r, call))
-	assert.Equal(t, pass, c.enter(2, r, call), "the second replica")
+	assert.Equal(t, pass, c.enter(1, true, call), "the first of its kind")
+	assert.Equal(t, strike, c.enter(1, true, call))
+	assert.Equal(t, refuse, c.enter(1, true, call))
+	assert.Equal(t, pass, c.enter(2, true, call), "the second replica")
 	c.revive()
-	assert.Equal(t, pass, c.enter(1, r, call), "the next program")
+	assert.Equal(t, pass, c.enter(1, true, call), "the next program")
 	assert.True(t, c.struck())
 }
 

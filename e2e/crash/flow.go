@@ -36,6 +36,8 @@ type Flow struct {
 	Moves bool
 	// Stored is true for one whose moves go through an object store.
 	Stored bool
+	// Of is the program whose calls count and meet faults; the provisioner by default.
+	Of Subject
 }
 
 // data is the name of the claims of most cases.
@@ -64,12 +66,13 @@ func Flows() []Flow {
 	flows = append(flows, attributesFlows()...)
 	flows = append(flows, snapshotFlows()...)
 	flows = append(flows, hurtFlows()...)
+	flows = append(flows, importFlows()...)
 	return append(flows, clusterFlows()...)
 }
 
 // FlowOf returns the flow of a name.
 func FlowOf(name string) (*Flow, error) {
-	for _, f := range append(Flows(), moveFlows()...) {
+	for _, f := range append(append(Flows(), agentFlows()...), moveFlows()...) {
 		if f.Name == name {
 			return &f, nil
 		}

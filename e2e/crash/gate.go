@@ -59,22 +59,25 @@ func newGate(number int, ledger *ledger, clusters map[string]*rest.Config) (*gat
 		if err != nil {
 			return nil, fmt.Errorf("make the transport to %s: %w", name, err)
 		}
-		w := &way{gate: g, cluster: name, target: target, transport: transport}
-		w.proxy = &httputil.ReverseProxy{
-			Transport: transport, FlushInterval: -1,
-			// Ends of programs are what is tested here.
-			ErrorLog: log.New(io.Discard, "", 0),
-			Rewrite:  func(r *httputil.ProxyRequest) { r.SetURL(target) },
-			ErrorHandler: func(http.ResponseWriter, *http.Request, error) {
-				panic(http.ErrAbortHandler)
-			},
-		}
+		w := &way{gate: g, cluster: name, target: target, transport: transport, proxy: newProxy(target, transport)}
 		w.server = httptest.NewUnstartedServer(w)
 		w.server.Config.ErrorLog = log.New(io.Discard, "", 0)
 		w.server.StartTLS()
 		g.ways[name] = w
 	}
 	return g, nil
+}
+
+func newProxy(target *url.URL, transport http.RoundTripper) *httputil.ReverseProxy {
+	return &httputil.ReverseProxy{
+		Transport: transport, FlushInterval: -1,
+		// Ends of programs are what is tested here.
+		ErrorLog: log.New(io.Discard, "", 0),
+		Rewrite:  func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		ErrorHandler: func(http.ResponseWriter, *http.Request, error) {
+			panic(http.ErrAbortHandler)
+		},
+	}
 }
 
 // setShut opens or shuts the gate: nothing gets through while it is shut.
@@ -119,8 +122,12 @@ func (w *way) ServeHTTP(answer http.ResponseWriter, original *http.Request) {
 	if w.gate.shut.Load() {
 		abort()
 	}
+	if w.administered(answer, original) {
+		return
+	}
 	asked, ok := parse(original.Method, original.URL)
-	if !ok || !strings.HasPrefix(original.UserAgent(), "lodestone-provisioner") {
+	agent := original.UserAgent()
+	if !ok || !strings.HasPrefix(agent, string(Provisioner)) && !strings.HasPrefix(agent, string(Agent)) {
 		// Others reach west with the kubeconfig of the RemoteCluster too.
 		w.proxy.ServeHTTP(answer, original)
 		return
@@ -136,8 +143,18 @@ func (w *way) ServeHTTP(answer http.ResponseWriter, original *http.Request) {
 		return
 	}
 	call := Call{Cluster: w.cluster, Verb: asked.verb, Object: asked.object(w.cluster, w.gate.ledger.isVirtual(asked.name))}
-	undo := c.note(call, body)
-	verdict := c.enter(w.gate.number, asked, call)
+	if !strings.HasPrefix(agent, string(c.Flow.subject())) {
+		c.stir(call)
+		w.proxy.ServeHTTP(answer, original)
+		return
+	}
+	w.meet(c, answer, &held{way: w, request: original, body: body}, asked.counted(c.Flow.subject()), call)
+}
+
+// meet has a call of the program that the case is about meet its fault, if it is to.
+func (w *way) meet(c *Case, answer http.ResponseWriter, h *held, counted bool, call Call) {
+	undo := c.note(call, h.body)
+	verdict := c.enter(w.gate.number, counted, call)
 	if verdict == refuse || verdict == strike && !c.Fault.info().comes() {
 		undo()
 	}
@@ -148,9 +165,9 @@ func (w *way) ServeHTTP(answer http.ResponseWriter, original *http.Request) {
 	case refuse:
 		abort()
 	case strike:
-		w.strike(c, call, answer, &held{way: w, request: original, body: body})
+		w.strike(c, call, answer, h)
 	case pass:
-		w.proxy.ServeHTTP(answer, original)
+		w.proxy.ServeHTTP(answer, h.request)
 		if w.gate.number != 1 && call.writes() {
 			c.release().send()
 		}
@@ -177,6 +194,9 @@ func (w *way) strike(c *Case, call Call, answer http.ResponseWriter, h *held) {
 		late := h.copy()
 		time.AfterFunc(lateBy, late.send)
 	default:
+	}
+	if info.kind != endures {
+		c.killCommand()
 	}
 	if info.code == 0 {
 		abort()

@@ -81,6 +81,13 @@ func (l *ledger) owner(uid types.UID) *Case {
 	return l.owners[uid]
 }
 
+// named returns the case of a namespace, nil if there is none.
+func (l *ledger) named(namespace string) *Case {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.cases[namespace]
+}
+
 // isVirtual says whether a volume's name is that of a virtual claim's volume.
 func (l *ledger) isVirtual(name string) bool {
 	l.mu.Lock()

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
-	"github.com/lodestone-storage/lodestone/e2e/processes"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 )
 
@@ -22,30 +21,6 @@ const (
 	readyTimeout = 30 * time.Second
 	leadTimeout  = 30 * time.Second
 )
-
-// start starts a provisioner behind a gate. Its lease, if it elects a leader, is
-// short.
-func (w *World) start(ctx context.Context, gate int, elect bool) (*testbed.Program, error) {
-	w.started++
-	name := fmt.Sprintf("provisioner-%d", w.started)
-	kubeconfig, err := w.Bed.Home.WriteFile(fmt.Sprintf("gate-%d.kubeconfig", gate), w.kubeconfigs[gate]["home"])
-	if err != nil {
-		return nil, err
-	}
-	address := w.addresses[gate-1]
-	program, err := w.Bed.Home.StartProgram(name, w.binary, "--kubeconfig="+kubeconfig, "--http-address="+address,
-		fmt.Sprintf("--leader-elect=%v", elect), "--lease-duration=8s", "--probe-interval=1s", "--refusal-period=15s", "--forced-deletion-margin=1s", "--move-settling=2s", "--mover-networks="+processes.Network, "--workers=64", "--v=3")
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("not ready after %v", readyTimeout))
-	defer cancel()
-	if err := program.AwaitHTTP(ctx, "http://"+address+"/readyz"); err != nil {
-		program.Kill()
-		return nil, fmt.Errorf("start %s: %w", name, err)
-	}
-	return program, nil
-}
 
 // errDeposed is the error of a program that lost its lease and therefore ended, as it
 // must: on a machine that is too busy to renew it in time. That says nothing of a case.

@@ -2,12 +2,25 @@ package crash
 
 import (
 	"context"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 )
 
 // strike ends the program that the faults have met.
 func (b *batch) strike(ctx context.Context, kind kind) (err error) {
+	if b.cases[0].Flow.subject() == Plugin {
+		// A command was killed by its call. The next one after a takeover has a gate of
+		// its own.
+		for _, c := range b.cases {
+			if kind == stops {
+				c.revive()
+			}
+		}
+		return nil
+	}
 	if kind == stops {
 		b.first.Kill()
 		for _, c := range b.cases {
@@ -20,8 +33,10 @@ func (b *batch) strike(ctx context.Context, kind kind) (err error) {
 	// difference. What it had sent before is held back.
 	b.gates[1].setShut(true)
 	b.first.Kill()
-	if err := b.lead(ctx, 2); err != nil {
-		return err
+	if b.agent == "" {
+		if err := b.lead(ctx, 2); err != nil {
+			return err
+		}
 	}
 	err = awaitLeader(ctx, b.second)
 	if err != nil && !b.second.Running() {
@@ -41,5 +56,25 @@ func (b *batch) stop(ctx context.Context) error {
 		return nil
 	}
 	b.gates[1].setShut(false)
+	if b.agent != "" {
+		return nil
+	}
 	return b.lead(ctx, 1)
+}
+
+// clear removes what is left of cases: of one that ran alone, so that the next finds
+// the RemoteCluster as if there had been none, of those with applications, so that
+// these end.
+func (b *batch) clear(ctx context.Context) {
+	b.each(ctx, func(c *Case) error {
+		if err := b.undeploy(ctx, c); err != nil {
+			return err
+		}
+		err := b.Bed.Home.Client().CoreV1().PersistentVolumeClaims(c.Namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
+		if err != nil {
+			return fmt.Errorf("delete the claims of %s: %w", c.Namespace, err)
+		}
+		return nil
+	})
+	b.await(ctx, b.limits.end, func(c *Case, v *View) error { return b.gone(c, v) }, true)
 }

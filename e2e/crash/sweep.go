@@ -66,21 +66,30 @@ func (w *World) Sweep(ctx context.Context, o Options) ([]Outcome, error) {
 		w.limits.size = o.AtOnce
 	}
 	begun := time.Now()
-	var alone, together []Flow
+	var alone, together, commands []Flow
 	for _, f := range flows {
-		if f.Alone {
+		switch {
+		case f.Alone:
 			alone = append(alone, f)
-		} else {
+		case f.Of == Plugin:
+			commands = append(commands, f)
+		default:
 			together = append(together, f)
 		}
 	}
 	// First those alone: what others leave in west keeps its RemoteCluster.
 	outcomes, err := w.sweep(ctx, o, alone, 1)
-	if err != nil {
-		return outcomes, err
+	for _, part := range []struct {
+		flows []Flow
+		size  int
+	}{{together, w.limits.size}, {commands, atOnce}} {
+		if err != nil {
+			return outcomes, err
+		}
+		var more []Outcome
+		more, err = w.sweep(ctx, o, part.flows, part.size)
+		outcomes = append(outcomes, more...)
 	}
-	more, err := w.sweep(ctx, o, together, w.limits.size)
-	outcomes = append(outcomes, more...)
 	if err != nil {
 		return outcomes, err
 	}
@@ -190,8 +199,11 @@ var kindNames = map[kind]string{endures: "the program goes on", stops: "the prog
 // flows returns the flows of the options.
 func (w *World) flows(o Options) ([]Flow, error) {
 	if len(o.Flows) == 0 {
-		if w.moves != nil {
+		switch {
+		case w.moves != nil:
 			return moveFlows(), nil
+		case w.agent != "":
+			return agentFlows(), nil
 		}
 		return Flows(), nil
 	}

@@ -99,7 +99,7 @@ func learn(obj any, home bool, ledger *ledger) {
 	switch o := obj.(type) {
 	case *corev1.PersistentVolumeClaim:
 		backing := o.Labels[keys.ClaimUID] != ""
-		c := ledger.owns(caseOf(o), o.UID, home && !backing)
+		c := ledger.owns(caseOf(o), o.UID, home && !backing && !imported(o))
 		if c == nil {
 			return
 		}
@@ -126,6 +126,11 @@ func learn(obj any, home bool, ledger *ledger) {
 		defer c.mu.Unlock()
 		c.reals[o.UID] = o.Name
 	}
+}
+
+// imported says whether a claim of home is of the real class that imports are from.
+func imported(c *corev1.PersistentVolumeClaim) bool {
+	return c.Spec.StorageClassName != nil && *c.Spec.StorageClassName == fabric.HomeNow
 }
 
 // virtual says whether a volume of home is one that the provisioner made.

@@ -15,7 +15,6 @@ func at(phase, verb, object string, nth int) Call {
 
 func TestEachCallOfAVolleyMeetsItsFaultOnce(t *testing.T) {
 	first, second := at("Fence", "patch", "claim", 1), at("Fence", "patch", "claim", 2)
-	r := request{verb: "patch", resource: "persistentvolumeclaims"}
 	for fault, verdicts := range map[Fault][]verdict{
 		// What was refused is asked again, and gets through.
 		Broken: {strike, pass, strike, pass, pass},
@@ -25,7 +24,7 @@ func TestEachCallOfAVolleyMeetsItsFaultOnce(t *testing.T) {
 		c.Volley, c.moving.phase = []Call{first, second, at("Commit", "patch", "claim", 1)}, "Fence"
 		c.act(nil)
 		for i, want := range verdicts {
-			assert.Equal(t, want, c.enter(1, r, at("", "patch", "claim", 0)), "%s, request %d", fault, i)
+			assert.Equal(t, want, c.enter(1, true, at("", "patch", "claim", 0)), "%s, request %d", fault, i)
 		}
 		assert.Equal(t, []Call{at("Commit", "patch", "claim", 1)}, c.again().Volley)
 		told := c.outcomes(nil)
@@ -75,17 +74,17 @@ func TestAProgramMeetsItsEndAtSeveralCallsOfOneMove(t *testing.T) {
 	assert.ElementsMatch(t, calls, met, "each call in one of them")
 	assert.Equal(t, []Call{calls[0], calls[3], calls[6], calls[9], calls[12]}, cases[0].Volley, "far from each other")
 
-	c, r := cases[0], request{verb: "update", resource: "secrets"}
+	c := cases[0]
 	c.moving.phase = "Commit"
 	c.act(nil)
 	kind := at("", "update", "record", 0)
-	assert.Equal(t, strike, c.enter(1, r, kind))
-	assert.Equal(t, refuse, c.enter(1, r, kind), "it is cut off")
+	assert.Equal(t, strike, c.enter(1, true, kind))
+	assert.Equal(t, refuse, c.enter(1, true, kind), "it is cut off")
 	c.revive()
 	for n := 1; n < 4; n++ {
-		assert.Equal(t, pass, c.enter(1, r, kind), "call %d", n)
+		assert.Equal(t, pass, c.enter(1, true, kind), "call %d", n)
 	}
-	assert.Equal(t, strike, c.enter(1, r, kind), "the fourth, and not that which was asked again")
+	assert.Equal(t, strike, c.enter(1, true, kind), "the fourth, and not that which was asked again")
 	assert.True(t, c.isCut())
 	assert.Equal(t, []Call{calls[6], calls[9], calls[12]}, c.unmet())
 
@@ -103,9 +102,9 @@ func TestAMoverThatDidNotRunHasNotMetItsFault(t *testing.T) {
 	c := newCase(&Flow{Name: "f", Moves: true}, CutStream, Call{}, "crash-abcdefgh")
 	c.Volley, c.moving.phase = []Call{call}, "PreCopy"
 	c.act(nil)
-	r, kind := request{verb: "update", resource: "volumemoves"}, at("", "update", "volumemove.status", 0)
-	assert.Equal(t, pass, c.enter(1, r, kind))
-	assert.Equal(t, strike, c.enter(1, r, kind))
+	kind := at("", "update", "volumemove.status", 0)
+	assert.Equal(t, pass, c.enter(1, true, kind))
+	assert.Equal(t, strike, c.enter(1, true, kind))
 	c.missed(kind)
 	assert.Equal(t, []Call{call}, c.unmet())
 }

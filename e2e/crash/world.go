@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/store"
@@ -36,11 +38,15 @@ type World struct {
 	started     int
 	say         func(format string, args ...any)
 	limits      limits
-	// moves is nil in a world without movers.
+	// moves is nil in a world without movers, agent empty in one in which the remote agent
+	// meets no faults, else the path of its program.
 	moves *volumemoves.Client
 	// store is nil before content was to travel through it; stored: it does now.
 	store  *store.Server
 	stored bool
+	agent  string
+	// users is the kubeconfig of an administrator of both clusters.
+	users *clientcmdapi.Config
 }
 
 // NewWorld starts the control planes; they end with ctx or with Stop. say is told
@@ -95,16 +101,38 @@ func (w *World) open(ctx context.Context, remote []byte) (err error) {
 	if w.binary, err = w.Bed.BuildProvisioner(ctx); err != nil {
 		return err
 	}
-	if w.home, err = watch(ctx, w.Bed.Home, true, w.ledger); err != nil {
-		return err
-	}
-	if w.west, err = watch(ctx, w.Bed.West, false, w.ledger); err != nil {
+	if err := w.observe(ctx); err != nil {
 		return err
 	}
 	account, err := w.Bed.ProvisionerKubeconfig(ctx)
 	if err != nil {
 		return err
 	}
+	if err := w.openGates(map[string][]byte{"home": account, "west": remote}); err != nil {
+		return err
+	}
+	return w.Bed.Register(ctx, "west", w.kubeconfigs[1]["west"])
+}
+
+// observe watches both clusters.
+func (w *World) observe(ctx context.Context) (err error) {
+	if w.home, err = watch(ctx, w.Bed.Home, true, w.ledger); err != nil {
+		return err
+	}
+	path, err := w.Bed.Contexts()
+	if err != nil {
+		return err
+	}
+	if w.users, err = clientcmd.LoadFromFile(path); err != nil {
+		return fmt.Errorf("read the kubeconfig of both clusters: %w", err)
+	}
+	w.west, err = watch(ctx, w.Bed.West, false, w.ledger)
+	return err
+}
+
+// openGates makes both gates, with kubeconfigs that lead through them: of home, of west,
+// and of the agent in west.
+func (w *World) openGates(kubeconfigs map[string][]byte) error {
 	for number := 1; number <= 2; number++ {
 		g, err := newGate(number, w.ledger, map[string]*rest.Config{"home": w.Bed.Home.AdminConfig(), "west": w.Bed.West.AdminConfig()})
 		if err != nil {
@@ -112,8 +140,12 @@ func (w *World) open(ctx context.Context, remote []byte) (err error) {
 		}
 		w.gates[number] = g
 		w.kubeconfigs[number] = map[string][]byte{}
-		for cluster, kubeconfig := range map[string][]byte{"home": account, "west": remote} {
-			if w.kubeconfigs[number][cluster], err = g.through(cluster, kubeconfig); err != nil {
+		for of, kubeconfig := range kubeconfigs {
+			cluster := of
+			if of == "agent" {
+				cluster = "west"
+			}
+			if w.kubeconfigs[number][of], err = g.through(cluster, kubeconfig); err != nil {
 				return err
 			}
 		}
@@ -123,12 +155,15 @@ func (w *World) open(ctx context.Context, remote []byte) (err error) {
 		}
 		w.addresses = append(w.addresses, address)
 	}
-	return w.Bed.Register(ctx, "west", w.kubeconfigs[1]["west"])
+	return nil
 }
+
+// gives says whether west gives namespaces on request.
+func (w *World) gives() bool { return w.moves != nil || w.agent != "" }
 
 // newNamespaces makes the namespaces of a case, which home may use in west.
 func (w *World) newNamespaces(ctx context.Context, c *Case) error {
-	if w.moves != nil {
+	if w.gives() {
 		// The remote agent makes that of west.
 		return w.newHomeNamespace(ctx, c)
 	}
@@ -144,7 +179,7 @@ func (w *World) newNamespaces(ctx context.Context, c *Case) error {
 // awaitRights waits until the API server of west knows home's rights in a case's
 // namespace: a claim that comes before is sent elsewhere.
 func (w *World) awaitRights(ctx context.Context, c *Case) error {
-	if w.moves != nil {
+	if w.gives() {
 		return w.awaitPlace(ctx, c)
 	}
 	for ctx.Err() == nil {

@@ -15,6 +15,13 @@ func (f *Fabric) BuildProvisioner(ctx context.Context) (string, error) {
 	return path, build(ctx, path, "provisioner")
 }
 
+// BuildAgent builds the remote agent for RunAgent and returns its path. The file goes
+// with the clusters.
+func (f *Fabric) BuildAgent(ctx context.Context) (string, error) {
+	path := filepath.Join(filepath.Dir(f.Home.LogDirectory()), "lodestone-remote-agent")
+	return path, build(ctx, path, "remoteagent")
+}
+
 // BuildMover builds the mover for Options.Programs, where its image is called
 // lodestone-mover, and returns its path. The file goes with ctx.
 func BuildMover(ctx context.Context) (string, error) {

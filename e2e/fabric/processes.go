@@ -30,6 +30,12 @@ func (f *Fabric) ProvisionerKubeconfig(ctx context.Context) ([]byte, error) {
 	return f.Home.ServiceAccountKubeconfig(ctx, System, provisionerAccount)
 }
 
+// AgentKubeconfig returns a kubeconfig of west with the rights of the remote agent's
+// ServiceAccount.
+func (f *Fabric) AgentKubeconfig(ctx context.Context) ([]byte, error) {
+	return f.West.ServiceAccountKubeconfig(ctx, agentNamespace, agentAccount)
+}
+
 // RunExtender runs the extender built at path as a process where kube-scheduler
 // looks for it, with the rights of its ServiceAccount, and waits until it is ready.
 func (f *Fabric) RunExtender(ctx context.Context, name, path string) (*testbed.Program, error) {

@@ -1,5 +1,5 @@
-// Command crash is the crash sweep: it stops the provisioner before and after each
-// API call that it makes, refuses the call, loses its answer or has a second
+// Command crash is the crash sweep: it stops the provisioner, the remote agent or a command
+// of the plugin before and after each API call that it makes, refuses the call, loses its answer or has a second
 // replica take over, and checks that each claim ends as its user asked. It prints
 // a table flow × fault (with --moves, phase × fault) of the cases that were tried and survived, and ends with
 // status 1 if any did not.
@@ -54,9 +54,9 @@ func list(text string) []string {
 }
 
 func run(ctx context.Context, o crash.Options, one string, moves, keep bool) error {
-	all, start := crash.Faults(), crash.NewWorld
+	all := crash.Faults()
 	if moves {
-		all, start = crash.MoveFaults(), crash.NewMovesWorld
+		all = crash.MoveFaults()
 	}
 	for _, fault := range o.Faults {
 		if !slices.Contains(all, fault) {
@@ -67,16 +67,30 @@ func run(ctx context.Context, o crash.Options, one string, moves, keep bool) err
 	say := func(format string, args ...any) {
 		fmt.Fprintf(os.Stderr, "%4ds %s\n", int(time.Since(begun).Seconds()), fmt.Sprintf(format, args...))
 	}
-	say("starting two control planes")
-	world, err := start(ctx, say)
+	parts, err := crash.Split(o, one, moves)
 	if err != nil {
 		return err
 	}
-	defer world.Stop()
-	if keep {
-		world.Bed.Home.KeepLogs()
+	var outcomes []crash.Outcome
+	for _, part := range parts {
+		say("starting two control planes")
+		world, started := part.Start(ctx, say)
+		if err = started; err != nil {
+			break
+		}
+		if keep {
+			world.Bed.Home.KeepLogs()
+		}
+		some, swept := sweep(ctx, world, part.Options, one)
+		outcomes = append(outcomes, some...)
+		if len(crash.Failed(some)) > 0 {
+			world.Bed.Home.KeepLogs()
+		}
+		world.Stop()
+		if err = swept; err != nil {
+			break
+		}
 	}
-	outcomes, err := sweep(ctx, world, o, one)
 	if err != nil {
 		fmt.Println("The sweep did not get to its end. So far:")
 	}
@@ -87,7 +101,6 @@ func run(ctx context.Context, o crash.Options, one string, moves, keep bool) err
 	if len(failed) == 0 {
 		return nil
 	}
-	world.Bed.Home.KeepLogs()
 	fmt.Println("\nThese did not survive:")
 	told := map[string]bool{}
 	for _, o := range failed {

@@ -1,0 +1,62 @@
+package crash
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestAllThatACommandAsksCounts(t *testing.T) {
+	var got []string
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = append(got, r.URL.Path) }))
+	defer server.Close()
+	target, err := url.Parse(server.URL)
+	require.NoError(t, err)
+	l := newLedger()
+	c := newCase(&Flow{Name: "f", Of: Plugin}, StopBefore, Call{Cluster: "home", Verb: "list", Object: "real-volume", Nth: 1}, "crash-abcdefgh")
+	l.add(c)
+	c.act(nil)
+	w := &way{gate: &gate{number: 1, ledger: l}, cluster: "home", target: target, transport: http.DefaultTransport}
+	w.proxy = newProxy(target, http.DefaultTransport)
+	killed := false
+	c.setKill(func() { killed = true })
+	ask := func(method, path string) (aborted bool) {
+		defer func() { aborted = recover() != nil }()
+		w.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(method, path, strings.NewReader("{}")))
+		return false
+	}
+	const of = administered + "crash-abcdefgh"
+	assert.False(t, ask("GET", of+"/apis/remote.lodestone.dev/v1alpha1"))
+	assert.False(t, ask("POST", of+"/api/v1/namespaces/crash-abcdefgh/persistentvolumeclaims?dryRun=All"))
+	assert.False(t, killed)
+	assert.True(t, ask("GET", of+"/api/v1/persistentvolumes"))
+	assert.True(t, killed && c.struck())
+	assert.True(t, ask("GET", of+"/api/v1/nodes"), "it was killed")
+	assert.Equal(t, []string{"/apis/remote.lodestone.dev/v1alpha1", "/api/v1/namespaces/crash-abcdefgh/persistentvolumeclaims"}, got)
+	var made []string
+	for _, call := range c.made() {
+		made = append(made, call.String())
+	}
+	assert.Equal(t, []string{"home/get/discovery/1", "home/create/claim.trial/1", "home/list/real-volume/1"}, made)
+}
+
+func TestTheAgentsFlowsAreSweptInAWorldOfTheirOwn(t *testing.T) {
+	flows := func(o Options, one string) (all [][]string) {
+		parts, err := Split(o, one, false)
+		require.NoError(t, err)
+		for _, part := range parts {
+			all = append(all, part.Flows)
+		}
+		return all
+	}
+	assert.Equal(t, [][]string{nil, nil}, flows(Options{}, ""))
+	assert.Equal(t, [][]string{{"delete-local"}, {"agent-heal"}}, flows(Options{Flows: []string{"agent-heal", "delete-local"}}, ""))
+	assert.Equal(t, [][]string{{"agent-heal"}}, flows(Options{}, "agent-heal,lost,west/get/shadow/1"))
+	_, err := Split(Options{Flows: []string{"none"}}, "", false)
+	assert.ErrorContains(t, err, "none")
+}
