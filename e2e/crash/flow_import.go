@@ -27,7 +27,7 @@ func importFlows() []Flow {
 			}
 			return nil
 		},
-		Play: administer(func(c *Case) []string { return importing(c) }),
+		Play: administer(importing),
 		Want: func(w *World, c *Case, v *View) error {
 			return all(c.administered(), w.bound(v, data, keys.Home), once(c, 1, 1), tookOver(v, c.before.Volumes[0]))
 		},
