@@ -74,28 +74,14 @@ func TestContentTravelsThroughAClaimThatBothClustersMount(t *testing.T) {
 	repositoryIs(t, `{"claimName":"exchange"}`)
 	defer repositoryIs(t, "null")
 
-	var refused *v1alpha1.VolumeMove
-	await.Until(t, "a move is refused whose claim is not there", func() bool {
-		tried := move(t, namespace, "data", "west", anew, func(m *v1alpha1.VolumeMove) { m.Spec.DryRun = true })
-		refused = reaches(t, tried, v1alpha1.MoveChecked, v1alpha1.MoveFailed)
-		return refused.Status.Phase == v1alpha1.MoveFailed
-	})
-	assert.Contains(t, refused.Status.Message, "claim "+fabric.Storage+"/exchange in cluster home does not exist")
+	assert.Contains(t, refusedSoon(t, namespace), "claim "+fabric.Storage+"/exchange in cluster home does not exist")
 
 	volume := shares(t, bed.Home, fabric.Storage, "exchange", "exchange-"+namespace)
 	shares(t, bed.West, namespace, "exchange", "exchange-"+namespace)
 	exchange, err := bed.Disks.Of(volume)
 	require.NoError(t, err)
 
-	done := reaches(t, move(t, namespace, "data", "west", anew), v1alpha1.MoveDone, v1alpha1.MoveFailed, v1alpha1.MoveAborted)
-	require.Equal(t, v1alpha1.MoveDone, done.Status.Phase, done.Status.Message)
-	claim := done.Status.Claims[0]
-	assert.Equal(t, "west", claim.Repository)
-	assert.GreaterOrEqual(t, claim.Stored, int64(len(content)))
-	assert.Less(t, claim.Sent, int64(len(content)/4), "the content goes from mover to mover")
-	at := folder(t, namespace, "data")
-	assert.NotEqual(t, from, at)
-	counts(t, at, counted(t, at)+10)
+	requireCarried(t, namespace, from, len(content))
 	empty(t, exchange, namespace)
 
 	// A move that is aborted, whose mover was killed, leaves nothing either.

@@ -40,6 +40,34 @@ func repositoryIs(t *testing.T, value string) {
 	require.NoError(t, err)
 }
 
+// refusedSoon has a move to west tried until it is refused, since the provisioner may not
+// have heard yet of how content travels, and returns why.
+func refusedSoon(t *testing.T, namespace string) string {
+	t.Helper()
+	var refused *v1alpha1.VolumeMove
+	await.Until(t, "a move is refused", func() bool {
+		tried := move(t, namespace, "data", "west", anew, func(m *v1alpha1.VolumeMove) { m.Spec.DryRun = true })
+		refused = reaches(t, tried, v1alpha1.MoveChecked, v1alpha1.MoveFailed)
+		return refused.Status.Phase == v1alpha1.MoveFailed
+	})
+	return refused.Status.Message
+}
+
+// requireCarried moves a volume from a folder to west and checks that so much of its content
+// went through the repository, and that its application goes on there.
+func requireCarried(t *testing.T, namespace, from string, content int) {
+	t.Helper()
+	done := reaches(t, move(t, namespace, "data", "west", anew), v1alpha1.MoveDone, v1alpha1.MoveFailed, v1alpha1.MoveAborted)
+	require.Equal(t, v1alpha1.MoveDone, done.Status.Phase, done.Status.Message)
+	claim := done.Status.Claims[0]
+	assert.Equal(t, "west", claim.Repository)
+	assert.GreaterOrEqual(t, claim.Stored, int64(content))
+	assert.Less(t, claim.Sent, int64(content/4), "the content goes from mover to mover")
+	at := folder(t, namespace, "data")
+	assert.NotEqual(t, from, at)
+	counts(t, at, counted(t, at)+10)
+}
+
 func TestContentTravelsThroughTheObjectStoreThatAnAdministratorNames(t *testing.T) {
 	namespace := space(t)
 	deploys(t, namespace, "data")
@@ -51,14 +79,7 @@ func TestContentTravelsThroughTheObjectStoreThatAnAdministratorNames(t *testing.
 	repository(t, "object-store")
 	defer repository(t, "")
 
-	// The provisioner may not have heard of it yet.
-	var refused *v1alpha1.VolumeMove
-	await.Until(t, "a move is refused whose store nobody describes", func() bool {
-		tried := move(t, namespace, "data", "west", anew, func(m *v1alpha1.VolumeMove) { m.Spec.DryRun = true })
-		refused = reaches(t, tried, v1alpha1.MoveChecked, v1alpha1.MoveFailed)
-		return refused.Status.Phase == v1alpha1.MoveFailed
-	})
-	assert.Contains(t, refused.Status.Message, "there is no Secret "+fabric.System+"/object-store")
+	assert.Contains(t, refusedSoon(t, namespace), "there is no Secret "+fabric.System+"/object-store")
 
 	server, err := store.Start(t.Context(), programs.Server, t.TempDir())
 	require.NoError(t, err)
@@ -72,15 +93,7 @@ func TestContentTravelsThroughTheObjectStoreThatAnAdministratorNames(t *testing.
 	would := reaches(t, move(t, namespace, "data", "west", anew, func(m *v1alpha1.VolumeMove) { m.Spec.DryRun = true }), v1alpha1.MoveChecked, v1alpha1.MoveFailed)
 	assert.Contains(t, would.Status.Message, "through the object store of cluster west")
 
-	done := reaches(t, move(t, namespace, "data", "west", anew), v1alpha1.MoveDone, v1alpha1.MoveFailed, v1alpha1.MoveAborted)
-	require.Equal(t, v1alpha1.MoveDone, done.Status.Phase, done.Status.Message)
-	claim := done.Status.Claims[0]
-	assert.Equal(t, "west", claim.Repository)
-	assert.GreaterOrEqual(t, claim.Stored, int64(len(content)))
-	assert.Less(t, claim.Sent, int64(len(content)/4), "the content goes from mover to mover")
-	at := folder(t, namespace, "data")
-	assert.NotEqual(t, from, at)
-	counts(t, at, counted(t, at)+10)
+	requireCarried(t, namespace, from, len(content))
 	await.Until(t, "nothing is left in the object store", func() bool {
 		files, err := server.Files()
 		return err == nil && len(files) == 0

@@ -14,8 +14,9 @@ import (
 const (
 	// worthwhile is from how many bytes of large files on they are read early.
 	worthwhile = 64 << 20
-	// settling is how long their change times take to be clearly older than a scan.
-	settling = 2500 * time.Millisecond
+	// longestSettling is up to which time in which files must be left alone that is worthwhile,
+	// tick what comes to it for the coarsest clock of a kernel.
+	longestSettling, tick = 5 * time.Second, 100 * time.Millisecond
 	// earlyReaders leave the processor to those who copy.
 	earlyReaders = 2
 )
@@ -34,8 +35,13 @@ type early struct {
 
 func (e *early) manifest() string { return e.receiver.Scratch.File("early.manifest") }
 
-// begin begins to read, after some time in which the files must not change.
+// begin begins to read, after some time in which the files must not change. Where that is
+// long, what is read early would be read again: nothing is.
 func (e *early) begin(ctx context.Context) {
+	settling, err := tree.Settling(e.receiver.Volume)
+	if err != nil || settling > longestSettling {
+		return
+	}
 	ctx, e.stop = context.WithCancel(ctx)
 	e.settled, e.done, e.ok = make(chan struct{}), make(chan struct{}), false
 	go func() {
@@ -43,7 +49,7 @@ func (e *early) begin(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(settling):
+		case <-time.After(settling + tick):
 		}
 		close(e.settled)
 		if err := e.scan(ctx); err != nil {

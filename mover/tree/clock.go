@@ -2,6 +2,7 @@ package tree
 
 import (
 	"fmt"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -42,6 +43,19 @@ func (s system) margin() int64 {
 		return never
 	}
 	return remoteMargin
+}
+
+// Settling is how long what was written last in a volume must be left alone for a scan to
+// be trusted with it by later ones. On file systems of other machines that is minutes, and
+// on some in memory for ever.
+func Settling(root string) (time.Duration, error) {
+	fd, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, fmt.Errorf("open the volume at %s: %w", root, err)
+	}
+	defer unix.Close(fd)
+	system, err := systemOf(fd)
+	return time.Duration(system.margin()), err
 }
 
 // clock is the time that the kernel gives to changes on local file systems.
