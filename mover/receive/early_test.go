@@ -50,7 +50,7 @@ func TestTheScanAfterLargeFilesTakesOverWhatWasReadEarly(t *testing.T) {
 	go func() { ended <- r.Serve(t.Context(), serving) }()
 	defer func() {
 		conn.Close()
-		<-ended
+		_ = <-ended // The connection was lost.
 		serving.Close()
 		assert.NoFileExists(t, r.Scratch.File("early.manifest"))
 	}()
