@@ -46,11 +46,14 @@ func TestTheScanAfterLargeFilesTakesOverWhatWasReadEarly(t *testing.T) {
 	r := &Receiver{Volume: t.TempDir(), Scratch: scratch.Folder{Path: t.TempDir()}, Version: "v1"}
 	here, there := net.Pipe()
 	conn, serving := stream.New(here, stream.DefaultTiming, nil), stream.New(there, stream.DefaultTiming, nil)
-	ended := make(chan error, 1)
-	go func() { ended <- r.Serve(t.Context(), serving) }()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = r.Serve(t.Context(), serving) // It ends when the connection is lost.
+	}()
 	defer func() {
 		conn.Close()
-		_ = <-ended // The connection was lost.
+		<-ended
 		serving.Close()
 		assert.NoFileExists(t, r.Scratch.File("early.manifest"))
 	}()
