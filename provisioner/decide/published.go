@@ -75,7 +75,11 @@ func keep(o Observation, ref backing.Ref) Step {
 	}
 	switch {
 	case backing.Unpublished(b.Claim):
-		return Step{Verb: Mark, Cluster: ref.Cluster, Backing: *b}
+		step := Step{Verb: Mark, Cluster: ref.Cluster, Backing: *b}
+		if b.Volume != nil && !behind(o.Volume, b.Volume) {
+			step.Tell = unmounted(o, *b)
+		}
+		return step
 	case ref.Cluster == keys.Home && b.Claim.DeletionTimestamp != nil && b.Volume != nil && behind(o.Volume, b.Volume):
 		// Which real volume it is must be known before its claim goes.
 		return Step{Verb: Update, Cluster: keys.Home, Backing: *b}
@@ -89,7 +93,11 @@ func keep(o Observation, ref backing.Ref) Step {
 	}
 	late := b.Volume != nil && behind(o.Volume, b.Volume)
 	if late && quiet(o, *b) == 0 {
-		return Step{Verb: Update, Cluster: keys.Home, Backing: *b}
+		step := Step{Verb: Update, Cluster: keys.Home, Backing: *b}
+		if o.Volume.Annotations[keys.BackingVolume] == "" {
+			step.Tell = unmounted(o, *b)
+		}
+		return step
 	}
 	step := inStep(o, *b)
 	if late {
