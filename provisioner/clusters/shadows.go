@@ -21,8 +21,8 @@ import (
 type shadows struct {
 	cache.SharedIndexInformer
 	stop context.CancelFunc
-	// failed is true once a request failed, as without rights there: the next
-	// one may be half a minute away.
+	// failed is true once a request failed before all was known, or was forbidden later, as
+	// while the namespace is made anew: the next one may be a minute away.
 	failed atomic.Bool
 }
 
@@ -42,7 +42,7 @@ func (c *connection) watch(namespace string) *shadows {
 func (c *connection) watchAgain(namespace string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if watched, ok := c.shadows[namespace]; ok && watched.failed.Load() && !watched.HasSynced() {
+	if watched, ok := c.shadows[namespace]; ok && watched.failed.Load() {
 		watched.stop()
 		c.shadows[namespace] = c.startWatch(namespace)
 	}
@@ -58,7 +58,9 @@ func (c *connection) startWatch(namespace string) *shadows {
 		}
 	}))
 	_ = watched.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
-		watched.failed.Store(true)
+		if !watched.HasSynced() || apierrors.IsForbidden(err) {
+			watched.failed.Store(true)
+		}
 		cache.DefaultWatchErrorHandler(ctx, r, err)
 	})
 	ctx, stop := context.WithCancel(c.ctx)
