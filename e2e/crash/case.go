@@ -68,7 +68,7 @@ type verdict int
 
 const (
 	pass verdict = iota
-	// refuse ends the connection: the program is cut off.
+	// refuse carries nothing out: the program is cut off.
 	refuse
 	// strike has the case's fault happen.
 	strike

@@ -23,9 +23,9 @@ const (
 	administered = "/of/"
 	// runs is how often a command is run at most until it says that all is done.
 	runs = 4
-	// atOnce is how many commands run at once, and so how many cases of them a batch has.
-	// patience is how long a case of them, or of the agent, may take: each reads the same
-	// again and again, and namespaces go slowly.
+	// atOnce is how many cases a batch has of flows of which few run at once.
+	// patience is how long a case of a command, or of the agent, may take: each reads the
+	// same again and again, and namespaces go slowly.
 	atOnce   = 30
 	patience = 3 * time.Minute
 )

@@ -101,6 +101,24 @@ func TestSampleHasEachFlowAndEachFault(t *testing.T) {
 	assert.Len(t, faults, len(Faults()))
 }
 
+func TestOfReadsThatRepeatEachFaultMeetsSome(t *testing.T) {
+	calls := []Call{{Cluster: "west", Verb: "patch", Object: "shadow", Nth: 1}, {Cluster: "west", Verb: "patch", Object: "shadow", Nth: 2}}
+	for n := range 20 {
+		calls = append(calls, Call{Cluster: "west", Verb: "get", Object: "shadow", Nth: n + 1})
+	}
+	met := map[int]bool{}
+	for _, c := range (Options{}).plan([]Flow{{Name: "f", Reads: 4}}, map[string][]Call{"f": calls}) {
+		if !c.Call.writes() {
+			met[c.Call.Nth] = true
+		}
+	}
+	assert.Greater(t, len(met), 12, "one fault meets others than another")
+	first := Flow{Name: "move", Reads: 1, Moves: true}
+	for turn := range 3 {
+		assert.Equal(t, calls[:3], first.few(calls, turn), "the first of each phase")
+	}
+}
+
 func TestTableSaysWhatDidNotSurvive(t *testing.T) {
 	call := Call{Cluster: "home", Verb: "create", Object: "twin", Nth: 1}
 	outcomes := []Outcome{

@@ -29,8 +29,11 @@ type Flow struct {
 	// Alone is true for a flow whose calls are also about what cases share: each
 	// of its cases runs alone.
 	Alone bool
-	// Reads, if not 0, is how many reads of each kind meet faults: a flow that looks at
-	// everything again before each step reads the same again and again.
+	// Few is true for a flow of whose cases only some run at once: each asks the API servers
+	// for more than others do.
+	Few bool
+	// Reads, if not 0, is how many reads of each kind meet a fault, in each phase of a move: a
+	// flow that looks at everything again before each step reads the same again and again.
 	Reads int
 	// Moves is true for a flow that needs a world with movers.
 	Moves bool

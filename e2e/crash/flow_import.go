@@ -17,7 +17,7 @@ import (
 // that: its calls meet the faults, and it is run again until it is done.
 func importFlows() []Flow {
 	local := Flow{
-		Name: "import-local", Of: Plugin,
+		Name: "import-local", Of: Plugin, Few: true,
 		Setup: func(ctx context.Context, w *World, c *Case) error {
 			return w.createReal(ctx, w.Bed.Home, c, fabric.HomeNow)
 		},
@@ -33,7 +33,7 @@ func importFlows() []Flow {
 		},
 	}
 	remote := Flow{
-		Name: "import-remote", Of: Plugin,
+		Name: "import-remote", Of: Plugin, Few: true,
 		Setup: func(ctx context.Context, w *World, c *Case) error {
 			return w.createReal(ctx, w.Bed.West, c, fabric.WestNow)
 		},

@@ -163,6 +163,12 @@ func (w *way) meet(c *Case, answer http.ResponseWriter, h *held, counted bool, c
 	}
 	switch verdict {
 	case refuse:
+		if c.Flow.subject() == Agent {
+			// It would ask ten times, a second apart, and the namespaces of all cases go one after
+			// the other.
+			reply(answer, http.StatusInternalServerError)
+			return
+		}
 		abort()
 	case strike:
 		w.strike(c, call, answer, h)

@@ -1,5 +1,7 @@
 package crash
 
+import "slices"
+
 // every is how many of the faults of a flow a sample leaves out between two.
 const every = 4
 
@@ -16,8 +18,8 @@ func (o Options) plan(flows []Flow, calls map[string][]Call) []*Case {
 	for i := range flows {
 		for j, fault := range wanted {
 			var possible []Call
-			for _, call := range calls[flows[i].Name] {
-				if fault.meets(call) && (call.writes() || flows[i].Reads == 0 || call.Nth <= flows[i].Reads) {
+			for _, call := range flows[i].few(calls[flows[i].Name], j) {
+				if fault.meets(call) {
 					possible = append(possible, call)
 				}
 			}
@@ -43,6 +45,28 @@ func (o Options) plan(flows []Flow, calls map[string][]Call) []*Case {
 		}
 	}
 	return cases
+}
+
+// few leaves out reads where a flow makes the same again and again: of each kind the first
+// in each phase of a move, else some, and others for the turn of another fault.
+func (f *Flow) few(calls []Call, turn int) []Call {
+	if f.Reads == 0 {
+		return calls
+	}
+	if f.Moves {
+		turn = 0
+	}
+	kinds := map[Call][]Call{}
+	for _, call := range calls {
+		kind := call
+		kind.Nth = 0
+		kinds[kind] = append(kinds[kind], call)
+	}
+	return slices.DeleteFunc(slices.Clone(calls), func(call Call) bool {
+		kind := call
+		kind.Nth = 0
+		return !call.writes() && !slices.Contains(spread(kinds[kind], f.Reads, turn), call)
+	})
 }
 
 // sample chooses at most one of the calls that the j-th fault can happen at in the

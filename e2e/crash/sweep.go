@@ -66,13 +66,13 @@ func (w *World) Sweep(ctx context.Context, o Options) ([]Outcome, error) {
 		w.limits.size = o.AtOnce
 	}
 	begun := time.Now()
-	var alone, together, commands []Flow
+	var alone, together, few []Flow
 	for _, f := range flows {
 		switch {
 		case f.Alone:
 			alone = append(alone, f)
-		case f.Of == Plugin:
-			commands = append(commands, f)
+		case f.Few:
+			few = append(few, f)
 		default:
 			together = append(together, f)
 		}
@@ -82,7 +82,7 @@ func (w *World) Sweep(ctx context.Context, o Options) ([]Outcome, error) {
 	for _, part := range []struct {
 		flows []Flow
 		size  int
-	}{{together, w.limits.size}, {commands, atOnce}} {
+	}{{together, w.limits.size}, {few, min(atOnce, w.limits.size)}} {
 		if err != nil {
 			return outcomes, err
 		}
