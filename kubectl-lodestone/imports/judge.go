@@ -46,6 +46,13 @@ func (h Home) foreign() error {
 	return nil
 }
 
+// over says whether a claim has the real volume, as when the last write of an earlier run
+// was carried out only after this one had found the record of the import.
+func (h Home) over(target types.NamespacedName) bool {
+	return h.Record == nil && h.Owner != nil && h.Old != nil && h.Owner.Namespace == target.Namespace && h.Owner.Name == target.Name &&
+		h.Owner.Spec.VolumeName == h.Old.Name
+}
+
 // undoable says why an import must not be taken back.
 func (h Home) undoable() error {
 	from := h.Record.From

@@ -33,8 +33,7 @@ func (i *importing) run(ctx context.Context, kind, name string) error {
 	case err != nil:
 		return err
 	case what.done:
-		_, err = fmt.Fprintf(i.streams.Out, "persistentvolumeclaim/%s is virtual already\n", name)
-		return err
+		return i.already(name)
 	case what.cluster != "":
 		return i.fromRemote(ctx, what)
 	}
@@ -51,6 +50,9 @@ func (i *importing) fromHome(ctx context.Context, what found) error {
 	h.Chosen = i.chosen
 	if i.Undo {
 		return i.undo(ctx, h)
+	}
+	if h.over(target) {
+		return i.already(target.Name)
 	}
 	if h.Record == nil {
 		if err := h.Judge(i.class, target); err != nil {
@@ -84,6 +86,11 @@ func (i *importing) fromHome(ctx context.Context, what found) error {
 		return err
 	}
 	_, err = fmt.Fprintf(i.streams.Out, "persistentvolumeclaim/%s imported\n", h.Record.Claim.Name)
+	return err
+}
+
+func (i *importing) already(claim string) error {
+	_, err := fmt.Fprintf(i.streams.Out, "persistentvolumeclaim/%s is virtual already\n", claim)
 	return err
 }
 
