@@ -47,5 +47,5 @@ func Receive(ctx context.Context, listener net.Listener, config *tls.Config, tim
 			}
 		})
 	}
-	return Listen(ctx, listener, func(raw net.Conn) *tls.Conn { return tls.Server(raw, config) }, take, nil)
+	return Listen(ctx, listener, func(raw net.Conn) *tls.Conn { return tls.Server(stream.Gather(raw), config) }, take, nil)
 }

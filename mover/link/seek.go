@@ -144,7 +144,7 @@ func (s *Sender) dial(ctx context.Context, peer string) (*stream.Conn, error) {
 		_ = raw.Close()
 		return nil, errNeedless
 	}
-	conn := tls.Client(raw, s.config)
+	conn := tls.Client(stream.Gather(raw), s.config)
 	if err := shake(ctx, conn); err != nil {
 		return nil, fmt.Errorf("dial the receiver at %s: %w", peer, err)
 	}

@@ -46,7 +46,7 @@ func (s *Sender) Accept(ctx context.Context, listener net.Listener) error {
 	s.joinable = true
 	s.mutex.Unlock()
 	defer s.drop()
-	return Listen(ctx, shy{listener, s.dialled}, func(raw net.Conn) *tls.Conn { return tls.Client(raw, s.config) },
+	return Listen(ctx, shy{listener, s.dialled}, func(raw net.Conn) *tls.Conn { return tls.Client(stream.Gather(raw), s.config) },
 		func(conn *tls.Conn) { s.take(conn, "") }, s.failed)
 }
 

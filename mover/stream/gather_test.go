@@ -1,0 +1,116 @@
+package stream_test
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"math/big"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lodestone-storage/lodestone/mover/stream"
+)
+
+// secured gives both ends of a TLS connection over loopback, and what is below the first.
+func secured(t *testing.T) (from, to *tls.Conn, below *counted) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	require.NoError(t, err)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer listener.Close()
+	raw, err := net.Dial("tcp", listener.Addr().String())
+	require.NoError(t, err)
+	other, err := listener.Accept()
+	require.NoError(t, err)
+	below = &counted{Conn: raw}
+	//nolint:gosec // Both ends are this test.
+	from = tls.Client(stream.Gather(below), &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS13})
+	to = tls.Server(stream.Gather(other), &tls.Config{
+		Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, MinVersion: tls.VersionTLS13,
+	})
+	shaken := make(chan error, 1)
+	go func() { shaken <- to.Handshake() }()
+	require.NoError(t, from.Handshake())
+	require.NoError(t, <-shaken)
+	return from, to, below
+}
+
+// counted counts what is written, and bounds no write in time.
+type counted struct {
+	net.Conn
+	writes int
+}
+
+func (c *counted) Write(b []byte) (int, error) {
+	c.writes++
+	return c.Conn.Write(b)
+}
+
+func (*counted) SetWriteDeadline(time.Time) error { return nil }
+
+func TestALongFrameOverTLSIsWrittenAtOnceAndComesAsItWas(t *testing.T) {
+	near, far, below := secured(t)
+	from, to := stream.New(near, stream.DefaultTiming, nil), stream.New(far, stream.DefaultTiming, nil)
+	defer from.Close()
+	defer to.Close()
+	head, rest := []byte("head"), make([]byte, 256<<10)
+	_, _ = rand.Read(rest)
+	// Lengths on both sides of what is copied to one piece, and of what a record of TLS holds.
+	for _, n := range []int{0, 1, 8 << 10, 8<<10 + 1, 16 << 10, 64 << 10, len(rest)} {
+		below.writes = 0
+		sent := make(chan error, 1)
+		go func() { sent <- from.SendTwo(stream.Data, head, rest[:n]) }()
+		kind, payload, err := to.Receive()
+		require.NoError(t, err)
+		require.NoError(t, <-sent)
+		require.Equal(t, stream.Data, kind)
+		require.True(t, bytes.Equal(payload, append(bytes.Clone(head), rest[:n]...)), "%d bytes", n)
+		if n > 8<<10 {
+			require.Equal(t, 1, below.writes, "writes of a frame of %d bytes", n)
+		}
+	}
+}
+
+func TestAConnectionThatNobodyReadsIsClosedAtOnce(t *testing.T) {
+	near, far, _ := secured(t)
+	defer far.Close()
+	from := stream.New(near, stream.DefaultTiming, nil)
+	full, payload := make(chan error, 1), make([]byte, 256<<10)
+	frames := make(chan struct{}, 1000)
+	go func() {
+		for {
+			if err := from.Send(stream.Data, payload); err != nil {
+				full <- err
+				return
+			}
+			frames <- struct{}{}
+		}
+	}()
+	for stuck := false; !stuck; {
+		select {
+		case <-frames:
+		case <-time.After(time.Second):
+			stuck = true
+		}
+	}
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		from.Close()
+	}()
+	select {
+	case <-closed:
+	case <-time.After(time.Minute):
+		t.Fatal("Close waits for who writes")
+	}
+	require.ErrorIs(t, <-full, stream.ErrLost)
+}
