@@ -18,6 +18,8 @@ type outageFlow struct {
 	// real is the real class of west; retained: volumes are kept; stuck: west makes none.
 	real            string
 	retained, stuck bool
+	// from makes the claim one with a data source in west, nil for an empty volume.
+	from change
 	// served: the claim has its volume in west before act, which is what the user does.
 	served bool
 	act    func(w *world)
@@ -41,6 +43,9 @@ func outageFlows() []outageFlow {
 		{name: "abandon-remote", real: "now", stuck: true, act: (*world).deleteClaim, want: (*world).empty, most: 1},
 		{name: "reschedule-refused", real: "now", act: func(w *world) { w.sites["west"].full = true }, want: anywhere, most: 2},
 		{name: "reschedule-moved", real: "now", stuck: true, act: func(w *world) { w.selects("home-1") }, want: anywhere, most: 2},
+		{name: "copy-remote", real: "now", from: copyIn("west"), want: there, most: 1},
+		{name: "copy-remote-wait", real: "wait", from: copyIn("west"), want: there, most: 1},
+		{name: "restore-remote", real: "now", from: snapIn("west"), want: there, most: 1},
 		{name: "delete-remote", real: "now", served: true, act: (*world).deleteClaim, want: (*world).empty, most: 1},
 		{name: "retain-remote", real: "now", retained: true, served: true, act: (*world).deleteClaim, want: (*world).kept, most: 1},
 		{name: "expand-remote", real: "roomy", served: true, most: 1,

@@ -64,6 +64,9 @@ func play(t *testing.T, flow outageFlow, o outage) outage {
 		w.retained = true
 	}
 	w.sites["west"].stuck = flow.stuck
+	if flow.from != nil {
+		flow.from(&w.base)
+	}
 	w.selects("west-1")
 	w.refresh()
 	for !x.done() {
@@ -202,9 +205,13 @@ func (x *outage) takeStep() bool {
 	if broken := harm(o, step); broken != "" {
 		require.Fail(x.t, broken, x.about(fmt.Sprintf("step %+v", step)))
 	}
-	x.told = ""
-	if step.Tell != nil {
+	switch c := x.sites[keys.Home].claim; {
+	case step.Tell != nil:
 		x.told = step.Tell.Reason
+	case c != nil && c.Annotations[keys.Refused] != "" && c.Annotations[keys.SelectedNode] == "":
+		// It was told when the last place refused the claim.
+	default:
+		x.told = ""
 	}
 	if step.Verb == decide.Idle {
 		return false

@@ -120,6 +120,8 @@ func (w *world) act(o decide.Observation, step decide.Step) error {
 		})
 	case decide.Fix:
 		return w.annotate(o, map[string]string{keys.FixedSize: step.Fixed})
+	case decide.Locate:
+		return w.annotate(o, map[string]string{keys.SourceCluster: step.Located})
 	case decide.Ask:
 		return w.call(step.Cluster, func() error {
 			w.base.Said = &decide.Said{Backing: step.Backing.Claim.UID, Again: w.now.Add(time.Minute)}

@@ -89,6 +89,10 @@ func (w *world) provision(s *site) {
 			Spec: corev1.PersistentVolumeSpec{Capacity: b.Spec.Resources.Requests.DeepCopy(), ClaimRef: &corev1.ObjectReference{UID: b.UID},
 				PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimDelete},
 		}
+		if b.Spec.DataSource != nil {
+			s.real.Annotations["pv.kubernetes.io/provisioned-by"] = driver
+			s.real.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: driver}
+		}
 		b.Status.Phase, b.Status.Capacity, b.Spec.VolumeName = corev1.ClaimBound, b.Spec.Resources.Requests.DeepCopy(), s.real.Name
 		w.touch(b)
 	case s.real != nil && b.Status.Phase == corev1.ClaimBound:

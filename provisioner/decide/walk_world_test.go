@@ -134,6 +134,9 @@ func (w *world) observe() decide.Observation {
 	}
 	o.Cluster = func(id string) decide.Cluster {
 		c := good()
+		for i := range c.Offered {
+			c.Offered[i].Provisioner = driver
+		}
 		if s := w.sites[id]; s != nil && s.noticed {
 			c.Usable, c.Seen, c.Reason, c.Message, c.Since = false, false, "NotReachable", "no answer", s.since
 		}
