@@ -38,7 +38,7 @@ func (r Reporter) Await(ctx context.Context, what string, look func(context.Cont
 	for {
 		state, done, err := look(ctx)
 		switch {
-		case ctx.Err() != nil:
+		case ctx.Err() != nil, err != nil && past(ctx):
 			return late(ctx, what, last, time.Since(begun))
 		case err != nil:
 			return err
@@ -59,8 +59,15 @@ func (r Reporter) Await(ctx context.Context, what string, look func(context.Cont
 	}
 }
 
+// past says whether the time is up. Clients look at the clock and say so in words of their own;
+// the context may be told a moment later.
+func past(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+	return ok && !time.Now().Before(deadline)
+}
+
 func late(ctx context.Context, what, state string, waited time.Duration) error {
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+	if !errors.Is(ctx.Err(), context.Canceled) {
 		return fmt.Errorf("no longer waiting for %s after %s%s; run the same command again to go on", what, waited.Round(time.Second), now(state))
 	}
 	return fmt.Errorf("stopped while waiting for %s%s; run the same command again to go on: %w", what, now(state), ctx.Err())

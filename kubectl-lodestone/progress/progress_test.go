@@ -2,6 +2,7 @@ package progress
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -36,6 +37,19 @@ func TestAwaitSaysWhatItWaitedForWhenTimeIsUp(t *testing.T) {
 	})
 	assert.ErrorContains(t, err, "no longer waiting for the volume")
 	assert.ErrorContains(t, err, "2 claims are left")
+}
+
+// overdue is a context whose time is up, and which does not know yet.
+type overdue struct{ context.Context }
+
+func (overdue) Deadline() (time.Time, bool) { return time.Now().Add(-time.Millisecond), true }
+
+func TestAwaitSaysThatTimeIsUpWhereAClientSawThatFirst(t *testing.T) {
+	err := Reporter{Out: &strings.Builder{}}.Await(overdue{t.Context()}, "the volume", func(context.Context) (string, bool, error) {
+		return "", false, errors.New("rate: Wait(n=1) would exceed context deadline")
+	})
+	assert.ErrorContains(t, err, "no longer waiting for the volume")
+	assert.NotContains(t, err.Error(), "rate")
 }
 
 func TestAwaitSaysWhatItWaitedForWhenTheUserStopsIt(t *testing.T) {
