@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/virtualvolume"
 	"github.com/lodestone-storage/lodestone/provisioner/backing"
 )
 
@@ -148,6 +149,19 @@ func quiet(o Observation, b Backing) time.Duration {
 		return 0
 	}
 	return max(0, o.QuietUntil.Sub(o.Now))
+}
+
+// unmounted tells of mount options of the virtual class that change nothing. It is for the
+// step that is taken once, when the real volume has become known; nil for nothing to tell.
+func unmounted(o Observation, b Backing) *Message {
+	if b.Cluster == keys.Home || b.Volume == nil {
+		return nil
+	}
+	text := virtualvolume.IgnoredOptions(o.Volume, b.Volume, b.Cluster, className(b.Claim))
+	if text == "" {
+		return nil
+	}
+	return warn(virtualvolume.MountOptionsIgnored, text)
 }
 
 // behind says whether a virtual volume does not yet tell what is known of the

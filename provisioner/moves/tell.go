@@ -13,8 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/virtualvolume"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 )
@@ -96,9 +99,21 @@ func (c *Controller) tellPhase(o decide.Observation, next v1alpha1.VolumeMoveSta
 				"VolumeMove %s takes the volume away for a moment: the claim shows Lost, and a warning says so, but the data is safe in two places; pods wait at their scheduling gate", o.Move.Name)
 		case v1alpha1.MoveRetain:
 			c.Recorder.Eventf(claim.Claim, corev1.EventTypeNormal, "VolumeMoved", "VolumeMove %s has moved the data to %s", o.Move.Name, o.Record.Target.Cluster)
+			if text := unmounted(claim, o.Record.Target.Cluster); text != "" {
+				c.Recorder.Event(claim.Claim, corev1.EventTypeWarning, virtualvolume.MountOptionsIgnored, text)
+			}
 		default: // of no other does a claim show anything
 		}
 	}
+}
+
+// unmounted says which mount options of its class the volume of a claim has lost at the
+// target, empty for none.
+func unmounted(claim decide.Claim, cluster string) string {
+	if cluster == keys.Home || claim.Volume == nil || claim.Target.Real == nil || claim.Target.Backing == nil {
+		return ""
+	}
+	return virtualvolume.IgnoredOptions(claim.Volume, claim.Target.Real, cluster, ptr.Deref(claim.Target.Backing.Spec.StorageClassName, ""))
 }
 
 // tellGivenUp writes an event of an end that was given up by a step that was taken.

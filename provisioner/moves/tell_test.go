@@ -4,6 +4,11 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	events "k8s.io/client-go/tools/record"
+	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
@@ -33,4 +38,40 @@ func TestTheEndOfAMoveSaysWhatStays(t *testing.T) {
 			r.Claims[0].Target.Stays = "pv-2"
 			r.Claims[0].Snapshot = &record.Snapshot{Copy: record.Copy{Ref: r.Claims[0].Source.Ref, Stays: "pv-3"}}
 		}))
+}
+
+func TestAMoveTellsOfMountOptionsThatAreLostAtItsTarget(t *testing.T) {
+	for name, test := range map[string]struct {
+		cluster string
+		real    []string
+		told    bool
+	}{
+		"the real volume there has none": {cluster: "west", told: true},
+		"it has the same":                {cluster: "west", real: []string{"noatime"}},
+		"home mounts with those":         {cluster: "home"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			recorder := events.NewFakeRecorder(10)
+			r := recordIn(v1alpha1.MoveRetain)
+			r.Target.Cluster = test.cluster
+			claim := decide.Claim{
+				Claim:  &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data"}},
+				Volume: &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{StorageClassName: "lodestone", MountOptions: []string{"noatime"}}},
+				Target: decide.Side{
+					Backing: &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: ptr.To("fast")}},
+					Real:    &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{MountOptions: test.real}},
+				},
+			}
+			(&Controller{Config: Config{Recorder: recorder}}).tellPhase(
+				decide.Observation{Move: &v1alpha1.VolumeMove{}, Record: r, Claims: []decide.Claim{claim}}, v1alpha1.VolumeMoveStatus{Phase: v1alpha1.MoveRetain})
+			assert.Contains(t, <-recorder.Events, "Normal Retain")
+			assert.Contains(t, <-recorder.Events, "Normal VolumeMoved")
+			if !test.told {
+				assert.Empty(t, recorder.Events)
+				return
+			}
+			require.Len(t, recorder.Events, 1)
+			assert.Contains(t, <-recorder.Events, `Warning MountOptionsIgnored mount options "noatime" of storage class "lodestone" have no effect in cluster west`)
+		})
+	}
 }
