@@ -38,7 +38,7 @@ var named = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 // common are arguments of every run. Small packs need little memory, and little room in
 // the temporary directory.
-var common = []string{"--no-cache", "--json", "--pack-size=8"}
+var common = []string{"--no-cache", "--json", "--pack-size=8", "--stuck-request-timeout=" + stuckTimeout.String()}
 
 // words are the arguments of each verb. Whoever fetches takes no lock: nobody removes
 // anything until it is done. Attributes are left to rsync, which knows which are the

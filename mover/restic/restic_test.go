@@ -83,8 +83,9 @@ func TestWhatResticSaysIsUnderstood(t *testing.T) {
 	var done int64
 	var waits string
 	told := Told{Done: func(n int64) { done = n }, Waits: func(why string) { waits = why }}
-	output := watcher{line: told.take}
-	complaints := watcher{line: told.complain}
+	heard := &ears{}
+	output := watcher{line: told.take, heard: heard}
+	complaints := watcher{line: told.complain, heard: heard}
 	fmt.Fprint(&output, `{"message_type":"status","bytes_do`)
 	fmt.Fprint(&output, "ne\":5}\nno JSON\n"+strings.Repeat("x", longestLine*2)+"\n")
 	assert.EqualValues(t, 5, done)

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/lodestone-storage/lodestone/mover/confine"
 	"github.com/lodestone-storage/lodestone/mover/process"
@@ -36,6 +37,8 @@ type Store struct {
 	// held while something is done with the claim's files.
 	part   string
 	filing sync.Mutex
+	// patience is how long restic may do nothing; 0: longestSilence.
+	patience time.Duration
 }
 
 // program is where restic is.
@@ -128,7 +131,8 @@ func (s *Store) clear(ctx context.Context) error {
 	return err
 }
 
-// run runs restic once, until it and all that it started have ended.
+// run runs restic once, until it and all that it started have ended. It is stopped when it
+// does nothing for too long.
 func (s *Store) run(ctx context.Context, c call) error {
 	if err := Installed(); err != nil {
 		return err
@@ -157,25 +161,37 @@ func (s *Store) run(ctx context.Context, c call) error {
 		c.told = &Told{}
 	}
 	asked := ctx
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
 	cmd := confine.Command(ctx, s.Self, access, program(), s.arguments(c)...)
 	process.OwnGroup(cmd)
 	cmd.Dir, cmd.Env, cmd.Stdin, cmd.ExtraFiles = s.Temporary, s.environment(), c.input, given
-	cmd.Stderr = &watcher{line: c.told.complain}
+	heard := &ears{}
+	cmd.Stderr = &watcher{line: c.told.complain, heard: heard}
 	if c.volume != "" {
 		cmd.Dir = c.volume
 	}
-	cmd.Stdout = &watcher{line: c.told.take}
+	cmd.Stdout = &watcher{line: c.told.take, heard: heard}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start restic: %w", err)
 	}
+	var watching sync.WaitGroup
+	watched, ended := context.WithCancel(ctx)
+	watching.Go(func() {
+		if err := s.watch(watched, cmd.Process.Pid, heard); err != nil {
+			stop(err)
+		}
+	})
 	code := process.Wait(cmd)
+	ended()
+	watching.Wait()
 	switch {
 	case errors.Is(asked.Err(), context.DeadlineExceeded):
 		return judge(c.verb, code, strings.TrimSuffix("it does not answer: "+c.told.said(), ": "), false)
 	case asked.Err() != nil:
 		return asked.Err()
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
 	}
 	if err := judgeClaim(code, c.told.said()); s.inClaim() && err != nil {
 		return err

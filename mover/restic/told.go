@@ -16,6 +16,8 @@ type Told struct {
 	Waits func(why string)
 
 	summary summary
+	// latest is its latest message.
+	latest message
 	// done says that restic came to its end, well or badly.
 	done bool
 	// first are its first complaints, last is the last one after them.
@@ -34,16 +36,20 @@ type message struct {
 	Type     string `json:"message_type"`
 	Done     int64  `json:"bytes_done"`
 	Restored int64  `json:"bytes_restored"`
+	Files    int64  `json:"files_done"`
+	Written  int64  `json:"files_restored"`
 	Snapshot string `json:"snapshot_id"`
 	Packed   int64  `json:"data_added_packed"`
 }
 
-// take takes a line of restic's output.
-func (t *Told) take(line []byte) {
+// take takes a line of restic's output, and says whether there is news in it: restic tells
+// how far it is also when it gets no further.
+func (t *Told) take(line []byte) (news bool) {
 	var m message
 	if json.Unmarshal(line, &m) != nil {
-		return
+		return false
 	}
+	news, t.latest = m != t.latest, m
 	switch m.Type {
 	case "status":
 		if t.Done != nil {
@@ -52,6 +58,7 @@ func (t *Told) take(line []byte) {
 	case "summary":
 		t.done, t.summary = true, summary{Snapshot: m.Snapshot, Packed: m.Packed}
 	}
+	return news
 }
 
 // complaint is a line of restic's complaints, where that is JSON.
@@ -68,8 +75,9 @@ var retrying = regexp.MustCompile(`retrying after [0-9.a-zµ]+: (.*)`)
 // mostSaid is how many complaints are kept, besides the last one.
 const mostSaid = 3
 
-// complain takes a line of restic's complaints.
-func (t *Told) complain(line []byte) {
+// complain takes a line of restic's complaints, which is news unless it is empty: who tries
+// again is not silent.
+func (t *Told) complain(line []byte) (news bool) {
 	said := string(line)
 	var c complaint
 	if json.Unmarshal(line, &c) == nil {
@@ -78,7 +86,7 @@ func (t *Told) complain(line []byte) {
 		}
 	}
 	if said = brief(said); said == "" {
-		return
+		return false
 	}
 	if found := retrying.FindStringSubmatch(said); found != nil && t.Waits != nil {
 		t.Waits(found[1])
@@ -88,6 +96,7 @@ func (t *Told) complain(line []byte) {
 	} else {
 		t.last = said
 	}
+	return true
 }
 
 // said is what restic has complained about, in one line.
@@ -109,24 +118,28 @@ func brief(said string) string {
 	return said
 }
 
-// watcher gives a function each line that is written to it; the rest of lines that are too
-// long is thrown away.
+// watcher gives a function, which says whether there is news in it, each line that is
+// written to it; the rest of lines that are too long is thrown away.
 type watcher struct {
-	line func([]byte)
-	kept []byte
+	line  func([]byte) bool
+	heard *ears
+	kept  []byte
 }
 
 const longestLine = 64 << 10
 
 // Write implements io.Writer.
 func (w *watcher) Write(p []byte) (int, error) {
+	w.heard.bytes.Add(int64(len(p)))
 	for rest := p; len(rest) > 0; {
 		head, tail, ended := bytes.Cut(rest, []byte("\n"))
 		if len(w.kept)+len(head) <= longestLine {
 			w.kept = append(w.kept, head...)
 		}
 		if ended {
-			w.line(w.kept)
+			if w.line(w.kept) {
+				w.heard.news.Add(1)
+			}
 			w.kept = w.kept[:0]
 		}
 		rest = tail
