@@ -37,6 +37,8 @@ const (
 	// MaxPayload is the longest payload of a frame in bytes.
 	MaxPayload = 256<<10 + 64
 	headLength = 5
+	// record is how much TLS reads at once: more of a frame goes past the buffer.
+	record = 16 << 10
 	// short is up to how many bytes what is written is copied to one piece first.
 	short = 8 << 10
 )
@@ -79,7 +81,7 @@ type Conn struct {
 // New makes frames of a connection, which is faster for TLS over a Gathered one. Pace, if not nil, is called before bytes are
 // sent, and may wait. Close must be called in the end.
 func New(raw net.Conn, timing Timing, pace func(n int)) *Conn {
-	c := &Conn{raw: raw, timing: timing, pace: pace, reading: bufio.NewReaderSize(raw, 128<<10), done: make(chan struct{})}
+	c := &Conn{raw: raw, timing: timing, pace: pace, reading: bufio.NewReaderSize(raw, record), done: make(chan struct{})}
 	if over, ok := raw.(interface{ NetConn() net.Conn }); ok {
 		c.below, _ = over.NetConn().(*Gathered)
 	}
