@@ -1,10 +1,13 @@
 package moves
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -14,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
@@ -114,4 +118,53 @@ func empty(t *testing.T, exchange, namespace string) {
 	require.NoError(t, err)
 	require.Len(t, directories, 1)
 	await.Until(t, "nothing is left in the claim", func() bool { return len(left()) == 0 }, func() any { return left() })
+}
+
+// TestAReceiverThatDiesWhileItReadsAClaimIsFollowedByAnother: a sender has saved something,
+// and the mover at the target ends in the middle of it.
+func TestAReceiverThatDiesWhileItReadsAClaimIsFollowedByAnother(t *testing.T) {
+	namespace := space(t)
+	deploys(t, namespace, "data")
+	from := folder(t, namespace, "data")
+	content := make([]byte, 40<<20)
+	_, err := rand.Read(content)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(from, "large"), content, 0o600))
+	exchange, err := bed.Disks.Of(shares(t, bed.Home, fabric.Storage, "exchange", "exchange-"+namespace))
+	require.NoError(t, err)
+	shares(t, bed.West, namespace, "exchange", "exchange-"+namespace)
+	repositoryIs(t, `{"claimName":"exchange"}`)
+	defer repositoryIs(t, "null")
+	await.Until(t, "the provisioner has heard of the claim", func() bool {
+		tried := move(t, namespace, "data", "west", anew, func(m *v1alpha1.VolumeMove) { m.Spec.DryRun = true })
+		would := reaches(t, tried, v1alpha1.MoveChecked, v1alpha1.MoveFailed)
+		return strings.Contains(would.Status.Message, "through claim")
+	})
+	// saved are the parts of the repository that a sender has finished.
+	saved := func() []string {
+		found, _ := filepath.Glob(filepath.Join(exchange, "lodestone-moves", "*", namespace, "*", "*", "snapshots", "*"))
+		return found
+	}
+
+	made := move(t, namespace, "data", "west", anew, func(m *v1alpha1.VolumeMove) { m.Spec.BandwidthLimit = ptr.To(resource.MustParse("8Mi")) })
+	await.Until(t, "the sender has saved the content", func() bool { return len(saved()) > 0 })
+	first := saved()
+	bed.WestPods.Kill(namespace, "move-"+string(made.UID)+"-0-target")
+	await.Until(t, "the sender saves it again", func() bool {
+		now := saved()
+		return len(now) > 0 && !slices.Equal(now, first)
+	}, func() any { return saved() })
+	done := reaches(t, made, v1alpha1.MoveDone, v1alpha1.MoveFailed, v1alpha1.MoveAborted)
+
+	require.Equal(t, v1alpha1.MoveDone, done.Status.Phase, done.Status.Message)
+	claim := done.Status.Claims[0]
+	assert.Equal(t, "west", claim.Repository)
+	assert.Equal(t, claim.SourceRoot, claim.TargetRoot)
+	at := folder(t, namespace, "data")
+	assert.NotEqual(t, from, at)
+	carried, err := os.ReadFile(filepath.Join(at, "large"))
+	require.NoError(t, err)
+	assert.True(t, bytes.Equal(content, carried), "the content is another")
+	counts(t, at, counted(t, at)+10)
+	empty(t, exchange, namespace)
 }
