@@ -21,7 +21,7 @@ func agentFlows() []Flow {
 	}
 	return []Flow{
 		served(Flow{
-			Name: "agent-heal", Of: Agent, Want: mended,
+			Name: "agent-heal", Of: Agent, Few: true, Reads: 4, Want: mended,
 			Act: func(ctx context.Context, w *World, c *Case) error {
 				return w.delete(ctx, w.Bed.West, c.before.Backings[0].Namespace, c.before.Backings[0].Name)
 			},

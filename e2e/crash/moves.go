@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
@@ -79,17 +80,18 @@ func (w *World) newHomeNamespace(ctx context.Context, c *Case) error {
 	return nil
 }
 
-// awaitPlace waits until the remote agent has made a namespace for a case.
+// awaitPlace waits until the remote agent has given a case its namespace: a claim that waits
+// for long would be sent elsewhere.
 func (w *World) awaitPlace(ctx context.Context, c *Case) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, w.limits.setUp, fmt.Errorf("west has not given namespace %s", c.Namespace))
 	defer cancel()
 	for ctx.Err() == nil {
-		all, err := w.Bed.West.Client().CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: keys.HomeID})
+		requests, err := w.Bed.Agents.NamespaceRequests(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: metav1.ObjectNameField + "=" + c.Namespace})
 		if err != nil {
-			return fmt.Errorf("list the namespaces of west: %w", err)
+			return fmt.Errorf("look at the request for namespace %s: %w", c.Namespace, err)
 		}
-		for i := range all.Items {
-			if home(all.Items[i].Name) == c.Namespace {
+		for i := range requests.Items {
+			if meta.IsStatusConditionTrue(requests.Items[i].Status.Conditions, remotev1alpha1.Ready) {
 				return nil
 			}
 		}
