@@ -52,6 +52,11 @@ func rescheduleFlows() []Flow {
 // chooseHome chooses a node at home for a claim that has none, as the scheduler
 // does once the first choice was refused.
 func chooseHome(ctx context.Context, w *World, _ *Case, v *View) error {
+	return w.schedule(ctx, v, "home-1")
+}
+
+// schedule chooses a node for a claim that has none.
+func (w *World) schedule(ctx context.Context, v *View, node string) error {
 	claim := v.Claim(data)
 	if claim == nil || claim.Spec.VolumeName != "" {
 		return nil
@@ -59,7 +64,7 @@ func chooseHome(ctx context.Context, w *World, _ *Case, v *View) error {
 	if _, chosen := claim.Annotations[keys.SelectedNode]; chosen {
 		return nil
 	}
-	return w.choose(ctx, w.Bed.Home, claim, "home-1")
+	return w.choose(ctx, w.Bed.Home, claim, node)
 }
 
 const quota = "none"
