@@ -18,7 +18,8 @@ const (
 	// lookEvery is how often it is looked at.
 	lookEvery = 5 * time.Second
 	// idleBytes and idleCPU are more than restic moves and computes in longestSilence while
-	// it only waits: its runtime wakes for timers, and it writes again and again how far it is.
+	// it only waits, since its runtime wakes for timers: one whose store did not answer was seen
+	// to move 1.3 KB, besides what it wrote of how far it is, and to compute 0.1 s, in 192 s.
 	// They are less than it does at the lowest limit of bandwidth, 1 KiB a second.
 	idleBytes = 64 << 10
 	idleCPU   = time.Second
