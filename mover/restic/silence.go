@@ -76,7 +76,7 @@ func (s *Store) watch(ctx context.Context, pid int, heard *ears) error {
 		said, news := heard.bytes.Load(), heard.news.Load()
 		used, err := process.UsageOf(pid)
 		if err != nil {
-			return nil //nolint:nilerr // It has ended, or nobody can say that it does nothing.
+			return nil // It has ended, or nobody can say that it does nothing.
 		}
 		used.Moved -= said
 		now := time.Now()
