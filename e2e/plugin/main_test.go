@@ -55,7 +55,7 @@ func TestMain(m *testing.M) {
 // build builds the plugin; the file goes with the clusters.
 func build(ctx context.Context) error {
 	program = filepath.Join(filepath.Dir(bed.Home.LogDirectory()), "kubectl-lodestone")
-	command := exec.CommandContext(ctx, "go", "build", "-o", program, "./kubectl-lodestone")
+	command := exec.CommandContext(ctx, "go", "build", "-ldflags", "-s -w", "-o", program, "./kubectl-lodestone")
 	command.Dir = fabric.Root()
 	if output, err := command.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the plugin: %w\n%s", err, output)
