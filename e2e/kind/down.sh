@@ -6,6 +6,8 @@ if docker info >/dev/null 2>&1 && [[ -x $KIND_CACHE/bin/kind ]]; then
   for cluster in "${clusters[@]}"; do
     ours "$cluster" || continue
     docker unpause "$cluster-control-plane" >/dev/null 2>&1 || true
+    # What a failed test has left there, as root.
+    docker exec "$cluster-control-plane" find "$shared" -mindepth 1 -delete >/dev/null 2>&1 || true
     kind delete cluster -q --name "$cluster"
   done
 fi

@@ -90,7 +90,7 @@ func leftovers(ctx context.Context) (left []string) {
 				left = append(left, "volume "+volume.Name+" in "+c.name)
 			}
 			files, err := c.inNode(ctx, "sh", "-c", "! test -e /var/local-path-provisioner || ls /var/local-path-provisioner; "+
-				"ls "+disks+"/volumes "+disks+"/snapshots | grep json; losetup --list --noheadings --output BACK-FILE | grep -o '"+disks+"[^ ]*'; true")
+				"ls "+sharedDirectory+"; ls "+disks+"/volumes "+disks+"/snapshots | grep json; losetup --list --noheadings --output BACK-FILE | grep -o '"+disks+"[^ ]*'; true")
 			if err != nil {
 				return []string{err.Error()}
 			}

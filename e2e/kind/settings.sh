@@ -21,6 +21,8 @@ workload_image=docker.io/lodestone-e2e/workload:2
 debian_image=debian:bookworm-slim
 local_path_image=docker.io/lodestone-e2e/local-path-provisioner:v0.0.30
 clusters=(home west)
+# Where both nodes have the same directory, in the stead of storage that two clusters share.
+shared=/var/lib/lodestone-shared
 
 export CGO_ENABLED=0 GOFLAGS= GOWORK=off
 export KUBECONFIG=$KIND_CACHE/kubeconfig
@@ -43,11 +45,15 @@ fail() {
 # hash <file...>: a short name for their content.
 hash() { cat "$@" | sha256sum | cut -c1-12; }
 
+# mounts <cluster> <path>: its node has a directory of this machine there.
+mounts() {
+  [[ " $(docker inspect -f '{{range .Mounts}}{{.Destination}} {{end}}' "$1-control-plane" 2>/dev/null)" == *" $2 "* ]]
+}
+
 # ours <cluster>: a kind cluster of that name is there, and the scripts here made it;
 # fails if somebody else did.
 ours() {
-  local mounts
-  mounts=$(docker inspect -f '{{range .Mounts}}{{.Destination}} {{end}}' "$1-control-plane" 2>/dev/null) || return 1
-  [[ " $mounts" == *" /etc/kubernetes/lodestone "* ]] ||
+  docker inspect "$1-control-plane" >/dev/null 2>&1 || return 1
+  mounts "$1" /etc/kubernetes/lodestone ||
     fail "there is a kind cluster $1 that is not of this suite: delete it (kind delete cluster --name $1), or use another engine (DOCKER_HOST)"
 }

@@ -41,6 +41,7 @@ nodes:
   image: $NODE_IMAGE
   extraMounts:
   - {hostPath: $root/deploy/examples, containerPath: /etc/kubernetes/lodestone, readOnly: true}
+  - {hostPath: $KIND_CACHE/shared, containerPath: $shared}
 kubeadmConfigPatches:
 - |
   kind: KubeletConfiguration
@@ -89,14 +90,15 @@ create() {
   say "cluster $1 is up"
 }
 
-# healthy <cluster>: it runs and answers.
+# healthy <cluster>: it runs and answers, and has what tests need.
 healthy() {
-  [[ $(docker inspect -f '{{.State.Running}} {{.State.Paused}}' "$1-control-plane" 2>/dev/null) == "true false" ]] &&
+  mounts "$1" "$shared" && [[ $(docker inspect -f '{{.State.Running}} {{.State.Paused}}' "$1-control-plane" 2>/dev/null) == "true false" ]] &&
     kubectl --context "kind-$1" get --raw /readyz >/dev/null 2>&1
 }
 
 "$here/programs.sh" kind kubernetes 8>&-
 docker network inspect kind >/dev/null 2>&1 || docker network create --subnet "$NODE_SUBNET" kind >/dev/null
+mkdir -p "$KIND_CACHE/shared"
 number=0 creating=()
 for cluster in "${clusters[@]}"; do
   number=$((number + 1))
