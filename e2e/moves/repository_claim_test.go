@@ -63,14 +63,22 @@ func shares(t *testing.T, cluster *testbed.Cluster, namespace, name, handle stri
 	return volume
 }
 
-func TestContentTravelsThroughAClaimThatBothClustersMount(t *testing.T) {
-	namespace := space(t)
+// keepsLarge runs an application whose claim data holds a large file, and returns the folder
+// of its volume and what is in the file.
+func keepsLarge(t *testing.T, namespace string) (from string, content []byte) {
+	t.Helper()
 	deploys(t, namespace, "data")
-	from := folder(t, namespace, "data")
-	content := make([]byte, 40<<20)
+	from = folder(t, namespace, "data")
+	content = make([]byte, 40<<20)
 	_, err := rand.Read(content)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(from, "large"), content, 0o600))
+	return from, content
+}
+
+func TestContentTravelsThroughAClaimThatBothClustersMount(t *testing.T) {
+	namespace := space(t)
+	from, content := keepsLarge(t, namespace)
 	for _, wrong := range []string{`{}`, `{"claimName":"exchange","secretName":"store"}`, `{"claimName":"../exchange"}`} {
 		_, err := bed.Remotes.Patch(t.Context(), "west", types.MergePatchType, []byte(`{"spec":{"moveRepository":`+wrong+`}}`), metav1.PatchOptions{})
 		require.True(t, apierrors.IsInvalid(err), "%s: %v", wrong, err)
@@ -124,12 +132,7 @@ func empty(t *testing.T, exchange, namespace string) {
 // and the mover at the target ends in the middle of it.
 func TestAReceiverThatDiesWhileItReadsAClaimIsFollowedByAnother(t *testing.T) {
 	namespace := space(t)
-	deploys(t, namespace, "data")
-	from := folder(t, namespace, "data")
-	content := make([]byte, 40<<20)
-	_, err := rand.Read(content)
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(from, "large"), content, 0o600))
+	from, content := keepsLarge(t, namespace)
 	exchange, err := bed.Disks.Of(shares(t, bed.Home, fabric.Storage, "exchange", "exchange-"+namespace))
 	require.NoError(t, err)
 	shares(t, bed.West, namespace, "exchange", "exchange-"+namespace)

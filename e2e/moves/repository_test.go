@@ -2,10 +2,7 @@ package moves
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -70,12 +67,7 @@ func requireCarried(t *testing.T, namespace, from string, content int) {
 
 func TestContentTravelsThroughTheObjectStoreThatAnAdministratorNames(t *testing.T) {
 	namespace := space(t)
-	deploys(t, namespace, "data")
-	from := folder(t, namespace, "data")
-	content := make([]byte, 48<<20)
-	_, err := rand.Read(content)
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(from, "large"), content, 0o600))
+	from, content := keepsLarge(t, namespace)
 	repository(t, "object-store")
 	defer repository(t, "")
 
