@@ -47,7 +47,8 @@ func (g *Gathered) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// hold begins to keep what is written.
+// hold begins to keep what is written. Nobody may wait for an answer to that before release,
+// as a handshake would.
 func (g *Gathered) hold() {
 	g.mutex.Lock()
 	defer g.mutex.Unlock()

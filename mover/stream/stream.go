@@ -78,8 +78,9 @@ type Conn struct {
 	silent atomic.Bool
 }
 
-// New makes frames of a connection, which is faster for TLS over a Gathered one. Pace, if not nil, is called before bytes are
-// sent, and may wait. Close must be called in the end.
+// New makes frames of a connection; of TLS its handshake must have ended. It is faster
+// for TLS over a Gathered connection. Pace, if not nil, is called before bytes are sent,
+// and may wait. Close must be called in the end.
 func New(raw net.Conn, timing Timing, pace func(n int)) *Conn {
 	c := &Conn{raw: raw, timing: timing, pace: pace, reading: bufio.NewReaderSize(raw, record), done: make(chan struct{})}
 	if over, ok := raw.(interface{ NetConn() net.Conn }); ok {
