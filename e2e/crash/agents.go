@@ -4,14 +4,13 @@ import (
 	"context"
 
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
-	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 )
 
 // NewAgentWorld starts control planes for the flows of the remote agent, and for no
 // others: the agent is behind the gates, and the provisioner is not.
-func NewAgentWorld(ctx context.Context, say func(format string, args ...any)) (_ *World, err error) {
-	w := newWorld(say)
-	if w.Bed, err = fabric.Start(ctx, fabric.Options{ControllerManagerQPS: 500, Agent: true}); err != nil {
+func NewAgentWorld(ctx context.Context, say func(format string, args ...any)) (*World, error) {
+	w, err := newWorld(ctx, say, fabric.Options{Agent: true})
+	if err != nil {
 		return nil, err
 	}
 	if err := w.prepareAgent(ctx); err != nil {
@@ -41,15 +40,14 @@ func (w *World) prepareAgent(ctx context.Context) (err error) {
 		return err
 	}
 	defer first.Kill()
-	// Each case leaves a namespace there.
-	kubeconfig, err := w.Bed.Tenant(ctx, func(home *remotev1alpha1.HomeCluster) { home.Spec.Namespaces.Maximum = 5000 })
+	kubeconfigs, err := w.serveHome(ctx)
 	if err != nil {
 		return err
 	}
 	if _, err := w.Bed.StartProvisioner(ctx); err != nil {
 		return err
 	}
-	if err := w.Bed.Register(ctx, "west", kubeconfig); err != nil {
+	if err := w.Bed.Register(ctx, "west", kubeconfigs["west"]); err != nil {
 		return err
 	}
 	return w.makeClasses(ctx)

@@ -32,8 +32,8 @@ func (w *World) bound(v *View, name, cluster string) error {
 	}
 	b, real := backings[0], reals[0]
 	switch {
-	case clusterOf(b) != cluster || volumes[0].Labels[keys.Cluster] != cluster:
-		return fmt.Errorf("the data of claim %s is in %s, not in %s", name, clusterOf(b), cluster)
+	case v.clusterOf(b) != cluster || volumes[0].Labels[keys.Cluster] != cluster:
+		return fmt.Errorf("the data of claim %s is in %s, not in %s", name, v.clusterOf(b), cluster)
 	case b.Status.Phase != corev1.ClaimBound || b.Spec.VolumeName != real.Name:
 		return fmt.Errorf("backing claim %s is %s", b.Name, b.Status.Phase)
 	case b.DeletionTimestamp != nil || !backing.Protected(b) || b.Annotations[keys.Unpublished] != "":
@@ -62,7 +62,8 @@ func (w *World) exist(v *View) error {
 // missing says whether no storage has the data of a real volume.
 func (w *World) missing(real *corev1.PersistentVolume) bool {
 	handle := real.Spec.CSI.VolumeHandle
-	return !w.Bed.HomeStorage.Exists(handle) && !w.Bed.WestStorage.Exists(handle)
+	away := slices.ContainsFunc(w.remotes, func(r *remote) bool { return r.bed.WestStorage.Exists(handle) })
+	return !away && !w.Bed.HomeStorage.Exists(handle)
 }
 
 // gone says what is left of a case that must have nothing any more.
@@ -81,9 +82,11 @@ func (w *World) data(c *Case) []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var handles []string
-	for _, volume := range w.Bed.WestStorage.Volumes() {
-		if home(volume.Namespace) == c.Namespace {
-			handles = append(handles, volume.Handle)
+	for _, remote := range w.remotes {
+		for _, volume := range remote.bed.WestStorage.Volumes() {
+			if home(volume.Namespace) == c.Namespace {
+				handles = append(handles, volume.Handle)
+			}
 		}
 	}
 	for _, volume := range w.Bed.HomeStorage.Volumes() {

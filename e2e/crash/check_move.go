@@ -5,14 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
@@ -44,12 +40,16 @@ func (w *World) movedWell(c *Case, v *View) error {
 	}
 	spaces := []string{c.Namespace}
 	for _, b := range v.Backings {
-		if clusterOf(b) != keys.Home {
+		if v.clusterOf(b) != keys.Home {
 			spaces = append(spaces, b.Namespace)
 		}
 	}
-	for _, violation := range slices.Concat(w.Bed.HomeNodes.Violations(c.Namespace), w.Bed.WestNodes.Violations(spaces...)) {
-		return errors.New(violation.String())
+	violations := w.Bed.HomeNodes.Violations(c.Namespace)
+	for _, remote := range w.remotes {
+		violations = append(violations, remote.bed.WestNodes.Violations(spaces...)...)
+	}
+	if len(violations) > 0 {
+		return errors.New(violations[0].String())
 	}
 	if err := all(w.nothingLeft(context.Background(), c), w.emptied(c)); err != nil {
 		return err
@@ -149,61 +149,6 @@ func (w *World) goesOn(t *tracked, real *corev1.PersistentVolume) error {
 	}
 	if sum, err := at.sum(); err != nil || sum != t.ballast {
 		return errors.Join(errors.New("what lay in the volume beside the log is not what it was"), err)
-	}
-	return nil
-}
-
-// nothingLeft says what there still is for the sake of a move.
-func (w *World) nothingLeft(ctx context.Context, c *Case) error {
-	var uids []string
-	for _, uid := range c.moving.uids {
-		uids = append(uids, string(uid))
-	}
-	ofIt := metav1.ListOptions{LabelSelector: keys.MoveOf + " in (" + strings.Join(uids, ",") + ")"}
-	core, there := w.Bed.Home.Client().CoreV1(), w.Bed.West.Client().CoreV1()
-	for where, namespace := range map[string]string{"the records": fabric.System, "the movers' keys at home": fabric.Storage} {
-		secrets, err := core.Secrets(namespace).List(ctx, ofIt)
-		if err != nil || len(secrets.Items) > 0 {
-			return errors.Join(fmt.Errorf("%s are not gone", where), err)
-		}
-	}
-	secrets, err := there.Secrets("").List(ctx, ofIt)
-	if err != nil || len(secrets.Items) > 0 {
-		return errors.Join(errors.New("the movers' keys in west are not gone"), err)
-	}
-	shadows, err := w.Bed.Agents.ShadowPods("").List(ctx, ofIt)
-	if err != nil || len(shadows.Items) > 0 {
-		return errors.Join(errors.New("ShadowPods of movers are not gone"), err)
-	}
-	for where, pods := range map[string]interface {
-		List(ctx context.Context, o metav1.ListOptions) (*corev1.PodList, error)
-	}{"home": core.Pods(fabric.Storage), "west": there.Pods("")} {
-		movers, err := pods.List(ctx, ofIt)
-		if err != nil || len(movers.Items) > 0 {
-			return errors.Join(fmt.Errorf("movers in %s are not gone", where), err)
-		}
-	}
-	for _, client := range []corev1client.CoreV1Interface{core, there} {
-		claims, err := client.PersistentVolumeClaims("").List(ctx, ofIt)
-		if err != nil || len(claims.Items) > 0 {
-			return errors.Join(errors.New("claims of the move are not gone"), err)
-		}
-	}
-	apps, err := core.Pods(c.Namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return fmt.Errorf("list the pods of %s: %w", c.Namespace, err)
-	}
-	running := 0
-	for i := range apps.Items {
-		if slices.Contains(apps.Items[i].Spec.SchedulingGates, corev1.PodSchedulingGate{Name: keys.MovingGate}) {
-			return fmt.Errorf("pod %s waits at the gate", apps.Items[i].Name)
-		}
-		if apps.Items[i].Status.Phase == corev1.PodRunning {
-			running++
-		}
-	}
-	if running != 1 {
-		return fmt.Errorf("%d pods of the application run", running)
 	}
 	return nil
 }

@@ -45,18 +45,28 @@ func TestAllThatACommandAsksCounts(t *testing.T) {
 	assert.Equal(t, []string{"home/get/discovery/1", "home/create/claim.trial/1", "home/list/real-volume/1"}, made)
 }
 
-func TestTheAgentsFlowsAreSweptInAWorldOfTheirOwn(t *testing.T) {
-	flows := func(o Options, one string) (all [][]string) {
-		parts, err := Split(o, one, false)
+func TestEachFlowIsSweptInAWorldThatSuitsIt(t *testing.T) {
+	flows := func(o Options, one string, moves bool) (all [][]string) {
+		parts, err := Split(o, one, moves)
 		require.NoError(t, err)
 		for _, part := range parts {
 			all = append(all, part.Flows)
 		}
 		return all
 	}
-	assert.Equal(t, [][]string{nil, nil}, flows(Options{}, ""))
-	assert.Equal(t, [][]string{{"delete-local"}, {"agent-heal"}}, flows(Options{Flows: []string{"agent-heal", "delete-local"}}, ""))
-	assert.Equal(t, [][]string{{"agent-heal"}}, flows(Options{}, "agent-heal,lost,west/get/shadow/1"))
+	every := flows(Options{}, "", false)
+	require.Len(t, every, 2)
+	assert.Contains(t, every[0], "import-remote")
+	assert.Equal(t, []string{"agent-heal", "agent-heal-namespace"}, every[1])
+	every = flows(Options{}, "", true)
+	require.Len(t, every, 2)
+	assert.Contains(t, every[0], "move-store")
+	assert.Equal(t, []string{"move-between"}, every[1])
+	assert.Equal(t, [][]string{{"delete-local"}, {"agent-heal"}}, flows(Options{Flows: []string{"agent-heal", "delete-local"}}, "", false))
+	assert.Equal(t, [][]string{{"agent-heal"}}, flows(Options{}, "agent-heal,lost,west/get/shadow/1", false))
+	assert.Equal(t, [][]string{{"move-between"}}, flows(Options{}, "move-between,lost,reads", true))
 	_, err := Split(Options{Flows: []string{"none"}}, "", false)
-	assert.ErrorContains(t, err, "none")
+	require.ErrorContains(t, err, "none")
+	_, err = Split(Options{Flows: []string{"move-out"}}, "", false)
+	assert.ErrorContains(t, err, "make crash-move")
 }

@@ -37,6 +37,8 @@ type Flow struct {
 	Reads int
 	// Moves is true for a flow that needs a world with movers.
 	Moves bool
+	// Wide is true for one that needs a second remote cluster too.
+	Wide bool
 	// Stored is true for one whose moves go through an object store.
 	Stored bool
 	// Of is the program whose calls count and meet faults; the provisioner by default.
@@ -59,7 +61,10 @@ func served(f Flow, p place) Flow {
 	return f
 }
 
-// Flows returns all flows.
+// allFlows returns the flows of all worlds.
+func allFlows() []Flow { return append(append(Flows(), agentFlows()...), moveFlows()...) }
+
+// Flows returns the flows of the provisioner and of the plugin that move nothing.
 func Flows() []Flow {
 	var flows []Flow
 	flows = append(flows, provisionFlows()...)
@@ -75,7 +80,7 @@ func Flows() []Flow {
 
 // FlowOf returns the flow of a name.
 func FlowOf(name string) (*Flow, error) {
-	for _, f := range append(append(Flows(), agentFlows()...), moveFlows()...) {
+	for _, f := range allFlows() {
 		if f.Name == name {
 			return &f, nil
 		}

@@ -60,7 +60,7 @@ func playModifier(ctx context.Context, w *World, _ *Case, v *View) error {
 		errs = append(errs, w.modify(ctx, w.Bed.Home, w.Bed.HomeStorage.Name(), claim))
 	}
 	for _, b := range v.Backings {
-		if clusterOf(b) == "west" {
+		if v.clusterOf(b) == "west" {
 			errs = append(errs, w.modify(ctx, w.Bed.West, w.Bed.WestStorage.Name(), b))
 		} else {
 			errs = append(errs, w.modify(ctx, w.Bed.Home, w.Bed.HomeStorage.Name(), b))

@@ -24,6 +24,7 @@ func moveFlows() []Flow {
 	group, block := outward, outward
 	group.claims, block.block = []string{data, more}, true
 	// In west the claim's own name is taken until the move is over.
+	between := trip{class: either, node: fabric.WestNode, from: "west", to: east, claims: []string{data}}
 	within := trip{class: choice, node: fabric.WestNode, from: "west", to: "west", real: fabric.WestNow, claims: []string{data}}
 	return []Flow{
 		outward.flow("move-out"), homeward.flow("move-home"), within.flow("move-within"), group.flow("move-group"), block.flow("move-block"),
@@ -31,7 +32,7 @@ func moveFlows() []Flow {
 		// Then the virtual volume is about to be deleted, or is gone.
 		outward.aborted("move-abort-fence", abortion{phase: string(v1alpha1.MoveFence), object: "volume"}),
 		outward.aborted("move-abort-final", abortion{phase: string(v1alpha1.MoveFinalSync), object: "volumemove.status"}),
-		rolledBack("move-rollback"), outward.snapshotted("move-snapshot"), outward.stored("move-store"),
+		rolledBack("move-rollback"), outward.snapshotted("move-snapshot"), outward.stored("move-store"), between.wide("move-between"),
 	}
 }
 
@@ -41,6 +42,13 @@ func target(flow string) string {
 		return "crash-move"
 	}
 	return "crash"
+}
+
+// wide is a flow of moves between remote clusters.
+func (t trip) wide(name string) Flow {
+	f := t.flow(name)
+	f.Wide = true
+	return f
 }
 
 // aborted is a flow of moves that their user aborts.

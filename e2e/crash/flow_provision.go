@@ -66,7 +66,7 @@ func chooseInWest(ctx context.Context, w *World, _ *Case, v *View) error {
 		return nil
 	}
 	for _, b := range v.Backings {
-		if clusterOf(b) == "west" && b.Annotations[keys.SelectedNode] == "" && b.DeletionTimestamp == nil {
+		if v.clusterOf(b) == "west" && b.Annotations[keys.SelectedNode] == "" && b.DeletionTimestamp == nil {
 			return w.choose(ctx, w.Bed.West, b, "west-1")
 		}
 	}

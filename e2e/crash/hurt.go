@@ -45,9 +45,10 @@ func (w *World) hurt(ctx context.Context, c *Case, fault Fault) bool {
 
 // mover returns the first mover that runs in a cluster under one of some names; nil: none.
 func (w *World) mover(ctx context.Context, in string, names ...string) *mover {
-	cluster, pods := w.Bed.West, w.Bed.WestPods
-	if in == keys.Home {
-		cluster, pods = w.Bed.Home, w.Bed.HomePods
+	cluster, pods := w.Bed.Home, w.Bed.HomePods
+	if in != keys.Home {
+		there := w.remote(in)
+		cluster, pods = there.bed.West, there.bed.WestPods
 	}
 	all, err := cluster.Client().CoreV1().Pods("").List(ctx, metav1.ListOptions{LabelSelector: keys.MoveOf})
 	if err != nil {

@@ -20,19 +20,33 @@ const moverImage = "lodestone-mover"
 
 // NewMovesWorld starts control planes with all programs of Lodestone, on which pods and
 // movers really run; it is for the flows that move volumes, and for no others.
-func NewMovesWorld(ctx context.Context, say func(format string, args ...any)) (_ *World, err error) {
-	w := newWorld(say)
-	w.limits = ofMoves
+func NewMovesWorld(ctx context.Context, say func(format string, args ...any)) (*World, error) {
+	return newMovesWorld(ctx, say, false)
+}
+
+// NewWideWorld is NewMovesWorld with a second remote cluster.
+func NewWideWorld(ctx context.Context, say func(format string, args ...any)) (*World, error) {
+	return newMovesWorld(ctx, say, true)
+}
+
+func newMovesWorld(ctx context.Context, say func(format string, args ...any), wide bool) (*World, error) {
 	mover, err := fabric.BuildMover(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if w.Bed, err = fabric.Start(ctx, fabric.Options{
-		ControllerManagerQPS: 500, Agent: true, VirtualNode: true, Programs: map[string]string{moverImage: mover},
-	}); err != nil {
+	programs := map[string]string{moverImage: mover}
+	w, err := newWorld(ctx, say, fabric.Options{Agent: true, VirtualNode: true, Programs: programs})
+	if err != nil {
 		return nil, err
 	}
-	if err := w.prepareMoves(ctx); err != nil {
+	w.limits = ofMoves
+	if wide {
+		err = w.joinEast(ctx, programs)
+	}
+	if err == nil {
+		err = w.prepareMoves(ctx)
+	}
+	if err != nil {
 		w.Stop()
 		return nil, err
 	}
@@ -52,12 +66,11 @@ func (w *World) prepareMoves(ctx context.Context) (err error) {
 	if _, err := w.Bed.StartAgent(ctx); err != nil {
 		return err
 	}
-	// Each case leaves a namespace there.
-	kubeconfig, err := w.Bed.Tenant(ctx, func(home *remotev1alpha1.HomeCluster) { home.Spec.Namespaces.Maximum = 5000 })
+	kubeconfigs, err := w.serveHome(ctx)
 	if err != nil {
 		return err
 	}
-	if err := w.open(ctx, kubeconfig); err != nil {
+	if err := w.open(ctx, kubeconfigs); err != nil {
 		return err
 	}
 	for name, parameters := range map[string]map[string]string{
@@ -80,13 +93,22 @@ func (w *World) newHomeNamespace(ctx context.Context, c *Case) error {
 	return nil
 }
 
-// awaitPlace waits until the remote agent has given a case its namespace: a claim that waits
-// for long would be sent elsewhere.
-func (w *World) awaitPlace(ctx context.Context, c *Case) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, w.limits.setUp, fmt.Errorf("west has not given namespace %s", c.Namespace))
+// awaitPlaces waits until the remote agents have given a case its namespaces: a claim that
+// waits for long would be sent elsewhere.
+func (w *World) awaitPlaces(ctx context.Context, c *Case) error {
+	for _, remote := range w.remotes {
+		if err := remote.awaitPlace(ctx, c, w.limits); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *remote) awaitPlace(ctx context.Context, c *Case, l limits) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, l.setUp, fmt.Errorf("%s has not given namespace %s", r.name, c.Namespace))
 	defer cancel()
 	for ctx.Err() == nil {
-		requests, err := w.Bed.Agents.NamespaceRequests(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: metav1.ObjectNameField + "=" + c.Namespace})
+		requests, err := r.bed.Agents.NamespaceRequests(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: metav1.ObjectNameField + "=" + c.Namespace})
 		if err != nil {
 			return fmt.Errorf("look at the request for namespace %s: %w", c.Namespace, err)
 		}
@@ -95,7 +117,7 @@ func (w *World) awaitPlace(ctx context.Context, c *Case) error {
 				return nil
 			}
 		}
-		time.Sleep(w.limits.often)
+		time.Sleep(l.often)
 	}
 	return context.Cause(ctx)
 }

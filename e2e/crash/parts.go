@@ -2,6 +2,9 @@ package crash
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -12,39 +15,57 @@ type Part struct {
 	Start func(ctx context.Context, say func(format string, args ...any)) (*World, error)
 }
 
-// Split returns the parts of a sweep, or the one of a case: the flows of the remote agent
-// need a world of their own, and so do those that move volumes, which are swept only if
-// that is asked for.
+// Split returns the parts of a sweep, or the one of a case. Without flows all are swept that
+// move volumes, or all others. The flows of the remote agent need a world of their own, and
+// so do those that move volumes, and among these those between remote clusters.
 func Split(o Options, one string, moves bool) ([]Part, error) {
-	if moves {
-		return []Part{{o, NewMovesWorld}}, nil
-	}
 	names := o.Flows
 	if one != "" {
 		name, _, _ := strings.Cut(one, ",")
 		names = []string{name}
 	}
-	if len(names) == 0 {
-		return []Part{{o, NewWorld}, {o, NewAgentWorld}}, nil
+	flows, err := flowsOf(names)
+	if err != nil {
+		return nil, err
 	}
-	claims, agents := Part{o, NewWorld}, Part{o, NewAgentWorld}
-	claims.Flows, agents.Flows = nil, nil
-	for _, name := range names {
-		f, err := FlowOf(name)
-		if err != nil {
-			return nil, err
-		}
-		if f.Of == Agent {
-			agents.Flows = append(agents.Flows, name)
-		} else {
-			claims.Flows = append(claims.Flows, name)
-		}
+	if len(flows) == 0 {
+		flows = slices.DeleteFunc(allFlows(), func(f Flow) bool { return f.Moves != moves })
 	}
-	var parts []Part
-	for _, part := range []Part{claims, agents} {
+	claims, agents, moving, wide := Part{o, NewWorld}, Part{o, NewAgentWorld}, Part{o, NewMovesWorld}, Part{o, NewWideWorld}
+	parts := []*Part{&claims, &agents, &moving, &wide}
+	for _, part := range parts {
+		part.Flows = nil
+	}
+	for _, f := range flows {
+		part := &claims
+		switch {
+		case f.Moves != moves:
+			return nil, fmt.Errorf("flow %s is one of make %s", f.Name, target(f.Name))
+		case f.Wide:
+			part = &wide
+		case f.Moves:
+			part = &moving
+		case f.Of == Agent:
+			part = &agents
+		}
+		part.Flows = append(part.Flows, f.Name)
+	}
+	var some []Part
+	for _, part := range parts {
 		if len(part.Flows) > 0 {
-			parts = append(parts, part)
+			some = append(some, *part)
 		}
 	}
-	return parts, nil
+	return some, nil
+}
+
+// flowsOf returns the flows of some names.
+func flowsOf(names []string) (flows []Flow, err error) {
+	for _, name := range names {
+		f, wrong := FlowOf(name)
+		if err = errors.Join(err, wrong); wrong == nil {
+			flows = append(flows, *f)
+		}
+	}
+	return flows, err
 }

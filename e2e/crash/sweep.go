@@ -19,7 +19,7 @@ const (
 
 // Options say which cases are swept.
 type Options struct {
-	// Flows and Faults are swept; all if empty.
+	// Flows and Faults are swept; of faults all if there are none.
 	Flows  []string
 	Faults []Fault
 	// Sample sweeps a fixed choice of the calls, at least one of each flow and
@@ -58,7 +58,7 @@ func (o Outcome) String() string {
 // Sweep runs all cases of the options and returns what became of each; with an error,
 // of those that were over by then.
 func (w *World) Sweep(ctx context.Context, o Options) ([]Outcome, error) {
-	flows, err := w.flows(o)
+	flows, err := flowsOf(o.Flows)
 	if err != nil {
 		return nil, err
 	}
@@ -195,27 +195,3 @@ func (w *World) conclude(ctx context.Context, cases []*Case, kind kind, alone bo
 }
 
 var kindNames = map[kind]string{endures: "the program goes on", stops: "the program is killed", replaced: "a second replica takes over"}
-
-// flows returns the flows of the options.
-func (w *World) flows(o Options) ([]Flow, error) {
-	if len(o.Flows) == 0 {
-		switch {
-		case w.moves != nil:
-			return moveFlows(), nil
-		case w.agent != "":
-			return agentFlows(), nil
-		}
-		return Flows(), nil
-	}
-	var flows []Flow
-	var errs []error
-	for _, name := range o.Flows {
-		f, err := FlowOf(name)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		flows = append(flows, *f)
-	}
-	return flows, errors.Join(errs...)
-}

@@ -106,5 +106,5 @@ func phaseOf(name string) int { return slices.Index(record.Order, v1alpha1.MoveP
 
 // position is where a flow is in the list of all.
 func position(flow string) int {
-	return slices.IndexFunc(append(append(Flows(), agentFlows()...), moveFlows()...), func(f Flow) bool { return f.Name == flow })
+	return slices.IndexFunc(allFlows(), func(f Flow) bool { return f.Name == flow })
 }

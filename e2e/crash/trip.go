@@ -149,7 +149,7 @@ func (w *World) countsAmong(c *Case, v *View, cluster string) error {
 	for _, name := range c.moving.trip.claims {
 		i := slices.IndexFunc(v.Backings, func(b *corev1.PersistentVolumeClaim) bool {
 			claim := v.Claim(name)
-			return claim != nil && b.Labels[keys.ClaimUID] == string(claim.UID) && clusterOf(b) == cluster
+			return claim != nil && b.Labels[keys.ClaimUID] == string(claim.UID) && v.clusterOf(b) == cluster
 		})
 		if i < 0 {
 			return fmt.Errorf("claim %s has no backing claim in %s", name, cluster)

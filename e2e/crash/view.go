@@ -22,6 +22,9 @@ type View struct {
 	Claims, Backings []*corev1.PersistentVolumeClaim
 	// Volumes are virtual volumes, Reals the real ones behind backing claims.
 	Volumes, Reals []*corev1.PersistentVolume
+
+	// away is the remote cluster that each backing claim is in which is not at home.
+	away map[types.UID]string
 }
 
 const byCase = "case"
@@ -152,7 +155,7 @@ func indexed[T any](informer cache.SharedIndexInformer, key string) []*T {
 
 // view returns what exists for a case.
 func (w *World) view(c *Case) *View {
-	v := &View{}
+	v := &View{away: map[types.UID]string{}}
 	for _, claim := range indexed[corev1.PersistentVolumeClaim](w.home.claims, c.Namespace) {
 		if claim.Namespace == fabric.Storage {
 			v.Backings = append(v.Backings, claim)
@@ -160,9 +163,13 @@ func (w *World) view(c *Case) *View {
 			v.Claims = append(v.Claims, claim)
 		}
 	}
-	v.Backings = append(v.Backings, indexed[corev1.PersistentVolumeClaim](w.west.claims, c.Namespace)...)
+	for _, remote := range w.remotes {
+		for _, shadow := range indexed[corev1.PersistentVolumeClaim](remote.claims, c.Namespace) {
+			v.Backings, v.away[shadow.UID] = append(v.Backings, shadow), remote.name
+		}
+		v.Reals = append(v.Reals, indexed[corev1.PersistentVolume](remote.volumes, c.Namespace)...)
+	}
 	v.Volumes = indexed[corev1.PersistentVolume](w.home.volumes, c.Namespace)
-	v.Reals = indexed[corev1.PersistentVolume](w.west.volumes, c.Namespace)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, uid := range c.claims {
@@ -201,10 +208,10 @@ func (v *View) of(uid types.UID) (backings []*corev1.PersistentVolumeClaim, volu
 	return backings, volumes, reals
 }
 
-// cluster names the cluster of a backing claim.
-func clusterOf(b *corev1.PersistentVolumeClaim) string {
+// clusterOf names the cluster of a backing claim.
+func (v *View) clusterOf(b *corev1.PersistentVolumeClaim) string {
 	if b.Namespace == fabric.Storage {
 		return keys.Home
 	}
-	return "west"
+	return v.away[b.UID]
 }

@@ -2,14 +2,13 @@ package crash
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
+	"maps"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
@@ -23,7 +22,10 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/volumemoves"
 )
 
-// World is two control planes, with two gates to them, on which cases run.
+// managerQPS is the request rate of the controller managers.
+const managerQPS = 500
+
+// World is two control planes, or three, with two gates to them, on which cases run.
 type World struct {
 	Bed    *fabric.Fabric
 	ledger *ledger
@@ -33,7 +35,8 @@ type World struct {
 	gates   map[int]*gate
 	// kubeconfigs are those of the home cluster and of west, by gate.
 	kubeconfigs map[int]map[string][]byte
-	home, west  *watched
+	home        *watched
+	remotes     []*remote
 	addresses   []string
 	started     int
 	say         func(format string, args ...any)
@@ -51,9 +54,9 @@ type World struct {
 
 // NewWorld starts the control planes; they end with ctx or with Stop. say is told
 // how the work goes on.
-func NewWorld(ctx context.Context, say func(format string, args ...any)) (_ *World, err error) {
-	w := newWorld(say)
-	if w.Bed, err = fabric.Start(ctx, fabric.Options{ControllerManagerQPS: 500}); err != nil {
+func NewWorld(ctx context.Context, say func(format string, args ...any)) (*World, error) {
+	w, err := newWorld(ctx, say, fabric.Options{})
+	if err != nil {
 		return nil, err
 	}
 	if err := w.prepare(ctx); err != nil {
@@ -63,8 +66,17 @@ func NewWorld(ctx context.Context, say func(format string, args ...any)) (_ *Wor
 	return w, nil
 }
 
-func newWorld(say func(format string, args ...any)) *World {
-	return &World{ledger: newLedger(), gates: map[int]*gate{}, kubeconfigs: map[int]map[string][]byte{}, say: say, limits: ofClaims}
+// newWorld starts a bed, which has west.
+func newWorld(ctx context.Context, say func(format string, args ...any), o fabric.Options) (*World, error) {
+	o.ControllerManagerQPS = managerQPS
+	bed, err := fabric.Start(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return &World{
+		Bed: bed, remotes: []*remote{{name: "west", bed: bed}},
+		ledger: newLedger(), gates: map[int]*gate{}, kubeconfigs: map[int]map[string][]byte{}, say: say, limits: ofClaims,
+	}, nil
 }
 
 // Stop ends the control planes.
@@ -72,7 +84,9 @@ func (w *World) Stop() {
 	for _, g := range w.gates {
 		g.close()
 	}
-	w.Bed.Stop()
+	for _, remote := range w.remotes {
+		remote.bed.Stop()
+	}
 	if w.store != nil {
 		w.store.Stop()
 	}
@@ -89,15 +103,15 @@ func (w *World) prepare(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := w.open(ctx, remote); err != nil {
+	if err := w.open(ctx, map[string][]byte{"west": remote}); err != nil {
 		return err
 	}
 	return w.makeClasses(ctx)
 }
 
-// open watches both clusters, and registers west through gate 1 with the kubeconfig
-// that home has there.
-func (w *World) open(ctx context.Context, remote []byte) (err error) {
+// open watches all clusters, and registers the remote ones through gate 1, with the
+// kubeconfigs that home has there.
+func (w *World) open(ctx context.Context, remotes map[string][]byte) (err error) {
 	if w.binary, err = w.Bed.BuildProvisioner(ctx); err != nil {
 		return err
 	}
@@ -108,13 +122,20 @@ func (w *World) open(ctx context.Context, remote []byte) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := w.openGates(map[string][]byte{"home": account, "west": remote}); err != nil {
+	kubeconfigs := maps.Clone(remotes)
+	kubeconfigs["home"] = account
+	if err := w.openGates(kubeconfigs); err != nil {
 		return err
 	}
-	return w.Bed.Register(ctx, "west", w.kubeconfigs[1]["west"])
+	for _, remote := range w.remotes {
+		if err := w.Bed.Register(ctx, remote.name, w.kubeconfigs[1][remote.name]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// observe watches both clusters.
+// observe watches all clusters.
 func (w *World) observe(ctx context.Context) (err error) {
 	if w.home, err = watch(ctx, w.Bed.Home, true, w.ledger); err != nil {
 		return err
@@ -126,15 +147,23 @@ func (w *World) observe(ctx context.Context) (err error) {
 	if w.users, err = clientcmd.LoadFromFile(path); err != nil {
 		return fmt.Errorf("read the kubeconfig of both clusters: %w", err)
 	}
-	w.west, err = watch(ctx, w.Bed.West, false, w.ledger)
-	return err
+	for _, remote := range w.remotes {
+		if remote.watched, err = watch(ctx, remote.bed.West, false, w.ledger); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// openGates makes both gates, with kubeconfigs that lead through them: of home, of west,
-// and of the agent in west.
+// openGates makes both gates, with kubeconfigs that lead through them: of home, of the
+// remote clusters, and of the agent in west.
 func (w *World) openGates(kubeconfigs map[string][]byte) error {
+	clusters := map[string]*rest.Config{"home": w.Bed.Home.AdminConfig()}
+	for _, remote := range w.remotes {
+		clusters[remote.name] = remote.bed.West.AdminConfig()
+	}
 	for number := 1; number <= 2; number++ {
-		g, err := newGate(number, w.ledger, map[string]*rest.Config{"home": w.Bed.Home.AdminConfig(), "west": w.Bed.West.AdminConfig()})
+		g, err := newGate(number, w.ledger, clusters)
 		if err != nil {
 			return err
 		}
@@ -180,7 +209,7 @@ func (w *World) newNamespaces(ctx context.Context, c *Case) error {
 // namespace: a claim that comes before is sent elsewhere.
 func (w *World) awaitRights(ctx context.Context, c *Case) error {
 	if w.gives() {
-		return w.awaitPlace(ctx, c)
+		return w.awaitPlaces(ctx, c)
 	}
 	for ctx.Err() == nil {
 		review, err := w.Bed.West.Client().AuthorizationV1().LocalSubjectAccessReviews(c.Namespace).Create(ctx, &authorizationv1.LocalSubjectAccessReview{
@@ -202,46 +231,3 @@ func (w *World) awaitRights(ctx context.Context, c *Case) error {
 }
 
 func newName() string { return prefix + rand.String(8) }
-
-// patch merges a change into a claim as its user, or whoever is played, may.
-func (w *World) patch(ctx context.Context, cluster *testbed.Cluster, claim *corev1.PersistentVolumeClaim, change map[string]any) error {
-	data, err := json.Marshal(change)
-	if err != nil {
-		return fmt.Errorf("encode patch: %w", err)
-	}
-	if _, err := cluster.Client().CoreV1().PersistentVolumeClaims(claim.Namespace).Patch(ctx, claim.Name, types.MergePatchType, data, metav1.PatchOptions{}); err != nil {
-		return fmt.Errorf("patch claim %s/%s: %w", claim.Namespace, claim.Name, err)
-	}
-	return nil
-}
-
-// choose writes a node on a claim, as a scheduler does; with "" it takes it off.
-func (w *World) choose(ctx context.Context, cluster *testbed.Cluster, claim *corev1.PersistentVolumeClaim, node string) error {
-	var chosen any
-	if node != "" {
-		chosen = node
-	}
-	return w.patch(ctx, cluster, claim, map[string]any{"metadata": map[string]any{"annotations": map[string]any{keys.SelectedNode: chosen}}})
-}
-
-// create makes a claim of a class for a node.
-func (w *World) create(ctx context.Context, c *Case, name, class, node string, changes ...func(*corev1.PersistentVolumeClaim)) error {
-	claim := fabric.NewClaim(c.Namespace, name, class)
-	claim.Annotations = map[string]string{keys.SelectedNode: node}
-	for _, change := range changes {
-		change(claim)
-	}
-	made, err := w.Bed.Home.Client().CoreV1().PersistentVolumeClaims(c.Namespace).Create(ctx, claim, metav1.CreateOptions{})
-	if err != nil {
-		return fmt.Errorf("make claim %s/%s: %w", c.Namespace, name, err)
-	}
-	learn(made, true, w.ledger)
-	return nil
-}
-
-func (w *World) delete(ctx context.Context, cluster *testbed.Cluster, namespace, name string) error {
-	if err := cluster.Client().CoreV1().PersistentVolumeClaims(namespace).Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
-		return fmt.Errorf("delete claim %s/%s: %w", namespace, name, err)
-	}
-	return nil
-}

@@ -59,6 +59,9 @@ type Options struct {
 	// Programs are the paths of programs, by image: pods of which all containers
 	// have such an image, or processes.Shell, really run; see package processes.
 	Programs map[string]string
+	// Disks, if it has a root, holds the volumes of those pods: more than one Fabric can have
+	// theirs there.
+	Disks processes.Disks
 	// APIServerArgs and ControllerManagerArgs are flags of those programs beside their own.
 	APIServerArgs         []string
 	ControllerManagerArgs []string

@@ -61,7 +61,9 @@ func (f *Fabric) play(ctx context.Context, o Options) (err error) {
 // runPods gets ready to run the pods whose programs are known, until ctx ends.
 func (f *Fabric) runPods(ctx context.Context, o Options) {
 	root := filepath.Join(filepath.Dir(f.Home.LogDirectory()), "pods")
-	f.Disks = processes.Disks{Root: filepath.Join(root, "disks")}
+	if f.Disks = o.Disks; f.Disks.Root == "" {
+		f.Disks.Root = filepath.Join(root, "disks")
+	}
 	pods := func(cluster *testbed.Cluster) *processes.Processes {
 		return processes.New(processes.Config{
 			Client: cluster.Client(), Disks: f.Disks, Dir: filepath.Join(root, cluster.Name()), Programs: o.Programs,

@@ -121,6 +121,31 @@ func TestVolumesOfOnePodMoveTogether(t *testing.T) {
 	}
 }
 
+// Movers of equal size would else be spread over the nodes of west, and their volumes with
+// them.
+func TestVolumesThatNoPodUsesGoToOneNode(t *testing.T) {
+	t.Parallel()
+	namespace := space(t)
+	pod := application(namespace, "app", "one")
+	names := []string{"one", "two", "three"}
+	for _, claim := range names[1:] {
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: claim, VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}})
+	}
+	pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{Key: keys.RemoteTaint, Operator: corev1.TolerationOpExists})
+	begins(t, namespace, pod.DeepCopy(), names...)
+	done := reaches(t, move(t, namespace, "all", "west", func(m *v1alpha1.VolumeMove) { m.Spec.Claims = names }), v1alpha1.MoveDone, v1alpha1.MoveFailed, v1alpha1.MoveAborted)
+	require.Equal(t, v1alpha1.MoveDone, done.Status.Phase, done.Status.Message)
+	first, _ := realOf(t, namespace, "one")
+	for _, claim := range names[1:] {
+		real, _ := realOf(t, namespace, claim)
+		assert.Equal(t, first.Spec.NodeAffinity, real.Spec.NodeAffinity, "claim %s", claim)
+	}
+	_, err := bed.Home.Client().CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, fabric.WestNode, runs(t, namespace, "app"))
+}
+
 func TestAVolumeGoesToAnotherNodeOfHome(t *testing.T) {
 	t.Parallel()
 	namespace := space(t)

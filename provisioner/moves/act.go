@@ -67,7 +67,7 @@ func (c *Controller) act(ctx context.Context, w *work, o decide.Observation, ste
 	case decide.MakeSnapshot, decide.MakeClone, decide.DropClone, decide.DropSnapshot:
 		return c.snapshot(ctx, w, o, step)
 	case decide.EnsureMover:
-		return c.ensureMover(ctx, r, i, step.End, step.Node)
+		return c.ensureMover(ctx, r, step)
 	case decide.StartMover:
 		return c.startMover(ctx, r, i, step.End)
 	case decide.DropMover:

@@ -59,10 +59,11 @@ func (c *Controller) moverSpec(r *record.Record, i int, end record.End, node str
 		args = append(args, fmt.Sprintf("--control-address=:%d", controlPort))
 		ports = append(ports, corev1.ContainerPort{Name: "control", ContainerPort: controlPort})
 	}
-	term := corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: keys.Cluster, Operator: corev1.NodeSelectorOpDoesNotExist}}}
+	var term corev1.NodeSelectorTerm
 	if node != "" {
-		term.MatchFields = []corev1.NodeSelectorRequirement{{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}}
+		term = onNode(node)
 	}
+	term.MatchExpressions = []corev1.NodeSelectorRequirement{{Key: keys.Cluster, Operator: corev1.NodeSelectorOpDoesNotExist}}
 	spec := corev1.PodSpec{
 		AutomountServiceAccountToken: ptr.To(false),
 		EnableServiceLinks:           ptr.To(false),
@@ -137,6 +138,11 @@ func graceOf(r *record.Record, i int, end record.End, otherwise int64) int64 {
 		return leaving
 	}
 	return otherwise
+}
+
+// onNode selects a node.
+func onNode(name string) corev1.NodeSelectorTerm {
+	return corev1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{name}}}}
 }
 
 // moverLabels are on a mover and its Secret.

@@ -19,9 +19,9 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 )
 
-// ensureMover makes the mover of an end, which does not start. It must run on a node, if one
-// is given.
-func (c *Controller) ensureMover(ctx context.Context, r *record.Record, i int, end record.End, on string) error {
+// ensureMover makes the mover that a step says, which does not start.
+func (c *Controller) ensureMover(ctx context.Context, r *record.Record, step decide.Step) error {
+	i, end := step.Claim, step.End
 	at, err := c.must(r.Claims[i].At(end).Ref.Cluster)
 	if err != nil {
 		return err
@@ -32,7 +32,10 @@ func (c *Controller) ensureMover(ctx context.Context, r *record.Record, i int, e
 	if err != nil {
 		return err
 	}
-	spec := c.moverSpec(r, i, end, cmp.Or(on, node))
+	spec := c.moverSpec(r, i, end, cmp.Or(step.Node, node))
+	if step.Near != "" {
+		spec.Affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution = []corev1.PreferredSchedulingTerm{{Weight: 100, Preference: onNode(step.Near)}}
+	}
 	if at.home {
 		spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: keys.MovingGate}}
 		_, err = at.Client.CoreV1().Pods(namespace).Create(ctx, &corev1.Pod{ObjectMeta: meta, Spec: spec}, metav1.CreateOptions{})

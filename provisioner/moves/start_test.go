@@ -13,6 +13,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/movekeys"
 	"github.com/lodestone-storage/lodestone/provisioner/backing"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 )
 
@@ -28,10 +29,13 @@ func TestKeysBelongToTheMoverThatTheyAreFor(t *testing.T) {
 	pods, secrets := client.CoreV1().Pods(storage), client.CoreV1().Secrets(storage)
 
 	require.Error(t, c.startMover(t.Context(), r, 0, record.Target), "there is none")
-	require.NoError(t, c.ensureMover(t.Context(), r, 0, record.Target, ""))
+	require.NoError(t, c.ensureMover(t.Context(), r, decide.Step{End: record.Target, Near: "node-1"}))
 	pod, err := pods.Get(t.Context(), name, metav1.GetOptions{})
 	require.NoError(t, err)
 	assert.Equal(t, []corev1.PodSchedulingGate{{Name: keys.MovingGate}}, pod.Spec.SchedulingGates, "a pod that is made late starts nothing")
+	affinity := pod.Spec.Affinity.NodeAffinity
+	assert.Empty(t, affinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchFields)
+	assert.Equal(t, []corev1.PreferredSchedulingTerm{{Weight: 100, Preference: onNode("node-1")}}, affinity.PreferredDuringSchedulingIgnoredDuringExecution)
 	m, _, err := c.moverAt(t.Context(), c.here(), r, 0, record.Target)
 	require.NoError(t, err)
 	assert.True(t, m.Exists && m.Unstarted)

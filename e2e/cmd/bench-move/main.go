@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/lodestone-storage/lodestone/e2e/measure"
@@ -23,36 +24,56 @@ func main() {
 	flag.IntVar(&b.files, "files", 100_000, "how many small files the volume has")
 	flag.IntVar(&b.large, "large", 4, "how many large files the volume has")
 	flag.Int64Var(&b.size, "size", 1<<30, "how many bytes a large file has")
-	flag.IntVar(&b.rounds, "rounds", 3, "how many times the whole move and its yardsticks are measured")
-	flag.BoolVar(&b.only, "whole", false, "measure only that")
+	flag.IntVar(&b.rounds, "rounds", 3, "how many times each measure is taken, but for the way through an object store")
+	only := flag.String("only", "", "take only some measures: whole, store or down, separated by commas; empty: all")
 	flag.Parse()
-	if err := run(&b); err != nil {
+	if err := run(&b, *only); err != nil {
 		fmt.Fprintln(os.Stderr, "bench-move:", err)
 		os.Exit(1)
 	}
 }
 
-func run(b *bench) error {
+func run(b *bench, only string) error {
+	parts, err := b.parts(only)
+	if err != nil {
+		return err
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	defer b.end()
 	if err := b.begin(ctx); err != nil {
 		return err
 	}
-	defer b.end()
-	results, err := b.whole(ctx)
-	if err != nil {
-		return err
+	var results []measure.Result
+	for _, part := range parts {
+		some, err := part(ctx)
+		if err != nil {
+			return err
+		}
+		results = append(results, some...)
 	}
-	if b.only {
-		return measure.Conclude(os.Stdout, results)
+	return measure.Conclude(os.Stdout, results)
+}
+
+// part takes some measures.
+type part func(ctx context.Context) ([]measure.Result, error)
+
+// parts returns the parts of the benchmark that are asked for, in their order.
+func (b *bench) parts(only string) (parts []part, err error) {
+	known := []string{"whole", "store", "down"}
+	wanted := known
+	if only != "" {
+		wanted = strings.Split(only, ",")
 	}
-	through, err := b.through(ctx)
-	if err != nil {
-		return err
+	for i, take := range []part{b.whole, b.through, b.down} {
+		if slices.Contains(wanted, known[i]) {
+			parts = append(parts, take)
+		}
 	}
-	down, err := b.down(ctx)
-	if err != nil {
-		return err
+	for _, name := range wanted {
+		if !slices.Contains(known, name) {
+			return nil, fmt.Errorf("there is no part %q: choose among %v", name, known)
+		}
 	}
-	return measure.Conclude(os.Stdout, slices.Concat(results, through, down))
+	return parts, nil
 }

@@ -66,6 +66,9 @@ type round struct {
 
 // whole measures the whole move of the volume some times.
 func (b *bench) whole(ctx context.Context) ([]measure.Result, error) {
+	if err := b.volume(ctx); err != nil {
+		return nil, err
+	}
 	var copied, all, rsync, restic []time.Duration
 	var sender, receiver int64
 	for i := range b.rounds {
@@ -121,56 +124,6 @@ func (b *bench) once(ctx context.Context) (r round, err error) {
 	}
 	r.restic, err = b.restic(ctx, target, true)
 	return r, err
-}
-
-// down measures Final and Verify after a hundredth of one large file has changed, in
-// a volume of that file, and in one of ten such.
-func (b *bench) down(ctx context.Context) ([]measure.Result, error) {
-	var took []time.Duration
-	var restic time.Duration
-	for _, large := range []int{1, 10} {
-		source, err := b.fresh("source")
-		if err != nil {
-			return nil, err
-		}
-		for i := range large {
-			if err := database(fmt.Sprintf("%s/%d", source, i), b.size, uint64(i)); err != nil {
-				return nil, err
-			}
-		}
-		o, err := b.start(ctx, source, nil)
-		if err != nil {
-			return nil, err
-		}
-		// What the file system has just been given must have settled by the last pass.
-		_, err = o.do(ctx, movecontrol.Prepare, movecontrol.Pass, movecontrol.Pass)
-		if err == nil && large == 1 {
-			if _, err = b.restic(ctx, b.path("restored"), true); err == nil {
-				err = os.RemoveAll(b.path("restored"))
-			}
-		}
-		var seconds time.Duration
-		if err == nil {
-			err = dirty(source+"/0", b.size)
-		}
-		if err == nil {
-			seconds, err = o.do(ctx, movecontrol.Final, movecontrol.Verify)
-		}
-		if err == nil && large == 1 {
-			restic, err = b.restic(ctx, b.path("restored"), false)
-		}
-		o.Stop()
-		if err != nil {
-			return nil, err
-		}
-		took = append(took, seconds)
-	}
-	return []measure.Result{
-		measure.Figure("application down, one large file", took[0].Seconds(), "s"),
-		measure.Figure("restic, one large file", restic.Seconds(), "s"),
-		measure.AtMost("application down, to restic", took[0].Seconds()/restic.Seconds(), 0.3, "x"),
-		measure.AtMost("application down in ten times the volume", took[1].Seconds()/took[0].Seconds(), 1.2, "x"),
-	}, nil
 }
 
 // watch looks at the memory of both ends until it is stopped, and then tells the

@@ -12,6 +12,9 @@ import (
 
 // through measures the whole move of the volume through an object store on this machine.
 func (b *bench) through(ctx context.Context) ([]measure.Result, error) {
+	if err := b.volume(ctx); err != nil {
+		return nil, err
+	}
 	if err := b.programs.First(); err != nil {
 		return nil, err
 	}

@@ -22,15 +22,16 @@ type bench struct {
 	files, large int
 	size         int64
 	rounds       int
-	only         bool
 	programs     store.Programs
 	// yardstick is the restic that is installed here, not the mover's.
 	yardstick string
 	work      string
 	aside     int
+	// made: the volume of many files is there.
+	made bool
 }
 
-// begin builds what is measured beside ours, and makes the volume.
+// begin builds what is measured beside ours.
 func (b *bench) begin(ctx context.Context) (err error) {
 	if b.yardstick, err = exec.LookPath("restic"); err != nil {
 		return fmt.Errorf("find the restic to compare with: %w; install it, on Debian: apt-get install restic", err)
@@ -38,9 +39,16 @@ func (b *bench) begin(ctx context.Context) (err error) {
 	if b.programs, err = store.Build(ctx, os.Stderr); err != nil {
 		return err
 	}
-	if b.work, err = os.MkdirTemp(b.dir, "bench-move-*"); err != nil {
-		return err
+	b.work, err = os.MkdirTemp(b.dir, "bench-move-*")
+	return err
+}
+
+// volume makes the volume of many files, once.
+func (b *bench) volume(ctx context.Context) error {
+	if b.made {
+		return nil
 	}
+	b.made = true
 	for i := range b.files {
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -63,7 +71,11 @@ func (b *bench) begin(ctx context.Context) (err error) {
 	return nil
 }
 
-func (b *bench) end() { _ = os.RemoveAll(b.work) }
+func (b *bench) end() {
+	if b.work != "" {
+		_ = os.RemoveAll(b.work)
+	}
+}
 
 func (b *bench) path(parts ...string) string {
 	return filepath.Join(append([]string{b.work}, parts...)...)
@@ -132,17 +144,17 @@ func database(path string, size int64, seed uint64) error {
 }
 
 // dirty changes one in a hundred pages of a file, at random.
-func dirty(path string, size int64) error {
+func dirty(path string, size int64, round uint64) error {
 	file, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
 	const page = 4096
-	random := rand.New(rand.NewPCG(3, 5))
+	random := rand.New(rand.NewPCG(3, 5+round))
 	for range size / page / 100 {
 		at := random.Int64N(size/page) * page
-		if _, err := file.WriteAt(noise(uint64(at)+7, page), at); err != nil {
+		if _, err := file.WriteAt(noise(uint64(at)+7+round, page), at); err != nil {
 			return err
 		}
 	}

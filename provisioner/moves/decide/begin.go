@@ -97,12 +97,12 @@ func movers(o Observation) (Step, bool) {
 					return step, true
 				}
 			}
-			node, unplaced := besides(o, i, end)
+			node, near, unplaced := besides(o, i, end)
 			switch {
 			case !m.Exists && unplaced != "":
 				waiting = cmp.Or(waiting, unplaced)
 			case !m.Exists:
-				return Step{Verb: EnsureMover, Claim: i, End: end, Node: node}, true
+				return Step{Verb: EnsureMover, Claim: i, End: end, Node: node, Near: near}, true
 			case m.Ended && !m.Leaving:
 				return Step{Verb: DropMover, Claim: i, End: end}, true
 			case m.Unstarted && !m.Leaving:

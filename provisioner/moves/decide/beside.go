@@ -10,22 +10,39 @@ import (
 
 // besides is the node on which the mover of a claim at an end must be made, empty for any:
 // claims that one pod uses get their volumes at the target for one node, or the pod could
-// run nowhere there. Where that node is not known yet, why says what is waited for.
-func besides(o Observation, i int, end record.End) (node, why string) {
+// run nowhere there. Of claims that no pod uses nobody knows whether one is to: they get
+// theirs for one node if that has room, which is near. Where that node is not known yet,
+// why says what is waited for.
+func besides(o Observation, i int, end record.End) (node, near, why string) {
 	if end != record.Target || o.Record.Phase != v1alpha1.MoveProvision || o.Record.Claims[i].Target.Node != "" {
 		// Once a volume is there, it says itself on which nodes it can be used.
-		return "", ""
+		return "", "", ""
 	}
-	for j := range i {
-		if !together(o, j, i) {
-			continue
+	for _, must := range []bool{true, false} {
+		for j := range i {
+			if must && !together(o, j, i) || !must && (used(o, j) || used(o, i)) {
+				continue
+			}
+			found := o.Claims[j].Target.Mover.Node
+			switch {
+			case found == "" && must:
+				why = fmt.Sprintf("waiting until the mover of claim %s has a node at the target, for that of claim %s, which the same pod uses, must run there too", o.Record.Claims[j].Name, o.Record.Claims[i].Name)
+			case found == "":
+				why = fmt.Sprintf("waiting until the mover of claim %s has a node at the target, for that of claim %s, which the same pod may use one day, is best made there too", o.Record.Claims[j].Name, o.Record.Claims[i].Name)
+			case must:
+				node = found
+			default:
+				near = found
+			}
+			return node, near, why
 		}
-		if node = o.Claims[j].Target.Mover.Node; node == "" {
-			why = fmt.Sprintf("waiting until the mover of claim %s has a node at the target, for that of claim %s, which the same pod uses, must run there too", o.Record.Claims[j].Name, o.Record.Claims[i].Name)
-		}
-		return node, why
 	}
-	return "", ""
+	return "", "", ""
+}
+
+// used says whether a pod uses a claim.
+func used(o Observation, i int) bool {
+	return slices.ContainsFunc(o.Pods, func(pod Pod) bool { return !pod.Finished && slices.Contains(pod.Claims, i) })
 }
 
 // together says whether a pod uses two claims.

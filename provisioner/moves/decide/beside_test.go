@@ -48,15 +48,29 @@ func TestClaimsOfOnePodGetTheirVolumesForOneNode(t *testing.T) {
 	assert.Equal(t, "west-2", step.Node)
 
 	for name, pods := range map[string][]decide.Pod{
-		"no pod":                     nil,
 		"two pods":                   {{Name: "app-0", Claims: []int{0}}, {Name: "app-1", Claims: []int{1}}},
-		"a pod that has ended":       {{Name: "app", Finished: true, Claims: []int{0, 1}}},
 		"a pod that uses one of two": {{Name: "app", Claims: []int{1}}},
 	} {
 		step := decide.Next(two(pods...))
 		assert.Equal(t, decide.EnsureMover, step.Verb, name)
 		assert.Equal(t, 1, step.Claim, name)
 		assert.Empty(t, step.Node, name)
+	}
+
+	for name, pods := range map[string][]decide.Pod{
+		"no pod":               nil,
+		"a pod that has ended": {{Name: "app", Finished: true, Claims: []int{0, 1}}},
+	} {
+		o := two(pods...)
+		o.Record.Began[v1alpha1.MoveProvision] = o.Now
+		o.Claims[0].Target.Mover.Running = true
+		assert.Equal(t, decide.Idle, decide.Next(o).Verb, name)
+		o.Claims[0].Target.Mover.Node = "west-2"
+		step := decide.Next(o)
+		assert.Equal(t, decide.EnsureMover, step.Verb, name)
+		assert.Equal(t, 1, step.Claim, name)
+		assert.Empty(t, step.Node, name)
+		assert.Equal(t, "west-2", step.Near, name)
 	}
 
 	o = two(both)

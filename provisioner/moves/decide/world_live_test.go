@@ -29,7 +29,7 @@ func (w *world) moverLives(i int, c *claim, chance func(int) bool) {
 			m.Running = true
 			if end == record.Target {
 				// A class that binds with the first pod.
-				c.at[end].real = &corev1.PersistentVolume{}
+				c.at[end].real, m.Node = &corev1.PersistentVolume{}, "target-1"
 			}
 			if end == record.Snapped {
 				c.snap.mover = movecontrol.Status{Instance: "snapshot"}
