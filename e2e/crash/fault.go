@@ -36,6 +36,12 @@ const (
 	KillReceiver Fault = "kill-receiver"
 	// CutStream ends the connections over which data comes to the mover at the target.
 	CutStream Fault = "cut-stream"
+	// Absent, Another, Bare and Ending have a remote cluster lie once: that what it is asked
+	// for is not there, is another object of that name, has nothing on it, or is being deleted.
+	Absent  Fault = "absent"
+	Another Fault = "another"
+	Bare    Fault = "bare"
+	Ending  Fault = "ending"
 )
 
 // kind says which faults can be met by one run of the program.
@@ -64,11 +70,13 @@ type faultInfo struct {
 	carried bool
 	// mover is true for a fault of a mover, which only a move has.
 	mover bool
+	// lie, if not nil, is how an answer is made untrue.
+	lie lie
 }
 
 // comes says whether a call that meets the fault is carried out, be it later.
 func (f faultInfo) comes() bool {
-	return f.carried || f.mover || f.fault == Late || f.fault == TakeoverLate
+	return f.carried || f.mover || f.lie != nil || f.fault == Late || f.fault == TakeoverLate
 }
 
 var faults = []faultInfo{
@@ -85,11 +93,15 @@ var faults = []faultInfo{
 	{fault: KillSource, says: "mover at the source killed", mover: true},
 	{fault: KillReceiver, says: "mover at the target killed", mover: true},
 	{fault: CutStream, says: "stream between movers cut", mover: true},
+	{fault: Absent, says: "answered that there is none", lie: absent},
+	{fault: Another, says: "answered with another object", lie: another},
+	{fault: Bare, says: "answered with a bare object", lie: bare},
+	{fault: Ending, says: "answered with one being deleted", lie: ending},
 }
 
 // Faults returns all faults of flows that move nothing, in the order of the table.
 func Faults() []Fault {
-	return choose(func(f faultInfo) bool { return !f.mover })
+	return choose(func(f faultInfo) bool { return !f.mover && f.lie == nil })
 }
 
 // MoveFaults returns those of flows that move something. A replica that takes over is not
@@ -129,6 +141,9 @@ func moversRun(phase string) bool {
 // meets says whether a fault can happen at a call.
 func (f Fault) meets(c Call) bool {
 	info := f.info()
+	if info.lie != nil {
+		return c.Cluster != "home" && !c.writes()
+	}
 	if info.mover {
 		// The boundaries of phases, and the reports from the middle of them.
 		return c.Verb == "update" && (c.Object == "record" || c.Object == "volumemove.status") && moversRun(c.Phase)

@@ -41,6 +41,8 @@ type Flow struct {
 	Wide bool
 	// Stored is true for one whose moves go through an object store.
 	Stored bool
+	// Lied is true for one whose remote cluster lies too: it has no data that it could lie away.
+	Lied bool
 	// Of is the program whose calls count and meet faults; the provisioner by default.
 	Of Subject
 }

@@ -27,7 +27,7 @@ func moveFlows() []Flow {
 	between := trip{class: either, node: fabric.WestNode, from: "west", to: east, claims: []string{data}}
 	within := trip{class: choice, node: fabric.WestNode, from: "west", to: "west", real: fabric.WestNow, claims: []string{data}}
 	return []Flow{
-		outward.flow("move-out"), homeward.flow("move-home"), within.flow("move-within"), group.flow("move-group"), block.flow("move-block"),
+		outward.lied("move-out"), homeward.flow("move-home"), within.flow("move-within"), group.flow("move-group"), block.flow("move-block"),
 		outward.aborted("move-abort", abortion{phase: string(v1alpha1.MovePreCopy), object: "volumemove.status"}),
 		// Then the virtual volume is about to be deleted, or is gone.
 		outward.aborted("move-abort-fence", abortion{phase: string(v1alpha1.MoveFence), object: "volume"}),
@@ -42,6 +42,13 @@ func target(flow string) string {
 		return "crash-move"
 	}
 	return "crash"
+}
+
+// lied is a flow of moves in which the remote cluster lies too.
+func (t trip) lied(name string) Flow {
+	f := t.flow(name)
+	f.Lied = true
+	return f
 }
 
 // wide is a flow of moves between remote clusters.

@@ -190,6 +190,10 @@ func (w *way) strike(c *Case, call Call, answer http.ResponseWriter, h *held) {
 		w.proxy.ServeHTTP(answer, h.request)
 		return
 	}
+	if info.lie != nil {
+		h.belie(info.lie, answer)
+		return
+	}
 	if info.carried {
 		h.send()
 	}
@@ -220,21 +224,11 @@ func (h *held) send() {
 	if h == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(h.request.Context()), 10*time.Second)
-	defer cancel()
-	out := h.request.Clone(ctx)
-	out.RequestURI = ""
-	out.URL.Scheme, out.URL.Host, out.Host = h.way.target.Scheme, h.way.target.Host, h.way.target.Host
-	out.Body = io.NopCloser(bytes.NewReader(h.body))
-	response, err := h.way.transport.RoundTrip(out)
-	if err != nil {
-		return
-	}
-	_, _ = io.Copy(io.Discard, response.Body)
-	_ = response.Body.Close()
+	h.ask()
 }
 
 var reasons = map[int]string{
+	http.StatusNotFound: "NotFound",
 	http.StatusConflict: "Conflict", http.StatusTooManyRequests: "TooManyRequests",
 	http.StatusInternalServerError: "InternalError", http.StatusGatewayTimeout: "Timeout",
 }

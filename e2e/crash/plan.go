@@ -28,7 +28,10 @@ func (o Options) plan(flows []Flow, calls map[string][]Call) []*Case {
 			if flows[i].Moves && dies {
 				possible = telling(possible, info.mover)
 			}
-			if flows[i].Moves && !o.Sample && o.Most == 0 {
+			if info.lie != nil && !flows[i].Lied {
+				continue
+			}
+			if flows[i].Moves && info.lie == nil && !o.Sample && o.Most == 0 {
 				if dies {
 					cases = append(cases, series(&flows[i], fault, possible)...)
 				} else {

@@ -22,6 +22,13 @@ func (f *Fabric) BuildAgent(ctx context.Context) (string, error) {
 	return path, build(ctx, path, "remoteagent")
 }
 
+// BuildPlugin builds kubectl-lodestone and returns its path. The file goes with the
+// clusters.
+func (f *Fabric) BuildPlugin(ctx context.Context) (string, error) {
+	path := filepath.Join(filepath.Dir(f.Home.LogDirectory()), "kubectl-lodestone")
+	return path, build(ctx, path, "kubectl-lodestone")
+}
+
 // BuildMover builds the mover for Options.Programs, where its image is called
 // lodestone-mover, and returns its path. The file goes with ctx.
 func BuildMover(ctx context.Context) (string, error) {

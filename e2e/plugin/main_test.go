@@ -5,7 +5,6 @@ package plugin
 import (
 	"context"
 	"fmt"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -32,7 +31,7 @@ func TestMain(m *testing.M) {
 		if bed, err = fabric.Start(ctx, fabric.Options{ControllerManagerQPS: 500, Agent: true, VirtualNode: true}); err != nil {
 			return err
 		}
-		if err := build(ctx); err != nil {
+		if program, err = bed.BuildPlugin(ctx); err != nil {
 			return err
 		}
 		if err := writeContexts(); err != nil {
@@ -50,17 +49,6 @@ func TestMain(m *testing.M) {
 		_, err = bed.StartAgent(ctx)
 		return err
 	})
-}
-
-// build builds the plugin; the file goes with the clusters.
-func build(ctx context.Context) error {
-	program = filepath.Join(filepath.Dir(bed.Home.LogDirectory()), "kubectl-lodestone")
-	command := exec.CommandContext(ctx, "go", "build", "-ldflags", "-s -w", "-o", program, "./kubectl-lodestone")
-	command.Dir = fabric.Root()
-	if output, err := command.CombinedOutput(); err != nil {
-		return fmt.Errorf("build the plugin: %w\n%s", err, output)
-	}
-	return nil
 }
 
 // writeContexts writes the kubeconfig of the tests.
