@@ -5,7 +5,6 @@ package plugin
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"testing"
 
 	"k8s.io/client-go/tools/clientcmd"
