@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 )
 
 // RemoteError is what went wrong at the receiver, in its own words.
@@ -31,7 +32,9 @@ type Call struct {
 	// Send sends the data, and returns when there is no more. After an error of its
 	// own the connection is closed: the receiver must not take a part for all.
 	Send func(send func(payload []byte) error) error
-	// Data takes data of the receiver, End is called at its end.
+	// Data takes data of the receiver. End is called once when no more comes: at its end,
+	// or because the answer has come without it, or the connection was lost. Send may wait
+	// for that.
 	Data func(payload []byte) error
 	End  func()
 	// Progress takes what the receiver tells of its progress.
@@ -61,7 +64,13 @@ func (c *Conn) Do(call Call) error {
 	answered := make(chan struct{})
 	sent := make(chan error, 1)
 	go func() { sent <- c.sendAll(call.Send, answered) }()
-	reply, err := c.await(call)
+	end := sync.OnceFunc(func() {
+		if call.End != nil {
+			call.End()
+		}
+	})
+	reply, err := c.await(call, end)
+	end()
 	if err != nil {
 		c.Close()
 		// An error of our own reading is the reason, the lost connection the result.
@@ -106,7 +115,7 @@ func (c *Conn) sendAll(send func(func([]byte) error) error, answered <-chan stru
 }
 
 // await receives until the answer.
-func (c *Conn) await(call Call) (reply answer, err error) {
+func (c *Conn) await(call Call, end func()) (reply answer, err error) {
 	for {
 		kind, payload, err := c.Receive()
 		if err != nil {
@@ -121,9 +130,7 @@ func (c *Conn) await(call Call) (reply answer, err error) {
 				return reply, err
 			}
 		case End:
-			if call.End != nil {
-				call.End()
-			}
+			end()
 		case Progress:
 			if call.Progress != nil {
 				call.Progress(payload)
