@@ -18,8 +18,10 @@ type Wire struct {
 	joining          sync.WaitGroup
 
 	mutex sync.Mutex
-	// cutAfter is after how many more bytes the connection is cut; negative: never.
+	// cutAfter is after how many more bytes the connection is cut; negative: never. left is
+	// after how many more pieces, as they come from one end; 0: never.
 	cutAfter int64
+	left     int
 	// flip turns one bit of the byte that is so many bytes ahead; negative: none.
 	flip    int64
 	flipped bool
@@ -113,6 +115,12 @@ func (w *Wire) spoil(b []byte) (pass int, cut bool) {
 		}
 		w.flip -= n
 	}
+	if w.left > 0 {
+		if w.left--; w.left == 0 {
+			w.cuts++
+			return len(b), true
+		}
+	}
 	if w.cutAfter < 0 {
 		return len(b), false
 	}
@@ -133,6 +141,14 @@ func (w *Wire) CutAfter(bytes int64) {
 	w.cutAfter = bytes
 }
 
+// CutAfterPieces cuts the connection right after so many more pieces have passed, in both
+// directions together: an answer to the last of them does not pass. 0 cuts never.
+func (w *Wire) CutAfterPieces(n int) {
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	w.left = n
+}
+
 // FlipAfter turns one bit once so many more bytes have passed.
 func (w *Wire) FlipAfter(bytes int64) {
 	w.mutex.Lock()
@@ -147,7 +163,7 @@ func (w *Wire) Flipped() bool {
 	return w.flipped
 }
 
-// Cuts is how often CutAfter has cut; Bytes is how much has passed.
+// Cuts is how often the connection was cut; Bytes is how much has passed.
 func (w *Wire) Cuts() int {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
