@@ -1,7 +1,6 @@
 package app_test
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -27,37 +26,6 @@ func TestAConnectionIsCutAtRandomBytesAndTheMoveGoesOn(t *testing.T) {
 	m.verified(true)
 	assert.Positive(t, m.Wire.Cuts())
 	assert.Positive(t, final.Progress.Reconnects)
-}
-
-// Who waits for an answer that was lost must notice, whatever is going on: between most
-// messages nothing is under way by which it would.
-func TestAConnectionIsCutAfterEachMessageAndTheMoveGoesOn(t *testing.T) {
-	for _, kinds := range [][]movecontrol.Kind{{movecontrol.Pass}, {movecontrol.Final, movecontrol.Verify}} {
-		t.Run(string(kinds[0]), func(t *testing.T) {
-			t.Parallel()
-			// A sender that dials pauses longer after each cut.
-			m := begin(t, some(t), true)
-			m.do(movecontrol.Task{Kind: movecontrol.Pass})
-			large := filepath.Join(m.Source, "data", "large")
-			messages := 1
-			for cuts := -1; cuts < m.Wire.Cuts(); messages++ {
-				cuts = m.Wire.Cuts()
-				flip(t, large)
-				write(t, m.Source, "small", random(t, 1000+messages))
-				write(t, m.Source, fmt.Sprintf("new/%d", messages), random(t, 100))
-				require.NoError(t, os.RemoveAll(filepath.Join(m.Source, fmt.Sprintf("new/%d", messages-2))))
-				m.Wire.CutAfterPieces(messages)
-				for _, kind := range kinds {
-					m.do(movecontrol.Task{Kind: kind})
-				}
-				m.Wire.CutAfterPieces(0)
-			}
-			t.Logf("%d messages", messages)
-			require.Greater(t, messages, 8)
-			m.do(movecontrol.Task{Kind: movecontrol.Final})
-			m.verified(true)
-		})
-	}
 }
 
 func TestAFlippedBitOnTheWireIsNoticedAndTheMoveGoesOn(t *testing.T) {

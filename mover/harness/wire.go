@@ -142,11 +142,12 @@ func (w *Wire) CutAfter(bytes int64) {
 }
 
 // CutAfterPieces cuts the connection right after so many more pieces have passed, in both
-// directions together: an answer to the last of them does not pass. 0 cuts never.
+// directions together: an answer to the last of them does not pass. 0 cuts never. Cuts
+// begins anew.
 func (w *Wire) CutAfterPieces(n int) {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
-	w.left = n
+	w.left, w.cuts = n, 0
 }
 
 // FlipAfter turns one bit once so many more bytes have passed.
