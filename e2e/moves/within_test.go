@@ -1,6 +1,7 @@
 package moves
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"testing"
@@ -9,10 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	storagehelpers "k8s.io/component-helpers/storage/volume"
 	"k8s.io/utils/ptr"
 
+	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -121,8 +124,6 @@ func TestVolumesOfOnePodMoveTogether(t *testing.T) {
 	}
 }
 
-// Movers of equal size would else be spread over the nodes of west, and their volumes with
-// them.
 func TestVolumesThatNoPodUsesGoToOneNode(t *testing.T) {
 	t.Parallel()
 	namespace := space(t)
@@ -134,7 +135,9 @@ func TestVolumesThatNoPodUsesGoToOneNode(t *testing.T) {
 	}
 	pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{Key: keys.RemoteTaint, Operator: corev1.TolerationOpExists})
 	begins(t, namespace, pod.DeepCopy(), names...)
-	done := reaches(t, move(t, namespace, "all", "west", func(m *v1alpha1.VolumeMove) { m.Spec.Claims = names }), v1alpha1.MoveDone, v1alpha1.MoveFailed, v1alpha1.MoveAborted)
+	made := move(t, namespace, "all", "west", func(m *v1alpha1.VolumeMove) { m.Spec.Claims = names })
+	crowds(t, made)
+	done := reaches(t, made, v1alpha1.MoveDone, v1alpha1.MoveFailed, v1alpha1.MoveAborted)
 	require.Equal(t, v1alpha1.MoveDone, done.Status.Phase, done.Status.Message)
 	first, _ := realOf(t, namespace, "one")
 	for _, claim := range names[1:] {
@@ -144,6 +147,31 @@ func TestVolumesThatNoPodUsesGoToOneNode(t *testing.T) {
 	_, err := bed.Home.Client().CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{})
 	require.NoError(t, err)
 	assert.Equal(t, fabric.WestNode, runs(t, namespace, "app"))
+}
+
+// crowds has the node in west on which the first mover of a move runs hold so much else that
+// other movers would rather go to another node.
+func crowds(t *testing.T, made *v1alpha1.VolumeMove) {
+	t.Helper()
+	node, pods := "", bed.West.Client().CoreV1().Pods(made.Namespace)
+	await.Until(t, "the first mover has a node", func() bool {
+		all, err := pods.List(t.Context(), metav1.ListOptions{LabelSelector: keys.MoveOf + "=" + string(made.UID)})
+		require.NoError(t, err)
+		for i := range all.Items {
+			node = all.Items[i].Spec.NodeName
+		}
+		return node != ""
+	})
+	at, err := bed.West.Client().CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
+	require.NoError(t, err)
+	crowd, requests := fabric.NewPod(made.Namespace, "crowd"), corev1.ResourceList{}
+	for _, what := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		requests[what] = *resource.NewMilliQuantity(at.Status.Allocatable.Name(what, resource.DecimalSI).MilliValue()/2, resource.DecimalSI)
+	}
+	crowd.Spec.NodeName, crowd.Spec.Containers[0].Resources.Requests = node, requests
+	_, err = pods.Create(t.Context(), crowd, metav1.CreateOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = pods.Delete(context.Background(), crowd.Name, metav1.DeleteOptions{}) })
 }
 
 func TestAVolumeGoesToAnotherNodeOfHome(t *testing.T) {
