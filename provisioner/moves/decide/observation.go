@@ -236,8 +236,7 @@ type Step struct {
 	Task   movecontrol.Task
 	Volume *corev1.PersistentVolume
 	Text   string
-	// Node is set for EnsureMover where a node that the record does not say is a must, Near
-	// where one is better than others.
+	// Node is a must for EnsureMover that the record does not say, Near only what is best.
 	Node, Near string
 	// Also are further steps that depend neither on this one nor on one another: other
 	// claims, pods and movers need not wait for another look at everything.
