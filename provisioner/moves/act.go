@@ -70,6 +70,8 @@ func (c *Controller) act(ctx context.Context, w *work, o decide.Observation, ste
 		return c.ensureMover(ctx, r, step)
 	case decide.StartMover:
 		return c.startMover(ctx, r, i, step.End)
+	case decide.GiveKeys:
+		return c.giveKeysAgain(ctx, r, i, step.End)
 	case decide.DropMover:
 		c.tellEnded(o, i, step.End)
 		return c.dropMover(ctx, r, i, step.End)

@@ -146,6 +146,7 @@ type work struct {
 	// their time again.
 	advance advance
 	failing failing
+	tardy   tardy
 }
 
 // poke has a move looked at.

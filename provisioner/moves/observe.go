@@ -47,6 +47,7 @@ func (c *Controller) observe(ctx context.Context, w *work) (decide.Observation, 
 	if err := c.observeClaims(ctx, w, &o); err != nil {
 		return o, err
 	}
+	w.tardy.see(&o)
 	if err := c.observeGone(ctx, &o); err != nil {
 		return o, err
 	}

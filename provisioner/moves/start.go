@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,7 +13,6 @@ import (
 
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/movekeys"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 )
@@ -63,19 +61,9 @@ func (c *Controller) startMover(ctx context.Context, r *record.Record, i int, en
 		return err
 	}
 	namespace, name := r.Claims[i].At(end).Ref.Namespace, r.MoverName(i, end)
-	owner := metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", Name: name}
-	if at.home {
-		pod, err := at.Client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return fmt.Errorf("look at mover %s/%s: %w", namespace, name, err)
-		}
-		owner.UID = pod.UID
-	} else {
-		shadow, err := at.Remote.ShadowPods(namespace).Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return fmt.Errorf("look at mover %s/%s: %w", namespace, name, err)
-		}
-		owner.APIVersion, owner.Kind, owner.UID = remotev1alpha1.GroupVersion.String(), "ShadowPod", shadow.UID
+	owner, err := asOwner(ctx, at, namespace, name)
+	if err != nil {
+		return err
 	}
 	if err := c.giveKeys(ctx, at, r, i, end, owner); err != nil {
 		return err
@@ -86,39 +74,6 @@ func (c *Controller) startMover(ctx context.Context, r *record.Record, i int, en
 	patch := fmt.Appendf(nil, `{"metadata":{"uid":%q},"spec":{"start":true}}`, owner.UID)
 	if _, err := at.Remote.ShadowPods(namespace).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		return fmt.Errorf("start mover %s/%s: %w", namespace, name, err)
-	}
-	return nil
-}
-
-// giveKeys makes the Secret with the keys of a mover that was not started. It belongs to
-// the mover: one that is made late, when that is gone, the cluster itself collects, and so
-// nobody has to read Secrets to find it.
-func (c *Controller) giveKeys(ctx context.Context, at site, r *record.Record, i int, end record.End, owner metav1.OwnerReference) error {
-	namespace, name := r.Claims[i].At(end).Ref.Namespace, r.MoverName(i, end)
-	role := movekeys.Sender
-	if end == record.Target {
-		role = movekeys.Receiver
-	}
-	meta := metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: c.moverLabels(r), OwnerReferences: []metav1.OwnerReference{owner}}
-	data := map[string][]byte(maps.Clone(r.Claims[i].Keys[role]))
-	if store := r.Claims[i].Store; store != nil {
-		files, err := store.Ticket.Files()
-		if err != nil {
-			return err
-		}
-		maps.Copy(data, files)
-	}
-	secrets, secret := at.Client.CoreV1().Secrets(namespace), &corev1.Secret{ObjectMeta: meta, Data: data}
-	_, err := secrets.Create(ctx, secret, metav1.CreateOptions{})
-	if apierrors.IsAlreadyExists(err) {
-		// It may be that of an earlier mover of this name, and be collected with it.
-		if err := ignoreGone(secrets.Delete(ctx, name, metav1.DeleteOptions{}), "replace Secret of mover "+namespace+"/"+name); err != nil {
-			return err
-		}
-		_, err = secrets.Create(ctx, secret, metav1.CreateOptions{})
-	}
-	if err != nil {
-		return fmt.Errorf("make Secret of mover %s/%s: %w", namespace, name, err)
 	}
 	return nil
 }

@@ -56,4 +56,14 @@ func TestKeysBelongToTheMoverThatTheyAreFor(t *testing.T) {
 	require.NoError(t, err)
 	assert.True(t, m.Exists && !m.Unstarted)
 	assert.Empty(t, pod.Spec.SchedulingGates)
+
+	// A request to remove the earlier one arrives now.
+	require.NoError(t, secrets.Delete(t.Context(), name, metav1.DeleteOptions{}))
+	for range 2 {
+		require.NoError(t, c.giveKeysAgain(t.Context(), r, 0, record.Target))
+		again, err := secrets.Get(t.Context(), name, metav1.GetOptions{})
+		require.NoError(t, err)
+		assert.Equal(t, secret.OwnerReferences, again.OwnerReferences)
+		assert.Equal(t, secret.Data, again.Data)
+	}
 }

@@ -107,6 +107,8 @@ func movers(o Observation) (Step, bool) {
 				return Step{Verb: DropMover, Claim: i, End: end}, true
 			case m.Unstarted && !m.Leaving:
 				return Step{Verb: StartMover, Claim: i, End: end}, true
+			case m.Keyless && !m.Leaving:
+				return Step{Verb: GiveKeys, Claim: i, End: end}, true
 			case !m.Running:
 				waiting = fmt.Sprintf("waiting until the mover of claim %s runs at the %s", o.Record.Claims[i].Name, end)
 				if m.Problem != "" {

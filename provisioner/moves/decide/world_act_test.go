@@ -107,7 +107,11 @@ func (w *world) apply(step decide.Step) {
 	case decide.StartMover:
 		if m := &c.at[step.End].mover; m.Exists {
 			m.Unstarted = false
+			// An earlier request to remove its Secret arrives late.
+			m.Keyless = w.r.IntN(100) < 5
 		}
+	case decide.GiveKeys:
+		c.at[step.End].mover.Keyless = false
 	case decide.DropMover:
 		c.at[step.End].mover.Leaving = true
 	case decide.Start:

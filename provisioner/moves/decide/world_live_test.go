@@ -25,7 +25,7 @@ func (w *world) moverLives(i int, c *claim, chance func(int) bool) {
 			if end == record.Source {
 				c.alive = false
 			}
-		case m.Exists && !m.Leaving && !m.Ended && !m.Unstarted && !m.Running && chance(60):
+		case m.Exists && !m.Leaving && !m.Ended && !m.Unstarted && !m.Keyless && !m.Running && chance(60):
 			m.Running = true
 			if end == record.Target {
 				// A class that binds with the first pod.
