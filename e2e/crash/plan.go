@@ -89,7 +89,7 @@ func spread(calls []Call, most, turn int) []Call {
 	}
 	var some []Call
 	for k := range most {
-		some = append(some, calls[(k*len(calls)/most+turn*len(calls)/(most*len(faults)))%len(calls)])
+		some = append(some, calls[(k*len(calls)/most+turn*len(calls)/(most*len(Faults())))%len(calls)])
 	}
 	return some
 }

@@ -40,7 +40,7 @@ func TestAWholeSweepOfMovesMeetsEachCall(t *testing.T) {
 	calls := []Call{
 		at("Fence", "get", "claim", 1), at("Fence", "get", "claim", 2), at("Fence", "get", "volume", 1), at("Fence", "update", "record", 1),
 		at("Fence", "update", "volumemove.status", 1), at("Fence", "update", "volumemove.status", 2), at("Commit", "get", "claim", 1), at("Commit", "create", "event", 1),
-		at("Retain", "update", "record", 1),
+		at("Retain", "update", "record", 1), {Cluster: "west", Verb: "get", Object: "shadow", Phase: "Fence", Nth: 1},
 	}
 	flows := moveFlows()[:1]
 	planned := map[Fault][]Call{}
@@ -57,6 +57,7 @@ func TestAWholeSweepOfMovesMeetsEachCall(t *testing.T) {
 	assert.ElementsMatch(t, append([]Call{calls[0]}, calls[2:]...), planned[Broken], "each read of a phase once")
 	assert.ElementsMatch(t, []Call{calls[0], calls[3], calls[4], calls[6], calls[8]}, planned[StopBefore], "each write, and a read of each phase")
 	assert.ElementsMatch(t, []Call{calls[3], calls[4], calls[5]}, planned[KillSource], "where movers run, and in the middle of what they do")
+	assert.Equal(t, calls[9:], planned[Absent], "where another cluster is asked")
 	assert.Len(t, MoveFaults(), len(moves), "each fault is met")
 }
 
