@@ -191,7 +191,9 @@ func (w *way) strike(c *Case, call Call, answer http.ResponseWriter, h *held) {
 		return
 	}
 	if info.lie != nil {
-		h.belie(info.lie, answer)
+		if !h.belie(info.lie, answer) {
+			c.missed(call)
+		}
 		return
 	}
 	if info.carried {

@@ -49,42 +49,44 @@ func metadata(o object) object {
 	return m
 }
 
-// about returns a lie about an answer, an object or a list: nil for that there is none.
-func (l lie) about(o object) object {
+// about returns a lie about an answer, an object or a list: nil for that there is none. false
+// if there is nothing to lie about.
+func (l lie) about(o object) (_ object, told bool) {
 	items, list := o["items"].([]any)
 	if !list {
-		return l(o)
+		return l(o), true
 	}
-	told := []any{}
+	lies := []any{}
 	for _, item := range items {
 		if one, ok := item.(object); ok {
 			if one = l(one); one != nil {
-				told = append(told, one)
+				lies = append(lies, one)
 			}
 		}
 	}
-	o["items"] = told
-	return o
+	o["items"] = lies
+	return o, len(items) > 0
 }
 
-// belie carries a read out, and lies in the answer. What failed is told as it is.
-func (h *held) belie(l lie, answer http.ResponseWriter) {
+// belie carries a read out, and lies in the answer; false if it found nothing to lie about.
+// What failed is told as it is.
+func (h *held) belie(l lie, answer http.ResponseWriter) (told bool) {
 	code, text := h.ask()
 	var asked object
 	switch {
 	case code == 0:
 		abort()
 	case code == http.StatusOK && json.Unmarshal(text, &asked) == nil:
-		told := l.about(asked)
-		if told == nil {
+		if asked, told = l.about(asked); asked == nil {
 			reply(answer, http.StatusNotFound)
-			return
+			return told
 		}
-		text, _ = json.Marshal(told)
+		text, _ = json.Marshal(asked)
 	}
 	answer.Header().Set("Content-Type", "application/json")
 	answer.WriteHeader(code)
 	_, _ = answer.Write(text)
+	return told
 }
 
 // ask carries a request out and returns the answer; 0 is none.

@@ -65,6 +65,8 @@ func TestALieIsToldOnceAndOnlyByARemoteCluster(t *testing.T) {
 		assert.Equal(t, http.StatusOK, truth.Code)
 		assert.Contains(t, truth.Body.String(), claim, "once")
 	}
+	_, told := lie(absent).about(object{"items": []any{}})
+	assert.False(t, told, "who is told of none is told no lie")
 	for _, call := range []Call{{Cluster: "home", Verb: "get", Object: "claim"}, {Cluster: "west", Verb: "patch", Object: "shadow"}} {
 		assert.False(t, Absent.meets(call), "%v", call)
 	}

@@ -18,24 +18,23 @@ func besides(o Observation, i int, end record.End) (node, near, why string) {
 		// Once a volume is there, it says itself on which nodes it can be used.
 		return "", "", ""
 	}
-	for _, must := range []bool{true, false} {
-		for j := range i {
-			if must && !together(o, j, i) || !must && (used(o, j) || used(o, i)) {
-				continue
-			}
-			found := o.Claims[j].Target.Mover.Node
-			switch {
-			case found == "" && must:
-				why = fmt.Sprintf("waiting until the mover of claim %s has a node at the target, for that of claim %s, which the same pod uses, must run there too", o.Record.Claims[j].Name, o.Record.Claims[i].Name)
-			case found == "":
-				why = fmt.Sprintf("waiting until the mover of claim %s has a node at the target, for that of claim %s, which the same pod may use one day, is best made there too", o.Record.Claims[j].Name, o.Record.Claims[i].Name)
-			case must:
-				node = found
-			default:
-				near = found
-			}
-			return node, near, why
+	for j := range i {
+		if !together(o, j, i) {
+			continue
 		}
+		if node = o.Claims[j].Target.Mover.Node; node == "" {
+			why = fmt.Sprintf("waiting until the mover of claim %s has a node at the target, for that of claim %s, which the same pod uses, must run there too", o.Record.Claims[j].Name, o.Record.Claims[i].Name)
+		}
+		return node, "", why
+	}
+	for j := range i {
+		if used(o, j) || used(o, i) {
+			continue
+		}
+		if near = o.Claims[j].Target.Mover.Node; near == "" {
+			why = fmt.Sprintf("waiting until the mover of claim %s has a node at the target, for that of claim %s, which the same pod may use one day, is best made there too", o.Record.Claims[j].Name, o.Record.Claims[i].Name)
+		}
+		return "", near, why
 	}
 	return "", "", ""
 }
