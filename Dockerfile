@@ -8,6 +8,7 @@ COPY provisioner/ provisioner/
 COPY extender/ extender/
 COPY virtualnode/ virtualnode/
 COPY remoteagent/ remoteagent/
+COPY deploy/remote/home/ deploy/remote/home/
 COPY mover/ mover/
 ARG TARGETOS TARGETARCH
 ARG VERSION=v0.0.0-dev COMMIT=unknown
@@ -20,9 +21,10 @@ RUN for program in provisioner extender virtualnode remote-agent mover; do \
 # Restic, which movers use where an object store carries content: of its own module.
 FROM --platform=$BUILDPLATFORM golang:1.26.8-bookworm AS restic
 WORKDIR /src
-COPY mover/restic/program/ ./
+COPY mover/content/restic/program/ ./
 ARG TARGETOS TARGETARCH
-RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath -ldflags "-s -w" -o /out/ tool
+# Without gRPC for Google Cloud, as in restic's own builds.
+RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath -tags disable_grpc_modules -ldflags "-s -w" -o /out/ tool
 
 # Nothing but CA certificates, time zones and a user: no shell, no packages.
 FROM gcr.io/distroless/static-debian12:nonroot AS base

@@ -23,6 +23,8 @@ RESULTS := bin/results
 export CGO_ENABLED := 0
 # The same flags everywhere: what is compiled for one target serves the others.
 export GOFLAGS := $(strip $(shell go env GOFLAGS 2>/dev/null) -trimpath)
+# $(GO) <what> <arguments>: go, which says how far it is with that.
+GO := hack/go.sh
 # Tests are vetted by verify-vet, and need no debugger.
 TEST_FLAGS := -vet=off -ldflags='-s -w'
 
@@ -35,10 +37,10 @@ help: ## List what can be done
 .PHONY: build
 build: ## Build the programs and the kubectl plugin into bin/, static
 	@for program in $(PROGRAMS); do \
-	  go build -trimpath -ldflags '$(LDFLAGS)' -o "bin/lodestone-$$program" "./$${program//-/}"; \
+	  $(GO) "lodestone-$$program" build -ldflags '$(LDFLAGS)' -o "bin/lodestone-$$program" "./$${program//-/}"; \
 	  echo "built bin/lodestone-$$program $(VERSION)"; \
 	done
-	@go build -trimpath -ldflags '$(LDFLAGS)' -o bin/kubectl-lodestone ./kubectl-lodestone
+	@$(GO) kubectl-lodestone build -ldflags '$(LDFLAGS)' -o bin/kubectl-lodestone ./kubectl-lodestone
 	@echo "built bin/kubectl-lodestone $(VERSION); put it on your PATH for kubectl lodestone"
 
 .PHONY: images
@@ -49,19 +51,18 @@ images: ## Build the images (ENGINE=docker, REGISTRY=, TAG=dev)
 	done
 
 .PHONY: generate
-generate: bin/controller-gen ## Generate deep copies and custom resource definitions
+generate: bin/controller-gen ## Generate deep copies, custom resource definitions and the reference pages
 	@hack/generate.sh .
 
 .PHONY: clean
-clean: ## Remove bin/ (the control-plane program stays in the user's cache)
+clean: ## Remove bin/ (the programs for tests stay in the user's cache)
 	rm -rf bin
 
 ##@ Try
 
 .PHONY: demo
 demo: ## Tell the whole story on two control planes on loopback (KEEP=1 leaves them running)
-	@echo "building the demo (a few minutes the first time, then seconds)"
-	@go build -o bin/demo ./e2e/cmd/demo
+	@$(GO) demo build -o bin/demo ./e2e/cmd/demo
 	@KEEP=$(KEEP) exec bin/demo
 
 ##@ Test
@@ -71,27 +72,39 @@ test: unit integration ## Run the unit and the integration tests
 	@echo "unit and integration tests passed"
 
 .PHONY: unit
-unit: bin/gotestsum ## Run the unit tests
+unit: bin/gotestsum test-libraries ## Run the unit tests
 	@mkdir -p $(RESULTS)
 	@# The driver for tests is a module of its own, whose dependencies the product has not.
 	@cd e2e/disk && ../../bin/gotestsum --format=pkgname-and-test-fails --hide-summary=skipped -- $(TEST_FLAGS) ./...
 	@bin/gotestsum --format=pkgname-and-test-fails --hide-summary=skipped --jsonfile=$(RESULTS)/unit.json -- $(TEST_FLAGS) ./...
 
+# What tests are made of: compiled first, since only this says how far it is.
+.PHONY: test-libraries
+test-libraries:
+	@cd e2e/disk && ../../$(GO) "the CSI driver for tests" list -export -deps -test ./... >/dev/null
+	@$(GO) "what the tests are made of" list -export -deps -test ./... >/dev/null
+
 .PHONY: integration
-integration: bin/gotestsum control-plane sidecars object-store ## Run the integration tests, on control planes on loopback
+integration: bin/gotestsum test-libraries control-plane sidecars object-store ## Run the integration tests, on control planes on loopback
 	@mkdir -p $(RESULTS)
+	@rm -f $(RESULTS)/integration-times.txt
 	@# Two packages at once: with more of them the control planes take all of two cores.
 	@# On a busy machine a wait may end too early: up to three failures are tried once more, and reported.
-	@LODESTONE_TESTBED=1 bin/gotestsum --format=pkgname-and-test-fails --jsonfile=$(RESULTS)/integration.json \
+	@LODESTONE_TESTBED=1 LODESTONE_TIMES=$(CURDIR)/$(RESULTS)/integration-times.txt bin/gotestsum --format=pkgname-and-test-fails --hide-summary=skipped --jsonfile=$(RESULTS)/integration.json \
 	  --rerun-fails=1 --rerun-fails-max-failures=3 --rerun-fails-report=$(RESULTS)/integration-again.txt --packages=./e2e/... -- \
 	  $(TEST_FLAGS) -p 2 -count=1 -timeout 25m
 	@if [[ -s $(RESULTS)/integration-again.txt ]]; then echo "failed once, and passed when run again:"; cat $(RESULTS)/integration-again.txt; fi
 	@# A package that failed before its first test has no test to try again, and would pass.
 	@hack/verify-ran.sh $(RESULTS)/integration.json
+	@hack/test-times.sh $(RESULTS)/integration.json $(RESULTS)/integration-times.txt
 
 .PHONY: e2e
 e2e: bin/gotestsum ## Run the suite on two kind clusters, which it brings up and takes down (RUN=<pattern> runs some)
 	@RUN='$(RUN)' exec e2e/kind/run.sh
+
+.PHONY: e2e-long
+e2e-long: ## Run the same suite with longer outages and more files (half an hour more)
+	@E2E_LONG=1 $(MAKE) e2e
 
 .PHONY: e2e-up
 e2e-up: ## Bring up two kind clusters with Lodestone from this tree; `make e2e` then uses them
@@ -105,41 +118,45 @@ e2e-down: ## Delete them, and put the machine back as it was
 demo-check: control-plane ## Run the whole story as a check, on control planes on loopback
 	@echo "demo-check: on real control planes on loopback; pods are simulated"
 	@mkdir -p $(RESULTS)
-	@go build -o bin/demo ./e2e/cmd/demo
+	@$(GO) demo build -o bin/demo ./e2e/cmd/demo
 	@# When interrupted, the demo ends what it has started, and is heard until then.
 	@trap : INT TERM; KEEP= bin/demo --check | (trap '' INT TERM; exec tee $(RESULTS)/demo-check.txt)
 
 .PHONY: crash
 crash: control-plane ## Stop the provisioner at each API call it makes, and check what becomes of claims (ARGS=--sample for some)
-	@go build -o bin/crash ./e2e/cmd/crash
+	@$(GO) crash build -o bin/crash ./e2e/cmd/crash
 	@exec bin/crash $(ARGS)
 
 .PHONY: crash-move
 crash-move: control-plane ## Stop the provisioner at each API call of a move, kill its movers, and check the data (ARGS=--sample for some)
-	@go build -o bin/crash ./e2e/cmd/crash
+	@$(GO) crash build -o bin/crash ./e2e/cmd/crash
 	@exec bin/crash --moves $(ARGS)
 
 .PHONY: outages
 outages: ## Have a remote cluster away for 0 to 10 simulated minutes at each step of each flow, and print what becomes of claims
-	@E2E_LONG=1 go test -count=1 -v -run TestOutagesAtEachStep ./provisioner/decide
+	@E2E_LONG=1 go test -count=1 -v -run TestOutagesAtEachStep ./provisioner/claims/decide
 
 .PHONY: move-cases
 move-cases: ## Take every case that a copy of a volume must survive through rsync, restic and the mover (as root; ARGS=--whole for 10 GiB)
-	@go build -o bin/move-cases ./e2e/cmd/move-cases
-	@go build -trimpath -ldflags '$(LDFLAGS)' -o bin/lodestone-mover ./mover
+	@$(GO) move-cases build -o bin/move-cases ./e2e/cmd/move-cases
+	@$(GO) lodestone-mover build -ldflags '$(LDFLAGS)' -o bin/lodestone-mover ./mover
 	@exec bin/move-cases --mover=$(CURDIR)/bin/lodestone-mover $(ARGS)
+
+.PHONY: programs
+programs: bin/gotestsum ## Build all programs of others that tests and clusters need into the user's cache
+	@go run ./e2e/cmd/build controlplane disk sidecars restic rest-server kind node local-path-provisioner >/dev/null
 
 .PHONY: control-plane
 control-plane: ## Build the control-plane program into the user's cache
-	@go run ./e2e/cmd/controlplane-build
+	@go run ./e2e/cmd/build controlplane >/dev/null
 
 .PHONY: sidecars
 sidecars: ## Build the CSI sidecars and a CSI driver for tests into the user's cache
-	@go run ./e2e/cmd/sidecars-build
+	@go run ./e2e/cmd/build disk sidecars >/dev/null
 
 .PHONY: object-store
 object-store: ## Build restic and an object store for tests into the user's cache
-	@go run ./e2e/cmd/store-build
+	@go run ./e2e/cmd/build restic rest-server >/dev/null
 
 ##@ Measure
 
@@ -148,43 +165,43 @@ bench: bench-provisioning bench-extender bench-throughput ## Run all benchmarks
 
 .PHONY: bench-provisioning
 bench-provisioning: control-plane ## Measure claims against the real class alone
-	@go build -o bin/bench-provisioning ./e2e/cmd/bench-provisioning
+	@$(GO) bench-provisioning build -o bin/bench-provisioning ./e2e/cmd/bench-provisioning
 	@exec bin/bench-provisioning
 
 .PHONY: bench-extender
 bench-extender: control-plane ## Measure the extender's answers to kube-scheduler's own client
-	@go build -o bin/bench-extender ./e2e/cmd/bench-extender
+	@$(GO) bench-extender build -o bin/bench-extender ./e2e/cmd/bench-extender
 	@exec bin/bench-extender
 
 .PHONY: bench-move
 bench-move: ## Measure whole moves of a volume beside rsync and restic (as root; ARGS='--files=5000 --size=104857600' for less)
-	@go build -trimpath -ldflags '$(LDFLAGS)' -o bin/lodestone-mover ./mover
-	@go build -o bin/bench-move ./e2e/cmd/bench-move
+	@$(GO) lodestone-mover build -ldflags '$(LDFLAGS)' -o bin/lodestone-mover ./mover
+	@$(GO) bench-move build -o bin/bench-move ./e2e/cmd/bench-move
 	@exec bin/bench-move $(ARGS)
 
 .PHONY: bench-throughput
 bench-throughput: control-plane ## Measure how many pods a second are placed on 1,000 nodes
-	@go build -o bin/bench-throughput ./e2e/cmd/bench-throughput
+	@$(GO) bench-throughput build -o bin/bench-throughput ./e2e/cmd/bench-throughput
 	@exec bin/bench-throughput
 
 .PHONY: bench-tree
 bench-tree: ## Measure the scan of a volume beside rsync (about 9 GiB of disk; ARGS='--dir=/mnt --large=0' for others)
-	@go build -o bin/bench-tree ./e2e/cmd/bench-tree
+	@$(GO) bench-tree build -o bin/bench-tree ./e2e/cmd/bench-tree
 	@exec bin/bench-tree $(ARGS)
 
 .PHONY: soak-extender
 soak-extender: ## Make a day's requests of the extender and watch its memory (about 10 minutes; ARGS=--requests=200000 for fewer)
-	@go build -o bin/soak-extender ./e2e/cmd/soak-extender
+	@$(GO) soak-extender build -o bin/soak-extender ./e2e/cmd/soak-extender
 	@exec bin/soak-extender $(ARGS)
 
 .PHONY: soak-provisioner
 soak-provisioner: control-plane ## Make 2,000 claims while all programs are killed at random (about 10 minutes; ARGS='--seed=7 --claims=500' for others)
-	@go build -o bin/soak-provisioner ./e2e/cmd/soak-provisioner
+	@$(GO) soak-provisioner build -o bin/soak-provisioner ./e2e/cmd/soak-provisioner
 	@exec bin/soak-provisioner $(ARGS)
 
 ##@ Verify
 
-VERIFY := verify-format verify-vet verify-lint verify-logging verify-length \
+VERIFY := verify-format verify-vet verify-lint verify-logging \
   verify-generated verify-manifests verify-modules images-check
 
 .PHONY: verify
@@ -200,7 +217,7 @@ verify-format: # Every Go file is as gofmt writes it.
 	@hack/verify-format.sh
 
 .PHONY: verify-vet
-verify-vet: # go vet finds nothing.
+verify-vet: test-libraries # go vet finds nothing.
 	@go vet ./...
 	@cd e2e/disk && go vet ./...
 
@@ -213,10 +230,6 @@ verify-lint: bin/golangci-lint # The linters of .golangci.yml find nothing.
 verify-logging: bin/logcheck # The programs log structured, with the logger of the context.
 	@go vet -vettool=$(CURDIR)/bin/logcheck -check-contextual ./pkg/... ./provisioner/... ./extender/... \
 	  ./virtualnode/... ./remoteagent/... ./mover/...
-
-.PHONY: verify-length
-verify-length: # No file is longer than 250 lines.
-	@hack/verify-length.sh 250
 
 .PHONY: verify-generated
 verify-generated: bin/controller-gen # Generated files are up to date.
@@ -237,9 +250,9 @@ images-check: # What the Dockerfile copies exists.
 # Tools, each in a module of its own so that none holds back the other's
 # dependencies; rebuilt when its go.mod changes.
 TOOLS := golangci-lint gotestsum kustomize controller-gen logcheck
-TIME_golangci-lint := about 4 minutes
-TIME_controller-gen := about half a minute
-TIME_kustomize := about half a minute
 
 $(TOOLS:%=bin/%): bin/%: .tools/%/go.mod
-	@hack/build-tool.sh $* "$(or $(TIME_$*),a few seconds)"
+	@mkdir -p bin
+	@echo "building $*"
+	@cd .tools/$* && ../../$(GO) $* build -ldflags '-s -w' -o ../../bin/$*.new tool
+	@mv bin/$*.new $@ && touch $@

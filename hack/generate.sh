@@ -1,6 +1,7 @@
 #!/bin/bash
 # generate.sh <root>: generates deep copies and custom resource definitions from
-# pkg/api into the tree at root, which may be this one.
+# pkg/api, and the reference pages from those and from the programs' flags, into the
+# tree at root, which may be this one.
 set -euo pipefail
 root=$(realpath "$1")
 cd "$(dirname "$0")/.."
@@ -11,3 +12,4 @@ generate() { # <API package> <CRD directory>
 }
 generate pkg/api/v1alpha1 deploy/base/crds
 generate pkg/api/remote/v1alpha1 deploy/remote/crds
+go run ./e2e/cmd/reference "$root"

@@ -14,10 +14,18 @@ for path in "${copied[@]}"; do
   [[ -e $path ]] || fail "the Dockerfile copies $path, which does not exist"
   grep -qxF "!/${path%/}" .dockerignore || fail ".dockerignore keeps out $path: add the line !/${path%/}"
 done
+# is_copied <folder/>: it is, or lies below, a folder that the Dockerfile copies.
+is_copied() {
+  local path
+  for path in "${copied[@]%/}"; do
+    [[ $1 != "$path"/* ]] || return 0
+  done
+  return 1
+}
 for program in provisioner extender virtualnode remote-agent mover; do
   grep -qE "^FROM .* AS $program\$" Dockerfile || fail "the Dockerfile has no stage named $program"
-  while IFS= read -r folder; do
-    printf '%s\n' "${copied[@]%/}" | grep -qxF "$folder" || fail "$program imports $folder/, which the Dockerfile does not copy"
+  while IFS= read -r package; do
+    is_copied "$package/" || fail "$program imports $package, which the Dockerfile does not copy"
   done < <(go list -deps -f '{{if not .Standard}}{{.ImportPath}}{{end}}' "./${program//-/}" |
-    sed -n 's,^github\.com/lodestone-storage/lodestone/\([^/]*\).*,\1,p' | sort -u)
+    sed -n 's,^github\.com/lodestone-storage/lodestone/,,p')
 done

@@ -5,7 +5,7 @@ cd "$(dirname "$0")/.."
 untidy=0
 while IFS= read -r file; do
   directory=$(dirname "$file")
-  (cd "$directory" && go mod tidy -diff) || {
+  { (cd "$directory" && go mod tidy -diff) 2>&1 >&3 | sed '/^go: downloading /d' >&2; } 3>&1 || {
     echo "module in $directory is not tidy: run \`go mod tidy\` there" >&2
     untidy=1
   }

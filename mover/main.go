@@ -11,7 +11,7 @@ import (
 )
 
 func main() {
-	if app.Helper(os.Args[1:]) {
+	if app.RunHelper(os.Args[1:]) {
 		return
 	}
 	os.Exit(cli.Run(app.NewCommand()))

@@ -1,5 +1,5 @@
-// Command lodestone-remote-agent runs in a remote cluster, for its owner: it
-// gives home clusters what the owner allows, and runs their pods.
+// Command lodestone-remote-agent runs in a remote cluster, for its owner: it gives home clusters
+// the namespaces and rights that the owner allows, and runs their pods.
 package main
 
 import (

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -29,7 +31,8 @@ func volumeOf(t *testing.T, name string) *corev1.PersistentVolume {
 
 // data makes a shadow as home does, waits until it is bound, and returns it and
 // its real volume.
-func (x tenant) data(namespace, name string, changes ...func(*corev1.PersistentVolumeClaim)) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume) {
+func (x tenant) data(namespace, name string, changes ...func(*corev1.PersistentVolumeClaim)) (*corev1.PersistentVolumeClaim,
+	*corev1.PersistentVolume) {
 	x.t.Helper()
 	claim := x.newClaim(namespace, name)
 	claim.Labels[keys.ClaimUID] = string(uuid.NewUUID())
@@ -104,7 +107,8 @@ func (x tenant) release(claim *corev1.PersistentVolumeClaim) {
 		defer func() { require.NoError(x.t, claims.Delete(x.t.Context(), claim.Name, remove)) }()
 	}
 	_, err := claims.Patch(x.t.Context(), claim.Name, types.StrategicMergePatchType,
-		fmt.Appendf(nil, `{"metadata":{"uid":%q,"$deleteFromPrimitiveList/finalizers":[%q]}}`, claim.UID, keys.BackingFinalizer), metav1.PatchOptions{})
+		fmt.Appendf(nil, `{"metadata":{"uid":%q,"$deleteFromPrimitiveList/finalizers":[%q]}}`, claim.UID, keys.BackingFinalizer),
+		metav1.PatchOptions{})
 	require.NoError(x.t, err)
 }
 
@@ -181,7 +185,8 @@ func TestWhatIsNotHealed(t *testing.T) {
 			now, err := bed.West.Client().CoreV1().PersistentVolumeClaims(namespace).Get(t.Context(), claim.Name, get)
 			require.NoError(t, err)
 			volume := volumeOf(t, claim.Spec.VolumeName)
-			return now.UID == claim.UID && volume.Labels[keys.Healing] == "" && volume.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete
+			return now.UID == claim.UID && volume.Labels[keys.Healing] == "" &&
+				volume.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete
 		})
 	}
 	unpublished, _ := x.data(namespace, "unpublished", func(c *corev1.PersistentVolumeClaim) { c.Annotations[keys.Unpublished] = "true" })
@@ -218,4 +223,100 @@ func TestHealingSurvivesAnAgentThatDiesWithEachWrite(t *testing.T) {
 	require.NoError(t, bed.West.Client().CoreV1().Namespaces().Delete(t.Context(), namespace, remove))
 	lives(t, "the namespace and its claim are made anew", func() error { return unhealed(t, claim, volume) })
 	healed(t, claim, volume)
+}
+
+// What the owner laid down lets home copy its claims and change what claims carry.
+func TestAHomeClusterCopiesItsClaimsAndBringsThemInStep(t *testing.T) {
+	x := newTenant(t, nil)
+	own := x.namespace()
+	claims := x.client.CoreV1().PersistentVolumeClaims(own)
+	eventually(t, "home has its rights", func() error { return second(claims.List(t.Context(), list)) })
+	handleOf := func(name string) (handle string) {
+		eventually(t, name+" is bound", func() error {
+			claim, err := claims.Get(t.Context(), name, get)
+			if err != nil || claim.Status.Phase != corev1.ClaimBound {
+				return assert.AnError
+			}
+			volume, err := x.client.CoreV1().PersistentVolumes().Get(t.Context(), claim.Spec.VolumeName, get)
+			if err == nil {
+				handle = volume.Spec.CSI.VolumeHandle
+			}
+			return err
+		})
+		return handle
+	}
+	_, err := claims.Create(t.Context(), x.newClaim(own, "data"), create)
+	require.NoError(t, err)
+	source := handleOf("data")
+	copied := x.newClaim(own, "copy")
+	copied.Spec.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "data"}
+	_, err = claims.Create(t.Context(), copied, create)
+	require.NoError(t, err)
+	handle := handleOf("copy")
+	for _, volume := range bed.WestStorage.VolumesOf(own) {
+		if volume.Handle == handle {
+			assert.Equal(t, source, volume.Source)
+		}
+	}
+
+	patch := func(change string, subresources ...string) error {
+		return second(claims.Patch(t.Context(), "copy", types.MergePatchType, []byte(change), metav1.PatchOptions{}, subresources...))
+	}
+	assert.NoError(t, patch(`{"metadata":{"labels":{"team":"a"},"annotations":{"note":"b"}}}`))
+	assert.NoError(t, patch(`{"spec":{"volumeAttributesClassName":"gold"}}`))
+	classes := x.client.StorageV1().VolumeAttributesClasses()
+	assert.True(t, apierrors.IsNotFound(second(classes.Get(t.Context(), "absent", get))), "home may ask whether a class exists")
+	forbidden(t, map[string]error{
+		"list attributes classes":     second(classes.List(t.Context(), list)),
+		"write the status of a claim": patch(`{"status":{"phase":"Lost"}}`, "status"),
+		"delete an attributes class":  classes.Delete(t.Context(), "absent", remove),
+		"change the volume of a claim": second(x.client.CoreV1().PersistentVolumes().Patch(t.Context(), "any", types.MergePatchType, []byte(`{}`),
+			metav1.PatchOptions{})),
+	})
+}
+
+// snapshots is all that an API server needs to take VolumeSnapshots.
+const snapshots = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata:
+  name: volumesnapshots.snapshot.storage.k8s.io
+  annotations: {api-approved.kubernetes.io: "unapproved, for a test"}
+spec:
+  group: snapshot.storage.k8s.io
+  names: {kind: VolumeSnapshot, plural: volumesnapshots, singular: volumesnapshot, listKind: VolumeSnapshotList}
+  scope: Namespaced
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+`
+
+func TestAHomeClusterTakesSnapshotsOfItsOwnClaimsOnly(t *testing.T) {
+	testbed.Require(t)
+	_, err := bed.West.Kubectl(t.Context(), snapshots, "apply", "-f", "-")
+	require.NoError(t, err)
+	_, err = bed.West.Kubectl(t.Context(), "", "wait", "--for=condition=Established", "crd/volumesnapshots.snapshot.storage.k8s.io",
+		"--timeout=30s")
+	require.NoError(t, err)
+	x, other := newTenant(t, nil), newTenant(t, nil)
+	own, foreign := x.namespace(), other.namespace()
+	take := func(namespace, name, home, source string) error {
+		body := fmt.Sprintf(`{"apiVersion":"snapshot.storage.k8s.io/v1","kind":"VolumeSnapshot","metadata":{"name":%q,"labels":{%q:%q}},"spec":{"source":%s}}`,
+			name, keys.HomeID, home, source)
+		return x.client.CoreV1().RESTClient().Post().AbsPath("/apis/snapshot.storage.k8s.io/v1/namespaces/"+namespace+"/volumesnapshots").
+			SetHeader("Content-Type", "application/json").Body([]byte(body)).Do(t.Context()).Error()
+	}
+	const claim, content = `{"persistentVolumeClaimName":"data"}`, `{"volumeSnapshotContentName":"anybody's"}`
+	eventually(t, "home may take snapshots", func() error { return take(own, "good", x.id, claim) })
+	for name, err := range map[string]error{
+		"one of a content":             take(own, "stolen", x.id, content),
+		"one of a claim and a content": take(own, "both", x.id, `{"persistentVolumeClaimName":"data","volumeSnapshotContentName":"anybody's"}`),
+		"one of nothing":               take(own, "nothing", x.id, `{}`),
+		"one of another home":          take(own, "theirs", other.id, claim),
+		"one in another's namespace":   take(foreign, "there", x.id, claim),
+	} {
+		assert.ErrorContains(t, err, "forbidden", name)
+	}
 }

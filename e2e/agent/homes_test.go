@@ -1,22 +1,29 @@
 package agent
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
+	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/remoteapi"
+	"github.com/lodestone-storage/lodestone/remoteagent/policy"
 )
 
 func (x tenant) goesHome() {
@@ -107,6 +114,7 @@ func TestWhatAHomeClusterHasIsKept(t *testing.T) {
 func newHome(t *testing.T, id string, mutate func(*remotev1alpha1.HomeCluster)) tenant {
 	t.Helper()
 	home := &remotev1alpha1.HomeCluster{ObjectMeta: metav1.ObjectMeta{Name: id}}
+	home.Spec.Namespaces.Names = []string{"*"}
 	mutate(home)
 	_, err := bed.Agents.HomeClusters().Create(t.Context(), home, create)
 	require.NoError(t, err)
@@ -145,13 +153,14 @@ func TestAHomeClusterThatLogsInByCertificate(t *testing.T) {
 	var err error
 	x.client, err = kubernetes.NewForConfig(config)
 	require.NoError(t, err)
-	x.remote, err = remoteapi.NewClient(config)
+	x.remote, err = clients.NewRemoteClient(config)
 	require.NoError(t, err)
 	namespace := x.namespace()
 	x.shadow(namespace, "web", nil)
 	x.runs(namespace, "web")
 	denied(t, map[string]error{
-		"a NodePort Service: spec.serviceTypes": second(x.client.CoreV1().Services(namespace).Create(t.Context(), x.service(corev1.ServiceTypeNodePort), create)),
+		"a NodePort Service: spec.serviceTypes": second(x.client.CoreV1().Services(namespace).Create(t.Context(),
+			x.service(corev1.ServiceTypeNodePort), create)),
 	})
 	_, err = bed.West.Client().CoreV1().ServiceAccounts(x.tenantNamespace()).Get(t.Context(), keys.HomeAccount, get)
 	assert.True(t, apierrors.IsNotFound(err), "it has no account: %v", err)
@@ -193,9 +202,199 @@ func TestTheOfferIsPublished(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if s := home.Status; s.Nodes.Count != 2 || s.Pods != 1 || s.Namespaces != 1 || s.Capacity.Cpu().String() != "128" || s.Nodes.Architecture != "amd64" {
+		if s := home.Status; s.Nodes.Count != 2 || s.Pods != 1 || s.Namespaces != 1 || s.Capacity.Cpu().String() != "128" ||
+			s.Nodes.Architecture != "amd64" {
 			return fmt.Errorf("status %+v", s)
 		}
 		return nil
 	})
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// forbidden checks that each attempt is refused, and not because of a mistake in
+// the attempt.
+func forbidden(t *testing.T, attempts map[string]error) {
+	t.Helper()
+	for what, err := range attempts {
+		assert.True(t, apierrors.IsForbidden(err), "%s: %v", what, err)
+	}
+}
+
+var (
+	get    = metav1.GetOptions{}
+	list   = metav1.ListOptions{}
+	create = metav1.CreateOptions{}
+	update = metav1.UpdateOptions{}
+	remove = metav1.DeleteOptions{}
+)
+
+func TestAHomeClusterHasNoRightsElsewhere(t *testing.T) {
+	x, other := newTenant(t, nil), newTenant(t, nil)
+	own, foreign := x.namespace(), other.namespace()
+	core := x.client.CoreV1()
+	config, err := bed.West.ServiceAccountConfig(t.Context(), x.tenantNamespace(), keys.HomeAccount)
+	require.NoError(t, err)
+	impersonate := rest.CopyConfig(config)
+	impersonate.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:" + other.tenantNamespace() + ":" + keys.HomeAccount}
+	as, err := kubernetes.NewForConfig(impersonate)
+	require.NoError(t, err)
+	role := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"}
+	me := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: x.tenantNamespace(), Name: keys.HomeAccount}}
+
+	forbidden(t, map[string]error{
+		"read a secret of its own namespace": second(core.Secrets(own).Get(t.Context(), "any", get)),
+		"list secrets of its own namespace":  second(core.Secrets(own).List(t.Context(), list)),
+		"watch secrets of its own namespace": second(core.Secrets(own).Watch(t.Context(), list)),
+		"list secrets of kube-system":        second(core.Secrets(metav1.NamespaceSystem).List(t.Context(), list)),
+		"list config maps of kube-system":    second(core.ConfigMaps(metav1.NamespaceSystem).List(t.Context(), list)),
+		"list claims of another home":        second(core.PersistentVolumeClaims(foreign).List(t.Context(), list)),
+		"list pods of another home":          second(core.Pods(foreign).List(t.Context(), list)),
+		"list pods everywhere":               second(core.Pods("").List(t.Context(), list)),
+		"list ShadowPods everywhere":         second(x.remote.ShadowPods("").List(t.Context(), list)),
+		"read another home's requests":       second(x.remote.NamespaceRequests(other.tenantNamespace()).List(t.Context(), list)),
+		"read another HomeCluster":           second(x.remote.HomeClusters().Get(t.Context(), other.id, get)),
+		"list HomeClusters":                  second(x.remote.HomeClusters().List(t.Context(), list)),
+		"make a HomeCluster": second(x.remote.HomeClusters().Create(t.Context(),
+			&remotev1alpha1.HomeCluster{ObjectMeta: metav1.ObjectMeta{Name: "mine"}}, create)),
+		"widen its own HomeCluster": second(x.remote.HomeClusters().Patch(t.Context(), x.id, types.MergePatchType,
+			[]byte(`{"spec":{"priorityClasses":["system-node-critical"]}}`), metav1.PatchOptions{})),
+		"write the status of its HomeCluster": second(x.remote.HomeClusters().Patch(t.Context(), x.id, types.MergePatchType,
+			[]byte(`{"status":{"pods":0}}`), metav1.PatchOptions{}, "status")),
+		"make a pod": second(core.Pods(own).Create(t.Context(), fabric.NewPod(own, "mine"), create)),
+		"add a container to a pod": second(core.Pods(own).UpdateEphemeralContainers(t.Context(), "any",
+			&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "any"}}, update)),
+		"delete a pod": core.Pods(own).Delete(t.Context(), "any", remove),
+		"make a service account": second(core.ServiceAccounts(own).Create(t.Context(),
+			&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "mine"}}, create)),
+		"get a token of another account": second(core.ServiceAccounts(own).CreateToken(t.Context(), "default",
+			&authenticationv1.TokenRequest{}, create)),
+		"get a token of the agent": second(core.ServiceAccounts("lodestone-remote").CreateToken(t.Context(),
+			"lodestone-remote-agent", &authenticationv1.TokenRequest{}, create)),
+		"get a token of another home": second(core.ServiceAccounts(other.tenantNamespace()).CreateToken(t.Context(), keys.HomeAccount,
+			&authenticationv1.TokenRequest{}, create)),
+		"make a namespace": second(core.Namespaces().Create(t.Context(),
+			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "mine"}}, create)),
+		"label a namespace": second(core.Namespaces().Patch(t.Context(), own, types.MergePatchType,
+			[]byte(`{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"privileged"}}}`), metav1.PatchOptions{})),
+		"list namespaces": second(core.Namespaces().List(t.Context(), list)),
+		"make a volume": second(core.PersistentVolumes().Create(t.Context(),
+			&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "mine"}}, create)),
+		"change a node": second(core.Nodes().Patch(t.Context(), "west-1", types.MergePatchType,
+			[]byte(`{"spec":{"unschedulable":true}}`), metav1.PatchOptions{})),
+		"delete its quota": core.ResourceQuotas(own).Delete(t.Context(), "lodestone", remove),
+		"bind a role in its namespace": second(x.client.RbacV1().RoleBindings(own).Create(t.Context(),
+			&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "mine"}, RoleRef: role, Subjects: me}, create)),
+		"bind a role in the cluster": second(x.client.RbacV1().ClusterRoleBindings().Create(t.Context(),
+			&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "mine"}, RoleRef: role, Subjects: me}, create)),
+		"act as another home": second(as.CoreV1().Pods(foreign).List(t.Context(), list)),
+		"write the status of a ShadowPod": second(x.remote.ShadowPods(own).Patch(t.Context(), "any", types.MergePatchType,
+			[]byte(`{"status":{"phase":"Lost"}}`), metav1.PatchOptions{}, "status")),
+		"make a lease in its namespace":     second(x.client.CoordinationV1().Leases(own).List(t.Context(), list)),
+		"make a ShadowPod for another home": second(x.remote.ShadowPods(foreign).Create(t.Context(), other.newShadow(foreign, "x"), create)),
+		"make a ShadowPod in kube-system": second(x.remote.ShadowPods(metav1.NamespaceSystem).Create(t.Context(),
+			x.newShadow(metav1.NamespaceSystem, "x"), create)),
+		"make a ShadowPod in its own namespace": second(x.remote.ShadowPods(x.tenantNamespace()).Create(t.Context(),
+			x.newShadow(x.tenantNamespace(), "x"), create)),
+	})
+
+	// What it may do.
+	x.shadow(own, "web", nil)
+	x.runs(own, "web")
+	exec := core.RESTClient().Post().Namespace(own).Resource("pods").Name("web").SubResource("exec").Param("command", "true").Param("stdout",
+		"true").Do(t.Context()).Error()
+	assert.False(t, apierrors.IsForbidden(exec), "exec in its own pod is only refused because no kubelet answers: %v", exec)
+	allowed := map[string]error{
+		"renew its own token": second(core.ServiceAccounts(x.tenantNamespace()).CreateToken(t.Context(), keys.HomeAccount,
+			&authenticationv1.TokenRequest{}, create)),
+		"read its HomeCluster":   second(x.remote.HomeClusters().Get(t.Context(), x.id, get)),
+		"read nodes":             second(core.Nodes().List(t.Context(), list)),
+		"read volumes":           second(core.PersistentVolumes().List(t.Context(), list)),
+		"read capacities":        second(x.client.StorageV1().CSIStorageCapacities("").List(t.Context(), list)),
+		"read classes":           second(x.client.StorageV1().StorageClasses().List(t.Context(), list)),
+		"tell clusters apart":    second(core.Namespaces().Get(t.Context(), metav1.NamespaceSystem, get)),
+		"read pods of its own":   second(core.Pods(own).List(t.Context(), list)),
+		"read events of its own": second(core.Events(own).List(t.Context(), list)),
+	}
+	for what, err := range allowed {
+		assert.NoError(t, err, what)
+	}
+}
+
+// shadowOf makes a ShadowPod with home's rights and with anything as its template.
+func (x tenant) shadowOf(namespace, name string, template any) {
+	x.t.Helper()
+	text, err := json.Marshal(x.newShadow(namespace, name))
+	require.NoError(x.t, err)
+	var object map[string]any
+	require.NoError(x.t, json.Unmarshal(text, &object))
+	object["apiVersion"], object["kind"] = remotev1alpha1.GroupVersion.String(), "ShadowPod"
+	object["spec"].(map[string]any)["pod"] = template
+	text, err = json.Marshal(object)
+	require.NoError(x.t, err)
+	eventually(x.t, "home may make ShadowPods", func() error {
+		return x.client.CoreV1().RESTClient().Post().
+			AbsPath("/apis", remotev1alpha1.GroupVersion.Group, remotev1alpha1.GroupVersion.Version, "namespaces", namespace, "shadowpods").
+			SetHeader("Content-Type", "application/json").Body(text).Do(x.t.Context()).Error()
+	})
+}
+
+func TestATemplateThatIsNoneHindersNobody(t *testing.T) {
+	hostile, other := newTenant(t, nil), newTenant(t, nil)
+	bad := hostile.namespace()
+	hostile.shadowOf(bad, "text", "x")
+	hostile.shadowOf(bad, "quantity", map[string]any{"spec": map[string]any{"containers": []any{
+		map[string]any{"name": "app", "image": "app:1", "resources": map[string]any{"requests": map[string]any{"cpu": "abc"}}},
+	}}})
+	hostile.pending(bad, "text", policy.ReasonUnreadable, "not the template of a pod")
+	hostile.pending(bad, "quantity", policy.ReasonUnreadable, "not the template of a pod")
+
+	// An agent that starts now lists them.
+	t.Run("without an agent", withoutAgent)
+	good := other.namespace()
+	other.shadow(good, "web", nil)
+	other.runs(good, "web")
+
+	// And they keep no HomeCluster.
+	require.NoError(t, bed.Agents.HomeClusters().Delete(t.Context(), hostile.id, metav1.DeleteOptions{}))
+	eventually(t, "the HomeCluster is gone", func() error {
+		if err := second(bed.Agents.HomeClusters().Get(t.Context(), hostile.id, get)); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("answer %w", err)
+		}
+		return nil
+	})
+}
+
+func TestAHomeClusterGetsNamespacesAndPods(t *testing.T) {
+	x := newTenant(t, nil)
+	namespace := x.namespace()
+	shadow := x.shadow(namespace, "web", nil)
+	pod := x.runs(namespace, "web")
+	assert.Equal(t, x.id, pod.Labels[keys.HomeID])
+	assert.Equal(t, string(shadow.Spec.Home.UID), pod.Labels[keys.PodUID])
+	assert.Equal(t, "web", pod.Labels["app"])
+	assert.Equal(t, namespace+"/web", pod.Annotations[keys.Pod])
+	require.NotNil(t, pod.Spec.AutomountServiceAccountToken)
+	assert.False(t, *pod.Spec.AutomountServiceAccountToken)
+	assert.Equal(t, pod.UID, x.phase(namespace, "web", remotev1alpha1.ShadowPodCreated).Status.PodUID)
+
+	// Changes of the template are carried; what others wrote stays.
+	_, err := bed.West.Kubectl(t.Context(), "", "annotate", "pod", "-n", namespace, "web", "example.com/by=another")
+	require.NoError(t, err)
+	_, err = x.remote.ShadowPods(namespace).Patch(t.Context(), "web", types.JSONPatchType, []byte(`[
+		{"op":"replace","path":"/spec/pod/metadata/labels","value":{"tier":"front"}},
+		{"op":"replace","path":"/spec/pod/spec/containers/0/image","value":"app:2"}]`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	eventually(t, "the change is carried", func() error {
+		pod = x.runs(namespace, "web")
+		if pod.Spec.Containers[0].Image != "app:2" || pod.Labels["tier"] != "front" || pod.Labels["app"] != "" {
+			return assert.AnError
+		}
+		return nil
+	})
+	assert.Equal(t, "another", pod.Annotations["example.com/by"])
+	assert.Equal(t, string(shadow.Spec.Home.UID), pod.Labels[keys.PodUID])
+
+	require.NoError(t, x.remote.ShadowPods(namespace).Delete(t.Context(), "web", metav1.DeleteOptions{}))
+	x.goes(namespace, "web")
 }

@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
 
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
@@ -58,7 +59,7 @@ func TestNamespacesThatAreNotGiven(t *testing.T) {
 	require.NoError(t, x.remote.NamespaceRequests(x.tenantNamespace()).Delete(t.Context(), first, metav1.DeleteOptions{}))
 	x.given(third)
 	x.change(func(home *remotev1alpha1.HomeCluster) {
-		home.Spec.Namespaces.Names = nil
+		home.Spec.Namespaces.Names = []string{"*"}
 		home.Spec.Namespaces.Maximum = 3
 	})
 	x.given("other")
@@ -67,7 +68,8 @@ func TestNamespacesThatAreNotGiven(t *testing.T) {
 func TestWhatBelongsInANamespaceIsKept(t *testing.T) {
 	x := newTenant(t, func(home *remotev1alpha1.HomeCluster) {
 		home.Spec.Namespaces.Quota = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("7")}
-		home.Spec.Namespaces.Limits = []corev1.LimitRangeItem{{Type: corev1.LimitTypeContainer, Max: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}}}
+		home.Spec.Namespaces.Limits = []corev1.LimitRangeItem{{Type: corev1.LimitTypeContainer,
+			Max: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}}}
 		home.Spec.ServiceTypes = []corev1.ServiceType{corev1.ServiceTypeLoadBalancer}
 	})
 	name := x.namespace()
@@ -212,4 +214,108 @@ func TestANamespaceThatSomebodyDeletesIsMadeAgain(t *testing.T) {
 	x.given(name)
 	x.shadow(name, "web", nil)
 	x.runs(name, "web")
+}
+
+// identify writes the UID of the home namespace into a request, as the home cluster does.
+func (x tenant) identify(name string, uid types.UID) error {
+	_, err := x.remote.NamespaceRequests(x.tenantNamespace()).Patch(x.t.Context(), name, types.MergePatchType,
+		[]byte(`{"spec":{"homeNamespaceUID":"`+string(uid)+`"}}`), metav1.PatchOptions{})
+	return err
+}
+
+// isFor waits until a namespace is recorded to be for the home namespace of a UID, and given.
+func (x tenant) isFor(name string, uid types.UID) {
+	x.t.Helper()
+	eventually(x.t, "namespace "+name+" is for "+string(uid), func() error {
+		request, err := bed.Agents.NamespaceRequests(x.tenantNamespace()).Get(x.t.Context(), name, metav1.GetOptions{})
+		if err != nil || request.Status.HomeNamespaceUID != uid {
+			return fmt.Errorf("it is for %+v, %w", request, err)
+		}
+		return nil
+	})
+	x.given(name)
+	eventually(x.t, "namespace "+name+" says so", func() error {
+		if namespace := namespaceOf(x.t, name); namespace == nil || namespace.Annotations[keys.HomeNamespaceUID] != string(uid) {
+			return fmt.Errorf("namespace %+v", namespace)
+		}
+		return nil
+	})
+}
+
+func TestANamespaceIsForOneHomeNamespace(t *testing.T) {
+	x := newTenant(t, nil)
+	// As a home cluster of the version before asked for it: nothing is recorded, and it is given.
+	name := x.namespace()
+	assert.NotContains(t, namespaceOf(t, name).Annotations, keys.HomeNamespaceUID)
+	claims := x.client.CoreV1().PersistentVolumeClaims(name)
+	_, err := claims.Create(t.Context(), x.newClaim(name, "data"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	uid := namespaceOf(t, name).UID
+
+	require.NoError(t, x.identify(name, "u1"))
+	x.isFor(name, "u1")
+
+	// The home namespace is made again.
+	require.NoError(t, x.identify(name, "u2"))
+	assert.Contains(t, x.told(name, remotev1alpha1.ReasonAnotherNamespace), "kubectl lodestone rebind namespace "+name)
+	assert.Equal(t, "u1", namespaceOf(t, name).Annotations[keys.HomeNamespaceUID])
+	_, err = claims.Get(t.Context(), "data", metav1.GetOptions{})
+	require.NoError(t, err, "home has the rights to delete what it has there")
+
+	// It was restored: the owner binds it again.
+	_, err = bed.West.Kubectl(t.Context(), "", "annotate", "namespace", name, keys.HomeNamespaceUID+"=u2", "--overwrite")
+	require.NoError(t, err)
+	x.isFor(name, "u2")
+	assert.Equal(t, uid, namespaceOf(t, name).UID, "with all that is in it")
+
+	// It is made again, and home deletes what it has there: then the namespace is made anew.
+	require.NoError(t, x.identify(name, "u3"))
+	x.told(name, remotev1alpha1.ReasonAnotherNamespace)
+	require.NoError(t, claims.Delete(t.Context(), "data", metav1.DeleteOptions{}))
+	x.isFor(name, "u3")
+	assert.NotEqual(t, uid, namespaceOf(t, name).UID)
+}
+
+func TestAHomeClusterChangesOnlyTheUIDOfARequest(t *testing.T) {
+	x := newTenant(t, nil)
+	name := x.namespace()
+	requests := x.remote.NamespaceRequests(x.tenantNamespace())
+	for what, patch := range map[string]string{
+		"for another namespace":                `{"spec":{"homeNamespace":"other"}}`,
+		"without the finalizer of the agent":   `{"metadata":{"finalizers":null}}`,
+		"with a finalizer in place of agent's": `{"metadata":{"finalizers":["example.com/mine"]}}`,
+	} {
+		_, err := requests.Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+		assert.True(t, apierrors.IsForbidden(err), "%s: %v", what, err)
+	}
+	require.NoError(t, x.identify(name, "u1"))
+}
+
+// TestAHomeClusterKeepsWhatItHadBeforeNamesWereNeeded has a HomeCluster of the version before, which
+// lists no names, and a namespace of another name than it would get now.
+func TestAHomeClusterKeepsWhatItHadBeforeNamesWereNeeded(t *testing.T) {
+	x := newTenant(t, nil)
+	name := x.namespace()
+	x.change(func(home *remotev1alpha1.HomeCluster) { home.Spec.Namespaces.Names = nil })
+	other, suffixed := "ns-"+rand.String(6), "ns-"+x.id
+	x.request(other)
+	assert.Contains(t, x.told(other, "NotAllowed"), "let the owner list "+other+" in spec.namespaces.names")
+	x.request(suffixed)
+	x.given(suffixed)
+
+	x.given(name)
+	uid := namespaceOf(t, name).UID
+	require.NoError(t, bed.West.Client().CoreV1().Namespaces().Delete(t.Context(), name, metav1.DeleteOptions{}))
+	eventually(t, "another namespace is there", func() error {
+		if now := namespaceOf(t, name); now == nil || now.UID == uid {
+			return fmt.Errorf("namespace %+v", now)
+		}
+		return nil
+	})
+	x.given(name)
+
+	x.change(func(home *remotev1alpha1.HomeCluster) { home.Spec.Namespaces.Names = []string{"*"} })
+	x.given(other)
+	x.request("acme-operator")
+	x.told("acme-operator", "NotAllowed")
 }

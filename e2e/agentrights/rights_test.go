@@ -1,13 +1,18 @@
 package agentrights
 
 import (
+	"crypto/tls"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
 
@@ -15,6 +20,7 @@ import (
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/roles"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
+	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
@@ -64,22 +70,29 @@ func TestEachRightOfTheAgentAndTheVirtualNodeIsUsedAndNoneIsMissing(t *testing.T
 	})
 	t.Run("the remote agent", func(t *testing.T) {
 		roles.Compare(t, bed, bed.West, roles.Excuses{
-			agent + "bind rbac.authorization.k8s.io/clusterroles":       roles.Never("(no request: without it the API server refuses to make the bindings)"),
-			agent + "update remote.lodestone.dev/shadowpods/finalizers": roles.Never("(no request: where API servers check owners that block deletion, pods could not be made without it)"),
-			agent + "get remote.lodestone.dev/shadowpods":               roles.Sometimes("(a pod that is made at a later look, as one that starts again: e2e/agent)"),
-			agent + "patch events":                                      roles.Sometimes("(an event that comes again is counted up)"),
+			agent +
+				"bind rbac.authorization.k8s.io/clusterroles": roles.Never("(no request: without it the API server refuses to make the bindings)"),
+			agent +
+				"update remote.lodestone.dev/shadowpods/finalizers": roles.Never("(no request: where API servers check owners that block deletion, " +
+				"pods could not be made without it)"),
+			agent +
+				"get remote.lodestone.dev/shadowpods": roles.Sometimes("(a pod that is made at a later look, as one that starts again: e2e/agent)"),
+			agent + "patch pods/resize":              roles.Sometimes("(home resizes a running pod: e2e/remotepods)"),
+			agent + "patch pods/ephemeralcontainers": roles.Sometimes("(somebody at home debugs a running pod: e2e/remotepods)"),
+			agent + "patch events":                   roles.Sometimes("(an event that comes again is counted up)"),
 		}, missing(namespace), "lodestone-remote:lodestone-remote-agent")
 	})
 	t.Run("home, in west", func(t *testing.T) {
 		excuses := roles.Excuses{
-			account + ": create serviceaccounts/token":               roles.Sometimes("(a token that is about to end: provisioner/clusters)"),
-			account + ": get storage.k8s.io/volumeattributesclasses": roles.Sometimes("(a claim with attributes: e2e/rights)"),
-			account + ": create discovery.k8s.io/endpointslices":     roles.Sometimes("(endpoints of Services at home: e2e/reflect)"),
-			account + ": update discovery.k8s.io/endpointslices":     roles.Sometimes("(endpoints of Services that change: e2e/reflect)"),
-			account + ": update services":                            roles.Sometimes("(Services that change: e2e/reflect)"),
-			account + ": delete services":                            roles.Sometimes("(Services that go: e2e/reflect)"),
-			account + ": list metrics.k8s.io/pods":                   roles.Sometimes("(kubectl top: e2e/virtualnodes)"),
-			account + ": get pods/log":                               roles.Sometimes("(kubectl logs: e2e/virtualnodes)"),
+			account + ": create serviceaccounts/token":                 roles.Sometimes("(a token that is about to end: provisioner/clusters)"),
+			account + ": get storage.k8s.io/volumeattributesclasses":   roles.Sometimes("(a claim with attributes: e2e/rights)"),
+			account + ": create discovery.k8s.io/endpointslices":       roles.Sometimes("(endpoints of Services at home: e2e/reflect)"),
+			account + ": update discovery.k8s.io/endpointslices":       roles.Sometimes("(endpoints of Services that change: e2e/reflect)"),
+			account + ": update services":                              roles.Sometimes("(Services that change: e2e/reflect)"),
+			account + ": delete services":                              roles.Sometimes("(Services that go: e2e/reflect)"),
+			account + ": patch remote.lodestone.dev/namespacerequests": roles.Sometimes("(a request of an earlier version: e2e/namespaces)"),
+			account + ": list metrics.k8s.io/pods":                     roles.Sometimes("(kubectl top: e2e/virtualnodes)"),
+			account + ": get pods/log":                                 roles.Sometimes("(kubectl logs: e2e/virtualnodes)"),
 		}
 		for _, what := range []string{"services", "configmaps", "discovery.k8s.io/endpointslices"} {
 			excuses[account+": get "+what] = roles.Sometimes("(one that is there already when it is to be made: virtualnode/reflect)")
@@ -116,11 +129,15 @@ func end(t *testing.T, namespace string) {
 	}, func() any { return await.Events(t, bed.West.Client(), namespace) })
 }
 
+// leftByHome is a namespace that goes while it is in use, as the one of the tests does.
+const leftByHome = "left-by-home"
+
 // missing says that nothing that is refused is as it should be, but what is asked while
 // a right has just been taken away with the namespace that it was for.
 func missing(namespace string) func(fabric.Request) bool {
 	return func(q fabric.Request) bool {
-		return strings.HasPrefix(q.User.Username, "system:serviceaccount:"+keys.TenantPrefix) && q.ObjectRef.Namespace == namespace
+		return strings.HasPrefix(q.User.Username, "system:serviceaccount:"+keys.TenantPrefix) &&
+			(q.ObjectRef.Namespace == namespace || q.ObjectRef.Namespace == leftByHome)
 	}
 }
 
@@ -191,4 +208,113 @@ func pod(t *testing.T, cluster *testbed.Cluster, namespace, name string) *corev1
 	}
 	require.NoError(t, err)
 	return found
+}
+
+// owned has west's owner give home more, then set no bounds at all, and take the marks
+// off what was made for home, which the agent puts on again.
+func owned(t *testing.T, namespace string) {
+	t.Helper()
+	change(t, func(home *remotev1alpha1.HomeCluster) {
+		limit("20")(home)
+		home.Spec.Namespaces.Limits[0].Default[corev1.ResourceMemory] = resource.MustParse("128Mi")
+		home.Spec.Namespaces.PodSecurity = "privileged"
+	})
+	await.Until(t, "the quota, the limits and the level are those", func() bool {
+		quotas, limits := bounds(t, namespace)
+		found, err := bed.West.Client().CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{})
+		require.NoError(t, err)
+		return len(quotas) == 1 && quotas[0].Spec.Hard[corev1.ResourcePersistentVolumeClaims] == resource.MustParse("20") &&
+			len(limits) == 1 && limits[0].Spec.Limits[0].Default[corev1.ResourceMemory] == resource.MustParse("128Mi") &&
+			found.Labels["pod-security.kubernetes.io/enforce"] == "privileged"
+	})
+	change(t, func(home *remotev1alpha1.HomeCluster) {
+		home.Spec.Namespaces.Quota, home.Spec.Namespaces.Limits = nil, nil
+	})
+	await.Until(t, "there are no bounds", func() bool {
+		quotas, limits := bounds(t, namespace)
+		return len(quotas)+len(limits) == 0
+	})
+
+	mine := keys.HomeID + "=" + homeID
+	kubectl(t, bed.West, "label", "clusterroles,clusterrolebindings", "-l", mine, keys.HomeID+"-")
+	kubectl(t, bed.West, "label", "serviceaccounts,rolebindings", "-n", keys.TenantPrefix+homeID, "-l", mine, keys.HomeID+"-")
+	await.Until(t, "all is marked again", func() bool {
+		marked, err := bed.West.Kubectl(t.Context(), "", "get", "clusterroles,clusterrolebindings,serviceaccounts,rolebindings", "-n",
+			keys.TenantPrefix+homeID, "-l", mine, "-o", "name")
+		require.NoError(t, err)
+		return len(marked) > 0
+	})
+}
+
+func bounds(t *testing.T, namespace string) ([]corev1.ResourceQuota, []corev1.LimitRange) {
+	t.Helper()
+	quotas, err := bed.West.Client().CoreV1().ResourceQuotas(namespace).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	limits, err := bed.West.Client().CoreV1().LimitRanges(namespace).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	return quotas.Items, limits.Items
+}
+
+// change changes what home may have.
+func change(t *testing.T, change func(*remotev1alpha1.HomeCluster)) {
+	t.Helper()
+	await.Until(t, "the HomeCluster is changed", func() bool {
+		home, err := bed.Agents.HomeClusters().Get(t.Context(), homeID, metav1.GetOptions{})
+		require.NoError(t, err)
+		change(home)
+		_, err = bed.Agents.HomeClusters().Update(t.Context(), home, metav1.UpdateOptions{})
+		return err == nil
+	})
+}
+
+// left leaves a namespace that home has asked for, and a pod in it: they go with the
+// HomeCluster.
+func left(t *testing.T) {
+	t.Helper()
+	const name = leftByHome
+	requests := bed.Agents.NamespaceRequests(keys.TenantPrefix + homeID)
+	await.Until(t, "the namespace is given", func() bool {
+		request, err := requests.Get(t.Context(), name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			// The provisioner, which is about to hear that west is no longer its own, may
+			// still take back what nobody at home needs.
+			_, err = requests.Create(t.Context(), &remotev1alpha1.NamespaceRequest{
+				ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: remotev1alpha1.NamespaceRequestSpec{HomeNamespace: name},
+			}, metav1.CreateOptions{})
+			require.NoError(t, err)
+			return false
+		}
+		require.NoError(t, err)
+		return meta.IsStatusConditionTrue(request.Status.Conditions, remotev1alpha1.Ready)
+	})
+	_, err := bed.Agents.ShadowPods(name).Create(t.Context(), &remotev1alpha1.ShadowPod{
+		ObjectMeta: metav1.ObjectMeta{Name: "web", Labels: map[string]string{keys.HomeID: homeID, keys.PodUID: "u1"},
+			Finalizers: []string{keys.ShadowPodFinalizer}},
+		Spec: remotev1alpha1.ShadowPodSpec{
+			Start: true, Home: remotev1alpha1.HomePod{Cluster: homeID, Namespace: name, Name: "web", UID: "u1"},
+			Pod: corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "app"}}}},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	await.Until(t, "its pod is there", func() bool { return pod(t, bed.West, name, "web") != nil })
+}
+
+// ask asks the kubelet API of west's node with the token of an account that has no
+// rights there: the program asks home whose it is and what that one may.
+func ask(t *testing.T) {
+	t.Helper()
+	node, err := bed.Home.Client().CoreV1().Nodes().Get(t.Context(), fabric.WestNode, metav1.GetOptions{})
+	require.NoError(t, err)
+	guest, err := bed.Home.ServiceAccountConfig(t.Context(), metav1.NamespaceDefault, "default")
+	require.NoError(t, err)
+	port := node.Status.DaemonEndpoints.KubeletEndpoint.Port
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprintf("https://127.0.0.1:%d/containerLogs/default/db/app",
+		port), nil)
+	require.NoError(t, err)
+	request.Header.Set("Authorization", "Bearer "+guest.BearerToken)
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
+	response, err := client.Do(request)
+	require.NoError(t, err)
+	defer response.Body.Close()
+	assert.Equal(t, http.StatusForbidden, response.StatusCode)
 }

@@ -6,28 +6,43 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 )
 
-// Long is the most that a test waits for something, Often is how often it looks,
-// and Steady is how long it watches for what must not happen.
+// Long is the most that a test waits for something, Soon is when it looks again for the
+// first time and Often how often it looks after a while, and Steady is how long it watches
+// for what must not happen.
 const (
 	Long   = 150 * time.Second
+	Soon   = 5 * time.Millisecond
 	Often  = 50 * time.Millisecond
 	Steady = 2 * time.Second
 )
+
+// waited is how long the tests of this process have waited together, in nanoseconds.
+var waited atomic.Int64
+
+// Waited is how long the tests of this process have waited together so far: more than it
+// has run if some wait at the same time.
+func Waited() time.Duration { return time.Duration(waited.Load()) }
+
+func count(started time.Time) { waited.Add(int64(time.Since(started))) }
 
 // Until waits until done, and fails the test if that takes too long. now, if
 // given, says how things are then.
 func Until(t testing.TB, what string, done func() bool, now ...func() any) {
 	t.Helper()
-	for deadline := time.Now().Add(Long); !done(); time.Sleep(Often) {
+	defer count(time.Now())
+	pause := Soon
+	for deadline := time.Now().Add(Long); !done(); pause = min(2*pause, Often) {
 		if time.Now().After(deadline) {
 			var state strings.Builder
 			for _, tell := range now {
@@ -35,6 +50,7 @@ func Until(t testing.TB, what string, done func() bool, now ...func() any) {
 			}
 			require.Fail(t, "waited too long until "+what, state.String())
 		}
+		time.Sleep(pause)
 	}
 }
 
@@ -48,6 +64,7 @@ func Never(t testing.TB, what string, happened func() bool) {
 // Always watches for a while that something stays so; what says how it must be.
 func Always(t testing.TB, what string, holds func() bool) {
 	t.Helper()
+	defer count(time.Now())
 	for deadline := time.Now().Add(Steady); time.Now().Before(deadline); time.Sleep(Often) {
 		require.True(t, holds(), what)
 	}
@@ -85,4 +102,37 @@ func list(t testing.TB, client kubernetes.Interface, namespace string) []corev1.
 	events, err := client.CoreV1().Events(namespace).List(context.WithoutCancel(t.Context()), metav1.ListOptions{})
 	require.NoError(t, err)
 	return events.Items
+}
+
+// Claim returns a claim as the API server has it now, nil if there is none.
+func Claim(t testing.TB, client kubernetes.Interface, namespace, name string) *corev1.PersistentVolumeClaim {
+	t.Helper()
+	claim, err := client.CoreV1().PersistentVolumeClaims(namespace).Get(t.Context(), name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	require.NoError(t, err)
+	return claim
+}
+
+// Pod returns a pod as the API server has it now, nil if there is none.
+func Pod(t testing.TB, client kubernetes.Interface, namespace, name string) *corev1.Pod {
+	t.Helper()
+	pod, err := client.CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	require.NoError(t, err)
+	return pod
+}
+
+// Volume returns a volume as the API server has it now, nil if there is none.
+func Volume(t testing.TB, client kubernetes.Interface, name string) *corev1.PersistentVolume {
+	t.Helper()
+	volume, err := client.CoreV1().PersistentVolumes().Get(t.Context(), name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	require.NoError(t, err)
+	return volume
 }

@@ -1,6 +1,6 @@
 // Package built has programs that tests need and that are built from Go modules of their
 // own, so that the product does not have their dependencies. They are kept in the user's
-// cache.
+// cache. It needs nothing but Go's own library, so that it is ready before they are.
 package built
 
 import (
@@ -16,43 +16,45 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"github.com/lodestone-storage/lodestone/e2e/testbed"
 )
 
-// Module is one that programs are built from.
-type Module struct {
-	// Name is that of the directory in the cache, Folder where the sources are, relative to
-	// the root of the source tree.
+// Set is programs that are built together.
+type Set struct {
+	// Name is that of the directory in the cache, and what people read. Folder is where the
+	// module is, relative to the root of the source tree.
 	Name, Folder string
-	// Target is what `go build` is given.
-	Target string
-	// Extra, if not nil, puts more into the built directory.
-	Extra func(ctx context.Context, sources, built string) error
+	// Packages and Tags are what `go build` is given.
+	Packages []string
+	Tags     string
+	// extra, if not nil, puts more into the built directory.
+	extra func(ctx context.Context, module, built string) error
 }
 
-// Build returns the directory with the programs of a module: from the user's cache, or
-// built, which is told to out. Callers in several processes do no harm to each other: one
-// builds, the others wait.
-func (m Module) Build(ctx context.Context, out io.Writer) (string, error) {
-	root, err := testbed.SourceTree()
+// Build returns the directory with the programs of a set: from the user's cache, or built,
+// which is told to out. Callers in several processes do no harm to each other: one builds,
+// the others wait.
+func (s Set) Build(ctx context.Context, out io.Writer) (string, error) {
+	root, err := SourceTree()
 	if err != nil {
 		return "", err
 	}
-	sources := filepath.Join(root, m.Folder)
-	hash, err := hashOf(sources)
+	module := filepath.Join(root, s.Folder)
+	hash, err := hashOf(module)
 	if err != nil {
-		return "", fmt.Errorf("build the programs of %s: %w", m.Folder, err)
+		return "", fmt.Errorf("build %s: %w", s.Name, err)
 	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return "", fmt.Errorf("find the user's cache directory: %w", err)
 	}
-	path := filepath.Join(cache, "lodestone", m.Name+"-"+hash)
+	path := filepath.Join(cache, "lodestone", s.Name+"-"+hash)
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return "", err
 	}
-	unlock, err := lock(ctx, path+".lock")
+	unlock, err := lock(ctx, path+".lock", func() { fmt.Fprintf(out, "another process builds %s: waiting for it\n", s.Name) })
 	if err != nil {
 		return "", err
 	}
@@ -61,55 +63,88 @@ func (m Module) Build(ctx context.Context, out io.Writer) (string, error) {
 		return path, nil
 	}
 	started := time.Now()
-	fmt.Fprintf(out, "Building %s from Go modules, once; the result is kept in %s.\n", m.Name, path)
-	temporary := path + ".new"
-	if err := errors.Join(os.RemoveAll(temporary), os.Mkdir(temporary, 0o755)); err != nil {
-		return "", err
+	fmt.Fprintf(out, "building %s from Go modules, once; it is kept in %s\n", s.Name, path)
+	if err := s.build(ctx, root, path, out); err != nil {
+		return "", fmt.Errorf("build %s: %w", s.Name, err)
 	}
-	if _, err := Go(ctx, sources, "build", "-trimpath", "-ldflags", "-s -w", "-o", temporary+"/", m.Target); err != nil {
-		return "", err
-	}
-	if m.Extra != nil {
-		if err := m.Extra(ctx, sources, temporary); err != nil {
-			return "", err
-		}
-	}
-	if err := os.Rename(temporary, path); err != nil {
-		return "", err
-	}
-	fmt.Fprintf(out, "Built %s in %v.\n", m.Name, time.Since(started).Round(time.Second))
+	fmt.Fprintf(out, "built %s in %v\n", s.Name, time.Since(started).Round(time.Second))
 	return path, nil
 }
 
-// Go runs go in a module and returns what it prints.
-func Go(ctx context.Context, directory string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Dir = directory
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=")
+// build builds the programs, and gives their directory its name only when it is complete.
+func (s Set) build(ctx context.Context, root, path string, out io.Writer) error {
+	temporary := path + ".new"
+	if err := errors.Join(os.RemoveAll(temporary), os.Mkdir(temporary, 0o755)); err != nil {
+		return err
+	}
+	module := filepath.Join(root, s.Folder)
+	const version = "k8s.io/component-base/version"
+	args := []string{
+		s.Name, "build", "-tags=" + s.Tags, "-o", temporary + "/",
+		"-ldflags", fmt.Sprintf("-s -w -X %[1]s.gitVersion=%[2]s -X %[1]s.gitMajor=1 -X %[1]s.gitMinor=36", version, KubernetesVersion),
+	}
+	cmd := command(ctx, module, filepath.Join(root, "hack", "go.sh"), append(args, s.Packages...)...)
+	cmd.Stderr = out
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%w: see above", err)
+	}
+	if s.extra != nil {
+		if err := s.extra(ctx, module, temporary); err != nil {
+			return err
+		}
+	}
+	return os.Rename(temporary, path)
+}
+
+// command is one that runs in a module, with the flags that everything here is built with:
+// what has been compiled for one program serves all others.
+func command(ctx context.Context, module, name string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = module
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-trimpath -buildvcs=false")
 	// The compilers that go starts are stopped with it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second
-	var messages strings.Builder
-	cmd.Stderr = &messages
-	output, err := cmd.Output()
+	return cmd
+}
+
+// SourceTree returns the root folder of the source tree that the program runs in. It is
+// not what the compiler knew, since programs are built so that they do not name it.
+func SourceTree() (string, error) {
+	start, err := os.Getwd()
 	if err != nil {
-		return "", fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, messages.String())
+		return "", fmt.Errorf("find the working directory: %w", err)
 	}
-	return strings.TrimSpace(string(output)), nil
+	for directory := start; ; directory = filepath.Dir(directory) {
+		if _, err := os.Stat(filepath.Join(directory, programs, "go.mod")); err == nil {
+			return directory, nil
+		}
+		if directory == filepath.Dir(directory) {
+			return "", fmt.Errorf("found no %s above %s: run inside the source tree", programs, start)
+		}
+	}
 }
 
 // hashOf identifies what a module's programs are built from.
-func hashOf(directory string) (string, error) {
+func hashOf(module string) (string, error) {
 	hash := sha256.New()
-	err := filepath.WalkDir(directory, func(path string, entry fs.DirEntry, err error) error {
-		name := entry.Name()
-		if err != nil || entry.IsDir() || strings.HasSuffix(name, "_test.go") ||
-			(filepath.Ext(name) != ".go" && name != "go.mod" && name != "go.sum") {
+	err := filepath.WalkDir(module, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
 			return err
 		}
+		name := entry.Name()
+		if entry.IsDir() {
+			if _, err := os.Stat(filepath.Join(path, "go.mod")); err == nil && path != module {
+				return fs.SkipDir // another module
+			}
+			return nil
+		}
+		if strings.HasSuffix(name, "_test.go") || (filepath.Ext(name) != ".go" && name != "go.mod" && name != "go.sum") {
+			return nil
+		}
 		content, err := os.ReadFile(path)
-		fmt.Fprintf(hash, "%s %d\n", path[len(directory):], len(content))
+		fmt.Fprintf(hash, "%s %d\n", path[len(module):], len(content))
 		hash.Write(content)
 		return err
 	})
@@ -119,13 +154,14 @@ func hashOf(directory string) (string, error) {
 	return fmt.Sprintf("%x", hash.Sum(nil)[:6]), nil
 }
 
-// lock waits for a lock between processes, which ends with its holder.
-func lock(ctx context.Context, path string) (unlock func(), err error) {
+// lock waits for a lock between processes, which ends with its holder, and calls waits if
+// another process has it.
+func lock(ctx context.Context, path string, waits func()) (unlock func(), err error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("open the build lock: %w", err)
 	}
-	for {
+	for first := true; ; first = false {
 		err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		if err == nil {
 			return func() { _ = file.Close() }, nil
@@ -133,6 +169,9 @@ func lock(ctx context.Context, path string) (unlock func(), err error) {
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
 			_ = file.Close()
 			return nil, fmt.Errorf("lock %s: %w", path, err)
+		}
+		if first {
+			waits()
 		}
 		select {
 		case <-ctx.Done():

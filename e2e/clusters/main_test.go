@@ -5,14 +5,21 @@ package clusters
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 )
 
 // bed is shared by the tests of this package, and so is east, a third cluster
@@ -49,9 +56,193 @@ func TestMain(m *testing.M) {
 		if _, err := bed.StartExtender(ctx); err != nil {
 			return err
 		}
-		if err := bed.Peer(ctx); err != nil {
-			return err
-		}
-		return bed.AwaitReady(ctx, "west", metav1.ConditionTrue)
+		return bed.Peer(ctx)
 	})
+}
+
+// The identity that deploy/remote-volumes makes for the home cluster.
+const (
+	accountNamespace = "lodestone-volumes"
+	accountName      = "lodestone-home"
+)
+
+// newNamespace makes a namespace in home and west that home may use in west.
+func newNamespace(t *testing.T) string {
+	t.Helper()
+	testbed.Require(t)
+	namespace := testbed.Namespace(t, bed.Home, bed.West)
+	require.NoError(t, bed.Bind(t.Context(), namespace))
+	// With its namespace in west home's rights there go, before its claims do, and
+	// nobody here takes its finalizer off them then: a volume would be left over.
+	t.Cleanup(func() { awaitNoVolumes(t, namespace) })
+	return namespace
+}
+
+// awaitNoVolumes deletes the pods and claims of a namespace, and waits until their
+// volumes are gone.
+func awaitNoVolumes(t *testing.T, namespace string) {
+	t.Helper()
+	core := bed.Home.Client().CoreV1()
+	require.NoError(t, core.Pods(namespace).DeleteCollection(context.Background(), metav1.DeleteOptions{}, metav1.ListOptions{}))
+	require.NoError(t, core.PersistentVolumeClaims(namespace).DeleteCollection(context.Background(), metav1.DeleteOptions{},
+		metav1.ListOptions{}))
+	var left []string
+	await.Until(t, "the volumes of namespace "+namespace+" are gone", func() bool {
+		left = nil
+		volumes, err := core.PersistentVolumes().List(context.Background(), metav1.ListOptions{})
+		require.NoError(t, err)
+		for _, volume := range volumes.Items {
+			if ref := volume.Spec.ClaimRef; ref != nil && ref.Namespace == namespace {
+				left = append(left, fmt.Sprintf("%s: %s", volume.Name, volume.Status.Phase))
+			}
+		}
+		return len(left) == 0
+	}, func() any { return left }, func() any { return await.Events(t, bed.Home.Client(), namespace) })
+}
+
+// registered makes the Secret, if there is a kubeconfig, and the RemoteCluster of
+// a cluster, and removes both after the test.
+func registered(t *testing.T, id string, kubeconfig []byte) {
+	t.Helper()
+	if kubeconfig != nil {
+		secret(t, fabric.System, id, "kubeconfig", kubeconfig)
+	}
+	_, err := bed.Remotes.Create(t.Context(), &v1alpha1.RemoteCluster{
+		ObjectMeta: metav1.ObjectMeta{Name: id},
+		Spec:       v1alpha1.RemoteClusterSpec{KubeconfigSecretRef: v1alpha1.SecretKeyRef{Namespace: fabric.System, Name: id}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() { unregister(t, id) })
+}
+
+// unregister deletes a RemoteCluster and waits until it is gone.
+func unregister(t *testing.T, id string) {
+	t.Helper()
+	err := bed.Remotes.Delete(context.Background(), id, metav1.DeleteOptions{})
+	if !apierrors.IsNotFound(err) {
+		require.NoError(t, err)
+	}
+	await.Until(t, "RemoteCluster "+id+" is gone", func() bool {
+		_, err := bed.Remotes.Get(context.Background(), id, metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	}, func() any { return condition(t, id, v1alpha1.Ready) })
+}
+
+func secret(t *testing.T, namespace, name, key string, data []byte) {
+	t.Helper()
+	secrets := bed.Home.Client().CoreV1().Secrets(namespace)
+	_, err := secrets.Create(t.Context(), &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: map[string][]byte{key: data},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		err := secrets.Delete(context.Background(), name, metav1.DeleteOptions{})
+		require.NoError(t, err)
+		await.Until(t, "Secret "+name+" is gone", func() bool {
+			_, err := secrets.Get(context.Background(), name, metav1.GetOptions{})
+			return apierrors.IsNotFound(err)
+		}, func() any { return "still held" })
+	})
+}
+
+// replaceKubeconfig puts another kubeconfig into the Secret of a cluster.
+func replaceKubeconfig(t *testing.T, id string, kubeconfig []byte) {
+	t.Helper()
+	secrets := bed.Home.Client().CoreV1().Secrets(fabric.System)
+	have, err := secrets.Get(context.Background(), id, metav1.GetOptions{})
+	require.NoError(t, err)
+	have.Data["kubeconfig"] = kubeconfig
+	_, err = secrets.Update(context.Background(), have, metav1.UpdateOptions{})
+	require.NoError(t, err)
+}
+
+func kubeconfigOf(t *testing.T, cluster *testbed.Cluster) []byte {
+	t.Helper()
+	data, err := cluster.ServiceAccountKubeconfig(t.Context(), accountNamespace, accountName)
+	require.NoError(t, err)
+	return data
+}
+
+func status(t *testing.T, id string) v1alpha1.RemoteClusterStatus {
+	t.Helper()
+	remote, err := bed.Remotes.Get(context.Background(), id, metav1.GetOptions{})
+	require.NoError(t, err)
+	return remote.Status
+}
+
+func condition(t *testing.T, id, kind string) metav1.Condition {
+	t.Helper()
+	if found := meta.FindStatusCondition(status(t, id).Conditions, kind); found != nil {
+		return *found
+	}
+	return metav1.Condition{}
+}
+
+// awaitReady waits until a cluster's condition Ready has a status and reason, and
+// returns its message.
+func awaitReady(t *testing.T, id string, want metav1.ConditionStatus, reason string) string {
+	t.Helper()
+	var have metav1.Condition
+	await.Until(t, fmt.Sprintf("%s has Ready=%s, %s", id, want, reason), func() bool {
+		have = condition(t, id, v1alpha1.Ready)
+		return have.Status == want && have.Reason == reason
+	}, func() any { return have })
+	return have.Message
+}
+
+func createClaim(t *testing.T, claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
+	t.Helper()
+	created, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(claim.Namespace).Create(t.Context(), claim, metav1.CreateOptions{})
+	require.NoError(t, err)
+	return created
+}
+
+func createPod(t *testing.T, pod *corev1.Pod) {
+	t.Helper()
+	_, err := bed.Home.Client().CoreV1().Pods(pod.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})
+	require.NoError(t, err)
+}
+
+func deletePodAndClaim(t *testing.T, namespace, pod, claim string) {
+	t.Helper()
+	require.NoError(t, bed.Home.Client().CoreV1().Pods(namespace).Delete(t.Context(), pod, metav1.DeleteOptions{}))
+	require.NoError(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Delete(t.Context(), claim, metav1.DeleteOptions{}))
+}
+
+func claimOf(t *testing.T, cluster *testbed.Cluster, namespace, name string) *corev1.PersistentVolumeClaim {
+	t.Helper()
+	return await.Claim(t, cluster.Client(), namespace, name)
+}
+
+func hasVolume(t *testing.T, name string) bool {
+	t.Helper()
+	_, err := bed.Home.Client().CoreV1().PersistentVolumes().Get(t.Context(), name, metav1.GetOptions{})
+	if !apierrors.IsNotFound(err) {
+		require.NoError(t, err)
+	}
+	return err == nil
+}
+
+func pod(t *testing.T, namespace, name string) *corev1.Pod {
+	t.Helper()
+	found, err := bed.Home.Client().CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
+	require.NoError(t, err)
+	return found
+}
+
+// awaitRunning waits until a pod runs and returns the name of its node.
+func awaitRunning(t *testing.T, namespace, name string) string {
+	t.Helper()
+	await.Until(t, fmt.Sprintf("pod %s/%s runs", namespace, name), func() bool {
+		return pod(t, namespace, name).Status.Phase == corev1.PodRunning
+	}, func() any {
+		return append(await.Events(t, bed.Home.Client(), namespace), fmt.Sprint(pod(t, namespace, name).Status.Conditions))
+	})
+	return pod(t, namespace, name).Spec.NodeName
+}
+
+// requireUnscheduled checks that a pod gets no node for a while.
+func requireUnscheduled(t *testing.T, namespace, name string) {
+	t.Helper()
+	await.Never(t, "pod "+name+" must wait", func() bool { return pod(t, namespace, name).Spec.NodeName != "" })
 }

@@ -20,28 +20,28 @@ import (
 )
 
 func TestAnAPIServerThatStops(t *testing.T) {
-	namespace := space(t)
+	namespace := newNamespace(t)
 	createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
 	createPod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
-	runs(t, namespace, "db")
+	awaitRunning(t, namespace, "db")
 	before := claimOf(t, bed.West, namespace, "data")
 
 	require.NoError(t, bed.West.StopAPIServer(t.Context()))
 	t.Cleanup(func() {
 		require.NoError(t, bed.West.StartAPIServer(context.Background()))
-		becomes(t, "west", metav1.ConditionTrue, "Ready")
+		awaitReady(t, "west", metav1.ConditionTrue, "Ready")
 	})
-	assert.Contains(t, becomes(t, "west", metav1.ConditionFalse, "NotReachable"), "does not answer")
+	assert.Contains(t, awaitReady(t, "west", metav1.ConditionFalse, "NotReachable"), "does not answer")
 	assert.Equal(t, metav1.ConditionFalse, condition(t, "west", v1alpha1.Reachable).Status)
 	assert.Equal(t, metav1.ConditionUnknown, condition(t, "west", v1alpha1.Authorized).Status, "nobody knows")
 	assert.NotEmpty(t, status(t, "west").StorageClasses, "what was known last is shown")
 
 	createClaim(t, fabric.NewClaim(namespace, "here", fabric.Class))
 	createPod(t, fabric.AtHome(fabric.NewPod(namespace, "here", "here")))
-	runs(t, namespace, "here")
+	awaitRunning(t, namespace, "here")
 
 	require.NoError(t, bed.West.StartAPIServer(t.Context()))
-	becomes(t, "west", metav1.ConditionTrue, "Ready")
+	awaitReady(t, "west", metav1.ConditionTrue, "Ready")
 	assert.Equal(t, metav1.ConditionTrue, condition(t, "west", v1alpha1.Reachable).Status)
 	after := claimOf(t, bed.West, namespace, "data")
 	require.NotNil(t, after)
@@ -50,15 +50,17 @@ func TestAnAPIServerThatStops(t *testing.T) {
 
 	volume := claimOf(t, bed.Home, namespace, "data").Spec.VolumeName
 	deletePodAndClaim(t, namespace, "db", "data")
-	await.Until(t, "its volumes are served again", func() bool { return !hasVolume(t, volume) }, func() any { return await.Events(t, bed.Home.Client(), namespace) })
+	await.Until(t, "its volumes are served again", func() bool { return !hasVolume(t, volume) }, func() any {
+		return await.Events(t, bed.Home.Client(), namespace)
+	})
 }
 
 func TestAnAPIServerThatHangsDelaysNothingAtHome(t *testing.T) {
-	namespace := space(t)
+	namespace := newNamespace(t)
 	require.NoError(t, bed.West.PauseAPIServer())
 	t.Cleanup(func() {
 		_ = bed.West.ResumeAPIServer()
-		becomes(t, "west", metav1.ConditionTrue, "Ready")
+		awaitReady(t, "west", metav1.ConditionTrue, "Ready")
 	})
 	// Not known to be dead yet: more claims for it than it gets requests at once.
 	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r", "s", "t"} {
@@ -71,11 +73,11 @@ func TestAnAPIServerThatHangsDelaysNothingAtHome(t *testing.T) {
 		createPod(t, fabric.AtHome(fabric.NewPod(namespace, name, name)))
 	}
 	for _, name := range []string{"one", "two", "three"} {
-		runs(t, namespace, name)
+		awaitRunning(t, namespace, name)
 	}
-	assert.Contains(t, becomes(t, "west", metav1.ConditionFalse, "NotReachable"), "no answer within")
+	assert.Contains(t, awaitReady(t, "west", metav1.ConditionFalse, "NotReachable"), "no answer within")
 	require.NoError(t, bed.West.ResumeAPIServer())
-	becomes(t, "west", metav1.ConditionTrue, "Ready")
+	awaitReady(t, "west", metav1.ConditionTrue, "Ready")
 	await.Until(t, "every claim has its volume or is free to go elsewhere, and west has no claim to spare", func() bool {
 		return settled(t, namespace)
 	}, func() any { return await.Events(t, bed.Home.Client(), namespace) })
@@ -106,26 +108,26 @@ func settled(t *testing.T, namespace string) bool {
 }
 
 func TestAClusterThatBecomesReadyWakesThePodsThatWaitForIt(t *testing.T) {
-	namespace := space(t)
+	namespace := newNamespace(t)
 	working := kubeconfigOf(t, bed.West)
-	rotate(t, "west", []byte("broken"))
+	replaceKubeconfig(t, "west", []byte("broken"))
 	t.Cleanup(func() {
-		rotate(t, "west", working)
-		becomes(t, "west", metav1.ConditionTrue, "Ready")
+		replaceKubeconfig(t, "west", working)
+		awaitReady(t, "west", metav1.ConditionTrue, "Ready")
 	})
-	becomes(t, "west", metav1.ConditionFalse, "BadKubeconfig")
+	awaitReady(t, "west", metav1.ConditionFalse, "BadKubeconfig")
 	createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
 	createPod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
-	waits(t, namespace, "db")
+	requireUnscheduled(t, namespace, "db")
 	assert.Empty(t, claimOf(t, bed.Home, namespace, "data").Annotations[keys.SelectedNode], "the extender passes the cluster over")
 
-	rotate(t, "west", working)
-	assert.Equal(t, fabric.WestNode, runs(t, namespace, "db"))
+	replaceKubeconfig(t, "west", working)
+	assert.Equal(t, fabric.WestNode, awaitRunning(t, namespace, "db"))
 	deletePodAndClaim(t, namespace, "db", "data")
 }
 
 func TestANewClassInARemoteClusterWakesThePodsThatWaitForIt(t *testing.T) {
-	namespace := space(t)
+	namespace := newNamespace(t)
 	const late = "west-late"
 	classes := bed.Home.Client().StorageV1().StorageClasses()
 	_, err := classes.Create(t.Context(), &storagev1.StorageClass{
@@ -138,13 +140,15 @@ func TestANewClassInARemoteClusterWakesThePodsThatWaitForIt(t *testing.T) {
 	})
 	createClaim(t, fabric.NewClaim(namespace, "data", "waits-for-late"))
 	createPod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
-	waits(t, namespace, "db")
+	requireUnscheduled(t, namespace, "db")
 
 	storageClass(t, bed.West, late, bed.WestStorage.Name())
-	assert.Equal(t, fabric.WestNode, runs(t, namespace, "db"))
+	assert.Equal(t, fabric.WestNode, awaitRunning(t, namespace, "db"))
 	assert.Equal(t, late, *claimOf(t, bed.West, namespace, "data").Spec.StorageClassName)
 	deletePodAndClaim(t, namespace, "db", "data")
-	await.Until(t, "the shadow goes", func() bool { return claimOf(t, bed.West, namespace, "data") == nil }, func() any { return await.Events(t, bed.Home.Client(), namespace) })
+	await.Until(t, "the shadow goes", func() bool { return claimOf(t, bed.West, namespace, "data") == nil }, func() any {
+		return await.Events(t, bed.Home.Client(), namespace)
+	})
 }
 
 func TestANamespaceThatIsOpenedLaterIsUsedThen(t *testing.T) {
@@ -158,28 +162,32 @@ func TestANamespaceThatIsOpenedLaterIsUsedThen(t *testing.T) {
 	}, func() any { return await.Events(t, bed.Home.Client(), namespace) })
 
 	require.NoError(t, bed.Bind(t.Context(), namespace))
-	assert.Equal(t, fabric.WestNode, runs(t, namespace, "db"))
+	assert.Equal(t, fabric.WestNode, awaitRunning(t, namespace, "db"))
 	deletePodAndClaim(t, namespace, "db", "data")
-	await.Until(t, "the shadow goes", func() bool { return claimOf(t, bed.West, namespace, "data") == nil }, func() any { return await.Events(t, bed.Home.Client(), namespace) })
+	await.Until(t, "the shadow goes", func() bool { return claimOf(t, bed.West, namespace, "data") == nil }, func() any {
+		return await.Events(t, bed.Home.Client(), namespace)
+	})
 }
 
 // The claim of the second pod is bound long since: opening its namespace is all
 // that changes.
 func TestANamespaceThatIsOpenedLaterWakesThePodsOfItsData(t *testing.T) {
-	namespace := space(t)
+	namespace := newNamespace(t)
 	offload := func(value string) {
 		_, err := bed.Home.Kubectl(t.Context(), "", "label", "namespace", namespace, "--overwrite", keys.Offload+"="+value)
 		require.NoError(t, err)
 	}
 	createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
 	createPod(t, fabric.InWest(fabric.NewPod(namespace, "first", "data")))
-	require.Equal(t, fabric.WestNode, runs(t, namespace, "first"))
+	require.Equal(t, fabric.WestNode, awaitRunning(t, namespace, "first"))
 	offload("disabled")
 	createPod(t, fabric.InWest(fabric.NewPod(namespace, "second", "data")))
-	waits(t, namespace, "second")
+	requireUnscheduled(t, namespace, "second")
 	offload(keys.OffloadEnabled)
-	assert.Equal(t, fabric.WestNode, runs(t, namespace, "second"))
+	assert.Equal(t, fabric.WestNode, awaitRunning(t, namespace, "second"))
 	require.NoError(t, bed.Home.Client().CoreV1().Pods(namespace).Delete(t.Context(), "first", metav1.DeleteOptions{}))
 	deletePodAndClaim(t, namespace, "second", "data")
-	await.Until(t, "the shadow goes", func() bool { return claimOf(t, bed.West, namespace, "data") == nil }, func() any { return await.Events(t, bed.Home.Client(), namespace) })
+	await.Until(t, "the shadow goes", func() bool { return claimOf(t, bed.West, namespace, "data") == nil }, func() any {
+		return await.Events(t, bed.Home.Client(), namespace)
+	})
 }

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 )
 
@@ -16,9 +18,9 @@ type limits struct {
 	// often is how soon is looked again; calm is how long nothing must have been
 	// asked for a case that has ended.
 	often, calm time.Duration
-	// setUp bounds a set-up, strike is how long a fault is waited for, end how long a
+	// setUp bounds a set-up, faultWait is how long a fault is waited for, end how long a
 	// case may take to end as it must.
-	setUp, strike, end time.Duration
+	setUp, faultWait, end time.Duration
 	// makers is how many cases are set up or acted on at once, size how many one
 	// program serves.
 	makers, size int
@@ -27,13 +29,13 @@ type limits struct {
 var (
 	ofClaims = limits{
 		often: 50 * time.Millisecond, calm: 500 * time.Millisecond,
-		setUp: 90 * time.Second, strike: 25 * time.Second, end: 60 * time.Second, makers: 16, size: 150,
+		setUp: 90 * time.Second, faultWait: 25 * time.Second, end: 60 * time.Second, makers: 16, size: 150,
 	}
 	// Applications and movers really run, two processes and more for each case, and a
 	// move looks around for 10 seconds after it has let go.
 	ofMoves = limits{
 		often: 700 * time.Millisecond, calm: 500 * time.Millisecond,
-		setUp: 10 * time.Minute, strike: 6 * time.Minute, end: 15 * time.Minute, makers: 10, size: 10,
+		setUp: 10 * time.Minute, faultWait: 6 * time.Minute, end: 15 * time.Minute, makers: 10, size: 10,
 	}
 )
 
@@ -69,7 +71,7 @@ func (w *World) run(ctx context.Context, cases []*Case, kind kind) (_ map[*Case]
 		}
 		return c.Flow.Act(ctx, w, c)
 	})
-	strike, end := w.limits.strike, w.limits.end
+	strike, end := w.limits.faultWait, w.limits.end
 	if cases[0].Flow.subject() != Provisioner {
 		strike, end = patience, patience
 	}
@@ -83,7 +85,7 @@ func (w *World) run(ctx context.Context, cases []*Case, kind kind) (_ map[*Case]
 		if again = b.more(kind); !again && kind == stops {
 			break
 		}
-		if err := b.strike(ctx, kind); err != nil {
+		if err := b.endProgram(ctx, kind); err != nil {
 			return nil, err
 		}
 	}
@@ -220,13 +222,13 @@ func (b *batch) await(ctx context.Context, limit time.Duration, missing func(*Ca
 		running.Go(func() {
 			for {
 				view := b.view(c)
-				if c.Flow.Play != nil && (c.Flow.Early || c.played()) {
+				if c.Flow.Play != nil && (c.Flow.Early || c.hasActed()) {
 					// What fails here is tried again with the next view.
 					_ = c.Flow.Play(ctx, b.World, c, view)
 				}
 				err := missing(c, view)
 				if err == nil || ctx.Err() != nil {
-					c.took(time.Since(begun))
+					c.noteWait(time.Since(begun))
 					return
 				}
 				if time.Now().After(deadline) {
@@ -240,4 +242,131 @@ func (b *batch) await(ctx context.Context, limit time.Duration, missing func(*Ca
 		})
 	}
 	running.Wait()
+}
+
+// endProgram ends the program that the faults have met.
+func (b *batch) endProgram(ctx context.Context, kind kind) (err error) {
+	if b.cases[0].Flow.subject() == Plugin {
+		// A command was killed by its call. The next one after a takeover has a gate of
+		// its own.
+		for _, c := range b.cases {
+			if kind == stops {
+				c.readmit()
+			}
+		}
+		return nil
+	}
+	if kind == stops {
+		b.first.Kill()
+		for _, c := range b.cases {
+			c.readmit()
+		}
+		b.first, err = b.start(ctx, 1, false)
+		return err
+	}
+	// It is cut off for good, also from its lease: whether it lives on makes no
+	// difference. What it had sent before is held back.
+	b.gates[1].setShut(true)
+	b.first.Kill()
+	if b.agent == "" {
+		if err := b.lead(ctx, 2); err != nil {
+			return err
+		}
+	}
+	err = awaitLeader(ctx, b.second)
+	if err != nil && !b.second.Running() {
+		return endOf(b.second)
+	}
+	return err
+}
+
+// stop ends the programs and puts back what the batch changed.
+func (b *batch) stop(ctx context.Context) error {
+	for _, program := range []*testbed.Program{b.first, b.second} {
+		if program != nil {
+			program.Kill()
+		}
+	}
+	if !b.gates[1].shut.Load() {
+		return nil
+	}
+	b.gates[1].setShut(false)
+	if b.agent != "" {
+		return nil
+	}
+	return b.lead(ctx, 1)
+}
+
+// clear removes what is left of cases: of one that ran alone, so that the next finds
+// the RemoteCluster as if there had been none, of those with applications, so that
+// these end.
+func (b *batch) clear(ctx context.Context) {
+	b.each(ctx, func(c *Case) error {
+		if err := b.undeploy(ctx, c); err != nil {
+			return err
+		}
+		err := b.Bed.Home.Client().CoreV1().PersistentVolumeClaims(c.Namespace).DeleteCollection(ctx, metav1.DeleteOptions{},
+			metav1.ListOptions{})
+		if err != nil {
+			return fmt.Errorf("delete the claims of %s: %w", c.Namespace, err)
+		}
+		return nil
+	})
+	b.await(ctx, b.limits.end, func(c *Case, v *View) error { return b.gone(c, v) }, true)
+}
+
+// Run runs one case until its calls are made, as the flag --case names it: what is a call,
+// or a series.
+func (w *World) Run(ctx context.Context, flow string, fault Fault, what string) ([]Outcome, error) {
+	f, err := FlowOf(flow)
+	if err != nil {
+		return nil, err
+	}
+	c, err := w.single(ctx, f, fault, what)
+	if err != nil {
+		return nil, err
+	}
+	for attempt := 1; ; attempt++ {
+		done, err := w.conclude(ctx, []*Case{c}, fault.info().kind, f.Alone)
+		if err != nil {
+			return nil, err
+		}
+		outcomes := done[0].outcomes
+		unmet := slices.ContainsFunc(outcomes, func(o Outcome) bool { return !o.Met && o.Err == nil })
+		if !unmet || attempt == attempts {
+			return outcomes, nil
+		}
+		c = anew([]*Case{c})[0]
+	}
+}
+
+// single returns the case of a fault at a call or at those of a series.
+func (w *World) single(ctx context.Context, f *Flow, fault Fault, what string) (*Case, error) {
+	if what == reads || what == writes {
+		calls, err := w.Discover(ctx, []Flow{*f}, true)
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range (Options{Faults: []Fault{fault}}).plan([]Flow{*f}, calls) {
+			if len(c.Series) > 0 && seriesKind(c.Series) == what {
+				return c, nil
+			}
+		}
+		return nil, fmt.Errorf("there is no volley of %s of fault %q in flow %s", what, fault, f.Name)
+	}
+	calls, err := parseCalls(what)
+	if err != nil {
+		return nil, err
+	}
+	for _, call := range calls {
+		if !fault.Known() || !fault.meets(call) {
+			return nil, fmt.Errorf("fault %q cannot happen at %s", fault, call)
+		}
+	}
+	if len(calls) == 1 {
+		return newCase(f, fault, calls[0], newName()), nil
+	}
+	c := newCase(f, fault, Call{}, newName())
+	c.Series = calls
+	return c, nil
 }

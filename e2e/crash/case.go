@@ -10,15 +10,15 @@ import (
 )
 
 // Case is one claim, or a few that belong together, in namespaces of its own at
-// home and in west, with one fault at one call of a flow, or at each call of a volley; or,
+// home and in west, with one fault at one call of a flow, or at each call of a series; or,
 // without a fault, to find out which calls there are. It is safe for concurrent use.
 type Case struct {
 	Flow  *Flow
 	Fault Fault
 	Call  Call
-	// Volley are the calls that meet the fault, instead of the one; the first time that
+	// Series are the calls that meet the fault, instead of the one; the first time that
 	// each is made.
-	Volley []Call
+	Series []Call
 	// Namespace is the name of its namespaces, and its name in every message.
 	Namespace string
 
@@ -57,8 +57,8 @@ func (c *Case) String() string {
 	if c.Fault == "" {
 		return c.Flow.Name
 	}
-	if len(c.Volley) > 0 {
-		return fmt.Sprintf("%s,%s,%s", c.Flow.Name, c.Fault, c.named())
+	if len(c.Series) > 0 {
+		return fmt.Sprintf("%s,%s,%s", c.Flow.Name, c.Fault, c.seriesName())
 	}
 	return fmt.Sprintf("%s,%s,%s", c.Flow.Name, c.Fault, c.Call)
 }
@@ -70,8 +70,8 @@ const (
 	pass verdict = iota
 	// refuse carries nothing out: the program is cut off.
 	refuse
-	// strike has the case's fault happen.
-	strike
+	// meetFault has the case's fault happen.
+	meetFault
 )
 
 // enter counts a request that came through a gate and says what becomes of it.
@@ -102,19 +102,19 @@ func (c *Case) enter(gate int, counted bool, call Call) verdict {
 		return pass
 	}
 	c.calls = append(c.calls, call)
-	if len(c.Volley) > 0 {
-		return c.volley(gate, kind, call)
+	if len(c.Series) > 0 {
+		return c.enterSeries(gate, kind, call)
 	}
 	if c.Fault == "" || c.reached || call != c.Call {
 		return pass
 	}
 	c.reached, c.moving.met = true, c.moving.phase
 	c.cut = c.Fault.info().kind != endures
-	return strike
+	return meetFault
 }
 
-// stir notes a request of a program whose calls do not count.
-func (c *Case) stir(call Call) {
+// noteUncounted notes a request of a program whose calls do not count.
+func (c *Case) noteUncounted(call Call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if call.Object != "event" {
@@ -131,11 +131,11 @@ func (c *Case) act(before *View) {
 	c.last = time.Now()
 }
 
-// missed takes back that the fault has happened at a call.
-func (c *Case) missed(call Call) {
+// faultMissed takes back that the fault has happened at a call.
+func (c *Case) faultMissed(call Call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.Volley) == 0 {
+	if len(c.Series) == 0 {
 		c.reached = false
 	}
 	// The call was numbered as it was made.
@@ -151,22 +151,22 @@ func (c *Case) conclude() {
 	c.acted, c.cut, c.held = false, false, nil
 }
 
-// revive lets the program that was started again through.
-func (c *Case) revive() {
+// readmit lets the program that was started again through.
+func (c *Case) readmit() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.cut = false
 }
 
-// played says whether others do their part by now.
-func (c *Case) played() bool {
+// hasActed says whether others do their part by now.
+func (c *Case) hasActed() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.acted
 }
 
-// took notes how long a wait for the case was.
-func (c *Case) took(wait time.Duration) {
+// noteWait notes how long a wait for the case was.
+func (c *Case) noteWait(wait time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.acted {
@@ -181,8 +181,8 @@ func (c *Case) isCut() bool {
 	return c.cut
 }
 
-// struck says whether the fault has happened.
-func (c *Case) struck() bool {
+// faultHappened says whether the fault has happened.
+func (c *Case) faultHappened() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.reached
@@ -217,8 +217,8 @@ func (c *Case) release() *held {
 	return h
 }
 
-// ever returns how many backing claims and real volumes there ever were.
-func (c *Case) ever() (backings, reals int) {
+// countEver returns how many backing claims and real volumes there ever were.
+func (c *Case) countEver() (backings, reals int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.backings), len(c.reals)

@@ -61,7 +61,7 @@ func (c *Case) killCommand() {
 func administer(args func(c *Case) []string) func(context.Context, *World, *Case, *View) error {
 	return func(ctx context.Context, w *World, c *Case, _ *View) error {
 		gate := 1
-		if c.struck() && c.Fault.info().kind == replaced {
+		if c.faultHappened() && c.Fault.info().kind == replaced {
 			gate = 2
 		}
 		if c.command.done || c.command.wrong != nil || gate == 1 && c.isCut() {

@@ -18,7 +18,8 @@ func TestAllThatACommandAsksCounts(t *testing.T) {
 	target, err := url.Parse(server.URL)
 	require.NoError(t, err)
 	l := newLedger()
-	c := newCase(&Flow{Name: "f", Of: Plugin}, StopBefore, Call{Cluster: "home", Verb: "list", Object: "real-volume", Nth: 1}, "crash-abcdefgh")
+	c := newCase(&Flow{Name: "f", Of: Plugin}, StopBefore, Call{Cluster: "home", Verb: "list", Object: "real-volume", Nth: 1},
+		"crash-abcdefgh")
 	l.add(c)
 	c.act(nil)
 	w := &way{gate: &gate{number: 1, ledger: l}, cluster: "home", target: target, transport: http.DefaultTransport}
@@ -35,7 +36,7 @@ func TestAllThatACommandAsksCounts(t *testing.T) {
 	assert.False(t, ask("POST", of+"/api/v1/namespaces/crash-abcdefgh/persistentvolumeclaims?dryRun=All"))
 	assert.False(t, killed)
 	assert.True(t, ask("GET", of+"/api/v1/persistentvolumes"))
-	assert.True(t, killed && c.struck())
+	assert.True(t, killed && c.faultHappened())
 	assert.True(t, ask("GET", of+"/api/v1/nodes"), "it was killed")
 	assert.Equal(t, []string{"/apis/remote.lodestone.dev/v1alpha1", "/api/v1/namespaces/crash-abcdefgh/persistentvolumeclaims"}, got)
 	var made []string

@@ -11,10 +11,13 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"regexp"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 )
@@ -144,7 +147,7 @@ func (w *way) ServeHTTP(answer http.ResponseWriter, original *http.Request) {
 	}
 	call := Call{Cluster: w.cluster, Verb: asked.verb, Object: asked.object(w.cluster, w.gate.ledger.isVirtual(asked.name))}
 	if !strings.HasPrefix(agent, string(c.Flow.subject())) {
-		c.stir(call)
+		c.noteUncounted(call)
 		w.proxy.ServeHTTP(answer, original)
 		return
 	}
@@ -155,7 +158,7 @@ func (w *way) ServeHTTP(answer http.ResponseWriter, original *http.Request) {
 func (w *way) meet(c *Case, answer http.ResponseWriter, h *held, counted bool, call Call) {
 	undo := c.note(call, h.body)
 	verdict := c.enter(w.gate.number, counted, call)
-	if verdict == refuse || verdict == strike && !c.Fault.info().comes() {
+	if verdict == refuse || verdict == meetFault && !c.Fault.info().comes() {
 		undo()
 	}
 	if verdict != refuse {
@@ -170,8 +173,8 @@ func (w *way) meet(c *Case, answer http.ResponseWriter, h *held, counted bool, c
 			return
 		}
 		abort()
-	case strike:
-		w.strike(c, call, answer, h)
+	case meetFault:
+		w.meetFault(c, call, answer, h)
 	case pass:
 		w.proxy.ServeHTTP(answer, h.request)
 		if w.gate.number != 1 && call.writes() {
@@ -180,19 +183,19 @@ func (w *way) meet(c *Case, answer http.ResponseWriter, h *held, counted bool, c
 	}
 }
 
-// strike has the fault of a case happen to a request.
-func (w *way) strike(c *Case, call Call, answer http.ResponseWriter, h *held) {
+// meetFault has the fault of a case happen to a request.
+func (w *way) meetFault(c *Case, call Call, answer http.ResponseWriter, h *held) {
 	info := c.Fault.info()
 	if info.mover {
 		if !c.hurt(c.Fault) {
-			c.missed(call)
+			c.faultMissed(call)
 		}
 		w.proxy.ServeHTTP(answer, h.request)
 		return
 	}
 	if info.lie != nil {
 		if !h.belie(info.lie, answer) {
-			c.missed(call)
+			c.faultMissed(call)
 		}
 		return
 	}
@@ -242,5 +245,127 @@ func reply(answer http.ResponseWriter, code int) {
 		answer.Header().Set("Retry-After", "1")
 	}
 	answer.WriteHeader(code)
-	_, _ = fmt.Fprintf(answer, `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"the crash sweep answers %d","reason":%q,"code":%d}`, code, reasons[code], code)
+	_, _ = fmt.Fprintf(answer,
+		`{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"the crash sweep answers %d","reason":%q,"code":%d}`, code,
+		reasons[code], code)
+}
+
+// prefix begins the names of the cases' namespaces, which no other object has in
+// its name.
+const prefix = "crash-"
+
+var (
+	namespaces = regexp.MustCompile(prefix + `[a-z0-9]{8}`)
+	uids       = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
+)
+
+// ofMove is in the name of each Secret of a move, before its UID.
+var ofMove = []byte("move-")
+
+// learning is how long a request waits until the UID in it is known to belong to
+// a case: the program may see a claim a moment before its maker does.
+const learning = 300 * time.Millisecond
+
+// ledger knows which case a request is for.
+type ledger struct {
+	mu     sync.Mutex
+	cases  map[string]*Case
+	owners map[types.UID]*Case
+	// virtual are the UIDs of the cases' claims at home.
+	virtual map[types.UID]bool
+	// alone is the one case that runs, if there is only one: then requests about
+	// what cases share, as a RemoteCluster, are for it.
+	alone *Case
+}
+
+func newLedger() *ledger {
+	return &ledger{cases: map[string]*Case{}, owners: map[types.UID]*Case{}, virtual: map[types.UID]bool{}}
+}
+
+func (l *ledger) add(c *Case) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cases[c.Namespace] = c
+}
+
+func (l *ledger) setAlone(c *Case) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.alone = c
+}
+
+func (l *ledger) isAlone() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.alone != nil
+}
+
+// owns notes that an object of a UID belongs to the case of a namespace.
+func (l *ledger) owns(namespace string, uid types.UID, virtual bool) *Case {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := l.cases[namespace]
+	if c == nil || uid == "" {
+		return nil
+	}
+	l.owners[uid] = c
+	if virtual {
+		l.virtual[uid] = true
+	}
+	return c
+}
+
+func (l *ledger) owner(uid types.UID) *Case {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.owners[uid]
+}
+
+// named returns the case of a namespace, nil if there is none.
+func (l *ledger) named(namespace string) *Case {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.cases[namespace]
+}
+
+// isVirtual says whether a volume's name is that of a virtual claim's volume.
+func (l *ledger) isVirtual(name string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(name) > 4 && l.virtual[types.UID(name[4:])]
+}
+
+// find returns the case that a request is for, nil if it is for none.
+func (l *ledger) find(r request, path string, body []byte) *Case {
+	if r.resource == "remoteclusters" || r.resource == "secrets" && !bytes.Contains(body, ofMove) && !strings.Contains(path, string(ofMove)) {
+		// These name the namespaces of all cases.
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.alone
+	}
+	for deadline := time.Now().Add(learning); ; time.Sleep(5 * time.Millisecond) {
+		c, unknown := l.look(path, body)
+		if c != nil || !unknown || time.Now().After(deadline) {
+			return c
+		}
+	}
+}
+
+// look returns the case that is named first, and whether there was a UID that may
+// be a case's.
+func (l *ledger) look(path string, body []byte) (_ *Case, unknown bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, text := range [][]byte{[]byte(path), body} {
+		if name := namespaces.Find(text); name != nil {
+			return l.cases[string(name)], false
+		}
+		for _, uid := range uids.FindAll(text, -1) {
+			if c := l.owners[types.UID(uid)]; c != nil {
+				return c, false
+			}
+			unknown = true
+		}
+	}
+	return nil, unknown
 }

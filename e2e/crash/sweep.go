@@ -1,3 +1,21 @@
+// Package crash is the crash sweep: whatever the provisioner does for a claim, it
+// is stopped, refused or cut off at each API call that it makes for it, in turn,
+// and the claim must still end as its user asked.
+//
+// The provisioner runs as a process of its own and reaches both clusters through
+// a Gate, a proxy that knows which claim each request is for. A Case is one claim
+// in namespaces of its own, with one Fault at one Call of one Flow. Cases do not
+// see each other, so one process serves many: a case whose provisioner is stopped
+// gets nothing through any more, and once every case of the batch is that far the
+// process is killed and another one started. To each case it is as if the program
+// had died at its call.
+//
+// Counted are the calls that the provisioner makes for a claim since the user's
+// act: every write, every read of one object, and each list of the pods of a namespace
+// by which a move looks who uses a volume. Not counted are other lists, which name no
+// claim, watches, leases, the regular looks at a remote cluster, and, except for answers
+// that are errors, events: client-go writes those from a thread of its own, so
+// that no step of a flow comes before or after one.
 package crash
 
 import (
@@ -5,7 +23,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -117,7 +137,7 @@ func (w *World) sweep(ctx context.Context, o Options, flows []Flow, size int) ([
 		for _, c := range done {
 			unmet := slices.ContainsFunc(c.outcomes, func(o Outcome) bool { return !o.Met && o.Err == nil })
 			if again := failed == nil && unmet && attempt < attempts; again {
-				plan = append(plan, c.again())
+				plan = append(plan, c.retry())
 				c.outcomes = slices.DeleteFunc(c.outcomes, func(o Outcome) bool { return !o.Met })
 			} else if unmet {
 				w.say("not met: %v", c)
@@ -166,7 +186,7 @@ func anew(cases []*Case) []*Case {
 	var fresh []*Case
 	for _, c := range cases {
 		again := newCase(c.Flow, c.Fault, c.Call, newName())
-		again.Volley = c.Volley
+		again.Series = c.Series
 		fresh = append(fresh, again)
 	}
 	return fresh
@@ -195,3 +215,242 @@ func (w *World) conclude(ctx context.Context, cases []*Case, kind kind, alone bo
 }
 
 var kindNames = map[kind]string{endures: "the program goes on", stops: "the program is killed", replaced: "a second replica takes over"}
+
+// Discover returns the calls that each flow makes, found by runs without faults: all that
+// were made, or those that each run made.
+func (w *World) Discover(ctx context.Context, flows []Flow, always bool) (map[string][]Call, error) {
+	var together []*Case
+	calls, made := map[string][]Call{}, map[string]map[Call]int{}
+	learn := func(cases []*Case, alone bool) error {
+		wrong, err := w.runCases(ctx, cases, endures, alone)
+		if err != nil {
+			return err
+		}
+		for _, c := range cases {
+			if wrong[c] != nil {
+				return fmt.Errorf("flow %s does not even end well without a fault (namespace %s): %w", c.Flow.Name, c.Namespace, wrong[c])
+			}
+			if made[c.Flow.Name] == nil {
+				made[c.Flow.Name] = map[Call]int{}
+			}
+			for _, call := range c.made() {
+				if made[c.Flow.Name][call]++; made[c.Flow.Name][call] == 1 {
+					calls[c.Flow.Name] = append(calls[c.Flow.Name], call)
+				}
+			}
+		}
+		return nil
+	}
+	for i := range flows {
+		for range copies {
+			c := newCase(&flows[i], "", Call{}, newName())
+			if !flows[i].Alone {
+				together = append(together, c)
+			} else if err := learn([]*Case{c}, true); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for some := range batches(together, w.limits.size) {
+		if err := learn(some, false); err != nil {
+			return nil, err
+		}
+	}
+	for flow := range calls {
+		calls[flow] = slices.DeleteFunc(calls[flow], func(call Call) bool { return always && made[flow][call] < copies })
+	}
+	return calls, nil
+}
+
+// runCases runs cases on one program; alone is true for just one, to which what
+// cases share belongs.
+func (w *World) runCases(ctx context.Context, cases []*Case, kind kind, alone bool) (map[*Case]error, error) {
+	// A case that ran alone before may have removed it.
+	if err := w.restoreCluster(ctx); err != nil {
+		return nil, err
+	}
+	if err := w.through(ctx, cases[0].Flow.Stored); err != nil {
+		return nil, err
+	}
+	if alone {
+		w.ledger.setAlone(cases[0])
+		defer w.ledger.setAlone(nil)
+	}
+	return w.run(ctx, cases, kind)
+}
+
+// batches are cases that may run at once, in their order and no more than a size: what goes
+// through an object store is apart from what does not.
+func batches(cases []*Case, size int) iter.Seq[[]*Case] {
+	return func(yield func([]*Case) bool) {
+		for _, stored := range []bool{false, true} {
+			some := slices.DeleteFunc(slices.Clone(cases), func(c *Case) bool { return c.Flow.Stored != stored })
+			for batch := range slices.Chunk(some, size) {
+				if !yield(batch) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func count(calls map[string][]Call) (n int) {
+	for _, c := range calls {
+		n += len(c)
+	}
+	return n
+}
+
+// every is how many of the faults of a flow a sample leaves out between two.
+const every = 4
+
+// plan returns the cases of flows that make calls.
+func (o Options) plan(flows []Flow, calls map[string][]Call) []*Case {
+	wanted := o.Faults
+	if len(wanted) == 0 {
+		wanted = Faults()
+		if flows[0].Moves {
+			wanted = MoveFaults()
+		}
+	}
+	var cases []*Case
+	for i := range flows {
+		for j, fault := range wanted {
+			var possible []Call
+			for _, call := range flows[i].few(calls[flows[i].Name], j) {
+				if fault.meets(call) {
+					possible = append(possible, call)
+				}
+			}
+			info := fault.info()
+			dies := info.kind != endures || info.mover
+			if flows[i].Moves && dies {
+				possible = callsThatMatter(possible, info.mover)
+			}
+			if info.lie != nil && !flows[i].Lied {
+				continue
+			}
+			if flows[i].Moves && info.lie == nil && !o.Sample && o.Most == 0 {
+				if dies {
+					cases = append(cases, endedCases(&flows[i], fault, possible)...)
+				} else {
+					cases = append(cases, enduredCases(&flows[i], fault, possible)...)
+				}
+				continue
+			}
+			if o.Sample {
+				possible = sample(i, j, flows[i].Alone, possible)
+			}
+			for _, call := range spread(possible, o.Most, j) {
+				cases = append(cases, newCase(&flows[i], fault, call, newName()))
+			}
+		}
+	}
+	return cases
+}
+
+// few leaves out reads where a flow makes the same again and again: of each kind the first
+// in each phase of a move, else some, and others for the turn of another fault.
+func (f *Flow) few(calls []Call, turn int) []Call {
+	if f.Reads == 0 {
+		return calls
+	}
+	if f.Moves {
+		turn = 0
+	}
+	kinds := map[Call][]Call{}
+	for _, call := range calls {
+		kind := call
+		kind.Nth = 0
+		kinds[kind] = append(kinds[kind], call)
+	}
+	return slices.DeleteFunc(slices.Clone(calls), func(call Call) bool {
+		kind := call
+		kind.Nth = 0
+		return !call.writes() && !slices.Contains(spread(kinds[kind], f.Reads, turn), call)
+	})
+}
+
+// sample chooses at most one of the calls that the j-th fault can happen at in the
+// i-th flow: over the flows, all faults and all places in a flow are met. Of flows
+// whose cases run alone, and so take long, it takes one fault.
+func sample(i, j int, alone bool, possible []Call) []Call {
+	if len(possible) == 0 || (i+j)%every != 0 || alone && j >= every {
+		return nil
+	}
+	return possible[(i+3*j)%len(possible):][:1]
+}
+
+// spread chooses at most a number of calls, 0 for all, evenly; turn moves the choice.
+func spread(calls []Call, most, turn int) []Call {
+	if most == 0 || len(calls) <= most {
+		return calls
+	}
+	var some []Call
+	for k := range most {
+		some = append(some, calls[(k*len(calls)/most+turn*len(calls)/(most*len(Faults())))%len(calls)])
+	}
+	return some
+}
+
+// Part is what of a sweep is done in one world.
+type Part struct {
+	Options
+	// Start starts the world; say is told how the work goes on.
+	Start func(ctx context.Context, say func(format string, args ...any)) (*World, error)
+}
+
+// Split returns the parts of a sweep, or the one of a case. Without flows all are swept that
+// move volumes, or all others. The flows of the remote agent need a world of their own, and
+// so do those that move volumes, and among these those between remote clusters.
+func Split(o Options, one string, moves bool) ([]Part, error) {
+	names := o.Flows
+	if one != "" {
+		name, _, _ := strings.Cut(one, ",")
+		names = []string{name}
+	}
+	flows, err := flowsOf(names)
+	if err != nil {
+		return nil, err
+	}
+	if len(flows) == 0 {
+		flows = slices.DeleteFunc(allFlows(), func(f Flow) bool { return f.Moves != moves })
+	}
+	claims, agents, moving, wide := Part{o, NewWorld}, Part{o, NewAgentWorld}, Part{o, NewMovesWorld}, Part{o, NewWideWorld}
+	parts := []*Part{&claims, &agents, &moving, &wide}
+	for _, part := range parts {
+		part.Flows = nil
+	}
+	for _, f := range flows {
+		part := &claims
+		switch {
+		case f.Moves != moves:
+			return nil, fmt.Errorf("flow %s is one of make %s", f.Name, target(f.Name))
+		case f.Wide:
+			part = &wide
+		case f.Moves:
+			part = &moving
+		case f.Of == Agent:
+			part = &agents
+		}
+		part.Flows = append(part.Flows, f.Name)
+	}
+	var some []Part
+	for _, part := range parts {
+		if len(part.Flows) > 0 {
+			some = append(some, *part)
+		}
+	}
+	return some, nil
+}
+
+// flowsOf returns the flows of some names.
+func flowsOf(names []string) (flows []Flow, err error) {
+	for _, name := range names {
+		f, wrong := FlowOf(name)
+		if err = errors.Join(err, wrong); wrong == nil {
+			flows = append(flows, *f)
+		}
+	}
+	return flows, err
+}

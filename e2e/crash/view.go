@@ -42,7 +42,9 @@ func watch(ctx context.Context, cluster *testbed.Cluster, home bool, ledger *led
 		volumes: factory.Core().V1().PersistentVolumes().Informer(),
 	}
 	for _, informer := range []cache.SharedIndexInformer{w.claims, w.volumes} {
-		if err := informer.AddIndexers(cache.Indexers{byCase: func(obj any) ([]string, error) { return []string{caseOf(obj)}, nil }}); err != nil {
+		if err := informer.AddIndexers(cache.Indexers{byCase: func(obj any) ([]string, error) {
+			return []string{caseOf(obj)}, nil
+		}}); err != nil {
 			return nil, fmt.Errorf("index %s: %w", cluster.Name(), err)
 		}
 		_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(obj any) { learn(obj, home, ledger) }})

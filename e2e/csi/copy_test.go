@@ -1,6 +1,10 @@
 package csi
 
 import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -8,9 +12,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/sidecars"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
+	"github.com/lodestone-storage/lodestone/pkg/backing"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
 // copyRoute is a way to a copy whose volume the driver can make at the first try: it
@@ -34,8 +43,8 @@ var copyRoutes = []copyRoute{
 func (r copyRoute) source(t *testing.T, namespace string) chain {
 	t.Helper()
 	classFor(t, namespace, r.real)
-	create(t, namespace, r.place, of(namespace))
-	c := served(t, namespace, r.driver())
+	create(t, namespace, r.place, ofClass(namespace))
+	c := awaitServed(t, namespace, r.driver())
 	write(t, r.driver(), c.volume.ID)
 	return c
 }
@@ -64,11 +73,11 @@ func TestTheRealProvisionerCopiesTheVolumesOfVirtualClaims(t *testing.T) {
 		for name, size := range map[string]string{"as large as its source": "1Gi", "larger than its source": "2Gi"} {
 			t.Run(name+", "+r.name, func(t *testing.T) {
 				t.Parallel()
-				namespace := space(t)
+				namespace := newNamespace(t)
 				source := r.source(t, namespace)
-				copyOf(t, namespace, r.reader(source), of(namespace), sized(size))
-				runs(t, namespace, "reader")
-				c := behind(t, namespace, "copy", r.driver())
+				copyOf(t, namespace, r.reader(source), ofClass(namespace), sized(size))
+				awaitRunning(t, namespace, "reader")
+				c := chainOf(t, namespace, "copy", r.driver())
 				assert.Equal(t, source.volume.ID, c.volume.Source, "what the driver has copied")
 				assert.Equal(t, source.volume.Node, c.volume.Node)
 				want := resource.MustParse(size)
@@ -87,21 +96,362 @@ func TestACopyIsMadeOfASourceThatHasGrown(t *testing.T) {
 	for _, r := range copyRoutes {
 		t.Run(r.name, func(t *testing.T) {
 			t.Parallel()
-			namespace := space(t)
+			namespace := newNamespace(t)
 			source := r.source(t, namespace)
-			ask(t, bed.Home, namespace, "data", "2Gi")
+			requestSize(t, bed.Home, namespace, "data", "2Gi")
 			source.requireGrown(t, r.driver(), 2)
 			small := fabric.NewClaim(namespace, "small", namespace)
 			small.Spec.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "data"}
 			_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(), small, metav1.CreateOptions{})
 			require.NoError(t, err)
 			createPod(t, fabric.NewPod(namespace, "small", "small"))
-			copyOf(t, namespace, r.reader(source), of(namespace), sized("2Gi"))
-			runs(t, namespace, "reader")
-			c := behind(t, namespace, "copy", r.driver())
+			copyOf(t, namespace, r.reader(source), ofClass(namespace), sized("2Gi"))
+			awaitRunning(t, namespace, "reader")
+			c := chainOf(t, namespace, "copy", r.driver())
 			assert.Equal(t, text, read(t, r.driver(), c.volume.ID))
 			assert.Equal(t, int64(2*gibibyte), c.volume.Bytes)
 			assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "small", "InvalidClaim"), "less than the 2Gi")
 		})
 	}
+}
+
+// makeSnapshotClasses makes the default classes of snapshots: in each cluster that of
+// its driver, at home also that of volumes in remote clusters.
+func makeSnapshotClasses(ctx context.Context) error {
+	for _, class := range []struct {
+		cluster      *testbed.Cluster
+		name, driver string
+		parameters   string
+	}{
+		{bed.Home, "taken-here", homeDriver, "{}"},
+		{bed.Home, "taken-there", keys.Driver, "{lodestone.dev/remote-class.west: taken}"},
+		{bed.West, "taken", westDriver, "{}"},
+	} {
+		_, err := class.cluster.Kubectl(ctx, fmt.Sprintf(`
+apiVersion: snapshot.storage.k8s.io/v1
+kind: VolumeSnapshotClass
+metadata: {name: %s, annotations: {snapshot.storage.kubernetes.io/is-default-class: "%t"}}
+driver: %s
+deletionPolicy: Delete
+parameters: %s
+`, class.name, class.cluster == bed.Home, class.driver, class.parameters), "apply", "-f", "-")
+		if err != nil {
+			return fmt.Errorf("make VolumeSnapshotClass %s: %w", class.name, err)
+		}
+	}
+	return nil
+}
+
+// takeSnapshot takes a snapshot of claim "data" and waits until it is ready.
+func takeSnapshot(t *testing.T, namespace, name string) {
+	t.Helper()
+	_, err := bed.Home.Kubectl(t.Context(), fmt.Sprintf(`
+apiVersion: snapshot.storage.k8s.io/v1
+kind: VolumeSnapshot
+metadata: {name: %s, namespace: %s}
+spec: {source: {persistentVolumeClaimName: data}}
+`, name, namespace), "apply", "-f", "-")
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		_, _ = bed.Home.Kubectl(context.Background(), "", "delete", "volumesnapshot", "-n", namespace, name, "--ignore-not-found",
+			"--timeout=20s")
+	})
+	await.Until(t, "the snapshot is ready", func() bool {
+		return field(t, bed.Home, "volumesnapshot", namespace, name, "{.status.readyToUse}") == "true"
+	}, func() any {
+		return field(t, bed.Home, "volumesnapshotcontents", namespace, "", "{range .items[*]}{.spec.driver} {.status}{'\\n'}{end}")
+	}, func() any { return await.Events(t, bed.Home.Client(), namespace) })
+}
+
+// field returns a field of an object, or of all of a kind without a name.
+func field(t *testing.T, cluster *testbed.Cluster, kind, namespace, name, path string) string {
+	t.Helper()
+	args := []string{"get", kind, "-n", namespace, "-o", "jsonpath=" + path, "--ignore-not-found"}
+	if name != "" {
+		args = append(args, name)
+	}
+	got, err := cluster.Kubectl(t.Context(), "", args...)
+	require.NoError(t, err)
+	return got
+}
+
+// fromSnapshot makes a claim want its data from a snapshot.
+func fromSnapshot(snapshot string) func(*corev1.PersistentVolumeClaim) {
+	return func(claim *corev1.PersistentVolumeClaim) {
+		claim.Spec.DataSource = &corev1.TypedLocalObjectReference{APIGroup: ptr.To("snapshot.storage.k8s.io"), Kind: "VolumeSnapshot",
+			Name: snapshot}
+	}
+}
+
+// restore makes a claim from a snapshot and a pod that may run anywhere.
+func restore(t *testing.T, namespace, name, snapshot string) {
+	t.Helper()
+	claim := fabric.NewClaim(namespace, name, virtual)
+	fromSnapshot(snapshot)(claim)
+	_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(), claim, metav1.CreateOptions{})
+	require.NoError(t, err)
+	createPod(t, fabric.NewPod(namespace, name, name))
+}
+
+// snapshotsOf returns how many snapshots a driver has of a volume.
+func snapshotsOf(t *testing.T, driver *sidecars.Driver, volume string) int {
+	t.Helper()
+	found, err := driver.Snapshots()
+	require.NoError(t, err)
+	n := 0
+	for _, s := range found {
+		if s.Source == volume {
+			n++
+		}
+	}
+	return n
+}
+
+// TestASnapshotIsTakenAndRestoredInTheClusterOfItsData restores a snapshot after its
+// source is gone, and removes all there is.
+func TestASnapshotIsTakenAndRestoredInTheClusterOfItsData(t *testing.T) {
+	for _, r := range routes {
+		t.Run(r.name, func(t *testing.T) {
+			t.Parallel()
+			namespace := newNamespace(t)
+			create(t, namespace, r.place)
+			source := awaitServed(t, namespace, r.driver())
+			write(t, r.driver(), source.volume.ID)
+			takeSnapshot(t, namespace, "kept")
+			require.Equal(t, 1, snapshotsOf(t, r.driver(), source.volume.ID))
+			remove(t, namespace)
+
+			restore(t, namespace, "restored", "kept")
+			awaitRunning(t, namespace, "restored")
+			c := chainOf(t, namespace, "restored", r.driver())
+			assert.Equal(t, text, read(t, r.driver(), c.volume.ID))
+			await.Until(t, "nothing stands in for the snapshot any more", func() bool {
+				return field(t, bed.Home, "volumesnapshots", fabric.Storage, "pvc-"+string(c.claim.UID), "{.metadata.name}") == "" &&
+					field(t, bed.Home, "volumesnapshotcontents", "", "lodestone-pvc-"+string(c.claim.UID), "{.metadata.name}") == ""
+			})
+			require.Equal(t, 1, snapshotsOf(t, r.driver(), source.volume.ID), "the data was only read")
+
+			_, err := bed.Home.Kubectl(t.Context(), "", "delete", "volumesnapshot", "-n", namespace, "kept", "--timeout=30s")
+			require.NoError(t, err)
+			await.Until(t, "the driver has no snapshot any more", func() bool { return snapshotsOf(t, r.driver(), source.volume.ID) == 0 })
+			assert.Empty(t, field(t, bed.West, "volumesnapshots", namespace, "", "{.items[*].metadata.name}"))
+		})
+	}
+}
+
+// TestAClaimWaitsForItsSnapshot is about a claim that is made before its snapshot: it
+// gets no empty volume meanwhile.
+func TestAClaimWaitsForItsSnapshot(t *testing.T) {
+	for _, r := range routes {
+		t.Run(r.name, func(t *testing.T) {
+			t.Parallel()
+			namespace := newNamespace(t)
+			restore(t, namespace, "restored", "later")
+			assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "restored", "SnapshotNotReady"), `VolumeSnapshot "later"`)
+			create(t, namespace, r.place)
+			source := awaitServed(t, namespace, r.driver())
+			write(t, r.driver(), source.volume.ID)
+			assert.Empty(t, claimOf(t, bed.Home, namespace, "restored").Spec.VolumeName)
+			takeSnapshot(t, namespace, "later")
+			awaitRunning(t, namespace, "restored")
+			assert.Equal(t, text, read(t, r.driver(), chainOf(t, namespace, "restored", r.driver()).volume.ID))
+		})
+	}
+}
+
+// TestAForgedClusterMovesNoSnapshot has a user claim that a snapshot of home is in
+// west: the claim is refused there, and goes home.
+func TestAForgedClusterMovesNoSnapshot(t *testing.T) {
+	t.Parallel()
+	namespace := newNamespace(t)
+	create(t, namespace, routes[0].place)
+	source := awaitServed(t, namespace, home)
+	write(t, home, source.volume.ID)
+	takeSnapshot(t, namespace, "kept")
+	claim := fabric.NewClaim(namespace, "restored", virtual)
+	fromSnapshot("kept")(claim)
+	claim.Annotations = map[string]string{keys.SourceCluster: "west"}
+	_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(), claim, metav1.CreateOptions{})
+	require.NoError(t, err)
+	createPod(t, fabric.NewPod(namespace, "restored", "restored"))
+	awaitRunning(t, namespace, "restored")
+	assert.Equal(t, text, read(t, home, chainOf(t, namespace, "restored", home).volume.ID))
+	assert.Nil(t, claimOf(t, bed.West, namespace, "restored"))
+}
+
+// snapshotClass makes a class of snapshots for the driver of home.
+const snapshotClass = `
+apiVersion: snapshot.storage.k8s.io/v1
+kind: VolumeSnapshotClass
+metadata: {name: %[1]s}
+driver: files.home.test
+deletionPolicy: Delete
+---
+apiVersion: snapshot.storage.k8s.io/v1
+kind: VolumeSnapshot
+metadata: {name: kept, namespace: %[1]s}
+spec:
+  volumeSnapshotClassName: %[1]s
+  source: {persistentVolumeClaimName: data}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: restored, namespace: %[1]s}
+spec:
+  storageClassName: files-now
+  accessModes: [ReadWriteOnce]
+  resources: {requests: {storage: 1Gi}}
+  dataSource: {apiGroup: snapshot.storage.k8s.io, kind: VolumeSnapshot, name: kept}
+`
+
+// TestASnapshotOfAVirtualClaimAtHome shows what the snapshot controller does with a
+// virtual volume whose source is that of a real driver: its snapshot holds the data,
+// and a claim of the real class can be made from it.
+func TestASnapshotOfAVirtualClaimAtHome(t *testing.T) {
+	t.Parallel()
+	namespace := newNamespace(t)
+	create(t, namespace, routes[0].place)
+	c := awaitServed(t, namespace, home)
+	write(t, home, c.volume.ID)
+
+	_, err := bed.Home.Kubectl(t.Context(), fmt.Sprintf(snapshotClass, namespace), "apply", "-f", "-")
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		_, err := bed.Home.Kubectl(context.Background(), "", "delete", "volumesnapshotclass", namespace)
+		assert.NoError(t, err)
+	})
+	await.Until(t, "the snapshot is ready", func() bool {
+		ready, err := bed.Home.Kubectl(t.Context(), "", "get", "volumesnapshot", "-n", namespace, "kept", "-o", "jsonpath={.status.readyToUse}")
+		require.NoError(t, err)
+		return ready == "true"
+	}, func() any { return await.Events(t, bed.Home.Client(), namespace) })
+
+	awaitContent(t, namespace, "restored")
+}
+
+// TestACloneOfAVirtualClaimAtHome shows that external-provisioner copies a virtual
+// volume whose source is that of its own driver into a volume of the real class.
+func TestACloneOfAVirtualClaimAtHome(t *testing.T) {
+	t.Parallel()
+	namespace := newNamespace(t)
+	create(t, namespace, routes[0].place)
+	c := awaitServed(t, namespace, home)
+	write(t, home, c.volume.ID)
+	claim := fabric.NewClaim(namespace, "clone", atOnce)
+	claim.Spec.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "data"}
+	_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(), claim, metav1.CreateOptions{})
+	require.NoError(t, err)
+	clone := awaitContent(t, namespace, "clone")
+	assert.Equal(t, c.volume.ID, clone.Source)
+}
+
+const (
+	// text is written and read in images, at place.
+	text  = "precious"
+	place = 1 << 20
+)
+
+// write puts text into a volume.
+func write(t *testing.T, driver *sidecars.Driver, id string) {
+	t.Helper()
+	image, err := os.OpenFile(driver.Image(id), os.O_WRONLY, 0)
+	require.NoError(t, err)
+	_, err = image.WriteAt([]byte(text), place)
+	require.NoError(t, err)
+	require.NoError(t, image.Close())
+}
+
+// awaitContent waits until a claim of home is bound, and checks that its volume holds
+// text.
+func awaitContent(t *testing.T, namespace, name string) sidecars.Volume {
+	t.Helper()
+	await.Until(t, "claim "+name+" is bound", func() bool { return claimOf(t, bed.Home, namespace, name).Spec.VolumeName != "" },
+		func() any { return await.Events(t, bed.Home.Client(), namespace) })
+	id := volumeOf(t, bed.Home, claimOf(t, bed.Home, namespace, name).Spec.VolumeName).Spec.CSI.VolumeHandle
+	assert.Equal(t, text, read(t, home, id))
+	return volumes(t, home)[id]
+}
+
+// read returns what is in a volume where write puts text.
+func read(t *testing.T, driver *sidecars.Driver, id string) string {
+	t.Helper()
+	image, err := os.Open(driver.Image(id))
+	require.NoError(t, err)
+	defer image.Close()
+	content := make([]byte, len(text))
+	_, err = image.ReadAt(content, place)
+	require.NoError(t, err)
+	return string(content)
+}
+
+// makeAnew makes a shadow anew with its volume, as docs/lifecycle.md tells an
+// administrator of the remote cluster, and waits until home has taken it.
+func (c *chain) makeAnew(t *testing.T) {
+	t.Helper()
+	shadow := c.backing
+	policy := func(name string) string { return `{"spec":{"persistentVolumeReclaimPolicy":"` + name + `"}}` }
+	kubectl := func(args ...string) {
+		t.Helper()
+		_, err := c.cluster.Kubectl(t.Context(), "", args...)
+		require.NoError(t, err)
+	}
+	kubectl("patch", "pv", c.real.Name, "-p", policy("Retain"))
+	kubectl("delete", "pvc", "-n", shadow.Namespace, shadow.Name, "--wait=false")
+	kubectl("patch", "pvc", "-n", shadow.Namespace, shadow.Name, "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
+	await.Until(t, "the old shadow is gone", func() bool { return claimOf(t, c.cluster, shadow.Namespace, shadow.Name) == nil })
+	kubectl("patch", "pv", c.real.Name, "--type=merge", "-p", `{"spec":{"claimRef":{"uid":null,"resourceVersion":null}}}`)
+	again := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
+		Namespace: shadow.Namespace, Name: shadow.Name, Labels: shadow.Labels, Annotations: map[string]string{},
+		Finalizers: []string{keys.BackingFinalizer},
+	}, Spec: shadow.Spec}
+	for key, value := range shadow.Annotations {
+		if !strings.HasPrefix(key, "pv.kubernetes.io/") {
+			again.Annotations[key] = value
+		}
+	}
+	_, err := c.cluster.Client().CoreV1().PersistentVolumeClaims(shadow.Namespace).Create(t.Context(), again, metav1.CreateOptions{})
+	require.NoError(t, err)
+	await.Until(t, "the virtual volume names the new shadow", func() bool {
+		ref, err := backing.RefOf(volumeOf(t, bed.Home, c.virtual.Name))
+		require.NoError(t, err)
+		return ref.UID != shadow.UID
+	}, func() any { return await.Events(t, bed.Home.Client(), c.claim.Namespace) })
+	kubectl("patch", "pv", c.real.Name, "-p", policy("Delete"))
+	*c = chainOf(t, c.claim.Namespace, c.claim.Name, west)
+	require.NotEqual(t, shadow.UID, c.backing.UID)
+}
+
+// TestSnapshotsBeforeAndAfterAShadowIsMadeAnew makes a shadow anew twice: the handle of
+// the virtual volume names the first for ever. A snapshot can be taken each time, and
+// the one from before can be restored and deleted.
+func TestSnapshotsBeforeAndAfterAShadowIsMadeAnew(t *testing.T) {
+	t.Parallel()
+	namespace := newNamespace(t)
+	create(t, namespace, fabric.InWest)
+	c := awaitServed(t, namespace, west)
+	write(t, west, c.volume.ID)
+	handle := c.virtual.Spec.CSI.VolumeHandle
+	takeSnapshot(t, namespace, "before")
+	require.NoError(t, bed.Home.Client().CoreV1().Pods(namespace).Delete(t.Context(), "db", metav1.DeleteOptions{}))
+	await.Until(t, "no pod there uses the shadow", func() bool {
+		pods, err := bed.West.Client().CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		return len(pods.Items) == 0
+	})
+	for _, name := range []string{"after", "again"} {
+		c.makeAnew(t)
+		require.Equal(t, handle, c.virtual.Spec.CSI.VolumeHandle)
+		takeSnapshot(t, namespace, name)
+	}
+	require.Equal(t, 3, snapshotsOf(t, west, c.volume.ID))
+	for _, name := range []string{"before", "again"} {
+		restore(t, namespace, "from-"+name, name)
+		awaitRunning(t, namespace, "from-"+name)
+		assert.Equal(t, text, read(t, west, chainOf(t, namespace, "from-"+name, west).volume.ID))
+	}
+	for _, name := range []string{"before", "after", "again"} {
+		_, err := bed.Home.Kubectl(t.Context(), "", "delete", "volumesnapshot", "-n", namespace, name, "--timeout=30s")
+		require.NoError(t, err)
+	}
+	await.Until(t, "the driver has no snapshot any more", func() bool { return snapshotsOf(t, west, c.volume.ID) == 0 })
 }

@@ -1,14 +1,20 @@
 package csi
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
+	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/sidecars"
 )
 
@@ -17,7 +23,7 @@ type sizes struct {
 	asked, claim, virtual, backingAsked, backing, real, driver int64
 }
 
-func same(gib int64) sizes { return sizes{gib, gib, gib, gib, gib, gib, gib} }
+func allSizes(gib int64) sizes { return sizes{gib, gib, gib, gib, gib, gib, gib} }
 
 // sizesOf looks at all that is behind a claim once more.
 func (c chain) sizesOf(t *testing.T, driver *sidecars.Driver) sizes {
@@ -25,8 +31,10 @@ func (c chain) sizesOf(t *testing.T, driver *sidecars.Driver) sizes {
 	gib := func(list corev1.ResourceList) int64 { return list.Storage().Value() / gibibyte }
 	claim, backing := claimOf(t, bed.Home, c.claim.Namespace, c.claim.Name), claimOf(t, c.cluster, c.backing.Namespace, c.backing.Name)
 	return sizes{
-		asked: gib(claim.Spec.Resources.Requests), claim: gib(claim.Status.Capacity), virtual: gib(volumeOf(t, bed.Home, c.virtual.Name).Spec.Capacity),
-		backingAsked: gib(backing.Spec.Resources.Requests), backing: gib(backing.Status.Capacity), real: gib(volumeOf(t, c.cluster, c.real.Name).Spec.Capacity),
+		asked: gib(claim.Spec.Resources.Requests), claim: gib(claim.Status.Capacity),
+		virtual:      gib(volumeOf(t, bed.Home, c.virtual.Name).Spec.Capacity),
+		backingAsked: gib(backing.Spec.Resources.Requests), backing: gib(backing.Status.Capacity),
+		real:   gib(volumeOf(t, c.cluster, c.real.Name).Spec.Capacity),
 		driver: volumes(t, driver)[c.volume.ID].Bytes / gibibyte,
 	}
 }
@@ -35,15 +43,18 @@ func (c chain) sizesOf(t *testing.T, driver *sidecars.Driver) sizes {
 // said of an expansion any more.
 func (c chain) requireGrown(t *testing.T, driver *sidecars.Driver, gib int64) {
 	t.Helper()
-	await.Until(t, fmt.Sprintf("the volume has %d GiB for everybody", gib), func() bool { return c.sizesOf(t, driver) == same(gib) }, func() any {
-		return []any{c.sizesOf(t, driver), claimOf(t, bed.Home, c.claim.Namespace, c.claim.Name).Status, claimOf(t, c.cluster, c.backing.Namespace, c.backing.Name).Status,
-			await.Events(t, bed.Home.Client(), c.claim.Namespace)}
-	})
+	await.Until(t, fmt.Sprintf("the volume has %d GiB for everybody", gib), func() bool { return c.sizesOf(t, driver) == allSizes(gib) },
+		func() any {
+			return []any{c.sizesOf(t, driver), claimOf(t, bed.Home, c.claim.Namespace, c.claim.Name).Status,
+				claimOf(t, c.cluster, c.backing.Namespace, c.backing.Name).Status,
+				await.Events(t, bed.Home.Client(), c.claim.Namespace)}
+		})
 	await.Until(t, "no condition is left", func() bool {
 		return len(claimOf(t, bed.Home, c.claim.Namespace, c.claim.Name).Status.Conditions) == 0 &&
 			len(claimOf(t, c.cluster, c.backing.Namespace, c.backing.Name).Status.Conditions) == 0
 	}, func() any {
-		return []any{claimOf(t, bed.Home, c.claim.Namespace, c.claim.Name).Status, claimOf(t, c.cluster, c.backing.Namespace, c.backing.Name).Status}
+		return []any{claimOf(t, bed.Home, c.claim.Namespace, c.claim.Name).Status,
+			claimOf(t, c.cluster, c.backing.Namespace, c.backing.Name).Status}
 	})
 }
 
@@ -55,12 +66,12 @@ func TestAClaimGrowsWithAllThatIsBehindIt(t *testing.T) {
 	for _, r := range routes {
 		t.Run(r.name, func(t *testing.T) {
 			t.Parallel()
-			namespace := space(t)
+			namespace := newNamespace(t)
 			create(t, namespace, r.place)
-			c := served(t, namespace, r.driver())
-			ask(t, bed.Home, namespace, "data", "2Gi")
+			c := awaitServed(t, namespace, r.driver())
+			requestSize(t, bed.Home, namespace, "data", "2Gi")
 			c.requireGrown(t, r.driver(), 2)
-			ask(t, bed.Home, namespace, "data", "3Gi")
+			requestSize(t, bed.Home, namespace, "data", "3Gi")
 			c.requireGrown(t, r.driver(), 3)
 		})
 	}
@@ -71,12 +82,12 @@ func TestAClaimGrowsWithAllThatIsBehindIt(t *testing.T) {
 func TestFailuresOfAnExpansionAreToldAndOvercome(t *testing.T) {
 	for _, r := range routes {
 		t.Run(r.name, func(t *testing.T) {
-			namespace := space(t)
+			namespace := newNamespace(t)
 			create(t, namespace, r.place)
-			c := served(t, namespace, r.driver())
+			c := awaitServed(t, namespace, r.driver())
 			require.NoError(t, r.driver().Fail("ControllerExpandVolume", sidecars.Fault{Code: "INTERNAL", Message: "a cable is broken"}))
 			t.Cleanup(func() { require.NoError(t, r.driver().Heal("ControllerExpandVolume")) })
-			ask(t, bed.Home, namespace, "data", "2Gi")
+			requestSize(t, bed.Home, namespace, "data", "2Gi")
 			c.requireFailure(t, "a cable is broken")
 			require.NoError(t, r.driver().Heal("ControllerExpandVolume"))
 			require.NoError(t, r.driver().FailNext("ControllerExpandVolume",
@@ -115,13 +126,13 @@ func TestASizeThatCannotBeIsTakenBack(t *testing.T) {
 	for _, r := range routes {
 		t.Run(r.name, func(t *testing.T) {
 			t.Parallel()
-			namespace := space(t)
+			namespace := newNamespace(t)
 			create(t, namespace, r.place)
-			c := served(t, namespace, r.driver())
-			ask(t, bed.Home, namespace, "data", "200Gi")
+			c := awaitServed(t, namespace, r.driver())
+			requestSize(t, bed.Home, namespace, "data", "200Gi")
 			c.requireFailure(t, "a whole node has")
 			assert.Equal(t, int64(1), c.sizesOf(t, r.driver()).claim)
-			ask(t, bed.Home, namespace, "data", "2Gi")
+			requestSize(t, bed.Home, namespace, "data", "2Gi")
 			c.requireGrown(t, r.driver(), 2)
 		})
 	}
@@ -132,12 +143,12 @@ func TestASizeThatCannotBeIsTakenBack(t *testing.T) {
 func TestAnExpansionOutlivesTheDriverAndItsResizer(t *testing.T) {
 	for _, r := range routes {
 		t.Run(r.name, func(t *testing.T) {
-			namespace := space(t)
+			namespace := newNamespace(t)
 			create(t, namespace, r.place)
-			c := served(t, namespace, r.driver())
+			c := awaitServed(t, namespace, r.driver())
 			require.NoError(t, r.driver().FailNext("ControllerExpandVolume", sidecars.Fault{Delay: "1m"}))
 			t.Cleanup(func() { require.NoError(t, r.driver().Heal("ControllerExpandVolume")) })
-			ask(t, bed.Home, namespace, "data", "2Gi")
+			requestSize(t, bed.Home, namespace, "data", "2Gi")
 			await.Until(t, "the driver is growing the volume", func() bool {
 				left, err := r.driver().Ordered("ControllerExpandVolume")
 				require.NoError(t, err)
@@ -153,15 +164,104 @@ func TestAnExpansionOutlivesTheDriverAndItsResizer(t *testing.T) {
 // TestARealVolumeThatAnAdministratorGrowsIsSeenAtHome grows the backing claim of a
 // remote volume, and has the first try fail.
 func TestARealVolumeThatAnAdministratorGrowsIsSeenAtHome(t *testing.T) {
-	namespace := space(t)
+	namespace := newNamespace(t)
 	create(t, namespace, routes[1].place)
-	c := served(t, namespace, west)
+	c := awaitServed(t, namespace, west)
 	require.NoError(t, west.FailNext("ControllerExpandVolume", sidecars.Fault{Code: "INTERNAL", Message: "not now"}))
 	t.Cleanup(func() { require.NoError(t, west.Heal("ControllerExpandVolume")) })
-	ask(t, bed.West, c.backing.Namespace, c.backing.Name, "3Gi")
+	requestSize(t, bed.West, c.backing.Namespace, c.backing.Name, "3Gi")
 	await.Until(t, "the driver has grown the volume", func() bool { return volumes(t, west)[c.volume.ID].Bytes == 3*gibibyte })
 	await.Until(t, "the virtual volume has the new size", func() bool {
 		size := volumeOf(t, bed.Home, c.virtual.Name).Spec.Capacity[corev1.ResourceStorage]
 		return size.Value() == 3*gibibyte
 	}, func() any { return volumeOf(t, bed.Home, c.virtual.Name).Spec.Capacity })
+}
+
+// TestAttributesOfAClaimReachTheDriver is about a claim of the real class itself:
+// what virtual claims are to be measured by.
+func TestAttributesOfAClaimReachTheDriver(t *testing.T) {
+	t.Parallel()
+	namespace := newNamespace(t)
+	slow, fast := attributes(t, home, namespace)
+	claim := fabric.NewClaim(namespace, "data", waiting)
+	claim.Spec.VolumeAttributesClassName = &slow
+	_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(), claim, metav1.CreateOptions{})
+	require.NoError(t, err)
+	createPod(t, fabric.AtHome(fabric.NewPod(namespace, "db", "data")))
+	volume := func() (v sidecars.Volume) {
+		if bound := claimOf(t, bed.Home, namespace, "data"); bound.Spec.VolumeName != "" {
+			v = volumes(t, home)[volumeOf(t, bed.Home, bound.Spec.VolumeName).Spec.CSI.VolumeHandle]
+		}
+		return v
+	}
+	await.Until(t, "the driver has the attributes of the first class", func() bool { return volume().Mutable["iops"] == "100" },
+		func() any { return await.Events(t, bed.Home.Client(), namespace) })
+
+	_, err = bed.Home.Kubectl(t.Context(), "", "patch", "pvc", "-n", namespace, "data", "-p", `{"spec":{"volumeAttributesClassName":"`+fast+
+		`"}}`)
+	require.NoError(t, err)
+	await.Until(t, "the driver has those of the second", func() bool { return volume().Mutable["iops"] == "5000" },
+		func() any { return await.Events(t, bed.Home.Client(), namespace) })
+}
+
+// TestAttributesOfAVirtualClaimReachTheDriver shows both ways: at home the real
+// sidecars change the volume for the virtual claim, and the twin is brought after;
+// in a remote cluster they do so for the shadow.
+func TestAttributesOfAVirtualClaimReachTheDriver(t *testing.T) {
+	t.Parallel()
+	for _, r := range routes {
+		t.Run(r.name, func(t *testing.T) {
+			t.Parallel()
+			namespace := newNamespace(t)
+			slow, fast := attributes(t, r.driver(), namespace)
+			create(t, namespace, r.place, func(claim *corev1.PersistentVolumeClaim) { claim.Spec.VolumeAttributesClassName = &slow })
+			c := awaitServed(t, namespace, r.driver())
+			assert.Equal(t, "100", c.volume.Mutable["iops"])
+			requireAttributes(t, c, slow)
+
+			_, err := bed.Home.Kubectl(t.Context(), "", "patch", "pvc", "-n", namespace, "data", "-p", `{"spec":{"volumeAttributesClassName":"`+fast+
+				`"}}`)
+			require.NoError(t, err)
+			await.Until(t, "the driver has the attributes of the second class", func() bool {
+				return volumes(t, r.driver())[c.volume.ID].Mutable["iops"] == "5000"
+			},
+				func() any { return await.Events(t, bed.Home.Client(), namespace) })
+			requireAttributes(t, c, fast)
+		})
+	}
+}
+
+// requireAttributes waits until all that is behind a claim says that it has the
+// attributes of a class.
+func requireAttributes(t *testing.T, c chain, name string) {
+	t.Helper()
+	told := func() []string {
+		claim, backing := claimOf(t, bed.Home, c.claim.Namespace, c.claim.Name), claimOf(t, c.cluster, c.backing.Namespace, c.backing.Name)
+		return []string{
+			ptr.Deref(claim.Status.CurrentVolumeAttributesClassName, ""),
+			ptr.Deref(volumeOf(t, bed.Home, c.virtual.Name).Spec.VolumeAttributesClassName, ""),
+			ptr.Deref(backing.Spec.VolumeAttributesClassName, ""),
+			ptr.Deref(backing.Status.CurrentVolumeAttributesClassName, ""),
+			ptr.Deref(volumeOf(t, c.cluster, c.real.Name).Spec.VolumeAttributesClassName, ""),
+		}
+	}
+	await.Until(t, "all say that the volume has the attributes of "+name, func() bool {
+		return slices.Equal(told(), []string{name, name, name, name, name})
+	}, func() any { return told() })
+}
+
+// attributes makes two classes of attributes in the cluster of a driver.
+func attributes(t *testing.T, driver *sidecars.Driver, suffix string) (slow, fast string) {
+	t.Helper()
+	classes := clusterOf(driver).Client().StorageV1().VolumeAttributesClasses()
+	slow, fast = "slow-"+suffix, "fast-"+suffix
+	for name, iops := range map[string]string{slow: "100", fast: "5000"} {
+		class := &storagev1.VolumeAttributesClass{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, DriverName: driver.Name, Parameters: map[string]string{"iops": iops},
+		}
+		_, err := classes.Create(t.Context(), class, metav1.CreateOptions{})
+		require.NoError(t, err)
+		t.Cleanup(func() { assert.NoError(t, classes.Delete(context.Background(), name, metav1.DeleteOptions{})) })
+	}
+	return slow, fast
 }

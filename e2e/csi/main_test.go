@@ -6,18 +6,25 @@ package csi
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/roles"
 	"github.com/lodestone-storage/lodestone/e2e/sidecars"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
+	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
@@ -83,16 +90,13 @@ func TestMain(m *testing.M) {
 		if _, err := bed.StartExtender(ctx); err != nil {
 			return err
 		}
-		if err := bed.Peer(ctx); err != nil {
-			return err
-		}
-		return bed.AwaitReady(ctx, "west", metav1.ConditionTrue)
-	}, rights)
+		return bed.Peer(ctx)
+	}, checkRights)
 }
 
-// rights checks that the tests together used each right that is there for snapshots, and
-// were refused none.
-func rights(ctx context.Context) error {
+// checkRights checks that the tests together used each right that is there for snapshots,
+// and were refused none.
+func checkRights(ctx context.Context) error {
 	return roles.Snapshots.Check(ctx, bed, "lodestone-volumes:lodestone-home", "lodestone-home-claims", func(q fabric.Request) bool {
 		// In a namespace that is not bound, any more.
 		return strings.HasPrefix(q.ObjectRef.Namespace, "test-")
@@ -101,7 +105,8 @@ func rights(ctx context.Context) error {
 
 func makeClasses(ctx context.Context) error {
 	for _, driver := range []*sidecars.Driver{home, west} {
-		for name, mode := range map[string]storagev1.VolumeBindingMode{waiting: storagev1.VolumeBindingWaitForFirstConsumer, atOnce: storagev1.VolumeBindingImmediate} {
+		for name, mode := range map[string]storagev1.VolumeBindingMode{waiting: storagev1.VolumeBindingWaitForFirstConsumer,
+			atOnce: storagev1.VolumeBindingImmediate} {
 			if err := makeClass(ctx, clusterOf(driver), driver.Class(name, mode)); err != nil {
 				return err
 			}
@@ -126,4 +131,136 @@ func clusterOf(driver *sidecars.Driver) *testbed.Cluster {
 		return bed.West
 	}
 	return bed.Home
+}
+
+// route is a way that a claim can take.
+type route struct {
+	name   string
+	place  func(*corev1.Pod) *corev1.Pod
+	driver func() *sidecars.Driver
+}
+
+var routes = []route{
+	{name: "at home", place: fabric.AtHome, driver: func() *sidecars.Driver { return home }},
+	{name: "in the remote cluster", place: fabric.InWest, driver: func() *sidecars.Driver { return west }},
+}
+
+// newNamespace makes a namespace in both clusters that home may use in west. Before it
+// goes, what is in it is deleted: with the namespace home's rights there go, too.
+func newNamespace(t *testing.T) string {
+	t.Helper()
+	namespace := testbed.Namespace(t, bed.Home, bed.West)
+	require.NoError(t, bed.Bind(t.Context(), namespace))
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		client := bed.Home.Client().CoreV1()
+		_ = client.Pods(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
+		_ = client.PersistentVolumeClaims(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
+		for ctx.Err() == nil {
+			left, err := bed.West.Client().CoreV1().PersistentVolumeClaims(namespace).List(ctx, metav1.ListOptions{LabelSelector: keys.ClaimUID})
+			if err == nil && len(left.Items) == 0 {
+				return
+			}
+			time.Sleep(await.Often)
+		}
+	})
+	return namespace
+}
+
+// create makes a claim "data" of the virtual class and a pod "db" that uses it.
+func create(t *testing.T, namespace string, place func(*corev1.Pod) *corev1.Pod, change ...func(*corev1.PersistentVolumeClaim)) {
+	t.Helper()
+	claim := fabric.NewClaim(namespace, "data", virtual)
+	for _, c := range change {
+		c(claim)
+	}
+	_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(), claim, metav1.CreateOptions{})
+	require.NoError(t, err)
+	createPod(t, place(fabric.NewPod(namespace, "db", "data")))
+}
+
+func createPod(t *testing.T, pod *corev1.Pod) {
+	t.Helper()
+	_, err := bed.Home.Client().CoreV1().Pods(pod.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})
+	require.NoError(t, err)
+}
+
+// chain is a virtual claim with all that is behind it.
+type chain struct {
+	claim, backing *corev1.PersistentVolumeClaim
+	virtual, real  *corev1.PersistentVolume
+	volume         sidecars.Volume // what the driver knows of it
+	cluster        *testbed.Cluster
+}
+
+// awaitServed waits until pod "db" runs and returns what is behind its claim "data".
+func awaitServed(t *testing.T, namespace string, driver *sidecars.Driver) chain {
+	t.Helper()
+	awaitRunning(t, namespace, "db")
+	return chainOf(t, namespace, "data", driver)
+}
+
+// awaitRunning waits until a pod runs.
+func awaitRunning(t *testing.T, namespace, name string) {
+	t.Helper()
+	await.Until(t, "pod "+name+" runs", func() bool {
+		pod, err := bed.Home.Client().CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
+		require.NoError(t, err)
+		return pod.Status.Phase == corev1.PodRunning
+	}, func() any { return await.Events(t, bed.Home.Client(), namespace) })
+}
+
+// chainOf returns what is behind a claim that a pod uses.
+func chainOf(t *testing.T, namespace, name string, driver *sidecars.Driver) chain {
+	t.Helper()
+	c := chain{cluster: clusterOf(driver)}
+	c.claim = claimOf(t, bed.Home, namespace, name)
+	c.virtual = volumeOf(t, bed.Home, c.claim.Spec.VolumeName)
+	require.NotNil(t, c.virtual)
+	ref, err := backing.RefOf(c.virtual)
+	require.NoError(t, err)
+	c.backing = claimOf(t, c.cluster, ref.Namespace, ref.Name)
+	require.NotNil(t, c.backing)
+	require.Equal(t, corev1.ClaimBound, c.backing.Status.Phase)
+	c.real = volumeOf(t, c.cluster, c.backing.Spec.VolumeName)
+	require.NotNil(t, c.real)
+	volume, ok := volumes(t, driver)[c.real.Spec.CSI.VolumeHandle]
+	require.True(t, ok, "the driver has no volume %s", c.real.Spec.CSI.VolumeHandle)
+	c.volume = volume
+	return c
+}
+
+func volumes(t *testing.T, driver *sidecars.Driver) map[string]sidecars.Volume {
+	t.Helper()
+	found, err := driver.Volumes()
+	require.NoError(t, err)
+	return found
+}
+
+// claimOf returns a claim, nil if there is none.
+func claimOf(t *testing.T, cluster *testbed.Cluster, namespace, name string) *corev1.PersistentVolumeClaim {
+	t.Helper()
+	return await.Claim(t, cluster.Client(), namespace, name)
+}
+
+// volumeOf returns a volume, nil if there is none.
+func volumeOf(t *testing.T, cluster *testbed.Cluster, name string) *corev1.PersistentVolume {
+	t.Helper()
+	return await.Volume(t, cluster.Client(), name)
+}
+
+// sized makes a claim ask for a size.
+func sized(size string) func(*corev1.PersistentVolumeClaim) {
+	return func(claim *corev1.PersistentVolumeClaim) {
+		claim.Spec.Resources.Requests[corev1.ResourceStorage] = resource.MustParse(size)
+	}
+}
+
+// requestSize raises what a claim asks for.
+func requestSize(t *testing.T, cluster *testbed.Cluster, namespace, name, size string) {
+	t.Helper()
+	_, err := cluster.Kubectl(t.Context(), "", "patch", "pvc", "-n", namespace, name,
+		"-p", fmt.Sprintf(`{"spec":{"resources":{"requests":{"storage":%q}}}}`, size))
+	require.NoError(t, err)
 }

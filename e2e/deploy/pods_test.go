@@ -38,7 +38,8 @@ func TestPodsOfEachDeploymentAreAdmittedAtLevelRestricted(t *testing.T) {
 				pod.Name = deployment.Name + "-test"
 				// The ServiceAccount and the quota reach the admission plugins a moment later.
 				require.EventuallyWithT(t, func(c *assert.CollectT) {
-					_, err := cluster.Client().CoreV1().Pods(deployment.Namespace).Create(t.Context(), pod.DeepCopy(), metav1.CreateOptions{DryRun: dryRun})
+					_, err := cluster.Client().CoreV1().Pods(deployment.Namespace).Create(t.Context(), pod.DeepCopy(),
+						metav1.CreateOptions{DryRun: dryRun})
 					assert.NoError(c, err)
 				}, waitLong, poll, deployment.Name)
 			}
@@ -78,7 +79,8 @@ func TestAnExtenderThatSeesNoChangesStaysReady(t *testing.T) {
 			for _, container := range deployment.Spec.Template.Spec.Containers {
 				if container.Name == "extender" {
 					seen = true
-					assert.Equal(t, "/readyz/serving", container.ReadinessProbe.HTTPGet.Path, "%s: all replicas would leave their Service at once", overlay)
+					assert.Equal(t, "/readyz/serving", container.ReadinessProbe.HTTPGet.Path, "%s: all replicas would leave their Service at once",
+						overlay)
 				}
 			}
 		}

@@ -7,7 +7,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 )
 
 const everywhere = ""
@@ -69,11 +72,11 @@ func TestProvisionerHasTheRightsThatItNeedsAndNoOthers(t *testing.T) {
 		{verb: "create", resource: "lodestone.dev/remoteclusters"},
 		{verb: "delete", resource: "lodestone.dev/remoteclusters"},
 		{verb: "update", resource: "/nodes"},
-		{verb: "create", resource: "/pods", namespace: systemNamespace},
 		{verb: "watch", resource: "/pods", namespace: everywhere, allowed: true},
 		{verb: "patch", resource: "/pods", namespace: "default", allowed: true}, // confined by admission: e2e/moves
 		{verb: "update", resource: "/pods", namespace: "default"},
-		{verb: "create", resource: "/pods", namespace: "default"},
+		// Admission refuses it outside lodestone-storage, and says whether the pod got the gate of a move: e2e/moves.
+		{verb: "create", resource: "/pods", namespace: "default", allowed: true},
 		{verb: "create", resource: "/serviceaccounts/token", namespace: systemNamespace},
 		{verb: "update", resource: "storage.k8s.io/storageclasses"},
 		{verb: "watch", resource: "storage.k8s.io/csistoragecapacities", namespace: everywhere, allowed: true},
@@ -194,5 +197,29 @@ func (r right) attributes() *authorizationv1.ResourceAttributes {
 	return &authorizationv1.ResourceAttributes{
 		Verb: r.verb, Group: group, Resource: resource, Subresource: subresource,
 		Namespace: r.namespace, Name: r.name, Version: "*",
+	}
+}
+
+func TestWhoMayWorkInANamespaceMayMoveItsVolumes(t *testing.T) {
+	apply(t, "base")
+	namespace := testbed.Namespace(t, cluster)
+	for _, role := range []string{"view", "edit", "admin"} {
+		_, err := cluster.Client().RbacV1().RoleBindings(namespace).Create(t.Context(), &rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: role},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: role}},
+		}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		works := role != "view"
+		check(t, namespace, role, []right{
+			{verb: "get", resource: "lodestone.dev/volumemoves", namespace: namespace, allowed: true},
+			{verb: "watch", resource: "lodestone.dev/volumemoves", namespace: namespace, allowed: true},
+			{verb: "create", resource: "lodestone.dev/volumemoves", namespace: namespace, allowed: works},
+			{verb: "patch", resource: "lodestone.dev/volumemoves", namespace: namespace, allowed: works},
+			{verb: "delete", resource: "lodestone.dev/volumemoves", namespace: namespace, allowed: works},
+			{verb: "update", resource: "lodestone.dev/volumemoves/status", namespace: namespace},
+			{verb: "create", resource: "lodestone.dev/volumemoves", namespace: "default"},
+			{verb: "get", resource: "lodestone.dev/remoteclusters"},
+		})
 	}
 }

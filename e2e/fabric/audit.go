@@ -2,6 +2,7 @@ package fabric
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 )
 
 // auditPolicy records what is asked with the rights of Lodestone's accounts, and
@@ -59,7 +67,8 @@ func (a audit) args(cluster string) []string {
 		return nil
 	}
 	// One file: what is rotated away would be missed.
-	return []string{"--audit-policy-file=" + filepath.Join(a.folder, "policy.yaml"), "--audit-log-path=" + a.log(cluster), "--audit-log-maxsize=2000"}
+	return []string{"--audit-policy-file=" + filepath.Join(a.folder, "policy.yaml"), "--audit-log-path=" + a.log(cluster),
+		"--audit-log-maxsize=2000"}
 }
 
 func (a audit) remove() {
@@ -84,10 +93,12 @@ type Request struct {
 }
 
 // Refused says whether the one who asked had no right to: by the roles, or by an admission
-// policy. That a quota is full or a namespace ends is no matter of rights.
+// policy. That a quota is full or a namespace ends is no matter of rights, nor is the
+// refusal by which a move learns whether new pods are held back.
 func (r Request) Refused() bool {
-	return r.ResponseStatus.Code == http.StatusForbidden &&
-		(r.Annotations["authorization.k8s.io/decision"] == "forbid" || strings.Contains(r.ResponseStatus.Message, "ValidatingAdmissionPolicy"))
+	message := r.ResponseStatus.Message
+	return r.ResponseStatus.Code == http.StatusForbidden && !strings.Contains(message, "lodestone-move-proof") &&
+		(r.Annotations["authorization.k8s.io/decision"] == "forbid" || strings.Contains(message, "ValidatingAdmissionPolicy"))
 }
 
 // What returns the resource of a request, with its subresource.
@@ -131,4 +142,51 @@ func (f *Fabric) Writes(cluster string) (map[string]int, error) {
 		}
 	}
 	return counts, nil
+}
+
+// awaitHTTP waits until a URL answers 200.
+func awaitHTTP(ctx context.Context, url string) error {
+	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return false, err
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return false, nil // not listening yet
+		}
+		defer func() { _ = response.Body.Close() }()
+		return response.StatusCode == http.StatusOK, nil
+	})
+	if err != nil {
+		return fmt.Errorf("wait for %s: %w", url, err)
+	}
+	return nil
+}
+
+// Contexts writes a kubeconfig with the contexts home, which is the current one,
+// and west, each with all rights on its cluster, and returns its path. The file
+// goes with the clusters.
+func (f *Fabric) Contexts() (string, error) {
+	all := clientcmdapi.NewConfig()
+	for _, cluster := range []*testbed.Cluster{f.Home, f.West} {
+		config, err := clientcmd.LoadFromFile(cluster.Kubeconfig())
+		if err != nil {
+			return "", fmt.Errorf("read the kubeconfig of %s: %w", cluster.Name(), err)
+		}
+		current := config.Contexts[config.CurrentContext]
+		if current == nil {
+			return "", fmt.Errorf("the kubeconfig of %s has no current context", cluster.Name())
+		}
+		name := cluster.Name()
+		all.Clusters[name] = config.Clusters[current.Cluster]
+		all.AuthInfos[name] = config.AuthInfos[current.AuthInfo]
+		all.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
+	}
+	all.CurrentContext = f.Home.Name()
+	content, err := clientcmd.Write(*all)
+	if err != nil {
+		return "", fmt.Errorf("write a kubeconfig of both clusters: %w", err)
+	}
+	return f.Home.WriteFile("contexts.kubeconfig", content)
 }

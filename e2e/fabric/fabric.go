@@ -11,12 +11,18 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/lodestone-storage/lodestone/e2e/hollow"
-	"github.com/lodestone-storage/lodestone/e2e/instant"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/lodestone-storage/lodestone/e2e/built"
+	"github.com/lodestone-storage/lodestone/e2e/fakekubelet"
+	"github.com/lodestone-storage/lodestone/e2e/fakeprovisioner"
 	"github.com/lodestone-storage/lodestone/e2e/processes"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
-	"github.com/lodestone-storage/lodestone/pkg/remoteapi"
-	"github.com/lodestone-storage/lodestone/pkg/remoteclusters"
+	"github.com/lodestone-storage/lodestone/pkg/clients"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
 // Names of what a Fabric holds.
@@ -56,6 +62,9 @@ type Options struct {
 	// Drivers are CSI drivers, by cluster, that the nodes have beside that of the
 	// real storage that a Fabric plays.
 	Drivers map[string][]string
+	// Attach has the nodes of home leave attachments to the attach-detach controller, for the
+	// drivers that need them: those of package sidecars can.
+	Attach bool
 	// Programs are the paths of programs, by image: pods of which all containers
 	// have such an image, or processes.Shell, really run; see package processes.
 	Programs map[string]string
@@ -79,14 +88,14 @@ func (o Options) drivers(cluster string) map[string]int32 {
 // Fabric is two clusters with Lodestone installed, but not running.
 type Fabric struct {
 	Home, West               *testbed.Cluster
-	HomeStorage, WestStorage *instant.Provisioner
-	HomeNodes, WestNodes     *hollow.Hollow
+	HomeStorage, WestStorage *fakeprovisioner.Provisioner
+	HomeNodes, WestNodes     *fakekubelet.Hollow
 	// HomePods and WestPods are the pods that really run, Disks their volumes.
 	HomePods, WestPods *processes.Processes
 	Disks              processes.Disks
-	Remotes            *remoteclusters.Client
+	Remotes            *clients.RemoteClusters
 	// Agents is the client, with all rights, of the remote agent's objects in west.
-	Agents *remoteapi.Client
+	Agents *clients.RemoteClient
 
 	extender string
 	audit    audit
@@ -95,7 +104,7 @@ type Fabric struct {
 // Root returns the root folder of the source tree that the program runs in. Elsewhere it
 // is the working directory, in which nothing will be found.
 func Root() string {
-	root, err := testbed.SourceTree()
+	root, err := built.SourceTree()
 	if err != nil {
 		return "."
 	}
@@ -127,7 +136,8 @@ func Start(ctx context.Context, o Options) (*Fabric, error) {
 	config := func(name string, extenders ...string) testbed.Config {
 		return testbed.Config{
 			Name: name, Extenders: extenders, APIServerArgs: slices.Concat(f.audit.args(name), o.APIServerArgs),
-			ControllerManagerQPS: o.ControllerManagerQPS, ControllerManagerBurst: int(2 * o.ControllerManagerQPS), ControllerManagerArgs: o.ControllerManagerArgs,
+			ControllerManagerQPS: o.ControllerManagerQPS, ControllerManagerBurst: int(2 * o.ControllerManagerQPS),
+			ControllerManagerArgs: o.ControllerManagerArgs,
 		}
 	}
 	clusters, err := testbed.Start(ctx, config("home", f.ExtenderURL()), config("west"))
@@ -135,10 +145,10 @@ func Start(ctx context.Context, o Options) (*Fabric, error) {
 		return nil, err
 	}
 	f.Home, f.West = clusters[0], clusters[1]
-	if f.Remotes, err = remoteclusters.NewClient(f.Home.AdminConfig()); err != nil {
+	if f.Remotes, err = clients.NewRemoteClusters(f.Home.AdminConfig()); err != nil {
 		return nil, err
 	}
-	if f.Agents, err = remoteapi.NewClient(f.West.AdminConfig()); err != nil {
+	if f.Agents, err = clients.NewRemoteClient(f.West.AdminConfig()); err != nil {
 		return nil, err
 	}
 	if err := f.Install(ctx, o); err != nil {
@@ -164,7 +174,8 @@ func (f *Fabric) Install(ctx context.Context, o Options) error {
 	if _, err := f.Home.Kubectl(ctx, "", "apply", "-k", homeManifests(o)); err != nil {
 		return fmt.Errorf("install Lodestone in home: %w", err)
 	}
-	if _, err := f.Home.Kubectl(ctx, "", "wait", "--for=condition=Established", "crd/remoteclusters.lodestone.dev", "--timeout=30s"); err != nil {
+	if _, err := f.Home.Kubectl(ctx, "", "wait", "--for=condition=Established", "crd/remoteclusters.lodestone.dev",
+		"--timeout=30s"); err != nil {
 		return fmt.Errorf("wait for the custom resources in home: %w", err)
 	}
 	if o.Agent {
@@ -174,4 +185,84 @@ func (f *Fabric) Install(ctx context.Context, o Options) error {
 		return fmt.Errorf("prepare west: %w", err)
 	}
 	return nil
+}
+
+// NewClaim returns a claim of a class for 1 GiB.
+func NewClaim(namespace, name, class string) *corev1.PersistentVolumeClaim {
+	return &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			StorageClassName: &class,
+			Resources:        corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+		},
+	}
+}
+
+// NewPod returns a pod that uses claims.
+func NewPod(namespace, name string, claims ...string) *corev1.Pod {
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: corev1.PodSpec{
+			TerminationGracePeriodSeconds: ptr.To(int64(0)),
+			Containers:                    []corev1.Container{{Name: "app", Image: "app"}},
+		},
+	}
+	for _, claim := range claims {
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: claim, VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim},
+		}})
+	}
+	return pod
+}
+
+// WithScratch gives a pod a generic ephemeral volume of a class, named scratch.
+func WithScratch(pod *corev1.Pod, class string) *corev1.Pod {
+	pod.Spec.Volumes = append(pod.Spec.Volumes,
+		corev1.Volume{Name: "scratch", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{
+			VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{Spec: NewClaim("", "", class).Spec},
+		}}})
+	return pod
+}
+
+// AtHome makes a pod run on a node of the home cluster.
+func AtHome(pod *corev1.Pod) *corev1.Pod {
+	return require(pod, corev1.NodeSelectorRequirement{Key: keys.Cluster, Operator: corev1.NodeSelectorOpDoesNotExist})
+}
+
+// InWest makes a pod run on the virtual node of west.
+func InWest(pod *corev1.Pod) *corev1.Pod {
+	return require(pod, corev1.NodeSelectorRequirement{Key: keys.Cluster, Operator: corev1.NodeSelectorOpIn, Values: []string{"west"}})
+}
+
+// OnNode makes a pod run on one node.
+func OnNode(pod *corev1.Pod, node string) *corev1.Pod {
+	return require(pod, corev1.NodeSelectorRequirement{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{node}})
+}
+
+func require(pod *corev1.Pod, requirement corev1.NodeSelectorRequirement) *corev1.Pod {
+	pod.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+		RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{requirement}}},
+		}}}
+	return pod
+}
+
+// Prefer makes a pod run on a node if it can run there.
+func Prefer(pod *corev1.Pod, node string) *corev1.Pod {
+	if pod.Spec.Affinity == nil {
+		pod.Spec.Affinity = &corev1.Affinity{}
+	}
+	if pod.Spec.Affinity.NodeAffinity == nil {
+		pod.Spec.Affinity.NodeAffinity = &corev1.NodeAffinity{}
+	}
+	affinity := pod.Spec.Affinity.NodeAffinity
+	affinity.PreferredDuringSchedulingIgnoredDuringExecution = append(affinity.PreferredDuringSchedulingIgnoredDuringExecution,
+		corev1.PreferredSchedulingTerm{
+			Weight: 100,
+			Preference: corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{
+				{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{node}},
+			}},
+		})
+	return pod
 }

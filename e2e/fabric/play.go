@@ -9,8 +9,8 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/lodestone-storage/lodestone/e2e/hollow"
-	"github.com/lodestone-storage/lodestone/e2e/instant"
+	"github.com/lodestone-storage/lodestone/e2e/fakekubelet"
+	"github.com/lodestone-storage/lodestone/e2e/fakeprovisioner"
 	"github.com/lodestone-storage/lodestone/e2e/processes"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 )
@@ -18,10 +18,10 @@ import (
 // play starts the nodes and the real storage of both clusters.
 func (f *Fabric) play(ctx context.Context, o Options) (err error) {
 	// Both are made before either starts: see instant.New.
-	if f.HomeStorage, err = instant.New(f.Home.AdminConfig(), "disk.home.test"); err != nil {
+	if f.HomeStorage, err = fakeprovisioner.New(f.Home.AdminConfig(), "disk.home.test"); err != nil {
 		return err
 	}
-	if f.WestStorage, err = instant.New(f.West.AdminConfig(), "disk.west.test"); err != nil {
+	if f.WestStorage, err = fakeprovisioner.New(f.West.AdminConfig(), "disk.west.test"); err != nil {
 		return err
 	}
 	if err := serve(ctx, f.HomeStorage, f.Home, HomeWait, HomeNow); err != nil {
@@ -37,21 +37,22 @@ func (f *Fabric) play(ctx context.Context, o Options) (err error) {
 		return map[string]string{corev1.LabelTopologyZone: name}
 	}
 	f.runPods(ctx, o)
-	f.WestNodes, err = hollow.Start(ctx, hollow.Options{Config: f.West.AdminConfig(), Runner: f.WestPods, Nodes: []hollow.Node{
+	f.WestNodes, err = fakekubelet.Start(ctx, fakekubelet.Options{Config: f.West.AdminConfig(), Runner: f.WestPods, Nodes: []fakekubelet.Node{
 		{Name: "west-1", Labels: zone("west"), Drivers: o.drivers("west")},
 		{Name: "west-2", Labels: zone("west"), Drivers: o.drivers("west")},
 	}})
 	if err != nil {
 		return fmt.Errorf("play the nodes of west: %w", err)
 	}
-	nodes := []hollow.Node{
-		{Name: "home-1", Labels: zone("home"), Drivers: o.drivers("home")},
-		{Name: "home-2", Labels: zone("home"), Drivers: o.drivers("home")},
+	nodes := []fakekubelet.Node{
+		{Name: "home-1", Labels: zone("home"), Drivers: o.drivers("home"), Attach: o.Attach},
+		{Name: "home-2", Labels: zone("home"), Drivers: o.drivers("home"), Attach: o.Attach},
 	}
 	if !o.VirtualNode {
-		nodes = append(nodes, hollow.Node{Name: WestNode, Labels: zone("west"), Remote: &hollow.Remote{ID: "west", Config: f.West.AdminConfig()}})
+		nodes = append(nodes,
+			fakekubelet.Node{Name: WestNode, Labels: zone("west"), Remote: &fakekubelet.Remote{ID: "west", Config: f.West.AdminConfig()}})
 	}
-	f.HomeNodes, err = hollow.Start(ctx, hollow.Options{Config: f.Home.AdminConfig(), Runner: f.HomePods, Nodes: nodes})
+	f.HomeNodes, err = fakekubelet.Start(ctx, fakekubelet.Options{Config: f.Home.AdminConfig(), Runner: f.HomePods, Nodes: nodes})
 	if err != nil {
 		return fmt.Errorf("play the nodes of home: %w", err)
 	}
@@ -74,7 +75,7 @@ func (f *Fabric) runPods(ctx context.Context, o Options) {
 }
 
 // serve starts a real provisioner with two classes in its cluster.
-func serve(ctx context.Context, p *instant.Provisioner, cluster *testbed.Cluster, wait, now string) error {
+func serve(ctx context.Context, p *fakeprovisioner.Provisioner, cluster *testbed.Cluster, wait, now string) error {
 	if err := p.Start(ctx); err != nil {
 		return fmt.Errorf("start the real storage of %s: %w", cluster.Name(), err)
 	}

@@ -70,7 +70,8 @@ func lodestone(t *testing.T, args ...string) (string, int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), long)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join("..", "..", "bin", "kubectl-lodestone"), append([]string{"--context", "kind-home"}, args...)...)
+	cmd := exec.CommandContext(ctx, filepath.Join("..", "..", "bin", "kubectl-lodestone"),
+		append([]string{"--context", "kind-home"}, args...)...)
 	cmd.Env = environment()
 	said, err := cmd.CombinedOutput()
 	var exit *exec.ExitError

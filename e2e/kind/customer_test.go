@@ -129,7 +129,8 @@ func requireAllRows(t *testing.T, namespace string) {
 	t.Helper()
 	rows := confirmedRows(t, namespace)
 	have := map[int]bool{}
-	for line := range strings.Lines(shell(t, namespace, "customer", `/usr/lib/postgresql/15/bin/psql -X -q -A -t -h pg -U postgres -d postgres -c "SELECT n FROM orders"`)) {
+	for line := range strings.Lines(shell(t, namespace, "customer",
+		`/usr/lib/postgresql/15/bin/psql -X -q -A -t -h pg -U postgres -d postgres -c "SELECT n FROM orders"`)) {
 		n, err := strconv.Atoi(strings.TrimSpace(line))
 		require.NoError(t, err)
 		have[n] = true

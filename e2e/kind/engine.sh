@@ -6,9 +6,9 @@
 . "$(dirname "$0")/settings.sh"
 state=$KIND_CACHE/engine
 
-# What dockerd and the kubelets change for the whole machine.
+# What dockerd, the kubelets and launch change for the whole machine.
 settings=(net.ipv4.ip_forward vm.overcommit_memory vm.panic_on_oom kernel.panic kernel.panic_on_oops
-  kernel.keys.root_maxkeys kernel.keys.root_maxbytes net.netfilter.nf_conntrack_max)
+  kernel.keys.root_maxkeys kernel.keys.root_maxbytes net.netfilter.nf_conntrack_max fs.inotify.max_user_instances)
 
 # engine_pid prints the process that is, or was, the engine that start started.
 engine_pid() { grep -xE '[0-9]+' "$state/pid" 2>/dev/null; }
@@ -58,6 +58,8 @@ launch() {
   # cannot give.
   local bounding=0x$(awk '/CapBnd/ {print $2}' /proc/self/status)
   ((bounding >> 24 & 1)) || extra=(--add-runtime "capped=$here/runc-capped" --default-runtime capped)
+  # All of root's programs share these: those of two nodes, and of control planes beside them.
+  (($(sysctl -n fs.inotify.max_user_instances) >= 1024)) || sysctl -q -w fs.inotify.max_user_instances=1024 || true
   rm -f "$engine_socket" "$state/pid"
   setsid nohup nice -n 5 dockerd --host "unix://$engine_socket" --bridge none --data-root "$state/data" --exec-root "$state/run" \
     --pidfile "$state/pid" "${extra[@]}" >"$KIND_CACHE/log/dockerd.log" 2>&1 </dev/null &

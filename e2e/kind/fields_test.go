@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // plain is a pod that sleeps, with a volume at /data: the last line.
@@ -33,7 +34,8 @@ func TestAnEphemeralVolumeComesAndGoesWithItsPod(t *testing.T) {
 		t.Run(where, func(t *testing.T) {
 			t.Parallel()
 			shop := namespace(t)
-			sleeps(t, shop, "worker", side, "{name: data, ephemeral: {volumeClaimTemplate: {spec: {storageClassName: e2e-disk, accessModes: [ReadWriteOnce], resources: {requests: {storage: 512Mi}}}}}}")
+			sleeps(t, shop, "worker", side, "{name: data, ephemeral: {volumeClaimTemplate: {spec: {storageClassName: e2e-disk, accessModes: "+
+				"[ReadWriteOnce], resources: {requests: {storage: 512Mi}}}}}}")
 			shell(t, shop, "worker", "echo scratch > /data/file && sync")
 			data := volumeOf(t, shop, "worker-data")
 			deletePod(t, readyPod(t, shop, "worker"))
@@ -56,6 +58,13 @@ spec: {storageClassName: disk, accessModes: [ReadWriteOnce], resources: {request
 	deletePod(t, readyPod(t, shop, "before"))
 	claim := claimOf(t, shop, "data")
 	real := claim.Spec.VolumeName
+	eventually(t, "its volume is detached, which import does not wait for", func(c *assert.CollectT) {
+		attachments, err := home.client.StorageV1().VolumeAttachments().List(t.Context(), metav1.ListOptions{})
+		require.NoError(c, err)
+		for _, attachment := range attachments.Items {
+			assert.NotEqual(c, real, *attachment.Spec.Source.PersistentVolumeName)
+		}
+	})
 	said, code := lodestone(t, "import", "pvc", "data", "-n", shop, "--class", diskClass, "--yes")
 	require.Zero(t, code, said)
 	data := volumeOf(t, shop, "data")

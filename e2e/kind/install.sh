@@ -41,7 +41,7 @@ settle() {
 }
 
 say "building the programs of this working tree"
-make -s -C "$root" build >"$KIND_CACHE/log/build.log" || fail "the programs do not build: see $KIND_CACHE/log/build.log"
+make -s -C "$root" build >"$KIND_CACHE/log/build.log" || fail "the programs do not build: see above"
 for program in provisioner extender virtualnode; do
   image "$program"
   load home "lodestone-$program:dev"
@@ -55,12 +55,10 @@ for cluster in "${clusters[@]}"; do
   load "$cluster" lodestone-mover:dev
 done
 
-say "building the CSI driver for tests and the sidecars"
-mapfile -t directories < <(cd "$root" && go run ./e2e/cmd/sidecars-build 2>"$KIND_CACHE/log/sidecars.log")
-((${#directories[@]} > 0)) || fail "they do not build: see $KIND_CACHE/log/sidecars.log"
+directories=$(cd "$root" && go run ./e2e/cmd/build disk sidecars) || fail "the CSI driver for tests and the sidecars do not build: see above"
 rm -rf "$KIND_CACHE/storage"
 mkdir -p "$KIND_CACHE/storage"
-for directory in "${directories[@]}"; do cp -r "$directory/." "$KIND_CACHE/storage/"; done
+for directory in $directories; do cp -r "$directory/." "$KIND_CACHE/storage/"; done
 # Home has less room than west.
 "$here/storage.sh" home $((8 << 30)) &
 storing=$!
@@ -81,7 +79,8 @@ for pair in "home west" "west home"; do
   docker exec "$from-control-plane" ip route replace "$("$to" get node "$to-control-plane" -o jsonpath='{.spec.podCIDR}')" via "$(address "$to")"
 done
 kubectl lodestone peer --context kind-home --remote-context kind-west --name west \
-  --remote-server "https://$(address west):6443" --pod-network Routed >"$KIND_CACHE/log/peer.log" 2>&1 || {
+  --namespaces '*' --remote-server "https://$(address west):6443" --pod-network Routed \
+  --pod-cidrs "$(west get node west-control-plane -o jsonpath='{.spec.podCIDR}')" >"$KIND_CACHE/log/peer.log" 2>&1 || {
   cat "$KIND_CACHE/log/peer.log" >&2
   fail "home and west could not be peered: see above"
 }

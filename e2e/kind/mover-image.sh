@@ -4,15 +4,14 @@
 # from Debian packages, as root. After workload-image.sh.
 . "$(dirname "$0")/settings.sh"
 name=lodestone-mover:dev
-mapfile -t directories < <(cd "$root" && go run ./e2e/cmd/store-build 2>"$KIND_CACHE/log/restic.log")
-((${#directories[@]} > 0)) || fail "restic does not build: see $KIND_CACHE/log/restic.log"
-want=$(hash "$root/bin/lodestone-mover" "${directories[0]}/restic" "$here/mover-image.sh")
+restic=$(cd "$root" && go run ./e2e/cmd/build restic)/restic || fail "restic does not build: see above"
+want=$(hash "$root/bin/lodestone-mover" "$restic" "$here/mover-image.sh")
 [[ $(docker image inspect -f '{{index .Config.Labels "program"}}' "$name" 2>/dev/null) != "$want" ]] || exit 0
 to=$KIND_CACHE/mover
 rm -rf "$to"
 mkdir -p "$to"/{etc,tmp,usr/bin}
 cp "$root/bin/lodestone-mover" "$to/"
-cp "${directories[0]}/restic" "$to/usr/bin/"
+cp "$restic" "$to/usr/bin/"
 if docker image inspect "$debian_image" >/dev/null 2>&1; then
   cat >"$to/Dockerfile" <<D
 FROM $debian_image

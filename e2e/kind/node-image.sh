@@ -2,11 +2,17 @@
 # Builds a kind node image without a container registry, from Debian packages and
 # Go modules. Needs root. Takes 1 to 2 minutes after programs.sh.
 . "$(dirname "$0")/settings.sh"
-want=$(cat "$here"/{node-image,node-store,workload-image,copy-programs,rootfs,settings}.sh "$tools"/*/go.mod "$tools"/*/main.go | sha256sum | cut -c1-12)
+want=$(cat "$here"/{node-image,node-store,workload-image,copy-programs,rootfs,settings}.sh "$programs"/go.{mod,sum} "$programs"/*/*.{go,mod} | sha256sum | cut -c1-12)
 [[ $(docker image inspect -f '{{index .Config.Labels "sources"}}' "$built_node_image" 2>/dev/null) != "$want" ]] || exit 0
-"$here/programs.sh"
-"$here/rootfs.sh" node
-"$here/workload-image.sh"
+"$here/packages.sh"
+# Both mostly wait for packages while programs are compiled.
+"$here/workload-image.sh" &
+workload=$!
+"$here/rootfs.sh" node &
+rootfs=$!
+"$here/programs.sh" node local-path-provisioner
+wait "$workload"
+wait "$rootfs"
 say "building $built_node_image"
 bin=$KIND_CACHE/bin
 node=$KIND_CACHE/node
@@ -23,7 +29,7 @@ ln -sfn /usr/lib/cni "$node/opt/cni/bin"
 ln -sf /usr/bin/containerd "$node/usr/local/bin/containerd"
 
 # kind's own files, straight from its module; a module's files are not executable.
-kind_module=$(cd "$tools/kind" && go list -m -f '{{.Dir}}' sigs.k8s.io/kind)
+kind_module=$(cd "$programs" && go list -m -f '{{.Dir}}' sigs.k8s.io/kind)
 tar -C "$kind_module/images/base/files" --mode=u+w -c . | tar -C "$node" --no-same-owner -x
 chmod 755 "$node"/usr/local/bin/* "$node"/kind/bin/*
 

@@ -16,7 +16,7 @@ archive() { # <file> < root file system as tar: writes an archive of the image
   docker rmi "$image" >/dev/null
 }
 one() { # <file>: an archive of an image with only that program
-  tar -C "$bin" --transform 's,^,usr/local/bin/,' -c "$1" | archive "$1" -c "ENTRYPOINT [\"/usr/local/bin/$1\"]"
+  tar -C "$bin" -h --transform 's,^,usr/local/bin/,' -c "$1" | archive "$1" -c "ENTRYPOINT [\"/usr/local/bin/$1\"]"
 }
 
 # All programs of the control plane, and kube-proxy, which calls nft, are in one
@@ -24,7 +24,7 @@ one() { # <file>: an archive of an image with only that program
 mkdir -p "$work/kubernetes/usr/local/bin"
 mapfile -t libraries < <(chroot "$node" ldd /usr/sbin/nft | grep -o '/lib[^ ]*' | sed 's,^/,,')
 tar -C "$node" -h -c usr/sbin/nft "${libraries[@]}" | tar -C "$work/kubernetes" -x
-ln "$bin/kubernetes" "$work/kubernetes/usr/local/bin/kubernetes" 2>/dev/null || cp "$bin/kubernetes" "$work/kubernetes/usr/local/bin/"
+ln -L "$bin/kubernetes" "$work/kubernetes/usr/local/bin/kubernetes" 2>/dev/null || cp "$bin/kubernetes" "$work/kubernetes/usr/local/bin/"
 for program in etcd kube-apiserver kube-controller-manager kube-scheduler kube-proxy; do
   ln -s kubernetes "$work/kubernetes/usr/local/bin/$program"
 done

@@ -1,13 +1,24 @@
 package kind
 
 import (
+	"bufio"
 	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os/exec"
+	"regexp"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
 // cordon keeps new pods off a node of home until the returned function is called,
@@ -92,3 +103,259 @@ const (
 	inWest = "      nodeSelector: {lodestone.dev/cluster: west}\n"
 	atHome = "      nodeSelector: {kubernetes.io/hostname: home-control-plane}\n"
 )
+
+// redis is a pod of Redis without a volume, on a chosen side.
+func redis(namespace, name, where string) string {
+	return fmt.Sprintf(`apiVersion: v1
+kind: Pod
+metadata: {namespace: %[1]s, name: %[2]s, labels: {app: %[2]s}}
+spec:
+%[3]s
+  terminationGracePeriodSeconds: 2
+  containers:
+  - name: redis
+    image: %[4]s
+    command: [redis-server, --protected-mode, "no", --save, "", --dir, /tmp]
+    ports: [{containerPort: 6379}]
+    readinessProbe: {tcpSocket: {port: 6379}, periodSeconds: 1}
+`, namespace, name, strings.TrimPrefix(strings.TrimSuffix(where, "\n"), "    "), image)
+}
+
+func TestLogsExecAndPortForwardReachAPodInWest(t *testing.T) {
+	t.Parallel()
+	shop := namespace(t)
+	home.apply(t, redis(shop, "cache", inWest))
+	pod := readyPod(t, shop, "cache")
+	require.Equal(t, virtualNode, pod.Spec.NodeName)
+
+	assert.Contains(t, home.kubectl(t, "logs", "cache", "-n", shop), "Ready to accept connections")
+	assert.Equal(t, 2, strings.Count(home.kubectl(t, "logs", "cache", "-n", shop, "--tail=2"), "\n"))
+
+	assert.Equal(t, "PONG\n", home.kubectl(t, "exec", "cache", "-n", shop, "--", "redis-cli", "PING"))
+	echoed, err := home.try(t.Context(), "what goes in comes out", "exec", "-i", "cache", "-n", shop, "--", "cat")
+	require.NoError(t, err)
+	assert.Equal(t, "what goes in comes out", echoed)
+	_, err = home.try(t.Context(), "", "exec", "cache", "-n", shop, "--", "sh", "-c", "exit 7")
+	var exit *exec.ExitError
+	require.ErrorAs(t, err, &exit)
+	assert.Equal(t, 7, exit.ExitCode(), "the exit code comes back")
+
+	assert.Equal(t, "+PONG\r\n", ask(t, forward(t, shop, "cache", 6379), "PING\r\n"))
+}
+
+// ask sends a line over TCP and returns the line that answers it.
+func ask(t *testing.T, address, question string) string {
+	t.Helper()
+	connection, err := (&net.Dialer{Timeout: 10 * time.Second}).DialContext(t.Context(), "tcp", address)
+	require.NoError(t, err)
+	defer connection.Close()
+	require.NoError(t, connection.SetDeadline(time.Now().Add(time.Minute)))
+	_, err = connection.Write([]byte(question))
+	require.NoError(t, err)
+	answer, err := bufio.NewReader(connection).ReadString('\n')
+	require.NoError(t, err)
+	return answer
+}
+
+var forwarding = regexp.MustCompile(`^Forwarding from (127\.0\.0\.1:\d+)`)
+
+// forward runs kubectl port-forward until the test ends and returns the address at
+// which it listens.
+func forward(t *testing.T, namespace, pod string, port int) string {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	cmd := exec.CommandContext(ctx, program("kubectl"), "--context", "kind-home", "port-forward", "-n", namespace, "pod/"+pod,
+		fmt.Sprintf(":%d", port))
+	cmd.Env = environment()
+	output, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		cancel()
+		if err := cmd.Wait(); err != nil && !errors.As(err, new(*exec.ExitError)) {
+			t.Logf("kubectl port-forward: %v", err)
+		}
+	})
+	line, err := bufio.NewReader(output).ReadString('\n')
+	require.NoError(t, err)
+	match := forwarding.FindStringSubmatch(line)
+	require.NotNil(t, match, "kubectl says %q", line)
+	return match[1]
+}
+
+// webPod is a pod's spec that uses a claim together with others of its kind, as lines
+// with their indentation (2). It takes its time to end.
+const webPod = `  terminationGracePeriodSeconds: 60
+  containers:
+  - name: web
+    image: %s
+    command: [sh, -c, "trap 'sleep 8; exit 0' TERM; echo $HOSTNAME >>/data/started; touch /tmp/ready; while :; do sleep 1 & wait $!; done"]
+    readinessProbe: {exec: {command: [test, -e, /tmp/ready]}, periodSeconds: 1}
+    volumeMounts: [{name: data, mountPath: /data}]
+  volumes: [{name: data, persistentVolumeClaim: {claimName: web}}]
+`
+
+func TestPodsThatAreMadeDuringAMoveWaitAndRunAtTheTarget(t *testing.T) {
+	t.Parallel()
+	shop := namespace(t)
+	home.apply(t, fmt.Sprintf(shared, shop, "web"))
+	spec := fmt.Sprintf(webPod, image)
+	home.apply(t, fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {namespace: %s, name: first}\nspec:\n  nodeSelector: "+
+		"{kubernetes.io/hostname: home-control-plane}\n%s", shop, spec))
+	readyPod(t, shop, "first")
+	home.kubectl(t, "delete", "pod", "first", "-n", shop, "--grace-period=1")
+	home.apply(t, fmt.Sprintf(`apiVersion: apps/v1
+kind: Deployment
+metadata: {namespace: %s, name: web}
+spec:
+  replicas: 1
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+%s`, shop, strings.ReplaceAll("\n"+spec, "\n", "\n    ")[1:]+"\n"))
+	home.kubectl(t, "wait", "deployment", "web", "-n", shop, "--for=condition=Available", "--timeout=180s")
+	pods := func(c assert.TestingT) []corev1.Pod {
+		found, err := home.client.CoreV1().Pods(shop).List(t.Context(), metav1.ListOptions{LabelSelector: "app=web"})
+		assert.NoError(c, err)
+		return found.Items
+	}
+
+	made := move(t, shop, "web", "west")
+	require.Equal(t, v1alpha1.MoveQuiesce, reaches(t, made, v1alpha1.MoveQuiesce).Status.Phase)
+	// Pods that are made before the claim has the lock start at the source, and are ended.
+	eventually(t, "the claim has the lock", func(c *assert.CollectT) {
+		claim, err := home.client.CoreV1().PersistentVolumeClaims(shop).Get(t.Context(), "web", metav1.GetOptions{})
+		assert.NoError(c, err)
+		assert.Contains(c, claim.Labels, keys.Moving)
+	})
+	home.kubectl(t, "scale", "deployment", "web", "-n", shop, "--replicas=3")
+
+	eventually(t, "all that are made meanwhile wait at the gate", func(c *assert.CollectT) {
+		waiting := 0
+		for _, pod := range pods(c) {
+			if pod.DeletionTimestamp != nil {
+				continue
+			}
+			assert.Empty(c, pod.Spec.NodeName)
+			assert.Contains(c, pod.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: keys.MovingGate})
+			waiting++
+		}
+		assert.Equal(c, 3, waiting)
+	})
+	requireMoved(t, made)
+	eventually(t, "they run at the target", func(c *assert.CollectT) {
+		running := pods(c)
+		assert.Len(c, running, 3)
+		for i := range running {
+			assert.True(c, isReady(&running[i]))
+			assert.Equal(c, virtualNode, running[i].Spec.NodeName)
+			assert.Empty(c, running[i].Spec.SchedulingGates)
+		}
+	})
+	assert.Equal(t, 5, strings.Count(shell(t, shop, "deployment/web", "cat /data/started"), "\n"),
+		"starts of which the volume knows: the first, one before and three after the move")
+}
+
+const service = `apiVersion: v1
+kind: Service
+metadata: {namespace: %[1]s, name: %[2]s}
+spec: {selector: {app: %[2]s}, ports: [{port: 6379}]}
+`
+
+func TestServiceReachesThePodsOfBothClustersFromEither(t *testing.T) {
+	t.Parallel()
+	shop := namespace(t)
+	sides := map[string]string{"near": atHome, "far": inWest}
+	for name, where := range sides {
+		home.apply(t, fmt.Sprintf(service, shop, name)+"---\n"+redis(shop, name, where))
+	}
+	far := readyPod(t, shop, "far")
+	near := readyPod(t, shop, "near")
+	require.Equal(t, virtualNode, far.Spec.NodeName)
+	assert.True(t, strings.HasPrefix(near.Status.PodIP, "10.11."), "address %s", near.Status.PodIP)
+	assert.True(t, strings.HasPrefix(far.Status.PodIP, "10.12."), "address %s", far.Status.PodIP)
+	home.kubectl(t, "exec", "near", "-n", shop, "--", "redis-cli", "SET", "where", "near")
+	west.kubectl(t, "exec", "far", "-n", shop, "--", "redis-cli", "SET", "where", "far")
+
+	for from, in := range map[string]*cluster{"near": home, "far": west} {
+		for to := range sides {
+			eventually(t, fmt.Sprintf("pod %s reaches service %s by its name", from, to), func(c *assert.CollectT) {
+				output, err := in.try(t.Context(), "", "exec", from, "-n", shop, "--", "timeout", "10", "redis-cli", "-h", to, "GET", "where")
+				require.NoError(c, err)
+				assert.Equal(c, to, strings.TrimSpace(output))
+			})
+		}
+	}
+}
+
+// spread runs keepers with one replica each side and returns where their files are,
+// by cluster name, with the index of the replica.
+func spread(t *testing.T, k keepers) (volumes map[string]*volume, index map[string]int) {
+	t.Helper()
+	k.replicas = 2
+	home.apply(t, k.manifest())
+	volumes, index = map[string]*volume{}, map[string]int{}
+	for i, pod := range k.ready(t, 2) {
+		data := volumeOf(t, k.namespace, k.claim(i))
+		assert.Equal(t, pod.Spec.NodeName == virtualNode, data.in == west, "pod %s is on node %s, its files in %s", pod.Name, pod.Spec.NodeName,
+			data.in.name)
+		volumes[data.in.name], index[data.in.name] = data, i
+	}
+	require.Len(t, volumes, 2, "one replica each side")
+	return volumes, index
+}
+
+func TestStatefulSetKeepsItsFilesWhereverItsReplicasRan(t *testing.T) {
+	t.Parallel()
+	shop := namespace(t)
+	db := keepers{namespace: shop, name: "db"}
+	volumes, index := spread(t, db)
+	before := map[string]string{}
+	for name, data := range volumes {
+		before[name] = data.sum(t, "blob")
+	}
+	requireSame := func(starts int) {
+		t.Helper()
+		for name, data := range volumes {
+			i := index[name]
+			require.Equal(t, data, volumeOf(t, shop, db.claim(i)), "claim %d has the volume that it had", i)
+			assert.Equal(t, before[name], data.sum(t, "blob"), "in %s", name)
+			assert.Len(t, data.starts(t), starts, "starts in %s", name)
+		}
+	}
+
+	t.Log("Pods that are deleted come back to their files.")
+	for _, pod := range db.ready(t, 2) {
+		deletePod(t, pod)
+	}
+	db.ready(t, 2)
+	requireSame(2)
+
+	t.Log("Scaled to 0 and back, they do so too.")
+	db.scale(t, 0)
+	requireNoPods(t, west, shop)
+	db.scale(t, 2)
+	db.ready(t, 2)
+	requireSame(3)
+
+	t.Log("A claim that its user deletes takes its files with it, and only its own.")
+	db.scale(t, 0)
+	home.kubectl(t, "delete", "pvc", db.claim(index["west"]), "-n", shop)
+	volumes["west"].requireGone(t)
+	there, err := volumes["home"].there(t.Context())
+	require.NoError(t, err)
+	assert.True(t, there)
+	home.kubectl(t, "delete", "pvc", db.claim(index["home"]), "-n", shop)
+	volumes["home"].requireGone(t)
+}
+
+// requireNoPods waits until a namespace of a cluster has no pods.
+func requireNoPods(t *testing.T, in *cluster, namespace string) {
+	t.Helper()
+	eventually(t, "no pods are left in "+in.name, func(c *assert.CollectT) {
+		pods, err := in.client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
+		require.NoError(c, err)
+		assert.Empty(c, pods.Items)
+	})
+}

@@ -3,7 +3,7 @@
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
-tools=$root/.tools/kind
+programs=$root/e2e/programs
 
 : "${KIND_CACHE:=${XDG_CACHE_HOME:-$HOME/.cache}/lodestone/kind}"
 : "${KUBERNETES_VERSION:=v1.36.3}"
@@ -24,7 +24,8 @@ clusters=(home west)
 # Where both nodes have the same directory, in the stead of storage that two clusters share.
 shared=/var/lib/lodestone-shared
 
-export CGO_ENABLED=0 GOFLAGS= GOWORK=off
+# The same as elsewhere: what has been compiled there is not compiled again.
+export CGO_ENABLED=0 GOFLAGS="-trimpath -buildvcs=false" GOWORK=off
 export KUBECONFIG=$KIND_CACHE/kubeconfig
 # An engine that engine.sh started listens here, and nowhere else. After a crash the
 # socket is still there, and nobody listens.

@@ -1,7 +1,8 @@
 #!/bin/bash
 # storage.sh <cluster> <bytes>: runs the CSI driver of e2e/disk in the node of a
 # cluster, with the real sidecars, so that there is storage that can do more than
-# directories can: class `disk`. Its volumes may have so many bytes together. What
+# directories can: class `disk`. They are attached to the node and detached, as the disks
+# of clouds are. Its volumes may have so many bytes together. What
 # runs already is left alone unless its programs have changed.
 . "$(dirname "$0")/settings.sh"
 export PATH=$KIND_CACHE/bin:$PATH
@@ -33,21 +34,24 @@ if [[ $(docker exec "$node" cat /opt/lodestone/installed 2>/dev/null) != "$want"
   docker exec "$node" mkdir -p /opt/lodestone /var/lib/lodestone-disk "/var/lib/kubelet/plugins/$name"
   # A program that runs cannot be written to.
   docker exec "$node" sh -c 'rm -f /opt/lodestone/*'
-  tar -C "$programs" -c disk csi-provisioner csi-resizer csi-snapshotter snapshot-controller | docker exec -i "$node" tar -C /opt/lodestone -x
+  tar -C "$programs" -c disk csi-attacher csi-provisioner csi-resizer csi-snapshotter snapshot-controller | docker exec -i "$node" tar -C /opt/lodestone -x
   # The node has the loop devices that the machine had when it was started; the
   # kernel gives out others, too.
   # shellcheck disable=SC2016 # the node's shell
   docker exec "$node" sh -c 'for i in $(seq 0 127); do test -e /dev/loop$i || mknod -m 660 /dev/loop$i b 7 $i; done'
   socket=/var/lib/kubelet/plugins/$name/csi.sock
-  unit disk containerd.service disk --name=$name --node="$node" --directory=/var/lib/lodestone-disk --pool="$bytes" \
+  unit disk containerd.service disk --name=$name --node="$node" --attach --directory=/var/lib/lodestone-disk --pool="$bytes" \
     --socket=$socket --registration=/var/lib/kubelet/plugins_registry/$name-reg.sock
   sidecar=(--kubeconfig=/etc/kubernetes/admin.conf --csi-address=$socket --retry-interval-start=500ms --retry-interval-max=5s)
   unit csi-provisioner lodestone-disk.service csi-provisioner "${sidecar[@]}" --strict-topology --extra-create-metadata \
     --enable-capacity --capacity-ownerref-level=-1 --capacity-poll-interval=5s
+  unit csi-attacher lodestone-disk.service csi-attacher "${sidecar[@]}"
   unit csi-resizer lodestone-disk.service csi-resizer "${sidecar[@]}"
   unit csi-snapshotter lodestone-disk.service csi-snapshotter "${sidecar[@]}"
   unit snapshot-controller containerd.service snapshot-controller --kubeconfig=/etc/kubernetes/admin.conf
   "${kubectl[@]}" apply --server-side -k "$programs/crd" >"$KIND_CACHE/log/storage-$cluster.log"
+  # What it says of attachments cannot be changed.
+  "${kubectl[@]}" delete csidriver "$name" --ignore-not-found >>"$KIND_CACHE/log/storage-$cluster.log"
   docker exec "$node" systemctl daemon-reload
   docker exec "$node" systemctl restart "${units[@]}"
   docker exec "$node" sh -c "echo $want >/opt/lodestone/installed"
@@ -64,7 +68,7 @@ type=ext4
 apiVersion: storage.k8s.io/v1
 kind: CSIDriver
 metadata: {name: $name}
-spec: {attachRequired: false, storageCapacity: true}
+spec: {attachRequired: true, storageCapacity: true}
 ---
 apiVersion: storage.k8s.io/v1
 kind: StorageClass

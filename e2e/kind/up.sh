@@ -96,7 +96,7 @@ healthy() {
     kubectl --context "kind-$1" get --raw /readyz >/dev/null 2>&1
 }
 
-"$here/programs.sh" kind kubernetes 8>&-
+"$here/programs.sh" kind node 8>&-
 docker network inspect kind >/dev/null 2>&1 || docker network create --subnet "$NODE_SUBNET" kind >/dev/null
 mkdir -p "$KIND_CACHE/shared"
 number=0 creating=()

@@ -1,21 +1,38 @@
+// Package largecluster is the API server of a large home cluster, as far as the
+// extender asks one: it streams objects of ordinary size to watches, makes them
+// from their numbers instead of holding them, and tells of changes on demand.
 package largecluster
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
+	"os/exec"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/apimachinery/pkg/watch"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
 // Paths of the collections that can change.
@@ -66,7 +83,8 @@ func New(claims int) *Cluster {
 		"/api/v1/namespaces":                     {apiVersion: "v1", kind: "Namespace", size: 1, object: namespaceObject},
 		"/apis/storage.k8s.io/v1/storageclasses": {apiVersion: "storage.k8s.io/v1", kind: "StorageClass", size: 1, object: classObject},
 		"/apis/storage.k8s.io/v1/csistoragecapacities": {apiVersion: "storage.k8s.io/v1", kind: "CSIStorageCapacity"},
-		"/apis/lodestone.dev/v1alpha1/remoteclusters":  {apiVersion: v1alpha1.GroupVersion.String(), kind: "RemoteCluster", size: RemoteClusters, object: clusterObject},
+		"/apis/lodestone.dev/v1alpha1/remoteclusters": {apiVersion: v1alpha1.GroupVersion.String(), kind: "RemoteCluster", size: RemoteClusters,
+			object: clusterObject},
 	}, "")
 }
 
@@ -216,4 +234,196 @@ func (c *collection) unwatch(changes chan []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.watchers, changes)
+}
+
+// codecs read what is written to the clusters of a fleet.
+var codecs = newCodecs()
+
+func newCodecs() serializer.CodecFactory {
+	scheme := runtime.NewScheme()
+	for _, register := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+		if err := register(scheme); err != nil {
+			panic(err) // two types of one name
+		}
+	}
+	return serializer.NewCodecFactory(scheme)
+}
+
+// Writes returns how often each kind of write was asked for, as "method path",
+// questions about rights and events left out.
+func (c *Cluster) Writes() map[string]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	writes := map[string]int{}
+	for what, n := range c.writes {
+		writes[what] = n
+	}
+	return writes
+}
+
+// answer serves what a cluster of a fleet is asked beside its collections.
+func (c *Cluster) answer(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case r.URL.Path == "/version":
+		reply(w, http.StatusOK, version.Info{GitVersion: "v1.36.3"})
+	case r.URL.Path == "/api/v1/namespaces/"+metav1.NamespaceSystem:
+		reply(w, http.StatusOK, &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
+			ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem, UID: types.UID(c.uid)}})
+	case r.Method == http.MethodGet:
+		http.NotFound(w, r)
+	default:
+		c.write(w, r)
+	}
+}
+
+// write takes what is written: questions about rights are answered, and all else is
+// said to be done. Watches are told of new objects and new status; nothing is kept.
+func (c *Cluster) write(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	object, _, err := codecs.UniversalDeserializer().Decode(body, nil, nil)
+	if err != nil {
+		// A patch, which the objects of a fleet need none of.
+		c.wrote(r)
+		http.Error(w, err.Error(), http.StatusUnprocessableEntity)
+		return
+	}
+	if review, ok := object.(*authorizationv1.SelfSubjectAccessReview); ok {
+		// Nobody makes namespaces there on request.
+		review.Status.Allowed = review.Spec.ResourceAttributes == nil || review.Spec.ResourceAttributes.Resource != "namespacerequests"
+		reply(w, http.StatusCreated, review)
+		return
+	}
+	if _, ok := object.(*corev1.Event); !ok {
+		c.wrote(r)
+	}
+	path, what := r.URL.Path, watch.Added
+	if r.Method == http.MethodPut {
+		what = watch.Modified
+		path = path[:strings.LastIndex(path, "/")] // the name, or status
+	}
+	if accessor, ok := object.(metav1.Object); ok {
+		if accessor.GetUID() == "" {
+			accessor.SetUID(types.UID(fmt.Sprintf("00000000-0000-4000-e000-%012d", c.revision.Add(1))))
+		}
+		if accessor.GetName() == "" {
+			accessor.SetName(accessor.GetGenerateName() + fmt.Sprint(c.revision.Add(1)))
+		}
+		c.tell(path, accessor, object, what)
+	}
+	code := http.StatusOK
+	if r.Method == http.MethodPost {
+		code = http.StatusCreated
+	}
+	reply(w, code, object)
+}
+
+// tell tells the watches of the collection that a path is in, with or without
+// a namespace, of an object.
+func (c *Cluster) tell(path string, at metav1.Object, object runtime.Object, what watch.EventType) {
+	path = strings.TrimSuffix(path, "/"+at.GetName())
+	whole := strings.Replace(path, "/namespaces/"+at.GetNamespace(), "", 1)
+	for _, path := range []string{path, whole} {
+		if collection, ok := c.collections[path]; ok {
+			if line, err := c.event(collection, what, object); err == nil {
+				collection.tell(line)
+			}
+			return
+		}
+	}
+}
+
+func (c *Cluster) wrote(r *http.Request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.writes[r.Method+" "+r.URL.Path]++
+}
+
+func reply(w http.ResponseWriter, code int, answer any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	// Whoever hung up needs no answer.
+	_ = json.NewEncoder(w).Encode(answer)
+}
+
+const (
+	// Namespace is where all claims are.
+	Namespace = "shop"
+	// Nodes is how many there are.
+	Nodes = 5000
+	// RemoteClusters is how many there are.
+	RemoteClusters = 10
+)
+
+// NodeName is about as long as cloud providers make them.
+func NodeName(i int) string {
+	return fmt.Sprintf("ip-10-%d-%d-%d.eu-central-1.compute.internal", i/65536, i/256%256, i%256)
+}
+
+// ClusterOf puts every tenth node into one of the remote clusters.
+func ClusterOf(i int) string {
+	if i%10 != 0 {
+		return keys.Home
+	}
+	return fmt.Sprintf("remote-%d", i/10%RemoteClusters)
+}
+
+// UID is that of the i-th claim.
+func UID(i int) types.UID { return types.UID(fmt.Sprintf("00000000-0000-4000-8000-%012d", i)) }
+
+// ClaimName is that of the i-th claim.
+func ClaimName(i int) string { return fmt.Sprintf("data-database-%d", i) }
+
+// VolumeName is that of the i-th claim's volume.
+func VolumeName(i int) string { return "pvc-" + string(UID(i)) }
+
+// Unbound says whether the i-th claim waits for a pod: every tenth does.
+func Unbound(i int) bool { return i%10 == 5 }
+
+// Ready says whether the i-th remote cluster is ready: every second is.
+func Ready(i int) bool { return i%2 == 0 }
+
+// BuildExtender builds the extender at path as it is shipped, but for its version.
+func BuildExtender(ctx context.Context, path string) error {
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path,
+		"github.com/lodestone-storage/lodestone/extender")
+	if output, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the extender: %w\n%s", err, output)
+	}
+	return nil
+}
+
+// WriteKubeconfig writes a kubeconfig at path for a cluster that is served at url.
+func WriteKubeconfig(path, url string) error {
+	config := clientcmdapi.NewConfig()
+	config.Clusters["home"] = &clientcmdapi.Cluster{Server: url}
+	config.Contexts["home"] = &clientcmdapi.Context{Cluster: "home"}
+	config.CurrentContext = "home"
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
+		return fmt.Errorf("write kubeconfig: %w", err)
+	}
+	return nil
+}
+
+// FreeAddresses returns n addresses on loopback that nobody listens on.
+func FreeAddresses(ctx context.Context, n int) ([]string, error) {
+	var addresses []string
+	var listeners []net.Listener
+	defer func() {
+		for _, listener := range listeners {
+			_ = listener.Close()
+		}
+	}()
+	for range n {
+		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, fmt.Errorf("find a free port: %w", err)
+		}
+		listeners = append(listeners, listener)
+		addresses = append(addresses, listener.Addr().String())
+	}
+	return addresses, nil
 }

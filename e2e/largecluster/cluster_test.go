@@ -12,9 +12,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/lodestone-storage/lodestone/extender/feed"
 	"github.com/lodestone-storage/lodestone/extender/snapshot"
-	"github.com/lodestone-storage/lodestone/pkg/remoteclusters"
+	"github.com/lodestone-storage/lodestone/pkg/clients"
 )
 
 func TestFeedsReadAClusterAndFollowItsChanges(t *testing.T) {
@@ -28,10 +27,10 @@ func TestFeedsReadAClusterAndFollowItsChanges(t *testing.T) {
 	config := &rest.Config{Host: api.URL}
 	client, err := kubernetes.NewForConfig(config)
 	require.NoError(t, err)
-	clusters, err := remoteclusters.NewClient(config)
+	clusters, err := clients.NewRemoteClusters(config)
 	require.NoError(t, err)
 	view := snapshot.New()
-	feeds := feed.New(client, clusters, view)
+	feeds := snapshot.NewFeeds(client, clusters, view)
 	go feeds.Run(t.Context())
 	require.Eventually(t, func() bool { return len(feeds.Missing()) == 0 }, soon, 10*time.Millisecond)
 	assert.Equal(t, claims, view.Claims.Len())

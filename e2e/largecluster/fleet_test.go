@@ -15,8 +15,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/provisioner/backing"
 )
 
 // soon bounds what is waited for.
@@ -74,17 +74,20 @@ func TestClusterOfAFleetTakesWritesAndTellsItsWatches(t *testing.T) {
 	system, err := client.CoreV1().Namespaces().Get(t.Context(), metav1.NamespaceSystem, metav1.GetOptions{})
 	require.NoError(t, err)
 	assert.Equal(t, HomeID, string(system.UID)[:8])
-	review, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(), &authorizationv1.SelfSubjectAccessReview{}, metav1.CreateOptions{})
+	review, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(), &authorizationv1.SelfSubjectAccessReview{},
+		metav1.CreateOptions{})
 	require.NoError(t, err)
 	assert.True(t, review.Status.Allowed)
 	assert.Empty(t, home.Writes())
 
-	_, err = client.StorageV1().CSIStorageCapacities("ns").Create(t.Context(), &storagev1.CSIStorageCapacity{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", GenerateName: "c-"}}, metav1.CreateOptions{})
+	_, err = client.StorageV1().CSIStorageCapacities("ns").Create(t.Context(),
+		&storagev1.CSIStorageCapacity{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", GenerateName: "c-"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return len(capacities.GetStore().List()) == 1 }, soon, time.Millisecond)
 	assert.Equal(t, map[string]int{"POST /apis/storage.k8s.io/v1/namespaces/ns/csistoragecapacities": 1}, home.Writes())
 
-	_, err = client.CoreV1().PersistentVolumeClaims(Namespace).Patch(t.Context(), ClaimName(0), "application/merge-patch+json", []byte(`{}`), metav1.PatchOptions{})
+	_, err = client.CoreV1().PersistentVolumeClaims(Namespace).Patch(t.Context(), ClaimName(0), "application/merge-patch+json", []byte(`{}`),
+		metav1.PatchOptions{})
 	require.Error(t, err, "the objects need no patch")
 	assert.Len(t, home.Writes(), 2)
 }

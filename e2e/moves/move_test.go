@@ -2,6 +2,7 @@ package moves
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"testing"
 	"time"
@@ -16,14 +17,16 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/backing"
+	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/volumemoves"
 )
 
-func moves(t *testing.T, namespace string) *volumemoves.Moves {
+func moves(t *testing.T, namespace string) *clients.VolumeMoves {
 	t.Helper()
-	client, err := volumemoves.NewClient(bed.Home.AdminConfig())
+	client, err := clients.NewVolumeMoveClient(bed.Home.AdminConfig())
 	require.NoError(t, err)
 	return client.In(namespace)
 }
@@ -98,7 +101,8 @@ func move(t *testing.T, namespace, name, cluster string, tune ...func(*v1alpha1.
 	t.Helper()
 	wanted := &v1alpha1.VolumeMove{
 		ObjectMeta: metav1.ObjectMeta{Name: name + "-to-" + cluster},
-		Spec:       v1alpha1.VolumeMoveSpec{Claims: []string{name}, Target: v1alpha1.MoveTarget{Cluster: cluster}, KeepSourceFor: &metav1.Duration{Duration: time.Second}},
+		Spec: v1alpha1.VolumeMoveSpec{Claims: []string{name}, Target: v1alpha1.MoveTarget{Cluster: cluster},
+			KeepSourceFor: &metav1.Duration{Duration: time.Second}},
 	}
 	for _, change := range tune {
 		change(wanted)
@@ -121,7 +125,8 @@ func reaches(t *testing.T, made *v1alpha1.VolumeMove, phases ...v1alpha1.MovePha
 				return true
 			}
 		}
-		require.NotContains(t, []v1alpha1.MovePhase{v1alpha1.MoveDone, v1alpha1.MoveFailed, v1alpha1.MoveAborted}, now.Status.Phase, now.Status.Message)
+		require.NotContains(t, []v1alpha1.MovePhase{v1alpha1.MoveDone, v1alpha1.MoveFailed, v1alpha1.MoveAborted}, now.Status.Phase,
+			now.Status.Message)
 		return false
 	}, func() any { return now.Status }, func() any { return await.Events(t, bed.Home.Client(), made.Namespace) },
 		func() any { return await.Events(t, bed.West.Client(), made.Namespace) }, func() any { return movers(t, made) })
@@ -136,7 +141,8 @@ func movers(t *testing.T, made *v1alpha1.VolumeMove) []string {
 	shadows, err := bed.Agents.ShadowPods("").List(t.Context(), of)
 	require.NoError(t, err)
 	for _, shadow := range shadows.Items {
-		found = append(found, fmt.Sprintf("ShadowPod %s/%s deleted %v start %v status %+v", shadow.Namespace, shadow.Name, shadow.DeletionTimestamp, shadow.Spec.Start, shadow.Status))
+		found = append(found, fmt.Sprintf("ShadowPod %s/%s deleted %v start %v status %+v", shadow.Namespace, shadow.Name,
+			shadow.DeletionTimestamp, shadow.Spec.Start, shadow.Status))
 	}
 	pods, err := bed.West.Client().CoreV1().Pods("").List(t.Context(), of)
 	require.NoError(t, err)
@@ -146,7 +152,8 @@ func movers(t *testing.T, made *v1alpha1.VolumeMove) []string {
 	claims, err := bed.West.Client().CoreV1().PersistentVolumeClaims("").List(t.Context(), of)
 	require.NoError(t, err)
 	for _, claim := range claims.Items {
-		found = append(found, fmt.Sprintf("claim %s/%s %s volume %q annotations %v status %+v", claim.Namespace, claim.Name, claim.UID, claim.Spec.VolumeName, claim.Annotations, claim.Status))
+		found = append(found, fmt.Sprintf("claim %s/%s %s volume %q annotations %v status %+v", claim.Namespace, claim.Name, claim.UID,
+			claim.Spec.VolumeName, claim.Annotations, claim.Status))
 	}
 	return found
 }
@@ -164,7 +171,8 @@ func spans(done *v1alpha1.VolumeMove) string {
 
 func act(t *testing.T, made *v1alpha1.VolumeMove, action v1alpha1.MoveAction) {
 	t.Helper()
-	_, err := moves(t, made.Namespace).Patch(t.Context(), made.Name, types.MergePatchType, []byte(`{"spec":{"action":"`+string(action)+`"}}`), metav1.PatchOptions{})
+	_, err := moves(t, made.Namespace).Patch(t.Context(), made.Name, types.MergePatchType, []byte(`{"spec":{"action":"`+string(action)+`"}}`),
+		metav1.PatchOptions{})
 	require.NoError(t, err)
 }
 
@@ -190,4 +198,167 @@ func TestAVolumeGoesToAnotherClusterAndBackWhileItsApplicationRuns(t *testing.T)
 		assert.NotContains(t, after.Finalizers, keys.MoveFinalizer)
 		assert.NotContains(t, after.Labels, keys.Moving)
 	}
+}
+
+// class makes a virtual class of which claims may ask for any real class, and have one
+// at home else.
+func class(t *testing.T, name, atHome string) {
+	t.Helper()
+	classes := bed.Home.Client().StorageV1().StorageClasses()
+	made, err := classes.Get(t.Context(), fabric.Class, metav1.GetOptions{})
+	require.NoError(t, err)
+	made.ObjectMeta = metav1.ObjectMeta{Name: name}
+	made.Parameters = map[string]string{keys.LocalClass: atHome, keys.Classes: fabric.HomeWait + "," + fabric.HomeNow + "," + fabric.WestWait +
+		"," + fabric.WestNow}
+	_, err = classes.Create(t.Context(), made, metav1.CreateOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = classes.Delete(context.Background(), name, metav1.DeleteOptions{}) })
+}
+
+// realClass returns the real class that a claim's data is in.
+func realClass(t *testing.T, namespace, claim string) string {
+	t.Helper()
+	volume := await.Volume(t, bed.Home.Client(), await.Claim(t, bed.Home.Client(), namespace, claim).Spec.VolumeName)
+	ref, err := backing.RefOf(volume)
+	require.NoError(t, err)
+	cluster := bed.West
+	if ref.Cluster == keys.Home {
+		cluster = bed.Home
+	}
+	return *await.Claim(t, cluster.Client(), ref.Namespace, ref.Name).Spec.StorageClassName
+}
+
+func TestAVolumeGoesFromOneRealClassToAnother(t *testing.T) {
+	t.Parallel()
+	namespace := space(t)
+	class(t, namespace, fabric.HomeWait)
+	deploysIn(t, namespace, namespace, "data")
+	require.Equal(t, fabric.HomeWait, realClass(t, namespace, "data"))
+	for _, row := range []struct{ cluster, class string }{
+		{keys.Home, fabric.HomeNow}, {keys.Home, fabric.HomeWait}, {"west", fabric.WestNow}, {keys.Home, fabric.HomeNow},
+	} {
+		from := folder(t, namespace, "data")
+		done := reaches(t, move(t, namespace, "data", row.cluster, func(m *v1alpha1.VolumeMove) {
+			m.Name, m.GenerateName, m.Spec.ClassName = "", "to-", row.class
+		}), v1alpha1.MoveDone, v1alpha1.MoveFailed, v1alpha1.MoveAborted)
+		require.Equal(t, v1alpha1.MoveDone, done.Status.Phase, done.Status.Message)
+		assert.Equal(t, row.class, realClass(t, namespace, "data"))
+		at := folder(t, namespace, "data")
+		assert.NotEqual(t, from, at)
+		counts(t, at, counted(t, at)+10)
+	}
+}
+
+// east is a second remote cluster: the one of another bed, whose home is not used.
+var east *fabric.Fabric
+
+// joins starts east, and registers it at home.
+func joins(t *testing.T) {
+	t.Helper()
+	mover, err := fabric.BuildMover(t.Context())
+	require.NoError(t, err)
+	east, err = fabric.Start(t.Context(),
+		fabric.Options{ControllerManagerQPS: 500, Agent: true, Programs: map[string]string{"lodestone-mover": mover}})
+	require.NoError(t, err)
+	t.Cleanup(east.Stop)
+	_, err = east.StartAgent(t.Context())
+	require.NoError(t, err)
+	system, err := bed.Home.Client().CoreV1().Namespaces().Get(t.Context(), metav1.NamespaceSystem, metav1.GetOptions{})
+	require.NoError(t, err)
+	kubeconfig, err := east.Tenant(t.Context(), func(home *remotev1alpha1.HomeCluster) {
+		home.Name, home.Spec.ClusterUID = string(system.UID)[:8], string(system.UID)
+	})
+	require.NoError(t, err)
+	require.NoError(t, bed.Register(t.Context(), "east", kubeconfig))
+	t.Cleanup(func() { _ = bed.Remotes.Delete(context.Background(), "east", metav1.DeleteOptions{}) })
+	require.NoError(t, bed.AwaitReady(t.Context(), "east", metav1.ConditionTrue))
+	require.NoError(t, bed.AwaitNode(t.Context(), "east", corev1.ConditionTrue))
+}
+
+func TestAVolumeGoesFromOneRemoteClusterToAnother(t *testing.T) {
+	namespace := space(t)
+	joins(t)
+	deploys(t, namespace, "data")
+	before := await.Claim(t, bed.Home.Client(), namespace, "data")
+	for _, cluster := range []string{"west", "east", "west", keys.Home} {
+		done := reaches(t, move(t, namespace, "data", cluster, func(m *v1alpha1.VolumeMove) { m.Name, m.GenerateName = "", "to-" }),
+			v1alpha1.MoveDone, v1alpha1.MoveFailed, v1alpha1.MoveAborted)
+		require.Equal(t, v1alpha1.MoveDone, done.Status.Phase, done.Status.Message)
+		assert.Equal(t, cluster, done.Status.Target.Cluster)
+		t.Log("to", cluster, "downtime", done.Status.Downtime.Duration, spans(done))
+		at := folder(t, namespace, "data")
+		counts(t, at, counted(t, at)+10)
+		nothingLeft(t, namespace, done)
+	}
+	assert.Equal(t, before.UID, await.Claim(t, bed.Home.Client(), namespace, "data").UID)
+}
+
+// database makes StatefulSet db, whose replicas count in a volume each that is at home.
+func database(t *testing.T, namespace string) (claims []string) {
+	t.Helper()
+	claims = []string{"data-db-0", "data-db-1"}
+	first := application(namespace, "first", claims[0])
+	first.Spec.Volumes = append(first.Spec.Volumes, corev1.Volume{Name: "other", VolumeSource: corev1.VolumeSource{
+		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claims[1]}}})
+	begins(t, namespace, first, claims...)
+	pod := application(namespace, "db", "data")
+	pod.Spec.Volumes = nil
+	pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{Key: keys.RemoteTaint, Operator: corev1.TolerationOpExists})
+	labels := map[string]string{"app": "db"}
+	template := fabric.NewClaim(namespace, "data", fabric.Class)
+	template.Namespace = ""
+	sets := bed.Home.Client().AppsV1().StatefulSets(namespace)
+	_, err := sets.Create(t.Context(), &appsv1.StatefulSet{
+		ObjectMeta: metav1.ObjectMeta{Name: "db"},
+		Spec: appsv1.StatefulSetSpec{
+			Replicas: ptr.To(int32(2)), PodManagementPolicy: appsv1.ParallelPodManagement, Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template:             corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod.Spec},
+			VolumeClaimTemplates: []corev1.PersistentVolumeClaim{*template},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = sets.Delete(context.Background(), "db", metav1.DeleteOptions{}) })
+	for _, claim := range claims {
+		at := folder(t, namespace, claim)
+		counts(t, at, counted(t, at)+10)
+	}
+	return claims
+}
+
+func TestTheReplicasOfAStatefulSetMoveTogether(t *testing.T) {
+	t.Parallel()
+	namespace := space(t)
+	claims := database(t, namespace)
+
+	code, out, said := plugin(t, "move", "statefulset", "db", "-n", namespace, "--target-cluster", "west", "--together", "-o", "json")
+	require.Zero(t, code, said)
+	var list struct {
+		Kind  string
+		Items []v1alpha1.VolumeMove
+	}
+	require.NoError(t, json.Unmarshal([]byte(out), &list))
+	assert.Equal(t, "List", list.Kind)
+	require.Len(t, list.Items, 2)
+	for i, claim := range claims {
+		assert.Equal(t, "VolumeMove", list.Items[i].Kind)
+		assert.Equal(t, []string{claim}, list.Items[i].Spec.Claims)
+		at := folder(t, namespace, claim)
+		counts(t, at, counted(t, at)+10)
+	}
+	for _, pod := range []string{"db-0", "db-1"} {
+		assert.Equal(t, fabric.WestNode, runs(t, namespace, pod))
+	}
+
+	// The copies at the source are still kept.
+	code, out, said = plugin(t, "move", "statefulset", "db", "-n", namespace, "--target-cluster", "west")
+	require.Zero(t, code, said)
+	assert.Equal(t, "nothing to do: all claims have their data there\n", out)
+	await.Until(t, "what moved nothing is gone", func() bool {
+		kept, err := moves(t, namespace).List(t.Context(), metav1.ListOptions{})
+		return err == nil && len(kept.Items) == 2
+	})
+
+	code, _, said = plugin(t, "move", "statefulset", "db", "-n", namespace, "--target-cluster", "west", "--class", fabric.WestNow)
+	assert.Equal(t, 3, code, "another class is another place: %s", said)
+	assert.Contains(t, said, "is being moved by VolumeMove")
 }

@@ -3,7 +3,9 @@ package moves
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -11,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -18,6 +21,8 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/sidecars"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -38,11 +43,13 @@ func TestAVolumeForOnePodMovesWhileItsPodStandsStill(t *testing.T) {
 	deploysWith(t, forOnePod(namespace, "data"))
 	from := folder(t, namespace, "data")
 
-	refused := reaches(t, move(t, namespace, "data", "west", func(m *v1alpha1.VolumeMove) { m.Name = "refused" }), v1alpha1.MoveFailed, v1alpha1.MoveDone)
+	refused := reaches(t, move(t, namespace, "data", "west", func(m *v1alpha1.VolumeMove) { m.Name = "refused" }), v1alpha1.MoveFailed,
+		v1alpha1.MoveDone)
 	require.Equal(t, v1alpha1.MoveFailed, refused.Status.Phase, refused.Status.Message)
 	assert.Contains(t, refused.Status.Message, `would stand still while all of claim "data" is copied, which is ReadWriteOncePod`)
 	assert.Contains(t, refused.Status.Message, "allow that with spec.offline Allow (--offline)")
-	_, err := moves(t, namespace).Patch(t.Context(), refused.Name, types.MergePatchType, []byte(`{"spec":{"offline":"Allow"}}`), metav1.PatchOptions{})
+	_, err := moves(t, namespace).Patch(t.Context(), refused.Name, types.MergePatchType, []byte(`{"spec":{"offline":"Allow"}}`),
+		metav1.PatchOptions{})
 	require.ErrorContains(t, err, "offline cannot be changed")
 	code, out, said := plugin(t, "move", "data", "-n", namespace, "--target-cluster", "west", "--offline", "--dry-run")
 	require.Zero(t, code, said)
@@ -130,7 +137,8 @@ func TestAMoveOfAVolumeForOnePodCanBeGivenUpInTheMiddle(t *testing.T) {
 func TestOneVolumeForOnePodAmongThoseOfAPodIsCopiedInTheStop(t *testing.T) {
 	t.Parallel()
 	namespace := space(t)
-	_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(), forOnePod(namespace, "own"), metav1.CreateOptions{})
+	_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(), forOnePod(namespace, "own"),
+		metav1.CreateOptions{})
 	require.NoError(t, err)
 	deploysWith(t, fabric.NewClaim(namespace, "data", fabric.Class), func(pod *corev1.Pod) {
 		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "own", VolumeSource: corev1.VolumeSource{
@@ -158,4 +166,192 @@ func TestOneVolumeForOnePodAmongThoseOfAPodIsCopiedInTheStop(t *testing.T) {
 	counts(t, at, counted(t, at)+10)
 	assert.Contains(t, starts(), before)
 	assert.Greater(t, len(starts()), len(before), "its pod has started at the target")
+}
+
+// files are drivers by cluster: one that takes snapshots, which is also the name of its real
+// class and of its class of snapshots, one whose volumes both clusters have, and one whose
+// volumes are attached to nodes.
+var files = map[string][]string{"home": {"files.home.test", shared, attached}, "west": {"files.west.test", shared}}
+
+// takesSnapshots starts the driver of a cluster with the real sidecars. Its volumes are
+// files; what the pods here write is beside them, in folders.
+func takesSnapshots(t *testing.T, cluster *testbed.Cluster) *sidecars.Driver {
+	t.Helper()
+	programs, err := sidecars.Build(t.Context(), os.Stderr)
+	require.NoError(t, err)
+	driver, err := sidecars.Start(context.WithoutCancel(t.Context()), cluster, programs,
+		sidecars.Options{Name: files[cluster.Name()][0], Pool: 100 << 30, Snapshots: true})
+	require.NoError(t, err)
+	t.Cleanup(driver.Kill)
+	_, err = cluster.Client().StorageV1().StorageClasses().Create(t.Context(),
+		driver.Class(driver.Name, storagev1.VolumeBindingWaitForFirstConsumer), metav1.CreateOptions{})
+	require.NoError(t, err)
+	return driver
+}
+
+// snapshotClass makes a class of snapshots.
+func snapshotClass(t *testing.T, cluster *testbed.Cluster, driver string) {
+	t.Helper()
+	_, err := cluster.Kubectl(t.Context(),
+		fmt.Sprintf(`{apiVersion: snapshot.storage.k8s.io/v1, kind: VolumeSnapshotClass, metadata: {name: %[1]s}, driver: %[1]s, deletionPolicy: Delete}`, driver), "apply", "-f", "-")
+	require.NoError(t, err)
+}
+
+// copyOf copies a folder as it is now.
+func copyOf(t *testing.T, from, to string) {
+	t.Helper()
+	require.NoError(t, os.MkdirAll(to, 0o755))
+	out, err := exec.Command("cp", "-a", from+"/.", to).CombinedOutput()
+	require.NoError(t, err, string(out))
+}
+
+func TestAVolumeForOnePodMovesFromASnapshotWhileItsPodRuns(t *testing.T) {
+	t.Parallel()
+	namespace := space(t)
+	home, west := takesSnapshots(t, bed.Home), takesSnapshots(t, bed.West)
+	class := "virtual-" + home.Name
+	_, err := bed.Home.Client().StorageV1().StorageClasses().Create(t.Context(), &storagev1.StorageClass{
+		ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: keys.Driver,
+		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
+		Parameters:        map[string]string{keys.LocalClass: home.Name, keys.RemoteClass: west.Name},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	claim := forOnePod(namespace, "data")
+	claim.Spec.StorageClassName = &class
+	deploysWith(t, claim)
+	fill(t, folder(t, namespace, "data"))
+
+	refused := reaches(t, move(t, namespace, "data", "west", func(m *v1alpha1.VolumeMove) { m.Name = "refused" }), v1alpha1.MoveFailed,
+		v1alpha1.MoveDone)
+	require.Equal(t, v1alpha1.MoveFailed, refused.Status.Phase, refused.Status.Message)
+	assert.Contains(t, refused.Status.Message, "cluster home has no VolumeSnapshotClass of driver "+home.Name+" with deletionPolicy Delete")
+	snapshotClass(t, bed.Home, home.Name)
+	snapshotClass(t, bed.West, west.Name)
+	code, out, said := plugin(t, "move", "data", "-n", namespace, "--target-cluster", "west", "--dry-run")
+	require.Zero(t, code, said)
+	assert.Contains(t, out, "of ReadWriteOncePod claim data a snapshot would be copied before")
+	assert.Contains(t, out, "would be stopped for the last changes")
+
+	at := folder(t, namespace, "data")
+	require.NoError(t, home.Fail("CreateVolume", sidecars.Fault{Code: "UNAVAILABLE", Message: "not yet"}))
+	aborted := move(t, namespace, "data", "west", func(m *v1alpha1.VolumeMove) { m.Name = "aborted" })
+	cloned(t, aborted, bed.Home, fabric.Storage)
+	act(t, aborted, v1alpha1.ActionAbort)
+	reaches(t, aborted, v1alpha1.MoveAborted)
+	counts(t, at, counted(t, at)+10)
+	nothingLeft(t, namespace, aborted)
+	noSnapshot(t, home, bed.Home)
+
+	movesFromSnapshot(t, namespace, "west", home, bed.Home, fabric.Storage)
+	takesOne(t, namespace, west)
+	movesFromSnapshot(t, namespace, keys.Home, west, bed.West, namespace)
+}
+
+// ofClaim takes a snapshot of claim "data" in a remote cluster.
+const ofClaim = `
+apiVersion: snapshot.storage.k8s.io/v1
+kind: VolumeSnapshotClass
+metadata: {name: %[1]s}
+driver: lodestone.dev
+deletionPolicy: Delete
+parameters: {lodestone.dev/remote-class: %[2]s}
+---
+apiVersion: snapshot.storage.k8s.io/v1
+kind: VolumeSnapshot
+metadata: {name: kept, namespace: %[1]s}
+spec: {volumeSnapshotClassName: %[1]s, source: {persistentVolumeClaimName: data}}
+`
+
+// takesOne has home take a snapshot of the claim, as a user may, and delete it. A remote
+// cluster with an agent lets it do that by a role of its own.
+func takesOne(t *testing.T, namespace string, there *sidecars.Driver) {
+	t.Helper()
+	_, err := bed.Home.Kubectl(t.Context(), fmt.Sprintf(ofClaim, namespace, there.Name), "apply", "-f", "-")
+	require.NoError(t, err)
+	await.Until(t, "the snapshot is ready", func() bool {
+		ready, err := bed.Home.Kubectl(t.Context(), "", "get", "volumesnapshot", "-n", namespace, "kept", "-o", "jsonpath={.status.readyToUse}")
+		require.NoError(t, err)
+		return ready == "true"
+	}, func() any { return await.Events(t, bed.Home.Client(), namespace) })
+	_, err = bed.Home.Kubectl(t.Context(), "", "delete", "volumesnapshot/kept", "volumesnapshotclass/"+namespace, "-n", namespace,
+		"--timeout=60s")
+	require.NoError(t, err)
+	noSnapshot(t, there, bed.West)
+}
+
+// cloned waits until a move has made a claim of a snapshot, and returns it.
+func cloned(t *testing.T, made *v1alpha1.VolumeMove, source *testbed.Cluster, beside string) (clone *corev1.PersistentVolumeClaim) {
+	t.Helper()
+	await.Until(t, "a claim is made of the snapshot", func() bool {
+		clone = await.Claim(t, source.Client(), beside, fmt.Sprintf("move-%s-0-snapshot", made.UID))
+		return clone != nil
+	}, func() any { return status(t, made) }, func() any { return await.Events(t, source.Client(), beside) })
+	return clone
+}
+
+// noSnapshot checks that neither a cluster nor its driver has a snapshot.
+func noSnapshot(t *testing.T, driver *sidecars.Driver, cluster *testbed.Cluster) {
+	t.Helper()
+	for _, kind := range []string{"volumesnapshots", "volumesnapshotcontents"} {
+		left, err := cluster.Kubectl(t.Context(), "", "get", kind, "-A", "-o", "name")
+		require.NoError(t, err)
+		assert.Empty(t, left)
+	}
+	taken, err := driver.Snapshots()
+	require.NoError(t, err)
+	assert.Empty(t, taken)
+}
+
+// movesFromSnapshot moves claim data from a cluster whose driver takes a snapshot of it,
+// beside its real claim.
+func movesFromSnapshot(t *testing.T, namespace, target string, driver *sidecars.Driver, source *testbed.Cluster, beside string) {
+	t.Helper()
+	from := folder(t, namespace, "data")
+	counts(t, from, counted(t, from)+10)
+	// The claim made of the snapshot gets its volume once that has what the snapshot holds.
+	require.NoError(t, driver.Fail("CreateVolume", sidecars.Fault{Code: "UNAVAILABLE", Message: "not yet"}))
+	made := move(t, namespace, "data", target)
+	await.Until(t, "the driver has a snapshot", func() bool {
+		taken, err := driver.Snapshots()
+		require.NoError(t, err)
+		return len(taken) == 1
+	}, func() any { return status(t, made) }, func() any { return await.Events(t, source.Client(), beside) })
+	held := t.TempDir()
+	copyOf(t, from, held)
+	copyOf(t, held, filepath.Join(bed.Disks.Root, driver.Name, "vol-pvc-"+string(cloned(t, made, source, beside).UID)))
+	before := counts(t, from, counted(t, from)+10)
+	require.NoError(t, driver.Heal("CreateVolume"))
+
+	done := reaches(t, made, v1alpha1.MoveDone, v1alpha1.MoveFailed, v1alpha1.MoveAborted)
+	require.Equal(t, v1alpha1.MoveDone, done.Status.Phase, done.Status.Message)
+	t.Log("to", target, "downtime", done.Status.Downtime.Duration, spans(done), "sent", done.Status.Claims[0].Sent)
+	assert.EqualValues(t, 1, done.Status.Claims[0].Pass, "it was copied beside the pod")
+	assert.Less(t, done.Status.Claims[0].Sent, int64(20<<20), "and only what differs in the stop")
+	assert.Equal(t, done.Status.Claims[0].SourceRoot, done.Status.Claims[0].TargetRoot)
+	to := folder(t, namespace, "data")
+	assert.NotEqual(t, from, to)
+	counts(t, to, before+10)
+	assert.Equal(t, read(t, filepath.Join(held, "much")), read(t, filepath.Join(to, "much")))
+
+	nothingLeft(t, namespace, done)
+	noSnapshot(t, driver, source)
+	await.Until(t, "the storage has neither the source nor what was made of the snapshot", func() bool {
+		volumes, err := driver.Volumes()
+		require.NoError(t, err)
+		return len(volumes) == 0
+	})
+}
+
+func status(t *testing.T, made *v1alpha1.VolumeMove) any {
+	t.Helper()
+	now, err := moves(t, made.Namespace).Get(t.Context(), made.Name, metav1.GetOptions{})
+	require.NoError(t, err)
+	return now.Status
+}
+
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return content
 }

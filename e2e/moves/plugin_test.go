@@ -182,7 +182,8 @@ func TestEndingThePluginEndsNoMove(t *testing.T) {
 	streams, _, _, stderr := genericiooptions.NewTestIOStreams()
 	ended := make(chan int, 1)
 	go func() {
-		ended <- cmd.Run(ctx, streams, "move", "data", "-n", namespace, "--target-cluster", "west", "--bandwidth-limit", "1Mi", "--keep-source-for", "1s", "--kubeconfig", kubeconfig)
+		ended <- cmd.Run(ctx, streams, "move", "data", "-n", namespace, "--target-cluster", "west", "--bandwidth-limit", "1Mi",
+			"--keep-source-for", "1s", "--kubeconfig", kubeconfig)
 	}()
 	var made *v1alpha1.VolumeMove
 	await.Until(t, "the move copies", func() bool {

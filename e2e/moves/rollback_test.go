@@ -1,18 +1,27 @@
 package moves
 
 import (
+	"bytes"
 	"context"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
@@ -58,13 +67,16 @@ func nothingLeft(t *testing.T, namespace string, made *v1alpha1.VolumeMove) {
 func keysOf(t *testing.T, namespace string, made *v1alpha1.VolumeMove) (n int, again func()) {
 	t.Helper()
 	var late []func()
-	for _, secrets := range []corev1client.SecretInterface{bed.Home.Client().CoreV1().Secrets(fabric.Storage), bed.West.Client().CoreV1().Secrets(namespace)} {
+	for _, secrets := range []corev1client.SecretInterface{bed.Home.Client().CoreV1().Secrets(fabric.Storage),
+		bed.West.Client().CoreV1().Secrets(namespace)} {
 		list, err := secrets.List(t.Context(), metav1.ListOptions{LabelSelector: keys.MoveOf + "=" + string(made.UID)})
 		require.NoError(t, err)
 		for i := range list.Items {
 			found := &list.Items[i]
 			late = append(late, func() {
-				_, err := secrets.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: found.Name, Labels: found.Labels, OwnerReferences: found.OwnerReferences}, Data: found.Data}, metav1.CreateOptions{})
+				_, err := secrets.Create(t.Context(),
+					&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: found.Name, Labels: found.Labels, OwnerReferences: found.OwnerReferences},
+						Data: found.Data}, metav1.CreateOptions{})
 				require.NoError(t, err)
 			})
 		}
@@ -108,7 +120,8 @@ func TestAMoveThatIsAbortedLeavesTheApplicationWhereItWas(t *testing.T) {
 		nothingLeft(t, namespace, made)
 		assert.Equal(t, from, folder(t, namespace, "data"), "aborted in %s", row.in)
 		counts(t, from, counted(t, from)+10)
-		secrets, err := bed.Home.Client().CoreV1().Secrets(fabric.System).List(t.Context(), metav1.ListOptions{LabelSelector: keys.MoveOf + "=" + string(made.UID)})
+		secrets, err := bed.Home.Client().CoreV1().Secrets(fabric.System).List(t.Context(),
+			metav1.ListOptions{LabelSelector: keys.MoveOf + "=" + string(made.UID)})
 		require.NoError(t, err)
 		assert.Empty(t, secrets.Items, "the record goes with the VolumeMove")
 	}
@@ -138,4 +151,168 @@ func TestAProvisionerThatIsKilledGoesOnWithAMove(t *testing.T) {
 	}
 	claim := await.Claim(t, bed.Home.Client(), namespace, "data")
 	assert.Equal(t, corev1.ClaimBound, claim.Status.Phase)
+}
+
+func TestAMoveWhoseTargetIsGoneIsGivenUp(t *testing.T) {
+	namespace := space(t)
+	deploys(t, namespace, "data", heavy)
+	from := folder(t, namespace, "data")
+	made := move(t, namespace, "data", "west", slowly)
+	reaches(t, made, v1alpha1.MovePreCopy)
+	code, _, said := plugin(t, "move", "give-up", made.Name, "-n", namespace)
+	assert.Equal(t, 3, code)
+	assert.Contains(t, said, `cluster "west" answers`)
+
+	require.NoError(t, bed.West.PauseAPIServer())
+	defer func() { require.NoError(t, bed.West.ResumeAPIServer()) }()
+	require.NoError(t, bed.AwaitReady(t.Context(), "west", metav1.ConditionFalse))
+	act(t, made, v1alpha1.ActionAbort)
+	says(t, made, "kubectl lodestone move give-up "+made.Name)
+	counts(t, from, counted(t, from)+10)
+	claim := await.Claim(t, bed.Home.Client(), namespace, "data")
+	assert.False(t, slices.Contains(claim.Finalizers, keys.MoveFinalizer), "it is free")
+
+	// It can be moved elsewhere before that end is cleaned up.
+	next := move(t, namespace, "data", keys.Home, toNode(elsewhere(t, namespace)))
+	done := reaches(t, next, v1alpha1.MoveDone, v1alpha1.MoveFailed, v1alpha1.MoveAborted)
+	require.Equal(t, v1alpha1.MoveDone, done.Status.Phase, done.Status.Message)
+	at := folder(t, namespace, "data")
+	require.NotEqual(t, from, at)
+	counts(t, at, counted(t, at)+10)
+
+	// Not everybody who may move volumes may say that a cluster is gone.
+	client, err := clients.NewVolumeMoveClient(tenant(t, namespace))
+	require.NoError(t, err)
+	_, err = client.In(namespace).Patch(t.Context(), made.Name, types.MergePatchType, []byte(`{"spec":{"action":"GiveUp"}}`),
+		metav1.PatchOptions{})
+	assert.True(t, apierrors.IsForbidden(err), "%v", err)
+	code, _, said = plugin(t, "move", "give-up", made.Name, "-n", namespace)
+	assert.Equal(t, 3, code)
+	assert.Contains(t, said, "short outage")
+	code, _, said = plugin(t, "move", "give-up", made.Name, "-n", namespace, "--away", "0s")
+	assert.Equal(t, 3, code)
+	assert.Contains(t, said, "nothing was changed")
+	code, _, said = plugin(t, "move", "give-up", made.Name, "-n", namespace, "--away", "0s", "--yes")
+	require.Zero(t, code, said)
+	over := reaches(t, made, v1alpha1.MoveAborted, v1alpha1.MoveDone, v1alpha1.MoveFailed)
+	require.Equal(t, v1alpha1.MoveAborted, over.Status.Phase, over.Status.Message)
+	assert.Contains(t, over.Status.Message, "cluster west was given up")
+	assert.Contains(t, over.Status.Message, "real claim "+namespace+"/data")
+	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, made.Name, "GivenUp"), "remove by hand")
+	counts(t, at, counted(t, at)+10)
+}
+
+// targetOf waits for the folder of a move's target in west.
+func targetOf(t *testing.T, namespace string, made *v1alpha1.VolumeMove) (path string) {
+	t.Helper()
+	of := metav1.ListOptions{LabelSelector: keys.MoveOf + "=" + string(made.UID)}
+	await.Until(t, "the target has a volume", func() bool {
+		claims, err := bed.West.Client().CoreV1().PersistentVolumeClaims(namespace).List(t.Context(), of)
+		require.NoError(t, err)
+		if len(claims.Items) == 0 || claims.Items[0].Spec.VolumeName == "" {
+			return false
+		}
+		real := await.Volume(t, bed.West.Client(), claims.Items[0].Spec.VolumeName)
+		if real == nil {
+			return false
+		}
+		path, err = bed.Disks.Of(real)
+		return err == nil
+	})
+	return path
+}
+
+// noise is content that nothing else has.
+func noise(n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(rand.Uint32())
+	}
+	return b
+}
+
+// spoil turns bits of a file, here and there, until it is stopped.
+func spoil(path string, size int64) (stop func()) {
+	ending, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-ending:
+				return
+			default:
+			}
+			file, err := os.OpenFile(path, os.O_RDWR, 0)
+			if err != nil {
+				continue
+			}
+			one, at := make([]byte, 1), rand.Int64N(size)
+			if _, err := file.ReadAt(one, at); err == nil {
+				_, _ = file.WriteAt([]byte{one[0] ^ 1<<rand.IntN(8)}, at)
+			}
+			_ = file.Close()
+		}
+	}()
+	return func() { close(ending); <-ended }
+}
+
+func TestACopyThatIsSpoiltIsNotUsed(t *testing.T) {
+	t.Parallel()
+	namespace := space(t)
+	deploys(t, namespace, "data")
+	from := folder(t, namespace, "data")
+	rows := noise(1 << 20)
+	require.NoError(t, os.MkdirAll(filepath.Join(from, "table"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(from, "table", "rows"), rows, 0o644))
+
+	made := move(t, namespace, "data", "west")
+	to := targetOf(t, namespace, made)
+	require.NotEqual(t, from, to)
+	reaches(t, made, v1alpha1.MoveQuiesce, v1alpha1.MoveFence, v1alpha1.MoveFinalSync)
+	stop := spoil(filepath.Join(to, "table", "rows"), int64(len(rows)))
+	defer stop()
+	over := reaches(t, made, v1alpha1.MoveFailed, v1alpha1.MoveDone, v1alpha1.MoveAborted)
+	require.Equal(t, v1alpha1.MoveFailed, over.Status.Phase, over.Status.Message)
+	assert.Contains(t, over.Status.Message, "table/rows")
+	t.Log(over.Status.Message)
+
+	assert.Equal(t, from, folder(t, namespace, "data"))
+	counts(t, from, counted(t, from)+10)
+	now, err := os.ReadFile(filepath.Join(from, "table", "rows"))
+	require.NoError(t, err)
+	assert.True(t, bytes.Equal(rows, now), "the source is as it was")
+	nothingLeft(t, namespace, made)
+}
+
+func TestASourceThatIsAnotherMountIsRefusedByAMoverThatKnowsNothing(t *testing.T) {
+	t.Parallel()
+	namespace := space(t)
+	begins(t, namespace, application(namespace, "data", "data"), "data")
+	from := folder(t, namespace, "data")
+	rows := noise(12 << 20)
+	require.NoError(t, os.WriteFile(filepath.Join(from, "rows"), rows, 0o644))
+
+	made := move(t, namespace, "data", "west", func(m *v1alpha1.VolumeMove) {
+		limit := resource.MustParse("1Mi")
+		m.Spec.BandwidthLimit = &limit
+	})
+	reaches(t, made, v1alpha1.MoveFinalSync)
+	// What is mounted now is empty, and the mover that saw the volume is gone.
+	require.NoError(t, os.Rename(from, from+".away"))
+	require.NoError(t, os.Mkdir(from, 0o755))
+	pods := bed.Home.Client().CoreV1().Pods(fabric.Storage)
+	require.NoError(t, pods.DeleteCollection(t.Context(), metav1.DeleteOptions{},
+		metav1.ListOptions{LabelSelector: keys.MoveOf + "=" + string(made.UID)}))
+	over := reaches(t, made, v1alpha1.MoveFailed, v1alpha1.MoveDone, v1alpha1.MoveAborted)
+	require.Equal(t, v1alpha1.MoveFailed, over.Status.Phase, over.Status.Message)
+	assert.Contains(t, over.Status.Message, "not what the first pass saw")
+	t.Log(over.Status.Message)
+
+	require.NoError(t, os.Remove(from))
+	require.NoError(t, os.Rename(from+".away", from))
+	assert.Equal(t, from, folder(t, namespace, "data"))
+	now, err := os.ReadFile(filepath.Join(from, "rows"))
+	require.NoError(t, err)
+	assert.True(t, bytes.Equal(rows, now))
+	nothingLeft(t, namespace, made)
 }

@@ -21,8 +21,8 @@ import (
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/volumemoves"
 )
 
 // tenant makes a user who is admin of a namespace and may do everything with VolumeMoves
@@ -36,12 +36,14 @@ func tenant(t *testing.T, namespace string) *rest.Config {
 		APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"volumemoves", "volumemoves/status"}, Verbs: []string{"*"},
 	}}}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	for _, ref := range []rbacv1.RoleRef{{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "admin"}, {APIGroup: rbacv1.GroupName, Kind: "Role", Name: "mover"}} {
-		_, err := rbac.RoleBindings(namespace).Create(t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: ref.Name}, RoleRef: ref, Subjects: who}, metav1.CreateOptions{})
+	for _, ref := range []rbacv1.RoleRef{{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "admin"},
+		{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "mover"}} {
+		_, err := rbac.RoleBindings(namespace).Create(t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: ref.Name},
+			RoleRef: ref, Subjects: who}, metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
 	config := bed.Home.UserConfig(user)
-	client, err := volumemoves.NewClient(config)
+	client, err := clients.NewVolumeMoveClient(config)
 	require.NoError(t, err)
 	await.Until(t, "the rights are known", func() bool {
 		_, err := client.In(namespace).List(t.Context(), metav1.ListOptions{})
@@ -73,13 +75,14 @@ func TestATenantReachesNothingBeyondTheNamespaceWithAMove(t *testing.T) {
 	deploys(t, namespace, "data", heavy, stubborn)
 	deploys(t, other, "secret")
 	config := tenant(t, namespace)
-	client, err := volumemoves.NewClient(config)
+	client, err := clients.NewVolumeMoveClient(config)
 	require.NoError(t, err)
 	core, err := kubernetes.NewForConfig(config)
 	require.NoError(t, err)
 
 	t.Run("other namespaces", func(t *testing.T) {
-		wanted := &v1alpha1.VolumeMove{ObjectMeta: metav1.ObjectMeta{GenerateName: "theirs-"}, Spec: v1alpha1.VolumeMoveSpec{Claims: []string{"secret"}, Target: v1alpha1.MoveTarget{Cluster: "west"}}}
+		wanted := &v1alpha1.VolumeMove{ObjectMeta: metav1.ObjectMeta{GenerateName: "theirs-"},
+			Spec: v1alpha1.VolumeMoveSpec{Claims: []string{"secret"}, Target: v1alpha1.MoveTarget{Cluster: "west"}}}
 		_, err := client.In(other).Create(t.Context(), wanted.DeepCopy(), metav1.CreateOptions{})
 		assert.True(t, apierrors.IsForbidden(err), "%v", err)
 		for _, name := range []string{"secret", other + "/secret", "../" + other + "/secret"} {
@@ -128,7 +131,8 @@ func TestATenantReachesNothingBeyondTheNamespaceWithAMove(t *testing.T) {
 		await.Until(t, "the status is true again", func() bool {
 			now, err := client.In(namespace).Get(t.Context(), made.Name, metav1.GetOptions{})
 			require.NoError(t, err)
-			return now.Status.Message != "forged" && now.Status.Target != nil && now.Status.Target.Cluster == "west" && now.Status.Claims[0].SourceRoot != "forged"
+			return now.Status.Message != "forged" && now.Status.Target != nil && now.Status.Target.Cluster == "west" &&
+				now.Status.Claims[0].SourceRoot != "forged"
 		})
 	})
 

@@ -81,7 +81,8 @@ func anew(m *v1alpha1.VolumeMove) { m.Name, m.GenerateName = "", "anew-" }
 // network says whether west's pods and those of home reach each other.
 func network(t *testing.T, is v1alpha1.PodNetwork) {
 	t.Helper()
-	_, err := bed.Remotes.Patch(context.WithoutCancel(t.Context()), "west", types.MergePatchType, fmt.Appendf(nil, `{"spec":{"podNetwork":%q}}`, is), metav1.PatchOptions{})
+	_, err := bed.Remotes.Patch(context.WithoutCancel(t.Context()), "west", types.MergePatchType,
+		fmt.Appendf(nil, `{"spec":{"podNetwork":%q}}`, is), metav1.PatchOptions{})
 	require.NoError(t, err)
 }
 
@@ -121,7 +122,9 @@ func replaced(t *testing.T, network string) {
 	t.Helper()
 	require.NoError(t, provisioner.Stop())
 	var err error
-	provisioner, err = bed.StartProvisioner(context.WithoutCancel(t.Context()), func(config *provisionerapp.Config) { config.MoverNetworks = []string{network} })
+	provisioner, err = bed.StartProvisioner(context.WithoutCancel(t.Context()), func(config *provisionerapp.Config) {
+		config.MoverNetworks = []string{network}
+	})
 	require.NoError(t, err)
 }
 

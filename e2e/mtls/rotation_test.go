@@ -6,6 +6,10 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -19,7 +23,6 @@ import (
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/extender/app"
-	"github.com/lodestone-storage/lodestone/extender/certificates"
 	"github.com/lodestone-storage/lodestone/extender/filter"
 	"github.com/lodestone-storage/lodestone/extender/mtls"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -41,7 +44,7 @@ func (w *world) makeCertificates(at time.Time) {
 	config, err := options.Config()
 	require.NoError(w.t, err)
 	config.Now = func() time.Time { return at }
-	require.NoError(w.t, certificates.Run(w.t.Context(), config))
+	require.NoError(w.t, mtls.RunCertificateJob(w.t.Context(), config))
 }
 
 func (w *world) kubeconfigOfTheJob() string {
@@ -168,7 +171,7 @@ func (w *world) requireAllScheduledAtOnce(namespace string, names []string) {
 
 func notAfter(t *testing.T, data map[string][]byte) int64 {
 	t.Helper()
-	pair, err := certificates.ParsePair(data["tls.crt"], data["tls.key"])
+	pair, err := mtls.ParsePair(data["tls.crt"], data["tls.key"])
 	require.NoError(t, err)
 	return pair.Certificate.NotAfter.Unix()
 }
@@ -185,7 +188,8 @@ func (w *world) accepts(shown map[string][]byte, authorities []byte) bool {
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil },
 	}}
 	defer transport.CloseIdleConnections()
-	request, err := http.NewRequestWithContext(w.t.Context(), http.MethodPost, "https://"+w.verbs.Addr().String()+"/filter", strings.NewReader(`{"Pod":{},"NodeNames":[]}`))
+	request, err := http.NewRequestWithContext(w.t.Context(), http.MethodPost, "https://"+w.verbs.Addr().String()+"/filter",
+		strings.NewReader(`{"Pod":{},"NodeNames":[]}`))
 	require.NoError(w.t, err)
 	response, err := (&http.Client{Transport: transport}).Do(request)
 	if err != nil {
@@ -193,4 +197,64 @@ func (w *world) accepts(shown map[string][]byte, authorities []byte) bool {
 	}
 	defer response.Body.Close()
 	return response.StatusCode == http.StatusOK
+}
+
+var shellBlock = regexp.MustCompile("(?s)\n   ```sh\n(.*?)\n   ```\n")
+
+// copying returns the command of the documentation that stores kube-scheduler's
+// certificate, for a directory of this test.
+func (w *world) copying(directory string, more ...string) *exec.Cmd {
+	w.t.Helper()
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "scheduling.md"))
+	require.NoError(w.t, err)
+	var script string
+	for _, block := range shellBlock.FindAllStringSubmatch(string(page), -1) {
+		if strings.Contains(block[1], app.ClientSecret) {
+			script = block[1]
+		}
+	}
+	require.Contains(w.t, script, "/etc/kubernetes/lodestone")
+	script = strings.ReplaceAll(script, "/etc/kubernetes/lodestone", directory)
+	command := exec.CommandContext(w.t.Context(), "sh", "-c", strings.NewReplacer(more...).Replace(script))
+	command.Env = append(os.Environ(), "KUBECONFIG="+w.Kubeconfig(), "PATH="+filepath.Dir(w.KubectlPath())+":"+os.Getenv("PATH"))
+	return command
+}
+
+// startCopying runs the command before there is a certificate. The function that it
+// returns checks what came of it.
+func (w *world) startCopying() (requireCopied func()) {
+	w.t.Helper()
+	directory := filepath.Join(w.t.TempDir(), "lodestone")
+	first := w.copying(directory)
+	require.NoError(w.t, first.Start())
+	return func() {
+		w.t.Helper()
+		require.NoError(w.t, first.Wait())
+		// The Secret may have changed since.
+		output, err := w.copying(directory).CombinedOutput()
+		require.NoError(w.t, err, string(output))
+		w.requireFiles(directory)
+
+		output, err = w.copying(directory, "secret lodestone-extender-client", "secret lodestone-missing").CombinedOutput()
+		require.Error(w.t, err, string(output))
+		w.requireFiles(directory)
+	}
+}
+
+// requireFiles checks that a directory has what the Secret holds, for its owner only.
+func (w *world) requireFiles(directory string) {
+	w.t.Helper()
+	secret, err := w.Client().CoreV1().Secrets(system).Get(w.t.Context(), app.ClientSecret, metav1.GetOptions{})
+	require.NoError(w.t, err)
+	found, err := os.ReadDir(directory)
+	require.NoError(w.t, err)
+	require.Len(w.t, found, len(secret.Data))
+	for name, want := range secret.Data {
+		content, err := os.ReadFile(filepath.Join(directory, name))
+		require.NoError(w.t, err)
+		assert.Equal(w.t, string(want), string(content), name)
+		about, err := os.Stat(filepath.Join(directory, name))
+		require.NoError(w.t, err)
+		assert.Equal(w.t, os.FileMode(0o600), about.Mode().Perm(), name)
+	}
 }

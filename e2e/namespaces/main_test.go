@@ -5,12 +5,22 @@ package namespaces
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/rand"
 
+	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
+	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
 	provisioner "github.com/lodestone-storage/lodestone/provisioner/app"
 )
 
@@ -49,4 +59,116 @@ func TestMain(m *testing.M) {
 
 func startProvisioner(ctx context.Context) (*fabric.Program, error) {
 	return bed.StartProvisioner(ctx, func(c *provisioner.Config) { c.LeaderElect = false })
+}
+
+// space makes a namespace at home, and only there; annotations may narrow what
+// it may use.
+func space(t *testing.T, prefix string, open bool, annotations ...string) string {
+	t.Helper()
+	testbed.Require(t)
+	name := prefix + rand.String(6)
+	require.NoError(t, bed.Home.MakeNamespace(t.Context(), name))
+	t.Cleanup(func() {
+		err := bed.Home.Client().CoreV1().Namespaces().Delete(context.Background(), name, metav1.DeleteOptions{})
+		if !apierrors.IsNotFound(err) {
+			require.NoError(t, err)
+		}
+	})
+	for _, annotation := range annotations {
+		kubectl(t, "annotate", "namespace", name, annotation)
+	}
+	if open {
+		kubectl(t, "label", "namespace", name, keys.Offload+"="+keys.OffloadEnabled)
+	}
+	return name
+}
+
+func kubectl(t *testing.T, args ...string) {
+	t.Helper()
+	_, err := bed.Home.Kubectl(t.Context(), "", args...)
+	require.NoError(t, err)
+}
+
+// use makes a claim and a pod that uses it.
+func use(t *testing.T, namespace string, pod *corev1.Pod) {
+	t.Helper()
+	_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(),
+		fabric.NewClaim(namespace, "data", fabric.Class), metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = bed.Home.Client().CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{})
+	require.NoError(t, err)
+}
+
+// drop deletes the pod and claim of use.
+func drop(t *testing.T, namespace string) {
+	t.Helper()
+	require.NoError(t, bed.Home.Client().CoreV1().Pods(namespace).Delete(t.Context(), "app", metav1.DeleteOptions{}))
+	require.NoError(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Delete(t.Context(), "data", metav1.DeleteOptions{}))
+}
+
+func inWest(namespace string) *corev1.Pod {
+	return fabric.InWest(fabric.NewPod(namespace, "app", "data"))
+}
+
+func preferWest(namespace string) *corev1.Pod {
+	return fabric.Prefer(fabric.NewPod(namespace, "app", "data"), fabric.WestNode)
+}
+
+func podNode(t *testing.T, namespace string) (node string, phase corev1.PodPhase) {
+	t.Helper()
+	pod, err := bed.Home.Client().CoreV1().Pods(namespace).Get(context.Background(), "app", metav1.GetOptions{})
+	require.NoError(t, err)
+	return pod.Spec.NodeName, pod.Status.Phase
+}
+
+// runsOn waits until the pod runs and checks where.
+func runsOn(t *testing.T, namespace string, remote bool) {
+	t.Helper()
+	var node string
+	await.Until(t, "the pod runs", func() bool {
+		var phase corev1.PodPhase
+		node, phase = podNode(t, namespace)
+		return phase == corev1.PodRunning
+	}, func() any { return strings.Join(await.Events(t, bed.Home.Client(), namespace), "\n") })
+	require.Equal(t, remote, node == fabric.WestNode, "node %s", node)
+}
+
+func requested(t *testing.T, namespace string) *remotev1alpha1.NamespaceRequest {
+	t.Helper()
+	request, err := bed.Agents.NamespaceRequests(owner.tenant()).Get(context.Background(), namespace, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	require.NoError(t, err)
+	return request
+}
+
+func given(t *testing.T, namespace string) bool {
+	t.Helper()
+	request := requested(t, namespace)
+	return request != nil && meta.IsStatusConditionTrue(request.Status.Conditions, remotev1alpha1.Ready)
+}
+
+// awaitGiven waits until a namespace was asked for and given.
+func awaitGiven(t *testing.T, namespace string) {
+	t.Helper()
+	await.Until(t, "namespace "+namespace+" is given", func() bool { return given(t, namespace) }, func() any {
+		return requested(t, namespace)
+	})
+}
+
+func recorded(t *testing.T, namespace string) bool {
+	t.Helper()
+	remote, err := bed.Remotes.Get(context.Background(), "west", metav1.GetOptions{})
+	require.NoError(t, err)
+	return slices.Contains(remote.Status.Namespaces, namespace)
+}
+
+func hasShadow(t *testing.T, namespace string) bool {
+	t.Helper()
+	_, err := bed.West.Client().CoreV1().PersistentVolumeClaims(namespace).Get(context.Background(), "data", metav1.GetOptions{})
+	if !apierrors.IsNotFound(err) {
+		require.NoError(t, err)
+	}
+	return err == nil
 }

@@ -2,17 +2,34 @@ package namespaces
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	provisioner "github.com/lodestone-storage/lodestone/provisioner/app"
+	agent "github.com/lodestone-storage/lodestone/remoteagent/app"
 )
 
 func TestAClaimInANewNamespaceGetsItsVolumeInWest(t *testing.T) {
@@ -84,14 +101,19 @@ func TestANamespaceIsKeptAsLongAsSomethingIsLeftThere(t *testing.T) {
 	first := requested(t, kept).UID
 	drop(t, kept)
 	kubectl(t, "delete", "namespace", gone, "--wait=false")
-	await.Until(t, "the data in both is deleted", func() bool { return !hasShadow(t, kept) && !hasShadow(t, gone) }, func() any { return await.Events(t, bed.Home.Client(), kept) })
-	await.Until(t, "the namespace whose home is gone is given back", func() bool { return requested(t, gone) == nil }, func() any { return requested(t, gone) })
+	await.Until(t, "the data in both is deleted", func() bool { return !hasShadow(t, kept) && !hasShadow(t, gone) }, func() any {
+		return await.Events(t, bed.Home.Client(), kept)
+	})
+	await.Until(t, "the namespace whose home is gone is given back", func() bool { return requested(t, gone) == nil },
+		func() any { return requested(t, gone) })
 	assert.False(t, recorded(t, gone), "and forgotten")
 
 	// The other one was empty of claims for as long.
 	await.Never(t, "pods are left there", func() bool { return requested(t, kept) == nil })
 	require.NoError(t, bed.Agents.ShadowPods(kept).Delete(t.Context(), "left", metav1.DeleteOptions{}))
-	await.Until(t, "the closed namespace is given back", func() bool { return requested(t, kept) == nil }, func() any { return requested(t, kept) })
+	await.Until(t, "the closed namespace is given back", func() bool { return requested(t, kept) == nil }, func() any {
+		return requested(t, kept)
+	})
 	assert.True(t, recorded(t, kept), "its home namespace may open it again")
 
 	kubectl(t, "label", "namespace", kept, keys.Offload+"="+keys.OffloadEnabled)
@@ -110,5 +132,404 @@ func TestAClosedNamespaceKeepsTheRightsToDeleteItsData(t *testing.T) {
 	require.NoError(t, bed.Agents.NamespaceRequests(owner.tenant()).Delete(t.Context(), namespace, metav1.DeleteOptions{}))
 	awaitGiven(t, namespace)
 	drop(t, namespace)
-	await.Until(t, "the data is deleted", func() bool { return !hasShadow(t, namespace) }, func() any { return await.Events(t, bed.Home.Client(), namespace) })
+	await.Until(t, "the data is deleted", func() bool { return !hasShadow(t, namespace) }, func() any {
+		return await.Events(t, bed.Home.Client(), namespace)
+	})
+}
+
+// TestANamespaceMadeAgainGetsNothingOfTheEarlierOne deletes a home namespace whose volume is retained,
+// and makes another one of its name.
+func TestANamespaceMadeAgainGetsNothingOfTheEarlierOne(t *testing.T) {
+	namespace := space(t, "shop-", true)
+	t.Parallel()
+	use(t, namespace, inWest(namespace))
+	runsOn(t, namespace, true)
+	core := bed.Home.Client().CoreV1()
+	claim, err := core.PersistentVolumeClaims(namespace).Get(t.Context(), "data", metav1.GetOptions{})
+	require.NoError(t, err)
+	retained := claim.Spec.VolumeName
+	kubectl(t, "patch", "pv", retained, "-p", `{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}`)
+	first, err := bed.West.Client().CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{})
+	require.NoError(t, err)
+	earlier, err := core.Namespaces().Get(t.Context(), namespace, metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, string(earlier.UID), first.Annotations[keys.HomeNamespaceUID])
+
+	// A request of an earlier version says no UID: home adds it.
+	_, err = bed.Agents.NamespaceRequests(owner.tenant()).Patch(t.Context(), namespace, types.MergePatchType,
+		[]byte(`{"spec":{"homeNamespaceUID":null}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	await.Until(t, "the request says which namespace it is for", func() bool {
+		return requested(t, namespace).Spec.HomeNamespaceUID == earlier.UID
+	}, func() any { return requested(t, namespace) })
+
+	kubectl(t, "delete", "namespace", namespace, "--timeout=60s")
+	require.True(t, hasShadow(t, namespace), "its data is kept")
+
+	require.NoError(t, bed.Home.MakeNamespace(t.Context(), namespace))
+	kubectl(t, "label", "namespace", namespace, keys.Offload+"="+keys.OffloadEnabled)
+	await.Until(t, "west does not give the new namespace what it has of the earlier one", func() bool {
+		request := requested(t, namespace)
+		return request != nil && meta.IsStatusConditionFalse(request.Status.Conditions, remotev1alpha1.Ready)
+	}, func() any { return requested(t, namespace) })
+	use(t, namespace, preferWest(namespace))
+	runsOn(t, namespace, false)
+	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "data", "NamespaceRefused"), "kubectl lodestone rebind namespace "+
+		namespace)
+
+	// What home records is deleted all the same; then the namespace is made anew.
+	kubectl(t, "patch", "pv", retained, "-p", `{"spec":{"persistentVolumeReclaimPolicy":"Delete"}}`)
+	await.Until(t, "the retained volume is deleted", func() bool {
+		_, err := core.PersistentVolumes().Get(t.Context(), retained, metav1.GetOptions{})
+		return apierrors.IsNotFound(err) && !hasShadow(t, namespace)
+	}, func() any { return requested(t, namespace) })
+	await.Until(t, "another namespace is there, for the present one", func() bool { return given(t, namespace) }, func() any {
+		return requested(t, namespace)
+	})
+	now, err := bed.West.Client().CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.NotEqual(t, first.UID, now.UID)
+}
+
+// shadowPod is the copy of a home pod.
+func shadowPod(home *corev1.Pod) *remotev1alpha1.ShadowPod {
+	return &remotev1alpha1.ShadowPod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: home.Name, Namespace: home.Namespace, Finalizers: []string{keys.ShadowPodFinalizer},
+			Labels: map[string]string{keys.HomeID: owner.homeID, keys.PodUID: string(home.UID)},
+		},
+		Spec: remotev1alpha1.ShadowPodSpec{
+			Home: remotev1alpha1.HomePod{Cluster: owner.homeID, Namespace: home.Namespace, Name: home.Name, UID: home.UID},
+			Pod:  corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "app"}}}},
+		},
+	}
+}
+
+// heldPod makes a pod at home that no scheduler places.
+func heldPod(t *testing.T, namespace, name string) *corev1.Pod {
+	t.Helper()
+	pod, err := bed.Home.Client().CoreV1().Pods(namespace).Create(t.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PodSpec{
+			SchedulingGates: []corev1.PodSchedulingGate{{Name: "test.lodestone.dev/held"}},
+			Containers:      []corev1.Container{{Name: "app", Image: "app"}},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	return pod
+}
+
+// No virtual node runs here: what a pod has left in west when its home pod is gone,
+// given up by a user for instance, the provisioner ends before it leaves.
+// It does not run in parallel: it takes west away.
+func TestARemovedClusterGivesBackItsNamespaces(t *testing.T) {
+	namespace := space(t, "shop-", true)
+	awaitGiven(t, namespace)
+	kept, gone := heldPod(t, namespace, "kept"), heldPod(t, namespace, "gone")
+	require.NoError(t, bed.Home.Client().CoreV1().Pods(namespace).Delete(t.Context(), gone.Name, metav1.DeleteOptions{}))
+	for _, home := range []*corev1.Pod{kept, gone} {
+		_, err := bed.Agents.ShadowPods(namespace).Create(t.Context(), shadowPod(home), metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	require.NoError(t, bed.Remotes.Delete(t.Context(), "west", metav1.DeleteOptions{}))
+	await.Until(t, "the pods are told of", func() bool {
+		ready := condition(t, v1alpha1.Ready)
+		return ready.Reason == "Leaving" && ready.Message == "pods of this cluster are left there in namespace "+namespace+": delete them at home"
+	}, func() any { return condition(t, v1alpha1.Ready) })
+	_, err := bed.Agents.ShadowPods(namespace).Get(t.Context(), kept.Name, metav1.GetOptions{})
+	require.NoError(t, err)
+	require.NoError(t, bed.Home.Client().CoreV1().Pods(namespace).Delete(t.Context(), kept.Name, metav1.DeleteOptions{}))
+	await.Until(t, "west is let go", func() bool {
+		_, err := bed.Remotes.Get(context.Background(), "west", metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	}, func() any { return condition(t, v1alpha1.Ready) })
+	await.Until(t, "nothing is asked for any more", func() bool {
+		list, err := bed.Agents.NamespaceRequests(owner.tenant()).List(context.Background(), metav1.ListOptions{})
+		return err == nil && len(list.Items) == 0
+	}, func() any { return "requests are left" })
+
+	kubeconfig, err := owner.kubeconfig(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, bed.Home.Client().CoreV1().Secrets(fabric.System).Delete(t.Context(), "west", metav1.DeleteOptions{}))
+	require.NoError(t, bed.Register(t.Context(), "west", kubeconfig))
+	require.NoError(t, bed.AwaitReady(t.Context(), "west", metav1.ConditionTrue))
+	use(t, namespace, inWest(namespace))
+	runsOn(t, namespace, true)
+	assert.True(t, recorded(t, namespace))
+}
+
+// The steps are those of docs/lifecycle.md.
+func TestTheNamespaceOfTwinsCanBeHadAgain(t *testing.T) {
+	namespace := space(t, "twins-", false)
+	use(t, namespace, fabric.AtHome(fabric.NewPod(namespace, "app", "data")))
+	runsOn(t, namespace, false)
+	claim, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Get(t.Context(), "data", metav1.GetOptions{})
+	require.NoError(t, err)
+	virtual := volume(t, claim.Spec.VolumeName)
+	real := volume(t, virtual.Annotations[keys.BackingVolume])
+	require.Equal(t, corev1.PersistentVolumeReclaimDelete, real.Spec.PersistentVolumeReclaimPolicy)
+
+	kubectl(t, "delete", "namespace", fabric.Storage, "--wait=false")
+	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "data", "BackingDeleted"), "namespace "+fabric.Storage+" is being deleted")
+	kubectl(t, "annotate", "pv", virtual.Name, keys.Healing+"="+string(real.Spec.PersistentVolumeReclaimPolicy))
+	await.Until(t, "the namespace is gone", func() bool {
+		_, err := bed.Home.Client().CoreV1().Namespaces().Get(context.Background(), fabric.Storage, metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	}, func() any { return await.Events(t, bed.Home.Client(), namespace) })
+	assert.Equal(t, corev1.PersistentVolumeReclaimRetain, volume(t, real.Name).Spec.PersistentVolumeReclaimPolicy)
+
+	kubectl(t, "apply", "-k", filepath.Join(fabric.Root(), "deploy", "base"))
+	await.Event(t, bed.Home.Client(), namespace, "data", "BackingHealed")
+	after := volume(t, real.Name)
+	assert.Equal(t, real.UID, after.UID)
+	assert.Equal(t, corev1.PersistentVolumeReclaimDelete, after.Spec.PersistentVolumeReclaimPolicy)
+	assert.Equal(t, corev1.VolumeBound, after.Status.Phase)
+	assert.NotEqual(t, real.Spec.ClaimRef.UID, after.Spec.ClaimRef.UID)
+	_, phase := podNode(t, namespace)
+	assert.Equal(t, corev1.PodRunning, phase)
+	drop(t, namespace)
+	await.Until(t, "the volume goes with its data", func() bool {
+		_, err := bed.Home.Client().CoreV1().PersistentVolumes().Get(context.Background(), real.Name, metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	})
+}
+
+func volume(t *testing.T, name string) *corev1.PersistentVolume {
+	t.Helper()
+	found, err := bed.Home.Client().CoreV1().PersistentVolumes().Get(t.Context(), name, metav1.GetOptions{})
+	require.NoError(t, err)
+	return found
+}
+
+// grow makes the claim of use ask for a size.
+func grow(t *testing.T, namespace, size string) {
+	t.Helper()
+	_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Patch(t.Context(), "data", types.MergePatchType,
+		fmt.Appendf(nil, `{"spec":{"resources":{"requests":{"storage":%q}}}}`, size), metav1.PatchOptions{})
+	require.NoError(t, err)
+}
+
+// grown waits until the claim of use, its volume and its shadow have a size.
+func grown(t *testing.T, namespace, size string) {
+	t.Helper()
+	var have [3]string
+	await.Until(t, "claim, volume and shadow have "+size, func() bool {
+		claim, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Get(t.Context(), "data", metav1.GetOptions{})
+		require.NoError(t, err)
+		volume, err := bed.Home.Client().CoreV1().PersistentVolumes().Get(t.Context(), claim.Spec.VolumeName, metav1.GetOptions{})
+		require.NoError(t, err)
+		shadow, err := bed.West.Client().CoreV1().PersistentVolumeClaims(namespace).Get(t.Context(), "data", metav1.GetOptions{})
+		require.NoError(t, err)
+		have = [3]string{claim.Status.Capacity.Storage().String(), volume.Spec.Capacity.Storage().String(),
+			shadow.Spec.Resources.Requests.Storage().String()}
+		return have == [3]string{size, size, size}
+	}, func() any { return have }, func() any { return await.Events(t, bed.Home.Client(), namespace) })
+}
+
+// TestAKillAtAnyWriteOfAnExpansionIsResumed also shows that the rights which the
+// agent gives home are enough to expand.
+func TestAKillAtAnyWriteOfAnExpansionIsResumed(t *testing.T) {
+	namespace := space(t, "shop-", true)
+	use(t, namespace, inWest(namespace))
+	runsOn(t, namespace, true)
+	grown(t, namespace, "1Gi")
+	var killed atomic.Int64
+	for writes := range int64(4) {
+		require.NoError(t, running.Stop())
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 20*time.Second)
+		k := &killer{kill: sync.OnceFunc(func() { killed.Add(1); cancel() })}
+		k.left.Store(writes)
+		program, err := bed.StartProvisioner(ctx, func(c *provisioner.Config) {
+			c.LeaderElect = false
+			k.wrap(c.Home)
+		})
+		require.NoError(t, err)
+		size := fmt.Sprintf("%dGi", writes+2)
+		grow(t, namespace, size)
+		_ = program.Wait() // killed at a write to home, or done after a while
+		cancel()
+		running, err = startProvisioner(context.WithoutCancel(t.Context()))
+		require.NoError(t, err)
+		grown(t, namespace, size)
+	}
+	assert.GreaterOrEqual(t, killed.Load(), int64(2), "an expansion takes two writes at home at least")
+	drop(t, namespace)
+	await.Until(t, "the data is deleted", func() bool { return !hasShadow(t, namespace) }, func() any {
+		return await.Events(t, bed.Home.Client(), namespace)
+	})
+	require.NoError(t, bed.AwaitReady(t.Context(), "west", "True"))
+}
+
+// TestAClaimSaysThatTheNodeOfItsDataInWestIsGone also has the RemoteCluster say so,
+// until the node is back.
+func TestAClaimSaysThatTheNodeOfItsDataInWestIsGone(t *testing.T) {
+	namespace := space(t, "shop-", true)
+	t.Parallel()
+	remove, err := fabric.MakeLocalVolume(t.Context(), bed.West, namespace)
+	t.Cleanup(remove)
+	require.NoError(t, err)
+	classes := bed.Home.Client().StorageV1().StorageClasses()
+	_, err = classes.Create(t.Context(), &storagev1.StorageClass{
+		ObjectMeta: metav1.ObjectMeta{Name: namespace}, Provisioner: keys.Driver,
+		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
+		Parameters:        map[string]string{keys.RemoteClass: namespace},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = classes.Delete(context.Background(), namespace, metav1.DeleteOptions{}) })
+	claims := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace)
+	claim := fabric.NewClaim(namespace, "data", namespace)
+	claim.Annotations = map[string]string{keys.SelectedNode: fabric.WestNode}
+	_, err = claims.Create(t.Context(), claim, metav1.CreateOptions{})
+	require.NoError(t, err)
+	await.Until(t, "the claim is bound", func() bool {
+		claim, err := claims.Get(t.Context(), "data", metav1.GetOptions{})
+		require.NoError(t, err)
+		return claim.Status.Phase == corev1.ClaimBound
+	}, func() any { return await.Events(t, bed.Home.Client(), namespace) })
+
+	require.NoError(t, bed.West.Client().CoreV1().Nodes().Delete(t.Context(), namespace, metav1.DeleteOptions{}))
+	told := await.Event(t, bed.Home.Client(), namespace, "data", "BackingNodeGone")
+	assert.Contains(t, told, "in cluster west can be used on no node that is left there: let its administrator bring the node back")
+	gone := func() bool {
+		remote, err := bed.Remotes.Get(t.Context(), "west", metav1.GetOptions{})
+		require.NoError(t, err)
+		if remote.Status.VolumeHealth != nil {
+			for _, trouble := range remote.Status.VolumeHealth.Troubles {
+				if trouble.Reason == "BackingNodeGone" {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	await.Until(t, "the RemoteCluster says so, too", gone)
+
+	require.NoError(t, fabric.MakeEmptyNode(t.Context(), bed.West, namespace))
+	await.Until(t, "the RemoteCluster says no more that a node is gone", func() bool { return !gone() })
+}
+
+// The owner of west gives namespaces of one pattern only; refusal is in what the
+// remote agent says of others.
+const (
+	allowed       = "shop-*"
+	refusedPrefix = "refused-"
+	refusal       = "namespaces named shop-* only"
+)
+
+// tenancy is west as its owner sees it: the remote agent, and home as its tenant.
+type tenancy struct {
+	homeID  string
+	program *fabric.Program
+}
+
+// serve starts west's remote agent.
+func (o *tenancy) serve(ctx context.Context) (err error) {
+	o.program, err = bed.StartAgent(ctx, func(c *agent.Config) { c.LeaderElect = false })
+	return err
+}
+
+// admit makes home a tenant of west and returns its kubeconfig.
+func (o *tenancy) admit(ctx context.Context) (kubeconfig []byte, err error) {
+	if o.homeID, err = bed.HomeID(ctx); err != nil {
+		return nil, err
+	}
+	return bed.Tenant(ctx, func(home *remotev1alpha1.HomeCluster) {
+		home.Spec.Namespaces.Names = []string{allowed}
+		home.Spec.StorageClasses = []string{"*"} // local volumes, too
+	})
+}
+
+// silence stops the remote agent until speak is called or the test ends.
+func (o *tenancy) silence(t *testing.T) (speak func()) {
+	t.Helper()
+	require.NoError(t, o.program.Stop())
+	silent := true
+	speak = func() {
+		if silent {
+			silent = false
+			require.NoError(t, o.serve(context.Background()))
+		}
+	}
+	t.Cleanup(speak)
+	return speak
+}
+
+func (o *tenancy) tenant() string { return keys.TenantPrefix + o.homeID }
+
+// kubeconfig returns a new kubeconfig of home's identity in west.
+func (o *tenancy) kubeconfig(ctx context.Context) ([]byte, error) {
+	return bed.West.ServiceAccountKubeconfig(ctx, o.tenant(), keys.HomeAccount)
+}
+
+// The tests of this file do not run in parallel: they silence what others use.
+
+func TestAClaimWaitsForTheAgentAndIsWokenByItsAnswer(t *testing.T) {
+	patient, moved := space(t, "shop-", false), space(t, "shop-", false)
+	speak := owner.silence(t)
+	for _, namespace := range []string{patient, moved} {
+		kubectl(t, "label", "namespace", namespace, "lodestone.dev/offload=enabled")
+	}
+	use(t, patient, inWest(patient))
+	use(t, moved, preferWest(moved))
+	await.Event(t, bed.Home.Client(), patient, "data", "WaitingForNamespace")
+	assert.False(t, hasShadow(t, patient))
+	runsOn(t, moved, false)
+	assert.Contains(t, await.Event(t, bed.Home.Client(), moved, "data", "NamespaceNotMade"), "remote agent")
+	speak()
+	runsOn(t, patient, true)
+}
+
+// killer ends a program at its n-th write.
+type killer struct {
+	left atomic.Int64
+	kill func()
+}
+
+var errKilled = errors.New("killed")
+
+func (k *killer) wrap(config *rest.Config) {
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(request *http.Request) (*http.Response, error) {
+			if request.Method == http.MethodGet || strings.Contains(request.URL.Path, "leases") ||
+				strings.Contains(request.URL.Path, "selfsubject") {
+				return next.RoundTrip(request)
+			}
+			if k.left.Add(-1) < 0 {
+				k.kill()
+				return nil, errKilled
+			}
+			return next.RoundTrip(request)
+		})
+	})
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
+
+func TestAKillAtAnyWriteIsResumed(t *testing.T) {
+	for writes := range int64(5) {
+		namespace := space(t, "shop-", false)
+		require.NoError(t, running.Stop())
+		ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+		k := &killer{kill: cancel}
+		k.left.Store(writes)
+		program, err := bed.StartProvisioner(ctx, func(c *provisioner.Config) {
+			c.LeaderElect = false
+			k.wrap(c.Home)
+		})
+		require.NoError(t, err)
+		kubectl(t, "label", "namespace", namespace, "lodestone.dev/offload=enabled")
+		use(t, namespace, inWest(namespace))
+		_ = program.Wait() // killed at a write to home, however it took that
+		cancel()
+		running, err = startProvisioner(context.WithoutCancel(t.Context()))
+		require.NoError(t, err)
+		runsOn(t, namespace, true)
+		drop(t, namespace)
+		await.Until(t, "the data is deleted", func() bool { return !hasShadow(t, namespace) }, func() any {
+			return await.Events(t, bed.Home.Client(), namespace)
+		})
+	}
+	require.NoError(t, bed.AwaitReady(t.Context(), "west", "True"))
 }

@@ -26,7 +26,7 @@ func prepare(t *testing.T, namespace string) before {
 	b := before{kept: createClaim(t, namespace, "kept", fabric.Class), doomed: createClaim(t, namespace, "doomed", fabric.Class)}
 	for _, name := range []string{"kept", "doomed"} {
 		createPod(t, fabric.InWest(fabric.NewPod(namespace, name, name)))
-		require.Equal(t, fabric.WestNode, runsOn(t, namespace, name))
+		require.Equal(t, fabric.WestNode, awaitRunning(t, namespace, name))
 		await.Until(t, "the shadow is bound", func() bool { return isBound(t, bed.West, namespace, name) })
 		b.handles = append(b.handles, "disk.west.test-pvc-"+string(claimOf(t, bed.West, namespace, name).UID))
 	}
@@ -42,7 +42,8 @@ func prepare(t *testing.T, namespace string) before {
 func (b before) holds(t *testing.T, namespace string) {
 	t.Helper()
 	deleteClaim(t, namespace, "doomed")
-	assert.Contains(t, await.Event(t, bed.Home.Client(), metav1.NamespaceDefault, "pvc-"+string(b.doomed.UID), "ClusterNotUsable"), "waiting for cluster west to delete the volume's data there")
+	assert.Contains(t, await.Event(t, bed.Home.Client(), metav1.NamespaceDefault, "pvc-"+string(b.doomed.UID), "ClusterNotUsable"),
+		"waiting for cluster west to delete the volume's data there")
 	await.Always(t, "nothing of west's volumes is touched", func() bool {
 		doomed := volumeOf(t, b.doomed)
 		return isBound(t, bed.Home, namespace, "kept") && volumeOf(t, b.kept).Status.Phase == corev1.VolumeBound &&
@@ -58,11 +59,11 @@ func (b before) settles(t *testing.T, namespace string) {
 	assert.Nil(t, claimOf(t, bed.West, namespace, "doomed"))
 	assert.True(t, bed.WestStorage.Exists(b.handles[0]))
 	assert.True(t, isBound(t, bed.West, namespace, "kept"))
-	assert.Equal(t, fabric.WestNode, runsOn(t, namespace, "kept"))
+	assert.Equal(t, fabric.WestNode, awaitRunning(t, namespace, "kept"))
 }
 
 func TestClusterThatRefusesConnections(t *testing.T) {
-	namespace := space(t)
+	namespace := newNamespace(t)
 	there := prepare(t, namespace)
 	sent := createClaim(t, namespace, "sent", fabric.Class)
 	require.NoError(t, bed.West.StopAPIServer(t.Context()))
@@ -76,10 +77,10 @@ func TestClusterThatRefusesConnections(t *testing.T) {
 
 	late := createClaim(t, namespace, "late", fabric.Class)
 	createPod(t, fabric.Prefer(fabric.NewPod(namespace, "late", "late"), fabric.WestNode))
-	assert.NotEqual(t, fabric.WestNode, runsOn(t, namespace, "late"), "a new claim goes home at once")
+	assert.NotEqual(t, fabric.WestNode, awaitRunning(t, namespace, "late"), "a new claim goes home at once")
 
 	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "sent", "ClusterNotUsable"), "cluster west cannot be used now")
-	assert.NotEqual(t, fabric.WestNode, runsOn(t, namespace, "sent"), "a claim that was sent before goes home after a while")
+	assert.NotEqual(t, fabric.WestNode, awaitRunning(t, namespace, "sent"), "a claim that was sent before goes home after a while")
 	for _, claim := range []*corev1.PersistentVolumeClaim{sent, late} {
 		assert.True(t, isBound(t, bed.Home, fabric.Storage, "pvc-"+string(claim.UID)))
 	}
@@ -92,12 +93,12 @@ func TestClusterThatRefusesConnections(t *testing.T) {
 	})
 	again := createClaim(t, namespace, "again", fabric.Class)
 	createPod(t, fabric.Prefer(fabric.NewPod(namespace, "again", "again"), fabric.WestNode))
-	assert.Equal(t, fabric.WestNode, runsOn(t, namespace, "again"), "west is used again")
+	assert.Equal(t, fabric.WestNode, awaitRunning(t, namespace, "again"), "west is used again")
 	assert.Equal(t, "west", volumeOf(t, again).Labels[keys.Cluster])
 }
 
 func TestClusterThatDoesNotAnswer(t *testing.T) {
-	namespace := space(t)
+	namespace := newNamespace(t)
 	there := prepare(t, namespace)
 	sent := createClaim(t, namespace, "sent", fabric.Class)
 	require.NoError(t, bed.West.PauseAPIServer())
@@ -116,9 +117,10 @@ func TestClusterThatDoesNotAnswer(t *testing.T) {
 
 	createClaim(t, namespace, "late", fabric.Class)
 	createPod(t, fabric.Prefer(fabric.NewPod(namespace, "late", "late"), fabric.WestNode))
-	assert.NotEqual(t, fabric.WestNode, runsOn(t, namespace, "late"), "a new claim goes home at once")
+	assert.NotEqual(t, fabric.WestNode, awaitRunning(t, namespace, "late"), "a new claim goes home at once")
 
-	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "sent", "ClusterNotUsable"), "which may hold a backing claim of this claim")
+	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "sent", "ClusterNotUsable"),
+		"which may hold a backing claim of this claim")
 	await.Always(t, "there is no second backing claim", func() bool {
 		return claimOf(t, bed.Home, fabric.Storage, "pvc-"+string(sent.UID)) == nil && volumeOf(t, sent) == nil
 	})
@@ -127,7 +129,7 @@ func TestClusterThatDoesNotAnswer(t *testing.T) {
 	paused = false
 	require.NoError(t, bed.AwaitReady(t.Context(), "west", metav1.ConditionTrue))
 	there.settles(t, namespace)
-	runsOn(t, namespace, "sent")
+	awaitRunning(t, namespace, "sent")
 	atHome, inWest := claimOf(t, bed.Home, fabric.Storage, "pvc-"+string(sent.UID)), claimOf(t, bed.West, namespace, "sent")
 	assert.NotEqual(t, atHome == nil, inWest == nil, "one backing claim, not two and not none")
 }

@@ -1,19 +1,34 @@
+// Package pitfalls tries what can go wrong between kube-scheduler and an extender,
+// on real kube-schedulers: extenders that are down, hang or talk nonsense, more
+// nodes than kube-scheduler looks at, pods that the extender has no interest in, and
+// a second scheduler of two replicas. docs/scheduling-contract.md lists all pitfalls
+// with the tests that hold them off, here and elsewhere.
+//
+// The tests stand in for the provisioner: they write what that program would.
 package pitfalls
 
 import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
-	"github.com/lodestone-storage/lodestone/e2e/hollow"
+	"github.com/lodestone-storage/lodestone/e2e/fakekubelet"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/remoteclusters"
+	"github.com/lodestone-storage/lodestone/pkg/locality"
+	"github.com/lodestone-storage/lodestone/pkg/refusal"
 )
 
 const (
@@ -44,6 +59,8 @@ func start(ctx context.Context) error {
 		Name: "home",
 		// Some tests have hundreds of nodes, whose leases are seldom renewed.
 		NodeGracePeriod: time.Hour,
+		// The API of gangs is not served by default.
+		APIServerArgs: []string{"--feature-gates=" + gangs, "--runtime-config=scheduling.k8s.io/v1alpha2=true"},
 	})
 	if err != nil {
 		return err
@@ -59,11 +76,11 @@ func start(ctx context.Context) error {
 		return err
 	}
 	// Without a taint, so that nothing but the data and the extender decides.
-	nodes := []hollow.Node{{Name: westNode, Labels: map[string]string{keys.Cluster: west}}}
+	nodes := []fakekubelet.Node{{Name: westNode, Labels: map[string]string{keys.Cluster: west}}}
 	for _, name := range homeNodes {
-		nodes = append(nodes, hollow.Node{Name: name})
+		nodes = append(nodes, fakekubelet.Node{Name: name})
 	}
-	if _, err := hollow.Start(ctx, hollow.Options{Config: bed.AdminConfig(), Nodes: nodes, LeasePeriod: time.Minute}); err != nil {
+	if _, err := fakekubelet.Start(ctx, fakekubelet.Options{Config: bed.AdminConfig(), Nodes: nodes, LeasePeriod: time.Minute}); err != nil {
 		return err
 	}
 	return join(ctx)
@@ -71,7 +88,7 @@ func start(ctx context.Context) error {
 
 // join makes cluster west known, as one that can take claims.
 func join(ctx context.Context) error {
-	client, err := remoteclusters.NewClient(bed.AdminConfig())
+	client, err := clients.NewRemoteClusters(bed.AdminConfig())
 	if err != nil {
 		return err
 	}
@@ -82,7 +99,8 @@ func join(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("make cluster west known: %w", err)
 	}
-	cluster.Status.Conditions = []metav1.Condition{{Type: v1alpha1.Ready, Status: metav1.ConditionTrue, Reason: "Test", LastTransitionTime: metav1.Now()}}
+	cluster.Status.Conditions = []metav1.Condition{{Type: v1alpha1.Ready, Status: metav1.ConditionTrue, Reason: "Test",
+		LastTransitionTime: metav1.Now()}}
 	cluster.Status.StorageClasses = []v1alpha1.OfferedClass{{Name: "standard", Default: true}}
 	if _, err := client.UpdateStatus(ctx, cluster, metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("make cluster west ready: %w", err)
@@ -93,4 +111,151 @@ func join(ctx context.Context) error {
 // fromDeploy returns the path of a file in deploy/.
 func fromDeploy(elements ...string) string {
 	return filepath.Join(append([]string{deploy}, elements...)...)
+}
+
+// shop is a namespace of one test.
+type shop struct {
+	t    *testing.T
+	name string
+}
+
+// newShop makes a namespace with labels, each "key=value".
+func newShop(t *testing.T, labels ...string) *shop {
+	t.Helper()
+	s := &shop{t: t, name: testbed.Namespace(t, bed)}
+	if len(labels) > 0 {
+		_, err := bed.Kubectl(t.Context(), "", append([]string{"label", "namespace", s.name}, labels...)...)
+		require.NoError(t, err)
+	}
+	return s
+}
+
+// open is the label of namespaces whose pods may run in remote clusters.
+const open = keys.Offload + "=" + keys.OffloadEnabled
+
+func (s *shop) claim(name string, annotations map[string]string) *corev1.PersistentVolumeClaim {
+	s.t.Helper()
+	claim := newClaim(name)
+	claim.Annotations = annotations
+	made, err := bed.Client().CoreV1().PersistentVolumeClaims(s.name).Create(s.t.Context(), claim, metav1.CreateOptions{})
+	require.NoError(s.t, err)
+	return made
+}
+
+func newClaim(name string) *corev1.PersistentVolumeClaim {
+	return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: claimSpec()}
+}
+
+func claimSpec() corev1.PersistentVolumeClaimSpec {
+	return corev1.PersistentVolumeClaimSpec{
+		AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+		StorageClassName: ptr.To(class),
+		Resources:        corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Mi")}},
+	}
+}
+
+// awayFromHome makes a claim that only the extender keeps away from home: home
+// refused it lately.
+func (s *shop) awayFromHome(name string) {
+	s.t.Helper()
+	refused, err := refusal.Encode([]refusal.Refusal{{Cluster: keys.Home, Reason: "Test", Until: time.Now().Add(time.Hour)}})
+	require.NoError(s.t, err)
+	s.claim(name, map[string]string{keys.Refused: refused})
+}
+
+// dataIn makes a claim with a volume whose data is in a cluster.
+func (s *shop) dataIn(name, cluster string) {
+	s.t.Helper()
+	ctx := s.t.Context()
+	claim := s.claim(name, nil)
+	volume := "pvc-" + string(claim.UID)
+	_, err := bed.Client().CoreV1().PersistentVolumes().Create(ctx, &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: volume},
+		Spec: corev1.PersistentVolumeSpec{
+			AccessModes:                   claim.Spec.AccessModes,
+			Capacity:                      claim.Spec.Resources.Requests,
+			StorageClassName:              class,
+			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
+			ClaimRef: &corev1.ObjectReference{Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: s.name, Name: name,
+				UID: claim.UID},
+			NodeAffinity:           locality.Affinity(cluster, nil),
+			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: keys.Driver, VolumeHandle: volume}},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(s.t, err)
+	s.t.Cleanup(func() {
+		_ = bed.Client().CoreV1().PersistentVolumes().Delete(context.Background(), volume, metav1.DeleteOptions{})
+	})
+	require.Eventually(s.t, func() bool {
+		bound, err := bed.Client().CoreV1().PersistentVolumeClaims(s.name).Get(ctx, name, metav1.GetOptions{})
+		return err == nil && bound.Status.Phase == corev1.ClaimBound
+	}, long, often, "claim %s must bind", name)
+}
+
+// pod makes a pod that mounts claims.
+func (s *shop) pod(name string, claims ...string) *corev1.Pod {
+	s.t.Helper()
+	return s.make(newPod(name, claims...))
+}
+
+func (s *shop) make(pod *corev1.Pod) *corev1.Pod {
+	s.t.Helper()
+	made, err := bed.Client().CoreV1().Pods(s.name).Create(s.t.Context(), pod, metav1.CreateOptions{})
+	require.NoError(s.t, err)
+	return made
+}
+
+func newPod(name string, claims ...string) *corev1.Pod {
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "none"}}},
+	}
+	for _, claim := range claims {
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: claim, VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim},
+		}})
+	}
+	return pod
+}
+
+// restricted returns a pod that every namespace admits.
+func restricted(name string, claims ...string) *corev1.Pod {
+	pod := newPod(name, claims...)
+	pod.Spec.SecurityContext = &corev1.PodSecurityContext{
+		RunAsNonRoot: ptr.To(true), SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+	}
+	pod.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{
+		AllowPrivilegeEscalation: ptr.To(false), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+	}
+	return pod
+}
+
+// awaitNode waits until the pod is bound and returns its node.
+func (s *shop) awaitNode(pod string) string {
+	s.t.Helper()
+	node := ""
+	require.EventuallyWithT(s.t, func(c *assert.CollectT) {
+		found, err := bed.Client().CoreV1().Pods(s.name).Get(s.t.Context(), pod, metav1.GetOptions{})
+		require.NoError(c, err)
+		node = found.Spec.NodeName
+		assert.NotEmpty(c, node, "pod %s must get a node: %+v", pod, found.Status.Conditions)
+	}, long, often)
+	return node
+}
+
+func (s *shop) atHome(pod string) bool { return slices.Contains(homeNodes, s.awaitNode(pod)) }
+
+// awaitSelected waits until kube-scheduler selects a node for the claim.
+func (s *shop) awaitSelected(claim string) string {
+	s.t.Helper()
+	node := ""
+	require.Eventually(s.t, func() bool {
+		found, err := bed.Client().CoreV1().PersistentVolumeClaims(s.name).Get(s.t.Context(), claim, metav1.GetOptions{})
+		if err != nil {
+			return false
+		}
+		node = found.Annotations[keys.SelectedNode]
+		return node != ""
+	}, long, often, "claim %s must get a node", claim)
+	return node
 }

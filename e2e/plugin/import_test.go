@@ -2,6 +2,8 @@ package plugin
 
 import (
 	"fmt"
+	"os"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -9,13 +11,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
-	"github.com/lodestone-storage/lodestone/pkg/backings"
+	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
@@ -51,10 +55,10 @@ func importedAtHome(t *testing.T, namespace, name string, real *corev1.Persisten
 	assert.NotEqual(t, real.Spec.StorageClassName, *claim.Spec.StorageClassName)
 	assert.NotContains(t, claim.Annotations, keys.Import)
 	twin := claimOf(t, bed.Home, fabric.Storage, "pvc-"+string(claim.UID))
-	assert.True(t, backings.Protected(twin) && twin.Spec.VolumeName == real.Name, "%+v", twin)
+	assert.True(t, backing.Protected(twin) && twin.Spec.VolumeName == real.Name, "%+v", twin)
 	virtual := volumeOf(t, claim.Spec.VolumeName)
 	require.NotNil(t, virtual)
-	assert.Equal(t, backings.RefTo(keys.Home, twin).String(), virtual.Annotations[keys.Backing])
+	assert.Equal(t, backing.RefTo(keys.Home, twin).String(), virtual.Annotations[keys.Backing])
 	assert.Equal(t, real.Spec.CSI.VolumeHandle, virtual.Spec.CSI.VolumeHandle)
 	now := volumeOf(t, real.Name)
 	require.NotNil(t, now)
@@ -93,7 +97,8 @@ func TestImportAtHomeGoesOnAfterAKillAtEachWrite(t *testing.T) {
 	assert.Equal(t, 9, killed)
 
 	// It is a virtual claim as any other: a pod uses it, and its data goes with it.
-	pods, real := bed.Home.Client().CoreV1().Pods(namespace), claimOf(t, bed.Home, fabric.Storage, "pvc-"+string(claimOf(t, bed.Home, namespace, "data-1").UID)).Spec.VolumeName
+	pods, real := bed.Home.Client().CoreV1().Pods(namespace),
+		claimOf(t, bed.Home, fabric.Storage, "pvc-"+string(claimOf(t, bed.Home, namespace, "data-1").UID)).Spec.VolumeName
 	_, err := pods.Create(t.Context(), fabric.AtHome(fabric.NewPod(namespace, "app", "data-1")), metav1.CreateOptions{})
 	require.NoError(t, err)
 	await.Until(t, "a pod runs with it", func() bool { return podOf(t, namespace, "app").Status.Phase == corev1.PodRunning })
@@ -106,7 +111,8 @@ func TestImportChangesNothingThatIsInUseOrDoesNotFit(t *testing.T) {
 	testbed.Require(t)
 	namespace := testbed.Namespace(t, bed.Home)
 	real := realClaim(t, bed.Home, namespace, "data", fabric.HomeNow)
-	_, err := bed.Home.Client().CoreV1().Pods(namespace).Create(t.Context(), fabric.AtHome(fabric.NewPod(namespace, "app", "data")), metav1.CreateOptions{})
+	_, err := bed.Home.Client().CoreV1().Pods(namespace).Create(t.Context(), fabric.AtHome(fabric.NewPod(namespace, "app", "data")),
+		metav1.CreateOptions{})
 	require.NoError(t, err)
 	await.Until(t, "the pod runs", func() bool { return podOf(t, namespace, "app").Status.Phase == corev1.PodRunning })
 	args := []string{"import", "pvc", "data", "-n", namespace, "--class", fabric.Class}
@@ -160,7 +166,8 @@ func released(t *testing.T, namespace, name, class string, place func(*corev1.Po
 	claims := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace)
 	_, err := claims.Create(t.Context(), fabric.NewClaim(namespace, name, class), metav1.CreateOptions{})
 	require.NoError(t, err)
-	_, err = bed.Home.Client().CoreV1().Pods(namespace).Create(t.Context(), place(fabric.NewPod(namespace, "writer", name)), metav1.CreateOptions{})
+	_, err = bed.Home.Client().CoreV1().Pods(namespace).Create(t.Context(), place(fabric.NewPod(namespace, "writer", name)),
+		metav1.CreateOptions{})
 	require.NoError(t, err)
 	await.Until(t, "the pod runs", func() bool { return podOf(t, namespace, "writer").Status.Phase == corev1.PodRunning })
 	volume := claimOf(t, bed.Home, namespace, name).Spec.VolumeName
@@ -195,4 +202,274 @@ func TestWhatWasKeptAtHomeGetsAClaimAgain(t *testing.T) {
 			return
 		}
 	}
+}
+
+// quota makes a quota of home and waits until it counts. What is returned removes
+// it, as does the end of the test.
+func quota(t *testing.T, namespace string, of corev1.ResourceName, hard string) (remove func()) {
+	t.Helper()
+	quotas := bed.Home.Client().CoreV1().ResourceQuotas(namespace)
+	made := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{GenerateName: "import-"}}
+	made.Spec.Hard = corev1.ResourceList{of: resource.MustParse(hard)}
+	made, err := quotas.Create(t.Context(), made, metav1.CreateOptions{})
+	require.NoError(t, err)
+	remove = func() {
+		_, _ = bed.Home.Kubectl(t.Context(), "", "delete", "resourcequota", "-n", namespace, made.Name, "--ignore-not-found")
+	}
+	t.Cleanup(remove)
+	await.Until(t, "the quota counts", func() bool {
+		now, err := quotas.Get(t.Context(), made.Name, metav1.GetOptions{})
+		return err == nil && len(now.Status.Used) == 1
+	})
+	return remove
+}
+
+func claimsOf(class string) corev1.ResourceName {
+	return corev1.ResourceName(class + ".storageclass.storage.k8s.io/persistentvolumeclaims")
+}
+
+func TestNothingIsDeletedBeforeTheNewClaimsMayBeMade(t *testing.T) {
+	testbed.Require(t)
+	namespace := testbed.Namespace(t, bed.Home)
+	real := realClaim(t, bed.Home, namespace, "data", fabric.HomeNow)
+	before := claimOf(t, bed.Home, namespace, "data")
+	args := []string{"import", "pvc", "data", "-n", namespace, "--class", fabric.Class, "--yes"}
+	for in, class := range map[string]string{namespace: fabric.Class, fabric.Storage: fabric.HomeNow} {
+		remove := quota(t, in, claimsOf(class), "0")
+		r := lodestone(t, args...).ends(t, refused)
+		assert.Contains(t, r.stderr, "may not be made, so nothing was changed")
+		assert.Contains(t, r.stderr, "exceeded quota")
+		remove()
+	}
+	assert.Equal(t, before.UID, claimOf(t, bed.Home, namespace, "data").UID)
+	assert.Nil(t, claimOf(t, bed.Home, namespace, "data").DeletionTimestamp)
+	assert.NotContains(t, volumeOf(t, real.Name).Annotations, keys.Import)
+
+	r := lodestone(t, "import", "pv", real.Name, "--class", fabric.Class, "--yes").ends(t, refused)
+	assert.Contains(t, r.stderr, "say with -n which namespace it is to be in")
+
+	// A quota that is full takes the new claim for the old one.
+	quota(t, namespace, corev1.ResourcePersistentVolumeClaims, "1")
+	r = lodestone(t, "import", "pv", real.Name, "-n", namespace, "--class", fabric.Class, "--yes").ends(t, done)
+	assert.Contains(t, r.stderr, "Claim "+namespace+"/data, which has it now, is deleted")
+	importedAtHome(t, namespace, "data", real)
+}
+
+func TestAnImportFromARemoteClusterIsUndoneUntilThereIsAVolume(t *testing.T) {
+	peered(t)
+	namespace, k := openNamespace(t), newKiller(t)
+	realClaim(t, bed.West, namespace, "data", fabric.WestNow)
+	t.Cleanup(func() { dropShadow(t, namespace, "data") })
+	before := claimOf(t, bed.West, namespace, "data")
+	from := []string{"import", "pvc", "data", "-n", namespace, "--cluster", "west", "--remote-context", "west"}
+	args, back := slices.Concat(from, []string{"--class", fabric.Class, "--yes"}), slices.Concat(from, []string{"--undo"})
+	asBefore := func() {
+		now := claimOf(t, bed.West, namespace, "data")
+		assert.Equal(t, before.UID, now.UID)
+		assert.Equal(t, before.Finalizers, now.Finalizers)
+		assert.Equal(t, before.Labels, now.Labels)
+		assert.Equal(t, before.Annotations, now.Annotations)
+	}
+
+	remove := quota(t, namespace, claimsOf(fabric.Class), "0")
+	r := lodestone(t, args...).ends(t, refused)
+	assert.Contains(t, r.stderr, "may not be made, so nothing was changed")
+	asBefore()
+	remove()
+	lodestone(t, back...).ends(t, failed)
+
+	// It stops after the claim was marked, after the virtual claim was made, and after
+	// the one was given to the other.
+	for writes := 1; writes <= 3; writes++ {
+		_, dead := k.run(t, writes, args...)
+		require.True(t, dead)
+		require.True(t, backing.Protected(claimOf(t, bed.West, namespace, "data")))
+		r = lodestone(t, back...).ends(t, done)
+		assert.Equal(t, "the import of persistentvolumeclaim/data is undone\n", r.out)
+		asBefore()
+		await.Until(t, "the virtual claim is gone", func() bool {
+			_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Get(t.Context(), "data", metav1.GetOptions{})
+			return apierrors.IsNotFound(err)
+		})
+	}
+	// Only the first write of taking it back was done.
+	_, dead := k.run(t, 3, args...)
+	require.True(t, dead)
+	_, dead = k.run(t, 1, back...)
+	require.True(t, dead)
+	lodestone(t, back...).ends(t, done)
+	asBefore()
+	await.Until(t, "the virtual claim is gone", func() bool {
+		_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Get(t.Context(), "data", metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	})
+
+	_, dead = k.run(t, 4, args...)
+	require.True(t, dead)
+	r = lodestone(t, back...).ends(t, refused)
+	assert.Contains(t, r.stderr, "has its volume, so the import can only go on")
+	lodestone(t, args...).ends(t, done)
+	require.NoError(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Delete(t.Context(), "data", metav1.DeleteOptions{}))
+	await.Until(t, "its data is gone", func() bool {
+		_, err := bed.West.Client().CoreV1().PersistentVolumes().Get(t.Context(), before.Spec.VolumeName, metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	})
+}
+
+func TestImportFromARemoteClusterGoesOnAfterAKillAtEachWrite(t *testing.T) {
+	peered(t)
+	namespace, class, k := openNamespace(t), keepingClass(t), newKiller(t)
+	for n := 1; ; n++ {
+		// One that the people of west made, one that home kept there.
+		name, old := fmt.Sprintf("data-%d", n), ""
+		if n == 2 {
+			old = released(t, namespace, name, class, fabric.InWest)
+		} else {
+			realClaim(t, bed.West, namespace, name, fabric.WestNow)
+		}
+		before := claimOf(t, bed.West, namespace, name)
+		args := []string{"import", "pvc", name, "-n", namespace, "--class", fabric.Class, "--yes", "--cluster", "west", "--remote-context",
+			"west"}
+		r, dead := k.run(t, n, args...)
+		if dead {
+			r, _ = k.run(t, 0, args...)
+		}
+		r.ends(t, done)
+		claim, shadow := claimOf(t, bed.Home, namespace, name), claimOf(t, bed.West, namespace, name)
+		assert.Equal(t, corev1.ClaimBound, claim.Status.Phase)
+		assert.Equal(t, before.UID, shadow.UID, "nothing was copied")
+		assert.Equal(t, string(claim.UID), shadow.Labels[keys.ClaimUID])
+		assert.True(t, backing.Protected(shadow))
+		assert.Equal(t, backing.RefTo("west", shadow).String(), volumeOf(t, claim.Spec.VolumeName).Annotations[keys.Backing])
+		assert.NotContains(t, claim.Annotations, keys.Import)
+		if old != "" {
+			assert.Nil(t, volumeOf(t, old), "one volume stands for the data")
+		}
+		// Its data goes with it, and for the peering to end after the test.
+		real := shadow.Spec.VolumeName
+		require.NoError(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
+		await.Until(t, "the data of "+name+" is gone", func() bool {
+			_, err := bed.West.Client().CoreV1().PersistentVolumes().Get(t.Context(), real, metav1.GetOptions{})
+			return apierrors.IsNotFound(err)
+		})
+		if !dead {
+			assert.Equal(t, 6, n-1)
+			return
+		}
+	}
+}
+
+func TestImportFromARemoteClusterRefusesWhatIsNotHomesToTake(t *testing.T) {
+	peered(t)
+	namespace := openNamespace(t)
+	realClaim(t, bed.West, namespace, "data", fabric.WestNow)
+	t.Cleanup(func() { dropShadow(t, namespace, "data") })
+	args := []string{"import", "pvc", "data", "-n", namespace, "--class", fabric.Class, "--yes", "--cluster", "west", "--remote-context",
+		"west"}
+	_, err := bed.West.Client().CoreV1().Pods(namespace).Create(t.Context(), fabric.NewPod(namespace, "app", "data"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	r := lodestone(t, args...).ends(t, refused)
+	assert.Contains(t, r.stderr, "is used by pod app")
+	require.NoError(t, bed.West.Client().CoreV1().Pods(namespace).Delete(t.Context(), "app",
+		metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))}))
+	r = lodestone(t, append(args[:len(args)-1:len(args)-1], "home-again")...).ends(t, refused)
+	assert.Contains(t, r.stderr, `is not that of cluster "west"`)
+	_, err = bed.West.Client().CoreV1().PersistentVolumeClaims(namespace).Patch(t.Context(), "data", types.MergePatchType,
+		[]byte(`{"metadata":{"labels":{"`+keys.HomeID+`":"another"}}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	await.Until(t, "the pod is gone", func() bool {
+		_, err := bed.West.Client().CoreV1().Pods(namespace).Get(t.Context(), "app", metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	})
+	r = lodestone(t, args...).ends(t, refused)
+	assert.Contains(t, r.stderr, `belongs to home cluster "another"`)
+	_, err = bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Get(t.Context(), "data", metav1.GetOptions{})
+	assert.True(t, apierrors.IsNotFound(err), "nothing was made")
+}
+
+func TestPeerGoesOnAfterAKillAtEachWrite(t *testing.T) {
+	testbed.Require(t)
+	k := newKiller(t)
+	ca := t.TempDir() + "/ca.crt"
+	require.NoError(t, os.WriteFile(ca, bed.West.AdminConfig().CAData, 0o600))
+	for auth, writes := range map[string]int{"token": 4, "certificate": 6} {
+		t.Run(auth, func(t *testing.T) {
+			args := []string{"peer", "--remote-context", "west", "--auth", auth, "--remote-server", bed.West.AdminConfig().Host, "--remote-ca-file",
+				ca}
+			killed := 0
+			for n := 1; ; n++ {
+				requests := signingRequests(t)
+				r, dead := k.run(t, n, args...)
+				if !dead {
+					r.ends(t, done)
+					unpeered(t)
+					break
+				}
+				killed++
+				r, _ = k.run(t, 0, args...)
+				r.ends(t, done)
+				assert.True(t, accepted(t, kubeconfigOf(t, "west")))
+				assert.NotContains(t, secretOf(t, "west").Data, "pending.key")
+				if auth == "certificate" {
+					assert.Equal(t, requests+1, signingRequests(t), "the second run goes on with the request of the first")
+				}
+				unpeered(t)
+			}
+			assert.Equal(t, writes, killed)
+		})
+	}
+}
+
+// Only the last but one write takes the token's rights away; before it there is
+// a certificate.
+func TestATokenWorksUntilThereIsACertificate(t *testing.T) {
+	peered(t)
+	k := newKiller(t)
+	for n := 1; n <= 3; n++ {
+		_, dead := k.run(t, n, "peer", "--remote-context", "west", "--auth", "certificate")
+		require.True(t, dead)
+		home, err := homeClusterOf(t)
+		require.NoError(t, err)
+		assert.Empty(t, home.Spec.User)
+		assert.True(t, accepted(t, kubeconfigOf(t, "west")))
+		lodestone(t, "peer", "--remote-context", "west").ends(t, done)
+		assert.NotContains(t, secretOf(t, "west").Data, "pending.key")
+	}
+	r := lodestone(t, "peer", "--remote-context", "west", "--auth", "certificate").ends(t, done)
+	assert.Contains(t, r.stderr, "got a client certificate")
+	home, err := homeClusterOf(t)
+	require.NoError(t, err)
+	assert.NotEmpty(t, home.Spec.User)
+	assert.True(t, accepted(t, kubeconfigOf(t, "west")))
+	lodestone(t, "peer", "--remote-context", "west", "--auth", "token").ends(t, done)
+	assert.True(t, accepted(t, kubeconfigOf(t, "west")))
+}
+
+func TestUnpeerGoesOnAfterAKillAtEachWrite(t *testing.T) {
+	testbed.Require(t)
+	k := newKiller(t)
+	killed := 0
+	for n := 1; ; n++ {
+		peered(t)
+		r, dead := k.run(t, n, "unpeer", "west", "--remote-context", "west")
+		if dead {
+			killed++
+			r, _ = k.run(t, 0, "unpeer", "west", "--remote-context", "west")
+		}
+		r.ends(t, done)
+		nothingIsLeft(t)
+		_, err := homeClusterOf(t)
+		assert.True(t, apierrors.IsNotFound(err))
+		if !dead {
+			break
+		}
+	}
+	assert.Equal(t, 3, killed)
+}
+
+func signingRequests(t *testing.T) int {
+	t.Helper()
+	list, err := bed.West.Client().CertificatesV1().CertificateSigningRequests().List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	return len(list.Items)
 }

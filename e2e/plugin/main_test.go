@@ -3,15 +3,27 @@
 package plugin
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
 var (
@@ -75,4 +87,156 @@ func writeContexts() error {
 	}
 	kubeconfig, err = bed.Home.WriteFile("plugin.kubeconfig", content)
 	return err
+}
+
+// The exit codes that the plugin promises.
+const (
+	done    = 0
+	failed  = 1
+	usage   = 2
+	refused = 3
+)
+
+// result is how a run of the plugin ended.
+type result struct {
+	code        int
+	out, stderr string
+}
+
+// lodestone runs the plugin with the kubeconfig of the tests, home being the
+// current context.
+func lodestone(t *testing.T, args ...string) result {
+	t.Helper()
+	return withInput(t, "", args...)
+}
+
+func withInput(t *testing.T, stdin string, args ...string) result {
+	t.Helper()
+	testbed.Require(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*await.Long)
+	defer cancel()
+	return finish(t, command(ctx, stdin, args...))
+}
+
+func command(ctx context.Context, stdin string, args ...string) *exec.Cmd {
+	c := exec.CommandContext(ctx, program, args...)
+	c.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
+	c.Stdin = strings.NewReader(stdin)
+	return c
+}
+
+func finish(t *testing.T, c *exec.Cmd) result {
+	t.Helper()
+	var out, stderr bytes.Buffer
+	c.Stdout, c.Stderr = &out, &stderr
+	err := c.Run()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		require.NoError(t, err)
+	}
+	return result{code: c.ProcessState.ExitCode(), out: out.String(), stderr: stderr.String()}
+}
+
+// ends checks the exit code and, when it is not 0, that the error is one line.
+func (r result) ends(t *testing.T, code int) result {
+	t.Helper()
+	require.Equal(t, code, r.code, "stdout: %s\nstderr: %s", r.out, r.stderr)
+	if code != done {
+		require.Equal(t, 1, strings.Count(r.stderr, "error: "), r.stderr)
+	}
+	return r
+}
+
+// peered peers home with west and unpeers after the test.
+func peered(t *testing.T, args ...string) result {
+	t.Helper()
+	testbed.Require(t)
+	t.Cleanup(func() { unpeered(t) })
+	if !slices.Contains(args, "--namespaces") {
+		// The same names in both clusters.
+		args = append(args, "--namespaces", "*")
+	}
+	return lodestone(t, append([]string{"peer", "--remote-context", "west", "--timeout", "60s"}, args...)...).ends(t, done)
+}
+
+// unpeered removes all that a peering of the tests leaves.
+func unpeered(t *testing.T) {
+	t.Helper()
+	ctx := context.Background()
+	remotes, err := bed.Remotes.List(ctx, metav1.ListOptions{})
+	require.NoError(t, err)
+	for _, remote := range remotes.Items {
+		deleted(t, bed.Remotes.Delete(ctx, remote.Name, metav1.DeleteOptions{}))
+	}
+	await.Until(t, "no RemoteCluster is left", func() bool {
+		remotes, err := bed.Remotes.List(ctx, metav1.ListOptions{})
+		return err == nil && len(remotes.Items) == 0
+	})
+	deleted(t, bed.Home.Client().CoreV1().Secrets(fabric.System).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
+	homes, err := bed.Agents.HomeClusters().List(ctx, metav1.ListOptions{})
+	require.NoError(t, err)
+	for _, home := range homes.Items {
+		deleted(t, bed.Agents.HomeClusters().Delete(ctx, home.Name, metav1.DeleteOptions{}))
+	}
+	await.Until(t, "no HomeCluster is left", func() bool {
+		homes, err := bed.Agents.HomeClusters().List(ctx, metav1.ListOptions{})
+		return err == nil && len(homes.Items) == 0
+	})
+}
+
+func deleted(t *testing.T, err error) {
+	t.Helper()
+	if !apierrors.IsNotFound(err) {
+		require.NoError(t, err)
+	}
+}
+
+// openNamespace makes a namespace at home that is open to remote clusters, and
+// waits until west has its own of that name.
+func openNamespace(t *testing.T) string {
+	t.Helper()
+	namespace := testbed.Namespace(t, bed.Home)
+	_, err := bed.Home.Kubectl(t.Context(), "", "label", "namespace", namespace, keys.Offload+"="+keys.OffloadEnabled)
+	require.NoError(t, err)
+	await.Until(t, "west has namespace "+namespace, func() bool {
+		_, err := bed.West.Client().CoreV1().ServiceAccounts(namespace).Get(t.Context(), "default", metav1.GetOptions{})
+		return err == nil
+	})
+	return namespace
+}
+
+// podInWest makes a pod that runs in west and waits until it does.
+func podInWest(t *testing.T, namespace, name string, claims ...string) {
+	t.Helper()
+	_, err := bed.Home.Client().CoreV1().Pods(namespace).Create(t.Context(), fabric.InWest(fabric.NewPod(namespace, name, claims...)),
+		metav1.CreateOptions{})
+	require.NoError(t, err)
+	await.Until(t, "pod "+name+" runs", func() bool { return podOf(t, namespace, name).Status.Phase == corev1.PodRunning })
+}
+
+// podOf returns a pod, nil if it is gone.
+func podOf(t *testing.T, namespace, name string) *corev1.Pod {
+	t.Helper()
+	return await.Pod(t, bed.Home.Client(), namespace, name)
+}
+
+// endPod deletes a pod and waits until it is gone.
+func endPod(t *testing.T, namespace, name string) {
+	t.Helper()
+	require.NoError(t, bed.Home.Client().CoreV1().Pods(namespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
+	await.Until(t, "pod "+name+" is gone", func() bool { return podOf(t, namespace, name) == nil })
+}
+
+// volumeInWest makes a claim whose data is in west, which no pod uses any more,
+// and returns its volume.
+func volumeInWest(t *testing.T, namespace, name string) string {
+	t.Helper()
+	claims := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace)
+	_, err := claims.Create(t.Context(), fabric.NewClaim(namespace, name, fabric.Class), metav1.CreateOptions{})
+	require.NoError(t, err)
+	podInWest(t, namespace, "writer", name)
+	claim, err := claims.Get(t.Context(), name, metav1.GetOptions{})
+	require.NoError(t, err)
+	endPod(t, namespace, "writer")
+	return claim.Spec.VolumeName
 }

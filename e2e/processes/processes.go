@@ -1,3 +1,10 @@
+// Package processes runs pods of a test bed as processes of this machine, for
+// tests of programs that work on real files: it takes the place of a container
+// runtime without needing one. A pod has its own address on loopback, another one
+// that leads nowhere, and its own folders for emptyDirs and Secrets; the paths at
+// which its containers mount volumes are replaced in their commands and arguments
+// by the folders that stand for those volumes. Nothing is confined: programs and
+// commands are those of the tests themselves.
 package processes
 
 import (
@@ -6,6 +13,9 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -162,4 +172,105 @@ func (p *Processes) Kill(namespace, name string) {
 // Log returns the path of what a container has written.
 func (p *Processes) Log(pod *corev1.Pod, container string) string {
 	return filepath.Join(p.Dir, string(pod.UID), container+".log")
+}
+
+// everywhere is a flag's address that means all those of the pod.
+var everywhere = regexp.MustCompile(`(^|=)(?:0\.0\.0\.0|\[::\])?:(\d+)$`)
+
+// command returns the command line of a container, its paths and addresses
+// replaced by those of this machine, and its environment.
+func (r *run) command(container corev1.Container, program string) (argv, env []string) {
+	values := map[string]string{}
+	for _, variable := range container.Env {
+		value := variable.Value
+		if variable.ValueFrom != nil && variable.ValueFrom.FieldRef != nil {
+			value = r.field(variable.ValueFrom.FieldRef.FieldPath)
+		}
+		values[variable.Name] = r.local(container, value)
+		env = append(env, variable.Name+"="+values[variable.Name])
+	}
+	line := slices.Concat(container.Command, container.Args)
+	if program != "" {
+		argv = append(argv, program)
+		line = container.Args
+		if len(container.Command) > 1 {
+			line = slices.Concat(container.Command[1:], container.Args)
+		}
+	}
+	for _, arg := range line {
+		for name, value := range values {
+			arg = strings.ReplaceAll(arg, "$("+name+")", value)
+		}
+		argv = append(argv, everywhere.ReplaceAllString(r.local(container, arg), "${1}"+r.ip+":${2}"))
+	}
+	return argv, env
+}
+
+// field returns what the downward API has of a pod.
+func (r *run) field(path string) string {
+	switch path {
+	case "metadata.name":
+		return r.pod.Name
+	case "metadata.namespace":
+		return r.pod.Namespace
+	case "metadata.uid":
+		return string(r.pod.UID)
+	case "spec.nodeName":
+		return r.pod.Spec.NodeName
+	case "status.podIP", "status.podIPs":
+		return r.ip
+	}
+	return ""
+}
+
+// local replaces the paths at which a container has volumes, and devices.
+func (r *run) local(container corev1.Container, text string) string {
+	mounts := slices.Clone(container.VolumeMounts)
+	for _, device := range container.VolumeDevices {
+		mounts = append(mounts, corev1.VolumeMount{Name: device.Name, MountPath: device.DevicePath})
+	}
+	// A mount within another one first.
+	slices.SortFunc(mounts, func(a, b corev1.VolumeMount) int { return len(b.MountPath) - len(a.MountPath) })
+	for _, mount := range mounts {
+		path := regexp.MustCompile(`(^|[^\w/.-])` + regexp.QuoteMeta(strings.TrimSuffix(mount.MountPath, "/")) + `($|[^\w.-])`)
+		text = path.ReplaceAllString(text, "${1}"+filepath.Join(r.folders[mount.Name], mount.SubPath)+"${2}")
+	}
+	return text
+}
+
+// single says which pod has a volume that one pod may use, by driver and handle:
+// several PersistentVolumes may lead to it.
+type single map[string]types.UID
+
+// take gives a pod the ReadWriteOncePod volumes that it mounts. As a kubelet does, it
+// refuses while another pod has one, or has not ended yet.
+func (p *Processes) take(pod types.UID, volumes map[string]*corev1.PersistentVolume) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var wanted []string
+	for _, volume := range volumes {
+		if volume.Spec.CSI == nil || !slices.Contains(volume.Spec.AccessModes, corev1.ReadWriteOncePod) {
+			continue
+		}
+		key := volume.Spec.CSI.Driver + "^" + volume.Spec.CSI.VolumeHandle
+		if other, taken := p.single[key]; taken && other != pod {
+			return fmt.Errorf("volume %s is ReadWriteOncePod and in use by pod %s", volume.Name, other)
+		}
+		wanted = append(wanted, key)
+	}
+	for _, key := range wanted {
+		p.single[key] = pod
+	}
+	return nil
+}
+
+// give takes back what take gave.
+func (p *Processes) give(pod types.UID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for key, user := range p.single {
+		if user == pod {
+			delete(p.single, key)
+		}
+	}
 }

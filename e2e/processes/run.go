@@ -173,10 +173,12 @@ func (r *run) status() corev1.PodStatus {
 		ended = ended && terminated != nil
 		failed = failed || terminated != nil && terminated.ExitCode != 0
 	}
-	if ended && r.pod.Spec.RestartPolicy == corev1.RestartPolicyNever || ended && !failed && r.pod.Spec.RestartPolicy == corev1.RestartPolicyOnFailure {
+	if ended && r.pod.Spec.RestartPolicy == corev1.RestartPolicyNever || ended && !failed &&
+		r.pod.Spec.RestartPolicy == corev1.RestartPolicyOnFailure {
 		status.Phase = map[bool]corev1.PodPhase{true: corev1.PodFailed, false: corev1.PodSucceeded}[failed]
 	}
-	for _, kind := range []corev1.PodConditionType{corev1.PodReadyToStartContainers, corev1.PodInitialized, corev1.ContainersReady, corev1.PodReady} {
+	for _, kind := range []corev1.PodConditionType{corev1.PodReadyToStartContainers, corev1.PodInitialized, corev1.ContainersReady,
+		corev1.PodReady} {
 		condition := corev1.PodCondition{Type: kind, Status: corev1.ConditionTrue, LastTransitionTime: now}
 		if kind == corev1.ContainersReady || kind == corev1.PodReady {
 			condition.Status = ready

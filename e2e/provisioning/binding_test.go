@@ -3,6 +3,7 @@ package provisioning
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -10,15 +11,18 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/locality"
 )
 
 func TestNoVolumeIsPublishedWhileAShadowThatBindsAtOnceIsPending(t *testing.T) {
 	t.Parallel()
-	namespace := space(t)
+	namespace := newNamespace(t)
 	bed.WestStorage.SetClaim(namespace, "data", never)
 	claim := createClaim(t, sized(fabric.NewClaim(namespace, "data", newClass(t, with(keys.RemoteClass, fabric.WestNow))), "1100Ki"))
 	createPod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
@@ -28,29 +32,29 @@ func TestNoVolumeIsPublishedWhileAShadowThatBindsAtOnceIsPending(t *testing.T) {
 	assert.Equal(t, corev1.ClaimPending, claimOf(t, bed.Home, namespace, "data").Status.Phase)
 
 	bed.WestStorage.ResetClaim(namespace, "data")
-	have, virtual := bound(t, bed.Home, namespace, "data")
-	_, real := bound(t, bed.West, namespace, "data")
+	have, virtual := awaitBound(t, bed.Home, namespace, "data")
+	_, real := awaitBound(t, bed.West, namespace, "data")
 	assert.Equal(t, "2Mi", virtual.Spec.Capacity.Storage().String(), "the real volume is larger than asked for")
 	assert.Equal(t, "2Mi", have.Status.Capacity.Storage().String())
 	assert.Equal(t, real.Name, virtual.Annotations[keys.BackingVolume])
-	assert.Equal(t, fabric.WestNode, runs(t, namespace, "db"))
+	assert.Equal(t, fabric.WestNode, awaitRunning(t, namespace, "db"))
 }
 
 func TestVolumeFollowsAShadowThatBindsOnlyWhenItsPodIsThere(t *testing.T) {
 	t.Parallel()
-	namespace := space(t)
+	namespace := newNamespace(t)
 	bed.WestStorage.SetClaim(namespace, "data", never)
 	createClaim(t, sized(fabric.NewClaim(namespace, "data", fabric.Class), "1100Ki"))
 	createPod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
 
-	_, early := bound(t, bed.Home, namespace, "data")
+	_, early := awaitBound(t, bed.Home, namespace, "data")
 	assert.Equal(t, "1100Ki", early.Spec.Capacity.Storage().String())
 	assert.Empty(t, early.Annotations[keys.BackingVolume])
 	assert.Equal(t, corev1.ClaimPending, claimOf(t, bed.West, namespace, "data").Status.Phase)
 
 	bed.WestStorage.ResetClaim(namespace, "data")
-	runs(t, namespace, "db")
-	_, real := bound(t, bed.West, namespace, "data")
+	awaitRunning(t, namespace, "db")
+	_, real := awaitBound(t, bed.West, namespace, "data")
 	eventually(t, func() bool {
 		virtual := volumeOf(t, bed.Home, early.Name)
 		return virtual.Annotations[keys.BackingVolume] == real.Name && virtual.Spec.Capacity.Storage().String() == "2Mi"
@@ -60,7 +64,7 @@ func TestVolumeFollowsAShadowThatBindsOnlyWhenItsPodIsThere(t *testing.T) {
 
 func TestClaimsOfOnePodArePublishedTogether(t *testing.T) {
 	t.Parallel()
-	namespace := space(t)
+	namespace := newNamespace(t)
 	bed.WestStorage.SetClaim(namespace, "slow", never)
 	quick := createClaim(t, fabric.NewClaim(namespace, "quick", fabric.Class))
 	createClaim(t, fabric.NewClaim(namespace, "slow", newClass(t, with(keys.RemoteClass, fabric.WestNow))))
@@ -68,37 +72,40 @@ func TestClaimsOfOnePodArePublishedTogether(t *testing.T) {
 	eventually(t, func() bool {
 		return claimOf(t, bed.West, namespace, "quick") != nil && claimOf(t, bed.West, namespace, "slow") != nil
 	}, func() string { return "there are not two shadows" })
-	consistently(t, func() bool { return volumeOf(t, bed.Home, twinOf(quick)) == nil }, "published although the other claim may still be refused")
+	consistently(t, func() bool { return volumeOf(t, bed.Home, twinOf(quick)) == nil },
+		"published although the other claim may still be refused")
 
 	bed.WestStorage.ResetClaim(namespace, "slow")
-	bound(t, bed.Home, namespace, "quick")
-	bound(t, bed.Home, namespace, "slow")
-	assert.Equal(t, fabric.WestNode, runs(t, namespace, "db"))
+	awaitBound(t, bed.Home, namespace, "quick")
+	awaitBound(t, bed.Home, namespace, "slow")
+	assert.Equal(t, fabric.WestNode, awaitRunning(t, namespace, "db"))
 	assert.Empty(t, warnings(t, namespace))
 }
 
 func TestClaimWaitsForTheShadowOfAnEarlierClaimOfItsName(t *testing.T) {
 	t.Parallel()
-	namespace := space(t)
+	namespace := newNamespace(t)
 	_, first, _ := served(t, namespace, fabric.Class, fabric.InWest, bed.West)
 	shadows := bed.West.Client().CoreV1().PersistentVolumeClaims(namespace)
 	hold := func(change string) {
-		_, err := shadows.Patch(context.Background(), "data", types.StrategicMergePatchType, []byte(`{"metadata":{"`+change+`":["test.dev/hold"]}}`), metav1.PatchOptions{})
+		_, err := shadows.Patch(context.Background(), "data", types.StrategicMergePatchType,
+			[]byte(`{"metadata":{"`+change+`":["test.dev/hold"]}}`), metav1.PatchOptions{})
 		require.NoError(t, err)
 	}
 	hold("finalizers")
 	deletePod(t, namespace, "db")
 	deleteClaim(t, bed.Home, namespace, "data")
-	absent(t, "claim", func() *corev1.PersistentVolumeClaim { return claimOf(t, bed.Home, namespace, "data") })
+	awaitAbsent(t, "claim", func() *corev1.PersistentVolumeClaim { return claimOf(t, bed.Home, namespace, "data") })
 
 	again := createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
 	createPod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
-	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "data", "CreateFailed"), "an earlier claim of that name is still being deleted")
+	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "data", "CreateFailed"),
+		"an earlier claim of that name is still being deleted")
 	assert.Equal(t, first.UID, claimOf(t, bed.West, namespace, "data").UID)
 
 	hold("$deleteFromPrimitiveList/finalizers")
-	assert.Equal(t, fabric.WestNode, runs(t, namespace, "db"))
-	shadow, _ := bound(t, bed.West, namespace, "data")
+	assert.Equal(t, fabric.WestNode, awaitRunning(t, namespace, "db"))
+	shadow, _ := awaitBound(t, bed.West, namespace, "data")
 	assert.Equal(t, string(again.UID), shadow.Labels[keys.ClaimUID])
 }
 
@@ -116,10 +123,10 @@ func TestNormalClaimsTakeOneBackingClaimAndCauseNoWarning(t *testing.T) {
 	} {
 		t.Run(route.name, func(t *testing.T) {
 			t.Parallel()
-			namespace := space(t)
+			namespace := newNamespace(t)
 			twins, shadows := watchClaims(t, bed.Home, fabric.Storage), watchClaims(t, bed.West, namespace)
 			claim := claimAndPod(t, namespace, newClass(t, with(route.class...)), route.place)
-			_, virtual := bound(t, bed.Home, namespace, "data")
+			_, virtual := awaitBound(t, bed.Home, namespace, "data")
 			eventually(t, func() bool {
 				b := backingOf(t, virtual)
 				return b.Annotations[keys.Unpublished] == ""
@@ -135,7 +142,7 @@ func TestNormalClaimsTakeOneBackingClaimAndCauseNoWarning(t *testing.T) {
 // TestVolumeHasWhatTheRealOneSays covers the fields that cross at home.
 func TestVolumeHasWhatTheRealOneSays(t *testing.T) {
 	t.Parallel()
-	namespace := space(t)
+	namespace := newNamespace(t)
 	real := bed.HomeStorage.Class("real-"+namespace, storagev1.VolumeBindingImmediate)
 	real.MountOptions = []string{"noatime", "discard"}
 	makeClass(t, bed.Home, real)
@@ -147,10 +154,10 @@ func TestVolumeHasWhatTheRealOneSays(t *testing.T) {
 	pod := fabric.AtHome(fabric.NewPod(namespace, "db", "data"))
 	pod.Spec.Containers[0].VolumeDevices = []corev1.VolumeDevice{{Name: "data", DevicePath: "/dev/data"}}
 	createPod(t, pod)
-	runs(t, namespace, "db")
+	awaitRunning(t, namespace, "db")
 
-	_, virtual := bound(t, bed.Home, namespace, "data")
-	twin, behind := bound(t, bed.Home, fabric.Storage, twinOf(created))
+	_, virtual := awaitBound(t, bed.Home, namespace, "data")
+	twin, behind := awaitBound(t, bed.Home, fabric.Storage, twinOf(created))
 	assert.Equal(t, behind.Spec.PersistentVolumeSource, virtual.Spec.PersistentVolumeSource)
 	assert.Equal(t, "2Mi", virtual.Spec.Capacity.Storage().String())
 	assert.Equal(t, class, virtual.Spec.StorageClassName)
@@ -163,4 +170,253 @@ func TestVolumeHasWhatTheRealOneSays(t *testing.T) {
 	system, err := bed.Home.Client().CoreV1().Namespaces().Get(t.Context(), metav1.NamespaceSystem, metav1.GetOptions{})
 	require.NoError(t, err)
 	assert.Equal(t, string(system.UID)[:8], twin.Labels[keys.HomeID])
+}
+
+// The tests of this file change which real classes a cluster has, so they run
+// alone.
+
+func setDefault(t *testing.T, cluster *testbed.Cluster, class string, on bool) {
+	t.Helper()
+	value := "false"
+	if on {
+		value = "true"
+	}
+	_, err := cluster.Client().StorageV1().StorageClasses().Patch(context.Background(), class, types.MergePatchType,
+		[]byte(`{"metadata":{"annotations":{"storageclass.kubernetes.io/is-default-class":"`+value+`"}}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+}
+
+// offers waits until home knows the default class of west; empty for none.
+func offers(t *testing.T, class string) {
+	t.Helper()
+	eventually(t, func() bool {
+		remote, err := bed.Remotes.Get(context.Background(), "west", metav1.GetOptions{})
+		require.NoError(t, err)
+		have := ""
+		for _, offered := range remote.Status.StorageClasses {
+			if offered.Default {
+				have = offered.Name
+			}
+		}
+		return have == class
+	}, func() string { return "home does not see that " + class + " is the default of west" })
+}
+
+func TestChangedDefaultClassCountsForNewClaimsOnly(t *testing.T) {
+	namespace := newNamespace(t)
+	first := createClaim(t, fabric.NewClaim(namespace, "first", fabric.Class))
+	createClaim(t, fabric.NewClaim(namespace, "there", fabric.Class))
+	createPod(t, fabric.AtHome(fabric.NewPod(namespace, "db", "first")))
+	createPod(t, fabric.InWest(fabric.NewPod(namespace, "far", "there")))
+	awaitRunning(t, namespace, "db")
+	awaitRunning(t, namespace, "far")
+	twin, _ := awaitBound(t, bed.Home, fabric.Storage, twinOf(first))
+	shadow, _ := awaitBound(t, bed.West, namespace, "there")
+
+	t.Cleanup(func() { offers(t, fabric.WestWait) })
+	for cluster, classes := range map[*testbed.Cluster][2]string{bed.Home: {fabric.HomeWait, fabric.HomeNow},
+		bed.West: {fabric.WestWait, fabric.WestNow}} {
+		t.Cleanup(func() { setDefault(t, cluster, classes[0], true); setDefault(t, cluster, classes[1], false) })
+		setDefault(t, cluster, classes[1], true)
+		setDefault(t, cluster, classes[0], false)
+	}
+	offers(t, fabric.WestNow)
+	second := createClaim(t, fabric.NewClaim(namespace, "second", fabric.Class))
+	createPod(t, fabric.AtHome(fabric.NewPod(namespace, "db2", "second")))
+	createClaim(t, fabric.NewClaim(namespace, "there2", fabric.Class))
+	createPod(t, fabric.InWest(fabric.NewPod(namespace, "far2", "there2")))
+	awaitRunning(t, namespace, "db2")
+	awaitRunning(t, namespace, "far2")
+
+	assert.Equal(t, fabric.HomeNow, *claimOf(t, bed.Home, fabric.Storage, twinOf(second)).Spec.StorageClassName)
+	assert.Equal(t, fabric.WestNow, *claimOf(t, bed.West, namespace, "there2").Spec.StorageClassName)
+	assert.Equal(t, twin.ResourceVersion, claimOf(t, bed.Home, fabric.Storage, twinOf(first)).ResourceVersion, "an existing twin was touched")
+	assert.Equal(t, shadow.ResourceVersion, claimOf(t, bed.West, namespace, "there").ResourceVersion, "an existing shadow was touched")
+}
+
+// TestClaimWithoutAClassGetsTheVirtualDefault makes a virtual class the default
+// while a claim without a class waits, and then a second, newer default.
+func TestClaimWithoutAClassGetsTheVirtualDefault(t *testing.T) {
+	namespace := newNamespace(t)
+	t.Cleanup(func() { setDefault(t, bed.Home, fabric.HomeWait, true) })
+	setDefault(t, bed.Home, fabric.HomeWait, false)
+	early := fabric.NewClaim(namespace, "early", "")
+	early.Spec.StorageClassName = nil
+	early = createClaim(t, early)
+	require.Nil(t, early.Spec.StorageClassName)
+	createPod(t, fabric.AtHome(fabric.NewPod(namespace, "db", "early")))
+
+	isDefault := func(class *storagev1.StorageClass) {
+		class.Annotations = map[string]string{"storageclass.kubernetes.io/is-default-class": "true"}
+	}
+	older := newClass(t, isDefault, with(keys.LocalClass, fabric.HomeWait))
+	awaitRunning(t, namespace, "db")
+	claim, _ := awaitBound(t, bed.Home, namespace, "early")
+	assert.Equal(t, older, *claim.Spec.StorageClassName)
+	awaitBound(t, bed.Home, fabric.Storage, twinOf(claim))
+
+	time.Sleep(1100 * time.Millisecond) // creation times have seconds
+	newer := newClass(t, isDefault, with(keys.LocalClass, fabric.HomeNow))
+	eventually(t, func() bool {
+		late := fabric.NewClaim(namespace, "late", "")
+		late.Spec.StorageClassName = nil
+		if late = createClaim(t, late); *late.Spec.StorageClassName == newer {
+			return true
+		}
+		// The API server had not seen the class yet.
+		deleteClaim(t, bed.Home, namespace, "late")
+		awaitAbsent(t, "claim", func() *corev1.PersistentVolumeClaim { return claimOf(t, bed.Home, namespace, "late") })
+		return false
+	}, func() string { return "the newer default does not count" })
+	createPod(t, fabric.AtHome(fabric.NewPod(namespace, "db2", "late")))
+	awaitRunning(t, namespace, "db2")
+	claim, _ = awaitBound(t, bed.Home, namespace, "late")
+	twin, _ := awaitBound(t, bed.Home, fabric.Storage, twinOf(claim))
+	assert.Equal(t, fabric.HomeNow, *twin.Spec.StorageClassName)
+}
+
+func TestRemoteClusterWithoutStorageIsPassedOver(t *testing.T) {
+	namespace := newNamespace(t)
+	classes := bed.West.Client().StorageV1().StorageClasses()
+	t.Cleanup(func() { offers(t, fabric.WestWait) })
+	for _, name := range []string{fabric.WestWait, fabric.WestNow} {
+		class, err := classes.Get(t.Context(), name, metav1.GetOptions{})
+		require.NoError(t, err)
+		require.NoError(t, classes.Delete(t.Context(), name, metav1.DeleteOptions{}))
+		t.Cleanup(func() {
+			class.ResourceVersion, class.UID = "", ""
+			_, err := classes.Create(context.Background(), class, metav1.CreateOptions{})
+			assert.NoError(t, err)
+		})
+	}
+	offers(t, "")
+
+	claim := createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
+	createPod(t, preferWest(fabric.NewPod(namespace, "db", "data")))
+	assert.NotEqual(t, fabric.WestNode, awaitRunning(t, namespace, "db"))
+	awaitBound(t, bed.Home, fabric.Storage, twinOf(claim))
+
+	// A node that was chosen without the extender.
+	createClaim(t, selecting(fabric.NewClaim(namespace, "sent", fabric.Class), fabric.WestNode))
+	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "sent", "NoRealClass"), `cluster "west" has no default storage class`)
+	eventually(t, func() bool { return claimOf(t, bed.Home, namespace, "sent").Annotations[keys.SelectedNode] == "" },
+		func() string { return "the claim still has its node" })
+	assert.Nil(t, claimOf(t, bed.West, namespace, "sent"))
+}
+
+// TestEphemeralVolumeLivesAsLongAsItsPod has a pod with a claim of its own beside
+// the ephemeral volume. Those in remote clusters need Lodestone's virtual node.
+func TestEphemeralVolumeLivesAsLongAsItsPod(t *testing.T) {
+	t.Parallel()
+	namespace := newNamespace(t)
+	createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
+	createPod(t, fabric.WithScratch(fabric.AtHome(fabric.NewPod(namespace, "db", "data")), fabric.Class))
+	awaitRunning(t, namespace, "db")
+	claim, virtual := awaitBound(t, bed.Home, namespace, "db-scratch")
+	twin, real := awaitBound(t, bed.Home, fabric.Storage, twinOf(claim))
+	assert.Equal(t, twin.UID, backingOf(t, virtual).UID)
+
+	deletePod(t, namespace, "db")
+	awaitAbsent(t, "virtual volume", func() *corev1.PersistentVolume { return volumeOf(t, bed.Home, virtual.Name) })
+	assert.False(t, bed.HomeStorage.Exists(real.Spec.CSI.VolumeHandle), "the real volume is left")
+	assert.Nil(t, claimOf(t, bed.Home, namespace, "db-scratch"))
+	_, kept := awaitBound(t, bed.Home, namespace, "data")
+	assert.NotNil(t, backingOf(t, kept), "the other claim stays")
+}
+
+// TestEphemeralVolumeIsRefusedOnTheNodeOfAnotherProgram has a node that is none of
+// Lodestone's virtual node program, as those of Liqo and Admiralty.
+func TestEphemeralVolumeIsRefusedOnTheNodeOfAnotherProgram(t *testing.T) {
+	t.Parallel()
+	namespace := newNamespace(t)
+	createPod(t, fabric.WithScratch(preferWest(fabric.NewPod(namespace, "db")), fabric.Class))
+	assert.NotEqual(t, fabric.WestNode, awaitRunning(t, namespace, "db"), "the extender knows a better one")
+
+	// A node that was chosen without the extender.
+	owner := podOf(t, namespace, "db")
+	claim := selecting(fabric.NewClaim(namespace, "sent", fabric.Class), fabric.WestNode)
+	claim.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: owner.Name, UID: owner.UID,
+		Controller: ptr.To(true)}}
+	createClaim(t, claim)
+	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "sent", "EphemeralVolume"), `whose virtual node is not Lodestone's`)
+	eventually(t, func() bool { return claimOf(t, bed.Home, namespace, "sent").Annotations[keys.SelectedNode] == "" },
+		func() string { return "the claim still has its node" })
+	require.Nil(t, claimOf(t, bed.West, namespace, "sent"))
+}
+
+// TestClaimSaysThatTheNodeOfItsDataIsNotReadyOrGone is about home, and about a remote
+// cluster without the remote agent; with it is tested with that.
+func TestClaimSaysThatTheNodeOfItsDataIsNotReadyOrGone(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		route
+		class, node string
+		// at names the node of the data, for those who may know its name.
+		at func(node string) string
+	}{
+		{routes[0], keys.LocalClass, "home-1", func(node string) string { return "(only on " + node + "): bring the node back" }},
+		{routes[1], keys.RemoteClass, fabric.WestNode, func(string) string { return "left there: let its administrator bring the node back" }},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			namespace := newNamespace(t)
+			remove, err := fabric.MakeLocalVolume(t.Context(), test.cluster(), namespace)
+			t.Cleanup(remove)
+			require.NoError(t, err)
+			createClaim(t, selecting(fabric.NewClaim(namespace, "data", newClass(t, with(test.class, namespace))), test.node))
+			awaitBound(t, bed.Home, namespace, "data")
+			assert.Empty(t, warnings(t, namespace))
+
+			nodes := test.cluster().Client().CoreV1().Nodes()
+			_, err = nodes.Patch(t.Context(), namespace, types.StrategicMergePatchType,
+				[]byte(`{"status":{"conditions":[{"type":"Ready","status":"Unknown"}]}}`), metav1.PatchOptions{}, "status")
+			require.NoError(t, err)
+			assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "data", "BackingNodeNotReady"), "on no node that is ready there")
+			require.NoError(t, nodes.Delete(t.Context(), namespace, metav1.DeleteOptions{}))
+			assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "data", "BackingNodeGone"), test.at(namespace))
+			eventually(t, func() bool {
+				condition := trouble(t, namespace, "data")
+				return condition != nil && condition.Reason == "BackingNodeGone"
+			}, func() string { return "the claim has no condition that says so" })
+			_, virtual := awaitBound(t, bed.Home, namespace, "data")
+			assert.NotNil(t, backingOf(t, virtual), "nothing is deleted for it")
+		})
+	}
+}
+
+func TestClaimOfAPodAtHomeGetsATwinThere(t *testing.T) {
+	t.Parallel()
+	namespace := newNamespace(t)
+	claim := createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
+	createPod(t, fabric.AtHome(fabric.NewPod(namespace, "db", "data")))
+	node := awaitRunning(t, namespace, "db")
+
+	_, virtual := awaitBound(t, bed.Home, namespace, "data")
+	twin, real := awaitBound(t, bed.Home, fabric.Storage, twinOf(claim))
+	cluster, ok := locality.OfVolume(virtual.Spec.NodeAffinity)
+	require.True(t, ok)
+	assert.Equal(t, keys.Home, cluster)
+	assert.Equal(t, real.Spec.CSI.VolumeHandle, virtual.Spec.CSI.VolumeHandle)
+	assert.Equal(t, node, twin.Annotations[keys.SelectedNode])
+	assert.Contains(t, twin.Finalizers, keys.BackingFinalizer)
+	assert.Equal(t, fabric.HomeWait, *twin.Spec.StorageClassName)
+	assert.Nil(t, claimOf(t, bed.West, namespace, "data"))
+}
+
+func TestClaimOfAPodInTheRemoteClusterGetsAShadowThere(t *testing.T) {
+	t.Parallel()
+	namespace := newNamespace(t)
+	createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
+	createPod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
+	require.Equal(t, fabric.WestNode, awaitRunning(t, namespace, "db"))
+
+	_, virtual := awaitBound(t, bed.Home, namespace, "data")
+	shadow, _ := awaitBound(t, bed.West, namespace, "data")
+	cluster, ok := locality.OfVolume(virtual.Spec.NodeAffinity)
+	require.True(t, ok)
+	assert.Equal(t, "west", cluster)
+	assert.Equal(t, keys.Driver, virtual.Spec.CSI.Driver)
+	assert.Equal(t, string(shadow.UID), lastPart(virtual.Spec.CSI.VolumeHandle))
+	assert.Contains(t, shadow.Finalizers, keys.BackingFinalizer)
+	assert.Equal(t, corev1.ClaimBound, shadow.Status.Phase)
 }

@@ -9,9 +9,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -29,7 +31,7 @@ func stopProvisioner(t *testing.T) {
 func startProvisioner(t *testing.T) {
 	t.Helper()
 	var err error
-	provisioner, err = bed.RunProvisioner(context.Background(), "provisioner", binary, patient)
+	provisioner, err = bed.RunProvisioner(context.Background(), "provisioner", binary, longRefusals)
 	require.NoError(t, err)
 }
 
@@ -58,7 +60,7 @@ func startReplicas(t *testing.T) *replicas {
 func (r *replicas) start(t *testing.T) {
 	t.Helper()
 	r.started++
-	program, err := bed.RunProvisioner(t.Context(), fmt.Sprintf("provisioner-%d", r.started), binary, patient)
+	program, err := bed.RunProvisioner(t.Context(), fmt.Sprintf("provisioner-%d", r.started), binary, longRefusals)
 	require.NoError(t, err)
 	r.running = append(r.running, program)
 }
@@ -98,7 +100,7 @@ func TestKilledAndStoppedProvisionersLoseAndDuplicateNothing(t *testing.T) {
 	stopProvisioner(t)
 	t.Cleanup(func() { startProvisioner(t) })
 	r := startReplicas(t)
-	namespace := space(t)
+	namespace := newNamespace(t)
 	classes := []string{fabric.Class, newClass(t, with(keys.LocalClass, fabric.HomeNow, keys.RemoteClass, fabric.WestNow))}
 	twins, shadows := watchClaims(t, bed.Home, fabric.Storage), watchClaims(t, bed.West, namespace)
 	made := func(claim *corev1.PersistentVolumeClaim) []types.UID {
@@ -133,14 +135,20 @@ func TestKilledAndStoppedProvisionersLoseAndDuplicateNothing(t *testing.T) {
 
 	eventually(t, func() bool { return backed() >= 2 }, func() string { return "no backing claim is made" })
 	r.kill(t)
-	eventually(t, func() bool { return published() >= count/2 }, func() string { return fmt.Sprintf("only %d volumes are published", published()) })
+	eventually(t, func() bool { return published() >= count/2 }, func() string {
+		return fmt.Sprintf("only %d volumes are published", published())
+	})
 	r.retire(t)
-	eventually(t, func() bool { return published() >= count-2 }, func() string { return fmt.Sprintf("only %d volumes are published", published()) })
+	eventually(t, func() bool { return published() >= count-2 }, func() string {
+		return fmt.Sprintf("only %d volumes are published", published())
+	})
 	r.kill(t)
 	for _, claim := range claims {
-		runs(t, namespace, claim.Name)
-		_, virtual := bound(t, bed.Home, namespace, claim.Name)
-		eventually(t, func() bool { return backingOf(t, virtual).Annotations[keys.Unpublished] == "" }, func() string { return claim.Name + " is not marked as published" })
+		awaitRunning(t, namespace, claim.Name)
+		_, virtual := awaitBound(t, bed.Home, namespace, claim.Name)
+		eventually(t, func() bool { return backingOf(t, virtual).Annotations[keys.Unpublished] == "" }, func() string {
+			return claim.Name + " is not marked as published"
+		})
 		assert.Equal(t, []types.UID{backingOf(t, virtual).UID}, made(claim), "backing claims of %s", claim.Name)
 	}
 	assert.Len(t, volumesBehind(namespace, claims), count)
@@ -183,7 +191,7 @@ func volumesBehind(namespace string, claims []*corev1.PersistentVolumeClaim) []s
 // were never published while no provisioner runs.
 func TestWhatWasLeftBehindIsRemovedAfterTheStart(t *testing.T) {
 	class := newClass(t, with(keys.RemoteClass, fabric.WestNow))
-	kept, doomed := space(t), space(t)
+	kept, doomed := newNamespace(t), newNamespace(t)
 	type left struct {
 		cluster         *testbed.Cluster
 		namespace, name string
@@ -199,7 +207,9 @@ func TestWhatWasLeftBehindIsRemovedAfterTheStart(t *testing.T) {
 		lefts = append(lefts, left{bed.West, namespace, "far"}, left{bed.Home, fabric.Storage, twinOf(near)})
 	}
 	for _, l := range lefts {
-		eventually(t, func() bool { return claimOf(t, l.cluster, l.namespace, l.name) != nil }, func() string { return "there is no backing claim" })
+		eventually(t, func() bool { return claimOf(t, l.cluster, l.namespace, l.name) != nil }, func() string {
+			return "there is no backing claim"
+		})
 	}
 	stopProvisioner(t)
 	started := false
@@ -211,10 +221,10 @@ func TestWhatWasLeftBehindIsRemovedAfterTheStart(t *testing.T) {
 	for _, name := range []string{"far", "near"} {
 		deletePod(t, kept, name)
 		deleteClaim(t, bed.Home, kept, name)
-		absent(t, "claim", func() *corev1.PersistentVolumeClaim { return claimOf(t, bed.Home, kept, name) })
+		awaitAbsent(t, "claim", func() *corev1.PersistentVolumeClaim { return claimOf(t, bed.Home, kept, name) })
 	}
 	deleteNamespace(t, bed.Home, doomed)
-	namespaceGone(t, bed.Home, doomed)
+	awaitNamespaceGone(t, bed.Home, doomed)
 	for _, l := range lefts {
 		require.NotNil(t, claimOf(t, l.cluster, l.namespace, l.name), "nobody is there to remove it yet")
 	}
@@ -222,6 +232,109 @@ func TestWhatWasLeftBehindIsRemovedAfterTheStart(t *testing.T) {
 	startProvisioner(t)
 	started = true
 	for _, l := range lefts {
-		absent(t, "backing claim", func() *corev1.PersistentVolumeClaim { return claimOf(t, l.cluster, l.namespace, l.name) })
+		awaitAbsent(t, "backing claim", func() *corev1.PersistentVolumeClaim { return claimOf(t, l.cluster, l.namespace, l.name) })
+	}
+}
+
+// refuseVolumes makes home refuse the volumes of a class.
+func refuseVolumes(t *testing.T, class string) (undo func()) {
+	t.Helper()
+	return refuse(t, bed.Home, class, "persistentvolumes", "object.spec.storageClassName == '"+class+"'", func(ctx context.Context) error {
+		_, err := bed.Home.Client().CoreV1().PersistentVolumes().Create(ctx, &corev1.PersistentVolume{
+			ObjectMeta: metav1.ObjectMeta{Name: class},
+			Spec: corev1.PersistentVolumeSpec{
+				StorageClassName:       class,
+				AccessModes:            []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+				Capacity:               corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
+				PersistentVolumeSource: corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "nfs.test", Path: "/"}},
+			},
+		}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	})
+}
+
+func TestVolumeThatCannotBeCreatedForAWhileIsCreatedLater(t *testing.T) {
+	t.Parallel()
+	for _, route := range routes {
+		t.Run(route.name, func(t *testing.T) {
+			t.Parallel()
+			namespace := newNamespace(t)
+			class := newClass(t)
+			twins, shadows := watchClaims(t, bed.Home, fabric.Storage), watchClaims(t, bed.West, namespace)
+			undo := refuseVolumes(t, class)
+			claim := createClaim(t, fabric.NewClaim(namespace, "data", class))
+			createPod(t, route.place(fabric.NewPod(namespace, "db", "data")))
+			made := func() int { return len(twins(twinOf(claim))) + len(shadows("data")) }
+			eventually(t, func() bool { return made() == 1 }, func() string { return "there is no backing claim" })
+			assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "data", "VolumeNotStored"), twinOf(claim))
+			assert.Nil(t, volumeOf(t, bed.Home, twinOf(claim)))
+
+			undo()
+			_, virtual := awaitBound(t, bed.Home, namespace, "data")
+			awaitRunning(t, namespace, "db")
+			require.NotNil(t, backingOf(t, virtual))
+			assert.Equal(t, 1, made(), "the backing claim was made anew")
+		})
+	}
+}
+
+func TestClaimThatIsDeletedWhileItsVolumeCannotBeCreatedLeavesNothing(t *testing.T) {
+	t.Parallel()
+	for _, route := range routes {
+		t.Run(route.name, func(t *testing.T) {
+			t.Parallel()
+			namespace := newNamespace(t)
+			class := newClass(t)
+			undo := refuseVolumes(t, class)
+			claim := createClaim(t, fabric.NewClaim(namespace, "data", class))
+			createPod(t, route.place(fabric.NewPod(namespace, "db", "data")))
+			await.Event(t, bed.Home.Client(), namespace, "data", "VolumeNotStored")
+			deletePod(t, namespace, "db")
+			deleteClaim(t, bed.Home, namespace, "data")
+			awaitAbsent(t, "claim", func() *corev1.PersistentVolumeClaim { return claimOf(t, bed.Home, namespace, "data") })
+
+			undo()
+			awaitAbsent(t, "twin", func() *corev1.PersistentVolumeClaim { return claimOf(t, bed.Home, fabric.Storage, twinOf(claim)) })
+			awaitAbsent(t, "shadow", func() *corev1.PersistentVolumeClaim { return claimOf(t, bed.West, namespace, "data") })
+			awaitAbsent(t, "virtual volume", func() *corev1.PersistentVolume { return volumeOf(t, bed.Home, twinOf(claim)) })
+			eventually(t, func() bool { return len(bed.WestStorage.VolumesOf(namespace)) == 0 }, func() string {
+				return "a real volume leaked in west"
+			})
+			eventually(t, func() bool {
+				for _, volume := range bed.HomeStorage.VolumesOf(fabric.Storage) {
+					if volume.Claim == twinOf(claim) {
+						return false
+					}
+				}
+				return true
+			}, func() string { return "a real volume leaked at home" })
+		})
+	}
+}
+
+func TestClaimThatIsDeletedWhileItsBackingClaimIsPendingLeavesNothing(t *testing.T) {
+	t.Parallel()
+	for _, route := range routes {
+		t.Run(route.name, func(t *testing.T) {
+			t.Parallel()
+			namespace := newNamespace(t)
+			class := newClass(t, with(keys.RemoteClass, fabric.WestNow))
+			claim := fabric.NewClaim(namespace, "data", class)
+			claim = createClaim(t, claim)
+			bed.WestStorage.SetClaim(namespace, "data", never)
+			bed.HomeStorage.SetClaim(fabric.Storage, twinOf(claim), never)
+			createPod(t, route.place(fabric.NewPod(namespace, "db", "data")))
+			pending := func() *corev1.PersistentVolumeClaim {
+				if b := claimOf(t, bed.Home, fabric.Storage, twinOf(claim)); b != nil {
+					return b
+				}
+				return claimOf(t, bed.West, namespace, "data")
+			}
+			eventually(t, func() bool { return pending() != nil }, func() string { return "there is no backing claim" })
+			deletePod(t, namespace, "db")
+			deleteClaim(t, bed.Home, namespace, "data")
+			awaitAbsent(t, "claim", func() *corev1.PersistentVolumeClaim { return claimOf(t, bed.Home, namespace, "data") })
+			awaitAbsent(t, "backing claim", pending)
+		})
 	}
 }

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	provisioner "github.com/lodestone-storage/lodestone/provisioner/app"
@@ -33,9 +31,6 @@ func TestMain(m *testing.M) {
 		if _, err := bed.StartProvisioner(ctx, lead); err != nil {
 			return err
 		}
-		if err := bed.Peer(ctx); err != nil {
-			return err
-		}
-		return bed.AwaitReady(ctx, "west", metav1.ConditionTrue)
+		return bed.Peer(ctx)
 	})
 }

@@ -33,7 +33,8 @@ func TestEachRightIsUsedAndNoneIsMissing(t *testing.T) {
 	}
 	await.Until(t, "the shadow is bound", bound(t, bed.West, namespace, "west"), events(t, namespace))
 
-	kubectl(t, "patch", "pvc", "-n", namespace, "west", "--type=merge", "-p", `{"metadata":{"labels":{"team":"a"}},"spec":{"resources":{"requests":{"storage":"2Gi"}}}}`)
+	kubectl(t, "patch", "pvc", "-n", namespace, "west", "--type=merge", "-p",
+		`{"metadata":{"labels":{"team":"a"}},"spec":{"resources":{"requests":{"storage":"2Gi"}}}}`)
 	await.Until(t, "it has grown", func() bool {
 		size := get(t, bed.Home, namespace, "west").Status.Capacity[corev1.ResourceStorage]
 		return size.String() == "2Gi"
@@ -63,18 +64,23 @@ func TestEachRightIsUsedAndNoneIsMissing(t *testing.T) {
 	const account = "lodestone-system:lodestone-provisioner"
 	const provisioner = account + ": "
 	excuses := roles.Excuses{
-		provisioner + "patch events":                                                   roles.Sometimes("(an event that comes again is counted up)"),
-		provisioner + "list events in " + fabric.Storage:                               roles.Sometimes("(a twin that waits for ten seconds and more: e2e/provisioning)"),
-		provisioner + "update persistentvolumeclaims":                                  roles.Sometimes("(the library takes the node off a claim whose node has just gone)"),
+		provisioner +
+			"patch events": roles.Sometimes("(an event that comes again is counted up)"),
+		provisioner + "list events in " +
+			fabric.Storage: roles.Sometimes("(a twin that waits for ten seconds and more: e2e/provisioning)"),
+		provisioner +
+			"update persistentvolumeclaims": roles.Sometimes("(the library takes the node off a claim whose node has just gone)"),
 		provisioner + "update storage.k8s.io/csistoragecapacities in " + fabric.System: roles.Sometimes("(room that changes: e2e/capacity)"),
 	}
 	excuses = excuses.Add(roles.Moves.Home(account)).Add(roles.Snapshots.Home(account))
 	roles.Compare(t, bed, bed.Home, excuses, func(fabric.Request) bool { return false })
 	roles.Compare(t, bed, bed.West, roles.Excuses{
-		"lodestone-volumes:lodestone-home: list events":                                       roles.Sometimes("(a shadow that waits for ten seconds and more: e2e/provisioning)"),
-		"lodestone-volumes:lodestone-home: create serviceaccounts/token in lodestone-volumes": roles.Sometimes("(a token that is about to end: provisioner/clusters)"),
-		"lodestone-volumes:lodestone-home: list nodes":                                        roles.Sometimes("(a volume on the disk of a node: e2e/provisioning)"),
-		"lodestone-volumes:lodestone-home: watch nodes":                                       roles.Sometimes("(a volume on the disk of a node: e2e/provisioning)"),
+		"lodestone-volumes:lodestone-home: list events": roles.Sometimes("(a shadow that waits for ten " +
+			"seconds and more: e2e/provisioning)"),
+		"lodestone-volumes:lodestone-home: create serviceaccounts/token in lodestone-volumes": roles.Sometimes("(a token that is about to end: " +
+			"provisioner/clusters)"),
+		"lodestone-volumes:lodestone-home: list nodes":  roles.Sometimes("(a volume on the disk of a node: e2e/provisioning)"),
+		"lodestone-volumes:lodestone-home: watch nodes": roles.Sometimes("(a volume on the disk of a node: e2e/provisioning)"),
 	}.Add(roles.Snapshots.Remote("lodestone-volumes:lodestone-home")), func(q fabric.Request) bool {
 		// In a namespace that is not bound.
 		return q.ObjectRef.Resource == "persistentvolumeclaims" && q.ObjectRef.Namespace != namespace
@@ -98,7 +104,8 @@ func attributes(t *testing.T) {
 	t.Helper()
 	for name, driver := range map[*testbed.Cluster]string{bed.Home: bed.HomeStorage.Name(), bed.West: bed.WestStorage.Name()} {
 		_, err := name.Client().StorageV1().VolumeAttributesClasses().Create(t.Context(), &storagev1.VolumeAttributesClass{
-			ObjectMeta: metav1.ObjectMeta{Name: "silver-" + name.Name()}, DriverName: driver, Parameters: map[string]string{"iops": "100"}}, metav1.CreateOptions{})
+			ObjectMeta: metav1.ObjectMeta{Name: "silver-" + name.Name()}, DriverName: driver, Parameters: map[string]string{"iops": "100"}},
+			metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
 }

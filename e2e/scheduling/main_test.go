@@ -7,16 +7,29 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
-	"github.com/lodestone-storage/lodestone/e2e/hollow"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/utils/ptr"
+
+	"github.com/lodestone-storage/lodestone/e2e/fakekubelet"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/extender/app"
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/remoteclusters"
+	"github.com/lodestone-storage/lodestone/pkg/locality"
 )
 
 const (
@@ -31,7 +44,7 @@ const (
 // or with whole nodes.
 type bed struct {
 	*testbed.Cluster
-	clusters *remoteclusters.Client
+	clusters *clients.RemoteClusters
 	listener net.Listener
 }
 
@@ -103,10 +116,11 @@ func (b *bed) install(ctx context.Context) error {
 		return err
 	}
 	var err error
-	if b.clusters, err = remoteclusters.NewClient(b.AdminConfig()); err != nil {
+	if b.clusters, err = clients.NewRemoteClusters(b.AdminConfig()); err != nil {
 		return err
 	}
-	if _, err = hollow.Start(ctx, hollow.Options{Config: b.AdminConfig(), Nodes: []hollow.Node{{Name: "home-1"}, {Name: "home-2"}}}); err != nil {
+	if _, err = fakekubelet.Start(ctx,
+		fakekubelet.Options{Config: b.AdminConfig(), Nodes: []fakekubelet.Node{{Name: "home-1"}, {Name: "home-2"}}}); err != nil {
 		return err
 	}
 	return b.run(ctx)
@@ -134,6 +148,182 @@ func (b *bed) run(ctx context.Context) error {
 
 // virtualNode plays a node that stands for a remote cluster. No pod runs there:
 // what counts is where kube-scheduler wants it.
-func virtualNode(cluster string) hollow.Node {
-	return hollow.Node{Name: "virtual-" + cluster, Labels: map[string]string{keys.Cluster: cluster}}
+func virtualNode(cluster string) fakekubelet.Node {
+	return fakekubelet.Node{Name: "virtual-" + cluster, Labels: map[string]string{keys.Cluster: cluster}}
+}
+
+func awaitReady(ctx context.Context, url string, ended <-chan error) error {
+	ctx, cancel := context.WithTimeout(ctx, long)
+	defer cancel()
+	for {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return fmt.Errorf("ask for readiness: %w", err)
+		}
+		if response, err := http.DefaultClient.Do(request); err == nil {
+			ready := response.StatusCode == http.StatusOK
+			_ = response.Body.Close()
+			if ready {
+				return nil
+			}
+		}
+		select {
+		case err := <-ended:
+			return fmt.Errorf("it ended: %w", err)
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(often):
+		}
+	}
+}
+
+// stage is a namespace and a remote cluster of one test.
+type stage struct {
+	*bed
+	t         *testing.T
+	namespace string
+	// remote is the ID of the remote cluster, node the name of its virtual node.
+	remote, node string
+}
+
+// newStage makes an offloaded namespace, and a virtual node for a cluster that
+// nothing is known of yet.
+func newStage(t *testing.T, b *bed) *stage {
+	t.Helper()
+	s := &stage{bed: b, t: t, namespace: testbed.Namespace(t, b.Cluster), remote: "remote-" + rand.String(6)}
+	node := virtualNode(s.remote)
+	s.node = node.Name
+	_, err := fakekubelet.Start(t.Context(), fakekubelet.Options{Config: b.AdminConfig(), Nodes: []fakekubelet.Node{node}})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		_ = b.Client().CoreV1().Nodes().Delete(context.Background(), s.node, metav1.DeleteOptions{})
+		_ = b.clusters.Delete(context.Background(), s.remote, metav1.DeleteOptions{})
+	})
+	s.label(keys.OffloadEnabled)
+	return s
+}
+
+func (s *stage) label(offload string) {
+	s.t.Helper()
+	_, err := s.Kubectl(s.t.Context(), "", "label", "namespace", s.namespace, "--overwrite", keys.Offload+"="+offload)
+	require.NoError(s.t, err)
+}
+
+// join makes the remote cluster known, as ready or not, with these real classes.
+func (s *stage) join(ready metav1.ConditionStatus, offered ...v1alpha1.OfferedClass) {
+	s.t.Helper()
+	ctx := s.t.Context()
+	cluster, err := s.clusters.Get(ctx, s.remote, metav1.GetOptions{})
+	if err != nil {
+		cluster, err = s.clusters.Create(ctx, &v1alpha1.RemoteCluster{
+			ObjectMeta: metav1.ObjectMeta{Name: s.remote},
+			Spec:       v1alpha1.RemoteClusterSpec{KubeconfigSecretRef: v1alpha1.SecretKeyRef{Namespace: system, Name: s.remote}},
+		}, metav1.CreateOptions{})
+		require.NoError(s.t, err)
+	}
+	cluster.Status.Conditions = []metav1.Condition{{Type: v1alpha1.Ready, Status: ready, Reason: "Test", LastTransitionTime: metav1.Now()}}
+	cluster.Status.StorageClasses = offered
+	_, err = s.clusters.UpdateStatus(ctx, cluster, metav1.UpdateOptions{})
+	require.NoError(s.t, err)
+}
+
+// touch changes a claim as the provisioner does when a cluster's state has
+// changed, which makes kube-scheduler try the claim's pods again.
+func (s *stage) touch(claim string) {
+	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, keys.ClusterChanged, time.Now().Format(time.RFC3339Nano))
+	_, err := s.Client().CoreV1().PersistentVolumeClaims(s.namespace).Patch(s.t.Context(), claim, types.MergePatchType, []byte(patch),
+		metav1.PatchOptions{})
+	assert.NoError(s.t, err)
+}
+
+func (s *stage) claim(name string, annotations map[string]string,
+	changes ...func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolumeClaim {
+	s.t.Helper()
+	claim := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			StorageClassName: ptr.To(class),
+			Resources:        size(),
+		},
+	}
+	for _, change := range changes {
+		change(claim)
+	}
+	claim, err := s.Client().CoreV1().PersistentVolumeClaims(s.namespace).Create(s.t.Context(), claim, metav1.CreateOptions{})
+	require.NoError(s.t, err)
+	return claim
+}
+
+// volume gives a claim its volume in a cluster, as the provisioner would.
+func (s *stage) volume(claim *corev1.PersistentVolumeClaim, cluster string, changes ...func(*corev1.PersistentVolume)) {
+	s.t.Helper()
+	ctx := s.t.Context()
+	name := "pvc-" + string(claim.UID)
+	volume := &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PersistentVolumeSpec{
+			AccessModes:                   claim.Spec.AccessModes,
+			Capacity:                      size().Requests,
+			StorageClassName:              *claim.Spec.StorageClassName,
+			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
+			ClaimRef: &corev1.ObjectReference{Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: claim.Namespace,
+				Name: claim.Name, UID: claim.UID},
+			NodeAffinity:           locality.Affinity(cluster, nil),
+			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: keys.Driver, VolumeHandle: name}},
+		},
+	}
+	for _, change := range changes {
+		change(volume)
+	}
+	_, err := s.Client().CoreV1().PersistentVolumes().Create(ctx, volume, metav1.CreateOptions{})
+	require.NoError(s.t, err)
+	s.t.Cleanup(func() {
+		_ = s.Client().CoreV1().PersistentVolumes().Delete(context.Background(), name, metav1.DeleteOptions{})
+	})
+	require.Eventually(s.t, func() bool {
+		bound, err := s.Client().CoreV1().PersistentVolumeClaims(claim.Namespace).Get(ctx, claim.Name, metav1.GetOptions{})
+		return err == nil && bound.Status.Phase == corev1.ClaimBound
+	}, long, often, "claim %s must bind", claim.Name)
+}
+
+func size() corev1.VolumeResourceRequirements {
+	return corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Mi")}}
+}
+
+// affinity is that of pods that may go to the stage's virtual node and, unless
+// remoteOnly, to the home nodes.
+func (s *stage) affinity(remoteOnly bool) *corev1.Affinity {
+	terms := []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: keys.Cluster,
+		Operator: corev1.NodeSelectorOpIn, Values: []string{s.remote}}}}}
+	if !remoteOnly {
+		terms = append(terms,
+			corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: keys.Cluster,
+				Operator: corev1.NodeSelectorOpDoesNotExist}}})
+	}
+	return &corev1.Affinity{
+		NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: terms}},
+	}
+}
+
+// pod makes a pod that mounts claims. It may go to the stage's virtual node and,
+// unless remoteOnly, to the home nodes.
+func (s *stage) pod(pod corev1.Pod, remoteOnly bool, claims ...string) {
+	s.t.Helper()
+	pod.Spec.Affinity = s.affinity(remoteOnly)
+	if len(pod.Spec.Containers) == 0 {
+		pod.Spec.Containers = []corev1.Container{{Name: "main", Image: "none"}}
+	}
+	for _, claim := range claims {
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: claim, VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim},
+		}})
+	}
+	var err error
+	// Admission sees a new PriorityClass a moment later.
+	require.Eventually(s.t, func() bool {
+		_, err = s.Client().CoreV1().Pods(s.namespace).Create(s.t.Context(), &pod, metav1.CreateOptions{})
+		return !apierrors.IsForbidden(err)
+	}, long, often, "the pod is not admitted")
+	require.NoError(s.t, err)
 }

@@ -3,6 +3,7 @@ package sidecars
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -32,6 +33,9 @@ type Options struct {
 	// Snapshots starts what VolumeSnapshots need, and makes their custom resources.
 	// In one driver of a cluster at most.
 	Snapshots bool
+	// Attach has volumes attached to nodes: by the attach-detach controller of the control
+	// plane, and external-attacher. The nodes must say that they leave that to it.
+	Attach bool
 }
 
 // Driver is a CSI driver with its sidecars, running beside a control plane.
@@ -73,7 +77,7 @@ func (d *Driver) register(ctx context.Context) error {
 	}
 	driver := &storagev1.CSIDriver{
 		ObjectMeta: metav1.ObjectMeta{Name: d.Name},
-		Spec:       storagev1.CSIDriverSpec{AttachRequired: ptr.To(false), StorageCapacity: ptr.To(true)},
+		Spec:       storagev1.CSIDriverSpec{AttachRequired: &d.options.Attach, StorageCapacity: ptr.To(true)},
 	}
 	if _, err := d.cluster.Client().StorageV1().CSIDrivers().Create(ctx, driver, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("make CSIDriver %s: %w", d.Name, err)
@@ -90,7 +94,8 @@ func (d *Driver) socket() string { return filepath.Join(d.directory, "s") }
 // it is for after Kill.
 func (d *Driver) Run(ctx context.Context) error {
 	err := d.start(d.Name, filepath.Join(d.programs.disk, "disk"),
-		"--name="+d.Name, "--directory="+d.directory, "--socket="+d.socket(), fmt.Sprintf("--pool=%d", d.options.Pool))
+		"--name="+d.Name, "--directory="+d.directory, "--socket="+d.socket(), fmt.Sprintf("--pool=%d", d.options.Pool),
+		fmt.Sprintf("--attach=%t", d.options.Attach))
 	if err != nil {
 		return err
 	}
@@ -99,7 +104,8 @@ func (d *Driver) Run(ctx context.Context) error {
 	}
 	for _, s := range d.sidecars() {
 		// The provisioner prefers KUBECONFIG to its flag, and takes from NAMESPACE where to publish capacities.
-		args := append([]string{"KUBECONFIG=" + d.cluster.Kubeconfig(), "NAMESPACE=" + d.namespace(), s.path, "--kubeconfig=" + d.cluster.Kubeconfig()}, s.args...)
+		args := append([]string{"KUBECONFIG=" + d.cluster.Kubeconfig(), "NAMESPACE=" + d.namespace(), s.path, "--kubeconfig=" +
+			d.cluster.Kubeconfig()}, s.args...)
 		if err := d.start(d.Name+"-"+filepath.Base(s.path), "/usr/bin/env", args...); err != nil {
 			return err
 		}
@@ -158,6 +164,8 @@ type Volume struct {
 	Node   string `json:"node"`
 	Bytes  int64  `json:"bytes"`
 	Source string `json:"source"`
+	// Attached are the nodes that it is attached to.
+	Attached []string `json:"attached"`
 	// Mutable are the parameters of its VolumeAttributesClass.
 	Mutable map[string]string `json:"mutable"`
 }
@@ -188,3 +196,76 @@ func (d *Driver) Volumes() (map[string]Volume, error) {
 
 // Image returns the path of the file that is a volume.
 func (d *Driver) Image(id string) string { return filepath.Join(d.directory, "volumes", id+".img") }
+
+// Fault is a failure of a call to the driver.
+type Fault struct {
+	// Code is that of the answer, as RESOURCE_EXHAUSTED; empty: the call does not fail.
+	Code string `json:"code,omitempty"`
+	// Message goes with the code.
+	Message string `json:"message,omitempty"`
+	// Delay is how long the call takes before anything else, as 2s.
+	Delay string `json:"delay,omitempty"`
+	// Done has the call do its work before it fails, as when an answer is lost.
+	Done bool `json:"done,omitempty"`
+}
+
+// Fail has each call of a method, as CreateVolume, fail until Heal.
+func (d *Driver) Fail(method string, fault Fault) error { return d.order(method, fault) }
+
+// FailNext has the next calls of a method fail, each as one of the faults says,
+// in that order.
+func (d *Driver) FailNext(method string, faults ...Fault) error {
+	for i, fault := range faults {
+		if err := d.order(fmt.Sprintf("%s.%03d", method, i), fault); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Heal takes back all that was ordered for a method.
+func (d *Driver) Heal(method string) error {
+	once, err := filepath.Glob(filepath.Join(d.faults(), method+".*"))
+	if err != nil {
+		return err
+	}
+	for _, path := range append(once, filepath.Join(d.faults(), method)) {
+		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("take back the failures of %s: %w", method, err)
+		}
+	}
+	return nil
+}
+
+// Ordered reports whether failures ordered by FailNext have not happened yet.
+func (d *Driver) Ordered(method string) (bool, error) {
+	once, err := filepath.Glob(filepath.Join(d.faults(), method+".*"))
+	return len(once) > 0, err
+}
+
+// Ended returns how many calls of a method have ended, well or badly, since Start.
+func (d *Driver) Ended(method string) (int, error) {
+	calls, err := os.ReadFile(filepath.Join(d.directory, "calls"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return 0, fmt.Errorf("read which calls driver %s has had: %w", d.Name, err)
+	}
+	return strings.Count("\n"+string(calls), "\n"+method+" "), nil
+}
+
+func (d *Driver) faults() string { return filepath.Join(d.directory, "faults") }
+
+// order writes an order in one step: the driver reads it at any time.
+func (d *Driver) order(name string, fault Fault) error {
+	content, err := json.Marshal(fault)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(d.faults(), name)
+	if err := os.WriteFile(path+".new", content, 0o600); err != nil {
+		return fmt.Errorf("order a failure of %s: %w", name, err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		return fmt.Errorf("order a failure of %s: %w", name, err)
+	}
+	return nil
+}

@@ -12,9 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
-	"github.com/lodestone-storage/lodestone/e2e/instant"
+	"github.com/lodestone-storage/lodestone/e2e/fakeprovisioner"
+	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/provisioner/backing"
 )
 
 // intact is a world with one bound claim, whose data is in west.
@@ -29,14 +29,15 @@ func intact() (w world, owners map[types.UID]wish, bound map[types.UID]bool) {
 	claim := fabric.NewClaim("soak-a", "data", fabric.Class)
 	claim.UID, claim.Spec.VolumeName, claim.Status.Phase = "uid", "pvc-uid", corev1.ClaimBound
 	virtual := &corev1.PersistentVolume{
-		ObjectMeta: metav1.ObjectMeta{Name: "pvc-uid", Annotations: map[string]string{keys.Backing: backing.RefTo(fabric.WestNode, shadow).String()}},
-		Spec:       corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{UID: "uid"}},
+		ObjectMeta: metav1.ObjectMeta{Name: "pvc-uid",
+			Annotations: map[string]string{keys.Backing: backing.RefTo(fabric.WestNode, shadow).String()}},
+		Spec: corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{UID: "uid"}},
 	}
 	w = world{
 		claims:   []*corev1.PersistentVolumeClaim{claim},
 		backings: map[string][]*corev1.PersistentVolumeClaim{fabric.WestNode: {shadow}},
 		volumes:  map[string][]*corev1.PersistentVolume{keys.Home: {virtual}, fabric.WestNode: {{ObjectMeta: metav1.ObjectMeta{Name: "real"}}}},
-		stored:   map[string][]instant.Volume{fabric.WestNode: {{Handle: "real"}}},
+		stored:   map[string][]fakeprovisioner.Volume{fabric.WestNode: {{Handle: "real"}}},
 	}
 	return w, map[types.UID]wish{"uid": {namespace: "soak-a", name: "data"}}, map[types.UID]bool{"uid": true}
 }
@@ -107,7 +108,7 @@ func TestProblems(t *testing.T) {
 		},
 		"storage without an object": {
 			harm: func(w *world, _ map[types.UID]bool) {
-				w.stored[fabric.WestNode] = append(w.stored[fabric.WestNode], instant.Volume{Handle: "lost"})
+				w.stored[fabric.WestNode] = append(w.stored[fabric.WestNode], fakeprovisioner.Volume{Handle: "lost"})
 			},
 			want: "the storage of west holds 2 volumes for 1 objects",
 		},
@@ -134,7 +135,9 @@ func TestProblems(t *testing.T) {
 }
 
 func TestPlanIsTheSameForTheSameSeedAndHasAllRoutes(t *testing.T) {
-	planned := func(seed uint64) []wish { return plan(rand.New(rand.NewPCG(seed, 0)), namespaces, 500) } //nolint:gosec // it is to be repeatable
+	planned := func(seed uint64) []wish {
+		return plan(rand.New(rand.NewPCG(seed, 0)), namespaces, 500)
+	} //nolint:gosec // it is to be repeatable
 	wishes := planned(7)
 	require.Len(t, wishes, 500)
 	assert.Equal(t, wishes, planned(7))
@@ -152,7 +155,8 @@ func TestPlanIsTheSameForTheSameSeedAndHasAllRoutes(t *testing.T) {
 			seen["doomed"]++
 		}
 	}
-	for _, kind := range []string{"class " + fabric.Class, "class " + nowClass, "class " + keptClass, "node ", "node " + homeNode, "node " + fabric.WestNode,
+	for _, kind := range []string{"class " + fabric.Class, "class " + nowClass, "class " + keptClass, "node ", "node " + homeNode, "node " +
+		fabric.WestNode,
 		"place ", "place " + keys.Home, "place " + fabric.WestNode, "with another", "doomed"} {
 		assert.Positive(t, seen[kind], kind)
 	}

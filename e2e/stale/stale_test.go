@@ -30,7 +30,7 @@ func awaitOnlyWest(t *testing.T, namespace, claim string) {
 
 func TestRestartOfTheAPIServer(t *testing.T) {
 	testbed.Require(t)
-	namespace := space(t)
+	namespace := newNamespace(t)
 	boundInWest(t, namespace)
 	assert.NotContains(t, explained(t, namespace, "early"), `"stale"`)
 
@@ -62,7 +62,7 @@ func TestClaimThatBindsDuringAGap(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			testbed.Require(t)
-			namespace := space(t)
+			namespace := newNamespace(t)
 			boundInWest(t, namespace)
 			late := makeClaim(t, namespace, "late")
 			await.Until(t, "the extender knows the claim", func() bool { return len(nodesFor(t, namespace, "late")) == 2 })
@@ -85,7 +85,7 @@ func TestClaimThatBindsDuringAGap(t *testing.T) {
 
 func TestRightsThatAreTakenAway(t *testing.T) {
 	testbed.Require(t)
-	namespace := space(t)
+	namespace := newNamespace(t)
 	boundInWest(t, namespace)
 	roles := bed.Client().RbacV1().ClusterRoles()
 	role, err := roles.Get(t.Context(), "lodestone-extender", metav1.GetOptions{})

@@ -38,14 +38,20 @@ func TestChecksAreCountedAndSayWhatIsWrong(t *testing.T) {
 		says  string
 		fails bool
 	}{
-		"a wait for what is so already":               {check: func(s *story) act { return s.until("red", always(nil)) }, says: "ok: red"},
-		"a wait for what comes true":                  {check: func(s *story) act { return s.until("red", change(2, wrong, nil)) }, says: "ok: red"},
-		"a wait in vain":                              {check: func(s *story) act { return s.until("red", always(wrong)) }, says: "it is blue", fails: true},
-		"a watch of what stays so":                    {check: func(s *story) act { return s.throughout("red", always(nil)) }, says: "ok: red, watched for 120ms"},
-		"a watch of what ends":                        {check: func(s *story) act { return s.throughout("red", change(1, nil, wrong)) }, says: "it is blue", fails: true},
-		"a look at what is so":                        {check: func(s *story) act { return s.now("red", always(nil)) }, says: "ok: red"},
-		"a look at what is not so":                    {check: func(s *story) act { return s.now("red", always(wrong)) }, says: "it is blue", fails: true},
-		"a wait that ends in the middle of a request": {check: func(s *story) act { return s.until("red", thenHang(wrong)) }, says: "it is blue", fails: true},
+		"a wait for what is so already": {check: func(s *story) act { return s.until("red", always(nil)) }, says: "ok: red"},
+		"a wait for what comes true": {check: func(s *story) act { return s.until("red", change(2, wrong, nil)) },
+			says: "ok: red"},
+		"a wait in vain": {check: func(s *story) act { return s.until("red", always(wrong)) }, says: "it is blue",
+			fails: true},
+		"a watch of what stays so": {check: func(s *story) act { return s.throughout("red", always(nil)) },
+			says: "ok: red, watched for 120ms"},
+		"a watch of what ends": {check: func(s *story) act { return s.throughout("red", change(1, nil, wrong)) },
+			says: "it is blue", fails: true},
+		"a look at what is so": {check: func(s *story) act { return s.now("red", always(nil)) }, says: "ok: red"},
+		"a look at what is not so": {check: func(s *story) act { return s.now("red", always(wrong)) }, says: "it is blue",
+			fails: true},
+		"a wait that ends in the middle of a request": {check: func(s *story) act { return s.until("red", thenHang(wrong)) }, says: "it is blue",
+			fails: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, out := newStory(true)
@@ -104,7 +110,8 @@ func TestTheFirstFailureEndsTheStory(t *testing.T) {
 
 func TestCommandsAreShownAsTheyAreTyped(t *testing.T) {
 	s, out := newStory(false)
-	s.console.command("home", s.typed([]string{"apply", "-f", fabric.Root() + "/deploy/x.yaml", "-o", `custom-columns=A:.a\.b`, "--replicas=0"}))
+	s.console.command("home",
+		s.typed([]string{"apply", "-f", fabric.Root() + "/deploy/x.yaml", "-o", `custom-columns=A:.a\.b`, "--replicas=0"}))
 	assert.Equal(t, "\n    home$ kubectl apply -f deploy/x.yaml -o 'custom-columns=A:.a\\.b' --replicas=0\n", out.String())
 	assert.NotContains(t, out.String(), "\x1b", "colours are for terminals")
 }

@@ -1,17 +1,41 @@
+// Package story tells what Lodestone does, step by step, on two real control
+// planes, and checks each thing that it tells. `make demo` shows it with the
+// commands and the output that a user would see; `make demo-check` runs the same
+// story with nothing but its checks.
+//
+// A step is a title, a few plain words and a list of acts: a command that is run
+// and shown, something done to the clusters, or a check. The first check that
+// fails ends the story, since what follows builds on it.
 package story
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"text/tabwriter"
 	"time"
 
 	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
 // Options say how the story is told.
@@ -140,7 +164,8 @@ func (s *story) sum(err error, steps int) {
 	case err != nil:
 		s.console.line("The story ended in step %d of %d; what follows was not tried.", s.told, steps)
 	case !s.options.Terse:
-		s.console.line("All went as told, in %v. SIMULATED were nodes, pods and the real storage classes; the control planes and Lodestone itself are real.", took)
+		s.console.line("All went as told, in %v. SIMULATED were nodes, pods and the real storage classes; the control planes and Lodestone "+
+			"itself are real.", took)
 	}
 	s.console.line("%d passed, %d failed", s.passes, s.failures)
 }
@@ -186,4 +211,317 @@ func counted(what string, have, want int) error {
 		return fmt.Errorf("there are %d %s instead of %d", have, what, want)
 	}
 	return nil
+}
+
+const (
+	// often is how often a check looks.
+	often = 50 * time.Millisecond
+
+	// sayAfter is when a check that waits says so.
+	sayAfter = 4 * time.Second
+)
+
+// act is one thing that happens in a step. Its error ends the story.
+type act func(context.Context) error
+
+// probe returns nil if something is as it should be, otherwise how it is instead.
+type probe func(context.Context) error
+
+// errCheck is the error of a check that failed and was shown.
+var errCheck = errors.New("a check failed")
+
+// until checks that a probe succeeds before long.
+func (s *story) until(text string, holds probe) act {
+	return func(ctx context.Context) error {
+		started := time.Now()
+		said := false
+		waiting, cancel := context.WithTimeout(ctx, s.patience)
+		defer cancel()
+		var last error
+		for {
+			err := holds(waiting)
+			switch {
+			case err == nil:
+				return s.passed(text, time.Since(started))
+			case ctx.Err() != nil:
+				return ctx.Err()
+			case last == nil || waiting.Err() == nil:
+				last = err // what the end of the time itself brings about says nothing
+			}
+			if waiting.Err() != nil {
+				return s.failed(text, fmt.Errorf("not so after %v: %w", s.patience, last))
+			}
+			if !said && time.Since(started) > sayAfter {
+				said = true
+				s.console.waiting(text)
+			}
+			sleep(waiting, often)
+		}
+	}
+}
+
+// throughout checks that a probe succeeds now and for a while, and still after
+// it: a slow machine may have no time for a look in between.
+func (s *story) throughout(text string, holds probe) act {
+	return func(ctx context.Context) error {
+		started := time.Now()
+		for over := false; !over; sleep(ctx, often) {
+			over = time.Since(started) >= s.consistently
+			if err := holds(ctx); ctx.Err() != nil {
+				return ctx.Err()
+			} else if err != nil {
+				return s.failed(text, fmt.Errorf("no longer so after %.1f s: %w", time.Since(started).Seconds(), err))
+			}
+		}
+		return s.passed(fmt.Sprintf("%s, watched for %v", text, s.consistently), 0)
+	}
+}
+
+// now checks that a probe succeeds.
+func (s *story) now(text string, holds probe) act {
+	return func(ctx context.Context) error {
+		if err := holds(ctx); ctx.Err() != nil {
+			return ctx.Err()
+		} else if err != nil {
+			return s.failed(text, err)
+		}
+		return s.passed(text, 0)
+	}
+}
+
+func (s *story) passed(text string, took time.Duration) error {
+	s.passes++
+	s.console.ok(text, took)
+	return nil
+}
+
+func (s *story) failed(text string, err error) error {
+	s.failures++
+	s.console.failed(text, err)
+	return errCheck
+}
+
+// kubectl runs a command in a cluster and shows it as a user would type it, with
+// its output.
+func (s *story) kubectl(in where, args ...string) act {
+	return func(ctx context.Context) error {
+		s.console.command(string(in), s.typed(args))
+		output, err := s.cluster(in).Kubectl(ctx, "", args...)
+		if err != nil {
+			return err
+		}
+		s.console.output(output)
+		return nil
+	}
+}
+
+// apply applies a file of the source tree at home.
+func (s *story) apply(file string) act {
+	return s.kubectl(home, "apply", "-f", filepath.Join(fabric.Root(), file))
+}
+
+// do does what no command does.
+func (s *story) do(text string, work func(context.Context) error) act {
+	return func(ctx context.Context) error {
+		s.console.tell("")
+		s.console.note(text)
+		return work(ctx)
+	}
+}
+
+// say tells something between other acts.
+func (s *story) say(text string) act {
+	return s.do(text, func(context.Context) error { return nil })
+}
+
+// where names one of the two clusters.
+type where string
+
+const (
+	home where = "home"
+	west where = "west"
+)
+
+func (s *story) cluster(in where) *testbed.Cluster {
+	if in == home {
+		return s.fabric.Home
+	}
+	return s.fabric.West
+}
+
+var plain = regexp.MustCompile(`^[A-Za-z0-9_./:=,@+-]+$`)
+
+// typed is a kubectl command as one would type it at the root of the source tree.
+func (s *story) typed(args []string) string {
+	words := []string{"kubectl"}
+	for _, arg := range args {
+		arg = strings.TrimPrefix(arg, fabric.Root()+string(filepath.Separator))
+		if !plain.MatchString(arg) {
+			arg = "'" + arg + "'"
+		}
+		words = append(words, arg)
+	}
+	return strings.Join(words, " ")
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// table prints the virtual claims that there are, from whatever can be read.
+func (s *story) table() {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	client := s.fabric.Home.Client().CoreV1()
+	nodes := map[string]string{} // by claim
+	if pods, err := client.Pods("").List(ctx, metav1.ListOptions{}); err == nil {
+		for _, pod := range pods.Items {
+			for _, volume := range pod.Spec.Volumes {
+				if volume.PersistentVolumeClaim != nil {
+					nodes[pod.Namespace+"/"+volume.PersistentVolumeClaim.ClaimName] = pod.Spec.NodeName
+				}
+			}
+		}
+	}
+	volumes := map[string]corev1.PersistentVolume{}
+	if list, err := client.PersistentVolumes().List(ctx, metav1.ListOptions{LabelSelector: keys.Cluster}); err == nil {
+		for _, volume := range list.Items {
+			volumes[volume.Name] = volume
+		}
+	}
+	claims, err := s.ledger.claims.List(labels.Everything())
+	if err != nil {
+		return
+	}
+	var rows []row
+	for _, claim := range claims {
+		if claim.Labels[keys.ClaimUID] != "" {
+			continue
+		}
+		r := row{claim: claim.Namespace + "/" + claim.Name, cluster: "-", backing: "-", node: "-", times: s.ledger.of(claim.UID)}
+		if volume, ok := volumes[claim.Spec.VolumeName]; ok {
+			r.cluster = volume.Labels[keys.Cluster]
+			_, path, _ := strings.Cut(volume.Annotations[keys.Backing], "/")
+			r.backing = path[:max(0, strings.LastIndex(path, "/"))]
+		}
+		if node := nodes[r.claim]; node != "" {
+			r.node = node
+		}
+		rows = append(rows, r)
+	}
+	s.print(rows)
+	s.console.tell("The claims of batch waited for storage that was made slow and for a new leader, notes and late for their place in west.")
+	if deleted := s.ledger.len() - len(rows); deleted > 0 {
+		s.console.line("%d more claims were deleted on the way.", deleted)
+	}
+}
+
+// ledger watches the claims of the home cluster and notes when each got its node
+// and its volume.
+type ledger struct {
+	mu     sync.Mutex
+	times  map[types.UID]*times
+	claims corelisters.PersistentVolumeClaimLister
+	cancel context.CancelFunc
+	wait   func()
+}
+
+// times are when a claim was first seen, got its node and was bound.
+type times struct{ seen, scheduled, bound time.Time }
+
+func newLedger() *ledger {
+	return &ledger{times: map[types.UID]*times{}, cancel: func() {}, wait: func() {}}
+}
+
+// start begins to watch, until stop is called or ctx ends.
+func (l *ledger) start(ctx context.Context, client kubernetes.Interface) error {
+	ctx, l.cancel = context.WithCancel(ctx)
+	factory := informers.NewSharedInformerFactory(client, 0)
+	claims := factory.Core().V1().PersistentVolumeClaims()
+	_, err := claims.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    l.note,
+		UpdateFunc: func(_, obj any) { l.note(obj) },
+	})
+	if err != nil {
+		return fmt.Errorf("watch claims: %w", err)
+	}
+	l.claims = claims.Lister()
+	factory.StartWithContext(ctx)
+	l.wait = factory.Shutdown
+	if !cache.WaitForCacheSync(ctx.Done(), claims.Informer().HasSynced) {
+		return fmt.Errorf("read the claims: %w", ctx.Err())
+	}
+	return nil
+}
+
+func (l *ledger) stop() {
+	l.cancel()
+	l.wait()
+}
+
+func (l *ledger) note(obj any) {
+	claim, ok := obj.(*corev1.PersistentVolumeClaim)
+	if !ok || claim.Labels[keys.ClaimUID] != "" {
+		return // not a virtual claim, but one behind it
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at := time.Now()
+	t := l.times[claim.UID]
+	if t == nil {
+		t = &times{seen: at}
+		l.times[claim.UID] = t
+	}
+	if t.scheduled.IsZero() && claim.Annotations[keys.SelectedNode] != "" {
+		t.scheduled = at
+	}
+	if t.bound.IsZero() && claim.Status.Phase == corev1.ClaimBound {
+		t.bound = at
+	}
+}
+
+// len returns how many claims were ever seen.
+func (l *ledger) len() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.times)
+}
+
+func (l *ledger) of(claim types.UID) times {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if t := l.times[claim]; t != nil {
+		return *t
+	}
+	return times{}
+}
+
+// row is what the table tells of a claim.
+type row struct {
+	claim, cluster, backing, node string
+	times
+}
+
+// print writes the table.
+func (s *story) print(rows []row) {
+	slices.SortFunc(rows, func(a, b row) int { return cmp.Compare(a.claim, b.claim) })
+	s.console.mu.Lock()
+	defer s.console.mu.Unlock()
+	fmt.Fprintln(s.console.out)
+	w := tabwriter.NewWriter(s.console.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "CLAIM\tCLUSTER\tBACKING CLAIM\tNODE\tTIME TO BOUND\tSINCE ITS NODE WAS CHOSEN")
+	for _, r := range rows {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", r.claim, r.cluster, r.backing, r.node, span(r.seen, r.bound), span(r.scheduled, r.bound))
+	}
+	_ = w.Flush()
+}
+
+func span(from, to time.Time) string {
+	if from.IsZero() || to.IsZero() {
+		return "-"
+	}
+	return fmt.Sprintf("%.2f s", to.Sub(from).Seconds())
 }

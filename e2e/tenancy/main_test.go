@@ -4,15 +4,23 @@ package tenancy
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"strconv"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
+	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/sidecars"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
 // bed is shared by the tests of this package; each uses namespaces of its own.
@@ -59,9 +67,132 @@ func TestMain(m *testing.M) {
 		if _, err := bed.StartExtender(ctx); err != nil {
 			return err
 		}
-		if err := bed.Peer(ctx); err != nil {
-			return err
-		}
-		return bed.AwaitReady(ctx, "west", metav1.ConditionTrue)
+		return bed.Peer(ctx)
 	})
+}
+
+// tenant is a namespace of its own in both clusters, and a user who is admin of
+// it in both and has no other rights.
+type tenant struct {
+	t          *testing.T
+	namespace  string
+	home, west kubernetes.Interface
+}
+
+func newTenant(t *testing.T) tenant {
+	t.Helper()
+	testbed.Require(t)
+	namespace := testbed.Namespace(t, bed.Home, bed.West)
+	require.NoError(t, bed.Bind(t.Context(), namespace))
+	return tenant{t: t, namespace: namespace, home: admin(t, bed.Home, namespace), west: admin(t, bed.West, namespace)}
+}
+
+func admin(t *testing.T, cluster *testbed.Cluster, namespace string) kubernetes.Interface {
+	t.Helper()
+	user := "admin-of-" + namespace
+	_, err := cluster.Client().RbacV1().RoleBindings(namespace).Create(t.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "admin"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "admin"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	client, err := kubernetes.NewForConfig(cluster.UserConfig(user))
+	require.NoError(t, err)
+	await.Until(t, "the rights are known", func() bool {
+		_, err := client.CoreV1().PersistentVolumeClaims(namespace).List(t.Context(), metav1.ListOptions{})
+		return err == nil
+	}, func() any { return user })
+	return client
+}
+
+// claim creates a claim at home with the tenant's own rights.
+func (x tenant) claim(name string, change func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolumeClaim {
+	x.t.Helper()
+	claim := fabric.NewClaim(x.namespace, name, fabric.Class)
+	if change != nil {
+		change(claim)
+	}
+	created, err := x.home.CoreV1().PersistentVolumeClaims(x.namespace).Create(x.t.Context(), claim, metav1.CreateOptions{})
+	require.NoError(x.t, err)
+	return created
+}
+
+// claimInWest creates a claim in west with the tenant's own rights.
+func (x tenant) claimInWest(name string, labels, annotations map[string]string) *corev1.PersistentVolumeClaim {
+	x.t.Helper()
+	claim := fabric.NewClaim(x.namespace, name, fabric.WestWait)
+	claim.Labels, claim.Annotations = labels, annotations
+	created, err := x.west.CoreV1().PersistentVolumeClaims(x.namespace).Create(x.t.Context(), claim, metav1.CreateOptions{})
+	require.NoError(x.t, err)
+	return created
+}
+
+func (x tenant) pod(pod *corev1.Pod) {
+	x.t.Helper()
+	_, err := x.home.CoreV1().Pods(x.namespace).Create(x.t.Context(), pod, metav1.CreateOptions{})
+	require.NoError(x.t, err)
+}
+
+func (x tenant) delete(pod, claim string) {
+	x.t.Helper()
+	if pod != "" {
+		require.NoError(x.t, x.home.CoreV1().Pods(x.namespace).Delete(x.t.Context(), pod, metav1.DeleteOptions{}))
+	}
+	require.NoError(x.t, x.home.CoreV1().PersistentVolumeClaims(x.namespace).Delete(x.t.Context(), claim, metav1.DeleteOptions{}))
+}
+
+// bound waits until a claim of the tenant is bound and returns it and its volume.
+func (x tenant) bound(name string) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume) {
+	x.t.Helper()
+	var claim *corev1.PersistentVolumeClaim
+	await.Until(x.t, fmt.Sprintf("claim %s/%s is bound", x.namespace, name), func() bool {
+		claim = claimOf(x.t, bed.Home, x.namespace, name)
+		return claim != nil && claim.Status.Phase == corev1.ClaimBound
+	}, func() any { return x.events() })
+	volume, err := bed.Home.Client().CoreV1().PersistentVolumes().Get(x.t.Context(), claim.Spec.VolumeName, metav1.GetOptions{})
+	require.NoError(x.t, err)
+	return claim, volume
+}
+
+// stays checks that a claim of the tenant gets no volume for a while.
+func (x tenant) stays(name string) {
+	x.t.Helper()
+	await.Never(x.t, "claim "+name+" must not be bound", func() bool {
+		return claimOf(x.t, bed.Home, x.namespace, name).Status.Phase == corev1.ClaimBound
+	})
+}
+
+// told waits until there is an event with a reason for a claim of the tenant.
+func (x tenant) told(name, reason string) {
+	x.t.Helper()
+	await.Event(x.t, x.home, x.namespace, name, reason)
+}
+
+func (x tenant) events() []string {
+	x.t.Helper()
+	return await.Events(x.t, bed.Home.Client(), x.namespace)
+}
+
+func claimOf(t *testing.T, cluster *testbed.Cluster, namespace, name string) *corev1.PersistentVolumeClaim {
+	t.Helper()
+	claim, err := cluster.Client().CoreV1().PersistentVolumeClaims(namespace).Get(context.Background(), name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	require.NoError(t, err)
+	return claim
+}
+
+// homeID is the ID that the home cluster gives itself.
+func homeID(t *testing.T) string {
+	t.Helper()
+	system, err := bed.Home.Client().CoreV1().Namespaces().Get(t.Context(), metav1.NamespaceSystem, metav1.GetOptions{})
+	require.NoError(t, err)
+	return string(system.UID)[:8]
+}
+
+// forged are the labels of the backing claim of somebody's claim.
+func forged(t *testing.T, claim *corev1.PersistentVolumeClaim) map[string]string {
+	t.Helper()
+	return map[string]string{keys.ClaimUID: string(claim.UID), keys.HomeID: homeID(t)}
 }

@@ -1,11 +1,42 @@
+// Package testbed runs real Kubernetes control planes as processes on loopback
+// and gives tests and the demo what they need to work with them.
+//
+// A cluster is etcd, kube-apiserver, kube-controller-manager and kube-scheduler,
+// all from one multi-call program that is built once from Go modules and cached
+// outside the source tree (see [Binary]). There is no kubelet: nodes and pods are
+// played by package hollow, the real storage class by package instant.
+//
+// Nothing outlives the process that started it: clusters stop with [Cluster.Stop],
+// with the context given to [Start], and, because the kernel sends their
+// processes a signal, also when that process is killed. Logs are removed with
+// the clusters, unless something failed; then a line on standard error says
+// where they are.
+//
+// Tests that need clusters share one set for each package:
+//
+//	func TestMain(m *testing.M) {
+//		testbed.Main(m, func(ctx context.Context) (err error) {
+//			clusters, err = testbed.Start(ctx, testbed.Config{Name: "home"}, testbed.Config{Name: "west"})
+//			return err
+//		})
+//	}
+//
+//	func TestSomething(t *testing.T) {
+//		namespace := testbed.Namespace(t, clusters...) // skips unless LODESTONE_TESTBED=1
+//	}
 package testbed
 
 import (
+	"context"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes"
 )
 
@@ -128,4 +159,142 @@ func (c *Cluster) stop() {
 		return
 	}
 	c.dir.remove()
+}
+
+// startTimeout bounds the start of all clusters once their program is built.
+const startTimeout = 3 * time.Minute
+
+// running holds the clusters of this process, for Main.
+var running struct {
+	sync.Mutex
+	clusters []*Cluster
+}
+
+// Start starts a cluster for each configuration, in parallel, and returns them in
+// that order when pods can be created in all. If one fails, all are stopped. They
+// are stopped too when ctx ends; Stop waits for it.
+func Start(ctx context.Context, configs ...Config) ([]*Cluster, error) {
+	if err := validateAll(configs); err != nil {
+		return nil, err
+	}
+	binary, err := Binary(ctx, os.Stderr)
+	if err != nil {
+		return nil, fmt.Errorf("find the control plane program: %w", err)
+	}
+	sweepDirectories()
+	startCtx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("not ready after %v", startTimeout))
+	defer cancel()
+	group, startCtx := errgroup.WithContext(startCtx)
+	clusters := make([]*Cluster, len(configs))
+	for i, config := range configs {
+		group.Go(func() (err error) {
+			if clusters[i], err = newCluster(config, binary); err != nil {
+				return err
+			}
+			return clusters[i].start(startCtx)
+		})
+	}
+	if err := group.Wait(); err != nil {
+		stopAll(clusters)
+		return nil, err
+	}
+	for _, c := range clusters {
+		context.AfterFunc(ctx, c.Stop)
+	}
+	running.Lock()
+	defer running.Unlock()
+	running.clusters = append(running.clusters, clusters...)
+	return clusters, nil
+}
+
+func (c *Cluster) start(ctx context.Context) error {
+	if err := c.startEtcd(ctx); err != nil {
+		return err
+	}
+	if err := c.launchAPIServer(ctx); err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return c.StartScheduler(ctx) })
+	group.Go(func() error { return c.launch(ctx, controllerManager, c.controllerManagerArgs(), c.defaultsReady) })
+	return group.Wait()
+}
+
+// stopAll stops clusters in parallel; some may be nil.
+func stopAll(clusters []*Cluster) {
+	var stopped sync.WaitGroup
+	for _, c := range clusters {
+		if c != nil {
+			stopped.Go(c.Stop)
+		}
+	}
+	stopped.Wait()
+}
+
+// Config says what one cluster is like. The zero value of each field but Name is usable.
+type Config struct {
+	// Name names the cluster in logs, directories and kubeconfig contexts; a DNS label.
+	Name string
+
+	// Extenders are URL prefixes that kube-scheduler calls for filter, prioritize and
+	// preempt, with node names only, ignorable, without TLS. They are added to those of SchedulerConfig.
+	Extenders []string
+
+	// SchedulerConfig is the path of a KubeSchedulerConfiguration to run with. Its client
+	// connection and leader election are replaced by those that this cluster needs.
+	SchedulerConfig string
+
+	// ControllerManagerQPS and ControllerManagerBurst bound the API requests of each controller.
+	// Zero keeps the defaults of kube-controller-manager, 20 and 30.
+	ControllerManagerQPS   float32
+	ControllerManagerBurst int
+
+	// FeatureGates are set in all programs of the control plane.
+	FeatureGates map[string]bool
+
+	// NodeGracePeriod is how long a node may be silent before it is NotReady; zero means 8 s.
+	// Hollow nodes must renew their leases several times within it.
+	NodeGracePeriod time.Duration
+
+	// APIServerArgs, ControllerManagerArgs and SchedulerArgs are appended to the command lines.
+	APIServerArgs         []string
+	ControllerManagerArgs []string
+	SchedulerArgs         []string
+}
+
+func (c Config) validate() error {
+	if problems := validation.IsDNS1123Label(c.Name); len(problems) > 0 {
+		return fmt.Errorf("cluster name %q: %s", c.Name, strings.Join(problems, "; "))
+	}
+	if c.ControllerManagerQPS < 0 || c.ControllerManagerBurst < 0 {
+		return fmt.Errorf("cluster %s: client rates of the controller manager must not be negative", c.Name)
+	}
+	if c.NodeGracePeriod < 0 {
+		return fmt.Errorf("cluster %s: the grace period of nodes must not be negative", c.Name)
+	}
+	return nil
+}
+
+func (c Config) nodeGracePeriod() time.Duration {
+	if c.NodeGracePeriod == 0 {
+		return 8 * time.Second
+	}
+	return c.NodeGracePeriod
+}
+
+func validateAll(configs []Config) error {
+	if len(configs) == 0 {
+		return fmt.Errorf("no cluster to start: give at least one Config")
+	}
+	seen := map[string]bool{}
+	for _, config := range configs {
+		if err := config.validate(); err != nil {
+			return err
+		}
+		if seen[config.Name] {
+			return fmt.Errorf("two clusters are named %s", config.Name)
+		}
+		seen[config.Name] = true
+	}
+	return nil
 }

@@ -147,17 +147,3 @@ func TestBinaryNamedByTheEnvironmentMustBeAProgram(t *testing.T) {
 	_, err = Binary(t.Context(), os.Stderr)
 	require.ErrorContains(t, err, "unset it or correct it")
 }
-
-func TestBuildOutputIsToldFromMessages(t *testing.T) {
-	for line, want := range map[string]bool{
-		"k8s.io/api/core/v1":             true,
-		"fmt":                            true,
-		"# example.com/broken":           false,
-		"./main.go:3:1: undefined: x":    false,
-		"go: downloading k8s.io/api v0":  false,
-		"":                               false,
-		"\thint: rename the declaration": false,
-	} {
-		assert.Equal(t, want, isPackage(line), line)
-	}
-}

@@ -16,8 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/lodestone-storage/lodestone/e2e/hollow"
-	"github.com/lodestone-storage/lodestone/e2e/instant"
+	"github.com/lodestone-storage/lodestone/e2e/fakekubelet"
+	"github.com/lodestone-storage/lodestone/e2e/fakeprovisioner"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 )
 
@@ -34,8 +34,8 @@ const (
 // binding mode; home has a virtual node for west too.
 var (
 	home, west           *testbed.Cluster
-	homeDisks, westDisks *instant.Provisioner
-	homeNodes            *hollow.Hollow
+	homeDisks, westDisks *fakeprovisioner.Provisioner
+	homeNodes            *fakekubelet.Hollow
 )
 
 func TestMain(m *testing.M) {
@@ -51,25 +51,25 @@ func start(ctx context.Context) error {
 		return err
 	}
 	home, west = clusters[0], clusters[1]
-	if homeDisks, err = instant.New(home.AdminConfig(), driver); err != nil {
+	if homeDisks, err = fakeprovisioner.New(home.AdminConfig(), driver); err != nil {
 		return err
 	}
-	if westDisks, err = instant.New(west.AdminConfig(), driver); err != nil {
+	if westDisks, err = fakeprovisioner.New(west.AdminConfig(), driver); err != nil {
 		return err
 	}
 	if err := errors.Join(homeDisks.Start(ctx), westDisks.Start(ctx)); err != nil {
 		return err
 	}
 	drivers := map[string]int32{driver: 0}
-	_, err = hollow.Start(ctx, hollow.Options{Config: west.AdminConfig(), Nodes: []hollow.Node{
+	_, err = fakekubelet.Start(ctx, fakekubelet.Options{Config: west.AdminConfig(), Nodes: []fakekubelet.Node{
 		{Name: "west-1", Drivers: drivers}, {Name: "west-2", Drivers: drivers},
 	}})
 	if err != nil {
 		return err
 	}
-	homeNodes, err = hollow.Start(ctx, hollow.Options{Config: home.AdminConfig(), Nodes: []hollow.Node{
+	homeNodes, err = fakekubelet.Start(ctx, fakekubelet.Options{Config: home.AdminConfig(), Nodes: []fakekubelet.Node{
 		{Name: "home-1", Drivers: drivers}, {Name: "home-2", Drivers: drivers},
-		{Name: "west", Remote: &hollow.Remote{ID: "west", Config: west.AdminConfig(), Taint: true}},
+		{Name: "west", Remote: &fakekubelet.Remote{ID: "west", Config: west.AdminConfig(), Taint: true}},
 	}})
 	if err != nil {
 		return err
@@ -80,7 +80,7 @@ func start(ctx context.Context) error {
 	return createClasses(ctx, west, westDisks)
 }
 
-func createClasses(ctx context.Context, c *testbed.Cluster, disks *instant.Provisioner) error {
+func createClasses(ctx context.Context, c *testbed.Cluster, disks *fakeprovisioner.Provisioner) error {
 	for name, mode := range map[string]storagev1.VolumeBindingMode{
 		immediate: storagev1.VolumeBindingImmediate, wait: storagev1.VolumeBindingWaitForFirstConsumer,
 	} {
@@ -128,7 +128,8 @@ func createPod(t *testing.T, c *testbed.Cluster, namespace string, p *corev1.Pod
 
 func deletePod(t *testing.T, c *testbed.Cluster, namespace, name string) {
 	t.Helper()
-	require.NoError(t, c.Client().CoreV1().Pods(namespace).Delete(t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](30)}))
+	require.NoError(t, c.Client().CoreV1().Pods(namespace).Delete(t.Context(), name,
+		metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](30)}))
 }
 
 // eventuallyPod waits until the pod is as wanted and returns it.

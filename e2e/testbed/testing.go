@@ -5,8 +5,10 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"syscall"
 	"testing"
@@ -16,6 +18,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/klog/v2"
+
+	"github.com/lodestone-storage/lodestone/e2e/await"
 )
 
 // Enabled reports whether tests may start clusters: LODESTONE_TESTBED is 1.
@@ -55,6 +60,7 @@ func run(m *testing.M, start func(context.Context) error, after []func(context.C
 	if !Enabled() {
 		return m.Run()
 	}
+	started := time.Now()
 	logs, err := divertLogs()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "testbed:", err)
@@ -78,7 +84,34 @@ func run(m *testing.M, start func(context.Context) error, after []func(context.C
 	cancel()
 	stopRunning()
 	logs.end(code != 0)
+	noteTimes(started)
 	return code
+}
+
+// noteTimes adds a line to the file that LODESTONE_TIMES names: the folder of the package,
+// how many seconds it ran, how many its tests waited together, and how many seconds of a
+// processor it took with all that it started.
+func noteTimes(started time.Time) {
+	path := os.Getenv("LODESTONE_TIMES")
+	if path == "" {
+		return
+	}
+	var processor time.Duration
+	for _, who := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} {
+		var usage syscall.Rusage
+		if err := syscall.Getrusage(who, &usage); err == nil {
+			processor += time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+		}
+	}
+	folder, _ := os.Getwd()
+	file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644) //nolint:gosec // it is to be read
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "testbed:", err)
+		return
+	}
+	defer file.Close()
+	fmt.Fprintf(file, "%s %.0f %.0f %.0f\n", filepath.Base(folder), time.Since(started).Seconds(), await.Waited().Seconds(),
+		processor.Seconds())
 }
 
 // runOn starts the clusters and runs the tests on them.
@@ -166,4 +199,39 @@ func (c *Cluster) MakeNamespace(ctx context.Context, name string) error {
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
+}
+
+// divertedLogs is where the log of this process itself goes while tests run. The
+// libraries log every event and every retry, which would bury what a test says.
+type divertedLogs struct {
+	file *os.File
+}
+
+func divertLogs() (*divertedLogs, error) {
+	file, err := os.CreateTemp("", directoryPrefix+"tests-*.log")
+	if err != nil {
+		return nil, fmt.Errorf("make the log file of the tests: %w", err)
+	}
+	flags := flag.NewFlagSet("klog", flag.ContinueOnError)
+	klog.InitFlags(flags)
+	for name, value := range map[string]string{"logtostderr": "false", "stderrthreshold": "FATAL", "one_output": "true"} {
+		if err := flags.Set(name, value); err != nil {
+			return nil, fmt.Errorf("divert the log of the tests: %w", err)
+		}
+	}
+	klog.SetOutput(file)
+	return &divertedLogs{file: file}, nil
+}
+
+// end removes the log, unless it is to be kept. What is logged from now on, by clients
+// whose clusters have stopped, interests nobody.
+func (l *divertedLogs) end(keep bool) {
+	klog.Flush()
+	klog.SetOutput(io.Discard)
+	_ = l.file.Close()
+	if keep {
+		fmt.Fprintln(os.Stderr, "testbed: the log of the tests themselves is", l.file.Name())
+		return
+	}
+	_ = os.Remove(l.file.Name())
 }

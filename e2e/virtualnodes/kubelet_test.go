@@ -40,8 +40,10 @@ func kubelet(t *testing.T) (node string) {
 	created, err := nodes.Create(t.Context(), &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "west-kubelet-"},
 		Status: corev1.NodeStatus{
-			Addresses:       []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "127.0.0.1"}},
-			DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: int32(server.Listener.Addr().(*net.TCPAddr).Port)}},
+			Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "127.0.0.1"}},
+			DaemonEndpoints: corev1.NodeDaemonEndpoints{
+				KubeletEndpoint: corev1.DaemonEndpoint{Port: int32(server.Listener.Addr().(*net.TCPAddr).Port)},
+			},
 		}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	t.Cleanup(func() {
@@ -152,5 +154,6 @@ func TestTheServingCertificateIsThatOfTheClusterOnceItIsApproved(t *testing.T) {
 		_, err := bed.Home.Kubectl(t.Context(), "", "certificate", "approve", request.Name)
 		require.NoError(t, err)
 	}
-	await.Until(t, "the certificate is one of the cluster", func() bool { return shown() == "lodestone test bed home" }, func() any { return shown() })
+	await.Until(t, "the certificate is one of the cluster", func() bool { return shown() == "lodestone test bed home" },
+		func() any { return shown() })
 }

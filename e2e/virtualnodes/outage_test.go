@@ -73,7 +73,7 @@ func TestWhatTheAgentSaysIsShown(t *testing.T) {
 	assert.Contains(t, becomes(t, fabric.WestNode, corev1.ConditionFalse, "HomeClusterNotReady").Message, "belongs to somebody else")
 	node := nodeNow(t, fabric.WestNode)
 	assert.NotContains(t, node.Labels, corev1.LabelArchStable)
-	assert.NotContains(t, node.Labels, corev1.LabelTopologyRegion)
+	assert.Equal(t, "west", node.Labels[corev1.LabelTopologyRegion], "none is shared any more")
 	assert.Equal(t, "west-zone", node.Labels[corev1.LabelTopologyZone])
 	said(t, "west", metav1.ConditionFalse, "HomeClusterNotReady")
 	advances(t, bed.Home, corev1.NamespaceNodeLease, fabric.WestNode)

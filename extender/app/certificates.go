@@ -13,11 +13,11 @@ import (
 	"k8s.io/client-go/kubernetes"
 	logsapi "k8s.io/component-base/logs/api/v1"
 
-	"github.com/lodestone-storage/lodestone/extender/certificates"
-	"github.com/lodestone-storage/lodestone/pkg/command"
+	"github.com/lodestone-storage/lodestone/extender/mtls"
+	"github.com/lodestone-storage/lodestone/pkg/program"
 )
 
-// Names of the Secrets, after which the manifests are written too.
+// Names of the Secrets; the manifests have the same names.
 const (
 	AuthoritySecret = "lodestone-extender-authority"
 	ServerSecret    = "lodestone-extender-server"
@@ -57,22 +57,28 @@ func (o *CertificatesOptions) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Namespace, "namespace", o.Namespace, "namespace of the Service and of the Secrets "+ServerSecret+" and "+ClientSecret)
 	flags.StringVar(&o.AuthorityNamespace, "authority-namespace", o.AuthorityNamespace, "namespace of the Secret "+AuthoritySecret)
 	flags.StringVar(&o.Service, "service", o.Service, "Service whose names and cluster IPs the extender's certificate is for")
-	flags.StringSliceVar(&o.Hosts, "host", o.Hosts, "another name or address that the extender's certificate is for; may be given several times")
+	flags.StringSliceVar(&o.Hosts, "host", o.Hosts, "another name or address that the extender's certificate is for; may be given "+
+		"several times")
 	flags.StringVar(&o.ClientName, "client-name", o.ClientName, "common name of kube-scheduler's certificate")
-	flags.DurationVar(&o.AuthorityLife, "authority-duration", o.AuthorityLife, "how long a new authority is valid; the next one is made after two thirds of it, and signs after five sixths")
-	flags.DurationVar(&o.ServerLife, "server-duration", o.ServerLife, "how long a new certificate of the extender is valid; it is renewed after two thirds of it")
-	flags.DurationVar(&o.ClientLife, "client-duration", o.ClientLife, "how long a new certificate for kube-scheduler is valid; it is renewed after two thirds of it")
+	flags.DurationVar(&o.AuthorityLife, "authority-duration", o.AuthorityLife,
+		"how long a new authority is valid; the next one is made after two thirds of it, and signs after five sixths")
+	flags.DurationVar(&o.ServerLife, "server-duration", o.ServerLife,
+		"how long a new certificate of the extender is valid; it is renewed after two thirds of it")
+	flags.DurationVar(&o.ClientLife, "client-duration", o.ClientLife,
+		"how long a new certificate for kube-scheduler is valid; it is renewed after two thirds of it")
 }
 
-// Validate returns every mistake in the options.
+// Validate returns an error that joins all that is wrong with the options.
 func (o *CertificatesOptions) Validate() error {
 	var mistakes []error
-	for flag, name := range map[string]string{"--namespace": o.Namespace, "--authority-namespace": o.AuthorityNamespace, "--service": o.Service} {
+	for flag, name := range map[string]string{"--namespace": o.Namespace, "--authority-namespace": o.AuthorityNamespace,
+		"--service": o.Service} {
 		if len(validation.IsDNS1123Label(name)) > 0 {
 			mistakes = append(mistakes, fmt.Errorf("%s %q is no name: give lower-case letters, digits and '-'", flag, name))
 		}
 	}
-	for flag, life := range map[string]time.Duration{"--authority-duration": o.AuthorityLife, "--server-duration": o.ServerLife, "--client-duration": o.ClientLife} {
+	for flag, life := range map[string]time.Duration{"--authority-duration": o.AuthorityLife, "--server-duration": o.ServerLife,
+		"--client-duration": o.ClientLife} {
 		if life < time.Hour {
 			mistakes = append(mistakes, fmt.Errorf("%s is %s: give at least 1h", flag, life))
 		}
@@ -88,8 +94,8 @@ func (o *CertificatesOptions) Validate() error {
 	return errors.Join(mistakes...)
 }
 
-// Config makes the client that the options name.
-func (o *CertificatesOptions) Config() (*certificates.Config, error) {
+// Config makes the client and the configuration from the options.
+func (o *CertificatesOptions) Config() (*mtls.JobConfig, error) {
 	home, err := homeCluster(o.Kubeconfig)
 	if err != nil {
 		return nil, err
@@ -99,7 +105,7 @@ func (o *CertificatesOptions) Config() (*certificates.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make client of the home cluster: %w", err)
 	}
-	return &certificates.Config{
+	return &mtls.JobConfig{
 		Client:        client,
 		Authority:     types.NamespacedName{Namespace: o.AuthorityNamespace, Name: AuthoritySecret},
 		ServerSecret:  types.NamespacedName{Namespace: o.Namespace, Name: ServerSecret},
@@ -125,11 +131,11 @@ func newCertificatesCommand() *cobra.Command {
 	}
 	options.AddFlags(cmd.Flags())
 	logsapi.AddFlags(options.Logs, cmd.Flags())
-	return command.Complete(cmd, options.Logs, options.Validate, func(ctx context.Context) error {
+	return program.Complete(cmd, options.Logs, options.Validate, func(ctx context.Context) error {
 		config, err := options.Config()
 		if err != nil {
 			return err
 		}
-		return certificates.Run(ctx, config)
+		return mtls.RunCertificateJob(ctx, config)
 	})
 }

@@ -1,3 +1,6 @@
+// Package app is the extender as a program: its commands and flags (NewCommand, Options), and Run,
+// which makes clients and listeners, creates the parts of the other packages and serves. Read
+// run.go first.
 package app
 
 import (
@@ -9,31 +12,59 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/lodestone-storage/lodestone/extender/explain"
-	"github.com/lodestone-storage/lodestone/extender/feed"
 	"github.com/lodestone-storage/lodestone/extender/metrics"
+	"github.com/lodestone-storage/lodestone/extender/mtls"
 	"github.com/lodestone-storage/lodestone/extender/server"
 	"github.com/lodestone-storage/lodestone/extender/snapshot"
-	"github.com/lodestone-storage/lodestone/pkg/remoteclusters"
+	"github.com/lodestone-storage/lodestone/pkg/clients"
+	"github.com/lodestone-storage/lodestone/pkg/program"
 )
 
-// drainTimeout bounds how long running requests may take once the listeners are
-// closed; kube-scheduler itself waits no longer than this.
+// NewCommand returns the command lodestone-extender.
+func NewCommand() *cobra.Command {
+	options := NewOptions()
+	cmd := &cobra.Command{
+		Use:   "lodestone-extender",
+		Short: "Keeps pods near their data: a kube-scheduler extender for Lodestone volumes",
+		Long: "lodestone-extender answers kube-scheduler's extender calls: it refuses nodes of clusters where a pod's volumes\n" +
+			"are not or cannot be made, prefers those where the pod's data is, and keeps pods from being evicted in vain.",
+	}
+	options.AddFlags(cmd.Flags())
+	logsapi.AddFlags(options.Logs, cmd.Flags())
+	cmd.AddCommand(newCertificatesCommand())
+	return program.Complete(cmd, options.Logs, options.Validate, func(ctx context.Context) error {
+		config, err := options.Config(ctx)
+		if err != nil {
+			return err
+		}
+		return Run(ctx, config)
+	})
+}
+
+// drainTimeout limits how long running requests may take after the listeners are closed;
+// kube-scheduler waits no longer itself.
 const drainTimeout = 5 * time.Second
 
-// patience bounds how long a call waits for a claim that kube-scheduler has seen a
-// moment earlier. It waits only for such claims, and usually a few milliseconds.
+// patience limits how long a call waits for a claim that kube-scheduler has seen and this program
+// has not yet. It waits only for such claims, and usually a few milliseconds.
 const patience = 200 * time.Millisecond
 
-// Run watches the home cluster and answers kube-scheduler until ctx ends. It then
-// reports itself as not ready, answers calls for the grace period, finishes the
-// running ones and returns nil. It returns an error only when it cannot serve.
+// followInterval is how often the files of certificates are read. They change a
+// few times a year, and old ones stay valid for days.
+const followInterval = 5 * time.Second
+
+// Run watches the home cluster and answers kube-scheduler until ctx ends. It then reports itself as
+// not ready, answers calls for the grace period, finishes the running ones and returns nil. It
+// returns an error only if it cannot serve.
 func Run(ctx context.Context, config *Config) error {
 	view := snapshot.New()
 	feeds, err := newFeeds(config.Home, view)
@@ -60,7 +91,7 @@ func Run(ctx context.Context, config *Config) error {
 		Patience:     patience,
 	}
 
-	// Calls are answered, from fresh data, for a while after ctx has ended.
+	// Calls are still answered, with current data, for a while after ctx has ended.
 	group, serving := errgroup.WithContext(context.WithoutCancel(ctx))
 	serving, stopServing := context.WithCancel(serving)
 	defer stopServing()
@@ -87,10 +118,10 @@ func Run(ctx context.Context, config *Config) error {
 	return group.Wait()
 }
 
-func newFeeds(home *rest.Config, view *snapshot.Snapshot) (feed.Feeds, error) {
+func newFeeds(home *rest.Config, view *snapshot.Snapshot) (snapshot.Feeds, error) {
 	home = rest.CopyConfig(home)
 	home.UserAgent = "lodestone-extender"
-	clusters, err := remoteclusters.NewClient(home)
+	clusters, err := clients.NewRemoteClusters(home)
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +130,39 @@ func newFeeds(home *rest.Config, view *snapshot.Snapshot) (feed.Feeds, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make client of the home cluster: %w", err)
 	}
-	return feed.New(client, clusters, view), nil
+	return snapshot.NewFeeds(client, clusters, view), nil
+}
+
+// protect serves the verbs with the certificates that config names, if any. Readiness probes then
+// fail while the certificates are not usable.
+func protect(ctx context.Context, group *errgroup.Group, config *Config, verbs, status *http.Server, counters *metrics.Metrics) error {
+	if config.TLS == nil {
+		return nil
+	}
+	guard, err := mtls.Open(*config.TLS, time.Now, counters.Certificates())
+	if err != nil {
+		return fmt.Errorf("serve with TLS: %w", err)
+	}
+	guard.Attach(ctx, verbs)
+	config.Verbs = guard.Listener(config.Verbs)
+	status.Handler = readyUnless(guard.Problem, status.Handler)
+	group.Go(func() error { guard.Follow(ctx, followInterval); return nil })
+	return nil
+}
+
+func readyUnless(problem func() error, next http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/", next)
+	for _, path := range []string{"/readyz", "/readyz/serving"} {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
+			if err := problem(); err != nil {
+				http.Error(w, "not ready: "+err.Error(), http.StatusServiceUnavailable)
+				return
+			}
+			next.ServeHTTP(w, r)
+		})
+	}
+	return mux
 }
 
 // newHTTPServer returns a server whose time limits are under the 5 s after which
@@ -124,8 +187,8 @@ func serve(s *http.Server, listener net.Listener) error {
 	return nil
 }
 
-// shutDown finishes the running requests of the servers, one after another: the
-// last one still tells how it goes.
+// shutDown finishes the running requests of the servers, one after another: the last one still
+// answers probes meanwhile.
 func shutDown(ctx context.Context, servers ...*http.Server) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
 	defer cancel()

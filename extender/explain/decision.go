@@ -1,3 +1,9 @@
+// Package explain keeps the decisions on the latest pods with their reasons, for users who ask why
+// a pod is not where they expect it. kube-scheduler itself shows only how many nodes had which
+// reason. The server adds each Decision to a Journal, and /explain reads it there.
+//
+// A decision is stored as the few facts that it was made from; texts are made of them only when
+// somebody asks.
 package explain
 
 import (
@@ -5,6 +11,7 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/lodestone-storage/lodestone/extender/filter"
@@ -13,52 +20,50 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/refusal"
 )
 
-// Decision is the outcome of one call for one pod. It must not be changed once
-// it is in a Journal.
+// Decision is the outcome of one call for one pod. It must not be changed once it is in a Journal.
 type Decision struct {
 	Time time.Time `json:"time"`
 	// Verb is filter, prioritize or preempt.
 	Verb   string  `json:"verb"`
 	Claims []Claim `json:"claims"`
-	// Nodes says what became of the candidates of filter and preempt.
+	// Nodes has the verdicts on the candidates of filter and preempt.
 	Nodes []Verdict `json:"nodes,omitempty"`
-	// Scores says what prioritize gave the nodes of each candidate cluster.
+	// Scores has the scores that prioritize gave the nodes of each candidate cluster.
 	Scores []score.Mark `json:"scores,omitempty"`
-	// Stale is for how long changes had not arrived when this was decided; empty
-	// while they arrived.
+	// Stale is how long no changes had arrived when this was decided; empty if they arrived.
 	Stale string `json:"stale,omitempty"`
-	// Omitted is how many items of the lists were left out.
+	// Omitted is how many items of the lists are left out.
 	Omitted int `json:"omitted,omitempty"`
 
 	bytes int
 }
 
-// Claim is what was known of one claim of the pod.
+// Claim has what was known of one claim of the pod.
 type Claim struct {
 	Name string `json:"name"`
-	// Unknown: the claim did not exist as far as was known.
+	// Unknown says that no such claim was known.
 	Unknown bool `json:"unknown,omitempty"`
-	// Near: the pod does not mount the claim but wants to be near it.
+	// Near says that the pod does not mount the claim but wants to be near it.
 	Near         bool   `json:"near,omitempty"`
 	StorageClass string `json:"storageClass,omitempty"`
 	Volume       string `json:"volume,omitempty"`
-	// DataIn is the cluster that holds the data; empty without data, and where it
-	// is not confined to a cluster.
+	// DataIn is the cluster that has the data; empty without data, and if the data is not confined
+	// to a cluster.
 	DataIn string `json:"dataIn,omitempty"`
 	// Prefers is, for data that is not confined, the cluster that an administrator
 	// labelled its volume with.
 	Prefers string `json:"prefers,omitempty"`
 	// Bytes is the capacity of the volume.
 	Bytes int64 `json:"bytes,omitempty"`
-	// CopyOf is the claim that the volume is to be a copy of.
+	// CopyOf is the claim that the volume will be a copy of.
 	CopyOf string `json:"copyOf,omitempty"`
-	// Moving: a move holds the claim.
+	// Moving says that a move is moving the claim.
 	Moving bool `json:"moving,omitempty"`
-	// Refusals are the places that refused to make the volume.
+	// Refusals are the clusters and nodes that refused to make the volume.
 	Refusals []refusal.Refusal `json:"refusals,omitempty"`
 }
 
-// Verdict is what became of the candidate nodes of one cluster.
+// Verdict is the decision on the candidate nodes of one cluster.
 type Verdict struct {
 	// Cluster is empty for nodes that were not known yet.
 	Cluster string
@@ -80,8 +85,8 @@ func (v Verdict) MarshalJSON() ([]byte, error) {
 	}{Cluster: v.Cluster, Reason: v.Reason.String(), Sentence: v.Reason.Sentence(), Nodes: v.Nodes, Examples: v.Examples})
 }
 
-// Claims returns the facts of a pod's claims. found are those that are known;
-// those that only the pod's volumes name are unknown.
+// Claims returns the facts on a pod's claims. found are the known ones; claims that only the pod's
+// volumes name are unknown.
 func Claims(pod snapshot.Pod, found []snapshot.PodClaim) []Claim {
 	claims := make([]Claim, 0, len(found))
 	for _, known := range found {
@@ -105,9 +110,151 @@ func Claims(pod snapshot.Pod, found []snapshot.PodClaim) []Claim {
 	return claims
 }
 
-// Scores returns the marks of clusters, the highest score first.
+// Scores returns the scores of clusters, the highest first.
 func Scores(scale score.Scale) []score.Mark {
 	return slices.SortedFunc(maps.Values(scale), func(a, b score.Mark) int {
 		return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(a.Cluster, b.Cluster))
 	})
+}
+
+// examples is how many refused nodes are named of each cluster and reason.
+const examples = 3
+
+// few is up to how many verdicts a linear search is faster than a map.
+const few = 8
+
+// Tally counts nodes by their cluster and verdict. The zero value is empty and ready for use.
+type Tally struct {
+	verdicts []Verdict
+	// current is the verdict of the last node: the next node mostly has the same.
+	current *Verdict
+	// at is the index of verdicts, used if there are many.
+	at map[group]int
+}
+
+type group struct {
+	cluster string
+	reason  filter.Reason
+}
+
+// Add counts a node. A name that is kept is copied.
+func (t *Tally) Add(cluster string, reason filter.Reason, name string) {
+	if t.current == nil || t.current.Reason != reason || t.current.Cluster != cluster {
+		t.current = t.verdict(group{cluster: cluster, reason: reason})
+	}
+	t.current.Nodes++
+	if reason != filter.Accepted && len(t.current.Examples) < examples {
+		// The name may be a substring of a large request.
+		t.current.Examples = append(t.current.Examples, strings.Clone(name))
+	}
+}
+
+func (t *Tally) verdict(g group) *Verdict {
+	for i := range min(len(t.verdicts), few) {
+		if v := &t.verdicts[i]; v.Reason == g.reason && v.Cluster == g.cluster {
+			return v
+		}
+	}
+	if i, ok := t.at[g]; ok {
+		return &t.verdicts[i]
+	}
+	t.verdicts = append(t.verdicts, Verdict{Cluster: g.cluster, Reason: g.reason})
+	last := len(t.verdicts) - 1
+	if last >= few {
+		if t.at == nil {
+			t.at = map[group]int{}
+		}
+		t.at[g] = last
+	}
+	return &t.verdicts[last]
+}
+
+// Verdicts returns the verdicts in the order in which they first occurred.
+func (t *Tally) Verdicts() []Verdict {
+	return t.verdicts
+}
+
+// Refused returns how many nodes each reason refused; nil if all were accepted.
+func (t *Tally) Refused() map[filter.Reason]int {
+	var counts map[filter.Reason]int
+	for _, verdict := range t.verdicts {
+		if verdict.Reason == filter.Accepted {
+			continue
+		}
+		if counts == nil {
+			counts = map[filter.Reason]int{}
+		}
+		counts[verdict.Reason] += verdict.Nodes
+	}
+	return counts
+}
+
+// maxDecision limits a decision in bytes; overhead is what each item of a list counts in addition
+// to its text. Items that do not fit are left out and counted.
+const (
+	maxDecision = 4 << 10
+	overhead    = 160
+)
+
+// fit returns the decision cut to the limit. Half of it is for the nodes, and half of the rest for
+// the scores.
+func (d Decision) fit() Decision {
+	budget := maxDecision - overhead
+	var left [3]int
+	d.Nodes, left[0] = cut(d.Nodes, budget/2, Verdict.size)
+	rest := budget - total(d.Nodes, Verdict.size)
+	d.Scores, left[1] = cut(d.Scores, rest/2, markSize)
+	rest -= total(d.Scores, markSize)
+	d.Claims, left[2] = cut(d.Claims, rest, Claim.size)
+	d.Omitted = left[0] + left[1] + left[2]
+	d.bytes = maxDecision - rest + total(d.Claims, Claim.size)
+	return d
+}
+
+// cut returns the first items that fit into budget bytes, and how many are left out.
+func cut[T any](items []T, budget int, size func(T) int) (kept []T, omitted int) {
+	for i, item := range items {
+		if budget -= size(item); budget < 0 {
+			return slices.Clone(items[:i]), len(items) - i
+		}
+	}
+	return items, 0
+}
+
+func total[T any](items []T, size func(T) int) int {
+	sum := 0
+	for _, item := range items {
+		sum += size(item)
+	}
+	return sum
+}
+
+func (c Claim) size() int {
+	sum := overhead + len(c.Name) + len(c.StorageClass) + len(c.Volume) + len(c.DataIn) + len(c.Prefers) + len(c.CopyOf)
+	for _, refused := range c.Refusals {
+		sum += overhead + len(refused.Cluster) + len(refused.Node) + len(refused.Reason) + len(refused.Message)
+	}
+	return sum
+}
+
+func (v Verdict) size() int {
+	sum := overhead + len(v.Cluster)
+	for _, example := range v.Examples {
+		sum += len(example)
+	}
+	return sum
+}
+
+func markSize(m score.Mark) int {
+	size := overhead/2 + len(m.Cluster)
+	if m.Data != nil {
+		size += overhead / 4
+	}
+	if m.Siblings != nil {
+		size += overhead / 2
+	}
+	if m.Room != nil {
+		size += overhead/2 + len(m.Room.Class)
+	}
+	return size
 }

@@ -39,7 +39,8 @@ func TestScoresComeHighestFirst(t *testing.T) {
 }
 
 func TestDecisionIsCutToItsRoom(t *testing.T) {
-	small := Decision{Claims: []Claim{{Name: "data"}}, Nodes: []Verdict{{Cluster: "west", Nodes: 1}}, Scores: []score.Mark{{Cluster: "west", Score: 10}}}
+	small := Decision{Claims: []Claim{{Name: "data"}}, Nodes: []Verdict{{Cluster: "west", Nodes: 1}},
+		Scores: []score.Mark{{Cluster: "west", Score: 10}}}
 	cut := small.fit()
 	assert.Zero(t, cut.Omitted)
 	assert.Equal(t, 3*overhead+overhead/2+len("data")+2*len("west"), cut.bytes)
@@ -51,7 +52,8 @@ func TestDecisionIsCutToItsRoom(t *testing.T) {
 		name := fmt.Sprint(i) + strings.Repeat("x", 100)
 		large.Claims = append(large.Claims, Claim{Name: name})
 		large.Nodes = append(large.Nodes, Verdict{Cluster: name})
-		large.Scores = append(large.Scores, score.Mark{Cluster: name, Data: &score.Data{}, Siblings: &score.Siblings{}, Room: &score.Room{Class: name}})
+		large.Scores = append(large.Scores, score.Mark{Cluster: name, Data: &score.Data{}, Siblings: &score.Siblings{},
+			Room: &score.Room{Class: name}})
 	}
 	cut = large.fit()
 	assert.LessOrEqual(t, cut.bytes, maxDecision)
@@ -97,7 +99,8 @@ func TestTallyCountsManyClusters(t *testing.T) {
 func TestVerdictAsJSON(t *testing.T) {
 	for want, verdict := range map[string]Verdict{
 		`{"cluster":"west","reason":"Accepted","nodes":2}`: {Cluster: "west", Nodes: 2},
-		fmt.Sprintf(`{"cluster":"west","reason":"ClusterNotReady","sentence":%q,"nodes":1,"examples":["west"]}`, filter.ClusterNotReady.Sentence()): {
+		fmt.Sprintf(`{"cluster":"west","reason":"ClusterNotReady","sentence":%q,"nodes":1,"examples":["west"]}`,
+			filter.ClusterNotReady.Sentence()): {
 			Cluster: "west", Reason: filter.ClusterNotReady, Nodes: 1, Examples: []string{"west"},
 		},
 	} {

@@ -9,30 +9,28 @@ import (
 	"github.com/lodestone-storage/lodestone/extender/snapshot"
 )
 
-// The bounds of a Journal: 8,192 pods and 16 MiB at most. Room is shared by the
-// pods of a bucket only, so some pods are forgotten before both are used up; of
-// the latest 2,000 pods hardly any.
+// Limits of a Journal: 8,192 pods and 16 MiB. The pods of one bucket share its room, so some pods
+// are dropped before both limits are reached; of the latest 2,000 pods hardly any.
 const (
 	buckets        = 1024
 	podsPerBucket  = 8
 	bytesPerBucket = 16 << 10
 )
 
-// Pod is what is kept of one pod.
+// Pod has what is kept of one pod.
 type Pod struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"pod"`
 	UID       string `json:"uid"`
-	// Decisions has the last one of each verb, the newest first.
+	// Decisions has the last decision of each verb, the newest first.
 	Decisions []Decision `json:"decisions"`
 
 	bytes int
 }
 
-// Journal keeps the latest decisions. It is safe for concurrent use, and takes no
-// lock: each bucket is an immutable list behind an atomic pointer. A pod that
-// finds its bucket full takes the place of the one that was asked about longest
-// ago.
+// Journal keeps the latest decisions. It is safe for concurrent use, and takes no lock: each bucket
+// is an immutable list behind an atomic pointer. If a bucket is full, a new pod replaces the one
+// that has had no decision for longest.
 type Journal struct {
 	seed    maphash.Seed
 	buckets [buckets]atomic.Pointer[bucket]
@@ -46,8 +44,8 @@ func NewJournal() *Journal {
 	return &Journal{seed: maphash.MakeSeed()}
 }
 
-// Add keeps a decision on a pod, in place of an earlier one of the same verb and
-// of all decisions on an earlier pod of that name.
+// Add stores a decision on a pod. It replaces an earlier one of the same verb, and all decisions on
+// an earlier pod of that name.
 func (j *Journal) Add(pod snapshot.Pod, decision Decision) {
 	decision = decision.fit()
 	at := j.bucket(pod.Namespace, pod.Name)
@@ -72,7 +70,7 @@ func (j *Journal) Get(namespace, name string) (*Pod, bool) {
 	return nil, false
 }
 
-// Refused says whether it is kept that nodes were refused to this very pod, not to
+// Refused reports whether the Journal has a decision that refused nodes to this very pod, not to
 // another of its name.
 func (j *Journal) Refused(pod snapshot.Pod) bool {
 	kept, ok := j.Get(pod.Namespace, pod.Name)
@@ -94,7 +92,7 @@ func (b bucket) find(namespace, name string) (*Pod, bool) {
 	return nil, false
 }
 
-// with returns the bucket after a decision. It is within the bounds of a bucket.
+// with returns the bucket with a decision added, within the limits of a bucket.
 func (b bucket) with(pod snapshot.Pod, decision Decision) bucket {
 	old, _ := b.find(pod.Namespace, pod.Name)
 	after := make(bucket, 0, min(len(b)+1, podsPerBucket))
@@ -114,8 +112,8 @@ func (b bucket) with(pod snapshot.Pod, decision Decision) bucket {
 	return after
 }
 
-// with returns what is kept of a pod after a decision; the receiver, which may be
-// nil, is what was kept before.
+// with returns what is kept of a pod with a decision added; the receiver, which may be nil, is what
+// was kept before.
 func (p *Pod) with(pod snapshot.Pod, decision Decision) *Pod {
 	after := &Pod{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Decisions: []Decision{decision}}
 	after.bytes = overhead + len(pod.Namespace) + len(pod.Name) + len(pod.UID) + decision.bytes

@@ -161,7 +161,8 @@ func BenchmarkJournalAdd(b *testing.B) {
 		pods[i] = podNamed(fmt.Sprint(i))
 	}
 	decision := Decision{Time: time.Now(), Verb: "filter", Claims: []Claim{{Name: "data", DataIn: "west"}}, Nodes: []Verdict{
-		{Cluster: "west", Nodes: 1}, {Cluster: "home", Reason: filter.DataElsewhere, Nodes: 100, Examples: []string{"home-1", "home-2", "home-3"}},
+		{Cluster: "west", Nodes: 1},
+		{Cluster: "home", Reason: filter.DataElsewhere, Nodes: 100, Examples: []string{"home-1", "home-2", "home-3"}},
 	}}
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {

@@ -11,9 +11,9 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/refusal"
 )
 
-// BenchmarkPlanOf500Nodes judges nodes of home, on each of which ten pods have a
-// volume, for a pod with an unbound claim: without attach limits, with some that
-// are far off, and with some that are close, so that volumes are counted.
+// BenchmarkPlanOf500Nodes judges nodes of home, each with volumes of ten pods, for a pod with an
+// unbound claim: without attach limits, with limits that are far off, and with limits that are
+// close, so that volumes are counted.
 func BenchmarkPlanOf500Nodes(b *testing.B) {
 	const nodes, volumes = 500, 10
 	for name, limit := range map[string]int{"no limits": 0, "far from the limit": 25, "at the limit": volumes} {
@@ -43,8 +43,8 @@ func BenchmarkPlanOf500Nodes(b *testing.B) {
 	}
 }
 
-// BenchmarkPlanOfAPodThatWasRefused judges 5,000 nodes for a pod with 500 claims,
-// each of which as many places refused as an annotation can name.
+// BenchmarkPlanOfAPodThatWasRefused judges 5,000 nodes for a pod with 500 claims, each of which has
+// as many refusals as an annotation can hold.
 func BenchmarkPlanOfAPodThatWasRefused(b *testing.B) {
 	view := world()
 	realClasses(view)
@@ -52,7 +52,8 @@ func BenchmarkPlanOfAPodThatWasRefused(b *testing.B) {
 	for i := range 500 {
 		claim := &snapshot.Claim{UID: fmt.Sprint(i), ClassName: "lodestone"}
 		for j := range 32 {
-			claim.Refusals = append(claim.Refusals, refusal.Refusal{Cluster: keys.Home, Node: fmt.Sprintf("gone-%d-%d", i, j), Until: now.Add(time.Hour)})
+			claim.Refusals = append(claim.Refusals, refusal.Refusal{Cluster: keys.Home, Node: fmt.Sprintf("gone-%d-%d", i, j),
+				Until: now.Add(time.Hour)})
 		}
 		names = append(names, fmt.Sprintf("claim-%d", i))
 		view.Claims.Set("app/"+names[i], claim)

@@ -16,7 +16,7 @@ var at = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func TestPlacesThatRefused(t *testing.T) {
 	later, over := at.Add(time.Second), at
-	var p places
+	var p locations
 	assert.False(t, p.has("west", "west"))
 	p.add([]refusal.Refusal{{Cluster: "west", Until: later}, {Cluster: keys.Home, Node: "home-1", Until: later}}, at)
 	p.add([]refusal.Refusal{{Cluster: "east", Until: over}, {Cluster: keys.Home, Node: "home-2", Until: over}}, at)
@@ -29,15 +29,14 @@ func TestPlacesThatRefused(t *testing.T) {
 }
 
 func TestPlacesAreBounded(t *testing.T) {
-	var p places
-	for i := range 2 * maxPlaces {
+	var p locations
+	for i := range 2 * maxRefusals {
 		p.add([]refusal.Refusal{{Cluster: fmt.Sprint(i), Until: at.Add(time.Hour)}}, at)
 	}
-	assert.Len(t, p.set, maxPlaces, "a pod can have any number of claims")
+	assert.Len(t, p.set, maxRefusals, "a pod can have any number of claims")
 }
 
-// What a cluster is asked of a claim is asked once for claims that are alike: a
-// pod can have any number of them.
+// Claims that are alike are judged once for a cluster, since a pod can have any number of them.
 func TestKindsOfClaims(t *testing.T) {
 	fast, slow := &snapshot.Class{}, &snapshot.Class{}
 	claim := func(class *snapshot.Class, claim snapshot.Claim) unboundClaim {

@@ -1,46 +1,50 @@
-// Package filter decides which nodes a pod's claims allow. It is pure: a
-// snapshot and the time go in, one reason per node comes out.
+// Package filter decides which nodes a pod's claims allow: NewPlan takes a snapshot, a pod and the
+// time, and Plan.Judge returns one Reason per node. Read plan.go first; reason.go has the reasons
+// with their texts. It is pure.
 //
-// Every reason counts as unresolvable: evicting pods is not tried for any of
-// them. For all but AttachLimit it would not help.
+// Every reason counts as unresolvable: kube-scheduler tries no eviction for any of them. It would
+// help only for AttachLimit.
 package filter
 
 import (
+	"slices"
 	"time"
 
 	"github.com/lodestone-storage/lodestone/extender/snapshot"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/refusal"
+	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 )
 
-// Plan is what the claims of one pod demand of its node. It serves one request
-// and is not safe for concurrent use.
+// Plan is what the claims of one pod require of its node. It serves one request and is not safe for
+// concurrent use.
 type Plan struct {
 	view   *snapshot.Snapshot
 	now    time.Time
 	daemon bool
-	// home is the name of the pod's namespace; namespace is nil when its pods stay
-	// in the home cluster.
+	// home is the name of the pod's namespace; namespace is nil if its pods must stay in the home
+	// cluster.
 	home      string
 	namespace *snapshot.Namespace
 	claims    []snapshot.PodClaim
 
-	// everywhere is a reason that holds for all nodes alike.
+	// everywhere is a reason that is the same for all nodes.
 	everywhere Reason
-	// dataIn is the cluster that holds the data of the bound claims, sourceIn the
-	// one that holds what unbound claims are to be made from; empty without any.
+	// dataIn is the cluster that has the data of the bound claims, sourceIn the one with the data
+	// that unbound claims are to be made from; empty without any.
 	dataIn, sourceIn string
-	// byLabel: it is not in a volume's node affinity where the data is.
+	// byLabel says that only labels, not the node affinity of a volume, say where the data is.
 	byLabel bool
 	unbound []unboundClaim
-	// kinds are those of them that the rules for clusters tell apart.
+	// kinds has one claim of each kind that the rules for clusters distinguish.
 	kinds []unboundClaim
-	// refused are the places that could not take one of them.
-	refused places
-	// demands are made when the first node of home is judged.
+	// refused are the clusters and nodes that could not take one of them.
+	refused locations
+	// demands are computed when the first node of home is judged.
 	demands []demand
 	judged  map[string]Reason
-	// last is the cluster that was judged last, and how: the next node is mostly of
-	// the same.
+	// last is the cluster that was judged last, and the result: the next node mostly is in the
+	// same.
 	last struct {
 		cluster string
 		reason  Reason
@@ -52,7 +56,7 @@ type unboundClaim struct {
 	class *snapshot.Class
 }
 
-// NewPlan returns the plan of a pod as things are in view at now.
+// NewPlan returns the plan of a pod by the state of view at the time now.
 func NewPlan(view *snapshot.Snapshot, pod snapshot.Pod, now time.Time) *Plan {
 	plan := &Plan{view: view, now: now, daemon: pod.Daemon, home: pod.Namespace, claims: view.ClaimsOf(pod), judged: map[string]Reason{}}
 	plan.namespace, _ = view.Namespaces.Get(pod.Namespace)
@@ -124,16 +128,17 @@ func (p *Plan) confine(to *string, cluster string) {
 	}
 }
 
-// refuseEverywhere keeps the first of several reasons: claims are looked at in
-// the order of the pod's volumes.
+// refuseEverywhere keeps the first of several reasons: claims are checked in the order of the pod's
+// volumes.
 func (p *Plan) refuseEverywhere(reason Reason) {
 	if p.everywhere == Accepted {
 		p.everywhere = reason
 	}
 }
 
-// Indifferent says that no rule applies to the pod: every node will do. While
-// there are no remote clusters that is so for every pod without such claims.
+// Indifferent reports whether no rule applies to the pod, so that every node will do. Without
+// remote clusters that is so for every pod without unbound virtual claims and without data that is
+// confined to a cluster.
 func (p *Plan) Indifferent() bool {
 	return p.everywhere == Accepted && p.dataIn == "" && len(p.unbound) == 0 &&
 		(p.view.Clusters.Len() == 0 || (!p.daemon && p.namespace.Unlimited()))
@@ -144,7 +149,7 @@ func (p *Plan) Claims() []snapshot.PodClaim {
 	return p.claims
 }
 
-// Judge says why the node cannot take the pod, or Accepted.
+// Judge returns why the node cannot take the pod, or Accepted.
 func (p *Plan) Judge(node snapshot.Node) Reason {
 	switch {
 	case p.everywhere != Accepted:
@@ -152,8 +157,8 @@ func (p *Plan) Judge(node snapshot.Node) Reason {
 	case !node.Known && (len(p.unbound) > 0 || p.byLabel):
 		return NodeNotSeen
 	case !node.Known:
-		// kube-scheduler, which does know the node, has matched it with the
-		// volumes' node affinity and with its taints.
+		// kube-scheduler, which does know the node, has checked the volumes' node affinity and the
+		// node's taints.
 		return Accepted
 	case p.dataIn != "" && p.dataIn != node.Cluster:
 		return DataElsewhere
@@ -181,4 +186,176 @@ func (p *Plan) judgedCluster(id string) Reason {
 		p.judged[id] = reason
 	}
 	return reason
+}
+
+// kindsOf returns one claim of each kind that judgeCluster distinguishes. A pod can have very many
+// claims, but there are only as many kinds as classes with their lists.
+func kindsOf(claims []unboundClaim) []unboundClaim {
+	type kind struct {
+		class  *snapshot.Class
+		choice string
+		chosen bool
+		ofPod  bool
+	}
+	if len(claims) < 2 {
+		return claims
+	}
+	seen := make(map[kind]struct{}, 2)
+	var kinds []unboundClaim
+	for _, claim := range claims {
+		choice, chosen := claim.Choice[keys.Class]
+		of := kind{class: claim.class, choice: choice, chosen: chosen, ofPod: claim.OfPod}
+		if _, known := seen[of]; !known {
+			seen[of] = struct{}{}
+			kinds = append(kinds, claim)
+		}
+	}
+	return kinds
+}
+
+// judgeCluster applies the rules that are the same for all nodes of a cluster.
+func (p *Plan) judgeCluster(id string) Reason {
+	for _, claim := range p.kinds {
+		if !claim.class.Allows(id) {
+			return ClusterNotAllowed
+		}
+	}
+	if id == keys.Home {
+		// The real classes at home are left to the provisioner: its event on the claim names the
+		// class that is missing.
+		return Accepted
+	}
+	switch {
+	case p.daemon:
+		return DaemonPod
+	case p.namespace == nil:
+		return NotOffloaded
+	case !p.namespace.MayUse(id):
+		return NotOpen
+	case len(p.unbound) == 0:
+		return Accepted
+	}
+	cluster, ok := p.view.Clusters.Get(id)
+	for _, claim := range p.kinds {
+		if claim.OfPod && (!ok || !cluster.OwnNode) {
+			return EphemeralVolume
+		}
+	}
+	switch {
+	case !ok:
+		return ClusterUnknown
+	case !cluster.Ready:
+		return ClusterNotReady
+	}
+	for _, claim := range p.kinds {
+		if !offersClass(id, cluster, claim) {
+			return NoRealClass
+		}
+	}
+	return Accepted
+}
+
+func offersClass(id string, cluster *snapshot.Cluster, claim unboundClaim) bool {
+	name, err := claim.class.RealClassName(id, claim.Choice)
+	if err != nil {
+		return false
+	}
+	if name == "" {
+		name = cluster.DefaultClass
+	}
+	_, err = virtualclass.Resolve(name, id, cluster.Offered)
+	return err == nil
+}
+
+// maxRefusals limits how many refusals of all claims of a pod count. One that is not counted costs
+// an attempt: the cluster or node refuses again.
+const maxRefusals = 4096
+
+// location is a node of a cluster, or a whole cluster where node is empty.
+type location struct{ cluster, node string }
+
+// locations are the nodes and clusters that refused a claim lately. The zero value is empty.
+type locations struct {
+	set map[location]struct{}
+	// read counts all refusals that were read, including those that have ended.
+	read int
+}
+
+// add adds the refusals that have not ended at now.
+func (p *locations) add(refusals []refusal.Refusal, now time.Time) {
+	for i := range refusals {
+		if p.read++; p.read > maxRefusals {
+			return
+		}
+		r := &refusals[i]
+		if !now.Before(r.Until) {
+			continue
+		}
+		if p.set == nil {
+			p.set = map[location]struct{}{}
+		}
+		p.set[location{cluster: r.Cluster, node: r.Node}] = struct{}{}
+	}
+}
+
+// has reports whether a node, or its whole cluster, is among them.
+func (p *locations) has(cluster, node string) bool {
+	if len(p.set) == 0 {
+		return false
+	}
+	if _, all := p.set[location{cluster: cluster}]; all {
+		return true
+	}
+	_, one := p.set[location{cluster: cluster, node: node}]
+	return one
+}
+
+// demand has the claims, by their keys in ascending order, whose volumes of a CSI driver must be
+// attached at home for the pod.
+type demand struct {
+	driver string
+	claims []string
+}
+
+// attachable reports whether the volumes that would be made for the pod can be attached to a node
+// of home, in addition to those that are attached there. kube-scheduler does not check that: it
+// counts a claim without a volume for the driver of its virtual class.
+func (p *Plan) attachable(node string) bool {
+	if len(p.unbound) == 0 || p.view.Limits.Len() == 0 {
+		return true
+	}
+	if p.demands == nil {
+		p.demands = p.demanded()
+	}
+	for _, demand := range p.demands {
+		if !p.view.CanAttach(node, demand.driver, demand.claims, p.now) {
+			return false
+		}
+	}
+	return true
+}
+
+// demanded returns a demand for each driver that would make volumes for the pod: those volumes, and
+// those that its other claims have already.
+func (p *Plan) demanded() []demand {
+	wanted := map[string][]string{}
+	want := func(driver string, claim snapshot.PodClaim) {
+		wanted[driver] = append(wanted[driver], snapshot.ClaimKey(p.home, claim.Name))
+	}
+	for _, claim := range p.unbound {
+		if driver := p.view.HomeDriver(claim.class, claim.Claim); driver != "" {
+			want(driver, claim.PodClaim)
+		}
+	}
+	for _, claim := range p.claims {
+		if claim.Volume != nil && len(wanted[claim.Volume.Driver]) > 0 {
+			want(claim.Volume.Driver, claim)
+		}
+	}
+	demands := make([]demand, 0, len(wanted))
+	for driver, claims := range wanted {
+		slices.Sort(claims)
+		demands = append(demands, demand{driver: driver, claims: claims})
+	}
+	return demands
 }

@@ -19,12 +19,14 @@ func TestJudged(t *testing.T) {
 		refused map[filter.Reason]int
 		want    metrics.Outcome
 	}{
-		"no node is refused":                       {nodes: 3, want: metrics.Passed},
-		"there was no node to judge":               {want: metrics.Passed},
-		"some are refused":                         {nodes: 3, refused: map[filter.Reason]int{filter.DataElsewhere: 2}, want: metrics.Restricted},
-		"all are refused, for one reason":          {nodes: 2, refused: map[filter.Reason]int{filter.DataElsewhere: 2}, want: metrics.Refused},
-		"all are refused, for more than one":       {nodes: 3, refused: map[filter.Reason]int{filter.DataElsewhere: 2, filter.ClusterNotReady: 1}, want: metrics.Refused},
-		"some are refused, for more than a reason": {nodes: 9, refused: map[filter.Reason]int{filter.DataElsewhere: 2, filter.ClusterNotReady: 1}, want: metrics.Restricted},
+		"no node is refused":              {nodes: 3, want: metrics.Passed},
+		"there was no node to judge":      {want: metrics.Passed},
+		"some are refused":                {nodes: 3, refused: map[filter.Reason]int{filter.DataElsewhere: 2}, want: metrics.Restricted},
+		"all are refused, for one reason": {nodes: 2, refused: map[filter.Reason]int{filter.DataElsewhere: 2}, want: metrics.Refused},
+		"all are refused, for more than one": {nodes: 3, refused: map[filter.Reason]int{filter.DataElsewhere: 2, filter.ClusterNotReady: 1},
+			want: metrics.Refused},
+		"some are refused, for more than a reason": {nodes: 9, refused: map[filter.Reason]int{filter.DataElsewhere: 2, filter.ClusterNotReady: 1},
+			want: metrics.Restricted},
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, test.want, metrics.Judged(test.nodes, test.refused))

@@ -17,7 +17,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lodestone-storage/lodestone/extender/certificates"
 	"github.com/lodestone-storage/lodestone/extender/mtls"
 )
 
@@ -27,7 +26,7 @@ const (
 	life  = 24 * time.Hour
 )
 
-// observed counts what the server tells.
+// observed counts the calls of the Observer.
 type observed struct {
 	mu                 sync.Mutex
 	expiry             map[string]time.Time
@@ -70,11 +69,11 @@ func (o *observed) expires(kind string) time.Time {
 	return o.expiry[kind]
 }
 
-// fixture is a directory of files that a server serves with, and what it observed.
+// fixture is a directory with a server's files, and what its Observer got.
 type fixture struct {
 	t         *testing.T
 	directory string
-	authority *certificates.Pair
+	authority *mtls.Pair
 	server    *mtls.Server
 	observed  *observed
 	url       string
@@ -83,14 +82,14 @@ type fixture struct {
 	later time.Duration
 }
 
-func newAuthority(t *testing.T) *certificates.Pair {
+func newAuthority(t *testing.T) *mtls.Pair {
 	t.Helper()
-	authority, err := certificates.NewAuthority(time.Now(), life)
+	authority, err := mtls.NewAuthority(time.Now(), life)
 	require.NoError(t, err)
 	return authority
 }
 
-func issue(t *testing.T, authority *certificates.Pair, leaf certificates.Leaf) *certificates.Pair {
+func issue(t *testing.T, authority *mtls.Pair, leaf mtls.Leaf) *mtls.Pair {
 	t.Helper()
 	if leaf.Life == 0 {
 		leaf.Life = life
@@ -100,17 +99,17 @@ func issue(t *testing.T, authority *certificates.Pair, leaf certificates.Leaf) *
 	return pair
 }
 
-func serverOf(t *testing.T, authority *certificates.Pair) *certificates.Pair {
+func serverOf(t *testing.T, authority *mtls.Pair) *mtls.Pair {
 	t.Helper()
-	return issue(t, authority, certificates.Leaf{Name: "server", Usage: x509.ExtKeyUsageServerAuth, Hosts: []string{"extender.test"}})
+	return issue(t, authority, mtls.Leaf{Name: "server", Usage: x509.ExtKeyUsageServerAuth, Hosts: []string{"extender.test"}})
 }
 
-func clientOf(t *testing.T, authority *certificates.Pair) *certificates.Pair {
+func clientOf(t *testing.T, authority *mtls.Pair) *mtls.Pair {
 	t.Helper()
-	return issue(t, authority, certificates.Leaf{Name: "kube-scheduler", Usage: x509.ExtKeyUsageClientAuth})
+	return issue(t, authority, mtls.Leaf{Name: "kube-scheduler", Usage: x509.ExtKeyUsageClientAuth})
 }
 
-// serve starts a server with new certificates, which admits only these names.
+// serve starts a server with new certificates, which accepts only clients with these names.
 func serve(t *testing.T, names ...string) *fixture {
 	t.Helper()
 	f := &fixture{t: t, directory: t.TempDir(), authority: newAuthority(t), observed: &observed{expiry: map[string]time.Time{}}}
@@ -166,7 +165,7 @@ func (f *fixture) write(name string, content []byte) {
 	require.NoError(f.t, os.WriteFile(f.path(name), content, 0o600))
 }
 
-func (f *fixture) put(name string, pair *certificates.Pair) {
+func (f *fixture) put(name string, pair *mtls.Pair) {
 	f.t.Helper()
 	key, err := pair.KeyPEM()
 	require.NoError(f.t, err)
@@ -174,8 +173,8 @@ func (f *fixture) put(name string, pair *certificates.Pair) {
 	f.write(name+".crt", pair.CertificatePEM())
 }
 
-// client returns a client that trusts authorities and shows a certificate, if any.
-func (f *fixture) client(shown *certificates.Pair, trusted ...*certificates.Pair) *http.Client {
+// client returns a client that trusts authorities and sends a certificate, if any.
+func (f *fixture) client(shown *mtls.Pair, trusted ...*mtls.Pair) *http.Client {
 	f.t.Helper()
 	pool := x509.NewCertPool()
 	for _, authority := range trusted {
@@ -195,7 +194,7 @@ func (f *fixture) client(shown *certificates.Pair, trusted ...*certificates.Pair
 	return &http.Client{Transport: transport}
 }
 
-// ask returns the status code and the answer, or 0 and why there is none.
+// ask returns the status code and the body, or 0 and why there is no answer.
 func (f *fixture) ask(client *http.Client, url string) (int, string) {
 	f.t.Helper()
 	request, err := http.NewRequestWithContext(f.t.Context(), http.MethodPost, url, strings.NewReader("{}"))

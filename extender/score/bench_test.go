@@ -8,9 +8,8 @@ import (
 	"github.com/lodestone-storage/lodestone/extender/snapshot"
 )
 
-// BenchmarkGravity weighs what is most work: 16 new claims of a StatefulSet's pod
-// with 128 siblings each, and 64 claims that it wants to be near, for 5,000 nodes
-// of 50 clusters.
+// BenchmarkGravity measures the most expensive case: 16 new claims of a StatefulSet's pod with 128
+// siblings each, and 64 claims that it wants to be near, for 5,000 nodes of 50 clusters.
 func BenchmarkGravity(b *testing.B) {
 	view := snapshot.New()
 	pod := snapshot.Pod{Namespace: "app", Name: "web-64", StatefulSet: "web"}

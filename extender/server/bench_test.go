@@ -1,10 +1,14 @@
 package server_test
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"syscall"
 	"testing"
@@ -30,8 +34,8 @@ func (d *discard) Header() http.Header         { return d.header }
 func (d *discard) Write(p []byte) (int, error) { return len(p), nil }
 func (d *discard) WriteHeader(int)             {}
 
-// processorTime is what this process has used, its garbage collector included. Other
-// programs on the machine do not disturb it as they do the time that passes.
+// processorTime is what this process has used, with its garbage collector. Unlike wall-clock time
+// it does not depend on other programs.
 func processorTime(b *testing.B) time.Duration {
 	b.Helper()
 	var usage syscall.Rusage
@@ -56,8 +60,8 @@ func serve(b *testing.B, handler http.Handler, verb string, body []byte) {
 	b.ReportMetric(float64(processorTime(b)-before)/float64(b.N), "cpu-ns/op")
 }
 
-// largeServer knows 5,000 nodes, a tenth of them in a remote cluster, and so many
-// claims without a volume.
+// largeServer has 5,000 nodes, a tenth of them in a remote cluster, and as many claims without a
+// volume.
 func largeServer(claims int) *server.Server {
 	s := newServer()
 	nodes := map[string]string{}
@@ -89,12 +93,13 @@ func BenchmarkFilter(b *testing.B) {
 	}
 }
 
-// BenchmarkFilterWithAttachLimits measures a claim that a driver would make a volume
-// for that each node can attach only some of, beside those that its pods have.
+// BenchmarkFilterWithAttachLimits measures a claim for which a driver would make a volume whose
+// attachments each node limits, in addition to the volumes of the node's pods.
 func BenchmarkFilterWithAttachLimits(b *testing.B) {
 	s := largeServer(1)
 	s.View.StorageClasses().Set("ssd", &storagev1.StorageClass{
-		ObjectMeta: metav1.ObjectMeta{Name: "ssd", Annotations: map[string]string{"storageclass.kubernetes.io/is-default-class": "true"}}, Provisioner: "csi.example",
+		ObjectMeta:  metav1.ObjectMeta{Name: "ssd", Annotations: map[string]string{"storageclass.kubernetes.io/is-default-class": "true"}},
+		Provisioner: "csi.example",
 	})
 	for i := range 5000 {
 		node := fmt.Sprintf("node-%d", i)
@@ -110,8 +115,8 @@ func BenchmarkFilterWithAttachLimits(b *testing.B) {
 	}
 }
 
-// BenchmarkFilterThatRefuses measures a pod whose data is in a cluster of a tenth
-// of the nodes: all others are listed with a sentence.
+// BenchmarkFilterThatRefuses measures a pod whose data is in the cluster of a tenth of the nodes:
+// all others are refused with a sentence.
 func BenchmarkFilterThatRefuses(b *testing.B) {
 	s := largeServer(1)
 	s.View.Claims.Set("app/claim-0", &snapshot.Claim{UID: "uid", VolumeName: "pv"})
@@ -132,8 +137,8 @@ func BenchmarkPrioritize(b *testing.B) {
 	}
 }
 
-// BenchmarkFilterOfAClosedNamespace measures what a pod without claims costs that
-// may not leave home, beside one that may.
+// BenchmarkFilterOfAClosedNamespace measures a pod without claims that may not run in remote
+// clusters, compared with one that may.
 func BenchmarkFilterOfAClosedNamespace(b *testing.B) {
 	for _, open := range []bool{true, false} {
 		s := largeServer(0)
@@ -150,10 +155,12 @@ func BenchmarkFilterOfWholeNodes(b *testing.B) {
 	for i := range 500 {
 		node := corev1.Node{}
 		node.Name = fmt.Sprintf("node-%d", i)
-		node.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("8"), corev1.ResourceMemory: resource.MustParse("32Gi")}
+		node.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("8"),
+			corev1.ResourceMemory: resource.MustParse("32Gi")}
 		for k := range 50 {
 			image := fmt.Sprintf("registry.example/team-%d/application@sha256:%s", k, strings.Repeat("0123456789abcdef", 4))
-			node.Status.Images = append(node.Status.Images, corev1.ContainerImage{Names: []string{image, fmt.Sprintf("registry.example/team-%d/application:v1.2.3", k)}, SizeBytes: 123456789})
+			node.Status.Images = append(node.Status.Images,
+				corev1.ContainerImage{Names: []string{image, fmt.Sprintf("registry.example/team-%d/application:v1.2.3", k)}, SizeBytes: 123456789})
 		}
 		list.Items = append(list.Items, node)
 	}
@@ -175,4 +182,35 @@ func callBody(b *testing.B, nodes, claims int) []byte {
 	body, err := json.Marshal(extenderv1.ExtenderArgs{Pod: podWith(mounted...), NodeNames: &names})
 	require.NoError(b, err)
 	return body
+}
+
+// BenchmarkFilterOnASocket measures the server with its HTTP; the caller costs
+// little more than its system calls.
+func BenchmarkFilterOnASocket(b *testing.B) {
+	listening := httptest.NewServer(largeServer(1).Handler())
+	b.Cleanup(listening.Close)
+	for _, nodes := range []int{1, 500, 5000} {
+		for _, claims := range []int{0, 1} {
+			b.Run(fmt.Sprintf("nodes=%d/claims=%d", nodes, claims), func(b *testing.B) {
+				b.ReportAllocs()
+				connection, err := (&net.Dialer{}).DialContext(b.Context(), "tcp", listening.Listener.Addr().String())
+				require.NoError(b, err)
+				b.Cleanup(func() { _ = connection.Close() })
+				answers := bufio.NewReaderSize(connection, 1<<20)
+				body := string(callBody(b, nodes, claims))
+				asked := []byte(call(body, len(body)))
+				before := processorTime(b)
+				for b.Loop() {
+					_, err := connection.Write(asked)
+					require.NoError(b, err)
+					response, err := http.ReadResponse(answers, nil)
+					require.NoError(b, err)
+					_, err = io.Copy(io.Discard, response.Body)
+					require.NoError(b, err)
+					require.NoError(b, response.Body.Close())
+				}
+				b.ReportMetric(float64(processorTime(b)-before)/float64(b.N), "cpu-ns/op")
+			})
+		}
+	}
 }

@@ -9,6 +9,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/storage/ephemeral"
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
@@ -19,11 +20,11 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 )
 
-// maxName is the longest name that Kubernetes takes; annotations can be longer.
+// maxName is the longest name that Kubernetes accepts; annotations can be longer.
 const maxName = 253
 
-// FromClaim returns the entry of a claim. Nothing of the claim stays referenced,
-// and what its user writes cannot make the entry large.
+// FromClaim returns the entry of a claim. It keeps no reference to the claim, and its size does not
+// depend on what the claim's user writes.
 func FromClaim(pvc *corev1.PersistentVolumeClaim) (*Claim, bool) {
 	claim := &Claim{
 		UID:        string(pvc.UID),
@@ -45,7 +46,7 @@ func FromClaim(pvc *corev1.PersistentVolumeClaim) (*Claim, bool) {
 		if claim.FromSnapshot = fromSnapshot(pvc); claim.FromSnapshot {
 			claim.SourceCluster = intern(name(pvc.Annotations[keys.SourceCluster]))
 		}
-		// A twin has the volume of its virtual claim, which counts. None is made for a
+		// A twin is excluded, since the volume of its virtual claim counts; no volume is made for a
 		// claim with a selector.
 		if pvc.Labels[keys.ClaimUID] == "" && pvc.Spec.Selector == nil {
 			claim.SelectedNode = intern(name(pvc.Annotations[keys.SelectedNode]))
@@ -55,7 +56,7 @@ func FromClaim(pvc *corev1.PersistentVolumeClaim) (*Claim, bool) {
 	return claim, true
 }
 
-// name returns a name as it is, and of what is too long to be one the beginning,
+// name returns a name unchanged. Of a text that is too long for a name it returns the beginning,
 // which is still too long.
 func name(s string) string {
 	if len(s) <= maxName {
@@ -64,8 +65,8 @@ func name(s string) string {
 	return strings.Clone(s[:maxName+1])
 }
 
-// refusalsOf returns the refusals of a claim without the sentences, which are for
-// users, and without what names no place.
+// refusalsOf returns the refusals of a claim without their sentences, which are for users, and
+// without those that name no cluster.
 func refusalsOf(pvc *corev1.PersistentVolumeClaim) []refusal.Refusal {
 	var kept []refusal.Refusal
 	for _, r := range refusal.Decode(pvc.Annotations[keys.Refused]) {
@@ -76,8 +77,8 @@ func refusalsOf(pvc *corev1.PersistentVolumeClaim) []refusal.Refusal {
 	return kept
 }
 
-// sourceOf returns the name of the claim of the same namespace that a claim is to
-// be a copy of; empty for every other kind of source.
+// sourceOf returns the name of the claim, in the same namespace, that a claim is to be a copy of;
+// empty for other sources.
 func sourceOf(pvc *corev1.PersistentVolumeClaim) string {
 	const kind = "PersistentVolumeClaim"
 	if ref := pvc.Spec.DataSourceRef; ref != nil {
@@ -93,8 +94,7 @@ func sourceOf(pvc *corev1.PersistentVolumeClaim) string {
 	return ""
 }
 
-// fromSnapshot says whether a claim is to be made from a VolumeSnapshot of its
-// namespace.
+// fromSnapshot reports whether a claim is to be made from a VolumeSnapshot of its namespace.
 func fromSnapshot(pvc *corev1.PersistentVolumeClaim) bool {
 	if ref := pvc.Spec.DataSourceRef; ref != nil {
 		elsewhere := ref.Namespace != nil && *ref.Namespace != "" && *ref.Namespace != pvc.Namespace
@@ -105,7 +105,7 @@ func fromSnapshot(pvc *corev1.PersistentVolumeClaim) bool {
 }
 
 func className(pvc *corev1.PersistentVolumeClaim) string {
-	// The annotation is older than the field, and Kubernetes still puts it first.
+	// The annotation is older than the field; Kubernetes still prefers it.
 	if name, ok := pvc.Annotations[corev1.BetaStorageClassAnnotation]; ok {
 		return name
 	}
@@ -115,7 +115,7 @@ func className(pvc *corev1.PersistentVolumeClaim) string {
 	return ""
 }
 
-// FromVolume returns the entry of a volume; false when it has no claim.
+// FromVolume returns the entry of a volume; false if it has no claim.
 func FromVolume(pv *corev1.PersistentVolume) (*Volume, bool) {
 	if pv.Spec.ClaimRef == nil {
 		return nil, false
@@ -138,8 +138,7 @@ func FromVolume(pv *corev1.PersistentVolume) (*Volume, bool) {
 	return volume, true
 }
 
-// FromStorageClass returns the entry of a storage class; false when it is not
-// virtual.
+// FromStorageClass returns the entry of a storage class; false if it is not virtual.
 func FromStorageClass(class *storagev1.StorageClass) (*Class, bool) {
 	if !virtualclass.Is(class) {
 		return nil, false
@@ -148,8 +147,8 @@ func FromStorageClass(class *storagev1.StorageClass) (*Class, bool) {
 	return &Class{Class: parsed, Invalid: err != nil}, true
 }
 
-// FromRemoteCluster returns the entry of a remote cluster. One that is being
-// removed takes no new volumes, so it counts as not ready.
+// FromRemoteCluster returns the entry of a remote cluster. One that is being deleted gets no new
+// volumes, so it counts as not ready.
 func FromRemoteCluster(cluster *v1alpha1.RemoteCluster) (*Cluster, bool) {
 	return &Cluster{
 		Ready:        cluster.DeletionTimestamp == nil && meta.IsStatusConditionTrue(cluster.Status.Conditions, v1alpha1.Ready),
@@ -164,8 +163,47 @@ func FromNode(node *corev1.Node) (string, bool) {
 	return intern(locality.OfNode(node.Labels)), true
 }
 
-// FromNamespace returns the entry of a namespace; nil when its pods may run in no
-// remote cluster.
+// FromCSINode returns the limits of a node; false if it has none.
+func FromCSINode(node *storagev1.CSINode) (Limits, bool) {
+	limits := Limits{}
+	for _, driver := range node.Spec.Drivers {
+		if driver.Allocatable != nil && driver.Allocatable.Count != nil {
+			limits[intern(driver.Name)] = int(*driver.Allocatable.Count)
+		}
+	}
+	return limits, len(limits) > 0
+}
+
+// FromPod returns the claims that a pod uses on its node; false if it uses none, is on no node, or
+// has ended.
+func FromPod(pod *corev1.Pod) (Use, bool) {
+	if pod.Spec.NodeName == "" || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		return Use{}, false
+	}
+	var claims []string
+	for i := range pod.Spec.Volumes {
+		volume := &pod.Spec.Volumes[i]
+		var claim string
+		switch {
+		case volume.PersistentVolumeClaim != nil:
+			claim = volume.PersistentVolumeClaim.ClaimName
+		case volume.Ephemeral != nil:
+			claim = ephemeral.VolumeClaimName(pod, volume)
+		default:
+			continue
+		}
+		if len(claim) > maxName {
+			// There is no claim of that name, and the key would be large.
+			continue
+		}
+		if key := ClaimKey(pod.Namespace, claim); len(claims) < maxClaims && !slices.Contains(claims, key) {
+			claims = append(claims, key)
+		}
+	}
+	return Use{Node: intern(pod.Spec.NodeName), Claims: slices.Clip(claims)}, len(claims) > 0
+}
+
+// FromNamespace returns the entry of a namespace; nil if its pods may run in no remote cluster.
 func FromNamespace(namespace *corev1.Namespace) (*Namespace, bool) {
 	if namespace.Labels[keys.Offload] != keys.OffloadEnabled {
 		return nil, true
@@ -176,6 +214,14 @@ func FromNamespace(namespace *corev1.Namespace) (*Namespace, bool) {
 		entry.object.Annotations = map[string]string{keys.OffloadClusters: clusters}
 	}
 	return entry, true
+}
+
+// FromCapacity returns the entry of a CSIStorageCapacity; false if it has no capacity.
+func FromCapacity(capacity *storagev1.CSIStorageCapacity) (Capacity, bool) {
+	if capacity.Capacity == nil {
+		return Capacity{}, false
+	}
+	return Capacity{ClassName: intern(capacity.StorageClassName), Bytes: max(0, capacity.Capacity.Value())}, true
 }
 
 // intern returns one shared copy of a string that occurs in many objects.

@@ -1,6 +1,7 @@
-package snapshot_test
+package snapshot
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -10,9 +11,9 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
-	"github.com/lodestone-storage/lodestone/extender/snapshot"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/locality"
@@ -20,7 +21,8 @@ import (
 )
 
 func TestFromClaim(t *testing.T) {
-	refused, err := refusal.Encode([]refusal.Refusal{{Cluster: "west", Reason: "Quota", Message: "a long sentence", Until: time.Unix(1000, 0).UTC()}})
+	refused, err := refusal.Encode([]refusal.Refusal{{Cluster: "west", Reason: "Quota", Message: "a long sentence",
+		Until: time.Unix(1000, 0).UTC()}})
 	require.NoError(t, err)
 	pvc := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{
@@ -33,9 +35,9 @@ func TestFromClaim(t *testing.T) {
 		},
 		Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: ptr.To("lodestone")},
 	}
-	claim, ok := snapshot.FromClaim(pvc)
+	claim, ok := FromClaim(pvc)
 	require.True(t, ok)
-	assert.Equal(t, &snapshot.Claim{
+	assert.Equal(t, &Claim{
 		UID:       "uid-1",
 		ClassName: "lodestone",
 		OwnerUID:  "pod-1",
@@ -48,41 +50,42 @@ func TestFromClaim(t *testing.T) {
 		ref := corev1.TypedObjectReference{APIGroup: ptr.To("snapshot.storage.k8s.io"), Kind: "VolumeSnapshot", Name: "friday"}
 		from.Spec.DataSourceRef = &ref
 		from.Annotations[keys.SourceCluster] = "west"
-		claim, _ := snapshot.FromClaim(from)
+		claim, _ := FromClaim(from)
 		assert.True(t, claim.FromSnapshot)
 		assert.Equal(t, "west", claim.SourceCluster)
 		assert.Empty(t, claim.Source)
-		from.Spec.DataSourceRef, from.Spec.DataSource = nil, &corev1.TypedLocalObjectReference{APIGroup: ref.APIGroup, Kind: ref.Kind, Name: ref.Name}
-		claim, _ = snapshot.FromClaim(from)
+		from.Spec.DataSourceRef, from.Spec.DataSource = nil, &corev1.TypedLocalObjectReference{APIGroup: ref.APIGroup, Kind: ref.Kind,
+			Name: ref.Name}
+		claim, _ = FromClaim(from)
 		assert.True(t, claim.FromSnapshot)
 		from.Spec.VolumeName = "pv-1"
-		claim, _ = snapshot.FromClaim(from)
+		claim, _ = FromClaim(from)
 		assert.False(t, claim.FromSnapshot, "it has its volume")
 	})
 	t.Run("what only says so of a claim that is to be empty is nothing", func(t *testing.T) {
 		empty := pvc.DeepCopy()
 		empty.Annotations[keys.SourceCluster] = "west"
-		claim, _ := snapshot.FromClaim(empty)
+		claim, _ := FromClaim(empty)
 		assert.False(t, claim.FromSnapshot)
 		assert.Empty(t, claim.SourceCluster)
 	})
 	t.Run("refusals of a bound claim no longer matter", func(t *testing.T) {
 		bound := pvc.DeepCopy()
 		bound.Spec.VolumeName = "pv-1"
-		claim, _ := snapshot.FromClaim(bound)
+		claim, _ := FromClaim(bound)
 		assert.Equal(t, "pv-1", claim.VolumeName)
 		assert.Empty(t, claim.Refusals)
 	})
 	t.Run("the older class annotation comes first, as in Kubernetes", func(t *testing.T) {
 		old := pvc.DeepCopy()
 		old.Annotations[corev1.BetaStorageClassAnnotation] = "other"
-		claim, _ := snapshot.FromClaim(old)
+		claim, _ := FromClaim(old)
 		assert.Equal(t, "other", claim.ClassName)
 	})
 	t.Run("a claim without class, owner and annotations is kept plain", func(t *testing.T) {
-		claim, ok := snapshot.FromClaim(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: "uid-2"}})
+		claim, ok := FromClaim(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: "uid-2"}})
 		assert.True(t, ok)
-		assert.Equal(t, &snapshot.Claim{UID: "uid-2"}, claim)
+		assert.Equal(t, &Claim{UID: "uid-2"}, claim)
 	})
 }
 
@@ -91,27 +94,27 @@ func TestFromVolume(t *testing.T) {
 		labels   map[string]string
 		affinity *corev1.VolumeNodeAffinity
 		source   corev1.PersistentVolumeSource
-		want     snapshot.Volume
+		want     Volume
 		dataIn   string
 		hard     bool
 	}{
 		"a virtual volume is where its affinity says": {
-			affinity: locality.Affinity("west", nil), want: snapshot.Volume{Cluster: "west"}, dataIn: "west", hard: true,
+			affinity: locality.Affinity("west", nil), want: Volume{Cluster: "west"}, dataIn: "west", hard: true,
 		},
 		"… whatever its labels say": {
 			labels:   map[string]string{keys.Cluster: "east", keys.Locality: keys.LocalityRequired},
-			affinity: locality.Affinity("west", nil), want: snapshot.Volume{Cluster: "west"}, dataIn: "west", hard: true,
+			affinity: locality.Affinity("west", nil), want: Volume{Cluster: "west"}, dataIn: "west", hard: true,
 		},
 		"a volume that nobody labelled may be anywhere": {},
 		"a label alone is a preference": {
-			labels: map[string]string{keys.Cluster: "west"}, want: snapshot.Volume{Prefers: "west"}, dataIn: "west",
+			labels: map[string]string{keys.Cluster: "west"}, want: Volume{Prefers: "west"}, dataIn: "west",
 		},
 		"a label is a rule where an administrator says so": {
 			labels: map[string]string{keys.Cluster: "west", keys.Locality: keys.LocalityRequired},
-			want:   snapshot.Volume{Cluster: "west", ByLabel: true}, dataIn: "west", hard: true,
+			want:   Volume{Cluster: "west", ByLabel: true}, dataIn: "west", hard: true,
 		},
 		"another word than required is none": {
-			labels: map[string]string{keys.Cluster: "west", keys.Locality: "Required"}, want: snapshot.Volume{Prefers: "west"}, dataIn: "west",
+			labels: map[string]string{keys.Cluster: "west", keys.Locality: "Required"}, want: Volume{Prefers: "west"}, dataIn: "west",
 		},
 		"a rule without a cluster says nothing": {
 			labels: map[string]string{keys.Cluster: "", keys.Locality: keys.LocalityRequired},
@@ -119,17 +122,18 @@ func TestFromVolume(t *testing.T) {
 		"an affinity to nodes alone leaves the word to the label": {
 			labels: map[string]string{keys.Cluster: keys.Home},
 			affinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{"home-1"}}},
+				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn,
+					Values: []string{"home-1"}}},
 			}}}},
-			want: snapshot.Volume{Prefers: keys.Home}, dataIn: keys.Home,
+			want: Volume{Prefers: keys.Home}, dataIn: keys.Home,
 		},
 		"the CSI driver is kept": {
 			source: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "disk.example.com"}},
-			want:   snapshot.Volume{Driver: "disk.example.com"},
+			want:   Volume{Driver: "disk.example.com"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			volume, ok := snapshot.FromVolume(&corev1.PersistentVolume{
+			volume, ok := FromVolume(&corev1.PersistentVolume{
 				ObjectMeta: metav1.ObjectMeta{Labels: test.labels},
 				Spec: corev1.PersistentVolumeSpec{
 					Capacity:               corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
@@ -141,14 +145,14 @@ func TestFromVolume(t *testing.T) {
 			require.True(t, ok)
 			test.want.Bytes, test.want.ClaimUID = 1<<30, "uid-1"
 			assert.Equal(t, &test.want, volume)
-			dataIn, hard := snapshot.PodClaim{Volume: volume}.DataIn()
+			dataIn, hard := PodClaim{Volume: volume}.DataIn()
 			assert.Equal(t, test.dataIn, dataIn)
 			assert.Equal(t, test.hard, hard)
 		})
 	}
-	_, ok := snapshot.FromVolume(&corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{NodeAffinity: locality.Affinity("west", nil)}})
+	_, ok := FromVolume(&corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{NodeAffinity: locality.Affinity("west", nil)}})
 	assert.False(t, ok, "a volume without claim is nobody's data")
-	dataIn, hard := snapshot.PodClaim{}.DataIn()
+	dataIn, hard := PodClaim{}.DataIn()
 	assert.Empty(t, dataIn, "nothing is known of a volume")
 	assert.False(t, hard)
 }
@@ -160,19 +164,19 @@ func TestFromStorageClass(t *testing.T) {
 		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
 		Parameters:        map[string]string{keys.Clusters: "home"},
 	}
-	virtual, ok := snapshot.FromStorageClass(class)
+	virtual, ok := FromStorageClass(class)
 	require.True(t, ok)
 	assert.False(t, virtual.Invalid)
 	assert.True(t, virtual.Allows("home"))
 	assert.False(t, virtual.Allows("west"))
 
 	class.Parameters["unknown"] = "x"
-	virtual, ok = snapshot.FromStorageClass(class)
+	virtual, ok = FromStorageClass(class)
 	assert.True(t, ok, "an invalid virtual class must still be known")
 	assert.True(t, virtual.Invalid)
 
 	class.Provisioner = "real.example"
-	_, ok = snapshot.FromStorageClass(class)
+	_, ok = FromStorageClass(class)
 	assert.False(t, ok)
 }
 
@@ -200,21 +204,22 @@ func TestFromRemoteCluster(t *testing.T) {
 			if test.deleted {
 				object.DeletionTimestamp = ptr.To(metav1.Now())
 			}
-			cluster, ok := snapshot.FromRemoteCluster(object)
+			cluster, ok := FromRemoteCluster(object)
 			assert.True(t, ok)
-			assert.Equal(t, &snapshot.Cluster{Ready: test.ready, DefaultClass: "ssd", Offered: []v1alpha1.OfferedClass{{Name: "ssd"}}}, cluster)
+			assert.Equal(t, &Cluster{Ready: test.ready, DefaultClass: "ssd", Offered: []v1alpha1.OfferedClass{{Name: "ssd"}}}, cluster)
 		})
 	}
 }
 
 func TestFromNodeAndNamespace(t *testing.T) {
-	cluster, _ := snapshot.FromNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{keys.Cluster: "west"}}})
+	cluster, _ := FromNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{keys.Cluster: "west"}}})
 	assert.Equal(t, "west", cluster)
-	cluster, _ = snapshot.FromNode(&corev1.Node{})
+	cluster, _ = FromNode(&corev1.Node{})
 	assert.Equal(t, keys.Home, cluster)
 
-	namespace := func(offload string, annotations map[string]string) *snapshot.Namespace {
-		entry, known := snapshot.FromNamespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{keys.Offload: offload}, Annotations: annotations}})
+	namespace := func(offload string, annotations map[string]string) *Namespace {
+		entry, known := FromNamespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{keys.Offload: offload},
+			Annotations: annotations}})
 		assert.True(t, known)
 		return entry
 	}
@@ -228,4 +233,88 @@ func TestFromNodeAndNamespace(t *testing.T) {
 	closed := namespace("disabled", nil)
 	assert.False(t, closed.MayUse("west"))
 	assert.False(t, closed.Unlimited())
+}
+
+func TestFromClaimThatIsACopy(t *testing.T) {
+	const kind = "PersistentVolumeClaim"
+	for name, test := range map[string]struct {
+		spec corev1.PersistentVolumeClaimSpec
+		want string
+	}{
+		"no source": {},
+		"a claim": {spec: corev1.PersistentVolumeClaimSpec{DataSource: &corev1.TypedLocalObjectReference{Kind: kind,
+			Name: "data"}}, want: "data"},
+		"a claim, by reference": {spec: corev1.PersistentVolumeClaimSpec{DataSourceRef: &corev1.TypedObjectReference{Kind: kind,
+			Name: "data"}}, want: "data"},
+		"a claim of its own namespace": {spec: corev1.PersistentVolumeClaimSpec{DataSourceRef: &corev1.TypedObjectReference{Kind: kind,
+			Name: "data", Namespace: ptr.To("app")}}, want: "data"},
+		"a claim of another namespace": {spec: corev1.PersistentVolumeClaimSpec{DataSourceRef: &corev1.TypedObjectReference{Kind: kind,
+			Name: "data", Namespace: ptr.To("other")}}},
+		"a snapshot": {
+			spec: corev1.PersistentVolumeClaimSpec{DataSource: &corev1.TypedLocalObjectReference{APIGroup: ptr.To("snapshot.storage.k8s.io"),
+				Kind: "VolumeSnapshot", Name: "data"}},
+		},
+		"another kind of that name": {
+			spec: corev1.PersistentVolumeClaimSpec{DataSourceRef: &corev1.TypedObjectReference{APIGroup: ptr.To("example.com"), Kind: kind,
+				Name: "data"}},
+		},
+		"a copy that has its volume": {spec: corev1.PersistentVolumeClaimSpec{VolumeName: "pv",
+			DataSource: &corev1.TypedLocalObjectReference{Kind: kind, Name: "data"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			claim, _ := FromClaim(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "app"}, Spec: test.spec})
+			assert.Equal(t, test.want, claim.Source)
+		})
+	}
+}
+
+func TestFromClaimReadsItsState(t *testing.T) {
+	pvc := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{
+			Annotations:     map[string]string{keys.Move: "move-uid", keys.SelectedNode: "home-1"},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", UID: "pod-1", Controller: ptr.To(true)}},
+		},
+	}
+	claim, _ := FromClaim(pvc)
+	assert.Equal(t, &Claim{OwnerUID: "pod-1", OfPod: true, Moving: true, SelectedNode: "home-1"}, claim)
+
+	pvc.Annotations[keys.Move] = ""
+	pvc.OwnerReferences[0].Kind = "DatabasePod"
+	pvc.Spec.VolumeName, pvc.Status.Phase = "pv", corev1.ClaimBound
+	claim, _ = FromClaim(pvc)
+	assert.Equal(t, &Claim{OwnerUID: "pod-1", VolumeName: "pv", Bound: true}, claim,
+		"an empty annotation is no move; a node matters only until there is a volume")
+}
+
+// Annotations may be 256 KiB long, and anybody who may write claims may write them.
+func TestFromClaimKeepsLittleOfWhatUsersWrite(t *testing.T) {
+	long := strings.Repeat("x", 20<<10)
+	refused, err := refusal.Encode([]refusal.Refusal{
+		{Cluster: long, Until: time.Unix(1000, 0)}, {Cluster: "west", Node: long, Until: time.Unix(1000, 0)},
+		{Cluster: "east", Reason: long, Message: long, Until: time.Unix(1000, 0)},
+	})
+	require.NoError(t, err)
+	claim, _ := FromClaim(&corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{
+			keys.Class: long, keys.SelectedNode: long, keys.Refused: refused, corev1.BetaStorageClassAnnotation: long,
+		}},
+		Spec: corev1.PersistentVolumeClaimSpec{DataSource: &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: long}},
+	})
+	huge := strings.Repeat("x", 1<<20)
+	bound, _ := FromClaim(&corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{UID: types.UID(huge), Controller: ptr.To(true)}}},
+		Spec:       corev1.PersistentVolumeClaimSpec{VolumeName: huge},
+	})
+	volume, _ := FromVolume(&corev1.PersistentVolume{
+		Spec: corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{UID: types.UID(huge)}},
+	})
+	kept := []string{
+		claim.Choice[keys.Class], claim.SelectedNode, claim.ClassName, claim.Source, bound.VolumeName, bound.OwnerUID, volume.ClaimUID,
+	}
+	require.Len(t, claim.Refusals, 1, "the others name no place")
+	assert.Equal(t, "east", claim.Refusals[0].Cluster)
+	for _, text := range append(kept, claim.Refusals[0].Reason) {
+		assert.NotEmpty(t, text)
+		assert.Less(t, len(text), 300)
+	}
 }

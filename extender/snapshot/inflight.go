@@ -2,22 +2,22 @@ package snapshot
 
 import "time"
 
-// For how long a claim counts on the node that was chosen for it. A pod that gets
-// nowhere, or whose user wrote the node, must not hold a place for ever.
+// How long a claim counts on the node that was chosen for it. A pod that is never started, or whose
+// user wrote the node's name, must not block an attachment for ever.
 const (
-	// whileMade begins when the node is first seen on a claim without volume.
+	// whileMade begins when the node is first seen on a claim without a volume.
 	whileMade = time.Minute
-	// untilAssigned begins when the claim has its volume. kube-scheduler looks for
-	// that once a second, and only then puts the pod on the node.
+	// untilAssigned begins when the claim has its volume. kube-scheduler checks that once a second,
+	// and only then binds the pod to the node.
 	untilAssigned = 5 * time.Second
-	// sweepEvery is how often those are dropped that no longer count.
+	// sweepEvery is how often expired entries are removed.
 	sweepEvery = 10 * time.Second
 )
 
-// flightOf returns for which node a claim's volume is being made, or was just now,
-// and until when that counts. before is what was known of the same claim; nil when
-// it is new. flying is what this returned for it. A claim that has its volume when
-// it is first seen, as in the first list, is in flight no more.
+// flightOf returns the node for which a claim's volume is being made, or was just made, and until
+// when that counts. before is the earlier state of the claim; nil if it is new. flying is what this
+// function returned for it. A claim that has its volume when it is first seen, as in the first
+// list, no longer counts.
 func flightOf(key string, before, after *Claim, flying Use, now time.Time) (use Use, ok bool) {
 	count := func(node string, lasts time.Duration) (Use, bool) {
 		return Use{Node: node, Claims: []string{key}, Until: now.Add(lasts)}, true
@@ -33,12 +33,12 @@ func flightOf(key string, before, after *Claim, flying Use, now time.Time) (use 
 	case made && !wasMade && before.SelectedNode != "":
 		return count(before.SelectedNode, untilAssigned)
 	}
-	// Nothing that matters has changed, so the time does not begin anew.
+	// No relevant field has changed, so the time does not start again.
 	return flying, flying.Node != ""
 }
 
-// Claims stores claims by their key, in Snapshot.Claims and, while their volumes
-// are being made for a node, in Snapshot.InFlight. One goroutine writes.
+// Claims stores claims by their key: in Snapshot.Claims and, while their volumes are being made for
+// a node, in Snapshot.InFlight. One goroutine writes.
 type Claims struct {
 	claims   *Table[*Claim]
 	inFlight *Usage
@@ -46,7 +46,7 @@ type Claims struct {
 	swept    time.Time
 }
 
-// ClaimStore returns where claims are stored; now tells the time.
+// ClaimStore returns the writer of the claims; now returns the time.
 func (s *Snapshot) ClaimStore(now func() time.Time) *Claims {
 	return &Claims{claims: s.Claims, inFlight: s.InFlight, now: now}
 }
@@ -73,7 +73,7 @@ func (c *Claims) Delete(key string) {
 	c.inFlight.Delete(key)
 }
 
-// Replace makes claims the whole content.
+// Replace replaces the whole content by claims.
 func (c *Claims) Replace(claims map[string]*Claim) {
 	now := c.now()
 	uses := map[string]Use{}
@@ -87,7 +87,7 @@ func (c *Claims) Replace(claims map[string]*Claim) {
 	c.swept = now
 }
 
-// flight returns where a claim that is about to be stored is in flight.
+// flight returns the use of a claim that is about to be stored, if its volume is being made.
 func (c *Claims) flight(key string, claim *Claim, now time.Time) (Use, bool) {
 	before, ok := c.claims.Get(key)
 	if !ok || before.UID != claim.UID {

@@ -3,43 +3,43 @@ package snapshot
 import (
 	"hash/maphash"
 	"maps"
+	"math/bits"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 )
 
-// A change copies one shard. Many shards keep that small where much changes; few
-// keep lookups fast where little does, and one where a decision looks up thousands
-// of keys.
+// Numbers of shards. A change copies one shard. Many shards make that cheap for tables that change
+// often; few make lookups fast in tables that rarely change, and a single one where a decision
+// looks up thousands of keys.
 const (
 	manyShards = 1024
 	fewShards  = 16
 	oneShard   = 1
 )
 
-// Table is a map from string to V for many readers and few writers. A reader
-// never waits: each shard is an immutable index behind an atomic pointer, and a
-// write replaces the one shard that its key is in. Values must not be changed
-// after they are stored. The zero value is not usable: call NewTable.
+// Table is a map from string to V for many readers and few writers. A reader never waits: each
+// shard is an immutable index behind an atomic pointer, and a write replaces the shard of its key.
+// Values must not be changed after they are stored. Use NewTable; the zero value is not usable.
 type Table[V any] struct {
 	seed    maphash.Seed
 	writers sync.Mutex
 	shards  []atomic.Pointer[index[V]]
 	size    atomic.Int64
-	// same says whether a value may stay in place of a new one; nil: never.
+	// same reports whether an old value may stay instead of a new one; nil: never.
 	same func(old, value V) bool
 }
 
-// NewTable returns an empty table of so many shards.
+// NewTable returns an empty table with so many shards.
 func NewTable[V any](shards int) *Table[V] {
 	t := &Table[V]{seed: maphash.MakeSeed(), shards: make([]atomic.Pointer[index[V]], shards)}
 	t.Replace(nil)
 	return t
 }
 
-// NewSteadyTable returns an empty table that a value which equals the one before
-// does not change: objects often change in what does not matter here.
+// NewSteadyTable returns an empty table that ignores writes of an equal value: objects often change
+// in fields that are not stored here.
 func NewSteadyTable[V comparable](shards int) *Table[V] {
 	t := NewTable[V](shards)
 	t.same = func(old, value V) bool { return old == value }
@@ -57,12 +57,12 @@ func (t *Table[V]) Get(key string) (V, bool) {
 	return none, false
 }
 
-// batch is how many lookups GetAll has under way at once.
+// batch is how many lookups GetAll interleaves.
 const batch = 32
 
-// GetAll gets many keys and calls with for each of them, in their order. It goes
-// through each step of many lookups before the next step, so that the processor
-// waits for the memory of many of them at once.
+// GetAll looks up many keys and calls with for each of them, in their order. It does each step for
+// many lookups before the next step, so that the processor waits for the memory of many of them at
+// once.
 func (t *Table[V]) GetAll(keys []string, with func(i int, value V, ok bool)) {
 	var hashes [batch]uint64
 	var shards [batch]*index[V]
@@ -100,7 +100,7 @@ func (t *Table[V]) Len() int {
 // Set stores value under key.
 func (t *Table[V]) Set(key string, value V) {
 	if t.same != nil {
-		// It then counts as set now, before any write that is on its way.
+		// This counts as a write now, before any write that is under way.
 		if old, ok := t.Get(key); ok && t.same(old, value) {
 			return
 		}
@@ -128,14 +128,13 @@ func (t *Table[V]) Delete(key string) {
 	}
 }
 
-// Replace makes entries the whole content. A reader meanwhile sees each key
-// either as it was or as it will be.
+// Replace replaces the whole content by entries. A reader meanwhile gets for each key either the
+// old or the new value.
 func (t *Table[V]) Replace(entries map[string]V) {
 	t.writers.Lock()
 	defer t.writers.Unlock()
 	shards := make([][]entry[V], len(t.shards))
-	// Requests name nodes in an order not far from this one, so keys are laid out in
-	// it too, one behind the other.
+	// Requests name nodes in nearly this order, so the keys are stored in it, one behind the other.
 	sorted := slices.Sorted(maps.Keys(entries))
 	text := strings.Join(sorted, "")
 	for _, key := range sorted {
@@ -157,7 +156,7 @@ func (t *Table[V]) shard(hash uint64) *atomic.Pointer[index[V]] {
 	return &t.shards[t.shardOf(hash)]
 }
 
-// shardOf takes other bits of the hash than an index does.
+// shardOf uses other bits of the hash than an index does.
 func (t *Table[V]) shardOf(hash uint64) uint64 {
 	if len(t.shards) == oneShard {
 		return 0
@@ -167,4 +166,108 @@ func (t *Table[V]) shardOf(hash uint64) uint64 {
 
 func (t *Table[V]) hash(key string) uint64 {
 	return maphash.String(t.seed, key)
+}
+
+// index is an immutable hash table. Between two requests other programs use the processor's caches,
+// so the cost of a lookup is how much memory it touches: here a word in a small table, and an entry
+// with its key, which are stored next to those that were added together with it. The caller
+// computes the hashes.
+type index[V any] struct {
+	// slots are as many as a power of two; at least a third of them are 0, which means free. The
+	// others have the upper half of a hash and 1 + the position of its entry. An entry whose slot
+	// is taken uses the next free one.
+	slots   []uint64
+	entries []entry[V]
+}
+
+type entry[V any] struct {
+	hash  uint64
+	key   string
+	value V
+}
+
+const (
+	upperHalf = 0xffffffff << 32
+	lowerHalf = 0xffffffff
+	missing   = -1
+)
+
+// newIndex returns an empty index for so many entries.
+func newIndex[V any](entries int) *index[V] {
+	return &index[V]{slots: make([]uint64, slotsFor(entries)), entries: make([]entry[V], 0, entries)}
+}
+
+func slotsFor(entries int) int {
+	return max(8, 1<<bits.Len(uint(entries+entries/2)))
+}
+
+// guess returns the position of an entry that probably has the hash; missing if there is none.
+func (x *index[V]) guess(hash uint64) int {
+	mask := uint64(len(x.slots) - 1)
+	for i := hash & mask; ; i = (i + 1) & mask {
+		switch slot := x.slots[i]; {
+		case slot == 0:
+			return missing
+		case slot&upperHalf == hash&upperHalf:
+			return int(slot&lowerHalf) - 1
+		}
+	}
+}
+
+// find returns the position of the key's entry; missing if there is none.
+func (x *index[V]) find(hash uint64, key string) int {
+	mask := uint64(len(x.slots) - 1)
+	for i := hash & mask; ; i = (i + 1) & mask {
+		slot := x.slots[i]
+		if slot == 0 {
+			return missing
+		}
+		if place := int(slot&lowerHalf) - 1; slot&upperHalf == hash&upperHalf && x.entries[place].key == key {
+			return place
+		}
+	}
+}
+
+// add adds an entry whose key is not in the index. Only the creator of the index may call it, and
+// the index must have room.
+func (x *index[V]) add(e entry[V]) {
+	mask := uint64(len(x.slots) - 1)
+	i := e.hash & mask
+	for x.slots[i] != 0 {
+		i = (i + 1) & mask
+	}
+	x.entries = append(x.entries, e)
+	x.slots[i] = e.hash&upperHalf | uint64(len(x.entries))
+}
+
+// with returns a copy of the index with an entry added or changed.
+func (x *index[V]) with(e entry[V]) *index[V] {
+	if place := x.find(e.hash, e.key); place != missing {
+		entries := slices.Clone(x.entries)
+		entries[place].value = e.value
+		return &index[V]{slots: x.slots, entries: entries}
+	}
+	after := newIndex[V](len(x.entries) + 1)
+	if len(after.slots) == len(x.slots) {
+		copy(after.slots, x.slots)
+		after.entries = append(after.entries, x.entries...)
+	} else {
+		after.addAll(x.entries)
+	}
+	after.add(e)
+	return after
+}
+
+// without returns a copy of the index without the entry at a position.
+func (x *index[V]) without(place int) *index[V] {
+	after := newIndex[V](len(x.entries) - 1)
+	after.addAll(x.entries[:place])
+	after.addAll(x.entries[place+1:])
+	return after
+}
+
+func (x *index[V]) addAll(entries []entry[V]) {
+	for _, e := range entries {
+		x.add(e)
+	}
 }

@@ -41,11 +41,14 @@ func TestAppendFilterResultInNamesMode(t *testing.T) {
 		kept     []string
 		failed   extenderv1.FailedNodesMap
 	}{
-		"all are kept":         {request: request, kept: []string{"a", "b", "c"}, failed: extenderv1.FailedNodesMap{}},
-		"one is refused":       {request: request, refusals: []string{"", "why", ""}, kept: []string{"a", "c"}, failed: extenderv1.FailedNodesMap{"b": "why"}},
-		"all are refused":      {request: request, refusals: []string{"x", "y", "z"}, kept: []string{}, failed: extenderv1.FailedNodesMap{"a": "x", "b": "y", "c": "z"}},
-		"no node was sent":     {request: wire.Request{}, kept: []string{}, failed: extenderv1.FailedNodesMap{}},
-		"names out of the way": {request: wire.Request{Names: []string{"a\"b", "é\n", "\\"}}, refusals: []string{"", "", "<why>"}, kept: []string{"a\"b", "é\n"}, failed: extenderv1.FailedNodesMap{"\\": "<why>"}},
+		"all are kept": {request: request, kept: []string{"a", "b", "c"}, failed: extenderv1.FailedNodesMap{}},
+		"one is refused": {request: request, refusals: []string{"", "why", ""}, kept: []string{"a", "c"},
+			failed: extenderv1.FailedNodesMap{"b": "why"}},
+		"all are refused": {request: request, refusals: []string{"x", "y", "z"}, kept: []string{},
+			failed: extenderv1.FailedNodesMap{"a": "x", "b": "y", "c": "z"}},
+		"no node was sent": {request: wire.Request{}, kept: []string{}, failed: extenderv1.FailedNodesMap{}},
+		"names out of the way": {request: wire.Request{Names: []string{"a\"b", "é\n", "\\"}}, refusals: []string{"", "", "<why>"},
+			kept: []string{"a\"b", "é\n"}, failed: extenderv1.FailedNodesMap{"\\": "<why>"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			result := decodeAnswer[extenderv1.ExtenderFilterResult](t, wire.AppendFilterResult(nil, test.request, refusal(test.refusals)))
@@ -62,7 +65,8 @@ func TestAppendFilterResultInNodeModeRepeatsTheNodes(t *testing.T) {
 			Status:     corev1.NodeStatus{Allocatable: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1500m")}},
 		}
 	}
-	request, err := wire.Decode(encode(t, extenderv1.ExtenderArgs{Pod: somePod(), Nodes: &corev1.NodeList{Items: []corev1.Node{node("a"), node("b"), node("c")}}}))
+	request, err := wire.Decode(encode(t,
+		extenderv1.ExtenderArgs{Pod: somePod(), Nodes: &corev1.NodeList{Items: []corev1.Node{node("a"), node("b"), node("c")}}}))
 	require.NoError(t, err)
 
 	result := decodeAnswer[extenderv1.ExtenderFilterResult](t, wire.AppendFilterResult(nil, request, refusal([]string{"", "why", ""})))
@@ -88,7 +92,8 @@ func TestAppendPriorities(t *testing.T) {
 		{Host: "a"}, {Host: "b", Score: 1}, {Host: "a", Score: 2}, {Host: "c", Score: 3}, {Host: "b"}, {Host: "d\"", Score: 5},
 	}, list, "a host gets more than 0 once at most: kube-scheduler adds up")
 
-	assert.Equal(t, extenderv1.HostPriorityList{}, decodeAnswer[extenderv1.HostPriorityList](t, wire.AppendPriorities(nil, wire.Request{}, score)))
+	assert.Equal(t, extenderv1.HostPriorityList{},
+		decodeAnswer[extenderv1.HostPriorityList](t, wire.AppendPriorities(nil, wire.Request{}, score)))
 	assert.Equal(t, extenderv1.HostPriorityList{}, decodeAnswer[extenderv1.HostPriorityList](t, wire.AppendNoPriorities(nil)))
 }
 

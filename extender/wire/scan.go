@@ -6,15 +6,14 @@ import (
 	"math/bits"
 )
 
-// maxDepth bounds how deep the values that a scanner skips may nest. Those of
-// Kubernetes are far from it.
+// maxDepth limits the nesting of values that a scanner skips. Objects of Kubernetes are far below
+// it.
 const maxDepth = 64
 
-// scanner reads a JSON text once, from start to end. It knows only what
-// kube-scheduler writes: its methods return false at anything else, be it wrong
-// or just unusual (a null, an escape in a key, a key that comes twice or in other
-// letters), and then encoding/json must say what the text means. After false a
-// scanner is of no more use.
+// scanner reads a JSON text once, from start to end. It accepts only what kube-scheduler writes:
+// its methods return false for anything else, whether it is invalid or just unusual (a null, an
+// escape in a key, a key that comes twice or in other letter case), and then encoding/json must
+// decode the text. After false a scanner must not be used any more.
 type scanner struct {
 	text  []byte
 	at    int
@@ -43,7 +42,7 @@ func (s *scanner) take(c byte) bool {
 	return s.takeLater(c)
 }
 
-// takeLater consumes c, if it comes after white space.
+// takeLater consumes c, if it follows after white space.
 func (s *scanner) takeLater(c byte) bool {
 	if s.next() != c {
 		return false
@@ -52,7 +51,7 @@ func (s *scanner) takeLater(c byte) bool {
 	return true
 }
 
-// end says that nothing is left.
+// end reports whether nothing is left.
 func (s *scanner) end() bool {
 	s.next()
 	return s.at == len(s.text)
@@ -67,8 +66,8 @@ func (s *scanner) word(literal string) bool {
 	return true
 }
 
-// plain consumes a string of ASCII characters without escapes and returns what
-// is between its quotes.
+// plain consumes a string of ASCII characters without escapes and returns the text between its
+// quotes.
 func (s *scanner) plain() ([]byte, bool) {
 	if !s.take('"') {
 		return nil, false
@@ -96,7 +95,7 @@ func (s *scanner) into(to *string) bool {
 	return s.skipString() && json.Unmarshal(s.text[start:s.at], to) == nil
 }
 
-// Eight bytes at a time: in each of these every byte is the same.
+// Eight bytes are compared at a time: in each of these constants every byte is the same.
 const (
 	ones      = 0x0101010101010101
 	highBits  = 0x80 * ones
@@ -105,8 +104,8 @@ const (
 	printable = ' ' * ones
 )
 
-// special marks the bytes of eight that cannot be in a plain string, each by its
-// highest bit. Bytes above the lowest mark may be marked in error.
+// special marks the bytes of eight that cannot be in a plain string, each by its highest bit. Bytes
+// above the lowest mark may be marked falsely.
 func special(eight uint64) uint64 {
 	quote, escape := eight^quotes, eight^escapes
 	return ((quote-ones)&^quote | (escape-ones)&^escape | (eight-printable)&^eight | eight) & highBits
@@ -127,4 +126,223 @@ func (s *scanner) toSpecial() {
 		}
 	}
 	s.at = at
+}
+
+// member is an expected member of an object: read consumes its value.
+type member struct {
+	name string
+	read func() bool
+}
+
+// object consumes an object that stands for a struct, and skips all members that are not listed. At
+// most 8 may be listed.
+func (s *scanner) object(members ...member) bool {
+	var seen uint8
+	return s.keys(func(key []byte) bool {
+		for i, m := range members {
+			if len(m.name) != len(key) || !alike(key, m.name) {
+				continue
+			}
+			// In another letter case it is the same member for encoding/json; a second one
+			// overwrites the first or adds to it.
+			if string(key) != m.name || seen&(1<<i) != 0 {
+				return false
+			}
+			seen |= 1 << i
+			return m.read()
+		}
+		return s.skip()
+	})
+}
+
+// alike reports whether the key may be the name in another letter case, which has the same length.
+// It may also report that for some other keys.
+func alike(key []byte, name string) bool {
+	for i, c := range key {
+		if c|0x20 != name[i]|0x20 {
+			return false
+		}
+	}
+	return true
+}
+
+// entry consumes an object that stands for a map of strings and copies the value of that key; found
+// is false if there is none.
+func (s *scanner) entry(key string) (value string, found, ok bool) {
+	ok = s.keys(func(at []byte) bool {
+		if string(at) != key {
+			return s.next() == '"' && s.skipString()
+		}
+		if found {
+			return false
+		}
+		found = true
+		return s.into(&value)
+	})
+	return value, found, ok
+}
+
+// keys consumes an object with plain keys. It calls read for each of them, which consumes the
+// value.
+func (s *scanner) keys(read func(key []byte) bool) bool {
+	if !s.take('{') {
+		return false
+	}
+	if s.take('}') {
+		return true
+	}
+	for {
+		key, ok := s.plain()
+		if !ok || !s.take(':') || !read(key) {
+			return false
+		}
+		if !s.take(',') {
+			return s.take('}')
+		}
+	}
+}
+
+// list consumes an array. It calls read for each item, which consumes the item.
+func (s *scanner) list(read func() bool) bool {
+	if !s.take('[') {
+		return false
+	}
+	if s.take(']') {
+		return true
+	}
+	for {
+		if !read() {
+			return false
+		}
+		if !s.take(',') {
+			return s.take(']')
+		}
+	}
+}
+
+// null consumes a null, if that comes next.
+func (s *scanner) null() bool {
+	return s.next() == 'n' && s.word("null")
+}
+
+// skip consumes a value of any type, and checks that it is valid.
+func (s *scanner) skip() bool {
+	switch c := s.next(); c {
+	case '"':
+		return s.skipString()
+	case '{', '[':
+		if s.depth++; s.depth > maxDepth {
+			return false
+		}
+		s.at++
+		ok := s.skipMembers(c == '{')
+		s.depth--
+		return ok
+	case 't':
+		return s.word("true")
+	case 'f':
+		return s.word("false")
+	case 'n':
+		return s.word("null")
+	}
+	return s.skipNumber()
+}
+
+// skipMembers consumes the rest of an object, or of an array.
+func (s *scanner) skipMembers(object bool) bool {
+	closing := byte(']')
+	if object {
+		closing = '}'
+	}
+	if s.take(closing) {
+		return true
+	}
+	for {
+		if object && (s.next() != '"' || !s.skipString() || !s.take(':')) {
+			return false
+		}
+		if !s.skip() {
+			return false
+		}
+		if !s.take(',') {
+			return s.take(closing)
+		}
+	}
+}
+
+// skipString consumes a string that starts here. Like encoding/json it accepts any bytes beyond
+// ASCII.
+func (s *scanner) skipString() bool {
+	for s.at++; ; {
+		s.toSpecial()
+		if s.at == len(s.text) {
+			return false
+		}
+		switch c := s.text[s.at]; {
+		case c == '"':
+			s.at++
+			return true
+		case c >= 0x80:
+			s.at++
+		case c != '\\' || !s.skipEscape():
+			return false
+		}
+	}
+}
+
+func (s *scanner) skipEscape() bool {
+	rest := s.text[s.at+1:]
+	if len(rest) == 0 {
+		return false
+	}
+	switch rest[0] {
+	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+		s.at += 2
+		return true
+	case 'u':
+		if len(rest) < 5 {
+			return false
+		}
+		for _, c := range rest[1:5] {
+			if lower := c | 0x20; (c < '0' || c > '9') && (lower < 'a' || lower > 'f') {
+				return false
+			}
+		}
+		s.at += 6
+		return true
+	}
+	return false
+}
+
+// skipNumber consumes a number as JSON defines it.
+func (s *scanner) skipNumber() bool {
+	s.takeHere('-')
+	if !s.takeHere('0') && !s.skipDigits() {
+		return false
+	}
+	if s.takeHere('.') && !s.skipDigits() {
+		return false
+	}
+	if s.takeHere('e') || s.takeHere('E') {
+		_ = s.takeHere('+') || s.takeHere('-')
+		return s.skipDigits()
+	}
+	return true
+}
+
+// takeHere consumes c, if it comes next without white space before it.
+func (s *scanner) takeHere(c byte) bool {
+	if s.at == len(s.text) || s.text[s.at] != c {
+		return false
+	}
+	s.at++
+	return true
+}
+
+func (s *scanner) skipDigits() bool {
+	start := s.at
+	for s.at < len(s.text) && s.text[s.at] >= '0' && s.text[s.at] <= '9' {
+		s.at++
+	}
+	return s.at > start
 }

@@ -20,7 +20,8 @@ import (
 
 // sameAsDecode fails unless scan refuses the body, or reads it as decode does. It
 // returns whether scan read it. text shows all that matters of a request.
-func sameAsDecode[R any](t *testing.T, body []byte, scan func([]byte, []string) (R, bool), decode func([]byte) (R, error), text func(R) string) bool {
+func sameAsDecode[R any](t *testing.T, body []byte, scan func([]byte, []string) (R, bool), decode func([]byte) (R, error),
+	text func(R) string) bool {
 	t.Helper()
 	before := string(body)
 	got, ok := scan(body, make([]string, 0, 2))
@@ -51,7 +52,7 @@ func scansPreemptLikeDecode(t *testing.T, body []byte) bool {
 	})
 }
 
-// richPod has all that matters of a pod, in the midst of what does not.
+// richPod has all relevant fields of a pod, among others.
 func richPod() *corev1.Pod {
 	pod := somePod()
 	pod.Labels = map[string]string{"app": "web"}
@@ -68,7 +69,8 @@ func richPod() *corev1.Pod {
 
 func TestWhatKubeSchedulerWritesIsScanned(t *testing.T) {
 	list := &corev1.NodeList{Items: []corev1.Node{
-		{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{"zone": "b"}}, Status: corev1.NodeStatus{Images: []corev1.ContainerImage{{Names: []string{"x"}, SizeBytes: 5}}}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{"zone": "b"}},
+			Status: corev1.NodeStatus{Images: []corev1.ContainerImage{{Names: []string{"x"}, SizeBytes: 5}}}},
 		{ObjectMeta: metav1.ObjectMeta{Name: "b", Labels: map[string]string{keys.Cluster: "west"}}},
 		{ObjectMeta: metav1.ObjectMeta{Name: "c", Labels: map[string]string{keys.Cluster: ""}}},
 	}}
@@ -88,9 +90,11 @@ func TestWhatKubeSchedulerWritesIsScanned(t *testing.T) {
 		})
 	}
 	for name, args := range map[string]extenderv1.ExtenderPreemptionArgs{
-		"UIDs":          {Pod: richPod(), NodeNameToMetaVictims: map[string]*extenderv1.MetaVictims{"b": {Pods: meta("3")}, "a": {Pods: meta("1", "2"), NumPDBViolations: 1}, "c": {}}},
-		"whole victims": {Pod: richPod(), NodeNameToVictims: map[string]*extenderv1.Victims{"b": {Pods: whole("3")}, "a": {Pods: append(whole("1"), whole("2")...)}, "c": {}}},
-		"no candidate":  {Pod: richPod(), NodeNameToMetaVictims: map[string]*extenderv1.MetaVictims{}},
+		"UIDs": {Pod: richPod(), NodeNameToMetaVictims: map[string]*extenderv1.MetaVictims{"b": {Pods: meta("3")},
+			"a": {Pods: meta("1", "2"), NumPDBViolations: 1}, "c": {}}},
+		"whole victims": {Pod: richPod(), NodeNameToVictims: map[string]*extenderv1.Victims{"b": {Pods: whole("3")},
+			"a": {Pods: append(whole("1"), whole("2")...)}, "c": {}}},
+		"no candidate": {Pod: richPod(), NodeNameToMetaVictims: map[string]*extenderv1.MetaVictims{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.True(t, scansPreemptLikeDecode(t, encodePreempt(t, args)))
@@ -98,25 +102,29 @@ func TestWhatKubeSchedulerWritesIsScanned(t *testing.T) {
 	}
 }
 
-// What these rows hold is either read as encoding/json does, or left to it.
+// scan either reads these rows as encoding/json does, or leaves them to it.
 func TestUnusualRequests(t *testing.T) {
 	const names = `,"NodeNames":["a"]}`
 	for name, test := range map[string]struct {
 		body    string
 		scanned bool
 	}{
-		"white space everywhere":           {body: " {\t\"Pod\" :\r\n{ \"metadata\" : { } } , \"NodeNames\" : [ \"a\" , \"b\" ] } \n", scanned: true},
-		"a member that nobody knows":       {body: `{"Pod":{},"More":[{"a":[1,-0.5e+3,true,false,null,"\u00e9\n"]}]` + names, scanned: true},
-		"names before the pod":             {body: `{"NodeNames":["a","b"],"Pod":{"metadata":{"name":",,,"}}}`, scanned: true},
-		"a null pod":                       {body: `{"Pod":null` + names},
-		"keys in other letters":            {body: `{"pod":{}` + names},
-		"keys in other letters, nested":    {body: `{"Pod":{"metadata":{"Name":"x"}}` + names},
-		"keys that fold to ASCII":          {body: `{"Pod":{"ſpec":{"volumes":[{"ephemeral":{}}]}}` + names},
-		"an escape in a key":               {body: `{"Pod":{"\u006detadata":{"name":"x"}}` + names},
-		"an escape in a label's key":       {body: `{"Pod":{},"Nodes":{"items":[{"metadata":{"name":"a","labels":{"lodestone.dev\/cluster":"west"}}}]}}`},
-		"a key twice":                      {body: `{"Pod":{"metadata":{"name":"x"},"metadata":{"uid":"y"}}` + names},
-		"a list of names twice":            {body: `{"Pod":{},"NodeNames":["b"]` + names},
-		"an annotation twice":              {body: `{"Pod":{"metadata":{"annotations":{"lodestone.dev/near":"a","lodestone.dev/near":"b"}}}` + names},
+		"white space everywhere": {body: " {\t\"Pod\" :\r\n{ \"metadata\" : { } } , \"NodeNames\" : [ \"a\" , \"b\" ] } \n",
+			scanned: true},
+		"a member that nobody knows":    {body: `{"Pod":{},"More":[{"a":[1,-0.5e+3,true,false,null,"\u00e9\n"]}]` + names, scanned: true},
+		"names before the pod":          {body: `{"NodeNames":["a","b"],"Pod":{"metadata":{"name":",,,"}}}`, scanned: true},
+		"a null pod":                    {body: `{"Pod":null` + names},
+		"keys in other letters":         {body: `{"pod":{}` + names},
+		"keys in other letters, nested": {body: `{"Pod":{"metadata":{"Name":"x"}}` + names},
+		"keys that fold to ASCII":       {body: `{"Pod":{"ſpec":{"volumes":[{"ephemeral":{}}]}}` + names},
+		"an escape in a key":            {body: `{"Pod":{"\u006detadata":{"name":"x"}}` + names},
+		"an escape in a label's key": {
+			body: `{"Pod":{},"Nodes":{"items":[{"metadata":{"name":"a","labels":{"lodestone.dev\/cluster":"west"}}}]}}`,
+		},
+		"a key twice":           {body: `{"Pod":{"metadata":{"name":"x"},"metadata":{"uid":"y"}}` + names},
+		"a list of names twice": {body: `{"Pod":{},"NodeNames":["b"]` + names},
+		"an annotation twice": {body: `{"Pod":{"metadata":{"annotations":{"lodestone.dev/near":"a","lodestone.dev/near":"b"}}}` +
+			names},
 		"an annotation that is null":       {body: `{"Pod":{"metadata":{"annotations":{"x":null}}}` + names},
 		"both lists":                       {body: `{"Pod":{},"Nodes":{"items":[{"metadata":{"name":"b"}}]}` + names},
 		"an empty name":                    {body: `{"Pod":{},"NodeNames":["a",""]}`},
@@ -142,8 +150,10 @@ func TestUnusualRequests(t *testing.T) {
 		"a volume that is null":            {body: `{"Pod":{"spec":{"volumes":[null]}}` + names},
 		"a claim that is null":             {body: `{"Pod":{"spec":{"volumes":[{"persistentVolumeClaim":null}]}}` + names},
 		"an ephemeral volume that is text": {body: `{"Pod":{"spec":{"volumes":[{"ephemeral":"x"}]}}` + names},
-		"a volume that is both":            {body: `{"Pod":{"spec":{"volumes":[{"name":"v","persistentVolumeClaim":{"claimName":"c"},"ephemeral":{}}]}}` + names, scanned: true},
-		"a node without name":              {body: `{"Pod":{},"Nodes":{"items":[{}]}}`},
+		"a volume that is both": {
+			body: `{"Pod":{"spec":{"volumes":[{"name":"v","persistentVolumeClaim":{"claimName":"c"},"ephemeral":{}}]}}` + names, scanned: true,
+		},
+		"a node without name": {body: `{"Pod":{},"Nodes":{"items":[{}]}}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, test.scanned, scansLikeDecode(t, []byte(test.body)))

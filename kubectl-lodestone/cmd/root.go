@@ -1,31 +1,39 @@
-// Package cmd is the plugin as a program: its verbs, its help and its exit codes.
+// Package cmd is the plugin as a program: Main and Run run the root command that New makes of the
+// commands of the other packages, and turn errors into messages and exit codes. Each command has a
+// package of its own; New lists them.
 package cmd
 
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/component-base/version"
 
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/daemonsets"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/explain"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/imports"
-	"github.com/lodestone-storage/lodestone/kubectl-lodestone/look"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/lose"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/move"
-	"github.com/lodestone-storage/lodestone/kubectl-lodestone/outcome"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/peer"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/rebind"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/release"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/status"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/unpeer"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/upgrade"
 )
 
-// Main runs the program and returns its exit code. The first interrupt lets it
-// say where it stopped; the second one ends it at once.
+// Main runs the program and returns its exit code. The first interrupt ends the command's context,
+// so that it can say where it stopped; the second one ends the program at once.
 func Main() int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -42,7 +50,7 @@ func Run(ctx context.Context, streams genericiooptions.IOStreams, args ...string
 	if err != nil {
 		fmt.Fprintf(streams.ErrOut, "error: %v\n", err)
 	}
-	return int(outcome.Of(err))
+	return int(cli.ExitCodeOf(err))
 }
 
 // New returns the root command.
@@ -64,7 +72,7 @@ because it would harm data or a peering that exists.`,
 		SilenceUsage:  true,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return outcome.Misuse("there is no command %q: kubectl lodestone --help lists them", args[0])
+				return cli.Misuse("there is no command %q: kubectl lodestone --help lists them", args[0])
 			}
 			return nil
 		},
@@ -74,29 +82,51 @@ because it would harm data or a peering that exists.`,
 	root.SetOut(streams.Out)
 	root.SetErr(streams.ErrOut)
 	flags.AddFlags(root.PersistentFlags())
-	root.AddCommand(peer.New(flags, streams), unpeer.New(flags, streams), imports.New(flags, streams), release.New(flags, streams), lose.New(flags, streams),
-		move.New(flags, streams), status.New(flags, streams), look.New(flags, streams))
+	root.AddCommand(peer.New(flags, streams), unpeer.New(flags, streams), imports.New(flags, streams), release.New(flags, streams),
+		lose.New(flags, streams), move.New(flags, streams), daemonsets.New(flags, streams), status.New(flags, streams),
+		explain.New(flags, streams), upgrade.New(flags, streams), rebind.New(flags, streams))
 	asUsage(root)
 	completions(root, flags)
 	return root
 }
 
-// asUsage gives wrong flags and arguments of a command and its subcommands the
-// exit code of a wrong command line.
+// asUsage gives errors in flags and arguments of a command and its subcommands the exit code Usage.
 func asUsage(command *cobra.Command) {
 	command.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return outcome.Misuse("%w: %s --help lists the flags", err, c.CommandPath())
+		return cli.Misuse("%w: %s --help lists the flags", err, c.CommandPath())
 	})
 	if check := command.Args; check != nil {
 		command.Args = func(c *cobra.Command, args []string) error {
 			err := check(c, args)
-			if err != nil && outcome.Of(err) != outcome.Usage {
-				return outcome.Misuse("%w: see %s --help", err, c.CommandPath())
+			if err != nil && cli.ExitCodeOf(err) != cli.Usage {
+				return cli.Misuse("%w: see %s --help", err, c.CommandPath())
 			}
 			return err
 		}
 	}
 	for _, inner := range command.Commands() {
 		asUsage(inner)
+	}
+}
+
+// completions adds shell completion of the values that can be read from the kubeconfig.
+func completions(root *cobra.Command, flags *genericclioptions.ConfigFlags) {
+	contexts := func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		rules := clientcmd.NewDefaultClientConfigLoadingRules()
+		rules.ExplicitPath = *flags.KubeConfig
+		if file := cmd.Flag("remote-kubeconfig"); file != nil && file.Value.String() != "" {
+			rules.ExplicitPath = file.Value.String()
+		}
+		config, err := rules.Load()
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		return slices.Sorted(maps.Keys(config.Contexts)), cobra.ShellCompDirectiveNoFileComp
+	}
+	_ = root.RegisterFlagCompletionFunc("context", contexts)
+	for _, command := range root.Commands() {
+		if command.Flag("remote-context") != nil {
+			_ = command.RegisterFlagCompletionFunc("remote-context", contexts)
+		}
 	}
 }

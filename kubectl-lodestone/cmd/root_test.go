@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
-	"github.com/lodestone-storage/lodestone/kubectl-lodestone/outcome"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 )
 
 const kubeconfig = `apiVersion: v1
@@ -27,13 +27,13 @@ users:
 - {name: me, user: {token: secret}}
 `
 
-func run(t *testing.T, args ...string) (code outcome.Code, out, stderr string) {
+func run(t *testing.T, args ...string) (code cli.ExitCode, out, stderr string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	require.NoError(t, os.WriteFile(path, []byte(kubeconfig), 0o600))
 	t.Setenv("KUBECONFIG", path)
 	streams, _, stdout, errout := genericiooptions.NewTestIOStreams()
-	return outcome.Code(Run(t.Context(), streams, args...)), stdout.String(), errout.String()
+	return cli.ExitCode(Run(t.Context(), streams, args...)), stdout.String(), errout.String()
 }
 
 func TestWrongCommandLinesAreUsageErrors(t *testing.T) {
@@ -67,7 +67,7 @@ func TestWrongCommandLinesAreUsageErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, _, stderr := run(t, args...)
-			assert.Equal(t, outcome.Usage, code, stderr)
+			assert.Equal(t, cli.Usage, code, stderr)
 			assert.Equal(t, 1, strings.Count(stderr, "error: "), stderr)
 		})
 	}
@@ -75,12 +75,14 @@ func TestWrongCommandLinesAreUsageErrors(t *testing.T) {
 
 func TestAClusterThatDoesNotAnswerIsAFailure(t *testing.T) {
 	for _, args := range [][]string{
-		{"status"}, {"peer", "--remote-context", "west"}, {"unpeer", "west"}, {"why", "pod", "web"}, {"why", "pvc", "data"}, {"release", "pod", "web"}, {"lose", "pvc", "data"}, {"lose", "pv", "v"},
+		{"status"}, {"peer", "--remote-context", "west"}, {"unpeer", "west"}, {"why", "pod", "web"}, {"why", "pvc", "data"},
+		{"release", "pod", "web"}, {"check-upgrade"},
+		{"rebind", "namespace", "shop"}, {"lose", "pvc", "data"}, {"lose", "pv", "v"},
 		{"import", "pvc", "data", "--class", "lodestone"}, {"import", "pv", "v", "--class", "lodestone"},
 	} {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {
 			code, out, stderr := run(t, args...)
-			assert.Equal(t, outcome.Failed, code)
+			assert.Equal(t, cli.Failed, code)
 			assert.Empty(t, out)
 			assert.Contains(t, stderr, `the cluster of context "home" does not answer`)
 		})
@@ -102,10 +104,10 @@ func TestEveryCommandHasHelpWithExamples(t *testing.T) {
 	}
 	check(New(streams))
 	code, out, _ := run(t, "--help")
-	assert.Equal(t, outcome.OK, code)
+	assert.Equal(t, cli.OK, code)
 	assert.Contains(t, out, "Exit codes: 0 done;")
 	code, out, _ = run(t)
-	assert.Equal(t, outcome.OK, code)
+	assert.Equal(t, cli.OK, code)
 	assert.Contains(t, out, "Available Commands:")
 }
 
@@ -124,6 +126,6 @@ func TestTheShellCompletesContextsAndValues(t *testing.T) {
 		})
 	}
 	code, out, _ := run(t, "completion", "bash")
-	assert.Equal(t, outcome.OK, code)
+	assert.Equal(t, cli.OK, code)
 	assert.NotEmpty(t, out)
 }

@@ -14,7 +14,7 @@ import (
 	"fmt"
 )
 
-// NewKey returns a new private key in PEM. It never leaves home.
+// NewKey returns a new private key in PEM. It is stored only in the home cluster.
 func NewKey() ([]byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -52,8 +52,8 @@ func Request(keyPEM []byte, user, group string) (request []byte, name string, er
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}), hex.EncodeToString(sum[:5]), nil
 }
 
-// Difference says in what two certificate requests in PEM ask for different
-// certificates; empty if in nothing.
+// Difference says in what two certificate requests in PEM ask for different certificates; empty if
+// they ask for the same.
 func Difference(have, want []byte) string {
 	other, err := parse(have)
 	if err != nil {

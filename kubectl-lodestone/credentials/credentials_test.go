@@ -9,12 +9,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lodestone-storage/lodestone/kubectl-lodestone/access"
-	"github.com/lodestone-storage/lodestone/pkg/kubeconfig"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
+	"github.com/lodestone-storage/lodestone/pkg/clients"
 )
 
 func TestKubeconfigIsReadAsItWasWrittenAndTakenByLodestone(t *testing.T) {
-	server := access.Server{URL: "https://west:6443", CA: []byte("ca"), Name: "kubernetes"}
+	server := cli.Server{URL: "https://west:6443", CA: []byte("ca"), Name: "kubernetes"}
 	content, err := Kubeconfig("west", "lodestone-home", server, Login{Token: "e30.eyJleHAiOjE3Njc0MDk0NDV9.sig"})
 	require.NoError(t, err)
 	found, err := Read(content)
@@ -22,7 +22,7 @@ func TestKubeconfigIsReadAsItWasWrittenAndTakenByLodestone(t *testing.T) {
 	assert.Equal(t, server, found.Server)
 	assert.Equal(t, "token", found.Kind())
 	assert.Equal(t, time.Date(2026, 1, 3, 3, 4, 5, 0, time.UTC), found.Expires)
-	_, err = kubeconfig.Parse(content)
+	_, err = clients.ParseKubeconfig(content)
 	assert.NoError(t, err)
 }
 

@@ -11,9 +11,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
-	"github.com/lodestone-storage/lodestone/kubectl-lodestone/access"
-	"github.com/lodestone-storage/lodestone/kubectl-lodestone/outcome"
-	"github.com/lodestone-storage/lodestone/kubectl-lodestone/progress"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 )
 
@@ -34,7 +32,7 @@ func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStream
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_ = cmd.Help()
-			return outcome.Misuse("say what to import: kubectl lodestone import pvc NAME, or pv NAME")
+			return cli.Misuse("say what to import: kubectl lodestone import pvc NAME, or pv NAME")
 		},
 	}
 	parent.AddCommand(command("pvc", flags, streams), command("pv", flags, streams))
@@ -61,7 +59,8 @@ func command(kind string, flags *genericclioptions.ConfigFlags, streams generici
 	command.Flags().StringVar(&o.As, "as", "", "name of the claim to make; default: that of the claim that has the data")
 	command.Flags().StringVar(&o.Cluster, "cluster", "", "the remote cluster that has the claim; without it: home")
 	command.Flags().StringVar(&o.RemoteContext, "remote-context", "", "kubeconfig context of that remote cluster")
-	command.Flags().StringVar(&o.RemoteKubeconfig, "remote-kubeconfig", "", "kubeconfig file of the remote cluster; default: the one that kubectl uses")
+	command.Flags().StringVar(&o.RemoteKubeconfig, "remote-kubeconfig", "",
+		"kubeconfig file of the remote cluster; default: the one that kubectl uses")
 	command.Flags().StringVar(&o.Namespace, "lodestone-namespace", o.Namespace, "namespace of home in which Lodestone runs")
 	command.Flags().StringVar(&o.StorageNamespace, "storage-namespace", o.StorageNamespace, "namespace of home in which the twins are")
 	command.Flags().BoolVar(&o.Undo, "undo", false, "leave everything as it was before, while that can be")
@@ -76,35 +75,35 @@ func command(kind string, flags *genericclioptions.ConfigFlags, streams generici
 // importing is one run of the command.
 type importing struct {
 	Options
-	progress.Reporter
+	cli.Reporter
 	streams      genericiooptions.IOStreams
-	home, remote *access.Cluster
+	home, remote *cli.Cluster
 	namespace    string
-	// chosen says that the namespace was given on the command line.
-	chosen bool
-	homeID string
-	class  virtualclass.Class
+	// namespaceGiven says that the namespace was given on the command line.
+	namespaceGiven bool
+	homeID         string
+	class          virtualclass.Class
 }
 
 func (o *Options) prepare(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) (*importing, error) {
 	if o.Class == "" && !o.Undo {
-		return nil, outcome.Misuse("name the virtual storage class of the claim to make with --class: kubectl get storageclass lists them")
+		return nil, cli.Misuse("name the virtual storage class of the claim to make with --class: kubectl get storageclass lists them")
 	}
 	if o.Cluster != "" && o.As != "" {
-		return nil, outcome.Misuse("a claim of a remote cluster keeps its name, for pods there use it by that: leave out --as")
+		return nil, cli.Misuse("a claim of a remote cluster keeps its name, for pods there use it by that: leave out --as")
 	}
-	home, err := access.Home(flags)
+	home, err := cli.ConnectHome(flags)
 	if err != nil {
 		return nil, err
 	}
 	namespace, _, err := flags.ToRawKubeConfigLoader().Namespace()
 	if err != nil {
-		return nil, outcome.Misuse("the namespace cannot be found: %w; give -n", err)
+		return nil, cli.Misuse("the namespace cannot be found: %w; give -n", err)
 	}
-	i := &importing{Options: *o, Reporter: progress.Reporter{Out: streams.ErrOut}, streams: streams, home: home, namespace: namespace,
-		chosen: flags.Namespace != nil && *flags.Namespace != ""}
+	i := &importing{Options: *o, Reporter: cli.Reporter{Out: streams.ErrOut}, streams: streams, home: home, namespace: namespace,
+		namespaceGiven: flags.Namespace != nil && *flags.Namespace != ""}
 	if o.RemoteContext != "" || o.RemoteKubeconfig != "" {
-		if i.remote, err = access.Remote(flags, o.RemoteKubeconfig, o.RemoteContext); err != nil {
+		if i.remote, err = cli.ConnectRemote(flags, o.RemoteKubeconfig, o.RemoteContext); err != nil {
 			return nil, err
 		}
 	}
@@ -120,8 +119,58 @@ func (i *importing) readClass(ctx context.Context) error {
 	case err != nil:
 		return i.home.Explain("get storage class "+i.Class, err)
 	case !virtualclass.Is(class):
-		return outcome.Refuse("storage class %q is not virtual: name one whose provisioner is lodestone.dev", i.Class)
+		return cli.Refuse("storage class %q is not virtual: name one whose provisioner is lodestone.dev", i.Class)
 	}
 	i.class, err = virtualclass.Parse(class)
 	return err
+}
+
+// text is the help of one command.
+type text struct{ short, long, example string }
+
+const common = `
+Nothing is copied. It is refused (exit code 3) while a pod uses the data, and for
+what does not fit; nothing is changed then. It may be stopped and run again at any
+time, and goes on where it stopped: all that it needs is recorded on the volume and
+the new claim. It needs your own rights to change volumes, so that no user can import
+what is not theirs.`
+
+var texts = map[string]text{
+	"pvc": {
+		short: "Make the volume of a real claim that of a virtual claim, without copying",
+		long: `Import makes the volume of a real claim the volume of a new virtual claim.
+
+At home the real claim goes, and a virtual claim of the same name, or of that given
+with --as, takes its place: with the same size, modes, labels and annotations. The
+real volume is bound to a twin in lodestone-storage; its reclaim policy stays as it
+is. Until the real claim, or the virtual volume of before, is deleted, --undo takes
+all back.
+
+With --cluster, a real claim of a remote cluster, in the namespace there that belongs
+to the namespace at home, stays under its name and becomes the shadow of a virtual
+claim of that name. Until there is a virtual volume, --undo takes all back. A claim
+that home kept there before can be imported again, which cannot be undone.
+` + common,
+		example: `  # The data of claim data, in namespace shop, goes on as a virtual claim of that name
+  kubectl lodestone import pvc data -n shop --class lodestone
+
+  # A claim in cluster west
+  kubectl lodestone import pvc data -n shop --class lodestone --cluster west --remote-context west`,
+	},
+	"pv": {
+		short: "Make a volume that was kept, or a real one, that of a virtual claim",
+		long: `Import makes a volume of home the volume of a new virtual claim: a virtual volume that
+policy Retain kept after its claim was deleted, wherever its data is, or a real volume
+of home, bound, released or never used.
+
+A virtual volume that is Released goes, and the new claim has one of its own. Its
+claim has the name of the one before, unless --as gives another. Data of another
+namespace than the current one is imported only if -n names one.
+` + common,
+		example: `  # What policy Retain kept of a claim gets a claim again, in its namespace
+  kubectl lodestone import pv pvc-4445da0c-5130-49fc-9193-1d95fcb875c1 -n shop --class lodestone
+
+  # The data is in cluster west
+  kubectl lodestone import pv pvc-4445da0c-5130-49fc-9193-1d95fcb875c1 -n shop --class lodestone --remote-context west`,
+	},
 }

@@ -2,6 +2,7 @@ package imports
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -9,13 +10,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/lodestone-storage/lodestone/kubectl-lodestone/access"
-	"github.com/lodestone-storage/lodestone/pkg/backings"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
+	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
 // claimOf reads a claim, nil if there is none.
-func claimOf(ctx context.Context, c *access.Cluster, at types.NamespacedName) (*corev1.PersistentVolumeClaim, error) {
+func claimOf(ctx context.Context, c *cli.Cluster, at types.NamespacedName) (*corev1.PersistentVolumeClaim, error) {
 	claim, err := c.Client.CoreV1().PersistentVolumeClaims(at.Namespace).Get(ctx, at.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil //nolint:nilnil // that there is none is an answer
@@ -24,7 +25,7 @@ func claimOf(ctx context.Context, c *access.Cluster, at types.NamespacedName) (*
 }
 
 // volumeOf reads a volume, nil if there is none.
-func volumeOf(ctx context.Context, c *access.Cluster, name string) (*corev1.PersistentVolume, error) {
+func volumeOf(ctx context.Context, c *cli.Cluster, name string) (*corev1.PersistentVolume, error) {
 	volume, err := c.Client.CoreV1().PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil //nolint:nilnil // that there is none is an answer
@@ -33,38 +34,37 @@ func volumeOf(ctx context.Context, c *access.Cluster, name string) (*corev1.Pers
 }
 
 // usersOf returns the names of the pods that use a claim.
-func usersOf(ctx context.Context, c *access.Cluster, at types.NamespacedName) ([]string, error) {
+func usersOf(ctx context.Context, c *cli.Cluster, at types.NamespacedName) ([]string, error) {
 	pods, err := c.Client.CoreV1().Pods(at.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, c.Explain("list pods of namespace "+at.Namespace, err)
 	}
 	var users []string
 	for _, pod := range pods.Items {
-		if access.Uses(&pod, at.Name) {
+		if cli.UsesClaim(&pod, at.Name) {
 			users = append(users, pod.Name)
 		}
 	}
 	return users, nil
 }
 
-// standsFor returns the virtual volume of home that stands for a backing claim,
-// nil if none does.
-func standsFor(ctx context.Context, home *access.Cluster, cluster string, b types.UID) (*corev1.PersistentVolume, error) {
+// virtualVolumeOf returns the virtual volume of home that refers to a backing claim, nil if none
+// does.
+func virtualVolumeOf(ctx context.Context, home *cli.Cluster, cluster string, b types.UID) (*corev1.PersistentVolume, error) {
 	volumes, err := home.Client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, home.Explain("list volumes", err)
 	}
 	for i, volume := range volumes.Items {
-		if ref, err := backings.RefOf(&volume); err == nil && ref.Cluster == cluster && ref.UID == b {
+		if ref, err := backing.RefOf(&volume); err == nil && ref.Cluster == cluster && ref.UID == b {
 			return &volumes.Items[i], nil
 		}
 	}
 	return nil, nil //nolint:nilnil // that there is none is an answer
 }
 
-// ownerOf returns the virtual claim of home that a backing claim was made for, if
-// it is still there.
-func ownerOf(ctx context.Context, home *access.Cluster, b *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
+// ownerOf returns the virtual claim of home that a backing claim was made for, if it still exists.
+func ownerOf(ctx context.Context, home *cli.Cluster, b *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
 	namespace, name, ok := strings.Cut(b.Annotations[keys.Claim], "/")
 	if !ok || b.Labels[keys.ClaimUID] == "" {
 		return nil, nil //nolint:nilnil // that there is none is an answer
@@ -76,8 +76,8 @@ func ownerOf(ctx context.Context, home *access.Cluster, b *corev1.PersistentVolu
 	return owner, nil
 }
 
-// observe reads what home holds of the import of a real volume to a claim; without
-// one, only of an import that is recorded.
+// observe reads the state at home of the import of a real volume to a claim; without a claim, only
+// of an import that is recorded.
 func (i *importing) observe(ctx context.Context, volume string, target types.NamespacedName) (Home, error) {
 	h := Home{Storage: i.StorageNamespace, HomeID: i.homeID}
 	var err error
@@ -115,7 +115,7 @@ func (i *importing) observe(ctx context.Context, volume string, target types.Nam
 	return h, err
 }
 
-// observeHolder adds who has the real volume and who uses it.
+// observeHolder adds the claim that is bound to the real volume, and who uses it.
 func (i *importing) observeHolder(ctx context.Context, h *Home) error {
 	attachments, err := i.home.Client.StorageV1().VolumeAttachments().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -137,7 +137,7 @@ func (i *importing) observeHolder(ctx context.Context, h *Home) error {
 		if h.Users, err = usersOf(ctx, i.home, at); err != nil {
 			return err
 		}
-		if h.Old, err = standsFor(ctx, i.home, keys.Home, holder.UID); err != nil {
+		if h.Old, err = virtualVolumeOf(ctx, i.home, keys.Home, holder.UID); err != nil {
 			return err
 		}
 		if h.Old != nil {
@@ -149,4 +149,116 @@ func (i *importing) observeHolder(ctx context.Context, h *Home) error {
 	}
 	h.Node = attachedTo(attachments.Items, names)
 	return nil
+}
+
+// source is what a name on the command line refers to.
+type source struct {
+	// volume is a real volume of home, empty if the data is in a remote cluster.
+	volume string
+	// cluster and name are a claim there.
+	cluster, name string
+	// backing is the UID that the claim there must have, empty for any.
+	backing types.UID
+	// as is the name of the virtual claim.
+	as string
+	// done says that there is nothing to import: the claim has that data already.
+	done bool
+}
+
+// findClaim resolves the name of a claim: a real claim, or a claim of an import that was stopped.
+func (i *importing) findClaim(ctx context.Context, name string) (source, error) {
+	if i.Cluster != "" {
+		return source{cluster: i.Cluster, name: name, as: name}, nil
+	}
+	at := types.NamespacedName{Namespace: i.namespace, Name: name}
+	claim, err := claimOf(ctx, i.home, at)
+	if err != nil {
+		return source{}, err
+	}
+	if claim != nil {
+		if volume, ok := strings.CutPrefix(claim.Annotations[keys.Import], keys.Home+"/"); ok {
+			volume, _, _ = strings.Cut(volume, "/")
+			return source{volume: volume, as: name}, nil
+		}
+	}
+	volume, err := i.findRecorded(ctx, func(r *Record) bool {
+		return r.From.String() == at.String() || r.Claim.Namespace+"/"+r.Claim.Name == at.String()
+	})
+	if err != nil || volume != "" {
+		return source{volume: volume, as: i.claimName(name)}, err
+	}
+	switch {
+	case claim == nil:
+		return source{}, fmt.Errorf("there is no claim %q in namespace %q: kubectl get pvc -n %s lists them", name, i.namespace, i.namespace)
+	case claim.Spec.VolumeName == "":
+		return source{}, cli.Refuse("claim %s has no volume yet, so there is nothing to import: delete it and create it anew with the "+
+			"virtual class", at)
+	}
+	bound, err := volumeOf(ctx, i.home, claim.Spec.VolumeName)
+	if err != nil {
+		return source{}, err
+	}
+	if bound != nil && bound.Annotations[keys.Backing] != "" {
+		return source{done: true}, nil
+	}
+	return source{volume: claim.Spec.VolumeName, as: i.claimName(name)}, nil
+}
+
+// findVolume resolves the name of a volume of home.
+func (i *importing) findVolume(ctx context.Context, name string) (source, error) {
+	volume, err := volumeOf(ctx, i.home, name)
+	if err != nil {
+		return source{}, err
+	}
+	if volume == nil {
+		real, err := i.findRecorded(ctx, func(r *Record) bool { return r.Old == name })
+		if err == nil && real == "" {
+			err = fmt.Errorf("there is no volume %q: kubectl get pv lists them; if an import of data in a remote cluster removed it, go on with "+
+				"kubectl lodestone import pvc NAME --cluster ID", name)
+		}
+		return source{volume: real}, err
+	}
+	as := volume.Name
+	if ref := volume.Spec.ClaimRef; ref != nil && ref.Namespace != i.StorageNamespace {
+		as = ref.Name
+	}
+	if volume.Annotations[keys.Backing] == "" {
+		return source{volume: name, as: i.claimName(as)}, nil
+	}
+	ref, err := backing.RefOf(volume)
+	if err != nil {
+		return source{}, err
+	}
+	if err := checkReleased(volume); err != nil {
+		return source{}, err
+	}
+	if ref.Cluster != keys.Home {
+		if i.As != "" && i.As != ref.Name {
+			return source{}, cli.Misuse("the claim in cluster %q keeps its name %q: leave out --as", ref.Cluster, ref.Name)
+		}
+		return source{cluster: ref.Cluster, name: ref.Name, backing: ref.UID, as: ref.Name}, nil
+	}
+	return source{volume: volume.Annotations[keys.BackingVolume], as: i.claimName(as)}, nil
+}
+
+func (i *importing) claimName(other string) string {
+	if i.As != "" {
+		return i.As
+	}
+	return other
+}
+
+// findRecorded returns the name of the real volume whose record fits, empty if none does.
+func (i *importing) findRecorded(ctx context.Context, fits func(*Record) bool) (string, error) {
+	volumes, err := i.home.Client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return "", i.home.Explain("list volumes", err)
+	}
+	for _, volume := range volumes.Items {
+		// A record that cannot be read matters only to those who name its volume.
+		if record, err := recordOf(&volume); err == nil && record != nil && fits(record) {
+			return volume.Name, nil
+		}
+	}
+	return "", nil
 }

@@ -1,12 +1,11 @@
-// Package imports makes a real claim, or a volume that was kept, the data of
-// a virtual claim, without copying.
+// Package imports is the command import: it makes the data of a real claim, or of a retained
+// volume, that of a virtual claim, without copying. Read command.go and then decide.go first.
 //
-// At home the real volume is bound to another claim, its twin; in a remote cluster
-// the real claim stays and becomes the shadow. Either is done in steps. Each is
-// one write, which fails if what it changes is no longer as it was seen, and the
-// next step is decided from what the clusters hold then: so a run that was stopped
-// anywhere is ended by another run. The real volume is never without either
-// a claim that holds it or the policy Retain.
+// At home the real volume is bound to another claim, its twin; in a remote cluster the real claim
+// stays and becomes the shadow. Either is done in steps. Each step is one write that fails if the
+// object has changed since it was read, and the next step is decided from what the clusters hold
+// then: so another run can complete what a stopped run has begun. At any time the real volume is
+// bound to a claim or has the policy Retain, or both.
 package imports
 
 import (
@@ -18,17 +17,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/lodestone-storage/lodestone/pkg/backings"
+	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
-// Record is, on a real volume of home, the import that is under way.
+// Record is the annotation on a real volume of home that describes the import under way.
 type Record struct {
-	// Policy is the reclaim policy that the volume is to have at the end.
+	// Policy is the reclaim policy that the volume gets at the end.
 	Policy corev1.PersistentVolumeReclaimPolicy `json:"policy"`
 	// From is the real claim that had the volume, its UID empty if none had.
 	From Holder `json:"from"`
-	// Old is the virtual volume that stood for the data before, empty for none.
+	// Old is the virtual volume through which the data was used before, empty for none.
 	Old string `json:"old,omitempty"`
 	// Claim is the virtual claim to make.
 	Claim *corev1.PersistentVolumeClaim `json:"claim"`
@@ -51,7 +50,8 @@ func recordOf(real *corev1.PersistentVolume) (*Record, error) {
 	}
 	record := &Record{}
 	if err := json.Unmarshal([]byte(text), record); err != nil || record.Claim == nil || record.Policy == "" {
-		return nil, fmt.Errorf("annotation %s of volume %s cannot be read: take it off, see that the volume's reclaim policy is right, and import again", keys.Import, real.Name)
+		return nil, fmt.Errorf("annotation %s of volume %s cannot be read: take it off, see that the volume's reclaim policy is right, "+
+			"and import again", keys.Import, real.Name)
 	}
 	return record, nil
 }
@@ -64,28 +64,33 @@ func (r *Record) text() (string, error) {
 	return string(text), nil
 }
 
-// homeID names the import of a real volume of home, remoteID that of a claim of
-// a remote cluster; a virtual claim carries it until it has its volume.
+// homeID identifies the import of a real volume of home, remoteID that of a claim of a remote
+// cluster. The virtual claim has it in an annotation until it has its volume.
 func homeID(real *corev1.PersistentVolume) string {
 	return keys.Home + "/" + real.Name + "/" + string(real.UID)
 }
 
 func remoteID(cluster string, shadow *corev1.PersistentVolumeClaim) string {
-	return backings.RefTo(cluster, shadow).String()
+	return backing.RefTo(cluster, shadow).String()
 }
 
-// foreign begins the keys of annotations that Kubernetes, kubectl or Lodestone
-// wrote about the claim that was, and that say nothing of the one that is to be.
-var foreign = []string{"pv.kubernetes.io/", "volume.kubernetes.io/", "volume.beta.kubernetes.io/", "kubectl.kubernetes.io/", "lodestone.dev/"}
+// foreignPrefixes are the prefixes of annotations that Kubernetes, kubectl or Lodestone wrote about
+// the former claim, and that are not true of the new one.
+var foreignPrefixes = []string{"pv.kubernetes.io/", "volume.kubernetes.io/", "volume.beta.kubernetes.io/", "kubectl.kubernetes.io/",
+	"lodestone.dev/"}
 
-// virtualClaim returns the claim to make: as like the one that was as can be.
-// like is that one, nil if there is none.
-func virtualClaim(at types.NamespacedName, class, id string, like *corev1.PersistentVolumeClaim, real *corev1.PersistentVolume) *corev1.PersistentVolumeClaim {
+// virtualClaim returns the claim to make, as similar to like as possible. like is the former claim,
+// nil if there is none.
+func virtualClaim(at types.NamespacedName, class, id string, like *corev1.PersistentVolumeClaim,
+	real *corev1.PersistentVolume) *corev1.PersistentVolumeClaim {
 	claim := &corev1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Namespace: at.Namespace, Name: at.Name, Labels: map[string]string{}, Annotations: map[string]string{keys.Import: id}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: at.Namespace, Name: at.Name, Labels: map[string]string{},
+			Annotations: map[string]string{keys.Import: id}},
 		Spec: corev1.PersistentVolumeClaimSpec{
 			AccessModes: real.Spec.AccessModes, VolumeMode: real.Spec.VolumeMode, StorageClassName: &class,
-			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: real.Spec.Capacity[corev1.ResourceStorage]}},
+			Resources: corev1.VolumeResourceRequirements{
+				Requests: corev1.ResourceList{corev1.ResourceStorage: real.Spec.Capacity[corev1.ResourceStorage]},
+			},
 		},
 	}
 	if name := real.Spec.VolumeAttributesClassName; name != nil && *name != "" {
@@ -104,14 +109,14 @@ func virtualClaim(at types.NamespacedName, class, id string, like *corev1.Persis
 		}
 	}
 	for key, value := range like.Annotations {
-		if !begins(key, foreign) {
+		if !hasAnyPrefix(key, foreignPrefixes) {
 			claim.Annotations[key] = value
 		}
 	}
 	return claim
 }
 
-func begins(key string, prefixes []string) bool {
+func hasAnyPrefix(key string, prefixes []string) bool {
 	for _, prefix := range prefixes {
 		if strings.HasPrefix(key, prefix) {
 			return true

@@ -11,48 +11,51 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/lodestone-storage/lodestone/kubectl-lodestone/outcome"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/namespaces"
 	"github.com/lodestone-storage/lodestone/pkg/virtualvolume"
 )
 
-// fromRemote imports a claim of a remote cluster, or goes on with that.
-func (i *importing) fromRemote(ctx context.Context, what found) error {
+// fromRemote imports a claim of a remote cluster, or continues an import of it.
+func (i *importing) fromRemote(ctx context.Context, what source) error {
 	if i.remote == nil {
-		return outcome.Misuse("the data is in cluster %q: give the kubeconfig context of that cluster with --remote-context", what.cluster)
+		return cli.Misuse("the data is in cluster %q: give the kubeconfig context of that cluster with --remote-context", what.cluster)
 	}
-	there, err := i.place(ctx, what.cluster)
+	there, err := i.remoteNamespace(ctx, what.cluster)
 	if err != nil {
 		return err
 	}
 	at := types.NamespacedName{Namespace: there, Name: what.name}
-	a, err := i.observeAway(ctx, what.cluster, at)
+	a, err := i.observeRemote(ctx, what.cluster, at)
 	if err != nil {
 		return err
 	}
 	if what.backing != "" && a.Shadow.UID != what.backing {
-		return outcome.Refuse("claim %s in cluster %q does not have the data of that volume: say with -n which namespace at home belongs to it", at, what.cluster)
+		return cli.Refuse("claim %s in cluster %q does not have the data of that volume: say with -n which namespace at home belongs to it", at,
+			what.cluster)
 	}
 	if i.Undo {
-		return i.undoAway(ctx, a)
+		return i.undoRemote(ctx, a)
 	}
 	if !a.Begun() {
-		if err := a.Judge(); err != nil {
+		if err := a.Check(); err != nil {
 			return err
 		}
-		if err := i.try(ctx, i.claimFor(a), nil); err != nil {
+		if err := i.dryRunClaim(ctx, i.claimFor(a), nil); err != nil {
 			return err
 		}
-		goes := fmt.Sprintf("Claim %s in cluster %q, which has it now, stays and goes with the virtual claim; nothing is copied.", at, what.cluster)
-		if err := i.ask(a.Target, a.Real, a.Target, goes); err != nil {
+		goes := fmt.Sprintf("Claim %s in cluster %q, which has it now, stays and goes with the virtual claim; nothing is copied.", at,
+			what.cluster)
+		if err := i.confirm(a.Target, a.Real, a.Target, goes); err != nil {
 			return err
 		}
 	}
 	err = i.Await(ctx, "claim "+at.String()+" to be imported", func(ctx context.Context) (string, bool, error) {
 		for {
-			a, err := i.observeAway(ctx, what.cluster, at)
+			a, err := i.observeRemote(ctx, what.cluster, at)
 			if err != nil {
 				return "", false, err
 			}
@@ -60,8 +63,8 @@ func (i *importing) fromRemote(ctx context.Context, what found) error {
 			if err != nil || step == Wait || step == Done {
 				return what, step == Done, err
 			}
-			if err := i.actAway(ctx, a, step); err != nil {
-				if changed(err) {
+			if err := i.actRemote(ctx, a, step); err != nil {
+				if isStale(err) {
 					return err.Error(), false, nil
 				}
 				return "", false, err
@@ -75,9 +78,9 @@ func (i *importing) fromRemote(ctx context.Context, what found) error {
 	return err
 }
 
-// place returns the namespace of a remote cluster that belongs to the namespace of
-// home, once it is certain that it is that cluster and may be used.
-func (i *importing) place(ctx context.Context, cluster string) (string, error) {
+// remoteNamespace returns the namespace of a remote cluster that belongs to the namespace of home,
+// after a check that it is the right cluster and that the namespace may be used.
+func (i *importing) remoteNamespace(ctx context.Context, cluster string) (string, error) {
 	remote, err := i.home.Remotes.Get(ctx, cluster, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
@@ -85,23 +88,25 @@ func (i *importing) place(ctx context.Context, cluster string) (string, error) {
 	case err != nil:
 		return "", i.home.Explain("get RemoteCluster "+cluster, err)
 	case remote.DeletionTimestamp != nil:
-		return "", outcome.Refuse("RemoteCluster %q is being deleted and takes no new volumes", cluster)
+		return "", cli.Refuse("RemoteCluster %q is being deleted and takes no new volumes", cluster)
 	case !i.Undo && !i.class.Allows(cluster):
-		return "", outcome.Refuse("storage class %q keeps its volumes out of cluster %q: choose a class whose parameter %s lists it", i.Class, cluster, keys.Clusters)
+		return "", cli.Refuse("storage class %q keeps its volumes out of cluster %q: choose a class whose parameter %s lists it", i.Class,
+			cluster, keys.Clusters)
 	}
 	uid, err := i.remote.UID(ctx)
 	if err != nil {
 		return "", err
 	}
 	if remote.Status.ClusterUID != uid {
-		return "", outcome.Refuse("context %q is not that of cluster %q: choose the right one with --remote-context", i.remote.Context, cluster)
+		return "", cli.Refuse("context %q is not that of cluster %q: choose the right one with --remote-context", i.remote.Context, cluster)
 	}
 	home, err := i.home.Client.CoreV1().Namespaces().Get(ctx, i.namespace, metav1.GetOptions{})
 	if err != nil {
 		return "", i.home.Explain("get namespace "+i.namespace, err)
 	}
 	if !namespaces.MayUse(home, cluster) {
-		return "", outcome.Refuse("namespace %q may not use cluster %q: label it %s=%s, and see its annotation %s", i.namespace, cluster, keys.Offload, keys.OffloadEnabled, keys.OffloadClusters)
+		return "", cli.Refuse("namespace %q may not use cluster %q: label it %s=%s, and see its annotation %s", i.namespace, cluster,
+			keys.Offload, keys.OffloadEnabled, keys.OffloadClusters)
 	}
 	there := namespaces.Remote(remote.Spec.Namespaces.Strategy, i.namespace, i.homeID)
 	agent, err := i.remote.Serves(remotev1alpha1.GroupVersion.String(), "homeclusters")
@@ -113,18 +118,22 @@ func (i *importing) place(ctx context.Context, cluster string) (string, error) {
 		return "", i.remote.Explain("get namespace "+there, err)
 	}
 	if given.Labels[keys.HomeID] != i.homeID {
-		return "", outcome.Refuse("namespace %q of cluster %q was not given to this home, which could not delete the data there: copy it to a claim in a namespace that was", there, cluster)
+		return "", cli.Refuse("namespace %q of cluster %q was not given to this home, which could not delete the data there: copy it to a "+
+			"claim in a namespace that was", there, cluster)
 	}
 	return there, nil
 }
 
-// observeAway reads what both clusters hold of an import.
-func (i *importing) observeAway(ctx context.Context, cluster string, at types.NamespacedName) (Away, error) {
-	a := Away{Cluster: cluster, HomeID: i.homeID, Target: types.NamespacedName{Namespace: i.namespace, Name: at.Name}}
+// observeRemote reads the state of an import in both clusters.
+func (i *importing) observeRemote(ctx context.Context, cluster string, at types.NamespacedName) (Remote, error) {
+	a := Remote{Cluster: cluster, HomeID: i.homeID, Target: types.NamespacedName{Namespace: i.namespace, Name: at.Name}}
 	var err error
+	if a.ClusterUID, err = i.remote.UID(ctx); err != nil {
+		return a, err
+	}
 	if a.Shadow, err = claimOf(ctx, i.remote, at); err != nil || a.Shadow == nil {
 		if err == nil {
-			err = a.Judge()
+			err = a.Check()
 		}
 		return a, err
 	}
@@ -147,7 +156,7 @@ func (i *importing) observeAway(ctx context.Context, cluster string, at types.Na
 	if a.Owner, err = ownerOf(ctx, i.home, a.Shadow); err != nil {
 		return a, err
 	}
-	if a.Old, err = standsFor(ctx, i.home, cluster, a.Shadow.UID); err != nil {
+	if a.Old, err = virtualVolumeOf(ctx, i.home, cluster, a.Shadow.UID); err != nil {
 		return a, err
 	}
 	if a.Old != nil && a.Virtual != nil && a.Old.UID == a.Virtual.UID {
@@ -156,15 +165,16 @@ func (i *importing) observeAway(ctx context.Context, cluster string, at types.Na
 	return a, nil
 }
 
-// claimFor returns the virtual claim to make. Nothing that a remote cluster says of
-// a claim is copied but its form.
-func (i *importing) claimFor(a Away) *corev1.PersistentVolumeClaim {
+// claimFor returns the virtual claim to make. Of the claim in the remote cluster it copies only the
+// spec that gives it its form, such as size and access modes; its labels and annotations are not
+// trusted.
+func (i *importing) claimFor(a Remote) *corev1.PersistentVolumeClaim {
 	like := &corev1.PersistentVolumeClaim{Spec: a.Shadow.Spec}
 	return virtualClaim(a.Target, i.Class, remoteID(a.Cluster, a.Shadow), like, a.Real)
 }
 
-// actAway takes one step: one write.
-func (i *importing) actAway(ctx context.Context, a Away, step Step) error {
+// actRemote takes one step: one write.
+func (i *importing) actRemote(ctx context.Context, a Remote, step Step) error {
 	switch step {
 	case Mark:
 		kept := a.Shadow.Finalizers
@@ -183,13 +193,13 @@ func (i *importing) actAway(ctx context.Context, a Away, step Step) error {
 		i.Say("deleting volume %s, which stood for the data before", a.Old.Name)
 		return dropOld(ctx, i.home, a.Old)
 	case Make:
-		return i.make(ctx, i.claimFor(a))
+		return i.createClaim(ctx, i.claimFor(a))
 	case Own:
 		return i.patchShadow(ctx, a.Shadow, map[string]any{"labels": map[string]any{keys.ClaimUID: string(a.Claim.UID)}})
 	case Publish:
-		return i.publish(ctx, virtualvolume.Input{Claim: a.Claim, Cluster: a.Cluster, Backing: a.Shadow, Real: a.Real})
+		return i.publish(ctx, virtualvolume.Input{Claim: a.Claim, Cluster: a.Cluster, ClusterUID: a.ClusterUID, Backing: a.Shadow, Real: a.Real})
 	case Clear:
-		return i.clear(ctx, a.Claim)
+		return i.removeRecord(ctx, a.Claim)
 	case End:
 		return i.patchShadow(ctx, a.Shadow, map[string]any{"annotations": map[string]any{keys.Import: nil}})
 	default:
@@ -197,13 +207,82 @@ func (i *importing) actAway(ctx context.Context, a Away, step Step) error {
 	}
 }
 
-// patchShadow changes a claim of a remote cluster if it is still as it was seen.
+// patchShadow changes a claim of a remote cluster if it has not changed since it was read.
 func (i *importing) patchShadow(ctx context.Context, shadow *corev1.PersistentVolumeClaim, metadata map[string]any) error {
 	metadata["uid"], metadata["resourceVersion"] = shadow.UID, shadow.ResourceVersion
 	patch, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {
 		return fmt.Errorf("write the change of claim %s: %w", shadow.Name, err)
 	}
-	_, err = i.remote.Client.CoreV1().PersistentVolumeClaims(shadow.Namespace).Patch(ctx, shadow.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
+	_, err = i.remote.Client.CoreV1().PersistentVolumeClaims(shadow.Namespace).Patch(ctx, shadow.Name, types.MergePatchType, patch,
+		metav1.PatchOptions{FieldManager: fieldManager})
 	return i.remote.Explain("change claim "+shadow.Namespace+"/"+shadow.Name, err)
+}
+
+// The steps that undo an import from a remote cluster.
+const (
+	// Unmark removes our marks from the claim there.
+	Unmark Step = "Unmark"
+	// Unmake deletes the virtual claim, which has no volume.
+	Unmake Step = "Unmake"
+)
+
+// NextUndo returns the next step of undoing an import, which is possible until there is a virtual
+// volume. First the claim there is unmarked: while it is marked as that of the virtual claim, that
+// one must not be deleted. It is pure.
+func (a Remote) NextUndo() (Step, error) {
+	name := a.Shadow.Namespace + "/" + a.Shadow.Name
+	made := a.Claim != nil && a.ours()
+	switch home := a.Shadow.Labels[keys.HomeID]; {
+	case home != "" && home != a.HomeID:
+		return "", cli.Refuse("claim %s in cluster %q belongs to home cluster %q: no import of this home is to undo", name, a.Cluster, home)
+	case made && a.Virtual != nil:
+		return "", cli.Refuse("claim %s has its volume, so the import can only go on: run the same command without --undo; to have the data no "+
+			"longer at home, delete the virtual claim, with policy Retain", a.Target)
+	case a.Owner != nil && !made:
+		return "", cli.Refuse("claim %s in cluster %q is that of virtual claim %s: there is nothing to undo", name, a.Cluster, a.Target)
+	case a.Shadow.DeletionTimestamp != nil:
+		return "", cli.Refuse("claim %s in cluster %q is being deleted, and its data would go if the import let go of it: copy the data, or "+
+			"have its volume kept with policy Retain and take the finalizer %s off", name, a.Cluster, keys.BackingFinalizer)
+	case a.Shadow.Annotations[keys.Import] == a.HomeID:
+		return Unmark, nil
+	case made && home == a.HomeID:
+		return "", cli.Refuse("claim %s in cluster %q was kept there for this home before, so the import can only go on: run the same command "+
+			"without --undo", name, a.Cluster)
+	case made && a.Claim.DeletionTimestamp == nil:
+		return Unmake, nil
+	}
+	return Done, nil
+}
+
+// undoRemote undoes an import from a remote cluster.
+func (i *importing) undoRemote(ctx context.Context, a Remote) error {
+	at := a.Shadow.Namespace + "/" + a.Shadow.Name
+	for began := false; ; began = true {
+		step, err := a.NextUndo()
+		switch {
+		case err != nil:
+			return err
+		case step == Done && !began:
+			return fmt.Errorf("no import of claim %s in cluster %q is under way that could be undone", at, a.Cluster)
+		case step == Done:
+			_, err := fmt.Fprintf(i.streams.Out, "the import of persistentvolumeclaim/%s is undone\n", a.Shadow.Name)
+			return err
+		case step == Unmark:
+			kept := slices.DeleteFunc(slices.Clone(a.Shadow.Finalizers), func(f string) bool { return f == keys.BackingFinalizer })
+			err = i.patchShadow(ctx, a.Shadow, map[string]any{
+				"finalizers": kept, "labels": map[string]any{keys.HomeID: nil, keys.ClaimUID: nil},
+				"annotations": map[string]any{keys.Claim: nil, keys.Import: nil},
+			})
+		case step == Unmake:
+			claims := i.home.Client.CoreV1().PersistentVolumeClaims(a.Claim.Namespace)
+			err = i.home.Explain("delete claim "+a.Target.String(), claims.Delete(ctx, a.Claim.Name, deleteOptions(a.Claim)))
+		}
+		if err != nil && !isStale(err) {
+			return err
+		}
+		if a, err = i.observeRemote(ctx, a.Cluster, backing.RefTo(a.Cluster, a.Shadow).Key()); err != nil {
+			return err
+		}
+	}
 }

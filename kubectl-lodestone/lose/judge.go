@@ -1,4 +1,5 @@
-// Package lose declares volumes lost whose remote cluster is gone for ever.
+// Package lose is the command lose: it declares the data of volumes lost whose remote cluster is
+// gone for ever. judge.go decides whether that is allowed, lose.go does it.
 package lose
 
 import (
@@ -10,26 +11,25 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/lodestone-storage/lodestone/kubectl-lodestone/holdings"
-	"github.com/lodestone-storage/lodestone/kubectl-lodestone/outcome"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
-// volumeOf returns why a volume is none that can be declared lost, nil if it can.
+// volumeOf returns why a volume cannot be declared lost, nil if it can.
 func volumeOf(volume *corev1.PersistentVolume) error {
-	switch cluster := holdings.ClusterOf(volume); cluster {
+	switch cluster := cli.ClusterOf(volume); cluster {
 	case "":
-		return outcome.Refuse("volume %s is not a virtual volume, so Lodestone does not keep it: delete it as any other", volume.Name)
+		return cli.Refuse("volume %s is not a virtual volume, so Lodestone does not keep it: delete it as any other", volume.Name)
 	case keys.Home:
-		return outcome.Refuse("the data of volume %s is in the home cluster, which is not gone: delete its claim if it is to go", volume.Name)
+		return cli.Refuse("the data of volume %s is in the home cluster, which is not gone: delete its claim if it is to go", volume.Name)
 	}
 	return nil
 }
 
-// Judge returns why the data of a cluster must not be declared lost, and what is
-// known of when it was last seen. remote is nil if there is no RemoteCluster of
-// that name. It is pure.
+// Judge returns why the data of a cluster must not be declared lost, nil if it may be, and a text
+// on when the cluster was last seen. remote is nil if there is no RemoteCluster of that name. It is
+// pure.
 func Judge(cluster string, remote *v1alpha1.RemoteCluster, away time.Duration, now time.Time) (seen string, err error) {
 	if remote == nil {
 		return "unknown, for there is no RemoteCluster of that name", nil
@@ -41,13 +41,16 @@ func Judge(cluster string, remote *v1alpha1.RemoteCluster, away time.Duration, n
 		if reachable != nil {
 			reason = reachable.Message
 		}
-		return "", outcome.Refuse("it is not known whether cluster %q is gone (%s): let the provisioner look at it, with a kubeconfig that leads there", cluster, reason)
+		return "", cli.Refuse("it is not known whether cluster %q is gone (%s): let the provisioner look at it, with a kubeconfig "+
+			"that leads there", cluster, reason)
 	case reachable.Status == metav1.ConditionTrue:
-		return "", outcome.Refuse("cluster %q answers, so nothing there is lost: delete the claim, and its data is deleted there; if this is not that cluster any more, correct its kubeconfig", cluster)
+		return "", cli.Refuse("cluster %q answers, so nothing there is lost: delete the claim, and its data is deleted there; if this is not "+
+			"that cluster any more, correct its kubeconfig", cluster)
 	}
 	gone := now.Sub(reachable.LastTransitionTime.Time)
 	if gone < away {
-		return "", outcome.Refuse("cluster %q was seen %s ago, which may be a short outage: wait until it has been away for %s, or give another time with --away", cluster, gone.Round(time.Second), away)
+		return "", cli.Refuse("cluster %q was seen %s ago, which may be a short outage: wait until it has been away for %s, or give another "+
+			"time with --away", cluster, gone.Round(time.Second), away)
 	}
 	return fmt.Sprintf("%s, %s ago", reachable.LastTransitionTime.UTC().Format(time.RFC3339), gone.Round(time.Second)), nil
 }
@@ -69,10 +72,11 @@ func describe(volume *corev1.PersistentVolume, seen string, pods []corev1.Pod) [
 	}
 	_, there, _ := strings.Cut(volume.Annotations[keys.Backing], "/")
 	return []string{
-		fmt.Sprintf("volume     %s (%s, %s, policy %s)", volume.Name, size.String(), volume.Status.Phase, volume.Spec.PersistentVolumeReclaimPolicy),
+		fmt.Sprintf("volume     %s (%s, %s, policy %s)", volume.Name, size.String(), volume.Status.Phase,
+			volume.Spec.PersistentVolumeReclaimPolicy),
 		"claim      " + claim,
 		"pods       " + used,
-		fmt.Sprintf("data       cluster %s, real claim %s", holdings.ClusterOf(volume), there[:max(0, strings.LastIndex(there, "/"))]),
+		fmt.Sprintf("data       cluster %s, real claim %s", cli.ClusterOf(volume), there[:max(0, strings.LastIndex(there, "/"))]),
 		"last seen  " + seen,
 	}
 }

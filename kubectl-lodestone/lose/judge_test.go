@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
-	"github.com/lodestone-storage/lodestone/kubectl-lodestone/outcome"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -22,7 +22,8 @@ var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 func remote(reachable metav1.ConditionStatus, since time.Duration) *v1alpha1.RemoteCluster {
 	r := &v1alpha1.RemoteCluster{ObjectMeta: metav1.ObjectMeta{Name: "west"}}
 	if reachable != "" {
-		r.Status.Conditions = []metav1.Condition{{Type: v1alpha1.Reachable, Status: reachable, LastTransitionTime: metav1.NewTime(now.Add(-since)), Message: "why"}}
+		r.Status.Conditions = []metav1.Condition{{Type: v1alpha1.Reachable, Status: reachable,
+			LastTransitionTime: metav1.NewTime(now.Add(-since)), Message: "why"}}
 	}
 	return r
 }
@@ -32,20 +33,22 @@ func TestJudgeGivesUpOnlyWhatIsLongGone(t *testing.T) {
 		remote *v1alpha1.RemoteCluster
 		away   time.Duration
 		seen   string
-		want   outcome.Code
+		want   cli.ExitCode
 	}{
-		"away for longer than asked":         {remote: remote(metav1.ConditionFalse, 2*time.Hour), away: time.Hour, seen: "2026-01-02T01:04:05Z, 2h0m0s ago"},
-		"away for a moment":                  {remote: remote(metav1.ConditionFalse, time.Minute), away: time.Hour, want: outcome.Refused},
-		"away for a moment, which is enough": {remote: remote(metav1.ConditionFalse, time.Minute), away: time.Second, seen: "2026-01-02T03:03:05Z, 1m0s ago"},
-		"it answers":                         {remote: remote(metav1.ConditionTrue, 2*time.Hour), want: outcome.Refused},
-		"it could not be asked":              {remote: remote(metav1.ConditionUnknown, 2*time.Hour), want: outcome.Refused},
-		"nobody has looked":                  {remote: remote("", 0), want: outcome.Refused},
-		"its clock is ahead":                 {remote: remote(metav1.ConditionFalse, -time.Hour), away: time.Hour, want: outcome.Refused},
-		"there is no RemoteCluster":          {away: time.Hour, seen: "unknown, for there is no RemoteCluster of that name"},
+		"away for longer than asked": {remote: remote(metav1.ConditionFalse, 2*time.Hour), away: time.Hour,
+			seen: "2026-01-02T01:04:05Z, 2h0m0s ago"},
+		"away for a moment": {remote: remote(metav1.ConditionFalse, time.Minute), away: time.Hour, want: cli.Refused},
+		"away for a moment, which is enough": {remote: remote(metav1.ConditionFalse, time.Minute), away: time.Second,
+			seen: "2026-01-02T03:03:05Z, 1m0s ago"},
+		"it answers":                {remote: remote(metav1.ConditionTrue, 2*time.Hour), want: cli.Refused},
+		"it could not be asked":     {remote: remote(metav1.ConditionUnknown, 2*time.Hour), want: cli.Refused},
+		"nobody has looked":         {remote: remote("", 0), want: cli.Refused},
+		"its clock is ahead":        {remote: remote(metav1.ConditionFalse, -time.Hour), away: time.Hour, want: cli.Refused},
+		"there is no RemoteCluster": {away: time.Hour, seen: "unknown, for there is no RemoteCluster of that name"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			seen, err := Judge("west", test.remote, test.away, now)
-			assert.Equal(t, test.want, outcome.Of(err))
+			assert.Equal(t, test.want, cli.ExitCodeOf(err))
 			assert.Equal(t, test.seen, seen)
 		})
 	}
@@ -54,21 +57,22 @@ func TestJudgeGivesUpOnlyWhatIsLongGone(t *testing.T) {
 func TestOnlyTheDataOfAnotherClusterCanBeLost(t *testing.T) {
 	for name, test := range map[string]struct {
 		backing string
-		want    outcome.Code
+		want    cli.ExitCode
 	}{
 		"in west":     {backing: "west/shop/data/b1"},
-		"at home":     {backing: "home/lodestone-storage/pvc-u1/b1", want: outcome.Refused},
-		"not virtual": {want: outcome.Refused},
+		"at home":     {backing: "home/lodestone-storage/pvc-u1/b1", want: cli.Refused},
+		"not virtual": {want: cli.Refused},
 	} {
 		t.Run(name, func(t *testing.T) {
 			volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{keys.Backing: test.backing}}}
-			assert.Equal(t, test.want, outcome.Of(volumeOf(volume)))
+			assert.Equal(t, test.want, cli.ExitCodeOf(volumeOf(volume)))
 		})
 	}
 }
 
 func TestWhatIsLostIsShownWithWhatComesNext(t *testing.T) {
-	volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "v", Annotations: map[string]string{keys.Backing: "west/shop/data/b1"}}}
+	volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "v",
+		Annotations: map[string]string{keys.Backing: "west/shop/data/b1"}}}
 	volume.Spec.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("2Gi")}
 	volume.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "shop", Name: "data"}
 	volume.Spec.PersistentVolumeReclaimPolicy, volume.Status.Phase = corev1.PersistentVolumeReclaimRetain, corev1.VolumeBound

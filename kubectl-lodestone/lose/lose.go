@@ -4,24 +4,145 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
 	"slices"
 	"time"
 
+	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/rest"
 
-	"github.com/lodestone-storage/lodestone/kubectl-lodestone/access"
-	"github.com/lodestone-storage/lodestone/kubectl-lodestone/confirm"
-	"github.com/lodestone-storage/lodestone/kubectl-lodestone/holdings"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
-// lose declares one volume lost, or takes that back. Its one write fails if the
-// volume has changed since it was shown.
-func (o *Options) lose(ctx context.Context, home *access.Cluster, streams genericiooptions.IOStreams, name string) error {
+// Options are the flags of lose.
+type Options struct {
+	Yes, Undo bool
+	Away      time.Duration
+}
+
+// New returns the command.
+func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
+	o := &Options{Away: time.Hour}
+	parent := &cobra.Command{
+		Use:   "lose",
+		Short: "Declare a volume lost whose remote cluster is gone for ever",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_ = cmd.Help()
+			return cli.Misuse("say what is lost: kubectl lodestone lose pvc NAME, or pv NAME")
+		},
+	}
+	for _, kind := range []string{"pvc", "pv"} {
+		parent.AddCommand(o.command(kind, flags, streams))
+	}
+	return parent
+}
+
+func (o *Options) command(kind string, flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
+	what := map[string]string{"pvc": "the volume of a claim", "pv": "a volume"}[kind]
+	command := &cobra.Command{
+		Use:   kind + " NAME",
+		Short: "Declare " + what + " lost whose remote cluster is gone for ever",
+		Long: `Lose declares that the data of one volume is lost, because the remote cluster that
+holds it is gone for ever. It deletes nothing. From then on the claim can be deleted
+without that cluster, and a RemoteCluster without other volumes can be removed.
+
+It shows what is lost and asks for the name of the volume. It is refused (exit code
+3) while the cluster answers, was seen within --away, or was never looked at.
+
+If the cluster comes back after all, nothing there is touched: the real claim stays
+with its data, is counted in the metric lodestone_provisioner_backings_left, and
+kubectl lodestone import gives it a claim again. While the claim at home is there,
+--undo takes the declaration back.`,
+		Example: fmt.Sprintf(`  # Cluster west burnt down: give up %s
+  kubectl lodestone lose %s
+
+  # It did not: take that back
+  kubectl lodestone lose %s --undo`, what, example(kind), example(kind)),
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if o.Away < 0 {
+				return cli.Misuse("--away cannot be negative: give a time such as 1h")
+			}
+			home, err := cli.ConnectHome(flags)
+			if err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), time.Minute)
+			defer cancel()
+			name := args[0]
+			if kind == "pvc" {
+				namespace, _, err := flags.ToRawKubeConfigLoader().Namespace()
+				if err != nil {
+					return cli.Misuse("the namespace cannot be found: %w; give -n", err)
+				}
+				if name, err = volumeOfClaim(ctx, home, namespace, args[0]); err != nil {
+					return err
+				}
+			}
+			return o.lose(ctx, home, streams, name)
+		},
+	}
+	command.Flags().BoolVar(&o.Yes, "yes", false, "do not ask")
+	command.Flags().BoolVar(&o.Undo, "undo", false, "take the declaration back")
+	command.Flags().DurationVar(&o.Away, "away", o.Away, "how long the cluster must not have answered")
+	return command
+}
+
+func example(kind string) string {
+	if kind == "pvc" {
+		return "pvc data-web-0 -n shop"
+	}
+	return "pv pvc-46f90104-d142-43f7-a4a1-c899fafff07f"
+}
+
+// volumeOfClaim returns the name of the volume of a claim.
+func volumeOfClaim(ctx context.Context, home *cli.Cluster, namespace, name string) (string, error) {
+	claim, err := home.Client.CoreV1().PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return "", fmt.Errorf("there is no claim %q in namespace %q: kubectl get pvc -n %s lists them; of a claim that is gone, name the "+
+			"volume: kubectl lodestone lose pv", name, namespace, namespace)
+	case err != nil:
+		return "", home.Explain("get claim "+namespace+"/"+name, err)
+	case claim.Spec.VolumeName == "":
+		return "", cli.Refuse("claim %s/%s has no volume, so nothing of it is lost: delete the claim if it is to go", namespace, name)
+	}
+	return claim.Spec.VolumeName, nil
+}
+
+// podsOf returns the pods at home that use the claim of a volume.
+func podsOf(ctx context.Context, home *cli.Cluster, volume *corev1.PersistentVolume) ([]corev1.Pod, error) {
+	ref := volume.Spec.ClaimRef
+	if ref == nil {
+		return nil, nil
+	}
+	pods, err := home.Client.CoreV1().Pods(ref.Namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, home.Explain("list pods", err)
+	}
+	var users []corev1.Pod
+	for _, pod := range pods.Items {
+		if cli.UsesClaim(&pod, ref.Name) {
+			users = append(users, pod)
+		}
+	}
+	return users, nil
+}
+
+// lose declares one volume lost, or undoes that. Its only write fails if the volume has changed
+// since it was shown to the user.
+func (o *Options) lose(ctx context.Context, home *cli.Cluster, streams genericiooptions.IOStreams, name string) error {
 	volume, err := home.Client.CoreV1().PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
@@ -47,7 +168,7 @@ func (o *Options) lose(ctx context.Context, home *access.Cluster, streams generi
 		_, err = fmt.Fprintf(streams.Out, "persistentvolume/%s was declared lost at %s\n", name, said)
 		return err
 	}
-	seen, err := o.mayBeLost(ctx, home, holdings.ClusterOf(volume))
+	seen, err := o.mayBeLost(ctx, home, cli.ClusterOf(volume))
 	if err != nil {
 		return err
 	}
@@ -58,8 +179,9 @@ func (o *Options) lose(ctx context.Context, home *access.Cluster, streams generi
 	for _, line := range describe(volume, seen, pods) {
 		fmt.Fprintln(streams.ErrOut, line)
 	}
-	fmt.Fprintf(streams.ErrOut, "The data of this volume is to be declared lost: its claim can then be deleted without cluster %q.\nGo on only if that cluster is gone for ever.\n", holdings.ClusterOf(volume))
-	if err := confirm.Typed(streams.In, streams.ErrOut, o.Yes, name); err != nil {
+	fmt.Fprintf(streams.ErrOut, "The data of this volume is to be declared lost: its claim can then be deleted without cluster %q.\nGo on "+
+		"only if that cluster is gone for ever.\n", cli.ClusterOf(volume))
+	if err := cli.Confirm(streams.In, streams.ErrOut, o.Yes, name); err != nil {
 		return err
 	}
 	if err := declare(ctx, home, volume, time.Now().UTC().Format(time.RFC3339)); err != nil {
@@ -73,7 +195,7 @@ func (o *Options) lose(ctx context.Context, home *access.Cluster, streams generi
 }
 
 // mayBeLost returns when a cluster was last seen, or why it is not gone.
-func (o *Options) mayBeLost(ctx context.Context, home *access.Cluster, cluster string) (string, error) {
+func (o *Options) mayBeLost(ctx context.Context, home *cli.Cluster, cluster string) (string, error) {
 	remote, err := home.Remotes.Get(ctx, cluster, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
@@ -88,22 +210,22 @@ func (o *Options) mayBeLost(ctx context.Context, home *access.Cluster, cluster s
 	return seen, silent(ctx, home, remote)
 }
 
-// declare writes the record on the volume; nil takes it off. Only who may write
-// volumes can do so.
-func declare(ctx context.Context, home *access.Cluster, volume *corev1.PersistentVolume, when any) error {
+// declare writes the record on the volume; nil removes it. It needs the right to update volumes.
+func declare(ctx context.Context, home *cli.Cluster, volume *corev1.PersistentVolume, when any) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": volume.UID, "resourceVersion": volume.ResourceVersion, "annotations": map[string]any{keys.Lost: when}}})
 	if err != nil {
 		return fmt.Errorf("write the change of volume %s: %w", volume.Name, err)
 	}
-	_, err = home.Client.CoreV1().PersistentVolumes().Patch(ctx, volume.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "kubectl-lodestone"})
+	_, err = home.Client.CoreV1().PersistentVolumes().Patch(ctx, volume.Name, types.MergePatchType, patch,
+		metav1.PatchOptions{FieldManager: "kubectl-lodestone"})
 	if apierrors.IsConflict(err) {
 		return fmt.Errorf("volume %s has changed since it was looked at: run the same command again (%w)", volume.Name, err)
 	}
 	return home.Explain("change volume "+volume.Name, err)
 }
 
-// next says what the user does now.
+// next returns what the user does now.
 func next(volume *corev1.PersistentVolume, pods []corev1.Pod) []string {
 	var lines []string
 	for _, pod := range pods {
@@ -119,8 +241,61 @@ func next(volume *corev1.PersistentVolume, pods []corev1.Pod) []string {
 	case volume.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete:
 		lines = append(lines, fmt.Sprintf("next: kubectl delete pv %s", volume.Name))
 	}
-	if ref := volume.Spec.ClaimRef; ref != nil && volume.Status.Phase == corev1.VolumeBound && volume.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete {
+	if ref := volume.Spec.ClaimRef; ref != nil && volume.Status.Phase == corev1.VolumeBound &&
+		volume.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete {
 		lines = append(lines, fmt.Sprintf("then: kubectl delete pv %s", volume.Name))
 	}
 	return lines
+}
+
+// probeTimeout limits the one request that the plugin itself sends to a cluster.
+const probeTimeout = 5 * time.Second
+
+// silent asks the cluster itself, without credentials, whether it is there: the conditions of its
+// RemoteCluster are as old as the provisioner's last probe. If the kubeconfig cannot be read, only
+// the conditions count.
+func silent(ctx context.Context, home *cli.Cluster, remote *v1alpha1.RemoteCluster) error {
+	ref := remote.Spec.KubeconfigSecretRef
+	secret, err := home.Client.CoreV1().Secrets(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
+		return nil
+	case err != nil:
+		return home.Explain("get Secret "+ref.Namespace+"/"+ref.Name, err)
+	}
+	key := ref.Key
+	if key == "" {
+		key = "kubeconfig"
+	}
+	config, err := clients.ParseKubeconfig(secret.Data[key])
+	if err != nil {
+		return nil //nolint:nilerr // nothing leads there, so it cannot be asked
+	}
+	if answers(ctx, config) {
+		return cli.Refuse("cluster %q answers at %s, so nothing there is lost: see why the provisioner says otherwise (kubectl lodestone status)",
+			remote.Name, config.Host)
+	}
+	return nil
+}
+
+// answers reports whether the API server that a kubeconfig names is there and ready. Another server
+// at the same address has another certificate.
+func answers(ctx context.Context, config *rest.Config) bool {
+	config = rest.AnonymousClientConfig(config)
+	config.Timeout = probeTimeout
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return false
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("%s/readyz", config.Host), nil)
+	if err != nil {
+		return false
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return false
+	}
+	_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, 1<<10))
+	_ = response.Body.Close()
+	return response.StatusCode < http.StatusInternalServerError
 }

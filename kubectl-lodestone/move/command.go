@@ -1,19 +1,24 @@
+// Package move is the command move: it moves the volumes of claims to another class or cluster, and
+// shows the progress. The provisioner does the work: the command creates a VolumeMove and follows
+// it, so a move goes on when the command ends. Read command.go for the flags, run.go for the
+// creation, follow.go for the progress; actions.go and rollback.go have the subcommands.
 package move
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/utils/ptr"
 
-	"github.com/lodestone-storage/lodestone/kubectl-lodestone/access"
-	"github.com/lodestone-storage/lodestone/kubectl-lodestone/outcome"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 )
 
@@ -47,7 +52,7 @@ func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStream
   kubectl lodestone move abort data -n shop`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return outcome.Misuse("say what to move: kubectl lodestone move PVC, or move statefulset NAME")
+				return cli.Misuse("say what to move: kubectl lodestone move PVC, or move statefulset NAME")
 			}
 			return nil
 		},
@@ -58,7 +63,7 @@ func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStream
 			if err := checkOutput(o.Output); err != nil {
 				return err
 			}
-			home, namespace, err := reach(flags)
+			home, namespace, err := connect(flags)
 			if err != nil {
 				return err
 			}
@@ -70,8 +75,8 @@ func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStream
 			if sets == "" {
 				return r.run(cmd.Context(), [][]string{claims})
 			}
-			r.set = true
-			groups, err := ofStatefulSet(cmd.Context(), home, namespace, sets)
+			r.statefulSet = true
+			groups, err := replicasOf(cmd.Context(), home, namespace, sets)
 			if err != nil {
 				return err
 			}
@@ -80,7 +85,8 @@ func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStream
 	}
 	o.flags(command.Flags())
 	command.Flags().BoolVar(&o.Together, "together", false, "move the replicas of a StatefulSet at once, not one after another")
-	command.Flags().StringVarP(&o.Output, "output", "o", "", "json: write the VolumeMove when it is done, also if it fails; those of a StatefulSet as one List")
+	command.Flags().StringVarP(&o.Output, "output", "o", "", "json: write the VolumeMove when it is done, also if it fails; those of a "+
+		"StatefulSet as one List")
 	command.AddCommand(statusCommand(flags, streams), rollbackCommand(flags, streams), giveUpCommand(flags, streams),
 		action(flags, streams, "abort", v1alpha1.ActionAbort, "End a move that is not committed: everything stays at the source",
 			`Abort ends a move that is not committed. The claims keep the volumes that they have,
@@ -91,7 +97,8 @@ for the rest of --keep-source-for.`))
 	return command
 }
 
-// parse tells a StatefulSet from claims; both may be written as kind/name.
+// parse returns the StatefulSet or the claims that the arguments name; both may be written as
+// kind/name.
 func parse(args []string) (set string, claims []string, err error) {
 	kinds := []string{"statefulset", "statefulsets", "sts"}
 	if len(args) == 2 && slices.Contains(kinds, args[0]) {
@@ -107,106 +114,126 @@ func parse(args []string) (set string, claims []string, err error) {
 		case kind == "pvc" || kind == "persistentvolumeclaim":
 			claims = append(claims, name)
 		default:
-			return "", nil, outcome.Misuse("%q is not something to move: name claims, or one StatefulSet", arg)
+			return "", nil, cli.Misuse("%q is not something to move: name claims, or one StatefulSet", arg)
 		}
 	}
 	slices.Sort(claims)
 	return "", slices.Compact(claims), nil
 }
 
-func reach(flags *genericclioptions.ConfigFlags) (*access.Cluster, string, error) {
-	home, err := access.Home(flags)
+func connect(flags *genericclioptions.ConfigFlags) (*cli.Cluster, string, error) {
+	home, err := cli.ConnectHome(flags)
 	if err != nil {
 		return nil, "", err
 	}
 	namespace, _, err := flags.ToRawKubeConfigLoader().Namespace()
 	if err != nil {
-		return nil, "", outcome.Misuse("the namespace cannot be found: %w; give -n", err)
+		return nil, "", cli.Misuse("the namespace cannot be found: %w; give -n", err)
 	}
 	return home, namespace, nil
 }
 
-func statusCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
-	var output string
-	var everywhere bool
-	command := &cobra.Command{
-		Use:   "status [MOVE|PVC]",
-		Short: "Show how far moves are",
-		Long: `Status lists the moves of a namespace, or one, named by itself or by a claim that it
-moves: the phase, what is done of it, how fast, what it waits for and, of one, how its
-data travels.`,
-		Example: `  # How far is the move of claim data?
-  kubectl lodestone move status data -n shop`,
-		Args: cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkOutput(output); err != nil {
-				return err
-			}
-			home, namespace, err := reach(flags)
-			if err != nil {
-				return err
-			}
-			if everywhere {
-				namespace = metav1.NamespaceAll
-			}
-			moves := &v1alpha1.VolumeMoveList{}
-			if len(args) == 1 {
-				move, err := find(cmd.Context(), home, namespace, args[0])
-				if err != nil {
-					return err
-				}
-				moves.Items = append(moves.Items, *move)
-			} else if moves, err = home.Moves.In(namespace).List(cmd.Context(), metav1.ListOptions{}); err != nil {
-				return home.Explain("list VolumeMoves", err)
-			}
-			switch {
-			case output != "" && len(args) == 1:
-				return write(streams.Out, &moves.Items[0])
-			case output != "":
-				return writeAll(streams.Out, moves.Items)
-			}
-			if len(moves.Items) == 0 {
-				_, err := fmt.Fprintln(streams.Out, "there are no moves")
-				return err
-			}
-			if err := table(streams.Out, moves.Items, time.Now()); err != nil || len(args) == 0 {
-				return err
-			}
-			return ways(streams.Out, &moves.Items[0])
-		},
-	}
-	command.Flags().StringVarP(&output, "output", "o", "", "json: write the VolumeMove that is named, or a List of them")
-	command.Flags().BoolVarP(&everywhere, "all-namespaces", "A", false, "show the moves of all namespaces")
-	return command
+// Options are the flags of move.
+type Options struct {
+	Cluster, Node, Class string
+	Verify               string
+	Passes               int32
+	Offline              bool
+	Bandwidth            string
+	KeepSource           time.Duration
+	TTL                  time.Duration
+	RollBackAfter        time.Duration
+	Together, Detach     bool
+	DryRun               bool
+	Output               string
 }
 
-// action returns the command that asks something of a move.
-func action(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams, verb string, wanted v1alpha1.MoveAction, short, long string) *cobra.Command {
-	var output string
-	command := &cobra.Command{
-		Use:     verb + " MOVE|PVC",
-		Short:   short,
-		Long:    long,
-		Example: fmt.Sprintf("  # The latest move of claim data\n  kubectl lodestone move %s data -n shop", verb),
-		Args:    cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkOutput(output); err != nil {
-				return err
-			}
-			home, namespace, err := reach(flags)
-			if err != nil {
-				return err
-			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), time.Minute)
-			defer cancel()
-			move, err := find(ctx, home, namespace, args[0])
-			if err != nil {
-				return err
-			}
-			move, err = want(ctx, home, move, wanted)
-			return asked(streams.Out, output, move, verb, err)
-		},
+func newOptions() *Options {
+	return &Options{Verify: string(v1alpha1.VerifyQuick), Passes: 3, KeepSource: time.Hour, RollBackAfter: 10 * time.Minute,
+		TTL: 24 * time.Hour}
+}
+
+func (o *Options) flags(flags *pflag.FlagSet) {
+	flags.StringVar(&o.Cluster, "target-cluster", "", "move to this cluster: the ID of a remote cluster, or home")
+	flags.StringVar(&o.Node, "target-node", "", "move to this node of home, or to the cluster that it stands for")
+	flags.StringVar(&o.Class, "class", "", "real storage class at the target; by default as for a new claim")
+	flags.BoolVar(&o.Detach, "detach", false, "do not wait for the move")
+	flags.BoolVar(&o.DryRun, "dry-run", false, "say what would be moved, or what forbids it, and do nothing")
+	o.copyFlags(flags)
+}
+
+// copyFlags adds the flags on how data is moved, whatever the target.
+func (o *Options) copyFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&o.Verify, "verify", o.Verify, "how the copies are compared: Quick reads again what was written at last, Full reads all")
+	flags.Int32Var(&o.Passes, "passes", o.Passes, "how often to copy while the application runs, at most")
+	flags.BoolVar(&o.Offline, "offline", false, "allow that pods stand still while all of their ReadWriteOncePod claims is copied, where no "+
+		"snapshot of them can be: nothing can read those beside a pod")
+	flags.StringVar(&o.Bandwidth, "bandwidth-limit", "", "bytes a second, such as 50Mi; by default as many as can")
+	flags.DurationVar(&o.KeepSource, "keep-source-for", o.KeepSource,
+		"how long to keep the copy at the source once the pods run at the target")
+	flags.DurationVar(&o.TTL, "ttl", o.TTL, "how long to keep the VolumeMove once all is done; negative: for ever")
+	flags.DurationVar(&o.RollBackAfter, "roll-back-after", o.RollBackAfter,
+		"how long pods may wait for a copy that stands still before the move goes back by itself")
+}
+
+// spec returns the spec of a VolumeMove from the flags, without its claims, or what is wrong with
+// the flags.
+func (o *Options) spec() (v1alpha1.VolumeMoveSpec, error) {
+	spec := v1alpha1.VolumeMoveSpec{
+		Target:    v1alpha1.MoveTarget{Cluster: o.Cluster, Node: o.Node},
+		ClassName: o.Class, Verify: v1alpha1.MoveVerify(o.Verify),
+		Passes: &o.Passes, KeepSourceFor: &metav1.Duration{Duration: o.KeepSource}, RollBackAfter: &metav1.Duration{Duration: o.RollBackAfter},
+		Offline: v1alpha1.OfflineForbid, Action: v1alpha1.ActionMove, DryRun: o.DryRun,
 	}
-	outputFlag(command.Flags(), &output)
-	return command
+	if o.Offline {
+		spec.Offline = v1alpha1.OfflineAllow
+	}
+	switch {
+	case (o.Cluster == "") == (o.Node == ""):
+		return spec, cli.Misuse("say where to: give either --target-cluster or --target-node")
+	case !oneOf(spec.Verify, v1alpha1.VerifyQuick, v1alpha1.VerifyFull):
+		return spec, cli.Misuse("--verify %q is not known: give Quick or Full", o.Verify)
+	case o.Passes < 0 || o.Passes > 20:
+		return spec, cli.Misuse("--passes %d is out of range: give a number from 0 to 20", o.Passes)
+	case o.DryRun && o.Detach:
+		return spec, cli.Misuse("--dry-run waits for its answer: leave --detach out")
+	case o.RollBackAfter < 0:
+		return spec, cli.Misuse("--roll-back-after cannot be negative: give a time such as 10m")
+	case o.KeepSource < 0:
+		return spec, cli.Misuse("--keep-source-for cannot be negative: give a time such as 1h, or 0s")
+	}
+	if o.Bandwidth != "" {
+		limit, err := resource.ParseQuantity(o.Bandwidth)
+		if err != nil || limit.Value() <= 0 {
+			return spec, cli.Misuse("--bandwidth-limit %q is not a number of bytes above 0: give one such as 50Mi", o.Bandwidth)
+		}
+		spec.BandwidthLimit = &limit
+	}
+	if o.TTL >= 0 {
+		spec.TTLSecondsAfterFinished = ptr.To(int32(min(o.TTL/time.Second, 1<<31-1)))
+	}
+	return spec, nil
+}
+
+func oneOf[T comparable](value T, allowed ...T) bool {
+	for _, a := range allowed {
+		if value == a {
+			return true
+		}
+	}
+	return false
+}
+
+// object returns the VolumeMove of claims.
+func (o *Options) object(namespace string, claims ...string) (*v1alpha1.VolumeMove, error) {
+	spec, err := o.spec()
+	spec.Claims = claims
+	name := claims[0]
+	if len(name) > 200 {
+		name = name[:200]
+	}
+	return &v1alpha1.VolumeMove{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "VolumeMove"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: fmt.Sprintf("%s-", name)}, Spec: spec,
+	}, err
 }

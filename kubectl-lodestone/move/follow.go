@@ -5,20 +5,23 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"strings"
 	"time"
 
 	"golang.org/x/term"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/lodestone-storage/lodestone/kubectl-lodestone/access"
-	"github.com/lodestone-storage/lodestone/kubectl-lodestone/outcome"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 )
 
 const (
-	// often is how often is looked: one user does not burden an API server.
-	often = 300 * time.Millisecond
+	// pollInterval is how often the move is read: one user is no load for an API server.
+	pollInterval = 300 * time.Millisecond
 	// repeat is how often a line is written again where none can be overwritten.
 	repeat = 10 * time.Second
 )
@@ -29,7 +32,7 @@ type screen struct {
 	out      io.Writer
 	terminal bool
 	phase    string
-	said     time.Time
+	printed  time.Time
 }
 
 func newScreen(out io.Writer) *screen {
@@ -38,21 +41,21 @@ func newScreen(out io.Writer) *screen {
 }
 
 func (s *screen) show(move *v1alpha1.VolumeMove) {
-	if isThere(move) { // what that means is said at the end
+	if isAlreadyThere(move) { // the message at the end says what that means
 		return
 	}
-	text := strings.Join(move.Spec.Claims, ", ") + ": " + line(move)
+	text := strings.Join(move.Spec.Claims, ", ") + ": " + progressLine(move)
 	switch {
 	case s.terminal:
 		fmt.Fprintf(s.out, "\r\033[K%s", text)
-	case s.phase != string(move.Status.Phase) || time.Since(s.said) >= repeat:
+	case s.phase != string(move.Status.Phase) || time.Since(s.printed) >= repeat:
 		fmt.Fprintln(s.out, text)
-		s.phase, s.said = string(move.Status.Phase), time.Now()
+		s.phase, s.printed = string(move.Status.Phase), time.Now()
 	}
 }
 
-// note says something that is no state.
-func (s *screen) note(format string, args ...any) {
+// print prints a message that is no state.
+func (s *screen) print(format string, args ...any) {
 	s.done()
 	fmt.Fprintf(s.out, format+"\n", args...)
 }
@@ -66,16 +69,16 @@ func (s *screen) done() {
 
 // follow shows a move until it is done, refused or failed; it returns the move as
 // it was last seen.
-func follow(ctx context.Context, home *access.Cluster, out io.Writer, move *v1alpha1.VolumeMove) (*v1alpha1.VolumeMove, error) {
+func follow(ctx context.Context, home *cli.Cluster, out io.Writer, move *v1alpha1.VolumeMove) (*v1alpha1.VolumeMove, error) {
 	shown := newScreen(out)
 	defer shown.done()
 	for {
 		shown.show(move)
-		switch state, why := ended(move); state {
+		switch state, why := outcomeOf(move); state {
 		case moved, checked:
 			return move, nil
 		case refused:
-			return move, outcome.Refuse("%s is not moved: %s", strings.Join(move.Spec.Claims, ", "), why)
+			return move, cli.Refuse("%s is not moved: %s", strings.Join(move.Spec.Claims, ", "), why)
 		case going:
 		case failed:
 			return move, fmt.Errorf("%s was not moved: %s", strings.Join(move.Spec.Claims, ", "), why)
@@ -83,17 +86,215 @@ func follow(ctx context.Context, home *access.Cluster, out io.Writer, move *v1al
 		select {
 		case <-ctx.Done():
 			if move.Spec.DryRun {
-				return move, errors.New(goesOn(move))
+				return move, errors.New(goesOnText(move))
 			}
-			return move, fmt.Errorf("%s, kubectl lodestone move abort %s -n %s ends it", goesOn(move), move.Name, move.Namespace)
-		case <-time.After(often):
+			return move, fmt.Errorf("%s, kubectl lodestone move abort %s -n %s ends it", goesOnText(move), move.Name, move.Namespace)
+		case <-time.After(pollInterval):
 		}
-		seen, err := look(ctx, shown, getter(home, move))
+		seen, err := poll(ctx, shown, getter(home, move))
 		switch {
 		case err == nil:
 			move = seen
 		case ctx.Err() == nil:
-			return move, unseen(home, move, err)
+			return move, followError(home, move, err)
 		}
 	}
+}
+
+const (
+	// maxUnreadable is how long a failing read is repeated.
+	maxUnreadable = 2 * time.Minute
+	// retryInterval is the time between two attempts.
+	retryInterval = 2 * time.Second
+)
+
+// get reads the move that is followed. A move that does not exist is NotFound.
+type get func(context.Context) (*v1alpha1.VolumeMove, error)
+
+// getter returns a get of a move by name and UID: another move of that name is NotFound.
+func getter(home *cli.Cluster, move *v1alpha1.VolumeMove) get {
+	return func(ctx context.Context) (*v1alpha1.VolumeMove, error) {
+		seen, err := home.Moves.In(move.Namespace).Get(ctx, move.Name, metav1.GetOptions{})
+		if err == nil && seen.UID != move.UID {
+			return nil, apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("volumemoves").GroupResource(), move.Name)
+		}
+		return seen, err
+	}
+}
+
+// poll reads a move, and repeats that for as long as maxUnreadable while the error may pass by
+// itself. The provisioner works meanwhile.
+func poll(ctx context.Context, shown *screen, read get) (*v1alpha1.VolumeMove, error) {
+	var since time.Time
+	for {
+		move, err := read(ctx)
+		switch {
+		case err == nil || ctx.Err() != nil || !isTransient(err):
+			return move, err
+		case since.IsZero():
+			since = time.Now()
+			shown.print("the move cannot be seen for now, asking again for %s: %v", maxUnreadable, err)
+		case time.Since(since) >= maxUnreadable:
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(retryInterval):
+		}
+	}
+}
+
+// isTransient reports whether the error of a request may pass by itself: there was no answer, or
+// the API server cannot answer now.
+func isTransient(err error) bool {
+	var answer apierrors.APIStatus
+	if !errors.As(err, &answer) {
+		return true
+	}
+	code := answer.Status().Code
+	return code == http.StatusTooManyRequests || code >= http.StatusInternalServerError
+}
+
+// followError returns the error for the user when a move cannot be followed any more.
+func followError(home *cli.Cluster, move *v1alpha1.VolumeMove, err error) error {
+	if apierrors.IsNotFound(err) {
+		return fmt.Errorf("VolumeMove %s/%s was deleted: by itself a move that is not committed then goes back to the source, and one that is "+
+			"comes to its end; see kubectl get events -n %s, and move again if the claims are to be elsewhere",
+			move.Namespace, move.Name, move.Namespace)
+	}
+	return fmt.Errorf("%w; %s", home.Explain("get VolumeMove "+move.Namespace+"/"+move.Name, err), goesOnText(move))
+}
+
+// goesOnText returns the sentence that the move continues after the end of the command.
+func goesOnText(move *v1alpha1.VolumeMove) string {
+	if move.Spec.DryRun {
+		return "nothing is moved, for it was a dry run: give the same command again"
+	}
+	return fmt.Sprintf("the move goes on: kubectl lodestone move status %s -n %s shows it", move.Name, move.Namespace)
+}
+
+// sums are the numbers of all claims of a move.
+type sums struct{ bytes, total, files, filesTotal, rate int64 }
+
+func sumOf(status v1alpha1.VolumeMoveStatus) (s sums) {
+	for _, claim := range status.Claims {
+		s.bytes += claim.Bytes
+		s.total += claim.BytesTotal
+		s.files += claim.Files
+		s.filesTotal += claim.FilesTotal
+		s.rate += claim.Rate
+	}
+	return s
+}
+
+// progressLine says in one line how far a move is.
+func progressLine(move *v1alpha1.VolumeMove) string {
+	status := move.Status
+	phase := string(status.Phase)
+	if phase == "" {
+		if status.Message != "" {
+			return status.Message
+		}
+		return "waiting for the provisioner to take the move up"
+	}
+	pass := int32(0)
+	for _, claim := range status.Claims {
+		pass = max(pass, claim.Pass)
+	}
+	s := sumOf(status)
+	switch {
+	case status.Phase == v1alpha1.MovePreCopy && pass > 0:
+		phase = fmt.Sprintf("%s, pass %d", phase, pass)
+		fallthrough
+	case status.Phase == v1alpha1.MoveFinalSync || status.Phase == v1alpha1.MoveVerifying:
+		if s.total > 0 {
+			return fmt.Sprintf("%-15s %s%s", phase, progressBar(s), routeSuffix(status))
+		}
+	}
+	if status.Message != "" {
+		return fmt.Sprintf("%-15s %s", phase, status.Message)
+	}
+	return phase
+}
+
+// progressBar shows a bar, what is done of what, how fast, and the time left.
+func progressBar(s sums) string {
+	done := min(max(float64(s.bytes)/float64(s.total), 0), 1)
+	const width = 24
+	full := int(done * width)
+	text := fmt.Sprintf("[%s%s] %3.0f %%  %s of %s", strings.Repeat("#", full), strings.Repeat(".", width-full), done*100, size(s.bytes),
+		size(s.total))
+	if s.rate > 0 {
+		text += fmt.Sprintf("  %s/s", size(s.rate))
+		if left := time.Duration(float64(s.total-s.bytes) / float64(s.rate) * float64(time.Second)); left > 0 {
+			text += fmt.Sprintf("  %s left", left.Round(time.Second))
+		}
+	}
+	return text
+}
+
+// size writes a number of bytes for people.
+func size(bytes int64) string {
+	const unit = 1024
+	if bytes < unit {
+		return fmt.Sprintf("%d B", bytes)
+	}
+	value, names := float64(bytes)/unit, []string{"KiB", "MiB", "GiB", "TiB", "PiB"}
+	for value >= unit && len(names) > 1 {
+		value, names = value/unit, names[1:]
+	}
+	return fmt.Sprintf("%.1f %s", value, names[0])
+}
+
+// outcome is the state of a move for a user who waits for it.
+type outcome int
+
+const (
+	going outcome = iota
+	moved
+	refused
+	failed
+	checked
+)
+
+// outcomeOf returns whether there is something to wait for, and if not, a sentence why.
+func outcomeOf(move *v1alpha1.VolumeMove) (outcome, string) {
+	status := move.Status
+	accepted := meta.FindStatusCondition(status.Conditions, v1alpha1.MoveAccepted)
+	switch {
+	case meta.IsStatusConditionTrue(status.Conditions, v1alpha1.MoveCommitted) &&
+		oneOf(status.Phase, v1alpha1.MoveRetain, v1alpha1.MoveFinalize, v1alpha1.MoveDone):
+		return moved, ""
+	case accepted != nil && accepted.Status == metav1.ConditionFalse:
+		return refused, accepted.Message
+	case status.Phase == v1alpha1.MoveChecked:
+		return checked, status.Message
+	case oneOf(status.Phase, v1alpha1.MoveFailed, v1alpha1.MoveAborted):
+		return failed, status.Message
+	}
+	return going, ""
+}
+
+// isAlreadyThere says whether a move was refused because there is nothing to move.
+func isAlreadyThere(move *v1alpha1.VolumeMove) bool {
+	accepted := meta.FindStatusCondition(move.Status.Conditions, v1alpha1.MoveAccepted)
+	return accepted != nil && accepted.Status == metav1.ConditionFalse && accepted.Reason == v1alpha1.MoveAlreadyThere
+}
+
+// report returns a sentence on the result of a move that is done.
+func report(move *v1alpha1.VolumeMove) string {
+	status := move.Status
+	text := strings.Join(move.Spec.Claims, ", ")
+	if status.Target != nil {
+		text += " now in cluster " + status.Target.Cluster
+	}
+	if status.Downtime != nil {
+		text += fmt.Sprintf("; pods could not use it for %s", status.Downtime.Round(10*time.Millisecond))
+	}
+	if status.Phase == v1alpha1.MoveRetain && move.Spec.KeepSourceFor != nil {
+		text += fmt.Sprintf("; the copy at the source is kept for %s (kubectl lodestone move finalize %s -n %s removes it now)",
+			move.Spec.KeepSourceFor.Duration, move.Name, move.Namespace)
+	}
+	return text
 }

@@ -14,8 +14,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
-	"github.com/lodestone-storage/lodestone/kubectl-lodestone/access"
-	"github.com/lodestone-storage/lodestone/kubectl-lodestone/outcome"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -39,7 +38,7 @@ A move that is not committed yet is ended with kubectl lodestone move abort.`,
 			if err := checkOutput(o.Output); err != nil {
 				return err
 			}
-			home, namespace, err := reach(flags)
+			home, namespace, err := connect(flags)
 			if err != nil {
 				return err
 			}
@@ -50,19 +49,19 @@ A move that is not committed yet is ended with kubectl lodestone move abort.`,
 			if o.Cluster, o.Class, err = origin(move); err != nil {
 				return err
 			}
-			if !mayAsk(cmd.Context(), home, namespace, move.Spec.Claims[0], o.Class) {
-				if err := elsewhere(move, o.Class); err != nil {
+			if !listsClass(cmd.Context(), home, namespace, move.Spec.Claims[0], o.Class) {
+				if err := checkOtherCluster(move, o.Class); err != nil {
 					return err
 				}
 				o.Class = ""
 			}
-			if err := standing(cmd.Context(), home, move, o.Offline); err != nil {
+			if err := checkOffline(cmd.Context(), home, move, o.Offline); err != nil {
 				return err
 			}
 			if _, err := o.spec(); err != nil {
 				return err
 			}
-			if err := finalized(cmd.Context(), home, streams, move); err != nil {
+			if err := awaitFinalized(cmd.Context(), home, streams, move); err != nil {
 				return err
 			}
 			r := &runner{Options: o, home: home, streams: streams, namespace: namespace}
@@ -74,28 +73,31 @@ A move that is not committed yet is ended with kubectl lodestone move abort.`,
 	return command
 }
 
-// origin returns where the data of a move that is done came from.
+// origin returns where the data of a completed move came from.
 func origin(move *v1alpha1.VolumeMove) (cluster, class string, err error) {
-	if state, _ := ended(move); state != moved {
-		return "", "", outcome.Refuse("move %s is not done (%s), so there is nothing to move back: kubectl lodestone move abort ends one that is not committed", move.Name, move.Status.Phase)
+	if state, _ := outcomeOf(move); state != moved {
+		return "", "", cli.Refuse("move %s is not done (%s), so there is nothing to move back: kubectl lodestone move abort ends one that is "+
+			"not committed", move.Name, move.Status.Phase)
 	}
 	for _, claim := range move.Status.Claims {
 		switch {
 		case claim.Source == nil || claim.Target == nil:
-			return "", "", outcome.Refuse("move %s does not say where claim %s came from: move it with kubectl lodestone move", move.Name, claim.Name)
+			return "", "", cli.Refuse("move %s does not say where claim %s came from: move it with kubectl lodestone move", move.Name, claim.Name)
 		case cluster != "" && (cluster != claim.Source.Cluster || class != claim.Source.Class):
-			return "", "", outcome.Refuse("the claims of move %s came from different places, which one move cannot go back to: stop their pods, and move each with kubectl lodestone move", move.Name)
+			return "", "", cli.Refuse("the claims of move %s came from different places, which one move cannot go back to: stop their pods, and "+
+				"move each with kubectl lodestone move", move.Name)
 		case claim.Source.Cluster == keys.Home && claim.Target.Cluster == keys.Home && claim.Source.Class == claim.Target.Class:
-			return "", "", outcome.Refuse("move %s went from one node of home to another: name the node to go back to with kubectl lodestone move %s --target-node", move.Name, claim.Name)
+			return "", "", cli.Refuse("move %s went from one node of home to another: name the node to go back to with kubectl lodestone move %s "+
+				"--target-node", move.Name, claim.Name)
 		}
 		cluster, class = claim.Source.Cluster, claim.Source.Class
 	}
 	return cluster, class, nil
 }
 
-// mayAsk says whether a claim may ask for a real class: its virtual class lists it. What
-// cannot be read is not asked for.
-func mayAsk(ctx context.Context, home *access.Cluster, namespace, name, class string) bool {
+// listsClass reports whether a claim may ask for a real class, that is, whether its virtual class
+// lists it. If a class cannot be read the answer is no.
+func listsClass(ctx context.Context, home *cli.Cluster, namespace, name, class string) bool {
 	claim, err := home.Client.CoreV1().PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil || claim.Spec.StorageClassName == nil {
 		return false
@@ -112,40 +114,42 @@ func mayAsk(ctx context.Context, home *access.Cluster, namespace, name, class st
 	return false
 }
 
-// elsewhere refuses to remove the copy that is kept where a class that claims may not ask
-// for is all that lies between it and the data: nothing could be moved back then.
-func elsewhere(move *v1alpha1.VolumeMove, class string) error {
+// checkOtherCluster refuses to remove the retained copy if its class is one that claims may not ask
+// for, and the data is in the same cluster: nothing could be moved back then.
+func checkOtherCluster(move *v1alpha1.VolumeMove, class string) error {
 	for _, claim := range move.Status.Claims {
 		if claim.Source.Cluster == claim.Target.Cluster {
-			return outcome.Refuse("claim %s came from class %s of the cluster where it still is, which its virtual class does not list: list it in parameter %s, and roll back again; nothing was changed", claim.Name, class, keys.Classes)
+			return cli.Refuse("claim %s came from class %s of the cluster where it still is, which its virtual class does not list: list it in "+
+				"parameter %s, and roll back again; nothing was changed", claim.Name, class, keys.Classes)
 		}
 	}
 	return nil
 }
 
-// standing refuses to remove the copy that is kept where the move back would be refused,
-// because pods would have to stand still for it.
-func standing(ctx context.Context, home *access.Cluster, move *v1alpha1.VolumeMove, allowed bool) error {
+// checkOffline refuses to remove the retained copy if the move back would be refused because it
+// needs pods to be stopped.
+func checkOffline(ctx context.Context, home *cli.Cluster, move *v1alpha1.VolumeMove, allowed bool) error {
 	if allowed {
 		return nil
 	}
 	for _, name := range move.Spec.Claims {
-		claim, err := known(ctx, home, move.Namespace, name)
+		claim, err := getClaim(ctx, home, move.Namespace, name)
 		if err != nil {
 			return err
 		}
 		if slices.Contains(claim.Spec.AccessModes, corev1.ReadWriteOncePod) {
-			return outcome.Refuse("claim %s is ReadWriteOncePod, so its pod may have to stand still while all of it is copied: allow that with --offline; nothing was changed", name)
+			return cli.Refuse("claim %s is ReadWriteOncePod, so its pod may have to stand still while all of it is copied: allow that with "+
+				"--offline; nothing was changed", name)
 		}
 	}
 	return nil
 }
 
-// finalized ends a move that is done: its claims can be moved again only then.
-func finalized(ctx context.Context, home *access.Cluster, streams genericiooptions.IOStreams, move *v1alpha1.VolumeMove) error {
+// awaitFinalized completes a move that is done: only then its claims can be moved again.
+func awaitFinalized(ctx context.Context, home *cli.Cluster, streams genericiooptions.IOStreams, move *v1alpha1.VolumeMove) error {
 	if move.Status.Phase == v1alpha1.MoveRetain {
 		fmt.Fprintf(streams.ErrOut, "the copy that move %s kept is from before it, and is removed; then all data is moved back\n", move.Name)
-		if _, err := want(ctx, home, move, v1alpha1.ActionFinalize); err != nil {
+		if _, err := setAction(ctx, home, move, v1alpha1.ActionFinalize); err != nil {
 			return err
 		}
 	}
@@ -156,16 +160,17 @@ func finalized(ctx context.Context, home *access.Cluster, streams genericiooptio
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("nothing is moved back yet: give the same command again")
-		case <-time.After(often):
+		case <-time.After(pollInterval):
 		}
-		seen, err := look(ctx, shown, getter(home, move))
+		seen, err := poll(ctx, shown, getter(home, move))
 		switch {
 		case apierrors.IsNotFound(err):
 			return nil
 		case err == nil:
 			move = seen
 		case ctx.Err() == nil:
-			return fmt.Errorf("%w; nothing is moved back yet: give the same command again", home.Explain("get VolumeMove "+move.Namespace+"/"+move.Name, err))
+			return fmt.Errorf("%w; nothing is moved back yet: give the same command again",
+				home.Explain("get VolumeMove "+move.Namespace+"/"+move.Name, err))
 		}
 	}
 	return nil

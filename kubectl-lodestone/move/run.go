@@ -7,34 +7,37 @@ import (
 	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/utils/ptr"
 
-	"github.com/lodestone-storage/lodestone/kubectl-lodestone/access"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 )
 
-// runner makes the moves of one command.
+// runner creates and follows the moves of one command.
 type runner struct {
 	*Options
-	home      *access.Cluster
+	home      *cli.Cluster
 	streams   genericiooptions.IOStreams
 	namespace string
-	// set says that the moves are those of the replicas of a StatefulSet.
-	set bool
-	// moves are those that were made, as they were last seen.
+	// statefulSet says that the moves are those of the replicas of a StatefulSet.
+	statefulSet bool
+	// moves are the created moves, as they were last read.
 	moves []v1alpha1.VolumeMove
 }
 
-// run moves groups of claims, one group after another unless all together. Replicas of
-// a StatefulSet whose data is there already are passed over.
+// run moves groups of claims, one group after another unless all together. Replicas of a
+// StatefulSet whose data is at the target already are skipped.
 func (r *runner) run(ctx context.Context, groups [][]string) error {
-	wanted, err := r.wanted(ctx, groups)
+	wanted, err := r.newMoves(ctx, groups)
 	if err != nil {
 		return err
 	}
-	err = r.make(ctx, wanted)
+	err = r.createAll(ctx, wanted)
 	switch {
 	case r.Output == "" && err == nil && len(r.moves) == 0:
 		_, err = fmt.Fprintln(r.streams.Out, "nothing to do: all claims have their data there")
@@ -46,9 +49,26 @@ func (r *runner) run(ctx context.Context, groups [][]string) error {
 	return err
 }
 
-// wanted returns the moves of groups of claims that are all there: a mistake changes
-// nothing.
-func (r *runner) wanted(ctx context.Context, groups [][]string) ([]*v1alpha1.VolumeMove, error) {
+// replicasOf returns the claims of each replica of a StatefulSet. It does not check where their
+// data is: users who may edit a namespace may not read volumes, so the provisioner checks that when
+// the data is to be moved.
+func replicasOf(ctx context.Context, home *cli.Cluster, namespace, name string) ([][]string, error) {
+	set, err := home.Client.AppsV1().StatefulSets(namespace).Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("there is no StatefulSet %q in namespace %q: kubectl get statefulsets -n %s lists them", name, namespace,
+			namespace)
+	case err != nil:
+		return nil, home.Explain("get StatefulSet "+namespace+"/"+name, err)
+	case len(set.Spec.VolumeClaimTemplates) == 0:
+		return nil, cli.Refuse("StatefulSet %s/%s has no volumeClaimTemplates: move the claims of its pods by name", namespace, name)
+	}
+	return claimsOfReplicas(set), nil
+}
+
+// newMoves returns the moves of groups of claims, after a check that all claims exist, so that a
+// mistake changes nothing.
+func (r *runner) newMoves(ctx context.Context, groups [][]string) ([]*v1alpha1.VolumeMove, error) {
 	var wanted []*v1alpha1.VolumeMove
 	for _, group := range groups {
 		move, err := r.object(r.namespace, group...)
@@ -56,7 +76,7 @@ func (r *runner) wanted(ctx context.Context, groups [][]string) ([]*v1alpha1.Vol
 			return nil, err
 		}
 		for _, claim := range group {
-			if _, err := known(ctx, r.home, r.namespace, claim); err != nil {
+			if _, err := getClaim(ctx, r.home, r.namespace, claim); err != nil {
 				return nil, err
 			}
 		}
@@ -65,13 +85,13 @@ func (r *runner) wanted(ctx context.Context, groups [][]string) ([]*v1alpha1.Vol
 	return wanted, nil
 }
 
-func (r *runner) make(ctx context.Context, wanted []*v1alpha1.VolumeMove) error {
+func (r *runner) createAll(ctx context.Context, wanted []*v1alpha1.VolumeMove) error {
 	var made []*v1alpha1.VolumeMove
 	for i, move := range wanted {
 		created, err := r.create(ctx, move)
 		switch {
 		case err != nil:
-			return errors.Join(afterwards(err, wanted[i+1:]), r.finishAll(ctx, made))
+			return errors.Join(withNotBegun(err, wanted[i+1:]), r.finishAll(ctx, made))
 		case r.Detach:
 			r.moves = append(r.moves, *created)
 			if r.Output == "" {
@@ -81,7 +101,7 @@ func (r *runner) make(ctx context.Context, wanted []*v1alpha1.VolumeMove) error 
 			made = append(made, created)
 		default:
 			if err := r.finish(ctx, created); err != nil {
-				return afterwards(err, wanted[i+1:])
+				return withNotBegun(err, wanted[i+1:])
 			}
 		}
 	}
@@ -96,8 +116,8 @@ func (r *runner) create(ctx context.Context, move *v1alpha1.VolumeMove) (*v1alph
 	return created, r.home.Explain("create a VolumeMove for "+strings.Join(move.Spec.Claims, ", "), err)
 }
 
-// afterwards adds to an error what was not begun because of it.
-func afterwards(err error, left []*v1alpha1.VolumeMove) error {
+// withNotBegun adds to an error which moves were not begun because of it.
+func withNotBegun(err error, left []*v1alpha1.VolumeMove) error {
 	if len(left) == 0 {
 		return err
 	}
@@ -108,8 +128,7 @@ func afterwards(err error, left []*v1alpha1.VolumeMove) error {
 	return fmt.Errorf("%w; not begun: %s (run the same command again for them)", err, strings.Join(names, ", "))
 }
 
-// finishAll follows moves that run at the same time: the end of one is not that of the
-// others.
+// finishAll follows moves that run at the same time: the end of one does not end the others.
 func (r *runner) finishAll(ctx context.Context, made []*v1alpha1.VolumeMove) error {
 	var all []error
 	for _, move := range made {
@@ -118,18 +137,18 @@ func (r *runner) finishAll(ctx context.Context, made []*v1alpha1.VolumeMove) err
 	return errors.Join(all...)
 }
 
-// finish follows a move and says what it came to.
+// finish follows a move and prints its result.
 func (r *runner) finish(ctx context.Context, move *v1alpha1.VolumeMove) error {
 	move, err := follow(ctx, r.home, r.streams.ErrOut, move)
-	if r.set && isThere(move) {
-		// It was none. Who may not delete it keeps it until its time is over.
-		_ = r.forget(ctx, move)
+	if r.statefulSet && isAlreadyThere(move) {
+		// Nothing was moved. A user who may not delete the VolumeMove leaves it until it expires.
+		_ = r.deleteMove(ctx, move)
 		fmt.Fprintf(r.streams.ErrOut, "%s: nothing to do, the data is there\n", strings.Join(move.Spec.Claims, ", "))
 		return nil
 	}
 	r.moves = append(r.moves, *move)
 	if r.DryRun {
-		err = errors.Join(err, r.forget(ctx, move))
+		err = errors.Join(err, r.deleteMove(ctx, move))
 	}
 	switch {
 	case err != nil || r.Output != "":
@@ -142,10 +161,9 @@ func (r *runner) finish(ctx context.Context, move *v1alpha1.VolumeMove) error {
 	return err
 }
 
-// write writes the moves that were made: those of a StatefulSet as a list, however many
-// they are.
+// write prints the moves that were made: those of a StatefulSet always as a list.
 func (r *runner) write() error {
-	if r.set {
+	if r.statefulSet {
 		return writeAll(r.streams.Out, r.moves)
 	}
 	if len(r.moves) == 0 { // none could be made, which the error says
@@ -154,9 +172,9 @@ func (r *runner) write() error {
 	return write(r.streams.Out, &r.moves[0])
 }
 
-// forget removes a VolumeMove that moved nothing.
-func (r *runner) forget(ctx context.Context, move *v1alpha1.VolumeMove) error {
-	// Also where the user has ended the command meanwhile.
+// deleteMove removes a VolumeMove that moved nothing.
+func (r *runner) deleteMove(ctx context.Context, move *v1alpha1.VolumeMove) error {
+	// This is also done after the user has ended the command.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	err := r.home.Moves.In(move.Namespace).Delete(ctx, move.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &move.UID}})
@@ -164,4 +182,34 @@ func (r *runner) forget(ctx context.Context, move *v1alpha1.VolumeMove) error {
 		return r.home.Explain("delete VolumeMove "+move.Namespace+"/"+move.Name+" of the dry run", err)
 	}
 	return nil
+}
+
+// claimsOfReplicas returns the names that the claims of each replica of a StatefulSet have, in
+// the order of the replicas.
+func claimsOfReplicas(set *appsv1.StatefulSet) [][]string {
+	var all [][]string
+	start := int32(0)
+	if set.Spec.Ordinals != nil {
+		start = set.Spec.Ordinals.Start
+	}
+	for i := start; i < start+ptr.Deref(set.Spec.Replicas, 1); i++ {
+		var group []string
+		for _, template := range set.Spec.VolumeClaimTemplates {
+			group = append(group, fmt.Sprintf("%s-%s-%d", template.Name, set.Name, i))
+		}
+		all = append(all, group)
+	}
+	return all
+}
+
+// getClaim returns a claim, or an error if it does not exist.
+func getClaim(ctx context.Context, home *cli.Cluster, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
+	claim, err := home.Client.CoreV1().PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("there is no claim %q in namespace %q: kubectl get pvc -n %s lists them", name, namespace, namespace)
+	case err != nil:
+		return nil, home.Explain("get claim "+namespace+"/"+name, err)
+	}
+	return claim, nil
 }

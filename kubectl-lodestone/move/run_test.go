@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lodestone-storage/lodestone/kubectl-lodestone/outcome"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 )
 
@@ -76,7 +76,7 @@ func TestAClaimThatIsNamedIsRefusedWhereItIs(t *testing.T) {
 	r, wrote := shop(t, &server{fate: map[string]func(*v1alpha1.VolumeMove){"data-db-0": there}})
 	r.Output = "json"
 	err := r.run(t.Context(), [][]string{{"data-db-0"}})
-	assert.Equal(t, outcome.Refused, outcome.Of(err))
+	assert.Equal(t, cli.Refused, cli.ExitCodeOf(err))
 	out, _ := wrote()
 	read(t, out).isMove(t, "data-db-0", v1alpha1.MoveFailed)
 }
@@ -88,7 +88,7 @@ func TestTheMovesOfAStatefulSetAreOneList(t *testing.T) {
 	r.Output = "json"
 	err := r.replicas(t)
 	assert.ErrorContains(t, err, "data-db-1 was not moved: the copies differ; not begun: data-db-2")
-	assert.Equal(t, outcome.Failed, outcome.Of(err))
+	assert.Equal(t, cli.Failed, cli.ExitCodeOf(err))
 	out, _ := wrote()
 	list := read(t, out)
 	assert.Equal(t, "v1", list.APIVersion)
@@ -103,7 +103,7 @@ func TestMovesThatRunTogetherAreAllFollowed(t *testing.T) {
 	r, wrote := shop(t, &server{fate: map[string]func(*v1alpha1.VolumeMove){"data-db-0": refusedFor("Refused", "no")}})
 	r.Output, r.Together = "json", true
 	err := r.replicas(t)
-	assert.Equal(t, outcome.Refused, outcome.Of(err))
+	assert.Equal(t, cli.Refused, cli.ExitCodeOf(err))
 	out, _ := wrote()
 	list := read(t, out)
 	require.Len(t, list.Items, 3)
@@ -130,17 +130,17 @@ func TestWhatIsAskedOfAMoveIsWrittenAlsoIfItIsRefused(t *testing.T) {
 	for _, made := range s.moves {
 		made.Namespace = "shop"
 		var out bytes.Buffer
-		move, err := want(t.Context(), r.home, made.DeepCopy(), v1alpha1.ActionAbort)
-		require.NoError(t, asked(&out, "json", move, "abort", err))
+		move, err := setAction(t.Context(), r.home, made.DeepCopy(), v1alpha1.ActionAbort)
+		require.NoError(t, printRequested(&out, "json", move, "abort", err))
 		read(t, out.String()).isMove(t, "data-db-0", "")
 		assert.Contains(t, out.String(), `"action": "Abort"`)
 
 		fails(made)
 		made.Spec.Action = v1alpha1.ActionMove
 		out.Reset()
-		move, err = want(t.Context(), r.home, made.DeepCopy(), v1alpha1.ActionFinalize)
-		err = asked(&out, "json", move, "finalize", err)
-		assert.Equal(t, outcome.Refused, outcome.Of(err))
+		move, err = setAction(t.Context(), r.home, made.DeepCopy(), v1alpha1.ActionFinalize)
+		err = printRequested(&out, "json", move, "finalize", err)
+		assert.Equal(t, cli.Refused, cli.ExitCodeOf(err))
 		read(t, out.String()).isMove(t, "data-db-0", v1alpha1.MoveFailed)
 	}
 }

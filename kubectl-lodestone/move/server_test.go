@@ -22,13 +22,13 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
-	"github.com/lodestone-storage/lodestone/kubectl-lodestone/access"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
-	"github.com/lodestone-storage/lodestone/pkg/volumemoves"
+	"github.com/lodestone-storage/lodestone/pkg/clients"
 )
 
-// server is an API server with VolumeMoves, which end as soon as they are looked at: as
-// fate says of their first claim, else well.
+// server is an API server with VolumeMoves, which end when they are first read: as fate says of
+// their first claim, else well.
 type server struct {
 	mu    sync.Mutex
 	moves map[string]*v1alpha1.VolumeMove
@@ -93,20 +93,21 @@ func refusedFor(reason, message string) func(*v1alpha1.VolumeMove) {
 	}
 }
 
-// shop is a namespace with StatefulSet db of three replicas, as one sees it who may edit
-// it: nobody may read volumes.
+// shop is a namespace with StatefulSet db of three replicas, for a user who may edit it and may not
+// read volumes.
 func shop(t *testing.T, s *server) (*runner, func() (out, said string)) {
 	t.Helper()
 	s.moves = map[string]*v1alpha1.VolumeMove{}
 	web := httptest.NewServer(s)
 	t.Cleanup(web.Close)
-	moves, err := volumemoves.NewClient(&rest.Config{Host: web.URL})
+	moves, err := clients.NewVolumeMoveClient(&rest.Config{Host: web.URL})
 	require.NoError(t, err)
 	objects := []runtime.Object{&appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db"}, Spec: appsv1.StatefulSetSpec{
 		Replicas: ptr.To(int32(3)), VolumeClaimTemplates: []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"}}},
 	}}}
 	for i := range 3 {
-		objects = append(objects, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprintf("data-db-%d", i)}})
+		objects = append(objects,
+			&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprintf("data-db-%d", i)}})
 	}
 	client := fake.NewClientset(objects...)
 	client.PrependReactor("*", "persistentvolumes", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -115,15 +116,15 @@ func shop(t *testing.T, s *server) (*runner, func() (out, said string)) {
 	streams, _, out, said := genericiooptions.NewTestIOStreams()
 	o := newOptions()
 	o.Cluster = "west"
-	r := &runner{Options: o, home: &access.Cluster{Context: "home", Client: client, Moves: moves}, streams: streams, namespace: "shop"}
+	r := &runner{Options: o, home: &cli.Cluster{Context: "home", Client: client, Moves: moves}, streams: streams, namespace: "shop"}
 	return r, func() (string, string) { return out.String(), said.String() }
 }
 
 // replicas moves StatefulSet db.
 func (r *runner) replicas(t *testing.T) error {
 	t.Helper()
-	groups, err := ofStatefulSet(t.Context(), r.home, r.namespace, "db")
+	groups, err := replicasOf(t.Context(), r.home, r.namespace, "db")
 	require.NoError(t, err)
-	r.set = true
+	r.statefulSet = true
 	return r.run(t.Context(), groups)
 }

@@ -1,21 +1,28 @@
-// Package peer makes a remote cluster known to home, and home to it.
+// Package peer is the command peer: it makes a remote cluster known to home, and home to it.
+// command.go has the flags, decide.go the pure decision on what to do, run.go the steps, login.go
+// home's credentials; dryrun.go prints what a run would create.
 package peer
 
 import (
 	"context"
-	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
-	"github.com/lodestone-storage/lodestone/kubectl-lodestone/access"
-	"github.com/lodestone-storage/lodestone/kubectl-lodestone/progress"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
-
-// attempts is how often all is looked at anew when somebody else wrote meanwhile.
-const attempts = 4
 
 // New returns the command.
 func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
@@ -32,8 +39,11 @@ agent in the remote cluster (deploy/remote). Peer makes a HomeCluster there, whi
 says what home may do, and a Secret and a RemoteCluster at home; then it waits
 until both sides are ready. It may be stopped and run again at any time: it goes on
 where it stopped. Run again with other flags it changes what they say.`,
-		Example: `  # Peer with the cluster of context west, by the name west
+		Example: `  # Peer with the cluster of context west, by the name west; namespaces there end in home's ID
   kubectl lodestone peer --remote-context west
+
+  # With namespaces of the same names
+  kubectl lodestone peer --remote-context west --namespaces shop,lab
 
   # Take at most 4 CPUs and 8 GiB of it, in namespaces that begin with shop-
   kubectl lodestone peer --remote-context west --offer cpu=4,memory=8Gi --namespaces 'shop-*'
@@ -54,131 +64,175 @@ where it stopped. Run again with other flags it changes what they say.`,
 			if err := o.Complete(); err != nil {
 				return err
 			}
-			home, err := access.Home(flags)
+			home, err := cli.ConnectHome(flags)
 			if err != nil {
 				return err
 			}
-			remote, err := access.Remote(flags, o.RemoteKubeconfig, o.RemoteContext)
+			remote, err := cli.ConnectRemote(flags, o.RemoteKubeconfig, o.RemoteContext)
 			if err != nil {
 				return err
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), o.Timeout)
 			defer cancel()
-			p := &peering{Options: *o, home: home, remote: remote, Reporter: progress.Reporter{Out: streams.ErrOut}, out: streams}
+			p := &peering{Options: *o, home: home, remote: remote, Reporter: cli.Reporter{Out: streams.ErrOut}, out: streams}
 			return p.run(ctx)
 		},
 	}
 	o.AddFlags(command.Flags())
 	for name, values := range map[string][]string{
 		"auth": {Token, Certificate}, "dry-run": {"none", "client"}, "output": {"yaml", "json"}, "for": {"both", "home", "remote"},
-		"pod-security": {"privileged", "baseline", "restricted"}, "pod-network": {"Isolated", "Routed"}, "namespace-strategy": {"SameName", "Suffixed"},
-		"virtual-node": {"Enabled", "Disabled"},
+		"pod-security": {"privileged", "baseline", "restricted"}, "pod-network": {"Isolated", "Routed"},
+		"namespace-strategy": {"SameName", "Suffixed"},
+		"virtual-node":       {"Enabled", "Disabled"},
 	} {
 		_ = command.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
 	return command
 }
 
-// peering is one run of the command.
-type peering struct {
-	Options
-	progress.Reporter
-	home, remote *access.Cluster
-	homeUID      string
-	remoteUID    string
-	out          genericiooptions.IOStreams
-	said         map[string]bool
+// Ways to log in.
+const (
+	Token       = "token"
+	Certificate = "certificate"
+)
+
+// maxLoginDuration is the longest lifetime of credentials that may be requested; the API has 32
+// bits for the seconds.
+const maxLoginDuration = 10 * 365 * 24 * time.Hour
+
+// Options are the flags of peer. An empty value keeps the present value, or means the default.
+type Options struct {
+	RemoteContext, RemoteKubeconfig string
+	RemoteServer, RemoteCAFile      string
+	Name, HomeID                    string
+	Namespace                       string
+	Auth                            string
+	Duration                        time.Duration
+	Renew                           bool
+	Offer                           map[string]string
+	PodSecurity                     string
+	Namespaces                      []string
+	PodNetwork, Strategy            string
+	PodCIDRs                        []string
+	StorageClass, VirtualNode       string
+	DryRun, Output, For             string
+	ShowSecrets                     bool
+	Timeout                         time.Duration
+
+	// Complete makes this of the flags.
+	offer corev1.ResourceList
+	ca    []byte
 }
 
-// run repeats all steps while somebody else writes the same objects: each step
-// finds what was done already.
-func (p *peering) run(ctx context.Context) error {
-	for attempt := 1; ; attempt++ {
-		err := p.once(ctx)
-		if attempt == attempts || !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
-			return err
-		}
+// NewOptions returns the defaults.
+func NewOptions() *Options {
+	return &Options{
+		Namespace: "lodestone-system", Duration: 30 * 24 * time.Hour,
+		DryRun: "none", Output: "yaml", For: "both", Timeout: 2 * time.Minute,
 	}
 }
 
-func (p *peering) once(ctx context.Context) error {
-	situation, err := p.look(ctx)
-	if err != nil {
-		return err
-	}
-	plan, err := Decide(p.Options, situation)
-	if err != nil {
-		return err
-	}
-	secret, err := p.readSecret(ctx, plan)
-	if err != nil {
-		return err
-	}
-	if secret != nil {
-		if err := plan.secretIsOurs(secret, p.remoteUID); err != nil {
-			return err
+// AddFlags adds the flags to a flag set.
+func (o *Options) AddFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&o.RemoteContext, "remote-context", o.RemoteContext,
+		"kubeconfig context of the remote cluster; default: the current context of --remote-kubeconfig")
+	flags.StringVar(&o.RemoteKubeconfig, "remote-kubeconfig", o.RemoteKubeconfig,
+		"kubeconfig file of the remote cluster; default: the one that kubectl uses")
+	flags.StringVar(&o.RemoteServer, "remote-server", o.RemoteServer, "address, https://<host>:<port>, at which home's pods reach the "+
+		"remote API server; default: that of the remote context")
+	flags.StringVar(&o.RemoteCAFile, "remote-ca-file", o.RemoteCAFile,
+		"file with the certificate authority of --remote-server in PEM; default: that of the remote context")
+	flags.StringVar(&o.Name, "name", o.Name, "what home calls the remote cluster: the name of the RemoteCluster and of the virtual node; "+
+		"default: the name of the remote context")
+	flags.StringVar(&o.HomeID, "home-id", o.HomeID, "ID of the home cluster, equal to --cluster-id of the provisioner; default: what the "+
+		"provisioner uses")
+	flags.StringVar(&o.Namespace, "lodestone-namespace", o.Namespace, "namespace of home in which Lodestone runs")
+	flags.StringVar(&o.Auth, "auth", o.Auth, "how home logs in there: token (of a service account; renewed by itself) or certificate "+
+		"(signed by the remote cluster; renewed with --renew); default: as it is, at first token")
+	flags.DurationVar(&o.Duration, "token-duration", o.Duration, "how long the token or certificate is to be valid; the remote cluster "+
+		"may grant less")
+	flags.BoolVar(&o.Renew, "renew", o.Renew, "give an existing peering new credentials")
+	flags.StringToStringVar(&o.Offer, "offer", o.Offer, "how much home's pods may request there in all, such as cpu=4,memory=8Gi; default: "+
+		"all that the nodes have")
+	flags.StringVar(&o.PodSecurity, "pod-security", o.PodSecurity, "Pod Security Standard of home's namespaces there: privileged, baseline "+
+		"or restricted; default: baseline")
+	flags.StringSliceVar(&o.Namespaces, "namespaces", o.Namespaces, "patterns of the names that home's namespaces there may have, such as "+
+		"'shop-*'; default: those that end in - and home's ID")
+	flags.StringVar(&o.PodNetwork, "pod-network", o.PodNetwork, "Routed where pods of the two clusters reach each other's addresses, else "+
+		"Isolated; default: Isolated")
+	flags.StringSliceVar(&o.PodCIDRs, "pod-cidrs", o.PodCIDRs, "with --pod-network Routed, ranges from which pods there have their "+
+		"addresses, such as 10.244.0.0/16: no others are taken over")
+	flags.StringVar(&o.Strategy, "namespace-strategy", o.Strategy, "SameName, or Suffixed for <namespace>-<home ID>; default: SameName with "+
+		"--namespaces, but Suffixed without or where the remote cluster already serves another home")
+	flags.StringVar(&o.StorageClass, "storage-class", o.StorageClass, "real storage class to use there; default: the default class there")
+	flags.StringVar(&o.VirtualNode, "virtual-node", o.VirtualNode, "Disabled where Liqo, Admiralty or somebody else registers a node for "+
+		"the remote cluster, else Enabled; default: Enabled")
+	flags.StringVar(&o.DryRun, "dry-run", o.DryRun, "client: print the objects of both clusters and change nothing")
+	flags.StringVarP(&o.Output, "output", "o", o.Output, "how --dry-run prints: yaml or json")
+	flags.StringVar(&o.For, "for", o.For, "with --dry-run, print the objects of home, remote, or both")
+	flags.BoolVar(&o.ShowSecrets, "show-secrets", o.ShowSecrets, "with --dry-run, print credentials that exist too")
+	flags.DurationVar(&o.Timeout, "timeout", o.Timeout, "how long to wait in all; what was begun goes on by itself or by the same "+
+		"command again")
+}
+
+// idPattern matches the IDs of clusters.
+var idPattern = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
+
+// Complete validates the flags and reads the files that they name.
+func (o *Options) Complete() (err error) {
+	oneOf := func(flag, value string, allowed ...string) {
+		if err == nil && !slices.Contains(allowed, value) {
+			err = cli.Misuse("--%s %q is not known: give %s", flag, value, strings.Join(allowed, " or "))
 		}
 	}
-	have := plan.found(secret)
-	server, err := p.server(have)
-	if err != nil {
+	oneOf("auth", o.Auth, "", Token, Certificate)
+	oneOf("dry-run", o.DryRun, "none", "client")
+	oneOf("output", o.Output, "yaml", "json")
+	oneOf("for", o.For, "both", "home", "remote")
+	oneOf("pod-security", o.PodSecurity, "", "privileged", "baseline", "restricted")
+	oneOf("pod-network", o.PodNetwork, "", string(v1alpha1.Isolated), string(v1alpha1.Routed))
+	oneOf("virtual-node", o.VirtualNode, "", string(v1alpha1.VirtualNodeEnabled), string(v1alpha1.VirtualNodeDisabled))
+	oneOf("namespace-strategy", o.Strategy, "", string(v1alpha1.SameName), string(v1alpha1.Suffixed))
+	switch {
+	case err != nil:
 		return err
+	case o.RemoteContext == "" && o.RemoteKubeconfig == "":
+		return cli.Misuse("say which cluster to peer with: give --remote-context, or --remote-kubeconfig with a current context")
+	case o.Name != "" && !validName(o.Name):
+		return cli.Misuse("--name %q cannot be used: give up to 63 lower-case letters, digits and '-', other than %q", o.Name, keys.Home)
+	case o.HomeID != "" && (len(o.HomeID) > maxHomeID || !idPattern.MatchString(o.HomeID)):
+		return cli.Misuse("--home-id %q cannot be used: give up to %d lower-case letters, digits and '-'", o.HomeID, maxHomeID)
+	case o.Duration < 10*time.Minute:
+		return cli.Misuse("--token-duration %v is too short: give at least 10m", o.Duration)
+	case o.Duration > maxLoginDuration:
+		return cli.Misuse("--token-duration %v is too long: give at most %v, 10 years", o.Duration, maxLoginDuration)
+	case o.Timeout <= 0:
+		return cli.Misuse("--timeout must be more than 0")
 	}
-	for _, note := range plan.Notes {
-		p.sayOnce("note: " + note)
+	if o.RemoteCAFile != "" {
+		if o.ca, err = os.ReadFile(o.RemoteCAFile); err != nil {
+			return cli.Misuse("--remote-ca-file cannot be read: %w", err)
+		}
 	}
-	if p.DryRun == "client" {
-		return p.print(plan, server, have)
-	}
-	if err := p.mayAll(ctx, plan); err != nil {
-		return err
-	}
-	if err := p.carryOut(ctx, plan, holding{secret: secret, found: have}, server); err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(p.out.Out, "remotecluster.lodestone.dev/%s peered\n", plan.Name)
+	o.offer, err = quantities(o.Offer)
 	return err
 }
 
-// carryOut does what is planned. A certificate comes first: once the HomeCluster
-// names its user, the remote agent takes a token's rights away. A token comes
-// after it, since the remote agent makes the account.
-func (p *peering) carryOut(ctx context.Context, plan Plan, have holding, server access.Server) error {
-	var err error
-	if plan.Auth == Certificate {
-		if have, err = p.ensureLogin(ctx, plan, have); err != nil {
-			return err
-		}
-	}
-	if err := p.ensureHomeCluster(ctx, plan); err != nil {
-		return err
-	}
-	if err := p.awaitHomeCluster(ctx, plan); err != nil {
-		return err
-	}
-	if plan.Auth != Certificate {
-		if have, err = p.ensureLogin(ctx, plan, have); err != nil {
-			return err
-		}
-	}
-	if err := p.ensureSecret(ctx, plan, have, server); err != nil {
-		return err
-	}
-	if err := p.ensureRemoteCluster(ctx, plan); err != nil {
-		return err
-	}
-	if err := p.awaitRemoteCluster(ctx, plan); err != nil {
-		return err
-	}
-	return p.awaitNode(ctx, plan)
+func validName(name string) bool {
+	return name != keys.Home && len(name) <= 63 && idPattern.MatchString(name)
 }
 
-func (p *peering) sayOnce(line string) {
-	if p.said == nil {
-		p.said = map[string]bool{}
+func quantities(offer map[string]string) (corev1.ResourceList, error) {
+	if len(offer) == 0 {
+		return nil, nil
 	}
-	if !p.said[line] {
-		p.said[line] = true
-		p.Say("%s", line)
+	list := corev1.ResourceList{}
+	for _, name := range slices.Sorted(maps.Keys(offer)) {
+		quantity, err := resource.ParseQuantity(offer[name])
+		if err != nil || quantity.Sign() < 0 {
+			return nil, cli.Misuse("--offer %s=%s is not a quantity: give one such as %s", name, offer[name], "cpu=4,memory=8Gi")
+		}
+		list[corev1.ResourceName(name)] = quantity
 	}
+	return list, nil
 }

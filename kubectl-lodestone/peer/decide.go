@@ -3,36 +3,37 @@ package peer
 import (
 	"fmt"
 
-	corev1 "k8s.io/api/core/v1"
-
-	"github.com/lodestone-storage/lodestone/kubectl-lodestone/access"
-	"github.com/lodestone-storage/lodestone/kubectl-lodestone/outcome"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/podranges"
 )
 
-// maxHomeID is how long the name of a HomeCluster may be.
+// maxHomeID is the longest name of a HomeCluster.
 const maxHomeID = 40
 
-// Situation is what both clusters hold before anything is done.
+// Situation is the state of both clusters before anything is done.
 type Situation struct {
 	HomeContext, RemoteContext string
 	HomeUID, RemoteUID         string
-	// ProvisionerID is the ID that home's provisioner is given by flag, empty
-	// where it uses the default or cannot be asked.
+	// ProvisionerID is the cluster ID in the flags of home's provisioner, empty if it uses the
+	// default or cannot be read.
 	ProvisionerID string
 	Remotes       []v1alpha1.RemoteCluster
 	// Homes are the HomeClusters in the remote cluster, Guests those at home.
 	Homes, Guests []remotev1alpha1.HomeCluster
+	// HomeRanges and RemoteRanges are the ranges from which pods of the two clusters have their
+	// addresses, as far as the clusters say.
+	HomeRanges, RemoteRanges podranges.Ranges
 }
 
-// Plan is what a peering is to be.
+// Plan is the result of Decide: what a peering is to be.
 type Plan struct {
 	Name, HomeID string
 	Auth         string
 	Strategy     v1alpha1.NamespaceStrategy
-	// Remote and Home are what exists already, nil if nothing does.
+	// Remote and Home are the objects that exist already, nil if they do not.
 	Remote *v1alpha1.RemoteCluster
 	Home   *remotev1alpha1.HomeCluster
 	Secret v1alpha1.SecretKeyRef
@@ -40,7 +41,7 @@ type Plan struct {
 	Notes []string
 }
 
-// User returns the name by which the remote cluster knows home.
+// User returns the user name of home in the remote cluster.
 func (p Plan) User() string {
 	if p.Auth == Certificate {
 		return keys.HomeUserPrefix + p.HomeID
@@ -51,10 +52,11 @@ func (p Plan) User() string {
 // Tenant returns home's tenant namespace in the remote cluster.
 func (p Plan) Tenant() string { return keys.TenantPrefix + p.HomeID }
 
-// Decide returns what to do, or why nothing must be done. It is pure.
+// Decide returns what to do, or an error that says why nothing must be done. It is pure.
 func Decide(o Options, s Situation) (Plan, error) {
 	if s.HomeUID == s.RemoteUID {
-		return Plan{}, outcome.Refuse("contexts %q and %q lead to the same cluster, and a cluster is no remote cluster of its own: give the --remote-context of another", s.HomeContext, s.RemoteContext)
+		return Plan{}, cli.Refuse("contexts %q and %q lead to the same cluster, and a cluster is no remote cluster of its own: give the "+
+			"--remote-context of another", s.HomeContext, s.RemoteContext)
 	}
 	plan := Plan{}
 	var err error
@@ -71,7 +73,8 @@ func Decide(o Options, s Situation) (Plan, error) {
 		plan.Name, plan.Secret = plan.Remote.Name, plan.Remote.Spec.KubeconfigSecretRef
 	} else {
 		if o.Renew {
-			return Plan{}, fmt.Errorf("there is no peering with the cluster of context %q to renew: run the same command without --renew", s.RemoteContext)
+			return Plan{}, fmt.Errorf("there is no peering with the cluster of context %q to renew: run the same command without --renew",
+				s.RemoteContext)
 		}
 		if plan.Name = o.Name; plan.Name == "" {
 			if plan.Name, err = nameFor(s.RemoteContext); err != nil {
@@ -81,7 +84,9 @@ func Decide(o Options, s Situation) (Plan, error) {
 		plan.Secret = v1alpha1.SecretKeyRef{Namespace: o.Namespace, Name: plan.Name, Key: "kubeconfig"}
 	}
 	if r := plan.Remote; r != nil && plan.Home == nil && r.Status.Volumes > 0 && r.Annotations[keys.ClusterUID] == "" {
-		return Plan{}, outcome.Refuse("%s holds %d volumes in namespaces that were made by hand, to which an identity that the remote agent makes has no rights: delete or move those volumes and unpeer first, or go on without the agent (deploy/remote-volumes)", called(r.Name), r.Status.Volumes)
+		return Plan{}, cli.Refuse("%s holds %d volumes in namespaces that were made by hand, to which an identity that the remote agent makes "+
+			"has no rights: delete or move those volumes and unpeer first, or go on without the agent (deploy/remote-volumes)", describe(r.Name),
+			r.Status.Volumes)
 	}
 	if plan.Auth = o.Auth; plan.Auth == "" {
 		plan.Auth = Token
@@ -89,41 +94,39 @@ func Decide(o Options, s Situation) (Plan, error) {
 			plan.Auth = Certificate
 		}
 	}
-	if err := plan.choose(o, s); err != nil {
+	if err := plan.setStrategy(o, s); err != nil {
+		return Plan{}, err
+	}
+	if err := plan.chooseRanges(o, s); err != nil {
 		return Plan{}, err
 	}
 	for _, guest := range s.Guests {
 		if guest.Spec.ClusterUID == s.RemoteUID {
-			plan.Notes = append(plan.Notes, fmt.Sprintf("the cluster of context %q already is a home cluster to this one (HomeCluster %q here): from now on both directions work, each by itself", s.RemoteContext, guest.Name))
+			plan.Notes = append(plan.Notes, fmt.Sprintf("the cluster of context %q already is a home cluster to this one (HomeCluster %q here): "+
+				"from now on both directions work, each by itself", s.RemoteContext, guest.Name))
 		}
 	}
 	return plan, nil
 }
 
-// homeID returns the ID under which home is known there.
+// homeID returns the ID of home in the remote cluster.
 func homeID(o Options, s Situation) (string, error) {
-	id := access.DefaultID(s.HomeUID)
+	id := cli.DefaultID(s.HomeUID)
 	if s.ProvisionerID != "" {
 		id = s.ProvisionerID
 	}
 	if o.HomeID != "" {
 		if s.ProvisionerID != "" && o.HomeID != s.ProvisionerID {
-			return "", outcome.Refuse("--home-id %q is not the ID that the provisioner uses, %q (its flag --cluster-id), so its volumes would not be known as home's: leave out --home-id", o.HomeID, s.ProvisionerID)
+			return "", cli.Refuse("--home-id %q is not the ID that the provisioner uses, %q (its flag --cluster-id), so its volumes would not be "+
+				"known as home's: leave out --home-id", o.HomeID, s.ProvisionerID)
 		}
 		id = o.HomeID
 	}
 	if len(id) > maxHomeID {
-		return "", outcome.Refuse("the home cluster's ID %q is longer than the %d characters that a HomeCluster may have: give the provisioner a shorter --cluster-id, which is possible only before it has made volumes", id, maxHomeID)
+		return "", cli.Refuse("the home cluster's ID %q is longer than the %d characters that a HomeCluster may have: give the provisioner a "+
+			"shorter --cluster-id, which is possible only before it has made volumes", id, maxHomeID)
 	}
 	return id, nil
-}
-
-// ledTo returns the cluster that a RemoteCluster was made for or leads to.
-func ledTo(r *v1alpha1.RemoteCluster) string {
-	if r.Status.ClusterUID != "" {
-		return r.Status.ClusterUID
-	}
-	return r.Annotations[keys.ClusterUID]
 }
 
 // findRemote returns the RemoteCluster that stands for the remote cluster, nil
@@ -136,36 +139,48 @@ func findRemote(o Options, s Situation) (*v1alpha1.RemoteCluster, error) {
 	var found *v1alpha1.RemoteCluster
 	for i := range s.Remotes {
 		r := &s.Remotes[i]
-		if ledTo(r) != s.RemoteUID {
+		if clusterUIDOf(r) != s.RemoteUID {
 			continue
 		}
 		if o.Name != "" && r.Name != o.Name {
-			return nil, outcome.Refuse("the cluster of context %q is peered already, as %q: leave out --name to go on with that peering, or unpeer it first (kubectl lodestone unpeer %s)", s.RemoteContext, r.Name, r.Name)
+			return nil, cli.Refuse("the cluster of context %q is peered already, as %q: leave out --name to go on with that peering, or unpeer it "+
+				"first (kubectl lodestone unpeer %s)", s.RemoteContext, r.Name, r.Name)
 		}
 		found = r
 	}
 	if found == nil {
-		return nil, nameIsFree(name, s)
+		return nil, checkName(name, s)
 	}
 	if found.DeletionTimestamp != nil {
-		return nil, outcome.Refuse("%s is being removed: wait until it is gone (kubectl lodestone unpeer %s), then peer again", called(found.Name), found.Name)
+		return nil, cli.Refuse("%s is being removed: wait until it is gone (kubectl lodestone unpeer %s), then peer again", describe(found.Name),
+			found.Name)
 	}
 	return found, nil
 }
 
-// nameIsFree says why a name cannot be that of the remote cluster.
-func nameIsFree(name string, s Situation) error {
+// checkName says why a name cannot be that of the remote cluster.
+func checkName(name string, s Situation) error {
 	for i := range s.Remotes {
 		r := &s.Remotes[i]
 		switch {
 		case r.Name != name:
-		case ledTo(r) == "":
-			return outcome.Refuse("%s exists, but nobody has found out yet which cluster it leads to: wait until kubectl lodestone status shows it Ready, delete it, or give another --name", called(name))
+		case clusterUIDOf(r) == "":
+			return cli.Refuse("%s exists, but nobody has found out yet which cluster it leads to: wait until kubectl lodestone status shows it "+
+				"Ready, delete it, or give another --name", describe(name))
 		default:
-			return outcome.Refuse("%s stands for another cluster than that of context %q: give another --name, or correct --remote-context", called(name), s.RemoteContext)
+			return cli.Refuse("%s stands for another cluster than that of context %q: give another --name, or correct --remote-context",
+				describe(name), s.RemoteContext)
 		}
 	}
 	return nil
+}
+
+// clusterUIDOf returns the UID of the cluster that a RemoteCluster was made for or reaches.
+func clusterUIDOf(r *v1alpha1.RemoteCluster) string {
+	if r.Status.ClusterUID != "" {
+		return r.Status.ClusterUID
+	}
+	return r.Annotations[keys.ClusterUID]
 }
 
 // findHome returns the HomeCluster of home in the remote cluster, nil if there is
@@ -176,28 +191,38 @@ func findHome(id string, s Situation) (*remotev1alpha1.HomeCluster, error) {
 		h := &s.Homes[i]
 		switch {
 		case h.Name == id && h.Spec.ClusterUID != "" && h.Spec.ClusterUID != s.HomeUID:
-			return nil, outcome.Refuse("the cluster of context %q already serves another home cluster of the ID %q: two homes cannot share an ID, so give one of them a --cluster-id (flag of its provisioner, before it makes volumes)", s.RemoteContext, id)
+			return nil, cli.Refuse("the cluster of context %q already serves another home cluster of the ID %q: two homes cannot share an ID, so "+
+				"give one of them a --cluster-id (flag of its provisioner, before it makes volumes)", s.RemoteContext, id)
 		case h.Name == id:
 			found = h
 		case h.Spec.ClusterUID == s.HomeUID:
-			return nil, outcome.Refuse("the cluster of context %q already knows this home cluster by another ID, %q: its volumes there would not be found under %q; put back --cluster-id of the provisioner, or delete HomeCluster %q there if nothing is left of it", s.RemoteContext, h.Name, id, h.Name)
+			return nil, cli.Refuse("the cluster of context %q already knows this home cluster by another ID, %q: its volumes there would not be "+
+				"found under %q; put back --cluster-id of the provisioner, or delete HomeCluster %q there if nothing is left of it", s.RemoteContext,
+				h.Name, id, h.Name)
 		}
 	}
 	if found != nil && found.DeletionTimestamp != nil {
-		return nil, outcome.Refuse("HomeCluster %q is being removed in the cluster of context %q: wait until it is gone there (kubectl get homeclusters), then peer again", id, s.RemoteContext)
+		return nil, cli.Refuse("HomeCluster %q is being removed in the cluster of context %q: wait until it is gone there (kubectl get "+
+			"homeclusters), then peer again", id, s.RemoteContext)
 	}
 	return found, nil
 }
 
-// choose sets the namespace strategy.
-func (p *Plan) choose(o Options, s Situation) error {
+// setStrategy sets the namespace strategy of the plan.
+func (p *Plan) setStrategy(o Options, s Situation) error {
 	wanted := v1alpha1.NamespaceStrategy(o.Strategy)
 	if p.Remote != nil {
 		if p.Strategy = p.Remote.Spec.Namespaces.Strategy; p.Strategy == "" {
 			p.Strategy = v1alpha1.SameName
 		}
 		if wanted != "" && wanted != p.Strategy {
-			return outcome.Refuse("the namespace strategy of %s is %s and cannot be changed, for its volumes would be looked for in other namespaces: leave out --namespace-strategy, or unpeer first", called(p.Name), p.Strategy)
+			return cli.Refuse("the namespace strategy of %s is %s and cannot be changed, for its volumes would be looked for in other namespaces: "+
+				"leave out --namespace-strategy, or unpeer first", describe(p.Name), p.Strategy)
+		}
+		if p.Strategy == v1alpha1.SameName && !p.listsNames(o) {
+			p.Notes = append(p.Notes, fmt.Sprintf("the HomeCluster in the cluster of context %q lists no namespaces, so home gets no "+
+				"new ones there: "+
+				"give --namespaces with those that it may have", s.RemoteContext))
 		}
 		return nil
 	}
@@ -206,24 +231,39 @@ func (p *Plan) choose(o Options, s Situation) error {
 		others--
 	}
 	switch {
+	case wanted == v1alpha1.SameName && !p.listsNames(o):
+		return cli.Refuse("with --namespace-strategy SameName home gets only namespaces whose names the owner of the remote " +
+			"cluster lists: give " +
+			"--namespaces, such as 'shop-*'")
 	case wanted != "":
 		p.Strategy = wanted
 	case others > 0:
 		p.Strategy = v1alpha1.Suffixed
-		p.Notes = append(p.Notes, fmt.Sprintf("the cluster of context %q serves %d other home cluster(s), so namespaces there are called <namespace>-%s (--namespace-strategy SameName for the same names)", s.RemoteContext, others, p.HomeID))
-	default:
+		p.Notes = append(p.Notes, fmt.Sprintf("the cluster of context %q serves %d other home cluster(s), so namespaces there are called "+
+			"<namespace>-%s (--namespace-strategy SameName for the same names)", s.RemoteContext, others, p.HomeID))
+	case p.listsNames(o):
 		p.Strategy = v1alpha1.SameName
+	default:
+		p.Strategy = v1alpha1.Suffixed
+		p.Notes = append(p.Notes, fmt.Sprintf("namespaces in the cluster of context %q are called <namespace>-%s, since it is not listed which "+
+			"names home may have there (--namespaces 'shop-*' for the same names)", s.RemoteContext, p.HomeID))
 	}
 	return nil
 }
 
-// secretIsOurs says whether a Secret of the peering's name was made for it.
-func (p Plan) secretIsOurs(secret *corev1.Secret, remoteUID string) error {
-	switch {
-	case p.Remote != nil, secret.Annotations[keys.ClusterUID] == remoteUID:
-		return nil
-	case secret.Annotations[keys.ClusterUID] != "":
-		return outcome.Refuse("Secret %s/%s is left from a peering with another cluster: delete it, or give another --name", secret.Namespace, secret.Name)
-	}
-	return outcome.Refuse("Secret %s/%s exists and was not made by peer: delete or rename it, or give another --name", secret.Namespace, secret.Name)
+// listsNames reports whether the HomeCluster lists names of namespaces, or will.
+func (p *Plan) listsNames(o Options) bool {
+	return len(o.Namespaces) > 0 || p.Home != nil && len(p.Home.Spec.Namespaces.Names) > 0
 }
+
+// nameFor returns the name of a RemoteCluster for the cluster of a context, if no flag sets one.
+func nameFor(context string) (string, error) {
+	if !validName(context) {
+		return "", cli.Misuse("the context name %q cannot be the name of a cluster: give one with --name (up to 63 lower-case letters, "+
+			"digits and '-')", context)
+	}
+	return context, nil
+}
+
+// describe returns the name of a RemoteCluster in messages.
+func describe(name string) string { return fmt.Sprintf("RemoteCluster %q", name) }

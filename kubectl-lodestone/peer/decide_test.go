@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/lodestone-storage/lodestone/kubectl-lodestone/outcome"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -33,8 +33,9 @@ func situation(change func(*Situation)) Situation {
 func remoteCluster(name, uid string, change func(*v1alpha1.RemoteCluster)) v1alpha1.RemoteCluster {
 	r := v1alpha1.RemoteCluster{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{keys.ClusterUID: uid}},
-		Spec:       v1alpha1.RemoteClusterSpec{KubeconfigSecretRef: v1alpha1.SecretKeyRef{Namespace: "lodestone-system", Name: name, Key: "kubeconfig"}},
-		Status:     v1alpha1.RemoteClusterStatus{ClusterUID: uid},
+		Spec: v1alpha1.RemoteClusterSpec{KubeconfigSecretRef: v1alpha1.SecretKeyRef{Namespace: "lodestone-system", Name: name,
+			Key: "kubeconfig"}},
+		Status: v1alpha1.RemoteClusterStatus{ClusterUID: uid},
 	}
 	if change != nil {
 		change(&r)
@@ -58,10 +59,37 @@ func TestDecidePlansAPeering(t *testing.T) {
 				assert.Equal(t, "west", p.Name)
 				assert.Equal(t, "11111111", p.HomeID)
 				assert.Equal(t, Token, p.Auth)
-				assert.Equal(t, v1alpha1.SameName, p.Strategy)
+				assert.Equal(t, v1alpha1.Suffixed, p.Strategy)
 				assert.Equal(t, "system:serviceaccount:lodestone-home-11111111:lodestone-home", p.User())
 				assert.Equal(t, v1alpha1.SecretKeyRef{Namespace: "lodestone-system", Name: "west", Key: "kubeconfig"}, p.Secret)
+				require.Len(t, p.Notes, 1)
+				assert.Contains(t, p.Notes[0], "<namespace>-11111111")
+			},
+		},
+		"names are listed": {
+			options: Options{Namespaces: []string{"shop-*"}},
+			want: func(t *testing.T, p Plan) {
+				assert.Equal(t, v1alpha1.SameName, p.Strategy)
 				assert.Empty(t, p.Notes)
+			},
+		},
+		"names were listed before": {
+			situation: func(s *Situation) {
+				h := homeCluster("11111111", homeUID)
+				h.Spec.Namespaces.Names = []string{"shop-*"}
+				s.Homes = []remotev1alpha1.HomeCluster{h}
+			},
+			want: func(t *testing.T, p Plan) { assert.Equal(t, v1alpha1.SameName, p.Strategy) },
+		},
+		"a peering of the version before, without names": {
+			situation: func(s *Situation) {
+				s.Homes = []remotev1alpha1.HomeCluster{homeCluster("11111111", homeUID)}
+				s.Remotes = []v1alpha1.RemoteCluster{remoteCluster("west", westUID, nil)}
+			},
+			want: func(t *testing.T, p Plan) {
+				assert.Equal(t, v1alpha1.SameName, p.Strategy, "it stays as it is")
+				require.Len(t, p.Notes, 1)
+				assert.Contains(t, p.Notes[0], "give --namespaces")
 			},
 		},
 		"the provisioner has an ID by flag": {
@@ -83,7 +111,7 @@ func TestDecidePlansAPeering(t *testing.T) {
 			},
 		},
 		"another home is served there but the user wants the same names": {
-			options: Options{Strategy: "SameName"},
+			options: Options{Strategy: "SameName", Namespaces: []string{"shop"}},
 			situation: func(s *Situation) {
 				s.Homes = []remotev1alpha1.HomeCluster{homeCluster("33333333", eastUID)}
 			},
@@ -95,7 +123,8 @@ func TestDecidePlansAPeering(t *testing.T) {
 			},
 			want: func(t *testing.T, p Plan) {
 				assert.NotNil(t, p.Home)
-				assert.Equal(t, v1alpha1.SameName, p.Strategy, "home itself is no other home")
+				require.Len(t, p.Notes, 1)
+				assert.Contains(t, p.Notes[0], "it is not listed which names", "home itself is no other home")
 			},
 		},
 		"the owner of the remote cluster made the HomeCluster": {
@@ -133,6 +162,7 @@ func TestDecidePlansAPeering(t *testing.T) {
 		},
 		"the other direction exists": {
 			situation: func(s *Situation) { s.Guests = []remotev1alpha1.HomeCluster{homeCluster("22222222", westUID)} },
+			options:   Options{Namespaces: []string{"shop"}},
 			want: func(t *testing.T, p Plan) {
 				require.Len(t, p.Notes, 1)
 				assert.Contains(t, p.Notes[0], "both directions")
@@ -174,13 +204,104 @@ func TestASecretIsTakenOnlyIfItWasMadeForThisPeering(t *testing.T) {
 		"of somebody else":              {secret: secret(""), says: "was not made by peer"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := test.plan.secretIsOurs(test.secret, westUID)
+			err := test.plan.checkSecret(test.secret, westUID)
 			if test.says == "" {
 				assert.NoError(t, err)
 				return
 			}
 			assert.ErrorContains(t, err, test.says)
-			assert.Equal(t, outcome.Refused, outcome.Of(err))
+			assert.Equal(t, cli.Refused, cli.ExitCodeOf(err))
+		})
+	}
+}
+
+func TestDecideRefuses(t *testing.T) {
+	going := metav1.NewTime(time.Unix(1, 0))
+	for name, test := range map[string]struct {
+		options   Options
+		situation func(*Situation)
+		says      string
+		code      cli.ExitCode
+	}{
+		"a cluster with itself": {
+			situation: func(s *Situation) { s.RemoteUID = homeUID },
+			says:      "same cluster", code: cli.Refused,
+		},
+		"an ID that the provisioner does not use": {
+			options:   Options{HomeID: "munich"},
+			situation: func(s *Situation) { s.ProvisionerID = "berlin" },
+			says:      "leave out --home-id", code: cli.Refused,
+		},
+		"an ID that is too long": {
+			situation: func(s *Situation) { s.ProvisionerID = "a-very-long-name-of-a-cluster-in-a-far-country" },
+			says:      "shorter --cluster-id", code: cli.Refused,
+		},
+		"a second name for one cluster": {
+			options:   Options{Name: "occident"},
+			situation: func(s *Situation) { s.Remotes = []v1alpha1.RemoteCluster{remoteCluster("west", westUID, nil)} },
+			says:      `is peered already, as "west"`, code: cli.Refused,
+		},
+		"one name for two clusters": {
+			situation: func(s *Situation) { s.Remotes = []v1alpha1.RemoteCluster{remoteCluster("west", eastUID, nil)} },
+			says:      "another cluster than that of context", code: cli.Refused,
+		},
+		"a RemoteCluster that leads nobody knows where": {
+			situation: func(s *Situation) { s.Remotes = []v1alpha1.RemoteCluster{remoteCluster("west", "", nil)} },
+			says:      "nobody has found out", code: cli.Refused,
+		},
+		"a RemoteCluster that is being removed": {
+			situation: func(s *Situation) {
+				s.Remotes = []v1alpha1.RemoteCluster{remoteCluster("west", westUID, func(r *v1alpha1.RemoteCluster) { r.DeletionTimestamp = &going })}
+			},
+			says: "being removed", code: cli.Refused,
+		},
+		"volumes in namespaces made by hand": {
+			situation: func(s *Situation) {
+				s.Remotes = []v1alpha1.RemoteCluster{remoteCluster("west", westUID, func(r *v1alpha1.RemoteCluster) {
+					r.Annotations, r.Status.Volumes = nil, 3
+				})}
+			},
+			says: "made by hand", code: cli.Refused,
+		},
+		"another strategy": {
+			options:   Options{Strategy: "Suffixed"},
+			situation: func(s *Situation) { s.Remotes = []v1alpha1.RemoteCluster{remoteCluster("west", westUID, nil)} },
+			says:      "cannot be changed", code: cli.Refused,
+		},
+		"the same names, none of which is listed": {
+			options: Options{Strategy: "SameName"},
+			says:    "give --namespaces", code: cli.Refused,
+		},
+		"another home of the same ID": {
+			situation: func(s *Situation) { s.Homes = []remotev1alpha1.HomeCluster{homeCluster("11111111", eastUID)} },
+			says:      "two homes cannot share an ID", code: cli.Refused,
+		},
+		"this home under another ID": {
+			situation: func(s *Situation) { s.Homes = []remotev1alpha1.HomeCluster{homeCluster("berlin", homeUID)} },
+			says:      "by another ID", code: cli.Refused,
+		},
+		"a HomeCluster that is being removed": {
+			situation: func(s *Situation) {
+				h := homeCluster("11111111", homeUID)
+				h.DeletionTimestamp = &going
+				s.Homes = []remotev1alpha1.HomeCluster{h}
+			},
+			says: "being removed", code: cli.Refused,
+		},
+		"a context whose name cannot be a cluster's": {
+			situation: func(s *Situation) { s.RemoteContext = "admin@west" },
+			says:      "--name", code: cli.Usage,
+		},
+		"to renew nothing": {
+			options: Options{Renew: true},
+			says:    "without --renew", code: cli.Failed,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			test.options.Namespace = "lodestone-system"
+			_, err := Decide(test.options, situation(test.situation))
+			require.ErrorContains(t, err, test.says)
+			assert.Equal(t, test.code, cli.ExitCodeOf(err))
 		})
 	}
 }

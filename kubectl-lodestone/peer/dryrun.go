@@ -8,17 +8,17 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
-	"github.com/lodestone-storage/lodestone/kubectl-lodestone/access"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/credentials"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
-// redacted stands for what is not shown.
+// redacted replaces secret values.
 const redacted = "REDACTED"
 
 // print prints the objects that a run would make, and changes nothing. No
 // credentials are issued for it.
-func (p *peering) print(plan Plan, server access.Server, have credentials.Found) error {
+func (p *peering) print(plan Plan, server cli.Server, have credentials.Found) error {
 	login := credentials.Login{Token: redacted}
 	if plan.Auth == Certificate {
 		login = credentials.Login{Certificate: []byte(redacted), PEM: []byte(redacted)}
@@ -30,7 +30,7 @@ func (p *peering) print(plan Plan, server access.Server, have credentials.Found)
 	if err != nil {
 		return err
 	}
-	// Text can be read and filled in where base64 could not.
+	// The text form can be read and filled in, base64 could not.
 	wanted := plan.secret(nil, p.remoteUID, func(map[string][]byte) {})
 	wanted.Data, wanted.StringData = nil, map[string]string{plan.key(): string(kubeconfig)}
 	hint := fmt.Sprintf("kubectl --context %s create token %s -n %s", p.remote.Context, keys.HomeAccount, plan.Tenant())
@@ -72,7 +72,8 @@ func (p *peering) write(items []item) error {
 		if item.cluster == "remote" {
 			side = p.remote.Context
 		}
-		if _, err := fmt.Fprintf(p.out.Out, "---\n# For the %s cluster (context %s): %s\n%s", item.cluster, side, item.comment, content); err != nil {
+		if _, err := fmt.Fprintf(p.out.Out, "---\n# For the %s cluster (context %s): %s\n%s", item.cluster, side, item.comment,
+			content); err != nil {
 			return err
 		}
 	}
@@ -87,7 +88,7 @@ func (p *peering) write(items []item) error {
 	return err
 }
 
-// manifest returns an object as somebody would write it.
+// manifest returns an object as a user would write it.
 func manifest(object runtime.Object) (map[string]any, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 	if err != nil {
@@ -110,7 +111,7 @@ func manifest(object runtime.Object) (map[string]any, error) {
 	return content, nil
 }
 
-// prune drops empty objects, which no one would write.
+// prune removes empty objects, which no user would write.
 func prune(object map[string]any) {
 	for name, value := range object {
 		inner, ok := value.(map[string]any)

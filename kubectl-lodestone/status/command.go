@@ -4,19 +4,25 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/cli-runtime/pkg/printers"
 	"sigs.k8s.io/yaml"
 
-	"github.com/lodestone-storage/lodestone/kubectl-lodestone/access"
-	"github.com/lodestone-storage/lodestone/kubectl-lodestone/outcome"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/daemonsets"
 )
 
-// readTimeout bounds all that is read.
+// readTimeout limits all reads together.
 const readTimeout = time.Minute
 
 // New returns the command.
@@ -40,9 +46,9 @@ read is left out.`,
 			switch output {
 			case "", "wide", "json", "yaml", "name":
 			default:
-				return outcome.Misuse("--output %q is not known: give wide, json, yaml or name", output)
+				return cli.Misuse("--output %q is not known: give wide, json, yaml or name", output)
 			}
-			home, err := access.Home(flags)
+			home, err := cli.ConnectHome(flags)
 			if err != nil {
 				return err
 			}
@@ -61,7 +67,8 @@ read is left out.`,
 	}
 	command.Flags().StringVarP(&output, "output", "o", "", "wide, json, yaml or name; default: a table")
 	command.Flags().StringVar(&lodestone, "lodestone-namespace", "lodestone-system", "namespace of home in which Lodestone runs")
-	_ = command.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"wide", "json", "yaml", "name"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = command.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"wide", "json", "yaml", "name"},
+		cobra.ShellCompDirectiveNoFileComp))
 	return command
 }
 
@@ -71,14 +78,16 @@ func (r *reading) status(ctx context.Context, namespace string) (Status, error) 
 		return Status{}, err
 	}
 	if !served {
-		return Status{}, fmt.Errorf("Lodestone is not installed in the cluster of context %q: install it there (deploy/overlays), or choose another --context", r.home.Context)
+		return Status{}, fmt.Errorf("Lodestone is not installed in the cluster of context %q: install it there (deploy/overlays), or choose "+
+			"another --context", r.home.Context)
 	}
 	f, err := r.read(ctx)
 	if err != nil {
 		return Status{}, err
 	}
-	status := Status{APIVersion: "cli.lodestone.dev/v1alpha1", Kind: "Status", Clusters: f.clusters()}
-	// Whoever may not get kube-system sees no ID.
+	status := Status{APIVersion: "cli.lodestone.dev/v1alpha1", Kind: "Status", Clusters: f.clusters(),
+		DaemonSets: daemonsets.Wanting(f.sets, f.nodes)}
+	// Users who may not get namespace kube-system see no ID.
 	status.HomeID, _ = r.home.HomeID(ctx, r.lodestone)
 	status.Waiting, status.Omitted, err = r.waiting(ctx, f, namespace)
 	return status, err
@@ -105,4 +114,155 @@ func write(streams genericiooptions.IOStreams, output string, status Status) err
 	}
 	_, err = streams.Out.Write(content)
 	return err
+}
+
+// tables prints a status for people; wide shows all columns.
+func tables(out io.Writer, status Status, wide bool, now time.Time) error {
+	if len(status.Clusters) == 0 {
+		_, err := fmt.Fprintln(out, "There are no remote clusters: kubectl lodestone peer --help says how to get one.")
+		if err != nil || len(status.Waiting) == 0 {
+			return err
+		}
+	} else if err := printTable(out, clusterTable(status.Clusters, now), wide); err != nil {
+		return err
+	}
+	var lines []string
+	for _, c := range status.Clusters {
+		if !c.Ready {
+			lines = append(lines, c.Name+": "+c.Message)
+		}
+		for _, n := range c.Nodes {
+			if !n.Ready && c.Ready {
+				lines = append(lines, "node "+n.Name+": "+n.Message)
+			}
+		}
+	}
+	lines = append(lines, troubles(status.Clusters)...)
+	lines = append(lines, warnings(status.Clusters, now)...)
+	if len(status.DaemonSets) > 0 {
+		lines = append(lines, daemonsets.Advice(status.DaemonSets))
+	}
+	for i, line := range lines {
+		if i == 0 {
+			line = "\n" + line
+		}
+		if _, err := fmt.Fprintln(out, line); err != nil {
+			return err
+		}
+	}
+	if len(status.Waiting) == 0 {
+		return nil
+	}
+	if _, err := fmt.Fprintln(out); err != nil {
+		return err
+	}
+	if err := printTable(out, waitingTable(status.Waiting), wide); err != nil {
+		return err
+	}
+	if status.Omitted > 0 {
+		_, err := fmt.Fprintf(out, "and %d more: kubectl lodestone why pod|pvc NAME\n", status.Omitted)
+		return err
+	}
+	return nil
+}
+
+// troubles says what is wrong with volumes.
+func troubles(clusters []Cluster) []string {
+	var lines []string
+	for _, c := range clusters {
+		if c.VolumeHealth == nil {
+			continue
+		}
+		for _, t := range c.VolumeHealth.Troubles {
+			lines = append(lines, fmt.Sprintf("%s: %s: volumes: %d; the events of that reason on their claims say what to do", c.Name, t.Reason,
+				t.Volumes))
+		}
+	}
+	return lines
+}
+
+func printTable(out io.Writer, table *metav1.Table, wide bool) error {
+	return printers.NewTablePrinter(printers.PrintOptions{Wide: wide}).PrintObj(table, out)
+}
+
+func column(name string, wide bool) metav1.TableColumnDefinition {
+	c := metav1.TableColumnDefinition{Name: name, Type: "string"}
+	if wide {
+		c.Priority = 1
+	}
+	return c
+}
+
+func clusterTable(clusters []Cluster, now time.Time) *metav1.Table {
+	table := &metav1.Table{ColumnDefinitions: []metav1.TableColumnDefinition{
+		column("Name", false), column("Ready", false), column("Reason", false), column("Version", false), column("Nodes", false),
+		column("CPU", false), column("Memory", false), column("Volumes", false), column("Pods", false), column("Classes", false),
+		column("Login", true), column("Expires", true), column("Heartbeat", true),
+	}}
+	for _, c := range clusters {
+		ready, up := "False", 0
+		if c.Ready {
+			ready = "True"
+		}
+		cpu, memory := resource.Quantity{}, resource.Quantity{}
+		var heartbeat *metav1.Time
+		for _, n := range c.Nodes {
+			if n.Ready {
+				up++
+			}
+			cpu.Add(n.Allocatable[corev1.ResourceCPU])
+			memory.Add(n.Allocatable[corev1.ResourceMemory])
+			if n.Heartbeat != nil && (heartbeat == nil || heartbeat.Before(n.Heartbeat)) {
+				heartbeat = n.Heartbeat
+			}
+		}
+		login, expires := "<unknown>", "<unknown>"
+		if c.Credentials != nil {
+			login, expires = c.Credentials.Kind, "never"
+			if c.Credentials.Expires != nil {
+				expires = until(c.Credentials.Expires.Sub(now))
+			}
+		}
+		beat := "<none>"
+		if heartbeat != nil {
+			beat = duration.HumanDuration(now.Sub(heartbeat.Time)) + " ago"
+		}
+		table.Rows = append(table.Rows, metav1.TableRow{Cells: []any{
+			c.Name, ready, c.Reason, orNone(c.KubernetesVersion), fmt.Sprintf("%d/%d", up, len(c.Nodes)),
+			amount(cpu), amount(memory), c.Volumes, c.Pods, orNone(strings.Join(c.StorageClasses, ",")),
+			login, expires, beat,
+		}})
+	}
+	return table
+}
+
+func waitingTable(waiting []Waiting) *metav1.Table {
+	table := &metav1.Table{ColumnDefinitions: []metav1.TableColumnDefinition{
+		column("Namespace", false), column("Kind", false), column("Name", false), column("Why", false),
+	}}
+	for _, w := range waiting {
+		table.Rows = append(table.Rows, metav1.TableRow{Cells: []any{w.Namespace, w.Kind, w.Name, w.Why}})
+	}
+	return table
+}
+
+func amount(q resource.Quantity) string {
+	if q.IsZero() {
+		return "<none>"
+	}
+	return q.String()
+}
+
+func orNone(text string) string {
+	if text == "" {
+		return "<none>"
+	}
+	return text
+}
+
+func until(left time.Duration) string {
+	if left <= 0 {
+		return "ended"
+	}
+	return "in " + duration.HumanDuration(left)
 }

@@ -10,25 +10,25 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/lodestone-storage/lodestone/kubectl-lodestone/access"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/credentials"
-	"github.com/lodestone-storage/lodestone/kubectl-lodestone/look"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/explain"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 )
 
-// shown is how many pods and claims that wait are explained: each costs some
-// requests.
+// shown is how many waiting pods and claims are explained: each costs some requests.
 const shown = 20
 
-// reading reads what a Status is made of, and notes what the user may not read.
+// reading reads what a Status is made from, and records what the user may not read.
 type reading struct {
-	home      *access.Cluster
+	home      *cli.Cluster
 	lodestone string
 	unread    []string
 }
 
-// may passes over what the user may not read.
+// may reports whether a request succeeded. If the user has not the right to read something, it
+// records that and returns no error.
 func (r *reading) may(what string, err error) (bool, error) {
 	if apierrors.IsForbidden(err) {
 		r.unread = append(r.unread, what)
@@ -62,6 +62,12 @@ func (r *reading) read(ctx context.Context) (f facts, err error) {
 	} else if ok {
 		f.pods = pods.Items
 	}
+	sets, err := r.home.Client.AppsV1().DaemonSets("").List(ctx, metav1.ListOptions{})
+	if ok, err := r.may("daemonsets", err); err != nil {
+		return f, err
+	} else if ok {
+		f.sets = sets.Items
+	}
 	for _, remote := range f.remotes {
 		ref := remote.Spec.KubeconfigSecretRef
 		secret, err := r.home.Client.CoreV1().Secrets(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
@@ -89,7 +95,7 @@ func (r *reading) read(ctx context.Context) (f facts, err error) {
 	return f, nil
 }
 
-// missing drops the error of what is not there.
+// missing returns nil for the error that an object does not exist.
 func missing(err error) error {
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -97,8 +103,8 @@ func missing(err error) error {
 	return err
 }
 
-// waiting explains the claims of virtual classes and the pods that have to do
-// with remote clusters and wait.
+// waiting explains the waiting claims of virtual classes, and the waiting pods that concern remote
+// clusters.
 func (r *reading) waiting(ctx context.Context, f facts, namespace string) (list []Waiting, omitted int, err error) {
 	list = []Waiting{}
 	classes, err := r.home.Client.StorageV1().StorageClasses().List(ctx, metav1.ListOptions{})
@@ -115,7 +121,7 @@ func (r *reading) waiting(ctx context.Context, f facts, namespace string) (list 
 	if err != nil {
 		return nil, 0, err
 	}
-	g := &look.Gatherer{Home: r.home, Lodestone: r.lodestone}
+	g := &explain.Gatherer{Home: r.home, Lodestone: r.lodestone}
 	add := func(kind, namespace, name string, explain func() (string, error)) error {
 		if len(list) == shown {
 			omitted++
@@ -137,7 +143,8 @@ func (r *reading) waiting(ctx context.Context, f facts, namespace string) (list 
 			if claim.Status.Phase == corev1.ClaimBound && claim.DeletionTimestamp == nil {
 				continue
 			}
-			if err := add("PersistentVolumeClaim", claim.Namespace, claim.Name, func() (string, error) { return claimSentence(ctx, g, &claim) }); err != nil {
+			if err := add("PersistentVolumeClaim", claim.Namespace, claim.Name,
+				func() (string, error) { return claimSentence(ctx, g, &claim) }); err != nil {
 				return nil, 0, err
 			}
 		}
@@ -164,8 +171,8 @@ func virtualClasses(classes []storagev1.StorageClass) map[string]bool {
 	return virtual
 }
 
-// concerns says whether a pod waits and has to do with remote clusters: it uses
-// a virtual claim, or is on a virtual node. uses are the virtual claims.
+// concerns reports whether a pod waits and concerns remote clusters: it uses a virtual claim, or is
+// on a virtual node. uses are the virtual claims.
 func (f facts) concerns(pod *corev1.Pod, uses map[string]bool) bool {
 	held := slices.Contains(pod.Finalizers, keys.RemotePodFinalizer)
 	if pod.DeletionTimestamp != nil {
@@ -187,7 +194,7 @@ func (f facts) concerns(pod *corev1.Pod, uses map[string]bool) bool {
 	})
 }
 
-func claimSentence(ctx context.Context, g *look.Gatherer, claim *corev1.PersistentVolumeClaim) (string, error) {
+func claimSentence(ctx context.Context, g *explain.Gatherer, claim *corev1.PersistentVolumeClaim) (string, error) {
 	setting, err := g.Setting(ctx, claim.Namespace)
 	if err != nil {
 		return "", err
@@ -205,7 +212,7 @@ func claimSentence(ctx context.Context, g *look.Gatherer, claim *corev1.Persiste
 	return "", nil
 }
 
-func podSentence(ctx context.Context, g *look.Gatherer, pod *corev1.Pod) (string, error) {
+func podSentence(ctx context.Context, g *explain.Gatherer, pod *corev1.Pod) (string, error) {
 	setting, err := g.Setting(ctx, pod.Namespace)
 	if err != nil {
 		return "", err

@@ -1,4 +1,6 @@
-// Package status shows the remote clusters of home, and what waits.
+// Package status is the command status: it shows the remote clusters of home, and the pods and
+// claims that wait. status.go has the output format and the pure part, gather.go reads the
+// clusters, command.go prints.
 package status
 
 import (
@@ -8,12 +10,13 @@ import (
 	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/credentials"
-	"github.com/lodestone-storage/lodestone/kubectl-lodestone/holdings"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -26,8 +29,10 @@ type Status struct {
 	HomeID     string    `json:"homeID"`
 	Clusters   []Cluster `json:"clusters"`
 	Waiting    []Waiting `json:"waiting"`
-	// Omitted is how many more pods and claims wait.
+	// Omitted is how many waiting pods and claims are left out.
 	Omitted int `json:"omitted,omitempty"`
+	// DaemonSets (namespace/name) want pods on virtual nodes, where these wait for ever.
+	DaemonSets []string `json:"daemonSets,omitempty"`
 }
 
 // Cluster is a remote cluster.
@@ -55,7 +60,7 @@ type Node struct {
 	Ready       bool                `json:"ready"`
 	Message     string              `json:"message,omitempty"`
 	Allocatable corev1.ResourceList `json:"allocatable,omitempty"`
-	// Heartbeat is when the node was heard of last.
+	// Heartbeat is when the node's lease was last renewed.
 	Heartbeat *metav1.Time `json:"heartbeat,omitempty"`
 }
 
@@ -75,19 +80,20 @@ type Waiting struct {
 	Why       string `json:"why"`
 }
 
-// facts are what a Status is made of.
+// facts are what a Status is made from.
 type facts struct {
 	remotes []v1alpha1.RemoteCluster
 	nodes   []corev1.Node
 	volumes []corev1.PersistentVolume
 	pods    []corev1.Pod
+	sets    []appsv1.DaemonSet
 	// heartbeats are the renewals of node leases by node name.
 	heartbeats map[string]metav1.Time
-	// kubeconfigs are by cluster.
+	// kubeconfigs are by cluster name.
 	kubeconfigs map[string][]byte
 }
 
-// clusters returns the remote clusters as they are shown. It is pure.
+// clusters returns the remote clusters as they are printed. It is pure.
 func (f facts) clusters() []Cluster {
 	clusters := []Cluster{}
 	for _, remote := range f.remotes {
@@ -115,7 +121,7 @@ func (f facts) cluster(remote v1alpha1.RemoteCluster) Cluster {
 		c.StorageClasses = append(c.StorageClasses, name)
 	}
 	for _, volume := range f.volumes {
-		if holdings.ClusterOf(&volume) == remote.Name {
+		if cli.ClusterOf(&volume) == remote.Name {
 			c.Volumes++
 		}
 	}
@@ -128,7 +134,7 @@ func (f facts) cluster(remote v1alpha1.RemoteCluster) Cluster {
 	}
 	slices.SortFunc(c.Nodes, func(a, b Node) int { return strings.Compare(a.Name, b.Name) })
 	for _, pod := range f.pods {
-		if names[pod.Spec.NodeName] && holdings.Counts(&pod) {
+		if names[pod.Spec.NodeName] && cli.KeepsPeering(&pod) {
 			c.Pods++
 		}
 	}
@@ -166,8 +172,9 @@ func login(kubeconfig []byte) *Credentials {
 	return c
 }
 
-// warnings returns sentences on credentials that end soon or have ended: those
-// of the provisioner, which renews tokens, or else what the credentials say.
+// warnings returns sentences on credentials that end soon or have ended. The provisioner's warnings
+// are used where there are some, since it renews tokens; else the expiry of the credentials
+// decides.
 func warnings(clusters []Cluster, now time.Time) []string {
 	var lines []string
 	for _, c := range clusters {
@@ -186,8 +193,8 @@ func warnings(clusters []Cluster, now time.Time) []string {
 			if left <= 0 {
 				word = "ended"
 			}
-			lines = append(lines, fmt.Sprintf("%s: the credentials %s at %s: renew them with kubectl lodestone peer --remote-context <its context> --renew",
-				c.Name, word, c.Credentials.Expires.UTC().Format(time.RFC3339)))
+			lines = append(lines, fmt.Sprintf("%s: the credentials %s at %s: renew them with kubectl lodestone peer --remote-context <its "+
+				"context> --renew", c.Name, word, c.Credentials.Expires.UTC().Format(time.RFC3339)))
 		}
 	}
 	return lines

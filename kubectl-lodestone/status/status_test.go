@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/lodestone-storage/lodestone/kubectl-lodestone/access"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/credentials"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -25,7 +25,7 @@ func world(t *testing.T) facts {
 	t.Helper()
 	// {"exp":1767409445}: a day after now.
 	token := "e30.eyJleHAiOjE3Njc0MDk0NDV9.sig"
-	kubeconfig, err := credentials.Kubeconfig("west", "lodestone-home", access.Server{URL: "https://west:6443"}, credentials.Login{Token: token})
+	kubeconfig, err := credentials.Kubeconfig("west", "lodestone-home", cli.Server{URL: "https://west:6443"}, credentials.Login{Token: token})
 	require.NoError(t, err)
 	ready := func(status metav1.ConditionStatus, reason, message string) []metav1.Condition {
 		return []metav1.Condition{{Type: v1alpha1.Ready, Status: status, Reason: reason, Message: message}}
@@ -35,11 +35,13 @@ func world(t *testing.T) facts {
 			{
 				ObjectMeta: metav1.ObjectMeta{Name: "west"},
 				Status: v1alpha1.RemoteClusterStatus{
-					ClusterUID: "22222222-bbbb", KubernetesVersion: "v1.36.3", Conditions: ready(metav1.ConditionTrue, "Ready", "volumes can be made there"),
+					ClusterUID: "22222222-bbbb", KubernetesVersion: "v1.36.3",
+					Conditions:     ready(metav1.ConditionTrue, "Ready", "volumes can be made there"),
 					StorageClasses: []v1alpha1.OfferedClass{{Name: "fast", Default: true}, {Name: "slow"}},
 				},
 			},
-			{ObjectMeta: metav1.ObjectMeta{Name: "east"}, Status: v1alpha1.RemoteClusterStatus{Conditions: ready(metav1.ConditionFalse, "NotReachable", "its API server does not answer")}},
+			{ObjectMeta: metav1.ObjectMeta{Name: "east"},
+				Status: v1alpha1.RemoteClusterStatus{Conditions: ready(metav1.ConditionFalse, "NotReachable", "its API server does not answer")}},
 		},
 		nodes: []corev1.Node{
 			{ObjectMeta: metav1.ObjectMeta{Name: "home-1"}},
@@ -67,10 +69,12 @@ func world(t *testing.T) facts {
 }
 
 func TestTableShowsClustersAndWhatWaits(t *testing.T) {
-	status := Status{Clusters: world(t).clusters(), Waiting: []Waiting{{Kind: "Pod", Namespace: "shop", Name: "web-1", Why: "it waits"}}, Omitted: 2}
+	status := Status{Clusters: world(t).clusters(), Waiting: []Waiting{{Kind: "Pod", Namespace: "shop", Name: "web-1", Why: "it waits"}},
+		Omitted: 2}
 	var out strings.Builder
 	require.NoError(t, tables(&out, status, true, now))
-	assert.Equal(t, `NAME   READY   REASON         VERSION   NODES   CPU      MEMORY   VOLUMES   PODS   CLASSES               LOGIN       EXPIRES     HEARTBEAT
+	assert.Equal(t,
+		`NAME   READY   REASON         VERSION   NODES   CPU      MEMORY   VOLUMES   PODS   CLASSES               LOGIN       EXPIRES     HEARTBEAT
 east   False   NotReachable   <none>    0/0     <none>   <none>   0         0      <none>                <unknown>   <unknown>   <none>
 west   True    Ready          v1.36.3   1/1     4        8Gi      1         1      fast (default),slow   token       in 24h      3s ago
 
@@ -86,7 +90,8 @@ func TestTableSaysWhatIsWrongWithVolumes(t *testing.T) {
 	f := world(t)
 	for i := range f.remotes {
 		if f.remotes[i].Name == "west" {
-			f.remotes[i].Status.VolumeHealth = &v1alpha1.VolumeHealth{Bound: 3, Troubles: []v1alpha1.VolumeTrouble{{Reason: "BackingLost", Volumes: 2}}}
+			f.remotes[i].Status.VolumeHealth = &v1alpha1.VolumeHealth{Bound: 3,
+				Troubles: []v1alpha1.VolumeTrouble{{Reason: "BackingLost", Volumes: 2}}}
 		}
 	}
 	var out strings.Builder
@@ -122,7 +127,8 @@ func TestCredentialsThatEndSoonAreSaid(t *testing.T) {
 	assert.Contains(t, warnings(clusters, now.Add(time.Hour))[0], "west: the credentials end at 2026-01-03T03:04:05Z")
 	assert.Contains(t, warnings(clusters, now.Add(48*time.Hour))[0], "west: the credentials ended at")
 
-	clusters[1].Conditions = []metav1.Condition{{Type: v1alpha1.CredentialsValid, Status: metav1.ConditionTrue, Reason: "Valid", Message: "the token is valid"}}
+	clusters[1].Conditions = []metav1.Condition{{Type: v1alpha1.CredentialsValid, Status: metav1.ConditionTrue, Reason: "Valid",
+		Message: "the token is valid"}}
 	assert.Empty(t, warnings(clusters, now.Add(time.Hour)), "the provisioner renews it")
 	clusters[1].Conditions[0].Reason, clusters[1].Conditions[0].Message = "RenewalFailed", "the token cannot be renewed"
 	assert.Equal(t, []string{"west: the token cannot be renewed"}, warnings(clusters, now.Add(time.Hour)))
@@ -136,14 +142,20 @@ func TestOnlyPodsThatHaveToDoWithRemoteClustersConcern(t *testing.T) {
 		want bool
 	}{
 		"one without claims that waits": {pod: corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodPending}}},
-		"one that waits in west":        {pod: corev1.Pod{Spec: corev1.PodSpec{NodeName: "west"}, Status: corev1.PodStatus{Phase: corev1.PodPending}}, want: true},
-		"one that runs in west":         {pod: corev1.Pod{Spec: corev1.PodSpec{NodeName: "west"}, Status: corev1.PodStatus{Phase: corev1.PodRunning}}},
-		"one that ends in west": {pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &going, Finalizers: []string{keys.RemotePodFinalizer}},
+		"one that waits in west": {pod: corev1.Pod{Spec: corev1.PodSpec{NodeName: "west"},
+			Status: corev1.PodStatus{Phase: corev1.PodPending}}, want: true},
+		"one that runs in west": {pod: corev1.Pod{Spec: corev1.PodSpec{NodeName: "west"}, Status: corev1.PodStatus{Phase: corev1.PodRunning}}},
+		"one that ends in west": {pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &going,
+			Finalizers: []string{keys.RemotePodFinalizer}},
 			Status: corev1.PodStatus{Phase: corev1.PodRunning}}, want: true},
 		"one that ends at home": {pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &going}}},
 		"one that waits for a virtual claim": {pod: corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "shop"}, Status: corev1.PodStatus{Phase: corev1.PodPending},
-			Spec: corev1.PodSpec{Volumes: []corev1.Volume{{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}},
+			Spec: corev1.PodSpec{
+				Volumes: []corev1.Volume{
+					{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}},
+				},
+			},
 		}, want: true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -12,54 +12,54 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/lodestone-storage/lodestone/kubectl-lodestone/confirm"
-	"github.com/lodestone-storage/lodestone/kubectl-lodestone/holdings"
-	"github.com/lodestone-storage/lodestone/kubectl-lodestone/outcome"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/release"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
-// What keeps a virtual volume: until its data is deleted, and until no claim
-// uses it.
+// Finalizers of a virtual volume: until its data is deleted, and until no claim uses it.
 const (
 	provisionerFinalizer = "external-provisioner.volume.kubernetes.io/finalizer"
 	protectionFinalizer  = "kubernetes.io/pv-protection"
 )
 
-// forget removes home's own objects of the peering. Before anything is deleted
-// the credentials are, so that no program of home carries a deletion on to the
-// remote cluster.
-func (u *unpeering) forget(ctx context.Context, remote *v1alpha1.RemoteCluster, secret *corev1.Secret, held holdings.Holdings) error {
+// forget removes home's own objects of the peering. The credentials are removed first, so that no
+// program of home passes a deletion on to the remote cluster.
+func (u *unpeering) forget(ctx context.Context, remote *v1alpha1.RemoteCluster, secret *corev1.Secret, held cli.Holdings) error {
 	if u.remote != nil {
-		return outcome.Misuse("--forget leaves the remote cluster untouched: leave out --remote-context and --remote-kubeconfig")
+		return cli.Misuse("--forget leaves the remote cluster untouched: leave out --remote-context and --remote-kubeconfig")
 	}
-	if err := u.usedByNoOther(ctx, remote, secret != nil); err != nil {
+	if err := u.checkNotShared(ctx, remote, secret != nil); err != nil {
 		return err
 	}
 	for _, line := range held.All() {
 		u.Say("  %s", line)
 	}
-	if err := given(u.name, held.Volumes, u.Volumes); err != nil {
+	if err := checkNamed(u.name, held.Volumes, u.Volumes); err != nil {
 		return err
 	}
-	if remote != nil && u.foreign {
+	if remote != nil && u.userSecret {
 		ref := remote.Spec.KubeconfigSecretRef
-		u.Say("Secret %s/%s was not made by peer and is kept, with its kubeconfig under key %s, which no program reads", ref.Namespace, ref.Name, forgotten(ref))
+		u.Say("Secret %s/%s was not made by peer and is kept, with its kubeconfig under key %s, which no program reads", ref.Namespace, ref.Name,
+			forgottenKey(ref))
 	}
-	u.Say("%q is to be forgotten with %s.\nEverything in the remote cluster stays as it is: its data is kept there, and its pods run on there.\nAt home the volumes above are removed, so their claims become Lost, and the pods above are deleted although their copies run on;\ntheir controllers may start others. This cannot be undone.", u.name, held)
-	if err := confirm.Typed(u.streams.In, u.streams.ErrOut, u.Yes, u.name); err != nil {
+	u.Say("%q is to be forgotten with %s.\nEverything in the remote cluster stays as it is: its data is kept there, and its pods run on "+
+		"there.\nAt home the volumes above are removed, so their claims become Lost, and the pods above are deleted although their copies run "+
+		"on;\ntheir controllers may start others. This cannot be undone.", u.name, held)
+	if err := cli.Confirm(u.streams.In, u.streams.ErrOut, u.Yes, u.name); err != nil {
 		return err
 	}
 	if err := u.disconnect(ctx, remote); err != nil {
 		return err
 	}
-	if err := u.noneSince(ctx, held); err != nil {
+	if err := u.checkNoNewVolumes(ctx, held); err != nil {
 		return err
 	}
 	for _, volume := range held.Volumes {
-		// From here on no controller deletes its data, whatever becomes of its claim.
-		if err := u.patchVolume(ctx, &volume, map[string]any{"spec": map[string]any{"persistentVolumeReclaimPolicy": corev1.PersistentVolumeReclaimRetain}}); err != nil {
+		// From here on no controller deletes its data, whatever happens to its claim.
+		if err := u.patchVolume(ctx, &volume,
+			map[string]any{"spec": map[string]any{"persistentVolumeReclaimPolicy": corev1.PersistentVolumeReclaimRetain}}); err != nil {
 			return err
 		}
 	}
@@ -94,10 +94,10 @@ func (u *unpeering) forget(ctx context.Context, remote *v1alpha1.RemoteCluster, 
 	return err
 }
 
-// noneSince refuses to go on if the cluster has got volumes since they were shown.
-// From when its programs have let go of the cluster, home makes no more.
-func (u *unpeering) noneSince(ctx context.Context, shown holdings.Holdings) error {
-	now, err := holdings.Find(ctx, u.home, u.name)
+// checkNoNewVolumes returns an error if the cluster got volumes after they were shown to the user.
+// Once its programs have disconnected from the cluster, home makes no more.
+func (u *unpeering) checkNoNewVolumes(ctx context.Context, shown cli.Holdings) error {
+	now, err := cli.ReadHoldings(ctx, u.home, u.name)
 	if err != nil {
 		return err
 	}
@@ -107,10 +107,11 @@ func (u *unpeering) noneSince(ctx context.Context, shown holdings.Holdings) erro
 	if len(later) == 0 {
 		return nil
 	}
-	return outcome.Refuse("%q has got %d volume(s) since they were shown, so nothing but the credentials was removed: run the same command again, which lists them", u.name, len(later))
+	return cli.Refuse("%q has got %d volume(s) since they were shown, so nothing but the credentials was removed: run the same command "+
+		"again, which lists them", u.name, len(later))
 }
 
-// patchVolume changes just this volume; one that is gone needs no change.
+// patchVolume changes just this volume; if it is deleted, nothing is to be changed.
 func (u *unpeering) patchVolume(ctx context.Context, volume *corev1.PersistentVolume, change map[string]any) error {
 	metadata, _ := change["metadata"].(map[string]any)
 	if metadata == nil {
@@ -123,17 +124,19 @@ func (u *unpeering) patchVolume(ctx context.Context, volume *corev1.PersistentVo
 		return fmt.Errorf("write the change of volume %s: %w", volume.Name, err)
 	}
 	_, err = u.home.Client.CoreV1().PersistentVolumes().Patch(ctx, volume.Name, types.MergePatchType, patch, metav1.PatchOptions{})
-	if err != nil && !gone(err) {
+	if err != nil && !isGone(err) {
 		return u.home.Explain("change volume "+volume.Name, err)
 	}
 	return nil
 }
 
 func (u *unpeering) dropVolume(ctx context.Context, volume *corev1.PersistentVolume) error {
-	if err := u.home.Client.CoreV1().PersistentVolumes().Delete(ctx, volume.Name, just(volume.UID)); err != nil && !gone(err) {
+	if err := u.home.Client.CoreV1().PersistentVolumes().Delete(ctx, volume.Name, deleteOptions(volume.UID)); err != nil && !isGone(err) {
 		return u.home.Explain("delete volume "+volume.Name, err)
 	}
-	kept := slices.DeleteFunc(slices.Clone(volume.Finalizers), func(f string) bool { return f == provisionerFinalizer || f == protectionFinalizer })
+	kept := slices.DeleteFunc(slices.Clone(volume.Finalizers), func(f string) bool {
+		return f == provisionerFinalizer || f == protectionFinalizer
+	})
 	if err := u.patchVolume(ctx, volume, map[string]any{"metadata": map[string]any{"finalizers": kept}}); err != nil {
 		return err
 	}
@@ -141,10 +144,9 @@ func (u *unpeering) dropVolume(ctx context.Context, volume *corev1.PersistentVol
 	return nil
 }
 
-// dropRemoteCluster deletes the RemoteCluster and takes Lodestone's finalizers
-// off it.
+// dropRemoteCluster deletes the RemoteCluster and removes Lodestone's finalizers from it.
 func (u *unpeering) dropRemoteCluster(ctx context.Context, remote *v1alpha1.RemoteCluster) error {
-	if err := u.home.Remotes.Delete(ctx, remote.Name, just(remote.UID)); err != nil && !gone(err) {
+	if err := u.home.Remotes.Delete(ctx, remote.Name, deleteOptions(remote.UID)); err != nil && !isGone(err) {
 		return u.home.Explain("delete RemoteCluster "+remote.Name, err)
 	}
 	err := u.Await(ctx, fmt.Sprintf("RemoteCluster %q to be gone", remote.Name), func(ctx context.Context) (string, bool, error) {
@@ -157,14 +159,14 @@ func (u *unpeering) dropRemoteCluster(ctx context.Context, remote *v1alpha1.Remo
 		}
 		ours := func(f string) bool { return strings.HasPrefix(f, "lodestone.dev/") }
 		if !slices.ContainsFunc(now.Finalizers, ours) {
-			return leaving(now), false, nil
+			return deletionMessage(now), false, nil
 		}
 		now.Finalizers = slices.DeleteFunc(now.Finalizers, ours)
-		// Somebody else's change is read at the next look.
-		if _, err = u.home.Remotes.Update(ctx, now, metav1.UpdateOptions{}); err != nil && !gone(err) {
+		// After a change by somebody else the object is read again.
+		if _, err = u.home.Remotes.Update(ctx, now, metav1.UpdateOptions{}); err != nil && !isGone(err) {
 			return "", false, u.home.Explain("take the finalizers off RemoteCluster "+remote.Name, err)
 		}
-		return leaving(now), false, nil
+		return deletionMessage(now), false, nil
 	})
 	if err == nil {
 		u.Say("removed RemoteCluster %q", remote.Name)
@@ -176,7 +178,7 @@ func (u *unpeering) dropRemoteCluster(ctx context.Context, remote *v1alpha1.Remo
 func (u *unpeering) dropNode(ctx context.Context) error {
 	node, err := u.home.Client.CoreV1().Nodes().Get(ctx, u.name, metav1.GetOptions{})
 	if err != nil {
-		if gone(err) {
+		if isGone(err) {
 			return nil
 		}
 		return u.home.Explain("get node "+u.name, err)
@@ -185,14 +187,14 @@ func (u *unpeering) dropNode(ctx context.Context) error {
 	if node.Labels[keys.Cluster] != u.name || !ours {
 		return nil
 	}
-	if err := u.home.Client.CoreV1().Nodes().Delete(ctx, node.Name, just(node.UID)); err != nil && !gone(err) {
+	if err := u.home.Client.CoreV1().Nodes().Delete(ctx, node.Name, deleteOptions(node.UID)); err != nil && !isGone(err) {
 		return u.home.Explain("delete node "+node.Name, err)
 	}
 	u.Say("removed virtual node %q", node.Name)
 	return nil
 }
 
-// dropSecret deletes the Secret and takes Lodestone's finalizer off it.
+// dropSecret deletes the Secret and removes Lodestone's finalizer from it.
 func (u *unpeering) dropSecret(ctx context.Context, secret *corev1.Secret) error {
 	if err := u.removeSecret(ctx, secret); err != nil {
 		return err
@@ -203,8 +205,35 @@ func (u *unpeering) dropSecret(ctx context.Context, secret *corev1.Secret) error
 		return fmt.Errorf("write the change of Secret %s: %w", secret.Name, err)
 	}
 	_, err = u.home.Client.CoreV1().Secrets(secret.Namespace).Patch(ctx, secret.Name, types.MergePatchType, patch, metav1.PatchOptions{})
-	if err != nil && !gone(err) {
+	if err != nil && !isGone(err) {
 		return u.home.Explain("take the finalizer off Secret "+secret.Name, err)
+	}
+	return nil
+}
+
+// checkNamed returns why the volumes of a cluster must not be given up, nil if each was declared
+// lost or is named on the command line: nobody is to give up many at once without having seen
+// which. It is pure.
+func checkNamed(cluster string, volumes []corev1.PersistentVolume, named []string) error {
+	var left, unknown []string
+	for _, volume := range volumes {
+		if volume.Annotations[keys.Lost] == "" && !slices.Contains(named, volume.Name) {
+			left = append(left, volume.Name)
+		}
+	}
+	for _, name := range named {
+		if !slices.ContainsFunc(volumes, func(volume corev1.PersistentVolume) bool { return volume.Name == name }) {
+			unknown = append(unknown, name)
+		}
+	}
+	switch {
+	case len(unknown) > 0:
+		return cli.Refuse("--volume names %s, whose data is not in %q, so nothing was changed: correct the name", strings.Join(unknown, ", "),
+			cluster)
+	case len(left) > 0:
+		return cli.Refuse("%d volume(s) of %q were neither declared lost nor named, so nothing was changed: %s; where the cluster is gone for "+
+			"ever, declare each lost (kubectl lodestone lose pv NAME), where its data is to stay there without home, name it (%s)",
+			len(left), cluster, strings.Join(left, ", "), fmt.Sprintf("--volume %s", left[0]))
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package why
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -80,12 +81,13 @@ func (c Claim) line(s Setting) []string {
 		if r.Node != "" {
 			where = "node " + r.Node
 		}
-		lines = append(lines, fmt.Sprintf("claim %s: refused by %s until %s (%s): %s", c.Name, where, r.Until.Format(time.TimeOnly), r.Reason, r.Message))
+		lines = append(lines, fmt.Sprintf("claim %s: refused by %s until %s (%s): %s", c.Name, where, r.Until.Format(time.TimeOnly), r.Reason,
+			r.Message))
 	}
 	return lines
 }
 
-// involves returns the clusters that a claim has to do with.
+// involves returns the clusters that concern a claim.
 func (c Claim) involves(s Setting) []string {
 	if c.Claim == nil {
 		return nil
@@ -100,7 +102,7 @@ func (c Claim) involves(s Setting) []string {
 	return clusters
 }
 
-// clusterLines describes remote clusters and the nodes that stand for them.
+// clusterLines describes remote clusters and their virtual nodes.
 func (s Setting) clusterLines(names []string) []string {
 	slices.Sort(names)
 	var lines []string
@@ -164,4 +166,72 @@ func eventLines(what string, now time.Time, events []corev1.Event) []string {
 		lines = append(lines, fmt.Sprintf("event on %s, %s ago: %s: %s", what, age, event.Reason, event.Message))
 	}
 	return lines
+}
+
+// Newest sorts events, the newest first, and returns at most n.
+func Newest(events []corev1.Event, n int) []corev1.Event {
+	sorted := slices.Clone(events)
+	slices.SortStableFunc(sorted, func(a, b corev1.Event) int { return when(b).Compare(when(a)) })
+	return sorted[:min(n, len(sorted))]
+}
+
+func (m Mark) line() string {
+	var parts []string
+	if m.Data != nil {
+		parts = append(parts, fmt.Sprintf("%s of the pod's %s of data", size(m.Data.Bytes), size(m.Data.Of)))
+	}
+	if m.Siblings != nil {
+		parts = append(parts, m.Siblings.Pack.phrases("to be together")...)
+		parts = append(parts, m.Siblings.Spread.phrases("to be spread")...)
+	}
+	switch room := m.Room; {
+	case room == nil:
+	case room.Class == "":
+		parts = append(parts, "nobody knows how much room")
+	default:
+		parts = append(parts, fmt.Sprintf("%s free in class %s, %s asked for", size(room.Free), room.Class, size(room.Asked)))
+	}
+	return fmt.Sprintf("extender: %d of 10 for nodes of %s: %s", m.Score, place(m.Cluster), strings.Join(parts, "; "))
+}
+
+func (c *Count) phrases(rule string) []string {
+	if c == nil {
+		return nil
+	}
+	return []string{fmt.Sprintf("%d of %d volumes of its StatefulSet, which are %s", c.Here, c.Of, rule)}
+}
+
+// size writes a number of bytes as Kubernetes does, with at most one decimal.
+func size(bytes float64) string {
+	unit := 0
+	units := []string{"", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"}
+	for bytes >= 1024 && unit < len(units)-1 {
+		bytes /= 1024
+		unit++
+	}
+	return strings.TrimSuffix(strconv.FormatFloat(bytes, 'f', 1, 64), ".0") + units[unit]
+}
+
+// when returns when an event happened last.
+func when(e corev1.Event) time.Time {
+	if e.Series != nil {
+		return e.Series.LastObservedTime.Time
+	}
+	for _, t := range []time.Time{e.LastTimestamp.Time, e.EventTime.Time, e.CreationTimestamp.Time} {
+		if !t.IsZero() {
+			return t
+		}
+	}
+	return time.Time{}
+}
+
+// latest returns the last event of one of the reasons, nil if there is none.
+func latest(events []corev1.Event, reasons map[string]bool) *corev1.Event {
+	var found *corev1.Event
+	for i := range events {
+		if reasons[events[i].Reason] && (found == nil || when(events[i]).After(when(*found))) {
+			found = &events[i]
+		}
+	}
+	return found
 }

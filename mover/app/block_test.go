@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lodestone-storage/lodestone/mover/harness"
-	"github.com/lodestone-storage/lodestone/pkg/movecontrol"
+	"github.com/lodestone-storage/lodestone/e2e/mover/harness"
+	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 )
 
 // device makes a file of a content that stands for a block device.
@@ -36,7 +36,7 @@ func loop(t *testing.T, file string) string {
 // beginBlock starts movers between two block volumes, and does Prepare.
 func beginBlock(t *testing.T, source, target string) *move {
 	t.Helper()
-	m := begin(t, t.TempDir(), false)
+	m := setUp(t, t.TempDir(), false)
 	m.Stop()
 	started, err := harness.Start(m.ctx, harness.Setup{Program: m.Program, Folder: t.TempDir(), Source: source, Target: target})
 	require.NoError(t, err)
@@ -75,18 +75,18 @@ func TestABlockVolumeIsMovedByItsBlocks(t *testing.T) {
 				source, target = loop(t, source), loop(t, target)
 			}
 			m := beginBlock(t, source, target)
-			prepared := m.do(movecontrol.Task{Kind: movecontrol.Prepare}).Prepared
+			prepared := m.do(moverapi.Task{Kind: moverapi.Prepare}).Prepared
 			require.Empty(t, prepared.Refusals)
 			assert.EqualValues(t, len(content), prepared.Bytes)
 			m.expect = prepared.Source
-			first := m.do(movecontrol.Task{Kind: movecontrol.Pass}).Passed
+			first := m.do(moverapi.Task{Kind: moverapi.Pass}).Passed
 			assert.Less(t, first.BytesSent, int64(8<<20), "zeros are not sent")
 
 			put(t, source, 3<<20, []byte("changed"))
 			put(t, source, 5<<20, make([]byte, 64<<10))
 			copy(content[3<<20:], "changed")
 			copy(content[5<<20:], make([]byte, 64<<10))
-			final := m.do(movecontrol.Task{Kind: movecontrol.Final}).Passed
+			final := m.do(moverapi.Task{Kind: moverapi.Final}).Passed
 			assert.Less(t, final.BytesSent, int64(64<<10), "only blocks that changed are sent")
 			m.verified(false)
 			there, err := os.ReadFile(target)
@@ -94,7 +94,7 @@ func TestABlockVolumeIsMovedByItsBlocks(t *testing.T) {
 			assert.True(t, bytes.Equal(content, there[:len(content)]))
 
 			put(t, target, 7<<20, []byte{1})
-			v := m.do(movecontrol.Task{Kind: movecontrol.Verify}).Verified
+			v := m.do(moverapi.Task{Kind: moverapi.Verify}).Verified
 			assert.False(t, v.Equal, "a bit that flipped at the target")
 		})
 	}
@@ -102,12 +102,12 @@ func TestABlockVolumeIsMovedByItsBlocks(t *testing.T) {
 
 func TestABlockVolumeThatCannotBeMovedIsRefused(t *testing.T) {
 	m := beginBlock(t, device(t, blocky(t)), device(t, make([]byte, 1<<20)))
-	found := m.do(movecontrol.Task{Kind: movecontrol.Prepare}).Prepared.Refusals
+	found := m.do(moverapi.Task{Kind: moverapi.Prepare}).Prepared.Refusals
 	require.Len(t, found, 1)
 	assert.Contains(t, found[0].Reason, "too small")
 
 	m = beginBlock(t, device(t, blocky(t)), t.TempDir())
-	_, err := m.try(movecontrol.Task{Kind: movecontrol.Prepare})
+	_, err := m.try(moverapi.Task{Kind: moverapi.Prepare})
 	require.ErrorContains(t, err, "volume mode")
 	left, err := os.ReadDir(m.Target)
 	require.NoError(t, err)
@@ -117,15 +117,15 @@ func TestABlockVolumeThatCannotBeMovedIsRefused(t *testing.T) {
 func TestABlockVolumeOfAnotherSizeIsNotTheSource(t *testing.T) {
 	source := device(t, blocky(t))
 	m := beginBlock(t, source, device(t, make([]byte, 16<<20)))
-	m.expect = m.do(movecontrol.Task{Kind: movecontrol.Prepare}).Prepared.Source
-	m.do(movecontrol.Task{Kind: movecontrol.Pass})
+	m.expect = m.do(moverapi.Task{Kind: moverapi.Prepare}).Prepared.Source
+	m.do(moverapi.Task{Kind: moverapi.Pass})
 	before, err := os.ReadFile(m.Target)
 	require.NoError(t, err)
 	require.NoError(t, m.KillSender(true))
 	require.NoError(t, os.Rename(source, filepath.Join(filepath.Dir(source), "away")))
 	write(t, filepath.Dir(source), "device", make([]byte, 8<<20))
 	require.NoError(t, m.StartSender(m.ctx))
-	_, err = m.try(movecontrol.Task{Kind: movecontrol.Final})
+	_, err = m.try(moverapi.Task{Kind: moverapi.Final})
 	require.ErrorContains(t, err, "check which device it is")
 	after, err := os.ReadFile(m.Target)
 	require.NoError(t, err)

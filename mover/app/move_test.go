@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -13,16 +14,19 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 	"k8s.io/component-base/cli"
 
+	"github.com/lodestone-storage/lodestone/e2e/mover/cases"
+	"github.com/lodestone-storage/lodestone/e2e/mover/cases/disk"
+	"github.com/lodestone-storage/lodestone/e2e/mover/harness"
 	"github.com/lodestone-storage/lodestone/mover/app"
-	"github.com/lodestone-storage/lodestone/mover/harness"
-	"github.com/lodestone-storage/lodestone/pkg/movecontrol"
+	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 )
 
 // TestMain lets the test's program be the mover, in processes of its own.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && (app.Helper(os.Args[1:])) {
+	if len(os.Args) > 1 && (app.RunHelper(os.Args[1:])) {
 		return
 	}
 	if len(os.Args) > 1 && (os.Args[1] == "send" || os.Args[1] == "receive") {
@@ -38,15 +42,15 @@ type move struct {
 	ctx    context.Context
 	expect json.RawMessage
 	tasks  int
-	// patient, if not nil, tells when a mover that was killed runs again.
+	// patient, if not nil, gets a value when a mover that was killed runs again.
 	patient chan error
 }
 
-// begin starts both movers and does Prepare.
-func begin(t *testing.T, source string, spliced bool) *move {
+// setUp starts both movers and does Prepare.
+func setUp(t *testing.T, source string, spliced bool) *move {
 	t.Helper()
 	m := starts(t, source, spliced)
-	m.expect = m.do(movecontrol.Task{Kind: movecontrol.Prepare}).Prepared.Source
+	m.expect = m.do(moverapi.Task{Kind: moverapi.Prepare}).Prepared.Source
 	return m
 }
 
@@ -70,22 +74,22 @@ func starts(t *testing.T, source string, spliced bool) *move {
 	return &move{Move: started, t: t, ctx: ctx}
 }
 
-// do does a task that must succeed.
-func (m *move) do(task movecontrol.Task) *movecontrol.TaskStatus {
+// do runs a task that must succeed.
+func (m *move) do(task moverapi.Task) *moverapi.TaskStatus {
 	m.t.Helper()
 	status, err := m.try(task)
 	require.NoError(m.t, err)
-	require.Equal(m.t, movecontrol.Done, status.State)
+	require.Equal(m.t, moverapi.Done, status.State)
 	return status
 }
 
-func (m *move) try(task movecontrol.Task) (*movecontrol.TaskStatus, error) {
+func (m *move) try(task moverapi.Task) (*moverapi.TaskStatus, error) {
 	m.tasks++
 	task.ID, task.Expect = string(task.Kind)+"-"+string(rune('a'+m.tasks)), m.expect
 	if m.patient == nil {
 		return m.Do(m.ctx, task)
 	}
-	// A task may fail to be asked for while a mover is down.
+	// The request may fail while a mover is down.
 	status, err := m.Do(m.ctx, task)
 	require.NoError(m.t, <-m.patient)
 	m.patient = nil
@@ -95,10 +99,10 @@ func (m *move) try(task movecontrol.Task) (*movecontrol.TaskStatus, error) {
 	return status, err
 }
 
-// verified does Verify and wants both ends equal.
-func (m *move) verified(full bool) *movecontrol.Verified {
+// verified runs Verify and requires both ends to be equal.
+func (m *move) verified(full bool) *moverapi.Verified {
 	m.t.Helper()
-	v := m.do(movecontrol.Task{Kind: movecontrol.Verify, Full: full}).Verified
+	v := m.do(moverapi.Task{Kind: moverapi.Verify, Full: full}).Verified
 	require.Empty(m.t, v.Differences)
 	require.True(m.t, v.Equal)
 	require.Equal(m.t, v.SourceRoot, v.TargetRoot)
@@ -147,8 +151,8 @@ func same(t *testing.T, m *move, name string) {
 func TestAVolumeIsMovedWhileItChanges(t *testing.T) {
 	for name, spliced := range map[string]bool{"direct": false, "spliced": true} {
 		t.Run(name, func(t *testing.T) {
-			m := begin(t, some(t), spliced)
-			first := m.do(movecontrol.Task{Kind: movecontrol.Pass}).Passed
+			m := setUp(t, some(t), spliced)
+			first := m.do(moverapi.Task{Kind: moverapi.Pass}).Passed
 			assert.Greater(t, first.BytesSent, int64(20<<20))
 			assert.Less(t, first.BytesSent, int64(22<<20), "holes and second names are not sent")
 
@@ -160,7 +164,7 @@ func TestAVolumeIsMovedWhileItChanges(t *testing.T) {
 			require.NoError(t, os.Remove(filepath.Join(m.Source, "empty")))
 			require.NoError(t, os.MkdirAll(filepath.Join(m.Source, "empty", "now", "a"), 0o755))
 
-			final := m.do(movecontrol.Task{Kind: movecontrol.Final}).Passed
+			final := m.do(moverapi.Task{Kind: moverapi.Final}).Passed
 			assert.Less(t, final.BytesSent, int64(1<<20), "only what has changed is sent")
 			v := m.verified(false)
 			assert.Equal(t, v.SourceRoot, m.verified(true).SourceRoot)
@@ -175,8 +179,8 @@ func TestTheStopDoesNotReadWhatDidNotChange(t *testing.T) {
 		require.NoError(t, os.Chown(write(t, source, name, random(t, 5<<20)), 1234, 2345))
 		require.NoError(t, os.Chmod(filepath.Join(source, name), 0o750|os.ModeSetgid))
 	}
-	m := begin(t, source, false)
-	m.do(movecontrol.Task{Kind: movecontrol.Pass})
+	m := setUp(t, source, false)
+	m.do(moverapi.Task{Kind: moverapi.Pass})
 	times := func() (all []int64) {
 		for _, name := range []string{"a", "b", "c"} {
 			info, err := os.Stat(filepath.Join(m.Target, name))
@@ -195,9 +199,86 @@ func TestTheStopDoesNotReadWhatDidNotChange(t *testing.T) {
 	_, err = file.WriteAt([]byte("changed"), 1<<20)
 	require.NoError(t, err)
 	require.NoError(t, file.Close())
-	m.do(movecontrol.Task{Kind: movecontrol.Final})
+	m.do(moverapi.Task{Kind: moverapi.Final})
 	after := times()
 	assert.Equal(t, []int64{before[0], before[2]}, []int64{after[0], after[2]}, "change times decide what Verify reads")
 	assert.NotEqual(t, before[1], after[1])
 	m.verified(false)
+}
+
+// TestEveryCaseEndsAsItIsDocumented is `make move-cases` of the mover alone.
+func TestEveryCaseEndsAsItIsDocumented(t *testing.T) {
+	harness.Require(t)
+	program, err := os.Executable()
+	require.NoError(t, err)
+	for _, c := range cases.All(cases.Scale{FileBytes: 32 << 20, Files: 500}) {
+		t.Run(c.Number+" "+c.Name, func(t *testing.T) {
+			result, err := cases.Run(t.Context(), c, harness.Engine{Program: program}, t.TempDir())
+			if errors.Is(err, disk.ErrNone) {
+				t.Skip(err)
+			}
+			require.NoError(t, err)
+			assert.NoError(t, harness.Check(c, result))
+		})
+	}
+}
+
+// labelled sets attributes of a file that belong to the machine. Only a program with CAP_SYS_ADMIN
+// may set or remove security.lodestone-test.
+func labelled(t *testing.T, path, label string) {
+	t.Helper()
+	for _, name := range []string{"security.selinux", "security.lodestone-test"} {
+		if err := unix.Lsetxattr(path, name, []byte(label), 0); err != nil {
+			t.Skipf("attributes %s cannot be set here: %v", name, err)
+		}
+	}
+}
+
+func attribute(t *testing.T, path, name string) string {
+	t.Helper()
+	value := make([]byte, 100)
+	n, err := unix.Lgetxattr(path, name, value)
+	require.NoError(t, err, name)
+	return string(value[:n])
+}
+
+func TestAttributesOfTheMachineStayAtBothEndsAsTheyAre(t *testing.T) {
+	harness.Require(t)
+	source := t.TempDir()
+	files := []string{write(t, source, "d/small", []byte("small")), write(t, source, "d/large", random(t, 5<<20))}
+	for _, path := range append(files, source, filepath.Join(source, "d")) {
+		labelled(t, path, "source")
+		require.NoError(t, unix.Lsetxattr(path, "user.kept", []byte("kept"), 0))
+		require.NoError(t, unix.Lsetxattr(path, "user.kept/with.slash", []byte("kept"), 0))
+	}
+	m := setUp(t, source, false)
+	m.do(moverapi.Task{Kind: moverapi.Final})
+	m.verified(true)
+	there := func(name string) string { return filepath.Join(m.Target, name) }
+	for _, name := range []string{".", "d", "d/small", "d/large"} {
+		assert.Equal(t, "kept", attribute(t, there(name), "user.kept"))
+		assert.Equal(t, "kept", attribute(t, there(name), "user.kept/with.slash"))
+		_, err := unix.Lgetxattr(there(name), "security.lodestone-test", nil)
+		assert.ErrorIs(t, err, unix.ENODATA, "labels of the source mean nothing at the target")
+	}
+	// The target gets labels, as its kernel sets them, and a content that only the file's change
+	// time shows: for such files rsync gets a list, and no filter from the sender.
+	for _, name := range []string{".", "d", "d/small", "d/large"} {
+		labelled(t, there(name), "target")
+		require.NoError(t, unix.Lsetxattr(there(name), "user.stale", []byte("stale"), 0))
+	}
+	info, err := os.Stat(files[0])
+	require.NoError(t, err)
+	write(t, source, "d/small", []byte("SMALL"))
+	require.NoError(t, os.Chtimes(files[0], info.ModTime(), info.ModTime()))
+	m.do(moverapi.Task{Kind: moverapi.Final})
+	m.verified(true)
+	for _, name := range []string{".", "d", "d/large"} {
+		assert.Equal(t, "target", attribute(t, there(name), "security.lodestone-test"))
+		assert.Equal(t, "target", attribute(t, there(name), "security.selinux"))
+	}
+	for _, name := range []string{".", "d", "d/small", "d/large"} {
+		_, err := unix.Lgetxattr(there(name), "user.stale", nil)
+		assert.ErrorIs(t, err, unix.ENODATA)
+	}
 }

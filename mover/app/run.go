@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -16,51 +17,45 @@ import (
 	"k8s.io/component-base/version"
 	"k8s.io/klog/v2"
 
-	"github.com/lodestone-storage/lodestone/mover/capabilities"
-	"github.com/lodestone-storage/lodestone/mover/confine"
+	"github.com/lodestone-storage/lodestone/mover/content/restic"
+	"github.com/lodestone-storage/lodestone/mover/content/rsync"
 	"github.com/lodestone-storage/lodestone/mover/control"
-	"github.com/lodestone-storage/lodestone/mover/engine"
-	"github.com/lodestone-storage/lodestone/mover/link"
-	"github.com/lodestone-storage/lodestone/mover/process"
 	"github.com/lodestone-storage/lodestone/mover/receive"
+	"github.com/lodestone-storage/lodestone/mover/sandbox"
 	"github.com/lodestone-storage/lodestone/mover/send"
-	"github.com/lodestone-storage/lodestone/mover/stream"
-	"github.com/lodestone-storage/lodestone/pkg/movekeys"
+	"github.com/lodestone-storage/lodestone/mover/wire"
+	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 )
 
-// memoryAtMost is what the mover's own process aims to stay below; rsync's come on
-// top.
-const memoryAtMost = 32 << 20
-
-// begin does what both ends begin with, and returns the path of this program and the
-// keys of this end.
-func begin(ctx context.Context, o *Options) (self string, files movekeys.Files, err error) {
+// setUp checks and sets what both ends need, and returns the path of this program and the keys of
+// this end.
+func setUp(ctx context.Context, o *Options) (self string, files moverapi.Files, err error) {
 	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(memoryAtMost)
+		debug.SetMemoryLimit(memoryLimit)
 	}
-	if err := errors.Join(capabilities.Check(), engine.Installed()); err != nil {
+	if err := errors.Join(sandbox.CheckCapabilities(), rsync.Installed()); err != nil {
 		return "", nil, err
 	}
-	if err := process.AdoptOrphans(); err != nil {
+	if err := sandbox.AdoptOrphans(); err != nil {
 		return "", nil, fmt.Errorf("become the parent of orphans: %w", err)
 	}
-	if _, err := confine.Version(); err != nil {
+	if _, err := sandbox.LandlockVersion(); err != nil {
 		klog.FromContext(ctx).Info("Rsync is confined by the container alone", "reason", err.Error())
 	}
 	if self, err = os.Executable(); err != nil {
 		return "", nil, fmt.Errorf("find this program: %w", err)
 	}
-	files, err = movekeys.Read(o.Keys)
+	files, err = moverapi.ReadKeys(o.Keys)
 	return self, files, err
 }
 
-// Receive writes the volume until ctx ends.
+// Receive writes the volume for the sender until ctx ends.
 func Receive(ctx context.Context, o *ReceiveOptions) error {
-	self, files, err := begin(ctx, &o.Options)
+	self, files, err := setUp(ctx, &o.Options)
 	if err != nil {
 		return err
 	}
-	config, err := files.Server(o.Move, movekeys.Sender)
+	config, err := files.Server(o.Move, moverapi.Sender)
 	if err != nil {
 		return err
 	}
@@ -73,22 +68,23 @@ func Receive(ctx context.Context, o *ReceiveOptions) error {
 		return err
 	}
 	receiver := &receive.Receiver{
-		Self: self, Volume: o.Volume, Block: o.Block, NoSnapshot: o.NoSnapshot, Store: store, Scratch: o.scratch("target"), Version: version.Get().GitVersion, Instance: rand.Text(),
+		Self: self, Volume: o.Volume, Block: o.Block, NoSnapshot: o.NoSnapshot, Store: store, Scratch: o.scratch("target"),
+		Version: version.Get().GitVersion, Instance: rand.Text(),
 	}
-	return link.Receive(ctx, listener, config, stream.DefaultTiming, receiver.Serve)
+	return wire.ServeConnections(ctx, listener, config, wire.DefaultTiming, receiver.Serve)
 }
 
-// Send reads the volume, as the controller says, until ctx ends.
+// Send reads the volume and does the controller's tasks until ctx ends.
 func Send(ctx context.Context, o *SendOptions) error {
-	self, files, err := begin(ctx, &o.Options)
+	self, files, err := setUp(ctx, &o.Options)
 	if err != nil {
 		return err
 	}
-	data, err := files.Client(o.Move, movekeys.Receiver)
+	data, err := files.Client(o.Move, moverapi.Receiver)
 	if err != nil {
 		return err
 	}
-	controlled, err := files.Server(o.Move, movekeys.Controller)
+	controlled, err := files.Server(o.Move, moverapi.Controller)
 	if err != nil {
 		return err
 	}
@@ -96,21 +92,22 @@ func Send(ctx context.Context, o *SendOptions) error {
 	if err != nil {
 		return err
 	}
-	pacer := &stream.Pacer{}
-	connection := link.NewSender(data, stream.DefaultTiming, pacer.Wait)
+	pacer := wire.NewPacer()
+	connection := wire.NewConnector(data, wire.DefaultTiming, pacer.Wait)
 	sender := send.New(send.Config{
-		Self: self, Volume: o.Volume, Block: o.Block, Snapshot: o.Snapshot, Scratch: o.scratch("source"), Version: version.Get().GitVersion, Link: connection, Pacer: pacer,
+		Self: self, Volume: o.Volume, Block: o.Block, Snapshot: o.Snapshot, Scratch: o.scratch("source"), Version: version.Get().GitVersion,
+		Connector: connection, Pacer: pacer,
 		Store: store, StoreFrom: o.StoreFrom,
 	})
-	if err := sender.Forget(); err != nil {
+	if err := sender.RemovePartialFiles(); err != nil {
 		return err
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	var working sync.WaitGroup
-	defer func() { stop(nil); working.Wait(); leave(ctx, sender) }()
-	working.Go(func() { connection.Seek(ctx) })
+	defer func() { stop(nil); working.Wait(); removeStored(ctx, sender) }()
+	working.Go(func() { connection.DialPeers(ctx) })
 	if o.Peer != "" {
-		connection.Tell([]string{o.Peer})
+		connection.SetPeers([]string{o.Peer})
 	} else {
 		listener, err := listen(ctx, o.DataAddress)
 		if err != nil {
@@ -127,7 +124,7 @@ func Send(ctx context.Context, o *SendOptions) error {
 		return err
 	}
 	server := &control.Server{
-		Runner: &control.Runner{Run: sender.Run, Context: ctx}, Sender: sender, Link: connection,
+		Runner: &control.Runner{Run: sender.Run, Context: ctx}, Sender: sender, Connector: connection,
 		Version: version.Get().GitVersion, Instance: rand.Text(),
 	}
 	return serve(ctx, tls.NewListener(listener, controlled), server.Handler())
@@ -143,7 +140,7 @@ func listen(ctx context.Context, address string) (net.Listener, error) {
 	return listener, nil
 }
 
-// serve answers the controller until ctx ends.
+// serve serves the controller until ctx ends.
 func serve(ctx context.Context, listener net.Listener, handler http.Handler) error {
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: time.Minute}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
@@ -155,4 +152,41 @@ func serve(ctx context.Context, listener net.Listener, handler http.Handler) err
 		return nil
 	}
 	return fmt.Errorf("serve the controller: %w", err)
+}
+
+// memoryLimit is the memory that the mover's own process tries to stay below, in bytes; rsync's
+// processes need more.
+const memoryLimit = 32 << 20
+
+// store returns the object store or the claim that the keys of this end are for; nil if they are
+// for none.
+func (o *Options) store(self string) (*restic.Store, error) {
+	ticket, err := moverapi.ReadTicket(o.Keys)
+	if ticket == nil || err != nil {
+		return nil, err
+	}
+	if err := restic.Installed(); err != nil {
+		return nil, err
+	}
+	store := &restic.Store{Ticket: *ticket, Self: self, Temporary: filepath.Join(o.Scratch, "restic"), Root: o.Repository}
+	if len(ticket.Authority) > 0 {
+		store.Authority = filepath.Join(o.Keys, moverapi.StoreAuthorityFile)
+	}
+	if err := os.RemoveAll(store.Temporary); err != nil {
+		return nil, fmt.Errorf("remove what an earlier life of restic has left: %w", err)
+	}
+	return store, nil
+}
+
+// removeTimeout limits the removal of the repository's content. The sender's pod has a little
+// longer to end.
+const removeTimeout = 25 * time.Second
+
+// removeStored removes the sender's content from the repository.
+func removeStored(ctx context.Context, sender *send.Sender) {
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
+	defer stop()
+	if err := sender.RemoveStored(ctx); err != nil {
+		klog.FromContext(ctx).Error(err, "Something of this move may be left in its repository")
+	}
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lodestone-storage/lodestone/pkg/movecontrol"
+	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 )
 
-// reads replaces the sender by one, with nothing in its scratch, of another volume.
+// reads replaces the sender by one with an empty scratch directory and another volume.
 func (m *move) reads(volume string, more ...string) {
 	m.t.Helper()
 	require.NoError(m.t, m.KillSender(true))
@@ -21,7 +21,7 @@ func (m *move) reads(volume string, more ...string) {
 	require.NoError(m.t, m.StartSender(m.ctx))
 }
 
-// alike writes another content of the same size, and sets the times back.
+// alike writes another content of the same size, and restores the times.
 func alike(t *testing.T, volume, name string) {
 	t.Helper()
 	path := filepath.Join(volume, name)
@@ -40,30 +40,30 @@ func TestASnapshotIsOnlyTheBeginningOfACopy(t *testing.T) {
 	require.NoError(t, err, string(out))
 	m := starts(t, source, false)
 	m.reads(clone, "--snapshot")
-	m.expect = m.do(movecontrol.Task{Kind: movecontrol.Prepare}).Prepared.Source
-	assert.Greater(t, m.do(movecontrol.Task{Kind: movecontrol.Pass}).Passed.BytesSent, int64(20<<20))
+	m.expect = m.do(moverapi.Task{Kind: moverapi.Prepare}).Prepared.Source
+	assert.Greater(t, m.do(moverapi.Task{Kind: moverapi.Pass}).Passed.BytesSent, int64(20<<20))
 
-	// What no size and no time tells, and what they do.
+	// Changes that neither size nor time shows, and others that they show.
 	alike(t, source, "small")
 	alike(t, source, "data/large")
 	write(t, source, "new", []byte("new"))
 	require.NoError(t, os.Remove(filepath.Join(source, "link")))
 
 	m.reads(source)
-	m.expect = m.do(movecontrol.Task{Kind: movecontrol.Prepare}).Prepared.Source
-	final := m.do(movecontrol.Task{Kind: movecontrol.Final}).Passed
+	m.expect = m.do(moverapi.Task{Kind: moverapi.Prepare}).Prepared.Source
+	final := m.do(moverapi.Task{Kind: moverapi.Final}).Passed
 	assert.Less(t, final.BytesSent, int64(1<<20), "only what differs is sent")
 	m.verified(true)
 	for _, name := range []string{"small", "data/large", "new"} {
 		same(t, m, name)
 	}
 
-	// It is old by now, also for a receiver that was started again.
+	// The snapshot is old by now, also for a receiver that was restarted.
 	require.NoError(t, m.KillReceiver(false))
 	require.NoError(t, m.StartReceiver(m.ctx))
 	m.reads(clone, "--snapshot")
 	m.expect = nil
-	_, err = m.try(movecontrol.Task{Kind: movecontrol.Pass})
+	_, err = m.try(moverapi.Task{Kind: moverapi.Pass})
 	require.ErrorContains(t, err, "the source itself is read by now")
 	m.reads(source)
 	m.verified(true)
@@ -74,10 +74,10 @@ func TestAnEmptyVolumeIsNotTakenForThatOfItsSnapshot(t *testing.T) {
 	m := starts(t, t.TempDir(), false)
 	empty := m.Source
 	m.reads(clone, "--snapshot")
-	m.expect = m.do(movecontrol.Task{Kind: movecontrol.Prepare}).Prepared.Source
-	m.do(movecontrol.Task{Kind: movecontrol.Pass})
+	m.expect = m.do(moverapi.Task{Kind: moverapi.Prepare}).Prepared.Source
+	m.do(moverapi.Task{Kind: moverapi.Pass})
 	m.reads(empty)
-	_, err := m.try(movecontrol.Task{Kind: movecontrol.Prepare})
+	_, err := m.try(moverapi.Task{Kind: moverapi.Prepare})
 	require.ErrorContains(t, err, "it is empty, and had")
 	m.reads(clone)
 	m.expect = nil
@@ -90,6 +90,6 @@ func TestAReceiverOfTheStopTakesNothingFromASnapshot(t *testing.T) {
 	require.NoError(t, m.KillReceiver(true))
 	m.More = []string{"--no-snapshot"}
 	require.NoError(t, m.StartReceiver(m.ctx))
-	_, err := m.try(movecontrol.Task{Kind: movecontrol.Prepare})
+	_, err := m.try(moverapi.Task{Kind: moverapi.Prepare})
 	require.ErrorContains(t, err, "remove the mover at the snapshot")
 }

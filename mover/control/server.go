@@ -9,53 +9,53 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/lodestone-storage/lodestone/mover/link"
 	"github.com/lodestone-storage/lodestone/mover/send"
-	"github.com/lodestone-storage/lodestone/pkg/movecontrol"
+	"github.com/lodestone-storage/lodestone/mover/wire"
+	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 )
 
-// settleTime is how long a stopped task's receiver may take to answer.
-const settleTime = 20 * time.Second
+// settleTimeout limits how long the receiver of a stopped task may take to answer.
+const settleTimeout = 20 * time.Second
 
-// bodyAtMost bounds what is read of a request.
-const bodyAtMost = 64 << 10
+// maxBody limits the body of a request, in bytes.
+const maxBody = 64 << 10
 
-// Server answers the controller.
+// Server serves the controller's requests.
 type Server struct {
 	Runner            *Runner
 	Sender            *send.Sender
-	Link              *link.Sender
+	Connector         *wire.Connector
 	Version, Instance string
 }
 
-// Handler is the API.
+// Handler returns the handler of the API in pkg/moverapi.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET "+movecontrol.StatusPath, s.status)
-	mux.HandleFunc("PUT "+movecontrol.PeersPath, s.tell)
-	mux.HandleFunc("PUT "+movecontrol.TaskPath, s.start)
-	mux.HandleFunc("DELETE "+movecontrol.TaskPath, s.stop)
+	mux.HandleFunc("GET "+moverapi.StatusPath, s.status)
+	mux.HandleFunc("PUT "+moverapi.PeersPath, s.setPeers)
+	mux.HandleFunc("PUT "+moverapi.TaskPath, s.start)
+	mux.HandleFunc("DELETE "+moverapi.TaskPath, s.stop)
 	return mux
 }
 
 func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
-	status := movecontrol.Status{Instance: s.Instance, Version: s.Version, Confined: s.Sender.Confined(), Task: s.Runner.Status()}
-	connected, _, why := s.Link.State()
+	status := moverapi.Status{Instance: s.Instance, Version: s.Version, Confined: s.Sender.Confined(), Task: s.Runner.Status()}
+	connected, _, why := s.Connector.State()
 	status.Connected = connected
 	if !connected {
 		status.ConnectionError = why.Error()
 	}
 	var missed error
 	status.Seeks = true
-	if status.Peers, status.Direct, missed = s.Link.Peers(); missed != nil {
+	if status.Peers, status.Direct, missed = s.Connector.Peers(); missed != nil {
 		status.PeerError = missed.Error()
 	}
 	answer(w, status)
 }
 
-// tell has the receiver looked for at other addresses.
-func (s *Server) tell(w http.ResponseWriter, r *http.Request) {
-	var peers movecontrol.Peers
+// setPeers replaces the addresses at which the receiver is dialled.
+func (s *Server) setPeers(w http.ResponseWriter, r *http.Request) {
+	var peers moverapi.Peers
 	if !read(w, r, &peers) {
 		return
 	}
@@ -63,13 +63,13 @@ func (s *Server) tell(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	s.Link.Tell(peers.Addresses)
+	s.Connector.SetPeers(peers.Addresses)
 	w.WriteHeader(http.StatusOK)
 }
 
-// read decodes a request into what is asked for; false: it was answered why not.
+// read decodes a request; if that fails it answers the request and returns false.
 func read(w http.ResponseWriter, r *http.Request, into any) bool {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, bodyAtMost))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
 		http.Error(w, "the request is too long", http.StatusRequestEntityTooLarge)
 		return false
@@ -82,11 +82,11 @@ func read(w http.ResponseWriter, r *http.Request, into any) bool {
 }
 
 func (s *Server) start(w http.ResponseWriter, r *http.Request) {
-	var task movecontrol.Task
+	var task moverapi.Task
 	if !read(w, r, &task) {
 		return
 	}
-	if err := check(task); err != nil {
+	if err := validate(task); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
@@ -98,10 +98,10 @@ func (s *Server) start(w http.ResponseWriter, r *http.Request) {
 	answer(w, status)
 }
 
-// check returns what is wrong with a task.
-func check(task movecontrol.Task) error {
+// validate returns what is wrong with a task.
+func validate(task moverapi.Task) error {
 	switch task.Kind {
-	case movecontrol.Prepare, movecontrol.Pass, movecontrol.Final, movecontrol.Verify:
+	case moverapi.Prepare, moverapi.Pass, moverapi.Final, moverapi.Verify:
 	default:
 		return fmt.Errorf("there is no task of kind %.50q", task.Kind)
 	}
@@ -115,11 +115,11 @@ func check(task movecontrol.Task) error {
 }
 
 func (s *Server) stop(w http.ResponseWriter, r *http.Request) {
-	ctx, stop := context.WithTimeout(r.Context(), settleTime)
+	ctx, stop := context.WithTimeout(r.Context(), settleTimeout)
 	defer stop()
 	stopped, err := s.Runner.Stop(ctx, r.URL.Query().Get("id"))
 	if err == nil && stopped {
-		err = s.Sender.Settle(ctx)
+		err = s.Sender.AwaitReceiver(ctx)
 	}
 	if err != nil {
 		http.Error(w, "the task is stopped here, but the receiver does not answer and may still write what it has: "+err.Error(),
@@ -131,6 +131,6 @@ func (s *Server) stop(w http.ResponseWriter, r *http.Request) {
 
 func answer(w http.ResponseWriter, value any) {
 	w.Header().Set("Content-Type", "application/json")
-	// A client that is gone asks again.
+	// A client that has hung up asks again.
 	_ = json.NewEncoder(w).Encode(value)
 }

@@ -13,26 +13,24 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lodestone-storage/lodestone/mover/control"
-	"github.com/lodestone-storage/lodestone/mover/link"
 	"github.com/lodestone-storage/lodestone/mover/send"
-	"github.com/lodestone-storage/lodestone/mover/stream"
-	"github.com/lodestone-storage/lodestone/pkg/movecontrol"
-	"github.com/lodestone-storage/lodestone/pkg/movekeys"
+	"github.com/lodestone-storage/lodestone/mover/wire"
+	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 )
 
 const move = "m1"
 
 // serve serves with the keys of a sender, and returns the controller's client.
-func serve(t *testing.T, handler http.Handler) *movecontrol.Client {
+func serve(t *testing.T, handler http.Handler) *moverapi.Client {
 	t.Helper()
-	keys, err := movekeys.Issue(move, time.Now(), time.Hour)
+	keys, err := moverapi.IssueKeys(move, time.Now(), time.Hour)
 	require.NoError(t, err)
 	server := httptest.NewUnstartedServer(handler)
-	server.TLS, err = keys[movekeys.Sender].Server(move, movekeys.Controller)
+	server.TLS, err = keys[moverapi.Sender].Server(move, moverapi.Controller)
 	require.NoError(t, err)
 	server.StartTLS()
 	t.Cleanup(server.Close)
-	client, err := movecontrol.NewClient(keys[movekeys.Controller], move, func(ctx context.Context) (net.Conn, error) {
+	client, err := moverapi.NewClient(keys[moverapi.Controller], move, func(ctx context.Context) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "tcp", server.Listener.Addr().String())
 	})
 	require.NoError(t, err)
@@ -41,14 +39,15 @@ func serve(t *testing.T, handler http.Handler) *movecontrol.Client {
 }
 
 func TestASenderIsToldWhereItsReceiverMayBe(t *testing.T) {
-	server := &control.Server{Runner: &control.Runner{}, Sender: send.New(send.Config{}), Link: link.NewSender(nil, stream.DefaultTiming, nil)}
+	server := &control.Server{Runner: &control.Runner{}, Sender: send.New(send.Config{}),
+		Connector: wire.NewConnector(nil, wire.DefaultTiming, nil)}
 	client := serve(t, server.Handler())
 	status, err := client.Status(t.Context())
 	require.NoError(t, err)
 	assert.True(t, status.Seeks)
 	assert.Empty(t, status.Peers)
 	good := []string{"10.1.2.3:8440", "[fd00::7]:8440"}
-	require.NoError(t, client.Tell(t.Context(), movecontrol.Peers{Addresses: good}))
+	require.NoError(t, client.Tell(t.Context(), moverapi.Peers{Addresses: good}))
 	for name, bad := range map[string][]string{
 		"a name":             {"db.shop:8440"},
 		"no port":            {"10.1.2.3"},
@@ -59,13 +58,13 @@ func TestASenderIsToldWhereItsReceiverMayBe(t *testing.T) {
 		"too many":           {good[0], good[0], good[0], good[0], good[0]},
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.ErrorIs(t, client.Tell(t.Context(), movecontrol.Peers{Addresses: bad}), movecontrol.ErrRefused)
+			require.ErrorIs(t, client.Tell(t.Context(), moverapi.Peers{Addresses: bad}), moverapi.ErrRefused)
 			status, err := client.Status(t.Context())
 			require.NoError(t, err)
 			assert.Equal(t, good, status.Peers, "what was said before holds")
 		})
 	}
-	require.NoError(t, client.Tell(t.Context(), movecontrol.Peers{}))
+	require.NoError(t, client.Tell(t.Context(), moverapi.Peers{}))
 	status, err = client.Status(t.Context())
 	require.NoError(t, err)
 	assert.Empty(t, status.Peers)
@@ -73,7 +72,7 @@ func TestASenderIsToldWhereItsReceiverMayBe(t *testing.T) {
 
 func TestAnOlderSenderRefusesToBeTold(t *testing.T) {
 	older := http.NewServeMux()
-	older.HandleFunc("PUT "+movecontrol.TaskPath, func(http.ResponseWriter, *http.Request) {})
+	older.HandleFunc("PUT "+moverapi.TaskPath, func(http.ResponseWriter, *http.Request) {})
 	client := serve(t, older)
-	require.ErrorIs(t, client.Tell(t.Context(), movecontrol.Peers{}), movecontrol.ErrRefused)
+	require.ErrorIs(t, client.Tell(t.Context(), moverapi.Peers{}), moverapi.ErrRefused)
 }

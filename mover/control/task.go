@@ -1,5 +1,5 @@
-// Package control is the API of the sender, see pkg/movecontrol: it starts tasks,
-// tells how far they are, and stops them.
+// Package control serves the API of the sender, see pkg/moverapi: Server handles requests
+// (server.go), Runner starts tasks, reports their progress, and stops them.
 package control
 
 import (
@@ -12,23 +12,23 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/lodestone-storage/lodestone/mover/send"
-	"github.com/lodestone-storage/lodestone/pkg/movecontrol"
+	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 )
 
-// Runner does one task at a time. Its methods may be called at once.
+// Runner runs one task at a time. Its methods are safe for concurrent use.
 type Runner struct {
-	// Run does a task; see send.Sender.
-	Run func(ctx context.Context, task movecontrol.Task, meter *send.Meter) (movecontrol.TaskStatus, error)
-	// Context ends all tasks.
+	// Run executes a task; see send.Sender.Run.
+	Run func(ctx context.Context, task moverapi.Task, meter *send.Meter) (moverapi.TaskStatus, error)
+	// Context is the parent of all tasks' contexts: its end ends them.
 	Context context.Context
 
 	mutex sync.Mutex
-	last  *work
+	last  *taskRun
 }
 
-// work is a task and its state.
-type work struct {
-	status movecontrol.TaskStatus
+// taskRun is a task and its state.
+type taskRun struct {
+	status moverapi.TaskStatus
 	meter  *send.Meter
 	stop   context.CancelFunc
 	ended  chan struct{}
@@ -38,20 +38,20 @@ type work struct {
 var errBusy = errors.New("another task runs")
 
 // Start starts a task, unless it is the last one that was started.
-func (r *Runner) Start(task movecontrol.Task) (*movecontrol.TaskStatus, error) {
+func (r *Runner) Start(task moverapi.Task) (*moverapi.TaskStatus, error) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	if r.last != nil {
 		if r.last.status.ID == task.ID {
 			return r.status(), nil
 		}
-		if r.last.status.State == movecontrol.Running {
+		if r.last.status.State == moverapi.Running {
 			return nil, fmt.Errorf("%w: %s", errBusy, r.last.status.ID)
 		}
 	}
 	ctx, stop := context.WithCancel(r.Context)
-	w := &work{
-		status: movecontrol.TaskStatus{Task: task, State: movecontrol.Running, Started: time.Now()},
+	w := &taskRun{
+		status: moverapi.TaskStatus{Task: task, State: moverapi.Running, Started: time.Now()},
 		meter:  &send.Meter{}, stop: stop, ended: make(chan struct{}),
 	}
 	r.last = w
@@ -59,8 +59,8 @@ func (r *Runner) Start(task movecontrol.Task) (*movecontrol.TaskStatus, error) {
 	return r.status(), nil
 }
 
-// do does a task and keeps its result.
-func (r *Runner) do(ctx context.Context, w *work) {
+// do executes a task and stores its result.
+func (r *Runner) do(ctx context.Context, w *taskRun) {
 	defer close(w.ended)
 	defer w.stop()
 	task := w.status.Task
@@ -71,41 +71,41 @@ func (r *Runner) do(ctx context.Context, w *work) {
 	defer r.mutex.Unlock()
 	result.Task, result.Started, result.Ended = task, w.status.Started, time.Now()
 	result.Progress = w.meter.Progress(result.Ended)
-	result.State = movecontrol.Done
+	result.State = moverapi.Done
 	switch {
 	case err != nil && ctx.Err() != nil:
-		result.State = movecontrol.Cancelled
+		result.State = moverapi.Cancelled
 	case err != nil:
-		result.State, result.Error = movecontrol.Failed, err.Error()
+		result.State, result.Error = moverapi.Failed, err.Error()
 	}
 	w.status = result
 	logger.Info("A task ended", "state", result.State, "error", result.Error, "seconds", result.Ended.Sub(result.Started).Seconds())
 }
 
-// Status is the state of the last task, nil if there was none.
-func (r *Runner) Status() *movecontrol.TaskStatus {
+// Status returns the state of the last task, nil if there was none.
+func (r *Runner) Status() *moverapi.TaskStatus {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	return r.status()
 }
 
-func (r *Runner) status() *movecontrol.TaskStatus {
+func (r *Runner) status() *moverapi.TaskStatus {
 	if r.last == nil {
 		return nil
 	}
 	status := r.last.status
-	if status.State == movecontrol.Running {
+	if status.State == moverapi.Running {
 		status.Progress = r.last.meter.Progress(time.Now())
 	}
 	return &status
 }
 
-// Stop stops the last task if it has an ID and runs, and waits until it has ended
-// here. It says whether there was something to stop.
+// Stop stops the last task if it has this ID and runs, and waits until it has ended at this end. It
+// returns false if there was nothing to stop.
 func (r *Runner) Stop(ctx context.Context, id string) (bool, error) {
 	r.mutex.Lock()
 	w := r.last
-	runs := w != nil && w.status.ID == id && w.status.State == movecontrol.Running
+	runs := w != nil && w.status.ID == id && w.status.State == moverapi.Running
 	r.mutex.Unlock()
 	if !runs {
 		return false, nil

@@ -1,49 +1,48 @@
-// Package receive is the end of a move that writes: it does what the sender asks,
-// one exchange after another, to the one volume that it has.
+// Package receive is the writing end of a move: Receiver.Serve handles the sender's requests, one
+// exchange after another, on its one volume. Read receive.go first; scan.go describes the volume.
 package receive
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"sync"
+	"time"
 
 	"github.com/zeebo/blake3"
 	"golang.org/x/sys/unix"
 
-	"github.com/lodestone-storage/lodestone/mover/blocks"
-	"github.com/lodestone-storage/lodestone/mover/confine"
-	"github.com/lodestone-storage/lodestone/mover/engine"
-	"github.com/lodestone-storage/lodestone/mover/exchange"
-	"github.com/lodestone-storage/lodestone/mover/restic"
-	"github.com/lodestone-storage/lodestone/mover/scratch"
-	"github.com/lodestone-storage/lodestone/mover/stream"
+	"github.com/lodestone-storage/lodestone/mover/content/blocks"
+	"github.com/lodestone-storage/lodestone/mover/content/restic"
+	"github.com/lodestone-storage/lodestone/mover/content/rsync"
+	"github.com/lodestone-storage/lodestone/mover/sandbox"
+	"github.com/lodestone-storage/lodestone/mover/wire"
 )
 
 // Receiver writes a volume.
 type Receiver struct {
-	// Self is the mover's own program, Volume the directory to write, or, with Block, the
-	// block device, Scratch a directory for manifests outside of it.
+	// Self is the path of the mover's own program, Volume the directory to write, or, with Block,
+	// the block device, Scratch a directory for manifests outside of it.
 	Self, Volume string
-	Scratch      scratch.Folder
+	Scratch      sandbox.Scratch
 	Block        bool
-	// NoSnapshot refuses senders whose volume was made of a snapshot of the source.
+	// NoSnapshot refuses senders whose volume was made from a snapshot of the source.
 	NoSnapshot bool
-	// Store is where contents are fetched from; nil: the sender sends all.
+	// Store is the repository that contents are fetched from; nil: the sender sends all.
 	Store *restic.Store
-	// Version is that of the program, Instance is drawn when it starts.
+	// Version is that of the program, Instance is a random ID of this process.
 	Version, Instance string
 }
 
-// Serve does what the sender at the other end of conn asks until the connection
-// ends; it returns when nothing writes any more.
-func (r *Receiver) Serve(ctx context.Context, conn *stream.Conn) error {
+// Serve handles the sender's requests on conn until the connection ends; it returns when nothing
+// writes any more.
+func (r *Receiver) Serve(ctx context.Context, conn *wire.Conn) error {
 	greeted := false
-	early := &early{receiver: r}
-	defer early.drop()
-	return conn.Serve(func(in *stream.Incoming) (any, error) {
-		if in.Op == exchange.Hello {
+	early := &earlyScan{receiver: r}
+	defer early.discard()
+	return conn.Serve(func(in *wire.Incoming) (any, error) {
+		if in.Op == wire.OpHello {
 			answer, err := r.hello(in)
 			greeted = greeted || err == nil
 			return answer, err
@@ -52,53 +51,74 @@ func (r *Receiver) Serve(ctx context.Context, conn *stream.Conn) error {
 			return nil, errors.New("the sender did not say hello")
 		}
 		switch in.Op {
-		case exchange.Probe:
+		case wire.OpProbe:
 			return r.probe(ctx)
-		case exchange.Scan:
+		case wire.OpScan:
 			return r.scan(ctx, in, early)
-		case exchange.Manifest:
+		case wire.OpManifest:
 			return r.manifest(in)
-		case exchange.Blocks:
-			early.drop()
+		case wire.OpBlocks:
+			early.discard()
 			return r.blocks(ctx, in, early)
-		case exchange.Reach:
-			return r.reach(ctx, in)
-		case exchange.Fetch:
+		case wire.OpCheckStore:
+			return r.checkStore(ctx, in)
+		case wire.OpFetch:
 			return r.fetch(ctx, in)
-		case engine.Op:
+		case rsync.Op:
 			if r.Block {
 				return nil, errors.New("the sender asked for files of a block volume")
 			}
-			return engine.Target{Self: r.Self, Volume: r.Volume}.Receive(ctx, in)
+			return rsync.Target{Self: r.Self, Volume: r.Volume}.Receive(ctx, in)
 		}
 		return nil, fmt.Errorf("the sender asked for %q, which this receiver does not know", in.Op)
 	})
 }
 
-func (r *Receiver) hello(in *stream.Incoming) (any, error) {
-	var asked exchange.HelloAsked
-	if err := json.Unmarshal(in.Body, &asked); err != nil {
-		return nil, fmt.Errorf("decode the sender's hello: %w", err)
+func (r *Receiver) hello(in *wire.Incoming) (any, error) {
+	var request wire.HelloRequest
+	if err := in.Decode(&request); err != nil {
+		return nil, err
 	}
-	if asked.Version != r.Version {
+	if request.Version != r.Version {
 		return nil, fmt.Errorf("the sender is of version %.50s and the receiver of %s; use one version of the mover's image at both ends",
-			asked.Version, r.Version)
+			request.Version, r.Version)
 	}
-	if asked.Block != r.Block {
+	if request.Block != r.Block {
 		return nil, errors.New("one of the two volumes is a block device and the other one has a file system: " +
 			"a move keeps the volume mode, so use a claim of the same mode at the target")
 	}
-	if err := r.outdated(asked); err != nil {
+	if err := r.refuseOldSnapshot(request); err != nil {
 		return nil, err
 	}
-	_, err := confine.Version()
-	return exchange.HelloAnswer{Version: r.Version, Instance: r.Instance, Confined: err == nil}, nil
+	_, err := sandbox.LandlockVersion()
+	return wire.HelloResponse{Version: r.Version, Instance: r.Instance, Confined: err == nil}, nil
+}
+
+// refuseOldSnapshot refuses a sender that reads a snapshot of the source once a sender that reads
+// the source itself has connected: the snapshot is old by then. Such a sender may still run if its
+// pod was deleted by force. A file in the scratch directory keeps this over a restart.
+func (r *Receiver) refuseOldSnapshot(request wire.HelloRequest) error {
+	path := r.Scratch.File("source.seen")
+	if !request.Snapshot {
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			return fmt.Errorf("remember that the source itself is read: %w", err)
+		}
+		return nil
+	}
+	_, err := os.Stat(path)
+	switch {
+	case err == nil || r.NoSnapshot:
+		return errors.New("the sender reads a snapshot, and the source itself is read by now; remove the mover at the snapshot")
+	case !errors.Is(err, os.ErrNotExist):
+		return fmt.Errorf("find out whether the source itself is read: %w", err)
+	}
+	return nil
 }
 
 func (r *Receiver) manifestPath() string { return r.Scratch.File("target.manifest") }
 
 // manifest sends the manifest of the last scan.
-func (r *Receiver) manifest(in *stream.Incoming) (any, error) {
+func (r *Receiver) manifest(in *wire.Incoming) (any, error) {
 	file, err := os.Open(r.manifestPath())
 	if err != nil {
 		return nil, fmt.Errorf("open the target's manifest: %w", err)
@@ -112,7 +132,7 @@ func (r *Receiver) manifest(in *stream.Incoming) (any, error) {
 			if err := in.SendEnd(); err != nil {
 				return nil, err
 			}
-			return exchange.ManifestAnswer{Size: size, Hash: hash.Sum(nil)}, nil
+			return wire.ManifestResponse{Size: size, Hash: hash.Sum(nil)}, nil
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read the target's manifest: %w", err)
@@ -126,7 +146,7 @@ func (r *Receiver) manifest(in *stream.Incoming) (any, error) {
 }
 
 // blocks writes large files.
-func (r *Receiver) blocks(ctx context.Context, in *stream.Incoming, early *early) (any, error) {
+func (r *Receiver) blocks(ctx context.Context, in *wire.Incoming, early *earlyScan) (any, error) {
 	open := blocks.NewReceiver
 	if r.Block {
 		open = blocks.NewDeviceReceiver
@@ -139,20 +159,111 @@ func (r *Receiver) blocks(ctx context.Context, in *stream.Incoming, early *early
 	for {
 		message, err := in.Next()
 		if err != nil {
-			if errors.Is(err, stream.ErrLost) {
+			if errors.Is(err, wire.ErrLost) {
 				return nil, err
 			}
 			if !writer.Complete() {
 				return nil, errors.New("the sender stopped in the middle of a file")
 			}
-			if !r.Block && writer.Bytes >= worthwhile {
-				early.begin(ctx)
+			if !r.Block && writer.Bytes >= minEarlyBytes {
+				early.start(ctx)
 			}
-			return exchange.BlocksAnswer{Files: writer.Files, Bytes: writer.Bytes}, nil
+			return wire.BlocksResponse{Files: writer.Files, Bytes: writer.Bytes}, nil
 		}
-		if err := writer.Take(message); err != nil {
+		if err := writer.Apply(message); err != nil {
 			full := errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)
-			return exchange.BlocksAnswer{Files: writer.Files, Bytes: writer.Bytes, Full: full, Error: err.Error()}, nil
+			return wire.BlocksResponse{Files: writer.Files, Bytes: writer.Bytes, Full: full, Error: err.Error()}, nil
 		}
+	}
+}
+
+var errNoStore = errors.New("the sender asked for a repository, and this receiver was told of none; start the move again")
+
+// checkStore reports whether this end can use the repository.
+func (r *Receiver) checkStore(ctx context.Context, in *wire.Incoming) (any, error) {
+	var request wire.CheckStoreRequest
+	if err := in.Decode(&request); err != nil {
+		return nil, err
+	}
+	if r.Store == nil {
+		return nil, errNoStore
+	}
+	var unusable *restic.Error
+	err := r.Store.Check(ctx, request.Part)
+	if errors.As(err, &unusable) {
+		return wire.CheckStoreResponse{Unusable: unusable.Sentence}, nil
+	}
+	return wire.CheckStoreResponse{}, err
+}
+
+// fetch writes what the sender has saved in the repository.
+func (r *Receiver) fetch(ctx context.Context, in *wire.Incoming) (any, error) {
+	var request wire.FetchRequest
+	if err := in.Decode(&request); err != nil {
+		return nil, err
+	}
+	if r.Store == nil || r.Block {
+		return nil, errNoStore
+	}
+	progress := &fetchProgress{in: in, every: time.Second}
+	fetching, stop := context.WithCancel(ctx)
+	var reporting sync.WaitGroup
+	reporting.Go(func() { progress.report(fetching) })
+	saved := restic.Saved{Snapshot: request.Snapshot, Part: request.Part}
+	err := r.Store.Fetch(ctx, r.Volume, saved, request.BytesPerSecond, restic.Output{Progress: progress.done, Retrying: progress.retrying})
+	stop()
+	reporting.Wait()
+	var unusable *restic.Error
+	var partial *restic.Partial
+	switch {
+	case errors.As(err, &unusable):
+		return wire.FetchResponse{Unusable: unusable.Sentence}, nil
+	case errors.As(err, &partial):
+		return wire.FetchResponse{Left: partial.Complaints}, nil
+	case errors.Is(err, restic.ErrFull):
+		return wire.FetchResponse{Full: err.Error()}, nil
+	case err != nil:
+		return nil, err
+	}
+	return wire.FetchResponse{}, nil
+}
+
+// fetchProgress reports the progress of a fetch to the sender, also when there is none: that is how
+// a lost connection is noticed.
+type fetchProgress struct {
+	in    *wire.Incoming
+	every time.Duration
+	mutex sync.Mutex
+	now   wire.FetchProgress
+}
+
+func (f *fetchProgress) done(bytes int64) {
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	if bytes > f.now.Bytes {
+		f.now = wire.FetchProgress{Bytes: bytes}
+	}
+}
+
+func (f *fetchProgress) retrying(why string) {
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	f.now.Waits = why
+}
+
+func (f *fetchProgress) report(ctx context.Context) {
+	ticker := time.NewTicker(f.every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		f.mutex.Lock()
+		now := f.now
+		f.mutex.Unlock()
+		// A lost connection ends the fetch's context.
+		_ = f.in.Progress(now)
 	}
 }

@@ -6,40 +6,38 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/lodestone-storage/lodestone/mover/blocks"
-	"github.com/lodestone-storage/lodestone/mover/engine"
-	"github.com/lodestone-storage/lodestone/mover/exchange"
-	"github.com/lodestone-storage/lodestone/mover/stream"
+	"github.com/lodestone-storage/lodestone/mover/content/blocks"
+	"github.com/lodestone-storage/lodestone/mover/content/rsync"
 	"github.com/lodestone-storage/lodestone/mover/tree"
-	"github.com/lodestone-storage/lodestone/pkg/movecontrol"
+	"github.com/lodestone-storage/lodestone/mover/wire"
+	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 )
 
-// pass brings the target to what the source holds. Final says that nobody writes to
-// the source.
-func (r *run) pass(ctx context.Context, conn *stream.Conn, final bool) (*movecontrol.Passed, error) {
-	variant := engine.Live
+// pass makes the target equal to the source. final says that nobody writes to the source.
+func (r *run) pass(ctx context.Context, conn *wire.Conn, final bool) (*moverapi.Passed, error) {
+	variant := rsync.Live
 	if final {
-		variant = engine.All
+		variant = rsync.All
 	}
 	passed, err := r.copy(ctx, conn, variant)
 	if err != nil || final {
 		// Verify reads what was written here, and pods wait: nothing is read twice.
 		return passed, err
 	}
-	// What was written is read from the disk while there is time for it.
-	r.meter.begin("reading what was written", 0, 0)
+	// What was written is read from the disk now, while no pods wait for it.
+	r.meter.start("reading what was written", 0, 0)
 	_, err = r.scanTarget(conn, false)
 	return passed, err
 }
 
-// copy looks at both ends and sends what differs.
-func (r *run) copy(ctx context.Context, conn *stream.Conn, variant engine.Variant) (*movecontrol.Passed, error) {
-	if first, there, err := r.first(conn); err != nil {
+// copy scans both ends and sends the differences.
+func (r *run) copy(ctx context.Context, conn *wire.Conn, variant rsync.Variant) (*moverapi.Passed, error) {
+	if first, there, err := r.targetIsEmpty(conn); err != nil {
 		return nil, err
 	} else if first {
 		return r.copyAll(ctx, conn, variant, there)
 	}
-	source, target, err := r.both(ctx, conn, false)
+	source, target, err := r.scanBoth(ctx, conn, false)
 	if err != nil {
 		return nil, err
 	}
@@ -48,10 +46,70 @@ func (r *run) copy(ctx context.Context, conn *stream.Conn, variant engine.Varian
 	return r.transfer(ctx, conn, source, target, variant)
 }
 
-// verify compares both ends. It mends nothing: a difference that nobody knows the
-// reason of is not to be trusted, and the source is whole.
-func (r *run) verify(ctx context.Context, conn *stream.Conn, full bool) (*movecontrol.Verified, error) {
-	source, target, err := r.both(ctx, conn, full)
+// targetIsEmpty reports whether all of the source is to be sent, so that it need not be read to
+// find the differences: the target is empty, and the source was not read yet.
+func (r *run) targetIsEmpty(conn *wire.Conn) (first bool, there wire.ScanResponse, err error) {
+	if r.sender.Block {
+		return false, there, nil
+	}
+	if _, err := os.Stat(r.sender.sourceManifest()); !errors.Is(err, os.ErrNotExist) {
+		return false, there, err
+	}
+	r.meter.start("looking at the target", 0, 0)
+	there, err = r.scanTarget(conn, false)
+	return there.Entries <= 1, there, err
+}
+
+// copyAll sends everything, and reads the source for its manifest at the same time: what one of the
+// two has read, the other finds in the page cache. A change between both reads is found by the next
+// scan, since its change time is later than the manifest.
+func (r *run) copyAll(ctx context.Context, conn *wire.Conn, variant rsync.Variant, there wire.ScanResponse) (*moverapi.Passed, error) {
+	r.meter.start("looking at the source", 0, 0)
+	if _, err := r.scanNames(ctx); err != nil {
+		return nil, err
+	}
+	names, err := tree.Open(r.sender.namesManifest())
+	if err != nil {
+		return nil, err
+	}
+	// It is not needed again, and takes room.
+	defer os.Remove(r.sender.namesManifest())
+	defer names.Close()
+	target, err := r.fetch(conn, there)
+	if err != nil {
+		return nil, err
+	}
+	defer target.Close()
+	scanning, stop := context.WithCancel(ctx)
+	defer stop()
+	var summary tree.Summary
+	scanned := make(chan error, 1)
+	go func() {
+		var err error
+		if summary, err = r.scanSource(scanning, false, true); err != nil && scanning.Err() == nil {
+			// The result of the transfer is useless then.
+			conn.Close()
+		}
+		scanned <- err
+	}()
+	passed, err := r.transfer(ctx, conn, names, target, variant)
+	if err != nil && !errors.Is(err, errScanAgain) {
+		stop()
+	}
+	if scanErr := <-scanned; scanErr != nil && (err == nil || !errors.Is(scanErr, context.Canceled)) {
+		return nil, scanErr
+	}
+	if err != nil && !errors.Is(err, errScanAgain) {
+		return nil, err
+	}
+	// What was read here need not be read again by the next scan.
+	return passed, errors.Join(err, r.sender.saveExpectation(summary))
+}
+
+// verify compares both ends. It repairs nothing: an unexplained difference means that something is
+// wrong, and the source is intact.
+func (r *run) verify(ctx context.Context, conn *wire.Conn, full bool) (*moverapi.Verified, error) {
+	source, target, err := r.scanBoth(ctx, conn, full)
 	if err != nil {
 		return nil, err
 	}
@@ -62,56 +120,58 @@ func (r *run) verify(ctx context.Context, conn *stream.Conn, full bool) (*moveco
 		return nil, err
 	}
 	from, to := source.Summary(), target.Summary()
-	verified := &movecontrol.Verified{
+	verified := &moverapi.Verified{
 		Full: full, SourceRoot: from.Root.String(), TargetRoot: to.Root.String(), Equal: differences.Count == 0 && from.Root == to.Root,
 		DifferencesLeftOff: int64(differences.Count) - int64(len(differences.First)),
 	}
 	for _, d := range differences.First {
-		verified.Differences = append(verified.Differences, movecontrol.Difference{Path: d.Path, What: d.What})
+		verified.Differences = append(verified.Differences, moverapi.Difference{Path: d.Path, What: d.What})
 	}
 	return verified, nil
 }
 
-// examples is how many differences are told.
+// examples is the most differences that are listed.
 const examples = 100
 
-// transfer sends what differs between two manifests. If the target is full it makes
-// room there by deletions first, and tries once more.
-func (r *run) transfer(ctx context.Context, conn *stream.Conn, source, target *tree.Manifest, variant engine.Variant) (*movecontrol.Passed, error) {
+// transfer sends the differences between two manifests. If the target is full it first deletes
+// there what is not at the source, and tries once more.
+func (r *run) transfer(ctx context.Context, conn *wire.Conn, source, target *tree.Manifest, variant rsync.Variant) (*moverapi.Passed,
+	error) {
 	passed, err := r.transferOnce(ctx, conn, source, target, variant)
-	if err == nil || !errors.Is(err, engine.ErrNoSpace) || r.pruned {
+	if err == nil || !errors.Is(err, rsync.ErrNoSpace) || r.pruned {
 		return passed, err
 	}
 	r.pruned = true
-	if err := r.rsync(ctx, conn, engine.Prune, nil); err != nil {
+	if err := r.rsync(ctx, conn, rsync.Prune, nil); err != nil {
 		return nil, err
 	}
-	return nil, errLookAgain
+	return nil, errScanAgain
 }
 
-// plan is what a transfer has to do, and with what.
+// plan is the work of a transfer, with its inputs.
 type plan struct {
-	passed movecontrol.Passed
-	// total is the size of all files that must be dealt with, large that of those
-	// which package blocks carries; redo counts those in the list for rsync's Redo.
+	passed moverapi.Passed
+	// total is the size of all files that must be processed, large the size of those that package
+	// blocks copies, redo of those in the list for rsync's Redo.
 	total, large, redo int64
 	list               string
 }
 
-func (r *run) transferOnce(ctx context.Context, conn *stream.Conn, source, target *tree.Manifest, variant engine.Variant) (*movecontrol.Passed, error) {
+func (r *run) transferOnce(ctx context.Context, conn *wire.Conn, source, target *tree.Manifest, variant rsync.Variant) (*moverapi.Passed,
+	error) {
 	if source.Summary().Root == target.Summary().Root {
-		return &movecontrol.Passed{}, nil
+		return &moverapi.Passed{}, nil
 	}
-	if carried, err := r.throughStore(ctx, conn, source, target); err != nil {
+	if carried, err := r.sendThroughStore(ctx, conn, source, target); err != nil {
 		return nil, err
 	} else if carried {
-		return nil, errLookAgain
+		return nil, errScanAgain
 	}
 	p, err := r.plan(source, target)
 	if err != nil {
 		return nil, err
 	}
-	r.meter.begin("sending", p.total, p.passed.Changed)
+	r.meter.start("sending", p.total, p.passed.Changed)
 	if p.large > 0 {
 		if err := r.blocks(conn, source, target); err != nil {
 			return nil, err
@@ -125,7 +185,7 @@ func (r *run) transferOnce(ctx context.Context, conn *stream.Conn, source, targe
 		if err != nil {
 			return nil, fmt.Errorf("open the list of files to send again: %w", err)
 		}
-		err = r.rsync(ctx, conn, engine.Redo, list)
+		err = r.rsync(ctx, conn, rsync.Redo, list)
 		list.Close()
 		if err != nil {
 			return nil, err
@@ -134,7 +194,7 @@ func (r *run) transferOnce(ctx context.Context, conn *stream.Conn, source, targe
 	return &p.passed, r.rsync(ctx, conn, variant, nil)
 }
 
-// plan counts the changes, and lists those files that rsync would take for equal.
+// plan counts the changes, and lists the files that rsync would consider equal.
 func (r *run) plan(source, target *tree.Manifest) (*plan, error) {
 	p := &plan{list: r.sender.Scratch.File("redo.list")}
 	list, err := os.Create(p.list)
@@ -168,7 +228,7 @@ func (r *run) plan(source, target *tree.Manifest) (*plan, error) {
 		if c.Old != nil && c.New.Size < blocks.LargeFrom && c.Differs&(tree.AspectContent|tree.AspectLink) != 0 &&
 			c.Differs&(tree.AspectType|tree.AspectSize|tree.AspectMtime) == 0 {
 			p.redo++
-			if err := budget.Take(uint64(len(c.New.Path) + 1)); err != nil {
+			if err := budget.Reserve(uint64(len(c.New.Path) + 1)); err != nil {
 				return nil, err
 			}
 			if _, err := list.WriteString(c.New.Path + "\x00"); err != nil {
@@ -179,10 +239,10 @@ func (r *run) plan(source, target *tree.Manifest) (*plan, error) {
 	return p, nil
 }
 
-// blocks sends what has changed in large files.
-func (r *run) blocks(conn *stream.Conn, source, target *tree.Manifest) error {
-	var answer exchange.BlocksAnswer
-	err := conn.Do(stream.Call{Op: exchange.Blocks, Result: &answer, Send: func(send func([]byte) error) error {
+// blocks sends the changes in large files.
+func (r *run) blocks(conn *wire.Conn, source, target *tree.Manifest) error {
+	var answer wire.BlocksResponse
+	err := conn.Do(wire.Call{Op: wire.OpBlocks, Result: &answer, Send: func(send func([]byte) error) error {
 		open := blocks.NewSender
 		if r.sender.Block {
 			open = blocks.NewDeviceSender
@@ -213,7 +273,7 @@ func (r *run) blocks(conn *stream.Conn, source, target *tree.Manifest) error {
 	case err != nil:
 		return err
 	case answer.Full:
-		return fmt.Errorf("%w: %s", engine.ErrNoSpace, answer.Error)
+		return fmt.Errorf("%w: %s", rsync.ErrNoSpace, answer.Error)
 	case answer.Error != "":
 		return errors.New(answer.Error)
 	}
@@ -221,10 +281,10 @@ func (r *run) blocks(conn *stream.Conn, source, target *tree.Manifest) error {
 }
 
 // rsync runs one variant of rsync.
-func (r *run) rsync(ctx context.Context, conn *stream.Conn, variant engine.Variant, list *os.File) error {
-	source := engine.Source{Self: r.sender.Self, Volume: r.sender.Volume, Sent: func(n int) {
+func (r *run) rsync(ctx context.Context, conn *wire.Conn, variant rsync.Variant, list *os.File) error {
+	source := rsync.Source{Self: r.sender.Self, Volume: r.sender.Volume, Sent: func(n int) {
 		r.meter.sent.Add(int64(n))
-		if variant != engine.Prune {
+		if variant != rsync.Prune {
 			r.meter.bytes.Add(int64(n))
 		}
 	}}

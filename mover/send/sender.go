@@ -1,75 +1,73 @@
-// Package send is the end of a move that reads: it does the tasks of the controller
-// with the receiver at the other end of the data connection.
+// Package send is the reading end of a move: Sender.Run executes the tasks of the controller with
+// the receiver at the other end of the data connection. Read sender.go first; pass.go has the
+// passes, scan.go the scans, store.go the way through a repository.
 //
-// Each task looks at both volumes as they are and sends what differs, so that a task
-// may be begun again at any point: after a cut connection, or in another life of
-// either mover.
+// Each task scans both volumes as they are and sends the differences, so a task may be started
+// again at any point: after a cut connection, or after a restart of either mover.
 package send
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"k8s.io/klog/v2"
 
-	"github.com/lodestone-storage/lodestone/mover/exchange"
-	"github.com/lodestone-storage/lodestone/mover/link"
-	"github.com/lodestone-storage/lodestone/mover/restic"
-	"github.com/lodestone-storage/lodestone/mover/scratch"
-	"github.com/lodestone-storage/lodestone/mover/stream"
+	"github.com/lodestone-storage/lodestone/mover/content/restic"
+	"github.com/lodestone-storage/lodestone/mover/sandbox"
 	"github.com/lodestone-storage/lodestone/mover/tree"
-	"github.com/lodestone-storage/lodestone/pkg/movecontrol"
+	"github.com/lodestone-storage/lodestone/mover/wire"
+	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 )
 
 // Config is what a sender needs.
 type Config struct {
-	// Self is the mover's own program, Volume the directory to read, or, with Block, the
-	// block device, Scratch a directory for manifests outside of it.
+	// Self is the path of the mover's own program, Volume the directory to read, or, with Block,
+	// the block device, Scratch a directory for manifests outside of it.
 	Self, Volume string
-	Scratch      scratch.Folder
+	Scratch      sandbox.Scratch
 	Block        bool
-	// Snapshot: the volume was made of a snapshot of the source.
-	Snapshot bool
-	Version  string
-	Link     *link.Sender
-	Pacer    *stream.Pacer
-	// Store is where most content travels through; nil: all goes over the connection.
+	// Snapshot says that the volume was made from a snapshot of the source.
+	Snapshot  bool
+	Version   string
+	Connector *wire.Connector
+	Pacer     *wire.Pacer
+	// Store is the repository for most content; nil: all is sent over the connection.
 	Store *restic.Store
 	// StoreFrom is from how many bytes of files on it is used.
 	StoreFrom int64
 }
 
-// Sender does tasks, one at a time.
+// Sender executes tasks, one at a time.
 type Sender struct {
 	Config
 	confined atomic.Bool
-	// clearing removes things from the store, until left ends.
-	clearing sync.WaitGroup
-	left     context.Context
-	leave    context.CancelFunc
+	// clears are running removals from the store; stopClears ends storeContext and so them.
+	clears       sync.WaitGroup
+	storeContext context.Context
+	stopClears   context.CancelFunc
 }
 
 // New makes a sender.
 func New(config Config) *Sender {
 	s := &Sender{Config: config}
-	s.left, s.leave = context.WithCancel(context.Background())
+	s.storeContext, s.stopClears = context.WithCancel(context.Background())
 	return s
 }
 
-// Confined says whether the receiver's rsync is confined, as it said last.
+// Confined reports whether the receiver's rsync is confined, as the receiver last reported.
 func (s *Sender) Confined() bool { return s.confined.Load() }
 
-// Run does a task and puts its result into status, whose Progress it leaves alone:
-// that is meter's. An error is the sentence for the user.
-func (s *Sender) Run(ctx context.Context, task movecontrol.Task, meter *Meter) (movecontrol.TaskStatus, error) {
+// Run executes a task and puts its result into status, except Progress, which meter has. An error
+// is the sentence for the user.
+func (s *Sender) Run(ctx context.Context, task moverapi.Task, meter *Meter) (moverapi.TaskStatus, error) {
 	s.Pacer.Set(task.BytesPerSecond)
-	result := movecontrol.TaskStatus{Task: task}
+	result := moverapi.TaskStatus{Task: task}
 	expect, err := s.expectation(task)
 	if err != nil {
 		return result, err
@@ -77,20 +75,20 @@ func (s *Sender) Run(ctx context.Context, task movecontrol.Task, meter *Meter) (
 	r := &run{sender: s, meter: meter, expect: expect, limit: task.BytesPerSecond}
 	started := time.Now()
 	switch task.Kind {
-	case movecontrol.Prepare:
-		result.Prepared, err = again(ctx, r, func(conn *stream.Conn) (*movecontrol.Prepared, error) { return r.prepare(ctx, conn) })
-	case movecontrol.Pass, movecontrol.Final:
-		result.Passed, err = again(ctx, r, func(conn *stream.Conn) (*movecontrol.Passed, error) {
-			return r.pass(ctx, conn, task.Kind == movecontrol.Final)
+	case moverapi.Prepare:
+		result.Prepared, err = withConn(ctx, r, func(conn *wire.Conn) (*moverapi.Prepared, error) { return r.prepare(ctx, conn) })
+	case moverapi.Pass, moverapi.Final:
+		result.Passed, err = withConn(ctx, r, func(conn *wire.Conn) (*moverapi.Passed, error) {
+			return r.pass(ctx, conn, task.Kind == moverapi.Final)
 		})
 		if err == nil {
-			result.Passed.Changed += r.files
-			result.Passed.ChangedBytes += r.bytes
+			result.Passed.Changed += r.storedFiles
+			result.Passed.ChangedBytes += r.storedBytes
 			result.Passed.Seconds = time.Since(started).Seconds()
 			result.Passed.BytesSent = meter.sent.Load()
 		}
-	case movecontrol.Verify:
-		result.Verified, err = again(ctx, r, func(conn *stream.Conn) (*movecontrol.Verified, error) {
+	case moverapi.Verify:
+		result.Verified, err = withConn(ctx, r, func(conn *wire.Conn) (*moverapi.Verified, error) {
 			return r.verify(ctx, conn, task.Full)
 		})
 	default:
@@ -99,75 +97,37 @@ func (s *Sender) Run(ctx context.Context, task movecontrol.Task, meter *Meter) (
 	return result, err
 }
 
-// expectation is what the source must look like: what the controller has kept, else
-// what this sender saw in the first task that it has scratch of.
-func (s *Sender) expectation(task movecontrol.Task) (*tree.Expectation, error) {
-	kept := task.Expect
-	if len(kept) == 0 {
-		content, err := os.ReadFile(s.expectPath())
-		if errors.Is(err, os.ErrNotExist) {
-			return nil, nil
-		}
-		if err != nil {
-			return nil, fmt.Errorf("read what the source must look like: %w", err)
-		}
-		kept = content
-	}
-	expect := &tree.Expectation{}
-	if err := json.Unmarshal(kept, expect); err != nil {
-		return nil, fmt.Errorf("decode what the source must look like: %w", err)
-	}
-	return expect, nil
-}
-
-func (s *Sender) expectPath() string { return s.Scratch.File("expect.json") }
-
-// remember keeps what the source looks like, if nothing is kept yet.
-func (s *Sender) remember(summary tree.Summary) error {
-	if _, err := os.Stat(s.expectPath()); err == nil {
-		return nil
-	}
-	content, err := json.Marshal(summary.Expect())
-	if err != nil {
-		return fmt.Errorf("encode what the source looks like: %w", err)
-	}
-	if err := os.WriteFile(s.expectPath()+".partial", content, 0o600); err != nil {
-		return fmt.Errorf("keep what the source looks like: %w", err)
-	}
-	return os.Rename(s.expectPath()+".partial", s.expectPath())
-}
-
-// run is one task under way.
+// run is one running task.
 type run struct {
 	sender *Sender
 	meter  *Meter
 	expect *tree.Expectation
-	// pruned: room was made at the target already.
+	// pruned says that room was made at the target already.
 	pruned bool
-	// limit is how many bytes a second may travel; 0: no bound.
+	// limit is how many bytes a second may be sent; 0: no limit.
 	limit int64
-	// stored is how many bytes of files went through the store last, failures how often
-	// that could not be used.
-	stored   int64
-	failures int
-	// files and bytes are what went through it altogether.
-	files, bytes int64
+	// lastStoredBytes is how many bytes of files were sent through the store in the last attempt,
+	// storeFailures how often the store could not be used.
+	lastStoredBytes int64
+	storeFailures   int
+	// storedFiles and storedBytes are what was sent through the store in all.
+	storedFiles, storedBytes int64
 }
 
-// errLookAgain means that the target is not what it was when it was looked at.
-var errLookAgain = errors.New("look at both ends again")
+// errScanAgain means that the target has changed since it was scanned.
+var errScanAgain = errors.New("look at both ends again")
 
-// pauses between attempts grow to this.
-const longestPause = 10 * time.Second
+// maxBackoff is the longest pause between attempts.
+const maxBackoff = 10 * time.Second
 
-// again does something with a connection, and again with the next one whenever the
+// withConn calls do with a connection, and again with the next one whenever the
 // connection is lost, until it succeeds, fails for another reason, or ctx ends.
-func again[T any](ctx context.Context, r *run, do func(*stream.Conn) (T, error)) (T, error) {
+func withConn[T any](ctx context.Context, r *run, do func(*wire.Conn) (T, error)) (T, error) {
 	pause := 200 * time.Millisecond
 	var none T
 	for {
 		began := time.Now()
-		conn, err := r.sender.greet(ctx, r.meter)
+		conn, err := r.sender.connect(ctx, r.meter)
 		if err == nil {
 			stop := context.AfterFunc(ctx, conn.Close)
 			var result T
@@ -177,13 +137,13 @@ func again[T any](ctx context.Context, r *run, do func(*stream.Conn) (T, error))
 				return result, nil
 			}
 		}
-		if errors.Is(err, errLookAgain) {
+		if errors.Is(err, errScanAgain) {
 			continue
 		}
 		if ctx.Err() != nil {
 			return none, ctx.Err()
 		}
-		if !errors.Is(err, stream.ErrLost) {
+		if !errors.Is(err, wire.ErrLost) {
 			return none, err
 		}
 		r.meter.reconnects.Add(1)
@@ -196,35 +156,116 @@ func again[T any](ctx context.Context, r *run, do func(*stream.Conn) (T, error))
 		case <-ctx.Done():
 			return none, ctx.Err()
 		}
-		pause = min(2*pause, longestPause)
+		pause = min(2*pause, maxBackoff)
 	}
 }
 
-// greet waits for a connection and says hello on it.
-func (s *Sender) greet(ctx context.Context, meter *Meter) (*stream.Conn, error) {
+// connect waits for a connection and says hello on it.
+func (s *Sender) connect(ctx context.Context, meter *Meter) (*wire.Conn, error) {
 	if meter != nil {
-		meter.step("waiting for the receiver")
+		meter.setStep("waiting for the receiver")
 	}
-	conn, err := s.Link.Get(ctx)
+	conn, err := s.Connector.Get(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer context.AfterFunc(ctx, conn.Close)()
-	var answer exchange.HelloAnswer
-	if err := conn.Do(stream.Call{Op: exchange.Hello, Body: exchange.HelloAsked{Version: s.Version, Block: s.Block, Snapshot: s.Snapshot}, Result: &answer}); err != nil {
+	var answer wire.HelloResponse
+	if err := conn.Do(wire.Call{Op: wire.OpHello, Body: wire.HelloRequest{Version: s.Version, Block: s.Block, Snapshot: s.Snapshot},
+		Result: &answer}); err != nil {
 		return nil, err
 	}
 	s.confined.Store(answer.Confined)
 	return conn, nil
 }
 
-// Settle waits until the receiver answers, so that nothing of an earlier connection
-// writes any more.
-func (s *Sender) Settle(ctx context.Context) error {
+// AwaitReceiver waits until the receiver answers, so that nothing from an earlier connection writes
+// any more.
+func (s *Sender) AwaitReceiver(ctx context.Context) error {
 	for {
-		_, err := s.greet(ctx, nil)
-		if err == nil || !errors.Is(err, stream.ErrLost) || ctx.Err() != nil {
+		_, err := s.connect(ctx, nil)
+		if err == nil || !errors.Is(err, wire.ErrLost) || ctx.Err() != nil {
 			return err
 		}
 	}
+}
+
+// RemovePartialFiles removes unfinished files of an earlier process.
+func (s *Sender) RemovePartialFiles() error {
+	left, err := filepath.Glob(s.Scratch.File("*.partial"))
+	if err != nil {
+		return err
+	}
+	for _, path := range left {
+		if err := os.Remove(path); err != nil {
+			return fmt.Errorf("remove an unfinished file: %w", err)
+		}
+	}
+	return nil
+}
+
+// Meter measures the progress of a task. It may be read while the task runs.
+type Meter struct {
+	bytes, bytesTotal, files, filesTotal, sent, stored, reconnects atomic.Int64
+
+	mutex sync.Mutex
+	step  string
+	// samples are the latest values of bytes with their times, oldest first.
+	samples []sample
+}
+
+type sample struct {
+	at    time.Time
+	bytes int64
+}
+
+const (
+	samplesEvery = 500 * time.Millisecond
+	samplesKept  = 20
+)
+
+// setStep sets the words for what is being done.
+func (m *Meter) setStep(words string) {
+	m.mutex.Lock()
+	defer m.mutex.Unlock()
+	m.step = words
+}
+
+// start begins a new step with new totals; a total may be 0 while it is not known.
+func (m *Meter) start(words string, bytesTotal, filesTotal int64) {
+	m.mutex.Lock()
+	defer m.mutex.Unlock()
+	m.step, m.samples = words, nil
+	m.bytes.Store(0)
+	m.files.Store(0)
+	m.bytesTotal.Store(bytesTotal)
+	m.filesTotal.Store(filesTotal)
+}
+
+// Progress returns the progress of the task at now.
+func (m *Meter) Progress(now time.Time) moverapi.Progress {
+	m.mutex.Lock()
+	defer m.mutex.Unlock()
+	p := moverapi.Progress{
+		Step: m.step, BytesDone: m.bytes.Load(), BytesTotal: m.bytesTotal.Load(),
+		FilesDone: m.files.Load(), FilesTotal: m.filesTotal.Load(),
+		BytesSent: m.sent.Load(), BytesStored: m.stored.Load(), Reconnects: m.reconnects.Load(),
+	}
+	if p.BytesTotal > 0 {
+		p.BytesDone = min(p.BytesDone, p.BytesTotal)
+	}
+	if len(m.samples) == 0 || now.Sub(m.samples[len(m.samples)-1].at) >= samplesEvery {
+		m.samples = append(m.samples, sample{now, p.BytesDone})
+		if len(m.samples) > samplesKept {
+			m.samples = m.samples[1:]
+		}
+	}
+	oldest := m.samples[0]
+	if over := now.Sub(oldest.at); over >= samplesEvery {
+		p.BytesPerSecond = int64(float64(p.BytesDone-oldest.bytes) / over.Seconds())
+	}
+	if p.BytesPerSecond > 0 && p.BytesTotal > p.BytesDone {
+		p.SecondsLeft = 1 + (p.BytesTotal-p.BytesDone)/p.BytesPerSecond
+	}
+	return p
 }

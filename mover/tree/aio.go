@@ -7,29 +7,30 @@ import (
 )
 
 const (
-	// togetherAtMost is how many small files a worker has open and reads at once.
-	togetherAtMost = 32
-	// togetherBytes is the buffer that they share.
-	togetherBytes = 256 << 10
-	// togetherFile is the largest file that is read so.
-	togetherFile = 64 << 10
+	// maxSmallFiles is how many small files a worker has open and reads at once.
+	maxSmallFiles = 32
+	// smallFilesBuffer is the size of the buffer that they share.
+	smallFilesBuffer = 256 << 10
+	// maxSmallFile is the largest file that is read in this way.
+	maxSmallFile = 64 << 10
 )
 
-// aio reads several files that are opened past the page cache with one call, so that the
-// disk gets their places together: it merges what lies side by side, and is told once.
-// That is the kernel's own interface of 2002 and not io_uring, which most container
-// runtimes forbid.
+// aio reads several files that are opened past the page cache with one call, so that the disk gets
+// all their positions together: it can merge neighbours into one request. It uses the kernel's
+// interface of 2002 and not io_uring, which most container runtimes forbid.
 type aio struct {
 	context uintptr
-	control [togetherAtMost]iocb
-	order   [togetherAtMost]*iocb
-	events  [togetherAtMost]ioEvent
+	control [maxSmallFiles]iocb
+	order   [maxSmallFiles]*iocb
+	events  [maxSmallFiles]ioEvent
 	buffer  []byte
-	// asked and used are what the next call reads, and how much of the buffer it takes.
-	asked, used int
+	// queued and used are the number of files of the next call, and how much of the buffer they
+	// take.
+	queued, used int
 }
 
-// iocb is struct iocb of linux/aio_abi.h. What is not named is 0: a read, from the start.
+// iocb is struct iocb of linux/aio_abi.h. Fields without a name are 0: a read, from the start of
+// the file.
 type iocb struct {
 	data   uint64
 	_      [3]uint32
@@ -46,10 +47,10 @@ type ioEvent struct {
 	_            int64
 }
 
-// newAIO fails where the kernel has no such reads, or no more of them.
+// newAIO returns an error if the kernel has no such reads, or allows no more of them.
 func newAIO() (*aio, error) {
-	a := &aio{buffer: alignedBuffer(togetherBytes)}
-	if _, _, errno := unix.Syscall(unix.SYS_IO_SETUP, togetherAtMost, uintptr(unsafe.Pointer(&a.context)), 0); errno != 0 {
+	a := &aio{buffer: AlignedBuffer(smallFilesBuffer)}
+	if _, _, errno := unix.Syscall(unix.SYS_IO_SETUP, maxSmallFiles, uintptr(unsafe.Pointer(&a.context)), 0); errno != 0 {
 		return nil, errno
 	}
 	return a, nil
@@ -62,31 +63,31 @@ func (a *aio) close() {
 	}
 }
 
-// has says whether there is room for a file of so many bytes.
-func (a *aio) has(size uint64) bool {
-	return a.asked < togetherAtMost && a.used+int(wholeBlocks(size)) <= togetherBytes
+// hasRoom reports whether there is room for a file of so many bytes.
+func (a *aio) hasRoom(size uint64) bool {
+	return a.queued < maxSmallFiles && a.used+int(wholeBlocks(size)) <= smallFilesBuffer
 }
 
-func wholeBlocks(size uint64) uint64 { return (size + aligned - 1) &^ (aligned - 1) }
+func wholeBlocks(size uint64) uint64 { return (size + DirectAlignment - 1) &^ (DirectAlignment - 1) }
 
-// ask adds a whole file to the next call, and returns its number there.
-func (a *aio) ask(fd int, size uint64) int {
-	n, length := a.asked, wholeBlocks(size)
+// add adds a whole file to the next call, and returns its number there.
+func (a *aio) add(fd int, size uint64) int {
+	n, length := a.queued, wholeBlocks(size)
 	a.control[n] = iocb{
 		data: uint64(n), fd: uint32(fd), length: length,
 		buffer: uint64(uintptr(unsafe.Pointer(&a.buffer[a.used]))),
 	}
 	a.order[n] = &a.control[n]
-	a.asked++
+	a.queued++
 	a.used += int(length)
 	return n
 }
 
-// read reads all that was asked for, and tells of each file what was read, or nil where
-// that failed. What it returns is good until the next call.
-func (a *aio) read() (contents [togetherAtMost][]byte) {
-	asked := a.asked
-	a.asked, a.used = 0, 0
+// read reads all files that were added, and returns the content of each, nil if its read failed.
+// The contents are valid until the next call.
+func (a *aio) read() (contents [maxSmallFiles][]byte) {
+	asked := a.queued
+	a.queued, a.used = 0, 0
 	sent := 0
 	for sent < asked {
 		n, _, errno := unix.Syscall(unix.SYS_IO_SUBMIT, a.context, uintptr(asked-sent), uintptr(unsafe.Pointer(&a.order[sent])))
@@ -103,9 +104,10 @@ func (a *aio) read() (contents [togetherAtMost][]byte) {
 			continue
 		}
 		if errno != 0 {
-			// The end waits for what is still being written to the buffer; from now on all is read alone.
+			// Closing waits for reads that still write to the buffer; from now on files are read
+			// one by one.
 			a.close()
-			return [togetherAtMost][]byte{}
+			return [maxSmallFiles][]byte{}
 		}
 		for _, event := range a.events[:n] {
 			if event.result >= 0 {

@@ -1,4 +1,28 @@
+// Package tree describes what is in a volume, so that two copies of it can be compared and changes
+// since an earlier state can be found. Read this file for the model, then scan.go.
+//
+// [Scan] walks a directory and writes a manifest: one record for each entry, in canonical order,
+// with all that a copy must keep and the BLAKE3 hashes of the contents, block by block. The root of
+// a manifest is a hash over everything in it that a copy must keep; docs/move-verification.md
+// defines it to the byte, so that another program can compute it. Inode numbers and change times
+// are in the manifest too, but not in the root: they differ at the target.
+//
+// With an earlier manifest, Scan reads again only what may have changed since. [Changes] lists how
+// one manifest differs from an earlier one of the same volume, [Compare] how two copies differ, in
+// words.
+//
+// No function keeps the tree in memory: entries stream, sorting spills into a scratch directory.
+// The package is for Linux. A manifest and a scratch directory must not be inside the volume.
 package tree
+
+import (
+	"encoding/hex"
+	"fmt"
+	"hash"
+	"time"
+
+	"github.com/zeebo/blake3"
+)
 
 // BlockSize is how many bytes of a file one block hash covers.
 //
@@ -10,10 +34,13 @@ const BlockSize = 32 << 10
 // HashSize is the length of a hash in bytes.
 const HashSize = 32
 
+// Version is that of the root's definition.
+const Version = 1
+
 // Hash is a BLAKE3 hash of 256 bits.
 type Hash [HashSize]byte
 
-// Type is what an entry is. Its values are part of the root's definition.
+// Type is the type of an entry. Its values are part of the root's definition.
 type Type byte
 
 // The types of entries.
@@ -48,20 +75,19 @@ func (t Type) String() string {
 	return "entry of unknown type"
 }
 
-// Time is an instant as a file system keeps it: seconds since 1970, which may be
-// negative, and nanoseconds after it.
+// Time is a time stamp of a file system: seconds since 1970, which may be negative, and nanoseconds
+// after it.
 type Time struct {
 	Sec  int64
 	Nsec uint32
 }
 
-// Before says whether t is earlier than u.
+// Before reports whether t is earlier than u.
 func (t Time) Before(u Time) bool {
 	return t.Sec < u.Sec || t.Sec == u.Sec && t.Nsec < u.Nsec
 }
 
-// Xattr is an extended attribute. Of its value the manifest keeps the length and
-// the hash.
+// Xattr is an extended attribute. The manifest has the length and the hash of its value.
 type Xattr struct {
 	Name   string
 	Length uint64
@@ -70,8 +96,8 @@ type Xattr struct {
 
 // Entry is one name in the tree.
 type Entry struct {
-	// Path leads from the root of the volume, with '/' between names; empty for the
-	// root itself. It is bytes as the file system has them, not always UTF-8.
+	// Path is the path from the root of the volume, with '/' between names; empty for the root
+	// itself. It has the file system's bytes, which are not always UTF-8.
 	Path string
 	Type Type
 	// Mode holds the lower 12 bits: permissions, setuid, setgid and sticky.
@@ -88,7 +114,7 @@ type Entry struct {
 	// Xattrs are sorted by name.
 	Xattrs []Xattr
 
-	// The rest is not in the root: it tells whether an entry changed since an
+	// The following fields are not in the root: they show whether an entry has changed since an
 	// earlier scan of the same volume.
 	Inode uint64
 	Ctime Time
@@ -96,11 +122,11 @@ type Entry struct {
 	Links uint32
 	// Allocated is how many bytes the file takes on its file system.
 	Allocated uint64
-	// Ordinal is the entry's place in canonical order; the root has 0.
+	// Ordinal is the entry's position in canonical order; the root has 0.
 	Ordinal uint64
 
-	// blocks is where the block hashes are in the manifest; 0 when a file has fewer
-	// than two blocks.
+	// blocks is the position of the block hashes in the manifest; 0 if a file has fewer than two
+	// blocks.
 	blocks int64
 }
 
@@ -112,11 +138,9 @@ func (e *Entry) Blocks() uint64 {
 	return (e.Size + BlockSize - 1) / BlockSize
 }
 
-// Less says whether path a comes before path b in canonical order: a directory
-// comes before what is in it, and that before the directory's next sibling; names
+// comparePaths compares two paths in canonical order, negative where a comes before b: a
+// directory comes before what is in it, and that before the directory's next sibling; names
 // are compared byte by byte.
-func Less(a, b string) bool { return comparePaths(a, b) < 0 }
-
 func comparePaths(a, b string) int {
 	n := min(len(a), len(b))
 	for i := range n {
@@ -135,4 +159,67 @@ func comparePaths(a, b string) int {
 		return 1
 	}
 	return len(a) - len(b)
+}
+
+// minus returns the time so many nanoseconds earlier.
+func (t Time) minus(nanoseconds int64) Time {
+	t.Sec -= nanoseconds / second
+	rest := uint32(nanoseconds % second)
+	if t.Nsec < rest {
+		t.Sec--
+		t.Nsec += uint32(second)
+	}
+	t.Nsec -= rest
+	return t
+}
+
+// String is the time in UTC.
+func (t Time) String() string {
+	if t == (Time{}) {
+		return "an unknown time"
+	}
+	return time.Unix(t.Sec, int64(t.Nsec)).UTC().Format(time.RFC3339Nano)
+}
+
+// The contexts of BLAKE3's key derivation separate hashes of different things: no content of a file
+// can have the hash of a list of entries.
+const (
+	contentContext = "lodestone.dev/tree/v1 content"
+	entriesContext = "lodestone.dev/tree/v1 entries"
+	linksContext   = "lodestone.dev/tree/v1 links"
+	rootContext    = "lodestone.dev/tree/v1 root"
+)
+
+// String is the hash in hexadecimal digits.
+func (h Hash) String() string { return hex.EncodeToString(h[:]) }
+
+// MarshalText writes the hash in hexadecimal digits.
+func (h Hash) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
+
+// UnmarshalText reads what MarshalText wrote.
+func (h *Hash) UnmarshalText(text []byte) error {
+	if len(text) != 2*HashSize {
+		return fmt.Errorf("read a hash: %d digits, not %d", len(text), 2*HashSize)
+	}
+	if _, err := hex.Decode(h[:], text); err != nil {
+		return fmt.Errorf("read a hash: %w", err)
+	}
+	return nil
+}
+
+// hashOf is the hash of data itself: what b3sum prints for it.
+func hashOf(data []byte) Hash { return blake3.Sum256(data) }
+
+func newHasher(context string) *blake3.Hasher { return blake3.NewDeriveKey(context) }
+
+func sum(h hash.Hash) (s Hash) {
+	h.Sum(s[:0])
+	return s
+}
+
+// contentOf is the hash of a file with these block hashes.
+func contentOf(blocks []byte) Hash {
+	h := newHasher(contentContext)
+	_, _ = h.Write(blocks)
+	return sum(h)
 }

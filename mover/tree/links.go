@@ -5,48 +5,47 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/lodestone-storage/lodestone/mover/scratch"
+	"github.com/lodestone-storage/lodestone/mover/sandbox"
 )
 
-// pathHash stands for a path where only equality matters.
+// pathHash identifies a path where only equality matters.
 type pathHash [16]byte
 
 func hashPath(path string) (h pathHash) {
-	full := plain([]byte(path))
+	full := hashOf([]byte(path))
 	copy(h[:], full[:])
 	return h
 }
 
-// link says that an entry has the same inode as an earlier one, the leader of the
-// group.
+// link says that an entry has the same inode as an earlier one, the leader of the group.
 type link struct {
 	ordinal, leader uint64
 	leaderPath      pathHash
 }
 
 const (
-	// linkLength is that of a link in a manifest: ordinal, leader, hash of its path.
+	// linkLength is the length of a link in a manifest: ordinal, leader, hash of its path.
 	linkLength = 8 + 8 + 16
-	// candidateLength is that of an entry with several names while groups are sought:
+	// candidateLength is the length of an entry with several names during the search for groups:
 	// inode, ordinal, hash of the path, size, allocated bytes.
 	candidateLength = 8 + 8 + 16 + 8 + 8
-	// sortMemory is how much each of the two sorts of links holds.
+	// sortMemory is the memory of each of the two sorts of links.
 	sortMemory = 4 << 20
 )
 
-// linker finds which entries are names of one inode, without a table of inodes.
+// linker finds the entries that are names of one inode, without a table of inodes.
 type linker struct {
 	candidates *sorter
 	scratch    string
-	budget     *scratch.Budget
+	budget     *sandbox.ScratchBudget
 }
 
 func newLinker(o *Options) *linker {
 	return &linker{candidates: newSorter(o.Scratch, o.Budget, sortMemory), scratch: o.Scratch, budget: o.Budget}
 }
 
-// see takes note of an entry; one that has a single name needs none.
-func (l *linker) see(e *Entry) error {
+// add adds an entry; one with a single name is ignored.
+func (l *linker) add(e *Entry) error {
 	if e.Links < 2 || e.Type == Directory {
 		return nil
 	}
@@ -60,8 +59,8 @@ func (l *linker) see(e *Entry) error {
 	return l.candidates.add(b)
 }
 
-// finish writes the links by rising ordinals, and takes from the sums what was
-// counted for each name and is there once.
+// finish writes the links by rising ordinals, and subtracts from the sums what was counted for each
+// name but exists once.
 func (l *linker) finish(w *writer, s *Summary) error {
 	defer l.candidates.close()
 	links := newSorter(l.scratch, l.budget, sortMemory)
@@ -109,7 +108,7 @@ func decodeLink(b []byte) link {
 type linkReader struct {
 	records *recordReader
 	end     int64
-	// left is how many links are to come, as the summary says.
+	// left is how many links are still to come, as the summary says.
 	left  uint64
 	ahead link
 	done  bool
@@ -143,8 +142,8 @@ func (r *linkReader) advance() error {
 	return nil
 }
 
-// of gives the hash of the path that the entry is a hard link of; the zero value
-// means none. Entries are asked for by rising ordinals.
+// of returns the hash of the path that the entry is a hard link of; the zero value means none. It
+// must be called by rising ordinals.
 func (r *linkReader) of(e *Entry) (pathHash, error) {
 	for !r.done && r.ahead.ordinal < e.Ordinal {
 		if err := r.advance(); err != nil {

@@ -2,47 +2,15 @@ package tree
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
-
-// settledManifest scans and lets the manifest say that its scan was later than it was, so that
-// everything it saw counts as settled.
-func settledManifest(t *testing.T, root string) string {
-	t.Helper()
-	manifest := filepath.Join(t.TempDir(), "manifest")
-	local := system(0xef53).margin()
-	scan(t, root, func(o *Options) { o.Manifest = manifest })
-	rewriteSummary(t, manifest, func(s *Summary) {
-		s.Started.Sec += 3600
-		s.Margin = local
-	})
-	return manifest
-}
-
-// rewriteSummary replaces the summary of a manifest.
-func rewriteSummary(t *testing.T, path string, change func(*Summary)) {
-	t.Helper()
-	m, err := Open(path)
-	require.NoError(t, err)
-	defer m.Close()
-	s := m.Summary()
-	change(&s)
-	file, err := os.OpenFile(path, os.O_RDWR, 0)
-	require.NoError(t, err)
-	require.NoError(t, file.Truncate(m.end))
-	w, err := newWriter(filepath.Join(t.TempDir(), "unused"), nil)
-	require.NoError(t, err)
-	w.file, w.at = file, m.end
-	_, err = file.Seek(m.end, 0)
-	require.NoError(t, err)
-	w.buffer.Reset(file)
-	require.NoError(t, w.finish(s, m.firstLink))
-}
 
 func TestARescanReadsOnlyWhatChanged(t *testing.T) {
 	root := t.TempDir()
@@ -83,8 +51,8 @@ func TestAFileRewrittenWithItsSizeAndTimeSetBackIsReadAgain(t *testing.T) {
 	require.Equal(t, []Difference{{Path: "file", What: "other content"}}, d.First)
 }
 
-// What changed just before the earlier scan may have changed again within the same
-// tick: such files are read again although nothing tells of a change.
+// A file that changed just before the earlier scan may have changed again within the same tick: it
+// is read again although its change time is the same.
 func TestAFileThatChangedJustBeforeTheEarlierScanIsReadAgain(t *testing.T) {
 	root := t.TempDir()
 	write(t, "file", root, "file")
@@ -94,61 +62,127 @@ func TestAFileThatChangedJustBeforeTheEarlierScanIsReadAgain(t *testing.T) {
 	require.Equal(t, uint64(1), m.Summary().ReadFiles)
 }
 
-func TestRangesTellWhichPartsOfAFileChanged(t *testing.T) {
-	const blocks = 300
-	content := make([]byte, blocks*BlockSize+100)
+func TestLargeFilesThatWereReadEarlyAreNotReadAgain(t *testing.T) {
+	root, scratch := t.TempDir(), t.TempDir()
+	content := string(someBytes(LargeFrom + BlockSize + 5))
+	write(t, content, root, "a", "old")
+	write(t, "little", root, "b")
+	previous := settledManifest(t, root)
+	path := write(t, content[5:], root, "a", "new")
+	write(t, "little and new", root, "c")
+	time.Sleep(time.Duration(localMargin) + 100*time.Millisecond)
+
+	early := filepath.Join(scratch, "early")
+	large := scan(t, root, func(o *Options) { o.Manifest, o.Previous, o.OnlyLarge, o.Cold = early, previous, true, true })
+	require.Equal(t, uint64(1), large.Summary().Entries, "only what may have changed is told")
+	require.Equal(t, uint64(1), large.Summary().ReadFiles)
+	now := func(o *Options) { o.Previous, o.Early, o.Cold = previous, early, true }
+	require.Equal(t, uint64(len("little and new")), scan(t, root, now).Summary().ReadBytes)
+	m, truth := scan(t, root, now), scan(t, root)
+	require.Equal(t, truth.Summary().Root, m.Summary().Root)
+	differences, err := Compare(truth, m, 1)
+	require.NoError(t, err)
+	require.Zero(t, differences.Count)
+
+	t.Log("One that has changed since then is read.")
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	flipByte(t, path, LargeFrom)
+	require.NoError(t, os.Chtimes(path, info.ModTime(), info.ModTime()))
+	m, truth = scan(t, root, now), scan(t, root)
+	require.Equal(t, truth.Summary().Root, m.Summary().Root)
+	require.Equal(t, uint64(len("little and new")+len(content)-5), m.Summary().ReadBytes)
+
+	t.Log("One that changed just before it was read early is read, too.")
+	write(t, content[1:], root, "a", "new")
+	scan(t, root, func(o *Options) { o.Manifest, o.Previous, o.OnlyLarge, o.Cold = early, previous, true, true })
+	m = scan(t, root, now)
+	require.Equal(t, uint64(len("little and new")+len(content)-1), m.Summary().ReadBytes)
+
+	t.Log("Neither manifest can stand for the other.")
+	for _, o := range []Options{{Previous: early}, {Early: previous}} {
+		o.Root, o.Manifest, o.Scratch = root, filepath.Join(scratch, "manifest"), scratch
+		_, err := Scan(t.Context(), o)
+		require.ErrorContains(t, err, "it tells of other files")
+		require.NoFileExists(t, o.Manifest)
+	}
+}
+
+// A store through a mapping into a page that is already dirty changes neither the
+// modification nor the change time. The scan must see it all the same.
+func TestAStoreThroughAMappingAfterAScanIsSeenByTheNext(t *testing.T) {
+	root := t.TempDir()
+	write(t, string(make([]byte, 10*BlockSize)), root, "mapped")
+	f, err := os.OpenFile(filepath.Join(root, "mapped"), os.O_RDWR, 0)
+	require.NoError(t, err)
+	defer f.Close()
+	pages, err := unix.Mmap(int(f.Fd()), 0, 10*BlockSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, unix.Munmap(pages)) }()
+	pages[3*BlockSize] = 1
+	// The first store is settled long before the scan, as far as times tell.
+	time.Sleep(time.Duration(localMargin) + 100*time.Millisecond)
+	manifest := filepath.Join(t.TempDir(), "manifest")
+	first := scan(t, root, func(o *Options) { o.Manifest = manifest })
+	pages[3*BlockSize] = 2
+	second := scan(t, root, func(o *Options) { o.Previous = manifest })
+	require.NotEqual(t, first.Summary().Root, second.Summary().Root)
+	require.Equal(t, reference(t, root), second.Summary().Root)
+}
+
+func TestAVolumeThatIsNotWhatItWasIsRefused(t *testing.T) {
+	fill := func(t *testing.T, root string, n int) {
+		for i := range n {
+			write(t, "x", root, fmt.Sprint(i))
+		}
+	}
+	empty := func(t *testing.T, root string, n int) {
+		for i := range n {
+			require.NoError(t, os.Remove(filepath.Join(root, fmt.Sprint(i))))
+		}
+	}
 	for name, row := range map[string]struct {
-		change func(t *testing.T, path string)
-		want   []Range
+		change func(t *testing.T, root string, e *Expectation)
+		says   string
 	}{
-		"one byte": {
-			func(t *testing.T, path string) { flipByte(t, path, 7*BlockSize+3) },
-			[]Range{{7 * BlockSize, BlockSize}},
-		},
-		"neighbours are joined": {
-			func(t *testing.T, path string) {
-				flipByte(t, path, 8*BlockSize-1)
-				flipByte(t, path, 8*BlockSize)
-				flipByte(t, path, 20*BlockSize)
-			},
-			[]Range{{7 * BlockSize, 2 * BlockSize}, {20 * BlockSize, BlockSize}},
-		},
-		"the last block is short": {
-			func(t *testing.T, path string) { flipByte(t, path, blocks*BlockSize+99) },
-			[]Range{{blocks * BlockSize, 100}},
-		},
-		"appended": {
-			func(t *testing.T, path string) { require.NoError(t, os.Truncate(path, (blocks+2)*BlockSize)) },
-			[]Range{{blocks * BlockSize, 2 * BlockSize}},
-		},
-		"truncated within a block": {
-			func(t *testing.T, path string) { require.NoError(t, os.Truncate(path, 10*BlockSize+1)) },
-			[]Range{{10 * BlockSize, 1}},
-		},
-		"truncated at a block": {
-			func(t *testing.T, path string) { require.NoError(t, os.Truncate(path, 10*BlockSize)) },
-			nil,
-		},
-		"emptied": {func(t *testing.T, path string) { require.NoError(t, os.Truncate(path, 0)) }, nil},
+		"the same":     {change: func(*testing.T, string, *Expectation) {}},
+		"half is gone": {change: func(t *testing.T, root string, _ *Expectation) { empty(t, root, 100) }},
+		"nearly all gone": {change: func(t *testing.T, root string, _ *Expectation) { empty(t, root, 199) },
+			says: "it has 1 entries, and had 200"},
+		"everything gone": {change: func(t *testing.T, root string, _ *Expectation) { empty(t, root, 200) },
+			says: "it is empty, and had 200 entries"},
+		"gone and allowed": {change: func(t *testing.T, root string, e *Expectation) { empty(t, root, 200); e.AllowFewer = true }},
+		"another directory with as much": {change: func(t *testing.T, root string, _ *Expectation) {
+			require.NoError(t, os.Rename(root, root+".away"))
+			require.NoError(t, os.Mkdir(root, 0o755))
+			fill(t, root, 200)
+		}, says: "its root is another directory"},
+		"another directory, of a copy": {change: func(t *testing.T, root string, e *Expectation) {
+			e.Identity.Born.Sec, e.Copied = 1, true
+			empty(t, root, 100)
+		}},
+		"nearly all gone since a copy": {change: func(t *testing.T, root string, e *Expectation) {
+			e.Identity.Born.Sec, e.Copied = 1, true
+			empty(t, root, 199)
+		}, says: "it has 1 entries, and had 200"},
+		"born at another time": {change: func(_ *testing.T, _ string, e *Expectation) { e.Identity.Born.Sec-- }, says: "check what is mounted"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root := t.TempDir()
-			path := write(t, string(content), root, "file")
-			old := scan(t, root)
-			row.change(t, path)
-			now := scan(t, root)
-			var got []Range
-			for change, err := range Changes(old, now) {
+			root := filepath.Join(t.TempDir(), "volume")
+			fill(t, root, 200)
+			expect := scan(t, root).Summary().Expect()
+			row.change(t, root, expect)
+			manifest := filepath.Join(t.TempDir(), "manifest")
+			_, err := Scan(t.Context(), Options{Root: root, Manifest: manifest, Scratch: t.TempDir(), Expect: expect})
+			if row.says == "" {
 				require.NoError(t, err)
-				if change.Path() != "file" {
-					continue
-				}
-				for r, err := range change.Ranges() {
-					require.NoError(t, err)
-					got = append(got, r)
-				}
+				return
 			}
-			require.Equal(t, row.want, got)
+			var collapse *CollapseError
+			require.ErrorAs(t, err, &collapse)
+			require.ErrorContains(t, err, row.says)
+			_, err = os.Stat(manifest)
+			require.ErrorIs(t, err, os.ErrNotExist)
 		})
 	}
 }

@@ -1,55 +1,55 @@
 package tree
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"runtime"
 
+	"github.com/zeebo/blake3"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
-	"github.com/lodestone-storage/lodestone/mover/scratch"
+	"github.com/lodestone-storage/lodestone/mover/sandbox"
 )
-
-// Version is that of the root's definition.
-const Version = 1
 
 // Options say what to scan. Root, Manifest and Scratch are needed.
 type Options struct {
 	// Root is the directory of the volume. It must be a directory, not a symbolic link.
 	Root string
-	// Manifest is the file to write. It appears when the scan succeeds and replaces
-	// one that is there; it may be the same as Previous.
+	// Manifest is the file to write. It appears when the scan succeeds and replaces an existing
+	// one; it may be the same as Previous.
 	Manifest string
 	// Scratch is a directory for temporary files outside the volume.
 	Scratch string
-	// Budget is what may be written to Manifest and Scratch; nil: anything.
-	Budget *scratch.Budget
-	// Previous is an earlier manifest of the same volume. What cannot have changed
-	// since is taken over from it and not read again. Empty reads everything.
+	// Budget limits what may be written to Manifest and Scratch; nil: no limit.
+	Budget *sandbox.ScratchBudget
+	// Previous is an earlier manifest of the same volume. Entries that cannot have changed since
+	// are copied from it and not read again. If it is empty everything is read.
 	Previous string
 	// Early is a manifest of large files that a scan with OnlyLarge has made after that of
-	// Previous. Where one of them cannot have changed since, it is taken over from there.
+	// Previous. Files that cannot have changed since are copied from it.
 	Early string
-	// OnlyLarge reads and tells files of LargeFrom and more alone that may have changed since
-	// Previous: the manifest is good as Early of a later scan, and for nothing else.
+	// OnlyLarge scans only files of LargeFrom and more that may have changed since Previous: the
+	// manifest can be used only as Early of a later scan.
 	OnlyLarge bool
-	// Expect is what an earlier scan saw; a root that is another directory, or that has
-	// lost nearly everything, is refused with a CollapseError.
+	// Expect is what an earlier scan has found; a root that is another directory, or that has lost
+	// nearly everything, is refused with a CollapseError.
 	Expect *Expectation
-	// Cold drops cached pages of each file before it is read, so that the disk is read
-	// and not memory.
+	// Cold drops cached pages of each file before it is read, so that the disk is read and not
+	// memory.
 	Cold bool
-	// Shallow reads no contents: the manifest tells all but those, and is no Previous of
+	// Shallow reads no contents: the manifest has everything else, and cannot be Previous of
 	// another scan.
 	Shallow bool
-	// Length is how many bytes of a block volume ScanDevice describes; 0: all.
+	// Length is how many bytes of a block volume ScanDevice reads; 0: all.
 	Length uint64
 	// Workers is how many files or segments are read at once; 0 chooses.
 	Workers int
-	// Progress is called now and then from one goroutine, if it is not nil.
+	// Progress, if not nil, is called from time to time by one goroutine.
 	Progress func(Progress)
 }
 
@@ -60,13 +60,13 @@ func (o *Options) workers() int {
 	}
 	workers := max(4, 2*runtime.GOMAXPROCS(0))
 	if o.Cold {
-		// They wait for the disk most of the time.
+		// Workers wait for the disk most of the time.
 		workers = max(16, workers)
 	}
 	return min(workers, 32)
 }
 
-// Progress is how far a scan is.
+// Progress is the progress of a scan.
 type Progress struct {
 	Entries   uint64
 	ReadBytes uint64
@@ -86,18 +86,18 @@ func Scan(ctx context.Context, o Options) (Summary, error) {
 		return Summary{}, fmt.Errorf("open the volume at %s: %w", o.Root, err)
 	}
 	root := newDir(fd, "")
-	s, err := begin(root, o)
+	s, err := beginScan(root, o)
 	if err != nil {
 		root.release()
 		return Summary{}, err
 	}
 	partial := o.Manifest + ".partial"
 	defer os.Remove(partial)
-	summary, err := scanTo(ctx, root, s, o, partial)
+	summary, err := writeScan(ctx, root, s, o, partial)
 	if err != nil {
 		return Summary{}, err
 	}
-	if err := o.Expect.check(summary); err != nil {
+	if err := o.Expect.checkEntries(summary); err != nil {
 		return Summary{}, err
 	}
 	if err := os.Rename(partial, o.Manifest); err != nil {
@@ -106,41 +106,42 @@ func Scan(ctx context.Context, o Options) (Summary, error) {
 	return summary, nil
 }
 
-// start is what is known when a scan begins.
-type start struct {
+// scanStart is what is known at the start of a scan.
+type scanStart struct {
 	stat    stat
 	summary Summary
 }
 
-// begin looks at the root, refuses a wrong one, and makes the file system durable.
-func begin(root *dir, o Options) (start, error) {
+// beginScan checks the root, refuses a wrong one, and syncs the file system.
+func beginScan(root *dir, o Options) (scanStart, error) {
 	s, err := statAt(root.fd, "")
 	if err != nil {
-		return start{}, fmt.Errorf("look at the volume at %s: %w", o.Root, err)
+		return scanStart{}, fmt.Errorf("look at the volume at %s: %w", o.Root, err)
 	}
-	system, err := systemOf(root.fd)
+	system, err := fileSystemOf(root.fd)
 	if err != nil {
-		return start{}, err
+		return scanStart{}, err
 	}
-	begun := start{stat: s, summary: Summary{
-		Version: Version, Identity: identityOf(&s, system), Margin: system.margin(), SeesTrusted: seesTrusted(), Shallow: o.Shallow, OnlyLarge: o.OnlyLarge,
+	begun := scanStart{stat: s, summary: Summary{
+		Version: Version, Identity: identityOf(&s, system), Margin: system.margin(), SeesTrusted: seesTrusted(), Shallow: o.Shallow,
+		OnlyLarge: o.OnlyLarge,
 	}}
-	if err := o.Expect.recognize(begun.summary.Identity); err != nil {
-		return start{}, err
+	if err := o.Expect.checkIdentity(begun.summary.Identity); err != nil {
+		return scanStart{}, err
 	}
-	// First the clock, then the sync: a page that is written later is written-protected
-	// by the sync, so its next store gets a change time after Started.
-	if begun.summary.Started, err = clock(); err != nil {
-		return start{}, err
+	// The clock is read before the sync: the sync write-protects pages, so the next store to one
+	// gets a change time after Started.
+	if begun.summary.Started, err = kernelTime(); err != nil {
+		return scanStart{}, err
 	}
 	if err := unix.Syncfs(root.fd); err != nil && !errors.Is(err, unix.EROFS) {
-		return start{}, fmt.Errorf("make the volume durable: %w", err)
+		return scanStart{}, fmt.Errorf("make the volume durable: %w", err)
 	}
 	return begun, nil
 }
 
-// scanTo runs walk, workers and collector until the manifest is whole.
-func scanTo(ctx context.Context, root *dir, begun start, o Options, path string) (Summary, error) {
+// writeScan runs walk, workers and collector until the manifest is complete.
+func writeScan(ctx context.Context, root *dir, begun scanStart, o Options, path string) (Summary, error) {
 	w, err := newWriter(path, o.Budget)
 	if err != nil {
 		root.release()
@@ -174,7 +175,7 @@ func scanTo(ctx context.Context, root *dir, begun start, o Options, path string)
 	})
 	for range workers {
 		group.Go(func() error {
-			l := &looker{root: &begun.stat, options: &o, found: found}
+			l := &worker{root: &begun.stat, options: &o, found: found}
 			l.serve(ctx, work, parts)
 			return nil
 		})
@@ -191,4 +192,366 @@ func scanTo(ctx context.Context, root *dir, begun start, o Options, path string)
 		return Summary{}, err
 	}
 	return c.finish()
+}
+
+// collector writes the observations of workers into the manifest, in canonical order.
+type collector struct {
+	options *Options
+	writer  *writer
+	parts   chan<- *part
+	// ahead is the most segments of a large file that are being read.
+	ahead    int
+	summary  Summary
+	linker   *linker
+	found    *findings
+	reported Progress
+}
+
+// run takes batches in order until the walk ends.
+func (c *collector) run(ctx context.Context, ordered <-chan *batch) (err error) {
+	for b := range ordered {
+		if err == nil {
+			err = c.await(ctx, b)
+		}
+		if err == nil {
+			err = c.batch(ctx, b)
+		}
+		b.dir.release()
+	}
+	return err
+}
+
+// await waits until a worker is done with a batch. When the scan is to end, the batch may be
+// incomplete.
+func (c *collector) await(ctx context.Context, b *batch) error {
+	select {
+	case <-b.done:
+		return ctx.Err()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (c *collector) batch(ctx context.Context, b *batch) error {
+	for i := range b.names {
+		seen := &b.names[i].seen
+		if seen.err != nil {
+			return seen.err
+		}
+		if seen.large {
+			err := c.readLarge(ctx, b.dir, b.names[i].name, seen)
+			if gone(err) {
+				seen.entry, seen.unsettled = nil, true
+				c.writer.firstBlocks = 0
+			} else if err != nil {
+				return fmt.Errorf("read %q: %w", seen.entry.Path, err)
+			}
+		}
+		if seen.unsettled {
+			c.summary.Unsettled++
+		}
+		if seen.entry == nil {
+			continue
+		}
+		if err := c.entry(seen); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// entry writes one entry and counts it.
+func (c *collector) entry(seen *observation) error {
+	e := seen.entry
+	switch {
+	case seen.before.entry != nil:
+		if err := c.writer.copyBlocks(seen.before.of.manifest, seen.before.entry); err != nil {
+			return err
+		}
+	case len(seen.blocks) > HashSize:
+		blocks := c.writer.newBlocks()
+		if err := errors.Join(blocks.add(seen.blocks), blocks.end()); err != nil {
+			return err
+		}
+	}
+	if err := c.writer.entry(e); err != nil {
+		return err
+	}
+	c.summary.Entries++
+	c.summary.Inodes++
+	c.summary.Allocated += e.Allocated
+	if e.Type == File {
+		c.summary.Files++
+		c.summary.Bytes += e.Size
+		c.summary.Hashes += maxHashBytes(e.Size, e.Allocated)
+		if seen.before.entry == nil && !c.options.Shallow {
+			c.summary.ReadFiles++
+			c.summary.ReadBytes += seen.read
+		}
+	}
+	c.found.addNeeds(e)
+	if !seen.large {
+		c.progress(seen.read)
+	}
+	return c.linker.add(e)
+}
+
+// progress reports the progress, not for every entry.
+func (c *collector) progress(read uint64) {
+	c.reported.ReadBytes += read
+	if c.options.Progress == nil {
+		return
+	}
+	if c.summary.Entries-c.reported.Entries >= 1000 || read > 0 {
+		c.reported.Entries = c.summary.Entries
+		c.options.Progress(c.reported)
+	}
+}
+
+// finish writes links and summary.
+func (c *collector) finish() (Summary, error) {
+	firstLink := c.writer.at
+	if err := c.linker.finish(c.writer, &c.summary); err != nil {
+		return Summary{}, fmt.Errorf("find hard links: %w", err)
+	}
+	c.summary.LinkMembers = c.writer.members
+	c.summary.Root = c.writer.root()
+	c.summary.Needs, c.summary.Findings = c.found.list()
+	if err := c.writer.finish(c.summary, firstLink); err != nil {
+		return Summary{}, err
+	}
+	return c.summary, nil
+}
+
+// readLarge reads a large file: workers hash its segments, and their hashes are written to the
+// manifest in order. Only a few segments are read at a time, so that memory does not depend on the
+// size of the file. The hashes end at the real end of the file, if it grows or shrinks meanwhile.
+func (c *collector) readLarge(ctx context.Context, d *dir, name string, seen *observation) error {
+	e := seen.entry
+	if e.Size > maxFileSize {
+		return fmt.Errorf("it has %d bytes: %s", e.Size, reasons[FileTooLarge])
+	}
+	f, err := openFile(d, name, e, c.options.Cold)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	if c.options.Cold {
+		f.bypassCache()
+	}
+	total, err := c.hashParts(ctx, f, seen)
+	if err != nil {
+		return err
+	}
+	if c.options.Cold {
+		// Pages that only this scan has read leave the memory to the applications of this node.
+		if err := f.drop(); err != nil {
+			return err
+		}
+	}
+	seen.unsettled, err = f.checkSettled(e, total)
+	return err
+}
+
+// hashParts hashes a file segment by segment, writes the hashes of its blocks, and
+// returns how many bytes there were.
+func (c *collector) hashParts(ctx context.Context, f *openedFile, seen *observation) (total uint64, err error) {
+	e := seen.entry
+	size := int64(e.Size)
+	var under []*part
+	// A file is not closed while a worker reads it.
+	defer func() {
+		for _, p := range under {
+			<-p.done
+		}
+	}()
+	content := newHasher(contentContext)
+	pending := c.writer.newBlocks()
+	var start int64
+	for start < size || len(under) > 0 {
+		if start < size && len(under) < c.ahead {
+			if hole := f.wholeSegments(start, size, seen.sparse); hole > 0 {
+				under = append(under, holeOf(start, hole))
+				start += hole
+				continue
+			}
+			p := &part{
+				file: f, start: start, end: min(start+segment, size), sparse: seen.sparse, done: make(chan struct{}),
+			}
+			select {
+			case c.parts <- p:
+			case <-ctx.Done():
+				return 0, ctx.Err()
+			}
+			under = append(under, p)
+			start = p.end
+			continue
+		}
+		p := under[0]
+		<-p.done
+		under = under[1:]
+		if p.err != nil {
+			return 0, p.err
+		}
+		if total != uint64(p.start) {
+			continue // The file shrank before this segment.
+		}
+		total += p.read
+		if p.zeros > 0 {
+			if err := writeZeros(ctx, content, p.zeros); err != nil {
+				return 0, err
+			}
+			pending.addZeros(p.zeros)
+		}
+		_, _ = content.Write(p.blocks)
+		if err := pending.add(p.blocks); err != nil {
+			return 0, err
+		}
+		c.progress(p.read)
+	}
+	e.Content, seen.read = sum(content), total
+	return total, pending.end()
+}
+
+// wholeSegments returns how many bytes of whole segments, from start, are one hole.
+func (f *openedFile) wholeSegments(start, size int64, sparse bool) int64 {
+	if !sparse {
+		return 0
+	}
+	hole := min(DataFrom(f.fd, start), size) - start
+	return hole - hole%segment
+}
+
+// holeOf returns a part that nobody has to read.
+func holeOf(start, length int64) *part {
+	p := &part{start: start, end: start + length, zeros: uint64(length / BlockSize), read: uint64(length), done: make(chan struct{})}
+	close(p.done)
+	return p
+}
+
+// zeroHashes are hashes of blocks of zeros, in a row to be hashed many at once.
+var zeroHashes = bytes.Repeat(zeroHash[:], 8<<10)
+
+// writeZeros hashes the hashes of so many blocks of zeros.
+func writeZeros(ctx context.Context, content *blake3.Hasher, blocks uint64) error {
+	for blocks > 0 {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		n := min(blocks, uint64(len(zeroHashes)/HashSize))
+		_, _ = content.Write(zeroHashes[:n*HashSize])
+		blocks -= n
+	}
+	return nil
+}
+
+// ScanDevice describes a block volume, or a file that is used as one, in a manifest with a single
+// entry: a file without a name, with the size and the blocks of the device. Owner, mode and times
+// of the device node belong to the machine and are not kept. Root is the device; the other Options
+// are as for Scan, except Previous: a device does not record changes, so all of it is always read.
+func ScanDevice(ctx context.Context, o Options) (Summary, error) {
+	device, err := os.OpenFile(o.Root, os.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return Summary{}, fmt.Errorf("open the block volume: %w", err)
+	}
+	defer device.Close()
+	e, err := deviceEntry(device)
+	if err != nil {
+		return Summary{}, err
+	}
+	f := &openedFile{fd: int(device.Fd())}
+	if o.Length > 0 {
+		if e.Size < o.Length {
+			return Summary{}, fmt.Errorf("read the block volume: it has %d bytes, %d are needed", e.Size, o.Length)
+		}
+		e.Size, e.Allocated = o.Length, o.Length
+	}
+	if err := o.Expect.checkSize(e.Size); err != nil {
+		return Summary{}, err
+	}
+	if o.Cold {
+		if err := retry(func() error { return unix.Fdatasync(f.fd) }); err != nil {
+			return Summary{}, fmt.Errorf("make the block volume durable: %w", err)
+		}
+		if err := f.drop(); err != nil {
+			return Summary{}, err
+		}
+	}
+	started, err := kernelTime()
+	if err != nil {
+		return Summary{}, err
+	}
+	partial := o.Manifest + ".partial"
+	defer os.Remove(partial)
+	w, err := newWriter(partial, o.Budget)
+	if err != nil {
+		return Summary{}, err
+	}
+	defer w.file.Close()
+	workers := o.workers()
+	parts := make(chan *part)
+	c := &collector{
+		options: &o, writer: w, parts: parts, ahead: 2 * workers, linker: newLinker(&o), found: &findings{},
+		summary: Summary{Version: Version, Started: started, Margin: never, Device: true},
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	for range workers {
+		group.Go(func() error {
+			(&worker{}).serve(ctx, nil, parts)
+			return nil
+		})
+	}
+	seen := &observation{entry: e, large: true}
+	group.Go(func() error {
+		defer close(parts)
+		_, err := c.hashParts(ctx, f, seen)
+		return err
+	})
+	if err := group.Wait(); err != nil {
+		return Summary{}, fmt.Errorf("read the block volume: %w", err)
+	}
+	if seen.read != e.Size {
+		return Summary{}, fmt.Errorf("read the block volume: it ends after %d of %d bytes", seen.read, e.Size)
+	}
+	if err := c.entry(seen); err != nil {
+		return Summary{}, err
+	}
+	summary, err := c.finish()
+	if err != nil {
+		return Summary{}, err
+	}
+	if err := os.Rename(partial, o.Manifest); err != nil {
+		return Summary{}, fmt.Errorf("put the manifest in its place: %w", err)
+	}
+	return summary, nil
+}
+
+// deviceEntry returns the one entry of a block volume's manifest.
+func deviceEntry(device *os.File) (*Entry, error) {
+	info, err := device.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("look at the block volume: %w", err)
+	}
+	if !info.Mode().IsRegular() && info.Mode()&os.ModeType != os.ModeDevice {
+		return nil, errors.New("the block volume is neither a block device nor a file")
+	}
+	size, err := device.Seek(0, io.SeekEnd)
+	if err != nil {
+		return nil, fmt.Errorf("ask for the size of the block volume: %w", err)
+	}
+	return &Entry{Type: File, Size: uint64(size), Links: 1, Allocated: uint64(size)}, nil
+}
+
+// DeviceSize returns the size of a block volume, or of a file that is used as one, in bytes.
+func DeviceSize(path string) (uint64, error) {
+	device, err := os.OpenFile(path, os.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return 0, fmt.Errorf("open the block volume: %w", err)
+	}
+	defer device.Close()
+	e, err := deviceEntry(device)
+	if err != nil {
+		return 0, err
+	}
+	return e.Size, nil
 }

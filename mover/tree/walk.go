@@ -1,38 +1,53 @@
 package tree
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
+	"errors"
 	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/lodestone-storage/lodestone/mover/sandbox"
 )
 
 const (
-	// batchAtMost is how many names a worker is given at once.
-	batchAtMost = 64
-	// lostFound is the directory that some file systems keep at their root.
+	// maxBatch is the most names that a worker gets at once.
+	maxBatch = 64
+	// lostFound is the directory that some file systems have at their root.
 	lostFound = "lost+found"
 )
 
-// batch is some names of one directory, in order, for one worker.
+// batch has some names of one directory, in order, for one worker.
 type batch struct {
-	dir *dir
-	// names are to be looked at; "" is the directory itself, for the root only.
-	names []string
-	// before holds what an earlier manifest tells of each name.
-	before []known
-	// found is what the worker saw, in the same order.
-	found []sight
-	done  chan struct{}
+	dir   *dir
+	names []batchName
+	// done is closed when the worker has examined the names.
+	done chan struct{}
 }
 
-// walk goes through the tree in canonical order and hands out batches.
+// batchName is one name of a batch.
+type batchName struct {
+	// name is empty for the directory itself; only the root's batch has that.
+	name string
+	// before is its entry in an earlier manifest.
+	before earlierEntry
+	// seen is what the worker found; empty until then.
+	seen observation
+}
+
+// walk walks the tree in canonical order and distributes batches.
 type walk struct {
 	root  stat
 	names nameSorter
-	// before and early read the earlier manifests, nil without one.
-	before, early *previous
-	// ordered and work get each batch: first the collector, then a worker.
+	// before and early read the earlier manifests; nil without one.
+	before, early *earlierReader
+	// ordered and work get each batch: first ordered, for the collector, then work, for a worker.
 	ordered, work chan<- *batch
 	current       *batch
 }
@@ -53,7 +68,7 @@ func (w *walk) run(ctx context.Context, root *dir) error {
 func (w *walk) children(ctx context.Context, d *dir) error {
 	for n, err := range w.names.sorted(d) {
 		if d.path != "" && gone(err) {
-			// It was removed after it had been opened: the next scan sees what is there then.
+			// It was removed after it had been opened: the next scan will find what is there then.
 			break
 		}
 		if err != nil {
@@ -83,11 +98,11 @@ func isDirectory(d *dir, name string) bool {
 	return err == nil && s.Mode&unix.S_IFMT == unix.S_IFDIR
 }
 
-// descend walks a directory inside another. One that vanished or became something
-// else meanwhile is left out: the next scan sees what is there then.
+// descend walks a directory inside another. One that vanished or was replaced meanwhile is left
+// out: the next scan will find what is there then.
 func (w *walk) descend(ctx context.Context, parent *dir, name string) error {
 	path := parent.join(name)
-	if len(path) > pathAtMost {
+	if len(path) > maxPath {
 		return nil // The worker reports it; nothing below can be kept either.
 	}
 	fd, err := openDirAt(parent.fd, name)
@@ -104,19 +119,19 @@ func (w *walk) descend(ctx context.Context, parent *dir, name string) error {
 		return fmt.Errorf("look at directory %q: %w", path, err)
 	}
 	if s.foreign(&w.root) {
-		return nil // The worker that looks at its name reports it.
+		return nil // The worker that examines its name reports it.
 	}
 	return w.children(ctx, d)
 }
 
-// foreign says whether something is mounted here, or it is of another file system.
+// foreign reports whether something is mounted here, or the entry is on another file system.
 func (s *stat) foreign(root *stat) bool {
 	return s.device() != root.device() || s.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
 }
 
-// add puts a name into the current batch.
+// add adds a name to the current batch.
 func (w *walk) add(ctx context.Context, d *dir, name string) error {
-	if w.current != nil && (w.current.dir != d || len(w.current.names) == batchAtMost) {
+	if w.current != nil && (w.current.dir != d || len(w.current.names) == maxBatch) {
 		if err := w.flush(ctx); err != nil {
 			return err
 		}
@@ -134,15 +149,14 @@ func (w *walk) add(ctx context.Context, d *dir, name string) error {
 		return err
 	}
 	if early.entry != nil {
-		// It is newer: where it does not hold any more, the other one does not either.
+		// It is newer: if it is outdated, so is the other one.
 		before = early
 	}
-	w.current.names = append(w.current.names, name)
-	w.current.before = append(w.current.before, before)
+	w.current.names = append(w.current.names, batchName{name: name, before: before})
 	return nil
 }
 
-// flush hands the current batch out.
+// flush sends the current batch to collector and workers.
 func (w *walk) flush(ctx context.Context) error {
 	b := w.current
 	w.current = nil
@@ -159,4 +173,152 @@ func (w *walk) flush(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// dir is an open directory, shared by the walk and by workers; the last of them
+// closes it.
+type dir struct {
+	fd   int
+	path string
+	refs atomic.Int32
+}
+
+func newDir(fd int, path string) *dir {
+	d := &dir{fd: fd, path: path}
+	d.refs.Store(1)
+	return d
+}
+
+func (d *dir) retain() { d.refs.Add(1) }
+
+func (d *dir) release() {
+	if d.refs.Add(-1) == 0 {
+		_ = unix.Close(d.fd)
+	}
+}
+
+// join returns the path of a name in the directory.
+func (d *dir) join(name string) string {
+	if d.path == "" {
+		return name
+	}
+	if name == "" {
+		return d.path
+	}
+	return d.path + "/" + name
+}
+
+// openDirAt opens a directory without following a symbolic link.
+func openDirAt(parent int, name string) (fd int, err error) {
+	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	return openAt(parent, name, flags)
+}
+
+// openAt opens a name without changing its access time, if that is allowed.
+func openAt(parent int, name string, flags int) (fd int, err error) {
+	err = retry(func() error {
+		fd, err = unix.Openat(parent, name, flags|unix.O_NOATIME, 0)
+		if errors.Is(err, unix.EPERM) {
+			fd, err = unix.Openat(parent, name, flags, 0)
+		}
+		return err
+	})
+	return fd, err
+}
+
+// Offsets in a struct linux_dirent64: inode, offset, length of the record, type, name.
+const (
+	direntLength = 16
+	direntType   = 18
+	direntName   = 19
+)
+
+// names returns the names in a directory in the order of the file system, each followed by a NUL
+// and its type as DT_*.
+func names(d *dir) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		buffer := make([]byte, 32<<10)
+		for {
+			var n int
+			err := retry(func() (err error) {
+				n, err = unix.Getdents(d.fd, buffer)
+				return err
+			})
+			if err != nil {
+				yield("", fmt.Errorf("read directory %q: %w", d.path, err))
+				return
+			}
+			if n == 0 {
+				return
+			}
+			for rest := buffer[:n]; len(rest) > direntName; {
+				length := int(binary.NativeEndian.Uint16(rest[direntLength:]))
+				text, _, _ := bytes.Cut(rest[direntName:length], []byte{0})
+				name := slices.Clip(text)
+				kind := rest[direntType]
+				rest = rest[length:]
+				if string(name) == "." || string(name) == ".." {
+					continue
+				}
+				if !yield(string(append(name, 0, kind)), nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+const (
+	// namesMemory is how much memory the names of one directory may take before they are sorted on
+	// disk. It falls with the number of nested open directories, which all have names in memory.
+	namesMemory = 8 << 20
+	// minNamesMemory is how much each may take however many are open.
+	minNamesMemory = 64 << 10
+)
+
+// nameSorter sorts names of directories. Several may be open, one in another; held is the memory
+// that they take together.
+type nameSorter struct {
+	scratch string
+	budget  *sandbox.ScratchBudget
+	memory  int
+}
+
+// name is one name in a directory, with the type that the directory records (DT_*).
+type name struct {
+	name string
+	kind byte
+}
+
+// sorted reads a whole directory and returns its names in canonical order.
+func (n *nameSorter) sorted(d *dir) iter.Seq2[name, error] {
+	return func(yield func(name, error) bool) {
+		s := newSorter(n.scratch, n.budget, max(namesMemory-n.memory, minNamesMemory))
+		defer s.close()
+		for entry, err := range names(d) {
+			if err == nil {
+				err = s.add([]byte(entry))
+			}
+			if err != nil {
+				yield(name{}, err)
+				return
+			}
+		}
+		held := s.memory()
+		n.memory += held
+		defer func() { n.memory -= held }()
+		for record, err := range s.sorted() {
+			if err != nil {
+				yield(name{}, err)
+				return
+			}
+			// The type follows the name after a NUL, which no name contains and which sorts before
+			// every other byte.
+			text := string(record)
+			end := strings.IndexByte(text, 0)
+			if !yield(name{name: text[:end], kind: text[len(text)-1]}, nil) {
+				return
+			}
+		}
+	}
 }

@@ -1,6 +1,8 @@
-// Package keys holds the names that Lodestone's objects are known by: the
-// driver, and every label, annotation and finalizer. It is the one place where
-// these strings are spelled.
+// Package keys defines the names by which Lodestone's objects are known: the driver, every label,
+// annotation and finalizer, and the names of its objects in a remote cluster. No other package
+// spells these strings, so a search for a constant finds all who read or write it. The comment of
+// each constant says on which object it is, who writes it and what the value means. It has no
+// functions.
 package keys
 
 const (
@@ -40,8 +42,8 @@ const (
 	Capacity          = "lodestone.dev/capacity"
 	CapacityPublished = "published"
 
-	// PodUID is, on whatever exists in a remote cluster for the sake of one home
-	// pod, the UID of that pod. Together with HomeID it is the owner check.
+	// PodUID is, on each object that exists in a remote cluster because of one home pod, the UID of
+	// that pod. Together with HomeID it is the owner check.
 	PodUID = "lodestone.dev/pod-uid"
 
 	// Claims is, on a Node that stands for a remote cluster, ClaimsOfVolumes where its
@@ -82,13 +84,13 @@ const (
 	// may be 253 characters long, too long for a label.
 	Claim = "lodestone.dev/claim"
 
-	// Unpublished is, on a backing claim, set from its creation until its virtual
-	// volume exists: only a backing claim that carries it may be removed without
-	// a word from the user, for no pod ever wrote to it.
+	// Unpublished is, on a backing claim, set from its creation until its virtual volume exists: no
+	// pod ever wrote to such a claim, so it, and only it, may be removed without the user's
+	// consent.
 	Unpublished = "lodestone.dev/unpublished"
 
-	// Carried is, on a backing claim, the keys of the labels and annotations that it
-	// has from its virtual claim, so that those that others wrote stay.
+	// Carried is, on a backing claim, the keys of the labels and annotations that were copied from
+	// its virtual claim, so that those that others wrote are not removed.
 	Carried = "lodestone.dev/carried"
 
 	// Backing is, on a virtual volume, its backing claim:
@@ -120,25 +122,29 @@ const (
 	// Refused is, on a virtual claim, what refused it lately; see package refusal.
 	Refused = "lodestone.dev/refused"
 
-	// ClusterChanged is, on a virtual claim that waits for a node, the last
-	// change of a cluster's state. It carries no decision: writing it wakes the
-	// pods that kube-scheduler set aside because of the claim.
+	// ClusterChanged is, on a virtual claim that waits for a node, the last change of a cluster's
+	// state. Nothing is decided by its value: the write makes kube-scheduler queue again the pods
+	// that it found unschedulable because of the claim.
 	ClusterChanged = "lodestone.dev/cluster-changed"
 
 	// Near is, on a Pod, the claims of its namespace, separated by commas, that
 	// it should run near without mounting them.
 	Near = "lodestone.dev/near"
 
-	// Move is, on a virtual claim, the UID of the move that holds it: while it is
-	// there, no pod that uses the claim is scheduled.
+	// Move is, on a virtual claim, the UID of the move that moves it: while it is there, no pod
+	// that uses the claim is scheduled.
 	Move = "lodestone.dev/move"
+
+	// Unlock is, on a claim that is locked as for a move which nobody knows of, an administrator's decision to
+	// use the claim as it is. Any value but the empty one means so.
+	Unlock = "lodestone.dev/unlock"
 
 	// OffloadClusters is, on a Namespace of home, the IDs of the remote clusters
 	// that its pods may run in, separated by commas; without it: any.
 	OffloadClusters = "lodestone.dev/clusters"
 
-	// Pod is, on whatever exists in a remote cluster for the sake of one home
-	// pod, "namespace/name" of that pod.
+	// Pod is, on each object that exists in a remote cluster because of one home pod,
+	// "namespace/name" of that pod.
 	Pod = "lodestone.dev/pod"
 
 	// RemoteIP is, on a home pod that runs in a remote cluster whose pod network
@@ -146,7 +152,9 @@ const (
 	RemoteIP = "lodestone.dev/remote-ip"
 
 	// ClusterUID is, on a RemoteCluster and its kubeconfig Secret, the UID of the
-	// kube-system namespace of the cluster that they were made for.
+	// kube-system namespace of the cluster that they were made for, and on a virtual
+	// volume whose data is in a remote cluster that of this cluster: any other would
+	// say that the data is gone.
 	ClusterUID = "lodestone.dev/cluster-uid"
 
 	// RemoteCopy is, on a home pod, the ShadowPod that may run for it: "UID of
@@ -158,14 +166,19 @@ const (
 	// pod, for containers that read it from the downward API.
 	HomeNamespace = "lodestone.dev/home-namespace"
 
-	// Token is, on a home pod, the audience of the home API token that the pod
-	// wants in the remote cluster. Without it no token of home travels.
+	// Token is, on a home pod, the audience of the home API token that the pod wants in the remote
+	// cluster. Without it no token of home is sent there.
 	Token = "lodestone.dev/service-account-token"
 
 	// MadeFor is, on a namespace that the remote agent made, "home/namespace": the
 	// ID of the home cluster and its namespace. Together with HomeID it says that
 	// the namespace may be given to that home cluster.
 	MadeFor = "lodestone.dev/made-for"
+
+	// HomeNamespaceUID is, on a namespace that the remote agent made, the UID of the home
+	// namespace that it is for, recorded once: a home namespace that is made again under
+	// the same name may belong to somebody else.
+	HomeNamespaceUID = "lodestone.dev/home-namespace-uid"
 
 	// HomeUID is, on what the remote agent made for a home cluster, the UID of
 	// that cluster's kube-system namespace if it is known: it tells two homes of
@@ -176,8 +189,13 @@ const (
 	// Service that its home cluster may make there, separated by commas.
 	ServiceTypes = "lodestone.dev/service-types"
 
-	// Applied is, on a pod that the remote agent made, what of its ShadowPod's
-	// template was last carried to it.
+	// StorageClasses is, on a namespace that the remote agent made, the classes of
+	// which new claims of its home cluster may be, separated by commas; * is any. Without
+	// it: of none.
+	StorageClasses = "lodestone.dev/storage-classes"
+
+	// Applied is, on a pod that the remote agent made, which labels, annotations and images were
+	// last copied to it from the template of its ShadowPod.
 	Applied = "lodestone.dev/applied"
 
 	// NodeLabels is, on a virtual node, the keys of those of its labels that
@@ -187,6 +205,12 @@ const (
 	// Retired is, on a virtual node, set since it takes no more pods because its
 	// RemoteCluster is being deleted or wants no virtual node.
 	Retired = "lodestone.dev/retired"
+
+	// VirtualNodes is, on the namespace where Lodestone runs, the names of the nodes that stand for
+	// remote clusters, separated by commas; LeavingNodes of those that are being removed. The provisioner
+	// writes both, and the policy on the virtual node program reads them.
+	VirtualNodes = "lodestone.dev/virtual-nodes"
+	LeavingNodes = "lodestone.dev/leaving-nodes"
 
 	// SelectedNode is, on an unbound claim, the node that kube-scheduler chose.
 	SelectedNode = "volume.kubernetes.io/selected-node"
@@ -236,15 +260,127 @@ const (
 	// VirtualNodeFinalizer keeps a RemoteCluster while its virtual node is there.
 	VirtualNodeFinalizer = "lodestone.dev/virtual-node"
 
-	// VirtualNodeRole is a label of the nodes that Lodestone's own virtual node
-	// program makes, which knows more than those of others.
+	// VirtualNodeRole is a label of the nodes that Lodestone's own virtual node program makes. That
+	// program supports more than other virtual kubelets do.
 	VirtualNodeRole = "node-role.kubernetes.io/lodestone"
 
-	// RightsFinalizer keeps, in a namespace of a remote cluster that is being
-	// deleted, home's rights there while claims are left: home lets those go.
+	// RightsFinalizer keeps, in a namespace of a remote cluster that is being deleted, the
+	// RoleBinding of home while there are claims: home needs the rights to take its finalizers off
+	// those claims.
 	RightsFinalizer = "lodestone.dev/home-rights"
 
 	// RemoteTaint is the key of the taint of virtual nodes; its value is the
 	// cluster ID, its effect NoSchedule.
 	RemoteTaint = "lodestone.dev/remote"
+)
+
+// Parameters of a virtual storage class; see package virtualclass.
+const (
+	LocalClass  = "lodestone.dev/local-class"
+	RemoteClass = "lodestone.dev/remote-class"
+	Clusters    = "lodestone.dev/clusters"
+	Classes     = "lodestone.dev/classes"
+
+	// Siblings says whether new volumes of a StatefulSet go to the clusters that
+	// hold the volumes of its other pods: SiblingsPack, SiblingsSpread or
+	// SiblingsIgnore.
+	Siblings       = "lodestone.dev/siblings"
+	SiblingsPack   = "pack"
+	SiblingsSpread = "spread"
+	SiblingsIgnore = "ignore"
+)
+
+// Carry is a parameter of a virtual storage class: the keys of labels and
+// annotations, separated by commas and each perhaps with an asterisk at its end,
+// that backing claims have from their virtual claims.
+const Carry = "lodestone.dev/carry"
+
+// MarkerResource is an extended resource that no node has and kube-scheduler ignores: where
+// kube-scheduler is configured to leave it to the extender, only pods that ask for it are sent to
+// the extender.
+const MarkerResource = "lodestone.dev/scheduling"
+
+// VolumeTrouble is the type of the condition of a virtual claim whose volume has a problem now. A
+// claim without a problem does not have the condition.
+const VolumeTrouble = "lodestone.dev/VolumeTrouble"
+
+// Annotations of what users do about volumes by hand, with kubectl lodestone.
+const (
+	// Lost is, on a virtual volume whose data is in a remote cluster, the time at which a user
+	// declared that data lost: the volume may then be deleted without an answer from that cluster,
+	// and nothing is changed there.
+	Lost = "lodestone.dev/lost"
+
+	// Import is, on a real volume of home, the record of an import of that volume
+	// that is under way, and on a virtual claim that an import made, which one. On
+	// a claim of a remote cluster it is the ID of the home cluster to which an import
+	// that has not ended gave it: so that can be undone.
+	Import = "lodestone.dev/import"
+)
+
+const (
+	// MoveFinalizer keeps a VolumeMove and the claims that it moves: without it, a claim that is
+	// deleted while it has no volume would be gone at once.
+	MoveFinalizer = "lodestone.dev/move"
+	// MoveOf is a label: the UID of a VolumeMove, on whatever exists for its sake and on
+	// a backing claim that holds a copy which no virtual volume stands for, before the
+	// move is committed that at the target, afterwards that at the source.
+	MoveOf = "lodestone.dev/move"
+	// Moving is, on a virtual claim, a label with the value MovingNow while its volume
+	// is taken from its pods: new pods that use the claim get the scheduling gate
+	// MovingGate then.
+	Moving = "lodestone.dev/moving"
+	// MovingNow is the value of label Moving.
+	MovingNow = "true"
+	// MovingGate is the scheduling gate of pods that wait for a move.
+	MovingGate = "lodestone.dev/moving"
+	// MoveTouched is an annotation on a virtual claim. The write makes kube-controller-manager sync
+	// the claim at once; the value means nothing.
+	MoveTouched = "lodestone.dev/move-touched"
+)
+
+// Names in a remote cluster.
+const (
+	// TenantPrefix and the home cluster's ID make the name of the namespace that
+	// holds a home cluster's identity, requests and heartbeat.
+	TenantPrefix = "lodestone-home-"
+
+	// HomeAccount is the name of the home cluster's ServiceAccount in its
+	// tenant namespace.
+	HomeAccount = "lodestone-home"
+
+	// HomeUserPrefix and the home cluster's ID make the user name of a home
+	// cluster that logs in with a client certificate; HomesGroup is its group.
+	HomeUserPrefix = "lodestone:home:"
+	HomesGroup     = "lodestone:homes"
+
+	// HeartbeatLease is the Lease in the tenant namespace that home renews while
+	// it runs pods there: without it, the remote agent keeps the pods running.
+	HeartbeatLease = "home"
+)
+
+// HealingRecord is an annotation, on a real volume of a remote cluster whose shadow somebody
+// deleted: what the remote agent needs to create the shadow again; see remoteagent/policy. Such a
+// volume has the label Healing with the ID of the home cluster, and the new shadow the annotation
+// Healing until it is bound.
+const HealingRecord = "lodestone.dev/healing-record"
+
+const (
+	// SourceCluster is an annotation on a virtual claim that is to be made from a VolumeSnapshot:
+	// the cluster that has the snapshot's data, as far as that is known. Pods of the claim are
+	// scheduled only there. The provisioner does not use it to decide what to make.
+	SourceCluster = "lodestone.dev/source-cluster"
+
+	// ContentUID is a label on a VolumeSnapshot of a remote cluster: the UID of the
+	// VolumeSnapshotContent at home that it was taken for. Together with HomeID it is
+	// the owner check.
+	ContentUID = "lodestone.dev/content-uid"
+
+	// Content is an annotation beside ContentUID: the name of that content.
+	Content = "lodestone.dev/content"
+
+	// MadeBy is an annotation on a VolumeSnapshot of a remote cluster: the CSI driver
+	// of the volume that it was taken of. A class of another driver would make an
+	// empty volume of it.
+	MadeBy = "lodestone.dev/driver"
 )

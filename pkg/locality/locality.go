@@ -1,7 +1,7 @@
-// Package locality says where a volume's data is, and writes it into and reads
-// it from the nodeAffinity of its PersistentVolume. The provisioner encodes, the
-// extender decodes, and kube-scheduler enforces; nothing else passes between
-// the two programs.
+// Package locality reads and writes the cluster that holds a volume's data. The cluster is in the
+// node affinity of the PersistentVolume: the provisioner writes it (Affinity), the extender reads
+// it (Of), and kube-scheduler enforces it. The two programs exchange nothing else. OfNode returns
+// the cluster of a node. The package is pure.
 package locality
 
 import (
@@ -47,7 +47,8 @@ func requirement(cluster string) corev1.NodeSelectorRequirement {
 // those whose pods get the claims that volumes name. The argument is not changed.
 func OfVolumes(affinity *corev1.VolumeNodeAffinity) *corev1.VolumeNodeAffinity {
 	return &corev1.VolumeNodeAffinity{Required: And(affinity.Required, &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{
-		{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: keys.Claims, Operator: corev1.NodeSelectorOpIn, Values: []string{keys.ClaimsOfVolumes}}}},
+		{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: keys.Claims, Operator: corev1.NodeSelectorOpIn,
+			Values: []string{keys.ClaimsOfVolumes}}}},
 	}})}
 }
 

@@ -66,7 +66,8 @@ func TestAnd(t *testing.T) {
 			want: selector(term(zone, west), term(zone, name), term(disk, west), term(disk, name))},
 		"fields are kept beside expressions": {
 			a: selector(fields(name)), b: selector(term(west)),
-			want: selector(corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{west}, MatchFields: []corev1.NodeSelectorRequirement{name}})},
+			want: selector(corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{west},
+				MatchFields: []corev1.NodeSelectorRequirement{name}})},
 		"fields of both sides are kept": {
 			a: selector(fields(name)), b: selector(fields(in("metadata.name", "node-2"))),
 			want: selector(fields(name, in("metadata.name", "node-2")))},

@@ -1,8 +1,17 @@
-// Package namespaces maps namespaces of the home cluster to namespaces of
-// remote clusters.
+// Package namespaces maps a namespace of the home cluster to its namespace in a remote cluster
+// (Remote), and checks whether pods and volumes of a namespace may be in a remote cluster (MayUse).
+// It is pure.
 package namespaces
 
-import "github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+)
 
 // Remote returns the namespace of a remote cluster that belongs to a home
 // namespace.
@@ -11,4 +20,18 @@ func Remote(strategy v1alpha1.NamespaceStrategy, namespace, homeID string) strin
 		return namespace + "-" + homeID
 	}
 	return namespace
+}
+
+// MayUse reports whether pods and volumes of a home namespace may be in a remote
+// cluster: the namespace is labelled for it, and its annotation, if there is
+// one, names the cluster.
+func MayUse(namespace *corev1.Namespace, cluster string) bool {
+	if namespace == nil || namespace.Labels[keys.Offload] != keys.OffloadEnabled {
+		return false
+	}
+	list, narrowed := namespace.Annotations[keys.OffloadClusters]
+	if !narrowed {
+		return true
+	}
+	return slices.ContainsFunc(strings.Split(list, ","), func(id string) bool { return strings.TrimSpace(id) == cluster })
 }

@@ -1,6 +1,7 @@
-// Package refusal keeps, in an annotation of a virtual claim, which clusters and
-// nodes refused it lately. The provisioner writes it, the extender passes those
-// over until the refusal ends. It is pure: callers give the time.
+// Package refusal stores, in an annotation of a virtual claim, which clusters and nodes could not
+// take it lately. The provisioner adds refusals (Add, Encode); the extender reads them (Decode, Of)
+// and filters those clusters and nodes out until the refusal ends. It is pure: callers pass the
+// time.
 package refusal
 
 import (
@@ -19,22 +20,22 @@ type Refusal struct {
 	// Reason is one word, Message one sentence for the user.
 	Reason  string `json:"reason"`
 	Message string `json:"message"`
-	// Until is when the refusal ends and the place may be tried again.
+	// Until is when the refusal ends and the cluster or node may be tried again.
 	Until time.Time `json:"until"`
 }
 
-// maxRefusals and maxMessage bound the annotation: all annotations of an object
-// together may hold 256 KiB. maxAnnotation is more than they make of it, with names
-// of 253 bytes and a message of which each byte is escaped.
+// maxRefusals and maxMessage limit the annotation: all annotations of an object together may hold
+// 256 KiB. maxAnnotation is more than Encode makes within those limits, with names of 253 bytes and
+// a message of which each byte is escaped.
 const (
 	maxRefusals   = 32
 	maxMessage    = 512
 	maxAnnotation = maxRefusals * (6*maxMessage + 1024)
 )
 
-// Decode reads the annotation. What cannot be read counts as no refusal, since
-// users can write the annotation; nor does what Encode never writes, be it too
-// long or too much: to read it would take long.
+// Decode reads the annotation. Users can write the annotation, so text that cannot be read counts
+// as no refusal; so does text that Encode never writes because it is too long or has too many
+// refusals, which would take long to read.
 func Decode(annotation string) []Refusal {
 	if annotation == "" || len(annotation) > maxAnnotation {
 		return nil
@@ -69,8 +70,8 @@ func Encode(refusals []Refusal) (string, error) {
 	return string(data), nil
 }
 
-// Add returns the refusals that still hold at now, with r in place of an earlier
-// one for the same place. The oldest go first when there are too many.
+// Add returns the refusals that have not ended at now, with r instead of an earlier one for the
+// same cluster and node. If there are too many, the oldest are dropped.
 func Add(refusals []Refusal, r Refusal, now time.Time) []Refusal {
 	if len(r.Message) > maxMessage {
 		r.Message = strings.ToValidUTF8(r.Message[:maxMessage], "")
@@ -86,7 +87,7 @@ func Add(refusals []Refusal, r Refusal, now time.Time) []Refusal {
 	return kept[max(0, len(kept)-maxRefusals):]
 }
 
-// Active returns the refusals that still hold at now.
+// Active returns the refusals that have not ended at now.
 func Active(refusals []Refusal, now time.Time) []Refusal {
 	var active []Refusal
 	for _, r := range refusals {

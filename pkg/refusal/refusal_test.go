@@ -56,12 +56,17 @@ func TestAdd(t *testing.T) {
 		add  refusal.Refusal
 		want []refusal.Refusal
 	}{
-		"the first":                        {add: of("west", "", later), want: []refusal.Refusal{of("west", "", later)}},
-		"another cluster":                  {have: []refusal.Refusal{of("east", "", later)}, add: of("west", "", later), want: []refusal.Refusal{of("east", "", later), of("west", "", later)}},
-		"the same cluster again":           {have: []refusal.Refusal{of("west", "", later)}, add: of("west", "", later.Add(time.Second)), want: []refusal.Refusal{of("west", "", later.Add(time.Second))}},
-		"a node beside its cluster":        {have: []refusal.Refusal{of("west", "", later)}, add: of("west", "node-1", later), want: []refusal.Refusal{of("west", "", later), of("west", "node-1", later)}},
-		"an ended one is dropped":          {have: []refusal.Refusal{of("east", "", now)}, add: of("west", "", later), want: []refusal.Refusal{of("west", "", later)}},
-		"times are whole seconds, and UTC": {add: of("west", "", later.Add(time.Millisecond).In(time.FixedZone("", 3600))), want: []refusal.Refusal{of("west", "", later)}},
+		"the first": {add: of("west", "", later), want: []refusal.Refusal{of("west", "", later)}},
+		"another cluster": {have: []refusal.Refusal{of("east", "", later)}, add: of("west", "", later),
+			want: []refusal.Refusal{of("east", "", later), of("west", "", later)}},
+		"the same cluster again": {have: []refusal.Refusal{of("west", "", later)}, add: of("west", "", later.Add(time.Second)),
+			want: []refusal.Refusal{of("west", "", later.Add(time.Second))}},
+		"a node beside its cluster": {have: []refusal.Refusal{of("west", "", later)}, add: of("west", "node-1", later),
+			want: []refusal.Refusal{of("west", "", later), of("west", "node-1", later)}},
+		"an ended one is dropped": {have: []refusal.Refusal{of("east", "", now)}, add: of("west", "", later),
+			want: []refusal.Refusal{of("west", "", later)}},
+		"times are whole seconds, and UTC": {add: of("west", "", later.Add(time.Millisecond).In(time.FixedZone("", 3600))),
+			want: []refusal.Refusal{of("west", "", later)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := append([]refusal.Refusal{}, test.have...)

@@ -1,29 +1,36 @@
-// Package virtualvolume builds virtual volumes: the PersistentVolume that stands for a
-// backing claim, from the virtual claim and, where it is known, the real volume.
-// It is pure.
+// Package virtualvolume builds virtual volumes: the PersistentVolume at home that is bound to a
+// virtual claim and refers to its backing claim. New makes it from the virtual claim, the backing
+// claim and, where it is known, the real volume; IgnoredOptions explains mount options that have no
+// effect. It is pure.
 package virtualvolume
 
 import (
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
-	"github.com/lodestone-storage/lodestone/pkg/backings"
+	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/locality"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 )
 
-// Input is what a virtual volume is made from.
+// Input has what a virtual volume is made from.
 type Input struct {
 	Name    string
 	Claim   *corev1.PersistentVolumeClaim
 	Class   virtualclass.Class
 	Cluster string
-	Backing *corev1.PersistentVolumeClaim
+	// ClusterUID is the UID of the remote cluster that Backing was seen in; empty for home, and
+	// where it is not known.
+	ClusterUID string
+	Backing    *corev1.PersistentVolumeClaim
 	// Real is the real volume. At home it is needed; of a remote one only size
 	// and access modes are taken, and it may be nil while the backing claim
 	// waits for its first pod.
@@ -32,7 +39,7 @@ type Input struct {
 
 // New returns the virtual volume; its claimRef is left to the caller.
 func New(in Input) (*corev1.PersistentVolume, error) {
-	ref := backings.RefTo(in.Cluster, in.Backing)
+	ref := backing.RefTo(in.Cluster, in.Backing)
 	size, err := capacity(in)
 	if err != nil {
 		return nil, err
@@ -57,18 +64,22 @@ func New(in Input) (*corev1.PersistentVolume, error) {
 		pv.Annotations[keys.BackingVolume] = in.Real.Name
 	}
 	if in.Cluster != keys.Home {
+		if in.ClusterUID != "" {
+			pv.Annotations[keys.ClusterUID] = in.ClusterUID
+		}
 		// The volume source, node names and secrets of a remote cluster mean
 		// nothing here, and must not be trusted here.
 		pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: keys.Driver, VolumeHandle: ref.String()}
 		pv.Spec.NodeAffinity = locality.Affinity(in.Cluster, nil)
 		if in.Backing.Name != in.Claim.Name {
-			// Elsewhere a pod would get another claim, or none.
+			// Other nodes would give a pod another claim, or none.
 			pv.Spec.NodeAffinity = locality.OfVolumes(pv.Spec.NodeAffinity)
 		}
 		return pv, nil
 	}
 	if in.Real == nil {
-		return nil, fmt.Errorf("build volume %s: the real volume of backing claim %s/%s is not known", in.Name, in.Backing.Namespace, in.Backing.Name)
+		return nil, fmt.Errorf("build volume %s: the real volume of backing claim %s/%s is not known", in.Name, in.Backing.Namespace,
+			in.Backing.Name)
 	}
 	pv.Spec.PersistentVolumeSource = *in.Real.Spec.PersistentVolumeSource.DeepCopy()
 	pv.Spec.NodeAffinity = locality.Affinity(keys.Home, in.Real.Spec.NodeAffinity)
@@ -83,7 +94,7 @@ func New(in Input) (*corev1.PersistentVolume, error) {
 // attributes is the attributes class of the claim, which binds to no volume of
 // another; an empty one is none.
 func attributes(claim *corev1.PersistentVolumeClaim) *string {
-	if name := backings.Attributes(claim); name != "" {
+	if name := backing.Attributes(claim); name != "" {
 		return &name
 	}
 	return nil
@@ -98,7 +109,8 @@ func capacity(in Input) (resource.Quantity, error) {
 	}
 	have := in.Real.Spec.Capacity[corev1.ResourceStorage]
 	if have.Cmp(want) < 0 {
-		return have, fmt.Errorf("build volume %s: the real volume %s has %s, less than the %s that the claim asks for: its storage class broke its promise, delete the claim and ask for less", in.Name, in.Real.Name, have.String(), want.String())
+		return have, fmt.Errorf("build volume %s: the real volume %s has %s, less than the %s that the claim asks for: its storage class broke "+
+			"its promise, delete the claim and ask for less", in.Name, in.Real.Name, have.String(), want.String())
 	}
 	return have, nil
 }
@@ -115,4 +127,33 @@ func accessModes(in Input) []corev1.PersistentVolumeAccessMode {
 		}
 	}
 	return slices.Clone(in.Real.Spec.AccessModes)
+}
+
+// MountOptionsIgnored is the reason of the event that says what IgnoredOptions does.
+const MountOptionsIgnored = "MountOptionsIgnored"
+
+// maxOptions bounds, in bytes, what is quoted of mount options.
+const maxOptions = 512
+
+// IgnoredOptions says in a sentence which mount options of a virtual volume change nothing,
+// since its real volume in a remote cluster has not got them; empty for none. Kubelets there
+// mount that one, and home may change no volumes there. class is that of the real volume.
+func IgnoredOptions(virtual, real *corev1.PersistentVolume, cluster, class string) string {
+	if ptr.Deref(virtual.Spec.VolumeMode, corev1.PersistentVolumeFilesystem) == corev1.PersistentVolumeBlock {
+		return ""
+	}
+	var ignored []string
+	for _, option := range virtual.Spec.MountOptions {
+		if !slices.Contains(real.Spec.MountOptions, option) {
+			ignored = append(ignored, option)
+		}
+	}
+	if len(ignored) == 0 {
+		return ""
+	}
+	text := strings.Join(ignored, ",")
+	return fmt.Sprintf(
+		"mount options %s of storage class %q have no effect in cluster %s, where pods mount the real volume with options of its own: for new "+
+			"volumes let its administrator set them in real storage class %q, or name another class of that cluster",
+		strconv.Quote(strings.ToValidUTF8(text[:min(len(text), maxOptions)], "")), virtual.Spec.StorageClassName, cluster, class)
 }

@@ -36,7 +36,7 @@ func class(t *testing.T, options ...string) virtualclass.Class {
 	return parsed
 }
 
-// real is a real volume that tries to carry over all that a volume can.
+// real is a real volume with everything that a volume can have.
 func real() *corev1.PersistentVolume {
 	return &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{
@@ -55,7 +55,8 @@ func real() *corev1.PersistentVolume {
 			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimDelete,
 			ClaimRef:                      &corev1.ObjectReference{Namespace: "lodestone-storage", Name: "pvc-u1", UID: "b1"},
 			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{"node-1"}}},
+				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn,
+					Values: []string{"node-1"}}},
 			}}}},
 		},
 	}
@@ -164,8 +165,9 @@ func TestAccessModes(t *testing.T) {
 	type modes = []corev1.PersistentVolumeAccessMode
 	for name, test := range map[string]struct{ claim, real, want modes }{
 		"the real volume's where it has all that is asked for": {claim: modes{once}, real: modes{once, many}, want: modes{once, many}},
-		"the claim's where the real volume lacks one":          {claim: modes{once, readMany}, real: modes{once, many}, want: modes{once, readMany}},
-		"the claim's where the real volume has none":           {claim: modes{once}, want: modes{once}},
+		"the claim's where the real volume lacks one": {claim: modes{once, readMany}, real: modes{once, many},
+			want: modes{once, readMany}},
+		"the claim's where the real volume has none": {claim: modes{once}, want: modes{once}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := real()

@@ -25,7 +25,8 @@ func TestFlagsSetTheOptions(t *testing.T) {
 	o := NewOptions()
 	flags := pflag.NewFlagSet("provisioner", pflag.ContinueOnError)
 	o.AddFlags(flags)
-	require.NoError(t, flags.Parse([]string{"--cluster-id=east", "--storage-namespace=twins", "--leader-elect=false", "--probe-interval=2s", "--workers=5", "--mover-scratch=20Gi", "--publish-capacity=false"}))
+	require.NoError(t, flags.Parse([]string{"--cluster-id=east", "--storage-namespace=twins", "--leader-elect=false", "--probe-interval=2s",
+		"--workers=5", "--mover-scratch=20Gi", "--publish-capacity=false"}))
 	assert.Equal(t, "east", o.ClusterID)
 	assert.Equal(t, "twins", o.StorageNamespace)
 	assert.False(t, o.LeaderElect)
@@ -43,21 +44,25 @@ func TestValidate(t *testing.T) {
 		change func(*Options)
 		says   []string
 	}{
-		"an ID with capitals":               {change: func(o *Options) { o.ClusterID = "East" }, says: []string{"--cluster-id"}},
-		"an ID with a dot":                  {change: func(o *Options) { o.ClusterID = "east.one" }, says: []string{"--cluster-id"}},
-		"an ID that is too long":            {change: func(o *Options) { o.ClusterID = strings.Repeat("a", 64) }, says: []string{"--cluster-id"}},
-		"the ID that stands for home":       {change: func(o *Options) { o.ClusterID = "home" }, says: []string{`other than "home"`}},
-		"no namespace":                      {change: func(o *Options) { o.Namespace = "" }, says: []string{"--namespace"}},
-		"a storage namespace that is none":  {change: func(o *Options) { o.StorageNamespace = "a/b" }, says: []string{"--storage-namespace"}},
-		"a lease that is too short":         {change: func(o *Options) { o.LeaseDuration = 2 * time.Second }, says: []string{"--lease-duration", "at least 3s"}},
-		"no interval":                       {change: func(o *Options) { o.ProbeInterval = 0 }, says: []string{"--probe-interval"}},
-		"a negative period":                 {change: func(o *Options) { o.RefusalPeriod = -time.Second }, says: []string{"--refusal-period"}},
-		"room for movers that is no size":   {change: func(o *Options) { o.MoverScratch = "much" }, says: []string{"--mover-scratch", "as 20Gi"}},
-		"too little room for movers":        {change: func(o *Options) { o.MoverScratch = "0" }, says: []string{"--mover-scratch", "at least 1Mi"}},
-		"no time to settle":                 {change: func(o *Options) { o.MoveSettling = 0 }, says: []string{"--move-settling"}},
-		"no margin":                         {change: func(o *Options) { o.ForcedDeletionMargin = 0 }, says: []string{"--forced-deletion-margin"}},
-		"no workers":                        {change: func(o *Options) { o.Workers = 0 }, says: []string{"--workers"}},
-		"all that is wrong is told at once": {change: func(o *Options) { o.ClusterID, o.Workers = "home", -1 }, says: []string{"--cluster-id", "--workers"}},
+		"an ID with capitals":              {change: func(o *Options) { o.ClusterID = "East" }, says: []string{"--cluster-id"}},
+		"an ID with a dot":                 {change: func(o *Options) { o.ClusterID = "east.one" }, says: []string{"--cluster-id"}},
+		"an ID that is too long":           {change: func(o *Options) { o.ClusterID = strings.Repeat("a", 64) }, says: []string{"--cluster-id"}},
+		"the ID that stands for home":      {change: func(o *Options) { o.ClusterID = "home" }, says: []string{`other than "home"`}},
+		"no namespace":                     {change: func(o *Options) { o.Namespace = "" }, says: []string{"--namespace"}},
+		"a storage namespace that is none": {change: func(o *Options) { o.StorageNamespace = "a/b" }, says: []string{"--storage-namespace"}},
+		"a lease that is too short": {change: func(o *Options) { o.LeaseDuration = 2 * time.Second },
+			says: []string{"--lease-duration", "at least 3s"}},
+		"no interval":                     {change: func(o *Options) { o.ProbeInterval = 0 }, says: []string{"--probe-interval"}},
+		"a negative period":               {change: func(o *Options) { o.RefusalPeriod = -time.Second }, says: []string{"--refusal-period"}},
+		"room for movers that is no size": {change: func(o *Options) { o.MoverScratch = "much" }, says: []string{"--mover-scratch", "as 20Gi"}},
+		"too little room for movers": {change: func(o *Options) { o.MoverScratch = "0" },
+			says: []string{"--mover-scratch", "at least 1Mi"}},
+		"no time to settle": {change: func(o *Options) { o.MoveSettling = 0 }, says: []string{"--move-settling"}},
+		"no margin": {change: func(o *Options) { o.ForcedDeletionMargin = 0 },
+			says: []string{"--forced-deletion-margin"}},
+		"no workers": {change: func(o *Options) { o.Workers = 0 }, says: []string{"--workers"}},
+		"all that is wrong is told at once": {change: func(o *Options) { o.ClusterID, o.Workers = "home", -1 },
+			says: []string{"--cluster-id", "--workers"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := NewOptions()

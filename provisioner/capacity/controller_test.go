@@ -3,19 +3,21 @@ package capacity
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// running runs a controller on a cluster until the test ends. There are no remote
-// clusters, so any informer that sees nothing stands for theirs.
+// running runs a controller on a cluster until the test ends. There are no remote clusters,
+// so their informer is any that is empty.
 func running(t *testing.T, c *cluster, withdraw bool) {
 	t.Helper()
 	metrics, err := NewMetrics(prometheus.NewRegistry())
@@ -25,7 +27,6 @@ func running(t *testing.T, c *cluster, withdraw bool) {
 		Client: c, Namespace: namespace, Withdraw: withdraw, Metrics: metrics,
 		Classes: factory.Storage().V1().StorageClasses().Informer(), Capacities: factory.Storage().V1().CSIStorageCapacities().Informer(),
 		Remotes: factory.Core().V1().Nodes().Informer(), Drivers: factory.Storage().V1().CSIDrivers().Informer(),
-		Released: func() {},
 	})
 	ctx, end := context.WithCancel(t.Context())
 	factory.StartWithContext(ctx)
@@ -80,4 +81,21 @@ func TestAControllerWithdraws(t *testing.T) {
 	running(t, c, true)
 	becomes(t, "all is gone", func() bool { return len(c.objects(t)) == 0 })
 	assert.False(t, c.seen(t, World{}).asks())
+}
+
+// The driver reports a capacity for each of 5,000 nodes, and there are two virtual classes:
+// the cost of one pass that writes nothing.
+func BenchmarkLookAtFiveThousandNodes(b *testing.B) {
+	w := World{Classes: []*storagev1.StorageClass{virtual("v"), virtual("w"), defaulted(real("std"))},
+		Drivers: []*storagev1.CSIDriver{telling(true)}}
+	for i := range 5000 {
+		w.Capacities = append(w.Capacities, told("std", fmt.Sprintf("node-%d", i), "100Gi", ""))
+	}
+	have := published(w)
+	b.ReportAllocs()
+	for b.Loop() {
+		if changes := Compare(Plan(w), have, namespace); len(changes.Create) > 0 {
+			b.Fatal("something is to be written")
+		}
+	}
 }

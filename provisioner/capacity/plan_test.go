@@ -7,7 +7,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -43,8 +45,9 @@ func TestANodeHasRoomUnlessItIsKnownToHaveNone(t *testing.T) {
 			capacities: []*storagev1.CSIStorageCapacity{told("std", "a", "1Gi", "")}, drivers: []*storagev1.CSIDriver{telling(false)},
 			request: "5Gi", room: []map[string]string{homeA, homeB}},
 		"a driver tells that does not say whether it is heeded": {
-			capacities: []*storagev1.CSIStorageCapacity{told("std", "a", "1Gi", "")}, drivers: []*storagev1.CSIDriver{{ObjectMeta: metav1.ObjectMeta{Name: "disk.example.com"}}},
-			request: "5Gi", room: []map[string]string{homeA, homeB}},
+			capacities: []*storagev1.CSIStorageCapacity{told("std", "a", "1Gi", "")},
+			drivers:    []*storagev1.CSIDriver{{ObjectMeta: metav1.ObjectMeta{Name: "disk.example.com"}}},
+			request:    "5Gi", room: []map[string]string{homeA, homeB}},
 		"objects of a driver that is gone": {
 			capacities: []*storagev1.CSIStorageCapacity{told("std", "a", "1Gi", "")}, drivers: []*storagev1.CSIDriver{},
 			request: "5Gi", room: []map[string]string{homeA, homeB}},
@@ -62,10 +65,12 @@ func TestANodeHasRoomUnlessItIsKnownToHaveNone(t *testing.T) {
 		"a driver tells no size": {
 			capacities: []*storagev1.CSIStorageCapacity{told("std", "a", "", "")}, request: "1", none: []map[string]string{homeA, homeB}},
 		"a driver tells of no node": {
-			capacities: []*storagev1.CSIStorageCapacity{{StorageClassName: "std", Capacity: size("9Gi")}}, request: "1", none: []map[string]string{homeA}},
+			capacities: []*storagev1.CSIStorageCapacity{{StorageClassName: "std", Capacity: size("9Gi")}}, request: "1",
+			none: []map[string]string{homeA}},
 		"a driver tells of nodes in a way that cannot be read": {
-			capacities: []*storagev1.CSIStorageCapacity{{StorageClassName: "std", Capacity: size("9Gi"), NodeTopology: &metav1.LabelSelector{MatchLabels: map[string]string{"zone": strings.Repeat("a", 64)}}}},
-			request:    "1", none: []map[string]string{homeA}},
+			capacities: []*storagev1.CSIStorageCapacity{{StorageClassName: "std", Capacity: size("9Gi"),
+				NodeTopology: &metav1.LabelSelector{MatchLabels: map[string]string{"zone": strings.Repeat("a", 64)}}}},
+			request: "1", none: []map[string]string{homeA}},
 		"a remote cluster is full": {
 			remotes: westOf("0", "0"), request: "1", room: []map[string]string{homeA, unknown}, none: []map[string]string{west}},
 		"a remote cluster tells less than nothing": {
@@ -91,8 +96,9 @@ func TestANodeHasRoomUnlessItIsKnownToHaveNone(t *testing.T) {
 		"claims may choose a class that has room": {
 			virtual:    virtual("v", keys.Classes, "fast"),
 			capacities: []*storagev1.CSIStorageCapacity{told("std", "a", "1", ""), told("fast", "b", "9Gi", "")},
-			remotes:    []*v1alpha1.RemoteCluster{remote("west", v1alpha1.OfferedClass{Name: "std", Default: true, Free: size("1")}, offer("fast", "9Gi", ""))},
-			request:    "5Gi", room: []map[string]string{homeB, west}, none: []map[string]string{homeA}},
+			remotes: []*v1alpha1.RemoteCluster{remote("west", v1alpha1.OfferedClass{Name: "std", Default: true, Free: size("1")},
+				offer("fast", "9Gi", ""))},
+			request: "5Gi", room: []map[string]string{homeB, west}, none: []map[string]string{homeA}},
 		"a cluster tells only the largest volume": {
 			virtual: virtual("v"), remotes: westOf("", "2Gi"), request: "5Gi", none: []map[string]string{west}},
 		"claims may choose a class that tells nothing": {
@@ -101,9 +107,11 @@ func TestANodeHasRoomUnlessItIsKnownToHaveNone(t *testing.T) {
 		"a cluster that the class keeps out is for others to judge": {
 			virtual: virtual("v", keys.Clusters, "home"), remotes: westOf("1", "1"), request: "5Gi", room: []map[string]string{west}},
 		"a real class that is not there is for others to judge": {
-			virtual: virtual("v", keys.LocalClass, "gold", keys.RemoteClass, "gold"), remotes: westOf("1", "1"), request: "5Gi", room: []map[string]string{homeA, west}},
+			virtual: virtual("v", keys.LocalClass, "gold", keys.RemoteClass, "gold"), remotes: westOf("1", "1"), request: "5Gi",
+			room: []map[string]string{homeA, west}},
 		"a class that cannot be read is for others to judge": {
-			virtual: virtual("v", "no-such", "parameter"), capacities: []*storagev1.CSIStorageCapacity{told("std", "a", "1", "")}, remotes: westOf("1", "1"),
+			virtual: virtual("v", "no-such", "parameter"), capacities: []*storagev1.CSIStorageCapacity{told("std", "a", "1", "")},
+			remotes: westOf("1", "1"),
 			request: "5Gi", room: []map[string]string{homeA, homeB, west, unknown}},
 		"a real class is confined to a zone": {
 			virtual: virtual("v", keys.LocalClass, "zonal"), remotes: westOf("9Gi", ""),
@@ -142,7 +150,8 @@ func TestANodeHasRoomUnlessItIsKnownToHaveNone(t *testing.T) {
 			for _, labels := range test.none {
 				assert.False(t, objects.hasRoom(t, "v", test.request, labels), "no room on %v", labels)
 			}
-			assert.Empty(t, published(World{Classes: []*storagev1.StorageClass{real("std")}, Capacities: test.capacities, Remotes: test.remotes, Drivers: drivers}), "only virtual classes are published")
+			assert.Empty(t, published(World{Classes: []*storagev1.StorageClass{real("std")}, Capacities: test.capacities, Remotes: test.remotes,
+				Drivers: drivers}), "only virtual classes are published")
 		})
 	}
 }
@@ -174,12 +183,122 @@ func TestObjectsGoWithTheirClassAndKeepTheirNames(t *testing.T) {
 	}
 }
 
+// kube-scheduler excludes nodes by the largest volume, and prefers some by the whole room.
+func TestRoomThatIsUnknownWeighsLikeTheRoomThatIsKnown(t *testing.T) {
+	class := func(free, largest string) v1alpha1.OfferedClass {
+		offered := offer("std", free, largest)
+		offered.Default = true
+		return offered
+	}
+	for name, test := range map[string]struct {
+		capacities []*storagev1.CSIStorageCapacity
+		remotes    []*v1alpha1.RemoteCluster
+		want       map[string]string // room by cluster, and the largest volume
+	}{
+		"nothing is known": {remotes: []*v1alpha1.RemoteCluster{remote("west", class("", ""))},
+			want: map[string]string{keys.Home: "7Ei 7Ei", "west": "7Ei 7Ei", "": "7Ei 7Ei"}},
+		"home tells": {capacities: []*storagev1.CSIStorageCapacity{told("std", "a", "9Gi", "")},
+			remotes: []*v1alpha1.RemoteCluster{remote("west")},
+			want:    map[string]string{keys.Home: "9Gi <nil>", "west": "9Gi 7Ei", "": "9Gi 7Ei"}},
+		"a remote cluster tells": {remotes: []*v1alpha1.RemoteCluster{remote("west", class("5Gi", "3Gi"))},
+			want: map[string]string{keys.Home: "5Gi 7Ei", "west": "5Gi 3Gi", "": "5Gi 7Ei"}},
+		"the middle one of several that are known": {
+			remotes: []*v1alpha1.RemoteCluster{
+				remote("west", class("5Gi", "")), remote("north", class("1Ti", "")), remote("east", class("7Gi", ""))},
+			want: map[string]string{keys.Home: "7Gi 7Ei", "west": "5Gi <nil>", "north": "1Ti <nil>", "east": "7Gi <nil>", "": "7Gi 7Ei"}},
+		"only the largest volume is known": {capacities: []*storagev1.CSIStorageCapacity{told("std", "a", "", "2Gi")},
+			remotes: []*v1alpha1.RemoteCluster{remote("west", class("5Gi", ""))},
+			want:    map[string]string{keys.Home: "5Gi 2Gi", "west": "5Gi <nil>", "": "5Gi 7Ei"}},
+		"a full one": {capacities: []*storagev1.CSIStorageCapacity{told("std", "a", "0", "")}, remotes: []*v1alpha1.RemoteCluster{remote("west")},
+			want: map[string]string{keys.Home: "0 <nil>", "west": "0 7Ei", "": "0 7Ei"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := map[string]string{}
+			for _, segment := range Plan(World{Classes: []*storagev1.StorageClass{virtual("v"), defaulted(real("std"))}, Capacities: test.capacities,
+				Remotes: test.remotes, Drivers: []*storagev1.CSIDriver{telling(true)}}) {
+				got[clusterOf(segment)] = segment.Free.String() + " " + segment.Largest.String()
+			}
+			assert.Equal(t, test.want, got)
+		})
+	}
+}
+
 func TestOfTwoThatTellOfTheSameNodesTheLargerCounts(t *testing.T) {
 	twice := told("std", "a", "9Gi", "")
 	twice.Name = "other"
 	for _, capacities := range [][]*storagev1.CSIStorageCapacity{{told("std", "a", "1Gi", ""), twice}, {twice, told("std", "a", "1Gi", "")}} {
-		objects := published(World{Classes: []*storagev1.StorageClass{virtual("v"), defaulted(real("std"))}, Capacities: capacities, Drivers: []*storagev1.CSIDriver{telling(true)}})
+		objects := published(World{Classes: []*storagev1.StorageClass{virtual("v"), defaulted(real("std"))}, Capacities: capacities,
+			Drivers: []*storagev1.CSIDriver{telling(true)}})
 		assert.Len(t, objects, 2)
 		assert.True(t, objects.hasRoom(t, "v", "5Gi", homeA))
+	}
+}
+
+func TestTheLargestPlaceOfEachClusterIsKnownOrNot(t *testing.T) {
+	const unknown = "unknown"
+	class := func(name, provisioner string, parameters map[string]string) *storagev1.StorageClass {
+		return &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "u1"}, Provisioner: provisioner, Parameters: parameters,
+			VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer)}
+	}
+	told := func(free, largest string) *storagev1.CSIStorageCapacity {
+		c := &storagev1.CSIStorageCapacity{StorageClassName: "real", NodeTopology: &metav1.LabelSelector{},
+			Capacity: ptr.To(resource.MustParse(free))}
+		if largest != "" {
+			c.MaximumVolumeSize = ptr.To(resource.MustParse(largest))
+		}
+		return c
+	}
+	remote := func(classes ...v1alpha1.OfferedClass) *v1alpha1.RemoteCluster {
+		return &v1alpha1.RemoteCluster{ObjectMeta: metav1.ObjectMeta{Name: "west"}, Status: v1alpha1.RemoteClusterStatus{StorageClasses: classes}}
+	}
+	offers := func(name, free string) v1alpha1.OfferedClass {
+		offered := v1alpha1.OfferedClass{Name: name, Default: true}
+		if free != "" {
+			offered.Free = ptr.To(resource.MustParse(free))
+		}
+		return offered
+	}
+	local := map[string]string{keys.LocalClass: "real"}
+	for name, test := range map[string]struct {
+		parameters map[string]string
+		told       []*storagev1.CSIStorageCapacity
+		remotes    []*v1alpha1.RemoteCluster
+		want       map[string]string
+	}{
+		"drivers tell nothing": {parameters: local, remotes: []*v1alpha1.RemoteCluster{remote(offers("fast", ""))},
+			want: map[string]string{keys.Home: unknown, "west": unknown}},
+		"the largest of several counts": {parameters: local, told: []*storagev1.CSIStorageCapacity{told("3Gi", ""), told("9Gi", "5Gi"),
+			told("1Gi", "")}, want: map[string]string{keys.Home: "5Gi"}},
+		"there is room nowhere": {parameters: local, told: []*storagev1.CSIStorageCapacity{told("0", "")},
+			want: map[string]string{keys.Home: "0"}},
+		"both are known": {parameters: local, told: []*storagev1.CSIStorageCapacity{told("3Gi", "")},
+			remotes: []*v1alpha1.RemoteCluster{remote(offers("fast", "7Gi"))}, want: map[string]string{keys.Home: "3Gi", "west": "7Gi"}},
+		"a cluster that nobody looked at yet": {parameters: local, told: []*storagev1.CSIStorageCapacity{told("3Gi", "")},
+			remotes: []*v1alpha1.RemoteCluster{remote()}, want: map[string]string{keys.Home: "3Gi", "west": unknown}},
+		"a cluster without a class for it": {parameters: map[string]string{keys.LocalClass: "real", keys.RemoteClass: "slow"},
+			told: []*storagev1.CSIStorageCapacity{told("3Gi", "")}, remotes: []*v1alpha1.RemoteCluster{remote(offers("fast", "7Gi"))},
+			want: map[string]string{keys.Home: "3Gi"}},
+		"a cluster that the class keeps out of": {parameters: map[string]string{keys.LocalClass: "real", keys.Clusters: keys.Home},
+			told: []*storagev1.CSIStorageCapacity{told("3Gi", "")}, remotes: []*v1alpha1.RemoteCluster{remote(offers("fast", ""))},
+			want: map[string]string{keys.Home: "3Gi"}},
+		"a class that claims choose and none else": {parameters: map[string]string{keys.LocalClass: "real", keys.RemoteClass: "slow",
+			keys.Classes: "fast"}, told: []*storagev1.CSIStorageCapacity{told("3Gi", "")},
+			remotes: []*v1alpha1.RemoteCluster{remote(offers("fast", "7Gi"))}, want: map[string]string{keys.Home: "3Gi", "west": unknown}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			world := World{
+				Classes: []*storagev1.StorageClass{class("virtual", keys.Driver, test.parameters), class("real", "disk", nil)},
+				Drivers: []*storagev1.CSIDriver{{ObjectMeta: metav1.ObjectMeta{Name: "disk"},
+					Spec: storagev1.CSIDriverSpec{StorageCapacity: ptr.To(true)}}},
+				Remotes: test.remotes, Capacities: test.told,
+			}
+			got := map[string]string{}
+			for id, limit := range Largest(world, Plan(world))["virtual"] {
+				if got[id] = unknown; limit != nil {
+					got[id] = limit.String()
+				}
+			}
+			assert.Equal(t, test.want, got)
+		})
 	}
 }

@@ -14,98 +14,124 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	claimdecide "github.com/lodestone-storage/lodestone/provisioner/claims/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 )
 
-// take takes a step and those that go with it, and returns the first that failed.
-func (c *Controller) take(ctx context.Context, w *work, o decide.Observation, step decide.Step) (failed decide.Step, err error) {
-	for _, one := range append([]decide.Step{step}, step.Also...) {
-		if one.Verb != decide.Idle {
-			klog.FromContext(ctx).V(3).Info("Taking step", "step", one.Verb, "claim", one.Claim, "end", one.End, "say", one.Say)
+// act takes all actions of a step, and returns the verb of the first that failed.
+func (c *Controller) act(ctx context.Context, w *activeMove, o decide.Observation, step decide.Step) (failed string, err error) {
+	for _, one := range step.Each() {
+		if one.Action != nil {
+			on := one.Subject()
+			klog.FromContext(ctx).V(3).Info("Taking step", "step", one.Verb(), "claim", on.Claim, "end", on.End, "say", one.Say)
 		}
-		if this := c.act(ctx, w, o, one); this != nil && err == nil {
-			failed, err = one, this
+		if this := c.take(ctx, w, o, one.Action); this != nil && err == nil {
+			failed, err = one.Verb(), this
 		}
 	}
 	return failed, err
 }
 
-// act takes a step. Whatever a request did or did not do, observing again leads on.
-func (c *Controller) act(ctx context.Context, w *work, o decide.Observation, step decide.Step) error {
-	r, i := o.Record, step.Claim
-	switch step.Verb {
-	case decide.Idle:
+// take takes an action. It need not know whether a failed request took effect: the next
+// observation shows it.
+func (c *Controller) take(ctx context.Context, w *activeMove, o decide.Observation, action decide.Action) error {
+	r := o.Record
+	switch a := action.(type) {
+	case nil:
 		return nil
 	case decide.Adopt:
-		return c.patchMove(ctx, o.Move, map[string]any{"finalizers": append(slices.Clone(o.Move.Finalizers), keys.MoveFinalizer), "resourceVersion": o.Move.ResourceVersion})
+		return c.patchMove(ctx, o.Move, map[string]any{"finalizers": append(slices.Clone(o.Move.Finalizers), keys.MoveFinalizer),
+			"resourceVersion": o.Move.ResourceVersion})
 	case decide.Leave:
-		return c.patchMove(ctx, o.Move, map[string]any{"finalizers": without(o.Move.Finalizers), "resourceVersion": o.Move.ResourceVersion})
-	case decide.Inspect, decide.Save:
-		return c.save(ctx, w, o, step)
+		return c.patchMove(ctx, o.Move, map[string]any{"finalizers": withoutMoveFinalizer(o.Move.Finalizers),
+			"resourceVersion": o.Move.ResourceVersion})
+	case decide.Inspect:
+		first, err := c.inspect(ctx, o.Move)
+		if err != nil {
+			return err
+		}
+		return c.saveRecord(ctx, w, first)
+	case decide.Save:
+		return c.saveRecord(ctx, w, a.Record)
 	case decide.DeleteMove:
-		err := c.Moves.In(w.at.Namespace).Delete(ctx, w.at.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &w.uid}})
+		err := c.Moves.In(w.Namespace).Delete(ctx, w.Name, only(w.uid))
 		return ignoreGone(err, "delete VolumeMove")
 	case decide.Forget:
 		w.record = nil
 		return c.forget(ctx, w.uid)
-	case decide.HoldClaim, decide.Lock, decide.Unlock, decide.Touch:
-		return c.markClaim(ctx, r, o.Claims[i].Claim, step)
+	case decide.HoldClaim:
+		claim := o.Claims[a.Claim].Claim
+		return c.patchClaim(ctx, claim, map[string]any{"finalizers": append(slices.Clone(claim.Finalizers), keys.MoveFinalizer)})
+	case decide.Lock:
+		return c.patchClaim(ctx, o.Claims[a.Claim].Claim, map[string]any{"annotations": map[string]any{keys.Move: r.UID},
+			"labels": map[string]any{keys.Moving: keys.MovingNow}})
+	case decide.Unlock:
+		claim := o.Claims[a.Claim].Claim
+		return c.patchClaim(ctx, claim, unlocked(claim))
+	case decide.Touch:
+		return c.patchClaim(ctx, o.Claims[a.Claim].Claim, map[string]any{"annotations": map[string]any{keys.MoveTouched: a.Text}})
 	case decide.Keep:
-		return c.policy(ctx, o.Claims[i].Source.Real, corev1.PersistentVolumeReclaimRetain)
+		return c.setReclaimPolicy(ctx, o.Claims[a.Claim].Source.Real, corev1.PersistentVolumeReclaimRetain)
 	case decide.Restore:
-		side := o.Claims[i].Source
-		if step.End == record.Target {
-			side = o.Claims[i].Target
-		}
-		return c.policy(ctx, side.Real, r.Claims[i].At(step.End).Policy)
+		return c.setReclaimPolicy(ctx, o.Claims[a.Claim].At(a.End).Real, r.Claims[a.Claim].At(a.End).Policy)
 	case decide.MakeTarget:
-		return c.makeTarget(ctx, r, i, o.Claims[i])
-	case decide.Publish, decide.Shelve, decide.DropBacking:
-		return c.backing(ctx, o, step)
-	case decide.MakeSnapshot, decide.MakeClone, decide.DropClone, decide.DropSnapshot:
-		return c.snapshot(ctx, w, o, step)
+		return c.makeTarget(ctx, r, a.Claim, o.Claims[a.Claim])
+	case decide.Publish:
+		return c.publishBacking(ctx, o, a)
+	case decide.Shelve:
+		return c.shelveBacking(ctx, o, a)
+	case decide.DropBacking:
+		return c.dropBacking(ctx, o, a)
+	case decide.MakeSnapshot:
+		return w.noteRefusal(a.Claim, c.makeSnapshot(ctx, r, a.Claim))
+	case decide.MakeClone:
+		return w.noteRefusal(a.Claim, c.makeClone(ctx, r, a.Claim, o.Claims[a.Claim]))
+	case decide.DropClone:
+		return c.dropClone(ctx, r, a.Claim, o.Claims[a.Claim].Snapshot)
+	case decide.DropSnapshot:
+		return c.dropSnapshot(ctx, r, a.Claim, o.Claims[a.Claim].Snapshot)
 	case decide.EnsureMover:
-		return c.ensureMover(ctx, r, step)
+		return c.ensureMover(ctx, r, a)
 	case decide.StartMover:
-		return c.startMover(ctx, r, i, step.End)
+		return c.startMover(ctx, r, a.Claim, a.End)
 	case decide.GiveKeys:
-		return c.giveKeysAgain(ctx, r, i, step.End)
+		return c.recreateKeySecret(ctx, r, a.Claim, a.End)
 	case decide.DropMover:
-		c.tellEnded(o, i, step.End)
-		return c.dropMover(ctx, r, i, step.End)
+		c.reportMoverEnded(o, a.Claim, a.End)
+		return c.dropMover(ctx, r, a.Claim, a.End)
 	case decide.Start:
-		client, err := c.client(ctx, w, r, i, decide.Reads(o, i))
+		client, err := c.moverClient(w, r, a.Claim, decide.ReadEnd(o, a.Claim))
 		if err == nil {
-			_, err = client.Start(ctx, step.Task)
+			_, err = client.Start(ctx, a.Task)
 		}
 		return err
 	case decide.DeletePod:
-		options := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &step.Pod.UID}}
-		if step.Pod.Hasty {
-			// So that its node ends it before it is gone.
+		options := only(a.Pod.UID)
+		if a.Pod.Hasty {
+			// With a grace period of zero the pod would be gone before its node has ended
+			// it.
 			options.GracePeriodSeconds = ptr.To(int64(1))
 		}
-		err := c.Client.CoreV1().Pods(r.Namespace).Delete(ctx, step.Pod.Name, options)
-		return ignoreGone(err, "delete pod "+step.Pod.Name)
+		err := c.Client.CoreV1().Pods(r.Namespace).Delete(ctx, a.Pod.Name, options)
+		return ignoreGone(err, "delete pod "+a.Pod.Name)
 	case decide.Ungate:
-		return c.ungate(ctx, r.Namespace, step.Pod)
-	case decide.DeleteVolume, decide.FreeVolume, decide.MakeVolume:
-		return c.volume(ctx, o, step)
+		return c.ungate(ctx, r.Namespace, a.Pod)
+	case decide.DeleteVolume:
+		return c.deleteVolume(ctx, r, o.Claims[a.Claim].Volume)
+	case decide.FreeVolume:
+		return c.freeVolume(ctx, o.Claims[a.Claim].Volume)
+	case decide.MakeVolume:
+		return c.makeVolume(ctx, a.Volume)
 	}
-	return fmt.Errorf("there is no step %s", step.Verb)
+	return fmt.Errorf("nobody takes action %T", action)
 }
 
-// save writes the record: of what an inspection found, or of a decision.
-func (c *Controller) save(ctx context.Context, w *work, o decide.Observation, step decide.Step) error {
-	next := step.Record
-	if step.Verb == decide.Inspect {
-		var err error
-		if next, err = c.inspect(ctx, o.Move); err != nil {
-			return err
-		}
-	}
+// saveRecord writes the record: the first one after an inspection, or one changed by a
+// decision.
+func (c *Controller) saveRecord(ctx context.Context, w *activeMove, next *record.Record) error {
 	written, err := c.write(ctx, w.record, next)
 	if err != nil {
 		w.record = nil
@@ -114,17 +140,17 @@ func (c *Controller) save(ctx context.Context, w *work, o decide.Observation, st
 	var before *record.Record
 	if w.record != nil {
 		before = w.record.record
-		gone := dropped(before.Pods, next.Pods)
-		c.witness.settle(gone)
-		w.abroad.settle(gone)
+		gone := removedPods(before.Pods, next.Pods)
+		c.witness.forget(gone)
+		w.watchers.forget(gone)
 	}
-	c.Metrics.wrote(before, next)
+	c.Metrics.recordWritten(before, next)
 	w.record = written
 	return nil
 }
 
-// dropped returns the pods that a record no longer has.
-func dropped(before, after []record.Pod) map[types.UID]bool {
+// removedPods returns the pods that the new record no longer has.
+func removedPods(before, after []record.Pod) map[types.UID]bool {
 	gone := map[types.UID]bool{}
 	for _, pod := range before {
 		gone[pod.UID] = true
@@ -135,6 +161,12 @@ func dropped(before, after []record.Pod) map[types.UID]bool {
 	return gone
 }
 
+// only returns the options to delete the object with this UID; another one of the same name
+// stays.
+func only(uid types.UID) metav1.DeleteOptions {
+	return metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}
+}
+
 func ignoreGone(err error, what string) error {
 	if err == nil || apierrors.IsNotFound(err) {
 		return nil
@@ -142,52 +174,173 @@ func ignoreGone(err error, what string) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-func without(finalizers []string) []string {
+func withoutMoveFinalizer(finalizers []string) []string {
 	return slices.DeleteFunc(slices.Clone(finalizers), func(f string) bool { return f == keys.MoveFinalizer })
 }
 
-// patchMove changes metadata of just this VolumeMove.
+// patchMove changes metadata of the VolumeMove with this UID.
 func (c *Controller) patchMove(ctx context.Context, move *v1alpha1.VolumeMove, metadata map[string]any) error {
 	metadata["uid"] = move.UID
 	patch, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {
 		return fmt.Errorf("encode patch: %w", err)
 	}
-	if _, err := c.Moves.In(move.Namespace).Patch(ctx, move.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil && !apierrors.IsNotFound(err) {
+	if _, err := c.Moves.In(move.Namespace).Patch(ctx, move.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil &&
+		!apierrors.IsNotFound(err) {
 		return fmt.Errorf("patch VolumeMove %s/%s: %w", move.Namespace, move.Name, err)
 	}
 	return nil
 }
 
-// markClaim writes on a virtual claim what a move needs there, if it is as it was seen.
-func (c *Controller) markClaim(ctx context.Context, r *record.Record, claim *corev1.PersistentVolumeClaim, step decide.Step) error {
-	metadata := map[string]any{"uid": claim.UID, "resourceVersion": claim.ResourceVersion}
-	switch step.Verb {
-	case decide.HoldClaim:
-		metadata["finalizers"] = append(slices.Clone(claim.Finalizers), keys.MoveFinalizer)
-	case decide.Lock:
-		metadata["annotations"] = map[string]any{keys.Move: r.UID}
-		metadata["labels"] = map[string]any{keys.Moving: keys.MovingNow}
-	case decide.Touch:
-		metadata["annotations"] = map[string]any{keys.MoveTouched: step.Text}
-	case decide.Unlock:
-		metadata["annotations"] = map[string]any{keys.Move: nil, keys.MoveTouched: nil}
-		metadata["labels"] = map[string]any{keys.Moving: nil}
-		metadata["finalizers"] = without(claim.Finalizers)
-	default:
-		return fmt.Errorf("%s writes nothing on a claim", step.Verb)
-	}
+// patchClaim changes metadata of a virtual claim, if its resource version is unchanged.
+func (c *Controller) patchClaim(ctx context.Context, claim *corev1.PersistentVolumeClaim, metadata map[string]any) error {
+	metadata["uid"], metadata["resourceVersion"] = claim.UID, claim.ResourceVersion
 	patch, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {
 		return fmt.Errorf("encode patch: %w", err)
 	}
-	_, err = c.Client.CoreV1().PersistentVolumeClaims(claim.Namespace).Patch(ctx, claim.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err = c.Client.CoreV1().PersistentVolumeClaims(claim.Namespace).Patch(ctx, claim.Name, types.MergePatchType, patch,
+		metav1.PatchOptions{})
 	return ignoreGone(err, "write claim "+claim.Name)
 }
 
-// ungate takes our gate off a pod.
+// ungate removes our scheduling gate from a pod.
 func (c *Controller) ungate(ctx context.Context, namespace string, pod decide.Pod) error {
 	patch := fmt.Appendf(nil, `{"metadata":{"uid":%q},"spec":{"schedulingGates":[{"$patch":"delete","name":%q}]}}`, pod.UID, keys.MovingGate)
 	_, err := c.Client.CoreV1().Pods(namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 	return ignoreGone(err, "let pod "+pod.Name+" go on")
+}
+
+// setReclaimPolicy sets the reclaim policy of a real volume at home, if its resource
+// version is unchanged.
+func (c *Controller) setReclaimPolicy(ctx context.Context, real *corev1.PersistentVolume,
+	policy corev1.PersistentVolumeReclaimPolicy) error {
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": real.UID, "resourceVersion": real.ResourceVersion},
+		"spec":     map[string]any{"persistentVolumeReclaimPolicy": policy},
+	})
+	if err != nil {
+		return fmt.Errorf("encode patch: %w", err)
+	}
+	if _, err := c.Client.CoreV1().PersistentVolumes().Patch(ctx, real.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		return fmt.Errorf("give volume %s the reclaim policy %s: %w", real.Name, policy, err)
+	}
+	return nil
+}
+
+// makeTarget creates the backing claim at the target. Its marks reserve it for this move
+// until it is published.
+func (c *Controller) makeTarget(ctx context.Context, r *record.Record, i int, seen decide.Claim) error {
+	ref := r.Claims[i].Target.Ref
+	at, err := c.siteOf(ref.Cluster)
+	if err != nil {
+		return err
+	}
+	b, err := c.targetClaim(r, i, seen.Claim)
+	if err != nil {
+		return err
+	}
+	if !at.home {
+		if err := c.Clusters.Get(ref.Cluster).RecordNamespace(ctx, ref.Namespace); err != nil {
+			return err
+		}
+	}
+	if _, err := at.Client.CoreV1().PersistentVolumeClaims(ref.Namespace).Create(ctx, b, metav1.CreateOptions{}); err != nil &&
+		!apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("make real claim %s at the target: %w", ref.Key(), err)
+	}
+	return nil
+}
+
+// targetClaim builds the backing claim of a virtual claim at the target.
+func (c *Controller) targetClaim(r *record.Record, i int, virtual *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
+	ref := r.Claims[i].Target.Ref
+	to := claimdecide.Route{Cluster: ref.Cluster, Node: r.Claims[i].Target.Node}
+	for _, class := range c.View(ref.Cluster, r.Namespace).Offered {
+		if class.Name == r.Claims[i].Target.Class {
+			to.Class = class
+		}
+	}
+	if to.Class.Name == "" {
+		return nil, fmt.Errorf("storage class %s is gone at the target: create it again, or abort the move", r.Claims[i].Target.Class)
+	}
+	claim := virtual.DeepCopy()
+	claim.Spec.DataSource, claim.Spec.DataSourceRef = nil, nil
+	b := claimdecide.BackingClaim(claim, to, ref.Key(), c.Place.HomeID)
+	b.Labels[keys.MoveOf] = string(r.UID)
+	if have := r.Claims[i].Volume.Spec.Capacity[corev1.ResourceStorage]; have.Cmp(b.Spec.Resources.Requests[corev1.ResourceStorage]) > 0 {
+		// The source may be larger than its request, and use that.
+		b.Spec.Resources.Requests[corev1.ResourceStorage] = have
+	}
+	if to.Deferred() && to.Node == "" {
+		// The node is chosen for the mover instead.
+		for _, key := range []string{keys.SelectedNode, keys.StorageProvisioner, keys.BetaStorageProvisioner} {
+			delete(b.Annotations, key)
+		}
+	}
+	return b, nil
+}
+
+// publishBacking turns a backing claim into an ordinary one.
+func (c *Controller) publishBacking(ctx context.Context, o decide.Observation, a decide.Publish) error {
+	b := o.Claims[a.Claim].At(a.End).Backing
+	return c.patchBacking(ctx, o.Record.Claims[a.Claim].At(a.End), b, types.MergePatchType,
+		fmt.Sprintf(`{"metadata":{"uid":%q,"labels":{%q:null},"annotations":{%q:null}}}`, b.UID, keys.MoveOf, keys.Unpublished))
+}
+
+// shelveBacking marks the backing claim of the source as the move's.
+func (c *Controller) shelveBacking(ctx context.Context, o decide.Observation, a decide.Shelve) error {
+	b := o.Claims[a.Claim].Source.Backing
+	return c.patchBacking(ctx, &o.Record.Claims[a.Claim].Source, b, types.MergePatchType,
+		fmt.Sprintf(`{"metadata":{"uid":%q,"labels":{%q:%q}}}`, b.UID, keys.MoveOf, o.Record.UID))
+}
+
+// dropBacking deletes a backing claim that no virtual volume refers to.
+func (c *Controller) dropBacking(ctx context.Context, o decide.Observation, a decide.DropBacking) error {
+	copied, b := o.Record.Claims[a.Claim].At(a.End), o.Claims[a.Claim].At(a.End).Backing
+	at, err := c.siteOf(copied.Ref.Cluster)
+	if err != nil {
+		return err
+	}
+	if err := c.requireUnused(ctx, o, b); err != nil {
+		return err
+	}
+	// Our finalizer goes first: a claim that is being deleted and has it is recreated by
+	// the remote agent.
+	if backing.Protected(b) {
+		if err := c.patchBacking(ctx, copied, b, types.StrategicMergePatchType,
+			fmt.Sprintf(`{"metadata":{"uid":%q,"$deleteFromPrimitiveList/finalizers":[%q]}}`, b.UID, keys.BackingFinalizer)); err != nil {
+			return err
+		}
+	}
+	return ignoreGone(at.Client.CoreV1().PersistentVolumeClaims(b.Namespace).Delete(ctx, b.Name, only(b.UID)), "delete real claim "+b.Name)
+}
+
+// patchBacking changes a backing claim, if it still exists.
+func (c *Controller) patchBacking(ctx context.Context, copied *record.Copy, b *corev1.PersistentVolumeClaim, kind types.PatchType,
+	patch string) error {
+	at, err := c.siteOf(copied.Ref.Cluster)
+	if err != nil {
+		return err
+	}
+	_, err = at.Client.CoreV1().PersistentVolumeClaims(b.Namespace).Patch(ctx, b.Name, kind, []byte(patch), metav1.PatchOptions{})
+	return ignoreGone(err, fmt.Sprintf("change real claim %s/%s", b.Namespace, b.Name))
+}
+
+// requireUnused checks a last time, before a copy is deleted, whether a virtual volume
+// refers to it.
+func (c *Controller) requireUnused(ctx context.Context, o decide.Observation, b *corev1.PersistentVolumeClaim) error {
+	for i := range o.Record.Claims {
+		live, err := c.Client.CoreV1().PersistentVolumes().Get(ctx, o.Record.Claims[i].Volume.Name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("look at volume %s: %w", o.Record.Claims[i].Volume.Name, err)
+		}
+		if ref, err := backing.RefOf(live); err != nil || ref.UID == b.UID {
+			return fmt.Errorf("volume %s may stand for real claim %s/%s, which is not removed", live.Name, b.Namespace, b.Name)
+		}
+	}
+	return nil
 }

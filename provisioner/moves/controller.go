@@ -1,11 +1,13 @@
-// Package moves moves the data of claims to other places while their applications
-// run. Package decide says what to do next; this package asks API servers and movers
-// what there is, and does it. Each move has a goroutine of its own, so that none waits
-// for another.
+// Package moves moves the data of claims to other clusters, classes and nodes while their
+// applications run. Controller observes each move through API servers and movers
+// (observe.go, users.go, copies.go), package decide chooses the next step, and act.go takes
+// it; the state of a move is a record (records.go, package record). inspect.go judges a
+// VolumeMove before it begins. Start with controller.go.
 package moves
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -17,232 +19,263 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/record"
+	events "k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
-	"github.com/lodestone-storage/lodestone/pkg/volumemoves"
-	"github.com/lodestone-storage/lodestone/provisioner/backing"
-	"github.com/lodestone-storage/lodestone/provisioner/clusters"
-	flowdecide "github.com/lodestone-storage/lodestone/provisioner/decide"
+	"github.com/lodestone-storage/lodestone/pkg/backing"
+	"github.com/lodestone-storage/lodestone/pkg/clients"
+	"github.com/lodestone-storage/lodestone/pkg/controller"
+	claimdecide "github.com/lodestone-storage/lodestone/provisioner/claims/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/transport"
+	"github.com/lodestone-storage/lodestone/provisioner/remote"
 )
 
 const (
-	// stepTimeout bounds what one look at a move, or one step, may take.
+	// stepTimeout limits one observation of a move and its step.
 	stepTimeout = 30 * time.Second
-	// retryAfter is when a step that failed is tried again.
+	// retryAfter is the pause after a failed step.
 	retryAfter = 500 * time.Millisecond
+	// workers is how many moves are processed in parallel: those that wait for a cluster
+	// that does not answer delay no others.
+	workers = 512
 )
 
 // Config is what a Controller needs.
 type Config struct {
 	Client kubernetes.Interface
-	// Home is how the home cluster is reached.
+	// Home is the client configuration of the home cluster.
 	Home *rest.Config
 	// Dynamic reads and writes the VolumeSnapshots of the home cluster.
 	Dynamic dynamic.Interface
-	// Moves reads and writes VolumeMoves; Objects watches them, the caller runs it.
-	Moves    *volumemoves.Client
-	Objects  cache.SharedIndexInformer
-	Clusters *clusters.Registry
-	Registry *Registry
-	Place    backing.Place
-	// Namespace is where the provisioner runs, and its records are.
+	// Moves reads and writes VolumeMoves; Objects is their informer, which the caller runs.
+	Moves   *clients.VolumeMoveClient
+	Objects cache.SharedIndexInformer
+	// Claims and Pods are informers on the home cluster.
+	Claims, Pods cache.SharedIndexInformer
+	Clusters     *remote.Clusters
+	Records      *Records
+	Place        backing.Place
+	// Namespace is the provisioner's namespace, which has its records.
 	Namespace string
-	// Image is that of the movers.
+	// Image is the image of the movers.
 	Image string
-	// Scratch is how many bytes a mover may keep on the disk of its node; 0: by the size of
-	// its volume.
+	// Scratch is how many bytes a mover may store on the disk of its node; 0: depends on
+	// the size of its volume.
 	Scratch int64
-	// Margin is how long after its grace period a pod may still run that was deleted by
-	// force.
+	// Margin is for how long after its grace period a force-deleted pod may still run.
 	Margin time.Duration
-	// Settling is how long after a move pods are still looked at that may have got the gate
-	// from an API server that had not heard yet that the claims are free.
+	// Settling is for how long after a move pods are still observed: an API server that had
+	// not yet seen the release of the claims may have added the gate.
 	Settling time.Duration
 	// Networks are those in which movers may dial each other.
 	Networks transport.Networks
-	Recorder record.EventRecorder
-	// Metrics are told how moves are; nil for nobody to know.
+	Recorder events.EventRecorder
+	// Metrics counts what happens to moves; nil: nothing is counted.
 	Metrics *Metrics
-	// Class, Node and Space return objects of home as last seen, nil where there are
-	// none.
+	// Class, Node and Space return home objects from caches, nil if there are none.
 	Class func(name string) *storagev1.StorageClass
 	Node  func(name string) *corev1.Node
 	Space func(name string) *corev1.Namespace
-	// StandIns returns the nodes of home that stand for a remote cluster, as last seen.
+	// StandIns returns the home nodes that represent a remote cluster, from the cache.
 	StandIns func(cluster string) []*corev1.Node
-	// View returns what is known of a cluster for claims of a home namespace.
-	View func(cluster, namespace string) flowdecide.Cluster
-	// Released is told of each claim that a move no longer holds. It must not block.
+	// View returns the state of a cluster for claims of a home namespace.
+	View func(cluster, namespace string) claimdecide.Cluster
+	// Released is called for each claim that a move has released. It must not block.
 	Released func(claim types.UID)
 }
 
 // Controller moves volumes.
 type Controller struct {
 	Config
-	ways    ways
+	queue   *controller.Queue[moveKey]
+	marks   marks
+	routes  dialRoutes
 	witness witness
 	mu      sync.Mutex
-	work    map[types.UID]*work
-	running sync.WaitGroup
+	active  map[types.UID]*activeMove
 }
 
-// New returns a Controller that does nothing until it is run.
+// moveKey is the key of a move; the UID distinguishes it from another one of the same name.
+type moveKey struct {
+	types.NamespacedName
+	uid types.UID
+}
+
+// activeMove is the in-memory state of one move. Only the worker that has its key uses it.
+type activeMove struct {
+	moveKey
+	record    *stored
+	lastPhase string
+	waiting   waiting
+	links     links
+	watchers  remoteWatchers
+	steps     repeated
+	// refused has the reasons for which API servers refused snapshots of claims, or claims
+	// made from them, by index.
+	refused map[int]string
+	// progress is kept in memory only: after a restart copies get their full time again.
+	progress progress
+	failing  failing
+	keyless  keylessMovers
+}
+
+// New returns a Controller that does nothing until Run.
 func New(config Config) *Controller {
 	if config.Metrics == nil {
 		config.Metrics = newMetrics()
 	}
-	return &Controller{Config: config, work: map[types.UID]*work{}}
+	queue := controller.NewQueue[moveKey](controller.QueueConfig{
+		// A step that has begun is finished even when Run ends.
+		Name: "moves", FirstRetry: retryAfter, LastRetry: retryAfter, Timeout: stepTimeout, FinishSteps: true,
+	})
+	return &Controller{Config: config, marks: newMarks(), active: map[types.UID]*activeMove{}, queue: queue}
 }
 
-// Run works until ctx ends. Load must have succeeded, and Objects be synced.
+// Run works until ctx ends. Call it after Load has succeeded and Objects is synced.
 func (c *Controller) Run(ctx context.Context) error {
-	changed := func(obj any) {
-		if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-			obj = gone.Obj
-		}
-		if move, ok := obj.(*v1alpha1.VolumeMove); ok {
-			c.poke(ctx, move.UID, types.NamespacedName{Namespace: move.Namespace, Name: move.Name})
-		}
-	}
-	handler, err := c.Objects.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: changed, UpdateFunc: func(_, obj any) { changed(obj) }, DeleteFunc: changed,
+	unwatch, err := controller.Watch(c.Objects, func(was, now *v1alpha1.VolumeMove) {
+		move := controller.Either(was, now)
+		c.queue.Add(moveKey{types.NamespacedName{Namespace: move.Namespace, Name: move.Name}, move.UID})
 	})
 	if err != nil {
-		return fmt.Errorf("watch VolumeMoves: %w", err)
+		return err
 	}
-	for uid, known := range c.Registry.all() {
-		c.poke(ctx, uid, types.NamespacedName{Namespace: known.Namespace, Name: known.Name})
+	for uid, known := range c.Records.all() {
+		c.queue.Add(moveKey{types.NamespacedName{Namespace: known.Namespace, Name: known.Name}, uid})
 	}
-	c.running.Go(func() { c.sweepAlways(ctx) })
-	<-ctx.Done()
-	err = c.Objects.RemoveEventHandler(handler)
-	c.mu.Lock()
-	c.work = nil
-	c.mu.Unlock()
-	c.running.Wait()
-	return err
+	var beside sync.WaitGroup
+	var unmarked error
+	beside.Go(func() { c.runSweep(ctx) })
+	beside.Go(func() { unmarked = c.runMarks(ctx) })
+	c.queue.Run(ctx, workers, c.sync)
+	beside.Wait()
+	for _, w := range c.active {
+		w.close()
+	}
+	return errors.Join(unmarked, unwatch())
 }
 
-// work is one move that is worked on.
-type work struct {
-	uid types.UID
-	at  types.NamespacedName
-	// woken has room for one: what happens while a step is taken is seen after it.
-	woken  chan struct{}
-	record *stored
-	told   string
-	waits  waiting
-	links  links
-	abroad abroad
-	steps  repeated
-	// refused are why snapshots cannot be taken of claims, or claims made of them, as API
-	// servers have said.
-	refused map[int]string
-	// advance is kept in memory only: a provisioner that is started anew gives copies
-	// their time again.
-	advance advance
-	failing failing
-	tardy   tardy
-}
-
-// poke has a move looked at.
-func (c *Controller) poke(ctx context.Context, uid types.UID, at types.NamespacedName) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.work == nil || ctx.Err() != nil {
-		return
-	}
-	w, ok := c.work[uid]
-	if !ok {
-		w = &work{uid: uid, at: at, woken: make(chan struct{}, 1)}
-		c.work[uid] = w
-		c.running.Go(func() { c.follow(ctx, w) })
-		return
-	}
-	select {
-	case w.woken <- struct{}{}:
-	default:
-	}
-}
-
-// follow works on a move until nothing is left of it, or ctx ends.
-func (c *Controller) follow(ctx context.Context, w *work) {
-	logger := klog.FromContext(ctx).WithValues("move", w.at, "moveUID", w.uid)
+// sync takes the next step of a move, and drops its state once nothing is left of it.
+func (c *Controller) sync(ctx context.Context, key moveKey) (after time.Duration, err error) {
+	logger := klog.FromContext(ctx).WithValues("move", key.NamespacedName, "moveUID", key.uid)
 	ctx = klog.NewContext(ctx, logger)
-	defer w.links.close()
-	defer w.abroad.close()
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-w.woken:
-		case <-timer.C:
-		}
-		after, gone, err := c.turn(ctx, w)
-		if err != nil {
-			logger.V(2).Info("Will be tried again", "err", err)
-			after = retryAfter
-			w.record = nil
-		}
-		if gone && c.leave(w) {
-			return
-		}
-		if after > 0 {
-			timer.Reset(after)
-		}
+	w := c.moveOf(key)
+	after, gone, err := c.lookAndAct(ctx, w)
+	if err != nil {
+		// Logged here at a low level, not by the queue: the VolumeMove shows it, and
+		// clusters may be unreachable for long.
+		logger.V(2).Info("Will be tried again", "err", err)
+		w.record = nil
+		return retryAfter, nil
 	}
+	if gone {
+		w.close()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.active, key.uid)
+	}
+	return after, nil
 }
 
-// leave ends the work on a move, unless it was poked meanwhile.
-func (c *Controller) leave(w *work) bool {
+func (c *Controller) moveOf(key moveKey) *activeMove {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	select {
-	case <-w.woken:
-		w.woken <- struct{}{}
-		return false
-	default:
+	w := c.active[key.uid]
+	if w == nil {
+		w = &activeMove{moveKey: key}
+		c.active[key.uid] = w
 	}
-	delete(c.work, w.uid)
-	return true
+	return w
 }
 
-// turn looks at a move and takes the next step. after is how long until the next turn,
-// 0: when something changes; gone says that nothing is left of it.
-func (c *Controller) turn(ctx context.Context, w *work) (after time.Duration, gone bool, err error) {
-	// A step that was begun is finished even when ctx ends.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stepTimeout)
-	defer cancel()
+// close stops what runs between the steps of a move.
+func (w *activeMove) close() {
+	w.links.close()
+	w.watchers.close()
+}
+
+// lookAndAct observes a move and takes the next step. after is the time until the next
+// call, 0: when something changes; gone says that nothing is left of the move.
+func (c *Controller) lookAndAct(ctx context.Context, w *activeMove) (after time.Duration, gone bool, err error) {
 	o, err := c.observe(ctx, w)
 	if err != nil {
-		c.tell(ctx, w, o, decide.Step{Verb: decide.Idle, Say: "waiting until this can be read: " + err.Error()})
+		c.report(ctx, w, o, decide.Step{Say: "waiting until this can be read: " + err.Error()})
 		return 0, false, err
 	}
 	if o.Record == nil && o.Move == nil {
-		c.Metrics.see(w.uid, o, decide.Step{})
+		c.Metrics.observe(w.uid, o, decide.Step{})
 		return 0, true, nil
 	}
 	o.Failing, o.FailingWhy = w.failing.since, w.failing.why
 	step := decide.Next(o)
-	failed, err := c.take(ctx, w, o, step)
-	if w.failing.see(o.Now, err); err != nil {
-		c.tell(ctx, w, o, decide.Step{Verb: decide.Idle, Say: fmt.Sprintf("%s is tried again: %v", failed.Verb, err)})
+	failed, err := c.act(ctx, w, o, step)
+	if w.failing.note(o.Now, err); err != nil {
+		c.report(ctx, w, o, decide.Step{Say: fmt.Sprintf("%s is tried again: %v", failed, err)})
 		return 0, false, err
 	}
-	if step.Verb == decide.Save {
-		c.tellGivenUp(o, step)
+	if step.Saved() != nil {
+		c.reportGivenUp(o, step)
 		o.Record = w.record.record
 	}
-	c.Metrics.see(w.uid, o, step)
-	c.tell(ctx, w, o, step)
-	if step.Verb == decide.Idle {
+	c.Metrics.observe(w.uid, o, step)
+	c.report(ctx, w, o, step)
+	if step.Action == nil {
 		return step.After, false, nil
 	}
 	return w.steps.pause(o, step), false, nil
+}
+
+// repeated counts how often the same step was taken in a row.
+type repeated struct {
+	step  stepKey
+	again int
+}
+
+const (
+	// firstPause is the pause after a repeated step; it doubles up to longestPause.
+	firstPause   = 10 * time.Millisecond
+	longestPause = 5 * time.Second
+)
+
+// stepKey identifies a step.
+type stepKey struct {
+	verb  string
+	on    decide.Subject
+	phase v1alpha1.MovePhase
+}
+
+// pause returns how long to wait after a step. A step that has no effect although the API
+// server reported success is repeated at growing intervals.
+func (t *repeated) pause(o decide.Observation, step decide.Step) time.Duration {
+	now := stepKey{verb: step.Verb(), on: step.Subject()}
+	if o.Record != nil {
+		now.phase = o.Record.Phase
+	}
+	if now != t.step || step.Saved() != nil {
+		*t = repeated{step: now}
+		return time.Nanosecond
+	}
+	t.again++
+	return min(firstPause<<min(t.again-1, 10), longestPause)
+}
+
+// failing is since when every step of a move has failed, and the last error. It is kept in
+// memory only.
+type failing struct {
+	since time.Time
+	why   string
+}
+
+// note records the result of a step.
+func (f *failing) note(now time.Time, err error) {
+	switch {
+	case err == nil:
+		*f = failing{}
+	case f.since.IsZero():
+		*f = failing{since: now, why: err.Error()}
+	default:
+		f.why = err.Error()
+	}
 }

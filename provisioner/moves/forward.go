@@ -8,6 +8,9 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
+	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	constants "k8s.io/apimachinery/pkg/util/portforward"
@@ -19,19 +22,21 @@ import (
 	streamspdy "k8s.io/streaming/pkg/httpstream/spdy"
 )
 
-// maxRefusal is how much is read, in bytes, of the answer of a server that forwards
-// nothing.
+// maxRefusal limits, in bytes, how much is read of the answer of a server that refuses to
+// forward.
 const maxRefusal = 64 << 10
 
-// forward opens a connection to a port of a pod through the API server of its cluster.
-// An API server that answers nothing is not waited for beyond ctx.
-func forward(ctx context.Context, at site, pod *corev1.Pod, port int) (net.Conn, error) {
-	location := at.Client.CoreV1().RESTClient().Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("portforward").URL()
-	return within(ctx, func() (net.Conn, error) { return forwardTo(ctx, at.Config, location, port) })
+// dialPodPort opens a connection to a port of a pod through the API server of its cluster.
+// It returns when ctx ends, even if the API server does not answer.
+func dialPodPort(ctx context.Context, at site, pod *corev1.Pod, port int) (net.Conn, error) {
+	location := at.Client.CoreV1().RESTClient().Post().
+		Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("portforward").URL()
+	return openWithin(ctx, func() (net.Conn, error) { return openForward(ctx, at.Config, location, port) })
 }
 
-// within runs open and gives up on it when ctx ends; what it opens later is closed.
-func within(ctx context.Context, open func() (net.Conn, error)) (net.Conn, error) {
+// openWithin runs open and stops waiting for it when ctx ends; a connection that it opens
+// later is closed.
+func openWithin(ctx context.Context, open func() (net.Conn, error)) (net.Conn, error) {
 	type result struct {
 		conn net.Conn
 		err  error
@@ -54,9 +59,9 @@ func within(ctx context.Context, open func() (net.Conn, error)) (net.Conn, error
 	}
 }
 
-// forwardTo forwards over WebSockets; over SPDY where the API server, or what is before
-// it, does not know those.
-func forwardTo(ctx context.Context, config *rest.Config, location *url.URL, port int) (net.Conn, error) {
+// openForward forwards over WebSockets, or over SPDY if the API server, or a proxy before
+// it, does not support those.
+func openForward(ctx context.Context, config *rest.Config, location *url.URL, port int) (net.Conn, error) {
 	connection, cut, err := overWebSocket(ctx, config, location)
 	if httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err) {
 		var older error
@@ -69,12 +74,13 @@ func forwardTo(ctx context.Context, config *rest.Config, location *url.URL, port
 	if err != nil {
 		return nil, fmt.Errorf("open a port-forward: %w", err)
 	}
-	return streamsTo(connection, cut, port)
+	return openStreams(connection, cut, port)
 }
 
-// overWebSocket tunnels the streams of a port-forward through a WebSocket. cut ends the
-// connection at once, whatever waits in it.
-func overWebSocket(ctx context.Context, config *rest.Config, location *url.URL) (connection httpstream.Connection, cut io.Closer, err error) {
+// overWebSocket tunnels the streams of a port-forward through a WebSocket. Closing cut ends
+// the connection at once, including blocked writes.
+func overWebSocket(ctx context.Context, config *rest.Config, location *url.URL) (connection httpstream.Connection, cut io.Closer,
+	err error) {
 	transport, holder, err := websocket.RoundTripperFor(config)
 	if err != nil {
 		return nil, nil, fmt.Errorf("make transport of a WebSocket: %w", err)
@@ -106,18 +112,19 @@ func overSPDY(ctx context.Context, config *rest.Config, location *url.URL) (http
 		return nil, fmt.Errorf("make request of SPDY: %w", err)
 	}
 	client := &http.Client{
-		Transport: brief{transport},
-		// Home's requests go to no address that another cluster chooses.
+		Transport: boundedTransport{transport},
+		// Do not follow redirects: another cluster must not choose the address of home's
+		// requests.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	connection, _, err := spdy.NegotiateStreaming(upgrader, client, request, constants.PortForwardV1Name)
 	return connection, err
 }
 
-// brief bounds what is read of an answer that is no stream.
-type brief struct{ http.RoundTripper }
+// boundedTransport limits how much is read of an answer that is not a stream.
+type boundedTransport struct{ http.RoundTripper }
 
-func (b brief) RoundTrip(request *http.Request) (*http.Response, error) {
+func (b boundedTransport) RoundTrip(request *http.Request) (*http.Response, error) {
 	response, err := b.RoundTripper.RoundTrip(request)
 	if err == nil && response.StatusCode != http.StatusSwitchingProtocols {
 		response.Body = struct {
@@ -127,3 +134,90 @@ func (b brief) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	return response, err
 }
+
+const (
+	// maxProblem limits, in bytes, how much is read of the reason why a pod was not
+	// reached.
+	maxProblem = 4096
+	// problemTimeout is how long to wait for that reason when a stream ends: it arrives on
+	// a stream of its own.
+	problemTimeout = time.Second
+)
+
+// openStreams opens the two streams of one forwarded connection. cut may be nil.
+func openStreams(connection httpstream.Connection, cut io.Closer, port int) (net.Conn, error) {
+	f := &forwardedConn{connection: connection, cut: cut, problemRead: make(chan struct{})}
+	headers := http.Header{}
+	headers.Set(corev1.PortHeader, strconv.Itoa(port))
+	headers.Set(corev1.PortForwardRequestIDHeader, "0")
+	headers.Set(corev1.StreamType, corev1.StreamTypeError)
+	problems, err := connection.CreateStream(headers)
+	if err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("open the error stream of a port-forward: %w", err)
+	}
+	// Nothing is sent on it.
+	_ = problems.Close()
+	headers.Set(corev1.StreamType, corev1.StreamTypeData)
+	if f.Stream, err = connection.CreateStream(headers); err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("open the data stream of a port-forward: %w", err)
+	}
+	go func() {
+		said, _ := io.ReadAll(io.LimitReader(problems, maxProblem))
+		f.problem = strings.TrimSpace(string(said))
+		close(f.problemRead)
+		if f.problem != "" {
+			// The pod does not listen, or is gone.
+			_ = f.Close()
+		}
+	}()
+	return f, nil
+}
+
+// forwardedConn is a forwarded connection. It supports no deadlines: to end blocked reads
+// and writes, close it.
+type forwardedConn struct {
+	httpstream.Stream
+	connection httpstream.Connection
+	cut        io.Closer
+	// problem is why the pod was not reached; it is valid once problemRead is closed.
+	problem     string
+	problemRead chan struct{}
+}
+
+// Read implements net.Conn. Its error includes why the pod was not reached, if that is
+// known.
+func (f *forwardedConn) Read(p []byte) (int, error) {
+	n, err := f.Stream.Read(p)
+	if err == nil {
+		return n, nil
+	}
+	select {
+	case <-f.problemRead:
+		if f.problem != "" {
+			err = errors.New(f.problem)
+		}
+	case <-time.After(problemTimeout):
+	}
+	return n, err
+}
+
+// Close implements net.Conn.
+func (f *forwardedConn) Close() error {
+	if f.cut == nil {
+		// Close can wait behind a blocked write, maybe for ever.
+		go func() { _ = f.connection.Close() }()
+		return nil
+	}
+	err := f.cut.Close()
+	// After cut it can no longer block; it ends what else belongs to the connection.
+	_ = f.connection.Close()
+	return err
+}
+
+func (f *forwardedConn) LocalAddr() net.Addr              { return &net.TCPAddr{} }
+func (f *forwardedConn) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
+func (f *forwardedConn) SetDeadline(time.Time) error      { return nil }
+func (f *forwardedConn) SetReadDeadline(time.Time) error  { return nil }
+func (f *forwardedConn) SetWriteDeadline(time.Time) error { return nil }

@@ -23,7 +23,7 @@ import (
 	streamspdy "k8s.io/streaming/pkg/httpstream/spdy"
 )
 
-// apiServer forwards ports as API servers do, to a pod that is a function.
+// apiServer is a fake API server that forwards ports to a function in place of a pod.
 type apiServer struct {
 	webSockets, spdy bool
 	pod              func(data, problems httpstream.Stream)
@@ -55,7 +55,7 @@ func (s apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// streams takes the two streams of one connection and gives them to the pod.
+// streams collects the two streams of one connection and passes them to the pod.
 func (s apiServer) streams() httpstream.NewStreamHandler {
 	both := make(chan httpstream.Stream, 2)
 	go func() {
@@ -84,7 +84,7 @@ func reached(t *testing.T, handler http.Handler) (net.Conn, error) {
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	conn, err := within(ctx, func() (net.Conn, error) { return forwardTo(ctx, &rest.Config{Host: server.URL}, location, 8440) })
+	conn, err := openWithin(ctx, func() (net.Conn, error) { return openForward(ctx, &rest.Config{Host: server.URL}, location, 8440) })
 	if err == nil {
 		t.Cleanup(func() { _ = conn.Close() })
 	}
@@ -127,7 +127,7 @@ func TestAPodThatDoesNotListenIsSaid(t *testing.T) {
 	}
 }
 
-// TestClosingEndsWhatWaits: a machine that is gone takes nothing and says nothing.
+// TestClosingEndsWhatWaits uses a peer that neither reads nor writes, like a dead machine.
 func TestClosingEndsWhatWaits(t *testing.T) {
 	for name, server := range map[string]apiServer{"over WebSockets": {webSockets: true}, "over SPDY": {spdy: true}} {
 		t.Run(name, func(t *testing.T) {
@@ -156,7 +156,7 @@ func TestAServerThatAnswersNothingIsNotWaitedFor(t *testing.T) {
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	_, err = within(ctx, func() (net.Conn, error) { return forwardTo(ctx, &rest.Config{Host: server.URL}, location, 8440) })
+	_, err = openWithin(ctx, func() (net.Conn, error) { return openForward(ctx, &rest.Config{Host: server.URL}, location, 8440) })
 	require.Error(t, err)
 }
 

@@ -1,6 +1,11 @@
+// This file inspects a VolumeMove before it begins, in this order: the target, each claim
+// with its source and target, the pods, and last a dry run. The result is the first record
+// of the move. It is long because it is a list of checks.
+
 package moves
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -9,21 +14,28 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/locality"
-	"github.com/lodestone-storage/lodestone/provisioner/backing"
+	"github.com/lodestone-storage/lodestone/pkg/moverapi"
+	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
+	claimdecide "github.com/lodestone-storage/lodestone/provisioner/claims/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/nodeaccess"
 )
 
-// validity is how long the keys of a move can be used; no move lasts longer.
+// validity is for how long the keys of a move can be used; no move lasts longer.
 const validity = 30 * 24 * time.Hour
 
-// passes is how often the data is copied while the application runs where the
-// VolumeMove does not say.
+// passes is how often the data is copied while the application runs, unless the VolumeMove
+// says otherwise.
 const passes = 3
 
 // refusal is why a move never begins, in one sentence that says what to do.
@@ -33,11 +45,11 @@ func (r refusal) Error() string { return string(r) }
 
 func refuse(format string, args ...any) error { return refusal(fmt.Sprintf(format, args...)) }
 
-// already is why a claim is not moved whose data is where it is to go.
-type already struct{ refusal }
+// alreadyThere is the refusal for a claim whose data is at the target already.
+type alreadyThere struct{ refusal }
 
-// inspect finds out what a VolumeMove moves, and where from and to, and returns its
-// first record: of a move that begins, or of one that is refused.
+// inspect finds out what a VolumeMove moves, from where and to where, and returns its first
+// record: of a move that begins, or of one that is refused.
 func (c *Controller) inspect(ctx context.Context, move *v1alpha1.VolumeMove) (*record.Record, error) {
 	now := time.Now()
 	r := &record.Record{
@@ -48,21 +60,23 @@ func (c *Controller) inspect(ctx context.Context, move *v1alpha1.VolumeMove) (*r
 	if limit := move.Spec.BandwidthLimit; limit != nil {
 		r.Limit = limit.Value()
 	}
-	stops, err := c.fill(ctx, r, move)
+	stops, err := c.fillRecord(ctx, r, move)
 	if err == nil && !r.Fits() {
-		err = refuse("more is to be remembered of these claims and their volumes than there is room for: move fewer claims at once, or take annotations off their volumes")
+		err = refuse("more is to be remembered of these claims and their volumes than there is room for: move fewer claims at once, or take " +
+			"annotations off their volumes")
 	}
 	if err == nil && move.Spec.DryRun {
-		return c.check(ctx, r, stops)
+		return c.dryRun(ctx, r, stops)
 	}
-	return judged(r, err)
+	return refusedRecord(r, err)
 }
 
-// judged turns a refusal into the record of a move that never begins.
-func judged(r *record.Record, err error) (*record.Record, error) {
+// refusedRecord returns the record of a move that never begins because of a refusal; other
+// errors are returned.
+func refusedRecord(r *record.Record, err error) (*record.Record, error) {
 	cause := record.Refused
 	switch err.(type) { //nolint:errorlint // never wrapped
-	case already:
+	case alreadyThere:
 		cause = record.AlreadyThere
 	case refusal:
 	default:
@@ -73,8 +87,8 @@ func judged(r *record.Record, err error) (*record.Record, error) {
 	return r, nil
 }
 
-// fill completes a record, and returns the pods that the move would stop now.
-func (c *Controller) fill(ctx context.Context, r *record.Record, move *v1alpha1.VolumeMove) (stops []string, err error) {
+// fillRecord completes a record and returns the pods that the move would stop now.
+func (c *Controller) fillRecord(ctx context.Context, r *record.Record, move *v1alpha1.VolumeMove) (stops []string, err error) {
 	node, err := c.targetNode(move.Spec.Target)
 	if err != nil {
 		return nil, err
@@ -86,10 +100,10 @@ func (c *Controller) fill(ctx context.Context, r *record.Record, move *v1alpha1.
 			return nil, refuse("%s: wait until it is ready, and move again", why)
 		}
 	}
-	var there []already
+	var there []alreadyThere
 	for i, name := range move.Spec.Claims {
 		known, err := c.inspectNamed(ctx, r, i, name, node)
-		if at, is := err.(already); is { //nolint:errorlint // never wrapped
+		if at, is := err.(alreadyThere); is { //nolint:errorlint // never wrapped
 			there = append(there, at)
 			continue
 		}
@@ -99,7 +113,7 @@ func (c *Controller) fill(ctx context.Context, r *record.Record, move *v1alpha1.
 		if len(there) > 0 {
 			break
 		}
-		if err := oneSource(r.Claims, known); err != nil {
+		if err := requireOneSource(r.Claims, known); err != nil {
 			return nil, err
 		}
 		r.Claims = append(r.Claims, *known)
@@ -116,9 +130,7 @@ func (c *Controller) fill(ctx context.Context, r *record.Record, move *v1alpha1.
 	return c.inspectPods(ctx, r)
 }
 
-func (c *Controller) here() site { at, _ := c.reach(keys.Home); return at }
-
-// targetNode returns a node that stands for the target.
+// targetNode returns a node that represents the target.
 func (c *Controller) targetNode(target v1alpha1.MoveTarget) (*corev1.Node, error) {
 	if target.Node != "" {
 		node := c.Node(target.Node)
@@ -134,58 +146,120 @@ func (c *Controller) targetNode(target v1alpha1.MoveTarget) (*corev1.Node, error
 	return node, nil
 }
 
-// movable says what about a claim itself forbids a move.
-func movable(claim *corev1.PersistentVolumeClaim, volume *corev1.PersistentVolume) error {
+// inspectNamed inspects the claim with this name, the i-th of the move, and creates its
+// keys.
+func (c *Controller) inspectNamed(ctx context.Context, r *record.Record, i int, name string, node *corev1.Node) (*record.Claim, error) {
+	if wrong := validation.NameIsDNSSubdomain(name, false); len(wrong) > 0 {
+		return nil, refuse("%q cannot be the name of a claim: %s", name, strings.Join(wrong, "; "))
+	}
+	claim, err := claimAt(ctx, c.homeSite(), r.Namespace, name)
+	switch {
+	case err != nil:
+		return nil, err
+	case claim == nil:
+		return nil, refuse("there is no claim %q in namespace %s: name claims that exist", name, r.Namespace)
+	}
+	known, err := c.inspectClaim(ctx, r, claim, node)
+	if err != nil {
+		return nil, err
+	}
+	issued, err := moverapi.IssueKeys(r.KeysOf(i), r.Began[v1alpha1.MovePrepare], validity)
+	if err != nil {
+		return nil, err
+	}
+	known.Keys = issued
+	known.Store, err = c.storeFor(ctx, r, i, known)
+	return known, err
+}
+
+// inspectClaim inspects one claim and returns its part of the record.
+func (c *Controller) inspectClaim(ctx context.Context, r *record.Record, claim *corev1.PersistentVolumeClaim,
+	node *corev1.Node) (*record.Claim, error) {
+	volume, err := volumeAt(ctx, c.homeSite(), "pvc-"+string(claim.UID))
+	if err != nil {
+		return nil, err
+	}
+	if err := requireMovable(claim, volume); err != nil {
+		return nil, err
+	}
+	other := c.Records.blocking(r.UID, claim.UID)
+	if other != nil && !isAtTarget(other.Phase) {
+		return nil, busyWith(claim, other)
+	}
+	from, err := backing.RefOf(volume)
+	if err != nil {
+		return nil, refuse("volume %s of claim %q is not one that Lodestone made: %v", volume.Name, claim.Name, err)
+	}
+	source, err := c.inspectSource(ctx, claim, from)
+	var target *record.Copy
+	if err == nil {
+		target, err = c.inspectTarget(ctx, r, claim, node, *source)
+	}
+	if _, there := err.(alreadyThere); other != nil && !there { //nolint:errorlint // never wrapped
+		return nil, busyWith(claim, other)
+	}
+	if err != nil {
+		return nil, err
+	}
+	known := &record.Claim{Name: claim.Name, UID: claim.UID, Volume: volumeForRecord(volume), Source: *source, Target: *target,
+		Offline: isForOnePod(claim)}
+	if known.Offline {
+		known.Snapshot, known.NoSnapshot, err = c.inspectSnapshot(ctx, r, source)
+	}
+	return known, err
+}
+
+func busyWith(claim *corev1.PersistentVolumeClaim, other *record.Record) error {
+	return refuse("claim %q is being moved by VolumeMove %s: wait for its end, or finalize it, and move again", claim.Name, other.Name)
+}
+
+// isAtTarget says whether the data of an unfinished move is at its target for good: moving
+// it there again is a no-op, moving it elsewhere must wait.
+func isAtTarget(phase v1alpha1.MovePhase) bool {
+	return phase == v1alpha1.MoveRetain || phase == v1alpha1.MoveFinalize
+}
+
+// requireMovable returns why a claim itself cannot be moved.
+func requireMovable(claim *corev1.PersistentVolumeClaim, volume *corev1.PersistentVolume) error {
 	owner := metav1.GetControllerOf(claim)
 	switch {
 	case claim.DeletionTimestamp != nil:
 		return refuse("claim %q is being deleted", claim.Name)
 	case owner != nil && owner.Kind == "Pod" && owner.APIVersion == "v1":
-		return refuse("claim %q belongs to pod %q (a generic ephemeral volume) and goes with it, so it cannot outlive a move: use a claim of its own", claim.Name, owner.Name)
-	case volume == nil || claim.Spec.VolumeName != volume.Name || volume.Annotations[keys.Backing] == "" || volume.Spec.ClaimRef == nil || volume.Spec.ClaimRef.UID != claim.UID:
-		return refuse("claim %q has no volume that Lodestone made: let a pod use it first, or copy its data to a claim of a virtual storage class", claim.Name)
+		return refuse("claim %q belongs to pod %q (a generic ephemeral volume) and goes with it, so it cannot outlive a move: use a "+
+			"claim of its own", claim.Name, owner.Name)
+	case volume == nil || claim.Spec.VolumeName != volume.Name || volume.Annotations[keys.Backing] == "" || volume.Spec.ClaimRef == nil ||
+		volume.Spec.ClaimRef.UID != claim.UID:
+		return refuse("claim %q has no volume that Lodestone made: let a pod use it first, or copy its data to a claim of a virtual "+
+			"storage class", claim.Name)
 	case claim.Status.Phase != corev1.ClaimBound || volume.Status.Phase != corev1.VolumeBound || volume.DeletionTimestamp != nil:
 		return refuse("claim %q is not bound to its volume: see its events, and move again when it is", claim.Name)
-	case slices.ContainsFunc(volume.Finalizers, func(f string) bool { return !record.Ours(f) && !record.Attacher(f) }):
-		return refuse("volume %s of claim %q has a finalizer of somebody else (%s), who would not learn of its successor: take it off, and move again",
-			volume.Name, claim.Name, strings.Join(volume.Finalizers, ", "))
+	case slices.ContainsFunc(volume.Finalizers, func(f string) bool { return !record.IsOwnFinalizer(f) && !record.IsAttacherFinalizer(f) }):
+		return refuse("volume %s of claim %q has a finalizer of somebody else (%s), who would not learn of its successor: take it off, "+
+			"and move again", volume.Name, claim.Name, strings.Join(volume.Finalizers, ", "))
 	case volume.Annotations[keys.Healing] != "" || volume.Annotations[keys.Lost] != "":
 		return refuse("volume %s of claim %q is being healed, or was declared lost: move again when that is over", volume.Name, claim.Name)
 	}
 	return nil
 }
 
-// seesAttachments refuses a source of which it could not be told whether it is attached
-// to a node.
-func seesAttachments(ctx context.Context, at site, cluster string) error {
-	if at.home {
-		return nil
-	}
-	_, err := at.Client.StorageV1().VolumeAttachments().List(ctx, metav1.ListOptions{Limit: 1})
-	switch {
-	case apierrors.IsForbidden(err):
-		return refuse("cluster %s does not let this one see what volumes are attached to there: apply deploy/remote of this version in it, and move again", cluster)
-	case err != nil:
-		return fmt.Errorf("list attachments in cluster %s: %w", cluster, err)
-	}
-	return nil
-}
-
-// inspectSource judges where the data is.
+// inspectSource inspects the backing claim and real volume at the source.
 func (c *Controller) inspectSource(ctx context.Context, claim *corev1.PersistentVolumeClaim, from backing.Ref) (*record.Copy, error) {
 	at, why := c.reach(from.Cluster)
 	if why != "" {
 		return nil, refuse("%s: the data of claim %q is there; move again when it answers", why, claim.Name)
 	}
 	if !at.home && at.Remote == nil {
-		return nil, refuse("cluster %s runs no remote agent, which makes the movers there: install deploy/remote in it, and move again", from.Cluster)
+		return nil, refuse("cluster %s runs no remote agent, which makes the movers there: install deploy/remote in it, and move again",
+			from.Cluster)
 	}
 	b, err := claimAt(ctx, at, from.Namespace, from.Name)
 	if err != nil {
 		return nil, err
 	}
 	if b == nil || b.UID != from.UID || b.DeletionTimestamp != nil || b.Status.Phase != corev1.ClaimBound {
-		return nil, refuse("real claim %s behind claim %q is not bound to a real volume: see its events in %s", from.Key(), claim.Name, from.Cluster)
+		return nil, refuse("real claim %s behind claim %q is not bound to a real volume: see its events in %s", from.Key(), claim.Name,
+			from.Cluster)
 	}
 	real, err := volumeAt(ctx, at, b.Spec.VolumeName)
 	if err != nil {
@@ -194,7 +268,7 @@ func (c *Controller) inspectSource(ctx context.Context, claim *corev1.Persistent
 	if real == nil {
 		return nil, refuse("real volume %s of claim %q cannot be seen in %s: move again when it can", b.Spec.VolumeName, claim.Name, from.Cluster)
 	}
-	if err := seesAttachments(ctx, at, from.Cluster); err != nil {
+	if err := requireAttachmentsReadable(ctx, at, from.Cluster); err != nil {
 		return nil, err
 	}
 	copied := &record.Copy{Ref: from, Real: real.Name, Class: ptr.Deref(b.Spec.StorageClassName, "")}
@@ -202,4 +276,425 @@ func (c *Controller) inspectSource(ctx context.Context, claim *corev1.Persistent
 		copied.Policy = real.Spec.PersistentVolumeReclaimPolicy
 	}
 	return copied, nil
+}
+
+// requireAttachmentsReadable refuses a source if its attachments to nodes cannot be read.
+func requireAttachmentsReadable(ctx context.Context, at site, cluster string) error {
+	if at.home {
+		return nil
+	}
+	_, err := at.Client.StorageV1().VolumeAttachments().List(ctx, metav1.ListOptions{Limit: 1})
+	switch {
+	case apierrors.IsForbidden(err):
+		return refuse("cluster %s does not let this one see what volumes are attached to there: apply deploy/remote of this version in it, "+
+			"and move again", cluster)
+	case err != nil:
+		return fmt.Errorf("list attachments in cluster %s: %w", cluster, err)
+	}
+	return nil
+}
+
+// inspectTarget inspects where the data is to go, as for a new claim there.
+func (c *Controller) inspectTarget(ctx context.Context, r *record.Record, claim *corev1.PersistentVolumeClaim, node *corev1.Node,
+	source record.Copy) (*record.Copy, error) {
+	class, err := c.classOf(claim)
+	if err != nil {
+		return nil, refuse("%v", err)
+	}
+	wanted := claim.DeepCopy()
+	wanted.Spec.DataSource, wanted.Spec.DataSourceRef = nil, nil
+	if r.Target.Class != "" {
+		if wanted.Annotations == nil {
+			wanted.Annotations = map[string]string{}
+		}
+		wanted.Annotations[keys.Class] = r.Target.Class
+	}
+	to, err := claimdecide.RouteTo(claimdecide.RouteInput{
+		Claim: wanted, Class: class, Node: node, Namespace: c.Space(claim.Namespace),
+		Cluster: func(id string) claimdecide.ClusterClasses { return c.View(id, claim.Namespace).ClusterClasses },
+	})
+	if err != nil {
+		return nil, refuse("claim %q cannot go there: %v", claim.Name, err)
+	}
+	target := &record.Copy{Class: to.Class.Name, Node: r.Target.Node}
+	if to.Cluster == source.Ref.Cluster && to.Class.Name == source.Class {
+		if err := c.requireChange(ctx, r, claim, node, source); err != nil {
+			return nil, err
+		}
+	}
+	at, why := c.reach(to.Cluster)
+	if why != "" {
+		return nil, refuse("%s: wait until it is ready, and move again", why)
+	}
+	key, err := c.freeName(ctx, at, claim, to.Cluster)
+	if err != nil {
+		return nil, err
+	}
+	target.Ref = backing.Ref{Cluster: to.Cluster, Namespace: key.Namespace, Name: key.Name}
+	return target, nil
+}
+
+// requireChange refuses a move within one class of one cluster that would change nothing:
+// to no other node, or to a node to which the volume is already confined by its own
+// affinity. A volume that can be used on all nodes may be copied for one of them.
+func (c *Controller) requireChange(ctx context.Context, r *record.Record, claim *corev1.PersistentVolumeClaim, node *corev1.Node,
+	source record.Copy) error {
+	if r.Target.Node == "" {
+		return alreadyThere{refusal(fmt.Sprintf("the data of claim %q is there already, in storage class %q: name another cluster, node or class",
+			claim.Name, source.Class))}
+	}
+	real, err := volumeAt(ctx, c.homeSite(), source.Real)
+	if err != nil {
+		return err
+	}
+	if isConfinedTo(real, node) {
+		return alreadyThere{refusal(fmt.Sprintf("the data of claim %q is on node %s already, in storage class %q: name another cluster, "+
+			"node or class", claim.Name, node.Name, source.Class))}
+	}
+	return nil
+}
+
+// isConfinedTo says whether a real volume can be used on some nodes only, of which this is
+// one.
+func isConfinedTo(real *corev1.PersistentVolume, node *corev1.Node) bool {
+	return nodeaccess.Confined(real) && nodeaccess.Allows(real, node)
+}
+
+// namespaceTimeout is how long a cluster may take to answer a request for a namespace.
+const namespaceTimeout = time.Minute
+
+// maxNames is how many names are tried for the backing claim at the target.
+const maxNames = 32
+
+// freeName returns an unused name for the backing claim at the target.
+func (c *Controller) freeName(ctx context.Context, at site, claim *corev1.PersistentVolumeClaim, cluster string) (types.NamespacedName,
+	error) {
+	if cluster == keys.Home {
+		return firstFreeName(ctx, at, c.Place.StorageNamespace, claim, cluster)
+	}
+	key, err := c.defaultName(at, claim, cluster)
+	if err != nil {
+		return key, err
+	}
+	taken, err := claimAt(ctx, at, key.Namespace, key.Name)
+	if err != nil || taken == nil {
+		return key, err
+	}
+	// A leftover, whoever's it is, or the claim's own data in another class. It stays.
+	if !c.findsClaims(cluster) {
+		return key, refuse("cluster %s has a claim %s already, and no virtual node of this version stands for it, whose pods alone could use "+
+			"the data under another name: %s, and move again", cluster, key, adviceOnTakenName(taken, claim, c.Place.HomeID))
+	}
+	return firstFreeName(ctx, at, key.Namespace, claim, cluster)
+}
+
+// adviceOnTakenName says what to do about a name that is in use.
+func adviceOnTakenName(taken, claim *corev1.PersistentVolumeClaim, homeID string) string {
+	if backing.IsOf(taken, claim.UID, homeID) {
+		return "that is the data of this claim, so move it home first"
+	}
+	return "remove that claim there if its data is not needed"
+}
+
+// findsClaims says whether a home node represents a cluster whose virtual node gives pods
+// there the claims that volumes name.
+func (c *Controller) findsClaims(cluster string) bool {
+	for _, node := range c.StandIns(cluster) {
+		if node.Labels[keys.Claims] == keys.ClaimsOfVolumes {
+			return true
+		}
+	}
+	return false
+}
+
+// firstFreeName returns the first unused one of the names for backing claims of moves.
+func firstFreeName(ctx context.Context, at site, namespace string, claim *corev1.PersistentVolumeClaim,
+	cluster string) (types.NamespacedName, error) {
+	for n := range maxNames {
+		key := types.NamespacedName{Namespace: namespace, Name: backing.Moved(claim.UID, n+1)}
+		taken, err := claimAt(ctx, at, key.Namespace, key.Name)
+		if err != nil || taken == nil {
+			return key, err
+		}
+	}
+	return types.NamespacedName{}, refuse("cluster %s has a claim under each of the names %s/%s to %s: remove there what is not needed, "+
+		"and move again", cluster, namespace, backing.Moved(claim.UID, 1), backing.Moved(claim.UID, maxNames))
+}
+
+// defaultName returns the name that the backing claim of a new claim would have in a remote
+// cluster.
+func (c *Controller) defaultName(at site, claim *corev1.PersistentVolumeClaim, cluster string) (types.NamespacedName, error) {
+	remote, view := c.Clusters.Object(cluster), c.View(cluster, claim.Namespace)
+	switch {
+	case remote == nil:
+		return types.NamespacedName{}, refuse("there is no RemoteCluster %s: create it again", cluster)
+	case at.Remote == nil:
+		return types.NamespacedName{}, refuse("cluster %s runs no remote agent, which makes the movers there: install deploy/remote in it, "+
+			"and move again", cluster)
+	case view.Mapped.Asked && !view.Mapped.Given && view.Mapped.Message == "" && time.Since(view.Mapped.Since) < namespaceTimeout:
+		return types.NamespacedName{}, fmt.Errorf("cluster %s has not said yet whether it gives namespace %s a place", cluster, claim.Namespace)
+	case view.Mapped.Asked && !view.Mapped.Given:
+		return types.NamespacedName{}, refuse("cluster %s gives namespace %s no place yet: %s; move again when it does", cluster, claim.Namespace,
+			view.Mapped.Message)
+	}
+	return c.Place.Of(cluster, remote.Spec.Namespaces.Strategy, types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}, claim.UID),
+		nil
+}
+
+// inspectSnapshot finds out how a source can be copied that nothing can read beside its
+// pod. why says why no snapshot can be used.
+func (c *Controller) inspectSnapshot(ctx context.Context, r *record.Record, source *record.Copy) (s *record.Snapshot, why string,
+	err error) {
+	cluster := source.Ref.Cluster
+	at, unusable := c.reach(cluster)
+	switch {
+	case unusable != "":
+		return nil, unusable, nil
+	case r.Passes == 0:
+		return nil, "spec.passes is 0", nil
+	case at.Dynamic == nil:
+		return nil, "cluster " + cluster + " has no VolumeSnapshots", nil
+	case source.Class == "":
+		return nil, "its real claim has no storage class, which the claim made of a snapshot needs", nil
+	}
+	real, err := volumeAt(ctx, at, source.Real)
+	if err != nil {
+		return nil, "", err
+	}
+	if real == nil || real.Spec.CSI == nil {
+		return nil, "its volume has no CSI driver, and only those take snapshots", nil
+	}
+	driver := real.Spec.CSI.Driver
+	list, err := at.Dynamic.Resource(volumesnapshot.Classes).List(ctx, metav1.ListOptions{Limit: 500})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, "cluster " + cluster + " has no VolumeSnapshots", nil
+	case apierrors.IsForbidden(err) && at.home:
+		return nil, "the provisioner may not read VolumeSnapshotClasses: apply deploy of this version", nil
+	case apierrors.IsForbidden(err):
+		return nil, fmt.Sprintf("cluster %s does not let this one read VolumeSnapshotClasses: apply deploy/remote of this version in it",
+			cluster), nil
+	case err != nil:
+		return nil, "", fmt.Errorf("list VolumeSnapshotClasses in %s: %w", cluster, err)
+	}
+	var classes []volumesnapshot.Class
+	for i := range list.Items {
+		if class, err := volumesnapshot.Read[volumesnapshot.Class](&list.Items[i]); err == nil {
+			classes = append(classes, *class)
+		}
+	}
+	by := classFor(classes, driver)
+	if by == "" {
+		return nil, fmt.Sprintf("cluster %s has no VolumeSnapshotClass of driver %s with deletionPolicy Delete", cluster, driver), nil
+	}
+	name := r.MoverName(len(r.Claims), record.Snapped)
+	return &record.Snapshot{
+		Copy: record.Copy{Ref: backing.Ref{Cluster: cluster, Namespace: source.Ref.Namespace, Name: name}, Class: source.Class},
+		By:   by, Driver: driver, Handle: real.Spec.CSI.VolumeHandle,
+	}, "", nil
+}
+
+// classFor chooses a class for the snapshot of a driver's volume: the default one, else the
+// first by name. It ignores classes with policy Retain, which would leave something behind.
+func classFor(classes []volumesnapshot.Class, driver string) string {
+	classes = slices.DeleteFunc(slices.Clone(classes), func(class volumesnapshot.Class) bool {
+		return class.Driver != driver || class.DeletionPolicy != volumesnapshot.Delete || class.DeletionTimestamp != nil ||
+			len(validation.NameIsDNSSubdomain(class.Name, false)) > 0
+	})
+	if len(classes) == 0 {
+		return ""
+	}
+	rank := func(class volumesnapshot.Class) int {
+		if class.Annotations[volumesnapshot.DefaultClass] == "true" {
+			return 0
+		}
+		return 1
+	}
+	return slices.MinFunc(classes, func(a, b volumesnapshot.Class) int {
+		return cmp.Or(rank(a)-rank(b), cmp.Compare(a.Name, b.Name))
+	}).Name
+}
+
+// isForOnePod says whether only one pod at a time may use a claim.
+func isForOnePod(claim *corev1.PersistentVolumeClaim) bool {
+	return slices.Contains(claim.Spec.AccessModes, corev1.ReadWriteOncePod)
+}
+
+// requireOneSource refuses a claim with its data in another cluster than the claims before
+// it: a move has one source cluster, whose reachability decides about the move and which
+// can be given up.
+func requireOneSource(before []record.Claim, claim *record.Claim) error {
+	if len(before) == 0 || before[0].Source.Ref.Cluster == claim.Source.Ref.Cluster {
+		return nil
+	}
+	return refuse("the data of claim %q is in cluster %s and that of claim %q in cluster %s, and a move has one source: stop the pods that "+
+		"use them, and move them one after another", before[0].Name, before[0].Source.Ref.Cluster, claim.Name, claim.Source.Ref.Cluster)
+}
+
+// inspectPods inspects the pods that use the claims, and returns those that must be
+// stopped.
+func (c *Controller) inspectPods(ctx context.Context, r *record.Record) (stops []string, err error) {
+	pods, err := c.Client.CoreV1().Pods(r.Namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list pods: %w", err)
+	}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		if finished(pod) || pod.DeletionTimestamp != nil || len(usedBy(pod, r)) == 0 {
+			continue
+		}
+		if pod.Spec.NodeName != "" && metav1.GetControllerOf(pod) == nil {
+			return nil, refuse("pod %q uses the volume and nobody would make it anew once it is stopped: delete it first, and create it again "+
+				"after the move has begun", pod.Name)
+		}
+		if job := jobOf(pod); pod.Spec.NodeName != "" && job != "" {
+			return nil, refuse("%s", decide.OfJob(r.Namespace, pod.Name, job))
+		}
+		if err := c.inspectPodCluster(r, pod); err != nil {
+			return nil, err
+		}
+		if err := c.inspectVolumes(ctx, r, pod); err != nil {
+			return nil, err
+		}
+		if pod.Spec.NodeName != "" {
+			stops = append(stops, pod.Name)
+		}
+	}
+	whole := slices.IndexFunc(r.Claims, func(known record.Claim) bool { return known.Offline && known.Snapshot == nil })
+	if whole >= 0 && len(stops) > 0 && !r.LongStop {
+		return nil, refuse("pod %q would stand still while all of claim %q is copied, which is ReadWriteOncePod, so that nothing can read it "+
+			"beside a pod, and no snapshot of it can be copied, for %s: allow that with spec.offline Allow (--offline), or stop the pod, "+
+			"and move again", stops[0], r.Claims[whole].Name, r.Claims[whole].NoSnapshot)
+	}
+	return stops, nil
+}
+
+// inspectPodCluster refuses a pod that uses a claim from another cluster than that of the
+// data: there it could not be proven that it has stopped writing.
+func (c *Controller) inspectPodCluster(r *record.Record, pod *corev1.Pod) error {
+	node := c.Node(pod.Spec.NodeName)
+	if node == nil {
+		return nil
+	}
+	for i := range r.Claims {
+		if at, data := locality.OfNode(node.Labels), r.Claims[i].Source.Ref.Cluster; uses(&pod.Spec, r.Claims[i].Name) && at != data {
+			return refuse("pod %q uses claim %q from cluster %s, while its data is in %s: a volume that several clusters use cannot be moved; "+
+				"stop that pod, and move again", pod.Name, r.Claims[i].Name, at, data)
+		}
+	}
+	return nil
+}
+
+// inspectVolumes inspects the other claims of a pod: those with virtual volumes must be
+// moved too, or the pod could run nowhere.
+func (c *Controller) inspectVolumes(ctx context.Context, r *record.Record, pod *corev1.Pod) error {
+	for _, volume := range pod.Spec.Volumes {
+		if volume.Ephemeral != nil || volume.PersistentVolumeClaim == nil {
+			continue
+		}
+		name := volume.PersistentVolumeClaim.ClaimName
+		if slices.ContainsFunc(r.Claims, func(known record.Claim) bool { return known.Name == name }) {
+			continue
+		}
+		claim, err := claimAt(ctx, c.homeSite(), pod.Namespace, name)
+		switch {
+		case err != nil:
+			return err
+		case claim == nil:
+			continue
+		}
+		if _, err := c.classOf(claim); err == nil {
+			return refuse("pod %q also uses claim %q, which is not part of this move: name both, for the pod can run only where all its volumes are",
+				pod.Name, name)
+		}
+	}
+	return nil
+}
+
+// dryRun ends the dry run of a move without an obstacle so far: it checks whether the
+// target would accept the real claims, and describes what would happen.
+func (c *Controller) dryRun(ctx context.Context, r *record.Record, stops []string) (*record.Record, error) {
+	var goes, whole, snapped []string
+	for i := range r.Claims {
+		if err := c.askTarget(ctx, r, i); err != nil {
+			return refusedRecord(r, err)
+		}
+		known := &r.Claims[i]
+		through := ""
+		if known.Store != nil {
+			through = ", most content through " + known.Store.Describe()
+		}
+		known.Keys, known.Store = nil, nil
+		switch {
+		case known.Snapshot != nil:
+			snapped = append(snapped, known.Name)
+		case known.Offline:
+			whole = append(whole, known.Name)
+		}
+		goes = append(goes, fmt.Sprintf("claim %s from %s to %s", known.Name, whereIs(known.Source), whereIs(known.Target)+through))
+	}
+	r.Phase = v1alpha1.MoveChecked
+	r.Began[r.Phase] = r.Began[v1alpha1.MovePrepare]
+	r.Why = "would move " + strings.Join(goes, ", ") + "; "
+	until := "for the last changes"
+	if len(whole) > 0 {
+		until = "while all of ReadWriteOncePod claim " + strings.Join(whole, ", ") + " is copied"
+	}
+	if len(snapped) > 0 && len(stops) > 0 {
+		r.Why += fmt.Sprintf("of ReadWriteOncePod claim %s a snapshot would be copied before, and the volume read once in the stop; ",
+			strings.Join(snapped, ", "))
+	}
+	switch len(stops) {
+	case 0:
+		r.Why += "no pod uses that now"
+	case 1:
+		r.Why += "pod " + stops[0] + " would be stopped " + until
+	default:
+		r.Why += "pods " + strings.Join(stops, ", ") + " would be stopped " + until
+	}
+	r.Why += "; what is in the volumes is looked at only by a move that has begun, "
+	if len(whole) > 0 {
+		r.Why += "in a ReadWriteOncePod claim once its pods are stopped"
+	} else {
+		r.Why += "before anything is stopped"
+	}
+	return r, nil
+}
+
+// askTarget asks the cluster of a target, with a dry-run request, whether it would admit
+// the real claim. That is not possible while the namespace there does not exist.
+func (c *Controller) askTarget(ctx context.Context, r *record.Record, i int) error {
+	virtual, err := claimAt(ctx, c.homeSite(), r.Namespace, r.Claims[i].Name)
+	if err != nil {
+		return err
+	}
+	if virtual == nil || virtual.UID != r.Claims[i].UID {
+		return refuse("claim %q was deleted", r.Claims[i].Name)
+	}
+	wanted, err := c.targetClaim(r, i, virtual)
+	if err != nil {
+		return refuse("%v", err)
+	}
+	at, err := c.siteOf(r.Claims[i].Target.Ref.Cluster)
+	if err != nil {
+		return err
+	}
+	_, err = at.Client.CoreV1().PersistentVolumeClaims(wanted.Namespace).Create(ctx, wanted,
+		metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	switch {
+	case apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsAlreadyExists(err):
+		return refuse("%s would not take real claim %s: %s", r.Claims[i].Target.Ref.Cluster, r.Claims[i].Target.Ref.Key(), plain(err.Error()))
+	case err != nil && !apierrors.IsNotFound(err):
+		return fmt.Errorf("ask whether %s would take real claim %s: %w", r.Claims[i].Target.Ref.Cluster, r.Claims[i].Target.Ref.Key(), err)
+	}
+	return nil
+}
+
+// whereIs describes where a copy is: class, cluster and node.
+func whereIs(copied record.Copy) string {
+	text := "class " + copied.Class + " in " + copied.Ref.Cluster
+	if copied.Node != "" {
+		text += " on node " + copied.Node
+	}
+	return text
 }

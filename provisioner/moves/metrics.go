@@ -8,14 +8,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
-	"github.com/lodestone-storage/lodestone/pkg/movecontrol"
+	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 )
 
-// Metrics tell how moves are: counts of what happened, and how those are that are not
-// over, as of a scrape. No label is a name that anybody chose. It is safe for concurrent
-// use.
+// Metrics count what has happened to moves, and report at each scrape the state of
+// unfinished ones. No label has a user-chosen name. It is safe for concurrent use.
 type Metrics struct {
 	ended *prometheus.CounterVec
 	back  *prometheus.CounterVec
@@ -23,22 +22,22 @@ type Metrics struct {
 	sent  *prometheus.CounterVec
 
 	mu    sync.Mutex
-	moves map[types.UID]*watched
+	moves map[types.UID]*moveGauge
 }
 
-// watched is a move that is not over.
-type watched struct {
+// moveGauge is the state of an unfinished move.
+type moveGauge struct {
 	phase v1alpha1.MovePhase
-	// further is when it got further last, down since when pods stand still for it; zero
-	// while they do not.
+	// further is when it last made progress; down is since when pods are stopped for it,
+	// zero if they are not.
 	further, down time.Time
 	need          decide.Need
 	overdue       bool
-	// sent is how much has travelled of each claim.
+	// sent is how many bytes of each claim have been sent.
 	sent []int64
 }
 
-// Results of a pause.
+// Results of a stop of pods.
 const (
 	wentOn   = "target"
 	wentBack = "source"
@@ -74,9 +73,9 @@ func newMetrics() *Metrics {
 			Name: "lodestone_provisioner_move_sent_bytes_total",
 			Help: "Bytes that travelled between movers, by the way that they took.",
 		}, []string{"transport"}),
-		moves: map[types.UID]*watched{},
+		moves: map[types.UID]*moveGauge{},
 	}
-	// An increase is only seen of what was there before.
+	// Create all series now: an increase is visible only if the series existed before.
 	for _, phase := range []v1alpha1.MovePhase{v1alpha1.MoveDone, v1alpha1.MoveAborted, v1alpha1.MoveFailed, v1alpha1.MoveChecked} {
 		m.ended.WithLabelValues(string(phase))
 	}
@@ -92,9 +91,9 @@ func newMetrics() *Metrics {
 	return m
 }
 
-// wrote counts what a record that was written says and the one before it did not; before
-// is nil for the first of a move.
-func (m *Metrics) wrote(before, after *record.Record) {
+// recordWritten counts what a new record has that the previous one had not; before is nil
+// for the first record of a move.
+func (m *Metrics) recordWritten(before, after *record.Record) {
 	if before == nil {
 		before = &record.Record{}
 	}
@@ -113,8 +112,8 @@ func (m *Metrics) wrote(before, after *record.Record) {
 	}
 }
 
-// see notes how a move is that was looked at, and for which a step was taken.
-func (m *Metrics) see(move types.UID, o decide.Observation, step decide.Step) {
+// observe records the state of a move after an observation and a step.
+func (m *Metrics) observe(move types.UID, o decide.Observation, step decide.Step) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := o.Record
@@ -124,9 +123,9 @@ func (m *Metrics) see(move types.UID, o decide.Observation, step decide.Step) {
 	}
 	w := m.moves[move]
 	if w == nil || len(w.sent) != len(r.Claims) {
-		w = &watched{sent: make([]int64, len(r.Claims))}
+		w = &moveGauge{sent: make([]int64, len(r.Claims))}
 		for i := range r.Claims {
-			// What travelled for another life of the provisioner was counted there.
+			// Bytes sent before a restart were counted then.
 			w.sent[i] = sentOf(o, i)
 		}
 		m.moves[move] = w
@@ -140,7 +139,7 @@ func (m *Metrics) see(move types.UID, o decide.Observation, step decide.Step) {
 	}
 	w.need, w.overdue = step.Need, decide.Overdue(o)
 	for i := range o.Claims {
-		sent, way := sentOf(o, i), o.Claims[i].Way.Transport
+		sent, way := sentOf(o, i), o.Claims[i].Connection.Transport
 		if more := sent - w.sent[i]; more > 0 && way != "" {
 			m.sent.WithLabelValues(string(way)).Add(float64(more))
 			w.sent[i] = sent
@@ -150,11 +149,12 @@ func (m *Metrics) see(move types.UID, o decide.Observation, step decide.Step) {
 
 // copying says whether movers work in a phase.
 func copying(phase v1alpha1.MovePhase) bool {
-	return phase == v1alpha1.MoveProvision || phase == v1alpha1.MovePreCopy || phase == v1alpha1.MoveFinalSync || phase == v1alpha1.MoveVerifying
+	return phase == v1alpha1.MoveProvision || phase == v1alpha1.MovePreCopy || phase == v1alpha1.MoveFinalSync ||
+		phase == v1alpha1.MoveVerifying
 }
 
-// sentOf is how many bytes of a claim have travelled from mover to mover, as far as is
-// known now, and storedOf how many through a repository.
+// sentOf is how many bytes of a claim were sent from mover to mover, as far as known, and
+// storedOf how many through a repository.
 func sentOf(o decide.Observation, i int) int64 {
 	return o.Record.Claims[i].Sent + uncounted(o, i).BytesSent
 }
@@ -163,10 +163,73 @@ func storedOf(o decide.Observation, i int) int64 {
 	return o.Record.Claims[i].Stored + uncounted(o, i).BytesStored
 }
 
-// uncounted is the progress of a task that the record does not have yet.
-func uncounted(o decide.Observation, i int) movecontrol.Progress {
-	if i >= len(o.Claims) || o.Claims[i].Copy == nil || o.Claims[i].Copy.Task == nil || o.Claims[i].Copy.Task.ID == o.Record.Claims[i].Counted {
-		return movecontrol.Progress{}
+// uncounted is the progress of a task whose bytes are not in the record yet.
+func uncounted(o decide.Observation, i int) moverapi.Progress {
+	if i >= len(o.Claims) || o.Claims[i].Copy == nil || o.Claims[i].Copy.Task == nil ||
+		o.Claims[i].Copy.Task.ID == o.Record.Claims[i].Counted {
+		return moverapi.Progress{}
 	}
 	return o.Claims[i].Copy.Task.Progress
+}
+
+var (
+	underWay = prometheus.NewDesc("lodestone_provisioner_moves",
+		"Moves that are not over, by phase.", []string{"phase"}, nil)
+	standing = prometheus.NewDesc("lodestone_provisioner_move_standstill_seconds",
+		"For how long the move of a phase that stands still longest has got no further; 0 without one.", []string{"phase"}, nil)
+	paused = prometheus.NewDesc("lodestone_provisioner_move_paused_seconds",
+		"For how long the pods have stood still that have done so longest for a move; 0 without any.", nil, nil)
+	needing = prometheus.NewDesc("lodestone_provisioner_moves_need_help",
+		"Moves that wait for what may never come unless an administrator sees to it, by reason.", []string{"reason"}, nil)
+	overdue = prometheus.NewDesc("lodestone_provisioner_move_sources_overdue",
+		"Moves whose copy at the source is there longer than it is wanted.", nil, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (m *Metrics) Describe(descriptions chan<- *prometheus.Desc) {
+	for _, description := range []*prometheus.Desc{underWay, standing, paused, needing, overdue} {
+		descriptions <- description
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (m *Metrics) Collect(metrics chan<- prometheus.Metric) { m.collect(time.Now(), metrics) }
+
+func (m *Metrics) collect(now time.Time, metrics chan<- prometheus.Metric) {
+	count, oldest, needs := map[v1alpha1.MovePhase]int{}, map[v1alpha1.MovePhase]time.Duration{}, map[decide.Need]int{}
+	var longest time.Duration
+	late := 0
+	m.mu.Lock()
+	for _, w := range m.moves {
+		count[w.phase]++
+		oldest[w.phase] = max(oldest[w.phase], now.Sub(w.further))
+		if !w.down.IsZero() {
+			longest = max(longest, now.Sub(w.down))
+		}
+		if w.need != "" {
+			needs[w.need]++
+		}
+		if w.overdue {
+			late++
+		}
+	}
+	m.mu.Unlock()
+	gauge := func(description *prometheus.Desc, value float64, labels ...string) {
+		metrics <- prometheus.MustNewConstMetric(description, prometheus.GaugeValue, value, labels...)
+	}
+	for _, phase := range record.Order {
+		if (&record.Record{Phase: phase}).Over() {
+			continue
+		}
+		gauge(underWay, float64(count[phase]), string(phase))
+		if phase != v1alpha1.MoveRetain {
+			// In the phase Retain it is normal that a move makes no progress.
+			gauge(standing, oldest[phase].Seconds(), string(phase))
+		}
+	}
+	for _, need := range decide.Needs {
+		gauge(needing, float64(needs[need]), string(need))
+	}
+	gauge(paused, longest.Seconds())
+	gauge(overdue, float64(late))
 }

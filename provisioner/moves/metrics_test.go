@@ -12,12 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
-	"github.com/lodestone-storage/lodestone/pkg/movecontrol"
+	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 )
 
-// gauges returns what is not 0 of the gauges of moves, as name{label}.
+// gauges returns the gauges of moves that are not 0, as name{label}.
 func gauges(t *testing.T, m *Metrics, now time.Time) map[string]float64 {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
@@ -39,7 +39,7 @@ func gauges(t *testing.T, m *Metrics, now time.Time) map[string]float64 {
 	return found
 }
 
-// at collects gauges as they are at a time.
+// at collects the gauges for this time.
 type at struct {
 	*Metrics
 	now time.Time
@@ -56,15 +56,15 @@ func TestMovesThatAreNotOverAreTold(t *testing.T) {
 
 	fence := began(v1alpha1.MoveFence, time.Minute)
 	fence.Record.Down = now.Add(-2 * time.Minute)
-	m.see("m1", fence, decide.Step{Need: decide.NodeAway})
-	m.see("m2", began(v1alpha1.MoveFence, 3*time.Minute), decide.Step{})
+	m.observe("m1", fence, decide.Step{Need: decide.NodeAway})
+	m.observe("m2", began(v1alpha1.MoveFence, 3*time.Minute), decide.Step{})
 	copies := began(v1alpha1.MovePreCopy, time.Hour)
 	copies.Advanced = now.Add(-time.Second)
-	m.see("m3", copies, decide.Step{})
+	m.observe("m3", copies, decide.Step{})
 	kept := began(v1alpha1.MoveRetain, time.Hour)
 	kept.Record.Down, kept.Record.Up = now.Add(-90*time.Minute), now.Add(-time.Hour)
 	kept.Move = &v1alpha1.VolumeMove{Spec: v1alpha1.VolumeMoveSpec{KeepSourceFor: &metav1.Duration{Duration: 2 * time.Hour}}}
-	m.see("m4", kept, decide.Step{})
+	m.observe("m4", kept, decide.Step{})
 	want := map[string]float64{
 		"moves Fence": 2, "moves PreCopy": 1, "moves Retain": 1,
 		"move_standstill_seconds Fence": 180, "move_standstill_seconds PreCopy": 1,
@@ -73,33 +73,33 @@ func TestMovesThatAreNotOverAreTold(t *testing.T) {
 	assert.Equal(t, want, gauges(t, m, now))
 
 	kept.Now = now.Add(time.Hour)
-	m.see("m4", kept, decide.Step{})
+	m.observe("m4", kept, decide.Step{})
 	assert.InDelta(t, 1, gauges(t, m, now)["move_sources_overdue"], 0)
 
-	// Those that are over, or gone, are not there any more.
+	// Moves that are finished or deleted are removed.
 	for _, move := range []types.UID{"m1", "m2", "m4"} {
-		m.see(move, began(v1alpha1.MoveDone, 0), decide.Step{})
+		m.observe(move, began(v1alpha1.MoveDone, 0), decide.Step{})
 	}
-	m.see("m3", decide.Observation{}, decide.Step{})
+	m.observe("m3", decide.Observation{}, decide.Step{})
 	assert.Empty(t, gauges(t, m, now))
 }
 
 func TestWhatHappensToMovesIsCounted(t *testing.T) {
 	m, now := newMetrics(), time.Now()
 	first := &record.Record{Phase: v1alpha1.MovePrepare}
-	m.wrote(nil, first)
+	m.recordWritten(nil, first)
 	down := first.Enter(v1alpha1.MoveQuiesce, now)
 	down.Down = now
-	m.wrote(first, down)
+	m.recordWritten(first, down)
 	back := down.Enter(v1alpha1.MoveRollBack, now)
 	back.Cause = record.Differs
-	m.wrote(down, back)
+	m.recordWritten(down, back)
 	up := back.Clone()
 	up.Up = now.Add(3 * time.Second)
-	m.wrote(back, up)
+	m.recordWritten(back, up)
 	assert.Zero(t, testutil.ToFloat64(m.ended.WithLabelValues("Failed")))
-	m.wrote(up, up.Enter(v1alpha1.MoveFailed, now))
-	m.wrote(nil, &record.Record{Phase: v1alpha1.MoveFailed, Cause: record.Refused})
+	m.recordWritten(up, up.Enter(v1alpha1.MoveFailed, now))
+	m.recordWritten(nil, &record.Record{Phase: v1alpha1.MoveFailed, Cause: record.Refused})
 
 	assert.InDelta(t, 2, testutil.ToFloat64(m.ended.WithLabelValues("Failed")), 0)
 	assert.InDelta(t, 1, testutil.ToFloat64(m.back.WithLabelValues("Differs")), 0)
@@ -119,13 +119,15 @@ func TestBytesThatTravelAreCountedOnce(t *testing.T) {
 	m := newMetrics()
 	look := func(known record.Claim, task string, sent int64) int64 {
 		o := decide.Observation{Now: time.Now(), Record: &record.Record{Phase: v1alpha1.MovePreCopy, Claims: []record.Claim{known}}}
-		o.Claims = []decide.Claim{{Way: decide.Way{Transport: v1alpha1.TransportDirect}, Copy: &movecontrol.Status{Task: &movecontrol.TaskStatus{
-			Task: movecontrol.Task{ID: task}, Progress: movecontrol.Progress{BytesSent: sent}}}}}
-		m.see("m1", o, decide.Step{})
+		o.Claims = []decide.Claim{{Connection: decide.Connection{Transport: v1alpha1.TransportDirect},
+			Copy: &moverapi.Status{Task: &moverapi.TaskStatus{
+				Task: moverapi.Task{ID: task}, Progress: moverapi.Progress{BytesSent: sent}}}}}
+		m.observe("m1", o, decide.Step{})
 		return sentOf(o, 0)
 	}
 	look(record.Claim{Sent: 5}, "pass-2", 100)
-	assert.Zero(t, testutil.ToFloat64(m.sent.WithLabelValues("Direct")), "what travelled before this provisioner led was counted by another one")
+	assert.Zero(t, testutil.ToFloat64(m.sent.WithLabelValues("Direct")),
+		"what travelled before this provisioner led was counted by another one")
 	look(record.Claim{Sent: 5}, "pass-2", 150)
 	assert.EqualValues(t, 155, look(record.Claim{Sent: 155, Counted: "pass-2"}, "pass-2", 150), "a pass that is over counts once")
 	look(record.Claim{Sent: 155, Counted: "pass-2"}, "pass-3", 10)

@@ -1,36 +1,232 @@
 package moves
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 )
 
-// madeFor says whether a pod was made for a ShadowPod, which may be gone before its pod,
-// and may not have heard of it yet.
-func madeFor(shadow *remotev1alpha1.ShadowPod, pod *corev1.Pod) bool {
-	if pod.UID == "" {
-		return false
+// ensureMover creates a mover, without starting it.
+func (c *Controller) ensureMover(ctx context.Context, r *record.Record, a decide.EnsureMover) error {
+	i, end := a.Claim, a.End
+	at, err := c.siteOf(r.Claims[i].At(end).Ref.Cluster)
+	if err != nil {
+		return err
 	}
-	if shadow != nil && shadow.Status.PodUID == pod.UID {
-		return true
+	namespace, name := r.Claims[i].At(end).Ref.Namespace, r.MoverName(i, end)
+	meta := metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: c.moverLabels(r)}
+	node, err := c.nodeFor(ctx, at, r, i, end)
+	if err != nil {
+		return err
 	}
-	owner := metav1.GetControllerOf(pod)
-	return owner != nil && owner.Kind == "ShadowPod" && owner.Name == pod.Name && (shadow == nil || owner.UID == shadow.UID)
+	spec := c.moverSpec(r, i, end, cmp.Or(a.Node, node))
+	if a.Near != "" {
+		spec.Affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution = []corev1.PreferredSchedulingTerm{{Weight: 100,
+			Preference: onNode(a.Near)}}
+	}
+	if at.home {
+		spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: keys.MovingGate}}
+		_, err = at.Client.CoreV1().Pods(namespace).Create(ctx, &corev1.Pod{ObjectMeta: meta, Spec: spec}, metav1.CreateOptions{})
+	} else {
+		if at.Remote == nil {
+			return errUnreachable(fmt.Sprintf("cluster %s runs no remote agent, which a move needs: install deploy/remote there",
+				r.Claims[i].At(end).Ref.Cluster))
+		}
+		meta.Finalizers = []string{keys.ShadowPodFinalizer}
+		_, err = at.Remote.ShadowPods(namespace).Create(ctx, &remotev1alpha1.ShadowPod{ObjectMeta: meta, Spec: remotev1alpha1.ShadowPodSpec{
+			Home: remotev1alpha1.HomePod{Cluster: c.Place.HomeID, Namespace: r.Namespace, Name: r.Name, UID: r.UID},
+			Pod:  corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: c.moverLabels(r)}, Spec: spec},
+		}}, metav1.CreateOptions{})
+	}
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("make mover %s/%s: %w", namespace, name, err)
+	}
+	return nil
 }
 
-// moverAt looks for the mover of an end. pod is nil while there is none.
-func (c *Controller) moverAt(ctx context.Context, at site, r *record.Record, i int, end record.End) (m decide.Mover, pod *corev1.Pod, err error) {
-	defer func() { m.Problem = sentence(m.Problem) }()
+// nodeFor returns the node that a mover must run on; empty for any.
+func (c *Controller) nodeFor(ctx context.Context, at site, r *record.Record, i int, end record.End) (string, error) {
+	if end == record.Target {
+		return r.Claims[i].Target.Node, nil
+	}
+	// A claim from a snapshot is best created where its source can be used.
+	copied := r.Claims[i].Source
+	namespace, claim, options := r.Namespace, r.Claims[i].Name, metav1.ListOptions{}
+	if !at.home {
+		namespace, claim, options.LabelSelector = copied.Ref.Namespace, copied.Ref.Name, keys.HomeID+"="+c.Place.HomeID
+	}
+	pods, err := at.Client.CoreV1().Pods(namespace).List(ctx, options)
+	if err != nil {
+		return "", fmt.Errorf("list pods that use claim %s: %w", r.Claims[i].Name, err)
+	}
+	node, mover := "", r.MoverName(i, end)
+	for j := range pods.Items {
+		pod := &pods.Items[j]
+		if pod.Spec.NodeName == "" || finished(pod) || !uses(&pod.Spec, claim) || pod.Name == mover {
+			continue
+		}
+		if node = pod.Spec.NodeName; pod.DeletionTimestamp == nil {
+			return node, nil
+		}
+	}
+	// The volume may still be on the node of a pod that is ending.
+	return node, nil
+}
+
+// startMover creates the keys of an end's mover and starts it. It is a step of its own, so
+// that a late request to create a mover starts nothing.
+func (c *Controller) startMover(ctx context.Context, r *record.Record, i int, end record.End) error {
+	at, err := c.siteOf(r.Claims[i].At(end).Ref.Cluster)
+	if err != nil {
+		return err
+	}
+	namespace, name := r.Claims[i].At(end).Ref.Namespace, r.MoverName(i, end)
+	owner, err := moverOwner(ctx, at, namespace, name)
+	if err != nil {
+		return err
+	}
+	if err := c.createKeySecret(ctx, at, r, i, end, owner); err != nil {
+		return err
+	}
+	if at.home {
+		return c.ungate(ctx, namespace, decide.Pod{Name: name, UID: owner.UID})
+	}
+	patch := fmt.Appendf(nil, `{"metadata":{"uid":%q},"spec":{"start":true}}`, owner.UID)
+	if _, err := at.Remote.ShadowPods(namespace).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		return fmt.Errorf("start mover %s/%s: %w", namespace, name, err)
+	}
+	return nil
+}
+
+// moverOwner reads a mover and returns it as the owner of its Secret.
+func moverOwner(ctx context.Context, at site, namespace, name string) (owner metav1.OwnerReference, err error) {
+	var mover metav1.Object
+	if at.home {
+		mover, err = at.Client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+		owner.APIVersion, owner.Kind = "v1", "Pod"
+	} else {
+		mover, err = at.Remote.ShadowPods(namespace).Get(ctx, name, metav1.GetOptions{})
+		owner.APIVersion, owner.Kind = remotev1alpha1.GroupVersion.String(), "ShadowPod"
+	}
+	if err != nil {
+		return owner, fmt.Errorf("look at mover %s/%s: %w", namespace, name, err)
+	}
+	owner.Name, owner.UID = name, mover.GetUID()
+	return owner, nil
+}
+
+// createKeySecret creates the Secret with the keys of a mover that was not started. The
+// mover owns it: if the Secret is created late, when the mover is gone, garbage collection
+// deletes it, and nobody needs the right to read Secrets to find it.
+func (c *Controller) createKeySecret(ctx context.Context, at site, r *record.Record, i int, end record.End,
+	owner metav1.OwnerReference) error {
+	secret, err := c.keySecret(r, i, end, owner)
+	if err != nil {
+		return err
+	}
+	secrets := at.Client.CoreV1().Secrets(secret.Namespace)
+	_, err = secrets.Create(ctx, secret, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		// An existing one may belong to an earlier mover of this name, and be collected
+		// with that.
+		if err := ignoreGone(secrets.Delete(ctx, secret.Name, metav1.DeleteOptions{}), "replace Secret of mover "+secret.Namespace+"/"+
+			secret.Name); err != nil {
+			return err
+		}
+		_, err = secrets.Create(ctx, secret, metav1.CreateOptions{})
+	}
+	if err != nil {
+		return fmt.Errorf("make Secret of mover %s/%s: %w", secret.Namespace, secret.Name, err)
+	}
+	return nil
+}
+
+// keySecret returns the Secret with the keys of a mover, which owns it.
+func (c *Controller) keySecret(r *record.Record, i int, end record.End, owner metav1.OwnerReference) (*corev1.Secret, error) {
+	role := moverapi.Sender
+	if end == record.Target {
+		role = moverapi.Receiver
+	}
+	data := map[string][]byte(maps.Clone(r.Claims[i].Keys[role]))
+	if store := r.Claims[i].Store; store != nil {
+		files, err := store.Ticket.Files()
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(data, files)
+	}
+	meta := metav1.ObjectMeta{
+		Namespace: r.Claims[i].At(end).Ref.Namespace, Name: owner.Name, Labels: c.moverLabels(r), OwnerReferences: []metav1.OwnerReference{owner},
+	}
+	return &corev1.Secret{ObjectMeta: meta, Data: data}, nil
+}
+
+// recreateKeySecret creates the Secret of a started mover if there is none: a late request
+// to delete an earlier one, or somebody else, may have deleted it. Without the right to
+// read Secrets that cannot be observed. The mover's node waits for the Secret.
+func (c *Controller) recreateKeySecret(ctx context.Context, r *record.Record, i int, end record.End) error {
+	at, err := c.siteOf(r.Claims[i].At(end).Ref.Cluster)
+	if err != nil {
+		return err
+	}
+	owner, err := moverOwner(ctx, at, r.Claims[i].At(end).Ref.Namespace, r.MoverName(i, end))
+	if err != nil {
+		return err
+	}
+	secret, err := c.keySecret(r, i, end, owner)
+	if err != nil {
+		return err
+	}
+	_, err = at.Client.CoreV1().Secrets(secret.Namespace).Create(ctx, secret, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("make Secret of mover %s/%s again: %w", secret.Namespace, secret.Name, err)
+	}
+	return nil
+}
+
+// dropMover deletes the mover of an end and its keys.
+func (c *Controller) dropMover(ctx context.Context, r *record.Record, i int, end record.End) error {
+	at, err := c.siteOf(r.Claims[i].At(end).Ref.Cluster)
+	if err != nil {
+		return err
+	}
+	namespace, name := r.Claims[i].At(end).Ref.Namespace, r.MoverName(i, end)
+	err = at.Client.CoreV1().Secrets(namespace).Delete(ctx, name, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("remove Secret of mover %s/%s: %w", namespace, name, err)
+	}
+	if at.home {
+		err = at.Client.CoreV1().Pods(namespace).Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To(gracePeriod(r, i, end, 1))})
+	} else {
+		err = at.Remote.ShadowPods(namespace).Delete(ctx, name, metav1.DeleteOptions{})
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("remove mover %s/%s: %w", namespace, name, err)
+	}
+	return nil
+}
+
+// moverAt reads the mover of an end. pod is nil if there is none.
+func (c *Controller) moverAt(ctx context.Context, at site, r *record.Record, i int, end record.End) (m decide.Mover, pod *corev1.Pod,
+	err error) {
+	defer func() { m.Problem = plain(m.Problem) }()
 	ref, name := r.Claims[i].At(end).Ref, r.MoverName(i, end)
 	namespace := ref.Namespace
 	var shadow *remotev1alpha1.ShadowPod
@@ -49,17 +245,17 @@ func (c *Controller) moverAt(ctx context.Context, at site, r *record.Record, i i
 		}
 	}
 	pod, err = at.Client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
-	if pod, err = orNil(at, pod, err, fmt.Sprintf("mover %s/%s", namespace, name)); err != nil {
+	if pod, err = foundOrNil(at, pod, err, fmt.Sprintf("mover %s/%s", namespace, name)); err != nil {
 		return m, nil, err
 	}
 	if pod == nil {
 		if m.Exists && !m.Leaving && !m.Unstarted && m.Problem == "" {
-			m.Problem = whyNot(ctx, at, ref, nil)
+			m.Problem = whyNotRunning(ctx, at, ref, nil)
 		}
 		return m, nil, nil
 	}
-	if at.Remote != nil && !madeFor(shadow, pod) {
-		// Whoever may make pods in that namespace knows the names of movers.
+	if at.Remote != nil && !isPodOf(shadow, pod) {
+		// Anybody who may create pods in that namespace can use a mover's name.
 		if m.Problem == "" {
 			m.Problem = fmt.Sprintf("pod %s/%s is there already and is no mover: delete it", namespace, name)
 		}
@@ -75,15 +271,37 @@ func (c *Controller) moverAt(ctx context.Context, at site, r *record.Record, i i
 	m.Running = !m.Leaving && !m.Ended && pod.Status.Phase == corev1.PodRunning && pod.Status.PodIP != "" &&
 		!slices.ContainsFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.State.Running == nil })
 	if !m.Running && !m.Leaving && m.Problem == "" {
-		m.Problem = whyNot(ctx, at, ref, pod)
+		m.Problem = whyNotRunning(ctx, at, ref, pod)
 	}
 	return m, pod, nil
 }
 
-// problemOf says what keeps a pod from running, as far as its status tells.
+// isPodOf says whether a pod was created for a ShadowPod. The ShadowPod may be gone before
+// its pod, and its status may not name the pod yet.
+func isPodOf(shadow *remotev1alpha1.ShadowPod, pod *corev1.Pod) bool {
+	if pod.UID == "" {
+		return false
+	}
+	if shadow != nil && shadow.Status.PodUID == pod.UID {
+		return true
+	}
+	owner := metav1.GetControllerOf(pod)
+	return owner != nil && owner.Kind == "ShadowPod" && owner.Name == pod.Name && (shadow == nil || owner.UID == shadow.UID)
+}
+
+// addressesOf returns the addresses in a pod's status.
+func addressesOf(pod *corev1.Pod) []string {
+	var found []string
+	for _, ip := range pod.Status.PodIPs {
+		found = append(found, ip.IP)
+	}
+	return found
+}
+
+// problemOf describes what keeps a pod from running, according to its status.
 func problemOf(pod *corev1.Pod) string {
 	if pod.Status.Phase == corev1.PodFailed && pod.Status.Message != "" {
-		// As when its node had too little memory or disk left.
+		// For example because its node had too little memory or disk left.
 		return fmt.Sprintf("its node %s ended it (%s): %s", pod.Spec.NodeName, pod.Status.Reason, pod.Status.Message)
 	}
 	for _, condition := range pod.Status.Conditions {
@@ -96,8 +314,106 @@ func problemOf(pod *corev1.Pod) string {
 			return waiting.Reason + " " + waiting.Message
 		}
 		if ended := status.State.Terminated; ended != nil {
-			return fmt.Sprintf("its program ended with code %d (%s %s) and is started again: see the log of pod %s/%s", ended.ExitCode, ended.Reason, ended.Message, pod.Namespace, pod.Name)
+			return fmt.Sprintf("its program ended with code %d (%s %s) and is started again: see the log of pod %s/%s", ended.ExitCode, ended.Reason,
+				ended.Message, pod.Namespace, pod.Name)
 		}
 	}
 	return ""
+}
+
+// warningsAfter is how long a mover may take to start before its events are read.
+const warningsAfter = 2 * time.Second
+
+// whyNotRunning says why a mover does not run whose status gives no reason: the state of
+// its pod, and the latest warning about the pod or its claim. pod is nil while a ShadowPod
+// has none.
+func whyNotRunning(ctx context.Context, at site, ref backing.Ref, pod *corev1.Pod) string {
+	if pod == nil {
+		return "the remote agent of cluster " + ref.Cluster + " has not made its pod yet: if this lasts, see whether the agent runs, and the " +
+			"events of the ShadowPod there"
+	}
+	text := "it starts on node " + pod.Spec.NodeName
+	if pod.Spec.NodeName == "" {
+		text = "it has no node yet"
+		if claim, err := claimAt(ctx, at, ref.Namespace, ref.Name); err == nil && claim != nil && claim.Status.Phase != corev1.ClaimBound {
+			text += fmt.Sprintf(", and its real claim %s is %s", ref.Key(), claim.Status.Phase)
+		}
+	}
+	// The clock of the cluster may be ahead.
+	if age := time.Since(pod.CreationTimestamp.Time); age >= 0 && age < warningsAfter {
+		return text
+	}
+	warned := lastWarning(ctx, at, ref.Namespace, pod.Name, pod.UID)
+	if warned == "" {
+		warned = lastWarning(ctx, at, ref.Namespace, ref.Name, "")
+	}
+	if warned == "" {
+		return text
+	}
+	return text + ": " + warned
+}
+
+// lastWarning returns the latest warning about the object of a name, and of a UID unless that is empty; empty if there is none or
+// events cannot be read: they are for people only, and no decision depends on them.
+func lastWarning(ctx context.Context, at site, namespace, name string, uid types.UID) string {
+	list, err := at.Client.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{
+		FieldSelector: fields.Set{"involvedObject.name": name, "type": corev1.EventTypeWarning}.String(),
+	})
+	if err != nil {
+		return ""
+	}
+	var last *corev1.Event
+	for i := range list.Items {
+		event := &list.Items[i]
+		// An earlier mover had the same name.
+		if event.InvolvedObject.Name != name || uid != "" && event.InvolvedObject.UID != "" && event.InvolvedObject.UID != uid {
+			continue
+		}
+		if last == nil || !eventTime(event).Before(eventTime(last)) {
+			last = event
+		}
+	}
+	if last == nil {
+		return ""
+	}
+	return last.Reason + ": " + last.Message
+}
+
+// eventTime is when an event last happened.
+func eventTime(event *corev1.Event) time.Time {
+	if event.Series != nil {
+		return event.Series.LastObservedTime.Time
+	}
+	if event.LastTimestamp.IsZero() {
+		return event.EventTime.Time
+	}
+	return event.LastTimestamp.Time
+}
+
+// keysAfter is how long a started mover may take to run before its keys are created again,
+// repeatedly: less than people would wait, more than pulling most images takes.
+const keysAfter = 20 * time.Second
+
+// keylessMovers has the pods of movers that were started, have a node and do not run, with
+// the time when their keys are created again, by home's clock.
+type keylessMovers map[types.UID]time.Time
+
+// note updates the pods, and marks movers that may lack their keys.
+func (t *keylessMovers) note(o *decide.Observation) {
+	next := keylessMovers{}
+	for i := range o.Claims {
+		seen := &o.Claims[i]
+		for _, m := range []*decide.Mover{&seen.Source.Mover, &seen.Target.Mover, &seen.Snapshot.Mover} {
+			if m.Pod == "" || m.Node == "" || m.Running || m.Unstarted || m.Leaving || m.Ended {
+				continue
+			}
+			at, known := (*t)[m.Pod]
+			m.Keyless = known && !o.Now.Before(at)
+			if !known || m.Keyless {
+				at = o.Now.Add(keysAfter)
+			}
+			next[m.Pod] = at
+		}
+	}
+	*t = next
 }

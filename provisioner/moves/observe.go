@@ -2,118 +2,249 @@ package moves
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
-	"github.com/lodestone-storage/lodestone/provisioner/slim"
+	"github.com/lodestone-storage/lodestone/provisioner/remote"
 )
 
-// observe asks what there is of a move. On an error the observation is not complete.
-func (c *Controller) observe(ctx context.Context, w *work) (decide.Observation, error) {
-	o := decide.Observation{Now: time.Now(), Margin: c.Margin, Settling: c.Settling, Unusable: map[record.End]string{}, Gone: map[record.End]bool{}}
+// observe reads the objects of a move. After an error the observation is incomplete.
+func (c *Controller) observe(ctx context.Context, w *activeMove) (decide.Observation, error) {
+	o := decide.Observation{Now: time.Now(), Margin: c.Margin, Settling: c.Settling}
 	if w.record == nil {
 		known, err := c.read(ctx, w.uid)
 		if err != nil {
 			return o, err
 		}
 		if known == nil {
-			c.free(c.Registry.set(w.uid, nil))
+			c.free(c.Records.set(w.uid, nil))
 		}
 		w.record = known
 	}
 	if w.record != nil {
 		o.Record = w.record.record
 	}
-	move, err := c.Moves.In(w.at.Namespace).Get(ctx, w.at.Name, metav1.GetOptions{})
+	move, err := c.Moves.In(w.Namespace).Get(ctx, w.Name, metav1.GetOptions{})
 	switch {
 	case err == nil && move.UID == w.uid:
 		o.Move = move
 	case err != nil && !apierrors.IsNotFound(err):
-		return o, fmt.Errorf("look at VolumeMove %s: %w", w.at, err)
+		return o, fmt.Errorf("look at VolumeMove %s: %w", w.NamespacedName, err)
 	}
 	if o.Record == nil || o.Record.Over() {
-		w.links.close()
-		w.abroad.close()
+		w.close()
 		return o, nil
 	}
-	c.lookOut(ctx, w, o.Record)
+	c.watchSources(ctx, w, o.Record)
 	if err := c.observeClaims(ctx, w, &o); err != nil {
 		return o, err
 	}
-	w.tardy.see(&o)
-	if err := c.observeGone(ctx, &o); err != nil {
+	w.keyless.note(&o)
+	if err := c.observeRemovedClusters(ctx, &o); err != nil {
 		return o, err
 	}
-	// After the volumes: whoever mounts one now has looked at it before.
+	// After the volumes: a node that mounts one later has read its state before.
 	if err := c.observeUsers(ctx, &o); err != nil {
 		return o, err
 	}
-	if err := c.observeNodes(ctx, &o, w.abroad); err != nil {
+	if err := c.observeNodes(ctx, &o, w.watchers); err != nil {
 		return o, err
 	}
 	c.observeCopies(ctx, w, &o)
 	return o, nil
 }
 
-// observePods finds out which pods of home use a claim of a move.
-func (c *Controller) observePods(ctx context.Context, o *decide.Observation) error {
-	pods, err := c.Client.CoreV1().Pods(o.Record.Namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return fmt.Errorf("list pods: %w", err)
+// observeClaims reads the claims with their volumes and backing claims, in parallel: pods
+// may wait for the result. Movers are not queried here.
+func (c *Controller) observeClaims(ctx context.Context, w *activeMove, o *decide.Observation) error {
+	r, here := o.Record, site{Access: remote.Access{Client: c.Client}, home: true}
+	o.Claims = make([]decide.Claim, len(r.Claims))
+	var looks []func() error
+	for i := range r.Claims {
+		known, seen := &r.Claims[i], &o.Claims[i]
+		looks = append(looks, func() (err error) {
+			if seen.Claim, err = claimAt(ctx, here, r.Namespace, known.Name); err == nil && seen.Claim != nil && seen.Claim.UID != known.UID {
+				seen.Claim = nil
+			}
+			return err
+		}, func() (err error) {
+			seen.Volume, err = volumeAt(ctx, here, known.Volume.Name)
+			return err
+		})
 	}
-	for i := range pods.Items {
-		pod := &pods.Items[i]
-		used := usedBy(pod, o.Record)
-		if len(used) == 0 {
+	sides, silent := c.reachableEnds(o), map[record.End]*atomic.Bool{record.Source: {}, record.Target: {}}
+	for k := range sides {
+		s := &sides[k]
+		looks = append(looks, func() error {
+			if silent[s.end].Load() {
+				// Do not wait for each claim separately: an abort or a rollback must not
+				// take that long.
+				s.err = errors.New("it does not answer")
+				return nil
+			}
+			s.side, s.err = c.observeSide(ctx, s.at, r, s.claim, s.end)
+			silent[s.end].CompareAndSwap(false, s.err != nil)
+			return nil
+		})
+	}
+	if err := atOnce(looks); err != nil {
+		return err
+	}
+	for _, s := range sides {
+		if err := c.noteEnd(o, s); err != nil {
+			return err
+		}
+	}
+	for i := range o.Claims {
+		if !r.Claims[i].Snapshot.MayExist() || o.Source.Unusable != "" {
 			continue
 		}
-		known, seen := slim.NewPod(pod), podOf(pod)
-		seen.Claims = used
-		for _, j := range used {
-			if known := &o.Record.Claims[j]; known.Source.Ref.Cluster == keys.Home && !seen.Finished {
-				o.Claims[j].Levels = append(o.Claims[j].Levels, levels(&pod.Spec, known.Name)...)
-			}
+		if err := c.observeSnapshot(ctx, w, o, i, &o.Claims[i]); err != nil {
+			return err
 		}
-		if c.local(known) {
-			// Others than its node may say that it has failed.
-			seen.Finished = known.Ended()
-			if !seen.Finished {
-				o.Writers = append(o.Writers, writer(known))
-			}
+	}
+	if r.Phase != v1alpha1.MoveVerifying {
+		return nil
+	}
+	for i := range o.Claims {
+		seen := &o.Claims[i]
+		if seen.Claim == nil {
+			continue
 		}
-		o.Pods = append(o.Pods, seen)
+		var err error
+		if seen.New, err = c.targetVolume(&r.Claims[i], *seen); err != nil {
+			seen.NewError = err.Error()
+		}
 	}
 	return nil
 }
 
-// usedBy returns the indices of the claims of a move that a pod uses.
-func usedBy(pod *corev1.Pod, r *record.Record) (claims []int) {
-	for i := range r.Claims {
-		if uses(&pod.Spec, r.Claims[i].Name) {
-			claims = append(claims, i)
-		}
-	}
-	return claims
+// endLook is one end of one claim to be read.
+type endLook struct {
+	claim int
+	end   record.End
+	at    site
+	side  decide.Side
+	err   error
 }
 
-func podOf(pod *corev1.Pod) decide.Pod {
-	seen := decide.Pod{
-		Name: pod.Name, UID: pod.UID, Bound: pod.Spec.NodeName != "", Leaving: pod.DeletionTimestamp != nil,
-		Finished: finished(pod), Owned: metav1.GetControllerOf(pod) != nil, Job: jobOf(pod), Node: pod.Spec.NodeName,
-		Hasty: pod.Spec.TerminationGracePeriodSeconds != nil && *pod.Spec.TerminationGracePeriodSeconds == 0,
+// reachableEnds returns the ends that can be read, and records why others cannot.
+func (c *Controller) reachableEnds(o *decide.Observation) (sides []endLook) {
+	r := o.Record
+	for i := range r.Claims {
+		for _, end := range record.Ends {
+			at, why := c.reach(r.Claims[i].At(end).Ref.Cluster)
+			if r.GaveUp(end) {
+				why = "it was given up"
+			}
+			if why != "" {
+				o.At(end).Unusable = why
+				continue
+			}
+			sides = append(sides, endLook{claim: i, end: end, at: at})
+		}
 	}
-	for _, gate := range pod.Spec.SchedulingGates {
-		seen.Gated = seen.Gated || gate.Name == keys.MovingGate
+	return sides
+}
+
+// noteEnd adds what was read of an end to the observation. If its cluster did not answer,
+// the end is unusable and nothing is known of it.
+func (c *Controller) noteEnd(o *decide.Observation, s endLook) error {
+	cluster := o.Record.Claims[s.claim].At(s.end).Ref.Cluster
+	switch {
+	case s.err != nil && cluster == keys.Home:
+		return s.err
+	case s.err != nil && o.At(s.end).Unusable != "":
+	case s.err != nil:
+		// An unreachable cluster must not keep pods at home waiting.
+		c.recheckCluster(cluster)
+		o.At(s.end).Unusable = fmt.Sprintf("cluster %s cannot be asked now: %v", cluster, s.err)
+	case s.end == record.Source:
+		o.Claims[s.claim].Source = s.side
+	default:
+		o.Claims[s.claim].Target = s.side
 	}
-	for _, condition := range pod.Status.Conditions {
-		seen.Ready = seen.Ready || condition.Type == corev1.PodReady && condition.Status == corev1.ConditionTrue
+	return nil
+}
+
+func (c *Controller) observeSide(ctx context.Context, at site, r *record.Record, i int, end record.End) (side decide.Side, err error) {
+	ctx, cancel := at.withTimeout(ctx)
+	defer cancel()
+	err = atOnce([]func() error{
+		func() (err error) {
+			side.Mover, _, err = c.moverAt(ctx, at, r, i, end)
+			return err
+		},
+		func() error { return observeBacking(ctx, at, r.Claims[i].At(end), &side) },
+	})
+	return side, err
+}
+
+// observeBacking reads a backing claim and the real volume that is bound to it.
+func observeBacking(ctx context.Context, at site, copied *record.Copy, side *decide.Side) (err error) {
+	if side.Backing, err = claimAt(ctx, at, copied.Ref.Namespace, copied.Ref.Name); err != nil {
+		return err
 	}
-	return seen
+	if b := side.Backing; b != nil && b.Spec.VolumeName != "" {
+		if side.Real, err = volumeAt(ctx, at, b.Spec.VolumeName); err != nil {
+			return err
+		}
+		if side.Real != nil && (side.Real.Spec.ClaimRef == nil || side.Real.Spec.ClaimRef.UID != b.UID) {
+			side.Real = nil
+		}
+	}
+	return nil
+}
+
+// observeRemovedClusters finds out which ends have no RemoteCluster any more, if that
+// matters: for a move in Commit, or with only clean-up left.
+func (c *Controller) observeRemovedClusters(ctx context.Context, o *decide.Observation) error {
+	if r := o.Record; !r.Freed && r.Phase != v1alpha1.MoveCommit && r.Phase != v1alpha1.MoveFinalize {
+		return nil
+	}
+	for _, end := range record.Ends {
+		cluster := o.Record.Claims[0].At(end).Ref.Cluster
+		if o.At(end).Unusable == "" || o.Record.GaveUp(end) || cluster == keys.Home {
+			continue
+		}
+		gone, err := c.Clusters.Gone(ctx, cluster)
+		if err != nil {
+			return err
+		}
+		o.At(end).Gone = gone
+	}
+	return nil
+}
+
+// maxAtOnce limits the parallel requests of one observation.
+const maxAtOnce = 16
+
+// atOnce calls functions in parallel and waits for all; it returns the error of the first
+// in order that failed.
+func atOnce(calls []func() error) error {
+	errs, slots := make([]error, len(calls)), make(chan struct{}, maxAtOnce)
+	var running sync.WaitGroup
+	for i, call := range calls {
+		slots <- struct{}{}
+		running.Go(func() {
+			defer func() { <-slots }()
+			errs[i] = call()
+		})
+	}
+	running.Wait()
+	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
+		return errs[i]
+	}
+	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -13,34 +14,34 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/remote"
 )
 
-// snapshot makes or removes the snapshot of a source, or the claim made of it.
-func (c *Controller) snapshot(ctx context.Context, w *work, o decide.Observation, step decide.Step) error {
-	r, i := o.Record, step.Claim
-	known, seen := &r.Claims[i], o.Claims[i]
-	at, err := c.must(known.Source.Ref.Cluster)
+// dropClone deletes the claim that was created from the snapshot.
+func (c *Controller) dropClone(ctx context.Context, r *record.Record, i int, seen decide.Snapshot) error {
+	at, err := c.siteOf(r.Claims[i].Source.Ref.Cluster)
 	if err != nil {
 		return err
 	}
-	ref := known.Snapshot.Ref
-	switch step.Verb {
-	case decide.MakeSnapshot:
-		return w.asked(i, c.makeSnapshot(ctx, at, r, i))
-	case decide.MakeClone:
-		return w.asked(i, c.makeClone(ctx, at, r, i, seen))
-	case decide.DropClone:
-		err := at.Client.CoreV1().PersistentVolumeClaims(ref.Namespace).Delete(ctx, ref.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &seen.Snapshot.Backing.UID}})
-		return ignoreGone(err, "delete the claim made of snapshot "+ref.Key().String())
-	default: // DropSnapshot
-		err := at.Dynamic.Resource(volumesnapshot.Snapshots).Namespace(ref.Namespace).Delete(ctx, ref.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &seen.Snapshot.UID}})
-		return ignoreGone(err, "delete snapshot "+ref.Key().String())
-	}
+	ref := r.Claims[i].Snapshot.Ref
+	err = at.Client.CoreV1().PersistentVolumeClaims(ref.Namespace).Delete(ctx, ref.Name, only(seen.Backing.UID))
+	return ignoreGone(err, "delete the claim made of snapshot "+ref.Key().String())
 }
 
-// asked keeps what an API server has against a snapshot, or a claim made of it: that is
-// seen in the next turn, and the snapshot given up. Other errors it returns.
-func (w *work) asked(i int, err error) error {
+// dropSnapshot deletes the snapshot of the source of a claim.
+func (c *Controller) dropSnapshot(ctx context.Context, r *record.Record, i int, seen decide.Snapshot) error {
+	at, err := c.siteOf(r.Claims[i].Source.Ref.Cluster)
+	if err != nil {
+		return err
+	}
+	ref := r.Claims[i].Snapshot.Ref
+	err = at.Dynamic.Resource(volumesnapshot.Snapshots).Namespace(ref.Namespace).Delete(ctx, ref.Name, only(seen.UID))
+	return ignoreGone(err, "delete snapshot "+ref.Key().String())
+}
+
+// noteRefusal records why an API server refuses a snapshot, or a claim from it: after the
+// next observation the snapshot is given up. Other errors are returned.
+func (w *activeMove) noteRefusal(i int, err error) error {
 	switch {
 	case err == nil || apierrors.IsAlreadyExists(err):
 		return nil
@@ -48,22 +49,27 @@ func (w *work) asked(i int, err error) error {
 		if w.refused == nil {
 			w.refused = map[int]string{}
 		}
-		w.refused[i] = sentence(err.Error())
+		w.refused[i] = plain(err.Error())
 		return nil
 	}
 	return err
 }
 
-// ofSnapshot are the labels of a snapshot and of the claim made of it.
-func (c *Controller) ofSnapshot(r *record.Record) map[string]string {
+// snapshotLabels are the labels of a snapshot and of the claim created from it.
+func (c *Controller) snapshotLabels(r *record.Record) map[string]string {
 	return map[string]string{keys.MoveOf: string(r.UID), keys.HomeID: c.Place.HomeID}
 }
 
-// makeSnapshot makes the snapshot of the source of a claim.
-func (c *Controller) makeSnapshot(ctx context.Context, at site, r *record.Record, i int) error {
+// makeSnapshot creates the snapshot of the source of a claim.
+func (c *Controller) makeSnapshot(ctx context.Context, r *record.Record, i int) error {
 	known := &r.Claims[i]
 	ref := known.Snapshot.Ref
-	// The name alone goes into the snapshot, so whose it is now must be certain.
+	at, err := c.siteOf(known.Source.Ref.Cluster)
+	if err != nil {
+		return err
+	}
+	// The VolumeSnapshot names its claim without a UID, so check now that the claim is the
+	// move's source.
 	b, err := claimAt(ctx, at, known.Source.Ref.Namespace, known.Source.Ref.Name)
 	if err != nil {
 		return err
@@ -73,26 +79,32 @@ func (c *Controller) makeSnapshot(ctx context.Context, at site, r *record.Record
 	}
 	encoded, err := volumesnapshot.Write(&volumesnapshot.Snapshot{
 		TypeMeta:   metav1.TypeMeta{APIVersion: volumesnapshot.GroupVersion.String(), Kind: volumesnapshot.Kind},
-		ObjectMeta: metav1.ObjectMeta{Namespace: ref.Namespace, Name: ref.Name, Labels: c.ofSnapshot(r)},
-		Spec:       volumesnapshot.SnapshotSpec{Source: volumesnapshot.SnapshotSource{ClaimName: &known.Source.Ref.Name}, ClassName: &known.Snapshot.By},
+		ObjectMeta: metav1.ObjectMeta{Namespace: ref.Namespace, Name: ref.Name, Labels: c.snapshotLabels(r)},
+		Spec: volumesnapshot.SnapshotSpec{Source: volumesnapshot.SnapshotSource{ClaimName: &known.Source.Ref.Name},
+			ClassName: &known.Snapshot.By},
 	})
 	if err != nil {
 		return err
 	}
-	if _, err = at.Dynamic.Resource(volumesnapshot.Snapshots).Namespace(ref.Namespace).Create(ctx, encoded, metav1.CreateOptions{}); err != nil {
+	if _, err = at.Dynamic.Resource(volumesnapshot.Snapshots).Namespace(ref.Namespace).Create(ctx, encoded,
+		metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("take snapshot %s: %w", ref.Key(), err)
 	}
 	return nil
 }
 
-// makeClone makes a claim of the snapshot, for the mover alone.
-func (c *Controller) makeClone(ctx context.Context, at site, r *record.Record, i int, seen decide.Claim) error {
+// makeClone creates a claim from the snapshot, for the mover only.
+func (c *Controller) makeClone(ctx context.Context, r *record.Record, i int, seen decide.Claim) error {
 	known := &r.Claims[i]
 	ref, source := known.Snapshot.Ref, seen.Source.Backing
+	at, err := c.siteOf(known.Source.Ref.Cluster)
+	if err != nil {
+		return err
+	}
 	if source == nil {
 		return fmt.Errorf("real claim %s is gone", known.Source.Ref.Key())
 	}
-	taken, problem, _, err := c.taken(ctx, at, r, i)
+	taken, problem, _, err := c.getSnapshot(ctx, at, r, i)
 	if err != nil {
 		return err
 	}
@@ -108,8 +120,8 @@ func (c *Controller) makeClone(ctx context.Context, at site, r *record.Record, i
 	}
 	clone := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: ref.Namespace, Name: ref.Name, Labels: c.ofSnapshot(r),
-			// No virtual volume ever stands for it.
+			Namespace: ref.Namespace, Name: ref.Name, Labels: c.snapshotLabels(r),
+			// It never gets a virtual volume.
 			Annotations: map[string]string{keys.Unpublished: "true"},
 		},
 		Spec: corev1.PersistentVolumeClaimSpec{
@@ -124,7 +136,135 @@ func (c *Controller) makeClone(ctx context.Context, at site, r *record.Record, i
 	return nil
 }
 
-// fromSnapshot is the data source of a claim that is made of a snapshot beside it.
+// fromSnapshot is the data source of a claim that is created from a snapshot in its
+// namespace.
 func fromSnapshot(name string) *corev1.TypedLocalObjectReference {
 	return &corev1.TypedLocalObjectReference{APIGroup: ptr.To(volumesnapshot.Group), Kind: volumesnapshot.Kind, Name: name}
+}
+
+// observeSnapshot reads the snapshot of the source of a claim, and what was created from
+// it.
+func (c *Controller) observeSnapshot(ctx context.Context, w *activeMove, o *decide.Observation, i int, seen *decide.Claim) error {
+	cluster := o.Record.Claims[i].Source.Ref.Cluster
+	at, why := c.reach(cluster)
+	if why != "" {
+		o.Source.Unusable = why
+		return nil
+	}
+	found, err := c.readSnapshot(ctx, at, o.Record, i)
+	switch {
+	case err != nil && at.home:
+		return err
+	case err != nil:
+		c.recheckCluster(cluster)
+		o.Source.Unusable = fmt.Sprintf("cluster %s cannot be asked now: %v", cluster, err)
+		return nil
+	}
+	if refused := w.refused[i]; refused != "" && !found.Refused {
+		found.Problem, found.Refused = refused, true
+	}
+	seen.Snapshot = found
+	return nil
+}
+
+func (c *Controller) readSnapshot(ctx context.Context, at site, r *record.Record, i int) (seen decide.Snapshot, err error) {
+	ctx, cancel := at.withTimeout(ctx)
+	defer cancel()
+	known := &r.Claims[i]
+	ref := known.Snapshot.Ref
+	taken, problem, wrong, err := c.getSnapshot(ctx, at, r, i)
+	if err != nil {
+		return seen, err
+	}
+	seen.Problem, seen.Refused = problem, wrong
+	if taken != nil {
+		seen.Exists, seen.UID, seen.Leaving = true, taken.UID, taken.DeletionTimestamp != nil
+		seen.Ready = problem == "" && ptr.Deref(taken.Status.ReadyToUse, false)
+	}
+	if err := observeBacking(ctx, at, &known.Snapshot.Copy, &seen.Side); err != nil {
+		return seen, err
+	}
+	clone := seen.Backing
+	seen.Backing = nil
+	switch {
+	case clone == nil:
+	case !c.isOurs(clone, r):
+		seen.Problem, seen.Refused = fmt.Sprintf("a claim %s is there already and is not this move's: remove it there", ref.Key()), true
+	default:
+		if seen.Backing = clone; !equality.Semantic.DeepEqual(clone.Spec.DataSource, fromSnapshot(ref.Name)) {
+			seen.Problem, seen.Refused = fmt.Sprintf("claim %s is not made of this move's snapshot: see who made it", ref.Key()), true
+		}
+	}
+	seen.Mover, _, err = c.moverAt(ctx, at, r, i, record.Snapped)
+	return seen, err
+}
+
+// isOurs says whether the labels of a snapshot, or of a claim from one, name this move.
+// Users of a remote namespace can write those, too; docs/security.md says what they gain by
+// it.
+func (c *Controller) isOurs(object metav1.Object, r *record.Record) bool {
+	labels := object.GetLabels()
+	return labels[keys.MoveOf] == string(r.UID) && labels[keys.HomeID] == c.Place.HomeID
+}
+
+// getSnapshot returns the snapshot of the source of a claim, nil if this move has none.
+// problem says why it cannot be used, or not yet, and wrong that it never can.
+func (c *Controller) getSnapshot(ctx context.Context, at site, r *record.Record, i int) (s *volumesnapshot.Snapshot, problem string,
+	wrong bool, err error) {
+	ref := r.Claims[i].Snapshot.Ref
+	object, err := at.Dynamic.Resource(volumesnapshot.Snapshots).Namespace(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, "", false, nil
+	}
+	if err != nil {
+		return nil, "", false, fmt.Errorf("look at snapshot %s: %w", ref.Key(), err)
+	}
+	if s, err = volumesnapshot.Read[volumesnapshot.Snapshot](object); err != nil {
+		return nil, "", false, err
+	}
+	if !at.home {
+		remote.TrustedSnapshot(s)
+	}
+	if !c.isOurs(s, r) {
+		return nil, fmt.Sprintf("a VolumeSnapshot %s is there already and is not this move's: remove it there", ref.Key()), true, nil
+	}
+	if name := ptr.Deref(s.Status.ContentName, ""); name != "" {
+		object, err := at.Dynamic.Resource(volumesnapshot.Contents).Get(ctx, name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			return s, "its VolumeSnapshotContent is gone", false, nil
+		case apierrors.IsForbidden(err):
+			return s, "home may not look at VolumeSnapshotContents there: apply deploy/remote of this version in it", true, nil
+		case err != nil:
+			return s, "", false, fmt.Errorf("look at content %s: %w", name, err)
+		}
+		content, err := volumesnapshot.Read[volumesnapshot.Content](object)
+		if err != nil {
+			return s, "", false, err
+		}
+		if why := whyForeign(&r.Claims[i], s, content); why != "" {
+			return s, why, true, nil
+		}
+	}
+	if failed := s.Status.Error; failed != nil && !ptr.Deref(s.Status.ReadyToUse, false) {
+		problem = plain(ptr.Deref(failed.Message, "it failed"))
+	}
+	return s, problem, false, nil
+}
+
+// whyForeign says why a snapshot is not of the claim's source, or cannot be deleted again;
+// empty if it is and can.
+func whyForeign(known *record.Claim, s *volumesnapshot.Snapshot, content *volumesnapshot.Content) string {
+	switch {
+	case ptr.Deref(s.Spec.Source.ClaimName, "") != known.Source.Ref.Name:
+		return "it is of another claim than " + known.Source.Ref.Name + ": see who made it"
+	case !volumesnapshot.BelongTo(s, content):
+		return fmt.Sprintf("VolumeSnapshotContent %s is not its own: see who made it", plain(content.Name))
+	case content.Spec.Driver != known.Snapshot.Driver || ptr.Deref(content.Spec.Source.VolumeHandle, "") != known.Snapshot.Handle:
+		return fmt.Sprintf("VolumeSnapshotContent %s is of another volume: see who made it", plain(content.Name))
+	case content.Spec.DeletionPolicy != volumesnapshot.Delete:
+		return fmt.Sprintf("VolumeSnapshotContent %s stays when its snapshot is deleted (deletionPolicy %s): remove it by hand",
+			plain(content.Name), plain(content.Spec.DeletionPolicy))
+	}
+	return ""
 }

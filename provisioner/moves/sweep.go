@@ -7,19 +7,21 @@ import (
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/provisioner/backing"
+	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 )
 
-// sweepEvery is how often it is looked for what late requests made.
+// sweepEvery is the interval between sweeps for objects that late requests have created.
 const sweepEvery = 10 * time.Minute
 
-// sweepAlways sweeps until ctx ends.
-func (c *Controller) sweepAlways(ctx context.Context) {
+// runSweep sweeps until ctx ends.
+func (c *Controller) runSweep(ctx context.Context) {
 	for {
 		if err := c.sweep(ctx); err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).V(2).Info("Will be swept later", "err", err)
@@ -32,11 +34,13 @@ func (c *Controller) sweepAlways(ctx context.Context) {
 	}
 }
 
-// sweep removes the movers, the snapshots and the real claims of moves that are over: a request of a
-// provisioner that was replaced may have arrived after that. Of claims only those that
-// no virtual volume ever stood for. A cluster that cannot be asked now is left for later.
+// sweep deletes movers, snapshots and real claims of finished moves: a late request of a
+// replaced provisioner may have created them after the end. Real claims are deleted only if
+// no virtual volume ever used them. Clusters that take no requests now are skipped until
+// the next sweep.
 func (c *Controller) sweep(ctx context.Context) error {
-	errs := []error{c.sweepMovers(ctx), c.sweepClaims(ctx, c.here(), c.Place.StorageNamespace), c.sweepSnapshots(ctx, c.here(), c.Place.StorageNamespace)}
+	errs := []error{c.sweepMovers(ctx), c.sweepClaims(ctx, c.homeSite(), c.Place.StorageNamespace),
+		c.sweepSnapshots(ctx, c.homeSite(), c.Place.StorageNamespace)}
 	for _, id := range c.Clusters.IDs() {
 		at, why := c.reach(id)
 		object := c.Clusters.Object(id)
@@ -50,73 +54,76 @@ func (c *Controller) sweep(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// ours selects what moves of this home made.
-func (c *Controller) ours() metav1.ListOptions {
+// ownObjects selects the objects that moves of this home created.
+func (c *Controller) ownObjects() metav1.ListOptions {
 	return metav1.ListOptions{LabelSelector: keys.MoveOf + "," + keys.HomeID + "=" + c.Place.HomeID}
 }
 
-// sweepMovers removes movers at home, and their keys.
+// sweepMovers deletes movers at home, and their keys.
 func (c *Controller) sweepMovers(ctx context.Context) error {
 	core := c.Client.CoreV1()
-	pods, err := core.Pods(c.Place.StorageNamespace).List(ctx, c.ours())
+	pods, err := core.Pods(c.Place.StorageNamespace).List(ctx, c.ownObjects())
 	if err != nil {
 		return fmt.Errorf("list movers: %w", err)
 	}
 	for i := range pods.Items {
 		pod := &pods.Items[i]
-		over, err := c.isOver(ctx, types.UID(pod.Labels[keys.MoveOf]))
-		if err != nil {
+		if left, err := c.isLeft(ctx, pod); err != nil {
 			return err
-		}
-		if !over || pod.DeletionTimestamp != nil || !moverOf(pod) {
+		} else if !left {
 			continue
 		}
-		if err := ignoreGone(core.Secrets(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{}), "delete Secret of mover "+pod.Name); err != nil {
+		if err := ignoreGone(core.Secrets(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{}), "delete Secret of mover "+
+			pod.Name); err != nil {
 			return err
 		}
-		if err := ignoreGone(core.Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}}), "delete mover "+pod.Name); err != nil {
+		if err := ignoreGone(core.Pods(pod.Namespace).Delete(ctx, pod.Name, only(pod.UID)), "delete mover "+pod.Name); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// sweepShadows removes the ShadowPods of movers in a namespace of a remote cluster, and
+// sweepShadows deletes the ShadowPods of movers in a namespace of a remote cluster, and
 // their keys.
 func (c *Controller) sweepShadows(ctx context.Context, at site, namespace string) error {
-	shadows, err := at.Remote.ShadowPods(namespace).List(ctx, c.ours())
+	shadows, err := at.Remote.ShadowPods(namespace).List(ctx, c.ownObjects())
 	if err != nil {
 		return fmt.Errorf("list ShadowPods of movers in namespace %s: %w", namespace, err)
 	}
 	for i := range shadows.Items {
 		shadow := &shadows.Items[i]
-		over, err := c.isOver(ctx, types.UID(shadow.Labels[keys.MoveOf]))
-		if err != nil {
+		if left, err := c.isLeft(ctx, shadow); err != nil {
 			return err
-		}
-		if !over || shadow.DeletionTimestamp != nil || !moverOf(shadow) {
+		} else if !left {
 			continue
 		}
-		if err := ignoreGone(at.Client.CoreV1().Secrets(namespace).Delete(ctx, shadow.Name, metav1.DeleteOptions{}), "delete Secret of mover "+shadow.Name); err != nil {
+		if err := ignoreGone(at.Client.CoreV1().Secrets(namespace).Delete(ctx, shadow.Name, metav1.DeleteOptions{}), "delete Secret of mover "+
+			shadow.Name); err != nil {
 			return err
 		}
-		if err := ignoreGone(at.Remote.ShadowPods(namespace).Delete(ctx, shadow.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &shadow.UID}}), "delete ShadowPod "+shadow.Name); err != nil {
+		if err := ignoreGone(at.Remote.ShadowPods(namespace).Delete(ctx, shadow.Name, only(shadow.UID)), "delete ShadowPod "+
+			shadow.Name); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// moverOf says whether an object has the name of a mover of the move that it says it is
-// of: its label may be written by users of a remote namespace.
-func moverOf(object metav1.Object) bool {
-	return strings.HasPrefix(object.GetName(), fmt.Sprintf("move-%s-", object.GetLabels()[keys.MoveOf]))
+// isLeft says whether an object is a leftover of a finished move. It must also have the
+// name of a mover's object: users of a remote namespace may write the label of a move.
+func (c *Controller) isLeft(ctx context.Context, object metav1.Object) (bool, error) {
+	move := object.GetLabels()[keys.MoveOf]
+	if object.GetDeletionTimestamp() != nil || !strings.HasPrefix(object.GetName(), fmt.Sprintf("move-%s-", move)) {
+		return false, nil
+	}
+	return c.isOver(ctx, types.UID(move))
 }
 
-// sweepClaims removes the real claims in a namespace.
+// sweepClaims deletes the real claims in a namespace.
 func (c *Controller) sweepClaims(ctx context.Context, at site, namespace string) error {
 	core := at.Client.CoreV1().PersistentVolumeClaims(namespace)
-	claims, err := core.List(ctx, c.ours())
+	claims, err := core.List(ctx, c.ownObjects())
 	if err != nil {
 		return fmt.Errorf("list real claims of moves in namespace %s: %w", namespace, err)
 	}
@@ -130,7 +137,7 @@ func (c *Controller) sweepClaims(ctx context.Context, at site, namespace string)
 			return err
 		}
 		if over {
-			over, err = c.standsForNone(ctx, b.UID)
+			over, err = c.isUnused(ctx, b.UID)
 		}
 		if err != nil {
 			return err
@@ -138,21 +145,50 @@ func (c *Controller) sweepClaims(ctx context.Context, at site, namespace string)
 		if !over {
 			continue
 		}
-		patch := fmt.Appendf(nil, `{"metadata":{"uid":%q,"resourceVersion":%q,"$deleteFromPrimitiveList/finalizers":[%q]}}`, b.UID, b.ResourceVersion, keys.BackingFinalizer)
+		patch := fmt.Appendf(nil, `{"metadata":{"uid":%q,"resourceVersion":%q,"$deleteFromPrimitiveList/finalizers":[%q]}}`, b.UID,
+			b.ResourceVersion, keys.BackingFinalizer)
 		_, err = core.Patch(ctx, b.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 		if err := ignoreGone(err, "let real claim "+b.Name+" go"); err != nil {
 			return err
 		}
-		if err := ignoreGone(core.Delete(ctx, b.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &b.UID}}), "delete real claim "+b.Name); err != nil {
+		if err := ignoreGone(core.Delete(ctx, b.Name, only(b.UID)), "delete real claim "+b.Name); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// standsForNone asks whether no virtual volume is for a real claim, whatever that says of
-// itself.
-func (c *Controller) standsForNone(ctx context.Context, claim types.UID) (bool, error) {
+// sweepSnapshots deletes the snapshots of sources in a namespace whose moves are finished.
+// The cluster may not serve VolumeSnapshots, or home may not have the right to read them.
+func (c *Controller) sweepSnapshots(ctx context.Context, at site, namespace string) error {
+	if at.Dynamic == nil {
+		return nil
+	}
+	client := at.Dynamic.Resource(volumesnapshot.Snapshots).Namespace(namespace)
+	list, err := client.List(ctx, c.ownObjects())
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("list snapshots of moves in namespace %s: %w", namespace, err)
+	}
+	for i := range list.Items {
+		taken := &list.Items[i]
+		if left, err := c.isLeft(ctx, taken); err != nil {
+			return err
+		} else if !left {
+			continue
+		}
+		if err := ignoreGone(client.Delete(ctx, taken.GetName(), only(taken.GetUID())), "delete snapshot "+taken.GetName()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isUnused asks the API server whether no virtual volume refers to a real claim, whatever
+// the claim's own labels say.
+func (c *Controller) isUnused(ctx context.Context, claim types.UID) (bool, error) {
 	volumes, err := c.Client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{LabelSelector: keys.Cluster})
 	if err != nil {
 		return false, fmt.Errorf("list virtual volumes: %w", err)
@@ -165,7 +201,8 @@ func (c *Controller) standsForNone(ctx context.Context, claim types.UID) (bool, 
 	return true, nil
 }
 
-// isOver asks whether a move is over. Its record was there before anything of it was.
+// isOver asks the API server whether a move is finished. Its record was written before any
+// other object of it was created.
 func (c *Controller) isOver(ctx context.Context, move types.UID) (bool, error) {
 	known, err := c.read(ctx, move)
 	return err == nil && (known == nil || known.record.Over()), err

@@ -12,9 +12,9 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/provisioner/backing"
-	"github.com/lodestone-storage/lodestone/provisioner/clusters"
+	"github.com/lodestone-storage/lodestone/provisioner/remote"
 )
 
 func TestSweep(t *testing.T) {
@@ -38,8 +38,9 @@ func TestSweep(t *testing.T) {
 		&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pvc-1", Labels: map[string]string{keys.Cluster: keys.Home},
 			Annotations: map[string]string{keys.Backing: keys.Home + "/" + storage + "/in-use/in-use"}}},
 	)
-	c := New(Config{Client: client, Registry: NewRegistry(), Clusters: clusters.New(clusters.Config{}), Namespace: "lodestone-system", Released: func(types.UID) {},
-		Place: backing.Place{HomeID: "h1", StorageNamespace: storage}})
+	c := New(Config{Client: client, Records: NewRecords(), Clusters: remote.New(remote.Config{}), Namespace: "lodestone-system",
+		Released: func(types.UID) {},
+		Place:    backing.Place{HomeID: "h1", StorageNamespace: storage}})
 	for uid, phase := range map[types.UID]v1alpha1.MovePhase{"m1": v1alpha1.MovePreCopy, "m2": v1alpha1.MoveAborted} {
 		r := recordIn(phase)
 		r.UID, r.Began = uid, map[v1alpha1.MovePhase]time.Time{}
@@ -65,5 +66,5 @@ func TestSweep(t *testing.T) {
 	assert.ElementsMatch(t, []string{"kept", "made", "in-use"}, left, "what a volume stood for is nobody's to remove here")
 
 	require.NoError(t, c.Load(t.Context()))
-	assert.Len(t, c.Registry.all(), 2, "a new leader knows all moves")
+	assert.Len(t, c.Records.all(), 2, "a new leader knows all moves")
 }

@@ -2,70 +2,78 @@ package moves
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/controller"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/provisioner/home"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
-	"github.com/lodestone-storage/lodestone/provisioner/slim"
 )
 
-// memorable is how many pods a witness remembers of each sort. Of one that it forgot it is
-// not known that it ended, and a move that had seen it waits longer.
-const memorable = 1000
+// maxRemembered is how many pods of each kind a witness remembers. For a pod that was
+// dropped it is not known that it ended, so a move that has recorded it waits longer.
+const maxRemembered = 1000
 
-// witness remembers how pods went that used claims at home: only a watch sees what a pod
-// was last. It is safe for concurrent use.
+// witness remembers whether pods that used claims and are gone had ended: only a watch sees
+// the last state of a pod. It is safe for concurrent use.
 type witness struct {
 	mu      sync.Mutex
 	ended   []types.UID
-	unended []*slim.Pod
+	unended []*home.Pod
 }
 
-// gone notes that a pod is gone.
-func (w *witness) gone(obj any) {
-	if missed, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		// What was seen of it last. One that had ended then did not run again.
-		obj = missed.Obj
-	}
-	pod, ok := obj.(*slim.Pod)
-	if !ok || pod.Node == "" || len(pod.Claims) == 0 {
+// Witness makes the controller record how home pods end. Call it also before this process
+// leads: it must know that when it starts to lead.
+func (c *Controller) Witness(pods cache.SharedIndexInformer) error { return c.witness.watch(pods) }
+
+// watch records each deleted pod in its last state.
+func (w *witness) watch(pods cache.SharedIndexInformer) error {
+	_, err := controller.Watch(pods, w.podChanged)
+	return err
+}
+
+// podChanged records a pod that is gone.
+func (w *witness) podChanged(pod, now *home.Pod) {
+	if now != nil || pod.Node == "" || len(pod.Claims) == 0 {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if pod.Ended() {
-		w.ended = latest(append(w.ended, pod.UID))
+		w.ended = newest(append(w.ended, pod.UID))
 	} else {
-		w.unended = latest(append(w.unended, pod))
+		w.unended = newest(append(w.unended, pod))
 	}
 }
 
-// latest leaves out what is too old to be remembered.
-func latest[T any](all []T) []T {
-	return slices.Delete(all, 0, max(0, len(all)-memorable))
+// newest drops the oldest entries beyond maxRemembered.
+func newest[T any](all []T) []T {
+	return slices.Delete(all, 0, max(0, len(all)-maxRemembered))
 }
 
-// saw says whether a pod was seen to end.
-func (w *witness) saw(pod types.UID) bool {
+// sawEnd says whether a pod was observed to end.
+func (w *witness) sawEnd(pod types.UID) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Contains(w.ended, pod)
 }
 
-// missed returns the pods that used one of some claims, namespace/name, and were gone
-// before anybody saw them end.
-func (w *witness) missed(claims []string) []*slim.Pod {
+// unendedUsers returns the pods that used one of these claims, given as namespace/name, and
+// were gone before they were observed to end.
+func (w *witness) unendedUsers(claims []string) []*home.Pod {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var found []*slim.Pod
+	var found []*home.Pod
 	for _, pod := range w.unended {
 		if slices.ContainsFunc(pod.Claims, func(name string) bool { return slices.Contains(claims, name) }) {
 			found = append(found, pod)
@@ -74,43 +82,135 @@ func (w *witness) missed(claims []string) []*slim.Pod {
 	return found
 }
 
-// settle forgets pods that run no longer.
-func (w *witness) settle(pods map[types.UID]bool) {
+// forget drops pods that certainly run no longer.
+func (w *witness) forget(pods map[types.UID]bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.unended = slices.DeleteFunc(w.unended, func(pod *slim.Pod) bool { return pods[pod.UID] })
+	w.unended = slices.DeleteFunc(w.unended, func(pod *home.Pod) bool { return pods[pod.UID] })
 }
 
-// Witness has the controller see how the pods of home go. Whoever does not lead sees it
-// too, to know it once it leads.
-func (c *Controller) Witness(pods cache.SharedIndexInformer) error {
-	if _, err := pods.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: c.witness.gone}); err != nil {
-		return fmt.Errorf("watch pods: %w", err)
+// remoteWatchers are the watchers of a move in the remote clusters of its sources, by
+// namespace. Its zero value is ready to use. It is not safe for concurrent use.
+type remoteWatchers map[remoteNamespace]*podWatcher
+
+// remoteNamespace is a namespace of a remote cluster.
+type remoteNamespace struct{ cluster, namespace string }
+
+// The limits for one namespace: a remote cluster may send anything. A namespace with more
+// pods is not watched, and of a pod with more bytes nothing is known.
+const (
+	maxWatchedPods = 5000
+	maxPodBytes    = 4 << 10
+)
+
+// podWatcher observes how the pods of a remote namespace end. A pod that goes while its
+// watch is broken may have been force-deleted.
+type podWatcher struct {
+	witness witness
+	client  kubernetes.Interface
+	pods    cache.SharedIndexInformer
+	stop    context.CancelFunc
+}
+
+// watchSources starts the watchers in the remote clusters of the sources. Call it before
+// observing them.
+func (c *Controller) watchSources(ctx context.Context, w *activeMove, r *record.Record) {
+	if !record.Before(r.Phase, v1alpha1.MoveCommit) {
+		w.watchers.close()
+		return
 	}
-	return nil
-}
-
-// local says whether a pod is bound to a node of home: of others the virtual node keeps
-// the pod until its end is proven.
-func (c *Controller) local(pod *slim.Pod) bool { return pod.Node != "" && c.atHome(pod.Node) }
-
-// writer is what a record remembers of a pod at home.
-func writer(pod *slim.Pod) record.Pod {
-	return record.Pod{UID: pod.UID, Name: pod.Name, Node: pod.Node, Grace: pod.Grace}
-}
-
-// writerIn is writer for a pod of any cluster. A remote one may say anything.
-func writerIn(cluster string, pod *slim.Pod) record.Pod {
-	known := writer(pod)
-	if cluster != keys.Home {
-		known.Cluster, known.UID = cluster, known.UID[:min(len(known.UID), 64)]
-		known.Name, known.Node = known.Name[:min(len(known.Name), 253)], known.Node[:min(len(known.Node), 253)]
+	for i := range r.Claims {
+		ref := r.Claims[i].Source.Ref
+		if at, why := c.reach(ref.Cluster); why == "" && !at.home {
+			w.watchers.watch(ctx, at, remoteNamespace{ref.Cluster, ref.Namespace})
+		}
 	}
-	return known
 }
 
-// observeVanished finds out which pods that used the claims are gone, and how.
-func (c *Controller) observeVanished(o *decide.Observation, seen abroad) {
+// watch watches the pods of a namespace. With a new client, which has new credentials, the
+// watch is restarted, and what was observed is kept.
+func (a *remoteWatchers) watch(ctx context.Context, at site, where remoteNamespace) {
+	l := (*a)[where]
+	if l == nil {
+		l = &podWatcher{}
+		if *a == nil {
+			*a = remoteWatchers{}
+		}
+		(*a)[where] = l
+	}
+	if l.client == at.Client {
+		if l.pods != nil && len(l.pods.GetStore().ListKeys()) > maxWatchedPods {
+			l.stop()
+			l.pods = nil
+		}
+		return
+	}
+	if l.stop != nil {
+		l.stop()
+	}
+	// It must outlive this step, until the watchers of the move are closed.
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	l.client, l.stop = at.Client, stop
+	l.pods = informers.NewSharedInformerFactoryWithOptions(at.Client, 0, informers.WithNamespace(where.namespace),
+		informers.WithTransform(transformRemotePod)).Core().V1().Pods().Informer()
+	quiet := func(ctx context.Context, _ *cache.Reflector, err error) {
+		klog.FromContext(ctx).V(2).Info("Pods at the source of a move are not watched now", "cluster", where.cluster, "namespace",
+			where.namespace, "err", err)
+	}
+	_ = l.pods.SetWatchErrorHandlerWithContext(quiet)
+	_ = l.witness.watch(l.pods)
+	go l.pods.RunWithContext(ctx)
+}
+
+// transformRemotePod is home.Transform for a pod of a remote cluster; one that is too large
+// becomes empty.
+func transformRemotePod(obj any) (any, error) {
+	kept, err := home.Transform(obj)
+	pod, ok := kept.(*home.Pod)
+	if !ok || err != nil {
+		return kept, err
+	}
+	size := len(pod.Namespace) + len(pod.Name) + len(pod.UID) + len(pod.ResourceVersion) + len(pod.Node) + len(pod.Phase)
+	for _, text := range append(slices.Clone(pod.Claims), pod.Finalizers...) {
+		size += len(text) + entryBytes
+	}
+	if size > maxPodBytes {
+		return &home.Pod{}, nil
+	}
+	return pod, nil
+}
+
+// entryBytes is about what an entry of a list needs besides its text.
+const entryBytes = 16
+
+// forget drops pods that certainly run no longer.
+func (a remoteWatchers) forget(pods map[types.UID]bool) {
+	for _, l := range a {
+		l.witness.forget(pods)
+	}
+}
+
+// sawEnd says whether a pod was observed to end.
+func (a remoteWatchers) sawEnd(pod types.UID) bool {
+	for _, l := range a {
+		if l.witness.sawEnd(pod) {
+			return true
+		}
+	}
+	return false
+}
+
+// close ends all watches.
+func (a *remoteWatchers) close() {
+	for _, l := range *a {
+		l.stop()
+	}
+	*a = nil
+}
+
+// observeEndedPods finds out which pods that used the claims are gone, and whether they had
+// ended.
+func (c *Controller) observeEndedPods(o *decide.Observation, seen remoteWatchers) {
 	var claims []string
 	for i := range o.Record.Claims {
 		known := &o.Record.Claims[i]
@@ -118,41 +218,26 @@ func (c *Controller) observeVanished(o *decide.Observation, seen abroad) {
 		ref := known.Source.Ref
 		if ref.Cluster == keys.Home {
 			claims = append(claims, ref.Namespace+"/"+ref.Name)
-		} else if l := seen[place{ref.Cluster, ref.Namespace}]; l != nil {
-			for _, pod := range l.witness.missed([]string{ref.Namespace + "/" + ref.Name}) {
+		} else if l := seen[remoteNamespace{ref.Cluster, ref.Namespace}]; l != nil {
+			for _, pod := range l.witness.unendedUsers([]string{ref.Namespace + "/" + ref.Name}) {
 				if pod.Name != o.Record.MoverName(i, record.Source) {
-					o.Unended = append(o.Unended, writerIn(ref.Cluster, pod))
+					o.Unended = append(o.Unended, recordPodOf(ref.Cluster, pod))
 				}
 			}
 		}
 	}
-	for _, pod := range c.witness.missed(claims) {
-		if c.local(pod) && !strings.HasPrefix(pod.Name, record.SecretName(o.Record.UID)+"-") {
-			// Movers of this move are known otherwise.
-			o.Unended = append(o.Unended, writer(pod))
+	for _, pod := range c.witness.unendedUsers(claims) {
+		if c.isHomePod(pod) && !strings.HasPrefix(pod.Name, record.SecretName(o.Record.UID)+"-") {
+			// Movers of this move are handled elsewhere.
+			o.Unended = append(o.Unended, recordPod(pod))
 		}
 	}
 	o.Ended = map[types.UID]bool{}
 	for _, pod := range o.Record.Pods {
 		if pod.Cluster == "" {
-			o.Ended[pod.UID] = c.witness.saw(pod.UID)
+			o.Ended[pod.UID] = c.witness.sawEnd(pod.UID)
 		} else {
-			o.Ended[pod.UID] = seen.saw(pod.UID)
-		}
-	}
-}
-
-// lookOut watches how pods go in the remote clusters of the sources, before it is looked
-// at what is there.
-func (c *Controller) lookOut(ctx context.Context, w *work, r *record.Record) {
-	if !record.Before(r.Phase, v1alpha1.MoveCommit) {
-		w.abroad.close()
-		return
-	}
-	for i := range r.Claims {
-		ref := r.Claims[i].Source.Ref
-		if at, why := c.reach(ref.Cluster); why == "" && !at.home {
-			w.abroad.watch(ctx, at, place{ref.Cluster, ref.Namespace})
+			o.Ended[pod.UID] = seen.sawEnd(pod.UID)
 		}
 	}
 }

@@ -2,25 +2,33 @@ package moves
 
 import (
 	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/backing"
+	"github.com/lodestone-storage/lodestone/pkg/controller"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/provisioner/backing"
+	"github.com/lodestone-storage/lodestone/provisioner/home"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
-	"github.com/lodestone-storage/lodestone/provisioner/slim"
+	"github.com/lodestone-storage/lodestone/provisioner/remote"
 )
 
-// lastSeen is a pod as a watch tells of its end.
-func lastSeen(uid, node, claim string, phase corev1.PodPhase, state corev1.ContainerState) *slim.Pod {
-	return slim.NewPod(&corev1.Pod{
+// lastSeen is a pod in the state in which a watch reports its deletion.
+func lastSeen(uid, node, claim string, phase corev1.PodPhase, state corev1.ContainerState) *home.Pod {
+	return home.NewPod(&corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "name-" + uid, UID: types.UID(uid)},
 		Spec: corev1.PodSpec{NodeName: node, Volumes: []corev1.Volume{{VolumeSource: corev1.VolumeSource{
 			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}}},
@@ -37,7 +45,7 @@ func TestAMoveKnowsHowPodsWent(t *testing.T) {
 		}
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{keys.Cluster: "west"}}}
 	}})
-	for _, pod := range []*slim.Pod{
+	for _, pod := range []*home.Pod{
 		lastSeen("ended", "home-1", "data", corev1.PodSucceeded, ended),
 		lastSeen("forced", "home-1", "data", corev1.PodRunning, runs),
 		lastSeen("restarting", "home-1", "data", corev1.PodRunning, ended),
@@ -46,14 +54,15 @@ func TestAMoveKnowsHowPodsWent(t *testing.T) {
 		lastSeen("never-bound", "", "data", corev1.PodPending, corev1.ContainerState{}),
 		lastSeen("other", "home-1", "other", corev1.PodRunning, runs),
 	} {
-		c.witness.gone(pod)
+		c.witness.podChanged(pod, nil)
 	}
-	c.witness.gone(cache.DeletedFinalStateUnknown{Obj: lastSeen("missed", "home-1", "data", corev1.PodRunning, runs)})
+	controller.Handler(c.witness.podChanged).OnDelete(cache.DeletedFinalStateUnknown{Obj: lastSeen("missed", "home-1", "data",
+		corev1.PodRunning, runs)})
 
 	known := &record.Record{Namespace: "shop", UID: "m1", Pods: []record.Pod{{UID: "ended"}, {UID: "forced"}, {UID: "unheard-of"}},
 		Claims: []record.Claim{{Name: "data", Source: record.Copy{Ref: backing.Ref{Cluster: keys.Home, Namespace: "storage", Name: "twin"}}}}}
 	o := decide.Observation{Record: known}
-	c.observeVanished(&o, nil)
+	c.observeEndedPods(&o, nil)
 	var unended []types.UID
 	for _, pod := range o.Unended {
 		unended = append(unended, pod.UID)
@@ -62,20 +71,106 @@ func TestAMoveKnowsHowPodsWent(t *testing.T) {
 	assert.Equal(t, []types.UID{"forced", "restarting", "said-to-have-failed", "missed"}, unended)
 	assert.Equal(t, map[types.UID]bool{"ended": true, "forced": false, "unheard-of": false}, o.Ended)
 
-	c.witness.settle(dropped(known.Pods, nil))
+	c.witness.forget(removedPods(known.Pods, nil))
 	o = decide.Observation{Record: known}
-	c.observeVanished(&o, nil)
+	c.observeEndedPods(&o, nil)
 	assert.Len(t, o.Unended, 3, "one that was waited for is not waited for again")
 }
 
 func TestAWitnessForgetsRatherThanGrow(t *testing.T) {
 	w := &witness{}
-	for i := range 3 * memorable {
-		w.gone(lastSeen(fmt.Sprint("e", i), "home-1", "data", corev1.PodFailed, corev1.ContainerState{}))
-		w.gone(lastSeen(fmt.Sprint("u", i), "home-1", "data", corev1.PodRunning, corev1.ContainerState{}))
+	for i := range 3 * maxRemembered {
+		w.podChanged(lastSeen(fmt.Sprint("e", i), "home-1", "data", corev1.PodFailed, corev1.ContainerState{}), nil)
+		w.podChanged(lastSeen(fmt.Sprint("u", i), "home-1", "data", corev1.PodRunning, corev1.ContainerState{}), nil)
 	}
-	require.Len(t, w.ended, memorable)
-	require.Len(t, w.unended, memorable)
-	assert.False(t, w.saw("e0"))
-	assert.True(t, w.saw(types.UID(fmt.Sprint("e", 3*memorable-1))))
+	require.Len(t, w.ended, maxRemembered)
+	require.Len(t, w.unended, maxRemembered)
+	assert.False(t, w.sawEnd("e0"))
+	assert.True(t, w.sawEnd(types.UID(fmt.Sprint("e", 3*maxRemembered-1))))
+}
+
+func TestAMoveSeesHowPodsGoInTheClusterOfItsSource(t *testing.T) {
+	where := remoteNamespace{"west", "shop"}
+	r := &record.Record{UID: "m1", Namespace: "shop", Phase: v1alpha1.MovePreCopy,
+		Claims: []record.Claim{{Name: "data", Source: record.Copy{Ref: backing.Ref{Cluster: "west", Namespace: "shop", Name: "twin"}}}}}
+	forced, ended, mover := user("shop", "forced", "twin", "west-1"), user("shop", "ended", "twin", "west-1"),
+		user("shop", r.MoverName(0, record.Source), "twin", "west-1")
+	other := user("shop", "other", "data", "west-1")
+	ended.Status.Phase = corev1.PodSucceeded
+	for _, pod := range []*corev1.Pod{forced, ended, mover, other} {
+		pod.UID = types.UID(pod.Name)
+	}
+	client := fake.NewClientset(forced, ended, mover, other)
+	var seen remoteWatchers
+	defer seen.close()
+	seen.watch(t.Context(), site{Access: remote.Access{Client: client}}, where)
+	before := seen[where].pods
+	seen.watch(t.Context(), site{Access: remote.Access{Client: client}}, where)
+	require.Same(t, before, seen[where].pods, "one watch is enough")
+	require.Eventually(t, before.HasSynced, 10*time.Second, time.Millisecond)
+	for _, pod := range []*corev1.Pod{forced, ended, mover, other} {
+		require.NoError(t, client.CoreV1().Pods("shop").Delete(t.Context(), pod.Name, metav1.DeleteOptions{}))
+	}
+	require.Eventually(t, func() bool {
+		w := &seen[where].witness
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return len(w.ended)+len(w.unended) == 4
+	}, 10*time.Second, time.Millisecond)
+
+	c := New(Config{Clusters: remote.New(remote.Config{})})
+	r.Pods = []record.Pod{{Cluster: "west", UID: "ended", Node: "west-1"}, {Cluster: "west", UID: "forced", Node: "west-1"}}
+	o := decide.Observation{Record: r}
+	c.observeEndedPods(&o, seen)
+	assert.Equal(t, []record.Pod{{Cluster: "west", UID: "forced", Name: "forced", Node: "west-1", Grace: 30}}, o.Unended)
+	assert.Equal(t, map[types.UID]bool{"ended": true, "forced": false}, o.Ended)
+
+	// New credentials come with a new client.
+	seen.watch(t.Context(), site{Access: remote.Access{Client: fake.NewClientset()}}, where)
+	assert.NotSame(t, before, seen[where].pods)
+	assert.True(t, seen.sawEnd("ended"), "what was seen stays known")
+	seen.forget(map[types.UID]bool{"forced": true})
+	o = decide.Observation{Record: r}
+	c.observeEndedPods(&o, seen)
+	assert.Empty(t, o.Unended)
+}
+
+func TestOfThePodsOfAnotherClusterNoMoreIsHeldThanMovesNeed(t *testing.T) {
+	pod := user("shop", "db", "twin", "west-1")
+	kept, err := transformRemotePod(pod)
+	require.NoError(t, err)
+	assert.Equal(t, home.NewPod(pod), kept)
+	for name, change := range map[string]func(*corev1.Pod){
+		"a long name":     func(p *corev1.Pod) { p.Name = strings.Repeat("x", 1<<20) },
+		"a long node":     func(p *corev1.Pod) { p.Spec.NodeName = strings.Repeat("x", 1<<20) },
+		"many finalizers": func(p *corev1.Pod) { p.Finalizers = make([]string, 1<<20) },
+		"many claims": func(p *corev1.Pod) {
+			for range 1000 {
+				p.Spec.Volumes = append(p.Spec.Volumes, p.Spec.Volumes[0])
+				p.Spec.Volumes[len(p.Spec.Volumes)-1].PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{ClaimName: rand.String(10)}
+			}
+		},
+	} {
+		huge := pod.DeepCopy()
+		change(huge)
+		kept, err := transformRemotePod(huge)
+		require.NoError(t, err)
+		assert.Equal(t, &home.Pod{}, kept, name)
+	}
+
+	var many []runtime.Object
+	for i := range maxWatchedPods + 1 {
+		one := user("shop", fmt.Sprint("db-", i), "twin", "west-1")
+		many = append(many, one)
+	}
+	client, where := fake.NewClientset(many...), remoteNamespace{"west", "shop"}
+	var seen remoteWatchers
+	defer seen.close()
+	at := site{Access: remote.Access{Client: client}}
+	seen.watch(t.Context(), at, where)
+	require.Eventually(t, seen[where].pods.HasSynced, 30*time.Second, time.Millisecond)
+	seen.watch(t.Context(), at, where)
+	assert.Nil(t, seen[where].pods, "it is not watched any more")
+	seen.watch(t.Context(), at, where)
+	assert.Nil(t, seen[where].pods, "nor again")
 }

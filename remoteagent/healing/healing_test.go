@@ -3,6 +3,7 @@ package healing
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -19,8 +20,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/remoteapi"
 	"github.com/lodestone-storage/lodestone/remoteagent/policy"
 	"github.com/lodestone-storage/lodestone/remoteagent/sources"
 )
@@ -29,7 +30,7 @@ import (
 func agent(t *testing.T, objects ...runtime.Object) (*Controller, *record.FakeRecorder, *fake.Clientset) {
 	t.Helper()
 	client := fake.NewClientset(objects...)
-	remote, err := remoteapi.NewClient(&rest.Config{Host: "https://127.0.0.1:1"})
+	remote, err := clients.NewRemoteClient(&rest.Config{Host: "https://127.0.0.1:1"})
 	require.NoError(t, err)
 	metrics, err := NewMetrics(prometheus.NewRegistry())
 	require.NoError(t, err)
@@ -58,7 +59,7 @@ func TestAHealingThatIsRefusedIsLookedAtAgain(t *testing.T) {
 	c, recorder, _ := agent(t, claim, volume)
 	after, err := c.sync(t.Context(), "real")
 	require.NoError(t, err)
-	assert.Equal(t, lookAgain, after, "nothing else may say that the reason is gone")
+	assert.Equal(t, recheckAfter, after, "nothing else may say that the reason is gone")
 	assert.Contains(t, <-recorder.Events, "served no longer")
 }
 
@@ -71,7 +72,8 @@ func TestWhatTheAPIServerRefusesIsToldOnceAndCounted(t *testing.T) {
 	c, recorder, client := agent(t, volume)
 	require.NoError(t, c.Sources.Homes.GetStore().Add(&remotev1alpha1.HomeCluster{ObjectMeta: metav1.ObjectMeta{Name: "h1"}}))
 	require.NoError(t, c.Sources.Requests.GetStore().Add(&remotev1alpha1.NamespaceRequest{
-		ObjectMeta: metav1.ObjectMeta{Namespace: policy.Tenant("h1"), Name: "shop"}, Spec: remotev1alpha1.NamespaceRequestSpec{HomeNamespace: "shop"}}))
+		ObjectMeta: metav1.ObjectMeta{Namespace: policy.TenantNamespace("h1"), Name: "shop"},
+		Spec:       remotev1alpha1.NamespaceRequestSpec{HomeNamespace: "shop"}}))
 	client.PrependReactor("create", "persistentvolumeclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(corev1.Resource("persistentvolumeclaims"), "data", errors.New("exceeded quota"))
 	})
@@ -82,4 +84,28 @@ func TestWhatTheAPIServerRefusesIsToldOnceAndCounted(t *testing.T) {
 	require.Len(t, recorder.Events, 1)
 	assert.Contains(t, <-recorder.Events, "exceeded quota")
 	assert.Equal(t, 1, int(testutil.ToFloat64(c.Metrics.unhealed.WithLabelValues("NotHealed"))))
+}
+
+func TestWhatIsToldOfAVolume(t *testing.T) {
+	metrics, err := NewMetrics(prometheus.NewRegistry())
+	require.NoError(t, err)
+	all, now := newWarnings(metrics.unhealed), time.Unix(1_000_000, 0)
+	count := func(reason string) int { return int(testutil.ToFloat64(metrics.unhealed.WithLabelValues(reason))) }
+	quota, taken := policy.Refusal{Reason: "NotHealed", Message: "quota"}, policy.Refusal{Reason: "NameTaken", Message: "name"}
+
+	assert.True(t, all.isNew("a", quota, now))
+	assert.False(t, all.isNew("a", quota, now.Add(59*time.Minute)), "not the same again")
+	assert.True(t, all.isNew("a", quota, now.Add(61*time.Minute)), "but when its event is gone")
+	assert.False(t, all.isNew("a", quota, now.Add(90*time.Minute)))
+	assert.True(t, all.isNew("b", quota, now), "each volume has its own")
+	assert.Equal(t, 2, count("NotHealed"))
+	assert.True(t, all.isNew("a", taken, now), "what is new is told")
+	assert.Equal(t, 1, count("NotHealed"))
+	assert.Equal(t, 1, count("NameTaken"))
+	all.clear("a")
+	all.clear("a")
+	all.clear("unknown")
+	assert.Equal(t, 0, count("NameTaken"))
+	assert.Equal(t, 1, count("NotHealed"))
+	assert.True(t, all.isNew("a", taken, now), "after it was forgotten it is news")
 }

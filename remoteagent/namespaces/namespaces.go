@@ -1,6 +1,7 @@
-// Package namespaces serves NamespaceRequests: it makes the namespaces that home
-// clusters ask for, keeps them within what the owner of this cluster allows, and
-// takes back what it gave.
+// Package namespaces reconciles NamespaceRequests: it creates the namespaces that home clusters ask
+// for, with quotas, limits and rights as the owner of this cluster allows (provide.go), and takes
+// them back (release.go). Read namespaces.go first; policy.Grant decides who may have which
+// namespace.
 package namespaces
 
 import (
@@ -9,6 +10,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,10 +23,10 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/clients"
+	"github.com/lodestone-storage/lodestone/pkg/controller"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/remoteapi"
 	"github.com/lodestone-storage/lodestone/remoteagent/policy"
-	"github.com/lodestone-storage/lodestone/remoteagent/queue"
 	"github.com/lodestone-storage/lodestone/remoteagent/sources"
 )
 
@@ -32,87 +34,90 @@ import (
 type Config struct {
 	Client   kubernetes.Interface
 	Metadata metadata.Interface
-	Remote   *remoteapi.Client
+	Remote   *clients.RemoteClient
 	Sources  *sources.Sources
 	Recorder record.EventRecorder
-	// Healing reports whether a claim of a namespace is to be made anew there.
+	// Confined returns why home clusters must get no rights now, nil if they are confined.
+	Confined func(ctx context.Context) (*policy.Refusal, error)
+	// Healing reports whether a shadow that is to be created again belongs in a namespace.
 	Healing func(namespace string) bool
 }
 
-// Controller serves NamespaceRequests.
+// Controller reconciles NamespaceRequests.
 type Controller struct {
 	Config
-	queue *queue.Queue[types.NamespacedName]
+	queue *controller.Queue[types.NamespacedName]
+	// classes are those of Sources.ClassesForHomes when requests were last queued for their sake.
+	classes atomic.Pointer[string]
 }
 
-// New returns a Controller that does nothing until it is run.
+// New returns a Controller. It does nothing before Watch and Run.
 func New(config Config) *Controller {
-	return &Controller{Config: config, queue: queue.New[types.NamespacedName]("namespacerequests", 100*time.Millisecond, 30*time.Second)}
+	return &Controller{Config: config, queue: controller.NewQueue[types.NamespacedName](controller.QueueConfig{
+		Name: "namespacerequests", FirstRetry: 100 * time.Millisecond, LastRetry: 30 * time.Second, Timeout: sources.SyncTimeout,
+	})}
 }
 
-// Watch has changes heeded from now on.
+// Watch adds the handlers that queue requests.
 func (c *Controller) Watch() error {
-	errs := []error{
-		sources.On(c.Sources.Requests, func(_, r *remotev1alpha1.NamespaceRequest) { c.queue.Add(keyOf(r)) }),
-		sources.On(c.Sources.Homes, func(was, home *remotev1alpha1.HomeCluster) {
-			if was == nil || was.Generation != home.Generation {
-				c.pokeHome(home.Name)
-			}
-		}),
-		sources.On(c.Sources.Namespaces, func(_, n *corev1.Namespace) {
-			c.pokeNamed(n.Name)
-			// One that is gone makes room for another.
+	return errors.Join(
+		controller.OnEach(c.Sources.Requests, func(r *remotev1alpha1.NamespaceRequest) { c.queue.Add(keyOf(r)) }),
+		c.Sources.OnHome(func(home *remotev1alpha1.HomeCluster) { c.requeueHome(home.Name) }),
+		controller.OnEach(c.Sources.Namespaces, func(n *corev1.Namespace) {
+			c.requeueNamespace(n.Name)
+			// A namespace that is deleted makes room for another.
 			if home := n.Labels[keys.HomeID]; home != "" && n.DeletionTimestamp != nil {
-				c.pokeHome(home)
+				c.requeueHome(home)
 			}
-			c.pokeHome(n.Labels[keys.Tenant])
+			c.requeueHome(n.Labels[keys.Tenant])
 		}),
-	}
-	for _, made := range c.Sources.Made {
-		if made == c.Sources.Quotas {
-			continue
-		}
-		errs = append(errs, sources.OnAny(made, func(object metav1.Object) { c.pokeNamed(object.GetNamespace()) }))
-	}
-	errs = append(errs, sources.On(c.Sources.Quotas, func(was, quota *corev1.ResourceQuota) {
-		// Its status changes with every pod.
-		if was == nil || was.Generation != quota.Generation || !sameHard(was, quota) {
-			c.pokeNamed(quota.Namespace)
-		}
-	}))
-	return errors.Join(errs...)
+		c.Sources.OnMade(func(object metav1.Object) { c.requeueNamespace(object.GetNamespace()) }),
+		c.Sources.OnClasses(c.classesChanged),
+		controller.OnChange(c.Sources.Quotas, func(was, now *corev1.ResourceQuota) {
+			// The status of a quota changes with every pod.
+			if was == nil || now == nil || was.Generation != now.Generation || !sameResources(was.Spec.Hard, now.Spec.Hard) {
+				c.requeueNamespace(controller.Either(was, now).Namespace)
+			}
+		}),
+	)
 }
 
-func sameHard(a, b *corev1.ResourceQuota) bool {
-	return sameResources(a.Spec.Hard, b.Spec.Hard)
+func (c *Controller) requeueHome(id string) {
+	if id == "" {
+		return
+	}
+	for _, r := range controller.In[remotev1alpha1.NamespaceRequest](c.Sources.Requests, policy.TenantNamespace(id)) {
+		c.queue.Add(keyOf(r))
+	}
+}
+
+// requeueNamespace queues the requests for a namespace: more than one home may ask for it.
+func (c *Controller) requeueNamespace(namespace string) {
+	for _, home := range controller.All[remotev1alpha1.HomeCluster](c.Sources.Homes) {
+		key := types.NamespacedName{Namespace: policy.TenantNamespace(home.Name), Name: namespace}
+		if controller.Get[remotev1alpha1.NamespaceRequest](c.Sources.Requests, key.String()) != nil {
+			c.queue.Add(key)
+		}
+	}
+}
+
+// classesChanged queues all requests if claims may be of other storage classes than before.
+func (c *Controller) classesChanged() {
+	now := strings.Join(c.Sources.ClassesForHomes(), ",")
+	if was := c.classes.Swap(&now); was != nil && *was == now {
+		return
+	}
+	for _, home := range controller.All[remotev1alpha1.HomeCluster](c.Sources.Homes) {
+		c.requeueHome(home.Name)
+	}
 }
 
 func keyOf(r *remotev1alpha1.NamespaceRequest) types.NamespacedName {
 	return types.NamespacedName{Namespace: r.Namespace, Name: r.Name}
 }
 
-func (c *Controller) pokeHome(id string) {
-	if id == "" {
-		return
-	}
-	for _, r := range sources.In[remotev1alpha1.NamespaceRequest](c.Sources.Requests, policy.Tenant(id)) {
-		c.queue.Add(keyOf(r))
-	}
-}
-
-// pokeNamed has the requests for a namespace looked at: more than one home may
-// ask for it.
-func (c *Controller) pokeNamed(namespace string) {
-	for _, home := range sources.All[remotev1alpha1.HomeCluster](c.Sources.Homes) {
-		key := types.NamespacedName{Namespace: policy.Tenant(home.Name), Name: namespace}
-		if sources.Get[remotev1alpha1.NamespaceRequest](c.Sources.Requests, key.String()) != nil {
-			c.queue.Add(key)
-		}
-	}
-}
-
-// Run serves requests until ctx ends: one after the other, so that two cannot
-// both be the last that a home cluster may have.
+// Run reconciles requests until ctx ends: one at a time, so that two of them cannot both get the
+// last namespace that a home cluster may have.
 func (c *Controller) Run(ctx context.Context) { c.queue.Run(ctx, 1, c.sync) }
 
 func (c *Controller) sync(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
@@ -125,8 +130,8 @@ func (c *Controller) sync(ctx context.Context, key types.NamespacedName) (time.D
 	}
 	id, isTenant := strings.CutPrefix(key.Namespace, keys.TenantPrefix)
 	if !isTenant {
-		// It speaks for nobody.
-		return 0, c.report(ctx, request, unserved())
+		// The request is not in the namespace of a home cluster.
+		return 0, c.report(ctx, request, notServed(), false)
 	}
 	home, err := c.home(ctx, id)
 	if err != nil {
@@ -136,7 +141,7 @@ func (c *Controller) sync(ctx context.Context, key types.NamespacedName) (time.D
 		return 0, c.release(ctx, id, request)
 	}
 	if home == nil {
-		return 0, errors.Join(c.takeRights(ctx, id, request.Name), c.report(ctx, request, unserved()))
+		return 0, errors.Join(c.revokeRights(ctx, id, request.Name), c.report(ctx, request, notServed(), false))
 	}
 	if !slices.Contains(request.Finalizers, keys.NamespaceFinalizer) {
 		request.Finalizers = append(request.Finalizers, keys.NamespaceFinalizer)
@@ -144,6 +149,7 @@ func (c *Controller) sync(ctx context.Context, key types.NamespacedName) (time.D
 			return 0, fmt.Errorf("put finalizer on NamespaceRequest %s: %w", key, err)
 		}
 	}
+	recorded := request.Status.HomeNamespaceUID
 	refusal, err := c.provide(ctx, home, request)
 	if err != nil {
 		return 0, err
@@ -151,20 +157,19 @@ func (c *Controller) sync(ctx context.Context, key types.NamespacedName) (time.D
 	var again time.Duration
 	switch {
 	case refusal == nil:
+	case refusal.Reason == remotev1alpha1.ReasonAnotherNamespace:
+		// Not all that may be left in it is watched here.
+		again = emptyAfter
 	case refusal.Reason == reasonPreparing:
 		again = 50 * time.Millisecond
+	case refusal.Reason == policy.ReasonNotConfined:
+		again = reconfineAfter
 	case refusal.Reason == policy.ReasonTerminating:
-		if again, err = c.letGo(ctx, id, request.Name); err != nil {
+		if again, err = c.releaseRights(ctx, id, request.Name); err != nil {
 			return 0, err
 		}
 	}
-	return again, c.report(ctx, request, refusal)
-}
-
-// unserved is the answer to a request in a namespace of no home cluster.
-func unserved() *policy.Refusal {
-	return &policy.Refusal{Reason: policy.ReasonNotAllowed, Message: "There is no HomeCluster that this namespace belongs to, or it is being removed: ask in the namespace " +
-		keys.TenantPrefix + "<ID> of a home cluster that is served."}
+	return again, c.report(ctx, request, refusal, recorded != request.Status.HomeNamespaceUID)
 }
 
 // home returns the HomeCluster of an ID if it may have namespaces, else nil.
@@ -179,18 +184,25 @@ func (c *Controller) home(ctx context.Context, id string) (*remotev1alpha1.HomeC
 	if err != nil {
 		return nil, fmt.Errorf("get HomeCluster %s: %w", id, err)
 	}
-	tenant, err := c.Client.CoreV1().Namespaces().Get(ctx, policy.Tenant(id), metav1.GetOptions{})
+	tenant, err := c.Client.CoreV1().Namespaces().Get(ctx, policy.TenantNamespace(id), metav1.GetOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("get namespace %s: %w", policy.Tenant(id), err)
+		return nil, fmt.Errorf("get namespace %s: %w", policy.TenantNamespace(id), err)
 	}
-	if home.DeletionTimestamp != nil || policy.OwnTenant(tenant, home) != nil {
+	if home.DeletionTimestamp != nil || policy.CheckTenantNamespace(tenant, home) != nil {
 		return nil, nil
 	}
 	return home, nil
 }
 
-// report writes the condition Ready, and nothing if it is as it was.
-func (c *Controller) report(ctx context.Context, request *remotev1alpha1.NamespaceRequest, refusal *policy.Refusal) error {
+// notServed is the answer to a request in a namespace of no home cluster.
+func notServed() *policy.Refusal {
+	return &policy.Refusal{Reason: policy.ReasonNotAllowed, Message: "There is no HomeCluster that this namespace belongs to, or it is " +
+		"being removed: ask in the namespace " +
+		keys.TenantPrefix + "<ID> of a home cluster that is served."}
+}
+
+// report writes the condition Ready if it, or another field of the status, has changed.
+func (c *Controller) report(ctx context.Context, request *remotev1alpha1.NamespaceRequest, refusal *policy.Refusal, changed bool) error {
 	condition := metav1.Condition{
 		Type: remotev1alpha1.Ready, Status: metav1.ConditionTrue, Reason: "Given", ObservedGeneration: request.Generation,
 		Message: "The namespace can be used.",
@@ -198,7 +210,9 @@ func (c *Controller) report(ctx context.Context, request *remotev1alpha1.Namespa
 	if refusal != nil {
 		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, refusal.Reason, refusal.Message
 	}
-	if !meta.SetStatusCondition(&request.Status.Conditions, condition) {
+	changed = changed || request.Status.ObservedGeneration != request.Generation
+	request.Status.ObservedGeneration = request.Generation
+	if !meta.SetStatusCondition(&request.Status.Conditions, condition) && !changed {
 		return nil
 	}
 	if _, err := c.Remote.NamespaceRequests(request.Namespace).UpdateStatus(ctx, request, metav1.UpdateOptions{}); err != nil {

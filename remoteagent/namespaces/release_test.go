@@ -24,18 +24,21 @@ func TestSnapshotsKeepANamespace(t *testing.T) {
 		want      bool
 		fails     bool
 	}{
-		"a snapshot in the namespace":   {namespace: "shop", want: true},
-		"one in another namespace":      {namespace: "bank"},
-		"a cluster without snapshots":   {namespace: "shop", answer: apierrors.NewNotFound(snapshotResource.GroupResource(), "")},
-		"an answer that says nothing":   {namespace: "shop", answer: errors.New("no answer"), fails: true},
-		"rights that are missing there": {namespace: "shop", answer: apierrors.NewForbidden(snapshotResource.GroupResource(), "", nil), fails: true},
+		"a snapshot in the namespace": {namespace: "shop", want: true},
+		"one in another namespace":    {namespace: "bank"},
+		"a cluster without snapshots": {namespace: "shop", answer: apierrors.NewNotFound(snapshotResource.GroupResource(), "")},
+		"an answer that says nothing": {namespace: "shop", answer: errors.New("no answer"), fails: true},
+		"rights that are missing there": {namespace: "shop", answer: apierrors.NewForbidden(snapshotResource.GroupResource(), "", nil),
+			fails: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			scheme := fake.NewTestScheme()
 			require.NoError(t, metav1.AddMetaToScheme(scheme))
 			client := fake.NewSimpleMetadataClient(scheme, snapshot)
 			if test.answer != nil {
-				client.PrependReactor("list", "volumesnapshots", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, test.answer })
+				client.PrependReactor("list", "volumesnapshots", func(clienttesting.Action) (bool, runtime.Object, error) {
+					return true, nil, test.answer
+				})
 			}
 			got, err := New(Config{Metadata: client}).hasSnapshots(t.Context(), test.namespace)
 			assert.Equal(t, test.fails, err != nil, "%v", err)

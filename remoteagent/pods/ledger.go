@@ -7,18 +7,21 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/controller"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/remoteagent/policy"
 	"github.com/lodestone-storage/lodestone/remoteagent/sources"
 )
 
-// ledger keeps the pods of a home cluster within its offer: what several workers
-// are about to make counts before it is seen. It is safe for concurrent use.
+// ledger keeps the pods of a home cluster within its offer. Requests of pods that several workers
+// are about to create count before the informer shows the pods. It is safe for concurrent use.
 type ledger struct {
 	sources *sources.Sources
 
 	mu       sync.Mutex
 	promised map[types.NamespacedName]promise
+	// grown is what pods that exist will request once the informer shows them resized.
+	grown map[types.NamespacedName]corev1.ResourceList
 }
 
 type promise struct {
@@ -27,11 +30,12 @@ type promise struct {
 }
 
 func newLedger(from *sources.Sources) *ledger {
-	return &ledger{sources: from, promised: map[types.NamespacedName]promise{}}
+	return &ledger{sources: from, promised: map[types.NamespacedName]promise{},
+		grown: map[types.NamespacedName]corev1.ResourceList{}}
 }
 
-// admit says why the pod of a ShadowPod would go beyond the offer. Otherwise its
-// requests are promised until it is seen or forgotten.
+// admit says why the pod of a ShadowPod would exceed the offer. If it would not, admit returns nil
+// and reserves the pod's requests until the informer shows the pod or forget is called.
 func (l *ledger) admit(home *remotev1alpha1.HomeCluster, shadow *remotev1alpha1.ShadowPod) *policy.Refusal {
 	if home == nil || len(home.Spec.Offer) == 0 {
 		return nil
@@ -45,15 +49,38 @@ func (l *ledger) admit(home *remotev1alpha1.HomeCluster, shadow *remotev1alpha1.
 	return l.promise(home, key, policy.Requests(shadow.Spec.Pod.Spec))
 }
 
-// correct is admit with what the cluster would make of the pod: limit ranges and
-// runtime classes add to what its template requests.
-func (l *ledger) correct(home *remotev1alpha1.HomeCluster, pod *corev1.Pod) *policy.Refusal {
+// admitActual is admit for the pod as the cluster would create it: limit ranges and runtime classes
+// add to the requests of its template.
+func (l *ledger) admitActual(home *remotev1alpha1.HomeCluster, pod *corev1.Pod) *policy.Refusal {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.promise(home, keyOf(pod), policy.Requests(pod.Spec))
 }
 
-// promise promises requests within the offer, for who holds the lock.
+// admitGrowth says why a pod that is about to be resized to what pod says would exceed the offer. If it
+// would not, admitGrowth returns nil, and that counts until the informer shows it.
+func (l *ledger) admitGrowth(home *remotev1alpha1.HomeCluster, pod *corev1.Pod) *policy.Refusal {
+	if home == nil || len(home.Spec.Offer) == 0 {
+		return nil
+	}
+	requests := policy.Requests(pod.Spec)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if refusal := policy.Within(home, l.used(home.Name, keyOf(pod)), requests); refusal != nil {
+		return refusal
+	}
+	l.grown[keyOf(pod)] = requests
+	return nil
+}
+
+// forgetGrowth drops what admitGrowth has admitted.
+func (l *ledger) forgetGrowth(key types.NamespacedName) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.grown, key)
+}
+
+// promise reserves requests within the offer. The caller holds the lock.
 func (l *ledger) promise(home *remotev1alpha1.HomeCluster, key types.NamespacedName, requests corev1.ResourceList) *policy.Refusal {
 	if refusal := policy.Within(home, l.used(home.Name, key), requests); refusal != nil {
 		return refusal
@@ -62,17 +89,17 @@ func (l *ledger) promise(home *remotev1alpha1.HomeCluster, key types.NamespacedN
 	return nil
 }
 
-// used returns what the other pods of a home cluster request. Promises of pods
-// that are seen by now are kept no longer.
+// used returns what the other pods of a home cluster request. It drops the reservations for pods
+// that the informer shows by now.
 func (l *ledger) used(home string, but types.NamespacedName) corev1.ResourceList {
 	sum := corev1.ResourceList{}
-	for _, pod := range sources.All[corev1.Pod](l.sources.Pods) {
+	for _, pod := range controller.All[corev1.Pod](l.sources.Pods) {
 		if pod.Labels[keys.HomeID] != home {
 			continue
 		}
 		delete(l.promised, keyOf(pod))
 		if keyOf(pod) != but && !policy.Ended(pod) {
-			policy.AddRequests(sum, policy.Requests(pod.Spec))
+			policy.AddRequests(sum, l.requests(pod))
 		}
 	}
 	for key, p := range l.promised {
@@ -83,9 +110,30 @@ func (l *ledger) used(home string, but types.NamespacedName) corev1.ResourceList
 	return sum
 }
 
-// forget takes a promise back.
+// requests returns what a pod requests, or will once the informer shows that it was resized. The caller
+// holds the lock.
+func (l *ledger) requests(pod *corev1.Pod) corev1.ResourceList {
+	now := policy.Requests(pod.Spec)
+	grown, ok := l.grown[keyOf(pod)]
+	if !ok {
+		return now
+	}
+	shown := true
+	for name, quantity := range grown {
+		if have := now[name]; have.Cmp(quantity) < 0 {
+			now[name], shown = quantity, false
+		}
+	}
+	if shown {
+		delete(l.grown, keyOf(pod))
+	}
+	return now
+}
+
+// forget drops a reservation.
 func (l *ledger) forget(key types.NamespacedName) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.promised, key)
+	delete(l.grown, key)
 }

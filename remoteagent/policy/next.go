@@ -12,21 +12,20 @@ import (
 // Observation is all that the next step for a ShadowPod depends on.
 type Observation struct {
 	Shadow *remotev1alpha1.ShadowPod
-	// Pod is the pod of the ShadowPod's name, whoever made it; nil if none was
-	// seen. Live says that the API server was asked just now, or that nothing was
-	// asked for before.
+	// Pod is the pod of the ShadowPod's name, whoever made it; nil if none is known. Live says that
+	// this was just read from the API server, or that no pod was requested before.
 	Pod  *corev1.Pod
 	Live bool
 	// Refusal says why the home cluster may have no such pod; nil if it may.
 	Refusal *Refusal
-	// Home tells whether the home cluster is connected.
+	// Home says whether the home cluster is connected.
 	Home Presence
-	// Leaving: the owner of this cluster removes or has removed the home cluster.
+	// Leaving says that the owner of this cluster is removing or has removed the home cluster.
 	Leaving bool
-	// Paused: the pod was refused a moment ago.
+	// Paused says that the pod, or a change of it, was refused a short time ago.
 	Paused bool
-	// Settled: no request of the past to make this pod can still take effect. It
-	// counts only while the phase is Creating.
+	// Settled says that no earlier request to create this pod can still take effect. It counts only
+	// while the phase is Creating.
 	Settled bool
 }
 
@@ -36,15 +35,16 @@ type Verb string
 // The steps.
 const (
 	Idle    Verb = "Idle"    // until something happens
-	Wait    Verb = "Wait"    // look again when time has passed
-	Look    Verb = "Look"    // ask the API server for the pod and decide again
-	Hold    Verb = "Hold"    // put the finalizer on the ShadowPod
+	Wait    Verb = "Wait"    // reconcile again when time has passed
+	Look    Verb = "Look"    // read the pod from the API server and decide again
+	Hold    Verb = "Hold"    // add the finalizer to the ShadowPod
 	Note    Verb = "Note"    // write Step.Status
-	Make    Verb = "Make"    // make the pod
-	Count   Verb = "Count"   // take off the pod's finalizer: that it was made is written down
-	Carry   Verb = "Carry"   // carry changes of the template to the pod
+	Make    Verb = "Make"    // create the pod
+	Count   Verb = "Count"   // remove the pod's finalizer: the status records that the pod was made
+	Carry   Verb = "Carry"   // apply changes of the template to the pod
+	Change  Verb = "Change"  // apply those that only a subresource of the pod takes
 	Delete  Verb = "Delete"  // delete the pod, with Step.Grace
-	Release Verb = "Release" // take the finalizer off the ShadowPod: its pod is gone
+	Release Verb = "Release" // remove the finalizer from the ShadowPod: its pod is gone
 )
 
 // Step is what to do next.
@@ -62,15 +62,24 @@ const (
 	ReasonRemade    = "Remade"
 )
 
-// Next decides the next step for a ShadowPod. After each step it is asked again,
-// until it answers Idle or Wait.
+// Next decides the next step for a ShadowPod. After each step it is called again, until it returns
+// Idle or Wait.
 func Next(o Observation) Step {
-	ours := o.Pod != nil && Ours(o.Pod, o.Shadow)
+	step := next(o)
+	if step.Verb == Note {
+		step.Status.ObservedGeneration = o.Shadow.Generation
+	}
+	return step
+}
+
+// next is Next without the generation of the spec.
+func next(o Observation) Step {
+	ours := o.Pod != nil && IsPodOf(o.Pod, o.Shadow)
 	switch {
 	case o.Shadow.DeletionTimestamp != nil:
 		return end(o, ours)
 	case o.Shadow.Status.Phase == remotev1alpha1.ShadowPodLost:
-		// A request to make it that took effect late.
+		// An earlier request to create it took effect late.
 		if ours {
 			return remove(o)
 		}
@@ -84,6 +93,152 @@ func Next(o Observation) Step {
 	default:
 		return begin(o)
 	}
+}
+
+// begin decides for a pod that was not created yet.
+func begin(o Observation) Step {
+	if !o.Shadow.Spec.Start {
+		// The home pod does not name it yet, or is gone: a request to create the ShadowPod may have
+		// arrived late.
+		return Step{Verb: Idle}
+	}
+	status := o.Shadow.Status
+	if status.Phase == remotev1alpha1.ShadowPodCreating && !o.Settled {
+		// At most one request is under way at a time: once a pod is known, none is.
+		return Step{Verb: Wait}
+	}
+	refusal := o.Refusal
+	if refusal == nil && o.Pod != nil {
+		refusal = &Refusal{ReasonNameTaken, "A pod of this name exists in the namespace and was made for somebody else: delete it there, or " +
+			"wait until it is gone."}
+	}
+	if refusal != nil {
+		return Refused(o.Shadow, *refusal)
+	}
+	if !slices.Contains(o.Shadow.Finalizers, keys.ShadowPodFinalizer) {
+		return Step{Verb: Hold}
+	}
+	if status.Phase != remotev1alpha1.ShadowPodCreating {
+		if o.Paused {
+			return Step{Verb: Wait}
+		}
+		// Reason and message stay until there are new ones.
+		status.Phase = remotev1alpha1.ShadowPodCreating
+		return Step{Verb: Note, Status: status}
+	}
+	if !o.Live {
+		// An earlier request may have created it.
+		return Step{Verb: Look}
+	}
+	return Step{Verb: Make}
+}
+
+// Begins reports whether a pod may still be created for a ShadowPod for the first time.
+func Begins(shadow *remotev1alpha1.ShadowPod) bool {
+	phase := shadow.Status.Phase
+	return shadow.DeletionTimestamp == nil && shadow.Spec.Start && (phase == "" || phase == remotev1alpha1.ShadowPodPending)
+}
+
+// Refused returns the step that writes down why no pod was created.
+func Refused(shadow *remotev1alpha1.ShadowPod, refusal Refusal) Step {
+	status := shadow.Status
+	status.Phase, status.Reason, status.Message = remotev1alpha1.ShadowPodPending, refusal.Reason, refusal.Message
+	status.ObservedGeneration = shadow.Generation
+	if status == shadow.Status {
+		return Step{Verb: Idle}
+	}
+	return Step{Verb: Note, Status: status}
+}
+
+// follow decides for a pod that exists.
+func follow(o Observation) Step {
+	status := o.Shadow.Status
+	if status.Phase == remotev1alpha1.ShadowPodCreating && !o.Live {
+		// The cache may show a pod that is gone.
+		return Step{Verb: Look}
+	}
+	made := status
+	made.Phase, made.PodUID, made.Reason, made.Message = remotev1alpha1.ShadowPodCreated, o.Pod.UID, "", ""
+	if status.Reason == ReasonRemade {
+		made.Reason, made.Message = status.Reason, status.Message
+	}
+	if endedByItself(o) {
+		made.Reason, made.Message = ReasonPodEnded, "The pod ended by itself with phase "+string(o.Pod.Status.Phase)+"."
+	}
+	adjusts := Adjust(o.Shadow, o.Pod) != nil
+	if adjusts && status.Reason == remotev1alpha1.ReasonNotCarried {
+		made.Reason, made.Message = status.Reason, status.Message
+	}
+	switch {
+	case status != made:
+		return Step{Verb: Note, Status: made}
+	case slices.Contains(o.Pod.Finalizers, keys.UnrecordedFinalizer):
+		return Step{Verb: Count}
+	case o.Shadow.Spec.Unreadable == "" && o.Pod.DeletionTimestamp == nil && Patch(o.Shadow, o.Pod) != nil:
+		return Step{Verb: Carry}
+	case adjusts && !o.Paused:
+		return Step{Verb: Change}
+	case status.ObservedGeneration != o.Shadow.Generation && o.Shadow.Spec.GracePeriodSeconds == nil:
+		// A pod with that field is deleted next, so one more write is useless.
+		return Step{Verb: Note, Status: made}
+	case adjusts:
+		return Step{Verb: Wait}
+	default:
+		return Step{Verb: Idle}
+	}
+}
+
+// endedByItself reports whether a pod has ended by itself. Nobody may have deleted it: a kubelet
+// that ends a deleted pod also writes Succeeded or Failed before the pod is gone.
+func endedByItself(o Observation) bool {
+	switch status := o.Shadow.Status; {
+	case !Ended(o.Pod):
+		return false
+	case o.Pod.DeletionTimestamp == nil:
+		return true
+	case status.Reason == ReasonPodEnded && status.PodUID == o.Pod.UID:
+		// The pod had ended before it was deleted.
+		return true
+	default:
+		// Its work may have been completed just then: it must not be done twice.
+		policy := o.Pod.Spec.RestartPolicy
+		return o.Pod.Status.Phase == corev1.PodSucceeded && (policy == corev1.RestartPolicyOnFailure || policy == corev1.RestartPolicyNever)
+	}
+}
+
+// Ended reports whether a pod has ended for good.
+func Ended(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+// gone decides for a pod that was created and does not exist any more.
+func gone(o Observation) Step {
+	status := o.Shadow.Status
+	switch {
+	case !o.Live:
+		return Step{Verb: Look}
+	case status.Reason == ReasonPodEnded:
+		return lost(status, ReasonPodEnded, "The pod ended by itself and was then removed from this cluster.")
+	case o.Shadow.Spec.Unreadable != "":
+		// Its restart policy is not known.
+		return lost(status, ReasonPodGone, "The pod was removed from this cluster; it is not made again, since its template cannot be read.")
+	case o.Shadow.Spec.Pod.Spec.RestartPolicy == corev1.RestartPolicyNever:
+		return lost(status, ReasonPodGone, "The pod was removed from this cluster; it is not made again, since its restart policy is Never.")
+	case o.Home == Connected:
+		return lost(status, ReasonPodGone, "The pod was removed from this cluster; its home cluster, which is connected, decides "+
+			"what comes next.")
+	case o.Home == Unknown:
+		return Step{Verb: Wait}
+	}
+	status.Phase = remotev1alpha1.ShadowPodCreating
+	status.Restarts++
+	status.Reason, status.Message = ReasonRemade, "The pod was removed from this cluster while its home cluster was away, and was made again."
+	return Step{Verb: Note, Status: status}
+}
+
+func lost(status remotev1alpha1.ShadowPodStatus, reason, message string) Step {
+	status.Phase, status.Reason, status.Message = remotev1alpha1.ShadowPodLost, reason, message
+	return Step{Verb: Note, Status: status}
 }
 
 // end decides for a ShadowPod that is being deleted.
@@ -102,11 +257,11 @@ func end(o Observation, ours bool) Step {
 	}
 }
 
-// remove decides for a pod of ours that must go.
+// remove decides for a pod of ours that must be deleted.
 func remove(o Observation) Step {
 	grace := Grace(o.Shadow, o.Pod)
 	if o.Leaving {
-		// The time that home chose must not keep the owner from being rid of it.
+		// The grace period that home chose must not keep the owner from removing the pod.
 		grace = min(grace, corev1.DefaultTerminationGracePeriodSeconds)
 	}
 	deleting := o.Pod.DeletionTimestamp != nil
@@ -120,8 +275,8 @@ func remove(o Observation) Step {
 	}
 }
 
-// Grace returns how many seconds the pod may take to end. It is at least one on
-// a node: with zero the API server would call a pod gone that still runs.
+// Grace returns the grace period of the pod's deletion in seconds. For a pod on a node it is at
+// least one: with zero the API server would delete the object while the pod still runs.
 func Grace(shadow *remotev1alpha1.ShadowPod, pod *corev1.Pod) int64 {
 	grace := int64(corev1.DefaultTerminationGracePeriodSeconds)
 	if own := pod.Spec.TerminationGracePeriodSeconds; own != nil {
@@ -131,113 +286,4 @@ func Grace(shadow *remotev1alpha1.ShadowPod, pod *corev1.Pod) int64 {
 		grace = *wanted
 	}
 	return max(grace, 1)
-}
-
-// follow decides for a pod that exists.
-func follow(o Observation) Step {
-	status := o.Shadow.Status
-	if status.Phase == remotev1alpha1.ShadowPodCreating && !o.Live {
-		// It may be one that is gone, seen late.
-		return Step{Verb: Look}
-	}
-	made := status
-	made.Phase, made.PodUID, made.Reason, made.Message = remotev1alpha1.ShadowPodCreated, o.Pod.UID, "", ""
-	if status.Reason == ReasonRemade {
-		made.Reason, made.Message = status.Reason, status.Message
-	}
-	if endedByItself(o) {
-		made.Reason, made.Message = ReasonPodEnded, "The pod ended by itself with phase "+string(o.Pod.Status.Phase)+"."
-	}
-	switch {
-	case status != made:
-		return Step{Verb: Note, Status: made}
-	case slices.Contains(o.Pod.Finalizers, keys.UnrecordedFinalizer):
-		return Step{Verb: Count}
-	case o.Shadow.Spec.Unreadable == "" && o.Pod.DeletionTimestamp == nil && Patch(o.Shadow, o.Pod) != nil:
-		return Step{Verb: Carry}
-	default:
-		return Step{Verb: Idle}
-	}
-}
-
-// gone decides for a pod that was made and is no longer seen.
-func gone(o Observation) Step {
-	status := o.Shadow.Status
-	switch {
-	case !o.Live:
-		return Step{Verb: Look}
-	case status.Reason == ReasonPodEnded:
-		return lost(status, ReasonPodEnded, "The pod ended by itself and was then removed from this cluster.")
-	case o.Shadow.Spec.Unreadable != "":
-		// Its restart policy is not known.
-		return lost(status, ReasonPodGone, "The pod was removed from this cluster; it is not made again, since its template cannot be read.")
-	case o.Shadow.Spec.Pod.Spec.RestartPolicy == corev1.RestartPolicyNever:
-		return lost(status, ReasonPodGone, "The pod was removed from this cluster; it is not made again, since its restart policy is Never.")
-	case o.Home == Connected:
-		return lost(status, ReasonPodGone, "The pod was removed from this cluster; its home cluster, which is connected, decides what comes next.")
-	case o.Home == Unknown:
-		return Step{Verb: Wait}
-	}
-	status.Phase = remotev1alpha1.ShadowPodCreating
-	status.Restarts++
-	status.Reason, status.Message = ReasonRemade, "The pod was removed from this cluster while its home cluster was away, and was made again."
-	return Step{Verb: Note, Status: status}
-}
-
-func lost(status remotev1alpha1.ShadowPodStatus, reason, message string) Step {
-	status.Phase, status.Reason, status.Message = remotev1alpha1.ShadowPodLost, reason, message
-	return Step{Verb: Note, Status: status}
-}
-
-// Begins reports whether a pod may yet be made for a ShadowPod for the first time.
-func Begins(shadow *remotev1alpha1.ShadowPod) bool {
-	phase := shadow.Status.Phase
-	return shadow.DeletionTimestamp == nil && shadow.Spec.Start && (phase == "" || phase == remotev1alpha1.ShadowPodPending)
-}
-
-// begin decides for a pod that was not made yet.
-func begin(o Observation) Step {
-	if !o.Shadow.Spec.Start {
-		// Its home pod does not know of it yet, or is gone: a request to create it
-		// may have arrived late.
-		return Step{Verb: Idle}
-	}
-	status := o.Shadow.Status
-	if status.Phase == remotev1alpha1.ShadowPodCreating && !o.Settled {
-		// At most one request is on its way at a time: once a pod was seen, none is.
-		return Step{Verb: Wait}
-	}
-	refusal := o.Refusal
-	if refusal == nil && o.Pod != nil {
-		refusal = &Refusal{ReasonNameTaken, "A pod of this name exists in the namespace and was made for somebody else: delete it there, or wait until it is gone."}
-	}
-	if refusal != nil {
-		return Refused(o.Shadow, *refusal)
-	}
-	if !slices.Contains(o.Shadow.Finalizers, keys.ShadowPodFinalizer) {
-		return Step{Verb: Hold}
-	}
-	if status.Phase != remotev1alpha1.ShadowPodCreating {
-		if o.Paused {
-			return Step{Verb: Wait}
-		}
-		// Reason and message stay until it is known better.
-		status.Phase = remotev1alpha1.ShadowPodCreating
-		return Step{Verb: Note, Status: status}
-	}
-	if !o.Live {
-		// An earlier request may have made it.
-		return Step{Verb: Look}
-	}
-	return Step{Verb: Make}
-}
-
-// Refused writes down why no pod was made.
-func Refused(shadow *remotev1alpha1.ShadowPod, refusal Refusal) Step {
-	status := shadow.Status
-	status.Phase, status.Reason, status.Message = remotev1alpha1.ShadowPodPending, refusal.Reason, refusal.Message
-	if status == shadow.Status {
-		return Step{Verb: Idle}
-	}
-	return Step{Verb: Note, Status: status}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/ptr"
 
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
@@ -41,7 +42,7 @@ func TestNewPodTakesNothingThatIsNotHomesToChoose(t *testing.T) {
 	assert.Equal(t, []string{keys.UnrecordedFinalizer}, pod.Finalizers)
 	require.Len(t, pod.OwnerReferences, 1)
 	assert.Equal(t, shadow.UID, pod.OwnerReferences[0].UID)
-	assert.True(t, Ours(pod, shadow))
+	assert.True(t, IsPodOf(pod, shadow))
 	assert.Nil(t, Patch(shadow, pod), "a new pod is as its template says")
 	assert.Empty(t, NewPod(shadowPod(""), home).Finalizers, "one that may be made again is not held")
 }
@@ -53,8 +54,10 @@ func TestAPodStaysInItsClusterWhateverItsAffinity(t *testing.T) {
 	type terms = []corev1.NodeSelectorTerm
 	for what, test := range map[string]struct{ have, want terms }{
 		"no affinity": {want: terms{{MatchExpressions: []corev1.NodeSelectorRequirement{here}}}},
-		"each term, since one is enough": {have: terms{{MatchExpressions: []corev1.NodeSelectorRequirement{zone}}, {MatchFields: []corev1.NodeSelectorRequirement{name}}},
-			want: terms{{MatchExpressions: []corev1.NodeSelectorRequirement{zone, here}}, {MatchFields: []corev1.NodeSelectorRequirement{name}, MatchExpressions: []corev1.NodeSelectorRequirement{here}}}},
+		"each term, since one is enough": {have: terms{{MatchExpressions: []corev1.NodeSelectorRequirement{zone}},
+			{MatchFields: []corev1.NodeSelectorRequirement{name}}},
+			want: terms{{MatchExpressions: []corev1.NodeSelectorRequirement{zone, here}},
+				{MatchFields: []corev1.NodeSelectorRequirement{name}, MatchExpressions: []corev1.NodeSelectorRequirement{here}}}},
 		"an empty term still matches nothing": {have: terms{{}}, want: terms{{}}},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -72,7 +75,8 @@ func TestAPodStaysInItsClusterWhateverItsAffinity(t *testing.T) {
 }
 
 func TestPermit(t *testing.T) {
-	given := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{keys.HomeID: "h1"}, Annotations: map[string]string{keys.MadeFor: "h1/shop"}}}
+	given := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{keys.HomeID: "h1"},
+		Annotations: map[string]string{keys.MadeFor: "h1/shop"}}}
 	theirs := given.DeepCopy()
 	theirs.Labels[keys.HomeID] = "h2"
 	leaving := home.DeepCopy()
@@ -82,21 +86,30 @@ func TestPermit(t *testing.T) {
 			Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{}}},
 		}}}}
 	}
+	ephemeral := func(s *remotev1alpha1.ShadowPod) {
+		s.Spec.Pod.Spec.Volumes = []corev1.Volume{{Name: "e", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}}}
+	}
 	for name, test := range map[string]struct {
 		shadow    *remotev1alpha1.ShadowPod
 		namespace *corev1.Namespace
 		home      *remotev1alpha1.HomeCluster
 		says      string
 	}{
-		"its own namespace":              {shadow: shadowPod(""), namespace: given, home: home},
-		"no HomeCluster":                 {shadow: shadowPod(""), namespace: given, says: "no HomeCluster h1"},
-		"a HomeCluster that is leaving":  {shadow: shadowPod(""), namespace: given, home: leaving, says: "being removed"},
-		"no namespace":                   {shadow: shadowPod(""), home: home, says: "NamespaceRequest"},
-		"another home's namespace":       {shadow: shadowPod(""), namespace: theirs, home: home, says: "NamespaceRequest"},
-		"a namespace labelled by others": {shadow: shadowPod(""), namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Labels: given.Labels}}, home: home, says: "NamespaceRequest"},
-		"labels of another pod":          {shadow: shadowPod("", func(s *remotev1alpha1.ShadowPod) { s.Labels[keys.PodUID] = "x" }), namespace: given, home: home, says: "labels"},
-		"a template that is none":        {shadow: shadowPod("", unreadable), namespace: given, home: home, says: "not the template of a pod"},
-		"a token of the cluster":         {shadow: shadowPod("", token), namespace: given, home: home, says: "Volume t"},
+		"a generic ephemeral volume":    {shadow: shadowPod("", ephemeral), namespace: given, home: home, says: "make the claim and name it"},
+		"its own namespace":             {shadow: shadowPod(""), namespace: given, home: home},
+		"no HomeCluster":                {shadow: shadowPod(""), namespace: given, says: "no HomeCluster h1"},
+		"a HomeCluster that is leaving": {shadow: shadowPod(""), namespace: given, home: leaving, says: "being removed"},
+		"no namespace":                  {shadow: shadowPod(""), home: home, says: "NamespaceRequest"},
+		"another home's namespace":      {shadow: shadowPod(""), namespace: theirs, home: home, says: "NamespaceRequest"},
+		"a namespace labelled by others": {shadow: shadowPod(""),
+			namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Labels: given.Labels}}, home: home, says: "NamespaceRequest"},
+		"labels of another pod": {shadow: shadowPod("", func(s *remotev1alpha1.ShadowPod) { s.Labels[keys.PodUID] = "x" }), namespace: given,
+			home: home, says: "labels"},
+		"a template that is none": {shadow: shadowPod("", unreadable), namespace: given, home: home, says: "not the template of a pod"},
+		"claims of devices": {shadow: shadowPod("", func(s *remotev1alpha1.ShadowPod) {
+			s.Spec.Pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu"}}
+		}), namespace: given, home: home, says: "spec.resourceClaims"},
+		"a token of the cluster": {shadow: shadowPod("", token), namespace: given, home: home, says: "Volume t"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			refusal := Permit(test.shadow, test.namespace, test.home)
@@ -135,4 +148,69 @@ func TestPatchCarriesOnlyWhatTheTemplateChanged(t *testing.T) {
 	delete(pod.Labels, keys.HomeID)
 	labels := Patch(shadowPod(""), pod)["metadata"].(map[string]any)["labels"]
 	assert.Equal(t, map[string]any{keys.HomeID: "h1"}, labels, "a label that somebody took off is put back")
+}
+
+// reach returns which of some namespaces a term means, as the scheduler reads it.
+func reach(t *testing.T, term corev1.PodAffinityTerm) []string {
+	t.Helper()
+	if len(term.Namespaces) == 0 && term.NamespaceSelector == nil {
+		return []string{"own namespace"}
+	}
+	selector, err := metav1.LabelSelectorAsSelector(term.NamespaceSelector)
+	require.NoError(t, err)
+	all := map[string]labels.Set{
+		"shop": {keys.HomeID: "h1"}, "bank": {keys.HomeID: "h1"}, "theirs": {keys.HomeID: "h2"}, "kube-system": {},
+	}
+	var reached []string
+	for _, name := range []string{"shop", "bank", "theirs", "kube-system"} {
+		if selector.Matches(all[name]) || len(term.Namespaces) > 0 && assert.ObjectsAreEqual(term.Namespaces, []string{name}) {
+			reached = append(reached, name)
+		}
+	}
+	return reached
+}
+
+func TestTermsOnOtherPodsReachOnlyPodsOfTheSameHome(t *testing.T) {
+	everything := func() *metav1.LabelSelector { return &metav1.LabelSelector{} }
+	for name, test := range map[string]struct {
+		term corev1.PodAffinityTerm
+		want []string
+	}{
+		"no namespaces":  {want: []string{"own namespace"}},
+		"all namespaces": {term: corev1.PodAffinityTerm{NamespaceSelector: everything()}, want: []string{"shop", "bank"}},
+		"selected ones of another home": {
+			term: corev1.PodAffinityTerm{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{keys.HomeID: "h2"}}},
+		},
+		"ones without the label": {term: corev1.PodAffinityTerm{NamespaceSelector: &metav1.LabelSelector{
+			MatchExpressions: []metav1.LabelSelectorRequirement{
+				{Key: keys.HomeID, Operator: metav1.LabelSelectorOpDoesNotExist}}}}},
+		"its own by name":             {term: corev1.PodAffinityTerm{Namespaces: []string{"shop"}}, want: []string{"shop"}},
+		"its own and another by name": {term: corev1.PodAffinityTerm{Namespaces: []string{"kube-system", "shop"}}, want: []string{"shop"}},
+		"others by name":              {term: corev1.PodAffinityTerm{Namespaces: []string{"kube-system", "theirs"}}},
+		"others by name, and all of them": {term: corev1.PodAffinityTerm{Namespaces: []string{"theirs"}, NamespaceSelector: everything()},
+			want: []string{"shop", "bank"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			required := func() []corev1.PodAffinityTerm { return []corev1.PodAffinityTerm{*test.term.DeepCopy()} }
+			preferred := func() []corev1.WeightedPodAffinityTerm {
+				return []corev1.WeightedPodAffinityTerm{{Weight: 1, PodAffinityTerm: *test.term.DeepCopy()}}
+			}
+			affinity := NewPod(shadowPod("", func(s *remotev1alpha1.ShadowPod) {
+				s.Spec.Pod.Spec.Affinity = &corev1.Affinity{
+					PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: required(),
+						PreferredDuringSchedulingIgnoredDuringExecution: preferred()},
+					PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: required(),
+						PreferredDuringSchedulingIgnoredDuringExecution: preferred()},
+				}
+			}), home).Spec.Affinity
+			for _, term := range []corev1.PodAffinityTerm{
+				affinity.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution[0],
+				affinity.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution[0].PodAffinityTerm,
+				affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution[0],
+				affinity.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution[0].PodAffinityTerm,
+			} {
+				assert.Equal(t, test.want, reach(t, term))
+			}
+		})
+	}
 }

@@ -1,11 +1,15 @@
-// Package sources watches what the remote agent works on.
+// Package sources has the informers of the remote agent, all in Sources, and the handlers that
+// several controllers need (OnHome, OnMade).
 package sources
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/informers"
@@ -13,54 +17,68 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/clients"
+	"github.com/lodestone-storage/lodestone/pkg/controller"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/remoteapi"
+	"github.com/lodestone-storage/lodestone/pkg/podparts"
+	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 )
 
-// Sources are the informers of the remote agent. Pods of others keep only what
-// the offer depends on.
+// SyncTimeout limits the work of a controller on one key, and so each of its requests.
+const SyncTimeout = 20 * time.Second
+
+// Sources are the informers of the remote agent. Of the pods of others they keep only what the
+// offer depends on.
 type Sources struct {
 	Homes, Requests, Shadows cache.SharedIndexInformer
 	Namespaces, Pods, Nodes  cache.SharedIndexInformer
-	// Leases are the heartbeats.
+	// Leases are the heartbeats of home clusters.
 	Leases cache.SharedIndexInformer
 	// Made are the objects, labelled with the home cluster's ID, that the agent
 	// makes besides namespaces and pods.
 	Made []cache.SharedIndexInformer
 	// Quotas is one of Made.
 	Quotas cache.SharedIndexInformer
-	// Claims are those with the label of a home cluster, Healing the volumes whose
-	// claim is being made anew.
+	// Classes are the storage classes; Volumes are all volumes, of which only the class and
+	// whether a claim has them is kept.
+	Classes, Volumes cache.SharedIndexInformer
+	// Claims are the claims with the label of a home cluster, Healing the volumes whose claim is
+	// being created again.
 	Claims, Healing cache.SharedIndexInformer
 
 	factories []informers.SharedInformerFactory
 }
 
 // New returns Sources that are not yet started.
-func New(client kubernetes.Interface, remote *remoteapi.Client) *Sources {
-	all := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(slim))
-	made := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(slim),
+func New(client kubernetes.Interface, remote *clients.RemoteClient) *Sources {
+	all := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(transform))
+	made := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(transform),
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = keys.HomeID }))
-	beats := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(slim),
+	beats := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(transform),
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) {
 			o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, keys.HeartbeatLease).String()
 		}))
-	healing := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(slim),
+	healing := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(transform),
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = keys.Healing }))
+	volumes := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(transformVolume))
 	index := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
 	s := &Sources{
-		Homes:      remoteapi.NewInformer(remote.HomeClusters(), &remotev1alpha1.HomeCluster{}, nil, cache.Indexers{}),
-		Requests:   remoteapi.NewInformer(remote.NamespaceRequests(metav1.NamespaceAll), &remotev1alpha1.NamespaceRequest{}, nil, index),
-		Shadows:    remoteapi.NewInformer(remote.ShadowPods(metav1.NamespaceAll), &remotev1alpha1.ShadowPod{}, nil, index),
+		Homes:      clients.NewInformer(remote.HomeClusters(), &remotev1alpha1.HomeCluster{}, nil, cache.Indexers{}),
+		Requests:   clients.NewInformer(remote.NamespaceRequests(metav1.NamespaceAll), &remotev1alpha1.NamespaceRequest{}, nil, index),
+		Shadows:    clients.NewInformer(remote.ShadowPods(metav1.NamespaceAll), &remotev1alpha1.ShadowPod{}, nil, index),
 		Namespaces: all.Core().V1().Namespaces().Informer(),
 		Pods:       all.Core().V1().Pods().Informer(),
 		Nodes:      all.Core().V1().Nodes().Informer(),
+		Classes:    all.Storage().V1().StorageClasses().Informer(),
+		Volumes:    volumes.Core().V1().PersistentVolumes().Informer(),
 		Leases:     beats.Coordination().V1().Leases().Informer(),
 		Quotas:     made.Core().V1().ResourceQuotas().Informer(),
 		Claims:     made.Core().V1().PersistentVolumeClaims().Informer(),
 		Healing:    healing.Core().V1().PersistentVolumes().Informer(),
-		factories:  []informers.SharedInformerFactory{all, made, beats, healing},
+		factories:  []informers.SharedInformerFactory{all, made, beats, healing, volumes},
 	}
+	// A home cluster may write any quantity into the template of a ShadowPod: nothing is computed of it here.
+	_ = s.Shadows.SetTransform(controller.DropManagedFields)
 	s.Made = []cache.SharedIndexInformer{
 		s.Quotas,
 		made.Core().V1().LimitRanges().Informer(),
@@ -72,7 +90,72 @@ func New(client kubernetes.Interface, remote *remoteapi.Client) *Sources {
 	return s
 }
 
-// Start starts the informers; they end with ctx, and Shutdown waits for it.
+// OnHome calls changed for each HomeCluster that is added, deleted or has another spec.
+func (s *Sources) OnHome(changed func(home *remotev1alpha1.HomeCluster)) error {
+	return controller.OnChange(s.Homes, func(was, now *remotev1alpha1.HomeCluster) {
+		if was == nil || now == nil || was.Generation != now.Generation {
+			changed(controller.Either(was, now))
+		}
+	})
+}
+
+// OnClasses calls changed whenever the result of ClassesForHomes may have changed.
+func (s *Sources) OnClasses(changed func()) error {
+	return errors.Join(
+		controller.OnChange(s.Classes, func(was, now *storagev1.StorageClass) {
+			if was == nil || now == nil {
+				changed()
+			}
+		}),
+		controller.OnChange(s.Volumes, func(was, now *corev1.PersistentVolume) {
+			if unclaimedOf(was) != unclaimedOf(now) {
+				changed()
+			}
+		}),
+	)
+}
+
+// unclaimedOf returns the class of a volume that a claim could get; empty if none could, or for nil.
+func unclaimedOf(volume *corev1.PersistentVolume) string {
+	if volume == nil || !virtualclass.Unclaimed(volume) {
+		return ""
+	}
+	return volume.Spec.StorageClassName
+}
+
+// ClassesForHomes returns the storage classes of which claims of home clusters may be, as
+// virtualclass.ForHomes does.
+func (s *Sources) ClassesForHomes() []string {
+	unclaimed := map[string]bool{}
+	for _, volume := range controller.All[corev1.PersistentVolume](s.Volumes) {
+		unclaimed[unclaimedOf(volume)] = true
+	}
+	return virtualclass.ForHomes(controller.All[storagev1.StorageClass](s.Classes), unclaimed)
+}
+
+// OnMade calls changed for each object of Made that is added, changed or deleted, except quotas:
+// their status changes with every pod.
+func (s *Sources) OnMade(changed func(object metav1.Object)) error {
+	call := func(obj any) {
+		if object, ok := controller.Object[metav1.Object](obj); ok {
+			changed(object)
+		}
+	}
+	for _, made := range s.Made {
+		if made == s.Quotas {
+			continue
+		}
+		_, err := made.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc: call, UpdateFunc: func(_, obj any) { call(obj) }, DeleteFunc: call,
+		})
+		if err != nil {
+			return fmt.Errorf("watch what was made: %w", err)
+		}
+	}
+	return nil
+}
+
+// Start starts the informers. They end with ctx; Shutdown waits for that.
 func (s *Sources) Start(ctx context.Context) {
 	for _, f := range s.factories {
 		f.StartWithContext(ctx)
@@ -89,12 +172,12 @@ func (s *Sources) Shutdown() {
 	}
 }
 
-// Synced reports for each informer whether it has read all there is.
+// Synced returns for each informer the function that reports whether it has read all objects.
 func (s *Sources) Synced() []cache.InformerSynced {
 	synced := []cache.InformerSynced{
 		s.Homes.HasSynced, s.Requests.HasSynced, s.Shadows.HasSynced,
 		s.Namespaces.HasSynced, s.Pods.HasSynced, s.Nodes.HasSynced, s.Leases.HasSynced,
-		s.Claims.HasSynced, s.Healing.HasSynced,
+		s.Claims.HasSynced, s.Healing.HasSynced, s.Classes.HasSynced, s.Volumes.HasSynced,
 	}
 	for _, i := range s.Made {
 		synced = append(synced, i.HasSynced)
@@ -102,14 +185,28 @@ func (s *Sources) Synced() []cache.InformerSynced {
 	return synced
 }
 
-// slim drops what nobody here reads.
-func slim(object any) (any, error) {
-	if accessor, err := meta.Accessor(object); err == nil {
-		accessor.SetManagedFields(nil)
+// transformVolume keeps of a volume its class and whether a claim has it.
+func transformVolume(object any) (any, error) {
+	volume, ok := object.(*corev1.PersistentVolume)
+	if !ok {
+		return object, nil
 	}
+	kept := &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: volume.Name, UID: volume.UID, ResourceVersion: volume.ResourceVersion,
+			DeletionTimestamp: volume.DeletionTimestamp},
+		Spec: corev1.PersistentVolumeSpec{StorageClassName: volume.Spec.StorageClassName},
+	}
+	if volume.Spec.ClaimRef != nil {
+		kept.Spec.ClaimRef = &corev1.ObjectReference{}
+	}
+	return kept, nil
+}
+
+// transform removes the fields that the agent does not read.
+func transform(object any) (any, error) {
 	pod, ok := object.(*corev1.Pod)
 	if !ok || pod.Labels[keys.HomeID] != "" {
-		return object, nil
+		return podparts.Transform(object)
 	}
 	other := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion},
@@ -120,7 +217,9 @@ func slim(object any) (any, error) {
 		other.Spec.Containers = append(other.Spec.Containers, corev1.Container{Name: c.Name, Resources: c.Resources})
 	}
 	for _, c := range pod.Spec.InitContainers {
-		other.Spec.InitContainers = append(other.Spec.InitContainers, corev1.Container{Name: c.Name, Resources: c.Resources, RestartPolicy: c.RestartPolicy})
+		other.Spec.InitContainers = append(other.Spec.InitContainers,
+			corev1.Container{Name: c.Name, Resources: c.Resources, RestartPolicy: c.RestartPolicy})
 	}
+	podparts.Share(other)
 	return other, nil
 }

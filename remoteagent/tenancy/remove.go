@@ -12,18 +12,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/controller"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/remoteagent/policy"
-	"github.com/lodestone-storage/lodestone/remoteagent/sources"
 )
 
-// lookAgain is when what is left of a home cluster is looked at again: claims
-// are not watched.
-const lookAgain = 5 * time.Second
+// recheckAfter is when the rest of a home cluster's objects is checked again: claims are not
+// watched.
+const recheckAfter = 5 * time.Second
 
-// remove takes back what a home cluster was given: at once its rights, then its
-// pods, its requests, its empty namespaces. Data is left to the owner of the
-// cluster, and the HomeCluster stays as long as there is some.
+// remove takes back what a home cluster was given: first its rights, then its pods, its requests,
+// its empty namespaces. Data is left to the owner of the cluster, and the HomeCluster stays until
+// there is none.
 func (c *Controller) remove(ctx context.Context, home *remotev1alpha1.HomeCluster) (time.Duration, error) {
 	if !slices.Contains(home.Finalizers, keys.HomeClusterFinalizer) {
 		return 0, nil
@@ -32,12 +32,12 @@ func (c *Controller) remove(ctx context.Context, home *remotev1alpha1.HomeCluste
 	if err := c.revoke(ctx, id); err != nil {
 		return 0, err
 	}
-	left, err := c.clear(ctx, home)
+	left, err := c.removeAll(ctx, home)
 	if err != nil {
 		return 0, err
 	}
 	if left != "" {
-		return lookAgain, c.report(ctx, home, metav1.Condition{
+		return recheckAfter, c.report(ctx, home, metav1.Condition{
 			Type: remotev1alpha1.Ready, Status: metav1.ConditionFalse, Reason: "Removing", Message: left,
 		})
 	}
@@ -48,34 +48,35 @@ func (c *Controller) remove(ctx context.Context, home *remotev1alpha1.HomeCluste
 	return 0, nil
 }
 
-// clear removes what can be removed, and returns a sentence on what is left.
-func (c *Controller) clear(ctx context.Context, home *remotev1alpha1.HomeCluster) (string, error) {
-	pods, err := c.endPods(ctx, home.Name)
+// removeAll removes what can be removed, and returns a sentence on what is left.
+func (c *Controller) removeAll(ctx context.Context, home *remotev1alpha1.HomeCluster) (string, error) {
+	pods, err := c.deletePods(ctx, home.Name)
 	if err != nil {
 		return "", err
 	}
 	if pods > 0 {
 		return fmt.Sprintf("The home cluster has no rights any more; %d of its pods are being ended.", pods), nil
 	}
-	requests, err := c.dropRequests(ctx, home.Name)
+	requests, err := c.deleteRequests(ctx, home.Name)
 	if err != nil {
 		return "", err
 	}
 	if requests > 0 {
 		return fmt.Sprintf("The home cluster has no rights any more; %d of its namespaces are being given up.", requests), nil
 	}
-	kept, err := c.dropNamespaces(ctx, home)
+	kept, err := c.deleteNamespaces(ctx, home)
 	if err != nil {
 		return "", err
 	}
 	if len(kept) > 0 {
-		return "The home cluster has no rights any more; its claims, volume snapshots or pods are left in namespaces " + strings.Join(kept, ", ") +
+		return "The home cluster has no rights any more; its claims, volume snapshots or pods are left in namespaces " +
+			strings.Join(kept, ", ") +
 			": delete what is not needed, or take the label " + keys.HomeID + " off a namespace to keep it.", nil
 	}
-	return "", c.dropTenant(ctx, home)
+	return "", c.deleteTenantNamespace(ctx, home)
 }
 
-func (c *Controller) endPods(ctx context.Context, id string) (int, error) {
+func (c *Controller) deletePods(ctx context.Context, id string) (int, error) {
 	list, err := c.Remote.ShadowPods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return 0, fmt.Errorf("list ShadowPods: %w", err)
@@ -89,7 +90,8 @@ func (c *Controller) endPods(ctx context.Context, id string) (int, error) {
 		if shadow.DeletionTimestamp != nil {
 			continue
 		}
-		err := c.Remote.ShadowPods(shadow.Namespace).Delete(ctx, shadow.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &shadow.UID}})
+		err := c.Remote.ShadowPods(shadow.Namespace).Delete(ctx, shadow.Name,
+			metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &shadow.UID}})
 		if err != nil && !apierrors.IsNotFound(err) {
 			return 0, fmt.Errorf("delete ShadowPod %s/%s: %w", shadow.Namespace, shadow.Name, err)
 		}
@@ -97,8 +99,8 @@ func (c *Controller) endPods(ctx context.Context, id string) (int, error) {
 	return count, nil
 }
 
-func (c *Controller) dropRequests(ctx context.Context, id string) (int, error) {
-	requests := c.Remote.NamespaceRequests(policy.Tenant(id))
+func (c *Controller) deleteRequests(ctx context.Context, id string) (int, error) {
+	requests := c.Remote.NamespaceRequests(policy.TenantNamespace(id))
 	list, err := requests.List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return 0, fmt.Errorf("list NamespaceRequests of home cluster %s: %w", id, err)
@@ -115,18 +117,18 @@ func (c *Controller) dropRequests(ctx context.Context, id string) (int, error) {
 	return len(list.Items), nil
 }
 
-// dropNamespaces deletes namespaces that are empty by now, and returns the others.
-func (c *Controller) dropNamespaces(ctx context.Context, home *remotev1alpha1.HomeCluster) ([]string, error) {
+// deleteNamespaces deletes namespaces that are empty by now, and returns the others.
+func (c *Controller) deleteNamespaces(ctx context.Context, home *remotev1alpha1.HomeCluster) ([]string, error) {
 	list, err := c.Client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: keys.HomeID + "=" + home.Name})
 	if err != nil {
 		return nil, fmt.Errorf("list namespaces of home cluster %s: %w", home.Name, err)
 	}
 	var kept []string
 	for _, namespace := range list.Items {
-		if !policy.Made(&namespace, home) {
+		if !policy.MadeForHome(&namespace, home) {
 			continue
 		}
-		if err := c.DropNamespace(ctx, &namespace); err != nil {
+		if err := c.DeleteIfEmpty(ctx, &namespace); err != nil {
 			return nil, err
 		}
 		kept = append(kept, namespace.Name)
@@ -134,13 +136,14 @@ func (c *Controller) dropNamespaces(ctx context.Context, home *remotev1alpha1.Ho
 	return kept, nil
 }
 
-// dropTenant deletes the tenant namespace.
-func (c *Controller) dropTenant(ctx context.Context, home *remotev1alpha1.HomeCluster) error {
-	namespace := sources.Get[corev1.Namespace](c.Sources.Namespaces, policy.Tenant(home.Name))
+// deleteTenantNamespace deletes the tenant namespace.
+func (c *Controller) deleteTenantNamespace(ctx context.Context, home *remotev1alpha1.HomeCluster) error {
+	namespace := controller.Get[corev1.Namespace](c.Sources.Namespaces, policy.TenantNamespace(home.Name))
 	if namespace == nil || namespace.DeletionTimestamp != nil || namespace.Labels[keys.Tenant] != home.Name {
 		return nil
 	}
-	err := c.Client.CoreV1().Namespaces().Delete(ctx, namespace.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &namespace.UID}})
+	err := c.Client.CoreV1().Namespaces().Delete(ctx, namespace.Name,
+		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &namespace.UID}})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("delete namespace %s: %w", namespace.Name, err)
 	}

@@ -22,18 +22,17 @@ import (
 )
 
 const (
-	// approvalTime is how long a request for a certificate waits for approval
-	// before another is made: kube-controller-manager forgets pending ones after
-	// a day.
+	// approvalTime is how long a certificate request waits for approval before another one is made:
+	// kube-controller-manager deletes pending ones after a day.
 	approvalTime = 24 * time.Hour
-	// refusalTime is how soon it is asked again after a refusal.
+	// refusalTime is how soon after a refusal the next request is made.
 	refusalTime = 24 * time.Hour
-	// selfSignedTime is how long a certificate of our own is valid.
+	// selfSignedTime is how long a self-signed certificate is valid.
 	selfSignedTime = 365 * 24 * time.Hour
 )
 
-// certificate is the serving certificate of one endpoint. It begins self-signed,
-// and is replaced by one of the cluster as soon as somebody approves it.
+// certificate is the serving certificate of one endpoint. It begins self-signed, and is replaced by
+// one that the cluster has signed as soon as somebody approves the request.
 type certificate struct {
 	home    kubernetes.Interface
 	node    string
@@ -50,7 +49,7 @@ func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return c.current.Load(), nil
 }
 
-// subject is what the signer of kubelet certificates asks for.
+// subject returns the subject that the signer of kubelet certificates requires.
 func (c *certificate) subject() pkix.Name {
 	return pkix.Name{CommonName: "system:node:" + c.node, Organization: []string{"system:nodes"}}
 }
@@ -82,14 +81,13 @@ func (c *certificate) signSelf(now time.Time) error {
 	return nil
 }
 
-// keep asks for certificates of the cluster until ctx ends, each in time before
-// the last one expires. Until one is given, and where none is, the self-signed
-// one serves.
-func (c *certificate) keep(ctx context.Context) {
+// renew requests certificates of the cluster until ctx ends, each before the last one expires.
+// Until the first is issued, and if none is, the self-signed one is served.
+func (c *certificate) renew(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	for {
 		pause := refusalTime
-		err := c.ask(ctx)
+		err := c.request(ctx)
 		leaf := c.current.Load().Leaf
 		switch {
 		case ctx.Err() != nil:
@@ -113,8 +111,8 @@ func (c *certificate) keep(ctx context.Context) {
 	}
 }
 
-// ask asks the cluster for a certificate, and waits for somebody to approve it.
-func (c *certificate) ask(ctx context.Context) error {
+// request makes a certificate request in the cluster, and waits for its approval.
+func (c *certificate) request(ctx context.Context) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return fmt.Errorf("make a key: %w", err)
@@ -132,7 +130,8 @@ func (c *certificate) ask(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("request a certificate: %w", err)
 	}
-	klog.FromContext(ctx).Info("A serving certificate was requested: approve it (kubectl certificate approve) to have it used", "node", c.node, "request", name)
+	klog.FromContext(ctx).Info("A serving certificate was requested: approve it (kubectl certificate approve) to have it used", "node", c.node,
+		"request", name)
 	chain, err := csr.WaitForCertificate(ctx, c.home, name, uid)
 	if err != nil {
 		return fmt.Errorf("wait for certificate %s: %w", name, err)

@@ -40,12 +40,15 @@ func TestTheCertificateOfTheClusterServesOnceItIsGiven(t *testing.T) {
 		asked, err = x509.ParseCertificateRequest(block.Bytes)
 		require.NoError(t, err)
 		assert.Equal(t, certificatesv1.KubeletServingSignerName, request.Spec.SignerName)
-		template := &x509.Certificate{Subject: asked.Subject, DNSNames: asked.DNSNames, IPAddresses: asked.IPAddresses, SerialNumber: authority.certificate.SerialNumber,
-			NotBefore: authority.certificate.NotBefore, NotAfter: authority.certificate.NotAfter, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
+		template := &x509.Certificate{Subject: asked.Subject, DNSNames: asked.DNSNames, IPAddresses: asked.IPAddresses,
+			SerialNumber: authority.certificate.SerialNumber,
+			NotBefore:    authority.certificate.NotBefore, NotAfter: authority.certificate.NotAfter,
+			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
 		der, err := x509.CreateCertificate(rand.Reader, template, authority.certificate, asked.PublicKey, authority.key)
 		require.NoError(t, err)
 		request.Status.Certificate = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-		request.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue}}
+		request.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved,
+			Status: corev1.ConditionTrue}}
 	})
 	c, err := newCertificate(home, "west", "10.0.0.7")
 	require.NoError(t, err)
@@ -53,7 +56,7 @@ func TestTheCertificateOfTheClusterServesOnceItIsGiven(t *testing.T) {
 	assert.Equal(t, self.Subject.String(), self.Issuer.String())
 	require.NoError(t, self.VerifyHostname("10.0.0.7"))
 
-	require.NoError(t, c.ask(t.Context()))
+	require.NoError(t, c.request(t.Context()))
 	given := c.current.Load().Leaf
 	assert.Equal(t, "authority", given.Issuer.CommonName)
 	require.NoError(t, given.VerifyHostname("10.0.0.7"))
@@ -63,12 +66,13 @@ func TestTheCertificateOfTheClusterServesOnceItIsGiven(t *testing.T) {
 
 func TestWhereACertificateIsRefusedOurOwnServes(t *testing.T) {
 	home := signer(t, func(request *certificatesv1.CertificateSigningRequest) {
-		request.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateDenied, Status: corev1.ConditionTrue, Message: "no"}}
+		request.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateDenied,
+			Status: corev1.ConditionTrue, Message: "no"}}
 	})
 	c, err := newCertificate(home, "west", "10.0.0.7")
 	require.NoError(t, err)
 	before := c.current.Load()
-	require.Error(t, c.ask(t.Context()))
+	require.Error(t, c.request(t.Context()))
 	assert.Same(t, before, c.current.Load())
 }
 
@@ -89,12 +93,21 @@ func TestANodeKeepsItsPortIfNobodyElseHasIt(t *testing.T) {
 		nodes []*corev1.Node
 		want  func(port int) bool
 	}{
-		"a new node takes the first":    {want: func(port int) bool { return port == first }},
-		"one that had another keeps it": {nodes: []*corev1.Node{nodeAt("west", "10.0.0.9", first+1)}, want: func(port int) bool { return port == first+1 }},
-		"not that of another here":      {nodes: []*corev1.Node{nodeAt("east", "127.0.0.1", first)}, want: func(port int) bool { return port > first }},
-		"that of another elsewhere":     {nodes: []*corev1.Node{nodeAt("east", "10.0.0.9", first)}, want: func(port int) bool { return port == first }},
-		"not its own if another has it": {nodes: []*corev1.Node{nodeAt("west", "127.0.0.1", first), nodeAt("east", "127.0.0.1", first)}, want: func(port int) bool { return port > first }},
-		"not one from before the range": {nodes: []*corev1.Node{nodeAt("west", "127.0.0.1", 1)}, want: func(port int) bool { return port == first }},
+		"a new node takes the first": {want: func(port int) bool { return port == first }},
+		"one that had another keeps it": {nodes: []*corev1.Node{nodeAt("west", "10.0.0.9", first+1)}, want: func(port int) bool {
+			return port == first+1
+		}},
+		"not that of another here": {nodes: []*corev1.Node{nodeAt("east", "127.0.0.1", first)}, want: func(port int) bool {
+			return port > first
+		}},
+		"that of another elsewhere": {nodes: []*corev1.Node{nodeAt("east", "10.0.0.9", first)}, want: func(port int) bool {
+			return port == first
+		}},
+		"not its own if another has it": {nodes: []*corev1.Node{nodeAt("west", "127.0.0.1", first), nodeAt("east", "127.0.0.1", first)},
+			want: func(port int) bool { return port > first }},
+		"not one from before the range": {nodes: []*corev1.Node{nodeAt("west", "127.0.0.1", 1)}, want: func(port int) bool {
+			return port == first
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			nodes := informers.NewSharedInformerFactory(fake.NewClientset(), 0).Core().V1().Nodes().Informer()

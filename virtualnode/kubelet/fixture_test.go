@@ -45,7 +45,8 @@ type authority struct {
 
 func newAuthority(t *testing.T) *authority {
 	t.Helper()
-	a := &authority{certificate: &x509.Certificate{Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}}
+	a := &authority{certificate: &x509.Certificate{Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign}}
 	pair := a.sign(t, a.certificate)
 	a.certificate, a.key = pair.Leaf, pair.PrivateKey.(*ecdsa.PrivateKey)
 	return a
@@ -71,7 +72,8 @@ func (a *authority) sign(t *testing.T, template *x509.Certificate) *tls.Certific
 
 func (a *authority) client(t *testing.T, name string, groups ...string) *tls.Certificate {
 	t.Helper()
-	return a.sign(t, &x509.Certificate{Subject: pkix.Name{CommonName: name, Organization: groups}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	return a.sign(t, &x509.Certificate{Subject: pkix.Name{CommonName: name, Organization: groups},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 }
 
 // fixture is the kubelet API of node west, with a home cluster that knows one
@@ -93,7 +95,8 @@ type fixture struct {
 func homePod(namespace, name, node string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("uid-of-" + name)},
-		Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "app"}}, InitContainers: []corev1.Container{{Name: "init"}}},
+		Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "app"}},
+			InitContainers: []corev1.Container{{Name: "init"}}},
 		Status: corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{
 			Name: "app", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Unix(1700000000, 0)}}}}},
 	}
@@ -106,7 +109,8 @@ func newFixture(t *testing.T, pods ...*corev1.Pod) *fixture {
 	t.Cleanup(f.remote.Close)
 	objects := []runtime.Object{&corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "extension-apiserver-authentication"},
-		Data:       map[string]string{"client-ca-file": string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: f.authority.certificate.Raw}))}}}
+		Data: map[string]string{"client-ca-file": string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
+			Bytes: f.authority.certificate.Raw}))}}}
 	for _, pod := range pods {
 		objects = append(objects, pod)
 		f.pods["/api/v1/namespaces/"+pod.Namespace+"-h1/pods/"+pod.Name] = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
@@ -127,7 +131,8 @@ func newFixture(t *testing.T, pods ...*corev1.Pod) *fixture {
 	require.NoError(t, err)
 	t.Cleanup(func() { f.server.Close("west") })
 	f.session, err = session.Open(
-		&v1alpha1.RemoteCluster{ObjectMeta: metav1.ObjectMeta{Name: "west"}, Spec: v1alpha1.RemoteClusterSpec{Namespaces: v1alpha1.NamespaceMapping{Strategy: v1alpha1.Suffixed}}},
+		&v1alpha1.RemoteCluster{ObjectMeta: metav1.ObjectMeta{Name: "west"},
+			Spec: v1alpha1.RemoteClusterSpec{Namespaces: v1alpha1.NamespaceMapping{Strategy: v1alpha1.Suffixed}}},
 		&rest.Config{Host: f.remote.URL, BearerToken: remoteToken, TLSClientConfig: rest.TLSClientConfig{
 			CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: f.remote.Certificate().Raw})}}, "h1")
 	require.NoError(t, err)
@@ -151,7 +156,8 @@ func (f *fixture) serveRemote(w http.ResponseWriter, r *http.Request) {
 		answer(w, r)
 	default:
 		w.WriteHeader(http.StatusNotFound)
-		_ = json.NewEncoder(w).Encode(metav1.Status{Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound, Message: "there is none"})
+		_ = json.NewEncoder(w).Encode(metav1.Status{Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound,
+			Message: "there is none"})
 	}
 }
 

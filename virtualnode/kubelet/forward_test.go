@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -54,7 +55,8 @@ func echoes(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer connection.Close()
-	_, _ = fmt.Fprintf(connection, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\n", r.Header.Get("Upgrade"))
+	_, _ = fmt.Fprintf(connection, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\nX-Stream-Protocol-Version: "+
+		"v4.channel.k8s.io\r\n\r\n", r.Header.Get("Upgrade"))
 	for {
 		line, err := buffered.ReadString('\n')
 		if err != nil {
@@ -67,10 +69,13 @@ func echoes(w http.ResponseWriter, r *http.Request) {
 // upgrade asks for a stream, with a token of home that must not travel.
 func (f *fixture) upgrade(t *testing.T, method, path, protocol string) (net.Conn, *bufio.Reader, *http.Response) {
 	t.Helper()
-	connection, err := (&tls.Dialer{Config: f.tls(f.authority.client(t, "a", "operators"))}).DialContext(t.Context(), "tcp", strings.TrimPrefix(f.url(""), "https://"))
+	connection, err := (&tls.Dialer{Config: f.tls(f.authority.client(t, "a", "operators"))}).DialContext(t.Context(), "tcp",
+		strings.TrimPrefix(f.url(""), "https://"))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = connection.Close() })
-	_, err = fmt.Fprintf(connection, "%s %s HTTP/1.1\r\nHost: west\r\nConnection: Upgrade\r\nUpgrade: %s\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\nAuthorization: Bearer home-secret\r\nImpersonate-User: admin\r\nSec-WebSocket-Protocol: v5.channel.k8s.io\r\n\r\n", method, path, protocol)
+	_, err = fmt.Fprintf(connection, "%s %s HTTP/1.1\r\nHost: west\r\nConnection: Upgrade\r\nUpgrade: %s\r\nX-Stream-Protocol-Version: "+
+		"v4.channel.k8s.io\r\nAuthorization: Bearer home-secret\r\nImpersonate-User: admin\r\nSec-WebSocket-Protocol: v5.channel.k8s.io\r\n\r\n",
+		method, path, protocol)
 	require.NoError(t, err)
 	reader := bufio.NewReader(connection)
 	response, err := http.ReadResponse(reader, nil)
@@ -107,7 +112,8 @@ func TestStreamsGoBothWaysUnchanged(t *testing.T) {
 			seen := f.seen()[before]
 			assert.Equal(t, test.want, seen.URL.String())
 			assert.Equal(t, test.method, seen.Method)
-			assert.Equal(t, []string{"Bearer " + remoteToken}, seen.Header.Values("Authorization"), "home's identity there, and no credentials of home")
+			assert.Equal(t, []string{"Bearer " + remoteToken}, seen.Header.Values("Authorization"),
+				"home's identity there, and no credentials of home")
 			assert.Empty(t, seen.Header.Get("Impersonate-User"))
 		})
 	}
@@ -116,7 +122,8 @@ func TestStreamsGoBothWaysUnchanged(t *testing.T) {
 func TestStreamsOutliveTheirSessionAndEndWithTheEndpoint(t *testing.T) {
 	f := newFixture(t, homePod("shop", "db-0", "west"))
 	f.answers(echoes)
-	connection, reader, response := f.upgrade(t, "POST", "/exec/shop/db-0/app?command=sh&input=1", "SPDY/3.1") //nolint:bodyclose // upgrade closes it
+	const exec = "/exec/shop/db-0/app?command=sh&input=1"
+	connection, reader, response := f.upgrade(t, "POST", exec, "SPDY/3.1") //nolint:bodyclose // upgrade closes it
 	require.Equal(t, http.StatusSwitchingProtocols, response.StatusCode)
 	f.server.Use("west", nil)
 	f.session.Close()
@@ -134,7 +141,8 @@ func TestStreamsOutliveTheirSessionAndEndWithTheEndpoint(t *testing.T) {
 
 func TestWhatCannotBePassedOnIsSaidInOneSentence(t *testing.T) {
 	newcomer := homePod("shop", "new", "west")
-	f := newFixture(t, homePod("shop", "db-0", "west"), homePod("shop", "elsewhere", "home-1"), newcomer, homePod("shop", "stolen", "west"), homePod("shop", "foreign", "west"))
+	f := newFixture(t, homePod("shop", "db-0", "west"), homePod("shop", "elsewhere", "home-1"), newcomer, homePod("shop", "stolen", "west"),
+		homePod("shop", "foreign", "west"))
 	operator := f.authority.client(t, "a", "operators")
 	f.mu.Lock()
 	delete(f.pods, "/api/v1/namespaces/shop-h1/pods/new")
@@ -187,4 +195,110 @@ func TestWhatCannotBePassedOnIsSaidInOneSentence(t *testing.T) {
 	status, body = f.get(t, "/containerLogs/shop/db-0/app", operator, nil)
 	assert.Equal(t, http.StatusServiceUnavailable, status)
 	assert.Contains(t, body, "no connection to cluster west")
+}
+
+func TestKubeletRequestsBecomeThoseOfTheAPIServer(t *testing.T) {
+	for name, test := range map[string]struct {
+		path, query string
+		want        string
+		uid         string
+		stream      bool
+	}{
+		"a log": {path: "/containerLogs/shop/db-0/postgres", query: "follow=true&tailLines=10&timestamps=true",
+			want: "/api/v1/namespaces/there/pods/db-0/log?container=postgres&follow=true&tailLines=10&timestamps=true"},
+		"a log of the container before": {path: "/containerLogs/shop/db-0/postgres",
+			query: "previous=true&sinceSeconds=5&limitBytes=9&stream=Stdout",
+			want:  "/api/v1/namespaces/there/pods/db-0/log?container=postgres&limitBytes=9&previous=true&sinceSeconds=5&stream=Stdout"},
+		"parameters that are not known stay here": {path: "/containerLogs/shop/db-0/postgres", query: "insecureSkipTLSVerifyBackend=true&x=1",
+			want: "/api/v1/namespaces/there/pods/db-0/log?container=postgres"},
+		"a command": {path: "/exec/shop/db-0/postgres", query: "command=sh&command=-c&command=a+%26%26+b%3D%3F&input=1&output=1&tty=1",
+			stream: true,
+			want: "/api/v1/namespaces/there/pods/db-0/exec?command=sh" +
+				"&command=-c&command=a+%26%26+b%3D%3F&container=postgres&stdin=true&stdout=true&tty=true"},
+		"a command for one pod of that name": {path: "/exec/shop/db-0/some-uid/postgres", query: "command=ls&error=1", stream: true,
+			uid:  "some-uid",
+			want: "/api/v1/namespaces/there/pods/db-0/exec?command=ls&container=postgres&stderr=true"},
+		"what is not asked for is not sent": {path: "/exec/shop/db-0/postgres", query: "command=ls&input=0&tty=", stream: true,
+			want: "/api/v1/namespaces/there/pods/db-0/exec?command=ls&container=postgres"},
+		"attaching": {path: "/attach/shop/db-0/postgres", query: "input=1&output=true&command=rm", stream: true,
+			want: "/api/v1/namespaces/there/pods/db-0/attach?container=postgres&stdin=true&stdout=true"},
+		"ports": {path: "/portForward/shop/db-0", query: "port=5432&port=80", stream: true,
+			want: "/api/v1/namespaces/there/pods/db-0/portforward?ports=5432&ports=80"},
+		"ports of one pod of that name": {path: "/portForward/shop/db-0/some-uid", stream: true, uid: "some-uid",
+			want: "/api/v1/namespaces/there/pods/db-0/portforward"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			query, err := url.ParseQuery(test.query)
+			require.NoError(t, err)
+			c, ok, err := translate(test.path, query)
+			require.NoError(t, err)
+			require.True(t, ok)
+			have := c.location("there")
+			if len(c.query) > 0 {
+				have += "?" + c.query.Encode()
+			}
+			assert.Equal(t, test.want, have)
+			assert.Equal(t, "shop", c.namespace)
+			assert.Equal(t, test.stream, c.stream)
+			assert.Equal(t, test.uid, string(c.uid))
+		})
+	}
+}
+
+func TestPathsThatNameNoPodAreRefused(t *testing.T) {
+	for name, path := range map[string]string{
+		"no pod":                      "/exec/shop",
+		"nothing":                     "/containerLogs/",
+		"no container":                "/containerLogs/shop/db-0",
+		"another subresource":         "/containerLogs/shop/db-0/exec/x/y",
+		"a way out of the namespace":  "/exec/shop/..%2f..%2fsecrets/c",
+		"a dot for a pod":             "/exec/shop/../c",
+		"a query in the pod":          "/exec/shop/db-0?container=a/c",
+		"capitals in the namespace":   "/exec/Shop/db-0/c",
+		"a container that cannot be":  "/exec/shop/db-0/-c",
+		"more than a UID for a port":  "/portForward/shop/db-0/uid/more",
+		"an empty pod":                "/exec/shop//c",
+		"a command that is not given": "/exec/shop/db-0/c",
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, ok, err := translate(path, url.Values{})
+			assert.True(t, ok)
+			assert.Error(t, err)
+		})
+	}
+}
+
+func TestOtherPathsAreNotOfPods(t *testing.T) {
+	for _, path := range []string{"/", "/run/shop/db-0/c", "/logs/syslog", "/stats/summary", "/configz", "/execs/shop/db-0/c"} {
+		_, ok, err := translate(path, url.Values{})
+		assert.False(t, ok, path)
+		assert.NoError(t, err, path)
+	}
+}
+
+func TestRightsThatRequestsNeed(t *testing.T) {
+	for name, test := range map[string]struct {
+		method, path string
+		want         []string
+	}{
+		"logs":                        {method: "GET", path: "/containerLogs/a/b/c", want: []string{"get nodes/proxy"}},
+		"a command":                   {method: "POST", path: "/exec/a/b/c", want: []string{"create nodes/proxy"}},
+		"a command over a WebSocket":  {method: "GET", path: "/exec/a/b/c", want: []string{"create nodes/proxy"}},
+		"attaching over a WebSocket":  {method: "GET", path: "/attach/a/b/c", want: []string{"create nodes/proxy"}},
+		"a port over a WebSocket":     {method: "GET", path: "/portForward/a/b", want: []string{"create nodes/proxy"}},
+		"metrics":                     {method: "GET", path: "/metrics/resource", want: []string{"get nodes/metrics"}},
+		"pods":                        {method: "GET", path: "/pods", want: []string{"get nodes/pods", "get nodes/proxy"}},
+		"health":                      {method: "GET", path: "/healthz", want: []string{"get nodes/healthz", "get nodes/proxy"}},
+		"a method that is not common": {method: "PURGE", path: "/pods", want: []string{"purge nodes/pods", "purge nodes/proxy"}},
+		"what there is not":           {method: "DELETE", path: "/else", want: []string{"delete nodes/proxy"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var have []string
+			for _, a := range attributes("west", test.method, test.path) {
+				assert.Equal(t, "west", a.Name)
+				have = append(have, a.Verb+" "+a.Resource+"/"+a.Subresource)
+			}
+			assert.Equal(t, test.want, have)
+		})
+	}
 }

@@ -35,8 +35,8 @@ type podMetrics struct {
 	} `json:"containers"`
 }
 
-// usage is what the containers of pods use. The remote cluster says at what rate
-// they use CPU, and kubelets say how much they used in all: so it is added up.
+// usage is the resource usage of the containers of pods. The remote cluster reports CPU as a rate,
+// while kubelets report the total: so the rates are added up.
 type usage struct {
 	mu         sync.Mutex
 	containers map[containerKey]*consumption
@@ -47,15 +47,15 @@ type containerKey struct {
 	container string
 }
 
-// consumption is what one container used: seconds of CPU in all, bytes of memory
-// now, and when that was.
+// consumption is the usage of one container: the total of CPU seconds, bytes of memory now, and the
+// time of the last sample.
 type consumption struct {
 	seconds float64
 	bytes   int64
 	at      time.Time
 }
 
-// add takes in a sample: cores used in the time since the last one.
+// add adds a sample: cores is the CPU usage in the time since the last sample.
 func (c *consumption) add(cores float64, bytes int64, at time.Time) {
 	if !c.at.IsZero() && at.After(c.at) {
 		c.seconds += cores * at.Sub(c.at).Seconds()
@@ -65,7 +65,7 @@ func (c *consumption) add(cores float64, bytes int64, at time.Time) {
 	}
 }
 
-// serveMetrics serves what metrics-server reads of a kubelet.
+// serveMetrics serves the metrics that metrics-server reads from a kubelet.
 func (e *endpoint) serveMetrics(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4")
 	pods, err := e.pods()
@@ -81,7 +81,7 @@ func (e *endpoint) serveMetrics(w http.ResponseWriter, r *http.Request) {
 	writeMetric(w, "resource_scrape_error", "gauge", "1 if there was an error while getting container metrics, 0 otherwise", sample{})
 }
 
-// sample reads what pods use now.
+// sample reads the present usage of pods from the remote cluster.
 func (e *endpoint) sample(ctx context.Context, s *session.Session, pods []*corev1.Pod) error {
 	if s == nil {
 		return fmt.Errorf("there is no connection to the cluster of node %s", e.node)
@@ -134,14 +134,14 @@ func (u *usage) take(pod *corev1.Pod, metrics *podMetrics, seen map[containerKey
 	}
 }
 
-// forget drops the containers that are not there any more.
+// forget removes the containers that no longer exist.
 func (u *usage) forget(seen map[containerKey]bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	maps.DeleteFunc(u.containers, func(key containerKey, _ *consumption) bool { return !seen[key] })
 }
 
-// write writes the usage of pods, as kubelet does.
+// write writes the usage of pods in the format of a kubelet.
 func (u *usage) write(w io.Writer, pods []*corev1.Pod) {
 	var cpu, memory, started, podCPU, podMemory []sample
 	u.mu.Lock()

@@ -13,13 +13,15 @@ func TestUsageIsAddedUp(t *testing.T) {
 	operator := f.authority.client(t, "a", "operators")
 	measured := func(second int, cores, memory string) {
 		f.answers(func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path != "/apis/metrics.k8s.io/v1beta1/namespaces/shop-h1/pods" || r.URL.Query().Get("labelSelector") != "lodestone.dev/home=h1" {
+			if r.URL.Path != "/apis/metrics.k8s.io/v1beta1/namespaces/shop-h1/pods" ||
+				r.URL.Query().Get("labelSelector") != "lodestone.dev/home=h1" {
 				w.WriteHeader(http.StatusNotFound)
 				return
 			}
 			_, _ = fmt.Fprintf(w, `{"items":[{"metadata":{"name":"db-0"},"timestamp":"2026-01-01T00:00:%02dZ","containers":[
 				{"name":"app","usage":{"cpu":%q,"memory":%q}},{"name":"stranger","usage":{"cpu":"9","memory":"9Gi"}}]},
-				{"metadata":{"name":"other"},"timestamp":"2026-01-01T00:00:00Z","containers":[{"name":"app","usage":{"cpu":"1","memory":"1Mi"}}]}]}`, second, cores, memory)
+				{"metadata":{"name":"other"},"timestamp":"2026-01-01T00:00:00Z","containers":[{"name":"app","usage":{"cpu":"1","memory":"1Mi"}}]}]}`,
+				second, cores, memory)
 		})
 	}
 	measured(0, "500m", "64Mi")
@@ -32,7 +34,8 @@ func TestUsageIsAddedUp(t *testing.T) {
 	measured(10, "250m", "65Mi")
 	f.get(t, "/metrics/resource", operator, nil)
 	_, body = f.get(t, "/metrics/resource", operator, nil)
-	assert.Contains(t, body, `container_cpu_usage_seconds_total{container="app",namespace="shop",pod="db-0"} 2.5 1767225610000`, "a sample counts once")
+	assert.Contains(t, body, `container_cpu_usage_seconds_total{container="app",namespace="shop",pod="db-0"} 2.5 1767225610000`,
+		"a sample counts once")
 	assert.Contains(t, body, `pod_cpu_usage_seconds_total{namespace="shop",pod="db-0"} 2.5 1767225610000`)
 	assert.Contains(t, body, `pod_memory_working_set_bytes{namespace="shop",pod="db-0"} 6.815744e+07`)
 	assert.NotContains(t, body, `pod="other"`)

@@ -1,53 +1,61 @@
-// Package node keeps the Node objects that stand for remote clusters, their
-// leases, and the heartbeat that tells a remote cluster that home is there.
+// Package node maintains the Node objects of remote clusters, their leases, and the heartbeat that
+// the remote agents watch. Read manager.go first: Manager.Run probes the remote cluster (health.go)
+// and writes the Node (describe.go).
 //
-// It does not use the node controller of virtual-kubelet: that one writes no
-// status at all while the remote cluster is silent, so that Ready could not be
-// set to False; it gives up where the remote cluster is silent at the start; and
-// it keeps all that it wrote once more in annotations.
+// It does not use the node controller of virtual-kubelet: that one writes no status at all while
+// the remote cluster is silent, so that Ready could not be set to False; it gives up if the remote
+// cluster is silent at the start; and it stores all that it wrote once more in annotations.
 package node
 
 import (
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/sentence"
 )
 
-// providerPrefix and the cluster ID make the provider ID of a virtual node, which
-// nobody can change: it tells our nodes from others.
+// providerPrefix and the cluster ID make the provider ID of a virtual node. It cannot be changed,
+// so it identifies our nodes.
 const providerPrefix = "lodestone://"
 
-// RemoteReady is the condition of a virtual node that says whether pods can run
-// in the remote cluster. It repeats Ready, whose sentence
-// kube-controller-manager replaces when the node's lease runs out.
+// RemoteReady is the condition of a virtual node that says whether pods can run in the remote
+// cluster. It repeats Ready, whose message kube-controller-manager replaces when the node's lease
+// expires.
 const RemoteReady corev1.NodeConditionType = "RemoteReady"
 
-// Description is what a virtual node should show.
+// Description is the wanted state of a virtual node.
 type Description struct {
 	// Cluster is the ID of the remote cluster.
 	Cluster string
-	// Address and Port are where the node's kubelet API is served.
+	// Address and Port are those of the node's kubelet API.
 	Address string
 	Port    int32
 	// Version is the Kubernetes version of the remote cluster; empty: not known.
 	Version string
-	// Offer is what the remote cluster gives; nil: not known yet.
+	// Offer is what the remote cluster offers; nil: not known yet.
 	Offer *remotev1alpha1.HomeClusterStatus
+	// Topology is where the RemoteCluster says that it is.
+	Topology v1alpha1.Topology
+	// Featureless says that home's API server takes no declared features of a node.
+	Featureless bool
 	// State says whether pods can run there.
 	State State
-	// Retired: the node takes no more pods.
+	// Retired says that the node takes no more pods.
 	Retired bool
-	// Now is the time of changes.
+	// Now is the time to write for changes.
 	Now metav1.Time
 }
 
-// State says whether pods can run in a remote cluster: a word and a sentence.
+// State says whether pods can run in a remote cluster, with a reason of one word and a sentence.
 type State struct {
 	Ready   bool
 	Reason  string
@@ -59,7 +67,7 @@ func Ours(node *corev1.Node, cluster string) bool {
 	return node.Spec.ProviderID == providerPrefix+cluster
 }
 
-// New returns the Node that a description means.
+// New returns the Node for a description.
 func New(name string, d Description) *corev1.Node {
 	node := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -68,8 +76,8 @@ func New(name string, d Description) *corev1.Node {
 	return WithStatus(WithMeta(node, d), d)
 }
 
-// WithMeta returns a copy of a node with labels, annotations and taints as
-// described; what others added stays.
+// WithMeta returns a copy of a node with labels, annotations and taints as described; those of
+// others stay.
 func WithMeta(node *corev1.Node, d Description) *corev1.Node {
 	node = node.DeepCopy()
 	labels := map[string]string{
@@ -88,7 +96,7 @@ func WithMeta(node *corev1.Node, d Description) *corev1.Node {
 	}
 	maps.Copy(node.Labels, labels)
 	if d.Offer != nil {
-		summarize(node, d.Offer.Nodes)
+		summarize(node, d)
 	}
 	taint := corev1.Taint{Key: keys.RemoteTaint, Value: d.Cluster, Effect: corev1.TaintEffectNoSchedule}
 	if !slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.MatchTaint(&taint) && t.Value == taint.Value }) {
@@ -99,27 +107,37 @@ func WithMeta(node *corev1.Node, d Description) *corev1.Node {
 	return node
 }
 
-// summarize sets the labels that the nodes of the remote cluster share, and takes
-// away those that they shared before.
-func summarize(node *corev1.Node, nodes remotev1alpha1.NodeSummary) {
-	shared := map[string]string{}
-	for key, value := range map[string]string{
-		corev1.LabelOSStable:       nodes.OperatingSystem,
-		corev1.LabelArchStable:     nodes.Architecture,
-		corev1.LabelTopologyRegion: nodes.Topology[corev1.LabelTopologyRegion],
-		corev1.LabelTopologyZone:   nodes.Topology[corev1.LabelTopologyZone],
-	} {
+// summarize sets the labels that depend on the remote cluster, and removes those that it no longer
+// gives. Region and zone are always there, so that the cluster counts as one place.
+func summarize(node *corev1.Node, d Description) {
+	nodes, own := d.Offer.Nodes, map[string]string{}
+	for key, value := range map[string]string{corev1.LabelOSStable: nodes.OperatingSystem, corev1.LabelArchStable: nodes.Architecture} {
 		if value != "" && validLabel(value) {
-			shared[key] = value
+			own[key] = value
 		}
 	}
-	for key := range strings.SplitSeq(node.Annotations[keys.NodeLabels], ",") {
-		if _, still := shared[key]; !still && optional(key) {
+	had := strings.Split(node.Annotations[keys.NodeLabels], ",")
+	for key, wanted := range map[string]string{corev1.LabelTopologyRegion: d.Topology.Region, corev1.LabelTopologyZone: d.Topology.Zone} {
+		shared := nodes.Topology[key]
+		_, labelled := node.Labels[key]
+		switch {
+		case wanted != "":
+			own[key] = wanted
+		case shared != "" && validLabel(shared):
+			own[key] = shared
+		case labelled && !slices.Contains(had, key):
+			// A user has set it.
+		default:
+			own[key] = d.Cluster
+		}
+	}
+	for _, key := range had {
+		if _, still := own[key]; !still && optional(key) {
 			delete(node.Labels, key)
 		}
 	}
-	maps.Copy(node.Labels, shared)
-	node.Annotations[keys.NodeLabels] = strings.Join(slices.Sorted(maps.Keys(shared)), ",")
+	maps.Copy(node.Labels, own)
+	node.Annotations[keys.NodeLabels] = strings.Join(slices.Sorted(maps.Keys(own)), ",")
 }
 
 func optional(key string) bool {
@@ -130,7 +148,7 @@ func optional(key string) bool {
 	return false
 }
 
-// retire cordons a node, and undoes it if it was done here.
+// retire cordons a node, and uncordons it if this program cordoned it.
 func retire(node *corev1.Node, retired bool) {
 	_, was := node.Annotations[keys.Retired]
 	switch {
@@ -141,4 +159,127 @@ func retire(node *corev1.Node, retired bool) {
 		node.Spec.Unschedulable = false
 		delete(node.Annotations, keys.Retired)
 	}
+}
+
+// maxResources limits how many resources a remote cluster may offer; no real cluster has more.
+const maxResources = 64
+
+// WithStatus returns a copy of a node with the status that is described. What is not known stays as
+// it was.
+func WithStatus(node *corev1.Node, d Description) *corev1.Node {
+	node = node.DeepCopy()
+	status := &node.Status
+	status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: d.Address}}
+	status.DaemonEndpoints.KubeletEndpoint.Port = d.Port
+	if d.Version != "" {
+		status.NodeInfo.KubeletVersion = d.Version
+	}
+	if d.Offer != nil {
+		status.Capacity = sane(d.Offer.Capacity)
+		status.Allocatable = sane(d.Offer.Allocatable)
+		status.NodeInfo.OperatingSystem = short(d.Offer.Nodes.OperatingSystem)
+		status.NodeInfo.Architecture = short(d.Offer.Nodes.Architecture)
+		if !d.Featureless {
+			status.DeclaredFeatures = features(d.Offer.Nodes.DeclaredFeatures)
+		}
+	}
+	status.Conditions = conditions(status.Conditions, d)
+	return node
+}
+
+// conditions returns the conditions of a node, including those of others. If
+// kube-controller-manager has set Ready to Unknown, because the lease expired while the remote
+// cluster is silent, that stays.
+func conditions(have []corev1.NodeCondition, d Description) []corev1.NodeCondition {
+	have = append([]corev1.NodeCondition(nil), have...)
+	status := corev1.ConditionFalse
+	if d.State.Ready {
+		status = corev1.ConditionTrue
+	}
+	ready := find(have, corev1.NodeReady)
+	if d.State.Ready || ready == nil || ready.Status != corev1.ConditionUnknown {
+		have = set(have, corev1.NodeCondition{Type: corev1.NodeReady, Status: status, Reason: d.State.Reason, Message: d.State.Message}, d)
+	}
+	have = set(have, corev1.NodeCondition{Type: RemoteReady, Status: status, Reason: d.State.Reason, Message: d.State.Message}, d)
+	for _, kind := range []corev1.NodeConditionType{corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure} {
+		if old := find(have, kind); old != nil && !d.State.Ready {
+			continue
+		}
+		have = set(have, corev1.NodeCondition{Type: kind, Status: corev1.ConditionFalse, Reason: "RemoteCluster",
+			Message: "the remote cluster looks after its own nodes"}, d)
+	}
+	return have
+}
+
+// set adds a condition or replaces the one of its type; it sets the times of the change.
+func set(all []corev1.NodeCondition, condition corev1.NodeCondition, d Description) []corev1.NodeCondition {
+	condition.LastHeartbeatTime, condition.LastTransitionTime = d.Now, d.Now
+	old := find(all, condition.Type)
+	if old == nil {
+		return append(all, condition)
+	}
+	if old.Status == condition.Status {
+		condition.LastTransitionTime = old.LastTransitionTime
+		if old.Reason == condition.Reason && old.Message == condition.Message {
+			return all
+		}
+	}
+	*old = condition
+	return all
+}
+
+func find(all []corev1.NodeCondition, kind corev1.NodeConditionType) *corev1.NodeCondition {
+	for i := range all {
+		if all[i].Type == kind {
+			return &all[i]
+		}
+	}
+	return nil
+}
+
+// sane returns the offered resources that are valid for a node.
+func sane(offered corev1.ResourceList) corev1.ResourceList {
+	result := corev1.ResourceList{}
+	for name, quantity := range offered {
+		if len(result) < maxResources && quantity.Sign() >= 0 && len(validation.IsQualifiedName(string(name))) == 0 {
+			result[name] = quantity
+		}
+	}
+	return result
+}
+
+// maxFeatures limits how many features a remote cluster may declare.
+const maxFeatures = 64
+
+// featureName matches what API servers take as the name of a declared feature.
+var featureName = regexp.MustCompile(`^[A-Z][A-Za-z0-9]*(/[A-Za-z][A-Za-z0-9]*)*$`)
+
+// features returns the declared features that are valid for a node, in the order that API servers want.
+func features(declared []string) []string {
+	var kept []string
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(declared))) {
+		if len(kept) < maxFeatures && len(name) <= 253 && featureName.MatchString(name) {
+			kept = append(kept, name)
+		}
+	}
+	return kept
+}
+
+func validLabel(value string) bool { return len(validation.IsValidLabelValue(value)) == 0 }
+
+// short returns a word if it fits into a node's information, or nothing.
+func short(word string) string {
+	if len(word) > 63 || strings.ContainsAny(word, " \t\r\n") {
+		return ""
+	}
+	return word
+}
+
+// clip shortens a sentence of the remote cluster.
+func clip(message string) string {
+	const most = 512
+	if len(message) > most {
+		return sentence.Cut(message, most) + "…"
+	}
+	return message
 }

@@ -1,6 +1,8 @@
 package node
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
@@ -83,20 +86,24 @@ func TestWhatUsersAddToANodeStays(t *testing.T) {
 func TestOurTaintIsPutRight(t *testing.T) {
 	node := New("west", described(nil))
 	node.Spec.Taints[0].Value = "other"
-	assert.Equal(t, []corev1.Taint{{Key: keys.RemoteTaint, Value: "west", Effect: corev1.TaintEffectNoSchedule}}, WithMeta(node, described(nil)).Spec.Taints)
+	assert.Equal(t, []corev1.Taint{{Key: keys.RemoteTaint, Value: "west", Effect: corev1.TaintEffectNoSchedule}},
+		WithMeta(node, described(nil)).Spec.Taints)
 }
 
 func TestLabelsThatNodesNoLongerShareGo(t *testing.T) {
 	node := New("west", described(nil))
 	node.Labels["team"] = "data"
 	mixed := WithMeta(node, described(func(d *Description) {
-		d.Offer.Nodes = remotev1alpha1.NodeSummary{Count: 3, OperatingSystem: "linux", Topology: map[string]string{corev1.LabelTopologyRegion: "eu"}}
+		d.Offer.Nodes = remotev1alpha1.NodeSummary{Count: 3, OperatingSystem: "linux",
+			Topology: map[string]string{corev1.LabelTopologyRegion: "eu"}}
 	}))
 	assert.NotContains(t, mixed.Labels, corev1.LabelArchStable)
-	assert.NotContains(t, mixed.Labels, corev1.LabelTopologyZone)
+	assert.Equal(t, "west", mixed.Labels[corev1.LabelTopologyZone], "the cluster is one place")
 	assert.Equal(t, "eu", mixed.Labels[corev1.LabelTopologyRegion])
 	assert.Equal(t, "data", mixed.Labels["team"])
 
+	delete(mixed.Labels, corev1.LabelTopologyZone)
+	mixed.Annotations[keys.NodeLabels] = corev1.LabelOSStable
 	mixed.Labels[corev1.LabelTopologyZone] = "by-hand"
 	again := WithMeta(mixed, described(func(d *Description) { d.Offer.Nodes = remotev1alpha1.NodeSummary{OperatingSystem: "linux"} }))
 	assert.Equal(t, "by-hand", again.Labels[corev1.LabelTopologyZone], "what a user set where the cluster says nothing")
@@ -105,6 +112,44 @@ func TestLabelsThatNodesNoLongerShareGo(t *testing.T) {
 	assert.Equal(t, node.Labels, unknown.Labels, "what is not known changes nothing")
 	node.Annotations[keys.NodeLabels] = "team"
 	assert.Equal(t, "data", WithMeta(node, described(nil)).Labels["team"], "no annotation takes away other labels")
+}
+
+func TestAClusterIsOnePlaceWhateverItsNodesShare(t *testing.T) {
+	topology := func(node *corev1.Node) string {
+		return node.Labels[corev1.LabelTopologyRegion] + "/" + node.Labels[corev1.LabelTopologyZone]
+	}
+	place := func(region, zone string, shared map[string]string) func(*Description) {
+		return func(d *Description) {
+			d.Topology, d.Offer.Nodes.Topology = v1alpha1.Topology{Region: region, Zone: zone}, shared
+		}
+	}
+	shared := map[string]string{corev1.LabelTopologyRegion: "eu", corev1.LabelTopologyZone: "eu-1"}
+	node := New("west", described(place("", "", nil)))
+	assert.Equal(t, "west/west", topology(node), "its nodes share nothing")
+	node = WithMeta(node, described(place("", "", map[string]string{corev1.LabelTopologyRegion: "eu"})))
+	assert.Equal(t, "eu/west", topology(node), "several zones of a region")
+	node = WithMeta(node, described(place("", "", shared)))
+	assert.Equal(t, "eu/eu-1", topology(node))
+	node = WithMeta(node, described(place("us", "us-2", shared)))
+	assert.Equal(t, "us/us-2", topology(node), "the RemoteCluster says where it is")
+	assert.Equal(t, "west/west", topology(WithMeta(node, described(place("", "", nil)))), "what it no longer says")
+}
+
+func TestDeclaredFeaturesAreTakenOverWhereTheyAreValid(t *testing.T) {
+	declare := func(names ...string) func(*Description) {
+		return func(d *Description) { d.Offer.Nodes.DeclaredFeatures = names }
+	}
+	node := New("west", described(declare("Resize/fast", "Guaranteed", "Guaranteed", "no such", "", "x", strings.Repeat("A", 254))))
+	assert.Equal(t, []string{"Guaranteed", "Resize/fast"}, node.Status.DeclaredFeatures)
+	assert.Empty(t, WithStatus(node, described(declare())).Status.DeclaredFeatures, "a node that does not have them has joined")
+	many := make([]string, 1000)
+	for i := range many {
+		many[i] = fmt.Sprintf("Feature%d", i)
+	}
+	assert.Len(t, New("west", described(declare(many...))).Status.DeclaredFeatures, maxFeatures)
+	assert.Empty(t, New("west", described(func(d *Description) {
+		d.Offer.Nodes.DeclaredFeatures, d.Featureless = []string{"Guaranteed"}, true
+	})).Status.DeclaredFeatures)
 }
 
 func TestARetiredNodeIsCordonedAndTakenBack(t *testing.T) {
@@ -120,11 +165,12 @@ func TestNothingThatARemoteClusterSaysBreaksTheNode(t *testing.T) {
 	node := New("west", described(func(d *Description) {
 		d.Offer.Nodes = remotev1alpha1.NodeSummary{OperatingSystem: "no label!", Architecture: "amd64\n", Topology: map[string]string{
 			corev1.LabelTopologyZone: "a b", "node-role.kubernetes.io/control-plane": "x", corev1.LabelTopologyRegion: "eu"}}
-		d.Offer.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("-4"), "no such/name!": resource.MustParse("1"), corev1.ResourcePods: resource.MustParse("10")}
+		d.Offer.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("-4"), "no such/name!": resource.MustParse("1"),
+			corev1.ResourcePods: resource.MustParse("10")}
 	}))
 	assert.NotContains(t, node.Labels, corev1.LabelOSStable)
 	assert.NotContains(t, node.Labels, corev1.LabelArchStable)
-	assert.NotContains(t, node.Labels, corev1.LabelTopologyZone)
+	assert.Equal(t, "west", node.Labels[corev1.LabelTopologyZone])
 	assert.NotContains(t, node.Labels, "node-role.kubernetes.io/control-plane")
 	assert.Equal(t, "eu", node.Labels[corev1.LabelTopologyRegion])
 	assert.Equal(t, corev1.ResourceList{corev1.ResourcePods: resource.MustParse("10")}, node.Status.Allocatable)
@@ -141,7 +187,8 @@ func TestReadyFollowsTheState(t *testing.T) {
 
 	find(down.Status.Conditions, corev1.NodeReady).Status = corev1.ConditionUnknown
 	find(down.Status.Conditions, corev1.NodeReady).Message = "Kubelet stopped posting node status."
-	require.Equal(t, down, WithStatus(down, described(func(d *Description) { d.State, d.Offer = silent, nil })), "no quarrel with kube-controller-manager")
+	require.Equal(t, down, WithStatus(down, described(func(d *Description) { d.State, d.Offer = silent, nil })),
+		"no quarrel with kube-controller-manager")
 	assert.Equal(t, silent.Message, find(down.Status.Conditions, RemoteReady).Message)
 	assert.Equal(t, corev1.ConditionTrue, find(WithStatus(down, described(nil)).Status.Conditions, corev1.NodeReady).Status)
 }

@@ -14,7 +14,8 @@ import (
 )
 
 func homeCluster(conditions ...metav1.Condition) *remotev1alpha1.HomeCluster {
-	return &remotev1alpha1.HomeCluster{ObjectMeta: metav1.ObjectMeta{Name: "h1"}, Status: remotev1alpha1.HomeClusterStatus{Conditions: conditions}}
+	return &remotev1alpha1.HomeCluster{ObjectMeta: metav1.ObjectMeta{Name: "h1"},
+		Status: remotev1alpha1.HomeClusterStatus{Conditions: conditions}}
 }
 
 func TestWhatIsKnownOfAClusterBecomesAState(t *testing.T) {
@@ -29,19 +30,27 @@ func TestWhatIsKnownOfAClusterBecomesAState(t *testing.T) {
 		reason  string
 		says    string
 	}{
-		"nothing yet":                        {unknown: true},
-		"one failure at the start":           {health: Health{Failures: 1, Reason: "RemoteSilent", Problem: "no"}, unknown: true},
-		"silent from the start":              {health: Health{Failures: 3, Reason: "RemoteSilent", Problem: "no answer"}, reason: "RemoteSilent", says: "no answer"},
-		"all is well":                        {health: Health{Answered: true, Home: homeCluster(isReady)}, ready: true, reason: "RemoteReady", says: "pods can run in cluster west"},
-		"one missed answer":                  {health: Health{Answered: true, Failures: 2, Home: homeCluster(isReady)}, ready: true, reason: "RemoteReady", says: "pods can run"},
-		"an outage":                          {health: Health{Answered: true, Failures: 3, Reason: "RemoteSilent", Problem: "gone", Home: homeCluster(isReady)}, reason: "RemoteSilent", says: "gone"},
-		"no HomeCluster":                     {health: Health{Answered: true, Missing: "none"}, reason: "NoHomeCluster", says: "none"},
-		"an agent that has not answered yet": {health: Health{Answered: true, Home: homeCluster()}, reason: "AgentSilent", says: "check that it runs"},
+		"nothing yet":              {unknown: true},
+		"one failure at the start": {health: Health{Failures: 1, Reason: "RemoteSilent", Problem: "no"}, unknown: true},
+		"silent from the start": {health: Health{Failures: 3, Reason: "RemoteSilent", Problem: "no answer"}, reason: "RemoteSilent",
+			says: "no answer"},
+		"all is well": {health: Health{Answered: true, Home: homeCluster(isReady)}, ready: true, reason: "RemoteReady",
+			says: "pods can run in cluster west"},
+		"one missed answer": {health: Health{Answered: true, Failures: 2, Home: homeCluster(isReady)}, ready: true,
+			reason: "RemoteReady", says: "pods can run"},
+		"an outage": {health: Health{Answered: true, Failures: 3, Reason: "RemoteSilent", Problem: "gone",
+			Home: homeCluster(isReady)}, reason: "RemoteSilent", says: "gone"},
+		"no HomeCluster": {health: Health{Answered: true, Missing: "none"}, reason: "NoHomeCluster", says: "none"},
+		"an agent that has not answered yet": {health: Health{Answered: true, Home: homeCluster()}, reason: "AgentSilent",
+			says: "check that it runs"},
 		"a HomeCluster that is not ready": {health: Health{Answered: true, Home: homeCluster(metav1.Condition{
-			Type: remotev1alpha1.Ready, Status: metav1.ConditionFalse, Message: "the namespace is taken"})}, reason: "HomeClusterNotReady", says: "the namespace is taken"},
+			Type: remotev1alpha1.Ready, Status: metav1.ConditionFalse, Message: "the namespace is taken"})}, reason: "HomeClusterNotReady",
+			says: "the namespace is taken"},
 		"a HomeCluster that is withdrawn": {health: Health{Answered: true, Home: leaving}, reason: "Leaving", says: "withdrawn"},
-		"a heartbeat that is new":         {health: Health{Answered: true, Beats: deaf - 1, Home: homeCluster(isReady, away)}, ready: true, reason: "RemoteReady"},
-		"a heartbeat that nobody hears":   {health: Health{Answered: true, Beats: deaf, Home: homeCluster(isReady, away)}, reason: "AgentSilent", says: "does not see this cluster's heartbeat"},
+		"a heartbeat that is new": {health: Health{Answered: true, Beats: missedBeats - 1, Home: homeCluster(isReady, away)}, ready: true,
+			reason: "RemoteReady"},
+		"a heartbeat that nobody hears": {health: Health{Answered: true, Beats: missedBeats, Home: homeCluster(isReady, away)},
+			reason: "AgentSilent", says: "does not see this cluster's heartbeat"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			state, known := test.health.State("west")

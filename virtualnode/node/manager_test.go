@@ -28,7 +28,7 @@ import (
 
 const long, often = 30 * time.Second, 10 * time.Millisecond
 
-// west plays the API server of a remote cluster.
+// west is the API server of a remote cluster.
 type west struct {
 	*httptest.Server
 	broken atomic.Bool  // it answers nothing but errors
@@ -57,15 +57,18 @@ func (s *west) serve(w http.ResponseWriter, r *http.Request) {
 	case path == "/version":
 		answer(map[string]string{"gitVersion": "v1.35.0"})
 	case strings.HasSuffix(path, "/namespaces/kube-system"):
-		answer(corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "west-uid"}})
+		answer(corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
+			ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "west-uid"}})
 	case strings.HasSuffix(path, "/leases/home"):
 		if r.Method == http.MethodPut {
 			s.beats.Add(1)
 		}
-		answer(coordinationv1.Lease{TypeMeta: metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "Lease"}, ObjectMeta: metav1.ObjectMeta{Name: "home"}})
+		answer(coordinationv1.Lease{TypeMeta: metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "Lease"},
+			ObjectMeta: metav1.ObjectMeta{Name: "home"}})
 	case s.absent.Load():
 		w.WriteHeader(http.StatusNotFound)
-		answer(metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: 404, Reason: metav1.StatusReasonNotFound})
+		answer(metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: 404,
+			Reason: metav1.StatusReasonNotFound})
 	case strings.HasSuffix(path, "/homeclusters/h1"):
 		answer(home)
 	case r.URL.Query().Get("watch") != "":
@@ -102,7 +105,8 @@ func newManaged(t *testing.T, s *west) *managed {
 		}})
 	var err error
 	m.session, err = session.Open(&v1alpha1.RemoteCluster{ObjectMeta: metav1.ObjectMeta{Name: "west"}},
-		&rest.Config{Host: s.URL, TLSClientConfig: rest.TLSClientConfig{CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})}}, "h1")
+		&rest.Config{Host: s.URL,
+			TLSClientConfig: rest.TLSClientConfig{CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})}}, "h1")
 	require.NoError(t, err)
 	return m
 }
@@ -208,4 +212,50 @@ func TestARetiredNodeIsNotMadeAgain(t *testing.T) {
 	assert.EqualValues(t, "absent", m.ready())
 	m.Retire(false)
 	require.Eventually(t, func() bool { return m.ready() == corev1.ConditionTrue }, long, often)
+}
+
+func TestWorkInARetiredClusterBeginsWithoutANode(t *testing.T) {
+	remote := newWest(t)
+	m := newManaged(t, remote)
+	m.Retire(true)
+	m.run(t)
+	require.Eventually(t, func() bool { return m.admitted.Load() == 1 }, long, often)
+	assert.EqualValues(t, "absent", m.ready(), "the node is not made for it")
+}
+
+func TestARetiredDuplicateEndsWhatItBegan(t *testing.T) {
+	remote := newWest(t)
+	m := newManaged(t, remote)
+	ended, _ := m.run(t)
+	require.Eventually(t, func() bool { return m.ready() == corev1.ConditionTrue }, long, often)
+	sentence := "another stands for it"
+	m.unwanted.Store(&sentence)
+	require.ErrorIs(t, finished(t, ended), errUnwanted)
+
+	m.Retire(true)
+	ended, stop := m.run(t)
+	require.Eventually(t, func() bool { return m.admitted.Load() == 2 }, long, often)
+	beats := remote.beats.Load()
+	require.Eventually(t, func() bool { return remote.beats.Load() > beats+5 }, long, often)
+	require.NoError(t, m.home.CoreV1().Nodes().Delete(t.Context(), "west", metav1.DeleteOptions{}))
+	stop()
+	assert.NoError(t, finished(t, ended), "it was not ended for being unwanted")
+}
+
+func TestWhereWorkMayBegin(t *testing.T) {
+	for name, test := range map[string]struct {
+		health  Health
+		retired bool
+		want    bool
+	}{
+		"the cluster never answered":       {},
+		"it never answered a retired node": {retired: true},
+		"it answered":                      {health: Health{Answered: true}, want: true},
+		"another stands for it":            {health: Health{Answered: true, Unwanted: "no", UnwantedReason: Duplicate}},
+		"another stands for it, and it leaves": {health: Health{Answered: true, Unwanted: "no", UnwantedReason: Duplicate}, retired: true,
+			want: true},
+		"it is the home cluster, and it leaves": {health: Health{Answered: true, Unwanted: "no", UnwantedReason: "PointsHome"}, retired: true},
+	} {
+		t.Run(name, func(t *testing.T) { assert.Equal(t, test.want, usable(test.health, test.retired)) })
+	}
 }

@@ -1,22 +1,39 @@
-// Package pods runs the pods of virtual nodes in their remote clusters: for each
-// session it observes one home pod at a time, lets package decide choose the next
-// step, and takes that step. Pods are known by UID. A change on either side brings
-// a pod back here by an event, so nothing is polled.
+// Package pods runs the pods of virtual nodes in their remote clusters: for each session it
+// observes one home pod at a time, lets decide.Next choose the next step, and takes that step
+// (act.go). Read pods.go first. Pods are identified by UID. Each change on either side queues the
+// pod again, so nothing is polled.
 //
-// Each session has a queue and workers of its own: a cluster that does not answer
-// delays only its own pods. Nothing that is remembered between steps is needed to
-// be right; it saves requests and events.
+// Each session has its own queue and workers: a cluster that does not answer delays only its own
+// pods. What is remembered between steps (state.go) only saves requests and events; the decisions
+// are correct without it.
 package pods
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
+	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
+
+	"github.com/lodestone-storage/lodestone/pkg/controller"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/namespaces"
+	"github.com/lodestone-storage/lodestone/pkg/sentence"
+	"github.com/lodestone-storage/lodestone/virtualnode/decide"
+	"github.com/lodestone-storage/lodestone/virtualnode/session"
+	"github.com/lodestone-storage/lodestone/virtualnode/translate"
 )
 
 // DefaultWorkers is how many pods of one session are worked on at once.
@@ -30,8 +47,8 @@ const (
 
 // Config is what a Controller needs.
 type Config struct {
-	// Home talks to the home cluster. The informers are of that cluster, hold
-	// whole objects, and may not run yet.
+	// Home is the client of the home cluster. The informers are of that cluster, have whole
+	// objects, and may not run yet.
 	Home                    kubernetes.Interface
 	Pods, Nodes, Namespaces cache.SharedIndexInformer
 	Recorder                record.EventRecorder
@@ -83,7 +100,7 @@ func New(config Config) (*Controller, error) {
 }
 
 func (c *Controller) homePod(uid types.UID) *corev1.Pod {
-	found := indexed(c.config.Pods, byUID, string(uid))
+	found := controller.Indexed[corev1.Pod](c.config.Pods, byUID, string(uid))
 	if len(found) == 0 {
 		return nil
 	}
@@ -91,29 +108,392 @@ func (c *Controller) homePod(uid types.UID) *corev1.Pod {
 }
 
 func (c *Controller) podsOn(node string) []*corev1.Pod {
-	return indexed(c.config.Pods, byNode, node)
+	return controller.Indexed[corev1.Pod](c.config.Pods, byNode, node)
 }
 
-func indexed(informer cache.SharedIndexInformer, index, key string) []*corev1.Pod {
-	objects, err := informer.GetIndexer().ByIndex(index, key)
+const (
+	// requestTimeout limits one request, in either cluster.
+	requestTimeout = 10 * time.Second
+	// minBackoff and maxBackoff are the shortest and the longest pause before a step is tried
+	// again.
+	minBackoff, maxBackoff = 20 * time.Millisecond, 10 * time.Second
+	// lookAgain is when a pod is reconciled again whose next event should have come by then.
+	lookAgain = 5 * time.Second
+	// resync is how often all pods of a session are reconciled without an event.
+	resync = 10 * time.Minute
+)
+
+// key identifies a pod: uid is that of the home pod, the rest is its namespace and name in the
+// remote cluster.
+type key struct {
+	uid             types.UID
+	namespace, name string
+}
+
+func (k key) String() string { return k.namespace + "/" + k.name }
+
+// runner works for one session.
+type runner struct {
+	*Controller
+	session    *session.Session
+	queue      *controller.Queue[key]
+	namespaces *remoteNamespaces
+	states     *states
+
+	mu         sync.Mutex
+	clusterUID types.UID
+}
+
+// Run works for a session until ctx ends, and returns when every step that was begun is done. The
+// informers of the home cluster must be running.
+func (c *Controller) Run(ctx context.Context, s *session.Session) error {
+	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("cluster", s.Cluster))
+	r := &runner{Controller: c, session: s, queue: newQueue(), namespaces: newRemoteNamespaces(s), states: newStates()}
+	defer r.queue.ShutDown()
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	unwatch, err := r.watchHome()
 	if err != nil {
+		return err
+	}
+	defer unwatch()
+	if !cache.WaitForCacheSync(ctx.Done(), c.config.Pods.HasSynced, c.config.Nodes.HasSynced, c.config.Namespaces.HasSynced) {
 		return nil
 	}
-	result := make([]*corev1.Pod, 0, len(objects))
-	for _, obj := range objects {
-		if pod, ok := obj.(*corev1.Pod); ok {
-			result = append(result, pod)
+	r.namespaces.open(watching, namespaceEvents{
+		shadow: r.shadowChanged, pod: r.remotePodChanged, given: r.remoteNamespaceChanged, synced: r.remoteNamespaceChanged,
+	})
+	var running sync.WaitGroup
+	running.Go(func() { r.namespaces.run(watching) })
+	running.Go(func() { r.identify(watching) })
+	running.Go(func() { r.awaitNamespaces(watching) })
+	running.Go(func() { r.resyncAll(watching) })
+	r.queue.Run(ctx, c.config.Workers, r.sync)
+	running.Wait()
+	return nil
+}
+
+func newQueue() *controller.Queue[key] {
+	// A step is finished: the next run would have to clean up half of one.
+	return controller.NewQueue[key](controller.QueueConfig{Name: "pods", FirstRetry: minBackoff, LastRetry: maxBackoff, FinishSteps: true,
+		Quiet: true})
+}
+
+// identify reads the UID of this cluster, which is recorded on a home pod before anything runs for
+// it.
+func (r *runner) identify(ctx context.Context) {
+	logger := klog.FromContext(ctx)
+	err := newRetry(&r.namespaces.retries).always(ctx, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+		defer cancel()
+		system, err := r.session.Client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+		if err != nil {
+			return fmt.Errorf("get namespace kube-system: %w", err)
+		}
+		if system.UID == "" {
+			return errors.New("the answer has no namespace kube-system: something else than an API server gave it")
+		}
+		r.mu.Lock()
+		r.clusterUID = system.UID
+		r.mu.Unlock()
+		return nil
+	})
+	if err != nil {
+		return
+	}
+	logger.V(2).Info("Cluster answers", "clusterUID", r.cluster())
+	r.enqueueAll(func(*corev1.Pod) bool { return true })
+}
+
+// awaitNamespaces queues all pods once it is known which namespaces are given: a pod that was
+// reconciled earlier waits for that.
+func (r *runner) awaitNamespaces(ctx context.Context) {
+	if cache.WaitForCacheSync(ctx.Done(), r.namespaces.requests.HasSynced) {
+		r.enqueueAll(func(*corev1.Pod) bool { return true })
+	}
+}
+
+func (r *runner) cluster() types.UID {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.clusterUID
+}
+
+func (r *runner) resyncAll(ctx context.Context) {
+	ticker := time.NewTicker(resync)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			r.enqueueAll(func(*corev1.Pod) bool { return true })
+			r.namespaces.each(r.shadowChanged)
 		}
 	}
+}
+
+// sync takes the next step for a pod.
+func (r *runner) sync(ctx context.Context, k key) (time.Duration, error) {
+	o, unseen := r.observe(ctx, k)
+	result := r.perform(ctx, k, o, decide.Next(o))
+	switch {
+	case result.err != nil:
+		return 0, result.err
+	case result.again:
+		r.queue.Add(k)
+		return 0, nil
+	case unseen && result.after == 0:
+		return lookAgain, nil
+	}
+	return result.after, nil
+}
+
+// outcome is the result of a step.
+type outcome struct {
+	err error
+	// again is set if the pod is to be reconciled again at once.
+	again bool
+	after time.Duration
+}
+
+// observe gathers what is known of one home pod, from caches alone. unseen says that this program
+// wrote or read the ShadowPod but the informer does not show it: if it is deleted already, no event
+// will come.
+func (r *runner) observe(ctx context.Context, k key) (o decide.Observation, unseen bool) {
+	o = decide.Observation{
+		Cluster: r.session.Cluster, ClusterUID: r.cluster(), Network: r.session.Network,
+		Ranges: r.session.Ranges, Problem: r.states.problem(k),
+	}
+	var home types.UID
+	if pod := r.homePod(k.uid); pod != nil && pod.Spec.NodeName == r.session.Node && r.keyOf(pod) == k {
+		o.Pod = r.states.home(k, pod)
+		namespace := controller.Get[corev1.Namespace](r.config.Namespaces, pod.Namespace)
+		if namespace != nil {
+			home = namespace.UID
+		}
+		o.Open = namespaces.MayUse(namespace, r.session.Cluster)
+		o.Template = translate.Template(o.Pod, r.session.Namespace)
+		if _, started := decide.CopyOf(o.Pod); started {
+			// This is done even if the namespace was taken back: the copy must be ended.
+			r.namespaces.watch(k.namespace)
+		}
+	}
+	if node := controller.Get[corev1.Node](r.config.Nodes, r.session.Node); node != nil {
+		o.HostIP, o.Current = address(node), ready(node)
+		o.Silent = !o.Current
+	}
+	o.Namespace = r.namespaces.of(k.namespace, home)
+	shadow, remote := r.namespaces.find(k)
+	if shadow != nil && !r.isOf(shadow, k.uid) {
+		o.Blocking, shadow = shadow, nil
+	}
+	o.Shadow = r.states.shadow(k, shadow)
+	if o.Pod != nil && o.Shadow != nil {
+		translate.KeepClaims(&o.Template, o.Shadow.Spec.Pod)
+	}
+	unseen = shadow == nil && o.Shadow != nil
+	if remote != nil && remote.Labels[keys.PodUID] == string(k.uid) {
+		o.Remote = remote
+	}
+	if o.ClusterUID == "" {
+		o.Namespace.Given, o.Namespace.Message = false, fmt.Sprintf("waiting until cluster %s answers", r.session.Cluster)
+	}
+	if o.Pod == nil && o.Shadow == nil {
+		r.states.forget(k)
+	}
+	klog.FromContext(ctx).V(6).Info("Observed", "podUID", k.uid, "pod", o.Pod != nil, "shadow", o.Shadow != nil, "remote", o.Remote != nil)
+	return o, unseen
+}
+
+// isOf reports whether a ShadowPod belongs to a home pod of this home.
+func (r *runner) isOf(shadow *shadowPod, uid types.UID) bool {
+	return shadow.Spec.Home.Cluster == r.session.HomeID && shadow.Spec.Home.UID == uid
+}
+
+// perform takes a step and records its message as an event.
+func (r *runner) perform(ctx context.Context, k key, o decide.Observation, step decide.Step) outcome {
+	logger := klog.FromContext(ctx).WithValues("podUID", k.uid)
+	if o.Pod != nil {
+		logger = logger.WithValues("pod", klog.KObj(o.Pod))
+	}
+	ctx = klog.NewContext(ctx, logger)
+	r.tell(k, o.Pod, step.Tell)
+	if step.Verb == decide.Idle {
+		return outcome{}
+	}
+	logger.V(3).Info("Taking step", "step", step.Verb)
+	result := r.act(ctx, k, o, step)
+	name := "success"
+	if result.err != nil {
+		name = "error"
+		r.stepFailed(k, o, step, result.err)
+	} else {
+		r.states.setProblem(k, "")
+	}
+	r.steps.WithLabelValues(r.session.Cluster, string(step.Verb), name).Inc()
 	return result
 }
 
-// one returns the object of a key, nil if there is none.
-func one[T any](store cache.Store, key string) *T {
-	obj, ok, err := store.GetByKey(key)
-	if err != nil || !ok {
-		return nil
+// stepFailed remembers why a step failed, and records an event if it keeps failing. Errors that
+// pass by themselves, such as conflicts, are not recorded.
+func (r *runner) stepFailed(k key, o decide.Observation, step decide.Step, err error) {
+	if passing(err) {
+		return
 	}
-	typed, _ := obj.(*T)
-	return typed
+	text := sentence.Cut(err.Error(), maxEvent/2) + "; it is tried again"
+	r.states.setProblem(k, text)
+	if r.queue.Failures(k) < 3 {
+		return
+	}
+	if o.Pod != nil && (step.Verb == decide.Finish || step.Verb == decide.End) {
+		text += "; until then the pod stays, for it may still run there: once it is certain that it does not, `kubectl lodestone release " +
+			"pod` gives it up"
+	}
+	r.tell(k, o.Pod, &decide.Message{Warning: true, Reason: string(step.Verb) + "Failed", Text: text})
+}
+
+// maxEvent limits the text of an event, in bytes: API servers refuse longer ones, and parts of it
+// come from a remote cluster.
+const maxEvent = 1024
+
+// tell records an event on the home pod, unless the same one was recorded a short time ago.
+func (r *runner) tell(k key, pod *corev1.Pod, m *decide.Message) {
+	if m == nil || pod == nil {
+		return
+	}
+	text := sentence.Cut(m.Text, maxEvent)
+	if !r.states.newEvent(k, m.Reason+" "+text, time.Now()) {
+		return
+	}
+	kind := corev1.EventTypeNormal
+	if m.Warning {
+		kind = corev1.EventTypeWarning
+	}
+	r.config.Recorder.Event(pod, kind, m.Reason, text)
+}
+
+// encode returns a patch as JSON.
+func encode(patch map[string]any) ([]byte, error) {
+	data, err := json.Marshal(patch)
+	if err != nil {
+		return nil, fmt.Errorf("encode patch: %w", err)
+	}
+	return data, nil
+}
+
+// keyOf returns the key of a home pod.
+func (r *runner) keyOf(pod *corev1.Pod) key {
+	return key{uid: pod.UID, namespace: r.session.Namespace(pod.Namespace), name: pod.Name}
+}
+
+// watchHome adds handlers to the informers of the home cluster that queue pods. The returned
+// function removes them.
+func (r *runner) watchHome() (func(), error) {
+	unwatchPods, err1 := controller.Watch(r.config.Pods, r.homePodChanged)
+	unwatchNodes, err2 := controller.Watch(r.config.Nodes, r.nodeChanged)
+	unwatchNamespaces, err3 := controller.Watch(r.config.Namespaces, r.namespaceChanged)
+	unwatch := func() {
+		for _, one := range []func() error{unwatchPods, unwatchNodes, unwatchNamespaces} {
+			if one != nil {
+				_ = one()
+			}
+		}
+	}
+	if err := errors.Join(err1, err2, err3); err != nil {
+		unwatch()
+		return nil, fmt.Errorf("watch the home cluster: %w", err)
+	}
+	return unwatch, nil
+}
+
+func (r *runner) homePodChanged(was, now *corev1.Pod) {
+	if now == nil {
+		r.states.homeDeleted(r.keyOf(was))
+	}
+	r.enqueue(controller.Either(was, now))
+}
+
+func (r *runner) enqueue(pod *corev1.Pod) {
+	if pod.Spec.NodeName == r.session.Node {
+		r.queue.Add(r.keyOf(pod))
+	}
+}
+
+// nodeChanged queues all pods of the virtual node when it becomes ready: while it is not, changes
+// in the remote cluster have no effect.
+func (r *runner) nodeChanged(was, now *corev1.Node) {
+	if now == nil || now.Name != r.session.Node {
+		return
+	}
+	if was != nil && ready(was) == ready(now) && address(was) == address(now) {
+		return
+	}
+	if ready(now) {
+		r.namespaces.retries.retryNow()
+	}
+	r.enqueueAll(func(*corev1.Pod) bool { return true })
+}
+
+func (r *runner) namespaceChanged(was, now *corev1.Namespace) {
+	if now == nil {
+		return
+	}
+	if was != nil && maps.Equal(was.Labels, now.Labels) && equality.Semantic.DeepEqual(was.Annotations, now.Annotations) {
+		return
+	}
+	r.enqueueAll(func(pod *corev1.Pod) bool { return pod.Namespace == now.Name })
+}
+
+// shadowChanged queues the home pod of a ShadowPod, and the one that may wait for its name.
+func (r *runner) shadowChanged(shadow *shadowPod, gone bool) {
+	home := shadow.Spec.Home
+	if home.Cluster != r.session.HomeID {
+		return
+	}
+	k := key{uid: home.UID, namespace: shadow.Namespace, name: shadow.Name}
+	if gone {
+		r.states.shadowDeleted(k, shadow.UID)
+		if pod := controller.Get[corev1.Pod](r.config.Pods, home.Namespace+"/"+home.Name); pod != nil {
+			r.enqueue(pod)
+		}
+	}
+	r.queue.Add(k)
+}
+
+func (r *runner) remotePodChanged(pod *corev1.Pod) {
+	r.queue.Add(key{uid: types.UID(pod.Labels[keys.PodUID]), namespace: pod.Namespace, name: pod.Name})
+}
+
+// remoteNamespaceChanged queues the pods that belong in a namespace of the remote cluster.
+func (r *runner) remoteNamespaceChanged(namespace string) {
+	r.enqueueAll(func(pod *corev1.Pod) bool { return r.session.Namespace(pod.Namespace) == namespace })
+}
+
+func (r *runner) enqueueAll(which func(*corev1.Pod) bool) {
+	for _, pod := range r.podsOn(r.session.Node) {
+		if which(pod) {
+			r.queue.Add(r.keyOf(pod))
+		}
+	}
+}
+
+// ready reports whether a node is ready.
+func ready(node *corev1.Node) bool {
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// address returns the internal address of a node, empty if it has none.
+func address(node *corev1.Node) string {
+	for _, a := range node.Status.Addresses {
+		if a.Type == corev1.NodeInternalIP {
+			return a.Address
+		}
+	}
+	return ""
 }

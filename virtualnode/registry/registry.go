@@ -1,7 +1,7 @@
-// Package registry opens a session for each RemoteCluster that is to have
-// a virtual node, ends and renews it as kubeconfigs and objects change, and takes
-// virtual nodes away. Each cluster has a goroutine of its own, so that none waits
-// for another.
+// Package registry opens a session for each RemoteCluster that wants a virtual node, replaces it
+// when the kubeconfig or the object changes, and removes virtual nodes. Registry.Run starts one
+// clusterWorker, with its own goroutine, for each RemoteCluster, so that no cluster waits for
+// another. Read registry.go and then worker.go.
 package registry
 
 import (
@@ -11,100 +11,92 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
-	"github.com/lodestone-storage/lodestone/pkg/remoteclusters"
+	"github.com/lodestone-storage/lodestone/pkg/clients"
+	"github.com/lodestone-storage/lodestone/pkg/controller"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/virtualnode/node"
 	"github.com/lodestone-storage/lodestone/virtualnode/session"
 )
 
-// Config is what a Registry needs. The informers are run by the caller.
+// Config is what a Registry needs. The caller runs the informers.
 type Config struct {
 	Home    kubernetes.Interface
-	Remotes *remoteclusters.Client
+	Remotes *clients.RemoteClusters
 	// Objects watches RemoteCluster objects, Secrets the Secrets of Namespace.
 	Objects cache.SharedIndexInformer
 	Secrets cache.SharedIndexInformer
-	// Namespace is where kubeconfig Secrets must be.
+	// Namespace is the namespace of kubeconfig Secrets.
 	Namespace string
 	// HomeID is the home cluster's ID, HomeUID the UID of its namespace
 	// kube-system.
 	HomeID, HomeUID string
-	// Node is the configuration of virtual nodes, without port and hook.
+	// Node is the configuration of virtual nodes, without Port and callbacks.
 	Node node.Config
 	// Endpoints serves the kubelet APIs of virtual nodes.
 	Endpoints Endpoints
-	// Workers run for each session once its node is there.
+	// Workers run for each session once its node exists.
 	Workers []session.Worker
 	Metrics *Metrics
-	// Interval is how often each cluster is looked at when nothing happens.
+	// Interval is how often each cluster is reconciled without an event.
 	Interval time.Duration
 }
 
 // Endpoints serves the kubelet APIs of virtual nodes.
 type Endpoints interface {
-	// Serve begins to serve for a node and returns the port. Close ends it. Serving
-	// twice for one node without a Close is an error.
+	// Serve begins to serve for a node and returns the port; Close ends that. A second Serve for a
+	// node without a Close is an error.
 	Serve(ctx context.Context, node string) (int32, error)
-	// Use has requests for a node go to a session's cluster from now on; nil: to
-	// none. Streams that run go on.
+	// Use sends requests for a node to a session's cluster from now on; nil: to none. Open streams
+	// continue.
 	Use(node string, s *session.Session)
 	Close(node string)
 }
 
-// Registry holds one tenure for each RemoteCluster object.
+// Registry has one clusterWorker for each RemoteCluster object.
 type Registry struct {
 	config Config
 
 	mu      sync.Mutex
-	tenures map[string]*tenure
-	uids    map[string]string // of the clusters that RemoteClusters lead to
+	workers map[string]*clusterWorker
 	ended   bool
 	running sync.WaitGroup
 }
 
 // New returns a Registry that does nothing until it is run.
 func New(config Config) *Registry {
-	return &Registry{config: config, tenures: map[string]*tenure{}, uids: map[string]string{}}
+	return &Registry{config: config, workers: map[string]*clusterWorker{}}
 }
 
-// Run serves the clusters until ctx ends, and returns when all work for them has
-// ended.
+// Run works until ctx ends, and returns when all clusterWorkers have ended.
 func (r *Registry) Run(ctx context.Context) error {
-	objects, err := r.config.Objects.AddEventHandler(handler(func(obj any) {
-		if remote, ok := obj.(*v1alpha1.RemoteCluster); ok {
-			r.serve(ctx, remote.Name)
-		}
-	}))
-	if err != nil {
-		return fmt.Errorf("watch RemoteClusters: %w", err)
-	}
-	secrets, err := r.config.Secrets.AddEventHandler(handler(func(obj any) {
-		if _, ok := obj.(*corev1.Secret); ok {
-			r.pokeAll()
-		}
-	}))
-	if err != nil {
-		return fmt.Errorf("watch kubeconfig Secrets: %w", err)
+	unwatchObjects, err1 := controller.Watch(r.config.Objects, func(was, now *v1alpha1.RemoteCluster) {
+		r.serve(ctx, controller.Either(was, now).Name)
+	})
+	unwatchSecrets, err2 := controller.Watch(r.config.Secrets, func(_, _ *corev1.Secret) { r.triggerAll() })
+	if err := errors.Join(err1, err2); err != nil {
+		return err
 	}
 	<-ctx.Done()
 	r.mu.Lock()
 	r.ended = true
 	r.mu.Unlock()
 	r.running.Wait()
-	return errors.Join(r.config.Objects.RemoveEventHandler(objects), r.config.Secrets.RemoveEventHandler(secrets))
+	return errors.Join(unwatchObjects(), unwatchSecrets())
 }
 
-// serve begins the tenure of a RemoteCluster, or pokes it. The tenure itself sees
-// when its object is gone.
+// serve starts the worker of a RemoteCluster, or triggers it. The worker itself notices when its
+// object is deleted.
 func (r *Registry) serve(ctx context.Context, id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if t, ok := r.tenures[id]; ok {
-		t.Poke()
+	if t, ok := r.workers[id]; ok {
+		t.Trigger()
 		return
 	}
 	if r.ended || ctx.Err() != nil || r.object(id) == nil {
@@ -112,22 +104,21 @@ func (r *Registry) serve(ctx context.Context, id string) {
 	}
 	config := r.config
 	config.Node.Unwanted = func(uid string) (string, string) { return r.unwanted(id, uid) }
-	t := newTenure(id, config)
-	r.tenures[id] = t
+	t := newClusterWorker(id, config)
+	r.workers[id] = t
 	r.running.Go(func() {
 		t.run(ctx)
 		r.mu.Lock()
-		delete(r.tenures, id)
-		delete(r.uids, id)
+		delete(r.workers, id)
 		r.mu.Unlock()
-		// It may have been created again while the tenure ended.
+		// The object may have been created again while the worker ended.
 		r.serve(ctx, id)
 	})
 }
 
-// unwanted says why a RemoteCluster that leads to the cluster with a UID must not
-// be used, and remembers the UID. Of two for one cluster the older is used: the
-// pods of one node must be nobody else's.
+// unwanted says why a RemoteCluster whose cluster has this UID must not be used, and remembers the
+// UID. Of two RemoteClusters for one cluster the older is used: each pod must belong to one node
+// only.
 func (r *Registry) unwanted(id, uid string) (reason, sentence string) {
 	if uid == "" {
 		return "", ""
@@ -137,11 +128,19 @@ func (r *Registry) unwanted(id, uid string) (reason, sentence string) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.uids[id] = uid
+	if t := r.workers[id]; t != nil {
+		t.uid = uid
+	}
 	self := r.object(id)
-	for other, its := range r.uids {
+	if self != nil {
+		if made := self.Annotations[keys.ClusterUID]; made != "" && made != uid {
+			return "OtherCluster", "the kubeconfig leads to another cluster than the one that kubectl lodestone peer made this RemoteCluster " +
+				"for: put back the kubeconfig of that one, or, if this one is meant, delete the annotation " + keys.ClusterUID
+		}
+	}
+	for other, t := range r.workers {
 		object := r.object(other)
-		if other != id && its == uid && self != nil && object != nil && older(object, self) {
+		if other != id && t.uid == uid && self != nil && object != nil && older(object, self) {
 			return node.Duplicate, fmt.Sprintf("RemoteCluster %q already stands for this cluster: delete one of the two", other)
 		}
 	}
@@ -155,36 +154,56 @@ func older(a, b *v1alpha1.RemoteCluster) bool {
 	return a.Name < b.Name
 }
 
-func (r *Registry) pokeAll() {
+func (r *Registry) triggerAll() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, t := range r.tenures {
-		t.Poke()
+	for _, t := range r.workers {
+		t.Trigger()
 	}
 }
 
-func (r *Registry) object(id string) *v1alpha1.RemoteCluster { return object(r.config.Objects, id) }
-
-// object returns the RemoteCluster of the given name as last seen, nil if there is
-// none. It must not be changed.
-func object(objects cache.SharedIndexInformer, id string) *v1alpha1.RemoteCluster {
-	obj, ok, err := objects.GetStore().GetByKey(id)
-	if err != nil || !ok {
-		return nil
-	}
-	remote, _ := obj.(*v1alpha1.RemoteCluster)
-	return remote
+// object returns the RemoteCluster of the given name as last read, nil if there is none. It must
+// not be changed.
+func (r *Registry) object(id string) *v1alpha1.RemoteCluster {
+	return controller.Get[v1alpha1.RemoteCluster](r.config.Objects, id)
 }
 
-func handler(changed func(obj any)) cache.ResourceEventHandler {
-	return cache.ResourceEventHandlerFuncs{
-		AddFunc:    changed,
-		UpdateFunc: func(_, obj any) { changed(obj) },
-		DeleteFunc: func(obj any) {
-			if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-				obj = gone.Obj
-			}
-			changed(obj)
-		},
+// Metrics are about virtual nodes.
+type Metrics struct {
+	ready    *prometheus.GaugeVec
+	sessions *prometheus.CounterVec
+}
+
+// NewMetrics returns metrics that are registered.
+func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
+	m := &Metrics{
+		ready: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "lodestone_virtual_node_ready", Help: "1 if the virtual node of a remote cluster takes pods, 0 if not.",
+		}, []string{"cluster"}),
+		sessions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "lodestone_virtual_node_sessions_total", Help: "How often work for a remote cluster began: at the start, after an outage and " +
+				"with a new kubeconfig.",
+		}, []string{"cluster"}),
 	}
+	for _, collector := range []prometheus.Collector{m.ready, m.sessions} {
+		if err := registry.Register(collector); err != nil {
+			return nil, fmt.Errorf("register metrics of virtual nodes: %w", err)
+		}
+	}
+	return m, nil
+}
+
+func (m *Metrics) show(cluster string, ready bool) {
+	value := 0.0
+	if ready {
+		value = 1
+	}
+	m.ready.WithLabelValues(cluster).Set(value)
+}
+
+func (m *Metrics) began(cluster string) { m.sessions.WithLabelValues(cluster).Inc() }
+
+func (m *Metrics) forget(cluster string) {
+	m.ready.DeleteLabelValues(cluster)
+	m.sessions.DeleteLabelValues(cluster)
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
 func store(t *testing.T, example runtime.Object, objects ...any) cache.SharedIndexInformer {
@@ -30,9 +31,23 @@ func remoteCluster(name string, created int64) *v1alpha1.RemoteCluster {
 	}
 }
 
+func TestARemoteClusterLeadsToTheClusterThatPeerMadeItFor(t *testing.T) {
+	west := remoteCluster("west", 1)
+	west.Annotations = map[string]string{keys.ClusterUID: "west-uid"}
+	r := New(Config{HomeUID: "home-uid", Objects: store(t, &v1alpha1.RemoteCluster{}, west)})
+	reason, _ := r.unwanted("west", "west-uid")
+	assert.Empty(t, reason)
+	reason, sentence := r.unwanted("west", "east-uid")
+	assert.Equal(t, "OtherCluster", reason)
+	assert.Contains(t, sentence, "put back the kubeconfig")
+}
+
 func TestOfTwoRemoteClustersForOneClusterTheOlderIsUsed(t *testing.T) {
 	r := New(Config{HomeUID: "home-uid", Objects: store(t, &v1alpha1.RemoteCluster{},
 		remoteCluster("old", 1), remoteCluster("new", 2), remoteCluster("twin", 2))})
+	for _, id := range []string{"old", "new", "twin"} {
+		r.workers[id] = newClusterWorker(id, r.config)
+	}
 	reason, _ := r.unwanted("new", "uid")
 	assert.Empty(t, reason, "as long as the older one is not known to lead there")
 	reason, _ = r.unwanted("old", "uid")
@@ -52,12 +67,13 @@ func TestOfTwoRemoteClustersForOneClusterTheOlderIsUsed(t *testing.T) {
 
 func TestWhatIsWrongWithASecretIsSaidInOneSentence(t *testing.T) {
 	secrets := store(t, &corev1.Secret{},
-		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "system", Name: "west"}, Data: map[string][]byte{"kubeconfig": []byte("content")}},
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "system", Name: "west"},
+			Data: map[string][]byte{"kubeconfig": []byte("content")}},
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "system", Name: "empty"}})
 	kubeconfig := func(change func(*v1alpha1.SecretKeyRef)) ([]byte, error) {
 		remote := remoteCluster("west", 1)
 		change(&remote.Spec.KubeconfigSecretRef)
-		return newTenure("west", Config{Namespace: "system", Secrets: secrets}).kubeconfig(remote)
+		return newClusterWorker("west", Config{Namespace: "system", Secrets: secrets}).kubeconfig(remote)
 	}
 	data, err := kubeconfig(func(*v1alpha1.SecretKeyRef) {})
 	require.NoError(t, err)
@@ -82,6 +98,9 @@ func TestASessionIsRenewedForWhatItDependsOnAndNothingElse(t *testing.T) {
 	routed := remoteCluster("west", 1)
 	routed.Spec.PodNetwork = v1alpha1.Routed
 	assert.NotEqual(t, first, fingerprint(routed, []byte("a")))
+	ranged := remoteCluster("west", 1)
+	ranged.Spec.PodCIDRs = []string{"10.1.0.0/16"}
+	assert.NotEqual(t, first, fingerprint(ranged, []byte("a")))
 	again := remoteCluster("west", 1)
 	again.UID = "another"
 	assert.NotEqual(t, first, fingerprint(again, []byte("a")))

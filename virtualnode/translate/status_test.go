@@ -5,10 +5,13 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/podranges"
 )
 
 func condition(kind corev1.PodConditionType, status corev1.ConditionStatus) corev1.PodCondition {
@@ -49,12 +52,14 @@ func TestConditionsOfHomeStayHomes(t *testing.T) {
 	home := homePod(func(p *corev1.Pod) {
 		p.Generation = 4
 		p.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: "lb"}}
-		p.Status.Conditions = []corev1.PodCondition{condition(corev1.PodScheduled, "True"), condition("lb", "False"), condition(corev1.PodReady, "True")}
+		p.Status.Conditions = []corev1.PodCondition{condition(corev1.PodScheduled, "True"), condition("lb", "False"),
+			condition(corev1.PodReady, "True")}
 	})
 	there := func(p *corev1.Pod) {
 		p.Status.Conditions = []corev1.PodCondition{
 			condition(corev1.PodScheduled, "False"), condition("lb", "True"), condition(corev1.PodReady, "True"),
-			condition(corev1.ContainersReady, "True"), condition(corev1.PodReady, "False"), condition("two words", "True"), condition("odd", "Perhaps"),
+			condition(corev1.ContainersReady, "True"), condition(corev1.PodReady, "False"), condition("two words", "True"),
+			condition("odd", "Perhaps"),
 		}
 	}
 	got := Status(Seen{Home: home, Remote: remotePod(corev1.PodRunning, there)})
@@ -62,7 +67,8 @@ func TestConditionsOfHomeStayHomes(t *testing.T) {
 	containers.ObservedGeneration = 4
 	assert.Equal(t, []corev1.PodCondition{
 		condition(corev1.PodScheduled, "True"), condition("lb", "False"),
-		{Type: corev1.PodReady, Status: "False", Reason: "ReadinessGatesNotReady", Message: "readiness gate lb of the pod is not True", ObservedGeneration: 4},
+		{Type: corev1.PodReady, Status: "False", Reason: "ReadinessGatesNotReady", Message: "readiness gate lb of the pod is not True",
+			ObservedGeneration: 4},
 		containers,
 	}, got.Conditions)
 
@@ -93,7 +99,8 @@ func TestOnlyWhatAKubeletKnowsCrossesAsACondition(t *testing.T) {
 		"the order of home stays": {
 			home:  []corev1.PodCondition{condition(corev1.PodReady, "True"), condition("example.com/checked", "True")},
 			there: []corev1.PodCondition{condition(corev1.PodInitialized, "True"), condition(corev1.PodReady, "True")},
-			want:  []corev1.PodCondition{condition(corev1.PodReady, "True"), condition("example.com/checked", "True"), condition(corev1.PodInitialized, "True")},
+			want: []corev1.PodCondition{condition(corev1.PodReady, "True"), condition("example.com/checked", "True"),
+				condition(corev1.PodInitialized, "True")},
 		},
 		"home disrupts it": {
 			home:  []corev1.PodCondition{disrupted},
@@ -125,17 +132,36 @@ func TestAddressesCrossOnlyBetweenRoutedNetworks(t *testing.T) {
 		network v1alpha1.PodNetwork
 		ips     []string
 		want    []string
+		had     []string // by the home pod
+		unknown bool     // no ranges are known
 	}{
-		"isolated":                 {network: v1alpha1.Isolated, ips: []string{"10.1.0.1"}},
-		"routed":                   {network: v1alpha1.Routed, ips: []string{"10.1.0.1"}, want: []string{"10.1.0.1"}},
-		"both families":            {network: v1alpha1.Routed, ips: []string{"10.1.0.1", "fd00::1"}, want: []string{"10.1.0.1", "fd00::1"}},
-		"two of one family":        {network: v1alpha1.Routed, ips: []string{"10.1.0.1", "10.1.0.2"}, want: []string{"10.1.0.1"}},
-		"addresses of no pod":      {network: v1alpha1.Routed, ips: []string{"127.0.0.1", "0.0.0.0", "169.254.169.254", "224.0.0.1", "::1", "fe80::1%eth0", "::ffff:127.0.0.1"}},
+		"isolated":          {network: v1alpha1.Isolated, ips: []string{"10.1.0.1"}},
+		"routed":            {network: v1alpha1.Routed, ips: []string{"10.1.0.1"}, want: []string{"10.1.0.1"}},
+		"both families":     {network: v1alpha1.Routed, ips: []string{"10.1.0.1", "fd00::1"}, want: []string{"10.1.0.1", "fd00::1"}},
+		"two of one family": {network: v1alpha1.Routed, ips: []string{"10.1.0.1", "10.1.0.2"}, want: []string{"10.1.0.1"}},
+		"one of home's":     {network: v1alpha1.Routed, ips: []string{"10.0.0.7"}, had: []string{"10.0.0.7"}},
+		"one of home's before its own": {network: v1alpha1.Routed, ips: []string{"10.0.0.7", "10.1.0.1", "fd01::1"},
+			want: []string{"10.1.0.1"}},
+		"ranges that are not known": {network: v1alpha1.Routed, unknown: true, ips: []string{"10.1.0.1"}},
+		"what it had while they are not known": {network: v1alpha1.Routed, unknown: true, ips: []string{"10.1.0.1"}, had: []string{"10.1.0.1"},
+			want: []string{"10.1.0.1"}},
+		"another while they are not known":     {network: v1alpha1.Routed, unknown: true, ips: []string{"10.1.0.2"}, had: []string{"10.1.0.1"}},
+		"none any more while they are unknown": {network: v1alpha1.Routed, unknown: true, had: []string{"10.1.0.1"}},
+		"addresses of no pod": {network: v1alpha1.Routed, ips: []string{"127.0.0.1", "0.0.0.0", "169.254.169.254", "224.0.0.1", "::1",
+			"fe80::1%eth0", "::ffff:127.0.0.1"}},
 		"what is no address":       {network: v1alpha1.Routed, ips: []string{"db.shop", ""}},
 		"a network without a word": {network: "", ips: []string{"10.1.0.1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := Status(Seen{Home: homePod(), Remote: remotePod(corev1.PodRunning, addressed(test.ips...)), Network: test.network, HostIP: "10.9.0.1"})
+			home, ranges := homePod(), podranges.Ranges(nil)
+			addressed(test.had...)(home)
+			if !test.unknown {
+				var err error
+				ranges, err = podranges.Parse([]string{"10.1.0.0/16", "fd00::/64"})
+				require.NoError(t, err)
+			}
+			got := Status(Seen{Home: home, Remote: remotePod(corev1.PodRunning, addressed(test.ips...)), Network: test.network, Ranges: ranges,
+				HostIP: "10.9.0.1"})
 			var ips []string
 			for _, ip := range got.PodIPs {
 				ips = append(ips, ip.IP)
@@ -159,10 +185,14 @@ func TestNothingElseCrosses(t *testing.T) {
 		p.Status.QOSClass = corev1.PodQOSGuaranteed
 		p.Status.Conditions = make([]corev1.PodCondition, 1000)
 		for i := range p.Status.Conditions {
-			p.Status.Conditions[i] = corev1.PodCondition{Type: corev1.PodConditionType("c" + strings.Repeat("x", i%200)), Status: "True", Message: long}
+			p.Status.Conditions[i] = corev1.PodCondition{Type: corev1.PodConditionType("c" + strings.Repeat("x", i%200)), Status: "True",
+				Message: long}
 		}
 		p.Status.ContainerStatuses = []corev1.ContainerStatus{
-			{Name: "app", RestartCount: -5, ContainerID: long, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: long, Message: long}}, Resources: &corev1.ResourceRequirements{}, User: &corev1.ContainerUser{}},
+			{Name: "app", RestartCount: -5, ContainerID: long,
+				State:              corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: long, Message: long}},
+				Resources:          &corev1.ResourceRequirements{Requests: corev1.ResourceList{"example.com/gpu": resource.MustParse("9")}},
+				AllocatedResources: corev1.ResourceList{"example.com/gpu": resource.MustParse("9")}, User: &corev1.ContainerUser{}},
 			{Name: "other"}, {Name: "app", RestartCount: 7},
 		}
 		p.Status.EphemeralContainerStatuses = []corev1.ContainerStatus{{Name: "debug"}}
@@ -179,7 +209,8 @@ func TestNothingElseCrosses(t *testing.T) {
 	if assert.Len(t, got.ContainerStatuses, 1) {
 		status := got.ContainerStatuses[0]
 		assert.Zero(t, status.RestartCount)
-		assert.Nil(t, status.Resources)
+		assert.Equal(t, &corev1.ResourceRequirements{}, status.Resources, "the pod asks for nothing")
+		assert.Empty(t, status.AllocatedResources)
 		assert.Nil(t, status.User)
 		assert.LessOrEqual(t, len(status.State.Waiting.Reason), maxReason)
 	}
@@ -241,8 +272,31 @@ func TestWhileThereIsNoPod(t *testing.T) {
 
 func TestPodWithoutANodeThereSaysSo(t *testing.T) {
 	got := Status(Seen{Home: homePod(phased(corev1.PodPending)), Remote: remotePod(corev1.PodPending, func(p *corev1.Pod) {
-		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: "False", Reason: "Unschedulable", Message: "0/2 nodes are available"}}
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: "False", Reason: "Unschedulable",
+			Message: "0/2 nodes are available"}}
 	})})
 	assert.Equal(t, "Unschedulable", got.Reason)
 	assert.Equal(t, "not scheduled in the remote cluster: 0/2 nodes are available", got.Message)
+}
+
+func TestAPodThatSomebodyThereMakesEndHasNotEndedByItself(t *testing.T) {
+	leaving := func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} }
+	runs := phased(corev1.PodRunning)
+	task := func(p *corev1.Pod) { p.Spec.RestartPolicy = corev1.RestartPolicyOnFailure }
+	for name, test := range map[string]struct {
+		home, remote *corev1.Pod
+		want         corev1.PodPhase
+	}{
+		"it ended well":                    {homePod(runs), remotePod(corev1.PodSucceeded, leaving), corev1.PodRunning},
+		"it failed":                        {homePod(runs), remotePod(corev1.PodFailed, leaving), corev1.PodRunning},
+		"a task that is done":              {homePod(runs, task), remotePod(corev1.PodSucceeded, leaving), corev1.PodSucceeded},
+		"a task that is not done":          {homePod(runs, task), remotePod(corev1.PodFailed, leaving), corev1.PodRunning},
+		"home makes it end too":            {homePod(runs, leaving), remotePod(corev1.PodSucceeded, leaving), corev1.PodSucceeded},
+		"it had ended before":              {homePod(phased(corev1.PodFailed)), remotePod(corev1.PodFailed, leaving), corev1.PodFailed},
+		"it is being deleted and runs yet": {homePod(), remotePod(corev1.PodRunning, leaving), corev1.PodRunning},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, test.want, Status(Seen{Home: test.home, Remote: test.remote}).Phase)
+		})
+	}
 }

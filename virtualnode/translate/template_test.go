@@ -42,9 +42,12 @@ func TestTemplateKeepsWhatThePodSaysOfItself(t *testing.T) {
 		c.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("250m")}
 		c.ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"true"}}}}
 		c.Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 3}}}
-		c.EnvFrom = []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}}}}
+		c.EnvFrom = []corev1.EnvFromSource{
+			{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}}},
+		}
 		c.VolumeMounts = []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}
-		p.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data-db-0"}}}}
+		p.Spec.Volumes = []corev1.Volume{{Name: "data",
+			VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data-db-0"}}}}
 		p.Spec.TerminationGracePeriodSeconds = ptr.To(int64(7))
 		p.Spec.ActiveDeadlineSeconds = ptr.To(int64(70))
 		p.Spec.SecurityContext = &corev1.PodSecurityContext{RunAsUser: ptr.To(int64(1000))}
@@ -67,7 +70,6 @@ func TestTemplateKeepsWhatThePodSaysOfItself(t *testing.T) {
 
 func TestTemplateDropsWhatOnlyHomeKnows(t *testing.T) {
 	spec := Template(homePod(func(p *corev1.Pod) {
-		p.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug"}}}
 		p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "gate"}}
 		p.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: "lb"}}
 		p.Spec.Overhead = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}
@@ -77,7 +79,6 @@ func TestTemplateDropsWhatOnlyHomeKnows(t *testing.T) {
 		}
 	}), same).Spec
 	assert.Empty(t, spec.NodeName)
-	assert.Empty(t, spec.EphemeralContainers)
 	assert.Empty(t, spec.SchedulingGates)
 	assert.Empty(t, spec.ReadinessGates)
 	assert.Empty(t, spec.Overhead)
@@ -126,13 +127,18 @@ func TestDownwardFieldsStayTrueToTheHomePod(t *testing.T) {
 		env    corev1.EnvVar
 		volume string
 	}{
-		"the name is the same":                    {path: "metadata.name", mapped: suffixed, env: field("metadata.name"), volume: "metadata.name"},
-		"a label is the same":                     {path: "metadata.labels['app']", mapped: suffixed, env: field("metadata.labels['app']"), volume: "metadata.labels['app']"},
-		"the node is the one there":               {path: "spec.nodeName", mapped: suffixed, env: field("spec.nodeName"), volume: "spec.nodeName"},
-		"the namespace of the same name":          {path: "metadata.namespace", mapped: same, env: field("metadata.namespace"), volume: "metadata.namespace"},
-		"the namespace of another name":           {path: "metadata.namespace", mapped: suffixed, env: literal("shop"), volume: namespace},
-		"the UID":                                 {path: "metadata.uid", mapped: same, env: literal("u1"), volume: uid},
-		"the ServiceAccount, which no volume has": {path: "spec.serviceAccountName", mapped: same, env: literal("robot"), volume: "spec.serviceAccountName"},
+		"the name is the same": {path: "metadata.name", mapped: suffixed, env: field("metadata.name"),
+			volume: "metadata.name"},
+		"a label is the same": {path: "metadata.labels['app']", mapped: suffixed, env: field("metadata.labels['app']"),
+			volume: "metadata.labels['app']"},
+		"the node is the one there": {path: "spec.nodeName", mapped: suffixed, env: field("spec.nodeName"),
+			volume: "spec.nodeName"},
+		"the namespace of the same name": {path: "metadata.namespace", mapped: same, env: field("metadata.namespace"),
+			volume: "metadata.namespace"},
+		"the namespace of another name": {path: "metadata.namespace", mapped: suffixed, env: literal("shop"), volume: namespace},
+		"the UID":                       {path: "metadata.uid", mapped: same, env: literal("u1"), volume: uid},
+		"the ServiceAccount, which no volume has": {path: "spec.serviceAccountName", mapped: same, env: literal("robot"),
+			volume: "spec.serviceAccountName"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			items := []corev1.DownwardAPIVolumeFile{{Path: "f", FieldRef: &corev1.ObjectFieldSelector{FieldPath: test.path}}}
@@ -141,7 +147,12 @@ func TestDownwardFieldsStayTrueToTheHomePod(t *testing.T) {
 				p.Spec.Containers[0].Env = []corev1.EnvVar{literal("1"), field(test.path)}
 				p.Spec.Volumes = []corev1.Volume{
 					{Name: "a", VolumeSource: corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: items}}},
-					{Name: "b", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{DownwardAPI: &corev1.DownwardAPIProjection{Items: items}}}}}},
+					{Name: "b",
+						VolumeSource: corev1.VolumeSource{
+							Projected: &corev1.ProjectedVolumeSource{
+								Sources: []corev1.VolumeProjection{{DownwardAPI: &corev1.DownwardAPIProjection{Items: items}}},
+							},
+						}},
 				}
 			}), test.mapped).Spec
 			assert.Equal(t, test.env, spec.InitContainers[0].Env[0])
@@ -156,7 +167,9 @@ func TestHomeTokensTravelOnlyOnRequest(t *testing.T) {
 	token := corev1.VolumeProjection{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}}
 	authority := corev1.VolumeProjection{ConfigMap: &corev1.ConfigMapProjection{
 		LocalObjectReference: corev1.LocalObjectReference{Name: homeCA}, Items: []corev1.KeyToPath{{Key: "ca.crt", Path: "ca.crt"}}}}
-	other := corev1.VolumeProjection{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}}}
+	other := corev1.VolumeProjection{
+		ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}},
+	}
 	secret := func(key string) corev1.VolumeProjection {
 		return corev1.VolumeProjection{Secret: &corev1.SecretProjection{
 			LocalObjectReference: corev1.LocalObjectReference{Name: "lodestone-token-u1"}, Items: []corev1.KeyToPath{{Key: key, Path: key}}}}
@@ -167,19 +180,24 @@ func TestHomeTokensTravelOnlyOnRequest(t *testing.T) {
 		wanted  bool
 		want    []corev1.VolumeProjection // nil: neither volume nor mount
 	}{
-		"admission's volume goes":                {volume: "kube-api-access-x7", sources: []corev1.VolumeProjection{token, authority}},
-		"a token of the user's goes":             {volume: "mine", sources: []corev1.VolumeProjection{token, other}, want: []corev1.VolumeProjection{other}},
-		"a volume of nothing but a token goes":   {volume: "mine", sources: []corev1.VolumeProjection{token}},
-		"what has no token stays":                {volume: "mine", sources: []corev1.VolumeProjection{authority, other}, want: []corev1.VolumeProjection{authority, other}},
-		"a wanted token comes from a Secret":     {volume: "kube-api-access-x7", sources: []corev1.VolumeProjection{token, authority}, wanted: true, want: []corev1.VolumeProjection{secret("token"), secret("ca.crt")}},
-		"what is beside a wanted token is there": {volume: "mine", sources: []corev1.VolumeProjection{token, other}, wanted: true, want: []corev1.VolumeProjection{secret("token"), other}},
+		"admission's volume goes": {volume: "kube-api-access-x7", sources: []corev1.VolumeProjection{token, authority}},
+		"a token of the user's goes": {volume: "mine", sources: []corev1.VolumeProjection{token, other},
+			want: []corev1.VolumeProjection{other}},
+		"a volume of nothing but a token goes": {volume: "mine", sources: []corev1.VolumeProjection{token}},
+		"what has no token stays": {volume: "mine", sources: []corev1.VolumeProjection{authority, other},
+			want: []corev1.VolumeProjection{authority, other}},
+		"a wanted token comes from a Secret": {volume: "kube-api-access-x7", sources: []corev1.VolumeProjection{token, authority},
+			wanted: true, want: []corev1.VolumeProjection{secret("token"), secret("ca.crt")}},
+		"what is beside a wanted token is there": {volume: "mine", sources: []corev1.VolumeProjection{token, other}, wanted: true,
+			want: []corev1.VolumeProjection{secret("token"), other}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			spec := Template(homePod(func(p *corev1.Pod) {
 				if test.wanted {
 					p.Annotations = map[string]string{keys.Token: "home"}
 				}
-				p.Spec.Volumes = []corev1.Volume{{Name: test.volume, VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: test.sources}}}}
+				p.Spec.Volumes = []corev1.Volume{{Name: test.volume,
+					VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: test.sources}}}}
 				p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: test.volume, MountPath: "/m"}}
 			}), same).Spec
 			if test.want == nil {
@@ -191,4 +209,136 @@ func TestHomeTokensTravelOnlyOnRequest(t *testing.T) {
 			assert.Len(t, spec.Containers[0].VolumeMounts, 1)
 		})
 	}
+}
+
+func in(key string, values ...string) corev1.NodeSelectorRequirement {
+	return corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpIn, Values: values}
+}
+
+func term(requirements ...corev1.NodeSelectorRequirement) corev1.NodeSelectorTerm {
+	return corev1.NodeSelectorTerm{MatchExpressions: requirements}
+}
+
+func required(terms ...corev1.NodeSelectorTerm) *corev1.Affinity {
+	return &corev1.Affinity{
+		NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: terms}},
+	}
+}
+
+func preferred(terms ...corev1.NodeSelectorTerm) *corev1.Affinity {
+	var weighted []corev1.PreferredSchedulingTerm
+	for _, t := range terms {
+		weighted = append(weighted, corev1.PreferredSchedulingTerm{Weight: 1, Preference: t})
+	}
+	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: weighted}}
+}
+
+func TestNodeAffinityKeepsOnlyTheKindOfMachine(t *testing.T) {
+	arm, west, zone := in(corev1.LabelArchStable, "arm64"), in(keys.Cluster, "west"), in(corev1.LabelTopologyZone, "a")
+	for name, test := range map[string]struct{ affinity, want *corev1.Affinity }{
+		"none":                                {},
+		"only what chose the virtual node":    {affinity: required(term(west, zone))},
+		"a kind of machine beside it":         {affinity: required(term(west, arm)), want: required(term(arm))},
+		"an alternative that is for anything": {affinity: required(term(arm), term(west))},
+		"two kinds":                           {affinity: required(term(arm), term(zone, arm)), want: required(term(arm), term(arm))},
+		"a node by its name": {
+			affinity: required(corev1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{in("metadata.name", "west")}}),
+		},
+		"a wish for a kind of machine": {affinity: preferred(term(arm), term(zone)), want: preferred(term(arm))},
+		"a wish for a place":           {affinity: preferred(term(zone))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := homePod(func(p *corev1.Pod) { p.Spec.Affinity = test.affinity })
+			before := pod.DeepCopy()
+			assert.Equal(t, test.want, Template(pod, same).Spec.Affinity)
+			assert.Equal(t, before, pod)
+		})
+	}
+}
+
+func TestNodeSelectorKeepsOnlyTheKindOfMachine(t *testing.T) {
+	spec := Template(homePod(func(p *corev1.Pod) {
+		p.Spec.NodeSelector = map[string]string{corev1.LabelOSStable: "linux", corev1.LabelHostname: "west", keys.Cluster: "west", "disk": "ssd"}
+	}), same).Spec
+	assert.Equal(t, map[string]string{corev1.LabelOSStable: "linux"}, spec.NodeSelector)
+}
+
+func TestPodAffinityIsKeptForNodesThatAreShared(t *testing.T) {
+	at := func(key string, namespaces ...string) corev1.PodAffinityTerm {
+		return corev1.PodAffinityTerm{TopologyKey: key, Namespaces: namespaces}
+	}
+	weighted := func(t corev1.PodAffinityTerm) corev1.WeightedPodAffinityTerm {
+		return corev1.WeightedPodAffinityTerm{Weight: 1, PodAffinityTerm: t}
+	}
+	spec := Template(homePod(func(p *corev1.Pod) {
+		p.Spec.Affinity = &corev1.Affinity{
+			PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{
+				at(corev1.LabelTopologyZone), at(corev1.LabelHostname, "other"),
+			}},
+			PodAntiAffinity: &corev1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{
+				weighted(at(corev1.LabelHostname)), weighted(at("rack")),
+			}},
+		}
+		p.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{TopologyKey: corev1.LabelTopologyZone},
+			{TopologyKey: corev1.LabelHostname}}
+	}), suffixed).Spec
+	assert.Equal(t, &corev1.Affinity{
+		PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{at(corev1.LabelHostname,
+			"other-h1")}},
+		PodAntiAffinity: &corev1.PodAntiAffinity{
+			PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{weighted(at(corev1.LabelHostname))},
+		},
+	}, spec.Affinity)
+	assert.Equal(t, []corev1.TopologySpreadConstraint{{TopologyKey: corev1.LabelHostname}}, spec.TopologySpreadConstraints)
+
+	zoned := Template(homePod(func(p *corev1.Pod) {
+		p.Spec.Affinity = &corev1.Affinity{
+			PodAffinity:     &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{at("rack")}},
+			PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{at("rack")}},
+		}
+	}), same).Spec
+	assert.Nil(t, zoned.Affinity)
+}
+
+func TestGenericEphemeralVolumesUseTheClaimsThatHomeMade(t *testing.T) {
+	pod := homePod(func(p *corev1.Pod) {
+		p.Spec.Volumes = []corev1.Volume{
+			{Name: "scratch",
+				VolumeSource: corev1.VolumeSource{
+					Ephemeral: &corev1.EphemeralVolumeSource{VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{}},
+				}},
+			{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data",
+				ReadOnly: true}}},
+			{Name: "empty", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+		}
+	})
+	before := pod.DeepCopy()
+	assert.Equal(t, []corev1.Volume{
+		{Name: "scratch",
+			VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "db-0-scratch"}}},
+		pod.Spec.Volumes[1], pod.Spec.Volumes[2],
+	}, Template(pod, same).Spec.Volumes)
+	assert.Equal(t, before, pod)
+}
+
+func TestClaimsThatHaveAnotherNameThereKeepIt(t *testing.T) {
+	claim := func(name, claim string) corev1.Volume {
+		return corev1.Volume{Name: name,
+			VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}
+	}
+	pod := homePod(func(p *corev1.Pod) {
+		p.Spec.Volumes = []corev1.Volume{claim("data", "data"), claim("again", "data"), claim("log", "log"),
+			{Name: "empty", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+	})
+	first := Template(pod, same)
+	Rename(&first, map[string]string{"data": "pvc-u1-1", "log": "log", "other": "x"})
+	want := []corev1.Volume{claim("data", "pvc-u1-1"), claim("again", "pvc-u1-1"), claim("log", "log"), pod.Spec.Volumes[3]}
+	assert.Equal(t, want, first.Spec.Volumes)
+
+	later := Template(pod, same)
+	KeepClaims(&later, first)
+	assert.Equal(t, want, later.Spec.Volumes)
+	untouched := Template(pod, same)
+	KeepClaims(&untouched, corev1.PodTemplateSpec{})
+	assert.Equal(t, pod.Spec.Volumes, untouched.Spec.Volumes)
 }

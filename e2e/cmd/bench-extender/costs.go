@@ -44,7 +44,8 @@ func callCosts(ctx context.Context, b *bench, rounds int) ([]measure.Result, err
 				return nil, err
 			}
 			if passed, want := ourCosts[0].report.Passed, passing(names, claims); passed != want {
-				return nil, fmt.Errorf("with %d names and %d claims, %d nodes pass instead of %d: the extender does not decide what is measured", names, claims, passed, want)
+				return nil, fmt.Errorf("with %d names and %d claims, %d nodes pass instead of %d: the extender does not decide what is measured", names,
+					claims, passed, want)
 			}
 			sum := measure.MedianRatio(ourCosts.sums(), plainCosts.sums())
 			server := measure.MedianRatio(ourCosts.servers(), plainCosts.servers())
@@ -80,7 +81,8 @@ func growth(ctx context.Context, b *bench, rounds int) ([]measure.Result, error)
 		}
 		ratio := measure.MedianRatio(manyCosts.sums(), fewCosts.sums())
 		say("%d names, 50,000 cached claims to 1,000: %s to %s, ratio %.2f", names, manyCosts, fewCosts, ratio)
-		results = append(results, measure.AtMost(fmt.Sprintf("filter call, %d names, 1 claim, 50,000 cached claims", names), ratio, noMore, "x 1,000 cached claims"))
+		results = append(results, measure.AtMost(fmt.Sprintf("filter call, %d names, 1 claim, 50,000 cached claims", names), ratio, noMore,
+			"x 1,000 cached claims"))
 	}
 	return results, nil
 }
@@ -139,4 +141,27 @@ func (c costs) String() string {
 
 func microseconds(durations []time.Duration) float64 {
 	return float64(measure.Median(durations).Nanoseconds()) / 1000
+}
+
+// memoryBudget is in MB.
+const memoryBudget = 300
+
+// memory measures the most that an extender ever holds, with its start counted, by
+// the number of claims.
+func memory(ctx context.Context, b *bench, _ int) ([]measure.Result, error) {
+	var results []measure.Result
+	for _, claims := range []int{fewClaims, manyClaims / 2, manyClaims} {
+		p, err := b.startProgram(ctx, claims)
+		if err != nil {
+			return nil, fmt.Errorf("measure memory with %d claims: %w", claims, err)
+		}
+		peak, err := measure.MostResident(p.Pid())
+		p.Stop()
+		if err != nil {
+			return nil, err
+		}
+		say("most memory with %d claims, 5,000 nodes, 10 remote clusters: %.0f MB", claims, peak)
+		results = append(results, measure.AtMost(fmt.Sprintf("most memory with %d claims", claims), peak, memoryBudget, "MB"))
+	}
+	return results, nil
 }

@@ -6,15 +6,24 @@ package main
 
 import (
 	"context"
+	"encoding/binary"
+	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
+	"math/rand/v2"
 	"os"
+	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/lodestone-storage/lodestone/e2e/measure"
+	"github.com/lodestone-storage/lodestone/e2e/store"
 )
 
 func main() {
@@ -76,4 +85,149 @@ func (b *bench) parts(only string) (parts []part, err error) {
 		}
 	}
 	return parts, nil
+}
+
+// bench is what is measured, and with what.
+type bench struct {
+	mover, dir   string
+	files, large int
+	size         int64
+	rounds       int
+	programs     store.Programs
+	// yardstick is the restic that is installed here, not the mover's.
+	yardstick string
+	work      string
+	aside     int
+	// made: the volume of many files is there.
+	made bool
+}
+
+// begin builds what is measured beside ours.
+func (b *bench) begin(ctx context.Context) (err error) {
+	if b.yardstick, err = exec.LookPath("restic"); err != nil {
+		return fmt.Errorf("find the restic to compare with: %w; install it, on Debian: apt-get install restic", err)
+	}
+	if b.programs, err = store.Build(ctx, os.Stderr); err != nil {
+		return err
+	}
+	b.work, err = os.MkdirTemp(b.dir, "bench-move-*")
+	return err
+}
+
+// volume makes the volume of many files, once.
+func (b *bench) volume(ctx context.Context) error {
+	if b.made {
+		return nil
+	}
+	b.made = true
+	for i := range b.files {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		dir := b.path("source", "small", fmt.Sprint(i/500))
+		if i%500 == 0 {
+			if err := os.MkdirAll(dir, 0o755); err != nil {
+				return err
+			}
+		}
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprint(i)), noise(uint64(i), 4096), 0o644); err != nil {
+			return err
+		}
+	}
+	for i := range b.large {
+		if err := database(b.path("source", "large", fmt.Sprint(i)), b.size, uint64(i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *bench) end() {
+	if b.work != "" {
+		_ = os.RemoveAll(b.work)
+	}
+}
+
+func (b *bench) path(parts ...string) string {
+	return filepath.Join(append([]string{b.work}, parts...)...)
+}
+
+// fresh makes an empty directory of a name. What had that name is put aside until the end
+// without the content of its large files: for minutes after many files were deleted ext4 is
+// slow to make new ones, since it passes by their inodes, and who came second would pay.
+func (b *bench) fresh(name string) (string, error) {
+	path := b.path(name)
+	b.aside++
+	old := b.path(fmt.Sprintf("aside-%d", b.aside))
+	if err := os.Rename(path, old); err == nil {
+		if err := filepath.WalkDir(old, emptied); err != nil {
+			return "", err
+		}
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	if err := os.MkdirAll(path, 0o755); err != nil {
+		return "", err
+	}
+	// Nor does anybody pay for the disk that another keeps busy.
+	unix.Sync()
+	return path, nil
+}
+
+// emptied makes a large file empty.
+func emptied(path string, entry fs.DirEntry, err error) error {
+	if err != nil || !entry.Type().IsRegular() {
+		return err
+	}
+	if info, err := entry.Info(); err != nil || info.Size() < 1<<20 {
+		return err
+	}
+	return os.Truncate(path, 0)
+}
+
+// noise is content that does not compress.
+func noise(seed uint64, n int) []byte {
+	source := rand.NewPCG(seed, 1)
+	b := make([]byte, 0, n+8)
+	for len(b) < n {
+		b = binary.LittleEndian.AppendUint64(b, source.Uint64())
+	}
+	return b[:n]
+}
+
+// database writes a large file.
+func database(path string, size int64, seed uint64) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	const piece = 1 << 20
+	for at := int64(0); at < size; at += piece {
+		if _, err := file.Write(noise(seed<<32+uint64(at), int(min(piece, size-at)))); err != nil {
+			return err
+		}
+	}
+	return file.Sync()
+}
+
+// dirty changes one in a hundred pages of a file, at random.
+func dirty(path string, size int64, round uint64) error {
+	file, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	const page = 4096
+	random := rand.New(rand.NewPCG(3, 5+round))
+	for range size / page / 100 {
+		at := random.Int64N(size/page) * page
+		if _, err := file.WriteAt(noise(uint64(at)+7+round, page), at); err != nil {
+			return err
+		}
+	}
+	return file.Sync()
 }

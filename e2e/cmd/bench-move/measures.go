@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/lodestone-storage/lodestone/e2e/measure"
-	"github.com/lodestone-storage/lodestone/mover/harness"
-	"github.com/lodestone-storage/lodestone/pkg/movecontrol"
-	"github.com/lodestone-storage/lodestone/pkg/moverepository"
+	"github.com/lodestone-storage/lodestone/e2e/mover/harness"
+	"github.com/lodestone-storage/lodestone/e2e/store"
+	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 )
 
 // ours is a move through the mover.
@@ -26,7 +26,7 @@ type ours struct {
 
 // start starts both movers between the source and an empty target; through an object
 // store, unless that is nil.
-func (b *bench) start(ctx context.Context, source string, through *moverepository.Ticket) (*ours, error) {
+func (b *bench) start(ctx context.Context, source string, through *moverapi.Ticket) (*ours, error) {
 	target, err := b.fresh("target")
 	if err != nil {
 		return nil, err
@@ -35,16 +35,17 @@ func (b *bench) start(ctx context.Context, source string, through *moverepositor
 	if err != nil {
 		return nil, err
 	}
-	started, err := harness.Start(ctx, harness.Setup{Program: b.mover, Folder: folder, Source: source, Target: target, Store: through, Direct: through == nil})
+	started, err := harness.Start(ctx, harness.Setup{Program: b.mover, Folder: folder, Source: source, Target: target, Store: through,
+		Direct: through == nil})
 	return &ours{Move: started}, err
 }
 
 // do does tasks one after another and returns how long they took together.
-func (o *ours) do(ctx context.Context, kinds ...movecontrol.Kind) (time.Duration, error) {
+func (o *ours) do(ctx context.Context, kinds ...moverapi.Kind) (time.Duration, error) {
 	began := time.Now()
 	for _, kind := range kinds {
 		o.tasks++
-		status, err := o.Do(ctx, movecontrol.Task{ID: fmt.Sprintf("%s-%d", kind, o.tasks), Kind: kind, Expect: o.expect})
+		status, err := o.Do(ctx, moverapi.Task{ID: fmt.Sprintf("%s-%d", kind, o.tasks), Kind: kind, Expect: o.expect})
 		if err != nil {
 			return 0, fmt.Errorf("%w\n%s", err, o.Log())
 		}
@@ -108,10 +109,10 @@ func (b *bench) once(ctx context.Context) (r round, err error) {
 	}
 	defer o.Stop()
 	stop := b.watch(o)
-	r.copied, err = o.do(ctx, movecontrol.Prepare, movecontrol.Final)
+	r.copied, err = o.do(ctx, moverapi.Prepare, moverapi.Final)
 	var verified time.Duration
 	if err == nil {
-		verified, err = o.do(ctx, movecontrol.Verify)
+		verified, err = o.do(ctx, moverapi.Verify)
 	}
 	r.all = r.copied + verified
 	r.sender, r.receiver = stop()
@@ -171,4 +172,128 @@ func memory(pid int) (total int64) {
 		}
 	}
 	return total
+}
+
+// through measures the whole move of the volume through an object store on this machine.
+func (b *bench) through(ctx context.Context) ([]measure.Result, error) {
+	if err := b.volume(ctx); err != nil {
+		return nil, err
+	}
+	if err := b.programs.First(); err != nil {
+		return nil, err
+	}
+	folder, err := b.fresh("store")
+	if err != nil {
+		return nil, err
+	}
+	server, err := store.Start(ctx, b.programs.Server, folder)
+	if err != nil {
+		return nil, err
+	}
+	defer server.Stop()
+	repository, err := moverapi.ParseRepository(server.Secret())
+	if err != nil {
+		return nil, err
+	}
+	ticket := repository.For("move", "word")
+	o, err := b.start(ctx, b.path("source"), &ticket)
+	if err != nil {
+		return nil, err
+	}
+	defer o.Stop()
+	stop := b.watch(o)
+	prepared, err := o.do(ctx, moverapi.Prepare)
+	var copied, verified time.Duration
+	if err == nil {
+		copied, err = o.do(ctx, moverapi.Final)
+	}
+	if err == nil {
+		verified, err = o.do(ctx, moverapi.Verify)
+	}
+	sender, receiver := stop()
+	if err != nil {
+		return nil, err
+	}
+	return []measure.Result{
+		measure.Figure("whole move through an object store, with Verify", (prepared + copied + verified).Seconds(), "s"),
+		measure.Figure("Prepare of that", prepared.Seconds(), "s"),
+		measure.Figure("what of that went from mover to mover", float64(o.Wire.Bytes())/(1<<20), "MiB"),
+		measure.AtMost("peak memory of the sending end with an object store", float64(sender)/(1<<20), 512, "MiB"),
+		measure.AtMost("peak memory of the receiving end with an object store", float64(receiver)/(1<<20), 512, "MiB"),
+	}, nil
+}
+
+// down measures Final and Verify after a hundredth of one large file has changed, in a
+// volume of that file, and in one of ten such, some times.
+func (b *bench) down(ctx context.Context) ([]measure.Result, error) {
+	one, restic, err := b.downIn(ctx, 1, true)
+	if err != nil {
+		return nil, err
+	}
+	ten, _, err := b.downIn(ctx, 10, false)
+	if err != nil {
+		return nil, err
+	}
+	return []measure.Result{
+		measure.Figure("application down, one large file", measure.Median(one).Seconds(), "s"),
+		measure.Figure("restic, one large file", measure.Median(restic).Seconds(), "s"),
+		measure.AtMost("application down, to restic", measure.MedianRatio(one, restic), 0.3, "x"),
+		measure.AtMost("application down in ten times the volume", measure.Median(ten).Seconds()/measure.Median(one).Seconds(), 1.2, "x"),
+	}, nil
+}
+
+// downIn measures that in a volume of some large files, and if beside is true what restic
+// takes for the same change.
+func (b *bench) downIn(ctx context.Context, large int, beside bool) (took, restic []time.Duration, err error) {
+	source, err := b.fresh("source")
+	if err != nil {
+		return nil, nil, err
+	}
+	for i := range large {
+		if err := database(fmt.Sprintf("%s/%d", source, i), b.size, uint64(i)); err != nil {
+			return nil, nil, err
+		}
+	}
+	o, err := b.start(ctx, source, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer o.Stop()
+	// What the file system has just been given must have settled by the last pass.
+	if _, err := o.do(ctx, moverapi.Prepare, moverapi.Pass, moverapi.Pass); err != nil {
+		return nil, nil, err
+	}
+	if beside {
+		if _, err := b.restored(ctx, true); err != nil {
+			return nil, nil, err
+		}
+	}
+	for round := range b.rounds {
+		if err := dirty(source+"/0", b.size, uint64(round)); err != nil {
+			return nil, nil, err
+		}
+		seconds, err := o.do(ctx, moverapi.Final, moverapi.Verify)
+		if err != nil {
+			return nil, nil, err
+		}
+		took = append(took, seconds)
+		if !beside {
+			continue
+		}
+		seconds, err = b.restored(ctx, false)
+		if err != nil {
+			return nil, nil, err
+		}
+		restic = append(restic, seconds)
+	}
+	return took, restic, nil
+}
+
+// restored has restic do a backup, the first or a later one, and restore it.
+func (b *bench) restored(ctx context.Context, first bool) (time.Duration, error) {
+	took, err := b.restic(ctx, b.path("restored"), first)
+	if err != nil {
+		return 0, err
+	}
+	return took, os.RemoveAll(b.path("restored"))
 }

@@ -2,13 +2,21 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
@@ -103,11 +111,20 @@ func (b *bench) burst(ctx context.Context, r route, n int) ([]time.Duration, tim
 // clear deletes all claims and waits until nothing is left of them, so that one
 // measurement does not burden the next.
 func (b *bench) clear(ctx context.Context) error {
-	if err := b.client.CoreV1().PersistentVolumeClaims(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+	if err := b.client.CoreV1().PersistentVolumeClaims(namespace).DeleteCollection(ctx, metav1.DeleteOptions{},
+		metav1.ListOptions{}); err != nil {
 		return fmt.Errorf("delete claims: %w", err)
 	}
-	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, 10*time.Minute, true, func(context.Context) (bool, error) {
-		return len(b.bed.HomeStorage.Volumes())+len(b.bed.WestStorage.Volumes()) == 0, nil
+	// The virtual volumes go last; their deletion must not count as writes of what is measured next.
+	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, 10*time.Minute, true, func(ctx context.Context) (bool, error) {
+		if len(b.bed.HomeStorage.Volumes())+len(b.bed.WestStorage.Volumes()) > 0 {
+			return false, nil
+		}
+		left, err := b.client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{Limit: 1})
+		if err != nil {
+			return false, fmt.Errorf("list volumes: %w", err)
+		}
+		return len(left.Items) == 0, nil
 	})
 	if err != nil {
 		return fmt.Errorf("wait until the volumes are gone: %w", err)
@@ -159,7 +176,8 @@ func (b *bench) bursts(ctx context.Context, n, rounds int) ([]measure.Result, er
 			slowest = max(slowest, one)
 		}
 		spread = append(spread, float64(slowest)/float64(measure.Median(each)))
-		say("%d claims at once, round %d of %d: real class alone %v, virtual class %v", n, round+1, rounds, real.Round(10*time.Millisecond), virtual.Round(10*time.Millisecond))
+		say("%d claims at once, round %d of %d: real class alone %v, virtual class %v", n, round+1, rounds, real.Round(10*time.Millisecond),
+			virtual.Round(10*time.Millisecond))
 	}
 	worst := 0.0
 	for _, s := range spread {
@@ -181,3 +199,145 @@ func budget(n int) float64 {
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// patience is how long a burst may take.
+const patience = 20 * time.Minute
+
+// binding tells when claims were bound, by watching them.
+type binding struct {
+	mu     sync.Mutex
+	began  map[string]time.Time
+	took   map[string]time.Duration
+	change chan struct{}
+}
+
+func watchBinding(ctx context.Context, client kubernetes.Interface) (*binding, error) {
+	b := &binding{began: map[string]time.Time{}, took: map[string]time.Duration{}, change: make(chan struct{}, 1)}
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(namespace))
+	informer := factory.Core().V1().PersistentVolumeClaims().Informer()
+	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: func(_, obj any) {
+		if claim, ok := obj.(*corev1.PersistentVolumeClaim); ok && claim.Status.Phase == corev1.ClaimBound {
+			b.bound(claim.Name)
+		}
+	}}); err != nil {
+		return nil, fmt.Errorf("watch claims: %w", err)
+	}
+	factory.StartWithContext(ctx)
+	if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
+		return nil, errors.New("watch claims: stopped")
+	}
+	return b, nil
+}
+
+func (b *binding) begin(name string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.began[name] = time.Now()
+}
+
+func (b *binding) bound(name string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	began, ok := b.began[name]
+	if _, done := b.took[name]; !ok || done {
+		return
+	}
+	b.took[name] = time.Since(began)
+	select {
+	case b.change <- struct{}{}:
+	default:
+	}
+}
+
+// await waits until all claims of the given names are bound and returns how long
+// each took.
+func (b *binding) await(ctx context.Context, names []string) ([]time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		if took := b.all(names); took != nil {
+			return took, nil
+		}
+		select {
+		case <-b.change:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait until %d claims are bound: %w", len(names), context.Cause(ctx))
+		}
+	}
+}
+
+func (b *binding) all(names []string) []time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	took := make([]time.Duration, 0, len(names))
+	for _, name := range names {
+		one, ok := b.took[name]
+		if !ok {
+			return nil
+		}
+		took = append(took, one)
+	}
+	return took
+}
+
+// sample is how many claims the writes are counted over; settle is how long
+// after the last is bound the writes that nobody waits for are counted too.
+const (
+	sample = 10
+	settle = 2 * time.Second
+)
+
+// writes counts what Lodestone writes for one claim from its creation until it
+// is bound, as the audit logs of both API servers show it.
+func (b *bench) writes(ctx context.Context) ([]measure.Result, error) {
+	var results []measure.Result
+	for _, r := range []route{local, remote} {
+		before, err := b.count()
+		if err != nil {
+			return nil, err
+		}
+		if _, _, err := b.hold(ctx, r, sample); err != nil {
+			return nil, err
+		}
+		time.Sleep(settle)
+		after, err := b.count()
+		if err != nil {
+			return nil, err
+		}
+		if err := b.clear(ctx); err != nil {
+			return nil, err
+		}
+		total, events := 0, 0
+		for _, what := range slices.Sorted(maps.Keys(after)) {
+			n := after[what] - before[what]
+			if n == 0 {
+				continue
+			}
+			say("writes, %s: %s %.1f a claim", r.name, what, float64(n)/sample)
+			if strings.HasSuffix(what, " events") {
+				events += n
+			} else {
+				total += n
+			}
+		}
+		results = append(results,
+			measure.Figure(fmt.Sprintf("API writes for one claim, %s route", r.name), float64(total)/sample, "writes"),
+			measure.Figure(fmt.Sprintf("API writes for one claim, %s route, events", r.name), float64(events)/sample, "writes"))
+	}
+	return results, nil
+}
+
+// count returns how often each kind of write was made with Lodestone's rights.
+func (b *bench) count() (map[string]int, error) {
+	counts := map[string]int{}
+	for _, cluster := range []string{b.bed.Home.Name(), b.bed.West.Name()} {
+		writes, err := b.bed.Writes(cluster)
+		if err != nil {
+			return nil, err
+		}
+		for what, n := range writes {
+			counts[cluster+": "+what] += n
+		}
+	}
+	return counts, nil
+}

@@ -14,7 +14,6 @@ import (
 	"syscall"
 
 	"github.com/go-logr/logr"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
@@ -22,8 +21,10 @@ import (
 )
 
 func main() {
-	single := flag.Int("single", 21, "how many single claims are measured on each route, and what is written for each is counted; 0 leaves that out")
-	burst := flag.Int("burst", 200, "how many claims are created at once, at the default request rate of kube-controller-manager; 0 leaves that out")
+	single := flag.Int("single", 21, "how many single claims are measured on each route, and what is written for each is counted; 0 "+
+		"leaves that out")
+	burst := flag.Int("burst", 200, "how many claims are created at once, at the default request rate of kube-controller-manager; 0 "+
+		"leaves that out")
 	rounds := flag.Int("rounds", 5, "how many times the burst is measured")
 	large := flag.Int("large", 2000, "how many claims are created at once, at 500 requests a second; 0 leaves that out")
 	largeRounds := flag.Int("large-rounds", 3, "how many times that is measured")
@@ -117,9 +118,6 @@ func on(ctx context.Context, rate float32, measured func(*bench) ([]measure.Resu
 	defer end(nil)
 	go func() { end(fmt.Errorf("the provisioner ended by itself: %w", provisioner.Wait())) }()
 	if err := bed.Peer(ctx); err != nil {
-		return nil, err
-	}
-	if err := bed.AwaitReady(ctx, "west", metav1.ConditionTrue); err != nil {
 		return nil, err
 	}
 	b, err := newBench(ctx, bed)

@@ -20,7 +20,7 @@ import (
 
 const (
 	// memoryBudget is in MB; growthBudget is what twice the claims may need.
-	memoryBudget, growthBudget = 600, 2.1
+	memoryBudget, growthBudget = 400, 2.1
 	// calm is how much processor time in calmPeriod means that a provisioner has
 	// looked at all that there was to look at.
 	calm, calmPeriod = 100 * time.Millisecond, 2 * time.Second

@@ -1,10 +1,17 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"fmt"
+	"io"
+	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 
 	storagev1 "k8s.io/api/storage/v1"
@@ -13,8 +20,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
-	"github.com/lodestone-storage/lodestone/e2e/hollow"
-	"github.com/lodestone-storage/lodestone/e2e/instant"
+	"github.com/lodestone-storage/lodestone/e2e/fakekubelet"
+	"github.com/lodestone-storage/lodestone/e2e/fakeprovisioner"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 )
 
@@ -34,7 +41,7 @@ const (
 type bed struct {
 	cluster *testbed.Cluster
 	client  kubernetes.Interface
-	storage *instant.Provisioner
+	storage *fakeprovisioner.Provisioner
 	placed  *placement
 
 	ours, instant string // prefixes of the extenders' verbs
@@ -67,17 +74,18 @@ func (b *bed) start(ctx context.Context, o options) error {
 	if b.client, err = kubernetes.NewForConfig(config); err != nil {
 		return fmt.Errorf("make client: %w", err)
 	}
-	nodes := make([]hollow.Node, o.nodes)
+	nodes := make([]fakekubelet.Node, o.nodes)
 	for i := range nodes {
-		nodes[i] = hollow.Node{Name: fmt.Sprintf("node-%d.home.example.com", i), Drivers: map[string]int32{driver: 0}}
+		nodes[i] = fakekubelet.Node{Name: fmt.Sprintf("node-%d.home.example.com", i), Drivers: map[string]int32{driver: 0}}
 	}
-	if err := hollow.Register(ctx, config, nodes...); err != nil {
+	if err := fakekubelet.Register(ctx, config, nodes...); err != nil {
 		return err
 	}
 	if _, err := b.cluster.Kubectl(ctx, "", "apply", "-k", filepath.Join(fabric.Root(), "deploy", "base")); err != nil {
 		return fmt.Errorf("install Lodestone: %w", err)
 	}
-	if _, err := b.cluster.Kubectl(ctx, "", "wait", "--for=condition=Established", "crd/remoteclusters.lodestone.dev", "--timeout=30s"); err != nil {
+	if _, err := b.cluster.Kubectl(ctx, "", "wait", "--for=condition=Established", "crd/remoteclusters.lodestone.dev",
+		"--timeout=30s"); err != nil {
 		return fmt.Errorf("wait for the custom resources: %w", err)
 	}
 	if err := b.cluster.MakeNamespace(ctx, namespace); err != nil {
@@ -97,7 +105,7 @@ func (b *bed) start(ctx context.Context, o options) error {
 
 // serveRealClass starts the real provisioner, whose class is the default.
 func (b *bed) serveRealClass(ctx context.Context) (err error) {
-	if b.storage, err = instant.Start(ctx, b.cluster.AdminConfig(), driver); err != nil {
+	if b.storage, err = fakeprovisioner.Start(ctx, b.cluster.AdminConfig(), driver); err != nil {
 		return fmt.Errorf("start the real storage: %w", err)
 	}
 	class := b.storage.Class(realClass, storagev1.VolumeBindingWaitForFirstConsumer)
@@ -159,4 +167,58 @@ func (b *bed) stop() {
 	}
 	b.stopInstant()
 	b.cluster.Stop()
+}
+
+// answerInstantly is the least that an extender can do: it decodes nothing, lets all
+// nodes pass in filter by handing their names back, and scores none.
+func answerInstantly(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	answer := []byte("[]")
+	if r.URL.Path == "/filter" {
+		// The names are the last of the request's fields.
+		at := bytes.LastIndex(body, []byte(`"NodeNames":`))
+		if at < 0 {
+			http.Error(w, "the request has no node names", http.StatusBadRequest)
+			return
+		}
+		answer = append([]byte("{"), body[at:]...)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(answer)))
+	// A scheduler that is gone is noticed by the benchmark.
+	_, _ = w.Write(answer)
+}
+
+// startInstant starts that process and returns the prefix of its verbs.
+func startInstant(ctx context.Context) (url string, stop func(), err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", nil, fmt.Errorf("find own program: %w", err)
+	}
+	cmd := exec.CommandContext(ctx, self, "-instant")
+	input, err := cmd.StdinPipe()
+	if err != nil {
+		return "", nil, fmt.Errorf("prepare the instant extender: %w", err)
+	}
+	output, err := cmd.StdoutPipe()
+	if err != nil {
+		return "", nil, fmt.Errorf("prepare the instant extender: %w", err)
+	}
+	if err := cmd.Start(); err != nil {
+		return "", nil, fmt.Errorf("start the instant extender: %w", err)
+	}
+	stop = func() {
+		_ = input.Close()
+		_ = cmd.Wait()
+	}
+	address, err := bufio.NewReader(output).ReadString('\n')
+	if err != nil {
+		stop()
+		return "", nil, fmt.Errorf("wait for the instant extender: %w", err)
+	}
+	return "http://" + strings.TrimSpace(address), stop, nil
 }

@@ -1,13 +1,27 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
@@ -162,7 +176,8 @@ func (b *bed) clear(ctx context.Context) error {
 	if err := b.endPods(ctx); err != nil {
 		return err
 	}
-	if err := b.client.CoreV1().PersistentVolumeClaims(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+	if err := b.client.CoreV1().PersistentVolumeClaims(namespace).DeleteCollection(ctx, metav1.DeleteOptions{},
+		metav1.ListOptions{}); err != nil {
 		return fmt.Errorf("delete claims: %w", err)
 	}
 	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, patience, true, func(context.Context) (bool, error) {
@@ -184,4 +199,170 @@ func (b *bed) endPods(ctx context.Context) error {
 		return fmt.Errorf("wait until the pods are gone: %w", err)
 	}
 	return nil
+}
+
+// patience is how long the pods of a round may take.
+const patience = 3 * time.Minute
+
+// placement counts the pods that are bound to a node. It is told of no others, so
+// that counting costs little.
+type placement struct {
+	mu     sync.Mutex
+	bound  int
+	last   time.Time
+	change chan struct{}
+}
+
+func watchPlacement(ctx context.Context, client kubernetes.Interface) (*placement, error) {
+	p := &placement{change: make(chan struct{}, 1)}
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(namespace),
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+			o.FieldSelector = fields.OneTermNotEqualSelector("spec.nodeName", "").String()
+		}))
+	informer := factory.Core().V1().Pods().Informer()
+	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { p.count(1) },
+		DeleteFunc: func(any) { p.count(-1) },
+	}); err != nil {
+		return nil, fmt.Errorf("watch pods: %w", err)
+	}
+	factory.StartWithContext(ctx)
+	if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
+		return nil, errors.New("watch pods: stopped")
+	}
+	return p, nil
+}
+
+func (p *placement) count(n int) {
+	p.mu.Lock()
+	p.bound += n
+	p.last = time.Now()
+	p.mu.Unlock()
+	select {
+	case p.change <- struct{}{}:
+	default:
+	}
+}
+
+// await waits until so many pods are bound and returns when the last of them was.
+func (p *placement) await(ctx context.Context, pods int) (time.Time, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not done after %v", patience))
+	defer cancel()
+	for {
+		p.mu.Lock()
+		bound, last := p.bound, p.last
+		p.mu.Unlock()
+		if bound == pods {
+			return last, nil
+		}
+		select {
+		case <-p.change:
+		case <-ctx.Done():
+			return time.Time{}, fmt.Errorf("wait until %d pods are bound, %d are: %w", pods, bound, context.Cause(ctx))
+		}
+	}
+}
+
+// newPod returns a pod of ordinary size that mounts a claim of its own name, unless
+// class is empty.
+func newPod(name, class string) *corev1.Pod {
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: name,
+			Labels: map[string]string{"app.kubernetes.io/name": "server", "app.kubernetes.io/part-of": "shop", "pod-template-hash": "6c8d9f7b5"},
+		},
+	}
+	container := corev1.Container{Name: "server", Image: "registry.example.com/team/server:1.2.3"}
+	for i := range 10 {
+		container.Env = append(container.Env, corev1.EnvVar{Name: fmt.Sprintf("SETTING_%d", i), Value: "a value of ordinary length"})
+	}
+	pod.Spec.Containers = []corev1.Container{container}
+	if class != "" {
+		pod.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name},
+		}}}
+	}
+	return pod
+}
+
+// usage is how much processor time each program has used, by name.
+type usage map[string]time.Duration
+
+// usageNow returns the usage of this process, which plays the real storage, and of
+// the programs that it has started. It is empty where the system does not tell.
+func usageNow() usage {
+	used := usage{}
+	self := strconv.Itoa(os.Getpid())
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, path := range stats {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			continue // it has ended
+		}
+		directory := filepath.Dir(path)
+		// The name, in parentheses, may hold anything; state and parent follow it.
+		fields := strings.Fields(string(content[bytes.LastIndexByte(content, ')')+1:]))
+		switch {
+		case filepath.Base(directory) == self:
+			used["benchmark and real storage"] += threadTime(directory)
+		case len(fields) > 1 && fields[1] == self:
+			used[nameOf(directory)] += threadTime(directory)
+		}
+	}
+	return used
+}
+
+// threadTime sums up what the threads of a process have used.
+func threadTime(directory string) time.Duration {
+	var sum time.Duration
+	threads, _ := filepath.Glob(directory + "/task/*/schedstat")
+	for _, path := range threads {
+		var used time.Duration
+		if content, err := os.ReadFile(path); err == nil {
+			_, _ = fmt.Sscan(string(content), &used)
+		}
+		sum += used
+	}
+	return sum
+}
+
+// nameOf returns the name of a program: of the one that a multi-call program was
+// started as, where it is one.
+func nameOf(directory string) string {
+	content, err := os.ReadFile(directory + "/cmdline")
+	if err != nil {
+		return "ended"
+	}
+	args := strings.Split(string(content), "\x00")
+	if len(args) > 1 && args[1] != "" && !strings.HasPrefix(args[1], "-") {
+		return args[1]
+	}
+	return filepath.Base(args[0])
+}
+
+// since returns what was used after an earlier usage.
+func (u usage) since(earlier usage) usage {
+	used := usage{}
+	for name, at := range u {
+		used[name] = at - earlier[name]
+	}
+	return used
+}
+
+func (u usage) total() time.Duration {
+	var sum time.Duration
+	for _, used := range u {
+		sum += used
+	}
+	return sum
+}
+
+// perPod lists the programs that used the most for each of n pods.
+func (u usage) perPod(n int) string {
+	names := slices.SortedFunc(maps.Keys(u), func(a, b string) int { return int(u[b] - u[a]) })
+	var parts []string
+	for _, name := range names[:min(8, len(names))] {
+		parts = append(parts, fmt.Sprintf("%s %.2f", name, float64((u[name]/time.Duration(n)).Microseconds())/1000))
+	}
+	return strings.Join(parts, ", ") + " ms"
 }

@@ -29,7 +29,8 @@ func main() {
 	sample := flag.Bool("sample", false, "sweep a fixed choice of the calls, with each flow and each fault")
 	most := flag.Int("most", 0, "sweep at most so many cases of each fault and flow, chosen evenly; 0: all")
 	atOnce := flag.Int("at-once", 0, "how many cases run at once; 0: as many as suit two idle cores")
-	one := flag.String("case", "", "run just this case, given as flow,fault,call, as a sweep prints it; of a move also as flow,fault,reads or flow,fault,writes")
+	one := flag.String("case", "", "run just this case, given as flow,fault,call, as a sweep prints it; of a move also as flow,fault,reads "+
+		"or flow,fault,writes")
 	moves := flag.Bool("moves", false, "sweep the flows that move volumes, with movers that really run, and no others")
 	keep := flag.Bool("keep-logs", false, "keep the logs of all programs")
 	flag.Parse()

@@ -19,7 +19,8 @@ func main() {
 
 func run() int {
 	check := flag.Bool("check", false, "show nothing but titles and checks")
-	keep := flag.Bool("keep", os.Getenv("KEEP") != "" && os.Getenv("KEEP") != "0", "leave everything running at the end, until Ctrl-C (default: whether KEEP is set)")
+	keep := flag.Bool("keep", os.Getenv("KEEP") != "" && os.Getenv("KEEP") != "0",
+		"leave everything running at the end, until Ctrl-C (default: whether KEEP is set)")
 	flag.Parse()
 	// A closed pipe ends the story like an interrupt: everything is to be stopped.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)

@@ -6,10 +6,12 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/lodestone-storage/lodestone/e2e/disk/pool"
@@ -21,9 +23,10 @@ type controller struct {
 	pool    *pool.Pool
 }
 
-func (c *controller) ControllerGetCapabilities(context.Context, *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
+func (c *controller) ControllerGetCapabilities(context.Context,
+	*csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
 	response := &csi.ControllerGetCapabilitiesResponse{}
-	for _, capability := range []csi.ControllerServiceCapability_RPC_Type{
+	capabilities := []csi.ControllerServiceCapability_RPC_Type{
 		csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME,
 		csi.ControllerServiceCapability_RPC_LIST_VOLUMES,
 		csi.ControllerServiceCapability_RPC_GET_CAPACITY,
@@ -33,7 +36,11 @@ func (c *controller) ControllerGetCapabilities(context.Context, *csi.ControllerG
 		csi.ControllerServiceCapability_RPC_EXPAND_VOLUME,
 		csi.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
 		csi.ControllerServiceCapability_RPC_MODIFY_VOLUME,
-	} {
+	}
+	if c.options.Attach {
+		capabilities = append(capabilities, csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME)
+	}
+	for _, capability := range capabilities {
 		response.Capabilities = append(response.Capabilities, &csi.ControllerServiceCapability{
 			Type: &csi.ControllerServiceCapability_Rpc{Rpc: &csi.ControllerServiceCapability_RPC{Type: capability}},
 		})
@@ -95,19 +102,69 @@ func (c *controller) DeleteVolume(ctx context.Context, r *csi.DeleteVolumeReques
 	if err := need(r.VolumeId != ""); err != nil {
 		return nil, err
 	}
-	if c.options.Node != "" {
-		device, err := deviceOf(ctx, c.pool.Image(r.VolumeId))
-		if err != nil {
-			return nil, statusOf(err)
-		}
-		if device != "" {
-			return nil, status.Errorf(codes.FailedPrecondition, "volume %s is in use: node %s has it as %s", r.VolumeId, c.options.Node, device)
-		}
+	if v, err := c.pool.Volume(r.VolumeId); err == nil && len(v.Attached) > 0 {
+		return nil, status.Errorf(codes.FailedPrecondition, "volume %s is attached to %q", r.VolumeId, v.Attached)
+	}
+	if err := c.checkUnused(ctx, r.VolumeId); err != nil {
+		return nil, err
 	}
 	return &csi.DeleteVolumeResponse{}, statusOf(c.pool.Delete(r.VolumeId))
 }
 
-func (c *controller) ControllerExpandVolume(_ context.Context, r *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
+// checkUnused refuses a volume that this node has as a device.
+func (c *controller) checkUnused(ctx context.Context, id string) error {
+	if c.options.Node == "" {
+		return nil
+	}
+	device, err := deviceOf(ctx, c.pool.Image(id))
+	if err != nil {
+		return statusOf(err)
+	}
+	if device != "" {
+		return status.Errorf(codes.FailedPrecondition, "volume %s is in use: node %s has it as %s", id, c.options.Node, device)
+	}
+	return nil
+}
+
+// ControllerPublishVolume attaches a volume to a node: to one at a time, unless it is asked
+// for with a mode for several.
+func (c *controller) ControllerPublishVolume(_ context.Context,
+	r *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
+	if err := need(r.VolumeId != "", r.NodeId != "", r.VolumeCapability != nil); err != nil {
+		return nil, err
+	}
+	v, err := c.pool.Volume(r.VolumeId)
+	if err != nil {
+		return nil, statusOf(err)
+	}
+	if c.options.Node != "" && r.NodeId != c.options.Node || v.Node != "" && r.NodeId != v.Node {
+		return nil, status.Errorf(codes.NotFound, "there is no node %s that can reach volume %s", r.NodeId, v.ID)
+	}
+	one := false
+	switch r.VolumeCapability.GetAccessMode().GetMode() {
+	case csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY,
+		csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER, csi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER:
+		one = true
+	default: // for several nodes
+	}
+	return &csi.ControllerPublishVolumeResponse{}, statusOf(c.pool.Attach(v.ID, r.NodeId, one))
+}
+
+// ControllerUnpublishVolume detaches a volume, and refuses one that the node still uses:
+// nobody may ask for that.
+func (c *controller) ControllerUnpublishVolume(ctx context.Context,
+	r *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
+	if err := need(r.VolumeId != ""); err != nil {
+		return nil, err
+	}
+	if err := c.checkUnused(ctx, r.VolumeId); err != nil {
+		return nil, err
+	}
+	return &csi.ControllerUnpublishVolumeResponse{}, statusOf(c.pool.Detach(r.VolumeId, r.NodeId))
+}
+
+func (c *controller) ControllerExpandVolume(_ context.Context, r *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse,
+	error) {
 	if err := need(r.VolumeId != "", r.CapacityRange != nil); err != nil {
 		return nil, err
 	}
@@ -119,7 +176,8 @@ func (c *controller) ControllerExpandVolume(_ context.Context, r *csi.Controller
 	return &csi.ControllerExpandVolumeResponse{CapacityBytes: v.Bytes, NodeExpansionRequired: c.options.Node != ""}, nil
 }
 
-func (c *controller) ControllerModifyVolume(_ context.Context, r *csi.ControllerModifyVolumeRequest) (*csi.ControllerModifyVolumeResponse, error) {
+func (c *controller) ControllerModifyVolume(_ context.Context, r *csi.ControllerModifyVolumeRequest) (*csi.ControllerModifyVolumeResponse,
+	error) {
 	if err := need(r.VolumeId != ""); err != nil {
 		return nil, err
 	}
@@ -155,15 +213,18 @@ func checkAccess(capabilities []*csi.VolumeCapability, share bool) error {
 	}
 	for _, capability := range capabilities {
 		mode := capability.GetAccessMode().GetMode()
-		several := mode == csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER || mode == csi.VolumeCapability_AccessMode_MULTI_NODE_SINGLE_WRITER
+		several := mode == csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER ||
+			mode == csi.VolumeCapability_AccessMode_MULTI_NODE_SINGLE_WRITER
 		if several && capability.GetBlock() == nil {
-			return status.Error(codes.InvalidArgument, "the file system of a disk can be written to on one node at a time: ask for ReadWriteOnce, or for volumeMode Block")
+			return status.Error(codes.InvalidArgument, "the file system of a disk can be written to on one node at a time: ask for ReadWriteOnce, "+
+				"or for volumeMode Block")
 		}
 	}
 	return nil
 }
 
-func (c *controller) ValidateVolumeCapabilities(_ context.Context, r *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
+func (c *controller) ValidateVolumeCapabilities(_ context.Context,
+	r *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
 	if err := need(r.VolumeId != "", len(r.VolumeCapabilities) > 0); err != nil {
 		return nil, err
 	}
@@ -195,7 +256,7 @@ func statusOf(err error) error {
 	}
 	for known, code := range map[error]codes.Code{
 		pool.ErrFull: codes.ResourceExhausted, pool.ErrConflict: codes.AlreadyExists,
-		pool.ErrNotFound: codes.NotFound, pool.ErrInvalid: codes.OutOfRange,
+		pool.ErrNotFound: codes.NotFound, pool.ErrInvalid: codes.OutOfRange, pool.ErrInUse: codes.FailedPrecondition,
 	} {
 		if errors.Is(err, known) {
 			return status.Error(code, err.Error())
@@ -205,4 +266,72 @@ func statusOf(err error) error {
 		return status.Error(codes.Internal, err.Error())
 	}
 	return nil
+}
+
+func (c *controller) ListVolumes(_ context.Context, r *csi.ListVolumesRequest) (*csi.ListVolumesResponse, error) {
+	volumes, next, err := page(c.pool.Volumes(), r.StartingToken, r.MaxEntries)
+	if err != nil {
+		return nil, err
+	}
+	response := &csi.ListVolumesResponse{NextToken: next}
+	for _, v := range volumes {
+		response.Entries = append(response.Entries, &csi.ListVolumesResponse_Entry{Volume: c.describe(v)})
+	}
+	return response, nil
+}
+
+func (c *controller) CreateSnapshot(_ context.Context, r *csi.CreateSnapshotRequest) (*csi.CreateSnapshotResponse, error) {
+	if err := need(r.Name != "", r.SourceVolumeId != ""); err != nil {
+		return nil, err
+	}
+	s, err := c.pool.Snap(r.Name, r.SourceVolumeId)
+	if err != nil {
+		return nil, statusOf(err)
+	}
+	return &csi.CreateSnapshotResponse{Snapshot: describeSnapshot(s)}, nil
+}
+
+func (c *controller) DeleteSnapshot(_ context.Context, r *csi.DeleteSnapshotRequest) (*csi.DeleteSnapshotResponse, error) {
+	if err := need(r.SnapshotId != ""); err != nil {
+		return nil, err
+	}
+	return &csi.DeleteSnapshotResponse{}, statusOf(c.pool.DeleteSnapshot(r.SnapshotId))
+}
+
+func (c *controller) ListSnapshots(_ context.Context, r *csi.ListSnapshotsRequest) (*csi.ListSnapshotsResponse, error) {
+	wanted := slices.DeleteFunc(c.pool.Snapshots(), func(s pool.Snapshot) bool {
+		return (r.SnapshotId != "" && s.ID != r.SnapshotId) || (r.SourceVolumeId != "" && s.VolumeID != r.SourceVolumeId)
+	})
+	snapshots, next, err := page(wanted, r.StartingToken, r.MaxEntries)
+	if err != nil {
+		return nil, err
+	}
+	response := &csi.ListSnapshotsResponse{NextToken: next}
+	for _, s := range snapshots {
+		response.Entries = append(response.Entries, &csi.ListSnapshotsResponse_Entry{Snapshot: describeSnapshot(s)})
+	}
+	return response, nil
+}
+
+func describeSnapshot(s pool.Snapshot) *csi.Snapshot {
+	return &csi.Snapshot{
+		SnapshotId: s.ID, SourceVolumeId: s.VolumeID, SizeBytes: s.Bytes,
+		CreationTime: timestamppb.New(time.Unix(0, s.Created)), ReadyToUse: true,
+	}
+}
+
+// page returns the entries that a list asks for, and the token of the next page.
+func page[T any](all []T, token string, most int32) (entries []T, next string, err error) {
+	start := 0
+	if token != "" {
+		if start, err = strconv.Atoi(token); err != nil || start < 0 || start > len(all) {
+			return nil, "", status.Errorf(codes.Aborted, "there is no page %q: list from the start again", token)
+		}
+	}
+	end := len(all)
+	if most > 0 && start+int(most) < end {
+		end = start + int(most)
+		next = strconv.Itoa(end)
+	}
+	return all[start:end], next, nil
 }

@@ -2,15 +2,19 @@ package driver
 
 import (
 	"context"
+	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/kubernetes-csi/csi-test/v5/pkg/sanity"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -64,7 +68,8 @@ func order(name string, bytes int64, nodes ...string) *csi.CreateVolumeRequest {
 		AccessibilityRequirements: &csi.TopologyRequirement{},
 	}
 	for _, node := range nodes {
-		r.AccessibilityRequirements.Preferred = append(r.AccessibilityRequirements.Preferred, &csi.Topology{Segments: map[string]string{"host": node}})
+		r.AccessibilityRequirements.Preferred = append(r.AccessibilityRequirements.Preferred,
+			&csi.Topology{Segments: map[string]string{"host": node}})
 	}
 	return r
 }
@@ -97,7 +102,8 @@ func TestARoomThatIsFullIsPassedOver(t *testing.T) {
 	}
 	_, err := client.CreateVolume(t.Context(), order("pvc-3", 6*gibibyte, "n1", "n2"))
 	assert.Equal(t, codes.ResourceExhausted, status.Code(err))
-	capacity, err := client.GetCapacity(t.Context(), &csi.GetCapacityRequest{AccessibleTopology: &csi.Topology{Segments: map[string]string{"host": "n1"}}})
+	capacity, err := client.GetCapacity(t.Context(),
+		&csi.GetCapacityRequest{AccessibleTopology: &csi.Topology{Segments: map[string]string{"host": "n1"}}})
 	require.NoError(t, err)
 	assert.Equal(t, int64(4*gibibyte), capacity.AvailableCapacity)
 }
@@ -117,8 +123,9 @@ func TestOrderedFailures(t *testing.T) {
 		{name: "they are used in order, the lasting one last", files: map[string]string{
 			"CreateVolume.2": `{"code":"ABORTED"}`, "CreateVolume.1": `{"code":"INTERNAL"}`, "CreateVolume": `{"code":"UNAVAILABLE"}`},
 			want: []codes.Code{codes.Internal, codes.Aborted, codes.Unavailable, codes.Unavailable}},
-		{name: "an answer can be lost although the work is done", files: map[string]string{"CreateVolume.1": `{"code":"UNAVAILABLE","done":true}`},
-			want: []codes.Code{codes.Unavailable, codes.OK}, left: 1},
+		{name: "an answer can be lost although the work is done",
+			files: map[string]string{"CreateVolume.1": `{"code":"UNAVAILABLE","done":true}`},
+			want:  []codes.Code{codes.Unavailable, codes.OK}, left: 1},
 		{name: "a slow call succeeds", files: map[string]string{"CreateVolume.1": `{"delay":"1ms"}`}, want: []codes.Code{codes.OK}, left: 1},
 		{name: "an unreadable order fails the call", files: map[string]string{"CreateVolume": `{`}, want: []codes.Code{codes.Internal}},
 		{name: "orders for other calls, and unfinished ones, do nothing", files: map[string]string{
@@ -213,6 +220,43 @@ func TestTheKubeletIsToldWhereTheDriverServes(t *testing.T) {
 	assert.NoFileExists(t, o.Registration)
 }
 
+func TestAVolumeIsAttachedToOneNodeAtATimeUnlessAskedOtherwise(t *testing.T) {
+	o := options(t)
+	o.Attach, o.TopologyKey = true, ""
+	connection, stop := serve(t, o)
+	client := csi.NewControllerClient(connection)
+	request := order("pvc-1", gibibyte)
+	made, err := client.CreateVolume(t.Context(), request)
+	require.NoError(t, err)
+	publish := func(node string, mode csi.VolumeCapability_AccessMode_Mode) codes.Code {
+		capability := request.VolumeCapabilities[0]
+		capability.AccessMode.Mode = mode
+		_, err := client.ControllerPublishVolume(t.Context(), &csi.ControllerPublishVolumeRequest{
+			VolumeId: made.Volume.VolumeId, NodeId: node, VolumeCapability: capability})
+		return status.Code(err)
+	}
+	one, several := csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY
+	assert.Equal(t, codes.OK, publish("n1", one))
+	assert.Equal(t, codes.OK, publish("n1", one), "it is there already")
+	assert.Equal(t, codes.FailedPrecondition, publish("n2", one))
+	assert.Equal(t, codes.OK, publish("n2", several))
+	stop()
+
+	connection, _ = serve(t, o)
+	client = csi.NewControllerClient(connection)
+	for _, node := range []string{"n1", "n2"} {
+		_, err = client.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: made.Volume.VolumeId})
+		assert.Equal(t, codes.FailedPrecondition, status.Code(err), "it is still attached to %s", node)
+		for range 2 {
+			_, err = client.ControllerUnpublishVolume(t.Context(), &csi.ControllerUnpublishVolumeRequest{
+				VolumeId: made.Volume.VolumeId, NodeId: node})
+			require.NoError(t, err)
+		}
+	}
+	_, err = client.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: made.Volume.VolumeId})
+	require.NoError(t, err)
+}
+
 func TestAFileSystemIsRefusedToSeveralNodesAndADeviceIsNot(t *testing.T) {
 	connection, _ := serve(t, options(t))
 	client := csi.NewControllerClient(connection)
@@ -234,4 +278,200 @@ func TestAFileSystemIsRefusedToSeveralNodesAndADeviceIsNot(t *testing.T) {
 		_, err = client.CreateVolume(t.Context(), r)
 		assert.NoError(t, err, "device, %s", mode)
 	}
+}
+
+// machine is a node of its own, without the calls' transport.
+type machine struct {
+	*node
+	controller *controller
+}
+
+// newMachine skips the test where loop devices cannot be used.
+func newMachine(t *testing.T) machine {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to attach loop devices")
+	}
+	probe := filepath.Join(t.TempDir(), "probe.img")
+	require.NoError(t, os.WriteFile(probe, make([]byte, pool.Mebibyte), 0o600))
+	if _, err := attach(t.Context(), probe); err != nil {
+		t.Skipf("needs loop devices: %v", err)
+	}
+	require.NoError(t, detach(t.Context(), probe))
+	o := options(t)
+	o.Node = "n1"
+	volumes, err := pool.Open(o.Directory, o.Pool, flush)
+	require.NoError(t, err)
+	return machine{node: &node{options: o, pool: volumes}, controller: &controller{options: o, pool: volumes}}
+}
+
+// use makes a volume and shows it to a pod at the returned path. After the test
+// that is undone. Each call is made twice, as by a kubelet that lost an answer.
+func (m machine) use(t *testing.T, request *csi.CreateVolumeRequest) (id, path string) {
+	t.Helper()
+	made, err := m.controller.CreateVolume(t.Context(), request)
+	require.NoError(t, err)
+	id = made.Volume.VolumeId
+	stage, path := filepath.Join(t.TempDir(), "stage"), filepath.Join(t.TempDir(), "pod", "volume")
+	t.Cleanup(func() {
+		for range 2 {
+			_, err := m.NodeUnpublishVolume(context.Background(), &csi.NodeUnpublishVolumeRequest{VolumeId: id, TargetPath: path})
+			assert.NoError(t, err)
+			_, err = m.NodeUnstageVolume(context.Background(), &csi.NodeUnstageVolumeRequest{VolumeId: id, StagingTargetPath: stage})
+			assert.NoError(t, err)
+		}
+		device, err := deviceOf(context.Background(), m.pool.Image(id))
+		assert.NoError(t, err)
+		assert.Empty(t, device)
+	})
+	for range 2 {
+		_, err = m.NodeStageVolume(t.Context(), &csi.NodeStageVolumeRequest{
+			VolumeId: id, StagingTargetPath: stage, VolumeCapability: request.VolumeCapabilities[0]})
+		require.NoError(t, err)
+		_, err = m.NodePublishVolume(t.Context(), &csi.NodePublishVolumeRequest{
+			VolumeId: id, StagingTargetPath: stage, TargetPath: path, VolumeCapability: request.VolumeCapabilities[0]})
+		require.NoError(t, err)
+	}
+	return id, path
+}
+
+func (m machine) expand(t *testing.T, id, path string, bytes int64, capability *csi.VolumeCapability) {
+	t.Helper()
+	grown, err := m.controller.ControllerExpandVolume(t.Context(), &csi.ControllerExpandVolumeRequest{
+		VolumeId: id, CapacityRange: &csi.CapacityRange{RequiredBytes: bytes}})
+	require.NoError(t, err)
+	require.True(t, grown.NodeExpansionRequired)
+	_, err = m.NodeExpandVolume(t.Context(), &csi.NodeExpandVolumeRequest{VolumeId: id, VolumePath: path, VolumeCapability: capability})
+	require.NoError(t, err)
+}
+
+func (m machine) total(t *testing.T, id, path string) int64 {
+	t.Helper()
+	stats, err := m.NodeGetVolumeStats(t.Context(), &csi.NodeGetVolumeStatsRequest{VolumeId: id, VolumePath: path})
+	require.NoError(t, err)
+	return stats.Usage[0].Total
+}
+
+// kinds are the file systems, each with what it needs to grow while it is mounted.
+var kinds = []struct {
+	name  string
+	bytes int64
+	grows func(t *testing.T) bool
+}{
+	{name: "ext4", bytes: 64 * pool.Mebibyte, grows: mayGrowExt4},
+	{name: "xfs", bytes: 512 * pool.Mebibyte, grows: func(*testing.T) bool { return true }},
+}
+
+func mayGrowExt4(t *testing.T) bool {
+	t.Helper()
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var held [2]unix.CapUserData
+	require.NoError(t, unix.Capget(&header, &held[0]))
+	return held[0].Effective&(1<<unix.CAP_SYS_RESOURCE) != 0
+}
+
+// formatted is an order for a volume with a kind of file system. It skips the test
+// where that cannot be made.
+func formatted(t *testing.T, kind, name string, bytes int64) *csi.CreateVolumeRequest {
+	t.Helper()
+	if _, err := exec.LookPath("mkfs." + kind); err != nil {
+		t.Skipf("needs mkfs.%s: %v", kind, err)
+	}
+	request := order(name, bytes, "n1")
+	request.VolumeCapabilities[0].GetMount().FsType = kind
+	return request
+}
+
+func TestFilesStayWhenTheirVolumeGrowsInUse(t *testing.T) {
+	for _, kind := range kinds {
+		t.Run(kind.name, func(t *testing.T) {
+			m := newMachine(t)
+			if !kind.grows(t) {
+				t.Skip("needs CAP_SYS_RESOURCE, without which ext4 does not grow while it is mounted")
+			}
+			request := formatted(t, kind.name, "data", kind.bytes)
+			id, path := m.use(t, request)
+			require.NoError(t, os.WriteFile(filepath.Join(path, "file"), []byte("text"), 0o600))
+			before := m.total(t, id, path)
+
+			m.expand(t, id, path, 2*kind.bytes, request.VolumeCapabilities[0])
+			assert.Greater(t, m.total(t, id, path), before+kind.bytes*3/4)
+			content, err := os.ReadFile(filepath.Join(path, "file"))
+			require.NoError(t, err)
+			assert.Equal(t, "text", string(content))
+		})
+	}
+}
+
+func TestAClone(t *testing.T) {
+	for _, kind := range kinds {
+		t.Run(kind.name+": holds the files of a volume in use, and has the size that was asked for", func(t *testing.T) {
+			m := newMachine(t)
+			id, path := m.use(t, formatted(t, kind.name, "data", kind.bytes))
+			require.NoError(t, os.WriteFile(filepath.Join(path, "file"), []byte("text"), 0o600))
+
+			request := formatted(t, kind.name, "clone", 2*kind.bytes)
+			request.VolumeContentSource = &csi.VolumeContentSource{
+				Type: &csi.VolumeContentSource_Volume{Volume: &csi.VolumeContentSource_VolumeSource{VolumeId: id}},
+			}
+			copyID, copied := m.use(t, request)
+			for _, place := range []string{path, copied} {
+				content, err := os.ReadFile(filepath.Join(place, "file"))
+				require.NoError(t, err)
+				assert.Equal(t, "text", string(content))
+			}
+			assert.Greater(t, m.total(t, copyID, copied), m.total(t, id, path)+kind.bytes*3/4)
+		})
+	}
+}
+
+func TestAnUnknownFileSystemIsRefused(t *testing.T) {
+	_, err := kindOf("ntfs")
+	assert.Equal(t, codes.InvalidArgument, status.Code(err))
+	assert.Equal(t, codes.InvalidArgument, status.Code(statusOf(err)))
+}
+
+func TestABlockVolumeIsADeviceThatGrows(t *testing.T) {
+	m := newMachine(t)
+	request := order("raw", 16*pool.Mebibyte, "n1")
+	request.VolumeCapabilities[0].AccessType = &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}
+	id, path := m.use(t, request)
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	require.NotZero(t, info.Mode()&os.ModeDevice)
+
+	m.expand(t, id, path, 32*pool.Mebibyte, request.VolumeCapabilities[0])
+	device, err := os.OpenFile(path, os.O_RDWR, 0)
+	require.NoError(t, err)
+	defer device.Close()
+	size, err := device.Seek(0, 2)
+	require.NoError(t, err)
+	assert.Equal(t, int64(32*pool.Mebibyte), size)
+	assert.Equal(t, size, m.total(t, id, path))
+
+	_, err = m.controller.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: id})
+	assert.Equal(t, codes.FailedPrecondition, status.Code(err), "it is in use")
+	_, err = m.pool.Volume(id)
+	assert.NoError(t, err)
+}
+
+// TestTheDriverDoesWhatTheSpecificationSays runs the specification's own suite, with
+// real devices and mounts.
+func TestTheDriverDoesWhatTheSpecificationSays(t *testing.T) {
+	o := newMachine(t).node.options
+	o.Attach = true
+	o.Pool = 1000 * gibibyte // volumes of no stated size get 10 GiB from the suite, all of them sparse
+	connection, _ := serve(t, o)
+	config := sanity.NewTestConfig()
+	// The suite waits for its connection to change, for ever if it is there already.
+	config.Address = "passthrough:///" + strings.TrimPrefix(connection.Target(), "unix://")
+	config.DialOptions = append(config.DialOptions, grpc.WithContextDialer(func(ctx context.Context, socket string) (net.Conn, error) {
+		time.Sleep(200 * time.Millisecond)
+		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	}))
+	config.TargetPath = filepath.Join(t.TempDir(), "target")
+	config.StagingPath = filepath.Join(t.TempDir(), "staging")
+	config.TestVolumeSize = 64 * pool.Mebibyte
+	config.TestVolumeExpandSize = 128 * pool.Mebibyte
+	sanity.Test(t, config)
 }

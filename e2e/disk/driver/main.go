@@ -1,3 +1,14 @@
+// Package driver is a CSI driver for tests. It has what simple drivers lack that a
+// claim can ask for: file systems and raw block, a bounded pool for each node,
+// attachments, clones, snapshots, expansion while in use, ReadWriteOncePod, parameters that can be
+// changed, and failures that a test can order; see [faults].
+//
+// Volumes are files; what there is survives a restart, see package pool. On a node
+// they are attached as loop devices, which needs root, losetup, mkfs.ext4 and
+// resize2fs; ext4 grows while it is mounted only for those with CAP_SYS_RESOURCE, xfs,
+// which needs mkfs.xfs and xfs_growfs, for root.
+// Without a node name the driver has no node service, needs no rights,
+// and nothing is mounted: that is for control planes whose kubelets are played.
 package driver
 
 import (
@@ -13,6 +24,7 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/lodestone-storage/lodestone/e2e/disk/pool"
@@ -37,6 +49,9 @@ type Options struct {
 	TopologyKey string
 	// Node is the value of that label on this node; empty: there is no node service.
 	Node string
+	// Attach has volumes attached to nodes by the controller service, as disks of clouds are:
+	// the CSIDriver object must say so, and external-attacher must run.
+	Attach bool
 }
 
 // Main runs the driver until it is asked to end, and returns its exit code.
@@ -48,8 +63,10 @@ func Main(args []string) int {
 	flags.StringVar(&o.Socket, "socket", "", "path of the socket to serve on")
 	flags.StringVar(&o.Registration, "registration", "", "path of a socket in the kubelet's plugins_registry; empty: the kubelet is not told")
 	flags.Int64Var(&o.Pool, "pool", 100<<30, "bytes that the volumes of one node may have together")
-	flags.StringVar(&o.TopologyKey, "topology-key", "kubernetes.io/hostname", "node label that says where a volume is; empty: volumes can be reached from everywhere")
+	flags.StringVar(&o.TopologyKey, "topology-key", "kubernetes.io/hostname",
+		"node label that says where a volume is; empty: volumes can be reached from everywhere")
 	flags.StringVar(&o.Node, "node", "", "name of this node; empty: no node service")
+	flags.BoolVar(&o.Attach, "attach", false, "volumes must be attached to a node before that uses them")
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
@@ -118,4 +135,59 @@ func serveOn(ctx context.Context, socket string, server *grpc.Server) error {
 		return fmt.Errorf("serve on %s: %w", socket, err)
 	}
 	return nil
+}
+
+// registrar tells the kubelet of the driver, which finds its socket in the directory
+// plugins_registry. It takes the place of node-driver-registrar.
+type registrar struct {
+	registration.UnimplementedRegistrationServer
+	options Options
+}
+
+func (r *registrar) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
+	return &registration.PluginInfo{
+		Type: registration.CSIPlugin, Name: r.options.Name, Endpoint: r.options.Socket, SupportedVersions: []string{"1.0.0"},
+	}, nil
+}
+
+// NotifyRegistrationStatus says in the log what the kubelet thinks of the driver.
+func (r *registrar) NotifyRegistrationStatus(_ context.Context,
+	status *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
+	if status.PluginRegistered {
+		fmt.Fprintln(os.Stderr, "disk: the kubelet has registered the driver")
+	} else {
+		fmt.Fprintln(os.Stderr, "disk: the kubelet refuses the driver:", status.Error)
+	}
+	return &registration.RegistrationStatusResponse{}, nil
+}
+
+type identity struct {
+	csi.UnimplementedIdentityServer
+	options Options
+}
+
+func (i *identity) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi.GetPluginInfoResponse, error) {
+	return &csi.GetPluginInfoResponse{Name: i.options.Name, VendorVersion: "v0"}, nil
+}
+
+func (i *identity) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
+	services := []csi.PluginCapability_Service_Type{csi.PluginCapability_Service_CONTROLLER_SERVICE}
+	if i.options.TopologyKey != "" {
+		services = append(services, csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS)
+	}
+	response := &csi.GetPluginCapabilitiesResponse{Capabilities: []*csi.PluginCapability{{
+		Type: &csi.PluginCapability_VolumeExpansion_{
+			VolumeExpansion: &csi.PluginCapability_VolumeExpansion{Type: csi.PluginCapability_VolumeExpansion_ONLINE},
+		},
+	}}}
+	for _, service := range services {
+		response.Capabilities = append(response.Capabilities, &csi.PluginCapability{
+			Type: &csi.PluginCapability_Service_{Service: &csi.PluginCapability_Service{Type: service}},
+		})
+	}
+	return response, nil
+}
+
+func (i *identity) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, error) {
+	return &csi.ProbeResponse{Ready: wrapperspb.Bool(true)}, nil
 }

@@ -77,7 +77,8 @@ func TestOrdersThatCannotBeMet(t *testing.T) {
 		{name: "a copy of nothing", order: Order{Name: "b", FromVolume: "vol-x"}, want: ErrNotFound},
 		{name: "a snapshot that is not there", order: Order{Name: "b", FromSnapshot: "snap-x"}, want: ErrNotFound},
 		{name: "a copy smaller than its source", order: Order{Name: "b", FromVolume: "vol-a", Bytes: Mebibyte}, want: ErrInvalid},
-		{name: "a copy on another node", order: Order{Name: "b", FromVolume: "vol-a", Bytes: 10 * Mebibyte, Nodes: []string{"n2"}}, want: ErrFull},
+		{name: "a copy on another node", order: Order{Name: "b", FromVolume: "vol-a", Bytes: 10 * Mebibyte, Nodes: []string{"n2"}},
+			want: ErrFull},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

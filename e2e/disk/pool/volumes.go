@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
+	"time"
 )
 
 // Order is what is wanted of a new volume.
@@ -167,6 +169,37 @@ func (p *Pool) Modify(id string, mutable map[string]string) error {
 	return p.record(v)
 }
 
+// Attach attaches a volume to a node, to one of which no other has it if one is said. A
+// volume that is attached there stays so.
+func (p *Pool) Attach(id, node string, one bool) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	v, ok := p.volumes[id]
+	switch {
+	case !ok:
+		return fmt.Errorf("volume %s: %w", id, ErrNotFound)
+	case slices.Contains(v.Attached, node):
+		return nil
+	case one && len(v.Attached) > 0:
+		return fmt.Errorf("volume %s: %w: %q", id, ErrInUse, v.Attached)
+	}
+	v.Attached = append(slices.Clone(v.Attached), node)
+	return p.record(v)
+}
+
+// Detach detaches a volume from a node, or from all if none is said; one that is gone or is
+// not attached there is no error.
+func (p *Pool) Detach(id, node string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	v, ok := p.volumes[id]
+	if !ok || len(v.Attached) == 0 {
+		return nil
+	}
+	v.Attached = slices.DeleteFunc(slices.Clone(v.Attached), func(has string) bool { return node == "" || has == node })
+	return p.record(v)
+}
+
 // Volume returns a volume.
 func (p *Pool) Volume(id string) (Volume, error) {
 	p.mu.Lock()
@@ -183,4 +216,93 @@ func (p *Pool) Volumes() []Volume {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.SortedFunc(maps.Values(p.volumes), func(a, b Volume) int { return cmp.Compare(a.ID, b.ID) })
+}
+
+// source is what a new volume is a copy of.
+type source struct {
+	image, node string
+	bytes       int64
+}
+
+// sourceOf finds what an order wants copied; nil if nothing.
+func (p *Pool) sourceOf(o Order) (*source, error) {
+	switch {
+	case o.FromVolume != "":
+		v, ok := p.volumes[o.FromVolume]
+		if !ok {
+			return nil, fmt.Errorf("source volume %s: %w", o.FromVolume, ErrNotFound)
+		}
+		return &source{image: p.Image(v.ID), node: v.Node, bytes: v.Bytes}, nil
+	case o.FromSnapshot != "":
+		s, ok := p.snapshots[o.FromSnapshot]
+		if !ok {
+			return nil, fmt.Errorf("source snapshot %s: %w", o.FromSnapshot, ErrNotFound)
+		}
+		return &source{image: p.snapshotImage(s.ID), node: s.Node, bytes: s.Bytes}, nil
+	default:
+		return nil, nil
+	}
+}
+
+func (p *Pool) snapshotImage(id string) string { return p.in("snapshots", id+imageSuffix) }
+
+// Snap makes a snapshot of a volume, or returns the one of that name if it is of
+// that volume. It takes as much room as its volume.
+func (p *Pool) Snap(name, volumeID string) (Snapshot, error) {
+	if err := checkName(name); err != nil {
+		return Snapshot{}, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	id := "snap-" + name
+	if have, ok := p.snapshots[id]; ok {
+		if have.VolumeID != volumeID {
+			return Snapshot{}, fmt.Errorf("%w: snapshot %s is of volume %s", ErrConflict, id, have.VolumeID)
+		}
+		return have, nil
+	}
+	v, ok := p.volumes[volumeID]
+	if !ok {
+		return Snapshot{}, fmt.Errorf("volume %s: %w", volumeID, ErrNotFound)
+	}
+	if p.free(v.Node) < v.Bytes {
+		return Snapshot{}, fmt.Errorf("%w for a snapshot of %d bytes on %q", ErrFull, v.Bytes, v.Node)
+	}
+	s := Snapshot{ID: id, Name: name, VolumeID: volumeID, Node: v.Node, Bytes: v.Bytes, Created: time.Now().UnixNano()}
+	if err := p.copy(p.snapshotImage(id), p.Image(volumeID), v.Bytes); err != nil {
+		return Snapshot{}, err
+	}
+	if err := writeRecord(p.in("snapshots", id), s); err != nil {
+		return Snapshot{}, err
+	}
+	p.snapshots[id] = s
+	return s, nil
+}
+
+// DeleteSnapshot removes a snapshot; one that is gone is no error.
+func (p *Pool) DeleteSnapshot(id string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, ok := p.snapshots[id]; !ok {
+		return nil
+	}
+	if err := remove(p.in("snapshots", id)); err != nil {
+		return err
+	}
+	delete(p.snapshots, id)
+	return nil
+}
+
+// Snapshots returns all snapshots, ordered by ID.
+func (p *Pool) Snapshots() []Snapshot {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.SortedFunc(maps.Values(p.snapshots), func(a, b Snapshot) int { return cmp.Compare(a.ID, b.ID) })
+}
+
+func growImage(path string, bytes int64) error {
+	if err := os.Truncate(path, bytes); err != nil {
+		return fmt.Errorf("grow the image: %w", err)
+	}
+	return nil
 }

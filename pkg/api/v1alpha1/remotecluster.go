@@ -17,6 +17,7 @@ import (
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.status.kubernetesVersion`
 // +kubebuilder:printcolumn:name="Volumes",type=integer,JSONPath=`.status.volumes`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name != 'home'",message="the name home stands for the home cluster: choose another"
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 63 && self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="a cluster ID is a label value: at most 63 lower-case letters, digits and '-'"
@@ -66,6 +67,26 @@ type RemoteClusterSpec struct {
 	// +kubebuilder:default=Isolated
 	PodNetwork PodNetwork `json:"podNetwork,omitempty"`
 
+	// PodCIDRs are the ranges, such as 10.244.0.0/16, that the pods there have their
+	// addresses from. With podNetwork Routed, an address that the cluster says a pod
+	// has is taken over only if it is in one of them: without any, no new pod has an
+	// address at home. They must not overlap with those of home or of another cluster.
+	//
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=49
+	// +kubebuilder:validation:XValidation:rule="self.all(range, isCIDR(range) && cidr(range) == cidr(range).masked() && cidr(range).prefixLength() >= 8)",message="each of podCIDRs is a range of addresses such as 10.244.0.0/16, of /8 or smaller"
+	PodCIDRs []string `json:"podCIDRs,omitempty"`
+
+	// Topology is the region and the zone of the virtual node (its labels
+	// topology.kubernetes.io/region and zone). Each that is missing is the one that
+	// all nodes there share, else the name of the RemoteCluster: so the cluster
+	// counts as one place when pods are spread or kept apart.
+	//
+	// +optional
+	Topology Topology `json:"topology,omitempty"`
+
 	// VirtualNode says whether Lodestone registers a node that stands for the
 	// cluster. Disabled: Liqo, Admiralty or somebody else does, or none is wanted.
 	//
@@ -79,6 +100,22 @@ type RemoteClusterSpec struct {
 	//
 	// +optional
 	MoveRepository *MoveRepository `json:"moveRepository,omitempty"`
+}
+
+// Topology is where a cluster is.
+type Topology struct {
+	// Region is a label value.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$`
+	Region string `json:"region,omitempty"`
+	// Zone is a label value.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$`
+	Zone string `json:"zone,omitempty"`
 }
 
 // VirtualNodeMode says whether Lodestone registers a node for a cluster.
@@ -108,11 +145,15 @@ const (
 
 // SecretKeyRef names one key of a Secret.
 type SecretKeyRef struct {
+	// Namespace is the one where Lodestone runs.
+	//
 	// +kubebuilder:validation:MinLength=1
 	Namespace string `json:"namespace"`
+	// Name is the Secret.
+	//
 	// +kubebuilder:validation:MinLength=1
 	Name string `json:"name"`
-	// Key defaults to "kubeconfig".
+	// Key is the key of the Secret that has it.
 	//
 	// +optional
 	// +kubebuilder:default=kubeconfig
@@ -134,6 +175,10 @@ const (
 
 // NamespaceMapping says which namespace there belongs to a namespace here.
 type NamespaceMapping struct {
+	// Strategy is the rule. SameName: the namespace of the same name. Suffixed:
+	// "<namespace>-<home cluster ID>", so that several home clusters can share one remote
+	// cluster.
+	//
 	// +optional
 	// +kubebuilder:default=SameName
 	Strategy NamespaceStrategy `json:"strategy,omitempty"`
@@ -159,6 +204,14 @@ const (
 
 // RemoteClusterStatus is what the provisioner last saw of a remote cluster.
 type RemoteClusterStatus struct {
+	// ObservedGeneration is the generation of the spec that the conditions of the provisioner speak of.
+	//
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// Conditions are Ready, Reachable, Authorized and CredentialsValid of the
+	// provisioner, and VirtualNode of the virtual node program.
+	//
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -170,6 +223,8 @@ type RemoteClusterStatus struct {
 	// +optional
 	ClusterUID string `json:"clusterUID,omitempty"`
 
+	// KubernetesVersion is that of its API server.
+	//
 	// +optional
 	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
 
@@ -193,8 +248,8 @@ type RemoteClusterStatus struct {
 	// +optional
 	Volumes int `json:"volumes"`
 
-	// VolumeHealth says how they are. While the cluster does not answer, it says how
-	// they were.
+	// VolumeHealth says how those volumes are. While the cluster does not answer, it
+	// says how they were.
 	//
 	// +optional
 	VolumeHealth *VolumeHealth `json:"volumeHealth,omitempty"`
@@ -202,15 +257,22 @@ type RemoteClusterStatus struct {
 
 // OfferedClass is a real StorageClass of a remote cluster.
 type OfferedClass struct {
+	// Name is the class.
 	Name string `json:"name"`
 	// Provisioner makes its volumes.
 	//
 	// +optional
 	Provisioner string `json:"provisioner,omitempty"`
+	// Default: it is the default class of that cluster.
+	//
 	// +optional
 	Default bool `json:"default,omitempty"`
+	// BindingMode says when its volumes are made: Immediate or WaitForFirstConsumer.
+	//
 	// +optional
 	BindingMode storagev1.VolumeBindingMode `json:"bindingMode,omitempty"`
+	// AllowVolumeExpansion: its claims can be made larger.
+	//
 	// +optional
 	AllowVolumeExpansion bool `json:"allowVolumeExpansion,omitempty"`
 	// Static: its volumes are made by hand (provisioner
@@ -229,9 +291,60 @@ type OfferedClass struct {
 	// +optional
 	Free *resource.Quantity `json:"free,omitempty"`
 	// MaximumVolumeSize is the largest volume of the class that can be made
-	// anywhere in the cluster, as far as it tells, also without Free; written
-	// anew as that is.
+	// anywhere in the cluster, as far as it tells, also where free is
+	// missing; written anew as that is.
 	//
 	// +optional
 	MaximumVolumeSize *resource.Quantity `json:"maximumVolumeSize,omitempty"`
+}
+
+// MoveRepository is an object store, or a claim, for the content of moves.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.secretName) != has(self.claimName)",message="name either the Secret of an object store (secretName) or a claim (claimName), and not both"
+type MoveRepository struct {
+	// SecretName is a Secret in the namespace where Lodestone runs: url is
+	// rest:https://HOST/PATH or s3:https://HOST/BUCKET/PATH, ca.crt the authority of the
+	// store's certificate, if not everybody trusts it; the credentials are in
+	// RESTIC_REST_USERNAME and RESTIC_REST_PASSWORD, or AWS_ACCESS_KEY_ID,
+	// AWS_SECRET_ACCESS_KEY and AWS_DEFAULT_REGION.
+	//
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	SecretName string `json:"secretName,omitempty"`
+
+	// ClaimName is a claim wherever movers run: in the namespace of the real claims at
+	// home, and in each namespace of real claims in a remote cluster. All of that name must
+	// be ReadWriteMany, hold nothing else, and lead to the same storage.
+	//
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
+	ClaimName string `json:"claimName,omitempty"`
+}
+
+// VolumeHealth counts the virtual volumes of a cluster by how they are.
+type VolumeHealth struct {
+	// Bound is how many have their real volume.
+	Bound int `json:"bound"`
+
+	// Pending is how many wait for their real volume, as for their first pod.
+	Pending int `json:"pending"`
+
+	// Troubles is what is wrong with some of them, and with claims whose volume is
+	// long in coming there, by the reason of the condition and the events of the claims.
+	//
+	// +optional
+	// +listType=map
+	// +listMapKey=reason
+	Troubles []VolumeTrouble `json:"troubles,omitempty"`
+}
+
+// VolumeTrouble is something that is wrong with some volumes.
+type VolumeTrouble struct {
+	// Reason is that of the condition or of the events.
+	Reason string `json:"reason"`
+	// Volumes is how many there are.
+	Volumes int `json:"volumes"`
 }

@@ -1,6 +1,10 @@
 package decide
 
 import (
+	"fmt"
+	"slices"
+	"time"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
@@ -8,96 +12,117 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 )
 
-// rollBack leaves everything as it was before the move: first the pods get their
-// volumes back, and the claims are free again, then what is at the target goes.
+// rollBack restores everything as it was before the move: first the pods get their volumes
+// back and the claims are released, then the objects at the target are deleted.
 func rollBack(o Observation) Step {
 	r := o.Record
 	if r.Freed {
 		return cleanUp(o)
 	}
-	if o.Unusable[record.Source] == "" {
-		if step, ok := told(o, record.Source); ok {
+	if o.Source.Unusable == "" {
+		if step, ok := endMovers(o, record.Source); ok {
 			return step
 		}
-		// It only reads; one whose node is gone must not keep pods waiting.
-		if step, ok := dropped(o, record.Source); ok && o.Now.Sub(r.Began[v1alpha1.MoveRollBack]) <= graceful {
-			return hurry(step)
+		// It only reads, so pods must not wait for one whose node is gone.
+		if step, ok := removeMovers(o, record.Source); ok && o.Now.Sub(r.Began[v1alpha1.MoveRollBack]) <= graceful {
+			return lookOften(step)
 		}
 	}
-	if step, ok := bound(o, func(c record.Claim) *corev1.PersistentVolume { return c.Volume }); ok {
+	if step, ok := bindClaims(o, func(c record.Claim) *corev1.PersistentVolume { return c.Volume }); ok {
 		return step
 	}
-	if step, ok := ending(o); ok {
+	if step, ok := awaitStoppedPods(o); ok {
 		return step
 	}
-	if step, ok := freed(o); ok {
+	if step, ok := freeClaims(o); ok {
 		return step
 	}
 	if !r.Down.IsZero() && r.Up.IsZero() {
 		next := r.Clone()
 		next.Up = o.Now
-		return Step{Verb: Save, Record: next}
+		return Step{Action: Save{Record: next}}
 	}
-	// Nothing of the target is needed for that, and it may never come back.
-	if step, ok := restored(o); ok {
+	// This needs nothing at the target, which may never come back.
+	if step, ok := restorePolicies(o); ok {
 		return step
 	}
-	if step, ok := unshelved(o); ok {
+	if step, ok := unshelveSource(o); ok {
 		return step
 	}
-	if o.Unusable[record.Source] == "" {
-		// Another move would stop the pods and then wait for it.
-		if step, ok := dropped(o, record.Source); ok {
+	if o.Source.Unusable == "" {
+		// Another move would stop the pods and then wait for this mover.
+		if step, ok := removeMovers(o, record.Source); ok {
 			return step
 		}
 	}
 	if left := r.Began[v1alpha1.MoveRollBack].Add(o.Settling).Sub(o.Now); left > 0 && !r.Down.IsZero() {
-		return wait(min(left, soon), whereTheyAre(o))
+		return wait(min(left, soon), whereClaimsAre(o))
 	}
 	next := r.Clone()
 	next.Freed = true
-	return Step{Verb: Save, Record: next}
+	return Step{Action: Save{Record: next}}
 }
 
-// restored is the step that gives real volumes of the source the policies that they had;
-// false where they have them.
-func restored(o Observation) (Step, bool) {
+// graceful is how long a rollback waits for pods that the move has stopped.
+const graceful = 30 * time.Second
+
+// awaitStoppedPods waits a while for pods that were stopped for the move to end, so that
+// their replacements do not write beside them; false if none is left or the time is up.
+func awaitStoppedPods(o Observation) (Step, bool) {
+	if o.Record.Down.IsZero() || o.Now.Sub(o.Record.Began[v1alpha1.MoveRollBack]) > graceful {
+		return Step{}, false
+	}
+	for _, pod := range o.Pods {
+		if pod.Bound && pod.Leaving && !pod.Finished {
+			return wait(often, "waiting until pod "+pod.Name+" has ended"), true
+		}
+	}
+	return Step{}, false
+}
+
+// restorePolicies is the step that gives real volumes of the source their former reclaim
+// policies back; false if they have them.
+func restorePolicies(o Observation) (Step, bool) {
 	for i, claim := range o.Claims {
 		policy := o.Record.Claims[i].Source.Policy
-		if policy != "" && o.Unusable[record.Source] != "" {
-			return needs(ClusterAway, seldom, whereTheyAre(o)), true
+		if policy != "" && o.Source.Unusable != "" {
+			return waitForHelp(ClusterAway, seldom, whereClaimsAre(o)), true
 		}
 		if policy != "" && claim.Source.Real != nil && claim.Source.Real.Spec.PersistentVolumeReclaimPolicy != policy {
-			return Step{Verb: Restore, Claim: i, End: record.Source}, true
+			return Step{Action: Restore{Claim: i, End: record.Source}}, true
 		}
 	}
 	return Step{}, false
 }
 
-// committed says whether a move has been in Commit, where backing claims of both ends get
-// other marks.
-func committed(r *record.Record) bool { return !r.Began[v1alpha1.MoveCommit].IsZero() }
+// wasCommitted says whether a move has been in Commit, which changes the marks of the
+// backing claims at both ends.
+func wasCommitted(r *record.Record) bool { return !r.Began[v1alpha1.MoveCommit].IsZero() }
 
-// unshelved is the step that takes the mark of Commit off a real claim of the source, of
-// which volumes in use know nothing; false where none has it, or cannot be asked.
-func unshelved(o Observation) (Step, bool) {
+// unshelveSource is the step that removes the mark of Commit from a real claim of the
+// source, which no step for volumes in use removes; false if none has it or the cluster
+// takes no requests. A source with the mark of a Commit that the record does not know of was replaced: the mark stays.
+func unshelveSource(o Observation) (Step, bool) {
+	if !wasCommitted(o.Record) {
+		return Step{}, false
+	}
 	for i, claim := range o.Claims {
 		if s := claim.Source.Backing; s != nil && s.UID == o.Record.Claims[i].Source.Ref.UID && s.Labels[keys.MoveOf] == string(o.Record.UID) {
-			return Step{Verb: Publish, Claim: i, End: record.Source}, true
+			return Step{Action: Publish{Claim: i, End: record.Source}}, true
 		}
 	}
 	return Step{}, false
 }
 
-// cleanUp removes what is left of a move whose claims may be in use, or in another move,
-// by now: it touches nothing that is theirs.
+// cleanUp deletes what is left of a move whose claims may be in use or in another move by
+// now: it touches nothing that belongs to them.
 func cleanUp(o Observation) Step {
 	r := o.Record
 	for _, end := range record.Ends {
-		if r.GaveUp(end) || o.Unusable[end] != "" {
+		if r.GaveUp(end) || o.At(end).Unusable != "" {
 			continue
 		}
-		if step, ok := dropped(o, end); ok {
+		if step, ok := removeMovers(o, end); ok {
 			return step
 		}
 	}
@@ -105,23 +130,23 @@ func cleanUp(o Observation) Step {
 		if r.GaveUp(end) {
 			continue
 		}
-		if step, ok := forsaken(o, end); ok {
+		if step, ok := giveUpEnd(o, end); ok {
 			return step
 		}
-		if o.Unusable[end] != "" {
-			return needs(ClusterAway, seldom, stuck(o, end))
+		if o.At(end).Unusable != "" {
+			return waitForHelp(ClusterAway, seldom, whyNotRemoved(o, end))
 		}
 	}
-	if step, ok := unshelved(o); ok {
+	if step, ok := unshelveSource(o); ok {
 		return step
 	}
 	if !r.GaveUp(record.Source) {
-		if step, ok := leftSnapshots(o); ok {
+		if step, ok := removeSnapshots(o); ok {
 			return step
 		}
 	}
 	if !r.GaveUp(record.Target) {
-		if step, ok := removed(o, record.Target); ok {
+		if step, ok := removeBackings(o, record.Target); ok {
 			return step
 		}
 	}
@@ -132,16 +157,84 @@ func cleanUp(o Observation) Step {
 	return enter(o, phase)
 }
 
-// ending waits a while for pods that were stopped for the move, so that their successors
-// do not write beside them; false where none is left, or it takes too long.
-func ending(o Observation) (Step, bool) {
-	if o.Record.Down.IsZero() || o.Now.Sub(o.Record.Began[v1alpha1.MoveRollBack]) > graceful {
+// whereClaimsAre describes the state of the claims of a move that is rolled back.
+func whereClaimsAre(o Observation) string {
+	if why := o.Source.Unusable; why != "" {
+		return "the claims have their volumes at the source again, and no pod can use them: " + why
+	}
+	return "the claims are in use at the source"
+}
+
+// giveUpEnd is the step that gives up an end that is gone for good: what the move left
+// there stays. It is false while the end can be used or nobody has said that it is gone.
+//
+// Before Commit nothing at the target can be mounted, and after it nothing of the source is
+// needed. Before Commit all data is at the source: if that is gone, what was copied is all
+// there is, so the copy is given up only if nobody wants the claims any more either.
+func giveUpEnd(o Observation, end record.End) (Step, bool) {
+	r := o.Record
+	if o.At(end).Unusable == "" || end == record.Source && r.Phase == v1alpha1.MoveRollBack && !isDataUnwanted(o) {
 		return Step{}, false
 	}
-	for _, pod := range o.Pods {
-		if pod.Bound && pod.Leaving && !pod.Finished {
-			return wait(often, "waiting until pod "+pod.Name+" has ended"), true
-		}
+	asked := o.Move != nil && o.Move.Spec.Action == v1alpha1.ActionGiveUp
+	if !asked && !o.At(end).Gone && !(isDeclaredLost(o) && clusterOf(o, end) == clusterOf(o, record.Source)) {
+		return Step{}, false
 	}
-	return Step{}, false
+	next := r.Clone()
+	next.GivenUp = append(slices.Clone(r.GivenUp), end)
+	return Step{Action: Save{Record: next}, Say: next.LeftBehind()}, true
+}
+
+// isDataUnwanted says whether every claim was deleted or its volume declared lost.
+func isDataUnwanted(o Observation) bool {
+	return !slices.ContainsFunc(o.Claims, func(c Claim) bool { return c.Claim != nil && !isLost(c) })
+}
+
+// isDeclaredLost says whether somebody has declared the data of a claim lost with its
+// cluster.
+func isDeclaredLost(o Observation) bool { return slices.ContainsFunc(o.Claims, isLost) }
+
+// isLost is also true for a claim of which nothing is left: without its cluster a volume is
+// deleted only once it was declared lost.
+func isLost(c Claim) bool {
+	return c.Claim == nil && c.Volume == nil || c.Volume != nil && c.Volume.Annotations[keys.Lost] != ""
+}
+
+func clusterOf(o Observation, end record.End) string { return o.Record.Claims[0].At(end).Ref.Cluster }
+
+// whyNotRemoved says why what a move left at an end cannot be deleted, and what to do if it
+// never can.
+func whyNotRemoved(o Observation, end record.End) string {
+	name := clusterOf(o, end)
+	advice := fmt.Sprintf("%s; if cluster %s is gone for ever, kubectl lodestone move give-up %s ends the move", o.At(end).Unusable, name,
+		o.Record.Name)
+	switch {
+	case o.Record.Phase != v1alpha1.MoveRollBack:
+		return "the copy at the " + string(end) + " cannot be removed yet: " + advice
+	case end == record.Target:
+		return whereClaimsAre(o) + "; what the move left at the target cannot be removed yet: " + advice
+	}
+	return fmt.Sprintf("%s; what was copied is not the whole data and is kept meanwhile; if cluster %s is gone for ever, the data is "+
+		"lost with it: "+
+		"kubectl lodestone lose pvc says so for each claim and ends the move", whereClaimsAre(o), name)
+}
+
+// withoutTarget is the step of a move in Commit whose target is missing. Until a virtual
+// volume names the target, the sources are fenced: nobody can have used the target and both
+// copies are equal, so the move can be rolled back if the target is given up. After that it
+// cannot: a pod may have been ungated early and may have written there.
+func withoutTarget(o Observation, need Need, why string) Step {
+	if slices.ContainsFunc(o.Claims, func(c Claim) bool { return c.Volume != nil }) {
+		return waitForHelp(need, soon, why+"; claims have their volumes there already, and pods may have used them; the copy at the source is "+
+			"whole, so ask for help before anything is removed")
+	}
+	switch name := clusterOf(o, record.Target); {
+	case o.Move != nil && o.Move.Spec.Action == v1alpha1.ActionGiveUp:
+		return goBack(o, "the move was given up before anybody used the target", record.GivenUp)
+	case o.Target.Gone:
+		return goBack(o, fmt.Sprintf("cluster %s was removed before anybody used the target", name), record.GivenUp)
+	default:
+		return waitForHelp(need, soon, fmt.Sprintf("%s; if it is gone for ever, kubectl lodestone move give-up %s has the pods go on "+
+			"at the source", why, o.Record.Name))
+	}
 }

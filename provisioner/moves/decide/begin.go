@@ -4,22 +4,24 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/movecontrol"
+	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 )
 
-func has(finalizers []string) bool { return slices.Contains(finalizers, keys.MoveFinalizer) }
-
-// prepare holds the claims, and has the real volumes at home outlive whatever happens.
+// prepare puts our finalizer on the claims, and sets policy Retain on real volumes at home,
+// so that they survive whatever happens.
 func prepare(o Observation) Step {
 	for i, claim := range o.Claims {
-		if !has(claim.Claim.Finalizers) {
-			return Step{Verb: HoldClaim, Claim: i}
+		if !hasFinalizer(claim.Claim.Finalizers) {
+			return Step{Action: HoldClaim{Claim: i}}
 		}
 	}
 	for i, claim := range o.Claims {
@@ -27,93 +29,126 @@ func prepare(o Observation) Step {
 			continue
 		}
 		if claim.Source.Real.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimRetain {
-			return Step{Verb: Keep, Claim: i}
+			return Step{Action: Keep{Claim: i}}
 		}
 	}
 	return enter(o, v1alpha1.MoveProvision)
 }
 
-// provision makes the target and the movers, and has them look at both volumes.
+// startTimeout is how long a mover may take to run as long as nothing was stopped for it.
+const startTimeout = 10 * time.Minute
+
+// provision creates the target and the movers, and makes the movers examine both volumes.
 func provision(o Observation) Step {
 	if !o.Failing.IsZero() && o.Now.Sub(o.Failing) > startTimeout {
-		return back(o, o.FailingWhy+"; nothing was stopped for the move: mend that and move again", record.NotStarted)
+		return goBack(o, o.FailingWhy+"; nothing was stopped for the move: mend that and move again", record.NotStarted)
 	}
-	if why := o.Unusable[record.Target]; why != "" {
+	if why := o.Target.Unusable; why != "" {
 		return wait(soon, why)
 	}
 	for i, claim := range o.Claims {
-		if step, ok := target(o, i, claim); ok {
+		if step, ok := makeTargetClaim(o, i, claim); ok {
 			return step
 		}
 	}
-	if step, ok := movers(o); ok {
-		if step.Verb == Idle && o.Now.Sub(o.Record.Began[v1alpha1.MoveProvision]) > startTimeout {
-			return back(o, step.Say+"; nothing was stopped for the move: mend that and move again", record.NotStarted)
+	if step, ok := runMovers(o); ok {
+		if step.Action == nil && o.Now.Sub(o.Record.Began[v1alpha1.MoveProvision]) > startTimeout {
+			return goBack(o, step.Say+"; nothing was stopped for the move: mend that and move again", record.NotStarted)
 		}
 		return step
 	}
 	for i, claim := range o.Record.Claims {
 		if !claim.Prepared && !claim.Offline {
-			return prepared(o, i)
+			return prepareClaim(o, i)
 		}
 	}
 	return enter(o, v1alpha1.MovePreCopy)
 }
 
-// target is the next step towards the backing claim at the target; false where that is
-// there and recorded.
-func target(o Observation, i int, claim Claim) (Step, bool) {
+// makeTargetClaim is the next step to create the backing claim at the target; false if it
+// exists and is recorded.
+func makeTargetClaim(o Observation, i int, claim Claim) (Step, bool) {
 	ref, b := o.Record.Claims[i].Target.Ref, claim.Target.Backing
 	switch {
 	case b == nil && ref.UID == "":
-		return Step{Verb: MakeTarget, Claim: i}, true
-	case b == nil || ref.UID != "" && b.UID != ref.UID || b.DeletionTimestamp != nil:
-		return back(o, fmt.Sprintf("somebody deleted real claim %s at the target: move again", ref.Key()), record.TargetChanged), true
-	case b.Labels[keys.MoveOf] != string(o.Record.UID):
-		return back(o, fmt.Sprintf("a claim %s is at the target already and is not this move's: remove or rename it there, and move again", ref.Key()), record.TargetChanged), true
+		return Step{Action: MakeTarget{Claim: i}}, true
+	case ref.UID == "" && b.DeletionTimestamp != nil:
+		return goBack(o, deletedAtTarget(o, i), record.TargetChanged), true
+	case ref.UID == "" && !isOurTarget(o, b):
+		return goBack(o, fmt.Sprintf("a claim %s is at the target already and is not this move's: remove or rename it there, and move again",
+			ref.Key()), record.TargetChanged), true
 	case ref.UID == "":
-		return change(o, i, func(c *record.Claim) { c.Target.Ref.UID = b.UID }), true
+		return changeClaim(o, i, func(c *record.Claim) { c.Target.Ref.UID = b.UID }), true
 	}
 	return Step{}, false
 }
 
-// movers is the next step towards movers that run; false where all do that should by now.
-func movers(o Observation) (Step, bool) {
+// isOurTarget says whether a backing claim is a copy that this move makes and nobody has used yet.
+func isOurTarget(o Observation, b *corev1.PersistentVolumeClaim) bool {
+	return b.Labels[keys.MoveOf] == string(o.Record.UID) && backing.Unpublished(b)
+}
+
+func deletedAtTarget(o Observation, i int) string {
+	return fmt.Sprintf("somebody deleted real claim %s at the target: move again", o.Record.Claims[i].Target.Ref.Key())
+}
+
+// whyNotOurTarget says why a move that is not committed may not write at the target: a copy there is gone, or is in use
+// already. The latter is so if the record is older than the move, because home was restored from a backup: a pass
+// would replace what was written since by what the source had before. Empty if nothing speaks against it, or the target
+// cannot be observed; then nothing is written either.
+func whyNotOurTarget(o Observation) string {
+	for i, claim := range o.Claims {
+		known, s, b := o.Record.Claims[i], claim.Source.Backing, claim.Target.Backing
+		observed := o.Target.Unusable == "" && known.Target.Ref.UID != ""
+		switch {
+		case s != nil && s.UID == known.Source.Ref.UID && s.Labels[keys.MoveOf] == string(o.Record.UID),
+			observed && b != nil && b.UID == known.Target.Ref.UID && !isOurTarget(o, b):
+			return fmt.Sprintf("this move of claim %s had ended, and real claim %s at the target is in use since, which home does not know any "+
+				"more, as after a restore from a backup: neither copy is changed or removed; see which is the newer one before pods write",
+				known.Name, known.Target.Ref.Key())
+		case observed && (b == nil || b.UID != known.Target.Ref.UID || b.DeletionTimestamp != nil):
+			return deletedAtTarget(o, i)
+		}
+	}
+	return ""
+}
+
+// runMovers is the next step to start movers; false if all run that should by now.
+func runMovers(o Observation) (Step, bool) {
 	for _, end := range record.Ends {
-		if why := o.Unusable[end]; why != "" {
+		if why := o.At(end).Unusable; why != "" {
 			return wait(soon, why), true
 		}
 	}
 	waiting := ""
 	for i, claim := range o.Claims {
-		from := Reads(o, i)
+		from := ReadEnd(o, i)
 		for _, end := range []record.End{from, record.Target} {
 			if end == "" {
 				continue
 			}
-			m := claim.side(end).Mover
+			m := claim.At(end).Mover
 			if end == record.Source {
-				if step, ok := yielded(o, i); ok {
+				if step, ok := yieldToPods(o, i); ok {
 					return step, true
 				}
 			}
-			node, near, unplaced := besides(o, i, end)
+			node, near, unplaced := nodeForMover(o, i, end)
 			switch {
 			case !m.Exists && unplaced != "":
 				waiting = cmp.Or(waiting, unplaced)
 			case !m.Exists:
-				return Step{Verb: EnsureMover, Claim: i, End: end, Node: node, Near: near}, true
+				return Step{Action: EnsureMover{Claim: i, End: end, Node: node, Near: near}}, true
 			case m.Ended && !m.Leaving:
-				return Step{Verb: DropMover, Claim: i, End: end}, true
+				return Step{Action: DropMover{Claim: i, End: end}}, true
 			case m.Unstarted && !m.Leaving:
-				return Step{Verb: StartMover, Claim: i, End: end}, true
+				return Step{Action: StartMover{Claim: i, End: end}}, true
 			case m.Keyless && !m.Leaving:
-				return Step{Verb: GiveKeys, Claim: i, End: end}, true
+				return Step{Action: GiveKeys{Claim: i, End: end}}, true
 			case !m.Running:
-				waiting = fmt.Sprintf("waiting until the mover of claim %s runs at the %s", o.Record.Claims[i].Name, end)
-				if m.Problem != "" {
-					waiting += ": " + m.Problem
-				}
+				// One that waits for nothing special must not hide why another one cannot run.
+				waiting = joined(waiting, fmt.Sprintf("waiting until the mover of claim %s runs at the %s%s", o.Record.Claims[i].Name, end,
+					prefixed(": ", m.Problem)))
 			}
 		}
 		if from == "" {
@@ -129,32 +164,126 @@ func movers(o Observation) (Step, bool) {
 	return wait(soon, waiting), waiting != ""
 }
 
-// prepared is the next step towards knowing that a copy is possible.
-func prepared(o Observation, i int) Step {
+// yieldToPods is the step that deletes a mover at the source which keeps a volume on its
+// node while pods that use it are on others; false if it is in nobody's way. It is created
+// again on the pods' node. Once pods are stopped for the move none can be in the way.
+func yieldToPods(o Observation, i int) (Step, bool) {
+	known, seen := o.Record.Claims[i], o.Claims[i]
+	if !record.Before(o.Record.Phase, v1alpha1.MoveQuiesce) {
+		return Step{}, false
+	}
+	m := seen.Source.Mover
+	if !m.Exists {
+		left := known.Yielded.Add(yieldFor(known.Yields)).Sub(o.Now)
+		if known.Yields == 0 || left <= 0 {
+			return Step{}, false
+		}
+		return wait(min(left, soon), fmt.Sprintf("the mover of claim %s at the source made way for pods on %s, and is made again there",
+			known.Name, joinNodes(seen.On))), true
+	}
+	if m.Node == "" || len(seen.On) == 0 || slices.Contains(seen.On, m.Node) || usableOnSeveralNodes(seen.Claim) {
+		return Step{}, false
+	}
+	say := fmt.Sprintf("the mover of claim %s makes way for pods on %s, since the volume can be used on one node at a time", known.Name,
+		joinNodes(seen.On))
+	switch {
+	case m.Leaving:
+		return wait(soon, say), true
+	case known.YieldedBy == m.Pod:
+		return Step{Action: DropMover{Claim: i, End: record.Source}, Say: say}, true
+	}
+	step := changeClaim(o, i, func(c *record.Claim) {
+		c.Yields, c.Yielded, c.YieldedBy = c.Yields+1, o.Now, m.Pod
+	})
+	step.Say = say
+	return step, true
+}
+
+const (
+	// firstYield is for how long a deleted mover is not created again, so that pods get the
+	// volume first. It doubles with each time, up to longestYield.
+	firstYield   = 5 * time.Second
+	longestYield = 2 * time.Minute
+)
+
+// yieldFor is for how long a mover stays away after it was deleted that many times.
+func yieldFor(times int) time.Duration {
+	return min(firstYield<<min(max(times-1, 0), 8), longestYield)
+}
+
+func joinNodes(names []string) string {
+	if len(names) == 0 {
+		return "another node"
+	}
+	return "node " + strings.Join(names, ", ")
+}
+
+// usableOnSeveralNodes says whether several nodes may attach the volume of a claim.
+func usableOnSeveralNodes(claim *corev1.PersistentVolumeClaim) bool {
+	return claim == nil || slices.ContainsFunc(claim.Spec.AccessModes, func(mode corev1.PersistentVolumeAccessMode) bool {
+		return mode == corev1.ReadWriteMany || mode == corev1.ReadOnlyMany
+	})
+}
+
+// nodeForMover is the node on which the mover of a claim at an end must run, empty for any:
+// claims that one pod uses must get target volumes usable on one node, or the pod could run
+// on none. For claims that no pod uses now that is not known: near is a preferred node for
+// those, used if it has room. why says what is missing while the node is not known yet.
+func nodeForMover(o Observation, i int, end record.End) (node, near, why string) {
+	if end != record.Target || o.Record.Phase != v1alpha1.MoveProvision || o.Record.Claims[i].Target.Node != "" {
+		// An existing volume says itself on which nodes it can be used.
+		return "", "", ""
+	}
+	for j := range i {
+		if !sharePod(o, j, i) {
+			continue
+		}
+		if node = o.Claims[j].Target.Mover.Node; node == "" {
+			why = fmt.Sprintf("waiting until the mover of claim %s has a node at the target, for that of claim %s, which the same pod uses, must "+
+				"run there too", o.Record.Claims[j].Name, o.Record.Claims[i].Name)
+		}
+		return node, "", why
+	}
+	for j := range i {
+		if isUsed(o, j) || isUsed(o, i) {
+			continue
+		}
+		if near = o.Claims[j].Target.Mover.Node; near == "" {
+			why = fmt.Sprintf("waiting until the mover of claim %s has a node at the target, for that of claim %s, which the same pod may use one "+
+				"day, is best made there too", o.Record.Claims[j].Name, o.Record.Claims[i].Name)
+		}
+		return "", near, why
+	}
+	return "", "", ""
+}
+
+// prepareClaim is the next step to find out whether a copy is possible.
+func prepareClaim(o Observation, i int) Step {
 	name := o.Record.Claims[i].Name
-	task, step, ok := run(o, i, movecontrol.Task{ID: "prepare", Kind: movecontrol.Prepare})
+	task, step, ok := runTask(o, i, moverapi.Task{ID: "prepare", Kind: moverapi.Prepare})
 	if !ok {
 		return step
 	}
-	switch why := unkept(name, task.Prepared); {
+	switch why := whyNotWhole(name, task.Prepared); {
 	case why == "":
 	case o.Record.Claims[i].Offline:
-		return back(o, why+"; pods that use it stood still meanwhile, and go on at the source", record.NotKept)
+		return goBack(o, why+"; pods that use it stood still meanwhile, and go on at the source", record.NotKept)
 	default:
-		return back(o, why+"; nothing was stopped", record.NotKept)
+		return goBack(o, why+"; nothing was stopped", record.NotKept)
 	}
-	return change(o, i, func(c *record.Claim) { c.Prepared, c.Expect = true, task.Prepared.Source })
+	return changeClaim(o, i, func(c *record.Claim) { c.Prepared, c.Expect = true, task.Prepared.Source })
 }
 
-// unkept says why a copy of a claim would not be whole, as a mover found out; empty if it
-// would be.
-func unkept(name string, p *movecontrol.Prepared) string {
+// whyNotWhole says why a mover found that a copy of a claim would be incomplete; empty if
+// it would not.
+func whyNotWhole(name string, p *moverapi.Prepared) string {
 	switch {
 	case p == nil:
 		return "the mover of claim " + name + " looked at the volume and says nothing of it: use movers of the provisioner's version"
 	case len(p.Source) > longest:
-		// It becomes part of the record.
-		return fmt.Sprintf("the mover of claim %s says more of what its source is than movers do (%d bytes): use movers of the provisioner's version, and see who runs its cluster", name, len(p.Source))
+		// The text becomes part of the record.
+		return fmt.Sprintf("the mover of claim %s says more of what its source is than movers do (%d bytes): use movers of the provisioner's "+
+			"version, and see who runs its cluster", name, len(p.Source))
 	case len(p.Refusals) == 0:
 		return ""
 	}
@@ -165,13 +294,14 @@ func unkept(name string, p *movecontrol.Prepared) string {
 	return why + ": mend that or choose another class or place, and move again"
 }
 
-func (c Claim) side(end record.End) Side {
-	switch end {
-	case record.Source:
-		return c.Source
-	case record.Snapped:
-		return c.Snapshot.Side
-	default: // record.Target
-		return c.Target
-	}
+// isUsed says whether a pod uses a claim.
+func isUsed(o Observation, i int) bool {
+	return slices.ContainsFunc(o.Pods, func(pod Pod) bool { return !pod.Finished && slices.Contains(pod.Claims, i) })
+}
+
+// sharePod says whether one pod uses both claims.
+func sharePod(o Observation, i, j int) bool {
+	return slices.ContainsFunc(o.Pods, func(pod Pod) bool {
+		return !pod.Finished && slices.Contains(pod.Claims, i) && slices.Contains(pod.Claims, j)
+	})
 }

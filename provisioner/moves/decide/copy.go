@@ -2,78 +2,56 @@ package decide
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
-	"github.com/lodestone-storage/lodestone/pkg/movecontrol"
+	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 )
 
-// small is how much may have changed in a pass, in bytes, for the application to be
+// smallPass is how much a pass may have copied, in bytes, for the application to be
 // stopped: copying that again takes about a second.
-const small = 32 << 20
+const smallPass = 32 << 20
 
-// run has the mover of a claim do a task. ok: it is done, and its state is returned;
-// else step is what to do or to wait for.
-func run(o Observation, i int, task movecontrol.Task) (state *movecontrol.TaskStatus, step Step, ok bool) {
-	name, status := o.Record.Claims[i].Name, o.Claims[i].Copy
-	task.BytesPerSecond, task.Expect = o.Record.Limit, o.Record.Claims[i].Expect
-	switch {
-	case status == nil:
-		return nil, wait(soon, fmt.Sprintf("waiting until the mover of claim %s answers: %s", name, o.Claims[i].CopyError)), false
-	case status.Task == nil || status.Task.ID != task.ID || status.Task.State == movecontrol.Cancelled:
-		return nil, Step{Verb: Start, Claim: i, Task: task}, false
-	case status.Task.State == movecontrol.Failed:
-		return nil, back(o, fmt.Sprintf("the mover of claim %s gave up: %s; the source stays in use: mend that, and move again", name, status.Task.Error), record.MoverFailed), false
-	case status.Task.State == movecontrol.Done:
-		return status.Task, Step{}, true
-	}
-	doing := status.Task.Progress.Step
-	if doing == "" {
-		doing = "at work"
-	}
-	return nil, wait(soon, fmt.Sprintf("claim %s: the mover is %s", name, doing)), false
-}
-
-// preCopy copies while the application runs, until little changes or it was done often
-// enough.
+// preCopy copies while the application runs, until little changes between passes or the
+// maximum of passes is reached.
 func preCopy(o Observation) Step {
-	making, unready := snapshots(o)
-	if unready && making.Verb != Idle {
+	making, unready := makeSnapshots(o)
+	if unready && making.Action != nil {
 		return making
 	}
-	if step, ok := movers(o); ok {
+	if step, ok := runMovers(o); ok {
 		return step
 	}
 	var waiting *Step
 	for i, claim := range o.Record.Claims {
 		if claim.Settled || claim.Offline {
-			if step, ok := copied(o, i); ok && step.Verb != Idle {
+			if step, ok := copySnapshot(o, i); ok && step.Action != nil {
 				return step
 			} else if ok {
 				waiting = &step
 			}
 			continue
 		}
-		if claim.Pass == 0 && (unused(o) || o.Record.Passes == 0) {
-			return change(o, i, func(c *record.Claim) { c.Settled = true })
+		if claim.Pass == 0 && (noUsers(o) || o.Record.Passes == 0) {
+			return changeClaim(o, i, func(c *record.Claim) { c.Settled = true })
 		}
 		if claim.Pass == 0 {
-			return change(o, i, func(c *record.Claim) { c.Pass = 1 })
+			return changeClaim(o, i, func(c *record.Claim) { c.Pass = 1 })
 		}
-		task, step, ok := run(o, i, movecontrol.Task{ID: fmt.Sprintf("pass-%d", claim.Pass), Kind: movecontrol.Pass})
+		task, step, ok := runTask(o, i, moverapi.Task{ID: fmt.Sprintf("pass-%d", claim.Pass), Kind: moverapi.Pass})
 		switch {
-		case !ok && step.Verb != Idle:
+		case !ok && step.Action != nil:
 			return step
 		case !ok:
 			waiting = &step
 			continue
 		}
-		enough := claim.Pass >= o.Record.Passes || claim.Pass > 1 && task.Passed != nil && task.Passed.ChangedBytes < small
-		return change(o, i, func(c *record.Claim) {
-			travelled(c, task)
+		enough := claim.Pass >= o.Record.Passes || claim.Pass > 1 && task.Passed != nil && task.Passed.ChangedBytes < smallPass
+		return changeClaim(o, i, func(c *record.Claim) {
+			countSent(c, task)
 			if c.Settled = enough; !enough {
 				c.Pass++
 			}
@@ -85,68 +63,186 @@ func preCopy(o Observation) Step {
 	case unready:
 		return making
 	}
-	if why := unagreed(o); why != "" {
-		return back(o, why, record.PodsInTheWay)
+	if why := whyNotStop(o); why != "" {
+		return goBack(o, why, record.PodsInTheWay)
 	}
-	if step, ok := working(o); ok {
+	if step, ok := awaitJobs(o); ok {
 		return step
 	}
-	if len(lingering(o)) > 0 {
-		// No pod stands still for this wait.
-		if step, ok := unsure(o); ok {
+	if len(goneWriters(o)) > 0 {
+		// No pod is stopped during this wait.
+		if step, ok := awaitNodes(o); ok {
 			return step
 		}
 	}
 	next := o.Record.Enter(v1alpha1.MoveQuiesce, o.Now)
 	next.Down = o.Now
-	return Step{Verb: Save, Record: next, Say: "the pods that use the claims are stopped for " + stopFor(o)}
+	return Step{Action: Save{Record: next}, Say: "the pods that use the claims are stopped for " + stopFor(o)}
 }
 
-// travelled counts what a task that is done has sent.
-func travelled(c *record.Claim, task *movecontrol.TaskStatus) {
+// noUsers says whether no pod uses the claims.
+func noUsers(o Observation) bool {
+	return len(o.Pods) == 0 && len(o.Others) == 0 && len(o.Attachments) == 0
+}
+
+// whyNotStop says why pods may not be stopped: it would be for a whole copy that nobody
+// agreed to, because a pod began to use the claim after the inspection, or no snapshot of
+// it could be copied. Empty if they may.
+func whyNotStop(o Observation) string {
+	names, why := copiedInStop(o)
+	if o.Record.LongStop || len(names) == 0 {
+		return ""
+	}
+	for _, pod := range o.Pods {
+		if pod.Bound && !pod.Leaving && !pod.Finished {
+			return fmt.Sprintf("pod %s would stand still while all of claim %s is copied, which is ReadWriteOncePod%s: allow that with "+
+				"spec.offline Allow (--offline), or stop the pod, and move again; nothing was stopped",
+				pod.Name, strings.Join(names, ", "), prefixed(", and no snapshot of it could be copied: ", why))
+		}
+	}
+	return ""
+}
+
+// copiedInStop returns the names of the claims of which all data is copied while pods are
+// stopped, and why no snapshot was copied of the last of them, if known.
+func copiedInStop(o Observation) (names []string, why string) {
+	for _, claim := range o.Record.Claims {
+		if !claim.CopiedInStop() {
+			continue
+		}
+		names, why = append(names, claim.Name), claim.NoSnapshot
+		if claim.Snapshot != nil {
+			why = claim.Snapshot.Why
+		}
+	}
+	return names, why
+}
+
+// stopFor describes what pods are stopped for.
+func stopFor(o Observation) string {
+	if names, _ := copiedInStop(o); len(names) > 0 {
+		return "the copy of " + strings.Join(names, ", ") + ", which nothing can read beside a pod"
+	}
+	return "the last changes"
+}
+
+// runTask makes the mover of a claim run a task. With ok the task is done and its state is
+// returned; otherwise step is the next step.
+func runTask(o Observation, i int, task moverapi.Task) (state *moverapi.TaskStatus, step Step, ok bool) {
+	name, status := o.Record.Claims[i].Name, o.Claims[i].Copy
+	task.BytesPerSecond, task.Expect = o.Record.Limit, o.Record.Claims[i].Expect
+	switch {
+	case status == nil:
+		return nil, wait(soon, fmt.Sprintf("waiting until the mover of claim %s answers: %s", name, o.Claims[i].CopyError)), false
+	case status.Task == nil || status.Task.ID != task.ID || status.Task.State == moverapi.Cancelled:
+		return nil, Step{Action: Start{Claim: i, Task: task}}, false
+	case status.Task.State == moverapi.Failed:
+		return nil, goBack(o, fmt.Sprintf("the mover of claim %s gave up: %s; the source stays in use: mend that, and move again", name,
+			status.Task.Error), record.MoverFailed), false
+	case status.Task.State == moverapi.Done:
+		return status.Task, Step{}, true
+	}
+	doing := status.Task.Progress.Step
+	if doing == "" {
+		doing = "at work"
+	}
+	return nil, wait(soon, fmt.Sprintf("claim %s: the mover is %s", name, doing)), false
+}
+
+// countSent adds the bytes that a finished task has sent to the record.
+func countSent(c *record.Claim, task *moverapi.TaskStatus) {
 	c.Sent, c.Stored, c.Counted = c.Sent+task.Progress.BytesSent, c.Stored+task.Progress.BytesStored, task.ID
 }
 
-// finalSync copies what changed last. Nobody writes any more.
+// ReadEnd returns the end at which a mover reads a claim now; empty while nothing may be
+// read.
+func ReadEnd(o Observation, i int) record.End {
+	known := o.Record.Claims[i]
+	switch {
+	case !mayNotReadYet(o, i):
+		return record.Source
+	case o.Record.Phase == v1alpha1.MovePreCopy && known.Snapshot.InUse() && o.Claims[i].Snapshot.Backing != nil &&
+		!o.Claims[i].Snapshot.Refused:
+		return record.Snapped
+	}
+	return ""
+}
+
+// mayNotReadYet says whether a source may not be read yet because pods may use it: its
+// mover is started once nobody has the volume.
+func mayNotReadYet(o Observation, i int) bool {
+	return o.Record.Claims[i].Offline && record.Before(o.Record.Phase, v1alpha1.MoveFinalSync)
+}
+
+// finalSync copies the last changes. Nobody writes any more.
 func finalSync(o Observation) Step {
-	if step, ok := disturbed(o); ok {
+	if step, ok := repeatIfDisturbed(o); ok {
 		return step
 	}
-	if step, ok := movers(o); ok {
-		return hurryAt(o, step)
+	if step, ok := runMovers(o); ok {
+		return lookOftenAtFirst(o, step)
 	}
-	if step, ok := preparedLate(o); ok {
-		return hurryAt(o, step)
+	if step, ok := prepareInStop(o); ok {
+		return lookOftenAtFirst(o, step)
 	}
-	ready := true
-	step := Step{}
+	var waiting *Step
 	for i, claim := range o.Record.Claims {
 		if claim.Instance != "" {
 			continue
 		}
-		task, next, ok := run(o, i, movecontrol.Task{ID: fmt.Sprintf("final-%d", claim.Try), Kind: movecontrol.Final})
+		task, step, ok := runTask(o, i, moverapi.Task{ID: fmt.Sprintf("final-%d", claim.Try), Kind: moverapi.Final})
 		switch {
 		case ok:
-			return onward(o, i, func(c *record.Claim) {
+			return changeAndGoOn(o, i, func(c *record.Claim) {
 				c.Instance = brief(o.Claims[i].Copy.Instance)
-				travelled(c, task)
+				countSent(c, task)
 			})
-		case next.Verb != Idle:
-			return next
+		case step.Action != nil:
+			return step
 		}
-		ready, step = false, next
+		waiting = &step
 	}
-	if !ready {
-		return hurryAt(o, step)
+	if waiting != nil {
+		return lookOftenAtFirst(o, *waiting)
 	}
 	return enter(o, v1alpha1.MoveVerifying)
 }
 
-// onward is change, recorded at once with what follows from it: pods wait.
-func onward(o Observation, i int, with func(*record.Claim)) Step {
-	step := change(o, i, with)
-	o.Record = step.Record
-	if further := Next(o); further.Verb == Save && record.Before(further.Record.Phase, v1alpha1.MoveResume) {
+// prepareInStop is the step to find out whether a copy is possible of claims that could not
+// be examined before their pods were stopped; false once that is known of all. All are
+// examined before any is copied, so that a refusal does not come after hours.
+func prepareInStop(o Observation) (Step, bool) {
+	var waiting *Step
+	for i, claim := range o.Record.Claims {
+		if !needsPrepareInStop(claim) {
+			continue
+		}
+		step := prepareClaim(o, i)
+		if step.Action != nil {
+			return step, true
+		}
+		waiting = &step
+	}
+	if waiting == nil {
+		return Step{}, false
+	}
+	return *waiting, true
+}
+
+// needsPrepareInStop says whether a claim cannot be examined until nobody has its volume.
+func needsPrepareInStop(claim record.Claim) bool { return claim.Offline && !claim.Prepared }
+
+// preparesInStop says whether a volume is still to be examined although pods are stopped.
+func preparesInStop(o Observation) bool {
+	return o.Record.Phase == v1alpha1.MoveFinalSync && slices.ContainsFunc(o.Record.Claims, needsPrepareInStop)
+}
+
+// changeAndGoOn records a change together with the next change that follows from it, in one
+// write: pods wait.
+func changeAndGoOn(o Observation, i int, with func(*record.Claim)) Step {
+	step := changeClaim(o, i, with)
+	o.Record = step.Saved()
+	if further := Next(o); further.Saved() != nil && record.Before(further.Saved().Phase, v1alpha1.MoveResume) {
 		return further
 	}
 	return step
@@ -154,83 +250,138 @@ func onward(o Observation, i int, with func(*record.Claim)) Step {
 
 // verify compares both copies.
 func verify(o Observation) Step {
-	if step, ok := disturbed(o); ok {
+	if step, ok := repeatIfDisturbed(o); ok {
 		return step
 	}
-	if step, ok := movers(o); ok {
-		return hurryAt(o, step)
+	if step, ok := runMovers(o); ok {
+		return lookOftenAtFirst(o, step)
 	}
 	for i, claim := range o.Record.Claims {
 		if brief(o.Claims[i].Copy.Instance) != claim.Instance {
-			// It knows nothing of what the last pass did.
+			// The new pass does not use results of the last one.
 			next := o.Record.Enter(v1alpha1.MoveFinalSync, o.Now)
-			anew(&next.Claims[i])
-			return Step{Verb: Save, Record: next, Say: "the mover of claim " + claim.Name + " was started anew: the last pass is made again"}
+			resetFinal(&next.Claims[i])
+			return Step{Action: Save{Record: next}, Say: "the mover of claim " + claim.Name + " was started anew: the last pass is made again"}
 		}
 	}
-	step := Step{}
+	var waiting *Step
 	for i, claim := range o.Record.Claims {
 		if claim.SourceRoot != "" {
 			continue
 		}
-		task, next, ok := run(o, i, movecontrol.Task{ID: fmt.Sprintf("verify-%d", claim.Try), Kind: movecontrol.Verify, Full: o.Record.Verify == v1alpha1.VerifyFull})
+		task, step, ok := runTask(o, i, moverapi.Task{ID: fmt.Sprintf("verify-%d", claim.Try), Kind: moverapi.Verify,
+			Full: o.Record.Verify == v1alpha1.VerifyFull})
 		if ok {
-			return verified(o, i, task)
+			return judgeComparison(o, i, task)
 		}
-		if step = next; step.Verb != Idle {
+		if step.Action != nil {
 			return step
 		}
+		waiting = &step
 	}
-	if step.Verb == Idle {
-		return hurryAt(o, step)
+	if waiting != nil {
+		return lookOftenAtFirst(o, *waiting)
 	}
 	next := o.Record.Enter(v1alpha1.MoveCommit, o.Now)
 	for i, claim := range o.Claims {
 		if claim.New == nil {
-			return back(o, fmt.Sprintf("the volume of claim %s at the target cannot be used: %s", next.Claims[i].Name, claim.NewError), record.TargetChanged)
+			return goBack(o, fmt.Sprintf("the volume of claim %s at the target cannot be used: %s", next.Claims[i].Name, claim.NewError),
+				record.TargetChanged)
 		}
 		next.Claims[i].New = claim.New
 	}
-	return Step{Verb: Save, Record: next, Say: "both copies are the same"}
+	return Step{Action: Save{Record: next}, Say: "both copies are the same"}
 }
 
-// anew has the last pass over a claim, and the comparison, made once more.
-func anew(c *record.Claim) {
+// resetFinal makes the last pass over a claim, and the comparison, run once more.
+func resetFinal(c *record.Claim) {
 	c.Try++
 	c.Instance, c.SourceRoot, c.TargetRoot = "", "", ""
 }
 
-// verified judges a comparison.
-func verified(o Observation, i int, task *movecontrol.TaskStatus) Step {
+// judgeComparison returns the step for the result of a comparison.
+func judgeComparison(o Observation, i int, task *moverapi.TaskStatus) Step {
 	name, v := o.Record.Claims[i].Name, task.Verified
-	if v == nil || !v.Equal || len(v.SourceRoot) > longest || v.SourceRoot == "" || v.SourceRoot != v.TargetRoot || len(v.Differences) > 0 || v.DifferencesLeftOff > 0 {
+	if v == nil || !v.Equal || len(v.SourceRoot) > longest || v.SourceRoot == "" || v.SourceRoot != v.TargetRoot || len(v.Differences) > 0 ||
+		v.DifferencesLeftOff > 0 {
 		why := fmt.Sprintf("the copy of claim %s differs from its source, which stays in use", name)
 		if v != nil && len(v.Differences) > 0 {
 			why += fmt.Sprintf(": %s: %s", v.Differences[0].Path, v.Differences[0].What)
 		}
-		return back(o, why+"; look at the storage of both places before you move again", record.Differs)
+		return goBack(o, why+"; look at the storage of both places before you move again", record.Differs)
 	}
-	return onward(o, i, func(c *record.Claim) { c.SourceRoot, c.TargetRoot = v.SourceRoot, v.TargetRoot })
+	return changeAndGoOn(o, i, func(c *record.Claim) { c.SourceRoot, c.TargetRoot = v.SourceRoot, v.TargetRoot })
 }
 
-// hurry looks again often: pods wait.
-func hurry(step Step) Step {
-	if step.Verb == Idle && step.After > often {
-		step.After = often
+// goBackIfStalled is the step for a move whose pods are stopped and whose copy makes no
+// progress: after a time it rolls back by itself, if the source can be used. It is false
+// while the copy makes progress.
+func goBackIfStalled(o Observation) (Step, bool) {
+	why, since := whyStalled(o), o.Record.Stalled
+	if why == "" && copying(o) && !since.IsZero() && !o.Advanced.IsZero() && !o.Advanced.After(since) {
+		// Movers that reconnect again and again without progress count too.
+		why = "it has not got further since"
 	}
-	return step
+	switch {
+	case why == "" && since.IsZero():
+		return Step{}, false
+	case why == "" || since.IsZero():
+		next := o.Record.Clone()
+		if next.Stalled = o.Now; why == "" {
+			next.Stalled = time.Time{}
+		}
+		return Step{Action: Save{Record: next}, Say: why}, true
+	}
+	limit := stallLimit
+	if o.Move.Spec.RollBackAfter != nil {
+		limit = o.Move.Spec.RollBackAfter.Duration
+	}
+	if preparesInStop(o) {
+		limit = max(limit, firstMoverLimit)
+	}
+	if o.Now.Sub(since) < limit {
+		return Step{}, false
+	}
+	return goBack(o, fmt.Sprintf("the pods have waited for %s (spec.rollBackAfter) and the copy stood still: %s; they go on at the source, "+
+		"so mend that and move again", limit, why), record.StoodStill), true
 }
 
-// hurryAt is hurry while the stop is short: a second more is nothing to one that has
-// lasted long, and each look burdens the API servers.
-func hurryAt(o Observation, step Step) Step {
-	if o.Now.Sub(o.Record.Down) > time.Minute {
-		return step
+// stallLimit is how long pods wait for a copy without progress, unless the VolumeMove says
+// otherwise.
+const stallLimit = 10 * time.Minute
+
+// quietLimit is for how long connected movers may report no progress before the copy counts
+// as stalled: they report none while they sort and compare.
+const quietLimit = time.Minute
+
+// firstMoverLimit is how long the first mover at a source that waits for the pods to end
+// may take to run, however short the configured patience: until it runs, each such copy
+// makes no progress.
+const firstMoverLimit = time.Minute
+
+// whyStalled says why the copy cannot continue although pods are stopped; empty if it can.
+// While the source cannot be used either, a rollback would gain nothing.
+func whyStalled(o Observation) string {
+	switch {
+	case o.Source.Unusable != "":
+		return ""
+	case o.Record.Phase == v1alpha1.MoveQuiesce || o.Record.Phase == v1alpha1.MoveFence:
+		// In that case the movers are not queried.
+		return or(o.Target.Unusable, whyNotFenced(o))
+	case copying(o):
+		if step, ok := runMovers(o); ok && step.Action == nil {
+			return step.Say
+		} else if ok {
+			return "a mover is made"
+		}
+		if quiet := o.Now.Sub(o.Advanced); !o.Advanced.IsZero() && quiet > quietLimit {
+			return fmt.Sprintf("nothing was copied or compared for %s: see whether the storage of both places answers", quiet.Round(time.Second))
+		}
 	}
-	return hurry(step)
+	return ""
 }
 
-// lost says whether a claim is known to have no volume.
-func lost(claim Claim) bool {
-	return claim.Volume == nil && claim.Claim != nil && claim.Claim.Status.Phase != corev1.ClaimBound
+// copying says whether movers work while pods are stopped.
+func copying(o Observation) bool {
+	return o.Record.Phase == v1alpha1.MoveFinalSync || o.Record.Phase == v1alpha1.MoveVerifying
 }

@@ -6,124 +6,114 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/provisioner/backing"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 )
 
-// commit gives the claims their volumes at the target. It only goes forward, unless the
+// commit gives the claims their volumes at the target. It cannot be undone, unless the
 // target is given up before anybody can have used it.
 func commit(o Observation) Step {
-	if why := o.Unusable[record.Target]; why != "" {
-		return stranded(o, ClusterAway, why)
+	if why := o.Target.Unusable; why != "" {
+		return withoutTarget(o, ClusterAway, why)
 	}
-	// Movers take their time to end, and nobody uses yet what is done meanwhile.
-	steps, lacks := telling(o, reached(o)...), ""
+	// Movers take time to end. All this can be done meanwhile: nobody uses the result yet.
+	actions, lacks := endMoverActions(o, reachableEnds(o)...), ""
 	for i, claim := range o.Claims {
 		ours, b := o.Record.Claims[i], claim.Target.Backing
 		switch {
 		case b == nil || b.UID != ours.Target.Ref.UID:
 			lacks = fmt.Sprintf("real claim %s of the target is gone", ours.Target.Ref.Key())
 		case backing.Unpublished(b) || b.Labels[keys.MoveOf] != "":
-			steps = append(steps, Step{Verb: Publish, Claim: i})
+			actions = append(actions, Publish{Claim: i, End: record.Target})
 		}
 	}
-	if step, ok := all(append(steps, shelving(o)...)); ok {
+	if step, ok := allAtOnce(append(actions, shelveActions(o)...)); ok {
 		return step
 	}
 	if lacks != "" {
-		return stranded(o, CopyGone, lacks)
+		return withoutTarget(o, CopyGone, lacks)
 	}
-	// The mover at the source only reads, and nobody listens to it any more: it is not
-	// waited for, since its node may be gone.
-	if step, ok := dropped(o, record.Target); ok {
-		return hurry(step)
+	// The mover at the source only reads, and its result is not used any more: do not wait
+	// for it, since its node may be gone.
+	if step, ok := removeMovers(o, record.Target); ok {
+		return lookOften(step)
 	}
-	if step, ok := bound(o, func(c record.Claim) *corev1.PersistentVolume { return c.New }); ok {
+	if step, ok := bindClaims(o, func(c record.Claim) *corev1.PersistentVolume { return c.New }); ok {
 		return step
 	}
 	return enter(o, v1alpha1.MoveResume)
 }
 
-// reached returns the ends whose clusters take requests.
-func reached(o Observation) []record.End {
-	return slices.DeleteFunc(slices.Clone(record.Ends), func(end record.End) bool { return o.Unusable[end] != "" })
+// reachableEnds returns the ends whose clusters take requests.
+func reachableEnds(o Observation) []record.End {
+	return slices.DeleteFunc(slices.Clone(record.Ends), func(end record.End) bool { return o.At(end).Unusable != "" })
 }
 
-// shelving are the steps that mark the copies at the source as the move's, as far as they
-// are not, and can be for now.
-func shelving(o Observation) (steps []Step) {
+// shelveActions mark the copies at the source as the move's, where they are not marked and
+// can be for now.
+func shelveActions(o Observation) (actions []Action) {
 	for i, claim := range o.Claims {
 		if s := claim.Source.Backing; s != nil && s.UID == o.Record.Claims[i].Source.Ref.UID && s.Labels[keys.MoveOf] != string(o.Record.UID) {
-			steps = append(steps, Step{Verb: Shelve, Claim: i})
+			actions = append(actions, Shelve{Claim: i})
 		}
 	}
-	return steps
+	return actions
 }
 
-// leftovers is the step towards a source that is as Commit leaves it, had its cluster
-// been there then; false where it is, or cannot be for now.
-func leftovers(o Observation) (Step, bool) {
-	if o.Unusable[record.Source] != "" {
-		return Step{}, false
-	}
-	if step, ok := all(shelving(o)); ok {
-		return step, true
-	}
-	return dropped(o, record.Source)
-}
-
-// bound is the step towards claims that have a volume; false where all have.
-func bound(o Observation, volume func(record.Claim) *corev1.PersistentVolume) (Step, bool) {
-	var steps []Step
-	blocked := Step{}
+// bindClaims is the step to bind the claims to the given volumes; false if all are bound.
+func bindClaims(o Observation, volume func(record.Claim) *corev1.PersistentVolume) (Step, bool) {
+	var actions []Action
+	var blocked *Step
 	for i, claim := range o.Claims {
 		want := volume(o.Record.Claims[i])
 		switch {
 		case claim.Volume == nil:
-			steps = append(steps, Step{Verb: MakeVolume, Claim: i, Volume: want})
-		case claim.Volume.DeletionTimestamp != nil && claim.Claim != nil && foreign(claim.Volume) != "":
-			blocked = wait(often, fmt.Sprintf("waiting until volume %s is let go by who put finalizer %s on it", want.Name, foreign(claim.Volume)))
+			actions = append(actions, MakeVolume{Claim: i, Volume: want})
+		case claim.Volume.DeletionTimestamp != nil && claim.Claim != nil && foreignFinalizer(claim.Volume) != "":
+			blocked = ptr.To(wait(often, volumeHeld(claim.Volume)))
 		case claim.Volume.DeletionTimestamp != nil && claim.Claim != nil:
-			steps = append(steps, Step{Verb: FreeVolume, Claim: i})
+			actions = append(actions, FreeVolume{Claim: i})
 		case claim.Claim == nil:
-			// Whoever let the claim go decided about its volume too.
+			// Somebody deleted the claim, and so decided about its volume too.
 		case claim.Volume.Annotations[keys.Backing] != want.Annotations[keys.Backing]:
-			blocked = needs(Replaced, seldom, fmt.Sprintf("volume %s is not what this move made of it: see who replaced it, and delete that one", want.Name))
+			blocked = ptr.To(waitForHelp(Replaced, seldom, fmt.Sprintf("volume %s is not what this move made of it: see who replaced it, and "+
+				"delete that one", want.Name)))
 		}
 	}
-	if step, ok := all(steps); ok {
+	if step, ok := allAtOnce(actions); ok {
 		return step, true
 	}
-	if blocked.Verb != "" {
-		return blocked, true
+	if blocked != nil {
+		return *blocked, true
 	}
 	waiting := ""
 	for i, claim := range o.Claims {
 		switch {
 		case claim.Claim == nil || claim.Claim.Status.Phase == corev1.ClaimBound && claim.Volume.Status.Phase == corev1.VolumeBound:
-		case claim.Claim.Annotations[keys.MoveTouched] != touch(o, i):
-			steps = append(steps, Step{Verb: Touch, Claim: i, Text: touch(o, i)})
+		case claim.Claim.Annotations[keys.MoveTouched] != touchText(o, i):
+			actions = append(actions, Touch{Claim: i, Text: touchText(o, i)})
 		default:
 			waiting = "waiting until claim " + o.Record.Claims[i].Name + " is bound again"
 		}
 	}
-	if step, ok := all(steps); ok {
+	if step, ok := allAtOnce(actions); ok {
 		return step, true
 	}
 	return wait(often, waiting), waiting != ""
 }
 
-// dropped is the step towards no movers at some ends; false once there are none.
-func dropped(o Observation, ends ...record.End) (Step, bool) {
-	if step, ok := told(o, ends...); ok {
+// removeMovers is the step to delete the movers at some ends; false once they are gone.
+func removeMovers(o Observation, ends ...record.End) (Step, bool) {
+	if step, ok := endMovers(o, ends...); ok {
 		return step, true
 	}
 	for i, claim := range o.Claims {
 		for _, end := range ends {
-			if claim.side(end).Mover.Exists {
+			if claim.At(end).Mover.Exists {
 				return wait(soon, fmt.Sprintf("waiting until the mover of claim %s at the %s has ended", o.Record.Claims[i].Name, end)), true
 			}
 		}
@@ -131,65 +121,70 @@ func dropped(o Observation, ends ...record.End) (Step, bool) {
 	return Step{}, false
 }
 
-// told is the step that tells movers at some ends to end; false once all were told.
-func told(o Observation, ends ...record.End) (Step, bool) { return all(telling(o, ends...)) }
+// endMovers is the step that starts to delete the movers at some ends; false once all are
+// being deleted.
+func endMovers(o Observation, ends ...record.End) (Step, bool) {
+	return allAtOnce(endMoverActions(o, ends...))
+}
 
-func telling(o Observation, ends ...record.End) (steps []Step) {
+func endMoverActions(o Observation, ends ...record.End) (actions []Action) {
 	for i, claim := range o.Claims {
 		for _, end := range ends {
-			if m := claim.side(end).Mover; m.Exists && !m.Leaving {
-				steps = append(steps, Step{Verb: DropMover, Claim: i, End: end})
+			if m := claim.At(end).Mover; m.Exists && !m.Leaving {
+				actions = append(actions, DropMover{Claim: i, End: end})
 			}
 		}
 	}
-	return steps
+	return actions
 }
 
-// freed is the step that lets pods use the claims; false once they may.
-func freed(o Observation) (Step, bool) {
-	var steps []Step
+// resume lets pods run at the target.
+func resume(o Observation) Step {
+	if step, ok := freeClaims(o); ok {
+		return step
+	}
+	next := o.Record.Enter(v1alpha1.MoveRetain, o.Now)
+	next.Up = o.Now
+	return Step{Action: Save{Record: next}, Say: "the claims have their volumes at the target"}
+}
+
+// freeClaims is the step that lets pods use the claims; false once they may.
+func freeClaims(o Observation) (Step, bool) {
+	var actions []Action
 	for i, claim := range o.Claims {
 		c := claim.Claim
 		if c == nil {
 			continue
 		}
-		if c.Annotations[keys.Move] == string(o.Record.UID) || c.Labels[keys.Moving] != "" || c.Annotations[keys.MoveTouched] != "" || has(c.Finalizers) {
-			steps = append(steps, Step{Verb: Unlock, Claim: i})
+		if c.Annotations[keys.Move] == string(o.Record.UID) || c.Labels[keys.Moving] != "" || c.Annotations[keys.MoveTouched] != "" ||
+			hasFinalizer(c.Finalizers) {
+			actions = append(actions, Unlock{Claim: i})
 		}
 	}
-	if step, ok := all(steps); ok {
+	if step, ok := allAtOnce(actions); ok {
 		return step, true
 	}
-	return ungated(o)
+	return ungatePods(o)
 }
 
-// ungated is the step that takes our gate off pods; false once none has it.
-func ungated(o Observation) (Step, bool) {
-	var steps []Step
+// ungatePods is the step that removes our scheduling gate from pods; false once none has
+// it.
+func ungatePods(o Observation) (Step, bool) {
+	var actions []Action
 	for _, pod := range o.Pods {
 		if pod.Gated && !pod.Leaving {
-			steps = append(steps, Step{Verb: Ungate, Pod: pod})
+			actions = append(actions, Ungate{Pod: pod})
 		}
 	}
-	return all(steps)
-}
-
-// resume lets the pods go on at the target.
-func resume(o Observation) Step {
-	if step, ok := freed(o); ok {
-		return step
-	}
-	next := o.Record.Enter(v1alpha1.MoveRetain, o.Now)
-	next.Up = o.Now
-	return Step{Verb: Save, Record: next, Say: "the claims have their volumes at the target"}
+	return allAtOnce(actions)
 }
 
 // retain keeps the source for a while.
 func retain(o Observation) Step {
-	if step, ok := ungated(o); ok {
+	if step, ok := ungatePods(o); ok {
 		return step
 	}
-	if step, ok := leftovers(o); ok {
+	if step, ok := cleanUpSource(o); ok {
 		return step
 	}
 	began := o.Record.Began[v1alpha1.MoveRetain]
@@ -201,21 +196,24 @@ func retain(o Observation) Step {
 	}
 	for _, pod := range o.Pods {
 		if !pod.Ready && !pod.Finished {
-			return wait(soon, fmt.Sprintf("waiting until pod %s is ready at the target before the copy at the source is removed; spec.action Finalize removes it now", pod.Name))
+			return wait(soon, fmt.Sprintf("waiting until pod %s is ready at the target before the copy at the source is removed; spec.action "+
+				"Finalize removes it now", pod.Name))
 		}
 	}
 	until := keptUntil(o)
 	if left := until.Sub(o.Now); left > 0 {
-		return wait(min(left, seldom), fmt.Sprintf("the copy at the source is kept until %s; spec.action Finalize removes it now", until.UTC().Format(time.RFC3339)))
+		return wait(min(left, seldom), fmt.Sprintf("the copy at the source is kept until %s; spec.action Finalize removes it now",
+			until.UTC().Format(time.RFC3339)))
 	}
 	return enter(o, v1alpha1.MoveFinalize)
 }
 
-// keptUntil is until when the copy at the source of a move in the phase Retain is wanted.
+// keptUntil is until when a move in the phase Retain keeps the copy at the source.
 func keptUntil(o Observation) time.Time {
 	began := o.Record.Began[v1alpha1.MoveRetain]
 	switch {
-	case o.Move == nil || o.Move.DeletionTimestamp != nil || o.Move.Spec.Action == v1alpha1.ActionFinalize || o.Move.Spec.Action == v1alpha1.ActionGiveUp:
+	case o.Move == nil || o.Move.DeletionTimestamp != nil || o.Move.Spec.Action == v1alpha1.ActionFinalize ||
+		o.Move.Spec.Action == v1alpha1.ActionGiveUp:
 		return began
 	case o.Move.Spec.KeepSourceFor == nil:
 		return began.Add(time.Hour)
@@ -223,7 +221,121 @@ func keptUntil(o Observation) time.Time {
 	return began.Add(o.Move.Spec.KeepSourceFor.Duration)
 }
 
-// Overdue says whether the copy at the source is there longer than anybody wants it.
+// Overdue says whether the copy at the source still exists after it should have been
+// deleted.
 func Overdue(o Observation) bool {
 	return o.Record.Phase == v1alpha1.MoveFinalize || o.Record.Phase == v1alpha1.MoveRetain && !o.Now.Before(keptUntil(o))
+}
+
+// cleanUpSource is the step that catches up on the changes of Commit at the source, if its
+// cluster was unreachable then; false if there are none left or the cluster is still
+// unreachable.
+func cleanUpSource(o Observation) (Step, bool) {
+	if o.Source.Unusable != "" {
+		return Step{}, false
+	}
+	if step, ok := allAtOnce(shelveActions(o)); ok {
+		return step, true
+	}
+	return removeMovers(o, record.Source)
+}
+
+// finalize deletes the source.
+func finalize(o Observation) Step {
+	if step, ok := ungatePods(o); ok {
+		return step
+	}
+	if o.Record.GaveUp(record.Source) {
+		return enter(o, v1alpha1.MoveDone)
+	}
+	if step, ok := giveUpEnd(o, record.Source); ok {
+		return step
+	}
+	if why := whyNotSound(o); why != "" {
+		need := CopyGone
+		if o.Target.Unusable != "" {
+			need = ClusterAway
+		}
+		return waitForHelp(need, seldom, "the copy at the source is not removed: "+why)
+	}
+	if step, ok := cleanUpSource(o); ok {
+		return step
+	}
+	if step, ok := removeSnapshots(o); ok {
+		return step
+	}
+	if step, ok := removeBackings(o, record.Source); ok {
+		return step
+	}
+	return enter(o, v1alpha1.MoveDone)
+}
+
+// whyNotSound says why the copies at the target cannot be confirmed to exist; empty if they
+// can. The copy of a claim that its user deleted need not exist.
+func whyNotSound(o Observation) string {
+	if why := o.Target.Unusable; why != "" {
+		return why
+	}
+	for i, claim := range o.Claims {
+		ours, b, real := o.Record.Claims[i], claim.Target.Backing, claim.Target.Real
+		switch {
+		case claim.Claim == nil:
+		case b == nil || real == nil:
+			return fmt.Sprintf("real claim %s at the target has no volume now: see its events there; the copy at the source is whole, so ask for "+
+				"help before anything is removed", ours.Target.Ref.Key())
+		case ours.New != nil && real.Name != ours.New.Annotations[keys.BackingVolume]:
+			return fmt.Sprintf("real claim %s at the target has volume %s, and the data was copied to %s: see who replaced it; the copy at the "+
+				"source is whole, so ask for help before anything is removed",
+				ours.Target.Ref.Key(), real.Name, ours.New.Annotations[keys.BackingVolume])
+		case b.DeletionTimestamp != nil || real.DeletionTimestamp != nil:
+			return fmt.Sprintf("real claim %s at the target or its volume %s is being deleted: see who did that", ours.Target.Ref.Key(), real.Name)
+		}
+	}
+	return ""
+}
+
+// removeBackings is the step to delete the backing claims at an end; false once they are
+// gone.
+func removeBackings(o Observation, end record.End) (Step, bool) {
+	if o.At(end).Unusable != "" {
+		return waitForHelp(ClusterAway, seldom, whyNotRemoved(o, end)), true
+	}
+	for i, claim := range o.Claims {
+		copied, side := o.Record.Claims[i].At(end), claim.At(end)
+		if copied.Policy != "" && side.Real != nil && side.Real.Spec.PersistentVolumeReclaimPolicy != copied.Policy {
+			return Step{Action: Restore{Claim: i, End: end}}, true
+		}
+		b := side.Backing
+		// One at a target that was given up in Commit may have lost the mark already.
+		marked := b != nil && (b.Labels[keys.MoveOf] == string(o.Record.UID) || end == record.Target && wasCommitted(o.Record) &&
+			b.UID == copied.Ref.UID)
+		if !marked || copied.Ref.UID != "" && b.UID != copied.Ref.UID {
+			// Gone, or never this move's.
+			continue
+		}
+		if b.DeletionTimestamp == nil || backing.Protected(b) {
+			if step, ok := recordKeptVolume(o, i, end, side.Real); ok {
+				return step, true
+			}
+			return Step{Action: DropBacking{Claim: i, End: end}}, true
+		}
+		return wait(soon, fmt.Sprintf("waiting until real claim %s is gone", copied.Ref.Key())), true
+	}
+	return Step{}, false
+}
+
+// recordKeptVolume is the step that records whether the real volume of a claim that is
+// about to be deleted is kept with its data; false if that is recorded.
+func recordKeptVolume(o Observation, i int, end record.End, real *corev1.PersistentVolume) (Step, bool) {
+	if real == nil {
+		return Step{}, false
+	}
+	stays := ""
+	if real.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRetain {
+		stays = real.Name
+	}
+	if o.Record.Claims[i].At(end).Stays == stays {
+		return Step{}, false
+	}
+	return changeClaim(o, i, func(c *record.Claim) { c.At(end).Stays = stays }), true
 }

@@ -1,7 +1,3 @@
-// Package decide holds the decisions of a move as pure functions: the record and what
-// is there go in, the one next step comes out. Each step is one write, safe to repeat;
-// a program that is stopped anywhere goes on by observing again. All that is observed
-// was asked of API servers a moment ago, never taken from caches.
 package decide
 
 import (
@@ -11,88 +7,126 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
-	"github.com/lodestone-storage/lodestone/pkg/movecontrol"
+	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 )
 
-// Observation is what is known of one move.
+// Observation is the state of one move and its objects.
 type Observation struct {
 	Now time.Time
-	// Move is the VolumeMove, nil when there is none of the record's UID.
+	// Move is the VolumeMove, nil if there is none with the record's UID.
 	Move *v1alpha1.VolumeMove
-	// Record is nil while there is none.
+	// Record is nil if there is none.
 	Record *record.Record
 	// Claims are in the order of the record.
 	Claims []Claim
-	// Pods are those of home that use one of the claims. They were read after the
-	// claims and volumes.
+	// Pods are the home pods that use one of the claims. They were read after the claims
+	// and volumes.
 	Pods []Pod
-	// Others says who else uses a source, in words, as pods of the remote cluster and
-	// nodes that the volume is attached to; read after the volumes too.
-	Others []string
-	// Users are the nodes that pods which use a source are bound to now, those of movers
-	// left out. Away says why of a node, of these or of the record, it is not known what
-	// runs there; it has no entry for one that is ready or gone.
+	// Others describes other users of a source, such as pods of the remote cluster, and
+	// Attachments the nodes that a source is attached to, except those of movers; both were
+	// read after the volumes.
+	Others      []string
+	Attachments []string
+	// Users are the nodes of pods that use a source now, without movers' nodes. Nodes has
+	// those of these and of the record's nodes that are not ready.
 	Users []record.Node
-	Away  map[record.Node]string
-	// Off are those of them that are gone or said to be off: nothing runs there.
-	Off map[record.Node]bool
-	// Writers are the pods that use a source and have not ended, but for those of home on
-	// nodes that stand for a cluster.
-	// Unended are others that were last seen so before they were gone, Ended those of
-	// which it was seen that they ended. Margin is how long after its grace period such a
-	// pod may still run on a node that is ready.
+	Nodes map[record.Node]Absence
+	// Writers are the pods that use a source and have not ended, except home pods on nodes
+	// that represent a cluster. Unended are pods that had not ended when they were last
+	// observed and are gone now, Ended those that were observed to end. Margin is for how
+	// long after its grace period an unended pod may still run on a node that is ready.
 	Writers []record.Pod
 	Unended []record.Pod
 	Ended   map[types.UID]bool
 	Margin  time.Duration
-	// Settling is how long pods are still looked at once the claims are free: they may have
-	// got the gate from an API server that had not heard of that yet.
+	// Settling is for how long pods are still observed after the claims were released: an
+	// API server that had not yet seen the release may have added the gate.
 	Settling time.Duration
-	// Advanced is when a copy got further last, as far as is known; zero while nobody looks.
+	// Advanced is when a copy last made progress, as far as known; zero while the movers
+	// are not queried.
 	Advanced time.Time
-	// Failing is since when every step fails, FailingWhy the last error; zero: none does.
+	// Failing is since when every step has failed, FailingWhy the last error; zero if the
+	// last step succeeded.
 	Failing    time.Time
 	FailingWhy string
-	// Unusable says why the cluster of an end takes no requests; empty if it does.
-	// Nothing is known of what is there then.
-	Unusable map[record.End]string
-	// Gone says of an end that there is no such cluster any more: its RemoteCluster was
-	// removed. Nobody will answer there unless somebody makes another one.
-	Gone map[record.End]bool
+	// Source and Target are the states of the clusters of both ends.
+	Source, Target Cluster
 }
 
-// Claim is what is there for one claim of a move.
+// At returns the state of the cluster of an end. A snapshot is in that of the source.
+func (o *Observation) At(end record.End) *Cluster {
+	if end == record.Target {
+		return &o.Target
+	}
+	return &o.Source
+}
+
+// Cluster is the state of the cluster of an end.
+type Cluster struct {
+	// Unusable says why it takes no requests; empty if it does. Otherwise nothing is known
+	// of its objects.
+	Unusable string
+	// Gone says that its RemoteCluster was deleted. Nobody will answer there unless
+	// somebody creates it again.
+	Gone bool
+}
+
+// Absence is the state of a node that is not ready.
+type Absence struct {
+	// Off says that the node is gone or marked as shut down: nothing runs there.
+	Off bool
+	// Why says, unless Off, why it is not known what runs there.
+	Why string
+}
+
+// Claim has the objects of one claim of a move.
 type Claim struct {
-	// Claim is the virtual claim, nil when there is none of its UID.
+	// Claim is the virtual claim, nil if there is none with its UID.
 	Claim *corev1.PersistentVolumeClaim
-	// Volume is what has the name of the virtual volume, nil if nothing has.
+	// Volume is the volume with the virtual volume's name, nil if there is none.
 	Volume *corev1.PersistentVolume
-	Source Side
-	Target Side
-	// Snapshot is only observed while the record says that there may be one.
+	// Attached says that the source is attached to a node under the name of the virtual
+	// volume. Its attacher keeps a finalizer on that until it is detached, and it stays
+	// attached as long as any pod on that node uses it under whatever name, so a mover too.
+	Attached bool
+	Source   Side
+	Target   Side
+	// Snapshot is observed only while the record says that it may exist.
 	Snapshot Snapshot
-	// On are the nodes of the source's cluster that pods are bound to which use the claim
-	// and are not ending, those of movers left out.
+	// On are the nodes, in the source's cluster, of pods that use the claim and are not
+	// being deleted, without movers.
 	On []string
-	// Levels are the SELinux levels that pods state, in the source's cluster, which use the
-	// claim.
+	// Levels are the SELinux levels in the security contexts of pods, in the source's
+	// cluster, that use the claim.
 	Levels []string
-	// Copy is what the mover that reads, as Reads says, tells, nil if it was not reached; CopyError
+	// Copy is the status of the mover at ReadEnd, nil if it was not reached; CopyError says
 	// why not.
-	Copy      *movecontrol.Status
+	Copy      *moverapi.Status
 	CopyError string
-	// Way is how the movers are connected, for people.
-	Way Way
-	// New is the virtual volume for the target, if it can be built; NewError says why
-	// not. Only observed from Verify on.
+	// Connection is how the movers are connected, for the status.
+	Connection Connection
+	// New is the virtual volume for the target, if it can be built; NewError says why not.
+	// It is observed only from Verify on.
 	New      *corev1.PersistentVolume
 	NewError string
 }
 
-// Side is what is there at one end.
+// At returns the objects at an end.
+func (c *Claim) At(end record.End) *Side {
+	switch end {
+	case record.Source:
+		return &c.Source
+	case record.Snapped:
+		return &c.Snapshot.Side
+	default: // record.Target
+		return &c.Target
+	}
+}
+
+// Side has the objects at one end.
 type Side struct {
-	// Backing is what has the name of the backing claim, nil if nothing has.
+	// Backing is the claim with the backing claim's name, nil if there is none.
 	Backing *corev1.PersistentVolumeClaim
 	// Real is the real volume that is bound to it.
 	Real *corev1.PersistentVolume
@@ -100,53 +134,71 @@ type Side struct {
 	Mover Mover
 }
 
-// Mover is what is there of a mover.
+// Mover is the state of a mover.
 type Mover struct {
 	// Exists says that it, or its pod, may run; Leaving that it is being deleted.
 	Exists, Leaving bool
-	// Unstarted: it was made, and has neither keys nor been started.
+	// Unstarted: it was created, and has neither keys nor been started.
 	Unstarted bool
-	// Running says that its pod is ready to be talked to.
+	// Running says that its pod is ready.
 	Running bool
-	// Ended says that it stopped by itself and must be made anew.
+	// Ended says that it ended by itself and must be created again.
 	Ended bool
-	// Keyless says that it was started, has a node and does not run for so long that its
-	// Secret may be missing.
+	// Keyless says that it was started, has a node and has not been running for so long
+	// that its Secret may be missing.
 	Keyless bool
-	// Node is where its pod is bound to; empty while it has none.
+	// Node is the node of its pod; empty while it has none.
 	Node string
-	// Problem is why it does not run, in words, as far as known.
+	// Problem describes why it does not run, if known.
 	Problem string
-	// Pod is the UID of its pod, and IPs are the pod's addresses as its cluster tells them;
-	// empty while there is none.
+	// Pod is the UID of its pod, IPs the addresses in the pod's status; empty while there
+	// is none.
 	Pod types.UID
 	IPs []string
 }
 
-// Way is how data travels between two movers.
-type Way struct {
-	// Transport is empty while they are apart.
+// Snapshot has the objects for a snapshot of a source: the VolumeSnapshot, the claim
+// created from it as Backing, and that claim's mover. Objects that are not this move's are
+// left out.
+type Snapshot struct {
+	Side
+	// Exists, Leaving, Ready and UID are the VolumeSnapshot's.
+	Exists, Leaving, Ready bool
+	UID                    types.UID
+	// Problem describes why it is not ready, if known. Refused says that it never will be.
+	Problem string
+	Refused bool
+}
+
+// Connection is how data travels between two movers.
+type Connection struct {
+	// Transport is empty while they are not connected.
 	Transport v1alpha1.MoveTransport
-	// Legs are set where the provisioner joins them.
+	// Legs are set if the provisioner joins them.
 	Legs *v1alpha1.MoveLegs
-	// Why is why one does not dial the other, as far as known.
+	// Why says why one does not dial the other, if known.
 	Why string
 }
 
-// Pod is one that uses a claim.
+// Pod is a pod that uses a claim.
 type Pod struct {
 	Name string
 	UID  types.UID
-	// Node is where it is bound to; empty while it has none.
+	// Node is the node of the pod; empty while it has none.
 	Node string
 	// Claims are the indices of the claims that it uses.
 	Claims []int
-	// Gated: it has the gate of moves. Bound: it has a node.
+	// Gated: it has the scheduling gate of moves. Bound: it has a node.
 	Gated, Bound, Leaving, Ready, Finished bool
-	// Owned says whether a controller would make it anew. Job is the name of the Job whose it
-	// is: that would, too, but counts a pod that was stopped as one that failed.
+	// Owned says whether a controller would replace it. Job is the name of its Job, if any:
+	// that would replace it too, but count a pod that was stopped as failed.
 	Owned bool
 	Job   string
-	// Hasty: it has no grace period, so that it goes without a word of its node.
+	// Held: in a dry run a new pod like this one got the gate. NotHeld says why not; both
+	// are empty unless this is the next pod to be stopped.
+	Held    bool
+	NotHeld string
+	// Hasty: its grace period is zero, so the API server deletes it before its node has
+	// ended it.
 	Hasty bool
 }

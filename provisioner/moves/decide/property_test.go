@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,15 +16,15 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 )
 
-// TestMovesNeverHarm runs many moves in a world in which requests get lost, movers
-// die, clusters go away, disks lie, pods are deleted by force and run on, and users change their mind, and checks at every
-// instant that a whole copy exists and that at most one can be in use; at the end
-// nothing may be left behind.
+// TestMovesNeverHarm simulates many moves with lost requests, crashing movers, unreachable
+// clusters, corrupt disks, force-deleted pods that run on, and users who change their mind.
+// After every action it checks that one complete copy exists and that at most one is in
+// use; at the end nothing may be left behind.
 func TestMovesNeverHarm(t *testing.T) {
 	ends, forced, copied, forgone := map[v1alpha1.MovePhase]int{}, 0, 0, 0
 	for seed := range uint64(200) {
 		w := newWorld(t, seed, 1+int(seed%3))
-		w.within = seed%4 == 3
+		w.within, w.open = seed%4 == 3, seed%11 == 5
 		ends[w.walk()]++
 		forced += w.forced.happens
 		for i, known := range w.decoded().Claims {
@@ -80,8 +81,10 @@ func TestAMoveGoesThroughItsPhases(t *testing.T) {
 			phases = append(phases, r.Phase)
 		}
 	}))
-	require.Equal(t, []v1alpha1.MovePhase{v1alpha1.MovePrepare, v1alpha1.MoveProvision, v1alpha1.MovePreCopy, v1alpha1.MoveQuiesce, v1alpha1.MoveFence,
-		v1alpha1.MoveFinalSync, v1alpha1.MoveVerifying, v1alpha1.MoveCommit, v1alpha1.MoveResume, v1alpha1.MoveRetain, v1alpha1.MoveFinalize, v1alpha1.MoveDone}, phases)
+	require.Equal(t, []v1alpha1.MovePhase{v1alpha1.MovePrepare, v1alpha1.MoveProvision, v1alpha1.MovePreCopy, v1alpha1.MoveQuiesce,
+		v1alpha1.MoveFence,
+		v1alpha1.MoveFinalSync, v1alpha1.MoveVerifying, v1alpha1.MoveCommit, v1alpha1.MoveResume, v1alpha1.MoveRetain, v1alpha1.MoveFinalize,
+		v1alpha1.MoveDone}, phases)
 	require.Equal(t, record.Target, w.claims[0].current(0))
 }
 
@@ -110,7 +113,7 @@ func (w *world) walk() v1alpha1.MovePhase {
 	})
 }
 
-// run runs a move to its end, and returns how it ended.
+// run runs a move to its end and returns its last phase.
 func (w *world) run(meddle func()) v1alpha1.MovePhase {
 	w.move.Spec.KeepSourceFor = &metav1.Duration{Duration: time.Minute}
 	for range 3000 {
@@ -123,11 +126,11 @@ func (w *world) run(meddle func()) v1alpha1.MovePhase {
 			w.settled(o.Record)
 			return o.Record.Phase
 		}
-		for _, one := range append([]decide.Step{step}, step.Also...) {
-			if end := one.End; end != "" && w.down[end] {
-				w.must(false, "a request to a cluster that does not answer: %s %s", one.Verb, end)
+		for _, one := range step.Each() {
+			if end := one.Subject().End; end != "" && w.down[end] {
+				w.must(false, "a request to a cluster that does not answer: %s %s", one.Verb(), end)
 			}
-			// Now and then a request does not arrive.
+			// Some requests are lost.
 			if w.calm || w.r.IntN(100) >= 15 {
 				w.apply(one)
 			}
@@ -138,24 +141,312 @@ func (w *world) run(meddle func()) v1alpha1.MovePhase {
 	return ""
 }
 
-// settled checks what is left once a move is over.
+// settled checks what is left after a move has ended.
 func (w *world) settled(r *record.Record) {
 	for i, c := range w.claims {
 		s, d := c.at[record.Source], c.at[record.Target]
-		w.must(len(c.claim.Finalizers)+len(c.claim.Labels)+len(c.claim.Annotations) == 0, "something is left on the claim: %+v", c.claim.ObjectMeta)
-		// Of an end that was given up everything stays.
-		w.must(c.snap.gone() && !c.at[record.Snapped].mover.Exists && c.at[record.Snapped].backing == nil || r.GaveUp(record.Source), "something of a snapshot is left")
+		w.must(len(c.claim.Finalizers)+len(c.claim.Labels)+len(c.claim.Annotations) == 0, "something is left on the claim: %+v",
+			c.claim.ObjectMeta)
+		// Everything at an end that was given up stays.
+		w.must(c.snap.gone() && !c.at[record.Snapped].mover.Exists && c.at[record.Snapped].backing == nil || r.GaveUp(record.Source),
+			"something of a snapshot is left")
 		w.must((!s.mover.Exists || r.GaveUp(record.Source)) && (!d.mover.Exists || r.GaveUp(record.Target)), "a mover is left")
 		if r.Phase == v1alpha1.MoveDone {
-			w.must(c.current(i) == record.Target && (s.backing == nil || r.GaveUp(record.Source)) && d.backing != nil && len(d.backing.Labels)+len(d.backing.Annotations) == 0, "the target is not what it should be")
+			w.must(c.current(i) == record.Target && (s.backing == nil || r.GaveUp(record.Source)) && d.backing != nil && len(d.backing.Labels)+
+				len(d.backing.Annotations) == 0, "the target is not what it should be")
 			continue
 		}
-		w.must(c.current(i) == record.Source && (d.backing == nil || r.GaveUp(record.Target)) && len(s.backing.Labels) == 0, "the source is not what it was: %+v", s.backing)
+		w.must(c.current(i) == record.Source && (d.backing == nil || r.GaveUp(record.Target)) && len(s.backing.Labels) == 0,
+			"the source is not what it was: %+v", s.backing)
 		w.must(s.real.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete, "the policy is not what it was")
 		w.must(r.Why != "" && slices.Contains(record.Causes, r.Cause), "nobody says why: %s", r.Cause)
-		w.must(r.Cause.Wished() == (r.Phase == v1alpha1.MoveAborted), "%s ends as %s", r.Cause, r.Phase)
+		w.must(r.Cause.IsWished() == (r.Phase == v1alpha1.MoveAborted), "%s ends as %s", r.Cause, r.Phase)
 	}
 	for _, p := range w.pods {
 		w.must(!p.Gated || p.Leaving || w.claims[0].claim.Labels[keys.Moving] != "", "a pod waits for ever")
 	}
+}
+
+// named says whether a virtual volume names the target.
+func (w *world) named() bool {
+	for i, c := range w.claims {
+		if c.current(i) == record.Target {
+			return true
+		}
+	}
+	return false
+}
+
+// TestATargetThatIsGoneInCommitIsLeftWhileNobodyCanHaveUsedIt removes the target after each
+// number of steps of Commit.
+func TestATargetThatIsGoneInCommitIsLeftWhileNobodyCanHaveUsedIt(t *testing.T) {
+	early, late := 0, 0
+	for steps := range 16 {
+		for seed := range uint64(6) {
+			w := newWorld(t, seed, 2)
+			w.within = seed == 5
+			w.turns("the phase", at(v1alpha1.MoveCommit))
+			for range steps {
+				w.live()
+				w.apply(decide.Next(w.observe()))
+				w.check()
+			}
+			if w.decoded().Phase != v1alpha1.MoveCommit {
+				continue
+			}
+			w.down[record.Target] = true
+			w.down[record.Source] = w.within
+			named := w.named()
+			for range 5 {
+				w.stays("nobody has said that the cluster is gone")
+			}
+			require.Equal(t, v1alpha1.MoveCommit, w.decoded().Phase)
+			require.Equal(t, decide.ClusterAway, decide.Next(w.observe()).Need)
+			if seed%2 == 0 {
+				w.move.Spec.Action = v1alpha1.ActionGiveUp
+			} else {
+				w.gone = map[record.End]bool{record.Target: true}
+			}
+			if named {
+				late++
+				w.stays("pods may have used the target")
+				assert.Contains(t, decide.Next(w.observe()).Say, "ask for help")
+				clear(w.down)
+				w.move.Spec.KeepSourceFor = &metav1.Duration{}
+				w.turns("the end", afterEnd)
+				require.Equal(t, v1alpha1.MoveDone, w.decoded().Phase)
+				continue
+			}
+			early++
+			w.turns("a claim that is free", func(r *record.Record) bool { return r.Freed })
+			w.free(record.Source)
+			if w.within {
+				// Both the source and the target come back.
+				w.stays("the data is in that cluster")
+				clear(w.down)
+			}
+			w.turns("the end", afterEnd)
+			require.Equal(t, v1alpha1.MoveAborted, w.decoded().Phase)
+			w.turns("a pod at the source", func(*record.Record) bool { return len(w.pods) > 0 && w.pods[0].Bound && w.pods[0].at == record.Source })
+			w.settled(w.decoded())
+			assert.Equal(t, w.within, w.claims[0].at[record.Target].backing == nil,
+				"of a cluster that was given up everything stays, of another nothing")
+		}
+	}
+	require.Greater(t, early, 5)
+	require.Greater(t, late, 5)
+}
+
+func TestARealClaimThatIsGoneInCommitEndsTheMoveIfItIsGivenUp(t *testing.T) {
+	w := newWorld(t, 0, 2)
+	w.turns("the phase", at(v1alpha1.MoveCommit))
+	gone := w.claims[0].at[record.Target]
+	gone.backing, gone.real, gone.content = nil, nil, -1
+	w.stays("nobody has given it up")
+	step := decide.Next(w.observe())
+	assert.Equal(t, decide.CopyGone, step.Need)
+	assert.Contains(t, step.Say, "real claim n/target-0 of the target is gone; if it is gone for ever, kubectl lodestone move give-up m")
+	w.move.Spec.Action = v1alpha1.ActionGiveUp
+	w.turns("the end", afterEnd)
+	w.settled(w.decoded())
+	w.free(record.Source)
+	assert.Nil(t, w.claims[1].at[record.Target].backing, "the other copy was an ordinary claim already, and goes too")
+	assert.Equal(t, corev1.PersistentVolumeReclaimDelete, w.claims[0].at[record.Source].real.Spec.PersistentVolumeReclaimPolicy)
+
+	// A target that is there is not given up.
+	w = newWorld(t, 0, 1)
+	w.turns("the phase", at(v1alpha1.MoveCommit))
+	w.move.Spec.Action = v1alpha1.ActionGiveUp
+	w.turns("the end", afterEnd)
+	assert.Equal(t, v1alpha1.MoveDone, w.decoded().Phase)
+}
+
+// turns runs a world without faults until a condition holds, and returns the move's last
+// message.
+func (w *world) turns(what string, done func(*record.Record) bool) string {
+	w.calm = true
+	for range 600 {
+		w.live()
+		w.check()
+		if r := w.decoded(); r != nil && done(r) {
+			return decide.Next(w.observe()).Say
+		}
+		step := decide.Next(w.observe())
+		end := step.Subject().End
+		w.must(end == "" || !w.down[end], "a request to a cluster that does not answer: %s %s", step.Verb(), end)
+		w.apply(step)
+		w.check()
+	}
+	w.must(false, "%s does not come: %+v", what, decide.Next(w.observe()))
+	return ""
+}
+
+// stays runs a world for a while in which a move must not end.
+func (w *world) stays(why string) {
+	for range 30 {
+		w.live()
+		w.apply(decide.Next(w.observe()))
+		w.check()
+		w.must(!w.decoded().Over(), "%s", why)
+	}
+}
+
+func at(phase v1alpha1.MovePhase) func(*record.Record) bool {
+	return func(r *record.Record) bool { return r.Phase == phase }
+}
+
+func afterEnd(r *record.Record) bool { return r.Over() }
+
+var beforeCommit = []v1alpha1.MovePhase{v1alpha1.MovePrepare, v1alpha1.MoveProvision, v1alpha1.MovePreCopy, v1alpha1.MoveQuiesce,
+	v1alpha1.MoveFence, v1alpha1.MoveFinalSync, v1alpha1.MoveVerifying}
+
+// free checks that the claims are released and that pods use them.
+func (w *world) free(end record.End) {
+	r := w.decoded()
+	w.must(!r.Holds() && !r.Busy(), "the claims are held in phase %s", r.Phase)
+	for i, c := range w.claims {
+		w.must(len(c.claim.Finalizers)+len(c.claim.Labels)+len(c.claim.Annotations) == 0, "something is left on the claim: %+v",
+			c.claim.ObjectMeta)
+		w.must(c.current(i) == end, "the claim has its volume at the %s", c.current(i))
+	}
+}
+
+func TestATargetThatIsGoneForGoodDoesNotKeepTheClaims(t *testing.T) {
+	for _, phase := range beforeCommit {
+		for _, ends := range []string{"asked", "removed"} {
+			for seed := range uint64(2) {
+				w := newWorld(t, seed, 2)
+				w.turns("the phase", at(phase))
+				w.down[record.Target] = true
+				w.move.Spec.Action = v1alpha1.ActionAbort
+				w.turns("a claim that is free", func(r *record.Record) bool { return r.Freed })
+				w.free(record.Source)
+				w.turns("a pod at the source", func(*record.Record) bool { return len(w.pods) > 0 && w.pods[0].Bound && w.pods[0].at == record.Source })
+				for _, c := range w.claims {
+					w.must(c.at[record.Source].real.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete,
+						"the policy is not what it was")
+					w.must(!c.at[record.Source].mover.Exists, "a mover is left at the source")
+				}
+				w.stays("nobody has said that the cluster is gone")
+				assert.Contains(t, decide.Next(w.observe()).Say, "kubectl lodestone move give-up")
+				assert.Equal(t, decide.ClusterAway, decide.Next(w.observe()).Need)
+				if ends == "asked" {
+					w.move.Spec.Action = v1alpha1.ActionGiveUp
+				} else {
+					w.gone = map[record.End]bool{record.Target: true}
+				}
+				w.turns("the end", afterEnd)
+				assert.Equal(t, v1alpha1.MoveAborted, w.decoded().Phase)
+				assert.Equal(t, []record.End{record.Target}, w.decoded().GivenUp)
+				for _, says := range []string{"cluster west was given up", "real claim n/target-0", "n/move-m1-1-target"} {
+					assert.Contains(t, w.decoded().LeftBehind(), says)
+				}
+			}
+		}
+	}
+}
+
+func TestATargetIsGivenUpInOneStep(t *testing.T) {
+	for _, phase := range beforeCommit {
+		w := newWorld(t, 0, 1)
+		w.turns("the phase", at(phase))
+		w.down[record.Target] = true
+		w.move.Spec.Action = v1alpha1.ActionGiveUp
+		w.turns("the end", afterEnd)
+		w.free(record.Source)
+		assert.Equal(t, "the move was given up", w.decoded().Why)
+	}
+	// An end that answers is cleaned up as usual.
+	w := newWorld(t, 0, 1)
+	w.turns("the phase", at(v1alpha1.MovePreCopy))
+	w.move.Spec.Action = v1alpha1.ActionGiveUp
+	w.turns("the end", afterEnd)
+	assert.Empty(t, w.decoded().GivenUp)
+	w.settled(w.decoded())
+}
+
+// awayFrom creates a world whose source is in a remote cluster.
+func awayFrom(t *testing.T, seed uint64) *world {
+	w := newWorld(t, seed, 2)
+	w.within = true
+	w.turns("a record", func(*record.Record) bool { return true })
+	return w
+}
+
+func TestASourceThatIsGoneBeforeCommitIsNotPretendedToBeThere(t *testing.T) {
+	for _, phase := range beforeCommit {
+		w := awayFrom(t, 0)
+		w.turns("the phase", at(phase))
+		w.down[record.Source] = true
+		w.move.Spec.Action = v1alpha1.ActionAbort
+		if record.Before(v1alpha1.MoveProvision, phase) {
+			require.NotNil(t, w.claims[0].at[record.Target].backing)
+		}
+		w.turns("a claim that is free", func(r *record.Record) bool { return r.Freed })
+		w.free(record.Source)
+		w.move.Spec.Action = v1alpha1.ActionGiveUp
+		w.gone = map[record.End]bool{record.Source: true}
+		w.stays("what was copied is all that there is")
+		say := decide.Next(w.observe()).Say
+		assert.NotContains(t, say, "in use")
+		for _, says := range []string{"no pod can use them", "not the whole data and is kept", "kubectl lodestone lose pvc"} {
+			assert.Contains(t, say, says)
+		}
+		if record.Before(v1alpha1.MoveProvision, phase) {
+			assert.NotNil(t, w.claims[0].at[record.Target].backing, "%s", phase)
+		}
+		w.move.Spec.Action, w.gone = v1alpha1.ActionAbort, nil
+		w.claims[0].volume.Annotations[keys.Lost] = "yes"
+		w.stays("the data of the other claim may be wanted")
+		deleted := w.observe()
+		deleted.Claims[1].Claim, deleted.Claims[1].Volume = nil, nil
+		assert.Equal(t, "Save", decide.Next(deleted).Verb(), "nothing is left of that claim")
+		w.claims[1].volume.Annotations[keys.Lost] = "yes"
+		w.turns("the end", afterEnd)
+		assert.Equal(t, []record.End{record.Source}, w.decoded().GivenUp)
+		assert.NotContains(t, w.decoded().LeftBehind(), "real claim", "the move has left no claim there")
+		assert.Nil(t, w.claims[0].at[record.Target].backing)
+	}
+}
+
+func TestASourceThatIsGoneAfterCommitDoesNotKeepTheMove(t *testing.T) {
+	for _, phase := range []v1alpha1.MovePhase{v1alpha1.MoveCommit, v1alpha1.MoveResume, v1alpha1.MoveRetain, v1alpha1.MoveFinalize} {
+		for _, ends := range []string{"asked", "removed"} {
+			w := awayFrom(t, 0)
+			w.move.Spec.KeepSourceFor = &metav1.Duration{}
+			w.turns("the phase", at(phase))
+			w.down[record.Source] = true
+			w.turns("the last phase", at(v1alpha1.MoveFinalize))
+			w.stays("nobody has said that the cluster is gone")
+			assert.Contains(t, decide.Next(w.observe()).Say, "kubectl lodestone move give-up")
+			assert.Equal(t, decide.ClusterAway, decide.Next(w.observe()).Need)
+			if ends == "asked" {
+				w.move.Spec.Action = v1alpha1.ActionGiveUp
+			} else {
+				w.gone = map[record.End]bool{record.Source: true}
+			}
+			w.turns("the end", afterEnd)
+			assert.Equal(t, v1alpha1.MoveDone, w.decoded().Phase)
+			assert.Contains(t, w.decoded().LeftBehind(), "real claim n/source-0")
+			w.free(record.Target)
+		}
+	}
+}
+
+func TestACleanUpTouchesNothingOfTheNextMove(t *testing.T) {
+	w := newWorld(t, 0, 1)
+	w.turns("the phase", at(v1alpha1.MoveFinalSync))
+	w.down[record.Target] = true
+	w.move.Spec.Action = v1alpha1.ActionAbort
+	w.turns("a claim that is free", func(r *record.Record) bool { return r.Freed })
+	o := w.observe()
+	o.Claims[0].Claim.Annotations = map[string]string{keys.Move: "another", keys.MoveTouched: "Fence"}
+	o.Claims[0].Claim.Labels, o.Claims[0].Claim.Finalizers = map[string]string{keys.Moving: keys.MovingNow}, []string{keys.MoveFinalizer}
+	o.Claims[0].Volume = nil
+	o.Claims[0].Source.Real.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
+	o.Pods = []decide.Pod{{Name: "db-0", Gated: true, Owned: true}}
+	assert.Equal(t, "Idle", decide.Next(o).Verb())
+	o.Source.Unusable, o.Target.Unusable = "", ""
+	o.Claims[0].Target = decide.Side{Backing: w.claims[0].at[record.Target].backing}
+	assert.Equal(t, "DropBacking", decide.Next(o).Verb())
 }

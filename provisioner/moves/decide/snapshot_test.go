@@ -10,13 +10,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
-	"github.com/lodestone-storage/lodestone/pkg/movecontrol"
+	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 )
 
-// snapped returns what is seen in PreCopy of a move of a ReadWriteOncePod claim whose pod
-// runs and may not stand still for long, a while after its snapshot was first to be taken.
+// snapped returns the observation, in PreCopy, of a move of a ReadWriteOncePod claim whose
+// pod runs and may not be stopped for long, this time after the first attempt to take its
+// snapshot.
 func snapped(after time.Duration) decide.Observation {
 	o := single(v1alpha1.MovePreCopy)
 	o.Record.LongStop, o.Record.Passes = false, 3
@@ -25,13 +26,13 @@ func snapped(after time.Duration) decide.Observation {
 	return o
 }
 
-// cloned is snapped once a mover reads the claim that was made of the snapshot.
+// cloned is snapped once a mover reads the claim created from the snapshot.
 func cloned() decide.Observation {
 	o := snapped(time.Minute)
 	o.Claims[0].Snapshot = decide.Snapshot{Exists: true, Ready: true, UID: "s1", Side: decide.Side{
 		Backing: &corev1.PersistentVolumeClaim{}, Mover: decide.Mover{Exists: true, Running: true},
 	}}
-	o.Claims[0].Copy = &movecontrol.Status{Instance: "snapshot", Connected: true}
+	o.Claims[0].Copy = &moverapi.Status{Instance: "snapshot", Connected: true}
 	return o
 }
 
@@ -39,15 +40,15 @@ func TestASnapshotIsTakenOnlyForAPod(t *testing.T) {
 	o := snapped(0)
 	o.Record.Claims[0].Snapshot = &record.Snapshot{}
 	step := decide.Next(o)
-	require.Equal(t, decide.Save, step.Verb, "what is to be done is written down first")
-	assert.Equal(t, o.Now, step.Record.Claims[0].Snapshot.Since)
+	require.Equal(t, "Save", step.Verb(), "what is to be done is written down first")
+	assert.Equal(t, o.Now, step.Saved().Claims[0].Snapshot.Since)
 	assert.True(t, o.Record.Claims[0].Snapshot.Since.IsZero(), "a record that was read is not changed")
-	o.Record = step.Record
-	assert.Equal(t, decide.MakeSnapshot, decide.Next(o).Verb)
+	o.Record = step.Saved()
+	assert.Equal(t, "MakeSnapshot", decide.Next(o).Verb())
 
 	o.Record.Claims[0].Snapshot = &record.Snapshot{}
 	o.Pods = nil
-	assert.Equal(t, v1alpha1.MoveQuiesce, decide.Next(o).Record.Phase, "nothing runs that would stand still")
+	assert.Equal(t, v1alpha1.MoveQuiesce, decide.Next(o).Saved().Phase, "nothing runs that would stand still")
 }
 
 func TestASnapshotThatGetsNeverReadyIsGivenUp(t *testing.T) {
@@ -57,39 +58,42 @@ func TestASnapshotThatGetsNeverReadyIsGivenUp(t *testing.T) {
 		says   string
 		goesOn bool
 	}{
-		"none yet":                   {after: 9 * time.Minute, seen: decide.Snapshot{Exists: true}, goesOn: true},
-		"with an error for a while":  {after: 9 * time.Minute, seen: decide.Snapshot{Exists: true, Problem: "the pool is full"}, goesOn: true},
-		"with an error for long":     {after: 11 * time.Minute, seen: decide.Snapshot{Exists: true, Problem: "the pool is full"}, says: "could not be copied within 11m0s: the pool is full"},
+		"none yet":                  {after: 9 * time.Minute, seen: decide.Snapshot{Exists: true}, goesOn: true},
+		"with an error for a while": {after: 9 * time.Minute, seen: decide.Snapshot{Exists: true, Problem: "the pool is full"}, goesOn: true},
+		"with an error for long": {after: 11 * time.Minute, seen: decide.Snapshot{Exists: true, Problem: "the pool is full"},
+			says: "could not be copied within 11m0s: the pool is full"},
 		"without a word for a while": {after: 59 * time.Minute, seen: decide.Snapshot{Exists: true}, goesOn: true},
-		"without a word for an hour": {after: 61 * time.Minute, seen: decide.Snapshot{Exists: true}, says: "could not be copied within 1h1m0s: it was not ready"},
-		"refused":                    {after: time.Second, seen: decide.Snapshot{Problem: "exceeded quota", Refused: true}, says: "exceeded quota"},
-		"deleted by somebody":        {after: time.Second, seen: decide.Snapshot{Exists: true, Leaving: true}, says: "somebody deleted it"},
-		"a mover that never gets ready": {after: 61 * time.Minute, says: "no node has room", seen: decide.Snapshot{Exists: true, Ready: true, Side: decide.Side{
-			Backing: &corev1.PersistentVolumeClaim{}, Mover: decide.Mover{Exists: true, Problem: "no node has room"}}}},
+		"without a word for an hour": {after: 61 * time.Minute, seen: decide.Snapshot{Exists: true},
+			says: "could not be copied within 1h1m0s: it was not ready"},
+		"refused":             {after: time.Second, seen: decide.Snapshot{Problem: "exceeded quota", Refused: true}, says: "exceeded quota"},
+		"deleted by somebody": {after: time.Second, seen: decide.Snapshot{Exists: true, Leaving: true}, says: "somebody deleted it"},
+		"a mover that never gets ready": {after: 61 * time.Minute, says: "no node has room",
+			seen: decide.Snapshot{Exists: true, Ready: true, Side: decide.Side{
+				Backing: &corev1.PersistentVolumeClaim{}, Mover: decide.Mover{Exists: true, Problem: "no node has room"}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := snapped(row.after)
 			o.Claims[0].Snapshot = row.seen
 			step := decide.Next(o)
 			if row.goesOn {
-				assert.Equal(t, decide.Idle, step.Verb)
+				assert.Equal(t, "Idle", step.Verb())
 				return
 			}
-			require.Equal(t, decide.Save, step.Verb)
-			assert.Equal(t, o.Now, step.Record.Claims[0].Snapshot.Over)
-			assert.Contains(t, step.Record.Claims[0].Snapshot.Why, row.says)
+			require.Equal(t, "Save", step.Verb())
+			assert.Equal(t, o.Now, step.Saved().Claims[0].Snapshot.Over)
+			assert.Contains(t, step.Saved().Claims[0].Snapshot.Why, row.says)
 
 			// Nobody has agreed to a long stop.
-			o.Record, o.Claims[0].Snapshot = step.Record, decide.Snapshot{}
-			o.Record = decide.Next(o).Record
+			o.Record, o.Claims[0].Snapshot = step.Saved(), decide.Snapshot{}
+			o.Record = decide.Next(o).Saved()
 			require.True(t, o.Record.Claims[0].Snapshot.Gone)
 			step = decide.Next(o)
-			assert.Equal(t, v1alpha1.MoveRollBack, step.Record.Phase)
+			assert.Equal(t, v1alpha1.MoveRollBack, step.Saved().Phase)
 			for _, says := range []string{"pod db-0 would stand still", "claim data", row.says, "spec.offline", "nothing was stopped"} {
-				assert.Contains(t, step.Record.Why, says)
+				assert.Contains(t, step.Saved().Why, says)
 			}
 			o.Record.LongStop = true
-			assert.Equal(t, v1alpha1.MoveQuiesce, decide.Next(o).Record.Phase, "who allows a long stop gets it")
+			assert.Equal(t, v1alpha1.MoveQuiesce, decide.Next(o).Saved().Phase, "who allows a long stop gets it")
 		})
 	}
 }
@@ -97,75 +101,79 @@ func TestASnapshotThatGetsNeverReadyIsGivenUp(t *testing.T) {
 func TestASnapshotIsRemovedBeforePodsAreStopped(t *testing.T) {
 	o := cloned()
 	step := decide.Next(o)
-	require.Equal(t, decide.Start, step.Verb)
-	assert.Equal(t, movecontrol.Prepare, step.Task.Kind)
-	o.Claims[0].Copy.Task = &movecontrol.TaskStatus{Task: step.Task, State: movecontrol.Done, Prepared: &movecontrol.Prepared{Source: snapshotOf(0)}}
-	o.Record = decide.Next(o).Record
+	require.Equal(t, "Start", step.Verb())
+	assert.Equal(t, moverapi.Prepare, as[decide.Start](step).Task.Kind)
+	o.Claims[0].Copy.Task = &moverapi.TaskStatus{Task: as[decide.Start](step).Task, State: moverapi.Done,
+		Prepared: &moverapi.Prepared{Source: snapshotOf(0)}}
+	o.Record = decide.Next(o).Saved()
 	step = decide.Next(o)
-	require.Equal(t, decide.Start, step.Verb)
-	assert.Equal(t, movecontrol.Pass, step.Task.Kind)
-	o.Claims[0].Copy.Task = &movecontrol.TaskStatus{Task: step.Task, State: movecontrol.Done}
-	o.Record = decide.Next(o).Record
+	require.Equal(t, "Start", step.Verb())
+	assert.Equal(t, moverapi.Pass, as[decide.Start](step).Task.Kind)
+	o.Claims[0].Copy.Task = &moverapi.TaskStatus{Task: as[decide.Start](step).Task, State: moverapi.Done}
+	o.Record = decide.Next(o).Saved()
 	require.True(t, o.Record.Claims[0].Snapshot.Copied)
 	assert.False(t, o.Record.Claims[0].Prepared, "the source itself was not looked at")
 
 	seen := &o.Claims[0].Snapshot
-	assert.Equal(t, decide.DropMover, decide.Next(o).Verb)
+	assert.Equal(t, "DropMover", decide.Next(o).Verb())
 	seen.Mover.Leaving = true
 	o.Now = o.Now.Add(time.Hour)
-	assert.Equal(t, decide.Idle, decide.Next(o).Verb, "a mover that may still write is waited for")
+	assert.Equal(t, "Idle", decide.Next(o).Verb(), "a mover that may still write is waited for")
 	seen.Mover = decide.Mover{}
-	assert.Equal(t, decide.DropClone, decide.Next(o).Verb)
+	assert.Equal(t, "DropClone", decide.Next(o).Verb())
 	seen.Backing = nil
-	assert.Equal(t, decide.DropSnapshot, decide.Next(o).Verb)
+	assert.Equal(t, "DropSnapshot", decide.Next(o).Verb())
 	seen.Leaving = true
 	o.Record.Claims[0].Snapshot.Over = o.Now
 	assert.Contains(t, decide.Next(o).Say, "is gone")
 	o.Now = o.Now.Add(time.Hour)
 	step = decide.Next(o)
-	assert.Equal(t, v1alpha1.MoveQuiesce, step.Record.Phase, "one that does not go keeps nothing else")
+	assert.Equal(t, v1alpha1.MoveQuiesce, step.Saved().Phase, "one that does not go keeps nothing else")
 	assert.Contains(t, step.Say, "the last changes")
 
-	// It is waited for at the end.
+	// Its deletion is awaited at the end.
 	for _, phase := range []v1alpha1.MovePhase{v1alpha1.MoveFinalize, v1alpha1.MoveRollBack} {
 		end := o
 		end.Record = o.Record.Enter(phase, o.Now)
 		end.Record.Freed = phase == v1alpha1.MoveRollBack
-		end.Claims = []decide.Claim{{Claim: o.Claims[0].Claim, Snapshot: *seen, Target: decide.Side{Backing: o.Claims[0].Target.Backing, Real: &corev1.PersistentVolume{}}}}
+		end.Claims = []decide.Claim{{Claim: o.Claims[0].Claim, Snapshot: *seen, Target: decide.Side{Backing: o.Claims[0].Target.Backing,
+			Real: &corev1.PersistentVolume{}}}}
 		step := decide.Next(end)
 		assert.Contains(t, step.Say, "waiting until VolumeSnapshot", phase)
-		end.Unusable = map[record.End]string{record.Source: "it does not answer"}
+		end.Source.Unusable = "it does not answer"
 		end.Record.GivenUp = []record.End{record.Source}
-		assert.Contains(t, end.Record.Left(), "the VolumeSnapshot, the claim, the ShadowPod and the Secret n/move-m1-0-snapshot", phase)
+		assert.Contains(t, end.Record.LeftBehind(), "the VolumeSnapshot, the claim, the ShadowPod and the Secret n/move-m1-0-snapshot", phase)
 	}
 }
 
 func TestWhatCannotBeKeptIsSeenInTheSnapshot(t *testing.T) {
 	o := cloned()
-	o.Claims[0].Copy.Task = &movecontrol.TaskStatus{Task: movecontrol.Task{ID: "prepare"}, State: movecontrol.Done,
-		Prepared: &movecontrol.Prepared{Refusals: []movecontrol.Refusal{{Reason: "no room"}}}}
+	o.Claims[0].Copy.Task = &moverapi.TaskStatus{Task: moverapi.Task{ID: "prepare"}, State: moverapi.Done,
+		Prepared: &moverapi.Prepared{Refusals: []moverapi.Refusal{{Reason: "no room"}}}}
 	step := decide.Next(o)
-	assert.Equal(t, v1alpha1.MoveRollBack, step.Record.Phase)
-	assert.Contains(t, step.Record.Why, "no room")
-	assert.Contains(t, step.Record.Why, "nothing was stopped")
+	assert.Equal(t, v1alpha1.MoveRollBack, step.Saved().Phase)
+	assert.Contains(t, step.Saved().Why, "no room")
+	assert.Contains(t, step.Saved().Why, "nothing was stopped")
 
 	failed := cloned()
-	failed.Claims[0].Copy.Task = &movecontrol.TaskStatus{Task: movecontrol.Task{ID: "prepare"}, State: movecontrol.Failed, Error: "its disk is broken"}
-	assert.Equal(t, "its mover gave up: its disk is broken", decide.Next(failed).Record.Claims[0].Snapshot.Why)
+	failed.Claims[0].Copy.Task = &moverapi.TaskStatus{Task: moverapi.Task{ID: "prepare"}, State: moverapi.Failed, Error: "its disk is broken"}
+	assert.Equal(t, "its mover gave up: its disk is broken", decide.Next(failed).Saved().Claims[0].Snapshot.Why)
 }
 
 func TestAClusterThatIsAwayKeepsASnapshot(t *testing.T) {
 	o := snapped(time.Minute)
-	o.Unusable = map[record.End]string{record.Source: "it does not answer"}
-	assert.Equal(t, decide.Idle, decide.Next(o).Verb)
+	o.Source.Unusable = "it does not answer"
+	assert.Equal(t, "Idle", decide.Next(o).Verb())
 	deleting := snapped(time.Minute)
-	deleting.Claims[0].Snapshot.Backing = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &metav1.Time{Time: o.Now}}}
-	assert.Equal(t, "somebody deleted it", decide.Next(deleting).Record.Claims[0].Snapshot.Why)
+	deleting.Claims[0].Snapshot.Backing = &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &metav1.Time{Time: o.Now}},
+	}
+	assert.Equal(t, "somebody deleted it", decide.Next(deleting).Saved().Claims[0].Snapshot.Why)
 }
 
 func TestAnAbortLeavesNothingOfASnapshot(t *testing.T) {
 	for name, at := range map[string]func(*claim, *record.Snapshot) bool{
-		"when it is to be taken": func(_ *claim, s *record.Snapshot) bool { return s.There() },
+		"when it is to be taken": func(_ *claim, s *record.Snapshot) bool { return s.MayExist() },
 		"taken":                  func(c *claim, _ *record.Snapshot) bool { return c.snap.exists },
 		"a claim made of it":     func(c *claim, _ *record.Snapshot) bool { return c.at[record.Snapped].backing != nil },
 		"being copied":           func(c *claim, _ *record.Snapshot) bool { return c.snap.mover.Task != nil },

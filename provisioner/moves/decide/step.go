@@ -3,111 +3,140 @@ package decide
 import (
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
-	"github.com/lodestone-storage/lodestone/pkg/movecontrol"
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/sentence"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 )
 
-// Verb names what a step does.
-type Verb string
+// Step is the next action of a move, with what to report about it.
+type Step struct {
+	// Action is what to do; nil means to wait.
+	Action Action
+	// Also has further actions that depend neither on Action nor on each other: other
+	// claims, pods and movers need not wait for the next observation.
+	Also []Action
+	// Say is one sentence on what the step does or waits for.
+	Say string
+	// After is the time until the next observation after a step without an action; Need who
+	// may have to act before waiting helps, empty for nobody.
+	After time.Duration
+	Need  Need
+}
 
-// The verbs of a step. Each is one write, but StartMover and DropMover, whose Secret goes
-// with them.
-const (
-	// Idle waits.
-	Idle Verb = "Idle"
-	// Adopt puts the finalizer on the VolumeMove; Inspect finds out what is to be
-	// moved and writes the first record; Save writes the record.
-	Adopt   Verb = "Adopt"
-	Inspect Verb = "Inspect"
-	Save    Verb = "Save"
-	// HoldClaim puts the finalizer on a claim, Lock has new pods of it wait, Unlock
-	// takes both back, Touch has kube-controller-manager look at it.
-	HoldClaim Verb = "HoldClaim"
-	Lock      Verb = "Lock"
-	Unlock    Verb = "Unlock"
-	Touch     Verb = "Touch"
-	// Keep has the real volume of the source outlive its claim, Restore gives it the
-	// policy that it had.
-	Keep    Verb = "Keep"
-	Restore Verb = "Restore"
-	// MakeTarget makes the backing claim at the target, Publish makes it an ordinary
-	// one, Shelve marks that of the source as the move's. DropBacking removes that of
-	// an end.
-	MakeTarget  Verb = "MakeTarget"
-	Publish     Verb = "Publish"
-	Shelve      Verb = "Shelve"
-	DropBacking Verb = "DropBacking"
-	// EnsureMover makes the mover of an end, StartMover gives it its keys and starts it,
-	// GiveKeys gives it those again if it has none, DropMover removes it. Start gives the
-	// mover of the source a task.
-	EnsureMover Verb = "EnsureMover"
-	StartMover  Verb = "StartMover"
-	GiveKeys    Verb = "GiveKeys"
-	DropMover   Verb = "DropMover"
-	Start       Verb = "Start"
-	// MakeSnapshot makes the snapshot of a source, MakeClone a claim of it, DropClone and
-	// DropSnapshot remove them.
-	MakeSnapshot Verb = "MakeSnapshot"
-	MakeClone    Verb = "MakeClone"
-	DropClone    Verb = "DropClone"
-	DropSnapshot Verb = "DropSnapshot"
-	// DeletePod deletes a pod, Ungate takes our gate off one.
-	DeletePod Verb = "DeletePod"
-	Ungate    Verb = "Ungate"
-	// DeleteVolume deletes the virtual volume, FreeVolume takes its finalizers off,
-	// MakeVolume makes one.
-	DeleteVolume Verb = "DeleteVolume"
-	FreeVolume   Verb = "FreeVolume"
-	MakeVolume   Verb = "MakeVolume"
-	// DeleteMove deletes the VolumeMove, Forget the record, Leave takes the finalizer
-	// off the VolumeMove.
-	DeleteMove Verb = "DeleteMove"
-	Forget     Verb = "Forget"
-	Leave      Verb = "Leave"
-)
+// Verb names the action of a step: "Idle" if it has none.
+func (s Step) Verb() string {
+	if s.Action == nil {
+		return "Idle"
+	}
+	verb, _ := s.Action.is()
+	return verb
+}
 
-// Need names what a move waits for that may take somebody to come.
+// Subject is what the action of a step changes; empty if it has none.
+func (s Step) Subject() Subject {
+	if s.Action == nil {
+		return Subject{}
+	}
+	_, subject := s.Action.is()
+	return subject
+}
+
+// Saved is the record that a step writes; nil if it writes none.
+func (s Step) Saved() *record.Record {
+	save, _ := s.Action.(Save)
+	return save.Record
+}
+
+// Each returns a step for each action.
+func (s Step) Each() []Step {
+	steps := []Step{{Action: s.Action, Say: s.Say}}
+	for _, action := range s.Also {
+		steps = append(steps, Step{Action: action})
+	}
+	return steps
+}
+
+// Need names something that a move waits for and that may need a person.
 type Need string
 
 // The needs.
 const (
-	// ClusterAway: a cluster does not answer, which can be given up if it is gone for ever.
+	// ClusterAway: a cluster does not answer; it can be given up if it is gone for good.
 	ClusterAway Need = "ClusterAway"
-	// NodeAway: a node does not, on which somebody may still write.
+	// NodeAway: a node does not answer, on which a pod may still write.
 	NodeAway Need = "NodeAway"
-	// CopyGone: the copy at the target is not where it was. Replaced: somebody made another
+	// CopyGone: the copy at the target is missing. Replaced: somebody created another
 	// virtual volume.
 	CopyGone Need = "CopyGone"
 	Replaced Need = "VolumeReplaced"
 )
 
-// Needs are all of them.
+// Needs are all needs.
 var Needs = []Need{ClusterAway, NodeAway, CopyGone, Replaced}
 
-// Step is the next thing to do.
-type Step struct {
-	Verb Verb
-	// Claim is an index; End one of its ends.
-	Claim int
-	End   record.End
-	// Record is set for Save, Pod for DeletePod and Ungate, Task for Start, Volume for
-	// MakeVolume, Text, which is written on the claim, for Touch.
-	Record *record.Record
-	Pod    Pod
-	Task   movecontrol.Task
-	Volume *corev1.PersistentVolume
-	Text   string
-	// Node is a must for EnsureMover that the record does not say, Near only what is best.
-	Node, Near string
-	// Also are further steps that depend neither on this one nor on one another: other
-	// claims, pods and movers need not wait for another look at everything.
-	Also []Step
-	// Say is what is waited for, or done, in one sentence.
-	Say string
-	// After is how soon to look again after Idle, and Need who might have to come before
-	// that helps; empty for nobody.
-	After time.Duration
-	Need  Need
+const (
+	// often is the interval between steps while pods cannot use the claims, soon while a
+	// mover works, seldom while only time must pass.
+	often  = 100 * time.Millisecond
+	soon   = time.Second
+	seldom = 5 * time.Second
+)
+
+// goBack is the step that begins the rollback.
+func goBack(o Observation, why string, cause record.Cause) Step {
+	next := o.Record.Enter(v1alpha1.MoveRollBack, o.Now)
+	// The text may come from a remote cluster, and a record that is too large could not be
+	// written.
+	next.Why, next.Refused, next.Cause = brief(why), !cause.IsWished(), cause
+	return Step{Action: Save{Record: next}, Say: next.Why}
+}
+
+// longest is the maximum size of a text in a record, in bytes.
+const longest = 4 << 10
+
+// brief shortens a text to longest.
+func brief(text string) string { return sentence.Short(text, longest) }
+
+// enter is the step that enters a phase.
+func enter(o Observation, phase v1alpha1.MovePhase) Step {
+	return Step{Action: Save{Record: o.Record.Enter(phase, o.Now)}}
+}
+
+// changeClaim returns the step that records a change of one claim.
+func changeClaim(o Observation, i int, change func(*record.Claim)) Step {
+	next := o.Record.Clone()
+	change(&next.Claims[i])
+	return Step{Action: Save{Record: next}}
+}
+
+// allAtOnce is the step with all of some independent actions; false if there are none.
+func allAtOnce(actions []Action) (Step, bool) {
+	if len(actions) == 0 {
+		return Step{}, false
+	}
+	return Step{Action: actions[0], Also: actions[1:]}, true
+}
+
+func wait(after time.Duration, say string) Step { return Step{Say: say, After: after} }
+
+// waitForHelp is wait for something that may never come without somebody's help.
+func waitForHelp(need Need, after time.Duration, say string) Step {
+	return Step{Say: say, After: after, Need: need}
+}
+
+// lookOften repeats a step at the shortest interval: pods wait.
+func lookOften(step Step) Step {
+	if step.Action == nil && step.After > often {
+		step.After = often
+	}
+	return step
+}
+
+// lookOftenAtFirst is lookOften while the stop is short: a stop that has lasted long is
+// hardly longer by a second, and each observation is load for the API servers.
+func lookOftenAtFirst(o Observation, step Step) Step {
+	if o.Now.Sub(o.Record.Down) > time.Minute {
+		return step
+	}
+	return lookOften(step)
 }

@@ -2,6 +2,7 @@ package decide
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,98 +13,183 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 )
 
-// quiesce has new pods wait at the gate and the present ones end.
+// quiesce makes new pods wait at the scheduling gate and ends the present ones.
 func quiesce(o Observation) Step {
-	if step, ok := locked(o); ok {
+	if step, ok := lockClaims(o); ok {
 		return step
 	}
-	if step, ok := stopped(o); ok {
+	stop, stopping := stopPods(o)
+	if stopping && (stop.Action != nil || slices.ContainsFunc(o.Pods, MustStop)) {
+		return stop
+	}
+	// The movers take time to end, as the pods do.
+	if step, ok := endAttachedMovers(o); ok && (step.Action != nil || !stopping) {
 		return step
+	}
+	if stopping {
+		return stop
 	}
 	return enter(o, v1alpha1.MoveFence)
 }
 
-// locked is the step that locks the claims that are not locked; false if all are.
-func locked(o Observation) (Step, bool) {
-	var steps []Step
+// endAttachedMovers is the step to end the movers that keep a source attached under the
+// virtual volume's name; false if there are none. They are made again once the volume is
+// fenced. A driver that attaches nothing keeps its movers, which know what they have read.
+func endAttachedMovers(o Observation) (Step, bool) {
+	var actions []Action
+	waiting := ""
 	for i, claim := range o.Claims {
-		if claim.Claim.Annotations[keys.Move] != string(o.Record.UID) || claim.Claim.Labels[keys.Moving] != keys.MovingNow {
-			steps = append(steps, Step{Verb: Lock, Claim: i})
+		switch m := claim.Source.Mover; {
+		case !claim.Attached || !m.Exists:
+		case !m.Leaving:
+			actions = append(actions, DropMover{Claim: i, End: record.Source})
+		default:
+			waiting = moverAttached(o, i)
 		}
 	}
-	return all(steps)
+	if step, ok := allAtOnce(actions); ok {
+		return step, true
+	}
+	return wait(often, waiting), waiting != ""
 }
 
-// stopped is the step towards no pod that uses a claim; false once there is none.
-func stopped(o Observation) (Step, bool) {
+// moverAttached describes a mover at the source that is awaited.
+func moverAttached(o Observation, i int) string {
+	return fmt.Sprintf("waiting until the mover of claim %s at the source has ended, so that its volume is detached", o.Record.Claims[i].Name)
+}
+
+// gateTimeout is how long API servers may take to see that a claim is locked.
+const gateTimeout = 10 * time.Second
+
+// awaitGate waits until a new pod like the given one would get the gate; false if it would.
+// Otherwise its successor would run beside the movers, or start on a volume that is on its
+// way. The claims are locked.
+func awaitGate(o Observation, pod Pod) (Step, bool) {
+	if pod.Held {
+		return Step{}, false
+	}
+	why := fmt.Sprintf("pod %s is not stopped, for a new one would not be held back: %s", pod.Name, or(pod.NotHeld, "that is not known yet"))
+	if o.Now.Sub(o.Record.Began[o.Record.Phase]) < gateTimeout {
+		return wait(often, why), true
+	}
+	return goBack(o, why+"; apply deploy/base of this version, which has the admission policies lodestone-move-gate and "+
+		"lodestone-move-proof, or if they are there and were deleted before, restart the API servers, and move again",
+		record.NotHeldBack), true
+}
+
+// lockClaims is the step that locks the claims that are not locked; false if all are.
+func lockClaims(o Observation) (Step, bool) {
+	var actions []Action
+	for i, claim := range o.Claims {
+		if claim.Claim.Annotations[keys.Move] != string(o.Record.UID) || claim.Claim.Labels[keys.Moving] != keys.MovingNow {
+			actions = append(actions, Lock{Claim: i})
+		}
+	}
+	return allAtOnce(actions)
+}
+
+// stopPods is the step to stop all pods that use a claim; false once there is none.
+func stopPods(o Observation) (Step, bool) {
 	var names []string
 	for _, pod := range o.Pods {
 		switch {
 		case pod.Finished, pod.Gated && !pod.Bound:
 		case pod.Bound && !pod.Leaving && pod.Job != "":
-			return back(o, OfJob(o.Record.Namespace, pod.Name, pod.Job), record.PodsInTheWay), true
+			return goBack(o, OfJob(o.Record.Namespace, pod.Name, pod.Job), record.PodsInTheWay), true
 		case pod.Bound && !pod.Leaving && !pod.Owned:
-			return back(o, fmt.Sprintf("pod %s uses the volume and nobody would make it anew: delete it yourself, and move again", pod.Name), record.PodsInTheWay), true
-		case !pod.Leaving && (pod.Bound || pod.Owned && pod.Job == ""):
-			return Step{Verb: DeletePod, Pod: pod, Say: fmt.Sprintf("pod %s is stopped; its successor waits until the move is done", pod.Name)}, true
+			return goBack(o, fmt.Sprintf("pod %s uses the volume and nobody would make it anew: delete it yourself, and move again", pod.Name),
+				record.PodsInTheWay), true
+		case MustStop(pod):
+			if step, ok := awaitGate(o, pod); ok {
+				return step, true
+			}
+			say := fmt.Sprintf("pod %s is stopped; its successor waits until the move is done", pod.Name)
+			return Step{Action: DeletePod{Pod: pod}, Say: say}, true
 		case pod.Bound:
 			names = append(names, "pod "+pod.Name)
 		}
-		// One that has no node, no gate and no owner that would make it anew is left: the
-		// move goes back once it gets a node. So is one of a Job.
+		// A pod without a node, a gate and an owner that would replace it is left: the move
+		// rolls back once it gets a node. So is a pod of a Job.
 	}
-	names = append(names, o.Others...)
+	names = append(append(names, o.Others...), o.Attachments...)
 	if len(names) == 0 {
 		return Step{}, false
 	}
 	step := wait(often, "waiting until the volume is free of "+strings.Join(names, ", "))
-	if away, ok := unsure(o); ok {
+	if away, ok := awaitNodes(o); ok {
 		step.Say += "; " + away.Say
 		step.Need = away.Need
 	}
 	return step, true
 }
 
-// fence takes the volume from everybody, and makes sure that nobody has it.
-func fence(o Observation) Step {
-	if why := o.Unusable[record.Source]; why != "" {
-		return needs(ClusterAway, soon, why)
+// MustStop says whether a pod that uses a claim is stopped for the move.
+func MustStop(pod Pod) bool {
+	return !pod.Finished && !pod.Leaving && pod.Job == "" && pod.Owned && (pod.Bound || !pod.Gated)
+}
+
+// OfJob says why a pod of a Job is not stopped, and what to do.
+func OfJob(namespace, pod, job string) string {
+	return fmt.Sprintf("pod %[2]s of Job %[3]s uses the volume, and a Job counts each pod that is stopped as one that failed: wait until it "+
+		"has ended, or suspend the Job "+
+		"(kubectl patch job %[3]s -n %[1]s -p '{\"spec\":{\"suspend\":true}}'), move, and resume it", namespace, pod, job)
+}
+
+// awaitJobs waits for pods of Jobs that began after the move, before any pod is stopped;
+// false if there are none. They are not stopped for a move.
+func awaitJobs(o Observation) (Step, bool) {
+	for _, pod := range o.Pods {
+		if pod.Job != "" && pod.Bound && !pod.Finished {
+			return wait(soon, "all is copied but the last changes; before pods are stopped this is waited for: "+
+				OfJob(o.Record.Namespace, pod.Name, pod.Job)), true
+		}
 	}
-	if step, ok := intruders(o); ok {
+	return Step{}, false
+}
+
+// fence takes the volume from all users and makes sure that nobody has it.
+func fence(o Observation) Step {
+	if why := o.Source.Unusable; why != "" {
+		return waitForHelp(ClusterAway, soon, why)
+	}
+	if step, ok := clearUsers(o); ok {
 		return step
 	}
-	var steps []Step
-	blocked := Step{}
+	if step, ok := endAttachedMovers(o); ok {
+		return step
+	}
+	var actions []Action
+	blocked := ""
 	for i, claim := range o.Claims {
 		switch before := o.Record.Claims[i].Volume; {
 		case claim.Volume == nil:
 		case claim.Volume.UID != before.UID:
-			return back(o, fmt.Sprintf("somebody replaced volume %s: see who did, and move again", before.Name), record.VolumeReplaced)
+			return goBack(o, fmt.Sprintf("somebody replaced volume %s: see who did, and move again", before.Name), record.VolumeReplaced)
 		case claim.Volume.DeletionTimestamp == nil:
-			steps = append(steps, Step{Verb: DeleteVolume, Claim: i})
-		case foreign(claim.Volume) != "":
-			blocked = wait(often, fmt.Sprintf("waiting until volume %s is let go by who put finalizer %s on it", before.Name, foreign(claim.Volume)))
+			actions = append(actions, DeleteVolume{Claim: i})
+		case foreignFinalizer(claim.Volume) != "":
+			blocked = volumeHeld(claim.Volume)
 		default:
-			steps = append(steps, Step{Verb: FreeVolume, Claim: i})
+			actions = append(actions, FreeVolume{Claim: i})
 		}
 	}
-	if step, ok := all(steps); ok {
+	if step, ok := allAtOnce(actions); ok {
 		return step
 	}
-	if blocked.Verb != "" {
-		return blocked
+	if blocked != "" {
+		return wait(often, blocked)
 	}
 	waiting := ""
 	for i, claim := range o.Claims {
 		switch {
-		case lost(claim):
-		case claim.Claim.Annotations[keys.MoveTouched] != touch(o, i):
-			steps = append(steps, Step{Verb: Touch, Claim: i, Text: touch(o, i)})
+		case hasNoVolume(claim):
+		case claim.Claim.Annotations[keys.MoveTouched] != touchText(o, i):
+			actions = append(actions, Touch{Claim: i, Text: touchText(o, i)})
 		default:
-			waiting = "waiting until it is known that claim " + o.Record.Claims[i].Name + " has no volume for now"
+			waiting = claimNotLost(o, i)
 		}
 	}
-	if step, ok := all(steps); ok {
+	if step, ok := allAtOnce(actions); ok {
 		return step
 	}
 	if waiting != "" {
@@ -112,61 +198,107 @@ func fence(o Observation) Step {
 	return enter(o, v1alpha1.MoveFinalSync)
 }
 
-// intruders is the step against whoever has the volume, or may have it; false if nobody
-// does.
-func intruders(o Observation) (Step, bool) {
-	if step, ok := locked(o); ok {
-		return step, ok
-	}
-	if step, ok := stopped(o); ok {
-		return step, ok
-	}
-	return unsure(o)
+// volumeHeld describes a virtual volume that is awaited to be gone.
+func volumeHeld(volume *corev1.PersistentVolume) string {
+	return fmt.Sprintf("waiting until volume %s is let go by who put finalizer %s on it", volume.Name, foreignFinalizer(volume))
 }
 
-// disturbed is the step against whoever got at the volume while it was copied for the last
-// time, or compared. That may have been written to since, so all claims are copied and
-// compared once more; false if nobody has been there.
-func disturbed(o Observation) (Step, bool) {
-	step, ok := intruders(o)
-	switch {
-	case ok && !o.Record.Intruded:
-		next := o.Record.Clone()
-		next.Intruded = true
-		return Step{Verb: Save, Record: next, Say: step.Say}, true
-	case ok || !o.Record.Intruded:
-		return step, ok
-	}
-	next := o.Record.Enter(v1alpha1.MoveFinalSync, o.Now)
-	next.Intruded = false
-	for i := range next.Claims {
-		anew(&next.Claims[i])
-	}
-	return Step{Verb: Save, Record: next, Say: "somebody had the volume meanwhile: the last pass is made again"}, true
+// claimNotLost describes a claim that kube-controller-manager has not seen without its
+// volume yet.
+func claimNotLost(o Observation, i int) string {
+	return "waiting until it is known that claim " + o.Record.Claims[i].Name + " has no volume for now"
 }
 
-// foreign returns a finalizer of a virtual volume that is not for a move to take off,
+// fenceSoon is how long it may take to fence a volume before it counts as standing still.
+const fenceSoon = 5 * time.Second
+
+// whyNotFenced says why a volume is not fenced although its pods have ended: something of
+// the move's own, or of the storage, keeps them waiting, so that counts as standing still.
+// It is empty while pods may still write: how long they take is their own matter.
+func whyNotFenced(o Observation) string {
+	pods := slices.ContainsFunc(o.Pods, func(pod Pod) bool { return pod.Bound && !pod.Finished })
+	if pods || len(o.Others) > 0 || o.Now.Sub(o.Record.Began[o.Record.Phase]) < fenceSoon {
+		return ""
+	}
+	if _, ok := awaitNodes(o); ok {
+		return ""
+	}
+	for i, claim := range o.Claims {
+		switch {
+		case claim.Attached && claim.Source.Mover.Exists:
+			return moverAttached(o, i)
+		case len(o.Attachments) > 0:
+			return "waiting until the volume is free of " + strings.Join(o.Attachments, ", ")
+		case o.Record.Phase != v1alpha1.MoveFence:
+		case claim.Volume != nil && claim.Volume.DeletionTimestamp != nil && foreignFinalizer(claim.Volume) != "":
+			return volumeHeld(claim.Volume)
+		case claim.Volume == nil && !hasNoVolume(claim):
+			return claimNotLost(o, i)
+		}
+	}
+	return ""
+}
+
+// foreignFinalizer returns a finalizer of a virtual volume that a move must not remove,
 // such as that of an attacher whose volume is not detached yet.
-func foreign(volume *corev1.PersistentVolume) string {
+func foreignFinalizer(volume *corev1.PersistentVolume) string {
 	for _, finalizer := range volume.Finalizers {
-		if !record.Ours(finalizer) {
+		if !record.IsOwnFinalizer(finalizer) {
 			return finalizer
 		}
 	}
 	return ""
 }
 
-// again is how soon a claim is touched again that is not as it should be.
-const again = 3 * time.Second
+// hasNoVolume says whether a claim certainly has no volume.
+func hasNoVolume(claim Claim) bool {
+	return claim.Volume == nil && claim.Claim != nil && claim.Claim.Status.Phase != corev1.ClaimBound
+}
 
-// touch is what a claim is touched with: another text in each phase, for each phase of its
-// volume, and from time to time. kube-controller-manager binds a claim only to a volume that
-// it has seen, and looks by itself at claims every 15 seconds only, also after a conflict: a
-// claim that was touched too early would wait for that.
-func touch(o Observation, i int) string {
+// touchEvery is after what time a claim that is not in the wanted state is touched again.
+const touchEvery = 3 * time.Second
+
+// touchText is the text with which a claim is touched: another one in each phase, for each
+// phase of its volume, and from time to time. kube-controller-manager binds a claim only to
+// a volume that is in its cache, and by itself retries claims only every 15 seconds, also
+// after a conflict: a claim that was touched too early would wait for that.
+func touchText(o Observation, i int) string {
 	began, volume := o.Record.Began[o.Record.Phase], corev1.PersistentVolumePhase("")
 	if v := o.Claims[i].Volume; v != nil {
 		volume = v.Status.Phase
 	}
-	return fmt.Sprintf("%s-%d-%d-%s", o.Record.Phase, began.UnixMilli(), o.Now.Sub(began)/again, volume)
+	return fmt.Sprintf("%s-%d-%d-%s", o.Record.Phase, began.UnixMilli(), o.Now.Sub(began)/touchEvery, volume)
+}
+
+// clearUsers is the step to get rid of everybody who has or may have the volume; false if
+// nobody does.
+func clearUsers(o Observation) (Step, bool) {
+	if step, ok := lockClaims(o); ok {
+		return step, ok
+	}
+	if step, ok := stopPods(o); ok {
+		return step, ok
+	}
+	return awaitNodes(o)
+}
+
+// repeatIfDisturbed is clearUsers while the volume is copied for the last time or compared:
+// whoever had it may have written, so all claims are copied and compared once more; false
+// if nobody had it.
+func repeatIfDisturbed(o Observation) (Step, bool) {
+	step, ok := clearUsers(o)
+	switch {
+	case ok && !o.Record.Intruded:
+		next := o.Record.Clone()
+		next.Intruded = true
+		return Step{Action: Save{Record: next}, Say: step.Say}, true
+	case ok || !o.Record.Intruded:
+		return step, ok
+	}
+	next := o.Record.Enter(v1alpha1.MoveFinalSync, o.Now)
+	next.Intruded = false
+	for i := range next.Claims {
+		resetFinal(&next.Claims[i])
+	}
+	return Step{Action: Save{Record: next}, Say: "somebody had the volume meanwhile: the last pass is made again"}, true
 }

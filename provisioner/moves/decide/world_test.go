@@ -1,9 +1,13 @@
+// The model of the property tests: the objects, what each step does to them, and what all
+// other programs do meanwhile. It is one file because its parts depend on each other.
 package decide_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -13,31 +17,31 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/movecontrol"
-	"github.com/lodestone-storage/lodestone/provisioner/backing"
+	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 )
 
 const moveUID = types.UID("m1")
 
-// world is a model of all that a move touches: the objects, what the two copies hold,
-// and those who act by themselves.
+// world models everything that a move touches: the objects, the contents of both copies,
+// and the programs that act by themselves.
 type world struct {
 	t      *testing.T
 	r      *rand.Rand
 	now    time.Time
 	move   *v1alpha1.VolumeMove
 	record []byte
-	// last is what read, an earlier record, holds.
+	// last is the content of read, an earlier record.
 	read   []byte
 	last   *record.Record
 	claims []*claim
 	pods   []*pod
 	made   int
 	down   map[record.End]bool
-	// gone are clusters that were removed.
+	// gone are clusters that were deleted.
 	gone map[record.End]bool
 	// truth is what the application wrote last, for each claim.
 	truth  []int
@@ -46,17 +50,23 @@ type world struct {
 	forced forced
 	// within: both copies are in one remote cluster.
 	within bool
+	// open: nothing gates new pods.
+	open bool
 }
 
 type claim struct {
 	claim  *corev1.PersistentVolumeClaim
 	volume *corev1.PersistentVolume
 	at     map[record.End]*side
-	mover  movecontrol.Status
+	mover  moverapi.Status
 	alive  bool
-	// single: it is ReadWriteOncePod. Snapshots of it can be taken where snap is not nil.
+	// single: the claim is ReadWriteOncePod. Snapshots of it can be taken if snap is not
+	// nil.
 	single bool
 	snap   *snap
+	// attaches: its volume at home is attached to the node of its pods. attached: it is,
+	// under the name of the virtual volume.
+	attaches, attached bool
 }
 
 type side struct {
@@ -66,7 +76,7 @@ type side struct {
 	mover   decide.Mover
 }
 
-// pod runs at an end of all claims once it is bound.
+// pod runs at one end of all claims once it is bound.
 type pod struct {
 	decide.Pod
 	at record.End
@@ -77,10 +87,12 @@ var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 func newWorld(t *testing.T, seed uint64, claims int) *world {
 	t.Helper()
 	w := &world{t: t, r: rand.New(rand.NewPCG(seed, 7)), now: start, down: map[record.End]bool{}}
-	w.move = &v1alpha1.VolumeMove{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "m", UID: moveUID}, Spec: v1alpha1.VolumeMoveSpec{Action: v1alpha1.ActionMove}}
+	w.move = &v1alpha1.VolumeMove{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "m", UID: moveUID},
+		Spec: v1alpha1.VolumeMoveSpec{Action: v1alpha1.ActionMove}}
 	for i := range claims {
 		w.claims = append(w.claims, newClaim(i))
 		w.claims[i].single = (seed/3+uint64(i))%3 == 1
+		w.claims[i].attaches = seed%2 == 0
 		if w.claims[i].single && seed%4 > 0 {
 			w.claims[i].snap = &snap{}
 		}
@@ -90,7 +102,8 @@ func newWorld(t *testing.T, seed uint64, claims int) *world {
 }
 
 func ref(end record.End, i int) backing.Ref {
-	return backing.Ref{Cluster: map[record.End]string{record.Source: keys.Home, record.Target: "west"}[end], Namespace: "n", Name: fmt.Sprintf("%s-%d", end, i), UID: types.UID(fmt.Sprintf("%s-%d", end, i))}
+	return backing.Ref{Cluster: map[record.End]string{record.Source: keys.Home, record.Target: "west"}[end], Namespace: "n",
+		Name: fmt.Sprintf("%s-%d", end, i), UID: types.UID(fmt.Sprintf("%s-%d", end, i))}
 }
 
 func virtual(i int, end record.End) *corev1.PersistentVolume {
@@ -102,12 +115,14 @@ func virtual(i int, end record.End) *corev1.PersistentVolume {
 
 func newClaim(i int) *claim {
 	c := &claim{at: map[record.End]*side{record.Source: {}, record.Target: {content: -1}, record.Snapped: {content: -1}}}
-	c.claim = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("data-%d", i), UID: types.UID(fmt.Sprintf("u%d", i)), Labels: map[string]string{}, Annotations: map[string]string{}}}
+	c.claim = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("data-%d", i),
+		UID: types.UID(fmt.Sprintf("u%d", i)), Labels: map[string]string{}, Annotations: map[string]string{}}}
 	c.claim.Status.Phase = corev1.ClaimBound
 	c.volume = virtual(i, record.Source)
 	c.volume.UID, c.volume.Status.Phase = "v0", corev1.VolumeBound
 	s := c.at[record.Source]
-	s.backing = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: ref(record.Source, i).Name, UID: ref(record.Source, i).UID, Labels: map[string]string{}, Finalizers: []string{keys.BackingFinalizer}}}
+	s.backing = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: ref(record.Source, i).Name, UID: ref(record.Source, i).UID,
+		Labels: map[string]string{}, Finalizers: []string{keys.BackingFinalizer}}}
 	s.real = &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimDelete}}
 	return c
 }
@@ -125,13 +140,14 @@ func (w *world) decoded() *record.Record {
 }
 
 func (w *world) observe() decide.Observation {
-	o := decide.Observation{Now: w.now, Settling: 10 * time.Second, Record: w.decoded(), Unusable: map[record.End]string{}, Gone: w.gone}
+	o := decide.Observation{Now: w.now, Settling: 10 * time.Second, Record: w.decoded()}
+	o.Source.Gone, o.Target.Gone = w.gone[record.Source], w.gone[record.Target]
 	if w.move != nil {
 		o.Move = w.move.DeepCopy()
 	}
 	for end, down := range w.down {
 		if down {
-			o.Unusable[end] = "it does not answer"
+			o.At(end).Unusable = "it does not answer"
 		}
 	}
 	if o.Record == nil {
@@ -145,17 +161,24 @@ func (w *world) observe() decide.Observation {
 		if c.volume != nil {
 			seen.Volume = c.volume.DeepCopy()
 		}
+		if seen.Attached = c.attached; c.attached && !c.at[record.Source].mover.Exists {
+			o.Attachments = append(o.Attachments, "node home-1, which it is attached to")
+		}
 		seen.Snapshot = w.seeSnapshot(o.Record, i)
 		o.Claims = append(o.Claims, seen)
-		if c.alive && c.at[record.Source].mover.Running && !w.down[record.Source] && decide.Reads(o, i) == record.Source {
+		if c.alive && c.at[record.Source].mover.Running && !w.down[record.Source] && decide.ReadEnd(o, i) == record.Source {
 			o.Claims[i].Copy = w.said(c, c.mover)
 		}
-		if c.snap != nil && c.at[record.Snapped].mover.Running && !w.down[record.Source] && decide.Reads(o, i) == record.Snapped {
+		if c.snap != nil && c.at[record.Snapped].mover.Running && !w.down[record.Source] && decide.ReadEnd(o, i) == record.Snapped {
 			o.Claims[i].Copy = w.said(c, c.snap.mover)
 		}
 	}
 	for _, p := range w.pods {
-		o.Pods = append(o.Pods, p.Pod)
+		seen := p.Pod
+		if seen.Held = !w.open; w.open {
+			seen.NotHeld = "nothing gave it the gate"
+		}
+		o.Pods = append(o.Pods, seen)
 	}
 	w.seeForced(&o)
 	return o
@@ -176,7 +199,7 @@ func (w *world) side(c *claim, end record.End) decide.Side {
 	return seen
 }
 
-// current is the end that the virtual volume of a claim names; empty without one.
+// current is the end that the virtual volume of a claim names; empty without a volume.
 func (c *claim) current(i int) record.End {
 	for _, end := range record.Ends {
 		if c.volume != nil && c.volume.Annotations[keys.Backing] == ref(end, i).String() {
@@ -186,7 +209,7 @@ func (c *claim) current(i int) record.End {
 	return ""
 }
 
-// check says what must hold at every instant.
+// check checks the invariants that must hold at every moment.
 func (w *world) check() {
 	r := w.decoded()
 	for i, c := range w.claims {
@@ -201,7 +224,7 @@ func (w *world) check() {
 		whole := s.backing != nil && s.content == w.truth[i] || d.backing != nil && d.content == w.truth[i]
 		w.must(whole || c.claim == nil, "no complete copy of claim %d is left", i)
 		w.must(at != record.Target || d.content == w.truth[i], "the volume names a copy that is not whole")
-		// That at the source only reads, and may be left where the cluster is away.
+		// A mover at the source only reads, and may be left if the cluster is unreachable.
 		w.must(at != record.Target || !d.mover.Running || r == nil, "a mover writes to the volume that is in use")
 		w.must(at != record.Source || s.backing != nil, "the volume names a copy that was removed")
 	}
@@ -211,5 +234,604 @@ func (w *world) must(ok bool, format string, args ...any) {
 	if !ok {
 		tail := w.log[max(0, len(w.log)-60):]
 		require.Fail(w.t, fmt.Sprintf(format, args...), "%v", tail)
+	}
+}
+
+func (w *world) save(r *record.Record) {
+	data, err := record.Encode(r)
+	require.NoError(w.t, err)
+	w.record = data
+}
+
+// first is the record that an inspection would write.
+func (w *world) first() *record.Record {
+	r := &record.Record{UID: moveUID, Namespace: "shop", Name: "m", Phase: v1alpha1.MovePrepare, Passes: 2, LongStop: w.mayStandStill(),
+		Verify: v1alpha1.VerifyQuick, Began: map[v1alpha1.MovePhase]time.Time{}}
+	for i, c := range w.claims {
+		target := ref(record.Target, i)
+		target.UID = ""
+		source := record.Copy{Ref: ref(record.Source, i), Policy: corev1.PersistentVolumeReclaimDelete}
+		if w.within {
+			// Only policies at home are changed.
+			source.Ref.Cluster, source.Policy = target.Cluster, ""
+		}
+		r.Claims = append(r.Claims, record.Claim{
+			Name: c.claim.Name, UID: c.claim.UID, Volume: c.volume, Source: source, Target: record.Copy{Ref: target}, Offline: c.single,
+			Snapshot: c.snapshot(r, i, source),
+		})
+	}
+	return r
+}
+
+func drop(finalizers []string) []string {
+	return slices.DeleteFunc(finalizers, func(f string) bool { return f == keys.MoveFinalizer })
+}
+
+// apply takes the action of a step as the API servers would.
+func (w *world) apply(step decide.Step) {
+	on := step.Subject()
+	w.log = append(w.log, fmt.Sprintf("%s %d %s %s", step.Verb(), on.Claim, on.End, step.Say))
+	var c *claim
+	if on.Claim < len(w.claims) {
+		c = w.claims[on.Claim]
+	}
+	r := w.decoded()
+	switch a := step.Action.(type) {
+	case nil:
+	case decide.Adopt:
+		w.move.Finalizers = append(w.move.Finalizers, keys.MoveFinalizer)
+	case decide.Inspect:
+		w.save(w.first())
+	case decide.Save:
+		w.log = append(w.log, "phase "+string(a.Record.Phase))
+		w.agreed(a.Record)
+		w.settle(a.Record)
+		w.save(a.Record)
+	case decide.HoldClaim:
+		c.claim.Finalizers = append(c.claim.Finalizers, keys.MoveFinalizer)
+	case decide.Lock:
+		c.claim.Labels[keys.Moving], c.claim.Annotations[keys.Move] = keys.MovingNow, string(moveUID)
+	case decide.Unlock:
+		// The claim's pods could not start beside it.
+		w.must(!c.single || w.down[record.Source] || c.current(a.Claim) != record.Source || !c.at[record.Source].mover.Exists,
+			"pods go on while a mover has their volume")
+		delete(c.claim.Labels, keys.Moving)
+		delete(c.claim.Annotations, keys.Move)
+		delete(c.claim.Annotations, keys.MoveTouched)
+		c.claim.Finalizers = drop(c.claim.Finalizers)
+	case decide.Touch:
+		c.claim.Annotations[keys.MoveTouched] = a.Text
+	case decide.Keep:
+		c.at[record.Source].real.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
+	case decide.Restore:
+		c.at[a.End].real.Spec.PersistentVolumeReclaimPolicy = r.Claims[a.Claim].At(a.End).Policy
+	case decide.MakeTarget:
+		w.must(c.at[record.Target].backing == nil, "a second target")
+		c.at[record.Target].backing = copyOf(a.Claim)
+		c.at[record.Target].content = -1
+	case decide.Publish:
+		b := c.at[a.End].backing
+		delete(b.Labels, keys.MoveOf)
+		delete(b.Annotations, keys.Unpublished)
+	case decide.Shelve:
+		c.at[record.Source].backing.Labels[keys.MoveOf] = string(moveUID)
+	case decide.DropBacking:
+		w.must(c.current(a.Claim) != a.End, "the copy in use removed")
+		c.at[a.End].backing, c.at[a.End].real, c.at[a.End].content = nil, nil, -1
+	case decide.MakeSnapshot:
+		w.must(!c.snap.exists && !c.snap.refused, "a second snapshot")
+		c.snap.exists, c.snap.content = true, c.at[record.Source].content
+	case decide.MakeClone:
+		at := c.at[record.Snapped]
+		w.must(at.backing == nil && c.snap.ready, "a claim of no snapshot")
+		at.backing = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: types.UID(fmt.Sprintf("clone-%d", a.Claim))}}
+		at.content = c.snap.content
+	case decide.DropClone:
+		w.must(!c.at[record.Snapped].mover.Exists, "a claim is removed that is in use")
+		c.at[record.Snapped].backing.DeletionTimestamp = &metav1.Time{Time: w.now}
+	case decide.DropSnapshot:
+		w.must(c.at[record.Snapped].backing == nil, "a snapshot is removed before what was made of it")
+		c.snap.leaving = true
+	case decide.EnsureMover:
+		c.at[a.End].mover = decide.Mover{Exists: true, Unstarted: true}
+	case decide.StartMover:
+		if m := &c.at[a.End].mover; m.Exists {
+			m.Unstarted = false
+			// An earlier request to delete its Secret takes effect late.
+			m.Keyless = w.r.IntN(100) < 5
+		}
+	case decide.GiveKeys:
+		c.at[a.End].mover.Keyless = false
+	case decide.DropMover:
+		c.at[a.End].mover.Leaving = true
+	case decide.Start:
+		if decide.ReadEnd(w.observe(), a.Claim) == record.Snapped {
+			w.startSnapshot(c, a)
+			return
+		}
+		if s := r.Claims[a.Claim].Snapshot; s != nil && s.Copied && a.Task.Kind == moverapi.Prepare && !r.Claims[a.Claim].Prepared {
+			w.must(string(a.Task.Expect) == string(snapshotOf(a.Claim)), "what its snapshot had is not compared with a source: %s",
+				a.Task.Expect)
+		}
+		if a.Task.Kind != moverapi.Prepare {
+			w.must(string(a.Task.Expect) == string(sourceOf(a.Claim)), "a mover is not told which source it must see: %s", a.Task.Expect)
+		}
+		w.must(a.Task.Kind != moverapi.Pass || !c.single, "a pass over what nothing may read beside a pod")
+		w.must(c.mover.Task == nil || c.mover.Task.State != moverapi.Running, "a task beside another one")
+		c.mover.Task = &moverapi.TaskStatus{Task: a.Task, State: moverapi.Running}
+	case decide.DeletePod:
+		w.must(!w.open, "a pod is stopped, and nothing holds the next one back")
+		w.find(a.Pod.UID).Leaving = true
+	case decide.Ungate:
+		w.find(a.Pod.UID).Gated = false
+	case decide.DeleteVolume:
+		c.volume.DeletionTimestamp = &metav1.Time{Time: w.now}
+	case decide.FreeVolume:
+		w.must(!slices.Contains(c.volume.Finalizers, attacher), "a volume is taken from its attacher")
+		c.volume = nil
+	case decide.MakeVolume:
+		w.must(c.volume == nil, "a second volume")
+		c.volume = a.Volume.DeepCopy()
+		w.made++
+		c.volume.UID = types.UID(fmt.Sprintf("v%d", w.made))
+	case decide.DeleteMove:
+		w.move.DeletionTimestamp = &metav1.Time{Time: w.now}
+	case decide.Forget:
+		w.record = nil
+	case decide.Leave:
+		w.move = nil
+	default:
+		w.must(false, "unknown action %T", a)
+	}
+}
+
+func (w *world) find(uid types.UID) *pod {
+	for _, p := range w.pods {
+		if p.UID == uid {
+			return p
+		}
+	}
+	w.must(false, "a step for a pod that is not there")
+	return nil
+}
+
+// live makes the other programs act.
+func (w *world) live() {
+	chance := func(percent int) bool { return w.r.IntN(100) < percent }
+	passed := time.Duration(w.r.IntN(2000)) * time.Millisecond
+	w.now = w.now.Add(passed)
+	w.forcedLive(passed, chance)
+	for i, c := range w.claims {
+		w.bind(c)
+		w.detach(c, chance)
+		w.moverLives(i, c, chance)
+	}
+	w.podsLive(chance)
+	if w.calm {
+		return
+	}
+	for _, end := range record.Ends {
+		if chance(3) {
+			w.down[end] = !w.down[end]
+		}
+	}
+	if w.within {
+		w.down[record.Target] = w.down[record.Source]
+	}
+	for _, c := range w.claims {
+		if s := c.at[record.Source]; chance(2) && s.mover.Running {
+			w.log = append(w.log, "the sender dies")
+			s.mover = decide.Mover{Exists: true, Ended: true}
+			c.alive = false
+		}
+	}
+}
+
+// bind acts as kube-controller-manager.
+func (w *world) bind(c *claim) {
+	switch {
+	case c.claim == nil:
+	case c.volume == nil:
+		c.claim.Status.Phase = corev1.ClaimLost
+	case c.volume.DeletionTimestamp == nil:
+		c.claim.Status.Phase, c.volume.Status.Phase = corev1.ClaimBound, corev1.VolumeBound
+	}
+}
+
+// attacher is the finalizer of an attacher.
+const attacher = "external-attacher/disk-example-com"
+
+// detach acts as the attach-detach controller, which detaches what no pod of the node uses
+// under whatever name, and as the attacher.
+func (w *world) detach(c *claim, chance func(int) bool) {
+	used := c.at[record.Source].mover.Exists || slices.ContainsFunc(w.pods, w.reading)
+	if c.attached && !used && chance(40) {
+		c.attached = false
+	}
+	if v := c.volume; v != nil && v.DeletionTimestamp != nil && !c.attached {
+		v.Finalizers = slices.DeleteFunc(v.Finalizers, func(f string) bool { return f == attacher })
+	}
+}
+
+// moverLives acts as the node of each mover, and as the mover.
+func (w *world) moverLives(i int, c *claim, chance func(int) bool) {
+	w.snapshotLives(i, c, chance)
+	for _, end := range []record.End{record.Source, record.Target, record.Snapped} {
+		m := &c.at[end].mover
+		switch {
+		case m.Exists && m.Leaving && chance(50):
+			*m = decide.Mover{}
+			if end == record.Source {
+				c.alive = false
+			}
+		case m.Exists && !m.Leaving && !m.Ended && !m.Unstarted && !m.Keyless && !m.Running && chance(60):
+			m.Running = true
+			if end == record.Target {
+				// The class binds with the first pod.
+				c.at[end].real, m.Node = &corev1.PersistentVolume{}, "target-1"
+			}
+			if end == record.Snapped {
+				c.snap.mover = moverapi.Status{Instance: "snapshot"}
+			}
+			if end == record.Source {
+				w.made++
+				c.alive, c.mover = true, moverapi.Status{Instance: fmt.Sprintf("i%d", w.made)}
+			}
+		}
+	}
+	task := c.mover.Task
+	if !c.alive || task == nil || task.State != moverapi.Running || !c.at[record.Source].mover.Running || !c.at[record.Target].mover.Running ||
+		chance(50) {
+		return
+	}
+	s, d := c.at[record.Source], c.at[record.Target]
+	task.State = moverapi.Done
+	switch task.Kind {
+	case moverapi.Prepare:
+		task.Prepared = &moverapi.Prepared{Bytes: 1, Source: sourceOf(i)}
+	case moverapi.Pass:
+		d.content = s.content
+		task.Passed = &moverapi.Passed{}
+	case moverapi.Final:
+		if r := w.decoded(); r == nil || r.Phase == v1alpha1.MoveRollBack {
+			// Its result is not used any more.
+			return
+		}
+		for _, p := range w.pods {
+			w.must(!p.Bound || p.at != record.Source, "the last pass while a pod writes")
+		}
+		w.must(c.volume == nil, "the last pass while the volume can be mounted")
+		d.content = s.content
+		if !w.calm && chance(10) {
+			d.content = -2 // the disk is corrupt
+		}
+	case moverapi.Verify:
+		task.Verified = &moverapi.Verified{SourceRoot: fmt.Sprint(s.content), TargetRoot: fmt.Sprint(d.content), Equal: s.content == d.content}
+	}
+}
+
+// sourceOf is what Prepare reports of the source of a claim.
+func sourceOf(i int) json.RawMessage { return fmt.Appendf(nil, `{"entries":%d}`, i) }
+
+// podsLive acts as the owner of the pods, as the scheduler, which may not know of a lock
+// yet, as the nodes, and as the application.
+func (w *world) podsLive(chance func(int) bool) {
+	here := false
+	var kept []*pod
+	for _, p := range w.pods {
+		here = here || !p.Leaving
+		if p.Leaving && (!p.Bound || chance(40) && !(w.reading(p) && w.forced.silent)) {
+			w.goneWell(p)
+			continue
+		}
+		kept = append(kept, p)
+	}
+	w.pods = kept
+	stale := !w.calm && chance(10)
+	if !here && chance(70) && w.claims[0].claim != nil {
+		w.made++
+		p := &pod{Pod: decide.Pod{Name: "db-0", UID: types.UID(fmt.Sprintf("p%d", w.made)), Owned: true}}
+		for _, c := range w.claims {
+			p.Gated = p.Gated || c.claim.Labels[keys.Moving] != "" && !stale && !w.open
+		}
+		w.pods = append(w.pods, p)
+	}
+	for _, p := range w.pods {
+		if !p.Bound && !p.Leaving && !p.Gated && chance(60) {
+			w.schedule(p, stale)
+		}
+		if p.Bound && chance(80) {
+			p.Ready = true
+			for i, c := range w.claims {
+				w.truth[i]++
+				c.at[p.at].content = w.truth[i]
+			}
+		}
+	}
+}
+
+func (w *world) schedule(p *pod, stale bool) {
+	at := record.End("")
+	for i, c := range w.claims {
+		// A node reads claim and volume just before it mounts.
+		if c.claim == nil || c.claim.Status.Phase != corev1.ClaimBound || c.volume == nil || c.volume.DeletionTimestamp != nil ||
+			c.claim.Annotations[keys.Move] != "" && !stale {
+			return
+		}
+		if at != "" && at != c.current(i) {
+			return
+		}
+		at = c.current(i)
+		if m := c.at[at].mover; c.single && m.Exists && !m.Unstarted {
+			return // the scheduler and the node prevent a second pod
+		}
+	}
+	p.Bound, p.at = true, at
+	for _, c := range w.claims {
+		if c.attaches && !w.within && at == record.Source && !c.attached {
+			c.attached, c.volume.Finalizers = true, append(slices.Clone(c.volume.Finalizers), attacher)
+		}
+	}
+}
+
+const (
+	// grace is the grace period of all pods, in seconds.
+	grace = 60
+	// margin is what a move adds to that for nodes; it is more than they need.
+	margin = 8 * time.Second
+)
+
+// homeNode is the node of all pods whose data is at home.
+var homeNode = record.Node{Cluster: keys.Home, Name: "home-1"}
+
+// forced is the state of force-deleted pods and of their node.
+type forced struct {
+	// silent: the node is not ready.
+	silent bool
+	// running are the pods that still write.
+	running []*straggler
+	// unended and ended are what a watch has observed.
+	unended []record.Pod
+	ended   map[types.UID]bool
+	happens int
+}
+
+// straggler is a pod that runs on for a time, counted while its node is ready.
+type straggler struct{ left time.Duration }
+
+// node is the node of all pods whose data is at the source.
+func (w *world) node() record.Node {
+	if w.within {
+		return record.Node{Cluster: "west", Name: "west-1"}
+	}
+	return homeNode
+}
+
+func (w *world) writerOf(p *pod) record.Pod {
+	known := record.Pod{UID: p.UID, Name: p.Name, Node: w.node().Name, Grace: grace}
+	if w.within {
+		known.Cluster = "west"
+	}
+	return known
+}
+
+// reading says whether a pod runs on a node of the source.
+func (w *world) reading(p *pod) bool { return p.Bound && p.at == record.Source }
+
+// unseen says whether the nodes of the source cannot be observed now.
+func (w *world) unseen() bool { return w.within && w.down[record.Source] }
+
+// seeForced adds the force-deleted pods to an observation.
+func (w *world) seeForced(o *decide.Observation) {
+	o.Margin, o.Ended, o.Nodes = margin, w.forced.ended, map[record.Node]decide.Absence{}
+	o.Unended = slices.Clone(w.forced.unended)
+	for _, p := range w.pods {
+		if w.reading(p) && !w.unseen() {
+			o.Users, o.Writers = append(o.Users, w.node()), append(o.Writers, w.writerOf(p))
+		}
+	}
+	if w.forced.silent || w.unseen() && w.r.IntN(2) == 0 {
+		o.Nodes[w.node()] = decide.Absence{Why: "the node is not ready"}
+	}
+}
+
+// goneWell is a pod that its node has ended.
+func (w *world) goneWell(p *pod) {
+	if w.reading(p) && !w.unseen() && (w.calm || w.r.IntN(10) > 0) {
+		w.forced.ended[p.UID] = true
+	}
+}
+
+// forcedLive acts as somebody who force-deletes pods, and as the pods that run on.
+func (w *world) forcedLive(passed time.Duration, chance func(int) bool) {
+	if w.forced.ended == nil {
+		w.forced.ended = map[types.UID]bool{}
+	}
+	if w.forced.silent {
+		w.forced.silent = !w.calm && !chance(10)
+	} else {
+		w.forced.silent = !w.calm && chance(2)
+	}
+	w.forced.running = slices.DeleteFunc(w.forced.running, func(s *straggler) bool {
+		if !w.forced.silent {
+			s.left -= passed
+		}
+		return s.left <= 0
+	})
+	for range w.forced.running {
+		// Rarely, or every comparison would find it.
+		if !chance(15) {
+			continue
+		}
+		for i, c := range w.claims {
+			if c.at[record.Source].backing == nil {
+				continue
+			}
+			w.truth[i]++
+			c.at[record.Source].content = w.truth[i]
+		}
+	}
+	w.pods = slices.DeleteFunc(w.pods, func(p *pod) bool {
+		if w.calm || !w.reading(p) || w.unseen() || !p.Leaving && !chance(10) || !chance(10) {
+			return false
+		}
+		w.log = append(w.log, "somebody deletes a pod by force")
+		// Its node learns of that only after a while.
+		w.forced.running = append(w.forced.running, &straggler{left: time.Duration(w.r.IntN(int(grace*time.Second + margin/2)))})
+		w.forced.unended = append(w.forced.unended, w.writerOf(p))
+		w.forced.happens++
+		return true
+	})
+	if r := w.decoded(); r != nil && !w.calm && chance(5) {
+		// The provisioner restarts and knows only its record.
+		w.forced.ended = map[types.UID]bool{}
+		w.forced.unended = slices.DeleteFunc(w.forced.unended, func(pod record.Pod) bool {
+			return slices.ContainsFunc(r.Pods, func(known record.Pod) bool { return known.UID == pod.UID })
+		})
+	}
+}
+
+// settle does what the controller does once a record no longer has certain pods.
+func (w *world) settle(next *record.Record) {
+	before := w.decoded()
+	if before == nil {
+		return
+	}
+	w.forced.unended = slices.DeleteFunc(w.forced.unended, func(pod record.Pod) bool {
+		same := func(known record.Pod) bool { return known.UID == pod.UID }
+		return slices.ContainsFunc(before.Pods, same) && !slices.ContainsFunc(next.Pods, same)
+	})
+}
+
+// snap is the snapshot of a source; the claim created from it and its mover are at
+// record.Snapped.
+type snap struct {
+	exists, leaving, ready bool
+	// content is the source's content when it was taken.
+	content int
+	// stuck: it never becomes ready; refused: it is refused.
+	stuck, refused bool
+	mover          moverapi.Status
+	copied         int
+}
+
+func (s *snap) gone() bool { return s == nil || !s.exists }
+
+// mayStandStill says whether pods may be stopped for a whole copy: if no snapshot can be
+// taken they must be.
+func (w *world) mayStandStill() bool {
+	for _, c := range w.claims {
+		if c.single && c.snap == nil {
+			return true
+		}
+	}
+	return len(w.claims) == 1
+}
+
+// snapshot is the snapshot in a first record.
+func (c *claim) snapshot(r *record.Record, i int, source record.Copy) *record.Snapshot {
+	if c.snap == nil {
+		return nil
+	}
+	return &record.Snapshot{Copy: record.Copy{Ref: backing.Ref{Cluster: source.Ref.Cluster, Namespace: source.Ref.Namespace,
+		Name: r.MoverName(i, record.Snapped)}}}
+}
+
+// agreed checks that pods are not stopped for a whole copy that nobody allowed.
+func (w *world) agreed(next *record.Record) {
+	if next.Phase != v1alpha1.MoveQuiesce || w.decoded().Phase == v1alpha1.MoveQuiesce || next.LongStop {
+		return
+	}
+	for i := range next.Claims {
+		for _, p := range w.pods {
+			w.must(!next.Claims[i].CopiedInStop() || !p.Bound || p.Leaving, "pods are stopped for all of claim %d, which nobody allowed", i)
+		}
+		w.must(!w.claims[i].at[record.Snapped].mover.Exists, "a snapshot is still copied when the pods are stopped")
+	}
+}
+
+// said is the status that a mover reports.
+func (w *world) said(c *claim, status moverapi.Status) *moverapi.Status {
+	if status.Task != nil {
+		task := *status.Task
+		status.Task = &task
+	}
+	status.Connected = c.at[record.Target].mover.Running && !w.down[record.Target]
+	return &status
+}
+
+func (w *world) seeSnapshot(r *record.Record, i int) (seen decide.Snapshot) {
+	c := w.claims[i]
+	if c.snap == nil || w.down[record.Source] || !r.Claims[i].Snapshot.MayExist() {
+		return seen
+	}
+	seen.Side = w.side(c, record.Snapped)
+	seen.Exists, seen.Leaving, seen.Ready, seen.Refused = c.snap.exists, c.snap.leaving, c.snap.ready, c.snap.refused
+	if seen.Exists {
+		seen.UID = "s1"
+	}
+	if seen.Refused || c.snap.stuck {
+		seen.Problem = "the pool is full"
+	}
+	return seen
+}
+
+// startSnapshot starts a task of the snapshot's mover.
+func (w *world) startSnapshot(c *claim, a decide.Start) {
+	w.must(a.Task.Kind == moverapi.Prepare || a.Task.Kind == moverapi.Pass, "the mover at a snapshot does %s", a.Task.Kind)
+	w.must(a.Task.Kind == moverapi.Prepare || string(a.Task.Expect) == string(snapshotOf(a.Claim)),
+		"it is not told what it must see: %s", a.Task.Expect)
+	c.snap.mover.Task = &moverapi.TaskStatus{Task: a.Task, State: moverapi.Running}
+}
+
+// snapshotOf is what Prepare reports of a snapshot.
+func snapshotOf(i int) json.RawMessage { return fmt.Appendf(nil, `{"copied":true,"entries":%d}`, i) }
+
+// snapshotLives acts as the snapshot controller, as the provisioner of claims from
+// snapshots, and as the mover.
+func (w *world) snapshotLives(i int, c *claim, chance func(int) bool) {
+	s, at := c.snap, c.at[record.Snapped]
+	if s == nil {
+		return
+	}
+	if !w.calm {
+		s.refused = s.refused || !s.exists && chance(1)
+		s.stuck = s.stuck || !s.ready && chance(2)
+		if at.mover.Running && chance(3) {
+			w.log = append(w.log, "the mover at the snapshot dies")
+			at.mover = decide.Mover{Exists: true, Ended: true}
+		}
+		if at.backing != nil && chance(1) {
+			w.log = append(w.log, "somebody deletes the claim made of a snapshot")
+			at.backing.DeletionTimestamp = &metav1.Time{Time: w.now}
+		}
+		s.leaving = s.leaving || s.exists && chance(1)
+	}
+	if s.stuck && s.exists && chance(20) {
+		// Nothing else happens meanwhile.
+		w.now = w.now.Add(3 * time.Minute)
+	}
+	s.ready = s.exists && !s.leaving && (s.ready || !s.stuck && chance(40))
+	if s.leaving && chance(40) {
+		*s = snap{stuck: s.stuck, refused: s.refused, mover: s.mover, copied: s.copied}
+	}
+	if at.backing != nil && at.backing.DeletionTimestamp != nil && !at.mover.Exists && chance(40) {
+		at.backing = nil
+	}
+	task := s.mover.Task
+	if task == nil || task.State != moverapi.Running || !at.mover.Running || !c.at[record.Target].mover.Running || chance(50) {
+		return
+	}
+	switch {
+	case !w.calm && chance(5):
+		task.State, task.Error = moverapi.Failed, "its disk is broken"
+	case task.Kind == moverapi.Prepare:
+		task.State, task.Prepared = moverapi.Done, &moverapi.Prepared{Source: snapshotOf(i)}
+	default:
+		w.must(record.Before(w.decoded().Phase, v1alpha1.MoveQuiesce) || w.decoded().Phase == v1alpha1.MoveRollBack,
+			"a snapshot is copied in phase %s", w.decoded().Phase)
+		task.State, task.Passed = moverapi.Done, &moverapi.Passed{}
+		c.at[record.Target].content = at.content
+		s.copied++
 	}
 }

@@ -1,6 +1,7 @@
-// Package record is what the provisioner remembers of a move. It is kept in a Secret
-// that no tenant can write, because whoever forged it could bind a claim to another's
-// volume. It is written before each side effect that it is the intent of. It is pure.
+// Package record is the stored state of a move. A Record is kept in a Secret that no tenant
+// can write, because a forged one could bind a claim to another tenant's volume. It is
+// written before each side effect, as the intent. The package is pure: no client, no clock.
+// Start with Record; state.go has the questions that others ask of it.
 package record
 
 import (
@@ -14,57 +15,58 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
-	"github.com/lodestone-storage/lodestone/pkg/movekeys"
-	"github.com/lodestone-storage/lodestone/provisioner/backing"
+	"github.com/lodestone-storage/lodestone/pkg/backing"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 )
 
-// version is that of the form of a record.
+// version is the version of the stored format.
 const version = 1
 
-// Record is one move.
+// Record is the state of one move.
 type Record struct {
 	Version   int       `json:"version"`
 	UID       types.UID `json:"uid"`
 	Namespace string    `json:"namespace"`
 	Name      string    `json:"name"`
-	// Phase is the one whose side effects may have begun.
+	// Phase is the phase whose side effects may have begun.
 	Phase v1alpha1.MovePhase `json:"phase"`
-	// Began are the times at which phases began, for the last time.
+	// Began has, for each phase, when it last began.
 	Began map[v1alpha1.MovePhase]time.Time `json:"began"`
-	// Target is where the data goes.
+	// Target is the cluster and class that the data moves to.
 	Target v1alpha1.MovePlace  `json:"target"`
 	Verify v1alpha1.MoveVerify `json:"verify"`
 	Passes int32               `json:"passes"`
-	// Limit is how many bytes a second may travel; 0: as many as can.
+	// Limit is the maximum rate in bytes per second; 0: unlimited.
 	Limit int64 `json:"limit,omitempty"`
-	// Why is why the move went back or never began, or what a dry run found; Refused that
-	// it is not the user's wish; Cause says the same in a word, which records of earlier
-	// versions do not have.
+	// Why says why the move was rolled back or never began, or the result of a dry run;
+	// Refused that nobody asked for that; Cause classifies it, but is empty in records of
+	// earlier versions.
 	Why     string `json:"why,omitempty"`
 	Refused bool   `json:"refused,omitempty"`
 	Cause   Cause  `json:"cause,omitempty"`
-	// Down is since when pods could not use the claims, Up until when.
+	// Down is when pods could no longer use the claims, Up when they could again.
 	Down time.Time `json:"down,omitzero"`
 	Up   time.Time `json:"up,omitzero"`
-	// Ran are the nodes on which pods used the claims: who cannot be asked may still
-	// write.
+	// Ran are the nodes on which pods used the claims: on a node that does not answer, they
+	// may still write.
 	Ran []Node `json:"ran,omitempty"`
-	// Pods are those that may write: those that are there, and those that are gone and were
-	// not seen to end.
+	// Pods are the pods that may write: existing ones, and those that are gone but were not
+	// observed to end.
 	Pods []Pod `json:"pods,omitempty"`
-	// Stalled is since when the copy stands still although pods wait for it; zero while
-	// it goes on.
+	// Stalled is since when the copy has made no progress while pods are stopped for it;
+	// zero while it makes progress.
 	Stalled time.Time `json:"stalled,omitzero"`
-	// Intruded says that somebody had a source after it had been fenced off: what was copied
-	// and compared since is not to be trusted.
+	// Intruded says that somebody used a source after it had been fenced: what was copied
+	// and compared since cannot be trusted.
 	Intruded bool `json:"intruded,omitempty"`
-	// Freed says, of a move that goes back, that the claims are free for anything else: of
-	// the move only its clean-up is left, which touches neither them nor their pods.
+	// Freed says that a move that is rolled back has released its claims: only its clean-up
+	// is left, which touches neither the claims nor their pods.
 	Freed bool `json:"freed,omitempty"`
-	// GivenUp are the ends at which everything stays as it is, since nobody answers there.
-	// Nothing is asked of them any more.
+	// GivenUp are the ends that are left as they are, because their cluster is gone for
+	// good. No further requests are sent there.
 	GivenUp []End `json:"givenUp,omitempty"`
-	// LongStop says that pods may stand still for as long as a whole copy takes.
+	// LongStop says that pods may be stopped for as long as a whole copy takes.
 	LongStop bool `json:"longStop,omitempty"`
 
 	Claims []Claim `json:"claims,omitempty"`
@@ -74,92 +76,257 @@ type Record struct {
 type Claim struct {
 	Name string    `json:"name"`
 	UID  types.UID `json:"uid"`
-	// Volume is its virtual volume as it was before the move, New as it is to be after
-	// it; New is nil before Commit.
+	// Volume is the virtual volume as it was before the move, New as it is to be after the
+	// move; New is nil before Commit.
 	Volume *corev1.PersistentVolume `json:"volume"`
 	New    *corev1.PersistentVolume `json:"new,omitempty"`
 	Source Copy                     `json:"source"`
 	Target Copy                     `json:"target"`
-	// Pass is the last pass over the data that was begun; Settled says that no more are
+	// Pass is the number of the last pass over the data; Settled says that no more are
 	// needed before the application stops.
 	Pass    int32 `json:"pass,omitempty"`
 	Settled bool  `json:"settled,omitempty"`
-	// Offline says that nothing may read the source beside a pod: it is read once nobody
-	// has the volume. Snapshot is how its data is copied before, nil where it cannot be, as
-	// NoSnapshot says in words; all is copied then while pods stand still.
+	// Offline says that the source cannot be read while a pod uses it: it is read once
+	// nobody has the volume. Snapshot is how its data is copied before that; nil if that is
+	// not possible, and NoSnapshot says why. Then everything is copied while pods are
+	// stopped.
 	Offline    bool      `json:"offline,omitempty"`
 	Snapshot   *Snapshot `json:"snapshot,omitempty"`
 	NoSnapshot string    `json:"noSnapshot,omitempty"`
-	// Level is the SELinux level that pods which use the source state; empty where none did.
+	// Level is the SELinux level in the security context of pods that use the source; empty
+	// if none has one.
 	Level string `json:"level,omitempty"`
-	// Yields counts how often the mover at the source made way for pods on another node,
-	// Yielded is when it last did, and YieldedBy the pod of that mover.
+	// Yields counts how often the mover at the source was deleted to make way for pods on
+	// another node, Yielded is when last, and YieldedBy is the UID of that mover's pod.
 	Yields    int       `json:"yields,omitempty"`
 	Yielded   time.Time `json:"yielded,omitzero"`
 	YieldedBy types.UID `json:"yieldedBy,omitempty"`
-	// Prepared says that nothing forbids the copy.
+	// Prepared says that the movers found nothing that prevents the copy.
 	Prepared bool `json:"prepared,omitempty"`
-	// Expect tells the source from an empty or wrong mount.
+	// Expect is what the mover at the source must find there again: it shows an empty or
+	// wrong mount.
 	Expect json.RawMessage `json:"expect,omitempty"`
-	// Try counts how often the last pass was begun, Instance is the mover that made it.
+	// Try counts how often the last pass was begun; Instance is the mover that ran it.
 	Try      int    `json:"try,omitempty"`
 	Instance string `json:"instance,omitempty"`
-	// Sent is how many bytes have travelled from mover to mover, and Stored through a
-	// repository, with the task Counted and before it.
+	// Sent is how many bytes were sent from mover to mover, Stored how many through a
+	// repository. Counted is the last task whose bytes are included.
 	Sent       int64  `json:"sent,omitempty"`
 	Stored     int64  `json:"stored,omitempty"`
 	Counted    string `json:"counted,omitempty"`
 	SourceRoot string `json:"sourceRoot,omitempty"`
 	TargetRoot string `json:"targetRoot,omitempty"`
 	// Keys are the one-time keys of this claim's movers.
-	Keys map[movekeys.Role]movekeys.Files `json:"keys,omitempty"`
-	// Store is the repository that its content travels through; nil: none.
+	Keys map[moverapi.Role]moverapi.Files `json:"keys,omitempty"`
+	// Store is the repository through which the content is transferred; nil: none.
 	Store *Store `json:"store,omitempty"`
 }
 
-// Ours says whether a finalizer of a virtual volume is one that the volume has because
-// it is Lodestone's or a volume at all, and not because somebody else needs it.
-func Ours(finalizer string) bool {
+// IsOwnFinalizer says whether a virtual volume has this finalizer because it is Lodestone's
+// or because it is a volume, and not because another program needs it.
+func IsOwnFinalizer(finalizer string) bool {
 	return finalizer == "kubernetes.io/pv-protection" || finalizer == "external-provisioner.volume.kubernetes.io/finalizer"
 }
 
-// Attacher says whether a finalizer is that of a CSI attacher, which comes and goes with
-// attachments.
-func Attacher(finalizer string) bool { return strings.HasPrefix(finalizer, "external-attacher/") }
+// IsAttacherFinalizer says whether a finalizer belongs to a CSI attacher, which adds and
+// removes it with attachments.
+func IsAttacherFinalizer(finalizer string) bool {
+	return strings.HasPrefix(finalizer, "external-attacher/")
+}
 
 // Copy is one of the two copies of the data.
 type Copy struct {
-	// Ref is its backing claim; without a UID while that is not known to be made.
+	// Ref is its backing claim, without a UID until that is known to exist.
 	Ref backing.Ref `json:"ref"`
-	// Real is the name of the real volume, once known, and Policy the reclaim policy
-	// that it had before the move, where that was changed.
+	// Real is the name of the real volume, once known. Policy is its reclaim policy before
+	// the move, if the move changed it.
 	Real   string                               `json:"real,omitempty"`
 	Policy corev1.PersistentVolumeReclaimPolicy `json:"policy,omitempty"`
 	Class  string                               `json:"class,omitempty"`
-	// Stays is the name of the real volume that outlives its claim when that is removed,
-	// with its data: its reclaim policy says so.
+	// Stays is the name of a real volume that, because of its reclaim policy, is kept with
+	// its data when its claim is deleted.
 	Stays string `json:"stays,omitempty"`
-	// Node is where its mover must run; empty: anywhere.
+	// Node is the node on which its mover must run; empty: any.
 	Node string `json:"node,omitempty"`
 }
 
-// order is that of the phases of a move that goes forward.
+// End is one end of a copy.
+type End string
+
+// The ends of a copy.
+const (
+	Source End = "source"
+	Target End = "target"
+	// Snapped is a claim created from a snapshot of the source, which is copied instead of
+	// the source while pods use that.
+	Snapped End = "snapshot"
+)
+
+// At returns the copy at an end. Do not call it with Snapped for a claim without a
+// snapshot.
+func (c *Claim) At(end End) *Copy {
+	switch end {
+	case Source:
+		return &c.Source
+	case Snapped:
+		return &c.Snapshot.Copy
+	default: // Target
+		return &c.Target
+	}
+}
+
+// Snapshot is used for a source that cannot be read while its pod uses it: a snapshot is
+// taken, a claim is created from it, and that claim is copied. The result is only the start
+// of a copy: the source itself is read once nobody uses it.
+type Snapshot struct {
+	// Copy is the claim created from the snapshot; it has no UID, since its name is unique
+	// to the move.
+	Copy
+	// By is the VolumeSnapshotClass. Driver and Handle identify the volume that the
+	// snapshot must be of.
+	By     string `json:"by"`
+	Driver string `json:"driver"`
+	Handle string `json:"handle"`
+	// Since is when its creation was first attempted; zero: never. Over is since when it is
+	// no longer needed; Gone says that nothing of it is left.
+	Since time.Time `json:"since,omitzero"`
+	Over  time.Time `json:"over,omitzero"`
+	Gone  bool      `json:"gone,omitempty"`
+	// Prepared says that the mover found nothing that prevents the copy, Copied that all of
+	// it was copied, Why why it never will be.
+	Prepared bool   `json:"prepared,omitempty"`
+	Copied   bool   `json:"copied,omitempty"`
+	Why      string `json:"why,omitempty"`
+}
+
+// MayExist says whether an object of it may exist.
+func (s *Snapshot) MayExist() bool { return s != nil && !s.Since.IsZero() && !s.Gone }
+
+// InUse says whether the claim created from it is copied, or will be.
+func (s *Snapshot) InUse() bool { return s.MayExist() && s.Over.IsZero() }
+
+// CopiedInStop says whether all data of a claim is copied while pods are stopped.
+func (c *Claim) CopiedInStop() bool { return c.Offline && (c.Snapshot == nil || !c.Snapshot.Copied) }
+
+// Store is the object store, or the claim beside the movers, through which a claim's
+// content is transferred.
+type Store struct {
+	// Cluster is the RemoteCluster that configures it.
+	Cluster string `json:"cluster"`
+	// Ticket is what the claim's movers get. It is kept as long as movers may exist.
+	Ticket moverapi.Ticket `json:"ticket"`
+}
+
+// Describe returns a phrase about it for the end of a sentence.
+func (s *Store) Describe() string {
+	if s.Ticket.Claim != "" {
+		return s.Ticket.Noun() + ", the repository of cluster " + s.Cluster
+	}
+	return s.Ticket.Noun() + " of cluster " + s.Cluster
+}
+
+// dropCredentials removes the credentials of repositories from a record for which no more
+// movers are created.
+func (r *Record) dropCredentials() {
+	for i := range r.Claims {
+		if known := r.Claims[i].Store; known != nil {
+			r.Claims[i].Store = &Store{Cluster: known.Cluster}
+		}
+	}
+}
+
+// Node is a node of a cluster.
+type Node struct {
+	Cluster string `json:"cluster"`
+	Name    string `json:"name"`
+}
+
+// Pod is a pod that is bound to a node.
+type Pod struct {
+	// Cluster is the remote cluster of the pod; empty: home.
+	Cluster string    `json:"cluster,omitempty"`
+	UID     types.UID `json:"uid"`
+	Name    string    `json:"name"`
+	Node    string    `json:"node"`
+	// Grace is its termination grace period, in seconds.
+	Grace int64 `json:"grace"`
+	// Gone is since when the pod is known to be gone while its node is ready; zero if
+	// either is not the case.
+	Gone time.Time `json:"gone,omitzero"`
+}
+
+// On returns the node of a pod.
+func (p Pod) On() Node {
+	if p.Cluster == "" {
+		return Node{Cluster: keys.Home, Name: p.Node}
+	}
+	return Node{Cluster: p.Cluster, Name: p.Node}
+}
+
+// MostPods is the limit for pods in a record.
+const MostPods = 500
+
+// Cause classifies why a move was rolled back or never began, for metrics. Why is the text
+// for people.
+type Cause string
+
+// The causes. The first four are somebody's decision.
+const (
+	Aborted      Cause = "Aborted"
+	MoveDeleted  Cause = "MoveDeleted"
+	ClaimDeleted Cause = "ClaimDeleted"
+	GivenUp      Cause = "GivenUp"
+	// Refused: it never began. AlreadyThere: it never began, because all data is at the
+	// target already.
+	Refused      Cause = "Refused"
+	AlreadyThere Cause = "AlreadyThere"
+	// NotStarted: movers did not run or did not reach each other. NotKept: the target
+	// cannot store what is in the volume, or lacks the space. MoverFailed: a mover's task
+	// failed. StoodStill: pods waited too long for a copy without progress.
+	NotStarted  Cause = "NotStarted"
+	NotKept     Cause = "NotKept"
+	MoverFailed Cause = "MoverFailed"
+	StoodStill  Cause = "StoodStill"
+	// Differs: the two copies differed.
+	Differs Cause = "Differs"
+	// PodsInTheWay: there are pods that may not be stopped, or too many of them.
+	// TargetChanged: the real claim at the target was deleted, belongs to somebody else, or
+	// could not be used. VolumeReplaced: somebody created another virtual volume.
+	PodsInTheWay   Cause = "PodsInTheWay"
+	TargetChanged  Cause = "TargetChanged"
+	VolumeReplaced Cause = "VolumeReplaced"
+	// NotHeldBack: new pods would not have got the gate.
+	NotHeldBack Cause = "NotHeldBack"
+	// TooMuch: the record would exceed its size limit.
+	TooMuch Cause = "TooMuch"
+)
+
+// Causes are all causes.
+var Causes = []Cause{Aborted, MoveDeleted, ClaimDeleted, GivenUp, Refused, AlreadyThere, NotStarted, NotKept, MoverFailed, StoodStill,
+	Differs, PodsInTheWay, TargetChanged, VolumeReplaced, NotHeldBack, TooMuch}
+
+// IsWished says whether somebody asked for that: such a move has not failed.
+func (c Cause) IsWished() bool {
+	return c == Aborted || c == MoveDeleted || c == ClaimDeleted || c == GivenUp
+}
+
+// order is the order of the phases of a move that is not rolled back.
 var order = []v1alpha1.MovePhase{
 	v1alpha1.MovePrepare, v1alpha1.MoveProvision, v1alpha1.MovePreCopy, v1alpha1.MoveQuiesce, v1alpha1.MoveFence,
 	v1alpha1.MoveFinalSync, v1alpha1.MoveVerifying, v1alpha1.MoveCommit, v1alpha1.MoveResume, v1alpha1.MoveRetain,
 	v1alpha1.MoveFinalize, v1alpha1.MoveDone,
 }
 
-// Order is that of all phases.
+// Order is the order of all phases.
 var Order = append(slices.Clone(order), v1alpha1.MoveRollBack, v1alpha1.MoveAborted, v1alpha1.MoveFailed, v1alpha1.MoveChecked)
 
-// Before says whether a phase of a move that goes forward comes before another one.
+// Before says whether phase a comes before phase b in a move that is not rolled back.
 func Before(a, b v1alpha1.MovePhase) bool {
 	i := slices.Index(order, a)
 	return i >= 0 && i < slices.Index(order, b)
 }
 
-// Clone returns a copy that can be changed; the volumes in it must not be.
+// Clone returns a copy that may be changed, except for the volumes in it.
 func (r *Record) Clone() *Record {
 	next := *r
 	next.Claims = slices.Clone(r.Claims)
@@ -176,18 +343,18 @@ func (r *Record) Clone() *Record {
 	return &next
 }
 
-// Enter begins a phase.
+// Enter returns a copy of the record in another phase, which begins now.
 func (r *Record) Enter(phase v1alpha1.MovePhase, now time.Time) *Record {
 	next := r.Clone()
 	next.Phase = phase
 	next.Began[phase] = now
 	if next.Over() {
-		next.disarm()
+		next.dropCredentials()
 	}
 	return next
 }
 
-// Encode writes a record.
+// Encode returns the stored form of a record.
 func Encode(r *Record) ([]byte, error) {
 	r.Version = version
 	data, err := json.Marshal(r)
@@ -197,18 +364,18 @@ func Encode(r *Record) ([]byte, error) {
 	return data, nil
 }
 
-// roomy is how many bytes a record of a move that goes forward may have. What is in a
-// Secret is at most 1 MiB: whatever becomes of the move, its end can be written too.
-const roomy = 512 << 10
+// maxGoingOn is the maximum size, in bytes, of a record of a move that is not rolled back.
+// A Secret can have 1 MiB: whatever happens to the move, there must be room to record its
+// end.
+const maxGoingOn = 512 << 10
 
-// Fits says whether a record leaves room for what going on, or back, adds to it.
+// Fits says whether a record has room for what later phases or a rollback add to it.
 func (r *Record) Fits() bool {
 	data, err := Encode(r)
-	return err == nil && len(data) <= roomy
+	return err == nil && len(data) <= maxGoingOn
 }
 
-// Decode reads what Encode wrote. One of a later version is an error: what it means
-// is not known.
+// Decode parses what Encode returned. A later version is an error: its meaning is unknown.
 func Decode(data []byte) (*Record, error) {
 	r := &Record{}
 	if err := json.Unmarshal(data, r); err != nil {
@@ -220,14 +387,17 @@ func Decode(data []byte) (*Record, error) {
 	return r, nil
 }
 
-// SecretName is the name of the Secret that holds the record of the move with a UID.
+// SecretName is the name of the Secret with the record of the move with this UID.
 func SecretName(uid types.UID) string { return "move-" + string(uid) }
 
-// MoverName is the name of a mover and its Secret, of the claim at an index of the
-// record, at the source or the target.
+// MoverName is the name of the mover, and of its Secret, for the claim at an index of the
+// record, at an end.
 func (r *Record) MoverName(claim int, end End) string {
 	return fmt.Sprintf("move-%s-%d-%s", r.UID, claim, end)
 }
 
-// KeysOf is what the keys of the claim at an index are bound to.
+// KeysOf is the identity to which the keys of the claim at an index are bound.
 func (r *Record) KeysOf(claim int) string { return fmt.Sprintf("%s-%d", r.UID, claim) }
+
+// Ends are the ends that every copy has.
+var Ends = []End{Source, Target}

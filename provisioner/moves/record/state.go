@@ -8,12 +8,13 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 )
 
-// Over says whether nothing more will be done.
+// Over says whether the move is finished.
 func (r *Record) Over() bool {
 	return r.Phase == v1alpha1.MoveDone || r.Phase == v1alpha1.MoveAborted || r.Phase == v1alpha1.MoveFailed || r.Phase == v1alpha1.MoveChecked
 }
 
-// Holds says whether nothing else may touch the claims and what is behind them.
+// Holds says whether no other program part may change the claims, their volumes or their
+// backing claims.
 func (r *Record) Holds() bool {
 	return r.Phase == v1alpha1.MoveRollBack && !r.Freed || Before(r.Phase, v1alpha1.MoveRetain)
 }
@@ -24,9 +25,9 @@ func (r *Record) Busy() bool { return !r.Over() && !r.Freed }
 // GaveUp says whether an end was given up.
 func (r *Record) GaveUp(end End) bool { return slices.Contains(r.GivenUp, end) }
 
-// Left says in words what the move has left at the ends that were given up; empty where
-// none was.
-func (r *Record) Left() string {
+// LeftBehind describes what the move has left at the ends that were given up; empty if none
+// was.
+func (r *Record) LeftBehind() string {
 	var said []string
 	for _, end := range r.GivenUp {
 		var left []string
@@ -37,19 +38,21 @@ func (r *Record) Left() string {
 				left = append(left, "real claim "+ref.Key().String())
 			}
 			left = append(left, mover)
-			if end == Source && r.Claims[i].Snapshot.There() {
-				// The names are those of its mover.
-				left = append(left, fmt.Sprintf("the VolumeSnapshot, the claim, the ShadowPod and the Secret %s/%s", ref.Namespace, r.MoverName(i, Snapped)))
+			if end == Source && r.Claims[i].Snapshot.MayExist() {
+				// They have the name of the snapshot's mover.
+				left = append(left, fmt.Sprintf("the VolumeSnapshot, the claim, the ShadowPod and the Secret %s/%s", ref.Namespace,
+					r.MoverName(i, Snapped)))
 			}
 		}
-		said = append(said, fmt.Sprintf("cluster %s was given up; if it comes back, remove by hand what is there of the move: %s", r.Claims[0].At(end).Ref.Cluster, strings.Join(left, ", ")))
+		said = append(said, fmt.Sprintf("cluster %s was given up; if it comes back, remove by hand what is there of the move: %s",
+			r.Claims[0].At(end).Ref.Cluster, strings.Join(left, ", ")))
 	}
 	return strings.Join(said, "; ")
 }
 
-// Kept says in words what real volumes stay with their data although the move has removed
-// their claims; empty where none does.
-func (r *Record) Kept() string {
+// KeptVolumes describes the real volumes that are kept with their data although the move
+// has deleted their claims; empty if there is none.
+func (r *Record) KeptVolumes() string {
 	var said []string
 	for i := range r.Claims {
 		ends := Ends
@@ -65,5 +68,6 @@ func (r *Record) Kept() string {
 	if len(said) == 0 {
 		return ""
 	}
-	return "what the reclaim policy Retain keeps stays with its data, for an administrator to remove: real volume " + strings.Join(said, ", real volume ")
+	return "what the reclaim policy Retain keeps stays with its data, for an administrator to remove: real volume " +
+		strings.Join(said, ", real volume ")
 }

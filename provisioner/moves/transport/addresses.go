@@ -7,24 +7,25 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/movecontrol"
+	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 )
 
-// Place is where a mover runs.
+// Place is the location of a mover.
 type Place struct {
 	// Cluster is the ID of a remote cluster, or home.
 	Cluster string
-	// Network says whether pods of that cluster and of home reach each other; of home
-	// itself it means nothing.
+	// Network says whether pods of that cluster and pods of home reach each other; it is
+	// meaningless for home itself.
 	Network v1alpha1.PodNetwork
 }
 
-// Networks are those in which movers may dial each other, and in which the provisioner may
-// dial those of remote clusters; none: wherever a pod may have its address.
+// Networks are the networks in which movers may dial each other, and in which the
+// provisioner may dial pods of remote clusters; if empty, all addresses that a pod may
+// have.
 type Networks []netip.Prefix
 
-// secret are the addresses known at which clouds tell machines their secrets, and which
-// look like those of pods; translated are those under which a gateway hides others.
+// secret are well-known addresses of cloud metadata services that look like those of pods;
+// translated are prefixes under which a gateway translates to other addresses.
 var (
 	secret = []netip.Addr{
 		netip.MustParseAddr("100.100.100.200"), netip.MustParseAddr("168.63.129.16"),
@@ -35,9 +36,9 @@ var (
 	}
 )
 
-// Of returns the address that a text is, if a mover may be dialled there. What a pod's
-// status says is what its cluster says: that must not lead to whoever dials, to its
-// neighbours on the link, nor to where a cloud tells secrets.
+// Of parses an address, and says whether a mover may be dialled there. A pod's status is
+// written by its cluster: it must not lead back to the dialling machine, to its link-local
+// neighbours, or to a cloud's metadata service.
 func (n Networks) Of(text string) (netip.Addr, bool) {
 	ip, err := netip.ParseAddr(text)
 	if err != nil || ip.Zone() != "" {
@@ -54,16 +55,17 @@ func (n Networks) Of(text string) (netip.Addr, bool) {
 	return ip, (ip.IsGlobalUnicast() || ip.IsLoopback()) && slices.ContainsFunc(n, within)
 }
 
-// Peers returns where the mover at the source may dial the one at the target, whose pod
-// has these addresses; why says why nowhere.
+// Peers returns the addresses at which the mover at the source may dial the mover at the
+// target, whose pod has these IPs; why says why there are none.
 func Peers(source, target Place, ips []string, port uint16, networks Networks) (addresses []string, why string) {
 	for _, place := range []Place{source, target} {
 		if source.Cluster != target.Cluster && place.Cluster != keys.Home && place.Network != v1alpha1.Routed {
-			return nil, fmt.Sprintf("the pods of cluster %s have no addresses for other clusters (spec.podNetwork of its RemoteCluster is not %s)", place.Cluster, v1alpha1.Routed)
+			return nil, fmt.Sprintf("the pods of cluster %s have no addresses for other clusters (spec.podNetwork of its RemoteCluster is not %s)",
+				place.Cluster, v1alpha1.Routed)
 		}
 	}
 	for _, text := range ips {
-		if ip, ok := networks.Of(text); ok && len(addresses) < movecontrol.MaxPeers {
+		if ip, ok := networks.Of(text); ok && len(addresses) < moverapi.MaxPeers {
 			addresses = append(addresses, netip.AddrPortFrom(ip, port).String())
 		}
 	}
@@ -73,11 +75,12 @@ func Peers(source, target Place, ips []string, port uint16, networks Networks) (
 	return addresses, why
 }
 
-// Reach returns where the provisioner may dial a pod, whose cluster says that it has this
-// address; empty where only the API server of its cluster leads there. What the provisioner
-// opens it joins with what another cluster sends: so nobody may choose where, but home,
-// whose nodes are trusted. One cluster's address means something at home only if somebody
-// there said that the networks are shared, or which these are.
+// Reach returns the address at which the provisioner may dial a pod, given the address in
+// the pod's status; empty if only the cluster's API server leads there. The provisioner
+// joins such a connection with data from another cluster, so only home, whose nodes are
+// trusted, may choose where it leads. An address of a remote cluster is valid at home only
+// if somebody at home has declared that the networks are shared, or which networks these
+// are.
 func Reach(place Place, text string, port uint16, networks Networks) string {
 	ip, err := netip.ParseAddr(text)
 	switch {

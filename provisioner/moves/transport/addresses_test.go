@@ -8,7 +8,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/movecontrol"
+	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/transport"
 )
 
@@ -42,15 +42,17 @@ func TestWhichClustersMoversDialEachOther(t *testing.T) {
 			}
 			assert.Equal(t, []string{"10.1.2.3:8440", "[fd00::7]:8440"}, addresses)
 			assert.Empty(t, why)
-			assert.NoError(t, movecontrol.Peers{Addresses: addresses}.Check())
+			assert.NoError(t, moverapi.Peers{Addresses: addresses}.Check())
 		})
 	}
 }
 
-// hostile are addresses that no pod has.
+// hostile are addresses that no pod can have.
 var hostile = []string{
-	"127.0.0.1", "::1", "::ffff:127.0.0.1", "0.0.0.0", "::", "169.254.169.254", "fe80::1", "fe80::1%eth0", "224.0.0.1", "ff02::1", "255.255.255.255",
-	"::ffff:169.254.169.254", "fd00:ec2::254", "fd00:ec2::23", "64:ff9b::a9fe:a9fe", "2002:a9fe:a9fe::1", "100.100.100.200", "db.shop", "", "10.0.0.1:22", "10.0.0.0/8",
+	"127.0.0.1", "::1", "::ffff:127.0.0.1", "0.0.0.0", "::", "169.254.169.254", "fe80::1", "fe80::1%eth0", "224.0.0.1", "ff02::1",
+	"255.255.255.255",
+	"::ffff:169.254.169.254", "fd00:ec2::254", "fd00:ec2::23", "64:ff9b::a9fe:a9fe", "2002:a9fe:a9fe::1", "100.100.100.200", "db.shop", "",
+	"10.0.0.1:22", "10.0.0.0/8",
 }
 
 func TestAClusterChoosesNoAddressThatIsNoPods(t *testing.T) {
@@ -64,8 +66,9 @@ func TestAClusterChoosesNoAddressThatIsNoPods(t *testing.T) {
 
 	many := []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5"}
 	addresses, _ = transport.Peers(home, home, many, 8440, nil)
-	assert.Len(t, addresses, movecontrol.MaxPeers)
-	addresses, _ = transport.Peers(home, home, many, 8440, transport.Networks{netip.MustParsePrefix("10.0.0.2/32"), netip.MustParsePrefix("192.0.2.0/24")})
+	assert.Len(t, addresses, moverapi.MaxPeers)
+	addresses, _ = transport.Peers(home, home, many, 8440, transport.Networks{netip.MustParsePrefix("10.0.0.2/32"),
+		netip.MustParsePrefix("192.0.2.0/24")})
 	assert.Equal(t, []string{"10.0.0.2:8440"}, addresses)
 }
 

@@ -4,44 +4,45 @@ import (
 	"slices"
 	"time"
 
-	"github.com/lodestone-storage/lodestone/pkg/movecontrol"
+	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 )
 
-// Action is what to do for a connection.
+// Action is the next action for a connection.
 type Action string
 
 // The actions.
 const (
-	// Keep leaves all as it is.
+	// Keep changes nothing.
 	Keep Action = "Keep"
-	// Tell tells the mover at the source where the other one may be.
+	// Tell sends the target's addresses to the mover at the source.
 	Tell Action = "Tell"
-	// Await gives it time to dial.
+	// Await gives the mover time to dial.
 	Await Action = "Await"
-	// Splice joins a connection to each mover, and joins them anew whenever they end.
+	// Splice opens a connection to each mover and joins them, again each time they end.
 	Splice Action = "Splice"
-	// Cut does so no more.
+	// Cut stops splicing.
 	Cut Action = "Cut"
 )
 
-// Seen is what is known of the connection between two movers that run.
+// Seen is the state of the connection between two running movers.
 type Seen struct {
 	Now time.Time
 	// Wanted are the addresses at which the mover at the source may dial the other.
 	Wanted []string
-	// Status is what the mover at the source said just now.
-	Status *movecontrol.Status
-	// Splicing says that these two movers are being joined.
+	// Status is the present status of the mover at the source.
+	Status *moverapi.Status
+	// Splicing says that the provisioner is joining these two movers.
 	Splicing bool
-	// Apart is since when it is awaited that one dials the other; zero: it is not.
+	// Apart is since when the movers are not connected although one may dial; zero: it may
+	// not, or they are connected.
 	Apart time.Time
-	// Urgent says that pods wait for what is left to be copied: a detour costs them less
-	// than to wait for the direct way.
+	// Urgent says that pods are stopped until the copy ends: a slower way costs them less
+	// than waiting for the direct one.
 	Urgent bool
 }
 
-// Next returns what to do. Data goes through the provisioner only where one mover does
-// not reach the other; a connection that works is never ended for a better one.
+// Next returns the next action. Data goes through the provisioner only if one mover does
+// not reach the other; a working connection is never ended for a better one.
 func Next(s Seen) Action {
 	direct := s.Status.Connected && s.Status.Direct
 	switch {
@@ -52,7 +53,7 @@ func Next(s Seen) Action {
 	case direct || s.Splicing:
 		return Keep
 	case s.Status.Connected, !s.Status.Seeks, len(s.Wanted) == 0:
-		// What is connected was joined by a provisioner that is gone, and so is the connection.
+		// A provisioner that is gone had joined them, so the connection is gone too.
 		return Splice
 	case s.Urgent:
 		return Splice
@@ -62,7 +63,8 @@ func Next(s Seen) Action {
 	return Splice
 }
 
-// Patience is how long a mover may take to dial these addresses before somebody joins it.
+// Patience is how long a mover may take to dial these addresses before the provisioner
+// joins it.
 func Patience(addresses []string) time.Duration {
-	return time.Duration(len(addresses))*movecontrol.PeerTimeout + time.Second
+	return time.Duration(len(addresses))*moverapi.PeerTimeout + time.Second
 }

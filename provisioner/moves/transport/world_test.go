@@ -7,19 +7,19 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lodestone-storage/lodestone/pkg/movecontrol"
+	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/transport"
 )
 
-// world is a mover at the source, the network, and what the provisioner remembers.
+// world is a mover at the source, the network, and the provisioner's memory.
 type world struct {
 	r      *rand.Rand
 	now    time.Time
-	status movecontrol.Status
+	status moverapi.Status
 	wanted []string
 	// open says that the wanted addresses lead to the other mover.
 	open bool
-	// splicing and apart are lost with the provisioner.
+	// splicing and apart are lost when the provisioner restarts.
 	splicing bool
 	apart    time.Time
 	changes  int
@@ -31,14 +31,14 @@ func newWorld(seed uint64) *world {
 	return w
 }
 
-// happens is what nobody asked for.
+// happens is a random event.
 func (w *world) happens() {
 	switch w.r.IntN(12) {
 	case 0: // a connection breaks
 		w.status.Connected, w.status.Direct = false, false
-	case 1: // the mover at the source is started anew
-		w.status = movecontrol.Status{Seeks: w.status.Seeks}
-	case 2: // the provisioner is
+	case 1: // the mover at the source restarts
+		w.status = moverapi.Status{Seeks: w.status.Seeks}
+	case 2: // the provisioner is restarted
 		w.splicing, w.apart = false, time.Time{}
 	case 3: // the other mover gets another pod
 		w.wanted = [][]string{pod, {"10.1.2.4:8440"}, nil}[w.r.IntN(3)]
@@ -52,7 +52,7 @@ func (w *world) happens() {
 	}
 }
 
-// turn is one look of the provisioner, and what the mover does until the next.
+// turn is one step of the provisioner, and the mover's actions until the next.
 func (w *world) turn(t *testing.T) {
 	t.Helper()
 	status := w.status

@@ -1,5 +1,5 @@
-// Package needs says which other objects of its namespace a pod needs in the
-// cluster where it runs. It is pure.
+// Package needs computes which other objects of its namespace a pod needs in the cluster where it
+// runs: Of returns the Set. It is pure.
 package needs
 
 import (
@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// RootCA is the ConfigMap that each cluster makes in each of its namespaces
-	// with its own certificate authority. It never travels.
+	// RootCA is the ConfigMap with its own certificate authority that each cluster makes in each of
+	// its namespaces. It is never copied.
 	RootCA = "kube-root-ca.crt"
 
 	// TokenPrefix and the UID of a home pod make the name of the Secret that
@@ -24,21 +24,20 @@ const (
 	TokenPrefix = "lodestone-token-"
 )
 
-// Set is what a pod needs, by name, each in alphabetical order.
+// Set is what a pod needs, by name, in alphabetical order.
 type Set struct {
 	// ConfigMaps and Secrets are in the pod's namespace.
 	ConfigMaps, Secrets []string
-	// Audience is that of the home API token that the pod wants; empty: none.
+	// Audience is that of the home API token that the pod asks for; empty: none.
 	Audience string
 }
 
 // Token returns the name of the Secret for the home API token of a pod.
 func Token(pod types.UID) string { return TokenPrefix + string(pod) }
 
-// Of returns what a pod needs. Whether a reference is optional makes no
-// difference: what is missing at home is simply not there in the other cluster
-// either. Names that no object can have, and those of token Secrets, are left
-// out.
+// Of returns what a pod needs. Optional references count like others: an object that does not exist
+// at home is not created in the other cluster either. Names that no object can have, and those of
+// token Secrets, are left out.
 func Of(pod *corev1.Pod) Set {
 	configMaps, secrets := names{}, names{}
 	for _, reference := range pod.Spec.ImagePullSecrets {
@@ -99,3 +98,55 @@ func (n names) addLocal(reference *corev1.LocalObjectReference) {
 }
 
 func (n names) list() []string { return slices.Sorted(maps.Keys(n)) }
+
+// ofVolume adds the objects that a volume of a pod names. Volumes of claims are left out: their
+// secrets belong to the cluster that has the volume.
+func ofVolume(volume *corev1.Volume, configMaps, secrets names) {
+	switch {
+	case volume.ConfigMap != nil:
+		configMaps.add(volume.ConfigMap.Name)
+	case volume.Secret != nil:
+		secrets.add(volume.Secret.SecretName)
+	case volume.Projected != nil:
+		for _, source := range volume.Projected.Sources {
+			if source.ConfigMap != nil {
+				configMaps.add(source.ConfigMap.Name)
+			}
+			if source.Secret != nil {
+				secrets.add(source.Secret.Name)
+			}
+		}
+	case volume.CSI != nil:
+		secrets.addLocal(volume.CSI.NodePublishSecretRef)
+	case volume.RBD != nil:
+		secrets.addLocal(volume.RBD.SecretRef)
+	case volume.CephFS != nil:
+		secrets.addLocal(volume.CephFS.SecretRef)
+	case volume.Cinder != nil:
+		secrets.addLocal(volume.Cinder.SecretRef)
+	case volume.FlexVolume != nil:
+		secrets.addLocal(volume.FlexVolume.SecretRef)
+	case volume.ISCSI != nil:
+		secrets.addLocal(volume.ISCSI.SecretRef)
+	case volume.ScaleIO != nil:
+		secrets.addLocal(volume.ScaleIO.SecretRef)
+	case volume.StorageOS != nil:
+		secrets.addLocal(volume.StorageOS.SecretRef)
+	case volume.AzureFile != nil:
+		secrets.add(volume.AzureFile.SecretName)
+	}
+}
+
+// Anything reports whether a pod needs anything in a remote cluster: it was accepted to run there,
+// which its finalizer shows, and it has not ended. The phase alone does not prove the end: home's
+// controllers also write Failed on a pod whose node is silent while its containers continue.
+func Anything(pod *corev1.Pod) bool {
+	if pod.Spec.NodeName == "" || !slices.Contains(pod.Finalizers, keys.RemotePodFinalizer) {
+		return false
+	}
+	if pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed {
+		return true
+	}
+	return slices.ContainsFunc(slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses),
+		func(status corev1.ContainerStatus) bool { return status.State.Running != nil })
+}

@@ -17,8 +17,10 @@ func env(name string) []corev1.EnvVar {
 	return []corev1.EnvVar{
 		{Name: "PLAIN", Value: "x"},
 		{Name: "FIELD", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.name"}}},
-		{Name: "C", ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{LocalObjectReference: local(name + "-c"), Key: "k"}}},
-		{Name: "S", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: local(name + "-s"), Key: "k", Optional: ptr.To(true)}}},
+		{Name: "C", ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{LocalObjectReference: local(name + "-c"),
+			Key: "k"}}},
+		{Name: "S", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: local(name + "-s"), Key: "k",
+			Optional: ptr.To(true)}}},
 	}
 }
 

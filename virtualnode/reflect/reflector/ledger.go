@@ -17,33 +17,31 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
-// ledgerName is the name of the ConfigMap that says which Secrets of a namespace
-// of the remote cluster are ours.
+// ledgerName is the name of the ConfigMap that lists the Secrets of this home in a namespace of the
+// remote cluster.
 const ledgerName = "lodestone-reflected"
 
-// ledger is the record of our Secrets in one namespace of the remote cluster: the
-// name of each, and the UID of the home object that it is for. It is written
-// before a Secret is made and after one is deleted, so it may name too many and
-// never too few. It owns the Secrets: without it, the remote cluster's garbage
-// collector removes them. An empty ledger is deleted.
+// ledger is the record of our Secrets in one namespace of the remote cluster: the name of each, and
+// the UID of the home object that it is for. It is written before a Secret is created and after one
+// is deleted, so it may list too many and never too few. It is the owner of the Secrets: if it is
+// deleted, the remote cluster's garbage collector deletes them. An empty ledger is deleted.
 type ledger struct {
 	client objects[*corev1.ConfigMap]
 	homeID string
 
-	// writing is held by the one writer.
+	// writing is locked by the one writer.
 	writing sync.Mutex
 
 	mu      sync.Mutex
-	current *corev1.ConfigMap // nil: there is none
-	dead    types.UID         // of one that was deleted
+	current *corev1.ConfigMap // nil: it does not exist
+	deleted types.UID         // UID of a ledger that was deleted
 }
 
 func newLedger(client objects[*corev1.ConfigMap], homeID string) *ledger {
 	return &ledger{client: client, homeID: homeID}
 }
 
-// see takes in what a watch shows. It reports whether that is news: somebody
-// else changed the ledger.
+// see records what a watch shows. It reports whether somebody else changed the ledger.
 func (l *ledger) see(configMap *corev1.ConfigMap, exists bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -51,10 +49,10 @@ func (l *ledger) see(configMap *corev1.ConfigMap, exists bool) bool {
 		if l.current == nil || l.current.UID != configMap.UID {
 			return false
 		}
-		l.current, l.dead = nil, configMap.UID
+		l.current, l.deleted = nil, configMap.UID
 		return true
 	}
-	if configMap.UID == l.dead {
+	if configMap.UID == l.deleted {
 		return false
 	}
 	if l.current != nil {
@@ -66,12 +64,12 @@ func (l *ledger) see(configMap *corev1.ConfigMap, exists bool) bool {
 	return true
 }
 
-// set takes in the answer to a request; nil: it is gone.
+// set records the answer to a request; nil: the ledger is gone.
 func (l *ledger) set(configMap *corev1.ConfigMap) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if configMap == nil && l.current != nil {
-		l.dead = l.current.UID
+		l.deleted = l.current.UID
 	}
 	l.current = configMap
 }
@@ -82,7 +80,7 @@ func (l *ledger) get() *corev1.ConfigMap {
 	return l.current
 }
 
-// names returns the names of the Secrets that may be there.
+// names returns the names of the Secrets that may exist.
 func (l *ledger) names() []string {
 	if current := l.get(); current != nil {
 		return slices.Sorted(maps.Keys(current.Data))
@@ -90,8 +88,8 @@ func (l *ledger) names() []string {
 	return nil
 }
 
-// home returns the UID of the home object that a Secret was recorded for, empty
-// if it is not recorded, and the UID of the ledger.
+// home returns the UID of the home object that a Secret was recorded for, empty if it is not
+// recorded, and the UID of the ledger.
 func (l *ledger) home(name string) (home, ledger types.UID) {
 	if current := l.get(); current != nil {
 		return types.UID(current.Data[name]), current.UID
@@ -99,7 +97,7 @@ func (l *ledger) home(name string) (home, ledger types.UID) {
 	return "", ""
 }
 
-// record writes down that a Secret may be there from now on.
+// record writes into the ledger that a Secret may exist from now on.
 func (l *ledger) record(ctx context.Context, name string, home types.UID) error {
 	return l.write(ctx, func(data map[string]string) bool {
 		if data[name] == string(home) {
@@ -110,8 +108,8 @@ func (l *ledger) record(ctx context.Context, name string, home types.UID) error 
 	})
 }
 
-// strike writes down that the Secret of a home object is gone.
-func (l *ledger) strike(ctx context.Context, name string, home types.UID) error {
+// erase writes into the ledger that the Secret of a home object is gone.
+func (l *ledger) erase(ctx context.Context, name string, home types.UID) error {
 	return l.write(ctx, func(data map[string]string) bool {
 		if data[name] != string(home) {
 			return false
@@ -130,14 +128,14 @@ func (l *ledger) write(ctx context.Context, change func(data map[string]string) 
 		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && !apierrors.IsAlreadyExists(err) {
 			return sortError(err)
 		}
-		// What is known is not what is there.
+		// The ledger in memory is not the one in the cluster.
 		if err := l.read(ctx, err); err != nil {
 			return err
 		}
 	}
 }
 
-// try changes the ledger as it is known.
+// try changes the ledger as it is known in memory, with one write.
 func (l *ledger) try(ctx context.Context, change func(data map[string]string) bool) error {
 	current := l.get()
 	next := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: ledgerName, Labels: map[string]string{keys.HomeID: l.homeID}}}
@@ -169,12 +167,12 @@ func (l *ledger) try(ctx context.Context, change func(data map[string]string) bo
 	return nil
 }
 
-// read reads the ledger after a write that failed because of what is there.
+// read reads the ledger after a write that failed because the ledger had changed.
 func (l *ledger) read(ctx context.Context, cause error) error {
 	found, err := l.client.Get(ctx, ledgerName, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err) && l.get() == nil:
-		return cause // not the ledger is missing, but its namespace
+		return cause // the namespace is missing, not the ledger
 	case apierrors.IsNotFound(err):
 		l.set(nil)
 		return nil
@@ -182,7 +180,8 @@ func (l *ledger) read(ctx context.Context, cause error) error {
 		return fmt.Errorf("read the ledger of Secrets: %w", err)
 	case found.Labels[keys.HomeID] != l.homeID:
 		return &refusal{reason: "NameTaken", message: fmt.Sprintf(
-			"Secrets cannot follow pods to namespace %s of the other cluster: its ConfigMap %s was not made by Lodestone and is left alone; ask for its removal",
+			"Secrets cannot follow pods to namespace %s of the other cluster: its ConfigMap %s was not made by Lodestone and is left alone; ask "+
+				"for its removal",
 			found.Namespace, ledgerName)}
 	case found.DeletionTimestamp != nil:
 		return cause

@@ -99,10 +99,10 @@ func TestLedgerLivesWhileItNamesASecret(t *testing.T) {
 	assert.Equal(t, types.UID("u2"), home)
 	assert.Equal(t, types.UID("a"), uid)
 
-	require.NoError(t, l.strike(t.Context(), "key", "another"))
+	require.NoError(t, l.erase(t.Context(), "key", "another"))
 	assert.Len(t, server.data(), 2, "what is recorded for another home object stays")
-	require.NoError(t, l.strike(t.Context(), "key", "u2"))
-	require.NoError(t, l.strike(t.Context(), "password", "u1"))
+	require.NoError(t, l.erase(t.Context(), "key", "u2"))
+	require.NoError(t, l.erase(t.Context(), "password", "u1"))
 	assert.Nil(t, server.object)
 	require.NoError(t, l.record(t.Context(), "password", "u3"))
 	_, uid = l.home("password")
@@ -143,7 +143,7 @@ func TestLedgerIsNotDeletedWithWhatOthersWrote(t *testing.T) {
 	l := newLedger(server, "h1")
 	require.NoError(t, l.record(t.Context(), "password", "u1"))
 	server.before = func() { server.object.Data["other"] = "u9"; server.store(server.object) }
-	require.NoError(t, l.strike(t.Context(), "password", "u1"))
+	require.NoError(t, l.erase(t.Context(), "password", "u1"))
 	assert.Equal(t, map[string]string{"other": "u9"}, server.data())
 }
 

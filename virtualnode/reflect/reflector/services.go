@@ -3,24 +3,29 @@ package reflector
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/controller"
 	"github.com/lodestone-storage/lodestone/virtualnode/reflect/copies"
 )
 
-// linger is how long Services stay in a namespace after its last pod has gone:
-// the next one is often on its way.
-const linger = 30 * time.Second
+// servicesStay is how long Services stay in a namespace after its last pod: often another pod comes
+// soon.
+const servicesStay = 30 * time.Second
 
-// usage reports whether pods are in a namespace, and if not, for how long its
-// Services stay nevertheless.
-func (m *mirror) usage(s *space) (used bool, left time.Duration) {
-	used = len(m.needing(key{kind: spaceKind, namespace: s.home})) > 0
+// inUse reports whether there are pods in a namespace, and if not, how long its Services still
+// stay.
+func (c *clusterReflector) inUse(s *remoteNamespace) (used bool, left time.Duration) {
+	used = len(c.needing(key{kind: namespaceKind, namespace: s.home})) > 0
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if used {
@@ -28,100 +33,194 @@ func (m *mirror) usage(s *space) (used bool, left time.Duration) {
 		return true, 0
 	}
 	if s.idleSince.IsZero() {
-		s.idleSince = m.Clock.Now()
+		s.idleSince = c.Clock.Now()
 	}
-	return false, linger - m.Clock.Since(s.idleSince)
+	return false, servicesStay - c.Clock.Since(s.idleSince)
 }
 
-// lookAtSpace has the Services of a namespace looked at when its first pod came
-// or its last one went.
-func (m *mirror) lookAtSpace(s *space) {
-	used, _ := m.usage(s)
+// syncNamespace queues the Services of a namespace when its first pod came or its last one is gone.
+func (c *clusterReflector) syncNamespace(s *remoteNamespace) {
+	used, _ := c.inUse(s)
 	s.mu.Lock()
 	changed := used != s.used
 	s.used = used
 	s.mu.Unlock()
 	if changed {
-		m.lookAtServices(s)
+		c.enqueueServices(s)
 	}
 }
 
-// homeSliceChanged has the Service looked at whose endpoints changed.
-func (m *mirror) homeSliceChanged(slice *discoveryv1.EndpointSlice) {
-	if service := slice.Labels[discoveryv1.LabelServiceName]; service != "" && m.session.Network == v1alpha1.Routed {
-		m.queue.Add(key{serviceKind, slice.Namespace, service})
+// homeSliceChanged queues the Service whose endpoints changed.
+func (c *clusterReflector) homeSliceChanged(slice *discoveryv1.EndpointSlice) {
+	if slice == nil {
+		return
+	}
+	if service := slice.Labels[discoveryv1.LabelServiceName]; service != "" && c.session.Network == v1alpha1.Routed {
+		c.queue.Add(key{serviceKind, slice.Namespace, service})
 	}
 }
 
-// lookAtService brings the copy of a Service in step, and those of its
-// EndpointSlices.
-func (m *mirror) lookAtService(ctx context.Context, s *space, k key) (time.Duration, error) {
-	have, exists := stored[*corev1.Service](s.services, s.namespace, k.name)
-	slices, err := s.slices.GetIndexer().ByIndex(serviceIndex, s.namespace+"/"+k.name)
-	if err != nil {
-		return 0, err
-	}
-	used, left := m.usage(s)
-	there := exists || len(slices) > 0
-	home, err := m.serviceLister.Services(k.namespace).Get(k.name)
+// syncService updates the copy of a Service, and those of its EndpointSlices.
+func (c *clusterReflector) syncService(ctx context.Context, s *remoteNamespace, k key) (time.Duration, error) {
+	have := controller.Get[corev1.Service](s.services, s.namespace+"/"+k.name)
+	slices := controller.Indexed[discoveryv1.EndpointSlice](s.slices, serviceIndex, s.namespace+"/"+k.name)
+	used, left := c.inUse(s)
+	there := have != nil || len(slices) > 0
+	home, err := c.serviceLister.Services(k.namespace).Get(k.name)
 	wanted := err == nil && copies.TravelsService(home) && (used || there && left > 0)
 	copier := copier[*corev1.Service]{
-		kind: k.kind, homeID: m.session.HomeID, merge: copies.MergeService,
-		client: m.session.Client.CoreV1().Services(s.namespace),
+		kind: k.kind, homeID: c.session.HomeID, merge: copies.MergeService,
+		client: c.session.Client.CoreV1().Services(s.namespace),
 	}
 	if !wanted {
-		return 0, errors.Join(m.settleSlices(ctx, s, nil, slices), copier.remove(ctx, have, exists))
+		return 0, errors.Join(c.syncSlices(ctx, s, nil, slices), copier.remove(ctx, have, have != nil))
 	}
-	if err := copier.put(ctx, have, exists, m.place(s).Service(home)); err != nil {
+	if err := copier.put(ctx, have, have != nil, c.destination(s).Service(home)); err != nil {
 		if errors.Is(err, errForeign) {
-			err = m.foreign(s, k)
+			err = c.foreign(s, k)
 		}
 		return 0, err
 	}
-	return max(left, 0), m.settleSlices(ctx, s, m.wantedSlices(s, home), slices)
+	return max(left, 0), c.syncSlices(ctx, s, c.wantedSlices(s, home), slices)
 }
 
-// wantedSlices returns the copies of the EndpointSlices of a Service: none where
-// pods there cannot reach the addresses.
-func (m *mirror) wantedSlices(s *space, home *corev1.Service) []*discoveryv1.EndpointSlice {
-	if m.session.Network != v1alpha1.Routed || home.Spec.Type == corev1.ServiceTypeExternalName {
+// wantedSlices returns the copies of the EndpointSlices of a Service: none if pods there cannot
+// reach the addresses.
+func (c *clusterReflector) wantedSlices(s *remoteNamespace, home *corev1.Service) []*discoveryv1.EndpointSlice {
+	if c.session.Network != v1alpha1.Routed || home.Spec.Type == corev1.ServiceTypeExternalName {
 		return nil
 	}
-	found, _ := m.slices.GetIndexer().ByIndex(serviceIndex, home.Namespace+"/"+home.Name)
 	var result []*discoveryv1.EndpointSlice
-	for _, obj := range found {
-		if slice, ok := obj.(*discoveryv1.EndpointSlice); ok {
-			if wanted := m.place(s).Slice(slice, m.session.Node); wanted != nil {
-				result = append(result, wanted)
-			}
+	for _, slice := range controller.Indexed[discoveryv1.EndpointSlice](c.slices, serviceIndex, home.Namespace+"/"+home.Name) {
+		if wanted := c.destination(s).Slice(slice, c.session.Node); wanted != nil {
+			result = append(result, wanted)
 		}
 	}
 	return result
 }
 
-// settleSlices goes from the EndpointSlices that are there to those wanted.
-func (m *mirror) settleSlices(ctx context.Context, s *space, wanted []*discoveryv1.EndpointSlice, there []any) error {
+// syncSlices creates, updates and deletes EndpointSlices until those that exist are the wanted
+// ones.
+func (c *clusterReflector) syncSlices(ctx context.Context, s *remoteNamespace, wanted []*discoveryv1.EndpointSlice,
+	there []*discoveryv1.EndpointSlice) error {
 	copier := copier[*discoveryv1.EndpointSlice]{
-		kind: "EndpointSlice", homeID: m.session.HomeID, merge: copies.MergeSlice,
-		client: m.session.Client.DiscoveryV1().EndpointSlices(s.namespace),
+		kind: "EndpointSlice", homeID: c.session.HomeID, merge: copies.MergeSlice,
+		client: c.session.Client.DiscoveryV1().EndpointSlices(s.namespace),
 	}
 	var errs []error
 	keep := map[string]bool{}
 	for _, want := range wanted {
 		keep[want.Name] = true
-		have, exists := stored[*discoveryv1.EndpointSlice](s.slices, s.namespace, want.Name)
-		err := copier.put(ctx, have, exists, want)
+		have := controller.Get[discoveryv1.EndpointSlice](s.slices, s.namespace+"/"+want.Name)
+		err := copier.put(ctx, have, have != nil, want)
 		if errors.Is(err, errForeign) {
-			// Nobody else makes such names by accident.
+			// Such a name is not chosen by accident.
 			klog.FromContext(ctx).Info("EndpointSlice that is not ours is left alone", "endpointSlice", klog.KObj(want))
 			err = nil
 		}
 		errs = append(errs, err)
 	}
-	for _, obj := range there {
-		if slice, ok := obj.(*discoveryv1.EndpointSlice); ok && !keep[slice.Name] {
+	for _, slice := range there {
+		if !keep[slice.Name] {
 			errs = append(errs, copier.remove(ctx, slice, true))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// syncConfigMap updates the copy of a ConfigMap.
+func (c *clusterReflector) syncConfigMap(ctx context.Context, s *remoteNamespace, k key) error {
+	if k.name == ledgerName {
+		if len(c.needing(k)) == 0 {
+			return nil
+		}
+		return c.foreign(s, k)
+	}
+	copier := copier[*corev1.ConfigMap]{
+		kind: k.kind, homeID: c.session.HomeID, merge: copies.MergeConfigMap,
+		client: c.session.Client.CoreV1().ConfigMaps(s.namespace),
+	}
+	have := controller.Get[corev1.ConfigMap](s.configMaps, s.namespace+"/"+k.name)
+	home, err := c.configMapLister.ConfigMaps(k.namespace).Get(k.name)
+	if err != nil || copies.IsCopy(home) || len(c.needing(k)) == 0 {
+		return copier.remove(ctx, have, have != nil)
+	}
+	if err := copier.put(ctx, have, have != nil, c.destination(s).ConfigMap(home)); !errors.Is(err, errForeign) {
+		return err
+	}
+	return c.foreign(s, k)
+}
+
+// objects has the methods of a typed client that copier needs.
+type objects[T metav1.Object] interface {
+	Get(ctx context.Context, name string, options metav1.GetOptions) (T, error)
+	Create(ctx context.Context, object T, options metav1.CreateOptions) (T, error)
+	Update(ctx context.Context, object T, options metav1.UpdateOptions) (T, error)
+	Delete(ctx context.Context, name string, options metav1.DeleteOptions) error
+}
+
+// copier writes copies of a kind that home may read.
+type copier[T metav1.Object] struct {
+	kind   kind
+	client objects[T]
+	homeID string
+	merge  func(have, want T) (T, copies.Change)
+}
+
+// put creates or updates a copy. have is the copy as last read, if exists. An object that is not
+// ours is not changed: put returns a refusal.
+func (c copier[T]) put(ctx context.Context, have T, exists bool, want T) error {
+	if !exists {
+		_, err := c.client.Create(ctx, want, metav1.CreateOptions{})
+		if !apierrors.IsAlreadyExists(err) {
+			return c.sort("create", want, err)
+		}
+		if have, err = c.client.Get(ctx, want.GetName(), metav1.GetOptions{}); err != nil {
+			return c.sort("get", want, err)
+		}
+	}
+	if !copies.Ours(have, c.homeID) {
+		return errForeign
+	}
+	if have.GetDeletionTimestamp() != nil {
+		return nil // its deletion queues the object again
+	}
+	next, change := c.merge(have, want)
+	switch change {
+	case copies.None:
+		return nil
+	case copies.Update:
+		klog.FromContext(ctx).V(4).Info("Updating copy")
+		_, err := c.client.Update(ctx, next, metav1.UpdateOptions{})
+		return c.sort("update", want, err)
+	case copies.Replace:
+		if err := c.remove(ctx, have, true); err != nil {
+			return err
+		}
+		_, err := c.client.Create(ctx, want, metav1.CreateOptions{})
+		return c.sort("create", want, err)
+	}
+	return nil
+}
+
+// remove deletes a copy if it is still as last read, and no object that is not, or no longer, ours.
+func (c copier[T]) remove(ctx context.Context, have T, exists bool) error {
+	if !exists || !copies.Ours(have, c.homeID) || have.GetDeletionTimestamp() != nil {
+		return nil
+	}
+	klog.FromContext(ctx).V(4).Info("Removing copy")
+	err := c.client.Delete(ctx, have.GetName(), metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: ptr.To(have.GetUID()), ResourceVersion: ptr.To(have.GetResourceVersion())},
+	})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return c.sort("delete", have, err)
+}
+
+func (c copier[T]) sort(verb string, object T, err error) error {
+	if err == nil {
+		return nil
+	}
+	return sortError(fmt.Errorf("%s copy of %s %s/%s: %w", verb, c.kind, object.GetNamespace(), object.GetName(), err))
 }

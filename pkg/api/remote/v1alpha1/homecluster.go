@@ -14,9 +14,11 @@ import (
 // +kubebuilder:resource:scope=Cluster
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Connected",type=string,JSONPath=`.status.conditions[?(@.type=="Connected")].status`
 // +kubebuilder:printcolumn:name="Namespaces",type=integer,JSONPath=`.status.namespaces`
 // +kubebuilder:printcolumn:name="Pods",type=integer,JSONPath=`.status.pods`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 40 && self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="a home cluster's ID has at most 40 lower-case letters, digits and '-'"
 type HomeCluster struct {
@@ -78,6 +80,14 @@ type HomeClusterSpec struct {
 	// +listType=set
 	Tolerations []string `json:"tolerations,omitempty"`
 
+	// StorageClasses are the classes of which its claims may be; * is any. Empty: those
+	// whose provisioner makes a volume for each claim and that have no unclaimed volume,
+	// which is somebody's and which any claim of the class could get.
+	//
+	// +optional
+	// +listType=set
+	StorageClasses []string `json:"storageClasses,omitempty"`
+
 	// ServiceTypes are the types of Service that it may make besides ClusterIP.
 	//
 	// +optional
@@ -88,8 +98,11 @@ type HomeClusterSpec struct {
 // NamespacePolicy bounds the namespaces that are made for a home cluster.
 type NamespacePolicy struct {
 	// Names are patterns of allowed names, where * stands for any characters.
-	// Empty: any name. Names that begin with kube- or lodestone-, the namespace
-	// default, and namespaces that exist already are never given.
+	// Empty: those that end in - and the home cluster's ID, as the namespace strategy
+	// Suffixed makes them. A pattern does not give names that what is installed in
+	// clusters commonly has, such as cert-manager or istio-system: list such a name
+	// itself. Names that begin with kube- or lodestone-, the namespace default, and
+	// namespaces that exist already are never given.
 	//
 	// +optional
 	// +listType=set
@@ -127,21 +140,32 @@ const (
 	Ready = "Ready"
 	// Connected: the home cluster renews its heartbeat.
 	Connected = "Connected"
+	// Confined: the API server enforces what home clusters may not do. While it does not, they get
+	// no rights that they have not already.
+	Confined = "Confined"
 )
 
 // HomeClusterStatus is what the remote agent publishes for a home cluster.
 type HomeClusterStatus struct {
+	// ObservedGeneration is the generation of the spec that the conditions speak of.
+	//
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// Conditions are Ready, Connected and Confined.
+	//
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// Capacity is what is offered in all; Allocatable is what the pods of the
-	// home cluster, those that run here included, may request: the offer less
-	// what others use.
+	// Capacity is what is offered in all.
 	//
 	// +optional
 	Capacity corev1.ResourceList `json:"capacity,omitempty"`
+	// Allocatable is what the pods of the home cluster, those that run here included,
+	// may request: the offer less what others use.
+	//
 	// +optional
 	Allocatable corev1.ResourceList `json:"allocatable,omitempty"`
 
@@ -150,10 +174,18 @@ type HomeClusterStatus struct {
 	// +optional
 	Nodes NodeSummary `json:"nodes,omitempty"`
 
-	// Namespaces and Pods are how many there are of the home cluster.
+	// StorageClasses are the classes of which its new claims may be.
+	//
+	// +optional
+	// +listType=set
+	StorageClasses []string `json:"storageClasses,omitempty"`
+
+	// Namespaces is how many there are of the home cluster.
 	//
 	// +optional
 	Namespaces int32 `json:"namespaces"`
+	// Pods is how many there are of the home cluster.
+	//
 	// +optional
 	Pods int32 `json:"pods"`
 }
@@ -164,10 +196,12 @@ type NodeSummary struct {
 	//
 	// +optional
 	Count int32 `json:"count"`
-	// OperatingSystem and Architecture are empty where nodes differ.
+	// OperatingSystem is empty where nodes differ.
 	//
 	// +optional
 	OperatingSystem string `json:"operatingSystem,omitempty"`
+	// Architecture is empty where nodes differ.
+	//
 	// +optional
 	Architecture string `json:"architecture,omitempty"`
 	// Topology is the labels topology.kubernetes.io/region and zone that all of
@@ -175,4 +209,9 @@ type NodeSummary struct {
 	//
 	// +optional
 	Topology map[string]string `json:"topology,omitempty"`
+	// DeclaredFeatures are those of Kubernetes that all of them declare.
+	//
+	// +optional
+	// +listType=atomic
+	DeclaredFeatures []string `json:"declaredFeatures,omitempty"`
 }

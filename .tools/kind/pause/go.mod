@@ -1,3 +1,0 @@
-module github.com/lodestone-storage/lodestone/tools/kind/pause
-
-go 1.26.0

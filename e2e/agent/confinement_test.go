@@ -1,0 +1,112 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/rand"
+
+	"github.com/lodestone-storage/lodestone/deploy/remote/home"
+	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+)
+
+// TestNoRightsAreGivenWhereHomesAreNotConfined: without the policy that the agent was built with, or
+// without its binding, a new home cluster gets no rights and one that is served no namespace more.
+// What was given before stays, so that volumes there can still be deleted.
+func TestNoRightsAreGivenWhereHomesAreNotConfined(t *testing.T) {
+	x := newTenant(t, nil)
+	before := x.namespace()
+	admission := bed.West.Client().AdmissionregistrationV1()
+	t.Cleanup(func() { confine(t) })
+
+	require.NoError(t, admission.ValidatingAdmissionPolicyBindings().Delete(t.Context(), "lodestone-home", remove))
+	late := "ns-" + rand.String(6)
+	x.request(late)
+	assert.Contains(t, x.told(late, "NotConfined"), "ValidatingAdmissionPolicyBinding lodestone-home is missing")
+	unbound(t, late)
+	assert.Equal(t, metav1.ConditionTrue, x.condition(before).Status)
+	bound(t, before)
+	// What starts a look at the home cluster, whose rights stay.
+	_, err := bed.West.Kubectl(t.Context(), "", "annotate", "namespace", x.tenantNamespace(), "a=b")
+	require.NoError(t, err)
+	eventually(t, "the owner is told", func() error {
+		home, err := bed.Agents.HomeClusters().Get(t.Context(), x.id, get)
+		if err != nil {
+			return err
+		}
+		if !meta.IsStatusConditionFalse(home.Status.Conditions, remotev1alpha1.Confined) ||
+			!meta.IsStatusConditionTrue(home.Status.Conditions, remotev1alpha1.Ready) {
+			return fmt.Errorf("conditions %+v", home.Status.Conditions)
+		}
+		return nil
+	})
+	confine(t)
+	x.given(late)
+	bound(t, late)
+
+	for what, change := range map[string]func(*admissionv1.ValidatingAdmissionPolicy){
+		"it lacks a rule": func(policy *admissionv1.ValidatingAdmissionPolicy) {
+			policy.Spec.Validations = policy.Spec.Validations[1:]
+		},
+		"it is about others": func(policy *admissionv1.ValidatingAdmissionPolicy) {
+			policy.Spec.MatchConditions[0].Expression = "request.userInfo.username == 'system:serviceaccount:lodestone-remote:lodestone-marker'"
+		},
+	} {
+		policy, err := admission.ValidatingAdmissionPolicies().Get(t.Context(), "lodestone-home", get)
+		require.NoError(t, err)
+		change(policy)
+		_, err = admission.ValidatingAdmissionPolicies().Update(t.Context(), policy, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		id := "h" + rand.String(6)
+		_, err = bed.Agents.HomeClusters().Create(t.Context(), &remotev1alpha1.HomeCluster{ObjectMeta: metav1.ObjectMeta{Name: id}}, create)
+		require.NoError(t, err)
+		eventually(t, "the new home cluster is told, when "+what, func() error {
+			home, err := bed.Agents.HomeClusters().Get(t.Context(), id, get)
+			if err != nil {
+				return err
+			}
+			ready := meta.FindStatusCondition(home.Status.Conditions, remotev1alpha1.Ready)
+			if ready == nil || ready.Status != metav1.ConditionFalse || ready.Reason != "NotConfined" {
+				return fmt.Errorf("condition %+v", ready)
+			}
+			return nil
+		})
+		mine := metav1.ListOptions{LabelSelector: keys.HomeID + "=" + id}
+		roles, err := bed.West.Client().RbacV1().RoleBindings(metav1.NamespaceAll).List(t.Context(), mine)
+		require.NoError(t, err)
+		wide, err := bed.West.Client().RbacV1().ClusterRoleBindings().List(t.Context(), mine)
+		require.NoError(t, err)
+		assert.Empty(t, roles.Items, what)
+		assert.Empty(t, wide.Items, what)
+		confine(t)
+		require.NoError(t, bed.AwaitTenant(t.Context(), id))
+	}
+}
+
+// confine puts the policy and its binding back.
+func confine(t *testing.T) {
+	t.Helper()
+	_, err := bed.West.Kubectl(context.WithoutCancel(t.Context()), string(home.Admission), "apply", "--server-side", "--force-conflicts",
+		"-f", "-")
+	require.NoError(t, err)
+}
+
+func bound(t *testing.T, namespace string) {
+	t.Helper()
+	_, err := bed.West.Client().RbacV1().RoleBindings(namespace).Get(t.Context(), "lodestone-home", get)
+	assert.NoError(t, err)
+}
+
+func unbound(t *testing.T, namespace string) {
+	t.Helper()
+	_, err := bed.West.Client().RbacV1().RoleBindings(namespace).Get(t.Context(), "lodestone-home", get)
+	assert.True(t, apierrors.IsNotFound(err), "%v", err)
+}

@@ -1,0 +1,64 @@
+package built
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// KubernetesVersion is the version of the control planes and of the nodes.
+const KubernetesVersion = "v1.36.3"
+
+// programs is the module of all programs of others but restic, which the mover's image has,
+// and the local-path provisioner, which cannot be in one module with etcd.
+const programs = "e2e/programs"
+
+// The sets that tests and clusters need.
+var (
+	// ControlPlane is etcd, the control plane and kubectl in one program.
+	ControlPlane = Set{Name: "controlplane", Folder: programs, Packages: []string{"./controlplane"}}
+	// Disk is the CSI driver for tests.
+	Disk = Set{Name: "disk", Folder: "e2e/disk", Packages: []string{"."}}
+	// Sidecars are those of CSI drivers, with the folder of the snapshots' custom resource
+	// definitions.
+	Sidecars = Set{Name: "sidecars", Folder: programs, Packages: []string{
+		"github.com/kubernetes-csi/external-attacher/v4/cmd/csi-attacher",
+		"github.com/kubernetes-csi/external-provisioner/v5/cmd/csi-provisioner",
+		"github.com/kubernetes-csi/external-resizer/cmd/csi-resizer",
+		"github.com/kubernetes-csi/external-snapshotter/v8/cmd/csi-snapshotter",
+		"github.com/kubernetes-csi/external-snapshotter/v8/cmd/snapshot-controller",
+	}, extra: copyDefinitions}
+	// Restic is what the mover's image has, without what restic's own builds leave out.
+	Restic = Set{Name: "restic", Folder: "mover/content/restic/program", Packages: []string{"tool"}, Tags: "disable_grpc_modules"}
+	// RestServer is an object store: restic's own.
+	RestServer = Set{Name: "rest-server", Folder: programs, Packages: []string{"github.com/restic/rest-server/cmd/rest-server"}}
+	// Kind, Node and LocalPath are what clusters without a registry consist of: kind itself;
+	// all of Kubernetes in one program, CoreDNS and pause; the provisioner of the class standard.
+	Kind      = Set{Name: "kind", Folder: programs, Packages: []string{"sigs.k8s.io/kind"}}
+	Node      = Set{Name: "node", Folder: programs, Packages: []string{"./kubernetes", "./coredns", "./pause"}}
+	LocalPath = Set{Name: "local-path-provisioner", Folder: programs + "/local-path-provisioner", Packages: []string{"tool"}}
+)
+
+// Sets are all of them.
+func Sets() []Set {
+	return []Set{ControlPlane, Disk, Sidecars, Restic, RestServer, Kind, Node, LocalPath}
+}
+
+// Definitions is the folder, among the sidecars, of the custom resource definitions of
+// snapshots.
+const Definitions = "crd"
+
+// copyDefinitions copies them out of the module that has them.
+func copyDefinitions(ctx context.Context, module, into string) error {
+	cmd := command(ctx, module, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/kubernetes-csi/external-snapshotter/client/v8")
+	from, err := cmd.Output()
+	if err != nil {
+		return fmt.Errorf("find the custom resource definitions: %w", err)
+	}
+	source := filepath.Join(string(from[:len(from)-1]), "config", "crd")
+	if err := os.CopyFS(filepath.Join(into, Definitions), os.DirFS(source)); err != nil {
+		return fmt.Errorf("copy the custom resource definitions: %w", err)
+	}
+	return nil
+}

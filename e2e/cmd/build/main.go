@@ -1,0 +1,40 @@
+// Command build prints the directories that hold the sets of programs that it is given the
+// names of. It builds those that the user's cache does not have.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"syscall"
+
+	"github.com/lodestone-storage/lodestone/e2e/built"
+)
+
+func main() {
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:])
+	cancel()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "build:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, names []string) error {
+	sets := built.Sets()
+	for _, name := range names {
+		i := slices.IndexFunc(sets, func(s built.Set) bool { return s.Name == name })
+		if i < 0 {
+			return fmt.Errorf("there is no set of programs %q", name)
+		}
+		directory, err := sets[i].Build(ctx, os.Stderr)
+		if err != nil {
+			return err
+		}
+		fmt.Println(directory)
+	}
+	return nil
+}

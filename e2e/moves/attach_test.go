@@ -1,0 +1,134 @@
+package moves
+
+import (
+	"context"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/lodestone-storage/lodestone/e2e/await"
+	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/sidecars"
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+)
+
+// attached is a driver of home whose volumes are attached to nodes: by the attach-detach
+// controller of the control plane and the real external-attacher. The nodes, which are
+// played, wait for that, and say which volumes they use.
+const attached = "attached.home.test"
+
+// attaches starts that driver, and makes a virtual class that has it at home.
+func attaches(t *testing.T, class string) *sidecars.Driver {
+	t.Helper()
+	programs, err := sidecars.Build(t.Context(), os.Stderr)
+	require.NoError(t, err)
+	driver, err := sidecars.Start(context.WithoutCancel(t.Context()), bed.Home, programs,
+		sidecars.Options{Name: attached, Pool: 100 << 30, Attach: true})
+	require.NoError(t, err)
+	t.Cleanup(driver.Kill)
+	classes := bed.Home.Client().StorageV1().StorageClasses()
+	_, err = classes.Create(t.Context(), driver.Class(attached, storagev1.VolumeBindingWaitForFirstConsumer), metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = classes.Create(t.Context(), &storagev1.StorageClass{
+		ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: keys.Driver,
+		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
+		Parameters:        map[string]string{keys.LocalClass: attached, keys.RemoteClass: fabric.WestWait},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = classes.Delete(context.Background(), class, metav1.DeleteOptions{}) })
+	return driver
+}
+
+// attachedAs returns the names of the volumes under which the data of a claim at home is
+// attached to nodes.
+func attachedAs(t *testing.T, namespace, claim string) (names []string) {
+	t.Helper()
+	virtual := await.Claim(t, bed.Home.Client(), namespace, claim).Spec.VolumeName
+	real, _ := realOf(t, namespace, claim)
+	all, err := bed.Home.Client().StorageV1().VolumeAttachments().List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	for i := range all.Items {
+		if name := *all.Items[i].Spec.Source.PersistentVolumeName; name == virtual || name == real.Name {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// TestAVolumeThatIsAttachedToItsNodeIsDetachedAndMoves is about drivers as those of most
+// clouds. The virtual volume is the one that is attached, and its attacher keeps it until
+// it is detached, which does not happen while a mover on that node has it too.
+func TestAVolumeThatIsAttachedToItsNodeIsDetachedAndMoves(t *testing.T) {
+	namespace := space(t)
+	driver := attaches(t, namespace)
+	deploysIn(t, namespace, namespace, "data")
+	claim := await.Claim(t, bed.Home.Client(), namespace, "data")
+	require.Equal(t, []string{claim.Spec.VolumeName}, attachedAs(t, namespace, "data"), "the pod came first")
+	volume := await.Volume(t, bed.Home.Client(), claim.Spec.VolumeName)
+	require.Contains(t, volume.Finalizers, "external-attacher/attached-home-test")
+
+	for _, cluster := range []string{"west", keys.Home} {
+		from := folder(t, namespace, "data")
+		done := reaches(t, move(t, namespace, "data", cluster), v1alpha1.MoveDone, v1alpha1.MoveFailed, v1alpha1.MoveAborted)
+		require.Equal(t, v1alpha1.MoveDone, done.Status.Phase, done.Status.Message)
+		t.Log("to", cluster, "downtime", done.Status.Downtime.Duration, spans(done))
+		at := folder(t, namespace, "data")
+		assert.NotEqual(t, from, at)
+		counts(t, at, counted(t, at)+10)
+		left, err := driver.Volumes()
+		require.NoError(t, err)
+		assert.Len(t, left, map[string]int{"west": 0, keys.Home: 1}[cluster], "what was left is not attached, and gone")
+	}
+
+	// A storage that does not detach: the move goes back by itself. The pods go on when the
+	// attach-detach controller has seen that it does again, which takes minutes.
+	deploysIn(t, namespace, namespace, "stuck")
+	at := folder(t, namespace, "stuck")
+	require.NoError(t, driver.Fail("ControllerUnpublishVolume", sidecars.Fault{Code: "UNAVAILABLE", Message: "the storage is away"}))
+	back := reaches(t, move(t, namespace, "stuck", "west", func(m *v1alpha1.VolumeMove) {
+		m.Spec.RollBackAfter = &metav1.Duration{Duration: time.Second}
+	}), v1alpha1.MoveFailed, v1alpha1.MoveDone)
+	require.NoError(t, driver.Heal("ControllerUnpublishVolume"))
+	require.Equal(t, v1alpha1.MoveFailed, back.Status.Phase, back.Status.Message)
+	assert.Contains(t, back.Status.Message, "which it is attached to")
+	assert.Contains(t, back.Status.Message, "spec.rollBackAfter")
+	assert.Equal(t, at, folder(t, namespace, "stuck"))
+	nothingLeft(t, namespace, back)
+}
+
+// TestNoPodIsStoppedWhereNothingHoldsTheNextOneBack takes the gate away from a namespace, as
+// an administrator may.
+func TestNoPodIsStoppedWhereNothingHoldsTheNextOneBack(t *testing.T) {
+	t.Parallel()
+	namespace := space(t)
+	deploys(t, namespace, "data")
+	running, from := podsOf(t, namespace, "data")[0], folder(t, namespace, "data")
+	bindings := bed.Home.Client().AdmissionregistrationV1().MutatingAdmissionPolicyBindings()
+	leaveOut := func(ctx context.Context, match string) {
+		_, err := bindings.Patch(ctx, "lodestone-move-gate", types.MergePatchType, []byte(`{"spec":{"matchResources":`+match+`}}`),
+			metav1.PatchOptions{})
+		require.NoError(t, err)
+	}
+	leaveOut(t.Context(), `{"namespaceSelector":{"matchExpressions":[{"key":"kubernetes.io/metadata.name","operator":"NotIn","values":["`+
+		namespace+`"]}]}}`)
+	t.Cleanup(func() { leaveOut(context.Background(), "null") })
+
+	back := reaches(t, move(t, namespace, "data", "west"), v1alpha1.MoveFailed, v1alpha1.MoveDone)
+	require.Equal(t, v1alpha1.MoveFailed, back.Status.Phase, back.Status.Message)
+	assert.Contains(t, back.Status.Message, "pod "+running.Name+" is not stopped, for a new one would not be held back")
+	assert.Contains(t, back.Status.Message, "lodestone-move-gate")
+	now := podsOf(t, namespace, "data")
+	require.Len(t, now, 1)
+	assert.Equal(t, running.UID, now[0].UID)
+	assert.Nil(t, now[0].DeletionTimestamp)
+	counts(t, from, counted(t, from)+10)
+	nothingLeft(t, namespace, back)
+}

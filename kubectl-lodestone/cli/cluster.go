@@ -1,0 +1,306 @@
+// Package cli has what the commands share: clusters with the user's own rights (ConnectHome,
+// ConnectRemote), what home has in a remote cluster (ReadHoldings), exit codes and errors (Refuse,
+// Misuse), the question before a change (Confirm), and waits (Reporter.Await). Read cluster.go
+// first.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/lodestone-storage/lodestone/pkg/clients"
+)
+
+// requestTimeout limits each request, so that a cluster that does not answer ends in an error
+// message.
+const requestTimeout = 15 * time.Second
+
+// Cluster is a cluster that is reached with the user's kubeconfig.
+type Cluster struct {
+	// Context is the name of its kubeconfig context. Messages use it as the cluster's name.
+	Context string
+	Config  *rest.Config
+	Client  kubernetes.Interface
+	Remotes *clients.RemoteClusters
+	Remote  *clients.RemoteClient
+	Moves   *clients.VolumeMoveClient
+}
+
+// ConnectHome returns the cluster that kubectl's own flags select.
+func ConnectHome(flags *genericclioptions.ConfigFlags) (*Cluster, error) {
+	loader := flags.ToRawKubeConfigLoader()
+	name := ""
+	if raw, err := loader.RawConfig(); err == nil {
+		name = raw.CurrentContext
+	}
+	if flags.Context != nil && *flags.Context != "" {
+		name = *flags.Context
+	}
+	config, err := loader.ClientConfig()
+	if err != nil {
+		return nil, Misuse("the home cluster cannot be found: %w; choose it with --context or --kubeconfig", err)
+	}
+	return newCluster(name, config)
+}
+
+// ConnectRemote returns the cluster of a context of a kubeconfig file; empty: of the context that
+// kubectl uses. It sends no request yet.
+func ConnectRemote(flags *genericclioptions.ConfigFlags, kubeconfig, name string) (*Cluster, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = kubeconfig
+	if kubeconfig == "" && flags.KubeConfig != nil {
+		rules.ExplicitPath = *flags.KubeConfig
+	}
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: name})
+	raw, err := loader.RawConfig()
+	if err != nil {
+		return nil, Misuse("the kubeconfig of the remote cluster cannot be read: %w; correct --remote-kubeconfig", err)
+	}
+	if name == "" {
+		name = raw.CurrentContext
+	}
+	if raw.Contexts[name] == nil {
+		return nil, Misuse("the kubeconfig has no context %q: choose --remote-context among those that kubectl config get-contexts lists", name)
+	}
+	config, err := loader.ClientConfig()
+	if err != nil {
+		return nil, Misuse("context %q cannot be used: %w; correct the kubeconfig", name, err)
+	}
+	return newCluster(name, config)
+}
+
+func newCluster(name string, config *rest.Config) (*Cluster, error) {
+	if name == "" {
+		name = config.Host
+	}
+	config = rest.CopyConfig(config)
+	config.UserAgent = "kubectl-lodestone"
+	if config.Timeout == 0 {
+		config.Timeout = requestTimeout
+	}
+	config.QPS, config.Burst = 50, 100
+	// Warnings of an API server are for authors of manifests.
+	config.WarningHandler = rest.NoWarnings{}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, Misuse("context %q cannot be used: %w; correct the kubeconfig", name, err)
+	}
+	remotes, err := clients.NewRemoteClusters(config)
+	if err != nil {
+		return nil, err
+	}
+	remote, err := clients.NewRemoteClient(config)
+	if err != nil {
+		return nil, err
+	}
+	moves, err := clients.NewVolumeMoveClient(config)
+	if err != nil {
+		return nil, err
+	}
+	return &Cluster{Context: name, Config: config, Client: client, Remotes: remotes, Remote: remote, Moves: moves}, nil
+}
+
+// UID returns the UID of the cluster's namespace kube-system, which identifies the cluster.
+func (c *Cluster) UID(ctx context.Context) (string, error) {
+	system, err := c.Client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+	if err != nil {
+		return "", c.Explain("get namespace kube-system", err)
+	}
+	return string(system.UID), nil
+}
+
+// Serves reports whether the API server serves a resource of a group and
+// version.
+func (c *Cluster) Serves(groupVersion, resource string) (bool, error) {
+	list, err := c.Client.Discovery().ServerResourcesForGroupVersion(groupVersion)
+	switch {
+	case apierrors.IsNotFound(err):
+		return false, nil
+	case err != nil:
+		return false, c.Explain("ask what its API server serves", err)
+	}
+	for _, r := range list.APIResources {
+		if r.Name == resource {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// Explain turns the error of a request into one sentence that says what to do. doing names the
+// request, such as "list nodes". The result wraps errors of the API.
+func (c *Cluster) Explain(doing string, err error) error {
+	var status apierrors.APIStatus
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, context.Canceled):
+		return fmt.Errorf("stopped before it could %s in the cluster of context %q; run the same command again to go on: %w", doing, c.Context,
+			err)
+	case apierrors.IsUnauthorized(err):
+		return fmt.Errorf("the cluster of context %q does not accept your credentials (%w): log in again or correct the kubeconfig", c.Context,
+			err)
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("you may not %s in the cluster of context %q: ask its administrator for that right (%w)", doing, c.Context, err)
+	case errors.As(err, &status):
+		return fmt.Errorf("%s in the cluster of context %q: %w", doing, c.Context, err)
+	}
+	return fmt.Errorf("the cluster of context %q does not answer (%s: %w): check its address in the kubeconfig and the network", c.Context,
+		doing, err)
+}
+
+// provisioner is the name of the provisioner's Deployment.
+const provisioner = "lodestone-provisioner"
+
+// ProvisionerID returns the cluster ID in the flags of the home cluster's provisioner; empty if it
+// uses the default, or if the user may not read its Deployment.
+func (c *Cluster) ProvisionerID(ctx context.Context, namespace string) (string, error) {
+	deployment, err := c.Client.AppsV1().Deployments(namespace).Get(ctx, provisioner, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
+		return "", nil
+	case err != nil:
+		return "", c.Explain("get the Deployment of the provisioner", err)
+	}
+	return clusterID(deployment.Spec.Template.Spec), nil
+}
+
+// HomeID returns the ID of the home cluster: the one in the provisioner's flags, else the default.
+func (c *Cluster) HomeID(ctx context.Context, namespace string) (string, error) {
+	id, err := c.ProvisionerID(ctx, namespace)
+	if err != nil || id != "" {
+		return id, err
+	}
+	uid, err := c.UID(ctx)
+	return DefaultID(uid), err
+}
+
+// DefaultID returns the ID that a cluster has if no flag sets one.
+func DefaultID(uid string) string { return uid[:min(8, len(uid))] }
+
+// clusterID returns the cluster ID in the flags of a provisioner's pod; empty for the default.
+func clusterID(pod corev1.PodSpec) string {
+	for _, container := range pod.Containers {
+		args := slices.Concat(container.Command, container.Args)
+		for i, arg := range args {
+			flag, value, given := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+			if flag != "cluster-id" || !strings.HasPrefix(arg, "-") {
+				continue
+			}
+			if !given && i+1 < len(args) {
+				value = args[i+1]
+			}
+			return value
+		}
+	}
+	return ""
+}
+
+// Right is permission for one kind of request.
+type Right struct {
+	Verb string
+	// Group is the API group of Resource; Resource may be "resource/subresource".
+	Group, Resource string
+	// Namespace is empty for what is cluster-wide; Name is empty for any.
+	Namespace, Name string
+}
+
+// String returns the right in the form of the arguments of kubectl auth can-i.
+func (r Right) String() string {
+	resource, subresource, _ := strings.Cut(r.Resource, "/")
+	resource = schema.GroupResource{Group: r.Group, Resource: resource}.String()
+	if subresource != "" {
+		resource += "/" + subresource
+	}
+	text := r.Verb + " " + resource
+	if r.Name != "" {
+		text += "/" + r.Name
+	}
+	if r.Namespace != "" {
+		text += " -n " + r.Namespace
+	}
+	return text
+}
+
+// Lacking returns those of the rights that the user does not have.
+func (c *Cluster) Lacking(ctx context.Context, rights ...Right) ([]Right, error) {
+	var lacking []Right
+	for _, right := range rights {
+		resource, subresource, _ := strings.Cut(right.Resource, "/")
+		review, err := c.Client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
+			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Verb: right.Verb, Group: right.Group, Resource: resource, Subresource: subresource, Namespace: right.Namespace, Name: right.Name,
+			}},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			return nil, c.Explain("ask for your own rights", err)
+		}
+		if !review.Status.Allowed {
+			lacking = append(lacking, right)
+		}
+	}
+	return lacking, nil
+}
+
+// Server is the address of an API server and what its certificate is verified with.
+type Server struct {
+	URL string
+	// CA is the certificate authority in PEM; empty: the system's authorities. If Name is not
+	// empty, the certificate must be valid for it instead of the URL's host.
+	CA   []byte
+	Name string
+}
+
+// Server returns the address of this cluster's API server and its authority. A non-empty address or
+// ca replaces that of the user's kubeconfig.
+func (c *Cluster) Server(address string, ca []byte) (Server, error) {
+	config := rest.CopyConfig(c.Config)
+	if err := rest.LoadTLSFiles(config); err != nil {
+		return Server{}, Misuse("the certificate authority of context %q cannot be read: %w; correct the kubeconfig", c.Context, err)
+	}
+	server := Server{URL: config.Host, CA: config.CAData, Name: config.ServerName}
+	if address != "" {
+		server.URL, server.Name = address, ""
+	}
+	if ca != nil {
+		server.CA = ca
+	}
+	parsed, err := url.Parse(server.URL)
+	if err != nil || parsed.Scheme != "https" || parsed.Host == "" {
+		return Server{}, Misuse("the address %q is not one of an API server: give --remote-server https://<host>:<port>", server.URL)
+	}
+	if config.Insecure && ca == nil {
+		return Server{}, Misuse("the kubeconfig does not check the certificate of context %q, so credentials could go astray: put "+
+			"certificate-authority-data into it, or give --remote-ca-file", c.Context)
+	}
+	return server, nil
+}
+
+// Loopback reports whether only programs of the same machine can reach the server.
+func (s Server) Loopback() bool {
+	parsed, err := url.Parse(s.URL)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(parsed.Hostname())
+	return parsed.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// String returns the address for messages.
+func (s Server) String() string { return fmt.Sprintf("%q", s.URL) }

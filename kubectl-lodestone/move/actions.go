@@ -1,0 +1,468 @@
+package move
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+)
+
+func statusCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
+	var output string
+	var everywhere bool
+	command := &cobra.Command{
+		Use:   "status [MOVE|PVC]",
+		Short: "Show how far moves are",
+		Long: `Status lists the moves of a namespace, or one, named by itself or by a claim that it
+moves: the phase, what is done of it, how fast, what it waits for and, of one, how its
+data travels.`,
+		Example: `  # How far is the move of claim data?
+  kubectl lodestone move status data -n shop`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkOutput(output); err != nil {
+				return err
+			}
+			home, namespace, err := connect(flags)
+			if err != nil {
+				return err
+			}
+			if everywhere {
+				namespace = metav1.NamespaceAll
+			}
+			moves := &v1alpha1.VolumeMoveList{}
+			if len(args) == 1 {
+				move, err := find(cmd.Context(), home, namespace, args[0])
+				if err != nil {
+					return err
+				}
+				moves.Items = append(moves.Items, *move)
+			} else if moves, err = home.Moves.In(namespace).List(cmd.Context(), metav1.ListOptions{}); err != nil {
+				return home.Explain("list VolumeMoves", err)
+			}
+			switch {
+			case output != "" && len(args) == 1:
+				return write(streams.Out, &moves.Items[0])
+			case output != "":
+				return writeAll(streams.Out, moves.Items)
+			}
+			if len(moves.Items) == 0 {
+				_, err := fmt.Fprintln(streams.Out, "there are no moves")
+				return err
+			}
+			if err := table(streams.Out, moves.Items, time.Now()); err != nil || len(args) == 0 {
+				return err
+			}
+			return writeRoutes(streams.Out, &moves.Items[0])
+		},
+	}
+	command.Flags().StringVarP(&output, "output", "o", "", "json: write the VolumeMove that is named, or a List of them")
+	command.Flags().BoolVarP(&everywhere, "all-namespaces", "A", false, "show the moves of all namespaces")
+	return command
+}
+
+// table lists moves, the latest last.
+func table(out io.Writer, moves []v1alpha1.VolumeMove, now time.Time) error {
+	slices.SortFunc(moves, func(a, b v1alpha1.VolumeMove) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
+	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(w, "NAME\tCLAIMS\tTARGET\tAGE\tSTATE")
+	for i := range moves {
+		move := &moves[i]
+		target := move.Spec.Target.Cluster + move.Spec.Target.Node
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", move.Name, strings.Join(move.Spec.Claims, ","), target,
+			duration.HumanDuration(now.Sub(move.CreationTimestamp.Time)), progressLine(move))
+	}
+	return w.Flush()
+}
+
+// writeRoutes writes one sentence for each claim: by which route its data travels, or travelled,
+// and why not directly.
+func writeRoutes(out io.Writer, move *v1alpha1.VolumeMove) error {
+	for _, claim := range move.Status.Claims {
+		var text string
+		switch claim.Transport {
+		case v1alpha1.TransportDirect:
+			text = "directly from mover to mover"
+		case v1alpha1.TransportSpliced:
+			text = "through the provisioner"
+			if legs := claim.Legs; legs != nil {
+				text += fmt.Sprintf(", which reaches the mover at the source %s and the one at the target %s", legText(legs.Source),
+					legText(legs.Target))
+			}
+			if claim.TransportMessage != "" {
+				text += ": " + claim.TransportMessage
+			}
+		default: // not connected yet
+			continue
+		}
+		if claim.Repository != "" {
+			text = fmt.Sprintf("through the repository of cluster %s (%s so far), and the rest %s", claim.Repository, size(claim.Stored), text)
+		}
+		if _, err := fmt.Fprintf(out, "the data of claim %s travels %s\n", claim.Name, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// routeSuffix returns in a few words the route of a move's data, for the end of a line; empty where
+// it is not known.
+func routeSuffix(status v1alpha1.VolumeMoveStatus) string {
+	text := ""
+	for _, claim := range status.Claims {
+		switch claim.Transport {
+		case v1alpha1.TransportDirect:
+			if text == "" {
+				text = "  direct"
+			}
+		case v1alpha1.TransportSpliced:
+			text = "  through the provisioner"
+		default: // not connected yet
+		}
+		if claim.Repository != "" && claim.Transport != "" {
+			text = "  through a repository"
+		}
+	}
+	return text
+}
+
+func legText(leg v1alpha1.MoveLeg) string {
+	switch leg {
+	case v1alpha1.LegAddress:
+		return "at its address"
+	case v1alpha1.LegAPIServer:
+		return "through the API server"
+	default:
+		return "in a way that is not known yet"
+	}
+}
+
+// action returns the command that requests an action of a move.
+func action(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams, verb string, wanted v1alpha1.MoveAction, short,
+	long string) *cobra.Command {
+	var output string
+	command := &cobra.Command{
+		Use:     verb + " MOVE|PVC",
+		Short:   short,
+		Long:    long,
+		Example: fmt.Sprintf("  # The latest move of claim data\n  kubectl lodestone move %s data -n shop", verb),
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkOutput(output); err != nil {
+				return err
+			}
+			home, namespace, err := connect(flags)
+			if err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), time.Minute)
+			defer cancel()
+			move, err := find(ctx, home, namespace, args[0])
+			if err != nil {
+				return err
+			}
+			move, err = setAction(ctx, home, move, wanted)
+			return printRequested(streams.Out, output, move, verb, err)
+		},
+	}
+	outputFlag(command.Flags(), &output)
+	return command
+}
+
+// find returns the move of a name or, if there is none, the latest move of the claim of that name.
+func find(ctx context.Context, home *cli.Cluster, namespace, name string) (*v1alpha1.VolumeMove, error) {
+	moves, err := home.Moves.In(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, home.Explain("list VolumeMoves", err)
+	}
+	var found *v1alpha1.VolumeMove
+	for i := range moves.Items {
+		move := &moves.Items[i]
+		if move.Name == name {
+			return move, nil
+		}
+		if slices.Contains(move.Spec.Claims, name) && (found == nil || found.CreationTimestamp.Before(&move.CreationTimestamp)) {
+			found = move
+		}
+	}
+	if found == nil {
+		return nil, fmt.Errorf("there is no move %q in namespace %q, nor one of a claim of that name: kubectl lodestone move status -n "+
+			"%s lists them", name, namespace, namespace)
+	}
+	return found, nil
+}
+
+// whyForbidden says why an action makes no sense for a move, empty if it does.
+func whyForbidden(move *v1alpha1.VolumeMove, action v1alpha1.MoveAction) string {
+	state, _ := outcomeOf(move)
+	switch {
+	case state == failed || state == refused || state == checked || move.Status.Phase == v1alpha1.MoveDone:
+		return fmt.Sprintf("move %s is over (%s): there is nothing to do", move.Name, move.Status.Phase)
+	case action == v1alpha1.ActionAbort && oneOf(move.Status.Phase, v1alpha1.MoveCommit, v1alpha1.MoveResume, v1alpha1.MoveRetain,
+		v1alpha1.MoveFinalize):
+		return fmt.Sprintf("move %s is committed, so it cannot be aborted: kubectl lodestone move rollback moves it back", move.Name)
+	case action == v1alpha1.ActionFinalize && state != moved:
+		return fmt.Sprintf("move %s is not done (%s): its source is the only copy that counts", move.Name, move.Status.Phase)
+	}
+	return ""
+}
+
+// setAction writes the wanted action into a move. It returns the move as it was last read, also
+// with an error.
+func setAction(ctx context.Context, home *cli.Cluster, move *v1alpha1.VolumeMove,
+	action v1alpha1.MoveAction) (*v1alpha1.VolumeMove, error) {
+	if move.Spec.Action == action {
+		return move, nil
+	}
+	if problem := whyForbidden(move, action); problem != "" {
+		return move, cli.Refuse("%s", problem)
+	}
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": move.UID}, "spec": map[string]any{"action": action},
+	})
+	if err != nil {
+		return move, fmt.Errorf("encode patch: %w", err)
+	}
+	patched, err := home.Moves.In(move.Namespace).Patch(ctx, move.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if apierrors.IsNotFound(err) {
+		return move, fmt.Errorf("VolumeMove %s/%s is gone: there is nothing left to do", move.Namespace, move.Name)
+	}
+	if err != nil {
+		return move, home.Explain("patch VolumeMove "+move.Namespace+"/"+move.Name, err)
+	}
+	return patched, nil
+}
+
+func giveUpCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
+	var yes bool
+	var output string
+	away := time.Hour
+	command := &cobra.Command{
+		Use:   "give-up MOVE|PVC",
+		Short: "End a move whose other cluster is gone for ever",
+		Long: `Give-up ends a move that waits for a cluster which will never answer again. One that is
+not committed goes back, as with abort, and so does one in Commit whose claims have no
+volumes at the target yet; of one that is done the copy at the source is forgotten.
+What the move made in that cluster stays there, and the VolumeMove says what that is. If
+the other cluster answers after all, it is cleaned up as ever.
+
+If a move that is not committed has its source in that cluster, the data is lost with
+it, and what was copied is not whole: it is kept until each claim is deleted, or
+declared lost with kubectl lodestone lose pvc.
+
+It asks for the name of the VolumeMove. It is refused (exit code 3) while the clusters
+of the move answer, were seen within --away, or were never looked at. It takes the right
+to giveup remoteclusters, which administrators of the home cluster have.`,
+		Example: "  # Cluster west burnt down in the midst of the latest move of claim data\n  kubectl lodestone move give-up data -n shop",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if away < 0 {
+				return cli.Misuse("--away cannot be negative: give a time such as 1h")
+			}
+			if err := checkOutput(output); err != nil {
+				return err
+			}
+			home, namespace, err := connect(flags)
+			if err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), time.Minute)
+			defer cancel()
+			move, err := find(ctx, home, namespace, args[0])
+			if err != nil {
+				return err
+			}
+			move, err = giveUp(ctx, home, streams, move, away, yes)
+			return printRequested(streams.Out, output, move, "give up", err)
+		},
+	}
+	command.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	command.Flags().DurationVar(&away, "away", away, "how long the cluster must not have answered")
+	outputFlag(command.Flags(), &output)
+	return command
+}
+
+// giveUp asks the user for confirmation, and then writes the request to the provisioner. It returns
+// the move as it was last read, also with an error.
+func giveUp(ctx context.Context, home *cli.Cluster, streams genericiooptions.IOStreams, move *v1alpha1.VolumeMove, away time.Duration,
+	yes bool) (*v1alpha1.VolumeMove, error) {
+	gone, err := goneClusters(ctx, home, move, away)
+	if err != nil {
+		return move, err
+	}
+	for _, cluster := range gone {
+		fmt.Fprintln(streams.ErrOut, consequences(move, cluster))
+	}
+	fmt.Fprintln(streams.ErrOut, "Go on only if that cluster is gone for ever.")
+	if err := cli.Confirm(streams.In, streams.ErrOut, yes, move.Name); err != nil {
+		return move, err
+	}
+	return setAction(ctx, home, move, v1alpha1.ActionGiveUp)
+}
+
+// goneClusters returns the clusters that a move would give up, or why none of them is gone.
+func goneClusters(ctx context.Context, home *cli.Cluster, move *v1alpha1.VolumeMove, away time.Duration) ([]string, error) {
+	if problem := whyForbidden(move, v1alpha1.ActionGiveUp); problem != "" {
+		return nil, cli.Refuse("%s", problem)
+	}
+	var gone []string
+	first := cli.Refuse("move %s needs no other cluster now: kubectl lodestone move abort or finalize ends it", move.Name)
+	for i, cluster := range clustersNeeded(move) {
+		remote, err := home.Remotes.Get(ctx, cluster, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			remote = nil
+		case err != nil:
+			return nil, home.Explain("get RemoteCluster "+cluster, err)
+		}
+		switch err := checkGone(cluster, remote, away, time.Now()); {
+		case err == nil:
+			gone = append(gone, cluster)
+		case i == 0:
+			first = err
+		}
+	}
+	if len(gone) == 0 {
+		return nil, first
+	}
+	return gone, nil
+}
+
+func committed(move *v1alpha1.VolumeMove) bool {
+	return oneOf(move.Status.Phase, v1alpha1.MoveCommit, v1alpha1.MoveResume, v1alpha1.MoveRetain, v1alpha1.MoveFinalize)
+}
+
+// clustersNeeded returns the remote clusters without which a move does not end.
+func clustersNeeded(move *v1alpha1.VolumeMove) []string {
+	var clusters []string
+	add := func(place *v1alpha1.MovePlace) {
+		if place != nil && place.Cluster != keys.Home && !slices.Contains(clusters, place.Cluster) {
+			clusters = append(clusters, place.Cluster)
+		}
+	}
+	for _, claim := range move.Status.Claims {
+		if !committed(move) || move.Status.Phase == v1alpha1.MoveCommit {
+			add(claim.Target)
+		}
+		add(claim.Source)
+	}
+	return clusters
+}
+
+// checkGone returns why a cluster must not be given up, nil if it may be; remote is nil if
+// there is no RemoteCluster of that name. It is pure.
+func checkGone(cluster string, remote *v1alpha1.RemoteCluster, away time.Duration, now time.Time) error {
+	if remote == nil {
+		return nil
+	}
+	reachable := meta.FindStatusCondition(remote.Status.Conditions, v1alpha1.Reachable)
+	switch {
+	case reachable == nil || reachable.Status == metav1.ConditionUnknown:
+		return cli.Refuse("it is not known whether cluster %q is gone: let the provisioner look at it, with a kubeconfig that leads there",
+			cluster)
+	case reachable.Status == metav1.ConditionTrue:
+		return cli.Refuse("cluster %q answers, so nothing is left there: kubectl lodestone move abort or finalize ends the move", cluster)
+	}
+	if gone := now.Sub(reachable.LastTransitionTime.Time); gone < away {
+		return cli.Refuse("cluster %q was seen %s ago, which may be a short outage: wait until it has been away for %s, or give another "+
+			"time with --away", cluster, gone.Round(time.Second), away)
+	}
+	return nil
+}
+
+// consequences says what happens to the data of a move that gives a cluster up.
+func consequences(move *v1alpha1.VolumeMove, cluster string) string {
+	source := slices.ContainsFunc(move.Status.Claims, func(claim v1alpha1.MovedClaim) bool {
+		return claim.Source != nil && claim.Source.Cluster == cluster
+	})
+	text := fmt.Sprintf("VolumeMove %s/%s is to end without cluster %q. ", move.Namespace, move.Name, cluster)
+	target := slices.ContainsFunc(move.Status.Claims, func(claim v1alpha1.MovedClaim) bool {
+		return claim.Target != nil && claim.Target.Cluster == cluster
+	})
+	switch {
+	case target && move.Status.Phase == v1alpha1.MoveCommit:
+		return text + "If no claim has its volume there yet, its pods go on at the source, and what was copied stays there.\nElse the move " +
+			"goes on to wait for that cluster."
+	case source && committed(move):
+		return text + "The copy that was kept there stays there; nothing at home knows of it any more."
+	case source:
+		return text + "The data of its claims is there, and lost with it; what was copied is not whole.\nIt is kept until each claim is " +
+			"deleted or declared lost: kubectl lodestone lose pvc NAME."
+	}
+	return text + "Its claims stay at the source; what was made for them there stays there."
+}
+
+// outputFlag adds the flag -o of a command that requests an action of one move.
+func outputFlag(flags *pflag.FlagSet, output *string) {
+	flags.StringVarP(output, "output", "o", "", "json: write the VolumeMove, also if that is refused")
+}
+
+func checkOutput(output string) error {
+	if output != "" && output != "json" {
+		return cli.Misuse("output %q is not known: give -o json", output)
+	}
+	return nil
+}
+
+// printRequested prints that an action was requested, or returns err, which says why not; with an
+// output format it writes the move either way.
+func printRequested(out io.Writer, output string, move *v1alpha1.VolumeMove, verb string, err error) error {
+	if output != "" {
+		if unwritten := write(out, move); err == nil {
+			err = unwritten
+		}
+		return err
+	}
+	if err == nil {
+		_, err = fmt.Fprintf(out, "volumemove/%s: asked to %s\n", move.Name, verb)
+	}
+	return err
+}
+
+// write writes a move as JSON.
+func write(out io.Writer, move *v1alpha1.VolumeMove) error { return encode(out, typed(move)) }
+
+// writeAll writes moves as one JSON object, a List.
+func writeAll(out io.Writer, moves []v1alpha1.VolumeMove) error {
+	items := make([]*v1alpha1.VolumeMove, 0, len(moves))
+	for i := range moves {
+		items = append(items, typed(&moves[i]))
+	}
+	return encode(out, map[string]any{"apiVersion": "v1", "kind": "List", "items": items})
+}
+
+// typed returns a copy of a move with kind and apiVersion, which clients leave out, and without
+// managedFields, as kubectl prints objects.
+func typed(move *v1alpha1.VolumeMove) *v1alpha1.VolumeMove {
+	move = move.DeepCopy()
+	move.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("VolumeMove"))
+	move.ManagedFields = nil
+	return move
+}
+
+func encode(out io.Writer, object any) error {
+	encoder := json.NewEncoder(out)
+	encoder.SetIndent("", "  ")
+	if err := encoder.Encode(object); err != nil {
+		return fmt.Errorf("write JSON: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,127 @@
+package move
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+)
+
+var volumeMoves = v1alpha1.GroupVersion.WithResource("volumemoves").GroupResource()
+
+func TestWhatMayPassIsAskedAgain(t *testing.T) {
+	for name, row := range map[string]struct {
+		err    error
+		passes bool
+	}{
+		"no connection":        {syscall.ECONNREFUSED, true},
+		"no answer in time":    {context.DeadlineExceeded, true},
+		"too many requests":    {apierrors.NewTooManyRequests("later", 1), true},
+		"a server in trouble":  {apierrors.NewInternalError(errors.New("no leader")), true},
+		"a server that starts": {apierrors.NewServiceUnavailable("starting"), true},
+		"a deleted move":       {apierrors.NewNotFound(volumeMoves, "data-x"), false},
+		"a right taken away":   {apierrors.NewForbidden(volumeMoves, "data-x", nil), false},
+		"a login that is over": {apierrors.NewUnauthorized("log in"), false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			began, times := time.Now(), 0
+			var said bytes.Buffer
+			move, err := poll(t.Context(), newScreen(&said), func(context.Context) (*v1alpha1.VolumeMove, error) {
+				times++
+				if times < 4 {
+					return nil, row.err
+				}
+				return moveIn(v1alpha1.MovePreCopy), nil
+			})
+			if !row.passes {
+				assert.ErrorIs(t, err, row.err, name)
+				assert.Equal(t, 1, times, name)
+				return
+			}
+			require.NoError(t, err, name)
+			assert.NotNil(t, move)
+			assert.Equal(t, 3*retryInterval, time.Since(began), name)
+			assert.Contains(t, said.String(), "asking again for 2m0s: ", name)
+			assert.Equal(t, 1, bytes.Count(said.Bytes(), []byte("\n")), "it is said once")
+
+			began = time.Now()
+			_, err = poll(t.Context(), newScreen(&said), func(context.Context) (*v1alpha1.VolumeMove, error) { return nil, row.err })
+			assert.ErrorIs(t, err, row.err, name)
+			assert.Equal(t, maxUnreadable, time.Since(began), name)
+		})
+	}
+}
+
+func TestWhoCannotFollowAMoveIsToldThatItGoesOn(t *testing.T) {
+	home := &cli.Cluster{Context: "home"}
+	move := moveIn(v1alpha1.MovePreCopy)
+	for name, row := range map[string]struct {
+		err  error
+		says string
+	}{
+		"no right":  {apierrors.NewForbidden(volumeMoves, "data-x", nil), "ask its administrator for that right"},
+		"no login":  {apierrors.NewUnauthorized("log in"), "log in again"},
+		"no answer": {syscall.ECONNREFUSED, "does not answer"},
+	} {
+		err := followError(home, move, row.err)
+		assert.ErrorContains(t, err, row.says, name)
+		assert.ErrorContains(t, err, "; the move goes on: kubectl lodestone move status data-x -n shop shows it", name)
+	}
+	err := followError(home, move, apierrors.NewNotFound(volumeMoves, "data-x"))
+	assert.ErrorContains(t, err, "VolumeMove shop/data-x was deleted: by itself a move that is not committed then goes back")
+	move.Spec.DryRun = true
+	assert.NotContains(t, followError(home, move, syscall.ECONNREFUSED).Error(), "the move goes on")
+}
+
+func TestAnAPIServerThatFailsOnceEndsNoStatefulSet(t *testing.T) {
+	t.Parallel()
+	broken := 0
+	r, wrote := shop(t, &server{breaks: func(w http.ResponseWriter) bool {
+		if broken++; broken > 1 {
+			return false
+		}
+		http.Error(w, "no leader", http.StatusInternalServerError)
+		return true
+	}})
+	require.NoError(t, r.replicas(t))
+	out, said := wrote()
+	assert.Contains(t, out, "data-db-2; ")
+	assert.Contains(t, said, "the move cannot be seen for now")
+}
+
+func TestHowDataTravelsIsShown(t *testing.T) {
+	direct := v1alpha1.MovedClaim{Name: "data", Bytes: 1, BytesTotal: 2, Transport: v1alpha1.TransportDirect}
+	spliced := v1alpha1.MovedClaim{Name: "log", Bytes: 1, BytesTotal: 2, Transport: v1alpha1.TransportSpliced,
+		Legs: &v1alpha1.MoveLegs{Source: v1alpha1.LegAddress, Target: v1alpha1.LegAPIServer}, TransportMessage: "the networks are apart"}
+	for name, row := range map[string]struct {
+		claims     []v1alpha1.MovedClaim
+		line, said string
+	}{
+		"not yet": {claims: []v1alpha1.MovedClaim{{Name: "data", Bytes: 1, BytesTotal: 2}}},
+		"directly": {claims: []v1alpha1.MovedClaim{direct}, line: "  direct",
+			said: "the data of claim data travels directly from mover to mover\n"},
+		"both ways": {claims: []v1alpha1.MovedClaim{direct, spliced}, line: "  through the provisioner",
+			said: "the data of claim data travels directly from mover to mover\nthe data of claim log travels through the provisioner, which " +
+				"reaches the mover at the source at its address and the one at the target through the API server: the networks are apart\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			move := moveIn(v1alpha1.MoveFinalSync)
+			move.Status.Claims = row.claims
+			assert.Equal(t, "FinalSync       "+progressBar(sumOf(move.Status))+row.line, progressLine(move))
+			var out bytes.Buffer
+			require.NoError(t, writeRoutes(&out, move))
+			assert.Equal(t, row.said, out.String())
+		})
+	}
+}

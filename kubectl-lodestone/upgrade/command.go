@@ -1,0 +1,126 @@
+// Package upgrade is the command check-upgrade: it shows what the next version of Lodestone changes
+// for the installation in a cluster, before anybody upgrades it. command.go reads the cluster and
+// prints, findings.go decides what is worth a line and is pure. A change of a default or of a right
+// adds its line to checks in findings.go.
+package upgrade
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/tools/pager"
+
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
+)
+
+// readTimeout limits all reads together.
+const readTimeout = 2 * time.Minute
+
+// New returns the command.
+func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
+	return &cobra.Command{
+		Use:   "check-upgrade",
+		Short: "Show what the version of this plugin changes for an installation",
+		Long: `Check-upgrade shows what changes for the Lodestone of a cluster when it is upgraded
+to the version of this plugin: one line for each thing that would behave in another
+way, with what to do about it. It changes nothing. Run it with the new plugin before
+the upgrade, in the home cluster and in each remote cluster. What you may not read is
+left out and named.`,
+		Example: `  # Before home is upgraded
+  kubectl lodestone check-upgrade
+
+  # Before the remote agent of cluster west is upgraded
+  kubectl lodestone check-upgrade --context west`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cluster, err := cli.ConnectHome(flags)
+			if err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), readTimeout)
+			defer cancel()
+			installation, unread, err := read(ctx, cluster)
+			if err != nil {
+				return err
+			}
+			if len(unread) > 0 {
+				fmt.Fprintf(streams.ErrOut, "note: left out what you may not read: %s\n", strings.Join(unread, ", "))
+			}
+			return write(streams, cluster.Context, Findings(installation))
+		},
+	}
+}
+
+func write(streams genericiooptions.IOStreams, name string, findings []Finding) error {
+	if len(findings) == 0 {
+		_, err := fmt.Fprintf(streams.Out, "The upgrade changes nothing for what is in the cluster of context %q.\n", name)
+		return err
+	}
+	for _, finding := range findings {
+		if _, err := fmt.Fprintln(streams.Out, finding); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// read reads all that the findings are made from, and returns the names of the resources that the
+// user may not list. A resource that the cluster does not serve has no objects.
+func read(ctx context.Context, cluster *cli.Cluster) (i Installation, unread []string, err error) {
+	core, storage := cluster.Client.CoreV1(), cluster.Client.StorageV1()
+	for _, list := range []struct {
+		resource string
+		page     pager.ListPageFunc
+		keep     func(runtime.Object)
+	}{
+		{"remoteclusters", all(cluster.Remotes.List), keep(&i.Remotes)},
+		{"homeclusters", all(cluster.Remote.HomeClusters().List), keep(&i.Homes)},
+		{"namespaces", all(core.Namespaces().List), keep(&i.Namespaces)},
+		{"storageclasses", all(storage.StorageClasses().List), keep(&i.Classes)},
+		{"persistentvolumes", all(core.PersistentVolumes().List), keep(&i.Volumes)},
+		{"persistentvolumeclaims", all(core.PersistentVolumeClaims("").List), keep(&i.Claims)},
+		{"nodes", all(core.Nodes().List), keep(&i.Nodes)},
+		{"pods", all(core.Pods("").List), keep(&i.Pods)},
+	} {
+		err := pager.New(list.page).EachListItem(ctx, metav1.ListOptions{}, func(object runtime.Object) error {
+			list.keep(object)
+			return nil
+		})
+		switch {
+		case apierrors.IsForbidden(err):
+			unread = append(unread, list.resource)
+		case err != nil && !apierrors.IsNotFound(err):
+			return i, nil, cluster.Explain("list "+list.resource, err)
+		}
+	}
+	slices.Sort(unread)
+	return i, unread, nil
+}
+
+// all makes a page function of the method List of a typed client.
+func all[L runtime.Object](list func(context.Context, metav1.ListOptions) (L, error)) pager.ListPageFunc {
+	return func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+		return list(ctx, options)
+	}
+}
+
+// keep appends the objects of a list to objects.
+func keep[T any, P interface {
+	*T
+	runtime.Object
+}](objects *[]P) func(runtime.Object) {
+	return func(object runtime.Object) {
+		if o, ok := object.(P); ok {
+			*objects = append(*objects, o)
+		}
+	}
+}

@@ -1,0 +1,465 @@
+package why
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/refusal"
+)
+
+var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// setting returns a home cluster with a node and a remote cluster, west, that is
+// well and open to namespace shop.
+func setting(changes ...func(*Setting)) Setting {
+	s := Setting{
+		Now:       now,
+		Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{keys.Offload: keys.OffloadEnabled}}},
+		Clusters:  []v1alpha1.RemoteCluster{remoteCluster("west", metav1.ConditionTrue, "Ready", "volumes can be made there")},
+		Nodes:     []corev1.Node{homeNode("home-1"), virtualNode("west")},
+	}
+	for _, change := range changes {
+		change(&s)
+	}
+	return s
+}
+
+func remoteCluster(name string, ready metav1.ConditionStatus, reason, message string) v1alpha1.RemoteCluster {
+	return v1alpha1.RemoteCluster{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Status: v1alpha1.RemoteClusterStatus{Conditions: []metav1.Condition{{Type: v1alpha1.Ready, Status: ready, Reason: reason,
+			Message: message}}},
+	}
+}
+
+func closed(s *Setting)    { s.Namespace.Labels = nil }
+func elsewhere(s *Setting) { s.Namespace.Annotations = map[string]string{keys.OffloadClusters: "east"} }
+
+// partitioned is a remote cluster that does not answer.
+func partitioned(s *Setting) {
+	s.Clusters[0] = remoteCluster("west", metav1.ConditionFalse, "NotReachable",
+		"its API server does not answer as it should: connection refused")
+	s.Nodes[1].Status.Conditions = []corev1.NodeCondition{
+		{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, Reason: "NodeStatusUnknown", Message: "Kubelet stopped posting node status."},
+		{Type: remoteReady, Status: corev1.ConditionFalse, Reason: "RemoteSilent", Message: "cluster west does not answer: connection refused"},
+	}
+}
+
+func homeNode(name string) corev1.Node {
+	return corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
+	}
+}
+
+func virtualNode(cluster string) corev1.Node {
+	node := homeNode(cluster)
+	node.Labels = map[string]string{keys.Cluster: cluster, "type": "virtual-kubelet"}
+	node.Spec.Taints = []corev1.Taint{{Key: keys.RemoteTaint, Value: cluster, Effect: corev1.TaintEffectNoSchedule}}
+	return node
+}
+
+func pod(changes ...func(*corev1.Pod)) *corev1.Pod {
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1", UID: "pod-uid"},
+		Spec: corev1.PodSpec{
+			SchedulerName: "default-scheduler",
+			Tolerations:   []corev1.Toleration{{Key: keys.RemoteTaint, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}},
+		},
+		Status: corev1.PodStatus{Phase: corev1.PodPending},
+	}
+	for _, change := range changes {
+		change(p)
+	}
+	return p
+}
+
+func on(node string) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Spec.NodeName = node } }
+
+func held(p *corev1.Pod) { p.Finalizers = append(p.Finalizers, keys.RemotePodFinalizer) }
+
+func going(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: now} }
+
+func intolerant(p *corev1.Pod) { p.Spec.Tolerations = nil }
+
+func toWest(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{keys.Cluster: "west"} }
+
+func unfit(message string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable",
+			Message: message}}
+	}
+}
+
+func waitingFor(reason, message string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app",
+			State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}}}
+	}
+}
+
+// claim returns a claim of the virtual class that no node was chosen for.
+func claim(changes ...func(*Claim)) Claim {
+	c := Claim{
+		Name: "data",
+		Claim: &corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data"},
+			Spec:       corev1.PersistentVolumeClaimSpec{StorageClassName: ptr.To("lodestone")},
+			Status:     corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending},
+		},
+		Class: &storagev1.StorageClass{
+			ObjectMeta: metav1.ObjectMeta{Name: "lodestone"}, Provisioner: keys.Driver,
+			VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
+		},
+	}
+	for _, change := range changes {
+		change(&c)
+	}
+	return c
+}
+
+func annotated(key, value string) func(*Claim) {
+	return func(c *Claim) { metav1.SetMetaDataAnnotation(&c.Claim.ObjectMeta, key, value) }
+}
+
+func boundIn(cluster string) func(*Claim) {
+	return func(c *Claim) {
+		c.Claim.Status.Phase = corev1.ClaimBound
+		c.Claim.Spec.VolumeName = "pvc-1"
+		c.Volume = &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{
+			Name: "pvc-1", Annotations: map[string]string{keys.Backing: cluster + "/shop/data/uid"},
+		}}
+	}
+}
+
+func named(name string) func(*Claim) { return func(c *Claim) { c.Name = name } }
+
+func absent(c *Claim) { c.Claim, c.Class = nil, nil }
+
+func refusedBy(cluster, reason, message string) func(*Claim) {
+	return func(c *Claim) {
+		encoded, err := refusal.Encode([]refusal.Refusal{{Cluster: cluster, Reason: reason, Message: message, Until: now.Add(time.Minute)}})
+		if err != nil {
+			panic(err)
+		}
+		annotated(keys.Refused, encoded)(c)
+	}
+}
+
+func said(reason, message string) func(*Claim) {
+	return func(c *Claim) { c.Events = append(c.Events, event(reason, message, time.Minute)) }
+}
+
+func event(reason, message string, ago time.Duration) corev1.Event {
+	return corev1.Event{Reason: reason, Message: message, LastTimestamp: metav1.NewTime(now.Add(-ago))}
+}
+
+func TestWhyAPodWaits(t *testing.T) {
+	for name, test := range map[string]struct {
+		pod     Pod
+		setting Setting
+		want    string
+		fine    bool
+	}{
+		"no scheduler has seen it": {
+			pod: Pod{Pod: pod()}, setting: setting(),
+			want: `no scheduler has looked at pod "web-1" yet: see whether scheduler "default-scheduler" runs`,
+		},
+		"it is held back": {
+			pod:     Pod{Pod: pod(func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.com/quota"}} })},
+			setting: setting(),
+			want:    `pod "web-1" is held back by scheduling gate "example.com/quota": whoever set it removes it`,
+		},
+		"it is held back by a move": {
+			pod:     Pod{Pod: pod(func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: keys.MovingGate}} })},
+			setting: setting(),
+			want:    `pod "web-1" is held back by scheduling gate "lodestone.dev/moving" while the volume of a claim of it is moved: kubectl lodestone move status -n shop says how far that is`,
+		},
+		"no node has room": {
+			pod: Pod{Pod: pod(unfit("0/2 nodes are available: 2 Insufficient cpu."))}, setting: setting(),
+			want: `pod "web-1" fits no node: 0/2 nodes are available: 2 Insufficient cpu.`,
+		},
+		"its claim does not exist": {
+			pod: Pod{Pod: pod(unfit(`persistentvolumeclaim "data" not found`)), Claims: []Claim{claim(absent)}}, setting: setting(),
+			want: `pod "web-1" has no node, for claim "data" does not exist: create it`,
+		},
+		"west refused its claim": {
+			pod: Pod{Pod: pod(unfit("0/2 nodes are available")),
+				Claims: []Claim{claim(refusedBy("west", "QuotaExceeded", "the quota leaves no room"))}},
+			setting: setting(),
+			want:    `pod "web-1" has no node yet, for claim "data" was refused by cluster "west": the quota leaves no room; that place is tried again after 03:05:05`,
+		},
+		"its claim waits for it and no node has room": {
+			pod: Pod{Pod: pod(unfit("0/2 nodes are available: 2 Insufficient cpu.")), Claims: []Claim{claim()}}, setting: setting(),
+			want: `pod "web-1" fits no node: 0/2 nodes are available: 2 Insufficient cpu.`,
+		},
+		"its data is in two clusters": {
+			pod: Pod{Pod: pod(unfit("0/2 nodes are available")),
+				Claims: []Claim{claim(boundIn("west"), named("a")), claim(boundIn("home"), named("b"))}},
+			setting: setting(),
+			want:    `pod "web-1" has no node, for its data is in different clusters: claim "b" in the home cluster, claim "a" in cluster "west"; use claims of one cluster`,
+		},
+		"its data is in west, which does not answer": {
+			pod: Pod{Pod: pod(unfit("0/2 nodes are available")), Claims: []Claim{claim(boundIn("west"))}}, setting: setting(partitioned),
+			want: `pod "web-1" can run only in cluster "west", where the data of claim "data" is, but it does not answer: cluster west does not answer: connection refused`,
+		},
+		"its data is in west, which is full": {
+			pod: Pod{Pod: pod(unfit("0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match PersistentVolume's node affinity.")),
+				Claims: []Claim{claim(boundIn("west"))}},
+			setting: setting(),
+			want:    `pod "web-1" can run only in cluster "west", where the data of claim "data" is, and no node of it takes the pod: 0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match PersistentVolume's node affinity.`,
+		},
+		"its data is in west, whose node is cordoned": {
+			pod:     Pod{Pod: pod(unfit("0/2 nodes are available")), Claims: []Claim{claim(boundIn("west"))}},
+			setting: setting(func(s *Setting) { s.Nodes[1].Spec.Unschedulable = true }),
+			want:    `pod "web-1" can run only in cluster "west", where the data of claim "data" is, but its node "west" is cordoned: kubectl uncordon west`,
+		},
+		"its data is in west, which has no node": {
+			pod:     Pod{Pod: pod(unfit("0/1 nodes are available")), Claims: []Claim{claim(boundIn("west"))}},
+			setting: setting(func(s *Setting) { s.Nodes = s.Nodes[:1] }),
+			want:    `pod "web-1" can run only in cluster "west", where the data of claim "data" is, but no node stands for it: see whether the program for virtual nodes runs (kubectl get pods -n lodestone-system)`,
+		},
+		"its data is in west, but its namespace was closed": {
+			pod: Pod{Pod: pod(unfit("0/2 nodes are available")), Claims: []Claim{claim(boundIn("west"))}}, setting: setting(closed),
+			want: `pod "web-1" can run only in cluster "west", where the data of claim "data" is, but namespace "shop" is not open to remote clusters: kubectl label namespace shop lodestone.dev/offload=enabled`,
+		},
+		"it asks for west, but its namespace is open to east alone": {
+			pod: Pod{Pod: pod(toWest, unfit("0/2 nodes are available"))}, setting: setting(elsewhere),
+			want: `pod "web-1" is to run in cluster "west", but namespace "shop" is not open to it: its annotation lodestone.dev/clusters lists "east"; add the cluster there`,
+		},
+		"it asks for west, but was made before its namespace was opened": {
+			pod: Pod{Pod: pod(toWest, intolerant, unfit("0/2 nodes are available"))}, setting: setting(),
+			want: `pod "web-1" is to run in cluster "west", but the pod does not tolerate taint lodestone.dev/remote=west of node "west": pods that are made after their namespace was opened do, so delete the pod and let it be made anew`,
+		},
+		"west has not made it for want of quota there": {
+			pod: Pod{Pod: pod(on("west"), held), Events: []corev1.Event{
+				event("Scheduled", "Successfully assigned shop/web-1 to west", 2*time.Minute),
+				event("RemotePodPending", `cluster west has not made the pod yet: This cluster refused the pod: exceeded quota: home.`, time.Minute),
+			}}, setting: setting(),
+			want: `pod "web-1" is in cluster "west": cluster west has not made the pod yet: This cluster refused the pod: exceeded quota: home.`,
+		},
+		"its image cannot be pulled in west": {
+			pod: Pod{Pod: pod(on("west"), held, waitingFor("ImagePullBackOff", `Back-off pulling image "shop/web:2"`))}, setting: setting(),
+			want: `pod "web-1" is in cluster "west": container "app" waits (ImagePullBackOff): Back-off pulling image "shop/web:2"`,
+		},
+		"it crashes": {
+			pod: Pod{Pod: pod(on("west"), held, waitingFor("CrashLoopBackOff", "back-off 20s"))}, setting: setting(),
+			want: `pod "web-1" is in cluster "west": container "app" waits (CrashLoopBackOff): back-off 20s: kubectl logs web-1 -n shop -c app --previous`,
+		},
+		"it is being started in west": {
+			pod: Pod{Pod: pod(on("west"), held, waitingFor("ContainerCreating", ""))}, setting: setting(),
+			want: `pod "web-1" is being started in cluster "west"`,
+		},
+		"it is in west, which does not answer": {
+			pod: Pod{Pod: pod(on("west"), held)}, setting: setting(partitioned),
+			want: `pod "web-1" is in cluster "west", which does not answer: cluster west does not answer: connection refused; it may still run there`,
+		},
+		"its volume cannot be mounted at home": {
+			pod:     Pod{Pod: pod(on("home-1")), Events: []corev1.Event{event("FailedMount", "MountVolume.SetUp failed", time.Minute)}},
+			setting: setting(),
+			want:    `pod "web-1" is on node "home-1": MountVolume.SetUp failed`,
+		},
+		"it is being deleted and west does not answer": {
+			pod: Pod{Pod: pod(on("west"), held, going)}, setting: setting(partitioned),
+			want: `pod "web-1" is being deleted, but whether its copy in cluster "west" has ended cannot be seen (cluster west does not answer: connection refused): it goes by itself once that cluster answers; if that cluster is gone for ever: kubectl lodestone release pod web-1 -n shop`,
+		},
+		"it is being deleted and ends in west": {
+			pod: Pod{Pod: pod(on("west"), held, going)}, setting: setting(),
+			want: `pod "web-1" is being deleted and waits until its copy in cluster "west" has ended`,
+		},
+		"it is being deleted and somebody else holds it": {
+			pod: Pod{Pod: pod(on("home-1"), going, func(p *corev1.Pod) { p.Finalizers = []string{"example.com/backup"} })}, setting: setting(),
+			want: `pod "web-1" is being deleted and is held by example.com/backup`,
+		},
+		"it failed": {
+			pod: Pod{Pod: pod(on("west"), func(p *corev1.Pod) {
+				p.Status.Phase, p.Status.Reason, p.Status.Message = corev1.PodFailed, "RemotePodLost", "the pod is gone in cluster west"
+			})}, setting: setting(),
+			want: `pod "web-1" has failed: the pod is gone in cluster west`,
+		},
+		"it is not ready": {
+			pod: Pod{Pod: pod(on("west"), held, func(p *corev1.Pod) {
+				p.Status.Phase = corev1.PodRunning
+				p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse,
+					Message: "containers with unready status: [app]"}}
+			})}, setting: setting(),
+			want: `pod "web-1" runs in cluster "west" but is not Ready: containers with unready status: [app]`,
+		},
+		"it runs": {
+			pod: Pod{Pod: pod(on("west"), held, func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning })}, setting: setting(),
+			want: `pod "web-1" runs in cluster "west"`, fine: true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			answer := test.pod.Of(test.setting)
+			assert.Equal(t, test.want, answer.Sentence)
+			assert.Equal(t, !test.fine, answer.Waiting)
+			assert.NotEmpty(t, answer.Facts)
+		})
+	}
+}
+
+func TestFactsShowWhatTheSentenceCameFrom(t *testing.T) {
+	p := Pod{
+		Pod:    pod(unfit("0/2 nodes are available"), func(p *corev1.Pod) { p.Spec.NodeName = "" }),
+		Claims: []Claim{claim(refusedBy("west", "QuotaExceeded", "no room"))},
+		Events: []corev1.Event{event("FailedScheduling", "0/2 nodes are available", 30*time.Second)},
+		Extender: Said{Verdicts: []Verdict{{Cluster: "west", Reason: "RefusedLately",
+			Sentence: "node(s) in a place that refused the claim lately", Nodes: 1}}},
+	}
+	assert.Equal(t, []string{
+		"pod shop/web-1: Pending",
+		"condition PodScheduled=False (Unschedulable): 0/2 nodes are available",
+		"namespace shop: open to west",
+		"claim data: Pending, storage class lodestone",
+		`claim data: refused by cluster "west" until 03:05:05 (QuotaExceeded): no room`,
+		`cluster "west": volumes can be made there`,
+		`node west, stands for cluster "west": Ready, taint lodestone.dev/remote=west:NoSchedule`,
+		`extender: 1 of the nodes of cluster "west": node(s) in a place that refused the claim lately`,
+		"event on pod, 30s ago: FailedScheduling: 0/2 nodes are available",
+	}, p.Of(setting()).Facts)
+}
+
+func TestNothingThatCannotBeReadIsTakenForMissing(t *testing.T) {
+	unread := setting(func(s *Setting) { s.Nodes, s.NodesUnknown = nil, true })
+	answer := Pod{Pod: pod(on("west"), func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning })}.Of(unread)
+	assert.Equal(t, `pod "web-1" runs on node "west"`, answer.Sentence)
+	answer = Pod{Pod: pod(on("west"), held, going)}.Of(unread)
+	assert.Equal(t, `pod "web-1" is being deleted and waits until its copy in cluster "west" has ended`, answer.Sentence)
+}
+
+func TestWhyAClaimWaits(t *testing.T) {
+	for name, test := range map[string]struct {
+		claim   Claim
+		setting Setting
+		want    string
+		fine    bool
+	}{
+		"it does not exist": {
+			claim: claim(absent), setting: setting(),
+			want: `claim "data" does not exist: create it`,
+		},
+		"no pod uses it": {
+			claim: claim(), setting: setting(),
+			want: `claim "data" waits for a pod that uses it: its volume is made where that pod is scheduled`,
+		},
+		"its pod has no node": {
+			claim: claim(func(c *Claim) { c.Pods = []corev1.Pod{*pod()} }), setting: setting(),
+			want: `claim "data" waits until its pod "web-1" has a node: kubectl lodestone why pod web-1 -n shop`,
+		},
+		"west refused it": {
+			claim: claim(refusedBy("west", "QuotaExceeded", "the quota of namespace shop in cluster west leaves no room")), setting: setting(),
+			want: `claim "data" was refused by cluster "west": the quota of namespace shop in cluster west leaves no room; that place is tried again after 03:05:05`,
+		},
+		"a refusal that has ended": {
+			claim: claim(refusedBy("west", "QuotaExceeded", "no room")), setting: setting(func(s *Setting) { s.Now = now.Add(time.Hour) }),
+			want: `claim "data" waits for a pod that uses it: its volume is made where that pod is scheduled`,
+		},
+		"its class is invalid": {
+			claim: claim(said("InvalidClaim", "parameter lodestone.dev/clusterz is not known")), setting: setting(),
+			want: `claim "data" cannot be served: parameter lodestone.dev/clusterz is not known`,
+		},
+		"its class was invalid long ago": {
+			claim: claim(func(c *Claim) { c.Events = []corev1.Event{event("InvalidClaim", "mended since", time.Hour)} }), setting: setting(),
+			want: `claim "data" waits for a pod that uses it: its volume is made where that pod is scheduled`,
+		},
+		"its class does not exist": {
+			claim: claim(func(c *Claim) { c.Class = nil }), setting: setting(),
+			want: `claim "data" names storage class "lodestone", which does not exist: create the class, or the claim anew with another`,
+		},
+		"it has no class": {
+			claim: claim(func(c *Claim) { c.Class, c.Claim.Spec.StorageClassName = nil, nil }), setting: setting(),
+			want: `claim "data" has no storage class, and there is no default class: create the claim anew with one`,
+		},
+		"its class binds at once": {
+			claim: claim(func(c *Claim) { c.Class.VolumeBindingMode = ptr.To(storagev1.VolumeBindingImmediate) }), setting: setting(),
+			want: `claim "data" is of storage class "lodestone", which binds at once: create the class anew with volumeBindingMode WaitForFirstConsumer`,
+		},
+		"its class is not Lodestone's": {
+			claim: claim(func(c *Claim) { c.Class.Provisioner = "disk.test" }), setting: setting(),
+			want: `claim "data" is of storage class "lodestone", whose provisioner is "disk.test" and not Lodestone: kubectl describe pvc says what that one does`,
+		},
+		"west is to make it but does not answer": {
+			claim: claim(annotated(keys.SelectedNode, "west")), setting: setting(partitioned),
+			want: `claim "data" is to be made in cluster "west", which cannot be used now: its API server does not answer as it should: connection refused`,
+		},
+		"a node of a cluster that nobody knows": {
+			claim: claim(annotated(keys.SelectedNode, "west")), setting: setting(func(s *Setting) { s.Clusters = nil }),
+			want: `claim "data" is to be made in cluster "west", which cannot be used now: there is no RemoteCluster "west": create it (kubectl lodestone peer)`,
+		},
+		"west makes it slowly": {
+			claim: claim(annotated(keys.SelectedNode, "west"),
+				said("WaitingForBacking", "waiting until claim shop/data in cluster west is bound")),
+			setting: setting(),
+			want:    `claim "data" is being made in cluster "west": waiting until claim shop/data in cluster west is bound`,
+		},
+		"it is being made at home": {
+			claim: claim(annotated(keys.SelectedNode, "home-1")), setting: setting(),
+			want: `claim "data" is being made in the home cluster, for node "home-1": this takes seconds; if it lasts, see the log of the provisioner`,
+		},
+		"it is bound": {
+			claim: claim(boundIn("west")), setting: setting(),
+			want: `claim "data" is bound: its data is in cluster "west"`, fine: true,
+		},
+		"somebody deleted what is behind it": {
+			claim:   claim(boundIn("west"), said("BackingDeleted", "somebody deleted the backing claim shop/data in cluster west")),
+			setting: setting(),
+			want:    `claim "data" is bound, but somebody deleted the backing claim shop/data in cluster west`,
+		},
+		"its condition says what is wrong": {
+			claim: claim(boundIn("west"), said("BackingLost", "it was otherwise before"), func(c *Claim) {
+				c.Claim.Status.Conditions = []corev1.PersistentVolumeClaimCondition{{Type: keys.VolumeTrouble, Status: corev1.ConditionTrue,
+					Message: "its cluster is away"}}
+			}), setting: setting(),
+			want: `claim "data" is bound, but its cluster is away`,
+		},
+		"its backing claim waits": {
+			claim: claim(boundIn("west"), said("BackingPending", "real claim shop/data in cluster west is not bound yet")), setting: setting(),
+			want: `claim "data" is bound, but real claim shop/data in cluster west is not bound yet`,
+		},
+		"it does not grow": {
+			claim: claim(boundIn("west"), func(c *Claim) {
+				c.Claim.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("9Gi")}
+				c.Claim.Status.Conditions = []corev1.PersistentVolumeClaimCondition{
+					{Type: corev1.PersistentVolumeClaimResizing, Status: corev1.ConditionTrue, Message: "it grows"},
+					{Type: corev1.PersistentVolumeClaimControllerResizeError, Status: corev1.ConditionTrue, Message: "the pool is full"},
+				}
+			}), setting: setting(),
+			want: `claim "data" is bound, but not expanded to 9Gi: the pool is full`,
+		},
+		"it grows": {
+			claim: claim(boundIn("west"), func(c *Claim) {
+				c.Claim.Status.Conditions = []corev1.PersistentVolumeClaimCondition{{Type: corev1.PersistentVolumeClaimResizing,
+					Status: corev1.ConditionTrue}}
+			}), setting: setting(),
+			want: `claim "data" is bound: its data is in cluster "west"`, fine: true,
+		},
+		"it is lost": {
+			claim: claim(boundIn("west"), func(c *Claim) { c.Claim.Status.Phase = corev1.ClaimLost }), setting: setting(),
+			want: `claim "data" has lost its volume "pvc-1": restore the data from a backup, or delete the claim`,
+		},
+		"it is being deleted while a pod uses it": {
+			claim: claim(boundIn("west"), func(c *Claim) {
+				c.Claim.DeletionTimestamp = &metav1.Time{Time: now}
+				c.Pods = []corev1.Pod{*pod(on("west"))}
+			}), setting: setting(),
+			want: `claim "data" is being deleted and waits until no pod uses it: delete web-1`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			answer := test.claim.Of(test.setting)
+			assert.Equal(t, test.want, answer.Sentence)
+			assert.Equal(t, !test.fine, answer.Waiting)
+			assert.NotEmpty(t, answer.Facts)
+		})
+	}
+}

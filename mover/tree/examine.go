@@ -1,0 +1,526 @@
+package tree
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// This file is long because it has the whole work of a worker: it examines a name, and opens, reads
+// and hashes what is there; large files in segments, small files of a cold scan together, past the
+// page cache if the file system allows that.
+
+// observation is what a worker found at a name.
+type observation struct {
+	// entry is nil if nothing is there any more, or if no copy can keep it.
+	entry *Entry
+	// before is the entry of an earlier manifest, if the content has not changed since.
+	before earlierEntry
+	// blocks are the block hashes of a file that was read.
+	blocks []byte
+	read   uint64
+	// large says that the file is too large for one worker: its content is not read.
+	large bool
+	// open is a small file that will be read with others: its content is not read yet.
+	open *openedFile
+	// sparse says that the file probably has holes.
+	sparse     bool
+	attributes uint64
+	unsettled  bool
+	err        error
+}
+
+// worker examines names and hashes contents; several run at the same time.
+type worker struct {
+	root    *stat
+	options *Options
+	found   *findings
+	hasher  hasher
+	xattrs  []byte
+	// small is used for cold scans only.
+	small smallFiles
+}
+
+// serve examines batches and hashes segments until both channels are closed. After the end of the
+// context it only releases them.
+func (w *worker) serve(ctx context.Context, work <-chan *batch, parts <-chan *part) {
+	defer func() { w.small.aio.close() }()
+	for work != nil || parts != nil {
+		select {
+		case b, ok := <-work:
+			if !ok {
+				work = nil
+				continue
+			}
+			w.examineBatch(b, func() bool { return ctx.Err() != nil })
+			b.dir.release()
+			close(b.done)
+		case p, ok := <-parts:
+			if !ok {
+				parts = nil
+				continue
+			}
+			p.hash(&w.hasher)
+		}
+	}
+}
+
+// examineBatch examines the names of a batch, or fewer if the scan ends.
+func (w *worker) examineBatch(b *batch, ended func() bool) {
+	for i := range b.names {
+		if ended() {
+			break
+		}
+		name := &b.names[i]
+		name.seen = w.examine(b.dir, name.name, name.before)
+		seen := &name.seen
+		if seen.open == nil {
+			continue
+		}
+		if !w.small.aio.hasRoom(seen.entry.Size) {
+			w.readTogether()
+		}
+		w.small.aio.add(seen.open.fd, seen.entry.Size)
+		w.small.waiting = append(w.small.waiting, waitingFile{file: seen.open, seen: seen})
+		seen.open = nil
+	}
+	w.readTogether()
+}
+
+// examine reads what is at one name in a directory. It never follows a symbolic link.
+func (w *worker) examine(d *dir, name string, before earlierEntry) (seen observation) {
+	path := d.join(name)
+	s, err := statAt(d.fd, name)
+	if gone(err) {
+		return observation{unsettled: true}
+	}
+	if err == nil && name != "" && s.foreign(w.root) {
+		w.found.add(MountBelow, path)
+		return observation{}
+	}
+	e := &Entry{Path: path}
+	if err == nil {
+		e.Type, err = s.kind()
+	}
+	if err != nil {
+		return observation{err: fmt.Errorf("look at %q: %w", path, err)}
+	}
+	s.fill(e)
+	if w.options.OnlyLarge && (e.Type != File || e.Size < LargeFrom || before.unchanged(e)) {
+		return observation{}
+	}
+	seen = observation{entry: e, attributes: s.Attributes, sparse: e.Allocated < e.Size}
+	w.found.examine(e, s.Attributes)
+	if before.unchanged(e) {
+		e.Content, e.Target, e.Xattrs = before.entry.Content, before.entry.Target, before.entry.Xattrs
+		seen.before = before
+		return seen
+	}
+	err = w.read(d, name, &seen)
+	if gone(err) {
+		return observation{unsettled: true}
+	}
+	if err != nil {
+		return observation{err: fmt.Errorf("read %q: %w", path, err)}
+	}
+	return seen
+}
+
+// gone reports whether an error means that a name vanished or was replaced.
+func gone(err error) bool {
+	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ESTALE) ||
+		errors.Is(err, unix.ENOTDIR)
+}
+
+// read reads what stat does not return: attributes, a link's target, a file's content.
+func (w *worker) read(d *dir, name string, seen *observation) (err error) {
+	e := seen.entry
+	content := e.Type == File && e.Size > 0 && !w.options.Shallow
+	if content && e.Size < LargeFrom {
+		return w.readFile(d, name, seen)
+	}
+	of := xattrsOfName(d.fd, name)
+	if name == "" {
+		of = xattrsOfFD(d.fd)
+	}
+	if e.Xattrs, err = xattrs(of, &w.xattrs); err != nil {
+		return err
+	}
+	switch e.Type {
+	case Symlink:
+		e.Target, err = readlinkAt(d.fd, name)
+	case File:
+		seen.large = content
+		e.Content = contentOf(nil)
+	case Directory, Fifo, Socket, CharDevice, BlockDevice:
+	}
+	return err
+}
+
+// readFile opens a small file, and reads it unless it will be read with others.
+func (w *worker) readFile(d *dir, name string, seen *observation) (err error) {
+	e := seen.entry
+	f, err := openFile(d, name, e, w.options.Cold)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if seen.open == nil {
+			f.close()
+		}
+	}()
+	if e.Xattrs, err = xattrs(xattrsOfFD(f.fd), &w.xattrs); err != nil {
+		return err
+	}
+	if w.options.Cold && w.small.accepts(f, e, seen.sparse) {
+		seen.open = f
+		return nil
+	}
+	return w.readAlone(seen, f)
+}
+
+// smallFiles collects small files of a batch that a cold scan reads together. It is useful only
+// where [openedFile.bypassCache] is.
+type smallFiles struct {
+	aio     *aio
+	waiting []waitingFile
+	// unsupported says that the kernel has no such reads, or allows no more of them.
+	unsupported bool
+}
+
+// waitingFile is an open file of a batch that is still to be read.
+type waitingFile struct {
+	file *openedFile
+	seen *observation
+}
+
+// accepts reports whether an open file can be read with others; it will then be read past the page
+// cache.
+func (t *smallFiles) accepts(f *openedFile, e *Entry, sparse bool) bool {
+	if t.unsupported || sparse || e.Size > maxSmallFile {
+		return false
+	}
+	if t.aio == nil {
+		var err error
+		if t.aio, err = newAIO(); err != nil {
+			t.unsupported = true
+			return false
+		}
+	}
+	f.bypassCache()
+	return f.direct.Load()
+}
+
+// readAlone hashes a small file at once.
+func (w *worker) readAlone(seen *observation, f *openedFile) (err error) {
+	seen.blocks, err = w.hasher.blocks(f, 0, int64(seen.entry.Size), seen.sparse, nil)
+	if err != nil {
+		return err
+	}
+	return w.hashed(seen, f, w.hasher.read)
+}
+
+// readTogether reads the waiting files. If one cannot be read in this way it is read alone, which
+// returns its error, if any.
+func (w *worker) readTogether() {
+	if len(w.small.waiting) == 0 {
+		return
+	}
+	contents := w.small.aio.read()
+	for n, waiting := range w.small.waiting {
+		seen := waiting.seen
+		err := w.finishTogether(seen, waiting.file, contents[n])
+		waiting.file.close()
+		switch {
+		case gone(err):
+			*seen = observation{unsettled: true}
+		case err != nil:
+			*seen = observation{err: fmt.Errorf("read %q: %w", seen.entry.Path, err)}
+		}
+	}
+	w.small.waiting = w.small.waiting[:0]
+}
+
+// finishTogether hashes the content of a file that was read with others; nil: it could not be read.
+func (w *worker) finishTogether(seen *observation, f *openedFile, content []byte) error {
+	if content == nil {
+		f.useCache()
+		return w.readAlone(seen, f)
+	}
+	content = content[:min(uint64(len(content)), seen.entry.Size)]
+	seen.blocks = appendHashes(nil, content)
+	return w.hashed(seen, f, uint64(len(content)))
+}
+
+// hashed completes the reading of a small file of which so many bytes were hashed.
+func (w *worker) hashed(seen *observation, f *openedFile, read uint64) (err error) {
+	seen.entry.Content, seen.read = contentOf(seen.blocks), read
+	seen.unsettled, err = f.checkSettled(seen.entry, read)
+	return err
+}
+
+// LargeFrom is the size in bytes from which on a file is large: several workers read it at the same
+// time, a segment each.
+const LargeFrom = 4 << 20
+
+const (
+	// segment is how much one worker reads of a large file.
+	segment = 4 << 20
+	// bufferSize is how much a worker reads in one call: whole blocks.
+	bufferSize = 8 * BlockSize
+)
+
+var (
+	zeroBlock = make([]byte, BlockSize)
+	zeroHash  = hashOf(zeroBlock)
+)
+
+// openedFile is a file whose content is being read.
+type openedFile struct {
+	fd int
+	// direct says that it is read past the page cache.
+	direct atomic.Bool
+}
+
+// openFile opens the file that was found at a name. If there is another object by now the error is
+// ENOENT and nothing is read: the next scan will find it. With cold the file's pages are dropped
+// first, so that the content is read from the disk.
+func openFile(d *dir, name string, seen *Entry, cold bool) (*openedFile, error) {
+	fd, err := openAt(d.fd, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC)
+	if err != nil {
+		if now, lookErr := statAt(d.fd, name); gone(lookErr) || lookErr == nil && !now.is(seen) {
+			// Some pipes, sockets and devices cannot be opened.
+			return nil, unix.ENOENT
+		}
+		return nil, err
+	}
+	f := &openedFile{fd: fd}
+	var now unix.Stat_t
+	if err := retry(func() error { return unix.Fstat(fd, &now) }); err != nil || now.Ino != seen.Inode ||
+		now.Mode&unix.S_IFMT != unix.S_IFREG {
+		f.close()
+		return nil, cmp.Or(err, error(unix.ENOENT))
+	}
+	if !cold {
+		return f, nil
+	}
+	if err := f.drop(); err != nil {
+		f.close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// is reports whether this is the file of an entry.
+func (s *stat) is(e *Entry) bool { return s.Ino == e.Inode && s.Mode&unix.S_IFMT == unix.S_IFREG }
+
+// drop drops the file's pages from memory. They are clean: the scan has begun with a sync of the
+// whole file system, which costs one flush of the disk and not one per file.
+func (f *openedFile) drop() error {
+	if err := unix.Fadvise(f.fd, 0, 0, unix.FADV_DONTNEED); err != nil {
+		return fmt.Errorf("drop its cached pages: %w", err)
+	}
+	return nil
+}
+
+// checkSettled completes the reading of a file of which so many bytes were read, and reports
+// whether it changed since the entry was made.
+func (f *openedFile) checkSettled(e *Entry, read uint64) (unsettled bool, err error) {
+	s, err := statAt(f.fd, "")
+	if err != nil {
+		return false, err
+	}
+	unsettled = timeOf(s.Ctime) != e.Ctime || s.Size != e.Size || read != e.Size
+	e.Size = read
+	return unsettled, nil
+}
+
+func (f *openedFile) close() { _ = unix.Close(f.fd) }
+
+// part is one segment of a large file, for one worker.
+type part struct {
+	file       *openedFile
+	start, end int64
+	sparse     bool
+	blocks     []byte
+	// zeros is how many blocks of a hole come before blocks.
+	zeros uint64
+	read  uint64
+	err   error
+	done  chan struct{}
+}
+
+func (p *part) hash(h *hasher) {
+	direct := p.file.direct.Load()
+	if !direct {
+		// Segments are read in parallel, which the kernel's read-ahead does not expect.
+		_ = unix.Fadvise(p.file.fd, p.start, p.end-p.start, unix.FADV_WILLNEED)
+	}
+	p.blocks, p.err = h.blocks(p.file, p.start, p.end-p.start, p.sparse, nil)
+	if direct && errors.Is(p.err, unix.EINVAL) {
+		p.file.useCache()
+		p.blocks, p.err = h.blocks(p.file, p.start, p.end-p.start, p.sparse, nil)
+	}
+	p.read = h.read
+	close(p.done)
+}
+
+// hasher hashes blocks; each worker has one.
+type hasher struct {
+	buffer []byte
+	// read is how many bytes the last call covered.
+	read uint64
+}
+
+// blocks appends the hashes of the blocks from start, a multiple of BlockSize, until length bytes
+// were covered or the file ends. Holes are not read.
+func (h *hasher) blocks(f *openedFile, start, length int64, sparse bool, to []byte) ([]byte, error) {
+	if h.buffer == nil {
+		h.buffer = AlignedBuffer(bufferSize)
+	}
+	fd := f.fd
+	h.read = 0
+	end := start + length
+	for at := start; at < end; {
+		if sparse {
+			hole := min(DataFrom(fd, at), end) - at
+			if hole >= BlockSize {
+				n := hole / BlockSize
+				for range n {
+					to = append(to, zeroHash[:]...)
+				}
+				at += n * BlockSize
+				h.read += uint64(n * BlockSize)
+				continue
+			}
+		}
+		n, err := readTo(fd, h.buffer, int(min(bufferSize, end-at)), at, f.direct.Load())
+		if err != nil {
+			return nil, err
+		}
+		to = appendHashes(to, h.buffer[:n])
+		at += int64(n)
+		h.read += uint64(n)
+		if n < bufferSize && at < end {
+			return to, nil
+		}
+	}
+	return to, nil
+}
+
+// appendHashes appends the hashes of the blocks of a content.
+func appendHashes(to, content []byte) []byte {
+	for len(content) > 0 {
+		block := content[:min(len(content), BlockSize)]
+		hash := hashOf(block)
+		to = append(to, hash[:]...)
+		content = content[len(block):]
+	}
+	return to
+}
+
+// DataFrom returns where the next data begins: at itself if there is no hole, or if the file system
+// does not report holes.
+func DataFrom(fd int, at int64) int64 {
+	data, err := unix.Seek(fd, at, unix.SEEK_DATA)
+	if errors.Is(err, unix.ENXIO) {
+		// Only a hole follows, up to the end.
+		if s, err := statAt(fd, ""); err == nil && int64(s.Size) > at {
+			return int64(s.Size)
+		}
+	}
+	if err != nil || data < at {
+		return at
+	}
+	return data
+}
+
+// readFull reads until the buffer is full or the file ends.
+func readFull(fd int, b []byte, at int64) (n int, err error) {
+	for n < len(b) {
+		var got int
+		err := retry(func() (err error) {
+			got, err = unix.Pread(fd, b[n:], at+int64(n))
+			return err
+		})
+		if err != nil {
+			return n, &readError{at: at + int64(n), err: err}
+		}
+		if got == 0 {
+			return n, nil
+		}
+		n += got
+	}
+	return n, nil
+}
+
+// readError says where in a file reading failed.
+type readError struct {
+	at  int64
+	err error
+}
+
+func (e *readError) Error() string { return fmt.Sprintf("read at byte %d: %v", e.at, e.err) }
+
+func (e *readError) Unwrap() error { return e.err }
+
+// DirectAlignment is the multiple that offsets, lengths and addresses of reads past the page cache
+// must be of: at least what disks require.
+const DirectAlignment = 4 << 10
+
+// bypassCache makes reads of a file go past the page cache from now on, if its file system is known
+// to support that: then every byte comes from the disk, and the pods of the node keep their pages
+// in memory.
+func (f *openedFile) bypassCache() {
+	system, err := fileSystemOf(f.fd)
+	if err != nil || system != unix.EXT4_SUPER_MAGIC && system != unix.XFS_SUPER_MAGIC {
+		return
+	}
+	if _, err := unix.FcntlInt(uintptr(f.fd), unix.F_SETFL, unix.O_DIRECT); err == nil {
+		f.direct.Store(true)
+	}
+}
+
+// useCache makes reads of a file go through the page cache again, because its disk accepts no
+// others.
+func (f *openedFile) useCache() {
+	_, _ = unix.FcntlInt(uintptr(f.fd), unix.F_SETFL, 0)
+	f.direct.Store(false)
+}
+
+// AlignedBuffer returns a buffer whose address is aligned.
+func AlignedBuffer(n int) []byte {
+	whole := make([]byte, n+DirectAlignment)
+	skip := -int(uintptr(unsafe.Pointer(unsafe.SliceData(whole)))) & (DirectAlignment - 1)
+	return whole[skip : skip+n]
+}
+
+// readTo reads until the buffer has n bytes or the file ends. With direct the buffer is aligned and
+// has room for one more block after them.
+func readTo(fd int, b []byte, n int, at int64, direct bool) (int, error) {
+	if !direct {
+		return readFull(fd, b[:n], at)
+	}
+	whole := (n + DirectAlignment - 1) &^ (DirectAlignment - 1)
+	read := 0
+	for read < n {
+		var got int
+		err := retry(func() (err error) {
+			got, err = unix.Pread(fd, b[read:whole], at+int64(read))
+			return err
+		})
+		if err != nil {
+			return min(read, n), &readError{at: at + int64(read), err: err}
+		}
+		read += got
+		if got == 0 || got%DirectAlignment != 0 {
+			break // The file ends here: nothing can be read from within a block.
+		}
+	}
+	return min(read, n), nil
+}

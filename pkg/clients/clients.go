@@ -1,0 +1,163 @@
+// Package clients makes the typed clients and informers of the project's own kinds, and
+// reads the kubeconfigs of remote clusters. The clients are safe for concurrent use and do
+// not retry.
+package clients
+
+import (
+	"context"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/gentype"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+)
+
+type (
+	// RemoteClusters reads and writes the RemoteClusters of the home cluster.
+	RemoteClusters = gentype.ClientWithList[*v1alpha1.RemoteCluster, *v1alpha1.RemoteClusterList]
+	// VolumeMoves reads and writes the VolumeMoves of a namespace of the home cluster.
+	VolumeMoves = gentype.ClientWithList[*v1alpha1.VolumeMove, *v1alpha1.VolumeMoveList]
+	// HomeClusters reads and writes the HomeClusters of a remote cluster.
+	HomeClusters = gentype.ClientWithList[*remotev1alpha1.HomeCluster, *remotev1alpha1.HomeClusterList]
+	// NamespaceRequests reads and writes the NamespaceRequests of a namespace of a remote
+	// cluster.
+	NamespaceRequests = gentype.ClientWithList[*remotev1alpha1.NamespaceRequest, *remotev1alpha1.NamespaceRequestList]
+	// ShadowPods reads and writes the ShadowPods of a namespace of a remote cluster.
+	ShadowPods = gentype.ClientWithList[*remotev1alpha1.ShadowPod, *remotev1alpha1.ShadowPodList]
+)
+
+// NewRemoteClusters returns the client of RemoteClusters of the cluster that config names.
+func NewRemoteClusters(config *rest.Config) (*RemoteClusters, error) {
+	group, err := newGroup(config, v1alpha1.GroupVersion, v1alpha1.AddToScheme)
+	if err != nil {
+		return nil, err
+	}
+	return typed[v1alpha1.RemoteCluster, v1alpha1.RemoteClusterList](group, "remoteclusters", ""), nil
+}
+
+// NewRemoteClusterInformer returns an informer on all RemoteClusters; the caller runs it.
+func NewRemoteClusterInformer(client *RemoteClusters) cache.SharedIndexInformer {
+	return NewInformer(client, &v1alpha1.RemoteCluster{}, nil, cache.Indexers{})
+}
+
+// VolumeMoveClient makes the clients of VolumeMoves of one cluster.
+type VolumeMoveClient struct{ group group }
+
+// NewVolumeMoveClient returns a VolumeMoveClient of the cluster that config names.
+func NewVolumeMoveClient(config *rest.Config) (*VolumeMoveClient, error) {
+	group, err := newGroup(config, v1alpha1.GroupVersion, v1alpha1.AddToScheme)
+	return &VolumeMoveClient{group}, err
+}
+
+// In returns the client of the VolumeMoves of a namespace, or of all if that is empty.
+func (c *VolumeMoveClient) In(namespace string) *VolumeMoves {
+	return typed[v1alpha1.VolumeMove, v1alpha1.VolumeMoveList](c.group, "volumemoves", namespace)
+}
+
+// NewVolumeMoveInformer returns an informer on all VolumeMoves; the caller runs it.
+func NewVolumeMoveInformer(client *VolumeMoveClient) cache.SharedIndexInformer {
+	return NewInformer(client.In(metav1.NamespaceAll), &v1alpha1.VolumeMove{}, nil, cache.Indexers{})
+}
+
+// RemoteClient makes the clients of the API group remote.lodestone.dev, the objects of
+// which are in remote clusters.
+type RemoteClient struct{ group group }
+
+// NewRemoteClient returns a RemoteClient of the cluster that config names.
+func NewRemoteClient(config *rest.Config) (*RemoteClient, error) {
+	group, err := newGroup(config, remotev1alpha1.GroupVersion, remotev1alpha1.AddToScheme)
+	return &RemoteClient{group}, err
+}
+
+// HomeClusters returns the client of HomeClusters.
+func (c *RemoteClient) HomeClusters() *HomeClusters {
+	return typed[remotev1alpha1.HomeCluster, remotev1alpha1.HomeClusterList](c.group, "homeclusters", "")
+}
+
+// NamespaceRequests returns the client of the NamespaceRequests of a namespace, or of all
+// if that is empty.
+func (c *RemoteClient) NamespaceRequests(namespace string) *NamespaceRequests {
+	return typed[remotev1alpha1.NamespaceRequest, remotev1alpha1.NamespaceRequestList](c.group, "namespacerequests", namespace)
+}
+
+// ShadowPods returns the client of the ShadowPods of a namespace, or of all if that is
+// empty.
+func (c *RemoteClient) ShadowPods(namespace string) *ShadowPods {
+	return typed[remotev1alpha1.ShadowPod, remotev1alpha1.ShadowPodList](c.group, "shadowpods", namespace)
+}
+
+// group has what is needed to reach one API group of one cluster.
+type group struct {
+	rest       *rest.RESTClient
+	parameters runtime.ParameterCodec
+}
+
+func newGroup(config *rest.Config, version schema.GroupVersion, register func(*runtime.Scheme) error) (group, error) {
+	scheme := runtime.NewScheme()
+	if err := register(scheme); err != nil {
+		return group{}, fmt.Errorf("register types of %s: %w", version, err)
+	}
+	config = rest.CopyConfig(config)
+	config.APIPath = "/apis"
+	config.GroupVersion = &version
+	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	// Custom resources have no protobuf form.
+	config.ContentType = runtime.ContentTypeJSON
+	config.AcceptContentTypes = runtime.ContentTypeJSON
+	client, err := rest.RESTClientFor(config)
+	if err != nil {
+		return group{}, fmt.Errorf("make client of %s: %w", version, err)
+	}
+	return group{client, runtime.NewParameterCodec(scheme)}, nil
+}
+
+type object[T any] interface {
+	*T
+	runtime.Object
+	metav1.Object
+}
+
+type list[T any] interface {
+	*T
+	runtime.Object
+}
+
+// typed returns the client of a resource whose objects are O, and whose lists are L.
+func typed[O, L any, PO object[O], PL list[L]](g group, resource, namespace string) *gentype.ClientWithList[PO, PL] {
+	return gentype.NewClientWithList(resource, g.rest, g.parameters, namespace,
+		func() PO { return new(O) }, func() PL { return new(L) })
+}
+
+// lister is what an informer needs of a typed client.
+type lister[L runtime.Object] interface {
+	List(ctx context.Context, options metav1.ListOptions) (L, error)
+	Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error)
+}
+
+// NewInformer returns an informer on the objects of a typed client that tweak, which may
+// be nil, selects; the caller runs it. Example is an empty object of the type.
+func NewInformer[L runtime.Object](client lister[L], example runtime.Object, tweak func(*metav1.ListOptions),
+	indexers cache.Indexers,
+) cache.SharedIndexInformer {
+	if tweak == nil {
+		tweak = func(*metav1.ListOptions) {}
+	}
+	return cache.NewSharedIndexInformer(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			tweak(&options)
+			return client.List(ctx, options)
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			tweak(&options)
+			return client.Watch(ctx, options)
+		},
+	}, example, 0, indexers)
+}

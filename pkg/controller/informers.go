@@ -1,0 +1,113 @@
+package controller
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/tools/cache"
+)
+
+// Object returns the object of an informer's event as a T; false if it is of another type. It also
+// unwraps the cache.DeletedFinalStateUnknown of an object whose deletion the informer missed.
+func Object[T any](obj any) (T, bool) {
+	if missed, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = missed.Obj
+	}
+	typed, ok := obj.(T)
+	return typed, ok
+}
+
+// DropManagedFields is a transform for informers: it removes metadata.managedFields, which nobody
+// reads, to save memory.
+func DropManagedFields(obj any) (any, error) {
+	if object, err := meta.Accessor(obj); err == nil {
+		object.SetManagedFields(nil)
+	}
+	return obj, nil
+}
+
+// Watch calls changed for each object of an informer that is added, changed or deleted: was is nil
+// when it is added, now when it is deleted. unwatch removes the handler.
+func Watch[T any](informer cache.SharedIndexInformer, changed func(was, now *T)) (unwatch func() error, err error) {
+	registration, err := informer.AddEventHandler(Handler(changed))
+	if err != nil {
+		return nil, fmt.Errorf("watch %T: %w", *new(T), err)
+	}
+	return func() error { return informer.RemoveEventHandler(registration) }, nil
+}
+
+// OnChange is Watch without a way to remove the handler: it lasts as long as the informer.
+func OnChange[T any](informer cache.SharedIndexInformer, changed func(was, now *T)) error {
+	_, err := Watch(informer, changed)
+	return err
+}
+
+// OnEach is OnChange for callers that only need the object: changed gets its present state, or the
+// last one before its deletion.
+func OnEach[T any](informer cache.SharedIndexInformer, changed func(object *T)) error {
+	return OnChange(informer, func(was, now *T) { changed(Either(was, now)) })
+}
+
+// Handler is what Watch adds to an informer.
+func Handler[T any](changed func(was, now *T)) cache.ResourceEventHandler {
+	call := func(was, now any) {
+		before, hadBefore := Object[*T](was)
+		after, hasAfter := Object[*T](now)
+		if hadBefore || hasAfter {
+			changed(before, after)
+		}
+	}
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { call(nil, obj) },
+		UpdateFunc: call,
+		DeleteFunc: func(obj any) { call(obj, nil) },
+	}
+}
+
+// Either returns now, or was where that is nil: the object that a change is about.
+func Either[T any](was, now *T) *T {
+	if now != nil {
+		return now
+	}
+	return was
+}
+
+// Get returns the object of a key as last seen, nil if there is none. It must
+// not be changed.
+func Get[T any](informer cache.SharedIndexInformer, key string) *T {
+	obj, ok, err := informer.GetStore().GetByKey(key)
+	if err != nil || !ok {
+		return nil
+	}
+	object, _ := obj.(*T)
+	return object
+}
+
+// All returns all objects as last seen. They must not be changed.
+func All[T any](informer cache.SharedIndexInformer) []*T { return typed[T](informer.GetStore().List()) }
+
+// Indexed returns the objects that an index has under a key, as last seen; none if there
+// is no such index. They must not be changed.
+func Indexed[T any](informer cache.SharedIndexInformer, index, key string) []*T {
+	objects, err := informer.GetIndexer().ByIndex(index, key)
+	if err != nil {
+		return nil
+	}
+	return typed[T](objects)
+}
+
+// In returns the objects of a namespace as last seen, of an informer that has the index
+// cache.NamespaceIndex. They must not be changed.
+func In[T any](informer cache.SharedIndexInformer, namespace string) []*T {
+	return Indexed[T](informer, cache.NamespaceIndex, namespace)
+}
+
+func typed[T any](objects []any) []*T {
+	all := make([]*T, 0, len(objects))
+	for _, obj := range objects {
+		if object, ok := obj.(*T); ok {
+			all = append(all, object)
+		}
+	}
+	return all
+}

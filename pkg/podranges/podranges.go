@@ -1,0 +1,56 @@
+// Package podranges reads the pod ranges of a remote cluster (spec.podCIDRs of its RemoteCluster) and
+// says which addresses are in them. Whatever a remote cluster calls the address of a pod becomes one
+// that Services at home send to, so it must be one that the administrator has given to that cluster.
+package podranges
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+)
+
+// Ranges are the pod ranges of a cluster; none means that they are not known.
+type Ranges []netip.Prefix
+
+// Parse reads ranges such as 10.244.0.0/16. The error is a sentence that names the first that is none.
+func Parse(texts []string) (Ranges, error) {
+	var ranges Ranges
+	for _, text := range texts {
+		prefix, err := netip.ParsePrefix(text)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("%q is no range of addresses: give one such as 10.244.0.0/16", text)
+		case prefix != prefix.Masked():
+			return nil, fmt.Errorf("%q is an address in a range: the range is %s", text, prefix.Masked())
+		case prefix.Bits() < 8:
+			return nil, fmt.Errorf("%q is no range of pods: give one of /8 or smaller", text)
+		}
+		ranges = append(ranges, prefix)
+	}
+	return ranges, nil
+}
+
+// Has reports whether an address is in one of the ranges.
+func (r Ranges) Has(address netip.Addr) bool {
+	address = address.Unmap()
+	return slices.ContainsFunc(r, func(prefix netip.Prefix) bool { return prefix.Contains(address) })
+}
+
+// HasRange reports whether a range is within one of the ranges.
+func (r Ranges) HasRange(other netip.Prefix) bool {
+	return slices.ContainsFunc(r, func(prefix netip.Prefix) bool {
+		return prefix.Bits() <= other.Bits() && prefix.Contains(other.Addr())
+	})
+}
+
+// Overlap returns a range of r and one of others that have addresses in common; false if there are none.
+func (r Ranges) Overlap(others Ranges) (own, other netip.Prefix, found bool) {
+	for _, own := range r {
+		for _, other := range others {
+			if own.Overlaps(other) {
+				return own, other, true
+			}
+		}
+	}
+	return netip.Prefix{}, netip.Prefix{}, false
+}

@@ -1,0 +1,35 @@
+// Package sentence makes texts of other authors, such as messages of another cluster, fit to be
+// shown to users: cut to a length (Cut, Short), and on one line without control characters (Plain).
+// It is pure.
+package sentence
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Cut shortens a text to a number of bytes, at a character's end, and drops what is no
+// UTF-8.
+func Cut(text string, most int) string {
+	return strings.ToValidUTF8(text[:min(len(text), most)], "")
+}
+
+// Short is a text of at most a number of bytes, which ends with … where it was cut.
+func Short(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return Cut(text, most-len("…")) + "…"
+}
+
+// Plain is a text on one line, with spaces for control characters and for what is no
+// UTF-8, cut to a number of bytes.
+func Plain(text string, most int) string {
+	return Cut(strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || r == utf8.RuneError {
+			return ' '
+		}
+		return r
+	}, text), most)
+}

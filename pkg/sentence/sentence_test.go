@@ -1,0 +1,29 @@
+package sentence_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/lodestone-storage/lodestone/pkg/sentence"
+)
+
+func TestCutEndsWithAWholeCharacter(t *testing.T) {
+	assert.Equal(t, "abc", sentence.Cut("abc", 3))
+	assert.Equal(t, "ab", sentence.Cut("abc", 2))
+	assert.Equal(t, "a", sentence.Cut("aé", 2), "half an é is none")
+	assert.Equal(t, "ac", sentence.Cut("a\xffc", 9), "what is no text goes")
+	assert.Empty(t, sentence.Cut("", 5))
+}
+
+func TestPlainHasOneLine(t *testing.T) {
+	assert.Equal(t, "a b [31mc ", sentence.Plain("a\nb\x1b[31mc\x7f", 64))
+	assert.Equal(t, "a ", sentence.Plain("a\nb", 2))
+	assert.Equal(t, "a 31mb c", sentence.Plain("a\u009b31mb\xffc", 64), "what terminals take for orders, too")
+}
+
+func TestShortSaysThatItWasCut(t *testing.T) {
+	assert.Equal(t, "abcdef", sentence.Short("abcdef", 6))
+	assert.Equal(t, "abc…", sentence.Short("abcdefg", 6))
+	assert.Equal(t, "ab…", sentence.Short("abédefg", 6))
+}

@@ -1,0 +1,151 @@
+package claims
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"net/url"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+)
+
+var (
+	claimsResource = schema.GroupResource{Resource: "persistentvolumeclaims"}
+	kind           = schema.GroupKind{Kind: "PersistentVolumeClaim"}
+	at             = types.NamespacedName{Namespace: "shop", Name: "data"}
+)
+
+func sent(err error) error { return &url.Error{Op: "Post", URL: "https://west", Err: err} }
+
+func terminatingNamespace() error {
+	err := apierrors.NewForbidden(claimsResource, "data", errors.New("the namespace is being terminated"))
+	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{Type: "NamespaceTerminating"})
+	return err
+}
+
+func TestSortCreateErrorRefusesWhatIsCertain(t *testing.T) {
+	for name, test := range map[string]struct {
+		err    error
+		reason string
+		says   string
+	}{
+		"a claim of that name that is not ours": {err: errForeign, reason: "ForeignClaim", says: "shop/data"},
+		"a namespace that is being deleted":     {err: terminatingNamespace(), reason: "NamespaceTerminating", says: "is being deleted"},
+		"a quota that is used up": {
+			err:    apierrors.NewForbidden(claimsResource, "data", errors.New("exceeded quota: storage, requested: 1Gi")),
+			reason: "QuotaExceeded", says: "requested: 1Gi"},
+		"a size that a LimitRange does not allow": {
+			err: apierrors.NewForbidden(claimsResource, "data",
+				errors.New("maximum storage usage per PersistentVolumeClaim is 1Gi, but request is 2Gi")),
+			reason: "OutsideLimits", says: "is 1Gi, but request is 2Gi"},
+		"a missing right, or an admission plugin": {
+			err:    apierrors.NewForbidden(claimsResource, "data", errors.New("policy says no")),
+			reason: "NotAllowed", says: "policy says no"},
+		"a namespace that is missing": {err: apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "shop"),
+			reason: "NamespaceMissing", says: "no namespace shop"},
+		"a claim that is not valid there": {
+			err:    apierrors.NewInvalid(kind, "data", field.ErrorList{field.Required(field.NewPath("spec"), "size")}),
+			reason: "NotValid", says: "size"},
+		"a request that is not understood": {err: apierrors.NewBadRequest("admission webhook says no"), reason: "NotValid",
+			says: "webhook says no"},
+		"a request that is not acceptable": {err: status(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable), reason: "NotValid"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for cluster, place := range map[string]string{keys.Home: "the home cluster", "west": "cluster west"} {
+				got := sortCreateError(test.err, cluster, at, namespaceState{})
+				require.NotNil(t, got.refusal)
+				require.NoError(t, got.retry)
+				assert.False(t, got.unsent)
+				assert.Equal(t, cluster, got.refusal.Cluster)
+				assert.Empty(t, got.refusal.Node)
+				assert.Equal(t, test.reason, got.refusal.Reason)
+				assert.Contains(t, got.refusal.Message, test.says)
+				assert.Contains(t, got.refusal.Message, place)
+			}
+		})
+	}
+}
+
+func status(code int32, reason metav1.StatusReason) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Reason: reason}}
+}
+
+func TestSortCreateErrorRetriesWhatNobodyKnows(t *testing.T) {
+	for name, test := range map[string]struct {
+		err    error
+		unsent bool
+	}{
+		"an earlier claim of ours is still going": {err: errTerminating},
+		"a conflict":                          {err: apierrors.NewConflict(claimsResource, "data", errors.New("changed"))},
+		"too many requests":                   {err: apierrors.NewTooManyRequests("slow down", 1), unsent: true},
+		"a server error":                      {err: apierrors.NewInternalError(errors.New("etcd"))},
+		"a server that is starting":           {err: apierrors.NewServiceUnavailable("starting")},
+		"a time-out of the server":            {err: apierrors.NewTimeoutError("slow", 1)},
+		"a time-out inside the server":        {err: apierrors.NewServerTimeout(claimsResource, "create", 1)},
+		"credentials that are not accepted":   {err: apierrors.NewUnauthorized("expired"), unsent: true},
+		"a reason that nobody foresaw":        {err: status(http.StatusTeapot, "Teapot")},
+		"no answer in time":                   {err: sent(context.DeadlineExceeded)},
+		"a connection that was lost":          {err: sent(&net.OpError{Op: "read", Err: syscall.ECONNRESET})},
+		"a request that could not be written": {err: sent(&net.OpError{Op: "write", Err: syscall.EPIPE})},
+		"nobody listens: it was never sent":   {err: sent(&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}), unsent: true},
+		"a certificate that is not trusted":   {err: sent(&tls.CertificateVerificationError{Err: errors.New("expired")}), unsent: true},
+		"no way there: it was never sent":     {err: sent(&net.OpError{Op: "dial", Err: syscall.EHOSTUNREACH}), unsent: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := sortCreateError(test.err, "west", at, namespaceState{})
+			assert.Nil(t, got.refusal, "nothing is certain")
+			require.ErrorIs(t, got.retry, test.err)
+			assert.Equal(t, test.unsent, got.unsent)
+		})
+	}
+	assert.Equal(t, createResult{}, sortCreateError(nil, "west", at, namespaceState{}), "it is there")
+}
+
+func TestSortCreateErrorWaitsForRightsThatAreNew(t *testing.T) {
+	noRights := apierrors.NewForbidden(claimsResource, "data",
+		errors.New(`User "home" cannot create resource "persistentvolumeclaims" in API group "" in the namespace "shop"`))
+	for name, test := range map[string]struct {
+		err    error
+		in     namespaceState
+		reason string
+		says   string
+	}{
+		"rights that may be on their way": {err: noRights, in: namespaceState{asked: true, fresh: true}},
+		"a namespace that may be on its way": {err: apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "shop"),
+			in: namespaceState{asked: true, fresh: true}},
+		"rights that do not come": {err: noRights, in: namespaceState{asked: true}, reason: "NotAllowed",
+			says: "NamespaceRequest shop"},
+		"a namespace that does not come": {err: apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "shop"),
+			in: namespaceState{asked: true}, reason: "NotAllowed", says: "NamespaceRequest shop"},
+		"admission does not change with time": {err: apierrors.NewForbidden(claimsResource, "data", errors.New("policy says no")),
+			in: namespaceState{asked: true, fresh: true}, reason: "NotAllowed", says: "policy says no"},
+		"a quota neither": {err: apierrors.NewForbidden(claimsResource, "data", errors.New("exceeded quota: storage")),
+			in: namespaceState{asked: true, fresh: true}, reason: "QuotaExceeded", says: "storage"},
+		"where nobody is asked, rights do not come": {err: noRights, in: namespaceState{fresh: true}, reason: "NotAllowed",
+			says: "deploy/remote-volumes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := sortCreateError(test.err, "west", at, test.in)
+			if test.reason == "" {
+				require.ErrorIs(t, got.retry, test.err)
+				assert.True(t, got.unsent, "it was certainly not carried out")
+				return
+			}
+			require.NotNil(t, got.refusal)
+			assert.Equal(t, test.reason, got.refusal.Reason)
+			assert.Contains(t, got.refusal.Message, test.says)
+		})
+	}
+}

@@ -1,0 +1,286 @@
+package decide_test
+
+import (
+	"encoding/json"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/backing"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/refusal"
+	"github.com/lodestone-storage/lodestone/provisioner/claims/decide"
+)
+
+// The objects of these tests: claim u1 (shop/data); nodes node-1 at home and west-1 for
+// west; real classes "wait" (WaitForFirstConsumer, the default) and "now" (Immediate).
+const (
+	uid = types.UID("u1")
+)
+
+var (
+	now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+)
+
+// change alters an observation.
+type change func(*decide.Observation)
+
+// observe returns the observation of a new claim.
+func observe(changes ...change) decide.Observation {
+	clusters := map[string]decide.Cluster{keys.Home: good(), "west": good(), "east": good()}
+	o := decide.Observation{
+		Now: now, UID: uid,
+		Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{keys.Offload: keys.OffloadEnabled}}},
+		Claim: &corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: uid,
+				Annotations: map[string]string{keys.StorageProvisioner: keys.Driver}},
+			Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: ptr.To("lodestone")},
+		},
+		Class: &storagev1.StorageClass{
+			ObjectMeta: metav1.ObjectMeta{Name: "lodestone"}, Provisioner: keys.Driver,
+			VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer), Parameters: map[string]string{},
+		},
+		Cluster: func(id string) decide.Cluster { return clusters[id] },
+	}
+	for _, c := range changes {
+		c(&o)
+	}
+	return o
+}
+
+func good() decide.Cluster {
+	return decide.Cluster{Usable: true, Seen: true, Since: now.Add(-time.Hour),
+		ClusterClasses: decide.ClusterClasses{Known: true, Offered: []v1alpha1.OfferedClass{
+			{Name: "now", BindingMode: storagev1.VolumeBindingImmediate},
+			{Name: "roomy", BindingMode: storagev1.VolumeBindingImmediate, AllowVolumeExpansion: true},
+			{Name: "wait", Default: true, BindingMode: storagev1.VolumeBindingWaitForFirstConsumer},
+		}}}
+}
+
+func cluster(id string, alter func(*decide.Cluster)) change {
+	return func(o *decide.Observation) {
+		inner := o.Cluster
+		o.Cluster = func(asked string) decide.Cluster {
+			c := inner(asked)
+			if asked == id {
+				alter(&c)
+			}
+			return c
+		}
+	}
+}
+
+func unreachable(id string, since time.Duration) change {
+	return cluster(id, func(c *decide.Cluster) {
+		c.Usable, c.Seen, c.Reason, c.Message, c.Since = false, false, "NotReachable", "no answer", now.Add(-since)
+	})
+}
+
+func unknown(id string) change { return cluster(id, func(c *decide.Cluster) { *c = decide.Cluster{} }) }
+func unseen(id string) change  { return cluster(id, func(c *decide.Cluster) { c.Seen = false }) }
+
+// on selects a node for the claim.
+func on(node string) change {
+	return func(o *decide.Observation) {
+		o.Claim.Annotations[keys.SelectedNode] = node
+		o.Node = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}
+		if node == "west-1" {
+			o.Node.Labels = map[string]string{keys.Cluster: "west"}
+		}
+	}
+}
+
+func annotated(key, value string) change {
+	return func(o *decide.Observation) { o.Claim.Annotations[key] = value }
+}
+
+func without(key string) change {
+	return func(o *decide.Observation) { delete(o.Claim.Annotations, key) }
+}
+
+func parameter(key, value string) change {
+	return func(o *decide.Observation) { o.Class.Parameters[key] = value }
+}
+
+func retain(o *decide.Observation) {
+	o.Class.ReclaimPolicy = ptr.To(corev1.PersistentVolumeReclaimRetain)
+}
+func noClaim(o *decide.Observation)   { o.Claim = nil }
+func unsent(o *decide.Observation)    { o.Unsent = true }
+func handedOut(o *decide.Observation) { o.HandedOut = true }
+func boundTo(volume string) change {
+	return func(o *decide.Observation) { o.Claim.Spec.VolumeName = volume }
+}
+
+func deletedClaim(o *decide.Observation) { o.Claim.DeletionTimestamp = ptr.To(metav1.NewTime(now)) }
+
+// have adds a backing claim in a cluster: unpublished, pending, just created.
+func have(cluster string, alter ...func(*decide.Backing)) change {
+	return func(o *decide.Observation) {
+		b := decide.Backing{Cluster: cluster, Claim: &corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "shop", Name: "data", UID: types.UID("b-" + cluster), CreationTimestamp: metav1.NewTime(now),
+				Annotations: map[string]string{keys.Unpublished: "true"}, Finalizers: []string{keys.BackingFinalizer},
+			},
+			Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending},
+		}}
+		if cluster == keys.Home {
+			b.Claim.Annotations[keys.SelectedNode] = "node-1"
+		}
+		for _, a := range alter {
+			a(&b)
+		}
+		o.Backings = append(o.Backings, b)
+	}
+}
+
+func pvcBound(b *decide.Backing) {
+	b.Claim.Status.Phase = corev1.ClaimBound
+	b.Claim.Spec.VolumeName = "real-" + b.Cluster
+	b.Volume = &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: "real-" + b.Cluster},
+		Spec:       corev1.PersistentVolumeSpec{Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("2Gi")}},
+	}
+}
+
+// of sets the real class of a backing claim.
+func of(class string) func(*decide.Backing) {
+	return func(b *decide.Backing) { b.Claim.Spec.StorageClassName = &class }
+}
+
+func volumeUnseen(b *decide.Backing) { b.Claim.Status.Phase, b.Volume = corev1.ClaimBound, nil }
+func published(b *decide.Backing)    { delete(b.Claim.Annotations, keys.Unpublished) }
+func lost(b *decide.Backing)         { b.Claim.Status.Phase, b.Volume = corev1.ClaimLost, nil }
+func terminating(b *decide.Backing)  { b.Claim.DeletionTimestamp = ptr.To(metav1.NewTime(now)) }
+func unprotected(b *decide.Backing)  { b.Claim.Finalizers = []string{"kubernetes.io/pvc-protection"} }
+func old(b *decide.Backing)          { b.Claim.CreationTimestamp = metav1.NewTime(now.Add(-time.Minute)) }
+func dropped(b *decide.Backing)      { delete(b.Claim.Annotations, keys.SelectedNode) }
+
+// chosenThere sets the selected node of a backing claim, as for a pod in its cluster.
+func chosenThere(b *decide.Backing) {
+	if b.Cluster != keys.Home {
+		b.Claim.Annotations[keys.SelectedNode] = "there"
+	}
+}
+
+// nodesGone leaves no node on which the real volume can be used.
+func nodesGone(b *decide.Backing) { b.NodesGone = "node-9" }
+
+// volume adds the virtual volume of the claim, with its data in a cluster.
+func volume(in string, alter ...func(*corev1.PersistentVolume)) change {
+	return func(o *decide.Observation) {
+		o.Volume = &corev1.PersistentVolume{
+			ObjectMeta: metav1.ObjectMeta{Name: "pvc-u1", UID: "v1", Annotations: map[string]string{
+				keys.Backing: in + "/shop/data/b-" + in, keys.BackingVolume: "real-" + in}},
+			Spec: corev1.PersistentVolumeSpec{
+				Capacity:                      corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("2Gi")},
+				PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimDelete,
+				PersistentVolumeSource:        corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: keys.Driver}},
+			},
+			Status: corev1.PersistentVolumeStatus{Phase: corev1.VolumeBound},
+		}
+		if in == keys.Home {
+			o.Volume.Spec.CSI.Driver = "disk.csi.dev"
+		}
+		for _, a := range alter {
+			a(o.Volume)
+		}
+	}
+}
+
+func released(v *corev1.PersistentVolume) { v.Status.Phase = corev1.VolumeReleased }
+func keepIt(v *corev1.PersistentVolume) {
+	v.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
+}
+func declaredLost(v *corev1.PersistentVolume) { v.Annotations[keys.Lost] = "2026-01-02T03:04:05Z" }
+func nameless(v *corev1.PersistentVolume)     { delete(v.Annotations, keys.BackingVolume) }
+func small(v *corev1.PersistentVolume) {
+	v.Spec.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
+}
+
+// sibling adds another unbound claim of the same pod.
+func sibling(ready bool, refusals ...refusal.Refusal) change {
+	return func(o *decide.Observation) {
+		o.Siblings = append(o.Siblings, decide.Sibling{Ready: ready, Claim: &corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "logs", Annotations: map[string]string{keys.Refused: encode(refusals...)}}}})
+	}
+}
+
+func refusedBy(cluster, node string, left time.Duration) refusal.Refusal {
+	return refusal.Refusal{Cluster: cluster, Node: node, Reason: "QuotaExceeded", Message: "raise the quota", Until: now.Add(left)}
+}
+
+func encode(refusals ...refusal.Refusal) string {
+	data, err := json.Marshal(refusals)
+	if err != nil {
+		panic(err)
+	}
+	return string(data)
+}
+
+// justMissed makes the backing claim missing for only a moment.
+func justMissed(o *decide.Observation) { o.MissedSince = o.Now.Add(-time.Second) }
+
+// as returns the action of a step as this type, the zero value if it has another type.
+func as[A decide.Action](step decide.Step) A {
+	action, _ := step.Action.(A)
+	return action
+}
+
+// backingOf is the backing claim of a step's action, empty for none.
+func backingOf(step decide.Step) decide.Backing {
+	switch a := step.Action.(type) {
+	case decide.CreateVolume:
+		return a.Backing
+	case decide.MarkPublished:
+		return a.Backing
+	case decide.RemoveBacking:
+		return a.Backing
+	case decide.ReleaseBacking:
+		return a.Backing
+	case decide.UpdateVolume:
+		return a.Backing
+	case decide.ExpandBacking:
+		return a.Backing
+	case decide.UpdateClaimStatus:
+		return a.Backing
+	case decide.ModifyBacking:
+		return a.Backing
+	case decide.SyncMetadata:
+		return a.Backing
+	case decide.ReadEvents:
+		return a.Backing
+	case decide.HealBacking:
+		return a.Backing
+	}
+	return decide.Backing{}
+}
+
+// routeOf is the route of a step, refusalOf its refusal, and refOfStep the backing claim
+// that is gone; empty for none.
+func routeOf(step decide.Step) decide.Route {
+	if a, ok := step.Action.(decide.CreateVolume); ok {
+		return a.Route
+	}
+	return as[decide.CreateBacking](step).Route
+}
+
+func refusalOf(step decide.Step) *decide.Refusal {
+	if a, ok := step.Action.(decide.RemoveBacking); ok {
+		return a.Refusal
+	}
+	return as[decide.Reschedule](step).Refusal
+}
+
+func refOfStep(step decide.Step) backing.Ref {
+	if a, ok := step.Action.(decide.ConfirmGone); ok {
+		return a.Ref
+	}
+	return as[decide.HealBacking](step).Ref
+}

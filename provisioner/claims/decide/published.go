@@ -1,0 +1,411 @@
+package decide
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/lodestone-storage/lodestone/pkg/backing"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/sentence"
+	"github.com/lodestone-storage/lodestone/pkg/virtualvolume"
+)
+
+// published is the step for a claim whose virtual volume exists.
+func published(o Observation) Step {
+	ref, err := backing.RefOf(o.Volume)
+	if err != nil {
+		return Step{Tell: warn("InvalidVolume", fmt.Sprintf("volume %q is not one that Lodestone made: %v; restore its annotation %s",
+			o.Volume.Name, err, keys.Backing))}
+	}
+	if o.Volume.UID == "" {
+		// Wait until the API server has certainly stored it.
+		step := Step{After: slow}
+		if o.Now.Sub(o.Volume.CreationTimestamp.Time) >= slow {
+			step.Tell = warn("VolumeNotStored", fmt.Sprintf(
+				"the home cluster does not take volume %q: let its administrator see why in the log of the provisioner; it is tried again",
+				o.Volume.Name))
+		}
+		return step
+	}
+	step := discard(o, func(b Backing) bool {
+		return b.Claim.UID != ref.UID && backing.Unpublished(b.Claim) && !Holds(b, o.Volume)
+	})
+	if _, remove := step.Action.(RemoveBacking); remove {
+		return step
+	}
+	if ref.Cluster == keys.Home && o.Volume.Annotations[keys.Healing] != "" {
+		// Also before a release: a half-healed volume looks like one that an administrator
+		// keeps.
+		if step, ok := heal(o, ref); ok {
+			return step
+		}
+		if !toDelete(o.Volume) {
+			return unhealed(o, ref)
+		}
+	}
+	lost := givenUp(o.Volume, ref)
+	if lost && toDelete(o.Volume) {
+		return abandon(ref)
+	}
+	if step, ok := madeAnew(o, ref); ok {
+		return step
+	}
+	if toDelete(o.Volume) {
+		return release(o, ref)
+	}
+	if o.Changed != "" && o.Claim != nil && o.Claim.DeletionTimestamp == nil && o.Claim.Spec.VolumeName == o.Volume.Name {
+		return Step{Action: RequeuePods{}}
+	}
+	if lost {
+		return declaredLostStep(o, ref, inUse(o, ref))
+	}
+	return inUse(o, ref)
+}
+
+// toDelete says whether a virtual volume is released and its data is to be deleted.
+func toDelete(virtual *corev1.PersistentVolume) bool {
+	return virtual.Status.Phase == corev1.VolumeReleased && virtual.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete
+}
+
+// inUse keeps a volume consistent with its backing claim.
+func inUse(o Observation, ref backing.Ref) Step {
+	b := findRef(o, ref)
+	if cluster := o.Cluster(ref.Cluster); !cluster.Usable || (b == nil && !cluster.Seen) {
+		return clusterSilent(o, ref, cluster, Step{Unknown: true, Tell: growsLater(o, ref, cluster)})
+	}
+	if b == nil {
+		return missing(o, ref)
+	}
+	switch {
+	case backing.Unpublished(b.Claim):
+		step := Step{Action: MarkPublished{Backing: *b}}
+		if b.Volume != nil && !volumeOutdated(o.Volume, b.Volume) {
+			step.Tell = ignoredMountOptions(o, *b)
+		}
+		return step
+	case ref.Cluster == keys.Home && b.Claim.DeletionTimestamp != nil && b.Volume != nil && volumeOutdated(o.Volume, b.Volume):
+		// Record the name of the real volume before its claim goes.
+		return Step{Action: UpdateVolume{Backing: *b}}
+	case b.Claim.DeletionTimestamp != nil && healable(o, ref, *b):
+		return Step{Action: HealBacking{Cure: Begin, Ref: ref, Backing: *b}, Tell: note("BackingHealing", fmt.Sprintf(
+			"somebody deleted real claim %s in %s; its data is safe, and the claim is made anew", ref.Key(), where(ref.Cluster)))}
+	case b.Claim.DeletionTimestamp != nil:
+		return deleted(o, ref, *b)
+	case b.Claim.Status.Phase == corev1.ClaimLost:
+		return lostVolume(o, ref)
+	case Unmarked(o.Volume, *b):
+		return Step{Action: UpdateVolume{Backing: *b}}
+	}
+	late := b.Volume != nil && volumeOutdated(o.Volume, b.Volume)
+	if late && quietFor(o, *b) == 0 {
+		step := Step{Action: UpdateVolume{Backing: *b}}
+		if o.Volume.Annotations[keys.BackingVolume] == "" {
+			step.Tell = ignoredMountOptions(o, *b)
+		}
+		return step
+	}
+	step := inStep(o, *b)
+	if late {
+		step.After = sooner(step.After, quietFor(o, *b))
+	}
+	if o.Claim != nil && handMade(b) && backing.CopyOf(b.Claim) != "" {
+		// It was published before it had a volume, which its pod may use by now.
+		step.Tell = notACopy(*b)
+	}
+	if b.Claim.Status.Phase == corev1.ClaimPending && step.Action == nil && step.Tell == nil {
+		return pending(o, ref, *b)
+	}
+	if b.Volume != nil && step.Action == nil {
+		return realVolumeTrouble(step, ref, *b)
+	}
+	return step
+}
+
+// volumeOutdated says whether a virtual volume lacks data of the real one. A remote real
+// volume is often created only after the virtual one.
+func volumeOutdated(virtual, real *corev1.PersistentVolume) bool {
+	if virtual.Annotations[keys.BackingVolume] != real.Name {
+		return true
+	}
+	if !KeepsSize(virtual) {
+		return false
+	}
+	have, want := virtual.Spec.Capacity[corev1.ResourceStorage], real.Spec.Capacity[corev1.ResourceStorage]
+	return have.Cmp(want) < 0
+}
+
+// ignoredMountOptions reports mount options of the virtual class that have no effect. It is
+// for the step that is taken once, when the real volume has become known; nil for none.
+func ignoredMountOptions(o Observation, b Backing) *Message {
+	if b.Cluster == keys.Home || b.Volume == nil {
+		return nil
+	}
+	text := virtualvolume.IgnoredOptions(o.Volume, b.Volume, b.Cluster, className(b.Claim))
+	if text == "" {
+		return nil
+	}
+	return warn(virtualvolume.MountOptionsIgnored, text)
+}
+
+// release deletes what belongs to a released volume, in this order: no node may still use
+// it, then the backing claim is deleted, then the real volume.
+func release(o Observation, ref backing.Ref) Step {
+	if o.Gone {
+		return Step{Action: FinishVolume{}}
+	}
+	if o.Attached != "" {
+		return Step{Tell: warn("StillAttached", fmt.Sprintf("waiting until the volume is detached from node %q before its data is deleted",
+			o.Attached))}
+	}
+	if ref.Cluster != keys.Home {
+		switch cluster := o.Cluster(ref.Cluster); {
+		case !cluster.Known:
+			return Step{Unknown: true,
+				Tell: warn("UnknownCluster", fmt.Sprintf("the volume's data in cluster %s cannot be deleted, for there is no RemoteCluster of that "+
+					"name: create it again", ref.Cluster))}
+		case !cluster.Usable:
+			return Step{Unknown: true, After: slow,
+				Tell: warn("ClusterNotUsable", fmt.Sprintf("waiting for cluster %s to delete the volume's data there: %s", ref.Cluster,
+					cluster.Message))}
+		case !cluster.Seen:
+			// A request gives a better error than waiting: rights may be missing.
+			return Step{Action: ConfirmGone{Ref: ref}}
+		}
+	}
+	if b := findRef(o, ref); b != nil {
+		if Unmarked(o.Volume, *b) || b.Volume != nil && volumeOutdated(o.Volume, b.Volume) {
+			// Record which cluster to ask, and which real volume to wait for before its claim goes.
+			return Step{Action: UpdateVolume{Backing: *b}}
+		}
+		if b.Volume == nil && b.Claim.Status.Phase == corev1.ClaimBound && o.Volume.Annotations[keys.BackingVolume] == "" {
+			// The same; if its volume is gone the claim will soon be Lost.
+			return Step{After: slow}
+		}
+		if b.Claim.DeletionTimestamp != nil && !backing.Protected(b.Claim) {
+			return Step{After: slow, Tell: ifSlow(o, b.Claim, note("WaitingForBacking", fmt.Sprintf(
+				"waiting until real claim %s in %s is gone: another finalizer or a pod holds it", ref.Key(), where(ref.Cluster))))}
+		}
+		return Step{Action: ReleaseBacking{Backing: *b}}
+	}
+	return Step{Action: ConfirmGone{Ref: ref}}
+}
+
+// Reasons of volumes about which their cluster reports nothing.
+const (
+	clusterNotUsable = "ClusterNotUsable"
+	unknownCluster   = "UnknownCluster"
+	backingNotSeen   = "BackingNotSeen"
+)
+
+// ClusterSilent says whether the cluster of a volume's data reports nothing about it now.
+func ClusterSilent(o Observation) bool {
+	if o.Volume == nil {
+		return false
+	}
+	ref, err := backing.RefOf(o.Volume)
+	if err != nil {
+		return false
+	}
+	cluster := o.Cluster(ref.Cluster)
+	return !cluster.Usable || !cluster.Seen && findRef(o, ref) == nil
+}
+
+// clusterSilent adds to a volume's step that its cluster has reported nothing for long. An
+// earlier problem stays on the claim: nothing proves that it is solved. The messages
+// contain nothing that changes during the outage, and an event comes only with the write of
+// the condition: many claims have their data in one cluster.
+func clusterSilent(o Observation, ref backing.Ref, cluster Cluster, step Step) Step {
+	if have := shown(o.Claim); have != nil && !slices.Contains([]string{clusterNotUsable, unknownCluster, backingNotSeen, backingPending},
+		have.Reason) {
+		step.Trouble, step.Shows = have.Reason, have.Message
+		return step
+	}
+	if left := overdue - o.Now.Sub(o.AwaySince); left > 0 {
+		step.After = sooner(step.After, left+time.Millisecond)
+		return step
+	}
+	switch {
+	case !cluster.Known:
+		step.Trouble = unknownCluster
+		step.Shows = fmt.Sprintf("nothing is known of the volume, for there is no RemoteCluster %s, where its data is: create it again, with a "+
+			"kubeconfig that leads there", ref.Cluster)
+	case !cluster.Usable:
+		step.Trouble = clusterNotUsable
+		step.Shows = fmt.Sprintf("nothing is known of the volume, for cluster %s, where its data is, cannot be used now: see the conditions of "+
+			"RemoteCluster %s", ref.Cluster, ref.Cluster)
+	default:
+		step.Trouble = backingNotSeen
+		step.Shows = fmt.Sprintf("nothing is known of the volume, whose data is in cluster %s: %s", ref.Cluster, unreadable(cluster.Mapped))
+	}
+	return step
+}
+
+// missingAfter is how long a backing claim must be missing before that is reported: caches
+// may lag, and claims are recreated.
+const missingAfter = 10 * time.Second
+
+// BackingMissed says whether a volume's backing claim is missing although the cache of its
+// cluster is complete.
+func BackingMissed(o Observation) bool {
+	if o.Volume == nil {
+		return false
+	}
+	ref, err := backing.RefOf(o.Volume)
+	if err != nil || findRef(o, ref) != nil {
+		return false
+	}
+	cluster := o.Cluster(ref.Cluster)
+	return cluster.Usable && cluster.Seen
+}
+
+// whenMissedLong suppresses a step that reports something missing until missingAfter has
+// passed.
+func whenMissedLong(o Observation, step Step) Step {
+	if left := missingAfter - o.Now.Sub(o.MissedSince); left > 0 {
+		return Step{Unknown: true, After: left + time.Millisecond}
+	}
+	return step
+}
+
+// missing reports a backing claim that is gone, and what is known of its data.
+func missing(o Observation, ref backing.Ref) Step {
+	gone := fmt.Sprintf("real claim %s in %s is gone", ref.Key(), where(ref.Cluster))
+	if awaits(o.Real, ref) {
+		return whenMissedLong(o, shownAsTold(Step{After: slow, Trouble: "BackingMissing", Tell: warn("BackingMissing", fmt.Sprintf(
+			"%s, its volume %s is there with the data; waiting for its claim: let an administrator there make it anew if nobody does", gone,
+			o.Real.Name))}))
+	}
+	return whenMissedLong(o, shownAsTold(Step{Trouble: "BackingMissing", Tell: warn("BackingMissing",
+		gone+", and with it perhaps the data: restore the claim from a backup or delete this one")}))
+}
+
+// awaits says whether a real volume will stay and has a claimRef with the name of the
+// missing claim, whatever its UID.
+func awaits(real *corev1.PersistentVolume, ref backing.Ref) bool {
+	if real == nil || real.DeletionTimestamp != nil || real.Spec.ClaimRef == nil ||
+		real.Spec.ClaimRef.Namespace != ref.Namespace || real.Spec.ClaimRef.Name != ref.Name {
+		return false
+	}
+	// Otherwise its own cluster deletes it now, with the claim that it was bound to.
+	return real.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRetain ||
+		real.Spec.ClaimRef.UID != ref.UID && real.Status.Phase != corev1.VolumeReleased
+}
+
+// declaredLost is the reason of a volume that was given up.
+const declaredLost = "DeclaredLost"
+
+// givenUp says whether a user has declared lost a volume with its data in a remote cluster.
+// Only administrators write volumes, so no tenant can do that. Data at home is never given
+// up: whoever could declare it lost can delete it.
+func givenUp(volume *corev1.PersistentVolume, ref backing.Ref) bool {
+	return ref.Cluster != keys.Home && volume.Annotations[keys.Lost] != ""
+}
+
+// abandon is the step for a released volume that was given up. The virtual volume is
+// deleted whether or not its cluster answers, and nothing is deleted in that cluster: it
+// may have all that is left of the data.
+func abandon(ref backing.Ref) Step {
+	return Step{Action: FinishVolume{}, Tell: note(declaredLost, fmt.Sprintf(
+		"the volume was declared lost, so nothing is deleted in %s: if real claim %s is there after all, it stays there with its data",
+		where(ref.Cluster), ref.Key()))}
+}
+
+// declaredLostStep is the step for a volume that was given up and is not released: it is
+// kept consistent if its cluster is back, and the user gets an event.
+func declaredLostStep(o Observation, ref backing.Ref, step Step) Step {
+	if step.Action != nil {
+		return step
+	}
+	step.Trouble = declaredLost
+	if b := findRef(o, ref); b != nil && o.Cluster(ref.Cluster).Usable {
+		step.Tell = warn(declaredLost, fmt.Sprintf(
+			"the volume was declared lost, but %s is back and has real claim %s: its administrator takes the declaration back with kubectl "+
+				"lodestone lose pv %s --undo; if this claim is deleted before, the data stays there",
+			where(ref.Cluster), ref.Key(), o.Volume.Name))
+		return shownAsTold(step)
+	}
+	step.Tell = warn(declaredLost, fmt.Sprintf(
+		"the volume was declared lost with %s: delete this claim and the pods that use it; nothing in that cluster is touched",
+		where(ref.Cluster)))
+	return shownAsTold(step)
+}
+
+// leftBehind returns a backing claim that may have data while claim and volume at home are
+// gone: policy Retain kept it, or its volume was declared lost or forgotten. Nil if there
+// is none.
+func leftBehind(o Observation) *Backing {
+	if o.Claim != nil || o.Volume != nil || o.HandedOut {
+		return nil
+	}
+	for i, b := range o.Backings {
+		if !backing.Unpublished(b.Claim) {
+			return &o.Backings[i]
+		}
+	}
+	return nil
+}
+
+// Reasons of volumes whose data is on a node that is gone, or not ready.
+const (
+	BackingNodeGone     = "BackingNodeGone"
+	BackingNodeNotReady = "BackingNodeNotReady"
+)
+
+// Reasons of real volumes that have a problem themselves.
+const (
+	backingLost          = "BackingLost"
+	backingVolumeDeleted = "BackingVolumeDeleted"
+	backingVolumeFailed  = "BackingVolumeFailed"
+)
+
+// lostVolume is the step for a backing claim whose real volume is gone. Nothing is
+// recreated: only the storage knows whether the data still exists, and where.
+func lostVolume(o Observation, ref backing.Ref) Step {
+	real := "its real volume"
+	if name := o.Volume.Annotations[keys.BackingVolume]; name != "" {
+		real = fmt.Sprintf("its real volume %q", name)
+	}
+	return shownAsTold(Step{Trouble: backingLost, Tell: warn(backingLost, fmt.Sprintf(
+		"real claim %s in %s has lost %s, which somebody deleted there: let its administrator make that volume again as it was if the storage "+
+			"has the data, or restore the data from a backup to a new claim",
+		ref.Key(), where(ref.Cluster), real))})
+}
+
+// realVolumeTrouble adds to a step what is wrong with the real volume of a backing claim.
+func realVolumeTrouble(step Step, ref backing.Ref, b Backing) Step {
+	real := fmt.Sprintf("real volume %q in %s", b.Volume.Name, where(b.Cluster))
+	switch {
+	case b.Volume.Status.Phase == corev1.VolumeFailed:
+		said := ""
+		if b.Volume.Status.Message != "" {
+			said = ": it says " + strconv.Quote(sentence.Cut(b.Volume.Status.Message, maxQuoted))
+		}
+		return withTrouble(step, backingVolumeFailed, fmt.Sprintf("%s has failed: let its administrator see its events there%s", real, said))
+	case b.Volume.DeletionTimestamp != nil && b.Claim.DeletionTimestamp == nil:
+		return withTrouble(step, backingVolumeDeleted, fmt.Sprintf(
+			"somebody deleted %s: it stays with the data only as long as real claim %s is there, so copy the data to a new claim", real, ref.Key()))
+	case b.NodesGone != "":
+		on, who := nodes(b, b.NodesGone, "bring the node back")
+		return withTrouble(step, BackingNodeGone, fmt.Sprintf("%s can be used on no node that is left there%s: %s, or restore the data from a "+
+			"backup to a new claim", real, on, who))
+	case b.NodesDown != "":
+		// If a cluster is cut off from its nodes, this affects all volumes on them at once:
+		// so an event comes only with the write of the condition.
+		on, who := nodes(b, b.NodesDown, "see what the node lacks")
+		step.Trouble, step.Shows = BackingNodeNotReady, fmt.Sprintf("%s can be used on no node that is ready there%s: %s", real, on, who)
+	}
+	return step
+}
+
+// nodes names the home nodes on which a real volume could be used, and says who must do
+// what. Names of remote nodes are not written at home.
+func nodes(b Backing, names, what string) (on, who string) {
+	if b.Cluster != keys.Home {
+		return "", "let its administrator " + what
+	}
+	return fmt.Sprintf(" (only on %s)", sentence.Cut(names, maxQuoted)), what
+}

@@ -1,0 +1,277 @@
+package decide_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/lodestone-storage/lodestone/pkg/backing"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/provisioner/claims/decide"
+)
+
+func TestNextForAVolumeInUse(t *testing.T) {
+	const idle = "Idle"
+	full := func(b *decide.Backing) { pvcBound(b); published(b) }
+	letGo := func(o *decide.Observation) { o.Changed = "claim data" }
+	check(t, map[string]row{
+		"all is well at home":                 {given: []change{volume(keys.Home), have(keys.Home, full)}, verb: idle},
+		"all is well in west":                 {given: []change{volume("west"), have("west", full)}, verb: idle},
+		"its backing claim is marked":         {given: []change{volume("west"), have("west", pvcBound)}, verb: "Mark", cluster: "west"},
+		"… but not while its cluster is away": {given: []change{volume("west"), have("west", pvcBound), unreachable("west", 0)}, verb: idle},
+		"… and not while the volume is not stored": {given: []change{volume("west", func(v *corev1.PersistentVolume) {
+			v.UID, v.CreationTimestamp = "", metav1.NewTime(now)
+		}), have("west")}, verb: idle, after: true},
+		"a volume that cannot be stored is told of": {given: []change{volume("west", func(v *corev1.PersistentVolume) {
+			v.UID, v.CreationTimestamp = "", metav1.NewTime(now.Add(-time.Minute))
+		}), have("west")}, verb: idle, tell: "VolumeNotStored", after: true},
+		"a volume that is not ours to read is told of": {
+			given: []change{volume("west", func(v *corev1.PersistentVolume) { v.Annotations[keys.Backing] = "west/shop" })}, verb: idle,
+			tell: "InvalidVolume"},
+		"a backing claim that is gone is told of":          {given: []change{volume("west")}, verb: idle, tell: "BackingMissing"},
+		"… once it was not seen for a while":               {given: []change{volume("west"), justMissed}, verb: idle, after: true},
+		"a twin that is gone is told of":                   {given: []change{volume(keys.Home)}, verb: idle, tell: "BackingMissing"},
+		"it is not missed while its cluster is away":       {given: []change{volume("west"), unreachable("west", 0)}, verb: idle},
+		"it is not missed while nothing is seen there":     {given: []change{volume("west"), unseen("west")}, verb: idle},
+		"it is not missed while its RemoteCluster is gone": {given: []change{volume("west"), unknown("west")}, verb: idle},
+		"a twin of that name but another UID is not it": {
+			given: []change{volume(keys.Home), have(keys.Home, full, another)}, verb: idle, tell: "BackingMissing"},
+		"a shadow that somebody deleted is told of": {given: []change{volume("west"), have("west", full, terminating)}, verb: idle,
+			tell: "BackingDeleted"},
+		"a backing claim that lost its volume is told of": {given: []change{volume("west"), have("west", published, lost)}, verb: idle,
+			tell: "BackingLost"},
+		"the name of the real volume follows": {given: []change{volume("west", nameless), have("west", full)}, verb: "Update",
+			cluster: keys.Home},
+		"… at home too": {given: []change{volume(keys.Home, nameless), have(keys.Home, full)}, verb: "Update",
+			cluster: keys.Home},
+		"the UID of the cluster that it was seen in is written": {given: []change{volume("west"), have("west", full, seenIn)}, verb: "Update",
+			cluster: keys.Home},
+		"… once": {given: []change{volume("west", carries), have("west", full, seenIn)}, verb: idle},
+		"its size follows in a remote cluster": {given: []change{volume("west", small), have("west", full)}, verb: "Update",
+			cluster: keys.Home},
+		"… but not at home, where its driver sees to that": {given: []change{volume(keys.Home, small), have(keys.Home, full)}, verb: idle},
+		"… unless no driver knows it": {
+			given: []change{volume(keys.Home, small, driverless), have(keys.Home, full)}, verb: "Update", cluster: keys.Home},
+		"one that was made too much goes": {
+			given: []change{volume("west"), have("west", full), have(keys.Home)}, verb: "Remove", cluster: keys.Home},
+		"… but not if it was published": {
+			given: []change{volume("west"), have("west", full), have(keys.Home, published)}, verb: idle},
+		"… and does not hold up the rest while its cluster is away": {
+			given: []change{volume(keys.Home, nameless), have("west"), have(keys.Home, full), unreachable("west", 0)}, verb: "Update",
+			cluster: keys.Home},
+		"a deleted claim changes nothing before the volume is released": {
+			given: []change{volume("west"), have("west", full), noClaim}, verb: idle},
+		"a released volume that is kept stays": {
+			given: []change{volume("west", released, keepIt), have("west", full), noClaim}, verb: idle},
+		"a claim that a move let go wakes its pods": {given: []change{volume("west"), have("west", full), boundTo("pvc-u1"), letGo},
+			verb: "Wake", cluster: keys.Home},
+		"… but not one that is bound to another volume": {given: []change{volume("west"), have("west", full), boundTo("other"), letGo},
+			verb: idle},
+	})
+}
+
+func seenIn(b *decide.Backing) { b.ClusterUID = "uid-west" }
+
+func carries(v *corev1.PersistentVolume) { v.Annotations[keys.ClusterUID] = "uid-west" }
+
+func TestNextForAReleasedVolume(t *testing.T) {
+	const idle = "Idle"
+	full := func(b *decide.Backing) { pvcBound(b); published(b) }
+	gone := func(o *decide.Observation) { o.Gone = true }
+	attached := func(o *decide.Observation) { o.Attached = "node-1" }
+	check(t, map[string]row{
+		"its backing claim goes": {given: []change{volume("west", released), have("west", full), noClaim}, verb: "Release",
+			cluster: "west"},
+		"its twin goes": {given: []change{volume(keys.Home, released), have(keys.Home, full), noClaim}, verb: "Release", cluster: keys.Home},
+		"… also when its mark was never taken off": {given: []change{volume("west", released), have("west", pvcBound), noClaim}, verb: "Release",
+			cluster: "west"},
+		"… also when it never got a volume": {given: []change{volume("west", released, nameless), have("west", published), noClaim},
+			verb: "Release", cluster: "west"},
+		"… also when somebody deleted it before": {given: []change{volume("west", released), have("west", full, terminating), noClaim},
+			verb: "Release", cluster: "west"},
+		"not while a node uses it": {given: []change{volume("west", released), have("west", full), noClaim, attached}, verb: idle,
+			tell: "StillAttached"},
+		"not before the real volume's name is noted": {
+			given: []change{volume("west", released, nameless), have("west", full), noClaim}, verb: "Update", cluster: keys.Home},
+		"not while the real volume is bound but not seen": {
+			given: []change{volume("west", released, nameless), have("west", published, volumeUnseen), noClaim}, verb: idle, after: true},
+		"… unless its name is known": {
+			given: []change{volume("west", released), have("west", published, volumeUnseen), noClaim}, verb: "Release", cluster: "west"},
+		"a cluster that is away is waited for": {
+			given: []change{volume("west", released), have("west", full), noClaim, unreachable("west", 0)}, verb: idle, tell: "ClusterNotUsable",
+			after: true},
+		"a cluster that nobody knows is asked for": {
+			given: []change{volume("west", released), noClaim, unknown("west")}, verb: idle, tell: "UnknownCluster"},
+		"a cluster that is not seen is asked": {
+			given: []change{volume("west", released), noClaim, unseen("west")}, verb: "Confirm", cluster: "west"},
+		"a backing claim that others still hold is waited for": {
+			given: []change{volume("west", released), have("west", full, terminating, unprotected), noClaim}, verb: idle, after: true},
+		"… and told of when it takes long": {
+			given: []change{volume("west", released), have("west", full, terminating, unprotected, old), noClaim}, verb: idle, after: true,
+			tell: "WaitingForBacking"},
+		"what is no longer seen is asked for": {given: []change{volume("west", released), noClaim}, verb: "Confirm", cluster: "west"},
+		"… at home too":                       {given: []change{volume(keys.Home, released), noClaim}, verb: "Confirm", cluster: keys.Home},
+		"when all is gone the volume goes": {given: []change{volume("west", released), noClaim, gone}, verb: "Finish",
+			cluster: keys.Home},
+		"… whether or not its cluster answers now": {given: []change{volume("west", released), noClaim, gone, unreachable("west", 0)},
+			verb: "Finish", cluster: keys.Home},
+		"one that was declared lost goes without its cluster": {
+			given: []change{volume("west", released, declaredLost), noClaim, unreachable("west", 0)}, verb: "Finish", cluster: keys.Home,
+			tell: "DeclaredLost"},
+		"… without a RemoteCluster": {
+			given: []change{volume("west", released, declaredLost), noClaim, unknown("west")}, verb: "Finish", cluster: keys.Home,
+			tell: "DeclaredLost"},
+		"… and leaves what is there after all": {
+			given: []change{volume("west", released, declaredLost), have("west", full), noClaim}, verb: "Finish", cluster: keys.Home,
+			tell: "DeclaredLost"},
+		"… but nothing at home is lost by declaration": {
+			given: []change{volume(keys.Home, released, declaredLost), have(keys.Home, full), noClaim}, verb: "Release", cluster: keys.Home},
+		"… and what is kept is kept": {
+			given: []change{volume("west", released, keepIt, declaredLost), noClaim, unreachable("west", 0)}, verb: idle, tell: "DeclaredLost"},
+		"a volume that is kept never goes, whatever is gone": {given: []change{volume("west", released, keepIt), noClaim, gone}, verb: idle,
+			tell: "BackingMissing"},
+	})
+	step := decide.Next(observe(volume("west", released), noClaim))
+	require.Equal(t, "Confirm", step.Verb())
+	assert.Equal(t, backing.Ref{Cluster: "west", Namespace: "shop", Name: "data", UID: "b-west"}, refOfStep(step))
+}
+
+func TestNextForAVolumeThatWasDeclaredLost(t *testing.T) {
+	full := func(b *decide.Backing) { pvcBound(b); published(b) }
+	check(t, map[string]row{
+		"its user is told": {given: []change{volume("west", declaredLost), boundTo("pvc-u1"), unreachable("west", 0)},
+			verb: "Idle", tell: "DeclaredLost"},
+		"… also when the cluster is back with it": {given: []change{volume("west", declaredLost), have("west", full), boundTo("pvc-u1")},
+			verb: "Idle", tell: "DeclaredLost"},
+		"… which is held in step": {given: []change{volume("west", small, declaredLost), have("west", full)}, verb: "Update", cluster: keys.Home},
+	})
+	step := decide.Next(observe(volume("west", declaredLost), have("west", full), boundTo("pvc-u1")))
+	assert.Contains(t, step.Tell.Text, "is back and has real claim shop/data: its administrator takes the declaration back")
+	assert.Equal(t, "DeclaredLost", step.Trouble)
+}
+
+func TestWhatIsLeftBehindIsToldOfAndNotTouched(t *testing.T) {
+	full := func(b *decide.Backing) { pvcBound(b); published(b) }
+	step := decide.Next(observe(noClaim, have("west", full)))
+	assert.Equal(t, "Idle", step.Verb())
+	require.NotNil(t, step.Left)
+	assert.Equal(t, "west", step.Left.Cluster)
+	step = decide.Next(observe(noClaim, have("west")))
+	assert.Equal(t, "Remove", step.Verb(), "what was never published goes")
+	assert.Nil(t, step.Left)
+	step = decide.Next(observe(have("west", full), deletedClaim))
+	assert.Nil(t, step.Left, "its claim is not gone")
+	step = decide.Next(observe(volume("west"), have("west", full), noClaim))
+	assert.Nil(t, step.Left, "its volume is not gone")
+}
+
+func TestReady(t *testing.T) {
+	for name, test := range map[string]struct {
+		alter    []func(*decide.Backing)
+		cluster  string
+		deferred bool
+		want     bool
+	}{
+		"bound to a volume that is seen":                {alter: []func(*decide.Backing){pvcBound}, cluster: keys.Home, want: true},
+		"bound to a volume that is not seen":            {alter: []func(*decide.Backing){volumeUnseen}, cluster: "west", deferred: true},
+		"pending in a remote cluster until a pod comes": {cluster: "west", deferred: true, want: true},
+		"pending in a remote cluster, binds at once":    {cluster: "west"},
+		"pending at home until a pod comes":             {cluster: keys.Home, deferred: true},
+		"lost":                                          {alter: []func(*decide.Backing){lost}, cluster: "west", deferred: true},
+		"being deleted":                                 {alter: []func(*decide.Backing){pvcBound, terminating}, cluster: "west"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := observe(have(test.cluster, test.alter...))
+			assert.Equal(t, test.want, decide.Ready(o.Backings[0], test.cluster, test.deferred))
+		})
+	}
+}
+
+func TestNextTellsOfAVolumeWhoseNodeIsGone(t *testing.T) {
+	bound := boundTo("pvc-u1")
+	check(t, map[string]row{
+		"at home": {given: []change{bound, have(keys.Home, pvcBound, published, nodesGone), volume(keys.Home)},
+			verb: "Idle", tell: "BackingNodeGone", after: true},
+		"in a remote cluster": {given: []change{bound, have("west", pvcBound, published, nodesGone), volume("west")}, verb: "Idle",
+			tell: "BackingNodeGone", after: true},
+		"not while there is one": {given: []change{bound, have("west", pvcBound, published), volume("west")}, verb: "Idle"},
+		"not before what it is told of": {given: []change{bound, have("west", pvcBound, nodesGone), volume("west")}, verb: "Mark",
+			cluster: "west"},
+		"not of one that is to go": {given: []change{have("west", pvcBound, published, nodesGone), volume("west", released), noClaim},
+			verb: "Release", cluster: "west"},
+	})
+	west := decide.Next(observe(bound, have("west", pvcBound, published, nodesGone), volume("west")))
+	assert.Equal(t, "BackingNodeGone", west.Trouble)
+	assert.NotContains(t, west.Tell.Text, "node-9", "names of remote nodes stay there")
+	home := decide.Next(observe(bound, have(keys.Home, pvcBound, published, nodesGone), volume(keys.Home)))
+	assert.Contains(t, home.Tell.Text, "(only on node-9): bring the node back")
+}
+
+// A user who reads that the data may be gone deletes the claim, and then it really is.
+func TestABackingClaimThatIsGoneWhileItsVolumeStays(t *testing.T) {
+	named := func(v *corev1.PersistentVolume) { v.Spec.ClaimRef.Namespace, v.Spec.ClaimRef.Name = "shop", "data" }
+	renamed := func(v *corev1.PersistentVolume) { v.Spec.ClaimRef.Name = "other" }
+	gone := func(v *corev1.PersistentVolume) { v.Status.Phase = corev1.VolumeReleased }
+	const safe, lost = "its volume real-home is there with the data; waiting for its claim",
+		"restore the claim from a backup or delete this one"
+	for name, row := range map[string]struct {
+		given []change
+		want  string
+	}{
+		"another claim of its name has the volume": {given: []change{real("b-new", named)}, want: safe},
+		"the volume is kept":                       {given: []change{real("b-west", named)}, want: safe},
+		"the volume waits for a claim of its name": {given: []change{real("", named, reclaimed)}, want: safe},
+		"the volume goes with the claim":           {given: []change{real("b-west", named, reclaimed)}, want: lost},
+		"the volume goes with a later claim":       {given: []change{real("b-new", named, reclaimed, gone)}, want: lost},
+		"the volume is being deleted":              {given: []change{real("b-new", named, going)}, want: lost},
+		"the volume is another's":                  {given: []change{real("b-new", named, renamed)}, want: lost},
+		"the volume is gone too":                   {want: lost},
+	} {
+		step := decide.Next(observe(append([]change{volume("west")}, row.given...)...))
+		assert.Equal(t, "Idle", step.Verb(), name)
+		assert.Equal(t, "BackingMissing", step.Trouble, name)
+		assert.Contains(t, step.Tell.Text, row.want, name)
+	}
+}
+
+func options(options ...string) func(*corev1.PersistentVolume) {
+	return func(v *corev1.PersistentVolume) { v.Spec.MountOptions, v.Spec.StorageClassName = options, "lodestone" }
+}
+
+func TestMountOptionsThatChangeNothingAreToldOnce(t *testing.T) {
+	const told = "MountOptionsIgnored"
+	full := func(b *decide.Backing) { pvcBound(b); published(b) }
+	hasNoatime := func(b *decide.Backing) { options("noatime")(b.Volume) }
+	block := func(v *corev1.PersistentVolume) { v.Spec.VolumeMode = ptr.To(corev1.PersistentVolumeBlock) }
+	both := options("noatime", "sync")
+	check(t, map[string]row{
+		"of a volume that has just been made": {given: []change{volume("west", both), have("west", pvcBound, hasNoatime)}, verb: "Mark",
+			cluster: "west", tell: told},
+		"not if the real volume has them": {given: []change{volume("west", options("noatime")), have("west", pvcBound, hasNoatime)},
+			verb: "Mark", cluster: "west"},
+		"not at home, where they are mounted with": {given: []change{volume(keys.Home, both), have(keys.Home, pvcBound)}, verb: "Mark",
+			cluster: keys.Home},
+		"not of a block volume, which has none": {given: []change{volume("west", both, block), have("west", pvcBound)}, verb: "Mark",
+			cluster: "west"},
+		"not before the real volume is there": {given: []change{volume("west", both, nameless), have("west")}, verb: "Mark",
+			cluster: "west"},
+		"… nor where its name is written next": {given: []change{volume("west", both, nameless), have("west", pvcBound)}, verb: "Mark",
+			cluster: "west"},
+		"… but when its name is written": {given: []change{volume("west", both, nameless), have("west", full)}, verb: "Update",
+			cluster: keys.Home, tell: told},
+		"… and not again when its size is": {given: []change{volume("west", both, small), have("west", full)}, verb: "Update",
+			cluster: keys.Home},
+		"not of a volume about which all was written": {given: []change{volume("west", both), have("west", full)}, verb: "Idle"},
+	})
+	step := decide.Next(observe(volume("west", both), have("west", pvcBound, hasNoatime, of("fast"))))
+	require.NotNil(t, step.Tell)
+	assert.True(t, step.Tell.Warning)
+	assert.Equal(t,
+		`mount options "sync" of storage class "lodestone" have no effect in cluster west, where pods mount the real volume with options of its own: `+
+			`for new volumes let its administrator set them in real storage class "fast", or name another class of that cluster`, step.Tell.Text)
+}

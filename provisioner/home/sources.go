@@ -1,0 +1,652 @@
+// This file is what the program keeps of the home cluster: informers, their indexes, and
+// how objects are made small before they are kept. The indexes can read only what the
+// transform leaves, so both stand together.
+
+package home
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/maphash"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-helpers/storage/ephemeral"
+	"k8s.io/utils/ptr"
+
+	"github.com/lodestone-storage/lodestone/pkg/backing"
+	"github.com/lodestone-storage/lodestone/pkg/controller"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
+	"github.com/lodestone-storage/lodestone/provisioner/claims/decide"
+)
+
+// Sources are the informers of the home cluster from which decisions are made. Their
+// objects are stripped by Transform.
+type Sources struct {
+	Claims, Volumes, Classes, Nodes, Namespaces, Attachments, Pods cache.SharedIndexInformer
+}
+
+// Used says whether a namespace of a remote cluster is in use: a virtual volume has its
+// data there, claims of its home namespace may have backing claims there, or pods of its
+// home namespace may have copies there.
+func (s Sources) Used(cluster, namespace, homeNamespace string) bool {
+	for _, volume := range s.VolumesWithDataIn(cluster) {
+		if ref, err := backing.RefOf(volume); err == nil && ref.Namespace == namespace {
+			return true
+		}
+	}
+	for _, claim := range s.Waiting() {
+		if claim.Namespace == homeNamespace && claim.Annotations[keys.Routed] == cluster {
+			return true
+		}
+	}
+	for _, pod := range controller.Indexed[Pod](s.Pods, cache.NamespaceIndex, homeNamespace) {
+		if pod.CopiedIn(cluster) {
+			return true
+		}
+	}
+	return false
+}
+
+// Waiting returns the claims without a volume.
+func (s Sources) Waiting() []*corev1.PersistentVolumeClaim {
+	return controller.Indexed[corev1.PersistentVolumeClaim](s.Claims, byWaiting, waitingKey)
+}
+
+// VolumesWithDataIn returns the virtual volumes that have their data in a cluster.
+func (s Sources) VolumesWithDataIn(cluster string) []*corev1.PersistentVolume {
+	var volumes []*corev1.PersistentVolume
+	for _, uid := range append(s.ClusterUIDs(cluster), "") {
+		volumes = append(volumes, controller.Indexed[corev1.PersistentVolume](s.Volumes, byCluster, clusterKey(cluster, uid))...)
+	}
+	return volumes
+}
+
+// CopiesOf returns the claims without a volume whose data source is this claim.
+func (s Sources) CopiesOf(claim types.NamespacedName) []*corev1.PersistentVolumeClaim {
+	return controller.Indexed[corev1.PersistentVolumeClaim](s.Claims, bySource, claim.String())
+}
+
+// MadeFrom returns the claims without a volume whose data source is this snapshot.
+func (s Sources) MadeFrom(snapshot types.NamespacedName) []*corev1.PersistentVolumeClaim {
+	return controller.Indexed[corev1.PersistentVolumeClaim](s.Claims, bySource, snapshotKey(snapshot))
+}
+
+// Names of the indexes.
+const (
+	byUID      = "lodestone/uid"      // claims by the bucket of their UID
+	byBacking  = "lodestone/backing"  // virtual volumes by the buckets of the UIDs of their backing claim and of the one before
+	byCluster  = "lodestone/cluster"  // virtual volumes by the cluster of their data and its UID
+	byAttached = "lodestone/attached" // attachments by the bucket of the name of their volume
+	byClaim    = "lodestone/claim"    // pods by the buckets of namespace/name of the claims they use
+	bySource   = "lodestone/source"   // claims without a volume by namespace/name of what they are to be made from
+	byWaiting  = "lodestone/waiting"  // claims that have no volume yet; key waitingKey
+)
+
+const waitingKey = "waiting"
+
+// NewSources returns the sources of a factory, with their indexes.
+func NewSources(factory informers.SharedInformerFactory) (Sources, error) {
+	core, storage := factory.Core().V1(), factory.Storage().V1()
+	s := Sources{
+		Claims:      core.PersistentVolumeClaims().Informer(),
+		Volumes:     core.PersistentVolumes().Informer(),
+		Classes:     storage.StorageClasses().Informer(),
+		Nodes:       core.Nodes().Informer(),
+		Namespaces:  core.Namespaces().Informer(),
+		Attachments: storage.VolumeAttachments().Informer(),
+		Pods:        core.Pods().Informer(),
+	}
+	// Set it whatever the factory does: the pod indexes need a *Pod.
+	if err := s.Pods.SetTransform(Transform); err != nil {
+		return Sources{}, fmt.Errorf("make pods small: %w", err)
+	}
+	for _, index := range []struct {
+		informer cache.SharedIndexInformer
+		name     string
+		keys     func(obj any) []string
+	}{
+		{s.Claims, byUID, func(obj any) []string { return []string{bucket(string(obj.(*corev1.PersistentVolumeClaim).UID))} }},
+		{s.Claims, bySource, func(obj any) []string { return sourceKeys(obj.(*corev1.PersistentVolumeClaim)) }},
+		{s.Claims, byWaiting, func(obj any) []string {
+			if obj.(*corev1.PersistentVolumeClaim).Spec.VolumeName == "" {
+				return []string{waitingKey}
+			}
+			return nil
+		}},
+		{s.Volumes, byBacking, func(obj any) []string {
+			return buckets(backingsOf(obj.(*corev1.PersistentVolume)))
+		}},
+		{s.Volumes, byCluster, func(obj any) []string {
+			if ref, err := backing.RefOf(obj.(*corev1.PersistentVolume)); err == nil {
+				return []string{clusterKey(ref.Cluster, obj.(*corev1.PersistentVolume).Annotations[keys.ClusterUID])}
+			}
+			return nil
+		}},
+		{s.Attachments, byAttached, func(obj any) []string {
+			if name := obj.(*storagev1.VolumeAttachment).Spec.Source.PersistentVolumeName; name != nil {
+				return []string{bucket(*name)}
+			}
+			return nil
+		}},
+		{s.Pods, byClaim, func(obj any) []string { return buckets(obj.(*Pod).Claims) }},
+	} {
+		if err := index.informer.AddIndexers(cache.Indexers{index.name: func(obj any) ([]string, error) {
+			return index.keys(obj), nil
+		}}); err != nil {
+			return Sources{}, fmt.Errorf("index %s: %w", index.name, err)
+		}
+	}
+	return s, nil
+}
+
+// BoundOfWaitingPods returns one claim for each pod of a namespace that is not scheduled
+// yet and uses claims with virtual volumes.
+func (s Sources) BoundOfWaitingPods(namespace string) []*corev1.PersistentVolumeClaim {
+	found := map[types.UID]*corev1.PersistentVolumeClaim{}
+	for _, pod := range controller.Indexed[Pod](s.Pods, cache.NamespaceIndex, namespace) {
+		if pod.Node != "" {
+			continue
+		}
+		for _, name := range pod.Claims {
+			if claim := controller.Get[corev1.PersistentVolumeClaim](s.Claims, name); claim != nil && claim.Spec.VolumeName != "" &&
+				s.Virtual(claim.UID) != nil {
+				found[claim.UID] = claim
+				break
+			}
+		}
+	}
+	return slices.Collect(maps.Values(found))
+}
+
+// VolumesIn returns how many virtual volumes have their data in a cluster.
+func (s Sources) VolumesIn(cluster string) int {
+	count := 0
+	for _, uid := range append(s.ClusterUIDs(cluster), "") {
+		names, err := s.Volumes.GetIndexer().IndexKeys(byCluster, clusterKey(cluster, uid))
+		if err == nil {
+			count += len(names)
+		}
+	}
+	return count
+}
+
+// ClusterUIDs returns, in order, the UIDs of clusters that the virtual volumes with data in a cluster
+// carry: one, unless a RemoteCluster of that name has led to several.
+func (s Sources) ClusterUIDs(cluster string) []string {
+	var uids []string
+	for _, value := range s.Volumes.GetIndexer().ListIndexFuncValues(byCluster) {
+		if uid, ok := strings.CutPrefix(value, clusterKey(cluster, "")); ok && uid != "" {
+			uids = append(uids, uid)
+		}
+	}
+	slices.Sort(uids)
+	return uids
+}
+
+// clusterKey is the key of an index by the cluster of the data and by the UID of that cluster, which
+// a virtual volume carries.
+func clusterKey(cluster, uid string) string { return cluster + "/" + uid }
+
+// Virtual returns the virtual volume of a claim, nil if there is none.
+func (s Sources) Virtual(uid types.UID) *corev1.PersistentVolume {
+	volume := controller.Get[corev1.PersistentVolume](s.Volumes, "pvc-"+string(uid))
+	if volume == nil || volume.Annotations[keys.Backing] == "" || volume.Spec.ClaimRef == nil || volume.Spec.ClaimRef.UID != uid {
+		return nil
+	}
+	return volume
+}
+
+// An index has a set for each of its keys, which needs several times the memory of the key.
+// Where nearly all keys differ, many keys share one set, a bucket; a lookup filters the
+// objects of its bucket.
+const bucketCount = 4096
+
+var (
+	// seed differs in each process, so that nobody can choose names that all fall into one
+	// bucket.
+	seed        = maphash.MakeSeed()
+	bucketNames = func() (names [bucketCount]string) {
+		for i := range names {
+			names[i] = strconv.Itoa(i)
+		}
+		return names
+	}()
+)
+
+// bucket returns the index key of the bucket for a key.
+func bucket(key string) string { return bucketNames[maphash.String(seed, key)%bucketCount] }
+
+// buckets returns the buckets of several keys, each once.
+func buckets(of []string) []string {
+	if len(of) == 0 {
+		return nil
+	}
+	names := make([]string, 0, len(of))
+	for _, key := range of {
+		if name := bucket(key); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Claim returns the claim with this UID, nil if there is none.
+func (s Sources) Claim(uid types.UID) *corev1.PersistentVolumeClaim {
+	for _, claim := range controller.Indexed[corev1.PersistentVolumeClaim](s.Claims, byUID, bucket(string(uid))) {
+		if claim.UID == uid {
+			return claim
+		}
+	}
+	return nil
+}
+
+// PodsOf returns the pods that use a claim, given as namespace/name.
+func (s Sources) PodsOf(claim string) []*Pod {
+	return slices.DeleteFunc(controller.Indexed[Pod](s.Pods, byClaim, bucket(claim)), func(pod *Pod) bool {
+		return !slices.Contains(pod.Claims, claim)
+	})
+}
+
+// AttachedTo returns a node that a volume, given by name, is attached to; empty if there is
+// none.
+func (s Sources) AttachedTo(volume string) string {
+	for _, attachment := range controller.Indexed[storagev1.VolumeAttachment](s.Attachments, byAttached, bucket(volume)) {
+		if name := attachment.Spec.Source.PersistentVolumeName; name != nil && *name == volume {
+			return attachment.Spec.NodeName
+		}
+	}
+	return ""
+}
+
+// VolumeOf returns the virtual volume that has its data in a remote cluster and this
+// handle; nil if there is none or more than one. The handle never changes, even when the
+// backing claim is recreated: the volume's annotation names the present backing claim.
+func (s Sources) VolumeOf(handle backing.Ref) *corev1.PersistentVolume {
+	found := slices.DeleteFunc(controller.Indexed[corev1.PersistentVolume](s.Volumes, byBacking, bucket(string(handle.UID))),
+		func(volume *corev1.PersistentVolume) bool {
+			return handleOf(volume) != handle.String()
+		})
+	if len(found) != 1 {
+		return nil
+	}
+	return found[0]
+}
+
+// handleOf returns the handle of a virtual volume with its data in a remote cluster, empty
+// for any other volume.
+func handleOf(volume *corev1.PersistentVolume) string {
+	if csi := volume.Spec.CSI; csi != nil && csi.Driver == keys.Driver {
+		return csi.VolumeHandle
+	}
+	return ""
+}
+
+// backingsOf returns the UIDs of a virtual volume's present backing claim and of the one it
+// was created with.
+func backingsOf(volume *corev1.PersistentVolume) []string {
+	var uids []string
+	for _, text := range []string{volume.Annotations[keys.Backing], handleOf(volume)} {
+		if ref, err := backing.ParseRef(text); err == nil {
+			uids = append(uids, string(ref.UID))
+		}
+	}
+	return uids
+}
+
+// VolumesOf returns the virtual volumes of a backing claim.
+func (s Sources) VolumesOf(claim types.UID) []*corev1.PersistentVolume {
+	return slices.DeleteFunc(controller.Indexed[corev1.PersistentVolume](s.Volumes, byBacking, bucket(string(claim))),
+		func(volume *corev1.PersistentVolume) bool {
+			ref, err := backing.ParseRef(volume.Annotations[keys.Backing])
+			return err != nil || ref.UID != claim
+		})
+}
+
+// sourceKeys are the keys of the index bySource.
+func sourceKeys(claim *corev1.PersistentVolumeClaim) []string {
+	if claim.Spec.VolumeName != "" {
+		return nil
+	}
+	if name, err := decide.CopyOf(claim); err == nil && name != "" {
+		return []string{claim.Namespace + "/" + name}
+	}
+	if name := decide.SnapshotOf(claim); name != "" {
+		return []string{snapshotKey(types.NamespacedName{Namespace: claim.Namespace, Name: name})}
+	}
+	return nil
+}
+
+// snapshotKey is the key of a snapshot in the index bySource.
+func snapshotKey(of types.NamespacedName) string { return volumesnapshot.Kind + "/" + of.String() }
+
+var _ cache.TransformFunc = Transform
+
+// Transform is the transform function of informers on home and remote clusters. It turns a
+// pod into a *Pod and removes unused fields from all other objects, whose type it keeps. It
+// is idempotent.
+func Transform(obj any) (any, error) {
+	switch object := obj.(type) {
+	case *Pod:
+		return object, nil
+	case *corev1.Pod:
+		return NewPod(object), nil
+	case *corev1.Node:
+		// Only labels and readiness of a node are used.
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+			Name: object.Name, UID: object.UID, ResourceVersion: object.ResourceVersion, Labels: object.Labels,
+		}, Status: corev1.NodeStatus{Conditions: readiness(object)}}, nil
+	case *storagev1.VolumeAttachment:
+		return &storagev1.VolumeAttachment{
+			ObjectMeta: metav1.ObjectMeta{Name: object.Name, UID: object.UID, ResourceVersion: object.ResourceVersion,
+				DeletionTimestamp: object.DeletionTimestamp},
+			Spec: storagev1.VolumeAttachmentSpec{NodeName: texts.of(object.Spec.NodeName), Source: object.Spec.Source},
+		}, nil
+	case *corev1.PersistentVolumeClaim:
+		claim(object)
+	case *corev1.PersistentVolume:
+		volume(object)
+	default:
+		if object, ok := obj.(metav1.Object); ok && object.GetManagedFields() != nil {
+			object.SetManagedFields(nil)
+		}
+	}
+	return obj, nil
+}
+
+// readiness returns the condition Ready of a node, reduced to type and status.
+func readiness(node *corev1.Node) []corev1.NodeCondition {
+	for _, condition := range node.Status.Conditions {
+		if condition.Type == corev1.NodeReady {
+			return ready.of([]corev1.NodeCondition{{Type: corev1.NodeReady, Status: condition.Status}})
+		}
+	}
+	return nil
+}
+
+// settled are annotations that mean nothing any more once a claim is bound.
+var settled = []string{
+	"pv.kubernetes.io/bind-completed", "pv.kubernetes.io/bound-by-controller", keys.StorageProvisioner, keys.BetaStorageProvisioner,
+}
+
+func claim(c *corev1.PersistentVolumeClaim) {
+	bound := c.Spec.VolumeName != ""
+	common(&c.ObjectMeta, func(key string) bool {
+		// The selected node of a backing claim is compared until the claim is published.
+		return bound && (slices.Contains(settled, key) || key == keys.SelectedNode && c.Labels[keys.ClaimUID] == "")
+	})
+	c.Spec.AccessModes, c.Status.AccessModes = modes.of(c.Spec.AccessModes), modes.of(c.Status.AccessModes)
+	c.Spec.StorageClassName, c.Spec.VolumeMode = pointers.of(c.Spec.StorageClassName), volumeModes.of(c.Spec.VolumeMode)
+	c.Spec.Resources.Requests = sizes.of(c.Spec.Resources.Requests)
+	c.Status.Capacity, c.Status.AllocatedResources = sizes.of(c.Status.Capacity), sizes.of(c.Status.AllocatedResources)
+	c.Status.Phase = corev1.PersistentVolumeClaimPhase(texts.of(string(c.Status.Phase)))
+	c.UID = within(c.Spec.VolumeName, c.UID)
+}
+
+func volume(v *corev1.PersistentVolume) {
+	common(&v.ObjectMeta, func(key string) bool { return slices.Contains(settled, key) })
+	v.Spec.AccessModes, v.Spec.VolumeMode = modes.of(v.Spec.AccessModes), volumeModes.of(v.Spec.VolumeMode)
+	v.Spec.Capacity = sizes.of(v.Spec.Capacity)
+	v.Spec.StorageClassName = texts.of(v.Spec.StorageClassName)
+	v.Spec.NodeAffinity = affinities.of(v.Spec.NodeAffinity)
+	if ref := v.Spec.ClaimRef; ref != nil {
+		ref.Kind, ref.APIVersion, ref.Namespace = texts.of(ref.Kind), texts.of(ref.APIVersion), texts.of(ref.Namespace)
+		ref.UID = within(v.Name, ref.UID)
+	}
+	v.Status.Phase = corev1.PersistentVolumePhase(texts.of(string(v.Status.Phase)))
+	v.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimPolicy(texts.of(string(v.Spec.PersistentVolumeReclaimPolicy)))
+	if csi := v.Spec.CSI; csi != nil {
+		csi.Driver, csi.FSType, csi.VolumeAttributes = texts.of(csi.Driver), texts.of(csi.FSType), textMaps.of(csi.VolumeAttributes)
+		// Until a backing claim is made anew they are the same.
+		if ref := v.Annotations[keys.Backing]; ref == csi.VolumeHandle {
+			csi.VolumeHandle = ref
+		}
+	}
+}
+
+// within returns the UID as the part of a volume's name that it is, if the volume is named after the
+// claim, as usual: so it is in memory once.
+func within(volume string, uid types.UID) types.UID {
+	if part, ok := strings.CutPrefix(volume, "pvc-"); ok && part == string(uid) {
+		return types.UID(part)
+	}
+	return uid
+}
+
+// common reduces metadata, without the annotations for which dropped returns true.
+func common(m *metav1.ObjectMeta, dropped func(key string) bool) {
+	m.ManagedFields = nil
+	m.Namespace = texts.of(m.Namespace)
+	m.Finalizers = lists.of(m.Finalizers)
+	m.Labels = textMaps.of(m.Labels)
+	for key := range m.Annotations {
+		if dropped(key) {
+			var kept map[string]string
+			for key, value := range m.Annotations {
+				if !dropped(key) {
+					if kept == nil {
+						kept = map[string]string{}
+					}
+					kept[key] = value
+				}
+			}
+			m.Annotations = kept
+			break
+		}
+	}
+	m.Annotations = textMaps.of(m.Annotations)
+}
+
+// Pod has the fields of a pod that are used: its claims, and those that decide where a copy
+// of it may run.
+type Pod struct {
+	metav1.ObjectMeta
+	// Node is empty until the pod is scheduled.
+	Node string
+	// Phase is the phase in its status.
+	Phase corev1.PodPhase
+	// Runs says whether the pod's status reports a running container, Gated whether it waits at the gate of moves.
+	Runs, Gated bool
+	// Grace is the termination grace period, in seconds.
+	Grace int64
+	// Claims are the claims that it uses, as namespace/name, generic ephemeral volumes
+	// included.
+	Claims []string
+}
+
+// NewPod returns the Pod of a Kubernetes pod.
+func NewPod(pod *corev1.Pod) *Pod {
+	return &Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: texts.of(pod.Namespace), Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+			Finalizers: lists.of(pod.Finalizers),
+		},
+		Node: texts.of(pod.Spec.NodeName), Phase: corev1.PodPhase(texts.of(string(pod.Status.Phase))), Claims: claimsOf(pod),
+		Runs: runs(&pod.Status), Grace: grace(pod), Gated: gated(&pod.Spec),
+	}
+}
+
+// gated says whether a pod has the scheduling gate of moves.
+func gated(spec *corev1.PodSpec) bool {
+	return slices.ContainsFunc(spec.SchedulingGates, func(gate corev1.PodSchedulingGate) bool { return gate.Name == keys.MovingGate })
+}
+
+// runs says whether a status reports a running container.
+func runs(status *corev1.PodStatus) bool {
+	for _, statuses := range [][]corev1.ContainerStatus{status.ContainerStatuses, status.InitContainerStatuses,
+		status.EphemeralContainerStatuses} {
+		if slices.ContainsFunc(statuses, func(s corev1.ContainerStatus) bool { return s.State.Running != nil }) {
+			return true
+		}
+	}
+	return false
+}
+
+// longestGrace limits grace periods, so that times computed with them do not overflow.
+const longestGrace = 1 << 30
+
+// grace returns the grace period of a pod, in seconds. A delete request may set a longer
+// one than the spec.
+func grace(pod *corev1.Pod) int64 {
+	seconds := max(ptr.Deref(pod.Spec.TerminationGracePeriodSeconds, corev1.DefaultTerminationGracePeriodSeconds),
+		ptr.Deref(pod.DeletionGracePeriodSeconds, 0))
+	return min(max(seconds, 0), longestGrace)
+}
+
+// Finished says whether the pod has succeeded or failed.
+func (p *Pod) Finished() bool { return p.Phase == corev1.PodSucceeded || p.Phase == corev1.PodFailed }
+
+// CopiedIn reports whether a copy of a home pod may run in a cluster. Home deletes the pod
+// only after it has read in that cluster that no copy runs, and needs its rights there to
+// do so. The virtual node of a cluster has the cluster's name.
+func (p *Pod) CopiedIn(cluster string) bool {
+	return p.Node == cluster && slices.Contains(p.Finalizers, keys.RemotePodFinalizer)
+}
+
+// Ended says whether a pod is known to run no container any more. For a pod that is deleted
+// the kubelet reports stopped containers first; other controllers only set the phase
+// Failed, while containers may still run.
+func (p *Pod) Ended() bool { return p.Finished() && !p.Runs }
+
+// claimsOf returns the claims that a pod uses, as namespace/name.
+func claimsOf(pod *corev1.Pod) []string {
+	var names []string
+	for i := range pod.Spec.Volumes {
+		volume := &pod.Spec.Volumes[i]
+		switch {
+		case volume.PersistentVolumeClaim != nil:
+			names = append(names, pod.Namespace+"/"+volume.PersistentVolumeClaim.ClaimName)
+		case volume.Ephemeral != nil:
+			names = append(names, pod.Namespace+"/"+ephemeral.VolumeClaimName(pod, volume))
+		}
+	}
+	return names
+}
+
+// most is how many entries a table keeps: users decide what is in objects. A full table
+// starts empty again; then an equal value may be in memory twice.
+const most = 8192
+
+// longest is the longest key, in bytes, that a table keeps: long values are rarely shared.
+const longest = 512
+
+// table keeps one instance of equal values, found by a key made of the whole value.
+type table[V any] struct {
+	// key returns the key of a value, and false if the value is not to be shared.
+	key func(V) (string, bool)
+	// own, which may be nil, returns the instance to share.
+	own func(V) V
+
+	mu    sync.Mutex
+	known map[string]V
+}
+
+// of returns the shared instance equal to v.
+func (t *table[V]) of(v V) V {
+	key, ok := t.key(v)
+	if !ok || len(key) > longest {
+		return v
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if known, ok := t.known[key]; ok {
+		return known
+	}
+	if t.known == nil || len(t.known) >= most {
+		t.known = map[string]V{}
+	}
+	if t.own != nil {
+		v = t.own(v)
+	}
+	t.known[key] = v
+	return v
+}
+
+// The tables shared by all informers.
+var (
+	texts       = &table[string]{key: func(v string) (string, bool) { return v, v != "" }, own: strings.Clone}
+	pointers    = &table[*string]{key: pointed[string]}
+	volumeModes = &table[*corev1.PersistentVolumeMode]{key: pointed[corev1.PersistentVolumeMode]}
+	lists       = &table[[]string]{key: joined[string], own: slices.Clip[[]string]}
+	modes       = &table[[]corev1.PersistentVolumeAccessMode]{key: joined[corev1.PersistentVolumeAccessMode],
+		own: slices.Clip[[]corev1.PersistentVolumeAccessMode]}
+	textMaps   = &table[map[string]string]{key: entries, own: shareKeys}
+	sizes      = &table[corev1.ResourceList]{key: storageOnly}
+	ready      = &table[[]corev1.NodeCondition]{key: func(v []corev1.NodeCondition) (string, bool) { return string(v[0].Status), true }}
+	affinities = &table[*corev1.VolumeNodeAffinity]{key: encoded}
+)
+
+func pointed[T ~string](v *T) (string, bool) {
+	if v == nil {
+		return "", false
+	}
+	return string(*v), true
+}
+
+func joined[T ~string](v []T) (string, bool) {
+	var key []byte
+	for _, one := range v {
+		key = part(key, string(one))
+	}
+	return string(key), len(v) > 0
+}
+
+// part appends a part to a key, with its length first, so that different values never have
+// equal keys.
+func part(key []byte, text string) []byte {
+	return append(binary.AppendUvarint(key, uint64(len(text))), text...)
+}
+
+// entries returns the key of a map.
+func entries(v map[string]string) (string, bool) {
+	var keys []string
+	size := 0
+	for key, value := range v {
+		keys, size = append(keys, key), size+len(key)+len(value)+4
+	}
+	if len(keys) == 0 || size > longest {
+		return "", false
+	}
+	slices.Sort(keys)
+	whole := make([]byte, 0, size)
+	for _, key := range keys {
+		whole = part(part(whole, key), v[key])
+	}
+	return string(whole), true
+}
+
+// shareKeys shares the keys of a map in memory.
+func shareKeys(v map[string]string) map[string]string {
+	shared := make(map[string]string, len(v))
+	for key, value := range v {
+		shared[texts.of(key)] = value
+	}
+	return shared
+}
+
+// storageOnly returns the key of a list that has a size of storage and nothing else.
+func storageOnly(v corev1.ResourceList) (string, bool) {
+	size, ok := v[corev1.ResourceStorage]
+	if !ok || len(v) != 1 {
+		return "", false
+	}
+	return size.String(), true
+}
+
+func encoded(v *corev1.VolumeNodeAffinity) (string, bool) {
+	if v == nil {
+		return "", false
+	}
+	content, err := v.Marshal()
+	return string(content), err == nil
+}

@@ -1,0 +1,61 @@
+package decide
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/lodestone-storage/lodestone/pkg/backing"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+)
+
+// Marked is a claim with what a move writes on claims, and what was just read from API servers about it.
+type Marked struct {
+	Claim *corev1.PersistentVolumeClaim
+	// Moves says that a move holds the claim, or that a VolumeMove names it that has not ended.
+	Moves bool
+	// Virtual says that the claim has, or would have, a virtual volume. Volume is the volume that it names, Backing the claim that
+	// this stands for; nil if there is none.
+	Virtual bool
+	Volume  *corev1.PersistentVolume
+	Backing *corev1.PersistentVolumeClaim
+	// Others are further real claims of the same claim that virtual volumes have referred to, except copies that a move has kept.
+	Others []backing.Ref
+	// Unread says why it is not known what real claims there are; empty if it is.
+	Unread string
+}
+
+// IsMarked says whether a claim has anything that a move writes on claims: it cannot be deleted, or its pods wait.
+func IsMarked(claim *corev1.PersistentVolumeClaim) bool {
+	return claim.Annotations[keys.Move] != "" || claim.Labels[keys.Moving] != "" || hasFinalizer(claim.Finalizers)
+}
+
+// WhyKeepMarks says why the marks of a move stay on a claim that no move holds: its volume may not be the newest of its data, as
+// after a restore of a backup that was made during a move, and without the marks pods would write to it. Empty if they can be taken
+// off, which a person who may do so can also decide.
+func WhyKeepMarks(m Marked) string {
+	ref, err := backing.Ref{}, error(nil)
+	if m.Volume != nil && m.Virtual {
+		ref, err = backing.RefOf(m.Volume)
+	}
+	switch {
+	case m.Claim.Annotations[keys.Unlock] != "" || !m.Virtual:
+		return ""
+	case m.Unread != "":
+		return m.Unread
+	case len(m.Others) > 0:
+		return fmt.Sprintf("real claim %s in cluster %s may have newer data of it", m.Others[0].Key(), m.Others[0].Cluster)
+	case m.Claim.Spec.VolumeName == "":
+		return ""
+	case m.Volume == nil || m.Volume.Spec.ClaimRef == nil || m.Volume.Spec.ClaimRef.UID != m.Claim.UID:
+		return fmt.Sprintf("its volume %s is gone", m.Claim.Spec.VolumeName)
+	case err != nil:
+		return fmt.Sprintf("its volume %s does not say where the data is", m.Volume.Name)
+	case m.Backing == nil || m.Backing.UID != ref.UID || m.Backing.DeletionTimestamp != nil:
+		return fmt.Sprintf("real claim %s in cluster %s, which its volume stands for, is gone", ref.Key(), ref.Cluster)
+	case m.Backing.Labels[keys.MoveOf] != "":
+		return fmt.Sprintf("real claim %s in cluster %s, which its volume stands for, was replaced by a move, or is a copy that was not "+
+			"finished", ref.Key(), ref.Cluster)
+	}
+	return ""
+}

@@ -1,0 +1,58 @@
+package decide_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lodestone-storage/lodestone/pkg/backing"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+)
+
+func TestMarksAreTakenOffOnlyIfTheVolumeHasTheNewestData(t *testing.T) {
+	bound := func() decide.Marked {
+		volume := virtual(0, record.Source)
+		return decide.Marked{
+			Virtual: true, Volume: volume,
+			Claim: &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: volume.Spec.ClaimRef.UID},
+				Spec: corev1.PersistentVolumeClaimSpec{VolumeName: volume.Name}},
+			Backing: &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: ref(record.Source, 0).UID, Labels: map[string]string{}}},
+		}
+	}
+	elsewhere := []backing.Ref{ref(record.Target, 0)}
+	leaving := &metav1.Time{Time: time.Now()}
+	for name, row := range map[string]struct {
+		change func(*decide.Marked)
+		why    string
+	}{
+		"its volume has the only data":             {func(*decide.Marked) {}, ""},
+		"it has no volume, and never had":          {func(m *decide.Marked) { m.Claim.Spec.VolumeName, m.Volume, m.Backing = "", nil, nil }, ""},
+		"it is of a class of somebody else":        {func(m *decide.Marked) { m.Virtual, m.Volume, m.Backing = false, nil, nil }, ""},
+		"it has data elsewhere":                    {func(m *decide.Marked) { m.Others = elsewhere }, "may have newer data"},
+		"a cluster does not answer":                {func(m *decide.Marked) { m.Unread = "cluster west is away" }, "cluster west is away"},
+		"its volume is gone":                       {func(m *decide.Marked) { m.Volume, m.Backing = nil, nil }, "is gone"},
+		"its volume is another claim's":            {func(m *decide.Marked) { m.Volume.Spec.ClaimRef.UID = "other" }, "is gone"},
+		"its volume says nothing":                  {func(m *decide.Marked) { m.Volume.Annotations = nil }, "does not say where"},
+		"its real claim is gone":                   {func(m *decide.Marked) { m.Backing = nil }, "is gone"},
+		"its real claim is another one":            {func(m *decide.Marked) { m.Backing.UID = "other" }, "is gone"},
+		"its real claim is being deleted":          {func(m *decide.Marked) { m.Backing.DeletionTimestamp = leaving }, "is gone"},
+		"a move replaced its real claim":           {func(m *decide.Marked) { m.Backing.Labels[keys.MoveOf] = "m2" }, "was replaced by a move"},
+		"it has no volume, and has data elsewhere": {func(m *decide.Marked) { m.Claim.Spec.VolumeName, m.Others = "", elsewhere }, "may have"},
+	} {
+		m := bound()
+		row.change(&m)
+		why := decide.WhyKeepMarks(m)
+		if row.why == "" {
+			assert.Empty(t, why, name)
+			continue
+		}
+		assert.Contains(t, why, row.why, name)
+		m.Claim.Annotations = map[string]string{keys.Unlock: "true"}
+		assert.Empty(t, decide.WhyKeepMarks(m), "%s, and an administrator has decided", name)
+	}
+}

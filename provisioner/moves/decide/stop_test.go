@@ -1,0 +1,189 @@
+package decide_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+)
+
+func TestAVolumeThatIsNotDetachedIsNotTakenFromItsAttacher(t *testing.T) {
+	o := in(v1alpha1.MoveFence)
+	o.Record.Began[v1alpha1.MoveFence] = o.Now
+	now := metav1.Now()
+	o.Claims[0].Volume.DeletionTimestamp = &now
+	o.Claims[0].Volume.Finalizers = []string{"kubernetes.io/pv-protection", "external-attacher/disk-example-com"}
+	step := decide.Next(o)
+	assert.Equal(t, "Idle", step.Verb())
+	assert.Contains(t, step.Say, "external-attacher/disk-example-com")
+
+	o.Claims[0].Volume.Finalizers = []string{"kubernetes.io/pv-protection", "external-provisioner.volume.kubernetes.io/finalizer"}
+	assert.Equal(t, "FreeVolume", decide.Next(o).Verb())
+}
+
+func TestAMoverThatKeepsAVolumeAttachedEndsBeforeThatIsFenced(t *testing.T) {
+	for _, phase := range []v1alpha1.MovePhase{v1alpha1.MoveQuiesce, v1alpha1.MoveFence} {
+		o := in(phase)
+		o.Record.Began[phase] = o.Now
+		o.Claims[0].Source.Mover = decide.Mover{Exists: true, Running: true}
+		o.Claims[0].Attached = true
+		drops := decide.Next(o)
+		require.Equal(t, "DropMover", drops.Verb(), "%s", phase)
+		assert.Equal(t, record.Source, as[decide.DropMover](drops).End)
+
+		o.Claims[0].Source.Mover.Leaving = true
+		waits := decide.Next(o)
+		require.Equal(t, "Idle", waits.Verb(), "%s", phase)
+		assert.Contains(t, waits.Say, "the mover of claim")
+
+		o.Claims[0].Source.Mover, o.Attachments = decide.Mover{}, []string{"node home-1, which it is attached to"}
+		waits = decide.Next(o)
+		require.Equal(t, "Idle", waits.Verb(), "%s", phase)
+		assert.Contains(t, waits.Say, "node home-1, which it is attached to")
+
+		o.Claims[0].Attached, o.Attachments = false, nil
+		assert.NotEqual(t, "Idle", decide.Next(o).Verb(), "%s", phase)
+
+		// A driver that attaches nothing keeps its mover, with what it knows.
+		o.Claims[0].Source.Mover = decide.Mover{Exists: true, Running: true}
+		assert.NotEqual(t, "DropMover", decide.Next(o).Verb(), "%s", phase)
+	}
+}
+
+func TestAVolumeThatIsNotFencedForReasonsOfOurOwnGoesBack(t *testing.T) {
+	for name, row := range map[string]struct {
+		phase  v1alpha1.MovePhase
+		stands func(*decide.Observation)
+		pods   bool
+	}{
+		"a mover that does not end": {phase: v1alpha1.MoveQuiesce, stands: func(o *decide.Observation) {
+			o.Claims[0].Attached, o.Claims[0].Source.Mover = true, decide.Mover{Exists: true, Leaving: true}
+		}},
+		"a volume that is not detached": {phase: v1alpha1.MoveQuiesce, stands: func(o *decide.Observation) {
+			o.Attachments = []string{"node home-1, which it is attached to"}
+		}},
+		"one that its attacher does not let go": {phase: v1alpha1.MoveFence, stands: func(o *decide.Observation) {
+			o.Claims[0].Volume.DeletionTimestamp = &metav1.Time{Time: o.Now}
+			o.Claims[0].Volume.Finalizers = []string{"external-attacher/disk-example-com"}
+		}},
+		"a claim that is not seen without a volume": {phase: v1alpha1.MoveFence, stands: func(o *decide.Observation) {
+			o.Claims[0].Volume = nil
+			o.Claims[0].Claim.Status.Phase = corev1.ClaimBound
+		}},
+		"but not a pod that takes its time": {phase: v1alpha1.MoveQuiesce, pods: true, stands: func(o *decide.Observation) {
+			o.Pods = []decide.Pod{{Name: "db-0", Bound: true, Leaving: true, Owned: true}}
+			o.Attachments = []string{"node home-1, which it is attached to"}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := in(row.phase)
+			o.Record.Began[row.phase] = o.Now.Add(-time.Minute)
+			row.stands(&o)
+			noted := decide.Next(o)
+			if row.pods {
+				require.Equal(t, "Idle", noted.Verb())
+				return
+			}
+			require.Equal(t, "Save", noted.Verb())
+			require.Equal(t, o.Now, noted.Saved().Stalled)
+			o.Record = noted.Saved()
+			assert.NotEqual(t, "Save", decide.Next(o).Verb())
+			o.Now = o.Now.Add(10 * time.Minute)
+			back := decide.Next(o)
+			require.Equal(t, "Save", back.Verb())
+			assert.Equal(t, v1alpha1.MoveRollBack, back.Saved().Phase)
+			assert.Equal(t, record.StoodStill, back.Saved().Cause)
+		})
+	}
+}
+
+func TestNoPodIsStoppedUnlessItsSuccessorIsHeldBack(t *testing.T) {
+	for _, phase := range []v1alpha1.MovePhase{v1alpha1.MoveQuiesce, v1alpha1.MoveFence} {
+		o := in(phase)
+		o.Record.Began[phase] = o.Now
+		o.Claims[0].Attached, o.Claims[0].Source.Mover = true, decide.Mover{Exists: true, Running: true}
+		o.Pods = []decide.Pod{{Name: "db-0", UID: "d", Owned: true, Bound: true, NotHeld: "nothing gave it the gate"}}
+		waits := decide.Next(o)
+		require.Equal(t, "Idle", waits.Verb(), "an API server may not have seen the lock yet")
+		assert.Contains(t, waits.Say, "pod db-0 is not stopped, for a new one would not be held back: nothing gave it the gate")
+
+		o.Now = o.Now.Add(10 * time.Second)
+		back := decide.Next(o)
+		require.Equal(t, "Save", back.Verb())
+		assert.Equal(t, v1alpha1.MoveRollBack, back.Saved().Phase)
+		assert.Equal(t, record.NotHeldBack, back.Saved().Cause)
+		assert.Contains(t, back.Saved().Why, "apply deploy/base of this version")
+
+		o.Pods[0].Held, o.Pods[0].NotHeld = true, ""
+		assert.Equal(t, "DeletePod", decide.Next(o).Verb())
+	}
+}
+
+func TestWhatSomebodyMayHaveWrittenToIsCopiedAgain(t *testing.T) {
+	for _, phase := range []v1alpha1.MovePhase{v1alpha1.MoveFinalSync, v1alpha1.MoveVerifying} {
+		o := in(phase)
+		o.Record.Stalled = o.Now // there are no movers
+		c := &o.Record.Claims[0]
+		c.Instance, c.SourceRoot, c.TargetRoot, c.Try = "i1", "root", "root", 3
+		o.Others = []string{"pod shell in west"}
+		noted := decide.Next(o)
+		require.Equal(t, "Save", noted.Verb())
+		require.True(t, noted.Saved().Intruded, "a provisioner that is killed now still knows")
+		require.Contains(t, noted.Say, "pod shell in west")
+
+		o.Record = noted.Saved()
+		waits := decide.Next(o)
+		require.Equal(t, "Idle", waits.Verb())
+		require.Contains(t, waits.Say, "pod shell in west")
+
+		o.Others = nil
+		again := decide.Next(o)
+		require.Equal(t, "Save", again.Verb())
+		assert.Equal(t, v1alpha1.MoveFinalSync, again.Saved().Phase)
+		assert.False(t, again.Saved().Intruded)
+		claim := again.Saved().Claims[0]
+		assert.Equal(t, 4, claim.Try)
+		assert.Empty(t, claim.Instance+claim.SourceRoot+claim.TargetRoot)
+	}
+}
+
+func TestAPodOfAJobIsNeverStopped(t *testing.T) {
+	const suspend = `kubectl patch job nightly -n shop -p '{"spec":{"suspend":true}}'`
+	job := decide.Pod{Name: "nightly-1", UID: "j", Owned: true, Job: "nightly", Bound: true}
+	others := decide.Pod{Name: "db-0", UID: "d", Owned: true, Bound: true, Held: true}
+	seen := func(phase v1alpha1.MovePhase, pods ...decide.Pod) decide.Observation {
+		o := single(phase) // whose movers run
+		o.Record.Namespace, o.Pods = "shop", pods
+		return o
+	}
+	// It began after the inspection: no pod is stopped while the move waits.
+	waits := decide.Next(seen(v1alpha1.MovePreCopy, others, job))
+	require.Equal(t, "Idle", waits.Verb())
+	assert.Contains(t, waits.Say, "pod nightly-1 of Job nightly")
+	assert.Contains(t, waits.Say, suspend)
+	ended := job
+	ended.Finished = true
+	assert.Equal(t, v1alpha1.MoveQuiesce, decide.Next(seen(v1alpha1.MovePreCopy, others, ended)).Saved().Phase)
+
+	// It began between the inspection and the gate.
+	for _, phase := range []v1alpha1.MovePhase{v1alpha1.MoveQuiesce, v1alpha1.MoveFence} {
+		step := decide.Next(seen(phase, job, others))
+		require.Equal(t, "Save", step.Verb())
+		assert.Equal(t, v1alpha1.MoveRollBack, step.Saved().Phase)
+		assert.Equal(t, record.PodsInTheWay, step.Saved().Cause)
+		assert.Contains(t, step.Saved().Why, suspend)
+	}
+	pending := job
+	pending.Bound = false
+	step := decide.Next(seen(v1alpha1.MoveQuiesce, pending, others))
+	require.Equal(t, "DeletePod", step.Verb())
+	assert.Equal(t, "db-0", as[decide.DeletePod](step).Pod.Name)
+	assert.Equal(t, v1alpha1.MoveFence, decide.Next(seen(v1alpha1.MoveQuiesce, pending)).Saved().Phase, "a Job counts that one as failed, too")
+}

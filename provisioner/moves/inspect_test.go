@@ -1,0 +1,183 @@
+package moves
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/utils/ptr"
+
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/backing"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/remote"
+)
+
+func TestDataIsOnANodeThatItsVolumeIsBoundTo(t *testing.T) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "home-1", Labels: map[string]string{corev1.LabelHostname: "home-1"}}}
+	on := func(name string) *corev1.PersistentVolume {
+		return &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{
+			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
+				{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{name}},
+			}}},
+		}}}}
+	}
+	assert.True(t, isConfinedTo(on("home-1"), node))
+	assert.False(t, isConfinedTo(on("home-2"), node))
+	assert.False(t, isConfinedTo(&corev1.PersistentVolume{}, node), "one that is bound to no node may be copied for one")
+	assert.False(t, isConfinedTo(nil, node))
+}
+
+func TestAMoveSaysWhetherItsDataIsThereAlready(t *testing.T) {
+	reason := func(why error) string {
+		r := &record.Record{Phase: v1alpha1.MovePrepare, Began: map[v1alpha1.MovePhase]time.Time{}, Claims: []record.Claim{{Name: "data"}}}
+		judgement, err := refusedRecord(r, why)
+		require.NoError(t, err)
+		require.Equal(t, v1alpha1.MoveFailed, judgement.Phase)
+		status := &v1alpha1.VolumeMoveStatus{}
+		conditions(judgement, status)
+		accepted := meta.FindStatusCondition(status.Conditions, v1alpha1.MoveAccepted)
+		require.Equal(t, metav1.ConditionFalse, accepted.Status)
+		assert.Equal(t, why.Error(), accepted.Message)
+		return accepted.Reason
+	}
+	assert.Equal(t, "Refused", reason(refuse("the pod may not be stopped")))
+	assert.Equal(t, v1alpha1.MoveAlreadyThere, reason(alreadyThere{"the data is there already"}))
+	_, err := refusedRecord(&record.Record{}, errors.New("a cluster does not answer"))
+	assert.Error(t, err, "what may pass is no judgement")
+}
+
+func TestTheClassOfASnapshotRemovesWhatWasTaken(t *testing.T) {
+	class := func(name, driver, policy string, normal bool) volumesnapshot.Class {
+		found := volumesnapshot.Class{ObjectMeta: metav1.ObjectMeta{Name: name}, Driver: driver, DeletionPolicy: policy}
+		if normal {
+			found.Annotations = map[string]string{volumesnapshot.DefaultClass: "true"}
+		}
+		return found
+	}
+	for name, row := range map[string]struct {
+		classes []volumesnapshot.Class
+		want    string
+	}{
+		"none":               {},
+		"of another driver":  {classes: []volumesnapshot.Class{class("a", "b.test", "Delete", true)}},
+		"one that keeps all": {classes: []volumesnapshot.Class{class("a", "a.test", "Retain", true)}},
+		"the default one": {classes: []volumesnapshot.Class{class("a", "a.test", "Delete", false), class("b", "a.test", "Delete", true)},
+			want: "b"},
+		"the first by name": {classes: []volumesnapshot.Class{class("c", "a.test", "Delete", false), class("b", "a.test", "Delete", false)},
+			want: "b"},
+		"one without a name": {classes: []volumesnapshot.Class{class("../x", "a.test", "Delete", true)}},
+		"not the default one": {classes: []volumesnapshot.Class{class("a", "a.test", "Retain", true), class("b", "a.test", "Delete", false)},
+			want: "b"},
+	} {
+		t.Run(name, func(t *testing.T) { assert.Equal(t, row.want, classFor(row.classes, "a.test")) })
+	}
+}
+
+func TestTheFirstNameThatNobodyHasIsTaken(t *testing.T) {
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: "u1"}}
+	client := fake.NewClientset()
+	at := site{Access: remote.Access{Client: client}}
+	for n := range maxNames {
+		key, err := firstFreeName(t.Context(), at, "there", claim, "west")
+		require.NoError(t, err)
+		require.Equal(t, types.NamespacedName{Namespace: "there", Name: backing.Moved("u1", n+1)}, key)
+		_, err = client.CoreV1().PersistentVolumeClaims("there").Create(t.Context(),
+			&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: key.Name}}, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	_, err := firstFreeName(t.Context(), at, "there", claim, "west")
+	var refused refusal
+	require.ErrorAs(t, err, &refused, "a cluster that has every name keeps nobody asking for ever")
+	assert.ErrorContains(t, err, "there/pvc-u1-1 to pvc-u1-32")
+}
+
+func TestOnlyNodesOfThisVersionFindClaimsUnderOtherNames(t *testing.T) {
+	for name, test := range map[string]struct {
+		labels []map[string]string
+		want   bool
+	}{
+		"no node":                         {},
+		"a node of another program":       {labels: []map[string]string{{keys.Cluster: "west"}}},
+		"a node of an earlier version":    {labels: []map[string]string{{keys.Cluster: "west", keys.VirtualNodeRole: ""}}},
+		"one of this version beside one":  {labels: []map[string]string{{keys.Cluster: "west"}, {keys.Claims: keys.ClaimsOfVolumes}}, want: true},
+		"a node that says something else": {labels: []map[string]string{{keys.Claims: "by-name"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := New(Config{StandIns: func(string) (nodes []*corev1.Node) {
+				for _, labels := range test.labels {
+					nodes = append(nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: labels}})
+				}
+				return nodes
+			}})
+			assert.Equal(t, test.want, c.findsClaims("west"))
+		})
+	}
+}
+
+func TestWhatIsToBeDoneAboutANameDependsOnWhoseItIs(t *testing.T) {
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: "u1"}}
+	own := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{keys.ClaimUID: "u1", keys.HomeID: "h1"}}}
+	assert.Contains(t, adviceOnTakenName(own, claim, "h1"), "move it home first")
+	assert.Contains(t, adviceOnTakenName(&corev1.PersistentVolumeClaim{}, claim, "h1"), "remove that claim there")
+}
+
+// owned is a pod that uses claim data and has a controller.
+func owned(kind, version, owner, node string) *corev1.Pod {
+	pod := user("shop", owner+"-1", "data", node)
+	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: version, Kind: kind, Name: owner, UID: "o", Controller: ptr.To(true)}}
+	return pod
+}
+
+func TestAPodOfAJobThatRunsRefusesAMove(t *testing.T) {
+	done := owned("Job", "batch/v1", "nightly", "home-1")
+	done.Status.Phase = corev1.PodSucceeded
+	for name, row := range map[string]struct {
+		pod     *corev1.Pod
+		refused bool
+	}{
+		"it runs":             {owned("Job", "batch/v1", "nightly", "home-1"), true},
+		"it has no node":      {owned("Job", "batch/v1", "nightly", ""), false},
+		"it has ended":        {done, false},
+		"a StatefulSet's":     {owned("StatefulSet", "apps/v1", "db", "home-1"), false},
+		"somebody else's Job": {owned("Job", "example.com/v1", "nightly", "home-1"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := New(Config{Client: fake.NewClientset(row.pod), Records: NewRecords(), Node: func(string) *corev1.Node { return nil }})
+			r := recordIn("Prepare")
+			r.Namespace = "shop"
+			_, err := c.inspectPods(t.Context(), r)
+			if !row.refused {
+				require.NoError(t, err)
+				return
+			}
+			var why refusal
+			require.ErrorAs(t, err, &why)
+			assert.Contains(t, string(why), `pod nightly-1 of Job nightly`)
+			assert.Contains(t, string(why), `kubectl patch job nightly -n shop -p '{"spec":{"suspend":true}}'`)
+		})
+	}
+}
+
+func TestClaimsOfAMoveHaveTheirDataInOneCluster(t *testing.T) {
+	in := func(name, cluster string) record.Claim {
+		return record.Claim{Name: name, Source: record.Copy{Ref: backing.Ref{Cluster: cluster}}}
+	}
+	west, east := in("data", "west"), in("log", "east")
+	require.NoError(t, requireOneSource(nil, &west))
+	require.NoError(t, requireOneSource([]record.Claim{in("log", "west")}, &west))
+	var why refusal
+	require.ErrorAs(t, requireOneSource([]record.Claim{west}, &east), &why)
+	for _, says := range []string{`"data" is in cluster west`, `"log" in cluster east`, "one after another"} {
+		assert.Contains(t, string(why), says)
+	}
+}

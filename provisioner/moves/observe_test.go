@@ -1,0 +1,50 @@
+package moves
+
+import (
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
+)
+
+func TestCallsAreMadeAtOnce(t *testing.T) {
+	var met sync.WaitGroup
+	met.Add(maxAtOnce)
+	calls := make([]func() error, 3*maxAtOnce)
+	for i := range calls {
+		calls[i] = func() error {
+			if i < maxAtOnce {
+				// Each waits until all have been called.
+				met.Done()
+				met.Wait()
+			}
+			if i > 1 {
+				return errors.New("another")
+			}
+			return map[int]error{1: errors.New("the first")}[i]
+		}
+	}
+	assert.EqualError(t, atOnce(calls), "the first")
+	assert.NoError(t, atOnce(nil))
+}
+
+func TestAnErrorOfHomeEndsTheLook(t *testing.T) {
+	r := recordIn(v1alpha1.MoveFence)
+	r.Claims[0].Volume, r.Claims[0].Target.Ref.Cluster = &corev1.PersistentVolume{}, keys.Home
+	client := fake.NewClientset()
+	client.PrependReactor("get", "persistentvolumeclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, errors.New("the server is busy")
+	})
+	c := New(Config{Client: client, Records: NewRecords()})
+	o := decide.Observation{Record: r}
+	assert.ErrorContains(t, c.observeClaims(t.Context(), &activeMove{}, &o), "the server is busy")
+}

@@ -1,0 +1,257 @@
+package moves
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/backing"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+)
+
+// Records knows which claims moves hold, and which namespaces of remote clusters they use.
+// It is safe for concurrent use.
+type Records struct {
+	// beginning makes checking and claiming a move's claims atomic.
+	beginning sync.Mutex
+
+	mu      sync.Mutex
+	records map[types.UID]*record.Record
+}
+
+// NewRecords returns empty Records.
+func NewRecords() *Records { return &Records{records: map[types.UID]*record.Record{}} }
+
+// Holds says whether a move holds a claim.
+func (r *Records) Holds(claim types.UID) bool { return r.holder(claim) != nil }
+
+func (r *Records) holder(claim types.UID) *record.Record {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, known := range r.records {
+		if !known.Holds() {
+			continue
+		}
+		for i := range known.Claims {
+			if known.Claims[i].UID == claim {
+				return known
+			}
+		}
+	}
+	return nil
+}
+
+// isOver says whether a move is known to have ended.
+func (r *Records) isOver(move types.UID) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	known := r.records[move]
+	return known != nil && known.Over()
+}
+
+// blocking returns another move because of which this one may not begin with a claim.
+func (r *Records) blocking(move, claim types.UID) *record.Record {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for uid, known := range r.records {
+		if uid == move || !known.Busy() {
+			continue
+		}
+		for i := range known.Claims {
+			if known.Claims[i].UID == claim {
+				return known
+			}
+		}
+	}
+	return nil
+}
+
+// begin adds the first record of a move, unless another move uses one of its claims by now,
+// which it then returns.
+func (r *Records) begin(next *record.Record) *record.Record {
+	r.beginning.Lock()
+	defer r.beginning.Unlock()
+	if !next.Over() {
+		for i := range next.Claims {
+			if other := r.blocking(next.UID, next.Claims[i].UID); other != nil {
+				return other
+			}
+		}
+	}
+	r.set(next.UID, next)
+	return nil
+}
+
+// Uses says whether a move has, or may have, a copy in a namespace of a cluster.
+func (r *Records) Uses(cluster, namespace string) bool {
+	return r.count(func(_ *record.Record, _ record.End, ref backing.Ref) bool {
+		return ref.Cluster == cluster && ref.Namespace == namespace
+	}) > 0
+}
+
+// SpareCopiesIn returns how many copies in a cluster are not used by a virtual volume.
+func (r *Records) SpareCopiesIn(cluster string) int {
+	return r.count(func(known *record.Record, end record.End, ref backing.Ref) bool {
+		spare := record.Target
+		if known.Phase != v1alpha1.MoveRollBack && !record.Before(known.Phase, v1alpha1.MoveResume) {
+			spare = record.Source
+		}
+		return ref.Cluster == cluster && end == spare
+	})
+}
+
+// count returns how many copies of unfinished moves satisfy a condition.
+func (r *Records) count(counts func(known *record.Record, end record.End, ref backing.Ref) bool) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := 0
+	for _, known := range r.records {
+		if known.Over() {
+			continue
+		}
+		for i := range known.Claims {
+			for _, end := range record.Ends {
+				if !known.GaveUp(end) && counts(known, end, known.Claims[i].At(end).Ref) {
+					n++
+				}
+			}
+		}
+	}
+	return n
+}
+
+// set stores a record; nil removes it. It returns the claims that are released by that.
+func (r *Records) set(move types.UID, next *record.Record) (freed []types.UID) {
+	r.mu.Lock()
+	before := r.records[move]
+	if next == nil {
+		delete(r.records, move)
+	} else {
+		r.records[move] = next
+	}
+	r.mu.Unlock()
+	if before == nil || !before.Holds() {
+		return nil
+	}
+	for i := range before.Claims {
+		if !r.Holds(before.Claims[i].UID) {
+			freed = append(freed, before.Claims[i].UID)
+		}
+	}
+	return freed
+}
+
+func (r *Records) all() map[types.UID]*record.Record {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := map[types.UID]*record.Record{}
+	for uid, known := range r.records {
+		all[uid] = known
+	}
+	return all
+}
+
+// recordKey is the key of the record in its Secret.
+const recordKey = "record"
+
+// stored is a record with the version at which it was last read or written.
+type stored struct {
+	record  *record.Record
+	version string
+}
+
+// Load reads all records. Until it has returned nothing may change a virtual claim.
+func (c *Controller) Load(ctx context.Context) error {
+	list, err := c.Client.CoreV1().Secrets(c.Namespace).List(ctx, metav1.ListOptions{LabelSelector: keys.MoveOf})
+	if err != nil {
+		return fmt.Errorf("list records of moves: %w", err)
+	}
+	for i := range list.Items {
+		data, ok := list.Items[i].Data[recordKey]
+		if !ok {
+			// It has the keys of a mover.
+			continue
+		}
+		known, err := record.Decode(data)
+		if err != nil {
+			// Its claims are unknown and must not be changed, so do not start at all.
+			return fmt.Errorf("read Secret %s/%s: %w", c.Namespace, list.Items[i].Name, err)
+		}
+		c.Records.set(known.UID, known)
+	}
+	klog.FromContext(ctx).V(2).Info("Read the records of moves", "moves", len(c.Records.all()))
+	return nil
+}
+
+// read returns the record of a move, nil if there is none.
+func (c *Controller) read(ctx context.Context, uid types.UID) (*stored, error) {
+	secret, err := c.Client.CoreV1().Secrets(c.Namespace).Get(ctx, record.SecretName(uid), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read record of move %s: %w", uid, err)
+	}
+	known, err := record.Decode(secret.Data[recordKey])
+	if err != nil {
+		return nil, fmt.Errorf("read Secret %s/%s: %w", c.Namespace, secret.Name, err)
+	}
+	return &stored{known, secret.ResourceVersion}, nil
+}
+
+// write writes a record over the version that was read; last is nil for the first record.
+func (c *Controller) write(ctx context.Context, last *stored, next *record.Record) (*stored, error) {
+	data, err := record.Encode(next)
+	if err != nil {
+		return nil, err
+	}
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: record.SecretName(next.UID), Namespace: c.Namespace,
+			Labels: map[string]string{keys.MoveOf: string(next.UID)}},
+		Data: map[string][]byte{recordKey: data},
+	}
+	// Hold the claims before the write has succeeded: holding a claim for a moment in vain
+	// does no harm.
+	if last == nil {
+		if other := c.Records.begin(next); other != nil {
+			return nil, fmt.Errorf("begin move %s/%s: VolumeMove %s has begun with a claim of it meanwhile", next.Namespace, next.Name, other.Name)
+		}
+	}
+	secrets := c.Client.CoreV1().Secrets(c.Namespace)
+	var written *corev1.Secret
+	if last == nil {
+		written, err = secrets.Create(ctx, secret, metav1.CreateOptions{})
+	} else {
+		secret.ResourceVersion = last.version
+		written, err = secrets.Update(ctx, secret, metav1.UpdateOptions{})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("write record of move %s/%s: %w", next.Namespace, next.Name, err)
+	}
+	c.free(c.Records.set(next.UID, next))
+	return &stored{next, written.ResourceVersion}, nil
+}
+
+// forget deletes the record of a finished move.
+func (c *Controller) forget(ctx context.Context, uid types.UID) error {
+	err := c.Client.CoreV1().Secrets(c.Namespace).Delete(ctx, record.SecretName(uid), metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("remove record of move %s: %w", uid, err)
+	}
+	c.free(c.Records.set(uid, nil))
+	return nil
+}
+
+func (c *Controller) free(claims []types.UID) {
+	for _, claim := range claims {
+		c.Released(claim)
+	}
+}

@@ -1,0 +1,401 @@
+package moves
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/locality"
+	"github.com/lodestone-storage/lodestone/provisioner/home"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+)
+
+// observeUsers finds out which home pods use the claims and, if that matters now, who else
+// uses a source: pods of its own cluster that mount the backing claim, and nodes that its
+// volume is attached to, except the mover's node.
+func (c *Controller) observeUsers(ctx context.Context, o *decide.Observation) error {
+	found, pods := c.reachableSources(o), []func() error{func() error { return c.observePods(ctx, o) }}
+	var attachments []func() error
+	for i := range found {
+		s := &found[i]
+		pods = append(pods, func() error {
+			return s.ask(ctx, func(ctx context.Context) error { return c.sourcePods(ctx, o.Record, s) })
+		})
+		attachments = append(attachments, func() error { return s.ask(ctx, func(ctx context.Context) error { return s.attachedNodes(ctx, o) }) })
+	}
+	if err := atOnce(pods); err != nil {
+		return err
+	}
+	// After the pods, so that attachments that a deleted pod has left are included.
+	if err := atOnce(attachments); err != nil {
+		return err
+	}
+	for i := range found {
+		if err := found[i].err; err != nil {
+			cluster := o.Record.Claims[found[i].claim].Source.Ref.Cluster
+			c.recheckCluster(cluster)
+			o.Source.Unusable = fmt.Sprintf("cluster %s cannot be asked now: %v", cluster, err)
+			return nil
+		}
+		c.noteSourceUsers(o, &found[i])
+	}
+	return nil
+}
+
+// observePods finds out which home pods use a claim of a move.
+func (c *Controller) observePods(ctx context.Context, o *decide.Observation) error {
+	pods, err := c.Client.CoreV1().Pods(o.Record.Namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("list pods: %w", err)
+	}
+	var live []*corev1.Pod // of o.Pods
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		used := usedBy(pod, o.Record)
+		if len(used) == 0 {
+			continue
+		}
+		known, seen := home.NewPod(pod), podOf(pod)
+		seen.Claims = used
+		for _, j := range used {
+			if known := &o.Record.Claims[j]; known.Source.Ref.Cluster == keys.Home && !seen.Finished {
+				o.Claims[j].Levels = append(o.Claims[j].Levels, selinuxLevels(&pod.Spec, known.Name)...)
+			}
+		}
+		if c.isHomePod(known) {
+			// Controllers other than its node may set the phase Failed.
+			seen.Finished = known.Ended()
+			if !seen.Finished {
+				o.Writers = append(o.Writers, recordPod(known))
+			}
+		}
+		o.Pods = append(o.Pods, seen)
+		live = append(live, pod)
+	}
+	return c.observeGate(ctx, o, live)
+}
+
+// usedBy returns the indices of the claims of a move that a pod uses.
+func usedBy(pod *corev1.Pod, r *record.Record) (claims []int) {
+	for i := range r.Claims {
+		if uses(&pod.Spec, r.Claims[i].Name) {
+			claims = append(claims, i)
+		}
+	}
+	return claims
+}
+
+func podOf(pod *corev1.Pod) decide.Pod {
+	seen := decide.Pod{
+		Name: pod.Name, UID: pod.UID, Bound: pod.Spec.NodeName != "", Leaving: pod.DeletionTimestamp != nil,
+		Finished: finished(pod), Owned: metav1.GetControllerOf(pod) != nil, Job: jobOf(pod), Node: pod.Spec.NodeName,
+		Hasty: pod.Spec.TerminationGracePeriodSeconds != nil && *pod.Spec.TerminationGracePeriodSeconds == 0,
+	}
+	for _, gate := range pod.Spec.SchedulingGates {
+		seen.Gated = seen.Gated || gate.Name == keys.MovingGate
+	}
+	for _, condition := range pod.Status.Conditions {
+		seen.Ready = seen.Ready || condition.Type == corev1.PodReady && condition.Status == corev1.ConditionTrue
+	}
+	return seen
+}
+
+// jobOf returns the name of a pod's Job; empty if it has none.
+func jobOf(pod *corev1.Pod) string {
+	if owner := metav1.GetControllerOf(pod); owner != nil && owner.Kind == "Job" && strings.HasPrefix(owner.APIVersion, "batch/") {
+		return owner.Name
+	}
+	return ""
+}
+
+// uses says whether a pod mounts a claim of its namespace.
+func uses(spec *corev1.PodSpec, claim string) bool {
+	for _, volume := range spec.Volumes {
+		if volume.PersistentVolumeClaim != nil && volume.PersistentVolumeClaim.ClaimName == claim {
+			return true
+		}
+	}
+	return false
+}
+
+func finished(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+// reachableSources returns the sources whose users matter now and whose clusters take
+// requests.
+func (c *Controller) reachableSources(o *decide.Observation) (found []sourceUsers) {
+	if o.Source.Unusable != "" || !record.Before(o.Record.Phase, v1alpha1.MoveCommit) {
+		return nil
+	}
+	for i := range o.Record.Claims {
+		if at, why := c.reach(o.Record.Claims[i].Source.Ref.Cluster); why == "" {
+			found = append(found, sourceUsers{claim: i, at: at})
+		}
+	}
+	return found
+}
+
+// sourceUsers has the direct users of a claim's source.
+type sourceUsers struct {
+	claim  int
+	at     site
+	others []string
+	// attachments are the nodes that it is attached to, without the mover's; attached says
+	// that it is attached under the virtual volume's name.
+	attachments []string
+	attached    bool
+	users       []record.Node
+	// on are the nodes of pods that are not being deleted.
+	on []string
+	// writers are the pods that are not proven to have ended.
+	writers []record.Pod
+	// levels are the SELinux levels in their security contexts.
+	levels []string
+	// movers are the nodes of its mover; "" while that has none.
+	movers map[string]bool
+	// err is the error of a remote cluster's answer.
+	err error
+}
+
+// ask sends a request to the cluster of a source. After an error of a remote cluster no
+// more are sent.
+func (s *sourceUsers) ask(ctx context.Context, look func(context.Context) error) error {
+	if s.err != nil {
+		return nil
+	}
+	ctx, cancel := s.at.withTimeout(ctx)
+	defer cancel()
+	err := look(ctx)
+	if s.at.home {
+		return err
+	}
+	s.err = err
+	return nil
+}
+
+// sourcePods finds the pods that use a source, in its namespace and cluster.
+func (c *Controller) sourcePods(ctx context.Context, r *record.Record, found *sourceUsers) error {
+	ref, at := r.Claims[found.claim].Source.Ref, found.at
+	// Include pods that users of that cluster created.
+	pods, err := at.Client.CoreV1().Pods(ref.Namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("list pods beside real claim %s: %w", ref.Key(), err)
+	}
+	mover := r.MoverName(found.claim, record.Source)
+	found.movers = map[string]bool{}
+	for j := range pods.Items {
+		pod := &pods.Items[j]
+		if !uses(&pod.Spec, ref.Name) {
+			continue
+		}
+		switch known := home.NewPod(pod); {
+		case known.Ended():
+			// Controllers other than its node may set the phase Failed.
+		case pod.Name == mover:
+			found.movers[pod.Spec.NodeName] = true
+		default:
+			found.others = append(found.others, "pod "+pod.Name+" in "+ref.Cluster)
+			found.levels = append(found.levels, selinuxLevels(&pod.Spec, ref.Name)...)
+			if pod.Spec.NodeName != "" {
+				found.users = append(found.users, record.Node{Cluster: ref.Cluster, Name: pod.Spec.NodeName})
+				if pod.DeletionTimestamp == nil {
+					found.on = append(found.on, pod.Spec.NodeName)
+				}
+			}
+			if known.Node != "" && (!at.home || c.isHomePod(known)) {
+				found.writers = append(found.writers, recordPodOf(ref.Cluster, known))
+			}
+		}
+	}
+	if at.Remote == nil {
+		return nil
+	}
+	shadows, err := at.Remote.ShadowPods(ref.Namespace).List(ctx, metav1.ListOptions{LabelSelector: keys.HomeID + "=" + c.Place.HomeID})
+	if err != nil {
+		return fmt.Errorf("list ShadowPods beside real claim %s: %w", ref.Key(), err)
+	}
+	for j := range shadows.Items {
+		// A ShadowPod that was not started yet may still be, until its home pod is gone.
+		if shadow := &shadows.Items[j]; shadow.Name != mover && uses(&shadow.Spec.Pod.Spec, ref.Name) {
+			found.others = append(found.others, "ShadowPod "+shadow.Name+" in "+ref.Cluster)
+		}
+	}
+	return nil
+}
+
+// attachedNodes finds the nodes that a source is attached to.
+func (s *sourceUsers) attachedNodes(ctx context.Context, o *decide.Observation) error {
+	attachments, err := s.at.Client.StorageV1().VolumeAttachments().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("list attachments: %w", err)
+	}
+	asVirtual, asReal := attachmentsOf(attachments.Items, o.Record.Claims[s.claim].Volume, o.Claims[s.claim].Source.Real)
+	s.attached = s.at.home && len(asVirtual) > 0
+	if s.movers[""] {
+		// The mover may have got its node, and the volume been attached there, since its pod
+		// was read: that is for the next observation.
+		asReal = nil
+	}
+	for _, node := range append(asVirtual, asReal...) {
+		if !s.movers[node] {
+			s.attachments = append(s.attachments, "node "+node+", which it is attached to")
+		}
+	}
+	return nil
+}
+
+// attachmentsOf returns the nodes that a volume is attached to, by its two names: to a
+// driver the virtual volume and the real one are the same, and the name is that of whichever
+// was attached first.
+func attachmentsOf(attachments []storagev1.VolumeAttachment, virtual, real *corev1.PersistentVolume) (asVirtual, asReal []string) {
+	for _, attachment := range attachments {
+		switch name := attachment.Spec.Source.PersistentVolumeName; {
+		case name == nil:
+		case virtual != nil && *name == virtual.Name:
+			asVirtual = append(asVirtual, attachment.Spec.NodeName)
+		case real != nil && *name == real.Name:
+			asReal = append(asReal, attachment.Spec.NodeName)
+		}
+	}
+	return asVirtual, asReal
+}
+
+// noteSourceUsers adds the users of a source to the observation.
+func (c *Controller) noteSourceUsers(o *decide.Observation, found *sourceUsers) {
+	o.Others = append(o.Others, found.others...)
+	o.Attachments = append(o.Attachments, found.attachments...)
+	o.Users = append(o.Users, found.users...)
+	o.Writers = append(o.Writers, found.writers...)
+	seen := &o.Claims[found.claim]
+	seen.Attached = found.attached
+	seen.On, seen.Levels = found.on, append(seen.Levels, found.levels...)
+	for _, pod := range o.Pods {
+		if found.at.home && slices.Contains(pod.Claims, found.claim) && pod.Bound && !pod.Leaving && !pod.Finished && c.atHome(pod.Node) {
+			seen.On = append(seen.On, pod.Node)
+		}
+	}
+}
+
+// observeNodes finds out on which nodes pods use the claims, and which of the nodes ever
+// used are not ready. Users in a source's own cluster have been added before.
+func (c *Controller) observeNodes(ctx context.Context, o *decide.Observation, seen remoteWatchers) error {
+	if !record.Before(o.Record.Phase, v1alpha1.MoveCommit) {
+		return nil
+	}
+	for _, pod := range o.Pods {
+		if pod.Bound && !pod.Finished && c.atHome(pod.Node) {
+			o.Users = append(o.Users, record.Node{Cluster: keys.Home, Name: pod.Node})
+		}
+	}
+	c.observeEndedPods(o, seen)
+	nodes := nodesOf(o)
+	looks, found := make([]func() error, len(nodes)), make([]decide.Absence, len(nodes))
+	for i, node := range nodes {
+		looks[i] = func() error {
+			at, why := c.reach(node.Cluster)
+			if why != "" {
+				found[i].Why = why
+				return nil
+			}
+			var err error
+			if found[i], err = absenceOf(ctx, at, node.Name); err != nil && !at.home {
+				c.recheckCluster(node.Cluster)
+				found[i].Why, err = err.Error(), nil
+			}
+			return err
+		}
+	}
+	err := atOnce(looks)
+	o.Nodes = map[record.Node]decide.Absence{}
+	for i, node := range nodes {
+		if found[i] != (decide.Absence{}) {
+			o.Nodes[node] = found[i]
+		}
+	}
+	return err
+}
+
+// atHome says whether a node represents no remote cluster, as far as known.
+func (c *Controller) atHome(name string) bool {
+	node := c.Node(name)
+	return node == nil || locality.OfNode(node.Labels) == keys.Home
+}
+
+// isHomePod says whether a pod is bound to a real home node. Pods on other nodes are kept
+// by the virtual node until they are proven to have ended.
+func (c *Controller) isHomePod(pod *home.Pod) bool { return pod.Node != "" && c.atHome(pod.Node) }
+
+// recordPod returns the record of a home pod.
+func recordPod(pod *home.Pod) record.Pod {
+	return record.Pod{UID: pod.UID, Name: pod.Name, Node: pod.Node, Grace: pod.Grace}
+}
+
+// recordPodOf is recordPod for a pod of any cluster. A remote cluster's values are cut,
+// since it may send anything.
+func recordPodOf(cluster string, pod *home.Pod) record.Pod {
+	known := recordPod(pod)
+	if cluster != keys.Home {
+		known.Cluster, known.UID = cluster, known.UID[:min(len(known.UID), 64)]
+		known.Name, known.Node = known.Name[:min(len(known.Name), 253)], known.Node[:min(len(known.Node), 253)]
+	}
+	return known
+}
+
+// nodesOf returns the nodes of which the state matters.
+func nodesOf(o *decide.Observation) []record.Node {
+	var nodes []record.Node
+	for _, node := range o.Record.Ran {
+		// A node in use is in the record anyway.
+		if !slices.Contains(o.Users, node) || o.Record.Phase == v1alpha1.MoveQuiesce || o.Record.Phase == v1alpha1.MoveFence {
+			nodes = append(nodes, node)
+		}
+	}
+	there := map[types.UID]bool{}
+	for _, pod := range o.Writers {
+		there[pod.UID] = true
+	}
+	for _, pod := range slices.Concat(o.Record.Pods, o.Unended) {
+		if node := pod.On(); !there[pod.UID] && !slices.Contains(nodes, node) {
+			nodes = append(nodes, node)
+		}
+	}
+	return nodes
+}
+
+// absenceOf reads the state of a node from the API server, never from a cache; the zero
+// value means that it is ready.
+func absenceOf(ctx context.Context, at site, name string) (decide.Absence, error) {
+	ctx, cancel := at.withTimeout(ctx)
+	defer cancel()
+	nodes, err := at.Client.CoreV1().Nodes().List(ctx,
+		metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()})
+	if err != nil {
+		return decide.Absence{}, fmt.Errorf("look at node %s: %w", name, err)
+	}
+	for i := range nodes.Items {
+		node := &nodes.Items[i]
+		switch {
+		case node.Name != name:
+			continue
+		case slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool { return taint.Key == corev1.TaintNodeOutOfService }):
+			return decide.Absence{Off: true}, nil
+		case slices.ContainsFunc(node.Status.Conditions, func(condition corev1.NodeCondition) bool {
+			return condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue
+		}):
+			return decide.Absence{}, nil
+		}
+		return decide.Absence{Why: "the node is not ready"}, nil
+	}
+	return decide.Absence{Off: true}, nil
+}

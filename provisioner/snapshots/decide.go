@@ -1,0 +1,252 @@
+package snapshots
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/lodestone-storage/lodestone/pkg/backing"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
+)
+
+// Observation is the state, from caches, of one content of our driver and of its snapshot.
+type Observation struct {
+	Content *volumesnapshot.Content
+	// Ref is the backing claim to take a snapshot of, with its UID at the time the volume
+	// was created. For a content with a snapshot handle (a pre-provisioned snapshot) it is
+	// that snapshot. It is empty if the content names neither.
+	Ref backing.Ref
+	// Virtual is the virtual volume of that backing claim, nil if there is none. Its
+	// annotation has the backing claim's present UID.
+	Virtual *corev1.PersistentVolume
+	// Known says whether there is a RemoteCluster of that name, Usable whether requests may
+	// be sent to it now; Message says why not.
+	Known, Usable bool
+	Message       string
+	// Seen says whether There is up to date; Problem says why not.
+	Seen    bool
+	Problem string
+	// There is the snapshot in the remote cluster, nil if there is none.
+	There *volumesnapshot.Snapshot
+	// Shadow and Real are the backing claim and its volume.
+	Shadow *corev1.PersistentVolumeClaim
+	Real   *corev1.PersistentVolume
+	// Waiting names a backing claim that is still to be made from the snapshot.
+	Waiting string
+	// HomeID is the ID of this home.
+	HomeID string
+}
+
+// Verb names the action of a step.
+type Verb string
+
+// The verbs of a step.
+const (
+	// Idle does nothing until something changes.
+	Idle Verb = "Idle"
+	// Take creates the snapshot in the remote cluster.
+	Take Verb = "Take"
+	// Mark records on the remote snapshot that home knows of it: from then on it is deleted
+	// only when the user asks for it.
+	Mark Verb = "Mark"
+	// Report writes the content's status.
+	Report Verb = "Report"
+	// Delete deletes the snapshot in the remote cluster.
+	Delete Verb = "Delete"
+	// Release removes our finalizer from the content; with Gone the snapshot must first be
+	// proven gone.
+	Release Verb = "Release"
+)
+
+// Step is the next action for a content.
+type Step struct {
+	Verb Verb
+	// Status is set for Report.
+	Status volumesnapshot.ContentStatus
+	// Gone is set for Release.
+	Gone bool
+	// After is when to decide again even if nothing changes; 0 means never.
+	After time.Duration
+}
+
+// slow is when to decide again although an event should have come before.
+const slow = 10 * time.Second
+
+// Name is the name of a content's snapshot in the remote cluster.
+func Name(content *volumesnapshot.Content) string { return "snapshot-" + string(content.UID) }
+
+// Next returns the next step for a content.
+func Next(o Observation) Step {
+	if o.Content.DeletionTimestamp != nil {
+		return leave(o)
+	}
+	if o.Ref.Cluster == "" || o.Ref.Cluster == keys.Home {
+		return fail(o, "it names nothing in a remote cluster that Lodestone made: make the snapshot anew")
+	}
+	if step, blocked := unreachable(o); blocked {
+		return step
+	}
+	switch {
+	case given(o.Content):
+		return follow(o)
+	case o.There != nil && !ours(o):
+		return fail(o, "VolumeSnapshot %s/%s in cluster %s is another's: let its administrator delete it, then this snapshot is taken",
+			o.Ref.Namespace, o.There.Name, o.Ref.Cluster)
+	case o.There != nil && o.There.Annotations[keys.Unpublished] != "":
+		return Step{Verb: Mark}
+	case o.There != nil || ptr.Deref(o.Content.Status.SnapshotHandle, "") != "":
+		// It outlives its volume and is never taken a second time.
+		return follow(o)
+	case o.Virtual == nil || o.Virtual.Spec.ClaimRef == nil || o.Virtual.Spec.ClaimRef.Namespace != o.Content.Spec.Snapshot.Namespace:
+		return fail(o, "its volume is not that of a claim of namespace %q: make the snapshot anew", o.Content.Spec.Snapshot.Namespace)
+	case o.Shadow == nil || o.Shadow.DeletionTimestamp != nil:
+		return fail(o, "real claim %s in cluster %s is gone or being deleted: a snapshot of it cannot be taken", o.Ref.Key(), o.Ref.Cluster)
+	case o.Shadow.UID == "" || o.Shadow.UID != Source(o).UID:
+		return fail(o, "real claim %s in cluster %s is not the one that PersistentVolume %s names: if it was made anew and has the same "+
+			"volume, that is noted soon, and then the snapshot is taken", o.Ref.Key(), o.Ref.Cluster, o.Virtual.Name)
+	case o.Shadow.Status.Phase != corev1.ClaimBound || o.Real == nil:
+		return fail(o, "real claim %s in cluster %s has no volume yet: it gets one when its first pod starts there; the snapshot is taken then",
+			o.Ref.Key(), o.Ref.Cluster)
+	case o.Real.Spec.CSI == nil:
+		return fail(o, "the volume of real claim %s in cluster %s has no CSI driver, and only those take snapshots", o.Ref.Key(), o.Ref.Cluster)
+	}
+	return Step{Verb: Take, After: slow}
+}
+
+// given says whether a content is for a pre-provisioned snapshot.
+func given(c *volumesnapshot.Content) bool { return ptr.Deref(c.Spec.Source.SnapshotHandle, "") != "" }
+
+// ours says whether the snapshot in the remote cluster was taken for this content.
+func ours(o Observation) bool {
+	return o.There.Labels[keys.ContentUID] == string(o.Content.UID) && o.There.Labels[keys.HomeID] == o.HomeID
+}
+
+// unreachable is the step while no request can be sent to the remote cluster.
+func unreachable(o Observation) (Step, bool) {
+	switch {
+	case !o.Known:
+		return fail(o, "there is no RemoteCluster %q, which has the data: create it again", o.Ref.Cluster), true
+	case !o.Usable:
+		return fail(o, "cluster %s cannot be used now: %s; it is tried again", o.Ref.Cluster, o.Message), true
+	case !o.Seen && o.Problem != "":
+		step := fail(o, "cluster %s cannot take it: %s", o.Ref.Cluster, o.Problem)
+		step.After = slow
+		return step, true
+	case !o.Seen:
+		return Step{Verb: Idle, After: slow}, true
+	}
+	return Step{}, false
+}
+
+// follow reports the state of the remote snapshot on the content.
+func follow(o Observation) Step {
+	if o.There == nil || given(o.Content) && o.There.UID != o.Ref.UID {
+		return lost(o)
+	}
+	handle := backing.Ref{Cluster: o.Ref.Cluster, Namespace: o.There.Namespace, Name: o.There.Name, UID: o.There.UID}.String()
+	if have := ptr.Deref(o.Content.Status.SnapshotHandle, ""); have != "" && have != handle {
+		return lost(o)
+	}
+	said := o.There.Status
+	want := volumesnapshot.ContentStatus{SnapshotHandle: &handle, ReadyToUse: ptr.To(ptr.Deref(said.ReadyToUse, false) &&
+		o.There.DeletionTimestamp == nil)}
+	if said.CreationTime != nil {
+		want.CreationTime = ptr.To(said.CreationTime.UnixNano())
+	}
+	if said.RestoreSize != nil && said.RestoreSize.Sign() >= 0 {
+		want.RestoreSize = ptr.To(said.RestoreSize.Value())
+	}
+	if message := failure(said.Error); message != "" && !*want.ReadyToUse {
+		want.Error = &volumesnapshot.Failure{Time: said.Error.Time, Message: ptr.To("cluster " + o.Ref.Cluster + ": " + message)}
+	}
+	return report(o, want)
+}
+
+// lost reports that a snapshot that was taken is gone. It is never taken again: a new one
+// would have other data.
+func lost(o Observation) Step {
+	return tell(o, fmt.Sprintf("cluster %s has its snapshot no more, and with it the data is gone: delete this one too", o.Ref.Cluster))
+}
+
+// fail reports on a content why its snapshot is not ready. A snapshot that was ready stays
+// so while its cluster is unavailable.
+func fail(o Observation, text string, details ...any) Step {
+	if ptr.Deref(o.Content.Status.ReadyToUse, false) {
+		return Step{Verb: Idle, After: slow}
+	}
+	return tell(o, fmt.Sprintf(text, details...))
+}
+
+func tell(o Observation, text string) Step {
+	want := o.Content.Status
+	failed := &volumesnapshot.Failure{Message: &text}
+	text = failure(failed)
+	want.ReadyToUse, want.Error = ptr.To(false), failed
+	step := report(o, want)
+	step.After = slow
+	return step
+}
+
+func report(o Observation, want volumesnapshot.ContentStatus) Step {
+	have := o.Content.Status
+	if ptr.Equal(have.SnapshotHandle, want.SnapshotHandle) && ptr.Equal(have.ReadyToUse, want.ReadyToUse) &&
+		ptr.Equal(have.CreationTime, want.CreationTime) && ptr.Equal(have.RestoreSize, want.RestoreSize) &&
+		failure(have.Error) == failure(want.Error) {
+		return Step{Verb: Idle}
+	}
+	return Step{Verb: Report, Status: want}
+}
+
+// maxMessage bounds, in bytes, a text of a remote cluster that is written at home.
+const maxMessage = 1024
+
+func failure(f *volumesnapshot.Failure) string {
+	if f == nil {
+		return ""
+	}
+	message := ptr.Deref(f.Message, "")
+	if len(message) > maxMessage {
+		message = message[:maxMessage]
+	}
+	return strings.ToValidUTF8(message, "")
+}
+
+// leave is the step for a content that is being deleted.
+func leave(o Observation) Step {
+	c := o.Content
+	_, wanted := c.Annotations[volumesnapshot.BeingDeleted]
+	unbound := given(c) && c.Spec.Snapshot.UID == ""
+	switch {
+	case !slices.Contains(c.Finalizers, volumesnapshot.ContentFinalizer) || !wanted && !unbound:
+		return Step{Verb: Idle}
+	case c.Spec.DeletionPolicy != volumesnapshot.Delete || unbound || o.Ref.Cluster == "" || o.Ref.Cluster == keys.Home:
+		return Step{Verb: Release}
+	case !o.Known || !o.Usable || !o.Seen:
+		return Step{Verb: Idle, After: slow}
+	case o.There == nil || !given(c) && !ours(o) || given(c) && o.There.UID != o.Ref.UID:
+		return Step{Verb: Release, Gone: true, After: slow}
+	case o.Waiting != "" || o.There.DeletionTimestamp != nil:
+		// Its volume may already be bound at home, and would never get its data.
+		return Step{Verb: Idle, After: slow}
+	}
+	return Step{Verb: Delete, After: slow}
+}
+
+// Source is the backing claim to take a snapshot of: the one that the virtual volume names
+// now. It differs from the volume's handle if it was recreated. Empty if there is no
+// volume, or if the volume names a claim in another cluster, namespace or name.
+func Source(o Observation) backing.Ref {
+	if o.Virtual == nil {
+		return backing.Ref{}
+	}
+	ref, err := backing.RefOf(o.Virtual)
+	if err != nil || ref.Cluster != o.Ref.Cluster || ref.Key() != o.Ref.Key() {
+		return backing.Ref{}
+	}
+	return ref
+}

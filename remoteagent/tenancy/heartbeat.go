@@ -1,0 +1,83 @@
+package tenancy
+
+import (
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+
+	"github.com/lodestone-storage/lodestone/remoteagent/policy"
+)
+
+// Heartbeats decides by their Leases which home clusters are connected. It compares no clocks: what
+// counts is when this process saw a Lease change. It is safe for concurrent use.
+type Heartbeats struct {
+	awayAfter time.Duration
+	now       func() time.Time
+	start     time.Time
+
+	mu    sync.Mutex
+	homes map[string]heartbeat
+}
+
+type heartbeat struct {
+	content string    // the Lease's last content
+	changed time.Time // when it was seen to change; zero: never
+}
+
+// NewHeartbeats returns Heartbeats for which a home cluster is Away once its Lease has not changed
+// for a time; before the first change the time counts from now.
+func NewHeartbeats(away time.Duration) *Heartbeats {
+	return &Heartbeats{awayAfter: away, now: time.Now, start: time.Now(), homes: map[string]heartbeat{}}
+}
+
+// Observe records the Lease of a home cluster. It reports whether the home cluster has renewed it
+// since the last call.
+func (t *Heartbeats) Observe(home string, lease *coordinationv1.Lease) bool {
+	content := ""
+	if lease.Spec.RenewTime != nil {
+		content = lease.Spec.RenewTime.UTC().String()
+	}
+	if lease.Spec.HolderIdentity != nil {
+		content += " " + *lease.Spec.HolderIdentity
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	last, known := t.homes[home]
+	switch {
+	case !known:
+		// This Lease may be an old one.
+		t.homes[home] = heartbeat{content: content}
+		return false
+	case last.content == content, content == "":
+		// The agent itself has just made an empty Lease.
+		return false
+	}
+	t.homes[home] = heartbeat{content: content, changed: t.now()}
+	return true
+}
+
+// Forget removes what is known of a home cluster that is no longer served.
+func (t *Heartbeats) Forget(home string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.homes, home)
+}
+
+// Presence returns whether a home cluster is connected, and after what time that changes if the
+// Lease is not renewed; 0: never.
+func (t *Heartbeats) Presence(home string) (policy.Presence, time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := t.now()
+	if changed := t.homes[home].changed; !changed.IsZero() {
+		if left := changed.Add(t.awayAfter).Sub(now); left > 0 {
+			return policy.Connected, left
+		}
+		return policy.Away, 0
+	}
+	if left := t.start.Add(t.awayAfter).Sub(now); left > 0 {
+		return policy.Unknown, left
+	}
+	return policy.Away, 0
+}
