@@ -284,8 +284,8 @@ func (f *Controller) requeuePods(ctx context.Context, o decide.Observation) erro
 	if encoded != "" {
 		changes[keys.Refused] = encoded
 	}
-	// Clear it before the write: a change that comes meanwhile needs another write.
-	f.memory.clearChange(o.UID, o.Now)
+	// Before the write: a change that comes meanwhile needs another write.
+	f.memory.retried(o.UID, o.Now)
 	if err := f.patchClaim(ctx, o.Claim, changes); err != nil {
 		if o.Changed != "" {
 			f.memory.setChange(o.UID, o.Changed, o.Now)

@@ -78,10 +78,12 @@ const (
 	lastings
 )
 
-// change is a change for which the pods of a claim must be retried, not before due.
+// change is a change for which the pods of a claim must be retried, not before due, and once more later.
 type change struct {
 	what string
 	due  time.Time
+	// last: the pods were retried once already.
+	last bool
 }
 
 func newMemory() memory { return memory{claims: map[types.UID]*remembered{}} }
@@ -132,11 +134,19 @@ func (m *memory) setChange(claim types.UID, what string, due time.Time) {
 	m.update(claim, func(r *remembered) { r.change = &change{what: what, due: due} })
 }
 
-// clearChange removes the change if it is due by now.
-func (m *memory) clearChange(claim types.UID, now time.Time) {
+// retryAgain is when pods are retried for the second time: an extender on a busy machine may not have seen the change before the
+// first, and kube-scheduler would then set them aside until something else changes.
+const retryAgain = 10 * time.Second
+
+// retried records that the pods of a claim are retried for the change that is due by now.
+func (m *memory) retried(claim types.UID, now time.Time) {
 	m.update(claim, func(r *remembered) {
-		if r.change != nil && !now.Before(r.change.due) {
+		switch {
+		case r.change == nil || now.Before(r.change.due):
+		case r.change.last:
 			r.change = nil
+		default:
+			r.change = &change{what: r.change.what, due: now.Add(retryAgain), last: true}
 		}
 	})
 }
