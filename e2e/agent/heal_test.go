@@ -218,10 +218,10 @@ func TestHealingSurvivesAnAgentThatDiesWithEachWrite(t *testing.T) {
 	claim, volume := x.data(namespace, "data")
 	withoutAgent(t)
 	take(t, claim)
-	lives(t, "the claim is made anew", func() error { return unhealed(t, claim, volume) })
+	lives(t, []string{x.id, namespace}, "the claim is made anew", func() error { return unhealed(t, claim, volume) })
 	claim = healed(t, claim, volume)
 	require.NoError(t, bed.West.Client().CoreV1().Namespaces().Delete(t.Context(), namespace, remove))
-	lives(t, "the namespace and its claim are made anew", func() error { return unhealed(t, claim, volume) })
+	lives(t, []string{x.id, namespace}, "the namespace and its claim are made anew", func() error { return unhealed(t, claim, volume) })
 	healed(t, claim, volume)
 }
 

@@ -53,12 +53,14 @@ func TestEachRightIsUsedAndNoneIsMissing(t *testing.T) {
 		require.NoError(t, err)
 		return len(left.Items) == 0
 	}, events(t, namespace))
-	kubectl(t, "delete", "storageclass", namespace)
-	await.Until(t, "the room of the class is no longer published", func() bool {
-		left, err := bed.Home.Client().StorageV1().CSIStorageCapacities("").List(t.Context(), metav1.ListOptions{})
+	room := func() bool {
+		all, err := bed.Home.Client().StorageV1().CSIStorageCapacities("").List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
-		return !slices.ContainsFunc(left.Items, func(c storagev1.CSIStorageCapacity) bool { return c.StorageClassName == namespace })
-	})
+		return slices.ContainsFunc(all.Items, func(c storagev1.CSIStorageCapacity) bool { return c.StorageClassName == namespace })
+	}
+	await.Until(t, "the room of the class is published", room)
+	kubectl(t, "delete", "storageclass", namespace)
+	await.Until(t, "the room of the class is no longer published", func() bool { return !room() })
 	kubectl(t, "delete", "remotecluster", "west")
 
 	const account = "lodestone-system:lodestone-provisioner"

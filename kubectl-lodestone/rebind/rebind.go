@@ -91,7 +91,8 @@ func rebind(ctx context.Context, remote *cli.Cluster, streams genericiooptions.I
 	}
 	fmt.Fprintf(streams.ErrOut, "Namespace %s of the cluster of context %q is of home namespace %s with the UID %s.\nThe home "+
 		"namespace of that name now has the UID %s. Whoever uses it gets what is in %s: %s\n"+
-		"Go on only if the home namespace was restored, and belongs to those whose data this is.\n", name, remote.Context, request.Spec.HomeNamespace, namespace.Annotations[keys.HomeNamespaceUID],
+		"Go on only if the home namespace was restored, and belongs to those whose data this is.\n",
+		name, remote.Context, request.Spec.HomeNamespace, namespace.Annotations[keys.HomeNamespaceUID],
 		request.Spec.HomeNamespaceUID, name, listed(claims.Items))
 	if err := cli.Confirm(streams.In, streams.ErrOut, yes, name); err != nil {
 		return err

@@ -133,3 +133,14 @@ func TestTheSameIsNotToldAgainSoon(t *testing.T) {
 	assert.True(t, known)
 	assert.True(t, news("a", 2*time.Minute))
 }
+
+// A program that is told to end while it starts must end in good order.
+func TestAHandlerOfAStoppedInformerIsNoError(t *testing.T) {
+	informer := cache.NewSharedIndexInformer(&cache.ListWatch{}, &corev1.Pod{}, 0, nil)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	informer.RunWithContext(ended)
+	unwatch, err := controller.Watch(informer, func(_, _ *corev1.Pod) {})
+	require.NoError(t, err)
+	require.NoError(t, unwatch())
+}

@@ -26,14 +26,27 @@ func DropManagedFields(obj any) (any, error) {
 	return obj, nil
 }
 
+// AddHandler adds a handler to an informer; unwatch removes it. An informer that was stopped, as all
+// are when a program ends, has no more changes: to add a handler to it is no error.
+func AddHandler(informer cache.SharedIndexInformer, handler cache.ResourceEventHandler) (unwatch func() error, err error) {
+	registration, err := informer.AddEventHandler(handler)
+	switch {
+	case err != nil && informer.IsStopped():
+		return func() error { return nil }, nil
+	case err != nil:
+		return nil, err //nolint:wrapcheck // callers say what they watch
+	}
+	return func() error { return informer.RemoveEventHandler(registration) }, nil
+}
+
 // Watch calls changed for each object of an informer that is added, changed or deleted: was is nil
 // when it is added, now when it is deleted. unwatch removes the handler.
 func Watch[T any](informer cache.SharedIndexInformer, changed func(was, now *T)) (unwatch func() error, err error) {
-	registration, err := informer.AddEventHandler(Handler(changed))
+	unwatch, err = AddHandler(informer, Handler(changed))
 	if err != nil {
 		return nil, fmt.Errorf("watch %T: %w", *new(T), err)
 	}
-	return func() error { return informer.RemoveEventHandler(registration) }, nil
+	return unwatch, nil
 }
 
 // OnChange is Watch without a way to remove the handler: it lasts as long as the informer.

@@ -80,11 +80,11 @@ func (c *Controller) Run(ctx context.Context) error {
 		}
 	}()
 	for _, informer := range []cache.SharedIndexInformer{c.Capacities, c.Classes, c.Remotes, c.Drivers} {
-		registration, err := informer.AddEventHandler(handler)
+		unwatch, err := controller.AddHandler(informer, handler)
 		if err != nil {
 			return fmt.Errorf("watch what capacities depend on: %w", err)
 		}
-		ends = append(ends, func() error { return informer.RemoveEventHandler(registration) })
+		ends = append(ends, unwatch)
 	}
 	if !cache.WaitForCacheSync(ctx.Done(), c.Capacities.HasSynced, c.Classes.HasSynced, c.Remotes.HasSynced, c.Drivers.HasSynced) {
 		return nil

@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v10/controller"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v10/controller/metrics"
 
+	ours "github.com/lodestone-storage/lodestone/pkg/controller"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
@@ -245,7 +246,7 @@ func (n *requeueInformer) AddEventHandlerWithResyncPeriod(handler cache.Resource
 
 // start starts to call the handler, first with all objects in the cache.
 func (n *requeueInformer) start() error {
-	if _, err := n.SharedIndexInformer.AddEventHandler(n.handler); err != nil {
+	if _, err := ours.AddHandler(n.SharedIndexInformer, n.handler); err != nil {
 		return fmt.Errorf("watch for the library: %w", err)
 	}
 	return nil
