@@ -62,7 +62,7 @@ func TestWrongCommandLinesAreUsageErrors(t *testing.T) {
 		"fewer passes than none":               {"move", "data", "--target-cluster", "west", "--passes", "-1"},
 		"no bandwidth":                         {"move", "data", "--target-cluster", "west", "--bandwidth-limit", "0"},
 		"a source that is kept less than not":  {"move", "data", "--target-cluster", "west", "--keep-source-for", "-1s"},
-		"a Deployment to move":                 {"move", "deployment/db", "--target-cluster", "west"},
+		"a Job to move":                 {"move", "job/db", "--target-cluster", "west"},
 		"a negative offer":                     {"peer", "--remote-context", "west", "--offer", "cpu=-1"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -36,7 +36,12 @@ moves: the phase, what is done of it, how fast, what it waits for and, of one, h
 data travels.`,
 		Example: `  # How far is the move of claim data?
   kubectl lodestone move status data -n shop`,
-		Args: cobra.MaximumNArgs(1),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			return oneMove("status")(args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkOutput(output); err != nil {
 				return err
@@ -49,8 +54,8 @@ data travels.`,
 				namespace = metav1.NamespaceAll
 			}
 			moves := &v1alpha1.VolumeMoveList{}
-			if len(args) == 1 {
-				move, err := find(cmd.Context(), home, namespace, args[0])
+			if len(args) > 0 {
+				move, err := find(cmd.Context(), home, namespace, args)
 				if err != nil {
 					return err
 				}
@@ -59,7 +64,7 @@ data travels.`,
 				return home.Explain("list VolumeMoves", err)
 			}
 			switch {
-			case output != "" && len(args) == 1:
+			case output != "" && len(args) > 0:
 				return write(streams.Out, &moves.Items[0])
 			case output != "":
 				return writeAll(streams.Out, moves.Items)
@@ -163,8 +168,8 @@ func action(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStr
 		Use:     verb + " MOVE|PVC",
 		Short:   short,
 		Long:    long,
-		Example: fmt.Sprintf("  # The latest move of claim data\n  kubectl lodestone move %s data -n shop", verb),
-		Args:    cobra.ExactArgs(1),
+		Example: fmt.Sprintf("  # The move of claim data\n  kubectl lodestone move %s pvc/data -n shop", verb),
+		Args:    func(_ *cobra.Command, args []string) error { return oneMove(verb)(args) },
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkOutput(output); err != nil {
 				return err
@@ -175,7 +180,7 @@ func action(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStr
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), time.Minute)
 			defer cancel()
-			move, err := find(ctx, home, namespace, args[0])
+			move, err := find(ctx, home, namespace, args)
 			if err != nil {
 				return err
 			}
@@ -185,29 +190,6 @@ func action(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStr
 	}
 	outputFlag(command.Flags(), &output)
 	return command
-}
-
-// find returns the move of a name or, if there is none, the latest move of the claim of that name.
-func find(ctx context.Context, home *cli.Cluster, namespace, name string) (*v1alpha1.VolumeMove, error) {
-	moves, err := home.Moves.In(namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, home.Explain("list VolumeMoves", err)
-	}
-	var found *v1alpha1.VolumeMove
-	for i := range moves.Items {
-		move := &moves.Items[i]
-		if move.Name == name {
-			return move, nil
-		}
-		if slices.Contains(move.Spec.Claims, name) && (found == nil || found.CreationTimestamp.Before(&move.CreationTimestamp)) {
-			found = move
-		}
-	}
-	if found == nil {
-		return nil, fmt.Errorf("there is no move %q in namespace %q, nor one of a claim of that name: kubectl lodestone move status -n "+
-			"%s lists them", name, namespace, namespace)
-	}
-	return found, nil
 }
 
 // whyForbidden says why an action makes no sense for a move, empty if it does.
@@ -271,8 +253,8 @@ declared lost with kubectl lodestone lose pvc.
 It asks for the name of the VolumeMove. It is refused (exit code 3) while the clusters
 of the move answer, were seen within --away, or were never looked at. It takes the right
 to giveup remoteclusters, which administrators of the home cluster have.`,
-		Example: "  # Cluster west burnt down in the midst of the latest move of claim data\n  kubectl lodestone move give-up data -n shop",
-		Args:    cobra.ExactArgs(1),
+		Example: "  # Cluster west burnt down in the midst of the move of claim data\n  kubectl lodestone move give-up pvc/data -n shop",
+		Args:    func(_ *cobra.Command, args []string) error { return oneMove("give-up")(args) },
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if away < 0 {
 				return cli.Misuse("--away cannot be negative: give a time such as 1h")
@@ -286,7 +268,7 @@ to giveup remoteclusters, which administrators of the home cluster have.`,
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), time.Minute)
 			defer cancel()
-			move, err := find(ctx, home, namespace, args[0])
+			move, err := find(ctx, home, namespace, args)
 			if err != nil {
 				return err
 			}

@@ -7,7 +7,6 @@ package move
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -35,14 +34,17 @@ does the work: ending this command ends nothing.`
 func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
 	o := newOptions()
 	command := &cobra.Command{
-		Use:   "move PVC [PVC...] | move statefulset NAME",
+		Use:   "move PVC [PVC...] | move KIND/NAME",
 		Short: "Move the volumes of claims to another cluster, node or class",
 		Long:  long,
 		Example: `  # Move the volume of claim data to cluster west
   kubectl lodestone move data -n shop --target-cluster west
 
   # Move all volumes of a StatefulSet home, replica by replica
-  kubectl lodestone move statefulset db -n shop --target-cluster home
+  kubectl lodestone move statefulset/db -n shop --target-cluster home
+
+  # Move the volumes of a Deployment together
+  kubectl lodestone move deployment/writer -n shop --target-cluster west
 
   # What would that do, and does anything forbid it?
   kubectl lodestone move data -n shop --target-cluster west --dry-run
@@ -52,11 +54,15 @@ func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStream
   kubectl lodestone move abort data -n shop`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return cli.Misuse("say what to move: kubectl lodestone move PVC, or move statefulset NAME")
+				return cli.Misuse("say what to move: kubectl lodestone move PVC, or move statefulset/NAME, deployment/NAME or pod/NAME")
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			workload, claims, err := parse(args)
+			if err != nil {
+				return err
+			}
 			if _, err := o.spec(); err != nil {
 				return err
 			}
@@ -67,18 +73,12 @@ func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStream
 			if err != nil {
 				return err
 			}
-			sets, claims, err := parse(args)
-			if err != nil {
-				return err
-			}
-			r := &runner{Options: o, home: home, streams: streams, namespace: namespace}
-			if sets == "" {
-				return r.run(cmd.Context(), [][]string{claims})
-			}
-			r.statefulSet = true
-			groups, err := replicasOf(cmd.Context(), home, namespace, sets)
-			if err != nil {
-				return err
+			r := &runner{Options: o, home: home, streams: streams, namespace: namespace, statefulSet: workload.Kind == cli.StatefulSet}
+			groups := [][]string{claims}
+			if workload.Name != "" {
+				if groups, err = claimsOf(cmd.Context(), home, namespace, workload); err != nil {
+					return err
+				}
 			}
 			return r.run(cmd.Context(), groups)
 		},
@@ -97,28 +97,24 @@ for the rest of --keep-source-for.`))
 	return command
 }
 
-// parse returns the StatefulSet or the claims that the arguments name; both may be written as
-// kind/name.
-func parse(args []string) (set string, claims []string, err error) {
-	kinds := []string{"statefulset", "statefulsets", "sts"}
-	if len(args) == 2 && slices.Contains(kinds, args[0]) {
-		return args[1], nil, nil
+// parse returns the workload, or the claims, that arguments name. It is pure.
+func parse(args []string) (workload cli.Reference, claims []string, err error) {
+	references, err := cli.References(args, cli.Claim, cli.StatefulSet, cli.Deployment, cli.Pod)
+	if err != nil {
+		return cli.Reference{}, nil, err
 	}
-	for _, arg := range args {
-		kind, name, ok := strings.Cut(arg, "/")
+	for _, reference := range references {
 		switch {
-		case !ok:
-			claims = append(claims, arg)
-		case slices.Contains(kinds, kind) && len(args) == 1:
-			return name, nil, nil
-		case kind == "pvc" || kind == "persistentvolumeclaim":
-			claims = append(claims, name)
+		case reference.Kind == "" || reference.Kind == cli.Claim:
+			claims = append(claims, reference.Name)
+		case len(references) == 1:
+			return reference, nil, nil
 		default:
-			return "", nil, cli.Misuse("%q is not something to move: name claims, or one StatefulSet", arg)
+			return cli.Reference{}, nil, cli.Misuse("one command moves claims, or the claims of one %s: name it alone", reference.Kind)
 		}
 	}
 	slices.Sort(claims)
-	return "", slices.Compact(claims), nil
+	return cli.Reference{}, slices.Compact(claims), nil
 }
 
 func connect(flags *genericclioptions.ConfigFlags) (*cli.Cluster, string, error) {

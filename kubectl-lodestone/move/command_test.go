@@ -2,6 +2,7 @@ package move
 
 import (
 	"bytes"
+	"fmt"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
@@ -122,27 +124,55 @@ func TestClaimsOfAStatefulSet(t *testing.T) {
 }
 
 func TestWhatIsMovedIsNamedInOneOfTheseWays(t *testing.T) {
+	set := cli.Reference{Kind: cli.StatefulSet, Name: "db"}
 	for name, row := range map[string]struct {
-		args   []string
-		set    string
-		claims []string
+		args     []string
+		workload cli.Reference
+		claims   []string
 	}{
-		"a claim":                       {[]string{"data"}, "", []string{"data"}},
-		"claims, one of them twice":     {[]string{"log", "data", "pvc/log"}, "", []string{"data", "log"}},
-		"a claim with a command's name": {[]string{"pvc/status"}, "", []string{"status"}},
-		"a StatefulSet":                 {[]string{"statefulset", "db"}, "db", nil},
-		"a StatefulSet, short":          {[]string{"sts/db"}, "db", nil},
-		"a claim that is called so":     {[]string{"statefulset"}, "", []string{"statefulset"}},
+		"a claim":                       {args: []string{"data"}, claims: []string{"data"}},
+		"a claim and its kind":          {args: []string{"pvc", "data"}, claims: []string{"data"}},
+		"claims, one of them twice":     {args: []string{"log", "data", "pvc/log"}, claims: []string{"data", "log"}},
+		"a claim with a command's name": {args: []string{"pvc/status"}, claims: []string{"status"}},
+		"a StatefulSet":                 {args: []string{"statefulset", "db"}, workload: set},
+		"a StatefulSet, short":          {args: []string{"sts/db"}, workload: set},
+		"a Deployment":                  {args: []string{"deploy/db"}, workload: cli.Reference{Kind: cli.Deployment, Name: "db"}},
+		"a pod":                         {args: []string{"pod", "db"}, workload: cli.Reference{Kind: cli.Pod, Name: "db"}},
+		"a claim that is called so":     {args: []string{"statefulset"}, claims: []string{"statefulset"}},
 	} {
-		set, claims, err := parse(row.args)
+		workload, claims, err := parse(row.args)
 		require.NoError(t, err, name)
-		assert.Equal(t, row.set, set, name)
+		assert.Equal(t, row.workload, workload, name)
 		assert.Equal(t, row.claims, claims, name)
 	}
-	for _, args := range [][]string{{"deployment/db"}, {"sts/db", "data"}} {
+	for _, args := range [][]string{{"job/db"}, {"sts/db", "data"}, {"sts", "db", "cache"}, {"volumemove/x"}} {
 		_, _, err := parse(args)
 		assert.Equal(t, cli.Usage, cli.ExitCodeOf(err), "%v", args)
 	}
+}
+
+func TestClaimsOfAWorkload(t *testing.T) {
+	pod := corev1.PodSpec{Volumes: []corev1.Volume{
+		{Name: "a", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}},
+		{Name: "b", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}},
+		{Name: "c", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+		{Name: "d", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "log"}}},
+	}}
+	object := metav1.ObjectMeta{Namespace: "shop", Name: "writer"}
+	bare := metav1.ObjectMeta{Namespace: "shop", Name: "bare"}
+	home := &cli.Cluster{Client: fake.NewClientset(
+		&appsv1.Deployment{ObjectMeta: object, Spec: appsv1.DeploymentSpec{Template: corev1.PodTemplateSpec{Spec: pod}}},
+		&appsv1.StatefulSet{ObjectMeta: object, Spec: appsv1.StatefulSetSpec{Template: corev1.PodTemplateSpec{Spec: pod}}},
+		&corev1.Pod{ObjectMeta: object, Spec: pod}, &corev1.Pod{ObjectMeta: bare})}
+	for _, kind := range []cli.Kind{cli.Deployment, cli.StatefulSet, cli.Pod} {
+		groups, err := claimsOf(t.Context(), home, "shop", cli.Reference{Kind: kind, Name: "writer"})
+		require.NoError(t, err, kind)
+		assert.Equal(t, [][]string{{"data", "log"}}, groups, kind)
+		_, err = claimsOf(t.Context(), home, "shop", cli.Reference{Kind: kind, Name: "none"})
+		require.EqualError(t, err, fmt.Sprintf(`there is no %[1]s "none" in namespace "shop": kubectl get %[1]ss -n shop lists them`, kind))
+	}
+	_, err := claimsOf(t.Context(), home, "shop", cli.Reference{Kind: cli.Pod, Name: "bare"})
+	require.EqualError(t, err, "pod shop/bare names no claims, so there is nothing to move")
 }
 
 func TestTheFlagsBecomeAVolumeMove(t *testing.T) {

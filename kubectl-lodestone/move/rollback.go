@@ -32,8 +32,8 @@ ReadWriteOncePod claim stands still meanwhile if no snapshot of it can be copied
 is known only once the copy is gone, so --offline must allow it.
 
 A move that is not committed yet is ended with kubectl lodestone move abort.`,
-		Example: "  # The latest move of claim data\n  kubectl lodestone move rollback data -n shop",
-		Args:    cobra.ExactArgs(1),
+		Example: "  # The latest move of claim data that was committed\n  kubectl lodestone move rollback pvc/data -n shop",
+		Args:    func(_ *cobra.Command, args []string) error { return oneMove("rollback")(args) },
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkOutput(o.Output); err != nil {
 				return err
@@ -42,7 +42,7 @@ A move that is not committed yet is ended with kubectl lodestone move abort.`,
 			if err != nil {
 				return err
 			}
-			move, err := find(cmd.Context(), home, namespace, args[0])
+			move, err := find(cmd.Context(), home, namespace, args)
 			if err != nil {
 				return err
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -49,21 +50,60 @@ func (r *runner) run(ctx context.Context, groups [][]string) error {
 	return err
 }
 
-// replicasOf returns the claims of each replica of a StatefulSet. It does not check where their
-// data is: users who may edit a namespace may not read volumes, so the provisioner checks that when
-// the data is to be moved.
-func replicasOf(ctx context.Context, home *cli.Cluster, namespace, name string) ([][]string, error) {
-	set, err := home.Client.AppsV1().StatefulSets(namespace).Get(ctx, name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("there is no StatefulSet %q in namespace %q: kubectl get statefulsets -n %s lists them", name, namespace,
-			namespace)
-	case err != nil:
-		return nil, home.Explain("get StatefulSet "+namespace+"/"+name, err)
-	case len(set.Spec.VolumeClaimTemplates) == 0:
-		return nil, cli.Refuse("StatefulSet %s/%s has no volumeClaimTemplates: move the claims of its pods by name", namespace, name)
+// claimsOf returns the claims of a workload that are moved together, group by group: those of each replica of a StatefulSet, or
+// all that a Deployment or pod names. It does not check where their data is: users who may edit a namespace may not read volumes,
+// so the provisioner checks that when the data is to be moved.
+func claimsOf(ctx context.Context, home *cli.Cluster, namespace string, workload cli.Reference) (groups [][]string, err error) {
+	switch name := workload.Name; workload.Kind {
+	case cli.StatefulSet:
+		set, err := home.Client.AppsV1().StatefulSets(namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return nil, missing(home, workload, namespace, err)
+		}
+		if len(set.Spec.VolumeClaimTemplates) > 0 {
+			return claimsOfReplicas(set), nil
+		}
+		groups = named(set.Spec.Template.Spec)
+	case cli.Deployment:
+		deployment, err := home.Client.AppsV1().Deployments(namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return nil, missing(home, workload, namespace, err)
+		}
+		groups = named(deployment.Spec.Template.Spec)
+	default:
+		pod, err := home.Client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return nil, missing(home, workload, namespace, err)
+		}
+		groups = named(pod.Spec)
 	}
-	return claimsOfReplicas(set), nil
+	if groups == nil {
+		return nil, cli.Refuse("%s %s/%s names no claims, so there is nothing to move", workload.Kind, namespace, workload.Name)
+	}
+	return groups, nil
+}
+
+// missing explains why a workload could not be read.
+func missing(home *cli.Cluster, workload cli.Reference, namespace string, err error) error {
+	if apierrors.IsNotFound(err) {
+		return fmt.Errorf("there is no %[1]s %[2]q in namespace %[3]q: kubectl get %[1]ss -n %[3]s lists them", workload.Kind, workload.Name,
+			namespace)
+	}
+	return home.Explain(fmt.Sprintf("get %s %s/%s", workload.Kind, namespace, workload.Name), err)
+}
+
+// named returns the claims that a pod names, as one group; nil if it names none.
+func named(pod corev1.PodSpec) [][]string {
+	var group []string
+	for _, volume := range pod.Volumes {
+		if volume.PersistentVolumeClaim != nil && !slices.Contains(group, volume.PersistentVolumeClaim.ClaimName) {
+			group = append(group, volume.PersistentVolumeClaim.ClaimName)
+		}
+	}
+	if group == nil {
+		return nil
+	}
+	return [][]string{group}
 }
 
 // newMoves returns the moves of groups of claims, after a check that all claims exist, so that a

@@ -123,7 +123,7 @@ func shop(t *testing.T, s *server) (*runner, func() (out, said string)) {
 // replicas moves StatefulSet db.
 func (r *runner) replicas(t *testing.T) error {
 	t.Helper()
-	groups, err := replicasOf(t.Context(), r.home, r.namespace, "db")
+	groups, err := claimsOf(t.Context(), r.home, r.namespace, cli.Reference{Kind: cli.StatefulSet, Name: "db"})
 	require.NoError(t, err)
 	r.statefulSet = true
 	return r.run(t.Context(), groups)
