@@ -1,5 +1,5 @@
 // Package sentence makes texts of other authors, such as messages of another cluster, fit to be
-// shown to users: cut to a length (Cut, Short), and on one line without control characters (Plain).
+// shown to users: cut to a length (Cut, Short), on one line without control characters (Plain), and put behind a word of ours (Prefixed).
 // It is pure.
 package sentence
 
@@ -32,4 +32,12 @@ func Plain(text string, most int) string {
 		}
 		return r
 	}, text), most)
+}
+
+// Prefixed is a text with a prefix; empty for an empty text.
+func Prefixed(prefix, text string) string {
+	if text == "" {
+		return ""
+	}
+	return prefix + text
 }

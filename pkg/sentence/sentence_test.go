@@ -27,3 +27,8 @@ func TestShortSaysThatItWasCut(t *testing.T) {
 	assert.Equal(t, "abc…", sentence.Short("abcdefg", 6))
 	assert.Equal(t, "ab…", sentence.Short("abédefg", 6))
 }
+
+func TestPrefixedSaysNothingOfNothing(t *testing.T) {
+	assert.Equal(t, ": it is full", sentence.Prefixed(": ", "it is full"))
+	assert.Empty(t, sentence.Prefixed(": ", ""))
+}

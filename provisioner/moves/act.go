@@ -19,10 +19,11 @@ import (
 	claimdecide "github.com/lodestone-storage/lodestone/provisioner/claims/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 )
 
 // act takes all actions of a step, and returns the verb of the first that failed.
-func (c *Controller) act(ctx context.Context, w *activeMove, o decide.Observation, step decide.Step) (failed string, err error) {
+func (c *Controller) act(ctx context.Context, w *activeMove, o steps.Observation, step steps.Step) (failed string, err error) {
 	for _, one := range step.Each() {
 		if one.Action != nil {
 			on := one.Subject()
@@ -37,78 +38,78 @@ func (c *Controller) act(ctx context.Context, w *activeMove, o decide.Observatio
 
 // take takes an action. It need not know whether a failed request took effect: the next
 // observation shows it.
-func (c *Controller) take(ctx context.Context, w *activeMove, o decide.Observation, action decide.Action) error {
+func (c *Controller) take(ctx context.Context, w *activeMove, o steps.Observation, action steps.Action) error {
 	r := o.Record
 	switch a := action.(type) {
 	case nil:
 		return nil
-	case decide.Adopt:
+	case steps.Adopt:
 		return c.patchMove(ctx, o.Move, map[string]any{"finalizers": append(slices.Clone(o.Move.Finalizers), keys.MoveFinalizer),
 			"resourceVersion": o.Move.ResourceVersion})
-	case decide.Leave:
+	case steps.Leave:
 		return c.patchMove(ctx, o.Move, map[string]any{"finalizers": withoutMoveFinalizer(o.Move.Finalizers),
 			"resourceVersion": o.Move.ResourceVersion})
-	case decide.Inspect:
+	case steps.Inspect:
 		first, err := c.inspect(ctx, o.Move)
 		if err != nil {
 			return err
 		}
 		return c.saveRecord(ctx, w, first)
-	case decide.Save:
+	case steps.Save:
 		return c.saveRecord(ctx, w, a.Record)
-	case decide.DeleteMove:
+	case steps.DeleteMove:
 		err := c.Moves.In(w.Namespace).Delete(ctx, w.Name, only(w.uid))
 		return ignoreGone(err, "delete VolumeMove")
-	case decide.Forget:
+	case steps.Forget:
 		w.record = nil
 		return c.forget(ctx, w.uid)
-	case decide.HoldClaim:
+	case steps.HoldClaim:
 		claim := o.Claims[a.Claim].Claim
 		return c.patchClaim(ctx, claim, map[string]any{"finalizers": append(slices.Clone(claim.Finalizers), keys.MoveFinalizer)})
-	case decide.Lock:
+	case steps.Lock:
 		return c.patchClaim(ctx, o.Claims[a.Claim].Claim, map[string]any{"annotations": map[string]any{keys.Move: r.UID},
 			"labels": map[string]any{keys.Moving: keys.MovingNow}})
-	case decide.Unlock:
+	case steps.Unlock:
 		claim := o.Claims[a.Claim].Claim
 		return c.patchClaim(ctx, claim, unlocked(claim))
-	case decide.Touch:
+	case steps.Touch:
 		return c.patchClaim(ctx, o.Claims[a.Claim].Claim, map[string]any{"annotations": map[string]any{keys.MoveTouched: a.Text}})
-	case decide.Keep:
+	case steps.Keep:
 		return c.setReclaimPolicy(ctx, o.Claims[a.Claim].Source.Real, corev1.PersistentVolumeReclaimRetain)
-	case decide.Restore:
+	case steps.Restore:
 		return c.setReclaimPolicy(ctx, o.Claims[a.Claim].At(a.End).Real, r.Claims[a.Claim].At(a.End).Policy)
-	case decide.MakeTarget:
+	case steps.MakeTarget:
 		return c.makeTarget(ctx, r, a.Claim, o.Claims[a.Claim])
-	case decide.Publish:
+	case steps.Publish:
 		return c.publishBacking(ctx, o, a)
-	case decide.Shelve:
+	case steps.Shelve:
 		return c.shelveBacking(ctx, o, a)
-	case decide.DropBacking:
+	case steps.DropBacking:
 		return c.dropBacking(ctx, o, a)
-	case decide.MakeSnapshot:
+	case steps.MakeSnapshot:
 		return w.noteRefusal(a.Claim, c.makeSnapshot(ctx, r, a.Claim))
-	case decide.MakeClone:
+	case steps.MakeClone:
 		return w.noteRefusal(a.Claim, c.makeClone(ctx, r, a.Claim, o.Claims[a.Claim]))
-	case decide.DropClone:
+	case steps.DropClone:
 		return c.dropClone(ctx, r, a.Claim, o.Claims[a.Claim].Snapshot)
-	case decide.DropSnapshot:
+	case steps.DropSnapshot:
 		return c.dropSnapshot(ctx, r, a.Claim, o.Claims[a.Claim].Snapshot)
-	case decide.EnsureMover:
+	case steps.EnsureMover:
 		return c.ensureMover(ctx, r, a)
-	case decide.StartMover:
+	case steps.StartMover:
 		return c.startMover(ctx, r, a.Claim, a.End)
-	case decide.GiveKeys:
+	case steps.GiveKeys:
 		return c.recreateKeySecret(ctx, r, a.Claim, a.End)
-	case decide.DropMover:
+	case steps.DropMover:
 		c.reportMoverEnded(o, a.Claim, a.End)
 		return c.dropMover(ctx, r, a.Claim, a.End)
-	case decide.Start:
+	case steps.Start:
 		client, err := c.moverClient(w, r, a.Claim, decide.ReadEnd(o, a.Claim))
 		if err == nil {
 			_, err = client.Start(ctx, a.Task)
 		}
 		return err
-	case decide.DeletePod:
+	case steps.DeletePod:
 		options := only(a.Pod.UID)
 		if a.Pod.Hasty {
 			// With a grace period of zero the pod would be gone before its node has ended
@@ -117,13 +118,13 @@ func (c *Controller) take(ctx context.Context, w *activeMove, o decide.Observati
 		}
 		err := c.Client.CoreV1().Pods(r.Namespace).Delete(ctx, a.Pod.Name, options)
 		return ignoreGone(err, "delete pod "+a.Pod.Name)
-	case decide.Ungate:
+	case steps.Ungate:
 		return c.ungate(ctx, r.Namespace, a.Pod)
-	case decide.DeleteVolume:
+	case steps.DeleteVolume:
 		return c.deleteVolume(ctx, r, o.Claims[a.Claim].Volume)
-	case decide.FreeVolume:
+	case steps.FreeVolume:
 		return c.freeVolume(ctx, o.Claims[a.Claim].Volume)
-	case decide.MakeVolume:
+	case steps.MakeVolume:
 		return c.makeVolume(ctx, a.Volume)
 	}
 	return fmt.Errorf("nobody takes action %T", action)
@@ -205,7 +206,7 @@ func (c *Controller) patchClaim(ctx context.Context, claim *corev1.PersistentVol
 }
 
 // ungate removes our scheduling gate from a pod.
-func (c *Controller) ungate(ctx context.Context, namespace string, pod decide.Pod) error {
+func (c *Controller) ungate(ctx context.Context, namespace string, pod steps.Pod) error {
 	patch := fmt.Appendf(nil, `{"metadata":{"uid":%q},"spec":{"schedulingGates":[{"$patch":"delete","name":%q}]}}`, pod.UID, keys.MovingGate)
 	_, err := c.Client.CoreV1().Pods(namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 	return ignoreGone(err, "let pod "+pod.Name+" go on")
@@ -230,7 +231,7 @@ func (c *Controller) setReclaimPolicy(ctx context.Context, real *corev1.Persiste
 
 // makeTarget creates the backing claim at the target. Its marks reserve it for this move
 // until it is published.
-func (c *Controller) makeTarget(ctx context.Context, r *record.Record, i int, seen decide.Claim) error {
+func (c *Controller) makeTarget(ctx context.Context, r *record.Record, i int, seen steps.Claim) error {
 	ref := r.Claims[i].Target.Ref
 	at, err := c.siteOf(ref.Cluster)
 	if err != nil {
@@ -282,21 +283,21 @@ func (c *Controller) targetClaim(r *record.Record, i int, virtual *corev1.Persis
 }
 
 // publishBacking turns a backing claim into an ordinary one.
-func (c *Controller) publishBacking(ctx context.Context, o decide.Observation, a decide.Publish) error {
+func (c *Controller) publishBacking(ctx context.Context, o steps.Observation, a steps.Publish) error {
 	b := o.Claims[a.Claim].At(a.End).Backing
 	return c.patchBacking(ctx, o.Record.Claims[a.Claim].At(a.End), b, types.MergePatchType,
 		fmt.Sprintf(`{"metadata":{"uid":%q,"labels":{%q:null},"annotations":{%q:null}}}`, b.UID, keys.MoveOf, keys.Unpublished))
 }
 
 // shelveBacking marks the backing claim of the source as the move's.
-func (c *Controller) shelveBacking(ctx context.Context, o decide.Observation, a decide.Shelve) error {
+func (c *Controller) shelveBacking(ctx context.Context, o steps.Observation, a steps.Shelve) error {
 	b := o.Claims[a.Claim].Source.Backing
 	return c.patchBacking(ctx, &o.Record.Claims[a.Claim].Source, b, types.MergePatchType,
 		fmt.Sprintf(`{"metadata":{"uid":%q,"labels":{%q:%q}}}`, b.UID, keys.MoveOf, o.Record.UID))
 }
 
 // dropBacking deletes a backing claim that no virtual volume refers to.
-func (c *Controller) dropBacking(ctx context.Context, o decide.Observation, a decide.DropBacking) error {
+func (c *Controller) dropBacking(ctx context.Context, o steps.Observation, a steps.DropBacking) error {
 	copied, b := o.Record.Claims[a.Claim].At(a.End), o.Claims[a.Claim].At(a.End).Backing
 	at, err := c.siteOf(copied.Ref.Cluster)
 	if err != nil {
@@ -329,7 +330,7 @@ func (c *Controller) patchBacking(ctx context.Context, copied *record.Copy, b *c
 
 // requireUnused checks a last time, before a copy is deleted, whether a virtual volume
 // refers to it.
-func (c *Controller) requireUnused(ctx context.Context, o decide.Observation, b *corev1.PersistentVolumeClaim) error {
+func (c *Controller) requireUnused(ctx context.Context, o steps.Observation, b *corev1.PersistentVolumeClaim) error {
 	for i := range o.Record.Claims {
 		live, err := c.Client.CoreV1().PersistentVolumes().Get(ctx, o.Record.Claims[i].Volume.Name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {

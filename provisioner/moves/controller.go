@@ -28,6 +28,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/controller"
 	claimdecide "github.com/lodestone-storage/lodestone/provisioner/claims/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/transport"
 	"github.com/lodestone-storage/lodestone/provisioner/remote"
 )
@@ -201,18 +202,18 @@ func (w *activeMove) close() {
 func (c *Controller) lookAndAct(ctx context.Context, w *activeMove) (after time.Duration, gone bool, err error) {
 	o, err := c.observe(ctx, w)
 	if err != nil {
-		c.report(ctx, w, o, decide.Step{Say: "waiting until this can be read: " + err.Error()})
+		c.report(ctx, w, o, steps.Step{Say: "waiting until this can be read: " + err.Error()})
 		return 0, false, err
 	}
 	if o.Record == nil && o.Move == nil {
-		c.Metrics.observe(w.uid, o, decide.Step{})
+		c.Metrics.observe(w.uid, o, steps.Step{})
 		return 0, true, nil
 	}
 	o.Failing, o.FailingWhy = w.failing.since, w.failing.why
 	step := decide.Next(o)
 	failed, err := c.act(ctx, w, o, step)
 	if w.failing.note(o.Now, err); err != nil {
-		c.report(ctx, w, o, decide.Step{Say: fmt.Sprintf("%s is tried again: %v", failed, err)})
+		c.report(ctx, w, o, steps.Step{Say: fmt.Sprintf("%s is tried again: %v", failed, err)})
 		return 0, false, err
 	}
 	if step.Saved() != nil {
@@ -242,13 +243,13 @@ const (
 // stepKey identifies a step.
 type stepKey struct {
 	verb  string
-	on    decide.Subject
+	on    steps.Subject
 	phase v1alpha1.MovePhase
 }
 
 // pause returns how long to wait after a step. A step that has no effect although the API
 // server reported success is repeated at growing intervals.
-func (t *repeated) pause(o decide.Observation, step decide.Step) time.Duration {
+func (t *repeated) pause(o steps.Observation, step steps.Step) time.Duration {
 	now := stepKey{verb: step.Verb(), on: step.Subject()}
 	if o.Record != nil {
 		now.phase = o.Record.Phase

@@ -8,14 +8,14 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
-	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 )
 
 func TestAStepThatChangesNothingIsTakenEverMoreSeldom(t *testing.T) {
 	var last repeated
-	o := decide.Observation{Record: &record.Record{Phase: v1alpha1.MoveCommit}}
-	drop := decide.Step{Action: decide.DropMover{End: record.Target}}
+	o := steps.Observation{Record: &record.Record{Phase: v1alpha1.MoveCommit}}
+	drop := steps.Step{Action: steps.DropMover{End: record.Target}}
 	assert.Equal(t, time.Nanosecond, last.pause(o, drop))
 	assert.Equal(t, firstPause, last.pause(o, drop))
 	assert.Equal(t, 2*firstPause, last.pause(o, drop))
@@ -23,9 +23,9 @@ func TestAStepThatChangesNothingIsTakenEverMoreSeldom(t *testing.T) {
 		last.pause(o, drop)
 	}
 	assert.Equal(t, longestPause, last.pause(o, drop))
-	assert.Equal(t, time.Nanosecond, last.pause(o, decide.Step{Action: decide.DropMover{End: record.Source}}), "another step")
+	assert.Equal(t, time.Nanosecond, last.pause(o, steps.Step{Action: steps.DropMover{End: record.Source}}), "another step")
 	assert.Equal(t, time.Nanosecond, last.pause(o, drop), "something was done meanwhile")
-	save := decide.Step{Action: decide.Save{Record: &record.Record{}}}
+	save := steps.Step{Action: steps.Save{Record: &record.Record{}}}
 	for range 3 {
 		assert.Equal(t, time.Nanosecond, last.pause(o, save), "a record that is saved is another one")
 	}

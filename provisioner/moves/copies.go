@@ -18,6 +18,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/transport"
 )
 
@@ -26,7 +27,7 @@ const askTimeout = 5 * time.Second
 
 // observeCopies reads the progress of the movers at the sources, and maintains the
 // connections between movers.
-func (c *Controller) observeCopies(ctx context.Context, w *activeMove, o *decide.Observation) {
+func (c *Controller) observeCopies(ctx context.Context, w *activeMove, o *steps.Observation) {
 	r := o.Record
 	if record.Before(r.Phase, v1alpha1.MoveProvision) || !record.Before(r.Phase, v1alpha1.MoveCommit) {
 		w.links.close()
@@ -102,7 +103,7 @@ type furthest struct {
 }
 
 // note compares the copies with before, and returns when one of them last made progress.
-func (a *progress) note(o decide.Observation) time.Time {
+func (a *progress) note(o steps.Observation) time.Time {
 	if a.phase != o.Record.Phase || len(a.claims) != len(o.Claims) {
 		*a = progress{phase: o.Record.Phase, claims: make([]furthest, len(o.Claims)), at: o.Now}
 	}
@@ -131,7 +132,7 @@ func (f *furthest) note(task *moverapi.TaskStatus) bool {
 // connect connects the movers of a claim, whose pods both run, as package transport
 // chooses; from is the end that is read. If it fails, the next observation tries again.
 func (c *Controller) connect(ctx context.Context, w *activeMove, r *record.Record, i int, from record.End, pods [2]types.UID,
-	seen *decide.Claim, client *moverapi.Client) {
+	seen *steps.Claim, client *moverapi.Client) {
 	wanted, why := transport.Peers(c.networkOf(r.Claims[i].Source.Ref.Cluster), c.networkOf(r.Claims[i].Target.Ref.Cluster),
 		seen.Target.Mover.IPs, dataPort, c.Networks)
 	now := time.Now()
@@ -164,11 +165,11 @@ func (c *Controller) connect(ctx context.Context, w *activeMove, r *record.Recor
 
 // connectionOf describes how data travels between two movers. why says why one may not dial
 // the other.
-func connectionOf(status *moverapi.Status, why string, pods [2]types.UID, taken *dialRoutes) decide.Connection {
-	way := decide.Connection{Why: why}
+func connectionOf(status *moverapi.Status, why string, pods [2]types.UID, taken *dialRoutes) steps.Connection {
+	way := steps.Connection{Why: why}
 	switch {
 	case status.Connected && status.Direct:
-		return decide.Connection{Transport: v1alpha1.TransportDirect}
+		return steps.Connection{Transport: v1alpha1.TransportDirect}
 	case why != "":
 	case !status.Seeks:
 		way.Why = "the mover at the source is of a version that dials nobody"

@@ -15,17 +15,17 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
-	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 )
 
 func TestACopyThatBeginsAgainAdvancesOnlyBeyondWhereItWas(t *testing.T) {
 	var a progress
 	start := time.Now()
 	at := func(seconds int, task string, bytes int64) time.Duration {
-		o := decide.Observation{
+		o := steps.Observation{
 			Now: start.Add(time.Duration(seconds) * time.Second), Record: &record.Record{Phase: v1alpha1.MoveFinalSync},
-			Claims: []decide.Claim{{Copy: &moverapi.Status{Task: &moverapi.TaskStatus{
+			Claims: []steps.Claim{{Copy: &moverapi.Status{Task: &moverapi.TaskStatus{
 				Task: moverapi.Task{ID: task}, State: moverapi.Running, Progress: moverapi.Progress{BytesDone: bytes}}}}},
 		}
 		return a.note(o).Sub(start)
@@ -37,7 +37,7 @@ func TestACopyThatBeginsAgainAdvancesOnlyBeyondWhereItWas(t *testing.T) {
 	assert.Equal(t, 1*time.Second, at(4, "final-0", 10))
 	assert.Equal(t, 5*time.Second, at(5, "final-0", 11))
 	assert.Equal(t, 6*time.Second, at(6, "final-1", 0), "another task")
-	lost := decide.Observation{Now: start.Add(time.Minute), Record: &record.Record{Phase: v1alpha1.MoveFinalSync}, Claims: []decide.Claim{{}}}
+	lost := steps.Observation{Now: start.Add(time.Minute), Record: &record.Record{Phase: v1alpha1.MoveFinalSync}, Claims: []steps.Claim{{}}}
 	assert.Equal(t, 6*time.Second, a.note(lost).Sub(start))
 	lost.Record = &record.Record{Phase: v1alpha1.MoveVerifying}
 	assert.Equal(t, time.Minute, a.note(lost).Sub(start), "a phase begins with patience")
@@ -94,16 +94,16 @@ func TestTheStatusSaysHowDataTravels(t *testing.T) {
 	for name, row := range map[string]struct {
 		status moverapi.Status
 		why    string
-		want   decide.Connection
+		want   steps.Connection
 	}{
-		"apart": {status: moverapi.Status{Seeks: true, PeerError: "no route"}, want: decide.Connection{Why: "no route"}},
+		"apart": {status: moverapi.Status{Seeks: true, PeerError: "no route"}, want: steps.Connection{Why: "no route"}},
 		"direct": {status: moverapi.Status{Seeks: true, Connected: true, Direct: true},
-			want: decide.Connection{Transport: v1alpha1.TransportDirect}},
+			want: steps.Connection{Transport: v1alpha1.TransportDirect}},
 		"joined": {status: moverapi.Status{Seeks: true, Connected: true, PeerError: "no route"},
-			want: decide.Connection{Transport: v1alpha1.TransportSpliced, Legs: legs, Why: "no route"}},
+			want: steps.Connection{Transport: v1alpha1.TransportSpliced, Legs: legs, Why: "no route"}},
 		"joined, for networks apart": {status: moverapi.Status{Seeks: true, Connected: true}, why: "apart",
-			want: decide.Connection{Transport: v1alpha1.TransportSpliced, Legs: legs, Why: "apart"}},
-		"joined, for it is older": {status: moverapi.Status{Connected: true}, want: decide.Connection{Transport: v1alpha1.TransportSpliced,
+			want: steps.Connection{Transport: v1alpha1.TransportSpliced, Legs: legs, Why: "apart"}},
+		"joined, for it is older": {status: moverapi.Status{Connected: true}, want: steps.Connection{Transport: v1alpha1.TransportSpliced,
 			Legs: legs, Why: "the mover at the source is of a version that dials nobody"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -111,12 +111,12 @@ func TestTheStatusSaysHowDataTravels(t *testing.T) {
 			assert.Equal(t, row.want, way)
 
 			// What was found out stays in the status while the movers are not connected.
-			o := decide.Observation{Move: &v1alpha1.VolumeMove{}, Record: &record.Record{Claims: []record.Claim{{Name: "data"}}},
-				Claims: []decide.Claim{{Connection: way}}}
+			o := steps.Observation{Move: &v1alpha1.VolumeMove{}, Record: &record.Record{Claims: []record.Claim{{Name: "data"}}},
+				Claims: []steps.Claim{{Connection: way}}}
 			told := claimsOf(o)[0]
 			assert.Equal(t, row.want.Transport, told.Transport)
 			assert.Equal(t, row.want.Legs, told.Legs)
-			o.Move.Status.Claims, o.Claims[0].Connection = []v1alpha1.MovedClaim{told}, decide.Connection{}
+			o.Move.Status.Claims, o.Claims[0].Connection = []v1alpha1.MovedClaim{told}, steps.Connection{}
 			assert.Equal(t, told, claimsOf(o)[0])
 		})
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 )
 
 const (
@@ -31,7 +32,7 @@ const (
 // webhooks of others. Our policy refuses each such pod and says in the refusal what it saw,
 // before quotas are looked at, which that pod may fill. So the right to create pods is the
 // right to ask.
-func (c *Controller) observeGate(ctx context.Context, o *decide.Observation, live []*corev1.Pod) error {
+func (c *Controller) observeGate(ctx context.Context, o *steps.Observation, live []*corev1.Pod) error {
 	next := slices.IndexFunc(o.Pods, decide.MustStop)
 	stopping := record.Before(o.Record.Phase, v1alpha1.MoveCommit) && !record.Before(o.Record.Phase, v1alpha1.MoveQuiesce)
 	if next < 0 || !stopping || !isLocked(o) {
@@ -56,8 +57,8 @@ func (c *Controller) observeGate(ctx context.Context, o *decide.Observation, liv
 }
 
 // isLocked says whether new pods of all claims are to be held back.
-func isLocked(o *decide.Observation) bool {
-	return !slices.ContainsFunc(o.Claims, func(claim decide.Claim) bool {
+func isLocked(o *steps.Observation) bool {
+	return !slices.ContainsFunc(o.Claims, func(claim steps.Claim) bool {
 		return claim.Claim == nil || claim.Claim.Labels[keys.Moving] != keys.MovingNow ||
 			claim.Claim.Annotations[keys.Move] != string(o.Record.UID)
 	})

@@ -21,6 +21,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 	"github.com/lodestone-storage/lodestone/provisioner/home"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 )
 
 const (
@@ -271,7 +272,7 @@ func (c *Controller) openGates(ctx context.Context, key types.NamespacedName) (a
 			continue
 		}
 		// Forbidden is what uses no claim, or is of the system: its user wrote the gate.
-		if err := c.ungate(ctx, pod.Namespace, decide.Pod{Name: pod.Name, UID: pod.UID}); err != nil && !apierrors.IsForbidden(err) {
+		if err := c.ungate(ctx, pod.Namespace, steps.Pod{Name: pod.Name, UID: pod.UID}); err != nil && !apierrors.IsForbidden(err) {
 			return 0, err
 		}
 	}

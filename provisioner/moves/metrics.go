@@ -11,6 +11,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 )
 
 // Metrics count what has happened to moves, and report at each scrape the state of
@@ -31,7 +32,7 @@ type moveGauge struct {
 	// further is when it last made progress; down is since when pods are stopped for it,
 	// zero if they are not.
 	further, down time.Time
-	need          decide.Need
+	need          steps.Need
 	overdue       bool
 	// sent is how many bytes of each claim have been sent.
 	sent []int64
@@ -113,7 +114,7 @@ func (m *Metrics) recordWritten(before, after *record.Record) {
 }
 
 // observe records the state of a move after an observation and a step.
-func (m *Metrics) observe(move types.UID, o decide.Observation, step decide.Step) {
+func (m *Metrics) observe(move types.UID, o steps.Observation, step steps.Step) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := o.Record
@@ -155,16 +156,16 @@ func copying(phase v1alpha1.MovePhase) bool {
 
 // sentOf is how many bytes of a claim were sent from mover to mover, as far as known, and
 // storedOf how many through a repository.
-func sentOf(o decide.Observation, i int) int64 {
+func sentOf(o steps.Observation, i int) int64 {
 	return o.Record.Claims[i].Sent + uncounted(o, i).BytesSent
 }
 
-func storedOf(o decide.Observation, i int) int64 {
+func storedOf(o steps.Observation, i int) int64 {
 	return o.Record.Claims[i].Stored + uncounted(o, i).BytesStored
 }
 
 // uncounted is the progress of a task whose bytes are not in the record yet.
-func uncounted(o decide.Observation, i int) moverapi.Progress {
+func uncounted(o steps.Observation, i int) moverapi.Progress {
 	if i >= len(o.Claims) || o.Claims[i].Copy == nil || o.Claims[i].Copy.Task == nil ||
 		o.Claims[i].Copy.Task.ID == o.Record.Claims[i].Counted {
 		return moverapi.Progress{}
@@ -196,7 +197,7 @@ func (m *Metrics) Describe(descriptions chan<- *prometheus.Desc) {
 func (m *Metrics) Collect(metrics chan<- prometheus.Metric) { m.collect(time.Now(), metrics) }
 
 func (m *Metrics) collect(now time.Time, metrics chan<- prometheus.Metric) {
-	count, oldest, needs := map[v1alpha1.MovePhase]int{}, map[v1alpha1.MovePhase]time.Duration{}, map[decide.Need]int{}
+	count, oldest, needs := map[v1alpha1.MovePhase]int{}, map[v1alpha1.MovePhase]time.Duration{}, map[steps.Need]int{}
 	var longest time.Duration
 	late := 0
 	m.mu.Lock()
@@ -227,7 +228,7 @@ func (m *Metrics) collect(now time.Time, metrics chan<- prometheus.Metric) {
 			gauge(standing, oldest[phase].Seconds(), string(phase))
 		}
 	}
-	for _, need := range decide.Needs {
+	for _, need := range steps.Needs {
 		gauge(needing, float64(needs[need]), string(need))
 	}
 	gauge(paused, longest.Seconds())

@@ -13,8 +13,8 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
-	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 )
 
 // gauges returns the gauges of moves that are not 0, as name{label}.
@@ -49,22 +49,22 @@ func (a at) Collect(metrics chan<- prometheus.Metric) { a.collect(a.now, metrics
 
 func TestMovesThatAreNotOverAreTold(t *testing.T) {
 	m, now := newMetrics(), time.Now()
-	began := func(phase v1alpha1.MovePhase, ago time.Duration) decide.Observation {
-		return decide.Observation{Now: now, Record: &record.Record{Phase: phase, Began: map[v1alpha1.MovePhase]time.Time{phase: now.Add(-ago)}}}
+	began := func(phase v1alpha1.MovePhase, ago time.Duration) steps.Observation {
+		return steps.Observation{Now: now, Record: &record.Record{Phase: phase, Began: map[v1alpha1.MovePhase]time.Time{phase: now.Add(-ago)}}}
 	}
 	assert.Empty(t, gauges(t, m, now))
 
 	fence := began(v1alpha1.MoveFence, time.Minute)
 	fence.Record.Down = now.Add(-2 * time.Minute)
-	m.observe("m1", fence, decide.Step{Need: decide.NodeAway})
-	m.observe("m2", began(v1alpha1.MoveFence, 3*time.Minute), decide.Step{})
+	m.observe("m1", fence, steps.Step{Need: steps.NodeAway})
+	m.observe("m2", began(v1alpha1.MoveFence, 3*time.Minute), steps.Step{})
 	copies := began(v1alpha1.MovePreCopy, time.Hour)
 	copies.Advanced = now.Add(-time.Second)
-	m.observe("m3", copies, decide.Step{})
+	m.observe("m3", copies, steps.Step{})
 	kept := began(v1alpha1.MoveRetain, time.Hour)
 	kept.Record.Down, kept.Record.Up = now.Add(-90*time.Minute), now.Add(-time.Hour)
 	kept.Move = &v1alpha1.VolumeMove{Spec: v1alpha1.VolumeMoveSpec{KeepSourceFor: &metav1.Duration{Duration: 2 * time.Hour}}}
-	m.observe("m4", kept, decide.Step{})
+	m.observe("m4", kept, steps.Step{})
 	want := map[string]float64{
 		"moves Fence": 2, "moves PreCopy": 1, "moves Retain": 1,
 		"move_standstill_seconds Fence": 180, "move_standstill_seconds PreCopy": 1,
@@ -73,14 +73,14 @@ func TestMovesThatAreNotOverAreTold(t *testing.T) {
 	assert.Equal(t, want, gauges(t, m, now))
 
 	kept.Now = now.Add(time.Hour)
-	m.observe("m4", kept, decide.Step{})
+	m.observe("m4", kept, steps.Step{})
 	assert.InDelta(t, 1, gauges(t, m, now)["move_sources_overdue"], 0)
 
 	// Moves that are finished or deleted are removed.
 	for _, move := range []types.UID{"m1", "m2", "m4"} {
-		m.observe(move, began(v1alpha1.MoveDone, 0), decide.Step{})
+		m.observe(move, began(v1alpha1.MoveDone, 0), steps.Step{})
 	}
-	m.observe("m3", decide.Observation{}, decide.Step{})
+	m.observe("m3", steps.Observation{}, steps.Step{})
 	assert.Empty(t, gauges(t, m, now))
 }
 
@@ -118,11 +118,11 @@ func TestWhatHappensToMovesIsCounted(t *testing.T) {
 func TestBytesThatTravelAreCountedOnce(t *testing.T) {
 	m := newMetrics()
 	look := func(known record.Claim, task string, sent int64) int64 {
-		o := decide.Observation{Now: time.Now(), Record: &record.Record{Phase: v1alpha1.MovePreCopy, Claims: []record.Claim{known}}}
-		o.Claims = []decide.Claim{{Connection: decide.Connection{Transport: v1alpha1.TransportDirect},
+		o := steps.Observation{Now: time.Now(), Record: &record.Record{Phase: v1alpha1.MovePreCopy, Claims: []record.Claim{known}}}
+		o.Claims = []steps.Claim{{Connection: steps.Connection{Transport: v1alpha1.TransportDirect},
 			Copy: &moverapi.Status{Task: &moverapi.TaskStatus{
 				Task: moverapi.Task{ID: task}, Progress: moverapi.Progress{BytesSent: sent}}}}}
-		m.observe("m1", o, decide.Step{})
+		m.observe("m1", o, steps.Step{})
 		return sentOf(o, 0)
 	}
 	look(record.Claim{Sent: 5}, "pass-2", 100)

@@ -16,8 +16,8 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
-	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 )
 
 func TestAMoverHasWhatItNeedsAndNoMore(t *testing.T) {
@@ -192,7 +192,7 @@ func TestAMoverAtTheSourceHasTheLevelOfThePodsAndNothingElseOfThem(t *testing.T)
 	r := recordIn(v1alpha1.MovePreCopy)
 	r.Namespace = "shop"
 	c := New(Config{Client: fake.NewClientset(stating("s0:c1,c2", "")), Records: NewRecords(), Node: func(string) *corev1.Node { return nil }})
-	o := decide.Observation{Record: r, Claims: make([]decide.Claim, 1)}
+	o := steps.Observation{Record: r, Claims: make([]steps.Claim, 1)}
 	require.NoError(t, c.observeUsers(t.Context(), &o))
 	assert.Equal(t, []string{"s0:c1,c2"}, o.Claims[0].Levels)
 

@@ -19,12 +19,12 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
-	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 )
 
 // ensureMover creates a mover, without starting it.
-func (c *Controller) ensureMover(ctx context.Context, r *record.Record, a decide.EnsureMover) error {
+func (c *Controller) ensureMover(ctx context.Context, r *record.Record, a steps.EnsureMover) error {
 	i, end := a.Claim, a.End
 	at, err := c.siteOf(r.Claims[i].At(end).Ref.Cluster)
 	if err != nil {
@@ -106,7 +106,7 @@ func (c *Controller) startMover(ctx context.Context, r *record.Record, i int, en
 		return err
 	}
 	if at.home {
-		return c.ungate(ctx, namespace, decide.Pod{Name: name, UID: owner.UID})
+		return c.ungate(ctx, namespace, steps.Pod{Name: name, UID: owner.UID})
 	}
 	patch := fmt.Appendf(nil, `{"metadata":{"uid":%q},"spec":{"start":true}}`, owner.UID)
 	if _, err := at.Remote.ShadowPods(namespace).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
@@ -224,7 +224,7 @@ func (c *Controller) dropMover(ctx context.Context, r *record.Record, i int, end
 }
 
 // moverAt reads the mover of an end. pod is nil if there is none.
-func (c *Controller) moverAt(ctx context.Context, at site, r *record.Record, i int, end record.End) (m decide.Mover, pod *corev1.Pod,
+func (c *Controller) moverAt(ctx context.Context, at site, r *record.Record, i int, end record.End) (m steps.Mover, pod *corev1.Pod,
 	err error) {
 	defer func() { m.Problem = plain(m.Problem) }()
 	ref, name := r.Claims[i].At(end).Ref, r.MoverName(i, end)
@@ -399,11 +399,11 @@ const keysAfter = 20 * time.Second
 type keylessMovers map[types.UID]time.Time
 
 // note updates the pods, and marks movers that may lack their keys.
-func (t *keylessMovers) note(o *decide.Observation) {
+func (t *keylessMovers) note(o *steps.Observation) {
 	next := keylessMovers{}
 	for i := range o.Claims {
 		seen := &o.Claims[i]
-		for _, m := range []*decide.Mover{&seen.Source.Mover, &seen.Target.Mover, &seen.Snapshot.Mover} {
+		for _, m := range []*steps.Mover{&seen.Source.Mover, &seen.Target.Mover, &seen.Snapshot.Mover} {
 			if m.Pod == "" || m.Node == "" || m.Running || m.Unstarted || m.Leaving || m.Ended {
 				continue
 			}

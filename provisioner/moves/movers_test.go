@@ -16,8 +16,8 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
-	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 	"github.com/lodestone-storage/lodestone/provisioner/remote"
 )
 
@@ -33,7 +33,7 @@ func TestKeysBelongToTheMoverThatTheyAreFor(t *testing.T) {
 	pods, secrets := client.CoreV1().Pods(storage), client.CoreV1().Secrets(storage)
 
 	require.Error(t, c.startMover(t.Context(), r, 0, record.Target), "there is none")
-	require.NoError(t, c.ensureMover(t.Context(), r, decide.EnsureMover{End: record.Target, Near: "node-1"}))
+	require.NoError(t, c.ensureMover(t.Context(), r, steps.EnsureMover{End: record.Target, Near: "node-1"}))
 	pod, err := pods.Get(t.Context(), name, metav1.GetOptions{})
 	require.NoError(t, err)
 	assert.Equal(t, []corev1.PodSchedulingGate{{Name: keys.MovingGate}}, pod.Spec.SchedulingGates, "a pod that is made late starts nothing")
@@ -78,13 +78,13 @@ func TestKeysBelongToTheMoverThatTheyAreFor(t *testing.T) {
 func TestAMoverThatDoesNotComeToRunGetsItsKeysAgainAndAgain(t *testing.T) {
 	now := time.Now()
 	var all keylessMovers
-	mover := decide.Mover{Exists: true, Pod: "p1", Node: "west-1"}
-	at := func(after time.Duration, changes ...func(m *decide.Mover)) bool {
+	mover := steps.Mover{Exists: true, Pod: "p1", Node: "west-1"}
+	at := func(after time.Duration, changes ...func(m *steps.Mover)) bool {
 		seen := mover
 		for _, change := range changes {
 			change(&seen)
 		}
-		o := decide.Observation{Now: now.Add(after), Claims: make([]decide.Claim, 2)}
+		o := steps.Observation{Now: now.Add(after), Claims: make([]steps.Claim, 2)}
 		o.Claims[1].Snapshot.Mover = seen
 		all.note(&o)
 		return o.Claims[1].Snapshot.Mover.Keyless
@@ -94,17 +94,17 @@ func TestAMoverThatDoesNotComeToRunGetsItsKeysAgainAndAgain(t *testing.T) {
 	assert.True(t, at(keysAfter))
 	assert.False(t, at(keysAfter+time.Second), "it has time to start")
 	assert.True(t, at(2*keysAfter))
-	assert.False(t, at(time.Hour, func(m *decide.Mover) { m.Running = true }))
+	assert.False(t, at(time.Hour, func(m *steps.Mover) { m.Running = true }))
 	assert.Empty(t, all)
-	for _, change := range []func(m *decide.Mover){
-		func(m *decide.Mover) { m.Unstarted = true }, func(m *decide.Mover) { m.Leaving = true },
-		func(m *decide.Mover) { m.Ended = true }, func(m *decide.Mover) { m.Node = "" },
+	for _, change := range []func(m *steps.Mover){
+		func(m *steps.Mover) { m.Unstarted = true }, func(m *steps.Mover) { m.Leaving = true },
+		func(m *steps.Mover) { m.Ended = true }, func(m *steps.Mover) { m.Node = "" },
 	} {
 		assert.False(t, at(time.Hour))
 		assert.False(t, at(3*time.Hour, change))
 	}
 	assert.False(t, at(4*time.Hour))
-	assert.False(t, at(6*time.Hour, func(m *decide.Mover) { m.Pod = "p2" }), "another pod")
+	assert.False(t, at(6*time.Hour, func(m *steps.Mover) { m.Pod = "p2" }), "another pod")
 }
 
 func TestAMoverThatDoesNotRunHasAReason(t *testing.T) {
@@ -143,9 +143,9 @@ func TestAMoverThatItsNodeEvictedSaysSoBeforeItIsMadeAnew(t *testing.T) {
 
 	recorder := events.NewFakeRecorder(10)
 	c := New(Config{Recorder: recorder})
-	o := decide.Observation{
+	o := steps.Observation{
 		Move: &v1alpha1.VolumeMove{}, Record: recordIn("PreCopy"),
-		Claims: []decide.Claim{{Target: decide.Side{Mover: decide.Mover{Exists: true, Ended: true, Problem: problem}}}},
+		Claims: []steps.Claim{{Target: steps.Side{Mover: steps.Mover{Exists: true, Ended: true, Problem: problem}}}},
 	}
 	c.reportMoverEnded(o, 0, record.Source)
 	assert.Empty(t, recorder.Events, "that one is told to end")

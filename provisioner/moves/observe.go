@@ -14,14 +14,14 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 	"github.com/lodestone-storage/lodestone/provisioner/remote"
 )
 
 // observe reads the objects of a move. After an error the observation is incomplete.
-func (c *Controller) observe(ctx context.Context, w *activeMove) (decide.Observation, error) {
-	o := decide.Observation{Now: time.Now(), Margin: c.Margin, Settling: c.Settling}
+func (c *Controller) observe(ctx context.Context, w *activeMove) (steps.Observation, error) {
+	o := steps.Observation{Now: time.Now(), Margin: c.Margin, Settling: c.Settling}
 	if w.record == nil {
 		known, err := c.read(ctx, w.uid)
 		if err != nil {
@@ -67,9 +67,9 @@ func (c *Controller) observe(ctx context.Context, w *activeMove) (decide.Observa
 
 // observeClaims reads the claims with their volumes and backing claims, in parallel: pods
 // may wait for the result. Movers are not queried here.
-func (c *Controller) observeClaims(ctx context.Context, w *activeMove, o *decide.Observation) error {
+func (c *Controller) observeClaims(ctx context.Context, w *activeMove, o *steps.Observation) error {
 	r, here := o.Record, site{Access: remote.Access{Client: c.Client}, home: true}
-	o.Claims = make([]decide.Claim, len(r.Claims))
+	o.Claims = make([]steps.Claim, len(r.Claims))
 	var looks []func() error
 	for i := range r.Claims {
 		known, seen := &r.Claims[i], &o.Claims[i]
@@ -135,12 +135,12 @@ type endLook struct {
 	claim int
 	end   record.End
 	at    site
-	side  decide.Side
+	side  steps.Side
 	err   error
 }
 
 // reachableEnds returns the ends that can be read, and records why others cannot.
-func (c *Controller) reachableEnds(o *decide.Observation) (sides []endLook) {
+func (c *Controller) reachableEnds(o *steps.Observation) (sides []endLook) {
 	r := o.Record
 	for i := range r.Claims {
 		for _, end := range record.Ends {
@@ -160,7 +160,7 @@ func (c *Controller) reachableEnds(o *decide.Observation) (sides []endLook) {
 
 // noteEnd adds what was read of an end to the observation. If its cluster did not answer,
 // the end is unusable and nothing is known of it.
-func (c *Controller) noteEnd(o *decide.Observation, s endLook) error {
+func (c *Controller) noteEnd(o *steps.Observation, s endLook) error {
 	cluster := o.Record.Claims[s.claim].At(s.end).Ref.Cluster
 	switch {
 	case s.err != nil && cluster == keys.Home:
@@ -178,7 +178,7 @@ func (c *Controller) noteEnd(o *decide.Observation, s endLook) error {
 	return nil
 }
 
-func (c *Controller) observeSide(ctx context.Context, at site, r *record.Record, i int, end record.End) (side decide.Side, err error) {
+func (c *Controller) observeSide(ctx context.Context, at site, r *record.Record, i int, end record.End) (side steps.Side, err error) {
 	ctx, cancel := at.withTimeout(ctx)
 	defer cancel()
 	err = atOnce([]func() error{
@@ -192,7 +192,7 @@ func (c *Controller) observeSide(ctx context.Context, at site, r *record.Record,
 }
 
 // observeBacking reads a backing claim and the real volume that is bound to it.
-func observeBacking(ctx context.Context, at site, copied *record.Copy, side *decide.Side) (err error) {
+func observeBacking(ctx context.Context, at site, copied *record.Copy, side *steps.Side) (err error) {
 	if side.Backing, err = claimAt(ctx, at, copied.Ref.Namespace, copied.Ref.Name); err != nil {
 		return err
 	}
@@ -209,7 +209,7 @@ func observeBacking(ctx context.Context, at site, copied *record.Copy, side *dec
 
 // observeRemovedClusters finds out which ends have no RemoteCluster any more, if that
 // matters: for a move in Commit, or with only clean-up left.
-func (c *Controller) observeRemovedClusters(ctx context.Context, o *decide.Observation) error {
+func (c *Controller) observeRemovedClusters(ctx context.Context, o *steps.Observation) error {
 	if r := o.Record; !r.Freed && r.Phase != v1alpha1.MoveCommit && r.Phase != v1alpha1.MoveFinalize {
 		return nil
 	}

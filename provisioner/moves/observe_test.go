@@ -13,7 +13,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 )
 
 func TestCallsAreMadeAtOnce(t *testing.T) {
@@ -45,6 +45,6 @@ func TestAnErrorOfHomeEndsTheLook(t *testing.T) {
 		return true, nil, errors.New("the server is busy")
 	})
 	c := New(Config{Client: client, Records: NewRecords()})
-	o := decide.Observation{Record: r}
+	o := steps.Observation{Record: r}
 	assert.ErrorContains(t, c.observeClaims(t.Context(), &activeMove{}, &o), "the server is busy")
 }

@@ -12,13 +12,13 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
-	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 	"github.com/lodestone-storage/lodestone/provisioner/remote"
 )
 
 // dropClone deletes the claim that was created from the snapshot.
-func (c *Controller) dropClone(ctx context.Context, r *record.Record, i int, seen decide.Snapshot) error {
+func (c *Controller) dropClone(ctx context.Context, r *record.Record, i int, seen steps.Snapshot) error {
 	at, err := c.siteOf(r.Claims[i].Source.Ref.Cluster)
 	if err != nil {
 		return err
@@ -29,7 +29,7 @@ func (c *Controller) dropClone(ctx context.Context, r *record.Record, i int, see
 }
 
 // dropSnapshot deletes the snapshot of the source of a claim.
-func (c *Controller) dropSnapshot(ctx context.Context, r *record.Record, i int, seen decide.Snapshot) error {
+func (c *Controller) dropSnapshot(ctx context.Context, r *record.Record, i int, seen steps.Snapshot) error {
 	at, err := c.siteOf(r.Claims[i].Source.Ref.Cluster)
 	if err != nil {
 		return err
@@ -94,7 +94,7 @@ func (c *Controller) makeSnapshot(ctx context.Context, r *record.Record, i int) 
 }
 
 // makeClone creates a claim from the snapshot, for the mover only.
-func (c *Controller) makeClone(ctx context.Context, r *record.Record, i int, seen decide.Claim) error {
+func (c *Controller) makeClone(ctx context.Context, r *record.Record, i int, seen steps.Claim) error {
 	known := &r.Claims[i]
 	ref, source := known.Snapshot.Ref, seen.Source.Backing
 	at, err := c.siteOf(known.Source.Ref.Cluster)
@@ -144,7 +144,7 @@ func fromSnapshot(name string) *corev1.TypedLocalObjectReference {
 
 // observeSnapshot reads the snapshot of the source of a claim, and what was created from
 // it.
-func (c *Controller) observeSnapshot(ctx context.Context, w *activeMove, o *decide.Observation, i int, seen *decide.Claim) error {
+func (c *Controller) observeSnapshot(ctx context.Context, w *activeMove, o *steps.Observation, i int, seen *steps.Claim) error {
 	cluster := o.Record.Claims[i].Source.Ref.Cluster
 	at, why := c.reach(cluster)
 	if why != "" {
@@ -167,7 +167,7 @@ func (c *Controller) observeSnapshot(ctx context.Context, w *activeMove, o *deci
 	return nil
 }
 
-func (c *Controller) readSnapshot(ctx context.Context, at site, r *record.Record, i int) (seen decide.Snapshot, err error) {
+func (c *Controller) readSnapshot(ctx context.Context, at site, r *record.Record, i int) (seen steps.Snapshot, err error) {
 	ctx, cancel := at.withTimeout(ctx)
 	defer cancel()
 	known := &r.Claims[i]

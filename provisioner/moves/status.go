@@ -19,13 +19,13 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/sentence"
 	"github.com/lodestone-storage/lodestone/pkg/virtualvolume"
-	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 )
 
 // report writes the state of a move to the VolumeMove's status and to events. No decision
 // depends on it: after an error the next report writes it.
-func (c *Controller) report(ctx context.Context, w *activeMove, o decide.Observation, step decide.Step) {
+func (c *Controller) report(ctx context.Context, w *activeMove, o steps.Observation, step steps.Step) {
 	if o.Move == nil || o.Record == nil && step.Say == "" {
 		return
 	}
@@ -62,7 +62,7 @@ func (c *Controller) writeStatus(ctx context.Context, move *v1alpha1.VolumeMove,
 
 // reportMoverEnded writes an event on the VolumeMove when a mover has ended by itself. That
 // is the only trace of it, since it is replaced at once.
-func (c *Controller) reportMoverEnded(o decide.Observation, i int, end record.End) {
+func (c *Controller) reportMoverEnded(o steps.Observation, i int, end record.End) {
 	mover := o.Claims[i].At(end).Mover
 	if o.Move == nil || !mover.Ended || mover.Problem == "" {
 		return
@@ -73,7 +73,7 @@ func (c *Controller) reportMoverEnded(o decide.Observation, i int, end record.En
 
 // reportPhase writes an event on the VolumeMove, and on claims if the phase affects their
 // users.
-func (c *Controller) reportPhase(o decide.Observation, next v1alpha1.VolumeMoveStatus) {
+func (c *Controller) reportPhase(o steps.Observation, next v1alpha1.VolumeMoveStatus) {
 	kind := corev1.EventTypeNormal
 	if next.Phase == v1alpha1.MoveFailed || o.Record.Refused {
 		kind = corev1.EventTypeWarning
@@ -105,7 +105,7 @@ func (c *Controller) reportPhase(o decide.Observation, next v1alpha1.VolumeMoveS
 
 // lostMountOptions describes the mount options of its class that a claim's volume does not
 // have at the target, empty for none.
-func lostMountOptions(claim decide.Claim, cluster string) string {
+func lostMountOptions(claim steps.Claim, cluster string) string {
 	if cluster == keys.Home || claim.Volume == nil || claim.Target.Real == nil || claim.Target.Backing == nil {
 		return ""
 	}
@@ -113,14 +113,14 @@ func lostMountOptions(claim decide.Claim, cluster string) string {
 }
 
 // reportGivenUp writes an event about an end that a step has given up.
-func (c *Controller) reportGivenUp(o decide.Observation, step decide.Step) {
+func (c *Controller) reportGivenUp(o steps.Observation, step steps.Step) {
 	if o.Move != nil && o.Record != nil && len(step.Saved().GivenUp) > len(o.Record.GivenUp) {
 		c.Recorder.Event(aboutMove(o.Move), corev1.EventTypeWarning, "GivenUp", plain(step.Say))
 	}
 }
 
 // statusOf is the status that a VolumeMove should have.
-func statusOf(o decide.Observation, step decide.Step) v1alpha1.VolumeMoveStatus {
+func statusOf(o steps.Observation, step steps.Step) v1alpha1.VolumeMoveStatus {
 	r := o.Record
 	next := *o.Move.Status.DeepCopy()
 	next.ObservedGeneration, next.Phase, next.Message = o.Move.Generation, r.Phase, step.Say
@@ -170,7 +170,7 @@ func phases(r *record.Record) []v1alpha1.PhaseTime {
 	return times
 }
 
-func claimsOf(o decide.Observation) []v1alpha1.MovedClaim {
+func claimsOf(o steps.Observation) []v1alpha1.MovedClaim {
 	var told []v1alpha1.MovedClaim
 	for i := range o.Record.Claims {
 		known := &o.Record.Claims[i]
@@ -251,7 +251,7 @@ type waiting struct {
 }
 
 // isDue says, once for each thing that a move waits for, that an event about it is due.
-func (w *waiting) isDue(now time.Time, step decide.Step, status v1alpha1.VolumeMoveStatus) bool {
+func (w *waiting) isDue(now time.Time, step steps.Step, status v1alpha1.VolumeMoveStatus) bool {
 	if step.Action != nil || step.Say == "" || status.Phase == v1alpha1.MoveRetain {
 		*w = waiting{}
 		return false

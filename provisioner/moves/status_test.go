@@ -12,8 +12,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
-	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 )
 
 func TestTheEndOfAMoveSaysWhatStays(t *testing.T) {
@@ -21,7 +21,7 @@ func TestTheEndOfAMoveSaysWhatStays(t *testing.T) {
 		r := recordIn(phase)
 		r.Why = "the move was aborted"
 		change(r)
-		return statusOf(decide.Observation{Move: &v1alpha1.VolumeMove{}, Record: r}, decide.Step{}).Message
+		return statusOf(steps.Observation{Move: &v1alpha1.VolumeMove{}, Record: r}, steps.Step{}).Message
 	}
 	const kept = "what the reclaim policy Retain keeps stays with its data, for an administrator to remove: real volume "
 	at := "the claims have their volumes at the target"
@@ -45,15 +45,15 @@ func TestTheStatusOfAMoveTellsWhichSpecItIsOf(t *testing.T) {
 	move := &v1alpha1.VolumeMove{}
 	for generation := range int64(3) {
 		move.Generation = generation + 1
-		o := decide.Observation{Move: move, Record: recordIn(v1alpha1.MovePreCopy)}
-		next := statusOf(o, decide.Step{Action: decide.MakeTarget{}})
+		o := steps.Observation{Move: move, Record: recordIn(v1alpha1.MovePreCopy)}
+		next := statusOf(o, steps.Step{Action: steps.MakeTarget{}})
 		assert.Equal(t, move.Generation, next.ObservedGeneration)
 		require.NotEmpty(t, next.Conditions)
 		for _, condition := range next.Conditions {
 			assert.Equal(t, move.Generation, condition.ObservedGeneration, condition.Type)
 		}
 		move.Status = next
-		assert.Equal(t, next, statusOf(o, decide.Step{Action: decide.MakeTarget{}}), "nothing is to be written again")
+		assert.Equal(t, next, statusOf(o, steps.Step{Action: steps.MakeTarget{}}), "nothing is to be written again")
 	}
 }
 
@@ -71,16 +71,16 @@ func TestAMoveTellsOfMountOptionsThatAreLostAtItsTarget(t *testing.T) {
 			recorder := events.NewFakeRecorder(10)
 			r := recordIn(v1alpha1.MoveRetain)
 			r.Target.Cluster = test.cluster
-			claim := decide.Claim{
+			claim := steps.Claim{
 				Claim:  &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data"}},
 				Volume: &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{StorageClassName: "lodestone", MountOptions: []string{"noatime"}}},
-				Target: decide.Side{
+				Target: steps.Side{
 					Backing: &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: ptr.To("fast")}},
 					Real:    &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{MountOptions: test.real}},
 				},
 			}
 			(&Controller{Config: Config{Recorder: recorder}}).reportPhase(
-				decide.Observation{Move: &v1alpha1.VolumeMove{}, Record: r, Claims: []decide.Claim{claim}},
+				steps.Observation{Move: &v1alpha1.VolumeMove{}, Record: r, Claims: []steps.Claim{claim}},
 				v1alpha1.VolumeMoveStatus{Phase: v1alpha1.MoveRetain})
 			assert.Contains(t, <-recorder.Events, "Normal Retain")
 			assert.Contains(t, <-recorder.Events, "Normal VolumeMoved")
@@ -98,7 +98,7 @@ func TestAMoveTellsOfMountOptionsThatAreLostAtItsTarget(t *testing.T) {
 func TestWhatAMoveWaitsForIsToldOnce(t *testing.T) {
 	var w waiting
 	now := time.Now()
-	waits := decide.Step{Say: "x"}
+	waits := steps.Step{Say: "x"}
 	status := v1alpha1.VolumeMoveStatus{Phase: v1alpha1.MoveProvision, Message: "waiting for x"}
 	assert.False(t, w.isDue(now, waits, status))
 	assert.False(t, w.isDue(now.Add(waitingEventAfter-time.Second), waits, status))

@@ -15,8 +15,8 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 	"github.com/lodestone-storage/lodestone/pkg/virtualvolume"
-	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 )
 
 // deleteVolume deletes a virtual volume.
@@ -47,7 +47,7 @@ func (c *Controller) makeVolume(ctx context.Context, volume *corev1.PersistentVo
 }
 
 // targetVolume builds the virtual volume of a claim for its target.
-func (c *Controller) targetVolume(known *record.Claim, seen decide.Claim) (*corev1.PersistentVolume, error) {
+func (c *Controller) targetVolume(known *record.Claim, seen steps.Claim) (*corev1.PersistentVolume, error) {
 	if seen.Target.Backing == nil || seen.Target.Real == nil {
 		return nil, fmt.Errorf("real claim %s is not bound", known.Target.Ref.Key())
 	}

@@ -16,14 +16,14 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/locality"
 	"github.com/lodestone-storage/lodestone/provisioner/home"
-	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 )
 
 // observeUsers finds out which home pods use the claims and, if that matters now, who else
 // uses a source: pods of its own cluster that mount the backing claim, and nodes that its
 // volume is attached to, except the mover's node.
-func (c *Controller) observeUsers(ctx context.Context, o *decide.Observation) error {
+func (c *Controller) observeUsers(ctx context.Context, o *steps.Observation) error {
 	found, pods := c.reachableSources(o), []func() error{func() error { return c.observePods(ctx, o) }}
 	var attachments []func() error
 	for i := range found {
@@ -53,7 +53,7 @@ func (c *Controller) observeUsers(ctx context.Context, o *decide.Observation) er
 }
 
 // observePods finds out which home pods use a claim of a move.
-func (c *Controller) observePods(ctx context.Context, o *decide.Observation) error {
+func (c *Controller) observePods(ctx context.Context, o *steps.Observation) error {
 	pods, err := c.Client.CoreV1().Pods(o.Record.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("list pods: %w", err)
@@ -95,8 +95,8 @@ func usedBy(pod *corev1.Pod, r *record.Record) (claims []int) {
 	return claims
 }
 
-func podOf(pod *corev1.Pod) decide.Pod {
-	seen := decide.Pod{
+func podOf(pod *corev1.Pod) steps.Pod {
+	seen := steps.Pod{
 		Name: pod.Name, UID: pod.UID, Bound: pod.Spec.NodeName != "", Leaving: pod.DeletionTimestamp != nil,
 		Finished: finished(pod), Owned: metav1.GetControllerOf(pod) != nil, Job: jobOf(pod), Node: pod.Spec.NodeName,
 		Hasty: pod.Spec.TerminationGracePeriodSeconds != nil && *pod.Spec.TerminationGracePeriodSeconds == 0,
@@ -134,7 +134,7 @@ func finished(pod *corev1.Pod) bool {
 
 // reachableSources returns the sources whose users matter now and whose clusters take
 // requests.
-func (c *Controller) reachableSources(o *decide.Observation) (found []sourceUsers) {
+func (c *Controller) reachableSources(o *steps.Observation) (found []sourceUsers) {
 	if o.Source.Unusable != "" || !record.Before(o.Record.Phase, v1alpha1.MoveCommit) {
 		return nil
 	}
@@ -235,7 +235,7 @@ func (c *Controller) sourcePods(ctx context.Context, r *record.Record, found *so
 }
 
 // attachedNodes finds the nodes that a source is attached to.
-func (s *sourceUsers) attachedNodes(ctx context.Context, o *decide.Observation) error {
+func (s *sourceUsers) attachedNodes(ctx context.Context, o *steps.Observation) error {
 	attachments, err := s.at.Client.StorageV1().VolumeAttachments().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("list attachments: %w", err)
@@ -272,7 +272,7 @@ func attachmentsOf(attachments []storagev1.VolumeAttachment, virtual, real *core
 }
 
 // noteSourceUsers adds the users of a source to the observation.
-func (c *Controller) noteSourceUsers(o *decide.Observation, found *sourceUsers) {
+func (c *Controller) noteSourceUsers(o *steps.Observation, found *sourceUsers) {
 	o.Others = append(o.Others, found.others...)
 	o.Attachments = append(o.Attachments, found.attachments...)
 	o.Users = append(o.Users, found.users...)
@@ -289,7 +289,7 @@ func (c *Controller) noteSourceUsers(o *decide.Observation, found *sourceUsers) 
 
 // observeNodes finds out on which nodes pods use the claims, and which of the nodes ever
 // used are not ready. Users in a source's own cluster have been added before.
-func (c *Controller) observeNodes(ctx context.Context, o *decide.Observation, seen remoteWatchers) error {
+func (c *Controller) observeNodes(ctx context.Context, o *steps.Observation, seen remoteWatchers) error {
 	if !record.Before(o.Record.Phase, v1alpha1.MoveCommit) {
 		return nil
 	}
@@ -300,7 +300,7 @@ func (c *Controller) observeNodes(ctx context.Context, o *decide.Observation, se
 	}
 	c.observeEndedPods(o, seen)
 	nodes := nodesOf(o)
-	looks, found := make([]func() error, len(nodes)), make([]decide.Absence, len(nodes))
+	looks, found := make([]func() error, len(nodes)), make([]steps.Absence, len(nodes))
 	for i, node := range nodes {
 		looks[i] = func() error {
 			at, why := c.reach(node.Cluster)
@@ -317,9 +317,9 @@ func (c *Controller) observeNodes(ctx context.Context, o *decide.Observation, se
 		}
 	}
 	err := atOnce(looks)
-	o.Nodes = map[record.Node]decide.Absence{}
+	o.Nodes = map[record.Node]steps.Absence{}
 	for i, node := range nodes {
-		if found[i] != (decide.Absence{}) {
+		if found[i] != (steps.Absence{}) {
 			o.Nodes[node] = found[i]
 		}
 	}
@@ -353,7 +353,7 @@ func recordPodOf(cluster string, pod *home.Pod) record.Pod {
 }
 
 // nodesOf returns the nodes of which the state matters.
-func nodesOf(o *decide.Observation) []record.Node {
+func nodesOf(o *steps.Observation) []record.Node {
 	var nodes []record.Node
 	for _, node := range o.Record.Ran {
 		// A node in use is in the record anyway.
@@ -375,13 +375,13 @@ func nodesOf(o *decide.Observation) []record.Node {
 
 // absenceOf reads the state of a node from the API server, never from a cache; the zero
 // value means that it is ready.
-func absenceOf(ctx context.Context, at site, name string) (decide.Absence, error) {
+func absenceOf(ctx context.Context, at site, name string) (steps.Absence, error) {
 	ctx, cancel := at.withTimeout(ctx)
 	defer cancel()
 	nodes, err := at.Client.CoreV1().Nodes().List(ctx,
 		metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()})
 	if err != nil {
-		return decide.Absence{}, fmt.Errorf("look at node %s: %w", name, err)
+		return steps.Absence{}, fmt.Errorf("look at node %s: %w", name, err)
 	}
 	for i := range nodes.Items {
 		node := &nodes.Items[i]
@@ -389,13 +389,13 @@ func absenceOf(ctx context.Context, at site, name string) (decide.Absence, error
 		case node.Name != name:
 			continue
 		case slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool { return taint.Key == corev1.TaintNodeOutOfService }):
-			return decide.Absence{Off: true}, nil
+			return steps.Absence{Off: true}, nil
 		case slices.ContainsFunc(node.Status.Conditions, func(condition corev1.NodeCondition) bool {
 			return condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue
 		}):
-			return decide.Absence{}, nil
+			return steps.Absence{}, nil
 		}
-		return decide.Absence{Why: "the node is not ready"}, nil
+		return steps.Absence{Why: "the node is not ready"}, nil
 	}
-	return decide.Absence{Off: true}, nil
+	return steps.Absence{Off: true}, nil
 }

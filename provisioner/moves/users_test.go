@@ -11,8 +11,8 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 )
 
 // user is a pod that uses a claim on a node.
@@ -40,7 +40,7 @@ func TestTheMoverRunsWherePodsAreThatDoNotEnd(t *testing.T) {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
 	}})
 	on := func() []string {
-		o := decide.Observation{Record: r, Claims: make([]decide.Claim, 1)}
+		o := steps.Observation{Record: r, Claims: make([]steps.Claim, 1)}
 		require.NoError(t, c.observeUsers(t.Context(), &o))
 		return o.Claims[0].On
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/controller"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/home"
-	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 )
 
 // maxRemembered is how many pods of each kind a witness remembers. For a pod that was
@@ -210,7 +210,7 @@ func (a *remoteWatchers) close() {
 
 // observeEndedPods finds out which pods that used the claims are gone, and whether they had
 // ended.
-func (c *Controller) observeEndedPods(o *decide.Observation, seen remoteWatchers) {
+func (c *Controller) observeEndedPods(o *steps.Observation, seen remoteWatchers) {
 	var claims []string
 	for i := range o.Record.Claims {
 		known := &o.Record.Claims[i]

@@ -21,8 +21,8 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/controller"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/home"
-	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 	"github.com/lodestone-storage/lodestone/provisioner/remote"
 )
 
@@ -61,7 +61,7 @@ func TestAMoveKnowsHowPodsWent(t *testing.T) {
 
 	known := &record.Record{Namespace: "shop", UID: "m1", Pods: []record.Pod{{UID: "ended"}, {UID: "forced"}, {UID: "unheard-of"}},
 		Claims: []record.Claim{{Name: "data", Source: record.Copy{Ref: backing.Ref{Cluster: keys.Home, Namespace: "storage", Name: "twin"}}}}}
-	o := decide.Observation{Record: known}
+	o := steps.Observation{Record: known}
 	c.observeEndedPods(&o, nil)
 	var unended []types.UID
 	for _, pod := range o.Unended {
@@ -72,7 +72,7 @@ func TestAMoveKnowsHowPodsWent(t *testing.T) {
 	assert.Equal(t, map[types.UID]bool{"ended": true, "forced": false, "unheard-of": false}, o.Ended)
 
 	c.witness.forget(removedPods(known.Pods, nil))
-	o = decide.Observation{Record: known}
+	o = steps.Observation{Record: known}
 	c.observeEndedPods(&o, nil)
 	assert.Len(t, o.Unended, 3, "one that was waited for is not waited for again")
 }
@@ -120,7 +120,7 @@ func TestAMoveSeesHowPodsGoInTheClusterOfItsSource(t *testing.T) {
 
 	c := New(Config{Clusters: remote.New(remote.Config{})})
 	r.Pods = []record.Pod{{Cluster: "west", UID: "ended", Node: "west-1"}, {Cluster: "west", UID: "forced", Node: "west-1"}}
-	o := decide.Observation{Record: r}
+	o := steps.Observation{Record: r}
 	c.observeEndedPods(&o, seen)
 	assert.Equal(t, []record.Pod{{Cluster: "west", UID: "forced", Name: "forced", Node: "west-1", Grace: 30}}, o.Unended)
 	assert.Equal(t, map[types.UID]bool{"ended": true, "forced": false}, o.Ended)
@@ -130,7 +130,7 @@ func TestAMoveSeesHowPodsGoInTheClusterOfItsSource(t *testing.T) {
 	assert.NotSame(t, before, seen[where].pods)
 	assert.True(t, seen.sawEnd("ended"), "what was seen stays known")
 	seen.forget(map[types.UID]bool{"forced": true})
-	o = decide.Observation{Record: r}
+	o = steps.Observation{Record: r}
 	c.observeEndedPods(&o, seen)
 	assert.Empty(t, o.Unended)
 }

@@ -10,11 +10,12 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 )
 
 // rollBack restores everything as it was before the move: first the pods get their volumes
 // back and the claims are released, then the objects at the target are deleted.
-func rollBack(o Observation) Step {
+func rollBack(o steps.Observation) steps.Step {
 	r := o.Record
 	if r.Freed {
 		return cleanUp(o)
@@ -25,7 +26,7 @@ func rollBack(o Observation) Step {
 		}
 		// It only reads, so pods must not wait for one whose node is gone.
 		if step, ok := removeMovers(o, record.Source); ok && o.Now.Sub(r.Began[v1alpha1.MoveRollBack]) <= graceful {
-			return lookOften(step)
+			return steps.LookOften(step)
 		}
 	}
 	if step, ok := bindClaims(o, func(c record.Claim) *corev1.PersistentVolume { return c.Volume }); ok {
@@ -40,7 +41,7 @@ func rollBack(o Observation) Step {
 	if !r.Down.IsZero() && r.Up.IsZero() {
 		next := r.Clone()
 		next.Up = o.Now
-		return Step{Action: Save{Record: next}}
+		return steps.Step{Action: steps.Save{Record: next}}
 	}
 	// This needs nothing at the target, which may never come back.
 	if step, ok := restorePolicies(o); ok {
@@ -56,11 +57,11 @@ func rollBack(o Observation) Step {
 		}
 	}
 	if left := r.Began[v1alpha1.MoveRollBack].Add(o.Settling).Sub(o.Now); left > 0 && !r.Down.IsZero() {
-		return wait(min(left, soon), whereClaimsAre(o))
+		return steps.Wait(min(left, steps.Soon), whereClaimsAre(o))
 	}
 	next := r.Clone()
 	next.Freed = true
-	return Step{Action: Save{Record: next}}
+	return steps.Step{Action: steps.Save{Record: next}}
 }
 
 // graceful is how long a rollback waits for pods that the move has stopped.
@@ -68,55 +69,51 @@ const graceful = 30 * time.Second
 
 // awaitStoppedPods waits a while for pods that were stopped for the move to end, so that
 // their replacements do not write beside them; false if none is left or the time is up.
-func awaitStoppedPods(o Observation) (Step, bool) {
+func awaitStoppedPods(o steps.Observation) (steps.Step, bool) {
 	if o.Record.Down.IsZero() || o.Now.Sub(o.Record.Began[v1alpha1.MoveRollBack]) > graceful {
-		return Step{}, false
+		return steps.Step{}, false
 	}
 	for _, pod := range o.Pods {
 		if pod.Bound && pod.Leaving && !pod.Finished {
-			return wait(often, "waiting until pod "+pod.Name+" has ended"), true
+			return steps.Wait(steps.Often, "waiting until pod "+pod.Name+" has ended"), true
 		}
 	}
-	return Step{}, false
+	return steps.Step{}, false
 }
 
 // restorePolicies is the step that gives real volumes of the source their former reclaim
 // policies back; false if they have them.
-func restorePolicies(o Observation) (Step, bool) {
+func restorePolicies(o steps.Observation) (steps.Step, bool) {
 	for i, claim := range o.Claims {
 		policy := o.Record.Claims[i].Source.Policy
 		if policy != "" && o.Source.Unusable != "" {
-			return waitForHelp(ClusterAway, seldom, whereClaimsAre(o)), true
+			return steps.WaitForHelp(steps.ClusterAway, steps.Seldom, whereClaimsAre(o)), true
 		}
 		if policy != "" && claim.Source.Real != nil && claim.Source.Real.Spec.PersistentVolumeReclaimPolicy != policy {
-			return Step{Action: Restore{Claim: i, End: record.Source}}, true
+			return steps.Step{Action: steps.Restore{Claim: i, End: record.Source}}, true
 		}
 	}
-	return Step{}, false
+	return steps.Step{}, false
 }
-
-// wasCommitted says whether a move has been in Commit, which changes the marks of the
-// backing claims at both ends.
-func wasCommitted(r *record.Record) bool { return !r.Began[v1alpha1.MoveCommit].IsZero() }
 
 // unshelveSource is the step that removes the mark of Commit from a real claim of the
 // source, which no step for volumes in use removes; false if none has it or the cluster
 // takes no requests. A source with the mark of a Commit that the record does not know of was replaced: the mark stays.
-func unshelveSource(o Observation) (Step, bool) {
-	if !wasCommitted(o.Record) {
-		return Step{}, false
+func unshelveSource(o steps.Observation) (steps.Step, bool) {
+	if !o.Record.WasCommitted() {
+		return steps.Step{}, false
 	}
 	for i, claim := range o.Claims {
 		if s := claim.Source.Backing; s != nil && s.UID == o.Record.Claims[i].Source.Ref.UID && s.Labels[keys.MoveOf] == string(o.Record.UID) {
-			return Step{Action: Publish{Claim: i, End: record.Source}}, true
+			return steps.Step{Action: steps.Publish{Claim: i, End: record.Source}}, true
 		}
 	}
-	return Step{}, false
+	return steps.Step{}, false
 }
 
 // cleanUp deletes what is left of a move whose claims may be in use or in another move by
 // now: it touches nothing that belongs to them.
-func cleanUp(o Observation) Step {
+func cleanUp(o steps.Observation) steps.Step {
 	r := o.Record
 	for _, end := range record.Ends {
 		if r.GaveUp(end) || o.At(end).Unusable != "" {
@@ -134,7 +131,7 @@ func cleanUp(o Observation) Step {
 			return step
 		}
 		if o.At(end).Unusable != "" {
-			return waitForHelp(ClusterAway, seldom, whyNotRemoved(o, end))
+			return steps.WaitForHelp(steps.ClusterAway, steps.Seldom, whyNotRemoved(o, end))
 		}
 	}
 	if step, ok := unshelveSource(o); ok {
@@ -154,11 +151,11 @@ func cleanUp(o Observation) Step {
 	if r.Refused {
 		phase = v1alpha1.MoveFailed
 	}
-	return enter(o, phase)
+	return steps.Enter(o, phase)
 }
 
 // whereClaimsAre describes the state of the claims of a move that is rolled back.
-func whereClaimsAre(o Observation) string {
+func whereClaimsAre(o steps.Observation) string {
 	if why := o.Source.Unusable; why != "" {
 		return "the claims have their volumes at the source again, and no pod can use them: " + why
 	}
@@ -171,41 +168,39 @@ func whereClaimsAre(o Observation) string {
 // Before Commit nothing at the target can be mounted, and after it nothing of the source is
 // needed. Before Commit all data is at the source: if that is gone, what was copied is all
 // there is, so the copy is given up only if nobody wants the claims any more either.
-func giveUpEnd(o Observation, end record.End) (Step, bool) {
+func giveUpEnd(o steps.Observation, end record.End) (steps.Step, bool) {
 	r := o.Record
 	if o.At(end).Unusable == "" || end == record.Source && r.Phase == v1alpha1.MoveRollBack && !isDataUnwanted(o) {
-		return Step{}, false
+		return steps.Step{}, false
 	}
 	asked := o.Move != nil && o.Move.Spec.Action == v1alpha1.ActionGiveUp
-	if !asked && !o.At(end).Gone && !(isDeclaredLost(o) && clusterOf(o, end) == clusterOf(o, record.Source)) {
-		return Step{}, false
+	if !asked && !o.At(end).Gone && !(isDeclaredLost(o) && o.Record.ClusterOf(end) == o.Record.ClusterOf(record.Source)) {
+		return steps.Step{}, false
 	}
 	next := r.Clone()
 	next.GivenUp = append(slices.Clone(r.GivenUp), end)
-	return Step{Action: Save{Record: next}, Say: next.LeftBehind()}, true
+	return steps.Step{Action: steps.Save{Record: next}, Say: next.LeftBehind()}, true
 }
 
 // isDataUnwanted says whether every claim was deleted or its volume declared lost.
-func isDataUnwanted(o Observation) bool {
-	return !slices.ContainsFunc(o.Claims, func(c Claim) bool { return c.Claim != nil && !isLost(c) })
+func isDataUnwanted(o steps.Observation) bool {
+	return !slices.ContainsFunc(o.Claims, func(c steps.Claim) bool { return c.Claim != nil && !isLost(c) })
 }
 
 // isDeclaredLost says whether somebody has declared the data of a claim lost with its
 // cluster.
-func isDeclaredLost(o Observation) bool { return slices.ContainsFunc(o.Claims, isLost) }
+func isDeclaredLost(o steps.Observation) bool { return slices.ContainsFunc(o.Claims, isLost) }
 
 // isLost is also true for a claim of which nothing is left: without its cluster a volume is
 // deleted only once it was declared lost.
-func isLost(c Claim) bool {
+func isLost(c steps.Claim) bool {
 	return c.Claim == nil && c.Volume == nil || c.Volume != nil && c.Volume.Annotations[keys.Lost] != ""
 }
 
-func clusterOf(o Observation, end record.End) string { return o.Record.Claims[0].At(end).Ref.Cluster }
-
 // whyNotRemoved says why what a move left at an end cannot be deleted, and what to do if it
 // never can.
-func whyNotRemoved(o Observation, end record.End) string {
-	name := clusterOf(o, end)
+func whyNotRemoved(o steps.Observation, end record.End) string {
+	name := o.Record.ClusterOf(end)
 	advice := fmt.Sprintf("%s; if cluster %s is gone for ever, kubectl lodestone move give-up %s ends the move", o.At(end).Unusable, name,
 		o.Record.Name)
 	switch {
@@ -217,24 +212,4 @@ func whyNotRemoved(o Observation, end record.End) string {
 	return fmt.Sprintf("%s; what was copied is not the whole data and is kept meanwhile; if cluster %s is gone for ever, the data is "+
 		"lost with it: "+
 		"kubectl lodestone lose pvc says so for each claim and ends the move", whereClaimsAre(o), name)
-}
-
-// withoutTarget is the step of a move in Commit whose target is missing. Until a virtual
-// volume names the target, the sources are fenced: nobody can have used the target and both
-// copies are equal, so the move can be rolled back if the target is given up. After that it
-// cannot: a pod may have been ungated early and may have written there.
-func withoutTarget(o Observation, need Need, why string) Step {
-	if slices.ContainsFunc(o.Claims, func(c Claim) bool { return c.Volume != nil }) {
-		return waitForHelp(need, soon, why+"; claims have their volumes there already, and pods may have used them; the copy at the source is "+
-			"whole, so ask for help before anything is removed")
-	}
-	switch name := clusterOf(o, record.Target); {
-	case o.Move != nil && o.Move.Spec.Action == v1alpha1.ActionGiveUp:
-		return goBack(o, "the move was given up before anybody used the target", record.GivenUp)
-	case o.Target.Gone:
-		return goBack(o, fmt.Sprintf("cluster %s was removed before anybody used the target", name), record.GivenUp)
-	default:
-		return waitForHelp(need, soon, fmt.Sprintf("%s; if it is gone for ever, kubectl lodestone move give-up %s has the pods go on "+
-			"at the source", why, o.Record.Name))
-	}
 }

@@ -13,15 +13,17 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
+	"github.com/lodestone-storage/lodestone/pkg/sentence"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 )
 
 // prepare puts our finalizer on the claims, and sets policy Retain on real volumes at home,
 // so that they survive whatever happens.
-func prepare(o Observation) Step {
+func prepare(o steps.Observation) steps.Step {
 	for i, claim := range o.Claims {
-		if !hasFinalizer(claim.Claim.Finalizers) {
-			return Step{Action: HoldClaim{Claim: i}}
+		if !slices.Contains(claim.Claim.Finalizers, keys.MoveFinalizer) {
+			return steps.Step{Action: steps.HoldClaim{Claim: i}}
 		}
 	}
 	for i, claim := range o.Claims {
@@ -29,22 +31,22 @@ func prepare(o Observation) Step {
 			continue
 		}
 		if claim.Source.Real.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimRetain {
-			return Step{Action: Keep{Claim: i}}
+			return steps.Step{Action: steps.Keep{Claim: i}}
 		}
 	}
-	return enter(o, v1alpha1.MoveProvision)
+	return steps.Enter(o, v1alpha1.MoveProvision)
 }
 
 // startTimeout is how long a mover may take to run as long as nothing was stopped for it.
 const startTimeout = 10 * time.Minute
 
 // provision creates the target and the movers, and makes the movers examine both volumes.
-func provision(o Observation) Step {
+func provision(o steps.Observation) steps.Step {
 	if !o.Failing.IsZero() && o.Now.Sub(o.Failing) > startTimeout {
-		return goBack(o, o.FailingWhy+"; nothing was stopped for the move: mend that and move again", record.NotStarted)
+		return steps.GoBack(o, o.FailingWhy+"; nothing was stopped for the move: mend that and move again", record.NotStarted)
 	}
 	if why := o.Target.Unusable; why != "" {
-		return wait(soon, why)
+		return steps.Wait(steps.Soon, why)
 	}
 	for i, claim := range o.Claims {
 		if step, ok := makeTargetClaim(o, i, claim); ok {
@@ -53,7 +55,7 @@ func provision(o Observation) Step {
 	}
 	if step, ok := runMovers(o); ok {
 		if step.Action == nil && o.Now.Sub(o.Record.Began[v1alpha1.MoveProvision]) > startTimeout {
-			return goBack(o, step.Say+"; nothing was stopped for the move: mend that and move again", record.NotStarted)
+			return steps.GoBack(o, step.Say+"; nothing was stopped for the move: mend that and move again", record.NotStarted)
 		}
 		return step
 	}
@@ -62,33 +64,33 @@ func provision(o Observation) Step {
 			return prepareClaim(o, i)
 		}
 	}
-	return enter(o, v1alpha1.MovePreCopy)
+	return steps.Enter(o, v1alpha1.MovePreCopy)
 }
 
 // makeTargetClaim is the next step to create the backing claim at the target; false if it
 // exists and is recorded.
-func makeTargetClaim(o Observation, i int, claim Claim) (Step, bool) {
+func makeTargetClaim(o steps.Observation, i int, claim steps.Claim) (steps.Step, bool) {
 	ref, b := o.Record.Claims[i].Target.Ref, claim.Target.Backing
 	switch {
 	case b == nil && ref.UID == "":
-		return Step{Action: MakeTarget{Claim: i}}, true
+		return steps.Step{Action: steps.MakeTarget{Claim: i}}, true
 	case ref.UID == "" && b.DeletionTimestamp != nil:
-		return goBack(o, deletedAtTarget(o, i), record.TargetChanged), true
+		return steps.GoBack(o, deletedAtTarget(o, i), record.TargetChanged), true
 	case ref.UID == "" && !isOurTarget(o, b):
-		return goBack(o, fmt.Sprintf("a claim %s is at the target already and is not this move's: remove or rename it there, and move again",
-			ref.Key()), record.TargetChanged), true
+		return steps.GoBack(o, fmt.Sprintf("a claim %s is at the target already and is not this move's: remove or rename it there, and move "+
+			"again", ref.Key()), record.TargetChanged), true
 	case ref.UID == "":
-		return changeClaim(o, i, func(c *record.Claim) { c.Target.Ref.UID = b.UID }), true
+		return steps.ChangeClaim(o, i, func(c *record.Claim) { c.Target.Ref.UID = b.UID }), true
 	}
-	return Step{}, false
+	return steps.Step{}, false
 }
 
 // isOurTarget says whether a backing claim is a copy that this move makes and nobody has used yet.
-func isOurTarget(o Observation, b *corev1.PersistentVolumeClaim) bool {
+func isOurTarget(o steps.Observation, b *corev1.PersistentVolumeClaim) bool {
 	return b.Labels[keys.MoveOf] == string(o.Record.UID) && backing.Unpublished(b)
 }
 
-func deletedAtTarget(o Observation, i int) string {
+func deletedAtTarget(o steps.Observation, i int) string {
 	return fmt.Sprintf("somebody deleted real claim %s at the target: move again", o.Record.Claims[i].Target.Ref.Key())
 }
 
@@ -96,7 +98,7 @@ func deletedAtTarget(o Observation, i int) string {
 // already. The latter is so if the record is older than the move, because home was restored from a backup: a pass
 // would replace what was written since by what the source had before. Empty if nothing speaks against it, or the target
 // cannot be observed; then nothing is written either.
-func whyNotOurTarget(o Observation) string {
+func whyNotOurTarget(o steps.Observation) string {
 	for i, claim := range o.Claims {
 		known, s, b := o.Record.Claims[i], claim.Source.Backing, claim.Target.Backing
 		observed := o.Target.Unusable == "" && known.Target.Ref.UID != ""
@@ -114,10 +116,10 @@ func whyNotOurTarget(o Observation) string {
 }
 
 // runMovers is the next step to start movers; false if all run that should by now.
-func runMovers(o Observation) (Step, bool) {
+func runMovers(o steps.Observation) (steps.Step, bool) {
 	for _, end := range record.Ends {
 		if why := o.At(end).Unusable; why != "" {
-			return wait(soon, why), true
+			return steps.Wait(steps.Soon, why), true
 		}
 	}
 	waiting := ""
@@ -138,17 +140,17 @@ func runMovers(o Observation) (Step, bool) {
 			case !m.Exists && unplaced != "":
 				waiting = cmp.Or(waiting, unplaced)
 			case !m.Exists:
-				return Step{Action: EnsureMover{Claim: i, End: end, Node: node, Near: near}}, true
+				return steps.Step{Action: steps.EnsureMover{Claim: i, End: end, Node: node, Near: near}}, true
 			case m.Ended && !m.Leaving:
-				return Step{Action: DropMover{Claim: i, End: end}}, true
+				return steps.Step{Action: steps.DropMover{Claim: i, End: end}}, true
 			case m.Unstarted && !m.Leaving:
-				return Step{Action: StartMover{Claim: i, End: end}}, true
+				return steps.Step{Action: steps.StartMover{Claim: i, End: end}}, true
 			case m.Keyless && !m.Leaving:
-				return Step{Action: GiveKeys{Claim: i, End: end}}, true
+				return steps.Step{Action: steps.GiveKeys{Claim: i, End: end}}, true
 			case !m.Running:
 				// One that waits for nothing special must not hide why another one cannot run.
 				waiting = joined(waiting, fmt.Sprintf("waiting until the mover of claim %s runs at the %s%s", o.Record.Claims[i].Name, end,
-					prefixed(": ", m.Problem)))
+					sentence.Prefixed(": ", m.Problem)))
 			}
 		}
 		if from == "" {
@@ -161,38 +163,38 @@ func runMovers(o Observation) (Step, bool) {
 			waiting = fmt.Sprintf("waiting until the movers of claim %s reach each other: %s", o.Record.Claims[i].Name, claim.Copy.ConnectionError)
 		}
 	}
-	return wait(soon, waiting), waiting != ""
+	return steps.Wait(steps.Soon, waiting), waiting != ""
 }
 
 // yieldToPods is the step that deletes a mover at the source which keeps a volume on its
 // node while pods that use it are on others; false if it is in nobody's way. It is created
 // again on the pods' node. Once pods are stopped for the move none can be in the way.
-func yieldToPods(o Observation, i int) (Step, bool) {
+func yieldToPods(o steps.Observation, i int) (steps.Step, bool) {
 	known, seen := o.Record.Claims[i], o.Claims[i]
 	if !record.Before(o.Record.Phase, v1alpha1.MoveQuiesce) {
-		return Step{}, false
+		return steps.Step{}, false
 	}
 	m := seen.Source.Mover
 	if !m.Exists {
 		left := known.Yielded.Add(yieldFor(known.Yields)).Sub(o.Now)
 		if known.Yields == 0 || left <= 0 {
-			return Step{}, false
+			return steps.Step{}, false
 		}
-		return wait(min(left, soon), fmt.Sprintf("the mover of claim %s at the source made way for pods on %s, and is made again there",
-			known.Name, joinNodes(seen.On))), true
+		return steps.Wait(min(left, steps.Soon), fmt.Sprintf("the mover of claim %s at the source made way for pods on %s, and is made again "+
+			"there", known.Name, joinNodes(seen.On))), true
 	}
 	if m.Node == "" || len(seen.On) == 0 || slices.Contains(seen.On, m.Node) || usableOnSeveralNodes(seen.Claim) {
-		return Step{}, false
+		return steps.Step{}, false
 	}
 	say := fmt.Sprintf("the mover of claim %s makes way for pods on %s, since the volume can be used on one node at a time", known.Name,
 		joinNodes(seen.On))
 	switch {
 	case m.Leaving:
-		return wait(soon, say), true
+		return steps.Wait(steps.Soon, say), true
 	case known.YieldedBy == m.Pod:
-		return Step{Action: DropMover{Claim: i, End: record.Source}, Say: say}, true
+		return steps.Step{Action: steps.DropMover{Claim: i, End: record.Source}, Say: say}, true
 	}
-	step := changeClaim(o, i, func(c *record.Claim) {
+	step := steps.ChangeClaim(o, i, func(c *record.Claim) {
 		c.Yields, c.Yielded, c.YieldedBy = c.Yields+1, o.Now, m.Pod
 	})
 	step.Say = say
@@ -229,7 +231,7 @@ func usableOnSeveralNodes(claim *corev1.PersistentVolumeClaim) bool {
 // claims that one pod uses must get target volumes usable on one node, or the pod could run
 // on none. For claims that no pod uses now that is not known: near is a preferred node for
 // those, used if it has room. why says what is missing while the node is not known yet.
-func nodeForMover(o Observation, i int, end record.End) (node, near, why string) {
+func nodeForMover(o steps.Observation, i int, end record.End) (node, near, why string) {
 	if end != record.Target || o.Record.Phase != v1alpha1.MoveProvision || o.Record.Claims[i].Target.Node != "" {
 		// An existing volume says itself on which nodes it can be used.
 		return "", "", ""
@@ -258,7 +260,7 @@ func nodeForMover(o Observation, i int, end record.End) (node, near, why string)
 }
 
 // prepareClaim is the next step to find out whether a copy is possible.
-func prepareClaim(o Observation, i int) Step {
+func prepareClaim(o steps.Observation, i int) steps.Step {
 	name := o.Record.Claims[i].Name
 	task, step, ok := runTask(o, i, moverapi.Task{ID: "prepare", Kind: moverapi.Prepare})
 	if !ok {
@@ -267,11 +269,11 @@ func prepareClaim(o Observation, i int) Step {
 	switch why := whyNotWhole(name, task.Prepared); {
 	case why == "":
 	case o.Record.Claims[i].Offline:
-		return goBack(o, why+"; pods that use it stood still meanwhile, and go on at the source", record.NotKept)
+		return steps.GoBack(o, why+"; pods that use it stood still meanwhile, and go on at the source", record.NotKept)
 	default:
-		return goBack(o, why+"; nothing was stopped", record.NotKept)
+		return steps.GoBack(o, why+"; nothing was stopped", record.NotKept)
 	}
-	return changeClaim(o, i, func(c *record.Claim) { c.Prepared, c.Expect = true, task.Prepared.Source })
+	return steps.ChangeClaim(o, i, func(c *record.Claim) { c.Prepared, c.Expect = true, task.Prepared.Source })
 }
 
 // whyNotWhole says why a mover found that a copy of a claim would be incomplete; empty if
@@ -280,7 +282,7 @@ func whyNotWhole(name string, p *moverapi.Prepared) string {
 	switch {
 	case p == nil:
 		return "the mover of claim " + name + " looked at the volume and says nothing of it: use movers of the provisioner's version"
-	case len(p.Source) > longest:
+	case len(p.Source) > steps.LongestText:
 		// The text becomes part of the record.
 		return fmt.Sprintf("the mover of claim %s says more of what its source is than movers do (%d bytes): use movers of the provisioner's "+
 			"version, and see who runs its cluster", name, len(p.Source))
@@ -295,13 +297,21 @@ func whyNotWhole(name string, p *moverapi.Prepared) string {
 }
 
 // isUsed says whether a pod uses a claim.
-func isUsed(o Observation, i int) bool {
-	return slices.ContainsFunc(o.Pods, func(pod Pod) bool { return !pod.Finished && slices.Contains(pod.Claims, i) })
+func isUsed(o steps.Observation, i int) bool {
+	return slices.ContainsFunc(o.Pods, func(pod steps.Pod) bool { return !pod.Finished && slices.Contains(pod.Claims, i) })
 }
 
 // sharePod says whether one pod uses both claims.
-func sharePod(o Observation, i, j int) bool {
-	return slices.ContainsFunc(o.Pods, func(pod Pod) bool {
+func sharePod(o steps.Observation, i, j int) bool {
+	return slices.ContainsFunc(o.Pods, func(pod steps.Pod) bool {
 		return !pod.Finished && slices.Contains(pod.Claims, i) && slices.Contains(pod.Claims, j)
 	})
+}
+
+// joined joins two sentences, either of which may be empty. The result is bounded whatever they say.
+func joined(a, b string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+	return steps.Brief(a + "; " + b)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 )
 
 func TestWhatCannotBeKeptEndsTheMoveBeforeAnythingStops(t *testing.T) {
@@ -21,8 +22,8 @@ func TestWhatCannotBeKeptEndsTheMoveBeforeAnythingStops(t *testing.T) {
 		"claim data cannot be moved there whole: no room (more reasons: 1): mend": {{Reason: "no room"}, {Path: "a", Reason: "b"}},
 	} {
 		o := in(v1alpha1.MoveProvision)
-		running := decide.Mover{Exists: true, Running: true}
-		o.Claims[0].Source.Mover, o.Claims[0].Target = running, decide.Side{Backing: copyOf(0), Mover: running}
+		running := steps.Mover{Exists: true, Running: true}
+		o.Claims[0].Source.Mover, o.Claims[0].Target = running, steps.Side{Backing: copyOf(0), Mover: running}
 		o.Claims[0].Copy = &moverapi.Status{Connected: true, Task: &moverapi.TaskStatus{
 			Task: moverapi.Task{ID: "prepare"}, State: moverapi.Done, Prepared: &moverapi.Prepared{Refusals: refusals},
 		}}
@@ -58,7 +59,7 @@ func TestAMoveWhoseTargetIsRefusedForLongGoesBack(t *testing.T) {
 // Otherwise a class that binds with the first pod could create the two volumes on two
 // nodes, and the pod could run on neither.
 func TestClaimsOfOnePodGetTheirVolumesForOneNode(t *testing.T) {
-	two := func(pods ...decide.Pod) decide.Observation {
+	two := func(pods ...steps.Pod) steps.Observation {
 		o := in(v1alpha1.MoveProvision)
 		second := o.Record.Claims[0]
 		second.Name, second.UID = "more", "c2"
@@ -66,14 +67,14 @@ func TestClaimsOfOnePodGetTheirVolumesForOneNode(t *testing.T) {
 		o.Record.Claims = append(o.Record.Claims, second)
 		o.Claims = append(o.Claims, o.Claims[0])
 		for i := range o.Claims {
-			o.Claims[i].Source.Mover = decide.Mover{Exists: true, Running: true, Node: "home-1"}
+			o.Claims[i].Source.Mover = steps.Mover{Exists: true, Running: true, Node: "home-1"}
 			o.Claims[i].Target.Backing = copyOf(i)
 		}
-		o.Claims[0].Target.Mover = decide.Mover{Exists: true}
+		o.Claims[0].Target.Mover = steps.Mover{Exists: true}
 		o.Pods = pods
 		return o
 	}
-	both := decide.Pod{Name: "app", Bound: true, Owned: true, Claims: []int{0, 1}}
+	both := steps.Pod{Name: "app", Bound: true, Owned: true, Claims: []int{0, 1}}
 
 	o := two(both)
 	o.Record.Began[v1alpha1.MoveProvision] = o.Now
@@ -87,19 +88,19 @@ func TestClaimsOfOnePodGetTheirVolumesForOneNode(t *testing.T) {
 	step = decide.Next(o)
 	assert.Equal(t, "EnsureMover", step.Verb())
 	assert.Equal(t, 1, step.Subject().Claim)
-	assert.Equal(t, "west-2", as[decide.EnsureMover](step).Node)
+	assert.Equal(t, "west-2", as[steps.EnsureMover](step).Node)
 
-	for name, pods := range map[string][]decide.Pod{
+	for name, pods := range map[string][]steps.Pod{
 		"two pods":                   {{Name: "app-0", Claims: []int{0}}, {Name: "app-1", Claims: []int{1}}},
 		"a pod that uses one of two": {{Name: "app", Claims: []int{1}}},
 	} {
 		step := decide.Next(two(pods...))
 		assert.Equal(t, "EnsureMover", step.Verb(), name)
 		assert.Equal(t, 1, step.Subject().Claim, name)
-		assert.Empty(t, as[decide.EnsureMover](step).Node, name)
+		assert.Empty(t, as[steps.EnsureMover](step).Node, name)
 	}
 
-	for name, pods := range map[string][]decide.Pod{
+	for name, pods := range map[string][]steps.Pod{
 		"no pod":               nil,
 		"a pod that has ended": {{Name: "app", Finished: true, Claims: []int{0, 1}}},
 	} {
@@ -111,8 +112,8 @@ func TestClaimsOfOnePodGetTheirVolumesForOneNode(t *testing.T) {
 		step := decide.Next(o)
 		assert.Equal(t, "EnsureMover", step.Verb(), name)
 		assert.Equal(t, 1, step.Subject().Claim, name)
-		assert.Empty(t, as[decide.EnsureMover](step).Node, name)
-		assert.Equal(t, "west-2", as[decide.EnsureMover](step).Near, name)
+		assert.Empty(t, as[steps.EnsureMover](step).Node, name)
+		assert.Equal(t, "west-2", as[steps.EnsureMover](step).Near, name)
 	}
 
 	o = two(both)
@@ -121,18 +122,18 @@ func TestClaimsOfOnePodGetTheirVolumesForOneNode(t *testing.T) {
 	}
 	step = decide.Next(o)
 	assert.Equal(t, "EnsureMover", step.Verb(), "its user has named the node")
-	assert.Empty(t, as[decide.EnsureMover](step).Node)
+	assert.Empty(t, as[steps.EnsureMover](step).Node)
 }
 
 // pinned is a move whose source mover runs on a node that the pods have left.
-func pinned(phase v1alpha1.MovePhase) decide.Observation {
+func pinned(phase v1alpha1.MovePhase) steps.Observation {
 	o := in(phase)
 	o.Record.Claims[0].Target.Ref.UID = ref(record.Target, 0).UID
 	o.Claims[0].Claim.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
-	o.Claims[0].Source.Mover = decide.Mover{Exists: true, Running: true, Pod: "mover-1", Node: "a"}
-	o.Claims[0].Target.Mover = decide.Mover{Exists: true, Running: true}
+	o.Claims[0].Source.Mover = steps.Mover{Exists: true, Running: true, Pod: "mover-1", Node: "a"}
+	o.Claims[0].Target.Mover = steps.Mover{Exists: true, Running: true}
 	o.Claims[0].On = []string{"b"}
-	o.Pods = []decide.Pod{{Name: "db-0", Node: "b", Bound: true, Owned: true}}
+	o.Pods = []steps.Pod{{Name: "db-0", Node: "b", Bound: true, Owned: true}}
 	return o
 }
 
@@ -150,16 +151,16 @@ func TestAMoverMakesWayForPodsOnAnotherNode(t *testing.T) {
 	require.Equal(t, "Idle", decide.Next(o).Verb())
 
 	// It is created again on the pods' node, later each time.
-	o.Claims[0].Source.Mover = decide.Mover{}
+	o.Claims[0].Source.Mover = steps.Mover{}
 	assert.Contains(t, decide.Next(o).Say, "made way for pods on node b")
 	o.Now = o.Now.Add(6 * time.Second)
 	require.Equal(t, "EnsureMover", decide.Next(o).Verb())
-	o.Claims[0].Source.Mover = decide.Mover{Exists: true, Pod: "mover-2", Node: "b"}
+	o.Claims[0].Source.Mover = steps.Mover{Exists: true, Pod: "mover-2", Node: "b"}
 	require.Equal(t, "Idle", decide.Next(o).Verb())
 	o.Claims[0].On = []string{"c"}
 	noted = decide.Next(o)
 	require.Equal(t, 2, noted.Saved().Claims[0].Yields)
-	o.Record, o.Claims[0].Source.Mover = noted.Saved(), decide.Mover{}
+	o.Record, o.Claims[0].Source.Mover = noted.Saved(), steps.Mover{}
 	o.Now = o.Now.Add(6 * time.Second)
 	require.Equal(t, "Idle", decide.Next(o).Verb())
 	o.Record.Claims[0].Yields = 1000
@@ -168,13 +169,13 @@ func TestAMoverMakesWayForPodsOnAnotherNode(t *testing.T) {
 }
 
 func TestAMoverStaysWhereItIsInNobodysWay(t *testing.T) {
-	for name, tune := range map[string]func(*decide.Observation){
-		"a pod is on its node":     func(o *decide.Observation) { o.Claims[0].On = []string{"b", "a"} },
-		"no pod has a node":        func(o *decide.Observation) { o.Claims[0].On = nil },
-		"it has no node itself":    func(o *decide.Observation) { o.Claims[0].Source.Mover.Node = "" },
-		"all nodes may write":      func(o *decide.Observation) { o.Claims[0].Claim.Spec.AccessModes[0] = corev1.ReadWriteMany },
-		"all nodes may read":       func(o *decide.Observation) { o.Claims[0].Claim.Spec.AccessModes[0] = corev1.ReadOnlyMany },
-		"the pods are stopped now": func(o *decide.Observation) { o.Record.Phase = v1alpha1.MoveQuiesce },
+	for name, tune := range map[string]func(*steps.Observation){
+		"a pod is on its node":     func(o *steps.Observation) { o.Claims[0].On = []string{"b", "a"} },
+		"no pod has a node":        func(o *steps.Observation) { o.Claims[0].On = nil },
+		"it has no node itself":    func(o *steps.Observation) { o.Claims[0].Source.Mover.Node = "" },
+		"all nodes may write":      func(o *steps.Observation) { o.Claims[0].Claim.Spec.AccessModes[0] = corev1.ReadWriteMany },
+		"all nodes may read":       func(o *steps.Observation) { o.Claims[0].Claim.Spec.AccessModes[0] = corev1.ReadOnlyMany },
+		"the pods are stopped now": func(o *steps.Observation) { o.Record.Phase = v1alpha1.MoveQuiesce },
 	} {
 		o := pinned(v1alpha1.MovePreCopy)
 		tune(&o)
@@ -190,8 +191,8 @@ func TestAMoverStaysWhereItIsInNobodysWay(t *testing.T) {
 func TestEachMoverThatDoesNotRunSaysWhy(t *testing.T) {
 	o := in(v1alpha1.MoveProvision)
 	o.Record.Began[v1alpha1.MoveProvision] = o.Now
-	o.Claims[0].Source.Mover = decide.Mover{Exists: true, Problem: "it starts on node home-1: FailedMount: the disk is away"}
-	o.Claims[0].Target.Mover = decide.Mover{Exists: true, Problem: "it has no node yet"}
+	o.Claims[0].Source.Mover = steps.Mover{Exists: true, Problem: "it starts on node home-1: FailedMount: the disk is away"}
+	o.Claims[0].Target.Mover = steps.Mover{Exists: true, Problem: "it has no node yet"}
 	step := decide.Next(o)
 	require.Equal(t, "Idle", step.Verb())
 	assert.Equal(t, "waiting until the mover of claim data runs at the source: it starts on node home-1: FailedMount: the disk is away; "+

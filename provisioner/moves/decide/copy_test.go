@@ -15,15 +15,16 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 )
 
 // single returns the observation of a move of a ReadWriteOncePod claim in a phase, whose
 // movers run where they may.
-func single(phase v1alpha1.MovePhase) decide.Observation {
+func single(phase v1alpha1.MovePhase) steps.Observation {
 	o := in(phase)
 	o.Record.LongStop, o.Record.Claims[0].Offline, o.Record.Claims[0].Target.Ref.UID = true, true, ref(record.Target, 0).UID
-	running := decide.Mover{Exists: true, Running: true}
-	o.Claims[0].Target = decide.Side{Backing: copyOf(0), Mover: running}
+	running := steps.Mover{Exists: true, Running: true}
+	o.Claims[0].Target = steps.Side{Backing: copyOf(0), Mover: running}
 	if !record.Before(phase, v1alpha1.MoveFinalSync) {
 		o.Claims[0].Source.Mover = running
 		o.Claims[0].Copy = &moverapi.Status{Instance: "i1", Connected: true}
@@ -50,7 +51,7 @@ func TestWhatOnePodUsesIsNotLookedAtBeforeThePodIsStopped(t *testing.T) {
 	require.Equal(t, "Save", step.Verb())
 	assert.Equal(t, v1alpha1.MovePreCopy, step.Saved().Phase, "what is at the target is all that can be known")
 	silent := single(v1alpha1.MoveProvision)
-	silent.Claims[0].Target.Mover = decide.Mover{Exists: true, Problem: "no node has room"}
+	silent.Claims[0].Target.Mover = steps.Mover{Exists: true, Problem: "no node has room"}
 	assert.Contains(t, decide.Next(silent).Say, "no node has room", "nothing is stopped before the mover at the target runs")
 
 	step = decide.Next(single(v1alpha1.MovePreCopy))
@@ -60,11 +61,11 @@ func TestWhatOnePodUsesIsNotLookedAtBeforeThePodIsStopped(t *testing.T) {
 
 	step = decide.Next(single(v1alpha1.MoveFinalSync))
 	require.Equal(t, "Start", step.Verb())
-	assert.Equal(t, moverapi.Prepare, as[decide.Start](step).Task.Kind)
+	assert.Equal(t, moverapi.Prepare, as[steps.Start](step).Task.Kind)
 }
 
 func TestTheLongStopMustHaveBeenAgreedTo(t *testing.T) {
-	uses := []decide.Pod{{Name: "db-0", Bound: true, Owned: true}}
+	uses := []steps.Pod{{Name: "db-0", Bound: true, Owned: true}}
 	agreed := single(v1alpha1.MovePreCopy)
 	agreed.Pods = uses
 	assert.Equal(t, v1alpha1.MoveQuiesce, decide.Next(agreed).Saved().Phase)
@@ -76,7 +77,7 @@ func TestTheLongStopMustHaveBeenAgreedTo(t *testing.T) {
 	for _, says := range []string{"pod db-0", "claim data", "spec.offline", "nothing was stopped"} {
 		assert.Contains(t, step.Saved().Why, says)
 	}
-	for name, pods := range map[string][]decide.Pod{
+	for name, pods := range map[string][]steps.Pod{
 		"no pod": nil, "one that ends": {{Name: "db-0", Bound: true, Leaving: true}},
 		"one that has ended":       {{Name: "job", Bound: true, Finished: true}},
 		"one that has no node yet": {{Name: "db-0", Owned: true}},
@@ -102,8 +103,8 @@ func TestWhatCannotBeKeptOfAVolumeForOnePodEndsTheMoveBeforeItIsCopied(t *testin
 	o.Record = step.Saved()
 	step = decide.Next(o)
 	require.Equal(t, "Start", step.Verb())
-	assert.Equal(t, moverapi.Final, as[decide.Start](step).Task.Kind)
-	assert.Equal(t, sourceOf(0), as[decide.Start](step).Task.Expect)
+	assert.Equal(t, moverapi.Final, as[steps.Start](step).Task.Kind)
+	assert.Equal(t, sourceOf(0), as[steps.Start](step).Task.Expect)
 }
 
 func TestALongCopyThatGoesOnIsNotRolledBack(t *testing.T) {
@@ -124,14 +125,14 @@ func TestALongCopyThatGoesOnIsNotRolledBack(t *testing.T) {
 	// the patience.
 	begins := single(v1alpha1.MoveFinalSync)
 	begins.Move.Spec.RollBackAfter = &metav1.Duration{}
-	begins.Claims[0].Source.Mover, begins.Claims[0].Copy = decide.Mover{}, nil
+	begins.Claims[0].Source.Mover, begins.Claims[0].Copy = steps.Mover{}, nil
 	begins.Record = decide.Next(begins).Saved()
 	require.False(t, begins.Record.Stalled.IsZero())
 	begins.Now = begins.Now.Add(20 * time.Second)
 	step := decide.Next(begins)
 	assert.Equal(t, "EnsureMover", step.Verb())
 	assert.Equal(t, record.Source, step.Subject().End)
-	begins.Claims[0].Source.Mover = decide.Mover{Exists: true, Problem: "no node has room"}
+	begins.Claims[0].Source.Mover = steps.Mover{Exists: true, Problem: "no node has room"}
 	begins.Now = begins.Now.Add(time.Minute)
 	step = decide.Next(begins)
 	require.Equal(t, "Save", step.Verb())
@@ -182,10 +183,10 @@ func TestACopyThatStandsStillGoesBackByItself(t *testing.T) {
 func TestMoversThatGetNoFurtherStandStill(t *testing.T) {
 	for _, phase := range []v1alpha1.MovePhase{v1alpha1.MoveFinalSync, v1alpha1.MoveVerifying} {
 		o := in(phase)
-		running := decide.Mover{Exists: true, Running: true}
+		running := steps.Mover{Exists: true, Running: true}
 		o.Record.Claims[0].Instance, o.Record.Claims[0].Try = "i1", 1
 		o.Claims[0].Source.Mover = running
-		o.Claims[0].Target = decide.Side{Mover: running, Backing: copyOf(0)}
+		o.Claims[0].Target = steps.Side{Mover: running, Backing: copyOf(0)}
 		task := map[v1alpha1.MovePhase]string{v1alpha1.MoveFinalSync: "final-1", v1alpha1.MoveVerifying: "verify-1"}[phase]
 		o.Claims[0].Copy = &moverapi.Status{Connected: true, Instance: "i1", Task: &moverapi.TaskStatus{Task: moverapi.Task{ID: task},
 			State: moverapi.Running}}
@@ -258,10 +259,10 @@ func TestAMoveOfARestoredHomeWritesNothingOverACopyThatIsInUseSince(t *testing.T
 
 func TestATargetThatIsDeletedEndsTheMoveAtOnce(t *testing.T) {
 	for _, phase := range beforeCommit[2:] {
-		for name, lose := range map[string]func(*decide.Observation){
-			"gone":       func(o *decide.Observation) { o.Claims[0].Target.Backing = nil },
-			"another":    func(o *decide.Observation) { o.Claims[0].Target.Backing.UID = "other" },
-			"on its way": func(o *decide.Observation) { o.Claims[0].Target.Backing.DeletionTimestamp = &metav1.Time{Time: o.Now} },
+		for name, lose := range map[string]func(*steps.Observation){
+			"gone":       func(o *steps.Observation) { o.Claims[0].Target.Backing = nil },
+			"another":    func(o *steps.Observation) { o.Claims[0].Target.Backing.UID = "other" },
+			"on its way": func(o *steps.Observation) { o.Claims[0].Target.Backing.DeletionTimestamp = &metav1.Time{Time: o.Now} },
 		} {
 			o := in(phase)
 			lose(&o)
@@ -271,7 +272,7 @@ func TestATargetThatIsDeletedEndsTheMoveAtOnce(t *testing.T) {
 			assert.Contains(t, step.Say, "somebody deleted real claim", "%s in %s", name, phase)
 		}
 		o := in(phase)
-		o.Claims[0].Target, o.Target.Unusable = decide.Side{}, "it does not answer"
+		o.Claims[0].Target, o.Target.Unusable = steps.Side{}, "it does not answer"
 		if saved := decide.Next(o).Saved(); saved != nil {
 			assert.NotEqual(t, record.TargetChanged, saved.Cause, "nothing is known of it in %s", phase)
 		}

@@ -2,23 +2,22 @@
 // observation go in, the one next step comes out. Each step is one write and safe to
 // repeat; a process that is stopped anywhere resumes by observing again. All that is
 // observed was just read from API servers, never from caches. Next is the entry point.
-// Start with this file, then observation.go, step.go and action.go for the types; the phases
-// are in begin.go, copy.go, stop.go, end.go and back.go.
+// What goes in and comes out, and the words in which steps are written, is package steps. Start
+// with this file; the phases are in begin.go, copy.go, stop.go, end.go and back.go.
 package decide
 
 import (
 	"slices"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 )
 
 // Next returns the next step of a move. It is a pure function of the observation.
-func Next(o Observation) Step {
+func Next(o steps.Observation) steps.Step {
 	step := next(o)
 	saved := step.Saved()
 	if saved == nil || saved.Phase == v1alpha1.MoveRollBack || !record.Before(o.Record.Phase, v1alpha1.MoveCommit) || saved.Fits() {
@@ -26,27 +25,28 @@ func Next(o Observation) Step {
 	}
 	// It contains texts of remote clusters and of movers there. The record before the
 	// change has room for all that a rollback adds.
-	return goBack(o, "more is to be remembered of the move than there is room for, as of pods and nodes that use the volumes: scale the "+
+	return steps.GoBack(o, "more is to be remembered of the move than there is room for, as of pods and nodes that use the volumes: scale "+
+		"the "+
 		"owners of the pods down, or move fewer claims at once", record.TooMuch)
 }
 
-func next(o Observation) Step {
+func next(o steps.Observation) steps.Step {
 	r := o.Record
 	switch {
 	case r == nil && o.Move == nil:
-		return Step{}
+		return steps.Step{}
 	case r == nil && o.Move.DeletionTimestamp != nil:
-		return Step{Action: Leave{}}
-	case r == nil && !hasMoveFinalizer(o.Move):
-		return Step{Action: Adopt{}}
+		return steps.Step{Action: steps.Leave{}}
+	case r == nil && !slices.Contains(o.Move.Finalizers, keys.MoveFinalizer):
+		return steps.Step{Action: steps.Adopt{}}
 	case r == nil:
-		return Step{Action: Inspect{}}
+		return steps.Step{Action: steps.Inspect{}}
 	case r.Over():
 		return afterEnd(o)
 	}
 	if record.Before(r.Phase, v1alpha1.MoveCommit) {
 		if why, cause := whyGoBack(o); why != "" {
-			return goBack(o, why, cause)
+			return steps.GoBack(o, why, cause)
 		}
 		if step, ok := recordUsers(o); ok {
 			return step
@@ -82,13 +82,13 @@ func next(o Observation) Step {
 		return rollBack(o)
 	default: // finished phases are handled above
 	}
-	return Step{Say: "the record of the move names a phase that this version does not know: start the version that wrote it",
-		After: seldom}
+	return steps.Step{Say: "the record of the move names a phase that this version does not know: start the version that wrote it",
+		After: steps.Seldom}
 }
 
 // whyGoBack says why a move that is not committed must be rolled back; empty if it
 // continues.
-func whyGoBack(o Observation) (why string, cause record.Cause) {
+func whyGoBack(o steps.Observation) (why string, cause record.Cause) {
 	switch {
 	case o.Move == nil || o.Move.DeletionTimestamp != nil:
 		return "the VolumeMove was deleted", record.MoveDeleted
@@ -109,44 +109,17 @@ func whyGoBack(o Observation) (why string, cause record.Cause) {
 }
 
 // afterEnd is the step for a finished move.
-func afterEnd(o Observation) Step {
+func afterEnd(o steps.Observation) steps.Step {
 	r := o.Record
 	switch {
 	case o.Move == nil || o.Move.DeletionTimestamp != nil:
-		return Step{Action: Forget{}}
+		return steps.Step{Action: steps.Forget{}}
 	case o.Move.Spec.TTLSecondsAfterFinished == nil:
-		return Step{}
+		return steps.Step{}
 	}
 	left := r.Began[r.Phase].Add(time.Duration(*o.Move.Spec.TTLSecondsAfterFinished) * time.Second).Sub(o.Now)
 	if left > 0 {
-		return Step{After: left}
+		return steps.Step{After: left}
 	}
-	return Step{Action: DeleteMove{}}
-}
-
-func hasMoveFinalizer(o metav1.Object) bool { return hasFinalizer(o.GetFinalizers()) }
-
-func hasFinalizer(finalizers []string) bool { return slices.Contains(finalizers, keys.MoveFinalizer) }
-
-func or(text, other string) string {
-	if text == "" {
-		return other
-	}
-	return text
-}
-
-// joined joins two sentences, either of which may be empty. The result is bounded whatever they say.
-func joined(a, b string) string {
-	if a == "" || b == "" {
-		return a + b
-	}
-	return brief(a + "; " + b)
-}
-
-// prefixed returns a text with a prefix; empty for an empty text.
-func prefixed(before, text string) string {
-	if text == "" {
-		return ""
-	}
-	return before + text
+	return steps.Step{Action: steps.DeleteMove{}}
 }

@@ -17,23 +17,24 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 )
 
 // in returns the observation of a move of one claim in a phase.
-func in(phase v1alpha1.MovePhase) decide.Observation {
+func in(phase v1alpha1.MovePhase) steps.Observation {
 	now := time.Now()
 	volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pvc-1", UID: "v1"}}
-	var target decide.Side
+	var target steps.Side
 	if record.Before(phase, v1alpha1.MoveCommit) {
 		target.Backing = copyOf(0)
 	}
-	return decide.Observation{
+	return steps.Observation{
 		Now:  now,
 		Move: &v1alpha1.VolumeMove{ObjectMeta: metav1.ObjectMeta{UID: moveUID}, Spec: v1alpha1.VolumeMoveSpec{Action: v1alpha1.ActionMove}},
 		Record: &record.Record{UID: moveUID, Phase: phase, Began: map[v1alpha1.MovePhase]time.Time{phase: now.Add(-2 * time.Hour)},
 			Claims: []record.Claim{{Name: "data", UID: "c1", Volume: volume, Source: record.Copy{Ref: ref(record.Source, 0)},
 				Target: record.Copy{Ref: ref(record.Target, 0)}}}},
-		Claims: []decide.Claim{{
+		Claims: []steps.Claim{{
 			Claim: &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
 				Name: "data", UID: "c1", Annotations: map[string]string{keys.Move: string(moveUID)},
 				Labels: map[string]string{keys.Moving: keys.MovingNow},
@@ -44,7 +45,7 @@ func in(phase v1alpha1.MovePhase) decide.Observation {
 }
 
 // as returns the action of a step as this type, the zero value if it has another type.
-func as[A decide.Action](step decide.Step) A {
+func as[A steps.Action](step steps.Step) A {
 	action, _ := step.Action.(A)
 	return action
 }
@@ -71,7 +72,7 @@ func TestOthersWordsDoNotMakeARecordTooLarge(t *testing.T) {
 	tells := in(v1alpha1.MoveFinalSync)
 	tells.Record.Claims[0].Offline = true
 	tells.Record.Claims[0].Target.Ref.UID = ref(record.Target, 0).UID
-	running := decide.Mover{Exists: true, Running: true}
+	running := steps.Mover{Exists: true, Running: true}
 	tells.Claims[0].Source.Mover, tells.Claims[0].Target.Mover = running, running
 	for size, want := range map[int]v1alpha1.MovePhase{200: v1alpha1.MoveFinalSync, 5 << 10: v1alpha1.MoveRollBack} {
 		tells.Claims[0].Copy = &moverapi.Status{Connected: true, Task: &moverapi.TaskStatus{

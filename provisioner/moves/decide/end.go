@@ -12,13 +12,14 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 )
 
 // commit gives the claims their volumes at the target. It cannot be undone, unless the
 // target is given up before anybody can have used it.
-func commit(o Observation) Step {
+func commit(o steps.Observation) steps.Step {
 	if why := o.Target.Unusable; why != "" {
-		return withoutTarget(o, ClusterAway, why)
+		return withoutTarget(o, steps.ClusterAway, why)
 	}
 	// Movers take time to end. All this can be done meanwhile: nobody uses the result yet.
 	actions, lacks := endMoverActions(o, reachableEnds(o)...), ""
@@ -28,63 +29,86 @@ func commit(o Observation) Step {
 		case b == nil || b.UID != ours.Target.Ref.UID:
 			lacks = fmt.Sprintf("real claim %s of the target is gone", ours.Target.Ref.Key())
 		case backing.Unpublished(b) || b.Labels[keys.MoveOf] != "":
-			actions = append(actions, Publish{Claim: i, End: record.Target})
+			actions = append(actions, steps.Publish{Claim: i, End: record.Target})
 		}
 	}
-	if step, ok := allAtOnce(append(actions, shelveActions(o)...)); ok {
+	if step, ok := steps.AllAtOnce(append(actions, shelveActions(o)...)); ok {
 		return step
 	}
 	if lacks != "" {
-		return withoutTarget(o, CopyGone, lacks)
+		return withoutTarget(o, steps.CopyGone, lacks)
 	}
 	// The mover at the source only reads, and its result is not used any more: do not wait
 	// for it, since its node may be gone.
 	if step, ok := removeMovers(o, record.Target); ok {
-		return lookOften(step)
+		return steps.LookOften(step)
 	}
 	if step, ok := bindClaims(o, func(c record.Claim) *corev1.PersistentVolume { return c.New }); ok {
 		return step
 	}
-	return enter(o, v1alpha1.MoveResume)
+	return steps.Enter(o, v1alpha1.MoveResume)
+}
+
+// withoutTarget is the step of a move in Commit whose target is missing. Until a virtual
+// volume names the target, the sources are fenced: nobody can have used the target and both
+// copies are equal, so the move can be rolled back if the target is given up. After that it
+// cannot: a pod may have been ungated early and may have written there.
+func withoutTarget(o steps.Observation, need steps.Need, why string) steps.Step {
+	if slices.ContainsFunc(o.Claims, func(c steps.Claim) bool { return c.Volume != nil }) {
+		return steps.WaitForHelp(need, steps.Soon, why+"; claims have their volumes there already, and pods may have used them; the copy at "+
+			"the source is "+
+			"whole, so ask for help before anything is removed")
+	}
+	switch name := o.Record.ClusterOf(record.Target); {
+	case o.Move != nil && o.Move.Spec.Action == v1alpha1.ActionGiveUp:
+		return steps.GoBack(o, "the move was given up before anybody used the target", record.GivenUp)
+	case o.Target.Gone:
+		return steps.GoBack(o, fmt.Sprintf("cluster %s was removed before anybody used the target", name), record.GivenUp)
+	default:
+		return steps.WaitForHelp(need, steps.Soon, fmt.Sprintf("%s; if it is gone for ever, kubectl lodestone move give-up %s has the pods go "+
+			"on "+
+			"at the source", why, o.Record.Name))
+	}
 }
 
 // reachableEnds returns the ends whose clusters take requests.
-func reachableEnds(o Observation) []record.End {
+func reachableEnds(o steps.Observation) []record.End {
 	return slices.DeleteFunc(slices.Clone(record.Ends), func(end record.End) bool { return o.At(end).Unusable != "" })
 }
 
 // shelveActions mark the copies at the source as the move's, where they are not marked and
 // can be for now.
-func shelveActions(o Observation) (actions []Action) {
+func shelveActions(o steps.Observation) (actions []steps.Action) {
 	for i, claim := range o.Claims {
 		if s := claim.Source.Backing; s != nil && s.UID == o.Record.Claims[i].Source.Ref.UID && s.Labels[keys.MoveOf] != string(o.Record.UID) {
-			actions = append(actions, Shelve{Claim: i})
+			actions = append(actions, steps.Shelve{Claim: i})
 		}
 	}
 	return actions
 }
 
 // bindClaims is the step to bind the claims to the given volumes; false if all are bound.
-func bindClaims(o Observation, volume func(record.Claim) *corev1.PersistentVolume) (Step, bool) {
-	var actions []Action
-	var blocked *Step
+func bindClaims(o steps.Observation, volume func(record.Claim) *corev1.PersistentVolume) (steps.Step, bool) {
+	var actions []steps.Action
+	var blocked *steps.Step
 	for i, claim := range o.Claims {
 		want := volume(o.Record.Claims[i])
 		switch {
 		case claim.Volume == nil:
-			actions = append(actions, MakeVolume{Claim: i, Volume: want})
+			actions = append(actions, steps.MakeVolume{Claim: i, Volume: want})
 		case claim.Volume.DeletionTimestamp != nil && claim.Claim != nil && foreignFinalizer(claim.Volume) != "":
-			blocked = ptr.To(wait(often, volumeHeld(claim.Volume)))
+			blocked = ptr.To(steps.Wait(steps.Often, volumeHeld(claim.Volume)))
 		case claim.Volume.DeletionTimestamp != nil && claim.Claim != nil:
-			actions = append(actions, FreeVolume{Claim: i})
+			actions = append(actions, steps.FreeVolume{Claim: i})
 		case claim.Claim == nil:
 			// Somebody deleted the claim, and so decided about its volume too.
 		case claim.Volume.Annotations[keys.Backing] != want.Annotations[keys.Backing]:
-			blocked = ptr.To(waitForHelp(Replaced, seldom, fmt.Sprintf("volume %s is not what this move made of it: see who replaced it, and "+
+			blocked = ptr.To(steps.WaitForHelp(steps.Replaced, steps.Seldom, fmt.Sprintf("volume %s is not what this move made of it: see who "+
+				"replaced it, and "+
 				"delete that one", want.Name)))
 		}
 	}
-	if step, ok := allAtOnce(actions); ok {
+	if step, ok := steps.AllAtOnce(actions); ok {
 		return step, true
 	}
 	if blocked != nil {
@@ -92,46 +116,48 @@ func bindClaims(o Observation, volume func(record.Claim) *corev1.PersistentVolum
 	}
 	waiting := ""
 	for i, claim := range o.Claims {
+		touch := touchAnew(o, i)
 		switch {
 		case claim.Claim == nil || claim.Claim.Status.Phase == corev1.ClaimBound && claim.Volume.Status.Phase == corev1.VolumeBound:
-		case claim.Claim.Annotations[keys.MoveTouched] != touchText(o, i):
-			actions = append(actions, Touch{Claim: i, Text: touchText(o, i)})
+		case claim.Claim.Annotations[keys.MoveTouched] != touch.Text:
+			actions = append(actions, touch)
 		default:
 			waiting = "waiting until claim " + o.Record.Claims[i].Name + " is bound again"
 		}
 	}
-	if step, ok := allAtOnce(actions); ok {
+	if step, ok := steps.AllAtOnce(actions); ok {
 		return step, true
 	}
-	return wait(often, waiting), waiting != ""
+	return steps.Wait(steps.Often, waiting), waiting != ""
 }
 
 // removeMovers is the step to delete the movers at some ends; false once they are gone.
-func removeMovers(o Observation, ends ...record.End) (Step, bool) {
+func removeMovers(o steps.Observation, ends ...record.End) (steps.Step, bool) {
 	if step, ok := endMovers(o, ends...); ok {
 		return step, true
 	}
 	for i, claim := range o.Claims {
 		for _, end := range ends {
 			if claim.At(end).Mover.Exists {
-				return wait(soon, fmt.Sprintf("waiting until the mover of claim %s at the %s has ended", o.Record.Claims[i].Name, end)), true
+				return steps.Wait(steps.Soon, fmt.Sprintf("waiting until the mover of claim %s at the %s has ended", o.Record.Claims[i].Name, end)),
+					true
 			}
 		}
 	}
-	return Step{}, false
+	return steps.Step{}, false
 }
 
 // endMovers is the step that starts to delete the movers at some ends; false once all are
 // being deleted.
-func endMovers(o Observation, ends ...record.End) (Step, bool) {
-	return allAtOnce(endMoverActions(o, ends...))
+func endMovers(o steps.Observation, ends ...record.End) (steps.Step, bool) {
+	return steps.AllAtOnce(endMoverActions(o, ends...))
 }
 
-func endMoverActions(o Observation, ends ...record.End) (actions []Action) {
+func endMoverActions(o steps.Observation, ends ...record.End) (actions []steps.Action) {
 	for i, claim := range o.Claims {
 		for _, end := range ends {
 			if m := claim.At(end).Mover; m.Exists && !m.Leaving {
-				actions = append(actions, DropMover{Claim: i, End: end})
+				actions = append(actions, steps.DropMover{Claim: i, End: end})
 			}
 		}
 	}
@@ -139,29 +165,29 @@ func endMoverActions(o Observation, ends ...record.End) (actions []Action) {
 }
 
 // resume lets pods run at the target.
-func resume(o Observation) Step {
+func resume(o steps.Observation) steps.Step {
 	if step, ok := freeClaims(o); ok {
 		return step
 	}
 	next := o.Record.Enter(v1alpha1.MoveRetain, o.Now)
 	next.Up = o.Now
-	return Step{Action: Save{Record: next}, Say: "the claims have their volumes at the target"}
+	return steps.Step{Action: steps.Save{Record: next}, Say: "the claims have their volumes at the target"}
 }
 
 // freeClaims is the step that lets pods use the claims; false once they may.
-func freeClaims(o Observation) (Step, bool) {
-	var actions []Action
+func freeClaims(o steps.Observation) (steps.Step, bool) {
+	var actions []steps.Action
 	for i, claim := range o.Claims {
 		c := claim.Claim
 		if c == nil {
 			continue
 		}
 		if c.Annotations[keys.Move] == string(o.Record.UID) || c.Labels[keys.Moving] != "" || c.Annotations[keys.MoveTouched] != "" ||
-			hasFinalizer(c.Finalizers) {
-			actions = append(actions, Unlock{Claim: i})
+			slices.Contains(c.Finalizers, keys.MoveFinalizer) {
+			actions = append(actions, steps.Unlock{Claim: i})
 		}
 	}
-	if step, ok := allAtOnce(actions); ok {
+	if step, ok := steps.AllAtOnce(actions); ok {
 		return step, true
 	}
 	return ungatePods(o)
@@ -169,18 +195,18 @@ func freeClaims(o Observation) (Step, bool) {
 
 // ungatePods is the step that removes our scheduling gate from pods; false once none has
 // it.
-func ungatePods(o Observation) (Step, bool) {
-	var actions []Action
+func ungatePods(o steps.Observation) (steps.Step, bool) {
+	var actions []steps.Action
 	for _, pod := range o.Pods {
 		if pod.Gated && !pod.Leaving {
-			actions = append(actions, Ungate{Pod: pod})
+			actions = append(actions, steps.Ungate{Pod: pod})
 		}
 	}
-	return allAtOnce(actions)
+	return steps.AllAtOnce(actions)
 }
 
 // retain keeps the source for a while.
-func retain(o Observation) Step {
+func retain(o steps.Observation) steps.Step {
 	if step, ok := ungatePods(o); ok {
 		return step
 	}
@@ -189,27 +215,28 @@ func retain(o Observation) Step {
 	}
 	began := o.Record.Began[v1alpha1.MoveRetain]
 	if left := began.Add(o.Settling).Sub(o.Now); left > 0 {
-		return wait(min(left, soon), "the claims have their volumes at the target")
+		return steps.Wait(min(left, steps.Soon), "the claims have their volumes at the target")
 	}
 	if o.Move != nil && (o.Move.Spec.Action == v1alpha1.ActionFinalize || o.Move.Spec.Action == v1alpha1.ActionGiveUp) {
-		return enter(o, v1alpha1.MoveFinalize)
+		return steps.Enter(o, v1alpha1.MoveFinalize)
 	}
 	for _, pod := range o.Pods {
 		if !pod.Ready && !pod.Finished {
-			return wait(soon, fmt.Sprintf("waiting until pod %s is ready at the target before the copy at the source is removed; spec.action "+
+			return steps.Wait(steps.Soon, fmt.Sprintf("waiting until pod %s is ready at the target before the copy at the source is removed; "+
+				"spec.action "+
 				"Finalize removes it now", pod.Name))
 		}
 	}
 	until := keptUntil(o)
 	if left := until.Sub(o.Now); left > 0 {
-		return wait(min(left, seldom), fmt.Sprintf("the copy at the source is kept until %s; spec.action Finalize removes it now",
+		return steps.Wait(min(left, steps.Seldom), fmt.Sprintf("the copy at the source is kept until %s; spec.action Finalize removes it now",
 			until.UTC().Format(time.RFC3339)))
 	}
-	return enter(o, v1alpha1.MoveFinalize)
+	return steps.Enter(o, v1alpha1.MoveFinalize)
 }
 
 // keptUntil is until when a move in the phase Retain keeps the copy at the source.
-func keptUntil(o Observation) time.Time {
+func keptUntil(o steps.Observation) time.Time {
 	began := o.Record.Began[v1alpha1.MoveRetain]
 	switch {
 	case o.Move == nil || o.Move.DeletionTimestamp != nil || o.Move.Spec.Action == v1alpha1.ActionFinalize ||
@@ -223,40 +250,40 @@ func keptUntil(o Observation) time.Time {
 
 // Overdue says whether the copy at the source still exists after it should have been
 // deleted.
-func Overdue(o Observation) bool {
+func Overdue(o steps.Observation) bool {
 	return o.Record.Phase == v1alpha1.MoveFinalize || o.Record.Phase == v1alpha1.MoveRetain && !o.Now.Before(keptUntil(o))
 }
 
 // cleanUpSource is the step that catches up on the changes of Commit at the source, if its
 // cluster was unreachable then; false if there are none left or the cluster is still
 // unreachable.
-func cleanUpSource(o Observation) (Step, bool) {
+func cleanUpSource(o steps.Observation) (steps.Step, bool) {
 	if o.Source.Unusable != "" {
-		return Step{}, false
+		return steps.Step{}, false
 	}
-	if step, ok := allAtOnce(shelveActions(o)); ok {
+	if step, ok := steps.AllAtOnce(shelveActions(o)); ok {
 		return step, true
 	}
 	return removeMovers(o, record.Source)
 }
 
 // finalize deletes the source.
-func finalize(o Observation) Step {
+func finalize(o steps.Observation) steps.Step {
 	if step, ok := ungatePods(o); ok {
 		return step
 	}
 	if o.Record.GaveUp(record.Source) {
-		return enter(o, v1alpha1.MoveDone)
+		return steps.Enter(o, v1alpha1.MoveDone)
 	}
 	if step, ok := giveUpEnd(o, record.Source); ok {
 		return step
 	}
 	if why := whyNotSound(o); why != "" {
-		need := CopyGone
+		need := steps.CopyGone
 		if o.Target.Unusable != "" {
-			need = ClusterAway
+			need = steps.ClusterAway
 		}
-		return waitForHelp(need, seldom, "the copy at the source is not removed: "+why)
+		return steps.WaitForHelp(need, steps.Seldom, "the copy at the source is not removed: "+why)
 	}
 	if step, ok := cleanUpSource(o); ok {
 		return step
@@ -267,12 +294,12 @@ func finalize(o Observation) Step {
 	if step, ok := removeBackings(o, record.Source); ok {
 		return step
 	}
-	return enter(o, v1alpha1.MoveDone)
+	return steps.Enter(o, v1alpha1.MoveDone)
 }
 
 // whyNotSound says why the copies at the target cannot be confirmed to exist; empty if they
 // can. The copy of a claim that its user deleted need not exist.
-func whyNotSound(o Observation) string {
+func whyNotSound(o steps.Observation) string {
 	if why := o.Target.Unusable; why != "" {
 		return why
 	}
@@ -296,18 +323,18 @@ func whyNotSound(o Observation) string {
 
 // removeBackings is the step to delete the backing claims at an end; false once they are
 // gone.
-func removeBackings(o Observation, end record.End) (Step, bool) {
+func removeBackings(o steps.Observation, end record.End) (steps.Step, bool) {
 	if o.At(end).Unusable != "" {
-		return waitForHelp(ClusterAway, seldom, whyNotRemoved(o, end)), true
+		return steps.WaitForHelp(steps.ClusterAway, steps.Seldom, whyNotRemoved(o, end)), true
 	}
 	for i, claim := range o.Claims {
 		copied, side := o.Record.Claims[i].At(end), claim.At(end)
 		if copied.Policy != "" && side.Real != nil && side.Real.Spec.PersistentVolumeReclaimPolicy != copied.Policy {
-			return Step{Action: Restore{Claim: i, End: end}}, true
+			return steps.Step{Action: steps.Restore{Claim: i, End: end}}, true
 		}
 		b := side.Backing
 		// One at a target that was given up in Commit may have lost the mark already.
-		marked := b != nil && (b.Labels[keys.MoveOf] == string(o.Record.UID) || end == record.Target && wasCommitted(o.Record) &&
+		marked := b != nil && (b.Labels[keys.MoveOf] == string(o.Record.UID) || end == record.Target && o.Record.WasCommitted() &&
 			b.UID == copied.Ref.UID)
 		if !marked || copied.Ref.UID != "" && b.UID != copied.Ref.UID {
 			// Gone, or never this move's.
@@ -317,25 +344,25 @@ func removeBackings(o Observation, end record.End) (Step, bool) {
 			if step, ok := recordKeptVolume(o, i, end, side.Real); ok {
 				return step, true
 			}
-			return Step{Action: DropBacking{Claim: i, End: end}}, true
+			return steps.Step{Action: steps.DropBacking{Claim: i, End: end}}, true
 		}
-		return wait(soon, fmt.Sprintf("waiting until real claim %s is gone", copied.Ref.Key())), true
+		return steps.Wait(steps.Soon, fmt.Sprintf("waiting until real claim %s is gone", copied.Ref.Key())), true
 	}
-	return Step{}, false
+	return steps.Step{}, false
 }
 
 // recordKeptVolume is the step that records whether the real volume of a claim that is
 // about to be deleted is kept with its data; false if that is recorded.
-func recordKeptVolume(o Observation, i int, end record.End, real *corev1.PersistentVolume) (Step, bool) {
+func recordKeptVolume(o steps.Observation, i int, end record.End, real *corev1.PersistentVolume) (steps.Step, bool) {
 	if real == nil {
-		return Step{}, false
+		return steps.Step{}, false
 	}
 	stays := ""
 	if real.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRetain {
 		stays = real.Name
 	}
 	if o.Record.Claims[i].At(end).Stays == stays {
-		return Step{}, false
+		return steps.Step{}, false
 	}
-	return changeClaim(o, i, func(c *record.Claim) { c.At(end).Stays = stays }), true
+	return steps.ChangeClaim(o, i, func(c *record.Claim) { c.At(end).Stays = stays }), true
 }

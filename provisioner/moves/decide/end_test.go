@@ -13,10 +13,11 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 )
 
 func TestTheSourceIsKeptWhileTheTargetIsNotKnownToBeThere(t *testing.T) {
-	whole := func() decide.Observation {
+	whole := func() steps.Observation {
 		o := in(v1alpha1.MoveFinalize)
 		shelved := map[string]string{keys.MoveOf: string(moveUID)}
 		o.Claims[0].Source.Backing = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: ref(record.Source, 0).UID, Labels: shelved}}
@@ -29,20 +30,20 @@ func TestTheSourceIsKeptWhileTheTargetIsNotKnownToBeThere(t *testing.T) {
 	}
 	assert.Equal(t, "DropBacking", decide.Next(whole()).Verb())
 
-	for name, harm := range map[string]func(o *decide.Observation){
-		"its cluster is away":          func(o *decide.Observation) { o.Target.Unusable = "west is away" },
-		"its real claim is gone":       func(o *decide.Observation) { o.Claims[0].Target.Backing = nil },
-		"its real volume is not bound": func(o *decide.Observation) { o.Claims[0].Target.Real = nil },
-		"it has another real volume":   func(o *decide.Observation) { o.Claims[0].Target.Real.Name = "empty" },
-		"its real claim is deleted":    func(o *decide.Observation) { o.Claims[0].Target.Backing.DeletionTimestamp = &metav1.Time{Time: o.Now} },
-		"its real volume is deleted":   func(o *decide.Observation) { o.Claims[0].Target.Real.DeletionTimestamp = &metav1.Time{Time: o.Now} },
+	for name, harm := range map[string]func(o *steps.Observation){
+		"its cluster is away":          func(o *steps.Observation) { o.Target.Unusable = "west is away" },
+		"its real claim is gone":       func(o *steps.Observation) { o.Claims[0].Target.Backing = nil },
+		"its real volume is not bound": func(o *steps.Observation) { o.Claims[0].Target.Real = nil },
+		"it has another real volume":   func(o *steps.Observation) { o.Claims[0].Target.Real.Name = "empty" },
+		"its real claim is deleted":    func(o *steps.Observation) { o.Claims[0].Target.Backing.DeletionTimestamp = &metav1.Time{Time: o.Now} },
+		"its real volume is deleted":   func(o *steps.Observation) { o.Claims[0].Target.Real.DeletionTimestamp = &metav1.Time{Time: o.Now} },
 	} {
 		o := whole()
 		harm(&o)
 		step := decide.Next(o)
 		assert.Equal(t, "Idle", step.Verb(), name)
 		assert.Contains(t, step.Say, "the copy at the source is not removed", name)
-		assert.Equal(t, o.Target.Unusable != "", step.Need == decide.ClusterAway, name)
+		assert.Equal(t, o.Target.Unusable != "", step.Need == steps.ClusterAway, name)
 		assert.NotEmpty(t, step.Need, name)
 	}
 
@@ -51,7 +52,7 @@ func TestTheSourceIsKeptWhileTheTargetIsNotKnownToBeThere(t *testing.T) {
 	assert.Equal(t, "DropBacking", decide.Next(healed).Verb(), "a real claim that came back has the same volume")
 
 	deleted := whole()
-	deleted.Claims[0].Claim, deleted.Claims[0].Target = nil, decide.Side{}
+	deleted.Claims[0].Claim, deleted.Claims[0].Target = nil, steps.Side{}
 	assert.Equal(t, "DropBacking", decide.Next(deleted).Verb(), "who deleted the claim wants neither copy")
 }
 
@@ -68,7 +69,7 @@ func TestWhatOutlivesItsClaimIsRecordedBeforeThatIsRemoved(t *testing.T) {
 		}
 		real := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "real-1"},
 			Spec: corev1.PersistentVolumeSpec{PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain}}
-		*side = decide.Side{Backing: &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: ref(end, 0).UID, Labels: labels}},
+		*side = steps.Side{Backing: &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: ref(end, 0).UID, Labels: labels}},
 			Real: real}
 		step := decide.Next(o)
 		require.Equal(t, "Save", step.Verb())
@@ -85,11 +86,11 @@ func TestWhatOutlivesItsClaimIsRecordedBeforeThatIsRemoved(t *testing.T) {
 }
 
 func TestAMoverThatOnlyReadsHoldsNobodyUp(t *testing.T) {
-	ending := decide.Mover{Exists: true, Leaving: true}
+	ending := steps.Mover{Exists: true, Leaving: true}
 	o := in(v1alpha1.MoveCommit)
 	o.Claims[0].Target.Backing = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: ref(record.Target, 0).UID}}
 	o.Claims[0].Volume, o.Record.Claims[0].New = nil, virtual(0, record.Target)
-	o.Claims[0].Source.Mover = decide.Mover{Exists: true, Running: true}
+	o.Claims[0].Source.Mover = steps.Mover{Exists: true, Running: true}
 	assert.Equal(t, "DropMover", decide.Next(o).Verb(), "it is told to end")
 	o.Claims[0].Source.Mover = ending
 	assert.Equal(t, "MakeVolume", decide.Next(o).Verb(), "its node may be gone")
@@ -111,7 +112,7 @@ func TestACopyIsKeptUntilPodsAreReadyAlsoIfTheMoveIsDeleted(t *testing.T) {
 	o.Claims[0].Source.Backing = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: ref(record.Source, 0).UID,
 		Labels: map[string]string{keys.MoveOf: string(moveUID)}}}
 	o.Move.DeletionTimestamp = &metav1.Time{Time: o.Now}
-	o.Pods = []decide.Pod{{Name: "db-0", Bound: true}}
+	o.Pods = []steps.Pod{{Name: "db-0", Bound: true}}
 	waits := decide.Next(o)
 	assert.Equal(t, "Idle", waits.Verb())
 	assert.Contains(t, waits.Say, "pod db-0 is ready")
@@ -136,29 +137,29 @@ func TestACommitDoesNotNeedTheSource(t *testing.T) {
 	o.Claims[0].Target.Backing, o.Claims[0].Target.Real = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: ref(record.Target,
 		0).UID}}, &corev1.PersistentVolume{}
 	o.Claims[0].Source.Backing = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: ref(record.Source, 0).UID}}
-	o.Claims[0].Source.Mover = decide.Mover{Exists: true, Running: true}
+	o.Claims[0].Source.Mover = steps.Mover{Exists: true, Running: true}
 	assert.Equal(t, "Shelve", decide.Next(o).Verb())
 	o.Claims[0].Source.Backing.Labels = map[string]string{keys.MoveOf: string(moveUID)}
 	assert.Equal(t, "DropMover", decide.Next(o).Verb())
-	o.Claims[0].Source.Mover = decide.Mover{}
+	o.Claims[0].Source.Mover = steps.Mover{}
 	assert.Equal(t, "DropBacking", decide.Next(o).Verb())
 }
 
 // committing is a move in Commit whose movers still run.
-func committing() decide.Observation {
+func committing() steps.Observation {
 	o := in(v1alpha1.MoveCommit)
 	o.Record.Began[v1alpha1.MoveCommit] = o.Now
 	o.Record.Claims[0].New = virtual(0, record.Target)
 	of := map[string]string{keys.MoveOf: string(moveUID)}
-	o.Claims[0].Source = decide.Side{Backing: &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: ref(record.Source, 0).UID}},
-		Mover: decide.Mover{Exists: true, Running: true}}
-	o.Claims[0].Target = decide.Side{Backing: &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: ref(record.Target, 0).UID,
-		Labels: of}}, Mover: decide.Mover{Exists: true, Running: true}}
+	o.Claims[0].Source = steps.Side{Backing: &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: ref(record.Source, 0).UID}},
+		Mover: steps.Mover{Exists: true, Running: true}}
+	o.Claims[0].Target = steps.Side{Backing: &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: ref(record.Target, 0).UID,
+		Labels: of}}, Mover: steps.Mover{Exists: true, Running: true}}
 	o.Claims[0].Volume = nil
 	return o
 }
 
-func verbs(step decide.Step) (all []string) {
+func verbs(step steps.Step) (all []string) {
 	for _, one := range step.Each() {
 		all = append(all, one.Verb())
 	}
@@ -172,20 +173,20 @@ func TestWhatNobodyUsesYetIsDoneWhileMoversEnd(t *testing.T) {
 	o.Claims[0].Target.Backing.Labels = nil
 	o.Claims[0].Source.Backing.Labels = map[string]string{keys.MoveOf: string(moveUID)}
 	assert.Contains(t, decide.Next(o).Say, "waiting until the mover of claim data at the target has ended")
-	o.Claims[0].Target.Mover = decide.Mover{}
+	o.Claims[0].Target.Mover = steps.Mover{}
 	assert.Equal(t, "MakeVolume", decide.Next(o).Verb(), "the mover at the source is not waited for")
 }
 
 func TestAClaimIsTouchedAgainOnceItsVolumeIsKnown(t *testing.T) {
 	o := committing()
-	o.Claims[0].Source.Mover, o.Claims[0].Target.Mover = decide.Mover{}, decide.Mover{}
+	o.Claims[0].Source.Mover, o.Claims[0].Target.Mover = steps.Mover{}, steps.Mover{}
 	o.Claims[0].Target.Backing.Labels = nil
 	o.Claims[0].Source.Backing.Labels = map[string]string{keys.MoveOf: string(moveUID)}
 	o.Claims[0].Volume = virtual(0, record.Target)
 	touched := func(why string) {
 		step := decide.Next(o)
 		require.Equal(t, "Touch", step.Verb(), why)
-		o.Claims[0].Claim.Annotations[keys.MoveTouched] = as[decide.Touch](step).Text
+		o.Claims[0].Claim.Annotations[keys.MoveTouched] = as[steps.Touch](step).Text
 		require.Equal(t, "Idle", decide.Next(o).Verb(), "once is enough for now")
 	}
 	touched("it is to be looked at")

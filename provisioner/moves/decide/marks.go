@@ -2,6 +2,7 @@ package decide
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -27,7 +28,7 @@ type Marked struct {
 
 // IsMarked says whether a claim has anything that a move writes on claims: it cannot be deleted, or its pods wait.
 func IsMarked(claim *corev1.PersistentVolumeClaim) bool {
-	return claim.Annotations[keys.Move] != "" || claim.Labels[keys.Moving] != "" || hasFinalizer(claim.Finalizers)
+	return claim.Annotations[keys.Move] != "" || claim.Labels[keys.Moving] != "" || slices.Contains(claim.Finalizers, keys.MoveFinalizer)
 }
 
 // WhyKeepMarks says why the marks of a move stay on a claim that no move holds: its volume may not be the newest of its data, as

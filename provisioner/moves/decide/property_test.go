@@ -14,6 +14,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 )
 
 // TestMovesNeverHarm simulates many moves with lost requests, crashing movers, unreachable
@@ -181,12 +182,12 @@ func (w *world) named() bool {
 // number of steps of Commit.
 func TestATargetThatIsGoneInCommitIsLeftWhileNobodyCanHaveUsedIt(t *testing.T) {
 	early, late := 0, 0
-	for steps := range 16 {
+	for taken := range 16 {
 		for seed := range uint64(6) {
 			w := newWorld(t, seed, 2)
 			w.within = seed == 5
 			w.turns("the phase", at(v1alpha1.MoveCommit))
-			for range steps {
+			for range taken {
 				w.live()
 				w.apply(decide.Next(w.observe()))
 				w.check()
@@ -201,7 +202,7 @@ func TestATargetThatIsGoneInCommitIsLeftWhileNobodyCanHaveUsedIt(t *testing.T) {
 				w.stays("nobody has said that the cluster is gone")
 			}
 			require.Equal(t, v1alpha1.MoveCommit, w.decoded().Phase)
-			require.Equal(t, decide.ClusterAway, decide.Next(w.observe()).Need)
+			require.Equal(t, steps.ClusterAway, decide.Next(w.observe()).Need)
 			if seed%2 == 0 {
 				w.move.Spec.Action = v1alpha1.ActionGiveUp
 			} else {
@@ -244,7 +245,7 @@ func TestARealClaimThatIsGoneInCommitEndsTheMoveIfItIsGivenUp(t *testing.T) {
 	gone.backing, gone.real, gone.content = nil, nil, -1
 	w.stays("nobody has given it up")
 	step := decide.Next(w.observe())
-	assert.Equal(t, decide.CopyGone, step.Need)
+	assert.Equal(t, steps.CopyGone, step.Need)
 	assert.Contains(t, step.Say, "real claim n/target-0 of the target is gone; if it is gone for ever, kubectl lodestone move give-up m")
 	w.move.Spec.Action = v1alpha1.ActionGiveUp
 	w.turns("the end", afterEnd)
@@ -329,7 +330,7 @@ func TestATargetThatIsGoneForGoodDoesNotKeepTheClaims(t *testing.T) {
 				}
 				w.stays("nobody has said that the cluster is gone")
 				assert.Contains(t, decide.Next(w.observe()).Say, "kubectl lodestone move give-up")
-				assert.Equal(t, decide.ClusterAway, decide.Next(w.observe()).Need)
+				assert.Equal(t, steps.ClusterAway, decide.Next(w.observe()).Need)
 				if ends == "asked" {
 					w.move.Spec.Action = v1alpha1.ActionGiveUp
 				} else {
@@ -419,7 +420,7 @@ func TestASourceThatIsGoneAfterCommitDoesNotKeepTheMove(t *testing.T) {
 			w.turns("the last phase", at(v1alpha1.MoveFinalize))
 			w.stays("nobody has said that the cluster is gone")
 			assert.Contains(t, decide.Next(w.observe()).Say, "kubectl lodestone move give-up")
-			assert.Equal(t, decide.ClusterAway, decide.Next(w.observe()).Need)
+			assert.Equal(t, steps.ClusterAway, decide.Next(w.observe()).Need)
 			if ends == "asked" {
 				w.move.Spec.Action = v1alpha1.ActionGiveUp
 			} else {
@@ -444,9 +445,9 @@ func TestACleanUpTouchesNothingOfTheNextMove(t *testing.T) {
 	o.Claims[0].Claim.Labels, o.Claims[0].Claim.Finalizers = map[string]string{keys.Moving: keys.MovingNow}, []string{keys.MoveFinalizer}
 	o.Claims[0].Volume = nil
 	o.Claims[0].Source.Real.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
-	o.Pods = []decide.Pod{{Name: "db-0", Gated: true, Owned: true}}
+	o.Pods = []steps.Pod{{Name: "db-0", Gated: true, Owned: true}}
 	assert.Equal(t, "Idle", decide.Next(o).Verb())
 	o.Source.Unusable, o.Target.Unusable = "", ""
-	o.Claims[0].Target = decide.Side{Backing: w.claims[0].at[record.Target].backing}
+	o.Claims[0].Target = steps.Side{Backing: w.claims[0].at[record.Target].backing}
 	assert.Equal(t, "DropBacking", decide.Next(o).Verb())
 }

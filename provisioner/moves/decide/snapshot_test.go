@@ -13,24 +13,25 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 )
 
 // snapped returns the observation, in PreCopy, of a move of a ReadWriteOncePod claim whose
 // pod runs and may not be stopped for long, this time after the first attempt to take its
 // snapshot.
-func snapped(after time.Duration) decide.Observation {
+func snapped(after time.Duration) steps.Observation {
 	o := single(v1alpha1.MovePreCopy)
 	o.Record.LongStop, o.Record.Passes = false, 3
 	o.Record.Claims[0].Snapshot = &record.Snapshot{Since: o.Now.Add(-after)}
-	o.Pods = []decide.Pod{{Name: "db-0", Bound: true, Owned: true}}
+	o.Pods = []steps.Pod{{Name: "db-0", Bound: true, Owned: true}}
 	return o
 }
 
 // cloned is snapped once a mover reads the claim created from the snapshot.
-func cloned() decide.Observation {
+func cloned() steps.Observation {
 	o := snapped(time.Minute)
-	o.Claims[0].Snapshot = decide.Snapshot{Exists: true, Ready: true, UID: "s1", Side: decide.Side{
-		Backing: &corev1.PersistentVolumeClaim{}, Mover: decide.Mover{Exists: true, Running: true},
+	o.Claims[0].Snapshot = steps.Snapshot{Exists: true, Ready: true, UID: "s1", Side: steps.Side{
+		Backing: &corev1.PersistentVolumeClaim{}, Mover: steps.Mover{Exists: true, Running: true},
 	}}
 	o.Claims[0].Copy = &moverapi.Status{Instance: "snapshot", Connected: true}
 	return o
@@ -54,22 +55,22 @@ func TestASnapshotIsTakenOnlyForAPod(t *testing.T) {
 func TestASnapshotThatGetsNeverReadyIsGivenUp(t *testing.T) {
 	for name, row := range map[string]struct {
 		after  time.Duration
-		seen   decide.Snapshot
+		seen   steps.Snapshot
 		says   string
 		goesOn bool
 	}{
-		"none yet":                  {after: 9 * time.Minute, seen: decide.Snapshot{Exists: true}, goesOn: true},
-		"with an error for a while": {after: 9 * time.Minute, seen: decide.Snapshot{Exists: true, Problem: "the pool is full"}, goesOn: true},
-		"with an error for long": {after: 11 * time.Minute, seen: decide.Snapshot{Exists: true, Problem: "the pool is full"},
+		"none yet":                  {after: 9 * time.Minute, seen: steps.Snapshot{Exists: true}, goesOn: true},
+		"with an error for a while": {after: 9 * time.Minute, seen: steps.Snapshot{Exists: true, Problem: "the pool is full"}, goesOn: true},
+		"with an error for long": {after: 11 * time.Minute, seen: steps.Snapshot{Exists: true, Problem: "the pool is full"},
 			says: "could not be copied within 11m0s: the pool is full"},
-		"without a word for a while": {after: 59 * time.Minute, seen: decide.Snapshot{Exists: true}, goesOn: true},
-		"without a word for an hour": {after: 61 * time.Minute, seen: decide.Snapshot{Exists: true},
+		"without a word for a while": {after: 59 * time.Minute, seen: steps.Snapshot{Exists: true}, goesOn: true},
+		"without a word for an hour": {after: 61 * time.Minute, seen: steps.Snapshot{Exists: true},
 			says: "could not be copied within 1h1m0s: it was not ready"},
-		"refused":             {after: time.Second, seen: decide.Snapshot{Problem: "exceeded quota", Refused: true}, says: "exceeded quota"},
-		"deleted by somebody": {after: time.Second, seen: decide.Snapshot{Exists: true, Leaving: true}, says: "somebody deleted it"},
+		"refused":             {after: time.Second, seen: steps.Snapshot{Problem: "exceeded quota", Refused: true}, says: "exceeded quota"},
+		"deleted by somebody": {after: time.Second, seen: steps.Snapshot{Exists: true, Leaving: true}, says: "somebody deleted it"},
 		"a mover that never gets ready": {after: 61 * time.Minute, says: "no node has room",
-			seen: decide.Snapshot{Exists: true, Ready: true, Side: decide.Side{
-				Backing: &corev1.PersistentVolumeClaim{}, Mover: decide.Mover{Exists: true, Problem: "no node has room"}}}},
+			seen: steps.Snapshot{Exists: true, Ready: true, Side: steps.Side{
+				Backing: &corev1.PersistentVolumeClaim{}, Mover: steps.Mover{Exists: true, Problem: "no node has room"}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := snapped(row.after)
@@ -84,7 +85,7 @@ func TestASnapshotThatGetsNeverReadyIsGivenUp(t *testing.T) {
 			assert.Contains(t, step.Saved().Claims[0].Snapshot.Why, row.says)
 
 			// Nobody has agreed to a long stop.
-			o.Record, o.Claims[0].Snapshot = step.Saved(), decide.Snapshot{}
+			o.Record, o.Claims[0].Snapshot = step.Saved(), steps.Snapshot{}
 			o.Record = decide.Next(o).Saved()
 			require.True(t, o.Record.Claims[0].Snapshot.Gone)
 			step = decide.Next(o)
@@ -102,14 +103,14 @@ func TestASnapshotIsRemovedBeforePodsAreStopped(t *testing.T) {
 	o := cloned()
 	step := decide.Next(o)
 	require.Equal(t, "Start", step.Verb())
-	assert.Equal(t, moverapi.Prepare, as[decide.Start](step).Task.Kind)
-	o.Claims[0].Copy.Task = &moverapi.TaskStatus{Task: as[decide.Start](step).Task, State: moverapi.Done,
+	assert.Equal(t, moverapi.Prepare, as[steps.Start](step).Task.Kind)
+	o.Claims[0].Copy.Task = &moverapi.TaskStatus{Task: as[steps.Start](step).Task, State: moverapi.Done,
 		Prepared: &moverapi.Prepared{Source: snapshotOf(0)}}
 	o.Record = decide.Next(o).Saved()
 	step = decide.Next(o)
 	require.Equal(t, "Start", step.Verb())
-	assert.Equal(t, moverapi.Pass, as[decide.Start](step).Task.Kind)
-	o.Claims[0].Copy.Task = &moverapi.TaskStatus{Task: as[decide.Start](step).Task, State: moverapi.Done}
+	assert.Equal(t, moverapi.Pass, as[steps.Start](step).Task.Kind)
+	o.Claims[0].Copy.Task = &moverapi.TaskStatus{Task: as[steps.Start](step).Task, State: moverapi.Done}
 	o.Record = decide.Next(o).Saved()
 	require.True(t, o.Record.Claims[0].Snapshot.Copied)
 	assert.False(t, o.Record.Claims[0].Prepared, "the source itself was not looked at")
@@ -119,7 +120,7 @@ func TestASnapshotIsRemovedBeforePodsAreStopped(t *testing.T) {
 	seen.Mover.Leaving = true
 	o.Now = o.Now.Add(time.Hour)
 	assert.Equal(t, "Idle", decide.Next(o).Verb(), "a mover that may still write is waited for")
-	seen.Mover = decide.Mover{}
+	seen.Mover = steps.Mover{}
 	assert.Equal(t, "DropClone", decide.Next(o).Verb())
 	seen.Backing = nil
 	assert.Equal(t, "DropSnapshot", decide.Next(o).Verb())
@@ -136,7 +137,7 @@ func TestASnapshotIsRemovedBeforePodsAreStopped(t *testing.T) {
 		end := o
 		end.Record = o.Record.Enter(phase, o.Now)
 		end.Record.Freed = phase == v1alpha1.MoveRollBack
-		end.Claims = []decide.Claim{{Claim: o.Claims[0].Claim, Snapshot: *seen, Target: decide.Side{Backing: o.Claims[0].Target.Backing,
+		end.Claims = []steps.Claim{{Claim: o.Claims[0].Claim, Snapshot: *seen, Target: steps.Side{Backing: o.Claims[0].Target.Backing,
 			Real: &corev1.PersistentVolume{}}}}
 		step := decide.Next(end)
 		assert.Contains(t, step.Say, "waiting until VolumeSnapshot", phase)

@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,10 +12,11 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 )
 
 // quiesce makes new pods wait at the scheduling gate and ends the present ones.
-func quiesce(o Observation) Step {
+func quiesce(o steps.Observation) steps.Step {
 	if step, ok := lockClaims(o); ok {
 		return step
 	}
@@ -29,32 +31,32 @@ func quiesce(o Observation) Step {
 	if stopping {
 		return stop
 	}
-	return enter(o, v1alpha1.MoveFence)
+	return steps.Enter(o, v1alpha1.MoveFence)
 }
 
 // endAttachedMovers is the step to end the movers that keep a source attached under the
 // virtual volume's name; false if there are none. They are made again once the volume is
 // fenced. A driver that attaches nothing keeps its movers, which know what they have read.
-func endAttachedMovers(o Observation) (Step, bool) {
-	var actions []Action
+func endAttachedMovers(o steps.Observation) (steps.Step, bool) {
+	var actions []steps.Action
 	waiting := ""
 	for i, claim := range o.Claims {
 		switch m := claim.Source.Mover; {
 		case !claim.Attached || !m.Exists:
 		case !m.Leaving:
-			actions = append(actions, DropMover{Claim: i, End: record.Source})
+			actions = append(actions, steps.DropMover{Claim: i, End: record.Source})
 		default:
 			waiting = moverAttached(o, i)
 		}
 	}
-	if step, ok := allAtOnce(actions); ok {
+	if step, ok := steps.AllAtOnce(actions); ok {
 		return step, true
 	}
-	return wait(often, waiting), waiting != ""
+	return steps.Wait(steps.Often, waiting), waiting != ""
 }
 
 // moverAttached describes a mover at the source that is awaited.
-func moverAttached(o Observation, i int) string {
+func moverAttached(o steps.Observation, i int) string {
 	return fmt.Sprintf("waiting until the mover of claim %s at the source has ended, so that its volume is detached", o.Record.Claims[i].Name)
 }
 
@@ -64,47 +66,48 @@ const gateTimeout = 10 * time.Second
 // awaitGate waits until a new pod like the given one would get the gate; false if it would.
 // Otherwise its successor would run beside the movers, or start on a volume that is on its
 // way. The claims are locked.
-func awaitGate(o Observation, pod Pod) (Step, bool) {
+func awaitGate(o steps.Observation, pod steps.Pod) (steps.Step, bool) {
 	if pod.Held {
-		return Step{}, false
+		return steps.Step{}, false
 	}
-	why := fmt.Sprintf("pod %s is not stopped, for a new one would not be held back: %s", pod.Name, or(pod.NotHeld, "that is not known yet"))
+	why := fmt.Sprintf("pod %s is not stopped, for a new one would not be held back: %s", pod.Name, cmp.Or(pod.NotHeld,
+		"that is not known yet"))
 	if o.Now.Sub(o.Record.Began[o.Record.Phase]) < gateTimeout {
-		return wait(often, why), true
+		return steps.Wait(steps.Often, why), true
 	}
-	return goBack(o, why+"; apply deploy/base of this version, which has the admission policies lodestone-move-gate and "+
+	return steps.GoBack(o, why+"; apply deploy/base of this version, which has the admission policies lodestone-move-gate and "+
 		"lodestone-move-proof, or if they are there and were deleted before, restart the API servers, and move again",
 		record.NotHeldBack), true
 }
 
 // lockClaims is the step that locks the claims that are not locked; false if all are.
-func lockClaims(o Observation) (Step, bool) {
-	var actions []Action
+func lockClaims(o steps.Observation) (steps.Step, bool) {
+	var actions []steps.Action
 	for i, claim := range o.Claims {
 		if claim.Claim.Annotations[keys.Move] != string(o.Record.UID) || claim.Claim.Labels[keys.Moving] != keys.MovingNow {
-			actions = append(actions, Lock{Claim: i})
+			actions = append(actions, steps.Lock{Claim: i})
 		}
 	}
-	return allAtOnce(actions)
+	return steps.AllAtOnce(actions)
 }
 
 // stopPods is the step to stop all pods that use a claim; false once there is none.
-func stopPods(o Observation) (Step, bool) {
+func stopPods(o steps.Observation) (steps.Step, bool) {
 	var names []string
 	for _, pod := range o.Pods {
 		switch {
 		case pod.Finished, pod.Gated && !pod.Bound:
 		case pod.Bound && !pod.Leaving && pod.Job != "":
-			return goBack(o, OfJob(o.Record.Namespace, pod.Name, pod.Job), record.PodsInTheWay), true
+			return steps.GoBack(o, OfJob(o.Record.Namespace, pod.Name, pod.Job), record.PodsInTheWay), true
 		case pod.Bound && !pod.Leaving && !pod.Owned:
-			return goBack(o, fmt.Sprintf("pod %s uses the volume and nobody would make it anew: delete it yourself, and move again", pod.Name),
+			return steps.GoBack(o, fmt.Sprintf("pod %s uses the volume and nobody would make it anew: delete it yourself, and move again", pod.Name),
 				record.PodsInTheWay), true
 		case MustStop(pod):
 			if step, ok := awaitGate(o, pod); ok {
 				return step, true
 			}
 			say := fmt.Sprintf("pod %s is stopped; its successor waits until the move is done", pod.Name)
-			return Step{Action: DeletePod{Pod: pod}, Say: say}, true
+			return steps.Step{Action: steps.DeletePod{Pod: pod}, Say: say}, true
 		case pod.Bound:
 			names = append(names, "pod "+pod.Name)
 		}
@@ -113,9 +116,9 @@ func stopPods(o Observation) (Step, bool) {
 	}
 	names = append(append(names, o.Others...), o.Attachments...)
 	if len(names) == 0 {
-		return Step{}, false
+		return steps.Step{}, false
 	}
-	step := wait(often, "waiting until the volume is free of "+strings.Join(names, ", "))
+	step := steps.Wait(steps.Often, "waiting until the volume is free of "+strings.Join(names, ", "))
 	if away, ok := awaitNodes(o); ok {
 		step.Say += "; " + away.Say
 		step.Need = away.Need
@@ -124,7 +127,7 @@ func stopPods(o Observation) (Step, bool) {
 }
 
 // MustStop says whether a pod that uses a claim is stopped for the move.
-func MustStop(pod Pod) bool {
+func MustStop(pod steps.Pod) bool {
 	return !pod.Finished && !pod.Leaving && pod.Job == "" && pod.Owned && (pod.Bound || !pod.Gated)
 }
 
@@ -137,20 +140,20 @@ func OfJob(namespace, pod, job string) string {
 
 // awaitJobs waits for pods of Jobs that began after the move, before any pod is stopped;
 // false if there are none. They are not stopped for a move.
-func awaitJobs(o Observation) (Step, bool) {
+func awaitJobs(o steps.Observation) (steps.Step, bool) {
 	for _, pod := range o.Pods {
 		if pod.Job != "" && pod.Bound && !pod.Finished {
-			return wait(soon, "all is copied but the last changes; before pods are stopped this is waited for: "+
+			return steps.Wait(steps.Soon, "all is copied but the last changes; before pods are stopped this is waited for: "+
 				OfJob(o.Record.Namespace, pod.Name, pod.Job)), true
 		}
 	}
-	return Step{}, false
+	return steps.Step{}, false
 }
 
 // fence takes the volume from all users and makes sure that nobody has it.
-func fence(o Observation) Step {
+func fence(o steps.Observation) steps.Step {
 	if why := o.Source.Unusable; why != "" {
-		return waitForHelp(ClusterAway, soon, why)
+		return steps.WaitForHelp(steps.ClusterAway, steps.Soon, why)
 	}
 	if step, ok := clearUsers(o); ok {
 		return step
@@ -158,44 +161,45 @@ func fence(o Observation) Step {
 	if step, ok := endAttachedMovers(o); ok {
 		return step
 	}
-	var actions []Action
+	var actions []steps.Action
 	blocked := ""
 	for i, claim := range o.Claims {
 		switch before := o.Record.Claims[i].Volume; {
 		case claim.Volume == nil:
 		case claim.Volume.UID != before.UID:
-			return goBack(o, fmt.Sprintf("somebody replaced volume %s: see who did, and move again", before.Name), record.VolumeReplaced)
+			return steps.GoBack(o, fmt.Sprintf("somebody replaced volume %s: see who did, and move again", before.Name), record.VolumeReplaced)
 		case claim.Volume.DeletionTimestamp == nil:
-			actions = append(actions, DeleteVolume{Claim: i})
+			actions = append(actions, steps.DeleteVolume{Claim: i})
 		case foreignFinalizer(claim.Volume) != "":
 			blocked = volumeHeld(claim.Volume)
 		default:
-			actions = append(actions, FreeVolume{Claim: i})
+			actions = append(actions, steps.FreeVolume{Claim: i})
 		}
 	}
-	if step, ok := allAtOnce(actions); ok {
+	if step, ok := steps.AllAtOnce(actions); ok {
 		return step
 	}
 	if blocked != "" {
-		return wait(often, blocked)
+		return steps.Wait(steps.Often, blocked)
 	}
 	waiting := ""
 	for i, claim := range o.Claims {
+		touch := touchAnew(o, i)
 		switch {
 		case hasNoVolume(claim):
-		case claim.Claim.Annotations[keys.MoveTouched] != touchText(o, i):
-			actions = append(actions, Touch{Claim: i, Text: touchText(o, i)})
+		case claim.Claim.Annotations[keys.MoveTouched] != touch.Text:
+			actions = append(actions, touch)
 		default:
 			waiting = claimNotLost(o, i)
 		}
 	}
-	if step, ok := allAtOnce(actions); ok {
+	if step, ok := steps.AllAtOnce(actions); ok {
 		return step
 	}
 	if waiting != "" {
-		return wait(often, waiting)
+		return steps.Wait(steps.Often, waiting)
 	}
-	return enter(o, v1alpha1.MoveFinalSync)
+	return steps.Enter(o, v1alpha1.MoveFinalSync)
 }
 
 // volumeHeld describes a virtual volume that is awaited to be gone.
@@ -205,7 +209,7 @@ func volumeHeld(volume *corev1.PersistentVolume) string {
 
 // claimNotLost describes a claim that kube-controller-manager has not seen without its
 // volume yet.
-func claimNotLost(o Observation, i int) string {
+func claimNotLost(o steps.Observation, i int) string {
 	return "waiting until it is known that claim " + o.Record.Claims[i].Name + " has no volume for now"
 }
 
@@ -215,8 +219,8 @@ const fenceSoon = 5 * time.Second
 // whyNotFenced says why a volume is not fenced although its pods have ended: something of
 // the move's own, or of the storage, keeps them waiting, so that counts as standing still.
 // It is empty while pods may still write: how long they take is their own matter.
-func whyNotFenced(o Observation) string {
-	pods := slices.ContainsFunc(o.Pods, func(pod Pod) bool { return pod.Bound && !pod.Finished })
+func whyNotFenced(o steps.Observation) string {
+	pods := slices.ContainsFunc(o.Pods, func(pod steps.Pod) bool { return pod.Bound && !pod.Finished })
 	if pods || len(o.Others) > 0 || o.Now.Sub(o.Record.Began[o.Record.Phase]) < fenceSoon {
 		return ""
 	}
@@ -251,28 +255,28 @@ func foreignFinalizer(volume *corev1.PersistentVolume) string {
 }
 
 // hasNoVolume says whether a claim certainly has no volume.
-func hasNoVolume(claim Claim) bool {
+func hasNoVolume(claim steps.Claim) bool {
 	return claim.Volume == nil && claim.Claim != nil && claim.Claim.Status.Phase != corev1.ClaimBound
 }
 
 // touchEvery is after what time a claim that is not in the wanted state is touched again.
 const touchEvery = 3 * time.Second
 
-// touchText is the text with which a claim is touched: another one in each phase, for each
+// touchAnew is the action that touches a claim, with a text of its own: another one in each phase, for each
 // phase of its volume, and from time to time. kube-controller-manager binds a claim only to
 // a volume that is in its cache, and by itself retries claims only every 15 seconds, also
 // after a conflict: a claim that was touched too early would wait for that.
-func touchText(o Observation, i int) string {
+func touchAnew(o steps.Observation, i int) steps.Touch {
 	began, volume := o.Record.Began[o.Record.Phase], corev1.PersistentVolumePhase("")
 	if v := o.Claims[i].Volume; v != nil {
 		volume = v.Status.Phase
 	}
-	return fmt.Sprintf("%s-%d-%d-%s", o.Record.Phase, began.UnixMilli(), o.Now.Sub(began)/touchEvery, volume)
+	return steps.Touch{Claim: i, Text: fmt.Sprintf("%s-%d-%d-%s", o.Record.Phase, began.UnixMilli(), o.Now.Sub(began)/touchEvery, volume)}
 }
 
 // clearUsers is the step to get rid of everybody who has or may have the volume; false if
 // nobody does.
-func clearUsers(o Observation) (Step, bool) {
+func clearUsers(o steps.Observation) (steps.Step, bool) {
 	if step, ok := lockClaims(o); ok {
 		return step, ok
 	}
@@ -280,25 +284,4 @@ func clearUsers(o Observation) (Step, bool) {
 		return step, ok
 	}
 	return awaitNodes(o)
-}
-
-// repeatIfDisturbed is clearUsers while the volume is copied for the last time or compared:
-// whoever had it may have written, so all claims are copied and compared once more; false
-// if nobody had it.
-func repeatIfDisturbed(o Observation) (Step, bool) {
-	step, ok := clearUsers(o)
-	switch {
-	case ok && !o.Record.Intruded:
-		next := o.Record.Clone()
-		next.Intruded = true
-		return Step{Action: Save{Record: next}, Say: step.Say}, true
-	case ok || !o.Record.Intruded:
-		return step, ok
-	}
-	next := o.Record.Enter(v1alpha1.MoveFinalSync, o.Now)
-	next.Intruded = false
-	for i := range next.Claims {
-		resetFinal(&next.Claims[i])
-	}
-	return Step{Action: Save{Record: next}, Say: "somebody had the volume meanwhile: the last pass is made again"}, true
 }

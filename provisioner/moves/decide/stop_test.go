@@ -12,6 +12,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 )
 
 func TestAVolumeThatIsNotDetachedIsNotTakenFromItsAttacher(t *testing.T) {
@@ -32,18 +33,18 @@ func TestAMoverThatKeepsAVolumeAttachedEndsBeforeThatIsFenced(t *testing.T) {
 	for _, phase := range []v1alpha1.MovePhase{v1alpha1.MoveQuiesce, v1alpha1.MoveFence} {
 		o := in(phase)
 		o.Record.Began[phase] = o.Now
-		o.Claims[0].Source.Mover = decide.Mover{Exists: true, Running: true}
+		o.Claims[0].Source.Mover = steps.Mover{Exists: true, Running: true}
 		o.Claims[0].Attached = true
 		drops := decide.Next(o)
 		require.Equal(t, "DropMover", drops.Verb(), "%s", phase)
-		assert.Equal(t, record.Source, as[decide.DropMover](drops).End)
+		assert.Equal(t, record.Source, as[steps.DropMover](drops).End)
 
 		o.Claims[0].Source.Mover.Leaving = true
 		waits := decide.Next(o)
 		require.Equal(t, "Idle", waits.Verb(), "%s", phase)
 		assert.Contains(t, waits.Say, "the mover of claim")
 
-		o.Claims[0].Source.Mover, o.Attachments = decide.Mover{}, []string{"node home-1, which it is attached to"}
+		o.Claims[0].Source.Mover, o.Attachments = steps.Mover{}, []string{"node home-1, which it is attached to"}
 		waits = decide.Next(o)
 		require.Equal(t, "Idle", waits.Verb(), "%s", phase)
 		assert.Contains(t, waits.Say, "node home-1, which it is attached to")
@@ -52,7 +53,7 @@ func TestAMoverThatKeepsAVolumeAttachedEndsBeforeThatIsFenced(t *testing.T) {
 		assert.NotEqual(t, "Idle", decide.Next(o).Verb(), "%s", phase)
 
 		// A driver that attaches nothing keeps its mover, with what it knows.
-		o.Claims[0].Source.Mover = decide.Mover{Exists: true, Running: true}
+		o.Claims[0].Source.Mover = steps.Mover{Exists: true, Running: true}
 		assert.NotEqual(t, "DropMover", decide.Next(o).Verb(), "%s", phase)
 	}
 }
@@ -60,25 +61,25 @@ func TestAMoverThatKeepsAVolumeAttachedEndsBeforeThatIsFenced(t *testing.T) {
 func TestAVolumeThatIsNotFencedForReasonsOfOurOwnGoesBack(t *testing.T) {
 	for name, row := range map[string]struct {
 		phase  v1alpha1.MovePhase
-		stands func(*decide.Observation)
+		stands func(*steps.Observation)
 		pods   bool
 	}{
-		"a mover that does not end": {phase: v1alpha1.MoveQuiesce, stands: func(o *decide.Observation) {
-			o.Claims[0].Attached, o.Claims[0].Source.Mover = true, decide.Mover{Exists: true, Leaving: true}
+		"a mover that does not end": {phase: v1alpha1.MoveQuiesce, stands: func(o *steps.Observation) {
+			o.Claims[0].Attached, o.Claims[0].Source.Mover = true, steps.Mover{Exists: true, Leaving: true}
 		}},
-		"a volume that is not detached": {phase: v1alpha1.MoveQuiesce, stands: func(o *decide.Observation) {
+		"a volume that is not detached": {phase: v1alpha1.MoveQuiesce, stands: func(o *steps.Observation) {
 			o.Attachments = []string{"node home-1, which it is attached to"}
 		}},
-		"one that its attacher does not let go": {phase: v1alpha1.MoveFence, stands: func(o *decide.Observation) {
+		"one that its attacher does not let go": {phase: v1alpha1.MoveFence, stands: func(o *steps.Observation) {
 			o.Claims[0].Volume.DeletionTimestamp = &metav1.Time{Time: o.Now}
 			o.Claims[0].Volume.Finalizers = []string{"external-attacher/disk-example-com"}
 		}},
-		"a claim that is not seen without a volume": {phase: v1alpha1.MoveFence, stands: func(o *decide.Observation) {
+		"a claim that is not seen without a volume": {phase: v1alpha1.MoveFence, stands: func(o *steps.Observation) {
 			o.Claims[0].Volume = nil
 			o.Claims[0].Claim.Status.Phase = corev1.ClaimBound
 		}},
-		"but not a pod that takes its time": {phase: v1alpha1.MoveQuiesce, pods: true, stands: func(o *decide.Observation) {
-			o.Pods = []decide.Pod{{Name: "db-0", Bound: true, Leaving: true, Owned: true}}
+		"but not a pod that takes its time": {phase: v1alpha1.MoveQuiesce, pods: true, stands: func(o *steps.Observation) {
+			o.Pods = []steps.Pod{{Name: "db-0", Bound: true, Leaving: true, Owned: true}}
 			o.Attachments = []string{"node home-1, which it is attached to"}
 		}},
 	} {
@@ -108,8 +109,8 @@ func TestNoPodIsStoppedUnlessItsSuccessorIsHeldBack(t *testing.T) {
 	for _, phase := range []v1alpha1.MovePhase{v1alpha1.MoveQuiesce, v1alpha1.MoveFence} {
 		o := in(phase)
 		o.Record.Began[phase] = o.Now
-		o.Claims[0].Attached, o.Claims[0].Source.Mover = true, decide.Mover{Exists: true, Running: true}
-		o.Pods = []decide.Pod{{Name: "db-0", UID: "d", Owned: true, Bound: true, NotHeld: "nothing gave it the gate"}}
+		o.Claims[0].Attached, o.Claims[0].Source.Mover = true, steps.Mover{Exists: true, Running: true}
+		o.Pods = []steps.Pod{{Name: "db-0", UID: "d", Owned: true, Bound: true, NotHeld: "nothing gave it the gate"}}
 		waits := decide.Next(o)
 		require.Equal(t, "Idle", waits.Verb(), "an API server may not have seen the lock yet")
 		assert.Contains(t, waits.Say, "pod db-0 is not stopped, for a new one would not be held back: nothing gave it the gate")
@@ -156,9 +157,9 @@ func TestWhatSomebodyMayHaveWrittenToIsCopiedAgain(t *testing.T) {
 
 func TestAPodOfAJobIsNeverStopped(t *testing.T) {
 	const suspend = `kubectl patch job nightly -n shop -p '{"spec":{"suspend":true}}'`
-	job := decide.Pod{Name: "nightly-1", UID: "j", Owned: true, Job: "nightly", Bound: true}
-	others := decide.Pod{Name: "db-0", UID: "d", Owned: true, Bound: true, Held: true}
-	seen := func(phase v1alpha1.MovePhase, pods ...decide.Pod) decide.Observation {
+	job := steps.Pod{Name: "nightly-1", UID: "j", Owned: true, Job: "nightly", Bound: true}
+	others := steps.Pod{Name: "db-0", UID: "d", Owned: true, Bound: true, Held: true}
+	seen := func(phase v1alpha1.MovePhase, pods ...steps.Pod) steps.Observation {
 		o := single(phase) // whose movers run
 		o.Record.Namespace, o.Pods = "shop", pods
 		return o
@@ -184,6 +185,6 @@ func TestAPodOfAJobIsNeverStopped(t *testing.T) {
 	pending.Bound = false
 	step := decide.Next(seen(v1alpha1.MoveQuiesce, pending, others))
 	require.Equal(t, "DeletePod", step.Verb())
-	assert.Equal(t, "db-0", as[decide.DeletePod](step).Pod.Name)
+	assert.Equal(t, "db-0", as[steps.DeletePod](step).Pod.Name)
 	assert.Equal(t, v1alpha1.MoveFence, decide.Next(seen(v1alpha1.MoveQuiesce, pending)).Saved().Phase, "a Job counts that one as failed, too")
 }

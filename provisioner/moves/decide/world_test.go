@@ -22,6 +22,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 )
 
 const moveUID = types.UID("m1")
@@ -73,12 +74,12 @@ type side struct {
 	backing *corev1.PersistentVolumeClaim
 	real    *corev1.PersistentVolume
 	content int
-	mover   decide.Mover
+	mover   steps.Mover
 }
 
 // pod runs at one end of all claims once it is bound.
 type pod struct {
-	decide.Pod
+	steps.Pod
 	at record.End
 }
 
@@ -139,8 +140,8 @@ func (w *world) decoded() *record.Record {
 	return w.last
 }
 
-func (w *world) observe() decide.Observation {
-	o := decide.Observation{Now: w.now, Settling: 10 * time.Second, Record: w.decoded()}
+func (w *world) observe() steps.Observation {
+	o := steps.Observation{Now: w.now, Settling: 10 * time.Second, Record: w.decoded()}
 	o.Source.Gone, o.Target.Gone = w.gone[record.Source], w.gone[record.Target]
 	if w.move != nil {
 		o.Move = w.move.DeepCopy()
@@ -154,7 +155,7 @@ func (w *world) observe() decide.Observation {
 		return o
 	}
 	for i, c := range w.claims {
-		seen := decide.Claim{Source: w.side(c, record.Source), Target: w.side(c, record.Target), New: virtual(i, record.Target)}
+		seen := steps.Claim{Source: w.side(c, record.Source), Target: w.side(c, record.Target), New: virtual(i, record.Target)}
 		if c.claim != nil {
 			seen.Claim = c.claim.DeepCopy()
 		}
@@ -184,12 +185,12 @@ func (w *world) observe() decide.Observation {
 	return o
 }
 
-func (w *world) side(c *claim, end record.End) decide.Side {
+func (w *world) side(c *claim, end record.End) steps.Side {
 	if w.down[end] {
-		return decide.Side{}
+		return steps.Side{}
 	}
 	s := c.at[end]
-	seen := decide.Side{Mover: s.mover}
+	seen := steps.Side{Mover: s.mover}
 	if s.backing != nil {
 		seen.Backing = s.backing.DeepCopy()
 	}
@@ -268,7 +269,7 @@ func drop(finalizers []string) []string {
 }
 
 // apply takes the action of a step as the API servers would.
-func (w *world) apply(step decide.Step) {
+func (w *world) apply(step steps.Step) {
 	on := step.Subject()
 	w.log = append(w.log, fmt.Sprintf("%s %d %s %s", step.Verb(), on.Claim, on.End, step.Say))
 	var c *claim
@@ -278,20 +279,20 @@ func (w *world) apply(step decide.Step) {
 	r := w.decoded()
 	switch a := step.Action.(type) {
 	case nil:
-	case decide.Adopt:
+	case steps.Adopt:
 		w.move.Finalizers = append(w.move.Finalizers, keys.MoveFinalizer)
-	case decide.Inspect:
+	case steps.Inspect:
 		w.save(w.first())
-	case decide.Save:
+	case steps.Save:
 		w.log = append(w.log, "phase "+string(a.Record.Phase))
 		w.agreed(a.Record)
 		w.settle(a.Record)
 		w.save(a.Record)
-	case decide.HoldClaim:
+	case steps.HoldClaim:
 		c.claim.Finalizers = append(c.claim.Finalizers, keys.MoveFinalizer)
-	case decide.Lock:
+	case steps.Lock:
 		c.claim.Labels[keys.Moving], c.claim.Annotations[keys.Move] = keys.MovingNow, string(moveUID)
-	case decide.Unlock:
+	case steps.Unlock:
 		// The claim's pods could not start beside it.
 		w.must(!c.single || w.down[record.Source] || c.current(a.Claim) != record.Source || !c.at[record.Source].mover.Exists,
 			"pods go on while a mover has their volume")
@@ -299,52 +300,52 @@ func (w *world) apply(step decide.Step) {
 		delete(c.claim.Annotations, keys.Move)
 		delete(c.claim.Annotations, keys.MoveTouched)
 		c.claim.Finalizers = drop(c.claim.Finalizers)
-	case decide.Touch:
+	case steps.Touch:
 		c.claim.Annotations[keys.MoveTouched] = a.Text
-	case decide.Keep:
+	case steps.Keep:
 		c.at[record.Source].real.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
-	case decide.Restore:
+	case steps.Restore:
 		c.at[a.End].real.Spec.PersistentVolumeReclaimPolicy = r.Claims[a.Claim].At(a.End).Policy
-	case decide.MakeTarget:
+	case steps.MakeTarget:
 		w.must(c.at[record.Target].backing == nil, "a second target")
 		c.at[record.Target].backing = copyOf(a.Claim)
 		c.at[record.Target].content = -1
-	case decide.Publish:
+	case steps.Publish:
 		b := c.at[a.End].backing
 		delete(b.Labels, keys.MoveOf)
 		delete(b.Annotations, keys.Unpublished)
-	case decide.Shelve:
+	case steps.Shelve:
 		c.at[record.Source].backing.Labels[keys.MoveOf] = string(moveUID)
-	case decide.DropBacking:
+	case steps.DropBacking:
 		w.must(c.current(a.Claim) != a.End, "the copy in use removed")
 		c.at[a.End].backing, c.at[a.End].real, c.at[a.End].content = nil, nil, -1
-	case decide.MakeSnapshot:
+	case steps.MakeSnapshot:
 		w.must(!c.snap.exists && !c.snap.refused, "a second snapshot")
 		c.snap.exists, c.snap.content = true, c.at[record.Source].content
-	case decide.MakeClone:
+	case steps.MakeClone:
 		at := c.at[record.Snapped]
 		w.must(at.backing == nil && c.snap.ready, "a claim of no snapshot")
 		at.backing = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: types.UID(fmt.Sprintf("clone-%d", a.Claim))}}
 		at.content = c.snap.content
-	case decide.DropClone:
+	case steps.DropClone:
 		w.must(!c.at[record.Snapped].mover.Exists, "a claim is removed that is in use")
 		c.at[record.Snapped].backing.DeletionTimestamp = &metav1.Time{Time: w.now}
-	case decide.DropSnapshot:
+	case steps.DropSnapshot:
 		w.must(c.at[record.Snapped].backing == nil, "a snapshot is removed before what was made of it")
 		c.snap.leaving = true
-	case decide.EnsureMover:
-		c.at[a.End].mover = decide.Mover{Exists: true, Unstarted: true}
-	case decide.StartMover:
+	case steps.EnsureMover:
+		c.at[a.End].mover = steps.Mover{Exists: true, Unstarted: true}
+	case steps.StartMover:
 		if m := &c.at[a.End].mover; m.Exists {
 			m.Unstarted = false
 			// An earlier request to delete its Secret takes effect late.
 			m.Keyless = w.r.IntN(100) < 5
 		}
-	case decide.GiveKeys:
+	case steps.GiveKeys:
 		c.at[a.End].mover.Keyless = false
-	case decide.DropMover:
+	case steps.DropMover:
 		c.at[a.End].mover.Leaving = true
-	case decide.Start:
+	case steps.Start:
 		if decide.ReadEnd(w.observe(), a.Claim) == record.Snapped {
 			w.startSnapshot(c, a)
 			return
@@ -359,26 +360,26 @@ func (w *world) apply(step decide.Step) {
 		w.must(a.Task.Kind != moverapi.Pass || !c.single, "a pass over what nothing may read beside a pod")
 		w.must(c.mover.Task == nil || c.mover.Task.State != moverapi.Running, "a task beside another one")
 		c.mover.Task = &moverapi.TaskStatus{Task: a.Task, State: moverapi.Running}
-	case decide.DeletePod:
+	case steps.DeletePod:
 		w.must(!w.open, "a pod is stopped, and nothing holds the next one back")
 		w.find(a.Pod.UID).Leaving = true
-	case decide.Ungate:
+	case steps.Ungate:
 		w.find(a.Pod.UID).Gated = false
-	case decide.DeleteVolume:
+	case steps.DeleteVolume:
 		c.volume.DeletionTimestamp = &metav1.Time{Time: w.now}
-	case decide.FreeVolume:
+	case steps.FreeVolume:
 		w.must(!slices.Contains(c.volume.Finalizers, attacher), "a volume is taken from its attacher")
 		c.volume = nil
-	case decide.MakeVolume:
+	case steps.MakeVolume:
 		w.must(c.volume == nil, "a second volume")
 		c.volume = a.Volume.DeepCopy()
 		w.made++
 		c.volume.UID = types.UID(fmt.Sprintf("v%d", w.made))
-	case decide.DeleteMove:
+	case steps.DeleteMove:
 		w.move.DeletionTimestamp = &metav1.Time{Time: w.now}
-	case decide.Forget:
+	case steps.Forget:
 		w.record = nil
-	case decide.Leave:
+	case steps.Leave:
 		w.move = nil
 	default:
 		w.must(false, "unknown action %T", a)
@@ -421,7 +422,7 @@ func (w *world) live() {
 	for _, c := range w.claims {
 		if s := c.at[record.Source]; chance(2) && s.mover.Running {
 			w.log = append(w.log, "the sender dies")
-			s.mover = decide.Mover{Exists: true, Ended: true}
+			s.mover = steps.Mover{Exists: true, Ended: true}
 			c.alive = false
 		}
 	}
@@ -460,7 +461,7 @@ func (w *world) moverLives(i int, c *claim, chance func(int) bool) {
 		m := &c.at[end].mover
 		switch {
 		case m.Exists && m.Leaving && chance(50):
-			*m = decide.Mover{}
+			*m = steps.Mover{}
 			if end == record.Source {
 				c.alive = false
 			}
@@ -530,7 +531,7 @@ func (w *world) podsLive(chance func(int) bool) {
 	stale := !w.calm && chance(10)
 	if !here && chance(70) && w.claims[0].claim != nil {
 		w.made++
-		p := &pod{Pod: decide.Pod{Name: "db-0", UID: types.UID(fmt.Sprintf("p%d", w.made)), Owned: true}}
+		p := &pod{Pod: steps.Pod{Name: "db-0", UID: types.UID(fmt.Sprintf("p%d", w.made)), Owned: true}}
 		for _, c := range w.claims {
 			p.Gated = p.Gated || c.claim.Labels[keys.Moving] != "" && !stale && !w.open
 		}
@@ -622,8 +623,8 @@ func (w *world) reading(p *pod) bool { return p.Bound && p.at == record.Source }
 func (w *world) unseen() bool { return w.within && w.down[record.Source] }
 
 // seeForced adds the force-deleted pods to an observation.
-func (w *world) seeForced(o *decide.Observation) {
-	o.Margin, o.Ended, o.Nodes = margin, w.forced.ended, map[record.Node]decide.Absence{}
+func (w *world) seeForced(o *steps.Observation) {
+	o.Margin, o.Ended, o.Nodes = margin, w.forced.ended, map[record.Node]steps.Absence{}
 	o.Unended = slices.Clone(w.forced.unended)
 	for _, p := range w.pods {
 		if w.reading(p) && !w.unseen() {
@@ -631,7 +632,7 @@ func (w *world) seeForced(o *decide.Observation) {
 		}
 	}
 	if w.forced.silent || w.unseen() && w.r.IntN(2) == 0 {
-		o.Nodes[w.node()] = decide.Absence{Why: "the node is not ready"}
+		o.Nodes[w.node()] = steps.Absence{Why: "the node is not ready"}
 	}
 }
 
@@ -760,7 +761,7 @@ func (w *world) said(c *claim, status moverapi.Status) *moverapi.Status {
 	return &status
 }
 
-func (w *world) seeSnapshot(r *record.Record, i int) (seen decide.Snapshot) {
+func (w *world) seeSnapshot(r *record.Record, i int) (seen steps.Snapshot) {
 	c := w.claims[i]
 	if c.snap == nil || w.down[record.Source] || !r.Claims[i].Snapshot.MayExist() {
 		return seen
@@ -777,7 +778,7 @@ func (w *world) seeSnapshot(r *record.Record, i int) (seen decide.Snapshot) {
 }
 
 // startSnapshot starts a task of the snapshot's mover.
-func (w *world) startSnapshot(c *claim, a decide.Start) {
+func (w *world) startSnapshot(c *claim, a steps.Start) {
 	w.must(a.Task.Kind == moverapi.Prepare || a.Task.Kind == moverapi.Pass, "the mover at a snapshot does %s", a.Task.Kind)
 	w.must(a.Task.Kind == moverapi.Prepare || string(a.Task.Expect) == string(snapshotOf(a.Claim)),
 		"it is not told what it must see: %s", a.Task.Expect)
@@ -799,7 +800,7 @@ func (w *world) snapshotLives(i int, c *claim, chance func(int) bool) {
 		s.stuck = s.stuck || !s.ready && chance(2)
 		if at.mover.Running && chance(3) {
 			w.log = append(w.log, "the mover at the snapshot dies")
-			at.mover = decide.Mover{Exists: true, Ended: true}
+			at.mover = steps.Mover{Exists: true, Ended: true}
 		}
 		if at.backing != nil && chance(1) {
 			w.log = append(w.log, "somebody deletes the claim made of a snapshot")

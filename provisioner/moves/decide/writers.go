@@ -10,26 +10,27 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 )
 
 // recordUsers is the step that records which pods use the claims, on which nodes, and with
 // which SELinux level; false if that is recorded.
-func recordUsers(o Observation) (Step, bool) {
+func recordUsers(o steps.Observation) (steps.Step, bool) {
 	next := o.Record.Clone()
 	next.Ran, next.Pods = usedNodes(o), possibleWriters(o, record.MostPods)
 	if len(next.Pods) > record.MostPods {
-		return goBack(o, fmt.Sprintf("more than %d pods use the volumes, or did so a moment ago: scale their owners down, and move again",
+		return steps.GoBack(o, fmt.Sprintf("more than %d pods use the volumes, or did so a moment ago: scale their owners down, and move again",
 			record.MostPods), record.PodsInTheWay), true
 	}
 	if known := noteLevels(o, next); known && slices.Equal(next.Ran, o.Record.Ran) && slices.Equal(next.Pods, o.Record.Pods) {
-		return Step{}, false
+		return steps.Step{}, false
 	}
-	return Step{Action: Save{Record: next}}, true
+	return steps.Step{Action: steps.Save{Record: next}}, true
 }
 
 // noteLevels adds the SELinux levels of pods to a record, for movers that are created when
 // the pods are gone; known says that the record has them already.
-func noteLevels(o Observation, next *record.Record) (known bool) {
+func noteLevels(o steps.Observation, next *record.Record) (known bool) {
 	known = true
 	for i, claim := range o.Claims {
 		if has := &next.Claims[i].Level; len(claim.Levels) > 0 && !slices.Contains(claim.Levels, *has) {
@@ -43,7 +44,7 @@ func noteLevels(o Observation, next *record.Record) (known bool) {
 // usedNodes returns the nodes on which pods use the claims. A node stays after its pods are
 // gone until it is known to be ready or gone: a force-deleted pod may still run on a node
 // that does not answer.
-func usedNodes(o Observation) []record.Node {
+func usedNodes(o steps.Observation) []record.Node {
 	if o.Source.Unusable != "" {
 		return o.Record.Ran
 	}
@@ -63,7 +64,7 @@ func usedNodes(o Observation) []record.Node {
 // to end is included: if it was force-deleted, its node runs it for its grace period after
 // it has learned of that, and the time counts only while the node is ready. Of pods that
 // the record does not have yet, only as many are returned as there is room for.
-func possibleWriters(o Observation, room int) []record.Pod {
+func possibleWriters(o steps.Observation, room int) []record.Pod {
 	want, known := slices.Clone(o.Writers), uidSet(o.Writers)
 	for i, pod := range slices.Concat(o.Record.Pods, o.Unended) {
 		if i >= len(o.Record.Pods) && len(want) >= room {
@@ -91,7 +92,7 @@ func possibleWriters(o Observation, room int) []record.Pod {
 }
 
 // runsUntil is when a pod that is gone has certainly ended.
-func runsUntil(o Observation, pod record.Pod) time.Time {
+func runsUntil(o steps.Observation, pod record.Pod) time.Time {
 	return pod.Gone.Add(time.Duration(pod.Grace)*time.Second + o.Margin)
 }
 
@@ -105,14 +106,15 @@ func uidSet(pods []record.Pod) map[types.UID]bool {
 
 // awaitNodes waits while it is unknown what runs on a node on which the claims were used,
 // or while a pod that is gone may still run; false if neither is the case.
-func awaitNodes(o Observation) (Step, bool) {
+func awaitNodes(o steps.Observation) (steps.Step, bool) {
 	on := slices.Clone(o.Record.Ran)
 	for _, pod := range goneWriters(o) {
 		on = append(on, pod.On())
 	}
 	for _, node := range on {
 		if why := o.Nodes[node].Why; why != "" {
-			return waitForHelp(NodeAway, soon, fmt.Sprintf("waiting until it is known that nobody writes on node %s of %s, where a pod used "+
+			return steps.WaitForHelp(steps.NodeAway, steps.Soon, fmt.Sprintf("waiting until it is known that nobody writes on node %s of %s, "+
+					"where a pod used "+
 					"the volume: %s; "+
 					"bring it back, or once it is surely off delete the Node or taint it node.kubernetes.io/out-of-service", node.Name, node.Cluster,
 					why)),
@@ -122,17 +124,26 @@ func awaitNodes(o Observation) (Step, bool) {
 	return awaitGracePeriods(o)
 }
 
+// awaitGoneWriters is awaitNodes for a move that has not stopped any pod yet: it waits only if
+// pods that are gone may still write.
+func awaitGoneWriters(o steps.Observation) (steps.Step, bool) {
+	if len(goneWriters(o)) == 0 {
+		return steps.Step{}, false
+	}
+	return awaitNodes(o)
+}
+
 // goneWriters returns the pods that are gone and may still write.
-func goneWriters(o Observation) []record.Pod {
+func goneWriters(o steps.Observation) []record.Pod {
 	there := uidSet(o.Writers)
 	return slices.DeleteFunc(possibleWriters(o, math.MaxInt), func(pod record.Pod) bool { return there[pod.UID] })
 }
 
 // awaitGracePeriods waits while pods that are gone may still run; false if none may.
-func awaitGracePeriods(o Observation) (Step, bool) {
+func awaitGracePeriods(o steps.Observation) (steps.Step, bool) {
 	left := goneWriters(o)
 	if len(left) == 0 {
-		return Step{}, false
+		return steps.Step{}, false
 	}
 	last := slices.MaxFunc(left, func(a, b record.Pod) int { return runsUntil(o, a).Compare(runsUntil(o, b)) })
 	say := fmt.Sprintf("waiting until %s for pod %s, which may still write on node %s%s: it was deleted by force, or nobody saw it end, and "+
@@ -141,7 +152,7 @@ func awaitGracePeriods(o Observation) (Step, bool) {
 	if more := len(left) - 1; more > 0 {
 		say += fmt.Sprintf(" (other pods like it: %d)", more)
 	}
-	return wait(soon, say), true
+	return steps.Wait(steps.Soon, say), true
 }
 
 // inCluster names the remote cluster of a pod in a sentence.

@@ -14,6 +14,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 )
 
 // runsAtHome is a pod of a claim in a record.
@@ -21,7 +22,7 @@ var runsAtHome = record.Pod{UID: "p1", Name: "db-0", Node: homeNode.Name, Grace:
 
 // forcedIn returns the observation in a phase after a pod of the record has gone without
 // being observed to end, and after the step for that was taken.
-func forcedIn(t *testing.T, phase v1alpha1.MovePhase) decide.Observation {
+func forcedIn(t *testing.T, phase v1alpha1.MovePhase) steps.Observation {
 	t.Helper()
 	o := in(phase)
 	o.Margin = time.Minute
@@ -76,14 +77,14 @@ func TestAPodThatWasDeletedByForceMayWriteForItsGracePeriod(t *testing.T) {
 func TestTheTimeOfAPodThatIsGoneCountsOnlyWhileItsNodeIsReady(t *testing.T) {
 	o := forcedIn(t, v1alpha1.MoveFence)
 	o.Now = o.Now.Add(80 * time.Second)
-	o.Nodes = map[record.Node]decide.Absence{homeNode: {Why: "the node is not ready"}}
+	o.Nodes = map[record.Node]steps.Absence{homeNode: {Why: "the node is not ready"}}
 	step := decide.Next(o)
 	require.Equal(t, "Save", step.Verb())
 	require.True(t, step.Saved().Pods[0].Gone.IsZero())
 	o.Record = step.Saved()
 	o.Now = o.Now.Add(time.Hour)
 	assert.Contains(t, decide.Next(o).Say, "nobody writes on node home-1")
-	assert.Equal(t, decide.NodeAway, decide.Next(o).Need)
+	assert.Equal(t, steps.NodeAway, decide.Next(o).Need)
 
 	o.Nodes = nil
 	step = decide.Next(o)
@@ -110,20 +111,20 @@ func TestAPodOfARemoteClusterIsRememberedToo(t *testing.T) {
 	require.Equal(t, o.Now, step.Saved().Pods[0].Gone)
 	o.Record = step.Saved()
 	assert.Contains(t, decide.Next(o).Say, "pod db-0, which may still write on node west-1 of west")
-	o.Nodes = map[record.Node]decide.Absence{there: {Why: "the node is not ready"}}
+	o.Nodes = map[record.Node]steps.Absence{there: {Why: "the node is not ready"}}
 	o.Record = decide.Next(o).Saved()
 	assert.True(t, o.Record.Pods[0].Gone.IsZero())
 	assert.Contains(t, decide.Next(o).Say, "nobody writes on node west-1 of west")
-	o.Nodes = map[record.Node]decide.Absence{there: {Off: true}}
+	o.Nodes = map[record.Node]steps.Absence{there: {Off: true}}
 	o.Record = decide.Next(o).Saved()
 	assert.Empty(t, o.Record.Pods)
 	assert.Equal(t, "DeleteVolume", decide.Next(o).Verb())
 }
 
 func TestAPodThatIsKnownToHaveEndedIsNotWaitedFor(t *testing.T) {
-	for name, know := range map[string]func(*decide.Observation){
-		"it was seen to end":              func(o *decide.Observation) { o.Ended = map[types.UID]bool{"p1": true} },
-		"its node is gone or said so off": func(o *decide.Observation) { o.Nodes = map[record.Node]decide.Absence{homeNode: {Off: true}} },
+	for name, know := range map[string]func(*steps.Observation){
+		"it was seen to end":              func(o *steps.Observation) { o.Ended = map[types.UID]bool{"p1": true} },
+		"its node is gone or said so off": func(o *steps.Observation) { o.Nodes = map[record.Node]steps.Absence{homeNode: {Off: true}} },
 	} {
 		for _, noticed := range []bool{false, true} {
 			o := in(v1alpha1.MoveFence)
@@ -159,7 +160,7 @@ func TestAPodThatWasGoneBeforeItsMoveSawItIsWaitedForToo(t *testing.T) {
 func TestNothingIsStoppedWhileAPodThatIsGoneMayRun(t *testing.T) {
 	for _, offline := range []bool{false, true} {
 		o := forcedIn(t, v1alpha1.MovePreCopy)
-		running := decide.Mover{Exists: true, Running: true}
+		running := steps.Mover{Exists: true, Running: true}
 		o.Record.Claims[0].Offline = offline
 		with := single(v1alpha1.MoveFinalSync)
 		o.Claims[0].Source.Mover, o.Claims[0].Target, o.Claims[0].Copy = running, with.Claims[0].Target, with.Claims[0].Copy
@@ -246,7 +247,7 @@ func TestAMoveWaitsForANodeThatDoesNotAnswer(t *testing.T) {
 	// The pod is force-deleted while its node does not answer.
 	gone := in(v1alpha1.MoveFence)
 	gone.Record.Ran, gone.Record.Pods = step.Saved().Ran, step.Saved().Pods
-	gone.Nodes = map[record.Node]decide.Absence{node: {Why: "the node is not ready"}}
+	gone.Nodes = map[record.Node]steps.Absence{node: {Why: "the node is not ready"}}
 	waits := decide.Next(gone)
 	assert.Equal(t, "Idle", waits.Verb())
 	for _, says := range []string{"home-1", "not ready", "out-of-service"} {
@@ -263,7 +264,7 @@ func TestAMoveWaitsForANodeThatDoesNotAnswer(t *testing.T) {
 	require.Len(t, answers.Saved().Pods, 1, "but its node has only just heard that it is to end")
 	back.Record = answers.Saved()
 	assert.Equal(t, "Idle", decide.Next(back).Verb())
-	back.Nodes = map[record.Node]decide.Absence{node: {Off: true}}
+	back.Nodes = map[record.Node]steps.Absence{node: {Off: true}}
 	off := decide.Next(back)
 	require.Equal(t, "Save", off.Verb(), "it is said to be off")
 	back.Record = off.Saved()

@@ -22,8 +22,15 @@ func (r *Record) Holds() bool {
 // Busy says whether no other move may begin with the claims.
 func (r *Record) Busy() bool { return !r.Over() && !r.Freed }
 
+// WasCommitted says whether the move has been in Commit, which changes the marks of the
+// backing claims at both ends.
+func (r *Record) WasCommitted() bool { return !r.Began[v1alpha1.MoveCommit].IsZero() }
+
 // GaveUp says whether an end was given up.
 func (r *Record) GaveUp(end End) bool { return slices.Contains(r.GivenUp, end) }
+
+// ClusterOf is the cluster of an end: all claims of a move have the same.
+func (r *Record) ClusterOf(end End) string { return r.Claims[0].At(end).Ref.Cluster }
 
 // LeftBehind describes what the move has left at the ends that were given up; empty if none
 // was.

@@ -1,4 +1,9 @@
-package decide
+// Package steps has what the decision about a move is made from and what comes out of it: the
+// Observation of a move, the Step to take next with its Action, and the words in which decisions
+// write steps (Wait, GoBack, Enter, ChangeClaim, AllAtOnce). Package decide chooses the step, package
+// moves observes and takes it. The package is pure: no client, no clock. Start with observation.go,
+// then action.go has all that a move can do.
+package steps
 
 import (
 	"time"
@@ -74,69 +79,70 @@ const (
 // Needs are all needs.
 var Needs = []Need{ClusterAway, NodeAway, CopyGone, Replaced}
 
+// Intervals between observations: Often while pods cannot use the claims, Soon while a mover works,
+// Seldom while only time must pass.
 const (
-	// often is the interval between steps while pods cannot use the claims, soon while a
-	// mover works, seldom while only time must pass.
-	often  = 100 * time.Millisecond
-	soon   = time.Second
-	seldom = 5 * time.Second
+	Often  = 100 * time.Millisecond
+	Soon   = time.Second
+	Seldom = 5 * time.Second
 )
 
-// goBack is the step that begins the rollback.
-func goBack(o Observation, why string, cause record.Cause) Step {
+// GoBack is the step that begins the rollback.
+func GoBack(o Observation, why string, cause record.Cause) Step {
 	next := o.Record.Enter(v1alpha1.MoveRollBack, o.Now)
 	// The text may come from a remote cluster, and a record that is too large could not be
 	// written.
-	next.Why, next.Refused, next.Cause = brief(why), !cause.IsWished(), cause
+	next.Why, next.Refused, next.Cause = Brief(why), !cause.IsWished(), cause
 	return Step{Action: Save{Record: next}, Say: next.Why}
 }
 
-// longest is the maximum size of a text in a record, in bytes.
-const longest = 4 << 10
+// LongestText is the maximum size of a text in a record, in bytes.
+const LongestText = 4 << 10
 
-// brief shortens a text to longest.
-func brief(text string) string { return sentence.Short(text, longest) }
+// Brief shortens a text to LongestText.
+func Brief(text string) string { return sentence.Short(text, LongestText) }
 
-// enter is the step that enters a phase.
-func enter(o Observation, phase v1alpha1.MovePhase) Step {
+// Enter is the step that enters a phase.
+func Enter(o Observation, phase v1alpha1.MovePhase) Step {
 	return Step{Action: Save{Record: o.Record.Enter(phase, o.Now)}}
 }
 
-// changeClaim returns the step that records a change of one claim.
-func changeClaim(o Observation, i int, change func(*record.Claim)) Step {
+// ChangeClaim returns the step that records a change of one claim.
+func ChangeClaim(o Observation, i int, change func(*record.Claim)) Step {
 	next := o.Record.Clone()
 	change(&next.Claims[i])
 	return Step{Action: Save{Record: next}}
 }
 
-// allAtOnce is the step with all of some independent actions; false if there are none.
-func allAtOnce(actions []Action) (Step, bool) {
+// AllAtOnce is the step with all of some independent actions; false if there are none.
+func AllAtOnce(actions []Action) (Step, bool) {
 	if len(actions) == 0 {
 		return Step{}, false
 	}
 	return Step{Action: actions[0], Also: actions[1:]}, true
 }
 
-func wait(after time.Duration, say string) Step { return Step{Say: say, After: after} }
+// Wait is the step that waits for what say tells, and observes again after some time.
+func Wait(after time.Duration, say string) Step { return Step{Say: say, After: after} }
 
-// waitForHelp is wait for something that may never come without somebody's help.
-func waitForHelp(need Need, after time.Duration, say string) Step {
+// WaitForHelp is Wait for something that may never come without somebody's help.
+func WaitForHelp(need Need, after time.Duration, say string) Step {
 	return Step{Say: say, After: after, Need: need}
 }
 
-// lookOften repeats a step at the shortest interval: pods wait.
-func lookOften(step Step) Step {
-	if step.Action == nil && step.After > often {
-		step.After = often
+// LookOften repeats a step at the shortest interval: pods wait.
+func LookOften(step Step) Step {
+	if step.Action == nil && step.After > Often {
+		step.After = Often
 	}
 	return step
 }
 
-// lookOftenAtFirst is lookOften while the stop is short: a stop that has lasted long is
+// LookOftenAtFirst is LookOften while the stop is short: a stop that has lasted long is
 // hardly longer by a second, and each observation is load for the API servers.
-func lookOftenAtFirst(o Observation, step Step) Step {
+func LookOftenAtFirst(o Observation, step Step) Step {
 	if o.Now.Sub(o.Record.Down) > time.Minute {
 		return step
 	}
-	return lookOften(step)
+	return LookOften(step)
 }

@@ -1,4 +1,4 @@
-package decide
+package steps
 
 import (
 	corev1 "k8s.io/api/core/v1"
