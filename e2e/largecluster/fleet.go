@@ -19,7 +19,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/locality"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 	"github.com/lodestone-storage/lodestone/pkg/virtualvolume"
-	"github.com/lodestone-storage/lodestone/provisioner/claims/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/claims/route"
 )
 
 const (
@@ -124,7 +124,7 @@ func virtualClaim(i int) *corev1.PersistentVolumeClaim {
 func backingClaim(i int) *corev1.PersistentVolumeClaim {
 	virtual := virtualClaim(i)
 	at := place.Of(clusterOf(i), v1alpha1.SameName, types.NamespacedName{Namespace: Namespace, Name: virtual.Name}, virtual.UID)
-	claim := decide.BackingClaim(virtual, decide.Route{Cluster: clusterOf(i), Class: v1alpha1.OfferedClass{Name: realClass}}, at, HomeID)
+	claim := route.BackingClaim(virtual, route.Route{Cluster: clusterOf(i), Class: v1alpha1.OfferedClass{Name: realClass}}, at, HomeID)
 	own := meta(at.Namespace, at.Name, i, nil)
 	claim.UID, claim.CreationTimestamp, claim.ManagedFields = backingUID(i), own.CreationTimestamp, own.ManagedFields
 	claim.Finalizers = append(claim.Finalizers, "kubernetes.io/pvc-protection")

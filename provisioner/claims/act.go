@@ -24,6 +24,8 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 	"github.com/lodestone-storage/lodestone/pkg/virtualvolume"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/claims/route"
+	"github.com/lodestone-storage/lodestone/provisioner/claims/steps"
 )
 
 const (
@@ -39,7 +41,7 @@ const (
 
 // act takes a step. It need not know whether a failed request took effect: the next
 // observation shows it.
-func (f *Controller) act(ctx context.Context, o decide.Observation, step decide.Step) outcome {
+func (f *Controller) act(ctx context.Context, o steps.Observation, step steps.Step) outcome {
 	switch a := step.Action.(type) {
 	case nil:
 		if o.Claim == nil && o.Volume == nil && len(o.Backings) == 0 {
@@ -48,7 +50,7 @@ func (f *Controller) act(ctx context.Context, o decide.Observation, step decide.
 			f.conditionWrites.drop(o.UID)
 		}
 		return outcome{}
-	case decide.RecordCluster:
+	case steps.RecordCluster:
 		err := f.patchClaim(ctx, o.Claim, map[string]any{keys.Routed: a.To})
 		if err == nil {
 			// The request for the earlier annotation is accounted for; none was sent for
@@ -56,60 +58,60 @@ func (f *Controller) act(ctx context.Context, o decide.Observation, step decide.
 			f.memory.setUnsent(o.UID, true)
 		}
 		return outcome{err: err}
-	case decide.CreateBacking:
+	case steps.CreateBacking:
 		return f.createBacking(ctx, o, a)
-	case decide.CreateVolume:
+	case steps.CreateVolume:
 		claim := o.UID // The publisher keeps the function, which must not keep all that was observed.
 		f.Publisher.Publish(o.Claim, func() *corev1.PersistentVolume { return f.publishable(claim) })
 		f.enqueueSiblings(o)
 		return outcome{}
-	case decide.MarkPublished:
+	case steps.MarkPublished:
 		return outcome{err: f.markPublished(ctx, o, a)}
-	case decide.RemoveBacking:
+	case steps.RemoveBacking:
 		err := f.removeBacking(ctx, o, a)
 		if err == nil && a.Refusal != nil {
 			err = f.reschedule(ctx, o, a.Refusal)
 			f.enqueueSiblings(o)
 		}
 		return outcome{err: err}
-	case decide.Reschedule:
+	case steps.Reschedule:
 		err := f.reschedule(ctx, o, a.Refusal)
 		f.enqueueSiblings(o)
 		return outcome{err: err}
-	case decide.RequeuePods:
+	case steps.RequeuePods:
 		return outcome{err: f.requeuePods(ctx, o)}
-	case decide.ReleaseBacking:
+	case steps.ReleaseBacking:
 		return outcome{err: f.releaseBacking(ctx, o, a)}
-	case decide.ConfirmGone:
+	case steps.ConfirmGone:
 		return f.confirmGone(ctx, o, a)
-	case decide.FinishVolume:
+	case steps.FinishVolume:
 		f.Publisher.Finish(o.Volume)
 		return outcome{}
-	case decide.UpdateVolume:
+	case steps.UpdateVolume:
 		f.spend(o, a.Backing)
 		return outcome{err: f.updateVolume(ctx, o, a)}
-	case decide.ExpandBacking:
+	case steps.ExpandBacking:
 		return f.expandBacking(ctx, o, a)
-	case decide.UpdateClaimStatus:
+	case steps.UpdateClaimStatus:
 		f.spend(o, a.Backing)
 		return outcome{err: f.updateClaimStatus(ctx, o, a)}
-	case decide.MarkFixedSize:
+	case steps.MarkFixedSize:
 		return outcome{err: f.patchClaim(ctx, o.Claim, map[string]any{keys.FixedSize: orNil(a.Why)})}
-	case decide.ModifyBacking:
+	case steps.ModifyBacking:
 		return f.modifyBacking(ctx, o, a)
-	case decide.SyncMetadata:
+	case steps.SyncMetadata:
 		return outcome{err: f.syncMetadata(ctx, o, a)}
-	case decide.MakeStandIn:
+	case steps.MakeStandIn:
 		return outcome{err: f.makeStandIn(ctx, o, a)}
-	case decide.RemoveStandIn:
+	case steps.RemoveStandIn:
 		return outcome{err: f.removeStandIn(ctx, a)}
-	case decide.RecordSource:
+	case steps.RecordSource:
 		return outcome{err: f.patchClaim(ctx, o.Claim, map[string]any{keys.SourceCluster: orNil(a.In)})}
-	case decide.ReadEvents:
+	case steps.ReadEvents:
 		return f.readEvents(ctx, o, a)
-	case decide.ShowTrouble:
+	case steps.ShowTrouble:
 		return f.showTrouble(ctx, o, a, step)
-	case decide.HealBacking:
+	case steps.HealBacking:
 		return outcome{err: f.healBacking(ctx, o, a), after: safetyNet}
 	}
 	return outcome{err: fmt.Errorf("nobody takes step %s", step.Verb())}
@@ -125,7 +127,7 @@ func orNil(text string) any {
 }
 
 // spend counts a write at home of what a remote cluster reports against the claim's budget.
-func (f *Controller) spend(o decide.Observation, of decide.Backing) {
+func (f *Controller) spend(o steps.Observation, of steps.Backing) {
 	if of.Cluster != keys.Home {
 		f.memory.spend(o.UID, o.Now)
 	}
@@ -147,7 +149,7 @@ func (f *Controller) client(cluster string) (kubernetes.Interface, error) {
 }
 
 // markPublished records that a backing claim has, or is about to have, a virtual volume.
-func (f *Controller) markPublished(ctx context.Context, o decide.Observation, a decide.MarkPublished) error {
+func (f *Controller) markPublished(ctx context.Context, o steps.Observation, a steps.MarkPublished) error {
 	client, err := f.client(a.Backing.Cluster)
 	if err != nil {
 		return err
@@ -170,7 +172,7 @@ func (f *Controller) markPublished(ctx context.Context, o decide.Observation, a 
 // reschedule removes the selected node from a claim, so that kube-scheduler chooses again,
 // and records the refusal. It is one write, because each write of a claim makes the next
 // write of a stale copy fail.
-func (f *Controller) reschedule(ctx context.Context, o decide.Observation, refused *decide.Refusal) error {
+func (f *Controller) reschedule(ctx context.Context, o steps.Observation, refused *steps.Refusal) error {
 	changes := map[string]any{keys.SelectedNode: nil, keys.Routed: nil}
 	if refused != nil {
 		list := refusal.Add(refusal.Decode(o.Claim.Annotations[keys.Refused]), refusal.Refusal{
@@ -190,7 +192,7 @@ func (f *Controller) reschedule(ctx context.Context, o decide.Observation, refus
 // volume's name, its size, and whether it has the attributes that the virtual claim
 // requests; the size only of a volume that no driver at home manages, the attributes only
 // of a volume with its data in a remote cluster.
-func (f *Controller) updateVolume(ctx context.Context, o decide.Observation, a decide.UpdateVolume) error {
+func (f *Controller) updateVolume(ctx context.Context, o steps.Observation, a steps.UpdateVolume) error {
 	metadata, spec := map[string]any{"uid": o.Volume.UID}, map[string]any{}
 	annotations := map[string]any{}
 	if decide.Unmarked(o.Volume, a.Backing) {
@@ -221,7 +223,7 @@ func (f *Controller) updateVolume(ctx context.Context, o decide.Observation, a d
 // is the last check before package pvcontroller creates the volume.
 func (f *Controller) publishable(uid types.UID) *corev1.PersistentVolume {
 	o := f.observe(uid, true)
-	a, may := decide.Next(o).Action.(decide.CreateVolume)
+	a, may := decide.Next(o).Action.(steps.CreateVolume)
 	if !may {
 		// Retry shortly after, once HandedOut is false again.
 		f.queue.AddAfter(uid, time.Second/5)
@@ -236,7 +238,7 @@ func (f *Controller) publishable(uid types.UID) *corev1.PersistentVolume {
 		Cluster: a.Route.Cluster, ClusterUID: a.Backing.ClusterUID, Backing: a.Backing.Claim, Real: a.Backing.Volume,
 	})
 	if err != nil {
-		f.event(o, &decide.Message{Warning: true, Reason: "CannotPublish", Text: err.Error()})
+		f.event(o, &steps.Message{Warning: true, Reason: "CannotPublish", Text: err.Error()})
 		return nil
 	}
 	// Until the API server sets its own time, this one shows for how long storing the
@@ -272,7 +274,7 @@ func (f *Controller) patchClaim(ctx context.Context, claim *corev1.PersistentVol
 
 // requeuePods removes refusals that no longer apply and writes the claim, so that
 // kube-scheduler retries the pods that wait for it.
-func (f *Controller) requeuePods(ctx context.Context, o decide.Observation) error {
+func (f *Controller) requeuePods(ctx context.Context, o steps.Observation) error {
 	hold := slices.DeleteFunc(refusal.Active(refusal.Decode(o.Claim.Annotations[keys.Refused]), o.Now), func(r refusal.Refusal) bool {
 		return decide.Outlived(o, r)
 	})
@@ -332,7 +334,7 @@ func (f *Controller) probe(cluster string) {
 
 // event writes an event on the claim, or on the volume if the claim is gone. The same event
 // is not repeated for tellAgain.
-func (f *Controller) event(o decide.Observation, m *decide.Message) {
+func (f *Controller) event(o steps.Observation, m *steps.Message) {
 	if m == nil {
 		return
 	}
@@ -357,7 +359,7 @@ func (f *Controller) event(o decide.Observation, m *decide.Message) {
 
 // failureEvent writes an event for a step that keeps failing. Errors that go away by
 // themselves, such as conflicts, get none.
-func (f *Controller) failureEvent(o decide.Observation, step decide.Step, err error) {
+func (f *Controller) failureEvent(o steps.Observation, step steps.Step, err error) {
 	if f.queue.NumRequeues(o.UID) < 5 || errors.Is(err, errChanged) {
 		return
 	}
@@ -367,11 +369,11 @@ func (f *Controller) failureEvent(o decide.Observation, step decide.Step, err er
 			"wrong, otherwise bind those of deploy/remote-volumes; if it is being deleted and cannot be given them, its administrator must take "+
 			"finalizer %s off the claim", keys.BackingFinalizer)
 	}
-	f.event(o, &decide.Message{Warning: true, Reason: step.Verb() + "Failed", Text: fmt.Sprintf("%v; it is tried again%s", err, advice)})
+	f.event(o, &steps.Message{Warning: true, Reason: step.Verb() + "Failed", Text: fmt.Sprintf("%v; it is tried again%s", err, advice)})
 }
 
 // createBacking creates the backing claim of a route and classifies the answer.
-func (f *Controller) createBacking(ctx context.Context, o decide.Observation, a decide.CreateBacking) outcome {
+func (f *Controller) createBacking(ctx context.Context, o steps.Observation, a steps.CreateBacking) outcome {
 	id := a.Route.Cluster
 	client, err := f.client(id)
 	if err != nil {
@@ -399,7 +401,7 @@ func (f *Controller) createBacking(ctx context.Context, o decide.Observation, a 
 	}
 	wasUnsent := f.memory.of(o.UID).unsent
 	f.memory.setUnsent(o.UID, false)
-	claim := decide.BackingClaim(o.Claim, a.Route, at, f.Place.HomeID)
+	claim := route.BackingClaim(o.Claim, a.Route, at, f.Place.HomeID)
 	if class, err := virtualclass.Parse(o.Class); err == nil {
 		backing.Carry(claim, o.Claim, class)
 	}
@@ -430,11 +432,11 @@ func (f *Controller) createBacking(ctx context.Context, o decide.Observation, a 
 
 // refusedBeforeCreate says why the cluster of a route cannot take the backing claim, as far
 // as that can be checked only right before it is created; nil if it can.
-func (f *Controller) refusedBeforeCreate(ctx context.Context, client kubernetes.Interface, o decide.Observation, a decide.CreateBacking,
-	at types.NamespacedName) (*decide.Refusal, error) {
+func (f *Controller) refusedBeforeCreate(ctx context.Context, client kubernetes.Interface, o steps.Observation, a steps.CreateBacking,
+	at types.NamespacedName) (*steps.Refusal, error) {
 	if source := a.Route.Source; source.Name != "" && source.Namespace != at.Namespace {
 		// The RemoteCluster's namespace mapping has changed since the source was created.
-		return &decide.Refusal{Cluster: a.Route.Cluster, Reason: "SourceInOtherNamespace", Message: fmt.Sprintf(
+		return &steps.Refusal{Cluster: a.Route.Cluster, Reason: "SourceInOtherNamespace", Message: fmt.Sprintf(
 			"real claim %s, which this one is to be a copy of, is not in namespace %s of cluster %s, where the copy would be: copy the "+
 				"data with a pod", source, at.Namespace, a.Route.Cluster)}, nil
 	}
@@ -445,7 +447,7 @@ func (f *Controller) refusedBeforeCreate(ctx context.Context, client kubernetes.
 // claim requests; nil if it can, or if the claim requests none. driver is empty if it is
 // not known.
 func (f *Controller) checkAttributes(ctx context.Context, client kubernetes.Interface, cluster string, claim *corev1.PersistentVolumeClaim,
-	driver string) (*decide.Refusal, error) {
+	driver string) (*steps.Refusal, error) {
 	name := backing.Attributes(claim)
 	if name == "" {
 		return nil, nil
@@ -454,8 +456,8 @@ func (f *Controller) checkAttributes(ctx context.Context, client kubernetes.Inte
 	if cluster == keys.Home {
 		place = "the home cluster"
 	}
-	refuse := func(text string, details ...any) (*decide.Refusal, error) {
-		return &decide.Refusal{Cluster: cluster, Reason: "NoAttributesClass", Message: fmt.Sprintf(text, details...)}, nil
+	refuse := func(text string, details ...any) (*steps.Refusal, error) {
+		return &steps.Refusal{Cluster: cluster, Reason: "NoAttributesClass", Message: fmt.Sprintf(text, details...)}, nil
 	}
 	class, err := client.StorageV1().VolumeAttributesClasses().Get(ctx, name, metav1.GetOptions{})
 	switch {
@@ -474,8 +476,8 @@ func (f *Controller) checkAttributes(ctx context.Context, client kubernetes.Inte
 }
 
 // refuse reschedules a claim without a backing claim.
-func (f *Controller) refuse(ctx context.Context, o decide.Observation, refused *decide.Refusal) outcome {
-	f.event(o, &decide.Message{Warning: true, Reason: refused.Reason, Text: refused.Message})
+func (f *Controller) refuse(ctx context.Context, o steps.Observation, refused *steps.Refusal) outcome {
+	f.event(o, &steps.Message{Warning: true, Reason: refused.Reason, Text: refused.Message})
 	err := f.reschedule(ctx, o, refused)
 	f.enqueueSiblings(o)
 	return outcome{err: err}
@@ -485,7 +487,7 @@ func (f *Controller) refuse(ctx context.Context, o decide.Observation, refused *
 // (all fields empty), it certainly does not exist and the cluster refuses it, or the
 // outcome is unknown.
 type createResult struct {
-	refusal *decide.Refusal
+	refusal *steps.Refusal
 	retry   error
 	// unsent is true if the request certainly never left this process.
 	unsent bool
@@ -505,7 +507,7 @@ func sortCreateError(err error, cluster string, at types.NamespacedName, in name
 		place = "the home cluster"
 	}
 	refuse := func(reason, text string) createResult {
-		return createResult{refusal: &decide.Refusal{Cluster: cluster, Reason: reason, Message: text}}
+		return createResult{refusal: &steps.Refusal{Cluster: cluster, Reason: reason, Message: text}}
 	}
 	detail := ""
 	var status apierrors.APIStatus
@@ -569,7 +571,7 @@ var (
 )
 
 // examineExisting reads the claim that already has the name of a backing claim.
-func (f *Controller) examineExisting(ctx context.Context, client kubernetes.Interface, o decide.Observation,
+func (f *Controller) examineExisting(ctx context.Context, client kubernetes.Interface, o steps.Observation,
 	at types.NamespacedName) error {
 	have, err := client.CoreV1().PersistentVolumeClaims(at.Namespace).Get(ctx, at.Name, metav1.GetOptions{})
 	switch {

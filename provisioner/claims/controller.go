@@ -29,7 +29,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/controller"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/provisioner/claims/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/claims/steps"
 	"github.com/lodestone-storage/lodestone/provisioner/home"
 	"github.com/lodestone-storage/lodestone/provisioner/remote"
 )
@@ -151,7 +151,7 @@ func (f *Controller) next(ctx, work context.Context) bool {
 }
 
 // actWhenSlotFree takes a step in a remote cluster once one of its request slots is free.
-func (f *Controller) actWhenSlotFree(ctx, work context.Context, o decide.Observation, step decide.Step) {
+func (f *Controller) actWhenSlotFree(ctx, work context.Context, o steps.Observation, step steps.Step) {
 	pool := f.slotsOf(step.Cluster())
 	select {
 	case pool <- struct{}{}:
@@ -210,7 +210,7 @@ func (f *Controller) requeue(uid types.UID, result outcome) {
 }
 
 // perform takes a step and writes its event.
-func (f *Controller) perform(ctx context.Context, o decide.Observation, step decide.Step) outcome {
+func (f *Controller) perform(ctx context.Context, o steps.Observation, step steps.Step) outcome {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	logger := klog.FromContext(ctx).WithValues("claimUID", o.UID)

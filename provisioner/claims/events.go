@@ -19,6 +19,8 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/claims/route"
+	"github.com/lodestone-storage/lodestone/provisioner/claims/steps"
 	"github.com/lodestone-storage/lodestone/provisioner/nodeaccess"
 )
 
@@ -385,7 +387,7 @@ func (f *Controller) RemoteSnapshotChanged(_ string, s *volumesnapshot.Snapshot)
 // and when that changed.
 func (f *Controller) SnapshotsFound() {
 	for _, claim := range f.Sources.Waiting() {
-		if decide.SnapshotOf(claim) != "" {
+		if route.SnapshotOf(claim) != "" {
 			f.Enqueue(claim.UID)
 		}
 	}
@@ -393,7 +395,7 @@ func (f *Controller) SnapshotsFound() {
 
 // enqueueSiblings queues the other claims of the same pods: they wait for this one, or must
 // now go elsewhere with it.
-func (f *Controller) enqueueSiblings(o decide.Observation) {
+func (f *Controller) enqueueSiblings(o steps.Observation) {
 	if o.Claim == nil {
 		return
 	}

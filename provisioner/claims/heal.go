@@ -12,43 +12,43 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/provisioner/claims/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/claims/steps"
 )
 
 // healBacking takes one step to replace a backing claim at home that somebody deleted. Each
 // write fails if its object has changed since it was observed.
-func (f *Controller) healBacking(ctx context.Context, o decide.Observation, a decide.HealBacking) error {
+func (f *Controller) healBacking(ctx context.Context, o steps.Observation, a steps.HealBacking) error {
 	real := a.Backing.Volume
 	switch a.Cure {
-	case decide.Begin:
+	case steps.Begin:
 		return f.annotateVolume(ctx, o.Volume, map[string]any{keys.Healing: string(real.Spec.PersistentVolumeReclaimPolicy)})
-	case decide.Retain:
+	case steps.Retain:
 		return f.changeReal(ctx, real, map[string]any{"persistentVolumeReclaimPolicy": corev1.PersistentVolumeReclaimRetain})
-	case decide.LetGo:
+	case steps.LetGo:
 		if err := f.retained(ctx, real, a.Ref); err != nil {
 			return err
 		}
 		return f.deleteBacking(ctx, o.UID, a.Backing, "")
-	case decide.Free:
+	case steps.Free:
 		if err := f.free(ctx, a.Ref); err != nil {
 			return err
 		}
 		return f.changeReal(ctx, real, map[string]any{"claimRef": map[string]any{"uid": nil, "resourceVersion": nil}})
-	case decide.Rebuild:
+	case steps.Rebuild:
 		return f.rebuild(ctx, o, a)
-	case decide.Adopt:
+	case steps.Adopt:
 		ref := backing.RefTo(a.Ref.Cluster, a.Backing.Claim)
 		return f.annotateVolume(ctx, o.Volume, map[string]any{keys.Backing: ref.String()})
-	case decide.Restore:
+	case steps.Restore:
 		if err := f.holds(ctx, real, a.Ref); err != nil {
 			return err
 		}
 		return f.changeReal(ctx, real, map[string]any{"persistentVolumeReclaimPolicy": o.Volume.Annotations[keys.Healing]})
-	case decide.End:
+	case steps.End:
 		if err := f.annotateVolume(ctx, o.Volume, map[string]any{keys.Healing: nil}); err != nil {
 			return err
 		}
-		f.event(o, &decide.Message{Reason: "BackingHealed", Text: fmt.Sprintf("real claim %s was made anew and has its volume %s with all data",
+		f.event(o, &steps.Message{Reason: "BackingHealed", Text: fmt.Sprintf("real claim %s was made anew and has its volume %s with all data",
 			a.Ref.Key(), real.Name)})
 	}
 	return nil
@@ -95,7 +95,7 @@ func (f *Controller) free(ctx context.Context, ref backing.Ref) error {
 }
 
 // rebuild creates the new claim.
-func (f *Controller) rebuild(ctx context.Context, o decide.Observation, a decide.HealBacking) error {
+func (f *Controller) rebuild(ctx context.Context, o steps.Observation, a steps.HealBacking) error {
 	twin := backing.Again(o.Volume, a.Backing.Volume, a.Ref.Key(), f.Place.HomeID)
 	made, err := f.Client.CoreV1().PersistentVolumeClaims(twin.Namespace).Create(ctx, twin, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {

@@ -23,6 +23,8 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/claims/route"
+	"github.com/lodestone-storage/lodestone/provisioner/claims/steps"
 )
 
 // patientWorld is a home cluster in which somebody has deleted a twin, with the reactions
@@ -120,13 +122,13 @@ func (w *patientWorld) live() {
 	require.NoError(w.t, w.Tracker().Update(volumes, real, ""))
 }
 
-func (w *patientWorld) observe() decide.Observation {
-	o := decide.Observation{Now: time.Now(), UID: healedClaim, Volume: w.volume("pvc-c1"), Real: w.volume("real"),
-		Cluster: func(string) decide.Cluster {
-			return decide.Cluster{Usable: true, Seen: true, ClusterClasses: decide.ClusterClasses{Known: true}}
+func (w *patientWorld) observe() steps.Observation {
+	o := steps.Observation{Now: time.Now(), UID: healedClaim, Volume: w.volume("pvc-c1"), Real: w.volume("real"),
+		Cluster: func(string) steps.Cluster {
+			return steps.Cluster{Usable: true, Seen: true, ClusterClasses: route.ClusterClasses{Known: true}}
 		}}
 	if twin := w.twin(); twin != nil {
-		b := decide.Backing{Cluster: keys.Home, Claim: twin}
+		b := steps.Backing{Cluster: keys.Home, Claim: twin}
 		if o.Real.Spec.ClaimRef.UID == twin.UID {
 			b.Volume = o.Real
 		}
@@ -154,7 +156,7 @@ func (w *patientWorld) treat(prompt bool) error {
 		}
 		idle = 0
 		require.Equal(w.t, "Heal", step.Verb())
-		if err := f.healBacking(w.t.Context(), o, step.Action.(decide.HealBacking)); err != nil {
+		if err := f.healBacking(w.t.Context(), o, step.Action.(steps.HealBacking)); err != nil {
 			return err
 		}
 		if prompt {
@@ -211,14 +213,14 @@ func TestATwinThatSomebodyDeletedIsMadeAnewWhereverTheProvisionerEnds(t *testing
 
 // Caches may be stale, so the API server decides.
 func TestHealingAsksBeforeWhatCannotBeUndone(t *testing.T) {
-	for cure, spoil := range map[decide.Cure]func(o *decide.Observation){
-		decide.LetGo: func(o *decide.Observation) {
+	for cure, spoil := range map[steps.Cure]func(o *steps.Observation){
+		steps.LetGo: func(o *steps.Observation) {
 			o.Real.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
 		},
-		decide.Free: func(o *decide.Observation) {
+		steps.Free: func(o *steps.Observation) {
 			o.Real.Spec.PersistentVolumeReclaimPolicy, o.Backings = corev1.PersistentVolumeReclaimRetain, nil
 		},
-		decide.Restore: func(o *decide.Observation) {
+		steps.Restore: func(o *steps.Observation) {
 			o.Real.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
 			o.Backings[0].Claim.DeletionTimestamp = nil
 		},
@@ -228,7 +230,7 @@ func TestHealingAsksBeforeWhatCannotBeUndone(t *testing.T) {
 			o := w.observe()
 			o.Volume.Annotations[keys.Healing] = "Delete"
 			spoil(&o)
-			step, _ := decide.Next(o).Action.(decide.HealBacking)
+			step, _ := decide.Next(o).Action.(steps.HealBacking)
 			require.Equal(t, cure, step.Cure)
 			before := fmt.Sprint(w.twin(), w.volume("real"))
 			f := New(Config{Client: w, Place: backing.Place{HomeID: "here", StorageNamespace: storage}})

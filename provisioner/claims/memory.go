@@ -13,7 +13,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/sentence"
-	"github.com/lodestone-storage/lodestone/provisioner/claims/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/claims/steps"
 	"github.com/lodestone-storage/lodestone/provisioner/remote"
 )
 
@@ -58,7 +58,7 @@ type facts struct {
 	lasting [lastings]*noted
 
 	refusedSize       *refusedSize
-	refusedAttributes *decide.RefusedAttributes
+	refusedAttributes *steps.RefusedAttributes
 	lastWarning       *lastWarning
 	budget            *budget
 }
@@ -374,13 +374,13 @@ func (m *memory) quietUntil(claim types.UID, now time.Time) (until time.Time) {
 
 // refusedSize is a size that was refused, and until when it is not requested again.
 type refusedSize struct {
-	decide.RefusedSize
+	steps.RefusedSize
 	pause time.Duration
 }
 
 // setRefusedSize records the size that was refused for a claim and when it may be requested
 // again; nil drops it.
-func (m *memory) setRefusedSize(claim types.UID, size *decide.RefusedSize, now time.Time) {
+func (m *memory) setRefusedSize(claim types.UID, size *steps.RefusedSize, now time.Time) {
 	m.update(claim, func(r *remembered) {
 		before := r.refusedSize
 		if r.refusedSize = nil; size == nil {
@@ -396,7 +396,7 @@ func (m *memory) setRefusedSize(claim types.UID, size *decide.RefusedSize, now t
 }
 
 // sizeRefused returns the refused size, nil once it may be requested again.
-func (f facts) sizeRefused(now time.Time) *decide.RefusedSize {
+func (f facts) sizeRefused(now time.Time) *steps.RefusedSize {
 	if f.refusedSize == nil || !now.Before(f.refusedSize.Until) {
 		return nil
 	}
@@ -404,12 +404,12 @@ func (f facts) sizeRefused(now time.Time) *decide.RefusedSize {
 }
 
 // setRefusedAttributes records attributes that were refused; nil drops them.
-func (m *memory) setRefusedAttributes(claim types.UID, refused *decide.RefusedAttributes) {
+func (m *memory) setRefusedAttributes(claim types.UID, refused *steps.RefusedAttributes) {
 	m.update(claim, func(r *remembered) { r.refusedAttributes = refused })
 }
 
 // attributesRefused returns the attributes that were refused recently, nil for none.
-func (f facts) attributesRefused(now time.Time) *decide.RefusedAttributes {
+func (f facts) attributesRefused(now time.Time) *steps.RefusedAttributes {
 	if f.refusedAttributes == nil || !now.Before(f.refusedAttributes.Until) {
 		return nil
 	}
@@ -419,14 +419,14 @@ func (f facts) attributesRefused(now time.Time) *decide.RefusedAttributes {
 // lastWarning is the last warning event of a claim's backing claim, and when events are
 // read again.
 type lastWarning struct {
-	decide.LastWarning
+	steps.LastWarning
 	pause time.Duration
 }
 
 // warningOf returns the last warning about a backing claim, for changing.
 func (r *remembered) warningOf(b types.UID) *lastWarning {
 	if r.lastWarning == nil || r.lastWarning.Backing != b {
-		return &lastWarning{LastWarning: decide.LastWarning{Backing: b}, pause: readEventsSoon / 2}
+		return &lastWarning{LastWarning: steps.LastWarning{Backing: b}, pause: readEventsSoon / 2}
 	}
 	last := *r.lastWarning
 	return &last
@@ -464,7 +464,7 @@ func (m *memory) dropLastWarning(claim types.UID) {
 
 // warning returns the last warning about the backing claim, nil if its events were not
 // read.
-func (f facts) warning() *decide.LastWarning {
+func (f facts) warning() *steps.LastWarning {
 	if f.lastWarning == nil {
 		return nil
 	}

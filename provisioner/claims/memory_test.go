@@ -18,7 +18,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/provisioner/claims/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/claims/steps"
 )
 
 func TestWrittenStandsInUntilTheInformerShowsIt(t *testing.T) {
@@ -109,7 +109,7 @@ func TestARefusedSizeIsAskedForEverMoreSeldom(t *testing.T) {
 	assert.Nil(t, m.of("u1").sizeRefused(now))
 	var pauses []time.Duration
 	for range 6 {
-		m.setRefusedSize("u1", &decide.RefusedSize{Size: resource.MustParse("3Gi"), Reason: "QuotaExceeded"}, now)
+		m.setRefusedSize("u1", &steps.RefusedSize{Size: resource.MustParse("3Gi"), Reason: "QuotaExceeded"}, now)
 		kept := m.of("u1").sizeRefused(now)
 		require.NotNil(t, kept)
 		pauses = append(pauses, kept.Until.Sub(now))
@@ -119,11 +119,11 @@ func TestARefusedSizeIsAskedForEverMoreSeldom(t *testing.T) {
 	const m1 = time.Minute
 	assert.Equal(t, []time.Duration{m1, 2 * m1, 4 * m1, 8 * m1, 10 * m1, 10 * m1}, pauses)
 
-	m.setRefusedSize("u1", &decide.RefusedSize{Size: resource.MustParse("2Gi")}, now)
+	m.setRefusedSize("u1", &steps.RefusedSize{Size: resource.MustParse("2Gi")}, now)
 	assert.Equal(t, m1, m.of("u1").sizeRefused(now).Until.Sub(now), "another size begins anew")
 	m.setRefusedSize("u1", nil, now)
 	assert.Nil(t, m.of("u1").sizeRefused(now))
-	m.setRefusedSize("u1", &decide.RefusedSize{Size: resource.MustParse("2Gi")}, now)
+	m.setRefusedSize("u1", &steps.RefusedSize{Size: resource.MustParse("2Gi")}, now)
 	m.forget("u1")
 	assert.Nil(t, m.of("u1").sizeRefused(now))
 }
@@ -132,7 +132,7 @@ func TestRefusedAttributesAreKeptForAWhile(t *testing.T) {
 	gold := &storagev1.VolumeAttributesClass{ObjectMeta: metav1.ObjectMeta{Name: "gold"}, DriverName: "disk.csi.dev"}
 	b, _ := carried()
 	now := time.Now()
-	o := decide.Observation{UID: "u1", Now: now, Claim: asking("gold")}
+	o := steps.Observation{UID: "u1", Now: now, Claim: asking("gold")}
 	for name, test := range map[string]struct {
 		objects []runtime.Object
 		fails   error
@@ -153,8 +153,8 @@ func TestRefusedAttributesAreKeptForAWhile(t *testing.T) {
 				})
 			}
 			f := New(Config{Client: client})
-			f.memory.setRefusedAttributes("u1", &decide.RefusedAttributes{Attributes: "older", Until: now.Add(time.Hour)})
-			result := f.modifyBacking(t.Context(), o, decide.ModifyBacking{Backing: decide.Backing{Cluster: keys.Home, Claim: b}})
+			f.memory.setRefusedAttributes("u1", &steps.RefusedAttributes{Attributes: "older", Until: now.Add(time.Hour)})
+			result := f.modifyBacking(t.Context(), o, steps.ModifyBacking{Backing: steps.Backing{Cluster: keys.Home, Claim: b}})
 			require.NoError(t, result.err)
 			kept := f.memory.of("u1").attributesRefused(now)
 			assert.Equal(t, test.reason != "", result.again)

@@ -19,6 +19,8 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/claims/route"
+	"github.com/lodestone-storage/lodestone/provisioner/claims/steps"
 	"github.com/lodestone-storage/lodestone/provisioner/home"
 	"github.com/lodestone-storage/lodestone/provisioner/nodeaccess"
 	"github.com/lodestone-storage/lodestone/provisioner/remote"
@@ -26,10 +28,10 @@ import (
 
 // observe gathers the observation of one claim, from caches only. With publishing set the
 // volume is about to be created; then HandedOut is ignored.
-func (f *Controller) observe(uid types.UID, publishing bool) decide.Observation {
+func (f *Controller) observe(uid types.UID, publishing bool) steps.Observation {
 	now := time.Now()
 	known := f.memory.of(uid)
-	o := decide.Observation{
+	o := steps.Observation{
 		Now:       now,
 		UID:       uid,
 		Moving:    f.Held != nil && f.Held(uid),
@@ -52,8 +54,8 @@ func (f *Controller) observe(uid types.UID, publishing bool) decide.Observation 
 		o.Claim = nil
 	}
 	owners := f.owners(o)
-	view := map[string]decide.Cluster{}
-	o.Cluster = func(id string) decide.Cluster {
+	view := map[string]steps.Cluster{}
+	o.Cluster = func(id string) steps.Cluster {
 		if _, ok := view[id]; !ok {
 			namespace := ""
 			if len(owners) > 0 {
@@ -97,7 +99,7 @@ func (f *Controller) observe(uid types.UID, publishing bool) decide.Observation 
 }
 
 // observeUnbound adds what matters only while a claim has no volume.
-func (f *Controller) observeUnbound(o *decide.Observation) {
+func (f *Controller) observeUnbound(o *steps.Observation) {
 	o.Namespace = controller.Get[corev1.Namespace](f.Sources.Namespaces, o.Claim.Namespace)
 	if !virtualclass.Is(o.Class) {
 		return
@@ -113,7 +115,7 @@ func (f *Controller) observeUnbound(o *decide.Observation) {
 }
 
 // observeReal adds what matters only once there is a virtual volume.
-func (f *Controller) observeReal(o *decide.Observation) {
+func (f *Controller) observeReal(o *steps.Observation) {
 	ref, err := backing.RefOf(o.Volume)
 	name := o.Volume.Annotations[keys.BackingVolume]
 	switch {
@@ -131,11 +133,11 @@ func (f *Controller) observeReal(o *decide.Observation) {
 
 // addLastWarning adds the last warning event of a waiting backing claim, and drops it once
 // that no longer waits.
-func (f *Controller) addLastWarning(o *decide.Observation) {
+func (f *Controller) addLastWarning(o *steps.Observation) {
 	if o.LastWarning = f.memory.of(o.UID).warning(); o.LastWarning == nil {
 		return
 	}
-	waits := slices.ContainsFunc(o.Backings, func(b decide.Backing) bool {
+	waits := slices.ContainsFunc(o.Backings, func(b steps.Backing) bool {
 		return b.Claim.UID == o.LastWarning.Backing && b.Claim.Status.Phase != corev1.ClaimBound
 	})
 	if !waits {
@@ -146,7 +148,7 @@ func (f *Controller) addLastWarning(o *decide.Observation) {
 
 // addNodeAccess adds whether any node, and any ready node, is left on which the real
 // volumes of a claim can be used. That matters only once there is a virtual volume.
-func (f *Controller) addNodeAccess(o *decide.Observation) {
+func (f *Controller) addNodeAccess(o *steps.Observation) {
 	if o.Volume == nil {
 		return
 	}
@@ -166,7 +168,7 @@ func (f *Controller) addNodeAccess(o *decide.Observation) {
 
 // owners returns the key of the virtual claim, from whatever is left of it; several if only
 // the labels of backing claims are left and they differ.
-func (f *Controller) owners(o decide.Observation) []types.NamespacedName {
+func (f *Controller) owners(o steps.Observation) []types.NamespacedName {
 	switch {
 	case o.Claim != nil:
 		return []types.NamespacedName{{Namespace: o.Claim.Namespace, Name: o.Claim.Name}}
@@ -177,7 +179,7 @@ func (f *Controller) owners(o decide.Observation) []types.NamespacedName {
 }
 
 // candidates returns the clusters in which a backing claim may be.
-func (f *Controller) candidates(o decide.Observation) []string {
+func (f *Controller) candidates(o steps.Observation) []string {
 	found := map[string]bool{}
 	for _, id := range f.Clusters.IDs() {
 		found[id] = true
@@ -189,17 +191,17 @@ func (f *Controller) candidates(o decide.Observation) []string {
 }
 
 // View returns the state of a cluster for claims of a namespace.
-func (f *Controller) View(id, namespace string) decide.Cluster { return f.view(id, namespace) }
+func (f *Controller) View(id, namespace string) steps.Cluster { return f.view(id, namespace) }
 
 // view implements View.
-func (f *Controller) view(id, namespace string) decide.Cluster {
+func (f *Controller) view(id, namespace string) steps.Cluster {
 	if id == keys.Home {
-		return decide.Cluster{Usable: true, Seen: true,
-			ClusterClasses: decide.HomeClasses(controller.All[storagev1.StorageClass](f.Sources.Classes))}
+		return steps.Cluster{Usable: true, Seen: true,
+			ClusterClasses: route.HomeClasses(controller.All[storagev1.StorageClass](f.Sources.Classes))}
 	}
 	remote, cluster := f.Clusters.Object(id), f.Clusters.Get(id)
 	if remote == nil || cluster == nil {
-		return decide.Cluster{ClusterClasses: decide.ClusterClasses{Known: remote != nil}, Since: time.Now(),
+		return steps.Cluster{ClusterClasses: route.ClusterClasses{Known: remote != nil}, Since: time.Now(),
 			Message: "it is being looked at for the first time"}
 	}
 	return cluster.View(remote, f.mapped(remote, namespace))
@@ -212,7 +214,7 @@ func (f *Controller) mapped(remote *v1alpha1.RemoteCluster, namespace string) st
 // backings returns the backing claims of a claim. volume is its virtual volume, nil if it
 // has none.
 func (f *Controller) backings(uid types.UID, owners []types.NamespacedName, volume *corev1.PersistentVolume,
-	remotes []string) []decide.Backing {
+	remotes []string) []steps.Backing {
 	result := f.backingAt(nil, uid, keys.Home, f.Place.Twin(uid, volume), volume, true)
 	for _, id := range remotes {
 		remote := f.Clusters.Object(id)
@@ -228,8 +230,8 @@ func (f *Controller) backings(uid types.UID, owners []types.NamespacedName, volu
 
 // movedBackings returns the backing claims that moves created, under names of their own,
 // for a claim of which nothing is left that names them.
-func (f *Controller) movedBackings(uid types.UID, owners []types.NamespacedName, remotes []string) []decide.Backing {
-	var result []decide.Backing
+func (f *Controller) movedBackings(uid types.UID, owners []types.NamespacedName, remotes []string) []steps.Backing {
+	var result []steps.Backing
 	for _, name := range f.memory.of(uid).moved {
 		result = f.backingAt(result, uid, keys.Home, types.NamespacedName{Namespace: f.Place.StorageNamespace, Name: name}, nil, false)
 		for _, id := range remotes {
@@ -248,8 +250,8 @@ func (f *Controller) movedBackings(uid types.UID, owners []types.NamespacedName,
 
 // backingAt adds the backing claim with this key in a cluster, if it belongs to the claim;
 // written says that this process's last write may be newer than the cache.
-func (f *Controller) backingAt(found []decide.Backing, uid types.UID, id string, at types.NamespacedName, volume *corev1.PersistentVolume,
-	written bool) []decide.Backing {
+func (f *Controller) backingAt(found []steps.Backing, uid types.UID, id string, at types.NamespacedName, volume *corev1.PersistentVolume,
+	written bool) []steps.Backing {
 	var b *corev1.PersistentVolumeClaim
 	var real *corev1.PersistentVolume
 	clusterUID := ""
@@ -271,12 +273,12 @@ func (f *Controller) backingAt(found []decide.Backing, uid types.UID, id string,
 	if id == keys.Home {
 		real = remote.Bound(f.Sources.Volumes.GetStore(), b)
 	}
-	return append(found, decide.Backing{Cluster: id, ClusterUID: clusterUID, Claim: b, Volume: real})
+	return append(found, steps.Backing{Cluster: id, ClusterUID: clusterUID, Claim: b, Volume: real})
 }
 
 // siblings returns the other unbound virtual claims that every pod using the claim uses
 // too: kube-scheduler chooses one node for all of them.
-func (f *Controller) siblings(o decide.Observation) []decide.Sibling {
+func (f *Controller) siblings(o steps.Observation) []steps.Sibling {
 	self := o.Claim.Namespace + "/" + o.Claim.Name
 	var common []string
 	first := true
@@ -291,14 +293,14 @@ func (f *Controller) siblings(o decide.Observation) []decide.Sibling {
 		}
 		common = slices.DeleteFunc(common, func(name string) bool { return !slices.Contains(names, name) })
 	}
-	var result []decide.Sibling
+	var result []steps.Sibling
 	for _, name := range common {
 		claim := controller.Get[corev1.PersistentVolumeClaim](f.Sources.Claims, name)
 		if name == self || claim == nil || claim.Spec.VolumeName != "" || claim.DeletionTimestamp != nil || f.isSourceOf(o.Claim, claim) ||
 			!virtualclass.Is(controller.Get[storagev1.StorageClass](f.Sources.Classes, className(claim))) {
 			continue
 		}
-		result = append(result, decide.Sibling{Claim: claim, Ready: f.ready(claim, o.Node)})
+		result = append(result, steps.Sibling{Claim: claim, Ready: f.ready(claim, o.Node)})
 	}
 	return result
 }
@@ -316,9 +318,9 @@ func (f *Controller) ready(claim *corev1.PersistentVolumeClaim, node *corev1.Nod
 	if err != nil {
 		return false
 	}
-	to, err := decide.RouteTo(decide.RouteInput{
+	to, err := route.To(route.Input{
 		Claim: claim, Class: class, Node: node, Namespace: controller.Get[corev1.Namespace](f.Sources.Namespaces, claim.Namespace),
-		Cluster: func(id string) decide.ClusterClasses { return f.view(id, claim.Namespace).ClusterClasses },
+		Cluster: func(id string) route.ClusterClasses { return f.view(id, claim.Namespace).ClusterClasses },
 	})
 	if err != nil {
 		return false
@@ -334,16 +336,16 @@ func (f *Controller) ready(claim *corev1.PersistentVolumeClaim, node *corev1.Nod
 }
 
 // source returns the state of the claim's data source, nil if it has none.
-func (f *Controller) source(claim *corev1.PersistentVolumeClaim) *decide.Source {
+func (f *Controller) source(claim *corev1.PersistentVolumeClaim) *steps.Source {
 	if s := f.snapshot(claim); s != nil {
-		return &decide.Source{Snapshot: s}
+		return &steps.Source{Snapshot: s}
 	}
-	name, err := decide.CopyOf(claim)
+	name, err := route.CopyOf(claim)
 	if err != nil || name == "" {
 		return nil
 	}
 	owner := types.NamespacedName{Namespace: claim.Namespace, Name: name}
-	s := &decide.Source{Claim: controller.Get[corev1.PersistentVolumeClaim](f.Sources.Claims, owner.String())}
+	s := &steps.Source{Claim: controller.Get[corev1.PersistentVolumeClaim](f.Sources.Claims, owner.String())}
 	if s.Claim == nil {
 		return s
 	}
@@ -376,7 +378,7 @@ func (f *Controller) notVirtual(claim *corev1.PersistentVolumeClaim) bool {
 func (f *Controller) isSourceOf(claim, of *corev1.PersistentVolumeClaim) bool {
 	const generations = 8
 	for range generations {
-		name, err := decide.CopyOf(of)
+		name, err := route.CopyOf(of)
 		if err != nil || name == "" || of.Spec.VolumeName != "" {
 			return false
 		}
@@ -391,13 +393,13 @@ func (f *Controller) isSourceOf(claim, of *corev1.PersistentVolumeClaim) bool {
 }
 
 // snapshot returns the state of the claim's source snapshot, nil if it has none.
-func (f *Controller) snapshot(claim *corev1.PersistentVolumeClaim) *decide.Snapshot {
-	name := decide.SnapshotOf(claim)
+func (f *Controller) snapshot(claim *corev1.PersistentVolumeClaim) *steps.Snapshot {
+	name := route.SnapshotOf(claim)
 	if name == "" {
 		return nil
 	}
 	state := f.Snapshots.State()
-	s := &decide.Snapshot{Unknown: state == home.Unknown, Absent: state == home.Absent, At: f.twin(claim.UID)}
+	s := &steps.Snapshot{Unknown: state == home.Unknown, Absent: state == home.Absent, At: f.twin(claim.UID)}
 	if s.Absent {
 		f.Snapshots.Discover()
 	}
@@ -421,9 +423,9 @@ func (f *Controller) twin(claim types.UID) types.NamespacedName {
 
 // standIn returns the stand-in for the twin of a claim. An object of that name that others
 // created is none.
-func (f *Controller) standIn(claim types.UID) decide.StandIn {
+func (f *Controller) standIn(claim types.UID) steps.StandIn {
 	at := f.twin(claim)
-	in := decide.StandIn{Object: f.Snapshots.Snapshot(at), Content: f.Snapshots.Content(volumesnapshot.StandInContent(at.Name))}
+	in := steps.StandIn{Object: f.Snapshots.Snapshot(at), Content: f.Snapshots.Content(volumesnapshot.StandInContent(at.Name))}
 	if in.Object != nil && !volumesnapshot.Ours(in.Object, claim, f.Place.HomeID) {
 		in.Object = nil
 	}

@@ -18,7 +18,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/provisioner/claims/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/claims/steps"
 	"github.com/lodestone-storage/lodestone/provisioner/home"
 	"github.com/lodestone-storage/lodestone/provisioner/remote"
 )
@@ -292,7 +292,7 @@ func TestNodeThatWasJustTakenOffAClaimIsNotUsedAgain(t *testing.T) {
 	node := func() string { return f.observe("c", false).Claim.Annotations[keys.SelectedNode] }
 	require.Equal(t, "full", node())
 
-	require.NoError(t, f.reschedule(t.Context(), decide.Observation{Claim: seen}, nil))
+	require.NoError(t, f.reschedule(t.Context(), steps.Observation{Claim: seen}, nil))
 	assert.Empty(t, node())
 
 	chosen := seen.DeepCopy()

@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
 
-	"github.com/lodestone-storage/lodestone/provisioner/claims/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/claims/steps"
 )
 
 const (
@@ -54,7 +54,7 @@ func (a *eventReads) allowed(cluster string) bool {
 // readEvents reads the last warning about a waiting backing claim. A failed read is no
 // failure of the step, since the claim waits for something else; nor is a read that the
 // rate limit postpones.
-func (f *Controller) readEvents(ctx context.Context, o decide.Observation, a decide.ReadEvents) outcome {
+func (f *Controller) readEvents(ctx context.Context, o steps.Observation, a steps.ReadEvents) outcome {
 	cluster, claim := a.Backing.Cluster, a.Backing.Claim
 	if !f.eventReads.allowed(cluster) {
 		f.memory.postponeEvents(o.UID, claim.UID, time.Now())

@@ -17,7 +17,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/provisioner/claims/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/claims/steps"
 )
 
 var noon = metav1.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
@@ -83,7 +83,7 @@ func TestEventsOfAClaimThatWaitsAreReadEverMoreSeldom(t *testing.T) {
 	assert.Equal(t, "Failed", m.of("u1").warning().Reason, "what was said once holds until something else is")
 	assert.Len(t, m.of("u1").warning().Message, maxWarning)
 	m.setLastWarning("u1", "b2", nil, now)
-	assert.Equal(t, decide.LastWarning{Backing: "b2", Again: now.Add(readEventsSoon)}, *m.of("u1").warning(),
+	assert.Equal(t, steps.LastWarning{Backing: "b2", Again: now.Add(readEventsSoon)}, *m.of("u1").warning(),
 		"another backing claim begins anew")
 	m.forget("u1")
 	assert.Nil(t, m.of("u1").warning())
@@ -91,7 +91,7 @@ func TestEventsOfAClaimThatWaitsAreReadEverMoreSeldom(t *testing.T) {
 
 func TestAskingIsNoFailureWhateverTheAnswer(t *testing.T) {
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: "b1"}}
-	step := decide.ReadEvents{Backing: decide.Backing{Cluster: keys.Home, Claim: claim}}
+	step := steps.ReadEvents{Backing: steps.Backing{Cluster: keys.Home, Claim: claim}}
 	for name, test := range map[string]struct {
 		events []runtime.Object
 		fails  bool
@@ -107,7 +107,7 @@ func TestAskingIsNoFailureWhateverTheAnswer(t *testing.T) {
 				client.PrependReactor("list", "events", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("no") })
 			}
 			f := New(Config{Client: client})
-			result := f.readEvents(t.Context(), decide.Observation{UID: "u1"}, step)
+			result := f.readEvents(t.Context(), steps.Observation{UID: "u1"}, step)
 			require.NoError(t, result.err)
 			assert.True(t, result.again)
 			said := f.memory.of("u1").warning()
@@ -132,8 +132,8 @@ func TestFewOfManyClaimsThatWaitAreAskedAboutAtOnce(t *testing.T) {
 	for i := range claims {
 		uid, b := types.UID(fmt.Sprintf("u%d", i)), types.UID(fmt.Sprintf("b%d", i))
 		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: b}}
-		step := decide.ReadEvents{Backing: decide.Backing{Cluster: keys.Home, Claim: claim}}
-		require.True(t, f.readEvents(t.Context(), decide.Observation{UID: uid}, step).again)
+		step := steps.ReadEvents{Backing: steps.Backing{Cluster: keys.Home, Claim: claim}}
+		require.True(t, f.readEvents(t.Context(), steps.Observation{UID: uid}, step).again)
 		said := f.memory.of(uid).warning()
 		require.NotNil(t, said, "it must know when to ask again")
 		assert.True(t, said.Again.After(began.Add(readEventsSoon/2)))
@@ -150,7 +150,7 @@ func TestWhatWasSaidIsForgottenOnceTheBackingClaimIsBound(t *testing.T) {
 	f.memory.setLastWarning("u1", "b1", nil, noon.Time)
 	b := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: "b1"},
 		Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}}
-	o := decide.Observation{UID: "u1", Backings: []decide.Backing{{Claim: b}}}
+	o := steps.Observation{UID: "u1", Backings: []steps.Backing{{Claim: b}}}
 	f.addLastWarning(&o)
 	assert.NotNil(t, o.LastWarning)
 	b.Status.Phase = corev1.ClaimBound

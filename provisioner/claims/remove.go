@@ -16,6 +16,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/claims/steps"
 	"github.com/lodestone-storage/lodestone/provisioner/remote"
 )
 
@@ -24,7 +25,7 @@ var errChanged = errors.New("what was seen is out of date")
 
 // removeBacking deletes a backing claim that was never published. Caches may lag, so it
 // asks the API server whether the volume exists after all.
-func (f *Controller) removeBacking(ctx context.Context, o decide.Observation, a decide.RemoveBacking) error {
+func (f *Controller) removeBacking(ctx context.Context, o steps.Observation, a steps.RemoveBacking) error {
 	if !f.Publisher.Withdraw(o.UID) {
 		return fmt.Errorf("the volume of claim %s is being created: %w", o.UID, errChanged)
 	}
@@ -71,7 +72,7 @@ func (f *Controller) provenGone(ctx context.Context, uid types.UID, b *corev1.Pe
 
 // releaseBacking deletes the backing claim of a released volume, once the API server
 // confirms that the volume is released and to be deleted.
-func (f *Controller) releaseBacking(ctx context.Context, o decide.Observation, a decide.ReleaseBacking) error {
+func (f *Controller) releaseBacking(ctx context.Context, o steps.Observation, a steps.ReleaseBacking) error {
 	live, err := f.Client.CoreV1().PersistentVolumes().Get(ctx, o.Volume.Name, metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("look at volume %s: %w", o.Volume.Name, err)
@@ -85,7 +86,7 @@ func (f *Controller) releaseBacking(ctx context.Context, o decide.Observation, a
 
 // deleteBacking deletes the backing claim with this UID and, if given, this resource
 // version, and removes our finalizer.
-func (f *Controller) deleteBacking(ctx context.Context, uid types.UID, of decide.Backing, version string) error {
+func (f *Controller) deleteBacking(ctx context.Context, uid types.UID, of steps.Backing, version string) error {
 	cluster, b := of.Cluster, of.Claim
 	f.memory.dropWritten(uid, cluster)
 	client, err := f.client(cluster)
@@ -157,7 +158,7 @@ func (f *Controller) letGo(ctx context.Context, claims corev1client.PersistentVo
 
 // confirmGone asks the API server whether a backing claim and its real volume are gone:
 // only then may the virtual volume be deleted.
-func (f *Controller) confirmGone(ctx context.Context, o decide.Observation, a decide.ConfirmGone) outcome {
+func (f *Controller) confirmGone(ctx context.Context, o steps.Observation, a steps.ConfirmGone) outcome {
 	client, err := f.client(a.Ref.Cluster)
 	if err != nil {
 		return outcome{err: err}
@@ -172,7 +173,7 @@ func (f *Controller) confirmGone(ctx context.Context, o decide.Observation, a de
 		return outcome{again: true}
 	}
 	if since := o.Volume.Status.LastPhaseTransitionTime; since != nil && o.Now.Sub(since.Time) > safetyNet {
-		f.event(o, &decide.Message{Reason: "WaitingForRealVolume", Text: fmt.Sprintf(
+		f.event(o, &steps.Message{Reason: "WaitingForRealVolume", Text: fmt.Sprintf(
 			"waiting until real volume %s behind claim %s in cluster %s is deleted: see its events there", o.Volume.Annotations[keys.BackingVolume],
 			a.Ref.Key(), a.Ref.Cluster)})
 	}
@@ -195,7 +196,7 @@ func (f *Controller) sameCluster(ctx context.Context, client kubernetes.Interfac
 	return nil
 }
 
-func (f *Controller) isGone(ctx context.Context, client kubernetes.Interface, o decide.Observation, ref backing.Ref) (bool, error) {
+func (f *Controller) isGone(ctx context.Context, client kubernetes.Interface, o steps.Observation, ref backing.Ref) (bool, error) {
 	if err := f.sameCluster(ctx, client, ref.Cluster, o.Volume); err != nil {
 		return false, err
 	}

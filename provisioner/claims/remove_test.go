@@ -15,7 +15,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/provisioner/claims/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/claims/steps"
 	"github.com/lodestone-storage/lodestone/provisioner/remote"
 )
 
@@ -63,8 +63,8 @@ func TestAClaimThatHoldsTheDataOfAVolumeIsNotRemoved(t *testing.T) {
 		f := New(Config{Client: client, Clusters: remote.New(remote.Config{}), Publisher: idlePublisher{}})
 		seen := volume.DeepCopy()
 		delete(seen.Annotations, keys.BackingVolume)
-		o := decide.Observation{UID: "u1", Claim: &corev1.PersistentVolumeClaim{}, Volume: seen}
-		err := f.removeBacking(t.Context(), o, decide.RemoveBacking{Backing: decide.Backing{Cluster: keys.Home, Claim: twin}})
+		o := steps.Observation{UID: "u1", Claim: &corev1.PersistentVolumeClaim{}, Volume: seen}
+		err := f.removeBacking(t.Context(), o, steps.RemoveBacking{Backing: steps.Backing{Cluster: keys.Home, Claim: twin}})
 		_, lookErr := client.Tracker().Get(corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"), "storage", "pvc-u1")
 		if holds == "disk-1" {
 			require.ErrorIs(t, err, errChanged, name)
@@ -102,7 +102,7 @@ func TestAVolumeWhoseClaimIsMadeAnewByHandIsNotGone(t *testing.T) {
 	} {
 		client := fake.NewClientset(row.objects...)
 		f := New(Config{Client: client, Clusters: remote.New(remote.Config{}), Place: backing.Place{HomeID: "h1"}})
-		gone, err := f.isGone(t.Context(), client, decide.Observation{UID: "u1", Volume: virtual}, ref)
+		gone, err := f.isGone(t.Context(), client, steps.Observation{UID: "u1", Volume: virtual}, ref)
 		require.NoError(t, err, name)
 		assert.Equal(t, row.want, gone, name)
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/sentence"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/claims/steps"
 )
 
 // Metrics count the steps for claims.
@@ -64,7 +65,7 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 	return m, nil
 }
 
-func (m *Metrics) step(step decide.Step, err error) {
+func (m *Metrics) step(step steps.Step, err error) {
 	if step.Action == nil {
 		return
 	}
@@ -75,7 +76,7 @@ func (m *Metrics) step(step decide.Step, err error) {
 	m.steps.WithLabelValues(step.Verb(), step.Cluster(), result).Inc()
 }
 
-func (m *Metrics) refused(r *decide.Refusal) {
+func (m *Metrics) refused(r *steps.Refusal) {
 	m.refusals.WithLabelValues(r.Cluster, r.Reason).Inc()
 }
 
@@ -115,7 +116,7 @@ func newTroubles() *troubles {
 
 // observe records the health of a claim's volume, from its observation and next step. Where
 // the state is unknown now, the last known state stays, except for a new reason.
-func (m *Metrics) observe(o decide.Observation, step decide.Step) {
+func (m *Metrics) observe(o steps.Observation, step steps.Step) {
 	if o.Volume != nil && step.Unknown && step.Trouble == "" {
 		return
 	}
@@ -144,7 +145,7 @@ func (m *Metrics) observe(o decide.Observation, step decide.Step) {
 	}
 }
 
-func healthOf(o decide.Observation, step decide.Step) (now health, has bool) {
+func healthOf(o steps.Observation, step steps.Step) (now health, has bool) {
 	if o.Volume == nil {
 		return health{cluster: step.TroubleIn, phase: unseen, reason: step.Trouble}, step.Trouble != ""
 	}
@@ -291,7 +292,7 @@ func (l *leftovers) in(cluster string) []leftover {
 }
 
 // noteLeftover records the leftover of a claim and queues a report.
-func (f *Controller) noteLeftover(ctx context.Context, claim types.UID, b *decide.Backing) {
+func (f *Controller) noteLeftover(ctx context.Context, claim types.UID, b *steps.Backing) {
 	if b == nil {
 		f.Metrics.leftovers.note(claim, nil)
 		return
@@ -442,7 +443,7 @@ func (s *conditionWrites) drop(claim types.UID) {
 }
 
 // decide returns the next step for a claim, which may be to write its condition.
-func (f *Controller) decide(o decide.Observation) decide.Step {
+func (f *Controller) decide(o steps.Observation) steps.Step {
 	step := decide.Next(o)
 	wish, known := decide.PendingCondition(o, step)
 	if !known {
@@ -456,7 +457,7 @@ func (f *Controller) decide(o decide.Observation) decide.Step {
 
 // showTrouble sets or removes the condition of a claim, and writes an event for a problem
 // that had none. The patch contains our condition only, so others stay.
-func (f *Controller) showTrouble(ctx context.Context, o decide.Observation, a decide.ShowTrouble, step decide.Step) outcome {
+func (f *Controller) showTrouble(ctx context.Context, o steps.Observation, a steps.ShowTrouble, step steps.Step) outcome {
 	if later := f.conditionWrites.turn(o.UID, a.Condition != nil); later > 0 {
 		return outcome{after: later}
 	}
@@ -474,13 +475,13 @@ func (f *Controller) showTrouble(ctx context.Context, o decide.Observation, a de
 		f.memory.spend(o.UID, o.Now)
 	}
 	if a.Condition != nil && step.Tell == nil {
-		f.event(o, &decide.Message{Warning: true, Reason: a.Condition.Reason, Text: a.Condition.Message})
+		f.event(o, &steps.Message{Warning: true, Reason: a.Condition.Reason, Text: a.Condition.Message})
 	}
 	return outcome{}
 }
 
 // dataAway says whether the data of a claim is, or is to be, in a remote cluster.
-func dataAway(o decide.Observation, step decide.Step) bool {
+func dataAway(o steps.Observation, step steps.Step) bool {
 	if o.Volume == nil {
 		return step.TroubleIn != "" && step.TroubleIn != keys.Home
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/claims/steps"
 )
 
 func TestVolumesInTroubleAreCountedOnceAndNoLongerThanTheyAre(t *testing.T) {
@@ -40,40 +41,40 @@ func TestVolumesInTroubleAreCountedOnceAndNoLongerThanTheyAre(t *testing.T) {
 		return counted
 	}
 	west := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{keys.Backing: "west/shop/data/b1"}}}
-	seen := func(claim types.UID, volume *corev1.PersistentVolume, phase corev1.PersistentVolumeClaimPhase, step decide.Step) {
-		o := decide.Observation{UID: claim, Volume: volume}
+	seen := func(claim types.UID, volume *corev1.PersistentVolume, phase corev1.PersistentVolumeClaimPhase, step steps.Step) {
+		o := steps.Observation{UID: claim, Volume: volume}
 		if phase != "" {
-			o.Backings = []decide.Backing{{Cluster: "west", Claim: &corev1.PersistentVolumeClaim{
+			o.Backings = []steps.Backing{{Cluster: "west", Claim: &corev1.PersistentVolumeClaim{
 				ObjectMeta: metav1.ObjectMeta{UID: "b1"}, Status: corev1.PersistentVolumeClaimStatus{Phase: phase}}}}
 		}
 		m.observe(o, step)
 	}
-	lost, missing := decide.Step{Trouble: "BackingLost"}, decide.Step{Trouble: "BackingMissing"}
-	seen("u1", west, corev1.ClaimBound, decide.Step{})
+	lost, missing := steps.Step{Trouble: "BackingLost"}, steps.Step{Trouble: "BackingMissing"}
+	seen("u1", west, corev1.ClaimBound, steps.Step{})
 	assert.Empty(t, count())
 	seen("u1", west, corev1.ClaimLost, lost)
 	seen("u1", west, corev1.ClaimLost, lost)
 	seen("u2", west, corev1.ClaimLost, lost)
 	assert.Equal(t, map[string]float64{"west BackingLost": 2}, count())
-	seen("u5", west, corev1.ClaimBound, decide.Step{Trouble: decide.BackingNodeGone})
+	seen("u5", west, corev1.ClaimBound, steps.Step{Trouble: decide.BackingNodeGone})
 	assert.Equal(t, []types.UID{"u5"}, m.troubled("west", decide.BackingNodeGone))
-	seen("u5", nil, "", decide.Step{})
+	seen("u5", nil, "", steps.Step{})
 	assert.Empty(t, m.troubled("west", decide.BackingNodeGone))
 	seen("u1", west, "", missing)
 	assert.Equal(t, map[string]float64{"west BackingLost": 1, "west BackingMissing": 1, "west BackingNodeGone": 0}, count())
-	seen("u1", west, "", decide.Step{Unknown: true})
+	seen("u1", west, "", steps.Step{Unknown: true})
 	assert.Equal(t, map[string]float64{"west BackingLost": 1, "west BackingMissing": 1, "west BackingNodeGone": 0}, count(),
 		"what was known holds while nothing is")
 
-	seen("u3", west, corev1.ClaimBound, decide.Step{})
-	seen("u4", west, corev1.ClaimPending, decide.Step{})
+	seen("u3", west, corev1.ClaimBound, steps.Step{})
+	seen("u4", west, corev1.ClaimPending, steps.Step{})
 	assert.Nil(t, m.Health("west", 5), "one was not seen yet")
 	assert.Equal(t, &v1alpha1.VolumeHealth{Bound: 1, Pending: 1, Troubles: []v1alpha1.VolumeTrouble{{Reason: "BackingLost", Volumes: 1},
 		{Reason: "BackingMissing", Volumes: 1}}}, m.Health("west", 4))
 	assert.Equal(t, &v1alpha1.VolumeHealth{}, m.Health("east", 0))
 
-	seen("u1", nil, "", decide.Step{Unknown: true})
-	seen("u2", west, corev1.ClaimBound, decide.Step{})
+	seen("u1", nil, "", steps.Step{Unknown: true})
+	seen("u2", west, corev1.ClaimBound, steps.Step{})
 	assert.Equal(t, map[string]float64{"west BackingLost": 0, "west BackingMissing": 0, "west BackingNodeGone": 0}, count())
 	assert.Equal(t, &v1alpha1.VolumeHealth{Bound: 2, Pending: 1}, m.Health("west", 3))
 }
@@ -82,16 +83,16 @@ func TestTheTroubleOfAVolumeThatNobodySeesIsCountedBesideWhatWasKnown(t *testing
 	m, err := NewMetrics(prometheus.NewRegistry())
 	require.NoError(t, err)
 	west := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{keys.Backing: "west/shop/data/b1"}}}
-	away := decide.Step{Unknown: true, Trouble: "ClusterNotUsable"}
-	m.observe(decide.Observation{UID: "u1", Volume: west, Backings: []decide.Backing{{Cluster: "west", Claim: &corev1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{UID: "b1"}, Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound}}}}}, decide.Step{})
-	m.observe(decide.Observation{UID: "u1", Volume: west}, away)
+	away := steps.Step{Unknown: true, Trouble: "ClusterNotUsable"}
+	m.observe(steps.Observation{UID: "u1", Volume: west, Backings: []steps.Backing{{Cluster: "west", Claim: &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{UID: "b1"}, Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound}}}}}, steps.Step{})
+	m.observe(steps.Observation{UID: "u1", Volume: west}, away)
 	wrong := []v1alpha1.VolumeTrouble{{Reason: "ClusterNotUsable", Volumes: 1}}
 	assert.Equal(t, &v1alpha1.VolumeHealth{Bound: 1, Troubles: wrong}, m.Health("west", 1), "it was bound")
 
-	m.observe(decide.Observation{UID: "u2", Volume: west}, away)
+	m.observe(steps.Observation{UID: "u2", Volume: west}, away)
 	assert.Nil(t, m.Health("west", 2), "of one nobody knows")
-	m.observe(decide.Observation{UID: "u2"}, decide.Step{Trouble: "BackingPending", TroubleIn: "west"})
+	m.observe(steps.Observation{UID: "u2"}, steps.Step{Trouble: "BackingPending", TroubleIn: "west"})
 	wrong = append([]v1alpha1.VolumeTrouble{{Reason: "BackingPending", Volumes: 1}}, wrong...)
 	assert.Equal(t, &v1alpha1.VolumeHealth{Bound: 1, Troubles: wrong}, m.Health("west", 1),
 		"a claim without a volume is not one of its volumes")
@@ -168,7 +169,7 @@ func TestTheConditionIsWrittenBesideThoseOfOthers(t *testing.T) {
 	now := metav1.NewTime(time.Now().Truncate(time.Second))
 	wrong := corev1.PersistentVolumeClaimCondition{Type: keys.VolumeTrouble, Status: corev1.ConditionTrue, Reason: "ClusterNotUsable",
 		Message: "it is away", LastProbeTime: now, LastTransitionTime: now}
-	o := decide.Observation{UID: "u1", Now: now.Time, Claim: claim}
+	o := steps.Observation{UID: "u1", Now: now.Time, Claim: claim}
 	conditions := func() []corev1.PersistentVolumeClaimCondition {
 		now, err := client.CoreV1().PersistentVolumeClaims("shop").Get(t.Context(), "data", metav1.GetOptions{})
 		require.NoError(t, err)
@@ -179,14 +180,14 @@ func TestTheConditionIsWrittenBesideThoseOfOthers(t *testing.T) {
 		return now.Status.Conditions
 	}
 
-	require.NoError(t, f.showTrouble(t.Context(), o, decide.ShowTrouble{Condition: &wrong}, decide.Step{}).err)
+	require.NoError(t, f.showTrouble(t.Context(), o, steps.ShowTrouble{Condition: &wrong}, steps.Step{}).err)
 	got := conditions()
 	require.Len(t, got, 2)
 	assert.ElementsMatch(t, []string{"Resizing ", keys.VolumeTrouble + " ClusterNotUsable"},
 		[]string{string(got[0].Type) + " " + got[0].Reason, string(got[1].Type) + " " + got[1].Reason})
 	assert.Equal(t, "Warning ClusterNotUsable it is away", <-events.Events)
 
-	require.NoError(t, f.showTrouble(t.Context(), o, decide.ShowTrouble{}, decide.Step{}).err)
+	require.NoError(t, f.showTrouble(t.Context(), o, steps.ShowTrouble{}, steps.Step{}).err)
 	got = conditions()
 	require.Len(t, got, 1)
 	assert.Equal(t, resizing.Type, got[0].Type)

@@ -12,12 +12,12 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
-	"github.com/lodestone-storage/lodestone/provisioner/claims/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/claims/steps"
 )
 
 // makeStandIn creates what is missing of a stand-in, the content first: the snapshot
 // controller reports a snapshot without a content to users.
-func (f *Controller) makeStandIn(ctx context.Context, o decide.Observation, a decide.MakeStandIn) error {
+func (f *Controller) makeStandIn(ctx context.Context, o steps.Observation, a steps.MakeStandIn) error {
 	of := o.Source.Snapshot.Content
 	if of.Spec.ClassName != nil {
 		// With a class that no longer exists nobody could check the snapshot.
@@ -72,7 +72,7 @@ func makeOnce[T any](ctx context.Context, client dynamic.ResourceInterface, obje
 
 // removeStandIn deletes a stand-in, the snapshot first: deleting it requires its content.
 // The content must have policy Retain: the data belongs to the user's own snapshot.
-func (f *Controller) removeStandIn(ctx context.Context, a decide.RemoveStandIn) error {
+func (f *Controller) removeStandIn(ctx context.Context, a steps.RemoveStandIn) error {
 	if s := a.StandIn.Object; s != nil {
 		return f.deleteSnapshot(ctx, volumesnapshot.Snapshots, s)
 	}

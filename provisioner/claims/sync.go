@@ -16,7 +16,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/provisioner/claims/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/claims/steps"
 )
 
 // sizeAgainSoon is when a refused size is requested again; the interval doubles each time,
@@ -26,7 +26,7 @@ const sizeAgainSoon, sizeAgainSeldom = time.Minute, 10 * time.Minute
 
 // expandBacking changes the requested size of a backing claim. A refusal is recorded for a
 // while, and the next step writes it on the virtual claim.
-func (f *Controller) expandBacking(ctx context.Context, o decide.Observation, a decide.ExpandBacking) outcome {
+func (f *Controller) expandBacking(ctx context.Context, o steps.Observation, a steps.ExpandBacking) outcome {
 	cluster, claim := a.Backing.Cluster, a.Backing.Claim
 	client, err := f.client(cluster)
 	if err != nil {
@@ -64,7 +64,7 @@ func sizePatch(uid types.UID, size resource.Quantity) ([]byte, error) {
 
 // sortExpandError is the table of all answers to a request for another size. It returns a
 // refusal, or nil if the outcome is unknown or may soon be different.
-func sortExpandError(err error, cluster string, claim *corev1.PersistentVolumeClaim, size resource.Quantity) *decide.RefusedSize {
+func sortExpandError(err error, cluster string, claim *corev1.PersistentVolumeClaim, size resource.Quantity) *steps.RefusedSize {
 	place := "cluster " + cluster
 	if cluster == keys.Home {
 		place = "the home cluster"
@@ -74,8 +74,8 @@ func sortExpandError(err error, cluster string, claim *corev1.PersistentVolumeCl
 	if errors.As(err, &status) {
 		detail = status.Status().Message
 	}
-	refuse := func(reason, text string) *decide.RefusedSize {
-		return &decide.RefusedSize{Size: size, Reason: reason, Message: text}
+	refuse := func(reason, text string) *steps.RefusedSize {
+		return &steps.RefusedSize{Size: size, Reason: reason, Message: text}
 	}
 	class := ""
 	if claim.Spec.StorageClassName != nil {
@@ -104,7 +104,7 @@ func sortExpandError(err error, cluster string, claim *corev1.PersistentVolumeCl
 
 // updateClaimStatus writes size and conditions on a claim if its resource version is
 // unchanged: conditions are written as a whole.
-func (f *Controller) updateClaimStatus(ctx context.Context, o decide.Observation, a decide.UpdateClaimStatus) error {
+func (f *Controller) updateClaimStatus(ctx context.Context, o steps.Observation, a steps.UpdateClaimStatus) error {
 	patch, err := statusPatch(a.On, a.Status)
 	if err != nil {
 		return err
@@ -156,7 +156,7 @@ const attributesAgain = time.Minute
 
 // modifyBacking changes the attributes class of a backing claim to that of its virtual
 // claim.
-func (f *Controller) modifyBacking(ctx context.Context, o decide.Observation, a decide.ModifyBacking) outcome {
+func (f *Controller) modifyBacking(ctx context.Context, o steps.Observation, a steps.ModifyBacking) outcome {
 	client, err := f.client(a.Backing.Cluster)
 	if err != nil {
 		return outcome{err: err}
@@ -187,8 +187,8 @@ func (f *Controller) modifyBacking(ctx context.Context, o decide.Observation, a 
 
 // refuseAttributes records a refusal of attributes for a while. The next step writes it on
 // the virtual claim.
-func (f *Controller) refuseAttributes(o decide.Observation, refused *decide.Refusal) outcome {
-	f.memory.setRefusedAttributes(o.UID, &decide.RefusedAttributes{
+func (f *Controller) refuseAttributes(o steps.Observation, refused *steps.Refusal) outcome {
+	f.memory.setRefusedAttributes(o.UID, &steps.RefusedAttributes{
 		Attributes: backing.Attributes(o.Claim), Reason: refused.Reason, Message: refused.Message, Until: o.Now.Add(attributesAgain),
 	})
 	return outcome{again: true}
@@ -196,7 +196,7 @@ func (f *Controller) refuseAttributes(o decide.Observation, refused *decide.Refu
 
 // sortAttributesError returns a refusal of attributes, or nil if the outcome may soon be
 // different.
-func sortAttributesError(err error, of decide.Backing) *decide.Refusal {
+func sortAttributesError(err error, of steps.Backing) *steps.Refusal {
 	if !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err) {
 		return nil
 	}
@@ -204,7 +204,7 @@ func sortAttributesError(err error, of decide.Backing) *decide.Refusal {
 	if of.Cluster == keys.Home {
 		place = "the home cluster"
 	}
-	return &decide.Refusal{Cluster: of.Cluster, Reason: "AttributesRefused", Message: fmt.Sprintf(
+	return &steps.Refusal{Cluster: of.Cluster, Reason: "AttributesRefused", Message: fmt.Sprintf(
 		"%s does not let real claim %s/%s have other attributes: %v; choose another VolumeAttributesClass, or have it allowed there", place,
 		of.Claim.Namespace, of.Claim.Name, err)}
 }
@@ -212,7 +212,7 @@ func sortAttributesError(err error, of decide.Backing) *decide.Refusal {
 // syncMetadata updates labels and annotations of a backing claim. Only a successful write
 // is followed by a pause; a failed one is retried by the queue with increasing delay, which
 // also reports it.
-func (f *Controller) syncMetadata(ctx context.Context, o decide.Observation, a decide.SyncMetadata) error {
+func (f *Controller) syncMetadata(ctx context.Context, o steps.Observation, a steps.SyncMetadata) error {
 	err := f.patchBacking(ctx, o.UID, a.Backing, map[string]any{
 		"metadata": map[string]any{"labels": a.Labels, "annotations": a.Annotations},
 	})
@@ -223,7 +223,7 @@ func (f *Controller) syncMetadata(ctx context.Context, o decide.Observation, a d
 }
 
 // patchBacking changes the backing claim with this UID.
-func (f *Controller) patchBacking(ctx context.Context, uid types.UID, of decide.Backing, change map[string]any) error {
+func (f *Controller) patchBacking(ctx context.Context, uid types.UID, of steps.Backing, change map[string]any) error {
 	client, err := f.client(of.Cluster)
 	if err != nil {
 		return err

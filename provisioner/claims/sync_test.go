@@ -28,6 +28,8 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/claims/route"
+	"github.com/lodestone-storage/lodestone/provisioner/claims/steps"
 	"github.com/lodestone-storage/lodestone/provisioner/home"
 	"github.com/lodestone-storage/lodestone/provisioner/remote"
 )
@@ -132,8 +134,8 @@ func TestAttributesThatAClusterCannotGiveAreRefused(t *testing.T) {
 }
 
 func TestACopyIsNotMadeInAnotherNamespaceThanItsSource(t *testing.T) {
-	step := decide.CreateBacking{Route: decide.Route{Cluster: "west", Source: types.NamespacedName{Namespace: "shop", Name: "source"}}}
-	o := decide.Observation{Claim: asking("")}
+	step := steps.CreateBacking{Route: route.Route{Cluster: "west", Source: types.NamespacedName{Namespace: "shop", Name: "source"}}}
+	o := steps.Observation{Claim: asking("")}
 	refused, err := (&Controller{}).refusedBeforeCreate(t.Context(), fake.NewClientset(), o, step,
 		types.NamespacedName{Namespace: "shop", Name: "data"})
 	require.NoError(t, err)
@@ -157,12 +159,12 @@ func TestAttributesAreToldAgainUntilBothWritesAreDone(t *testing.T) {
 		return true, nil, errors.New("the leader was stopped")
 	})
 	f := New(Config{Client: client})
-	look := func() (decide.Observation, decide.UpdateVolume) {
+	look := func() (steps.Observation, steps.UpdateVolume) {
 		live, err := client.CoreV1().PersistentVolumes().Get(t.Context(), "pvc-u1", metav1.GetOptions{})
 		require.NoError(t, err)
 		now, err := client.CoreV1().PersistentVolumeClaims("shop").Get(t.Context(), "data", metav1.GetOptions{})
 		require.NoError(t, err)
-		return decide.Observation{Claim: now, Volume: live}, decide.UpdateVolume{Backing: decide.Backing{Cluster: "west", Claim: shadow}}
+		return steps.Observation{Claim: now, Volume: live}, steps.UpdateVolume{Backing: steps.Backing{Cluster: "west", Claim: shadow}}
 	}
 	o, step := look()
 	require.Error(t, f.updateVolume(t.Context(), o, step))
@@ -182,9 +184,9 @@ func TestOnlyTheBackingClaimThatWasSeenIsBroughtInStep(t *testing.T) {
 	client := fake.NewClientset(b)
 	f := New(Config{Client: client})
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	step := decide.SyncMetadata{Backing: decide.Backing{Cluster: keys.Home, Claim: b},
+	step := steps.SyncMetadata{Backing: steps.Backing{Cluster: keys.Home, Claim: b},
 		Labels: map[string]any{"team": "a", "old": nil}, Annotations: map[string]any{keys.Carried: "{}"}}
-	require.NoError(t, f.syncMetadata(context.Background(), decide.Observation{UID: "u1", Now: at}, step))
+	require.NoError(t, f.syncMetadata(context.Background(), steps.Observation{UID: "u1", Now: at}, step))
 	have, err := client.CoreV1().PersistentVolumeClaims("lodestone-storage").Get(t.Context(), "pvc-u1", metav1.GetOptions{})
 	require.NoError(t, err)
 	assert.Equal(t, map[string]string{keys.ClaimUID: "u1", "team": "a"}, have.Labels)
@@ -195,9 +197,9 @@ func TestOnlyTheBackingClaimThatWasSeenIsBroughtInStep(t *testing.T) {
 	assert.Contains(t, string(patch.GetPatch()), `"uid":"b1"`, "a later claim of that name is another")
 }
 
-func carried() (*corev1.PersistentVolumeClaim, decide.SyncMetadata) {
+func carried() (*corev1.PersistentVolumeClaim, steps.SyncMetadata) {
 	b := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "lodestone-storage", Name: "pvc-u1", UID: "b1"}}
-	return b, decide.SyncMetadata{Backing: decide.Backing{Cluster: keys.Home, Claim: b}, Labels: map[string]any{"team": "a"}}
+	return b, steps.SyncMetadata{Backing: steps.Backing{Cluster: keys.Home, Claim: b}, Labels: map[string]any{"team": "a"}}
 }
 
 func TestACarryThatFailsIsNoPauseThatHidesIt(t *testing.T) {
@@ -207,7 +209,7 @@ func TestACarryThatFailsIsNoPauseThatHidesIt(t *testing.T) {
 		return true, nil, errors.New("a policy says no")
 	})
 	f := New(Config{Client: client})
-	require.Error(t, f.syncMetadata(t.Context(), decide.Observation{UID: "u1", Now: time.Now()}, step))
+	require.Error(t, f.syncMetadata(t.Context(), steps.Observation{UID: "u1", Now: time.Now()}, step))
 	assert.Zero(t, f.memory.of("u1").syncedAt())
 }
 
@@ -217,8 +219,8 @@ func TestAChangeThatNobodyAsksForAnyMoreIsTakenBack(t *testing.T) {
 	b.Spec.VolumeAttributesClassName = &old
 	client := fake.NewClientset(b)
 	f := New(Config{Client: client})
-	require.NoError(t, f.modifyBacking(t.Context(), decide.Observation{UID: "u1", Now: time.Now(), Claim: asking("")},
-		decide.ModifyBacking{Backing: step.Backing}).err)
+	require.NoError(t, f.modifyBacking(t.Context(), steps.Observation{UID: "u1", Now: time.Now(), Claim: asking("")},
+		steps.ModifyBacking{Backing: step.Backing}).err)
 	have, err := client.CoreV1().PersistentVolumeClaims(b.Namespace).Get(t.Context(), b.Name, metav1.GetOptions{})
 	require.NoError(t, err)
 	assert.Nil(t, have.Spec.VolumeAttributesClassName)

@@ -27,7 +27,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/controller"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
-	"github.com/lodestone-storage/lodestone/provisioner/claims/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/claims/route"
 )
 
 // Sources are the informers of the home cluster from which decisions are made. Their
@@ -318,10 +318,10 @@ func sourceKeys(claim *corev1.PersistentVolumeClaim) []string {
 	if claim.Spec.VolumeName != "" {
 		return nil
 	}
-	if name, err := decide.CopyOf(claim); err == nil && name != "" {
+	if name, err := route.CopyOf(claim); err == nil && name != "" {
 		return []string{claim.Namespace + "/" + name}
 	}
-	if name := decide.SnapshotOf(claim); name != "" {
+	if name := route.SnapshotOf(claim); name != "" {
 		return []string{snapshotKey(types.NamespacedName{Namespace: claim.Namespace, Name: name})}
 	}
 	return nil

@@ -16,7 +16,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	claimdecide "github.com/lodestone-storage/lodestone/provisioner/claims/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/claims/route"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
@@ -256,7 +256,7 @@ func (c *Controller) makeTarget(ctx context.Context, r *record.Record, i int, se
 // targetClaim builds the backing claim of a virtual claim at the target.
 func (c *Controller) targetClaim(r *record.Record, i int, virtual *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
 	ref := r.Claims[i].Target.Ref
-	to := claimdecide.Route{Cluster: ref.Cluster, Node: r.Claims[i].Target.Node}
+	to := route.Route{Cluster: ref.Cluster, Node: r.Claims[i].Target.Node}
 	for _, class := range c.View(ref.Cluster, r.Namespace).Offered {
 		if class.Name == r.Claims[i].Target.Class {
 			to.Class = class
@@ -267,7 +267,7 @@ func (c *Controller) targetClaim(r *record.Record, i int, virtual *corev1.Persis
 	}
 	claim := virtual.DeepCopy()
 	claim.Spec.DataSource, claim.Spec.DataSourceRef = nil, nil
-	b := claimdecide.BackingClaim(claim, to, ref.Key(), c.Place.HomeID)
+	b := route.BackingClaim(claim, to, ref.Key(), c.Place.HomeID)
 	b.Labels[keys.MoveOf] = string(r.UID)
 	if have := r.Claims[i].Volume.Spec.Capacity[corev1.ResourceStorage]; have.Cmp(b.Spec.Resources.Requests[corev1.ResourceStorage]) > 0 {
 		// The source may be larger than its request, and use that.

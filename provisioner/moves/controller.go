@@ -26,7 +26,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/controller"
-	claimdecide "github.com/lodestone-storage/lodestone/provisioner/claims/decide"
+	claimsteps "github.com/lodestone-storage/lodestone/provisioner/claims/steps"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/transport"
@@ -82,7 +82,7 @@ type Config struct {
 	// StandIns returns the home nodes that represent a remote cluster, from the cache.
 	StandIns func(cluster string) []*corev1.Node
 	// View returns the state of a cluster for claims of a home namespace.
-	View func(cluster, namespace string) claimdecide.Cluster
+	View func(cluster, namespace string) claimsteps.Cluster
 	// Released is called for each claim that a move has released. It must not block.
 	Released func(claim types.UID)
 }

@@ -25,7 +25,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/locality"
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
-	claimdecide "github.com/lodestone-storage/lodestone/provisioner/claims/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/claims/route"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/nodeaccess"
@@ -309,9 +309,9 @@ func (c *Controller) inspectTarget(ctx context.Context, r *record.Record, claim 
 		}
 		wanted.Annotations[keys.Class] = r.Target.Class
 	}
-	to, err := claimdecide.RouteTo(claimdecide.RouteInput{
+	to, err := route.To(route.Input{
 		Claim: wanted, Class: class, Node: node, Namespace: c.Space(claim.Namespace),
-		Cluster: func(id string) claimdecide.ClusterClasses { return c.View(id, claim.Namespace).ClusterClasses },
+		Cluster: func(id string) route.ClusterClasses { return c.View(id, claim.Namespace).ClusterClasses },
 	})
 	if err != nil {
 		return nil, refuse("claim %q cannot go there: %v", claim.Name, err)

@@ -13,7 +13,8 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/controller"
-	"github.com/lodestone-storage/lodestone/provisioner/claims/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/claims/route"
+	"github.com/lodestone-storage/lodestone/provisioner/claims/steps"
 	"github.com/lodestone-storage/lodestone/provisioner/nodeaccess"
 )
 
@@ -50,11 +51,11 @@ type Cluster struct {
 
 // View returns the state of the cluster for decisions about a claim. namespace is the
 // namespace in the cluster that belongs to the claim's; it is watched from now on.
-func (c *Cluster) View(remote *v1alpha1.RemoteCluster, namespace string) decide.Cluster {
+func (c *Cluster) View(remote *v1alpha1.RemoteCluster, namespace string) steps.Cluster {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	view := decide.Cluster{
-		ClusterClasses: decide.ClusterClasses{
+	view := steps.Cluster{
+		ClusterClasses: route.ClusterClasses{
 			Known:            true,
 			Leaving:          remote.DeletionTimestamp != nil,
 			StorageClassName: remote.Spec.StorageClassName,

@@ -32,7 +32,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/namespaces"
 	"github.com/lodestone-storage/lodestone/pkg/sentence"
-	"github.com/lodestone-storage/lodestone/provisioner/claims/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/claims/steps"
 	"github.com/lodestone-storage/lodestone/provisioner/home"
 )
 
@@ -566,9 +566,9 @@ func (k *namespaceController) State(name string) namespaceState {
 
 // mapped returns the state of a namespace, and watches it if it may have backing claims;
 // seen says whether the cache has all of them.
-func (c *connection) mapped(namespace string) (state decide.Mapped, seen bool) {
+func (c *connection) mapped(namespace string) (state steps.Mapped, seen bool) {
 	known := c.namespaces.State(namespace)
-	state = decide.Mapped{Asked: known.Asked, Given: known.Given, Reason: known.Reason, Message: known.Message, Since: known.Since}
+	state = steps.Mapped{Asked: known.Asked, Given: known.Given, Reason: known.Reason, Message: known.Message, Since: known.Since}
 	if state.Asked && !known.Rights && !c.watchesClaims(namespace) {
 		// Home may have no rights yet; after a failure the informer would retry only in
 		// half a minute.

@@ -15,7 +15,8 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/refusal"
-	"github.com/lodestone-storage/lodestone/provisioner/claims/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/claims/route"
+	"github.com/lodestone-storage/lodestone/provisioner/claims/steps"
 )
 
 // The objects of these tests: claim u1 (shop/data); nodes node-1 at home and west-1 for
@@ -29,12 +30,12 @@ var (
 )
 
 // change alters an observation.
-type change func(*decide.Observation)
+type change func(*steps.Observation)
 
 // observe returns the observation of a new claim.
-func observe(changes ...change) decide.Observation {
-	clusters := map[string]decide.Cluster{keys.Home: good(), "west": good(), "east": good()}
-	o := decide.Observation{
+func observe(changes ...change) steps.Observation {
+	clusters := map[string]steps.Cluster{keys.Home: good(), "west": good(), "east": good()}
+	o := steps.Observation{
 		Now: now, UID: uid,
 		Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{keys.Offload: keys.OffloadEnabled}}},
 		Claim: &corev1.PersistentVolumeClaim{
@@ -46,7 +47,7 @@ func observe(changes ...change) decide.Observation {
 			ObjectMeta: metav1.ObjectMeta{Name: "lodestone"}, Provisioner: keys.Driver,
 			VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer), Parameters: map[string]string{},
 		},
-		Cluster: func(id string) decide.Cluster { return clusters[id] },
+		Cluster: func(id string) steps.Cluster { return clusters[id] },
 	}
 	for _, c := range changes {
 		c(&o)
@@ -54,19 +55,19 @@ func observe(changes ...change) decide.Observation {
 	return o
 }
 
-func good() decide.Cluster {
-	return decide.Cluster{Usable: true, Seen: true, Since: now.Add(-time.Hour),
-		ClusterClasses: decide.ClusterClasses{Known: true, Offered: []v1alpha1.OfferedClass{
+func good() steps.Cluster {
+	return steps.Cluster{Usable: true, Seen: true, Since: now.Add(-time.Hour),
+		ClusterClasses: route.ClusterClasses{Known: true, Offered: []v1alpha1.OfferedClass{
 			{Name: "now", BindingMode: storagev1.VolumeBindingImmediate},
 			{Name: "roomy", BindingMode: storagev1.VolumeBindingImmediate, AllowVolumeExpansion: true},
 			{Name: "wait", Default: true, BindingMode: storagev1.VolumeBindingWaitForFirstConsumer},
 		}}}
 }
 
-func cluster(id string, alter func(*decide.Cluster)) change {
-	return func(o *decide.Observation) {
+func cluster(id string, alter func(*steps.Cluster)) change {
+	return func(o *steps.Observation) {
 		inner := o.Cluster
-		o.Cluster = func(asked string) decide.Cluster {
+		o.Cluster = func(asked string) steps.Cluster {
 			c := inner(asked)
 			if asked == id {
 				alter(&c)
@@ -77,17 +78,17 @@ func cluster(id string, alter func(*decide.Cluster)) change {
 }
 
 func unreachable(id string, since time.Duration) change {
-	return cluster(id, func(c *decide.Cluster) {
+	return cluster(id, func(c *steps.Cluster) {
 		c.Usable, c.Seen, c.Reason, c.Message, c.Since = false, false, "NotReachable", "no answer", now.Add(-since)
 	})
 }
 
-func unknown(id string) change { return cluster(id, func(c *decide.Cluster) { *c = decide.Cluster{} }) }
-func unseen(id string) change  { return cluster(id, func(c *decide.Cluster) { c.Seen = false }) }
+func unknown(id string) change { return cluster(id, func(c *steps.Cluster) { *c = steps.Cluster{} }) }
+func unseen(id string) change  { return cluster(id, func(c *steps.Cluster) { c.Seen = false }) }
 
 // on selects a node for the claim.
 func on(node string) change {
-	return func(o *decide.Observation) {
+	return func(o *steps.Observation) {
 		o.Claim.Annotations[keys.SelectedNode] = node
 		o.Node = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}
 		if node == "west-1" {
@@ -97,33 +98,33 @@ func on(node string) change {
 }
 
 func annotated(key, value string) change {
-	return func(o *decide.Observation) { o.Claim.Annotations[key] = value }
+	return func(o *steps.Observation) { o.Claim.Annotations[key] = value }
 }
 
 func without(key string) change {
-	return func(o *decide.Observation) { delete(o.Claim.Annotations, key) }
+	return func(o *steps.Observation) { delete(o.Claim.Annotations, key) }
 }
 
 func parameter(key, value string) change {
-	return func(o *decide.Observation) { o.Class.Parameters[key] = value }
+	return func(o *steps.Observation) { o.Class.Parameters[key] = value }
 }
 
-func retain(o *decide.Observation) {
+func retain(o *steps.Observation) {
 	o.Class.ReclaimPolicy = ptr.To(corev1.PersistentVolumeReclaimRetain)
 }
-func noClaim(o *decide.Observation)   { o.Claim = nil }
-func unsent(o *decide.Observation)    { o.Unsent = true }
-func handedOut(o *decide.Observation) { o.HandedOut = true }
+func noClaim(o *steps.Observation)   { o.Claim = nil }
+func unsent(o *steps.Observation)    { o.Unsent = true }
+func handedOut(o *steps.Observation) { o.HandedOut = true }
 func boundTo(volume string) change {
-	return func(o *decide.Observation) { o.Claim.Spec.VolumeName = volume }
+	return func(o *steps.Observation) { o.Claim.Spec.VolumeName = volume }
 }
 
-func deletedClaim(o *decide.Observation) { o.Claim.DeletionTimestamp = ptr.To(metav1.NewTime(now)) }
+func deletedClaim(o *steps.Observation) { o.Claim.DeletionTimestamp = ptr.To(metav1.NewTime(now)) }
 
 // have adds a backing claim in a cluster: unpublished, pending, just created.
-func have(cluster string, alter ...func(*decide.Backing)) change {
-	return func(o *decide.Observation) {
-		b := decide.Backing{Cluster: cluster, Claim: &corev1.PersistentVolumeClaim{
+func have(cluster string, alter ...func(*steps.Backing)) change {
+	return func(o *steps.Observation) {
+		b := steps.Backing{Cluster: cluster, Claim: &corev1.PersistentVolumeClaim{
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: "shop", Name: "data", UID: types.UID("b-" + cluster), CreationTimestamp: metav1.NewTime(now),
 				Annotations: map[string]string{keys.Unpublished: "true"}, Finalizers: []string{keys.BackingFinalizer},
@@ -140,7 +141,7 @@ func have(cluster string, alter ...func(*decide.Backing)) change {
 	}
 }
 
-func pvcBound(b *decide.Backing) {
+func pvcBound(b *steps.Backing) {
 	b.Claim.Status.Phase = corev1.ClaimBound
 	b.Claim.Spec.VolumeName = "real-" + b.Cluster
 	b.Volume = &corev1.PersistentVolume{
@@ -150,31 +151,31 @@ func pvcBound(b *decide.Backing) {
 }
 
 // of sets the real class of a backing claim.
-func of(class string) func(*decide.Backing) {
-	return func(b *decide.Backing) { b.Claim.Spec.StorageClassName = &class }
+func of(class string) func(*steps.Backing) {
+	return func(b *steps.Backing) { b.Claim.Spec.StorageClassName = &class }
 }
 
-func volumeUnseen(b *decide.Backing) { b.Claim.Status.Phase, b.Volume = corev1.ClaimBound, nil }
-func published(b *decide.Backing)    { delete(b.Claim.Annotations, keys.Unpublished) }
-func lost(b *decide.Backing)         { b.Claim.Status.Phase, b.Volume = corev1.ClaimLost, nil }
-func terminating(b *decide.Backing)  { b.Claim.DeletionTimestamp = ptr.To(metav1.NewTime(now)) }
-func unprotected(b *decide.Backing)  { b.Claim.Finalizers = []string{"kubernetes.io/pvc-protection"} }
-func old(b *decide.Backing)          { b.Claim.CreationTimestamp = metav1.NewTime(now.Add(-time.Minute)) }
-func dropped(b *decide.Backing)      { delete(b.Claim.Annotations, keys.SelectedNode) }
+func volumeUnseen(b *steps.Backing) { b.Claim.Status.Phase, b.Volume = corev1.ClaimBound, nil }
+func published(b *steps.Backing)    { delete(b.Claim.Annotations, keys.Unpublished) }
+func lost(b *steps.Backing)         { b.Claim.Status.Phase, b.Volume = corev1.ClaimLost, nil }
+func terminating(b *steps.Backing)  { b.Claim.DeletionTimestamp = ptr.To(metav1.NewTime(now)) }
+func unprotected(b *steps.Backing)  { b.Claim.Finalizers = []string{"kubernetes.io/pvc-protection"} }
+func old(b *steps.Backing)          { b.Claim.CreationTimestamp = metav1.NewTime(now.Add(-time.Minute)) }
+func dropped(b *steps.Backing)      { delete(b.Claim.Annotations, keys.SelectedNode) }
 
 // chosenThere sets the selected node of a backing claim, as for a pod in its cluster.
-func chosenThere(b *decide.Backing) {
+func chosenThere(b *steps.Backing) {
 	if b.Cluster != keys.Home {
 		b.Claim.Annotations[keys.SelectedNode] = "there"
 	}
 }
 
 // nodesGone leaves no node on which the real volume can be used.
-func nodesGone(b *decide.Backing) { b.NodesGone = "node-9" }
+func nodesGone(b *steps.Backing) { b.NodesGone = "node-9" }
 
 // volume adds the virtual volume of the claim, with its data in a cluster.
 func volume(in string, alter ...func(*corev1.PersistentVolume)) change {
-	return func(o *decide.Observation) {
+	return func(o *steps.Observation) {
 		o.Volume = &corev1.PersistentVolume{
 			ObjectMeta: metav1.ObjectMeta{Name: "pvc-u1", UID: "v1", Annotations: map[string]string{
 				keys.Backing: in + "/shop/data/b-" + in, keys.BackingVolume: "real-" + in}},
@@ -206,8 +207,8 @@ func small(v *corev1.PersistentVolume) {
 
 // sibling adds another unbound claim of the same pod.
 func sibling(ready bool, refusals ...refusal.Refusal) change {
-	return func(o *decide.Observation) {
-		o.Siblings = append(o.Siblings, decide.Sibling{Ready: ready, Claim: &corev1.PersistentVolumeClaim{
+	return func(o *steps.Observation) {
+		o.Siblings = append(o.Siblings, steps.Sibling{Ready: ready, Claim: &corev1.PersistentVolumeClaim{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "logs", Annotations: map[string]string{keys.Refused: encode(refusals...)}}}})
 	}
 }
@@ -225,62 +226,62 @@ func encode(refusals ...refusal.Refusal) string {
 }
 
 // justMissed makes the backing claim missing for only a moment.
-func justMissed(o *decide.Observation) { o.MissedSince = o.Now.Add(-time.Second) }
+func justMissed(o *steps.Observation) { o.MissedSince = o.Now.Add(-time.Second) }
 
 // as returns the action of a step as this type, the zero value if it has another type.
-func as[A decide.Action](step decide.Step) A {
+func as[A steps.Action](step steps.Step) A {
 	action, _ := step.Action.(A)
 	return action
 }
 
 // backingOf is the backing claim of a step's action, empty for none.
-func backingOf(step decide.Step) decide.Backing {
+func backingOf(step steps.Step) steps.Backing {
 	switch a := step.Action.(type) {
-	case decide.CreateVolume:
+	case steps.CreateVolume:
 		return a.Backing
-	case decide.MarkPublished:
+	case steps.MarkPublished:
 		return a.Backing
-	case decide.RemoveBacking:
+	case steps.RemoveBacking:
 		return a.Backing
-	case decide.ReleaseBacking:
+	case steps.ReleaseBacking:
 		return a.Backing
-	case decide.UpdateVolume:
+	case steps.UpdateVolume:
 		return a.Backing
-	case decide.ExpandBacking:
+	case steps.ExpandBacking:
 		return a.Backing
-	case decide.UpdateClaimStatus:
+	case steps.UpdateClaimStatus:
 		return a.Backing
-	case decide.ModifyBacking:
+	case steps.ModifyBacking:
 		return a.Backing
-	case decide.SyncMetadata:
+	case steps.SyncMetadata:
 		return a.Backing
-	case decide.ReadEvents:
+	case steps.ReadEvents:
 		return a.Backing
-	case decide.HealBacking:
+	case steps.HealBacking:
 		return a.Backing
 	}
-	return decide.Backing{}
+	return steps.Backing{}
 }
 
 // routeOf is the route of a step, refusalOf its refusal, and refOfStep the backing claim
 // that is gone; empty for none.
-func routeOf(step decide.Step) decide.Route {
-	if a, ok := step.Action.(decide.CreateVolume); ok {
+func routeOf(step steps.Step) route.Route {
+	if a, ok := step.Action.(steps.CreateVolume); ok {
 		return a.Route
 	}
-	return as[decide.CreateBacking](step).Route
+	return as[steps.CreateBacking](step).Route
 }
 
-func refusalOf(step decide.Step) *decide.Refusal {
-	if a, ok := step.Action.(decide.RemoveBacking); ok {
+func refusalOf(step steps.Step) *steps.Refusal {
+	if a, ok := step.Action.(steps.RemoveBacking); ok {
 		return a.Refusal
 	}
-	return as[decide.Reschedule](step).Refusal
+	return as[steps.Reschedule](step).Refusal
 }
 
-func refOfStep(step decide.Step) backing.Ref {
-	if a, ok := step.Action.(decide.ConfirmGone); ok {
+func refOfStep(step steps.Step) backing.Ref {
+	if a, ok := step.Action.(steps.ConfirmGone); ok {
 		return a.Ref
 	}
-	return as[decide.HealBacking](step).Ref
+	return as[steps.HealBacking](step).Ref
 }

@@ -14,11 +14,12 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/claims/steps"
 )
 
 // real adds the real volume at home, bound to the claim with this UID.
 func real(claim types.UID, alter ...func(*corev1.PersistentVolume)) change {
-	return func(o *decide.Observation) {
+	return func(o *steps.Observation) {
 		o.Real = &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "real-home"},
 			Status: corev1.PersistentVolumeStatus{Phase: corev1.VolumeBound}}
 		o.Real.Spec.ClaimRef = &corev1.ObjectReference{UID: claim}
@@ -34,56 +35,56 @@ func reclaimed(v *corev1.PersistentVolume) {
 }
 func going(v *corev1.PersistentVolume)   { v.DeletionTimestamp = ptr.To(metav1.NewTime(now)) }
 func healing(v *corev1.PersistentVolume) { v.Annotations[keys.Healing] = "Delete" }
-func another(b *decide.Backing)          { b.Claim.UID = "b-new" }
-func leaving(o *decide.Observation)      { o.StorageLeaving = true }
+func another(b *steps.Backing)           { b.Claim.UID = "b-new" }
+func leaving(o *steps.Observation)       { o.StorageLeaving = true }
 
 func TestNextForATwinThatSomebodyDeleted(t *testing.T) {
 	const home = keys.Home
-	full := func(b *decide.Backing) { pvcBound(b); published(b) }
+	full := func(b *steps.Backing) { pvcBound(b); published(b) }
 	for name, test := range map[string]struct {
 		given []change
-		cure  decide.Cure // empty: no step of healing
+		cure  steps.Cure // empty: no step of healing
 		tell  string
 	}{
-		"it is recorded": {given: []change{volume(home), have(home, full, terminating), real("b-home", reclaimed)}, cure: decide.Begin,
+		"it is recorded": {given: []change{volume(home), have(home, full, terminating), real("b-home", reclaimed)}, cure: steps.Begin,
 			tell: "BackingHealing"},
 		"… but not when nobody claims it any more": {given: []change{volume(home, released, keepIt), have(home, full, terminating),
 			real("b-home")}, tell: "BackingDeleted"},
 		"… nor when its data is to be deleted": {given: []change{volume(home, released), have(home, full, terminating), noClaim}},
 		"… nor when its namespace goes":        {given: []change{volume(home), have(home, full, terminating), leaving}, tell: "BackingDeleted"},
-		"… nor when the real volume goes too": {given: []change{volume(home), have(home, full, terminating, func(b *decide.Backing) {
+		"… nor when the real volume goes too": {given: []change{volume(home), have(home, full, terminating, func(b *steps.Backing) {
 			b.Volume.DeletionTimestamp = ptr.To(metav1.NewTime(now))
 		})}, tell: "BackingDeleted"},
 		"… nor in a remote cluster, whose agent does it": {given: []change{volume("west"), have("west", full, terminating)},
 			tell: "BackingDeleted"},
 		"the real volume is made to stay": {given: []change{volume(home, healing), have(home, full, terminating),
-			real("b-home", reclaimed)}, cure: decide.Retain},
+			real("b-home", reclaimed)}, cure: steps.Retain},
 		"… also when the twin went by force": {given: []change{volume(home, healing), real("b-home", reclaimed)},
-			cure: decide.Retain},
+			cure: steps.Retain},
 		"then the twin is let go": {given: []change{volume(home, healing), have(home, full, terminating),
-			real("b-home")}, cure: decide.LetGo},
+			real("b-home")}, cure: steps.LetGo},
 		"… and waited for": {given: []change{volume(home, healing),
 			have(home, full, terminating, unprotected), real("b-home")}},
 		"… and told of when it takes long": {given: []change{volume(home, healing),
 			have(home, full, terminating, unprotected, old), real("b-home")}, tell: "WaitingForBacking"},
-		"then the real volume is freed": {given: []change{volume(home, healing), real("b-home")}, cure: decide.Free},
-		"then a twin is made":           {given: []change{volume(home, healing), real("")}, cure: decide.Rebuild},
+		"then the real volume is freed": {given: []change{volume(home, healing), real("b-home")}, cure: steps.Free},
+		"then a twin is made":           {given: []change{volume(home, healing), real("")}, cure: steps.Rebuild},
 		"… not while the old one is still seen": {given: []change{volume(home, healing),
 			have(home, full, terminating, unprotected), real("")}},
 		"then it is waited for": {given: []change{volume(home, healing), have(home, published, another),
 			real("")}},
 		"then the virtual volume names it": {given: []change{volume(home, healing), have(home, full, another),
-			real("b-new")}, cure: decide.Adopt},
+			real("b-new")}, cure: steps.Adopt},
 		"… even if somebody has deleted that one too": {given: []change{volume(home, healing),
-			have(home, full, another, terminating), real("b-new")}, cure: decide.Adopt},
+			have(home, full, another, terminating), real("b-new")}, cure: steps.Adopt},
 		"then the real volume gets its policy back": {given: []change{volume(home, healing), have(home, full), real("b-home")},
-			cure: decide.Restore},
+			cure: steps.Restore},
 		"… not before it is bound": {given: []change{volume(home, healing), have(home, full),
 			real("b-home", func(v *corev1.PersistentVolume) { v.Status.Phase = corev1.VolumeAvailable })}},
 		"then the record goes": {given: []change{volume(home, healing), have(home, full),
-			real("b-home", reclaimed)}, cure: decide.End},
+			real("b-home", reclaimed)}, cure: steps.End},
 		"a claim that is deleted meanwhile waits for the end": {given: []change{volume(home, healing, released), real(""), noClaim},
-			cure: decide.Rebuild},
+			cure: steps.Rebuild},
 		"… but not if there is nothing to heal with": {given: []change{volume(home, healing, released),
 			have(home, full, terminating), noClaim}},
 		"a real volume that is gone is told of": {given: []change{volume(home, healing)}, tell: "BackingMissing"},
@@ -97,7 +98,7 @@ func TestNextForATwinThatSomebodyDeleted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			step := decide.Next(observe(test.given...))
-			assert.Equal(t, test.cure, as[decide.HealBacking](step).Cure)
+			assert.Equal(t, test.cure, as[steps.HealBacking](step).Cure)
 			assert.Equal(t, test.cure != "", step.Verb() == "Heal")
 			tell := ""
 			if step.Tell != nil {
@@ -123,26 +124,26 @@ func phase(p corev1.PersistentVolumePhase) func(*corev1.PersistentVolume) {
 }
 
 // lately makes the awaited state begin a second ago, by this clock.
-func lately(o *decide.Observation) { o.WaitsSince = now.Add(-time.Second) }
+func lately(o *steps.Observation) { o.WaitsSince = now.Add(-time.Second) }
 
-func otherVolume(b *decide.Backing) {
+func otherVolume(b *steps.Backing) {
 	b.Volume.Name, b.Claim.Spec.VolumeName = "real-other", "real-other"
 }
 
 // sameName binds a claim to a volume of another cluster with the same name as west's.
-func sameName(b *decide.Backing) {
+func sameName(b *steps.Backing) {
 	b.Volume.Name, b.Claim.Spec.VolumeName = "real-west", "real-west"
 }
 
 // asking makes a claim request its volume by name.
-func asking(b *decide.Backing) { b.Claim.Spec.VolumeName = "real-" + b.Cluster }
+func asking(b *steps.Backing) { b.Claim.Spec.VolumeName = "real-" + b.Cluster }
 
-func elsewhere(b *decide.Backing) { b.Claim.Name = "other" }
+func elsewhere(b *steps.Backing) { b.Claim.Name = "other" }
 
 func TestNextForAShadowThatIsMadeAnew(t *testing.T) {
 	const idle = "Idle"
-	full := func(b *decide.Backing) { pvcBound(b); published(b) }
-	served := mapped(decide.Mapped{Given: true})
+	full := func(b *steps.Backing) { pvcBound(b); published(b) }
+	served := mapped(steps.Mapped{Given: true})
 	check(t, map[string]row{
 		"one that somebody deleted is the agent's to mend": {given: []change{volume("west"), have("west", full, terminating), served, lately},
 			verb: idle, tell: "BackingHealing", after: true},
@@ -213,7 +214,7 @@ func TestNextForAShadowThatIsMadeAnew(t *testing.T) {
 			verb: idle},
 	})
 	step := decide.Next(observe(volume("west"), have("west", full, another)))
-	assert.Equal(t, decide.Adopt, as[decide.HealBacking](step).Cure)
+	assert.Equal(t, steps.Adopt, as[steps.HealBacking](step).Cure)
 	assert.Equal(t, types.UID("b-new"), backingOf(step).Claim.UID)
 	assert.Equal(t, backing.Ref{Cluster: "west", Namespace: "shop", Name: "data", UID: "b-west"}, refOfStep(step))
 	step = decide.Next(observe(volume("west", func(v *corev1.PersistentVolume) { v.Annotations[keys.Backing] = "west/shop/data/b-new" }),
@@ -231,7 +232,7 @@ func TestNextForAShadowThatIsMadeAnew(t *testing.T) {
 
 func TestTheClockOfAnotherClusterChangesNothing(t *testing.T) {
 	skewed := func(by time.Duration) change {
-		return func(o *decide.Observation) {
+		return func(o *steps.Observation) {
 			for i := range o.Backings {
 				claim := o.Backings[i].Claim
 				claim.CreationTimestamp = metav1.NewTime(now.Add(by))
@@ -244,7 +245,7 @@ func TestTheClockOfAnotherClusterChangesNothing(t *testing.T) {
 			}
 		}
 	}
-	full, served := func(b *decide.Backing) { pvcBound(b); published(b) }, mapped(decide.Mapped{Given: true})
+	full, served := func(b *steps.Backing) { pvcBound(b); published(b) }, mapped(steps.Mapped{Given: true})
 	for name, given := range map[string][]change{
 		"a shadow that waits":           {on("west-1"), parameter(keys.RemoteClass, "now"), have("west", of("now"))},
 		"one that somebody deleted":     {volume("west"), have("west", full, terminating), served},
@@ -252,7 +253,7 @@ func TestTheClockOfAnotherClusterChangesNothing(t *testing.T) {
 		"one that is there twice":       {volume("west"), have("west", full, another), real("b-new", mending, phase(corev1.VolumeBound))},
 		"one that the agent has to end": {volume("west"), have("west", full, terminating), real("b-west", mending), served},
 	} {
-		for _, when := range []change{lately, func(*decide.Observation) {}} {
+		for _, when := range []change{lately, func(*steps.Observation) {}} {
 			right := decide.Next(observe(append(slices.Clone(given), skewed(0), when)...))
 			for _, by := range []time.Duration{-24 * time.Hour, -time.Hour, time.Hour, 10 * 365 * 24 * time.Hour} {
 				assert.Equal(t, right.Tell, decide.Next(observe(append(slices.Clone(given), skewed(by), when)...)).Tell, "%s, %v", name, by)

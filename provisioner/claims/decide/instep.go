@@ -14,11 +14,12 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/sentence"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
+	"github.com/lodestone-storage/lodestone/provisioner/claims/steps"
 )
 
 // inStep keeps size, attributes, labels and annotations of claim and backing claim
 // consistent, sizes first.
-func inStep(o Observation, b Backing) Step {
+func inStep(o steps.Observation, b steps.Backing) steps.Step {
 	step := syncSize(o, b)
 	if step.Action != nil {
 		return step
@@ -30,7 +31,7 @@ func inStep(o Observation, b Backing) Step {
 	if step.Trouble != "" {
 		next.Trouble, next.Shows = step.Trouble, step.Shows
 	}
-	next.After = sooner(next.After, step.After)
+	next.After = steps.Sooner(next.After, step.After)
 	return next
 }
 
@@ -44,9 +45,9 @@ func KeepsSize(volume *corev1.PersistentVolume) bool {
 
 // syncSize keeps the size of a volume consistent: it copies the claim's request to the
 // backing claim, and the result back.
-func syncSize(o Observation, b Backing) Step {
+func syncSize(o steps.Observation, b steps.Backing) steps.Step {
 	if o.Claim == nil || o.Claim.Spec.VolumeName != o.Volume.Name || o.Claim.Status.Phase != corev1.ClaimBound {
-		return Step{}
+		return steps.Step{}
 	}
 	if step := fixedSize(o, b); step.Action != nil {
 		return step
@@ -56,11 +57,11 @@ func syncSize(o Observation, b Backing) Step {
 		return recordDriverSize(o, b)
 	case b.Claim.Status.Phase != corev1.ClaimBound || b.Volume == nil:
 		if want, have := requested(o.Claim), requested(b.Claim); want.Cmp(have) > 0 {
-			return Step{Tell: note(expansionWaits, fmt.Sprintf(
+			return steps.Step{Tell: steps.Note(expansionWaits, fmt.Sprintf(
 				"the volume grows to %s once real claim %s/%s in %s is bound, which a pod there may have to use first", want.String(),
-				b.Claim.Namespace, b.Claim.Name, where(b.Cluster)))}
+				b.Claim.Namespace, b.Claim.Name, steps.Where(b.Cluster)))}
 		}
-		return Step{}
+		return steps.Step{}
 	}
 	asks := asksForMore(o.Claim, b.Claim)
 	declined := o.RefusedSize
@@ -68,23 +69,14 @@ func syncSize(o Observation, b Backing) Step {
 		declined = nil
 	}
 	if asks && declined == nil {
-		return Step{Action: ExpandBacking{Backing: b, Size: requested(o.Claim)}}
+		return steps.Step{Action: steps.ExpandBacking{Backing: b, Size: requested(o.Claim)}}
 	}
 	step := claimStatus(o, b, declined)
 	if declined != nil {
-		step.After = sooner(step.After, declined.Until.Sub(o.Now)+time.Millisecond)
+		step.After = steps.Sooner(step.After, declined.Until.Sub(o.Now)+time.Millisecond)
 		step.Trouble = declined.Reason
 	}
 	return step
-}
-
-// RefusedSize is a size that a published backing claim was recently refused.
-type RefusedSize struct {
-	Size resource.Quantity
-	// Reason is CamelCase, Message one sentence.
-	Reason, Message string
-	// Until is when the size is requested again.
-	Until time.Time
 }
 
 // Reasons of events and conditions about sizes.
@@ -98,7 +90,7 @@ const (
 )
 
 // growsLater is the event for a request for more space while the cluster is not usable.
-func growsLater(o Observation, ref backing.Ref, cluster Cluster) *Message {
+func growsLater(o steps.Observation, ref backing.Ref, cluster steps.Cluster) *steps.Message {
 	if o.Claim == nil || o.Claim.Spec.VolumeName != o.Volume.Name || o.Claim.Status.Phase != corev1.ClaimBound {
 		return nil
 	}
@@ -106,11 +98,11 @@ func growsLater(o Observation, ref backing.Ref, cluster Cluster) *Message {
 	if want.Cmp(reachedSize(o.Claim)) <= 0 {
 		return nil
 	}
-	text := fmt.Sprintf("the volume grows to %s once %s can be used again", want.String(), where(ref.Cluster))
+	text := fmt.Sprintf("the volume grows to %s once %s can be used again", want.String(), steps.Where(ref.Cluster))
 	if cluster.Message != "" {
 		text += ": " + cluster.Message
 	}
-	return note(expansionWaits, text)
+	return steps.Note(expansionWaits, text)
 }
 
 // asksForMore says whether a virtual claim requests another size than its backing claim,
@@ -125,24 +117,24 @@ func asksForMore(virtual, b *corev1.PersistentVolumeClaim) bool {
 // expands. When kubelet has finished an expansion of the virtual claim, the same size is
 // requested on the backing claim, for which the driver has nothing left to do, and then
 // written to its status, since no kubelet ever mounts it.
-func recordDriverSize(o Observation, b Backing) Step {
-	step := Step{}
+func recordDriverSize(o steps.Observation, b steps.Backing) steps.Step {
+	step := steps.Step{}
 	want, reached := requested(o.Claim), reachedSize(o.Claim)
 	if allowed, known := allowsExpansion(o, b); known && !allowed && want.Cmp(reached) > 0 {
 		step.Trouble = expansionNotAllowed
-		step.Tell = warn(expansionNotAllowed, fmt.Sprintf(
+		step.Tell = steps.Warn(expansionNotAllowed, fmt.Sprintf(
 			"real storage class %q in %s does not allow expansion, so that the volume may keep its size: let its administrator set "+
-				"allowVolumeExpansion there", className(b.Claim), where(b.Cluster)))
+				"allowVolumeExpansion there", className(b.Claim), steps.Where(b.Cluster)))
 	}
 	if b.Claim.Status.Phase != corev1.ClaimBound || b.Volume == nil {
 		return step
 	}
 	if theirs := requested(b.Claim); theirs.Cmp(want) > 0 && theirs.Cmp(reached) > 0 {
 		step.Trouble = backingResized
-		step.Tell = note(backingResized, fmt.Sprintf(
+		step.Tell = steps.Note(backingResized, fmt.Sprintf(
 			"real claim %s/%s in %s was made to ask for %s: let this claim ask for as much to have it", b.Claim.Namespace, b.Claim.Name,
-			where(b.Cluster), theirs.String()))
-		step = shownAsTold(step)
+			steps.Where(b.Cluster), theirs.String()))
+		step = steps.ShownAsTold(step)
 	}
 	if reached.Cmp(reachedSize(b.Claim)) <= 0 {
 		return step
@@ -151,12 +143,11 @@ func recordDriverSize(o Observation, b Backing) Step {
 	switch {
 	case reached.Cmp(requested(b.Claim)) > 0 && declined:
 		step.After, step.Trouble, step.Shows = o.RefusedSize.Until.Sub(o.Now)+time.Millisecond, o.RefusedSize.Reason, ""
-		step.Tell = warn(o.RefusedSize.Reason, fmt.Sprintf(
+		step.Tell = steps.Warn(o.RefusedSize.Reason, fmt.Sprintf(
 			"the volume has grown to %s, but real claim %s/%s in %s cannot ask for as much, so that quotas there count too little: %s; let its "+
-				"administrator allow it",
-			reached.String(), b.Claim.Namespace, b.Claim.Name, where(b.Cluster), o.RefusedSize.Message))
+				"administrator allow it", reached.String(), b.Claim.Namespace, b.Claim.Name, steps.Where(b.Cluster), o.RefusedSize.Message))
 	case reached.Cmp(requested(b.Claim)) > 0:
-		return Step{Action: ExpandBacking{Backing: b, Size: reached}, Tell: step.Tell, Trouble: step.Trouble}
+		return steps.Step{Action: steps.ExpandBacking{Backing: b, Size: reached}, Tell: step.Tell, Trouble: step.Trouble}
 	default:
 		finishTwinSize(&step, b, reached)
 	}
@@ -164,7 +155,7 @@ func recordDriverSize(o Observation, b Backing) Step {
 }
 
 // finishTwinSize writes the size of a backing claim at home that waits only for a kubelet.
-func finishTwinSize(step *Step, b Backing, reached resource.Quantity) {
+func finishTwinSize(step *steps.Step, b steps.Backing, reached resource.Quantity) {
 	real := b.Volume.Spec.Capacity[corev1.ResourceStorage]
 	if real.Cmp(reached) < 0 || !awaitsKubelet(b.Claim) {
 		return
@@ -173,29 +164,29 @@ func finishTwinSize(step *Step, b Backing, reached resource.Quantity) {
 	setStorage(&status.Capacity, reached)
 	delete(status.AllocatedResourceStatuses, corev1.ResourceStorage)
 	status.Conditions = withoutResize(status.Conditions)
-	step.Action = UpdateClaimStatus{Backing: b, On: b.Claim, Status: status}
+	step.Action = steps.UpdateClaimStatus{Backing: b, On: b.Claim, Status: status}
 }
 
 // fixedSize writes on a claim whose virtual class allows expansion that its real class does
 // not, so that a larger request is refused at admission.
-func fixedSize(o Observation, b Backing) Step {
+func fixedSize(o steps.Observation, b steps.Backing) steps.Step {
 	allowed, known := allowsExpansion(o, b)
 	if !known || o.Class == nil || o.Class.AllowVolumeExpansion == nil || !*o.Class.AllowVolumeExpansion {
-		return Step{}
+		return steps.Step{}
 	}
 	fixed := ""
 	if !allowed {
-		fixed = fmt.Sprintf("real storage class %q in %s does not allow expansion", className(b.Claim), where(b.Cluster))
+		fixed = fmt.Sprintf("real storage class %q in %s does not allow expansion", className(b.Claim), steps.Where(b.Cluster))
 	}
 	if o.Claim.Annotations[keys.FixedSize] == fixed {
-		return Step{}
+		return steps.Step{}
 	}
-	return Step{Action: MarkFixedSize{Why: fixed}}
+	return steps.Step{Action: steps.MarkFixedSize{Why: fixed}}
 }
 
 // allowsExpansion says whether the class of a backing claim allows expansion, and whether
 // that is known.
-func allowsExpansion(o Observation, b Backing) (allowed, known bool) {
+func allowsExpansion(o steps.Observation, b steps.Backing) (allowed, known bool) {
 	for _, class := range o.Cluster(b.Cluster).Offered {
 		if class.Name == className(b.Claim) {
 			return class.AllowVolumeExpansion, true
@@ -241,10 +232,10 @@ var resizeStates = []corev1.ClaimResourceStatus{
 // claimStatus updates the status of a virtual claim from its backing claim: the size, and
 // the conditions and states of changes of size and attributes. It is idle if they are
 // equal.
-func claimStatus(o Observation, b Backing, declined *RefusedSize) Step {
+func claimStatus(o steps.Observation, b steps.Backing, declined *steps.RefusedSize) steps.Step {
 	want := wantedStatus(o, b.Claim, declined)
 	failure := failureOf(want.Conditions)
-	step := Step{}
+	step := steps.Step{}
 	if failure != nil && declined == nil {
 		step.Trouble = expansionFailed
 	}
@@ -255,28 +246,29 @@ func claimStatus(o Observation, b Backing, declined *RefusedSize) Step {
 		step.After = wait
 		return step
 	}
-	step.Action = UpdateClaimStatus{Backing: b, On: o.Claim, Status: want}
+	step.Action = steps.UpdateClaimStatus{Backing: b, On: o.Claim, Status: want}
 	before, after := reachedSize(o.Claim), want.Capacity[corev1.ResourceStorage]
 	asked := requested(o.Claim)
 	theirs := requested(b.Claim)
 	at := backing.RefTo(b.Cluster, b.Claim).Key()
 	switch {
 	case declined != nil:
-		step.Tell = warn(declined.Reason, declined.Message)
+		step.Tell = steps.Warn(declined.Reason, declined.Message)
 	case failure != nil:
-		step.Tell = warn(expansionFailed, fmt.Sprintf("real claim %s in %s is not expanded to %s: %s; it is tried again there, or ask for "+
-			"less, but more than the present %s", at, where(b.Cluster), theirs.String(), failure.Message, after.String()))
+		step.Tell = steps.Warn(expansionFailed, fmt.Sprintf("real claim %s in %s is not expanded to %s: %s; it is tried again there, or ask for "+
+			"less, but more than the present %s", at, steps.Where(b.Cluster), theirs.String(), failure.Message, after.String()))
 	case after.Cmp(before) > 0 && theirs.Cmp(asked) > 0:
-		step.Tell = note(backingResized, fmt.Sprintf("the volume has %s now: real claim %s in %s was made to ask for %s", after.String(), at,
-			where(b.Cluster), theirs.String()))
+		step.Tell = steps.Note(backingResized, fmt.Sprintf("the volume has %s now: real claim %s in %s was made to ask for %s", after.String(),
+			at,
+			steps.Where(b.Cluster), theirs.String()))
 	case after.Cmp(before) > 0 && asked.Cmp(before) > 0 && after.Cmp(asked) >= 0:
-		step.Tell = note(expanded, fmt.Sprintf("the volume has %s now", after.String()))
+		step.Tell = steps.Note(expanded, fmt.Sprintf("the volume has %s now", after.String()))
 	}
 	return step
 }
 
 // wantedStatus is the status that a virtual claim should have.
-func wantedStatus(o Observation, b *corev1.PersistentVolumeClaim, declined *RefusedSize) *corev1.PersistentVolumeClaimStatus {
+func wantedStatus(o steps.Observation, b *corev1.PersistentVolumeClaim, declined *steps.RefusedSize) *corev1.PersistentVolumeClaimStatus {
 	status := o.Claim.Status.DeepCopy()
 	// The remote status cannot be trusted: a size never shrinks, and never exceeds the
 	// virtual volume's, which is written first.
@@ -312,7 +304,7 @@ func wantedStatus(o Observation, b *corev1.PersistentVolumeClaim, declined *Refu
 }
 
 // condition returns the claim's condition if it is the same already, else a new one.
-func condition(o Observation, kind corev1.PersistentVolumeClaimConditionType, state corev1.ConditionStatus, reason,
+func condition(o steps.Observation, kind corev1.PersistentVolumeClaimConditionType, state corev1.ConditionStatus, reason,
 	message string) corev1.PersistentVolumeClaimCondition {
 	c := corev1.PersistentVolumeClaimCondition{
 		Type: kind, Status: state, Reason: sentence.Cut(reason, maxMessage), Message: sentence.Cut(message, maxMessage),
@@ -398,9 +390,9 @@ const metadataPause = 5 * time.Second
 
 // syncAttributesAndMetadata copies changes of attributes, labels and annotations of a bound
 // virtual claim to its backing claim.
-func syncAttributesAndMetadata(o Observation, b Backing) Step {
+func syncAttributesAndMetadata(o steps.Observation, b steps.Backing) steps.Step {
 	if o.Claim == nil || o.Claim.DeletionTimestamp != nil || o.Claim.Spec.VolumeName != o.Volume.Name {
-		return Step{}
+		return steps.Step{}
 	}
 	refused := o.RefusedAttributes
 	if refused != nil && (!modifiable(o, b) || refused.Attributes != backing.Attributes(o.Claim)) {
@@ -408,15 +400,15 @@ func syncAttributesAndMetadata(o Observation, b Backing) Step {
 	}
 	switch {
 	case modifiable(o, b) && refused == nil:
-		return Step{Action: ModifyBacking{Backing: b}}
+		return steps.Step{Action: steps.ModifyBacking{Backing: b}}
 	case b.Claim.Status.Phase == corev1.ClaimBound && AttributesApplied(o, b):
-		return Step{Action: UpdateVolume{Backing: b}}
+		return steps.Step{Action: steps.UpdateVolume{Backing: b}}
 	}
 	step := syncMetadata(o, b)
 	switch {
 	case refused != nil:
-		step.Tell, step.Trouble = warn(refused.Reason, refused.Message), refused.Reason
-		step.After = sooner(step.After, refused.Until.Sub(o.Now)+time.Millisecond)
+		step.Tell, step.Trouble = steps.Warn(refused.Reason, refused.Message), refused.Reason
+		step.After = steps.Sooner(step.After, refused.Until.Sub(o.Now)+time.Millisecond)
 	case b.Cluster != keys.Home:
 		attributesTrouble(&step, o, b)
 	}
@@ -426,7 +418,7 @@ func syncAttributesAndMetadata(o Observation, b Backing) Step {
 // modifiable says whether a backing claim has other attributes than its virtual claim
 // requests and may be changed to those. Kubernetes accepts no change on a claim that is not
 // bound, and no change back to none once the first attributes are applied.
-func modifiable(o Observation, b Backing) bool {
+func modifiable(o steps.Observation, b steps.Backing) bool {
 	want, have := backing.Attributes(o.Claim), backing.Attributes(b.Claim)
 	switch {
 	case want == have || b.Claim.Status.Phase != corev1.ClaimBound:
@@ -440,13 +432,13 @@ func modifiable(o Observation, b Backing) bool {
 // attributesDone says whether the volume has the attributes that its virtual claim
 // requests. At home the real volume's driver sees to that, for the virtual volume has the
 // same handle; the backing claim only records it.
-func attributesDone(o Observation) bool {
+func attributesDone(o steps.Observation) bool {
 	return ptr.Deref(o.Claim.Status.CurrentVolumeAttributesClassName, "") == backing.Attributes(o.Claim)
 }
 
 // AttributesApplied says whether a remote volume has the attributes that its virtual claim
 // requests while that claim or its volume does not show it yet.
-func AttributesApplied(o Observation, b Backing) bool {
+func AttributesApplied(o steps.Observation, b steps.Backing) bool {
 	if o.Claim == nil || b.Cluster == keys.Home {
 		return false
 	}
@@ -456,33 +448,23 @@ func AttributesApplied(o Observation, b Backing) bool {
 }
 
 // syncMetadata is the step that updates labels and annotations.
-func syncMetadata(o Observation, b Backing) Step {
+func syncMetadata(o steps.Observation, b steps.Backing) steps.Step {
 	if o.Class == nil || !virtualclass.Is(o.Class) {
 		// The class may come back; keep what is written.
-		return Step{}
+		return steps.Step{}
 	}
 	class, err := virtualclass.Parse(o.Class)
 	if err != nil {
-		return Step{}
+		return steps.Step{}
 	}
 	labels, annotations := backing.CarryPatch(b.Claim, o.Claim, class)
 	if len(labels)+len(annotations) == 0 {
-		return Step{}
+		return steps.Step{}
 	}
 	if left := metadataPause - o.Now.Sub(o.Synced); left > 0 {
-		return Step{After: left}
+		return steps.Step{After: left}
 	}
-	return Step{Action: SyncMetadata{Backing: b, Labels: labels, Annotations: annotations}}
-}
-
-// RefusedAttributes are attributes that a published backing claim was recently refused.
-type RefusedAttributes struct {
-	// Attributes is the name of the VolumeAttributesClass, empty for none.
-	Attributes string
-	// Reason is CamelCase, Message one sentence.
-	Reason, Message string
-	// Until is when they are requested again.
-	Until time.Time
+	return steps.Step{Action: steps.SyncMetadata{Backing: b, Labels: labels, Annotations: annotations}}
 }
 
 // attributesFailed is the reason if the driver of a remote volume cannot apply the
@@ -502,7 +484,7 @@ var modifyStates = []corev1.PersistentVolumeClaimModifyVolumeStatus{
 
 // attributesTrouble reports that a remote volume cannot get the attributes that its virtual
 // claim requests.
-func attributesTrouble(step *Step, o Observation, b Backing) {
+func attributesTrouble(step *steps.Step, o steps.Observation, b steps.Backing) {
 	want := backing.Attributes(o.Claim)
 	if want == "" || want != backing.Attributes(b.Claim) || want == ptr.Deref(b.Claim.Status.CurrentVolumeAttributesClassName, "") {
 		return
@@ -524,10 +506,10 @@ func attributesTrouble(step *Step, o Observation, b Backing) {
 	// The remote cluster's text goes into the conditions, whose writes are limited by the
 	// budget.
 	step.Trouble = attributesFailed
-	step.Tell = warn(attributesFailed, fmt.Sprintf(
+	step.Tell = steps.Warn(attributesFailed, fmt.Sprintf(
 		"real claim %s in %s does not get the attributes of VolumeAttributesClass %q: the conditions of the claim say why; it is tried again "+
 			"there, or ask for those that it had before",
-		backing.RefTo(b.Cluster, b.Claim).Key(), where(b.Cluster), want))
+		backing.RefTo(b.Cluster, b.Claim).Key(), steps.Where(b.Cluster), want))
 }
 
 // modifying returns the remote claim's state of the change that its virtual claim requests,
@@ -553,13 +535,13 @@ func isReflected(c corev1.PersistentVolumeClaimCondition) bool {
 // Unmarked says whether a virtual volume lacks the UID of the cluster that b, its backing claim, was
 // seen in. Whether that cluster is the right one is proven by the UID of the claim, which is the one
 // that the volume names.
-func Unmarked(virtual *corev1.PersistentVolume, b Backing) bool {
+func Unmarked(virtual *corev1.PersistentVolume, b steps.Backing) bool {
 	return b.ClusterUID != "" && virtual.Annotations[keys.ClusterUID] == ""
 }
 
 // quietFor is for how long size and attributes from a remote cluster are not written at
 // home; 0: they may be.
-func quietFor(o Observation, b Backing) time.Duration {
+func quietFor(o steps.Observation, b steps.Backing) time.Duration {
 	if b.Cluster == keys.Home {
 		return 0
 	}

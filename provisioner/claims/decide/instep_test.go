@@ -14,12 +14,13 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/claims/steps"
 )
 
 func TestNextForASize(t *testing.T) {
 	const idle = "Idle"
-	full := func(b *decide.Backing) { pvcBound(b); published(b) }
-	pending := func(b *decide.Backing) { published(b) }
+	full := func(b *steps.Backing) { pvcBound(b); published(b) }
+	pending := func(b *steps.Backing) { published(b) }
 	west, home := volume("west"), volume(keys.Home)
 	check(t, map[string]row{
 		"a claim that has what it asks for": {given: []change{west, inUse("2Gi", "2Gi"), have("west", full, asks("2Gi", "2Gi"))}, verb: idle},
@@ -109,29 +110,29 @@ func TestNextForASize(t *testing.T) {
 }
 
 func TestWhatIsReflected(t *testing.T) {
-	full := func(b *decide.Backing) { pvcBound(b); published(b) }
+	full := func(b *steps.Backing) { pvcBound(b); published(b) }
 	foreign := corev1.PersistentVolumeClaimCondition{Type: "Foreign", Status: corev1.ConditionTrue}
 	o := observe(volume("west"), inUse("3Gi", "1Gi"), have("west", full, asks("3Gi", "1Pi"),
 		says(corev1.PersistentVolumeClaimResizing, ""), says(corev1.PersistentVolumeClaimResizing, "twice"), says("Hostile", "x"),
 		says(corev1.PersistentVolumeClaimNodeResizeError, strings.Repeat("é", 5000)),
-		func(b *decide.Backing) {
+		func(b *steps.Backing) {
 			b.Claim.Status.AllocatedResources = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Pi"), "x": resource.MustParse("1")}
 			b.Claim.Status.AllocatedResourceStatuses = map[corev1.ResourceName]corev1.ClaimResourceStatus{corev1.ResourceStorage: "Hostile"}
 		}))
 	o.Claim.Status.Conditions = []corev1.PersistentVolumeClaimCondition{foreign}
 	step := decide.Next(o)
 	require.Equal(t, "Reflect", step.Verb())
-	assert.Same(t, o.Claim, as[decide.UpdateClaimStatus](step).On)
-	assert.Equal(t, "2Gi", as[decide.UpdateClaimStatus](step).Status.Capacity.Storage().String(), "no more than the volume")
+	assert.Same(t, o.Claim, as[steps.UpdateClaimStatus](step).On)
+	assert.Equal(t, "2Gi", as[steps.UpdateClaimStatus](step).Status.Capacity.Storage().String(), "no more than the volume")
 	assert.Equal(t, corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("3Gi")},
-		as[decide.UpdateClaimStatus](step).Status.AllocatedResources, "no more than was asked for")
-	assert.Empty(t, as[decide.UpdateClaimStatus](step).Status.AllocatedResourceStatuses)
-	require.Len(t, as[decide.UpdateClaimStatus](step).Status.Conditions, 3)
-	assert.Equal(t, foreign, as[decide.UpdateClaimStatus](step).Status.Conditions[0], "what others say stays")
-	assert.Empty(t, as[decide.UpdateClaimStatus](step).Status.Conditions[1].Message)
-	assert.Len(t, as[decide.UpdateClaimStatus](step).Status.Conditions[2].Message, 1024)
+		as[steps.UpdateClaimStatus](step).Status.AllocatedResources, "no more than was asked for")
+	assert.Empty(t, as[steps.UpdateClaimStatus](step).Status.AllocatedResourceStatuses)
+	require.Len(t, as[steps.UpdateClaimStatus](step).Status.Conditions, 3)
+	assert.Equal(t, foreign, as[steps.UpdateClaimStatus](step).Status.Conditions[0], "what others say stays")
+	assert.Empty(t, as[steps.UpdateClaimStatus](step).Status.Conditions[1].Message)
+	assert.Len(t, as[steps.UpdateClaimStatus](step).Status.Conditions[2].Message, 1024)
 
-	o.Claim.Status = *as[decide.UpdateClaimStatus](step).Status
+	o.Claim.Status = *as[steps.UpdateClaimStatus](step).Status
 	assert.Equal(t, "Idle", decide.Next(o).Verb(), "once written it is not written again")
 	o.Now = now.Add(time.Hour)
 	assert.Equal(t, "Idle", decide.Next(o).Verb(), "nor later")
@@ -139,7 +140,7 @@ func TestWhatIsReflected(t *testing.T) {
 
 // inUse binds the claim to its volume, with this requested size and this capacity.
 func inUse(request, capacity string) change {
-	return func(o *decide.Observation) {
+	return func(o *steps.Observation) {
 		o.Claim.Spec.VolumeName = "pvc-u1"
 		o.Claim.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(request)}
 		o.Claim.Status.Phase = corev1.ClaimBound
@@ -148,8 +149,8 @@ func inUse(request, capacity string) change {
 }
 
 // asks sets the requested size and the capacity of a backing claim.
-func asks(request, capacity string) func(*decide.Backing) {
-	return func(b *decide.Backing) {
+func asks(request, capacity string) func(*steps.Backing) {
+	return func(b *steps.Backing) {
 		b.Claim.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(request)}
 		if capacity != "" {
 			b.Claim.Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(capacity)}
@@ -157,16 +158,16 @@ func asks(request, capacity string) func(*decide.Backing) {
 	}
 }
 
-func says(kind corev1.PersistentVolumeClaimConditionType, message string) func(*decide.Backing) {
-	return func(b *decide.Backing) {
+func says(kind corev1.PersistentVolumeClaimConditionType, message string) func(*steps.Backing) {
+	return func(b *steps.Backing) {
 		b.Claim.Status.Conditions = append(b.Claim.Status.Conditions,
 			corev1.PersistentVolumeClaimCondition{Type: kind, Status: corev1.ConditionTrue, Message: message})
 	}
 }
 
 func declined(size string) change {
-	return func(o *decide.Observation) {
-		o.RefusedSize = &decide.RefusedSize{Size: resource.MustParse(size), Reason: "QuotaExceeded", Message: "raise the quota",
+	return func(o *steps.Observation) {
+		o.RefusedSize = &steps.RefusedSize{Size: resource.MustParse(size), Reason: "QuotaExceeded", Message: "raise the quota",
 			Until: now.Add(time.Minute)}
 	}
 }
@@ -174,7 +175,7 @@ func declined(size string) change {
 // fixed is the text on a claim of class "now" in west.
 const fixed = `real storage class "now" in cluster west does not allow expansion`
 
-func growing(o *decide.Observation)         { o.Class.AllowVolumeExpansion = ptr.To(true) }
+func growing(o *steps.Observation)          { o.Class.AllowVolumeExpansion = ptr.To(true) }
 func driverless(v *corev1.PersistentVolume) { v.Spec.CSI = nil }
 func justMade(v *corev1.PersistentVolume)   { v.CreationTimestamp = metav1.NewTime(now) }
 func large(v *corev1.PersistentVolume) {
@@ -183,24 +184,24 @@ func large(v *corev1.PersistentVolume) {
 
 // attributed sets the attributes class in the status of the virtual claim.
 func attributed(name string) change {
-	return func(o *decide.Observation) { o.Claim.Status.CurrentVolumeAttributesClassName = &name }
+	return func(o *steps.Observation) { o.Claim.Status.CurrentVolumeAttributesClassName = &name }
 }
 
 // having gives a backing claim an attributes class, done its volume too.
-func having(name string) func(*decide.Backing) {
-	return func(b *decide.Backing) { b.Claim.Spec.VolumeAttributesClassName = &name }
+func having(name string) func(*steps.Backing) {
+	return func(b *steps.Backing) { b.Claim.Spec.VolumeAttributesClassName = &name }
 }
 
-func done(name string) func(*decide.Backing) {
-	return func(b *decide.Backing) {
+func done(name string) func(*steps.Backing) {
+	return func(b *steps.Backing) {
 		having(name)(b)
 		b.Claim.Status.CurrentVolumeAttributesClassName = &name
 	}
 }
 
 // infeasible makes the driver in west report that it cannot apply the attributes.
-func infeasible(name string) func(*decide.Backing) {
-	return func(b *decide.Backing) {
+func infeasible(name string) func(*steps.Backing) {
+	return func(b *steps.Backing) {
 		having(name)(b)
 		b.Claim.Status.ModifyVolumeStatus = &corev1.ModifyVolumeStatus{TargetVolumeAttributesClassName: name,
 			Status: corev1.PersistentVolumeClaimModifyVolumeInfeasible}
@@ -209,7 +210,7 @@ func infeasible(name string) func(*decide.Backing) {
 
 // modifyStatus gives the virtual claim that status already.
 func modifyStatus(name string) change {
-	return func(o *decide.Observation) {
+	return func(o *steps.Observation) {
 		o.Claim.Status.ModifyVolumeStatus = &corev1.ModifyVolumeStatus{TargetVolumeAttributesClassName: name,
 			Status: corev1.PersistentVolumeClaimModifyVolumeInfeasible}
 	}
@@ -217,24 +218,24 @@ func modifyStatus(name string) change {
 
 // ungiven are attributes that the cluster recently refused.
 func ungiven(name string) change {
-	return func(o *decide.Observation) {
-		o.RefusedAttributes = &decide.RefusedAttributes{Attributes: name, Reason: "NoAttributesClass", Message: "create it there",
+	return func(o *steps.Observation) {
+		o.RefusedAttributes = &steps.RefusedAttributes{Attributes: name, Reason: "NoAttributesClass", Message: "create it there",
 			Until: now.Add(time.Minute)}
 	}
 }
 
 // phaseBound sets the phase Bound on the virtual claim.
-func phaseBound(o *decide.Observation) { o.Claim.Status.Phase = corev1.ClaimBound }
+func phaseBound(o *steps.Observation) { o.Claim.Status.Phase = corev1.ClaimBound }
 
-func quietly(o *decide.Observation) { o.QuietUntil = now.Add(time.Minute) }
+func quietly(o *steps.Observation) { o.QuietUntil = now.Add(time.Minute) }
 
 func volumeHaving(name string) func(*corev1.PersistentVolume) {
 	return func(v *corev1.PersistentVolume) { v.Spec.VolumeAttributesClassName = &name }
 }
 
 // carrying adds an annotation to a backing claim that was copied to it.
-func carrying(key string) func(*decide.Backing) {
-	return func(b *decide.Backing) {
+func carrying(key string) func(*steps.Backing) {
+	return func(b *steps.Backing) {
 		b.Claim.Annotations[key] = "a"
 		b.Claim.Annotations[keys.Carried] = `{"annotations":["` + key + `"]}`
 	}
@@ -242,11 +243,11 @@ func carrying(key string) func(*decide.Backing) {
 
 func TestNextKeepsABackingClaimInStep(t *testing.T) {
 	bound := boundTo("pvc-u1")
-	remote := func(alter ...func(*decide.Backing)) []change {
-		return []change{bound, have("west", append([]func(*decide.Backing){pvcBound, published}, alter...)...), volume("west")}
+	remote := func(alter ...func(*steps.Backing)) []change {
+		return []change{bound, have("west", append([]func(*steps.Backing){pvcBound, published}, alter...)...), volume("west")}
 	}
-	home := func(alter ...func(*decide.Backing)) []change {
-		return []change{bound, have(keys.Home, append([]func(*decide.Backing){pvcBound, published}, alter...)...), volume(keys.Home)}
+	home := func(alter ...func(*steps.Backing)) []change {
+		return []change{bound, have(keys.Home, append([]func(*steps.Backing){pvcBound, published}, alter...)...), volume(keys.Home)}
 	}
 	with := func(given []change, more ...change) []change { return append(given, more...) }
 	team := []change{parameter(keys.Carry, "team"), annotated("team", "a")}
@@ -301,15 +302,15 @@ func TestNextKeepsABackingClaimInStep(t *testing.T) {
 			verb: carry, cluster: "west"},
 		"what the class does not list any more is taken off": {given: with(remote(carrying("team")), annotated("team", "a")), verb: carry,
 			cluster: "west"},
-		"without its class everything stays": {given: with(remote(carrying("team")), func(o *decide.Observation) {
+		"without its class everything stays": {given: with(remote(carrying("team")), func(o *steps.Observation) {
 			o.Class = nil
 		}), verb: idle},
 		"with an invalid class everything stays": {given: with(remote(carrying("team")), parameter("tier", "gold")),
 			verb: idle},
-		"a quarrel about an annotation is not fought at full speed": {given: with(remote(), append(team, func(o *decide.Observation) {
+		"a quarrel about an annotation is not fought at full speed": {given: with(remote(), append(team, func(o *steps.Observation) {
 			o.Synced = now.Add(-time.Second)
 		})...), verb: idle, after: true},
-		"… but goes on": {given: with(remote(), append(team, func(o *decide.Observation) { o.Synced = now.Add(-time.Minute) })...), verb: carry,
+		"… but goes on": {given: with(remote(), append(team, func(o *steps.Observation) { o.Synced = now.Add(-time.Minute) })...), verb: carry,
 			cluster: "west"},
 		"a backing claim that is being deleted is told, not brought in step": {given: with(remote(terminating), team...), verb: idle,
 			tell: "BackingDeleted"},
@@ -318,6 +319,6 @@ func TestNextKeepsABackingClaimInStep(t *testing.T) {
 
 func TestACarriedAnnotationIsTakenOffAlone(t *testing.T) {
 	step := decide.Next(observe(boundTo("pvc-u1"), have("west", pvcBound, published, carrying("team")), volume("west")))
-	assert.Empty(t, as[decide.SyncMetadata](step).Labels)
-	assert.Equal(t, map[string]any{"team": nil, keys.Carried: nil}, as[decide.SyncMetadata](step).Annotations)
+	assert.Empty(t, as[steps.SyncMetadata](step).Labels)
+	assert.Equal(t, map[string]any{"team": nil, keys.Carried: nil}, as[steps.SyncMetadata](step).Annotations)
 }

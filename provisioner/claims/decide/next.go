@@ -1,3 +1,11 @@
+// Package decide has the decisions about virtual claims as pure functions: the observation
+// of one claim goes in, the one next step comes out. Every step leads towards the wanted
+// state and is safe to repeat, so a process that is stopped between two steps resumes by
+// observing again.
+//
+// What goes in and comes out is package steps, where the backing claim goes is package route.
+// Next is the entry point: start with this file (claims without a volume), then published.go
+// (claims with one).
 package decide
 
 import (
@@ -17,54 +25,49 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/namespaces"
 	"github.com/lodestone-storage/lodestone/pkg/refusal"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
+	"github.com/lodestone-storage/lodestone/provisioner/claims/route"
+	"github.com/lodestone-storage/lodestone/provisioner/claims/steps"
 )
 
 // Next returns the next step for a claim. It is a pure function of the observation.
-func Next(o Observation) Step {
+func Next(o steps.Observation) steps.Step {
 	if o.Moving {
 		// Keep the last known state until the move has ended.
-		return Step{Unknown: true}
+		return steps.Step{Unknown: true}
 	}
 	return tellAgain(removeUnusedStandIn(o, nextStep(o)))
 }
 
-const (
-	// Patience is how long a claim waits for a cluster that stopped answering before any
-	// request was sent to it.
-	Patience = 30 * time.Second
-	// slow is after what time an event reports that a backing claim is still not bound.
-	slow = 20 * time.Second
-	// overdue is the same for the backing claim of a volume that exists. Its pod may first
-	// have to be copied there and scheduled.
-	overdue = 2 * time.Minute
-)
+// Patience is how long a claim waits for a cluster that stopped answering before any
+// request was sent to it.
+const Patience = 30 * time.Second
 
-func nextStep(o Observation) Step {
+func nextStep(o steps.Observation) steps.Step {
 	switch {
 	case o.Volume != nil:
 		return published(o)
 	case o.HandedOut:
-		return Step{}
+		return steps.Step{}
 	case o.Claim == nil || o.Claim.DeletionTimestamp != nil || o.Claim.Spec.VolumeName != "":
-		step := discard(o, func(Backing) bool { return true })
+		step := discard(o, func(steps.Backing) bool { return true })
 		step.Left = leftBehind(o)
 		return step
 	case o.Class == nil || !virtualclass.Is(o.Class):
 		// The class may come back; keep what exists for the claim.
-		return Step{}
+		return steps.Step{}
 	}
 	if o.Claim.Annotations[keys.Import] != "" {
 		// kubectl lodestone import will bind it to an existing volume.
-		return Step{After: slow, Tell: ifSlow(o, o.Claim, note("WaitingForImport", fmt.Sprintf(
+		return steps.Step{After: steps.Slow, Tell: steps.IfSlow(o, o.Claim, steps.Note("WaitingForImport", fmt.Sprintf(
 			"waiting for an import to give the claim its volume: run kubectl lodestone import again, or take annotation %s off to have a new volume",
 			keys.Import)))}
 	}
 	class, err := virtualclass.Parse(o.Class)
 	if err == nil {
-		err = ValidateClaim(o.Claim)
+		err = route.ValidateClaim(o.Claim)
 	}
 	if err != nil {
-		return Step{Tell: warn("InvalidClaim", err.Error())}
+		return steps.Step{Tell: steps.Warn("InvalidClaim", err.Error())}
 	}
 	// Kubernetes treats even an empty annotation as a selected node.
 	if _, chosen := o.Claim.Annotations[keys.SelectedNode]; !chosen {
@@ -75,14 +78,14 @@ func nextStep(o Observation) Step {
 
 // unscheduled is the step for a claim without a selected node. A backing claim for an
 // earlier choice is deleted, since the next choice may be another cluster.
-func unscheduled(o Observation, class virtualclass.Class) Step {
-	if step := discard(o, func(Backing) bool { return true }); step.Action != nil {
+func unscheduled(o steps.Observation, class virtualclass.Class) steps.Step {
+	if step := discard(o, func(steps.Backing) bool { return true }); step.Action != nil {
 		return step
 	}
 	refusals := refusal.Decode(o.Claim.Annotations[keys.Refused])
 	active := refusal.Active(refusals, o.Now)
 	if o.Changed != "" || len(active) < len(refusals) {
-		return Step{Action: RequeuePods{}}
+		return steps.Step{Action: steps.RequeuePods{}}
 	}
 	var after time.Duration
 	for _, r := range active {
@@ -96,22 +99,22 @@ func unscheduled(o Observation, class virtualclass.Class) Step {
 }
 
 // scheduled is the step for a claim with a selected node and no volume yet.
-func scheduled(o Observation, class virtualclass.Class) Step {
+func scheduled(o steps.Observation, class virtualclass.Class) steps.Step {
 	if o.Node == nil {
 		name := o.Claim.Annotations[keys.SelectedNode]
-		return giveUp(o, nil, warn("NodeGone", fmt.Sprintf("the selected node %q no longer exists: the scheduler chooses another", name)))
+		return giveUp(o, nil, steps.Warn("NodeGone", fmt.Sprintf("the selected node %q no longer exists: the scheduler chooses another", name)))
 	}
-	to, err := RouteTo(RouteInput{
+	to, err := route.To(route.Input{
 		Claim: o.Claim, Class: class, Node: o.Node, Namespace: o.Namespace,
-		Cluster: func(id string) ClusterClasses { return o.Cluster(id).ClusterClasses },
+		Cluster: func(id string) route.ClusterClasses { return o.Cluster(id).ClusterClasses },
 	})
 	id := locality.OfNode(o.Node.Labels)
-	var refused *Refused
-	var invalid *Invalid
+	var refused *route.Refused
+	var invalid *route.Invalid
 	switch {
 	case errors.As(err, &invalid):
-		return Step{Tell: warn("InvalidClaim", invalid.Message)}
-	case errors.As(err, &refused) && refused.Reason != NoRealClass:
+		return steps.Step{Tell: steps.Warn("InvalidClaim", invalid.Message)}
+	case errors.As(err, &refused) && refused.Reason != route.NoRealClass:
 		return giveUp(o, refusalOf(id, refused), nil)
 	case id != keys.Home && !o.Cluster(id).Usable:
 		// Check this before the classes: an unreachable cluster shows none.
@@ -121,19 +124,19 @@ func scheduled(o Observation, class virtualclass.Class) Step {
 	}
 	if sibling := refusedSibling(o, to); sibling != nil {
 		return giveUp(o, nil,
-			note("SiblingRefused", fmt.Sprintf("claim %q of the same pod was refused by %s: the scheduler chooses another place for all its claims",
-				sibling.Name, where(to.Cluster))))
+			steps.Note("SiblingRefused", fmt.Sprintf("claim %q of the same pod was refused by %s: the scheduler chooses another place for all "+
+				"its claims", sibling.Name, steps.Where(to.Cluster))))
 	}
 	var obstacle *Obstacle
 	to.FromSnapshot = o.Source != nil && o.Source.Snapshot != nil
-	if to.Source, obstacle = CopyFrom(o.Claim, o.Source, to); complete(find(o, to.Cluster)) {
+	if to.Source, obstacle = CopyFrom(o.Claim, o.Source, to); complete(o.BackingIn(to.Cluster)) {
 		obstacle = nil
 	}
 	if obstacle != nil && obstacle.Refusal != nil {
 		return giveUp(o, obstacle.Refusal, nil)
 	}
 	// A claim has one backing claim: delete first what an earlier choice left.
-	if step := discard(o, func(b Backing) bool {
+	if step := discard(o, func(b steps.Backing) bool {
 		return b.Cluster != to.Cluster || stale(b.Claim, to, o.Cluster(to.Cluster).Offered) ||
 			(otherSource(b, to) || to.FromSnapshot && !complete(&b) && standInOutdated(o)) && sourceDropped(o, to) == nil
 	}); step.Action != nil || step.Tell != nil {
@@ -145,14 +148,14 @@ func scheduled(o Observation, class virtualclass.Class) Step {
 	// Do this before reporting an obstacle: a backing claim that no provisioner fills any
 	// more protects the source of the copy, which cannot be deleted while a claim seems to
 	// copy it.
-	if to.Cluster == keys.Home && to.Deferred() && isDropped(find(o, keys.Home)) {
+	if to.Cluster == keys.Home && to.Deferred() && isDropped(o.BackingIn(keys.Home)) {
 		return dropped(o, to)
 	}
 	if obstacle != nil {
-		return Step{Tell: obstacle.Tell}
+		return steps.Step{Tell: obstacle.Tell}
 	}
-	if b := find(o, to.Cluster); o.Source != nil && handMade(b) {
-		return Step{Tell: notACopy(*b)}
+	if b := o.BackingIn(to.Cluster); o.Source != nil && handMade(b) {
+		return steps.Step{Tell: notACopy(*b)}
 	}
 	if step, wanted := standInStep(o, to); wanted {
 		return step
@@ -162,7 +165,7 @@ func scheduled(o Observation, class virtualclass.Class) Step {
 
 // stale says whether an unpublished backing claim at home was created for another node, or
 // is being deleted by somebody.
-func stale(b *corev1.PersistentVolumeClaim, to Route, offered []v1alpha1.OfferedClass) bool {
+func stale(b *corev1.PersistentVolumeClaim, to route.Route, offered []v1alpha1.OfferedClass) bool {
 	selected := b.Annotations[keys.SelectedNode]
 	return b.DeletionTimestamp != nil || b.Status.Phase == corev1.ClaimLost ||
 		(to.Cluster == keys.Home && selected != "" && selected != to.Node) ||
@@ -177,41 +180,41 @@ func offers(classes []v1alpha1.OfferedClass, name string) bool {
 }
 
 // createOrPublish creates the backing claim of a route, waits for it and publishes it.
-func createOrPublish(o Observation, class virtualclass.Class, to Route) Step {
-	have := find(o, to.Cluster)
+func createOrPublish(o steps.Observation, class virtualclass.Class, to route.Route) steps.Step {
+	have := o.BackingIn(to.Cluster)
 	if have == nil {
 		if mapped := o.Cluster(to.Cluster).Mapped; to.Cluster != keys.Home && mapped.Asked && !mapped.Given {
 			return awaitNamespace(o, to.Cluster, mapped)
 		}
 		if to.Cluster != keys.Home && o.Claim.Annotations[keys.Routed] != to.Cluster {
 			if beingWritten(o) {
-				return Step{}
+				return steps.Step{}
 			}
-			return Step{Action: RecordCluster{To: to.Cluster}}
+			return steps.Step{Action: steps.RecordCluster{To: to.Cluster}}
 		}
-		return Step{Action: CreateBacking{Route: to}}
+		return steps.Step{Action: steps.CreateBacking{Route: to}}
 	}
 	if !Ready(*have, to.Cluster, to.Deferred()) {
 		return awaitBound(o, *have, to)
 	}
 	for _, sibling := range o.Siblings {
 		if !sibling.Ready {
-			return Step{After: slow,
-				Tell: ifSlow(o, have.Claim,
-					note("WaitingForSibling", fmt.Sprintf("waiting until claim %q of the same pod can be served too", sibling.Claim.Name)))}
+			return steps.Step{After: steps.Slow,
+				Tell: steps.IfSlow(o, have.Claim,
+					steps.Note("WaitingForSibling", fmt.Sprintf("waiting until claim %q of the same pod can be served too", sibling.Claim.Name)))}
 		}
 	}
 	if class.ReclaimPolicy != corev1.PersistentVolumeReclaimDelete && backing.Unpublished(have.Claim) {
 		// A retained volume can be deleted without an event for us, so record it first.
-		return Step{Action: MarkPublished{Backing: *have}}
+		return steps.Step{Action: steps.MarkPublished{Backing: *have}}
 	}
-	return Step{Action: CreateVolume{Route: to, Backing: *have}}
+	return steps.Step{Action: steps.CreateVolume{Route: to, Backing: *have}}
 }
 
 // Ready says whether a backing claim can be published: it is bound to a real volume in the
 // cache or, in a remote cluster, it was admitted and its class binds only when a pod there
 // uses it, which happens only after publishing.
-func Ready(b Backing, cluster string, deferred bool) bool {
+func Ready(b steps.Backing, cluster string, deferred bool) bool {
 	if b.Claim.DeletionTimestamp != nil {
 		return false
 	}
@@ -223,7 +226,7 @@ func Ready(b Backing, cluster string, deferred bool) bool {
 
 // refusedSibling returns a claim of the same pod that the target cluster or node refused:
 // the pod can only run elsewhere, so all its claims must go there.
-func refusedSibling(o Observation, to Route) *corev1.PersistentVolumeClaim {
+func refusedSibling(o steps.Observation, to route.Route) *corev1.PersistentVolumeClaim {
 	for _, sibling := range o.Siblings {
 		if _, refused := refusal.Of(refusal.Decode(sibling.Claim.Annotations[keys.Refused]), to.Cluster, to.Node, o.Now); refused {
 			return sibling.Claim
@@ -234,7 +237,7 @@ func refusedSibling(o Observation, to Route) *corev1.PersistentVolumeClaim {
 
 // discard returns the step that deletes one of the matching backing claims that were never
 // published; idle if none is left. A published one stays: it may have data.
-func discard(o Observation, match func(Backing) bool) Step {
+func discard(o steps.Observation, match func(steps.Backing) bool) steps.Step {
 	for _, b := range o.Backings {
 		if !match(b) {
 			continue
@@ -243,36 +246,36 @@ func discard(o Observation, match func(Backing) bool) Step {
 			if o.Claim == nil || o.Claim.Spec.VolumeName != "" {
 				continue
 			}
-			return Step{Tell: warn("BackingHasData", fmt.Sprintf(
+			return steps.Step{Tell: steps.Warn("BackingHasData", fmt.Sprintf(
 				"real claim %s/%s in %s was this claim's volume and may hold data: make the pod run in that cluster, or delete this claim "+
-					"to start anew", b.Claim.Namespace, b.Claim.Name, where(b.Cluster)))}
+					"to start anew", b.Claim.Namespace, b.Claim.Name, steps.Where(b.Cluster)))}
 		}
 		if b.Cluster != keys.Home && !o.Cluster(b.Cluster).Usable {
 			return cannotReach(o, b.Cluster)
 		}
-		return Step{Action: RemoveBacking{Backing: b}}
+		return steps.Step{Action: steps.RemoveBacking{Backing: b}}
 	}
 	if o.Claim == nil || o.Unsent {
-		return Step{}
+		return steps.Step{}
 	}
 	// The annotation says that a backing claim may exist although none is in the cache.
-	if id := o.Claim.Annotations[keys.Routed]; id != "" && find(o, id) == nil && o.Volume == nil {
+	if id := o.Claim.Annotations[keys.Routed]; id != "" && o.BackingIn(id) == nil && o.Volume == nil {
 		cluster := o.Cluster(id)
-		if cluster.Known && !cluster.Seen && match(Backing{Cluster: id, Claim: o.Claim}) {
+		if cluster.Known && !cluster.Seen && match(steps.Backing{Cluster: id, Claim: o.Claim}) {
 			return cannotReach(o, id)
 		}
 	}
-	return Step{}
+	return steps.Step{}
 }
 
 // used says whether a pod uses or used a remote backing claim: a node is selected there
 // only for a pod. Then it was published, whatever its annotation says: home may have been
 // restored from a backup.
-func used(b Backing) bool {
+func used(b steps.Backing) bool {
 	return b.Cluster != keys.Home && b.Claim.Annotations[keys.SelectedNode] != ""
 }
 
-func cannotReach(o Observation, id string) Step {
+func cannotReach(o steps.Observation, id string) steps.Step {
 	cluster := o.Cluster(id)
 	text := fmt.Sprintf("waiting for cluster %s, which may hold a backing claim of this claim", id)
 	switch {
@@ -281,11 +284,11 @@ func cannotReach(o Observation, id string) Step {
 	case cluster.Message != "":
 		text += ": " + cluster.Message
 	}
-	return Step{After: slow, Tell: warn("ClusterNotUsable", text)}
+	return steps.Step{After: steps.Slow, Tell: steps.Warn("ClusterNotUsable", text)}
 }
 
 // unreadable says why the backing claims of a namespace are not known.
-func unreadable(mapped Mapped) string {
+func unreadable(mapped steps.Mapped) string {
 	switch {
 	case mapped.Message != "":
 		return "it gives the claim's namespace no place: " + mapped.Message
@@ -296,36 +299,36 @@ func unreadable(mapped Mapped) string {
 }
 
 // giveUp removes the selected node from the claim once no backing claim is left.
-func giveUp(o Observation, refused *Refusal, tell *Message) Step {
-	if step := discard(o, func(Backing) bool { return true }); step.Action != nil || step.Tell != nil {
+func giveUp(o steps.Observation, refused *steps.Refusal, tell *steps.Message) steps.Step {
+	if step := discard(o, func(steps.Backing) bool { return true }); step.Action != nil || step.Tell != nil {
 		return step
 	}
 	if beingWritten(o) {
-		return Step{}
+		return steps.Step{}
 	}
 	if tell == nil {
-		tell = warn(refused.Reason, refused.Message)
+		tell = steps.Warn(refused.Reason, refused.Message)
 	}
-	return Step{Action: Reschedule{Refusal: refused}, Tell: tell}
+	return steps.Step{Action: steps.Reschedule{Refusal: refused}, Tell: tell}
 }
 
 // beingWritten says whether kube-controller-manager is about to write the claim, as it does
 // once after the first selection of a node: if we wrote before, its write would fail with a
 // warning event for the user.
-func beingWritten(o Observation) bool {
+func beingWritten(o steps.Observation) bool {
 	return o.Claim.Annotations[keys.StorageProvisioner] == ""
 }
 
 // isDropped says whether the real provisioner removed the selected node from a backing
 // claim at home whose class binds only with one.
-func isDropped(b *Backing) bool {
+func isDropped(b *steps.Backing) bool {
 	return b != nil && !Ready(*b, keys.Home, true) && b.Claim.Annotations[keys.SelectedNode] == ""
 }
 
 // dropped is the step for a backing claim at home whose selected node the real provisioner
 // removed.
-func dropped(o Observation, to Route) Step {
-	return removed(o, &Refusal{Cluster: keys.Home, Node: to.Node, Reason: "NoCapacity",
+func dropped(o steps.Observation, to route.Route) steps.Step {
+	return removed(o, &steps.Refusal{Cluster: keys.Home, Node: to.Node, Reason: "NoCapacity",
 		Message: fmt.Sprintf("real storage class %q cannot make the volume for node %q: free some space there or let the pod run elsewhere",
 			to.Class.Name, to.Node)})
 }
@@ -333,27 +336,27 @@ func dropped(o Observation, to Route) Step {
 // removed is the step for a refusal that only the backing claim shows: deletion and refusal
 // are one step. If they were two, the claim would get the same backing claim again in
 // between.
-func removed(o Observation, refused *Refusal) Step {
+func removed(o steps.Observation, refused *steps.Refusal) steps.Step {
 	if beingWritten(o) {
-		return Step{}
+		return steps.Step{}
 	}
-	step := discard(o, func(Backing) bool { return true })
-	if remove, ok := step.Action.(RemoveBacking); ok {
+	step := discard(o, func(steps.Backing) bool { return true })
+	if remove, ok := step.Action.(steps.RemoveBacking); ok {
 		remove.Refusal = refused
-		step.Action, step.Tell = remove, warn(refused.Reason, refused.Message)
+		step.Action, step.Tell = remove, steps.Warn(refused.Reason, refused.Message)
 	}
 	return step
 }
 
-func refusalOf(cluster string, r *Refused) *Refusal {
-	return &Refusal{Cluster: cluster, Node: r.Node, Reason: r.Reason, Message: r.Message}
+func refusalOf(cluster string, r *route.Refused) *steps.Refusal {
+	return &steps.Refusal{Cluster: cluster, Node: r.Node, Reason: r.Reason, Message: r.Message}
 }
 
 // unusable is the step for a claim whose selected node represents a cluster to which no
 // requests may be sent. If no request for the claim was sent there, the claim waits for
 // Patience and then goes elsewhere; otherwise a backing claim may exist there and no second
 // one may be created.
-func unusable(o Observation, id string) Step {
+func unusable(o steps.Observation, id string) steps.Step {
 	if o.Claim.Annotations[keys.Routed] == id && !o.Unsent {
 		return cannotReach(o, id)
 	}
@@ -363,9 +366,9 @@ func unusable(o Observation, id string) Step {
 		text += ": " + cluster.Message
 	}
 	if left := Patience - o.Now.Sub(cluster.Since); left > 0 {
-		return Step{After: left + time.Millisecond, Tell: warn("ClusterNotUsable", text)}
+		return steps.Step{After: left + time.Millisecond, Tell: steps.Warn("ClusterNotUsable", text)}
 	}
-	return giveUp(o, &Refusal{Cluster: id, Reason: "ClusterNotUsable", Message: text + "; the scheduler chooses another place"}, nil)
+	return giveUp(o, &steps.Refusal{Cluster: id, Reason: "ClusterNotUsable", Message: text + "; the scheduler chooses another place"}, nil)
 }
 
 // namespaceSlow is how long the user gets no event while a namespace is being created.
@@ -379,36 +382,36 @@ const (
 
 // Outlived says whether the cause of a refusal is gone before its period ends: the cluster
 // has granted the namespace since.
-func Outlived(o Observation, r refusal.Refusal) bool {
+func Outlived(o steps.Observation, r refusal.Refusal) bool {
 	return (r.Reason == namespaceRefused || r.Reason == namespaceNotMade) && o.Cluster(r.Cluster).Mapped.Given
 }
 
 // awaitNamespace is the step for a claim whose backing claim needs a namespace that the
 // cluster has not granted yet. If the cluster refuses it, or does not answer for a while,
 // the claim goes elsewhere.
-func awaitNamespace(o Observation, id string, mapped Mapped) Step {
+func awaitNamespace(o steps.Observation, id string, mapped steps.Mapped) steps.Step {
 	if mapped.Reason != "" {
-		return giveUp(o, &Refusal{Cluster: id, Reason: namespaceRefused, Message: fmt.Sprintf(
+		return giveUp(o, &steps.Refusal{Cluster: id, Reason: namespaceRefused, Message: fmt.Sprintf(
 			"cluster %s gives namespace %q no place: %s", id, o.Claim.Namespace, mapped.Message)}, nil)
 	}
 	waited := o.Now.Sub(mapped.Since)
 	switch {
 	case waited >= Patience && mapped.Message != "":
-		return giveUp(o, &Refusal{Cluster: id, Reason: namespaceNotMade, Message: fmt.Sprintf(
+		return giveUp(o, &steps.Refusal{Cluster: id, Reason: namespaceNotMade, Message: fmt.Sprintf(
 			"cluster %s has no namespace for %q yet: %s", id, o.Claim.Namespace, mapped.Message)}, nil)
 	case waited >= Patience:
-		return giveUp(o, &Refusal{Cluster: id, Reason: namespaceNotMade, Message: fmt.Sprintf(
+		return giveUp(o, &steps.Refusal{Cluster: id, Reason: namespaceNotMade, Message: fmt.Sprintf(
 			"cluster %s does not answer the request for namespace %q: let its administrator see whether the remote agent runs there (namespace "+
 				"lodestone-remote)", id, o.Claim.Namespace)}, nil)
 	}
-	step := Step{After: namespaceSlow - waited}
+	step := steps.Step{After: namespaceSlow - waited}
 	if waited >= namespaceSlow {
 		step.After = Patience - waited + time.Millisecond
 		text := fmt.Sprintf("waiting until cluster %s has made the namespace that belongs to %q", id, o.Claim.Namespace)
 		if mapped.Message != "" {
 			text += ": " + mapped.Message
 		}
-		step.Tell = note("WaitingForNamespace", text)
+		step.Tell = steps.Note("WaitingForNamespace", text)
 	}
 	return step
 }
@@ -416,7 +419,7 @@ func awaitNamespace(o Observation, id string, mapped Mapped) Step {
 // tooLarge adds to the step of a claim without a node that no cluster that it may use has
 // room for it: kube-scheduler reports that on the pod only, and not how much room there is.
 // It is reported only if the room of every such cluster is known.
-func tooLarge(o Observation, class virtualclass.Class, step Step) Step {
+func tooLarge(o steps.Observation, class virtualclass.Class, step steps.Step) steps.Step {
 	if step.Action != nil || step.Tell != nil {
 		return step
 	}
@@ -436,17 +439,17 @@ func tooLarge(o Observation, class virtualclass.Class, step Step) Step {
 		return step
 	}
 	// The room changes without an event for this claim.
-	step.After = sooner(step.After, troubleAgain)
+	step.After = steps.Sooner(step.After, steps.TroubleAgain)
 	asked := requested(o.Claim)
 	if asked.Cmp(largest) <= 0 {
 		return step
 	}
 	if left := readEventsAfter - o.Now.Sub(o.Claim.CreationTimestamp.Time); left > 0 {
-		step.After = sooner(step.After, left+time.Millisecond)
+		step.After = steps.Sooner(step.After, left+time.Millisecond)
 		return step
 	}
-	step.Tell = warn("TooLarge", fmt.Sprintf("the claim asks for %s, and no cluster that it may go to has room for a volume of that size: "+
-		"the most is %s, in %s; ask for less, or have room made", asked.String(), roundedDown(largest), where(at)))
+	step.Tell = steps.Warn("TooLarge", fmt.Sprintf("the claim asks for %s, and no cluster that it may go to has room for a volume of that "+
+		"size: the most is %s, in %s; ask for less, or have room made", asked.String(), roundedDown(largest), steps.Where(at)))
 	return step
 }
 

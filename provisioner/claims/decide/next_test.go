@@ -13,6 +13,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/refusal"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/claims/steps"
 )
 
 // row is an observation and the expected step.
@@ -54,34 +55,34 @@ func TestNextBeforeARoute(t *testing.T) {
 	check(t, map[string]row{
 		"a volume that is being created is left alone": {given: []change{on("node-1"), have(keys.Home), handedOut}, verb: idle},
 		"nothing is left of the claim":                 {given: []change{noClaim}, verb: idle},
-		"a claim of no class waits": {given: []change{on("node-1"), func(o *decide.Observation) { o.Class = nil }},
+		"a claim of no class waits": {given: []change{on("node-1"), func(o *steps.Observation) { o.Class = nil }},
 			verb: idle},
-		"a class that is gone may come back: what is made stays": {given: []change{on("node-1"), have(keys.Home), func(o *decide.Observation) {
+		"a class that is gone may come back: what is made stays": {given: []change{on("node-1"), have(keys.Home), func(o *steps.Observation) {
 			o.Class = nil
 		}}, verb: idle},
-		"a claim of a real class is not ours": {given: []change{on("node-1"), func(o *decide.Observation) {
+		"a claim of a real class is not ours": {given: []change{on("node-1"), func(o *steps.Observation) {
 			o.Class.Provisioner = "disk.csi.dev"
 		}}, verb: idle},
-		"an invalid class is told": {given: []change{func(o *decide.Observation) {
+		"an invalid class is told": {given: []change{func(o *steps.Observation) {
 			o.Class.VolumeBindingMode = ptr.To(storagev1.VolumeBindingImmediate)
 		}}, verb: idle, tell: "InvalidClaim"},
 		"an unknown parameter is told": {given: []change{on("node-1"), parameter("tier", "gold")}, verb: idle, tell: "InvalidClaim"},
-		"an invalid claim is told": {given: []change{on("node-1"), func(o *decide.Observation) {
+		"an invalid claim is told": {given: []change{on("node-1"), func(o *steps.Observation) {
 			o.Claim.Spec.Selector = &metav1.LabelSelector{}
 		}}, verb: idle, tell: "InvalidClaim"},
 		"a class not listed is told":   {given: []change{on("node-1"), annotated(keys.Class, "gold")}, verb: idle, tell: "InvalidClaim"},
 		"a claim without a node waits": {verb: idle},
 		"a selected node that is gone is taken off": {
-			given: []change{on("node-1"), func(o *decide.Observation) { o.Node = nil }}, verb: "Reschedule", cluster: keys.Home, tell: "NodeGone"},
+			given: []change{on("node-1"), func(o *steps.Observation) { o.Node = nil }}, verb: "Reschedule", cluster: keys.Home, tell: "NodeGone"},
 		"… after the twin made for it": {
-			given: []change{on("node-1"), have(keys.Home), func(o *decide.Observation) { o.Node = nil }}, verb: "Remove", cluster: keys.Home},
+			given: []change{on("node-1"), have(keys.Home), func(o *steps.Observation) { o.Node = nil }}, verb: "Remove", cluster: keys.Home},
 		"a selected node without a name is taken off": {
 			given: []change{annotated(keys.SelectedNode, "")}, verb: "Reschedule", cluster: keys.Home, tell: "NodeGone"},
 		"a refused cluster is noted": {
 			given: []change{on("west-1"), parameter(keys.Clusters, "home")}, verb: "Reschedule", cluster: keys.Home, tell: "ClusterNotAllowed",
 			refuse: "west/ ClusterNotAllowed"},
 		"a node whose label means nothing is refused alone": {
-			given: []change{on("node-1"), func(o *decide.Observation) { o.Node.Labels = map[string]string{keys.Cluster: keys.Home} }},
+			given: []change{on("node-1"), func(o *steps.Observation) { o.Node.Labels = map[string]string{keys.Cluster: keys.Home} }},
 			verb:  "Reschedule", cluster: keys.Home, tell: "InvalidNodeLabel", refuse: "home/node-1 InvalidNodeLabel"},
 		"a label of an unknown cluster is refused": {
 			given: []change{on("west-1"), unknown("west")}, verb: "Reschedule", cluster: keys.Home, tell: "UnknownCluster",
@@ -90,7 +91,7 @@ func TestNextBeforeARoute(t *testing.T) {
 			given: []change{on("west-1"), parameter(keys.RemoteClass, "gold")}, verb: "Reschedule", cluster: keys.Home, tell: "NoRealClass",
 			refuse: "west/ NoRealClass"},
 		"a namespace that is not offloaded is refused": {
-			given: []change{on("west-1"), func(o *decide.Observation) { o.Namespace.Labels = nil }}, verb: "Reschedule", cluster: keys.Home,
+			given: []change{on("west-1"), func(o *steps.Observation) { o.Namespace.Labels = nil }}, verb: "Reschedule", cluster: keys.Home,
 			tell: "NotOffloaded", refuse: "west/ NotOffloaded"},
 	})
 }
@@ -101,7 +102,7 @@ func TestNextForAClaimWithoutANode(t *testing.T) {
 		"what an earlier choice left in west goes": {given: []change{have("west")}, verb: "Remove", cluster: "west"},
 		"a published one stays":                    {given: []change{have("west", published)}, verb: "Idle"},
 		"one in a cluster that is away waits":      {given: []change{have("west"), unreachable("west", 0)}, verb: "Idle"},
-		"a change of a cluster wakes its pods": {given: []change{func(o *decide.Observation) { o.Changed = "cluster west" }}, verb: "Wake",
+		"a change of a cluster wakes its pods": {given: []change{func(o *steps.Observation) { o.Changed = "cluster west" }}, verb: "Wake",
 			cluster: keys.Home},
 		"a refusal that has ended is dropped": {given: []change{annotated(keys.Refused, encode(refusedBy("west", "", -1)))}, verb: "Wake",
 			cluster: keys.Home},
@@ -266,7 +267,7 @@ func TestNextForAClusterThatCannotBeUsed(t *testing.T) {
 		"a twin of an earlier choice goes before the claim does": {
 			given: []change{on("west-1"), have(keys.Home), unreachable("west", time.Hour)}, verb: "Remove", cluster: keys.Home},
 		"an unreachable cluster that shows no classes is not a cluster without": {
-			given: []change{on("west-1"), unreachable("west", time.Second), cluster("west", func(c *decide.Cluster) { c.Offered = nil })},
+			given: []change{on("west-1"), unreachable("west", time.Second), cluster("west", func(c *steps.Cluster) { c.Offered = nil })},
 			verb:  "Idle", tell: "ClusterNotUsable", after: true},
 		"claims for home do not care": {given: []change{on("node-1"), unreachable("west", time.Hour)}, verb: "Create", cluster: keys.Home},
 	})
@@ -279,7 +280,7 @@ func TestNextForAClusterThatCannotBeUsed(t *testing.T) {
 func TestAClaimThatAnImportServesIsLeftAlone(t *testing.T) {
 	importing := annotated(keys.Import, "home/real/r1")
 	check(t, map[string]row{
-		"with a node": {given: []change{on("west-1"), importing, func(o *decide.Observation) {
+		"with a node": {given: []change{on("west-1"), importing, func(o *steps.Observation) {
 			o.Claim.CreationTimestamp = metav1.NewTime(now)
 		}}, verb: "Idle", after: true},
 		"… and told of after a while": {given: []change{on("west-1"), importing}, verb: "Idle", after: true, tell: "WaitingForImport"},
@@ -291,12 +292,12 @@ func TestAClaimThatAnImportServesIsLeftAlone(t *testing.T) {
 	})
 }
 
-func mapped(m decide.Mapped) change {
-	return cluster("west", func(c *decide.Cluster) { m.Asked = true; c.Mapped = m })
+func mapped(m steps.Mapped) change {
+	return cluster("west", func(c *steps.Cluster) { m.Asked = true; c.Mapped = m })
 }
 
 func readEventsWhenDue(since time.Duration) change {
-	return mapped(decide.Mapped{Since: now.Add(-since)})
+	return mapped(steps.Mapped{Since: now.Add(-since)})
 }
 
 func TestARefusalForWantOfANamespaceEndsWithIt(t *testing.T) {
@@ -311,23 +312,23 @@ func TestARefusalForWantOfANamespaceEndsWithIt(t *testing.T) {
 		"the refusal has another ground":   {reason: "QuotaExceeded", given: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, test.want, decide.Outlived(observe(mapped(decide.Mapped{Given: test.given})),
+			assert.Equal(t, test.want, decide.Outlived(observe(mapped(steps.Mapped{Given: test.given})),
 				refusal.Refusal{Cluster: "west", Reason: test.reason}))
 		})
 	}
 }
 
 func TestNextForANamespaceThatIsMadeOnRequest(t *testing.T) {
-	no := decide.Mapped{Reason: "NotAllowed", Message: "only names that match shop-* are given"}
+	no := steps.Mapped{Reason: "NotAllowed", Message: "only names that match shop-* are given"}
 	check(t, map[string]row{
-		"it is given":                 {given: []change{on("west-1"), mapped(decide.Mapped{Given: true})}, verb: "Record", cluster: keys.Home},
+		"it is given":                 {given: []change{on("west-1"), mapped(steps.Mapped{Given: true})}, verb: "Record", cluster: keys.Home},
 		"it was just asked for: wait": {given: []change{on("west-1"), readEventsWhenDue(0)}, verb: "Idle", after: true},
 		"it takes a while: say so": {given: []change{on("west-1"), readEventsWhenDue(5 * time.Second)}, verb: "Idle", after: true,
 			tell: "WaitingForNamespace"},
 		"nobody answers: go elsewhere": {given: []change{on("west-1"), readEventsWhenDue(decide.Patience)}, verb: "Reschedule",
 			cluster: keys.Home, tell: "NamespaceNotMade", refuse: "west/ NamespaceNotMade"},
 		"it takes too long: go elsewhere, with its word": {given: []change{on("west-1"),
-			mapped(decide.Mapped{Message: "it goes", Since: now.Add(-decide.Patience)})},
+			mapped(steps.Mapped{Message: "it goes", Since: now.Add(-decide.Patience)})},
 			verb: "Reschedule", cluster: keys.Home, tell: "NamespaceNotMade", refuse: "west/ NamespaceNotMade"},
 		"it is refused: go elsewhere": {given: []change{on("west-1"), mapped(no)}, verb: "Reschedule", cluster: keys.Home,
 			tell: "NamespaceRefused", refuse: "west/ NamespaceRefused"},

@@ -18,6 +18,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/claims/steps"
 )
 
 // outages are how long west is unreachable; 0: only that one request is lost.
@@ -110,7 +111,7 @@ type outage struct {
 	// real is the real volume that exists before the user acts.
 	real types.UID
 	// steps are the steps since the user's action.
-	steps []decide.Step
+	steps []steps.Step
 	// worked is when the last step was taken; met: the step made that many requests.
 	worked time.Time
 	met    bool

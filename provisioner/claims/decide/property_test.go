@@ -17,18 +17,19 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/claims/steps"
 )
 
 // TestNextNeverHarms checks the invariants of every step for many random observations,
 // impossible ones included.
 func TestNextNeverHarms(t *testing.T) {
 	const observations = 80_000
-	taken, cures := map[string]int{}, map[decide.Cure]int{}
+	taken, cures := map[string]int{}, map[steps.Cure]int{}
 	for seed := range uint64(observations) {
 		o := random(rand.New(rand.NewPCG(seed, 1)))
 		step := decide.Next(o)
 		taken[step.Verb()]++
-		cures[as[decide.HealBacking](step).Cure]++
+		cures[as[steps.HealBacking](step).Cure]++
 		if broken := harm(o, step); broken != "" {
 			require.Fail(t, broken, "seed %d: step %+v\nclaim %+v\nvolume %+v\nbackings %+v", seed, step, o.Claim, o.Volume, o.Backings)
 		}
@@ -38,14 +39,14 @@ func TestNextNeverHarms(t *testing.T) {
 		"Fix", "Modify", "Carry", "Ask", "Heal", "Stage", "Unstage", "Locate"} {
 		require.Greater(t, taken[verb], 50, "too few random observations lead to %s to say anything", verb)
 	}
-	for _, cure := range []decide.Cure{decide.Begin, decide.Retain, decide.LetGo, decide.Free, decide.Rebuild, decide.Adopt, decide.Restore,
-		decide.End} {
+	for _, cure := range []steps.Cure{steps.Begin, steps.Retain, steps.LetGo, steps.Free, steps.Rebuild, steps.Adopt, steps.Restore,
+		steps.End} {
 		require.Greater(t, cures[cure], 20, "too few random observations lead to %s to say anything", cure)
 	}
 }
 
 // harm describes the invariant that a step violates; empty if none.
-func harm(o decide.Observation, step decide.Step) string {
+func harm(o steps.Observation, step steps.Step) string {
 	wanted := o.Claim != nil && o.Claim.DeletionTimestamp == nil && o.Claim.Spec.VolumeName == "" && o.Volume == nil && !o.HandedOut
 	others := 0
 	for _, b := range o.Backings {
@@ -82,8 +83,8 @@ func harm(o decide.Observation, step decide.Step) string {
 			return "a backing claim changed for a claim that is not bound to its volume"
 		case refUID(o) != string(backingOf(step).Claim.UID):
 			return "a backing claim of another volume changed"
-		case slices.ContainsFunc(slices.Concat(slices.Collect(maps.Keys(as[decide.SyncMetadata](step).Labels)),
-			slices.Collect(maps.Keys(as[decide.SyncMetadata](step).Annotations))),
+		case slices.ContainsFunc(slices.Concat(slices.Collect(maps.Keys(as[steps.SyncMetadata](step).Labels)),
+			slices.Collect(maps.Keys(as[steps.SyncMetadata](step).Annotations))),
 			func(key string) bool { return key != keys.Carried && !virtualclass.Carriable(key) }):
 			return "a key changed that is not the user's"
 		}
@@ -189,7 +190,7 @@ func harm(o decide.Observation, step decide.Step) string {
 	return ""
 }
 
-func refUID(o decide.Observation) string {
+func refUID(o steps.Observation) string {
 	return string(refOf(o.Volume).UID)
 }
 
@@ -234,18 +235,18 @@ func randomUse(r *rand.Rand, cluster string) []change {
 
 // harmToSize describes what is wrong with a step that changes a claim's requested size or
 // its size status; empty if nothing.
-func harmToSize(o decide.Observation, step decide.Step) string {
+func harmToSize(o steps.Observation, step steps.Step) string {
 	if o.Claim == nil || o.Volume == nil || o.Claim.Spec.VolumeName != o.Volume.Name {
 		return "a size of a claim that is not bound to the volume"
 	}
-	if fix, ok := step.Action.(decide.MarkFixedSize); ok {
+	if fix, ok := step.Action.(steps.MarkFixedSize); ok {
 		if fix.Why == o.Claim.Annotations[keys.FixedSize] {
 			return "a write that changes nothing"
 		}
 		return ""
 	}
 	ours, reached := decide.KeepsSize(o.Volume), o.Claim.Status.Capacity.Storage()
-	if expand, ok := step.Action.(decide.ExpandBacking); ok {
+	if expand, ok := step.Action.(steps.ExpandBacking); ok {
 		b := expand.Backing.Claim
 		have, has := b.Spec.Resources.Requests.Storage(), b.Status.Capacity.Storage()
 		switch {
@@ -262,7 +263,7 @@ func harmToSize(o decide.Observation, step decide.Step) string {
 		}
 		return ""
 	}
-	update := as[decide.UpdateClaimStatus](step)
+	update := as[steps.UpdateClaimStatus](step)
 	status := update.Status
 	switch {
 	case backingOf(step).Cluster != keys.Home && o.QuietUntil.After(o.Now):
@@ -288,7 +289,7 @@ func harmToSize(o decide.Observation, step decide.Step) string {
 }
 
 // harmHealing describes what is wrong with a step of healing; empty if nothing.
-func harmHealing(o decide.Observation, step decide.Step) string {
+func harmHealing(o steps.Observation, step steps.Step) string {
 	var twin *corev1.PersistentVolumeClaim
 	for _, b := range o.Backings {
 		if b.Cluster == keys.Home {
@@ -305,20 +306,20 @@ func harmHealing(o decide.Observation, step decide.Step) string {
 	switch {
 	case o.Volume == nil || refOfStep(step).Cluster != keys.Home || step.Cluster() != keys.Home:
 		return "healed what is not at home"
-	case (as[decide.HealBacking](step).Cure == decide.Begin) == (o.Volume.Annotations[keys.Healing] != ""):
+	case (as[steps.HealBacking](step).Cure == steps.Begin) == (o.Volume.Annotations[keys.Healing] != ""):
 		return "healed without a record, or recorded twice"
-	case as[decide.HealBacking](step).Cure == decide.LetGo &&
+	case as[steps.HealBacking](step).Cure == steps.LetGo &&
 		(!stays || !old || twin.DeletionTimestamp == nil || string(o.Real.Spec.ClaimRef.UID) != refUID(o)):
 		return "a twin let go whose volume would go with it, or that nobody deleted"
-	case as[decide.HealBacking](step).Cure == decide.Free && (!stays || twin != nil):
+	case as[steps.HealBacking](step).Cure == steps.Free && (!stays || twin != nil):
 		return "a real volume freed that is held, or would not stay"
-	case as[decide.HealBacking](step).Cure == decide.Rebuild && (twin != nil || o.Real.Spec.ClaimRef.UID != ""):
+	case as[steps.HealBacking](step).Cure == steps.Rebuild && (twin != nil || o.Real.Spec.ClaimRef.UID != ""):
 		return "a second twin"
-	case as[decide.HealBacking](step).Cure == decide.Adopt && (old || o.Real.Spec.ClaimRef.UID != twin.UID):
+	case as[steps.HealBacking](step).Cure == steps.Adopt && (old || o.Real.Spec.ClaimRef.UID != twin.UID):
 		return "a virtual volume with another's twin"
-	case as[decide.HealBacking](step).Cure == decide.Restore && (!held || !old):
+	case as[steps.HealBacking](step).Cure == steps.Restore && (!held || !old):
 		return "a real volume that nothing holds may be deleted"
-	case as[decide.HealBacking](step).Cure == decide.End &&
+	case as[steps.HealBacking](step).Cure == steps.End &&
 		(!held || !old || string(o.Real.Spec.PersistentVolumeReclaimPolicy) != o.Volume.Annotations[keys.Healing]):
 		return "a healing ended too early"
 	}
@@ -327,11 +328,11 @@ func harmHealing(o decide.Observation, step decide.Step) string {
 
 // harmAdoption describes what is wrong with making a virtual volume name another remote
 // backing claim; empty if nothing.
-func harmAdoption(o decide.Observation, step decide.Step) string {
+func harmAdoption(o steps.Observation, step steps.Step) string {
 	b := backingOf(step)
 	known := o.Volume.Annotations[keys.BackingVolume]
 	switch {
-	case step.Cluster() != keys.Home || as[decide.HealBacking](step).Cure != decide.Adopt:
+	case step.Cluster() != keys.Home || as[steps.HealBacking](step).Cure != steps.Adopt:
 		return "healed what is not at home"
 	case refOfStep(step) != refOf(o.Volume) || b.Cluster != refOfStep(step).Cluster || b.Claim.Namespace != refOfStep(step).Namespace ||
 		b.Claim.Name != refOfStep(step).Name:
@@ -348,11 +349,11 @@ func harmAdoption(o decide.Observation, step decide.Step) string {
 	return ""
 }
 
-func fromSnapshot(o decide.Observation) bool { return o.Source != nil && o.Source.Snapshot != nil }
+func fromSnapshot(o steps.Observation) bool { return o.Source != nil && o.Source.Snapshot != nil }
 
 // harmToSnapshot describes what is wrong with a backing claim that is created from a
 // snapshot, or published before it has its data; empty if nothing.
-func harmToSnapshot(o decide.Observation, step decide.Step) string {
+func harmToSnapshot(o steps.Observation, step steps.Step) string {
 	s, to := o.Source.Snapshot, routeOf(step)
 	switch {
 	case s.Object == nil || s.Content == nil || s.Content.Spec.Snapshot.UID != s.Object.UID:
@@ -377,7 +378,7 @@ func harmToSnapshot(o decide.Observation, step decide.Step) string {
 
 // harmToStandIn describes what is wrong with a step about a stand-in, or with recording the
 // cluster of a snapshot; empty if nothing.
-func harmToStandIn(o decide.Observation, step decide.Step) string {
+func harmToStandIn(o steps.Observation, step steps.Step) string {
 	switch {
 	case step.Verb() == "Locate" && (o.Volume != nil || o.Claim == nil || o.Claim.Spec.VolumeName != "" || !fromSnapshot(o)):
 		return "a claim told where its snapshot is that needs none"
@@ -395,7 +396,7 @@ func harmToStandIn(o decide.Observation, step decide.Step) string {
 }
 
 // random returns a random observation.
-func random(r *rand.Rand) decide.Observation {
+func random(r *rand.Rand) steps.Observation {
 	chance := func(percent int) bool { return r.IntN(100) < percent }
 	pick := func(names ...string) string { return names[r.IntN(len(names))] }
 	place := func() string { return pick(keys.Home, "west", "east") }
@@ -406,7 +407,7 @@ func random(r *rand.Rand) decide.Observation {
 		}
 	}
 	maybe(70, on(pick("node-1", "node-2", "west-1")))
-	maybe(3, func(o *decide.Observation) { o.Node = nil })
+	maybe(3, func(o *steps.Observation) { o.Node = nil })
 	maybe(40, annotated(keys.Routed, pick("west", "east", "gone")))
 	maybe(5, annotated(keys.Class, "gold"))
 	maybe(3, annotated(keys.Import, "home/real/r1"))
@@ -430,18 +431,18 @@ func random(r *rand.Rand) decide.Observation {
 	maybe(20, justMissed)
 	maybe(20, parameter(keys.Carry, pick("team", "*", "backup/*")))
 	maybe(20, annotated(pick("team", "backup/daily"), pick("a", "b")))
-	maybe(20, func(o *decide.Observation) { o.Synced = now })
+	maybe(20, func(o *steps.Observation) { o.Synced = now })
 	maybe(40, said(place(), pick("", "ProvisioningFailed"), "no"))
 	maybe(5, handedOut)
-	maybe(10, func(o *decide.Observation) { o.Gone = true })
-	maybe(5, func(o *decide.Observation) { o.Changed = "cluster west" })
-	maybe(5, func(o *decide.Observation) { o.Namespace = nil })
-	maybe(5, func(o *decide.Observation) { o.Attached = "node-1" })
+	maybe(10, func(o *steps.Observation) { o.Gone = true })
+	maybe(5, func(o *steps.Observation) { o.Changed = "cluster west" })
+	maybe(5, func(o *steps.Observation) { o.Namespace = nil })
+	maybe(5, func(o *steps.Observation) { o.Attached = "node-1" })
 	for _, id := range []string{"west", "east"} {
 		maybe(20, unreachable(id, time.Duration(r.IntN(60))*time.Second))
 		maybe(10, unseen(id))
 		maybe(5, unknown(id))
-		maybe(5, cluster(id, func(c *decide.Cluster) { c.Leaving = true }))
+		maybe(5, cluster(id, func(c *steps.Cluster) { c.Leaving = true }))
 	}
 	for range r.IntN(3) {
 		maybe(50, sibling(chance(70)))
@@ -457,14 +458,14 @@ func random(r *rand.Rand) decide.Observation {
 		places = places[1:]
 		used = keys.Home
 		changes = append(changes, have(keys.Home, pvcBound, published, terminating), volume(keys.Home))
-		maybe(20, func(o *decide.Observation) { unprotected(&o.Backings[0]) })
-		maybe(10, func(o *decide.Observation) {
+		maybe(20, func(o *steps.Observation) { unprotected(&o.Backings[0]) })
+		maybe(10, func(o *steps.Observation) {
 			o.Backings[0].Volume.DeletionTimestamp = o.Backings[0].Claim.DeletionTimestamp
 		})
-		maybe(30, func(o *decide.Observation) { another(&o.Backings[0]) })
-		maybe(30, func(o *decide.Observation) { o.Backings[0].Claim.DeletionTimestamp = nil })
-		maybe(50, func(o *decide.Observation) { healing(o.Volume) })
-		maybe(20, func(o *decide.Observation) { released(o.Volume) })
+		maybe(30, func(o *steps.Observation) { another(&o.Backings[0]) })
+		maybe(30, func(o *steps.Observation) { o.Backings[0].Claim.DeletionTimestamp = nil })
+		maybe(50, func(o *steps.Observation) { healing(o.Volume) })
+		maybe(20, func(o *steps.Observation) { released(o.Volume) })
 	}
 	for _, id := range places {
 		if chance(35) && id != used {
@@ -477,20 +478,20 @@ func random(r *rand.Rand) decide.Observation {
 		maybe(60, boundTo("pvc-u1"))
 		if chance(30) {
 			// The usual case.
-			changes = append(changes, func(o *decide.Observation) { o.Backings = nil }, have(in, append(randomBacking(r), pvcBound, published)...))
+			changes = append(changes, func(o *steps.Observation) { o.Backings = nil }, have(in, append(randomBacking(r), pvcBound, published)...))
 		}
 	}
 	maybe(50, real(types.UID(pick("b-home", "b-new", "", "other")), randomReal(r)...))
 	maybe(5, leaving)
-	maybe(3, func(o *decide.Observation) { o.Moving = true })
+	maybe(3, func(o *steps.Observation) { o.Moving = true })
 	// Last, since it leaves nothing to change.
 	maybe(15, noClaim)
 	return observe(changes...)
 }
 
-func randomBacking(r *rand.Rand) []func(*decide.Backing) {
-	var chosen []func(*decide.Backing)
-	for _, alter := range []func(*decide.Backing){pvcBound, published, lost, terminating, unprotected, old, dropped, volumeUnseen, another,
+func randomBacking(r *rand.Rand) []func(*steps.Backing) {
+	var chosen []func(*steps.Backing)
+	for _, alter := range []func(*steps.Backing){pvcBound, published, lost, terminating, unprotected, old, dropped, volumeUnseen, another,
 		nodesGone, fromSource, fromGone, fromSnap, made, emptyMade, having("gold"), having("silver"), carrying("team"), chosenThere,
 		infeasible("gold")} {
 		if r.IntN(100) < 25 {
@@ -500,31 +501,31 @@ func randomBacking(r *rand.Rand) []func(*decide.Backing) {
 	return chosen
 }
 
-func randomSource(r *rand.Rand) []func(*decide.Source) {
-	states := []func(*decide.Source){sourceGone, sourceGoing, sourceForeign, sourceUnbound, sourceMoving, sourceUnseen, sourceOther,
+func randomSource(r *rand.Rand) []func(*steps.Source) {
+	states := []func(*steps.Source){sourceGone, sourceGoing, sourceForeign, sourceUnbound, sourceMoving, sourceUnseen, sourceOther,
 		sourceWaits, sourceEnds, sourcePlain, sourceBlock, sourceLarger, sourceNamed}
 	if r.IntN(100) < 50 {
 		return nil
 	}
-	return []func(*decide.Source){states[r.IntN(len(states))]}
+	return []func(*steps.Source){states[r.IntN(len(states))]}
 }
 
-func randomSnapshot(r *rand.Rand) []func(*decide.Snapshot) {
-	states := []func(*decide.Snapshot){apiUnknown, apiAbsent, snapGone, snapGoing, snapUntaken, snapThief, contentGoing, snapUnready,
+func randomSnapshot(r *rand.Rand) []func(*steps.Snapshot) {
+	states := []func(*steps.Snapshot){apiUnknown, apiAbsent, snapGone, snapGoing, snapUntaken, snapThief, contentGoing, snapUnready,
 		snapNameless,
 		snapLarger, snapBlock, snapOfOther, snapNonsense, snapForHome, thereUnseen, thereOther, thereGoing, thereUnknown}
 	if r.IntN(100) < 60 {
 		return nil
 	}
-	return []func(*decide.Snapshot){states[r.IntN(len(states))]}
+	return []func(*steps.Snapshot){states[r.IntN(len(states))]}
 }
 
-func randomStandIn(r *rand.Rand) []func(*decide.StandIn) {
-	states := []func(*decide.StandIn){standInAlone, standInGoing, standInEnds, standInWaits, standInOthers, standInGone}
+func randomStandIn(r *rand.Rand) []func(*steps.StandIn) {
+	states := []func(*steps.StandIn){standInAlone, standInGoing, standInEnds, standInWaits, standInOthers, standInGone}
 	if r.IntN(100) < 50 {
 		return nil
 	}
-	return []func(*decide.StandIn){states[r.IntN(len(states))]}
+	return []func(*steps.StandIn){states[r.IntN(len(states))]}
 }
 
 func randomVolume(r *rand.Rand) []func(*corev1.PersistentVolume) {

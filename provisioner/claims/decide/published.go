@@ -12,29 +12,30 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/sentence"
 	"github.com/lodestone-storage/lodestone/pkg/virtualvolume"
+	"github.com/lodestone-storage/lodestone/provisioner/claims/steps"
 )
 
 // published is the step for a claim whose virtual volume exists.
-func published(o Observation) Step {
+func published(o steps.Observation) steps.Step {
 	ref, err := backing.RefOf(o.Volume)
 	if err != nil {
-		return Step{Tell: warn("InvalidVolume", fmt.Sprintf("volume %q is not one that Lodestone made: %v; restore its annotation %s",
+		return steps.Step{Tell: steps.Warn("InvalidVolume", fmt.Sprintf("volume %q is not one that Lodestone made: %v; restore its annotation %s",
 			o.Volume.Name, err, keys.Backing))}
 	}
 	if o.Volume.UID == "" {
 		// Wait until the API server has certainly stored it.
-		step := Step{After: slow}
-		if o.Now.Sub(o.Volume.CreationTimestamp.Time) >= slow {
-			step.Tell = warn("VolumeNotStored", fmt.Sprintf(
+		step := steps.Step{After: steps.Slow}
+		if o.Now.Sub(o.Volume.CreationTimestamp.Time) >= steps.Slow {
+			step.Tell = steps.Warn("VolumeNotStored", fmt.Sprintf(
 				"the home cluster does not take volume %q: let its administrator see why in the log of the provisioner; it is tried again",
 				o.Volume.Name))
 		}
 		return step
 	}
-	step := discard(o, func(b Backing) bool {
+	step := discard(o, func(b steps.Backing) bool {
 		return b.Claim.UID != ref.UID && backing.Unpublished(b.Claim) && !Holds(b, o.Volume)
 	})
-	if _, remove := step.Action.(RemoveBacking); remove {
+	if _, remove := step.Action.(steps.RemoveBacking); remove {
 		return step
 	}
 	if ref.Cluster == keys.Home && o.Volume.Annotations[keys.Healing] != "" {
@@ -58,7 +59,7 @@ func published(o Observation) Step {
 		return release(o, ref)
 	}
 	if o.Changed != "" && o.Claim != nil && o.Claim.DeletionTimestamp == nil && o.Claim.Spec.VolumeName == o.Volume.Name {
-		return Step{Action: RequeuePods{}}
+		return steps.Step{Action: steps.RequeuePods{}}
 	}
 	if lost {
 		return declaredLostStep(o, ref, inUse(o, ref))
@@ -72,37 +73,37 @@ func toDelete(virtual *corev1.PersistentVolume) bool {
 }
 
 // inUse keeps a volume consistent with its backing claim.
-func inUse(o Observation, ref backing.Ref) Step {
-	b := findRef(o, ref)
+func inUse(o steps.Observation, ref backing.Ref) steps.Step {
+	b := o.BackingOf(ref)
 	if cluster := o.Cluster(ref.Cluster); !cluster.Usable || (b == nil && !cluster.Seen) {
-		return clusterSilent(o, ref, cluster, Step{Unknown: true, Tell: growsLater(o, ref, cluster)})
+		return clusterSilent(o, ref, cluster, steps.Step{Unknown: true, Tell: growsLater(o, ref, cluster)})
 	}
 	if b == nil {
 		return missing(o, ref)
 	}
 	switch {
 	case backing.Unpublished(b.Claim):
-		step := Step{Action: MarkPublished{Backing: *b}}
+		step := steps.Step{Action: steps.MarkPublished{Backing: *b}}
 		if b.Volume != nil && !volumeOutdated(o.Volume, b.Volume) {
 			step.Tell = ignoredMountOptions(o, *b)
 		}
 		return step
 	case ref.Cluster == keys.Home && b.Claim.DeletionTimestamp != nil && b.Volume != nil && volumeOutdated(o.Volume, b.Volume):
 		// Record the name of the real volume before its claim goes.
-		return Step{Action: UpdateVolume{Backing: *b}}
+		return steps.Step{Action: steps.UpdateVolume{Backing: *b}}
 	case b.Claim.DeletionTimestamp != nil && healable(o, ref, *b):
-		return Step{Action: HealBacking{Cure: Begin, Ref: ref, Backing: *b}, Tell: note("BackingHealing", fmt.Sprintf(
-			"somebody deleted real claim %s in %s; its data is safe, and the claim is made anew", ref.Key(), where(ref.Cluster)))}
+		return steps.Step{Action: steps.HealBacking{Cure: steps.Begin, Ref: ref, Backing: *b}, Tell: steps.Note("BackingHealing", fmt.Sprintf(
+			"somebody deleted real claim %s in %s; its data is safe, and the claim is made anew", ref.Key(), steps.Where(ref.Cluster)))}
 	case b.Claim.DeletionTimestamp != nil:
 		return deleted(o, ref, *b)
 	case b.Claim.Status.Phase == corev1.ClaimLost:
 		return lostVolume(o, ref)
 	case Unmarked(o.Volume, *b):
-		return Step{Action: UpdateVolume{Backing: *b}}
+		return steps.Step{Action: steps.UpdateVolume{Backing: *b}}
 	}
 	late := b.Volume != nil && volumeOutdated(o.Volume, b.Volume)
 	if late && quietFor(o, *b) == 0 {
-		step := Step{Action: UpdateVolume{Backing: *b}}
+		step := steps.Step{Action: steps.UpdateVolume{Backing: *b}}
 		if o.Volume.Annotations[keys.BackingVolume] == "" {
 			step.Tell = ignoredMountOptions(o, *b)
 		}
@@ -110,7 +111,7 @@ func inUse(o Observation, ref backing.Ref) Step {
 	}
 	step := inStep(o, *b)
 	if late {
-		step.After = sooner(step.After, quietFor(o, *b))
+		step.After = steps.Sooner(step.After, quietFor(o, *b))
 	}
 	if o.Claim != nil && handMade(b) && backing.CopyOf(b.Claim) != "" {
 		// It was published before it had a volume, which its pod may use by now.
@@ -140,7 +141,7 @@ func volumeOutdated(virtual, real *corev1.PersistentVolume) bool {
 
 // ignoredMountOptions reports mount options of the virtual class that have no effect. It is
 // for the step that is taken once, when the real volume has become known; nil for none.
-func ignoredMountOptions(o Observation, b Backing) *Message {
+func ignoredMountOptions(o steps.Observation, b steps.Backing) *steps.Message {
 	if b.Cluster == keys.Home || b.Volume == nil {
 		return nil
 	}
@@ -148,50 +149,50 @@ func ignoredMountOptions(o Observation, b Backing) *Message {
 	if text == "" {
 		return nil
 	}
-	return warn(virtualvolume.MountOptionsIgnored, text)
+	return steps.Warn(virtualvolume.MountOptionsIgnored, text)
 }
 
 // release deletes what belongs to a released volume, in this order: no node may still use
 // it, then the backing claim is deleted, then the real volume.
-func release(o Observation, ref backing.Ref) Step {
+func release(o steps.Observation, ref backing.Ref) steps.Step {
 	if o.Gone {
-		return Step{Action: FinishVolume{}}
+		return steps.Step{Action: steps.FinishVolume{}}
 	}
 	if o.Attached != "" {
-		return Step{Tell: warn("StillAttached", fmt.Sprintf("waiting until the volume is detached from node %q before its data is deleted",
-			o.Attached))}
+		return steps.Step{Tell: steps.Warn("StillAttached", fmt.Sprintf("waiting until the volume is detached from node %q before its data is "+
+			"deleted", o.Attached))}
 	}
 	if ref.Cluster != keys.Home {
 		switch cluster := o.Cluster(ref.Cluster); {
 		case !cluster.Known:
-			return Step{Unknown: true,
-				Tell: warn("UnknownCluster", fmt.Sprintf("the volume's data in cluster %s cannot be deleted, for there is no RemoteCluster of that "+
-					"name: create it again", ref.Cluster))}
+			return steps.Step{Unknown: true,
+				Tell: steps.Warn("UnknownCluster", fmt.Sprintf("the volume's data in cluster %s cannot be deleted, for there is no RemoteCluster of "+
+					"that name: create it again", ref.Cluster))}
 		case !cluster.Usable:
-			return Step{Unknown: true, After: slow,
-				Tell: warn("ClusterNotUsable", fmt.Sprintf("waiting for cluster %s to delete the volume's data there: %s", ref.Cluster,
+			return steps.Step{Unknown: true, After: steps.Slow,
+				Tell: steps.Warn("ClusterNotUsable", fmt.Sprintf("waiting for cluster %s to delete the volume's data there: %s", ref.Cluster,
 					cluster.Message))}
 		case !cluster.Seen:
 			// A request gives a better error than waiting: rights may be missing.
-			return Step{Action: ConfirmGone{Ref: ref}}
+			return steps.Step{Action: steps.ConfirmGone{Ref: ref}}
 		}
 	}
-	if b := findRef(o, ref); b != nil {
+	if b := o.BackingOf(ref); b != nil {
 		if Unmarked(o.Volume, *b) || b.Volume != nil && volumeOutdated(o.Volume, b.Volume) {
 			// Record which cluster to ask, and which real volume to wait for before its claim goes.
-			return Step{Action: UpdateVolume{Backing: *b}}
+			return steps.Step{Action: steps.UpdateVolume{Backing: *b}}
 		}
 		if b.Volume == nil && b.Claim.Status.Phase == corev1.ClaimBound && o.Volume.Annotations[keys.BackingVolume] == "" {
 			// The same; if its volume is gone the claim will soon be Lost.
-			return Step{After: slow}
+			return steps.Step{After: steps.Slow}
 		}
 		if b.Claim.DeletionTimestamp != nil && !backing.Protected(b.Claim) {
-			return Step{After: slow, Tell: ifSlow(o, b.Claim, note("WaitingForBacking", fmt.Sprintf(
-				"waiting until real claim %s in %s is gone: another finalizer or a pod holds it", ref.Key(), where(ref.Cluster))))}
+			return steps.Step{After: steps.Slow, Tell: steps.IfSlow(o, b.Claim, steps.Note("WaitingForBacking", fmt.Sprintf(
+				"waiting until real claim %s in %s is gone: another finalizer or a pod holds it", ref.Key(), steps.Where(ref.Cluster))))}
 		}
-		return Step{Action: ReleaseBacking{Backing: *b}}
+		return steps.Step{Action: steps.ReleaseBacking{Backing: *b}}
 	}
-	return Step{Action: ConfirmGone{Ref: ref}}
+	return steps.Step{Action: steps.ConfirmGone{Ref: ref}}
 }
 
 // Reasons of volumes about which their cluster reports nothing.
@@ -202,7 +203,7 @@ const (
 )
 
 // ClusterSilent says whether the cluster of a volume's data reports nothing about it now.
-func ClusterSilent(o Observation) bool {
+func ClusterSilent(o steps.Observation) bool {
 	if o.Volume == nil {
 		return false
 	}
@@ -211,21 +212,21 @@ func ClusterSilent(o Observation) bool {
 		return false
 	}
 	cluster := o.Cluster(ref.Cluster)
-	return !cluster.Usable || !cluster.Seen && findRef(o, ref) == nil
+	return !cluster.Usable || !cluster.Seen && o.BackingOf(ref) == nil
 }
 
 // clusterSilent adds to a volume's step that its cluster has reported nothing for long. An
 // earlier problem stays on the claim: nothing proves that it is solved. The messages
 // contain nothing that changes during the outage, and an event comes only with the write of
 // the condition: many claims have their data in one cluster.
-func clusterSilent(o Observation, ref backing.Ref, cluster Cluster, step Step) Step {
+func clusterSilent(o steps.Observation, ref backing.Ref, cluster steps.Cluster, step steps.Step) steps.Step {
 	if have := shown(o.Claim); have != nil && !slices.Contains([]string{clusterNotUsable, unknownCluster, backingNotSeen, backingPending},
 		have.Reason) {
 		step.Trouble, step.Shows = have.Reason, have.Message
 		return step
 	}
-	if left := overdue - o.Now.Sub(o.AwaySince); left > 0 {
-		step.After = sooner(step.After, left+time.Millisecond)
+	if left := steps.Overdue - o.Now.Sub(o.AwaySince); left > 0 {
+		step.After = steps.Sooner(step.After, left+time.Millisecond)
 		return step
 	}
 	switch {
@@ -250,12 +251,12 @@ const missingAfter = 10 * time.Second
 
 // BackingMissed says whether a volume's backing claim is missing although the cache of its
 // cluster is complete.
-func BackingMissed(o Observation) bool {
+func BackingMissed(o steps.Observation) bool {
 	if o.Volume == nil {
 		return false
 	}
 	ref, err := backing.RefOf(o.Volume)
-	if err != nil || findRef(o, ref) != nil {
+	if err != nil || o.BackingOf(ref) != nil {
 		return false
 	}
 	cluster := o.Cluster(ref.Cluster)
@@ -264,22 +265,23 @@ func BackingMissed(o Observation) bool {
 
 // whenMissedLong suppresses a step that reports something missing until missingAfter has
 // passed.
-func whenMissedLong(o Observation, step Step) Step {
+func whenMissedLong(o steps.Observation, step steps.Step) steps.Step {
 	if left := missingAfter - o.Now.Sub(o.MissedSince); left > 0 {
-		return Step{Unknown: true, After: left + time.Millisecond}
+		return steps.Step{Unknown: true, After: left + time.Millisecond}
 	}
 	return step
 }
 
 // missing reports a backing claim that is gone, and what is known of its data.
-func missing(o Observation, ref backing.Ref) Step {
-	gone := fmt.Sprintf("real claim %s in %s is gone", ref.Key(), where(ref.Cluster))
+func missing(o steps.Observation, ref backing.Ref) steps.Step {
+	gone := fmt.Sprintf("real claim %s in %s is gone", ref.Key(), steps.Where(ref.Cluster))
 	if awaits(o.Real, ref) {
-		return whenMissedLong(o, shownAsTold(Step{After: slow, Trouble: "BackingMissing", Tell: warn("BackingMissing", fmt.Sprintf(
-			"%s, its volume %s is there with the data; waiting for its claim: let an administrator there make it anew if nobody does", gone,
-			o.Real.Name))}))
+		return whenMissedLong(o, steps.ShownAsTold(steps.Step{After: steps.Slow, Trouble: "BackingMissing", Tell: steps.Warn("BackingMissing",
+			fmt.Sprintf(
+				"%s, its volume %s is there with the data; waiting for its claim: let an administrator there make it anew if nobody does", gone,
+				o.Real.Name))}))
 	}
-	return whenMissedLong(o, shownAsTold(Step{Trouble: "BackingMissing", Tell: warn("BackingMissing",
+	return whenMissedLong(o, steps.ShownAsTold(steps.Step{Trouble: "BackingMissing", Tell: steps.Warn("BackingMissing",
 		gone+", and with it perhaps the data: restore the claim from a backup or delete this one")}))
 }
 
@@ -308,36 +310,36 @@ func givenUp(volume *corev1.PersistentVolume, ref backing.Ref) bool {
 // abandon is the step for a released volume that was given up. The virtual volume is
 // deleted whether or not its cluster answers, and nothing is deleted in that cluster: it
 // may have all that is left of the data.
-func abandon(ref backing.Ref) Step {
-	return Step{Action: FinishVolume{}, Tell: note(declaredLost, fmt.Sprintf(
+func abandon(ref backing.Ref) steps.Step {
+	return steps.Step{Action: steps.FinishVolume{}, Tell: steps.Note(declaredLost, fmt.Sprintf(
 		"the volume was declared lost, so nothing is deleted in %s: if real claim %s is there after all, it stays there with its data",
-		where(ref.Cluster), ref.Key()))}
+		steps.Where(ref.Cluster), ref.Key()))}
 }
 
 // declaredLostStep is the step for a volume that was given up and is not released: it is
 // kept consistent if its cluster is back, and the user gets an event.
-func declaredLostStep(o Observation, ref backing.Ref, step Step) Step {
+func declaredLostStep(o steps.Observation, ref backing.Ref, step steps.Step) steps.Step {
 	if step.Action != nil {
 		return step
 	}
 	step.Trouble = declaredLost
-	if b := findRef(o, ref); b != nil && o.Cluster(ref.Cluster).Usable {
-		step.Tell = warn(declaredLost, fmt.Sprintf(
+	if b := o.BackingOf(ref); b != nil && o.Cluster(ref.Cluster).Usable {
+		step.Tell = steps.Warn(declaredLost, fmt.Sprintf(
 			"the volume was declared lost, but %s is back and has real claim %s: its administrator takes the declaration back with kubectl "+
 				"lodestone lose pv %s --undo; if this claim is deleted before, the data stays there",
-			where(ref.Cluster), ref.Key(), o.Volume.Name))
-		return shownAsTold(step)
+			steps.Where(ref.Cluster), ref.Key(), o.Volume.Name))
+		return steps.ShownAsTold(step)
 	}
-	step.Tell = warn(declaredLost, fmt.Sprintf(
+	step.Tell = steps.Warn(declaredLost, fmt.Sprintf(
 		"the volume was declared lost with %s: delete this claim and the pods that use it; nothing in that cluster is touched",
-		where(ref.Cluster)))
-	return shownAsTold(step)
+		steps.Where(ref.Cluster)))
+	return steps.ShownAsTold(step)
 }
 
 // leftBehind returns a backing claim that may have data while claim and volume at home are
 // gone: policy Retain kept it, or its volume was declared lost or forgotten. Nil if there
 // is none.
-func leftBehind(o Observation) *Backing {
+func leftBehind(o steps.Observation) *steps.Backing {
 	if o.Claim != nil || o.Volume != nil || o.HandedOut {
 		return nil
 	}
@@ -364,34 +366,35 @@ const (
 
 // lostVolume is the step for a backing claim whose real volume is gone. Nothing is
 // recreated: only the storage knows whether the data still exists, and where.
-func lostVolume(o Observation, ref backing.Ref) Step {
+func lostVolume(o steps.Observation, ref backing.Ref) steps.Step {
 	real := "its real volume"
 	if name := o.Volume.Annotations[keys.BackingVolume]; name != "" {
 		real = fmt.Sprintf("its real volume %q", name)
 	}
-	return shownAsTold(Step{Trouble: backingLost, Tell: warn(backingLost, fmt.Sprintf(
+	return steps.ShownAsTold(steps.Step{Trouble: backingLost, Tell: steps.Warn(backingLost, fmt.Sprintf(
 		"real claim %s in %s has lost %s, which somebody deleted there: let its administrator make that volume again as it was if the storage "+
 			"has the data, or restore the data from a backup to a new claim",
-		ref.Key(), where(ref.Cluster), real))})
+		ref.Key(), steps.Where(ref.Cluster), real))})
 }
 
 // realVolumeTrouble adds to a step what is wrong with the real volume of a backing claim.
-func realVolumeTrouble(step Step, ref backing.Ref, b Backing) Step {
-	real := fmt.Sprintf("real volume %q in %s", b.Volume.Name, where(b.Cluster))
+func realVolumeTrouble(step steps.Step, ref backing.Ref, b steps.Backing) steps.Step {
+	real := fmt.Sprintf("real volume %q in %s", b.Volume.Name, steps.Where(b.Cluster))
 	switch {
 	case b.Volume.Status.Phase == corev1.VolumeFailed:
 		said := ""
 		if b.Volume.Status.Message != "" {
 			said = ": it says " + strconv.Quote(sentence.Cut(b.Volume.Status.Message, maxQuoted))
 		}
-		return withTrouble(step, backingVolumeFailed, fmt.Sprintf("%s has failed: let its administrator see its events there%s", real, said))
+		return steps.WithTrouble(step, backingVolumeFailed, fmt.Sprintf("%s has failed: let its administrator see its events there%s", real,
+			said))
 	case b.Volume.DeletionTimestamp != nil && b.Claim.DeletionTimestamp == nil:
-		return withTrouble(step, backingVolumeDeleted, fmt.Sprintf(
+		return steps.WithTrouble(step, backingVolumeDeleted, fmt.Sprintf(
 			"somebody deleted %s: it stays with the data only as long as real claim %s is there, so copy the data to a new claim", real, ref.Key()))
 	case b.NodesGone != "":
 		on, who := nodes(b, b.NodesGone, "bring the node back")
-		return withTrouble(step, BackingNodeGone, fmt.Sprintf("%s can be used on no node that is left there%s: %s, or restore the data from a "+
-			"backup to a new claim", real, on, who))
+		return steps.WithTrouble(step, BackingNodeGone, fmt.Sprintf("%s can be used on no node that is left there%s: %s, or restore the data "+
+			"from a backup to a new claim", real, on, who))
 	case b.NodesDown != "":
 		// If a cluster is cut off from its nodes, this affects all volumes on them at once:
 		// so an event comes only with the write of the condition.
@@ -403,7 +406,7 @@ func realVolumeTrouble(step Step, ref backing.Ref, b Backing) Step {
 
 // nodes names the home nodes on which a real volume could be used, and says who must do
 // what. Names of remote nodes are not written at home.
-func nodes(b Backing, names, what string) (on, who string) {
+func nodes(b steps.Backing, names, what string) (on, who string) {
 	if b.Cluster != keys.Home {
 		return "", "let its administrator " + what
 	}

@@ -13,12 +13,13 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/claims/steps"
 )
 
 func TestNextForAVolumeInUse(t *testing.T) {
 	const idle = "Idle"
-	full := func(b *decide.Backing) { pvcBound(b); published(b) }
-	letGo := func(o *decide.Observation) { o.Changed = "claim data" }
+	full := func(b *steps.Backing) { pvcBound(b); published(b) }
+	letGo := func(o *steps.Observation) { o.Changed = "claim data" }
 	check(t, map[string]row{
 		"all is well at home":                 {given: []change{volume(keys.Home), have(keys.Home, full)}, verb: idle},
 		"all is well in west":                 {given: []change{volume("west"), have("west", full)}, verb: idle},
@@ -75,15 +76,15 @@ func TestNextForAVolumeInUse(t *testing.T) {
 	})
 }
 
-func seenIn(b *decide.Backing) { b.ClusterUID = "uid-west" }
+func seenIn(b *steps.Backing) { b.ClusterUID = "uid-west" }
 
 func carries(v *corev1.PersistentVolume) { v.Annotations[keys.ClusterUID] = "uid-west" }
 
 func TestNextForAReleasedVolume(t *testing.T) {
 	const idle = "Idle"
-	full := func(b *decide.Backing) { pvcBound(b); published(b) }
-	gone := func(o *decide.Observation) { o.Gone = true }
-	attached := func(o *decide.Observation) { o.Attached = "node-1" }
+	full := func(b *steps.Backing) { pvcBound(b); published(b) }
+	gone := func(o *steps.Observation) { o.Gone = true }
+	attached := func(o *steps.Observation) { o.Attached = "node-1" }
 	check(t, map[string]row{
 		"its backing claim goes": {given: []change{volume("west", released), have("west", full), noClaim}, verb: "Release",
 			cluster: "west"},
@@ -142,7 +143,7 @@ func TestNextForAReleasedVolume(t *testing.T) {
 }
 
 func TestNextForAVolumeThatWasDeclaredLost(t *testing.T) {
-	full := func(b *decide.Backing) { pvcBound(b); published(b) }
+	full := func(b *steps.Backing) { pvcBound(b); published(b) }
 	check(t, map[string]row{
 		"its user is told": {given: []change{volume("west", declaredLost), boundTo("pvc-u1"), unreachable("west", 0)},
 			verb: "Idle", tell: "DeclaredLost"},
@@ -156,7 +157,7 @@ func TestNextForAVolumeThatWasDeclaredLost(t *testing.T) {
 }
 
 func TestWhatIsLeftBehindIsToldOfAndNotTouched(t *testing.T) {
-	full := func(b *decide.Backing) { pvcBound(b); published(b) }
+	full := func(b *steps.Backing) { pvcBound(b); published(b) }
 	step := decide.Next(observe(noClaim, have("west", full)))
 	assert.Equal(t, "Idle", step.Verb())
 	require.NotNil(t, step.Left)
@@ -172,18 +173,18 @@ func TestWhatIsLeftBehindIsToldOfAndNotTouched(t *testing.T) {
 
 func TestReady(t *testing.T) {
 	for name, test := range map[string]struct {
-		alter    []func(*decide.Backing)
+		alter    []func(*steps.Backing)
 		cluster  string
 		deferred bool
 		want     bool
 	}{
-		"bound to a volume that is seen":                {alter: []func(*decide.Backing){pvcBound}, cluster: keys.Home, want: true},
-		"bound to a volume that is not seen":            {alter: []func(*decide.Backing){volumeUnseen}, cluster: "west", deferred: true},
+		"bound to a volume that is seen":                {alter: []func(*steps.Backing){pvcBound}, cluster: keys.Home, want: true},
+		"bound to a volume that is not seen":            {alter: []func(*steps.Backing){volumeUnseen}, cluster: "west", deferred: true},
 		"pending in a remote cluster until a pod comes": {cluster: "west", deferred: true, want: true},
 		"pending in a remote cluster, binds at once":    {cluster: "west"},
 		"pending at home until a pod comes":             {cluster: keys.Home, deferred: true},
-		"lost":                                          {alter: []func(*decide.Backing){lost}, cluster: "west", deferred: true},
-		"being deleted":                                 {alter: []func(*decide.Backing){pvcBound, terminating}, cluster: "west"},
+		"lost":                                          {alter: []func(*steps.Backing){lost}, cluster: "west", deferred: true},
+		"being deleted":                                 {alter: []func(*steps.Backing){pvcBound, terminating}, cluster: "west"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := observe(have(test.cluster, test.alter...))
@@ -245,8 +246,8 @@ func options(options ...string) func(*corev1.PersistentVolume) {
 
 func TestMountOptionsThatChangeNothingAreToldOnce(t *testing.T) {
 	const told = "MountOptionsIgnored"
-	full := func(b *decide.Backing) { pvcBound(b); published(b) }
-	hasNoatime := func(b *decide.Backing) { options("noatime")(b.Volume) }
+	full := func(b *steps.Backing) { pvcBound(b); published(b) }
+	hasNoatime := func(b *steps.Backing) { options("noatime")(b.Volume) }
 	block := func(v *corev1.PersistentVolume) { v.Spec.VolumeMode = ptr.To(corev1.PersistentVolumeBlock) }
 	both := options("noatime", "sync")
 	check(t, map[string]row{

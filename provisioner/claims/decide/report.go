@@ -9,17 +9,18 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/sentence"
+	"github.com/lodestone-storage/lodestone/provisioner/claims/route"
+	"github.com/lodestone-storage/lodestone/provisioner/claims/steps"
 )
 
 // WaitsFor names what a claim waits for in a remote cluster, empty for nothing. The caller
 // measures by its own clock for how long it stays the same: another cluster's clock may be
 // wrong, by mistake or on purpose.
-func WaitsFor(o Observation) string {
+func WaitsFor(o steps.Observation) string {
 	if o.Volume == nil {
 		for _, b := range o.Backings {
 			if b.Cluster != keys.Home && b.Claim.Status.Phase != corev1.ClaimBound {
@@ -32,7 +33,7 @@ func WaitsFor(o Observation) string {
 	if err != nil || ref.Cluster == keys.Home {
 		return ""
 	}
-	b, state := find(o, ref.Cluster), ""
+	b, state := o.BackingIn(ref.Cluster), ""
 	if o.Real != nil && o.Real.Labels[keys.Healing] != "" {
 		state = "healed " + string(o.Real.Status.Phase)
 	}
@@ -46,23 +47,20 @@ func WaitsFor(o Observation) string {
 	return state
 }
 
-// waitsLong says whether a claim has waited for longer than other programs usually need.
-func waitsLong(o Observation) bool { return o.Now.Sub(o.WaitsSince) >= slow }
-
-func awaitBound(o Observation, b Backing, to Route) Step {
-	step := Step{After: slow}
+func awaitBound(o steps.Observation, b steps.Backing, to route.Route) steps.Step {
+	step := steps.Step{After: steps.Slow}
 	text := fmt.Sprintf("waiting for real claim %s/%s of storage class %q in %s to be bound", b.Claim.Namespace, b.Claim.Name, to.Class.Name,
-		where(to.Cluster))
+		steps.Where(to.Cluster))
 	if said := quotedWarning(o, b); said != "" {
-		step.Tell = warn("WaitingForBacking", text+": "+said)
+		step.Tell = steps.Warn("WaitingForBacking", text+": "+said)
 	} else {
-		step.Tell = note("WaitingForBacking", text+": see its events there")
-		if since := madeAt(o, b); o.Now.Sub(since) < slow {
+		step.Tell = steps.Note("WaitingForBacking", text+": see its events there")
+		if since := madeAt(o, b); o.Now.Sub(since) < steps.Slow {
 			step.Tell = nil
 		}
 	}
-	if waited := o.Now.Sub(madeAt(o, b)); waited < overdue {
-		step.After = sooner(step.After, overdue-waited+time.Millisecond)
+	if waited := o.Now.Sub(madeAt(o, b)); waited < steps.Overdue {
+		step.After = steps.Sooner(step.After, steps.Overdue-waited+time.Millisecond)
 	} else {
 		// No volume exists yet that could have a problem, but to the user it is the same.
 		step.Trouble, step.TroubleIn, step.Shows = backingPending, b.Cluster, step.Tell.Text
@@ -71,7 +69,7 @@ func awaitBound(o Observation, b Backing, to Route) Step {
 }
 
 // madeAt is since when a waiting backing claim exists.
-func madeAt(o Observation, b Backing) time.Time {
+func madeAt(o steps.Observation, b steps.Backing) time.Time {
 	if b.Cluster != keys.Home {
 		return o.WaitsSince
 	}
@@ -79,29 +77,21 @@ func madeAt(o Observation, b Backing) time.Time {
 }
 
 // pending is the step for a volume that was published before its real volume was created.
-func pending(o Observation, ref backing.Ref, b Backing) Step {
+func pending(o steps.Observation, ref backing.Ref, b steps.Backing) steps.Step {
 	waited := o.Now.Sub(o.Volume.CreationTimestamp.Time)
-	step := Step{}
+	step := steps.Step{}
 	switch said := quotedWarning(o, b); {
 	case said != "":
 		step.Trouble = backingPending
-		step.Tell = warn(backingPending, fmt.Sprintf("real claim %s in %s is not bound yet: %s", ref.Key(), where(b.Cluster), said))
-	case waited < overdue:
-		step.After = overdue - waited + time.Millisecond
+		step.Tell = steps.Warn(backingPending, fmt.Sprintf("real claim %s in %s is not bound yet: %s", ref.Key(), steps.Where(b.Cluster), said))
+	case waited < steps.Overdue:
+		step.After = steps.Overdue - waited + time.Millisecond
 	default:
 		step.Trouble = backingPending
-		step.Tell = note(backingPending, fmt.Sprintf(
-			"real claim %s in %s is not bound yet: if its pod is there already, see the claim's events there", ref.Key(), where(b.Cluster)))
+		step.Tell = steps.Note(backingPending, fmt.Sprintf(
+			"real claim %s in %s is not bound yet: if its pod is there already, see the claim's events there", ref.Key(), steps.Where(b.Cluster)))
 	}
-	return readEventsWhenDue(o, b, o.Volume.CreationTimestamp.Time, shownAsTold(step))
-}
-
-// ifSlow returns m once a backing claim has waited for slow, else nil.
-func ifSlow(o Observation, b *corev1.PersistentVolumeClaim, m *Message) *Message {
-	if o.Now.Sub(b.CreationTimestamp.Time) < slow {
-		return nil
-	}
-	return m
+	return readEventsWhenDue(o, b, o.Volume.CreationTimestamp.Time, steps.ShownAsTold(step))
 }
 
 const (
@@ -111,23 +101,10 @@ const (
 	maxQuoted = 512
 )
 
-// LastWarning is the last warning event about a waiting backing claim. Another program
-// wrote it, in a remote cluster anybody could: it is quoted to the user, and no decision
-// depends on it.
-type LastWarning struct {
-	// Backing is the UID of the claim that the event is about.
-	Backing types.UID
-	// Reason and Message are empty if there was no warning.
-	Reason, Message string
-	// Again is when to read again. There is no watch, which would be one more for each
-	// waiting claim.
-	Again time.Time
-}
-
 // readEventsWhenDue turns the step of a claim that has waited for its backing claim since
 // some time into ReadEvents, if that is due; otherwise it sets the step's After to when it
 // will be.
-func readEventsWhenDue(o Observation, b Backing, since time.Time, step Step) Step {
+func readEventsWhenDue(o steps.Observation, b steps.Backing, since time.Time, step steps.Step) steps.Step {
 	if b.Claim.Status.Phase == corev1.ClaimBound {
 		// Only its volume is missing from the cache.
 		return step
@@ -137,7 +114,8 @@ func readEventsWhenDue(o Observation, b Backing, since time.Time, step Step) Ste
 		left = said.Again.Sub(o.Now)
 	}
 	if left <= 0 {
-		return Step{Action: ReadEvents{Backing: b}, Trouble: step.Trouble, TroubleIn: step.TroubleIn, Shows: step.Shows, Tell: step.Tell}
+		return steps.Step{Action: steps.ReadEvents{Backing: b}, Trouble: step.Trouble, TroubleIn: step.TroubleIn, Shows: step.Shows,
+			Tell: step.Tell}
 	}
 	if step.After == 0 || left < step.After {
 		step.After = left + time.Millisecond
@@ -145,7 +123,7 @@ func readEventsWhenDue(o Observation, b Backing, since time.Time, step Step) Ste
 	return step
 }
 
-func warningOf(o Observation, b *corev1.PersistentVolumeClaim) *LastWarning {
+func warningOf(o steps.Observation, b *corev1.PersistentVolumeClaim) *steps.LastWarning {
 	if o.LastWarning == nil || o.LastWarning.Backing != b.UID {
 		return nil
 	}
@@ -153,7 +131,7 @@ func warningOf(o Observation, b *corev1.PersistentVolumeClaim) *LastWarning {
 }
 
 // quotedWarning quotes the last warning about a backing claim; empty for none.
-func quotedWarning(o Observation, b Backing) string {
+func quotedWarning(o steps.Observation, b steps.Backing) string {
 	said := warningOf(o, b.Claim)
 	if said == nil || said.Reason == "" && said.Message == "" {
 		return ""
@@ -199,34 +177,13 @@ func isReason(s string) bool {
 const (
 	showAfter    = 10 * time.Second
 	hideAfter    = 30 * time.Second
-	rewriteAfter = troubleAgain
+	rewriteAfter = steps.TroubleAgain
 )
-
-// shownAsTold shows the trouble of a step on the claim, with the text of its event.
-func shownAsTold(step Step) Step {
-	if step.Trouble != "" && step.Tell != nil && step.Tell.Reason == step.Trouble {
-		step.Shows = step.Tell.Text
-	}
-	return step
-}
-
-// withTrouble adds a trouble to a step. If the step already has an event, that is written
-// instead; the condition shows the trouble all the same.
-func withTrouble(step Step, reason, text string) Step {
-	step.Trouble, step.Shows = reason, text
-	if step.After == 0 || step.After > troubleAgain {
-		step.After = troubleAgain
-	}
-	if step.Tell == nil {
-		step.Tell = warn(reason, text)
-	}
-	return step
-}
 
 // PendingCondition names the pending change of the claim's condition, empty for none; the
 // caller measures for how long it stays the same and passes that to ShowWhenLasting. known
 // is false if that cannot be decided now.
-func PendingCondition(o Observation, step Step) (wish string, known bool) {
+func PendingCondition(o steps.Observation, step steps.Step) (wish string, known bool) {
 	claim := o.Claim
 	if claim == nil || claim.DeletionTimestamp != nil {
 		return "", true
@@ -239,7 +196,7 @@ func PendingCondition(o Observation, step Step) (wish string, known bool) {
 	if o.Volume != nil {
 		volume = o.Volume.Name
 	}
-	_, reads := step.Action.(ReadEvents)
+	_, reads := step.Action.(steps.ReadEvents)
 	switch {
 	case o.Moving, step.Action != nil && !reads, claim.Spec.VolumeName != volume, want == "" && step.Unknown:
 		// Other steps come first; then this is decided again.
@@ -262,7 +219,7 @@ func PendingCondition(o Observation, step Step) (wish string, known bool) {
 // ShowWhenLasting turns an idle step into the one that writes the condition, if that is
 // due; otherwise it sets the step's After to when it will be. since is when the change
 // named by PendingCondition began to be pending.
-func ShowWhenLasting(o Observation, step Step, since time.Time) Step {
+func ShowWhenLasting(o steps.Observation, step steps.Step, since time.Time) steps.Step {
 	wish, known := PendingCondition(o, step)
 	if !known || wish == "" || step.Action != nil {
 		return step
@@ -275,11 +232,11 @@ func ShowWhenLasting(o Observation, step Step, since time.Time) Step {
 		wait = rewriteAfter - o.Now.Sub(have.LastProbeTime.Time)
 	}
 	if wait = max(wait, o.QuietUntil.Sub(o.Now)); wait > 0 {
-		step.After = sooner(step.After, wait+time.Millisecond)
+		step.After = steps.Sooner(step.After, wait+time.Millisecond)
 		return step
 	}
 	if wish == "none" {
-		step.Action = ShowTrouble{}
+		step.Action = steps.ShowTrouble{}
 		return step
 	}
 	at := metav1.NewTime(o.Now)
@@ -290,11 +247,11 @@ func ShowWhenLasting(o Observation, step Step, since time.Time) Step {
 	if have != nil && have.Status == corev1.ConditionTrue {
 		condition.LastTransitionTime = have.LastTransitionTime
 	}
-	step.Action = ShowTrouble{Condition: condition}
+	step.Action = steps.ShowTrouble{Condition: condition}
 	return step
 }
 
-func shownText(step Step) string { return sentence.Cut(step.Shows, maxMessage) }
+func shownText(step steps.Step) string { return sentence.Cut(step.Shows, maxMessage) }
 
 // shown returns the condition of a claim, nil if it has none.
 func shown(claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaimCondition {
@@ -309,14 +266,10 @@ func shown(claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaimCon
 	return nil
 }
 
-// troubleAgain is when the event of a lasting trouble is repeated: events are deleted after
-// an hour.
-const troubleAgain = 5 * time.Minute
-
 // tellAgain repeats the event of a trouble.
-func tellAgain(step Step) Step {
+func tellAgain(step steps.Step) steps.Step {
 	if step.Action == nil && step.Trouble != "" && step.Tell != nil && step.After == 0 {
-		step.After = troubleAgain
+		step.After = steps.TroubleAgain
 	}
 	return step
 }

@@ -14,17 +14,18 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/claims/steps"
 )
 
 // said sets the last warning about the backing claim in a cluster; none if the texts are
 // empty.
 func said(cluster, reason, message string) change {
-	return func(o *decide.Observation) {
-		o.LastWarning = &decide.LastWarning{Backing: types.UID("b-" + cluster), Reason: reason, Message: message, Again: now.Add(time.Minute)}
+	return func(o *steps.Observation) {
+		o.LastWarning = &steps.LastWarning{Backing: types.UID("b-" + cluster), Reason: reason, Message: message, Again: now.Add(time.Minute)}
 	}
 }
 
-func heardLong(o *decide.Observation) { o.LastWarning.Again = now }
+func heardLong(o *steps.Observation) { o.LastWarning.Again = now }
 
 func madeBefore(age time.Duration) func(*corev1.PersistentVolume) {
 	return func(v *corev1.PersistentVolume) { v.CreationTimestamp = metav1.NewTime(now.Add(-age)) }
@@ -64,7 +65,7 @@ func TestNextTellsWhatIsSaidOfABackingClaimThatWaits(t *testing.T) {
 }
 
 func TestWhatIsSaidElsewhereIsQuotedAndBounded(t *testing.T) {
-	tell := func(reason, message string) *decide.Message {
+	tell := func(reason, message string) *steps.Message {
 		step := decide.Next(observe(on("node-1"), have(keys.Home), said(keys.Home, reason, message)))
 		require.NotNil(t, step.Tell)
 		assert.True(t, step.Tell.Warning)
@@ -79,7 +80,7 @@ func TestWhatIsSaidElsewhereIsQuotedAndBounded(t *testing.T) {
 
 // shows sets the condition on the claim, written some time ago.
 func shows(reason, message string, ago time.Duration) change {
-	return func(o *decide.Observation) {
+	return func(o *steps.Observation) {
 		at := metav1.NewTime(o.Now.Add(-ago))
 		o.Claim.Status.Conditions = append(o.Claim.Status.Conditions,
 			corev1.PersistentVolumeClaimCondition{Type: corev1.PersistentVolumeClaimResizing, Status: corev1.ConditionTrue},
@@ -89,16 +90,16 @@ func shows(reason, message string, ago time.Duration) change {
 }
 
 func awaySince(ago time.Duration) change {
-	return func(o *decide.Observation) { o.AwaySince = o.Now.Add(-ago) }
+	return func(o *steps.Observation) { o.AwaySince = o.Now.Add(-ago) }
 }
 
 func TestTheConditionOfAClaimSaysWhatIsWrong(t *testing.T) {
 	bound := boundTo("pvc-u1")
-	full := func(b *decide.Backing) { pvcBound(b); published(b) }
-	down := func(b *decide.Backing) { b.NodesDown = "node-9" }
-	failed := func(b *decide.Backing) { b.Volume.Status.Phase = corev1.VolumeFailed }
-	dying := func(b *decide.Backing) { at := metav1.NewTime(now); b.Volume.DeletionTimestamp = &at }
-	aged := func(b *decide.Backing) { b.Claim.CreationTimestamp = metav1.NewTime(now.Add(-time.Hour)) }
+	full := func(b *steps.Backing) { pvcBound(b); published(b) }
+	down := func(b *steps.Backing) { b.NodesDown = "node-9" }
+	failed := func(b *steps.Backing) { b.Volume.Status.Phase = corev1.VolumeFailed }
+	dying := func(b *steps.Backing) { at := metav1.NewTime(now); b.Volume.DeletionTimestamp = &at }
+	aged := func(b *steps.Backing) { b.Claim.CreationTimestamp = metav1.NewTime(now.Add(-time.Hour)) }
 	for name, test := range map[string]struct {
 		given []change
 		// want is the reason, empty if nothing is to be written on the claim.
@@ -138,7 +139,7 @@ func TestTheConditionOfAClaimSaysWhatIsWrong(t *testing.T) {
 		"it has no volume, for the twin waits": {given: []change{on("node-1"), have(keys.Home, aged), said(keys.Home, "", "")},
 			want: "BackingPending"},
 		"a move holds the claim": {given: []change{bound, volume("west"), have("west", published, lost),
-			func(o *decide.Observation) { o.Moving = true }}},
+			func(o *steps.Observation) { o.Moving = true }}},
 		"the claim is being deleted": {given: []change{bound, volume("west"), have("west", published, lost), deletedClaim}},
 		"it says so already": {given: []change{bound, volume("west"), unreachable("west", time.Hour),
 			shows("ClusterNotUsable", "nothing is known of the volume, for cluster west, where its data is, cannot be used now: see the "+
@@ -154,7 +155,7 @@ func TestTheConditionOfAClaimSaysWhatIsWrong(t *testing.T) {
 		"what was wrong may be over: nobody knows": {given: []change{bound, volume("west"), unreachable("west", time.Hour),
 			awaySince(time.Second), shows("ClusterNotUsable", "it was", time.Hour)}},
 		"a remote cluster had too much written": {given: []change{bound, volume("west"), have("west", published, lost),
-			func(o *decide.Observation) { o.QuietUntil = o.Now.Add(time.Second) }}},
+			func(o *steps.Observation) { o.QuietUntil = o.Now.Add(time.Second) }}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := observe(test.given...)
@@ -166,20 +167,20 @@ func TestTheConditionOfAClaimSaysWhatIsWrong(t *testing.T) {
 			require.Equal(t, "Show", step.Verb())
 			assert.Equal(t, keys.Home, step.Cluster())
 			if test.off {
-				assert.Nil(t, as[decide.ShowTrouble](step).Condition)
+				assert.Nil(t, as[steps.ShowTrouble](step).Condition)
 				return
 			}
-			assert.Equal(t, test.want, as[decide.ShowTrouble](step).Condition.Reason)
+			assert.Equal(t, test.want, as[steps.ShowTrouble](step).Condition.Reason)
 			assert.Equal(t, test.want, step.Trouble, "the metric says the same")
-			assert.Contains(t, as[decide.ShowTrouble](step).Condition.Message, test.says)
-			assert.Equal(t, now, as[decide.ShowTrouble](step).Condition.LastProbeTime.Time)
+			assert.Contains(t, as[steps.ShowTrouble](step).Condition.Message, test.says)
+			assert.Equal(t, now, as[steps.ShowTrouble](step).Condition.LastProbeTime.Time)
 		})
 	}
 }
 
 func TestAConditionIsWrittenOnceItLasts(t *testing.T) {
 	lostVolume := []change{boundTo("pvc-u1"), volume("west"), have("west", published, lost)}
-	fine := []change{boundTo("pvc-u1"), volume("west"), have("west", func(b *decide.Backing) { pvcBound(b); published(b) })}
+	fine := []change{boundTo("pvc-u1"), volume("west"), have("west", func(b *steps.Backing) { pvcBound(b); published(b) })}
 	for name, test := range map[string]struct {
 		given []change
 		since time.Duration
@@ -202,12 +203,12 @@ func TestAConditionIsWrittenOnceItLasts(t *testing.T) {
 	}
 	o := observe(append(lostVolume, shows("BackingDeleted", "it was", time.Hour))...)
 	step := decide.ShowWhenLasting(o, decide.Next(o), o.Now.Add(-time.Hour))
-	assert.Equal(t, now.Add(-time.Hour), as[decide.ShowTrouble](step).Condition.LastTransitionTime.Time, "its status is as it was")
+	assert.Equal(t, now.Add(-time.Hour), as[steps.ShowTrouble](step).Condition.LastTransitionTime.Time, "its status is as it was")
 }
 
 func TestAClaimThatIsTooLargeForAllSaysSo(t *testing.T) {
 	places := func(sizes map[string]string) change {
-		return func(o *decide.Observation) {
+		return func(o *steps.Observation) {
 			o.Claim.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("100Gi")}
 			o.Places = map[string]*resource.Quantity{}
 			for id, size := range sizes {
@@ -218,8 +219,8 @@ func TestAClaimThatIsTooLargeForAllSaysSo(t *testing.T) {
 			}
 		}
 	}
-	young := func(o *decide.Observation) { o.Claim.CreationTimestamp = metav1.NewTime(o.Now.Add(-time.Second)) }
-	closed := func(o *decide.Observation) { o.Namespace.Labels = nil }
+	young := func(o *steps.Observation) { o.Claim.CreationTimestamp = metav1.NewTime(o.Now.Add(-time.Second)) }
+	closed := func(o *steps.Observation) { o.Namespace.Labels = nil }
 	for name, test := range map[string]struct {
 		given []change
 		says  string

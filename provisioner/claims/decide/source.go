@@ -13,6 +13,8 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/locality"
 	"github.com/lodestone-storage/lodestone/pkg/sentence"
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
+	"github.com/lodestone-storage/lodestone/provisioner/claims/route"
+	"github.com/lodestone-storage/lodestone/provisioner/claims/steps"
 )
 
 // Reasons of claims that are to be copies.
@@ -23,47 +25,33 @@ const (
 	otherDriver     = "SourceOfAnotherDriver"
 )
 
-// Source is the state of a claim's data source: another claim to copy, or a snapshot.
-type Source struct {
-	// Snapshot is nil for a copy of a claim. If it is set, all other fields are empty.
-	Snapshot *Snapshot
-	// Claim is nil if there is no claim of that name.
-	Claim *corev1.PersistentVolumeClaim
-	// Volume is its virtual volume, nil if there is none.
-	Volume *corev1.PersistentVolume
-	// Foreign is true if it certainly has, or will get, a volume that is not virtual.
-	Foreign bool
-	// Backings are its backing claims in the caches.
-	Backings []Backing
-}
-
 // Obstacle is why a claim cannot be made from its source on a route.
 type Obstacle struct {
 	// Refusal is set if another cluster, or the same one later, may take the claim.
-	Refusal *Refusal
+	Refusal *steps.Refusal
 	// Tell is set otherwise: nothing can be done until something changes.
-	Tell *Message
+	Tell *steps.Message
 }
 
 func wait(text string, details ...any) *Obstacle {
-	return &Obstacle{Tell: note(sourceNotBound, fmt.Sprintf(text, details...))}
+	return &Obstacle{Tell: steps.Note(sourceNotBound, fmt.Sprintf(text, details...))}
 }
 
 func invalid(text string, details ...any) *Obstacle {
-	return &Obstacle{Tell: warn("InvalidClaim", fmt.Sprintf(text, details...))}
+	return &Obstacle{Tell: steps.Warn("InvalidClaim", fmt.Sprintf(text, details...))}
 }
 
 // CopyFrom returns the backing claim or snapshot from which the backing claim of a claim is
 // created on a route, or the obstacle. An empty name without an obstacle means that the
 // claim has no source.
-func CopyFrom(claim *corev1.PersistentVolumeClaim, s *Source, to Route) (types.NamespacedName, *Obstacle) {
+func CopyFrom(claim *corev1.PersistentVolumeClaim, s *steps.Source, to route.Route) (types.NamespacedName, *Obstacle) {
 	if s == nil {
 		return types.NamespacedName{}, nil
 	}
 	if s.Snapshot != nil {
 		return fromSnapshot(claim, s.Snapshot, to)
 	}
-	name, _ := CopyOf(claim)
+	name, _ := route.CopyOf(claim)
 	switch {
 	case s.Claim == nil:
 		return types.NamespacedName{}, wait("waiting for claim %q, which this one is to be a copy of: create it, or delete this claim", name)
@@ -81,29 +69,31 @@ func CopyFrom(claim *corev1.PersistentVolumeClaim, s *Source, to Route) (types.N
 	ref, err := backing.RefOf(s.Volume)
 	if err != nil {
 		return types.NamespacedName{},
-			&Obstacle{Tell: warn("InvalidVolume", fmt.Sprintf("volume %q of claim %q, which this one is to be a copy of, is not one that "+
+			&Obstacle{Tell: steps.Warn("InvalidVolume", fmt.Sprintf("volume %q of claim %q, which this one is to be a copy of, is not one that "+
 				"Lodestone made: %v; restore its annotation %s", s.Volume.Name, name, err, keys.Backing))}
 	}
 	if ref.Cluster != to.Cluster {
-		return types.NamespacedName{}, &Obstacle{Refusal: &Refusal{Cluster: to.Cluster, Reason: sourceElsewhere, Message: fmt.Sprintf(
-			"the data of claim %q is in %s, and a copy is made where its source is: let the pod run there", name, where(ref.Cluster))}}
+		return types.NamespacedName{}, &Obstacle{Refusal: &steps.Refusal{Cluster: to.Cluster, Reason: sourceElsewhere, Message: fmt.Sprintf(
+			"the data of claim %q is in %s, and a copy is made where its source is: let the pod run there", name, steps.Where(ref.Cluster))}}
 	}
-	return ref.Key(), unfitSource(claim, name, findIn(s.Backings, ref), ref, to)
+	return ref.Key(), unfitSource(claim, name, s.BackingOf(ref), ref, to)
 }
 
 // unfitSource says why the backing claim of a source, in the right cluster, cannot be
 // copied. A real provisioner would refuse the same, but report it only on the backing
 // claim, and one that cannot copy would create an empty volume.
-func unfitSource(claim *corev1.PersistentVolumeClaim, name string, b *Backing, ref backing.Ref, to Route) *Obstacle {
+func unfitSource(claim *corev1.PersistentVolumeClaim, name string, b *steps.Backing, ref backing.Ref, to route.Route) *Obstacle {
 	switch {
 	case b == nil:
-		return wait("waiting until real claim %s in %s, behind claim %q, is seen: this one is to be a copy of it", ref.Key(), where(ref.Cluster),
+		return wait("waiting until real claim %s in %s, behind claim %q, is seen: this one is to be a copy of it", ref.Key(),
+			steps.Where(ref.Cluster),
 			name)
 	case b.Claim.DeletionTimestamp != nil:
 		return wait("real claim %s in %s, behind claim %q, is being deleted and cannot be copied: copy the data with a pod", ref.Key(),
-			where(ref.Cluster), name)
+			steps.Where(ref.Cluster), name)
 	case b.Claim.Status.Phase != corev1.ClaimBound || b.Volume == nil:
-		return wait("waiting until real claim %s in %s, behind claim %q, is bound: this one is to be a copy of it", ref.Key(), where(ref.Cluster),
+		return wait("waiting until real claim %s in %s, behind claim %q, is bound: this one is to be a copy of it", ref.Key(),
+			steps.Where(ref.Cluster),
 			name)
 	}
 	if have, want := mode(b.Claim), mode(claim); have != want {
@@ -122,17 +112,17 @@ func unfitSource(claim *corev1.PersistentVolumeClaim, name string, b *Backing, r
 	// Kubernetes itself refuses what a class without a known driver cannot do.
 	switch maker := to.Driver(); {
 	case driver == "":
-		return &Obstacle{Refusal: &Refusal{Cluster: to.Cluster, Reason: otherDriver, Message: fmt.Sprintf(
+		return &Obstacle{Refusal: &steps.Refusal{Cluster: to.Cluster, Reason: otherDriver, Message: fmt.Sprintf(
 			"the volume of claim %q in %s has no CSI driver, and only those copy volumes: create this claim without a data source and copy the data",
-			name, where(to.Cluster))}}
+			name, steps.Where(to.Cluster))}}
 	case to.Class.Static:
-		return &Obstacle{Refusal: &Refusal{Cluster: to.Cluster, Reason: otherDriver, Message: fmt.Sprintf(
+		return &Obstacle{Refusal: &steps.Refusal{Cluster: to.Cluster, Reason: otherDriver, Message: fmt.Sprintf(
 			"real storage class %q in %s has hand-made volumes, which are copies of nothing: use a class of driver %.100q, which made the "+
-				"volume of claim %q", to.Class.Name, where(to.Cluster), driver, name)}}
+				"volume of claim %q", to.Class.Name, steps.Where(to.Cluster), driver, name)}}
 	case maker != "" && maker != driver:
-		return &Obstacle{Refusal: &Refusal{Cluster: to.Cluster, Reason: otherDriver, Message: fmt.Sprintf(
+		return &Obstacle{Refusal: &steps.Refusal{Cluster: to.Cluster, Reason: otherDriver, Message: fmt.Sprintf(
 			"the volume of claim %q has driver %.100q, but real storage class %q in %s has %q, and a driver copies only its own: use a class of "+
-				"the same driver", name, driver, to.Class.Name, where(to.Cluster), maker)}}
+				"the same driver", name, driver, to.Class.Name, steps.Where(to.Cluster), maker)}}
 	}
 	return nil
 }
@@ -144,39 +134,39 @@ func mode(claim *corev1.PersistentVolumeClaim) corev1.PersistentVolumeMode {
 // sourceDropped is the refusal of a cluster that created a backing claim without the
 // requested data source: its volume would not have the user's data. Nil if the source is
 // there.
-func sourceDropped(o Observation, to Route) *Refusal {
-	b := find(o, to.Cluster)
+func sourceDropped(o steps.Observation, to route.Route) *steps.Refusal {
+	b := o.BackingIn(to.Cluster)
 	if b == nil || !backing.Unpublished(b.Claim) {
 		return nil
 	}
-	refuse := func(reason, text string, details ...any) *Refusal {
-		return &Refusal{Cluster: to.Cluster, Reason: reason, Message: fmt.Sprintf(text, details...)}
+	refuse := func(reason, text string, details ...any) *steps.Refusal {
+		return &steps.Refusal{Cluster: to.Cluster, Reason: reason, Message: fmt.Sprintf(text, details...)}
 	}
 	switch {
 	case o.Source != nil && backing.CopyOf(b.Claim) == "":
 		return refuse(sourceIgnored, "%s drops the data source of real claims, so the volume would be empty: let its administrator allow it, "+
-			"or create this claim without a data source and copy the data", where(to.Cluster))
+			"or create this claim without a data source and copy the data", steps.Where(to.Cluster))
 	case o.Source != nil && b.Volume != nil && b.Volume.Spec.CSI == nil && !handMade(b):
 		return refuse(sourceIgnored, "real storage class %q in %s makes empty volumes where a copy is asked for: use a class of a CSI driver, "+
-			"or create this claim without a data source and copy the data", to.Class.Name, where(to.Cluster))
+			"or create this claim without a data source and copy the data", to.Class.Name, steps.Where(to.Cluster))
 	case backing.Attributes(o.Claim) != "" && backing.Attributes(b.Claim) == "":
 		return refuse("AttributesIgnored", "%s drops the volumeAttributesClassName of real claims: create this claim without it, or use a "+
-			"cluster with Kubernetes 1.34 or later", where(to.Cluster))
+			"cluster with Kubernetes 1.34 or later", steps.Where(to.Cluster))
 	}
 	return nil
 }
 
 // handMade says whether a backing claim was bound to a volume that existed before: that is
 // no copy, and deleting the claim might delete that volume.
-func handMade(b *Backing) bool {
+func handMade(b *steps.Backing) bool {
 	return b != nil && b.Volume != nil && b.Volume.Annotations[provisionedBy] == ""
 }
 
-func notACopy(b Backing) *Message {
-	return warn(sourceIgnored, fmt.Sprintf(
+func notACopy(b steps.Backing) *steps.Message {
+	return steps.Warn(sourceIgnored, fmt.Sprintf(
 		"real claim %s/%s in %s was bound to volume %q, which was there before and is no copy: delete this claim once the administrator there "+
 			"has made sure that nobody needs that volume",
-		b.Claim.Namespace, b.Claim.Name, where(b.Cluster), b.Volume.Name))
+		b.Claim.Namespace, b.Claim.Name, steps.Where(b.Cluster), b.Volume.Name))
 }
 
 // provisionedBy is the annotation of a volume with the provisioner that created it for its
@@ -185,65 +175,14 @@ const provisionedBy = "pv.kubernetes.io/provisioned-by"
 
 // complete says whether a backing claim no longer needs its source: it has a volume, and
 // volumes are created with their data.
-func complete(b *Backing) bool {
+func complete(b *steps.Backing) bool {
 	return b != nil && b.Claim.DeletionTimestamp == nil && b.Claim.Status.Phase == corev1.ClaimBound
 }
 
 // otherSource says whether an incomplete backing claim was created as a copy of another
 // source, for example of one that was deleted and recreated.
-func otherSource(b Backing, to Route) bool {
+func otherSource(b steps.Backing, to route.Route) bool {
 	return to.Source.Name != "" && !complete(&b) && backing.CopyOf(b.Claim) != to.Source.Name
-}
-
-// claimKind is the kind of a data source that is a claim.
-const claimKind = "PersistentVolumeClaim"
-
-// source is the name of a claim's data source; both fields are empty if it has none.
-type source struct{ claim, snapshot string }
-
-// CopyOf returns the name of the claim in the same namespace that a claim is to be a copy
-// of; empty if it is no copy. The error is an *Invalid: the data source is not supported.
-func CopyOf(claim *corev1.PersistentVolumeClaim) (string, error) {
-	from, err := sourceOf(claim)
-	return from.claim, err
-}
-
-// SnapshotOf returns the name of the VolumeSnapshot in the same namespace that a claim is
-// to be made from; empty if there is none.
-func SnapshotOf(claim *corev1.PersistentVolumeClaim) string {
-	from, err := sourceOf(claim)
-	if err != nil {
-		return ""
-	}
-	return from.snapshot
-}
-
-func sourceOf(claim *corev1.PersistentVolumeClaim) (source, error) {
-	// If both fields are set, the older one has the same value.
-	if ref := claim.Spec.DataSourceRef; ref != nil {
-		if elsewhere := ptr.Deref(ref.Namespace, ""); elsewhere != "" && elsewhere != claim.Namespace {
-			return source{},
-				&Invalid{fmt.Sprintf("the claim wants its data from namespace %q, but a virtual volume can be made only from what is in its own "+
-					"namespace: correct spec.dataSourceRef", elsewhere)}
-		}
-		return knownSource(ptr.Deref(ref.APIGroup, ""), ref.Kind, ref.Name)
-	}
-	if ref := claim.Spec.DataSource; ref != nil {
-		return knownSource(ptr.Deref(ref.APIGroup, ""), ref.Kind, ref.Name)
-	}
-	return source{}, nil
-}
-
-func knownSource(group, kind, name string) (source, error) {
-	switch {
-	case group == "" && kind == claimKind && name != "":
-		return source{claim: name}, nil
-	case group == volumesnapshot.Group && kind == volumesnapshot.Kind && name != "":
-		return source{snapshot: name}, nil
-	}
-	return source{},
-		&Invalid{fmt.Sprintf("the claim wants its data from %s %q, but a virtual volume can be made from a claim or a VolumeSnapshot only: "+
-			"create it without a data source and copy the data, since an empty volume would be worse than none", kind, name)}
 }
 
 // Reasons of claims that are to be made from a snapshot.
@@ -251,21 +190,6 @@ const (
 	snapshotNotReady = "SnapshotNotReady"
 	invalidSnapshot  = "InvalidSnapshot"
 )
-
-// Snapshot is the state of the VolumeSnapshot that a claim is to be made from.
-type Snapshot struct {
-	// Unknown is true until discovery has shown whether the home cluster has snapshots;
-	// Absent then says that it has none.
-	Unknown, Absent bool
-	// Object is the snapshot, Content its content; nil if there is none.
-	Object  *volumesnapshot.Snapshot
-	Content *volumesnapshot.Content
-	// At is namespace and name of the snapshot's stand-in, for a backing claim at home.
-	At types.NamespacedName
-	// There is the snapshot in the remote cluster that the content names, nil if it is not
-	// in the cache.
-	There *volumesnapshot.Snapshot
-}
 
 // Origin says where the data of a snapshot is.
 type Origin struct {
@@ -276,20 +200,20 @@ type Origin struct {
 }
 
 func notReady(text string, details ...any) *Obstacle {
-	return &Obstacle{Tell: note(snapshotNotReady, fmt.Sprintf(text, details...))}
+	return &Obstacle{Tell: steps.Note(snapshotNotReady, fmt.Sprintf(text, details...))}
 }
 
 // originOf returns where the data of a snapshot is, or why no claim can be made from it,
 // wherever its pod runs. It reads the content only: a tenant may be able to write the
 // status of a snapshot.
-func originOf(claim *corev1.PersistentVolumeClaim, s *Snapshot) (Origin, *Obstacle) {
-	name := SnapshotOf(claim)
+func originOf(claim *corev1.PersistentVolumeClaim, s *steps.Snapshot) (Origin, *Obstacle) {
+	name := route.SnapshotOf(claim)
 	switch {
 	case s.Unknown:
 		return Origin{}, &Obstacle{}
 	case s.Absent:
 		return Origin{},
-			&Obstacle{Tell: warn(snapshotNotReady, fmt.Sprintf("the claim is to be made from VolumeSnapshot %q, but the home cluster has no "+
+			&Obstacle{Tell: steps.Warn(snapshotNotReady, fmt.Sprintf("the claim is to be made from VolumeSnapshot %q, but the home cluster has no "+
 				"VolumeSnapshots: install their custom resources (%s) and the snapshot controller, or create this claim without a data source", name,
 				volumesnapshot.GroupVersion))}
 	case s.Object == nil:
@@ -302,8 +226,8 @@ func originOf(claim *corev1.PersistentVolumeClaim, s *Snapshot) (Origin, *Obstac
 			snapshotError(s.Object.Status.Error))
 	case !volumesnapshot.BelongTo(s.Object, s.Content):
 		return Origin{},
-			&Obstacle{Tell: warn(invalidSnapshot, fmt.Sprintf("VolumeSnapshot %q says that its content is %q, which belongs to another snapshot: "+
-				"create a snapshot anew, and name it in a new claim", name, s.Content.Name))}
+			&Obstacle{Tell: steps.Warn(invalidSnapshot, fmt.Sprintf("VolumeSnapshot %q says that its content is %q, which belongs to another "+
+				"snapshot: create a snapshot anew, and name it in a new claim", name, s.Content.Name))}
 	case s.Content.DeletionTimestamp != nil:
 		return Origin{}, notReady("what VolumeSnapshot %q has is being deleted: delete this claim, or create the snapshot anew", name)
 	case ptr.Deref(s.Content.Status.SnapshotHandle, "") == "" || !ptr.Deref(s.Content.Status.ReadyToUse, false):
@@ -315,7 +239,7 @@ func originOf(claim *corev1.PersistentVolumeClaim, s *Snapshot) (Origin, *Obstac
 		ref, err := backing.ParseRef(*s.Content.Status.SnapshotHandle)
 		if err != nil || ref.Cluster == keys.Home {
 			return Origin{},
-				&Obstacle{Tell: warn(invalidSnapshot, fmt.Sprintf("VolumeSnapshotContent %q of VolumeSnapshot %q names no snapshot of a remote "+
+				&Obstacle{Tell: steps.Warn(invalidSnapshot, fmt.Sprintf("VolumeSnapshotContent %q of VolumeSnapshot %q names no snapshot of a remote "+
 					"cluster: its handle must be cluster/namespace/name/uid", s.Content.Name, name))}
 		}
 		origin = Origin{Cluster: ref.Cluster, Ref: ref}
@@ -348,29 +272,29 @@ func snapshotError(failure *volumesnapshot.Failure) string {
 
 // fromSnapshot returns what the backing claim of a claim is created from on a route, or the
 // obstacle.
-func fromSnapshot(claim *corev1.PersistentVolumeClaim, s *Snapshot, to Route) (types.NamespacedName, *Obstacle) {
+func fromSnapshot(claim *corev1.PersistentVolumeClaim, s *steps.Snapshot, to route.Route) (types.NamespacedName, *Obstacle) {
 	origin, obstacle := originOf(claim, s)
 	if obstacle != nil {
 		return types.NamespacedName{}, obstacle
 	}
-	name := SnapshotOf(claim)
+	name := route.SnapshotOf(claim)
 	if origin.Cluster != to.Cluster {
-		return types.NamespacedName{}, &Obstacle{Refusal: &Refusal{Cluster: to.Cluster, Reason: sourceElsewhere, Message: fmt.Sprintf(
-			"the data of VolumeSnapshot %q is in %s, and volumes are made from it there: let the pod run there", name, where(origin.Cluster))}}
+		return types.NamespacedName{}, &Obstacle{Refusal: &steps.Refusal{Cluster: to.Cluster, Reason: sourceElsewhere, Message: fmt.Sprintf(
+			"the data of VolumeSnapshot %q is in %s, and volumes are made from it there: let the pod run there", name, steps.Where(origin.Cluster))}}
 	}
 	at, driver := s.At, s.Content.Spec.Driver
 	if origin.Cluster != keys.Home {
 		switch {
 		case s.There == nil:
 			return types.NamespacedName{}, notReady("waiting until VolumeSnapshot %s in %s, behind VolumeSnapshot %q, is seen: this claim is to "+
-				"be made from it", origin.Ref.Key(), where(origin.Cluster), name)
+				"be made from it", origin.Ref.Key(), steps.Where(origin.Cluster), name)
 		case s.There.UID != origin.Ref.UID:
 			return types.NamespacedName{},
-				&Obstacle{Tell: warn(invalidSnapshot, fmt.Sprintf("VolumeSnapshot %s in %s is another than that behind VolumeSnapshot %q, which is "+
-					"gone: create a snapshot anew, and name it in a new claim", origin.Ref.Key(), where(origin.Cluster), name))}
+				&Obstacle{Tell: steps.Warn(invalidSnapshot, fmt.Sprintf("VolumeSnapshot %s in %s is another than that behind VolumeSnapshot %q, "+
+					"which is gone: create a snapshot anew, and name it in a new claim", origin.Ref.Key(), steps.Where(origin.Cluster), name))}
 		case s.There.DeletionTimestamp != nil:
 			return types.NamespacedName{}, notReady("VolumeSnapshot %s in %s, behind VolumeSnapshot %q, is being deleted: create a snapshot anew, "+
-				"and name it in a new claim", origin.Ref.Key(), where(origin.Cluster), name)
+				"and name it in a new claim", origin.Ref.Key(), steps.Where(origin.Cluster), name)
 		}
 		at, driver = origin.Ref.Key(), s.There.Annotations[keys.MadeBy]
 	}
@@ -379,76 +303,69 @@ func fromSnapshot(claim *corev1.PersistentVolumeClaim, s *Snapshot, to Route) (t
 
 // unfitDriver refuses a class that would create an empty volume instead of one from the
 // snapshot.
-func unfitDriver(name, driver string, to Route) *Obstacle {
+func unfitDriver(name, driver string, to route.Route) *Obstacle {
 	refuse := func(text string, details ...any) *Obstacle {
-		return &Obstacle{Refusal: &Refusal{Cluster: to.Cluster, Reason: otherDriver, Message: fmt.Sprintf(text, details...)}}
+		return &Obstacle{Refusal: &steps.Refusal{Cluster: to.Cluster, Reason: otherDriver, Message: fmt.Sprintf(text, details...)}}
 	}
 	switch maker := to.Driver(); {
 	case to.Class.Static:
 		return refuse("real storage class %q in %s has hand-made volumes, which are made from no snapshot: use a class of driver %.100q, which "+
-			"took VolumeSnapshot %q", to.Class.Name, where(to.Cluster), driver, name)
+			"took VolumeSnapshot %q", to.Class.Name, steps.Where(to.Cluster), driver, name)
 	case maker != driver:
 		return refuse("VolumeSnapshot %q was taken by driver %.100q, but real storage class %q in %s has %q, and a driver makes volumes from "+
-			"its own snapshots only: use a class of the same driver", name, driver, to.Class.Name, where(to.Cluster), maker)
+			"its own snapshots only: use a class of the same driver", name, driver, to.Class.Name, steps.Where(to.Cluster), maker)
 	}
 	return nil
 }
 
-// StandIn is the stand-in of a snapshot in the storage namespace, for the backing claim at
-// home; see package volumesnapshot. Both fields are nil if there is none.
-type StandIn struct {
-	Object  *volumesnapshot.Snapshot
-	Content *volumesnapshot.Content
-}
-
 // standInOutdated says whether a stand-in names other data than the snapshot does now, for
 // example because the snapshot was recreated.
-func standInOutdated(o Observation) bool {
+func standInOutdated(o steps.Observation) bool {
 	return o.StandIn.Content != nil && o.Source != nil && o.Source.Snapshot != nil && o.Source.Snapshot.Content != nil &&
 		!volumesnapshot.StandsFor(o.StandIn.Content, o.Source.Snapshot.Content)
 }
 
 // standInStep is the step that a backing claim at home needs before it can be created from
 // a snapshot; false if it needs none.
-func standInStep(o Observation, to Route) (Step, bool) {
-	if to.Cluster != keys.Home || !to.FromSnapshot || complete(find(o, keys.Home)) {
-		return Step{}, false
+func standInStep(o steps.Observation, to route.Route) (steps.Step, bool) {
+	if to.Cluster != keys.Home || !to.FromSnapshot || complete(o.BackingIn(keys.Home)) {
+		return steps.Step{}, false
 	}
 	in := o.StandIn
 	switch {
 	case in.Object != nil && in.Object.DeletionTimestamp != nil || in.Content != nil && in.Content.DeletionTimestamp != nil:
-		return Step{After: slow}, true
+		return steps.Step{After: steps.Slow}, true
 	case standInOutdated(o):
-		return Step{Action: RemoveStandIn{StandIn: in}}, true
+		return steps.Step{Action: steps.RemoveStandIn{StandIn: in}}, true
 	case in.Object == nil || in.Content == nil:
-		return Step{Action: MakeStandIn{StandIn: in}}, true
+		return steps.Step{Action: steps.MakeStandIn{StandIn: in}}, true
 	case !volumesnapshot.BelongTo(in.Object, in.Content) || !ptr.Deref(in.Object.Status.ReadyToUse, false):
-		step := Step{After: slow}
-		if o.Now.Sub(in.Object.CreationTimestamp.Time) >= slow {
-			step.Tell = note(snapshotNotReady, fmt.Sprintf(
+		step := steps.Step{After: steps.Slow}
+		if o.Now.Sub(in.Object.CreationTimestamp.Time) >= steps.Slow {
+			step.Tell = steps.Note(snapshotNotReady, fmt.Sprintf(
 				"waiting until VolumeSnapshot %s/%s, which stands in for %q, is ready: see its events%s", in.Object.Namespace, in.Object.Name,
-				SnapshotOf(o.Claim), snapshotError(in.Object.Status.Error)))
+				route.SnapshotOf(o.Claim), snapshotError(in.Object.Status.Error)))
 		}
 		return step, true
 	}
-	return Step{}, false
+	return steps.Step{}, false
 }
 
 // removeUnusedStandIn replaces an idle step by the deletion of a stand-in that is no longer
 // needed: its backing claim has its data, or will never be created.
-func removeUnusedStandIn(o Observation, step Step) Step {
+func removeUnusedStandIn(o steps.Observation, step steps.Step) steps.Step {
 	in := o.StandIn
 	there := in.Object != nil && in.Object.DeletionTimestamp == nil || in.Object == nil && in.Content != nil &&
 		in.Content.DeletionTimestamp == nil
 	if step.Action != nil || !there || standInNeeded(o) {
 		return step
 	}
-	step.Action = RemoveStandIn{StandIn: in}
+	step.Action = steps.RemoveStandIn{StandIn: in}
 	return step
 }
 
-func standInNeeded(o Observation) bool {
-	twin := find(o, keys.Home)
+func standInNeeded(o steps.Observation) bool {
+	twin := o.BackingIn(keys.Home)
 	switch {
 	case complete(twin):
 		return false
@@ -461,11 +378,11 @@ func standInNeeded(o Observation) bool {
 
 // recordSource is the step that writes on a claim in which cluster it can be made from its
 // snapshot, so that its pods go there; idle if it is written.
-func recordSource(o Observation) Step {
+func recordSource(o steps.Observation) steps.Step {
 	if o.Source == nil || o.Source.Snapshot == nil {
-		return Step{}
+		return steps.Step{}
 	}
-	step, at := Step{}, ""
+	step, at := steps.Step{}, ""
 	origin, obstacle := originOf(o.Claim, o.Source.Snapshot)
 	switch {
 	case obstacle == nil:
@@ -476,7 +393,7 @@ func recordSource(o Observation) Step {
 		step.Tell = obstacle.Tell
 	}
 	if o.Claim.Annotations[keys.SourceCluster] != at {
-		step.Action = RecordSource{In: at}
+		step.Action = steps.RecordSource{In: at}
 	}
 	return step
 }

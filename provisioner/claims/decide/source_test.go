@@ -16,26 +16,27 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/claims/steps"
 )
 
 const driver = "disk.csi.dev"
 
 // copyIn makes the claim a copy of shop/source, whose data is in a cluster: bound, 1 GiB,
 // of the driver of all classes.
-func copyIn(place string, alter ...func(*decide.Source)) change {
-	return func(o *decide.Observation) {
+func copyIn(place string, alter ...func(*steps.Source)) change {
+	return func(o *steps.Observation) {
 		o.Claim.Spec.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "source"}
 		o.Claim.Spec.Resources.Requests = gibibytes("1Gi")
 		backing := types.NamespacedName{Namespace: "shop", Name: "source"}
 		if place == keys.Home {
 			backing = types.NamespacedName{Namespace: "lodestone-storage", Name: "pvc-s1"}
 		}
-		s := &decide.Source{
+		s := &steps.Source{
 			Claim: &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "source", UID: "s1",
 				Annotations: map[string]string{}}},
 			Volume: &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pvc-s1", Annotations: map[string]string{
 				keys.Backing: place + "/" + backing.String() + "/b-source"}}},
-			Backings: []decide.Backing{{
+			Backings: []steps.Backing{{
 				Cluster: place,
 				Claim: &corev1.PersistentVolumeClaim{
 					ObjectMeta: metav1.ObjectMeta{Namespace: backing.Namespace, Name: backing.Name, UID: "b-source"},
@@ -62,7 +63,7 @@ func gibibytes(size string) corev1.ResourceList {
 
 // driven sets the driver of all classes of a cluster.
 func driven(id, by string) change {
-	return cluster(id, func(c *decide.Cluster) {
+	return cluster(id, func(c *steps.Cluster) {
 		offered := append([]v1alpha1.OfferedClass(nil), c.Offered...)
 		for i := range offered {
 			offered[i].Provisioner = by
@@ -72,7 +73,7 @@ func driven(id, by string) change {
 }
 
 // fromSource makes a backing claim a copy, fromGone a copy of a deleted source.
-func fromSource(b *decide.Backing) {
+func fromSource(b *steps.Backing) {
 	name := "source"
 	if b.Cluster == keys.Home {
 		name = "pvc-s1"
@@ -80,46 +81,46 @@ func fromSource(b *decide.Backing) {
 	b.Claim.Spec.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: name}
 }
 
-func fromGone(b *decide.Backing) {
+func fromGone(b *steps.Backing) {
 	b.Claim.Spec.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "pvc-s0"}
 }
 
 // made marks the volume of a backing claim as created for it by the driver.
-func made(b *decide.Backing) {
+func made(b *steps.Backing) {
 	pvcBound(b)
 	b.Volume.Annotations = map[string]string{"pv.kubernetes.io/provisioned-by": driver}
 	b.Volume.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: driver}
 }
 
-func emptyMade(b *decide.Backing)    { made(b); b.Volume.Spec.CSI = nil }
-func sourceGone(s *decide.Source)    { *s = decide.Source{} }
-func sourceGoing(s *decide.Source)   { s.Claim.DeletionTimestamp = ptr.To(metav1.NewTime(now)) }
-func sourceForeign(s *decide.Source) { s.Foreign, s.Volume, s.Backings = true, nil, nil }
-func sourceUnbound(s *decide.Source) { s.Volume, s.Backings = nil, nil }
-func sourceMoving(s *decide.Source)  { s.Claim.Annotations[keys.Move] = "m1" }
-func sourceUnseen(s *decide.Source)  { s.Backings = nil }
-func sourceOther(s *decide.Source)   { s.Backings[0].Claim.UID = "b-later" }
-func sourceWaits(s *decide.Source) {
+func emptyMade(b *steps.Backing)    { made(b); b.Volume.Spec.CSI = nil }
+func sourceGone(s *steps.Source)    { *s = steps.Source{} }
+func sourceGoing(s *steps.Source)   { s.Claim.DeletionTimestamp = ptr.To(metav1.NewTime(now)) }
+func sourceForeign(s *steps.Source) { s.Foreign, s.Volume, s.Backings = true, nil, nil }
+func sourceUnbound(s *steps.Source) { s.Volume, s.Backings = nil, nil }
+func sourceMoving(s *steps.Source)  { s.Claim.Annotations[keys.Move] = "m1" }
+func sourceUnseen(s *steps.Source)  { s.Backings = nil }
+func sourceOther(s *steps.Source)   { s.Backings[0].Claim.UID = "b-later" }
+func sourceWaits(s *steps.Source) {
 	s.Backings[0].Claim.Status.Phase, s.Backings[0].Volume = corev1.ClaimPending, nil
 }
-func sourceEnds(s *decide.Source) {
+func sourceEnds(s *steps.Source) {
 	s.Backings[0].Claim.DeletionTimestamp = ptr.To(metav1.NewTime(now))
 }
-func sourcePlain(s *decide.Source) { s.Backings[0].Volume.Spec.CSI = nil }
-func sourceBlock(s *decide.Source) {
+func sourcePlain(s *steps.Source) { s.Backings[0].Volume.Spec.CSI = nil }
+func sourceBlock(s *steps.Source) {
 	s.Backings[0].Claim.Spec.VolumeMode = ptr.To(corev1.PersistentVolumeBlock)
 }
-func sourceLarger(s *decide.Source) {
+func sourceLarger(s *steps.Source) {
 	s.Backings[0].Claim.Spec.Resources.Requests = gibibytes("1025Mi")
 }
-func sourceNamed(s *decide.Source) { s.Volume.Annotations[keys.Backing] = "nonsense" }
+func sourceNamed(s *steps.Source) { s.Volume.Annotations[keys.Backing] = "nonsense" }
 
 func TestNextOfACopy(t *testing.T) {
 	const idle, told = "Idle", "SourceNotBound"
-	home, west := func(alter ...func(*decide.Source)) []change {
+	home, west := func(alter ...func(*steps.Source)) []change {
 		return []change{on("node-1"), copyIn(keys.Home, alter...)}
 	},
-		func(alter ...func(*decide.Source)) []change {
+		func(alter ...func(*steps.Source)) []change {
 			return []change{on("west-1"), annotated(keys.Routed, "west"), copyIn("west", alter...)}
 		}
 	with := func(given []change, more ...change) []change { return append(given, more...) }
@@ -136,7 +137,7 @@ func TestNextOfACopy(t *testing.T) {
 		"a source that no driver made is refused, for its copy would be empty": {
 			given: west(sourcePlain), verb: "Reschedule", cluster: keys.Home, tell: "SourceOfAnotherDriver", refuse: "west/ SourceOfAnotherDriver"},
 		"hand-made volumes are copies of nothing": {
-			given: with(home(), cluster(keys.Home, func(c *decide.Cluster) {
+			given: with(home(), cluster(keys.Home, func(c *steps.Cluster) {
 				c.Offered = []v1alpha1.OfferedClass{{Name: "nfs", Default: true, Static: true, Provisioner: "kubernetes.io/no-provisioner",
 					BindingMode: storagev1.VolumeBindingImmediate}}
 			})), verb: "Reschedule", cluster: keys.Home, tell: "SourceOfAnotherDriver", refuse: "home/ SourceOfAnotherDriver"},
@@ -172,7 +173,7 @@ func TestNextOfACopy(t *testing.T) {
 			refuse: "home/ AttributesIgnored"},
 	}
 	for name, state := range map[string]struct {
-		alter func(*decide.Source)
+		alter func(*steps.Source)
 		tell  string
 	}{
 		"does not exist":                  {sourceGone, told},
@@ -212,7 +213,7 @@ func TestACopyThatGotAnotherVolumeLaterIsTold(t *testing.T) {
 
 // attributes sets the attributes class that the claim requests.
 func attributes(name string) change {
-	return func(o *decide.Observation) { o.Claim.Spec.VolumeAttributesClassName = &name }
+	return func(o *steps.Observation) { o.Claim.Spec.VolumeAttributesClassName = &name }
 }
 
 func TestACopyNamesTheBackingClaimOfItsSource(t *testing.T) {
@@ -225,69 +226,16 @@ func TestACopyNamesTheBackingClaimOfItsSource(t *testing.T) {
 	assert.Empty(t, routeOf(step).Source)
 }
 
-func TestSourcesThatAreUnderstood(t *testing.T) {
-	const kind = "PersistentVolumeClaim"
-	local := func(kind, name string) corev1.PersistentVolumeClaimSpec {
-		return corev1.PersistentVolumeClaimSpec{DataSource: &corev1.TypedLocalObjectReference{Kind: kind, Name: name}}
-	}
-	ref := func(r corev1.TypedObjectReference) corev1.PersistentVolumeClaimSpec {
-		return corev1.PersistentVolumeClaimSpec{DataSourceRef: &r}
-	}
-	for name, test := range map[string]struct {
-		spec corev1.PersistentVolumeClaimSpec
-		want string
-		// snapshot is the snapshot that the claim is to be made from.
-		snapshot, says string
-	}{
-		"an empty claim":                  {},
-		"a copy of a claim":               {spec: local(kind, "source"), want: "source"},
-		"a copy of a claim, by reference": {spec: ref(corev1.TypedObjectReference{Kind: kind, Name: "source"}), want: "source"},
-		"an empty group is none": {spec: ref(corev1.TypedObjectReference{APIGroup: ptr.To(""), Kind: kind, Name: "source"}),
-			want: "source"},
-		"its own namespace, named": {spec: ref(corev1.TypedObjectReference{Kind: kind, Name: "source", Namespace: ptr.To("shop")}),
-			want: "source"},
-		"a claim of another namespace": {spec: ref(corev1.TypedObjectReference{Kind: kind, Name: "source", Namespace: ptr.To("bank")}),
-			says: `namespace "bank"`},
-		"a source without a name": {spec: local(kind, ""), says: "worse than none"},
-		"a snapshot": {spec: ref(corev1.TypedObjectReference{APIGroup: ptr.To("snapshot.storage.k8s.io"),
-			Kind: "VolumeSnapshot", Name: "friday"}), snapshot: "friday"},
-		"a snapshot, by the older field": {
-			spec: corev1.PersistentVolumeClaimSpec{DataSource: &corev1.TypedLocalObjectReference{APIGroup: ptr.To("snapshot.storage.k8s.io"),
-				Kind: "VolumeSnapshot", Name: "friday"}}, snapshot: "friday",
-		},
-		"a snapshot of another namespace": {spec: ref(corev1.TypedObjectReference{APIGroup: ptr.To("snapshot.storage.k8s.io"),
-			Kind: "VolumeSnapshot", Name: "friday", Namespace: ptr.To("bank")}), says: `namespace "bank"`},
-		"a snapshot of no API group": {spec: local("VolumeSnapshot", "friday"), says: `VolumeSnapshot "friday"`},
-		"another kind that is called the same": {spec: ref(corev1.TypedObjectReference{APIGroup: ptr.To("example.com"), Kind: kind,
-			Name: "source"}), says: "a claim or a VolumeSnapshot only"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := claim(nil)
-			c.Spec = test.spec
-			got, err := decide.CopyOf(c)
-			assert.Equal(t, test.want, got)
-			assert.Equal(t, test.snapshot, decide.SnapshotOf(c))
-			if test.says == "" {
-				require.NoError(t, err)
-				return
-			}
-			var invalid *decide.Invalid
-			require.ErrorAs(t, err, &invalid)
-			assert.Contains(t, invalid.Message, test.says)
-		})
-	}
-}
-
 var twin = types.NamespacedName{Namespace: "lodestone-storage", Name: "pvc-u1"}
 
 // snapIn makes the claim one from shop/friday, a ready snapshot of 1 GiB with its data in a
 // cluster, of the driver of all classes.
-func snapIn(place string, alter ...func(*decide.Snapshot)) change {
-	return func(o *decide.Observation) {
+func snapIn(place string, alter ...func(*steps.Snapshot)) change {
+	return func(o *steps.Observation) {
 		o.Claim.Spec.DataSource = &corev1.TypedLocalObjectReference{APIGroup: ptr.To(volumesnapshot.Group), Kind: volumesnapshot.Kind,
 			Name: "friday"}
 		o.Claim.Spec.Resources.Requests = gibibytes("1Gi")
-		s := &decide.Snapshot{
+		s := &steps.Snapshot{
 			Object: &volumesnapshot.Snapshot{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "friday", UID: "f1"},
 				Status: volumesnapshot.SnapshotStatus{ContentName: ptr.To("content-f1")}},
 			Content: &volumesnapshot.Content{
@@ -308,7 +256,7 @@ func snapIn(place string, alter ...func(*decide.Snapshot)) change {
 		for _, a := range alter {
 			a(s)
 		}
-		o.Source = &decide.Source{Snapshot: s}
+		o.Source = &steps.Source{Snapshot: s}
 		for _, id := range []string{keys.Home, "west", "east"} {
 			driven(id, driver)(o)
 		}
@@ -316,14 +264,14 @@ func snapIn(place string, alter ...func(*decide.Snapshot)) change {
 }
 
 // staged adds a ready stand-in for the claim's backing claim at home.
-func staged(alter ...func(*decide.StandIn)) change {
-	return func(o *decide.Observation) {
+func staged(alter ...func(*steps.StandIn)) change {
+	return func(o *steps.Observation) {
 		of := &volumesnapshot.Content{Spec: volumesnapshot.ContentSpec{Driver: driver},
 			Status: volumesnapshot.ContentStatus{SnapshotHandle: ptr.To("handle-1")}}
 		snapshot, content := volumesnapshot.StandIn(of, twin, "u1", "h1")
 		snapshot.UID, snapshot.Status = "s2", volumesnapshot.SnapshotStatus{ContentName: &content.Name, ReadyToUse: ptr.To(true)}
 		content.Spec.Snapshot.UID = "s2"
-		o.StandIn = decide.StandIn{Object: snapshot, Content: content}
+		o.StandIn = steps.StandIn{Object: snapshot, Content: content}
 		for _, a := range alter {
 			a(&o.StandIn)
 		}
@@ -332,52 +280,52 @@ func staged(alter ...func(*decide.StandIn)) change {
 
 var ending = ptr.To(metav1.NewTime(now))
 
-func apiUnknown(s *decide.Snapshot)   { *s = decide.Snapshot{Unknown: true} }
-func apiAbsent(s *decide.Snapshot)    { *s = decide.Snapshot{Absent: true} }
-func snapGone(s *decide.Snapshot)     { s.Object, s.Content, s.There = nil, nil, nil }
-func snapGoing(s *decide.Snapshot)    { s.Object.DeletionTimestamp = ending }
-func snapUntaken(s *decide.Snapshot)  { s.Object.Status.ContentName, s.Content, s.There = nil, nil, nil }
-func snapThief(s *decide.Snapshot)    { s.Content.Spec.Snapshot.UID = "victim" }
-func contentGoing(s *decide.Snapshot) { s.Content.DeletionTimestamp = ending }
-func snapUnready(s *decide.Snapshot)  { s.Content.Status.ReadyToUse = ptr.To(false) }
-func snapNameless(s *decide.Snapshot) { s.Content.Status.SnapshotHandle = nil }
-func snapLarger(s *decide.Snapshot)   { s.Content.Status.RestoreSize = ptr.To[int64](1<<30 + 1) }
-func snapBlock(s *decide.Snapshot)    { s.Content.Spec.SourceMode = ptr.To(corev1.PersistentVolumeBlock) }
-func snapFree(s *decide.Snapshot) {
+func apiUnknown(s *steps.Snapshot)   { *s = steps.Snapshot{Unknown: true} }
+func apiAbsent(s *steps.Snapshot)    { *s = steps.Snapshot{Absent: true} }
+func snapGone(s *steps.Snapshot)     { s.Object, s.Content, s.There = nil, nil, nil }
+func snapGoing(s *steps.Snapshot)    { s.Object.DeletionTimestamp = ending }
+func snapUntaken(s *steps.Snapshot)  { s.Object.Status.ContentName, s.Content, s.There = nil, nil, nil }
+func snapThief(s *steps.Snapshot)    { s.Content.Spec.Snapshot.UID = "victim" }
+func contentGoing(s *steps.Snapshot) { s.Content.DeletionTimestamp = ending }
+func snapUnready(s *steps.Snapshot)  { s.Content.Status.ReadyToUse = ptr.To(false) }
+func snapNameless(s *steps.Snapshot) { s.Content.Status.SnapshotHandle = nil }
+func snapLarger(s *steps.Snapshot)   { s.Content.Status.RestoreSize = ptr.To[int64](1<<30 + 1) }
+func snapBlock(s *steps.Snapshot)    { s.Content.Spec.SourceMode = ptr.To(corev1.PersistentVolumeBlock) }
+func snapFree(s *steps.Snapshot) {
 	s.Content.Annotations = map[string]string{volumesnapshot.AllowModeChange: "true"}
 }
-func thereUnseen(s *decide.Snapshot) { s.There = nil }
-func thereOther(s *decide.Snapshot) {
+func thereUnseen(s *steps.Snapshot) { s.There = nil }
+func thereOther(s *steps.Snapshot) {
 	if s.There != nil {
 		s.There.UID = "later"
 	}
 }
-func thereGoing(s *decide.Snapshot) {
+func thereGoing(s *steps.Snapshot) {
 	if s.There != nil {
 		s.There.DeletionTimestamp = ending
 	}
 }
-func thereUnknown(s *decide.Snapshot) {
+func thereUnknown(s *steps.Snapshot) {
 	if s.There != nil {
 		s.There.Annotations = nil
 	}
 }
-func snapOfOther(s *decide.Snapshot) { s.Content.Spec.Driver = "other.csi.dev" }
-func snapNonsense(s *decide.Snapshot) {
+func snapOfOther(s *steps.Snapshot) { s.Content.Spec.Driver = "other.csi.dev" }
+func snapNonsense(s *steps.Snapshot) {
 	s.Content.Spec.Driver, s.Content.Status.SnapshotHandle = keys.Driver, ptr.To("nonsense")
 }
-func snapForHome(s *decide.Snapshot) {
+func snapForHome(s *steps.Snapshot) {
 	s.Content.Spec.Driver, s.Content.Status.SnapshotHandle = keys.Driver, ptr.To("home/shop/a/b")
 }
-func standInGone(in *decide.StandIn)   { *in = decide.StandIn{} }
-func standInAlone(in *decide.StandIn)  { in.Object = nil }
-func standInGoing(in *decide.StandIn)  { in.Object.DeletionTimestamp = ending }
-func standInEnds(in *decide.StandIn)   { in.Object = nil; in.Content.DeletionTimestamp = ending }
-func standInWaits(in *decide.StandIn)  { in.Object.Status.ReadyToUse = nil }
-func standInOthers(in *decide.StandIn) { in.Content.Spec.Source.SnapshotHandle = ptr.To("handle-0") }
+func standInGone(in *steps.StandIn)   { *in = steps.StandIn{} }
+func standInAlone(in *steps.StandIn)  { in.Object = nil }
+func standInGoing(in *steps.StandIn)  { in.Object.DeletionTimestamp = ending }
+func standInEnds(in *steps.StandIn)   { in.Object = nil; in.Content.DeletionTimestamp = ending }
+func standInWaits(in *steps.StandIn)  { in.Object.Status.ReadyToUse = nil }
+func standInOthers(in *steps.StandIn) { in.Content.Spec.Source.SnapshotHandle = ptr.To("handle-0") }
 
 // fromSnap makes a backing claim one that is created from the snapshot.
-func fromSnap(b *decide.Backing) {
+func fromSnap(b *steps.Backing) {
 	name := "snapshot-c1"
 	if b.Cluster == keys.Home {
 		name = twin.Name
@@ -388,7 +336,7 @@ func fromSnap(b *decide.Backing) {
 func TestNextOfAClaimFromASnapshot(t *testing.T) {
 	const idle, told = "Idle", "SnapshotNotReady"
 	home := func(more ...change) []change { return append([]change{on("node-1"), snapIn(keys.Home)}, more...) }
-	west := func(alter ...func(*decide.Snapshot)) []change {
+	west := func(alter ...func(*steps.Snapshot)) []change {
 		return []change{on("west-1"), annotated(keys.Routed, "west"), snapIn("west", alter...)}
 	}
 	with := func(given []change, more ...change) []change { return append(given, more...) }
@@ -441,12 +389,12 @@ func TestNextOfAClaimFromASnapshot(t *testing.T) {
 			staged()}, verb: "Unstage", cluster: keys.Home},
 		"that of a claim that has its volume goes": {given: []change{boundTo("pvc-u1"), have(keys.Home, fromSnap, made, published),
 			volume(keys.Home), staged()}, verb: "Unstage", cluster: keys.Home},
-		"that of a claim that is in the way elsewhere stays": {given: home(staged(standInWaits), func(o *decide.Observation) {
+		"that of a claim that is in the way elsewhere stays": {given: home(staged(standInWaits), func(o *steps.Observation) {
 			o.Source.Snapshot.Content.Status.ReadyToUse = nil
 		}), verb: idle, tell: told},
 	}
 	for name, state := range map[string]struct {
-		alter func(*decide.Snapshot)
+		alter func(*steps.Snapshot)
 		tell  string
 	}{
 		"is not known to exist":          {apiUnknown, ""},
@@ -479,7 +427,7 @@ func TestAClaimFromASnapshotNamesIt(t *testing.T) {
 	assert.True(t, routeOf(step).FromSnapshot)
 	step = decide.Next(observe(on("west-1"), annotated(keys.Routed, "west"), snapIn("west")))
 	assert.Equal(t, types.NamespacedName{Namespace: "shop", Name: "snapshot-c1"}, routeOf(step).Source)
-	assert.Equal(t, "west", as[decide.RecordSource](decide.Next(observe(snapIn("west")))).In)
-	assert.Equal(t, keys.Home, as[decide.RecordSource](decide.Next(observe(snapIn(keys.Home)))).In)
-	assert.Empty(t, as[decide.RecordSource](decide.Next(observe(snapIn("west", snapThief), annotated(keys.SourceCluster, "west")))).In)
+	assert.Equal(t, "west", as[steps.RecordSource](decide.Next(observe(snapIn("west")))).In)
+	assert.Equal(t, keys.Home, as[steps.RecordSource](decide.Next(observe(snapIn(keys.Home)))).In)
+	assert.Empty(t, as[steps.RecordSource](decide.Next(observe(snapIn("west", snapThief), annotated(keys.SourceCluster, "west")))).In)
 }

@@ -23,6 +23,8 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/refusal"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/claims/route"
+	"github.com/lodestone-storage/lodestone/provisioner/claims/steps"
 )
 
 // TestHistories simulates many lives of a claim: it is provisioned, used, expanded and
@@ -233,7 +235,7 @@ type world struct {
 	*rand.Rand
 	now     time.Time
 	sites   map[string]*site
-	base    decide.Observation
+	base    steps.Observation
 	version int
 
 	// The provisioner's memory.
@@ -288,7 +290,7 @@ func (w *world) touch(object metav1.Object) {
 }
 
 // observe is the observation from the provisioner's caches.
-func (w *world) observe() decide.Observation {
+func (w *world) observe() steps.Observation {
 	o := w.base
 	home := w.sites[keys.Home]
 	seen := home.seen.copied()
@@ -312,10 +314,10 @@ func (w *world) observe() decide.Observation {
 			if bound != nil && (bound.Spec.ClaimRef.UID != b.backing.UID || b.backing.Spec.VolumeName != bound.Name) {
 				bound = nil
 			}
-			o.Backings = append(o.Backings, decide.Backing{Cluster: id, Claim: b.backing, Volume: bound})
+			o.Backings = append(o.Backings, steps.Backing{Cluster: id, Claim: b.backing, Volume: bound})
 		}
 	}
-	o.Cluster = func(id string) decide.Cluster {
+	o.Cluster = func(id string) steps.Cluster {
 		c := good()
 		for i := range c.Offered {
 			c.Offered[i].Provisioner = driver
@@ -377,33 +379,33 @@ func (w *world) answers(id string) bool {
 }
 
 // act takes a step as package claims does, with the same checks against API servers.
-func (w *world) act(o decide.Observation, step decide.Step) error {
+func (w *world) act(o steps.Observation, step steps.Step) error {
 	home := w.sites[keys.Home]
 	switch a := step.Action.(type) {
 	case nil:
-	case decide.RecordCluster:
+	case steps.RecordCluster:
 		err := w.annotate(o, map[string]string{keys.Routed: a.To})
 		if err == nil {
 			w.unsent = true
 		}
 		return err
-	case decide.CreateBacking:
+	case steps.CreateBacking:
 		err := w.create(o, a)
 		if errors.Is(err, errRefused) {
-			return w.reschedule(o, &decide.Refusal{Cluster: step.Cluster(), Reason: "QuotaExceeded"})
+			return w.reschedule(o, &steps.Refusal{Cluster: step.Cluster(), Reason: "QuotaExceeded"})
 		}
 		return err
-	case decide.CreateVolume:
+	case steps.CreateVolume:
 		w.handedOut = true
-	case decide.MarkPublished:
+	case steps.MarkPublished:
 		return w.write(step, func(b *corev1.PersistentVolumeClaim) { delete(b.Annotations, keys.Unpublished) })
-	case decide.RemoveBacking:
+	case steps.RemoveBacking:
 		return w.remove(o, a)
-	case decide.Reschedule:
+	case steps.Reschedule:
 		return w.reschedule(o, a.Refusal)
-	case decide.RequeuePods:
+	case steps.RequeuePods:
 		return w.annotate(o, map[string]string{keys.Refused: ""})
-	case decide.ReleaseBacking:
+	case steps.ReleaseBacking:
 		return w.call(keys.Home, func() error {
 			if v := home.volume; v == nil || v.UID != o.Volume.UID || v.Status.Phase != corev1.VolumeReleased {
 				return errFault
@@ -413,16 +415,16 @@ func (w *world) act(o decide.Observation, step decide.Step) error {
 			}
 			return nil
 		})
-	case decide.ConfirmGone:
+	case steps.ConfirmGone:
 		return w.call(step.Cluster(), func() error {
 			s := w.sites[step.Cluster()]
 			claimed := s.backing != nil && s.backing.UID == a.Ref.UID
 			w.gone = w.gone || !claimed && (s.real == nil || s.real.Spec.ClaimRef.UID != a.Ref.UID)
 			return nil
 		})
-	case decide.FinishVolume:
+	case steps.FinishVolume:
 		return w.call(keys.Home, func() error { home.volume = nil; return nil })
-	case decide.UpdateVolume:
+	case steps.UpdateVolume:
 		return w.call(keys.Home, func() error {
 			if home.volume != nil && home.volume.UID == o.Volume.UID {
 				home.volume.Annotations[keys.BackingVolume] = a.Backing.Volume.Name
@@ -436,33 +438,33 @@ func (w *world) act(o decide.Observation, step decide.Step) error {
 			}
 			return nil
 		})
-	case decide.ExpandBacking:
+	case steps.ExpandBacking:
 		return w.write(step, func(b *corev1.PersistentVolumeClaim) { b.Spec.Resources.Requests[corev1.ResourceStorage] = a.Size })
-	case decide.UpdateClaimStatus:
+	case steps.UpdateClaimStatus:
 		return w.call(keys.Home, func() error {
 			return w.onClaim(o, func(c *corev1.PersistentVolumeClaim) { c.Status = *a.Status.DeepCopy() })
 		})
-	case decide.MarkFixedSize:
+	case steps.MarkFixedSize:
 		return w.annotate(o, map[string]string{keys.FixedSize: a.Why})
-	case decide.RecordSource:
+	case steps.RecordSource:
 		return w.annotate(o, map[string]string{keys.SourceCluster: a.In})
-	case decide.ReadEvents:
+	case steps.ReadEvents:
 		return w.call(step.Cluster(), func() error {
-			w.base.LastWarning = &decide.LastWarning{Backing: a.Backing.Claim.UID, Again: w.now.Add(time.Minute)}
+			w.base.LastWarning = &steps.LastWarning{Backing: a.Backing.Claim.UID, Again: w.now.Add(time.Minute)}
 			return nil
 		})
-	case decide.ModifyBacking:
+	case steps.ModifyBacking:
 		return w.write(step, func(b *corev1.PersistentVolumeClaim) {
 			b.Spec.VolumeAttributesClassName = o.Claim.Spec.VolumeAttributesClassName
 		})
-	case decide.SyncMetadata:
+	case steps.SyncMetadata:
 		w.carried = w.now
 		return w.write(step, func(b *corev1.PersistentVolumeClaim) {
 			syncMetadata(&b.Labels, a.Labels)
 			syncMetadata(&b.Annotations, a.Annotations)
 		})
-	case decide.HealBacking:
-		if a.Cure != decide.Adopt {
+	case steps.HealBacking:
+		if a.Cure != steps.Adopt {
 			return fmt.Errorf("nobody asked for cure %s", a.Cure)
 		}
 		return w.call(keys.Home, func() error {
@@ -491,7 +493,7 @@ func syncMetadata(on *map[string]string, changes map[string]any) {
 }
 
 // onClaim changes the virtual claim if its resource version is unchanged.
-func (w *world) onClaim(o decide.Observation, change func(*corev1.PersistentVolumeClaim)) error {
+func (w *world) onClaim(o steps.Observation, change func(*corev1.PersistentVolumeClaim)) error {
 	c := w.sites[keys.Home].claim
 	if c == nil || c.ResourceVersion != o.Claim.ResourceVersion {
 		return errFault
@@ -501,7 +503,7 @@ func (w *world) onClaim(o decide.Observation, change func(*corev1.PersistentVolu
 	return nil
 }
 
-func (w *world) annotate(o decide.Observation, changes map[string]string) error {
+func (w *world) annotate(o steps.Observation, changes map[string]string) error {
 	return w.call(keys.Home, func() error {
 		return w.onClaim(o, func(c *corev1.PersistentVolumeClaim) {
 			for key, value := range changes {
@@ -513,7 +515,7 @@ func (w *world) annotate(o decide.Observation, changes map[string]string) error 
 	})
 }
 
-func (w *world) reschedule(o decide.Observation, refused *decide.Refusal) error {
+func (w *world) reschedule(o steps.Observation, refused *steps.Refusal) error {
 	changes := map[string]string{keys.SelectedNode: "", keys.Routed: ""}
 	if refused != nil {
 		changes[keys.Refused] = encode(refusal.Add(refusal.Decode(o.Claim.Annotations[keys.Refused]),
@@ -527,7 +529,7 @@ func (w *world) refuses(c *corev1.PersistentVolumeClaim, id string) bool {
 	return refused
 }
 
-func (w *world) create(o decide.Observation, step decide.CreateBacking) error {
+func (w *world) create(o steps.Observation, step steps.CreateBacking) error {
 	s := w.sites[step.Route.Cluster]
 	w.unsent = false
 	return w.call(step.Route.Cluster, func() error {
@@ -538,7 +540,7 @@ func (w *world) create(o decide.Observation, step decide.CreateBacking) error {
 			return nil // it is ours, whatever its state: it will be observed
 		}
 		w.version++
-		b := decide.BackingClaim(o.Claim, step.Route, place.Of(step.Route.Cluster, "", types.NamespacedName{Namespace: "shop", Name: "data"},
+		b := route.BackingClaim(o.Claim, step.Route, place.Of(step.Route.Cluster, "", types.NamespacedName{Namespace: "shop", Name: "data"},
 			uid), place.HomeID)
 		b.UID, b.CreationTimestamp = types.UID(fmt.Sprintf("b%d", w.version)), metav1.NewTime(w.now.Add(s.skew))
 		b.Status.Phase = corev1.ClaimPending
@@ -550,7 +552,7 @@ func (w *world) create(o decide.Observation, step decide.CreateBacking) error {
 }
 
 // write changes the backing claim with the observed UID.
-func (w *world) write(step decide.Step, change func(*corev1.PersistentVolumeClaim)) error {
+func (w *world) write(step steps.Step, change func(*corev1.PersistentVolumeClaim)) error {
 	return w.call(step.Cluster(), func() error {
 		b := w.sites[step.Cluster()].backing
 		if b == nil || b.UID != backingOf(step).Claim.UID {
@@ -562,7 +564,7 @@ func (w *world) write(step decide.Step, change func(*corev1.PersistentVolumeClai
 	})
 }
 
-func (w *world) remove(o decide.Observation, step decide.RemoveBacking) error {
+func (w *world) remove(o steps.Observation, step steps.RemoveBacking) error {
 	home := w.sites[keys.Home]
 	w.handedOut = false
 	err := w.call(keys.Home, func() error {
@@ -582,7 +584,7 @@ func (w *world) remove(o decide.Observation, step decide.RemoveBacking) error {
 
 // drop deletes a backing claim and removes our finalizer; with exact only at the observed
 // resource version.
-func (w *world) drop(of decide.Backing, exact bool) error {
+func (w *world) drop(of steps.Backing, exact bool) error {
 	s, seen := w.sites[of.Cluster], of.Claim
 	if !w.sends(of.Cluster) {
 		return errFault
@@ -609,7 +611,7 @@ func (w *world) store() {
 	}
 	w.handedOut = false
 	o := w.observe()
-	step, may := decide.Next(o).Action.(decide.CreateVolume)
+	step, may := decide.Next(o).Action.(steps.CreateVolume)
 	if !may || home.volume != nil {
 		return
 	}

@@ -1,4 +1,7 @@
-package decide
+// Package route has where the backing claim of a virtual claim goes, and what it looks like: To
+// chooses the cluster and the real class from the selected node, BackingClaim is the claim to create
+// there, CopyOf and SnapshotOf say what it is a copy of. The package is pure.
+package route
 
 import (
 	"fmt"
@@ -35,8 +38,8 @@ type ClusterClasses struct {
 	topologies map[string][]corev1.TopologySelectorTerm
 }
 
-// RouteInput is the input of RouteTo.
-type RouteInput struct {
+// Input is the input of To.
+type Input struct {
 	Claim *corev1.PersistentVolumeClaim
 	Class virtualclass.Class
 	Node  *corev1.Node
@@ -110,9 +113,9 @@ func ValidateClaim(claim *corev1.PersistentVolumeClaim) error {
 	return err
 }
 
-// RouteTo returns the route of a claim to the cluster of its selected node. The error is a
+// To returns the route of a claim to the cluster of its selected node. The error is a
 // *Refused or an *Invalid.
-func RouteTo(in RouteInput) (Route, error) {
+func To(in Input) (Route, error) {
 	if err := ValidateClaim(in.Claim); err != nil {
 		return Route{}, err
 	}
@@ -260,4 +263,55 @@ func BackingClaim(claim *corev1.PersistentVolumeClaim, r Route, at types.Namespa
 		b.Annotations[keys.BetaStorageProvisioner] = provisioner
 	}
 	return b
+}
+
+// claimKind is the kind of a data source that is a claim.
+const claimKind = "PersistentVolumeClaim"
+
+// source is the name of a claim's data source; both fields are empty if it has none.
+type source struct{ claim, snapshot string }
+
+// CopyOf returns the name of the claim in the same namespace that a claim is to be a copy
+// of; empty if it is no copy. The error is an *Invalid: the data source is not supported.
+func CopyOf(claim *corev1.PersistentVolumeClaim) (string, error) {
+	from, err := sourceOf(claim)
+	return from.claim, err
+}
+
+// SnapshotOf returns the name of the VolumeSnapshot in the same namespace that a claim is
+// to be made from; empty if there is none.
+func SnapshotOf(claim *corev1.PersistentVolumeClaim) string {
+	from, err := sourceOf(claim)
+	if err != nil {
+		return ""
+	}
+	return from.snapshot
+}
+
+func sourceOf(claim *corev1.PersistentVolumeClaim) (source, error) {
+	// If both fields are set, the older one has the same value.
+	if ref := claim.Spec.DataSourceRef; ref != nil {
+		if elsewhere := ptr.Deref(ref.Namespace, ""); elsewhere != "" && elsewhere != claim.Namespace {
+			return source{},
+				&Invalid{fmt.Sprintf("the claim wants its data from namespace %q, but a virtual volume can be made only from what is in its own "+
+					"namespace: correct spec.dataSourceRef", elsewhere)}
+		}
+		return knownSource(ptr.Deref(ref.APIGroup, ""), ref.Kind, ref.Name)
+	}
+	if ref := claim.Spec.DataSource; ref != nil {
+		return knownSource(ptr.Deref(ref.APIGroup, ""), ref.Kind, ref.Name)
+	}
+	return source{}, nil
+}
+
+func knownSource(group, kind, name string) (source, error) {
+	switch {
+	case group == "" && kind == claimKind && name != "":
+		return source{claim: name}, nil
+	case group == volumesnapshot.Group && kind == volumesnapshot.Kind && name != "":
+		return source{snapshot: name}, nil
+	}
+	return source{},
+		&Invalid{fmt.Sprintf("the claim wants its data from %s %q, but a virtual volume can be made from a claim or a VolumeSnapshot only: "+
+			"create it without a data source and copy the data, since an empty volume would be worse than none", kind, name)}
 }

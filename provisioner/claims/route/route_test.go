@@ -1,4 +1,4 @@
-package decide_test
+package route_test
 
 import (
 	"testing"
@@ -16,7 +16,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
-	"github.com/lodestone-storage/lodestone/provisioner/claims/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/claims/route"
 )
 
 const (
@@ -49,10 +49,10 @@ func offer(name string, mode storagev1.VolumeBindingMode) v1alpha1.OfferedClass 
 }
 
 // known is a cluster with two classes, the first of which is its default.
-func known() decide.ClusterClasses {
+func known() route.ClusterClasses {
 	standard := offer("standard", waits)
 	standard.Default = true
-	return decide.ClusterClasses{Known: true, Offered: []v1alpha1.OfferedClass{standard, offer("fast", atOnce)}}
+	return route.ClusterClasses{Known: true, Offered: []v1alpha1.OfferedClass{standard, offer("fast", atOnce)}}
 }
 
 type routeRow struct {
@@ -61,7 +61,7 @@ type routeRow struct {
 	claim      *corev1.PersistentVolumeClaim
 	closed     bool   // the namespace is not opened for offloading
 	only       string // the clusters that the namespace lists
-	cluster    decide.ClusterClasses
+	cluster    route.ClusterClasses
 }
 
 // namespace is the claim's namespace.
@@ -76,14 +76,14 @@ func (r routeRow) namespace() *corev1.Namespace {
 	return namespace
 }
 
-func (r routeRow) to(t *testing.T) (decide.Route, error) {
+func (r routeRow) to(t *testing.T) (route.Route, error) {
 	t.Helper()
 	if r.claim == nil {
 		r.claim = claim(nil)
 	}
-	return decide.RouteTo(decide.RouteInput{
+	return route.To(route.Input{
 		Claim: r.claim, Class: class(t, r.parameters), Node: r.node, Namespace: r.namespace(),
-		Cluster: func(string) decide.ClusterClasses { return r.cluster },
+		Cluster: func(string) route.ClusterClasses { return r.cluster },
 	})
 }
 
@@ -108,10 +108,10 @@ func TestTo(t *testing.T) {
 			routeRow: routeRow{node: node("west"), cluster: known(), parameters: map[string]string{keys.RemoteClass: "fast"}}, cluster: "west",
 			class: "fast"},
 		"what the RemoteCluster prefers goes before the default": {
-			routeRow: routeRow{node: node("west"), cluster: decide.ClusterClasses{Known: true, StorageClassName: "fast", Offered: known().Offered}},
+			routeRow: routeRow{node: node("west"), cluster: route.ClusterClasses{Known: true, StorageClassName: "fast", Offered: known().Offered}},
 			cluster:  "west", class: "fast"},
 		"what the virtual class names goes before what the RemoteCluster prefers": {
-			routeRow: routeRow{node: node("west"), cluster: decide.ClusterClasses{Known: true, StorageClassName: "fast", Offered: known().Offered},
+			routeRow: routeRow{node: node("west"), cluster: route.ClusterClasses{Known: true, StorageClassName: "fast", Offered: known().Offered},
 				parameters: map[string]string{keys.RemoteClass: "standard"}},
 			cluster: "west", class: "standard", deferred: true},
 		"what the claim asks for goes before all": {
@@ -120,12 +120,12 @@ func TestTo(t *testing.T) {
 			cluster: "west", class: "fast"},
 		"a static class that binds at once will do at home": {
 			routeRow: routeRow{node: node(keys.Home),
-				cluster: decide.ClusterClasses{Known: true,
+				cluster: route.ClusterClasses{Known: true,
 					Offered: []v1alpha1.OfferedClass{{Name: "nfs", Default: true, Static: true, BindingMode: atOnce}}}},
 			cluster: keys.Home, class: "nfs"},
 		"a static class that waits will do in a remote cluster, where pods use the claim": {
 			routeRow: routeRow{node: node("west"),
-				cluster: decide.ClusterClasses{Known: true,
+				cluster: route.ClusterClasses{Known: true,
 					Offered: []v1alpha1.OfferedClass{{Name: "local", Default: true, Static: true, BindingMode: waits}}}},
 			cluster: "west", class: "local", deferred: true},
 	} {
@@ -143,9 +143,9 @@ func TestTo(t *testing.T) {
 func TestToRefuses(t *testing.T) {
 	leaving := known()
 	leaving.Leaving = true
-	only := func(c v1alpha1.OfferedClass) decide.ClusterClasses {
+	only := func(c v1alpha1.OfferedClass) route.ClusterClasses {
 		c.Default = true
-		return decide.ClusterClasses{Known: true, Offered: []v1alpha1.OfferedClass{c}}
+		return route.ClusterClasses{Known: true, Offered: []v1alpha1.OfferedClass{c}}
 	}
 	for name, test := range map[string]struct {
 		routeRow
@@ -167,13 +167,13 @@ func TestToRefuses(t *testing.T) {
 			routeRow: routeRow{node: node("west"), cluster: known(), only: "east, north"}, reason: "NotOpen", says: `"east, north"`},
 		"a real class that the cluster does not have": {
 			routeRow: routeRow{node: node("west"), cluster: known(), parameters: map[string]string{keys.RemoteClass: "gold"}},
-			reason:   decide.NoRealClass, says: `"gold"`},
+			reason:   route.NoRealClass, says: `"gold"`},
 		"a cluster without a default class": {
 			routeRow: routeRow{node: node("west"),
-				cluster: decide.ClusterClasses{Known: true, Offered: []v1alpha1.OfferedClass{offer("fast", atOnce)}}},
-			reason: decide.NoRealClass, says: "default"},
+				cluster: route.ClusterClasses{Known: true, Offered: []v1alpha1.OfferedClass{offer("fast", atOnce)}}},
+			reason: route.NoRealClass, says: "default"},
 		"home without classes": {
-			routeRow: routeRow{node: node(keys.Home), cluster: decide.ClusterClasses{Known: true}}, reason: decide.NoRealClass,
+			routeRow: routeRow{node: node(keys.Home), cluster: route.ClusterClasses{Known: true}}, reason: route.NoRealClass,
 			says: "the home cluster"},
 		"a static class at home that only the scheduler binds": {
 			routeRow: routeRow{node: node(keys.Home), cluster: only(v1alpha1.OfferedClass{Name: "local", Static: true, BindingMode: waits})},
@@ -192,7 +192,7 @@ func TestToRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := test.to(t)
-			var refused *decide.Refused
+			var refused *route.Refused
 			require.ErrorAs(t, err, &refused)
 			assert.Equal(t, test.reason, refused.Reason)
 			assert.Contains(t, refused.Error(), test.says)
@@ -227,7 +227,7 @@ func TestValidate(t *testing.T) {
 			c := claim(nil)
 			c.Spec = test.spec
 			for who, err := range map[string]error{
-				"Validate": decide.ValidateClaim(c),
+				"Validate": route.ValidateClaim(c),
 				"To": func() error {
 					_, err := routeRow{node: node(keys.Home), cluster: known(), claim: c}.to(t)
 					return err
@@ -237,7 +237,7 @@ func TestValidate(t *testing.T) {
 					require.NoError(t, err, who)
 					continue
 				}
-				var invalid *decide.Invalid
+				var invalid *route.Invalid
 				require.ErrorAs(t, err, &invalid, who)
 				assert.Contains(t, invalid.Error(), test.says, who)
 			}
@@ -248,7 +248,7 @@ func TestValidate(t *testing.T) {
 func TestToOfAClassThatIsNotListedIsInvalidEverywhere(t *testing.T) {
 	for _, cluster := range []string{keys.Home, "west"} {
 		_, err := routeRow{node: node(cluster), cluster: known(), claim: claim(map[string]string{keys.Class: "fast"})}.to(t)
-		var invalid *decide.Invalid
+		var invalid *route.Invalid
 		require.ErrorAs(t, err, &invalid)
 		assert.Contains(t, invalid.Message, keys.Classes)
 	}
@@ -260,10 +260,10 @@ func TestANodeOutsideTheTopologiesOfTheRealClassIsRefusedAlone(t *testing.T) {
 		AllowedTopologies: []corev1.TopologySelectorTerm{{MatchLabelExpressions: []corev1.TopologySelectorLabelRequirement{{Key: "zone",
 			Values: []string{"a"}}}}},
 	}
-	cluster := decide.HomeClasses([]*storagev1.StorageClass{zonal})
+	cluster := route.HomeClasses([]*storagev1.StorageClass{zonal})
 	given := routeRow{node: node(keys.Home), cluster: cluster, parameters: map[string]string{keys.LocalClass: "zonal"}}
 	_, err := given.to(t)
-	var refused *decide.Refused
+	var refused *route.Refused
 	require.ErrorAs(t, err, &refused)
 	assert.Equal(t, "NotInTopology", refused.Reason)
 	assert.Equal(t, "node-1", refused.Node)
@@ -298,24 +298,24 @@ func TestNew(t *testing.T) {
 	atOnce := v1alpha1.OfferedClass{Name: "fast", Provisioner: "disk", BindingMode: storagev1.VolumeBindingImmediate}
 	inTree := v1alpha1.OfferedClass{Name: "fast", Provisioner: "kubernetes.io/disk", BindingMode: storagev1.VolumeBindingImmediate}
 	for name, test := range map[string]struct {
-		route    decide.Route
+		route    route.Route
 		selected string
 		// provisioner is the program that may create the volume at once.
 		provisioner string
 	}{
-		"a twin of a class that waits carries the selected node": {route: decide.Route{Cluster: keys.Home, Node: "node-1", Class: waits},
+		"a twin of a class that waits carries the selected node": {route: route.Route{Cluster: keys.Home, Node: "node-1", Class: waits},
 			selected: "node-1", provisioner: "disk"},
-		"a twin of a class that binds at once does not": {route: decide.Route{Cluster: keys.Home, Node: "node-1", Class: atOnce},
+		"a twin of a class that binds at once does not": {route: route.Route{Cluster: keys.Home, Node: "node-1", Class: atOnce},
 			provisioner: "disk"},
-		"a shadow never does, for nodes there have names of their own": {route: decide.Route{Cluster: "west", Node: "node-1", Class: waits}},
-		"a shadow that binds at once may be provisioned at once": {route: decide.Route{Cluster: "west", Node: "node-1", Class: atOnce},
+		"a shadow never does, for nodes there have names of their own": {route: route.Route{Cluster: "west", Node: "node-1", Class: waits}},
+		"a shadow that binds at once may be provisioned at once": {route: route.Route{Cluster: "west", Node: "node-1", Class: atOnce},
 			provisioner: "disk"},
-		"a provisioner that may have another name is left to others": {route: decide.Route{Cluster: keys.Home, Node: "node-1", Class: inTree}},
+		"a provisioner that may have another name is left to others": {route: route.Route{Cluster: keys.Home, Node: "node-1", Class: inTree}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			claim := virtualClaim()
 			before := claim.DeepCopy()
-			b := decide.BackingClaim(claim, test.route, types.NamespacedName{Namespace: "there", Name: "name"}, "h1")
+			b := route.BackingClaim(claim, test.route, types.NamespacedName{Namespace: "there", Name: "name"}, "h1")
 			assert.Equal(t, "there", b.Namespace)
 			assert.Equal(t, "name", b.Name)
 			assert.Equal(t, map[string]string{keys.ClaimUID: "u1", keys.HomeID: "h1"}, b.Labels, "no label of the user's")
@@ -347,8 +347,8 @@ func TestNewOfACopyWithAttributes(t *testing.T) {
 	claim := virtualClaim()
 	claim.Spec.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "source"}
 	claim.Spec.VolumeAttributesClassName = ptr.To("gold")
-	b := decide.BackingClaim(claim,
-		decide.Route{Cluster: keys.Home, Source: types.NamespacedName{Namespace: "lodestone-storage", Name: "pvc-s1"}},
+	b := route.BackingClaim(claim,
+		route.Route{Cluster: keys.Home, Source: types.NamespacedName{Namespace: "lodestone-storage", Name: "pvc-s1"}},
 		types.NamespacedName{Namespace: "lodestone-storage", Name: "pvc-u1"}, "h1")
 	assert.Equal(t, &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "pvc-s1"}, b.Spec.DataSource,
 		"the source's twin, not the name that the user wrote")
@@ -357,7 +357,7 @@ func TestNewOfACopyWithAttributes(t *testing.T) {
 	assert.Equal(t, "gold", backing.Attributes(b))
 
 	claim.Spec.VolumeAttributesClassName = ptr.To("")
-	b = decide.BackingClaim(claim, decide.Route{Cluster: keys.Home}, types.NamespacedName{Namespace: "lodestone-storage", Name: "pvc-u1"},
+	b = route.BackingClaim(claim, route.Route{Cluster: keys.Home}, types.NamespacedName{Namespace: "lodestone-storage", Name: "pvc-u1"},
 		"h1")
 	assert.Nil(t, b.Spec.DataSource, "what the route does not name is not asked for")
 	assert.Nil(t, b.Spec.VolumeAttributesClassName)
@@ -373,14 +373,14 @@ func TestEphemeralVolumeGoesOnlyWhereCopiesOfPodsUseItsClaim(t *testing.T) {
 			{APIVersion: "v1", Kind: "Pod", Name: "web", Controller: ptr.To(true)},
 		}}}
 	opened := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{keys.Offload: keys.OffloadEnabled}}}
-	to := func(node *corev1.Node) (decide.Route, error) {
-		return decide.RouteTo(decide.RouteInput{Claim: claim, Class: class, Node: node, Namespace: opened,
-			Cluster: func(string) decide.ClusterClasses {
-				return decide.ClusterClasses{Known: true, Offered: []v1alpha1.OfferedClass{{Name: "real", Default: true}}}
+	to := func(node *corev1.Node) (route.Route, error) {
+		return route.To(route.Input{Claim: claim, Class: class, Node: node, Namespace: opened,
+			Cluster: func(string) route.ClusterClasses {
+				return route.ClusterClasses{Known: true, Offered: []v1alpha1.OfferedClass{{Name: "real", Default: true}}}
 			}})
 	}
 	_, err = to(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "west", Labels: map[string]string{keys.Cluster: "west"}}})
-	var refused *decide.Refused
+	var refused *route.Refused
 	require.ErrorAs(t, err, &refused)
 	assert.Equal(t, "EphemeralVolume", refused.Reason)
 	assert.Contains(t, refused.Message, `pod "web"`)
@@ -393,4 +393,57 @@ func TestEphemeralVolumeGoesOnlyWhereCopiesOfPodsUseItsClaim(t *testing.T) {
 	route, err = to(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "home-1"}})
 	require.NoError(t, err)
 	assert.Equal(t, keys.Home, route.Cluster)
+}
+
+func TestSourcesThatAreUnderstood(t *testing.T) {
+	const kind = "PersistentVolumeClaim"
+	local := func(kind, name string) corev1.PersistentVolumeClaimSpec {
+		return corev1.PersistentVolumeClaimSpec{DataSource: &corev1.TypedLocalObjectReference{Kind: kind, Name: name}}
+	}
+	ref := func(r corev1.TypedObjectReference) corev1.PersistentVolumeClaimSpec {
+		return corev1.PersistentVolumeClaimSpec{DataSourceRef: &r}
+	}
+	for name, test := range map[string]struct {
+		spec corev1.PersistentVolumeClaimSpec
+		want string
+		// snapshot is the snapshot that the claim is to be made from.
+		snapshot, says string
+	}{
+		"an empty claim":                  {},
+		"a copy of a claim":               {spec: local(kind, "source"), want: "source"},
+		"a copy of a claim, by reference": {spec: ref(corev1.TypedObjectReference{Kind: kind, Name: "source"}), want: "source"},
+		"an empty group is none": {spec: ref(corev1.TypedObjectReference{APIGroup: ptr.To(""), Kind: kind, Name: "source"}),
+			want: "source"},
+		"its own namespace, named": {spec: ref(corev1.TypedObjectReference{Kind: kind, Name: "source", Namespace: ptr.To("shop")}),
+			want: "source"},
+		"a claim of another namespace": {spec: ref(corev1.TypedObjectReference{Kind: kind, Name: "source", Namespace: ptr.To("bank")}),
+			says: `namespace "bank"`},
+		"a source without a name": {spec: local(kind, ""), says: "worse than none"},
+		"a snapshot": {spec: ref(corev1.TypedObjectReference{APIGroup: ptr.To("snapshot.storage.k8s.io"),
+			Kind: "VolumeSnapshot", Name: "friday"}), snapshot: "friday"},
+		"a snapshot, by the older field": {
+			spec: corev1.PersistentVolumeClaimSpec{DataSource: &corev1.TypedLocalObjectReference{APIGroup: ptr.To("snapshot.storage.k8s.io"),
+				Kind: "VolumeSnapshot", Name: "friday"}}, snapshot: "friday",
+		},
+		"a snapshot of another namespace": {spec: ref(corev1.TypedObjectReference{APIGroup: ptr.To("snapshot.storage.k8s.io"),
+			Kind: "VolumeSnapshot", Name: "friday", Namespace: ptr.To("bank")}), says: `namespace "bank"`},
+		"a snapshot of no API group": {spec: local("VolumeSnapshot", "friday"), says: `VolumeSnapshot "friday"`},
+		"another kind that is called the same": {spec: ref(corev1.TypedObjectReference{APIGroup: ptr.To("example.com"), Kind: kind,
+			Name: "source"}), says: "a claim or a VolumeSnapshot only"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := claim(nil)
+			c.Spec = test.spec
+			got, err := route.CopyOf(c)
+			assert.Equal(t, test.want, got)
+			assert.Equal(t, test.snapshot, route.SnapshotOf(c))
+			if test.says == "" {
+				require.NoError(t, err)
+				return
+			}
+			var invalid *route.Invalid
+			require.ErrorAs(t, err, &invalid)
+			assert.Contains(t, invalid.Message, test.says)
+		})
+	}
 }
