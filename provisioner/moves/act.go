@@ -19,6 +19,7 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/claims/route"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/site"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 )
 
@@ -59,7 +60,7 @@ func (c *Controller) take(ctx context.Context, w *activeMove, o steps.Observatio
 		return c.saveRecord(ctx, w, a.Record)
 	case steps.DeleteMove:
 		err := c.Moves.In(w.Namespace).Delete(ctx, w.Name, only(w.uid))
-		return ignoreGone(err, "delete VolumeMove")
+		return site.IgnoreGone(err, "delete VolumeMove")
 	case steps.Forget:
 		w.record = nil
 		return c.forget(ctx, w.uid)
@@ -117,7 +118,7 @@ func (c *Controller) take(ctx context.Context, w *activeMove, o steps.Observatio
 			options.GracePeriodSeconds = ptr.To(int64(1))
 		}
 		err := c.Client.CoreV1().Pods(r.Namespace).Delete(ctx, a.Pod.Name, options)
-		return ignoreGone(err, "delete pod "+a.Pod.Name)
+		return site.IgnoreGone(err, "delete pod "+a.Pod.Name)
 	case steps.Ungate:
 		return c.ungate(ctx, r.Namespace, a.Pod)
 	case steps.DeleteVolume:
@@ -168,13 +169,6 @@ func only(uid types.UID) metav1.DeleteOptions {
 	return metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}
 }
 
-func ignoreGone(err error, what string) error {
-	if err == nil || apierrors.IsNotFound(err) {
-		return nil
-	}
-	return fmt.Errorf("%s: %w", what, err)
-}
-
 func withoutMoveFinalizer(finalizers []string) []string {
 	return slices.DeleteFunc(slices.Clone(finalizers), func(f string) bool { return f == keys.MoveFinalizer })
 }
@@ -202,14 +196,14 @@ func (c *Controller) patchClaim(ctx context.Context, claim *corev1.PersistentVol
 	}
 	_, err = c.Client.CoreV1().PersistentVolumeClaims(claim.Namespace).Patch(ctx, claim.Name, types.MergePatchType, patch,
 		metav1.PatchOptions{})
-	return ignoreGone(err, "write claim "+claim.Name)
+	return site.IgnoreGone(err, "write claim "+claim.Name)
 }
 
 // ungate removes our scheduling gate from a pod.
 func (c *Controller) ungate(ctx context.Context, namespace string, pod steps.Pod) error {
 	patch := fmt.Appendf(nil, `{"metadata":{"uid":%q},"spec":{"schedulingGates":[{"$patch":"delete","name":%q}]}}`, pod.UID, keys.MovingGate)
 	_, err := c.Client.CoreV1().Pods(namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
-	return ignoreGone(err, "let pod "+pod.Name+" go on")
+	return site.IgnoreGone(err, "let pod "+pod.Name+" go on")
 }
 
 // setReclaimPolicy sets the reclaim policy of a real volume at home, if its resource
@@ -233,7 +227,7 @@ func (c *Controller) setReclaimPolicy(ctx context.Context, real *corev1.Persiste
 // until it is published.
 func (c *Controller) makeTarget(ctx context.Context, r *record.Record, i int, seen steps.Claim) error {
 	ref := r.Claims[i].Target.Ref
-	at, err := c.siteOf(ref.Cluster)
+	at, err := c.sites.At(ref.Cluster)
 	if err != nil {
 		return err
 	}
@@ -241,7 +235,7 @@ func (c *Controller) makeTarget(ctx context.Context, r *record.Record, i int, se
 	if err != nil {
 		return err
 	}
-	if !at.home {
+	if !at.Home {
 		if err := c.Clusters.Get(ref.Cluster).RecordNamespace(ctx, ref.Namespace); err != nil {
 			return err
 		}
@@ -299,7 +293,7 @@ func (c *Controller) shelveBacking(ctx context.Context, o steps.Observation, a s
 // dropBacking deletes a backing claim that no virtual volume refers to.
 func (c *Controller) dropBacking(ctx context.Context, o steps.Observation, a steps.DropBacking) error {
 	copied, b := o.Record.Claims[a.Claim].At(a.End), o.Claims[a.Claim].At(a.End).Backing
-	at, err := c.siteOf(copied.Ref.Cluster)
+	at, err := c.sites.At(copied.Ref.Cluster)
 	if err != nil {
 		return err
 	}
@@ -314,18 +308,19 @@ func (c *Controller) dropBacking(ctx context.Context, o steps.Observation, a ste
 			return err
 		}
 	}
-	return ignoreGone(at.Client.CoreV1().PersistentVolumeClaims(b.Namespace).Delete(ctx, b.Name, only(b.UID)), "delete real claim "+b.Name)
+	return site.IgnoreGone(at.Client.CoreV1().PersistentVolumeClaims(b.Namespace).Delete(ctx, b.Name, only(b.UID)),
+		"delete real claim "+b.Name)
 }
 
 // patchBacking changes a backing claim, if it still exists.
 func (c *Controller) patchBacking(ctx context.Context, copied *record.Copy, b *corev1.PersistentVolumeClaim, kind types.PatchType,
 	patch string) error {
-	at, err := c.siteOf(copied.Ref.Cluster)
+	at, err := c.sites.At(copied.Ref.Cluster)
 	if err != nil {
 		return err
 	}
 	_, err = at.Client.CoreV1().PersistentVolumeClaims(b.Namespace).Patch(ctx, b.Name, kind, []byte(patch), metav1.PatchOptions{})
-	return ignoreGone(err, fmt.Sprintf("change real claim %s/%s", b.Namespace, b.Name))
+	return site.IgnoreGone(err, fmt.Sprintf("change real claim %s/%s", b.Namespace, b.Name))
 }
 
 // requireUnused checks a last time, before a copy is deleted, whether a virtual volume

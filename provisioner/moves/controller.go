@@ -28,6 +28,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/controller"
 	claimsteps "github.com/lodestone-storage/lodestone/provisioner/claims/steps"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/site"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/transport"
 	"github.com/lodestone-storage/lodestone/provisioner/remote"
@@ -90,6 +91,7 @@ type Config struct {
 // Controller moves volumes.
 type Controller struct {
 	Config
+	sites   site.Sites
 	queue   *controller.Queue[moveKey]
 	marks   marks
 	routes  dialRoutes
@@ -131,7 +133,9 @@ func New(config Config) *Controller {
 		// A step that has begun is finished even when Run ends.
 		Name: "moves", FirstRetry: retryAfter, LastRetry: retryAfter, Timeout: stepTimeout, FinishSteps: true,
 	})
-	return &Controller{Config: config, marks: newMarks(), active: map[types.UID]*activeMove{}, queue: queue}
+	home := remote.Access{Client: config.Client, Config: config.Home, Dynamic: config.Dynamic}
+	return &Controller{Config: config, sites: site.Sites{Access: home, Clusters: config.Clusters}, marks: newMarks(),
+		active: map[types.UID]*activeMove{}, queue: queue}
 }
 
 // Run works until ctx ends. Call it after Load has succeeded and Objects is synced.

@@ -18,6 +18,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/site"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/transport"
 )
@@ -133,7 +134,7 @@ func (f *furthest) note(task *moverapi.TaskStatus) bool {
 // chooses; from is the end that is read. If it fails, the next observation tries again.
 func (c *Controller) connect(ctx context.Context, w *activeMove, r *record.Record, i int, from record.End, pods [2]types.UID,
 	seen *steps.Claim, client *moverapi.Client) {
-	wanted, why := transport.Peers(c.networkOf(r.Claims[i].Source.Ref.Cluster), c.networkOf(r.Claims[i].Target.Ref.Cluster),
+	wanted, why := transport.Peers(c.sites.Network(r.Claims[i].Source.Ref.Cluster), c.sites.Network(r.Claims[i].Target.Ref.Cluster),
 		seen.Target.Mover.IPs, dataPort, c.Networks)
 	now := time.Now()
 	splicing, apart := w.links.spliceState(i, pods)
@@ -408,19 +409,19 @@ func (c *Controller) dialMover(r *record.Record, i int, end record.End, port uin
 		if err != nil {
 			return nil, err
 		}
-		address := transport.Reach(c.networkOf(r.Claims[i].At(end).Ref.Cluster), pod.Status.PodIP, port, c.Networks)
+		address := transport.Reach(c.sites.Network(r.Claims[i].At(end).Ref.Cluster), pod.Status.PodIP, port, c.Networks)
 		return c.routes.dial(ctx, at, pod, port, address)
 	}
 }
 
 // moverPod reads the pod of a mover, and returns it with its cluster. A mover that does not
 // run is an error.
-func (c *Controller) moverPod(ctx context.Context, r *record.Record, i int, end record.End) (site, *corev1.Pod, error) {
-	at, err := c.siteOf(r.Claims[i].At(end).Ref.Cluster)
+func (c *Controller) moverPod(ctx context.Context, r *record.Record, i int, end record.End) (site.Site, *corev1.Pod, error) {
+	at, err := c.sites.At(r.Claims[i].At(end).Ref.Cluster)
 	if err != nil {
 		return at, nil, err
 	}
-	ctx, cancel := at.withTimeout(ctx)
+	ctx, cancel := at.WithTimeout(ctx)
 	defer cancel()
 	m, pod, err := c.moverAt(ctx, at, r, i, end)
 	if err == nil && !m.Running {
@@ -462,7 +463,7 @@ type (
 // dial opens a connection to a port of a pod: to its address, if there is one that may be
 // dialled, or through the API server of its cluster. The peer is not trusted: only the
 // move's own keys authenticate it.
-func (w *dialRoutes) dial(ctx context.Context, at site, pod *corev1.Pod, port uint16, address string) (net.Conn, error) {
+func (w *dialRoutes) dial(ctx context.Context, at site.Site, pod *corev1.Pod, port uint16, address string) (net.Conn, error) {
 	var byAddress func() (net.Conn, error)
 	if address != "" {
 		byAddress = func() (net.Conn, error) {

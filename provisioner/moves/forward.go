@@ -20,6 +20,8 @@ import (
 	"k8s.io/client-go/transport/websocket"
 	"k8s.io/streaming/pkg/httpstream"
 	streamspdy "k8s.io/streaming/pkg/httpstream/spdy"
+
+	"github.com/lodestone-storage/lodestone/provisioner/moves/site"
 )
 
 // maxRefusal limits, in bytes, how much is read of the answer of a server that refuses to
@@ -28,7 +30,7 @@ const maxRefusal = 64 << 10
 
 // dialPodPort opens a connection to a port of a pod through the API server of its cluster.
 // It returns when ctx ends, even if the API server does not answer.
-func dialPodPort(ctx context.Context, at site, pod *corev1.Pod, port int) (net.Conn, error) {
+func dialPodPort(ctx context.Context, at site.Site, pod *corev1.Pod, port int) (net.Conn, error) {
 	location := at.Client.CoreV1().RESTClient().Post().
 		Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("portforward").URL()
 	return openWithin(ctx, func() (net.Conn, error) { return openForward(ctx, at.Config, location, port) })

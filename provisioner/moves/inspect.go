@@ -28,6 +28,7 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/claims/route"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/site"
 	"github.com/lodestone-storage/lodestone/provisioner/nodeaccess"
 )
 
@@ -96,7 +97,7 @@ func (c *Controller) fillRecord(ctx context.Context, r *record.Record, move *v1a
 	r.Target = v1alpha1.MovePlace{Cluster: locality.OfNode(node.Labels), Class: move.Spec.ClassName, Node: move.Spec.Target.Node}
 	if r.Target.Cluster != keys.Home {
 		r.Target.Node = ""
-		if _, why := c.reach(r.Target.Cluster); why != "" {
+		if _, why := c.sites.Reach(r.Target.Cluster); why != "" {
 			return nil, refuse("%s: wait until it is ready, and move again", why)
 		}
 	}
@@ -152,7 +153,7 @@ func (c *Controller) inspectNamed(ctx context.Context, r *record.Record, i int, 
 	if wrong := validation.NameIsDNSSubdomain(name, false); len(wrong) > 0 {
 		return nil, refuse("%q cannot be the name of a claim: %s", name, strings.Join(wrong, "; "))
 	}
-	claim, err := claimAt(ctx, c.homeSite(), r.Namespace, name)
+	claim, err := c.sites.Home().Claim(ctx, r.Namespace, name)
 	switch {
 	case err != nil:
 		return nil, err
@@ -175,7 +176,7 @@ func (c *Controller) inspectNamed(ctx context.Context, r *record.Record, i int, 
 // inspectClaim inspects one claim and returns its part of the record.
 func (c *Controller) inspectClaim(ctx context.Context, r *record.Record, claim *corev1.PersistentVolumeClaim,
 	node *corev1.Node) (*record.Claim, error) {
-	volume, err := volumeAt(ctx, c.homeSite(), "pvc-"+string(claim.UID))
+	volume, err := c.sites.Home().Volume(ctx, "pvc-"+string(claim.UID))
 	if err != nil {
 		return nil, err
 	}
@@ -245,15 +246,15 @@ func requireMovable(claim *corev1.PersistentVolumeClaim, volume *corev1.Persiste
 
 // inspectSource inspects the backing claim and real volume at the source.
 func (c *Controller) inspectSource(ctx context.Context, claim *corev1.PersistentVolumeClaim, from backing.Ref) (*record.Copy, error) {
-	at, why := c.reach(from.Cluster)
+	at, why := c.sites.Reach(from.Cluster)
 	if why != "" {
 		return nil, refuse("%s: the data of claim %q is there; move again when it answers", why, claim.Name)
 	}
-	if !at.home && at.Remote == nil {
+	if !at.Home && at.Remote == nil {
 		return nil, refuse("cluster %s runs no remote agent, which makes the movers there: install deploy/remote in it, and move again",
 			from.Cluster)
 	}
-	b, err := claimAt(ctx, at, from.Namespace, from.Name)
+	b, err := at.Claim(ctx, from.Namespace, from.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -261,7 +262,7 @@ func (c *Controller) inspectSource(ctx context.Context, claim *corev1.Persistent
 		return nil, refuse("real claim %s behind claim %q is not bound to a real volume: see its events in %s", from.Key(), claim.Name,
 			from.Cluster)
 	}
-	real, err := volumeAt(ctx, at, b.Spec.VolumeName)
+	real, err := at.Volume(ctx, b.Spec.VolumeName)
 	if err != nil {
 		return nil, err
 	}
@@ -272,15 +273,15 @@ func (c *Controller) inspectSource(ctx context.Context, claim *corev1.Persistent
 		return nil, err
 	}
 	copied := &record.Copy{Ref: from, Real: real.Name, Class: ptr.Deref(b.Spec.StorageClassName, "")}
-	if at.home {
+	if at.Home {
 		copied.Policy = real.Spec.PersistentVolumeReclaimPolicy
 	}
 	return copied, nil
 }
 
 // requireAttachmentsReadable refuses a source if its attachments to nodes cannot be read.
-func requireAttachmentsReadable(ctx context.Context, at site, cluster string) error {
-	if at.home {
+func requireAttachmentsReadable(ctx context.Context, at site.Site, cluster string) error {
+	if at.Home {
 		return nil
 	}
 	_, err := at.Client.StorageV1().VolumeAttachments().List(ctx, metav1.ListOptions{Limit: 1})
@@ -322,7 +323,7 @@ func (c *Controller) inspectTarget(ctx context.Context, r *record.Record, claim 
 			return nil, err
 		}
 	}
-	at, why := c.reach(to.Cluster)
+	at, why := c.sites.Reach(to.Cluster)
 	if why != "" {
 		return nil, refuse("%s: wait until it is ready, and move again", why)
 	}
@@ -343,7 +344,7 @@ func (c *Controller) requireChange(ctx context.Context, r *record.Record, claim 
 		return alreadyThere{refusal(fmt.Sprintf("the data of claim %q is there already, in storage class %q: name another cluster, node or class",
 			claim.Name, source.Class))}
 	}
-	real, err := volumeAt(ctx, c.homeSite(), source.Real)
+	real, err := c.sites.Home().Volume(ctx, source.Real)
 	if err != nil {
 		return err
 	}
@@ -367,7 +368,7 @@ const namespaceTimeout = time.Minute
 const maxNames = 32
 
 // freeName returns an unused name for the backing claim at the target.
-func (c *Controller) freeName(ctx context.Context, at site, claim *corev1.PersistentVolumeClaim, cluster string) (types.NamespacedName,
+func (c *Controller) freeName(ctx context.Context, at site.Site, claim *corev1.PersistentVolumeClaim, cluster string) (types.NamespacedName,
 	error) {
 	if cluster == keys.Home {
 		return firstFreeName(ctx, at, c.Place.StorageNamespace, claim, cluster)
@@ -376,7 +377,7 @@ func (c *Controller) freeName(ctx context.Context, at site, claim *corev1.Persis
 	if err != nil {
 		return key, err
 	}
-	taken, err := claimAt(ctx, at, key.Namespace, key.Name)
+	taken, err := at.Claim(ctx, key.Namespace, key.Name)
 	if err != nil || taken == nil {
 		return key, err
 	}
@@ -408,11 +409,11 @@ func (c *Controller) findsClaims(cluster string) bool {
 }
 
 // firstFreeName returns the first unused one of the names for backing claims of moves.
-func firstFreeName(ctx context.Context, at site, namespace string, claim *corev1.PersistentVolumeClaim,
+func firstFreeName(ctx context.Context, at site.Site, namespace string, claim *corev1.PersistentVolumeClaim,
 	cluster string) (types.NamespacedName, error) {
 	for n := range maxNames {
 		key := types.NamespacedName{Namespace: namespace, Name: backing.Moved(claim.UID, n+1)}
-		taken, err := claimAt(ctx, at, key.Namespace, key.Name)
+		taken, err := at.Claim(ctx, key.Namespace, key.Name)
 		if err != nil || taken == nil {
 			return key, err
 		}
@@ -423,7 +424,7 @@ func firstFreeName(ctx context.Context, at site, namespace string, claim *corev1
 
 // defaultName returns the name that the backing claim of a new claim would have in a remote
 // cluster.
-func (c *Controller) defaultName(at site, claim *corev1.PersistentVolumeClaim, cluster string) (types.NamespacedName, error) {
+func (c *Controller) defaultName(at site.Site, claim *corev1.PersistentVolumeClaim, cluster string) (types.NamespacedName, error) {
 	remote, view := c.Clusters.Object(cluster), c.View(cluster, claim.Namespace)
 	switch {
 	case remote == nil:
@@ -446,7 +447,7 @@ func (c *Controller) defaultName(at site, claim *corev1.PersistentVolumeClaim, c
 func (c *Controller) inspectSnapshot(ctx context.Context, r *record.Record, source *record.Copy) (s *record.Snapshot, why string,
 	err error) {
 	cluster := source.Ref.Cluster
-	at, unusable := c.reach(cluster)
+	at, unusable := c.sites.Reach(cluster)
 	switch {
 	case unusable != "":
 		return nil, unusable, nil
@@ -457,7 +458,7 @@ func (c *Controller) inspectSnapshot(ctx context.Context, r *record.Record, sour
 	case source.Class == "":
 		return nil, "its real claim has no storage class, which the claim made of a snapshot needs", nil
 	}
-	real, err := volumeAt(ctx, at, source.Real)
+	real, err := at.Volume(ctx, source.Real)
 	if err != nil {
 		return nil, "", err
 	}
@@ -469,7 +470,7 @@ func (c *Controller) inspectSnapshot(ctx context.Context, r *record.Record, sour
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, "cluster " + cluster + " has no VolumeSnapshots", nil
-	case apierrors.IsForbidden(err) && at.home:
+	case apierrors.IsForbidden(err) && at.Home:
 		return nil, "the provisioner may not read VolumeSnapshotClasses: apply deploy of this version", nil
 	case apierrors.IsForbidden(err):
 		return nil, fmt.Sprintf("cluster %s does not let this one read VolumeSnapshotClasses: apply deploy/remote of this version in it",
@@ -596,7 +597,7 @@ func (c *Controller) inspectVolumes(ctx context.Context, r *record.Record, pod *
 		if slices.ContainsFunc(r.Claims, func(known record.Claim) bool { return known.Name == name }) {
 			continue
 		}
-		claim, err := claimAt(ctx, c.homeSite(), pod.Namespace, name)
+		claim, err := c.sites.Home().Claim(ctx, pod.Namespace, name)
 		switch {
 		case err != nil:
 			return err
@@ -664,7 +665,7 @@ func (c *Controller) dryRun(ctx context.Context, r *record.Record, stops []strin
 // askTarget asks the cluster of a target, with a dry-run request, whether it would admit
 // the real claim. That is not possible while the namespace there does not exist.
 func (c *Controller) askTarget(ctx context.Context, r *record.Record, i int) error {
-	virtual, err := claimAt(ctx, c.homeSite(), r.Namespace, r.Claims[i].Name)
+	virtual, err := c.sites.Home().Claim(ctx, r.Namespace, r.Claims[i].Name)
 	if err != nil {
 		return err
 	}
@@ -675,7 +676,7 @@ func (c *Controller) askTarget(ctx context.Context, r *record.Record, i int) err
 	if err != nil {
 		return refuse("%v", err)
 	}
-	at, err := c.siteOf(r.Claims[i].Target.Ref.Cluster)
+	at, err := c.sites.At(r.Claims[i].Target.Ref.Cluster)
 	if err != nil {
 		return err
 	}

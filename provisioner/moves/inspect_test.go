@@ -19,6 +19,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/site"
 	"github.com/lodestone-storage/lodestone/provisioner/remote"
 )
 
@@ -86,7 +87,7 @@ func TestTheClassOfASnapshotRemovesWhatWasTaken(t *testing.T) {
 func TestTheFirstNameThatNobodyHasIsTaken(t *testing.T) {
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: "u1"}}
 	client := fake.NewClientset()
-	at := site{Access: remote.Access{Client: client}}
+	at := site.Site{Access: remote.Access{Client: client}}
 	for n := range maxNames {
 		key, err := firstFreeName(t.Context(), at, "there", claim, "west")
 		require.NoError(t, err)

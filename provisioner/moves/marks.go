@@ -21,6 +21,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 	"github.com/lodestone-storage/lodestone/provisioner/home"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/site"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 )
 
@@ -84,7 +85,7 @@ func (c *Controller) runMarks(ctx context.Context) error {
 
 // syncMarks takes the marks off a claim, and then the gate off its pods, if no move holds it.
 func (c *Controller) syncMarks(ctx context.Context, key types.NamespacedName) (after time.Duration, err error) {
-	claim, err := claimAt(ctx, c.homeSite(), key.Namespace, key.Name)
+	claim, err := c.sites.Home().Claim(ctx, key.Namespace, key.Name)
 	if err != nil {
 		return 0, err
 	}
@@ -128,7 +129,7 @@ func (c *Controller) observeMarked(ctx context.Context, claim *corev1.Persistent
 		return m, err
 	}
 	if claim.Spec.VolumeName != "" {
-		if m.Volume, err = volumeAt(ctx, c.homeSite(), claim.Spec.VolumeName); err != nil {
+		if m.Volume, err = c.sites.Home().Volume(ctx, claim.Spec.VolumeName); err != nil {
 			return m, err
 		}
 	}
@@ -185,18 +186,18 @@ func (c *Controller) observeCopiesOf(ctx context.Context, m *decide.Marked) erro
 	}
 	of := metav1.ListOptions{LabelSelector: keys.ClaimUID + "=" + string(claim.UID) + "," + keys.HomeID + "=" + c.Place.HomeID}
 	for _, cluster := range append([]string{keys.Home}, c.Clusters.IDs()...) {
-		at, why := c.reach(cluster)
+		at, why := c.sites.Reach(cluster)
 		object := c.Clusters.Object(cluster)
-		if why != "" || !at.home && object == nil {
+		if why != "" || !at.Home && object == nil {
 			m.Unread = why
 			continue
 		}
 		namespace := c.Place.StorageNamespace
-		if !at.home {
+		if !at.Home {
 			namespace = c.Place.Of(cluster, object.Spec.Namespaces.Strategy, types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name},
 				claim.UID).Namespace
 		}
-		if err := c.observeCopiesIn(ctx, at, cluster, namespace, of, current, m); err != nil && at.home {
+		if err := c.observeCopiesIn(ctx, at, cluster, namespace, of, current, m); err != nil && at.Home {
 			return err
 		} else if err != nil {
 			m.Unread = fmt.Sprintf("cluster %s cannot be asked now: %v", cluster, err)
@@ -206,9 +207,9 @@ func (c *Controller) observeCopiesOf(ctx context.Context, m *decide.Marked) erro
 }
 
 // observeCopiesIn reads the real claims of a virtual claim in one namespace of a cluster. current is the one that its volume names.
-func (c *Controller) observeCopiesIn(ctx context.Context, at site, cluster, namespace string, of metav1.ListOptions, current backing.Ref,
-	m *decide.Marked) error {
-	ctx, cancel := at.withTimeout(ctx)
+func (c *Controller) observeCopiesIn(ctx context.Context, at site.Site, cluster, namespace string, of metav1.ListOptions,
+	current backing.Ref, m *decide.Marked) error {
+	ctx, cancel := at.WithTimeout(ctx)
 	defer cancel()
 	list, err := at.Client.CoreV1().PersistentVolumeClaims(namespace).List(ctx, of)
 	if apierrors.IsForbidden(err) && current.Cluster != cluster {
@@ -286,7 +287,7 @@ func (c *Controller) waitsForMove(ctx context.Context, pod *home.Pod, except typ
 		if name == except.Name {
 			continue
 		}
-		claim, err := claimAt(ctx, c.homeSite(), namespace, name)
+		claim, err := c.sites.Home().Claim(ctx, namespace, name)
 		if err != nil || claim != nil && (decide.IsMarked(claim) || c.Records.Holds(claim.UID)) {
 			return true, err
 		}

@@ -20,13 +20,14 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/site"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 )
 
 // ensureMover creates a mover, without starting it.
 func (c *Controller) ensureMover(ctx context.Context, r *record.Record, a steps.EnsureMover) error {
 	i, end := a.Claim, a.End
-	at, err := c.siteOf(r.Claims[i].At(end).Ref.Cluster)
+	at, err := c.sites.At(r.Claims[i].At(end).Ref.Cluster)
 	if err != nil {
 		return err
 	}
@@ -41,12 +42,12 @@ func (c *Controller) ensureMover(ctx context.Context, r *record.Record, a steps.
 		spec.Affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution = []corev1.PreferredSchedulingTerm{{Weight: 100,
 			Preference: onNode(a.Near)}}
 	}
-	if at.home {
+	if at.Home {
 		spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: keys.MovingGate}}
 		_, err = at.Client.CoreV1().Pods(namespace).Create(ctx, &corev1.Pod{ObjectMeta: meta, Spec: spec}, metav1.CreateOptions{})
 	} else {
 		if at.Remote == nil {
-			return errUnreachable(fmt.Sprintf("cluster %s runs no remote agent, which a move needs: install deploy/remote there",
+			return site.ErrUnreachable(fmt.Sprintf("cluster %s runs no remote agent, which a move needs: install deploy/remote there",
 				r.Claims[i].At(end).Ref.Cluster))
 		}
 		meta.Finalizers = []string{keys.ShadowPodFinalizer}
@@ -62,14 +63,14 @@ func (c *Controller) ensureMover(ctx context.Context, r *record.Record, a steps.
 }
 
 // nodeFor returns the node that a mover must run on; empty for any.
-func (c *Controller) nodeFor(ctx context.Context, at site, r *record.Record, i int, end record.End) (string, error) {
+func (c *Controller) nodeFor(ctx context.Context, at site.Site, r *record.Record, i int, end record.End) (string, error) {
 	if end == record.Target {
 		return r.Claims[i].Target.Node, nil
 	}
 	// A claim from a snapshot is best created where its source can be used.
 	copied := r.Claims[i].Source
 	namespace, claim, options := r.Namespace, r.Claims[i].Name, metav1.ListOptions{}
-	if !at.home {
+	if !at.Home {
 		namespace, claim, options.LabelSelector = copied.Ref.Namespace, copied.Ref.Name, keys.HomeID+"="+c.Place.HomeID
 	}
 	pods, err := at.Client.CoreV1().Pods(namespace).List(ctx, options)
@@ -93,7 +94,7 @@ func (c *Controller) nodeFor(ctx context.Context, at site, r *record.Record, i i
 // startMover creates the keys of an end's mover and starts it. It is a step of its own, so
 // that a late request to create a mover starts nothing.
 func (c *Controller) startMover(ctx context.Context, r *record.Record, i int, end record.End) error {
-	at, err := c.siteOf(r.Claims[i].At(end).Ref.Cluster)
+	at, err := c.sites.At(r.Claims[i].At(end).Ref.Cluster)
 	if err != nil {
 		return err
 	}
@@ -105,7 +106,7 @@ func (c *Controller) startMover(ctx context.Context, r *record.Record, i int, en
 	if err := c.createKeySecret(ctx, at, r, i, end, owner); err != nil {
 		return err
 	}
-	if at.home {
+	if at.Home {
 		return c.ungate(ctx, namespace, steps.Pod{Name: name, UID: owner.UID})
 	}
 	patch := fmt.Appendf(nil, `{"metadata":{"uid":%q},"spec":{"start":true}}`, owner.UID)
@@ -116,9 +117,9 @@ func (c *Controller) startMover(ctx context.Context, r *record.Record, i int, en
 }
 
 // moverOwner reads a mover and returns it as the owner of its Secret.
-func moverOwner(ctx context.Context, at site, namespace, name string) (owner metav1.OwnerReference, err error) {
+func moverOwner(ctx context.Context, at site.Site, namespace, name string) (owner metav1.OwnerReference, err error) {
 	var mover metav1.Object
-	if at.home {
+	if at.Home {
 		mover, err = at.Client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 		owner.APIVersion, owner.Kind = "v1", "Pod"
 	} else {
@@ -135,7 +136,7 @@ func moverOwner(ctx context.Context, at site, namespace, name string) (owner met
 // createKeySecret creates the Secret with the keys of a mover that was not started. The
 // mover owns it: if the Secret is created late, when the mover is gone, garbage collection
 // deletes it, and nobody needs the right to read Secrets to find it.
-func (c *Controller) createKeySecret(ctx context.Context, at site, r *record.Record, i int, end record.End,
+func (c *Controller) createKeySecret(ctx context.Context, at site.Site, r *record.Record, i int, end record.End,
 	owner metav1.OwnerReference) error {
 	secret, err := c.keySecret(r, i, end, owner)
 	if err != nil {
@@ -146,7 +147,7 @@ func (c *Controller) createKeySecret(ctx context.Context, at site, r *record.Rec
 	if apierrors.IsAlreadyExists(err) {
 		// An existing one may belong to an earlier mover of this name, and be collected
 		// with that.
-		if err := ignoreGone(secrets.Delete(ctx, secret.Name, metav1.DeleteOptions{}), "replace Secret of mover "+secret.Namespace+"/"+
+		if err := site.IgnoreGone(secrets.Delete(ctx, secret.Name, metav1.DeleteOptions{}), "replace Secret of mover "+secret.Namespace+"/"+
 			secret.Name); err != nil {
 			return err
 		}
@@ -182,7 +183,7 @@ func (c *Controller) keySecret(r *record.Record, i int, end record.End, owner me
 // to delete an earlier one, or somebody else, may have deleted it. Without the right to
 // read Secrets that cannot be observed. The mover's node waits for the Secret.
 func (c *Controller) recreateKeySecret(ctx context.Context, r *record.Record, i int, end record.End) error {
-	at, err := c.siteOf(r.Claims[i].At(end).Ref.Cluster)
+	at, err := c.sites.At(r.Claims[i].At(end).Ref.Cluster)
 	if err != nil {
 		return err
 	}
@@ -203,7 +204,7 @@ func (c *Controller) recreateKeySecret(ctx context.Context, r *record.Record, i 
 
 // dropMover deletes the mover of an end and its keys.
 func (c *Controller) dropMover(ctx context.Context, r *record.Record, i int, end record.End) error {
-	at, err := c.siteOf(r.Claims[i].At(end).Ref.Cluster)
+	at, err := c.sites.At(r.Claims[i].At(end).Ref.Cluster)
 	if err != nil {
 		return err
 	}
@@ -212,7 +213,7 @@ func (c *Controller) dropMover(ctx context.Context, r *record.Record, i int, end
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("remove Secret of mover %s/%s: %w", namespace, name, err)
 	}
-	if at.home {
+	if at.Home {
 		err = at.Client.CoreV1().Pods(namespace).Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To(gracePeriod(r, i, end, 1))})
 	} else {
 		err = at.Remote.ShadowPods(namespace).Delete(ctx, name, metav1.DeleteOptions{})
@@ -224,7 +225,7 @@ func (c *Controller) dropMover(ctx context.Context, r *record.Record, i int, end
 }
 
 // moverAt reads the mover of an end. pod is nil if there is none.
-func (c *Controller) moverAt(ctx context.Context, at site, r *record.Record, i int, end record.End) (m steps.Mover, pod *corev1.Pod,
+func (c *Controller) moverAt(ctx context.Context, at site.Site, r *record.Record, i int, end record.End) (m steps.Mover, pod *corev1.Pod,
 	err error) {
 	defer func() { m.Problem = plain(m.Problem) }()
 	ref, name := r.Claims[i].At(end).Ref, r.MoverName(i, end)
@@ -245,7 +246,7 @@ func (c *Controller) moverAt(ctx context.Context, at site, r *record.Record, i i
 		}
 	}
 	pod, err = at.Client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
-	if pod, err = foundOrNil(at, pod, err, fmt.Sprintf("mover %s/%s", namespace, name)); err != nil {
+	if pod, err = site.FoundOrNil(at, pod, err, fmt.Sprintf("mover %s/%s", namespace, name)); err != nil {
 		return m, nil, err
 	}
 	if pod == nil {
@@ -262,7 +263,7 @@ func (c *Controller) moverAt(ctx context.Context, at site, r *record.Record, i i
 		return m, nil, nil
 	}
 	m.Exists, m.Pod, m.IPs, m.Node = true, pod.UID, addressesOf(pod), pod.Spec.NodeName
-	m.Unstarted = m.Unstarted || at.home && podOf(pod).Gated
+	m.Unstarted = m.Unstarted || at.Home && podOf(pod).Gated
 	m.Leaving = m.Leaving || pod.DeletionTimestamp != nil
 	m.Ended = m.Ended || finished(pod)
 	if problem := problemOf(pod); problem != "" {
@@ -327,7 +328,7 @@ const warningsAfter = 2 * time.Second
 // whyNotRunning says why a mover does not run whose status gives no reason: the state of
 // its pod, and the latest warning about the pod or its claim. pod is nil while a ShadowPod
 // has none.
-func whyNotRunning(ctx context.Context, at site, ref backing.Ref, pod *corev1.Pod) string {
+func whyNotRunning(ctx context.Context, at site.Site, ref backing.Ref, pod *corev1.Pod) string {
 	if pod == nil {
 		return "the remote agent of cluster " + ref.Cluster + " has not made its pod yet: if this lasts, see whether the agent runs, and the " +
 			"events of the ShadowPod there"
@@ -335,7 +336,7 @@ func whyNotRunning(ctx context.Context, at site, ref backing.Ref, pod *corev1.Po
 	text := "it starts on node " + pod.Spec.NodeName
 	if pod.Spec.NodeName == "" {
 		text = "it has no node yet"
-		if claim, err := claimAt(ctx, at, ref.Namespace, ref.Name); err == nil && claim != nil && claim.Status.Phase != corev1.ClaimBound {
+		if claim, err := at.Claim(ctx, ref.Namespace, ref.Name); err == nil && claim != nil && claim.Status.Phase != corev1.ClaimBound {
 			text += fmt.Sprintf(", and its real claim %s is %s", ref.Key(), claim.Status.Phase)
 		}
 	}
@@ -355,7 +356,7 @@ func whyNotRunning(ctx context.Context, at site, ref backing.Ref, pod *corev1.Po
 
 // lastWarning returns the latest warning about the object of a name, and of a UID unless that is empty; empty if there is none or
 // events cannot be read: they are for people only, and no decision depends on them.
-func lastWarning(ctx context.Context, at site, namespace, name string, uid types.UID) string {
+func lastWarning(ctx context.Context, at site.Site, namespace, name string, uid types.UID) string {
 	list, err := at.Client.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{
 		FieldSelector: fields.Set{"involvedObject.name": name, "type": corev1.EventTypeWarning}.String(),
 	})

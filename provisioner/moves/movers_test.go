@@ -17,6 +17,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/site"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 	"github.com/lodestone-storage/lodestone/provisioner/remote"
 )
@@ -41,7 +42,7 @@ func TestKeysBelongToTheMoverThatTheyAreFor(t *testing.T) {
 	assert.Empty(t, affinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchFields)
 	assert.Equal(t, []corev1.PreferredSchedulingTerm{{Weight: 100, Preference: onNode("node-1")}},
 		affinity.PreferredDuringSchedulingIgnoredDuringExecution)
-	m, _, err := c.moverAt(t.Context(), c.homeSite(), r, 0, record.Target)
+	m, _, err := c.moverAt(t.Context(), c.sites.Home(), r, 0, record.Target)
 	require.NoError(t, err)
 	assert.True(t, m.Exists && m.Unstarted)
 	pod.UID = "p2"
@@ -59,7 +60,7 @@ func TestKeysBelongToTheMoverThatTheyAreFor(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: name, UID: pod.UID}}, secret.OwnerReferences)
 	assert.Equal(t, []byte("key"), secret.Data["tls.key"])
-	m, pod, err = c.moverAt(t.Context(), c.homeSite(), r, 0, record.Target)
+	m, pod, err = c.moverAt(t.Context(), c.sites.Home(), r, 0, record.Target)
 	require.NoError(t, err)
 	assert.True(t, m.Exists && !m.Unstarted)
 	assert.Empty(t, pod.Spec.SchedulingGates)
@@ -114,7 +115,7 @@ func TestAMoverThatDoesNotRunHasAReason(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "e"}, InvolvedObject: corev1.ObjectReference{Name: pod.Name},
 		Type: corev1.EventTypeWarning, Reason: "FailedMount", Message: "the disk\nis away",
 	}
-	at := site{Access: remote.Access{Client: fake.NewClientset(warned)}}
+	at := site.Site{Access: remote.Access{Client: fake.NewClientset(warned)}}
 	assert.Contains(t, whyNotRunning(t.Context(), at, ref, nil), "has not made its pod yet")
 	assert.Contains(t, whyNotRunning(t.Context(), at, ref, pod), "it has no node yet: FailedMount: the disk")
 	pod.Spec.NodeName = "west-1"

@@ -15,6 +15,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/site"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 	"github.com/lodestone-storage/lodestone/provisioner/remote"
 )
@@ -68,18 +69,18 @@ func (c *Controller) observe(ctx context.Context, w *activeMove) (steps.Observat
 // observeClaims reads the claims with their volumes and backing claims, in parallel: pods
 // may wait for the result. Movers are not queried here.
 func (c *Controller) observeClaims(ctx context.Context, w *activeMove, o *steps.Observation) error {
-	r, here := o.Record, site{Access: remote.Access{Client: c.Client}, home: true}
+	r, here := o.Record, site.Site{Access: remote.Access{Client: c.Client}, Home: true}
 	o.Claims = make([]steps.Claim, len(r.Claims))
 	var looks []func() error
 	for i := range r.Claims {
 		known, seen := &r.Claims[i], &o.Claims[i]
 		looks = append(looks, func() (err error) {
-			if seen.Claim, err = claimAt(ctx, here, r.Namespace, known.Name); err == nil && seen.Claim != nil && seen.Claim.UID != known.UID {
+			if seen.Claim, err = here.Claim(ctx, r.Namespace, known.Name); err == nil && seen.Claim != nil && seen.Claim.UID != known.UID {
 				seen.Claim = nil
 			}
 			return err
 		}, func() (err error) {
-			seen.Volume, err = volumeAt(ctx, here, known.Volume.Name)
+			seen.Volume, err = here.Volume(ctx, known.Volume.Name)
 			return err
 		})
 	}
@@ -134,7 +135,7 @@ func (c *Controller) observeClaims(ctx context.Context, w *activeMove, o *steps.
 type endLook struct {
 	claim int
 	end   record.End
-	at    site
+	at    site.Site
 	side  steps.Side
 	err   error
 }
@@ -144,7 +145,7 @@ func (c *Controller) reachableEnds(o *steps.Observation) (sides []endLook) {
 	r := o.Record
 	for i := range r.Claims {
 		for _, end := range record.Ends {
-			at, why := c.reach(r.Claims[i].At(end).Ref.Cluster)
+			at, why := c.sites.Reach(r.Claims[i].At(end).Ref.Cluster)
 			if r.GaveUp(end) {
 				why = "it was given up"
 			}
@@ -168,7 +169,7 @@ func (c *Controller) noteEnd(o *steps.Observation, s endLook) error {
 	case s.err != nil && o.At(s.end).Unusable != "":
 	case s.err != nil:
 		// An unreachable cluster must not keep pods at home waiting.
-		c.recheckCluster(cluster)
+		c.sites.Recheck(cluster)
 		o.At(s.end).Unusable = fmt.Sprintf("cluster %s cannot be asked now: %v", cluster, s.err)
 	case s.end == record.Source:
 		o.Claims[s.claim].Source = s.side
@@ -178,8 +179,8 @@ func (c *Controller) noteEnd(o *steps.Observation, s endLook) error {
 	return nil
 }
 
-func (c *Controller) observeSide(ctx context.Context, at site, r *record.Record, i int, end record.End) (side steps.Side, err error) {
-	ctx, cancel := at.withTimeout(ctx)
+func (c *Controller) observeSide(ctx context.Context, at site.Site, r *record.Record, i int, end record.End) (side steps.Side, err error) {
+	ctx, cancel := at.WithTimeout(ctx)
 	defer cancel()
 	err = atOnce([]func() error{
 		func() (err error) {
@@ -192,12 +193,12 @@ func (c *Controller) observeSide(ctx context.Context, at site, r *record.Record,
 }
 
 // observeBacking reads a backing claim and the real volume that is bound to it.
-func observeBacking(ctx context.Context, at site, copied *record.Copy, side *steps.Side) (err error) {
-	if side.Backing, err = claimAt(ctx, at, copied.Ref.Namespace, copied.Ref.Name); err != nil {
+func observeBacking(ctx context.Context, at site.Site, copied *record.Copy, side *steps.Side) (err error) {
+	if side.Backing, err = at.Claim(ctx, copied.Ref.Namespace, copied.Ref.Name); err != nil {
 		return err
 	}
 	if b := side.Backing; b != nil && b.Spec.VolumeName != "" {
-		if side.Real, err = volumeAt(ctx, at, b.Spec.VolumeName); err != nil {
+		if side.Real, err = at.Volume(ctx, b.Spec.VolumeName); err != nil {
 			return err
 		}
 		if side.Real != nil && (side.Real.Spec.ClaimRef == nil || side.Real.Spec.ClaimRef.UID != b.UID) {

@@ -70,11 +70,11 @@ func (c *Controller) repositoryOfSecret(ctx context.Context, cluster, name strin
 func (c *Controller) repositoryOfClaim(ctx context.Context, cluster, name string, known *record.Claim) (*moverapi.Repository, error) {
 	for _, end := range []record.End{record.Source, record.Target} {
 		ref := known.At(end).Ref
-		at, why := c.reach(ref.Cluster)
+		at, why := c.sites.Reach(ref.Cluster)
 		if why != "" {
 			return nil, refuse("%s: wait until it is ready, and move again", why)
 		}
-		claim, err := claimAt(ctx, at, ref.Namespace, name)
+		claim, err := at.Claim(ctx, ref.Namespace, name)
 		if err != nil {
 			return nil, err
 		}

@@ -13,30 +13,31 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/site"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 	"github.com/lodestone-storage/lodestone/provisioner/remote"
 )
 
 // dropClone deletes the claim that was created from the snapshot.
 func (c *Controller) dropClone(ctx context.Context, r *record.Record, i int, seen steps.Snapshot) error {
-	at, err := c.siteOf(r.Claims[i].Source.Ref.Cluster)
+	at, err := c.sites.At(r.Claims[i].Source.Ref.Cluster)
 	if err != nil {
 		return err
 	}
 	ref := r.Claims[i].Snapshot.Ref
 	err = at.Client.CoreV1().PersistentVolumeClaims(ref.Namespace).Delete(ctx, ref.Name, only(seen.Backing.UID))
-	return ignoreGone(err, "delete the claim made of snapshot "+ref.Key().String())
+	return site.IgnoreGone(err, "delete the claim made of snapshot "+ref.Key().String())
 }
 
 // dropSnapshot deletes the snapshot of the source of a claim.
 func (c *Controller) dropSnapshot(ctx context.Context, r *record.Record, i int, seen steps.Snapshot) error {
-	at, err := c.siteOf(r.Claims[i].Source.Ref.Cluster)
+	at, err := c.sites.At(r.Claims[i].Source.Ref.Cluster)
 	if err != nil {
 		return err
 	}
 	ref := r.Claims[i].Snapshot.Ref
 	err = at.Dynamic.Resource(volumesnapshot.Snapshots).Namespace(ref.Namespace).Delete(ctx, ref.Name, only(seen.UID))
-	return ignoreGone(err, "delete snapshot "+ref.Key().String())
+	return site.IgnoreGone(err, "delete snapshot "+ref.Key().String())
 }
 
 // noteRefusal records why an API server refuses a snapshot, or a claim from it: after the
@@ -64,13 +65,13 @@ func (c *Controller) snapshotLabels(r *record.Record) map[string]string {
 func (c *Controller) makeSnapshot(ctx context.Context, r *record.Record, i int) error {
 	known := &r.Claims[i]
 	ref := known.Snapshot.Ref
-	at, err := c.siteOf(known.Source.Ref.Cluster)
+	at, err := c.sites.At(known.Source.Ref.Cluster)
 	if err != nil {
 		return err
 	}
 	// The VolumeSnapshot names its claim without a UID, so check now that the claim is the
 	// move's source.
-	b, err := claimAt(ctx, at, known.Source.Ref.Namespace, known.Source.Ref.Name)
+	b, err := at.Claim(ctx, known.Source.Ref.Namespace, known.Source.Ref.Name)
 	if err != nil {
 		return err
 	}
@@ -97,7 +98,7 @@ func (c *Controller) makeSnapshot(ctx context.Context, r *record.Record, i int) 
 func (c *Controller) makeClone(ctx context.Context, r *record.Record, i int, seen steps.Claim) error {
 	known := &r.Claims[i]
 	ref, source := known.Snapshot.Ref, seen.Source.Backing
-	at, err := c.siteOf(known.Source.Ref.Cluster)
+	at, err := c.sites.At(known.Source.Ref.Cluster)
 	if err != nil {
 		return err
 	}
@@ -146,17 +147,17 @@ func fromSnapshot(name string) *corev1.TypedLocalObjectReference {
 // it.
 func (c *Controller) observeSnapshot(ctx context.Context, w *activeMove, o *steps.Observation, i int, seen *steps.Claim) error {
 	cluster := o.Record.Claims[i].Source.Ref.Cluster
-	at, why := c.reach(cluster)
+	at, why := c.sites.Reach(cluster)
 	if why != "" {
 		o.Source.Unusable = why
 		return nil
 	}
 	found, err := c.readSnapshot(ctx, at, o.Record, i)
 	switch {
-	case err != nil && at.home:
+	case err != nil && at.Home:
 		return err
 	case err != nil:
-		c.recheckCluster(cluster)
+		c.sites.Recheck(cluster)
 		o.Source.Unusable = fmt.Sprintf("cluster %s cannot be asked now: %v", cluster, err)
 		return nil
 	}
@@ -167,8 +168,8 @@ func (c *Controller) observeSnapshot(ctx context.Context, w *activeMove, o *step
 	return nil
 }
 
-func (c *Controller) readSnapshot(ctx context.Context, at site, r *record.Record, i int) (seen steps.Snapshot, err error) {
-	ctx, cancel := at.withTimeout(ctx)
+func (c *Controller) readSnapshot(ctx context.Context, at site.Site, r *record.Record, i int) (seen steps.Snapshot, err error) {
+	ctx, cancel := at.WithTimeout(ctx)
 	defer cancel()
 	known := &r.Claims[i]
 	ref := known.Snapshot.Ref
@@ -209,7 +210,7 @@ func (c *Controller) isOurs(object metav1.Object, r *record.Record) bool {
 
 // getSnapshot returns the snapshot of the source of a claim, nil if this move has none.
 // problem says why it cannot be used, or not yet, and wrong that it never can.
-func (c *Controller) getSnapshot(ctx context.Context, at site, r *record.Record, i int) (s *volumesnapshot.Snapshot, problem string,
+func (c *Controller) getSnapshot(ctx context.Context, at site.Site, r *record.Record, i int) (s *volumesnapshot.Snapshot, problem string,
 	wrong bool, err error) {
 	ref := r.Claims[i].Snapshot.Ref
 	object, err := at.Dynamic.Resource(volumesnapshot.Snapshots).Namespace(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
@@ -222,7 +223,7 @@ func (c *Controller) getSnapshot(ctx context.Context, at site, r *record.Record,
 	if s, err = volumesnapshot.Read[volumesnapshot.Snapshot](object); err != nil {
 		return nil, "", false, err
 	}
-	if !at.home {
+	if !at.Home {
 		remote.TrustedSnapshot(s)
 	}
 	if !c.isOurs(s, r) {

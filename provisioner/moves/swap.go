@@ -16,6 +16,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 	"github.com/lodestone-storage/lodestone/pkg/virtualvolume"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/site"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 )
 
@@ -24,7 +25,7 @@ func (c *Controller) deleteVolume(ctx context.Context, r *record.Record, volume 
 	if r.Phase != v1alpha1.MoveFence {
 		return fmt.Errorf("a volume is deleted in phase %s only", v1alpha1.MoveFence)
 	}
-	return ignoreGone(c.Client.CoreV1().PersistentVolumes().Delete(ctx, volume.Name, only(volume.UID)), "delete volume "+volume.Name)
+	return site.IgnoreGone(c.Client.CoreV1().PersistentVolumes().Delete(ctx, volume.Name, only(volume.UID)), "delete volume "+volume.Name)
 }
 
 // freeVolume removes the finalizers of a virtual volume.
@@ -32,7 +33,7 @@ func (c *Controller) freeVolume(ctx context.Context, volume *corev1.PersistentVo
 	_, err := c.Client.CoreV1().PersistentVolumes().Patch(ctx, volume.Name, types.MergePatchType,
 		fmt.Appendf(nil, `{"metadata":{"uid":%q,"resourceVersion":%q,"finalizers":null}}`, volume.UID, volume.ResourceVersion),
 		metav1.PatchOptions{})
-	return ignoreGone(err, "free volume "+volume.Name)
+	return site.IgnoreGone(err, "free volume "+volume.Name)
 }
 
 // makeVolume creates a virtual volume.
@@ -55,7 +56,7 @@ func (c *Controller) targetVolume(known *record.Claim, seen steps.Claim) (*corev
 	if err != nil {
 		return nil, err
 	}
-	at, _ := c.reach(known.Target.Ref.Cluster)
+	at, _ := c.sites.Reach(known.Target.Ref.Cluster)
 	pv, err := virtualvolume.New(virtualvolume.Input{
 		Name: known.Volume.Name, Claim: seen.Claim, Class: class,
 		Cluster: known.Target.Ref.Cluster, ClusterUID: at.UID, Backing: seen.Target.Backing, Real: seen.Target.Real,

@@ -15,6 +15,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/site"
 )
 
 // sweepEvery is the interval between sweeps for objects that late requests have created.
@@ -39,10 +40,10 @@ func (c *Controller) runSweep(ctx context.Context) {
 // no virtual volume ever used them. Clusters that take no requests now are skipped until
 // the next sweep.
 func (c *Controller) sweep(ctx context.Context) error {
-	errs := []error{c.sweepMovers(ctx), c.sweepClaims(ctx, c.homeSite(), c.Place.StorageNamespace),
-		c.sweepSnapshots(ctx, c.homeSite(), c.Place.StorageNamespace)}
+	errs := []error{c.sweepMovers(ctx), c.sweepClaims(ctx, c.sites.Home(), c.Place.StorageNamespace),
+		c.sweepSnapshots(ctx, c.sites.Home(), c.Place.StorageNamespace)}
 	for _, id := range c.Clusters.IDs() {
-		at, why := c.reach(id)
+		at, why := c.sites.Reach(id)
 		object := c.Clusters.Object(id)
 		if why != "" || at.Remote == nil || object == nil {
 			continue
@@ -73,11 +74,11 @@ func (c *Controller) sweepMovers(ctx context.Context) error {
 		} else if !left {
 			continue
 		}
-		if err := ignoreGone(core.Secrets(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{}), "delete Secret of mover "+
+		if err := site.IgnoreGone(core.Secrets(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{}), "delete Secret of mover "+
 			pod.Name); err != nil {
 			return err
 		}
-		if err := ignoreGone(core.Pods(pod.Namespace).Delete(ctx, pod.Name, only(pod.UID)), "delete mover "+pod.Name); err != nil {
+		if err := site.IgnoreGone(core.Pods(pod.Namespace).Delete(ctx, pod.Name, only(pod.UID)), "delete mover "+pod.Name); err != nil {
 			return err
 		}
 	}
@@ -86,7 +87,7 @@ func (c *Controller) sweepMovers(ctx context.Context) error {
 
 // sweepShadows deletes the ShadowPods of movers in a namespace of a remote cluster, and
 // their keys.
-func (c *Controller) sweepShadows(ctx context.Context, at site, namespace string) error {
+func (c *Controller) sweepShadows(ctx context.Context, at site.Site, namespace string) error {
 	shadows, err := at.Remote.ShadowPods(namespace).List(ctx, c.ownObjects())
 	if err != nil {
 		return fmt.Errorf("list ShadowPods of movers in namespace %s: %w", namespace, err)
@@ -98,11 +99,12 @@ func (c *Controller) sweepShadows(ctx context.Context, at site, namespace string
 		} else if !left {
 			continue
 		}
-		if err := ignoreGone(at.Client.CoreV1().Secrets(namespace).Delete(ctx, shadow.Name, metav1.DeleteOptions{}), "delete Secret of mover "+
-			shadow.Name); err != nil {
+		if err := site.IgnoreGone(at.Client.CoreV1().Secrets(namespace).Delete(ctx, shadow.Name, metav1.DeleteOptions{}),
+			"delete Secret of mover "+
+				shadow.Name); err != nil {
 			return err
 		}
-		if err := ignoreGone(at.Remote.ShadowPods(namespace).Delete(ctx, shadow.Name, only(shadow.UID)), "delete ShadowPod "+
+		if err := site.IgnoreGone(at.Remote.ShadowPods(namespace).Delete(ctx, shadow.Name, only(shadow.UID)), "delete ShadowPod "+
 			shadow.Name); err != nil {
 			return err
 		}
@@ -121,7 +123,7 @@ func (c *Controller) isLeft(ctx context.Context, object metav1.Object) (bool, er
 }
 
 // sweepClaims deletes the real claims in a namespace.
-func (c *Controller) sweepClaims(ctx context.Context, at site, namespace string) error {
+func (c *Controller) sweepClaims(ctx context.Context, at site.Site, namespace string) error {
 	core := at.Client.CoreV1().PersistentVolumeClaims(namespace)
 	claims, err := core.List(ctx, c.ownObjects())
 	if err != nil {
@@ -148,10 +150,10 @@ func (c *Controller) sweepClaims(ctx context.Context, at site, namespace string)
 		patch := fmt.Appendf(nil, `{"metadata":{"uid":%q,"resourceVersion":%q,"$deleteFromPrimitiveList/finalizers":[%q]}}`, b.UID,
 			b.ResourceVersion, keys.BackingFinalizer)
 		_, err = core.Patch(ctx, b.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
-		if err := ignoreGone(err, "let real claim "+b.Name+" go"); err != nil {
+		if err := site.IgnoreGone(err, "let real claim "+b.Name+" go"); err != nil {
 			return err
 		}
-		if err := ignoreGone(core.Delete(ctx, b.Name, only(b.UID)), "delete real claim "+b.Name); err != nil {
+		if err := site.IgnoreGone(core.Delete(ctx, b.Name, only(b.UID)), "delete real claim "+b.Name); err != nil {
 			return err
 		}
 	}
@@ -160,7 +162,7 @@ func (c *Controller) sweepClaims(ctx context.Context, at site, namespace string)
 
 // sweepSnapshots deletes the snapshots of sources in a namespace whose moves are finished.
 // The cluster may not serve VolumeSnapshots, or home may not have the right to read them.
-func (c *Controller) sweepSnapshots(ctx context.Context, at site, namespace string) error {
+func (c *Controller) sweepSnapshots(ctx context.Context, at site.Site, namespace string) error {
 	if at.Dynamic == nil {
 		return nil
 	}
@@ -179,7 +181,7 @@ func (c *Controller) sweepSnapshots(ctx context.Context, at site, namespace stri
 		} else if !left {
 			continue
 		}
-		if err := ignoreGone(client.Delete(ctx, taken.GetName(), only(taken.GetUID())), "delete snapshot "+taken.GetName()); err != nil {
+		if err := site.IgnoreGone(client.Delete(ctx, taken.GetName(), only(taken.GetUID())), "delete snapshot "+taken.GetName()); err != nil {
 			return err
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/locality"
 	"github.com/lodestone-storage/lodestone/provisioner/home"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/site"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 )
 
@@ -43,7 +44,7 @@ func (c *Controller) observeUsers(ctx context.Context, o *steps.Observation) err
 	for i := range found {
 		if err := found[i].err; err != nil {
 			cluster := o.Record.Claims[found[i].claim].Source.Ref.Cluster
-			c.recheckCluster(cluster)
+			c.sites.Recheck(cluster)
 			o.Source.Unusable = fmt.Sprintf("cluster %s cannot be asked now: %v", cluster, err)
 			return nil
 		}
@@ -139,7 +140,7 @@ func (c *Controller) reachableSources(o *steps.Observation) (found []sourceUsers
 		return nil
 	}
 	for i := range o.Record.Claims {
-		if at, why := c.reach(o.Record.Claims[i].Source.Ref.Cluster); why == "" {
+		if at, why := c.sites.Reach(o.Record.Claims[i].Source.Ref.Cluster); why == "" {
 			found = append(found, sourceUsers{claim: i, at: at})
 		}
 	}
@@ -149,7 +150,7 @@ func (c *Controller) reachableSources(o *steps.Observation) (found []sourceUsers
 // sourceUsers has the direct users of a claim's source.
 type sourceUsers struct {
 	claim  int
-	at     site
+	at     site.Site
 	others []string
 	// attachments are the nodes that it is attached to, without the mover's; attached says
 	// that it is attached under the virtual volume's name.
@@ -174,10 +175,10 @@ func (s *sourceUsers) ask(ctx context.Context, look func(context.Context) error)
 	if s.err != nil {
 		return nil
 	}
-	ctx, cancel := s.at.withTimeout(ctx)
+	ctx, cancel := s.at.WithTimeout(ctx)
 	defer cancel()
 	err := look(ctx)
-	if s.at.home {
+	if s.at.Home {
 		return err
 	}
 	s.err = err
@@ -213,7 +214,7 @@ func (c *Controller) sourcePods(ctx context.Context, r *record.Record, found *so
 					found.on = append(found.on, pod.Spec.NodeName)
 				}
 			}
-			if known.Node != "" && (!at.home || c.isHomePod(known)) {
+			if known.Node != "" && (!at.Home || c.isHomePod(known)) {
 				found.writers = append(found.writers, recordPodOf(ref.Cluster, known))
 			}
 		}
@@ -241,7 +242,7 @@ func (s *sourceUsers) attachedNodes(ctx context.Context, o *steps.Observation) e
 		return fmt.Errorf("list attachments: %w", err)
 	}
 	asVirtual, asReal := attachmentsOf(attachments.Items, o.Record.Claims[s.claim].Volume, o.Claims[s.claim].Source.Real)
-	s.attached = s.at.home && len(asVirtual) > 0
+	s.attached = s.at.Home && len(asVirtual) > 0
 	if s.movers[""] {
 		// The mover may have got its node, and the volume been attached there, since its pod
 		// was read: that is for the next observation.
@@ -281,7 +282,7 @@ func (c *Controller) noteSourceUsers(o *steps.Observation, found *sourceUsers) {
 	seen.Attached = found.attached
 	seen.On, seen.Levels = found.on, append(seen.Levels, found.levels...)
 	for _, pod := range o.Pods {
-		if found.at.home && slices.Contains(pod.Claims, found.claim) && pod.Bound && !pod.Leaving && !pod.Finished && c.atHome(pod.Node) {
+		if found.at.Home && slices.Contains(pod.Claims, found.claim) && pod.Bound && !pod.Leaving && !pod.Finished && c.atHome(pod.Node) {
 			seen.On = append(seen.On, pod.Node)
 		}
 	}
@@ -303,14 +304,14 @@ func (c *Controller) observeNodes(ctx context.Context, o *steps.Observation, see
 	looks, found := make([]func() error, len(nodes)), make([]steps.Absence, len(nodes))
 	for i, node := range nodes {
 		looks[i] = func() error {
-			at, why := c.reach(node.Cluster)
+			at, why := c.sites.Reach(node.Cluster)
 			if why != "" {
 				found[i].Why = why
 				return nil
 			}
 			var err error
-			if found[i], err = absenceOf(ctx, at, node.Name); err != nil && !at.home {
-				c.recheckCluster(node.Cluster)
+			if found[i], err = absenceOf(ctx, at, node.Name); err != nil && !at.Home {
+				c.sites.Recheck(node.Cluster)
 				found[i].Why, err = err.Error(), nil
 			}
 			return err
@@ -375,8 +376,8 @@ func nodesOf(o *steps.Observation) []record.Node {
 
 // absenceOf reads the state of a node from the API server, never from a cache; the zero
 // value means that it is ready.
-func absenceOf(ctx context.Context, at site, name string) (steps.Absence, error) {
-	ctx, cancel := at.withTimeout(ctx)
+func absenceOf(ctx context.Context, at site.Site, name string) (steps.Absence, error) {
+	ctx, cancel := at.WithTimeout(ctx)
 	defer cancel()
 	nodes, err := at.Client.CoreV1().Nodes().List(ctx,
 		metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()})

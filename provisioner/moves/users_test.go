@@ -46,13 +46,13 @@ func TestTheMoverRunsWherePodsAreThatDoNotEnd(t *testing.T) {
 	}
 	assert.Empty(t, on())
 	require.NoError(t, client.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("pods"), "shop", "e-away"))
-	node, err := c.nodeFor(t.Context(), c.homeSite(), r, 0, record.Source)
+	node, err := c.nodeFor(t.Context(), c.sites.Home(), r, 0, record.Source)
 	require.NoError(t, err)
 	assert.Equal(t, "home-1", node, "the volume may still be there")
 
 	require.NoError(t, client.Tracker().Add(user("shop", "f-new", "data", "home-2")))
 	assert.Equal(t, []string{"home-2"}, on())
-	node, err = c.nodeFor(t.Context(), c.homeSite(), r, 0, record.Source)
+	node, err = c.nodeFor(t.Context(), c.sites.Home(), r, 0, record.Source)
 	require.NoError(t, err)
 	assert.Equal(t, "home-2", node)
 }

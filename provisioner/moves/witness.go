@@ -17,6 +17,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/home"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/site"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 )
 
@@ -121,7 +122,7 @@ func (c *Controller) watchSources(ctx context.Context, w *activeMove, r *record.
 	}
 	for i := range r.Claims {
 		ref := r.Claims[i].Source.Ref
-		if at, why := c.reach(ref.Cluster); why == "" && !at.home {
+		if at, why := c.sites.Reach(ref.Cluster); why == "" && !at.Home {
 			w.watchers.watch(ctx, at, remoteNamespace{ref.Cluster, ref.Namespace})
 		}
 	}
@@ -129,7 +130,7 @@ func (c *Controller) watchSources(ctx context.Context, w *activeMove, r *record.
 
 // watch watches the pods of a namespace. With a new client, which has new credentials, the
 // watch is restarted, and what was observed is kept.
-func (a *remoteWatchers) watch(ctx context.Context, at site, where remoteNamespace) {
+func (a *remoteWatchers) watch(ctx context.Context, at site.Site, where remoteNamespace) {
 	l := (*a)[where]
 	if l == nil {
 		l = &podWatcher{}

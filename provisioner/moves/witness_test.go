@@ -22,6 +22,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/home"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/site"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 	"github.com/lodestone-storage/lodestone/provisioner/remote"
 )
@@ -103,9 +104,9 @@ func TestAMoveSeesHowPodsGoInTheClusterOfItsSource(t *testing.T) {
 	client := fake.NewClientset(forced, ended, mover, other)
 	var seen remoteWatchers
 	defer seen.close()
-	seen.watch(t.Context(), site{Access: remote.Access{Client: client}}, where)
+	seen.watch(t.Context(), site.Site{Access: remote.Access{Client: client}}, where)
 	before := seen[where].pods
-	seen.watch(t.Context(), site{Access: remote.Access{Client: client}}, where)
+	seen.watch(t.Context(), site.Site{Access: remote.Access{Client: client}}, where)
 	require.Same(t, before, seen[where].pods, "one watch is enough")
 	require.Eventually(t, before.HasSynced, 10*time.Second, time.Millisecond)
 	for _, pod := range []*corev1.Pod{forced, ended, mover, other} {
@@ -126,7 +127,7 @@ func TestAMoveSeesHowPodsGoInTheClusterOfItsSource(t *testing.T) {
 	assert.Equal(t, map[types.UID]bool{"ended": true, "forced": false}, o.Ended)
 
 	// New credentials come with a new client.
-	seen.watch(t.Context(), site{Access: remote.Access{Client: fake.NewClientset()}}, where)
+	seen.watch(t.Context(), site.Site{Access: remote.Access{Client: fake.NewClientset()}}, where)
 	assert.NotSame(t, before, seen[where].pods)
 	assert.True(t, seen.sawEnd("ended"), "what was seen stays known")
 	seen.forget(map[types.UID]bool{"forced": true})
@@ -166,7 +167,7 @@ func TestOfThePodsOfAnotherClusterNoMoreIsHeldThanMovesNeed(t *testing.T) {
 	client, where := fake.NewClientset(many...), remoteNamespace{"west", "shop"}
 	var seen remoteWatchers
 	defer seen.close()
-	at := site{Access: remote.Access{Client: client}}
+	at := site.Site{Access: remote.Access{Client: client}}
 	seen.watch(t.Context(), at, where)
 	require.Eventually(t, seen[where].pods.HasSynced, 30*time.Second, time.Millisecond)
 	seen.watch(t.Context(), at, where)
