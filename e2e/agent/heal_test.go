@@ -291,6 +291,21 @@ spec:
     served: true
     storage: true
     schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata:
+  name: volumegroupsnapshots.groupsnapshot.storage.k8s.io
+  annotations: {api-approved.kubernetes.io: "unapproved, for a test"}
+spec:
+  group: groupsnapshot.storage.k8s.io
+  names: {kind: VolumeGroupSnapshot, plural: volumegroupsnapshots, singular: volumegroupsnapshot, listKind: VolumeGroupSnapshotList}
+  scope: Namespaced
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
 `
 
 func TestAHomeClusterTakesSnapshotsOfItsOwnClaimsOnly(t *testing.T) {
@@ -298,24 +313,39 @@ func TestAHomeClusterTakesSnapshotsOfItsOwnClaimsOnly(t *testing.T) {
 	_, err := bed.West.Kubectl(t.Context(), snapshots, "apply", "-f", "-")
 	require.NoError(t, err)
 	_, err = bed.West.Kubectl(t.Context(), "", "wait", "--for=condition=Established", "crd/volumesnapshots.snapshot.storage.k8s.io",
-		"--timeout=30s")
+		"crd/volumegroupsnapshots.groupsnapshot.storage.k8s.io", "--timeout=30s")
 	require.NoError(t, err)
 	x, other := newTenant(t, nil), newTenant(t, nil)
 	own, foreign := x.namespace(), other.namespace()
-	take := func(namespace, name, home, source string) error {
-		body := fmt.Sprintf(`{"apiVersion":"snapshot.storage.k8s.io/v1","kind":"VolumeSnapshot","metadata":{"name":%q,"labels":{%q:%q}},"spec":{"source":%s}}`,
-			name, keys.HomeID, home, source)
-		return x.client.CoreV1().RESTClient().Post().AbsPath("/apis/snapshot.storage.k8s.io/v1/namespaces/"+namespace+"/volumesnapshots").
+	post := func(api, kind, resource, namespace, name, home, source string) error {
+		body := fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{"name":%q,"labels":{%q:%q}},"spec":{"source":%s}}`,
+			api, kind, name, keys.HomeID, home, source)
+		return x.client.CoreV1().RESTClient().Post().AbsPath("/apis/"+api+"/namespaces/"+namespace+"/"+resource).
 			SetHeader("Content-Type", "application/json").Body([]byte(body)).Do(t.Context()).Error()
 	}
+	take := func(namespace, name, home, source string) error {
+		return post("snapshot.storage.k8s.io/v1", "VolumeSnapshot", "volumesnapshots", namespace, name, home, source)
+	}
+	together := func(namespace, name, home, source string) error {
+		return post("groupsnapshot.storage.k8s.io/v1", "VolumeGroupSnapshot", "volumegroupsnapshots", namespace, name, home, source)
+	}
 	const claim, content = `{"persistentVolumeClaimName":"data"}`, `{"volumeSnapshotContentName":"anybody's"}`
+	const labels = `{"selector":{"matchLabels":{"a":"b"}}`
 	eventually(t, "home may take snapshots", func() error { return take(own, "good", x.id, claim) })
+	require.NoError(t, together(own, "good", x.id, labels+"}"))
 	for name, err := range map[string]error{
 		"one of a content":             take(own, "stolen", x.id, content),
 		"one of a claim and a content": take(own, "both", x.id, `{"persistentVolumeClaimName":"data","volumeSnapshotContentName":"anybody's"}`),
 		"one of nothing":               take(own, "nothing", x.id, `{}`),
 		"one of another home":          take(own, "theirs", other.id, claim),
 		"one in another's namespace":   take(foreign, "there", x.id, claim),
+
+		"a group of a content":            together(own, "stolen", x.id, `{"volumeGroupSnapshotContentName":"anybody's"}`),
+		"a group of labels and a content": together(own, "both", x.id, labels+`,"volumeGroupSnapshotContentName":"anybody's"}`),
+		"a group of all claims":           together(own, "all", x.id, `{"selector":{}}`),
+		"a group of expressions alone":    together(own, "expressions", x.id, `{"selector":{"matchExpressions":[{"key":"a","operator":"Exists"}]}}`),
+		"a group of another home":         together(own, "theirs", other.id, labels+"}"),
+		"a group in another's namespace":  together(foreign, "there", x.id, labels+"}"),
 	} {
 		assert.ErrorContains(t, err, "forbidden", name)
 	}

@@ -79,6 +79,9 @@ func TestMain(m *testing.M) {
 		if err := makeSnapshotClasses(ctx); err != nil {
 			return err
 		}
+		if err := makeGroupClasses(ctx); err != nil {
+			return err
+		}
 		binary, err := bed.BuildProvisioner(ctx)
 		if err != nil {
 			return err
@@ -139,6 +142,9 @@ type route struct {
 	place  func(*corev1.Pod) *corev1.Pod
 	driver func() *sidecars.Driver
 }
+
+// cluster returns where the data is that takes it.
+func (r route) cluster() *testbed.Cluster { return clusterOf(r.driver()) }
 
 var routes = []route{
 	{name: "at home", place: fabric.AtHome, driver: func() *sidecars.Driver { return home }},

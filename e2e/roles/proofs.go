@@ -89,8 +89,9 @@ func (p Proof) Check(ctx context.Context, bed *fabric.Fabric, remoteAccount, rem
 
 // Why a right may not be used.
 const (
-	byServer = "(a mover that its address does not lead to: e2e/kind)"
-	said     = "(why a mover does not start, said after some seconds)"
+	byServer    = "(a mover that its address does not lead to: e2e/kind)"
+	lateContent = "(a group snapshot whose content went before home had marked it)"
+	said        = "(why a mover does not start, said after some seconds)"
 )
 
 // Moves are the rights that moves of volumes use.
@@ -139,23 +140,37 @@ var Moves = Proof{
 var Snapshots = Proof{
 	where: "a snapshot: e2e/csi",
 	home: map[string]string{
-		"watch snapshot.storage.k8s.io/volumesnapshots":                       "",
-		"list snapshot.storage.k8s.io/volumesnapshotcontents":                 "",
-		"watch snapshot.storage.k8s.io/volumesnapshotcontents":                "",
-		"create snapshot.storage.k8s.io/volumesnapshotcontents":               "",
-		"patch snapshot.storage.k8s.io/volumesnapshotcontents":                "",
-		"delete snapshot.storage.k8s.io/volumesnapshotcontents":               "",
-		"patch snapshot.storage.k8s.io/volumesnapshotcontents/status":         "",
-		"get snapshot.storage.k8s.io/volumesnapshotclasses":                   "",
-		"create snapshot.storage.k8s.io/volumesnapshots in " + fabric.Storage: "",
-		"delete snapshot.storage.k8s.io/volumesnapshots in " + fabric.Storage: "",
+		"watch snapshot.storage.k8s.io/volumesnapshots":                         "",
+		"list snapshot.storage.k8s.io/volumesnapshotcontents":                   "",
+		"watch snapshot.storage.k8s.io/volumesnapshotcontents":                  "",
+		"create snapshot.storage.k8s.io/volumesnapshotcontents":                 "",
+		"patch snapshot.storage.k8s.io/volumesnapshotcontents":                  "",
+		"delete snapshot.storage.k8s.io/volumesnapshotcontents":                 "",
+		"patch snapshot.storage.k8s.io/volumesnapshotcontents/status":           "",
+		"get snapshot.storage.k8s.io/volumesnapshotclasses":                     "",
+		"list groupsnapshot.storage.k8s.io/volumegroupsnapshots":                "",
+		"watch groupsnapshot.storage.k8s.io/volumegroupsnapshots":               "",
+		"get groupsnapshot.storage.k8s.io/volumegroupsnapshotcontents":          lateContent,
+		"list groupsnapshot.storage.k8s.io/volumegroupsnapshotcontents":         "",
+		"watch groupsnapshot.storage.k8s.io/volumegroupsnapshotcontents":        "",
+		"patch groupsnapshot.storage.k8s.io/volumegroupsnapshotcontents":        "",
+		"patch groupsnapshot.storage.k8s.io/volumegroupsnapshotcontents/status": "",
+		"get groupsnapshot.storage.k8s.io/volumegroupsnapshotclasses":           "",
+		"create snapshot.storage.k8s.io/volumesnapshots in " + fabric.Storage:   "",
+		"delete snapshot.storage.k8s.io/volumesnapshots in " + fabric.Storage:   "",
 	},
 	remote: map[string]string{
-		"get snapshot.storage.k8s.io/volumesnapshots":    "",
-		"list snapshot.storage.k8s.io/volumesnapshots":   "",
-		"watch snapshot.storage.k8s.io/volumesnapshots":  "",
-		"create snapshot.storage.k8s.io/volumesnapshots": "",
-		"patch snapshot.storage.k8s.io/volumesnapshots":  "",
-		"delete snapshot.storage.k8s.io/volumesnapshots": "",
+		"get snapshot.storage.k8s.io/volumesnapshots":              "",
+		"list snapshot.storage.k8s.io/volumesnapshots":             "",
+		"watch snapshot.storage.k8s.io/volumesnapshots":            "",
+		"create snapshot.storage.k8s.io/volumesnapshots":           "",
+		"patch snapshot.storage.k8s.io/volumesnapshots":            "",
+		"delete snapshot.storage.k8s.io/volumesnapshots":           "",
+		"get groupsnapshot.storage.k8s.io/volumegroupsnapshots":    "",
+		"list groupsnapshot.storage.k8s.io/volumegroupsnapshots":   "",
+		"watch groupsnapshot.storage.k8s.io/volumegroupsnapshots":  "",
+		"create groupsnapshot.storage.k8s.io/volumegroupsnapshots": "",
+		"patch groupsnapshot.storage.k8s.io/volumegroupsnapshots":  "",
+		"delete groupsnapshot.storage.k8s.io/volumegroupsnapshots": "",
 	},
 }

@@ -33,6 +33,8 @@ type Options struct {
 	// Snapshots starts what VolumeSnapshots need, and makes their custom resources.
 	// In one driver of a cluster at most.
 	Snapshots bool
+	// NoGroups has the driver, and what VolumeSnapshots need, take none of several volumes at one moment.
+	NoGroups bool
 	// Attach has volumes attached to nodes: by the attach-detach controller of the control
 	// plane, and external-attacher. The nodes must say that they leave that to it.
 	Attach bool
@@ -95,7 +97,7 @@ func (d *Driver) socket() string { return filepath.Join(d.directory, "s") }
 func (d *Driver) Run(ctx context.Context) error {
 	err := d.start(d.Name, filepath.Join(d.programs.disk, "disk"),
 		"--name="+d.Name, "--directory="+d.directory, "--socket="+d.socket(), fmt.Sprintf("--pool=%d", d.options.Pool),
-		fmt.Sprintf("--attach=%t", d.options.Attach))
+		fmt.Sprintf("--attach=%t", d.options.Attach), fmt.Sprintf("--no-groups=%t", d.options.NoGroups))
 	if err != nil {
 		return err
 	}

@@ -68,11 +68,12 @@ func (d *Driver) sidecars() []sidecar {
 		}})
 	}
 	if d.options.Snapshots {
+		groups := fmt.Sprintf("--feature-gates=CSIVolumeGroupSnapshot=%t", !d.options.NoGroups)
 		programs = append(programs,
 			sidecar{path: filepath.Join(d.programs.sidecars, "snapshot-controller"), args: []string{
-				retry, "--retry-interval-max=2s", "--kube-api-qps=500", "--kube-api-burst=1000",
+				retry, "--retry-interval-max=2s", "--kube-api-qps=500", "--kube-api-burst=1000", groups,
 			}},
-			sidecar{path: filepath.Join(d.programs.sidecars, "csi-snapshotter"), args: []string{csi, retry, "--retry-interval-max=2s"}},
+			sidecar{path: filepath.Join(d.programs.sidecars, "csi-snapshotter"), args: []string{csi, retry, "--retry-interval-max=2s", groups}},
 		)
 	}
 	return programs
@@ -84,9 +85,11 @@ func DefineSnapshots(ctx context.Context, cluster *testbed.Cluster, programs Pro
 	if _, err := cluster.Kubectl(ctx, "", "apply", "--server-side", "-k", filepath.Join(programs.sidecars, built.Definitions)); err != nil {
 		return fmt.Errorf("make the custom resources of snapshots: %w", err)
 	}
-	for _, name := range []string{"volumesnapshots", "volumesnapshotcontents", "volumesnapshotclasses"} {
-		if _, err := cluster.Kubectl(ctx, "", "wait", "--for=condition=Established", "crd/"+name+".snapshot.storage.k8s.io",
-			"--timeout=30s"); err != nil {
+	for _, name := range []string{
+		"volumesnapshots.snapshot", "volumesnapshotcontents.snapshot", "volumesnapshotclasses.snapshot",
+		"volumegroupsnapshots.groupsnapshot", "volumegroupsnapshotcontents.groupsnapshot", "volumegroupsnapshotclasses.groupsnapshot",
+	} {
+		if _, err := cluster.Kubectl(ctx, "", "wait", "--for=condition=Established", "crd/"+name+".storage.k8s.io", "--timeout=30s"); err != nil {
 			return fmt.Errorf("wait for the custom resources of snapshots: %w", err)
 		}
 	}
@@ -98,6 +101,10 @@ type Snapshot struct {
 	ID string `json:"id"`
 	// Source is the ID of the volume that it is of.
 	Source string `json:"volumeID"`
+	// Group is the ID of the group that it was taken with; empty: it was taken alone.
+	Group string `json:"group"`
+	// Created is when, in nanoseconds since 1970.
+	Created int64 `json:"created"`
 }
 
 // Snapshots returns the snapshots that the driver has, by ID.

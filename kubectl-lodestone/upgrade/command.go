@@ -19,7 +19,9 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/tools/pager"
 
+	"github.com/lodestone-storage/lodestone/deploy/remote/home"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
+	"github.com/lodestone-storage/lodestone/pkg/confinement"
 )
 
 // readTimeout limits all reads together.
@@ -90,6 +92,8 @@ func read(ctx context.Context, cluster *cli.Cluster) (i Installation, unread []s
 		{"persistentvolumeclaims", all(core.PersistentVolumeClaims("").List), keep(&i.Claims)},
 		{"nodes", all(core.Nodes().List), keep(&i.Nodes)},
 		{"pods", all(core.Pods("").List), keep(&i.Pods)},
+		{"daemonsets", all(cluster.Client.AppsV1().DaemonSets("").List), keep(&i.DaemonSets)},
+		{"namespacerequests", all(cluster.Remote.NamespaceRequests("").List), keep(&i.Requests)},
 	} {
 		err := pager.New(list.page).EachListItem(ctx, metav1.ListOptions{}, func(object runtime.Object) error {
 			list.keep(object)
@@ -102,8 +106,37 @@ func read(ctx context.Context, cluster *cli.Cluster) (i Installation, unread []s
 			return i, nil, cluster.Explain("list "+list.resource, err)
 		}
 	}
+	switch i.Confinement, err = readConfinement(ctx, cluster); {
+	case apierrors.IsForbidden(err):
+		unread = append(unread, policies)
+	case err != nil:
+		return i, nil, cluster.Explain("get what confines home clusters", err)
+	}
 	slices.Sort(unread)
-	return i, unread, nil
+	i.Unread = unread
+	i.Built, err = confinement.Decode(home.Admission)
+	return i, unread, err
+}
+
+// readConfinement reads the policy that confines home clusters, and its binding; nil for what is not
+// there.
+func readConfinement(ctx context.Context, cluster *cli.Cluster) (have confinement.Confinement, err error) {
+	admission := cluster.Client.AdmissionregistrationV1()
+	policy, err := admission.ValidatingAdmissionPolicies().Get(ctx, confinement.Name, metav1.GetOptions{})
+	switch {
+	case err == nil:
+		have.Policy = policy
+	case !apierrors.IsNotFound(err):
+		return have, err //nolint:wrapcheck // the caller explains it
+	}
+	binding, err := admission.ValidatingAdmissionPolicyBindings().Get(ctx, confinement.Name, metav1.GetOptions{})
+	switch {
+	case err == nil:
+		have.Binding = binding
+	case !apierrors.IsNotFound(err):
+		return have, err //nolint:wrapcheck // the caller explains it
+	}
+	return have, nil
 }
 
 // all makes a page function of the method List of a typed client.

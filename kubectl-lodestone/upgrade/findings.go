@@ -6,11 +6,15 @@ import (
 	"slices"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/daemonsets"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/confinement"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 )
@@ -26,6 +30,12 @@ type Installation struct {
 	Claims     []*corev1.PersistentVolumeClaim
 	Volumes    []*corev1.PersistentVolume
 	Classes    []*storagev1.StorageClass
+	DaemonSets []*appsv1.DaemonSet
+	Requests   []*remotev1alpha1.NamespaceRequest
+	// Confinement is the policy that confines home clusters, and Built that of this version.
+	Confinement, Built confinement.Confinement
+	// Unread are the resources that the user may not list: nothing is concluded from their absence.
+	Unread []string
 }
 
 // Finding is one thing that the upgrade changes.
@@ -44,6 +54,10 @@ func (f Finding) String() string { return fmt.Sprintf("%s: %s; %s", f.About, f.C
 var checks = []func(Installation) []Finding{
 	namesNotListed,
 	classesNotAllowed,
+	notConfined,
+	daemonSetsWaiting,
+	rangesMissing,
+	namespacesOfNobody,
 }
 
 // Findings returns all that the upgrade changes for an installation, sorted. It is pure.
@@ -126,6 +140,97 @@ func classesNotAllowed(i Installation) []Finding {
 				Change: fmt.Sprintf("it has claims of storage class %s, which has volumes without a claim or no provisioner; after the upgrade new "+
 					"claims of it are refused", class),
 				Do: fmt.Sprintf("give those volumes a claimRef, or list %s in its spec.storageClasses with the other classes that it may use", class),
+			})
+		}
+	}
+	return found
+}
+
+// notConfined finds that the policy which confines home clusters, without which the agent gives them no
+// new rights, is missing or is not that of the version.
+func notConfined(i Installation) []Finding {
+	if len(i.Homes) == 0 || slices.Contains(i.Unread, policies) {
+		return nil
+	}
+	why := i.Built.Differs(i.Confinement, "the plugin")
+	if why == "" {
+		return nil
+	}
+	return []Finding{{
+		About:  "policy " + confinement.Name,
+		Change: why + "; after the upgrade of the agent home clusters get no rights in new namespaces until it is that of the agent's version",
+		Do:     "apply all of deploy/remote of the new version, the agent first",
+	}}
+}
+
+// policies are what confines home clusters, as resources.
+const policies = "validatingadmissionpolicies, validatingadmissionpolicybindings"
+
+// daemonSetsWaiting finds DaemonSets whose pods would wait on virtual nodes for ever: those that were
+// there before these are kept off stay as they are.
+func daemonSetsWaiting(i Installation) []Finding {
+	names := daemonsets.Wanting(values(i.DaemonSets), values(i.Nodes))
+	if len(names) == 0 {
+		return nil
+	}
+	return []Finding{{
+		About:  "DaemonSets " + strings.Join(names, ", "),
+		Change: "they want a pod on virtual nodes, which waits there for ever, and the upgrade leaves them as they are",
+		Do:     "run kubectl lodestone daemonsets once, at a time that suits: it keeps them off, and says first what restarts",
+	}}
+}
+
+func values[T any](pointers []*T) (all []T) {
+	for _, p := range pointers {
+		all = append(all, *p)
+	}
+	return all
+}
+
+// rangesMissing finds remote clusters whose pods get no addresses at home after the upgrade, because
+// nobody said from which ranges they may be.
+func rangesMissing(i Installation) (found []Finding) {
+	for _, remote := range i.Remotes {
+		if remote.Spec.PodNetwork == v1alpha1.Routed && len(remote.Spec.PodCIDRs) == 0 {
+			found = append(found, Finding{
+				About:  "RemoteCluster " + remote.Name,
+				Change: "its podNetwork is Routed and it has no podCIDRs; after the upgrade its new pods get no address at home",
+				Do: fmt.Sprintf("apply deploy/base/crds of the new version, then set them with kubectl lodestone peer --remote-context %s "+
+					"--pod-cidrs, which says without --pod-cidrs which they are", remote.Name),
+			})
+		}
+	}
+	return found
+}
+
+// namespacesOfNobody finds namespaces of home clusters of which it is not recorded for which home
+// namespace they are, or that are for another one than asks for them now.
+func namespacesOfNobody(i Installation) (found []Finding) {
+	asking := map[string]types.UID{} // the UID of the home namespace that asks for a namespace, by home and its name
+	for _, request := range i.Requests {
+		asking[request.Namespace+"/"+request.Name] = request.Spec.HomeNamespaceUID
+	}
+	for _, namespace := range i.Namespaces {
+		home, made := namespace.Labels[keys.HomeID], namespace.Annotations[keys.MadeFor]
+		if home == "" || made == "" {
+			continue
+		}
+		recorded, now := namespace.Annotations[keys.HomeNamespaceUID], string(asking[keys.TenantPrefix+home+"/"+namespace.Name])
+		switch {
+		case recorded == "":
+			found = append(found, Finding{
+				About: "Namespace " + namespace.Name,
+				Change: fmt.Sprintf("it was made for home namespace %s without a record of its UID; after the upgrade of home and agent that is "+
+					"recorded which has the name then", made),
+				Do: "see before that it is still the one whose data is in there, or delete what is left of another",
+			})
+		case now != "" && now != recorded:
+			found = append(found, Finding{
+				About: "Namespace " + namespace.Name,
+				Change: fmt.Sprintf("it was made for home namespace %s with UID %s, and the one that has the name now has UID %s; after the upgrade "+
+					"nothing new is made in it", made, recorded, now),
+				Do: "if the home namespace was restored from a backup run kubectl lodestone rebind namespace " + namespace.Name +
+					", else delete at home what is left",
 			})
 		}
 	}

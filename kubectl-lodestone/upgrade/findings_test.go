@@ -4,12 +4,18 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/confinement"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
@@ -59,7 +65,7 @@ func TestAHomeClusterThatListsNoNamespaces(t *testing.T) {
 				"as shop,web, or '*' for any as until now"},
 		},
 	} {
-		t.Run(name, func(t *testing.T) { assert.Equal(t, test.want, lines(Findings(test.installation))) })
+		t.Run(name, func(t *testing.T) { assert.Equal(t, test.want, lines(namesNotListed(test.installation))) })
 	}
 }
 
@@ -88,12 +94,136 @@ func TestAHomeClusterWithClaimsOfAClassWithVolumesOfTheOwner(t *testing.T) {
 	}
 	assert.Equal(t, []string{"HomeCluster fleet: it has claims of storage class pool, which has volumes without a claim or no provisioner; " +
 		"after the upgrade new claims of it are refused; give those volumes a claimRef, or list pool in its spec.storageClasses with the other " +
-		"classes that it may use"}, lines(Findings(given())))
+		"classes that it may use"}, lines(classesNotAllowed(given())))
 
 	listed := given()
 	listed.Homes[0].Spec.StorageClasses = []string{"fast"}
-	assert.Empty(t, Findings(listed), "the owner has decided")
+	assert.Empty(t, classesNotAllowed(listed), "the owner has decided")
 	claimed := given()
 	claimed.Volumes[0].Spec.ClaimRef = &corev1.ObjectReference{Namespace: "shop", Name: "mine"}
-	assert.Empty(t, Findings(claimed))
+	assert.Empty(t, classesNotAllowed(claimed))
+}
+
+// confined returns an installation of a remote cluster whose policy is that of the version, changed.
+func confined(change func(*Installation)) Installation {
+	built := confinement.Confinement{
+		Policy:  &admissionv1.ValidatingAdmissionPolicy{Spec: admissionv1.ValidatingAdmissionPolicySpec{}},
+		Binding: &admissionv1.ValidatingAdmissionPolicyBinding{},
+	}
+	i := Installation{Homes: []*remotev1alpha1.HomeCluster{homeCluster("*")}, Built: built, Confinement: built}
+	if change != nil {
+		change(&i)
+	}
+	return i
+}
+
+func TestWhatConfinesHomeClusters(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*Installation)
+		says   string
+	}{
+		"it is that of the version": {},
+		"it is missing": {change: func(i *Installation) { i.Confinement.Policy = nil },
+			says: "ValidatingAdmissionPolicy lodestone-home is missing"},
+		"its binding is missing": {change: func(i *Installation) { i.Confinement.Binding = nil },
+			says: "ValidatingAdmissionPolicyBinding lodestone-home is missing"},
+		"it is another": {change: func(i *Installation) {
+			i.Confinement.Policy = &admissionv1.ValidatingAdmissionPolicy{Spec: admissionv1.ValidatingAdmissionPolicySpec{
+				Validations: []admissionv1.Validation{{Expression: "true"}}}}
+		}, says: "is another than this version of the plugin was built with"},
+		"it may not be read": {change: func(i *Installation) { i.Confinement, i.Unread = confinement.Confinement{}, []string{policies} }},
+		"there is no home cluster, so nothing to confine": {change: func(i *Installation) {
+			i.Confinement, i.Homes = confinement.Confinement{}, nil
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			found := lines(Findings(confined(test.change)))
+			if test.says == "" {
+				assert.Empty(t, found)
+				return
+			}
+			require.Len(t, found, 1)
+			assert.Contains(t, found[0], test.says)
+			assert.Contains(t, found[0], "apply all of deploy/remote")
+		})
+	}
+}
+
+func TestWhatIsAtHome(t *testing.T) {
+	tolerant := func(name string) *appsv1.DaemonSet {
+		set := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name}}
+		set.Spec.Template.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+		return set
+	}
+	virtual := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "west", Labels: map[string]string{keys.VirtualNodeRole: ""}}}
+	remote := func(network v1alpha1.PodNetwork, ranges ...string) *v1alpha1.RemoteCluster {
+		return &v1alpha1.RemoteCluster{ObjectMeta: metav1.ObjectMeta{Name: "west"},
+			Spec: v1alpha1.RemoteClusterSpec{PodNetwork: network, PodCIDRs: ranges}}
+	}
+	for name, test := range map[string]struct {
+		installation Installation
+		says         string
+	}{
+		"a DaemonSet that tolerates every taint": {
+			installation: Installation{DaemonSets: []*appsv1.DaemonSet{tolerant("proxy")}, Nodes: []*corev1.Node{virtual}},
+			says:         "DaemonSets kube-system/proxy: they want a pod on virtual nodes",
+		},
+		"one that tolerates none": {installation: Installation{
+			DaemonSets: []*appsv1.DaemonSet{{ObjectMeta: metav1.ObjectMeta{Name: "log"}}}, Nodes: []*corev1.Node{virtual}}},
+		"one without a virtual node": {installation: Installation{DaemonSets: []*appsv1.DaemonSet{tolerant("proxy")}}},
+		"a routed cluster without ranges": {installation: Installation{Remotes: []*v1alpha1.RemoteCluster{remote(v1alpha1.Routed)}},
+			says: "RemoteCluster west: its podNetwork is Routed and it has no podCIDRs"},
+		"a routed cluster with ranges": {installation: Installation{
+			Remotes: []*v1alpha1.RemoteCluster{remote(v1alpha1.Routed, "10.244.0.0/16")}}},
+		"a cluster apart": {installation: Installation{Remotes: []*v1alpha1.RemoteCluster{remote(v1alpha1.Isolated)}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			found := lines(Findings(test.installation))
+			if test.says == "" {
+				assert.Empty(t, found)
+				return
+			}
+			require.Len(t, found, 1)
+			assert.Contains(t, found[0], test.says)
+		})
+	}
+}
+
+func TestForWhichHomeNamespaceANamespaceIs(t *testing.T) {
+	made := func(recorded string) *corev1.Namespace {
+		namespace := namespacesOf("fleet", "shop")[0]
+		namespace.Annotations = map[string]string{keys.MadeFor: "fleet/shop"}
+		if recorded != "" {
+			namespace.Annotations[keys.HomeNamespaceUID] = recorded
+		}
+		return namespace
+	}
+	for name, test := range map[string]struct {
+		namespace *corev1.Namespace
+		asking    types.UID
+		says      string
+	}{
+		"it is recorded":                     {namespace: made("u1"), asking: "u1"},
+		"it is recorded, and nobody asks":    {namespace: made("u1")},
+		"it is not recorded":                 {namespace: made(""), asking: "u1", says: "without a record of its UID"},
+		"another one asks":                   {namespace: made("u1"), asking: "u2", says: "kubectl lodestone rebind namespace shop"},
+		"the agent did not make it for home": {namespace: namespacesOf("fleet", "shop")[0]},
+	} {
+		t.Run(name, func(t *testing.T) {
+			i := confined(func(i *Installation) { i.Namespaces = []*corev1.Namespace{test.namespace} })
+			if test.asking != "" {
+				i.Requests = []*remotev1alpha1.NamespaceRequest{{
+					ObjectMeta: metav1.ObjectMeta{Namespace: "lodestone-home-fleet", Name: "shop"},
+					Spec:       remotev1alpha1.NamespaceRequestSpec{HomeNamespace: "shop", HomeNamespaceUID: test.asking},
+				}}
+			}
+			found := lines(Findings(i))
+			if test.says == "" {
+				assert.Empty(t, found)
+				return
+			}
+			require.Len(t, found, 1)
+			assert.Contains(t, found[0], test.says)
+		})
+	}
 }

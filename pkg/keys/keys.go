@@ -371,16 +371,21 @@ const (
 	// scheduled only there. The provisioner does not use it to decide what to make.
 	SourceCluster = "lodestone.dev/source-cluster"
 
-	// ContentUID is a label on a VolumeSnapshot of a remote cluster: the UID of the
-	// VolumeSnapshotContent at home that it was taken for. Together with HomeID it is
+	// ContentUID is a label on a VolumeSnapshot or VolumeGroupSnapshot of a remote cluster: the UID of
+	// the VolumeSnapshotContent or VolumeGroupSnapshotContent at home that it was taken for. Together with HomeID it is
 	// the owner check.
 	ContentUID = "lodestone.dev/content-uid"
 
 	// Content is an annotation beside ContentUID: the name of that content.
 	Content = "lodestone.dev/content"
 
-	// MadeBy is an annotation on a VolumeSnapshot of a remote cluster: the CSI driver
-	// of the volume that it was taken of. A class of another driver would make an
+	// MadeBy is an annotation on a VolumeSnapshot or VolumeGroupSnapshot of a remote cluster: the CSI
+	// driver of what it was taken of. A class of another driver would make an
 	// empty volume of it.
 	MadeBy = "lodestone.dev/driver"
+
+	// GroupPrefix begins a label on a backing claim in a remote cluster of which a snapshot is being
+	// taken together with others; the UID of the VolumeGroupSnapshotContent at home ends it. It is
+	// there while the snapshot controller of that cluster looks for the claims.
+	GroupPrefix = "group-snapshot.lodestone.dev/"
 )

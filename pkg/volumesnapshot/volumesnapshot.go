@@ -1,7 +1,7 @@
 // Package volumesnapshot has the types and names of the VolumeSnapshot API that Lodestone reads and
-// writes (Snapshot, Content, Class), and makes the stand-in of a snapshot in the namespace of twins
-// (StandIn). The API is a set of custom resources that a cluster may or may not have. It is pure:
-// objects in, objects out.
+// writes (Snapshot, Content, Class), of the VolumeGroupSnapshot API (group.go), and makes the stand-in
+// of a snapshot in the namespace of twins (StandIn). Each API is a set of custom resources that a
+// cluster may or may not have. It is pure: objects in, objects out.
 package volumesnapshot
 
 import (
@@ -133,6 +133,15 @@ type Class struct {
 	Parameters        map[string]string `json:"parameters,omitempty"`
 }
 
+// In returns the class of a remote cluster that stands for this one of driver lodestone.dev there;
+// empty: the default class there.
+func (c *Class) In(cluster string) string {
+	if name := c.Parameters[keys.RemoteClass+"."+cluster]; name != "" {
+		return name
+	}
+	return c.Parameters[keys.RemoteClass]
+}
+
 // Read turns what a dynamic client read into an object.
 func Read[T any](from *unstructured.Unstructured) (*T, error) {
 	to := new(T)
@@ -158,6 +167,15 @@ func Write(object any) (*unstructured.Unstructured, error) {
 func BelongTo(s *Snapshot, c *Content) bool {
 	return s.Status.ContentName != nil && *s.Status.ContentName == c.Name && s.UID != "" &&
 		c.Spec.Snapshot.UID == s.UID && c.Spec.Snapshot.Namespace == s.Namespace && c.Spec.Snapshot.Name == s.Name
+}
+
+// HandleOf returns the handle of the snapshot that a content is of: the one that it was made with, or
+// that its driver has reported; empty if there is none yet.
+func HandleOf(c *Content) string {
+	if handle := ptr.Deref(c.Spec.Source.SnapshotHandle, ""); handle != "" {
+		return handle
+	}
+	return ptr.Deref(c.Status.SnapshotHandle, "")
 }
 
 // A claim can be made only from a snapshot of its own namespace. A twin is in the

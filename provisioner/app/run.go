@@ -23,6 +23,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/controller"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/program"
+	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 	"github.com/lodestone-storage/lodestone/provisioner/capacity"
 	"github.com/lodestone-storage/lodestone/provisioner/claims"
 	"github.com/lodestone-storage/lodestone/provisioner/home"
@@ -75,7 +76,7 @@ func Run(ctx context.Context, config *Config) error {
 	}
 
 	// The parts, each after those that it needs.
-	homeSnapshots, err := newHome(process.Access)
+	homeSnapshots, homeGroups, err := newHome(process.Access)
 	if err != nil {
 		return err
 	}
@@ -98,7 +99,7 @@ func Run(ctx context.Context, config *Config) error {
 		Home: client, Remotes: remotes, Objects: objects, Secrets: secrets,
 		Namespace: config.Namespace, HomeID: homeID, HomeUID: homeUID, Interval: config.ProbeInterval,
 		Namespaces: sources.Namespaces, Volumes: sources.Volumes, Pods: sources.Pods,
-		Contents: contents{sources: sources, metrics: counts, snapshots: homeSnapshots, moves: held},
+		Contents: contents{sources: sources, metrics: counts, snapshots: homeSnapshots, groups: homeGroups, moves: held},
 		Recorder: process.Recorder,
 	})
 	process.Metrics.MustRegister(clusters)
@@ -109,7 +110,16 @@ func Run(ctx context.Context, config *Config) error {
 		Held:  held.Holds, Places: room.RoomOf,
 		Recorder: process.Recorder, Metrics: counts, RefusalPeriod: config.RefusalPeriod, Workers: config.Workers, PerCluster: perCluster,
 	})
-	snapshotter := snapshots.New(snapshots.Config{Home: homeSnapshots, Clusters: clusters, Volume: sources.VolumeOf, HomeID: homeID})
+	taking := snapshots.Config{Home: homeSnapshots, Clusters: clusters, Volume: sources.VolumeOf, HomeID: homeID}
+	snapshotter, groups := snapshots.New(taking), snapshots.NewGroups(snapshots.GroupConfig{
+		Config: taking, Contents: homeGroups, Recorder: process.Recorder,
+		Claims: func(namespace string) []*corev1.PersistentVolumeClaim {
+			return controller.In[corev1.PersistentVolumeClaim](sources.Claims, namespace)
+		},
+		VolumeNamed: func(name string) *corev1.PersistentVolume {
+			return controller.Get[corev1.PersistentVolume](sources.Volumes, name)
+		},
+	})
 	moving, err := newMoves(config, process, clusters, held, flow)
 	if err != nil {
 		return err
@@ -120,14 +130,20 @@ func Run(ctx context.Context, config *Config) error {
 	homeSnapshots.Subscribe(home.Listener{
 		SnapshotChanged: flow.SnapshotChanged, ContentChanged: snapshotter.ContentChanged, StateChanged: flow.SnapshotsFound,
 	})
+	homeGroups.Subscribe(groups.ContentChanged, groups.GroupAsked)
 	clusters.Subscribe(remote.Listener{
 		BackingChanged: flow.BackingChanged, BackingVolumeChanged: flow.BackingVolumeChanged,
 		NamespaceSynced: flow.NamespaceSeen, NamespaceGiven: flow.NamespaceGiven,
 		ClusterChanged: flow.ClusterChanged, SnapshotChanged: flow.RemoteSnapshotChanged,
+		GroupChanged: func(string, *volumesnapshot.GroupSnapshot) { flow.SnapshotsFound() },
 	})
 	clusters.Subscribe(remote.Listener{
 		BackingChanged: snapshotter.BackingChanged, SnapshotChanged: snapshotter.SnapshotChanged, SnapshotsSynced: snapshotter.ClusterChanged,
 		ClusterChanged: func(id string, _ bool) { snapshotter.ClusterChanged(id) },
+	})
+	clusters.Subscribe(remote.Listener{
+		BackingChanged: groups.BackingChanged, SnapshotChanged: groups.SnapshotChanged, GroupChanged: groups.GroupChanged,
+		SnapshotsSynced: groups.ClusterChanged, ClusterChanged: func(id string, _ bool) { groups.ClusterChanged(id) },
 	})
 
 	// Not ctx: the watches must end however this function ends, or it would wait for them
@@ -168,24 +184,26 @@ func Run(ctx context.Context, config *Config) error {
 		running.Go(func() { homeSnapshots.Run(ctx) })
 		running.Go(func() { flow.Run(ctx) })
 		running.Go(func() { snapshotter.Run(ctx) })
+		running.Go(func() { homeGroups.Run(ctx) })
+		running.Go(func() { groups.Run(ctx) })
 		running.Go(func() { unmoved = moving.Run(ctx) })
 		running.Wait()
 		return errors.Join(failed, unpublished, unmoved, unlisted)
 	})
 }
 
-// newHome returns the watcher of VolumeSnapshots in the home cluster.
-func newHome(access *rest.Config) (*home.Snapshots, error) {
+// newHome returns the watchers of VolumeSnapshots and VolumeGroupSnapshots in the home cluster.
+func newHome(access *rest.Config) (*home.Snapshots, *home.Groups, error) {
 	// Custom resources have no protobuf form, so they need the dynamic client.
 	client, err := dynamic.NewForConfig(access)
 	if err != nil {
-		return nil, fmt.Errorf("make dynamic client of the home cluster: %w", err)
+		return nil, nil, fmt.Errorf("make dynamic client of the home cluster: %w", err)
 	}
 	resources, err := discovery.NewDiscoveryClientForConfig(access)
 	if err != nil {
-		return nil, fmt.Errorf("make discovery client of the home cluster: %w", err)
+		return nil, nil, fmt.Errorf("make discovery client of the home cluster: %w", err)
 	}
-	return home.NewSnapshots(client, resources), nil
+	return home.NewSnapshots(client, resources), home.NewGroups(client, resources), nil
 }
 
 // newMoves returns the controller of moves. The claims controller, flow, works on all
@@ -244,6 +262,7 @@ type contents struct {
 	sources   home.Sources
 	metrics   *claims.Metrics
 	snapshots *home.Snapshots
+	groups    *home.Groups
 	moves     *moves.Records
 }
 
@@ -259,7 +278,7 @@ func (c contents) ClusterUIDs(cluster string) []string { return c.sources.Cluste
 
 // Snapshots implements remote.Contents.
 func (c contents) Snapshots(cluster string) (int, bool) {
-	return snapshots.In(c.snapshots, cluster)
+	return snapshots.In(c.snapshots, c.groups, cluster)
 }
 
 // Health implements remote.Contents.
@@ -269,6 +288,6 @@ func (c contents) Health(cluster string) *v1alpha1.VolumeHealth {
 
 // Uses implements remote.Contents.
 func (c contents) Uses(cluster, namespace, homeNamespace string) bool {
-	return c.sources.Used(cluster, namespace, homeNamespace) || snapshots.Uses(c.snapshots, cluster, namespace) ||
+	return c.sources.Used(cluster, namespace, homeNamespace) || snapshots.Uses(c.snapshots, c.groups, cluster, namespace) ||
 		c.moves.Uses(cluster, namespace)
 }

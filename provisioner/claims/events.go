@@ -376,9 +376,9 @@ func (f *Controller) SnapshotChanged(of types.NamespacedName) {
 	}
 }
 
-// RemoteSnapshotChanged is called when a snapshot of ours in a remote cluster changed.
+// RemoteSnapshotChanged is called when a snapshot in a remote cluster changed.
 func (f *Controller) RemoteSnapshotChanged(_ string, s *volumesnapshot.Snapshot) {
-	if content := f.Snapshots.Content(s.Annotations[keys.Content]); content != nil {
+	for _, content := range f.Snapshots.ContentsWith(s.UID) {
 		f.SnapshotChanged(types.NamespacedName{Namespace: content.Spec.Snapshot.Namespace, Name: content.Spec.Snapshot.Name})
 	}
 }

@@ -412,9 +412,29 @@ func (f *Controller) snapshot(claim *corev1.PersistentVolumeClaim) *steps.Snapsh
 	if ref, err := backing.ParseRef(ptr.Deref(s.Content.Status.SnapshotHandle, "")); err == nil {
 		if cluster := f.Clusters.Get(ref.Cluster); cluster != nil {
 			s.There = cluster.Snapshot(ref.Key())
+			s.Driver = takenBy(cluster, s)
 		}
 	}
 	return s
+}
+
+// takenBy returns the driver that took the snapshot behind a claim's source in a remote cluster. Of one
+// that was taken with others it is written on what was taken.
+func takenBy(cluster *remote.Cluster, s *steps.Snapshot) string {
+	if handle := s.Content.Annotations[volumesnapshot.MemberOf]; handle != "" {
+		ref, err := backing.ParseRef(handle)
+		if err != nil {
+			return ""
+		}
+		if group, _ := cluster.Group(ref.Key()); group != nil && group.UID == ref.UID {
+			return group.Annotations[keys.MadeBy]
+		}
+		return ""
+	}
+	if s.There == nil {
+		return ""
+	}
+	return s.There.Annotations[keys.MadeBy]
 }
 
 func (f *Controller) twin(claim types.UID) types.NamespacedName {

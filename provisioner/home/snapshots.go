@@ -24,6 +24,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/controller"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 )
 
@@ -125,6 +126,13 @@ func (h *Snapshots) watch(ctx context.Context) {
 		if content, ok := obj.(*volumesnapshot.Content); ok && content.Spec.Source.VolumeHandle != nil {
 			if ref, err := backing.ParseRef(*content.Spec.Source.VolumeHandle); err == nil {
 				return []string{ref.Key().String()}, nil
+			}
+		}
+		return nil, nil
+	}, bySnapshot: func(obj any) ([]string, error) {
+		if content, ok := obj.(*volumesnapshot.Content); ok && content.Spec.Driver == keys.Driver {
+			if ref, err := backing.ParseRef(volumesnapshot.HandleOf(content)); err == nil {
+				return []string{string(ref.UID)}, nil
 			}
 		}
 		return nil, nil
@@ -280,6 +288,25 @@ func (h *Snapshots) ContentsOf(backing types.NamespacedName) []*volumesnapshot.C
 		return nil
 	}
 	return controller.Indexed[volumesnapshot.Content](informer, byVolume, backing.String())
+}
+
+// bySnapshot is the index of contents of our driver by the UID of the snapshot in a remote cluster that
+// has their data.
+const bySnapshot = "lodestone/snapshot"
+
+// ContentsWith returns the contents whose data is that of the snapshot with this UID in a remote
+// cluster.
+func (h *Snapshots) ContentsWith(snapshot types.UID) []*volumesnapshot.Content {
+	if h == nil || snapshot == "" {
+		return nil
+	}
+	h.mu.Lock()
+	informer := h.contents
+	h.mu.Unlock()
+	if informer == nil {
+		return nil
+	}
+	return controller.Indexed[volumesnapshot.Content](informer, bySnapshot, string(snapshot))
 }
 
 func cached[T any](h *Snapshots, of func() cache.SharedIndexInformer, key string) *T {

@@ -122,3 +122,45 @@ func TestWithoutAHomeThereAreNoSnapshots(t *testing.T) {
 	assert.Empty(t, h.ContentsOf(types.NamespacedName{Namespace: "shop", Name: "data"}))
 	h.Discover()
 }
+
+// versions fakes discovery of group snapshots: what each version serves.
+type versions struct {
+	discovery.ServerResourcesInterface
+	served map[string][]string
+}
+
+func (v versions) ServerResourcesForGroupVersion(version string) (*metav1.APIResourceList, error) {
+	names, ok := v.served[version]
+	if !ok {
+		return nil, apierrors.NewNotFound(schema.GroupResource{}, "")
+	}
+	list := &metav1.APIResourceList{}
+	for _, name := range names {
+		list.APIResources = append(list.APIResources, metav1.APIResource{Name: name})
+	}
+	return list, nil
+}
+
+func TestGroupsAreReadInTheBestVersionThatIsServed(t *testing.T) {
+	const group = "groupsnapshot.storage.k8s.io/"
+	whole := []string{"volumegroupsnapshots", "volumegroupsnapshotcontents", "volumegroupsnapshotclasses"}
+	for name, row := range map[string]struct {
+		served map[string][]string
+		want   string
+	}{
+		"none":                                   {},
+		"only one whose contents say too little": {served: map[string][]string{group + "v1beta1": whole}},
+		"the one before the final one": {served: map[string][]string{group + "v1beta1": whole, group + "v1beta2": whole},
+			want: "v1beta2"},
+		"the final one": {served: map[string][]string{group + "v1": whole, group + "v1beta2": whole}, want: "v1"},
+		"half of the final one": {served: map[string][]string{group + "v1": whole[:1], group + "v1beta2": whole},
+			want: "v1beta2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			version, served, err := home.GroupVersion(versions{served: row.served})
+			require.NoError(t, err)
+			assert.Equal(t, row.want != "", served)
+			assert.Equal(t, row.want, version.Version)
+		})
+	}
+}

@@ -59,7 +59,7 @@ type connection struct {
 	// latest is the highest resource version of volumes that a request has returned.
 	latest    string
 	claims    map[string]*claimWatch
-	snapshots map[string]*snapshotWatch
+	snapshots map[watchedSnapshots]*snapshotWatch
 	// room is the informer of CSIStorageCapacities; nil if home has no right to read them.
 	room cache.SharedIndexInformer
 	// nodes is the informer of nodes; nil while home does not need them or has no right to
@@ -70,7 +70,7 @@ type connection struct {
 func connect(ctx context.Context, id string, client kubernetes.Interface, homeID string, listeners listeners, namespaces []string,
 	classesChanged func()) *connection {
 	c := &connection{id: id, client: client, homeID: homeID, listeners: listeners, claims: map[string]*claimWatch{},
-		snapshots: map[string]*snapshotWatch{}, began: time.Now()}
+		snapshots: map[watchedSnapshots]*snapshotWatch{}, began: time.Now()}
 	c.ctx, c.stop = context.WithCancel(ctx)
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(cached))
 	c.factory = factory

@@ -20,10 +20,12 @@ type Listener struct {
 	// NamespaceGiven: the namespace that belongs to a home namespace was granted (given is
 	// true) or withdrawn.
 	NamespaceGiven func(cluster, home string, given bool)
-	// SnapshotChanged: a VolumeSnapshot of ours changed.
+	// SnapshotChanged: a VolumeSnapshot changed, which may be anybody's.
 	SnapshotChanged func(cluster string, s *volumesnapshot.Snapshot)
-	// SnapshotsSynced: the cache of VolumeSnapshots in a namespace has become complete or
-	// has failed.
+	// GroupChanged: a VolumeGroupSnapshot of ours changed.
+	GroupChanged func(cluster string, s *volumesnapshot.GroupSnapshot)
+	// SnapshotsSynced: the cache of VolumeSnapshots or VolumeGroupSnapshots in a namespace has
+	// become complete or has failed.
 	SnapshotsSynced func(cluster string)
 	// ClusterChanged: the state of a cluster changed; ready says whether new volumes can be
 	// created there.
@@ -72,6 +74,14 @@ func (ls listeners) snapshotChanged(cluster string, s *volumesnapshot.Snapshot) 
 	for _, l := range ls {
 		if l.SnapshotChanged != nil {
 			l.SnapshotChanged(cluster, s)
+		}
+	}
+}
+
+func (ls listeners) groupChanged(cluster string, s *volumesnapshot.GroupSnapshot) {
+	for _, l := range ls {
+		if l.GroupChanged != nil {
+			l.GroupChanged(cluster, s)
 		}
 	}
 }

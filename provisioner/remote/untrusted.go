@@ -8,6 +8,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
@@ -86,12 +87,8 @@ func Trusted(obj any) (any, error) {
 // have values that an API server would store: whoever runs that cluster may answer
 // anything. Of a broken one only the name stays.
 func TrustedSnapshot(s *volumesnapshot.Snapshot) {
-	const maxMessage = 1024
-	labels, annotations := s.Labels, s.Annotations
-	s.TypeMeta, s.ObjectMeta = metav1.TypeMeta{}, metav1.ObjectMeta{
-		Namespace: s.Namespace, Name: s.Name, UID: s.UID, ResourceVersion: s.ResourceVersion,
-		CreationTimestamp: s.CreationTimestamp, DeletionTimestamp: s.DeletionTimestamp,
-	}
+	labels, annotations, group := s.Labels, s.Annotations, volumesnapshot.GroupOf(s)
+	s.TypeMeta, s.ObjectMeta = metav1.TypeMeta{}, identityOf(s.ObjectMeta)
 	long := func(name *string) bool { return name != nil && len(*name) > validation.DNS1123SubdomainMaxLength }
 	if !sound(s, 0) || s.Namespace == "" ||
 		slices.ContainsFunc([]*string{s.Spec.Source.ClaimName, s.Spec.Source.ContentName, s.Spec.ClassName, s.Status.ContentName}, long) {
@@ -100,10 +97,42 @@ func TrustedSnapshot(s *volumesnapshot.Snapshot) {
 	}
 	s.Labels = only(labels, keys.HomeID, keys.ContentUID, keys.MoveOf)
 	s.Annotations = only(annotations, keys.Content, keys.MadeBy, keys.Unpublished)
+	if uids.MatchString(group) {
+		s.OwnerReferences = []metav1.OwnerReference{{
+			APIVersion: volumesnapshot.GroupVersions[0].String(), Kind: volumesnapshot.GroupKind, UID: types.UID(group),
+		}}
+	}
 	if size := s.Status.RestoreSize; size != nil && !soundSize(*size) {
 		s.Status.RestoreSize = nil
 	}
-	if failed := s.Status.Error; failed != nil && failed.Message != nil && len(*failed.Message) > maxMessage {
+	cutFailure(s.Status.Error)
+}
+
+// TrustedGroup does for a VolumeGroupSnapshot what TrustedSnapshot does for others.
+func TrustedGroup(s *volumesnapshot.GroupSnapshot) {
+	labels, annotations := s.Labels, s.Annotations
+	s.TypeMeta, s.ObjectMeta = metav1.TypeMeta{}, identityOf(s.ObjectMeta)
+	s.Spec = volumesnapshot.GroupSnapshotSpec{}
+	if name := s.Status.ContentName; !sound(s, 0) || s.Namespace == "" || name != nil && len(*name) > validation.DNS1123SubdomainMaxLength {
+		*s = volumesnapshot.GroupSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name}}
+		return
+	}
+	s.Labels = only(labels, keys.HomeID, keys.ContentUID, keys.MoveOf)
+	s.Annotations = only(annotations, keys.Content, keys.MadeBy, keys.Unpublished)
+	cutFailure(s.Status.Error)
+}
+
+// identityOf keeps what tells an object from others.
+func identityOf(m metav1.ObjectMeta) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion,
+		CreationTimestamp: m.CreationTimestamp, DeletionTimestamp: m.DeletionTimestamp,
+	}
+}
+
+func cutFailure(failed *volumesnapshot.Failure) {
+	const maxMessage = 1024
+	if failed != nil && failed.Message != nil && len(*failed.Message) > maxMessage {
 		failed.Message = ptr.To(sentence.Cut(*failed.Message, maxMessage))
 	}
 }

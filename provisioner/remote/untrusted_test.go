@@ -236,3 +236,52 @@ func TestWhatIsHeldIsCountedAsTheMemoryThatItTakes(t *testing.T) {
 		})
 	}
 }
+
+func TestOfAGroupSnapshotOfAnotherClusterOnlyWhatIsSoundIsKept(t *testing.T) {
+	good := func() *volumesnapshot.GroupSnapshot {
+		return &volumesnapshot.GroupSnapshot{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "groupsnapshot-g1", UID: "s1", ResourceVersion: "7",
+				Labels:      map[string]string{keys.ContentUID: "g1", "other": "x"},
+				Annotations: map[string]string{keys.Content: "content", "other": "x"}},
+			Spec: volumesnapshot.GroupSnapshotSpec{Source: volumesnapshot.GroupSnapshotSource{
+				Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}}},
+			Status: volumesnapshot.GroupSnapshotStatus{ReadyToUse: ptr.To(true)},
+		}
+	}
+	s := good()
+	TrustedGroup(s)
+	assert.Equal(t, map[string]string{keys.ContentUID: "g1"}, s.Labels)
+	assert.Equal(t, map[string]string{keys.Content: "content"}, s.Annotations)
+	assert.Nil(t, s.Spec.Source.Selector)
+	assert.True(t, *s.Status.ReadyToUse)
+	s = good()
+	s.Status.Error = &volumesnapshot.Failure{Message: ptr.To(strings.Repeat("x", 5000))}
+	TrustedGroup(s)
+	assert.LessOrEqual(t, len(*s.Status.Error.Message), 1100)
+	for name, change := range map[string]func(*volumesnapshot.GroupSnapshot){
+		"a UID that is a path": func(s *volumesnapshot.GroupSnapshot) { s.UID = "../x" },
+		"a name too long":      func(s *volumesnapshot.GroupSnapshot) { s.Status.ContentName = ptr.To(strings.Repeat("x", 300)) },
+	} {
+		s := good()
+		change(s)
+		TrustedGroup(s)
+		assert.Nil(t, s.Status.ReadyToUse, name)
+		assert.Empty(t, s.UID, name)
+	}
+}
+
+func TestOfTheOwnersOfASnapshotOnlyItsGroupIsKept(t *testing.T) {
+	owner := func(api, kind, uid string) metav1.OwnerReference {
+		return metav1.OwnerReference{APIVersion: api, Kind: kind, Name: strings.Repeat("x", 100), UID: types.UID(uid)}
+	}
+	for uid, want := range map[string]string{"s1": "s1", "../s1": ""} {
+		s := &volumesnapshot.Snapshot{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "snapshot-1", UID: "m1", ResourceVersion: "7",
+			OwnerReferences: []metav1.OwnerReference{owner("v1", "Pod", "p"),
+				owner("groupsnapshot.storage.k8s.io/v1beta2", "VolumeGroupSnapshot", uid)}}}
+		TrustedSnapshot(s)
+		assert.Equal(t, want, volumesnapshot.GroupOf(s))
+		for _, kept := range s.OwnerReferences {
+			assert.Empty(t, kept.Name)
+		}
+	}
+}

@@ -152,10 +152,7 @@ func (m *Controller) class(ctx context.Context, o Observation) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if name := class.Parameters[keys.RemoteClass+"."+o.Ref.Cluster]; name != "" {
-		return name, nil
-	}
-	return class.Parameters[keys.RemoteClass], nil
+	return class.In(o.Ref.Cluster), nil
 }
 
 // removeOrphan deletes a snapshot in a remote cluster whose content is gone, if home never

@@ -4,10 +4,14 @@
 // content's status: it does what a CSI driver's snapshotter does for other contents.
 // Controller observes and acts (controller.go, act.go), Next decides without side effects
 // (decide.go). Start with decide.go.
+//
+// Groups does the same for each VolumeGroupSnapshotContent: one VolumeGroupSnapshot of all the
+// backing claims (groups.go, group_act.go, group_decide.go).
 package snapshots
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -44,11 +48,12 @@ type Controller struct {
 }
 
 // item is a queue key: a content by name or, where Left is set, a snapshot in a remote
-// cluster whose content is not in the cache.
+// cluster whose content is not in the cache, or a snapshot that a user asked for.
 type item struct {
 	Content string
 	Cluster string
 	Left    types.NamespacedName
+	Asked   types.NamespacedName
 }
 
 // New returns a Controller that does nothing until Run.
@@ -73,13 +78,11 @@ func (m *Controller) SnapshotChanged(cluster string, s *volumesnapshot.Snapshot)
 		m.queue.Add(item{Content: name})
 		return
 	}
-	// A pre-provisioned snapshot has no label that names its content.
-	for _, content := range m.Home.Contents() {
-		if ref, err := backing.ParseRef(handleOf(content)); err == nil && given(content) && ref.UID == s.UID {
-			m.queue.Add(item{Content: content.Name})
-		}
+	// A pre-provisioned snapshot has no label that names its content, nor has one taken with others.
+	for _, content := range m.Home.ContentsWith(s.UID) {
+		m.ContentChanged(content)
 	}
-	if name != "" {
+	if name != "" && s.Labels[keys.HomeID] == m.HomeID {
 		m.queue.Add(item{Cluster: cluster, Left: types.NamespacedName{Namespace: s.Namespace, Name: s.Name}})
 	}
 }
@@ -177,34 +180,41 @@ func (m *Controller) key(o Observation) types.NamespacedName {
 
 // Uses says whether snapshots of the home cluster have, or may have, their data in a
 // namespace of a remote cluster.
-func Uses(h *home.Snapshots, cluster, namespace string) bool {
+func Uses(h *home.Snapshots, g *home.Groups, cluster, namespace string) bool {
 	for _, content := range h.Contents() {
 		ref, err := backing.ParseRef(handleOf(content))
 		if err == nil && content.Spec.Driver == keys.Driver && ref.Cluster == cluster && ref.Namespace == namespace {
 			return true
 		}
 	}
-	return false
+	return slices.ContainsFunc(g.Contents(), func(content *volumesnapshot.GroupContent) bool {
+		return slices.ContainsFunc(refsOf(content), func(ref backing.Ref) bool { return ref.Cluster == cluster && ref.Namespace == namespace })
+	})
 }
 
 // In returns how many snapshots of the home cluster have, or may have, their data in a
 // remote cluster; false while that is not known.
-func In(h *home.Snapshots, cluster string) (int, bool) {
+func In(h *home.Snapshots, g *home.Groups, cluster string) (int, bool) {
 	n := 0
 	for _, content := range h.Contents() {
 		if ref, err := backing.ParseRef(handleOf(content)); err == nil && ref.Cluster == cluster {
 			n++
 		}
 	}
-	return n, h.State() != home.Unknown
+	for _, content := range g.Contents() {
+		if slices.ContainsFunc(refsOf(content), func(ref backing.Ref) bool { return ref.Cluster == cluster }) {
+			n++
+		}
+	}
+	return n, h.State() != home.Unknown && g.State() != home.Unknown
 }
 
 func handleOf(c *volumesnapshot.Content) string {
 	if c.Spec.Driver != keys.Driver {
 		return ""
 	}
-	if given(c) {
-		return *c.Spec.Source.SnapshotHandle
+	if handle := volumesnapshot.HandleOf(c); handle != "" && given(c) {
+		return handle
 	}
 	return ptr.Deref(c.Spec.Source.VolumeHandle, "")
 }

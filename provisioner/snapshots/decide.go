@@ -24,13 +24,7 @@ type Observation struct {
 	// Virtual is the virtual volume of that backing claim, nil if there is none. Its
 	// annotation has the backing claim's present UID.
 	Virtual *corev1.PersistentVolume
-	// Known says whether there is a RemoteCluster of that name, Usable whether requests may
-	// be sent to it now; Message says why not.
-	Known, Usable bool
-	Message       string
-	// Seen says whether There is up to date; Problem says why not.
-	Seen    bool
-	Problem string
+	State
 	// There is the snapshot in the remote cluster, nil if there is none.
 	There *volumesnapshot.Snapshot
 	// Shadow and Real are the backing claim and its volume.
@@ -85,6 +79,10 @@ func Next(o Observation) Step {
 	if o.Content.DeletionTimestamp != nil {
 		return leave(o)
 	}
+	if member(o.Content) && ptr.Deref(o.Content.Status.SnapshotHandle, "") == "" {
+		// It is taken with others; the snapshot controller writes which one it is.
+		return Step{Verb: Idle}
+	}
 	if o.Ref.Cluster == "" || o.Ref.Cluster == keys.Home {
 		return fail(o, "it names nothing in a remote cluster that Lodestone made: make the snapshot anew")
 	}
@@ -118,8 +116,15 @@ func Next(o Observation) Step {
 	return Step{Verb: Take, After: slow}
 }
 
-// given says whether a content is for a pre-provisioned snapshot.
-func given(c *volumesnapshot.Content) bool { return ptr.Deref(c.Spec.Source.SnapshotHandle, "") != "" }
+// given says whether a content is for a snapshot that is not taken for it: a pre-provisioned one, or
+// one that is taken with others.
+func given(c *volumesnapshot.Content) bool {
+	return ptr.Deref(c.Spec.Source.SnapshotHandle, "") != "" || member(c)
+}
+
+// member says whether a content is for a snapshot that is taken with others: those are taken and
+// deleted for their VolumeGroupSnapshotContent.
+func member(c *volumesnapshot.Content) bool { return c.Annotations[volumesnapshot.MemberOf] != "" }
 
 // ours says whether the snapshot in the remote cluster was taken for this content.
 func ours(o Observation) bool {
@@ -128,19 +133,39 @@ func ours(o Observation) bool {
 
 // unreachable is the step while no request can be sent to the remote cluster.
 func unreachable(o Observation) (Step, bool) {
-	switch {
-	case !o.Known:
-		return fail(o, "there is no RemoteCluster %q, which has the data: create it again", o.Ref.Cluster), true
-	case !o.Usable:
-		return fail(o, "cluster %s cannot be used now: %s; it is tried again", o.Ref.Cluster, o.Message), true
-	case !o.Seen && o.Problem != "":
-		step := fail(o, "cluster %s cannot take it: %s", o.Ref.Cluster, o.Problem)
+	switch why := o.State.why(o.Ref.Cluster); {
+	case why != "":
+		step := fail(o, "%s", why)
 		step.After = slow
 		return step, true
 	case !o.Seen:
 		return Step{Verb: Idle, After: slow}, true
 	}
 	return Step{}, false
+}
+
+// State is whether a snapshot can be taken in a remote cluster, and whether what is there is seen.
+type State struct {
+	// Known says whether there is a RemoteCluster of that name, Usable whether requests may
+	// be sent to it now; Message says why not.
+	Known, Usable bool
+	Message       string
+	// Seen says whether what is there is up to date; Problem says why not.
+	Seen    bool
+	Problem string
+}
+
+// why says why no request can be sent to a cluster; empty if one can, or if it is not known yet.
+func (s State) why(cluster string) string {
+	switch {
+	case !s.Known:
+		return fmt.Sprintf("there is no RemoteCluster %q, which has the data: create it again", cluster)
+	case !s.Usable:
+		return fmt.Sprintf("cluster %s cannot be used now: %s; it is tried again", cluster, s.Message)
+	case !s.Seen && s.Problem != "":
+		return fmt.Sprintf("cluster %s cannot take it: %s", cluster, s.Problem)
+	}
+	return ""
 }
 
 // follow reports the state of the remote snapshot on the content.
@@ -224,7 +249,7 @@ func leave(o Observation) Step {
 	switch {
 	case !slices.Contains(c.Finalizers, volumesnapshot.ContentFinalizer) || !wanted && !unbound:
 		return Step{Verb: Idle}
-	case c.Spec.DeletionPolicy != volumesnapshot.Delete || unbound || o.Ref.Cluster == "" || o.Ref.Cluster == keys.Home:
+	case c.Spec.DeletionPolicy != volumesnapshot.Delete || unbound || member(c) || o.Ref.Cluster == "" || o.Ref.Cluster == keys.Home:
 		return Step{Verb: Release}
 	case !o.Known || !o.Usable || !o.Seen:
 		return Step{Verb: Idle, After: slow}

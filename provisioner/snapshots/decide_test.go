@@ -24,7 +24,7 @@ var now = metav1.Now()
 // taken yet, with changes.
 func observe(changes ...change) snapshots.Observation {
 	o := snapshots.Observation{
-		HomeID: "h1", Known: true, Usable: true, Seen: true,
+		HomeID: "h1", State: snapshots.State{Known: true, Usable: true, Seen: true},
 		Content: &volumesnapshot.Content{
 			ObjectMeta: metav1.ObjectMeta{Name: "content", UID: "c1", Finalizers: []string{volumesnapshot.ContentFinalizer, "other"}},
 			Spec: volumesnapshot.ContentSpec{

@@ -1,27 +1,25 @@
 // Package confinement finds out whether the API server confines home clusters, before the agent gives
 // them rights: that the admission policy and its binding are there as the agent was built with, and
-// that a dry run as the marker, which the policy confines too, is refused by it. policy.Confinement
+// that a dry run as the marker, which the policy confines too, is refused by it. policy.Check
 // decides what is read.
 package confinement
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"sync"
 	"time"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/deploy/remote/home"
+	confined "github.com/lodestone-storage/lodestone/pkg/confinement"
 	"github.com/lodestone-storage/lodestone/remoteagent/policy"
 )
 
@@ -37,7 +35,7 @@ type Checker struct {
 	client kubernetes.Interface
 	// try makes a dry run as the marker and returns what the API server answers.
 	try  func(ctx context.Context) error
-	want policy.Confinement
+	want confined.Confinement
 
 	mu sync.Mutex
 	// tried are the versions of the policy and the binding that a dry run has shown to be in force,
@@ -50,12 +48,10 @@ type Checker struct {
 func New(client kubernetes.Interface, access *rest.Config) (*Checker, error) {
 	c := &Checker{client: client}
 	c.try = func(ctx context.Context) error { return c.dryRun(ctx, access) }
-	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(home.Admission), 4096)
-	c.want.Policy, c.want.Binding = &admissionv1.ValidatingAdmissionPolicy{}, &admissionv1.ValidatingAdmissionPolicyBinding{}
-	for _, into := range []any{c.want.Policy, c.want.Binding} {
-		if err := decoder.Decode(into); err != nil {
-			return nil, fmt.Errorf("read the policy that the agent was built with: %w", err)
-		}
+	var err error
+	c.want, err = confined.Decode(home.Admission)
+	if err != nil {
+		return nil, err
 	}
 	return c, nil
 }
@@ -67,7 +63,7 @@ func (c *Checker) Refusal(ctx context.Context) (*policy.Refusal, error) {
 	if refusal != nil || err != nil {
 		return refusal, err
 	}
-	if refusal := c.want.Check(have); refusal != nil {
+	if refusal := policy.Check(c.want, have); refusal != nil {
 		return refusal, nil
 	}
 	version := fmt.Sprintf("%s %s %s %s", have.Policy.UID, have.Policy.ResourceVersion, have.Binding.UID, have.Binding.ResourceVersion)
@@ -85,16 +81,16 @@ func (c *Checker) Refusal(ctx context.Context) (*policy.Refusal, error) {
 
 // read reads what is in the cluster, from the API server. An agent of a newer version than its role
 // may not.
-func (c *Checker) read(ctx context.Context) (have policy.Confinement, refusal *policy.Refusal, err error) {
+func (c *Checker) read(ctx context.Context) (have confined.Confinement, refusal *policy.Refusal, err error) {
 	admission := c.client.AdmissionregistrationV1()
 	have.Policy, err = admission.ValidatingAdmissionPolicies().Get(ctx, policy.ConfiningPolicy, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return policy.Confinement{}, nil, nil
+		return confined.Confinement{}, nil, nil
 	}
 	if err == nil {
 		have.Binding, err = admission.ValidatingAdmissionPolicyBindings().Get(ctx, policy.ConfiningPolicy, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
-			return policy.Confinement{Policy: have.Policy}, nil, nil
+			return confined.Confinement{Policy: have.Policy}, nil, nil
 		}
 	}
 	switch {

@@ -3,11 +3,9 @@ package policy
 import (
 	"strings"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
+
+	"github.com/lodestone-storage/lodestone/pkg/confinement"
 )
 
 // ReasonNotConfined is given where what confines home clusters is not in force, so they get no rights.
@@ -16,60 +14,18 @@ const ReasonNotConfined = "NotConfined"
 // The policy that confines home clusters, and its binding, have one name. The marker is the service
 // account that it confines as well and that nobody works as.
 const (
-	ConfiningPolicy = "lodestone-home"
+	ConfiningPolicy = confinement.Name
 	MarkerNamespace = "lodestone-remote"
 	Marker          = "lodestone-marker"
 )
 
-// Confinement is the policy that confines home clusters, and its binding; nil for what is missing.
-type Confinement struct {
-	Policy  *admissionv1.ValidatingAdmissionPolicy
-	Binding *admissionv1.ValidatingAdmissionPolicyBinding
-}
-
-// Check returns why what is in a cluster does not confine home clusters as c does, which the agent
+// Check returns why what is in a cluster does not confine home clusters as want does, which the agent
 // was built with; nil if it does.
-func (c Confinement) Check(have Confinement) *Refusal {
-	switch {
-	case have.Policy == nil:
-		return notConfined("ValidatingAdmissionPolicy " + ConfiningPolicy + " is missing")
-	case have.Binding == nil:
-		return notConfined("ValidatingAdmissionPolicyBinding " + ConfiningPolicy + " is missing")
-	case !equality.Semantic.DeepEqual(complete(c.Policy.Spec), complete(have.Policy.Spec)):
-		return notConfined("ValidatingAdmissionPolicy " + ConfiningPolicy + " is another than this version of the agent was built with")
-	case !equality.Semantic.DeepEqual(c.Binding.Spec, have.Binding.Spec):
-		return notConfined("ValidatingAdmissionPolicyBinding " + ConfiningPolicy + " is another than this version of the agent was built with")
+func Check(want, have confinement.Confinement) *Refusal {
+	if why := want.Differs(have, "the agent"); why != "" {
+		return notConfined(why)
 	}
 	return nil
-}
-
-// complete returns a specification with the API server's defaults.
-func complete(spec admissionv1.ValidatingAdmissionPolicySpec) admissionv1.ValidatingAdmissionPolicySpec {
-	spec = *spec.DeepCopy()
-	if spec.FailurePolicy == nil {
-		spec.FailurePolicy = ptr.To(admissionv1.Fail)
-	}
-	match := spec.MatchConstraints
-	if match == nil {
-		return spec
-	}
-	if match.MatchPolicy == nil {
-		match.MatchPolicy = ptr.To(admissionv1.Equivalent)
-	}
-	if match.NamespaceSelector == nil {
-		match.NamespaceSelector = &metav1.LabelSelector{}
-	}
-	if match.ObjectSelector == nil {
-		match.ObjectSelector = &metav1.LabelSelector{}
-	}
-	for _, rules := range [][]admissionv1.NamedRuleWithOperations{match.ResourceRules, match.ExcludeResourceRules} {
-		for i := range rules {
-			if rules[i].Scope == nil {
-				rules[i].Scope = ptr.To(admissionv1.AllScopes)
-			}
-		}
-	}
-	return spec
 }
 
 // refusedByPolicy is what an API server says when the policy refuses a request.

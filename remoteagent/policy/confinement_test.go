@@ -11,10 +11,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
+
+	"github.com/lodestone-storage/lodestone/pkg/confinement"
 )
 
-func confinement() Confinement {
-	return Confinement{
+func built() confinement.Confinement {
+	return confinement.Confinement{
 		Policy: &admissionv1.ValidatingAdmissionPolicy{Spec: admissionv1.ValidatingAdmissionPolicySpec{
 			MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{}}},
 			Validations:      []admissionv1.Validation{{Expression: "false"}, {Expression: "true"}},
@@ -27,11 +29,11 @@ func confinement() Confinement {
 
 func TestOnlyThePolicyThatTheAgentWasBuiltWithConfines(t *testing.T) {
 	for what, test := range map[string]struct {
-		change func(*Confinement)
+		change func(*confinement.Confinement)
 		says   string
 	}{
-		"the same": {change: func(*Confinement) {}},
-		"the same with the API server's defaults": {change: func(c *Confinement) {
+		"the same": {change: func(*confinement.Confinement) {}},
+		"the same with the API server's defaults": {change: func(c *confinement.Confinement) {
 			c.Policy.ResourceVersion, c.Policy.Labels = "7", map[string]string{"owner": "me"}
 			c.Policy.Spec.FailurePolicy = ptr.To(admissionv1.Fail)
 			match := c.Policy.Spec.MatchConstraints
@@ -39,21 +41,21 @@ func TestOnlyThePolicyThatTheAgentWasBuiltWithConfines(t *testing.T) {
 				&metav1.LabelSelector{}
 			match.ResourceRules[0].Scope = ptr.To(admissionv1.AllScopes)
 		}},
-		"no policy":  {func(c *Confinement) { c.Policy = nil }, "ValidatingAdmissionPolicy lodestone-home is missing"},
-		"no binding": {func(c *Confinement) { c.Binding = nil }, "ValidatingAdmissionPolicyBinding lodestone-home is missing"},
-		"a rule less": {func(c *Confinement) { c.Policy.Spec.Validations = c.Policy.Spec.Validations[1:] },
+		"no policy":  {func(c *confinement.Confinement) { c.Policy = nil }, "ValidatingAdmissionPolicy lodestone-home is missing"},
+		"no binding": {func(c *confinement.Confinement) { c.Binding = nil }, "ValidatingAdmissionPolicyBinding lodestone-home is missing"},
+		"a rule less": {func(c *confinement.Confinement) { c.Policy.Spec.Validations = c.Policy.Spec.Validations[1:] },
 			"ValidatingAdmissionPolicy lodestone-home is another"},
-		"it lets go": {func(c *Confinement) { c.Policy.Spec.FailurePolicy = ptr.To(admissionv1.Ignore) }, "is another"},
-		"fewer objects": {func(c *Confinement) {
+		"it lets go": {func(c *confinement.Confinement) { c.Policy.Spec.FailurePolicy = ptr.To(admissionv1.Ignore) }, "is another"},
+		"fewer objects": {func(c *confinement.Confinement) {
 			c.Policy.Spec.MatchConstraints.ObjectSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}
 		}, "is another"},
-		"it only warns": {func(c *Confinement) { c.Binding.Spec.ValidationActions[0] = admissionv1.Warn },
+		"it only warns": {func(c *confinement.Confinement) { c.Binding.Spec.ValidationActions[0] = admissionv1.Warn },
 			"ValidatingAdmissionPolicyBinding lodestone-home is another"},
 	} {
 		t.Run(what, func(t *testing.T) {
-			have := confinement()
+			have := built()
 			test.change(&have)
-			refusal := confinement().Check(have)
+			refusal := Check(built(), have)
 			if test.says == "" {
 				assert.Nil(t, refusal)
 				return

@@ -257,6 +257,7 @@ func statusOf(err error) error {
 	for known, code := range map[error]codes.Code{
 		pool.ErrFull: codes.ResourceExhausted, pool.ErrConflict: codes.AlreadyExists,
 		pool.ErrNotFound: codes.NotFound, pool.ErrInvalid: codes.OutOfRange, pool.ErrInUse: codes.FailedPrecondition,
+		pool.ErrGrouped: codes.InvalidArgument,
 	} {
 		if errors.Is(err, known) {
 			return status.Error(code, err.Error())
@@ -316,7 +317,7 @@ func (c *controller) ListSnapshots(_ context.Context, r *csi.ListSnapshotsReques
 func describeSnapshot(s pool.Snapshot) *csi.Snapshot {
 	return &csi.Snapshot{
 		SnapshotId: s.ID, SourceVolumeId: s.VolumeID, SizeBytes: s.Bytes,
-		CreationTime: timestamppb.New(time.Unix(0, s.Created)), ReadyToUse: true,
+		CreationTime: timestamppb.New(time.Unix(0, s.Created)), ReadyToUse: true, GroupSnapshotId: s.Group,
 	}
 }
 

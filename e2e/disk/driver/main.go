@@ -1,6 +1,6 @@
 // Package driver is a CSI driver for tests. It has what simple drivers lack that a
 // claim can ask for: file systems and raw block, a bounded pool for each node,
-// attachments, clones, snapshots, expansion while in use, ReadWriteOncePod, parameters that can be
+// attachments, clones, snapshots also of several volumes at one moment, expansion while in use, ReadWriteOncePod, parameters that can be
 // changed, and failures that a test can order; see [faults].
 //
 // Volumes are files; what there is survives a restart, see package pool. On a node
@@ -52,6 +52,8 @@ type Options struct {
 	// Attach has volumes attached to nodes by the controller service, as disks of clouds are:
 	// the CSIDriver object must say so, and external-attacher must run.
 	Attach bool
+	// NoGroups has the driver take no snapshots of several volumes at one moment, as many cannot.
+	NoGroups bool
 }
 
 // Main runs the driver until it is asked to end, and returns its exit code.
@@ -67,6 +69,7 @@ func Main(args []string) int {
 		"node label that says where a volume is; empty: volumes can be reached from everywhere")
 	flags.StringVar(&o.Node, "node", "", "name of this node; empty: no node service")
 	flags.BoolVar(&o.Attach, "attach", false, "volumes must be attached to a node before that uses them")
+	flags.BoolVar(&o.NoGroups, "no-groups", false, "take no snapshots of several volumes at one moment")
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
@@ -99,6 +102,7 @@ func Run(ctx context.Context, o Options) error {
 	server := grpc.NewServer(grpc.UnaryInterceptor(orders.intercept))
 	csi.RegisterIdentityServer(server, &identity{options: o})
 	csi.RegisterControllerServer(server, &controller{options: o, pool: volumes})
+	csi.RegisterGroupControllerServer(server, &groupController{pool: volumes, none: o.NoGroups})
 	if o.Node != "" {
 		csi.RegisterNodeServer(server, &node{options: o, pool: volumes})
 	}
@@ -172,6 +176,9 @@ func (i *identity) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*c
 
 func (i *identity) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
 	services := []csi.PluginCapability_Service_Type{csi.PluginCapability_Service_CONTROLLER_SERVICE}
+	if !i.options.NoGroups {
+		services = append(services, csi.PluginCapability_Service_GROUP_CONTROLLER_SERVICE)
+	}
 	if i.options.TopologyKey != "" {
 		services = append(services, csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS)
 	}

@@ -28,6 +28,7 @@ var (
 	ErrNotFound = errors.New("it does not exist")
 	ErrInvalid  = errors.New("the request is not valid")
 	ErrInUse    = errors.New("another node has it")
+	ErrGrouped  = errors.New("it is part of a group")
 )
 
 // Mebibyte is the unit of all sizes: what is asked for is rounded up to it.
@@ -59,6 +60,8 @@ type Snapshot struct {
 	Bytes    int64  `json:"bytes"`
 	// Created is in nanoseconds since 1970.
 	Created int64 `json:"created"`
+	// Group is the ID of the group that it was taken with; empty: it was taken alone.
+	Group string `json:"group,omitempty"`
 }
 
 // Pool is a directory of volumes. Its methods may be called concurrently; one

@@ -165,3 +165,57 @@ func TestWhatAKilledProcessLeftIsRemovedAndTheRestIsKept(t *testing.T) {
 	assert.Empty(t, open(t, directory).Volumes())
 	assert.Equal(t, int64(100*Mebibyte), p.Free("n1"))
 }
+
+func TestSnapshotsOfSeveralVolumesAreOfOneMoment(t *testing.T) {
+	directory := t.TempDir()
+	p := open(t, directory)
+	for _, name := range []string{"a", "b", "c"} {
+		_, err := p.Make(Order{Name: name, Bytes: 10 * Mebibyte})
+		require.NoError(t, err)
+		put(t, p, "vol-"+name, "before")
+	}
+	id, taken, err := p.SnapGroup("g", []string{"vol-b", "vol-a"})
+	require.NoError(t, err)
+	require.Len(t, taken, 2)
+	put(t, p, "vol-a", "later!")
+	assert.Equal(t, taken[0].Created, taken[1].Created)
+	assert.Equal(t, []string{"vol-a", "vol-b"}, []string{taken[0].VolumeID, taken[1].VolumeID})
+
+	p = open(t, directory)
+	again, same, err := p.SnapGroup("g", []string{"vol-a", "vol-b"})
+	require.NoError(t, err)
+	assert.Equal(t, id, again)
+	assert.Equal(t, taken, same, "they are not taken a second time")
+	_, _, err = p.SnapGroup("g", []string{"vol-a", "vol-c"})
+	require.ErrorIs(t, err, ErrConflict)
+	_, _, err = p.SnapGroup("h", []string{"vol-a", "vol-missing"})
+	require.ErrorIs(t, err, ErrNotFound)
+	assert.Len(t, p.Snapshots(), 2, "all or none")
+	require.ErrorIs(t, p.DeleteSnapshot(taken[0].ID), ErrGrouped)
+	_, err = p.Make(Order{Name: "restored", Bytes: 10 * Mebibyte, FromSnapshot: taken[0].ID})
+	require.NoError(t, err)
+	assert.Equal(t, "before", get(t, p, "vol-restored", len("before")))
+
+	require.NoError(t, p.DeleteGroup(id))
+	require.NoError(t, p.DeleteGroup(id), "nothing is left to delete")
+	assert.Empty(t, p.Snapshots())
+}
+
+func TestAKilledGroupIsTakenAgainAsAWhole(t *testing.T) {
+	directory := t.TempDir()
+	p := open(t, directory)
+	for _, name := range []string{"a", "b"} {
+		_, err := p.Make(Order{Name: name, Bytes: 10 * Mebibyte})
+		require.NoError(t, err)
+	}
+	id, taken, err := p.SnapGroup("g", []string{"vol-a", "vol-b"})
+	require.NoError(t, err)
+	require.NoError(t, os.Remove(p.in("snapshots", taken[1].ID)+recordSuffix), "as a process leaves it that is killed before the last one")
+	p = open(t, directory)
+	again, whole, err := p.SnapGroup("g", []string{"vol-a", "vol-b"})
+	require.NoError(t, err)
+	assert.Equal(t, id, again)
+	require.Len(t, whole, 2)
+	assert.Equal(t, whole[0].Created, whole[1].Created)
+	assert.NotEqual(t, taken[0].Created, whole[0].Created)
+}

@@ -268,24 +268,35 @@ func (p *Pool) Snap(name, volumeID string) (Snapshot, error) {
 	if p.free(v.Node) < v.Bytes {
 		return Snapshot{}, fmt.Errorf("%w for a snapshot of %d bytes on %q", ErrFull, v.Bytes, v.Node)
 	}
-	s := Snapshot{ID: id, Name: name, VolumeID: volumeID, Node: v.Node, Bytes: v.Bytes, Created: time.Now().UnixNano()}
-	if err := p.copy(p.snapshotImage(id), p.Image(volumeID), v.Bytes); err != nil {
+	return p.take(Snapshot{ID: id, Name: name, VolumeID: volumeID, Created: time.Now().UnixNano()}, v)
+}
+
+// take makes the files of a snapshot of a volume.
+func (p *Pool) take(s Snapshot, v Volume) (Snapshot, error) {
+	s.Node, s.Bytes = v.Node, v.Bytes
+	if err := p.copy(p.snapshotImage(s.ID), p.Image(v.ID), v.Bytes); err != nil {
 		return Snapshot{}, err
 	}
-	if err := writeRecord(p.in("snapshots", id), s); err != nil {
+	if err := writeRecord(p.in("snapshots", s.ID), s); err != nil {
 		return Snapshot{}, err
 	}
-	p.snapshots[id] = s
+	p.snapshots[s.ID] = s
 	return s, nil
 }
 
-// DeleteSnapshot removes a snapshot; one that is gone is no error.
+// DeleteSnapshot removes a snapshot; one that is gone is no error, one of a group goes with that only.
 func (p *Pool) DeleteSnapshot(id string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, ok := p.snapshots[id]; !ok {
+	if have, ok := p.snapshots[id]; !ok {
 		return nil
+	} else if have.Group != "" {
+		return fmt.Errorf("%w: snapshot %s is one of group %s", ErrGrouped, id, have.Group)
 	}
+	return p.forget(id)
+}
+
+func (p *Pool) forget(id string) error {
 	if err := remove(p.in("snapshots", id)); err != nil {
 		return err
 	}

@@ -296,7 +296,11 @@ func fromSnapshot(claim *corev1.PersistentVolumeClaim, s *steps.Snapshot, to rou
 			return types.NamespacedName{}, notReady("VolumeSnapshot %s in %s, behind VolumeSnapshot %q, is being deleted: create a snapshot anew, "+
 				"and name it in a new claim", origin.Ref.Key(), steps.Where(origin.Cluster), name)
 		}
-		at, driver = origin.Ref.Key(), s.There.Annotations[keys.MadeBy]
+		if s.Driver == "" && s.Content.Annotations[volumesnapshot.MemberOf] != "" {
+			return types.NamespacedName{}, notReady("waiting until the VolumeGroupSnapshot in %s is seen that VolumeSnapshot %q is a part of: if "+
+				"it is gone there, delete this claim", steps.Where(origin.Cluster), name)
+		}
+		at, driver = origin.Ref.Key(), s.Driver
 	}
 	return at, unfitDriver(name, driver, to)
 }

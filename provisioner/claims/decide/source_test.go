@@ -252,6 +252,7 @@ func snapIn(place string, alter ...func(*steps.Snapshot)) change {
 			s.Content.Spec.Driver, s.Content.Status.SnapshotHandle = keys.Driver, ptr.To(place+"/shop/snapshot-c1/s1")
 			s.There = &volumesnapshot.Snapshot{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "snapshot-c1", UID: "s1",
 				Annotations: map[string]string{keys.MadeBy: driver}}}
+			s.Driver = driver
 		}
 		for _, a := range alter {
 			a(s)
@@ -305,10 +306,9 @@ func thereGoing(s *steps.Snapshot) {
 		s.There.DeletionTimestamp = ending
 	}
 }
-func thereUnknown(s *steps.Snapshot) {
-	if s.There != nil {
-		s.There.Annotations = nil
-	}
+func thereUnknown(s *steps.Snapshot) { s.Driver = "" }
+func groupUnseen(s *steps.Snapshot) {
+	s.Content.Annotations, s.Driver = map[string]string{volumesnapshot.MemberOf: "west/shop/groupsnapshot-g1/g2"}, ""
 }
 func snapOfOther(s *steps.Snapshot) { s.Content.Spec.Driver = "other.csi.dev" }
 func snapNonsense(s *steps.Snapshot) {
@@ -413,6 +413,7 @@ func TestNextOfAClaimFromASnapshot(t *testing.T) {
 		"is not seen there":              {thereUnseen, told},
 		"is another there":               {thereOther, "InvalidSnapshot"},
 		"is being deleted there":         {thereGoing, told},
+		"was taken with others, unseen":  {groupUnseen, told},
 	} {
 		rows["nothing is made while the snapshot "+name] = row{given: west(state.alter), verb: idle, tell: state.tell}
 		rows["nothing is published while the snapshot "+name] = row{given: with(west(state.alter), have("west", fromSnap)), verb: idle,

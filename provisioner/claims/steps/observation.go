@@ -175,6 +175,8 @@ type Snapshot struct {
 	// There is the snapshot in the remote cluster that the content names, nil if it is not
 	// in the cache.
 	There *volumesnapshot.Snapshot
+	// Driver is the CSI driver that took it; empty if it is not known.
+	Driver string
 }
 
 // StandIn is the stand-in of a snapshot in the storage namespace, for the backing claim at

@@ -1,0 +1,209 @@
+package home
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/lodestone-storage/lodestone/pkg/backing"
+	"github.com/lodestone-storage/lodestone/pkg/controller"
+	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
+)
+
+// Groups watches the VolumeGroupSnapshots of the home cluster and their contents, once that serves the API.
+// A nil *Groups behaves as a cluster without the API. It is safe for concurrent use.
+type Groups struct {
+	client    dynamic.Interface
+	discovery discovery.ServerResourcesInterface
+	changed   func(content *volumesnapshot.GroupContent)
+	asked     func(snapshot *volumesnapshot.GroupSnapshot)
+
+	mu       sync.Mutex
+	state    State
+	version  schema.GroupVersion
+	contents cache.SharedIndexInformer
+	// snapshots are what users asked for.
+	snapshots cache.SharedIndexInformer
+}
+
+// NewGroups returns Groups whose state is unknown until Run.
+func NewGroups(client dynamic.Interface, resources discovery.ServerResourcesInterface) *Groups {
+	return &Groups{client: client, discovery: resources}
+}
+
+// Subscribe sets what is called when a content, or a snapshot that a user asked for, changed or was
+// deleted; it must not block. Call it before Run.
+func (g *Groups) Subscribe(changed func(content *volumesnapshot.GroupContent), asked func(snapshot *volumesnapshot.GroupSnapshot)) {
+	g.changed, g.asked = changed, asked
+}
+
+// Run watches until ctx ends.
+func (g *Groups) Run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		version, served, err := GroupVersion(g.discovery)
+		switch {
+		case err != nil:
+			klog.FromContext(ctx).V(2).Info("Cannot find out whether there are VolumeGroupSnapshots", "err", err)
+			timer.Reset(time.Second)
+		case !served:
+			g.set(Absent)
+			timer.Reset(wait.Jitter(discoverEvery, 0.1))
+		default:
+			g.watch(ctx, version)
+			return
+		}
+	}
+}
+
+// GroupVersion asks in which version a cluster serves the VolumeGroupSnapshot API, false if in none
+// that can be used.
+func GroupVersion(resources discovery.ServerResourcesInterface) (schema.GroupVersion, bool, error) {
+	for _, version := range volumesnapshot.GroupVersions {
+		list, err := resources.ServerResourcesForGroupVersion(version.String())
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return schema.GroupVersion{}, false, fmt.Errorf("ask for the resources of %s: %w", version, err)
+		}
+		found := map[string]bool{}
+		for _, resource := range list.APIResources {
+			found[resource.Name] = true
+		}
+		if found[volumesnapshot.GroupSnapshots(version).Resource] && found[volumesnapshot.GroupContents(version).Resource] {
+			return version, true, nil
+		}
+	}
+	return schema.GroupVersion{}, false, nil
+}
+
+func (g *Groups) watch(ctx context.Context, version schema.GroupVersion) {
+	contents := Informer[volumesnapshot.GroupContent](g.client, volumesnapshot.GroupContents(version), "", "",
+		func(*volumesnapshot.GroupContent) {})
+	_ = contents.AddIndexers(cache.Indexers{byVolume: func(obj any) ([]string, error) {
+		content, ok := obj.(*volumesnapshot.GroupContent)
+		if !ok {
+			return nil, nil
+		}
+		var keys []string
+		for _, handle := range content.Spec.Source.VolumeHandles {
+			if ref, err := backing.ParseRef(handle); err == nil {
+				keys = append(keys, ref.Key().String())
+			}
+		}
+		return keys, nil
+	}})
+	_, _ = controller.Watch(contents, func(was, now *volumesnapshot.GroupContent) {
+		if g.changed != nil {
+			g.changed(controller.Either(was, now))
+		}
+	})
+	snapshots := Informer[volumesnapshot.GroupSnapshot](g.client, volumesnapshot.GroupSnapshots(version), "", "",
+		func(*volumesnapshot.GroupSnapshot) {})
+	_, _ = controller.Watch(snapshots, func(was, now *volumesnapshot.GroupSnapshot) {
+		if g.asked != nil {
+			g.asked(controller.Either(was, now))
+		}
+	})
+	g.mu.Lock()
+	g.version, g.contents, g.snapshots = version, contents, snapshots
+	g.mu.Unlock()
+	var running sync.WaitGroup
+	running.Go(func() { contents.RunWithContext(ctx) })
+	running.Go(func() { snapshots.RunWithContext(ctx) })
+	if cache.WaitForCacheSync(ctx.Done(), contents.HasSynced, snapshots.HasSynced) {
+		g.set(Served)
+	}
+	running.Wait()
+}
+
+func (g *Groups) set(state State) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.state = state
+}
+
+// State says whether the home cluster serves the VolumeGroupSnapshot API, as far as is known.
+func (g *Groups) State() State {
+	if g == nil {
+		return Absent
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.state
+}
+
+// Content returns a content from the cache, nil if there is none.
+func (g *Groups) Content(name string) *volumesnapshot.GroupContent {
+	informer := g.informer()
+	if informer == nil {
+		return nil
+	}
+	return controller.Get[volumesnapshot.GroupContent](informer, name)
+}
+
+// Snapshot returns a snapshot that a user asked for from the cache, nil if there is none.
+func (g *Groups) Snapshot(key types.NamespacedName) *volumesnapshot.GroupSnapshot {
+	if g.informer() == nil {
+		return nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return controller.Get[volumesnapshot.GroupSnapshot](g.snapshots, key.String())
+}
+
+// Contents returns all contents from the cache.
+func (g *Groups) Contents() []*volumesnapshot.GroupContent {
+	informer := g.informer()
+	if informer == nil {
+		return nil
+	}
+	return controller.All[volumesnapshot.GroupContent](informer)
+}
+
+// ContentsOf returns the contents that have, or are to have, a snapshot of a backing claim with this
+// namespace and name, in any remote cluster.
+func (g *Groups) ContentsOf(backing string) []*volumesnapshot.GroupContent {
+	informer := g.informer()
+	if informer == nil {
+		return nil
+	}
+	return controller.Indexed[volumesnapshot.GroupContent](informer, byVolume, backing)
+}
+
+func (g *Groups) informer() cache.SharedIndexInformer {
+	if g == nil {
+		return nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.contents
+}
+
+// Resources returns clients for the contents and classes of the home cluster, nil while it does not
+// serve them.
+func (g *Groups) Resources() (contents, classes dynamic.ResourceInterface) {
+	if g.informer() == nil {
+		return nil, nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.client.Resource(volumesnapshot.GroupContents(g.version)), g.client.Resource(volumesnapshot.GroupClasses(g.version))
+}
