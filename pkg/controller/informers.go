@@ -7,14 +7,23 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Object returns the object of an informer's event as a T; false if it is of another type. It also
-// unwraps the cache.DeletedFinalStateUnknown of an object whose deletion the informer missed.
+// Object returns the object of an informer's event or store as a T; false if it is of another type. It
+// unwraps the cache.DeletedFinalStateUnknown of an object whose deletion the informer missed, and unpacks
+// what package packed has packed.
 func Object[T any](obj any) (T, bool) {
 	if missed, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = missed.Obj
 	}
-	typed, ok := obj.(T)
+	typed, ok := Unpacked(obj).(T)
 	return typed, ok
+}
+
+// Unpacked returns the object that package packed has packed; anything else as it is.
+func Unpacked(obj any) any {
+	if packed, ok := obj.(interface{ Unpack() any }); ok {
+		return packed.Unpack()
+	}
+	return obj
 }
 
 // DropManagedFields is a transform for informers: it removes metadata.managedFields, which nobody
@@ -92,7 +101,7 @@ func Get[T any](informer cache.SharedIndexInformer, key string) *T {
 	if err != nil || !ok {
 		return nil
 	}
-	object, _ := obj.(*T)
+	object, _ := Object[*T](obj)
 	return object
 }
 
@@ -118,7 +127,7 @@ func In[T any](informer cache.SharedIndexInformer, namespace string) []*T {
 func typed[T any](objects []any) []*T {
 	all := make([]*T, 0, len(objects))
 	for _, obj := range objects {
-		if object, ok := obj.(*T); ok {
+		if object, ok := Object[*T](obj); ok {
 			all = append(all, object)
 		}
 	}

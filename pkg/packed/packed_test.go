@@ -1,0 +1,142 @@
+package packed_test
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/lodestone-storage/lodestone/pkg/controller"
+	"github.com/lodestone-storage/lodestone/pkg/packed"
+)
+
+// fill sets every field of a value, with n in it.
+func fill(v reflect.Value, n, depth int) {
+	switch v.Interface().(type) {
+	case metav1.TypeMeta:
+		return // Informers have objects without it.
+	case metav1.Time:
+		v.Set(reflect.ValueOf(metav1.Unix(int64(1_700_000_000+n), 0)))
+		return
+	case resource.Quantity:
+		v.Set(reflect.ValueOf(resource.MustParse(fmt.Sprintf("%dMi", n+1))))
+		return
+	}
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(fmt.Sprintf("text-%d", n))
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		v.SetInt(int64(n + 1))
+	case reflect.Uint8:
+		v.SetUint(uint64(n + 1))
+	case reflect.Pointer:
+		if depth > 0 {
+			v.Set(reflect.New(v.Type().Elem()))
+			fill(v.Elem(), n, depth-1)
+		}
+	case reflect.Slice:
+		if depth > 0 {
+			v.Set(reflect.MakeSlice(v.Type(), 2, 2))
+			fill(v.Index(0), n, depth-1)
+			fill(v.Index(1), n+1, depth-1)
+		}
+	case reflect.Map:
+		if depth > 0 {
+			v.Set(reflect.MakeMap(v.Type()))
+			key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+			fill(key, n, depth-1)
+			fill(value, n, depth-1)
+			v.SetMapIndex(key, value)
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Field(i).CanSet() {
+				fill(v.Field(i), n+i, depth)
+			}
+		}
+	default:
+	}
+}
+
+// kind is a kind of object with the function that packs it.
+type kind struct {
+	object func() runtime.Object
+	pack   func(runtime.Object) any
+}
+
+var kinds = map[string]kind{
+	"claim": {func() runtime.Object { return &corev1.PersistentVolumeClaim{} },
+		func(o runtime.Object) any { return packed.Claim(o.(*corev1.PersistentVolumeClaim)) }},
+	"volume": {func() runtime.Object { return &corev1.PersistentVolume{} },
+		func(o runtime.Object) any { return packed.Volume(o.(*corev1.PersistentVolume)) }},
+	"attachment": {func() runtime.Object { return &storagev1.VolumeAttachment{} },
+		func(o runtime.Object) any { return packed.Attachment(o.(*storagev1.VolumeAttachment)) }},
+}
+
+func TestNothingIsLost(t *testing.T) {
+	for name, kind := range kinds {
+		t.Run(name, func(t *testing.T) {
+			for n, object := range []runtime.Object{kind.object(), kind.object(), kind.object(), kind.object()} {
+				if n > 0 { // The first has nothing, and the last two are equal.
+					fill(reflect.ValueOf(object).Elem(), min(n, 2), 12)
+				}
+				before := object.DeepCopyObject()
+				small := kind.pack(object)
+				require.Implements(t, (*interface{ Unpack() any })(nil), small)
+				for range 2 { // What was unpacked first may be changed.
+					unpacked := controller.Unpacked(small)
+					assert.True(t, equality.Semantic.DeepEqual(before, unpacked), "%v\n%v", before, unpacked)
+					fill(reflect.ValueOf(unpacked).Elem(), 9, 12)
+				}
+			}
+		})
+	}
+}
+
+func TestACacheSeesWhatItNeeds(t *testing.T) {
+	for name, kind := range kinds {
+		object := kind.object()
+		meta := object.(metav1.Object)
+		meta.SetNamespace("shop")
+		meta.SetName("data")
+		meta.SetUID("uid")
+		meta.SetResourceVersion("7")
+		small := kind.pack(object)
+		key, err := cache.MetaNamespaceKeyFunc(small)
+		require.NoError(t, err)
+		assert.Equal(t, "shop/data", key, name)
+		seen := small.(metav1.ObjectMetaAccessor).GetObjectMeta()
+		assert.Equal(t, "7", seen.GetResourceVersion(), name)
+		assert.EqualValues(t, "uid", seen.GetUID(), name)
+	}
+}
+
+func TestAnObjectWhoseNamesAreTooLongStaysAsItIs(t *testing.T) {
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "data", ResourceVersion: strings.Repeat("1", 256)}}
+	assert.Same(t, claim, packed.Claim(claim))
+	assert.Equal(t, "data", claim.Name)
+}
+
+func TestWhatAnObjectHasIsMentioned(t *testing.T) {
+	volume := packed.Volume(&corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: "pvc-1", UID: "uid-of-volume", Annotations: map[string]string{"a": "in-annotation"}},
+		Spec: corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{UID: "uid-of-claim"},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{VolumeHandle: "handle"}}},
+	}).(interface{ Mentions(text string) bool })
+	for _, text := range []string{"pvc-1", "uid-of-volume", "in-annotation", "uid-of-claim", "handle"} {
+		assert.True(t, volume.Mentions(text), text)
+	}
+	assert.False(t, volume.Mentions("another"))
+}
