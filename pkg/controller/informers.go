@@ -2,6 +2,8 @@ package controller
 
 import (
 	"fmt"
+	"iter"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/tools/cache"
@@ -106,14 +108,24 @@ func Get[T any](informer cache.SharedIndexInformer, key string) *T {
 }
 
 // All returns all objects as last seen. They must not be changed.
-func All[T any](informer cache.SharedIndexInformer) []*T { return typed[T](informer.GetStore().List()) }
+func All[T any](informer cache.SharedIndexInformer) []*T { return slices.Collect(Each[T](informer)) }
+
+// Each is All, one after the other: of packed objects only one at a time is then unpacked.
+func Each[T any](informer cache.SharedIndexInformer) iter.Seq[*T] {
+	return typed[T](informer.GetStore().List())
+}
 
 // Indexed returns the objects that an index has under a key, as last seen; none if there
 // is no such index. They must not be changed.
 func Indexed[T any](informer cache.SharedIndexInformer, index, key string) []*T {
+	return slices.Collect(EachIndexed[T](informer, index, key))
+}
+
+// EachIndexed is Indexed, one after the other.
+func EachIndexed[T any](informer cache.SharedIndexInformer, index, key string) iter.Seq[*T] {
 	objects, err := informer.GetIndexer().ByIndex(index, key)
 	if err != nil {
-		return nil
+		objects = nil
 	}
 	return typed[T](objects)
 }
@@ -124,12 +136,12 @@ func In[T any](informer cache.SharedIndexInformer, namespace string) []*T {
 	return Indexed[T](informer, cache.NamespaceIndex, namespace)
 }
 
-func typed[T any](objects []any) []*T {
-	all := make([]*T, 0, len(objects))
-	for _, obj := range objects {
-		if object, ok := Object[*T](obj); ok {
-			all = append(all, object)
+func typed[T any](objects []any) iter.Seq[*T] {
+	return func(yield func(*T) bool) {
+		for _, obj := range objects {
+			if object, ok := Object[*T](obj); ok && !yield(object) {
+				return
+			}
 		}
 	}
-	return all
 }

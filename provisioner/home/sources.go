@@ -7,6 +7,7 @@ package home
 import (
 	"fmt"
 	"hash/maphash"
+	"iter"
 	"maps"
 	"slices"
 	"strconv"
@@ -40,7 +41,7 @@ type Sources struct {
 // data there, claims of its home namespace may have backing claims there, or pods of its
 // home namespace may have copies there.
 func (s Sources) Used(cluster, namespace, homeNamespace string) bool {
-	for _, volume := range s.VolumesWithDataIn(cluster) {
+	for volume := range s.VolumesWithDataIn(cluster) {
 		if ref, err := backing.RefOf(volume); err == nil && ref.Namespace == namespace {
 			return true
 		}
@@ -64,12 +65,16 @@ func (s Sources) Waiting() []*corev1.PersistentVolumeClaim {
 }
 
 // VolumesWithDataIn returns the virtual volumes that have their data in a cluster.
-func (s Sources) VolumesWithDataIn(cluster string) []*corev1.PersistentVolume {
-	var volumes []*corev1.PersistentVolume
-	for _, uid := range append(s.ClusterUIDs(cluster), "") {
-		volumes = append(volumes, controller.Indexed[corev1.PersistentVolume](s.Volumes, byCluster, clusterKey(cluster, uid))...)
+func (s Sources) VolumesWithDataIn(cluster string) iter.Seq[*corev1.PersistentVolume] {
+	return func(yield func(*corev1.PersistentVolume) bool) {
+		for _, uid := range append(s.ClusterUIDs(cluster), "") {
+			for volume := range controller.EachIndexed[corev1.PersistentVolume](s.Volumes, byCluster, clusterKey(cluster, uid)) {
+				if !yield(volume) {
+					return
+				}
+			}
+		}
 	}
-	return volumes
 }
 
 // CopiesOf returns the claims without a volume whose data source is this claim.

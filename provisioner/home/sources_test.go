@@ -61,7 +61,8 @@ func TestEachIsFoundAmongThoseOfItsBucket(t *testing.T) {
 	for i := range count {
 		meta := metav1.ObjectMeta{Namespace: "shop", Name: name(i), UID: types.UID(name(i))}
 		require.NoError(t, sources.Claims.GetStore().Add(&corev1.PersistentVolumeClaim{ObjectMeta: meta}))
-		require.NoError(t, sources.Pods.GetStore().Add(&Pod{Namespace: meta.Namespace, Name: meta.Name, UID: meta.UID, Claims: []string{"shop/" + name(i), "shop/" + name(i+1)}}))
+		require.NoError(t, sources.Pods.GetStore().Add(&Pod{Namespace: meta.Namespace, Name: meta.Name, UID: meta.UID,
+			Claims: []string{"shop/" + name(i), "shop/" + name(i+1)}}))
 		meta.Namespace = ""
 		require.NoError(t, sources.Attachments.GetStore().Add(&storagev1.VolumeAttachment{ObjectMeta: meta,
 			Spec: storagev1.VolumeAttachmentSpec{NodeName: "node-of-" + name(i),

@@ -306,7 +306,7 @@ func (c *connection) hasConfined() bool {
 	if !c.confined.Load() {
 		return false
 	}
-	for _, volume := range controller.All[corev1.PersistentVolume](c.volumes) {
+	for volume := range controller.Each[corev1.PersistentVolume](c.volumes) {
 		if nodeaccess.Confined(volume) && c.claimOf(volume) != nil {
 			return true
 		}
@@ -362,7 +362,7 @@ func (c *connection) nodeChanged(obj any) {
 }
 
 func (c *connection) confinedChanged(concerned func(*corev1.PersistentVolume) bool) {
-	for _, volume := range controller.All[corev1.PersistentVolume](c.volumes) {
+	for volume := range controller.Each[corev1.PersistentVolume](c.volumes) {
 		if nodeaccess.Confined(volume) && concerned(volume) && c.claimOf(volume) != nil {
 			c.volumeChanged(volume)
 		}
