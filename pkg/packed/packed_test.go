@@ -1,6 +1,7 @@
 package packed_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"reflect"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 
+	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/controller"
 	"github.com/lodestone-storage/lodestone/pkg/packed"
 )
@@ -25,6 +27,9 @@ func fill(v reflect.Value, n, depth int) {
 	switch v.Interface().(type) {
 	case metav1.TypeMeta:
 		return // Informers have objects without it.
+	case metav1.FieldsV1:
+		v.Set(reflect.ValueOf(*metav1.NewFieldsV1(`{"f:a":{}}`)))
+		return
 	case metav1.Time:
 		v.Set(reflect.ValueOf(metav1.Unix(int64(1_700_000_000+n), 0)))
 		return
@@ -81,6 +86,13 @@ var kinds = map[string]kind{
 		func(o runtime.Object) any { return packed.Claim(o.(*corev1.PersistentVolumeClaim)) }},
 	"volume": {func() runtime.Object { return &corev1.PersistentVolume{} },
 		func(o runtime.Object) any { return packed.Volume(o.(*corev1.PersistentVolume)) }},
+	"pod": {func() runtime.Object { return &corev1.Pod{} }, func(o runtime.Object) any { return packed.Pod(o.(*corev1.Pod)) }},
+	"ShadowPod": {func() runtime.Object { return &remotev1alpha1.ShadowPod{} },
+		func(o runtime.Object) any {
+			shadow := o.(*remotev1alpha1.ShadowPod)
+			shadow.Spec.Unreadable = ""
+			return packed.ShadowPod(shadow)
+		}},
 	"attachment": {func() runtime.Object { return &storagev1.VolumeAttachment{} },
 		func(o runtime.Object) any { return packed.Attachment(o.(*storagev1.VolumeAttachment)) }},
 }
@@ -91,6 +103,9 @@ func TestNothingIsLost(t *testing.T) {
 			for n, object := range []runtime.Object{kind.object(), kind.object(), kind.object(), kind.object()} {
 				if n > 0 { // The first has nothing, and the last two are equal.
 					fill(reflect.ValueOf(object).Elem(), min(n, 2), 12)
+				}
+				if shadow, ok := object.(*remotev1alpha1.ShadowPod); ok {
+					shadow.Spec.Unreadable = ""
 				}
 				before := object.DeepCopyObject()
 				small := kind.pack(object)
@@ -127,6 +142,22 @@ func TestAnObjectWhoseNamesAreTooLongStaysAsItIs(t *testing.T) {
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "data", ResourceVersion: strings.Repeat("1", 256)}}
 	assert.Same(t, claim, packed.Claim(claim))
 	assert.Equal(t, "data", claim.Name)
+}
+
+func TestNoTimeOfAShadowPodBreaksIt(t *testing.T) {
+	shadow := &remotev1alpha1.ShadowPod{}
+	require.NoError(t, json.Unmarshal([]byte(`{"metadata":{"name":"a","creationTimestamp":"9999-12-31T23:59:59-23:59"},"spec":{"home":{},`+
+		`"pod":{"metadata":{"deletionTimestamp":"9999-12-31T23:59:59-23:59"}}}}`), shadow))
+	want := shadow.CreationTimestamp
+	unpacked, ok := controller.Unpacked(packed.ShadowPod(shadow)).(*remotev1alpha1.ShadowPod)
+	require.True(t, ok)
+	assert.True(t, want.Equal(&unpacked.CreationTimestamp))
+	assert.True(t, want.Equal(unpacked.Spec.Pod.DeletionTimestamp))
+}
+
+func TestAShadowPodThatCannotBeReadStaysAsItIs(t *testing.T) {
+	shadow := &remotev1alpha1.ShadowPod{Spec: remotev1alpha1.ShadowPodSpec{Unreadable: "it is none"}}
+	assert.Same(t, shadow, packed.ShadowPod(shadow))
 }
 
 func TestWhatAnObjectHasIsMentioned(t *testing.T) {

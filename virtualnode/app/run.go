@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -47,7 +48,7 @@ func Run(ctx context.Context, config *Config) error {
 		return err
 	}
 
-	factory := informers.NewSharedInformerFactoryWithOptions(process.Client, 0, informers.WithTransform(podparts.Transform))
+	factory := informers.NewSharedInformerFactoryWithOptions(process.Client, 0, informers.WithTransform(transform))
 	secrets := informers.NewSharedInformerFactoryWithOptions(process.Client, 0, informers.WithNamespace(config.Namespace),
 		informers.WithTransform(controller.DropManagedFields))
 	nodes, pods := factory.Core().V1().Nodes().Informer(), factory.Core().V1().Pods()
@@ -101,6 +102,14 @@ func Run(ctx context.Context, config *Config) error {
 	}
 	process.Probes.Ready()
 	return process.Lead(ctx, clusters.Run)
+}
+
+// transform is the transform function of the informers on the home cluster.
+func transform(obj any) (any, error) {
+	if object, ok := obj.(*corev1.Node); ok {
+		obj = node.Transform(object)
+	}
+	return podparts.Transform(obj)
 }
 
 // Worker does one kind of work for a session; see session.Worker.
