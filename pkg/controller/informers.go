@@ -60,6 +60,43 @@ func Watch[T any](informer cache.SharedIndexInformer, changed func(was, now *T))
 	return unwatch, nil
 }
 
+// WatchMentioning is Watch for a caller that wants only objects in which a text is: of others it may not be told, which
+// spares to unpack them.
+func WatchMentioning[T any](informer cache.SharedIndexInformer, text string, changed func(was, now *T)) (unwatch func() error, err error) {
+	all := Handler(changed)
+	registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(obj any) {
+			if MayMention(obj, text) {
+				all.OnAdd(obj, false)
+			}
+		},
+		UpdateFunc: func(was, now any) {
+			if MayMention(was, text) || MayMention(now, text) {
+				all.OnUpdate(was, now)
+			}
+		},
+		DeleteFunc: func(obj any) {
+			if MayMention(obj, text) {
+				all.OnDelete(obj)
+			}
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("watch %T: %w", *new(T), err)
+	}
+	return func() error { return informer.RemoveEventHandler(registration) }, nil
+}
+
+// MayMention says whether a text may be in an object of an informer's event or store. It looks into packed objects without
+// unpacking them, and says yes of all others.
+func MayMention(obj any, text string) bool {
+	if missed, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = missed.Obj
+	}
+	packed, ok := obj.(interface{ Mentions(text string) bool })
+	return !ok || packed.Mentions(text)
+}
+
 // OnChange is Watch without a way to remove the handler: it lasts as long as the informer.
 func OnChange[T any](informer cache.SharedIndexInformer, changed func(was, now *T)) error {
 	_, err := Watch(informer, changed)
@@ -113,6 +150,11 @@ func All[T any](informer cache.SharedIndexInformer) []*T { return slices.Collect
 // Each is All, one after the other: of packed objects only one at a time is then unpacked.
 func Each[T any](informer cache.SharedIndexInformer) iter.Seq[*T] {
 	return typed[T](informer.GetStore().List())
+}
+
+// EachMentioning is Each without objects in which a text surely is not.
+func EachMentioning[T any](informer cache.SharedIndexInformer, text string) iter.Seq[*T] {
+	return typed[T](slices.DeleteFunc(informer.GetStore().List(), func(obj any) bool { return !MayMention(obj, text) }))
 }
 
 // Indexed returns the objects that an index has under a key, as last seen; none if there

@@ -144,6 +144,33 @@ func TestAnObjectWhoseNamesAreTooLongStaysAsItIs(t *testing.T) {
 	assert.Equal(t, "data", claim.Name)
 }
 
+func TestThePodsOfAWorkloadHaveTheirSpecInCommon(t *testing.T) {
+	pod := func(n int, volumes ...string) *corev1.Pod {
+		name := fmt.Sprintf("web-%d", n)
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, GenerateName: "web-"}, Spec: corev1.PodSpec{NodeName: name, Hostname: name,
+			Containers: []corev1.Container{{Name: "web", Image: strings.Repeat("x", 10_000)}}}}
+		for _, volume := range append(volumes, fmt.Sprintf("kube-api-access-%d", n)) {
+			pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: volume})
+			pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts, corev1.VolumeMount{Name: volume})
+		}
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "data", VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}})
+		return pod
+	}
+	for name, volumes := range map[string][]string{"as admission makes them": nil, "with a volume that looks like one of admission": {"kube-api-access-"}} {
+		for n := range 2 {
+			small := packed.Pod(pod(n, volumes...))
+			assert.Equal(t, pod(n, volumes...), controller.Unpacked(small), name)
+			assert.Less(t, small.(interface{ Size() int }).Size(), 500, name)
+		}
+	}
+	common := func(packed any) uintptr {
+		return reflect.ValueOf(packed).Elem().FieldByName("common").Field(0).Pointer()
+	}
+	one, another := packed.Pod(pod(1)), packed.Pod(pod(2))
+	assert.Equal(t, common(one), common(another), "it is in memory once")
+}
+
 func TestNoTimeOfAShadowPodBreaksIt(t *testing.T) {
 	shadow := &remotev1alpha1.ShadowPod{}
 	require.NoError(t, json.Unmarshal([]byte(`{"metadata":{"name":"a","creationTimestamp":"9999-12-31T23:59:59-23:59"},"spec":{"home":{},`+

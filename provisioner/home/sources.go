@@ -263,7 +263,7 @@ func inBucket[T any](informer cache.SharedIndexInformer, index, key string) []*T
 	}
 	var found []*T
 	for _, obj := range objects {
-		if packed, ok := obj.(interface{ Mentions(text string) bool }); ok && !packed.Mentions(key) {
+		if !controller.MayMention(obj, key) {
 			continue
 		}
 		if object, ok := controller.Object[*T](obj); ok {
