@@ -161,12 +161,17 @@ object-store: ## Build restic and an object store for tests into the user's cach
 ##@ Measure
 
 .PHONY: bench
-bench: bench-provisioning bench-extender bench-throughput ## Run all benchmarks
+bench: bench-provisioning bench-virtualnode bench-extender bench-throughput ## Run all benchmarks
 
 .PHONY: bench-provisioning
 bench-provisioning: control-plane ## Measure claims against the real class alone
 	@$(GO) bench-provisioning build -o bin/bench-provisioning ./e2e/cmd/bench-provisioning
 	@exec bin/bench-provisioning
+
+.PHONY: bench-virtualnode
+bench-virtualnode: ## Measure the memory and the start of the virtual node program with 50,000 pods
+	@$(GO) bench-virtualnode build -o bin/bench-virtualnode ./e2e/cmd/bench-virtualnode
+	@exec bin/bench-virtualnode
 
 .PHONY: bench-extender
 bench-extender: control-plane ## Measure the extender's answers to kube-scheduler's own client

@@ -31,6 +31,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -57,6 +58,10 @@ type Cluster struct {
 
 	mu     sync.Mutex
 	writes map[string]int
+	// kept are the objects that were written, by path; nil if none are kept.
+	kept map[string]runtime.Object
+	// wrote, if not nil, is called with each object that was written.
+	wroteObject func(path string, object runtime.Object)
 }
 
 // collection is how many objects of a kind there are, and the i-th of them.
@@ -241,7 +246,7 @@ var codecs = newCodecs()
 
 func newCodecs() serializer.CodecFactory {
 	scheme := runtime.NewScheme()
-	for _, register := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+	for _, register := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme, remotev1alpha1.AddToScheme} {
 		if err := register(scheme); err != nil {
 			panic(err) // two types of one name
 		}
@@ -264,6 +269,10 @@ func (c *Cluster) Writes() map[string]int {
 // answer serves what a cluster of a fleet is asked beside its collections.
 func (c *Cluster) answer(w http.ResponseWriter, r *http.Request) {
 	switch {
+	case c.kept != nil && (r.Method == http.MethodGet || r.Method == http.MethodPatch) && c.found(r.URL.Path) != nil:
+		c.serveKept(w, r)
+	case r.URL.Path == "/readyz":
+		_, _ = io.WriteString(w, "ok")
 	case r.URL.Path == "/version":
 		reply(w, http.StatusOK, version.Info{GitVersion: "v1.36.3"})
 	case r.URL.Path == "/api/v1/namespaces/"+metav1.NamespaceSystem:
@@ -303,7 +312,8 @@ func (c *Cluster) write(w http.ResponseWriter, r *http.Request) {
 	path, what := r.URL.Path, watch.Added
 	if r.Method == http.MethodPut {
 		what = watch.Modified
-		path = path[:strings.LastIndex(path, "/")] // the name, or status
+		path = strings.TrimSuffix(path, "/status")
+		path = path[:strings.LastIndex(path, "/")] // the name
 	}
 	if accessor, ok := object.(metav1.Object); ok {
 		if accessor.GetUID() == "" {
@@ -313,6 +323,7 @@ func (c *Cluster) write(w http.ResponseWriter, r *http.Request) {
 			accessor.SetName(accessor.GetGenerateName() + fmt.Sprint(c.revision.Add(1)))
 		}
 		c.tell(path, accessor, object, what)
+		c.remember(path, accessor, object)
 	}
 	code := http.StatusOK
 	if r.Method == http.MethodPost {
@@ -427,3 +438,5 @@ func FreeAddresses(ctx context.Context, n int) ([]string, error) {
 	}
 	return addresses, nil
 }
+
+func (c *collection) gvk() schema.GroupVersionKind { return schema.FromAPIVersionAndKind(c.apiVersion, c.kind) }

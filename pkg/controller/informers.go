@@ -2,19 +2,30 @@ package controller
 
 import (
 	"fmt"
+	"iter"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/tools/cache"
 )
 
-// Object returns the object of an informer's event as a T; false if it is of another type. It also
-// unwraps the cache.DeletedFinalStateUnknown of an object whose deletion the informer missed.
+// Object returns the object of an informer's event or store as a T; false if it is of another type. It
+// unwraps the cache.DeletedFinalStateUnknown of an object whose deletion the informer missed, and unpacks
+// what package packed has packed.
 func Object[T any](obj any) (T, bool) {
 	if missed, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = missed.Obj
 	}
-	typed, ok := obj.(T)
+	typed, ok := Unpacked(obj).(T)
 	return typed, ok
+}
+
+// Unpacked returns the object that package packed has packed; anything else as it is.
+func Unpacked(obj any) any {
+	if packed, ok := obj.(interface{ Unpack() any }); ok {
+		return packed.Unpack()
+	}
+	return obj
 }
 
 // DropManagedFields is a transform for informers: it removes metadata.managedFields, which nobody
@@ -47,6 +58,43 @@ func Watch[T any](informer cache.SharedIndexInformer, changed func(was, now *T))
 		return nil, fmt.Errorf("watch %T: %w", *new(T), err)
 	}
 	return unwatch, nil
+}
+
+// WatchMentioning is Watch for a caller that wants only objects in which a text is: of others it may not be told, which
+// spares to unpack them.
+func WatchMentioning[T any](informer cache.SharedIndexInformer, text string, changed func(was, now *T)) (unwatch func() error, err error) {
+	all := Handler(changed)
+	registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(obj any) {
+			if MayMention(obj, text) {
+				all.OnAdd(obj, false)
+			}
+		},
+		UpdateFunc: func(was, now any) {
+			if MayMention(was, text) || MayMention(now, text) {
+				all.OnUpdate(was, now)
+			}
+		},
+		DeleteFunc: func(obj any) {
+			if MayMention(obj, text) {
+				all.OnDelete(obj)
+			}
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("watch %T: %w", *new(T), err)
+	}
+	return func() error { return informer.RemoveEventHandler(registration) }, nil
+}
+
+// MayMention says whether a text may be in an object of an informer's event or store. It looks into packed objects without
+// unpacking them, and says yes of all others.
+func MayMention(obj any, text string) bool {
+	if missed, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = missed.Obj
+	}
+	packed, ok := obj.(interface{ Mentions(text string) bool })
+	return !ok || packed.Mentions(text)
 }
 
 // OnChange is Watch without a way to remove the handler: it lasts as long as the informer.
@@ -92,19 +140,34 @@ func Get[T any](informer cache.SharedIndexInformer, key string) *T {
 	if err != nil || !ok {
 		return nil
 	}
-	object, _ := obj.(*T)
+	object, _ := Object[*T](obj)
 	return object
 }
 
 // All returns all objects as last seen. They must not be changed.
-func All[T any](informer cache.SharedIndexInformer) []*T { return typed[T](informer.GetStore().List()) }
+func All[T any](informer cache.SharedIndexInformer) []*T { return slices.Collect(Each[T](informer)) }
+
+// Each is All, one after the other: of packed objects only one at a time is then unpacked.
+func Each[T any](informer cache.SharedIndexInformer) iter.Seq[*T] {
+	return typed[T](informer.GetStore().List())
+}
+
+// EachMentioning is Each without objects in which a text surely is not.
+func EachMentioning[T any](informer cache.SharedIndexInformer, text string) iter.Seq[*T] {
+	return typed[T](slices.DeleteFunc(informer.GetStore().List(), func(obj any) bool { return !MayMention(obj, text) }))
+}
 
 // Indexed returns the objects that an index has under a key, as last seen; none if there
 // is no such index. They must not be changed.
 func Indexed[T any](informer cache.SharedIndexInformer, index, key string) []*T {
+	return slices.Collect(EachIndexed[T](informer, index, key))
+}
+
+// EachIndexed is Indexed, one after the other.
+func EachIndexed[T any](informer cache.SharedIndexInformer, index, key string) iter.Seq[*T] {
 	objects, err := informer.GetIndexer().ByIndex(index, key)
 	if err != nil {
-		return nil
+		objects = nil
 	}
 	return typed[T](objects)
 }
@@ -115,12 +178,12 @@ func In[T any](informer cache.SharedIndexInformer, namespace string) []*T {
 	return Indexed[T](informer, cache.NamespaceIndex, namespace)
 }
 
-func typed[T any](objects []any) []*T {
-	all := make([]*T, 0, len(objects))
-	for _, obj := range objects {
-		if object, ok := obj.(*T); ok {
-			all = append(all, object)
+func typed[T any](objects []any) iter.Seq[*T] {
+	return func(yield func(*T) bool) {
+		for _, obj := range objects {
+			if object, ok := Object[*T](obj); ok && !yield(object) {
+				return
+			}
 		}
 	}
-	return all
 }

@@ -74,7 +74,9 @@ func spec(s *corev1.PodSpec) {
 	s.Containers, s.InitContainers, s.EphemeralContainers, s.Volumes = nil, nil, nil, nil
 	s.NodeName, s.Hostname = "", ""
 	*s = *specs.of(s, func(b []byte) []byte { return append(b, encoded(s)...) })
-	s.Containers, s.InitContainers, s.EphemeralContainers, s.Volumes = own.Containers, own.InitContainers, own.EphemeralContainers, own.Volumes
+	// Decoding leaves room for more elements.
+	s.Containers, s.InitContainers = exact(own.Containers), exact(own.InitContainers)
+	s.EphemeralContainers, s.Volumes = own.EphemeralContainers, exact(own.Volumes)
 	s.NodeName, s.Hostname = text(own.NodeName), own.Hostname
 	for _, all := range [][]corev1.Container{s.Containers, s.InitContainers} {
 		for i := range all {
@@ -90,12 +92,22 @@ func spec(s *corev1.PodSpec) {
 	}
 }
 
+// exact returns a copy of a list without room for more.
+func exact[T any](list []T) []T {
+	if cap(list) == len(list) {
+		return list
+	}
+	copied := make([]T, len(list))
+	copy(copied, list)
+	return copied
+}
+
 // tokenVolume is the prefix of the volume with a token that admission gives to each pod, under a name
 // of its own.
 const tokenVolume = "kube-api-access-"
 
 func container(c *corev1.Container) {
-	mounts := c.VolumeMounts
+	mounts := exact(c.VolumeMounts)
 	c.VolumeMounts = nil
 	*c = *containers.of(c, func(b []byte) []byte { return append(b, encoded(c)...) })
 	c.VolumeMounts = mounts
@@ -111,6 +123,8 @@ func container(c *corev1.Container) {
 func status(s *corev1.PodStatus) {
 	s.Phase, s.QOSClass = corev1.PodPhase(text(string(s.Phase))), corev1.PodQOSClass(text(string(s.QOSClass)))
 	s.HostIP = text(s.HostIP)
+	s.Conditions, s.ContainerStatuses, s.InitContainerStatuses = exact(s.Conditions), exact(s.ContainerStatuses), exact(s.InitContainerStatuses)
+	s.PodIPs, s.HostIPs = exact(s.PodIPs), exact(s.HostIPs)
 	for i := range s.HostIPs {
 		s.HostIPs[i].IP = text(s.HostIPs[i].IP)
 	}

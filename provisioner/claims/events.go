@@ -130,7 +130,7 @@ func (f *Controller) classChanged(before, after *storagev1.StorageClass) {
 	if virtualclass.Is(after) && (before == nil || before.UID != after.UID) {
 		// A virtual class may list other labels and annotations to copy, also for claims
 		// with a volume.
-		for _, claim := range controller.All[corev1.PersistentVolumeClaim](f.Sources.Claims) {
+		for claim := range controller.Each[corev1.PersistentVolumeClaim](f.Sources.Claims) {
 			if className(claim) == after.Name {
 				f.Enqueue(claim.UID)
 			}
@@ -139,7 +139,7 @@ func (f *Controller) classChanged(before, after *storagev1.StorageClass) {
 	madeAnew := !virtual && (before == nil || after == nil)
 	if madeAnew || before != nil && after != nil && ptr.Deref(before.AllowVolumeExpansion, false) != ptr.Deref(after.AllowVolumeExpansion,
 		false) {
-		for _, volume := range controller.All[corev1.PersistentVolume](f.Sources.Volumes) {
+		for volume := range controller.Each[corev1.PersistentVolume](f.Sources.Volumes) {
 			if volume.Spec.ClaimRef != nil && volume.Annotations[keys.Backing] != "" {
 				f.Enqueue(volume.Spec.ClaimRef.UID)
 			}
@@ -183,7 +183,7 @@ func (f *Controller) attachmentChanged(was, now *storagev1.VolumeAttachment) {
 // node there, claims that are gone but left a backing claim there and, since the cluster
 // may now be an option, the claims without a node.
 func (f *Controller) ClusterChanged(id string, ready bool) {
-	for _, volume := range f.Sources.VolumesWithDataIn(id) {
+	for volume := range f.Sources.VolumesWithDataIn(id) {
 		if volume.Spec.ClaimRef != nil {
 			f.Enqueue(volume.Spec.ClaimRef.UID)
 		}
@@ -204,7 +204,7 @@ func (f *Controller) ClusterChanged(id string, ready bool) {
 // NamespaceSeen is called when the cache has become complete for the backing claims of a
 // namespace of a cluster; it queues the claims that waited for that.
 func (f *Controller) NamespaceSeen(id, namespace string) {
-	for _, volume := range f.Sources.VolumesWithDataIn(id) {
+	for volume := range f.Sources.VolumesWithDataIn(id) {
 		if ref, err := backing.RefOf(volume); err == nil && ref.Namespace == namespace && volume.Spec.ClaimRef != nil {
 			f.Enqueue(volume.Spec.ClaimRef.UID)
 		}
@@ -306,7 +306,7 @@ func (f *Controller) enqueueByNode(before, after *corev1.Node) {
 		return
 	}
 	if before != nil {
-		for _, volume := range f.Sources.VolumesWithDataIn(keys.Home) {
+		for volume := range f.Sources.VolumesWithDataIn(keys.Home) {
 			if volume.Spec.ClaimRef != nil && nodeaccess.Allows(volume, before) {
 				f.Enqueue(volume.Spec.ClaimRef.UID)
 			}
@@ -341,7 +341,7 @@ func (f *Controller) followReadiness() {
 				nodeaccess.AddNames(places, node)
 			}
 		}
-		for _, volume := range f.Sources.VolumesWithDataIn(keys.Home) {
+		for volume := range f.Sources.VolumesWithDataIn(keys.Home) {
 			if volume.Spec.ClaimRef != nil && nodeaccess.Confined(volume) && nodeaccess.MayBeConfinedTo(volume, places) {
 				f.Enqueue(volume.Spec.ClaimRef.UID)
 			}

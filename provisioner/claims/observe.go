@@ -271,7 +271,7 @@ func (f *Controller) backingAt(found []steps.Backing, uid types.UID, id string, 
 		return found
 	}
 	if id == keys.Home {
-		real = remote.Bound(f.Sources.Volumes.GetStore(), b)
+		real = remote.Bound(f.Sources.Volumes, b)
 	}
 	return append(found, steps.Backing{Cluster: id, ClusterUID: clusterUID, Claim: b, Volume: real})
 }

@@ -5,14 +5,14 @@
 package home
 
 import (
-	"encoding/binary"
 	"fmt"
 	"hash/maphash"
+	"iter"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
+	"unique"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -26,6 +26,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/controller"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/packed"
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/route"
 )
@@ -40,7 +41,7 @@ type Sources struct {
 // data there, claims of its home namespace may have backing claims there, or pods of its
 // home namespace may have copies there.
 func (s Sources) Used(cluster, namespace, homeNamespace string) bool {
-	for _, volume := range s.VolumesWithDataIn(cluster) {
+	for volume := range s.VolumesWithDataIn(cluster) {
 		if ref, err := backing.RefOf(volume); err == nil && ref.Namespace == namespace {
 			return true
 		}
@@ -64,12 +65,16 @@ func (s Sources) Waiting() []*corev1.PersistentVolumeClaim {
 }
 
 // VolumesWithDataIn returns the virtual volumes that have their data in a cluster.
-func (s Sources) VolumesWithDataIn(cluster string) []*corev1.PersistentVolume {
-	var volumes []*corev1.PersistentVolume
-	for _, uid := range append(s.ClusterUIDs(cluster), "") {
-		volumes = append(volumes, controller.Indexed[corev1.PersistentVolume](s.Volumes, byCluster, clusterKey(cluster, uid))...)
+func (s Sources) VolumesWithDataIn(cluster string) iter.Seq[*corev1.PersistentVolume] {
+	return func(yield func(*corev1.PersistentVolume) bool) {
+		for _, uid := range append(s.ClusterUIDs(cluster), "") {
+			for volume := range controller.EachIndexed[corev1.PersistentVolume](s.Volumes, byCluster, clusterKey(cluster, uid)) {
+				if !yield(volume) {
+					return
+				}
+			}
+		}
 	}
-	return volumes
 }
 
 // CopiesOf returns the claims without a volume whose data source is this claim.
@@ -116,30 +121,28 @@ func NewSources(factory informers.SharedInformerFactory) (Sources, error) {
 		name     string
 		keys     func(obj any) []string
 	}{
-		{s.Claims, byUID, func(obj any) []string { return []string{bucket(string(obj.(*corev1.PersistentVolumeClaim).UID))} }},
-		{s.Claims, bySource, func(obj any) []string { return sourceKeys(obj.(*corev1.PersistentVolumeClaim)) }},
-		{s.Claims, byWaiting, func(obj any) []string {
-			if obj.(*corev1.PersistentVolumeClaim).Spec.VolumeName == "" {
+		{s.Claims, byUID, indexed(func(claim *corev1.PersistentVolumeClaim) []string { return []string{bucket(string(claim.UID))} })},
+		{s.Claims, bySource, indexed(sourceKeys)},
+		{s.Claims, byWaiting, indexed(func(claim *corev1.PersistentVolumeClaim) []string {
+			if claim.Spec.VolumeName == "" {
 				return []string{waitingKey}
 			}
 			return nil
-		}},
-		{s.Volumes, byBacking, func(obj any) []string {
-			return buckets(backingsOf(obj.(*corev1.PersistentVolume)))
-		}},
-		{s.Volumes, byCluster, func(obj any) []string {
-			if ref, err := backing.RefOf(obj.(*corev1.PersistentVolume)); err == nil {
-				return []string{clusterKey(ref.Cluster, obj.(*corev1.PersistentVolume).Annotations[keys.ClusterUID])}
+		})},
+		{s.Volumes, byBacking, indexed(func(volume *corev1.PersistentVolume) []string { return buckets(backingsOf(volume)) })},
+		{s.Volumes, byCluster, indexed(func(volume *corev1.PersistentVolume) []string {
+			if ref, err := backing.RefOf(volume); err == nil {
+				return []string{clusterKey(ref.Cluster, volume.Annotations[keys.ClusterUID])}
 			}
 			return nil
-		}},
-		{s.Attachments, byAttached, func(obj any) []string {
-			if name := obj.(*storagev1.VolumeAttachment).Spec.Source.PersistentVolumeName; name != nil {
+		})},
+		{s.Attachments, byAttached, indexed(func(attachment *storagev1.VolumeAttachment) []string {
+			if name := attachment.Spec.Source.PersistentVolumeName; name != nil {
 				return []string{bucket(*name)}
 			}
 			return nil
-		}},
-		{s.Pods, byClaim, func(obj any) []string { return buckets(obj.(*Pod).Claims) }},
+		})},
+		{s.Pods, byClaim, indexed(func(pod *Pod) []string { return buckets(pod.Claims) })},
 	} {
 		if err := index.informer.AddIndexers(cache.Indexers{index.name: func(obj any) ([]string, error) {
 			return index.keys(obj), nil
@@ -148,6 +151,16 @@ func NewSources(factory informers.SharedInformerFactory) (Sources, error) {
 		}
 	}
 	return s, nil
+}
+
+// indexed returns the index function of a function on objects of type T.
+func indexed[T any](keys func(*T) []string) func(obj any) []string {
+	return func(obj any) []string {
+		if object, ok := controller.Object[*T](obj); ok {
+			return keys(object)
+		}
+		return nil
+	}
 }
 
 // BoundOfWaitingPods returns one claim for each pod of a namespace that is not scheduled
@@ -241,9 +254,28 @@ func buckets(of []string) []string {
 	return names
 }
 
+// inBucket returns the objects in the bucket of a key, without those that surely do not have the key: a
+// bucket has many, and to unpack each takes time.
+func inBucket[T any](informer cache.SharedIndexInformer, index, key string) []*T {
+	objects, err := informer.GetIndexer().ByIndex(index, bucket(key))
+	if err != nil {
+		return nil
+	}
+	var found []*T
+	for _, obj := range objects {
+		if !controller.MayMention(obj, key) {
+			continue
+		}
+		if object, ok := controller.Object[*T](obj); ok {
+			found = append(found, object)
+		}
+	}
+	return found
+}
+
 // Claim returns the claim with this UID, nil if there is none.
 func (s Sources) Claim(uid types.UID) *corev1.PersistentVolumeClaim {
-	for _, claim := range controller.Indexed[corev1.PersistentVolumeClaim](s.Claims, byUID, bucket(string(uid))) {
+	for _, claim := range inBucket[corev1.PersistentVolumeClaim](s.Claims, byUID, string(uid)) {
 		if claim.UID == uid {
 			return claim
 		}
@@ -253,7 +285,7 @@ func (s Sources) Claim(uid types.UID) *corev1.PersistentVolumeClaim {
 
 // PodsOf returns the pods that use a claim, given as namespace/name.
 func (s Sources) PodsOf(claim string) []*Pod {
-	return slices.DeleteFunc(controller.Indexed[Pod](s.Pods, byClaim, bucket(claim)), func(pod *Pod) bool {
+	return slices.DeleteFunc(inBucket[Pod](s.Pods, byClaim, claim), func(pod *Pod) bool {
 		return !slices.Contains(pod.Claims, claim)
 	})
 }
@@ -261,7 +293,7 @@ func (s Sources) PodsOf(claim string) []*Pod {
 // AttachedTo returns a node that a volume, given by name, is attached to; empty if there is
 // none.
 func (s Sources) AttachedTo(volume string) string {
-	for _, attachment := range controller.Indexed[storagev1.VolumeAttachment](s.Attachments, byAttached, bucket(volume)) {
+	for _, attachment := range inBucket[storagev1.VolumeAttachment](s.Attachments, byAttached, volume) {
 		if name := attachment.Spec.Source.PersistentVolumeName; name != nil && *name == volume {
 			return attachment.Spec.NodeName
 		}
@@ -273,7 +305,7 @@ func (s Sources) AttachedTo(volume string) string {
 // handle; nil if there is none or more than one. The handle never changes, even when the
 // backing claim is recreated: the volume's annotation names the present backing claim.
 func (s Sources) VolumeOf(handle backing.Ref) *corev1.PersistentVolume {
-	found := slices.DeleteFunc(controller.Indexed[corev1.PersistentVolume](s.Volumes, byBacking, bucket(string(handle.UID))),
+	found := slices.DeleteFunc(inBucket[corev1.PersistentVolume](s.Volumes, byBacking, string(handle.UID)),
 		func(volume *corev1.PersistentVolume) bool {
 			return handleOf(volume) != handle.String()
 		})
@@ -306,7 +338,7 @@ func backingsOf(volume *corev1.PersistentVolume) []string {
 
 // VolumesOf returns the virtual volumes of a backing claim.
 func (s Sources) VolumesOf(claim types.UID) []*corev1.PersistentVolume {
-	return slices.DeleteFunc(controller.Indexed[corev1.PersistentVolume](s.Volumes, byBacking, bucket(string(claim))),
+	return slices.DeleteFunc(inBucket[corev1.PersistentVolume](s.Volumes, byBacking, string(claim)),
 		func(volume *corev1.PersistentVolume) bool {
 			ref, err := backing.ParseRef(volume.Annotations[keys.Backing])
 			return err != nil || ref.UID != claim
@@ -333,8 +365,8 @@ func snapshotKey(of types.NamespacedName) string { return volumesnapshot.Kind + 
 var _ cache.TransformFunc = Transform
 
 // Transform is the transform function of informers on home and remote clusters. It turns a
-// pod into a *Pod and removes unused fields from all other objects, whose type it keeps. It
-// is idempotent.
+// pod into a *Pod, packs claims, volumes and attachments without the fields that are not
+// used, and removes such fields from all other objects, whose type it keeps. It is idempotent.
 func Transform(obj any) (any, error) {
 	switch object := obj.(type) {
 	case *Pod:
@@ -347,15 +379,21 @@ func Transform(obj any) (any, error) {
 			Name: object.Name, UID: object.UID, ResourceVersion: object.ResourceVersion, Labels: object.Labels,
 		}, Status: corev1.NodeStatus{Conditions: readiness(object)}}, nil
 	case *storagev1.VolumeAttachment:
-		return &storagev1.VolumeAttachment{
+		return packed.Attachment(&storagev1.VolumeAttachment{
 			ObjectMeta: metav1.ObjectMeta{Name: object.Name, UID: object.UID, ResourceVersion: object.ResourceVersion,
 				DeletionTimestamp: object.DeletionTimestamp},
-			Spec: storagev1.VolumeAttachmentSpec{NodeName: texts.of(object.Spec.NodeName), Source: object.Spec.Source},
-		}, nil
+			Spec: storagev1.VolumeAttachmentSpec{NodeName: object.Spec.NodeName, Source: object.Spec.Source},
+		}), nil
 	case *corev1.PersistentVolumeClaim:
-		claim(object)
+		bound := object.Spec.VolumeName != ""
+		drop(&object.ObjectMeta, func(key string, _ string) bool {
+			// The selected node of a backing claim is compared until the claim is published.
+			return bound && (slices.Contains(settled, key) || key == keys.SelectedNode && object.Labels[keys.ClaimUID] == "")
+		})
+		return packed.Claim(object), nil
 	case *corev1.PersistentVolume:
-		volume(object)
+		drop(&object.ObjectMeta, func(key string, _ string) bool { return slices.Contains(settled, key) })
+		return packed.Volume(object), nil
 	default:
 		if object, ok := obj.(metav1.Object); ok && object.GetManagedFields() != nil {
 			object.SetManagedFields(nil)
@@ -368,7 +406,7 @@ func Transform(obj any) (any, error) {
 func readiness(node *corev1.Node) []corev1.NodeCondition {
 	for _, condition := range node.Status.Conditions {
 		if condition.Type == corev1.NodeReady {
-			return ready.of([]corev1.NodeCondition{{Type: corev1.NodeReady, Status: condition.Status}})
+			return []corev1.NodeCondition{{Type: corev1.NodeReady, Status: condition.Status}}
 		}
 	}
 	return nil
@@ -379,78 +417,20 @@ var settled = []string{
 	"pv.kubernetes.io/bind-completed", "pv.kubernetes.io/bound-by-controller", keys.StorageProvisioner, keys.BetaStorageProvisioner,
 }
 
-func claim(c *corev1.PersistentVolumeClaim) {
-	bound := c.Spec.VolumeName != ""
-	common(&c.ObjectMeta, func(key string) bool {
-		// The selected node of a backing claim is compared until the claim is published.
-		return bound && (slices.Contains(settled, key) || key == keys.SelectedNode && c.Labels[keys.ClaimUID] == "")
-	})
-	c.Spec.AccessModes, c.Status.AccessModes = modes.of(c.Spec.AccessModes), modes.of(c.Status.AccessModes)
-	c.Spec.StorageClassName, c.Spec.VolumeMode = pointers.of(c.Spec.StorageClassName), volumeModes.of(c.Spec.VolumeMode)
-	c.Spec.Resources.Requests = sizes.of(c.Spec.Resources.Requests)
-	c.Status.Capacity, c.Status.AllocatedResources = sizes.of(c.Status.Capacity), sizes.of(c.Status.AllocatedResources)
-	c.Status.Phase = corev1.PersistentVolumeClaimPhase(texts.of(string(c.Status.Phase)))
-	c.UID = within(c.Spec.VolumeName, c.UID)
-}
-
-func volume(v *corev1.PersistentVolume) {
-	common(&v.ObjectMeta, func(key string) bool { return slices.Contains(settled, key) })
-	v.Spec.AccessModes, v.Spec.VolumeMode = modes.of(v.Spec.AccessModes), volumeModes.of(v.Spec.VolumeMode)
-	v.Spec.Capacity = sizes.of(v.Spec.Capacity)
-	v.Spec.StorageClassName = texts.of(v.Spec.StorageClassName)
-	v.Spec.NodeAffinity = affinities.of(v.Spec.NodeAffinity)
-	if ref := v.Spec.ClaimRef; ref != nil {
-		ref.Kind, ref.APIVersion, ref.Namespace = texts.of(ref.Kind), texts.of(ref.APIVersion), texts.of(ref.Namespace)
-		ref.UID = within(v.Name, ref.UID)
-	}
-	v.Status.Phase = corev1.PersistentVolumePhase(texts.of(string(v.Status.Phase)))
-	v.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimPolicy(texts.of(string(v.Spec.PersistentVolumeReclaimPolicy)))
-	if csi := v.Spec.CSI; csi != nil {
-		csi.Driver, csi.FSType, csi.VolumeAttributes = texts.of(csi.Driver), texts.of(csi.FSType), textMaps.of(csi.VolumeAttributes)
-		// Until a backing claim is made anew they are the same.
-		if ref := v.Annotations[keys.Backing]; ref == csi.VolumeHandle {
-			csi.VolumeHandle = ref
-		}
-	}
-}
-
-// within returns the UID as the part of a volume's name that it is, if the volume is named after the
-// claim, as usual: so it is in memory once.
-func within(volume string, uid types.UID) types.UID {
-	if part, ok := strings.CutPrefix(volume, "pvc-"); ok && part == string(uid) {
-		return types.UID(part)
-	}
-	return uid
-}
-
-// common reduces metadata, without the annotations for which dropped returns true.
-func common(m *metav1.ObjectMeta, dropped func(key string) bool) {
+// drop removes from metadata who manages which field, and some annotations.
+func drop(m *metav1.ObjectMeta, annotations func(key, value string) bool) {
 	m.ManagedFields = nil
-	m.Namespace = texts.of(m.Namespace)
-	m.Finalizers = lists.of(m.Finalizers)
-	m.Labels = textMaps.of(m.Labels)
-	for key := range m.Annotations {
-		if dropped(key) {
-			var kept map[string]string
-			for key, value := range m.Annotations {
-				if !dropped(key) {
-					if kept == nil {
-						kept = map[string]string{}
-					}
-					kept[key] = value
-				}
-			}
-			m.Annotations = kept
-			break
-		}
-	}
-	m.Annotations = textMaps.of(m.Annotations)
+	maps.DeleteFunc(m.Annotations, annotations)
 }
 
 // Pod has the fields of a pod that are used: its claims, and those that decide where a copy
 // of it may run.
 type Pod struct {
-	metav1.ObjectMeta
+	// Of the metadata it has these. A metav1.ObjectMeta would be most of its memory.
+	Namespace, Name string
+	UID             types.UID
+	ResourceVersion string
+	Finalizers      []string
 	// Node is empty until the pod is scheduled.
 	Node string
 	// Phase is the phase in its status.
@@ -464,16 +444,35 @@ type Pod struct {
 	Claims []string
 }
 
-// NewPod returns the Pod of a Kubernetes pod.
+// NewPod returns the Pod of a Kubernetes pod. Texts that many pods have are in memory once, and the others
+// of a pod in one piece.
 func NewPod(pod *corev1.Pod) *Pod {
-	return &Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: texts.of(pod.Namespace), Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
-			Finalizers: lists.of(pod.Finalizers),
-		},
-		Node: texts.of(pod.Spec.NodeName), Phase: corev1.PodPhase(texts.of(string(pod.Status.Phase))), Claims: claimsOf(pod),
+	p := &Pod{
+		Namespace: once(pod.Namespace), Node: once(pod.Spec.NodeName), Phase: corev1.PodPhase(once(string(pod.Status.Phase))),
 		Runs: runs(&pod.Status), Grace: grace(pod), Gated: gated(&pod.Spec),
 	}
+	for _, finalizer := range pod.Finalizers {
+		p.Finalizers = append(p.Finalizers, once(finalizer))
+	}
+	claims := claimsOf(pod)
+	rest := pod.Name + string(pod.UID) + pod.ResourceVersion + strings.Join(claims, "")
+	next := func(length int) (text string) {
+		text, rest = rest[:length], rest[length:]
+		return text
+	}
+	p.Name, p.UID, p.ResourceVersion = next(len(pod.Name)), types.UID(next(len(pod.UID))), next(len(pod.ResourceVersion))
+	for _, claim := range claims {
+		p.Claims = append(p.Claims, next(len(claim)))
+	}
+	return p
+}
+
+// once returns the one instance in memory of a text.
+func once(text string) string { return unique.Make(text).Value() }
+
+// GetObjectMeta implements metav1.ObjectMetaAccessor, for caches.
+func (p *Pod) GetObjectMeta() metav1.Object {
+	return &metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion, Finalizers: p.Finalizers}
 }
 
 // gated says whether a pod has the scheduling gate of moves.
@@ -531,122 +530,4 @@ func claimsOf(pod *corev1.Pod) []string {
 		}
 	}
 	return names
-}
-
-// most is how many entries a table keeps: users decide what is in objects. A full table
-// starts empty again; then an equal value may be in memory twice.
-const most = 8192
-
-// longest is the longest key, in bytes, that a table keeps: long values are rarely shared.
-const longest = 512
-
-// table keeps one instance of equal values, found by a key made of the whole value.
-type table[V any] struct {
-	// key returns the key of a value, and false if the value is not to be shared.
-	key func(V) (string, bool)
-	// own, which may be nil, returns the instance to share.
-	own func(V) V
-
-	mu    sync.Mutex
-	known map[string]V
-}
-
-// of returns the shared instance equal to v.
-func (t *table[V]) of(v V) V {
-	key, ok := t.key(v)
-	if !ok || len(key) > longest {
-		return v
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if known, ok := t.known[key]; ok {
-		return known
-	}
-	if t.known == nil || len(t.known) >= most {
-		t.known = map[string]V{}
-	}
-	if t.own != nil {
-		v = t.own(v)
-	}
-	t.known[key] = v
-	return v
-}
-
-// The tables shared by all informers.
-var (
-	texts       = &table[string]{key: func(v string) (string, bool) { return v, v != "" }, own: strings.Clone}
-	pointers    = &table[*string]{key: pointed[string]}
-	volumeModes = &table[*corev1.PersistentVolumeMode]{key: pointed[corev1.PersistentVolumeMode]}
-	lists       = &table[[]string]{key: joined[string], own: slices.Clip[[]string]}
-	modes       = &table[[]corev1.PersistentVolumeAccessMode]{key: joined[corev1.PersistentVolumeAccessMode],
-		own: slices.Clip[[]corev1.PersistentVolumeAccessMode]}
-	textMaps   = &table[map[string]string]{key: entries, own: shareKeys}
-	sizes      = &table[corev1.ResourceList]{key: storageOnly}
-	ready      = &table[[]corev1.NodeCondition]{key: func(v []corev1.NodeCondition) (string, bool) { return string(v[0].Status), true }}
-	affinities = &table[*corev1.VolumeNodeAffinity]{key: encoded}
-)
-
-func pointed[T ~string](v *T) (string, bool) {
-	if v == nil {
-		return "", false
-	}
-	return string(*v), true
-}
-
-func joined[T ~string](v []T) (string, bool) {
-	var key []byte
-	for _, one := range v {
-		key = part(key, string(one))
-	}
-	return string(key), len(v) > 0
-}
-
-// part appends a part to a key, with its length first, so that different values never have
-// equal keys.
-func part(key []byte, text string) []byte {
-	return append(binary.AppendUvarint(key, uint64(len(text))), text...)
-}
-
-// entries returns the key of a map.
-func entries(v map[string]string) (string, bool) {
-	var keys []string
-	size := 0
-	for key, value := range v {
-		keys, size = append(keys, key), size+len(key)+len(value)+4
-	}
-	if len(keys) == 0 || size > longest {
-		return "", false
-	}
-	slices.Sort(keys)
-	whole := make([]byte, 0, size)
-	for _, key := range keys {
-		whole = part(part(whole, key), v[key])
-	}
-	return string(whole), true
-}
-
-// shareKeys shares the keys of a map in memory.
-func shareKeys(v map[string]string) map[string]string {
-	shared := make(map[string]string, len(v))
-	for key, value := range v {
-		shared[texts.of(key)] = value
-	}
-	return shared
-}
-
-// storageOnly returns the key of a list that has a size of storage and nothing else.
-func storageOnly(v corev1.ResourceList) (string, bool) {
-	size, ok := v[corev1.ResourceStorage]
-	if !ok || len(v) != 1 {
-		return "", false
-	}
-	return size.String(), true
-}
-
-func encoded(v *corev1.VolumeNodeAffinity) (string, bool) {
-	if v == nil {
-		return "", false
-	}
-	content, err := v.Marshal()
-	return string(content), err == nil
 }

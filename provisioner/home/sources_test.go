@@ -3,9 +3,7 @@ package home
 import (
 	"fmt"
 	"math"
-	"strings"
 	"testing"
-	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -19,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/pkg/backing"
+	"github.com/lodestone-storage/lodestone/pkg/controller"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/locality"
 )
@@ -62,7 +61,8 @@ func TestEachIsFoundAmongThoseOfItsBucket(t *testing.T) {
 	for i := range count {
 		meta := metav1.ObjectMeta{Namespace: "shop", Name: name(i), UID: types.UID(name(i))}
 		require.NoError(t, sources.Claims.GetStore().Add(&corev1.PersistentVolumeClaim{ObjectMeta: meta}))
-		require.NoError(t, sources.Pods.GetStore().Add(&Pod{ObjectMeta: meta, Claims: []string{"shop/" + name(i), "shop/" + name(i+1)}}))
+		require.NoError(t, sources.Pods.GetStore().Add(&Pod{Namespace: meta.Namespace, Name: meta.Name, UID: meta.UID,
+			Claims: []string{"shop/" + name(i), "shop/" + name(i+1)}}))
 		meta.Namespace = ""
 		require.NoError(t, sources.Attachments.GetStore().Add(&storagev1.VolumeAttachment{ObjectMeta: meta,
 			Spec: storagev1.VolumeAttachmentSpec{NodeName: "node-of-" + name(i),
@@ -116,7 +116,7 @@ func small[T any](t *testing.T, obj *T) *T {
 	again, err := Transform(slim)
 	require.NoError(t, err)
 	assert.Equal(t, slim, again, "an informer may transform what it has transformed")
-	typed, ok := again.(*T)
+	typed, ok := controller.Object[*T](again)
 	require.True(t, ok)
 	return typed
 }
@@ -217,8 +217,8 @@ func TestPodKeepsItsClaims(t *testing.T) {
 	})
 	require.NoError(t, err)
 	assert.Equal(t, &Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Finalizers: []string{"f"}},
-		Node:       "node", Phase: corev1.PodFailed, Claims: []string{"shop/data", "shop/web-scratch"}, Grace: 30,
+		Namespace: "shop", Name: "web", Finalizers: []string{"f"},
+		Node: "node", Phase: corev1.PodFailed, Claims: []string{"shop/data", "shop/web-scratch"}, Grace: 30,
 	}, slim)
 	assert.True(t, slim.(*Pod).Finished())
 	again, err := Transform(slim)
@@ -253,49 +253,4 @@ func TestPodMayTakeTheLongestOfItsGracePeriods(t *testing.T) {
 	assert.EqualValues(t, 5, with(ptr.To[int64](5), ptr.To[int64](0)))
 	assert.EqualValues(t, 600, with(ptr.To[int64](5), ptr.To[int64](600)))
 	assert.EqualValues(t, longestGrace, with(ptr.To[int64](math.MaxInt64), nil))
-}
-
-func TestWhatIsEqualIsInMemoryOnce(t *testing.T) {
-	a, b := small(t, claimOf("a", "pvc-1", nil)), small(t, claimOf("b", "pvc-2", nil))
-	assert.Same(t, a.Spec.StorageClassName, b.Spec.StorageClassName)
-	a.Spec.Resources.Requests["probe"] = resource.MustParse("1") // proves that both have the same map
-	assert.Contains(t, b.Status.Capacity, corev1.ResourceName("probe"))
-	delete(a.Spec.Resources.Requests, "probe")
-}
-
-func TestTableForgetsRatherThanGrow(t *testing.T) {
-	texts := &table[string]{key: func(v string) (string, bool) { return v, true }}
-	for i := range 3 * most {
-		name := fmt.Sprint(i)
-		assert.Equal(t, name, texts.of(name))
-	}
-	assert.LessOrEqual(t, len(texts.known), most)
-}
-
-func TestMapsThatDifferAreNotMistaken(t *testing.T) {
-	for _, pair := range [][2]map[string]string{
-		{{"a": "b"}, {"a": "c"}}, {{"a": "b", "c": "d"}, {"a": "b"}}, {{"ab": ""}, {"a": "b"}}, {nil, {}},
-		{{"a": "b\x00c\x00d\x00"}, {"a": "b", "c": "d"}}, {{"a": "b\x01c\x01d"}, {"a": "b", "c": "d"}},
-	} {
-		assert.Equal(t, pair[0], textMaps.of(pair[0]))
-		assert.Equal(t, pair[1], textMaps.of(pair[1]))
-	}
-}
-
-func TestAUIDThatIsInANameIsInMemoryOnce(t *testing.T) {
-	const uid = "0b5c9a1e-1111-4222-8333-444455556666"
-	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: types.UID(strings.Clone(uid))},
-		Spec: corev1.PersistentVolumeClaimSpec{VolumeName: "pvc-" + uid}}
-	volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pvc-" + uid}, Spec: corev1.PersistentVolumeSpec{
-		ClaimRef: &corev1.ObjectReference{UID: types.UID(strings.Clone(uid))}}}
-	foreign := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pvc-other"}, Spec: corev1.PersistentVolumeSpec{
-		ClaimRef: &corev1.ObjectReference{UID: uid}}}
-	for _, object := range []any{claim, volume, foreign} {
-		_, err := Transform(object)
-		require.NoError(t, err)
-	}
-	assert.Equal(t, types.UID(uid), claim.UID)
-	assert.Same(t, unsafe.StringData(claim.Spec.VolumeName[4:]), unsafe.StringData(string(claim.UID)))
-	assert.Same(t, unsafe.StringData(volume.Name[4:]), unsafe.StringData(string(volume.Spec.ClaimRef.UID)))
-	assert.Equal(t, types.UID(uid), foreign.Spec.ClaimRef.UID)
 }

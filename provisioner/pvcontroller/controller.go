@@ -244,9 +244,14 @@ func (n *requeueInformer) AddEventHandlerWithResyncPeriod(handler cache.Resource
 	return nil, nil //nolint:nilnil // the library ignores the registration
 }
 
-// start starts to call the handler, first with all objects in the cache.
+// start starts to call the handler, first with all objects in the cache, which the library wants whole.
 func (n *requeueInformer) start() error {
-	if _, err := ours.AddHandler(n.SharedIndexInformer, n.handler); err != nil {
+	_, err := ours.AddHandler(n.SharedIndexInformer, cache.ResourceEventHandlerDetailedFuncs{
+		AddFunc:    func(obj any, initial bool) { n.handler.OnAdd(ours.Unpacked(obj), initial) },
+		UpdateFunc: func(was, now any) { n.handler.OnUpdate(ours.Unpacked(was), ours.Unpacked(now)) },
+		DeleteFunc: func(obj any) { n.handler.OnDelete(ours.Unpacked(obj)) },
+	})
+	if err != nil {
 		return fmt.Errorf("watch for the library: %w", err)
 	}
 	return nil
@@ -303,8 +308,15 @@ type volumeInformer struct{ cache.SharedIndexInformer }
 // GetStore implements cache.SharedInformer.
 func (s volumeInformer) GetStore() cache.Store { return addOnlyStore{s.SharedIndexInformer.GetStore()} }
 
-// addOnlyStore is a store whose Add ignores objects that it already has.
+// addOnlyStore is a store whose Add ignores objects that it already has. The library reads it by key
+// alone.
 type addOnlyStore struct{ cache.Store }
+
+// GetByKey implements cache.Store.
+func (s addOnlyStore) GetByKey(key string) (any, bool, error) {
+	obj, exists, err := s.Store.GetByKey(key)
+	return ours.Unpacked(obj), exists, err
+}
 
 // Add implements cache.Store.
 func (s addOnlyStore) Add(obj any) error {

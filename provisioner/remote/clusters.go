@@ -121,21 +121,19 @@ func (r *Clusters) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	unwatchVolumes, err := controller.Watch(r.volumes, func(_, now *corev1.PersistentVolume) {
-		if now != nil {
-			return
-		}
+	// Which volume it was does not matter, so none is unpacked.
+	volumes, err := r.volumes.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(any) {
 		for _, namespaces := range r.namespaceControllers() {
 			namespaces.VolumeGone()
 		}
-	})
+	}})
 	if err != nil {
-		return err
+		return fmt.Errorf("watch volumes: %w", err)
 	}
 	<-ctx.Done()
 	r.end()
 	r.running.Wait()
-	return errors.Join(unwatchObjects(), unwatchSecrets(), unwatchPods(), unwatchVolumes())
+	return errors.Join(unwatchObjects(), unwatchSecrets(), unwatchPods(), r.volumes.RemoveEventHandler(volumes))
 }
 
 // serve starts a RemoteCluster's goroutine, or has it probe if it runs already: at once if

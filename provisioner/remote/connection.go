@@ -45,6 +45,8 @@ type connection struct {
 	ctx        context.Context
 	stop       context.CancelFunc
 	began      time.Time
+	// confined is set once a volume was seen that can be used on some nodes only.
+	confined atomic.Bool
 	// remote reads and writes the objects of the remote agent; config is the configuration
 	// of both clients.
 	remote *clients.RemoteClient
@@ -118,6 +120,9 @@ func (c *connection) offered() []v1alpha1.OfferedClass {
 }
 
 func (c *connection) volumeChanged(volume *corev1.PersistentVolume) {
+	if nodeaccess.Confined(volume) {
+		c.confined.Store(true)
+	}
 	if volume.Spec.ClaimRef == nil {
 		return
 	}
@@ -145,21 +150,17 @@ func (c *connection) claimOf(volume *corev1.PersistentVolume) *corev1.Persistent
 // volume returns the real volume that is bound to a backing claim, nil if there is none;
 // both must name each other.
 func (c *connection) volume(claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolume {
-	return Bound(c.volumes.GetStore(), claim)
+	return Bound(c.volumes, claim)
 }
 
-// Bound returns the volume in store that claim is bound to, nil if there is none; both must
-// name each other.
-func Bound(store cache.Store, claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolume {
+// Bound returns the volume that claim is bound to, nil if there is none; both must name each
+// other.
+func Bound(volumes cache.SharedIndexInformer, claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolume {
 	if claim.Spec.VolumeName == "" {
 		return nil
 	}
-	obj, ok, err := store.GetByKey(claim.Spec.VolumeName)
-	if err != nil || !ok {
-		return nil
-	}
-	volume, ok := obj.(*corev1.PersistentVolume)
-	if !ok || volume.Spec.ClaimRef == nil || volume.Spec.ClaimRef.UID != claim.UID {
+	volume := controller.Get[corev1.PersistentVolume](volumes, claim.Spec.VolumeName)
+	if volume == nil || volume.Spec.ClaimRef == nil || volume.Spec.ClaimRef.UID != claim.UID {
 		return nil
 	}
 	return volume
@@ -302,7 +303,10 @@ func (c *connection) watchNodesIfNeeded(ctx context.Context) error {
 
 // hasConfined says whether one of our real volumes can be used on some nodes only.
 func (c *connection) hasConfined() bool {
-	for _, volume := range controller.All[corev1.PersistentVolume](c.volumes) {
+	if !c.confined.Load() {
+		return false
+	}
+	for volume := range controller.Each[corev1.PersistentVolume](c.volumes) {
 		if nodeaccess.Confined(volume) && c.claimOf(volume) != nil {
 			return true
 		}
@@ -358,8 +362,8 @@ func (c *connection) nodeChanged(obj any) {
 }
 
 func (c *connection) confinedChanged(concerned func(*corev1.PersistentVolume) bool) {
-	for _, volume := range controller.All[corev1.PersistentVolume](c.volumes) {
-		if nodeaccess.Confined(volume) && c.claimOf(volume) != nil && concerned(volume) {
+	for volume := range controller.Each[corev1.PersistentVolume](c.volumes) {
+		if nodeaccess.Confined(volume) && concerned(volume) && c.claimOf(volume) != nil {
 			c.volumeChanged(volume)
 		}
 	}

@@ -224,7 +224,7 @@ func (c *Cluster) MadeFrom(snapshot types.NamespacedName) []*corev1.PersistentVo
 		return nil
 	}
 	var found []*corev1.PersistentVolumeClaim
-	for _, claim := range controller.All[corev1.PersistentVolumeClaim](watched.SharedIndexInformer) {
+	for claim := range controller.Each[corev1.PersistentVolumeClaim](watched.SharedIndexInformer) {
 		if claim.Spec.DataSource != nil && claim.Spec.DataSource.Kind == volumesnapshot.Kind && claim.Spec.DataSource.Name == snapshot.Name &&
 			claim.Status.Phase != corev1.ClaimBound && claim.DeletionTimestamp == nil {
 			found = append(found, claim)

@@ -200,6 +200,8 @@ const (
 	// objectBytes is about what an object needs besides its text, with its entry in the
 	// cache; an object with nothing but its name needs more than half of it.
 	objectBytes = 1 << 10
+	// packedBytes is what a packed object needs besides its text.
+	packedBytes = 320
 	// entryBytes is about what an entry of a list or map needs besides its text.
 	entryBytes = 96
 )
@@ -240,14 +242,15 @@ func weightOf(store cache.Store) int {
 
 // weight estimates the memory of an object, in bytes.
 func weight(obj any) int {
-	total := objectBytes
+	size := 0
 	if sized, ok := obj.(interface{ Size() int }); ok {
-		total += sized.Size()
+		size = sized.Size()
 	}
-	if object, ok := obj.(metav1.Object); ok {
-		total += entries(object) * entryBytes
+	object, ok := obj.(metav1.Object)
+	if !ok {
+		return packedBytes + size // Lists and maps are in its text, too.
 	}
-	return total
+	return objectBytes + size + entries(object)*entryBytes
 }
 
 // entries counts the entries of an object's lists and maps: empty ones take hardly any

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -12,7 +13,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/controller"
-	"github.com/lodestone-storage/lodestone/pkg/podparts"
+	"github.com/lodestone-storage/lodestone/pkg/packed"
 	"github.com/lodestone-storage/lodestone/pkg/program"
 	"github.com/lodestone-storage/lodestone/virtualnode/kubelet"
 	"github.com/lodestone-storage/lodestone/virtualnode/node"
@@ -47,11 +48,10 @@ func Run(ctx context.Context, config *Config) error {
 		return err
 	}
 
-	factory := informers.NewSharedInformerFactoryWithOptions(process.Client, 0, informers.WithTransform(podparts.Transform))
+	factory := informers.NewSharedInformerFactoryWithOptions(process.Client, 0, informers.WithTransform(transform))
 	secrets := informers.NewSharedInformerFactoryWithOptions(process.Client, 0, informers.WithNamespace(config.Namespace),
 		informers.WithTransform(controller.DropManagedFields))
-	nodes, pods := factory.Core().V1().Nodes().Informer(), factory.Core().V1().Pods()
-	pods.Informer()
+	nodes, pods := factory.Core().V1().Nodes().Informer(), factory.Core().V1().Pods().Informer()
 	kubeconfigs := secrets.Core().V1().Secrets().Informer()
 	objects := clients.NewRemoteClusterInformer(remotes)
 	if config.Workers == nil {
@@ -74,7 +74,7 @@ func Run(ctx context.Context, config *Config) error {
 			Home: process.Client, Nodes: nodes, Address: config.NodeIP, Probe: config.ProbeInterval, Heartbeat: config.Heartbeat,
 		},
 		Endpoints: kubelet.New(kubelet.Config{
-			Home: process.Client, Judge: judge, Nodes: nodes, Pods: pods.Lister(),
+			Home: process.Client, Judge: judge, Nodes: nodes, Pods: pods,
 			NodeIP: config.NodeIP, Listen: config.KubeletAddress, PortsFrom: config.KubeletPortsFrom,
 		}),
 		Workers: work, Metrics: counts, Interval: config.ProbeInterval,
@@ -101,6 +101,18 @@ func Run(ctx context.Context, config *Config) error {
 	}
 	process.Probes.Ready()
 	return process.Lead(ctx, clusters.Run)
+}
+
+// transform is the transform function of the informers on the home cluster.
+func transform(obj any) (any, error) {
+	switch object := obj.(type) {
+	case *corev1.Node:
+		obj = node.Transform(object)
+	case *corev1.Pod:
+		object.ManagedFields = nil
+		return packed.Pod(object), nil
+	}
+	return controller.DropManagedFields(obj)
 }
 
 // Worker does one kind of work for a session; see session.Worker.

@@ -285,6 +285,10 @@ func report(o Observation) Step {
 		}
 		return Step{Verb: Idle}
 	}
+	if o.Remote == nil && !o.Namespace.Seen {
+		// After a start the ShadowPods may have been listed, and the pods not yet: a pod that runs must not lose its traffic.
+		return Step{Verb: Idle}
+	}
 	seen := translate.Seen{Home: o.Pod, Remote: o.Remote, HostIP: o.HostIP, Network: o.Network, Ranges: o.Ranges}
 	var tell *Message
 	if shadow := o.Shadow; shadow != nil {

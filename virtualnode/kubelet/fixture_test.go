@@ -125,7 +125,7 @@ func newFixture(t *testing.T, pods ...*corev1.Pod) *fixture {
 	factory.StartWithContext(t.Context())
 	factory.WaitForCacheSync(t.Context().Done())
 
-	f.server = New(Config{Home: home, Nodes: nodes, Pods: podInformer.Lister(), NodeIP: "127.0.0.1", Listen: "127.0.0.1"})
+	f.server = New(Config{Home: home, Nodes: nodes, Pods: podInformer.Informer(), NodeIP: "127.0.0.1", Listen: "127.0.0.1"})
 	var err error
 	f.port, err = f.server.Serve(t.Context(), "west")
 	require.NoError(t, err)

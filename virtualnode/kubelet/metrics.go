@@ -68,12 +68,8 @@ func (c *consumption) add(cores float64, bytes int64, at time.Time) {
 // serveMetrics serves the metrics that metrics-server reads from a kubelet.
 func (e *endpoint) serveMetrics(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4")
-	pods, err := e.pods()
-	if err == nil {
-		pods = slices.DeleteFunc(pods, func(pod *corev1.Pod) bool { return !running(pod) })
-		err = e.sample(r.Context(), e.current(), pods)
-	}
-	if err != nil {
+	pods := slices.DeleteFunc(e.pods(), func(pod *corev1.Pod) bool { return !running(pod) })
+	if err := e.sample(r.Context(), e.current(), pods); err != nil {
 		writeMetric(w, "resource_scrape_error", "gauge", "1 if there was an error while getting container metrics, 0 otherwise", sample{value: 1})
 		return
 	}

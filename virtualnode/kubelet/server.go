@@ -22,9 +22,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
-	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -41,7 +39,7 @@ type Config struct {
 	Judge kubernetes.Interface
 	// Nodes and Pods are those of the home cluster.
 	Nodes cache.SharedIndexInformer
-	Pods  corelisters.PodLister
+	Pods  cache.SharedIndexInformer
 	// NodeIP is the address of all virtual nodes; Listen is the address to listen on, empty: all.
 	NodeIP, Listen string
 	// PortsFrom is the first port to use; 0: any.
@@ -208,24 +206,21 @@ func (e *endpoint) admit(w http.ResponseWriter, r *http.Request) bool {
 }
 
 // pods returns the pods of the node.
-func (e *endpoint) pods() ([]*corev1.Pod, error) {
-	all, err := e.server.config.Pods.List(labels.Everything())
-	if err != nil {
-		return nil, fmt.Errorf("list pods: %w", err)
+func (e *endpoint) pods() []*corev1.Pod {
+	var found []*corev1.Pod
+	for pod := range controller.EachMentioning[corev1.Pod](e.server.config.Pods, e.node) {
+		if pod.Spec.NodeName == e.node {
+			found = append(found, pod)
+		}
 	}
-	return slices.DeleteFunc(all, func(pod *corev1.Pod) bool { return pod.Spec.NodeName != e.node }), nil
+	return found
 }
 
 func running(pod *corev1.Pod) bool { return pod.Status.Phase == corev1.PodRunning }
 
 func (e *endpoint) servePods(w http.ResponseWriter, only func(*corev1.Pod) bool) {
-	pods, err := e.pods()
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
 	list := corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, Items: []corev1.Pod{}}
-	for _, pod := range pods {
+	for _, pod := range e.pods() {
 		if only == nil || only(pod) {
 			list.Items = append(list.Items, *pod)
 		}
@@ -272,8 +267,8 @@ func (e *endpoint) current() *session.Session {
 // remote cluster belongs to that very pod. The error is a sentence for the user, the status that of
 // HTTP.
 func (e *endpoint) find(ctx context.Context, s *session.Session, c *call) (status int, _ error) {
-	pod, err := e.server.config.Pods.Pods(c.namespace).Get(c.pod)
-	if err != nil || pod.Spec.NodeName != e.node || c.uid != "" && c.uid != pod.UID {
+	pod := controller.Get[corev1.Pod](e.server.config.Pods, c.namespace+"/"+c.pod)
+	if pod == nil || pod.Spec.NodeName != e.node || c.uid != "" && c.uid != pod.UID {
 		return http.StatusNotFound, fmt.Errorf("pod %s/%s is not on node %s", c.namespace, c.pod, e.node)
 	}
 	if c.container != "" && !slices.Contains(containers(pod), c.container) {

@@ -67,6 +67,30 @@ func Ours(node *corev1.Node, cluster string) bool {
 	return node.Spec.ProviderID == providerPrefix+cluster
 }
 
+// Transform returns what is kept of a node of home: all of a virtual node, which is compared with what it should be,
+// and of the others their provider, their readiness, and where their kubelet is.
+func Transform(node *corev1.Node) *corev1.Node {
+	if strings.HasPrefix(node.Spec.ProviderID, providerPrefix) {
+		return node
+	}
+	kept := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion},
+		Spec:       corev1.NodeSpec{ProviderID: node.Spec.ProviderID},
+		Status:     corev1.NodeStatus{DaemonEndpoints: node.Status.DaemonEndpoints},
+	}
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			kept.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: c.Status}}
+		}
+	}
+	for _, a := range node.Status.Addresses {
+		if a.Type == corev1.NodeInternalIP {
+			kept.Status.Addresses = append(kept.Status.Addresses, a)
+		}
+	}
+	return kept
+}
+
 // New returns the Node for a description.
 func New(name string, d Description) *corev1.Node {
 	node := &corev1.Node{

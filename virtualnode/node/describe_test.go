@@ -192,3 +192,28 @@ func TestReadyFollowsTheState(t *testing.T) {
 	assert.Equal(t, silent.Message, find(down.Status.Conditions, RemoteReady).Message)
 	assert.Equal(t, corev1.ConditionTrue, find(WithStatus(down, described(nil)).Status.Conditions, corev1.NodeReady).Status)
 }
+
+func TestWhatIsReadOfANodeIsKept(t *testing.T) {
+	other := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "n", ResourceVersion: "7", Labels: map[string]string{"a": "b"}},
+		Spec:       corev1.NodeSpec{ProviderID: "cloud://1", PodCIDR: "10.0.0.0/24"},
+		Status: corev1.NodeStatus{
+			Conditions:      []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Message: "m"}, {Type: "DiskPressure"}},
+			Addresses:       []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "node-1"}, {Type: corev1.NodeInternalIP, Address: "10.0.0.1"}},
+			DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: 10250}},
+			Images:          make([]corev1.ContainerImage, 50),
+		},
+	}
+	kept := Transform(other)
+	assert.Equal(t, &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "n", ResourceVersion: "7"}, Spec: corev1.NodeSpec{ProviderID: "cloud://1"},
+		Status: corev1.NodeStatus{
+			Conditions:      []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
+			Addresses:       []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.1"}},
+			DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: 10250}},
+		},
+	}, kept)
+	assert.Equal(t, kept, Transform(kept), "an informer may transform what it has transformed")
+	virtual := New("west", described(nil))
+	assert.Same(t, virtual, Transform(virtual), "it is compared with what it should be")
+}

@@ -21,7 +21,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/controller"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/podparts"
+	"github.com/lodestone-storage/lodestone/pkg/packed"
 	"github.com/lodestone-storage/lodestone/virtualnode/decide"
 	"github.com/lodestone-storage/lodestone/virtualnode/session"
 )
@@ -105,8 +105,8 @@ func (p *remoteNamespaces) watch(namespace string) {
 		pods: clients.NewInformer(retryingSource[*corev1.PodList]{p.session.Client.CoreV1().Pods(namespace), again}, &corev1.Pod{}, selected,
 			cache.Indexers{}),
 	}
-	_ = at.shadows.SetTransform(podparts.Transform)
-	_ = at.pods.SetTransform(podparts.Transform)
+	_ = at.shadows.SetTransform(transformShadow)
+	_ = at.pods.SetTransform(transformRemote)
 	_, _ = controller.Watch(at.shadows, func(was, now *shadowPod) {
 		if shadow := controller.Either(was, now); !isMovers(shadow) {
 			p.events.shadow(shadow, now == nil)
@@ -126,6 +126,35 @@ func (p *remoteNamespaces) watch(namespace string) {
 			p.events.synced(namespace)
 		}
 	})
+}
+
+// transformRemote keeps of a remote pod what decisions read: whose it is, whether it is being deleted, and its
+// status.
+func transformRemote(obj any) (any, error) {
+	pod, ok := obj.(*corev1.Pod)
+	if !ok {
+		return obj, nil
+	}
+	kept := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion, DeletionTimestamp: pod.DeletionTimestamp,
+		Labels: map[string]string{},
+	}, Status: pod.Status}
+	for _, label := range []string{keys.PodUID, keys.MoveOf} {
+		if value, ok := pod.Labels[label]; ok {
+			kept.Labels[label] = value
+		}
+	}
+	return packed.Pod(kept), nil
+}
+
+// transformShadow packs a ShadowPod.
+func transformShadow(obj any) (any, error) {
+	shadow, ok := obj.(*shadowPod)
+	if !ok {
+		return obj, nil
+	}
+	shadow.ManagedFields = nil
+	return packed.ShadowPod(shadow), nil
 }
 
 // isMovers reports whether the provisioner made a ShadowPod, or its pod, to move a volume: it has

@@ -72,14 +72,14 @@ func New(config Config) (*Controller, error) {
 	}
 	err := config.Pods.AddIndexers(cache.Indexers{
 		byNode: func(obj any) ([]string, error) {
-			if pod, ok := obj.(*corev1.Pod); ok && pod.Spec.NodeName != "" {
+			if pod, ok := controller.Object[*corev1.Pod](obj); ok && pod.Spec.NodeName != "" {
 				return []string{pod.Spec.NodeName}, nil
 			}
 			return nil, nil
 		},
 		byUID: func(obj any) ([]string, error) {
-			if pod, ok := obj.(*corev1.Pod); ok {
-				return []string{string(pod.UID)}, nil
+			if pod, ok := obj.(metav1.ObjectMetaAccessor); ok {
+				return []string{string(pod.GetObjectMeta().GetUID())}, nil
 			}
 			return nil, nil
 		},
@@ -390,7 +390,7 @@ func (r *runner) keyOf(pod *corev1.Pod) key {
 // watchHome adds handlers to the informers of the home cluster that queue pods. The returned
 // function removes them.
 func (r *runner) watchHome() (func(), error) {
-	unwatchPods, err1 := controller.Watch(r.config.Pods, r.homePodChanged)
+	unwatchPods, err1 := controller.WatchMentioning(r.config.Pods, r.session.Node, r.homePodChanged)
 	unwatchNodes, err2 := controller.Watch(r.config.Nodes, r.nodeChanged)
 	unwatchNamespaces, err3 := controller.Watch(r.config.Namespaces, r.namespaceChanged)
 	unwatch := func() {

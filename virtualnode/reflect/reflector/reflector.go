@@ -124,7 +124,7 @@ func (r *Reflector) Run(ctx context.Context, s *session.Session) error {
 
 // subscribe adds the handlers that queue objects. The returned function removes them.
 func (c *clusterReflector) subscribe() (func(), error) {
-	unwatchPods, err1 := controller.Watch(c.pods, c.podChanged)
+	unwatchPods, err1 := controller.WatchMentioning(c.pods, c.session.Node, c.podChanged)
 	unwatchConfigMaps, err2 := controller.Watch(c.configMaps, func(was, now *corev1.ConfigMap) {
 		c.homeConfigMapChanged(controller.Either(was, now))
 	})
@@ -261,7 +261,7 @@ func indexKey(node string, k key) string {
 }
 
 func indexNeeds(obj any) ([]string, error) {
-	pod, ok := obj.(*corev1.Pod)
+	pod, ok := controller.Object[*corev1.Pod](obj)
 	if !ok {
 		return nil, nil
 	}

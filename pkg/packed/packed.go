@@ -1,0 +1,123 @@
+// Package packed keeps the objects of informers in a form that needs a fraction of their memory.
+// Most fields of an object are empty but take room, each of its texts, lists and maps is an
+// allocation of its own, and much of it is the same in thousands of objects. A packed object is two
+// texts, in the encoding that API servers use: what is its own, and what is in memory once for all
+// objects in which it is equal. Unpack makes a new object of them; nothing is lost. The functions of
+// package controller that read informers unpack what they return. Who reads a store without them has
+// to do so too.
+package packed
+
+import (
+	"math"
+	"strings"
+	"unique"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Codec encodes objects of one type.
+type Codec[T any] interface {
+	// Split returns what is an object's own, and what it has in common with many others. It may
+	// change the object.
+	Split(object *T) (own, common []byte)
+	// Join returns the object that Split was given.
+	Join(own, common []byte) *T
+}
+
+// Object is a packed object of type T.
+type Object[T any, C Codec[T]] struct {
+	namespace, common unique.Handle[string]
+	// text is name, UID and resource version, which caches ask for, and then what is the object's own.
+	text               string
+	name, uid, version uint8
+}
+
+// Pack returns an object in packed form, or the object itself if its name, UID or resource version is too
+// long for that. The object must not be used any more.
+func Pack[C Codec[T], T any, P interface {
+	*T
+	metav1.ObjectMetaAccessor
+}](object P) any {
+	meta := object.GetObjectMeta()
+	o := &Object[T, C]{namespace: unique.Make(meta.GetNamespace())}
+	name, uid, version := meta.GetName(), string(meta.GetUID()), meta.GetResourceVersion()
+	if max(len(name), len(uid), len(version)) > math.MaxUint8 {
+		return object
+	}
+	o.name, o.uid, o.version = uint8(len(name)), uint8(len(uid)), uint8(len(version))
+	identify(meta, "", "", "", "")
+	var codec C
+	own, common := codec.Split(object)
+	o.common = unique.Make(string(common))
+	var text strings.Builder
+	text.Grow(len(name) + len(uid) + len(version) + len(own))
+	for _, part := range []string{name, uid, version} {
+		text.WriteString(part)
+	}
+	text.Write(own)
+	o.text = text.String()
+	return o
+}
+
+// Unpack returns a new object, which the caller may change.
+func (o *Object[T, C]) Unpack() any {
+	var codec C
+	object := codec.Join([]byte(o.text[int(o.name)+int(o.uid)+int(o.version):]), []byte(o.common.Value()))
+	o.identify(any(object).(metav1.ObjectMetaAccessor).GetObjectMeta())
+	return object
+}
+
+// GetObjectMeta implements metav1.ObjectMetaAccessor, for caches: the result has what identifies the object and its
+// version, and nothing else.
+func (o *Object[T, C]) GetObjectMeta() metav1.Object {
+	meta := &metav1.ObjectMeta{}
+	o.identify(meta)
+	return meta
+}
+
+func (o *Object[T, C]) identify(meta metav1.Object) {
+	name, rest := o.text[:o.name], o.text[o.name:]
+	identify(meta, o.namespace.Value(), name, rest[:o.uid], rest[o.uid:][:o.version])
+}
+
+func identify(meta metav1.Object, namespace, name, uid, version string) {
+	meta.SetNamespace(namespace)
+	meta.SetName(name)
+	meta.SetUID(types.UID(uid))
+	meta.SetResourceVersion(version)
+}
+
+// Mentions says whether a text may be in what is the object's own. If not, the object need not be unpacked to look for it.
+func (o *Object[T, C]) Mentions(text string) bool { return strings.Contains(o.text, text) }
+
+// Size is how much memory the object takes, in bytes, without what it has in common with others.
+func (o *Object[T, C]) Size() int { return header + len(o.text) }
+
+// header is about what a packed object takes besides its text.
+const header = 64
+
+// message is a pointer to a type that API servers send as protobuf.
+type message[T any] interface {
+	*T
+	Marshal() ([]byte, error)
+	Unmarshal(data []byte) error
+}
+
+// Encode returns the protobuf form of a part of an object.
+func Encode(part interface{ Marshal() ([]byte, error) }) []byte {
+	data, err := part.Marshal()
+	if err != nil {
+		panic(err) // Kubernetes' own types can all be encoded
+	}
+	return data
+}
+
+// Decode returns the part that was encoded.
+func Decode[T any, P message[T]](data []byte) P {
+	part := P(new(T))
+	if err := part.Unmarshal(data); err != nil {
+		panic(err) // Encode has made it
+	}
+	return part
+}
