@@ -185,6 +185,15 @@ type Pod struct {
 	// Near names claims of the pod's namespace that it should run near without
 	// mounting them.
 	Near []string
+	// Spreads says that the pod asks to be spread or kept apart, however softly: it has topology
+	// spread constraints or terms of pod anti-affinity.
+	Spreads bool
+}
+
+// Follows reports whether the pod belongs to a StatefulSet and is not the first of it.
+func (p Pod) Follows() bool {
+	ordinal, ok := ordinalOf(p)
+	return ok && ordinal > 0
 }
 
 // PodVolume is a volume of a pod that uses a claim.

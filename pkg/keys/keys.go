@@ -281,9 +281,9 @@ const (
 	Clusters    = "lodestone.dev/clusters"
 	Classes     = "lodestone.dev/classes"
 
-	// Siblings says whether new volumes of a StatefulSet go to the clusters that
-	// hold the volumes of its other pods: SiblingsPack, SiblingsSpread or
-	// SiblingsIgnore.
+	// Siblings says what the volumes of a StatefulSet's other pods mean for a new
+	// one: SiblingsPack (it goes to the clusters that hold them), SiblingsSpread (to
+	// the others) or SiblingsIgnore (nothing), which is the default.
 	Siblings       = "lodestone.dev/siblings"
 	SiblingsPack   = "pack"
 	SiblingsSpread = "spread"
