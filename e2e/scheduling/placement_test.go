@@ -154,14 +154,7 @@ func TestWhereFourReplicasGo(t *testing.T) {
 			if row.change != nil {
 				row.change(&spec)
 			}
-			s.replicas(row.kind, s.class("db", keys.Driver, parameters), spec)
-			placed := row.counts[0].home + row.counts[0].remote
-			var got count
-			await.Until(t, "the replicas are placed", func() bool {
-				var done bool
-				got, done = s.placed(there.Name, placed)
-				return done
-			}, func() any { return got })
+			got := s.replicas(row.kind, s.class("db", keys.Driver, parameters), spec, there.Name)
 			t.Logf("%d at home, %d in the remote cluster", got.home, got.remote)
 			assert.Contains(t, row.counts, got)
 		})
@@ -177,25 +170,28 @@ func machines(number int64) corev1.ResourceList {
 	}
 }
 
-// replicas makes a workload of four pods.
-func (s *stage) replicas(kind, class string, spec corev1.PodSpec) {
+// replicas makes a workload of four pods, and returns where kube-scheduler wants them. Those of a
+// StatefulSet come one after the other, which is its default; there they would wait for each other's
+// readiness, and here nothing runs.
+func (s *stage) replicas(kind, class string, spec corev1.PodSpec, remote string) count {
 	s.t.Helper()
+	ctx := s.t.Context()
 	meta := metav1.ObjectMeta{Name: "db"}
 	template := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: ofReplicas.MatchLabels}, Spec: spec}
 	var err error
 	switch four := ptr.To(int32(4)); kind {
 	case "Deployment":
-		_, err = s.Client().AppsV1().Deployments(s.namespace).Create(s.t.Context(), &appsv1.Deployment{ObjectMeta: meta,
+		_, err = s.Client().AppsV1().Deployments(s.namespace).Create(ctx, &appsv1.Deployment{ObjectMeta: meta,
 			Spec: appsv1.DeploymentSpec{Replicas: four, Selector: ofReplicas, Template: template}}, metav1.CreateOptions{})
 	case "Job":
 		template.Spec.RestartPolicy = corev1.RestartPolicyNever
-		_, err = s.Client().BatchV1().Jobs(s.namespace).Create(s.t.Context(), &batchv1.Job{ObjectMeta: meta,
+		_, err = s.Client().BatchV1().Jobs(s.namespace).Create(ctx, &batchv1.Job{ObjectMeta: meta,
 			Spec: batchv1.JobSpec{Parallelism: four, Completions: four, Template: template}}, metav1.CreateOptions{})
 	default:
 		template.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}
-		_, err = s.Client().AppsV1().StatefulSets(s.namespace).Create(s.t.Context(), &appsv1.StatefulSet{ObjectMeta: meta,
+		_, err = s.Client().AppsV1().StatefulSets(s.namespace).Create(ctx, &appsv1.StatefulSet{ObjectMeta: meta,
 			Spec: appsv1.StatefulSetSpec{
-				Replicas: four, PodManagementPolicy: appsv1.ParallelPodManagement, Selector: ofReplicas, Template: template,
+				Replicas: ptr.To(int32(1)), PodManagementPolicy: appsv1.ParallelPodManagement, Selector: ofReplicas, Template: template,
 				VolumeClaimTemplates: []corev1.PersistentVolumeClaim{{
 					ObjectMeta: metav1.ObjectMeta{Name: "data"},
 					Spec: corev1.PersistentVolumeClaimSpec{
@@ -203,35 +199,46 @@ func (s *stage) replicas(kind, class string, spec corev1.PodSpec) {
 					},
 				}},
 			}}, metav1.CreateOptions{})
+		require.NoError(s.t, err)
+		for number := 1; number < 4; number++ {
+			s.awaitReplicas(number, remote)
+			_, err = s.Kubectl(ctx, "", "scale", "statefulset", "db", "-n", s.namespace, fmt.Sprintf("--replicas=%d", number+1))
+			require.NoError(s.t, err)
+		}
 	}
 	require.NoError(s.t, err)
+	return s.awaitReplicas(4, remote)
 }
 
-// placed returns how many of four pods have a node, or a claim for which one was chosen, and whether
-// that is as many as expected while kube-scheduler holds all others back.
-func (s *stage) placed(remote string, expected int) (count, bool) {
-	pods, err := s.Client().CoreV1().Pods(s.namespace).List(s.t.Context(), metav1.ListOptions{LabelSelector: "app=db"})
-	if err != nil {
-		return count{}, false
-	}
-	var found count
-	waiting := 0
-	for i := range pods.Items {
-		pod := &pods.Items[i]
-		node := pod.Spec.NodeName
-		if node == "" {
-			node = s.selected("data-" + pod.Name)
+// awaitReplicas waits until each of so many pods has a node, or a claim for which one was chosen, or
+// is held back by kube-scheduler. It returns how many have one in each cluster.
+func (s *stage) awaitReplicas(number int, remote string) (found count) {
+	s.t.Helper()
+	await.Until(s.t, fmt.Sprintf("%d replicas are placed", number), func() bool {
+		pods, err := s.Client().CoreV1().Pods(s.namespace).List(s.t.Context(), metav1.ListOptions{LabelSelector: "app=db"})
+		if err != nil {
+			return false
 		}
-		switch {
-		case node == remote:
-			found.remote++
-		case node != "":
-			found.home++
-		case s.refusal(s.t, pod.Name) != "":
-			waiting++
+		found = count{}
+		waiting := 0
+		for i := range pods.Items {
+			pod := &pods.Items[i]
+			node := pod.Spec.NodeName
+			if node == "" {
+				node = s.selected("data-" + pod.Name)
+			}
+			switch {
+			case node == remote:
+				found.remote++
+			case node != "":
+				found.home++
+			case s.refusal(s.t, pod.Name) != "":
+				waiting++
+			}
 		}
-	}
-	return found, found.home+found.remote == expected && expected+waiting == 4
+		return found.home+found.remote+waiting == number
+	}, func() any { return found })
+	return found
 }
 
 // The rows above are the table in the docs.

@@ -30,6 +30,12 @@ const (
 	Locality         = "lodestone.dev/locality"
 	LocalityRequired = "required"
 
+	// UsableIn is an annotation on a claim, volume or storage class that is not
+	// Lodestone's: the remote clusters, separated by commas, or * for all, that have a
+	// claim of the same name for the pods that use it there. Whoever manages that
+	// storage writes it.
+	UsableIn = "lodestone.dev/usable-in"
+
 	// ClaimUID is, on a backing claim, the UID of its virtual claim. Together
 	// with HomeID it is the owner check.
 	ClaimUID = "lodestone.dev/claim-uid"
