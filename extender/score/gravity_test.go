@@ -343,7 +343,8 @@ func TestRoomDoesNotGatherPodsThatAreSpread(t *testing.T) {
 		"in a class that spreads over clusters, room counts":          {class: "spread", ordinal: 1, want: unlike},
 		"in a class that packs, not for a pod that asks to be spread": {class: "packed", ordinal: 1, spreads: true},
 		"a cluster without room gets none, however much others have":  {class: "plain", ordinal: 1, full: true, want: scores{home: 10, east: 10}},
-		"so it is for a pod that asks to be spread":                   {class: "packed", spreads: true, full: true, want: scores{home: 10, east: 10}},
+		"so it is for a pod that asks to be spread": {class: "packed", spreads: true, full: true,
+			want: scores{home: 10, east: 10}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			view := snapshot.New()

@@ -124,9 +124,11 @@ func spreadings() map[string]spreading {
 	term := corev1.PodAffinityTerm{TopologyKey: corev1.LabelHostname}
 	soft := []corev1.WeightedPodAffinityTerm{{Weight: 1, PodAffinityTerm: term}}
 	return map[string]spreading{
-		"none":                     {change: func(*corev1.PodSpec) {}},
-		"an affinity without rule": {change: func(s *corev1.PodSpec) { s.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{}} }},
-		"to nodes":                 {change: func(s *corev1.PodSpec) { s.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{}} }},
+		"none": {change: func(*corev1.PodSpec) {}},
+		"an affinity without rule": {change: func(s *corev1.PodSpec) {
+			s.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{}}
+		}},
+		"to nodes": {change: func(s *corev1.PodSpec) { s.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{}} }},
 		"to other pods": {change: func(s *corev1.PodSpec) {
 			s.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: soft}}
 		}},

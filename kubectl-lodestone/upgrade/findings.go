@@ -44,6 +44,8 @@ func (f Finding) String() string { return fmt.Sprintf("%s: %s; %s", f.About, f.C
 var checks = []func(Installation) []Finding{
 	namesNotListed,
 	classesNotAllowed,
+	claimsNotMarked,
+	classesThatPacked,
 }
 
 // Findings returns all that the upgrade changes for an installation, sorted. It is pure.
@@ -128,6 +130,29 @@ func classesNotAllowed(i Installation) []Finding {
 				Do: fmt.Sprintf("give those volumes a claimRef, or list %s in its spec.storageClasses with the other classes that it may use", class),
 			})
 		}
+	}
+	return found
+}
+
+// classesThatPacked finds virtual classes with claims that leave to Lodestone what siblings mean: that
+// was to pack them.
+func classesThatPacked(i Installation) (found []Finding) {
+	used := map[string]bool{}
+	for _, claim := range i.Claims {
+		if claim.Spec.StorageClassName != nil {
+			used[*claim.Spec.StorageClassName] = true
+		}
+	}
+	for _, class := range i.Classes {
+		if _, says := class.Parameters[keys.Siblings]; says || !virtualclass.Is(class) || !used[class.Name] {
+			continue
+		}
+		found = append(found, Finding{
+			About: "StorageClass " + class.Name,
+			Change: fmt.Sprintf("it has no parameter %s, so new volumes of a StatefulSet went to the cluster that has most of its others; "+
+				"after the upgrade kube-scheduler's own spreading decides", keys.Siblings),
+			Do: fmt.Sprintf("create the class anew with %s: %s if they are to stay together", keys.Siblings, keys.SiblingsPack),
+		})
 	}
 	return found
 }

@@ -274,7 +274,8 @@ func staysAtHome(o *Observation) { o.StaysHome = "claim data is not Lodestone's"
 func replaceable(o *Observation) { o.Replace = true }
 
 func ownedBySet(o *Observation) {
-	o.Pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db", UID: "set", Controller: ptr.To(true)}}
+	o.Pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db", UID: "set",
+		Controller: ptr.To(true)}}
 }
 
 // told gives the pod the status that says what it waits for.

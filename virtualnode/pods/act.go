@@ -495,8 +495,8 @@ func (r *runner) checkUsable(ctx context.Context, claim *corev1.PersistentVolume
 		}
 		kind = fmt.Sprintf("is of storage class %q, which is not Lodestone's", name)
 	}
-	return &staysHomeError{text: fmt.Sprintf("claim %q %s, so its volume is not in cluster %s: keep the pod off nodes with label %s, or use a "+
-		"claim of a class of Lodestone; if that cluster has a claim of this name, annotate this one with %s=%s", claim.Name, kind,
+	return &staysHomeError{text: fmt.Sprintf("claim %q %s, so its volume is not in cluster %s: keep the pod off nodes with label %s, or use "+
+		"a claim of a class of Lodestone; if that cluster has a claim of this name, annotate this one with %s=%s", claim.Name, kind,
 		r.session.Cluster, keys.Cluster, keys.UsableIn, r.session.Cluster)}
 }
 
