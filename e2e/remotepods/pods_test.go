@@ -423,6 +423,7 @@ func TestAClaimOfAnotherClassMountsNothingOfSomebodyElse(t *testing.T) {
 		assert.NoError(t, core.PersistentVolumes().Delete(context.Background(), namespace, metav1.DeleteOptions{}))
 	})
 	claim := fabric.NewClaim(namespace, "data", "")
+	claim.Annotations = map[string]string{keys.UsableIn: "west"}
 	claim.Spec.StorageClassName, claim.Spec.VolumeName = ptr.To(""), volume.Name
 	_, err = core.PersistentVolumeClaims(namespace).Create(t.Context(), claim, metav1.CreateOptions{})
 	require.NoError(t, err)

@@ -211,7 +211,7 @@ func (s *stage) replicas(kind, class string, spec corev1.PodSpec, remote string)
 }
 
 // awaitReplicas waits until each of so many pods has a node, or a claim for which one was chosen, or
-// is held back by kube-scheduler. It returns how many have one in each cluster.
+// is held back by anti-affinity. It returns how many have one in each cluster.
 func (s *stage) awaitReplicas(number int, remote string) (found count) {
 	s.t.Helper()
 	await.Until(s.t, fmt.Sprintf("%d replicas are placed", number), func() bool {
@@ -232,7 +232,8 @@ func (s *stage) awaitReplicas(number int, remote string) (found count) {
 				found.remote++
 			case node != "":
 				found.home++
-			case s.refusal(s.t, pod.Name) != "":
+			case strings.Contains(s.refusal(s.t, pod.Name), "anti-affinity"):
+				// Other reasons pass, as that its claim was not made yet.
 				waiting++
 			}
 		}
