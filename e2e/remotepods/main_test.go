@@ -100,6 +100,9 @@ func show(t *testing.T, namespace string) {
 				pod.DeletionTimestamp, pod.Finalizers, pod.Annotations, pod.Labels, pod.Status.Phase, pod.Status.Reason, pod.Status.Message)
 		}
 	}
+	if events, err := bed.Home.Kubectl(context.Background(), "", "get", "events", "-n", namespace); err == nil {
+		t.Log(events)
+	}
 	shadows, err := bed.Agents.ShadowPods(namespace).List(context.Background(), metav1.ListOptions{})
 	if err != nil {
 		t.Log(err)

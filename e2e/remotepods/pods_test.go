@@ -376,7 +376,12 @@ func refusedPod(t *testing.T, namespace, name, reason string) *corev1.Pod {
 func bind(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
 	pod.Spec.SchedulerName = "other"
-	create(t, pod)
+	bindTo(t, create(t, pod))
+}
+
+// bindTo binds a pod that is there to west's node.
+func bindTo(t *testing.T, pod *corev1.Pod) {
+	t.Helper()
 	require.NoError(t, bed.Home.Client().CoreV1().Pods(pod.Namespace).Bind(t.Context(), &corev1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Name: pod.Name}, Target: corev1.ObjectReference{Kind: "Node", Name: fabric.WestNode},
 	}, metav1.CreateOptions{}))
@@ -418,6 +423,7 @@ func TestAClaimOfAnotherClassMountsNothingOfSomebodyElse(t *testing.T) {
 		assert.NoError(t, core.PersistentVolumes().Delete(context.Background(), namespace, metav1.DeleteOptions{}))
 	})
 	claim := fabric.NewClaim(namespace, "data", "")
+	claim.Annotations = map[string]string{keys.UsableIn: "west"}
 	claim.Spec.StorageClassName, claim.Spec.VolumeName = ptr.To(""), volume.Name
 	_, err = core.PersistentVolumeClaims(namespace).Create(t.Context(), claim, metav1.CreateOptions{})
 	require.NoError(t, err)

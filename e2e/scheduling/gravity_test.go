@@ -142,7 +142,7 @@ func TestNewVolumesOfAStatefulSetHeedTheOthers(t *testing.T) {
 		there, here int64
 		want        []string
 	}{
-		{set: "together", there: 10, here: 0, want: []string{s.node}},
+		{set: "together", parameters: map[string]string{keys.Siblings: keys.SiblingsPack}, there: 10, here: 0, want: []string{s.node}},
 		{set: "apart", parameters: map[string]string{keys.Siblings: keys.SiblingsSpread}, there: 0, here: 10, want: homeNodes},
 	} {
 		t.Run(test.set, func(t *testing.T) {
@@ -164,9 +164,9 @@ func TestNewVolumesOfAStatefulSetHeedTheOthers(t *testing.T) {
 
 // kube-scheduler would rather have the fourth pod on a node where none of the
 // others is.
-func TestSiblingsOutweighTheSpreadingOfPods(t *testing.T) {
+func TestAClassThatPacksOutweighsTheSpreadingOfPods(t *testing.T) {
 	s := gravityStage(t)
-	class := s.class("together", keys.Driver, nil)
+	class := s.class("together", keys.Driver, map[string]string{keys.Siblings: keys.SiblingsPack})
 	for _, pod := range []string{"db-0", "db-1", "db-2"} {
 		s.volume(s.claim("data-"+pod, nil), s.remote)
 	}

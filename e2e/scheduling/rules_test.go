@@ -320,3 +320,50 @@ func TestPodWithoutClaimsGoesAnywhere(t *testing.T) {
 		assert.Equal(s.t, s.node, s.awaitNode("web"))
 	})
 }
+
+// A namespace that is open to remote clusters has pods with claims of other classes too: those stay
+// where such claims can be, until somebody says that there is one in the remote cluster.
+func TestAClaimThatIsNotLodestonesKeepsItsPodAtHome(t *testing.T) {
+	inEachMode(t, func(s *stage) {
+		s.join(metav1.ConditionTrue, standard)
+		plain := s.class("plain", "disk.example.com", nil)
+		ofPlain := func(claim *corev1.PersistentVolumeClaim) { claim.Spec.StorageClassName = &plain }
+		for _, claim := range []string{"there", "of-class"} {
+			s.claim(claim, nil, ofPlain)
+		}
+		// To kube-scheduler the virtual node is as good as the others, so several pods are tried.
+		for i := range 4 {
+			claim := fmt.Sprintf("anywhere-%d", i)
+			s.claim(claim, nil, ofPlain)
+			s.pod(named(claim), false, claim)
+			assert.Contains(s.t, homeNodes, s.awaitSelected(claim))
+		}
+		s.pod(named("there"), true, "there")
+		s.awaitRefusal("there", filter.ClaimStaysHome)
+		s.pod(named("of-class"), true, "of-class")
+		s.awaitRefusal("of-class", filter.ClaimStaysHome)
+
+		s.annotate("there", keys.UsableIn, s.remote)
+		s.settled("there")
+		assert.Equal(s.t, s.node, s.awaitSelected("there"))
+		s.awaitRefusal("of-class", filter.ClaimStaysHome)
+		_, err := s.Kubectl(s.t.Context(), "", "annotate", "storageclass", plain, keys.UsableIn+"=*")
+		require.NoError(s.t, err)
+		s.settled("of-class")
+		assert.Equal(s.t, s.node, s.awaitSelected("of-class"))
+	})
+}
+
+// An administrator knows that a volume can be used in the remote cluster.
+func TestAMarkedVolumeLetsItsPodsGo(t *testing.T) {
+	inEachMode(t, func(s *stage) {
+		s.join(metav1.ConditionTrue, standard)
+		s.foreign("films", nil)
+		s.pod(named("reader"), true, "films")
+		s.awaitRefusal("reader", filter.ClaimStaysHome)
+		_, err := s.Kubectl(s.t.Context(), "", "annotate", "persistentvolume", s.namespace+"-films", keys.UsableIn+"="+s.remote)
+		require.NoError(s.t, err)
+		s.settled("films")
+		assert.Equal(s.t, s.node, s.awaitNode("reader"))
+	})
+}

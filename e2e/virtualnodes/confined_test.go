@@ -80,7 +80,8 @@ func TestAHostileProgramCanTouchNoPodButThoseOfItsNodesAndLittleOfThem(t *testin
 		return patch("there", meta(`"finalizers":["lodestone.dev/remote-pod"]`)) == nil
 	})
 	require.NoError(t, patch("there", meta(`"annotations":{"lodestone.dev/remote-copy":"a/b/c","lodestone.dev/remote-ip":"10.1.0.1"}`)))
-	require.NoError(t, patch("there", `{"status":{"phase":"Running"}}`, "status"))
+	// The reason alone gives no right to delete a pod that was started, or has no controller.
+	require.NoError(t, patch("there", `{"status":{"phase":"Running","reason":"ClaimStaysHome"}}`, "status"))
 	require.NoError(t, patch("there", meta(`"annotations":{"lodestone.dev/remote-ip":null}`)))
 
 	const notOurs = "touches only pods on virtual nodes"

@@ -36,6 +36,8 @@ type Plan struct {
 	// byLabel says that only labels, not the node affinity of a volume, say where the data is.
 	byLabel bool
 	unbound []unboundClaim
+	// others has the marks of the claims that are not virtual.
+	others map[snapshot.Marks]struct{}
 	// kinds has one claim of each kind that the rules for clusters distinguish.
 	kinds []unboundClaim
 	// refused are the clusters and nodes that could not take one of them.
@@ -64,6 +66,9 @@ func NewPlan(view *snapshot.Snapshot, pod snapshot.Pod, now time.Time) *Plan {
 		if claim.Moving {
 			plan.refuseEverywhere(VolumeMoving)
 		}
+		if marks, ordinary := view.MarksOf(claim); ordinary {
+			plan.addOther(marks)
+		}
 		if claim.VolumeName != "" {
 			plan.addBound(claim)
 			continue
@@ -77,6 +82,13 @@ func NewPlan(view *snapshot.Snapshot, pod snapshot.Pod, now time.Time) *Plan {
 		plan.refuseEverywhere(DataInSeveralClusters)
 	}
 	return plan
+}
+
+func (p *Plan) addOther(marks snapshot.Marks) {
+	if p.others == nil {
+		p.others = map[snapshot.Marks]struct{}{}
+	}
+	p.others[marks] = struct{}{}
 }
 
 func (p *Plan) addBound(claim snapshot.PodClaim) {
@@ -141,7 +153,7 @@ func (p *Plan) refuseEverywhere(reason Reason) {
 // confined to a cluster.
 func (p *Plan) Indifferent() bool {
 	return p.everywhere == Accepted && p.dataIn == "" && len(p.unbound) == 0 &&
-		(p.view.Clusters.Len() == 0 || (!p.daemon && p.namespace.Unlimited()))
+		(p.view.Clusters.Len() == 0 || (!p.daemon && p.namespace.Unlimited() && len(p.others) == 0))
 }
 
 // Claims returns the pod's claims as the plan found them.
@@ -232,6 +244,8 @@ func (p *Plan) judgeCluster(id string) Reason {
 		return NotOffloaded
 	case !p.namespace.MayUse(id):
 		return NotOpen
+	case !p.othersUsableIn(id):
+		return ClaimStaysHome
 	case len(p.unbound) == 0:
 		return Accepted
 	}
@@ -253,6 +267,17 @@ func (p *Plan) judgeCluster(id string) Reason {
 		}
 	}
 	return Accepted
+}
+
+// othersUsableIn reports whether pods of a remote cluster can use the claims that are not virtual. They
+// are not made there: a pod that went there would wait for ever.
+func (p *Plan) othersUsableIn(id string) bool {
+	for marks := range p.others {
+		if !marks.UsableIn(id) {
+			return false
+		}
+	}
+	return true
 }
 
 func offersClass(id string, cluster *snapshot.Cluster, claim unboundClaim) bool {

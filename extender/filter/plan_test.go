@@ -80,12 +80,6 @@ func TestPlan(t *testing.T) {
 	for name, test := range map[string]row{
 		"a pod without claims goes anywhere":    {pod: pod(), indifferent: true},
 		"a claim that is not known has no rule": {pod: pod("later"), indifferent: true},
-		"a claim of another class is not ours": {pod: pod("other"), indifferent: true, change: func(v *snapshot.Snapshot) {
-			v.Claims.Set("app/other", &snapshot.Claim{UID: "other", ClassName: "fast"})
-		}},
-		"a bound claim of a volume without cluster is not ours": {pod: pod("other"), indifferent: true, change: func(v *snapshot.Snapshot) {
-			v.Claims.Set("app/other", &snapshot.Claim{UID: "other", ClassName: "fast", VolumeName: "pv-real"})
-		}},
 		"a claim that names a volume of someone else learns nothing": {pod: pod("thief"), indifferent: true, change: func(v *snapshot.Snapshot) {
 			v.Claims.Set("app/thief", &snapshot.Claim{UID: "thief", ClassName: "lodestone", VolumeName: "pv-west"})
 		}},
@@ -340,7 +334,7 @@ func TestACopyIsMadeWhereItsSourceIs(t *testing.T) {
 		"a copy that has its volume needs no source": {pod: pod("copy"), change: bind("copy", snapshot.Claim{}, snapshot.Volume{Cluster: "east"}),
 			refused: outside("east", filter.DataElsewhere)},
 		"a copy of a real class is not ours": {pod: pod("copy"), change: want("copy", snapshot.Claim{Source: "gone", ClassName: "fast"}),
-			indifferent: true},
+			refused: remotes(filter.ClaimStaysHome)},
 	} {
 		t.Run(name, test.check)
 	}
@@ -359,7 +353,7 @@ func TestAClaimFromASnapshotGoesWhereThatIsSaidToBe(t *testing.T) {
 		"beside a copy of another cluster": {pod: pod("copy", "more"),
 			change: all(from("west"), want("more", snapshot.Claim{Source: "in-home"})), refused: everywhere(filter.DataInSeveralClusters)},
 		"a claim of a real class is not our own": {pod: pod("copy"), change: want("copy", snapshot.Claim{FromSnapshot: true, ClassName: "fast"}),
-			indifferent: true},
+			refused: remotes(filter.ClaimStaysHome)},
 	} {
 		t.Run(name, test.check)
 	}
@@ -429,11 +423,6 @@ func TestClaimsOfManyKinds(t *testing.T) {
 			change: bind("web-scratch", own, snapshot.Volume{Cluster: "west"}), refused: outside("west", filter.DataElsewhere)},
 		"a claim that several pods share keeps each of them": {pod: snapshot.Pod{Namespace: "app", Name: "second", UID: "second",
 			Volumes: []snapshot.PodVolume{{ClaimName: "in-west"}}}, refused: outside("west", filter.DataElsewhere)},
-		"a claim of a class that is not there yet has no rule": {pod: pod("odd"), change: want("odd", snapshot.Claim{ClassName: "later"}),
-			indifferent: true},
-		"a claim without class has no rule": {pod: pod("odd"), change: func(v *snapshot.Snapshot) {
-			v.Claims.Set("app/odd", &snapshot.Claim{UID: "odd"})
-		}, indifferent: true},
 		"a Lost claim is left to kube-scheduler": {pod: pod("lost"), change: func(v *snapshot.Snapshot) {
 			v.Claims.Set("app/lost", &snapshot.Claim{UID: "lost", ClassName: "lodestone", VolumeName: "pv-gone"})
 		}, indifferent: true},

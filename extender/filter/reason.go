@@ -36,6 +36,9 @@ const (
 	NotOpen
 	// DaemonPod: the pod belongs to a DaemonSet, and such pods must stay at home.
 	DaemonPod
+	// ClaimStaysHome: a claim of the pod is not virtual, and nobody has marked it as usable in the
+	// cluster.
+	ClaimStaysHome
 	// EphemeralVolume: the pod's copy in a remote cluster would not own the claim, and the virtual
 	// node is not one that lets the copy use it nevertheless.
 	EphemeralVolume
@@ -75,6 +78,8 @@ var reasons = [reasonCount]struct{ name, sentence string }{
 	NotOpen: {name: "NotOpen", sentence: "node(s) of a remote cluster that the pod's namespace does not list: add it to the " +
 		"namespace's annotation lodestone.dev/clusters"},
 	DaemonPod: {name: "DaemonPod", sentence: "node(s) of a remote cluster, where no pod of a DaemonSet runs"},
+	ClaimStaysHome: {name: "ClaimStaysHome", sentence: "node(s) of a remote cluster, where a claim of the pod cannot be used: give it a " +
+		"storage class of Lodestone or, if that cluster has a claim of its name, the annotation lodestone.dev/usable-in"},
 	EphemeralVolume: {name: "EphemeralVolume", sentence: "node(s) of a remote cluster that are not Lodestone's, where the claim of a " +
 		"generic ephemeral volume cannot be: keep the pod at home or use a claim of its own"},
 	ClusterUnknown: {name: "ClusterUnknown", sentence: "node(s) of a cluster that has no RemoteCluster object: create it, or correct the " +

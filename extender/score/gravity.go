@@ -50,7 +50,14 @@ func NewGravity(view *snapshot.Snapshot, pod snapshot.Pod) *Gravity {
 		if claim.Near || !virtual || class.Invalid || len(g.room.demands) == maxNew {
 			continue
 		}
-		g.siblings.add(view, pod, claim, class.Siblings())
+		rule := class.Siblings()
+		if pod.Spreads && rule == keys.SiblingsPack {
+			// What the pod itself asks for comes before what its class says for all.
+			rule = keys.SiblingsIgnore
+		}
+		g.siblings.add(view, pod, claim, rule)
+		// Where kube-scheduler spreads the pods, a cluster with more room must not gather them.
+		g.room.level = g.room.level || pod.Spreads || (pod.Follows() && rule == keys.SiblingsIgnore)
 		g.room.demands = append(g.room.demands, demand{claim: claim.Claim, class: class})
 	}
 	return g
@@ -274,7 +281,7 @@ const enough = 100
 type Room struct {
 	// Pull is from 0 to 1: the ratio of free to requested room, in proportion to that of the
 	// candidate cluster with the highest. It is 0 if there is too little room, and a half if the
-	// room is not known.
+	// room is not known. For a pod that is spread it is 1 unless there is too little room.
 	Pull float64 `json:"pull"`
 	// Class is the real class with the lowest ratio: Asked bytes are requested of it, and Free are
 	// left. Empty: the room is not known.
@@ -291,8 +298,12 @@ func (r Room) full() bool {
 type room struct {
 	view    *snapshot.Snapshot
 	demands []demand
-	found   map[string]Room
-	most    float64
+	// level says that more room draws no more than less: only too little counts.
+	level bool
+	found map[string]Room
+	most  float64
+	// full says that a candidate cluster has too little room.
+	full bool
 }
 
 type demand struct {
@@ -300,10 +311,10 @@ type demand struct {
 	class *snapshot.Class
 }
 
-// measure computes the room in each candidate cluster. If it is known for only one cluster there is
-// nothing to compare, unless that one is full.
+// measure computes the room in each candidate cluster. If it is known for only one cluster, or all
+// room is alike to the pod, there is nothing to compare unless a cluster is full.
 func (r *room) measure(candidates []string) {
-	r.found, r.most = nil, 0
+	r.found, r.most, r.full = nil, 0, false
 	if len(r.demands) == 0 {
 		return
 	}
@@ -312,23 +323,23 @@ func (r *room) measure(candidates []string) {
 		if found, known := r.least(cluster); known {
 			r.found[cluster] = found
 			r.most = max(r.most, times(found))
+			r.full = r.full || found.full()
 		}
 	}
-	if len(r.found) > 1 {
-		return
-	}
-	for cluster, only := range r.found {
-		if !only.full() {
-			delete(r.found, cluster)
-		}
+	if !r.full && (r.level || len(r.found) < 2) {
+		r.found = nil
 	}
 }
 
 func (r *room) in(cluster string) (Room, bool) {
 	found, known := r.found[cluster]
 	switch {
+	case len(r.found) == 0:
+		return Room{}, false
+	case r.level && !found.full():
+		found.Pull = 1
 	case !known:
-		return Room{Pull: 0.5}, len(r.found) > 0
+		found.Pull = 0.5
 	case r.most > 0:
 		found.Pull = times(found) / r.most
 	}

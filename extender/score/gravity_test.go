@@ -2,6 +2,7 @@ package score_test
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -152,9 +153,17 @@ func TestSiblingsDraw(t *testing.T) {
 		// template is that of the siblings' claims: the name of a class.
 		template string
 		classes  []string
-		want     scores
+		// spreads: the pod asks for spreading or anti-affinity.
+		spreads bool
+		want    scores
 	}{
 		"the first pod of a set goes anywhere": {siblings: nil, template: "packed", classes: []string{"packed"}},
+		"a class that says nothing leaves it to kube-scheduler": {siblings: []string{"west", "west"}, template: "plain",
+			classes: []string{"plain"}},
+		"a pod that asks to be spread is not packed": {siblings: []string{"west"}, template: "packed", classes: []string{"packed"},
+			spreads: true},
+		"a pod that asks to be spread is, by the class too": {siblings: []string{"west"}, template: "spread", classes: []string{"spread"},
+			spreads: true, want: scores{home: 10, east: 10}},
 		"they are packed": {siblings: []string{"west"}, template: "packed", classes: []string{"packed"},
 			want: scores{west: 10}},
 		"most are in west": {siblings: []string{"west", "home", "west"}, template: "packed",
@@ -174,7 +183,8 @@ func TestSiblingsDraw(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			view := snapshot.New()
-			addClass(t, view, "packed", nil)
+			addClass(t, view, "packed", map[string]string{keys.Siblings: keys.SiblingsPack})
+			addClass(t, view, "plain", nil)
 			addClass(t, view, "spread", map[string]string{keys.Siblings: keys.SiblingsSpread})
 			addClass(t, view, "free", map[string]string{keys.Siblings: keys.SiblingsIgnore})
 			for i, cluster := range test.siblings {
@@ -182,14 +192,16 @@ func TestSiblingsDraw(t *testing.T) {
 					bound(view, fmt.Sprintf("%s-web-%d", test.template, i), snapshot.Volume{Cluster: cluster, Bytes: gi})
 				}
 			}
-			assert.Equal(t, test.want, scoresOf(view, member(t, view, len(test.siblings), test.classes...), everywhere...))
+			pod := member(t, view, len(test.siblings), test.classes...)
+			pod.Spreads = test.spreads
+			assert.Equal(t, test.want, scoresOf(view, pod, everywhere...))
 		})
 	}
 }
 
 func TestClassesWithDifferentRulesPullByHalves(t *testing.T) {
 	view := snapshot.New()
-	addClass(t, view, "packed", nil)
+	addClass(t, view, "packed", map[string]string{keys.Siblings: keys.SiblingsPack})
 	addClass(t, view, "spread", map[string]string{keys.Siblings: keys.SiblingsSpread})
 	for _, claim := range []string{"packed-web-0", "spread-web-0"} {
 		bound(view, claim, snapshot.Volume{Cluster: "west", Bytes: gi})
@@ -205,7 +217,8 @@ func TestClassesWithDifferentRulesPullByHalves(t *testing.T) {
 // The pod's own data outweighs its siblings, and those outweigh room.
 func TestPartsAreWeighed(t *testing.T) {
 	view := snapshot.New()
-	addClass(t, view, "packed", map[string]string{keys.LocalClass: "real", keys.RemoteClass: "real"})
+	addClass(t, view, "packed", map[string]string{keys.LocalClass: "real", keys.RemoteClass: "real",
+		keys.Siblings: keys.SiblingsPack})
 	bound(view, "warehouse", snapshot.Volume{Cluster: "west", Bytes: gi})
 	bound(view, "packed-web-0", snapshot.Volume{Cluster: keys.Home, Bytes: gi})
 	homeRoom(view, "real", 10*gi)
@@ -222,7 +235,8 @@ func TestScoresStayInRange(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 500 {
 		view := snapshot.New()
-		addClass(t, view, "packed", map[string]string{keys.LocalClass: "real", keys.RemoteClass: "real"})
+		addClass(t, view, "packed", map[string]string{keys.LocalClass: "real", keys.RemoteClass: "real",
+			keys.Siblings: keys.SiblingsPack})
 		addClass(t, view, "spread", map[string]string{keys.Siblings: keys.SiblingsSpread})
 		pod := member(t, view, 5, "packed", "spread")
 		for i := range 5 {
@@ -307,6 +321,49 @@ func TestRoomDraws(t *testing.T) {
 				test.candidates = everywhere
 			}
 			assert.Equal(t, test.want, scoresOf(view, podWith(test.claims...), test.candidates...))
+		})
+	}
+}
+
+// kube-scheduler spreads the pods of a set by itself. If the cluster with most room drew them all,
+// that would be packing under another name.
+func TestRoomDoesNotGatherPodsThatAreSpread(t *testing.T) {
+	unlike := scores{home: 3, west: 5, east: 10}
+	for name, test := range map[string]struct {
+		class   string
+		ordinal int
+		spreads bool
+		full    bool
+		want    scores
+	}{
+		"the first pod of a set goes where there is room":             {class: "plain", want: unlike},
+		"unless it asks to be spread":                                 {class: "plain", spreads: true},
+		"the next one is spread":                                      {class: "plain", ordinal: 1},
+		"in a class that packs, room counts":                          {class: "packed", ordinal: 1, want: unlike},
+		"in a class that spreads over clusters, room counts":          {class: "spread", ordinal: 1, want: unlike},
+		"in a class that packs, not for a pod that asks to be spread": {class: "packed", ordinal: 1, spreads: true},
+		"a cluster without room gets none, however much others have":  {class: "plain", ordinal: 1, full: true, want: scores{home: 10, east: 10}},
+		"so it is for a pod that asks to be spread": {class: "packed", spreads: true, full: true,
+			want: scores{home: 10, east: 10}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			view := snapshot.New()
+			real := map[string]string{keys.LocalClass: "real", keys.RemoteClass: "real"}
+			addClass(t, view, "plain", real)
+			for class, rule := range map[string]string{"packed": keys.SiblingsPack, "spread": keys.SiblingsSpread} {
+				parameters := maps.Clone(real)
+				parameters[keys.Siblings] = rule
+				addClass(t, view, class, parameters)
+			}
+			homeRoom(view, "real", 2*gi)
+			offer(view, "west", "real", 4*gi)
+			offer(view, "east", "real", 8*gi)
+			if test.full {
+				offer(view, "west", "real", 0)
+			}
+			pod := member(t, view, test.ordinal, test.class)
+			pod.Spreads = test.spreads
+			assert.Equal(t, test.want, scoresOf(view, pod, everywhere...))
 		})
 	}
 }

@@ -183,7 +183,7 @@ func worthSecondLook(counts map[filter.Reason]int, nodes int) bool {
 	for reason, count := range counts {
 		refused += count
 		one = one || reason == filter.AttachLimit || reason == filter.VolumeMoving || reason == filter.SourceNotBound ||
-			reason == filter.SnapshotNotReady
+			reason == filter.SnapshotNotReady || reason == filter.ClaimStaysHome
 	}
 	return one && refused == nodes
 }

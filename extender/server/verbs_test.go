@@ -316,7 +316,11 @@ func FuzzPreempt(f *testing.F) {
 func TestAPreferenceIsExplainedWithNumbers(t *testing.T) {
 	s := newServer()
 	s.Now = func() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
-	s.View.Classes.Set("lodestone", &snapshot.Class{})
+	s.View.StorageClasses().Set("lodestone", &storagev1.StorageClass{
+		ObjectMeta: metav1.ObjectMeta{Name: "lodestone"}, Provisioner: keys.Driver,
+		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
+		Parameters:        map[string]string{keys.Siblings: keys.SiblingsPack},
+	})
 	s.View.StorageClasses().Set("disk", &storagev1.StorageClass{
 		ObjectMeta: metav1.ObjectMeta{Name: "disk", Annotations: map[string]string{"storageclass.kubernetes.io/is-default-class": "true"}},
 	})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/locality"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 )
 
@@ -18,8 +19,8 @@ type HomeClasses struct {
 	writers sync.Mutex
 	classes map[string]*storagev1.StorageClass
 	offered atomic.Pointer[[]v1alpha1.OfferedClass]
-	// names has the names of all classes, virtual ones too.
-	names atomic.Pointer[map[string]struct{}]
+	// marks has the locality.Mark of each class by name, of virtual ones too.
+	marks atomic.Pointer[map[string]string]
 }
 
 // NewHomeClasses returns no classes.
@@ -38,8 +39,13 @@ func (c *HomeClasses) Resolve(name string) (v1alpha1.OfferedClass, bool) {
 
 // Has reports whether there is a class of that name, real or virtual.
 func (c *HomeClasses) Has(name string) bool {
-	_, ok := (*c.names.Load())[name]
+	_, ok := (*c.marks.Load())[name]
 	return ok
+}
+
+// Mark returns in which remote clusters claims of a class can be used; see locality.Mark.
+func (c *HomeClasses) Mark(name string) string {
+	return (*c.marks.Load())[name]
 }
 
 func (c *HomeClasses) change(edit func(map[string]*storagev1.StorageClass)) {
@@ -47,11 +53,11 @@ func (c *HomeClasses) change(edit func(map[string]*storagev1.StorageClass)) {
 	defer c.writers.Unlock()
 	edit(c.classes)
 	offered := virtualclass.Offer(slices.Collect(maps.Values(c.classes)))
-	names := make(map[string]struct{}, len(c.classes))
-	for name := range c.classes {
-		names[name] = struct{}{}
+	marks := make(map[string]string, len(c.classes))
+	for name, class := range c.classes {
+		marks[name] = locality.Mark(class.Annotations)
 	}
-	c.names.Store(&names)
+	c.marks.Store(&marks)
 	c.offered.Store(&offered)
 }
 

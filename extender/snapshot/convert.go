@@ -33,6 +33,7 @@ func FromClaim(pvc *corev1.PersistentVolumeClaim) (*Claim, bool) {
 		Asked:      max(0, pvc.Spec.Resources.Requests.Storage().Value()),
 		Bound:      pvc.Status.Phase == corev1.ClaimBound,
 		Moving:     pvc.Annotations[keys.Move] != "",
+		Mark:       intern(locality.Mark(pvc.Annotations)),
 	}
 	if owner := metav1.GetControllerOfNoCopy(pvc); owner != nil {
 		claim.OwnerUID = name(string(owner.UID))
@@ -124,6 +125,7 @@ func FromVolume(pv *corev1.PersistentVolume) (*Volume, bool) {
 	volume := &Volume{
 		Bytes:    max(0, capacity.Value()),
 		ClaimUID: name(string(pv.Spec.ClaimRef.UID)),
+		Mark:     intern(locality.Mark(pv.Annotations)),
 	}
 	if cluster, hard := locality.Of(pv); hard {
 		volume.Cluster = intern(cluster)

@@ -318,3 +318,28 @@ func TestFromClaimKeepsLittleOfWhatUsersWrite(t *testing.T) {
 		assert.Less(t, len(text), 300)
 	}
 }
+
+func TestMarksOfClaims(t *testing.T) {
+	view := New()
+	marked := func(mark string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{UID: "uid", Annotations: map[string]string{keys.UsableIn: mark}}
+	}
+	class := storageClass("disk", "disk.example.com", 1)
+	class.Annotations[keys.UsableIn] = "of-class"
+	view.StorageClasses().Set("disk", class)
+	claim, _ := FromClaim(&corev1.PersistentVolumeClaim{ObjectMeta: marked("of-claim"),
+		Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: ptr.To("disk"), VolumeName: "pv"}})
+	volume, _ := FromVolume(&corev1.PersistentVolume{ObjectMeta: marked("of-volume"),
+		Spec: corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{UID: "uid"}}})
+	marks, ordinary := view.MarksOf(PodClaim{Claim: claim, Volume: volume})
+	require.True(t, ordinary)
+	for _, cluster := range []string{"of-claim", "of-volume", "of-class"} {
+		assert.True(t, marks.UsableIn(cluster), cluster)
+	}
+	assert.False(t, marks.UsableIn("west"))
+
+	class = storageClass("disk", "disk.example.com", 1)
+	view.StorageClasses().Replace(map[string]*storagev1.StorageClass{"disk": class})
+	marks, _ = view.MarksOf(PodClaim{Claim: claim, Volume: volume})
+	assert.False(t, marks.UsableIn("of-class"), "the mark was taken off")
+}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/locality"
 	"github.com/lodestone-storage/lodestone/pkg/namespaces"
 	"github.com/lodestone-storage/lodestone/pkg/refusal"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
@@ -52,6 +53,8 @@ type Claim struct {
 	Moving bool
 	// OfPod says that the claim belongs to a pod, as that of a generic ephemeral volume.
 	OfPod bool
+	// Mark says in which remote clusters it can be used; see locality.Mark.
+	Mark string
 }
 
 // Volume is a PersistentVolume that has a claim.
@@ -70,6 +73,8 @@ type Volume struct {
 	Bytes int64
 	// ClaimUID is the UID of the claim that the volume is bound to.
 	ClaimUID string
+	// Mark says in which remote clusters it can be used; see locality.Mark.
+	Mark string
 }
 
 // Class is a virtual storage class.
@@ -185,6 +190,15 @@ type Pod struct {
 	// Near names claims of the pod's namespace that it should run near without
 	// mounting them.
 	Near []string
+	// Spreads says that the pod asks to be spread or kept apart, however softly: it has topology
+	// spread constraints or terms of pod anti-affinity.
+	Spreads bool
+}
+
+// Follows reports whether the pod belongs to a StatefulSet and is not the first of it.
+func (p Pod) Follows() bool {
+	ordinal, ok := ordinalOf(p)
+	return ok && ordinal > 0
 }
 
 // PodVolume is a volume of a pod that uses a claim.
@@ -272,6 +286,31 @@ func (s *Snapshot) podClaim(name string, claim *Claim) PodClaim {
 		found.Volume = volume
 	}
 	return found
+}
+
+// Marks say in which remote clusters a claim that is not virtual can be used: by the claim itself, by
+// its volume or by its class.
+type Marks struct{ claim, volume, class string }
+
+// UsableIn reports whether one of the marks has the cluster.
+func (m Marks) UsableIn(cluster string) bool {
+	return locality.Lists(m.claim, cluster) || locality.Lists(m.volume, cluster) || locality.Lists(m.class, cluster)
+}
+
+// MarksOf returns the marks of a claim that is not virtual, and whose volume no administrator has
+// labelled with a cluster; false for all others, whose data has a place of its own.
+func (s *Snapshot) MarksOf(claim PodClaim) (Marks, bool) {
+	marks := Marks{claim: claim.Mark}
+	if volume := claim.Volume; volume != nil {
+		if volume.Cluster != "" || volume.Prefers != "" {
+			return Marks{}, false
+		}
+		marks.volume = volume.Mark
+	} else if _, virtual := s.Classes.Get(claim.ClassName); virtual {
+		return Marks{}, false
+	}
+	marks.class = s.HomeClasses.Mark(claim.ClassName)
+	return marks, true
 }
 
 // SourceOf returns the claim of a namespace that another one is to be a copy of, and the ID of the

@@ -199,7 +199,24 @@ type ownerJSON struct {
 }
 
 type podSpecJSON struct {
-	Volumes []volumeJSON `json:"volumes"`
+	Volumes  []volumeJSON `json:"volumes"`
+	Affinity affinityJSON `json:"affinity"`
+	// What a spread constraint or a term of anti-affinity says is kube-scheduler's business.
+	Spread []struct{} `json:"topologySpreadConstraints"`
+}
+
+type affinityJSON struct {
+	Apart apartJSON `json:"podAntiAffinity"`
+}
+
+type apartJSON struct {
+	Required  []struct{} `json:"requiredDuringSchedulingIgnoredDuringExecution"`
+	Preferred []struct{} `json:"preferredDuringSchedulingIgnoredDuringExecution"`
+}
+
+// spreads reports whether the pod asks to be spread or kept apart, in whatever way.
+func (p *podSpecJSON) spreads() bool {
+	return len(p.Spread)+len(p.Affinity.Apart.Required)+len(p.Affinity.Apart.Preferred) > 0
 }
 
 type volumeJSON struct {
@@ -218,6 +235,7 @@ func podOf(sent *podJSON) snapshot.Pod {
 		Name:      sent.Metadata.Name,
 		UID:       sent.Metadata.UID,
 		Near:      near(sent.Metadata.Annotations[keys.Near]),
+		Spreads:   sent.Spec.spreads(),
 	}
 	for _, owner := range sent.Metadata.Owners {
 		if !owner.Controller || !strings.HasPrefix(owner.APIVersion, "apps/") {
@@ -263,12 +281,33 @@ func near(annotation string) []string {
 func (s *scanner) pod(to *podJSON) bool {
 	return s.object(
 		member{"metadata", func() bool { return s.podMeta(&to.Metadata) }},
-		member{"spec", func() bool {
-			return s.object(member{"volumes", func() bool {
-				return s.list(func() bool { return s.volume(&to.Spec.Volumes) })
+		member{"spec", func() bool { return s.podSpec(&to.Spec) }},
+	)
+}
+
+func (s *scanner) podSpec(to *podSpecJSON) bool {
+	return s.object(
+		member{"volumes", func() bool {
+			return s.list(func() bool { return s.volume(&to.Volumes) })
+		}},
+		member{"affinity", func() bool {
+			return s.object(member{"podAntiAffinity", func() bool {
+				return s.object(
+					member{"requiredDuringSchedulingIgnoredDuringExecution", func() bool { return s.count(&to.Affinity.Apart.Required) }},
+					member{"preferredDuringSchedulingIgnoredDuringExecution", func() bool { return s.count(&to.Affinity.Apart.Preferred) }},
+				)
 			}})
 		}},
+		member{"topologySpreadConstraints", func() bool { return s.count(&to.Spread) }},
 	)
+}
+
+// count consumes a list of objects of which only the number counts.
+func (s *scanner) count(to *[]struct{}) bool {
+	return s.list(func() bool {
+		*to = append(*to, struct{}{})
+		return s.next() == '{' && s.skip()
+	})
 }
 
 func (s *scanner) podMeta(to *podMetaJSON) bool {

@@ -62,6 +62,15 @@ func TestDecode(t *testing.T) {
 			assert.Equal(t, want, request.Pod.Daemon, kind)
 		}
 	})
+	t.Run("a pod that asks to be spread", func(t *testing.T) {
+		for name, test := range spreadings() {
+			pod := somePod()
+			test.change(&pod.Spec)
+			request, err := wire.Decode(encode(t, extenderv1.ExtenderArgs{Pod: pod, NodeNames: &[]string{"a"}}))
+			require.NoError(t, err)
+			assert.Equal(t, test.want, request.Pod.Spreads, name)
+		}
+	})
 	t.Run("names mode", func(t *testing.T) {
 		request, err := wire.Decode(encode(t, extenderv1.ExtenderArgs{Pod: somePod(), NodeNames: &[]string{"a", "b"}}))
 		require.NoError(t, err)
@@ -103,6 +112,38 @@ func TestDecode(t *testing.T) {
 		require.NoError(t, err)
 		assert.Len(t, request.Pod.Near, 64)
 	})
+}
+
+type spreading struct {
+	change func(*corev1.PodSpec)
+	want   bool
+}
+
+// spreadings are pods with each kind of constraint that keeps pods together or apart.
+func spreadings() map[string]spreading {
+	term := corev1.PodAffinityTerm{TopologyKey: corev1.LabelHostname}
+	soft := []corev1.WeightedPodAffinityTerm{{Weight: 1, PodAffinityTerm: term}}
+	return map[string]spreading{
+		"none": {change: func(*corev1.PodSpec) {}},
+		"an affinity without rule": {change: func(s *corev1.PodSpec) {
+			s.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{}}
+		}},
+		"to nodes": {change: func(s *corev1.PodSpec) { s.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{}} }},
+		"to other pods": {change: func(s *corev1.PodSpec) {
+			s.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: soft}}
+		}},
+		"softly apart": {want: true, change: func(s *corev1.PodSpec) {
+			s.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: soft}}
+		}},
+		"apart": {want: true, change: func(s *corev1.PodSpec) {
+			s.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+				RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{term}}}
+		}},
+		"spread": {want: true, change: func(s *corev1.PodSpec) {
+			s.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: corev1.LabelHostname,
+				WhenUnsatisfiable: corev1.ScheduleAnyway}}
+		}},
+	}
 }
 
 func TestDecodeRefusesWithOneSentence(t *testing.T) {

@@ -89,6 +89,16 @@ func TestWhatKubeSchedulerWritesIsScanned(t *testing.T) {
 			assert.True(t, scansLikeDecode(t, encode(t, args)))
 		})
 	}
+	for name, test := range spreadings() {
+		t.Run("a pod's constraint: "+name, func(t *testing.T) {
+			pod := richPod()
+			test.change(&pod.Spec)
+			body := encode(t, extenderv1.ExtenderArgs{Pod: pod, NodeNames: &[]string{"a"}})
+			assert.True(t, scansLikeDecode(t, body))
+			scanned, _ := wire.Scan(body, nil)
+			assert.Equal(t, test.want, scanned.Pod.Spreads)
+		})
+	}
 	for name, args := range map[string]extenderv1.ExtenderPreemptionArgs{
 		"UIDs": {Pod: richPod(), NodeNameToMetaVictims: map[string]*extenderv1.MetaVictims{"b": {Pods: meta("3")},
 			"a": {Pods: meta("1", "2"), NumPDBViolations: 1}, "c": {}}},
@@ -114,6 +124,10 @@ func TestUnusualRequests(t *testing.T) {
 		"a member that nobody knows":    {body: `{"Pod":{},"More":[{"a":[1,-0.5e+3,true,false,null,"\u00e9\n"]}]` + names, scanned: true},
 		"names before the pod":          {body: `{"NodeNames":["a","b"],"Pod":{"metadata":{"name":",,,"}}}`, scanned: true},
 		"a null pod":                    {body: `{"Pod":null` + names},
+		"constraints of another type":   {body: `{"Pod":{"spec":{"topologySpreadConstraints":["x"]}}` + names},
+		"null constraints":              {body: `{"Pod":{"spec":{"topologySpreadConstraints":null}}` + names},
+		"a null affinity":               {body: `{"Pod":{"spec":{"affinity":null}}` + names},
+		"affinity twice":                {body: `{"Pod":{"spec":{"affinity":{},"affinity":{"podAntiAffinity":{}}}}` + names},
 		"keys in other letters":         {body: `{"pod":{}` + names},
 		"keys in other letters, nested": {body: `{"Pod":{"metadata":{"Name":"x"}}` + names},
 		"keys that fold to ASCII":       {body: `{"Pod":{"ſpec":{"volumes":[{"ephemeral":{}}]}}` + names},

@@ -29,21 +29,32 @@ const readTimeout = 2 * time.Minute
 
 // New returns the command.
 func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
-	return &cobra.Command{
+	var marking, yes bool
+	cmd := &cobra.Command{
 		Use:   "check-upgrade",
 		Short: "Show what the version of this plugin changes for an installation",
 		Long: `Check-upgrade shows what changes for the Lodestone of a cluster when it is upgraded
 to the version of this plugin: one line for each thing that would behave in another
 way, with what to do about it. It changes nothing. Run it with the new plugin before
 the upgrade, in the home cluster and in each remote cluster. What you may not read is
-left out and named.`,
+left out and named.
+
+With --mark it lists the claims that are not of a class of Lodestone and that pods in
+remote clusters use, asks, and annotates them lodestone.dev/usable-in: the next pods
+of these claims may then go there as until now.`,
 		Example: `  # Before home is upgraded
   kubectl lodestone check-upgrade
 
   # Before the remote agent of cluster west is upgraded
-  kubectl lodestone check-upgrade --context west`,
+  kubectl lodestone check-upgrade --context west
+
+  # Mark the claims that are used in remote clusters already
+  kubectl lodestone check-upgrade --mark`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if yes && !marking {
+				return cli.Misuse("--yes answers the question of --mark: give both, or neither")
+			}
 			cluster, err := cli.ConnectHome(flags)
 			if err != nil {
 				return err
@@ -54,12 +65,22 @@ left out and named.`,
 			if err != nil {
 				return err
 			}
+			if marking && len(unread) > 0 {
+				return fmt.Errorf("you may not list %s, without which it is not certain which claims need a mark: ask an administrator",
+					strings.Join(unread, ", "))
+			}
 			if len(unread) > 0 {
 				fmt.Fprintf(streams.ErrOut, "note: left out what you may not read: %s\n", strings.Join(unread, ", "))
+			}
+			if marking {
+				return mark(cmd.Context(), cluster, streams, yes, Markings(installation))
 			}
 			return write(streams, cluster.Context, Findings(installation))
 		},
 	}
+	cmd.Flags().BoolVar(&marking, "mark", false, "annotate claims that are not Lodestone's with the remote clusters in which pods use them")
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	return cmd
 }
 
 func write(streams genericiooptions.IOStreams, name string, findings []Finding) error {

@@ -58,6 +58,8 @@ var checks = []func(Installation) []Finding{
 	daemonSetsWaiting,
 	rangesMissing,
 	namespacesOfNobody,
+	claimsNotMarked,
+	classesThatPacked,
 }
 
 // Findings returns all that the upgrade changes for an installation, sorted. It is pure.
@@ -233,6 +235,29 @@ func namespacesOfNobody(i Installation) (found []Finding) {
 					", else delete at home what is left",
 			})
 		}
+	}
+	return found
+}
+
+// classesThatPacked finds virtual classes with claims that leave to Lodestone what siblings mean: that
+// was to pack them.
+func classesThatPacked(i Installation) (found []Finding) {
+	used := map[string]bool{}
+	for _, claim := range i.Claims {
+		if claim.Spec.StorageClassName != nil {
+			used[*claim.Spec.StorageClassName] = true
+		}
+	}
+	for _, class := range i.Classes {
+		if _, says := class.Parameters[keys.Siblings]; says || !virtualclass.Is(class) || !used[class.Name] {
+			continue
+		}
+		found = append(found, Finding{
+			About: "StorageClass " + class.Name,
+			Change: fmt.Sprintf("it has no parameter %s, so new volumes of a StatefulSet went to the cluster that has most of its others; "+
+				"after the upgrade kube-scheduler's own spreading decides", keys.Siblings),
+			Do: fmt.Sprintf("create the class anew with %s: %s if they are to stay together", keys.Siblings, keys.SiblingsPack),
+		})
 	}
 	return found
 }

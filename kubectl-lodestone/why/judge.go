@@ -164,7 +164,13 @@ func (p Pod) unscheduled(s Setting) Answer {
 		return answer
 	}
 	for _, claim := range p.Claims {
-		if claim.Claim.Status.Phase == corev1.ClaimBound || !virtualclass.Is(claim.Class) && claim.Class != nil {
+		if claim.Claim.Status.Phase == corev1.ClaimBound {
+			continue
+		}
+		if claim.Class != nil && !virtualclass.Is(claim.Class) {
+			if answer, ok := claim.ofOthers(s); ok {
+				return waits("pod %q has no node yet, for %s", pod.Name, answer.Sentence)
+			}
 			continue
 		}
 		answer := claim.judge(s)
@@ -179,6 +185,9 @@ func (p Pod) unscheduled(s Setting) Answer {
 		if reason := p.barred(s, wanted); reason != "" {
 			return waits("pod %q is to run in %s, but %s", pod.Name, place(wanted), reason)
 		}
+	}
+	if answer, ok := nominated(pod); ok {
+		return answer
 	}
 	if message := scheduler(pod); message != "" {
 		return waits("pod %q fits no node: %s", pod.Name, message)
@@ -318,7 +327,7 @@ func wanted(pod *corev1.Pod) string {
 // remote are the reasons of the virtual node's events that explain a pod which
 // has not started.
 var remote = reasons("RemotePodPending", "RemotePodEnding", "RemotePodLost", "RemotePodGone", "OtherCluster",
-	"StaticPod", "DaemonSetPod", "NotScheduled", "NamespaceNotOpen", "CreateFailed", "StartFailed", "HoldFailed")
+	"StaticPod", "DaemonSetPod", "NotScheduled", "NamespaceNotOpen", "ClaimStaysHome", "CreateFailed", "StartFailed", "HoldFailed")
 
 // kubelet are the reasons of a kubelet's events that explain a pod which has not
 // started.
@@ -392,6 +401,9 @@ func (c Claim) judge(s Setting) Answer {
 	case c.Class == nil:
 		return waits("claim %q has no storage class, and there is no default class: create the claim anew with one", c.Name)
 	case !virtualclass.Is(c.Class):
+		if answer, ok := c.ofOthers(s); ok {
+			return answer
+		}
 		return waits("claim %q is of storage class %q, whose provisioner is %q and not Lodestone: kubectl describe pvc says what that one does",
 			c.Name, c.Class.Name, c.Class.Provisioner)
 	case c.Class.VolumeBindingMode == nil || *c.Class.VolumeBindingMode != storagev1.VolumeBindingWaitForFirstConsumer:

@@ -100,6 +100,16 @@ func unfit(message string) func(*corev1.Pod) {
 	}
 }
 
+func nominatedTo(node string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.Status.NominatedNodeName = node }
+}
+
+func ofLocalPath(c *Claim) {
+	c.Claim.Spec.StorageClassName = ptr.To("local-path")
+	c.Class = &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "local-path"}, Provisioner: "rancher.io/local-path",
+		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer)}
+}
+
 func waitingFor(reason, message string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app",
@@ -173,6 +183,40 @@ func TestWhyAPodWaits(t *testing.T) {
 		"no scheduler has seen it": {
 			pod: Pod{Pod: pod()}, setting: setting(),
 			want: `no scheduler has looked at pod "web-1" yet: see whether scheduler "default-scheduler" runs`,
+		},
+		"a scheduler has chosen a node": {
+			pod: Pod{Pod: pod(nominatedTo("home-1"))}, setting: setting(),
+			want: `pod "web-1" is to run on node "home-1", which the scheduler has chosen: it waits until its volumes are made for that node, or until pods of lower priority have left it`,
+		},
+		"its claim of another class is to be made for the virtual node": {
+			pod: Pod{Pod: pod(nominatedTo("west")), Claims: []Claim{claim(ofLocalPath, annotated(keys.SelectedNode, "west"))}}, setting: setting(),
+			want: `pod "web-1" has no node yet, for claim "data" is of storage class "local-path", whose provisioner is "rancher.io/local-path" and not Lodestone: the scheduler has chosen node "west" for it, but in cluster "west" no volume is made for such a claim; see that the scheduler asks the extender, and delete the pod so that it gets another node`,
+		},
+		"and its provisioner has failed there": {
+			pod: Pod{Pod: pod(), Claims: []Claim{claim(ofLocalPath, annotated(keys.SelectedNode, "west"),
+				said("ProvisioningFailed", "create process timeout after 120 seconds"))}}, setting: setting(),
+			want: `pod "web-1" has no node yet, for claim "data" is of storage class "local-path", whose provisioner is "rancher.io/local-path" and not Lodestone: the scheduler has chosen node "west" for it, but in cluster "west" no volume is made for such a claim; see that the scheduler asks the extender, and delete the pod so that it gets another node; the provisioner says: create process timeout after 120 seconds`,
+		},
+		"its claim of another class, which is marked, is made for the virtual node": {
+			pod:     Pod{Pod: pod(), Claims: []Claim{claim(ofLocalPath, annotated(keys.SelectedNode, "west"), annotated(keys.UsableIn, "west"))}},
+			setting: setting(),
+			want:    `pod "web-1" has no node yet, for claim "data" is of storage class "local-path", whose provisioner is "rancher.io/local-path" and not Lodestone: that one makes its volume for node "west"; kubectl describe pvc data -n shop says how far it is`,
+		},
+		"the provisioner of its claim of another class has failed": {
+			pod: Pod{Pod: pod(unfit("0/2 nodes are available")), Claims: []Claim{claim(ofLocalPath,
+				said("ProvisioningFailed", "NodePath only supports ReadWriteOnce"))}}, setting: setting(),
+			want: `pod "web-1" has no node yet, for claim "data" is of storage class "local-path", whose provisioner is "rancher.io/local-path" and not Lodestone: NodePath only supports ReadWriteOnce`,
+		},
+		"the provisioner of its claim of another class failed long ago": {
+			pod: Pod{Pod: pod(unfit("0/2 nodes are available: 2 Insufficient cpu.")), Claims: []Claim{claim(ofLocalPath, func(c *Claim) {
+				c.Events = []corev1.Event{event("ProvisioningFailed", "no more", time.Hour)}
+			})}}, setting: setting(),
+			want: `pod "web-1" fits no node: 0/2 nodes are available: 2 Insufficient cpu.`,
+		},
+		"a claim of it cannot be used in west": {
+			pod: Pod{Pod: pod(on("west"), held, waitingFor("ContainerCreating", "")), Events: []corev1.Event{
+				event("ClaimStaysHome", `claim "data" is of storage class "local-path", which is not Lodestone's`, time.Minute)}}, setting: setting(),
+			want: `pod "web-1" is in cluster "west": claim "data" is of storage class "local-path", which is not Lodestone's`,
 		},
 		"it is held back": {
 			pod:     Pod{Pod: pod(func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.com/quota"}} })},

@@ -21,6 +21,8 @@ func (p Pod) facts(s Setting) []string {
 	lines := []string{fmt.Sprintf("pod %s/%s: %s", p.Pod.Namespace, p.Pod.Name, first(string(p.Pod.Status.Phase), "Unknown"))}
 	if name := p.Pod.Spec.NodeName; name != "" {
 		lines = append(lines, s.nodeLine(name))
+	} else if chosen := p.Pod.Status.NominatedNodeName; chosen != "" {
+		lines = append(lines, "chosen by the scheduler: "+s.nodeLine(chosen))
 	}
 	for _, c := range p.Pod.Status.Conditions {
 		if c.Status != corev1.ConditionTrue && c.Message != "" {

@@ -30,6 +30,12 @@ const (
 	Locality         = "lodestone.dev/locality"
 	LocalityRequired = "required"
 
+	// UsableIn is an annotation on a claim, volume or storage class that is not
+	// Lodestone's: the remote clusters, separated by commas, or * for all, that have a
+	// claim of the same name for the pods that use it there. Whoever manages that
+	// storage writes it.
+	UsableIn = "lodestone.dev/usable-in"
+
 	// ClaimUID is, on a backing claim, the UID of its virtual claim. Together
 	// with HomeID it is the owner check.
 	ClaimUID = "lodestone.dev/claim-uid"
@@ -281,9 +287,9 @@ const (
 	Clusters    = "lodestone.dev/clusters"
 	Classes     = "lodestone.dev/classes"
 
-	// Siblings says whether new volumes of a StatefulSet go to the clusters that
-	// hold the volumes of its other pods: SiblingsPack, SiblingsSpread or
-	// SiblingsIgnore.
+	// Siblings says what the volumes of a StatefulSet's other pods mean for a new
+	// one: SiblingsPack (it goes to the clusters that hold them), SiblingsSpread (to
+	// the others) or SiblingsIgnore (nothing), which is the default.
 	Siblings       = "lodestone.dev/siblings"
 	SiblingsPack   = "pack"
 	SiblingsSpread = "spread"

@@ -131,11 +131,12 @@ func (c Class) RealClassName(cluster string, claimAnnotations map[string]string)
 // Choices returns the names of the real classes that a claim may ask for.
 func (c Class) Choices() []string { return slices.Clone(c.classes) }
 
-// Siblings returns the rule for a new volume of a StatefulSet when the other volumes of the set are
-// in several clusters: keys.SiblingsPack unless the class names another one, since pods of one set
-// talk to each other, and pods of different clusters mostly cannot.
+// Siblings returns what the other volumes of a StatefulSet mean for a new one: keys.SiblingsIgnore
+// unless the class names another rule. Replicas with a volume each are mostly a database, which keeps
+// several copies so that the loss of a node or a cluster does not take them all; kube-scheduler spreads
+// them by itself, and packing them would undo that.
 func (c Class) Siblings() string {
-	return cmp.Or(c.siblings, keys.SiblingsPack)
+	return cmp.Or(c.siblings, keys.SiblingsIgnore)
 }
 
 const noProvisioner = "kubernetes.io/no-provisioner"

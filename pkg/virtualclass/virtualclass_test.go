@@ -100,7 +100,7 @@ func TestAllows(t *testing.T) {
 }
 
 func TestSiblings(t *testing.T) {
-	assert.Equal(t, keys.SiblingsPack, virtualclass.Class{}.Siblings(), "they stay together unless the class says otherwise")
+	assert.Equal(t, keys.SiblingsIgnore, virtualclass.Class{}.Siblings(), "kube-scheduler spreads them unless the class says otherwise")
 	for _, rule := range []string{keys.SiblingsPack, keys.SiblingsSpread, keys.SiblingsIgnore} {
 		class, err := virtualclass.Parse(virtual(map[string]string{keys.Siblings: rule}))
 		require.NoError(t, err)

@@ -61,6 +61,10 @@ type Observation struct {
 	Template corev1.PodTemplateSpec
 	// Problem says why the last request for this pod failed, empty if it did not.
 	Problem string
+	// StaysHome says which claim of the pod cannot be used in the remote cluster, and what to do; empty
+	// if none was found. Replace is true while a pod that stays for this reason may be replaced.
+	StaysHome string
+	Replace   bool
 }
 
 // Namespace is a namespace of the remote cluster.
@@ -113,6 +117,9 @@ const (
 	Protect Verb = "Protect"
 	// Create creates the ShadowPod, which starts nothing yet.
 	Create Verb = "Create"
+	// Replace deletes the home pod, for which nothing was started, so that its controller makes
+	// another: that one may go elsewhere.
+	Replace Verb = "Replace"
 	// Record writes the ShadowPod's UID into the annotation of the home pod.
 	Record Verb = "Record"
 	// Start makes the remote agent create the pod.
@@ -212,6 +219,8 @@ func starting(o Observation) Step {
 			o.Shadow.Namespace, o.Shadow.Name, o.Cluster))
 	case !Protected(o.Pod):
 		return Step{Verb: Protect}
+	case o.Shadow == nil && o.StaysHome != "":
+		return staysHome(o)
 	case o.Shadow == nil && o.Problem != "":
 		// The request is repeated nevertheless; the caller waits longer each time.
 		return problem(o, Create)
@@ -228,6 +237,22 @@ func problem(o Observation, verb Verb) Step {
 		return step
 	}
 	return Step{Verb: verb}
+}
+
+// staysHome returns the step for a pod that a scheduler without the extender has put here, though a
+// claim of it cannot be used here. It is not marked as failed: some controllers would make the next
+// one at once, again and again. A pod without controller would not come back, so it only waits.
+// Whether the claim can be used is asked again with each Create.
+func staysHome(o Observation) Step {
+	step := waiting(o, "ClaimStaysHome", o.StaysHome)
+	switch {
+	case step.Verb == Report:
+	case o.Replace && metav1.GetControllerOf(o.Pod) != nil:
+		step.Verb = Replace
+	default:
+		step.Verb = Create
+	}
+	return step
 }
 
 // waiting returns the step that writes into the status what the home pod waits for.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
@@ -60,6 +61,17 @@ func TestStepsOfAPodThatLives(t *testing.T) {
 			want: Idle},
 		"a request failed: first that is told": {o: observe(protected, func(o *Observation) { o.Problem = "no rights" }), want: Report,
 			tell: "RemoteRequestFailed"},
+		"a claim of it stays at home: first that is told": {o: observe(protected, staysAtHome), want: Report, tell: "ClaimStaysHome"},
+		"then it is asked again, since it has no controller": {o: observe(protected, staysAtHome, replaceable, told), want: Create,
+			tell: "ClaimStaysHome"},
+		"one that has a controller is replaced": {o: observe(protected, staysAtHome, replaceable, ownedBySet, told), want: Replace,
+			tell: "ClaimStaysHome"},
+		"but not before the words are read": {o: observe(protected, staysAtHome, replaceable, ownedBySet), want: Report,
+			tell: "ClaimStaysHome"},
+		"and not again at once":                {o: observe(protected, staysAtHome, ownedBySet, told), want: Create, tell: "ClaimStaysHome"},
+		"once the claim was marked it goes on": {o: observe(protected, staysAtHome, replaceable, ownedBySet, told, shadow()), want: Record},
+		"one that runs is not replaced": {o: observe(protected, staysAtHome, replaceable, ownedBySet, recorded, shadow(started),
+			remote(corev1.PodRunning), reported), want: Idle},
 		"somebody deletes the pod there": {o: observe(protected, recorded, shadow(started), remote(corev1.PodRunning), reported,
 			func(o *Observation) { o.Remote.DeletionTimestamp = ptr.To(now) }), want: Idle, tell: "RemotePodEnding"},
 		"the node is gone for good": {o: observe(protected, recorded, shadow(started), remote(corev1.PodRunning), func(o *Observation) {
@@ -258,3 +270,15 @@ func TestACopyInAnotherNamespaceIsNeitherLostNorGone(t *testing.T) {
 		})
 	}
 }
+
+func staysAtHome(o *Observation) { o.StaysHome = "claim data is not Lodestone's" }
+
+func replaceable(o *Observation) { o.Replace = true }
+
+func ownedBySet(o *Observation) {
+	o.Pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db", UID: "set",
+		Controller: ptr.To(true)}}
+}
+
+// told gives the pod the status that says what it waits for.
+func told(o *Observation) { o.Pod.Status = Next(*o).Status }

@@ -397,7 +397,7 @@ func (a *actor) requests(o Observation, step Step) []func() bool {
 		return append(a.proof(o), a.release(o)...)
 	case Release:
 		return a.release(o)
-	case Idle, Follow:
+	case Idle, Follow, Replace:
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,6 +17,7 @@ import (
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/locality"
 	"github.com/lodestone-storage/lodestone/pkg/namespaces"
 	"github.com/lodestone-storage/lodestone/virtualnode/decide"
 	"github.com/lodestone-storage/lodestone/virtualnode/translate"
@@ -35,7 +37,9 @@ func (r *runner) act(ctx context.Context, k key, o decide.Observation, step deci
 	case decide.Protect:
 		return andAgain(r.protect(ctx, o.Pod))
 	case decide.Create:
-		return andAgain(r.create(ctx, k, o))
+		return r.createOrWait(ctx, k, o)
+	case decide.Replace:
+		return outcome{err: r.replace(ctx, o.Pod), after: lookAgain}
 	case decide.Record:
 		copied := decide.Copy{ClusterUID: o.ClusterUID, ShadowUID: o.Shadow.UID, Namespace: k.namespace}
 		return andAgain(r.annotate(ctx, o.Pod, keys.RemoteCopy, copied.String()))
@@ -138,6 +142,36 @@ func (r *runner) getHomePod(ctx context.Context, namespace, name string) (*corev
 		return nil, fmt.Errorf("get pod %s/%s: %w", namespace, name, err)
 	}
 	return pod, nil
+}
+
+// createOrWait creates the ShadowPod of a home pod, unless a claim of it cannot be used in the remote
+// cluster: that is no failure, and is looked at again later.
+func (r *runner) createOrWait(ctx context.Context, k key, o decide.Observation) outcome {
+	err := r.create(ctx, k, o)
+	var stays *staysHomeError
+	if !errors.As(err, &stays) {
+		r.states.setStaysHome(k, "")
+		return andAgain(err)
+	}
+	r.states.setStaysHome(k, stays.text)
+	return outcome{again: stays.text != o.StaysHome, after: claimsAgain}
+}
+
+// replace deletes a home pod for which nothing was started. If it has changed since it was read, it
+// is left alone.
+func (r *runner) replace(ctx context.Context, pod *corev1.Pod) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	err := r.config.Home.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name,
+		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion}})
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("delete pod %s/%s, so that another is made: %w", pod.Namespace, pod.Name, err)
+	}
+	r.states.replaced(metav1.GetControllerOf(pod).UID, time.Now())
+	return nil
 }
 
 // create creates the ShadowPod of a home pod; this does not start the pod yet.
@@ -439,6 +473,33 @@ type realClaim struct {
 	backing *backing.Ref
 }
 
+// staysHomeError says which claim of a pod cannot be used in the remote cluster.
+type staysHomeError struct{ text string }
+
+func (e *staysHomeError) Error() string { return e.text }
+
+// checkUsable returns a staysHomeError if a claim is not virtual and nobody has marked it as usable in
+// the remote cluster. volume is nil if the claim has none.
+func (r *runner) checkUsable(ctx context.Context, claim *corev1.PersistentVolumeClaim, volume *corev1.PersistentVolume) error {
+	if locality.UsableIn(r.session.Cluster, claim, volume, nil) {
+		return nil
+	}
+	name, kind := ptr.Deref(claim.Spec.StorageClassName, ""), "has no storage class"
+	if name != "" {
+		class, err := r.config.Home.StorageV1().StorageClasses().Get(ctx, name, metav1.GetOptions{})
+		switch {
+		case err == nil && locality.UsableIn(r.session.Cluster, claim, volume, class):
+			return nil
+		case err != nil && !apierrors.IsNotFound(err):
+			return fmt.Errorf("get storage class %s of claim %s/%s: %w", name, claim.Namespace, claim.Name, err)
+		}
+		kind = fmt.Sprintf("is of storage class %q, which is not Lodestone's", name)
+	}
+	return &staysHomeError{text: fmt.Sprintf("claim %q %s, so its volume is not in cluster %s: keep the pod off nodes with label %s, or use "+
+		"a claim of a class of Lodestone; if that cluster has a claim of this name, annotate this one with %s=%s", claim.Name, kind,
+		r.session.Cluster, keys.Cluster, keys.UsableIn, r.session.Cluster)}
+}
+
 // realClaim returns the claim in the remote cluster for a claim of home. If the volume of that is
 // not virtual, the name is the same.
 func (r *runner) realClaim(ctx context.Context, namespace, name string) (realClaim, error) {
@@ -450,7 +511,7 @@ func (r *runner) realClaim(ctx context.Context, namespace, name string) (realCla
 	case err != nil:
 		return realClaim{}, fmt.Errorf("get claim %s/%s: %w", namespace, name, err)
 	case claim.Spec.VolumeName == "":
-		return realClaim{name: name, owner: claim.UID}, nil
+		return realClaim{name: name, owner: claim.UID}, r.checkUsable(ctx, claim, nil)
 	}
 	volume, err := core.PersistentVolumes().Get(ctx, claim.Spec.VolumeName, metav1.GetOptions{})
 	switch {
@@ -460,7 +521,7 @@ func (r *runner) realClaim(ctx context.Context, namespace, name string) (realCla
 	case err != nil:
 		return realClaim{}, fmt.Errorf("get volume %s of claim %s/%s: %w", claim.Spec.VolumeName, namespace, name, err)
 	case volume.Annotations[keys.Backing] == "":
-		return realClaim{name: name, owner: claim.UID}, nil
+		return realClaim{name: name, owner: claim.UID}, r.checkUsable(ctx, claim, volume)
 	case volume.Spec.ClaimRef == nil || volume.Spec.ClaimRef.UID != claim.UID:
 		return realClaim{}, fmt.Errorf("volume %s is not, or no longer, that of claim %s/%s", volume.Name, namespace, name)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -114,6 +115,13 @@ func claimWith(volume string) *corev1.PersistentVolumeClaim {
 		Spec: corev1.PersistentVolumeClaimSpec{VolumeName: volume}}
 }
 
+// markedClaim is one that whoever manages its storage has marked as usable in west.
+func markedClaim(volume string) *corev1.PersistentVolumeClaim {
+	claim := claimWith(volume)
+	claim.Annotations = map[string]string{keys.UsableIn: "west"}
+	return claim
+}
+
 // claimThere is claim shop/data of the remote cluster, made for a claim of home; for none if owner is
 // empty.
 func claimThere(uid, owner types.UID) *corev1.PersistentVolumeClaim {
@@ -147,13 +155,13 @@ func TestAPodGetsTheRealClaimThatItsVolumeNames(t *testing.T) {
 			claim: claimThere("b2", "c1"), want: "data"},
 		"made for an earlier claim, and named by the volume, which was restored": {
 			home: []runtime.Object{claimWith("pvc-c1"), volumeOf("c1", "west/shop/data/b1")}, claim: claimThere("b1", "c0"), want: "data"},
-		"made by hand in the remote cluster": {home: []runtime.Object{claimWith("pvc-c1"), volumeOf("c1", "")},
+		"made by hand in the remote cluster": {home: []runtime.Object{markedClaim("pvc-c1"), volumeOf("c1", "")},
 			claim: claimThere("b1", ""), want: "data"},
 		"not made for an earlier claim of the name": {home: []runtime.Object{claimWith("pvc-c1"), volumeOf("c1", "west/shop/data/b1")},
 			claim: claimThere("b2", "c0"), says: "was made for another claim than shop/data"},
-		"not made for another claim, by a claim of another class": {home: []runtime.Object{claimWith("pvc-c1"), volumeOf("c1", "")},
+		"not made for another claim, by a claim of another class": {home: []runtime.Object{markedClaim("pvc-c1"), volumeOf("c1", "")},
 			claim: claimThere("b1", "c0"), says: "was made for another claim than shop/data"},
-		"not made for another claim, by one without a volume": {home: []runtime.Object{claimWith("")},
+		"not made for another claim, by one without a volume": {home: []runtime.Object{markedClaim("")},
 			claim: claimThere("b1", "c0"), says: "was made for another claim than shop/data"},
 		"not made for another claim, by none at all": {claim: claimThere("b1", "c0"), says: "was made for another claim than shop/data"},
 		"of the same name": {home: []runtime.Object{claimWith("pvc-c1"), volumeOf("c1", "west/shop/data/b1")},
@@ -161,8 +169,8 @@ func TestAPodGetsTheRealClaimThatItsVolumeNames(t *testing.T) {
 		"of another name": {home: []runtime.Object{claimWith("pvc-c1"), volumeOf("c1", "west/shop/pvc-c1-1/b1")},
 			want: "pvc-c1-1"},
 		"without a claim at home":             {want: "data"},
-		"of a claim without a volume":         {home: []runtime.Object{claimWith("")}, want: "data"},
-		"of a volume that is not Lodestone's": {home: []runtime.Object{claimWith("pvc-c1"), volumeOf("c1", "")}, want: "data"},
+		"of a claim without a volume":         {home: []runtime.Object{markedClaim("")}, want: "data"},
+		"of a volume that is not Lodestone's": {home: []runtime.Object{markedClaim("pvc-c1"), volumeOf("c1", "")}, want: "data"},
 		"not while the volume is gone":        {home: []runtime.Object{claimWith("pvc-c1")}, says: "has lost its volume"},
 		"not of the volume of another claim": {home: []runtime.Object{claimWith("pvc-c1"), volumeOf("c2", "west/shop/data/b1")},
 			says: "is not, or no longer, that of claim"},
@@ -186,6 +194,55 @@ func TestAPodGetsTheRealClaimThatItsVolumeNames(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, test.want, got.Spec.Volumes[0].PersistentVolumeClaim.ClaimName)
 			assert.Equal(t, "data", o.Template.Spec.Volumes[0].PersistentVolumeClaim.ClaimName, "what was observed is not changed")
+		})
+	}
+}
+
+func TestAPodUsesAClaimThatIsNotLodestonesOnlyIfThatIsMarked(t *testing.T) {
+	of := func(claim *corev1.PersistentVolumeClaim, class string) *corev1.PersistentVolumeClaim {
+		claim.Spec.StorageClassName = &class
+		return claim
+	}
+	class := func(name, provisioner, mark string) *storagev1.StorageClass {
+		made := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: provisioner}
+		if mark != "" {
+			made.Annotations = map[string]string{keys.UsableIn: mark}
+		}
+		return made
+	}
+	volume := func(change func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
+		made := volumeOf("c1", "")
+		change(made)
+		return made
+	}
+	plain := func(*corev1.PersistentVolume) {}
+	for name, test := range map[string]struct {
+		home []runtime.Object
+		says string
+	}{
+		"its class says nothing": {home: []runtime.Object{of(claimWith(""), "local"), class("local", "disk", "")},
+			says: `claim "data" is of storage class "local", which is not Lodestone's`},
+		"its class does not exist": {home: []runtime.Object{of(claimWith("pvc-c1"), "local"), volume(plain)},
+			says: `claim "data" is of storage class "local", which is not Lodestone's`},
+		"it has no class": {home: []runtime.Object{of(claimWith("pvc-c1"), ""), volume(plain)}, says: `claim "data" has no storage class`},
+		"its mark names another cluster": {home: []runtime.Object{of(claimWith("pvc-c1"), "local"), class("local", "disk", "east"),
+			volume(plain)}, says: "annotate this one with lodestone.dev/usable-in=west"},
+		"its class is marked":  {home: []runtime.Object{of(claimWith(""), "local"), class("local", "disk", "*")}},
+		"its class is virtual": {home: []runtime.Object{of(claimWith(""), "lodestone"), class("lodestone", keys.Driver, "")}},
+		"its volume is marked": {home: []runtime.Object{of(claimWith("pvc-c1"), "local"), class("local", "disk", ""),
+			volume(func(v *corev1.PersistentVolume) { v.Annotations = map[string]string{keys.UsableIn: "east, west"} })}},
+		"its volume is labelled": {home: []runtime.Object{of(claimWith("pvc-c1"), "local"), class("local", "disk", ""),
+			volume(func(v *corev1.PersistentVolume) { v.Labels = map[string]string{keys.Cluster: "west"} })}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := newRunner(t, &there{}, test.home...).realClaim(t.Context(), "shop", "data")
+			if test.says == "" {
+				require.NoError(t, err)
+				return
+			}
+			var stays *staysHomeError
+			require.ErrorAs(t, err, &stays)
+			assert.ErrorContains(t, err, test.says)
 		})
 	}
 }

@@ -119,6 +119,8 @@ const (
 	minBackoff, maxBackoff = 20 * time.Millisecond, 10 * time.Second
 	// lookAgain is when a pod is reconciled again whose next event should have come by then.
 	lookAgain = 5 * time.Second
+	// claimsAgain is when it is looked again whether a claim can be used in the remote cluster.
+	claimsAgain = 10 * time.Second
 	// resync is how often all pods of a session are reconciled without an event.
 	resync = 10 * time.Minute
 )
@@ -273,6 +275,10 @@ func (r *runner) observe(ctx context.Context, k key) (o decide.Observation, unse
 			home = namespace.UID
 		}
 		o.Open = namespaces.MayUse(namespace, r.session.Cluster)
+		o.StaysHome = r.states.staysHome(k)
+		if owner := metav1.GetControllerOfNoCopy(pod); owner != nil && o.StaysHome != "" {
+			o.Replace = r.states.mayReplace(owner.UID, time.Now())
+		}
 		o.Template = translate.Template(o.Pod, r.session.Namespace)
 		if _, started := decide.CopyOf(o.Pod); started {
 			// This is done even if the namespace was taken back: the copy must be ended.

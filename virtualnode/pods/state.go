@@ -29,6 +29,21 @@ type podState struct {
 	event   string
 	eventAt time.Time
 	problem string
+	// staysHome says which claim of the pod cannot be used in the remote cluster.
+	staysHome string
+}
+
+// A pod with a claim that cannot be used in the remote cluster is replaced once, since another node
+// may be chosen for the next one. If that comes here too, the controller gets a pause, which doubles.
+const (
+	firstPause = 5 * time.Minute
+	lastPause  = 6 * time.Hour
+)
+
+// replacement is when a pod of a controller was last replaced, and how long the pause after that is.
+type replacement struct {
+	at    time.Time
+	pause time.Duration
 }
 
 // states has the podState of each pod of one session. It is safe for concurrent use.
@@ -38,10 +53,55 @@ type states struct {
 	// deleted are the UIDs of ShadowPods whose deletion the watch has just shown: the answer to an
 	// earlier request may arrive after that.
 	deleted map[types.UID]time.Time
+	// replacements has the controllers of which pods were replaced, by their UIDs.
+	replacements map[types.UID]replacement
 }
 
 func newStates() *states {
-	return &states{pods: map[key]*podState{}, deleted: map[types.UID]time.Time{}}
+	return &states{pods: map[key]*podState{}, deleted: map[types.UID]time.Time{}, replacements: map[types.UID]replacement{}}
+}
+
+// setStaysHome remembers which claim of a pod cannot be used in the remote cluster, empty for none.
+func (s *states) setStaysHome(k key, text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if text != "" || s.pods[k] != nil {
+		s.of(k).staysHome = text
+	}
+}
+
+func (s *states) staysHome(k key) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if state := s.pods[k]; state != nil {
+		return state.staysHome
+	}
+	return ""
+}
+
+// mayReplace reports whether no pod of a controller was replaced so far, or its pause is over.
+func (s *states) mayReplace(controller types.UID, now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last, ok := s.replacements[controller]
+	return !ok || now.Sub(last.at) >= last.pause
+}
+
+// replaced remembers that a pod of a controller was replaced, and forgets controllers of which none
+// was for long.
+func (s *states) replaced(controller types.UID, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pause := firstPause
+	if last, ok := s.replacements[controller]; ok {
+		pause = min(2*last.pause, lastPause)
+	}
+	for uid, other := range s.replacements {
+		if now.Sub(other.at) > 2*lastPause {
+			delete(s.replacements, uid)
+		}
+	}
+	s.replacements[controller] = replacement{at: now, pause: pause}
 }
 
 // of returns the state of a pod, a new one if there is none. The caller holds mu.

@@ -52,3 +52,19 @@ func TestAShadowPodThatIsNotSeenIsBelievedForAWhile(t *testing.T) {
 	s.pods[k].shadowAt = time.Now().Add(-time.Hour)
 	assert.Nil(t, s.shadow(k, nil), "it was deleted before the watch could show it")
 }
+
+func TestAControllerGetsALongerPauseWithEachPodThatIsReplaced(t *testing.T) {
+	s, now := newStates(), time.Now()
+	assert.True(t, s.mayReplace("set", now), "at first at once")
+	pause := firstPause
+	for range 20 {
+		s.replaced("set", now)
+		assert.True(t, s.mayReplace("other", now), "each controller has a pause of its own")
+		assert.False(t, s.mayReplace("set", now.Add(pause-1)))
+		assert.True(t, s.mayReplace("set", now.Add(pause)))
+		now, pause = now.Add(pause), min(2*pause, lastPause)
+	}
+	assert.Equal(t, lastPause, pause)
+	s.replaced("other", now.Add(3*lastPause))
+	assert.Len(t, s.replacements, 1, "what is long over is forgotten")
+}
