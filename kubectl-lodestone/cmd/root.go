@@ -20,6 +20,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/daemonsets"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/dashboard"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/explain"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/imports"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/lose"
@@ -84,6 +85,7 @@ because it would harm data or a peering that exists.`,
 	flags.AddFlags(root.PersistentFlags())
 	root.AddCommand(peer.New(flags, streams), unpeer.New(flags, streams), imports.New(flags, streams), release.New(flags, streams),
 		lose.New(flags, streams), move.New(flags, streams), daemonsets.New(flags, streams), status.New(flags, streams),
+		dashboard.New(flags, streams),
 		explain.New(flags, streams), upgrade.New(flags, streams), rebind.New(flags, streams))
 	asUsage(root)
 	completions(root, flags)

@@ -19,7 +19,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
-	"github.com/lodestone-storage/lodestone/kubectl-lodestone/daemonsets"
 )
 
 // readTimeout limits all reads together.
@@ -73,24 +72,29 @@ read is left out.`,
 }
 
 func (r *reading) status(ctx context.Context, namespace string) (Status, error) {
-	served, err := r.home.Serves("lodestone.dev/v1alpha1", "remoteclusters")
+	if err := installed(r.home); err != nil {
+		return Status{}, err
+	}
+	f, err := r.read(ctx, namespace)
 	if err != nil {
 		return Status{}, err
 	}
-	if !served {
-		return Status{}, fmt.Errorf("Lodestone is not installed in the cluster of context %q: install it there (deploy/overlays), or choose "+
-			"another --context", r.home.Context)
-	}
-	f, err := r.read(ctx)
-	if err != nil {
-		return Status{}, err
-	}
-	status := Status{APIVersion: "cli.lodestone.dev/v1alpha1", Kind: "Status", Clusters: f.clusters(),
-		DaemonSets: daemonsets.Wanting(f.sets, f.nodes)}
+	status := f.status(namespace)
 	// Users who may not get namespace kube-system see no ID.
 	status.HomeID, _ = r.home.HomeID(ctx, r.lodestone)
 	status.Waiting, status.Omitted, err = r.waiting(ctx, f, namespace)
+	status.Unread, status.Notes = r.unread, notes(status, time.Now())
 	return status, err
+}
+
+// installed returns an error for a cluster without Lodestone.
+func installed(home *cli.Cluster) error {
+	served, err := home.Serves("lodestone.dev/v1alpha1", "remoteclusters")
+	if err == nil && !served {
+		err = fmt.Errorf("Lodestone is not installed in the cluster of context %q: install it there (deploy/overlays), or choose "+
+			"another --context", home.Context)
+	}
+	return err
 }
 
 func write(streams genericiooptions.IOStreams, output string, status Status) error {
@@ -137,11 +141,7 @@ func tables(out io.Writer, status Status, wide bool, now time.Time) error {
 			}
 		}
 	}
-	lines = append(lines, troubles(status.Clusters)...)
-	lines = append(lines, warnings(status.Clusters, now)...)
-	if len(status.DaemonSets) > 0 {
-		lines = append(lines, daemonsets.Advice(status.DaemonSets))
-	}
+	lines = append(lines, notes(status, now)...)
 	for i, line := range lines {
 		if i == 0 {
 			line = "\n" + line

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -31,14 +32,16 @@ type reading struct {
 // records that and returns no error.
 func (r *reading) may(what string, err error) (bool, error) {
 	if apierrors.IsForbidden(err) {
-		r.unread = append(r.unread, what)
+		if !slices.Contains(r.unread, what) {
+			r.unread = append(r.unread, what)
+		}
 		return false, nil
 	}
 	return err == nil, r.home.Explain("list "+what, err)
 }
 
-func (r *reading) read(ctx context.Context) (f facts, err error) {
-	f.heartbeats, f.kubeconfigs = map[string]metav1.Time{}, map[string][]byte{}
+// read reads all but what the sentences need. With a namespace, claims and moves are those of it.
+func (r *reading) read(ctx context.Context, namespace string) (f facts, err error) {
 	remotes, err := r.home.Remotes.List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return f, r.home.Explain("list RemoteClusters", err)
@@ -68,11 +71,35 @@ func (r *reading) read(ctx context.Context) (f facts, err error) {
 	} else if ok {
 		f.sets = sets.Items
 	}
+	classes, err := r.home.Client.StorageV1().StorageClasses().List(ctx, metav1.ListOptions{})
+	if ok, err := r.may("storageclasses", err); err != nil {
+		return f, err
+	} else if ok {
+		f.classes = classes.Items
+	}
+	claims, err := r.home.Client.CoreV1().PersistentVolumeClaims(namespace).List(ctx, metav1.ListOptions{})
+	if ok, err := r.may("persistentvolumeclaims", err); err != nil {
+		return f, err
+	} else if ok {
+		f.claims = claims.Items
+	}
+	moves, err := r.home.Moves.In(namespace).List(ctx, metav1.ListOptions{})
+	if ok, err := r.may("volumemoves", err); err != nil {
+		return f, err
+	} else if ok {
+		f.moves = moves.Items
+	}
+	return f, r.logins(ctx, &f)
+}
+
+// logins reads how home logs in to the remote clusters, and when their nodes were last reported.
+func (r *reading) logins(ctx context.Context, f *facts) error {
+	f.heartbeats, f.kubeconfigs = map[string]metav1.Time{}, map[string][]byte{}
 	for _, remote := range f.remotes {
 		ref := remote.Spec.KubeconfigSecretRef
 		secret, err := r.home.Client.CoreV1().Secrets(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 		if ok, err := r.may("secrets", missing(err)); err != nil {
-			return f, err
+			return err
 		} else if ok && secret != nil {
 			key := ref.Key
 			if key == "" {
@@ -87,12 +114,12 @@ func (r *reading) read(ctx context.Context) (f facts, err error) {
 		}
 		lease, err := r.home.Client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, node.Name, metav1.GetOptions{})
 		if ok, err := r.may("leases", missing(err)); err != nil {
-			return f, err
+			return err
 		} else if ok && lease.Spec.RenewTime != nil {
 			f.heartbeats[node.Name] = metav1.Time{Time: lease.Spec.RenewTime.Time}
 		}
 	}
-	return f, nil
+	return nil
 }
 
 // missing returns nil for the error that an object does not exist.
@@ -103,63 +130,71 @@ func missing(err error) error {
 	return err
 }
 
-// waiting explains the waiting claims of virtual classes, and the waiting pods that concern remote
+// waits is a pod or a claim that is to be explained.
+type waits struct {
+	claim *corev1.PersistentVolumeClaim
+	pod   *corev1.Pod
+}
+
+// unexplained returns it without a sentence.
+func (w waits) unexplained() Waiting {
+	if w.claim != nil {
+		return Waiting{Kind: "PersistentVolumeClaim", Namespace: w.claim.Namespace, Name: w.claim.Name}
+	}
+	return Waiting{Kind: "Pod", Namespace: w.pod.Namespace, Name: w.pod.Name}
+}
+
+func (w Waiting) compare(other Waiting) int {
+	return cmp.Or(strings.Compare(w.Namespace, other.Namespace), strings.Compare(w.Kind, other.Kind), strings.Compare(w.Name, other.Name))
+}
+
+// waiting returns the waiting claims of virtual classes, and the waiting pods that concern remote
 // clusters.
-func (r *reading) waiting(ctx context.Context, f facts, namespace string) (list []Waiting, omitted int, err error) {
-	list = []Waiting{}
-	classes, err := r.home.Client.StorageV1().StorageClasses().List(ctx, metav1.ListOptions{})
-	ok, err := r.may("storageclasses", err)
-	if err != nil {
-		return nil, 0, err
-	}
-	virtual := map[string]bool{}
-	if ok {
-		virtual = virtualClasses(classes.Items)
-	}
-	claims, err := r.home.Client.CoreV1().PersistentVolumeClaims(namespace).List(ctx, metav1.ListOptions{})
-	ok, err = r.may("persistentvolumeclaims", err)
-	if err != nil {
-		return nil, 0, err
-	}
-	g := &explain.Gatherer{Home: r.home, Lodestone: r.lodestone}
-	add := func(kind, namespace, name string, explain func() (string, error)) error {
-		if len(list) == shown {
-			omitted++
-			return nil
-		}
-		sentence, err := explain()
-		if err == nil && sentence != "" {
-			list = append(list, Waiting{Kind: kind, Namespace: namespace, Name: name, Why: sentence})
-		}
-		return err
-	}
-	uses := map[string]bool{}
-	if ok {
-		for _, claim := range claims.Items {
-			if claim.Spec.StorageClassName == nil || !virtual[*claim.Spec.StorageClassName] {
-				continue
-			}
-			uses[claim.Namespace+"/"+claim.Name] = true
-			if claim.Status.Phase == corev1.ClaimBound && claim.DeletionTimestamp == nil {
-				continue
-			}
-			if err := add("PersistentVolumeClaim", claim.Namespace, claim.Name,
-				func() (string, error) { return claimSentence(ctx, g, &claim) }); err != nil {
-				return nil, 0, err
-			}
-		}
-	}
-	for _, pod := range f.pods {
-		if namespace != "" && pod.Namespace != namespace || !f.concerns(&pod, uses) {
+func (f facts) waiting(namespace string) (list []waits) {
+	virtual, uses := virtualClasses(f.classes), map[string]bool{}
+	for i := range f.claims {
+		claim := &f.claims[i]
+		if namespace != "" && claim.Namespace != namespace || claim.Spec.StorageClassName == nil || !virtual[*claim.Spec.StorageClassName] {
 			continue
 		}
-		if err := add("Pod", pod.Namespace, pod.Name, func() (string, error) { return podSentence(ctx, g, &pod) }); err != nil {
-			return nil, 0, err
+		uses[claim.Namespace+"/"+claim.Name] = true
+		if claim.Status.Phase != corev1.ClaimBound || claim.DeletionTimestamp != nil {
+			list = append(list, waits{claim: claim})
 		}
 	}
-	slices.SortFunc(list, func(a, b Waiting) int {
-		return strings.Compare(a.Namespace+"/"+a.Kind+"/"+a.Name, b.Namespace+"/"+b.Kind+"/"+b.Name)
-	})
+	for i := range f.pods {
+		pod := &f.pods[i]
+		if (namespace == "" || pod.Namespace == namespace) && f.concerns(pod, uses) {
+			list = append(list, waits{pod: pod})
+		}
+	}
+	// Those that are explained stay the same ones.
+	slices.SortFunc(list, func(a, b waits) int { return a.unexplained().compare(b.unexplained()) })
+	return list
+}
+
+// waiting explains what waits.
+func (r *reading) waiting(ctx context.Context, f facts, namespace string) (list []Waiting, omitted int, err error) {
+	list = []Waiting{}
+	g := &explain.Gatherer{Home: r.home, Lodestone: r.lodestone}
+	for _, w := range f.waiting(namespace) {
+		if len(list) == shown {
+			omitted++
+			continue
+		}
+		one := w.unexplained()
+		if w.claim != nil {
+			one.Why, err = claimSentence(ctx, g, w.claim)
+		} else {
+			one.Why, err = podSentence(ctx, g, w.pod)
+		}
+		if err != nil {
+			return nil, 0, err
+		}
+		if one.Why != "" {
+			list = append(list, one)
+		}
+	}
 	return list, omitted, nil
 }
 

@@ -1,6 +1,7 @@
 // Package status is the command status: it shows the remote clusters of home, and the pods and
-// claims that wait. status.go has the output format and the pure part, gather.go reads the
-// clusters, command.go prints.
+// claims that wait. status.go has the output format and how remote clusters are shown, volumes.go
+// how volumes, pods and moves are: both are pure. gather.go reads the clusters once, live.go watches
+// them, command.go prints.
 package status
 
 import (
@@ -12,27 +13,41 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/credentials"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/daemonsets"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
-// Status is what -o json and -o yaml print. Fields are added, but none is
-// renamed or removed within a version; lists are sorted by name.
+// Status is what -o json and -o yaml print, and what the dashboard shows. Fields are added, but none
+// is renamed or removed within a version; lists are sorted by name.
 type Status struct {
 	APIVersion string    `json:"apiVersion"`
 	Kind       string    `json:"kind"`
 	HomeID     string    `json:"homeID"`
+	Home       Home      `json:"home"`
 	Clusters   []Cluster `json:"clusters"`
-	Waiting    []Waiting `json:"waiting"`
+	// Volumes are the virtual claims, with or without a volume, and the virtual volumes without a
+	// claim.
+	Volumes []Volume `json:"volumes"`
+	// Pods are those that use a virtual claim, and those on nodes that stand for remote clusters.
+	Pods    []Pod     `json:"pods"`
+	Moves   []Move    `json:"moves"`
+	Waiting []Waiting `json:"waiting"`
 	// Omitted is how many waiting pods and claims are left out.
 	Omitted int `json:"omitted,omitempty"`
 	// DaemonSets (namespace/name) want pods on virtual nodes, where these wait for ever.
 	DaemonSets []string `json:"daemonSets,omitempty"`
+	// Notes are sentences on what else needs somebody: volumes in trouble, credentials that end,
+	// DaemonSets.
+	Notes []string `json:"notes,omitempty"`
+	// Unread is what is left out, since the user may not read it.
+	Unread []string `json:"unread,omitempty"`
 }
 
 // Cluster is a remote cluster.
@@ -85,12 +100,55 @@ type facts struct {
 	remotes []v1alpha1.RemoteCluster
 	nodes   []corev1.Node
 	volumes []corev1.PersistentVolume
+	claims  []corev1.PersistentVolumeClaim
+	classes []storagev1.StorageClass
 	pods    []corev1.Pod
 	sets    []appsv1.DaemonSet
+	moves   []v1alpha1.VolumeMove
 	// heartbeats are the renewals of node leases by node name.
 	heartbeats map[string]metav1.Time
 	// kubeconfigs are by cluster name.
 	kubeconfigs map[string][]byte
+}
+
+// status returns what is shown, but for the sentences on what waits. With a namespace, volumes, pods
+// and moves are those of it.
+func (f facts) status(namespace string) Status {
+	return Status{
+		APIVersion: "cli.lodestone.dev/v1alpha1", Kind: "Status", Home: f.home(), Clusters: f.clusters(), Volumes: f.shownVolumes(namespace),
+		Pods: f.shownPods(namespace), Moves: f.shownMoves(namespace), Waiting: []Waiting{}, DaemonSets: daemonsets.Wanting(f.sets, f.nodes),
+	}
+}
+
+// notes returns the sentences of a status. It is pure.
+func notes(s Status, now time.Time) []string {
+	lines := append(troubles(s.Clusters), warnings(s.Clusters, now)...)
+	if len(s.DaemonSets) > 0 {
+		lines = append(lines, daemonsets.Advice(s.DaemonSets))
+	}
+	return lines
+}
+
+// addUnknown adds, where the RemoteClusters cannot be read, those that volumes and pods name.
+func (s *Status) addUnknown(unread bool) {
+	if !unread {
+		return
+	}
+	names := map[string]bool{"": true, keys.Home: true}
+	add := func(name string) {
+		if !names[name] {
+			names[name] = true
+			s.Clusters = append(s.Clusters, Cluster{Name: name, Reason: "Unknown", Message: "you may not read its RemoteCluster",
+				StorageClasses: []string{}, Nodes: []Node{}})
+		}
+	}
+	for _, volume := range s.Volumes {
+		add(volume.Cluster)
+	}
+	for _, pod := range s.Pods {
+		add(pod.Cluster)
+	}
+	slices.SortFunc(s.Clusters, func(a, b Cluster) int { return strings.Compare(a.Name, b.Name) })
 }
 
 // clusters returns the remote clusters as they are printed. It is pure.
