@@ -67,7 +67,9 @@ func Start(t *testing.T) *Browser {
 	folder, err := os.MkdirTemp("", "chromium-")
 	require.NoError(t, err)
 	// Its children write into the folder for a moment longer than it runs.
-	t.Cleanup(func() { await.Until(t, "the folder of Chromium is removed", func() bool { return os.RemoveAll(folder) == nil }) })
+	t.Cleanup(func() {
+		await.Until(t, "the folder of Chromium is removed", func() bool { return os.RemoveAll(folder) == nil })
+	})
 	ctx, cancel := context.WithCancel(context.Background())
 	command := exec.CommandContext(ctx, program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
 		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--hide-scrollbars",

@@ -62,7 +62,10 @@ func TestWrongCommandLinesAreUsageErrors(t *testing.T) {
 		"fewer passes than none":               {"move", "data", "--target-cluster", "west", "--passes", "-1"},
 		"no bandwidth":                         {"move", "data", "--target-cluster", "west", "--bandwidth-limit", "0"},
 		"a source that is kept less than not":  {"move", "data", "--target-cluster", "west", "--keep-source-for", "-1s"},
-		"a Job to move":                 {"move", "job/db", "--target-cluster", "west"},
+		"a Job to move":                        {"move", "job/db", "--target-cluster", "west"},
+		"a page for everybody":                 {"dashboard", "--address", "0.0.0.0"},
+		"a page at no port":                    {"dashboard", "--port", "70000"},
+		"a page of something":                  {"dashboard", "west"},
 		"a negative offer":                     {"peer", "--remote-context", "west", "--offer", "cpu=-1"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -75,7 +78,7 @@ func TestWrongCommandLinesAreUsageErrors(t *testing.T) {
 
 func TestAClusterThatDoesNotAnswerIsAFailure(t *testing.T) {
 	for _, args := range [][]string{
-		{"status"}, {"peer", "--remote-context", "west"}, {"unpeer", "west"}, {"why", "pod", "web"}, {"why", "pvc", "data"},
+		{"status"}, {"dashboard"}, {"peer", "--remote-context", "west"}, {"unpeer", "west"}, {"why", "pod", "web"}, {"why", "pvc", "data"},
 		{"release", "pod", "web"}, {"check-upgrade"},
 		{"rebind", "namespace", "shop"}, {"lose", "pvc", "data"}, {"lose", "pv", "v"},
 		{"import", "pvc", "data", "--class", "lodestone"}, {"import", "pv", "v", "--class", "lodestone"},

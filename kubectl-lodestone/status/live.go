@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -98,6 +99,10 @@ func NewLive(ctx context.Context, home *cli.Cluster, lodestone, namespace string
 		if l.sources[w.resource], err = newSource(config, w.resource, scope); err != nil {
 			return nil, err
 		}
+	}
+	if len(l.sources) == 0 {
+		return nil, fmt.Errorf("you may not list and watch any of %s in the cluster of context %q: ask its administrator for that right, or "+
+			"give -n with a namespace of yours", strings.Join(l.unread, ", "), home.Context)
 	}
 	var synced []cache.InformerSynced
 	for _, source := range l.sources {

@@ -172,12 +172,16 @@ function drawSummary(status) {
   const ready = status.clusters.filter((cluster) => cluster.ready).length;
   const waiting = status.waiting.length + (status.omitted ?? 0);
   const going = status.moves.filter((move) => move.state === "Going");
-  let bytes = 0;
-  for (const one of columns.values()) if (one.name !== noVolume) bytes += one.bytes;
+  let bytes = 0, made = 0;
+  for (const one of columns.values()) {
+    if (one.name === noVolume) continue;
+    bytes += one.bytes;
+    made += one.volumes;
+  }
   const figures = [
     ["#clusters", ready < status.clusters.length ? "bad" : "", plural(status.clusters.length, "remote cluster"),
       status.clusters.length === 0 ? "kubectl lodestone peer adds one" : ready === status.clusters.length ? "all are ready" : `${status.clusters.length - ready} not ready`],
-    ["#clusters", "", plural(volumes.size, "volume"), `${sizeOf(bytes)}, used by ${plural(pods.size, "pod")}`],
+    ["#clusters", "", plural(made, "volume"), `${sizeOf(bytes)}, used by ${plural(pods.size, "pod")}`],
     ["#moves", going.length ? "move" : "", plural(going.length, "move"), going.length ? "under way" : "none is under way"],
     ["#waiting", waiting ? "wait" : "", waiting ? `${waiting} waiting` : "0 waiting", waiting ? "pods and claims, with the reason" : "no pod and no claim waits"],
   ];
@@ -380,7 +384,7 @@ function drawColumn(one, status) {
   let name = one.name, kind = "remote cluster", pill = "", bad = false, message = "";
   if (one.name === "home") {
     kind = "this cluster";
-    facts.push(["Volumes", plural(one.volumes, "volume").split(" ")[0]], ["Size", sizeOf(one.bytes)], ["Pods on them", String(one.pods)]);
+    facts.push(["Volumes", String(one.volumes)], ["Size", sizeOf(one.bytes)], ["Pods on them", String(one.pods)]);
     if (status.home.nodes) facts.push(["Nodes ready", `${status.home.readyNodes} of ${status.home.nodes}`]);
     if (status.home.virtualClasses?.length) facts.push([status.home.virtualClasses.length === 1 ? "Virtual class" : "Virtual classes", status.home.virtualClasses.join(", ")]);
   } else if (one.name === noVolume) {
@@ -431,7 +435,6 @@ class Block {
   constructor(rows) {
     this.rows = rows;
     this.element = element("div", "block", ...rows.map((row) => row.item));
-    this.element.setAttribute("role", "presentation");
     this.resize();
   }
   resize() {
@@ -568,15 +571,15 @@ class Row {
   }
 }
 
-// podSpan shows a pod on a volume. Its colour says nothing that its text does not say.
-function podSpan(pod, cluster) {
+// podSpan shows a pod under its name, or without. Its colour says nothing that its text does not say.
+function podSpan(pod, cluster, name) {
   const good = pod.phase === "Running" && pod.ready;
   const bad = pod.phase === "Failed";
   const state = pod.phase === "Running" ? (pod.ready ? "runs" : "runs, not ready") : pod.phase.toLowerCase();
   const where = pod.node ? (pod.node === cluster ? "" : ` on ${pod.node}`) : "";
   const dot = element("span", "dot");
   dot.setAttribute("aria-hidden", "true");
-  return element("span", `pod ${good ? "good" : bad ? "bad" : "wait"}`, dot, element("span", "", `${pod.name} ${state}${where}`));
+  return element("span", `pod ${good ? "good" : bad ? "bad" : "wait"}`, dot, element("span", "", `${name}${state}${where}`));
 }
 
 function drawVolume(key) {
@@ -588,7 +591,7 @@ function drawVolume(key) {
   const users = [...(podsOf.get(of) ?? [])].sort().map((name) => pods.get(name).value);
   write(row.title, value.claim);
   write(row.amount, value.size);
-  const more = users.map((pod) => podSpan(pod, value.cluster));
+  const more = users.map((pod) => podSpan(pod, value.cluster, pod.name + " "));
   if (users.length === 0) more.push(element("span", "", "no pod uses it"));
   if (move) more.push(element("span", "tag move", moveTag(move)));
   if (value.phase !== "Bound") more.push(element("span", "tag", phaseText(value)));
@@ -627,7 +630,7 @@ function drawPod(key) {
   row.pod = true;
   write(row.title, value.name);
   write(row.amount, "");
-  row.more.replaceChildren(podSpan(value, value.cluster), element("span", "", value.namespace));
+  row.more.replaceChildren(podSpan(value, value.cluster, ""), element("span", "", `in ${value.namespace}`));
   row.text = `${key} ${value.phase} ${value.node} pod`.toLowerCase();
   row.put(column(value.cluster), "\uffff", "Pods without volumes", 0, 1);
 }
@@ -674,11 +677,13 @@ function* allRows() {
   for (const known of [...volumes.values(), ...pods.values()]) if (known.row) yield known.row;
 }
 
+const many = 500; // rows: see app.css
+
 function drawFound() {
-  if (wanted.length === 0) return write($("found"), "");
   let shown = 0;
   for (const one of columns.values()) for (const group of one.groups.values()) shown += group.shown;
-  write($("found"), shown ? `${plural(shown, "match", "matches")}` : "nothing matches");
+  $("columns").classList.toggle("many", shown > many);
+  write($("found"), wanted.length === 0 ? "" : shown ? plural(shown, "match", "matches") : "nothing matches");
 }
 
 $("filter").addEventListener("input", () => {
