@@ -78,6 +78,10 @@ unit: bin/gotestsum test-libraries ## Run the unit tests
 	@cd e2e/disk && ../../bin/gotestsum --format=pkgname-and-test-fails --hide-summary=skipped -- $(TEST_FLAGS) ./...
 	@bin/gotestsum --format=pkgname-and-test-fails --hide-summary=skipped --jsonfile=$(RESULTS)/unit.json -- $(TEST_FLAGS) ./...
 
+.PHONY: test-dashboard
+test-dashboard: ## Test and measure the dashboard's page in Chromium (SHOTS=<folder> for pictures); `make unit` does it too, where there is one
+	@LODESTONE_SCREENSHOTS='$(SHOTS)' go test $(TEST_FLAGS) -count=1 -v ./e2e/dashboard
+
 # What tests are made of: compiled first, since only this says how far it is.
 .PHONY: test-libraries
 test-libraries:

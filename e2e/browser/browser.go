@@ -206,7 +206,8 @@ func (p *Page) Eval(script string, result any) {
 }
 
 func (p *Page) eval(script string, result any) error {
-	raw, err := p.browser.call(p.session, "Runtime.evaluate", map[string]any{"expression": script, "awaitPromise": true, "returnByValue": true})
+	raw, err := p.browser.call(p.session, "Runtime.evaluate",
+		map[string]any{"expression": script, "awaitPromise": true, "returnByValue": true})
 	if err != nil {
 		return err
 	}

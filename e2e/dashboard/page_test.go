@@ -60,11 +60,9 @@ func TestPicturesOfThePage(t *testing.T) {
 	b := browser.Start(t)
 	page := drawn(t, b, serve(t, shop()))
 	for _, scheme := range []string{"light", "dark"} {
-		page.Looks(1280, 1000, map[string]string{"prefers-color-scheme": scheme})
+		page.Looks(1520, 1110, map[string]string{"prefers-color-scheme": scheme})
 		page.Screenshot(filepath.Join(shots(), "page-"+scheme+".png"))
 	}
-	page.Looks(1280, 1800, map[string]string{"prefers-color-scheme": "light"})
-	page.Screenshot(filepath.Join(shots(), "page-whole.png"))
 	page.Looks(420, 1400, map[string]string{"prefers-color-scheme": "light"})
 	page.Screenshot(filepath.Join(shots(), "page-narrow.png"))
 	require.Empty(t, b.Failed())

@@ -150,7 +150,8 @@ func TestScreenReadersAreToldWhatIsShown(t *testing.T) {
 	nodes := page.Accessible()
 	for _, want := range []browser.Node{
 		{Role: "heading", Name: "Lodestone"}, {Role: "heading", Name: "What waits, and why"}, {Role: "heading", Name: "Moves"},
-		{Role: "heading", Name: "Clusters and volumes"}, {Role: "region", Name: "Clusters and volumes"}, {Role: "region", Name: "westremote cluster"},
+		{Role: "heading", Name: "Clusters and volumes"}, {Role: "region", Name: "Clusters and volumes"},
+		{Role: "region", Name: "west remote cluster"},
 		{Role: "navigation", Name: "Summary"}, {Role: "searchbox", Name: "Filter"}, {Role: "list", Name: "shop"},
 		{Role: "image", Name: "to"},
 		{Role: "link", Name: "2 waiting pods and claims, with the reason"}, {Role: "StaticText", Name: "db-1 runs"},

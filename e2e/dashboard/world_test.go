@@ -30,8 +30,8 @@ func shop() status.Status {
 		APIVersion: "cli.lodestone.dev/v1alpha1", Kind: "Status", HomeID: "f8e239e6",
 		Home: status.Home{Nodes: 3, ReadyNodes: 3, VirtualClasses: []string{"lodestone"}},
 		Clusters: []status.Cluster{
-			{Name: "east", Reason: "NotReachable", Message: "its API server does not answer: dial tcp 192.0.2.7:6443: connect: connection refused; " +
-				"see the network between the clusters", Nodes: []status.Node{node("east", false)}, StorageClasses: []string{"standard (default)"},
+			{Name: "east", Reason: "NotReachable", Message: "its API server does not answer: dial tcp 192.0.2.7:6443: connect: " +
+				"connection refused; see the network between the clusters", Nodes: []status.Node{node("east", false)}, StorageClasses: []string{"standard (default)"},
 				KubernetesVersion: "v1.35.2", Volumes: 1, Pods: 1},
 			{Name: "west", Ready: true, Reason: "Ready", Message: "volumes can be made there", Nodes: []status.Node{node("west", true)},
 				StorageClasses: []string{"fast (default)", "slow"}, KubernetesVersion: "v1.36.3", Volumes: 4, Pods: 4},
@@ -52,8 +52,8 @@ func shop() status.Status {
 			{Namespace: "shop", Name: "report-29", Phase: "Pending", Claims: []string{"report"}},
 		},
 		Moves: []status.Move{
-			{Namespace: "shop", Name: "images-h59v5", Claims: []string{"images"}, Source: "home", Target: "west", State: status.Going, Phase: "PreCopy",
-				Pass: 1, Bytes: 54 << 30, BytesTotal: 112 << 30, Rate: 410 << 20, Started: metav1.NewTime(now.Add(-4 * time.Minute)),
+			{Namespace: "shop", Name: "images-h59v5", Claims: []string{"images"}, Source: "home", Target: "west", State: status.Going,
+				Phase: "PreCopy", Pass: 1, Bytes: 54 << 30, BytesTotal: 112 << 30, Rate: 410 << 20, Started: metav1.NewTime(now.Add(-4 * time.Minute)),
 				Message: "the pods run on; 41,200 of 88,012 files were copied"},
 			{Namespace: "shop", Name: "data-db-2-2fs7c", Claims: []string{"data-db-2"}, Source: "home", Target: "west", State: status.Moved,
 				Phase: "Retain", Started: metav1.NewTime(now.Add(-50 * time.Minute)), Downtime: &metav1.Duration{Duration: 3800 * time.Millisecond}},

@@ -28,11 +28,11 @@ type head struct {
 
 func newEdition(context, problem string, s status.Status) (*edition, error) {
 	e := &edition{volumes: map[string]string{}, pods: map[string]string{}}
-	whole, err := json.MarshalIndent(s, "", "  ")
-	if err != nil {
+	var err error
+	if e.whole, err = json.MarshalIndent(s, "", "  "); err != nil {
 		return nil, fmt.Errorf("encode the status: %w", err)
 	}
-	e.whole = append(whole, '\n')
+	e.whole = append(e.whole, '\n')
 	for _, volume := range s.Volumes {
 		one, err := json.Marshal(volume)
 		if err != nil {

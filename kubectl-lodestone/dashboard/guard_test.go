@@ -14,16 +14,16 @@ func TestOnlyThePageThatWasOpenedAtTheAddressIsServed(t *testing.T) {
 	g := newGuard("secret", "127.0.0.1:8400")
 	for name, test := range map[string]struct {
 		method, host, path string
-		header             map[string]string
+		site, origin       string
 		wanted             string
 		code               int
 	}{
 		"the page":                               {path: "/secret/"},
 		"a file of it":                           {path: "/secret/app.js", wanted: "app.js"},
 		"the page by the name of this machine":   {host: "LocalHost:8400", path: "/secret/"},
-		"typed into the address bar":             {path: "/secret/", header: map[string]string{"Sec-Fetch-Site": "none"}},
-		"what the page itself asks for":          {path: "/secret/events", header: map[string]string{"Sec-Fetch-Site": "same-origin"}, wanted: "events"},
-		"the page with its own origin":           {path: "/secret/", header: map[string]string{"Origin": "http://127.0.0.1:8400"}},
+		"typed into the address bar":             {path: "/secret/", site: "none"},
+		"what the page itself asks for":          {path: "/secret/events", site: "same-origin", wanted: "events"},
+		"the page with its own origin":           {path: "/secret/", origin: "http://127.0.0.1:8400"},
 		"no token":                               {path: "/", code: http.StatusForbidden},
 		"a wrong token":                          {path: "/Secret/", code: http.StatusForbidden},
 		"a part of the token":                    {path: "/secre/", code: http.StatusForbidden},
@@ -32,17 +32,20 @@ func TestOnlyThePageThatWasOpenedAtTheAddressIsServed(t *testing.T) {
 		"a name that was made to lead here":      {host: "evil.example:8400", path: "/secret/", code: http.StatusMisdirectedRequest},
 		"another port":                           {host: "127.0.0.1:80", path: "/secret/", code: http.StatusMisdirectedRequest},
 		"no port":                                {host: "127.0.0.1", path: "/secret/", code: http.StatusMisdirectedRequest},
-		"another site":                           {path: "/secret/", header: map[string]string{"Sec-Fetch-Site": "cross-site"}, code: http.StatusForbidden},
-		"another port of this machine as a site": {path: "/secret/", header: map[string]string{"Sec-Fetch-Site": "same-site"}, code: http.StatusForbidden},
-		"another origin":                         {path: "/secret/", header: map[string]string{"Origin": "http://127.0.0.1:80"}, code: http.StatusForbidden},
-		"an origin that hides its name":          {path: "/secret/", header: map[string]string{"Origin": "null"}, code: http.StatusForbidden},
+		"another site":                           {path: "/secret/", site: "cross-site", code: http.StatusForbidden},
+		"another port of this machine as a site": {path: "/secret/", site: "same-site", code: http.StatusForbidden},
+		"another origin":                         {path: "/secret/", origin: "http://127.0.0.1:80", code: http.StatusForbidden},
+		"an origin that hides its name":          {path: "/secret/", origin: "null", code: http.StatusForbidden},
 		"something that would change":            {method: http.MethodPost, path: "/secret/", code: http.StatusMethodNotAllowed},
 		"a question what is allowed":             {method: http.MethodOptions, path: "/secret/", code: http.StatusMethodNotAllowed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			header := http.Header{}
-			for key, value := range test.header {
-				header.Set(key, value)
+			if test.site != "" {
+				header.Set("Sec-Fetch-Site", test.site)
+			}
+			if test.origin != "" {
+				header.Set("Origin", test.origin)
 			}
 			if test.method == "" {
 				test.method = http.MethodGet

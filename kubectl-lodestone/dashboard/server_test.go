@@ -32,14 +32,23 @@ func serve(t *testing.T) *Server {
 	return s
 }
 
-func get(t *testing.T, address string) *http.Response {
+// answer is what a server answered.
+type answer struct {
+	code   int
+	header http.Header
+	body   []byte
+}
+
+func get(t *testing.T, address string) answer {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
 	require.NoError(t, err)
 	response, err := http.DefaultClient.Do(request)
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = response.Body.Close() })
-	return response
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	return answer{response.StatusCode, response.Header, body}
 }
 
 func TestEachFileIsServedWithItsTypeAndEachAnswerIsProtected(t *testing.T) {
@@ -54,27 +63,28 @@ func TestEachFileIsServedWithItsTypeAndEachAnswerIsProtected(t *testing.T) {
 	for _, name := range names {
 		response := get(t, s.Address()+name)
 		for header, value := range protections {
-			assert.Equal(t, value, response.Header.Get(header), "%s of %q", header, name)
+			assert.Equal(t, value, response.header.Get(header), "%s of %q", header, name)
 		}
-		switch kind := response.Header.Get("Content-Type"); name {
+		switch kind := response.header.Get("Content-Type"); name {
 		case "":
 			assert.Equal(t, types[".html"], kind)
 		case "nothing", "../server.go", "events/":
-			assert.NotEqual(t, http.StatusOK, response.StatusCode, name)
+			assert.NotEqual(t, http.StatusOK, response.code, name)
 		default:
 			assert.Equal(t, types[path.Ext(name)], kind)
 		}
 	}
 	refused := get(t, strings.TrimSuffix(s.Address(), s.guard.token+"/"))
-	assert.Equal(t, http.StatusForbidden, refused.StatusCode)
-	assert.Equal(t, "no-store", refused.Header.Get("Cache-Control"))
+	assert.Equal(t, http.StatusForbidden, refused.code)
+	assert.Equal(t, "no-store", refused.header.Get("Cache-Control"))
 }
 
 func TestThePageNamesNoAddressOfOthers(t *testing.T) {
 	for _, name := range []string{"index.html", "app.css", "app.js"} {
 		content, err := static.ReadFile("static/" + name)
 		require.NoError(t, err)
-		for _, foreign := range []string{"http://", "https://", "//cdn", "innerHTML", "insertAdjacentHTML", "document.write", "eval(", " style=\""} {
+		for _, foreign := range []string{"http://", "https://", "//cdn", "innerHTML", "insertAdjacentHTML", "document.write", "eval(",
+			" style=\""} {
 			assert.NotContains(t, string(content), foreign, name)
 		}
 	}
@@ -96,19 +106,20 @@ func next(t *testing.T, lines *bufio.Scanner) update {
 
 func TestAPageGetsAllAndThenWhatChanges(t *testing.T) {
 	s := serve(t)
-	assert.Equal(t, http.StatusServiceUnavailable, get(t, s.Address()+"status.json").StatusCode, "nothing was read yet")
+	assert.Equal(t, http.StatusServiceUnavailable, get(t, s.Address()+"status.json").code, "nothing was read yet")
 	shown := status.Status{Kind: "Status", Volumes: []status.Volume{{Namespace: "shop", Claim: "data", Phase: "Pending"}},
 		Pods: []status.Pod{{Namespace: "shop", Name: "web-0"}}}
 	s.Show(shown, "")
 
-	response := get(t, s.Address()+"status.json")
-	content, err := io.ReadAll(response.Body)
-	require.NoError(t, err)
 	var read status.Status
-	require.NoError(t, json.Unmarshal(content, &read))
+	require.NoError(t, json.Unmarshal(get(t, s.Address()+"status.json").body, &read))
 	assert.Equal(t, shown.Pods, read.Pods)
 
-	stream := get(t, s.Address()+"events")
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.Address()+"events", nil)
+	require.NoError(t, err)
+	stream, err := http.DefaultClient.Do(request)
+	require.NoError(t, err)
+	defer stream.Body.Close()
 	assert.Equal(t, "text/event-stream", stream.Header.Get("Content-Type"))
 	lines := bufio.NewScanner(stream.Body)
 	first := next(t, lines)
@@ -131,7 +142,7 @@ func TestNoMoreThanSoManyPagesAreServed(t *testing.T) {
 	for range mostPages {
 		require.True(t, s.open())
 	}
-	assert.Equal(t, http.StatusServiceUnavailable, get(t, s.Address()+"events").StatusCode)
+	assert.Equal(t, http.StatusServiceUnavailable, get(t, s.Address()+"events").code)
 	for range mostPages {
 		s.closed()
 	}
@@ -140,7 +151,8 @@ func TestNoMoreThanSoManyPagesAreServed(t *testing.T) {
 
 func TestOnlyWhatChangedIsSent(t *testing.T) {
 	of := func(problem, phase string) *edition {
-		e, err := newEdition("home", problem, status.Status{Volumes: []status.Volume{{Namespace: "shop", Claim: "data", Name: "v", Phase: phase}}})
+		volume := status.Volume{Namespace: "shop", Claim: "data", Name: "v", Phase: phase}
+		e, err := newEdition("home", problem, status.Status{Volumes: []status.Volume{volume}})
 		require.NoError(t, err)
 		return e
 	}

@@ -23,7 +23,8 @@ var (
 )
 
 func claimOf(namespace, name, class string, phase corev1.PersistentVolumeClaimPhase) corev1.PersistentVolumeClaim {
-	return corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(namespace + "/" + name)},
+	return corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(namespace + "/" + name)},
 		Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: &class, Resources: corev1.VolumeResourceRequirements{
 			Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}}},
 		Status: corev1.PersistentVolumeClaimStatus{Phase: phase}}
@@ -56,7 +57,8 @@ func TestEachVolumeIsShownWhereItsDataIs(t *testing.T) {
 	all := []Volume{
 		{Namespace: "bank", Claim: "old", Name: "lost", Phase: "Terminating", Cluster: "east", Class: "lodestone", Size: two, DeclaredLost: true},
 		{Namespace: "shop", Claim: "data", Name: "kept", Phase: "Released", Cluster: "east", Class: "lodestone", Size: two},
-		{Namespace: "shop", Claim: "data", Name: "v", Phase: "Bound", Cluster: "west", Class: "lodestone", Size: two, Trouble: "the real claim is gone"},
+		{Namespace: "shop", Claim: "data", Name: "v", Phase: "Bound", Cluster: "west", Class: "lodestone", Size: two,
+			Trouble: "the real claim is gone"},
 		{Namespace: "shop", Claim: "new", Phase: "Pending", Class: "lodestone", Size: one},
 	}
 	assert.Equal(t, all, f.shownVolumes(""))

@@ -412,7 +412,7 @@ function drawColumn(one, status) {
   }
   if (one.title.dataset.name !== name) {
     one.title.dataset.name = name;
-    one.title.replaceChildren(name, element("small", "", kind));
+    one.title.replaceChildren(name, " ", element("small", "", kind));
   }
   write(one.pill, pill);
   show(one.pill, Boolean(pill));
