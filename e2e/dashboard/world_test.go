@@ -32,7 +32,7 @@ func shop() status.Status {
 		Clusters: []status.Cluster{
 			{Name: "east", Reason: "NotReachable", Message: "its API server does not answer: dial tcp 192.0.2.7:6443: connect: " +
 				"connection refused; see the network between the clusters", Nodes: []status.Node{node("east", false)},
-				StorageClasses: []string{"standard (default)"},
+				StorageClasses:    []string{"standard (default)"},
 				KubernetesVersion: "v1.35.2", Volumes: 1, Pods: 1},
 			{Name: "west", Ready: true, Reason: "Ready", Message: "volumes can be made there", Nodes: []status.Node{node("west", true)},
 				StorageClasses: []string{"fast (default)", "slow"}, KubernetesVersion: "v1.36.3", Volumes: 4, Pods: 4},
