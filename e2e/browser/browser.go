@@ -28,7 +28,7 @@ var programs = []string{"chromium", "chromium-browser", "google-chrome", "google
 var endpoint = regexp.MustCompile(`DevTools listening on (ws://\S+)`)
 
 // slowest is how long an answer may take: tests beside others are slow.
-const slowest = 60 * time.Second
+const slowest = 4 * time.Minute
 
 // Browser is a running Chromium.
 type Browser struct {

@@ -91,9 +91,9 @@ func (f figures) String() string {
 		f.Longest, f.Processor.Round(10*time.Microsecond))
 }
 
-// scrolling takes a step in each of 300 frames.
+// scrolling takes a step in each of 150 frames.
 const scrolling = `new Promise((done) => {
-	const frames = [], step = Math.max(120, document.documentElement.scrollHeight / 300);
+	const frames = [], step = Math.max(120, document.documentElement.scrollHeight / 150);
 	let at = 0, last = performance.now();
 	scrollTo(0, 0);
 	requestAnimationFrame(function frame(now) {
@@ -101,7 +101,7 @@ const scrolling = `new Promise((done) => {
 		last = now;
 		at += step;
 		scrollTo(0, at);
-		if (frames.length < 300) return requestAnimationFrame(frame);
+		if (frames.length < 150) return requestAnimationFrame(frame);
 		const sorted = frames.slice(2).sort((a, b) => a - b), nth = (part) => sorted[Math.floor(part * (sorted.length - 1))];
 		done({ frames: sorted.length, median: nth(0.5), p95: nth(0.95), longest: nth(1) });
 	});

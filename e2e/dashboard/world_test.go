@@ -31,7 +31,8 @@ func shop() status.Status {
 		Home: status.Home{Nodes: 3, ReadyNodes: 3, VirtualClasses: []string{"lodestone"}},
 		Clusters: []status.Cluster{
 			{Name: "east", Reason: "NotReachable", Message: "its API server does not answer: dial tcp 192.0.2.7:6443: connect: " +
-				"connection refused; see the network between the clusters", Nodes: []status.Node{node("east", false)}, StorageClasses: []string{"standard (default)"},
+				"connection refused; see the network between the clusters", Nodes: []status.Node{node("east", false)},
+				StorageClasses:    []string{"standard (default)"},
 				KubernetesVersion: "v1.35.2", Volumes: 1, Pods: 1},
 			{Name: "west", Ready: true, Reason: "Ready", Message: "volumes can be made there", Nodes: []status.Node{node("west", true)},
 				StorageClasses: []string{"fast (default)", "slow"}, KubernetesVersion: "v1.36.3", Volumes: 4, Pods: 4},
