@@ -28,6 +28,7 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/claims"
 	"github.com/lodestone-storage/lodestone/provisioner/home"
 	"github.com/lodestone-storage/lodestone/provisioner/moves"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/turns"
 	"github.com/lodestone-storage/lodestone/provisioner/pvcontroller"
 	"github.com/lodestone-storage/lodestone/provisioner/remote"
 	"github.com/lodestone-storage/lodestone/provisioner/snapshots"
@@ -233,6 +234,7 @@ func newMoves(config *Config, process *program.Process, clusters *remote.Cluster
 		Clusters: clusters, Records: held, Place: flow.Place, Namespace: config.Namespace, Image: config.MoverImage, Scratch: scratch,
 		Networks: networks,
 		Recorder: process.Recorder, Metrics: counts, Margin: config.ForcedDeletionMargin, Settling: config.MoveSettling,
+		Limits: turns.Limits{Total: config.MaxMoves, PerNamespace: config.MaxMovesPerNamespace},
 		Class: func(name string) *storagev1.StorageClass {
 			return controller.Get[storagev1.StorageClass](sources.Classes, name)
 		},

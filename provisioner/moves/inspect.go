@@ -58,6 +58,11 @@ func (c *Controller) inspect(ctx context.Context, move *v1alpha1.VolumeMove) (*r
 		Verify: move.Spec.Verify, Passes: ptr.Deref(move.Spec.Passes, passes), LongStop: move.Spec.Offline == v1alpha1.OfflineAllow,
 		Began: map[v1alpha1.MovePhase]time.Time{v1alpha1.MovePrepare: now},
 	}
+	if decide.IsAborted(move) {
+		r.Phase, r.Why, r.Cause = v1alpha1.MoveAborted, "the move was aborted before it began", record.Aborted
+		r.Began[v1alpha1.MoveAborted] = now
+		return r, nil
+	}
 	if limit := move.Spec.BandwidthLimit; limit != nil {
 		r.Limit = limit.Value()
 	}

@@ -269,6 +269,13 @@ type VolumeMoveStatus struct {
 	//
 	// +optional
 	Message string `json:"message,omitempty"`
+	// QueuePosition is the place of a move that has not begun in the order in which moves
+	// begin, 1 for the next one; absent once it has begun. It is exact up to 10, rounded up
+	// to tens up to 100, to hundreds up to 1000, and so on. Moves of a namespace that has as
+	// many under way as it may have are passed over meanwhile.
+	//
+	// +optional
+	QueuePosition int32 `json:"queuePosition,omitempty"`
 	// Progress is what is done of the work of the phase, in words.
 	//
 	// +optional

@@ -37,6 +37,8 @@ func next(o steps.Observation) steps.Step {
 		return steps.Step{}
 	case r == nil && o.Move.DeletionTimestamp != nil:
 		return steps.Step{Action: steps.Leave{}}
+	case r == nil && AwaitsTurn(o.Move) && !o.MayBegin:
+		return steps.Step{}
 	case r == nil && !slices.Contains(o.Move.Finalizers, keys.MoveFinalizer):
 		return steps.Step{Action: steps.Adopt{}}
 	case r == nil:

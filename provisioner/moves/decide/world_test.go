@@ -141,7 +141,7 @@ func (w *world) decoded() *record.Record {
 }
 
 func (w *world) observe() steps.Observation {
-	o := steps.Observation{Now: w.now, Settling: 10 * time.Second, Record: w.decoded()}
+	o := steps.Observation{Now: w.now, Settling: 10 * time.Second, Record: w.decoded(), MayBegin: true}
 	o.Source.Gone, o.Target.Gone = w.gone[record.Source], w.gone[record.Target]
 	if w.move != nil {
 		o.Move = w.move.DeepCopy()
