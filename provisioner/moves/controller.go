@@ -138,7 +138,7 @@ func New(config Config) *Controller {
 		Name: "moves", FirstRetry: retryAfter, LastRetry: retryAfter, Timeout: stepTimeout, FinishSteps: true,
 	})
 	home := remote.Access{Client: config.Client, Config: config.Home, Dynamic: config.Dynamic}
-	return &Controller{Config: config, sites: site.Sites{Access: home, Clusters: config.Clusters}, line: newLine(config.Limits, config.Records),
+	return &Controller{Config: config, sites: site.New(home, config.Clusters), line: newLine(config.Limits, config.Records),
 		marks: newMarks(), active: map[types.UID]*activeMove{}, queue: queue}
 }
 
@@ -147,6 +147,10 @@ func (c *Controller) Run(ctx context.Context) error {
 	c.fillLine()
 	c.advance()
 	unwatch, err := controller.Watch(c.Objects, c.moveChanged)
+	if err != nil {
+		return err
+	}
+	unwatchObjects, err := c.watchObjects()
 	if err != nil {
 		return err
 	}
@@ -163,12 +167,19 @@ func (c *Controller) Run(ctx context.Context) error {
 	for _, w := range c.active {
 		w.close()
 	}
-	return errors.Join(unmarked, unwatch())
+	errs := []error{unmarked, unwatch()}
+	for _, unwatch := range unwatchObjects {
+		errs = append(errs, unwatch())
+	}
+	return errors.Join(errs...)
 }
 
 // sync takes the next step of a move, and drops its state once nothing is left of it.
 func (c *Controller) sync(ctx context.Context, key moveKey) (after time.Duration, err error) {
 	if in, begins := c.line.stands(key.uid); in && !begins {
+		return 0, nil
+	}
+	if c.isDone(key) {
 		return 0, nil
 	}
 	logger := klog.FromContext(ctx).WithValues("move", key.NamespacedName, "moveUID", key.uid)
@@ -229,10 +240,14 @@ func (c *Controller) lookAndAct(ctx context.Context, w *activeMove) (after time.
 	o.Failing, o.FailingWhy = w.failing.since, w.failing.why
 	step := decide.Next(o)
 	if o.Record == nil && step.Action == nil {
-		// It waits for its turn; nothing else is known of it.
-		c.line.join(o.Move)
-		c.advance()
-		return 0, false, nil
+		if !decide.IsFinished(o.Move) {
+			// It waits for its turn; nothing else is known of it.
+			c.line.join(o.Move)
+			c.advance()
+			return 0, false, nil
+		}
+		c.reportFinished(ctx, o.Move)
+		return step.After, true, nil
 	}
 	failed, err := c.act(ctx, w, o, step)
 	if w.failing.note(o.Now, err); err != nil {
@@ -246,7 +261,7 @@ func (c *Controller) lookAndAct(ctx context.Context, w *activeMove) (after time.
 	c.Metrics.observe(w.uid, o, step)
 	c.report(ctx, w, o, step)
 	if step.Action == nil {
-		return step.After, false, nil
+		return decide.Pace(o, step, w.waiting.since), false, nil
 	}
 	return w.steps.pause(o, step), false, nil
 }

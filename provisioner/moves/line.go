@@ -12,6 +12,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/controller"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/turns"
@@ -198,6 +199,14 @@ func (c *Controller) awaitsTurn(move *v1alpha1.VolumeMove) bool {
 	return decide.AwaitsTurn(move) && !c.Records.has(move.UID)
 }
 
+// isDone says whether a move is over for good, as was last seen: there is no record of it, and
+// nothing is to be done any more. So hundreds of them cost no request.
+func (c *Controller) isDone(key moveKey) bool {
+	move := controller.Get[v1alpha1.VolumeMove](c.Objects, key.String())
+	return move != nil && move.UID == key.uid && move.DeletionTimestamp == nil && !c.Records.has(key.uid) && decide.IsFinished(move) &&
+		!slices.Contains(move.Finalizers, keys.MoveFinalizer) && move.Spec.TTLSecondsAfterFinished == nil && move.Status.ObservedGeneration == move.Generation
+}
+
 // moveChanged queues a move that changed, unless it waits for its turn.
 func (c *Controller) moveChanged(was, now *v1alpha1.VolumeMove) {
 	move := controller.Either(was, now)
@@ -249,6 +258,6 @@ func (c *Controller) tellPlace(ctx context.Context, place turns.Place) {
 		return
 	}
 	next := *move.Status.DeepCopy()
-	next.ObservedGeneration, next.Message, next.QueuePosition = move.Generation, place.Say(c.line.limits), int32(place.Position) //nolint:gosec // no so many objects
+	next.ObservedGeneration, next.Message, next.QueuePosition = move.Generation, place.Say(c.line.limits), int32(place.Position)
 	c.writeStatus(ctx, move, next)
 }

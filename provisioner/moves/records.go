@@ -56,6 +56,18 @@ func (r *Records) has(move types.UID) bool {
 	return r.records[move] != nil
 }
 
+// those returns the records of unfinished moves for which about is true.
+func (r *Records) those(about func(*record.Record) bool) (found []*record.Record) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, known := range r.records {
+		if !known.Over() && about(known) {
+			found = append(found, known)
+		}
+	}
+	return found
+}
+
 // holding counts, by namespace, the moves that hold their claims, of those that count.
 func (r *Records) holding(counts func(move types.UID) bool) map[string]int {
 	r.mu.Lock()

@@ -47,6 +47,13 @@ func (c *Controller) report(ctx context.Context, w *activeMove, o steps.Observat
 	c.writeStatus(ctx, o.Move, next)
 }
 
+// reportFinished notes in the status of a finished move that a later change of its spec was seen.
+func (c *Controller) reportFinished(ctx context.Context, move *v1alpha1.VolumeMove) {
+	next := *move.Status.DeepCopy()
+	next.ObservedGeneration = move.Generation
+	c.writeStatus(ctx, move, next)
+}
+
 // writeStatus writes a status that differs from the VolumeMove's.
 func (c *Controller) writeStatus(ctx context.Context, move *v1alpha1.VolumeMove, next v1alpha1.VolumeMoveStatus) {
 	if equality.Semantic.DeepEqual(next, move.Status) {

@@ -380,7 +380,9 @@ func (w *world) apply(step steps.Step) {
 	case steps.Forget:
 		w.record = nil
 	case steps.Leave:
-		w.move = nil
+		if w.move.Finalizers = nil; w.move.DeletionTimestamp != nil {
+			w.move = nil
+		}
 	default:
 		w.must(false, "unknown action %T", a)
 	}

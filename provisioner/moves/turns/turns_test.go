@@ -73,7 +73,8 @@ func TestWhichMovesBegin(t *testing.T) {
 
 func TestWhereTheOthersStand(t *testing.T) {
 	limits := turns.Limits{Total: 10, PerNamespace: 3}
-	state := turns.State{Waiting: waiting("a/1", "a/2", "b/1", "b/2"), Active: map[string]int{"a": 3, "c": 7}, Served: map[string]int64{"a": 1}}
+	state := turns.State{Waiting: waiting("a/1", "a/2", "b/1", "b/2"),
+		Active: map[string]int{"a": 3, "c": 7}, Served: map[string]int64{"a": 1}}
 	var said []string
 	for _, place := range turns.Places(limits, state) {
 		said = append(said, fmt.Sprintf("%s %d %s", place.Move.UID, place.Position, place.Say(limits)))
