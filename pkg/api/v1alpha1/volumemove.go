@@ -8,7 +8,8 @@ import (
 // VolumeMove moves the data of one or more claims of its namespace to another place
 // while their application runs; the claims stay. It stops the application only
 // for the last changes. Its status is for people: what counts is in a record that
-// only the provisioner can write.
+// only the provisioner can write. Once the move is over and nothing of it is kept, that record
+// goes, and the condition Finished of the status says that the move does not begin anew.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:shortName=vmove
