@@ -204,7 +204,8 @@ func (c *Controller) awaitsTurn(move *v1alpha1.VolumeMove) bool {
 func (c *Controller) isDone(key moveKey) bool {
 	move := controller.Get[v1alpha1.VolumeMove](c.Objects, key.String())
 	return move != nil && move.UID == key.uid && move.DeletionTimestamp == nil && !c.Records.has(key.uid) && decide.IsFinished(move) &&
-		!slices.Contains(move.Finalizers, keys.MoveFinalizer) && move.Spec.TTLSecondsAfterFinished == nil && move.Status.ObservedGeneration == move.Generation
+		!slices.Contains(move.Finalizers, keys.MoveFinalizer) && move.Spec.TTLSecondsAfterFinished == nil &&
+		move.Status.ObservedGeneration == move.Generation
 }
 
 // moveChanged queues a move that changed, unless it waits for its turn.

@@ -65,7 +65,8 @@ func (c *Controller) sweep(ctx context.Context) error {
 // replaced provisioner wrote the first one, when the last was gone.
 func (c *Controller) sweepRecords(ctx context.Context) error {
 	secrets := map[types.UID]bool{}
-	err := eachPage(ctx, metav1.ListOptions{LabelSelector: keys.MoveOf}, c.Client.CoreV1().Secrets(c.Namespace).List, func(page *corev1.SecretList) {
+	of := metav1.ListOptions{LabelSelector: keys.MoveOf}
+	err := eachPage(ctx, of, c.Client.CoreV1().Secrets(c.Namespace).List, func(page *corev1.SecretList) {
 		for i := range page.Items {
 			if _, ok := page.Items[i].Data[recordKey]; ok {
 				secrets[types.UID(page.Items[i].Labels[keys.MoveOf])] = true

@@ -40,9 +40,9 @@ func TestSweep(t *testing.T) {
 			Annotations: map[string]string{keys.Backing: keys.Home + "/" + storage + "/in-use/in-use"}}},
 	)
 	moves := clients.NewVolumeMoveInformer(&clients.VolumeMoveClient{})
-	c := New(Config{Client: client, Records: NewRecords(), Objects: moves, Clusters: remote.New(remote.Config{}), Namespace: "lodestone-system",
-		Released: func(types.UID) {},
-		Place:    backing.Place{HomeID: "h1", StorageNamespace: storage}})
+	c := New(Config{Client: client, Records: NewRecords(), Objects: moves, Clusters: remote.New(remote.Config{}),
+		Namespace: "lodestone-system", Released: func(types.UID) {},
+		Place: backing.Place{HomeID: "h1", StorageNamespace: storage}})
 	for uid, phase := range map[types.UID]v1alpha1.MovePhase{"m1": v1alpha1.MovePreCopy, "m2": v1alpha1.MoveAborted} {
 		r := recordIn(phase)
 		r.UID, r.Began = uid, map[v1alpha1.MovePhase]time.Time{}

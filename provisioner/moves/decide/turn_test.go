@@ -50,7 +50,8 @@ func TestAMoveWithoutARecord(t *testing.T) {
 func TestTheRecordOfAFinishedMoveGoes(t *testing.T) {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	finished := func(phase v1alpha1.MovePhase) v1alpha1.VolumeMoveStatus {
-		return v1alpha1.VolumeMoveStatus{Phase: phase, Conditions: []metav1.Condition{{Type: v1alpha1.MoveFinished, Status: metav1.ConditionTrue}},
+		over := metav1.Condition{Type: v1alpha1.MoveFinished, Status: metav1.ConditionTrue}
+		return v1alpha1.VolumeMoveStatus{Phase: phase, Conditions: []metav1.Condition{over},
 			Phases: []v1alpha1.PhaseTime{{Phase: phase, Since: metav1.NewMicroTime(now.Add(-time.Minute))}}}
 	}
 	done := func(change func(*record.Record)) *record.Record {

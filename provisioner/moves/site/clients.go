@@ -14,10 +14,10 @@ import (
 
 // QPS and Burst are how many requests a second all moves together send to one cluster, home or
 // remote. They are apart from those of claims: however many moves there are, claims do not wait
-// for them.
+// for them. They are as high as those, for pods stand still while a move asks.
 const (
-	QPS   = 150
-	Burst = 300
+	QPS   = 300
+	Burst = 600
 )
 
 // ownClients are the clients of moves for remote clusters. The zero value is ready to use. It is

@@ -148,9 +148,13 @@ func coarse(n int) int {
 
 // Say says in one sentence what a move waits for.
 func (p Place) Say(limits Limits) string {
-	of, most, flag := "", fmt.Sprintf("%d moves", limits.Total), "--max-moves"
+	of, each, most, flag := "", "", limits.Total, "--max-moves"
 	if p.Full {
-		of, most, flag = " of its namespace", fmt.Sprintf("%d moves of a namespace", limits.PerNamespace), "--max-moves-per-namespace"
+		of, each, most, flag = " of its namespace", " of a namespace", limits.PerNamespace, "--max-moves-per-namespace"
+	}
+	verb := "moves" + each + " are"
+	if most == 1 {
+		verb = "move" + each + " is"
 	}
 	before := fmt.Sprintf("%d moves%s before it", p.Before, of)
 	switch {
@@ -161,5 +165,5 @@ func (p Place) Say(limits Limits) string {
 	case p.Before > 10:
 		before = "up to " + before
 	}
-	return fmt.Sprintf("waiting for its turn, with %s: at most %s are under way at once (%s)", before, most, flag)
+	return fmt.Sprintf("waiting for its turn, with %s: at most %d %s under way at once (%s)", before, most, verb, flag)
 }
