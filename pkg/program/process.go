@@ -51,6 +51,8 @@ type Process struct {
 	name     string
 	options  Options
 	election kubernetes.Interface
+	ctx      context.Context
+	types    *runtime.Scheme
 	stop     func()
 }
 
@@ -89,14 +91,22 @@ func Start(ctx context.Context, access *rest.Config, options Options, settings S
 	if types == nil {
 		types = scheme.Scheme
 	}
-	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
-	broadcaster.StartRecordingToSink(&corev1client.EventSinkImpl{Interface: p.Client.CoreV1().Events("")})
-	p.Recorder = broadcaster.NewRecorder(types, corev1.EventSource{Component: settings.Name})
+	p.ctx, p.types, p.stop = ctx, types, stopHTTP
+	p.Recorder = p.NewRecorder(p.Client)
+	return p, nil
+}
+
+// NewRecorder returns a recorder that makes events with a client of the program's cluster, until
+// Stop. Call it before Lead.
+func (p *Process) NewRecorder(client kubernetes.Interface) record.EventRecorder {
+	broadcaster := record.NewBroadcaster(record.WithContext(p.ctx))
+	broadcaster.StartRecordingToSink(&corev1client.EventSinkImpl{Interface: client.CoreV1().Events("")})
+	others := p.stop
 	p.stop = func() {
 		broadcaster.Shutdown()
-		stopHTTP()
+		others()
 	}
-	return p, nil
+	return broadcaster.NewRecorder(p.types, corev1.EventSource{Component: p.name})
 }
 
 // Stop ends what Start began: the endpoints and the event recorder.

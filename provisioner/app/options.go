@@ -37,6 +37,8 @@ type Options struct {
 	MoverNetworks    []string
 	MoverScratch     string
 
+	MaxMoves             int
+	MaxMovesPerNamespace int
 	ForcedDeletionMargin time.Duration
 	MoveSettling         time.Duration
 }
@@ -52,6 +54,8 @@ func NewOptions() *Options {
 		PublishCapacity:  true,
 		MoverImage:       "lodestone-mover",
 
+		MaxMoves:             10,
+		MaxMovesPerNamespace: 3,
 		ForcedDeletionMargin: time.Minute,
 		MoveSettling:         10 * time.Second,
 	}
@@ -76,6 +80,10 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&o.MoverNetworks, "mover-networks", o.MoverNetworks, "networks, as 10.1.0.0/16,fd00:1::/64, in which the pods that "+
 		"copy volumes may dial each other, and the provisioner those of remote clusters; empty: wherever a pod may have its address, but the "+
 		"provisioner only those of clusters with podNetwork Routed")
+	flags.IntVar(&o.MaxMoves, "max-moves", o.MaxMoves, "how many moves of volumes may be under way at once; the others wait, and the "+
+		"namespaces take turns; those that only keep the copy at the source do not count")
+	flags.IntVar(&o.MaxMovesPerNamespace, "max-moves-per-namespace", o.MaxMovesPerNamespace, "how many of these may be of one namespace; "+
+		"1 to --max-moves")
 	flags.DurationVar(&o.ForcedDeletionMargin, "forced-deletion-margin", o.ForcedDeletionMargin, "how long after its grace period a pod "+
 		"counts as running that was deleted by force while its volume is moved; longer than --node-monitor-grace-period of the clusters' "+
 		"kube-controller-managers, whose default is 50s")
@@ -98,6 +106,10 @@ func (o *Options) Validate() error {
 	}
 	if o.ForcedDeletionMargin <= 0 {
 		errs = append(errs, errors.New("--forced-deletion-margin must be more than 0"))
+	}
+	if o.MaxMoves < 1 || o.MaxMovesPerNamespace < 1 || o.MaxMovesPerNamespace > o.MaxMoves {
+		errs = append(errs, fmt.Errorf("--max-moves %d and --max-moves-per-namespace %d cannot be used: give at least 1, and for one "+
+			"namespace at most as many as for all", o.MaxMoves, o.MaxMovesPerNamespace))
 	}
 	if o.MoverImage == "" {
 		errs = append(errs, errors.New("--mover-image must name an image"))

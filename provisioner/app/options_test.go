@@ -26,13 +26,14 @@ func TestFlagsSetTheOptions(t *testing.T) {
 	flags := pflag.NewFlagSet("provisioner", pflag.ContinueOnError)
 	o.AddFlags(flags)
 	require.NoError(t, flags.Parse([]string{"--cluster-id=east", "--storage-namespace=twins", "--leader-elect=false", "--probe-interval=2s",
-		"--workers=5", "--mover-scratch=20Gi", "--publish-capacity=false"}))
+		"--workers=5", "--mover-scratch=20Gi", "--publish-capacity=false", "--max-moves=5", "--max-moves-per-namespace=5"}))
 	assert.Equal(t, "east", o.ClusterID)
 	assert.Equal(t, "twins", o.StorageNamespace)
 	assert.False(t, o.LeaderElect)
 	assert.Equal(t, 2*time.Second, o.ProbeInterval)
 	assert.Equal(t, 5, o.Workers)
 	assert.False(t, o.PublishCapacity)
+	assert.Equal(t, []int{5, 5}, []int{o.MaxMoves, o.MaxMovesPerNamespace})
 	scratch, err := o.scratch()
 	require.NoError(t, err)
 	assert.EqualValues(t, 20<<30, scratch)
@@ -60,6 +61,10 @@ func TestValidate(t *testing.T) {
 		"no time to settle": {change: func(o *Options) { o.MoveSettling = 0 }, says: []string{"--move-settling"}},
 		"no margin": {change: func(o *Options) { o.ForcedDeletionMargin = 0 },
 			says: []string{"--forced-deletion-margin"}},
+		"no moves":                {change: func(o *Options) { o.MaxMoves, o.MaxMovesPerNamespace = 0, 0 }, says: []string{"--max-moves 0"}},
+		"no moves of a namespace": {change: func(o *Options) { o.MaxMovesPerNamespace = 0 }, says: []string{"at least 1"}},
+		"more moves of a namespace than in all": {change: func(o *Options) { o.MaxMoves = 2 },
+			says: []string{"--max-moves 2", "--max-moves-per-namespace 3", "at most as many as for all"}},
 		"no workers": {change: func(o *Options) { o.Workers = 0 }, says: []string{"--workers"}},
 		"all that is wrong is told at once": {change: func(o *Options) { o.ClusterID, o.Workers = "home", -1 },
 			says: []string{"--cluster-id", "--workers"}},

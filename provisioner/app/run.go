@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -28,6 +29,8 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/claims"
 	"github.com/lodestone-storage/lodestone/provisioner/home"
 	"github.com/lodestone-storage/lodestone/provisioner/moves"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/site"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/turns"
 	"github.com/lodestone-storage/lodestone/provisioner/pvcontroller"
 	"github.com/lodestone-storage/lodestone/provisioner/remote"
 	"github.com/lodestone-storage/lodestone/provisioner/snapshots"
@@ -137,6 +140,7 @@ func Run(ctx context.Context, config *Config) error {
 		ClusterChanged: flow.ClusterChanged, SnapshotChanged: flow.RemoteSnapshotChanged,
 		GroupChanged: func(string, *volumesnapshot.GroupSnapshot) { flow.SnapshotsFound() },
 	})
+	clusters.Subscribe(remote.Listener{ClusterChanged: moving.ClusterChanged})
 	clusters.Subscribe(remote.Listener{
 		BackingChanged: snapshotter.BackingChanged, SnapshotChanged: snapshotter.SnapshotChanged, SnapshotsSynced: snapshotter.ClusterChanged,
 		ClusterChanged: func(id string, _ bool) { snapshotter.ClusterChanged(id) },
@@ -210,7 +214,17 @@ func newHome(access *rest.Config) (*home.Snapshots, *home.Groups, error) {
 // claims that are not being moved.
 func newMoves(config *Config, process *program.Process, clusters *remote.Clusters, held *moves.Records,
 	flow *claims.Controller) (*moves.Controller, error) {
-	objects, err := clients.NewVolumeMoveClient(process.Access)
+	// However many moves there are, claims do not wait for their requests.
+	access := process.Limited(site.QPS, site.Burst)
+	client, err := kubernetes.NewForConfig(access)
+	if err != nil {
+		return nil, fmt.Errorf("make client of moves: %w", err)
+	}
+	snapshotClient, err := dynamic.NewForConfig(access)
+	if err != nil {
+		return nil, fmt.Errorf("make client of moves: %w", err)
+	}
+	objects, err := clients.NewVolumeMoveClient(access)
 	if err != nil {
 		return nil, err
 	}
@@ -228,11 +242,12 @@ func newMoves(config *Config, process *program.Process, clusters *remote.Cluster
 	}
 	sources := flow.Sources
 	moving := moves.New(moves.Config{
-		Client: process.Client, Home: process.Access, Dynamic: flow.Snapshots.Client(), Moves: objects,
+		Client: client, Home: access, Dynamic: snapshotClient, Moves: objects,
 		Objects: clients.NewVolumeMoveInformer(objects), Claims: sources.Claims, Pods: sources.Pods,
 		Clusters: clusters, Records: held, Place: flow.Place, Namespace: config.Namespace, Image: config.MoverImage, Scratch: scratch,
 		Networks: networks,
-		Recorder: process.Recorder, Metrics: counts, Margin: config.ForcedDeletionMargin, Settling: config.MoveSettling,
+		Recorder: process.NewRecorder(client), Metrics: counts, Margin: config.ForcedDeletionMargin, Settling: config.MoveSettling,
+		Limits: turns.Limits{Total: config.MaxMoves, PerNamespace: config.MaxMovesPerNamespace},
 		Class: func(name string) *storagev1.StorageClass {
 			return controller.Get[storagev1.StorageClass](sources.Classes, name)
 		},

@@ -31,6 +31,7 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/moves/site"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/transport"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/turns"
 	"github.com/lodestone-storage/lodestone/provisioner/remote"
 )
 
@@ -71,6 +72,8 @@ type Config struct {
 	// Settling is for how long after a move pods are still observed: an API server that had
 	// not yet seen the release of the claims may have added the gate.
 	Settling time.Duration
+	// Limits are how many moves may be under way at once.
+	Limits turns.Limits
 	// Networks are those in which movers may dial each other.
 	Networks transport.Networks
 	Recorder events.EventRecorder
@@ -93,6 +96,7 @@ type Controller struct {
 	Config
 	sites   site.Sites
 	queue   *controller.Queue[moveKey]
+	line    *line
 	marks   marks
 	routes  dialRoutes
 	witness witness
@@ -134,16 +138,19 @@ func New(config Config) *Controller {
 		Name: "moves", FirstRetry: retryAfter, LastRetry: retryAfter, Timeout: stepTimeout, FinishSteps: true,
 	})
 	home := remote.Access{Client: config.Client, Config: config.Home, Dynamic: config.Dynamic}
-	return &Controller{Config: config, sites: site.Sites{Access: home, Clusters: config.Clusters}, marks: newMarks(),
-		active: map[types.UID]*activeMove{}, queue: queue}
+	return &Controller{Config: config, sites: site.New(home, config.Clusters), line: newLine(config.Limits, config.Records),
+		marks: newMarks(), active: map[types.UID]*activeMove{}, queue: queue}
 }
 
 // Run works until ctx ends. Call it after Load has succeeded and Objects is synced.
 func (c *Controller) Run(ctx context.Context) error {
-	unwatch, err := controller.Watch(c.Objects, func(was, now *v1alpha1.VolumeMove) {
-		move := controller.Either(was, now)
-		c.queue.Add(moveKey{types.NamespacedName{Namespace: move.Namespace, Name: move.Name}, move.UID})
-	})
+	c.fillLine()
+	c.advance()
+	unwatch, err := controller.Watch(c.Objects, c.moveChanged)
+	if err != nil {
+		return err
+	}
+	unwatchObjects, err := c.watchObjects()
 	if err != nil {
 		return err
 	}
@@ -154,16 +161,27 @@ func (c *Controller) Run(ctx context.Context) error {
 	var unmarked error
 	beside.Go(func() { c.runSweep(ctx) })
 	beside.Go(func() { unmarked = c.runMarks(ctx) })
+	beside.Go(func() { c.runLine(ctx) })
 	c.queue.Run(ctx, workers, c.sync)
 	beside.Wait()
 	for _, w := range c.active {
 		w.close()
 	}
-	return errors.Join(unmarked, unwatch())
+	errs := []error{unmarked, unwatch()}
+	for _, unwatch := range unwatchObjects {
+		errs = append(errs, unwatch())
+	}
+	return errors.Join(errs...)
 }
 
 // sync takes the next step of a move, and drops its state once nothing is left of it.
 func (c *Controller) sync(ctx context.Context, key moveKey) (after time.Duration, err error) {
+	if in, begins := c.line.stands(key.uid); in && !begins {
+		return 0, nil
+	}
+	if c.isDone(key) {
+		return 0, nil
+	}
 	logger := klog.FromContext(ctx).WithValues("move", key.NamespacedName, "moveUID", key.uid)
 	ctx = klog.NewContext(ctx, logger)
 	w := c.moveOf(key)
@@ -174,6 +192,11 @@ func (c *Controller) sync(ctx context.Context, key moveKey) (after time.Duration
 		logger.V(2).Info("Will be tried again", "err", err)
 		w.record = nil
 		return retryAfter, nil
+	}
+	if c.Records.has(key.uid) || gone {
+		if c.line.leave(key.uid) {
+			c.advance()
+		}
 	}
 	if gone {
 		w.close()
@@ -209,12 +232,23 @@ func (c *Controller) lookAndAct(ctx context.Context, w *activeMove) (after time.
 		c.report(ctx, w, o, steps.Step{Say: "waiting until this can be read: " + err.Error()})
 		return 0, false, err
 	}
+	_, o.MayBegin = c.line.stands(w.uid)
 	if o.Record == nil && o.Move == nil {
 		c.Metrics.observe(w.uid, o, steps.Step{})
 		return 0, true, nil
 	}
 	o.Failing, o.FailingWhy = w.failing.since, w.failing.why
 	step := decide.Next(o)
+	if o.Record == nil && step.Action == nil {
+		if !decide.IsFinished(o.Move) {
+			// It waits for its turn; nothing else is known of it.
+			c.line.join(o.Move)
+			c.advance()
+			return 0, false, nil
+		}
+		c.reportFinished(ctx, o.Move)
+		return step.After, true, nil
+	}
 	failed, err := c.act(ctx, w, o, step)
 	if w.failing.note(o.Now, err); err != nil {
 		c.report(ctx, w, o, steps.Step{Say: fmt.Sprintf("%s is tried again: %v", failed, err)})
@@ -227,7 +261,7 @@ func (c *Controller) lookAndAct(ctx context.Context, w *activeMove) (after time.
 	c.Metrics.observe(w.uid, o, step)
 	c.report(ctx, w, o, step)
 	if step.Action == nil {
-		return step.After, false, nil
+		return decide.Pace(o, step, w.waiting.since), false, nil
 	}
 	return w.steps.pause(o, step), false, nil
 }

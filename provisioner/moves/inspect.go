@@ -58,6 +58,11 @@ func (c *Controller) inspect(ctx context.Context, move *v1alpha1.VolumeMove) (*r
 		Verify: move.Spec.Verify, Passes: ptr.Deref(move.Spec.Passes, passes), LongStop: move.Spec.Offline == v1alpha1.OfflineAllow,
 		Began: map[v1alpha1.MovePhase]time.Time{v1alpha1.MovePrepare: now},
 	}
+	if decide.IsAborted(move) {
+		r.Phase, r.Why, r.Cause = v1alpha1.MoveAborted, "the move was aborted before it began", record.Aborted
+		r.Began[v1alpha1.MoveAborted] = now
+		return r, nil
+	}
 	if limit := move.Spec.BandwidthLimit; limit != nil {
 		r.Limit = limit.Value()
 	}
@@ -97,6 +102,9 @@ func (c *Controller) fillRecord(ctx context.Context, r *record.Record, move *v1a
 	r.Target = v1alpha1.MovePlace{Cluster: locality.OfNode(node.Labels), Class: move.Spec.ClassName, Node: move.Spec.Target.Node}
 	if r.Target.Cluster != keys.Home {
 		r.Target.Node = ""
+		if err := c.requireChecked(r.Target.Cluster); err != nil {
+			return nil, err
+		}
 		if _, why := c.sites.Reach(r.Target.Cluster); why != "" {
 			return nil, refuse("%s: wait until it is ready, and move again", why)
 		}
@@ -129,6 +137,18 @@ func (c *Controller) fillRecord(ctx context.Context, r *record.Record, move *v1a
 		r.Target.Class = r.Claims[0].Target.Class
 	}
 	return c.inspectPods(ctx, r)
+}
+
+// requireChecked is an error for a remote cluster that this process has not asked yet: a move that
+// waited for its turn while the provisioner was started anew is not refused for that.
+func (c *Controller) requireChecked(cluster string) error {
+	if cluster == keys.Home {
+		return nil
+	}
+	if known := c.Clusters.Get(cluster); known != nil && !known.Checked() {
+		return site.ErrUnreachable("cluster " + cluster + " is being asked for the first time")
+	}
+	return nil
 }
 
 // targetNode returns a node that represents the target.
@@ -246,6 +266,9 @@ func requireMovable(claim *corev1.PersistentVolumeClaim, volume *corev1.Persiste
 
 // inspectSource inspects the backing claim and real volume at the source.
 func (c *Controller) inspectSource(ctx context.Context, claim *corev1.PersistentVolumeClaim, from backing.Ref) (*record.Copy, error) {
+	if err := c.requireChecked(from.Cluster); err != nil {
+		return nil, err
+	}
 	at, why := c.sites.Reach(from.Cluster)
 	if why != "" {
 		return nil, refuse("%s: the data of claim %q is there; move again when it answers", why, claim.Name)

@@ -171,7 +171,7 @@ func (c *Controller) isMoved(ctx context.Context, claim *corev1.PersistentVolume
 			continue
 		}
 		begun, held, err := holds(move.UID)
-		if err != nil || held || !begun && move.DeletionTimestamp == nil {
+		if err != nil || held || !begun && move.DeletionTimestamp == nil && !decide.IsFinished(move) {
 			return true, err
 		}
 	}

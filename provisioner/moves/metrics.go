@@ -24,6 +24,8 @@ type Metrics struct {
 
 	mu    sync.Mutex
 	moves map[types.UID]*moveGauge
+	// waiting is how many moves wait for their turn.
+	waiting int
 }
 
 // moveGauge is the state of an unfinished move.
@@ -113,6 +115,13 @@ func (m *Metrics) recordWritten(before, after *record.Record) {
 	}
 }
 
+// setWaiting records how many moves wait for their turn.
+func (m *Metrics) setWaiting(n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.waiting = n
+}
+
 // observe records the state of a move after an observation and a step.
 func (m *Metrics) observe(move types.UID, o steps.Observation, step steps.Step) {
 	m.mu.Lock()
@@ -174,6 +183,8 @@ func uncounted(o steps.Observation, i int) moverapi.Progress {
 }
 
 var (
+	queuing = prometheus.NewDesc("lodestone_provisioner_moves_waiting",
+		"Moves that have not begun and wait for their turn.", nil, nil)
 	underWay = prometheus.NewDesc("lodestone_provisioner_moves",
 		"Moves that are not over, by phase.", []string{"phase"}, nil)
 	standing = prometheus.NewDesc("lodestone_provisioner_move_standstill_seconds",
@@ -188,7 +199,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (m *Metrics) Describe(descriptions chan<- *prometheus.Desc) {
-	for _, description := range []*prometheus.Desc{underWay, standing, paused, needing, overdue} {
+	for _, description := range []*prometheus.Desc{queuing, underWay, standing, paused, needing, overdue} {
 		descriptions <- description
 	}
 }
@@ -201,6 +212,7 @@ func (m *Metrics) collect(now time.Time, metrics chan<- prometheus.Metric) {
 	var longest time.Duration
 	late := 0
 	m.mu.Lock()
+	waiting := m.waiting
 	for _, w := range m.moves {
 		count[w.phase]++
 		oldest[w.phase] = max(oldest[w.phase], now.Sub(w.further))
@@ -218,6 +230,7 @@ func (m *Metrics) collect(now time.Time, metrics chan<- prometheus.Metric) {
 	gauge := func(description *prometheus.Desc, value float64, labels ...string) {
 		metrics <- prometheus.MustNewConstMetric(description, prometheus.GaugeValue, value, labels...)
 	}
+	gauge(queuing, float64(waiting))
 	for _, phase := range record.Order {
 		if (&record.Record{Phase: phase}).Over() {
 			continue

@@ -73,22 +73,24 @@ func (c *Controller) nodeFor(ctx context.Context, at site.Site, r *record.Record
 	if !at.Home {
 		namespace, claim, options.LabelSelector = copied.Ref.Namespace, copied.Ref.Name, keys.HomeID+"="+c.Place.HomeID
 	}
-	pods, err := at.Client.CoreV1().Pods(namespace).List(ctx, options)
+	node, ending, mover := "", "", r.MoverName(i, end)
+	err := eachPage(ctx, options, at.Client.CoreV1().Pods(namespace).List, func(page *corev1.PodList) {
+		for j := range page.Items {
+			pod := &page.Items[j]
+			switch {
+			case pod.Spec.NodeName == "" || finished(pod) || !uses(&pod.Spec, claim) || pod.Name == mover:
+			case pod.DeletionTimestamp == nil:
+				node = cmp.Or(node, pod.Spec.NodeName)
+			default:
+				ending = pod.Spec.NodeName
+			}
+		}
+	})
 	if err != nil {
 		return "", fmt.Errorf("list pods that use claim %s: %w", r.Claims[i].Name, err)
 	}
-	node, mover := "", r.MoverName(i, end)
-	for j := range pods.Items {
-		pod := &pods.Items[j]
-		if pod.Spec.NodeName == "" || finished(pod) || !uses(&pod.Spec, claim) || pod.Name == mover {
-			continue
-		}
-		if node = pod.Spec.NodeName; pod.DeletionTimestamp == nil {
-			return node, nil
-		}
-	}
 	// The volume may still be on the node of a pod that is ending.
-	return node, nil
+	return cmp.Or(node, ending), nil
 }
 
 // startMover creates the keys of an end's mover and starts it. It is a step of its own, so

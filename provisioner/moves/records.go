@@ -49,6 +49,38 @@ func (r *Records) holder(claim types.UID) *record.Record {
 	return nil
 }
 
+// has says whether there is a record of a move.
+func (r *Records) has(move types.UID) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.records[move] != nil
+}
+
+// those returns the records of unfinished moves for which about is true.
+func (r *Records) those(about func(*record.Record) bool) (found []*record.Record) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, known := range r.records {
+		if !known.Over() && about(known) {
+			found = append(found, known)
+		}
+	}
+	return found
+}
+
+// holding counts, by namespace, the moves that hold their claims, of those that count.
+func (r *Records) holding(counts func(move types.UID) bool) map[string]int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := map[string]int{}
+	for uid, known := range r.records {
+		if known.Holds() && counts(uid) {
+			n[known.Namespace]++
+		}
+	}
+	return n
+}
+
 // isOver says whether a move is known to have ended.
 func (r *Records) isOver(move types.UID) bool {
 	r.mu.Lock()
@@ -250,8 +282,12 @@ func (c *Controller) forget(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
+// free says that a move has let go of claims. Then another one may begin.
 func (c *Controller) free(claims []types.UID) {
 	for _, claim := range claims {
 		c.Released(claim)
+	}
+	if len(claims) > 0 {
+		c.advance()
 	}
 }

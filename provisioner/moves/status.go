@@ -32,7 +32,7 @@ func (c *Controller) report(ctx context.Context, w *activeMove, o steps.Observat
 	if o.Record == nil {
 		// It is not known yet what is to be moved or what prevents it.
 		next := *o.Move.Status.DeepCopy()
-		next.ObservedGeneration, next.Message = o.Move.Generation, plain(step.Say)
+		next.ObservedGeneration, next.Message, next.QueuePosition = o.Move.Generation, plain(step.Say), 0
 		c.writeStatus(ctx, o.Move, next)
 		return
 	}
@@ -45,6 +45,13 @@ func (c *Controller) report(ctx context.Context, w *activeMove, o steps.Observat
 		c.Recorder.Event(aboutMove(o.Move), corev1.EventTypeNormal, "Waiting", next.Message)
 	}
 	c.writeStatus(ctx, o.Move, next)
+}
+
+// reportFinished notes in the status of a finished move that a later change of its spec was seen.
+func (c *Controller) reportFinished(ctx context.Context, move *v1alpha1.VolumeMove) {
+	next := *move.Status.DeepCopy()
+	next.ObservedGeneration = move.Generation
+	c.writeStatus(ctx, move, next)
 }
 
 // writeStatus writes a status that differs from the VolumeMove's.
@@ -123,7 +130,7 @@ func (c *Controller) reportGivenUp(o steps.Observation, step steps.Step) {
 func statusOf(o steps.Observation, step steps.Step) v1alpha1.VolumeMoveStatus {
 	r := o.Record
 	next := *o.Move.Status.DeepCopy()
-	next.ObservedGeneration, next.Phase, next.Message = o.Move.Generation, r.Phase, step.Say
+	next.ObservedGeneration, next.Phase, next.Message, next.QueuePosition = o.Move.Generation, r.Phase, step.Say, 0
 	switch {
 	case r.Phase == v1alpha1.MoveDone && r.LeftBehind()+r.KeptVolumes() == "":
 		next.Message = "the claims have their volumes at the target, and the copy at the source is gone"
@@ -133,7 +140,7 @@ func statusOf(o steps.Observation, step steps.Step) v1alpha1.VolumeMoveStatus {
 		next.Message = joinSentences(r.Why, r.LeftBehind(), r.KeptVolumes())
 	case r.Phase == v1alpha1.MoveRollBack:
 		next.Message = strings.TrimSuffix(r.Why+": "+step.Say, ": ")
-	case step.Say == "" && step.Action != nil && step.Saved() == nil:
+	case step.Say == "" && step.Action != nil && step.Saved() == nil && o.Move.Status.QueuePosition == 0:
 		next.Message = o.Move.Status.Message
 	}
 	next.Message = plain(next.Message)
@@ -226,6 +233,8 @@ func conditions(r *record.Record, next *v1alpha1.VolumeMoveStatus) {
 		meta.SetStatusCondition(&next.Conditions, condition)
 	}
 	switch {
+	case r.Phase == v1alpha1.MoveAborted && len(r.Claims) == 0:
+		// Nobody looked whether anything forbids it.
 	case len(r.Claims) == 0 && r.Cause == record.AlreadyThere:
 		set(v1alpha1.MoveAccepted, false, v1alpha1.MoveAlreadyThere, r.Why)
 	case len(r.Claims) == 0:

@@ -7,14 +7,20 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/backing"
+	"github.com/lodestone-storage/lodestone/pkg/controller"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/site"
 )
 
@@ -40,7 +46,7 @@ func (c *Controller) runSweep(ctx context.Context) {
 // no virtual volume ever used them. Clusters that take no requests now are skipped until
 // the next sweep.
 func (c *Controller) sweep(ctx context.Context) error {
-	errs := []error{c.sweepMovers(ctx), c.sweepClaims(ctx, c.sites.Home(), c.Place.StorageNamespace),
+	errs := []error{c.sweepRecords(ctx), c.sweepMovers(ctx), c.sweepClaims(ctx, c.sites.Home(), c.Place.StorageNamespace),
 		c.sweepSnapshots(ctx, c.sites.Home(), c.Place.StorageNamespace)}
 	for _, id := range c.Clusters.IDs() {
 		at, why := c.sites.Reach(id)
@@ -53,6 +59,37 @@ func (c *Controller) sweep(ctx context.Context) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// sweepRecords queues moves that are over and of which somebody has written a record since: a
+// replaced provisioner wrote the first one, when the last was gone.
+func (c *Controller) sweepRecords(ctx context.Context) error {
+	secrets := map[types.UID]bool{}
+	of := metav1.ListOptions{LabelSelector: keys.MoveOf}
+	err := eachPage(ctx, of, c.Client.CoreV1().Secrets(c.Namespace).List, func(page *corev1.SecretList) {
+		for i := range page.Items {
+			if _, ok := page.Items[i].Data[recordKey]; ok {
+				secrets[types.UID(page.Items[i].Labels[keys.MoveOf])] = true
+			}
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("list records of moves: %w", err)
+	}
+	for _, move := range controller.All[v1alpha1.VolumeMove](c.Objects) {
+		if !secrets[move.UID] || c.Records.has(move.UID) || !decide.IsFinished(move) {
+			continue
+		}
+		known, err := c.read(ctx, move.UID)
+		if err != nil {
+			return err
+		}
+		if known != nil {
+			c.Records.set(move.UID, known.record)
+			c.queue.Add(moveKey{types.NamespacedName{Namespace: move.Namespace, Name: move.Name}, move.UID})
+		}
+	}
+	return nil
 }
 
 // ownObjects selects the objects that moves of this home created.
@@ -88,12 +125,15 @@ func (c *Controller) sweepMovers(ctx context.Context) error {
 // sweepShadows deletes the ShadowPods of movers in a namespace of a remote cluster, and
 // their keys.
 func (c *Controller) sweepShadows(ctx context.Context, at site.Site, namespace string) error {
-	shadows, err := at.Remote.ShadowPods(namespace).List(ctx, c.ownObjects())
+	var shadows []remotev1alpha1.ShadowPod
+	err := eachPage(ctx, c.ownObjects(), at.Remote.ShadowPods(namespace).List, func(page *remotev1alpha1.ShadowPodList) {
+		shadows = append(shadows, page.Items...)
+	})
 	if err != nil {
 		return fmt.Errorf("list ShadowPods of movers in namespace %s: %w", namespace, err)
 	}
-	for i := range shadows.Items {
-		shadow := &shadows.Items[i]
+	for i := range shadows {
+		shadow := &shadows[i]
 		if left, err := c.isLeft(ctx, shadow); err != nil {
 			return err
 		} else if !left {
@@ -125,12 +165,13 @@ func (c *Controller) isLeft(ctx context.Context, object metav1.Object) (bool, er
 // sweepClaims deletes the real claims in a namespace.
 func (c *Controller) sweepClaims(ctx context.Context, at site.Site, namespace string) error {
 	core := at.Client.CoreV1().PersistentVolumeClaims(namespace)
-	claims, err := core.List(ctx, c.ownObjects())
+	var claims []corev1.PersistentVolumeClaim
+	err := eachPage(ctx, c.ownObjects(), core.List, func(page *corev1.PersistentVolumeClaimList) { claims = append(claims, page.Items...) })
 	if err != nil {
 		return fmt.Errorf("list real claims of moves in namespace %s: %w", namespace, err)
 	}
-	for i := range claims.Items {
-		b := &claims.Items[i]
+	for i := range claims {
+		b := &claims[i]
 		if !backing.Unpublished(b) || b.Labels[keys.HomeID] != c.Place.HomeID {
 			continue
 		}
@@ -167,15 +208,16 @@ func (c *Controller) sweepSnapshots(ctx context.Context, at site.Site, namespace
 		return nil
 	}
 	client := at.Dynamic.Resource(volumesnapshot.Snapshots).Namespace(namespace)
-	list, err := client.List(ctx, c.ownObjects())
+	var found []unstructured.Unstructured
+	err := eachPage(ctx, c.ownObjects(), client.List, func(page *unstructured.UnstructuredList) { found = append(found, page.Items...) })
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("list snapshots of moves in namespace %s: %w", namespace, err)
 	}
-	for i := range list.Items {
-		taken := &list.Items[i]
+	for i := range found {
+		taken := &found[i]
 		if left, err := c.isLeft(ctx, taken); err != nil {
 			return err
 		} else if !left {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/backing"
+	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/remote"
 )
@@ -38,9 +39,10 @@ func TestSweep(t *testing.T) {
 		&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pvc-1", Labels: map[string]string{keys.Cluster: keys.Home},
 			Annotations: map[string]string{keys.Backing: keys.Home + "/" + storage + "/in-use/in-use"}}},
 	)
-	c := New(Config{Client: client, Records: NewRecords(), Clusters: remote.New(remote.Config{}), Namespace: "lodestone-system",
-		Released: func(types.UID) {},
-		Place:    backing.Place{HomeID: "h1", StorageNamespace: storage}})
+	moves := clients.NewVolumeMoveInformer(&clients.VolumeMoveClient{})
+	c := New(Config{Client: client, Records: NewRecords(), Objects: moves, Clusters: remote.New(remote.Config{}),
+		Namespace: "lodestone-system", Released: func(types.UID) {},
+		Place: backing.Place{HomeID: "h1", StorageNamespace: storage}})
 	for uid, phase := range map[types.UID]v1alpha1.MovePhase{"m1": v1alpha1.MovePreCopy, "m2": v1alpha1.MoveAborted} {
 		r := recordIn(phase)
 		r.UID, r.Began = uid, map[v1alpha1.MovePhase]time.Time{}
@@ -67,4 +69,12 @@ func TestSweep(t *testing.T) {
 
 	require.NoError(t, c.Load(t.Context()))
 	assert.Len(t, c.Records.all(), 2, "a new leader knows all moves")
+
+	// A request that was late has written the first record of a move that is over.
+	over := metav1.Condition{Type: v1alpha1.MoveFinished, Status: metav1.ConditionTrue}
+	require.NoError(t, moves.GetStore().Add(&v1alpha1.VolumeMove{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "m1", UID: "m1"},
+		Status: v1alpha1.VolumeMoveStatus{Conditions: []metav1.Condition{over}}}))
+	c.Records.set("m1", nil)
+	require.NoError(t, c.sweep(t.Context()))
+	assert.True(t, c.Records.has("m1"), "it is looked at")
 }

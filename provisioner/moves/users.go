@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 
+	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/locality"
@@ -189,17 +190,17 @@ func (s *sourceUsers) ask(ctx context.Context, look func(context.Context) error)
 func (c *Controller) sourcePods(ctx context.Context, r *record.Record, found *sourceUsers) error {
 	ref, at := r.Claims[found.claim].Source.Ref, found.at
 	// Include pods that users of that cluster created.
-	pods, err := at.Client.CoreV1().Pods(ref.Namespace).List(ctx, metav1.ListOptions{})
+	mover := r.MoverName(found.claim, record.Source)
+	found.movers = map[string]bool{}
+	var pods []corev1.Pod
+	err := eachPage(ctx, metav1.ListOptions{}, at.Client.CoreV1().Pods(ref.Namespace).List, func(page *corev1.PodList) {
+		pods = append(pods, slices.DeleteFunc(page.Items, func(pod corev1.Pod) bool { return !uses(&pod.Spec, ref.Name) })...)
+	})
 	if err != nil {
 		return fmt.Errorf("list pods beside real claim %s: %w", ref.Key(), err)
 	}
-	mover := r.MoverName(found.claim, record.Source)
-	found.movers = map[string]bool{}
-	for j := range pods.Items {
-		pod := &pods.Items[j]
-		if !uses(&pod.Spec, ref.Name) {
-			continue
-		}
+	for j := range pods {
+		pod := &pods[j]
 		switch known := home.NewPod(pod); {
 		case known.Ended():
 			// Controllers other than its node may set the phase Failed.
@@ -222,26 +223,36 @@ func (c *Controller) sourcePods(ctx context.Context, r *record.Record, found *so
 	if at.Remote == nil {
 		return nil
 	}
-	shadows, err := at.Remote.ShadowPods(ref.Namespace).List(ctx, metav1.ListOptions{LabelSelector: keys.HomeID + "=" + c.Place.HomeID})
+	ours := metav1.ListOptions{LabelSelector: keys.HomeID + "=" + c.Place.HomeID}
+	err = eachPage(ctx, ours, at.Remote.ShadowPods(ref.Namespace).List, func(page *remotev1alpha1.ShadowPodList) {
+		for j := range page.Items {
+			// A ShadowPod that was not started yet may still be, until its home pod is gone.
+			if shadow := &page.Items[j]; shadow.Name != mover && uses(&shadow.Spec.Pod.Spec, ref.Name) {
+				found.others = append(found.others, "ShadowPod "+shadow.Name+" in "+ref.Cluster)
+			}
+		}
+	})
 	if err != nil {
 		return fmt.Errorf("list ShadowPods beside real claim %s: %w", ref.Key(), err)
-	}
-	for j := range shadows.Items {
-		// A ShadowPod that was not started yet may still be, until its home pod is gone.
-		if shadow := &shadows.Items[j]; shadow.Name != mover && uses(&shadow.Spec.Pod.Spec, ref.Name) {
-			found.others = append(found.others, "ShadowPod "+shadow.Name+" in "+ref.Cluster)
-		}
 	}
 	return nil
 }
 
 // attachedNodes finds the nodes that a source is attached to.
 func (s *sourceUsers) attachedNodes(ctx context.Context, o *steps.Observation) error {
-	attachments, err := s.at.Client.StorageV1().VolumeAttachments().List(ctx, metav1.ListOptions{})
+	offline := slices.ContainsFunc(o.Record.Claims, func(c record.Claim) bool { return c.Offline })
+	if !offline && record.Before(o.Record.Phase, v1alpha1.MoveQuiesce) {
+		// Its pods use it, and it is read beside them.
+		return nil
+	}
+	var asVirtual, asReal []string
+	err := eachPage(ctx, metav1.ListOptions{}, s.at.Client.StorageV1().VolumeAttachments().List, func(page *storagev1.VolumeAttachmentList) {
+		virtual, real := attachmentsOf(page.Items, o.Record.Claims[s.claim].Volume, o.Claims[s.claim].Source.Real)
+		asVirtual, asReal = append(asVirtual, virtual...), append(asReal, real...)
+	})
 	if err != nil {
 		return fmt.Errorf("list attachments: %w", err)
 	}
-	asVirtual, asReal := attachmentsOf(attachments.Items, o.Record.Claims[s.claim].Volume, o.Claims[s.claim].Source.Real)
 	s.attached = s.at.Home && len(asVirtual) > 0
 	if s.movers[""] {
 		// The mover may have got its node, and the volume been attached there, since its pod

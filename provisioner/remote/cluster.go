@@ -158,6 +158,13 @@ func (c *Cluster) Access() (access Access, why string) {
 	return access, ""
 }
 
+// Checked says whether the cluster was asked since this process began, or cannot be.
+func (c *Cluster) Checked() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.verdict.checked || c.verdict.unconfigured != ""
+}
+
 // Client returns a client of the cluster, nil while there is none.
 func (c *Cluster) Client() kubernetes.Interface {
 	if connection := c.current(); connection != nil {

@@ -44,6 +44,8 @@ type bench struct {
 	client kubernetes.Interface
 	bound  *binding
 	next   int
+	// shared says that there are volumes of others too, which stay.
+	shared bool
 }
 
 func newBench(ctx context.Context, bed *fabric.Fabric) (*bench, error) {
@@ -117,14 +119,16 @@ func (b *bench) clear(ctx context.Context) error {
 	}
 	// The virtual volumes go last; their deletion must not count as writes of what is measured next.
 	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, 10*time.Minute, true, func(ctx context.Context) (bool, error) {
-		if len(b.bed.HomeStorage.Volumes())+len(b.bed.WestStorage.Volumes()) > 0 {
+		if !b.shared && len(b.bed.HomeStorage.Volumes())+len(b.bed.WestStorage.Volumes()) > 0 {
 			return false, nil
 		}
-		left, err := b.client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{Limit: 1})
+		left, err := b.client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return false, fmt.Errorf("list volumes: %w", err)
 		}
-		return len(left.Items) == 0, nil
+		return !slices.ContainsFunc(left.Items, func(volume corev1.PersistentVolume) bool {
+			return !b.shared || volume.Spec.ClaimRef != nil && volume.Spec.ClaimRef.Namespace == namespace
+		}), nil
 	})
 	if err != nil {
 		return fmt.Errorf("wait until the volumes are gone: %w", err)

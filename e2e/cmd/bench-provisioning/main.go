@@ -29,6 +29,8 @@ func main() {
 	large := flag.Int("large", 2000, "how many claims are created at once, at 500 requests a second; 0 leaves that out")
 	largeRounds := flag.Int("large-rounds", 3, "how many times that is measured")
 	cached := flag.Int("cached", 50_000, "how many claims a provisioner has whose memory and start are measured; 0 leaves that out")
+	moves := flag.Int("moves", 500, "how many moves of one tenant claims are measured beside; 0 leaves that out")
+	movesRounds := flag.Int("moves-rounds", 5, "how many times that is measured")
 	verbosity := flag.Int("v", -1, "log verbosity of the programs under test; below 0 they are silent")
 	flag.Parse()
 	logs := flag.NewFlagSet("logs", flag.ContinueOnError)
@@ -39,7 +41,8 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *single, repeated{*burst, *rounds}, repeated{*large, *largeRounds}, *cached); err != nil {
+	err := run(ctx, *single, repeated{*burst, *rounds}, repeated{*large, *largeRounds}, repeated{*moves, *movesRounds}, *cached)
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench-provisioning:", err)
 		os.Exit(1) //nolint:gocritic // everything is stopped by now
 	}
@@ -49,10 +52,10 @@ func main() {
 // default, 20 a second, is what bounds a burst.
 const fast = 500
 
-// repeated is a number of claims that are created at once, some times.
+// repeated is a number of claims that are created at once, or of moves, some times.
 type repeated struct{ claims, rounds int }
 
-func run(ctx context.Context, single int, burst, large repeated, cached int) error {
+func run(ctx context.Context, single int, burst, large, moves repeated, cached int) error {
 	var results []measure.Result
 	if cached > 0 {
 		var err error
@@ -69,6 +72,13 @@ func run(ctx context.Context, single int, burst, large repeated, cached int) err
 	}
 	if burst.claims > 0 {
 		more, err := on(ctx, 0, func(b *bench) ([]measure.Result, error) { return b.bursts(ctx, burst.claims, burst.rounds) })
+		if err != nil {
+			return err
+		}
+		results = append(results, more...)
+	}
+	if moves.claims > 0 {
+		more, err := on(ctx, fast, func(b *bench) ([]measure.Result, error) { return b.besideMoves(ctx, moves.claims, moves.rounds) })
 		if err != nil {
 			return err
 		}

@@ -8,7 +8,8 @@ import (
 // VolumeMove moves the data of one or more claims of its namespace to another place
 // while their application runs; the claims stay. It stops the application only
 // for the last changes. Its status is for people: what counts is in a record that
-// only the provisioner can write.
+// only the provisioner can write. Once the move is over and nothing of it is kept, that record
+// goes, and the condition Finished of the status says that the move does not begin anew.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:shortName=vmove
@@ -269,6 +270,13 @@ type VolumeMoveStatus struct {
 	//
 	// +optional
 	Message string `json:"message,omitempty"`
+	// QueuePosition is the place of a move that has not begun in the order in which moves
+	// begin, 1 for the next one; absent once it has begun. It is exact up to 10, rounded up
+	// to tens up to 100, to hundreds up to 1000, and so on. Moves of a namespace that has as
+	// many under way as it may have are passed over meanwhile.
+	//
+	// +optional
+	QueuePosition int32 `json:"queuePosition,omitempty"`
 	// Progress is what is done of the work of the phase, in words.
 	//
 	// +optional

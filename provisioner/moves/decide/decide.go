@@ -37,12 +37,19 @@ func next(o steps.Observation) steps.Step {
 		return steps.Step{}
 	case r == nil && o.Move.DeletionTimestamp != nil:
 		return steps.Step{Action: steps.Leave{}}
+	case r == nil && IsFinished(o.Move):
+		return withoutRecord(o)
+	case r == nil && AwaitsTurn(o.Move) && !o.MayBegin:
+		return steps.Step{}
 	case r == nil && !slices.Contains(o.Move.Finalizers, keys.MoveFinalizer):
 		return steps.Step{Action: steps.Adopt{}}
 	case r == nil:
 		return steps.Step{Action: steps.Inspect{}}
 	case r.Over():
 		return afterEnd(o)
+	case r.Phase == v1alpha1.MovePrepare && o.Move != nil && IsFinished(o.Move):
+		// A request to write the first record came when the move had ended.
+		return steps.Step{Action: steps.Forget{}}
 	}
 	if record.Before(r.Phase, v1alpha1.MoveCommit) {
 		if why, cause := whyGoBack(o); why != "" {
@@ -108,16 +115,41 @@ func whyGoBack(o steps.Observation) (why string, cause record.Cause) {
 	return "", ""
 }
 
-// afterEnd is the step for a finished move.
+// afterEnd is the step for a finished move that has a record. The record goes when nothing of the
+// move is left to look up in it, but not before the status says that the move is over: from then
+// on it is that which keeps the move from beginning anew.
 func afterEnd(o steps.Observation) steps.Step {
 	r := o.Record
 	switch {
 	case o.Move == nil || o.Move.DeletionTimestamp != nil:
 		return steps.Step{Action: steps.Forget{}}
-	case o.Move.Spec.TTLSecondsAfterFinished == nil:
+	case !IsFinished(o.Move) || o.Move.Status.Phase != r.Phase:
+		return steps.Step{After: steps.Soon}
+	case r.LeftBehind() == "" && r.KeptVolumes() == "":
+		return steps.Step{Action: steps.Forget{}}
+	}
+	return deleteAfter(o, r.Began[r.Phase])
+}
+
+// withoutRecord is the step for a finished move whose record is gone.
+func withoutRecord(o steps.Observation) steps.Step {
+	if slices.Contains(o.Move.Finalizers, keys.MoveFinalizer) {
+		return steps.Step{Action: steps.Leave{}}
+	}
+	for _, phase := range o.Move.Status.Phases {
+		if phase.Phase == o.Move.Status.Phase {
+			return deleteAfter(o, phase.Since.Time)
+		}
+	}
+	return steps.Step{}
+}
+
+// deleteAfter is the step that deletes the VolumeMove some time after its end, if that is wanted.
+func deleteAfter(o steps.Observation, end time.Time) steps.Step {
+	if o.Move.Spec.TTLSecondsAfterFinished == nil {
 		return steps.Step{}
 	}
-	left := r.Began[r.Phase].Add(time.Duration(*o.Move.Spec.TTLSecondsAfterFinished) * time.Second).Sub(o.Now)
+	left := end.Add(time.Duration(*o.Move.Spec.TTLSecondsAfterFinished) * time.Second).Sub(o.Now)
 	if left > 0 {
 		return steps.Step{After: left}
 	}

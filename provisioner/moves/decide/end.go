@@ -220,17 +220,20 @@ func retain(o steps.Observation) steps.Step {
 	if o.Move != nil && (o.Move.Spec.Action == v1alpha1.ActionFinalize || o.Move.Spec.Action == v1alpha1.ActionGiveUp) {
 		return steps.Enter(o, v1alpha1.MoveFinalize)
 	}
+	left := keptUntil(o).Sub(o.Now)
+	next := rare
+	if left > 0 {
+		next = min(left, rare)
+	}
 	for _, pod := range o.Pods {
 		if !pod.Ready && !pod.Finished {
-			return steps.Wait(steps.Soon, fmt.Sprintf("waiting until pod %s is ready at the target before the copy at the source is removed; "+
-				"spec.action "+
+			return steps.Wait(next, fmt.Sprintf("waiting until pod %s is ready at the target before the copy at the source is removed; spec.action "+
 				"Finalize removes it now", pod.Name))
 		}
 	}
-	until := keptUntil(o)
-	if left := until.Sub(o.Now); left > 0 {
-		return steps.Wait(min(left, steps.Seldom), fmt.Sprintf("the copy at the source is kept until %s; spec.action Finalize removes it now",
-			until.UTC().Format(time.RFC3339)))
+	if left > 0 {
+		return steps.Wait(next, fmt.Sprintf("the copy at the source is kept until %s; spec.action Finalize removes it now",
+			keptUntil(o).UTC().Format(time.RFC3339)))
 	}
 	return steps.Enter(o, v1alpha1.MoveFinalize)
 }

@@ -141,7 +141,7 @@ func (w *world) decoded() *record.Record {
 }
 
 func (w *world) observe() steps.Observation {
-	o := steps.Observation{Now: w.now, Settling: 10 * time.Second, Record: w.decoded()}
+	o := steps.Observation{Now: w.now, Settling: 10 * time.Second, Record: w.decoded(), MayBegin: true}
 	o.Source.Gone, o.Target.Gone = w.gone[record.Source], w.gone[record.Target]
 	if w.move != nil {
 		o.Move = w.move.DeepCopy()
@@ -380,7 +380,9 @@ func (w *world) apply(step steps.Step) {
 	case steps.Forget:
 		w.record = nil
 	case steps.Leave:
-		w.move = nil
+		if w.move.Finalizers = nil; w.move.DeletionTimestamp != nil {
+			w.move = nil
+		}
 	default:
 		w.must(false, "unknown action %T", a)
 	}

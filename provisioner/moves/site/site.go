@@ -22,6 +22,13 @@ type Sites struct {
 	// Access is that of the home cluster.
 	remote.Access
 	Clusters *remote.Clusters
+	// own are the clients of moves for remote clusters.
+	own *ownClients
+}
+
+// New returns the clusters of the home cluster that access is of.
+func New(access remote.Access, clusters *remote.Clusters) Sites {
+	return Sites{Access: access, Clusters: clusters, own: &ownClients{}}
 }
 
 // Site is a cluster to which requests may be sent.
@@ -53,7 +60,14 @@ func (s Sites) Reach(cluster string) (at Site, why string) {
 		return Site{}, fmt.Sprintf("there is no RemoteCluster %s: create it again", cluster)
 	}
 	access, why := known.Access()
-	return Site{Access: access}, why
+	if why != "" {
+		return Site{}, why
+	}
+	access, err := s.own.of(cluster, access)
+	if err != nil {
+		return Site{}, err.Error()
+	}
+	return Site{Access: access}, ""
 }
 
 // Home is the home cluster.

@@ -18,6 +18,8 @@ type Observation struct {
 	Move *v1alpha1.VolumeMove
 	// Record is nil if there is none.
 	Record *record.Record
+	// MayBegin says that it is the turn of a move that has no record.
+	MayBegin bool
 	// Claims are in the order of the record.
 	Claims []Claim
 	// Pods are the home pods that use one of the claims. They were read after the claims
