@@ -63,6 +63,8 @@ func TestEachRightOfTheAgentAndTheVirtualNodeIsUsedAndNoneIsMissing(t *testing.T
 	const program, agent = "lodestone-system:lodestone-virtualnode: ", "lodestone-remote:lodestone-remote-agent: "
 	t.Run("the virtual node program", func(t *testing.T) {
 		roles.Compare(t, bed, bed.Home, roles.Excuses{
+			program +
+				"get storage.k8s.io/storageclasses": roles.Sometimes("(a pod whose claim is not of a virtual class: e2e/remotepods)"),
 			program + "get configmaps": roles.Sometimes("(somebody shows a client certificate to the kubelet API: e2e/virtualnodes)"),
 			program + "get pods":       roles.Sometimes("(a pod that no cache shows, before its ShadowPod goes: e2e/remotepods)"),
 			program + "patch events":   roles.Sometimes("(an event that comes again is counted up)"),
@@ -100,7 +102,7 @@ func TestEachRightOfTheAgentAndTheVirtualNodeIsUsedAndNoneIsMissing(t *testing.T
 		for _, stream := range []string{"get pods/exec", "create pods/exec", "get pods/attach", "create pods/attach"} {
 			excuses[account+": "+stream] = roles.Sometimes("(kubectl exec and attach, over WebSockets or SPDY: e2e/kind)")
 		}
-		tenant.Compare(t, bed, bed.West, excuses.Add(roles.Moves.Remote(account)), missing(namespace))
+		tenant.Compare(t, bed, bed.West, excuses.Add(roles.Moves.Remote(account)).Add(roles.Snapshots.Remote(account)), missing(namespace))
 	})
 }
 

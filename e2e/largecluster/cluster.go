@@ -439,4 +439,6 @@ func FreeAddresses(ctx context.Context, n int) ([]string, error) {
 	return addresses, nil
 }
 
-func (c *collection) gvk() schema.GroupVersionKind { return schema.FromAPIVersionAndKind(c.apiVersion, c.kind) }
+func (c *collection) gvk() schema.GroupVersionKind {
+	return schema.FromAPIVersionAndKind(c.apiVersion, c.kind)
+}

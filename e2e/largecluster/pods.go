@@ -21,9 +21,11 @@ import (
 )
 
 const (
-	// PodsPath are the pods at home, RemotePodsPath and ShadowPodsPath what is of them in remote clusters.
-	PodsPath       = "/api/v1/namespaces/" + Namespace + "/pods"
+	// PodsPath are the pods at home.
+	PodsPath = "/api/v1/namespaces/" + Namespace + "/pods"
+	// RemotePodsPath are the pods in remote clusters.
 	RemotePodsPath = PodsPath
+	// ShadowPodsPath are the ShadowPods there.
 	ShadowPodsPath = remotePath + "/namespaces/" + Namespace + "/shadowpods"
 	// VirtualNodeIP is the address of all virtual nodes.
 	VirtualNodeIP = "127.0.0.1"
@@ -60,7 +62,7 @@ func NewPodHome(pods int, remotes []string) *Cluster {
 				return remote
 			}},
 		"/api/v1/configmaps": {apiVersion: "v1", kind: "ConfigMap"}, "/api/v1/services": {apiVersion: "v1", kind: "Service"},
-		"/apis/discovery.k8s.io/v1/endpointslices": {apiVersion: "discovery.k8s.io/v1", kind: "EndpointSlice"},
+		"/apis/discovery.k8s.io/v1/endpointslices":                {apiVersion: "discovery.k8s.io/v1", kind: "EndpointSlice"},
 		"/apis/certificates.k8s.io/v1/certificatesigningrequests": {apiVersion: "certificates.k8s.io/v1", kind: "CertificateSigningRequest"},
 	}, HomeID+"-0000-4000-9000-000000000000")
 	c.keep()
@@ -83,7 +85,8 @@ func NewPodRemote(r, pods int) *Cluster {
 				i := j*RemoteClusters + r
 				return RemotePod(i, shadowOf(plainPod(i)))
 			}},
-		"/api/v1" + ours + "/configmaps": {apiVersion: "v1", kind: "ConfigMap"}, "/api/v1" + ours + "/services": {apiVersion: "v1", kind: "Service"},
+		"/api/v1" + ours + "/configmaps":                       {apiVersion: "v1", kind: "ConfigMap"},
+		"/api/v1" + ours + "/services":                         {apiVersion: "v1", kind: "Service"},
 		"/apis/discovery.k8s.io/v1" + ours + "/endpointslices": {apiVersion: "discovery.k8s.io/v1", kind: "EndpointSlice"},
 	}, remoteUID(r))
 	c.keep()
@@ -163,7 +166,8 @@ func NewPod(i int) *corev1.Pod {
 		VolumeMounts: []corev1.VolumeMount{{Name: token, ReadOnly: true, MountPath: "/var/run/secrets/kubernetes.io/serviceaccount"}},
 	}
 	for v := range 8 {
-		container.Env = append(container.Env, corev1.EnvVar{Name: fmt.Sprintf("SETTING_%d", v), Value: fmt.Sprintf("value-%d-of-service-%d", v, w)})
+		container.Env = append(container.Env,
+			corev1.EnvVar{Name: fmt.Sprintf("SETTING_%d", v), Value: fmt.Sprintf("value-%d-of-service-%d", v, w)})
 	}
 	container.Env = append(container.Env, corev1.EnvVar{Name: "POD_NAME",
 		ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.name"}}})

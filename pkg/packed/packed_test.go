@@ -157,7 +157,9 @@ func TestThePodsOfAWorkloadHaveTheirSpecInCommon(t *testing.T) {
 			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}})
 		return pod
 	}
-	for name, volumes := range map[string][]string{"as admission makes them": nil, "with a volume that looks like one of admission": {"kube-api-access-"}} {
+	for name, volumes := range map[string][]string{
+		"as admission makes them": nil, "with a volume that looks like one of admission": {"kube-api-access-"},
+	} {
 		for n := range 2 {
 			small := packed.Pod(pod(n, volumes...))
 			assert.Equal(t, pod(n, volumes...), controller.Unpacked(small), name)

@@ -123,7 +123,8 @@ func container(c *corev1.Container) {
 func status(s *corev1.PodStatus) {
 	s.Phase, s.QOSClass = corev1.PodPhase(text(string(s.Phase))), corev1.PodQOSClass(text(string(s.QOSClass)))
 	s.HostIP = text(s.HostIP)
-	s.Conditions, s.ContainerStatuses, s.InitContainerStatuses = exact(s.Conditions), exact(s.ContainerStatuses), exact(s.InitContainerStatuses)
+	s.Conditions, s.ContainerStatuses = exact(s.Conditions), exact(s.ContainerStatuses)
+	s.InitContainerStatuses = exact(s.InitContainerStatuses)
 	s.PodIPs, s.HostIPs = exact(s.PodIPs), exact(s.HostIPs)
 	for i := range s.HostIPs {
 		s.HostIPs[i].IP = text(s.HostIPs[i].IP)

@@ -77,7 +77,8 @@ func TestStepsOfAPodThatLives(t *testing.T) {
 		"the node is gone for good": {o: observe(protected, recorded, shadow(started), remote(corev1.PodRunning), func(o *Observation) {
 			o.HostIP, o.Current = "", false
 		}), want: Idle},
-		"its pod there is not listed yet, as after a start": {o: observe(protected, recorded, shadow(started), remote(corev1.PodRunning), reported,
+		"its pod there is not listed yet, as after a start": {o: observe(
+			protected, recorded, shadow(started), remote(corev1.PodRunning), reported,
 			func(o *Observation) { o.Remote, o.Namespace.Seen = nil, false }), want: Idle},
 		"its pod there is being made again": {o: observe(protected, recorded, shadow(started), phase(corev1.PodRunning), func(o *Observation) {
 			o.Pod.Status.Reason = "x"

@@ -198,8 +198,9 @@ func TestWhatIsReadOfANodeIsKept(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "n", ResourceVersion: "7", Labels: map[string]string{"a": "b"}},
 		Spec:       corev1.NodeSpec{ProviderID: "cloud://1", PodCIDR: "10.0.0.0/24"},
 		Status: corev1.NodeStatus{
-			Conditions:      []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Message: "m"}, {Type: "DiskPressure"}},
-			Addresses:       []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "node-1"}, {Type: corev1.NodeInternalIP, Address: "10.0.0.1"}},
+			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Message: "m"}, {Type: "DiskPressure"}},
+			Addresses: []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "node-1"},
+				{Type: corev1.NodeInternalIP, Address: "10.0.0.1"}},
 			DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: 10250}},
 			Images:          make([]corev1.ContainerImage, 50),
 		},

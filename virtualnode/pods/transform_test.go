@@ -23,15 +23,17 @@ func TestWhatIsReadOfARemotePodIsKept(t *testing.T) {
 			State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Unix(950, 0)}}}},
 	}
 	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db-0", UID: "u", ResourceVersion: "7", DeletionTimestamp: deleted,
-			Labels:      map[string]string{keys.PodUID: "home", keys.MoveOf: "move", "app": "db"},
-			Annotations: map[string]string{keys.Applied: "{}"}, ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db-0", UID: "u", ResourceVersion: "7",
+			DeletionTimestamp: deleted,
+			Labels:            map[string]string{keys.PodUID: "home", keys.MoveOf: "move", "app": "db"},
+			Annotations:       map[string]string{keys.Applied: "{}"}, ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}},
 		Spec: corev1.PodSpec{NodeName: "node-1", Containers: []corev1.Container{{Name: "app"}}}, Status: *status.DeepCopy(),
 	}
 	kept, err := transformRemote(pod)
 	require.NoError(t, err)
-	want := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db-0", UID: "u", ResourceVersion: "7", DeletionTimestamp: deleted,
-		Labels: map[string]string{keys.PodUID: "home", keys.MoveOf: "move"}}, Status: status}
+	want := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db-0", UID: "u", ResourceVersion: "7",
+		DeletionTimestamp: deleted,
+		Labels:            map[string]string{keys.PodUID: "home", keys.MoveOf: "move"}}, Status: status}
 	assert.True(t, equality.Semantic.DeepEqual(want, controller.Unpacked(kept)))
 	again, err := transformRemote(kept)
 	require.NoError(t, err)
