@@ -2,8 +2,6 @@ package moves
 
 import (
 	"context"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -32,8 +30,8 @@ func capped(t *testing.T, total, perNamespace int) {
 	require.NoError(t, err)
 }
 
-// endless makes a move last until it is aborted.
-func endless(m *v1alpha1.VolumeMove) { m.Spec.BandwidthLimit = ptr.To(resource.MustParse("1Ki")) }
+// endless makes a move of a volume that is filled last until it is aborted.
+func endless(m *v1alpha1.VolumeMove) { m.Spec.BandwidthLimit = ptr.To(resource.MustParse("32Ki")) }
 
 // seen returns a move as it is now.
 func seen(t *testing.T, made *v1alpha1.VolumeMove) *v1alpha1.VolumeMove {
@@ -76,7 +74,7 @@ func TestMovesWaitForTheirTurn(t *testing.T) {
 	begins(t, one, application(one, "first", "e"), "e")
 	for namespace, claims := range map[string][]string{many: {"a", "b"}, one: {"e"}} {
 		for _, claim := range claims {
-			require.NoError(t, os.WriteFile(filepath.Join(folder(t, namespace, claim), "much"), noise(1<<20), 0o600))
+			fill(t, folder(t, namespace, claim))
 		}
 	}
 	capped(t, 2, 1)
