@@ -102,7 +102,7 @@ func (c *Controller) fillRecord(ctx context.Context, r *record.Record, move *v1a
 	r.Target = v1alpha1.MovePlace{Cluster: locality.OfNode(node.Labels), Class: move.Spec.ClassName, Node: move.Spec.Target.Node}
 	if r.Target.Cluster != keys.Home {
 		r.Target.Node = ""
-		if err := c.requireChecked(r.Target.Cluster); err != nil {
+		if err := c.requireStarted(r.Target.Cluster); err != nil {
 			return nil, err
 		}
 		if _, why := c.sites.Reach(r.Target.Cluster); why != "" {
@@ -139,14 +139,15 @@ func (c *Controller) fillRecord(ctx context.Context, r *record.Record, move *v1a
 	return c.inspectPods(ctx, r)
 }
 
-// requireChecked is an error for a remote cluster that this process has not asked yet: a move that
+// requireStarted is an error for a remote cluster that this process does not know yet: a move that
 // waited for its turn while the provisioner was started anew is not refused for that.
-func (c *Controller) requireChecked(cluster string) error {
+func (c *Controller) requireStarted(cluster string) error {
 	if cluster == keys.Home {
 		return nil
 	}
-	if known := c.Clusters.Get(cluster); known != nil && !known.Checked() {
-		return site.ErrUnreachable("cluster " + cluster + " is being asked for the first time")
+	known := c.Clusters.Get(cluster)
+	if known != nil && known.Starting() || known == nil && c.Clusters.Object(cluster) != nil {
+		return site.ErrUnreachable("cluster " + cluster + " is not known yet: it is being asked")
 	}
 	return nil
 }
@@ -266,7 +267,7 @@ func requireMovable(claim *corev1.PersistentVolumeClaim, volume *corev1.Persiste
 
 // inspectSource inspects the backing claim and real volume at the source.
 func (c *Controller) inspectSource(ctx context.Context, claim *corev1.PersistentVolumeClaim, from backing.Ref) (*record.Copy, error) {
-	if err := c.requireChecked(from.Cluster); err != nil {
+	if err := c.requireStarted(from.Cluster); err != nil {
 		return nil, err
 	}
 	at, why := c.sites.Reach(from.Cluster)

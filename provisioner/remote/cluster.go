@@ -158,11 +158,13 @@ func (c *Cluster) Access() (access Access, why string) {
 	return access, ""
 }
 
-// Checked says whether the cluster was asked since this process began, or cannot be.
-func (c *Cluster) Checked() bool {
+// Starting says, after the start of this process or with a new kubeconfig, that it is not known yet
+// whether the cluster can be used: it is being asked, or read.
+func (c *Cluster) Starting() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.verdict.checked || c.verdict.unconfigured != ""
+	_, reason, _ := c.verdict.usable()
+	return reason == "Checking" || reason == "Syncing"
 }
 
 // Client returns a client of the cluster, nil while there is none.

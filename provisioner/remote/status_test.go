@@ -65,6 +65,22 @@ func TestConditions(t *testing.T) {
 	}
 }
 
+func TestAClusterIsStartingUntilItIsKnownWhetherItCanBeUsed(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		verdict verdict
+		want    bool
+	}{
+		{name: "it was not asked yet", want: true},
+		{name: "its caches fill", verdict: verdict{checked: true, unsynced: true}, want: true},
+		{name: "all is well", verdict: verdict{checked: true}},
+		{name: "there is no usable kubeconfig", verdict: verdict{unconfigured: "no Secret"}},
+		{name: "it does not answer", verdict: verdict{checked: true, unsynced: true, finding: finding{unreachable: "refused"}}},
+	} {
+		t.Run(test.name, func(t *testing.T) { assert.Equal(t, test.want, (&Cluster{verdict: test.verdict}).Starting()) })
+	}
+}
+
 func TestAStatusTellsWhichSpecItIsOf(t *testing.T) {
 	c := &Cluster{id: "west", clusters: &Clusters{contents: &contents{}}, verdict: verdict{checked: true, unsynced: true}}
 	seen := remote("west", "w", 0)
