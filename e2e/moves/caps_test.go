@@ -30,7 +30,7 @@ func capped(t *testing.T, total, perNamespace int) {
 	require.NoError(t, err)
 }
 
-// endless makes a move of a volume that is filled last until it is aborted.
+// endless makes a move of a volume that is filled, and that no pod uses, stay in FinalSync until it is aborted.
 func endless(m *v1alpha1.VolumeMove) { m.Spec.BandwidthLimit = ptr.To(resource.MustParse("32Ki")) }
 
 // seen returns a move as it is now.
@@ -79,7 +79,7 @@ func TestMovesWaitForTheirTurn(t *testing.T) {
 	}
 	capped(t, 2, 1)
 	a := move(t, many, "a", "west", endless)
-	reaches(t, a, v1alpha1.MovePreCopy)
+	reaches(t, a, v1alpha1.MoveFinalSync)
 	b := move(t, many, "b", "west", endless)
 	waits(t, b, 1, "waiting for its turn, with no other one of its namespace before it: at most 1 move of a namespace is under way at once "+
 		"(--max-moves-per-namespace)")
@@ -87,7 +87,7 @@ func TestMovesWaitForTheirTurn(t *testing.T) {
 	waits(t, c, 2, "waiting for its turn, with 1 move of its namespace before it: at most 1 move of a namespace is under way at once "+
 		"(--max-moves-per-namespace)")
 	e := move(t, one, "e", "west", endless)
-	reaches(t, e, v1alpha1.MovePreCopy)
+	reaches(t, e, v1alpha1.MoveFinalSync)
 
 	dry := move(t, many, "d", "west", func(m *v1alpha1.VolumeMove) { m.Spec.DryRun = true })
 	reaches(t, dry, v1alpha1.MoveChecked)
@@ -102,14 +102,14 @@ func TestMovesWaitForTheirTurn(t *testing.T) {
 	reaches(t, a, v1alpha1.MoveAborted)
 	forgotten(t, a, v1alpha1.MoveAborted)
 	waits(t, b, 1, "waiting for its turn, with no other one before it: at most 1 move is under way at once (--max-moves)")
-	assert.Equal(t, v1alpha1.MovePreCopy, seen(t, e).Status.Phase)
+	assert.Equal(t, v1alpha1.MoveFinalSync, seen(t, e).Status.Phase)
 	d := move(t, many, "d", "west", func(m *v1alpha1.VolumeMove) { m.Name = "d" })
 	abort(t, d)
 	assert.Equal(t, "the move was aborted before it began", reaches(t, d, v1alpha1.MoveAborted).Status.Message)
 	forgotten(t, d, v1alpha1.MoveAborted)
 
 	abort(t, e)
-	began := reaches(t, b, v1alpha1.MovePreCopy)
+	began := reaches(t, b, v1alpha1.MoveFinalSync)
 	assert.Zero(t, began.Status.QueuePosition)
 	capped(t, 2, 2)
 	abort(t, b)
