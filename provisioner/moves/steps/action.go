@@ -44,10 +44,9 @@ type (
 	Lock struct {
 		Claim int
 	}
-	// Unlock undoes HoldClaim and Lock; HoldClaim alone if the claim stays locked.
+	// Unlock undoes HoldClaim and Lock.
 	Unlock struct {
-		Claim       int
-		StaysLocked bool
+		Claim int
 	}
 	// Touch writes a text on a claim, so that kube-controller-manager processes it.
 	Touch struct {
