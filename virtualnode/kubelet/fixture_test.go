@@ -96,7 +96,8 @@ func homePod(namespace, name, node string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("uid-of-" + name)},
 		Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "app"}},
-			InitContainers: []corev1.Container{{Name: "init"}}},
+			InitContainers:      []corev1.Container{{Name: "init"}},
+			EphemeralContainers: []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "look"}}}},
 		Status: corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{
 			Name: "app", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Unix(1700000000, 0)}}}}},
 	}

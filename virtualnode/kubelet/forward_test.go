@@ -176,8 +176,9 @@ func TestWhatCannotBePassedOnIsSaidInOneSentence(t *testing.T) {
 		"a page that is not":          {path: "/configz", status: 404, says: "has no such page"},
 		"what the remote API server refuses": {path: "/containerLogs/shop/db-0/app", status: 400,
 			says: `container "app" is waiting to start`},
-		"a redirection":            {path: "/containerLogs/shop/db-0/app?tailLines=1", status: 502, says: "not permitted"},
-		"a stream without upgrade": {path: "/exec/shop/db-0/app?command=ls", status: 502, says: "Upgrade request required"},
+		"what it refuses of a debug container": {path: "/containerLogs/shop/db-0/look", status: 400, says: `is waiting to start`},
+		"a redirection":                        {path: "/containerLogs/shop/db-0/app?tailLines=1", status: 502, says: "not permitted"},
+		"a stream without upgrade":             {path: "/exec/shop/db-0/app?command=ls", status: 502, says: "Upgrade request required"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			status, body := f.get(t, test.path, operator, nil)

@@ -302,6 +302,9 @@ func containers(pod *corev1.Pod) []string {
 	for i := range pod.Spec.Containers {
 		names = append(names, pod.Spec.Containers[i].Name)
 	}
+	for i := range pod.Spec.EphemeralContainers {
+		names = append(names, pod.Spec.EphemeralContainers[i].Name)
+	}
 	return names
 }
 
