@@ -1,3 +1,6 @@
+// This file judges why a pod waits, from what was read of it, its claims and their clusters. It is long because it is a list of
+// causes, in the order in which they come before each other.
+
 package why
 
 import (

@@ -15,7 +15,7 @@ const (
 )
 
 // errEndless is the error of a list that has too many pages.
-var errEndless = errors.New("the list has more objects than a move can look at")
+var errEndless = errors.New("the list has more than 100,000 objects, which a move does not look through: delete what is not needed there")
 
 // eachPage reads a list page by page. All pages are of the moment of the first one; if the API
 // server cannot tell any more what was there then, the whole read fails.

@@ -185,13 +185,19 @@ func (m *Controller) removeOrphan(ctx context.Context, it item) error {
 	return nil
 }
 
+// dated returns an error with a time: now, if it has none yet.
+func dated(failed *volumesnapshot.Failure) *volumesnapshot.Failure {
+	if failed == nil || failed.Time != nil {
+		return failed
+	}
+	now := *failed
+	now.Time = ptr.To(metav1.Now())
+	return &now
+}
+
 // report writes the status of a content, unless it has changed since it was observed.
 func (m *Controller) report(ctx context.Context, c *volumesnapshot.Content, status volumesnapshot.ContentStatus) error {
-	if status.Error != nil && status.Error.Time == nil {
-		failed := *status.Error
-		failed.Time = ptr.To(metav1.Now())
-		status.Error = &failed
-	}
+	status.Error = dated(status.Error)
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": c.UID, "resourceVersion": c.ResourceVersion},
 		"status": map[string]any{

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
@@ -253,11 +252,7 @@ func (g *Groups) removeOrphan(ctx context.Context, it item) error {
 
 // report writes the status of a content, unless it has changed since it was observed.
 func (g *Groups) report(ctx context.Context, c *volumesnapshot.GroupContent, status volumesnapshot.GroupContentStatus) error {
-	if status.Error != nil && status.Error.Time == nil {
-		failed := *status.Error
-		failed.Time = ptr.To(metav1.Now())
-		status.Error = &failed
-	}
+	status.Error = dated(status.Error)
 	said := map[string]any{"readyToUse": status.ReadyToUse, "error": status.Error, "creationTime": status.CreationTime}
 	if status.Handle != nil {
 		said["volumeGroupSnapshotHandle"], said["volumeSnapshotInfoList"] = status.Handle, status.Members
