@@ -179,6 +179,11 @@ func TestHomeClusterWritesOnlyClaimsAndOnlyWhereItIsBound(t *testing.T) {
 		{verb: "get", resource: "/nodes/proxy"},
 		{verb: "patch", resource: "/nodes"},
 		{verb: "create", resource: "/serviceaccounts/token", namespace: "lodestone-volumes"},
+		{verb: "get", resource: "coordination.k8s.io/leases", namespace: "lodestone-volumes", allowed: true},
+		{verb: "create", resource: "coordination.k8s.io/leases", namespace: "lodestone-volumes", allowed: true},
+		{verb: "update", resource: "coordination.k8s.io/leases", namespace: "lodestone-volumes", allowed: true},
+		{verb: "delete", resource: "coordination.k8s.io/leases", namespace: "lodestone-volumes"},
+		{verb: "get", resource: "coordination.k8s.io/leases", namespace: "kube-system"},
 		{verb: "create", resource: "rbac.authorization.k8s.io/rolebindings", namespace: "shop"},
 	})
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/backing"
+	"github.com/lodestone-storage/lodestone/pkg/homeepoch"
 )
 
 // TestARemoteClusterThatIsRestoredFromABackup has west go back to before a claim was
@@ -46,7 +47,12 @@ func TestARemoteClusterThatIsRestoredFromABackup(t *testing.T) {
 	before := version(t, bed.West)
 
 	require.NoError(t, bed.West.Restore(t.Context(), backup))
+	// Another copy of home may have come to act there in the time that the backup lost.
+	awaitDoubt(t, bed, homeepoch.RemoteBehind)
 	assert.Nil(t, await.Claim(t, bed.West.Client(), namespace, later.Name))
+	code, _, said := lodestone(t, bed, "confirm", "west", "--yes")
+	require.Equal(t, 0, code, said)
+	awaitInForce(t, bed)
 	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, later.Name, "BackingMissing"), "is gone")
 	await.Until(t, "what is left there is told of", func() bool { return tellsLeft(t, namespace+"/"+deleted.Name) })
 	overtake(t, before)

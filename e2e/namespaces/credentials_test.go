@@ -228,7 +228,7 @@ func splitToken(t *testing.T, token string) [3][]byte {
 	return parts
 }
 
-// signed returns a kubeconfig of west with a client certificate for a user that
+// signed returns a kubeconfig of west with a client certificate for home, which
 // may do everything.
 func signed(t *testing.T, from, until time.Time) []byte {
 	t.Helper()
@@ -240,9 +240,11 @@ func signed(t *testing.T, from, until time.Time) []byte {
 	require.NoError(t, err)
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
+	id, err := bed.HomeID(t.Context())
+	require.NoError(t, err)
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
 		SerialNumber: big.NewInt(from.UnixNano()), NotBefore: from, NotAfter: until,
-		Subject:     pkix.Name{CommonName: "lodestone:home:test", Organization: []string{"system:masters"}},
+		Subject:     pkix.Name{CommonName: keys.HomeUserPrefix + id, Organization: []string{"system:masters"}},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}, ca, &key.PublicKey, signer)
 	require.NoError(t, err)

@@ -114,10 +114,6 @@ var Moves = Proof{
 		"delete secrets in " + fabric.Storage:                "",
 		"get pods/portforward in " + fabric.Storage:          byServer,
 		"create pods/portforward in " + fabric.Storage:       byServer,
-		"create secrets in " + fabric.System:                 "",
-		"get secrets in " + fabric.System:                    "",
-		"update secrets in " + fabric.System:                 "",
-		"delete secrets in " + fabric.System:                 "",
 	},
 	remote: map[string]string{
 		"get pods":                              "",

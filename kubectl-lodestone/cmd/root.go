@@ -19,6 +19,7 @@ import (
 	"k8s.io/component-base/version"
 
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/confirm"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/daemonsets"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/dashboard"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/explain"
@@ -86,7 +87,7 @@ because it would harm data or a peering that exists.`,
 	root.AddCommand(peer.New(flags, streams), unpeer.New(flags, streams), imports.New(flags, streams), release.New(flags, streams),
 		lose.New(flags, streams), move.New(flags, streams), daemonsets.New(flags, streams), status.New(flags, streams),
 		dashboard.New(flags, streams),
-		explain.New(flags, streams), upgrade.New(flags, streams), rebind.New(flags, streams))
+		explain.New(flags, streams), upgrade.New(flags, streams), rebind.New(flags, streams), confirm.New(flags, streams))
 	asUsage(root)
 	completions(root, flags)
 	return root

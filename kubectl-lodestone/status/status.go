@@ -236,6 +236,9 @@ func login(kubeconfig []byte) *Credentials {
 func warnings(clusters []Cluster, now time.Time) []string {
 	var lines []string
 	for _, c := range clusters {
+		if kept := meta.FindStatusCondition(c.Conditions, v1alpha1.HomeInForce); kept != nil && kept.Reason == "NotKept" {
+			lines = append(lines, c.Name+": "+kept.Message)
+		}
 		if known := meta.FindStatusCondition(c.Conditions, v1alpha1.CredentialsValid); known != nil && known.Status != metav1.ConditionUnknown {
 			switch known.Reason {
 			case "RenewalFailed", "ExpiresSoon", "Expired":

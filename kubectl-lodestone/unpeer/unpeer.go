@@ -22,6 +22,7 @@ import (
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/homeepoch"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
@@ -121,6 +122,10 @@ func (u *unpeering) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if u.remote != nil && !u.Forget && inDoubt(remote) {
+		return cli.Refuse("a copy of this home cluster may act in %q, and would lose its rights there, so nothing was changed: leave "+
+			"--remote-context away to end the peering at home alone, or run kubectl lodestone confirm %s first", u.name, u.name)
+	}
 	switch {
 	case remote == nil && secret == nil && u.remote == nil && held.Empty():
 		return fmt.Errorf("there is no RemoteCluster %q at home: kubectl lodestone status lists those that there are; to take home's rights "+
@@ -149,6 +154,15 @@ func (u *unpeering) run(ctx context.Context) error {
 	}
 	_, err = fmt.Fprintf(u.streams.Out, "remotecluster.lodestone.dev/%s unpeered\n", u.name)
 	return err
+}
+
+// inDoubt says whether a copy of this home cluster may act in the remote cluster.
+func inDoubt(remote *v1alpha1.RemoteCluster) bool {
+	if remote == nil {
+		return false
+	}
+	state := meta.FindStatusCondition(remote.Status.Conditions, v1alpha1.HomeInForce)
+	return state != nil && homeepoch.Doubtful(state.Reason)
 }
 
 // observe reads home's objects of the peering; each is nil if it does not exist.

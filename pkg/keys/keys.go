@@ -163,6 +163,14 @@ const (
 	// say that the data is gone.
 	ClusterUID = "lodestone.dev/cluster-uid"
 
+	// HomeEpoch is, on the Lease of a home cluster in a remote one, which of its copies acts there; see
+	// package homeepoch. The provisioner writes it.
+	HomeEpoch = "lodestone.dev/home-epoch"
+
+	// ConfirmedHome is, on a RemoteCluster, the ID of the doubt that an administrator has ended with
+	// kubectl lodestone confirm: this home cluster is the one that acts there.
+	ConfirmedHome = "lodestone.dev/confirmed-home"
+
 	// RemoteCopy is, on a home pod, the ShadowPod that may run for it: "UID of
 	// the remote cluster's kube-system namespace/UID of the ShadowPod/its namespace".
 	// It is written before anything may run there.
@@ -363,6 +371,9 @@ const (
 	// HeartbeatLease is the Lease in the tenant namespace that home renews while
 	// it runs pods there: without it, the remote agent keeps the pods running.
 	HeartbeatLease = "home"
+
+	// VolumesNamespace is the namespace that holds home's identity where there is no remote agent.
+	VolumesNamespace = "lodestone-volumes"
 )
 
 // HealingRecord is an annotation, on a real volume of a remote cluster whose shadow somebody

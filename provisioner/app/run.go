@@ -192,6 +192,7 @@ func Run(ctx context.Context, config *Config) error {
 		running.Go(func() { groups.Run(ctx) })
 		running.Go(func() { unmoved = moving.Run(ctx) })
 		running.Wait()
+		clusters.Release(ctx)
 		return errors.Join(failed, unpublished, unmoved, unlisted)
 	})
 }

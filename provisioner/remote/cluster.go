@@ -13,6 +13,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/controller"
+	"github.com/lodestone-storage/lodestone/pkg/homegate"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/route"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/steps"
 	"github.com/lodestone-storage/lodestone/provisioner/nodeaccess"
@@ -42,10 +43,13 @@ type Cluster struct {
 	// ignoreUntil is until when a cluster that sent too much data stays disconnected.
 	ignoreUntil time.Time
 
+	// gate lets changes through to the cluster while home is known to be the one that acts there.
+	gate *homegate.Gate
 	// changed is set until the change is in the status and the listeners have been called.
 	// It and the fields below are used by run only.
 	changed         bool
 	renewal         renewal
+	epoch           epochMemory
 	lastCredentials string
 }
 

@@ -25,6 +25,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/controller"
+	"github.com/lodestone-storage/lodestone/pkg/homegate"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/home"
 )
@@ -49,7 +50,9 @@ type Clusters struct {
 	mu       sync.Mutex
 	clusters map[string]*Cluster
 	ended    bool
-	running  sync.WaitGroup
+	// endedClusters are those whose goroutines have ended because the program ends.
+	endedClusters []endedCluster
+	running       sync.WaitGroup
 }
 
 // Config is what Clusters need. The caller runs the informers.
@@ -157,7 +160,7 @@ func (r *Clusters) serve(ctx context.Context, id string, now bool) {
 		return
 	}
 	c := &Cluster{id: id, clusters: r, signals: newSignals(), since: time.Now(), recorded: map[string]bool{}, waiting: map[string]int{},
-		writing: make(chan struct{}, 1)}
+		writing: make(chan struct{}, 1), gate: homegate.New()}
 	r.clusters[id] = c
 	r.running.Go(func() {
 		c.run(ctx)
@@ -324,12 +327,15 @@ var (
 		"Seconds until the token or certificate for a remote cluster ends; negative after its end, absent without one.", []string{"cluster"}, nil)
 	ready = prometheus.NewDesc("lodestone_provisioner_remote_cluster_ready",
 		"1 if a RemoteCluster is Ready, 0 if not.", []string{"cluster"}, nil)
+	inForce = prometheus.NewDesc("lodestone_provisioner_home_in_force",
+		"0 while this home cluster does nothing in a remote cluster because a copy of it may act there, else 1.", []string{"cluster"}, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (r *Clusters) Describe(descriptions chan<- *prometheus.Desc) {
 	descriptions <- expiry
 	descriptions <- ready
+	descriptions <- inForce
 }
 
 // Collect implements prometheus.Collector.
@@ -340,6 +346,11 @@ func (r *Clusters) Collect(metrics chan<- prometheus.Metric) {
 			value = 1
 		}
 		metrics <- prometheus.MustNewConstMetric(ready, prometheus.GaugeValue, value, remote.Name)
+		value = 1
+		if meta.IsStatusConditionFalse(remote.Status.Conditions, v1alpha1.HomeInForce) {
+			value = 0
+		}
+		metrics <- prometheus.MustNewConstMetric(inForce, prometheus.GaugeValue, value, remote.Name)
 	}
 	for _, id := range r.IDs() {
 		c := r.Get(id)

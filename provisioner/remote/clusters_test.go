@@ -22,11 +22,16 @@ func TestReadinessOfRemoteClustersIsExposed(t *testing.T) {
 	for name, status := range map[string]metav1.ConditionStatus{"west": metav1.ConditionTrue, "east": metav1.ConditionFalse, "new": ""} {
 		remote := &v1alpha1.RemoteCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		if status != "" {
-			remote.Status.Conditions = []metav1.Condition{{Type: v1alpha1.Ready, Status: status}}
+			remote.Status.Conditions = []metav1.Condition{{Type: v1alpha1.Ready, Status: status}, {Type: v1alpha1.HomeInForce, Status: status}}
 		}
 		require.NoError(t, objects.GetStore().Add(remote))
 	}
 	require.NoError(t, testutil.CollectAndCompare(New(Config{Objects: objects}), strings.NewReader(`
+# HELP lodestone_provisioner_home_in_force 0 while this home cluster does nothing in a remote cluster because a copy of it may act there, else 1.
+# TYPE lodestone_provisioner_home_in_force gauge
+lodestone_provisioner_home_in_force{cluster="east"} 0
+lodestone_provisioner_home_in_force{cluster="new"} 1
+lodestone_provisioner_home_in_force{cluster="west"} 1
 # HELP lodestone_provisioner_remote_cluster_ready 1 if a RemoteCluster is Ready, 0 if not.
 # TYPE lodestone_provisioner_remote_cluster_ready gauge
 lodestone_provisioner_remote_cluster_ready{cluster="east"} 0

@@ -54,6 +54,8 @@ type connection struct {
 
 	// dynamic reads and writes VolumeSnapshots.
 	dynamic dynamic.Interface
+	// marks writes the mark of this home, also while nothing else may be written.
+	marks kubernetes.Interface
 
 	mu sync.Mutex
 	// uid is the UID of the cluster; empty until a check has read it.

@@ -281,7 +281,7 @@ func TestARenewedTokenKeepsTheConnection(t *testing.T) {
 	shape := shapeOf(token(1), v1alpha1.SameName)
 	assert.Equal(t, shape, shapeOf(token(2), v1alpha1.SameName))
 	assert.NotEqual(t, shape, shapeOf(token(1), v1alpha1.Suffixed), "namespaces are kept by another rule")
-	usable := verdict{checked: true}
+	usable := verdict{checked: true, epoch: acting}
 	for name, test := range map[string]struct {
 		c    *Cluster
 		want bool

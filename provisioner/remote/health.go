@@ -69,6 +69,7 @@ func (c *Cluster) run(ctx context.Context) {
 	logger := klog.FromContext(ctx).WithValues("cluster", c.id)
 	ctx = klog.NewContext(ctx, logger)
 	defer c.disconnect()
+	defer c.ended(ctx)
 	c.repeat(ctx, func() (time.Duration, bool) {
 		next := wait.Jitter(c.clusters.interval, 0.1)
 		remote := c.clusters.Object(c.id)
@@ -89,6 +90,20 @@ func (c *Cluster) run(ctx context.Context) {
 		}
 		return next, true
 	})
+}
+
+// ended notes that the work for the cluster has ended with the program, for Release.
+func (c *Cluster) ended(ctx context.Context) {
+	connection := c.current()
+	if ctx.Err() == nil || connection == nil {
+		return
+	}
+	c.mu.Lock()
+	ended := endedCluster{cluster: c, connection: connection, found: c.verdict.finding}
+	c.mu.Unlock()
+	c.clusters.mu.Lock()
+	defer c.clusters.mu.Unlock()
+	c.clusters.endedClusters = append(c.clusters.endedClusters, ended)
 }
 
 // repeat calls probe at once, then each time after the duration it returned, or earlier:
@@ -174,7 +189,15 @@ func (c *Cluster) probe(ctx context.Context, remote *v1alpha1.RemoteCluster) tim
 			controller.All[v1alpha1.RemoteCluster](c.clusters.objects), c.clusters.holdings(c.id))
 		current := c.current()
 		usable := v.unreachable == "" && v.unauthorized == "" && v.unwanted == ""
-		current.namespaces.SetUsable(current.ctx, usable, v.asking)
+		if usable {
+			var soon time.Duration
+			if v.epoch, soon = c.keepEpoch(ctx, remote, v.finding); again == 0 {
+				again = soon
+			}
+		} else {
+			v.epoch = c.epoch.state
+		}
+		current.namespaces.SetUsable(current.ctx, usable && v.epoch.acts, v.asking)
 		if usable {
 			current.watchMore(ctx, v.room)
 		}
@@ -233,6 +256,11 @@ func (c *Cluster) reconnect(ctx context.Context, data []byte, remote *v1alpha1.R
 	config.QPS, config.Burst = 300, 600 // the same limits as at home
 	untrusted.Wrap(config)
 	bearer := newBearer(config)
+	marks, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("the kubeconfig cannot be used: %w", err)
+	}
+	c.gate.Wrap(config)
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return fmt.Errorf("the kubeconfig cannot be used: %w", err)
@@ -246,12 +274,13 @@ func (c *Cluster) reconnect(ctx context.Context, data []byte, remote *v1alpha1.R
 		namespaces = append(c.connection.watchedNamespaces(), namespaces...)
 		c.connection.stop()
 	}
-	// The verdict about the old connection does not apply to the new one.
+	// The verdict about the old connection does not apply to the new one, which may lead elsewhere.
+	c.gate.Close()
 	c.verdict = verdict{leaving: c.verdict.leaving}
 	c.since = time.Now()
 	c.changed = true
 	next := connect(ctx, c.id, client, c.clusters.homeID, c.clusters.listeners, namespaces, c.CheckSoon)
-	next.dynamic = custom
+	next.dynamic, next.marks = custom, marks
 	if err := c.keep(next, config, strategy); err != nil {
 		next.stop()
 		return fmt.Errorf("the kubeconfig cannot be used: %w", err)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/controller"
+	"github.com/lodestone-storage/lodestone/pkg/homeepoch"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
@@ -32,8 +33,10 @@ type verdict struct {
 	unwanted       string
 	unwantedReason string
 	leaving        string
-	unsynced       bool
-	checked        bool
+	// epoch says whether this home, and no copy of it, acts there.
+	epoch    epochState
+	unsynced bool
+	checked  bool
 	// credentials is the condition CredentialsValid.
 	credentials metav1.Condition
 }
@@ -76,6 +79,8 @@ func (v verdict) conditions(generation int64) []metav1.Condition {
 		ready = condition(v1alpha1.Ready, metav1.ConditionFalse, "NotAuthorized", v.unauthorized)
 	case v.unwanted != "":
 		ready = condition(v1alpha1.Ready, metav1.ConditionFalse, v.unwantedReason, v.unwanted)
+	case !v.epoch.acts:
+		ready = condition(v1alpha1.Ready, metav1.ConditionFalse, "HomeNotInForce", v.epoch.condition().Message)
 	case v.leaving != "":
 		ready = condition(v1alpha1.Ready, metav1.ConditionFalse, "Leaving", v.leaving)
 	case v.unsynced:
@@ -85,7 +90,7 @@ func (v verdict) conditions(generation int64) []metav1.Condition {
 	if credentials.Type == "" {
 		credentials = condition(v1alpha1.CredentialsValid, metav1.ConditionUnknown, "NotRead", "there is no usable kubeconfig")
 	}
-	result := []metav1.Condition{ready, reachable, authorized, credentials}
+	result := []metav1.Condition{ready, reachable, authorized, credentials, v.epoch.condition()}
 	for i := range result {
 		result[i].ObservedGeneration = generation
 	}
@@ -167,10 +172,20 @@ func (r *Clusters) report(ctx context.Context, c *Cluster, seen *v1alpha1.Remote
 	if seen.DeletionTimestamp != nil {
 		blocker = c.inUse(ctx, status.Volumes)
 	}
-	if seen.DeletionTimestamp != nil && blocker == "" {
+	switch {
+	case seen.DeletionTimestamp == nil || blocker != "":
+	case slices.Contains(seen.Finalizers, keys.VirtualNodeFinalizer):
+		// The pods of its virtual node are being ended there, so the mark stays.
+		if err := r.releaseUnused(ctx, seen.Name); err != nil {
+			return err
+		}
+	default:
+		if err := c.dropEpoch(ctx); err != nil {
+			return err
+		}
 		return r.release(ctx, seen)
 	}
-	if seen.DeletionTimestamp != nil {
+	if blocker != "" {
 		meta.SetStatusCondition(&status.Conditions, metav1.Condition{
 			Type: v1alpha1.Ready, Status: metav1.ConditionFalse, Reason: "Leaving", Message: blocker, ObservedGeneration: seen.Generation})
 	}
@@ -239,7 +254,9 @@ func (c *Cluster) inUse(ctx context.Context, volumes int) string {
 	}
 	c.mu.Lock()
 	connection := c.connection
-	answers := c.verdict.checked && c.verdict.unreachable == "" && c.verdict.unauthorized == "" && c.verdict.unwanted == ""
+	// A home cluster in doubt does nothing there, so its RemoteCluster may go as if nobody answered.
+	answers := c.verdict.checked && c.verdict.unreachable == "" && c.verdict.unauthorized == "" && c.verdict.unwanted == "" &&
+		!homeepoch.Doubtful(c.verdict.epoch.reason)
 	c.mu.Unlock()
 	if connection == nil || !answers {
 		return ""

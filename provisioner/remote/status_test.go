@@ -13,6 +13,9 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
+// acting is the state of a home cluster that acts in a remote one.
+var acting = epochState{acts: true, status: metav1.ConditionTrue, reason: "InForce", message: "acts"}
+
 func TestConditions(t *testing.T) {
 	const yes, no, unknown = metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown
 	for name, test := range map[string]struct {
@@ -33,6 +36,9 @@ func TestConditions(t *testing.T) {
 			ready: no, reachable: yes, authorized: no, reason: "NotAuthorized", says: "may not list"},
 		"it is the home cluster": {verdict: verdict{checked: true, unwantedReason: "PointsHome", unwanted: "itself"},
 			ready: no, reachable: yes, authorized: yes, reason: "PointsHome", says: "itself"},
+		"a copy of home may act there": {verdict: verdict{checked: true, leaving: "held",
+			epoch: epochState{status: no, reason: "RemoteAhead", message: "later mark"}},
+			ready: no, reachable: yes, authorized: yes, reason: "HomeNotInForce", says: "later mark"},
 		"it is being deleted: its volumes are still served": {verdict: verdict{checked: true, leaving: "held"},
 			ready: no, reachable: yes, authorized: yes, reason: "Leaving", says: "held", usable: true},
 		"its caches fill": {verdict: verdict{checked: true, unsynced: true},
@@ -45,9 +51,13 @@ func TestConditions(t *testing.T) {
 			ready: no, reachable: no, authorized: unknown, reason: "NotReachable", says: "refused"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if test.verdict.epoch.status == "" {
+				test.verdict.epoch = acting
+			}
 			conditions := test.verdict.conditions(7)
 			for kind, want := range map[string]metav1.ConditionStatus{
 				v1alpha1.Ready: test.ready, v1alpha1.Reachable: test.reachable, v1alpha1.Authorized: test.authorized,
+				v1alpha1.HomeInForce: test.verdict.epoch.status,
 			} {
 				got := meta.FindStatusCondition(conditions, kind)
 				require.NotNil(t, got, kind)

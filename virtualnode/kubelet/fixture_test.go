@@ -137,6 +137,7 @@ func newFixture(t *testing.T, pods ...*corev1.Pod) *fixture {
 		&rest.Config{Host: f.remote.URL, BearerToken: remoteToken, TLSClientConfig: rest.TLSClientConfig{
 			CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: f.remote.Certificate().Raw})}}, "h1")
 	require.NoError(t, err)
+	f.session.Gate.OpenUntil(time.Now().Add(time.Hour))
 	f.server.Use("west", f.session)
 	return f
 }

@@ -16,6 +16,7 @@ import (
 
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
+	"github.com/lodestone-storage/lodestone/pkg/homegate"
 	"github.com/lodestone-storage/lodestone/virtualnode/session"
 )
 
@@ -37,7 +38,8 @@ type Health struct {
 	// Missing is a sentence if home has no HomeCluster object there.
 	Missing string
 	// Unwanted is a sentence if the cluster must not be used: it is the home
-	// cluster, or another RemoteCluster stands for it. UnwantedReason is its word.
+	// cluster, another RemoteCluster stands for it, or a copy of this home cluster may act there.
+	// UnwantedReason is its word.
 	Unwanted, UnwantedReason string
 	// Home is the HomeCluster of this home as last read.
 	Home *remotev1alpha1.HomeCluster
@@ -118,6 +120,7 @@ const probeTimeout = 3 * time.Second
 type prober struct {
 	client kubernetes.Interface
 	remote *clients.RemoteClient
+	gate   *homegate.Gate
 	homeID string
 	uid    string // empty until known; only probe uses it
 }
@@ -135,7 +138,7 @@ func newProber(s *session.Session) (*prober, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &prober{client: client, remote: remote, homeID: s.HomeID}, nil
+	return &prober{client: client, remote: remote, gate: s.Gate, homeID: s.HomeID}, nil
 }
 
 // ready returns nil if the API server reports that it is ready.

@@ -25,6 +25,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/controller"
+	"github.com/lodestone-storage/lodestone/pkg/homeepoch"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/virtualnode/session"
 )
@@ -53,6 +54,9 @@ type Config struct {
 	// Unwanted returns, as a word and a sentence, why the cluster with this UID of its namespace
 	// kube-system, empty if not known, must not be used; empty if it may.
 	Unwanted func(uid string) (reason, sentence string)
+	// Record returns what the provisioner has recorded of home's mark in the cluster, nil if nothing,
+	// and the UID of the RemoteCluster.
+	Record func() (*homeepoch.Record, string)
 	// Changed is called when the state has changed. It must not block.
 	Changed func()
 }
@@ -71,6 +75,7 @@ type Manager struct {
 	working   bool // admitted was called for this session
 	topology  v1alpha1.Topology
 	lastState State
+	epoch     epoch // only probe uses it
 	// featureless says that home's API server took no declared features.
 	featureless bool
 }
@@ -292,12 +297,19 @@ func (m *Manager) probeOnce(ctx context.Context, p *prober) (answered, returned 
 	if err == nil {
 		uid, err = p.identity(ctx)
 	}
-	reason, unwanted := "", ""
+	reason, unwanted, unsure := "", "", false
 	if err == nil {
 		reason, unwanted = m.config.Unwanted(uid)
 	}
+	if err == nil && unwanted == "" && home != nil {
+		reason, unwanted, unsure, err = m.checkEpoch(ctx, p)
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if err == nil && unsure && !m.health.Answered {
+		// Nothing is said before it is known.
+		return home != nil, false
+	}
 	if err != nil {
 		if ctx.Err() == nil {
 			m.health.Failures++

@@ -23,6 +23,9 @@ import (
 
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/homeepoch"
+	"github.com/lodestone-storage/lodestone/pkg/homegate"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/virtualnode/session"
 )
 
@@ -34,6 +37,7 @@ type west struct {
 	broken atomic.Bool  // it answers nothing but errors
 	beats  atomic.Int32 // how often the heartbeat was renewed
 	absent atomic.Bool  // it has no HomeCluster
+	mark   atomic.Pointer[homeepoch.Mark]
 }
 
 func newWest(t *testing.T) *west {
@@ -63,8 +67,13 @@ func (s *west) serve(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPut {
 			s.beats.Add(1)
 		}
-		answer(coordinationv1.Lease{TypeMeta: metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "Lease"},
-			ObjectMeta: metav1.ObjectMeta{Name: "home"}})
+		lease := coordinationv1.Lease{TypeMeta: metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "Lease"},
+			ObjectMeta: metav1.ObjectMeta{Name: "home"}}
+		if mark := s.mark.Load(); mark != nil {
+			text, _ := mark.Encode()
+			lease.Annotations = map[string]string{keys.HomeEpoch: text}
+		}
+		answer(lease)
 	case s.absent.Load():
 		w.WriteHeader(http.StatusNotFound)
 		answer(metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: 404,
@@ -85,6 +94,7 @@ type managed struct {
 	home     *fake.Clientset
 	session  *session.Session
 	unwanted atomic.Pointer[string]
+	record   atomic.Pointer[homeepoch.Record]
 	admitted atomic.Int32
 }
 
@@ -102,7 +112,8 @@ func newManaged(t *testing.T, s *west) *managed {
 				return Duplicate, *sentence
 			}
 			return "", ""
-		}})
+		},
+		Record: func() (*homeepoch.Record, string) { return m.record.Load(), "w" }})
 	var err error
 	m.session, err = session.Open(&v1alpha1.RemoteCluster{ObjectMeta: metav1.ObjectMeta{Name: "west"}},
 		&rest.Config{Host: s.URL,
@@ -258,4 +269,40 @@ func TestWhereWorkMayBegin(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { assert.Equal(t, test.want, usable(test.health, test.retired)) })
 	}
+}
+
+func TestACopyOfHomeDoesNothingInARemoteCluster(t *testing.T) {
+	west := newWest(t)
+	m := newManaged(t, west)
+	west.mark.Store(&homeepoch.Mark{Epoch: 1, Renewal: 9, Nonce: "of the original"})
+	m.record.Store(&homeepoch.Record{RemoteCluster: "w", Doubt: &homeepoch.Doubt{ID: "d"}})
+	m.run(t)
+	require.Eventually(t, func() bool {
+		state, known := m.State()
+		return known && state.Reason == NotInForce
+	}, time.Minute, time.Millisecond)
+	_, err := m.session.Client.CoreV1().ConfigMaps("shop").Create(t.Context(), &corev1.ConfigMap{}, metav1.CreateOptions{})
+	require.ErrorIs(t, err, homegate.ErrClosed)
+	assert.Zero(t, west.beats.Load(), "nor does it renew the heartbeat")
+	assert.Zero(t, m.admitted.Load())
+
+	// It is confirmed, and the provisioner renews the mark.
+	own := []homeepoch.Mark{{Epoch: 2, Renewal: 1, Nonce: "a"}, {Epoch: 2, Renewal: 2, Nonce: "b"}}
+	m.record.Store(&homeepoch.Record{RemoteCluster: "w", Held: own[0], Next: own[1]})
+	west.mark.Store(&own[1])
+	require.Eventually(t, func() bool { return west.beats.Load() > 0 }, time.Minute, time.Millisecond)
+}
+
+func TestOnlyHomeItselfRenewsAMarkThatItHasRecorded(t *testing.T) {
+	a, b := homeepoch.Mark{Epoch: 1, Nonce: "a"}, homeepoch.Mark{Epoch: 1, Renewal: 1, Nonce: "b"}
+	c := homeepoch.Mark{Epoch: 1, Renewal: 2, Nonce: "c"}
+	now := time.Unix(1000, 0)
+	var e epoch
+	assert.Zero(t, e.observe(&homeepoch.Record{Held: a, Next: b}, a, now))
+	assert.False(t, e.renewed, "it may have been renewed before the home cluster was copied")
+	assert.Equal(t, time.Second, e.observe(&homeepoch.Record{Held: a, Next: b}, a, now.Add(time.Second)))
+	assert.Zero(t, e.observe(&homeepoch.Record{Held: a, Next: b}, b, now.Add(time.Second)))
+	assert.True(t, e.renewed)
+	e.observe(&homeepoch.Record{Held: a, Next: b}, c, now)
+	assert.False(t, e.renewed)
 }

@@ -88,6 +88,7 @@ func newRunner(t *testing.T, remote *there, home ...runtime.Object) *runner {
 		"h1")
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
+	s.Gate.OpenUntil(time.Now().Add(time.Hour))
 	return &runner{
 		Controller: &Controller{config: Config{Home: fake.NewClientset(home...)}}, session: s, queue: newQueue(),
 		namespaces: newRemoteNamespaces(s), states: newStates(),

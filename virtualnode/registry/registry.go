@@ -19,6 +19,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/controller"
+	"github.com/lodestone-storage/lodestone/pkg/homeepoch"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/virtualnode/node"
 	"github.com/lodestone-storage/lodestone/virtualnode/session"
@@ -78,7 +79,12 @@ func (r *Registry) Run(ctx context.Context) error {
 	unwatchObjects, err1 := controller.Watch(r.config.Objects, func(was, now *v1alpha1.RemoteCluster) {
 		r.serve(ctx, controller.Either(was, now).Name)
 	})
-	unwatchSecrets, err2 := controller.Watch(r.config.Secrets, func(_, _ *corev1.Secret) { r.triggerAll() })
+	unwatchSecrets, err2 := controller.Watch(r.config.Secrets, func(was, now *corev1.Secret) {
+		// The records of home's marks change all the time.
+		if controller.Either(was, now).Type != homeepoch.SecretType {
+			r.triggerAll()
+		}
+	})
 	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
@@ -104,6 +110,7 @@ func (r *Registry) serve(ctx context.Context, id string) {
 	}
 	config := r.config
 	config.Node.Unwanted = func(uid string) (string, string) { return r.unwanted(id, uid) }
+	config.Node.Record = func() (*homeepoch.Record, string) { return r.record(id) }
 	t := newClusterWorker(id, config)
 	r.workers[id] = t
 	r.running.Go(func() {
@@ -145,6 +152,25 @@ func (r *Registry) unwanted(id, uid string) (reason, sentence string) {
 		}
 	}
 	return "", ""
+}
+
+// record returns what the provisioner has recorded of home's mark in a cluster, nil if nothing, and the
+// UID of the RemoteCluster.
+func (r *Registry) record(id string) (record *homeepoch.Record, remoteCluster string) {
+	object := r.object(id)
+	if object == nil {
+		return nil, ""
+	}
+	secret := controller.Get[corev1.Secret](r.config.Secrets, r.config.Namespace+"/"+homeepoch.SecretName(id))
+	if secret == nil || len(secret.Data[homeepoch.SecretKey]) == 0 {
+		return nil, string(object.UID)
+	}
+	record, err := homeepoch.ParseRecord(secret.Data[homeepoch.SecretKey])
+	if err != nil {
+		// What cannot be read says that home must not act.
+		return &homeepoch.Record{RemoteCluster: string(object.UID), Doubt: &homeepoch.Doubt{}}, string(object.UID)
+	}
+	return record, string(object.UID)
 }
 
 func older(a, b *v1alpha1.RemoteCluster) bool {

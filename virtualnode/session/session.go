@@ -15,6 +15,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
+	"github.com/lodestone-storage/lodestone/pkg/homegate"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/namespaces"
 	"github.com/lodestone-storage/lodestone/pkg/podranges"
@@ -42,6 +43,8 @@ type Session struct {
 	Config *rest.Config
 	Client kubernetes.Interface
 	Remote *clients.RemoteClient
+	// Gate refuses what they would change while it is not known that this home cluster acts there.
+	Gate *homegate.Gate
 
 	connections *http.Transport
 }
@@ -69,6 +72,8 @@ func Open(remote *v1alpha1.RemoteCluster, config *rest.Config, homeID string) (*
 	config.UserAgent = "lodestone-virtualnode"
 	config.QPS, config.Burst = 100, 200
 	untrusted.Wrap(config)
+	way := homegate.New()
+	way.Wrap(config)
 	security, err := rest.TLSConfigFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("the kubeconfig cannot be used: %w", err)
@@ -80,7 +85,7 @@ func Open(remote *v1alpha1.RemoteCluster, config *rest.Config, homeID string) (*
 	s := &Session{
 		Cluster: remote.Name, Node: remote.Name, HomeID: homeID,
 		Strategy: remote.Spec.Namespaces.Strategy, Network: remote.Spec.PodNetwork, Ranges: ranges, Topology: remote.Spec.Topology,
-		Config: config,
+		Config: config, Gate: way,
 		connections: utilnet.SetTransportDefaults(&http.Transport{
 			TLSClientConfig:     security,
 			TLSHandshakeTimeout: 10 * time.Second,

@@ -200,6 +200,9 @@ const (
 	// VirtualNode: the cluster's virtual node takes pods. Volumes do not depend on
 	// it.
 	VirtualNode = "VirtualNode"
+	// HomeInForce: this home cluster, and no copy of it, acts in the cluster. While it is False home
+	// makes, changes and deletes nothing there.
+	HomeInForce = "HomeInForce"
 )
 
 // RemoteClusterStatus is what the provisioner last saw of a remote cluster.
@@ -209,8 +212,8 @@ type RemoteClusterStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// Conditions are Ready, Reachable, Authorized and CredentialsValid of the
-	// provisioner, and VirtualNode of the virtual node program.
+	// Conditions are Ready, Reachable, Authorized, CredentialsValid and HomeInForce
+	// of the provisioner, and VirtualNode of the virtual node program.
 	//
 	// +optional
 	// +listType=map
