@@ -2,6 +2,7 @@ package moves
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -49,10 +50,15 @@ func TestAMoveInABackupOfHomeCopiesNothingOverWhatIsInUseSince(t *testing.T) {
 // idle scales a Deployment down, and waits until its pods are gone.
 func idle(t *testing.T, namespace, name string) {
 	t.Helper()
-	_, err := bed.Home.Client().AppsV1().Deployments(namespace).Patch(t.Context(), name, types.MergePatchType,
-		[]byte(`{"spec":{"replicas":0}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
+	scales(t, namespace, name, 0)
 	await.Until(t, "the pods are gone", func() bool { return len(podsOf(t, namespace, name)) == 0 })
+}
+
+func scales(t *testing.T, namespace, name string, replicas int) {
+	t.Helper()
+	_, err := bed.Home.Client().AppsV1().Deployments(namespace).Patch(t.Context(), name, types.MergePatchType,
+		fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas), metav1.PatchOptions{})
+	require.NoError(t, err)
 }
 
 // restores has home know of a move, and of the volume of its claim, what it knew in PreCopy.
@@ -76,8 +82,15 @@ func restores(t *testing.T, made *v1alpha1.VolumeMove, volume *corev1.Persistent
 	_, err = core.Secrets(fabric.System).Update(t.Context(), secret, metav1.UpdateOptions{})
 	require.NoError(t, err)
 
+	putsBack(t, volume)
+}
+
+// putsBack has home know of the volume of a claim what it knew before.
+func putsBack(t *testing.T, volume *corev1.PersistentVolume) {
+	t.Helper()
+	core := bed.Home.Client().CoreV1()
 	require.NoError(t, core.PersistentVolumes().Delete(t.Context(), volume.Name, metav1.DeleteOptions{}))
-	_, err = core.PersistentVolumes().Patch(t.Context(), volume.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`),
+	_, err := core.PersistentVolumes().Patch(t.Context(), volume.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`),
 		metav1.PatchOptions{})
 	require.NoError(t, err)
 	then := volume.DeepCopy()

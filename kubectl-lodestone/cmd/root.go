@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/component-base/version"
 
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/choose"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/confirm"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/daemonsets"
@@ -87,7 +88,8 @@ because it would harm data or a peering that exists.`,
 	root.AddCommand(peer.New(flags, streams), unpeer.New(flags, streams), imports.New(flags, streams), release.New(flags, streams),
 		lose.New(flags, streams), move.New(flags, streams), daemonsets.New(flags, streams), status.New(flags, streams),
 		dashboard.New(flags, streams),
-		explain.New(flags, streams), upgrade.New(flags, streams), rebind.New(flags, streams), confirm.New(flags, streams))
+		explain.New(flags, streams), upgrade.New(flags, streams), rebind.New(flags, streams), confirm.New(flags, streams),
+		choose.New(flags, streams))
 	asUsage(root)
 	completions(root, flags)
 	return root

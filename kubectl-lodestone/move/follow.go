@@ -292,6 +292,9 @@ func report(move *v1alpha1.VolumeMove) string {
 	if status.Downtime != nil {
 		text += fmt.Sprintf("; pods could not use it for %s", status.Downtime.Round(10*time.Millisecond))
 	}
+	if move.Spec.Adopt != "" {
+		return text + "; the older copy is kept"
+	}
 	if status.Phase == v1alpha1.MoveRetain && move.Spec.KeepSourceFor != nil {
 		text += fmt.Sprintf("; the copy at the source is kept for %s (kubectl lodestone move finalize %s -n %s removes it now)",
 			move.Spec.KeepSourceFor.Duration, move.Name, move.Namespace)

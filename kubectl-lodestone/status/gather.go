@@ -158,7 +158,7 @@ func (f facts) waiting(namespace string) (list []waits) {
 			continue
 		}
 		uses[claim.Namespace+"/"+claim.Name] = true
-		if claim.Status.Phase != corev1.ClaimBound || claim.DeletionTimestamp != nil {
+		if claim.Status.Phase != corev1.ClaimBound || claim.DeletionTimestamp != nil || claim.Annotations[keys.Move] == keys.NoMove {
 			list = append(list, waits{claim: claim})
 		}
 	}

@@ -150,6 +150,10 @@ func (p Pod) unscheduled(s Setting) Answer {
 	pod := p.Pod
 	if len(pod.Spec.SchedulingGates) > 0 {
 		gate := pod.Spec.SchedulingGates[0].Name
+		if claim := p.behind(); gate == keys.MovingGate && claim != "" {
+			return waits("pod %q is held back by scheduling gate %q, for newer data of claim %q exists than its volume has: kubectl lodestone "+
+				"choose pvc %s -n %s shows what there is to choose from", pod.Name, gate, claim, claim, pod.Namespace)
+		}
 		if gate == keys.MovingGate {
 			return waits("pod %q is held back by scheduling gate %q while the volume of a claim of it is moved: kubectl lodestone move status -n "+
 				"%s says how far that is", pod.Name, gate, pod.Namespace)
@@ -196,6 +200,16 @@ func (p Pod) unscheduled(s Setting) Answer {
 		return waits("pod %q fits no node: %s", pod.Name, message)
 	}
 	return waits("no scheduler has looked at pod %q yet: see whether scheduler %q runs", pod.Name, pod.Spec.SchedulerName)
+}
+
+// behind returns a claim of the pod that is locked because newer data of it exists; empty for none.
+func (p Pod) behind() string {
+	for _, claim := range p.Claims {
+		if claim.Claim != nil && claim.Claim.Annotations[keys.Move] == keys.NoMove {
+			return claim.Name
+		}
+	}
+	return ""
 }
 
 // scheduler returns the last message of kube-scheduler on the pod.
@@ -359,7 +373,7 @@ var (
 	// harmed: the data is in danger.
 	harmed = reasons("BackingDeleted", "BackingLost", "BackingMissing", "BackingVolumeDeleted", "BackingVolumeFailed")
 	// impaired: the volume cannot be used now.
-	impaired = reasons("BackingPending", "BackingNodeGone", "BackingNodeNotReady")
+	impaired = reasons("NewerBacking", "BackingPending", "BackingNodeGone", "BackingNodeNotReady")
 	// stuck: nothing happens until somebody acts.
 	stuck = reasons("TooLarge", "InvalidClaim", "BackingHasData", "CannotPublish", "VolumeNotStored")
 	// slow: it continues by itself, but takes long.

@@ -145,6 +145,19 @@ const (
 	// use the claim as it is. Any value but the empty one means so.
 	Unlock = "lodestone.dev/unlock"
 
+	// NoMove is the value of Move on a claim that is locked although no move holds it: newer data of it exists than
+	// what its volume stands for. Newer is, on such a claim, the backing claim that has it, in the form of Backing; both
+	// are for people and the plugin, nothing is decided by them.
+	NoMove = "none"
+	Newer  = "lodestone.dev/newer"
+
+	// Generation counts the moves of a claim: on a virtual volume, which move made it, and on a backing claim, which
+	// move made that; without it: none. A home that was restored from a backup knows by it that its volume is not the
+	// newest. See backing.Compare.
+	Generation = "lodestone.dev/generation"
+	// ReplacedBy is, on a backing claim that a move has replaced, the Generation of the one that is in its place.
+	ReplacedBy = "lodestone.dev/replaced-by"
+
 	// OffloadClusters is, on a Namespace of home, the IDs of the remote clusters
 	// that its pods may run in, separated by commas; without it: any.
 	OffloadClusters = "lodestone.dev/clusters"

@@ -63,6 +63,9 @@ func New(in Input) (*corev1.PersistentVolume, error) {
 	if in.Real != nil {
 		pv.Annotations[keys.BackingVolume] = in.Real.Name
 	}
+	if n := backing.GenerationOf(in.Backing); n > 0 {
+		pv.Annotations[keys.Generation] = strconv.FormatInt(n, 10)
+	}
 	if in.Cluster != keys.Home {
 		if in.ClusterUID != "" {
 			pv.Annotations[keys.ClusterUID] = in.ClusterUID

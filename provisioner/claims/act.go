@@ -109,6 +109,8 @@ func (f *Controller) act(ctx context.Context, o steps.Observation, step steps.St
 		return outcome{err: f.patchClaim(ctx, o.Claim, map[string]any{keys.SourceCluster: orNil(a.In)})}
 	case steps.ReadEvents:
 		return f.readEvents(ctx, o, a)
+	case steps.LockClaim:
+		return outcome{err: f.lockClaim(ctx, o)}
 	case steps.ShowTrouble:
 		return f.showTrouble(ctx, o, a, step)
 	case steps.HealBacking:

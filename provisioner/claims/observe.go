@@ -84,8 +84,12 @@ func (f *Controller) observe(uid types.UID, publishing bool) steps.Observation {
 		f.observeUnbound(&o)
 	}
 	o.Backings = f.backings(uid, owners, o.Volume, f.candidates(o))
+	moved := f.movedBackings(uid, owners, o.Volume, f.candidates(o))
 	if o.Claim == nil && o.Volume == nil {
-		o.Backings = append(o.Backings, f.movedBackings(uid, owners, f.candidates(o))...)
+		o.Backings = append(o.Backings, moved...)
+	}
+	if o.Volume != nil && len(owners) == 1 {
+		o.Standing = f.Place.Compare(o.Volume, owners[0], uid, copiesOf(o.Backings, moved))
 	}
 	o.MissedSince = f.memory.sinceTrue(uid, backingMissed, decide.BackingMissed(o), now)
 	o.AwaySince = f.memory.sinceTrue(uid, clusterAway, decide.ClusterSilent(o), now)
@@ -228,12 +232,24 @@ func (f *Controller) backings(uid types.UID, owners []types.NamespacedName, volu
 	return result
 }
 
-// movedBackings returns the backing claims that moves created, under names of their own,
-// for a claim of which nothing is left that names them.
-func (f *Controller) movedBackings(uid types.UID, owners []types.NamespacedName, remotes []string) []steps.Backing {
+// copiesOf returns backing claims in the form in which they are compared.
+func copiesOf(lists ...[]steps.Backing) []backing.Copy {
+	var copies []backing.Copy
+	for _, list := range lists {
+		for _, b := range list {
+			copies = append(copies, backing.Copy{Cluster: b.Cluster, Claim: b.Claim})
+		}
+	}
+	return copies
+}
+
+// movedBackings returns the backing claims that moves created under names of their own: for a claim of which nothing is
+// left that names them, or whose volume may stand for an older one.
+func (f *Controller) movedBackings(uid types.UID, owners []types.NamespacedName, volume *corev1.PersistentVolume,
+	remotes []string) []steps.Backing {
 	var result []steps.Backing
 	for _, name := range f.memory.of(uid).moved {
-		result = f.backingAt(result, uid, keys.Home, types.NamespacedName{Namespace: f.Place.StorageNamespace, Name: name}, nil, false)
+		result = f.backingAt(result, uid, keys.Home, types.NamespacedName{Namespace: f.Place.StorageNamespace, Name: name}, volume, false)
 		for _, id := range remotes {
 			remote := f.Clusters.Object(id)
 			if remote == nil {
@@ -241,7 +257,7 @@ func (f *Controller) movedBackings(uid types.UID, owners []types.NamespacedName,
 			}
 			for _, owner := range owners {
 				at := types.NamespacedName{Namespace: f.mapped(remote, owner.Namespace), Name: name}
-				result = f.backingAt(result, uid, id, at, nil, false)
+				result = f.backingAt(result, uid, id, at, volume, false)
 			}
 		}
 	}

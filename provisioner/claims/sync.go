@@ -213,9 +213,14 @@ func sortAttributesError(err error, of steps.Backing) *steps.Refusal {
 // is followed by a pause; a failed one is retried by the queue with increasing delay, which
 // also reports it.
 func (f *Controller) syncMetadata(ctx context.Context, o steps.Observation, a steps.SyncMetadata) error {
-	err := f.patchBacking(ctx, o.UID, a.Backing, map[string]any{
-		"metadata": map[string]any{"labels": a.Labels, "annotations": a.Annotations},
-	})
+	metadata := map[string]any{}
+	for key, changes := range map[string]map[string]any{"labels": a.Labels, "annotations": a.Annotations} {
+		// As null it would remove all there are.
+		if len(changes) > 0 {
+			metadata[key] = changes
+		}
+	}
+	err := f.patchBacking(ctx, o.UID, a.Backing, map[string]any{"metadata": metadata})
 	if err == nil {
 		f.memory.update(o.UID, func(r *remembered) { r.synced = &o.Now })
 	}

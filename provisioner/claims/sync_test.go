@@ -195,6 +195,13 @@ func TestOnlyTheBackingClaimThatWasSeenIsBroughtInStep(t *testing.T) {
 	patch, ok := client.Actions()[0].(clienttesting.PatchAction)
 	require.True(t, ok)
 	assert.Contains(t, string(patch.GetPatch()), `"uid":"b1"`, "a later claim of that name is another")
+
+	// Of what a step does not name all stays.
+	step.Labels, step.Annotations = nil, map[string]any{keys.Generation: "2"}
+	require.NoError(t, f.syncMetadata(context.Background(), steps.Observation{UID: "u1", Now: at}, step))
+	have, err = client.CoreV1().PersistentVolumeClaims("lodestone-storage").Get(t.Context(), "pvc-u1", metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, map[string]string{keys.ClaimUID: "u1", "team": "a"}, have.Labels)
 }
 
 func carried() (*corev1.PersistentVolumeClaim, steps.SyncMetadata) {

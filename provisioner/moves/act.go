@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -72,6 +73,10 @@ func (c *Controller) take(ctx context.Context, w *activeMove, o steps.Observatio
 			"labels": map[string]any{keys.Moving: keys.MovingNow}})
 	case steps.Unlock:
 		claim := o.Claims[a.Claim].Claim
+		if a.StaysLocked {
+			return c.patchClaim(ctx, claim, map[string]any{"finalizers": withoutMoveFinalizer(claim.Finalizers),
+				"annotations": map[string]any{keys.MoveTouched: nil}})
+		}
 		return c.patchClaim(ctx, claim, unlocked(claim))
 	case steps.Touch:
 		return c.patchClaim(ctx, o.Claims[a.Claim].Claim, map[string]any{"annotations": map[string]any{keys.MoveTouched: a.Text}})
@@ -263,6 +268,9 @@ func (c *Controller) targetClaim(r *record.Record, i int, virtual *corev1.Persis
 	claim.Spec.DataSource, claim.Spec.DataSourceRef = nil, nil
 	b := route.BackingClaim(claim, to, ref.Key(), c.Place.HomeID)
 	b.Labels[keys.MoveOf] = string(r.UID)
+	if n := r.Claims[i].Generation; n > 0 {
+		b.Annotations[keys.Generation] = strconv.FormatInt(n, 10)
+	}
 	if have := r.Claims[i].Volume.Spec.Capacity[corev1.ResourceStorage]; have.Cmp(b.Spec.Resources.Requests[corev1.ResourceStorage]) > 0 {
 		// The source may be larger than its request, and use that.
 		b.Spec.Resources.Requests[corev1.ResourceStorage] = have
@@ -280,14 +288,19 @@ func (c *Controller) targetClaim(r *record.Record, i int, virtual *corev1.Persis
 func (c *Controller) publishBacking(ctx context.Context, o steps.Observation, a steps.Publish) error {
 	b := o.Claims[a.Claim].At(a.End).Backing
 	return c.patchBacking(ctx, o.Record.Claims[a.Claim].At(a.End), b, types.MergePatchType,
-		fmt.Sprintf(`{"metadata":{"uid":%q,"labels":{%q:null},"annotations":{%q:null}}}`, b.UID, keys.MoveOf, keys.Unpublished))
+		fmt.Sprintf(`{"metadata":{"uid":%q,"labels":{%q:null},"annotations":{%q:null,%q:null}}}`, b.UID, keys.MoveOf, keys.Unpublished,
+			keys.ReplacedBy))
 }
 
 // shelveBacking marks the backing claim of the source as the move's.
 func (c *Controller) shelveBacking(ctx context.Context, o steps.Observation, a steps.Shelve) error {
-	b := o.Claims[a.Claim].Source.Backing
-	return c.patchBacking(ctx, &o.Record.Claims[a.Claim].Source, b, types.MergePatchType,
-		fmt.Sprintf(`{"metadata":{"uid":%q,"labels":{%q:%q}}}`, b.UID, keys.MoveOf, o.Record.UID))
+	b, known := o.Claims[a.Claim].Source.Backing, &o.Record.Claims[a.Claim]
+	by := ""
+	if known.Generation > 0 {
+		by = fmt.Sprintf(`,"annotations":{%q:"%d"}`, keys.ReplacedBy, known.Generation)
+	}
+	return c.patchBacking(ctx, &known.Source, b, types.MergePatchType,
+		fmt.Sprintf(`{"metadata":{"uid":%q,"labels":{%q:%q}%s}}`, b.UID, keys.MoveOf, o.Record.UID, by))
 }
 
 // dropBacking deletes a backing claim that no virtual volume refers to.

@@ -66,7 +66,13 @@ func (c *Controller) inspect(ctx context.Context, move *v1alpha1.VolumeMove) (*r
 	if limit := move.Spec.BandwidthLimit; limit != nil {
 		r.Limit = limit.Value()
 	}
-	stops, err := c.fillRecord(ctx, r, move)
+	var stops []string
+	var err error
+	if move.Spec.Adopt != "" {
+		err = c.fillAdoption(ctx, r, move)
+	} else {
+		stops, err = c.fillRecord(ctx, r, move)
+	}
 	if err == nil && !r.Fits() {
 		err = refuse("more is to be remembered of these claims and their volumes than there is room for: move fewer claims at once, or take " +
 			"annotations off their volumes")
@@ -185,6 +191,9 @@ func (c *Controller) inspectNamed(ctx context.Context, r *record.Record, i int, 
 	if err != nil {
 		return nil, err
 	}
+	if err := c.requireNewest(ctx, claim, known); err != nil {
+		return nil, err
+	}
 	issued, err := moverapi.IssueKeys(r.KeysOf(i), r.Began[v1alpha1.MovePrepare], validity)
 	if err != nil {
 		return nil, err
@@ -301,6 +310,26 @@ func (c *Controller) inspectSource(ctx context.Context, claim *corev1.Persistent
 		copied.Policy = real.Spec.PersistentVolumeReclaimPolicy
 	}
 	return copied, nil
+}
+
+// requireNewest refuses a claim of which newer data exists than what its volume stands for: a move would copy the older data over
+// it. It also records the generation of the copy at the target.
+func (c *Controller) requireNewest(ctx context.Context, claim *corev1.PersistentVolumeClaim, known *record.Claim) error {
+	copies, _, err := c.copiesOf(ctx, claim, known.Volume)
+	if err != nil {
+		return err
+	}
+	key := types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}
+	standing := c.Place.Compare(known.Volume, key, claim.UID, copies)
+	if standing.Behind() {
+		return refuse("%s", standing.Describe(key))
+	}
+	known.Generation = standing.After()
+	for _, b := range copies {
+		// What an earlier home has written there is later in any case.
+		known.Generation = max(known.Generation, backing.NextGeneration(backing.GenerationOf(b.Claim), backing.ReplacedBy(b.Claim)))
+	}
+	return nil
 }
 
 // requireAttachmentsReadable refuses a source if its attachments to nodes cannot be read.
@@ -568,12 +597,8 @@ func (c *Controller) inspectPods(ctx context.Context, r *record.Record) (stops [
 		if finished(pod) || pod.DeletionTimestamp != nil || len(usedBy(pod, r)) == 0 {
 			continue
 		}
-		if pod.Spec.NodeName != "" && metav1.GetControllerOf(pod) == nil {
-			return nil, refuse("pod %q uses the volume and nobody would make it anew once it is stopped: delete it first, and create it again "+
-				"after the move has begun", pod.Name)
-		}
-		if job := jobOf(pod); pod.Spec.NodeName != "" && job != "" {
-			return nil, refuse("%s", decide.OfJob(r.Namespace, pod.Name, job))
+		if err := requireStoppable(r, pod); err != nil {
+			return nil, err
 		}
 		if err := c.inspectPodCluster(r, pod); err != nil {
 			return nil, err
@@ -592,6 +617,18 @@ func (c *Controller) inspectPods(ctx context.Context, r *record.Record) (stops [
 			"and move again", stops[0], r.Claims[whole].Name, r.Claims[whole].NoSnapshot)
 	}
 	return stops, nil
+}
+
+// requireStoppable refuses a pod that nobody would make anew, or a Job.
+func requireStoppable(r *record.Record, pod *corev1.Pod) error {
+	if pod.Spec.NodeName != "" && metav1.GetControllerOf(pod) == nil {
+		return refuse("pod %q uses the volume and nobody would make it anew once it is stopped: delete it first, and create it again "+
+			"after the move has begun", pod.Name)
+	}
+	if job := jobOf(pod); pod.Spec.NodeName != "" && job != "" {
+		return refuse("%s", decide.OfJob(r.Namespace, pod.Name, job))
+	}
+	return nil
 }
 
 // inspectPodCluster refuses a pod that uses a claim from another cluster than that of the

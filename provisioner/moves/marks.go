@@ -99,8 +99,16 @@ func (c *Controller) syncMarks(ctx context.Context, key types.NamespacedName) (a
 		}
 		if decide.IsMarked(claim) {
 			if why := decide.WhyKeepMarks(m); why != "" {
-				c.tellMarks(key, claim, why)
+				if !m.Standing.Behind() {
+					// Else the controller of claims says so.
+					c.tellMarks(key, claim, why)
+				}
 				return recheckMarks, nil
+			}
+			if n := decide.Supersedes(m); n > 0 {
+				if err := c.setGeneration(ctx, m.Volume, n); err != nil {
+					return 0, err
+				}
 			}
 			if err := c.takeMarksOff(ctx, claim); err != nil {
 				return 0, err
@@ -140,9 +148,27 @@ func (c *Controller) observeMarked(ctx context.Context, claim *corev1.Persistent
 		m.Virtual = class != nil && virtualclass.Is(class) || class == nil && m.Volume == nil && claim.Spec.VolumeName == "pvc-"+string(claim.UID)
 	}
 	if m.Virtual {
-		err = c.observeCopiesOf(ctx, &m)
+		var copies []backing.Copy
+		copies, m.Unread, err = c.copiesOf(ctx, claim, m.Volume)
+		m.Standing = c.Place.Compare(m.Volume, types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}, claim.UID, copies)
+		for _, b := range copies {
+			if b.Cluster == m.Standing.Current.Cluster && b.Ref().Key() == m.Standing.Current.Key() {
+				m.Backing = b.Claim
+			}
+		}
 	}
 	return m, err
+}
+
+// setGeneration writes the generation of a virtual volume, if its resource version is unchanged.
+func (c *Controller) setGeneration(ctx context.Context, volume *corev1.PersistentVolume, n int64) error {
+	_, err := c.Client.CoreV1().PersistentVolumes().Patch(ctx, volume.Name, types.MergePatchType,
+		fmt.Appendf(nil, `{"metadata":{"uid":%q,"resourceVersion":%q,"annotations":{%q:"%d"}}}`, volume.UID, volume.ResourceVersion,
+			keys.Generation, n), metav1.PatchOptions{})
+	if err != nil {
+		return fmt.Errorf("mark volume %s as the newest of its claim: %w", volume.Name, err)
+	}
+	return nil
 }
 
 // isMoved says whether a move holds a claim, or a VolumeMove names it that has not ended. Records of this replica are not enough: the
@@ -178,18 +204,19 @@ func (c *Controller) isMoved(ctx context.Context, claim *corev1.PersistentVolume
 	return false, nil
 }
 
-// observeCopiesOf reads the real claims of a virtual claim in all clusters.
-func (c *Controller) observeCopiesOf(ctx context.Context, m *decide.Marked) error {
-	claim, current := m.Claim, backing.Ref{}
-	if m.Volume != nil {
-		current, _ = backing.RefOf(m.Volume)
+// copiesOf reads the backing claims of a virtual claim in all clusters; volume is its volume, nil if it has none. unread says why some
+// may be missing.
+func (c *Controller) copiesOf(ctx context.Context, claim *corev1.PersistentVolumeClaim,
+	volume *corev1.PersistentVolume) (copies []backing.Copy, unread string, err error) {
+	current := backing.Ref{}
+	if volume != nil {
+		current, _ = backing.RefOf(volume)
 	}
-	of := metav1.ListOptions{LabelSelector: keys.ClaimUID + "=" + string(claim.UID) + "," + keys.HomeID + "=" + c.Place.HomeID}
 	for _, cluster := range append([]string{keys.Home}, c.Clusters.IDs()...) {
 		at, why := c.sites.Reach(cluster)
 		object := c.Clusters.Object(cluster)
 		if why != "" || !at.Home && object == nil {
-			m.Unread = why
+			unread = why
 			continue
 		}
 		namespace := c.Place.StorageNamespace
@@ -197,40 +224,37 @@ func (c *Controller) observeCopiesOf(ctx context.Context, m *decide.Marked) erro
 			namespace = c.Place.Of(cluster, object.Spec.Namespaces.Strategy, types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name},
 				claim.UID).Namespace
 		}
-		if err := c.observeCopiesIn(ctx, at, cluster, namespace, of, current, m); err != nil && at.Home {
-			return err
-		} else if err != nil {
-			m.Unread = fmt.Sprintf("cluster %s cannot be asked now: %v", cluster, err)
+		found, err := c.copiesIn(ctx, at, cluster, namespace, claim.UID)
+		switch {
+		case apierrors.IsForbidden(err) && current.Cluster != cluster:
+			// Home has no namespace there.
+		case err != nil && at.Home:
+			return nil, "", err
+		case err != nil:
+			unread = fmt.Sprintf("cluster %s cannot be asked now: %v", cluster, err)
 		}
+		copies = append(copies, found...)
 	}
-	return nil
+	return copies, unread, nil
 }
 
-// observeCopiesIn reads the real claims of a virtual claim in one namespace of a cluster. current is the one that its volume names.
-func (c *Controller) observeCopiesIn(ctx context.Context, at site.Site, cluster, namespace string, of metav1.ListOptions,
-	current backing.Ref, m *decide.Marked) error {
+// copiesIn reads the backing claims of a virtual claim in one namespace of a cluster.
+func (c *Controller) copiesIn(ctx context.Context, at site.Site, cluster, namespace string,
+	uid types.UID) (copies []backing.Copy, err error) {
 	ctx, cancel := at.WithTimeout(ctx)
 	defer cancel()
-	list, err := at.Client.CoreV1().PersistentVolumeClaims(namespace).List(ctx, of)
-	if apierrors.IsForbidden(err) && current.Cluster != cluster {
-		// Home has no namespace there.
-		return nil
-	}
+	list, err := at.Client.CoreV1().PersistentVolumeClaims(namespace).List(ctx, metav1.ListOptions{
+		LabelSelector: keys.ClaimUID + "=" + string(uid) + "," + keys.HomeID + "=" + c.Place.HomeID})
 	if err != nil {
-		return fmt.Errorf("list real claims in namespace %s: %w", namespace, err)
+		return nil, fmt.Errorf("list real claims in namespace %s: %w", namespace, err)
 	}
 	for i := range list.Items {
-		b := &list.Items[i]
-		owner, ours := c.Place.OwnerOf(b)
-		switch {
-		case cluster == current.Cluster && b.Namespace == current.Namespace && b.Name == current.Name:
-			m.Backing = b
-		case ours && owner == types.NamespacedName{Namespace: m.Claim.Namespace, Name: m.Claim.Name} && !backing.Unpublished(b) &&
-			b.Labels[keys.MoveOf] == "":
-			m.Others = append(m.Others, backing.RefTo(cluster, b))
+		b, err := site.FoundOrNil(at, &list.Items[i], nil, "claim "+list.Items[i].Name)
+		if err == nil {
+			copies = append(copies, backing.Copy{Cluster: cluster, Claim: b})
 		}
 	}
-	return nil
+	return copies, nil
 }
 
 // takeMarksOff takes everything off a claim that a move writes there, if its resource version is unchanged. No move may begin with the
@@ -254,7 +278,8 @@ func (c *Controller) takeMarksOff(ctx context.Context, claim *corev1.PersistentV
 func unlocked(claim *corev1.PersistentVolumeClaim) map[string]any {
 	return map[string]any{
 		"finalizers":  withoutMoveFinalizer(claim.Finalizers),
-		"annotations": map[string]any{keys.Move: nil, keys.MoveTouched: nil, keys.Unlock: nil}, "labels": map[string]any{keys.Moving: nil},
+		"annotations": map[string]any{keys.Move: nil, keys.MoveTouched: nil, keys.Unlock: nil, keys.Newer: nil},
+		"labels":      map[string]any{keys.Moving: nil},
 	}
 }
 

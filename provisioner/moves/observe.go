@@ -115,7 +115,7 @@ func (c *Controller) observeClaims(ctx context.Context, w *activeMove, o *steps.
 			return err
 		}
 	}
-	if r.Phase != v1alpha1.MoveVerifying {
+	if r.Phase != v1alpha1.MoveVerifying && !(r.Adopts && record.Before(r.Phase, v1alpha1.MoveCommit)) {
 		return nil
 	}
 	for i := range o.Claims {

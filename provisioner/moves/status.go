@@ -96,10 +96,19 @@ func (c *Controller) reportPhase(o steps.Observation, next v1alpha1.VolumeMoveSt
 		}
 		switch next.Phase {
 		case v1alpha1.MoveFence:
+			if o.Record.Adopts {
+				c.Recorder.Eventf(claim.Claim, corev1.EventTypeNormal, "VolumeMoving", "VolumeMove %s takes the volume away for a moment: the "+
+					"claim shows Lost, and a warning says so, but nothing is deleted; pods wait at their scheduling gate", o.Move.Name)
+				continue
+			}
 			c.Recorder.Eventf(claim.Claim, corev1.EventTypeNormal, "VolumeMoving",
 				"VolumeMove %s takes the volume away for a moment: the claim shows Lost, and a warning says so, but the data is safe in two places; "+
 					"pods wait at their scheduling gate", o.Move.Name)
 		case v1alpha1.MoveRetain:
+			if o.Record.Adopts {
+				c.Recorder.Event(claim.Claim, corev1.EventTypeNormal, "VolumeMoved", adopted(o.Record))
+				continue
+			}
 			c.Recorder.Eventf(claim.Claim, corev1.EventTypeNormal, "VolumeMoved", "VolumeMove %s has moved the data to %s", o.Move.Name,
 				o.Record.Target.Cluster)
 			if text := lostMountOptions(claim, o.Record.Target.Cluster); text != "" {
@@ -132,6 +141,8 @@ func statusOf(o steps.Observation, step steps.Step) v1alpha1.VolumeMoveStatus {
 	next := *o.Move.Status.DeepCopy()
 	next.ObservedGeneration, next.Phase, next.Message, next.QueuePosition = o.Move.Generation, r.Phase, step.Say, 0
 	switch {
+	case r.Phase == v1alpha1.MoveDone && r.Adopts:
+		next.Message = adopted(r)
 	case r.Phase == v1alpha1.MoveDone && r.LeftBehind()+r.KeptVolumes() == "":
 		next.Message = "the claims have their volumes at the target, and the copy at the source is gone"
 	case r.Phase == v1alpha1.MoveDone:
@@ -160,6 +171,13 @@ func statusOf(o steps.Observation, step steps.Step) v1alpha1.VolumeMoveStatus {
 	next.Progress = progressOf(next)
 	conditions(r, &next)
 	return next
+}
+
+// adopted says what became of a claim that got newer data which existed already.
+func adopted(r *record.Record) string {
+	kept := r.Claims[0].Source.Ref
+	return fmt.Sprintf("the claim has the newer data; real claim %s in cluster %s (UID %s) with the older is kept: if nothing in it is "+
+		"needed, take finalizer %s off and delete it there", kept.Key(), kept.Cluster, kept.UID, keys.BackingFinalizer)
 }
 
 // joinSentences joins the sentences that are not empty.

@@ -41,7 +41,8 @@ type VolumeMoveList struct {
 
 // VolumeMoveSpec says what is moved, and where to.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.className) == has(oldSelf.className) && has(self.bandwidthLimit) == has(oldSelf.bandwidthLimit) && has(self.dryRun) == has(oldSelf.dryRun)",message="only action, keepSourceFor, rollBackAfter and ttlSecondsAfterFinished can be changed: abort this move and make another"
+// +kubebuilder:validation:XValidation:rule="has(self.className) == has(oldSelf.className) && has(self.bandwidthLimit) == has(oldSelf.bandwidthLimit) && has(self.dryRun) == has(oldSelf.dryRun) && has(self.adopt) == has(oldSelf.adopt)",message="only action, keepSourceFor, rollBackAfter and ttlSecondsAfterFinished can be changed: abort this move and make another"
+// +kubebuilder:validation:XValidation:rule="!has(self.adopt) || size(self.claims) == 1 && !has(self.dryRun)",message="adopt is for one claim, and has no dry run"
 type VolumeMoveSpec struct {
 	// Claims are the names of the claims, in this namespace. They move together:
 	// all claims of a pod that Lodestone serves must be listed.
@@ -129,6 +130,17 @@ type VolumeMoveSpec struct {
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="dryRun cannot be changed: make another VolumeMove"
 	DryRun bool `json:"dryRun,omitempty"`
+
+	// Adopt is the UID of a real claim at the target that has newer data of the claim than
+	// its volume stands for, as after home was restored from a backup. Nothing is copied:
+	// pods are stopped, and the claim gets that one as it is. The older copy is kept. It
+	// takes the right to unlock volumemoves.
+	//
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="adopt cannot be changed: abort the move and make another"
+	Adopt string `json:"adopt,omitempty"`
 
 	// Action is what is wanted of the move. Abort ends one that is not committed and
 	// leaves everything at the source; Finalize removes the copy at the source now. GiveUp

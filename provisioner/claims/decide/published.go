@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -58,6 +59,9 @@ func published(o steps.Observation) steps.Step {
 	if toDelete(o.Volume) {
 		return release(o, ref)
 	}
+	if o.Standing.Behind() && o.Claim != nil && o.Claim.DeletionTimestamp == nil && o.Claim.Spec.VolumeName == o.Volume.Name {
+		return behind(o)
+	}
 	if o.Changed != "" && o.Claim != nil && o.Claim.DeletionTimestamp == nil && o.Claim.Spec.VolumeName == o.Volume.Name {
 		return steps.Step{Action: steps.RequeuePods{}}
 	}
@@ -65,6 +69,30 @@ func published(o steps.Observation) steps.Step {
 		return declaredLostStep(o, ref, inUse(o, ref))
 	}
 	return inUse(o, ref)
+}
+
+// newerBacking is the reason of a claim of which newer data exists.
+const newerBacking = "NewerBacking"
+
+// behind is the step for a claim of which newer data exists than what its volume stands for: home, or its volume, was
+// restored from a backup from before a move. Pods would write to the old data, so new ones wait until an administrator has
+// chosen; neither copy is changed meanwhile.
+func behind(o steps.Observation) steps.Step {
+	text := o.Standing.Describe(types.NamespacedName{Namespace: o.Claim.Namespace, Name: o.Claim.Name})
+	step := steps.ShownAsTold(steps.Step{Trouble: newerBacking, Tell: steps.Warn(newerBacking, text)})
+	if o.Claim.Labels[keys.Moving] != keys.MovingNow || o.Claim.Annotations[keys.Move] != keys.NoMove ||
+		o.Claim.Annotations[keys.Newer] != NewerRef(o) {
+		step.Action = steps.LockClaim{}
+	}
+	return step
+}
+
+// NewerRef names the newest copy of a claim that is newer than its volume's; empty if that is not known.
+func NewerRef(o steps.Observation) string {
+	if len(o.Standing.Newer) == 0 {
+		return ""
+	}
+	return o.Standing.Newer[0].Ref().String()
 }
 
 // toDelete says whether a virtual volume is released and its data is to be deleted.
@@ -100,6 +128,10 @@ func inUse(o steps.Observation, ref backing.Ref) steps.Step {
 		return lostVolume(o, ref)
 	case Unmarked(o.Volume, *b):
 		return steps.Step{Action: steps.UpdateVolume{Backing: *b}}
+	case backing.GenerationOf(o.Volume) > backing.GenerationOf(b.Claim) && o.Now.Sub(o.Synced) >= metadataPause:
+		// It was made anew, or chosen before a newer one: a home that is restored later must see that.
+		return steps.Step{Action: steps.SyncMetadata{Backing: *b, Annotations: map[string]any{
+			keys.Generation: strconv.FormatInt(backing.GenerationOf(o.Volume), 10)}}}
 	}
 	late := b.Volume != nil && volumeOutdated(o.Volume, b.Volume)
 	if late && quietFor(o, *b) == 0 {

@@ -276,3 +276,44 @@ func TestMountOptionsThatChangeNothingAreToldOnce(t *testing.T) {
 		`mount options "sync" of storage class "lodestone" have no effect in cluster west, where pods mount the real volume with options of its own: `+
 			`for new volumes let its administrator set them in real storage class "fast", or name another class of that cluster`, step.Tell.Text)
 }
+
+func TestNextForAVolumeThatIsNotTheNewest(t *testing.T) {
+	const idle = "Idle"
+	full := func(b *steps.Backing) { pvcBound(b); published(b) }
+	newer := backing.Copy{Cluster: "west", Claim: &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: "newer", Annotations: map[string]string{keys.Generation: "1"}}}}
+	behind := func(o *steps.Observation) {
+		o.Standing.Newer = []backing.Copy{newer}
+		o.Standing.Current, _ = backing.RefOf(o.Volume)
+	}
+	replaced := func(o *steps.Observation) { behind(o); o.Standing.Newer, o.Standing.ReplacedBy = nil, 2 }
+	unclear := func(o *steps.Observation) { o.Standing.Unclear = []backing.Copy{newer} }
+	lockedFor := func(newer string) change {
+		return func(o *steps.Observation) {
+			o.Claim.Labels = map[string]string{keys.Moving: keys.MovingNow}
+			o.Claim.Annotations[keys.Move], o.Claim.Annotations[keys.Newer] = keys.NoMove, newer
+		}
+	}
+	moving := func(o *steps.Observation) { o.Moving = true }
+	later := func(v *corev1.PersistentVolume) { v.Annotations[keys.Generation] = "3" }
+	base := []change{volume(keys.Home), have(keys.Home, full), boundTo("pvc-u1")}
+	given := func(more ...change) []change { return append(append([]change{}, base...), more...) }
+	check(t, map[string]row{
+		"it is locked": {given: given(behind), verb: "Lock", cluster: keys.Home, tell: "NewerBacking"},
+		"… and told of while it is": {given: given(behind, lockedFor("west/shop/data/newer")), verb: idle, tell: "NewerBacking",
+			after: true},
+		"… and says which one is the newest now": {given: given(behind, lockedFor("west/shop/data/other")), verb: "Lock", cluster: keys.Home,
+			tell: "NewerBacking"},
+		"one that a move replaced is locked too":          {given: given(replaced), verb: "Lock", cluster: keys.Home, tell: "NewerBacking"},
+		"what no number says to be newer changes nothing": {given: given(unclear), verb: idle},
+		"a move works on it":                              {given: given(behind, moving), verb: idle},
+		"its claim is being deleted":                      {given: given(behind, deletedClaim), verb: idle},
+		"its claim is bound to another volume":            {given: given(behind, boundTo("other")), verb: idle},
+		"its own data is gone, and the newer is told of": {given: []change{volume(keys.Home), boundTo("pvc-u1"), behind}, verb: "Lock",
+			cluster: keys.Home, tell: "NewerBacking"},
+		"what its claim is deleted with is its own data": {given: []change{volume(keys.Home, released), have(keys.Home, full), noClaim, behind},
+			verb: "Release", cluster: keys.Home},
+		"a backing claim learns that it was chosen": {given: []change{volume(keys.Home, later), have(keys.Home, full)}, verb: "Carry",
+			cluster: keys.Home},
+	})
+}

@@ -114,6 +114,8 @@ type (
 	RecordSource struct {
 		In string
 	}
+	// LockClaim makes new pods of the claim wait, because newer data of it exists than what its volume stands for.
+	LockClaim struct{}
 	// ShowTrouble sets the condition of the claim about its volume; nil removes it.
 	ShowTrouble struct {
 		Condition *corev1.PersistentVolumeClaimCondition
@@ -169,4 +171,5 @@ func (HealBacking) is() (verb, cluster string)       { return "Heal", keys.Home 
 func (MakeStandIn) is() (verb, cluster string)       { return "Stage", keys.Home }
 func (RemoveStandIn) is() (verb, cluster string)     { return "Unstage", keys.Home }
 func (RecordSource) is() (verb, cluster string)      { return "Locate", keys.Home }
+func (LockClaim) is() (verb, cluster string)         { return "Lock", keys.Home }
 func (ShowTrouble) is() (verb, cluster string)       { return "Show", keys.Home }

@@ -52,8 +52,10 @@ type Observation struct {
 	// Siblings are the other unbound virtual claims of pods that use the claim.
 	Siblings []Sibling
 
-	// Backings are the claim's backing claims in the caches, in all clusters.
+	// Backings are the claim's backing claims in the caches, in all clusters. Standing compares all of them, and those
+	// that moves have made under other names, with the volume, if there is one.
 	Backings []Backing
+	Standing backing.Standing
 	// Cluster returns the state of a cluster.
 	Cluster func(id string) Cluster
 

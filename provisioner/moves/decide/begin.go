@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
-	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 	"github.com/lodestone-storage/lodestone/pkg/sentence"
@@ -34,7 +33,27 @@ func prepare(o steps.Observation) steps.Step {
 			return steps.Step{Action: steps.Keep{Claim: i}}
 		}
 	}
+	if o.Record.Adopts {
+		return stopForNewer(o)
+	}
 	return steps.Enter(o, v1alpha1.MoveProvision)
+}
+
+// stopForNewer begins to take the volume from the pods of a claim that gets newer data which exists already, once the
+// volume for that can be made.
+func stopForNewer(o steps.Observation) steps.Step {
+	if why := o.Target.Unusable; why != "" {
+		return steps.GoBack(o, why, record.TargetChanged)
+	}
+	for i, claim := range o.Claims {
+		if claim.New == nil {
+			return steps.GoBack(o, fmt.Sprintf("the newer data of claim %s cannot be used: %s", o.Record.Claims[i].Name, claim.NewError),
+				record.TargetChanged)
+		}
+	}
+	next := o.Record.Enter(v1alpha1.MoveQuiesce, o.Now)
+	next.Down = o.Now
+	return steps.Step{Action: steps.Save{Record: next}, Say: "the pods that use the claims are stopped"}
 }
 
 // startTimeout is how long a mover may take to run as long as nothing was stopped for it.
@@ -76,18 +95,13 @@ func makeTargetClaim(o steps.Observation, i int, claim steps.Claim) (steps.Step,
 		return steps.Step{Action: steps.MakeTarget{Claim: i}}, true
 	case ref.UID == "" && b.DeletionTimestamp != nil:
 		return steps.GoBack(o, deletedAtTarget(o, i), record.TargetChanged), true
-	case ref.UID == "" && !isOurTarget(o, b):
+	case ref.UID == "" && !steps.IsOurTarget(o, b):
 		return steps.GoBack(o, fmt.Sprintf("a claim %s is at the target already and is not this move's: remove or rename it there, and move "+
 			"again", ref.Key()), record.TargetChanged), true
 	case ref.UID == "":
 		return steps.ChangeClaim(o, i, func(c *record.Claim) { c.Target.Ref.UID = b.UID }), true
 	}
 	return steps.Step{}, false
-}
-
-// isOurTarget says whether a backing claim is a copy that this move makes and nobody has used yet.
-func isOurTarget(o steps.Observation, b *corev1.PersistentVolumeClaim) bool {
-	return b.Labels[keys.MoveOf] == string(o.Record.UID) && backing.Unpublished(b)
 }
 
 func deletedAtTarget(o steps.Observation, i int) string {
@@ -99,16 +113,13 @@ func deletedAtTarget(o steps.Observation, i int) string {
 // would replace what was written since by what the source had before. Empty if nothing speaks against it, or the target
 // cannot be observed; then nothing is written either.
 func whyNotOurTarget(o steps.Observation) string {
+	if why := steps.WhyInUseSince(o); why != "" {
+		return why
+	}
 	for i, claim := range o.Claims {
-		known, s, b := o.Record.Claims[i], claim.Source.Backing, claim.Target.Backing
+		known, b := o.Record.Claims[i], claim.Target.Backing
 		observed := o.Target.Unusable == "" && known.Target.Ref.UID != ""
-		switch {
-		case s != nil && s.UID == known.Source.Ref.UID && s.Labels[keys.MoveOf] == string(o.Record.UID),
-			observed && b != nil && b.UID == known.Target.Ref.UID && !isOurTarget(o, b):
-			return fmt.Sprintf("this move of claim %s had ended, and real claim %s at the target is in use since, which home does not know any "+
-				"more, as after a restore from a backup: neither copy is changed or removed; see which is the newer one before pods write",
-				known.Name, known.Target.Ref.Key())
-		case observed && (b == nil || b.UID != known.Target.Ref.UID || b.DeletionTimestamp != nil):
+		if observed && (b == nil || b.UID != known.Target.Ref.UID || b.DeletionTimestamp != nil) {
 			return deletedAtTarget(o, i)
 		}
 	}

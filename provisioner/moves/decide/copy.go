@@ -283,6 +283,11 @@ func verify(o steps.Observation) steps.Step {
 	if waiting != nil {
 		return steps.LookOftenAtFirst(o, *waiting)
 	}
+	return commitTo(o, "both copies are the same")
+}
+
+// commitTo is the step that enters Commit, for which the volumes at the target are recorded.
+func commitTo(o steps.Observation, say string) steps.Step {
 	next := o.Record.Enter(v1alpha1.MoveCommit, o.Now)
 	for i, claim := range o.Claims {
 		if claim.New == nil {
@@ -291,7 +296,7 @@ func verify(o steps.Observation) steps.Step {
 		}
 		next.Claims[i].New = claim.New
 	}
-	return steps.Step{Action: steps.Save{Record: next}, Say: "both copies are the same"}
+	return steps.Step{Action: steps.Save{Record: next}, Say: say}
 }
 
 // repeatIfDisturbed is clearUsers while the volume is copied for the last time or compared:

@@ -176,6 +176,9 @@ func resume(o steps.Observation) steps.Step {
 
 // freeClaims is the step that lets pods use the claims; false once they may.
 func freeClaims(o steps.Observation) (steps.Step, bool) {
+	if o.Record.Phase == v1alpha1.MoveRollBack && o.Record.StaysLocked {
+		return leaveLocked(o)
+	}
 	var actions []steps.Action
 	for i, claim := range o.Claims {
 		c := claim.Claim
@@ -191,6 +194,22 @@ func freeClaims(o steps.Observation) (steps.Step, bool) {
 		return step, true
 	}
 	return ungatePods(o)
+}
+
+// leaveLocked is the step that leaves the claims locked, with nothing else of the move on them, so that they can be
+// deleted; false once it is so.
+func leaveLocked(o steps.Observation) (steps.Step, bool) {
+	var actions []steps.Action
+	for i, claim := range o.Claims {
+		switch c := claim.Claim; {
+		case c == nil:
+		case c.DeletionTimestamp == nil && (c.Annotations[keys.Move] == "" || c.Labels[keys.Moving] != keys.MovingNow):
+			actions = append(actions, steps.Lock{Claim: i})
+		case slices.Contains(c.Finalizers, keys.MoveFinalizer) || c.Annotations[keys.MoveTouched] != "":
+			actions = append(actions, steps.Unlock{Claim: i, StaysLocked: true})
+		}
+	}
+	return steps.AllAtOnce(actions)
 }
 
 // ungatePods is the step that removes our scheduling gate from pods; false once none has
@@ -216,6 +235,10 @@ func retain(o steps.Observation) steps.Step {
 	began := o.Record.Began[v1alpha1.MoveRetain]
 	if left := began.Add(o.Settling).Sub(o.Now); left > 0 {
 		return steps.Wait(min(left, steps.Soon), "the claims have their volumes at the target")
+	}
+	if o.Record.Adopts {
+		// Nobody compared the two copies, and both may have what the other lacks.
+		return steps.Enter(o, v1alpha1.MoveDone)
 	}
 	if o.Move != nil && (o.Move.Spec.Action == v1alpha1.ActionFinalize || o.Move.Spec.Action == v1alpha1.ActionGiveUp) {
 		return steps.Enter(o, v1alpha1.MoveFinalize)
@@ -327,6 +350,10 @@ func whyNotSound(o steps.Observation) string {
 // removeBackings is the step to delete the backing claims at an end; false once they are
 // gone.
 func removeBackings(o steps.Observation, end record.End) (steps.Step, bool) {
+	if o.Record.Adopts {
+		// The move has made none.
+		return steps.Step{}, false
+	}
 	if o.At(end).Unusable != "" {
 		return steps.WaitForHelp(steps.ClusterAway, steps.Seldom, whyNotRemoved(o, end)), true
 	}

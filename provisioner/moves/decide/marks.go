@@ -20,8 +20,8 @@ type Marked struct {
 	Virtual bool
 	Volume  *corev1.PersistentVolume
 	Backing *corev1.PersistentVolumeClaim
-	// Others are further real claims of the same claim that virtual volumes have referred to, except copies that a move has kept.
-	Others []backing.Ref
+	// Standing compares the volume with all real claims of the claim.
+	Standing backing.Standing
 	// Unread says why it is not known what real claims there are; empty if it is.
 	Unread string
 }
@@ -39,13 +39,14 @@ func WhyKeepMarks(m Marked) string {
 	if m.Volume != nil && m.Virtual {
 		ref, err = backing.RefOf(m.Volume)
 	}
+	may := slices.Concat(m.Standing.Newer, m.Standing.Unclear)
 	switch {
 	case m.Claim.Annotations[keys.Unlock] != "" || !m.Virtual:
 		return ""
 	case m.Unread != "":
 		return m.Unread
-	case len(m.Others) > 0:
-		return fmt.Sprintf("real claim %s in cluster %s may have newer data of it", m.Others[0].Key(), m.Others[0].Cluster)
+	case len(may) > 0:
+		return fmt.Sprintf("real claim %s in cluster %s may have newer data of it", may[0].Ref().Key(), may[0].Cluster)
 	case m.Claim.Spec.VolumeName == "":
 		return ""
 	case m.Volume == nil || m.Volume.Spec.ClaimRef == nil || m.Volume.Spec.ClaimRef.UID != m.Claim.UID:
@@ -54,9 +55,19 @@ func WhyKeepMarks(m Marked) string {
 		return fmt.Sprintf("its volume %s does not say where the data is", m.Volume.Name)
 	case m.Backing == nil || m.Backing.UID != ref.UID || m.Backing.DeletionTimestamp != nil:
 		return fmt.Sprintf("real claim %s in cluster %s, which its volume stands for, is gone", ref.Key(), ref.Cluster)
-	case m.Backing.Labels[keys.MoveOf] != "":
+	case m.Standing.ReplacedBy > 0, m.Backing.Labels[keys.MoveOf] != "" && backing.ReplacedBy(m.Backing) == 0:
+		// The number is missing if an earlier version wrote the label, or the copy was not finished.
 		return fmt.Sprintf("real claim %s in cluster %s, which its volume stands for, was replaced by a move, or is a copy that was not "+
 			"finished", ref.Key(), ref.Cluster)
 	}
 	return ""
+}
+
+// Supersedes returns the generation that the volume of a claim gets before the claim is unlocked because an administrator decided to
+// use it as it is: then it is the newest, whatever else there is. 0 if it is that already.
+func Supersedes(m Marked) int64 {
+	if m.Claim.Annotations[keys.Unlock] == "" || m.Volume == nil || !m.Standing.Behind() {
+		return 0
+	}
+	return m.Standing.After()
 }

@@ -24,25 +24,34 @@ func TestMarksAreTakenOffOnlyIfTheVolumeHasTheNewestData(t *testing.T) {
 			Backing: &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: ref(record.Source, 0).UID, Labels: map[string]string{}}},
 		}
 	}
-	elsewhere := []backing.Ref{ref(record.Target, 0)}
+	target := ref(record.Target, 0)
+	elsewhere := []backing.Copy{{Cluster: target.Cluster, Claim: &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: target.Namespace, Name: target.Name, UID: target.UID}}}}
 	leaving := &metav1.Time{Time: time.Now()}
 	for name, row := range map[string]struct {
 		change func(*decide.Marked)
 		why    string
 	}{
-		"its volume has the only data":             {func(*decide.Marked) {}, ""},
-		"it has no volume, and never had":          {func(m *decide.Marked) { m.Claim.Spec.VolumeName, m.Volume, m.Backing = "", nil, nil }, ""},
-		"it is of a class of somebody else":        {func(m *decide.Marked) { m.Virtual, m.Volume, m.Backing = false, nil, nil }, ""},
-		"it has data elsewhere":                    {func(m *decide.Marked) { m.Others = elsewhere }, "may have newer data"},
-		"a cluster does not answer":                {func(m *decide.Marked) { m.Unread = "cluster west is away" }, "cluster west is away"},
-		"its volume is gone":                       {func(m *decide.Marked) { m.Volume, m.Backing = nil, nil }, "is gone"},
-		"its volume is another claim's":            {func(m *decide.Marked) { m.Volume.Spec.ClaimRef.UID = "other" }, "is gone"},
-		"its volume says nothing":                  {func(m *decide.Marked) { m.Volume.Annotations = nil }, "does not say where"},
-		"its real claim is gone":                   {func(m *decide.Marked) { m.Backing = nil }, "is gone"},
-		"its real claim is another one":            {func(m *decide.Marked) { m.Backing.UID = "other" }, "is gone"},
-		"its real claim is being deleted":          {func(m *decide.Marked) { m.Backing.DeletionTimestamp = leaving }, "is gone"},
-		"a move replaced its real claim":           {func(m *decide.Marked) { m.Backing.Labels[keys.MoveOf] = "m2" }, "was replaced by a move"},
-		"it has no volume, and has data elsewhere": {func(m *decide.Marked) { m.Claim.Spec.VolumeName, m.Others = "", elsewhere }, "may have"},
+		"its volume has the only data":          {func(*decide.Marked) {}, ""},
+		"it has no volume, and never had":       {func(m *decide.Marked) { m.Claim.Spec.VolumeName, m.Volume, m.Backing = "", nil, nil }, ""},
+		"it is of a class of somebody else":     {func(m *decide.Marked) { m.Virtual, m.Volume, m.Backing = false, nil, nil }, ""},
+		"it has data elsewhere":                 {func(m *decide.Marked) { m.Standing.Unclear = elsewhere }, "may have newer data"},
+		"it has newer data elsewhere":           {func(m *decide.Marked) { m.Standing.Newer = elsewhere }, "may have newer data"},
+		"a move replaced it, by an unknown one": {func(m *decide.Marked) { m.Standing.ReplacedBy = 3 }, "was replaced by a move"},
+		"a move replaced it, before it was chosen": {func(m *decide.Marked) {
+			m.Backing.Labels[keys.MoveOf], m.Backing.Annotations = "m2", map[string]string{keys.ReplacedBy: "1"}
+		}, ""},
+		"a cluster does not answer":       {func(m *decide.Marked) { m.Unread = "cluster west is away" }, "cluster west is away"},
+		"its volume is gone":              {func(m *decide.Marked) { m.Volume, m.Backing = nil, nil }, "is gone"},
+		"its volume is another claim's":   {func(m *decide.Marked) { m.Volume.Spec.ClaimRef.UID = "other" }, "is gone"},
+		"its volume says nothing":         {func(m *decide.Marked) { m.Volume.Annotations = nil }, "does not say where"},
+		"its real claim is gone":          {func(m *decide.Marked) { m.Backing = nil }, "is gone"},
+		"its real claim is another one":   {func(m *decide.Marked) { m.Backing.UID = "other" }, "is gone"},
+		"its real claim is being deleted": {func(m *decide.Marked) { m.Backing.DeletionTimestamp = leaving }, "is gone"},
+		"a move replaced its real claim":  {func(m *decide.Marked) { m.Backing.Labels[keys.MoveOf] = "m2" }, "was replaced by a move"},
+		"it has no volume, but data elsewhere": {func(m *decide.Marked) {
+			m.Claim.Spec.VolumeName, m.Standing.Unclear = "", elsewhere
+		}, "may have"},
 	} {
 		m := bound()
 		row.change(&m)
@@ -54,5 +63,25 @@ func TestMarksAreTakenOffOnlyIfTheVolumeHasTheNewestData(t *testing.T) {
 		assert.Contains(t, why, row.why, name)
 		m.Claim.Annotations = map[string]string{keys.Unlock: "true"}
 		assert.Empty(t, decide.WhyKeepMarks(m), "%s, and an administrator has decided", name)
+	}
+}
+
+func TestTheOlderCopyThatWasChosenIsTheNewestFromThenOn(t *testing.T) {
+	newer := backing.Copy{Claim: &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
+		Annotations: map[string]string{keys.Generation: "4"}}}}
+	chosen := map[string]string{keys.Unlock: "true"}
+	for name, row := range map[string]struct {
+		standing backing.Standing
+		marks    map[string]string
+		want     int64
+	}{
+		"there is a newer one": {standing: backing.Standing{Generation: 2, Newer: []backing.Copy{newer}}, marks: chosen, want: 5},
+		"it was replaced":      {standing: backing.Standing{Generation: 2, ReplacedBy: 3}, marks: chosen, want: 4},
+		"it is the newest":     {standing: backing.Standing{Generation: 2, Unclear: []backing.Copy{newer}}, marks: chosen},
+		"nobody has chosen":    {standing: backing.Standing{Generation: 2, Newer: []backing.Copy{newer}}},
+	} {
+		m := decide.Marked{Claim: &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Annotations: row.marks}},
+			Volume: &corev1.PersistentVolume{}, Standing: row.standing}
+		assert.Equal(t, row.want, decide.Supersedes(m), name)
 	}
 }

@@ -199,6 +199,9 @@ func fence(o steps.Observation) steps.Step {
 	if waiting != "" {
 		return steps.Wait(steps.Often, waiting)
 	}
+	if o.Record.Adopts {
+		return commitTo(o, "nobody has the volume any more")
+	}
 	return steps.Enter(o, v1alpha1.MoveFinalSync)
 }
 

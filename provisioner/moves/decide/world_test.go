@@ -53,6 +53,8 @@ type world struct {
 	within bool
 	// open: nothing gates new pods.
 	open bool
+	// adopts: nothing is copied, and the target has newer data.
+	adopts bool
 }
 
 type claim struct {
@@ -222,6 +224,11 @@ func (w *world) check() {
 			w.must(!c.single || !p.Bound || !c.at[p.at].mover.Running, "a mover at the %s beside the only pod that may use claim %d", p.at, i)
 		}
 		s, d := c.at[record.Source], c.at[record.Target]
+		if w.adopts {
+			w.must(s.backing != nil && d.backing != nil, "a copy is removed, and nobody knows what is in it")
+			w.must(!s.mover.Exists && !d.mover.Exists, "something is to be copied")
+			continue
+		}
 		whole := s.backing != nil && s.content == w.truth[i] || d.backing != nil && d.content == w.truth[i]
 		w.must(whole || c.claim == nil, "no complete copy of claim %d is left", i)
 		w.must(at != record.Target || d.content == w.truth[i], "the volume names a copy that is not whole")
@@ -249,6 +256,12 @@ func (w *world) first() *record.Record {
 	r := &record.Record{UID: moveUID, Namespace: "shop", Name: "m", Phase: v1alpha1.MovePrepare, Passes: 2, LongStop: w.mayStandStill(),
 		Verify: v1alpha1.VerifyQuick, Began: map[v1alpha1.MovePhase]time.Time{}}
 	for i, c := range w.claims {
+		if w.adopts {
+			r.Adopts = true
+			r.Claims = append(r.Claims, record.Claim{Name: c.claim.Name, UID: c.claim.UID, Volume: c.volume, Generation: 1,
+				Source: record.Copy{Ref: ref(record.Source, i)}, Target: record.Copy{Ref: ref(record.Target, i)}})
+			continue
+		}
 		target := ref(record.Target, i)
 		target.UID = ""
 		source := record.Copy{Ref: ref(record.Source, i), Policy: corev1.PersistentVolumeReclaimDelete}
@@ -296,8 +309,10 @@ func (w *world) apply(step steps.Step) {
 		// The claim's pods could not start beside it.
 		w.must(!c.single || w.down[record.Source] || c.current(a.Claim) != record.Source || !c.at[record.Source].mover.Exists,
 			"pods go on while a mover has their volume")
-		delete(c.claim.Labels, keys.Moving)
-		delete(c.claim.Annotations, keys.Move)
+		if !a.StaysLocked {
+			delete(c.claim.Labels, keys.Moving)
+			delete(c.claim.Annotations, keys.Move)
+		}
 		delete(c.claim.Annotations, keys.MoveTouched)
 		c.claim.Finalizers = drop(c.claim.Finalizers)
 	case steps.Touch:

@@ -68,6 +68,11 @@ type Record struct {
 	GivenUp []End `json:"givenUp,omitempty"`
 	// LongStop says that pods may be stopped for as long as a whole copy takes.
 	LongStop bool `json:"longStop,omitempty"`
+	// Adopts says that nothing is copied: the claim gets a real claim that is at the target already, with newer data of
+	// it. That is never removed, and the source is kept.
+	Adopts bool `json:"adopts,omitempty"`
+	// StaysLocked says that the claims stay locked when the move is rolled back, because newer data of them exists.
+	StaysLocked bool `json:"staysLocked,omitempty"`
 
 	Claims []Claim `json:"claims,omitempty"`
 }
@@ -82,6 +87,8 @@ type Claim struct {
 	New    *corev1.PersistentVolume `json:"new,omitempty"`
 	Source Copy                     `json:"source"`
 	Target Copy                     `json:"target"`
+	// Generation is that of the copy at the target; 0 in records of earlier versions.
+	Generation int64 `json:"generation,omitempty"`
 	// Pass is the number of the last pass over the data; Settled says that no more are
 	// needed before the application stops.
 	Pass    int32 `json:"pass,omitempty"`

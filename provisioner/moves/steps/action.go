@@ -44,9 +44,10 @@ type (
 	Lock struct {
 		Claim int
 	}
-	// Unlock undoes HoldClaim and Lock.
+	// Unlock undoes HoldClaim and Lock; HoldClaim alone if the claim stays locked.
 	Unlock struct {
-		Claim int
+		Claim       int
+		StaysLocked bool
 	}
 	// Touch writes a text on a claim, so that kube-controller-manager processes it.
 	Touch struct {

@@ -6,9 +6,14 @@
 package steps
 
 import (
+	"strconv"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/backing"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/sentence"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 )
@@ -93,7 +98,26 @@ func GoBack(o Observation, why string, cause record.Cause) Step {
 	// The text may come from a remote cluster, and a record that is too large could not be
 	// written.
 	next.Why, next.Refused, next.Cause = Brief(why), !cause.IsWished(), cause
+	if o.Record.WasCommitted() {
+		for i := range next.Claims {
+			next.Claims[i].Volume = afterCommit(&next.Claims[i])
+		}
+	} else {
+		// Pods would write to old data.
+		next.StaysLocked = next.Adopts || WhyInUseSince(o) != ""
+	}
 	return Step{Action: Save{Record: next}, Say: next.Why}
+}
+
+// afterCommit returns the virtual volume at the source of a move that goes back after Commit: nobody has used the copy at
+// the target, which may come back, so it is not newer.
+func afterCommit(c *record.Claim) *corev1.PersistentVolume {
+	if c.Generation == 0 {
+		return c.Volume
+	}
+	volume := c.Volume.DeepCopy()
+	volume.Annotations[keys.Generation] = strconv.FormatInt(backing.NextGeneration(c.Generation), 10)
+	return volume
 }
 
 // LongestText is the maximum size of a text in a record, in bytes.
