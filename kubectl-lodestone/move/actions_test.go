@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -68,4 +69,78 @@ func TestWhatAMoveNeedsAndLeaves(t *testing.T) {
 		}
 	}
 	assert.NotEmpty(t, whyForbidden(moveIn(v1alpha1.MoveAborted), v1alpha1.ActionGiveUp), "it is over")
+}
+
+func TestTheMoveThatAUserMeans(t *testing.T) {
+	at := func(name string, minute int, phase v1alpha1.MovePhase, conditions ...metav1.Condition) v1alpha1.VolumeMove {
+		move := *moveIn(phase)
+		move.Name, move.Spec.Claims = name, []string{"data", "wal"}
+		move.CreationTimestamp = metav1.NewTime(time.Unix(int64(minute)*60, 0))
+		move.Status.Conditions = conditions
+		return move
+	}
+	committed := metav1.Condition{Type: v1alpha1.MoveCommitted, Status: metav1.ConditionTrue}
+	notAccepted := metav1.Condition{Type: v1alpha1.MoveAccepted, Status: metav1.ConditionFalse, Message: "no"}
+	for name, row := range map[string]struct {
+		moves []v1alpha1.VolumeMove
+		means cli.Reference
+		want  string
+		says  string
+	}{
+		"the one that runs, whatever was refused since": {
+			moves: []v1alpha1.VolumeMove{at("runs", 1, v1alpha1.MovePreCopy), at("typo", 2, v1alpha1.MoveFailed, notAccepted)},
+			means: cli.Reference{Name: "data"}, want: "runs",
+		},
+		"the one that runs, whatever was committed before": {
+			moves: []v1alpha1.VolumeMove{at("kept", 1, v1alpha1.MoveRetain, committed), at("runs", 2, v1alpha1.MovePreCopy)},
+			means: cli.Reference{Kind: cli.Claim, Name: "wal"}, want: "runs",
+		},
+		"one that nobody has looked at yet": {
+			moves: []v1alpha1.VolumeMove{at("new", 2, ""), at("kept", 1, v1alpha1.MoveRetain, committed)},
+			means: cli.Reference{Name: "data"}, want: "new",
+		},
+		"the one that was committed, whatever failed since": {
+			moves: []v1alpha1.VolumeMove{at("kept", 1, v1alpha1.MoveRetain, committed), at("failed", 2, v1alpha1.MoveFailed)},
+			means: cli.Reference{Name: "data"}, want: "kept",
+		},
+		"the latest of those that were committed": {
+			moves: []v1alpha1.VolumeMove{at("later", 2, v1alpha1.MoveRetain, committed), at("first", 1, v1alpha1.MoveDone, committed)},
+			means: cli.Reference{Name: "data"}, want: "later",
+		},
+		"the latest, if all are over": {
+			moves: []v1alpha1.VolumeMove{at("first", 1, v1alpha1.MoveAborted), at("later", 2, v1alpha1.MoveFailed)},
+			means: cli.Reference{Name: "data"}, want: "later",
+		},
+		"two that go on": {
+			moves: []v1alpha1.VolumeMove{at("b", 1, v1alpha1.MovePreCopy), at("a", 2, "")},
+			means: cli.Reference{Name: "data"}, says: `claim "data" has several moves that go on: name one of a, b`,
+		},
+		"a name of a move comes first": {
+			moves: []v1alpha1.VolumeMove{at("data", 1, v1alpha1.MoveFailed), at("runs", 2, v1alpha1.MovePreCopy)},
+			means: cli.Reference{Name: "data"}, want: "data",
+		},
+		"unless a claim is meant": {
+			moves: []v1alpha1.VolumeMove{at("data", 1, v1alpha1.MoveFailed), at("runs", 2, v1alpha1.MovePreCopy)},
+			means: cli.Reference{Kind: cli.Claim, Name: "data"}, want: "runs",
+		},
+		"a move, not a claim": {
+			moves: []v1alpha1.VolumeMove{at("runs", 2, v1alpha1.MovePreCopy)}, means: cli.Reference{Kind: cli.Move, Name: "data"},
+		},
+		"another claim": {moves: []v1alpha1.VolumeMove{at("runs", 2, v1alpha1.MovePreCopy)}, means: cli.Reference{Name: "logs"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			move, err := choose(row.moves, row.means)
+			switch {
+			case row.says != "":
+				require.ErrorContains(t, err, row.says)
+			case row.want == "":
+				require.NoError(t, err)
+				assert.Nil(t, move)
+			default:
+				require.NoError(t, err)
+				require.NotNil(t, move)
+				assert.Equal(t, row.want, move.Name)
+			}
+		})
+	}
 }

@@ -12,11 +12,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/backing"
 )
 
 // runner creates and follows the moves of one command.
@@ -252,4 +254,22 @@ func getClaim(ctx context.Context, home *cli.Cluster, namespace, name string) (*
 		return nil, home.Explain("get claim "+namespace+"/"+name, err)
 	}
 	return claim, nil
+}
+
+// Adopt has a claim get a real claim that has newer data of it, and waits until it has it. The VolumeMove says how that went, for a
+// day.
+func Adopt(ctx context.Context, home *cli.Cluster, streams genericiooptions.IOStreams, claim types.NamespacedName, has backing.Ref) error {
+	o := newOptions()
+	o.Cluster = has.Cluster
+	r := &runner{Options: o, home: home, streams: streams, namespace: claim.Namespace}
+	wanted, err := o.object(claim.Namespace, claim.Name)
+	if err != nil {
+		return err
+	}
+	wanted.Spec.Adopt = string(has.UID)
+	made, err := r.create(ctx, wanted)
+	if err != nil {
+		return err
+	}
+	return r.finish(ctx, made)
 }

@@ -1,13 +1,19 @@
 package moves
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/backing"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/provisioner/home"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 )
@@ -39,4 +45,64 @@ func TestOnlyStepsThatFailInARowCount(t *testing.T) {
 	assert.Equal(t, failing{since: began, why: "second"}, f)
 	f.note(began.Add(2*time.Minute), nil)
 	assert.Equal(t, failing{}, f)
+}
+
+func TestEventsWakeTheirMoveAlone(t *testing.T) {
+	pod := func(namespace, name string, claims ...string) *home.Pod {
+		return &home.Pod{Namespace: namespace, Name: name, Claims: claims}
+	}
+	claim := func(uid, move string) *corev1.PersistentVolumeClaim {
+		c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "data"}}
+		c.UID, c.Labels = recordIn("").Claims[0].UID, map[string]string{}
+		if uid != "" {
+			c.UID = "other"
+		}
+		if move != "" {
+			c.Labels[keys.MoveOf] = move
+		}
+		return c
+	}
+	for _, test := range []struct {
+		name  string
+		event func(*Controller)
+		wakes bool
+	}{
+		{name: "a pod that uses its claim", wakes: true, event: func(c *Controller) { c.podChanged(pod("shop", "app", "shop/data")) }},
+		{name: "a pod that uses another one", event: func(c *Controller) { c.podChanged(pod("shop", "app", "shop/logs")) }},
+		{name: "a pod of another namespace", event: func(c *Controller) { c.podChanged(pod("other", "app", "other/data")) }},
+		{name: "its mover", event: func(c *Controller) { c.podChanged(pod("storage", "move-m1-0-source", "storage/x")) }, wakes: true},
+		{name: "the mover of another move", event: func(c *Controller) { c.podChanged(pod("storage", "move-m2-0-source", "storage/x")) }},
+		{name: "its claim", event: func(c *Controller) { c.claimChanged(claim("", "")) }, wakes: true},
+		{name: "its real claim", event: func(c *Controller) { c.claimChanged(claim("other", "m1")) }, wakes: true},
+		{name: "another claim", event: func(c *Controller) { c.claimChanged(claim("other", "m2")) }},
+		{name: "the cluster of its target", event: func(c *Controller) { c.ClusterChanged("west", true) }, wakes: true},
+		{name: "another cluster", event: func(c *Controller) { c.ClusterChanged("east", true) }},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			c := New(Config{Records: NewRecords(), Place: backing.Place{StorageNamespace: "storage"}})
+			r := recordIn(v1alpha1.MoveFence)
+			// While its pods stand still it is woken at once.
+			r.Namespace, r.Down = "shop", time.Now()
+			c.Records.set("m1", r)
+			over := recordIn(v1alpha1.MoveDone)
+			over.UID, over.Namespace = "m3", "shop"
+			c.Records.set("m3", over)
+			test.event(c)
+			c.queue.Add(moveKey{uid: "last"})
+			var woken []string
+			ctx, stop := context.WithCancel(t.Context())
+			c.queue.Run(ctx, 1, func(_ context.Context, key moveKey) (time.Duration, error) {
+				if woken = append(woken, string(key.uid)); key.uid == "last" {
+					stop()
+				}
+				return 0, nil
+			})
+			want := []string{"last"}
+			if test.wakes {
+				want = []string{"m1", "last"}
+			}
+			assert.Equal(t, want, woken)
+		})
+	}
 }

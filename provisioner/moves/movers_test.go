@@ -1,6 +1,7 @@
 package moves
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -8,9 +9,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 	events "k8s.io/client-go/tools/record"
+	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/backing"
@@ -153,4 +156,188 @@ func TestAMoverThatItsNodeEvictedSaysSoBeforeItIsMadeAnew(t *testing.T) {
 	c.reportMoverEnded(o, 0, record.Target)
 	require.Len(t, recorder.Events, 1)
 	assert.Equal(t, "Warning MoverEnded the mover of claim data at the target has ended, "+problem, <-recorder.Events)
+}
+
+func TestAMoverHasWhatItNeedsAndNoMore(t *testing.T) {
+	c := New(Config{Image: "mover:1"})
+	r := recordIn("PreCopy")
+	for _, end := range record.Ends {
+		spec := c.moverSpec(r, 0, end, "node-1")
+		assert.False(t, *spec.AutomountServiceAccountToken)
+		assert.False(t, spec.HostNetwork || spec.HostPID || spec.HostIPC)
+		security := spec.Containers[0].SecurityContext
+		assert.Equal(t, []corev1.Capability{"ALL"}, security.Capabilities.Drop)
+		assert.Equal(t, []corev1.Capability{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "MKNOD", "SETFCAP"}, security.Capabilities.Add)
+		assert.False(t, *security.AllowPrivilegeEscalation)
+		assert.Equal(t, corev1.SeccompProfileTypeRuntimeDefault, spec.SecurityContext.SeccompProfile.Type)
+		assert.NotEmpty(t, spec.Containers[0].Resources.Limits)
+		for _, volume := range spec.Volumes {
+			assert.True(t, volume.HostPath == nil && volume.Projected == nil)
+		}
+		terms := spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+		assert.Equal(t, keys.Cluster, terms[0].MatchExpressions[0].Key, "never on a node that stands for another cluster")
+		assert.Equal(t, []string{"node-1"}, terms[0].MatchFields[0].Values)
+	}
+	assert.Equal(t, "pvc-u1", c.moverSpec(r, 0, record.Source, "").Volumes[0].PersistentVolumeClaim.ClaimName)
+	assert.Equal(t, "data", c.moverSpec(r, 0, record.Target, "").Volumes[0].PersistentVolumeClaim.ClaimName)
+}
+
+func TestAMoverIsBoundOnTheDiskOfItsNodeAndStopsBeforeTheNodeEndsIt(t *testing.T) {
+	sized := func(size string) *corev1.PersistentVolume {
+		return &corev1.PersistentVolume{
+			Spec: corev1.PersistentVolumeSpec{Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)}},
+		}
+	}
+	for name, row := range map[string]struct {
+		volume *corev1.PersistentVolume
+		told   int64
+		want   int64
+	}{
+		"a small volume":           {sized("1Gi"), 0, 4<<30 + 64<<20},
+		"a large one":              {sized("16Ti"), 0, 4<<30 + 1<<40},
+		"one of which is not told": {nil, 0, 4 << 30},
+		"as configured":            {sized("16Ti"), 20 << 30, 20 << 30},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := New(Config{Image: "mover:1", Scratch: row.told})
+			r := recordIn("PreCopy")
+			r.Claims[0].Volume = row.volume
+			for _, end := range record.Ends {
+				spec := c.moverSpec(r, 0, end, "")
+				mover := spec.Containers[0]
+				assert.Contains(t, mover.Args, fmt.Sprintf("--scratch-limit=%d", row.want))
+				var limit *resource.Quantity
+				for _, volume := range spec.Volumes {
+					if volume.EmptyDir != nil {
+						limit = volume.EmptyDir.SizeLimit
+					}
+				}
+				require.NotNil(t, limit)
+				assert.Greater(t, limit.Value(), row.want)
+				assert.Greater(t, mover.Resources.Limits.StorageEphemeral().Value(), limit.Value())
+				assert.Contains(t, mover.Resources.Requests, corev1.ResourceEphemeralStorage)
+				assert.Zero(t, mover.Resources.Requests.StorageEphemeral().Value(), "any node will do")
+			}
+		})
+	}
+}
+
+func TestAMoverOfABlockVolumeHasTheDevice(t *testing.T) {
+	c := New(Config{Image: "mover:1"})
+	r := recordIn("PreCopy")
+	block := corev1.PersistentVolumeBlock
+	r.Claims[0].Volume = &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{VolumeMode: &block}}
+	for _, end := range record.Ends {
+		mover := c.moverSpec(r, 0, end, "").Containers[0]
+		assert.Equal(t, []corev1.VolumeDevice{{Name: "volume", DevicePath: "/volume"}}, mover.VolumeDevices)
+		assert.Contains(t, mover.Args, "--block")
+		for _, mount := range mover.VolumeMounts {
+			assert.NotEqual(t, "volume", mount.Name)
+		}
+	}
+}
+
+func TestTheMoverAtASnapshotHasNothingButItsClaim(t *testing.T) {
+	c := New(Config{Place: backing.Place{HomeID: "h1"}})
+	r := &record.Record{UID: "m1", Phase: v1alpha1.MovePreCopy, Claims: []record.Claim{{
+		Source: record.Copy{Ref: backing.Ref{Name: "data"}}, Target: record.Copy{Ref: backing.Ref{Name: "to"}},
+		Snapshot: &record.Snapshot{Copy: record.Copy{Ref: backing.Ref{Name: "move-m1-0-snapshot"}}},
+	}}}
+	volume := func(end record.End) (claim, secret string, args []string) {
+		spec := c.moverSpec(r, 0, end, "")
+		return spec.Volumes[0].PersistentVolumeClaim.ClaimName, spec.Volumes[1].Secret.SecretName,
+			append(spec.Containers[0].Command, spec.Containers[0].Args...)
+	}
+	claim, secret, args := volume(record.Snapped)
+	assert.Equal(t, []string{"move-m1-0-snapshot", "move-m1-0-snapshot"}, []string{claim, secret})
+	assert.Subset(t, args, []string{"send", "--snapshot"})
+	claim, secret, args = volume(record.Source)
+	assert.Equal(t, []string{"data", "move-m1-0-source"}, []string{claim, secret})
+	assert.Contains(t, args, "send")
+	assert.NotContains(t, args, "--snapshot")
+	_, _, args = volume(record.Target)
+	assert.NotContains(t, args, "--no-snapshot", "it is to take the copy of a snapshot first")
+	r.Phase = v1alpha1.MoveFinalSync
+	_, _, args = volume(record.Target)
+	assert.Subset(t, args, []string{"receive", "--no-snapshot"})
+	r.Claims[0].Store = &record.Store{}
+	assert.EqualValues(t, repositoryGrace, gracePeriod(r, 0, record.Snapped, 5), "it removes what it has in an object store")
+	assert.Equal(t, map[string]string{keys.MoveOf: "m1", keys.HomeID: "h1"}, c.snapshotLabels(r))
+}
+
+func TestAMoverWithAnObjectStoreHasTimeToEmptyIt(t *testing.T) {
+	c := New(Config{Image: "mover:1"})
+	r := recordIn("PreCopy")
+	without := c.moverSpec(r, 0, record.Source, "")
+	r.Claims[0].Store = &record.Store{Cluster: "west", Ticket: moverapi.Ticket{Password: "word"}}
+	with := c.moverSpec(r, 0, record.Source, "")
+	assert.Greater(t, *with.TerminationGracePeriodSeconds, *without.TerminationGracePeriodSeconds)
+	assert.Equal(t, without.TerminationGracePeriodSeconds, c.moverSpec(r, 0, record.Target, "").TerminationGracePeriodSeconds,
+		"pods wait for its end")
+	assert.Positive(t, with.Containers[0].Resources.Requests.Memory().Cmp(*without.Containers[0].Resources.Requests.Memory()))
+
+	// The credentials of the store are kept only as long as movers may need them.
+	assert.Equal(t, "word", r.Enter(v1alpha1.MoveRollBack, r.Began["PreCopy"]).Claims[0].Store.Ticket.Password)
+	over := r.Enter(v1alpha1.MoveAborted, r.Began["PreCopy"])
+	assert.Equal(t, &record.Store{Cluster: "west"}, over.Claims[0].Store)
+	assert.Equal(t, "word", r.Claims[0].Store.Ticket.Password)
+	assert.True(t, isBlock(&corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{VolumeMode: ptr.To(corev1.PersistentVolumeBlock)}}))
+}
+
+// stating is a pod with a level in its security context; one of its containers uses claim
+// data and has another level, unless that is empty.
+func stating(pod, container string) *corev1.Pod {
+	made := user("shop", "db-0", "data", "home-1")
+	made.Spec.Volumes[0].Name = "files"
+	options := func(level string) *corev1.SELinuxOptions {
+		return &corev1.SELinuxOptions{User: "system_u", Role: "system_r", Type: "spc_t", Level: level}
+	}
+	made.Spec.SecurityContext = &corev1.PodSecurityContext{SELinuxOptions: options(pod)}
+	made.Spec.Containers = []corev1.Container{
+		{Name: "other", SecurityContext: &corev1.SecurityContext{SELinuxOptions: options("s0:c9")}},
+		{Name: "db", VolumeMounts: []corev1.VolumeMount{{Name: "files"}},
+			SecurityContext: &corev1.SecurityContext{SELinuxOptions: options(container)}},
+	}
+	return made
+}
+
+func TestTheLevelIsThatOfContainersThatUseTheClaim(t *testing.T) {
+	for name, row := range map[string]struct {
+		pod, container string
+		want           []string
+	}{
+		"the pod's":           {"s0:c1,c2", "", []string{"s0:c1,c2"}},
+		"the container's":     {"s0:c1,c2", "s0:c3", []string{"s0:c3"}},
+		"none":                {"", "", nil},
+		"one that is none":    {"spc_t", "", nil},
+		"one without end":     {"s0:" + strings.Repeat("c1,", 100), "", nil},
+		"one with a range":    {"s0-s0:c0.c1023", "", []string{"s0-s0:c0.c1023"}},
+		"several in one text": {"s0:c1\ns0:c2", "", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			spec := stating(row.pod, row.container).Spec
+			assert.Equal(t, row.want, selinuxLevels(&spec, "data"))
+			assert.Empty(t, selinuxLevels(&spec, "log"))
+		})
+	}
+	spec := stating("s0:c1", "").Spec
+	spec.Containers[1].VolumeDevices, spec.Containers[1].VolumeMounts = []corev1.VolumeDevice{{Name: "files"}}, nil
+	assert.Equal(t, []string{"s0:c1"}, selinuxLevels(&spec, "data"), "a block volume")
+	assert.Empty(t, selinuxLevels(&user("shop", "a", "data", "n").Spec, "data"))
+}
+
+func TestAMoverAtTheSourceHasTheLevelOfThePodsAndNothingElseOfThem(t *testing.T) {
+	r := recordIn(v1alpha1.MovePreCopy)
+	r.Namespace = "shop"
+	c := New(Config{Client: fake.NewClientset(stating("s0:c1,c2", "")), Records: NewRecords(), Node: func(string) *corev1.Node { return nil }})
+	o := steps.Observation{Record: r, Claims: make([]steps.Claim, 1)}
+	require.NoError(t, c.observeUsers(t.Context(), &o))
+	assert.Equal(t, []string{"s0:c1,c2"}, o.Claims[0].Levels)
+
+	assert.Nil(t, c.moverSpec(r, 0, record.Source, "").SecurityContext.SELinuxOptions, "none is known")
+	r.Claims[0].Level, r.Claims[0].Snapshot = "s0:c1,c2", &record.Snapshot{}
+	for _, end := range []record.End{record.Source, record.Snapped} {
+		assert.Equal(t, &corev1.SELinuxOptions{Level: "s0:c1,c2"}, c.moverSpec(r, 0, end, "").SecurityContext.SELinuxOptions)
+	}
+	assert.Nil(t, c.moverSpec(r, 0, record.Target, "").SecurityContext.SELinuxOptions)
 }
