@@ -21,8 +21,11 @@ type Observation struct {
 	Unreadable bool
 	// RemoteCluster and Peering are those of now; see Record.
 	RemoteCluster, Peering string
-	// Watched is for how long, by its own clock, this process has seen the mark as it is.
-	Watched time.Duration
+	// Watched is for how long, by its own clock, this process has seen the mark as it is, Quiet for how long
+	// it has seen no heartbeat of virtual nodes beside it. Those of a home in doubt send none.
+	Watched, Quiet time.Duration
+	// Arrived: this process has seen Record.Next there before.
+	Arrived bool
 	// Holding: this process has renewed the mark and acted.
 	Holding bool
 	// Confirmed is the ID of the doubt that an administrator has confirmed.
@@ -66,9 +69,14 @@ type Decision struct {
 // another mark than the one it has recorded as soon as the original has renewed it once since the copy was
 // taken, and is then in doubt for ever. A copy that finds the recorded one waits for three periods, in which
 // its original would renew it. One that an administrator confirms takes over only when the mark has stood
-// still for three times the Validity, and acts one Validity later: by then nobody else does. That leaves
-// a copy that was taken while its original could not reach the remote cluster, and started
-// before it could again: both know the same mark, and the first to renew it goes on alone.
+// still for three times the Validity, and no heartbeat came either, and acts one Validity later: by then
+// nobody else does. That leaves a copy that was taken while its original could not reach the remote cluster,
+// or was stopped, and started before that renewed the mark again: both know the same mark, and the first to
+// renew it goes on alone.
+//
+// A remote cluster that was restored from a backup shows an earlier mark than home's last. That is a doubt,
+// except where home has renewed the mark no more than once since: then it may also be that the renewal did
+// not arrive, unless this process has seen it there. Home goes on then.
 func Decide(o Observation) Decision {
 	record := o.record()
 	if o.Unreadable {
@@ -96,7 +104,7 @@ func Decide(o Observation) Decision {
 		return o.suspect(*record, NoRecord)
 	case o.Mark == record.Next:
 		return o.renew(*record)
-	case o.Mark == record.Held:
+	case o.Mark == record.Held && !o.Arrived:
 		return o.again(*record)
 	}
 	return o.suspect(*record, mismatch(*record, o.Mark))
@@ -150,13 +158,15 @@ func (o Observation) stay(record Record) Decision {
 	return Decision{Do: Stay, Record: record}
 }
 
-// takeOver takes the mark from whoever held it, once it has stood still. If somebody renews it
-// nevertheless, what was confirmed is void: it must not take effect whenever that one is cut off.
+// takeOver takes the mark from whoever held it, once nobody has changed the Lease for a while. If somebody
+// does nevertheless, what was confirmed is void: it must not take effect whenever that one is cut off.
 func (o Observation) takeOver(record Record) Decision {
-	if o.Mark != record.Doubt.Found {
+	validity := Validity(o.Mark.period(o.Period))
+	switch left := 3*validity - min(o.Watched, o.Quiet); {
+	case o.Mark != record.Doubt.Found, o.Watched >= 3*validity && o.Quiet < validity:
+		// Home's own virtual nodes have sent no heartbeat for longer: they noticed the doubt, too.
 		return o.suspect(record, record.Doubt.Reason)
-	}
-	if left := 3*Validity(o.Mark.period(o.Period)) - o.Watched; left > 0 {
+	case left > 0:
 		return Decision{Do: Wait, Record: record, Left: left}
 	}
 	epoch := max(o.Mark.Epoch, record.Next.Epoch, record.Held.Epoch)

@@ -35,7 +35,10 @@ func TestDecide(t *testing.T) {
 		unreadable bool
 		peering    string
 		watched    time.Duration
+		beaten     bool
+		quiet      time.Duration
 		holding    bool
+		arrived    bool
 		confirmed  string
 
 		do     Verb
@@ -70,6 +73,8 @@ func TestDecide(t *testing.T) {
 			record: recorded(m1, m2), mark: other, holding: true, do: Suspect, reason: RemoteAhead},
 		"the mark there is of a later epoch": {
 			record: recorded(m1, m2), mark: taken, do: Suspect, reason: RemoteAhead},
+		"the remote cluster was restored from before the last renewal, which this process saw there": {
+			record: recorded(m1, m2), mark: m1, holding: true, arrived: true, do: Suspect, reason: RemoteBehind},
 		"the mark there is earlier": {
 			record: recorded(m2, m3), mark: m1, holding: true, do: Suspect, reason: RemoteBehind},
 		"the mark is gone": {
@@ -104,6 +109,15 @@ func TestDecide(t *testing.T) {
 		"confirmed, and it does": {
 			record: doubted(other, m1, m2), mark: other, confirmed: "d1", watched: 3 * validity, do: Write, held: other, next: mark(2, 0,
 				"new")},
+		"confirmed, but virtual nodes of another copy send heartbeats": {
+			record: doubted(other, m1, m2), mark: other, confirmed: "d1", watched: 3 * validity, beaten: true, quiet: period,
+			do: Suspect, reason: RemoteAhead},
+		"confirmed, and the last heartbeat came not long ago": {
+			record: doubted(other, m1, m2), mark: other, confirmed: "d1", watched: 3 * validity, beaten: true, quiet: 2 * validity,
+			do: Wait, left: validity, reason: RemoteAhead},
+		"confirmed, and home's own virtual nodes have just noticed the doubt": {
+			record: doubted(other, m1, m2), mark: other, confirmed: "d1", watched: period, beaten: true, quiet: 0,
+			do: Wait, left: 3 * validity, reason: RemoteAhead},
 		"confirmed where there is none": {
 			record: doubted(Mark{}, m1, m2), confirmed: "d1", watched: 3 * validity, do: Write, next: mark(2, 0, "new")},
 		"confirmed, but another copy renews it": {
@@ -127,8 +141,12 @@ func TestDecide(t *testing.T) {
 			if peering == "" {
 				peering = "p1"
 			}
+			if !test.beaten {
+				test.quiet = test.watched
+			}
 			got := Decide(Observation{Record: test.record, Mark: test.mark, Unreadable: test.unreadable, RemoteCluster: "west", Peering: peering,
-				Watched: test.watched, Holding: test.holding, Confirmed: test.confirmed, Period: period, Nonce: "new"})
+				Watched: test.watched, Quiet: test.quiet, Holding: test.holding, Arrived: test.arrived, Confirmed: test.confirmed, Period: period,
+				Nonce: "new"})
 			assert.Equal(t, test.do, got.Do)
 			assert.Equal(t, test.acts, got.Acts)
 			assert.Equal(t, test.left, got.Left)

@@ -61,11 +61,12 @@ func (w *world) look(c *copied, faults bool) {
 	fault := func(oneIn int) bool { return faults && w.IntN(oneIn) == 0 }
 	record := c.record
 	mark, version, sent := w.mark, w.version, w.now
+	arrived := record != nil && c.known && c.seen == record.Next
 	if !c.known || c.seen != mark {
 		c.known, c.seen, c.since = true, mark, w.now
 	}
-	d := Decide(Observation{Record: record, Mark: mark, RemoteCluster: "west", Peering: "p", Watched: w.now - c.since, Holding: c.holding,
-		Confirmed: c.confirmed, Period: walkPeriod, Nonce: w.nonce()})
+	d := Decide(Observation{Record: record, Mark: mark, RemoteCluster: "west", Peering: "p", Watched: w.now - c.since, Quiet: w.now - c.since,
+		Holding: c.holding, Arrived: arrived, Confirmed: c.confirmed, Period: walkPeriod, Nonce: w.nonce()})
 	if fault(40) {
 		c.restart()
 		return

@@ -163,12 +163,12 @@ func (c *Cluster) Access() (access Access, why string) {
 }
 
 // Starting says, after the start of this process or with a new kubeconfig, that it is not known yet
-// whether the cluster can be used: it is being asked, or read.
+// whether the cluster can be used: it is being asked, or read, or home watches whether a copy of it acts there.
 func (c *Cluster) Starting() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_, reason, _ := c.verdict.usable()
-	return reason == "Checking" || reason == "Syncing"
+	return reason == "Checking" || reason == "Syncing" || reason == notInForce && c.verdict.epoch.watches()
 }
 
 // Client returns a client of the cluster, nil while there is none.

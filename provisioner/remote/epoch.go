@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/homeepoch"
@@ -34,27 +35,47 @@ func (e epochState) condition() metav1.Condition {
 	return condition(v1alpha1.HomeInForce, e.status, e.reason, e.message)
 }
 
+// notInForce is the reason of a cluster where this home does not act.
+const notInForce = "HomeNotInForce"
+
+const watching = "Watching"
+
+// watches says that home will know soon, by itself, whether it acts there.
+func (e epochState) watches() bool { return e.status == "" || e.reason == watching }
+
 // epochMemory is what this process knows of the mark in one cluster.
 type epochMemory struct {
 	peering string
 	mark    homeepoch.Mark
 	// seen is since when the mark has been as it is; zero: it was never read.
-	seen    time.Time
+	seen time.Time
+	// beat is the last heartbeat beside it, by the clock of its sender, quiet since when there was no other.
+	beat    metav1.MicroTime
+	quiet   time.Time
 	holding bool
 	// renewed is when a renewal that succeeded was sent last.
 	renewed time.Time
 	state   epochState
 }
 
-// watched notes which mark is there, and returns for how long.
-func (m *epochMemory) watched(peering string, mark homeepoch.Mark, now time.Time) time.Duration {
-	if m.peering != peering {
-		*m = epochMemory{peering: peering}
+// watch notes which mark is at a place, and returns for how long, and for how long no heartbeat came there.
+func (m *epochMemory) watch(at *place, mark homeepoch.Mark, now time.Time) (watched, quiet time.Duration) {
+	if m.peering != at.peering {
+		*m = epochMemory{peering: at.peering}
+	}
+	beat := at.beat()
+	if m.seen.IsZero() || !m.beat.Equal(&beat) {
+		m.beat, m.quiet = beat, now
 	}
 	if m.seen.IsZero() || m.mark != mark {
 		m.mark, m.seen = mark, now
 	}
-	return now.Sub(m.seen)
+	return now.Sub(m.seen), now.Sub(m.quiet)
+}
+
+// knows says whether this process has seen a mark there last.
+func (m *epochMemory) knows(peering string, mark homeepoch.Mark) bool {
+	return m.peering == peering && !m.seen.IsZero() && m.mark == mark
 }
 
 // place is the Lease in a remote cluster that has the mark, and who keeps it.
@@ -74,6 +95,14 @@ func (p *place) mark() homeepoch.Mark {
 		return homeepoch.Mark{}
 	}
 	return homeepoch.ParseMark(p.lease.Annotations[keys.HomeEpoch])
+}
+
+// beat is when virtual nodes have sent a heartbeat there last, zero for never.
+func (p *place) beat() metav1.MicroTime {
+	if p.lease == nil {
+		return metav1.MicroTime{}
+	}
+	return ptr.Deref(p.lease.Spec.RenewTime, metav1.MicroTime{})
 }
 
 // keepEpoch renews the mark of this home in the cluster, and opens the gate for it if home may act
@@ -116,7 +145,8 @@ func (c *Cluster) stepEpoch(ctx context.Context, remote *v1alpha1.RemoteCluster,
 		Confirmed: remote.Annotations[keys.ConfirmedHome], Period: c.clusters.interval, Nonce: string(uuid.NewUUID()),
 	}
 	if !o.Unreadable {
-		o.Watched = c.epoch.watched(at.peering, o.Mark, now)
+		o.Arrived = record != nil && c.epoch.knows(at.peering, record.Next)
+		o.Watched, o.Quiet = c.epoch.watch(at, o.Mark, now)
 	}
 	o.Holding = c.epoch.holding
 	decision := homeepoch.Decide(o)
@@ -156,7 +186,7 @@ func (c *Cluster) stepEpoch(ctx context.Context, remote *v1alpha1.RemoteCluster,
 	case err != nil:
 		return epochState{}, 0, err
 	}
-	c.epoch.watched(at.peering, decision.Record.Next, time.Now())
+	c.epoch.watch(at, decision.Record.Next, time.Now())
 	if !decision.Acts {
 		return takingOver(c.id), time.Second, nil
 	}
@@ -175,7 +205,7 @@ func (c *Cluster) awaitEpoch(d homeepoch.Decision, o homeepoch.Observation) (epo
 	switch {
 	case d.Record.Doubt != nil:
 		state := epochState{status: metav1.ConditionFalse, reason: "TakingOver", message: fmt.Sprintf("this home cluster takes over once the "+
-			"mark in cluster %s has stood still for %v: if another copy of it still works there, stop that one", c.id,
+			"mark in cluster %s has stood still for %v, and no other copy sends heartbeats there: if one still works there, stop it", c.id,
 			3*homeepoch.Validity(c.clusters.interval))}
 		return state, again, nil
 	case o.Unreadable:
@@ -186,7 +216,7 @@ func (c *Cluster) awaitEpoch(d homeepoch.Decision, o homeepoch.Observation) (epo
 }
 
 func takingOver(cluster string) epochState {
-	return epochState{status: metav1.ConditionFalse, reason: "Watching", message: fmt.Sprintf("home watches for some seconds whether a copy "+
+	return epochState{status: metav1.ConditionFalse, reason: watching, message: fmt.Sprintf("home watches for some seconds whether a copy "+
 		"of it acts in cluster %s", cluster)}
 }
 

@@ -17,6 +17,7 @@ import (
 	kubetesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/homeepoch"
@@ -70,6 +71,24 @@ func (w *epochWorld) mark() homeepoch.Mark {
 	}
 	require.NoError(w, err)
 	return homeepoch.ParseMark(lease.Annotations[keys.HomeEpoch])
+}
+
+// rewind has west show an earlier mark, as a restore from a backup does.
+func (w *epochWorld) rewind(to homeepoch.Mark) {
+	w.change(func(lease *coordinationv1.Lease) {
+		text, err := to.Encode()
+		require.NoError(w, err)
+		lease.Annotations[keys.HomeEpoch] = text
+	})
+}
+
+func (w *epochWorld) change(how func(*coordinationv1.Lease)) {
+	leases := w.west.CoordinationV1().Leases(keys.VolumesNamespace)
+	lease, err := leases.Get(w.Context(), "home-h1", metav1.GetOptions{})
+	require.NoError(w, err)
+	how(lease)
+	_, err = leases.Update(w.Context(), lease, metav1.UpdateOptions{})
+	require.NoError(w, err)
 }
 
 func (w *epochWorld) recorded() *homeepoch.Record {
@@ -159,6 +178,56 @@ func TestALostAnswerIsNoDoubt(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestARemoteClusterThatGoesBackIsLeftAlone(t *testing.T) {
+	for name, test := range map[string]struct{ renewals int }{
+		"one renewal after the backup":   {renewals: 1},
+		"two renewals after the backup":  {renewals: 2},
+		"many renewals after the backup": {renewals: 9},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newEpochWorld(t)
+			c := w.process()
+			w.until(c, "InForce")
+			w.keep(c)
+			backup := w.mark()
+			for range test.renewals {
+				assert.True(t, w.keep(c).acts)
+			}
+			w.rewind(backup)
+			assert.Equal(t, homeepoch.RemoteBehind, w.keep(c).reason)
+			assert.False(t, c.gate.Open())
+			assert.Equal(t, backup, w.mark(), "nothing is written there")
+			assert.Equal(t, homeepoch.RemoteBehind, w.keep(w.process()).reason, "a new process knows, too")
+		})
+	}
+}
+
+func TestNobodyTakesOverWhileVirtualNodesOfAnotherCopySendHeartbeats(t *testing.T) {
+	w := newEpochWorld(t)
+	c := w.process()
+	w.until(c, "InForce")
+	backup := w.mark()
+	w.keep(c)
+	w.keep(c)
+	w.rewind(backup)
+	w.until(c, homeepoch.RemoteBehind)
+	doubt := w.recorded().Doubt
+	w.remote.Annotations = map[string]string{keys.ConfirmedHome: doubt.ID}
+	waited := 3 * homeepoch.Validity(c.clusters.interval)
+	c.epoch.seen, c.epoch.quiet = c.epoch.seen.Add(-waited), c.epoch.quiet.Add(-waited)
+	w.change(func(lease *coordinationv1.Lease) { lease.Spec.RenewTime = ptr.To(metav1.NowMicro()) })
+	assert.Equal(t, homeepoch.RemoteBehind, w.keep(c).reason)
+	again := w.recorded().Doubt
+	require.NotNil(t, again)
+	assert.NotEqual(t, doubt.ID, again.ID, "what was confirmed is void")
+	assert.Equal(t, backup, w.mark())
+
+	w.remote.Annotations[keys.ConfirmedHome] = again.ID
+	c.epoch.quiet = c.epoch.quiet.Add(-waited)
+	w.keep(c)
+	assert.EqualValues(t, 2, w.mark().Epoch, "there was no heartbeat any more")
 }
 
 func TestACloneActsOnlyIfItIsConfirmedAndNobodyRenews(t *testing.T) {

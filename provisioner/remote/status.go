@@ -80,7 +80,7 @@ func (v verdict) conditions(generation int64) []metav1.Condition {
 	case v.unwanted != "":
 		ready = condition(v1alpha1.Ready, metav1.ConditionFalse, v.unwantedReason, v.unwanted)
 	case !v.epoch.acts:
-		ready = condition(v1alpha1.Ready, metav1.ConditionFalse, "HomeNotInForce", v.epoch.condition().Message)
+		ready = condition(v1alpha1.Ready, metav1.ConditionFalse, notInForce, v.epoch.condition().Message)
 	case v.leaving != "":
 		ready = condition(v1alpha1.Ready, metav1.ConditionFalse, "Leaving", v.leaving)
 	case v.unsynced:

@@ -82,8 +82,10 @@ func TestAClusterIsStartingUntilItIsKnownWhetherItCanBeUsed(t *testing.T) {
 		want    bool
 	}{
 		{name: "it was not asked yet", want: true},
-		{name: "its caches fill", verdict: verdict{checked: true, unsynced: true}, want: true},
-		{name: "all is well", verdict: verdict{checked: true}},
+		{name: "home watches whether a copy of it acts there", verdict: verdict{checked: true, epoch: takingOver("west")}, want: true},
+		{name: "home is in doubt", verdict: verdict{checked: true, epoch: epochState{status: metav1.ConditionFalse, reason: "TwoHolders"}}},
+		{name: "its caches fill", verdict: verdict{checked: true, unsynced: true, epoch: epochState{acts: true}}, want: true},
+		{name: "all is well", verdict: verdict{checked: true, epoch: epochState{acts: true}}},
 		{name: "there is no usable kubeconfig", verdict: verdict{unconfigured: "no Secret"}},
 		{name: "it does not answer", verdict: verdict{checked: true, unsynced: true, finding: finding{unreachable: "refused"}}},
 	} {

@@ -45,7 +45,7 @@ func (m *Manager) checkEpoch(ctx context.Context, p *prober) (reason, sentence s
 	if err != nil {
 		return "", "", false, err
 	}
-	record, remote := m.config.Record()
+	record, remote := m.config.Record(ctx)
 	o := homeepoch.Observation{Record: record, Mark: mark, Unreadable: unreadable, RemoteCluster: remote, Period: m.config.Probe}
 	if !unreadable {
 		o.Watched = m.epoch.observe(record, mark, time.Now())

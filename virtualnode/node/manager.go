@@ -54,9 +54,9 @@ type Config struct {
 	// Unwanted returns, as a word and a sentence, why the cluster with this UID of its namespace
 	// kube-system, empty if not known, must not be used; empty if it may.
 	Unwanted func(uid string) (reason, sentence string)
-	// Record returns what the provisioner has recorded of home's mark in the cluster, nil if nothing,
-	// and the UID of the RemoteCluster.
-	Record func() (*homeepoch.Record, string)
+	// Record asks home what the provisioner has recorded of home's mark in the cluster, nil if nothing,
+	// and for the UID of the RemoteCluster.
+	Record func(ctx context.Context) (*homeepoch.Record, string)
 	// Changed is called when the state has changed. It must not block.
 	Changed func()
 }
@@ -306,9 +306,13 @@ func (m *Manager) probeOnce(ctx context.Context, p *prober) (answered, returned 
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err == nil && unsure && !m.health.Answered {
+	switch {
+	case err != nil || !unsure:
+	case !m.health.Answered:
 		// Nothing is said before it is known.
 		return home != nil, false
+	case m.health.UnwantedReason == NotInForce:
+		reason, unwanted = m.health.UnwantedReason, m.health.Unwanted
 	}
 	if err != nil {
 		if ctx.Err() == nil {

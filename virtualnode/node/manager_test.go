@@ -113,7 +113,7 @@ func newManaged(t *testing.T, s *west) *managed {
 			}
 			return "", ""
 		},
-		Record: func() (*homeepoch.Record, string) { return m.record.Load(), "w" }})
+		Record: func(context.Context) (*homeepoch.Record, string) { return m.record.Load(), "w" }})
 	var err error
 	m.session, err = session.Open(&v1alpha1.RemoteCluster{ObjectMeta: metav1.ObjectMeta{Name: "west"}},
 		&rest.Config{Host: s.URL,

@@ -13,8 +13,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
@@ -110,7 +113,7 @@ func (r *Registry) serve(ctx context.Context, id string) {
 	}
 	config := r.config
 	config.Node.Unwanted = func(uid string) (string, string) { return r.unwanted(id, uid) }
-	config.Node.Record = func() (*homeepoch.Record, string) { return r.record(id) }
+	config.Node.Record = func(ctx context.Context) (*homeepoch.Record, string) { return r.record(ctx, id) }
 	t := newClusterWorker(id, config)
 	r.workers[id] = t
 	r.running.Go(func() {
@@ -156,12 +159,12 @@ func (r *Registry) unwanted(id, uid string) (reason, sentence string) {
 
 // record returns what the provisioner has recorded of home's mark in a cluster, nil if nothing, and the
 // UID of the RemoteCluster.
-func (r *Registry) record(id string) (record *homeepoch.Record, remoteCluster string) {
+func (r *Registry) record(ctx context.Context, id string) (record *homeepoch.Record, remoteCluster string) {
 	object := r.object(id)
 	if object == nil {
 		return nil, ""
 	}
-	secret := controller.Get[corev1.Secret](r.config.Secrets, r.config.Namespace+"/"+homeepoch.SecretName(id))
+	secret := r.recordSecret(ctx, homeepoch.SecretName(id))
 	if secret == nil || len(secret.Data[homeepoch.SecretKey]) == 0 {
 		return nil, string(object.UID)
 	}
@@ -171,6 +174,27 @@ func (r *Registry) record(id string) (record *homeepoch.Record, remoteCluster st
 		return &homeepoch.Record{RemoteCluster: string(object.UID), Doubt: &homeepoch.Doubt{}}, string(object.UID)
 	}
 	return record, string(object.UID)
+}
+
+// recordTimeout bounds one question to the home cluster.
+const recordTimeout = 3 * time.Second
+
+// recordSecret asks the API server for the Secret with a record, nil if there is none: where home was restored from a
+// backup while this program ran, watches that began before tell nothing of it. While the API server does not
+// answer, what was told last counts.
+func (r *Registry) recordSecret(ctx context.Context, name string) *corev1.Secret {
+	ctx, cancel := context.WithTimeout(ctx, recordTimeout)
+	defer cancel()
+	found, err := r.config.Home.CoreV1().Secrets(r.config.Namespace).List(ctx, metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()})
+	switch {
+	case err != nil:
+		klog.FromContext(ctx).V(2).Info("The record of the home epoch is read from the cache", "err", err)
+		return controller.Get[corev1.Secret](r.config.Secrets, r.config.Namespace+"/"+name)
+	case len(found.Items) == 0:
+		return nil
+	}
+	return &found.Items[0]
 }
 
 func older(a, b *v1alpha1.RemoteCluster) bool {

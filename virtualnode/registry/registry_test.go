@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -9,9 +10,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	kubetesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/homeepoch"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
@@ -40,6 +44,32 @@ func TestARemoteClusterLeadsToTheClusterThatPeerMadeItFor(t *testing.T) {
 	reason, sentence := r.unwanted("west", "east-uid")
 	assert.Equal(t, "OtherCluster", reason)
 	assert.Contains(t, sentence, "put back the kubeconfig")
+}
+
+func TestWhetherHomeIsInDoubtIsNotReadFromACache(t *testing.T) {
+	secret := func(record homeepoch.Record) *corev1.Secret {
+		text, err := record.Encode()
+		require.NoError(t, err)
+		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "system", Name: homeepoch.SecretName("west")},
+			Data: map[string][]byte{homeepoch.SecretKey: text}}
+	}
+	west := remoteCluster("west", 1)
+	west.UID = "w"
+	home := fake.NewClientset(secret(homeepoch.Record{RemoteCluster: "w", Doubt: &homeepoch.Doubt{ID: "d"}}))
+	// Home went back to a backup, and the informer's watch goes on from what is lost.
+	r := New(Config{Home: home, Namespace: "system", Objects: store(t, &v1alpha1.RemoteCluster{}, west),
+		Secrets: store(t, &corev1.Secret{}, secret(homeepoch.Record{RemoteCluster: "w"}))})
+	record, uid := r.record(t.Context(), "west")
+	assert.Equal(t, "w", uid)
+	require.NotNil(t, record)
+	assert.NotNil(t, record.Doubt)
+
+	home.PrependReactor("list", "secrets", func(kubetesting.Action) (bool, runtime.Object, error) {
+		return true, nil, errors.New("no answer")
+	})
+	record, _ = r.record(t.Context(), "west")
+	require.NotNil(t, record, "what was told last counts while home does not answer")
+	assert.Nil(t, record.Doubt)
 }
 
 func TestOfTwoRemoteClustersForOneClusterTheOlderIsUsed(t *testing.T) {
