@@ -18,6 +18,7 @@ import (
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/homeepoch"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
 // TestARemoteClusterThatIsRestoredFromABackup has west go back to before a claim was
@@ -32,6 +33,9 @@ func TestARemoteClusterThatIsRestoredFromABackup(t *testing.T) {
 	left := published(t, deleted)
 	backup, err := bed.West.Backup(t.Context())
 	require.NoError(t, err)
+	// A backup that is younger than home's last mark there is no earlier state.
+	before := volumesMark(t)
+	await.Until(t, "home renews its mark", func() bool { return volumesMark(t) != before })
 	require.NoError(t, bed.AwaitReady(t.Context(), "west", metav1.ConditionTrue))
 
 	later := create(t, namespace, "later", fabric.WestNode)
@@ -44,7 +48,7 @@ func TestARemoteClusterThatIsRestoredFromABackup(t *testing.T) {
 	await.Until(t, "what was deleted is gone, with its data", func() bool {
 		return volumeOf(t, deleted) == nil && !bed.WestStorage.Exists(gone)
 	})
-	before := version(t, bed.West)
+	lost := version(t, bed.West)
 
 	require.NoError(t, bed.West.Restore(t.Context(), backup))
 	// Another copy of home may have come to act there in the time that the backup lost.
@@ -55,7 +59,7 @@ func TestARemoteClusterThatIsRestoredFromABackup(t *testing.T) {
 	awaitInForce(t, bed)
 	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, later.Name, "BackingMissing"), "is gone")
 	await.Until(t, "what is left there is told of", func() bool { return tellsLeft(t, namespace+"/"+deleted.Name) })
-	overtake(t, before)
+	overtake(t, lost)
 	// What west's storage and its other controllers were told stays as it was, and so
 	// they are told of what comes now.
 	await.Until(t, "the real volume is asked to be as large as the virtual one", func() bool {
@@ -73,6 +77,16 @@ func TestARemoteClusterThatIsRestoredFromABackup(t *testing.T) {
 	// The claim whose data is gone can be given up.
 	remove(t, later)
 	await.Until(t, "its volume is gone", func() bool { return volumeOf(t, later) == nil })
+}
+
+// volumesMark returns home's mark in west, which has no agent.
+func volumesMark(t *testing.T) homeepoch.Mark {
+	t.Helper()
+	id, err := bed.HomeID(t.Context())
+	require.NoError(t, err)
+	lease, err := bed.West.Client().CoordinationV1().Leases(keys.VolumesNamespace).Get(t.Context(), "home-"+id, metav1.GetOptions{})
+	require.NoError(t, err)
+	return homeepoch.ParseMark(lease.Annotations[keys.HomeEpoch])
 }
 
 // published returns the shadow of a claim once it is known that home knows of it.

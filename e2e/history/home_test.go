@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os/exec"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -80,10 +81,19 @@ func TestAHomeThatIsRestoredFromABackupWaitsForItsAdministrator(t *testing.T) {
 	awaitInForce(t, restored)
 	later := runInWest(t, restored, namespace, "later")
 
+	// Programs that go on are told by no watch that home went back.
+	require.NoError(t, restored.Home.Restore(t.Context(), backup))
+	await.Until(t, "the provisioner records that home is in doubt", func() bool {
+		secret, err := restored.Home.Client().CoreV1().Secrets(fabric.System).Get(t.Context(), homeepoch.SecretName("west"), metav1.GetOptions{})
+		require.NoError(t, err)
+		record, err := homeepoch.ParseRecord(secret.Data[homeepoch.SecretKey])
+		require.NoError(t, err)
+		return record.Doubt != nil
+	})
+	awaitSilence(t, restored)
 	for _, program := range programs {
 		require.NoError(t, program.Stop())
 	}
-	require.NoError(t, restored.Home.Restore(t.Context(), backup))
 	startPrograms(t, restored)
 	startExtender(t, restored)
 	awaitDoubt(t, restored, homeepoch.RemoteAhead)
@@ -285,6 +295,18 @@ func leaseOf(t *testing.T, f *fabric.Fabric) *coordinationv1.Lease {
 	lease, err := f.West.Client().CoordinationV1().Leases(keys.TenantPrefix+id).Get(t.Context(), keys.HeartbeatLease, metav1.GetOptions{})
 	require.NoError(t, err)
 	return lease
+}
+
+// awaitSilence waits until nobody changes the Lease in west any more: neither the mark is renewed nor a heartbeat sent.
+func awaitSilence(t *testing.T, f *fabric.Fabric) {
+	t.Helper()
+	last, since := "", time.Now()
+	await.Until(t, "home renews neither its mark nor its heartbeat", func() bool {
+		if now := leaseOf(t, f).ResourceVersion; now != last {
+			last, since = now, time.Now()
+		}
+		return time.Since(since) > 5*time.Second
+	})
 }
 
 func markOf(t *testing.T, f *fabric.Fabric) homeepoch.Mark {
