@@ -286,7 +286,17 @@ func TestACopyOfHomeDoesNothingInARemoteCluster(t *testing.T) {
 	assert.Zero(t, west.beats.Load(), "nor does it renew the heartbeat")
 	assert.Zero(t, m.admitted.Load())
 
-	// It is confirmed, and the provisioner renews the mark.
+	// It is confirmed, and the provisioner has taken over, but does not act yet.
+	taken := homeepoch.Mark{Epoch: 2, Nonce: "taken"}
+	m.record.Store(&homeepoch.Record{RemoteCluster: "w", Held: *west.mark.Load(), Next: taken})
+	west.mark.Store(&taken)
+	assert.Never(t, func() bool {
+		state, _ := m.State()
+		return state.Reason != NotInForce
+	}, 300*time.Millisecond, time.Millisecond, "the node is NotReady until it does")
+	assert.Zero(t, west.beats.Load())
+
+	// The provisioner renews the mark.
 	own := []homeepoch.Mark{{Epoch: 2, Renewal: 1, Nonce: "a"}, {Epoch: 2, Renewal: 2, Nonce: "b"}}
 	m.record.Store(&homeepoch.Record{RemoteCluster: "w", Held: own[0], Next: own[1]})
 	west.mark.Store(&own[1])
