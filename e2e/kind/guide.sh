@@ -3,6 +3,7 @@
 . "$(dirname "$0")/settings.sh"
 export PATH=$KIND_CACHE/bin:$PATH
 kubectl config use-context kind-home >/dev/null
+# shellcheck disable=SC2016 # the shell that reads it knows PATH
 printf 'export KUBECONFIG=%q PATH=%q:%q:$PATH\n' "$KUBECONFIG" "$root/bin" "$KIND_CACHE/bin" >"$root/bin/kind.env"
 cat <<'E'
 Two clusters run, home and west. To look around:

@@ -199,6 +199,11 @@ func TestTheStepsOfTheGuideAreFound(t *testing.T) {
 		}
 	}
 	assert.Equal(t, 1, dashboards)
+	for _, file := range []string{"docs/guide.md", "deploy/examples/database.yaml"} {
+		content, err := os.ReadFile(filepath.Join("..", "..", file))
+		require.NoError(t, err)
+		assert.Contains(t, string(content), image, "%s names the image that the clusters have", file)
+	}
 }
 
 // TestTheGuideIsDoneAsItStands does what docs/guide.md says, command by command, and compares what it shows.
