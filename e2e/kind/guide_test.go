@@ -223,7 +223,9 @@ func TestTheGuideIsDoneAsItStands(t *testing.T) {
 		case strings.HasSuffix(step.commands, theDashboard):
 			requireDashboard(ctx, t, step)
 		default:
-			assert.Empty(t, differs(step.shown, first.run(t, step.commands)), "after\n%s", step.commands)
+			printed := first.run(t, step.commands)
+			assert.Empty(t, differs(step.shown, printed), "after\n%s", step.commands)
+			t.Log(printed)
 		}
 		ran++
 		t.Logf("%s: %s", time.Since(began).Round(100*time.Millisecond), step.commands)
