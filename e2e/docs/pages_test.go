@@ -139,6 +139,29 @@ func TestEachPageBeginsWithTheQuestionThatItAnswers(t *testing.T) {
 	}
 }
 
+// TestEachLimitLeadsToWhereItIsDecided: a limit that is said in its list alone is found too late.
+func TestEachLimitLeadsToWhereItIsDecided(t *testing.T) {
+	text := strings.Join(pages(t)["docs/limits.md"].lines, "\n")
+	limits := regexp.MustCompile(`(?m)^- `).Split(text, -1)[1:]
+	require.Greater(t, len(limits), 10)
+	for _, limit := range limits {
+		assert.Regexp(t, `\]\([a-z]`, limit)
+	}
+}
+
+// TestCellsOfTablesAreShort: what is longer belongs under its table. Generated pages have the comments of the code.
+func TestCellsOfTablesAreShort(t *testing.T) {
+	const longest = 310
+	each(t, `^\|.*\|$`, func(p page, line int, match []string) {
+		if strings.HasPrefix(p.lines[0], "<!--") {
+			return
+		}
+		for cell := range strings.SplitSeq(linkText.ReplaceAllString(match[0], "$1"), "|") {
+			assert.LessOrEqual(t, len([]rune(strings.TrimSpace(cell))), longest, "%s:%d: %s", p.path, line, cell)
+		}
+	})
+}
+
 func TestNamedTargetsExist(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join(root, "Makefile"))
 	require.NoError(t, err)

@@ -81,7 +81,7 @@ func leftovers(ctx context.Context) (left []string) {
 				return []string{err.Error()}
 			}
 			for _, namespace := range namespaces.Items {
-				if strings.HasPrefix(namespace.Name, prefix) {
+				if strings.HasPrefix(namespace.Name, prefix) || namespace.Name == guided {
 					left = append(left, "namespace "+namespace.Name+" in "+c.name)
 				}
 			}
