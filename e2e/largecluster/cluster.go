@@ -1,6 +1,7 @@
-// Package largecluster is the API server of a large home cluster, as far as the
-// extender asks one: it streams objects of ordinary size to watches, makes them
-// from their numbers instead of holding them, and tells of changes on demand.
+// Package largecluster is the API server of a large cluster, as far as programs under test ask
+// one: it streams objects of ordinary size to watches, makes them from their numbers instead of
+// holding them, and tells of changes on demand. cluster.go has the server, fleet.go, pods.go and
+// agent.go the objects, and bed.go runs a program with such clusters.
 package largecluster
 
 import (
@@ -10,7 +11,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os/exec"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -62,6 +62,8 @@ type Cluster struct {
 	kept map[string]runtime.Object
 	// wrote, if not nil, is called with each object that was written.
 	wroteObject func(path string, object runtime.Object)
+	// refuses are the answers to requests to create objects, by path, that are not taken.
+	refuses map[string]*apierrors.StatusError
 }
 
 // collection is how many objects of a kind there are, and the i-th of them.
@@ -70,8 +72,22 @@ type collection struct {
 	size             int
 	object           func(i int) runtime.Object
 
+	// numbers are those of the objects by their names.
+	numbers func() map[string]int
+
 	mu       sync.Mutex
 	watchers map[chan []byte]struct{}
+}
+
+// numbered returns the numbers of all objects by their names.
+func (c *collection) numbered() map[string]int {
+	numbers := make(map[string]int, c.size)
+	for i := range c.size {
+		if object, ok := c.object(i).(metav1.Object); ok {
+			numbers[object.GetNamespace()+"/"+object.GetName()] = i
+		}
+	}
+	return numbers
 }
 
 // backlog is how many changes a watch may be late before it is ended.
@@ -97,6 +113,7 @@ func newCluster(collections map[string]*collection, uid string) *Cluster {
 	c := &Cluster{collections: collections, uid: uid, writes: map[string]int{}}
 	for _, collection := range c.collections {
 		collection.watchers = map[chan []byte]struct{}{}
+		collection.numbers = sync.OnceValue(collection.numbered)
 	}
 	c.revision.Store(1)
 	return c
@@ -191,7 +208,13 @@ func (c *Cluster) event(collection *collection, what watch.EventType, object run
 	return append(line, '\n'), nil
 }
 
+// stream tells a watch of the objects that have the labels asked for, and then of changes, whatever labels they have.
 func (c *Cluster) stream(w http.ResponseWriter, r *http.Request, collection *collection) {
+	selector, err := labels.Parse(r.URL.Query().Get("labelSelector"))
+	if err != nil {
+		refuse(w, apierrors.NewBadRequest(err.Error()))
+		return
+	}
 	w.Header().Set("Content-Type", "application/json")
 	changes := collection.watch()
 	defer collection.unwatch(changes)
@@ -202,7 +225,10 @@ func (c *Cluster) stream(w http.ResponseWriter, r *http.Request, collection *col
 		}
 	}
 	for i := range collection.size {
-		send(watch.Added, collection.object(i))
+		object := collection.object(i)
+		if accessor, ok := object.(metav1.Object); ok && selector.Matches(labels.Set(accessor.GetLabels())) {
+			send(watch.Added, object)
+		}
 	}
 	send(watch.Bookmark, &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
 		Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"},
@@ -306,6 +332,14 @@ func (c *Cluster) write(w http.ResponseWriter, r *http.Request) {
 		reply(w, http.StatusCreated, review)
 		return
 	}
+	if refusal := c.refuses[r.URL.Path]; refusal != nil {
+		refuse(w, refusal)
+		return
+	}
+	if r.URL.Query().Get("dryRun") != "" {
+		reply(w, http.StatusCreated, object)
+		return
+	}
 	if _, ok := object.(*corev1.Event); !ok {
 		c.wrote(r)
 	}
@@ -396,16 +430,6 @@ func Unbound(i int) bool { return i%10 == 5 }
 
 // Ready says whether the i-th remote cluster is ready: every second is.
 func Ready(i int) bool { return i%2 == 0 }
-
-// BuildExtender builds the extender at path as it is shipped, but for its version.
-func BuildExtender(ctx context.Context, path string) error {
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path,
-		"github.com/lodestone-storage/lodestone/extender")
-	if output, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("build the extender: %w\n%s", err, output)
-	}
-	return nil
-}
 
 // WriteKubeconfig writes a kubeconfig at path for a cluster that is served at url.
 func WriteKubeconfig(path, url string) error {

@@ -69,13 +69,17 @@ func (c *Cluster) found(path string) runtime.Object {
 		if !ok {
 			continue
 		}
-		for i := range collection.size {
-			object := collection.object(i)
-			if accessor, ok := object.(metav1.Object); ok && accessor.GetName() == name {
-				accessor.SetResourceVersion("1")
-				object.GetObjectKind().SetGroupVersionKind(collection.gvk())
-				return object
+		for _, namespace := range []string{namespace, ""} {
+			i, ok := collection.numbers()[namespace+"/"+name]
+			if !ok {
+				continue
 			}
+			object := collection.object(i)
+			if accessor, ok := object.(metav1.Object); ok {
+				accessor.SetResourceVersion("1")
+			}
+			object.GetObjectKind().SetGroupVersionKind(collection.gvk())
+			return object
 		}
 	}
 	return nil

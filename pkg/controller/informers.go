@@ -6,15 +6,19 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 )
 
 // Object returns the object of an informer's event or store as a T; false if it is of another type. It
 // unwraps the cache.DeletedFinalStateUnknown of an object whose deletion the informer missed, and unpacks
-// what package packed has packed.
+// what package packed has packed, unless a T is asked for that is packed itself.
 func Object[T any](obj any) (T, bool) {
 	if missed, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = missed.Obj
+	}
+	if typed, ok := obj.(T); ok {
+		return typed, true
 	}
 	typed, ok := Unpacked(obj).(T)
 	return typed, ok
@@ -170,6 +174,22 @@ func EachIndexed[T any](informer cache.SharedIndexInformer, index, key string) i
 		objects = nil
 	}
 	return typed[T](objects)
+}
+
+// Identities returns of each object that an index has under a key what identifies it: namespace, name, UID and resource
+// version. Nothing else may be read of it. Packed objects are not unpacked for that.
+func Identities(informer cache.SharedIndexInformer, index, key string) iter.Seq[metav1.Object] {
+	objects, err := informer.GetIndexer().ByIndex(index, key)
+	if err != nil {
+		objects = nil
+	}
+	return func(yield func(metav1.Object) bool) {
+		for _, obj := range objects {
+			if object, err := meta.Accessor(obj); err == nil && !yield(object) {
+				return
+			}
+		}
+	}
 }
 
 // In returns the objects of a namespace as last seen, of an informer that has the index

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
@@ -68,7 +69,7 @@ func (c *Controller) Watch() error {
 		controller.OnEach(c.Sources.Namespaces, func(n *corev1.Namespace) { c.requeueNamespace(n.Name) }),
 		controller.OnEach(c.Sources.Requests, func(r *remotev1alpha1.NamespaceRequest) { c.requeueNamespace(r.Name) }),
 		c.Sources.OnHome(func(home *remotev1alpha1.HomeCluster) {
-			for _, claim := range controller.All[corev1.PersistentVolumeClaim](c.Sources.Claims) {
+			for claim := range controller.Each[corev1.PersistentVolumeClaim](c.Sources.Claims) {
 				if claim.Labels[keys.HomeID] == home.Name {
 					c.requeue(claim)
 				}
@@ -86,7 +87,7 @@ func (c *Controller) requeue(claim *corev1.PersistentVolumeClaim) {
 }
 
 func (c *Controller) requeueNamespace(name string) {
-	for _, claim := range controller.In[corev1.PersistentVolumeClaim](c.Sources.Claims, name) {
+	for claim := range controller.EachIndexed[corev1.PersistentVolumeClaim](c.Sources.Claims, cache.NamespaceIndex, name) {
 		c.requeue(claim)
 	}
 	for _, volume := range controller.All[corev1.PersistentVolume](c.Sources.Healing) {
@@ -178,7 +179,7 @@ func (c *Controller) permit(home, name string, namespace *corev1.Namespace, gone
 		}
 	}
 	if namespace != nil && namespace.DeletionTimestamp != nil {
-		for _, claim := range controller.In[corev1.PersistentVolumeClaim](c.Sources.Claims, name) {
+		for claim := range controller.EachIndexed[corev1.PersistentVolumeClaim](c.Sources.Claims, cache.NamespaceIndex, name) {
 			if policy.BlocksNamespace(claim) {
 				stuck = claim.Name
 			}

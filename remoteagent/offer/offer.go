@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
@@ -15,7 +16,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	resourcehelper "k8s.io/component-helpers/resource"
 
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
@@ -60,8 +60,8 @@ func (c *Controller) Watch() error {
 				c.requeueAll()
 			}
 		}),
-		controller.OnChange(c.sources.Pods, func(was, now *corev1.Pod) {
-			if was == nil || now == nil || was.Spec.NodeName != now.Spec.NodeName || was.Status.Phase != now.Status.Phase {
+		controller.OnChange(c.sources.Pods, func(was, now *sources.Pod) {
+			if was == nil || now == nil || was.Node != now.Node || was.Ended != now.Ended || was.Takes != now.Takes {
 				c.requeueAll()
 			}
 		}),
@@ -109,7 +109,7 @@ func (c *Controller) sync(ctx context.Context, id string) (time.Duration, error)
 
 // fill writes the offer into a HomeCluster.
 func (c *Controller) fill(home *remotev1alpha1.HomeCluster) {
-	o := Sum(home.Name, home.Spec.Offer, controller.All[corev1.Node](c.sources.Nodes), controller.All[corev1.Pod](c.sources.Pods))
+	o := Sum(home.Name, home.Spec.Offer, controller.All[corev1.Node](c.sources.Nodes), controller.Each[sources.Pod](c.sources.Pods))
 	home.Status.Capacity, home.Status.Allocatable, home.Status.Nodes, home.Status.Pods = o.Capacity, o.Allocatable, o.Nodes, o.Pods
 	home.Status.StorageClasses = policy.Classes(home, c.sources.ClassesForHomes())
 	home.Status.Namespaces = 0
@@ -131,7 +131,7 @@ type Offer struct {
 
 // Sum returns the offer to a home cluster. limits caps the resources that it names. pods are those
 // of the whole cluster. Sum is pure.
-func Sum(id string, limits corev1.ResourceList, nodes []*corev1.Node, pods []*corev1.Pod) Offer {
+func Sum(id string, limits corev1.ResourceList, nodes []*corev1.Node, pods iter.Seq[*sources.Pod]) Offer {
 	usable := map[string]bool{}
 	total := corev1.ResourceList{}
 	var serving []*corev1.Node
@@ -143,17 +143,17 @@ func Sum(id string, limits corev1.ResourceList, nodes []*corev1.Node, pods []*co
 		serving = append(serving, node)
 		policy.AddRequests(total, node.Status.Allocatable)
 	}
-	others := corev1.ResourceList{}
+	times := map[sources.Requests]int64{}
 	o := Offer{Capacity: corev1.ResourceList{}, Allocatable: corev1.ResourceList{}, Nodes: summary(serving)}
-	for _, pod := range pods {
+	for pod := range pods {
 		switch {
-		case pod.Labels[keys.HomeID] == id:
+		case pod.Home == id:
 			o.Pods++
-		case usable[pod.Spec.NodeName] && !policy.Ended(pod):
-			policy.AddRequests(others, resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}))
-			policy.AddRequests(others, policy.OnePod())
+		case usable[pod.Node] && !pod.Ended:
+			times[pod.Takes]++
 		}
 	}
+	others := sources.Sum(times)
 	for name, quantity := range total {
 		offered := quantity
 		if limit, ok := limits[name]; ok && limit.Cmp(offered) < 0 {

@@ -1,6 +1,7 @@
 package offer
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -9,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/remoteagent/sources"
 )
 
 func list(cpu, pods string) corev1.ResourceList {
@@ -29,45 +31,48 @@ func node(name string, change ...func(*corev1.Node)) *corev1.Node {
 	return n
 }
 
-func pod(home, node, cpu string, phase corev1.PodPhase) *corev1.Pod {
-	return &corev1.Pod{
+func pod(home, node, cpu string, phase corev1.PodPhase) *sources.Pod {
+	return sources.NewPod(&corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{keys.HomeID: home}},
 		Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{
 			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)},
 		}}}},
 		Status: corev1.PodStatus{Phase: phase},
-	}
+	})
 }
+
+// none are no pods.
+var none = slices.Values([]*sources.Pod(nil))
 
 func TestSum(t *testing.T) {
 	running, done := corev1.PodRunning, corev1.PodSucceeded
 	for name, test := range map[string]struct {
 		limits         corev1.ResourceList
-		pods           []*corev1.Pod
+		pods           []*sources.Pod
 		capacity, free [2]string
 		own            int32
 	}{
 		"an empty cluster": {capacity: [2]string{"16", "20"}, free: [2]string{"16", "20"}},
-		"others take theirs": {pods: []*corev1.Pod{pod("", "n1", "3", running), pod("h2", "n2", "2", running)},
+		"others take theirs": {pods: []*sources.Pod{pod("", "n1", "3", running), pod("h2", "n2", "2", running)},
 			capacity: [2]string{"16", "20"}, free: [2]string{"11", "18"}},
-		"its own pods take nothing": {pods: []*corev1.Pod{pod("h1", "n1", "3", running)}, capacity: [2]string{"16", "20"},
+		"its own pods take nothing": {pods: []*sources.Pod{pod("h1", "n1", "3", running)}, capacity: [2]string{"16", "20"},
 			free: [2]string{"16", "20"}, own: 1},
-		"ended pods take nothing": {pods: []*corev1.Pod{pod("", "n1", "3", done)}, capacity: [2]string{"16", "20"},
+		"ended pods take nothing": {pods: []*sources.Pod{pod("", "n1", "3", done)}, capacity: [2]string{"16", "20"},
 			free: [2]string{"16", "20"}},
-		"pods that wait take nothing": {pods: []*corev1.Pod{pod("", "", "3", corev1.PodPending)}, capacity: [2]string{"16", "20"},
+		"pods that wait take nothing": {pods: []*sources.Pod{pod("", "", "3", corev1.PodPending)}, capacity: [2]string{"16", "20"},
 			free: [2]string{"16", "20"}},
-		"pods of other nodes take nothing": {pods: []*corev1.Pod{pod("", "elsewhere", "3", running)}, capacity: [2]string{"16", "20"},
+		"pods of other nodes take nothing": {pods: []*sources.Pod{pod("", "elsewhere", "3", running)}, capacity: [2]string{"16", "20"},
 			free: [2]string{"16", "20"}},
 		"an offer caps": {limits: list("4", "5"), capacity: [2]string{"4", "5"}, free: [2]string{"4", "5"}},
-		"an offer caps what is left": {limits: list("4", "5"), pods: []*corev1.Pod{pod("", "n1", "13", running)},
+		"an offer caps what is left": {limits: list("4", "5"), pods: []*sources.Pod{pod("", "n1", "13", running)},
 			capacity: [2]string{"4", "5"}, free: [2]string{"3", "5"}},
 		"an offer of what is not there": {limits: list("99", "99"), capacity: [2]string{"16", "20"}, free: [2]string{"16", "20"}},
 		"an offer of nothing":           {limits: list("0", "0"), capacity: [2]string{"0", "0"}, free: [2]string{"0", "0"}},
-		"others take more than there is": {pods: []*corev1.Pod{pod("", "n1", "40", running)}, capacity: [2]string{"16", "20"},
+		"others take more than there is": {pods: []*sources.Pod{pod("", "n1", "40", running)}, capacity: [2]string{"16", "20"},
 			free: [2]string{"0", "19"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := Sum("h1", test.limits, []*corev1.Node{node("n1"), node("n2")}, test.pods)
+			o := Sum("h1", test.limits, []*corev1.Node{node("n1"), node("n2")}, slices.Values(test.pods))
 			capacity, free := [2]string{o.Capacity.Cpu().String(), o.Capacity.Pods().String()},
 				[2]string{o.Allocatable.Cpu().String(), o.Allocatable.Pods().String()}
 			assert.Equal(t, test.capacity, capacity)
@@ -100,19 +105,19 @@ func TestOnlyNodesThatCanRunPodsOfHomeClustersCount(t *testing.T) {
 }
 
 func TestSummaryIsWhatAllNodesShare(t *testing.T) {
-	o := Sum("h1", nil, []*corev1.Node{node("n1"), node("n2", func(n *corev1.Node) { n.Labels[corev1.LabelArchStable] = "arm64" })}, nil)
+	o := Sum("h1", nil, []*corev1.Node{node("n1"), node("n2", func(n *corev1.Node) { n.Labels[corev1.LabelArchStable] = "arm64" })}, none)
 	assert.Equal(t, int32(2), o.Nodes.Count)
 	assert.Equal(t, "linux", o.Nodes.OperatingSystem)
 	assert.Empty(t, o.Nodes.Architecture)
 	assert.Equal(t, map[string]string{corev1.LabelTopologyZone: "a"}, o.Nodes.Topology)
-	assert.Zero(t, Sum("h1", nil, nil, nil).Nodes.Count)
+	assert.Zero(t, Sum("h1", nil, nil, none).Nodes.Count)
 }
 
 func TestFeaturesAreThoseOfAllNodes(t *testing.T) {
 	declaring := func(names ...string) func(*corev1.Node) {
 		return func(n *corev1.Node) { n.Status.DeclaredFeatures = names }
 	}
-	sum := func(nodes ...*corev1.Node) []string { return Sum("h1", nil, nodes, nil).Nodes.DeclaredFeatures }
+	sum := func(nodes ...*corev1.Node) []string { return Sum("h1", nil, nodes, none).Nodes.DeclaredFeatures }
 	assert.Equal(t, []string{"A", "B"}, sum(node("n1", declaring("B", "A"))))
 	assert.Equal(t, []string{"B"}, sum(node("n1", declaring("A", "B")), node("n2", declaring("B", "C"))))
 	assert.Empty(t, sum(node("n1", declaring("A")), node("n2")), "one that is older")

@@ -7,8 +7,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
-	"github.com/lodestone-storage/lodestone/pkg/controller"
-	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/remoteagent/policy"
 	"github.com/lodestone-storage/lodestone/remoteagent/sources"
 )
@@ -92,15 +90,23 @@ func (l *ledger) promise(home *remotev1alpha1.HomeCluster, key types.NamespacedN
 // used returns what the other pods of a home cluster request. It drops the reservations for pods
 // that the informer shows by now.
 func (l *ledger) used(home string, but types.NamespacedName) corev1.ResourceList {
-	sum := corev1.ResourceList{}
-	for _, pod := range controller.All[corev1.Pod](l.sources.Pods) {
-		if pod.Labels[keys.HomeID] != home {
+	times := map[sources.Requests]int64{}
+	var grown []corev1.ResourceList
+	for pod := range l.sources.PodsOf(home) {
+		key := pod.Key()
+		delete(l.promised, key)
+		if key == but || pod.Ended {
 			continue
 		}
-		delete(l.promised, keyOf(pod))
-		if keyOf(pod) != but && !policy.Ended(pod) {
-			policy.AddRequests(sum, l.requests(pod))
+		if _, ok := l.grown[key]; ok {
+			grown = append(grown, l.requests(pod))
+		} else {
+			times[pod.Counted]++
 		}
+	}
+	sum := sources.Sum(times)
+	for _, requests := range grown {
+		policy.AddRequests(sum, requests)
 	}
 	for key, p := range l.promised {
 		if p.home == home && key != but {
@@ -110,22 +116,18 @@ func (l *ledger) used(home string, but types.NamespacedName) corev1.ResourceList
 	return sum
 }
 
-// requests returns what a pod requests, or will once the informer shows that it was resized. The caller
+// requests returns what a pod that was resized requests, or will once the informer shows that. The caller
 // holds the lock.
-func (l *ledger) requests(pod *corev1.Pod) corev1.ResourceList {
-	now := policy.Requests(pod.Spec)
-	grown, ok := l.grown[keyOf(pod)]
-	if !ok {
-		return now
-	}
+func (l *ledger) requests(pod *sources.Pod) corev1.ResourceList {
+	now := pod.Counted.List()
 	shown := true
-	for name, quantity := range grown {
+	for name, quantity := range l.grown[pod.Key()] {
 		if have := now[name]; have.Cmp(quantity) < 0 {
 			now[name], shown = quantity, false
 		}
 	}
 	if shown {
-		delete(l.grown, keyOf(pod))
+		delete(l.grown, pod.Key())
 	}
 	return now
 }

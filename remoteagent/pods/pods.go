@@ -104,20 +104,20 @@ func New(config Config) *Controller {
 // Watch adds the handlers that queue ShadowPods.
 func (c *Controller) Watch() error {
 	return errors.Join(
-		controller.OnChange(c.Sources.Shadows, func(was, now *remotev1alpha1.ShadowPod) {
+		controller.OnChange(c.Sources.Shadows, func(was, now *sources.Shadow) {
 			if was != nil && now != nil && was.Generation != now.Generation {
-				c.attempts.endPause(keyOf(now))
+				c.attempts.endPause(now.Key())
 			}
-			c.queue.Add(keyOf(controller.Either(was, now)))
+			c.queue.Add(controller.Either(was, now).Key())
 		}),
-		controller.OnEach(c.Sources.Pods, func(pod *corev1.Pod) {
-			key := keyOf(pod)
-			if controller.Get[remotev1alpha1.ShadowPod](c.Sources.Shadows, key.String()) != nil {
+		controller.OnEach(c.Sources.Pods, func(pod *sources.Pod) {
+			key := pod.Key()
+			if controller.Get[sources.Shadow](c.Sources.Shadows, key.String()) != nil {
 				c.queue.Add(key)
 			}
 			// A pod that is deleted or has ended makes room in the offer.
-			if home := pod.Labels[keys.HomeID]; home != "" && (policy.Ended(pod) || pod.DeletionTimestamp != nil) {
-				c.retryOverOffer(home)
+			if pod.Home != "" && (pod.Ended || pod.Ending) {
+				c.retryOverOffer(pod.Home)
 			}
 		}),
 		controller.OnEach(c.Sources.Namespaces, func(n *corev1.Namespace) { c.requeuePending(n.Name) }),
@@ -128,22 +128,20 @@ func (c *Controller) Watch() error {
 }
 
 // retry queues a ShadowPod whose pod was not created yet, and ends the pause after a refusal.
-func (c *Controller) retry(s *remotev1alpha1.ShadowPod) {
-	if s.Status.Phase == "" || s.Status.Phase == remotev1alpha1.ShadowPodPending {
-		c.attempts.endPause(keyOf(s))
-		c.queue.Add(keyOf(s))
-	}
+func (c *Controller) retry(s *sources.Shadow) {
+	c.attempts.endPause(s.Key())
+	c.queue.Add(s.Key())
 }
 
 func (c *Controller) requeuePending(namespace string) {
-	for _, s := range controller.In[remotev1alpha1.ShadowPod](c.Sources.Shadows, namespace) {
+	for s := range c.Sources.WaitingIn(namespace) {
 		c.retry(s)
 	}
 }
 
 func (c *Controller) retryOverOffer(id string) {
-	for _, s := range controller.All[remotev1alpha1.ShadowPod](c.Sources.Shadows) {
-		if s.Spec.Home.Cluster == id && s.Status.Reason == policy.ReasonOverOffer {
+	for s := range c.Sources.ShadowsOf(id) {
+		if s.OverOffer {
 			c.retry(s)
 		}
 	}
@@ -152,11 +150,11 @@ func (c *Controller) retryOverOffer(id string) {
 // requeueHome queues all ShadowPods of a home cluster: what the owner allows it has changed, or it
 // is being removed.
 func (c *Controller) requeueHome(id string) {
-	for _, s := range controller.All[remotev1alpha1.ShadowPod](c.Sources.Shadows) {
-		if s.Spec.Home.Cluster == id {
+	for s := range c.Sources.ShadowsOf(id) {
+		if s.Waits {
 			c.retry(s)
-			c.queue.Add(keyOf(s))
 		}
+		c.queue.Add(s.Key())
 	}
 }
 

@@ -1,11 +1,13 @@
-// Package sources has the informers of the remote agent, all in Sources, and the handlers that
-// several controllers need (OnHome, OnMade).
+// Package sources has the informers of the remote agent, all in Sources, the handlers that several
+// controllers need (OnHome, OnMade), and in kept.go what the informers keep of the objects of which
+// there are many.
 package sources
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,7 +22,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/controller"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/podparts"
+	"github.com/lodestone-storage/lodestone/pkg/packed"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 )
 
@@ -30,8 +32,10 @@ const SyncTimeout = 20 * time.Second
 // Sources are the informers of the remote agent. Of the pods of others they keep only what the
 // offer depends on.
 type Sources struct {
-	Homes, Requests, Shadows cache.SharedIndexInformer
-	Namespaces, Pods, Nodes  cache.SharedIndexInformer
+	Homes, Requests   cache.SharedIndexInformer
+	Namespaces, Nodes cache.SharedIndexInformer
+	// Pods keeps each pod as a Pod, Shadows each ShadowPod as a Shadow.
+	Pods, Shadows cache.SharedIndexInformer
 	// Leases are the heartbeats of home clusters.
 	Leases cache.SharedIndexInformer
 	// Made are the objects, labelled with the home cluster's ID, that the agent
@@ -39,8 +43,7 @@ type Sources struct {
 	Made []cache.SharedIndexInformer
 	// Quotas is one of Made.
 	Quotas cache.SharedIndexInformer
-	// Classes are the storage classes; Volumes are all volumes, of which only the class and
-	// whether a claim has them is kept.
+	// Classes are the storage classes; Volumes are all volumes, each kept as a Volume.
 	Classes, Volumes cache.SharedIndexInformer
 	// Claims are the claims with the label of a home cluster, Healing the volumes whose claim is
 	// being created again.
@@ -60,7 +63,13 @@ func New(client kubernetes.Interface, remote *clients.RemoteClient) *Sources {
 		}))
 	healing := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(transform),
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = keys.Healing }))
-	volumes := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(transformVolume))
+	volumes := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(
+		func(object any) (any, error) {
+			if volume, ok := object.(*corev1.PersistentVolume); ok {
+				return NewVolume(volume), nil
+			}
+			return object, nil
+		}))
 	index := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
 	s := &Sources{
 		Homes:      clients.NewInformer(remote.HomeClusters(), &remotev1alpha1.HomeCluster{}, nil, cache.Indexers{}),
@@ -77,8 +86,9 @@ func New(client kubernetes.Interface, remote *clients.RemoteClient) *Sources {
 		Healing:    healing.Core().V1().PersistentVolumes().Informer(),
 		factories:  []informers.SharedInformerFactory{all, made, beats, healing, volumes},
 	}
-	// A home cluster may write any quantity into the template of a ShadowPod: nothing is computed of it here.
-	_ = s.Shadows.SetTransform(controller.DropManagedFields)
+	_ = s.Shadows.SetTransform(transform)
+	// They have not started: no index comes too late.
+	_ = s.index()
 	s.Made = []cache.SharedIndexInformer{
 		s.Quotas,
 		made.Core().V1().LimitRanges().Informer(),
@@ -88,6 +98,61 @@ func New(client kubernetes.Interface, remote *clients.RemoteClient) *Sources {
 		made.Rbac().V1().ClusterRoleBindings().Informer(),
 	}
 	return s
+}
+
+// Names of the indexes.
+const (
+	byHome    = "lodestone/home"    // pods, and ShadowPods, by the ID of their home cluster
+	byWaiting = "lodestone/waiting" // ShadowPods without a pod by their namespace
+)
+
+// index adds the indexes of what is kept to those of the informers that there are.
+func (s *Sources) index() error {
+	var errs []error
+	if s.Pods != nil {
+		errs = append(errs, s.Pods.AddIndexers(indexers(map[string]func(*Pod) string{byHome: func(pod *Pod) string { return pod.Home }})))
+	}
+	if s.Shadows != nil {
+		errs = append(errs, s.Shadows.AddIndexers(indexers(map[string]func(*Shadow) string{
+			byHome: func(shadow *Shadow) string { return shadow.Home },
+			byWaiting: func(shadow *Shadow) string {
+				if shadow.Waits {
+					return shadow.namespace
+				}
+				return ""
+			},
+		})))
+	}
+	return errors.Join(errs...)
+}
+
+// indexers returns indexes of functions that return the one key of an object, empty for none.
+func indexers[T any](keys map[string]func(*T) string) cache.Indexers {
+	all := cache.Indexers{}
+	for name, key := range keys {
+		all[name] = func(obj any) ([]string, error) {
+			if object, ok := controller.Object[*T](obj); ok && key(object) != "" {
+				return []string{key(object)}, nil
+			}
+			return nil, nil
+		}
+	}
+	return all
+}
+
+// PodsOf returns the pods of a home cluster.
+func (s *Sources) PodsOf(home string) iter.Seq[*Pod] {
+	return controller.EachIndexed[Pod](s.Pods, byHome, home)
+}
+
+// ShadowsOf returns the ShadowPods of a home cluster.
+func (s *Sources) ShadowsOf(home string) iter.Seq[*Shadow] {
+	return controller.EachIndexed[Shadow](s.Shadows, byHome, home)
+}
+
+// WaitingIn returns the ShadowPods of a namespace for which no pod was made so far.
+func (s *Sources) WaitingIn(namespace string) iter.Seq[*Shadow] {
+	return controller.EachIndexed[Shadow](s.Shadows, byWaiting, namespace)
 }
 
 // OnHome calls changed for each HomeCluster that is added, deleted or has another spec.
@@ -107,7 +172,7 @@ func (s *Sources) OnClasses(changed func()) error {
 				changed()
 			}
 		}),
-		controller.OnChange(s.Volumes, func(was, now *corev1.PersistentVolume) {
+		controller.OnChange(s.Volumes, func(was, now *Volume) {
 			if unclaimedOf(was) != unclaimedOf(now) {
 				changed()
 			}
@@ -115,20 +180,20 @@ func (s *Sources) OnClasses(changed func()) error {
 	)
 }
 
-// unclaimedOf returns the class of a volume that a claim could get; empty if none could, or for nil.
-func unclaimedOf(volume *corev1.PersistentVolume) string {
-	if volume == nil || !virtualclass.Unclaimed(volume) {
+// unclaimedOf returns the class of which a claim could get the volume; empty if none could, or for nil.
+func unclaimedOf(volume *Volume) string {
+	if volume == nil {
 		return ""
 	}
-	return volume.Spec.StorageClassName
+	return volume.Unclaimed
 }
 
 // ClassesForHomes returns the storage classes of which claims of home clusters may be, as
 // virtualclass.ForHomes does.
 func (s *Sources) ClassesForHomes() []string {
 	unclaimed := map[string]bool{}
-	for _, volume := range controller.All[corev1.PersistentVolume](s.Volumes) {
-		unclaimed[unclaimedOf(volume)] = true
+	for volume := range controller.Each[Volume](s.Volumes) {
+		unclaimed[volume.Unclaimed] = true
 	}
 	return virtualclass.ForHomes(controller.All[storagev1.StorageClass](s.Classes), unclaimed)
 }
@@ -185,41 +250,16 @@ func (s *Sources) Synced() []cache.InformerSynced {
 	return synced
 }
 
-// transformVolume keeps of a volume its class and whether a claim has it.
-func transformVolume(object any) (any, error) {
-	volume, ok := object.(*corev1.PersistentVolume)
-	if !ok {
-		return object, nil
-	}
-	kept := &corev1.PersistentVolume{
-		ObjectMeta: metav1.ObjectMeta{Name: volume.Name, UID: volume.UID, ResourceVersion: volume.ResourceVersion,
-			DeletionTimestamp: volume.DeletionTimestamp},
-		Spec: corev1.PersistentVolumeSpec{StorageClassName: volume.Spec.StorageClassName},
-	}
-	if volume.Spec.ClaimRef != nil {
-		kept.Spec.ClaimRef = &corev1.ObjectReference{}
-	}
-	return kept, nil
-}
-
-// transform removes the fields that the agent does not read.
+// transform makes objects small: those of which there are many are kept as kept.go says.
 func transform(object any) (any, error) {
-	pod, ok := object.(*corev1.Pod)
-	if !ok || pod.Labels[keys.HomeID] != "" {
-		return podparts.Transform(object)
+	switch object := object.(type) {
+	case *corev1.Pod:
+		return NewPod(object), nil
+	case *remotev1alpha1.ShadowPod:
+		return NewShadow(object), nil
+	case *corev1.PersistentVolumeClaim:
+		object.ManagedFields = nil
+		return packed.Claim(object), nil
 	}
-	other := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion},
-		Spec:       corev1.PodSpec{NodeName: pod.Spec.NodeName, Overhead: pod.Spec.Overhead, Resources: pod.Spec.Resources},
-		Status:     corev1.PodStatus{Phase: pod.Status.Phase},
-	}
-	for _, c := range pod.Spec.Containers {
-		other.Spec.Containers = append(other.Spec.Containers, corev1.Container{Name: c.Name, Resources: c.Resources})
-	}
-	for _, c := range pod.Spec.InitContainers {
-		other.Spec.InitContainers = append(other.Spec.InitContainers,
-			corev1.Container{Name: c.Name, Resources: c.Resources, RestartPolicy: c.RestartPolicy})
-	}
-	podparts.Share(other)
-	return other, nil
+	return controller.DropManagedFields(object)
 }

@@ -217,7 +217,7 @@ func (p *remoteNamespaces) each(do func(*shadowPod, bool)) {
 	}
 	p.mu.Unlock()
 	for _, at := range watched {
-		for _, shadow := range controller.All[shadowPod](at.shadows) {
+		for shadow := range controller.Each[shadowPod](at.shadows) {
 			if !isMovers(shadow) {
 				do(shadow, false)
 			}

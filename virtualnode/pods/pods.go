@@ -107,10 +107,6 @@ func (c *Controller) homePod(uid types.UID) *corev1.Pod {
 	return found[0]
 }
 
-func (c *Controller) podsOn(node string) []*corev1.Pod {
-	return controller.Indexed[corev1.Pod](c.config.Pods, byNode, node)
-}
-
 const (
 	// requestTimeout limits one request, in either cluster.
 	requestTimeout = 10 * time.Second
@@ -204,14 +200,14 @@ func (r *runner) identify(ctx context.Context) {
 		return
 	}
 	logger.V(2).Info("Cluster answers", "clusterUID", r.cluster())
-	r.enqueueAll(func(*corev1.Pod) bool { return true })
+	r.enqueueAll(everywhere)
 }
 
 // awaitNamespaces queues all pods once it is known which namespaces are given: a pod that was
 // reconciled earlier waits for that.
 func (r *runner) awaitNamespaces(ctx context.Context) {
 	if cache.WaitForCacheSync(ctx.Done(), r.namespaces.requests.HasSynced) {
-		r.enqueueAll(func(*corev1.Pod) bool { return true })
+		r.enqueueAll(everywhere)
 	}
 }
 
@@ -229,7 +225,7 @@ func (r *runner) resyncAll(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			r.enqueueAll(func(*corev1.Pod) bool { return true })
+			r.enqueueAll(everywhere)
 			r.namespaces.each(r.shadowChanged)
 		}
 	}
@@ -389,8 +385,8 @@ func encode(patch map[string]any) ([]byte, error) {
 }
 
 // keyOf returns the key of a home pod.
-func (r *runner) keyOf(pod *corev1.Pod) key {
-	return key{uid: pod.UID, namespace: r.session.Namespace(pod.Namespace), name: pod.Name}
+func (r *runner) keyOf(pod metav1.Object) key {
+	return key{uid: pod.GetUID(), namespace: r.session.Namespace(pod.GetNamespace()), name: pod.GetName()}
 }
 
 // watchHome adds handlers to the informers of the home cluster that queue pods. The returned
@@ -438,7 +434,7 @@ func (r *runner) nodeChanged(was, now *corev1.Node) {
 	if ready(now) {
 		r.namespaces.retries.retryNow()
 	}
-	r.enqueueAll(func(*corev1.Pod) bool { return true })
+	r.enqueueAll(everywhere)
 }
 
 func (r *runner) namespaceChanged(was, now *corev1.Namespace) {
@@ -448,7 +444,7 @@ func (r *runner) namespaceChanged(was, now *corev1.Namespace) {
 	if was != nil && maps.Equal(was.Labels, now.Labels) && equality.Semantic.DeepEqual(was.Annotations, now.Annotations) {
 		return
 	}
-	r.enqueueAll(func(pod *corev1.Pod) bool { return pod.Namespace == now.Name })
+	r.enqueueAll(func(home string) bool { return home == now.Name })
 }
 
 // shadowChanged queues the home pod of a ShadowPod, and the one that may wait for its name.
@@ -473,16 +469,20 @@ func (r *runner) remotePodChanged(pod *corev1.Pod) {
 
 // remoteNamespaceChanged queues the pods that belong in a namespace of the remote cluster.
 func (r *runner) remoteNamespaceChanged(namespace string) {
-	r.enqueueAll(func(pod *corev1.Pod) bool { return r.session.Namespace(pod.Namespace) == namespace })
+	r.enqueueAll(func(home string) bool { return r.session.Namespace(home) == namespace })
 }
 
-func (r *runner) enqueueAll(which func(*corev1.Pod) bool) {
-	for _, pod := range r.podsOn(r.session.Node) {
-		if which(pod) {
+// enqueueAll queues the pods of the virtual node that are in one of the home namespaces.
+func (r *runner) enqueueAll(which func(namespace string) bool) {
+	for pod := range controller.Identities(r.config.Pods, byNode, r.session.Node) {
+		if which(pod.GetNamespace()) {
 			r.queue.Add(r.keyOf(pod))
 		}
 	}
 }
+
+// everywhere is which of enqueueAll for the pods of all namespaces.
+func everywhere(string) bool { return true }
 
 // ready reports whether a node is ready.
 func ready(node *corev1.Node) bool {

@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"syscall"
 
 	"github.com/lodestone-storage/lodestone/e2e/largecluster"
@@ -104,8 +103,7 @@ func newBench(ctx context.Context, extender string) (*bench, error) {
 	}
 	b := &bench{directory: directory, extender: extender}
 	if extender == "" {
-		b.extender = filepath.Join(directory, "lodestone-extender")
-		if err = largecluster.BuildExtender(ctx, b.extender); err != nil {
+		if b.extender, err = largecluster.Build(ctx, directory, "extender"); err != nil {
 			b.close()
 			return nil, err
 		}

@@ -41,8 +41,8 @@ type extender struct {
 
 // startExtender builds and starts the program and waits until it is ready.
 func startExtender(ctx context.Context, directory string, claims int) (*extender, error) {
-	binary := filepath.Join(directory, "lodestone-extender")
-	if err := largecluster.BuildExtender(ctx, binary); err != nil {
+	binary, err := largecluster.Build(ctx, directory, "extender")
+	if err != nil {
 		return nil, err
 	}
 	e := &extender{cluster: largecluster.New(claims), ended: make(chan struct{})}

@@ -14,6 +14,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"sync"
@@ -293,9 +294,17 @@ func keysOf(pod *corev1.Pod) []key {
 }
 
 // needing returns the pods on the virtual node that need an object, or for the key of a namespace
-// those in that namespace.
-func (c *clusterReflector) needing(k key) []*corev1.Pod {
-	return controller.Indexed[corev1.Pod](c.pods, needsIndex, indexKey(c.session.Node, k))
+// those in that namespace that need anything.
+func (c *clusterReflector) needing(k key) iter.Seq[*corev1.Pod] {
+	return controller.EachIndexed[corev1.Pod](c.pods, needsIndex, indexKey(c.session.Node, k))
+}
+
+// needed reports whether needing returns any.
+func (c *clusterReflector) needed(k key) bool {
+	for range controller.Identities(c.pods, needsIndex, indexKey(c.session.Node, k)) {
+		return true
+	}
+	return false
 }
 
 // podChanged queues everything that a pod needed before or needs now. Either may be nil.
@@ -326,7 +335,7 @@ func (c *clusterReflector) homeConfigMapChanged(configMap *corev1.ConfigMap) {
 		c.queue.Add(key{configMapKind, configMap.Namespace, configMap.Name})
 		return
 	}
-	for _, pod := range c.needing(key{kind: namespaceKind, namespace: configMap.Namespace}) {
+	for pod := range c.needing(key{kind: namespaceKind, namespace: configMap.Namespace}) {
 		if needs.Of(pod).Audience != "" {
 			c.queue.Add(key{secretKind, pod.Namespace, needs.Token(pod.UID)})
 		}
@@ -340,7 +349,7 @@ func (c *clusterReflector) enqueueAll(s *remoteNamespace) {
 			c.queue.Add(key{configMapKind, s.home, configMap.Name})
 		}
 	}
-	for _, pod := range c.needing(key{kind: namespaceKind, namespace: s.home}) {
+	for pod := range c.needing(key{kind: namespaceKind, namespace: s.home}) {
 		for _, k := range keysOf(pod) {
 			c.queue.Add(k)
 		}
@@ -473,7 +482,7 @@ func (c *clusterReflector) tell(k key, no *refusal) {
 		}
 		return
 	}
-	for _, pod := range c.needing(k) {
+	for pod := range c.needing(k) {
 		event(pod.UID, pod)
 	}
 }

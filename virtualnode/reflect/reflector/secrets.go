@@ -82,7 +82,7 @@ func (c *clusterReflector) syncSecret(ctx context.Context, s *remoteNamespace, k
 	if strings.HasPrefix(k.name, needs.TokenPrefix) {
 		return c.syncToken(ctx, s, k)
 	}
-	if len(c.needing(k)) == 0 {
+	if !c.needed(k) {
 		c.secrets.unwatch(k.namespace, k.name)
 		return 0, c.syncRecorded(ctx, s, k, nil)
 	}
@@ -267,12 +267,14 @@ func (t *tokens) drop(name string) {
 
 // syncToken updates the Secret with the home API token of a pod.
 func (c *clusterReflector) syncToken(ctx context.Context, s *remoteNamespace, k key) (time.Duration, error) {
-	pods := c.needing(k)
-	if len(pods) == 0 {
+	var pod *corev1.Pod
+	for pod = range c.needing(k) {
+		break // there is only one: its UID is in the name
+	}
+	if pod == nil {
 		c.tokens.drop(k.name)
 		return 0, c.syncRecorded(ctx, s, k, nil)
 	}
-	pod := pods[0] // there is only one: its UID is in the name
 	authority, err := c.configMapLister.ConfigMaps(k.namespace).Get(needs.RootCA)
 	if err != nil {
 		return 0, fmt.Errorf("get the certificate authority of the home API: %w", err)

@@ -25,7 +25,7 @@ const servicesStay = 30 * time.Second
 // inUse reports whether there are pods in a namespace, and if not, how long its Services still
 // stay.
 func (c *clusterReflector) inUse(s *remoteNamespace) (used bool, left time.Duration) {
-	used = len(c.needing(key{kind: namespaceKind, namespace: s.home})) > 0
+	used = c.needed(key{kind: namespaceKind, namespace: s.home})
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if used {
@@ -131,7 +131,7 @@ func (c *clusterReflector) syncSlices(ctx context.Context, s *remoteNamespace, w
 // syncConfigMap updates the copy of a ConfigMap.
 func (c *clusterReflector) syncConfigMap(ctx context.Context, s *remoteNamespace, k key) error {
 	if k.name == ledgerName {
-		if len(c.needing(k)) == 0 {
+		if !c.needed(k) {
 			return nil
 		}
 		return c.foreign(s, k)
@@ -142,7 +142,7 @@ func (c *clusterReflector) syncConfigMap(ctx context.Context, s *remoteNamespace
 	}
 	have := controller.Get[corev1.ConfigMap](s.configMaps, s.namespace+"/"+k.name)
 	home, err := c.configMapLister.ConfigMaps(k.namespace).Get(k.name)
-	if err != nil || copies.IsCopy(home) || len(c.needing(k)) == 0 {
+	if err != nil || copies.IsCopy(home) || !c.needed(k) {
 		return copier.remove(ctx, have, have != nil)
 	}
 	if err := copier.put(ctx, have, have != nil, c.destination(s).ConfigMap(home)); !errors.Is(err, errForeign) {

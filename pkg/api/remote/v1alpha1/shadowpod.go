@@ -149,7 +149,10 @@ const longestProblem = 200
 func (s *ShadowPodSpec) UnmarshalJSON(data []byte) error {
 	type plain ShadowPodSpec
 	var whole plain
-	err := json.Unmarshal(data, &whole)
+	err := checkQuantities(data)
+	if err == nil {
+		err = json.Unmarshal(data, &whole)
+	}
 	if err == nil {
 		*s = ShadowPodSpec(whole)
 		return nil

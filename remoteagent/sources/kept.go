@@ -1,0 +1,169 @@
+package sources
+
+import (
+	"unique"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	resourcehelper "k8s.io/component-helpers/resource"
+
+	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/controller"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/packed"
+	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
+	"github.com/lodestone-storage/lodestone/remoteagent/policy"
+)
+
+// Pod is what the informer on pods keeps. What depends on all pods is read from its fields, and whoever asks the
+// informer for a corev1.Pod gets the whole pod unpacked. Of a pod of others there are only these fields.
+type Pod struct {
+	identity
+	// Home is the ID of the home cluster that the pod was made for; empty for pods of others.
+	Home string
+	// Node is empty while the pod has none.
+	Node string
+	// Ended says that the pod has ended for good, Ending that it is being deleted.
+	Ended, Ending bool
+	phase         corev1.PodPhase
+	// Counted is what the pod counts for in an offer by policy.Requests, and Takes what it takes of the capacity of its
+	// node. Many pods request the same, which is in memory once.
+	Counted, Takes Requests
+
+	whole any
+}
+
+// NewPod returns what is kept of a pod, which must not be used any more.
+func NewPod(pod *corev1.Pod) *Pod {
+	pod.ManagedFields = nil
+	p := &Pod{
+		identity: identityOf(pod), Home: unique.Make(pod.Labels[keys.HomeID]).Value(), Node: unique.Make(pod.Spec.NodeName).Value(),
+		Ended: policy.Ended(pod), Ending: pod.DeletionTimestamp != nil, phase: corev1.PodPhase(unique.Make(string(pod.Status.Phase)).Value()),
+	}
+	takes := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	policy.AddRequests(takes, policy.OnePod())
+	p.Takes = requestsOf(takes)
+	if p.Home == "" {
+		return p
+	}
+	p.Counted = requestsOf(policy.Requests(pod.Spec))
+	// The agent reads nothing else of the status.
+	pod.Status = corev1.PodStatus{Phase: pod.Status.Phase}
+	p.whole = packed.Pod(pod)
+	return p
+}
+
+// Unpack implements what package packed does.
+func (p *Pod) Unpack() any {
+	if p.whole != nil {
+		return controller.Unpacked(p.whole)
+	}
+	return &corev1.Pod{ObjectMeta: p.meta(), Spec: corev1.PodSpec{NodeName: p.Node}, Status: corev1.PodStatus{Phase: p.phase}}
+}
+
+// Shadow is what the informer on ShadowPods keeps. Whoever asks it for a ShadowPod gets the whole one.
+type Shadow struct {
+	identity
+	// Home is the ID of the home cluster that the ShadowPod names.
+	Home       string
+	Generation int64
+	// Waits says that no pod was made so far, OverOffer that this is because of the offer.
+	Waits, OverOffer bool
+
+	whole any
+}
+
+// NewShadow returns what is kept of a ShadowPod, which must not be used any more.
+func NewShadow(shadow *remotev1alpha1.ShadowPod) *Shadow {
+	shadow.ManagedFields = nil
+	status := &shadow.Status
+	s := &Shadow{
+		identity: identityOf(shadow), Home: unique.Make(shadow.Spec.Home.Cluster).Value(), Generation: shadow.Generation,
+		Waits: status.Phase == "" || status.Phase == remotev1alpha1.ShadowPodPending,
+	}
+	s.OverOffer = s.Waits && status.Reason == policy.ReasonOverOffer
+	s.whole = packed.ShadowPod(shadow)
+	return s
+}
+
+// Unpack implements what package packed does.
+func (s *Shadow) Unpack() any { return controller.Unpacked(s.whole) }
+
+// Volume is what is kept of a volume.
+type Volume struct {
+	identity
+	// Unclaimed is the class of which a claim could get the volume; empty if none could.
+	Unclaimed string
+}
+
+// NewVolume returns what is kept of a volume.
+func NewVolume(volume *corev1.PersistentVolume) *Volume {
+	v := &Volume{identity: identityOf(volume)}
+	if virtualclass.Unclaimed(volume) {
+		v.Unclaimed = unique.Make(volume.Spec.StorageClassName).Value()
+	}
+	return v
+}
+
+// identity is what caches ask of an object.
+type identity struct {
+	namespace string
+	// text is name, UID and resource version.
+	text      string
+	name, uid uint32
+}
+
+func identityOf(object metav1.Object) identity {
+	name, uid := object.GetName(), string(object.GetUID())
+	return identity{
+		namespace: unique.Make(object.GetNamespace()).Value(), text: name + uid + object.GetResourceVersion(),
+		name: uint32(len(name)), uid: uint32(len(uid)),
+	}
+}
+
+func (i identity) meta() metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: i.namespace, Name: i.text[:i.name], UID: types.UID(i.text[i.name:][:i.uid]),
+		ResourceVersion: i.text[i.name+i.uid:]}
+}
+
+// GetObjectMeta implements metav1.ObjectMetaAccessor, for caches: the result has what identifies the object and its
+// version, and nothing else.
+func (i identity) GetObjectMeta() metav1.Object {
+	meta := i.meta()
+	return &meta
+}
+
+// Key is the namespace and the name of the object.
+func (i identity) Key() types.NamespacedName {
+	return types.NamespacedName{Namespace: i.namespace, Name: i.text[:i.name]}
+}
+
+// Requests are requests of resources. Equal ones compare as equal.
+type Requests struct{ text unique.Handle[string] }
+
+func requestsOf(list corev1.ResourceList) Requests {
+	return Requests{unique.Make(string(packed.Encode(&corev1.ResourceRequirements{Requests: list})))}
+}
+
+// List returns the requests as a new list.
+func (r Requests) List() corev1.ResourceList {
+	if r == (Requests{}) {
+		return corev1.ResourceList{}
+	}
+	return packed.Decode[corev1.ResourceRequirements]([]byte(r.text.Value())).Requests
+}
+
+// Sum adds up requests, each as often as it is given.
+func Sum(times map[Requests]int64) corev1.ResourceList {
+	sum := corev1.ResourceList{}
+	for requests, n := range times {
+		list := requests.List()
+		for name, quantity := range list {
+			quantity.Mul(n)
+			list[name] = quantity
+		}
+		policy.AddRequests(sum, list)
+	}
+	return sum
+}
