@@ -131,6 +131,20 @@ func TestNewInARemoteClusterTakesOnlySizeAndModes(t *testing.T) {
 	}, pv, "no source, secret, node, mount option, label or annotation of the remote volume")
 }
 
+func TestNewCarriesTheClusterThatItsDataIsIn(t *testing.T) {
+	for cluster, uid := range map[string]string{"west": "uid-west", "east": "", keys.Home: "uid-home"} {
+		in := input(t, cluster, real())
+		in.ClusterUID = uid
+		pv, err := virtualvolume.New(in)
+		require.NoError(t, err)
+		if cluster == "west" {
+			assert.Equal(t, uid, pv.Annotations[keys.ClusterUID], "no other cluster may say that the data is gone")
+		} else {
+			assert.NotContains(t, pv.Annotations, keys.ClusterUID, cluster)
+		}
+	}
+}
+
 func TestNewBeforeTheRemoteVolumeExists(t *testing.T) {
 	pv, err := virtualvolume.New(input(t, "west", nil))
 	require.NoError(t, err)

@@ -78,8 +78,8 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.MoverScratch, "mover-scratch", o.MoverScratch,
 		"how much a pod that copies a volume may keep on the disk of its node, as 20Gi; empty: 4Gi and a 16th of the volume")
 	flags.StringSliceVar(&o.MoverNetworks, "mover-networks", o.MoverNetworks, "networks, as 10.1.0.0/16,fd00:1::/64, in which the pods that "+
-		"copy volumes may dial each other, and the provisioner those of remote clusters; empty: wherever a pod may have its address, but the "+
-		"provisioner only those of clusters with podNetwork Routed")
+		"copy volumes may dial each other, and the provisioner those of remote clusters; empty: wherever a pod may have its address, in a "+
+		"remote cluster with podNetwork Routed in its podCIDRs")
 	flags.IntVar(&o.MaxMoves, "max-moves", o.MaxMoves, "how many moves of volumes may be under way at once; the others wait, and the "+
 		"namespaces take turns; those that only keep the copy at the source do not count")
 	flags.IntVar(&o.MaxMovesPerNamespace, "max-moves-per-namespace", o.MaxMovesPerNamespace, "how many of these may be of one namespace; "+

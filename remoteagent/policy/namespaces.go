@@ -50,22 +50,27 @@ func Grant(home *remotev1alpha1.HomeCluster, request *remotev1alpha1.NamespaceRe
 func allow(home *remotev1alpha1.HomeCluster, request *remotev1alpha1.NamespaceRequest) *Refusal {
 	name, names := request.Name, home.Spec.Namespaces.Names
 	own := strings.HasSuffix(name, "-"+home.Name)
+	// An ID such as operator, by which many of these names end, gives none of them.
+	taken := slices.ContainsFunc(installed, func(pattern string) bool {
+		return matches(pattern, name) && (!own || strings.HasPrefix(pattern, "*"))
+	})
 	switch {
-	case slices.Contains(names, name), own && len(names) == 0:
+	case slices.Contains(names, name), own && len(names) == 0 && !taken:
 		return nil
 	case len(names) == 0 && wasGiven(request):
 		// It is made again: home may have data that belongs in it.
 		return nil
-	case len(names) == 0:
+	case len(names) == 0 && !own:
 		return &Refusal{ReasonNotAllowed, fmt.Sprintf("The owner of this cluster lists no namespaces for home cluster %s, so it gets only those "+
 			"whose names end in -%s: let the owner list %s in spec.namespaces.names of HomeCluster %s, or use the namespace strategy Suffixed.",
 			home.Name, home.Name, name, home.Name)}
-	case !slices.ContainsFunc(names, func(pattern string) bool { return matches(pattern, name) }):
+	case len(names) > 0 && !slices.ContainsFunc(names, func(pattern string) bool { return matches(pattern, name) }):
 		return &Refusal{ReasonNotAllowed, fmt.Sprintf("The owner of this cluster gives home cluster %s namespaces named %s only.", home.Name,
 			strings.Join(names, ", "))}
-	case !own && slices.ContainsFunc(installed, func(pattern string) bool { return matches(pattern, name) }):
-		return &Refusal{ReasonNotAllowed, fmt.Sprintf("What is installed in clusters often has a namespace named %s, so a pattern does not give "+
-			"it: let the owner of this cluster list that name itself in spec.namespaces.names of HomeCluster %s, or use another.", name, home.Name)}
+	case taken:
+		return &Refusal{ReasonNotAllowed, fmt.Sprintf("What is installed in clusters often has a namespace with a name such as %s, so only its "+
+			"owner gives it: let the owner of this cluster list that name itself in spec.namespaces.names of HomeCluster %s, or use another.",
+			name, home.Name)}
 	}
 	return nil
 }

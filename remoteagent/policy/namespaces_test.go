@@ -20,6 +20,11 @@ func TestGrant(t *testing.T) {
 		h.Spec.Namespaces = remotev1alpha1.NamespacePolicy{Maximum: maximum, Names: names}
 		return h
 	}
+	of := func(id string, names ...string) *remotev1alpha1.HomeCluster {
+		h := policyOf(10, names...)
+		h.Name = id
+		return h
+	}
 	made := func(change func(*corev1.Namespace)) *corev1.Namespace {
 		n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 			Labels:      map[string]string{keys.HomeID: "h1"},
@@ -54,15 +59,20 @@ func TestGrant(t *testing.T) {
 		"… whatever its name":                            {home: policyOf(10, "*"), request: "acme-operator", reason: ReasonNotAllowed},
 		"… but if the owner lists it":                    {home: policyOf(10, "*", "cert-manager"), request: "cert-manager"},
 		"… and one of its ID":                            {home: policyOf(10, "*"), request: "cert-manager-h1"},
-		"a name of a pattern":                            {home: policyOf(10, "team-*", "shop"), request: "team-a"},
-		"a name of no pattern":                           {home: policyOf(10, "team-*"), request: "shop", reason: ReasonNotAllowed},
-		"kube-system":                                    {home: policyOf(10, "*"), request: "kube-system", reason: ReasonNotAllowed},
-		"default":                                        {home: policyOf(10), request: "default", reason: ReasonNotAllowed},
-		"a namespace of ours":                            {home: policyOf(10), request: "lodestone-home-h2", reason: ReasonNotAllowed},
-		"not a name":                                     {home: policyOf(10), request: "a.b", reason: ReasonNotAllowed},
-		"the last one":                                   {home: policyOf(3, "*"), request: "shop", count: 2},
-		"one too many":                                   {home: policyOf(3, "*"), request: "shop", count: 3, reason: ReasonTooMany},
-		"none at all":                                    {home: policyOf(0, "*"), request: "shop", reason: ReasonTooMany},
+		"an ID that many of these names end by":          {home: of("operator"), request: "acme-operator", reason: ReasonNotAllowed},
+		"… which had it already": {home: of("operator"), request: "acme-operator",
+			status: metav1.Condition{Type: remotev1alpha1.Ready, Status: metav1.ConditionTrue}},
+		"… and by a pattern":             {home: of("operator", "*"), request: "acme-operator", reason: ReasonNotAllowed},
+		"… but if the owner lists it so": {home: of("operator", "acme-operator"), request: "acme-operator"},
+		"a name of a pattern":            {home: policyOf(10, "team-*", "shop"), request: "team-a"},
+		"a name of no pattern":           {home: policyOf(10, "team-*"), request: "shop", reason: ReasonNotAllowed},
+		"kube-system":                    {home: policyOf(10, "*"), request: "kube-system", reason: ReasonNotAllowed},
+		"default":                        {home: policyOf(10), request: "default", reason: ReasonNotAllowed},
+		"a namespace of ours":            {home: policyOf(10), request: "lodestone-home-h2", reason: ReasonNotAllowed},
+		"not a name":                     {home: policyOf(10), request: "a.b", reason: ReasonNotAllowed},
+		"the last one":                   {home: policyOf(3, "*"), request: "shop", count: 2},
+		"one too many":                   {home: policyOf(3, "*"), request: "shop", count: 3, reason: ReasonTooMany},
+		"none at all":                    {home: policyOf(0, "*"), request: "shop", reason: ReasonTooMany},
 		"a namespace that exists": {home: policyOf(10), request: "shop", existing: &corev1.Namespace{},
 			reason: ReasonNamespaceExists},
 		"its own of earlier":                    {home: policyOf(10), request: "shop", existing: made(nil)},

@@ -119,9 +119,7 @@ func WithMeta(node *corev1.Node, d Description) *corev1.Node {
 		node.Annotations = map[string]string{}
 	}
 	maps.Copy(node.Labels, labels)
-	if d.Offer != nil {
-		summarize(node, d)
-	}
+	summarize(node, d)
 	taint := corev1.Taint{Key: keys.RemoteTaint, Value: d.Cluster, Effect: corev1.TaintEffectNoSchedule}
 	if !slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.MatchTaint(&taint) && t.Value == taint.Value }) {
 		node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.MatchTaint(&taint) })
@@ -132,15 +130,25 @@ func WithMeta(node *corev1.Node, d Description) *corev1.Node {
 }
 
 // summarize sets the labels that depend on the remote cluster, and removes those that it no longer
-// gives. Region and zone are always there, so that the cluster counts as one place.
+// gives. Region and zone are always there, so that the cluster counts as one place; the others stay
+// as they were while it is not known what it offers.
 func summarize(node *corev1.Node, d Description) {
-	nodes, own := d.Offer.Nodes, map[string]string{}
+	nodes, own := remotev1alpha1.NodeSummary{}, map[string]string{}
+	had := strings.Split(node.Annotations[keys.NodeLabels], ",")
+	if d.Offer != nil {
+		nodes = d.Offer.Nodes
+	} else {
+		for _, key := range had {
+			if value, labelled := node.Labels[key]; labelled && optional(key) {
+				own[key] = value
+			}
+		}
+	}
 	for key, value := range map[string]string{corev1.LabelOSStable: nodes.OperatingSystem, corev1.LabelArchStable: nodes.Architecture} {
 		if value != "" && validLabel(value) {
 			own[key] = value
 		}
 	}
-	had := strings.Split(node.Annotations[keys.NodeLabels], ",")
 	for key, wanted := range map[string]string{corev1.LabelTopologyRegion: d.Topology.Region, corev1.LabelTopologyZone: d.Topology.Zone} {
 		shared := nodes.Topology[key]
 		_, labelled := node.Labels[key]
@@ -149,8 +157,8 @@ func summarize(node *corev1.Node, d Description) {
 			own[key] = wanted
 		case shared != "" && validLabel(shared):
 			own[key] = shared
-		case labelled && !slices.Contains(had, key):
-			// A user has set it.
+		case labelled && (d.Offer == nil || !slices.Contains(had, key)):
+			// It was known before, or a user has set it.
 		default:
 			own[key] = d.Cluster
 		}

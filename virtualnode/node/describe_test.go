@@ -133,6 +133,17 @@ func TestAClusterIsOnePlaceWhateverItsNodesShare(t *testing.T) {
 	node = WithMeta(node, described(place("us", "us-2", shared)))
 	assert.Equal(t, "us/us-2", topology(node), "the RemoteCluster says where it is")
 	assert.Equal(t, "west/west", topology(WithMeta(node, described(place("", "", nil)))), "what it no longer says")
+
+	unknown := func(region string) Description {
+		return described(func(d *Description) { d.Offer, d.Topology.Region = nil, region })
+	}
+	early := New("west", unknown(""))
+	assert.Equal(t, "west/west", topology(early), "before it is known what it offers")
+	assert.Equal(t, "us/west", topology(WithMeta(early, unknown("us"))))
+	assert.Equal(t, "eu/eu-1", topology(WithMeta(early, described(place("", "", shared)))), "once it is known")
+	known := WithMeta(node, described(place("", "", shared)))
+	assert.Equal(t, known, WithMeta(known, unknown("")), "while it is not known again, after a restart")
+	assert.Equal(t, "west/west", topology(WithMeta(WithMeta(known, unknown("")), described(place("", "", nil)))), "it still counts as ours")
 }
 
 func TestDeclaredFeaturesAreTakenOverWhereTheyAreValid(t *testing.T) {

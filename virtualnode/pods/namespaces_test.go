@@ -8,6 +8,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 )
 
 func TestRequestsAreRepeatedUntilTheySucceed(t *testing.T) {
@@ -46,4 +49,19 @@ func TestRepeatingEndsWithTheContext(t *testing.T) {
 	var p retrySignal
 	err := newRetry(&p).until(ctx, func(context.Context) error { cancel(); return errors.New("connection refused") })
 	assert.ErrorIs(t, err, context.Canceled)
+}
+
+func TestANamespaceBelongsToOneNamespaceOfHome(t *testing.T) {
+	for name, row := range map[string]struct {
+		recorded, now types.UID
+		want          bool
+	}{
+		"the same":                               {recorded: "u1", now: "u1", want: true},
+		"nothing was recorded":                   {now: "u1", want: true},
+		"the namespace of home is not known":     {recorded: "u1", want: true},
+		"one that was made again, so of another": {recorded: "u1", now: "u2"},
+	} {
+		request := &remotev1alpha1.NamespaceRequest{Status: remotev1alpha1.NamespaceRequestStatus{HomeNamespaceUID: row.recorded}}
+		assert.Equal(t, row.want, isFor(request, row.now), name)
+	}
 }

@@ -70,7 +70,7 @@ type RemoteClusterSpec struct {
 	// PodCIDRs are the ranges, such as 10.244.0.0/16, that the pods there have their
 	// addresses from. With podNetwork Routed, an address that the cluster says a pod
 	// has is taken over only if it is in one of them: without any, no new pod has an
-	// address at home. They must not overlap with those of home or of another cluster.
+	// address at home, and pods that move volumes dial none there. They must not overlap with those of home or of another cluster.
 	//
 	// +optional
 	// +listType=set

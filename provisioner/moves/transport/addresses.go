@@ -8,6 +8,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
+	"github.com/lodestone-storage/lodestone/pkg/podranges"
 )
 
 // Place is the location of a mover.
@@ -17,6 +18,21 @@ type Place struct {
 	// Network says whether pods of that cluster and pods of home reach each other; it is
 	// meaningless for home itself.
 	Network v1alpha1.PodNetwork
+	// Ranges are those from which its pods have their addresses; none: they are not known.
+	Ranges podranges.Ranges
+}
+
+// has says whether an address may be that of a pod there, for who dials it from elsewhere. A
+// remote cluster that shares its networks gives out only addresses of its own ranges. Without
+// ranges, as in a peering from before they were asked for, only networks that were listed count.
+func (p Place) has(ip netip.Addr, networks Networks) bool {
+	switch {
+	case p.Cluster == keys.Home:
+		return true
+	case p.Network == v1alpha1.Routed && len(p.Ranges) > 0:
+		return p.Ranges.Has(ip)
+	}
+	return len(networks) > 0
 }
 
 // Networks are the networks in which movers may dial each other, and in which the
@@ -64,12 +80,24 @@ func Peers(source, target Place, ips []string, port uint16, networks Networks) (
 				place.Cluster, v1alpha1.Routed)
 		}
 	}
+	refused := ""
 	for _, text := range ips {
-		if ip, ok := networks.Of(text); ok && len(addresses) < moverapi.MaxPeers {
+		switch ip, ok := networks.Of(text); {
+		case !ok || len(addresses) == moverapi.MaxPeers:
+		case source.Cluster != target.Cluster && !target.has(ip, networks):
+			refused = ip.String()
+		default:
 			addresses = append(addresses, netip.AddrPortFrom(ip, port).String())
 		}
 	}
-	if len(addresses) == 0 {
+	switch {
+	case len(addresses) > 0:
+	case refused != "" && len(target.Ranges) == 0:
+		why = fmt.Sprintf("the pod ranges of cluster %s are not known: name them in spec.podCIDRs of its RemoteCluster", target.Cluster)
+	case refused != "":
+		why = fmt.Sprintf("cluster %s says that the mover at the target has address %s, which is in none of its pod ranges (spec.podCIDRs of "+
+			"its RemoteCluster)", target.Cluster, refused)
+	default:
 		why = "the mover at the target has no address that another one may dial (see --mover-networks of the provisioner)"
 	}
 	return addresses, why
@@ -79,8 +107,8 @@ func Peers(source, target Place, ips []string, port uint16, networks Networks) (
 // the pod's status; empty if only the cluster's API server leads there. The provisioner
 // joins such a connection with data from another cluster, so only home, whose nodes are
 // trusted, may choose where it leads. An address of a remote cluster is valid at home only
-// if somebody at home has declared that the networks are shared, or which networks these
-// are.
+// if somebody at home has declared that the networks are shared and which ranges the
+// cluster has, or which networks these are.
 func Reach(place Place, text string, port uint16, networks Networks) string {
 	ip, err := netip.ParseAddr(text)
 	switch {
@@ -88,11 +116,9 @@ func Reach(place Place, text string, port uint16, networks Networks) string {
 		return ""
 	case place.Cluster == keys.Home:
 		return netip.AddrPortFrom(ip, port).String()
-	case place.Network != v1alpha1.Routed && len(networks) == 0:
-		return ""
 	}
 	ip, ok := networks.Of(text)
-	if !ok {
+	if !ok || !place.has(ip, networks) {
 		return ""
 	}
 	return netip.AddrPortFrom(ip, port).String()

@@ -9,15 +9,19 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
+	"github.com/lodestone-storage/lodestone/pkg/podranges"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/transport"
 )
+
+// ranges are those of the remote clusters.
+var ranges = podranges.Ranges{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("fd00::/64")}
 
 func TestWhichClustersMoversDialEachOther(t *testing.T) {
 	home := transport.Place{Cluster: keys.Home}
 	west := func(network v1alpha1.PodNetwork) transport.Place {
-		return transport.Place{Cluster: "west", Network: network}
+		return transport.Place{Cluster: "west", Network: network, Ranges: ranges}
 	}
-	east := transport.Place{Cluster: "east", Network: v1alpha1.Routed}
+	east := transport.Place{Cluster: "east", Network: v1alpha1.Routed, Ranges: ranges}
 	for name, row := range map[string]struct {
 		source, target transport.Place
 		direct         bool
@@ -72,8 +76,40 @@ func TestAClusterChoosesNoAddressThatIsNoPods(t *testing.T) {
 	assert.Equal(t, []string{"10.0.0.2:8440"}, addresses)
 }
 
+func TestMoversDialAClusterOnlyInItsPodRanges(t *testing.T) {
+	home, ips := transport.Place{Cluster: keys.Home}, []string{"10.2.2.3", "10.1.2.3"}
+	known := transport.Place{Cluster: "west", Network: v1alpha1.Routed, Ranges: ranges}
+	unknown := transport.Place{Cluster: "west", Network: v1alpha1.Routed}
+	listed := transport.Networks{netip.MustParsePrefix("10.2.0.0/16")}
+	for name, row := range map[string]struct {
+		source, target transport.Place
+		networks       transport.Networks
+		ips            []string
+		want           []string
+		why            string
+	}{
+		"an address of its ranges and one of none": {source: home, target: known, ips: ips, want: []string{"10.1.2.3:8440"}},
+		"an address of none of them": {source: home, target: known, ips: ips[:1],
+			why: "says that the mover at the target has address 10.2.2.3, which is in none of its pod ranges"},
+		"… though the network is listed":      {source: home, target: known, networks: listed, ips: ips[:1], why: "in none of its pod ranges"},
+		"ranges that are not known":           {source: home, target: unknown, ips: ips, why: "name them in spec.podCIDRs"},
+		"… in a network that is listed":       {source: home, target: unknown, networks: listed, ips: ips, want: []string{"10.2.2.3:8440"}},
+		"home's own address":                  {source: known, target: home, ips: ips, want: []string{"10.2.2.3:8440", "10.1.2.3:8440"}},
+		"within the cluster that says it all": {source: known, target: known, ips: ips, want: []string{"10.2.2.3:8440", "10.1.2.3:8440"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			addresses, why := transport.Peers(row.source, row.target, row.ips, 8440, row.networks)
+			assert.Equal(t, row.want, addresses)
+			assert.Contains(t, why, row.why)
+			assert.Equal(t, row.why == "", why == "")
+		})
+	}
+}
+
 func TestTheProvisionerDialsNoAddressThatAClusterChooses(t *testing.T) {
-	apart, shared := transport.Place{Cluster: "west", Network: v1alpha1.Isolated}, transport.Place{Cluster: "west", Network: v1alpha1.Routed}
+	apart := transport.Place{Cluster: "west", Network: v1alpha1.Isolated}
+	shared := transport.Place{Cluster: "west", Network: v1alpha1.Routed, Ranges: ranges}
+	unknown := transport.Place{Cluster: "west", Network: v1alpha1.Routed}
 	listed := transport.Networks{netip.MustParsePrefix("10.1.0.0/16")}
 	for name, row := range map[string]struct {
 		place    transport.Place
@@ -85,6 +121,9 @@ func TestTheProvisionerDialsNoAddressThatAClusterChooses(t *testing.T) {
 		"a pod in networks that are apart":            {place: apart, ip: "10.1.2.3"},
 		"… of a cluster of which nothing is said":     {place: transport.Place{Cluster: "west"}, ip: "10.1.2.3"},
 		"… and in one that is listed":                 {place: apart, networks: listed, ip: "10.1.2.3", want: "10.1.2.3:8440"},
+		"a pod in a network of none of its ranges":    {place: shared, ip: "10.2.2.3"},
+		"… of a cluster whose ranges nobody knows":    {place: unknown, ip: "10.1.2.3"},
+		"… in a network that is listed":               {place: unknown, networks: listed, ip: "10.1.2.3", want: "10.1.2.3:8440"},
 		"an address that is not listed":               {place: apart, networks: listed, ip: "10.2.2.3"},
 		"… though networks are shared":                {place: shared, networks: listed, ip: "10.2.2.3"},
 		"a name, which anybody could be looked up by": {place: transport.Place{Cluster: keys.Home}, ip: "db.shop"},
@@ -92,6 +131,8 @@ func TestTheProvisionerDialsNoAddressThatAClusterChooses(t *testing.T) {
 		t.Run(name, func(t *testing.T) { assert.Equal(t, row.want, transport.Reach(row.place, row.ip, 8440, row.networks)) })
 	}
 	for _, ip := range hostile {
-		assert.Empty(t, transport.Reach(shared, ip, 8440, nil), ip)
+		every := transport.Place{Cluster: "west", Network: v1alpha1.Routed, Ranges: podranges.Ranges{netip.MustParsePrefix("0.0.0.0/0"),
+			netip.MustParsePrefix("::/0")}}
+		assert.Empty(t, transport.Reach(every, ip, 8440, nil), ip)
 	}
 }
