@@ -195,7 +195,7 @@ func rangesMissing(i Installation) (found []Finding) {
 	for _, remote := range i.Remotes {
 		if remote.Spec.PodNetwork == v1alpha1.Routed && len(remote.Spec.PodCIDRs) == 0 {
 			found = append(found, Finding{
-				About:  "RemoteCluster " + remote.Name,
+				About: "RemoteCluster " + remote.Name,
 				Change: "its podNetwork is Routed and it has no podCIDRs; after the upgrade its new pods get no address at home, and those that " +
 					"move volumes are not dialled",
 				Do: fmt.Sprintf("apply deploy/base/crds of the new version, then set them with kubectl lodestone peer --remote-context %s "+
