@@ -12,7 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
 
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/steps"
@@ -105,5 +107,24 @@ func TestAVolumeWhoseClaimIsMadeAnewByHandIsNotGone(t *testing.T) {
 		gone, err := f.isGone(t.Context(), client, steps.Observation{UID: "u1", Volume: virtual}, ref)
 		require.NoError(t, err, name)
 		assert.Equal(t, row.want, gone, name)
+	}
+}
+
+// A kubeconfig was exchanged, so that another cluster answers that there is no such claim and no such volume.
+func TestAVolumeIsGoneOnlyIfItsOwnClusterSaysSo(t *testing.T) {
+	ref := backing.Ref{Cluster: "west", Namespace: "shop", Name: "data", UID: "b1"}
+	objects := cache.NewSharedIndexInformer(nil, nil, 0, nil)
+	require.NoError(t, objects.GetStore().Add(&v1alpha1.RemoteCluster{ObjectMeta: metav1.ObjectMeta{Name: "west"}}))
+	f := New(Config{Clusters: remote.New(remote.Config{Objects: objects}), Place: backing.Place{HomeID: "h1"}})
+	for asked, gone := range map[types.UID]bool{"uid-west": true, "uid-east": false} {
+		client := fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem, UID: asked}})
+		is, err := f.isGone(t.Context(), client, steps.Observation{UID: "u1", Volume: &corev1.PersistentVolume{
+			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{keys.BackingVolume: "disk-1", keys.ClusterUID: "uid-west"}}}}, ref)
+		assert.Equal(t, gone, is, asked)
+		if gone {
+			require.NoError(t, err)
+		} else {
+			require.ErrorIs(t, err, errChanged)
+		}
 	}
 }

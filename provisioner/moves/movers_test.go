@@ -137,6 +137,21 @@ func TestAMoverThatDoesNotRunHasAReason(t *testing.T) {
 	assert.Less(t, len(plain(strings.Repeat("é", 2*longest))), longest+8)
 }
 
+func TestWhatIsSeenOfAMoverSaysFromItsEventsWhyItDoesNotRun(t *testing.T) {
+	r := recordIn(v1alpha1.MoveProvision)
+	ref, name := r.Claims[0].Source.Ref, r.MoverName(0, record.Source)
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ref.Namespace, Name: name, UID: "p1"},
+		Spec: corev1.PodSpec{NodeName: "home-1"}}
+	c := New(Config{Client: fake.NewClientset(pod, &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ref.Namespace, Name: "e"}, InvolvedObject: corev1.ObjectReference{Name: name, UID: "p1"},
+		Type: corev1.EventTypeWarning, Reason: "FailedAttachVolume", Message: "the volume is attached to home-2",
+	})})
+	m, _, err := c.moverAt(t.Context(), c.sites.Home(), r, 0, record.Source)
+	require.NoError(t, err)
+	assert.True(t, m.Exists && !m.Running)
+	assert.Equal(t, "it starts on node home-1: FailedAttachVolume: the volume is attached to home-2", m.Problem)
+}
+
 func TestAMoverThatItsNodeEvictedSaysSoBeforeItIsMadeAnew(t *testing.T) {
 	evicted := &corev1.Pod{Spec: corev1.PodSpec{NodeName: "n1"}, Status: corev1.PodStatus{
 		Phase: corev1.PodFailed, Reason: "Evicted", Message: "The node was low on resource: ephemeral-storage.",

@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -10,7 +11,9 @@ import (
 	"k8s.io/utils/ptr"
 
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/podranges"
 )
 
 func TestStepsOfAPodThatLives(t *testing.T) {
@@ -206,6 +209,37 @@ func TestPodsThatMayNotRunThere(t *testing.T) {
 			assert.Equal(t, test.want, step.Status.Reason)
 			assert.Equal(t, test.want, step.Tell.Reason)
 			assert.Equal(t, step.Status.Message, step.Tell.Text)
+		})
+	}
+}
+
+func TestAnAddressThatIsNotTakenIsTold(t *testing.T) {
+	for name, row := range map[string]struct {
+		network v1alpha1.PodNetwork
+		ranges  podranges.Ranges
+		tell    string
+	}{
+		"networks that are apart":   {network: v1alpha1.Isolated},
+		"ranges that are not known": {network: v1alpha1.Routed, tell: "NoPodRanges"},
+		"an address of none of them": {network: v1alpha1.Routed, ranges: podranges.Ranges{netip.MustParsePrefix("10.2.0.0/16")},
+			tell: "AddressRefused"},
+		"an address of one of its pods": {network: v1alpha1.Routed, ranges: podranges.Ranges{netip.MustParsePrefix("10.1.0.0/16")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := observe(protected, recorded, shadow(started), remote(corev1.PodRunning), func(o *Observation) {
+				o.Network, o.Ranges = row.network, row.ranges
+				o.Remote.Status.PodIPs = []corev1.PodIP{{IP: "10.1.0.1"}}
+			})
+			step := Next(o)
+			if row.tell == "" {
+				assert.Nil(t, step.Tell)
+				return
+			}
+			assert.Empty(t, step.Status.PodIPs)
+			if assert.NotNil(t, step.Tell) {
+				assert.Equal(t, row.tell, step.Tell.Reason)
+				assert.Contains(t, step.Tell.Text, "spec.podCIDRs")
+			}
 		})
 	}
 }

@@ -48,6 +48,22 @@ func TestPhaseNeverGoesBack(t *testing.T) {
 	}
 }
 
+func TestAnEphemeralContainerOfTheHomePodIsShown(t *testing.T) {
+	debugger := func(name string) corev1.EphemeralContainer {
+		return corev1.EphemeralContainer{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: name}}
+	}
+	running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Unix(1000, 0)}}
+	home := homePod(func(p *corev1.Pod) {
+		p.Spec.EphemeralContainers = []corev1.EphemeralContainer{debugger("debug"), debugger("next")}
+	})
+	got := Status(Seen{Home: home, Remote: remotePod(corev1.PodRunning, func(p *corev1.Pod) {
+		p.Status.EphemeralContainerStatuses = []corev1.ContainerStatus{{Name: "debug", State: running}, {Name: "of-the-owner", State: running}}
+	})})
+	require.Len(t, got.EphemeralContainerStatuses, 1, "what the owner of the cluster adds is not home's")
+	assert.Equal(t, "debug", got.EphemeralContainerStatuses[0].Name)
+	assert.Equal(t, running, got.EphemeralContainerStatuses[0].State)
+}
+
 func TestConditionsOfHomeStayHomes(t *testing.T) {
 	home := homePod(func(p *corev1.Pod) {
 		p.Generation = 4
