@@ -165,7 +165,7 @@ object-store: ## Build restic and an object store for tests into the user's cach
 ##@ Measure
 
 .PHONY: bench
-bench: bench-provisioning bench-virtualnode bench-extender bench-throughput ## Run all benchmarks
+bench: bench-provisioning bench-virtualnode bench-agent bench-extender bench-throughput ## Run all benchmarks
 
 .PHONY: bench-provisioning
 bench-provisioning: control-plane ## Measure claims against the real class alone
@@ -176,6 +176,11 @@ bench-provisioning: control-plane ## Measure claims against the real class alone
 bench-virtualnode: ## Measure the memory and the start of the virtual node program with 50,000 pods
 	@$(GO) bench-virtualnode build -o bin/bench-virtualnode ./e2e/cmd/bench-virtualnode
 	@exec bin/bench-virtualnode
+
+.PHONY: bench-agent
+bench-agent: ## Measure the memory and the start of the remote agent with 50,000 pods
+	@$(GO) bench-agent build -o bin/bench-agent ./e2e/cmd/bench-agent
+	@exec bin/bench-agent
 
 .PHONY: bench-extender
 bench-extender: control-plane ## Measure the extender's answers to kube-scheduler's own client

@@ -70,7 +70,8 @@ func (b *Bed) Idle(what string) error {
 	for _, cluster := range b.clusters {
 		for write, n := range cluster.Writes() {
 			if strings.Contains(write, what) {
-				return b.Program.Failed(fmt.Errorf("the program made %d requests %s, and all was in order", n, write))
+				return b.Program.Failed(fmt.Errorf("the program made %d requests %s, and all was in order; the last wrote %q", n, write,
+					cluster.Body(write)))
 			}
 		}
 	}

@@ -58,6 +58,8 @@ type Cluster struct {
 
 	mu     sync.Mutex
 	writes map[string]int
+	// bodies are the beginnings of what was written last, by kind of write.
+	bodies map[string]string
 	// kept are the objects that were written, by path; nil if none are kept.
 	kept map[string]runtime.Object
 	// wrote, if not nil, is called with each object that was written.
@@ -110,7 +112,7 @@ func New(claims int) *Cluster {
 }
 
 func newCluster(collections map[string]*collection, uid string) *Cluster {
-	c := &Cluster{collections: collections, uid: uid, writes: map[string]int{}}
+	c := &Cluster{collections: collections, uid: uid, writes: map[string]int{}, bodies: map[string]string{}}
 	for _, collection := range c.collections {
 		collection.watchers = map[chan []byte]struct{}{}
 		collection.numbers = sync.OnceValue(collection.numbered)
@@ -322,7 +324,7 @@ func (c *Cluster) write(w http.ResponseWriter, r *http.Request) {
 	object, _, err := codecs.UniversalDeserializer().Decode(body, nil, nil)
 	if err != nil {
 		// A patch, which the objects of a fleet need none of.
-		c.wrote(r)
+		c.wrote(r, body)
 		http.Error(w, err.Error(), http.StatusUnprocessableEntity)
 		return
 	}
@@ -341,7 +343,7 @@ func (c *Cluster) write(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if _, ok := object.(*corev1.Event); !ok {
-		c.wrote(r)
+		c.wrote(r, body)
 	}
 	path, what := r.URL.Path, watch.Added
 	if r.Method == http.MethodPut {
@@ -381,10 +383,22 @@ func (c *Cluster) tell(path string, at metav1.Object, object runtime.Object, wha
 	}
 }
 
-func (c *Cluster) wrote(r *http.Request) {
+// longestBody is how much of what was written is kept, in bytes.
+const longestBody = 1000
+
+func (c *Cluster) wrote(r *http.Request, body []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.writes[r.Method+" "+r.URL.Path]++
+	what := r.Method + " " + r.URL.Path
+	c.writes[what]++
+	c.bodies[what] = string(body[:min(len(body), longestBody)])
+}
+
+// Body returns the beginning of what was written last by a kind of write that Writes has.
+func (c *Cluster) Body(what string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.bodies[what]
 }
 
 func reply(w http.ResponseWriter, code int, answer any) {

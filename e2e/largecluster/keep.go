@@ -102,7 +102,7 @@ func (c *Cluster) serveKept(w http.ResponseWriter, r *http.Request) {
 		refuse(w, apierrors.NewBadRequest(err.Error()))
 		return
 	}
-	c.wrote(r)
+	c.wrote(r, body)
 	path := strings.TrimSuffix(r.URL.Path, "/status")
 	if accessor, ok := patched.(metav1.Object); ok {
 		c.tell(path, accessor, patched, watch.Modified)

@@ -54,7 +54,11 @@ func (c *Controller) Watch() error {
 			}
 		}),
 		c.sources.OnClasses(c.requeueAll),
-		controller.OnEach(c.sources.Nodes, func(*corev1.Node) { c.requeueAll() }),
+		controller.OnChange(c.sources.Nodes, func(was, now *corev1.Node) {
+			if !sources.SameNode(was, now) {
+				c.requeueAll()
+			}
+		}),
 		controller.OnEach(c.sources.Namespaces, func(n *corev1.Namespace) {
 			if n.Labels[keys.HomeID] != "" {
 				c.requeueAll()

@@ -4,6 +4,7 @@ import (
 	"unique"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	resourcehelper "k8s.io/component-helpers/resource"
@@ -104,6 +105,32 @@ func NewVolume(volume *corev1.PersistentVolume) *Volume {
 		v.Unclaimed = unique.Make(volume.Spec.StorageClassName).Value()
 	}
 	return v
+}
+
+// newNode returns what an offer depends on of a node: much of one is the list of its images, and its heartbeats change nothing.
+func newNode(node *corev1.Node) *corev1.Node {
+	kept := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion, Labels: node.Labels,
+			DeletionTimestamp: node.DeletionTimestamp},
+		Spec:   corev1.NodeSpec{Unschedulable: node.Spec.Unschedulable, Taints: node.Spec.Taints},
+		Status: corev1.NodeStatus{Allocatable: node.Status.Allocatable, DeclaredFeatures: node.Status.DeclaredFeatures},
+	}
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			kept.Status.Conditions = []corev1.NodeCondition{{Type: c.Type, Status: c.Status}}
+		}
+	}
+	return kept
+}
+
+// SameNode reports whether two nodes are the same for an offer.
+func SameNode(a, b *corev1.Node) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	other := *b
+	other.ResourceVersion = a.ResourceVersion
+	return equality.Semantic.DeepEqual(a, &other)
 }
 
 // identity is what caches ask of an object.

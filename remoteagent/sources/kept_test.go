@@ -116,3 +116,33 @@ func TestShadowPodsAreFoundByTheirHomeClusterAndWhileTheyWait(t *testing.T) {
 	}
 	assert.Equal(t, []string{"over"}, waiting)
 }
+
+func TestOfANodeOnlyWhatAnOfferDependsOnCounts(t *testing.T) {
+	node := func(change func(*corev1.Node)) *corev1.Node {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", ResourceVersion: "1", Labels: map[string]string{"a": "b"}},
+			Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}}
+		change(n)
+		return newNode(n)
+	}
+	was := node(func(*corev1.Node) {})
+	for name, test := range map[string]struct {
+		change func(*corev1.Node)
+		same   bool
+	}{
+		"a heartbeat": {change: func(n *corev1.Node) {
+			n.ResourceVersion, n.Status.Conditions[0].LastHeartbeatTime = "2", metav1.Now()
+		}, same: true},
+		"an image":      {change: func(n *corev1.Node) { n.Status.Images = []corev1.ContainerImage{{SizeBytes: 1}} }, same: true},
+		"a label":       {change: func(n *corev1.Node) { n.Labels["a"] = "c" }},
+		"a taint":       {change: func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "x"}} }},
+		"a cordon":      {change: func(n *corev1.Node) { n.Spec.Unschedulable = true }},
+		"not ready":     {change: func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionFalse }},
+		"a feature":     {change: func(n *corev1.Node) { n.Status.DeclaredFeatures = []string{"F"} }},
+		"another size":  {change: func(n *corev1.Node) { n.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse("1")} }},
+		"being deleted": {change: func(n *corev1.Node) { n.DeletionTimestamp = &metav1.Time{} }},
+	} {
+		assert.Equal(t, test.same, SameNode(was, node(test.change)), name)
+	}
+	assert.False(t, SameNode(nil, was))
+	assert.False(t, SameNode(was, nil))
+}

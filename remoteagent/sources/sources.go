@@ -260,6 +260,8 @@ func transform(object any) (any, error) {
 	case *corev1.PersistentVolumeClaim:
 		object.ManagedFields = nil
 		return packed.Claim(object), nil
+	case *corev1.Node:
+		return newNode(object), nil
 	}
 	return controller.DropManagedFields(object)
 }

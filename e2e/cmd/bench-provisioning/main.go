@@ -30,7 +30,7 @@ func main() {
 	largeRounds := flag.Int("large-rounds", 3, "how many times that is measured")
 	cached := flag.Int("cached", 50_000, "how many claims a provisioner has whose memory and start are measured; 0 leaves that out")
 	moves := flag.Int("moves", 500, "how many moves of one tenant claims are measured beside; 0 leaves that out")
-	movesRounds := flag.Int("moves-rounds", 5, "how many times that is measured")
+	movesRounds := flag.Int("moves-rounds", 7, "how many times that is measured")
 	verbosity := flag.Int("v", -1, "log verbosity of the programs under test; below 0 they are silent")
 	flag.Parse()
 	logs := flag.NewFlagSet("logs", flag.ContinueOnError)

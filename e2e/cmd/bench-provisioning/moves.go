@@ -22,13 +22,15 @@ const (
 	tenant = "tenant"
 	// besideBudget is how much slower claims may be beside moves.
 	besideBudget = 1.10
-	// alongBurst is how many claims are created at once beside moves, alongSingles how many one
-	// after the other, in each round.
-	alongBurst, alongSingles = 100, 10
+	// alongBurst is how many claims are created at once beside moves, alongBursts how many times in each
+	// half of a round; alongSingles is how many are created there one after the other.
+	alongBurst, alongBursts, alongSingles = 100, 2, 20
 )
 
-// besideMoves measures claims beside many moves of one tenant, and without them, in turn. The
-// movers are played: none copies, so the moves that have begun wait for them as long as they may.
+// besideMoves measures claims beside many moves of one tenant, and without them. The movers are
+// played: none copies, so the moves that have begun wait for them as long as they may. The two halves
+// of a round are compared with each other; every second round begins with the moves, so that a machine
+// that gets slower or faster counts for both.
 func (b *bench) besideMoves(ctx context.Context, n, rounds int) ([]measure.Result, error) {
 	if err := b.bed.Open(ctx, tenant); err != nil {
 		return nil, err
@@ -42,44 +44,64 @@ func (b *bench) besideMoves(ctx context.Context, n, rounds int) ([]measure.Resul
 	if err := b.tenantClaims(ctx, n); err != nil {
 		return nil, err
 	}
-	// The claims without moves, and with them.
+	if _, _, err := b.burst(ctx, local, alongBurst); err != nil { // only warms up
+		return nil, err
+	}
+	// The medians of each round: without moves, and with them.
 	var one, all [2][]time.Duration
 	for round := range rounds {
-		for with := range 2 {
+		begun, waiting := 0, 0
+		for half := range 2 {
+			with := (half + round) % 2
 			if with == 1 {
 				if err := startMoves(ctx, moves, n); err != nil {
 					return nil, err
 				}
 			}
-			for range alongSingles {
-				took, _, err := b.burst(ctx, local, 1)
-				if err != nil {
-					return nil, err
-				}
-				one[with] = append(one[with], took...)
-			}
-			_, took, err := b.burst(ctx, local, alongBurst)
+			single, burst, err := b.along(ctx)
 			if err != nil {
 				return nil, err
 			}
-			all[with] = append(all[with], took)
+			one[with], all[with] = append(one[with], single), append(all[with], burst)
+			if with == 1 {
+				if begun, waiting, err = endMoves(ctx, moves); err != nil {
+					return nil, err
+				}
+			}
 		}
-		begun, waiting, err := endMoves(ctx, moves)
-		if err != nil {
-			return nil, err
-		}
-		say("%d claims at once, round %d of %d: %v, beside %d moves %v; %d of these had begun, %d were told where they stand", alongBurst,
-			round+1, rounds, all[0][round].Round(10*time.Millisecond), n, all[1][round].Round(10*time.Millisecond), begun, waiting)
+		say("round %d of %d: one claim %v, beside %d moves %v; %d claims at once %v, beside them %v; %d moves had begun, %d were told where they "+
+			"stand", round+1, rounds, one[0][round].Round(100*time.Microsecond), n, one[1][round].Round(100*time.Microsecond), alongBurst,
+			all[0][round].Round(10*time.Millisecond), all[1][round].Round(10*time.Millisecond), begun, waiting)
 		if begun == 0 {
 			return nil, fmt.Errorf("no move has begun: nothing was measured")
 		}
 	}
 	return []measure.Result{
-		measure.AtMost(fmt.Sprintf("one claim beside %d moves of a tenant", n),
-			float64(measure.Median(one[1]))/float64(measure.Median(one[0])), besideBudget, "x without moves"),
+		measure.AtMost(fmt.Sprintf("one claim beside %d moves of a tenant", n), measure.MedianRatio(one[1], one[0]), besideBudget,
+			"x without moves"),
 		measure.AtMost(fmt.Sprintf("%d claims at once beside %d moves of a tenant", alongBurst, n), measure.MedianRatio(all[1], all[0]),
 			besideBudget, "x without moves"),
 	}, nil
+}
+
+// along measures claims in half a round: one after the other, and many at once.
+func (b *bench) along(ctx context.Context) (single, burst time.Duration, err error) {
+	var one, all []time.Duration
+	for range alongSingles {
+		took, _, err := b.burst(ctx, local, 1)
+		if err != nil {
+			return 0, 0, err
+		}
+		one = append(one, took...)
+	}
+	for range alongBursts {
+		_, took, err := b.burst(ctx, local, alongBurst)
+		if err != nil {
+			return 0, 0, err
+		}
+		all = append(all, took)
+	}
+	return measure.Median(one), measure.Median(all), nil
 }
 
 // tenantClaims makes the claims of the tenant, and waits until they are bound.
