@@ -161,7 +161,9 @@ func TestEachProgramAppliesAloneOnceTheNamespacesExist(t *testing.T) {
 func TestExamplesApply(t *testing.T) {
 	apply(t, "base")
 	apply(t, "remote-volumes")
-	for _, example := range []string{"storage-classes.yaml", "remote-namespace.yaml", "remote-cluster.yaml", "network-policy.yaml", "database.yaml"} {
+	for _, example := range []string{
+		"storage-classes.yaml", "remote-namespace.yaml", "remote-cluster.yaml", "network-policy.yaml", "database.yaml",
+	} {
 		// A custom resource can be applied a moment after its definition.
 		require.EventuallyWithT(t, func(c *assert.CollectT) {
 			_, err := cluster.Kubectl(t.Context(), "", "apply", "--validate=strict", "-f", root+"examples/"+example)

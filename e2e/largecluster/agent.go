@@ -63,7 +63,8 @@ func NewAgentCluster(pods int) *Cluster {
 			claim.Namespace, claim.Labels[keys.HomeID] = agentNamespace(agentHome(2*j+1)), agentHome(2*j+1)
 			return claim
 		}},
-		VolumesPath:                              {apiVersion: "v1", kind: "PersistentVolume", size: pods / 2, object: func(j int) runtime.Object { return realVolume(2*j + 1) }},
+		VolumesPath: {apiVersion: "v1", kind: "PersistentVolume", size: pods / 2,
+			object: func(j int) runtime.Object { return realVolume(2*j + 1) }},
 		"/apis/storage.k8s.io/v1/storageclasses": {apiVersion: "storage.k8s.io/v1", kind: "StorageClass", size: 1, object: realClassObject},
 		"/apis/coordination.k8s.io/v1/leases": {apiVersion: "coordination.k8s.io/v1", kind: "Lease", size: HomeClusters,
 			object: func(h int) runtime.Object { return agentLease(agentHome(h)) }},

@@ -101,8 +101,8 @@ func (c *confirmation) run(ctx context.Context) error {
 		case err != nil:
 			return "", false, err
 		case record != nil && record.Doubt != nil && record.Doubt.ID != doubt.ID:
-			return "", false, cli.Refuse("another copy of this home cluster acts in %q: it has renewed its mark or sent a heartbeat there, so nothing was taken over; "+
-				"stop that copy, then run the same command again", c.name)
+			return "", false, cli.Refuse("another copy of this home cluster acts in %q: it has renewed its mark or sent a heartbeat there, "+
+				"so nothing was taken over; stop that copy, then run the same command again", c.name)
 		}
 		state := meta.FindStatusCondition(remote.Status.Conditions, v1alpha1.HomeInForce)
 		if state == nil {

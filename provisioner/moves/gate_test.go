@@ -42,10 +42,11 @@ func TestAPodIsHeldBackOnlyIfTheAPIServerSaysSo(t *testing.T) {
 			why: "waits at the gate"},
 		"our policy is missing, the gate is not": {mutate: gated, held: true},
 		"both are missing":                       {why: "nothing gave it the scheduling gate"},
-		"the namespace is gone":                  {answer: apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "shop"), why: "not found"},
-		"the API server does not answer":         {answer: errors.New("connection refused"), fails: true},
-		"a claim is not locked yet":              {answer: proof("a new pod waits at the gate"), unlocked: true},
-		"no pod is to be stopped yet":            {answer: proof("a new pod waits at the gate"), phase: v1alpha1.MovePreCopy},
+		"the namespace is gone": {answer: apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "shop"),
+			why: "not found"},
+		"the API server does not answer": {answer: errors.New("connection refused"), fails: true},
+		"a claim is not locked yet":      {answer: proof("a new pod waits at the gate"), unlocked: true},
+		"no pod is to be stopped yet":    {answer: proof("a new pod waits at the gate"), phase: v1alpha1.MovePreCopy},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client, asked := fake.NewClientset(), 0

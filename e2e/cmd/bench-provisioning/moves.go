@@ -69,8 +69,8 @@ func (b *bench) besideMoves(ctx context.Context, n, rounds int) ([]measure.Resul
 				}
 			}
 		}
-		say("round %d of %d: one claim %v, beside %d moves %v; %d claims at once %v, beside them %v; %d moves had begun, %d were told where they "+
-			"stand", round+1, rounds, one[0][round].Round(100*time.Microsecond), n, one[1][round].Round(100*time.Microsecond), alongBurst,
+		say("round %d of %d: one claim %v, beside %d moves %v; %d claims at once %v, beside them %v; %d moves had begun, %d were told where "+
+			"they stand", round+1, rounds, one[0][round].Round(100*time.Microsecond), n, one[1][round].Round(100*time.Microsecond), alongBurst,
 			all[0][round].Round(10*time.Millisecond), all[1][round].Round(10*time.Millisecond), begun, waiting)
 		if begun == 0 {
 			return nil, fmt.Errorf("no move has begun: nothing was measured")
