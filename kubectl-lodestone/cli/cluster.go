@@ -59,6 +59,19 @@ func ConnectHome(flags *genericclioptions.ConfigFlags) (*Cluster, error) {
 	return newCluster(name, config)
 }
 
+// Connect returns the cluster and the namespace that kubectl's own flags select.
+func Connect(flags *genericclioptions.ConfigFlags) (*Cluster, string, error) {
+	home, err := ConnectHome(flags)
+	if err != nil {
+		return nil, "", err
+	}
+	namespace, _, err := flags.ToRawKubeConfigLoader().Namespace()
+	if err != nil {
+		return nil, "", Misuse("the namespace cannot be found: %w; give -n", err)
+	}
+	return home, namespace, nil
+}
+
 // ConnectRemote returns the cluster of a context of a kubeconfig file; empty: of the context that
 // kubectl uses. It sends no request yet.
 func ConnectRemote(flags *genericclioptions.ConfigFlags, kubeconfig, name string) (*Cluster, error) {
@@ -156,6 +169,9 @@ func (c *Cluster) Explain(doing string, err error) error {
 	case apierrors.IsUnauthorized(err):
 		return fmt.Errorf("the cluster of context %q does not accept your credentials (%w): log in again or correct the kubeconfig", c.Context,
 			err)
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return Refuse("you can not %s in the cluster of context %q: its namespace is being deleted; wait until it is gone, and make it again if "+
+			"it is to be used (%w)", doing, c.Context, err)
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("you may not %s in the cluster of context %q: ask its administrator for that right (%w)", doing, c.Context, err)
 	case errors.As(err, &status):

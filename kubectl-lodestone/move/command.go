@@ -5,12 +5,14 @@
 package move
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
@@ -19,6 +21,8 @@ import (
 
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 )
 
 const long = `Move carries the volumes of claims to another cluster, node or real class while
@@ -34,7 +38,7 @@ does the work: ending this command ends nothing.`
 func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
 	o := newOptions()
 	command := &cobra.Command{
-		Use:   "move PVC [PVC...] | move KIND/NAME",
+		Use:   "move PVC... | statefulset/NAME | deployment/NAME | pod/NAME",
 		Short: "Move the volumes of claims to another cluster, node or class",
 		Long:  long,
 		Example: `  # Move the volume of claim data to cluster west
@@ -52,12 +56,15 @@ func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStream
   # Have a look at all moves, give one up
   kubectl lodestone move status -A
   kubectl lodestone move abort data -n shop`,
-		Args: func(_ *cobra.Command, args []string) error {
+		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return cli.Misuse("say what to move: kubectl lodestone move PVC, or move statefulset/NAME, deployment/NAME or pod/NAME")
+				return cli.Misuse("say what to move: name claims, or one workload as statefulset/NAME, deployment/NAME or pod/NAME; usage: %s",
+					cmd.UseLine())
 			}
-			return nil
+			_, _, err := parse(args)
+			return err
 		},
+		ValidArgsFunction: cli.CompleteReferences(flags, false, []cli.Kind{cli.Claim}, movable...),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			workload, claims, err := parse(args)
 			if err != nil {
@@ -66,11 +73,14 @@ func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStream
 			if _, err := o.spec(); err != nil {
 				return err
 			}
-			if err := checkOutput(o.Output); err != nil {
+			if err := o.Output.Check(); err != nil {
 				return err
 			}
-			home, namespace, err := connect(flags)
+			home, namespace, err := cli.Connect(flags)
 			if err != nil {
+				return err
+			}
+			if err := o.requireTarget(cmd.Context(), home); err != nil {
 				return err
 			}
 			r := &runner{Options: o, home: home, streams: streams, namespace: namespace, statefulSet: workload.Kind == cli.StatefulSet}
@@ -85,8 +95,14 @@ func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStream
 	}
 	o.flags(command.Flags())
 	command.Flags().BoolVar(&o.Together, "together", false, "move the replicas of a StatefulSet at once, not one after another")
-	command.Flags().StringVarP(&o.Output, "output", "o", "", "json: write the VolumeMove when it is done, also if it fails; those of a "+
-		"StatefulSet as one List")
+	o.Output.Add(command, "write the VolumeMove when it is done, also if it fails; those of a StatefulSet as one List", cli.JSON, cli.YAML,
+		cli.Name)
+	cli.CompleteFlag(command, flags, "target-cluster", cli.Clusters)
+	cli.CompleteFlag(command, flags, "target-node", cli.NamesOf(cli.Node))
+	cli.CompleteFlag(command, flags, "class", func(ctx context.Context, home *cli.Cluster, _ string) ([]string, error) {
+		return classesAt(ctx, home, o.Cluster)
+	})
+	completeVerify(command)
 	command.AddCommand(statusCommand(flags, streams), rollbackCommand(flags, streams), giveUpCommand(flags, streams),
 		action(flags, streams, "abort", v1alpha1.ActionAbort, "End a move that is not committed: everything stays at the source",
 			`Abort ends a move that is not committed. The claims keep the volumes that they have,
@@ -97,9 +113,61 @@ for the rest of --keep-source-for.`))
 	return command
 }
 
+// movable are the kinds whose volumes are moved.
+var movable = []cli.Kind{cli.Claim, cli.StatefulSet, cli.Deployment, cli.Pod}
+
+func completeVerify(command *cobra.Command) {
+	_ = command.RegisterFlagCompletionFunc("verify", cobra.FixedCompletions([]string{string(v1alpha1.VerifyQuick),
+		string(v1alpha1.VerifyFull)}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// classesAt lists the real classes of a cluster; of all clusters that are known if it is not given.
+func classesAt(ctx context.Context, home *cli.Cluster, cluster string) ([]string, error) {
+	var names []string
+	if cluster == "" || cluster == keys.Home {
+		classes, err := home.Client.StorageV1().StorageClasses().List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return nil, err
+		}
+		for i := range classes.Items {
+			if !virtualclass.Is(&classes.Items[i]) {
+				names = append(names, classes.Items[i].Name)
+			}
+		}
+	}
+	remotes, err := home.Remotes.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return names, err
+	}
+	for _, remote := range remotes.Items {
+		for _, class := range remote.Status.StorageClasses {
+			if cluster == "" || cluster == remote.Name {
+				names = append(names, class.Name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}
+
+// requireTarget returns an error if the target that was given is known not to exist.
+func (o *Options) requireTarget(ctx context.Context, home *cli.Cluster) error {
+	if o.Cluster != "" {
+		return home.RequireCluster(ctx, o.Cluster)
+	}
+	_, err := home.Client.CoreV1().Nodes().Get(ctx, o.Node, metav1.GetOptions{})
+	switch {
+	case apierrors.IsForbidden(err):
+		return nil // the provisioner knows
+	case apierrors.IsNotFound(err):
+		return cli.WithCode(home.Missing(ctx, cli.Node, "", o.Node), cli.Usage)
+	}
+	return home.Explain("get node "+o.Node, err)
+}
+
 // parse returns the workload, or the claims, that arguments name. It is pure.
 func parse(args []string) (workload cli.Reference, claims []string, err error) {
-	references, err := cli.References(args, cli.Claim, cli.StatefulSet, cli.Deployment, cli.Pod)
+	references, err := cli.References(args, movable...)
 	if err != nil {
 		return cli.Reference{}, nil, err
 	}
@@ -117,18 +185,6 @@ func parse(args []string) (workload cli.Reference, claims []string, err error) {
 	return cli.Reference{}, slices.Compact(claims), nil
 }
 
-func connect(flags *genericclioptions.ConfigFlags) (*cli.Cluster, string, error) {
-	home, err := cli.ConnectHome(flags)
-	if err != nil {
-		return nil, "", err
-	}
-	namespace, _, err := flags.ToRawKubeConfigLoader().Namespace()
-	if err != nil {
-		return nil, "", cli.Misuse("the namespace cannot be found: %w; give -n", err)
-	}
-	return home, namespace, nil
-}
-
 // Options are the flags of move.
 type Options struct {
 	Cluster, Node, Class string
@@ -141,7 +197,7 @@ type Options struct {
 	RollBackAfter        time.Duration
 	Together, Detach     bool
 	DryRun               bool
-	Output               string
+	Output               cli.Output
 }
 
 func newOptions() *Options {
@@ -185,10 +241,12 @@ func (o *Options) spec() (v1alpha1.VolumeMoveSpec, error) {
 		spec.Offline = v1alpha1.OfflineAllow
 	}
 	switch {
-	case (o.Cluster == "") == (o.Node == ""):
-		return spec, cli.Misuse("say where to: give either --target-cluster or --target-node")
+	case o.Cluster == "" && o.Node == "":
+		return spec, cli.Misuse("say where to: give --target-cluster home or the name of a RemoteCluster, or --target-node a node of home")
+	case o.Cluster != "" && o.Node != "":
+		return spec, cli.Misuse("--target-cluster and --target-node name two places: give one of them")
 	case !oneOf(spec.Verify, v1alpha1.VerifyQuick, v1alpha1.VerifyFull):
-		return spec, cli.Misuse("--verify %q is not known: give Quick or Full", o.Verify)
+		return spec, cli.Misuse("--verify %q is not known: give Quick, which reads again what was written at last, or Full, which reads all", o.Verify)
 	case o.Passes < 0 || o.Passes > 20:
 		return spec, cli.Misuse("--passes %d is out of range: give a number from 0 to 20", o.Passes)
 	case o.DryRun && o.Detach:

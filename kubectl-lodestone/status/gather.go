@@ -234,11 +234,8 @@ func claimSentence(ctx context.Context, g *explain.Gatherer, claim *corev1.Persi
 	if err != nil {
 		return "", err
 	}
-	read, err := g.Claim(ctx, claim.Namespace, claim.Name)
+	read, err := g.ClaimOfUsers(ctx, setting, claim.Namespace, claim.Name)
 	if err != nil || read.Claim == nil {
-		return "", err
-	}
-	if read.Pods, err = g.Users(ctx, claim.Namespace, claim.Name); err != nil {
 		return "", err
 	}
 	if answer := read.Of(setting); answer.Waiting {
