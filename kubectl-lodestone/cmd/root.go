@@ -33,6 +33,7 @@ import (
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/status"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/unpeer"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/upgrade"
+	versions "github.com/lodestone-storage/lodestone/kubectl-lodestone/version"
 )
 
 // Main runs the program and returns its exit code. The first interrupt ends the command's context,
@@ -59,7 +60,8 @@ func Run(ctx context.Context, streams genericiooptions.IOStreams, args ...string
 // New returns the root command.
 func New(streams genericiooptions.IOStreams) *cobra.Command {
 	flags := genericclioptions.NewConfigFlags(true)
-	root := &cobra.Command{
+	var root *cobra.Command
+	root = &cobra.Command{
 		Use:   "kubectl-lodestone",
 		Short: "Peer clusters, see what became of them, and learn why a pod or claim waits",
 		Long: `kubectl lodestone peers a cluster with others, whose nodes and storage its pods
@@ -67,15 +69,18 @@ then use, and says what became of that.
 
 The home cluster is kubectl's current context; kubectl's own flags choose another.
 
+Objects are named as kubectl names them: pod/web-0, pvc data, deployment/web.
+
 Exit codes: 0 done; 1 failed or not done in time; 2 wrong command line; 3 refused,
 because it would harm data or a peering that exists.`,
-		Version:       version.Get().GitVersion,
-		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl lodestone"},
-		SilenceErrors: true,
-		SilenceUsage:  true,
+		SuggestionsMinimumDistance: 2,
+		Version:                    version.Get().GitVersion,
+		Annotations:                map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl lodestone"},
+		SilenceErrors:              true,
+		SilenceUsage:               true,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return cli.Misuse("there is no command %q: kubectl lodestone --help lists them", args[0])
+				return unknown(root, args[0])
 			}
 			return nil
 		},
@@ -89,10 +94,18 @@ because it would harm data or a peering that exists.`,
 		lose.New(flags, streams), move.New(flags, streams), daemonsets.New(flags, streams), status.New(flags, streams),
 		dashboard.New(flags, streams),
 		explain.New(flags, streams), upgrade.New(flags, streams), rebind.New(flags, streams), confirm.New(flags, streams),
-		choose.New(flags, streams))
+		choose.New(flags, streams), versions.New(flags, streams))
 	asUsage(root)
 	completions(root, flags)
 	return root
+}
+
+// unknown is the error for a command that there is not, with the one that may be meant.
+func unknown(root *cobra.Command, name string) error {
+	if meant := root.SuggestionsFor(name); len(meant) > 0 {
+		return cli.Misuse("there is no command %q: did you mean %s?", name, cli.Or(meant))
+	}
+	return cli.Misuse("there is no command %q: kubectl lodestone --help lists them", name)
 }
 
 // asUsage gives errors in flags and arguments of a command and its subcommands the exit code Usage.
@@ -129,6 +142,10 @@ func completions(root *cobra.Command, flags *genericclioptions.ConfigFlags) {
 		return slices.Sorted(maps.Keys(config.Contexts)), cobra.ShellCompDirectiveNoFileComp
 	}
 	_ = root.RegisterFlagCompletionFunc("context", contexts)
+	cli.CompleteFlag(root, flags, "namespace", cli.NamesOf(cli.Namespace))
+	if namespace, _, err := root.Find([]string{"rebind", "namespace"}); err == nil && namespace.ValidArgsFunction == nil {
+		namespace.ValidArgsFunction = cli.CompleteReferences(flags, true, []cli.Kind{cli.Namespace})
+	}
 	for _, command := range root.Commands() {
 		if command.Flag("remote-context") != nil {
 			_ = command.RegisterFlagCompletionFunc("remote-context", contexts)

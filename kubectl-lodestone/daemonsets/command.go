@@ -27,9 +27,10 @@ import (
 
 // New returns the command.
 func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
-	var yes bool
+	var yes, everywhere bool
+	var selector string
 	command := &cobra.Command{
-		Use:   "daemonsets [NAMESPACE/NAME ...]",
+		Use:   "daemonsets [NAMESPACE/NAME...]",
 		Short: "Keep DaemonSets that tolerate every taint off virtual nodes",
 		Long: `No pod of a DaemonSet runs on a virtual node. One that tolerates every taint wants a
 pod there all the same, which waits for ever, so that its rollout is never complete.
@@ -46,11 +47,16 @@ With -n, or with names, only those are looked at.`,
 
   # Only this one, at a time that suits
   kubectl lodestone daemonsets kube-system/kube-proxy`,
+		ValidArgsFunction: cli.Complete(flags, allNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			for _, name := range args {
-				if namespace, name, ok := strings.Cut(name, "/"); !ok || namespace == "" || name == "" {
-					return cli.Misuse("%q names no DaemonSet: write NAMESPACE/NAME", args[0])
+			for _, arg := range args {
+				if namespace, name, ok := strings.Cut(arg, "/"); !ok || namespace == "" || name == "" {
+					return cli.Misuse("%q names no DaemonSet: write NAMESPACE/NAME, such as kube-system/kube-proxy", arg)
 				}
+			}
+			chosen := *flags.Namespace
+			if everywhere {
+				chosen = metav1.NamespaceAll
 			}
 			home, err := cli.ConnectHome(flags)
 			if err != nil {
@@ -58,11 +64,26 @@ With -n, or with names, only those are looked at.`,
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), 5*time.Minute)
 			defer cancel()
-			return keep(ctx, home, streams, *flags.Namespace, args, yes)
+			return keep(ctx, home, streams, chosen, selector, args, yes)
 		},
 	}
 	command.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	command.Flags().BoolVarP(&everywhere, "all-namespaces", "A", false, "look at all namespaces, as without -n")
+	command.Flags().StringVarP(&selector, "selector", "l", "", "look at the DaemonSets with these labels, such as app=logs")
 	return command
+}
+
+// allNames lists DaemonSets as the command takes them.
+func allNames(ctx context.Context, home *cli.Cluster, _ string) ([]string, error) {
+	sets, err := home.Client.AppsV1().DaemonSets("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, set := range sets.Items {
+		names = append(names, set.Namespace+"/"+set.Name)
+	}
+	return names, nil
 }
 
 // found is a DaemonSet that wants pods on virtual nodes.
@@ -74,8 +95,9 @@ type found struct {
 
 func (f found) name() string { return f.Namespace + "/" + f.DaemonSet.Name }
 
-func keep(ctx context.Context, home *cli.Cluster, streams genericiooptions.IOStreams, namespace string, names []string, yes bool) error {
-	all, err := find(ctx, home, namespace, names)
+func keep(ctx context.Context, home *cli.Cluster, streams genericiooptions.IOStreams, namespace, selector string, names []string,
+	yes bool) error {
+	all, err := find(ctx, home, namespace, selector, names)
 	if err != nil {
 		return err
 	}
@@ -108,12 +130,12 @@ func keep(ctx context.Context, home *cli.Cluster, streams genericiooptions.IOStr
 }
 
 // find returns the DaemonSets that want pods on virtual nodes, by namespace and name.
-func find(ctx context.Context, home *cli.Cluster, namespace string, names []string) ([]found, error) {
+func find(ctx context.Context, home *cli.Cluster, namespace, selector string, names []string) ([]found, error) {
 	nodes, err := home.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: keys.VirtualNodeRole})
 	if err != nil {
 		return nil, home.Explain("list nodes", err)
 	}
-	sets, err := home.Client.AppsV1().DaemonSets(namespace).List(ctx, metav1.ListOptions{})
+	sets, err := home.Client.AppsV1().DaemonSets(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
 		return nil, home.Explain("list daemonsets", err)
 	}

@@ -36,7 +36,7 @@ The command ends with Ctrl-C, and the page with it.`,
 		Example: `  kubectl lodestone dashboard
   # The same port each time
   kubectl lodestone dashboard --port 8400`,
-		Args: cobra.NoArgs,
+		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			at, err := loopback(address, port)
 			if err != nil {
@@ -52,6 +52,7 @@ The command ends with Ctrl-C, and the page with it.`,
 	command.Flags().StringVar(&address, "address", "127.0.0.1", "loopback address to serve the page at")
 	command.Flags().IntVar(&port, "port", 0, "port to serve the page at; 0: any that is free")
 	command.Flags().StringVar(&lodestone, "lodestone-namespace", "lodestone-system", "namespace of home in which Lodestone runs")
+	cli.CompleteFlag(command, flags, "lodestone-namespace", cli.NamesOf(cli.Namespace))
 	return command
 }
 

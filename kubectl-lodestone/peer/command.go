@@ -9,7 +9,6 @@ import (
 	"os"
 	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -28,7 +27,7 @@ import (
 func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
 	o := NewOptions()
 	command := &cobra.Command{
-		Use:   "peer --remote-context <context>",
+		Use:   "peer --remote-context CONTEXT",
 		Short: "Let pods and volumes of this cluster be in another one",
 		Long: `Peer lets pods and volumes of the home cluster (kubectl's current context, or
 --context) be in a remote cluster (--remote-context). It works with your own
@@ -59,7 +58,7 @@ where it stopped. Run again with other flags it changes what they say.`,
 
   # Only show what would be made there
   kubectl lodestone peer --remote-context west --dry-run=client --for remote -o yaml`,
-		Args: cobra.NoArgs,
+		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.Complete(); err != nil {
 				return err
@@ -87,6 +86,8 @@ where it stopped. Run again with other flags it changes what they say.`,
 	} {
 		_ = command.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
+	cli.CompleteFlag(command, flags, "name", cli.NamesOf(cli.RemoteCluster))
+	cli.CompleteFlag(command, flags, "lodestone-namespace", cli.NamesOf(cli.Namespace))
 	return command
 }
 
@@ -182,7 +183,7 @@ var idPattern = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
 func (o *Options) Complete() (err error) {
 	oneOf := func(flag, value string, allowed ...string) {
 		if err == nil && !slices.Contains(allowed, value) {
-			err = cli.Misuse("--%s %q is not known: give %s", flag, value, strings.Join(allowed, " or "))
+			err = cli.Misuse("--%s %q is not known: give %s", flag, value, cli.Or(slices.DeleteFunc(slices.Clone(allowed), func(a string) bool { return a == "" })))
 		}
 	}
 	oneOf("auth", o.Auth, "", Token, Certificate)
@@ -207,7 +208,7 @@ func (o *Options) Complete() (err error) {
 	case o.Duration > maxLoginDuration:
 		return cli.Misuse("--token-duration %v is too long: give at most %v, 10 years", o.Duration, maxLoginDuration)
 	case o.Timeout <= 0:
-		return cli.Misuse("--timeout must be more than 0")
+		return cli.Misuse("--timeout must be more than 0: give a time such as 2m")
 	}
 	if o.RemoteCAFile != "" {
 		if o.ca, err = os.ReadFile(o.RemoteCAFile); err != nil {

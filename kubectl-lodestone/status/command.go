@@ -2,7 +2,6 @@ package status
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -16,7 +15,6 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/cli-runtime/pkg/printers"
-	"sigs.k8s.io/yaml"
 
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 )
@@ -26,7 +24,9 @@ const readTimeout = time.Minute
 
 // New returns the command.
 func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
-	var output, lodestone string
+	var output cli.Output
+	var lodestone string
+	var everywhere bool
 	command := &cobra.Command{
 		Use:   "status",
 		Short: "Show the remote clusters, and why pods and claims wait",
@@ -40,12 +40,14 @@ read is left out.`,
   kubectl lodestone status -o wide
   # For programs
   kubectl lodestone status -o json`,
-		Args: cobra.NoArgs,
+		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			switch output {
-			case "", "wide", "json", "yaml", "name":
-			default:
-				return cli.Misuse("--output %q is not known: give wide, json, yaml or name", output)
+			if err := output.Check(); err != nil {
+				return err
+			}
+			namespace := *flags.Namespace
+			if everywhere {
+				namespace = metav1.NamespaceAll
 			}
 			home, err := cli.ConnectHome(flags)
 			if err != nil {
@@ -54,7 +56,7 @@ read is left out.`,
 			ctx, cancel := context.WithTimeout(cmd.Context(), readTimeout)
 			defer cancel()
 			r := &reading{home: home, lodestone: lodestone}
-			status, err := r.status(ctx, *flags.Namespace)
+			status, err := r.status(ctx, namespace)
 			if err != nil {
 				return err
 			}
@@ -64,10 +66,10 @@ read is left out.`,
 			return write(streams, output, status)
 		},
 	}
-	command.Flags().StringVarP(&output, "output", "o", "", "wide, json, yaml or name; default: a table")
+	output.Add(command, "more columns, all that is known, or names; default: a table", cli.Wide, cli.JSON, cli.YAML, cli.Name)
+	command.Flags().BoolVarP(&everywhere, "all-namespaces", "A", false, "show what waits in all namespaces, as without -n")
 	command.Flags().StringVar(&lodestone, "lodestone-namespace", "lodestone-system", "namespace of home in which Lodestone runs")
-	_ = command.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"wide", "json", "yaml", "name"},
-		cobra.ShellCompDirectiveNoFileComp))
+	cli.CompleteFlag(command, flags, "lodestone-namespace", cli.NamesOf(cli.Namespace))
 	return command
 }
 
@@ -91,33 +93,24 @@ func (r *reading) status(ctx context.Context, namespace string) (Status, error) 
 func installed(home *cli.Cluster) error {
 	served, err := home.Serves("lodestone.dev/v1alpha1", "remoteclusters")
 	if err == nil && !served {
-		err = fmt.Errorf("Lodestone is not installed in the cluster of context %q: install it there (deploy/overlays), or choose "+
-			"another --context", home.Context)
+		err = home.NotInstalled()
 	}
 	return err
 }
 
-func write(streams genericiooptions.IOStreams, output string, status Status) error {
-	var content []byte
-	var err error
-	switch output {
-	case "json":
-		content, err = json.MarshalIndent(status, "", "  ")
-		content = append(content, '\n')
-	case "yaml":
-		content, err = yaml.Marshal(status)
-	case "name":
-		for _, c := range status.Clusters {
-			content = append(content, "remotecluster.lodestone.dev/"+c.Name+"\n"...)
+func write(streams genericiooptions.IOStreams, output cli.Output, status Status) error {
+	switch {
+	case output.IsObject():
+		return output.Write(streams.Out, status)
+	case output.Format != cli.Name:
+		return tables(streams.Out, status, output.Format == cli.Wide, time.Now())
+	}
+	for _, c := range status.Clusters {
+		if _, err := fmt.Fprintln(streams.Out, "remotecluster.lodestone.dev/"+c.Name); err != nil {
+			return err
 		}
-	default:
-		return tables(streams.Out, status, output == "wide", time.Now())
 	}
-	if err != nil {
-		return fmt.Errorf("write the status: %w", err)
-	}
-	_, err = streams.Out.Write(content)
-	return err
+	return nil
 }
 
 // tables prints a status for people; wide shows all columns.
@@ -160,7 +153,7 @@ func tables(out io.Writer, status Status, wide bool, now time.Time) error {
 		return err
 	}
 	if status.Omitted > 0 {
-		_, err := fmt.Fprintf(out, "and %d more: kubectl lodestone why pod|pvc NAME\n", status.Omitted)
+		_, err := fmt.Fprintf(out, "and %d more: kubectl lodestone why -A lists them\n", status.Omitted)
 		return err
 	}
 	return nil

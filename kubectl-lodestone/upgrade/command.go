@@ -50,7 +50,7 @@ of these claims may then go there as until now.`,
 
   # Mark the claims that are used in remote clusters already
   kubectl lodestone check-upgrade --mark`,
-		Args: cobra.NoArgs,
+		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if yes && !marking {
 				return cli.Misuse("--yes answers the question of --mark: give both, or neither")

@@ -489,7 +489,7 @@ func TestWhyAClaimWaits(t *testing.T) {
 		},
 		"it is lost": {
 			claim: claim(boundIn("west"), func(c *Claim) { c.Claim.Status.Phase = corev1.ClaimLost }), setting: setting(),
-			want: `claim "data" is Lost, for somebody deleted its volume "pvc-1" and took its finalizers off; Lodestone has not deleted the data behind it: let an administrator import that as a new claim (docs/lifecycle.md#import) before anybody deletes this one`,
+			want: `claim "data" is Lost, for somebody deleted its volume "pvc-1" and took its finalizers off; Lodestone has not deleted the data behind it: docs/lifecycle.md#import says how an administrator gives it a claim again`,
 		},
 		"it is being deleted while a pod uses it": {
 			claim: claim(boundIn("west"), func(c *Claim) {

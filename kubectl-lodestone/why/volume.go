@@ -14,7 +14,7 @@ func (c Claim) lost() Answer {
 			"is; kubectl lodestone move status -n %s says how far that is", c.Name, claim.Namespace)
 	case virtualclass.Is(c.Class):
 		return waits("claim %q is Lost, for somebody deleted its volume %q and took its finalizers off; Lodestone has not deleted the data behind it: "+
-			"let an administrator import that as a new claim (docs/lifecycle.md#import) before anybody deletes this one", c.Name,
+			"docs/lifecycle.md#import says how an administrator gives it a claim again", c.Name,
 			claim.Spec.VolumeName)
 	}
 	return waits("claim %q has lost its volume %q: restore the data from a backup, or delete the claim", c.Name, claim.Spec.VolumeName)
