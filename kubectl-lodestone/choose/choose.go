@@ -60,7 +60,35 @@ It takes the right to unlock volumemoves.`,
 	}
 	command.Flags().StringVar(&uid, "uid", "", "UID of the real claim that the claim is to have")
 	command.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	_ = command.RegisterFlagCompletionFunc("uid", func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+		return cli.Complete(flags, func(ctx context.Context, home *cli.Cluster, namespace string) ([]string, error) {
+			named, err := cli.OneReference(cmd, args, cli.Claim)
+			if err != nil {
+				return nil, err
+			}
+			return uids(ctx, home, namespace, named.Name)
+		})(cmd, args, typed)
+	})
 	return command
+}
+
+// uids returns the UIDs of the real claims that a claim can have.
+func uids(ctx context.Context, home *cli.Cluster, namespace, name string) (all []string, err error) {
+	claim, err := home.Client.CoreV1().PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, home.Explain("get claim "+namespace+"/"+name, err)
+	}
+	if newer, err := backing.ParseRef(claim.Annotations[keys.Newer]); err == nil {
+		all = append(all, cobra.CompletionWithDesc(string(newer.UID), "the newer one, in cluster "+newer.Cluster))
+	}
+	volume, err := home.Client.CoreV1().PersistentVolumes().Get(ctx, claim.Spec.VolumeName, metav1.GetOptions{})
+	if err != nil {
+		return all, home.Explain("get volume "+claim.Spec.VolumeName, err)
+	}
+	if older, err := backing.RefOf(volume); err == nil {
+		all = append(all, cobra.CompletionWithDesc(string(older.UID), "the older one, in cluster "+older.Cluster))
+	}
+	return all, nil
 }
 
 // Choice is what the claim is to have and what is kept beside it.

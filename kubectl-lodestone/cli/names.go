@@ -71,20 +71,38 @@ func (c *Cluster) Missing(ctx context.Context, kind Kind, namespace, name string
 	if namespace != "" {
 		in = fmt.Sprintf(" in namespace %q", namespace)
 	}
-	what := map[Kind]string{Claim: "claim", Volume: "volume", RemoteCluster: "RemoteCluster", Move: "VolumeMove"}[kind]
-	if what == "" {
-		what = string(kind)
-	}
+	what := kind.Noun()
 	names, err := c.Names(ctx, namespace, kind)
 	switch {
 	case err != nil:
 		return fmt.Errorf("there is no %s %q%s: %s lists them", what, name, in, listing(kind, namespace))
 	case len(names) == 0 && kind == RemoteCluster:
 		return fmt.Errorf("there is no %s %q, nor any other: kubectl lodestone peer makes one", what, name)
-	case len(names) == 0:
+	case len(names) == 0 && namespace != "":
+		if err := c.RequireNamespace(ctx, namespace); err != nil {
+			return err
+		}
 		return fmt.Errorf("there is no %s %q%s, nor any other: give -n or --context if it is elsewhere", what, name, in)
+	case len(names) == 0:
+		return fmt.Errorf("there is no %s %q, nor any other", what, name)
 	}
-	return fmt.Errorf("there is no %s %q%s; there %s", what, name, in, thereAre(names, listing(kind, namespace)))
+	return fmt.Errorf("there is no %s %q%s; there %s", what, name, in, ThereAre(names, name, listing(kind, namespace)))
+}
+
+// RequireNamespace returns an error if there is no such namespace, or if it is being deleted. Of one that the user may not read
+// nothing is known.
+func (c *Cluster) RequireNamespace(ctx context.Context, name string) error {
+	namespace, err := c.Client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return c.Missing(ctx, Namespace, "", name)
+	case apierrors.IsForbidden(err):
+		return nil
+	case err == nil && namespace.DeletionTimestamp != nil:
+		return Refuse("namespace %q is being deleted, and all that is in it: kubectl lodestone why namespace/%s says what it waits for", name,
+			name)
+	}
+	return c.Explain("get namespace "+name, err)
 }
 
 // listing is the command that lists the objects of a kind.
@@ -103,11 +121,13 @@ func listing(kind Kind, namespace string) string {
 // mostNames is how many names a sentence has.
 const mostNames = 8
 
-func thereAre(names []string, listing string) string {
+// ThereAre goes on with the sentence that there is no such name: it lists those that there are, of many those that are most like
+// the one that was typed, and then the command that lists all.
+func ThereAre(names []string, typed, listing string) string {
 	if len(names) == 1 {
 		return "is: " + names[0]
 	}
-	text := "are: " + strings.Join(names[:min(mostNames, len(names))], ", ")
+	text := "are: " + strings.Join(nearest(names, typed, mostNames), ", ")
 	if more := len(names) - mostNames; more > 0 {
 		text += fmt.Sprintf(" and %d more (%s)", more, listing)
 	}
@@ -128,7 +148,7 @@ func (c *Cluster) RequireCluster(ctx context.Context, name string) error {
 		if served, unknown := c.Serves(v1alpha1.GroupVersion.String(), "remoteclusters"); unknown == nil && !served {
 			return c.NotInstalled()
 		}
-		return WithCode(c.Missing(ctx, RemoteCluster, "", name), Usage)
+		return c.Missing(ctx, RemoteCluster, "", name)
 	}
 	return c.Explain("get RemoteCluster "+name, err)
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // Kind is a kind of object that arguments name, as messages and kubectl call it.
@@ -26,9 +27,9 @@ const (
 	RemoteCluster Kind = "remotecluster"
 )
 
-// kindNames are the names that kubectl has for each kind.
+// kindNames are the names that kubectl has for each kind, and those that messages use.
 var kindNames = map[Kind][]string{
-	Claim:         {"pvc", "pvcs", "persistentvolumeclaim", "persistentvolumeclaims"},
+	Claim:         {"pvc", "pvcs", "persistentvolumeclaim", "persistentvolumeclaims", "claim", "claims"},
 	Volume:        {"pv", "pvs", "persistentvolume", "persistentvolumes"},
 	Pod:           {"pod", "pods", "po"},
 	Deployment:    {"deployment", "deployments", "deploy", "deployment.apps", "deployments.apps"},
@@ -40,6 +41,22 @@ var kindNames = map[Kind][]string{
 	Node:          {"node", "nodes", "no"},
 	Move:          {"volumemove", "volumemoves", "volumemove.lodestone.dev", "volumemoves.lodestone.dev"},
 	RemoteCluster: {"remotecluster", "remoteclusters", "remotecluster.lodestone.dev", "remoteclusters.lodestone.dev"},
+}
+
+// Noun is what messages call an object of the kind.
+func (k Kind) Noun() string {
+	switch k {
+	case Claim:
+		return "claim"
+	case Volume:
+		return "volume"
+	case Move:
+		return "VolumeMove"
+	case RemoteCluster:
+		return "RemoteCluster"
+	case Pod, Deployment, StatefulSet, ReplicaSet, DaemonSet, Job, Namespace, Node:
+	}
+	return string(k)
 }
 
 // Reference is an object that an argument names. Kind is empty if the argument says none.
@@ -61,14 +78,16 @@ func References(args []string, takes ...Kind) ([]Reference, error) {
 		if kind, name, ok := strings.Cut(arg, "/"); ok {
 			reference = Reference{Kind: KindOf(kind), Name: name}
 			if before != "" || reference.Kind == "" {
-				return nil, Misuse("%q is not understood: write %s", arg, forms(takes))
+				return nil, Misuse("%q is not understood: write %s", arg, forms(takes, "NAME"))
 			}
 		}
-		if reference.Name == "" {
-			return nil, Misuse("%q has no name: write it as %s/NAME", arg, takes[0])
-		}
-		if reference.Kind != "" && !slices.Contains(takes, reference.Kind) {
-			return nil, Misuse("a %s cannot be named here: write %s", reference.Kind, forms(takes))
+		switch {
+		case reference.Kind != "" && !slices.Contains(takes, reference.Kind):
+			return nil, Misuse("a %s cannot be named here: write %s", reference.Kind.Noun(), forms(takes, "NAME"))
+		case reference.Name == "" && reference.Kind != "":
+			return nil, Misuse("%q has no name: write %s", arg, forms([]Kind{reference.Kind}, "NAME"))
+		case len(validation.IsDNS1123Subdomain(reference.Name)) > 0:
+			return nil, Misuse("%q cannot be a name: names have lower-case letters, digits, '-' and '.'", reference.Name)
 		}
 		all = append(all, reference)
 	}
@@ -78,22 +97,40 @@ func References(args []string, takes ...Kind) ([]Reference, error) {
 // OneReference reads the arguments of a command that takes one object: NAME if there is but one kind
 // of which it can be, KIND/NAME, or KIND NAME. It is pure but for the usage line of the command.
 func OneReference(cmd *cobra.Command, args []string, takes ...Kind) (Reference, error) {
-	if len(args) == 0 || len(args) == 1 && slices.Contains(takes, KindOf(args[0])) {
-		return Reference{}, Misuse("say which %s: write %s; %s", inWords(takes), forms(takes), usage(cmd))
+	if err := someReference(cmd, args, takes); err != nil {
+		return Reference{}, err
 	}
 	references, err := References(args, takes...)
 	switch {
 	case err != nil:
 		return Reference{}, err
 	case len(references) > 1:
-		return Reference{}, Misuse("%q is one argument too many: the command takes one %s at a time; %s", args[len(args)-1], inWords(takes),
-			usage(cmd))
+		return Reference{}, Misuse("%q is one argument too many: the command takes one object at a time; %s", args[len(args)-1], usage(cmd))
 	case references[0].Kind != "":
 		return references[0], nil
 	case len(takes) > 1:
-		return Reference{}, Misuse("%q may be a %s: write %s", args[0], inWords(takes), formsOf(takes, args[0]))
+		return Reference{}, Misuse("say what %q is: write %s", args[0], forms(takes, args[0]))
 	}
 	return Reference{Kind: takes[0], Name: references[0].Name}, nil
+}
+
+// SomeReferences reads the arguments of a command that takes one object or several.
+func SomeReferences(cmd *cobra.Command, args []string, takes ...Kind) ([]Reference, error) {
+	if err := someReference(cmd, args, takes); err != nil {
+		return nil, err
+	}
+	return References(args, takes...)
+}
+
+// someReference returns an error if arguments name nothing: if there is none, or a kind alone.
+func someReference(cmd *cobra.Command, args []string, takes []Kind) error {
+	switch kind := KindOf(args...); {
+	case len(args) == 0:
+		return Misuse("say which %s: it is missing; %s", nouns(takes), usage(cmd))
+	case kind != "" && slices.Contains(takes, kind):
+		return Misuse("say which %s: the name is missing behind %q; %s", kind.Noun(), args[0], usage(cmd))
+	}
+	return nil
 }
 
 // TakesOne checks the arguments of a command that takes one object of one of these kinds.
@@ -124,10 +161,8 @@ func KindOf(words ...string) Kind {
 	return ""
 }
 
-// forms lists how objects of kinds are written: pod/NAME, pvc/NAME or pv/NAME.
-func forms(kinds []Kind) string { return formsOf(kinds, "NAME") }
-
-func formsOf(kinds []Kind, name string) string {
+// forms lists how an object of one of the kinds is written: pod/NAME, pvc/NAME or pv/NAME.
+func forms(kinds []Kind, name string) string {
 	var all []string
 	for _, kind := range kinds {
 		all = append(all, string(kind)+"/"+name)
@@ -135,18 +170,10 @@ func formsOf(kinds []Kind, name string) string {
 	return Or(all)
 }
 
-func inWords(kinds []Kind) string {
+func nouns(kinds []Kind) string {
 	var all []string
 	for _, kind := range kinds {
-		all = append(all, string(kind))
+		all = append(all, kind.Noun())
 	}
 	return Or(all)
-}
-
-// Or joins words to a list in which the last two are joined by or.
-func Or(words []string) string {
-	if len(words) < 2 {
-		return strings.Join(words, "")
-	}
-	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
 }

@@ -6,16 +6,15 @@ package cmd
 import (
 	"context"
 	"fmt"
-	"maps"
 	"os"
 	"os/signal"
-	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/component-base/version"
 
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/choose"
@@ -71,8 +70,8 @@ The home cluster is kubectl's current context; kubectl's own flags choose anothe
 
 Objects are named as kubectl names them: pod/web-0, pvc data, deployment/web.
 
-Exit codes: 0 done; 1 failed or not done in time; 2 wrong command line; 3 refused,
-because it would harm data or a peering that exists.`,
+Exit codes: 0 done; 1 failed, not done in time, or what was named is not there; 2 wrong
+command line; 3 refused, because it would harm data or a peering that exists.`,
 		SuggestionsMinimumDistance: 2,
 		Version:                    version.Get().GitVersion,
 		Annotations:                map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl lodestone"},
@@ -84,7 +83,8 @@ because it would harm data or a peering that exists.`,
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return namespaceFlags(cmd) },
+		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetIn(streams.In)
 	root.SetOut(streams.Out)
@@ -95,24 +95,70 @@ because it would harm data or a peering that exists.`,
 		dashboard.New(flags, streams),
 		explain.New(flags, streams), upgrade.New(flags, streams), rebind.New(flags, streams), confirm.New(flags, streams),
 		choose.New(flags, streams), versions.New(flags, streams))
+	root.AddCommand(completion())
+	root.SetHelpCommand(help(root))
+	root.InitDefaultHelpCmd()
 	asUsage(root)
 	completions(root, flags)
 	return root
 }
 
-// unknown is the error for a command that there is not, with the one that may be meant.
+// namespaceFlags checks the flags of a command that name a namespace, but for -n, which is checked with the kubeconfig.
+func namespaceFlags(cmd *cobra.Command) error {
+	for _, name := range []string{"lodestone-namespace", "storage-namespace"} {
+		if flag := cmd.Flag(name); flag != nil && len(validation.IsDNS1123Label(flag.Value.String())) > 0 {
+			return cli.Misuse("--%s %q cannot be a namespace: names have up to 63 lower-case letters, digits and '-'", name, flag.Value)
+		}
+	}
+	return nil
+}
+
+// help returns the command help.
+func help(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use:     "help [COMMAND]",
+		Short:   "Show the help of a command",
+		Long:    "Help shows what a command does, as its flag --help does.",
+		Example: "  kubectl lodestone help move abort",
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			var names []string
+			if at, left, err := root.Find(args); err == nil && len(left) == 0 {
+				for _, inner := range at.Commands() {
+					names = append(names, cobra.CompletionWithDesc(inner.Name(), inner.Short))
+				}
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			at, left, err := root.Find(args)
+			if err != nil || len(left) > 0 {
+				return unknown(root, strings.Join(args, " "))
+			}
+			at.InitDefaultHelpFlag()
+			return at.Help()
+		},
+	}
+}
+
+// unknown is the error for a command that there is not, with those that may be meant: also one of a command of that name.
 func unknown(root *cobra.Command, name string) error {
-	if meant := root.SuggestionsFor(name); len(meant) > 0 {
-		return cli.Misuse("there is no command %q: did you mean %s?", name, cli.Or(meant))
+	like := root.SuggestionsFor(name)
+	for _, command := range root.Commands() {
+		for _, inner := range command.Commands() {
+			if inner.Name() == name {
+				like = append(like, command.Name()+" "+name)
+			}
+		}
+	}
+	if len(like) > 0 {
+		return cli.Misuse("there is no command %q: did you mean %s?", name, cli.Or(like))
 	}
 	return cli.Misuse("there is no command %q: kubectl lodestone --help lists them", name)
 }
 
 // asUsage gives errors in flags and arguments of a command and its subcommands the exit code Usage.
 func asUsage(command *cobra.Command) {
-	command.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return cli.Misuse("%w: %s --help lists the flags", err, c.CommandPath())
-	})
+	command.SetFlagErrorFunc(cli.FlagError)
 	if check := command.Args; check != nil {
 		command.Args = func(c *cobra.Command, args []string) error {
 			err := check(c, args)
@@ -124,31 +170,5 @@ func asUsage(command *cobra.Command) {
 	}
 	for _, inner := range command.Commands() {
 		asUsage(inner)
-	}
-}
-
-// completions adds shell completion of the values that can be read from the kubeconfig.
-func completions(root *cobra.Command, flags *genericclioptions.ConfigFlags) {
-	contexts := func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-		rules := clientcmd.NewDefaultClientConfigLoadingRules()
-		rules.ExplicitPath = *flags.KubeConfig
-		if file := cmd.Flag("remote-kubeconfig"); file != nil && file.Value.String() != "" {
-			rules.ExplicitPath = file.Value.String()
-		}
-		config, err := rules.Load()
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveError
-		}
-		return slices.Sorted(maps.Keys(config.Contexts)), cobra.ShellCompDirectiveNoFileComp
-	}
-	_ = root.RegisterFlagCompletionFunc("context", contexts)
-	cli.CompleteFlag(root, flags, "namespace", cli.NamesOf(cli.Namespace))
-	if namespace, _, err := root.Find([]string{"rebind", "namespace"}); err == nil && namespace.ValidArgsFunction == nil {
-		namespace.ValidArgsFunction = cli.CompleteReferences(flags, true, []cli.Kind{cli.Namespace})
-	}
-	for _, command := range root.Commands() {
-		if command.Flag("remote-context") != nil {
-			_ = command.RegisterFlagCompletionFunc("remote-context", contexts)
-		}
 	}
 }

@@ -32,10 +32,10 @@ var workloads = []cli.Kind{cli.Deployment, cli.StatefulSet, cli.ReplicaSet, cli.
 
 // asking is one run of the command.
 type asking struct {
-	streams             genericiooptions.IOStreams
-	lodestone, selector string
-	everywhere          bool
-	output              cli.Output
+	streams   genericiooptions.IOStreams
+	lodestone string
+	scope     cli.Scope
+	output    cli.Output
 }
 
 // New returns the command why.
@@ -51,7 +51,8 @@ namespace that is being deleted it says what it waits for. What you may not read
 left out.
 
 Without a name it lists the pods and claims of the namespace that wait, or with -A
-those of all, each with its sentence; with pods or pvcs only these.`,
+those of all, each with its sentence, and with -o wide the facts; with pods or pvcs
+only these.`,
 		Example: `  # Why does web-1 of namespace shop not run?
   kubectl lodestone why pod/web-1 -n shop
 
@@ -70,12 +71,15 @@ those of all, each with its sentence; with pods or pvcs only these.`,
 			if err := a.output.Check(); err != nil {
 				return err
 			}
+			if err := a.scope.Check(); err != nil {
+				return err
+			}
 			named, listed, err := parse(cmd, args)
 			switch {
 			case err != nil:
 				return err
-			case named.Name != "" && (a.everywhere || a.selector != ""):
-				return cli.Misuse("%s/%s names one object, and -A and -l name several: leave one or the other out", named.Kind, named.Name)
+			case named.Name != "" && a.scope.Given():
+				return cli.Misuse("%s/%s names one object, and -A and -l list several: leave one or the other out", named.Kind, named.Name)
 			}
 			home, namespace, err := cli.Connect(flags)
 			if err != nil {
@@ -91,28 +95,20 @@ those of all, each with its sentence; with pods or pvcs only these.`,
 				}
 				return a.write(named, answer)
 			}
-			if a.everywhere {
-				namespace = metav1.NamespaceAll
-			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), listTimeout)
 			defer cancel()
-			return a.list(ctx, g, namespace, listed)
+			return a.list(ctx, g, a.scope.In(namespace), listed)
 		},
 	}
-	a.output.Add(command, "for programs; default: text", cli.JSON, cli.YAML, cli.Name)
+	a.output.Add(command, "the facts of a list, too; for programs; or names of what waits. Default: text", cli.Wide, cli.JSON, cli.YAML, cli.Name)
 	command.Flags().StringVar(&a.lodestone, "lodestone-namespace", "lodestone-system", "namespace of home in which Lodestone runs")
-	command.Flags().BoolVarP(&a.everywhere, "all-namespaces", "A", false, "list what waits in all namespaces")
-	command.Flags().StringVarP(&a.selector, "selector", "l", "", "list what waits of the pods and claims with these labels, such as app=shop")
+	a.scope.Add(command, "the pods and claims")
 	cli.CompleteFlag(command, flags, "lodestone-namespace", cli.NamesOf(cli.Namespace))
 	return command
 }
 
 // parse returns the object that arguments name, or the kinds of which those that wait are listed. It is pure.
 func parse(cmd *cobra.Command, args []string) (named cli.Reference, listed []cli.Kind, err error) {
-	args = slices.Clone(args)
-	if len(args) > 0 && strings.EqualFold(args[0], "claim") { // as the command was called until now
-		args[0] = string(cli.Claim)
-	}
 	switch {
 	case len(args) == 0:
 		return named, []cli.Kind{cli.Pod, cli.Claim}, nil
@@ -154,7 +150,7 @@ type Waits struct {
 const mostListed = 100
 
 func (a *asking) list(ctx context.Context, g *Gatherer, namespace string, listed []cli.Kind) error {
-	found, omitted, err := g.Waiting(ctx, namespace, a.selector, listed)
+	found, omitted, err := g.Waiting(ctx, namespace, a.scope.Options(), listed)
 	if err != nil {
 		return err
 	}
@@ -170,19 +166,16 @@ func (a *asking) list(ctx context.Context, g *Gatherer, namespace string, listed
 		return nil
 	}
 	if len(found) == 0 {
-		where := "in namespace " + namespace + ": -A looks at all"
+		where := fmt.Sprintf("in namespace %q: -A looks at all", namespace)
 		if namespace == metav1.NamespaceAll {
 			where = "in any namespace"
+		} else if err := g.Home.RequireNamespace(ctx, namespace); err != nil {
+			return err
 		}
 		_, err := fmt.Fprintf(a.streams.Out, "nothing waits %s\n", where)
 		return err
 	}
-	table := tabwriter.NewWriter(a.streams.Out, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(table, "NAMESPACE\tNAME\tWHY")
-	for _, one := range found {
-		fmt.Fprintf(table, "%s\t%s/%s\t%s\n", one.Namespace, one.Kind, one.Name, one.Sentence)
-	}
-	if err := table.Flush(); err != nil {
+	if err := table(a.streams.Out, found, a.output.Format == cli.Wide); err != nil {
 		return fmt.Errorf("write the list: %w", err)
 	}
 	if omitted > 0 {
@@ -191,10 +184,25 @@ func (a *asking) list(ctx context.Context, g *Gatherer, namespace string, listed
 	return err
 }
 
+// table writes what waits, a line each; wide writes the facts below.
+func table(out io.Writer, found []Waits, wide bool) error {
+	columns := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(columns, "NAMESPACE\tNAME\tWHY")
+	for _, one := range found {
+		fmt.Fprintf(columns, "%s\t%s/%s\t%s\n", one.Namespace, one.Kind, one.Name, one.Sentence)
+		for _, fact := range one.Facts {
+			if wide {
+				fmt.Fprintf(columns, "\t\t  %s\n", fact)
+			}
+		}
+	}
+	return columns.Flush()
+}
+
 // Waiting returns the pods and claims of a namespace, or of all, that wait, and how many were not looked at.
-func (g *Gatherer) Waiting(ctx context.Context, namespace, selector string, listed []cli.Kind) (found []Waits, omitted int, err error) {
+func (g *Gatherer) Waiting(ctx context.Context, namespace string, options metav1.ListOptions,
+	listed []cli.Kind) (found []Waits, omitted int, err error) {
 	found = []Waits{}
-	options := metav1.ListOptions{LabelSelector: selector}
 	var candidates []Waits
 	if slices.Contains(listed, cli.Pod) {
 		pods, err := g.Home.Client.CoreV1().Pods(namespace).List(ctx, options)
@@ -212,8 +220,12 @@ func (g *Gatherer) Waiting(ctx context.Context, namespace, selector string, list
 		if err != nil {
 			return nil, 0, g.Home.Explain("list persistentvolumeclaims", err)
 		}
+		going, err := g.goingVolumes(ctx)
+		if err != nil {
+			return nil, 0, err
+		}
 		for i := range claims.Items {
-			if claimMayWait(&claims.Items[i]) {
+			if claimMayWait(&claims.Items[i]) || going[claims.Items[i].Spec.VolumeName] {
 				candidates = append(candidates, Waits{Kind: cli.Claim, Namespace: claims.Items[i].Namespace, Name: claims.Items[i].Name})
 			}
 		}
@@ -235,6 +247,19 @@ func (g *Gatherer) Waiting(ctx context.Context, namespace, selector string, list
 		}
 	}
 	return found, 0, nil
+}
+
+// goingVolumes returns the volumes that somebody has deleted. It is no error if the user may not list volumes.
+func (g *Gatherer) goingVolumes(ctx context.Context) (map[string]bool, error) {
+	volumes, err := g.Home.Client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
+	if ok, err := g.read("list persistentvolumes", err); !ok {
+		return nil, err
+	}
+	going := map[string]bool{}
+	for _, volume := range volumes.Items {
+		going[volume.Name] = volume.DeletionTimestamp != nil
+	}
+	return going, nil
 }
 
 func mayWait(pod *corev1.Pod) bool {

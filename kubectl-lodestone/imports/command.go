@@ -8,10 +8,12 @@ import (
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 )
 
@@ -68,6 +70,14 @@ func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStream
 			}
 			if named.Kind == cli.Volume && o.Cluster != "" {
 				return cli.Misuse("--cluster is for claims: a volume says itself in which cluster its data is, so leave --cluster out")
+			}
+			switch {
+			case o.Cluster == keys.Home:
+				return cli.Misuse("--cluster is for claims of remote clusters: leave it out for one at home")
+			case o.As != "" && len(validation.IsDNS1123Subdomain(o.As)) > 0:
+				return cli.Misuse("--as %q cannot be a name: names have lower-case letters, digits, '-' and '.'", o.As)
+			case o.Cluster == "" && named.Kind == cli.Claim && (o.RemoteContext != "" || o.RemoteKubeconfig != ""):
+				return cli.Misuse("--remote-context is for a claim of a remote cluster: say with --cluster what home calls that, or leave it out")
 			}
 			if o.Timeout <= 0 {
 				return cli.Misuse("--timeout must be more than 0: give a time such as 2m")

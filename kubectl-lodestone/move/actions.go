@@ -27,10 +27,9 @@ import (
 
 func statusCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
 	var output cli.Output
-	var selector string
-	var everywhere bool
+	var scope cli.Scope
 	command := &cobra.Command{
-		Use:   "status [PVC | MOVE]",
+		Use:   "status [pvc/NAME | volumemove/NAME]",
 		Short: "Show how far moves are",
 		Long: `Status lists the moves of a namespace, or one, named by itself or by a claim that it
 moves: the phase, what is done of it, how fast, what it waits for and, of one, how its
@@ -51,16 +50,17 @@ data travels.`,
 			if err := output.Check(); err != nil {
 				return err
 			}
-			if len(args) > 0 && (everywhere || selector != "") {
-				return cli.Misuse("%s names one move, and -A and -l name several: leave one or the other out", args[len(args)-1])
+			if err := scope.Check(); err != nil {
+				return err
+			}
+			if len(args) > 0 && scope.Given() {
+				return cli.Misuse("%q names one move, and -A and -l list several: leave one or the other out", args[len(args)-1])
 			}
 			home, namespace, err := cli.Connect(flags)
 			if err != nil {
 				return err
 			}
-			if everywhere {
-				namespace = metav1.NamespaceAll
-			}
+			namespace = scope.In(namespace)
 			moves := &v1alpha1.VolumeMoveList{}
 			if len(args) > 0 {
 				move, err := find(cmd.Context(), home, namespace, args)
@@ -68,7 +68,7 @@ data travels.`,
 					return err
 				}
 				moves.Items = append(moves.Items, *move)
-			} else if moves, err = home.Moves.In(namespace).List(cmd.Context(), metav1.ListOptions{LabelSelector: selector}); err != nil {
+			} else if moves, err = home.Moves.In(namespace).List(cmd.Context(), scope.Options()); err != nil {
 				return unlisted(home, err)
 			}
 			switch {
@@ -78,18 +78,16 @@ data travels.`,
 				return writeAll(streams.Out, output, moves.Items)
 			}
 			if len(moves.Items) == 0 {
-				_, err := fmt.Fprintln(streams.Out, noMoves(namespace, selector))
-				return err
+				return noMoves(cmd.Context(), home, streams.Out, namespace, scope.Selector)
 			}
-			if err := table(streams.Out, moves.Items, everywhere, output.Format == cli.Wide, time.Now()); err != nil || len(args) == 0 {
+			if err := table(streams.Out, moves.Items, scope.Everywhere, output.Format == cli.Wide, time.Now()); err != nil || len(args) == 0 {
 				return err
 			}
 			return writeRoutes(streams.Out, &moves.Items[0])
 		},
 	}
 	output.Add(command, "write the VolumeMove that is named, or a List of them; wide shows more columns", cli.JSON, cli.YAML, cli.Wide, cli.Name)
-	command.Flags().BoolVarP(&everywhere, "all-namespaces", "A", false, "show the moves of all namespaces")
-	command.Flags().StringVarP(&selector, "selector", "l", "", "show the moves with these labels, such as app=shop")
+	scope.Add(command, "the moves")
 	return command
 }
 
@@ -101,15 +99,20 @@ func unlisted(home *cli.Cluster, err error) error {
 	return home.Explain("list VolumeMoves", err)
 }
 
-func noMoves(namespace, selector string) string {
+// noMoves says that there are no moves, if there is the namespace.
+func noMoves(ctx context.Context, home *cli.Cluster, out io.Writer, namespace, selector string) error {
 	text := "there are no moves"
 	if selector != "" {
 		text += " with labels " + selector
 	}
 	if namespace != metav1.NamespaceAll {
-		text += fmt.Sprintf(" in namespace %s: -A shows those of all", namespace)
+		if err := home.RequireNamespace(ctx, namespace); err != nil {
+			return err
+		}
+		text += fmt.Sprintf(" in namespace %q: -A shows those of all", namespace)
 	}
-	return text
+	_, err := fmt.Fprintln(out, text)
+	return err
 }
 
 // table lists moves, the latest last: with namespaces if they are of several, and with more columns if wide.
@@ -223,7 +226,7 @@ func action(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStr
 	long string) *cobra.Command {
 	var output cli.Output
 	command := &cobra.Command{
-		Use:               verb + " PVC | MOVE",
+		Use:               verb + " pvc/NAME | volumemove/NAME",
 		Short:             short,
 		Long:              long,
 		Example:           fmt.Sprintf("  # The move of claim data\n  kubectl lodestone move %s pvc/data -n shop", verb),
@@ -256,8 +259,8 @@ func whyForbidden(move *v1alpha1.VolumeMove, action v1alpha1.MoveAction) string 
 	state, _ := outcomeOf(move)
 	switch {
 	case state == failed || state == refused || state == checked || move.Status.Phase == v1alpha1.MoveDone:
-		return fmt.Sprintf("move %s of %s is over (%s), and no other one goes on: there is nothing to do", move.Name,
-			strings.Join(move.Spec.Claims, ", "), move.Status.Phase)
+		return fmt.Sprintf("move %s of %s is over (%s), so there is nothing to do: kubectl lodestone move status -n %s shows whether another one "+
+			"goes on", move.Name, strings.Join(move.Spec.Claims, ", "), move.Status.Phase, move.Namespace)
 	case move.DeletionTimestamp != nil && action != v1alpha1.ActionGiveUp:
 		return fmt.Sprintf("move %s is being deleted, and ends by itself: there is nothing to do", move.Name)
 	case action == v1alpha1.ActionAbort && oneOf(move.Status.Phase, v1alpha1.MoveCommit, v1alpha1.MoveResume, v1alpha1.MoveRetain,
@@ -301,7 +304,7 @@ func giveUpCommand(flags *genericclioptions.ConfigFlags, streams genericiooption
 	var output cli.Output
 	away := time.Hour
 	command := &cobra.Command{
-		Use:   "give-up PVC | MOVE",
+		Use:   "give-up pvc/NAME | volumemove/NAME",
 		Short: "End a move whose other cluster is gone for ever",
 		Long: `Give-up ends a move that waits for a cluster which will never answer again. One that is
 not committed goes back, as with abort, and so does one in Commit whose claims have no
@@ -521,9 +524,9 @@ var namedBy = []cli.Kind{cli.Claim, cli.Move}
 
 // oneMove checks the arguments of a command that takes one move, named by itself or by a claim.
 func oneMove(cmd *cobra.Command, args []string) error {
-	references, err := cli.References(args, namedBy...)
-	if err == nil && len(references) != 1 {
-		err = cli.Misuse("say which move: name one, or a claim that it moves; usage: %s", cmd.UseLine())
+	references, err := cli.SomeReferences(cmd, args, namedBy...)
+	if err == nil && len(references) > 1 {
+		err = cli.Misuse("%q is one argument too many: the command takes one move at a time; usage: %s", args[len(args)-1], cmd.UseLine())
 	}
 	return err
 }
@@ -561,17 +564,33 @@ func find(ctx context.Context, home *cli.Cluster, namespace string, args []strin
 	}
 	found, err := choose(moves.Items, references[0])
 	if err == nil && found == nil {
-		err = fmt.Errorf("there is no move %q in namespace %q, nor one of a claim of that name; %s", references[0].Name, namespace,
-			thereAre(namespace, moves.Items))
+		err = noSuchMove(ctx, home, namespace, references[0], moves.Items)
 	}
 	return found, err
+}
+
+// noSuchMove says that there is no move as a user names it, and which there are.
+func noSuchMove(ctx context.Context, home *cli.Cluster, namespace string, named cli.Reference, moves []v1alpha1.VolumeMove) error {
+	if len(moves) == 0 {
+		if err := home.RequireNamespace(ctx, namespace); err != nil {
+			return err
+		}
+	}
+	what := fmt.Sprintf("move %q in namespace %q, nor one of a claim of that name", named.Name, namespace)
+	switch named.Kind {
+	case cli.Claim:
+		what = fmt.Sprintf("move of claim %q in namespace %q", named.Name, namespace)
+	case cli.Move:
+		what = fmt.Sprintf("move %q in namespace %q", named.Name, namespace)
+	}
+	return fmt.Errorf("there is no %s; %s", what, thereAre(namespace, moves))
 }
 
 // thereAre names the moves that there are, and their claims.
 func thereAre(namespace string, moves []v1alpha1.VolumeMove) string {
 	const most = 8
 	if len(moves) == 0 {
-		return "there are no moves at all there: kubectl lodestone move status -A shows those of other namespaces"
+		return "there are none at all: kubectl lodestone move status -A shows those of other namespaces"
 	}
 	var names []string
 	for _, move := range moves[:min(most, len(moves))] {

@@ -57,23 +57,19 @@ func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStream
   kubectl lodestone move status -A
   kubectl lodestone move abort data -n shop`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return cli.Misuse("say what to move: name claims, or one workload as statefulset/NAME, deployment/NAME or pod/NAME; usage: %s",
-					cmd.UseLine())
-			}
-			_, _, err := parse(args)
+			_, _, err := parse(cmd, args)
 			return err
 		},
 		ValidArgsFunction: cli.CompleteReferences(flags, false, []cli.Kind{cli.Claim}, movable...),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			workload, claims, err := parse(args)
+			workload, claims, err := parse(cmd, args)
 			if err != nil {
 				return err
 			}
-			if _, err := o.spec(); err != nil {
+			if err := o.check(); err != nil {
 				return err
 			}
-			if err := o.Output.Check(); err != nil {
+			if err := o.checkTarget(workload); err != nil {
 				return err
 			}
 			home, namespace, err := cli.Connect(flags)
@@ -166,8 +162,8 @@ func (o *Options) requireTarget(ctx context.Context, home *cli.Cluster) error {
 }
 
 // parse returns the workload, or the claims, that arguments name. It is pure.
-func parse(args []string) (workload cli.Reference, claims []string, err error) {
-	references, err := cli.References(args, movable...)
+func parse(cmd *cobra.Command, args []string) (workload cli.Reference, claims []string, err error) {
+	references, err := cli.SomeReferences(cmd, args, movable...)
 	if err != nil {
 		return cli.Reference{}, nil, err
 	}
@@ -178,7 +174,7 @@ func parse(args []string) (workload cli.Reference, claims []string, err error) {
 		case len(references) == 1:
 			return reference, nil, nil
 		default:
-			return cli.Reference{}, nil, cli.Misuse("one command moves claims, or the claims of one %s: name it alone", reference.Kind)
+			return cli.Reference{}, nil, cli.Misuse("a command moves claims, or the claims of one %s: name it alone", reference.Kind)
 		}
 	}
 	slices.Sort(claims)
@@ -228,45 +224,67 @@ func (o *Options) copyFlags(flags *pflag.FlagSet) {
 		"how long pods may wait for a copy that stands still before the move goes back by itself")
 }
 
-// spec returns the spec of a VolumeMove from the flags, without its claims, or what is wrong with
-// the flags.
+// check returns what is wrong with the flags on how data is moved, and with the output.
+func (o *Options) check() error {
+	switch {
+	case !oneOf(v1alpha1.MoveVerify(o.Verify), v1alpha1.VerifyQuick, v1alpha1.VerifyFull):
+		return cli.Misuse("--verify %q is not known: give Quick, which reads again what was written at last, or Full, which reads all", o.Verify)
+	case o.Passes < 0 || o.Passes > 20:
+		return cli.Misuse("--passes %d is out of range: give a number from 0 to 20", o.Passes)
+	case o.DryRun && o.Detach:
+		return cli.Misuse("--dry-run waits for its answer: leave --detach out")
+	case o.RollBackAfter < 0:
+		return cli.Misuse("--roll-back-after cannot be negative: give a time such as 10m")
+	case o.KeepSource < 0:
+		return cli.Misuse("--keep-source-for cannot be negative: give a time such as 1h, or 0s")
+	}
+	if _, err := o.bandwidth(); err != nil {
+		return err
+	}
+	return o.Output.Check()
+}
+
+// bandwidth returns the limit that was given, nil for none.
+func (o *Options) bandwidth() (*resource.Quantity, error) {
+	if o.Bandwidth == "" {
+		return nil, nil //nolint:nilnil // no limit is no error
+	}
+	limit, err := resource.ParseQuantity(o.Bandwidth)
+	if err != nil || limit.Value() <= 0 {
+		return nil, cli.Misuse("--bandwidth-limit %q is not a number of bytes above 0: give one such as 50Mi", o.Bandwidth)
+	}
+	return &limit, nil
+}
+
+// checkTarget returns what is wrong with the flags on where something is moved.
+func (o *Options) checkTarget(workload cli.Reference) error {
+	switch {
+	case o.Cluster == "" && o.Node == "":
+		return cli.Misuse("say where to: give --target-cluster home or the name of a RemoteCluster, or --target-node a node of home")
+	case o.Cluster != "" && o.Node != "":
+		return cli.Misuse("--target-cluster and --target-node name two places: give one of them")
+	case o.Together && workload.Kind != cli.StatefulSet:
+		return cli.Misuse("--together is for the replicas of a StatefulSet: leave it out, for claims that are named together move together")
+	}
+	return nil
+}
+
+// spec returns the spec of a VolumeMove from flags that were checked, without its claims.
 func (o *Options) spec() (v1alpha1.VolumeMoveSpec, error) {
+	limit, err := o.bandwidth()
 	spec := v1alpha1.VolumeMoveSpec{
 		Target:    v1alpha1.MoveTarget{Cluster: o.Cluster, Node: o.Node},
-		ClassName: o.Class, Verify: v1alpha1.MoveVerify(o.Verify),
+		ClassName: o.Class, Verify: v1alpha1.MoveVerify(o.Verify), BandwidthLimit: limit,
 		Passes: &o.Passes, KeepSourceFor: &metav1.Duration{Duration: o.KeepSource}, RollBackAfter: &metav1.Duration{Duration: o.RollBackAfter},
 		Offline: v1alpha1.OfflineForbid, Action: v1alpha1.ActionMove, DryRun: o.DryRun,
 	}
 	if o.Offline {
 		spec.Offline = v1alpha1.OfflineAllow
 	}
-	switch {
-	case o.Cluster == "" && o.Node == "":
-		return spec, cli.Misuse("say where to: give --target-cluster home or the name of a RemoteCluster, or --target-node a node of home")
-	case o.Cluster != "" && o.Node != "":
-		return spec, cli.Misuse("--target-cluster and --target-node name two places: give one of them")
-	case !oneOf(spec.Verify, v1alpha1.VerifyQuick, v1alpha1.VerifyFull):
-		return spec, cli.Misuse("--verify %q is not known: give Quick, which reads again what was written at last, or Full, which reads all", o.Verify)
-	case o.Passes < 0 || o.Passes > 20:
-		return spec, cli.Misuse("--passes %d is out of range: give a number from 0 to 20", o.Passes)
-	case o.DryRun && o.Detach:
-		return spec, cli.Misuse("--dry-run waits for its answer: leave --detach out")
-	case o.RollBackAfter < 0:
-		return spec, cli.Misuse("--roll-back-after cannot be negative: give a time such as 10m")
-	case o.KeepSource < 0:
-		return spec, cli.Misuse("--keep-source-for cannot be negative: give a time such as 1h, or 0s")
-	}
-	if o.Bandwidth != "" {
-		limit, err := resource.ParseQuantity(o.Bandwidth)
-		if err != nil || limit.Value() <= 0 {
-			return spec, cli.Misuse("--bandwidth-limit %q is not a number of bytes above 0: give one such as 50Mi", o.Bandwidth)
-		}
-		spec.BandwidthLimit = &limit
-	}
 	if o.TTL >= 0 {
 		spec.TTLSecondsAfterFinished = ptr.To(int32(min(o.TTL/time.Second, 1<<31-1)))
 	}
-	return spec, nil
+	return spec, err
 }
 
 func oneOf[T comparable](value T, allowed ...T) bool {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
@@ -138,15 +139,15 @@ func TestWhatIsMovedIsNamedInOneOfTheseWays(t *testing.T) {
 		"a StatefulSet, short":          {args: []string{"sts/db"}, workload: set},
 		"a Deployment":                  {args: []string{"deploy/db"}, workload: cli.Reference{Kind: cli.Deployment, Name: "db"}},
 		"a pod":                         {args: []string{"pod", "db"}, workload: cli.Reference{Kind: cli.Pod, Name: "db"}},
-		"a claim that is called so":     {args: []string{"statefulset"}, claims: []string{"statefulset"}},
+		"a claim that is called so":     {args: []string{"pvc", "statefulset"}, claims: []string{"statefulset"}},
 	} {
-		workload, claims, err := parse(row.args)
+		workload, claims, err := parse(&cobra.Command{}, row.args)
 		require.NoError(t, err, name)
 		assert.Equal(t, row.workload, workload, name)
 		assert.Equal(t, row.claims, claims, name)
 	}
-	for _, args := range [][]string{{"job/db"}, {"sts/db", "data"}, {"sts", "db", "cache"}, {"volumemove/x"}} {
-		_, _, err := parse(args)
+	for _, args := range [][]string{{"job/db"}, {"sts/db", "data"}, {"sts", "db", "cache"}, {"volumemove/x"}, {"statefulset"}, {}} {
+		_, _, err := parse(&cobra.Command{}, args)
 		assert.Equal(t, cli.Usage, cli.ExitCodeOf(err), "%v", args)
 	}
 }

@@ -96,6 +96,8 @@ func follow(ctx context.Context, home *cli.Cluster, out io.Writer, move *v1alpha
 		}
 		seen, err := poll(ctx, shown, getter(home, move))
 		switch {
+		case err == nil && seen.DeletionTimestamp != nil && move.DeletionTimestamp == nil && isDying(ctx, home, move.Namespace):
+			return seen, ended(move)
 		case err == nil:
 			move = seen
 		case ctx.Err() == nil:
@@ -165,12 +167,17 @@ func followError(ctx context.Context, home *cli.Cluster, move *v1alpha1.VolumeMo
 	case !apierrors.IsNotFound(err):
 		return fmt.Errorf("%w; %s", home.Explain("get VolumeMove "+move.Namespace+"/"+move.Name, err), goesOnText(move))
 	case isDying(ctx, home, move.Namespace):
-		return fmt.Errorf("%s was not moved: namespace %s was deleted meanwhile, and the claims and the move with it; what the move had made "+
-			"elsewhere is removed by itself", strings.Join(move.Spec.Claims, ", "), move.Namespace)
+		return ended(move)
 	}
 	return fmt.Errorf("VolumeMove %s/%s was deleted: by itself a move that is not committed then goes back to the source, and one that is "+
 		"comes to its end; see kubectl get events -n %s, and move again if the claims are to be elsewhere",
 		move.Namespace, move.Name, move.Namespace)
+}
+
+// ended is the error for a move whose namespace is being deleted, or is gone: there is nothing to wait for, and nothing to do.
+func ended(move *v1alpha1.VolumeMove) error {
+	return fmt.Errorf("the move of %s ends, for namespace %s was deleted, and its claims with it: what the move has made elsewhere is removed by "+
+		"itself", strings.Join(move.Spec.Claims, ", "), move.Namespace)
 }
 
 // isDying says that a namespace is being deleted, or is gone. Of one that the user may not read it is not known.

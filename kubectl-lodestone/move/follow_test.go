@@ -90,7 +90,7 @@ func TestWhoCannotFollowAMoveIsToldThatItGoesOn(t *testing.T) {
 		"its namespace is gone":          {Context: "home", Client: fake.NewClientset()},
 	} {
 		err = followError(t.Context(), gone, move, apierrors.NewNotFound(volumeMoves, "data-x"))
-		assert.ErrorContains(t, err, "namespace shop was deleted meanwhile, and the claims and the move with it", name)
+		assert.ErrorContains(t, err, "the move of data ends, for namespace shop was deleted, and its claims with it", name)
 		assert.NotContains(t, err.Error(), "kubectl", "nothing is offered in a namespace that is going away")
 	}
 	move.Spec.DryRun = true
@@ -105,15 +105,22 @@ func dying(name string) *corev1.Namespace {
 func TestNothingIsOfferedInANamespaceThatIsBeingDeleted(t *testing.T) {
 	t.Parallel()
 	now := metav1.Now()
-	// The server's answer is that of a provisioner which has gone back since the namespace is being deleted.
-	s := &server{fate: map[string]func(*v1alpha1.VolumeMove){"data-db-0": func(move *v1alpha1.VolumeMove) {
-		move.DeletionTimestamp, move.Status.Phase, move.Status.Message = &now, v1alpha1.MoveAborted, "the VolumeMove was deleted"
-	}}}
+	// The answers of the server are those of a provisioner that goes back, and of one that has gone back.
+	goesBack := func(phase v1alpha1.MovePhase) func(*v1alpha1.VolumeMove) {
+		return func(move *v1alpha1.VolumeMove) {
+			move.DeletionTimestamp, move.Status.Phase, move.Status.Message = &now, phase, "the VolumeMove was deleted"
+		}
+	}
+	s := &server{fate: map[string]func(*v1alpha1.VolumeMove){"data-db-0": goesBack(v1alpha1.MoveAborted),
+		"data-db-2": goesBack(v1alpha1.MoveRollBack)}}
 	r, wrote := shop(t, s)
 	_, err := r.home.Client.CoreV1().Namespaces().Update(t.Context(), dying("shop"), metav1.UpdateOptions{})
 	require.NoError(t, err)
-	err = r.run(t.Context(), [][]string{{"data-db-0"}})
-	require.EqualError(t, err, "data-db-0 was not moved: the VolumeMove was deleted with namespace shop")
+	for _, claim := range []string{"data-db-0", "data-db-2"} {
+		err = r.run(t.Context(), [][]string{{claim}})
+		require.EqualError(t, err, "the move of "+claim+" ends, for namespace shop was deleted, and its claims with it: what the move has made "+
+			"elsewhere is removed by itself")
+	}
 	_, said := wrote()
 	assert.NotContains(t, said, "was deleted", "what the error says is not said before it")
 

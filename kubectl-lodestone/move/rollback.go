@@ -22,7 +22,7 @@ import (
 func rollbackCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
 	o := newOptions()
 	command := &cobra.Command{
-		Use:   "rollback PVC | MOVE",
+		Use:   "rollback pvc/NAME | volumemove/NAME",
 		Short: "Move the data of a move that is done back to where it came from",
 		Long: `Rollback moves the claims of a move that is done back to the cluster that they came
 from, with all that was written since; to the class that they had there, if claims may
@@ -36,7 +36,7 @@ A move that is not committed yet is ended with kubectl lodestone move abort.`,
 		Args:              oneMove,
 		ValidArgsFunction: completeMoves(flags),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.Output.Check(); err != nil {
+			if err := o.check(); err != nil {
 				return err
 			}
 			home, namespace, err := cli.Connect(flags)
@@ -60,9 +60,6 @@ A move that is not committed yet is ended with kubectl lodestone move abort.`,
 				o.Class = ""
 			}
 			if err := checkOffline(cmd.Context(), home, move, o.Offline); err != nil {
-				return err
-			}
-			if _, err := o.spec(); err != nil {
 				return err
 			}
 			if err := awaitFinalized(cmd.Context(), home, streams, move); err != nil {
@@ -171,6 +168,8 @@ func awaitFinalized(ctx context.Context, home *cli.Cluster, streams genericioopt
 		switch {
 		case apierrors.IsNotFound(err):
 			return nil
+		case err == nil && seen.DeletionTimestamp != nil && isDying(ctx, home, move.Namespace):
+			return ended(move)
 		case err == nil:
 			move = seen
 		case ctx.Err() == nil:

@@ -26,17 +26,17 @@ const readTimeout = time.Minute
 func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
 	var output cli.Output
 	var lodestone string
-	var everywhere bool
+	var scope cli.Scope
 	command := &cobra.Command{
 		Use:   "status",
 		Short: "Show the remote clusters, and why pods and claims wait",
 		Long: `Status shows each remote cluster: whether it is Ready and why not, its version,
 what its virtual nodes offer, how many volumes and pods of home it holds, and its
 storage classes. Then it says in one sentence each why pods and claims that have to
-do with remote clusters wait; with -n, those of one namespace. What you may not
-read is left out.`,
+do with remote clusters wait: those of all namespaces, or with -n of one, or with -l
+those with some labels. What you may not read is left out.`,
 		Example: `  kubectl lodestone status
-  # With credentials, heartbeats and sentences
+  # With credentials and heartbeats
   kubectl lodestone status -o wide
   # For programs
   kubectl lodestone status -o json`,
@@ -45,9 +45,8 @@ read is left out.`,
 			if err := output.Check(); err != nil {
 				return err
 			}
-			namespace := *flags.Namespace
-			if everywhere {
-				namespace = metav1.NamespaceAll
+			if err := scope.Check(); err != nil {
+				return err
 			}
 			home, err := cli.ConnectHome(flags)
 			if err != nil {
@@ -56,7 +55,13 @@ read is left out.`,
 			ctx, cancel := context.WithTimeout(cmd.Context(), readTimeout)
 			defer cancel()
 			r := &reading{home: home, lodestone: lodestone}
-			status, err := r.status(ctx, namespace)
+			shown := only{namespace: scope.In(*flags.Namespace), labels: scope.Labels()}
+			if shown.namespace != "" {
+				if err := home.RequireNamespace(ctx, shown.namespace); err != nil {
+					return err
+				}
+			}
+			status, err := r.status(ctx, shown)
 			if err != nil {
 				return err
 			}
@@ -67,24 +72,24 @@ read is left out.`,
 		},
 	}
 	output.Add(command, "more columns, all that is known, or names; default: a table", cli.Wide, cli.JSON, cli.YAML, cli.Name)
-	command.Flags().BoolVarP(&everywhere, "all-namespaces", "A", false, "show what waits in all namespaces, as without -n")
+	scope.Add(command, "the claims, pods and moves")
 	command.Flags().StringVar(&lodestone, "lodestone-namespace", "lodestone-system", "namespace of home in which Lodestone runs")
 	cli.CompleteFlag(command, flags, "lodestone-namespace", cli.NamesOf(cli.Namespace))
 	return command
 }
 
-func (r *reading) status(ctx context.Context, namespace string) (Status, error) {
+func (r *reading) status(ctx context.Context, shown only) (Status, error) {
 	if err := installed(r.home); err != nil {
 		return Status{}, err
 	}
-	f, err := r.read(ctx, namespace)
+	f, err := r.read(ctx, shown.namespace)
 	if err != nil {
 		return Status{}, err
 	}
-	status := f.status(namespace)
+	status := f.status(shown)
 	// Users who may not get namespace kube-system see no ID.
 	status.HomeID, _ = r.home.HomeID(ctx, r.lodestone)
-	status.Waiting, status.Omitted, err = r.waiting(ctx, f, namespace)
+	status.Waiting, status.Omitted, err = r.waiting(ctx, f, shown)
 	status.Unread, status.Notes = r.unread, notes(status, time.Now())
 	return status, err
 }

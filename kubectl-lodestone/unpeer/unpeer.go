@@ -71,6 +71,12 @@ stopped and run again at any time.`,
 			if o.Timeout <= 0 {
 				return cli.Misuse("--timeout must be more than 0: give a time such as 2m")
 			}
+			if len(o.Volumes) > 0 && !o.Forget {
+				return cli.Misuse("--volume names what --forget gives up: give --forget, too")
+			}
+			if o.Forget && (o.RemoteContext != "" || o.RemoteKubeconfig != "") {
+				return cli.Misuse("--forget leaves the remote cluster untouched: leave out --remote-context and --remote-kubeconfig")
+			}
 			if named.Name == keys.Home {
 				return cli.Misuse("%q is the home cluster itself: name a remote cluster, as kubectl lodestone status lists them", keys.Home)
 			}
@@ -102,8 +108,29 @@ stopped and run again at any time.`,
 	command.Flags().DurationVar(&o.Timeout, "timeout", o.Timeout, "how long to wait in all; what was begun goes on by itself or by the same "+
 		"command again")
 	cli.CompleteFlag(command, flags, "lodestone-namespace", cli.NamesOf(cli.Namespace))
-	cli.CompleteFlag(command, flags, "volume", cli.NamesOf(cli.Volume))
+	_ = command.RegisterFlagCompletionFunc("volume", func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+		return cli.Complete(flags, func(ctx context.Context, home *cli.Cluster, _ string) ([]string, error) {
+			return volumesIn(ctx, home, args)
+		})(cmd, args, typed)
+	})
 	return command
+}
+
+// volumesIn lists the volumes whose data is in the cluster that arguments name, or while they name none in any remote cluster.
+func volumesIn(ctx context.Context, home *cli.Cluster, args []string) ([]string, error) {
+	volumes, err := home.Client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, home.Explain("list volumes", err)
+	}
+	named, _ := cli.References(args, cli.RemoteCluster)
+	var names []string
+	for i := range volumes.Items {
+		cluster := cli.ClusterOf(&volumes.Items[i])
+		if cluster != "" && cluster != keys.Home && (len(named) == 0 || named[0].Name == cluster) {
+			names = append(names, volumes.Items[i].Name)
+		}
+	}
+	return names, nil
 }
 
 // unpeering is one run of the command.
@@ -118,9 +145,6 @@ type unpeering struct {
 }
 
 func (u *unpeering) run(ctx context.Context) error {
-	if len(u.Volumes) > 0 && !u.Forget {
-		return cli.Misuse("--volume names what --forget gives up: give --forget, too")
-	}
 	remote, secret, err := u.observe(ctx)
 	if err != nil {
 		return err
