@@ -225,7 +225,7 @@ func checkNamed(cluster string, volumes []corev1.PersistentVolume, named []strin
 	}
 	switch {
 	case len(unknown) > 0:
-		return cli.Refuse("--volume names %s, whose data is not in %q, so nothing was changed: correct the name", strings.Join(unknown, ", "),
+		return cli.Refuse("--volume names %s, whose data is not in %q, so nothing was changed: name one of those above", strings.Join(unknown, ", "),
 			cluster)
 	case len(left) > 0:
 		return cli.Refuse("%d volume(s) of %q were neither declared lost nor named, so nothing was changed: %s; where the cluster is gone for "+

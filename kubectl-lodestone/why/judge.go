@@ -26,7 +26,7 @@ import (
 func (p Pod) Of(s Setting) Answer {
 	answer := s.withNamespace(p.judge(s), fmt.Sprintf("pod %q", p.Pod.Name), p.Pod.DeletionTimestamp != nil)
 	answer.Facts = p.facts(s, answer.Sentence)
-	return answer
+	return answer.plain()
 }
 
 func (p Pod) judge(s Setting) Answer {
@@ -374,6 +374,8 @@ var (
 	harmed = reasons("BackingDeleted", "BackingLost", "BackingMissing", "BackingVolumeDeleted", "BackingVolumeFailed")
 	// impaired: the volume cannot be used now.
 	impaired = reasons("NewerBacking", "BackingPending", "BackingNodeGone", "BackingNodeNotReady")
+	// locked: it is locked as for a move, and there is none.
+	locked = reasons("MoveMarksStay")
 	// stuck: nothing happens until somebody acts.
 	stuck = reasons("TooLarge", "InvalidClaim", "BackingHasData", "CannotPublish", "VolumeNotStored")
 	// slow: it continues by itself, but takes long.
@@ -385,7 +387,7 @@ var (
 func (c Claim) Of(s Setting) Answer {
 	answer := s.withNamespace(c.judge(s), fmt.Sprintf("claim %q", c.Name), c.Claim != nil && c.Claim.DeletionTimestamp != nil)
 	answer.Facts = c.facts(s, answer.Sentence)
-	return answer
+	return answer.plain()
 }
 
 func (c Claim) judge(s Setting) Answer {
@@ -395,7 +397,9 @@ func (c Claim) judge(s Setting) Answer {
 	}
 	switch {
 	case claim.DeletionTimestamp != nil:
-		return c.deleting()
+		return c.deleting(leaving(s.Namespace))
+	case claim.Labels[keys.Moving] == keys.MovingNow && claim.Spec.VolumeName != "" && claim.Status.Phase != corev1.ClaimBound:
+		return c.moving(s)
 	case claim.Status.Phase == corev1.ClaimLost:
 		return c.lost()
 	case claim.Status.Phase == corev1.ClaimBound:
@@ -433,6 +437,15 @@ func (c Claim) judge(s Setting) Answer {
 	return c.pending(s)
 }
 
+// moving returns why a claim that is locked by a move has no volume.
+func (c Claim) moving(s Setting) Answer {
+	if event := latest(c.Events, locked); event != nil && s.Now.Sub(when(*event)) < memory {
+		return waits("claim %q has no volume: %s", c.Name, event.Message)
+	}
+	return waits("claim %q has no volume for a moment, while it is moved, and nothing is deleted: kubectl lodestone move status -n %s says "+
+		"how far that is", c.Name, c.Claim.Namespace)
+}
+
 // inTrouble returns what is wrong with the volume of a claim, empty for nothing.
 func inTrouble(claim *corev1.PersistentVolumeClaim) string {
 	for _, condition := range claim.Status.Conditions {
@@ -455,14 +468,19 @@ func notExpanded(claim *corev1.PersistentVolumeClaim) string {
 	return ""
 }
 
-func (c Claim) deleting() Answer {
+// deleting returns what a claim that is being deleted waits for; leaving says that its namespace is being deleted, and the pods in
+// it by that.
+func (c Claim) deleting(leaving bool) Answer {
 	var users []string
 	for _, pod := range c.Pods {
 		if pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed {
 			users = append(users, pod.Name)
 		}
 	}
-	if len(users) > 0 {
+	switch {
+	case len(users) > 0 && leaving:
+		return waits("claim %q is being deleted and waits until no pod uses it: %s", c.Name, strings.Join(users, ", "))
+	case len(users) > 0:
 		return waits("claim %q is being deleted and waits until no pod uses it: delete %s", c.Name, strings.Join(users, ", "))
 	}
 	return waits("claim %q is being deleted and is held by %s", c.Name, first(holders(c.Claim.Finalizers), "nobody any more"))
