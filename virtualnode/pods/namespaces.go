@@ -30,6 +30,8 @@ import (
 type namespaceEvents struct {
 	shadow func(*shadowPod, bool)
 	pod    func(*corev1.Pod)
+	// event is called for each event about a pod that is recorded from now on.
+	event func(*corev1.Event)
 	// given is called when a namespace is given to home or taken back, synced when the objects in
 	// it have been listed.
 	given, synced func(namespace string)
@@ -121,6 +123,7 @@ func (p *remoteNamespaces) watch(namespace string) {
 	ctx := p.ctx
 	p.running.Go(func() { at.shadows.RunWithContext(ctx) })
 	p.running.Go(func() { at.pods.RunWithContext(ctx) })
+	p.running.Go(func() { watchEvents(ctx, p.session.Client.CoreV1().Events(namespace), again, p.events.event) })
 	p.running.Go(func() {
 		if cache.WaitForCacheSync(ctx.Done(), at.shadows.HasSynced, at.pods.HasSynced) {
 			p.events.synced(namespace)
@@ -206,6 +209,14 @@ func (p *remoteNamespaces) find(k key) (*shadowPod, *corev1.Pod) {
 		return nil, nil
 	}
 	return shadow, controller.Get[corev1.Pod](at.pods, k.String())
+}
+
+// pod returns the pod of a name, nil if the caches have none.
+func (p *remoteNamespaces) pod(k key) *corev1.Pod {
+	if at := p.at(k.namespace); at != nil {
+		return controller.Get[corev1.Pod](at.pods, k.String())
+	}
+	return nil
 }
 
 // each calls do for every ShadowPod in the caches.
