@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/sentence"
@@ -73,11 +72,11 @@ func TestWhyAPodThatHasANodeDoesNotStart(t *testing.T) {
 			want: `pod "web-1" is being started in cluster "west": Pulling image "shop/web:2"`,
 		},
 		"it could not long ago": {
-			pod: Pod{Pod: pod(on("west"), held), Events: []corev1.Event{fromWest(warning, "FailedMount", "no such device", time.Hour)}},
+			pod:  Pod{Pod: pod(on("west"), held), Events: []corev1.Event{fromWest(warning, "FailedMount", "no such device", time.Hour)}},
 			want: `pod "web-1" is being started in cluster "west"`,
 		},
 		"the virtual node says what it waits for": {
-			pod: Pod{Pod: pod(on("west"), held, status("NamespaceNotGiven", "waiting until cluster west gives namespace \"shop\""))},
+			pod:  Pod{Pod: pod(on("west"), held, status("NamespaceNotGiven", "waiting until cluster west gives namespace \"shop\""))},
 			want: `pod "web-1" is in cluster "west": waiting until cluster west gives namespace "shop"`,
 		},
 		"what the virtual node said is over": {

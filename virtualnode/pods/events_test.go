@@ -60,7 +60,9 @@ func informerOf(object runtime.Object) cache.SharedIndexInformer {
 	return cache.NewSharedIndexInformer(&cache.ListWatch{}, object, 0, cache.Indexers{})
 }
 
-func (x telling) put(informer cache.SharedIndexInformer, object runtime.Object) { _ = informer.GetIndexer().Add(object) }
+func (x telling) put(informer cache.SharedIndexInformer, object runtime.Object) {
+	_ = informer.GetIndexer().Add(object)
+}
 
 func (x telling) there() cache.SharedIndexInformer { return x.namespaces.watched["shop-h1"].pods }
 

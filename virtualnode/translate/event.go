@@ -72,7 +72,7 @@ func eventName(home *corev1.Pod, there types.UID) string {
 
 // eventText returns the text of a remote event, with the names that the pod has at home.
 func eventText(cluster string, home *corev1.Pod, there *corev1.Event) string {
-	text := sentence.Plain(sentence.Cut(there.Message, readEventText), readEventText)
+	text := sentence.Plain(there.Message[:min(len(there.Message), readEventText)], readEventText)
 	text = strings.ReplaceAll(text, string(there.InvolvedObject.UID), string(home.UID))
 	if there.Namespace != home.Namespace {
 		// As schedulers and kubelets write names: namespace/name, and name_namespace(uid).
