@@ -2,6 +2,7 @@ package remotepods
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -26,20 +27,21 @@ func cameHome(t *testing.T, namespace string) []corev1.Event {
 	return list.Items
 }
 
-// comes waits until an event with a text has come home, and returns it.
+// found returns those that have a text.
+func found(t *testing.T, namespace, text string) []corev1.Event {
+	t.Helper()
+	return slices.DeleteFunc(cameHome(t, namespace), func(e corev1.Event) bool { return !strings.Contains(e.Message, text) })
+}
+
+// comes waits until just one event with a text has come home, and returns it.
 func comes(t *testing.T, namespace, text string, count int32) corev1.Event {
 	t.Helper()
-	var found []corev1.Event
+	var events []corev1.Event
 	await.Until(t, fmt.Sprintf("%q came home, said %d times", text, count), func() bool {
-		found = nil
-		for _, event := range cameHome(t, namespace) {
-			if strings.Contains(event.Message, text) {
-				found = append(found, event)
-			}
-		}
-		return len(found) == 1 && found[0].Count == count
+		events = found(t, namespace, text)
+		return len(events) == 1 && events[0].Count == count
 	}, func() any { return await.Events(t, bed.Home.Client(), namespace) })
-	return found[0]
+	return events[0]
 }
 
 // recorded records an event in west as the program there would that says so, and returns it.
@@ -95,11 +97,20 @@ func TestWhatWestSaysOfAPodComesHome(t *testing.T) {
 	before := len(cameHome(t, namespace))
 	require.NoError(t, program.Stop())
 	restart(t)
-	again(t, mount, 3)
-	comes(t, namespace, "no such device", 3)
+	said := 2
+	await.Until(t, "what happens from then on comes home", func() bool {
+		said++
+		again(t, mount, said)
+		got := found(t, namespace, "no such device")
+		return len(got) == 1 && got[0].Count > 2
+	}, func() any { return await.Events(t, bed.Home.Client(), namespace) })
+	comes(t, namespace, "no such device", int32(said))
 	recorded(t, west, corev1.EventTypeWarning, "OOMKilling", "Memory cgroup out of memory")
 	comes(t, namespace, "Memory cgroup out of memory", 1)
 	assert.Len(t, cameHome(t, namespace), before+1)
+	shown, err := bed.Home.Kubectl(t.Context(), "", "get", "events", "-n", namespace, "-l", keys.Cluster+"=west", "-o", "wide")
+	require.NoError(t, err)
+	t.Log(shown)
 }
 
 func TestOfOthersPodsNothingComesHome(t *testing.T) {

@@ -3,6 +3,7 @@ package pods
 import (
 	"context"
 	"fmt"
+	"io"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -95,6 +96,8 @@ func (w *eventWatcher) WatchWithContext(ctx context.Context, options metav1.List
 	})
 	if err != nil {
 		w.end()
+		// The one error that a RetryWatcher does not log: it may be that the work ends.
+		return nil, io.EOF
 	}
-	return stream, err
+	return stream, nil
 }
