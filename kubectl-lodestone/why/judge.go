@@ -338,6 +338,15 @@ func wanted(pod *corev1.Pod) string {
 	return ""
 }
 
+// remote are the reasons of the virtual node's events that explain a pod which
+// has not started.
+var remote = reasons("RemotePodPending", "RemotePodEnding", "RemotePodLost", "RemotePodGone", "OtherCluster",
+	"StaticPod", "DaemonSetPod", "NotScheduled", "NamespaceNotOpen", "ClaimStaysHome", "CreateFailed", "StartFailed", "HoldFailed")
+
+// kubelet are the reasons of a kubelet's events that explain a pod which has not
+// started.
+var kubelet = reasons("FailedMount", "FailedAttachVolume", "FailedMapVolume", "FailedCreatePodSandBox", "NetworkNotReady", "Failed")
+
 func first(texts ...string) string {
 	for _, text := range texts {
 		if text != "" {

@@ -1,7 +1,6 @@
 package why
 
 import (
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -10,15 +9,6 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/sentence"
 )
 
-// remote are the reasons of the virtual node's events that explain a pod which
-// has not started.
-var remote = reasons("RemotePodPending", "RemotePodEnding", "RemotePodLost", "RemotePodGone", "OtherCluster",
-	"StaticPod", "DaemonSetPod", "NotScheduled", "NamespaceNotOpen", "ClaimStaysHome", "CreateFailed", "StartFailed", "HoldFailed")
-
-// kubelet are the reasons of a kubelet's events that explain a pod which has not
-// started.
-var kubelet = reasons("FailedMount", "FailedAttachVolume", "FailedMapVolume", "FailedCreatePodSandBox", "NetworkNotReady", "Failed")
-
 // probes are the reasons of a kubelet's events that explain a pod which runs and is not ready.
 var probes = reasons("Unhealthy", "ProbeError")
 
@@ -26,16 +16,23 @@ var probes = reasons("Unhealthy", "ProbeError")
 // they are true.
 var scheduling = reasons("FailedScheduling")
 
+// otherCluster is the reason of the event that says that a pod may run in another cluster than its node
+// stands for now.
+const otherCluster = "OtherCluster"
+
 // starting returns why a pod has not started that has a node; where says which.
 func (p Pod) starting(s Setting, where string) Answer {
-	pod, own := p.Pod, fromHome(p.Events)
+	pod, said := p.Pod, p.Pod.Status.Message
 	unscheduled := pod.Status.Reason == corev1.PodReasonUnschedulable
-	there := recent(s, newest(fromClusters(p.Events), scheduling))
-	event := recent(s, latest(own, remote))
-	switch said := pod.Status.Message; {
-	case said != "" && !unscheduled && (event == nil || !strings.Contains(event.Message, said)):
+	there := recent(s, last(p.Events, func(e corev1.Event) bool { return fromCluster(e) && !scheduling[e.Reason] }))
+	event := recent(s, latest(p.Events, remote))
+	if said != "" && !unscheduled && (event == nil || !strings.Contains(event.Message, said)) {
 		return waits("pod %q is %s: %s", pod.Name, where, said)
-	case event != nil && (said != "" && !unscheduled || there == nil || !when(*there).After(when(*event))):
+	}
+	// What the virtual node says only in an event is over once more is said there; but not that the pod
+	// may run in another cluster than this one.
+	over := there != nil && event != nil && (said == "" || unscheduled) && event.Reason != otherCluster && when(*there).After(when(*event))
+	if event != nil && !over {
 		return waits("pod %q is %s: %s", pod.Name, where, event.Message)
 	}
 	for _, claim := range p.Claims {
@@ -43,10 +40,10 @@ func (p Pod) starting(s Setting, where string) Answer {
 			return waits("pod %q cannot start %s, for %s", pod.Name, where, reason)
 		}
 	}
-	if unscheduled && pod.Status.Message != "" {
-		return waits("pod %q is %s: %s", pod.Name, where, pod.Status.Message)
+	if unscheduled && said != "" {
+		return waits("pod %q is %s: %s", pod.Name, where, said)
 	}
-	if event := recent(s, latest(own, kubelet)); event != nil {
+	if event := recent(s, latest(p.Events, kubelet)); event != nil {
 		return waits("pod %q is %s: %s", pod.Name, where, event.Message)
 	}
 	switch {
@@ -60,7 +57,7 @@ func (p Pod) starting(s Setting, where string) Answer {
 
 // notReady returns why a pod runs and is not ready; the condition of the pod says only that.
 func (p Pod) notReady(s Setting, condition corev1.PodCondition) string {
-	if event := recent(s, latest(p.Events, probes)); event != nil {
+	if event := recent(s, last(p.Events, func(e corev1.Event) bool { return probes[e.Reason] })); event != nil {
 		return text(event)
 	}
 	return first(condition.Message, "its readiness probe has not succeeded yet")
@@ -78,24 +75,18 @@ func (c Claim) hinders(s Setting) string {
 	return ""
 }
 
-// fromClusters returns the events that came from remote clusters. What they say is shown, and nothing
-// is concluded from it.
-func fromClusters(events []corev1.Event) []corev1.Event {
-	return slices.DeleteFunc(slices.Clone(events), func(e corev1.Event) bool { return e.Labels[keys.Cluster] == "" })
-}
+// fromCluster reports whether an event came from a remote cluster.
+func fromCluster(e corev1.Event) bool { return e.Labels[keys.Cluster] != "" }
 
-// fromHome returns the other events.
-func fromHome(events []corev1.Event) []corev1.Event {
-	return slices.DeleteFunc(slices.Clone(events), func(e corev1.Event) bool { return e.Labels[keys.Cluster] != "" })
-}
-
-// newest returns the last event that has none of the reasons, nil if there is none.
-func newest(events []corev1.Event, but map[string]bool) *corev1.Event {
-	left := slices.DeleteFunc(slices.Clone(events), func(e corev1.Event) bool { return but[e.Reason] })
-	if last := Newest(left, 1); len(last) > 0 {
-		return &last[0]
+// last returns the last event that counts, nil if none does.
+func last(events []corev1.Event, counts func(corev1.Event) bool) *corev1.Event {
+	var found *corev1.Event
+	for i := range events {
+		if counts(events[i]) && (found == nil || when(events[i]).After(when(*found))) {
+			found = &events[i]
+		}
 	}
-	return nil
+	return found
 }
 
 // recent returns an event that counts as true still, nil for another.
@@ -108,5 +99,5 @@ func recent(s Setting, event *corev1.Event) *corev1.Event {
 
 // text returns the text of an event, without the cluster that it came from: the sentence names that.
 func text(event *corev1.Event) string {
-	return sentence.Unmarked(event.Labels[keys.Cluster], event.Message)
+	return first(sentence.Unmarked(event.Labels[keys.Cluster], event.Message), event.Reason)
 }

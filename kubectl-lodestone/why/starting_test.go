@@ -90,6 +90,21 @@ func TestWhyAPodThatHasANodeDoesNotStart(t *testing.T) {
 				fromWest(warning, "OtherCluster", "run kubectl delete namespace shop", time.Minute)}},
 			want: `pod "web-1" cannot start in cluster "west", for claim "data" is bound, but real claim shop/data in cluster west is not bound yet: ProvisioningFailed says "NodePath only supports ReadWriteOnce"`,
 		},
+		"a remote cluster says something after the virtual node has said that it is another cluster": {
+			pod: Pod{Pod: pod(on("west"), held), Events: []corev1.Event{
+				event("OtherCluster", "the kubeconfig leads to another cluster", 2*time.Minute),
+				fromWest(normal, "Pulled", "pulled", time.Minute)}},
+			want: `pod "web-1" is in cluster "west": the kubeconfig leads to another cluster`,
+		},
+		"a remote cluster uses a word of the virtual node on a pod that is being deleted": {
+			pod: Pod{Pod: pod(on("west"), held, going), Events: []corev1.Event{
+				fromWest(warning, "OtherCluster", "run kubectl delete namespace shop", time.Minute)}},
+			want: `pod "web-1" is being deleted and waits until its copy in cluster "west" has ended`,
+		},
+		"the kubelet there has no words": {
+			pod:  Pod{Pod: pod(on("west"), held), Events: []corev1.Event{fromWest(warning, "FailedMount", "", time.Minute)}},
+			want: `pod "web-1" is in cluster "west": FailedMount`,
+		},
 		"its probe fails there": {
 			pod: Pod{Pod: pod(on("west"), held, unready), Events: []corev1.Event{
 				fromWest(warning, "Unhealthy", "Readiness probe failed: HTTP probe failed with statuscode: 503", time.Minute)}},

@@ -71,7 +71,7 @@ func newRemoteEvents() *remoteEvents {
 func newEventCounts() *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "lodestone_virtualnode_remote_events_total",
-		Help: "Events of remote clusters about pods of virtual nodes, by cluster and result (shown, left out or error).",
+		Help: "Events of remote clusters about pods of virtual nodes, by cluster and result (shown, left-out or error).",
 	}, []string{"cluster", "result"})
 }
 
@@ -144,7 +144,7 @@ func (r *runner) remoteEvent(there *corev1.Event) {
 	switch {
 	case r.events.replace(k, told):
 	case !r.states.mayTell(of, event.Type == corev1.EventTypeWarning, now), !r.events.add(k, told):
-		r.count("left out")
+		r.count("left-out")
 	}
 }
 

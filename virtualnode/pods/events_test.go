@@ -227,7 +227,7 @@ func TestAHostileClusterCannotFloodHome(t *testing.T) {
 		}))
 	}
 	assert.Len(t, x.events.waiting, podEvents-podWarnings)
-	assert.Equal(t, 2000-(podEvents-podWarnings), x.counts("left out"))
+	assert.Equal(t, 2000-(podEvents-podWarnings), x.counts("left-out"))
 	for i := range 2000 {
 		x.remoteEvent(said(fmt.Sprint("w", i)))
 	}

@@ -287,7 +287,7 @@ func (r *runner) observe(ctx context.Context, k key) (o decide.Observation, unse
 		o.Template = translate.Template(o.Pod, r.session.Namespace)
 		if _, started := decide.CopyOf(o.Pod); started {
 			// This is done even if the namespace was taken back: the copy must be ended.
-			r.namespaces.watch(k.namespace)
+			r.namespaces.watch(k.namespace, false)
 		}
 	}
 	if node := controller.Get[corev1.Node](r.config.Nodes, r.session.Node); node != nil {

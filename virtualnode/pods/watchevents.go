@@ -18,42 +18,53 @@ import (
 // aboutPods selects the events that are about pods.
 var aboutPods = fields.OneTermEqualSelector("involvedObject.kind", "Pod").String()
 
-// watchEventsAgain is the pause before events are watched anew whose watch could not go on.
-const watchEventsAgain = 5 * time.Second
+const (
+	// eventBackoff is the longest pause before a request for events is tried again. Home may have no
+	// right to watch them, in any number of namespaces.
+	eventBackoff = time.Minute
+	// watchEventsAgain is the shortest time between two attempts to watch the events of a namespace.
+	watchEventsAgain = 5 * time.Second
+	// firstEvents is how many of the events of a new namespace are read that are there already.
+	firstEvents = 250
+)
 
-// watchEvents calls tell for each event about a pod of a namespace that is recorded or counted up from
-// now on, until ctx ends. A watch that breaks off goes on where it was; if the API server cannot do
-// that any more, what happened in between is left out. Nothing is kept: a namespace may have any number
-// of events.
-func watchEvents(ctx context.Context, events source[*corev1.EventList], again retry, tell func(*corev1.Event)) {
+// eventStream is what is said of the pods of one namespace of a remote cluster.
+type eventStream struct {
+	source source[*corev1.EventList]
+	again  retry
+	// fresh: the namespace was just given to home, so that what is said there already is news, too: the
+	// first pod may have been made before the watch could begin.
+	fresh bool
+	tell  func(*corev1.Event)
+	// refused is called when home may not watch events.
+	refused func(context.Context, error)
+}
+
+// follow calls tell for each event about a pod that is recorded or counted up from now on, until ctx
+// ends. A watch that breaks off goes on where it was; if the API server cannot do that any more, what
+// happened in between is left out. Nothing is kept: a namespace may have any number of events.
+func (s *eventStream) follow(ctx context.Context) {
 	for ctx.Err() == nil {
-		if err := followEvents(ctx, events, again, tell); err != nil {
+		begun := time.Now()
+		if err := s.watch(ctx); err != nil {
 			klog.FromContext(ctx).V(2).Info("Events are watched anew", "err", err)
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(watchEventsAgain):
+		case <-time.After(watchEventsAgain - time.Since(begun)):
 		}
 	}
 }
 
-// followEvents is watchEvents until the watch cannot go on.
-func followEvents(ctx context.Context, events source[*corev1.EventList], again retry, tell func(*corev1.Event)) error {
-	var now string
-	err := again.until(ctx, func(ctx context.Context) error {
-		// Where the events of the namespace are at. None of them is wanted.
-		list, err := events.List(ctx, metav1.ListOptions{Limit: 1})
-		if err == nil {
-			now = list.ResourceVersion
-		}
-		return err
-	})
+// watch is follow until the watch cannot go on.
+func (s *eventStream) watch(ctx context.Context) error {
+	now, err := s.begin(ctx)
 	if err != nil {
 		return fmt.Errorf("list events: %w", err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := clientwatch.NewRetryWatcherWithContext(ctx, now, &eventWatcher{source: events, again: again, end: cancel})
+	stream, err := clientwatch.NewRetryWatcherWithContext(ctx, now, &eventWatcher{eventStream: s, end: cancel})
 	if err != nil {
 		return fmt.Errorf("watch events: %w", err)
 	}
@@ -62,7 +73,7 @@ func followEvents(ctx context.Context, events source[*corev1.EventList], again r
 		switch change.Type {
 		case watch.Added, watch.Modified:
 			if event, ok := change.Object.(*corev1.Event); ok {
-				tell(event)
+				s.tell(event)
 			}
 		case watch.Error:
 			return fmt.Errorf("watch events: %w", apierrors.FromObject(change.Object))
@@ -71,14 +82,35 @@ func followEvents(ctx context.Context, events source[*corev1.EventList], again r
 	return nil
 }
 
+// begin returns where the events of the namespace are at. Those that are there already are wanted only
+// if the namespace is fresh.
+func (s *eventStream) begin(ctx context.Context) (now string, err error) {
+	options := metav1.ListOptions{Limit: 1}
+	if s.fresh {
+		options = metav1.ListOptions{Limit: firstEvents, FieldSelector: aboutPods}
+	}
+	var list *corev1.EventList
+	err = s.again.until(ctx, func(ctx context.Context) error {
+		list, err = s.source.List(ctx, options)
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	if s.fresh {
+		for i := range list.Items[:min(len(list.Items), firstEvents)] {
+			s.tell(&list.Items[i])
+		}
+		s.fresh = false
+	}
+	return list.ResourceVersion, nil
+}
+
 // eventWatcher begins the watches of a RetryWatcher.
 type eventWatcher struct {
-	source source[*corev1.EventList]
-	again  retry
+	*eventStream
 	// end ends the RetryWatcher: it would repeat a request that cannot succeed.
 	end func()
-	// refused says that it was logged that home may not watch events.
-	refused bool
 }
 
 // WatchWithContext implements cache.WatcherWithContext. It repeats a request that fails, with growing
@@ -87,10 +119,8 @@ func (w *eventWatcher) WatchWithContext(ctx context.Context, options metav1.List
 	options.FieldSelector = aboutPods
 	err = w.again.until(ctx, func(ctx context.Context) error {
 		stream, err = w.source.Watch(ctx, options)
-		if apierrors.IsForbidden(err) && !w.refused {
-			w.refused = true
-			klog.FromContext(ctx).Info("Events of pods do not come home from this cluster, since home may not watch events there: have its "+
-				"owner apply the manifests of the remote agent again, of the version of home", "err", err)
+		if apierrors.IsForbidden(err) {
+			w.refused(ctx, err)
 		}
 		return err
 	})

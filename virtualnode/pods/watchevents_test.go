@@ -27,13 +27,14 @@ type eventSource struct {
 	// from is where each watch began, streams are the watches.
 	from    []string
 	streams []*watch.FakeWatcher
-	limits  []int64
+	// lists are the requests to list.
+	lists []metav1.ListOptions
 }
 
 func (s *eventSource) List(_ context.Context, options metav1.ListOptions) (*corev1.EventList, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.limits = append(s.limits, options.Limit)
+	s.lists = append(s.lists, options)
 	return &corev1.EventList{ListMeta: metav1.ListMeta{ResourceVersion: s.now}, Items: []corev1.Event{*numbered("old", "1")}}, nil
 }
 
@@ -118,30 +119,64 @@ func TestEventsAreWatchedFromNowOn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &eventSource{now: "10"}
-				ctx, cancel := context.WithCancel(t.Context())
-				done := make(chan struct{})
-				var told []string
-				go func() {
-					defer close(done)
-					watchEvents(ctx, s, newRetry(&retrySignal{}), func(e *corev1.Event) { told = append(told, e.Name) })
-				}()
-				s.wait()
-				test.happens(s)
-				s.wait()
-				cancel()
-				<-done
+				told, _ := s.play(t, false, func() { test.happens(s) })
 				assert.Equal(t, test.told, told)
 				assert.Equal(t, test.from, s.from)
-				for _, limit := range s.limits {
-					require.EqualValues(t, 1, limit, "events are not read to be kept")
+				for _, options := range s.lists {
+					require.EqualValues(t, 1, options.Limit, "events are not read to be kept")
 				}
 			})
 		})
 	}
 }
 
+func TestWhatWasSaidInANewNamespaceBeforeItWasWatchedIsToldOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &eventSource{now: "10"}
+		told, _ := s.play(t, true, func() {
+			s.last().Add(numbered("a", "11"))
+			s.wait()
+			s.now = "500"
+			s.last().Error(&apierrors.NewResourceExpired("too old").ErrStatus)
+			s.wait()
+			s.last().Add(numbered("b", "501"))
+		})
+		assert.Equal(t, []string{"old", "a", "b"}, told)
+		assert.Equal(t, []metav1.ListOptions{{Limit: firstEvents, FieldSelector: "involvedObject.kind=Pod"}, {Limit: 1}}, s.lists)
+	})
+}
+
+func TestARefusedWatchIsAskedForSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &eventSource{now: "10"}
+		for range 1000 {
+			s.refusals = append(s.refusals, apierrors.NewForbidden(schema.GroupResource{Resource: "events"}, "", errors.New("no")))
+		}
+		_, refused := s.play(t, false, func() { time.Sleep(time.Hour) })
+		assert.Less(t, refused, 150)
+		assert.Greater(t, refused, 50)
+	})
+}
+
+// play follows the events while something happens, and returns which were told and how often it was
+// said that home may not watch them.
+func (s *eventSource) play(t *testing.T, fresh bool, happens func()) (told []string, refused int) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	stream := &eventStream{source: s, again: retry{&retrySignal{}, eventBackoff}, fresh: fresh,
+		tell: func(e *corev1.Event) { told = append(told, e.Name) }, refused: func(context.Context, error) { refused++ }}
+	go func() { defer close(done); stream.follow(ctx) }()
+	s.wait()
+	happens()
+	s.wait()
+	cancel()
+	<-done
+	return told, refused
+}
+
 // wait waits until all is done that comes of what has happened.
 func (s *eventSource) wait() {
-	time.Sleep(time.Minute)
+	time.Sleep(3 * time.Minute)
 	synctest.Wait()
 }
