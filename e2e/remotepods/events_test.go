@@ -113,6 +113,25 @@ func TestWhatWestSaysOfAPodComesHome(t *testing.T) {
 	t.Log(shown)
 }
 
+// TestWhatIsSaidInANewNamespaceBeforeItsEventsAreWatchedComesHome has the first pod of a namespace run
+// before home's first request for events there is answered.
+func TestWhatIsSaidInANewNamespaceBeforeItsEventsAreWatchedComesHome(t *testing.T) {
+	way.hears(false)
+	t.Cleanup(func() { way.hears(true) })
+	namespace := open(t)
+	create(t, newPod(namespace, "first"))
+	_, west := runs(t, namespace, "first")
+	recorded(t, west, corev1.EventTypeWarning, "FailedMount", "said only early")
+	late := recorded(t, west, corev1.EventTypeWarning, "Unhealthy", "said early and late")
+	assert.Empty(t, cameHome(t, namespace))
+	way.hears(true)
+	comes(t, namespace, "said only early", 1)
+	comes(t, namespace, "said early and late", 1)
+	again(t, late, 2)
+	comes(t, namespace, "said early and late", 2)
+	assert.Len(t, cameHome(t, namespace), 2)
+}
+
 func TestOfOthersPodsNothingComesHome(t *testing.T) {
 	namespace := open(t)
 	create(t, newPod(namespace, "db"))
