@@ -68,7 +68,9 @@ func container(pod *corev1.Pod) string {
 			continue
 		}
 		hint := ""
-		if waiting.Reason == "CrashLoopBackOff" {
+		if last := status.LastTerminationState.Terminated; last != nil && last.Reason == "OOMKilled" {
+			hint = "; its last run was ended because it used more memory than it may: raise resources.limits.memory"
+		} else if waiting.Reason == "CrashLoopBackOff" {
 			hint = fmt.Sprintf(": kubectl logs %s -n %s -c %s --previous", pod.Name, pod.Namespace, status.Name)
 		}
 		return fmt.Sprintf("container %q waits (%s): %s%s", status.Name, waiting.Reason, first(waiting.Message, "kubectl describe pod says more"),
@@ -132,17 +134,12 @@ func (p Pod) scheduled(s Setting) Answer {
 	if pod.Status.Phase == corev1.PodRunning {
 		for _, c := range pod.Status.Conditions {
 			if c.Type == corev1.PodReady && c.Status != corev1.ConditionTrue {
-				return waits("pod %q runs %s but is not Ready: %s", pod.Name, where, first(c.Message, "its readiness probe has not succeeded yet"))
+				return waits("pod %q runs %s but is not Ready: %s", pod.Name, where, p.notReady(s, c))
 			}
 		}
 		return fine("pod %q runs %s", pod.Name, where)
 	}
-	for _, known := range []map[string]bool{remote, kubelet} {
-		if event := latest(p.Events, known); event != nil && s.Now.Sub(when(*event)) < memory {
-			return waits("pod %q is %s: %s", pod.Name, where, event.Message)
-		}
-	}
-	return waits("pod %q is being started %s", pod.Name, where)
+	return p.starting(s, where)
 }
 
 // unscheduled returns why a pod has no node.
@@ -399,14 +396,8 @@ func (c Claim) judge(s Setting) Answer {
 	case claim.Status.Phase == corev1.ClaimLost:
 		return waits("claim %q has lost its volume %q: restore the data from a backup, or delete the claim", c.Name, claim.Spec.VolumeName)
 	case claim.Status.Phase == corev1.ClaimBound:
-		if trouble := inTrouble(claim); trouble != "" {
-			return waits("claim %q is bound, but %s", c.Name, trouble)
-		}
-		if event := latest(c.Events, harmed); event != nil {
-			return waits("claim %q is bound, but %s", c.Name, event.Message)
-		}
-		if event := latest(c.Events, impaired); event != nil && s.Now.Sub(when(*event)) < memory {
-			return waits("claim %q is bound, but %s", c.Name, event.Message)
+		if impaired := c.impaired(s); impaired != "" {
+			return Answer{Sentence: impaired, Waiting: true}
 		}
 		if why := notExpanded(claim); why != "" {
 			return waits("claim %q is bound, but not expanded to %s: %s", c.Name, claim.Spec.Resources.Requests.Storage(), why)
@@ -428,6 +419,22 @@ func (c Claim) judge(s Setting) Answer {
 			c.Name, c.Class.Name)
 	}
 	return c.pending(s)
+}
+
+// impaired returns what is wrong with the volume of a claim that is bound, in a sentence; empty for
+// nothing.
+func (c Claim) impaired(s Setting) string {
+	trouble := inTrouble(c.Claim)
+	if event := latest(c.Events, harmed); event != nil && trouble == "" {
+		trouble = event.Message
+	}
+	if event := recent(s, latest(c.Events, impaired)); event != nil && trouble == "" {
+		trouble = event.Message
+	}
+	if trouble == "" {
+		return ""
+	}
+	return fmt.Sprintf("claim %q is bound, but %s", c.Name, trouble)
 }
 
 // inTrouble returns what is wrong with the volume of a claim, empty for nothing.
