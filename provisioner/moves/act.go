@@ -100,6 +100,14 @@ func (c *Controller) take(ctx context.Context, w *activeMove, o steps.Observatio
 		return c.dropClone(ctx, r, a.Claim, o.Claims[a.Claim].Snapshot)
 	case steps.DropSnapshot:
 		return c.dropSnapshot(ctx, r, a.Claim, o.Claims[a.Claim].Snapshot)
+	case steps.MakeGroup:
+		why, err := refusalOf(c.makeGroup(ctx, r))
+		w.refusedGroup = why
+		return err
+	case steps.DropGroup:
+		return c.dropGroup(ctx, r, o.Group)
+	case steps.Unlabel:
+		return c.unlabelSource(ctx, r, a.Claim)
 	case steps.EnsureMover:
 		return c.ensureMover(ctx, r, a)
 	case steps.StartMover:

@@ -80,7 +80,9 @@ func TestTheClassOfASnapshotRemovesWhatWasTaken(t *testing.T) {
 		"not the default one": {classes: []volumesnapshot.Class{class("a", "a.test", "Retain", true), class("b", "a.test", "Delete", false)},
 			want: "b"},
 	} {
-		t.Run(name, func(t *testing.T) { assert.Equal(t, row.want, classFor(row.classes, "a.test")) })
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, row.want, classFor(row.classes, "a.test", volumesnapshot.DefaultClass))
+		})
 	}
 }
 
