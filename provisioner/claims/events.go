@@ -80,6 +80,10 @@ func (f *Controller) BackingChanged(b *corev1.PersistentVolumeClaim) {
 		}
 	}
 	f.Enqueue(uid)
+	if f.Sources.Virtual(uid) == nil {
+		// A volume that was restored from a backup may name it, for a claim with another UID.
+		f.BackingVolumeChanged(b.UID)
+	}
 }
 
 // BackingVolumeChanged is called when a real volume changed whose backing claim is gone;

@@ -283,13 +283,23 @@ func (f *Controller) backingAt(found []steps.Backing, uid types.UID, id string, 
 			b = newer
 		}
 	}
-	if b == nil || !backing.IsOf(b, uid, f.Place.HomeID) || backing.Spare(b, volume) {
+	if b == nil || !backing.IsOf(b, uid, f.Place.HomeID) && !f.isOfRestored(b, uid, id, volume) || backing.Spare(b, volume) {
 		return found
 	}
 	if id == keys.Home {
 		real = remote.Bound(f.Sources.Volumes, b)
 	}
 	return append(found, steps.Backing{Cluster: id, ClusterUID: clusterUID, Claim: b, Volume: real})
+}
+
+// isOfRestored says whether a backing claim in a cluster is the one that the volume of a restored claim
+// names, by UID: it still carries the UID of the claim before. Only administrators write volumes.
+func (f *Controller) isOfRestored(b *corev1.PersistentVolumeClaim, uid types.UID, cluster string, volume *corev1.PersistentVolume) bool {
+	if volume == nil || !backing.WasRestored(volume, uid) {
+		return false
+	}
+	ref, err := backing.RefOf(volume)
+	return err == nil && ref == backing.RefTo(cluster, b) && b.Labels[keys.HomeID] == f.Place.HomeID
 }
 
 // siblings returns the other unbound virtual claims that every pod using the claim uses

@@ -376,7 +376,7 @@ func (c *Controller) fillAdoption(ctx context.Context, r *record.Record, move *v
 	if claim == nil {
 		return refuse("there is no claim %q in namespace %s: name one that exists", name, r.Namespace)
 	}
-	volume, err := c.sites.Home().Volume(ctx, "pvc-"+string(claim.UID))
+	volume, err := c.virtualVolume(ctx, claim)
 	if err != nil {
 		return err
 	}

@@ -210,7 +210,7 @@ func (c *Controller) inspectNamed(ctx context.Context, r *record.Record, i int, 
 // inspectClaim inspects one claim and returns its part of the record.
 func (c *Controller) inspectClaim(ctx context.Context, r *record.Record, claim *corev1.PersistentVolumeClaim,
 	node *corev1.Node) (*record.Claim, error) {
-	volume, err := c.sites.Home().Volume(ctx, "pvc-"+string(claim.UID))
+	volume, err := c.virtualVolume(ctx, claim)
 	if err != nil {
 		return nil, err
 	}
@@ -242,6 +242,14 @@ func (c *Controller) inspectClaim(ctx context.Context, r *record.Record, claim *
 		known.Snapshot, known.NoSnapshot, err = c.inspectSnapshot(ctx, r, source)
 	}
 	return known, err
+}
+
+// virtualVolume is the volume of a claim, nil if it has none; whether it is virtual is another question.
+func (c *Controller) virtualVolume(ctx context.Context, claim *corev1.PersistentVolumeClaim) (*corev1.PersistentVolume, error) {
+	if claim.Spec.VolumeName == "" {
+		return nil, nil
+	}
+	return c.sites.Home().Volume(ctx, claim.Spec.VolumeName)
 }
 
 func busyWith(claim *corev1.PersistentVolumeClaim, other *record.Record) error {

@@ -116,6 +116,9 @@ func inUse(o steps.Observation, ref backing.Ref) steps.Step {
 			step.Tell = ignoredMountOptions(o, *b)
 		}
 		return step
+	case backing.WasRestored(o.Volume, o.UID) && b.Claim.Labels[keys.ClaimUID] != string(o.UID) && o.Claim != nil &&
+		o.Claim.Spec.VolumeName == o.Volume.Name:
+		return takeOver(o, ref, *b)
 	case ref.Cluster == keys.Home && b.Claim.DeletionTimestamp != nil && b.Volume != nil && volumeOutdated(o.Volume, b.Volume):
 		// Record the name of the real volume before its claim goes.
 		return steps.Step{Action: steps.UpdateVolume{Backing: *b}}
@@ -156,6 +159,18 @@ func inUse(o steps.Observation, ref backing.Ref) steps.Step {
 		return realVolumeTrouble(step, ref, *b)
 	}
 	return step
+}
+
+// takeOver is the step for a claim that was restored from a backup, with its volume: the backing claim
+// carries the UID of the claim before, and gets that of this one. If the claim's namespace was restored
+// too, the owner of the remote cluster must have given it what is there.
+func takeOver(o steps.Observation, ref backing.Ref, b steps.Backing) steps.Step {
+	if mapped := o.Cluster(ref.Cluster).Mapped; mapped.Asked && !mapped.Given {
+		return steps.Step{After: steps.Slow, Tell: steps.Warn(namespaceRefused, fmt.Sprintf("the volume's data is in cluster %s: %s", ref.Cluster,
+			unreadable(mapped)))}
+	}
+	return steps.Step{Action: steps.SyncMetadata{Backing: b, Labels: map[string]any{keys.ClaimUID: string(o.UID)},
+		Annotations: map[string]any{keys.Claim: o.Claim.Namespace + "/" + o.Claim.Name}}}
 }
 
 // volumeOutdated says whether a virtual volume lacks data of the real one. A remote real
