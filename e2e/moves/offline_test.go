@@ -378,14 +378,14 @@ func groupClass(t *testing.T, cluster *testbed.Cluster, driver string) {
 
 // movesFromSnapshots moves claims data and logs from a cluster whose driver takes snapshots of both,
 // beside their real claims, and returns these.
-func movesFromSnapshots(t *testing.T, namespace, target string, driver *sidecars.Driver, source *testbed.Cluster, beside string,
+func movesFromSnapshots(t *testing.T, namespace, name, target string, driver *sidecars.Driver, source *testbed.Cluster, beside string,
 	meanwhile func()) []sidecars.Snapshot {
 	t.Helper()
 	names := []string{"data", "logs"}
 	from := folder(t, namespace, "data")
 	before := counts(t, from, counted(t, from)+10)
 	require.NoError(t, driver.Fail("CreateVolume", sidecars.Fault{Code: "UNAVAILABLE", Message: "not yet"}))
-	made := move(t, namespace, "together", target, func(m *v1alpha1.VolumeMove) { m.Spec.Claims = names })
+	made := move(t, namespace, name, target, func(m *v1alpha1.VolumeMove) { m.Spec.Claims = names })
 	var clones [2]*corev1.PersistentVolumeClaim
 	await.Until(t, "a claim is made of each snapshot", func() bool {
 		for i := range names {
@@ -467,14 +467,14 @@ func TestVolumesForOnePodMoveFromOneSnapshotOfAll(t *testing.T) {
 	nothingLeft(t, namespace, aborted)
 	noSnapshot(t, home, bed.Home)
 
-	ofOneMoment(t, movesFromSnapshots(t, namespace, "west", home, bed.Home, fabric.Storage, func() {
+	ofOneMoment(t, movesFromSnapshots(t, namespace, "together", "west", home, bed.Home, fabric.Storage, func() {
 		// Another provisioner goes on.
 		require.NoError(t, provisioner.Stop())
 		var err error
 		provisioner, err = bed.StartProvisioner(context.WithoutCancel(t.Context()))
 		require.NoError(t, err)
 	}))
-	ofOneMoment(t, movesFromSnapshots(t, namespace, keys.Home, west, bed.West, namespace, func() {}))
+	ofOneMoment(t, movesFromSnapshots(t, namespace, "together", keys.Home, west, bed.West, namespace, func() {}))
 
 	// One snapshot of all is refused.
 	const what = "count/volumegroupsnapshots.groupsnapshot.storage.k8s.io"
@@ -482,7 +482,7 @@ func TestVolumesForOnePodMoveFromOneSnapshotOfAll(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "none"}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{what: resource.MustParse("0")}},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	for _, s := range movesFromSnapshots(t, namespace, "west", home, bed.Home, fabric.Storage, func() {}) {
+	for _, s := range movesFromSnapshots(t, namespace, "apart", "west", home, bed.Home, fabric.Storage, func() {}) {
 		assert.Empty(t, s.Group, "each was taken by itself")
 	}
 	require.NoError(t, bed.Home.Client().CoreV1().ResourceQuotas(fabric.Storage).Delete(t.Context(), "none", metav1.DeleteOptions{}))

@@ -145,7 +145,8 @@ func TestParseRefRefuses(t *testing.T) {
 const long = types.UID("5f3c0a52-6c0e-4f63-8a2e-007027119911")
 
 func volumeOf(ref string) *corev1.PersistentVolume {
-	return &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: backing.VirtualName(long), Annotations: map[string]string{keys.Backing: ref}}}
+	return &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: backing.VirtualName(long),
+		Annotations: map[string]string{keys.Backing: ref}}}
 }
 
 // restoredOf is the volume of a claim that was restored from a backup, with another UID.
@@ -162,12 +163,13 @@ func TestTwin(t *testing.T) {
 		volume *corev1.PersistentVolume
 		want   types.NamespacedName
 	}{
-		"of a claim without a volume":                {want: plain},
-		"that never moved":                           {volume: volumeOf("home/lodestone-storage/" + plain.Name + "/b"), want: plain},
-		"that a move made":                           {volume: volumeOf("home/lodestone-storage/" + moved.Name + "/b"), want: moved},
-		"of data elsewhere":                          {volume: volumeOf("west/lodestone-storage/" + moved.Name + "/b"), want: plain},
-		"that another namespace has":                 {volume: volumeOf("home/shop/" + moved.Name + "/b"), want: plain},
-		"of a claim before it was restored":          {volume: restoredOf("home/lodestone-storage/pvc-other/b"), want: named("lodestone-storage", "pvc-other")},
+		"of a claim without a volume": {want: plain},
+		"that never moved":            {volume: volumeOf("home/lodestone-storage/" + plain.Name + "/b"), want: plain},
+		"that a move made":            {volume: volumeOf("home/lodestone-storage/" + moved.Name + "/b"), want: moved},
+		"of data elsewhere":           {volume: volumeOf("west/lodestone-storage/" + moved.Name + "/b"), want: plain},
+		"that another namespace has":  {volume: volumeOf("home/shop/" + moved.Name + "/b"), want: plain},
+		"of a claim before it was restored": {volume: restoredOf("home/lodestone-storage/pvc-other/b"),
+			want: named("lodestone-storage", "pvc-other")},
 		"of another claim is none":                   {volume: volumeOf("home/lodestone-storage/pvc-other/b"), want: plain},
 		"of a reference that cannot be read":         {volume: volumeOf("?"), want: plain},
 		"with a number that no move gives":           {volume: volumeOf("home/lodestone-storage/pvc-" + string(long) + "-02/b"), want: plain},

@@ -113,7 +113,8 @@ func TestAVolumeOfARestoredClaimIsFound(t *testing.T) {
 	sources, err := NewSources(informers.NewSharedInformerFactory(fake.NewClientset(), 0))
 	require.NoError(t, err)
 	for name, claim := range map[string]types.UID{"pvc-u1": "u1", "pvc-u0": "u2", "pvc-u3": "", "other": "u4"} {
-		volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{keys.Backing: "west/shop/d/b"}},
+		volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{
+			keys.Backing: "west/shop/d/b"}},
 			Spec: corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{UID: claim}}}
 		if name == "other" {
 			volume.Annotations = nil

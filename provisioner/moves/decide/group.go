@@ -26,7 +26,8 @@ func groupStep(o steps.Observation) (steps.Step, bool) {
 		next.Group.Since = o.Now
 		sinceFor(next, o.Now)
 		return steps.Step{Action: steps.Save{Record: next}, Say: fmt.Sprintf(
-			"one snapshot, of one moment, is taken of claims %s, which nothing can read beside their pods", strings.Join(snappedNames(o), ", "))}, true
+			"one snapshot, of one moment, is taken of claims %s, which nothing can read beside their pods",
+			strings.Join(snappedNames(o), ", "))}, true
 	case o.Source.Unusable != "":
 		return steps.Wait(steps.Soon, o.Source.Unusable), true
 	case g.Over.IsZero() && g.UID == "":
@@ -85,8 +86,9 @@ func giveUpGroup(o steps.Observation, why string) steps.Step {
 	next := o.Record.Clone()
 	next.Group.Over, next.Group.Why = o.Now, steps.Brief(why)
 	sinceFor(next, time.Time{})
-	return steps.Step{Action: steps.Save{Record: next}, Say: fmt.Sprintf("the snapshot of claims %s at one moment is given up, and one of each is "+
-		"taken: %s", strings.Join(snappedNames(o), ", "), next.Group.Why)}
+	return steps.Step{Action: steps.Save{Record: next}, Say: fmt.Sprintf(
+		"the snapshot of claims %s at one moment is given up, and one of each is taken: %s", strings.Join(snappedNames(o), ", "),
+		next.Group.Why)}
 }
 
 // removeGroup is the step to delete the snapshot of several claims, and what was written for it;
