@@ -301,17 +301,21 @@ func cloned(t *testing.T, made *v1alpha1.VolumeMove, source *testbed.Cluster, be
 	return clone
 }
 
-// noSnapshot checks that neither a cluster nor its driver has a snapshot.
+// noSnapshot checks that neither a cluster nor its driver keeps a snapshot. Those that were taken together go only after
+// their group: the snapshot controller refuses to remove them before, and tries again later.
 func noSnapshot(t *testing.T, driver *sidecars.Driver, cluster *testbed.Cluster) {
 	t.Helper()
-	for _, kind := range []string{"volumesnapshots", "volumesnapshotcontents", "volumegroupsnapshots", "volumegroupsnapshotcontents"} {
-		left, err := cluster.Kubectl(t.Context(), "", "get", kind, "-A", "-o", "name")
+	left := func() (names []string) {
+		for _, kind := range []string{"volumesnapshots", "volumesnapshotcontents", "volumegroupsnapshots", "volumegroupsnapshotcontents"} {
+			found, err := cluster.Kubectl(t.Context(), "", "get", kind, "-A", "-o", "name")
+			require.NoError(t, err)
+			names = append(names, strings.Fields(found)...)
+		}
+		taken, err := driver.Snapshots()
 		require.NoError(t, err)
-		assert.Empty(t, left)
+		return slices.AppendSeq(names, maps.Keys(taken))
 	}
-	taken, err := driver.Snapshots()
-	require.NoError(t, err)
-	assert.Empty(t, taken)
+	await.Until(t, "no snapshot is left", func() bool { return len(left()) == 0 }, func() any { return left() })
 }
 
 // movesFromSnapshot moves claim data from a cluster whose driver takes a snapshot of it,
