@@ -248,6 +248,11 @@ func readMembers(ctx context.Context, at site.Site, r *record.Record, group type
 			members[of] = s.Name
 		}
 	}
+	for i, known := range r.Claims {
+		if known.Snapshot != nil && members[i] == "" {
+			return members, fmt.Sprintf("no VolumeSnapshot of claim %s belongs to it", known.Source.Ref.Key()), nil
+		}
+	}
 	return members, "", nil
 }
 

@@ -142,9 +142,10 @@ func TestWhatBelongsToASnapshotOfSeveralClaimsIsToldByTheirVolumes(t *testing.T)
 	}{
 		"of both volumes": {objects: append(member("s-1", "vol-logs", "g1"), member("s-2", "vol-data", "g1")...),
 			want: map[int]string{0: "s-2", 1: "s-1"}},
-		"one is not yet":    {objects: member("s-1", "vol-logs", "g1"), want: map[int]string{1: "s-1"}},
-		"of another group":  {objects: member("s-1", "vol-logs", "g2"), want: map[int]string{}},
-		"of another volume": {objects: member("s-1", "vol-x", "g1"), want: map[int]string{}},
+		"one is not yet": {objects: member("s-1", "vol-logs", "g1"), want: map[int]string{1: "s-1"},
+			says: "no VolumeSnapshot of claim n/data"},
+		"of another group":  {objects: member("s-1", "vol-logs", "g2"), want: map[int]string{}, says: "no VolumeSnapshot of claim n/data"},
+		"of another volume": {objects: member("s-1", "vol-x", "g1"), want: map[int]string{}, says: "no VolumeSnapshot of claim n/data"},
 		"two of one volume": {objects: append(member("s-1", "vol-logs", "g1"), member("s-2", "vol-logs", "g1")...),
 			says: "several VolumeSnapshots of claim n/logs"},
 		"without a content":     {objects: member("s-1", "vol-logs", "g1")[:1], says: "its VolumeSnapshotContent is gone"},
