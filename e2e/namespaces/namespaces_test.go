@@ -254,6 +254,25 @@ func TestARestoredClaimTakesItsDataOverAndIsDeletedWithIt(t *testing.T) {
 		assert.NotContains(t, event, "BackingMissing")
 	}
 
+	// Somebody restores claim and volume once more, beside these.
+	twice, second := volume.DeepCopy(), claim.DeepCopy()
+	twice.Name, twice.Spec.ClaimRef.Name, twice.Spec.PersistentVolumeReclaimPolicy = volume.Name+"-copy", "copy", corev1.PersistentVolumeReclaimDelete
+	second.Name, second.Spec.VolumeName = "copy", twice.Name
+	_, err = core.PersistentVolumes().Create(t.Context(), twice, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = core.PersistentVolumeClaims(namespace).Create(t.Context(), second, metav1.CreateOptions{})
+	require.NoError(t, err)
+	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "copy", "NotRestored"), volume.Name)
+	kubectl(t, "delete", "pvc", "copy", "-n", namespace, "--timeout=60s")
+	await.Until(t, "its volume is released", func() bool {
+		return await.Volume(t, bed.Home.Client(), twice.Name).Status.Phase == corev1.VolumeReleased
+	})
+	await.Always(t, "the data is another claim's and stays", func() bool {
+		now := await.Claim(t, bed.West.Client(), namespace, "data")
+		return now != nil && now.DeletionTimestamp == nil && now.Labels[keys.ClaimUID] == string(restored.UID)
+	})
+	kubectl(t, "delete", "pv", twice.Name, "--timeout=60s")
+
 	kubectl(t, "patch", "pv", volume.Name, "-p", `{"spec":{"persistentVolumeReclaimPolicy":"Delete"}}`)
 	drop(t, namespace)
 	await.Until(t, "it is deleted with its data", func() bool {

@@ -221,14 +221,25 @@ func clusterKey(cluster, uid string) string { return cluster + "/" + uid }
 
 // Virtual returns the virtual volume of a claim, nil if there is none.
 func (s Sources) Virtual(uid types.UID) *corev1.PersistentVolume {
-	volume := controller.Get[corev1.PersistentVolume](s.Volumes, backing.VirtualName(uid))
-	if volume != nil && volume.Annotations[keys.Backing] != "" && volume.Spec.ClaimRef != nil && volume.Spec.ClaimRef.UID == uid {
+	volume := s.MadeFor(uid)
+	if volume != nil && volume.Spec.ClaimRef.UID == uid {
 		return volume
 	}
-	for _, restored := range controller.Indexed[corev1.PersistentVolume](s.Volumes, byRestored, string(uid)) {
-		return restored
+	// Of several that say to be of one claim it has one, and nothing is done for any.
+	if restored := controller.Indexed[corev1.PersistentVolume](s.Volumes, byRestored, string(uid)); len(restored) == 1 {
+		return restored[0]
 	}
 	return nil
+}
+
+// MadeFor returns the virtual volume that was made for a claim, nil if there is none. By now it may be that of another
+// claim: see backing.WasRestored.
+func (s Sources) MadeFor(uid types.UID) *corev1.PersistentVolume {
+	volume := controller.Get[corev1.PersistentVolume](s.Volumes, backing.VirtualName(uid))
+	if volume == nil || volume.Annotations[keys.Backing] == "" || volume.Spec.ClaimRef == nil {
+		return nil
+	}
+	return volume
 }
 
 // An index has a set for each of its keys, which needs several times the memory of the key.

@@ -126,6 +126,13 @@ func TestAVolumeOfARestoredClaimIsFound(t *testing.T) {
 	for _, none := range []types.UID{"u0", "u3", "u4", ""} {
 		assert.Nil(t, sources.Virtual(none), none)
 	}
+	assert.Equal(t, "pvc-u0", sources.MadeFor("u0").Name)
+	assert.Nil(t, sources.MadeFor("u2"))
+
+	again := sources.Virtual("u2").DeepCopy()
+	again.Name = "pvc-u9"
+	require.NoError(t, sources.Volumes.GetStore().Add(again))
+	assert.Nil(t, sources.Virtual("u2"), "two volumes say to be of one claim")
 }
 
 func small[T any](t *testing.T, obj *T) *T {

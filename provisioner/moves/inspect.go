@@ -307,6 +307,11 @@ func (c *Controller) inspectSource(ctx context.Context, claim *corev1.Persistent
 		return nil, refuse("real claim %s behind claim %q is not bound to a real volume: see its events in %s", from.Key(), claim.Name,
 			from.Cluster)
 	}
+	if !backing.IsOf(b, claim.UID, c.Place.HomeID) {
+		// As of a volume that was restored from a backup, which the claim may not have taken over. The source is deleted in the end.
+		return nil, refuse("real claim %s behind claim %q is not its own (label %s there): see the events of the claim, and move again",
+			from.Key(), claim.Name, keys.ClaimUID)
+	}
 	real, err := at.Volume(ctx, b.Spec.VolumeName)
 	if err != nil {
 		return nil, err

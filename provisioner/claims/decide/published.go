@@ -33,6 +33,9 @@ func published(o steps.Observation) steps.Step {
 		}
 		return step
 	}
+	if step, ok := restored(o, ref); ok {
+		return step
+	}
 	step := discard(o, func(b steps.Backing) bool {
 		return b.Claim.UID != ref.UID && backing.Unpublished(b.Claim) && !Holds(b, o.Volume)
 	})
@@ -161,6 +164,27 @@ func inUse(o steps.Observation, ref backing.Ref) steps.Step {
 	return step
 }
 
+// notRestored is the reason of a volume that was restored from a backup and that its claim cannot have.
+const notRestored = "NotRestored"
+
+// restored is the step for a volume that was made for another claim, if this one cannot have the data: claims and volumes
+// can be restored to another namespace, and beside those that the backup was made of. Nothing is changed or deleted then,
+// for the data is somebody else's.
+func restored(o steps.Observation, ref backing.Ref) (steps.Step, bool) {
+	switch {
+	case !backing.WasRestored(o.Volume, o.UID):
+	case o.Another != "":
+		return steps.WithTrouble(steps.Step{}, notRestored, fmt.Sprintf(
+			"volumes %q and %q both stand for real claim %s in %s, and until one of them is gone nothing is changed or deleted for this one: let "+
+				"an administrator delete the one that is too many", o.Volume.Name, o.Another, ref.Key(), steps.Where(ref.Cluster))), true
+	case o.Place != "" && o.Place != ref.Namespace:
+		return steps.WithTrouble(steps.Step{}, notRestored, fmt.Sprintf(
+			"the volume's data is in namespace %s of %s, and claims of this namespace can have theirs in %s only: restore claim and volume to "+
+				"the namespace that they had", ref.Namespace, steps.Where(ref.Cluster), o.Place)), true
+	}
+	return steps.Step{}, false
+}
+
 // takeOver is the step for a claim that was restored from a backup, with its volume: the backing claim
 // carries the UID of the claim before, and gets that of this one. If the claim's namespace was restored
 // too, the owner of the remote cluster must have given it what is there.
@@ -168,6 +192,9 @@ func takeOver(o steps.Observation, ref backing.Ref, b steps.Backing) steps.Step 
 	if mapped := o.Cluster(ref.Cluster).Mapped; mapped.Asked && !mapped.Given {
 		return steps.Step{After: steps.Slow, Tell: steps.Warn(namespaceRefused, fmt.Sprintf("the volume's data is in cluster %s: %s", ref.Cluster,
 			unreadable(mapped)))}
+	}
+	if left := metadataPause - o.Now.Sub(o.Synced); left > 0 {
+		return steps.Step{After: left + time.Millisecond}
 	}
 	return steps.Step{Action: steps.SyncMetadata{Backing: b, Labels: map[string]any{keys.ClaimUID: string(o.UID)},
 		Annotations: map[string]any{keys.Claim: o.Claim.Namespace + "/" + o.Claim.Name}}}

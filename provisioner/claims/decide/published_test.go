@@ -86,6 +86,8 @@ func TestARestoredClaimTakesOverWhatItsVolumeNames(t *testing.T) {
 		b.Claim.Labels = map[string]string{keys.ClaimUID: "u0"}
 	}
 	present := func(b *steps.Backing) { earlier(b); b.Claim.Labels[keys.ClaimUID] = string(uid) }
+	shared := func(o *steps.Observation) { o.Another, o.Place = "pvc-u0-copy", "shop" }
+	elsewhere := func(o *steps.Observation) { o.Place = "shop-2" }
 	no := mapped(steps.Mapped{Reason: "AnotherNamespace", Message: "rebind it"})
 	check(t, map[string]row{
 		"the real claim gets its UID": {given: []change{volume("west", restored), have("west", earlier), boundTo("pvc-u0")}, verb: "Carry",
@@ -97,6 +99,18 @@ func TestARestoredClaimTakesOverWhatItsVolumeNames(t *testing.T) {
 		"… and not before": {given: []change{volume("west", restored), have("west", earlier), boundTo("pvc-u0"), no}, verb: "Idle",
 			tell: "NamespaceRefused", after: true},
 		"once": {given: []change{volume("west", restored), have("west", present), boundTo("pvc-u0")}, verb: "Idle"},
+		"… and not again and again": {given: []change{volume("west", restored), have("west", earlier), boundTo("pvc-u0"),
+			func(o *steps.Observation) { o.Synced = now }}, verb: "Idle", after: true},
+		"nothing is taken from another volume": {given: []change{volume("west", restored), have("west", earlier), boundTo("pvc-u0"), shared},
+			verb: "Idle", tell: "NotRestored", after: true},
+		"… nor deleted": {given: []change{volume("west", restored, released), have("west", earlier), noClaim, shared}, verb: "Idle",
+			tell: "NotRestored", after: true},
+		"… nor from another namespace": {given: []change{volume("west", restored), boundTo("pvc-u0"), elsewhere}, verb: "Idle",
+			tell: "NotRestored", after: true},
+		"… and nothing is deleted there": {given: []change{volume("west", restored, released), noClaim, elsewhere}, verb: "Idle",
+			tell: "NotRestored", after: true},
+		"older data than there is, is not taken over": {given: []change{volume("west", restored), have("west", earlier), boundTo("pvc-u0"),
+			func(o *steps.Observation) { o.Standing.ReplacedBy = 1 }}, verb: "Lock", cluster: keys.Home, tell: "NewerBacking"},
 		"a claim that is deleted before takes its data along": {given: []change{volume("west", restored, released), have("west", earlier),
 			noClaim, no}, verb: "Release", cluster: "west"},
 	})
