@@ -190,8 +190,14 @@ func restored(o steps.Observation, ref backing.Ref) (steps.Step, bool) {
 // too, the owner of the remote cluster must have given it what is there.
 func takeOver(o steps.Observation, ref backing.Ref, b steps.Backing) steps.Step {
 	if mapped := o.Cluster(ref.Cluster).Mapped; mapped.Asked && !mapped.Given {
-		return steps.Step{After: steps.Slow, Tell: steps.Warn(namespaceRefused, fmt.Sprintf("the volume's data is in cluster %s: %s", ref.Cluster,
-			unreadable(mapped)))}
+		step, text := steps.Step{After: steps.Slow}, fmt.Sprintf("the volume's data is in cluster %s: %s", ref.Cluster, unreadable(mapped))
+		switch {
+		case mapped.Reason != "":
+			step.Tell = steps.Warn(namespaceRefused, text)
+		case o.Now.Sub(mapped.Since) >= Patience:
+			step.Tell = steps.Warn(namespaceNotMade, text)
+		}
+		return step
 	}
 	if left := metadataPause - o.Now.Sub(o.Synced); left > 0 {
 		return steps.Step{After: left + time.Millisecond}
