@@ -171,13 +171,17 @@ const notRestored = "NotRestored"
 // can be restored to another namespace, and beside those that the backup was made of. Nothing is changed or deleted then,
 // for the data is somebody else's.
 func restored(o steps.Observation, ref backing.Ref) (steps.Step, bool) {
+	elsewhere := o.Place != "" && o.Place != ref.Namespace
 	switch {
-	case !backing.WasRestored(o.Volume, o.UID):
+	case !backing.WasRestored(o.Volume, o.UID) || o.Another == "" && !elsewhere:
+	case toDelete(o.Volume) && o.Volume.DeletionTimestamp != nil:
+		// Only the volume goes, as an administrator wants.
+		return steps.Step{Action: steps.FinishVolume{}}, true
 	case o.Another != "":
 		return steps.WithTrouble(steps.Step{}, notRestored, fmt.Sprintf(
 			"volumes %q and %q both stand for real claim %s in %s, and until one of them is gone nothing is changed or deleted for this one: let "+
 				"an administrator delete the one that is too many", o.Volume.Name, o.Another, ref.Key(), steps.Where(ref.Cluster))), true
-	case o.Place != "" && o.Place != ref.Namespace:
+	case elsewhere:
 		return steps.WithTrouble(steps.Step{}, notRestored, fmt.Sprintf(
 			"the volume's data is in namespace %s of %s, and claims of this namespace can have theirs in %s only: restore claim and volume to "+
 				"the namespace that they had", ref.Namespace, steps.Where(ref.Cluster), o.Place)), true

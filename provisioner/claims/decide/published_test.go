@@ -113,6 +113,9 @@ func TestARestoredClaimTakesOverWhatItsVolumeNames(t *testing.T) {
 			tell: "NotRestored", after: true},
 		"… and nothing is deleted there": {given: []change{volume("west", restored, released), noClaim, elsewhere}, verb: "Idle",
 			tell: "NotRestored", after: true},
+		"… but an administrator can delete the volume": {given: []change{volume("west", restored, released, func(v *corev1.PersistentVolume) {
+			v.DeletionTimestamp = &metav1.Time{Time: now}
+		}), have("west", earlier), noClaim, shared}, verb: "Finish", cluster: keys.Home},
 		"older data than there is, is not taken over": {given: []change{volume("west", restored), have("west", earlier), boundTo("pvc-u0"),
 			func(o *steps.Observation) { o.Standing.ReplacedBy = 1 }}, verb: "Lock", cluster: keys.Home, tell: "NewerBacking"},
 		"a claim that is deleted before takes its data along": {given: []change{volume("west", restored, released), have("west", earlier),
