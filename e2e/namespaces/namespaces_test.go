@@ -256,7 +256,8 @@ func TestARestoredClaimTakesItsDataOverAndIsDeletedWithIt(t *testing.T) {
 
 	// Somebody restores claim and volume once more, beside these.
 	twice, second := volume.DeepCopy(), claim.DeepCopy()
-	twice.Name, twice.Spec.ClaimRef.Name, twice.Spec.PersistentVolumeReclaimPolicy = volume.Name+"-copy", "copy", corev1.PersistentVolumeReclaimDelete
+	twice.Name, twice.Spec.ClaimRef.Name = volume.Name+"-copy", "copy"
+	twice.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimDelete
 	second.Name, second.Spec.VolumeName = "copy", twice.Name
 	_, err = core.PersistentVolumes().Create(t.Context(), twice, metav1.CreateOptions{})
 	require.NoError(t, err)

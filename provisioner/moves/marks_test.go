@@ -126,12 +126,14 @@ func TestTheRealClaimThatARestoredVolumeNamesIsAmongItsCopies(t *testing.T) {
 		"not one that is gone":          {backing: "home/n/pvc-u2/b"},
 		"not one in another cluster":    {backing: "west/n/pvc-u0/b"},
 	} {
-		volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pvc-u0", Annotations: map[string]string{keys.Backing: row.backing}}}
+		volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pvc-u0",
+			Annotations: map[string]string{keys.Backing: row.backing}}}
 		earlier, err := backing.RefOf(volume)
 		require.NoError(t, err, name)
 		copies, err := c.copiesIn(t.Context(), at, keys.Home, "n", "u1", earlier)
 		require.NoError(t, err, name)
 		assert.Len(t, copies, row.found, name)
-		assert.Equal(t, row.found > 0, c.Place.Compare(volume, types.NamespacedName{Namespace: "shop", Name: "data"}, "u1", copies).Behind(), name)
+		standing := c.Place.Compare(volume, types.NamespacedName{Namespace: "shop", Name: "data"}, "u1", copies)
+		assert.Equal(t, row.found > 0, standing.Behind(), name)
 	}
 }

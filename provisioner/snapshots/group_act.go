@@ -74,18 +74,19 @@ func (g *Groups) take(ctx context.Context, o GroupObservation) error {
 	if err != nil {
 		return err
 	}
-	if others != "" {
-		err = g.refused(ctx, o.Content, failGroup(o, others), fmt.Errorf("%s: %w", others, errChanged))
-	} else {
-		var why error
-		if why, err = create(ctx, client, WantedGroup(o, version, class)); why != nil {
-			err = g.refused(ctx, o.Content, failGroup(o, fmt.Sprintf("cluster %s refuses it: %v", o.Cluster, why)), why)
+	text, because := others, fmt.Errorf("%s: %w", others, errChanged)
+	if others == "" {
+		why, err := create(ctx, client, WantedGroup(o, version, class))
+		switch {
+		case err != nil:
+			return fmt.Errorf("take group snapshot %s in %s: %w", GroupName(o.Content), o.Cluster, err)
+		case why == nil:
+			return nil
 		}
+		text, because = fmt.Sprintf("cluster %s refuses it: %v", o.Cluster, why), why
 	}
-	if err != nil {
-		return fmt.Errorf("take group snapshot %s in %s: %w", GroupName(o.Content), o.Cluster, err)
-	}
-	return nil
+	return fmt.Errorf("take group snapshot %s in %s: %w", GroupName(o.Content), o.Cluster,
+		g.refused(ctx, o.Content, failGroup(o, text), because))
 }
 
 // label gives each backing claim of a content the label by which the snapshot controller finds it.
