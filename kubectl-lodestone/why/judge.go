@@ -370,7 +370,7 @@ var (
 	// harmed: the data is in danger.
 	harmed = reasons("BackingDeleted", "BackingLost", "BackingMissing", "BackingVolumeDeleted", "BackingVolumeFailed")
 	// impaired: the volume cannot be used now.
-	impaired = reasons("NewerBacking", "BackingPending", "BackingNodeGone", "BackingNodeNotReady")
+	impaired = reasons("NewerBacking", "NotRestored", "BackingPending", "BackingNodeGone", "BackingNodeNotReady")
 	// stuck: nothing happens until somebody acts.
 	stuck = reasons("TooLarge", "InvalidClaim", "BackingHasData", "CannotPublish", "VolumeNotStored")
 	// slow: it continues by itself, but takes long.

@@ -414,8 +414,8 @@ const (
 	// empty volume of it.
 	MadeBy = "lodestone.dev/driver"
 
-	// GroupPrefix begins a label on a backing claim in a remote cluster of which a snapshot is being
-	// taken together with others; the UID of the VolumeGroupSnapshotContent at home ends it. It is
+	// GroupPrefix begins a label on a backing claim of which a snapshot is being taken together with
+	// others; the UID of the VolumeGroupSnapshotContent at home, or of the VolumeMove, ends it. It is
 	// there while the snapshot controller of that cluster looks for the claims.
 	GroupPrefix = "group-snapshot.lodestone.dev/"
 )

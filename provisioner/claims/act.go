@@ -240,7 +240,7 @@ func (f *Controller) publishable(uid types.UID) *corev1.PersistentVolume {
 		return nil
 	}
 	pv, err := virtualvolume.New(virtualvolume.Input{
-		Name: "pvc-" + string(uid), Claim: o.Claim, Class: class,
+		Name: backing.VirtualName(uid), Claim: o.Claim, Class: class,
 		Cluster: a.Route.Cluster, ClusterUID: a.Backing.ClusterUID, Backing: a.Backing.Claim, Real: a.Backing.Volume,
 	})
 	if err != nil {

@@ -80,6 +80,10 @@ func (f *Controller) BackingChanged(b *corev1.PersistentVolumeClaim) {
 		}
 	}
 	f.Enqueue(uid)
+	if f.Sources.Virtual(uid) == nil {
+		// A volume that was restored from a backup may name it, for a claim with another UID.
+		f.BackingVolumeChanged(b.UID)
+	}
 }
 
 // BackingVolumeChanged is called when a real volume changed whose backing claim is gone;
@@ -101,6 +105,10 @@ func (f *Controller) volumeChanged(was, now *corev1.PersistentVolume) {
 		f.Publisher.ForgetVolume(volume.UID)
 	}
 	ref := volume.Spec.ClaimRef
+	if named, err := backing.RefOf(volume); err == nil && (was == nil || now == nil) {
+		// Another volume may name the same backing claim.
+		f.BackingVolumeChanged(named.UID)
+	}
 	if volume.Annotations[keys.Backing] != "" {
 		f.Enqueue(ref.UID)
 		f.sourceChanged(types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name})
@@ -117,6 +125,9 @@ func (f *Controller) volumeChanged(was, now *corev1.PersistentVolume) {
 	// During healing the real volume is bound to no claim.
 	if uid, ok := backing.TwinOf(ref.Name); ok && ref.UID == "" {
 		f.Enqueue(uid)
+		if restored := f.Sources.MadeFor(uid); restored != nil {
+			f.Enqueue(restored.Spec.ClaimRef.UID)
+		}
 	}
 }
 

@@ -67,6 +67,7 @@ func (f *Controller) observe(uid types.UID, publishing bool) steps.Observation {
 	}
 	if o.Volume != nil {
 		f.observeReal(&o)
+		f.observeRestored(&o, owners)
 		o.Attached = f.Sources.AttachedTo(o.Volume.Name)
 		if o.Volume.UID != "" {
 			// The API server has stored it; before, it may have been in the library's store
@@ -86,7 +87,10 @@ func (f *Controller) observe(uid types.UID, publishing bool) steps.Observation {
 	o.Backings = f.backings(uid, owners, o.Volume, f.candidates(o))
 	moved := f.movedBackings(uid, owners, o.Volume, f.candidates(o))
 	if o.Claim == nil && o.Volume == nil {
-		o.Backings = append(o.Backings, moved...)
+		// What a volume names is of the claim that this has now.
+		o.Backings = slices.DeleteFunc(append(o.Backings, moved...), func(b steps.Backing) bool {
+			return len(f.Sources.VolumesOf(b.Claim.UID)) > 0
+		})
 	}
 	if o.Volume != nil && len(owners) == 1 {
 		o.Standing = f.Place.Compare(o.Volume, owners[0], uid, copiesOf(o.Backings, moved))
@@ -132,6 +136,24 @@ func (f *Controller) observeReal(o *steps.Observation) {
 		o.Real = controller.Get[corev1.PersistentVolume](f.Sources.Volumes, name)
 		storage := controller.Get[corev1.Namespace](f.Sources.Namespaces, f.Place.StorageNamespace)
 		o.StorageLeaving = storage == nil || storage.DeletionTimestamp != nil
+	}
+}
+
+// observeRestored adds what matters only for a volume that was made for another claim.
+func (f *Controller) observeRestored(o *steps.Observation, owners []types.NamespacedName) {
+	ref, err := backing.RefOf(o.Volume)
+	if err != nil || !backing.WasRestored(o.Volume, o.UID) {
+		return
+	}
+	for _, other := range f.Sources.VolumesOf(ref.UID) {
+		if other.Name != o.Volume.Name {
+			o.Another = other.Name
+		}
+	}
+	if ref.Cluster == keys.Home {
+		o.Place = f.Place.StorageNamespace
+	} else if remote := f.Clusters.Object(ref.Cluster); remote != nil && len(owners) > 0 {
+		o.Place = f.mapped(remote, owners[0].Namespace)
 	}
 }
 
@@ -283,13 +305,23 @@ func (f *Controller) backingAt(found []steps.Backing, uid types.UID, id string, 
 			b = newer
 		}
 	}
-	if b == nil || !backing.IsOf(b, uid, f.Place.HomeID) || backing.Spare(b, volume) {
+	if b == nil || !backing.IsOf(b, uid, f.Place.HomeID) && !f.isOfRestored(b, uid, id, volume) || backing.Spare(b, volume) {
 		return found
 	}
 	if id == keys.Home {
 		real = remote.Bound(f.Sources.Volumes, b)
 	}
 	return append(found, steps.Backing{Cluster: id, ClusterUID: clusterUID, Claim: b, Volume: real})
+}
+
+// isOfRestored says whether a backing claim in a cluster is the one that the volume of a restored claim
+// names, by UID: it still carries the UID of the claim before. Only administrators write volumes.
+func (f *Controller) isOfRestored(b *corev1.PersistentVolumeClaim, uid types.UID, cluster string, volume *corev1.PersistentVolume) bool {
+	if volume == nil || !backing.WasRestored(volume, uid) {
+		return false
+	}
+	ref, err := backing.RefOf(volume)
+	return err == nil && ref == backing.RefTo(cluster, b) && b.Labels[keys.HomeID] == f.Place.HomeID
 }
 
 // siblings returns the other unbound virtual claims that every pod using the claim uses

@@ -63,6 +63,46 @@ func TestABackingClaimThatAMoveNamedIsFoundWhenNothingElseIsLeft(t *testing.T) {
 	}
 }
 
+// A claim that was restored from a backup has another UID than its volume and its backing claim were made for.
+func TestARestoredClaimIsSeenWithTheBackingClaimOfTheOneBefore(t *testing.T) {
+	s := newScene(t)
+	twin := s.claim("pvc-u0", "", func(c *corev1.PersistentVolumeClaim) {
+		c.Namespace, c.UID = "lodestone-storage", "b"
+		c.Labels, c.Annotations = map[string]string{keys.ClaimUID: "u0", keys.HomeID: "h1"}, map[string]string{keys.Claim: "shop/data"}
+	})
+	s.BackingChanged(twin)
+	require.Len(t, s.observe("u0", false).Backings, 1, "it is left behind")
+	s.claim("data", "", func(c *corev1.PersistentVolumeClaim) { c.UID, c.Spec.VolumeName = "u1", "pvc-u0" })
+	volume := func(name, claim string) {
+		require.NoError(t, s.Sources.Volumes.GetStore().Add(&corev1.PersistentVolume{
+			ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Annotations: map[string]string{
+				keys.Backing: "home/lodestone-storage/pvc-u0/b"}},
+			Spec: corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{Namespace: "shop", Name: claim, UID: types.UID(claim)}},
+		}))
+	}
+	volume("pvc-u0", "u1")
+	s.woken()
+
+	o := s.observe("u1", false)
+	require.Len(t, o.Backings, 1)
+	assert.Same(t, twin, o.Backings[0].Claim)
+	assert.Equal(t, [2]string{"", "lodestone-storage"}, [2]string{o.Another, o.Place})
+	assert.Empty(t, s.observe("u0", false).Backings, "it is not left behind: a volume names it")
+	s.BackingChanged(twin)
+	assert.True(t, s.woken()["u1"])
+	require.NoError(t, s.Sources.Claims.GetStore().Delete(twin))
+	s.woken()
+	s.volumeChanged(nil, &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{
+		Namespace: "lodestone-storage", Name: "pvc-u0"}}})
+	assert.True(t, s.woken()["u1"], "its twin is made anew")
+
+	volume("pvc-u0-copy", "u2")
+	assert.Equal(t, "pvc-u0-copy", s.observe("u1", false).Another)
+	assert.Equal(t, "pvc-u0", s.observe("u2", false).Another)
+	s.volumeChanged(s.Sources.Virtual("u2"), nil)
+	assert.Equal(t, map[types.UID]bool{"u1": true, "u2": true}, s.woken(), "the one that is left is looked at")
+}
+
 // scene is a Controller whose caches the test fills.
 type scene struct {
 	*Controller

@@ -127,6 +127,8 @@ type activeMove struct {
 	// refused has the reasons for which API servers refused snapshots of claims, or claims
 	// made from them, by index.
 	refused map[int]string
+	// refusedGroup is the reason for which one snapshot of several claims was refused.
+	refusedGroup string
 	// progress is kept in memory only: after a restart copies get their full time again.
 	progress progress
 	failing  failing

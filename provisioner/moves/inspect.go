@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
@@ -142,6 +143,9 @@ func (c *Controller) fillRecord(ctx context.Context, r *record.Record, move *v1a
 	if r.Target.Class == "" {
 		r.Target.Class = r.Claims[0].Target.Class
 	}
+	if r.Group, err = c.inspectGroup(ctx, r); err != nil {
+		return nil, err
+	}
 	return c.inspectPods(ctx, r)
 }
 
@@ -206,7 +210,7 @@ func (c *Controller) inspectNamed(ctx context.Context, r *record.Record, i int, 
 // inspectClaim inspects one claim and returns its part of the record.
 func (c *Controller) inspectClaim(ctx context.Context, r *record.Record, claim *corev1.PersistentVolumeClaim,
 	node *corev1.Node) (*record.Claim, error) {
-	volume, err := c.sites.Home().Volume(ctx, "pvc-"+string(claim.UID))
+	volume, err := c.virtualVolume(ctx, claim)
 	if err != nil {
 		return nil, err
 	}
@@ -238,6 +242,14 @@ func (c *Controller) inspectClaim(ctx context.Context, r *record.Record, claim *
 		known.Snapshot, known.NoSnapshot, err = c.inspectSnapshot(ctx, r, source)
 	}
 	return known, err
+}
+
+// virtualVolume is the volume of a claim, nil if it has none; whether it is virtual is another question.
+func (c *Controller) virtualVolume(ctx context.Context, claim *corev1.PersistentVolumeClaim) (*corev1.PersistentVolume, error) {
+	if claim.Spec.VolumeName == "" {
+		return nil, nil
+	}
+	return c.sites.Home().Volume(ctx, claim.Spec.VolumeName)
 }
 
 func busyWith(claim *corev1.PersistentVolumeClaim, other *record.Record) error {
@@ -294,6 +306,11 @@ func (c *Controller) inspectSource(ctx context.Context, claim *corev1.Persistent
 	if b == nil || b.UID != from.UID || b.DeletionTimestamp != nil || b.Status.Phase != corev1.ClaimBound {
 		return nil, refuse("real claim %s behind claim %q is not bound to a real volume: see its events in %s", from.Key(), claim.Name,
 			from.Cluster)
+	}
+	if !backing.IsOf(b, claim.UID, c.Place.HomeID) {
+		// As of a volume that was restored from a backup, which the claim may not have taken over. The source is deleted in the end.
+		return nil, refuse("real claim %s behind claim %q is not its own (label %s there): see the events of the claim, and move again",
+			from.Key(), claim.Name, keys.ClaimUID)
 	}
 	real, err := at.Volume(ctx, b.Spec.VolumeName)
 	if err != nil {
@@ -519,7 +536,7 @@ func (c *Controller) inspectSnapshot(ctx context.Context, r *record.Record, sour
 		return nil, "its volume has no CSI driver, and only those take snapshots", nil
 	}
 	driver := real.Spec.CSI.Driver
-	list, err := at.Dynamic.Resource(volumesnapshot.Classes).List(ctx, metav1.ListOptions{Limit: 500})
+	classes, err := listClasses(ctx, at.Dynamic.Resource(volumesnapshot.Classes))
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, "cluster " + cluster + " has no VolumeSnapshots", nil
@@ -531,13 +548,7 @@ func (c *Controller) inspectSnapshot(ctx context.Context, r *record.Record, sour
 	case err != nil:
 		return nil, "", fmt.Errorf("list VolumeSnapshotClasses in %s: %w", cluster, err)
 	}
-	var classes []volumesnapshot.Class
-	for i := range list.Items {
-		if class, err := volumesnapshot.Read[volumesnapshot.Class](&list.Items[i]); err == nil {
-			classes = append(classes, *class)
-		}
-	}
-	by := classFor(classes, driver)
+	by := classFor(classes, driver, volumesnapshot.DefaultClass)
 	if by == "" {
 		return nil, fmt.Sprintf("cluster %s has no VolumeSnapshotClass of driver %s with deletionPolicy Delete", cluster, driver), nil
 	}
@@ -548,9 +559,24 @@ func (c *Controller) inspectSnapshot(ctx context.Context, r *record.Record, sour
 	}, "", nil
 }
 
-// classFor chooses a class for the snapshot of a driver's volume: the default one, else the
-// first by name. It ignores classes with policy Retain, which would leave something behind.
-func classFor(classes []volumesnapshot.Class, driver string) string {
+// listClasses lists the classes of snapshots.
+func listClasses(ctx context.Context, client dynamic.ResourceInterface) (classes []volumesnapshot.Class, err error) {
+	list, err := client.List(ctx, metav1.ListOptions{Limit: 500})
+	if err != nil {
+		return nil, err //nolint:wrapcheck // the caller says where
+	}
+	for i := range list.Items {
+		if class, err := volumesnapshot.Read[volumesnapshot.Class](&list.Items[i]); err == nil {
+			classes = append(classes, *class)
+		}
+	}
+	return classes, nil
+}
+
+// classFor chooses a class for the snapshot of a driver's volume: the one with the annotation of the
+// default, else the first by name. It ignores classes with policy Retain, which would leave something
+// behind.
+func classFor(classes []volumesnapshot.Class, driver, byDefault string) string {
 	classes = slices.DeleteFunc(slices.Clone(classes), func(class volumesnapshot.Class) bool {
 		return class.Driver != driver || class.DeletionPolicy != volumesnapshot.Delete || class.DeletionTimestamp != nil ||
 			len(validation.NameIsDNSSubdomain(class.Name, false)) > 0
@@ -559,7 +585,7 @@ func classFor(classes []volumesnapshot.Class, driver string) string {
 		return ""
 	}
 	rank := func(class volumesnapshot.Class) int {
-		if class.Annotations[volumesnapshot.DefaultClass] == "true" {
+		if class.Annotations[byDefault] == "true" {
 			return 0
 		}
 		return 1
@@ -703,8 +729,12 @@ func (c *Controller) dryRun(ctx context.Context, r *record.Record, stops []strin
 		until = "while all of ReadWriteOncePod claim " + strings.Join(whole, ", ") + " is copied"
 	}
 	if len(snapped) > 0 && len(stops) > 0 {
-		r.Why += fmt.Sprintf("of ReadWriteOncePod claim %s a snapshot would be copied before, and the volume read once in the stop; ",
-			strings.Join(snapped, ", "))
+		one := "a snapshot"
+		if r.Group != nil {
+			one = "a snapshot, of all at one moment,"
+		}
+		r.Why += fmt.Sprintf("of ReadWriteOncePod claim %s %s would be copied before, and the volume read once in the stop; ",
+			strings.Join(snapped, ", "), one)
 	}
 	switch len(stops) {
 	case 0:

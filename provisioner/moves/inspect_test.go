@@ -38,6 +38,28 @@ func TestDataIsOnANodeThatItsVolumeIsBoundTo(t *testing.T) {
 	assert.False(t, isConfinedTo(nil, node))
 }
 
+func TestAClaimIsMovedOnlyIfItsRealClaimIsItsOwn(t *testing.T) {
+	for owner, says := range map[string]string{"u1": "", "u0": "is not its own (label lodestone.dev/claim-uid there)"} {
+		twin := &corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "lodestone-storage", Name: "pvc-u0", UID: "b",
+				Labels: map[string]string{keys.ClaimUID: owner, keys.HomeID: "h1"}},
+			Spec:   corev1.PersistentVolumeClaimSpec{VolumeName: "real"},
+			Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound},
+		}
+		real := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "real"}}
+		c := &Controller{sites: site.New(remote.Access{Client: fake.NewClientset(twin, real)}, nil),
+			Config: Config{Place: backing.Place{HomeID: "h1"}}}
+		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: "u1"}}
+		_, err := c.inspectSource(t.Context(), claim, backing.RefTo(keys.Home, twin))
+		if says == "" {
+			require.NoError(t, err)
+			continue
+		}
+		require.ErrorContains(t, err, says, "the source is deleted in the end")
+		assert.ErrorAs(t, err, new(refusal))
+	}
+}
+
 func TestAMoveSaysWhetherItsDataIsThereAlready(t *testing.T) {
 	reason := func(why error) string {
 		r := &record.Record{Phase: v1alpha1.MovePrepare, Began: map[v1alpha1.MovePhase]time.Time{}, Claims: []record.Claim{{Name: "data"}}}
@@ -80,7 +102,9 @@ func TestTheClassOfASnapshotRemovesWhatWasTaken(t *testing.T) {
 		"not the default one": {classes: []volumesnapshot.Class{class("a", "a.test", "Retain", true), class("b", "a.test", "Delete", false)},
 			want: "b"},
 	} {
-		t.Run(name, func(t *testing.T) { assert.Equal(t, row.want, classFor(row.classes, "a.test")) })
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, row.want, classFor(row.classes, "a.test", volumesnapshot.DefaultClass))
+		})
 	}
 }
 

@@ -115,6 +115,11 @@ func (c *Controller) observeClaims(ctx context.Context, w *activeMove, o *steps.
 			return err
 		}
 	}
+	if r.Group.MayExist() && o.Source.Unusable == "" {
+		if err := c.observeGroup(ctx, w, o); err != nil {
+			return err
+		}
+	}
 	if r.Phase != v1alpha1.MoveVerifying && !(r.Adopts && record.Before(r.Phase, v1alpha1.MoveCommit)) {
 		return nil
 	}

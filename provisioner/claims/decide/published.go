@@ -33,6 +33,9 @@ func published(o steps.Observation) steps.Step {
 		}
 		return step
 	}
+	if step, ok := restored(o, ref); ok {
+		return step
+	}
 	step := discard(o, func(b steps.Backing) bool {
 		return b.Claim.UID != ref.UID && backing.Unpublished(b.Claim) && !Holds(b, o.Volume)
 	})
@@ -116,6 +119,9 @@ func inUse(o steps.Observation, ref backing.Ref) steps.Step {
 			step.Tell = ignoredMountOptions(o, *b)
 		}
 		return step
+	case backing.WasRestored(o.Volume, o.UID) && b.Claim.Labels[keys.ClaimUID] != string(o.UID) && o.Claim != nil &&
+		o.Claim.Spec.VolumeName == o.Volume.Name:
+		return takeOver(o, ref, *b)
 	case ref.Cluster == keys.Home && b.Claim.DeletionTimestamp != nil && b.Volume != nil && volumeOutdated(o.Volume, b.Volume):
 		// Record the name of the real volume before its claim goes.
 		return steps.Step{Action: steps.UpdateVolume{Backing: *b}}
@@ -156,6 +162,52 @@ func inUse(o steps.Observation, ref backing.Ref) steps.Step {
 		return realVolumeTrouble(step, ref, *b)
 	}
 	return step
+}
+
+// notRestored is the reason of a volume that was restored from a backup and that its claim cannot have.
+const notRestored = "NotRestored"
+
+// restored is the step for a volume that was made for another claim, if this one cannot have the data: claims and volumes
+// can be restored to another namespace, and beside those that the backup was made of. Nothing is changed or deleted then,
+// for the data is somebody else's.
+func restored(o steps.Observation, ref backing.Ref) (steps.Step, bool) {
+	elsewhere := o.Place != "" && o.Place != ref.Namespace
+	switch {
+	case !backing.WasRestored(o.Volume, o.UID) || o.Another == "" && !elsewhere:
+	case toDelete(o.Volume) && o.Volume.DeletionTimestamp != nil:
+		// Only the volume goes, as an administrator wants.
+		return steps.Step{Action: steps.FinishVolume{}}, true
+	case o.Another != "":
+		return steps.WithTrouble(steps.Step{}, notRestored, fmt.Sprintf(
+			"volumes %q and %q both stand for real claim %s in %s, and until one of them is gone nothing is changed or deleted for this one: let "+
+				"an administrator delete the one that is too many", o.Volume.Name, o.Another, ref.Key(), steps.Where(ref.Cluster))), true
+	case elsewhere:
+		return steps.WithTrouble(steps.Step{}, notRestored, fmt.Sprintf(
+			"the volume's data is in namespace %s of %s, and claims of this namespace can have theirs in %s only: restore claim and volume to "+
+				"the namespace that they had", ref.Namespace, steps.Where(ref.Cluster), o.Place)), true
+	}
+	return steps.Step{}, false
+}
+
+// takeOver is the step for a claim that was restored from a backup, with its volume: the backing claim
+// carries the UID of the claim before, and gets that of this one. If the claim's namespace was restored
+// too, the owner of the remote cluster must have given it what is there.
+func takeOver(o steps.Observation, ref backing.Ref, b steps.Backing) steps.Step {
+	if mapped := o.Cluster(ref.Cluster).Mapped; mapped.Asked && !mapped.Given {
+		step, text := steps.Step{After: steps.Slow}, fmt.Sprintf("the volume's data is in cluster %s: %s", ref.Cluster, unreadable(mapped))
+		switch {
+		case mapped.Reason != "":
+			step.Tell = steps.Warn(namespaceRefused, text)
+		case o.Now.Sub(mapped.Since) >= Patience:
+			step.Tell = steps.Warn(namespaceNotMade, text)
+		}
+		return step
+	}
+	if left := metadataPause - o.Now.Sub(o.Synced); left > 0 {
+		return steps.Step{After: left + time.Millisecond}
+	}
+	return steps.Step{Action: steps.SyncMetadata{Backing: b, Labels: map[string]any{keys.ClaimUID: string(o.UID)},
+		Annotations: map[string]any{keys.Claim: o.Claim.Namespace + "/" + o.Claim.Name}}}
 }
 
 // volumeOutdated says whether a virtual volume lacks data of the real one. A remote real

@@ -76,6 +76,57 @@ func TestNextForAVolumeInUse(t *testing.T) {
 	})
 }
 
+// TestARestoredClaimTakesOverWhatItsVolumeNames is about a claim that a restore from a backup gave another
+// UID than its volume was made for.
+func TestARestoredClaimTakesOverWhatItsVolumeNames(t *testing.T) {
+	restored := func(v *corev1.PersistentVolume) { v.Name = "pvc-u0" }
+	earlier := func(b *steps.Backing) {
+		pvcBound(b)
+		published(b)
+		b.Claim.Labels = map[string]string{keys.ClaimUID: "u0"}
+	}
+	present := func(b *steps.Backing) { earlier(b); b.Claim.Labels[keys.ClaimUID] = string(uid) }
+	shared := func(o *steps.Observation) { o.Another, o.Place = "pvc-u0-copy", "shop" }
+	elsewhere := func(o *steps.Observation) { o.Place = "shop-2" }
+	no := mapped(steps.Mapped{Reason: "AnotherNamespace", Message: "rebind it"})
+	check(t, map[string]row{
+		"the real claim gets its UID": {given: []change{volume("west", restored), have("west", earlier), boundTo("pvc-u0")}, verb: "Carry",
+			cluster: "west"},
+		"… at home too": {given: []change{volume(keys.Home, restored), have(keys.Home, earlier), boundTo("pvc-u0")}, verb: "Carry",
+			cluster: keys.Home},
+		"… once the namespace there is given": {given: []change{volume("west", restored), have("west", earlier), boundTo("pvc-u0"),
+			mapped(steps.Mapped{Given: true})}, verb: "Carry", cluster: "west"},
+		"… and not before": {given: []change{volume("west", restored), have("west", earlier), boundTo("pvc-u0"), no}, verb: "Idle",
+			tell: "NamespaceRefused", after: true},
+		"… while nobody has answered": {given: []change{volume("west", restored), have("west", earlier), boundTo("pvc-u0"),
+			mapped(steps.Mapped{Since: now.Add(-time.Second), Message: "not answered yet"})}, verb: "Idle", after: true},
+		"… and for long": {given: []change{volume("west", restored), have("west", earlier), boundTo("pvc-u0"),
+			mapped(steps.Mapped{Since: now.Add(-time.Minute), Message: "not answered yet"})}, verb: "Idle", tell: "NamespaceNotMade", after: true},
+		"once": {given: []change{volume("west", restored), have("west", present), boundTo("pvc-u0")}, verb: "Idle"},
+		"… and not again and again": {given: []change{volume("west", restored), have("west", earlier), boundTo("pvc-u0"),
+			func(o *steps.Observation) { o.Synced = now }}, verb: "Idle", after: true},
+		"nothing is taken from another volume": {given: []change{volume("west", restored), have("west", earlier), boundTo("pvc-u0"), shared},
+			verb: "Idle", tell: "NotRestored", after: true},
+		"… nor deleted": {given: []change{volume("west", restored, released), have("west", earlier), noClaim, shared}, verb: "Idle",
+			tell: "NotRestored", after: true},
+		"… nor from another namespace": {given: []change{volume("west", restored), boundTo("pvc-u0"), elsewhere}, verb: "Idle",
+			tell: "NotRestored", after: true},
+		"… and nothing is deleted there": {given: []change{volume("west", restored, released), noClaim, elsewhere}, verb: "Idle",
+			tell: "NotRestored", after: true},
+		"… but an administrator can delete the volume": {given: []change{volume("west", restored, released, func(v *corev1.PersistentVolume) {
+			v.DeletionTimestamp = &metav1.Time{Time: now}
+		}), have("west", earlier), noClaim, shared}, verb: "Finish", cluster: keys.Home},
+		"older data than there is, is not taken over": {given: []change{volume("west", restored), have("west", earlier), boundTo("pvc-u0"),
+			func(o *steps.Observation) { o.Standing.ReplacedBy = 1 }}, verb: "Lock", cluster: keys.Home, tell: "NewerBacking"},
+		"a claim that is deleted before takes its data along": {given: []change{volume("west", restored, released), have("west", earlier),
+			noClaim, no}, verb: "Release", cluster: "west"},
+	})
+	step := decide.Next(observe(volume("west", restored), have("west", earlier), boundTo("pvc-u0")))
+	assert.Equal(t, map[string]any{keys.ClaimUID: string(uid)}, as[steps.SyncMetadata](step).Labels)
+	assert.Equal(t, map[string]any{keys.Claim: "shop/data"}, as[steps.SyncMetadata](step).Annotations)
+	assert.Contains(t, decide.Next(observe(volume("west", restored), have("west", earlier), boundTo("pvc-u0"), no)).Tell.Text, "rebind it")
+}
+
 func seenIn(b *steps.Backing) { b.ClusterUID = "uid-west" }
 
 func carries(v *corev1.PersistentVolume) { v.Annotations[keys.ClusterUID] = "uid-west" }

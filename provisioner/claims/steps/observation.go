@@ -31,6 +31,10 @@ type Observation struct {
 	Claim *corev1.PersistentVolumeClaim
 	// Volume is the virtual volume, nil if there is none.
 	Volume *corev1.PersistentVolume
+	// Another names another virtual volume that stands for the same real claim as Volume, empty for none; Place is the
+	// namespace in the cluster of the data that belongs to the claim's. Both are observed only if the volume was made for
+	// another claim: see backing.WasRestored.
+	Another, Place string
 	// Real is the real volume that the virtual volume names, in the cluster of its data,
 	// whichever claim it is bound to; nil if it is not in the cache.
 	Real *corev1.PersistentVolume

@@ -9,7 +9,7 @@ import (
 )
 
 // Action is what a step does, with all parameters: one of the types below. Each is one
-// write, except StartMover and DropMover, which also write the Secret. Claim is an index in
+// write, except StartMover and DropMover, which also write the Secret, and MakeGroup. Claim is an index in
 // the record, End an end of that claim.
 type Action interface {
 	// is returns the name of the action in messages and logs, which stays when the type is
@@ -124,6 +124,14 @@ type (
 	DropSnapshot struct {
 		Claim int
 	}
+	// MakeGroup creates the one snapshot of several sources, and labels them for it.
+	MakeGroup struct{}
+	// DropGroup deletes it.
+	DropGroup struct{}
+	// Unlabel takes the label off a source.
+	Unlabel struct {
+		Claim int
+	}
 	// DeletePod deletes a pod.
 	DeletePod struct {
 		Pod Pod
@@ -175,6 +183,9 @@ func (a MakeSnapshot) is() (string, Subject) { return "MakeSnapshot", at(a.Claim
 func (a MakeClone) is() (string, Subject)    { return "MakeClone", at(a.Claim, record.Snapped) }
 func (a DropClone) is() (string, Subject)    { return "DropClone", at(a.Claim, record.Snapped) }
 func (a DropSnapshot) is() (string, Subject) { return "DropSnapshot", at(a.Claim, record.Snapped) }
+func (MakeGroup) is() (string, Subject)      { return "MakeGroup", at(0, record.Snapped) }
+func (DropGroup) is() (string, Subject)      { return "DropGroup", at(0, record.Snapped) }
+func (a Unlabel) is() (string, Subject)      { return "Unlabel", at(a.Claim, record.Source) }
 func (a DeletePod) is() (string, Subject)    { return "DeletePod", Subject{Pod: a.Pod.UID} }
 func (a Ungate) is() (string, Subject)       { return "Ungate", Subject{Pod: a.Pod.UID} }
 func (a DeleteVolume) is() (string, Subject) { return "DeleteVolume", at(a.Claim, "") }

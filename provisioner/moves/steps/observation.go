@@ -22,6 +22,8 @@ type Observation struct {
 	MayBegin bool
 	// Claims are in the order of the record.
 	Claims []Claim
+	// Group is observed only while the record says that it may exist.
+	Group Group
 	// Pods are the home pods that use one of the claims. They were read after the claims
 	// and volumes.
 	Pods []Pod
@@ -167,6 +169,19 @@ type Snapshot struct {
 	// Exists, Leaving, Ready and UID are the VolumeSnapshot's.
 	Exists, Leaving, Ready bool
 	UID                    types.UID
+	// Problem describes why it is not ready, if known. Refused says that it never will be.
+	Problem string
+	Refused bool
+}
+
+// Group is one snapshot of several sources. One that is not this move's is left out.
+type Group struct {
+	// Exists, Leaving, Ready and UID are the VolumeGroupSnapshot's.
+	Exists, Leaving, Ready bool
+	UID                    types.UID
+	// Members are the names of the VolumeSnapshots that belong to it, by the index of their claim. They
+	// are observed only while the record does not have them.
+	Members map[int]string
 	// Problem describes why it is not ready, if known. Refused says that it never will be.
 	Problem string
 	Refused bool
