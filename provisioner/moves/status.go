@@ -143,6 +143,9 @@ func statusOf(o steps.Observation, step steps.Step) v1alpha1.VolumeMoveStatus {
 	switch {
 	case r.Phase == v1alpha1.MoveDone && r.Adopts:
 		next.Message = adopted(r)
+	case r.Phase == v1alpha1.MoveDone && r.MovedOn:
+		next.Message = joinSentences("a later move has given the claims other volumes, and the copy at the source is gone", r.LeftBehind(),
+			r.KeptVolumes())
 	case r.Phase == v1alpha1.MoveDone && r.LeftBehind()+r.KeptVolumes() == "":
 		next.Message = "the claims have their volumes at the target, and the copy at the source is gone"
 	case r.Phase == v1alpha1.MoveDone:

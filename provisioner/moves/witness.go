@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
@@ -90,7 +91,7 @@ func (w *witness) forget(pods map[types.UID]bool) {
 	w.unended = slices.DeleteFunc(w.unended, func(pod *home.Pod) bool { return pods[pod.UID] })
 }
 
-// remoteWatchers are the watchers of a move in the remote clusters of its sources, by
+// remoteWatchers are the watchers of a move in the remote clusters of both its ends, by
 // namespace. Its zero value is ready to use. It is not safe for concurrent use.
 type remoteWatchers map[remoteNamespace]*podWatcher
 
@@ -113,24 +114,38 @@ type podWatcher struct {
 	stop    context.CancelFunc
 }
 
-// watchSources starts the watchers in the remote clusters of the sources. Call it before
-// observing them.
-func (c *Controller) watchSources(ctx context.Context, w *activeMove, r *record.Record) {
-	if !record.Before(r.Phase, v1alpha1.MoveCommit) {
+// watchRemotes starts the watchers in the remote clusters of both ends. Call it before
+// observing them. The move is observed again when a mover changes there, or a pod that uses a
+// source.
+func (c *Controller) watchRemotes(ctx context.Context, w *activeMove, r *record.Record) {
+	if !record.Before(r.Phase, v1alpha1.MoveResume) {
 		w.watchers.close()
 		return
 	}
+	key := w.moveKey
+	changed := func(pod *home.Pod) {
+		if strings.HasPrefix(pod.Name, record.SecretName(r.UID)+"-") || slices.ContainsFunc(r.Claims, func(known record.Claim) bool {
+			return slices.Contains(pod.Claims, known.Source.Ref.Key().String())
+		}) {
+			c.queue.AddAfter(key, remoteWakePause)
+		}
+	}
 	for i := range r.Claims {
-		ref := r.Claims[i].Source.Ref
-		if at, why := c.sites.Reach(ref.Cluster); why == "" && !at.Home {
-			w.watchers.watch(ctx, at, remoteNamespace{ref.Cluster, ref.Namespace})
+		for _, end := range record.Ends {
+			ref := r.Claims[i].At(end).Ref
+			if at, why := c.sites.Reach(ref.Cluster); why == "" && !at.Home {
+				w.watchers.watch(ctx, at, remoteNamespace{ref.Cluster, ref.Namespace}, changed)
+			}
 		}
 	}
 }
 
-// watch watches the pods of a namespace. With a new client, which has new credentials, the
+// remoteWakePause gathers what changes in a remote cluster, which may send anything at any rate.
+const remoteWakePause = 20 * time.Millisecond
+
+// watch watches the pods of a namespace and says which ones change. With a new client, which has new credentials, the
 // watch is restarted, and what was observed is kept.
-func (a *remoteWatchers) watch(ctx context.Context, at site.Site, where remoteNamespace) {
+func (a *remoteWatchers) watch(ctx context.Context, at site.Site, where remoteNamespace, changed func(*home.Pod)) {
 	l := (*a)[where]
 	if l == nil {
 		l = &podWatcher{}
@@ -155,11 +170,12 @@ func (a *remoteWatchers) watch(ctx context.Context, at site.Site, where remoteNa
 	l.pods = informers.NewSharedInformerFactoryWithOptions(at.Client, 0, informers.WithNamespace(where.namespace),
 		informers.WithTransform(transformRemotePod)).Core().V1().Pods().Informer()
 	quiet := func(ctx context.Context, _ *cache.Reflector, err error) {
-		klog.FromContext(ctx).V(2).Info("Pods at the source of a move are not watched now", "cluster", where.cluster, "namespace",
+		klog.FromContext(ctx).V(2).Info("Pods beside a copy of a move are not watched now", "cluster", where.cluster, "namespace",
 			where.namespace, "err", err)
 	}
 	_ = l.pods.SetWatchErrorHandlerWithContext(quiet)
 	_ = l.witness.watch(l.pods)
+	_, _ = controller.Watch(l.pods, func(was, now *home.Pod) { changed(controller.Either(was, now)) })
 	go l.pods.RunWithContext(ctx)
 }
 
