@@ -98,12 +98,12 @@ func (c *Controller) reportPhase(o steps.Observation, next v1alpha1.VolumeMoveSt
 		case v1alpha1.MoveFence:
 			if o.Record.Adopts {
 				c.Recorder.Eventf(claim.Claim, corev1.EventTypeNormal, "VolumeMoving", "VolumeMove %s takes the volume away for a moment: the "+
-					"claim shows Lost, and a warning says so, but nothing is deleted; pods wait at their scheduling gate", o.Move.Name)
+					"claim shows Pending, but nothing is deleted; pods wait at their scheduling gate", o.Move.Name)
 				continue
 			}
 			c.Recorder.Eventf(claim.Claim, corev1.EventTypeNormal, "VolumeMoving",
-				"VolumeMove %s takes the volume away for a moment: the claim shows Lost, and a warning says so, but the data is safe in two places; "+
-					"pods wait at their scheduling gate", o.Move.Name)
+				"VolumeMove %s takes the volume away for a moment: the claim shows Pending, but the data is safe in two places; pods wait at their "+
+					"scheduling gate", o.Move.Name)
 		case v1alpha1.MoveRetain:
 			if o.Record.Adopts {
 				c.Recorder.Event(claim.Claim, corev1.EventTypeNormal, "VolumeMoved", adopted(o.Record))

@@ -384,7 +384,11 @@ func (w *world) apply(step steps.Step) {
 	case steps.Ungate:
 		w.find(a.Pod.UID).Gated = false
 	case steps.DeleteVolume:
+		c.volume = c.volume.DeepCopy()
 		c.volume.DeletionTimestamp = &metav1.Time{Time: w.now}
+		if w.calm || w.r.IntN(100) < 80 {
+			c.volume.Spec.ClaimRef.Name = record.SecretName(moveUID)
+		}
 	case steps.FreeVolume:
 		w.must(!slices.Contains(c.volume.Finalizers, attacher), "a volume is taken from its attacher")
 		c.volume = nil
@@ -454,6 +458,8 @@ func (w *world) bind(c *claim) {
 	case c.claim == nil:
 	case c.volume == nil:
 		c.claim.Status.Phase = corev1.ClaimLost
+	case c.volume.Spec.ClaimRef.Name != "" && (w.calm || w.r.IntN(100) < 70):
+		c.volume.Status.Phase = corev1.VolumeReleased
 	case c.volume.DeletionTimestamp == nil:
 		c.claim.Status.Phase, c.volume.Status.Phase = corev1.ClaimBound, corev1.VolumeBound
 	}
@@ -832,7 +838,7 @@ func (w *world) snapshotLives(i int, c *claim, chance func(int) bool) {
 		}
 		s.leaving = s.leaving || s.exists && chance(1)
 	}
-	if s.stuck && s.exists && chance(20) {
+	if s.stuck && s.exists && len(w.forced.running) == 0 && chance(20) {
 		// Nothing else happens meanwhile.
 		w.now = w.now.Add(3 * time.Minute)
 	}
