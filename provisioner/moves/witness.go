@@ -122,14 +122,7 @@ func (c *Controller) watchRemotes(ctx context.Context, w *activeMove, r *record.
 		w.watchers.close()
 		return
 	}
-	key := w.moveKey
-	changed := func(pod *home.Pod) {
-		if strings.HasPrefix(pod.Name, record.SecretName(r.UID)+"-") || slices.ContainsFunc(r.Claims, func(known record.Claim) bool {
-			return slices.Contains(pod.Claims, known.Source.Ref.Key().String())
-		}) {
-			c.queue.AddAfter(key, remoteWakePause)
-		}
-	}
+	changed := func(pod *home.Pod) { c.remotePodChanged(w.uid, pod) }
 	for i := range r.Claims {
 		for _, end := range record.Ends {
 			ref := r.Claims[i].At(end).Ref
@@ -140,8 +133,25 @@ func (c *Controller) watchRemotes(ctx context.Context, w *activeMove, r *record.
 	}
 }
 
-// remoteWakePause gathers what changes in a remote cluster, which may send anything at any rate.
+// remoteWakePause gathers what changes in a remote cluster while pods stand still: it may send
+// anything at any rate.
 const remoteWakePause = 20 * time.Millisecond
+
+// remotePodChanged queues a move if a pod in a remote cluster is its mover or uses a source.
+func (c *Controller) remotePodChanged(move types.UID, pod *home.Pod) {
+	for _, r := range c.Records.those(func(r *record.Record) bool {
+		return r.UID == move && (strings.HasPrefix(pod.Name, record.SecretName(move)+"-") ||
+			slices.ContainsFunc(r.Claims, func(known record.Claim) bool {
+				return slices.Contains(pod.Claims, known.Source.Ref.Key().String())
+			}))
+	}) {
+		pause := wakePause
+		if isStopped(r) {
+			pause = remoteWakePause
+		}
+		c.queue.AddAfter(keyOf(r), pause)
+	}
+}
 
 // watch watches the pods of a namespace and says which ones change. With a new client, which has new credentials, the
 // watch is restarted, and what was observed is kept.
@@ -207,10 +217,11 @@ func (a remoteWatchers) forget(pods map[types.UID]bool) {
 	}
 }
 
-// sawEnd says whether a pod was observed to end.
-func (a remoteWatchers) sawEnd(pod types.UID) bool {
-	for _, l := range a {
-		if l.witness.sawEnd(pod) {
+// sawEnd says whether a pod of a cluster was observed to end there. What another cluster says of a
+// pod with that UID does not count.
+func (a remoteWatchers) sawEnd(cluster string, pod types.UID) bool {
+	for where, l := range a {
+		if where.cluster == cluster && l.witness.sawEnd(pod) {
 			return true
 		}
 	}
@@ -254,7 +265,7 @@ func (c *Controller) observeEndedPods(o *steps.Observation, seen remoteWatchers)
 		if pod.Cluster == "" {
 			o.Ended[pod.UID] = c.witness.sawEnd(pod.UID)
 		} else {
-			o.Ended[pod.UID] = seen.sawEnd(pod.UID)
+			o.Ended[pod.UID] = seen.sawEnd(pod.Cluster, pod.UID)
 		}
 	}
 }

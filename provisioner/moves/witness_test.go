@@ -132,7 +132,8 @@ func TestAMoveSeesHowPodsGoInTheClusterOfItsSource(t *testing.T) {
 	// New credentials come with a new client.
 	seen.watch(t.Context(), site.Site{Access: remote.Access{Client: fake.NewClientset()}}, where, changed)
 	assert.NotSame(t, before, seen[where].pods)
-	assert.True(t, seen.sawEnd("ended"), "what was seen stays known")
+	assert.True(t, seen.sawEnd("west", "ended"), "what was seen stays known")
+	assert.False(t, seen.sawEnd("east", "ended"), "one cluster does not say how the pods of another went")
 	seen.forget(map[types.UID]bool{"forced": true})
 	o = steps.Observation{Record: r}
 	c.observeEndedPods(&o, seen)
