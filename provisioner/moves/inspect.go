@@ -450,6 +450,8 @@ func (c *Controller) freeName(ctx context.Context, at site.Site, claim *corev1.P
 // adviceOnTakenName says what to do about a name that is in use.
 func adviceOnTakenName(taken, claim *corev1.PersistentVolumeClaim, homeID string) string {
 	switch {
+	case backing.IsOf(taken, claim.UID, homeID) && taken.Labels[keys.MoveOf] != "" && backing.Unpublished(taken):
+		return "that is what a move of this claim has left which went back, so wait until it is removed"
 	case backing.IsOf(taken, claim.UID, homeID) && taken.Labels[keys.MoveOf] != "":
 		return fmt.Sprintf("that is the copy that an earlier move of this claim keeps, so remove it with kubectl lodestone move finalize "+
 			"pvc/%s -n %s, or let a virtual node stand for the cluster", claim.Name, claim.Namespace)

@@ -131,6 +131,8 @@ func TestWhatIsToBeDoneAboutANameDependsOnWhoseItIs(t *testing.T) {
 	assert.Contains(t, adviceOnTakenName(own, claim, "h1"), "move it home first")
 	own.Labels[keys.MoveOf] = "m1"
 	assert.Contains(t, adviceOnTakenName(own, claim, "h1"), "kubectl lodestone move finalize pvc/")
+	own.Annotations = map[string]string{keys.Unpublished: "true"}
+	assert.Contains(t, adviceOnTakenName(own, claim, "h1"), "wait until it is removed")
 	assert.Contains(t, adviceOnTakenName(&corev1.PersistentVolumeClaim{}, claim, "h1"), "remove that claim there")
 }
 

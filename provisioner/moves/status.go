@@ -105,6 +105,10 @@ func (c *Controller) reportPhase(o steps.Observation, next v1alpha1.VolumeMoveSt
 				"VolumeMove %s takes the volume away for a moment: the claim shows Pending, but the data is safe in two places; pods wait at their "+
 					"scheduling gate", o.Move.Name)
 		case v1alpha1.MoveRetain:
+			if o.Record.Freed {
+				// This process is new, and another move may have moved it on since.
+				continue
+			}
 			if o.Record.Adopts {
 				c.Recorder.Event(claim.Claim, corev1.EventTypeNormal, "VolumeMoved", adopted(o.Record))
 				continue

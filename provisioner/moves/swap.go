@@ -2,6 +2,7 @@ package moves
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -41,11 +42,15 @@ func (c *Controller) deleteVolume(ctx context.Context, r *record.Record, volume 
 	return site.IgnoreGone(err, "take volume "+volume.Name+" from its claim")
 }
 
-// freeVolume removes the finalizers of a virtual volume.
+// freeVolume removes those finalizers of a virtual volume that nobody else needs. Kubernetes may remove one at the same time, and an
+// attacher put one on.
 func (c *Controller) freeVolume(ctx context.Context, volume *corev1.PersistentVolume) error {
-	_, err := c.Client.CoreV1().PersistentVolumes().Patch(ctx, volume.Name, types.MergePatchType,
-		fmt.Appendf(nil, `{"metadata":{"uid":%q,"resourceVersion":%q,"finalizers":null}}`, volume.UID, volume.ResourceVersion),
-		metav1.PatchOptions{})
+	own, err := json.Marshal(record.OwnFinalizers)
+	if err != nil {
+		return fmt.Errorf("encode patch: %w", err)
+	}
+	_, err = c.Client.CoreV1().PersistentVolumes().Patch(ctx, volume.Name, types.StrategicMergePatchType,
+		fmt.Appendf(nil, `{"metadata":{"uid":%q,"$deleteFromPrimitiveList/finalizers":%s}}`, volume.UID, own), metav1.PatchOptions{})
 	return site.IgnoreGone(err, "free volume "+volume.Name)
 }
 

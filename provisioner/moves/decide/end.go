@@ -153,12 +153,14 @@ func bindClaims(o steps.Observation, volume func(record.Claim) *corev1.Persisten
 	var blocked *steps.Step
 	for i, claim := range o.Claims {
 		want := volume(o.Record.Claims[i])
+		// One that no longer names its claim would stay for ever, although somebody deleted the claim.
+		goes := claim.Volume != nil && claim.Volume.DeletionTimestamp != nil && (claim.Claim != nil || isUnclaimed(o, claim.Volume))
 		switch {
 		case claim.Volume == nil:
 			actions = append(actions, steps.MakeVolume{Claim: i, Volume: want})
-		case claim.Volume.DeletionTimestamp != nil && claim.Claim != nil && foreignFinalizer(claim.Volume) != "":
+		case goes && foreignFinalizer(claim.Volume) != "":
 			blocked = ptr.To(steps.Wait(steps.Often, volumeHeld(claim.Volume)))
-		case claim.Volume.DeletionTimestamp != nil && claim.Claim != nil:
+		case goes:
 			actions = append(actions, steps.FreeVolume{Claim: i})
 		case claim.Claim == nil:
 			// Somebody deleted the claim, and so decided about its volume too.

@@ -254,3 +254,18 @@ func TestAMoverAtTheTargetIsNotWaitedForOnceItWritesNothingMore(t *testing.T) {
 	o.Record.Claims[0].Released = false
 	assert.Equal(t, "Idle", decide.Next(o).Verb(), "else it may write")
 }
+
+func TestAVolumeThatWasTakenFromItsClaimGoesAlsoIfTheClaimIsDeleted(t *testing.T) {
+	o := in(v1alpha1.MoveRollBack)
+	o.Claims[0].Claim = nil
+	volume := o.Claims[0].Volume
+	volume.DeletionTimestamp, volume.Spec.ClaimRef = &metav1.Time{Time: o.Now}, &corev1.ObjectReference{Name: "data", UID: "c1"}
+	assert.NotEqual(t, "FreeVolume", decide.Next(o).Verb(), "that is the matter of who deleted the claim")
+	volume.Spec.ClaimRef.Name = record.SecretName(moveUID)
+	volume.Finalizers = []string{"external-attacher/disk-example-com"}
+	assert.Contains(t, decide.Next(o).Say, "external-attacher/disk-example-com")
+	volume.Finalizers = nil
+	assert.Equal(t, "FreeVolume", decide.Next(o).Verb(), "it would be kept with its data for ever")
+	o.Claims[0].Volume = nil
+	assert.Equal(t, "MakeVolume", decide.Next(o).Verb(), "the one from before, whose policy says what becomes of the data")
+}

@@ -162,17 +162,17 @@ func fence(o steps.Observation) steps.Step {
 		return step
 	}
 	var actions []steps.Action
-	blocked, soon := "", o.Now.Sub(o.Record.Began[v1alpha1.MoveFence]) < unclaimSoon
+	blocked := ""
 	for i, claim := range o.Claims {
 		switch before := o.Record.Claims[i].Volume; {
 		case claim.Volume == nil:
 		case claim.Volume.UID != before.UID:
 			return steps.GoBack(o, fmt.Sprintf("somebody replaced volume %s: see who did, and move again", before.Name), record.VolumeReplaced)
-		case claim.Volume.DeletionTimestamp == nil || soon && !isUnclaimed(o, claim.Volume):
+		case claim.Volume.DeletionTimestamp == nil || !isUnclaimed(o, claim.Volume) && isSoonAfterDeletion(o, claim.Volume):
 			actions = append(actions, steps.DeleteVolume{Claim: i})
 		case foreignFinalizer(claim.Volume) != "":
 			blocked = volumeHeld(claim.Volume)
-		case soon && claim.Volume.Status.Phase != corev1.VolumeReleased:
+		case claim.Volume.Status.Phase != corev1.VolumeReleased && isSoonAfterDeletion(o, claim.Volume):
 			blocked = fmt.Sprintf("waiting until it is known that volume %s is no longer that of the claim", claim.Volume.Name)
 		default:
 			actions = append(actions, steps.FreeVolume{Claim: i})
@@ -211,6 +211,16 @@ func fence(o steps.Observation) steps.Step {
 // unclaimSoon is how long kube-controller-manager may take to see that a volume which is deleted is
 // no longer that of its claim. If it does not, it warns that the data is lost, and no more.
 const unclaimSoon = 3 * time.Second
+
+// isSoonAfterDeletion says whether a volume was deleted not long ago. The time of its deletion is that of an API server's
+// clock, which may be wrong.
+func isSoonAfterDeletion(o steps.Observation, volume *corev1.PersistentVolume) bool {
+	since := o.Record.Began[v1alpha1.MoveFence]
+	if deleted := volume.DeletionTimestamp.Time; deleted.After(since) && deleted.Sub(o.Now) < unclaimSoon {
+		since = deleted
+	}
+	return o.Now.Sub(since) < unclaimSoon
+}
 
 // isUnclaimed says whether a virtual volume names another claim than its own, one that does not exist.
 // When it goes, kube-controller-manager then does not look at its claim, and so does not write that the

@@ -1,6 +1,7 @@
 package decide_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -208,11 +209,36 @@ func TestAVolumeIsTakenFromItsClaimBeforeItGoes(t *testing.T) {
 	assert.Equal(t, "FreeVolume", decide.Next(o).Verb())
 
 	// A warning is better than pods that wait for ever.
-	volume.Status.Phase = corev1.VolumeBound
-	o.Now = o.Now.Add(time.Minute)
-	assert.Equal(t, "FreeVolume", decide.Next(o).Verb())
-	volume.Spec.ClaimRef.Name = "data"
-	assert.Equal(t, "FreeVolume", decide.Next(o).Verb())
+	for name, row := range map[string]struct {
+		// began and deleted are how long ago.
+		began, deleted time.Duration
+		named          string
+		want           string
+	}{
+		"it was deleted long ago":                   {began: time.Minute, deleted: time.Minute, want: "FreeVolume"},
+		"it was still its claim's, too":             {began: time.Minute, deleted: time.Minute, named: "data", want: "FreeVolume"},
+		"it had to be detached before":              {began: time.Minute, deleted: time.Second, want: "Idle"},
+		"its claim was not taken from it then":      {began: time.Minute, deleted: time.Second, named: "data", want: "DeleteVolume"},
+		"the clock of the API server is behind":     {began: time.Second, deleted: time.Hour, want: "Idle"},
+		"it is behind, and that takes long":         {began: time.Minute, deleted: time.Hour, want: "FreeVolume"},
+		"it is ahead":                               {began: time.Minute, deleted: -time.Second, want: "Idle"},
+		"it is far ahead":                           {began: time.Second, deleted: -time.Hour, want: "Idle"},
+		"it is far ahead, and nobody sees the name": {began: time.Minute, deleted: -time.Hour, want: "FreeVolume"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			late := o
+			late.Claims = slices.Clone(o.Claims)
+			late.Claims[0].Volume = volume.DeepCopy()
+			late.Claims[0].Volume.Status.Phase = corev1.VolumeBound
+			late.Record = o.Record.Clone()
+			late.Record.Began[v1alpha1.MoveFence] = o.Now.Add(-row.began)
+			late.Claims[0].Volume.DeletionTimestamp = &metav1.Time{Time: o.Now.Add(-row.deleted)}
+			if row.named != "" {
+				late.Claims[0].Volume.Spec.ClaimRef.Name = row.named
+			}
+			assert.Equal(t, row.want, decide.Next(late).Verb())
+		})
+	}
 
 	o.Claims[0].Volume, o.Now = nil, o.Record.Began[v1alpha1.MoveFence]
 	touch := as[steps.Touch](decide.Next(o))

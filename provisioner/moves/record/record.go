@@ -135,11 +135,12 @@ type Claim struct {
 	Store *Store `json:"store,omitempty"`
 }
 
-// IsOwnFinalizer says whether a virtual volume has this finalizer because it is Lodestone's
-// or because it is a volume, and not because another program needs it.
-func IsOwnFinalizer(finalizer string) bool {
-	return finalizer == "kubernetes.io/pv-protection" || finalizer == "external-provisioner.volume.kubernetes.io/finalizer"
-}
+// OwnFinalizers are those that a virtual volume has because it is Lodestone's or because it is
+// a volume, and not because another program needs it.
+var OwnFinalizers = []string{"kubernetes.io/pv-protection", "external-provisioner.volume.kubernetes.io/finalizer"}
+
+// IsOwnFinalizer says whether a finalizer of a virtual volume is one of those.
+func IsOwnFinalizer(finalizer string) bool { return slices.Contains(OwnFinalizers, finalizer) }
 
 // IsAttacherFinalizer says whether a finalizer belongs to a CSI attacher, which adds and
 // removes it with attachments.

@@ -30,13 +30,15 @@ func WhyInUseSince(o Observation) string {
 }
 
 // IsElsewhere says whether the virtual volume of a claim stands for the copy of a later move than this one, which is
-// committed. A real claim that was made anew has another UID, but not a later generation.
+// committed. A real claim that was made anew has another UID, but not a later generation. The copy at the source gets a later one
+// if somebody decides to use it as it is.
 func IsElsewhere(known *record.Claim, volume *corev1.PersistentVolume) bool {
 	if volume == nil {
 		return false
 	}
 	ref, err := backing.RefOf(volume)
-	return err == nil && ref.UID != known.Target.Ref.UID && backing.GenerationOf(volume) > known.Generation
+	return err == nil && ref.UID != known.Target.Ref.UID && ref.UID != known.Source.Ref.UID &&
+		backing.GenerationOf(volume) > known.Generation
 }
 
 // IsOurTarget says whether a backing claim is a copy that this move makes and nobody has used yet.
