@@ -439,8 +439,8 @@ func (c Claim) moving(s Setting) Answer {
 	if event := latest(c.Events, locked); event != nil && s.Now.Sub(when(*event)) < memory {
 		return waits("claim %q has no volume: %s", c.Name, event.Message)
 	}
-	return waits("claim %q has no volume for a moment, while it is moved, and nothing is deleted: kubectl lodestone move status -n %s says how "+
-		"far that is", c.Name, c.Claim.Namespace)
+	return waits("claim %q has no volume for a moment, while it is moved, and nothing is deleted: kubectl lodestone move status -n %s says "+
+		"how far that is", c.Name, c.Claim.Namespace)
 }
 
 // inTrouble returns what is wrong with the volume of a claim, empty for nothing.

@@ -352,7 +352,9 @@ func (c *Controller) volumeChanged(obj any) {
 		return
 	}
 	c.wake(func(r *record.Record) bool {
-		return isStopped(r) && slices.ContainsFunc(r.Claims, func(known record.Claim) bool { return known.Volume != nil && known.Volume.Name == name })
+		return isStopped(r) && slices.ContainsFunc(r.Claims, func(known record.Claim) bool {
+			return known.Volume != nil && known.Volume.Name == name
+		})
 	})
 }
 

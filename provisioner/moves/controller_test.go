@@ -85,9 +85,12 @@ func TestEventsWakeTheirMoveAlone(t *testing.T) {
 			c.volumeChanged(cache.DeletedFinalStateUnknown{Key: "pvc-1", Obj: volume("pvc-1")})
 		}},
 		{name: "another volume", event: func(c *Controller) { c.volumeChanged(volume("pvc-2")) }},
-		{name: "its mover in a remote cluster", event: func(c *Controller) { c.remotePodChanged("m1", pod("shop", "move-m1-0-target", "shop/x")) },
-			wakes: true},
-		{name: "a pod there that uses its source", event: func(c *Controller) { c.remotePodChanged("m1", pod("n", "x", "lodestone-storage/pvc-u1")) }, wakes: true},
+		{name: "its mover in a remote cluster", wakes: true, event: func(c *Controller) {
+			c.remotePodChanged("m1", pod("shop", "move-m1-0-target", "shop/x"))
+		}},
+		{name: "a pod there that uses its source", wakes: true, event: func(c *Controller) {
+			c.remotePodChanged("m1", pod("n", "x", "lodestone-storage/pvc-u1"))
+		}},
 		{name: "another pod there", event: func(c *Controller) { c.remotePodChanged("m1", pod("n", "x", "n/other")) }},
 		{name: "the cluster of its target", event: func(c *Controller) { c.ClusterChanged("west", true) }, wakes: true},
 		{name: "another cluster", event: func(c *Controller) { c.ClusterChanged("east", true) }},

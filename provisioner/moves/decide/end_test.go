@@ -223,9 +223,10 @@ func TestAMoverAtTheTargetIsNotWaitedForOnceItWritesNothingMore(t *testing.T) {
 			o.Claims[0].Source.Backing.Labels = nil
 			return o
 		}, []string{"Start", "Shelve"}},
-		"it has not answered yet":             {func() steps.Observation { return letting(released(moverapi.Running)) }, []string{"Idle"}},
-		"its answer is recorded":              {func() steps.Observation { return letting(released(moverapi.Done)) }, []string{"Save"}},
-		"it failed, so its end is waited for": {func() steps.Observation { return letting(released(moverapi.Failed)) }, []string{"DropMover", "DropMover"}},
+		"it has not answered yet": {func() steps.Observation { return letting(released(moverapi.Running)) }, []string{"Idle"}},
+		"its answer is recorded":  {func() steps.Observation { return letting(released(moverapi.Done)) }, []string{"Save"}},
+		"it failed, so its end is waited for": {func() steps.Observation { return letting(released(moverapi.Failed)) },
+			[]string{"DropMover", "DropMover"}},
 		"it takes too long": {func() steps.Observation {
 			o := letting(released(moverapi.Running))
 			o.Now = o.Now.Add(6 * time.Second)

@@ -182,7 +182,9 @@ func TestTheCopyThatIsInUseNowMustBeWholeBeforeAnEarlierOneIsRemoved(t *testing.
 		"its cluster is away":    {func(o *steps.Observation) { o.Claims[0].Now.Unusable = "east is away" }, "east is away"},
 		"its real claim is gone": {func(o *steps.Observation) { o.Claims[0].Now.Side = steps.Side{} }, "real claim n/later"},
 		"it has another volume":  {func(o *steps.Observation) { o.Claims[0].Now.Real.Name = "empty" }, "has volume empty"},
-		"its volume is deleted":  {func(o *steps.Observation) { o.Claims[0].Now.Real.DeletionTimestamp = &metav1.Time{Time: o.Now} }, "is being deleted"},
+		"its volume is deleted": {func(o *steps.Observation) {
+			o.Claims[0].Now.Real.DeletionTimestamp = &metav1.Time{Time: o.Now}
+		}, "is being deleted"},
 		"somebody chose the copy at the source": {func(o *steps.Observation) {
 			o.Claims[0].Volume.Annotations[keys.Backing] = ref(record.Source, 0).String()
 		}, "real claim n/target-0"},
