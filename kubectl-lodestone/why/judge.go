@@ -371,6 +371,8 @@ var (
 	harmed = reasons("BackingDeleted", "BackingLost", "BackingMissing", "BackingVolumeDeleted", "BackingVolumeFailed")
 	// impaired: the volume cannot be used now.
 	impaired = reasons("NewerBacking", "NotRestored", "BackingPending", "BackingNodeGone", "BackingNodeNotReady")
+	// locked: it is locked as for a move, and there is none.
+	locked = reasons("MoveMarksStay")
 	// stuck: nothing happens until somebody acts.
 	stuck = reasons("TooLarge", "InvalidClaim", "BackingHasData", "CannotPublish", "VolumeNotStored")
 	// slow: it continues by itself, but takes long.
@@ -393,6 +395,8 @@ func (c Claim) judge(s Setting) Answer {
 	switch {
 	case claim.DeletionTimestamp != nil:
 		return c.deleting()
+	case claim.Labels[keys.Moving] == keys.MovingNow && claim.Spec.VolumeName != "" && claim.Status.Phase != corev1.ClaimBound:
+		return c.moving(s)
 	case claim.Status.Phase == corev1.ClaimLost:
 		return waits("claim %q has lost its volume %q: restore the data from a backup, or delete the claim", c.Name, claim.Spec.VolumeName)
 	case claim.Status.Phase == corev1.ClaimBound:
@@ -435,6 +439,15 @@ func (c Claim) impaired(s Setting) string {
 		return ""
 	}
 	return fmt.Sprintf("claim %q is bound, but %s", c.Name, trouble)
+}
+
+// moving returns why a claim that is locked by a move has no volume.
+func (c Claim) moving(s Setting) Answer {
+	if event := latest(c.Events, locked); event != nil && s.Now.Sub(when(*event)) < memory {
+		return waits("claim %q has no volume: %s", c.Name, event.Message)
+	}
+	return waits("claim %q has no volume for a moment, while it is moved, and nothing is deleted: kubectl lodestone move status -n %s says "+
+		"how far that is", c.Name, c.Claim.Namespace)
 }
 
 // inTrouble returns what is wrong with the volume of a claim, empty for nothing.

@@ -249,7 +249,7 @@ func newMoves(config *Config, process *program.Process, clusters *remote.Cluster
 	sources := flow.Sources
 	moving := moves.New(moves.Config{
 		Client: client, Home: access, Dynamic: snapshotClient, Moves: objects,
-		Objects: clients.NewVolumeMoveInformer(objects), Claims: sources.Claims, Pods: sources.Pods,
+		Objects: clients.NewVolumeMoveInformer(objects), Claims: sources.Claims, Volumes: sources.Volumes, Pods: sources.Pods,
 		Clusters: clusters, Records: held, Place: flow.Place, Namespace: config.Namespace, Image: config.MoverImage, Scratch: scratch,
 		Networks: networks,
 		Recorder: process.NewRecorder(client), Metrics: counts, Margin: config.ForcedDeletionMargin, Settling: config.MoveSettling,

@@ -79,7 +79,11 @@ func (c *Controller) take(ctx context.Context, w *activeMove, o steps.Observatio
 		}
 		return c.patchClaim(ctx, claim, unlocked(claim))
 	case steps.Touch:
-		return c.patchClaim(ctx, o.Claims[a.Claim].Claim, map[string]any{"annotations": map[string]any{keys.MoveTouched: a.Text}})
+		annotations := map[string]any{keys.MoveTouched: a.Text}
+		if a.Unbind {
+			annotations[bindCompleted] = nil
+		}
+		return c.patchClaim(ctx, o.Claims[a.Claim].Claim, map[string]any{"annotations": annotations})
 	case steps.Keep:
 		return c.setReclaimPolicy(ctx, o.Claims[a.Claim].Source.Real, corev1.PersistentVolumeReclaimRetain)
 	case steps.Restore:

@@ -60,11 +60,11 @@ type Config struct {
 	// Moves reads and writes VolumeMoves; Objects is their informer, which the caller runs.
 	Moves   *clients.VolumeMoveClient
 	Objects cache.SharedIndexInformer
-	// Claims and Pods are informers on the home cluster.
-	Claims, Pods cache.SharedIndexInformer
-	Clusters     *remote.Clusters
-	Records      *Records
-	Place        backing.Place
+	// Claims, Volumes and Pods are informers on the home cluster.
+	Claims, Volumes, Pods cache.SharedIndexInformer
+	Clusters              *remote.Clusters
+	Records               *Records
+	Place                 backing.Place
 	// Namespace is the provisioner's namespace, which has its records.
 	Namespace string
 	// Image is the image of the movers.
@@ -161,8 +161,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for uid, known := range c.Records.all() {
-		c.queue.Add(moveKey{types.NamespacedName{Namespace: known.Namespace, Name: known.Name}, uid})
+	for _, known := range c.Records.all() {
+		c.queue.Add(keyOf(known))
 	}
 	var beside sync.WaitGroup
 	var unmarked error
@@ -330,14 +330,34 @@ func (f *failing) note(now time.Time, err error) {
 const wakePause = 250 * time.Millisecond
 
 // watchObjects has moves observed when their objects at home change: the pods that use their
-// claims, their movers, their claims and real claims.
+// claims, their movers, their claims and real claims, their virtual volumes.
 func (c *Controller) watchObjects() (unwatch []func() error, err error) {
 	pods, err := controller.Watch(c.Pods, func(was, now *home.Pod) { c.podChanged(controller.Either(was, now)) })
 	if err != nil {
 		return nil, err
 	}
 	claims, err := controller.Watch(c.Claims, func(was, now *corev1.PersistentVolumeClaim) { c.claimChanged(controller.Either(was, now)) })
-	return []func() error{pods, claims}, err
+	if err != nil {
+		return nil, err
+	}
+	// Their names are enough, so none is unpacked.
+	volumes, err := controller.AddHandler(c.Volumes, cache.ResourceEventHandlerFuncs{
+		AddFunc: c.volumeChanged, UpdateFunc: func(_, now any) { c.volumeChanged(now) }, DeleteFunc: c.volumeChanged,
+	})
+	return []func() error{pods, claims, volumes}, err
+}
+
+// volumeChanged is for a volume of an informer's event. A move waits for one only while pods are stopped.
+func (c *Controller) volumeChanged(obj any) {
+	name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj)
+	if err != nil {
+		return
+	}
+	c.wake(func(r *record.Record) bool {
+		return isStopped(r) && slices.ContainsFunc(r.Claims, func(known record.Claim) bool {
+			return known.Volume != nil && known.Volume.Name == name
+		})
+	})
 }
 
 func (c *Controller) podChanged(pod *home.Pod) {
@@ -369,11 +389,17 @@ func (c *Controller) ClusterChanged(cluster string, _ bool) {
 // wake queues the unfinished moves for which about is true.
 func (c *Controller) wake(about func(*record.Record) bool) {
 	for _, r := range c.Records.those(about) {
-		key := moveKey{types.NamespacedName{Namespace: r.Namespace, Name: r.Name}, r.UID}
-		if !r.Down.IsZero() && r.Up.IsZero() {
-			c.queue.Add(key)
+		if isStopped(r) {
+			c.queue.Add(keyOf(r))
 		} else {
-			c.queue.AddAfter(key, wakePause)
+			c.queue.AddAfter(keyOf(r), wakePause)
 		}
 	}
 }
+
+func keyOf(r *record.Record) moveKey {
+	return moveKey{types.NamespacedName{Namespace: r.Namespace, Name: r.Name}, r.UID}
+}
+
+// isStopped says whether pods cannot use the claims of a move now.
+func isStopped(r *record.Record) bool { return !r.Down.IsZero() && r.Up.IsZero() }

@@ -9,10 +9,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/packed"
 	"github.com/lodestone-storage/lodestone/provisioner/home"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
@@ -51,6 +53,9 @@ func TestEventsWakeTheirMoveAlone(t *testing.T) {
 	pod := func(namespace, name string, claims ...string) *home.Pod {
 		return &home.Pod{Namespace: namespace, Name: name, Claims: claims}
 	}
+	volume := func(name string) *corev1.PersistentVolume {
+		return &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	}
 	claim := func(uid, move string) *corev1.PersistentVolumeClaim {
 		c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "data"}}
 		c.UID, c.Labels = recordIn("").Claims[0].UID, map[string]string{}
@@ -75,6 +80,18 @@ func TestEventsWakeTheirMoveAlone(t *testing.T) {
 		{name: "its claim", event: func(c *Controller) { c.claimChanged(claim("", "")) }, wakes: true},
 		{name: "its real claim", event: func(c *Controller) { c.claimChanged(claim("other", "m1")) }, wakes: true},
 		{name: "another claim", event: func(c *Controller) { c.claimChanged(claim("other", "m2")) }},
+		{name: "its virtual volume", event: func(c *Controller) { c.volumeChanged(packed.Volume(volume("pvc-1"))) }, wakes: true},
+		{name: "its virtual volume that is gone", wakes: true, event: func(c *Controller) {
+			c.volumeChanged(cache.DeletedFinalStateUnknown{Key: "pvc-1", Obj: volume("pvc-1")})
+		}},
+		{name: "another volume", event: func(c *Controller) { c.volumeChanged(volume("pvc-2")) }},
+		{name: "its mover in a remote cluster", wakes: true, event: func(c *Controller) {
+			c.remotePodChanged("m1", pod("shop", "move-m1-0-target", "shop/x"))
+		}},
+		{name: "a pod there that uses its source", wakes: true, event: func(c *Controller) {
+			c.remotePodChanged("m1", pod("n", "x", "lodestone-storage/pvc-u1"))
+		}},
+		{name: "another pod there", event: func(c *Controller) { c.remotePodChanged("m1", pod("n", "x", "n/other")) }},
 		{name: "the cluster of its target", event: func(c *Controller) { c.ClusterChanged("west", true) }, wakes: true},
 		{name: "another cluster", event: func(c *Controller) { c.ClusterChanged("east", true) }},
 	} {
@@ -83,13 +100,14 @@ func TestEventsWakeTheirMoveAlone(t *testing.T) {
 			c := New(Config{Records: NewRecords(), Place: backing.Place{StorageNamespace: "storage"}})
 			r := recordIn(v1alpha1.MoveFence)
 			// While its pods stand still it is woken at once.
-			r.Namespace, r.Down = "shop", time.Now()
+			r.Namespace, r.Down, r.Claims[0].Volume = "shop", time.Now(), volume("pvc-1")
 			c.Records.set("m1", r)
 			over := recordIn(v1alpha1.MoveDone)
 			over.UID, over.Namespace = "m3", "shop"
 			c.Records.set("m3", over)
 			test.event(c)
-			c.queue.Add(moveKey{uid: "last"})
+			// Events of a remote cluster wake it a little later.
+			c.queue.AddAfter(moveKey{uid: "last"}, 10*remoteWakePause)
 			var woken []string
 			ctx, stop := context.WithCancel(t.Context())
 			c.queue.Run(ctx, 1, func(_ context.Context, key moveKey) (time.Duration, error) {

@@ -231,7 +231,7 @@ func (c *Controller) inspectClaim(ctx context.Context, r *record.Record, claim *
 		target, err = c.inspectTarget(ctx, r, claim, node, *source)
 	}
 	if _, there := err.(alreadyThere); other != nil && !there { //nolint:errorlint // never wrapped
-		return nil, busyWith(claim, other)
+		return nil, fmt.Errorf("VolumeMove %s has just moved claim %s: waiting until it lets go of its pods", other.Name, claim.Name)
 	}
 	if err != nil {
 		return nil, err
@@ -253,11 +253,16 @@ func (c *Controller) virtualVolume(ctx context.Context, claim *corev1.Persistent
 }
 
 func busyWith(claim *corev1.PersistentVolumeClaim, other *record.Record) error {
-	return refuse("claim %q is being moved by VolumeMove %s: wait for its end, or finalize it, and move again", claim.Name, other.Name)
+	wayOut := fmt.Sprintf("or end it with kubectl lodestone move abort %s -n %s, and move again", other.Name, other.Namespace)
+	if !record.Before(other.Phase, v1alpha1.MoveCommit) {
+		wayOut = fmt.Sprintf("which kubectl lodestone move status %s -n %s shows, and move again", other.Name, other.Namespace)
+	}
+	return refuse("claim %q is being moved by VolumeMove %s (%s): wait until that has let go of it, %s", claim.Name, other.Name, other.Phase,
+		wayOut)
 }
 
 // isAtTarget says whether the data of an unfinished move is at its target for good: moving
-// it there again is a no-op, moving it elsewhere must wait.
+// it there again is a no-op, moving it elsewhere must wait for a few seconds.
 func isAtTarget(phase v1alpha1.MovePhase) bool {
 	return phase == v1alpha1.MoveRetain || phase == v1alpha1.MoveFinalize
 }
@@ -461,7 +466,13 @@ func (c *Controller) freeName(ctx context.Context, at site.Site, claim *corev1.P
 
 // adviceOnTakenName says what to do about a name that is in use.
 func adviceOnTakenName(taken, claim *corev1.PersistentVolumeClaim, homeID string) string {
-	if backing.IsOf(taken, claim.UID, homeID) {
+	switch {
+	case backing.IsOf(taken, claim.UID, homeID) && taken.Labels[keys.MoveOf] != "" && backing.Unpublished(taken):
+		return "that is what a move of this claim has left which went back, so wait until it is removed"
+	case backing.IsOf(taken, claim.UID, homeID) && taken.Labels[keys.MoveOf] != "":
+		return fmt.Sprintf("that is the copy that an earlier move of this claim keeps, so remove it with kubectl lodestone move finalize "+
+			"pvc/%s -n %s, or let a virtual node stand for the cluster", claim.Name, claim.Namespace)
+	case backing.IsOf(taken, claim.UID, homeID):
 		return "that is the data of this claim, so move it home first"
 	}
 	return "remove that claim there if its data is not needed"

@@ -153,6 +153,10 @@ func TestWhatIsToBeDoneAboutANameDependsOnWhoseItIs(t *testing.T) {
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: "u1"}}
 	own := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{keys.ClaimUID: "u1", keys.HomeID: "h1"}}}
 	assert.Contains(t, adviceOnTakenName(own, claim, "h1"), "move it home first")
+	own.Labels[keys.MoveOf] = "m1"
+	assert.Contains(t, adviceOnTakenName(own, claim, "h1"), "kubectl lodestone move finalize pvc/")
+	own.Annotations = map[string]string{keys.Unpublished: "true"}
+	assert.Contains(t, adviceOnTakenName(own, claim, "h1"), "wait until it is removed")
 	assert.Contains(t, adviceOnTakenName(&corev1.PersistentVolumeClaim{}, claim, "h1"), "remove that claim there")
 }
 
@@ -204,5 +208,17 @@ func TestClaimsOfAMoveHaveTheirDataInOneCluster(t *testing.T) {
 	require.ErrorAs(t, requireOneSource([]record.Claim{west}, &east), &why)
 	for _, says := range []string{`"data" is in cluster west`, `"log" in cluster east`, "one after another"} {
 		assert.Contains(t, string(why), says)
+	}
+}
+
+func TestARefusalOfASecondMoveNamesBothWaysOut(t *testing.T) {
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data"}}
+	for phase, says := range map[v1alpha1.MovePhase]string{
+		v1alpha1.MovePreCopy: `claim "data" is being moved by VolumeMove first (PreCopy): wait until that has let go of it, or end it with kubectl ` +
+			`lodestone move abort first -n shop, and move again`,
+		v1alpha1.MoveCommit: `claim "data" is being moved by VolumeMove first (Commit): wait until that has let go of it, which kubectl lodestone ` +
+			`move status first -n shop shows, and move again`,
+	} {
+		assert.EqualError(t, busyWith(claim, &record.Record{Namespace: "shop", Name: "first", Phase: phase}), says)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/site"
@@ -47,7 +48,7 @@ func (c *Controller) observe(ctx context.Context, w *activeMove) (steps.Observat
 		w.close()
 		return o, nil
 	}
-	c.watchSources(ctx, w, o.Record)
+	c.watchRemotes(ctx, w, o.Record)
 	if err := c.observeClaims(ctx, w, &o); err != nil {
 		return o, err
 	}
@@ -120,6 +121,9 @@ func (c *Controller) observeClaims(ctx context.Context, w *activeMove, o *steps.
 			return err
 		}
 	}
+	if !record.Before(r.Phase, v1alpha1.MoveRetain) {
+		c.observeNext(ctx, o)
+	}
 	if r.Phase != v1alpha1.MoveVerifying && !(r.Adopts && record.Before(r.Phase, v1alpha1.MoveCommit)) {
 		return nil
 	}
@@ -134,6 +138,31 @@ func (c *Controller) observeClaims(ctx context.Context, w *activeMove, o *steps.
 		}
 	}
 	return nil
+}
+
+// observeNext finds out about a later move of the claims of a committed one.
+func (c *Controller) observeNext(ctx context.Context, o *steps.Observation) {
+	for i := range o.Claims {
+		known, seen := &o.Record.Claims[i], &o.Claims[i]
+		if next := c.Records.holder(known.UID); next != nil && next.UID != o.Record.UID {
+			o.Next = next.Name
+		}
+		if o.Record.Phase != v1alpha1.MoveFinalize || !steps.IsElsewhere(known, seen.Volume) {
+			continue
+		}
+		now := &seen.Now
+		now.Ref, _ = backing.RefOf(seen.Volume)
+		at, why := c.sites.Reach(now.Ref.Cluster)
+		if now.Unusable = why; why != "" {
+			continue
+		}
+		asking, cancel := at.WithTimeout(ctx)
+		if err := observeBacking(asking, at, &record.Copy{Ref: now.Ref}, &now.Side); err != nil {
+			c.sites.Recheck(now.Ref.Cluster)
+			now.Unusable = fmt.Sprintf("cluster %s cannot be asked now: %v", now.Ref.Cluster, err)
+		}
+		cancel()
+	}
 }
 
 // endLook is one end of one claim to be read.

@@ -32,6 +32,7 @@ func in(phase v1alpha1.MovePhase) steps.Observation {
 		Now:  now,
 		Move: &v1alpha1.VolumeMove{ObjectMeta: metav1.ObjectMeta{UID: moveUID}, Spec: v1alpha1.VolumeMoveSpec{Action: v1alpha1.ActionMove}},
 		Record: &record.Record{UID: moveUID, Phase: phase, Began: map[v1alpha1.MovePhase]time.Time{phase: now.Add(-2 * time.Hour)},
+			Freed: phase == v1alpha1.MoveRetain || phase == v1alpha1.MoveFinalize,
 			Claims: []record.Claim{{Name: "data", UID: "c1", Volume: volume, Source: record.Copy{Ref: ref(record.Source, 0)},
 				Target: record.Copy{Ref: ref(record.Target, 0)}}}},
 		Claims: []steps.Claim{{

@@ -95,12 +95,15 @@ func TestAMoveGoesThroughItsPhases(t *testing.T) {
 	require.Equal(t, record.Target, w.claims[0].current(0))
 }
 
-// walk runs a move with users who change their mind.
-func (w *world) walk() v1alpha1.MovePhase {
+// walk runs a move with users who change their mind, and what else happens in each turn.
+func (w *world) walk(also ...func()) v1alpha1.MovePhase {
 	abortAt := 20 + w.r.IntN(300)
 	turn := 0
 	return w.run(func() {
 		turn++
+		for _, happens := range also {
+			happens()
+		}
 		if turn == abortAt && w.move != nil {
 			switch w.r.IntN(5) {
 			case 0:

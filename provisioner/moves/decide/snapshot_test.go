@@ -140,7 +140,7 @@ func TestASnapshotIsRemovedBeforePodsAreStopped(t *testing.T) {
 	for _, phase := range []v1alpha1.MovePhase{v1alpha1.MoveFinalize, v1alpha1.MoveRollBack} {
 		end := o
 		end.Record = o.Record.Enter(phase, o.Now)
-		end.Record.Freed = phase == v1alpha1.MoveRollBack
+		end.Record.Freed = true
 		end.Claims = []steps.Claim{{Claim: o.Claims[0].Claim, Snapshot: *seen, Target: steps.Side{Backing: o.Claims[0].Target.Backing,
 			Real: &corev1.PersistentVolume{}}}}
 		step := decide.Next(end)

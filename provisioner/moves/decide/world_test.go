@@ -79,6 +79,8 @@ type side struct {
 	real    *corev1.PersistentVolume
 	content int
 	mover   steps.Mover
+	// released: the mover writes nothing more.
+	released bool
 }
 
 // pod runs at one end of all claims once it is bound.
@@ -116,8 +118,9 @@ func ref(end record.End, i int) backing.Ref {
 
 func virtual(i int, end record.End) *corev1.PersistentVolume {
 	return &corev1.PersistentVolume{
-		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("pvc-u%d", i), Annotations: map[string]string{keys.Backing: ref(end, i).String()}},
-		Spec:       corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{UID: types.UID(fmt.Sprintf("u%d", i))}},
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("pvc-u%d", i), Annotations: map[string]string{keys.Backing: ref(end, i).String(),
+			keys.Generation: map[record.End]string{record.Source: "1", record.Target: "2"}[end]}},
+		Spec: corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{UID: types.UID(fmt.Sprintf("u%d", i))}},
 	}
 }
 
@@ -242,7 +245,7 @@ func (w *world) check() {
 		w.must(whole || c.claim == nil, "no complete copy of claim %d is left", i)
 		w.must(at != record.Target || d.content == w.truth[i], "the volume names a copy that is not whole")
 		// A mover at the source only reads, and may be left if the cluster is unreachable.
-		w.must(at != record.Target || !d.mover.Running || r == nil, "a mover writes to the volume that is in use")
+		w.must(at != record.Target || !d.mover.Running || d.released || r == nil, "a mover writes to the volume that is in use")
 		w.must(at != record.Source || s.backing != nil, "the volume names a copy that was removed")
 	}
 }
@@ -366,7 +369,7 @@ func (w *world) apply(step steps.Step) {
 		w.must(!c.snap.member, "a snapshot is removed from its group")
 		c.snap.leaving = true
 	case steps.EnsureMover:
-		c.at[a.End].mover = steps.Mover{Exists: true, Unstarted: true}
+		c.at[a.End].mover, c.at[a.End].released = steps.Mover{Exists: true, Unstarted: true}, false
 	case steps.StartMover:
 		if m := &c.at[a.End].mover; m.Exists {
 			m.Unstarted = false
@@ -386,7 +389,7 @@ func (w *world) apply(step steps.Step) {
 			w.must(string(a.Task.Expect) == string(snapshotOf(a.Claim)), "what its snapshot had is not compared with a source: %s",
 				a.Task.Expect)
 		}
-		if a.Task.Kind != moverapi.Prepare {
+		if a.Task.Kind != moverapi.Prepare && a.Task.Kind != moverapi.Release {
 			w.must(string(a.Task.Expect) == string(sourceOf(a.Claim)), "a mover is not told which source it must see: %s", a.Task.Expect)
 		}
 		w.must(a.Task.Kind != moverapi.Pass || !c.single, "a pass over what nothing may read beside a pod")
@@ -398,7 +401,11 @@ func (w *world) apply(step steps.Step) {
 	case steps.Ungate:
 		w.find(a.Pod.UID).Gated = false
 	case steps.DeleteVolume:
+		c.volume = c.volume.DeepCopy()
 		c.volume.DeletionTimestamp = &metav1.Time{Time: w.now}
+		if w.calm || w.r.IntN(100) < 80 {
+			c.volume.Spec.ClaimRef.Name = record.SecretName(moveUID)
+		}
 	case steps.FreeVolume:
 		w.must(!slices.Contains(c.volume.Finalizers, attacher), "a volume is taken from its attacher")
 		c.volume = nil
@@ -469,6 +476,8 @@ func (w *world) bind(c *claim) {
 	case c.claim == nil:
 	case c.volume == nil:
 		c.claim.Status.Phase = corev1.ClaimLost
+	case c.volume.Spec.ClaimRef.Name != "" && (w.calm || w.r.IntN(100) < 70):
+		c.volume.Status.Phase = corev1.VolumeReleased
 	case c.volume.DeletionTimestamp == nil:
 		c.claim.Status.Phase, c.volume.Status.Phase = corev1.ClaimBound, corev1.VolumeBound
 	}
@@ -521,6 +530,7 @@ func (w *world) moverLives(i int, c *claim, chance func(int) bool) {
 		return
 	}
 	s, d := c.at[record.Source], c.at[record.Target]
+	w.must(!d.released || task.Kind == moverapi.Release || w.decoded().Phase == v1alpha1.MoveRollBack, "a task for a target that was let go")
 	task.State = moverapi.Done
 	switch task.Kind {
 	case moverapi.Prepare:
@@ -541,6 +551,9 @@ func (w *world) moverLives(i int, c *claim, chance func(int) bool) {
 		if !w.calm && chance(10) {
 			d.content = -2 // the disk is corrupt
 		}
+	case moverapi.Release:
+		w.must(!c.single, "a mover beside the only pod that may use the claim")
+		d.released = true
 	case moverapi.Verify:
 		task.Verified = &moverapi.Verified{SourceRoot: fmt.Sprint(s.content), TargetRoot: fmt.Sprint(d.content), Equal: s.content == d.content}
 	}
@@ -849,7 +862,7 @@ func (w *world) snapshotLives(i int, c *claim, chance func(int) bool) {
 		}
 		s.leaving = s.leaving || s.exists && chance(1)
 	}
-	if s.stuck && s.exists && chance(20) {
+	if s.stuck && s.exists && len(w.forced.running) == 0 && chance(20) {
 		// Nothing else happens meanwhile.
 		w.now = w.now.Add(3 * time.Minute)
 	}

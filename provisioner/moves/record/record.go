@@ -61,9 +61,13 @@ type Record struct {
 	// Intruded says that somebody used a source after it had been fenced: what was copied
 	// and compared since cannot be trusted.
 	Intruded bool `json:"intruded,omitempty"`
-	// Freed says that a move that is rolled back has released its claims: only its clean-up
-	// is left, which touches neither the claims nor their pods.
+	// Freed says that a move that is rolled back or committed has released its claims: what is
+	// left of it, such as the copy that it keeps, touches neither the claims nor their pods, and
+	// another move may begin.
 	Freed bool `json:"freed,omitempty"`
+	// MovedOn says that a later move has given all claims volumes elsewhere, so that the copy at
+	// the source is not kept any longer.
+	MovedOn bool `json:"movedOn,omitempty"`
 	// GivenUp are the ends that are left as they are, because their cluster is gone for
 	// good. No further requests are sent there.
 	GivenUp []End `json:"givenUp,omitempty"`
@@ -145,17 +149,20 @@ type Claim struct {
 	Counted    string `json:"counted,omitempty"`
 	SourceRoot string `json:"sourceRoot,omitempty"`
 	TargetRoot string `json:"targetRoot,omitempty"`
+	// Released says that the mover at the target writes nothing more, although its pod may exist.
+	Released bool `json:"released,omitempty"`
 	// Keys are the one-time keys of this claim's movers.
 	Keys map[moverapi.Role]moverapi.Files `json:"keys,omitempty"`
 	// Store is the repository through which the content is transferred; nil: none.
 	Store *Store `json:"store,omitempty"`
 }
 
-// IsOwnFinalizer says whether a virtual volume has this finalizer because it is Lodestone's
-// or because it is a volume, and not because another program needs it.
-func IsOwnFinalizer(finalizer string) bool {
-	return finalizer == "kubernetes.io/pv-protection" || finalizer == "external-provisioner.volume.kubernetes.io/finalizer"
-}
+// OwnFinalizers are those that a virtual volume has because it is Lodestone's or because it is
+// a volume, and not because another program needs it.
+var OwnFinalizers = []string{"kubernetes.io/pv-protection", "external-provisioner.volume.kubernetes.io/finalizer"}
+
+// IsOwnFinalizer says whether a finalizer of a virtual volume is one of those.
+func IsOwnFinalizer(finalizer string) bool { return slices.Contains(OwnFinalizers, finalizer) }
 
 // IsAttacherFinalizer says whether a finalizer belongs to a CSI attacher, which adds and
 // removes it with attachments.

@@ -49,10 +49,12 @@ type (
 		Claim       int
 		StaysLocked bool
 	}
-	// Touch writes a text on a claim, so that kube-controller-manager processes it.
+	// Touch writes a text on a claim, so that kube-controller-manager processes it. With Unbind
+	// the claim is no longer one that was bound, but waits for the volume that it names.
 	Touch struct {
-		Claim int
-		Text  string
+		Claim  int
+		Text   string
+		Unbind bool
 	}
 	// Keep sets policy Retain on the real volume of the source.
 	Keep struct {
@@ -140,7 +142,7 @@ type (
 	Ungate struct {
 		Pod Pod
 	}
-	// DeleteVolume deletes the virtual volume.
+	// DeleteVolume deletes the virtual volume, and takes it from its claim.
 	DeleteVolume struct {
 		Claim int
 	}
