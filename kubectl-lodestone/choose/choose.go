@@ -24,19 +24,10 @@ import (
 
 // New returns the command.
 func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
-	parent := &cobra.Command{
-		Use:   "choose",
-		Short: "Choose which data a claim has that was moved before home was restored",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_ = cmd.Help()
-			return cli.Misuse("say which claim: kubectl lodestone choose pvc NAME --uid UID")
-		},
-	}
 	var uid string
 	var yes bool
-	claim := &cobra.Command{
-		Use:   "pvc NAME",
+	command := &cobra.Command{
+		Use:   "choose pvc/NAME [--uid UID]",
 		Short: "Choose which data a claim has that was moved before home was restored",
 		Long: `Choose is for a claim whose volume is not the newest of its data: home was restored
 from a backup from before a move. New pods of such a claim wait, and the claim says so
@@ -49,27 +40,55 @@ real claim is kept with its data, for you to remove.
 
 It takes the right to unlock volumemoves.`,
 		Example: `  # Which are there?
-  kubectl lodestone choose pvc data -n shop
+  kubectl lodestone choose pvc/data -n shop
 
   # That one
-  kubectl lodestone choose pvc data -n shop --uid 7d0bd4f5-5f0c-4c1e-9d35-0d7f3f6f2c55`,
-		Args: cobra.ExactArgs(1),
+  kubectl lodestone choose pvc/data -n shop --uid 7d0bd4f5-5f0c-4c1e-9d35-0d7f3f6f2c55`,
+		Args:              cli.TakesOne(cli.Claim),
+		ValidArgsFunction: cli.CompleteReferences(flags, true, []cli.Kind{cli.Claim}, cli.Claim),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			home, err := cli.ConnectHome(flags)
+			named, err := cli.OneReference(cmd, args, cli.Claim)
 			if err != nil {
 				return err
 			}
-			namespace, _, err := flags.ToRawKubeConfigLoader().Namespace()
+			home, namespace, err := cli.Connect(flags)
 			if err != nil {
-				return cli.Misuse("the namespace cannot be found: %w; give -n", err)
+				return err
 			}
-			return choose(cmd.Context(), home, streams, types.NamespacedName{Namespace: namespace, Name: args[0]}, types.UID(uid), yes)
+			return choose(cmd.Context(), home, streams, types.NamespacedName{Namespace: namespace, Name: named.Name}, types.UID(uid), yes)
 		},
 	}
-	claim.Flags().StringVar(&uid, "uid", "", "UID of the real claim that the claim is to have")
-	claim.Flags().BoolVar(&yes, "yes", false, "do not ask")
-	parent.AddCommand(claim)
-	return parent
+	command.Flags().StringVar(&uid, "uid", "", "UID of the real claim that the claim is to have")
+	command.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	_ = command.RegisterFlagCompletionFunc("uid", func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+		return cli.Complete(flags, func(ctx context.Context, home *cli.Cluster, namespace string) ([]string, error) {
+			named, err := cli.OneReference(cmd, args, cli.Claim)
+			if err != nil {
+				return nil, err
+			}
+			return uids(ctx, home, namespace, named.Name)
+		})(cmd, args, typed)
+	})
+	return command
+}
+
+// uids returns the UIDs of the real claims that a claim can have.
+func uids(ctx context.Context, home *cli.Cluster, namespace, name string) (all []string, err error) {
+	claim, err := home.Client.CoreV1().PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, home.Explain("get claim "+namespace+"/"+name, err)
+	}
+	if newer, err := backing.ParseRef(claim.Annotations[keys.Newer]); err == nil {
+		all = append(all, cobra.CompletionWithDesc(string(newer.UID), "the newer one, in cluster "+newer.Cluster))
+	}
+	volume, err := home.Client.CoreV1().PersistentVolumes().Get(ctx, claim.Spec.VolumeName, metav1.GetOptions{})
+	if err != nil {
+		return all, home.Explain("get volume "+claim.Spec.VolumeName, err)
+	}
+	if older, err := backing.RefOf(volume); err == nil {
+		all = append(all, cobra.CompletionWithDesc(string(older.UID), "the older one, in cluster "+older.Cluster))
+	}
+	return all, nil
 }
 
 // Choice is what the claim is to have and what is kept beside it.
@@ -114,11 +133,12 @@ func choose(ctx context.Context, home *cli.Cluster, streams genericiooptions.IOS
 	claim, err := home.Client.CoreV1().PersistentVolumeClaims(name.Namespace).Get(short, name.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return fmt.Errorf("there is no claim %q in namespace %q: kubectl get pvc -n %s lists them", name.Name, name.Namespace, name.Namespace)
+		return home.Missing(ctx, cli.Claim, name.Namespace, name.Name)
 	case err != nil:
 		return home.Explain("get claim "+name.String(), err)
 	case claim.Spec.VolumeName == "":
-		return cli.Refuse("claim %s has no volume, so there is nothing to choose", name)
+		return cli.Refuse("claim %s has no volume, so there is nothing to choose: kubectl lodestone why pvc/%s -n %s says what it waits for", name,
+			name.Name, name.Namespace)
 	}
 	volume, err := home.Client.CoreV1().PersistentVolumes().Get(short, claim.Spec.VolumeName, metav1.GetOptions{})
 	if err != nil {

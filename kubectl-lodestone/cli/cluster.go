@@ -6,8 +6,10 @@ package cli
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
 	"slices"
@@ -44,19 +46,36 @@ type Cluster struct {
 
 // ConnectHome returns the cluster that kubectl's own flags select.
 func ConnectHome(flags *genericclioptions.ConfigFlags) (*Cluster, error) {
-	loader := flags.ToRawKubeConfigLoader()
-	name := ""
-	if raw, err := loader.RawConfig(); err == nil {
-		name = raw.CurrentContext
+	raw, err := load(flags)
+	if err != nil {
+		return nil, err
 	}
+	name := raw.CurrentContext
 	if flags.Context != nil && *flags.Context != "" {
 		name = *flags.Context
 	}
-	config, err := loader.ClientConfig()
+	config, err := flags.ToRawKubeConfigLoader().ClientConfig()
 	if err != nil {
-		return nil, Misuse("the home cluster cannot be found: %w; choose it with --context or --kubeconfig", err)
+		return nil, unusable(flags, raw, err)
 	}
-	return newCluster(name, config)
+	cluster, err := newCluster(name, config)
+	if err != nil {
+		return nil, unusable(flags, raw, err)
+	}
+	return cluster, nil
+}
+
+// Connect returns the cluster and the namespace that kubectl's own flags select.
+func Connect(flags *genericclioptions.ConfigFlags) (*Cluster, string, error) {
+	home, err := ConnectHome(flags)
+	if err != nil {
+		return nil, "", err
+	}
+	namespace, _, err := flags.ToRawKubeConfigLoader().Namespace()
+	if err != nil {
+		return nil, "", Misuse("the namespace cannot be found: %w; give -n", err)
+	}
+	return home, namespace, nil
 }
 
 // ConnectRemote returns the cluster of a context of a kubeconfig file; empty: of the context that
@@ -72,17 +91,26 @@ func ConnectRemote(flags *genericclioptions.ConfigFlags, kubeconfig, name string
 	if err != nil {
 		return nil, Misuse("the kubeconfig of the remote cluster cannot be read: %w; correct --remote-kubeconfig", err)
 	}
+	known := slices.Sorted(maps.Keys(raw.Contexts))
 	if name == "" {
 		name = raw.CurrentContext
 	}
-	if raw.Contexts[name] == nil {
-		return nil, Misuse("the kubeconfig has no context %q: choose --remote-context among those that kubectl config get-contexts lists", name)
+	switch {
+	case name == "" && len(known) > 0:
+		return nil, Misuse("the kubeconfig of the remote cluster has no current context: choose one with --remote-context; there %s",
+			ThereAre(known, "", "kubectl config view"))
+	case raw.Contexts[name] == nil:
+		return nil, notIn("context", name, known)
 	}
 	config, err := loader.ClientConfig()
 	if err != nil {
 		return nil, Misuse("context %q cannot be used: %w; correct the kubeconfig", name, err)
 	}
-	return newCluster(name, config)
+	cluster, err := newCluster(name, config)
+	if err != nil {
+		return nil, Misuse("context %q cannot be used: %w; correct the kubeconfig", name, err)
+	}
+	return cluster, nil
 }
 
 func newCluster(name string, config *rest.Config) (*Cluster, error) {
@@ -99,7 +127,7 @@ func newCluster(name string, config *rest.Config) (*Cluster, error) {
 	config.WarningHandler = rest.NoWarnings{}
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return nil, Misuse("context %q cannot be used: %w; correct the kubeconfig", name, err)
+		return nil, err //nolint:wrapcheck // the callers say which kubeconfig it is
 	}
 	remotes, err := clients.NewRemoteClusters(config)
 	if err != nil {
@@ -147,6 +175,7 @@ func (c *Cluster) Serves(groupVersion, resource string) (bool, error) {
 // request, such as "list nodes". The result wraps errors of the API.
 func (c *Cluster) Explain(doing string, err error) error {
 	var status apierrors.APIStatus
+	var certificate *tls.CertificateVerificationError
 	switch {
 	case err == nil:
 		return nil
@@ -156,10 +185,16 @@ func (c *Cluster) Explain(doing string, err error) error {
 	case apierrors.IsUnauthorized(err):
 		return fmt.Errorf("the cluster of context %q does not accept your credentials (%w): log in again or correct the kubeconfig", c.Context,
 			err)
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return Refuse("you can not %s in the cluster of context %q: its namespace is being deleted; wait until it is gone, and make it again if "+
+			"it is to be used (%w)", doing, c.Context, err)
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("you may not %s in the cluster of context %q: ask its administrator for that right (%w)", doing, c.Context, err)
 	case errors.As(err, &status):
-		return fmt.Errorf("%s in the cluster of context %q: %w", doing, c.Context, err)
+		return fmt.Errorf("cannot %s in the cluster of context %q: %w", doing, c.Context, err)
+	case errors.As(err, &certificate):
+		return fmt.Errorf("the certificate of the cluster of context %q is not the one that the kubeconfig asks for (%s: %w): correct "+
+			"certificate-authority-data or tls-server-name there, and see that its address leads to that cluster", c.Context, doing, err)
 	}
 	return fmt.Errorf("the cluster of context %q does not answer (%s: %w): check its address in the kubeconfig and the network", c.Context,
 		doing, err)

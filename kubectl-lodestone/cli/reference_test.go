@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -30,16 +31,45 @@ func TestArgumentsAreReadAsKubectlReadsThem(t *testing.T) {
 		require.NoError(t, err, args)
 		assert.Equal(t, want, got, args)
 	}
+	kinds := "write pvc/NAME, deployment/NAME or statefulset/NAME"
 	for args, says := range map[string]string{
-		"job/x":         `"job/x" is not understood: name one of the kind pvc, deployment, statefulset`,
-		"pod/x":         "a pod cannot be named here: name one of the kind pvc, deployment, statefulset",
-		"pod x":         "a pod cannot be named here",
-		"pvc/":          `"pvc/" has no name: write it as pvc/NAME`,
-		"pvc a pvc/b":   `"pvc/b" is not understood`,
-		"pvc/a deploy/": "has no name",
+		"x/y":           `"x/y" is not understood: ` + kinds,
+		"job/x":         "a job cannot be named here: " + kinds,
+		"pod x":         "a pod cannot be named here: " + kinds,
+		"pv/x":          "a volume cannot be named here: " + kinds,
+		"pvc/":          `"pvc/" has no name: write pvc/NAME`,
+		"pvc/a deploy/": `"deploy/" has no name: write deployment/NAME`,
+		"pvc a pvc/b":   `"pvc/b" is not understood: ` + kinds,
+		"Data":          `"Data" cannot be a name: names have lower-case letters, digits, '-' and '.'`,
+		"pvc/a/b":       `"a/b" cannot be a name: names have lower-case letters, digits, '-' and '.'`,
 	} {
 		_, err := cli.References(strings.Fields(args), cli.Claim, cli.Deployment, cli.StatefulSet)
-		require.ErrorContains(t, err, says, args)
+		require.EqualError(t, err, says, args)
+		assert.Equal(t, cli.Usage, cli.ExitCodeOf(err), args)
+	}
+}
+
+func TestACommandThatTakesOneObjectSaysWhichOneIsMissing(t *testing.T) {
+	cmd := &cobra.Command{Use: "lose pvc/NAME | pv/NAME"}
+	for args, want := range map[string]cli.Reference{
+		"pvc data": {Kind: cli.Claim, Name: "data"}, "pv/v": {Kind: cli.Volume, Name: "v"}, "claim data": {Kind: cli.Claim, Name: "data"},
+	} {
+		got, err := cli.OneReference(cmd, strings.Fields(args), cli.Claim, cli.Volume)
+		require.NoError(t, err, args)
+		assert.Equal(t, want, got, args)
+	}
+	got, err := cli.OneReference(cmd, []string{"west"}, cli.RemoteCluster)
+	require.NoError(t, err)
+	assert.Equal(t, cli.Reference{Kind: cli.RemoteCluster, Name: "west"}, got, "where there is but one kind, it need not be said")
+	for args, says := range map[string]string{
+		"":            "say which claim or volume: it is missing; usage: lose pvc/NAME | pv/NAME",
+		"pv":          `say which volume: the name is missing behind "pv"; usage: lose pvc/NAME | pv/NAME`,
+		"data":        `say what "data" is: write pvc/data or pv/data`,
+		"pvc data v":  `"v" is one argument too many: the command takes one object at a time; usage: lose pvc/NAME | pv/NAME`,
+		"pvc/a pvc/b": `"pvc/b" is one argument too many: the command takes one object at a time; usage: lose pvc/NAME | pv/NAME`,
+	} {
+		_, err := cli.OneReference(cmd, strings.Fields(args), cli.Claim, cli.Volume)
+		require.EqualError(t, err, says, args)
 		assert.Equal(t, cli.Usage, cli.ExitCodeOf(err), args)
 	}
 }

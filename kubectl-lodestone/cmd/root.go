@@ -6,16 +6,15 @@ package cmd
 import (
 	"context"
 	"fmt"
-	"maps"
 	"os"
 	"os/signal"
-	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/component-base/version"
 
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/choose"
@@ -33,6 +32,7 @@ import (
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/status"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/unpeer"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/upgrade"
+	versions "github.com/lodestone-storage/lodestone/kubectl-lodestone/version"
 )
 
 // Main runs the program and returns its exit code. The first interrupt ends the command's context,
@@ -59,7 +59,8 @@ func Run(ctx context.Context, streams genericiooptions.IOStreams, args ...string
 // New returns the root command.
 func New(streams genericiooptions.IOStreams) *cobra.Command {
 	flags := genericclioptions.NewConfigFlags(true)
-	root := &cobra.Command{
+	var root *cobra.Command
+	root = &cobra.Command{
 		Use:   "kubectl-lodestone",
 		Short: "Peer clusters, see what became of them, and learn why a pod or claim waits",
 		Long: `kubectl lodestone peers a cluster with others, whose nodes and storage its pods
@@ -67,19 +68,23 @@ then use, and says what became of that.
 
 The home cluster is kubectl's current context; kubectl's own flags choose another.
 
-Exit codes: 0 done; 1 failed or not done in time; 2 wrong command line; 3 refused,
-because it would harm data or a peering that exists.`,
-		Version:       version.Get().GitVersion,
-		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl lodestone"},
-		SilenceErrors: true,
-		SilenceUsage:  true,
+Objects are named as kubectl names them: pod/web-0, pvc data, deployment/web.
+
+Exit codes: 0 done; 1 failed, not done in time, or what was named is not there; 2 wrong
+command line; 3 refused, because it would harm data or a peering that exists.`,
+		SuggestionsMinimumDistance: 2,
+		Version:                    version.Get().GitVersion,
+		Annotations:                map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl lodestone"},
+		SilenceErrors:              true,
+		SilenceUsage:               true,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return cli.Misuse("there is no command %q: kubectl lodestone --help lists them", args[0])
+				return unknown(root, args[0])
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return namespaceFlags(cmd) },
+		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetIn(streams.In)
 	root.SetOut(streams.Out)
@@ -89,17 +94,71 @@ because it would harm data or a peering that exists.`,
 		lose.New(flags, streams), move.New(flags, streams), daemonsets.New(flags, streams), status.New(flags, streams),
 		dashboard.New(flags, streams),
 		explain.New(flags, streams), upgrade.New(flags, streams), rebind.New(flags, streams), confirm.New(flags, streams),
-		choose.New(flags, streams))
+		choose.New(flags, streams), versions.New(flags, streams))
+	root.AddCommand(completion())
+	root.SetHelpCommand(help(root))
+	root.InitDefaultHelpCmd()
 	asUsage(root)
 	completions(root, flags)
 	return root
 }
 
+// namespaceFlags checks the flags of a command that name a namespace, but for -n, which is checked with the kubeconfig.
+func namespaceFlags(cmd *cobra.Command) error {
+	for _, name := range []string{"lodestone-namespace", "storage-namespace"} {
+		if flag := cmd.Flag(name); flag != nil && len(validation.IsDNS1123Label(flag.Value.String())) > 0 {
+			return cli.Misuse("--%s %q cannot be a namespace: names have up to 63 lower-case letters, digits and '-'", name, flag.Value)
+		}
+	}
+	return nil
+}
+
+// help returns the command help.
+func help(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use:     "help [COMMAND]",
+		Short:   "Show the help of a command",
+		Long:    "Help shows what a command does, as its flag --help does.",
+		Example: "  kubectl lodestone help move abort",
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			var names []string
+			if at, left, err := root.Find(args); err == nil && len(left) == 0 {
+				for _, inner := range at.Commands() {
+					names = append(names, cobra.CompletionWithDesc(inner.Name(), inner.Short))
+				}
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			at, left, err := root.Find(args)
+			if err != nil || len(left) > 0 {
+				return unknown(root, strings.Join(args, " "))
+			}
+			at.InitDefaultHelpFlag()
+			return at.Help()
+		},
+	}
+}
+
+// unknown is the error for a command that there is not, with those that may be meant: also one of a command of that name.
+func unknown(root *cobra.Command, name string) error {
+	like := root.SuggestionsFor(name)
+	for _, command := range root.Commands() {
+		for _, inner := range command.Commands() {
+			if inner.Name() == name {
+				like = append(like, command.Name()+" "+name)
+			}
+		}
+	}
+	if len(like) > 0 {
+		return cli.Misuse("there is no command %q: did you mean %s?", name, cli.Or(like))
+	}
+	return cli.Misuse("there is no command %q: kubectl lodestone --help lists them", name)
+}
+
 // asUsage gives errors in flags and arguments of a command and its subcommands the exit code Usage.
 func asUsage(command *cobra.Command) {
-	command.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return cli.Misuse("%w: %s --help lists the flags", err, c.CommandPath())
-	})
+	command.SetFlagErrorFunc(cli.FlagError)
 	if check := command.Args; check != nil {
 		command.Args = func(c *cobra.Command, args []string) error {
 			err := check(c, args)
@@ -111,27 +170,5 @@ func asUsage(command *cobra.Command) {
 	}
 	for _, inner := range command.Commands() {
 		asUsage(inner)
-	}
-}
-
-// completions adds shell completion of the values that can be read from the kubeconfig.
-func completions(root *cobra.Command, flags *genericclioptions.ConfigFlags) {
-	contexts := func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-		rules := clientcmd.NewDefaultClientConfigLoadingRules()
-		rules.ExplicitPath = *flags.KubeConfig
-		if file := cmd.Flag("remote-kubeconfig"); file != nil && file.Value.String() != "" {
-			rules.ExplicitPath = file.Value.String()
-		}
-		config, err := rules.Load()
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveError
-		}
-		return slices.Sorted(maps.Keys(config.Contexts)), cobra.ShellCompDirectiveNoFileComp
-	}
-	_ = root.RegisterFlagCompletionFunc("context", contexts)
-	for _, command := range root.Commands() {
-		if command.Flag("remote-context") != nil {
-			_ = command.RegisterFlagCompletionFunc("remote-context", contexts)
-		}
 	}
 }

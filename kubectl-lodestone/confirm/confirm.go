@@ -32,7 +32,7 @@ type Options struct {
 func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
 	o := &Options{Timeout: 3 * time.Minute}
 	command := &cobra.Command{
-		Use:   "confirm NAME",
+		Use:   "confirm REMOTECLUSTER",
 		Short: "Confirm that this home cluster, and no copy of it, acts in a remote cluster",
 		Long: `Confirm ends the doubt of a home cluster that was restored from a backup, or whose
 remote cluster was: it then acts there again, and every other copy of it stops.
@@ -43,13 +43,21 @@ is taken over. What this home cluster does not know of, since it was made after 
 backup, it neither uses nor deletes there.`,
 		Example: `  # This home cluster was restored from a backup, and the old one is gone for ever
   kubectl lodestone confirm west`,
-		Args: cobra.ExactArgs(1),
+		Args:              cli.TakesOne(cli.RemoteCluster),
+		ValidArgsFunction: cli.CompleteReferences(flags, true, []cli.Kind{cli.RemoteCluster}),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			named, err := cli.OneReference(cmd, args, cli.RemoteCluster)
+			if err != nil {
+				return err
+			}
+			if o.Timeout <= 0 {
+				return cli.Misuse("--timeout must be more than 0: give a time such as 3m")
+			}
 			home, err := cli.ConnectHome(flags)
 			if err != nil {
 				return err
 			}
-			c := &confirmation{Options: *o, Reporter: cli.Reporter{Out: streams.ErrOut}, home: home, name: args[0], streams: streams}
+			c := &confirmation{Options: *o, Reporter: cli.Reporter{Out: streams.ErrOut}, home: home, name: named.Name, streams: streams}
 			ctx, cancel := context.WithTimeout(cmd.Context(), o.Timeout)
 			defer cancel()
 			return c.run(ctx)
@@ -121,7 +129,7 @@ func (c *confirmation) run(ctx context.Context) error {
 func (c *confirmation) observe(ctx context.Context) (*v1alpha1.RemoteCluster, *homeepoch.Record, error) {
 	remote, err := c.home.Remotes.Get(ctx, c.name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return nil, nil, fmt.Errorf("there is no RemoteCluster %q at home: kubectl lodestone status lists those that there are", c.name)
+		return nil, nil, c.home.Missing(ctx, cli.RemoteCluster, "", c.name)
 	}
 	if err != nil {
 		return nil, nil, c.home.Explain("get RemoteCluster "+c.name, err)

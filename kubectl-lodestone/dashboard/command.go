@@ -22,6 +22,7 @@ import (
 func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
 	var lodestone, address string
 	var port int
+	var everywhere bool
 	command := &cobra.Command{
 		Use:   "dashboard",
 		Short: "Show clusters, volumes, pods and moves in a browser, live",
@@ -36,7 +37,7 @@ The command ends with Ctrl-C, and the page with it.`,
 		Example: `  kubectl lodestone dashboard
   # The same port each time
   kubectl lodestone dashboard --port 8400`,
-		Args: cobra.NoArgs,
+		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			at, err := loopback(address, port)
 			if err != nil {
@@ -46,12 +47,15 @@ The command ends with Ctrl-C, and the page with it.`,
 			if err != nil {
 				return err
 			}
-			return run(cmd.Context(), home, streams, lodestone, *flags.Namespace, at)
+			scope := cli.Scope{Everywhere: everywhere}
+			return run(cmd.Context(), home, streams, lodestone, scope.In(*flags.Namespace), at)
 		},
 	}
+	command.Flags().BoolVarP(&everywhere, "all-namespaces", "A", false, "show all namespaces, as without -n")
 	command.Flags().StringVar(&address, "address", "127.0.0.1", "loopback address to serve the page at")
 	command.Flags().IntVar(&port, "port", 0, "port to serve the page at; 0: any that is free")
 	command.Flags().StringVar(&lodestone, "lodestone-namespace", "lodestone-system", "namespace of home in which Lodestone runs")
+	cli.CompleteFlag(command, flags, "lodestone-namespace", cli.NamesOf(cli.Namespace))
 	return command
 }
 
@@ -63,6 +67,11 @@ func run(ctx context.Context, home *cli.Cluster, streams genericiooptions.IOStre
 	defer listener.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	if namespace != "" {
+		if err := home.RequireNamespace(ctx, namespace); err != nil {
+			return err
+		}
+	}
 	live, err := status.NewLive(ctx, home, lodestone, namespace)
 	if err != nil {
 		return err

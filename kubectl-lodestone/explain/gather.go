@@ -73,7 +73,7 @@ func (g *Gatherer) Setting(ctx context.Context, namespace string) (why.Setting, 
 func (g *Gatherer) Pod(ctx context.Context, namespace, name string) (why.Pod, error) {
 	pod, err := g.Home.Client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return why.Pod{}, fmt.Errorf("there is no pod %q in namespace %q: kubectl get pods -n %s lists them", name, namespace, namespace)
+		return why.Pod{}, g.Home.Missing(ctx, cli.Pod, namespace, name)
 	}
 	if err != nil {
 		return why.Pod{}, g.Home.Explain("get pod "+namespace+"/"+name, err)

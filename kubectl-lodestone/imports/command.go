@@ -8,10 +8,12 @@ import (
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 )
 
@@ -24,35 +26,74 @@ type Options struct {
 	Timeout                         time.Duration
 }
 
-// New returns the command.
-func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
-	parent := &cobra.Command{
-		Use:   "import",
-		Short: "Make existing data the volume of a virtual claim, without copying",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_ = cmd.Help()
-			return cli.Misuse("say what to import: kubectl lodestone import pvc NAME, or pv NAME")
-		},
+// takes are the kinds of what can be imported.
+var takes = []cli.Kind{cli.Claim, cli.Volume}
+
+// virtualClasses lists the virtual storage classes.
+func virtualClasses(ctx context.Context, home *cli.Cluster, _ string) ([]string, error) {
+	classes, err := home.Client.StorageV1().StorageClasses().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
 	}
-	parent.AddCommand(command("pvc", flags, streams), command("pv", flags, streams))
-	return parent
+	var names []string
+	for i := range classes.Items {
+		if virtualclass.Is(&classes.Items[i]) {
+			names = append(names, classes.Items[i].Name)
+		}
+	}
+	return names, nil
 }
 
-func command(kind string, flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
+// missingClass is the error for a class that does not exist, or is not virtual.
+func (i *importing) missingClass(ctx context.Context, problem string) error {
+	names, err := virtualClasses(ctx, i.home, "")
+	if err != nil || len(names) == 0 {
+		return cli.Refuse("%s: name one whose provisioner is lodestone.dev (kubectl get storageclass)", problem)
+	}
+	return cli.Refuse("%s: name a virtual one, which is %s", problem, cli.Or(names))
+}
+
+// New returns the command.
+func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
 	o := &Options{Namespace: "lodestone-system", StorageNamespace: "lodestone-storage", Timeout: 2 * time.Minute}
-	text := texts[kind]
 	command := &cobra.Command{
-		Use: kind + " NAME", Short: text.short, Long: text.long, Example: text.example,
-		Args: cobra.ExactArgs(1),
+		Use:               "import pvc/NAME --class CLASS | pv/NAME --class CLASS",
+		Short:             "Make existing data the volume of a virtual claim, without copying",
+		Long:              long,
+		Example:           example,
+		Args:              cli.TakesOne(takes...),
+		ValidArgsFunction: cli.CompleteReferences(flags, true, nil, takes...),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			named, err := cli.OneReference(cmd, args, takes...)
+			if err != nil {
+				return err
+			}
+			if named.Kind == cli.Volume && o.Cluster != "" {
+				return cli.Misuse("--cluster is for claims: a volume says itself in which cluster its data is, so leave --cluster out")
+			}
+			switch {
+			case o.Cluster == keys.Home:
+				return cli.Misuse("--cluster is for claims of remote clusters: leave it out for one at home")
+			case o.As != "" && len(validation.IsDNS1123Subdomain(o.As)) > 0:
+				return cli.Misuse("--as %q cannot be a name: names have lower-case letters, digits, '-' and '.'", o.As)
+			case o.Cluster == "" && named.Kind == cli.Claim && (o.RemoteContext != "" || o.RemoteKubeconfig != ""):
+				return cli.Misuse("--remote-context is for a claim of a remote cluster: say with --cluster what home calls that, or leave it out")
+			}
+			if o.Timeout <= 0 {
+				return cli.Misuse("--timeout must be more than 0: give a time such as 2m")
+			}
 			i, err := o.prepare(flags, streams)
 			if err != nil {
 				return err
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), o.Timeout)
 			defer cancel()
-			return i.run(ctx, kind, args[0])
+			if o.Cluster != "" {
+				if err := i.home.RequireCluster(ctx, o.Cluster); err != nil {
+					return err
+				}
+			}
+			return i.run(ctx, string(named.Kind), named.Name)
 		},
 	}
 	command.Flags().StringVar(&o.Class, "class", "", "the virtual storage class of the claim to make")
@@ -66,9 +107,10 @@ func command(kind string, flags *genericclioptions.ConfigFlags, streams generici
 	command.Flags().BoolVar(&o.Undo, "undo", false, "leave everything as it was before, while that can be")
 	command.Flags().BoolVar(&o.Yes, "yes", false, "do not ask")
 	command.Flags().DurationVar(&o.Timeout, "timeout", o.Timeout, "how long to wait in all; the same command goes on where it stopped")
-	if kind == "pv" {
-		_ = command.Flags().MarkHidden("cluster") // the volume says it
-	}
+	cli.CompleteFlag(command, flags, "cluster", cli.NamesOf(cli.RemoteCluster))
+	cli.CompleteFlag(command, flags, "class", virtualClasses)
+	cli.CompleteFlag(command, flags, "lodestone-namespace", cli.NamesOf(cli.Namespace))
+	cli.CompleteFlag(command, flags, "storage-namespace", cli.NamesOf(cli.Namespace))
 	return command
 }
 
@@ -87,18 +129,15 @@ type importing struct {
 
 func (o *Options) prepare(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) (*importing, error) {
 	if o.Class == "" && !o.Undo {
-		return nil, cli.Misuse("name the virtual storage class of the claim to make with --class: kubectl get storageclass lists them")
+		return nil, cli.Misuse("name the virtual storage class of the claim to make with --class: one whose provisioner is lodestone.dev, as " +
+			"kubectl get storageclass shows it")
 	}
 	if o.Cluster != "" && o.As != "" {
 		return nil, cli.Misuse("a claim of a remote cluster keeps its name, for pods there use it by that: leave out --as")
 	}
-	home, err := cli.ConnectHome(flags)
+	home, namespace, err := cli.Connect(flags)
 	if err != nil {
 		return nil, err
-	}
-	namespace, _, err := flags.ToRawKubeConfigLoader().Namespace()
-	if err != nil {
-		return nil, cli.Misuse("the namespace cannot be found: %w; give -n", err)
 	}
 	i := &importing{Options: *o, Reporter: cli.Reporter{Out: streams.ErrOut}, streams: streams, home: home, namespace: namespace,
 		namespaceGiven: flags.Namespace != nil && *flags.Namespace != ""}
@@ -115,62 +154,48 @@ func (i *importing) readClass(ctx context.Context) error {
 	class, err := i.home.Client.StorageV1().StorageClasses().Get(ctx, i.Class, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return fmt.Errorf("there is no storage class %q: kubectl get storageclass lists them", i.Class)
+		return i.missingClass(ctx, fmt.Sprintf("there is no storage class %q", i.Class))
 	case err != nil:
 		return i.home.Explain("get storage class "+i.Class, err)
 	case !virtualclass.Is(class):
-		return cli.Refuse("storage class %q is not virtual: name one whose provisioner is lodestone.dev", i.Class)
+		return i.missingClass(ctx, fmt.Sprintf("storage class %q is not virtual", i.Class))
 	}
 	i.class, err = virtualclass.Parse(class)
 	return err
 }
 
-// text is the help of one command.
-type text struct{ short, long, example string }
+const long = `Import makes data that exists the volume of a new virtual claim. Nothing is copied.
 
-const common = `
-Nothing is copied. It is refused (exit code 3) while a pod uses the data, and for
-what does not fit; nothing is changed then. It may be stopped and run again at any
-time, and goes on where it stopped: all that it needs is recorded on the volume and
-the new claim. It needs your own rights to change volumes, so that no user can import
-what is not theirs.`
-
-var texts = map[string]text{
-	"pvc": {
-		short: "Make the volume of a real claim that of a virtual claim, without copying",
-		long: `Import makes the volume of a real claim the volume of a new virtual claim.
-
-At home the real claim goes, and a virtual claim of the same name, or of that given
-with --as, takes its place: with the same size, modes, labels and annotations. The
-real volume is bound to a twin in lodestone-storage; its reclaim policy stays as it
-is. Until the real claim, or the virtual volume of before, is deleted, --undo takes
-all back.
+Of a claim (pvc) at home, the real claim goes, and a virtual claim of the same name, or
+of that given with --as, takes its place: with the same size, modes, labels and
+annotations. The real volume is bound to a twin in lodestone-storage; its reclaim policy
+stays as it is. Until the real claim, or the virtual volume of before, is deleted, --undo
+takes all back.
 
 With --cluster, a real claim of a remote cluster, in the namespace there that belongs
 to the namespace at home, stays under its name and becomes the shadow of a virtual
 claim of that name. Until there is a virtual volume, --undo takes all back. A claim
 that home kept there before can be imported again, which cannot be undone.
-` + common,
-		example: `  # The data of claim data, in namespace shop, goes on as a virtual claim of that name
-  kubectl lodestone import pvc data -n shop --class lodestone
+
+Of a volume (pv), a virtual one that policy Retain kept after its claim was deleted,
+wherever its data is, gets a claim again: it goes, and the new claim has one of its own,
+and the name of the one before, unless --as gives another. So does a real volume of home,
+bound, released or never used. Data of another namespace than the current one is imported
+only if -n names one.
+
+It is refused (exit code 3) while a pod uses the data, and for what does not fit;
+nothing is changed then. It may be stopped and run again at any time, and goes on where
+it stopped: all that it needs is recorded on the volume and the new claim. It needs your
+own rights to change volumes, so that no user can import what is not theirs.`
+
+const example = `  # The data of claim data, in namespace shop, goes on as a virtual claim of that name
+  kubectl lodestone import pvc/data -n shop --class lodestone
 
   # A claim in cluster west
-  kubectl lodestone import pvc data -n shop --class lodestone --cluster west --remote-context west`,
-	},
-	"pv": {
-		short: "Make a volume that was kept, or a real one, that of a virtual claim",
-		long: `Import makes a volume of home the volume of a new virtual claim: a virtual volume that
-policy Retain kept after its claim was deleted, wherever its data is, or a real volume
-of home, bound, released or never used.
+  kubectl lodestone import pvc/data -n shop --class lodestone --cluster west --remote-context west
 
-A virtual volume that is Released goes, and the new claim has one of its own. Its
-claim has the name of the one before, unless --as gives another. Data of another
-namespace than the current one is imported only if -n names one.
-` + common,
-		example: `  # What policy Retain kept of a claim gets a claim again, in its namespace
-  kubectl lodestone import pv pvc-4445da0c-5130-49fc-9193-1d95fcb875c1 -n shop --class lodestone
+  # What policy Retain kept of a claim gets a claim again, in its namespace
+  kubectl lodestone import pv/pvc-4445da0c-5130-49fc-9193-1d95fcb875c1 -n shop --class lodestone
 
-  # The data is in cluster west
-  kubectl lodestone import pv pvc-4445da0c-5130-49fc-9193-1d95fcb875c1 -n shop --class lodestone --remote-context west`,
-	},
-}
+  # The same, and its data is in cluster west
+  kubectl lodestone import pv/pvc-4445da0c-5130-49fc-9193-1d95fcb875c1 -n shop --class lodestone --remote-context west`

@@ -189,7 +189,7 @@ func (i *importing) findClaim(ctx context.Context, name string) (source, error) 
 	}
 	switch {
 	case claim == nil:
-		return source{}, fmt.Errorf("there is no claim %q in namespace %q: kubectl get pvc -n %s lists them", name, i.namespace, i.namespace)
+		return source{}, i.home.Missing(ctx, cli.Claim, i.namespace, name)
 	case claim.Spec.VolumeName == "":
 		return source{}, cli.Refuse("claim %s has no volume yet, so there is nothing to import: delete it and create it anew with the "+
 			"virtual class", at)

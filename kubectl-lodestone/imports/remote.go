@@ -84,7 +84,7 @@ func (i *importing) remoteNamespace(ctx context.Context, cluster string) (string
 	remote, err := i.home.Remotes.Get(ctx, cluster, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return "", fmt.Errorf("there is no RemoteCluster %q at home: kubectl lodestone status lists them", cluster)
+		return "", i.home.Missing(ctx, cli.RemoteCluster, "", cluster)
 	case err != nil:
 		return "", i.home.Explain("get RemoteCluster "+cluster, err)
 	case remote.DeletionTimestamp != nil:

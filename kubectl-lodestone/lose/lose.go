@@ -30,29 +30,15 @@ type Options struct {
 	Away      time.Duration
 }
 
+// takes are the kinds of what can be declared lost.
+var takes = []cli.Kind{cli.Claim, cli.Volume}
+
 // New returns the command.
 func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
 	o := &Options{Away: time.Hour}
-	parent := &cobra.Command{
-		Use:   "lose",
-		Short: "Declare a volume lost whose remote cluster is gone for ever",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_ = cmd.Help()
-			return cli.Misuse("say what is lost: kubectl lodestone lose pvc NAME, or pv NAME")
-		},
-	}
-	for _, kind := range []string{"pvc", "pv"} {
-		parent.AddCommand(o.command(kind, flags, streams))
-	}
-	return parent
-}
-
-func (o *Options) command(kind string, flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
-	what := map[string]string{"pvc": "the volume of a claim", "pv": "a volume"}[kind]
 	command := &cobra.Command{
-		Use:   kind + " NAME",
-		Short: "Declare " + what + " lost whose remote cluster is gone for ever",
+		Use:   "lose pvc/NAME | pv/NAME",
+		Short: "Declare a volume lost whose remote cluster is gone for ever",
 		Long: `Lose declares that the data of one volume is lost, because the remote cluster that
 holds it is gone for ever. It deletes nothing. From then on the claim can be deleted
 without that cluster, and a RemoteCluster without other volumes can be removed.
@@ -64,29 +50,31 @@ If the cluster comes back after all, nothing there is touched: the real claim st
 with its data, is counted in the metric lodestone_provisioner_backings_left, and
 kubectl lodestone import gives it a claim again. While the claim at home is there,
 --undo takes the declaration back.`,
-		Example: fmt.Sprintf(`  # Cluster west burnt down: give up %s
-  kubectl lodestone lose %s
+		Example: `  # Cluster west burnt down: give up the volume of a claim, or a volume whose claim is gone
+  kubectl lodestone lose pvc/data-web-0 -n shop
+  kubectl lodestone lose pv/pvc-46f90104-d142-43f7-a4a1-c899fafff07f
 
   # It did not: take that back
-  kubectl lodestone lose %s --undo`, what, example(kind), example(kind)),
-		Args: cobra.ExactArgs(1),
+  kubectl lodestone lose pvc/data-web-0 -n shop --undo`,
+		Args:              cli.TakesOne(takes...),
+		ValidArgsFunction: cli.CompleteReferences(flags, true, nil, takes...),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			named, err := cli.OneReference(cmd, args, takes...)
+			if err != nil {
+				return err
+			}
 			if o.Away < 0 {
 				return cli.Misuse("--away cannot be negative: give a time such as 1h")
 			}
-			home, err := cli.ConnectHome(flags)
+			home, namespace, err := cli.Connect(flags)
 			if err != nil {
 				return err
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), time.Minute)
 			defer cancel()
-			name := args[0]
-			if kind == "pvc" {
-				namespace, _, err := flags.ToRawKubeConfigLoader().Namespace()
-				if err != nil {
-					return cli.Misuse("the namespace cannot be found: %w; give -n", err)
-				}
-				if name, err = volumeOfClaim(ctx, home, namespace, args[0]); err != nil {
+			name := named.Name
+			if named.Kind == cli.Claim {
+				if name, err = volumeOfClaim(ctx, home, namespace, named.Name); err != nil {
 					return err
 				}
 			}
@@ -99,20 +87,13 @@ kubectl lodestone import gives it a claim again. While the claim at home is ther
 	return command
 }
 
-func example(kind string) string {
-	if kind == "pvc" {
-		return "pvc data-web-0 -n shop"
-	}
-	return "pv pvc-46f90104-d142-43f7-a4a1-c899fafff07f"
-}
-
 // volumeOfClaim returns the name of the volume of a claim.
 func volumeOfClaim(ctx context.Context, home *cli.Cluster, namespace, name string) (string, error) {
 	claim, err := home.Client.CoreV1().PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return "", fmt.Errorf("there is no claim %q in namespace %q: kubectl get pvc -n %s lists them; of a claim that is gone, name the "+
-			"volume: kubectl lodestone lose pv", name, namespace, namespace)
+		return "", fmt.Errorf("%w; of a claim that is gone, name the volume: kubectl lodestone lose pv/NAME", home.Missing(ctx, cli.Claim,
+			namespace, name))
 	case err != nil:
 		return "", home.Explain("get claim "+namespace+"/"+name, err)
 	case claim.Spec.VolumeName == "":

@@ -1,6 +1,7 @@
 package move
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,7 +12,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,33 +26,41 @@ import (
 )
 
 func statusCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
-	var output string
-	var everywhere bool
+	var output cli.Output
+	var scope cli.Scope
 	command := &cobra.Command{
-		Use:   "status [MOVE|PVC]",
+		Use:   "status [pvc/NAME | volumemove/NAME]",
 		Short: "Show how far moves are",
 		Long: `Status lists the moves of a namespace, or one, named by itself or by a claim that it
 moves: the phase, what is done of it, how fast, what it waits for and, of one, how its
 data travels.`,
 		Example: `  # How far is the move of claim data?
-  kubectl lodestone move status data -n shop`,
-		Args: func(_ *cobra.Command, args []string) error {
+  kubectl lodestone move status data -n shop
+
+  # All moves, with where they come from and how long pods stood still
+  kubectl lodestone move status -A -o wide`,
+		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return nil
 			}
-			return oneMove("status")(args)
+			return oneMove(cmd, args)
 		},
+		ValidArgsFunction: completeMoves(flags),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkOutput(output); err != nil {
+			if err := output.Check(); err != nil {
 				return err
 			}
-			home, namespace, err := connect(flags)
+			if err := scope.Check(); err != nil {
+				return err
+			}
+			if len(args) > 0 && scope.Given() {
+				return cli.Misuse("%q names one move, and -A and -l list several: leave one or the other out", args[len(args)-1])
+			}
+			home, namespace, err := cli.Connect(flags)
 			if err != nil {
 				return err
 			}
-			if everywhere {
-				namespace = metav1.NamespaceAll
-			}
+			namespace = scope.In(namespace)
 			moves := &v1alpha1.VolumeMoveList{}
 			if len(args) > 0 {
 				move, err := find(cmd.Context(), home, namespace, args)
@@ -60,42 +68,95 @@ data travels.`,
 					return err
 				}
 				moves.Items = append(moves.Items, *move)
-			} else if moves, err = home.Moves.In(namespace).List(cmd.Context(), metav1.ListOptions{}); err != nil {
-				return home.Explain("list VolumeMoves", err)
+			} else if moves, err = home.Moves.In(namespace).List(cmd.Context(), scope.Options()); err != nil {
+				return unlisted(home, err)
 			}
 			switch {
-			case output != "" && len(args) > 0:
-				return write(streams.Out, &moves.Items[0])
-			case output != "":
-				return writeAll(streams.Out, moves.Items)
+			case output.IsObject() && len(args) > 0, output.Format == cli.Name && len(args) > 0:
+				return write(streams.Out, output, &moves.Items[0])
+			case output.IsObject(), output.Format == cli.Name:
+				return writeAll(streams.Out, output, moves.Items)
 			}
 			if len(moves.Items) == 0 {
-				_, err := fmt.Fprintln(streams.Out, "there are no moves")
-				return err
+				return noMoves(cmd.Context(), home, streams.Out, namespace, scope.Selector)
 			}
-			if err := table(streams.Out, moves.Items, time.Now()); err != nil || len(args) == 0 {
+			if err := table(streams.Out, moves.Items, scope.Everywhere, output.Format == cli.Wide, time.Now()); err != nil || len(args) == 0 {
 				return err
 			}
 			return writeRoutes(streams.Out, &moves.Items[0])
 		},
 	}
-	command.Flags().StringVarP(&output, "output", "o", "", "json: write the VolumeMove that is named, or a List of them")
-	command.Flags().BoolVarP(&everywhere, "all-namespaces", "A", false, "show the moves of all namespaces")
+	output.Add(command, "write the VolumeMove that is named, or a List of them; wide shows more columns", cli.JSON, cli.YAML, cli.Wide, cli.Name)
+	scope.Add(command, "the moves")
 	return command
 }
 
-// table lists moves, the latest last.
-func table(out io.Writer, moves []v1alpha1.VolumeMove, now time.Time) error {
+// unlisted explains why moves cannot be listed.
+func unlisted(home *cli.Cluster, err error) error {
+	if apierrors.IsNotFound(err) {
+		return home.NotInstalled()
+	}
+	return home.Explain("list VolumeMoves", err)
+}
+
+// noMoves says that there are no moves, if there is the namespace.
+func noMoves(ctx context.Context, home *cli.Cluster, out io.Writer, namespace, selector string) error {
+	text := "there are no moves"
+	if selector != "" {
+		text += " with labels " + selector
+	}
+	if namespace != metav1.NamespaceAll {
+		if err := home.RequireNamespace(ctx, namespace); err != nil {
+			return err
+		}
+		text += fmt.Sprintf(" in namespace %q: -A shows those of all", namespace)
+	}
+	_, err := fmt.Fprintln(out, text)
+	return err
+}
+
+// table lists moves, the latest last: with namespaces if they are of several, and with more columns if wide.
+func table(out io.Writer, moves []v1alpha1.VolumeMove, namespaces, wide bool, now time.Time) error {
 	slices.SortFunc(moves, func(a, b v1alpha1.VolumeMove) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(w, "NAME\tCLAIMS\tTARGET\tAGE\tSTATE")
+	row := func(namespace, name, claims, source, target, age, down, state string) {
+		cells := []string{name, claims, target, age, state}
+		if wide {
+			cells = []string{name, claims, source, target, age, down, state}
+		}
+		if namespaces {
+			cells = slices.Insert(cells, 0, namespace)
+		}
+		fmt.Fprintln(w, strings.Join(cells, "\t"))
+	}
+	row("NAMESPACE", "NAME", "CLAIMS", "SOURCE", "TARGET", "AGE", "DOWN", "STATE")
 	for i := range moves {
 		move := &moves[i]
-		target := move.Spec.Target.Cluster + move.Spec.Target.Node
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", move.Name, strings.Join(move.Spec.Claims, ","), target,
-			duration.HumanDuration(now.Sub(move.CreationTimestamp.Time)), progressLine(move))
+		row(move.Namespace, move.Name, strings.Join(move.Spec.Claims, ","), sourceOf(move), move.Spec.Target.Cluster+move.Spec.Target.Node,
+			duration.HumanDuration(now.Sub(move.CreationTimestamp.Time)), downOf(move.Status, now), progressLine(move))
 	}
 	return w.Flush()
+}
+
+// sourceOf returns the cluster that the data comes from.
+func sourceOf(move *v1alpha1.VolumeMove) string {
+	for _, claim := range move.Status.Claims {
+		if claim.Source != nil {
+			return claim.Source.Cluster
+		}
+	}
+	return "<unknown>"
+}
+
+// downOf says for how long pods could not use the claims.
+func downOf(status v1alpha1.VolumeMoveStatus, now time.Time) string {
+	switch {
+	case status.DownSince != nil:
+		return "since " + duration.HumanDuration(now.Sub(status.DownSince.Time))
+	case status.Downtime != nil:
+		return status.Downtime.Round(10 * time.Millisecond).String()
+	}
+	return "<none>"
 }
 
 // writeRoutes writes one sentence for each claim: by which route its data travels, or travelled,
@@ -163,18 +224,19 @@ func legText(leg v1alpha1.MoveLeg) string {
 // action returns the command that requests an action of a move.
 func action(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams, verb string, wanted v1alpha1.MoveAction, short,
 	long string) *cobra.Command {
-	var output string
+	var output cli.Output
 	command := &cobra.Command{
-		Use:     verb + " MOVE|PVC",
-		Short:   short,
-		Long:    long,
-		Example: fmt.Sprintf("  # The move of claim data\n  kubectl lodestone move %s pvc/data -n shop", verb),
-		Args:    func(_ *cobra.Command, args []string) error { return oneMove(verb)(args) },
+		Use:               verb + " pvc/NAME | volumemove/NAME",
+		Short:             short,
+		Long:              long,
+		Example:           fmt.Sprintf("  # The move of claim data\n  kubectl lodestone move %s pvc/data -n shop", verb),
+		Args:              oneMove,
+		ValidArgsFunction: completeMoves(flags),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkOutput(output); err != nil {
+			if err := output.Check(); err != nil {
 				return err
 			}
-			home, namespace, err := connect(flags)
+			home, namespace, err := cli.Connect(flags)
 			if err != nil {
 				return err
 			}
@@ -188,7 +250,7 @@ func action(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStr
 			return printRequested(streams.Out, output, move, verb, err)
 		},
 	}
-	outputFlag(command.Flags(), &output)
+	outputFlag(command, &output)
 	return command
 }
 
@@ -197,12 +259,16 @@ func whyForbidden(move *v1alpha1.VolumeMove, action v1alpha1.MoveAction) string 
 	state, _ := outcomeOf(move)
 	switch {
 	case state == failed || state == refused || state == checked || move.Status.Phase == v1alpha1.MoveDone:
-		return fmt.Sprintf("move %s is over (%s): there is nothing to do", move.Name, move.Status.Phase)
+		return fmt.Sprintf("move %s of %s is over (%s), so there is nothing to do: kubectl lodestone move status -n %s shows whether another one "+
+			"goes on", move.Name, strings.Join(move.Spec.Claims, ", "), move.Status.Phase, move.Namespace)
+	case move.DeletionTimestamp != nil && action != v1alpha1.ActionGiveUp:
+		return fmt.Sprintf("move %s is being deleted, and ends by itself: there is nothing to do", move.Name)
 	case action == v1alpha1.ActionAbort && oneOf(move.Status.Phase, v1alpha1.MoveCommit, v1alpha1.MoveResume, v1alpha1.MoveRetain,
 		v1alpha1.MoveFinalize):
 		return fmt.Sprintf("move %s is committed, so it cannot be aborted: kubectl lodestone move rollback moves it back", move.Name)
 	case action == v1alpha1.ActionFinalize && state != moved:
-		return fmt.Sprintf("move %s is not done (%s): its source is the only copy that counts", move.Name, move.Status.Phase)
+		return fmt.Sprintf("move %s is not done (%s), so its source is the only copy that counts: wait until it is done, or end it with "+
+			"kubectl lodestone move abort", move.Name, cmp.Or(string(move.Status.Phase), "not begun"))
 	}
 	return ""
 }
@@ -235,10 +301,10 @@ func setAction(ctx context.Context, home *cli.Cluster, move *v1alpha1.VolumeMove
 
 func giveUpCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
 	var yes bool
-	var output string
+	var output cli.Output
 	away := time.Hour
 	command := &cobra.Command{
-		Use:   "give-up MOVE|PVC",
+		Use:   "give-up pvc/NAME | volumemove/NAME",
 		Short: "End a move whose other cluster is gone for ever",
 		Long: `Give-up ends a move that waits for a cluster which will never answer again. One that is
 not committed goes back, as with abort, and so does one in Commit whose claims have no
@@ -253,16 +319,17 @@ declared lost with kubectl lodestone lose pvc.
 It asks for the name of the VolumeMove. It is refused (exit code 3) while the clusters
 of the move answer, were seen within --away, or were never looked at. It takes the right
 to giveup remoteclusters, which administrators of the home cluster have.`,
-		Example: "  # Cluster west burnt down in the midst of the move of claim data\n  kubectl lodestone move give-up pvc/data -n shop",
-		Args:    func(_ *cobra.Command, args []string) error { return oneMove("give-up")(args) },
+		Example:           "  # Cluster west burnt down in the midst of the move of claim data\n  kubectl lodestone move give-up pvc/data -n shop",
+		Args:              oneMove,
+		ValidArgsFunction: completeMoves(flags),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if away < 0 {
 				return cli.Misuse("--away cannot be negative: give a time such as 1h")
 			}
-			if err := checkOutput(output); err != nil {
+			if err := output.Check(); err != nil {
 				return err
 			}
-			home, namespace, err := connect(flags)
+			home, namespace, err := cli.Connect(flags)
 			if err != nil {
 				return err
 			}
@@ -278,7 +345,7 @@ to giveup remoteclusters, which administrators of the home cluster have.`,
 	}
 	command.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	command.Flags().DurationVar(&away, "away", away, "how long the cluster must not have answered")
-	outputFlag(command.Flags(), &output)
+	outputFlag(command, &output)
 	return command
 }
 
@@ -393,22 +460,15 @@ func consequences(move *v1alpha1.VolumeMove, cluster string) string {
 }
 
 // outputFlag adds the flag -o of a command that requests an action of one move.
-func outputFlag(flags *pflag.FlagSet, output *string) {
-	flags.StringVarP(output, "output", "o", "", "json: write the VolumeMove, also if that is refused")
-}
-
-func checkOutput(output string) error {
-	if output != "" && output != "json" {
-		return cli.Misuse("output %q is not known: give -o json", output)
-	}
-	return nil
+func outputFlag(command *cobra.Command, output *cli.Output) {
+	output.Add(command, "write the VolumeMove, also if that is refused", cli.JSON, cli.YAML, cli.Name)
 }
 
 // printRequested prints that an action was requested, or returns err, which says why not; with an
 // output format it writes the move either way.
-func printRequested(out io.Writer, output string, move *v1alpha1.VolumeMove, verb string, err error) error {
-	if output != "" {
-		if unwritten := write(out, move); err == nil {
+func printRequested(out io.Writer, output cli.Output, move *v1alpha1.VolumeMove, verb string, err error) error {
+	if output.Format != "" {
+		if unwritten := write(out, output, move); err == nil {
 			err = unwritten
 		}
 		return err
@@ -419,16 +479,35 @@ func printRequested(out io.Writer, output string, move *v1alpha1.VolumeMove, ver
 	return err
 }
 
-// write writes a move as JSON.
-func write(out io.Writer, move *v1alpha1.VolumeMove) error { return encode(out, typed(move)) }
+// write writes a move as the format says.
+func write(out io.Writer, output cli.Output, move *v1alpha1.VolumeMove) error {
+	if output.Format == cli.Name {
+		return writeName(out, move)
+	}
+	return output.Write(out, typed(move))
+}
 
-// writeAll writes moves as one JSON object, a List.
-func writeAll(out io.Writer, moves []v1alpha1.VolumeMove) error {
+// writeAll writes moves as one object, a List.
+func writeAll(out io.Writer, output cli.Output, moves []v1alpha1.VolumeMove) error {
 	items := make([]*v1alpha1.VolumeMove, 0, len(moves))
 	for i := range moves {
+		if output.Format == cli.Name {
+			if err := writeName(out, &moves[i]); err != nil {
+				return err
+			}
+			continue
+		}
 		items = append(items, typed(&moves[i]))
 	}
-	return encode(out, map[string]any{"apiVersion": "v1", "kind": "List", "items": items})
+	if output.Format == cli.Name {
+		return nil
+	}
+	return output.Write(out, map[string]any{"apiVersion": "v1", "kind": "List", "items": items})
+}
+
+func writeName(out io.Writer, move *v1alpha1.VolumeMove) error {
+	_, err := fmt.Fprintln(out, "volumemove.lodestone.dev/"+move.Name)
+	return err
 }
 
 // typed returns a copy of a move with kind and apiVersion, which clients leave out, and without
@@ -440,42 +519,88 @@ func typed(move *v1alpha1.VolumeMove) *v1alpha1.VolumeMove {
 	return move
 }
 
-func encode(out io.Writer, object any) error {
-	encoder := json.NewEncoder(out)
-	encoder.SetIndent("", "  ")
-	if err := encoder.Encode(object); err != nil {
-		return fmt.Errorf("write JSON: %w", err)
-	}
-	return nil
-}
+// namedBy are the kinds by which a move is named.
+var namedBy = []cli.Kind{cli.Claim, cli.Move}
 
 // oneMove checks the arguments of a command that takes one move, named by itself or by a claim.
-func oneMove(verb string) func(args []string) error {
-	return func(args []string) error {
-		references, err := cli.References(args, cli.Claim, cli.Move)
-		if err == nil && len(references) != 1 {
-			err = cli.Misuse("say which move: kubectl lodestone move %s MOVE, or the name of a claim that it moves", verb)
+func oneMove(cmd *cobra.Command, args []string) error {
+	references, err := cli.SomeReferences(cmd, args, namedBy...)
+	if err == nil && len(references) > 1 {
+		err = cli.Misuse("%q is one argument too many: the command takes one move at a time; usage: %s", args[len(args)-1], cmd.UseLine())
+	}
+	return err
+}
+
+// completeMoves completes the claims that moves have, and the moves.
+func completeMoves(flags *genericclioptions.ConfigFlags) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 || strings.Contains(toComplete, "/") {
+			return cli.CompleteReferences(flags, true, nil, namedBy...)(cmd, args, toComplete)
 		}
-		return err
+		return cli.Complete(flags, func(ctx context.Context, home *cli.Cluster, namespace string) ([]string, error) {
+			moves, err := home.Moves.In(namespace).List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return nil, err
+			}
+			var names []string
+			for _, move := range moves.Items {
+				names = append(append(names, move.Name), move.Spec.Claims...)
+			}
+			slices.Sort(names)
+			return slices.Compact(names), nil
+		})(cmd, args, toComplete)
 	}
 }
 
 // find returns the move that arguments name: see choose.
 func find(ctx context.Context, home *cli.Cluster, namespace string, args []string) (*v1alpha1.VolumeMove, error) {
-	references, err := cli.References(args, cli.Claim, cli.Move)
+	references, err := cli.References(args, namedBy...)
 	if err != nil {
 		return nil, err
 	}
 	moves, err := home.Moves.In(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, home.Explain("list VolumeMoves", err)
+		return nil, unlisted(home, err)
 	}
 	found, err := choose(moves.Items, references[0])
 	if err == nil && found == nil {
-		err = fmt.Errorf("there is no move %q in namespace %q, nor one of a claim of that name: kubectl lodestone move status -n "+
-			"%s lists them", references[0].Name, namespace, namespace)
+		err = noSuchMove(ctx, home, namespace, references[0], moves.Items)
 	}
 	return found, err
+}
+
+// noSuchMove says that there is no move as a user names it, and which there are.
+func noSuchMove(ctx context.Context, home *cli.Cluster, namespace string, named cli.Reference, moves []v1alpha1.VolumeMove) error {
+	if len(moves) == 0 {
+		if err := home.RequireNamespace(ctx, namespace); err != nil {
+			return err
+		}
+	}
+	what := fmt.Sprintf("move %q in namespace %q, nor one of a claim of that name", named.Name, namespace)
+	switch named.Kind {
+	case cli.Claim:
+		what = fmt.Sprintf("move of claim %q in namespace %q", named.Name, namespace)
+	case cli.Move:
+		what = fmt.Sprintf("move %q in namespace %q", named.Name, namespace)
+	}
+	return fmt.Errorf("there is no %s; %s", what, thereAre(namespace, moves))
+}
+
+// thereAre names the moves that there are, and their claims.
+func thereAre(namespace string, moves []v1alpha1.VolumeMove) string {
+	const most = 8
+	if len(moves) == 0 {
+		return "there are none at all: kubectl lodestone move status -A shows those of other namespaces"
+	}
+	var names []string
+	for _, move := range moves[:min(most, len(moves))] {
+		names = append(names, fmt.Sprintf("%s (of %s)", move.Name, strings.Join(move.Spec.Claims, ", ")))
+	}
+	text := "there are: " + strings.Join(names, ", ")
+	if more := len(moves) - most; more > 0 {
+		text += fmt.Sprintf(" and %d more (kubectl lodestone move status -n %s)", more, namespace)
+	}
+	return text
 }
 
 // choose returns the move that a user means: the one of that name, else of the moves of the claim of that name the one that

@@ -5,12 +5,14 @@
 package move
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
@@ -19,6 +21,8 @@ import (
 
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 )
 
 const long = `Move carries the volumes of claims to another cluster, node or real class while
@@ -34,7 +38,7 @@ does the work: ending this command ends nothing.`
 func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
 	o := newOptions()
 	command := &cobra.Command{
-		Use:   "move PVC [PVC...] | move KIND/NAME",
+		Use:   "move PVC... | statefulset/NAME | deployment/NAME | pod/NAME",
 		Short: "Move the volumes of claims to another cluster, node or class",
 		Long:  long,
 		Example: `  # Move the volume of claim data to cluster west
@@ -52,25 +56,27 @@ func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStream
   # Have a look at all moves, give one up
   kubectl lodestone move status -A
   kubectl lodestone move abort data -n shop`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return cli.Misuse("say what to move: kubectl lodestone move PVC, or move statefulset/NAME, deployment/NAME or pod/NAME")
-			}
-			return nil
+		Args: func(cmd *cobra.Command, args []string) error {
+			_, _, err := parse(cmd, args)
+			return err
 		},
+		ValidArgsFunction: cli.CompleteReferences(flags, false, []cli.Kind{cli.Claim}, movable...),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			workload, claims, err := parse(args)
+			workload, claims, err := parse(cmd, args)
 			if err != nil {
 				return err
 			}
-			if _, err := o.spec(); err != nil {
+			if err := o.check(); err != nil {
 				return err
 			}
-			if err := checkOutput(o.Output); err != nil {
+			if err := o.checkTarget(workload); err != nil {
 				return err
 			}
-			home, namespace, err := connect(flags)
+			home, namespace, err := cli.Connect(flags)
 			if err != nil {
+				return err
+			}
+			if err := o.requireTarget(cmd.Context(), home); err != nil {
 				return err
 			}
 			r := &runner{Options: o, home: home, streams: streams, namespace: namespace, statefulSet: workload.Kind == cli.StatefulSet}
@@ -85,8 +91,14 @@ func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStream
 	}
 	o.flags(command.Flags())
 	command.Flags().BoolVar(&o.Together, "together", false, "move the replicas of a StatefulSet at once, not one after another")
-	command.Flags().StringVarP(&o.Output, "output", "o", "", "json: write the VolumeMove when it is done, also if it fails; those of a "+
-		"StatefulSet as one List")
+	o.Output.Add(command, "write the VolumeMove when it is done, also if it fails; those of a StatefulSet as one List", cli.JSON, cli.YAML,
+		cli.Name)
+	cli.CompleteFlag(command, flags, "target-cluster", cli.Clusters)
+	cli.CompleteFlag(command, flags, "target-node", cli.NamesOf(cli.Node))
+	cli.CompleteFlag(command, flags, "class", func(ctx context.Context, home *cli.Cluster, _ string) ([]string, error) {
+		return classesAt(ctx, home, o.Cluster)
+	})
+	completeVerify(command)
 	command.AddCommand(statusCommand(flags, streams), rollbackCommand(flags, streams), giveUpCommand(flags, streams),
 		action(flags, streams, "abort", v1alpha1.ActionAbort, "End a move that is not committed: everything stays at the source",
 			`Abort ends a move that is not committed. The claims keep the volumes that they have,
@@ -97,9 +109,61 @@ for the rest of --keep-source-for.`))
 	return command
 }
 
+// movable are the kinds whose volumes are moved.
+var movable = []cli.Kind{cli.Claim, cli.StatefulSet, cli.Deployment, cli.Pod}
+
+func completeVerify(command *cobra.Command) {
+	_ = command.RegisterFlagCompletionFunc("verify", cobra.FixedCompletions([]string{string(v1alpha1.VerifyQuick),
+		string(v1alpha1.VerifyFull)}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// classesAt lists the real classes of a cluster; of all clusters that are known if it is not given.
+func classesAt(ctx context.Context, home *cli.Cluster, cluster string) ([]string, error) {
+	var names []string
+	if cluster == "" || cluster == keys.Home {
+		classes, err := home.Client.StorageV1().StorageClasses().List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return nil, err
+		}
+		for i := range classes.Items {
+			if !virtualclass.Is(&classes.Items[i]) {
+				names = append(names, classes.Items[i].Name)
+			}
+		}
+	}
+	remotes, err := home.Remotes.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return names, err
+	}
+	for _, remote := range remotes.Items {
+		for _, class := range remote.Status.StorageClasses {
+			if cluster == "" || cluster == remote.Name {
+				names = append(names, class.Name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}
+
+// requireTarget returns an error if the target that was given is known not to exist.
+func (o *Options) requireTarget(ctx context.Context, home *cli.Cluster) error {
+	if o.Cluster != "" {
+		return home.RequireCluster(ctx, o.Cluster)
+	}
+	_, err := home.Client.CoreV1().Nodes().Get(ctx, o.Node, metav1.GetOptions{})
+	switch {
+	case apierrors.IsForbidden(err):
+		return nil // the provisioner knows
+	case apierrors.IsNotFound(err):
+		return cli.WithCode(home.Missing(ctx, cli.Node, "", o.Node), cli.Usage)
+	}
+	return home.Explain("get node "+o.Node, err)
+}
+
 // parse returns the workload, or the claims, that arguments name. It is pure.
-func parse(args []string) (workload cli.Reference, claims []string, err error) {
-	references, err := cli.References(args, cli.Claim, cli.StatefulSet, cli.Deployment, cli.Pod)
+func parse(cmd *cobra.Command, args []string) (workload cli.Reference, claims []string, err error) {
+	references, err := cli.SomeReferences(cmd, args, movable...)
 	if err != nil {
 		return cli.Reference{}, nil, err
 	}
@@ -110,23 +174,11 @@ func parse(args []string) (workload cli.Reference, claims []string, err error) {
 		case len(references) == 1:
 			return reference, nil, nil
 		default:
-			return cli.Reference{}, nil, cli.Misuse("one command moves claims, or the claims of one %s: name it alone", reference.Kind)
+			return cli.Reference{}, nil, cli.Misuse("a command moves claims, or the claims of one %s: name it alone", reference.Kind)
 		}
 	}
 	slices.Sort(claims)
 	return cli.Reference{}, slices.Compact(claims), nil
-}
-
-func connect(flags *genericclioptions.ConfigFlags) (*cli.Cluster, string, error) {
-	home, err := cli.ConnectHome(flags)
-	if err != nil {
-		return nil, "", err
-	}
-	namespace, _, err := flags.ToRawKubeConfigLoader().Namespace()
-	if err != nil {
-		return nil, "", cli.Misuse("the namespace cannot be found: %w; give -n", err)
-	}
-	return home, namespace, nil
 }
 
 // Options are the flags of move.
@@ -141,7 +193,7 @@ type Options struct {
 	RollBackAfter        time.Duration
 	Together, Detach     bool
 	DryRun               bool
-	Output               string
+	Output               cli.Output
 }
 
 func newOptions() *Options {
@@ -172,43 +224,67 @@ func (o *Options) copyFlags(flags *pflag.FlagSet) {
 		"how long pods may wait for a copy that stands still before the move goes back by itself")
 }
 
-// spec returns the spec of a VolumeMove from the flags, without its claims, or what is wrong with
-// the flags.
+// check returns what is wrong with the flags on how data is moved, and with the output.
+func (o *Options) check() error {
+	switch {
+	case !oneOf(v1alpha1.MoveVerify(o.Verify), v1alpha1.VerifyQuick, v1alpha1.VerifyFull):
+		return cli.Misuse("--verify %q is not known: give Quick, which reads again what was written at last, or Full, which reads all", o.Verify)
+	case o.Passes < 0 || o.Passes > 20:
+		return cli.Misuse("--passes %d is out of range: give a number from 0 to 20", o.Passes)
+	case o.DryRun && o.Detach:
+		return cli.Misuse("--dry-run waits for its answer: leave --detach out")
+	case o.RollBackAfter < 0:
+		return cli.Misuse("--roll-back-after cannot be negative: give a time such as 10m")
+	case o.KeepSource < 0:
+		return cli.Misuse("--keep-source-for cannot be negative: give a time such as 1h, or 0s")
+	}
+	if _, err := o.bandwidth(); err != nil {
+		return err
+	}
+	return o.Output.Check()
+}
+
+// bandwidth returns the limit that was given, nil for none.
+func (o *Options) bandwidth() (*resource.Quantity, error) {
+	if o.Bandwidth == "" {
+		return nil, nil //nolint:nilnil // no limit is no error
+	}
+	limit, err := resource.ParseQuantity(o.Bandwidth)
+	if err != nil || limit.Value() <= 0 {
+		return nil, cli.Misuse("--bandwidth-limit %q is not a number of bytes above 0: give one such as 50Mi", o.Bandwidth)
+	}
+	return &limit, nil
+}
+
+// checkTarget returns what is wrong with the flags on where something is moved.
+func (o *Options) checkTarget(workload cli.Reference) error {
+	switch {
+	case o.Cluster == "" && o.Node == "":
+		return cli.Misuse("say where to: give --target-cluster home or the name of a RemoteCluster, or --target-node a node of home")
+	case o.Cluster != "" && o.Node != "":
+		return cli.Misuse("--target-cluster and --target-node name two places: give one of them")
+	case o.Together && workload.Kind != cli.StatefulSet:
+		return cli.Misuse("--together is for the replicas of a StatefulSet: leave it out, for claims that are named together move together")
+	}
+	return nil
+}
+
+// spec returns the spec of a VolumeMove from flags that were checked, without its claims.
 func (o *Options) spec() (v1alpha1.VolumeMoveSpec, error) {
+	limit, err := o.bandwidth()
 	spec := v1alpha1.VolumeMoveSpec{
 		Target:    v1alpha1.MoveTarget{Cluster: o.Cluster, Node: o.Node},
-		ClassName: o.Class, Verify: v1alpha1.MoveVerify(o.Verify),
+		ClassName: o.Class, Verify: v1alpha1.MoveVerify(o.Verify), BandwidthLimit: limit,
 		Passes: &o.Passes, KeepSourceFor: &metav1.Duration{Duration: o.KeepSource}, RollBackAfter: &metav1.Duration{Duration: o.RollBackAfter},
 		Offline: v1alpha1.OfflineForbid, Action: v1alpha1.ActionMove, DryRun: o.DryRun,
 	}
 	if o.Offline {
 		spec.Offline = v1alpha1.OfflineAllow
 	}
-	switch {
-	case (o.Cluster == "") == (o.Node == ""):
-		return spec, cli.Misuse("say where to: give either --target-cluster or --target-node")
-	case !oneOf(spec.Verify, v1alpha1.VerifyQuick, v1alpha1.VerifyFull):
-		return spec, cli.Misuse("--verify %q is not known: give Quick or Full", o.Verify)
-	case o.Passes < 0 || o.Passes > 20:
-		return spec, cli.Misuse("--passes %d is out of range: give a number from 0 to 20", o.Passes)
-	case o.DryRun && o.Detach:
-		return spec, cli.Misuse("--dry-run waits for its answer: leave --detach out")
-	case o.RollBackAfter < 0:
-		return spec, cli.Misuse("--roll-back-after cannot be negative: give a time such as 10m")
-	case o.KeepSource < 0:
-		return spec, cli.Misuse("--keep-source-for cannot be negative: give a time such as 1h, or 0s")
-	}
-	if o.Bandwidth != "" {
-		limit, err := resource.ParseQuantity(o.Bandwidth)
-		if err != nil || limit.Value() <= 0 {
-			return spec, cli.Misuse("--bandwidth-limit %q is not a number of bytes above 0: give one such as 50Mi", o.Bandwidth)
-		}
-		spec.BandwidthLimit = &limit
-	}
 	if o.TTL >= 0 {
 		spec.TTLSecondsAfterFinished = ptr.To(int32(min(o.TTL/time.Second, 1<<31-1)))
 	}
-	return spec, nil
+	return spec, err
 }
 
 func oneOf[T comparable](value T, allowed ...T) bool {

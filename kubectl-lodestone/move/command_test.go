@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
@@ -138,15 +139,15 @@ func TestWhatIsMovedIsNamedInOneOfTheseWays(t *testing.T) {
 		"a StatefulSet, short":          {args: []string{"sts/db"}, workload: set},
 		"a Deployment":                  {args: []string{"deploy/db"}, workload: cli.Reference{Kind: cli.Deployment, Name: "db"}},
 		"a pod":                         {args: []string{"pod", "db"}, workload: cli.Reference{Kind: cli.Pod, Name: "db"}},
-		"a claim that is called so":     {args: []string{"statefulset"}, claims: []string{"statefulset"}},
+		"a claim that is called so":     {args: []string{"pvc", "statefulset"}, claims: []string{"statefulset"}},
 	} {
-		workload, claims, err := parse(row.args)
+		workload, claims, err := parse(&cobra.Command{}, row.args)
 		require.NoError(t, err, name)
 		assert.Equal(t, row.workload, workload, name)
 		assert.Equal(t, row.claims, claims, name)
 	}
-	for _, args := range [][]string{{"job/db"}, {"sts/db", "data"}, {"sts", "db", "cache"}, {"volumemove/x"}} {
-		_, _, err := parse(args)
+	for _, args := range [][]string{{"job/db"}, {"sts/db", "data"}, {"sts", "db", "cache"}, {"volumemove/x"}, {"statefulset"}, {}} {
+		_, _, err := parse(&cobra.Command{}, args)
 		assert.Equal(t, cli.Usage, cli.ExitCodeOf(err), "%v", args)
 	}
 }
@@ -169,10 +170,11 @@ func TestClaimsOfAWorkload(t *testing.T) {
 		require.NoError(t, err, kind)
 		assert.Equal(t, [][]string{{"data", "log"}}, groups, kind)
 		_, err = claimsOf(t.Context(), home, "shop", cli.Reference{Kind: kind, Name: "none"})
-		require.EqualError(t, err, fmt.Sprintf(`there is no %[1]s "none" in namespace "shop": kubectl get %[1]ss -n shop lists them`, kind))
+		require.ErrorContains(t, err, fmt.Sprintf(`there is no %s "none" in namespace "shop"; there `, kind))
+		require.ErrorContains(t, err, "writer")
 	}
 	_, err := claimsOf(t.Context(), home, "shop", cli.Reference{Kind: cli.Pod, Name: "bare"})
-	require.EqualError(t, err, "pod shop/bare names no claims, so there is nothing to move")
+	require.EqualError(t, err, "pod shop/bare names no claims, so there is nothing to move: name what uses some, or claims")
 }
 
 func TestTheFlagsBecomeAVolumeMove(t *testing.T) {
@@ -198,7 +200,7 @@ func TestMovesAreListedWithTheLatestLast(t *testing.T) {
 	newer.Spec.Target.Cluster = "west"
 	newer.CreationTimestamp, older.CreationTimestamp = metav1.NewTime(now.Add(-time.Minute)), metav1.NewTime(now.Add(-time.Hour))
 	var out bytes.Buffer
-	require.NoError(t, table(&out, []v1alpha1.VolumeMove{newer, older}, now))
+	require.NoError(t, table(&out, []v1alpha1.VolumeMove{newer, older}, false, false, now))
 	assert.Equal(t, "NAME     CLAIMS   TARGET   AGE   STATE\nolder    data     home-1   60m   Done\ndata-x   data     west     "+
 		"60s   PreCopy\n", out.String())
 }

@@ -41,7 +41,7 @@ func newScreen(out io.Writer) *screen {
 }
 
 func (s *screen) show(move *v1alpha1.VolumeMove) {
-	if isAlreadyThere(move) { // the message at the end says what that means
+	if state, _ := outcomeOf(move); state == refused || state == failed || isAlreadyThere(move) { // the message at the end says that
 		return
 	}
 	text := strings.Join(move.Spec.Claims, ", ") + ": " + progressLine(move)
@@ -81,6 +81,9 @@ func follow(ctx context.Context, home *cli.Cluster, out io.Writer, move *v1alpha
 			return move, cli.Refuse("%s is not moved: %s", strings.Join(move.Spec.Claims, ", "), why)
 		case going:
 		case failed:
+			if strings.HasSuffix(why, " was deleted") {
+				why += withNamespace(ctx, home, move.Namespace)
+			}
 			return move, fmt.Errorf("%s was not moved: %s", strings.Join(move.Spec.Claims, ", "), why)
 		}
 		select {
@@ -88,15 +91,17 @@ func follow(ctx context.Context, home *cli.Cluster, out io.Writer, move *v1alpha
 			if move.Spec.DryRun {
 				return move, errors.New(goesOnText(move))
 			}
-			return move, fmt.Errorf("%s, kubectl lodestone move abort %s -n %s ends it", goesOnText(move), move.Name, move.Namespace)
+			return move, errors.New(goesOnText(move) + abortText(move))
 		case <-time.After(pollInterval):
 		}
 		seen, err := poll(ctx, shown, getter(home, move))
 		switch {
+		case err == nil && seen.DeletionTimestamp != nil && move.DeletionTimestamp == nil && isDying(ctx, home, move.Namespace):
+			return seen, ended(move)
 		case err == nil:
 			move = seen
 		case ctx.Err() == nil:
-			return move, followError(home, move, err)
+			return move, followError(ctx, home, move, err)
 		}
 	}
 }
@@ -157,13 +162,44 @@ func isTransient(err error) bool {
 }
 
 // followError returns the error for the user when a move cannot be followed any more.
-func followError(home *cli.Cluster, move *v1alpha1.VolumeMove, err error) error {
-	if apierrors.IsNotFound(err) {
-		return fmt.Errorf("VolumeMove %s/%s was deleted: by itself a move that is not committed then goes back to the source, and one that is "+
-			"comes to its end; see kubectl get events -n %s, and move again if the claims are to be elsewhere",
-			move.Namespace, move.Name, move.Namespace)
+func followError(ctx context.Context, home *cli.Cluster, move *v1alpha1.VolumeMove, err error) error {
+	switch {
+	case !apierrors.IsNotFound(err):
+		return fmt.Errorf("%w; %s", home.Explain("get VolumeMove "+move.Namespace+"/"+move.Name, err), goesOnText(move))
+	case isDying(ctx, home, move.Namespace):
+		return ended(move)
 	}
-	return fmt.Errorf("%w; %s", home.Explain("get VolumeMove "+move.Namespace+"/"+move.Name, err), goesOnText(move))
+	return fmt.Errorf("VolumeMove %s/%s was deleted: by itself a move that is not committed then goes back to the source, and one that is "+
+		"comes to its end; see kubectl get events -n %s, and move again if the claims are to be elsewhere",
+		move.Namespace, move.Name, move.Namespace)
+}
+
+// ended is the error for a move whose namespace is being deleted, or is gone: there is nothing to wait for, and nothing to do.
+func ended(move *v1alpha1.VolumeMove) error {
+	return fmt.Errorf("the move of %s ends, for namespace %s was deleted, and its claims with it: what the move has made elsewhere is removed by "+
+		"itself", strings.Join(move.Spec.Claims, ", "), move.Namespace)
+}
+
+// isDying says that a namespace is being deleted, or is gone. Of one that the user may not read it is not known.
+func isDying(ctx context.Context, home *cli.Cluster, name string) bool {
+	namespace, err := home.Client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	return apierrors.IsNotFound(err) || err == nil && namespace.DeletionTimestamp != nil
+}
+
+// withNamespace adds to what is being deleted that its namespace is, too; empty if that is not so.
+func withNamespace(ctx context.Context, home *cli.Cluster, name string) string {
+	if !isDying(ctx, home, name) {
+		return ""
+	}
+	return fmt.Sprintf(" with namespace %s", name)
+}
+
+// requireLiving refuses to begin a move in a namespace that is being deleted, where it would end at once.
+func requireLiving(ctx context.Context, home *cli.Cluster, move *v1alpha1.VolumeMove) error {
+	if isDying(ctx, home, move.Namespace) {
+		return cli.Refuse("namespace %s is being deleted, and its claims and moves with it: nothing is moved in it any more", move.Namespace)
+	}
+	return nil
 }
 
 // goesOnText returns the sentence that the move continues after the end of the command.
@@ -171,7 +207,18 @@ func goesOnText(move *v1alpha1.VolumeMove) string {
 	if move.Spec.DryRun {
 		return "nothing is moved, for it was a dry run: give the same command again"
 	}
+	if move.DeletionTimestamp != nil {
+		return "the move was deleted, and ends by itself"
+	}
 	return fmt.Sprintf("the move goes on: kubectl lodestone move status %s -n %s shows it", move.Name, move.Namespace)
+}
+
+// abortText returns how to end a move, for the end of a sentence; empty where that is no longer to be done.
+func abortText(move *v1alpha1.VolumeMove) string {
+	if move.DeletionTimestamp != nil || committed(move) {
+		return ""
+	}
+	return fmt.Sprintf(", kubectl lodestone move abort %s -n %s ends it", move.Name, move.Namespace)
 }
 
 // sums are the numbers of all claims of a move.

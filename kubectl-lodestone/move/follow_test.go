@@ -12,7 +12,11 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
@@ -64,7 +68,8 @@ func TestWhatMayPassIsAskedAgain(t *testing.T) {
 }
 
 func TestWhoCannotFollowAMoveIsToldThatItGoesOn(t *testing.T) {
-	home := &cli.Cluster{Context: "home"}
+	alive := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}
+	home := &cli.Cluster{Context: "home", Client: fake.NewClientset(alive)}
 	move := moveIn(v1alpha1.MovePreCopy)
 	for name, row := range map[string]struct {
 		err  error
@@ -74,14 +79,77 @@ func TestWhoCannotFollowAMoveIsToldThatItGoesOn(t *testing.T) {
 		"no login":  {apierrors.NewUnauthorized("log in"), "log in again"},
 		"no answer": {syscall.ECONNREFUSED, "does not answer"},
 	} {
-		err := followError(home, move, row.err)
+		err := followError(t.Context(), home, move, row.err)
 		assert.ErrorContains(t, err, row.says, name)
 		assert.ErrorContains(t, err, "; the move goes on: kubectl lodestone move status data-x -n shop shows it", name)
 	}
-	err := followError(home, move, apierrors.NewNotFound(volumeMoves, "data-x"))
+	err := followError(t.Context(), home, move, apierrors.NewNotFound(volumeMoves, "data-x"))
 	assert.ErrorContains(t, err, "VolumeMove shop/data-x was deleted: by itself a move that is not committed then goes back")
+	for name, gone := range map[string]*cli.Cluster{
+		"its namespace is being deleted": {Context: "home", Client: fake.NewClientset(dying("shop"))},
+		"its namespace is gone":          {Context: "home", Client: fake.NewClientset()},
+	} {
+		err = followError(t.Context(), gone, move, apierrors.NewNotFound(volumeMoves, "data-x"))
+		assert.ErrorContains(t, err, "the move of data ends, for namespace shop was deleted, and its claims with it", name)
+		assert.NotContains(t, err.Error(), "kubectl", "nothing is offered in a namespace that is going away")
+	}
 	move.Spec.DryRun = true
-	assert.NotContains(t, followError(home, move, syscall.ECONNREFUSED).Error(), "the move goes on")
+	assert.NotContains(t, followError(t.Context(), home, move, syscall.ECONNREFUSED).Error(), "the move goes on")
+}
+
+func dying(name string) *corev1.Namespace {
+	now := metav1.Now()
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, DeletionTimestamp: &now, Finalizers: []string{"kubernetes"}}}
+}
+
+func TestNothingIsOfferedInANamespaceThatIsBeingDeleted(t *testing.T) {
+	t.Parallel()
+	now := metav1.Now()
+	// The answers of the server are those of a provisioner that goes back, and of one that has gone back.
+	goesBack := func(phase v1alpha1.MovePhase) func(*v1alpha1.VolumeMove) {
+		return func(move *v1alpha1.VolumeMove) {
+			move.DeletionTimestamp, move.Status.Phase, move.Status.Message = &now, phase, "the VolumeMove was deleted"
+		}
+	}
+	s := &server{fate: map[string]func(*v1alpha1.VolumeMove){"data-db-0": goesBack(v1alpha1.MoveAborted),
+		"data-db-2": goesBack(v1alpha1.MoveRollBack)}}
+	r, wrote := shop(t, s)
+	_, err := r.home.Client.CoreV1().Namespaces().Update(t.Context(), dying("shop"), metav1.UpdateOptions{})
+	require.NoError(t, err)
+	for _, claim := range []string{"data-db-0", "data-db-2"} {
+		err = r.run(t.Context(), [][]string{{claim}})
+		require.EqualError(t, err, "the move of "+claim+" ends, for namespace shop was deleted, and its claims with it: what the move has made "+
+			"elsewhere is removed by itself")
+	}
+	_, said := wrote()
+	assert.NotContains(t, said, "was deleted", "what the error says is not said before it")
+
+	leaving := moveIn(v1alpha1.MoveRollBack)
+	leaving.DeletionTimestamp = &now
+	assert.Equal(t, "the move was deleted, and ends by itself", goesOnText(leaving)+abortText(leaving))
+	assert.Contains(t, whyForbidden(leaving, v1alpha1.ActionAbort), "is being deleted, and ends by itself")
+	assert.Empty(t, whyForbidden(leaving, v1alpha1.ActionGiveUp), "a cluster that is gone for ever holds it all the same")
+	assert.ErrorContains(t, requireLiving(t.Context(), r.home, leaving), "nothing is moved in it any more")
+
+	claim, err := r.home.Client.CoreV1().PersistentVolumeClaims("shop").Get(t.Context(), "data-db-1", metav1.GetOptions{})
+	require.NoError(t, err)
+	claim.DeletionTimestamp = &now
+	_, err = r.home.Client.CoreV1().PersistentVolumeClaims("shop").Update(t.Context(), claim, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	require.EqualError(t, r.run(t.Context(), [][]string{{"data-db-1"}}), "claim shop/data-db-1 is being deleted with namespace shop, so it is "+
+		"not moved")
+}
+
+func TestAMoveThatWasRefusedIsNotLeft(t *testing.T) {
+	t.Parallel()
+	s := &server{fate: map[string]func(*v1alpha1.VolumeMove){"data-db-0": refusedFor("Refused", "the class says no"), "data-db-1": fails}}
+	r, wrote := shop(t, s)
+	require.EqualError(t, r.run(t.Context(), [][]string{{"data-db-0"}}), "data-db-0 is not moved: the class says no")
+	assert.Empty(t, s.moves, "it would be in the way of what is tried next")
+	_, said := wrote()
+	assert.NotContains(t, said, "the class says no", "the error says it once")
+	require.EqualError(t, r.run(t.Context(), [][]string{{"data-db-1"}}), "data-db-1 was not moved: the copies differ")
+	assert.Len(t, s.moves, 1, "one that was begun stays for those who want to know what became of it")
 }
 
 func TestAnAPIServerThatFailsOnceEndsNoStatefulSet(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 func rollbackCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
 	o := newOptions()
 	command := &cobra.Command{
-		Use:   "rollback MOVE|PVC",
+		Use:   "rollback pvc/NAME | volumemove/NAME",
 		Short: "Move the data of a move that is done back to where it came from",
 		Long: `Rollback moves the claims of a move that is done back to the cluster that they came
 from, with all that was written since; to the class that they had there, if claims may
@@ -27,18 +27,22 @@ from before the move: all data travels back, and that copy is removed once the w
 back is committed.
 
 A move that is not committed yet is ended with kubectl lodestone move abort.`,
-		Example: "  # The latest move of claim data that was committed\n  kubectl lodestone move rollback pvc/data -n shop",
-		Args:    func(_ *cobra.Command, args []string) error { return oneMove("rollback")(args) },
+		Example:           "  # The latest move of claim data that was committed\n  kubectl lodestone move rollback pvc/data -n shop",
+		Args:              oneMove,
+		ValidArgsFunction: completeMoves(flags),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkOutput(o.Output); err != nil {
+			if err := o.check(); err != nil {
 				return err
 			}
-			home, namespace, err := connect(flags)
+			home, namespace, err := cli.Connect(flags)
 			if err != nil {
 				return err
 			}
 			move, err := find(cmd.Context(), home, namespace, args)
 			if err != nil {
+				return err
+			}
+			if err := requireLiving(cmd.Context(), home, move); err != nil {
 				return err
 			}
 			if o.Cluster, o.Class, err = origin(move); err != nil {
@@ -59,7 +63,8 @@ A move that is not committed yet is ended with kubectl lodestone move abort.`,
 		},
 	}
 	o.copyFlags(command.Flags())
-	command.Flags().StringVarP(&o.Output, "output", "o", "", "json: write the VolumeMove that moves back when it is done, also if it fails")
+	o.Output.Add(command, "write the VolumeMove that moves back when it is done, also if it fails", cli.JSON, cli.YAML, cli.Name)
+	completeVerify(command)
 	return command
 }
 

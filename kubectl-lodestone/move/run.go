@@ -42,9 +42,9 @@ func (r *runner) run(ctx context.Context, groups [][]string) error {
 	}
 	err = r.createAll(ctx, wanted)
 	switch {
-	case r.Output == "" && err == nil && len(r.moves) == 0:
+	case r.Output.Format == "" && err == nil && len(r.moves) == 0:
 		_, err = fmt.Fprintln(r.streams.Out, "nothing to do: all claims have their data there")
-	case r.Output != "":
+	case r.Output.Format != "":
 		if unwritten := r.write(); err == nil {
 			err = unwritten
 		}
@@ -60,7 +60,7 @@ func claimsOf(ctx context.Context, home *cli.Cluster, namespace string, workload
 	case cli.StatefulSet:
 		set, err := home.Client.AppsV1().StatefulSets(namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
-			return nil, missing(home, workload, namespace, err)
+			return nil, missing(ctx, home, workload, namespace, err)
 		}
 		if len(set.Spec.VolumeClaimTemplates) > 0 {
 			return claimsOfReplicas(set), nil
@@ -69,27 +69,27 @@ func claimsOf(ctx context.Context, home *cli.Cluster, namespace string, workload
 	case cli.Deployment:
 		deployment, err := home.Client.AppsV1().Deployments(namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
-			return nil, missing(home, workload, namespace, err)
+			return nil, missing(ctx, home, workload, namespace, err)
 		}
 		groups = named(deployment.Spec.Template.Spec)
 	default:
 		pod, err := home.Client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
-			return nil, missing(home, workload, namespace, err)
+			return nil, missing(ctx, home, workload, namespace, err)
 		}
 		groups = named(pod.Spec)
 	}
 	if groups == nil {
-		return nil, cli.Refuse("%s %s/%s names no claims, so there is nothing to move", workload.Kind, namespace, workload.Name)
+		return nil, cli.Refuse("%s %s/%s names no claims, so there is nothing to move: name what uses some, or claims", workload.Kind, namespace,
+			workload.Name)
 	}
 	return groups, nil
 }
 
 // missing explains why a workload could not be read.
-func missing(home *cli.Cluster, workload cli.Reference, namespace string, err error) error {
+func missing(ctx context.Context, home *cli.Cluster, workload cli.Reference, namespace string, err error) error {
 	if apierrors.IsNotFound(err) {
-		return fmt.Errorf("there is no %[1]s %[2]q in namespace %[3]q: kubectl get %[1]ss -n %[3]s lists them", workload.Kind, workload.Name,
-			namespace)
+		return home.Missing(ctx, workload.Kind, namespace, workload.Name)
 	}
 	return home.Explain(fmt.Sprintf("get %s %s/%s", workload.Kind, namespace, workload.Name), err)
 }
@@ -118,8 +118,12 @@ func (r *runner) newMoves(ctx context.Context, groups [][]string) ([]*v1alpha1.V
 			return nil, err
 		}
 		for _, claim := range group {
-			if _, err := getClaim(ctx, r.home, r.namespace, claim); err != nil {
+			found, err := getClaim(ctx, r.home, r.namespace, claim)
+			if err != nil {
 				return nil, err
+			}
+			if found.DeletionTimestamp != nil {
+				return nil, cli.Refuse("claim %s/%s is being deleted%s, so it is not moved", r.namespace, claim, withNamespace(ctx, r.home, r.namespace))
 			}
 		}
 		wanted = append(wanted, move)
@@ -136,7 +140,7 @@ func (r *runner) createAll(ctx context.Context, wanted []*v1alpha1.VolumeMove) e
 			return errors.Join(withNotBegun(err, wanted[i+1:]), r.finishAll(ctx, made))
 		case r.Detach:
 			r.moves = append(r.moves, *created)
-			if r.Output == "" {
+			if r.Output.Format == "" {
 				fmt.Fprintf(r.streams.Out, "volumemove/%s created\n", created.Name)
 			}
 		case r.Together:
@@ -189,11 +193,16 @@ func (r *runner) finish(ctx context.Context, move *v1alpha1.VolumeMove) error {
 		return nil
 	}
 	r.moves = append(r.moves, *move)
-	if r.DryRun {
+	state, _ := outcomeOf(move)
+	switch {
+	case r.DryRun:
 		err = errors.Join(err, r.deleteMove(ctx, move))
+	case state == refused:
+		// The user has been told why, and nothing was begun: it would only be in the way of what is tried next.
+		_ = r.deleteMove(ctx, move)
 	}
 	switch {
-	case err != nil || r.Output != "":
+	case err != nil || r.Output.Format != "":
 		return err
 	case r.DryRun:
 		_, err = fmt.Fprintln(r.streams.Out, move.Status.Message)
@@ -206,12 +215,12 @@ func (r *runner) finish(ctx context.Context, move *v1alpha1.VolumeMove) error {
 // write prints the moves that were made: those of a StatefulSet always as a list.
 func (r *runner) write() error {
 	if r.statefulSet {
-		return writeAll(r.streams.Out, r.moves)
+		return writeAll(r.streams.Out, r.Output, r.moves)
 	}
 	if len(r.moves) == 0 { // none could be made, which the error says
 		return nil
 	}
-	return write(r.streams.Out, &r.moves[0])
+	return write(r.streams.Out, r.Output, &r.moves[0])
 }
 
 // deleteMove removes a VolumeMove that moved nothing.
@@ -249,7 +258,7 @@ func getClaim(ctx context.Context, home *cli.Cluster, namespace, name string) (*
 	claim, err := home.Client.CoreV1().PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("there is no claim %q in namespace %q: kubectl get pvc -n %s lists them", name, namespace, namespace)
+		return nil, home.Missing(ctx, cli.Claim, namespace, name)
 	case err != nil:
 		return nil, home.Explain("get claim "+namespace+"/"+name, err)
 	}

@@ -65,7 +65,7 @@ func TestAStatefulSetThatIsThereIsNothingToDo(t *testing.T) {
 	assert.Equal(t, "nothing to do: all claims have their data there\n", out)
 
 	r, wrote = shop(t, &server{fate: all})
-	r.Output = "json"
+	r.Output.Format = cli.JSON
 	require.NoError(t, r.replicas(t))
 	out, _ = wrote()
 	assert.JSONEq(t, `{"apiVersion": "v1", "kind": "List", "items": []}`, out)
@@ -74,7 +74,7 @@ func TestAStatefulSetThatIsThereIsNothingToDo(t *testing.T) {
 func TestAClaimThatIsNamedIsRefusedWhereItIs(t *testing.T) {
 	t.Parallel()
 	r, wrote := shop(t, &server{fate: map[string]func(*v1alpha1.VolumeMove){"data-db-0": there}})
-	r.Output = "json"
+	r.Output.Format = cli.JSON
 	err := r.run(t.Context(), [][]string{{"data-db-0"}})
 	assert.Equal(t, cli.Refused, cli.ExitCodeOf(err))
 	out, _ := wrote()
@@ -85,7 +85,7 @@ func TestTheMovesOfAStatefulSetAreOneList(t *testing.T) {
 	t.Parallel()
 	s := &server{fate: map[string]func(*v1alpha1.VolumeMove){"data-db-1": fails}}
 	r, wrote := shop(t, s)
-	r.Output = "json"
+	r.Output.Format = cli.JSON
 	err := r.replicas(t)
 	assert.ErrorContains(t, err, "data-db-1 was not moved: the copies differ; not begun: data-db-2")
 	assert.Equal(t, cli.Failed, cli.ExitCodeOf(err))
@@ -101,7 +101,7 @@ func TestTheMovesOfAStatefulSetAreOneList(t *testing.T) {
 func TestMovesThatRunTogetherAreAllFollowed(t *testing.T) {
 	t.Parallel()
 	r, wrote := shop(t, &server{fate: map[string]func(*v1alpha1.VolumeMove){"data-db-0": refusedFor("Refused", "no")}})
-	r.Output, r.Together = "json", true
+	r.Output.Format, r.Together = cli.JSON, true
 	err := r.replicas(t)
 	assert.Equal(t, cli.Refused, cli.ExitCodeOf(err))
 	out, _ := wrote()
@@ -114,7 +114,7 @@ func TestMovesThatRunTogetherAreAllFollowed(t *testing.T) {
 func TestWhatIsNotWaitedForIsWrittenAsItWasMade(t *testing.T) {
 	t.Parallel()
 	r, wrote := shop(t, &server{})
-	r.Output, r.Detach = "json", true
+	r.Output.Format, r.Detach = cli.JSON, true
 	require.NoError(t, r.run(t.Context(), [][]string{{"data-db-0"}}))
 	out, said := wrote()
 	read(t, out).isMove(t, "data-db-0", "")
@@ -131,7 +131,7 @@ func TestWhatIsAskedOfAMoveIsWrittenAlsoIfItIsRefused(t *testing.T) {
 		made.Namespace = "shop"
 		var out bytes.Buffer
 		move, err := setAction(t.Context(), r.home, made.DeepCopy(), v1alpha1.ActionAbort)
-		require.NoError(t, printRequested(&out, "json", move, "abort", err))
+		require.NoError(t, printRequested(&out, cli.Output{Format: cli.JSON}, move, "abort", err))
 		read(t, out.String()).isMove(t, "data-db-0", "")
 		assert.Contains(t, out.String(), `"action": "Abort"`)
 
@@ -139,7 +139,7 @@ func TestWhatIsAskedOfAMoveIsWrittenAlsoIfItIsRefused(t *testing.T) {
 		made.Spec.Action = v1alpha1.ActionMove
 		out.Reset()
 		move, err = setAction(t.Context(), r.home, made.DeepCopy(), v1alpha1.ActionFinalize)
-		err = printRequested(&out, "json", move, "finalize", err)
+		err = printRequested(&out, cli.Output{Format: cli.JSON}, move, "finalize", err)
 		assert.Equal(t, cli.Refused, cli.ExitCodeOf(err))
 		read(t, out.String()).isMove(t, "data-db-0", v1alpha1.MoveFailed)
 	}

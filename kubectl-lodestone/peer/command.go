@@ -6,6 +6,7 @@ package peer
 import (
 	"context"
 	"maps"
+	"net/url"
 	"os"
 	"regexp"
 	"slices"
@@ -16,19 +17,22 @@ import (
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/podranges"
 )
 
 // New returns the command.
 func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
 	o := NewOptions()
 	command := &cobra.Command{
-		Use:   "peer --remote-context <context>",
+		Use:   "peer --remote-context CONTEXT",
 		Short: "Let pods and volumes of this cluster be in another one",
 		Long: `Peer lets pods and volumes of the home cluster (kubectl's current context, or
 --context) be in a remote cluster (--remote-context). It works with your own
@@ -59,8 +63,17 @@ where it stopped. Run again with other flags it changes what they say.`,
 
   # Only show what would be made there
   kubectl lodestone peer --remote-context west --dry-run=client --for remote -o yaml`,
-		Args: cobra.NoArgs,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return cli.Misuse("%q is one argument too many: name the remote cluster by the context of your kubeconfig that leads there, as in "+
+					"--remote-context %s", args[0], args[0])
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.printsOnly(cmd); err != nil {
+				return err
+			}
 			if err := o.Complete(); err != nil {
 				return err
 			}
@@ -87,6 +100,8 @@ where it stopped. Run again with other flags it changes what they say.`,
 	} {
 		_ = command.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
+	cli.CompleteFlag(command, flags, "name", cli.NamesOf(cli.RemoteCluster))
+	cli.CompleteFlag(command, flags, "lodestone-namespace", cli.NamesOf(cli.Namespace))
 	return command
 }
 
@@ -175,14 +190,27 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 		"command again")
 }
 
+// printsOnly returns an error for a flag that says how --dry-run prints, without that.
+func (o *Options) printsOnly(cmd *cobra.Command) error {
+	for _, name := range []string{"output", "for", "show-secrets"} {
+		if o.DryRun == "none" && cmd.Flags().Changed(name) {
+			return cli.Misuse("--%s is for what --dry-run=client prints: give that, too, or leave --%s out", name, name)
+		}
+	}
+	return nil
+}
+
 // idPattern matches the IDs of clusters.
 var idPattern = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
+
+// namePattern matches the patterns of names that a namespace can have.
+var namePattern = regexp.MustCompile(`^[-a-z0-9*]+$`)
 
 // Complete validates the flags and reads the files that they name.
 func (o *Options) Complete() (err error) {
 	oneOf := func(flag, value string, allowed ...string) {
 		if err == nil && !slices.Contains(allowed, value) {
-			err = cli.Misuse("--%s %q is not known: give %s", flag, value, strings.Join(allowed, " or "))
+			err = cli.Misuse("--%s %q is not known: give %s", flag, value, cli.Or(slices.DeleteFunc(slices.Clone(allowed), func(a string) bool { return a == "" })))
 		}
 	}
 	oneOf("auth", o.Auth, "", Token, Certificate)
@@ -207,7 +235,10 @@ func (o *Options) Complete() (err error) {
 	case o.Duration > maxLoginDuration:
 		return cli.Misuse("--token-duration %v is too long: give at most %v, 10 years", o.Duration, maxLoginDuration)
 	case o.Timeout <= 0:
-		return cli.Misuse("--timeout must be more than 0")
+		return cli.Misuse("--timeout must be more than 0: give a time such as 2m")
+	}
+	if err := o.checkNames(); err != nil {
+		return err
 	}
 	if o.RemoteCAFile != "" {
 		if o.ca, err = os.ReadFile(o.RemoteCAFile); err != nil {
@@ -216,6 +247,29 @@ func (o *Options) Complete() (err error) {
 	}
 	o.offer, err = quantities(o.Offer)
 	return err
+}
+
+// checkNames checks what can be known of names, patterns and addresses before a cluster is asked.
+func (o *Options) checkNames() error {
+	for _, pattern := range o.Namespaces {
+		switch {
+		case !namePattern.MatchString(pattern):
+			return cli.Misuse("--namespaces %q fits no namespace: give patterns of lower-case letters, digits, '-' and '*'", pattern)
+		case pattern == metav1.NamespaceDefault || strings.HasPrefix(pattern, "kube-") || strings.HasPrefix(pattern, "lodestone-"):
+			return cli.Misuse("--namespaces %q is of no use: namespace default, and those whose names begin with kube- or lodestone-, are never "+
+				"given to a home cluster", pattern)
+		}
+	}
+	if o.StorageClass != "" && len(validation.IsDNS1123Subdomain(o.StorageClass)) > 0 {
+		return cli.Misuse("--storage-class %q cannot be a name: names have lower-case letters, digits, '-' and '.'", o.StorageClass)
+	}
+	if address, err := url.Parse(o.RemoteServer); o.RemoteServer != "" && (err != nil || address.Scheme != "https" || address.Host == "") {
+		return cli.Misuse("--remote-server %q is no address of an API server: give https://<host>:<port>", o.RemoteServer)
+	}
+	if _, err := podranges.Parse(o.PodCIDRs); err != nil {
+		return cli.Misuse("--pod-cidrs: %w", err)
+	}
+	return nil
 }
 
 func validName(name string) bool {

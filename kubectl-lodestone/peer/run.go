@@ -99,7 +99,7 @@ func (p *peering) observe(ctx context.Context) (s Situation, err error) {
 	if s.HomeUID == s.RemoteUID {
 		return s, nil // nothing else matters
 	}
-	if err := p.installed(); err != nil {
+	if err := p.installed(ctx); err != nil {
 		return s, err
 	}
 	remotes, err := p.home.Remotes.List(ctx, metav1.ListOptions{})
@@ -122,7 +122,7 @@ func (p *peering) observe(ctx context.Context) (s Situation, err error) {
 }
 
 // installed checks that each cluster has its part of Lodestone.
-func (p *peering) installed() error {
+func (p *peering) installed(ctx context.Context) error {
 	ok, err := p.home.Serves(v1alpha1.GroupVersion.String(), "remoteclusters")
 	switch {
 	case err != nil:
@@ -130,6 +130,9 @@ func (p *peering) installed() error {
 	case !ok:
 		return fmt.Errorf("Lodestone is not installed in the home cluster (context %q): install it there first, kubectl --context %s apply -k "+
 			"deploy/overlays/release", p.home.Context, p.home.Context)
+	}
+	if err := p.home.RequireNamespace(ctx, p.Namespace); err != nil {
+		return fmt.Errorf("%w; give --lodestone-namespace if Lodestone runs in another namespace", err)
 	}
 	ok, err = p.remote.Serves(remotev1alpha1.GroupVersion.String(), "homeclusters")
 	switch {

@@ -24,18 +24,9 @@ import (
 
 // New returns the command.
 func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
-	parent := &cobra.Command{
-		Use:   "rebind",
-		Short: "Give a namespace of a remote cluster to the home namespace that has its name now",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_ = cmd.Help()
-			return cli.Misuse("say what to bind again: kubectl lodestone rebind namespace NAME --context <remote cluster>")
-		},
-	}
 	var yes bool
-	namespace := &cobra.Command{
-		Use:   "namespace NAME",
+	command := &cobra.Command{
+		Use:   "rebind namespace/NAME",
 		Short: "Give a namespace of a remote cluster to the home namespace that has its name now",
 		Long: `Rebind is for the owner of a remote cluster, and runs there (--context). A namespace
 that the remote agent made is for one home namespace, by its UID. If that was deleted
@@ -46,28 +37,31 @@ gives the namespace, with all claims in it, to the home namespace of that name.
 It shows both UIDs and the claims, and asks for the name. It is refused (exit code 3)
 for a namespace that no other home namespace asks for.`,
 		Example: `  # Home namespace shop was restored from a backup
-  kubectl lodestone rebind namespace shop --context west`,
-		Args: cobra.ExactArgs(1),
+  kubectl lodestone rebind namespace/shop --context west`,
+		Args:              cli.TakesOne(cli.Namespace),
+		ValidArgsFunction: cli.CompleteReferences(flags, true, []cli.Kind{cli.Namespace}, cli.Namespace),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			named, err := cli.OneReference(cmd, args, cli.Namespace)
+			if err != nil {
+				return err
+			}
 			remote, err := cli.ConnectHome(flags)
 			if err != nil {
 				return err
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), time.Minute)
 			defer cancel()
-			return rebind(ctx, remote, streams, args[0], yes)
+			return rebind(ctx, remote, streams, named.Name, yes)
 		},
 	}
-	namespace.Flags().BoolVar(&yes, "yes", false, "do not ask")
-	parent.AddCommand(namespace)
-	return parent
+	command.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	return command
 }
 
 func rebind(ctx context.Context, remote *cli.Cluster, streams genericiooptions.IOStreams, name string, yes bool) error {
 	namespace, err := remote.Client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return fmt.Errorf("there is no namespace %q in the cluster of context %q: kubectl get namespaces -L %s lists those of home clusters",
-			name, remote.Context, keys.HomeID)
+		return missing(ctx, remote, name)
 	}
 	if err != nil {
 		return remote.Explain("get namespace "+name, err)
@@ -111,6 +105,21 @@ func rebind(ctx context.Context, remote *cli.Cluster, streams genericiooptions.I
 	}
 	_, err = fmt.Fprintf(streams.Out, "namespace/%s rebound\n", name)
 	return err
+}
+
+// missing says that there is no such namespace, and which were made for home clusters.
+func missing(ctx context.Context, remote *cli.Cluster, name string) error {
+	problem := fmt.Sprintf("there is no namespace %q in the cluster of context %q", name, remote.Context)
+	made, err := remote.Client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: keys.HomeID})
+	if err != nil || len(made.Items) == 0 {
+		return fmt.Errorf("%s, nor is another one of a home cluster known: see that --context is that of the remote cluster (kubectl get "+
+			"namespaces -L %s)", problem, keys.HomeID)
+	}
+	var names []string
+	for _, namespace := range made.Items {
+		names = append(names, namespace.Name)
+	}
+	return fmt.Errorf("%s; of home clusters there %s", problem, cli.ThereAre(names, name, "kubectl get namespaces -L "+keys.HomeID))
 }
 
 // most is how many claims are named.

@@ -25,18 +25,9 @@ import (
 
 // New returns the command.
 func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
-	parent := &cobra.Command{
-		Use:   "release",
-		Short: "Give up a pod whose remote cluster is gone for ever",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_ = cmd.Help()
-			return cli.Misuse("say what to release: kubectl lodestone release pod NAME")
-		},
-	}
 	var yes bool
-	pod := &cobra.Command{
-		Use:   "pod NAME",
+	command := &cobra.Command{
+		Use:   "release pod/NAME",
 		Short: "Give up a pod whose remote cluster is gone for ever",
 		Long: `Release deletes a home pod although nobody can see whether its copy in the remote
 cluster has ended. Its controller may then start another one, at home or elsewhere.
@@ -46,31 +37,31 @@ write to the same outside systems. Use it only if that cluster is gone for ever 
 has certainly stopped the pod. It is refused for a pod that is not being deleted
 while its node is Ready.`,
 		Example: `  # Give up pod db-0, which hangs in Terminating because its cluster is gone
-  kubectl lodestone release pod db-0 -n shop`,
-		Args: cobra.ExactArgs(1),
+  kubectl lodestone release pod/db-0 -n shop`,
+		Args:              cli.TakesOne(cli.Pod),
+		ValidArgsFunction: cli.CompleteReferences(flags, true, []cli.Kind{cli.Pod}, cli.Pod),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			home, err := cli.ConnectHome(flags)
+			named, err := cli.OneReference(cmd, args, cli.Pod)
 			if err != nil {
 				return err
 			}
-			namespace, _, err := flags.ToRawKubeConfigLoader().Namespace()
+			home, namespace, err := cli.Connect(flags)
 			if err != nil {
-				return cli.Misuse("the namespace cannot be found: %w; give -n", err)
+				return err
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), time.Minute)
 			defer cancel()
-			return release(ctx, home, streams, namespace, args[0], yes)
+			return release(ctx, home, streams, namespace, named.Name, yes)
 		},
 	}
-	pod.Flags().BoolVar(&yes, "yes", false, "do not ask")
-	parent.AddCommand(pod)
-	return parent
+	command.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	return command
 }
 
 func release(ctx context.Context, home *cli.Cluster, streams genericiooptions.IOStreams, namespace, name string, yes bool) error {
 	pod, err := home.Client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return fmt.Errorf("there is no pod %q in namespace %q: kubectl get pods -n %s lists them", name, namespace, namespace)
+		return home.Missing(ctx, cli.Pod, namespace, name)
 	}
 	if err != nil {
 		return home.Explain("get pod "+namespace+"/"+name, err)

@@ -2,7 +2,6 @@ package status
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -16,7 +15,6 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/cli-runtime/pkg/printers"
-	"sigs.k8s.io/yaml"
 
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 )
@@ -26,26 +24,29 @@ const readTimeout = time.Minute
 
 // New returns the command.
 func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
-	var output, lodestone string
+	var output cli.Output
+	var lodestone string
+	var scope cli.Scope
 	command := &cobra.Command{
 		Use:   "status",
 		Short: "Show the remote clusters, and why pods and claims wait",
 		Long: `Status shows each remote cluster: whether it is Ready and why not, its version,
 what its virtual nodes offer, how many volumes and pods of home it holds, and its
 storage classes. Then it says in one sentence each why pods and claims that have to
-do with remote clusters wait; with -n, those of one namespace. What you may not
-read is left out.`,
+do with remote clusters wait: those of all namespaces, or with -n of one, or with -l
+those with some labels. What you may not read is left out.`,
 		Example: `  kubectl lodestone status
-  # With credentials, heartbeats and sentences
+  # With credentials and heartbeats
   kubectl lodestone status -o wide
   # For programs
   kubectl lodestone status -o json`,
-		Args: cobra.NoArgs,
+		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			switch output {
-			case "", "wide", "json", "yaml", "name":
-			default:
-				return cli.Misuse("--output %q is not known: give wide, json, yaml or name", output)
+			if err := output.Check(); err != nil {
+				return err
+			}
+			if err := scope.Check(); err != nil {
+				return err
 			}
 			home, err := cli.ConnectHome(flags)
 			if err != nil {
@@ -54,7 +55,13 @@ read is left out.`,
 			ctx, cancel := context.WithTimeout(cmd.Context(), readTimeout)
 			defer cancel()
 			r := &reading{home: home, lodestone: lodestone}
-			status, err := r.status(ctx, *flags.Namespace)
+			shown := only{namespace: scope.In(*flags.Namespace), labels: scope.Labels()}
+			if shown.namespace != "" {
+				if err := home.RequireNamespace(ctx, shown.namespace); err != nil {
+					return err
+				}
+			}
+			status, err := r.status(ctx, shown)
 			if err != nil {
 				return err
 			}
@@ -64,25 +71,25 @@ read is left out.`,
 			return write(streams, output, status)
 		},
 	}
-	command.Flags().StringVarP(&output, "output", "o", "", "wide, json, yaml or name; default: a table")
+	output.Add(command, "more columns, all that is known, or names; default: a table", cli.Wide, cli.JSON, cli.YAML, cli.Name)
+	scope.Add(command, "the claims, pods and moves")
 	command.Flags().StringVar(&lodestone, "lodestone-namespace", "lodestone-system", "namespace of home in which Lodestone runs")
-	_ = command.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"wide", "json", "yaml", "name"},
-		cobra.ShellCompDirectiveNoFileComp))
+	cli.CompleteFlag(command, flags, "lodestone-namespace", cli.NamesOf(cli.Namespace))
 	return command
 }
 
-func (r *reading) status(ctx context.Context, namespace string) (Status, error) {
+func (r *reading) status(ctx context.Context, shown only) (Status, error) {
 	if err := installed(r.home); err != nil {
 		return Status{}, err
 	}
-	f, err := r.read(ctx, namespace)
+	f, err := r.read(ctx, shown.namespace)
 	if err != nil {
 		return Status{}, err
 	}
-	status := f.status(namespace)
+	status := f.status(shown)
 	// Users who may not get namespace kube-system see no ID.
 	status.HomeID, _ = r.home.HomeID(ctx, r.lodestone)
-	status.Waiting, status.Omitted, err = r.waiting(ctx, f, namespace)
+	status.Waiting, status.Omitted, err = r.waiting(ctx, f, shown)
 	status.Unread, status.Notes = r.unread, notes(status, time.Now())
 	return status, err
 }
@@ -91,33 +98,24 @@ func (r *reading) status(ctx context.Context, namespace string) (Status, error) 
 func installed(home *cli.Cluster) error {
 	served, err := home.Serves("lodestone.dev/v1alpha1", "remoteclusters")
 	if err == nil && !served {
-		err = fmt.Errorf("Lodestone is not installed in the cluster of context %q: install it there (deploy/overlays), or choose "+
-			"another --context", home.Context)
+		err = home.NotInstalled()
 	}
 	return err
 }
 
-func write(streams genericiooptions.IOStreams, output string, status Status) error {
-	var content []byte
-	var err error
-	switch output {
-	case "json":
-		content, err = json.MarshalIndent(status, "", "  ")
-		content = append(content, '\n')
-	case "yaml":
-		content, err = yaml.Marshal(status)
-	case "name":
-		for _, c := range status.Clusters {
-			content = append(content, "remotecluster.lodestone.dev/"+c.Name+"\n"...)
+func write(streams genericiooptions.IOStreams, output cli.Output, status Status) error {
+	switch {
+	case output.IsObject():
+		return output.Write(streams.Out, status)
+	case output.Format != cli.Name:
+		return tables(streams.Out, status, output.Format == cli.Wide, time.Now())
+	}
+	for _, c := range status.Clusters {
+		if _, err := fmt.Fprintln(streams.Out, "remotecluster.lodestone.dev/"+c.Name); err != nil {
+			return err
 		}
-	default:
-		return tables(streams.Out, status, output == "wide", time.Now())
 	}
-	if err != nil {
-		return fmt.Errorf("write the status: %w", err)
-	}
-	_, err = streams.Out.Write(content)
-	return err
+	return nil
 }
 
 // tables prints a status for people; wide shows all columns.
@@ -160,7 +158,7 @@ func tables(out io.Writer, status Status, wide bool, now time.Time) error {
 		return err
 	}
 	if status.Omitted > 0 {
-		_, err := fmt.Fprintf(out, "and %d more: kubectl lodestone why pod|pvc NAME\n", status.Omitted)
+		_, err := fmt.Fprintf(out, "and %d more: kubectl lodestone why -A lists them\n", status.Omitted)
 		return err
 	}
 	return nil

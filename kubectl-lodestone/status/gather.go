@@ -150,21 +150,28 @@ func (w Waiting) compare(other Waiting) int {
 
 // waiting returns the waiting claims of virtual classes, and the waiting pods that concern remote
 // clusters.
-func (f facts) waiting(namespace string) (list []waits) {
-	virtual, uses := virtualClasses(f.classes), map[string]bool{}
+func (f facts) waiting(show only) (list []waits) {
+	virtual, uses, going := virtualClasses(f.classes), map[string]bool{}, map[string]bool{}
+	for i := range f.volumes {
+		going[f.volumes[i].Name] = f.volumes[i].DeletionTimestamp != nil
+	}
 	for i := range f.claims {
 		claim := &f.claims[i]
-		if namespace != "" && claim.Namespace != namespace || claim.Spec.StorageClassName == nil || !virtual[*claim.Spec.StorageClassName] {
+		if claim.Spec.StorageClassName == nil || !virtual[*claim.Spec.StorageClassName] {
 			continue
 		}
 		uses[claim.Namespace+"/"+claim.Name] = true
-		if claim.Status.Phase != corev1.ClaimBound || claim.DeletionTimestamp != nil || claim.Annotations[keys.Move] == keys.NoMove {
+		if !show.has(claim.Namespace, claim.Labels) {
+			continue
+		}
+		if claim.Status.Phase != corev1.ClaimBound || claim.DeletionTimestamp != nil || claim.Annotations[keys.Move] == keys.NoMove ||
+			going[claim.Spec.VolumeName] {
 			list = append(list, waits{claim: claim})
 		}
 	}
 	for i := range f.pods {
 		pod := &f.pods[i]
-		if (namespace == "" || pod.Namespace == namespace) && f.concerns(pod, uses) {
+		if show.has(pod.Namespace, pod.Labels) && f.concerns(pod, uses) {
 			list = append(list, waits{pod: pod})
 		}
 	}
@@ -174,10 +181,10 @@ func (f facts) waiting(namespace string) (list []waits) {
 }
 
 // waiting explains what waits.
-func (r *reading) waiting(ctx context.Context, f facts, namespace string) (list []Waiting, omitted int, err error) {
+func (r *reading) waiting(ctx context.Context, f facts, show only) (list []Waiting, omitted int, err error) {
 	list = []Waiting{}
 	g := &explain.Gatherer{Home: r.home, Lodestone: r.lodestone}
-	for _, w := range f.waiting(namespace) {
+	for _, w := range f.waiting(show) {
 		if len(list) == shown {
 			omitted++
 			continue
@@ -234,11 +241,8 @@ func claimSentence(ctx context.Context, g *explain.Gatherer, claim *corev1.Persi
 	if err != nil {
 		return "", err
 	}
-	read, err := g.Claim(ctx, claim.Namespace, claim.Name)
+	read, err := g.ClaimOfUsers(ctx, setting, claim.Namespace, claim.Name)
 	if err != nil || read.Claim == nil {
-		return "", err
-	}
-	if read.Pods, err = g.Users(ctx, claim.Namespace, claim.Name); err != nil {
 		return "", err
 	}
 	if answer := read.Of(setting); answer.Waiting {

@@ -262,7 +262,7 @@ func (l *Live) explain(all context.Context) {
 	f, read := l.facts(), Status{}
 	err := r.logins(ctx, &f)
 	if err == nil {
-		read.Waiting, read.Omitted, err = r.waiting(ctx, f, l.namespace)
+		read.Waiting, read.Omitted, err = r.waiting(ctx, f, only{namespace: l.namespace})
 	}
 	if err == nil {
 		// Users who may not get namespace kube-system see no ID.
@@ -286,10 +286,10 @@ func (l *Live) state() (Status, string) {
 	read, problem := l.read, l.problem
 	f.heartbeats, f.kubeconfigs = l.logins.heartbeats, l.logins.kubeconfigs
 	l.mu.Unlock()
-	status := f.status(l.namespace)
+	status := f.status(only{namespace: l.namespace})
 	status.HomeID, status.Unread = read.HomeID, slices.Concat(l.unread, read.Unread)
 	status.addUnknown(slices.Contains(l.unread, remoteClusters))
-	status.Waiting, status.Omitted = stillWaiting(f.waiting(l.namespace), read)
+	status.Waiting, status.Omitted = stillWaiting(f.waiting(only{namespace: l.namespace}), read)
 	status.Notes = notes(status, time.Now())
 	return status, problem
 }

@@ -16,6 +16,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/credentials"
@@ -111,12 +112,23 @@ type facts struct {
 	kubeconfigs map[string][]byte
 }
 
-// status returns what is shown, but for the sentences on what waits. With a namespace, volumes, pods
-// and moves are those of it.
-func (f facts) status(namespace string) Status {
+// only limits which volumes, pods and moves are shown, and what waits.
+type only struct {
+	// namespace is empty for all; labels is nil for all.
+	namespace string
+	labels    labels.Selector
+}
+
+// has says whether an object of a namespace and with labels is shown.
+func (o only) has(namespace string, set map[string]string) bool {
+	return (o.namespace == "" || o.namespace == namespace) && (o.labels == nil || o.labels.Matches(labels.Set(set)))
+}
+
+// status returns what is shown, but for the sentences on what waits.
+func (f facts) status(shown only) Status {
 	return Status{
-		APIVersion: "cli.lodestone.dev/v1alpha1", Kind: "Status", Home: f.home(), Clusters: f.clusters(), Volumes: f.shownVolumes(namespace),
-		Pods: f.shownPods(namespace), Moves: f.shownMoves(namespace), Waiting: []Waiting{}, DaemonSets: daemonsets.Wanting(f.sets, f.nodes),
+		APIVersion: "cli.lodestone.dev/v1alpha1", Kind: "Status", Home: f.home(), Clusters: f.clusters(), Volumes: f.shownVolumes(shown),
+		Pods: f.shownPods(shown), Moves: f.shownMoves(shown), Waiting: []Waiting{}, DaemonSets: daemonsets.Wanting(f.sets, f.nodes),
 	}
 }
 

@@ -82,7 +82,7 @@ east: its API server does not answer
 
 NAMESPACE   KIND   NAME    WHY
 shop        Pod    web-1   it waits
-and 2 more: kubectl lodestone why pod|pvc NAME
+and 2 more: kubectl lodestone why -A lists them
 `, trimmed(out.String()))
 }
 

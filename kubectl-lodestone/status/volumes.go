@@ -125,7 +125,7 @@ func (f facts) home() Home {
 
 // shownVolumes returns the virtual claims and volumes. Of claims that cannot be read the volume says
 // what there is to say, and the other way round.
-func (f facts) shownVolumes(namespace string) []Volume {
+func (f facts) shownVolumes(show only) []Volume {
 	virtual, claims := virtualClasses(f.classes), map[string]*corev1.PersistentVolumeClaim{}
 	for i := range f.claims {
 		claims[f.claims[i].Namespace+"/"+f.claims[i].Name] = &f.claims[i]
@@ -133,14 +133,22 @@ func (f facts) shownVolumes(namespace string) []Volume {
 	list, bound := []Volume{}, map[*corev1.PersistentVolumeClaim]bool{}
 	for i := range f.volumes {
 		volume, ref := &f.volumes[i], f.volumes[i].Spec.ClaimRef
-		if cli.ClusterOf(volume) == "" || ref == nil || namespace != "" && ref.Namespace != namespace {
+		if cli.ClusterOf(volume) == "" || ref == nil {
+			continue
+		}
+		claim, labels := claims[ref.Namespace+"/"+ref.Name], volume.Labels
+		if claim != nil && claim.UID == ref.UID {
+			bound[claim], labels = true, claim.Labels
+		} else {
+			claim = nil
+		}
+		if !show.has(ref.Namespace, labels) {
 			continue
 		}
 		shown := Volume{Namespace: ref.Namespace, Claim: ref.Name, Name: volume.Name, Phase: string(volume.Status.Phase),
 			Cluster: cli.ClusterOf(volume), Class: volume.Spec.StorageClassName, Size: volume.Spec.Capacity[corev1.ResourceStorage],
 			DeclaredLost: volume.Annotations[keys.Lost] != ""}
-		if claim := claims[ref.Namespace+"/"+ref.Name]; claim != nil && claim.UID == ref.UID {
-			bound[claim] = true
+		if claim != nil {
 			shown.Phase, shown.Trouble = phaseOf(claim), troubleOf(claim)
 		}
 		list = append(list, shown)
@@ -148,7 +156,7 @@ func (f facts) shownVolumes(namespace string) []Volume {
 	for i := range f.claims {
 		claim := &f.claims[i]
 		class := claim.Spec.StorageClassName
-		if bound[claim] || namespace != "" && claim.Namespace != namespace || class == nil || !virtual[*class] {
+		if bound[claim] || !show.has(claim.Namespace, claim.Labels) || class == nil || !virtual[*class] {
 			continue
 		}
 		list = append(list, Volume{Namespace: claim.Namespace, Claim: claim.Name, Name: claim.Spec.VolumeName, Phase: phaseOf(claim),
@@ -178,7 +186,7 @@ func troubleOf(claim *corev1.PersistentVolumeClaim) string {
 
 // shownPods returns the pods that have to do with virtual volumes or remote clusters, and have not
 // ended.
-func (f facts) shownPods(namespace string) []Pod {
+func (f facts) shownPods(show only) []Pod {
 	virtual, uses := virtualClasses(f.classes), map[string]bool{}
 	for _, claim := range f.claims {
 		if class := claim.Spec.StorageClassName; class != nil && virtual[*class] {
@@ -197,7 +205,7 @@ func (f facts) shownPods(namespace string) []Pod {
 	list := []Pod{}
 	for i := range f.pods {
 		pod := &f.pods[i]
-		if namespace != "" && pod.Namespace != namespace || !cli.KeepsPeering(pod) {
+		if !show.has(pod.Namespace, pod.Labels) || !cli.KeepsPeering(pod) {
 			continue
 		}
 		shown := Pod{Namespace: pod.Namespace, Name: pod.Name, Phase: string(pod.Status.Phase), Node: pod.Spec.NodeName,
@@ -233,7 +241,7 @@ func (f facts) shownPods(namespace string) []Pod {
 	return list
 }
 
-func (f facts) shownMoves(namespace string) []Move {
+func (f facts) shownMoves(show only) []Move {
 	clusters := map[string]string{}
 	for _, node := range f.nodes {
 		clusters[node.Name] = cmp.Or(node.Labels[keys.Cluster], keys.Home)
@@ -241,7 +249,7 @@ func (f facts) shownMoves(namespace string) []Move {
 	list := []Move{}
 	for i := range f.moves {
 		move := &f.moves[i]
-		if namespace != "" && move.Namespace != namespace {
+		if !show.has(move.Namespace, move.Labels) {
 			continue
 		}
 		status := move.Status

@@ -6,10 +6,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
@@ -61,14 +63,14 @@ func TestEachVolumeIsShownWhereItsDataIs(t *testing.T) {
 			Trouble: "the real claim is gone"},
 		{Namespace: "shop", Claim: "new", Phase: "Pending", Class: "lodestone", Size: one},
 	}
-	assert.Equal(t, all, f.shownVolumes(""))
-	assert.Equal(t, all[:1], f.shownVolumes("bank"))
+	assert.Equal(t, all, f.shownVolumes(only{}))
+	assert.Equal(t, all[:1], f.shownVolumes(only{namespace: "bank"}))
 
 	f.volumes = nil
-	assert.Equal(t, []string{"old", "data", "new"}, names(f.shownVolumes("")), "volumes that cannot be read")
-	assert.Empty(t, f.shownVolumes("")[1].Cluster)
+	assert.Equal(t, []string{"old", "data", "new"}, names(f.shownVolumes(only{})), "volumes that cannot be read")
+	assert.Empty(t, f.shownVolumes(only{})[1].Cluster)
 	f.claims, f.volumes = nil, []corev1.PersistentVolume{volumeOf("v", "west", &bound)}
-	assert.Equal(t, []string{"data"}, names(f.shownVolumes("")), "claims that cannot be read")
+	assert.Equal(t, []string{"data"}, names(f.shownVolumes(only{})), "claims that cannot be read")
 }
 
 func names(volumes []Volume) (claims []string) {
@@ -103,8 +105,8 @@ func TestPodsOfVirtualVolumesAndOfRemoteClustersAreShown(t *testing.T) {
 		{Namespace: "shop", Name: "far", Phase: "Running", Ready: true, Node: "west", Cluster: "west"},
 		{Namespace: "shop", Name: "scratch-0", Phase: "Pending", Ready: true, Claims: []string{"scratch-0-tmp"}},
 		{Namespace: "shop", Name: "web", Phase: "Running", Ready: true, Node: "home-1", Cluster: "home", Claims: []string{"data"}},
-	}, f.shownPods(""))
-	assert.Empty(t, f.shownPods("bank"))
+	}, f.shownPods(only{}))
+	assert.Empty(t, f.shownPods(only{namespace: "bank"}))
 }
 
 func TestMovesAreShownWithTheirStateAndProgress(t *testing.T) {
@@ -146,8 +148,8 @@ func TestMovesAreShownWithTheirStateAndProgress(t *testing.T) {
 			f.moves = []v1alpha1.VolumeMove{{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "m"},
 				Spec: v1alpha1.VolumeMoveSpec{Claims: []string{"data"}, Target: test.spec}, Status: test.status}}
 			test.want.Namespace, test.want.Name, test.want.Claims = "shop", "m", []string{"data"}
-			assert.Equal(t, []Move{test.want}, f.shownMoves(""))
-			assert.Empty(t, f.shownMoves("bank"))
+			assert.Equal(t, []Move{test.want}, f.shownMoves(only{}))
+			assert.Empty(t, f.shownMoves(only{namespace: "bank"}))
 		})
 	}
 }
@@ -187,9 +189,40 @@ func TestWhatWaitsIsAlwaysInTheSameOrder(t *testing.T) {
 		claims: []corev1.PersistentVolumeClaim{claimOf("shop", "new", "lodestone", corev1.ClaimPending),
 			claimOf("bank", "z", "lodestone", corev1.ClaimPending), claimOf("shop", "done", "lodestone", corev1.ClaimBound)}}
 	var order []string
-	for _, w := range f.waiting("") {
+	for _, w := range f.waiting(only{}) {
 		order = append(order, w.unexplained().Namespace+"/"+w.unexplained().Name)
 	}
 	assert.Equal(t, []string{"bank/z", "shop/new", "shop/a"}, order)
-	assert.Len(t, f.waiting("bank"), 1)
+	assert.Len(t, f.waiting(only{namespace: "bank"}), 1)
+
+	deleted := volumeOf("v", "west", &f.claims[2])
+	deleted.DeletionTimestamp = &metav1.Time{Time: now}
+	f.claims[2].Spec.VolumeName, f.volumes = "v", []corev1.PersistentVolume{deleted}
+	assert.Len(t, f.waiting(only{}), 4, "somebody deleted the volume of a claim that is bound")
+}
+
+func TestWhatIsShownCanBeChosenByLabels(t *testing.T) {
+	labelled := func(meta *metav1.ObjectMeta) { meta.Labels = map[string]string{"app": "shop"} }
+	bound, pending := claimOf("shop", "data", "lodestone", corev1.ClaimBound), claimOf("shop", "new", "lodestone", corev1.ClaimPending)
+	labelled(&bound.ObjectMeta)
+	labelled(&pending.ObjectMeta)
+	web := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Status: corev1.PodStatus{Phase: corev1.PodPending},
+		Spec: corev1.PodSpec{Volumes: []corev1.Volume{{VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "new"}}}}}}
+	other := *web.DeepCopy()
+	other.Name = "other"
+	labelled(&web.ObjectMeta)
+	move := v1alpha1.VolumeMove{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data-x"}}
+	f := facts{classes: []storagev1.StorageClass{virtual}, pods: []corev1.Pod{web, other}, moves: []v1alpha1.VolumeMove{move},
+		claims:  []corev1.PersistentVolumeClaim{bound, pending, claimOf("shop", "plain", "lodestone", corev1.ClaimPending)},
+		volumes: []corev1.PersistentVolume{volumeOf("v", "west", &bound)}}
+	selector, err := labels.Parse("app=shop")
+	require.NoError(t, err)
+	show := only{labels: selector}
+	assert.Equal(t, []string{"data", "new"}, names(f.shownVolumes(show)))
+	require.Len(t, f.shownPods(show), 1)
+	assert.Equal(t, []string{"new"}, f.shownPods(show)[0].Claims)
+	assert.Empty(t, f.shownMoves(show))
+	assert.Len(t, f.waiting(show), 2, "claim new and pod web")
+	assert.Empty(t, f.shownVolumes(only{namespace: "bank", labels: selector}))
 }

@@ -27,9 +27,6 @@ const (
 // forget removes home's own objects of the peering. The credentials are removed first, so that no
 // program of home passes a deletion on to the remote cluster.
 func (u *unpeering) forget(ctx context.Context, remote *v1alpha1.RemoteCluster, secret *corev1.Secret, held cli.Holdings) error {
-	if u.remote != nil {
-		return cli.Misuse("--forget leaves the remote cluster untouched: leave out --remote-context and --remote-kubeconfig")
-	}
 	if err := u.checkNotShared(ctx, remote, secret != nil); err != nil {
 		return err
 	}

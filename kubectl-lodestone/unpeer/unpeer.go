@@ -40,7 +40,7 @@ type Options struct {
 func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
 	o := &Options{Namespace: "lodestone-system", Timeout: 2 * time.Minute}
 	command := &cobra.Command{
-		Use:   "unpeer NAME",
+		Use:   "unpeer REMOTECLUSTER",
 		Short: "End a peering; refused while volumes or pods are there",
 		Long: `Unpeer removes what peer made: the RemoteCluster and the Secret at home and, with
 --remote-context, the HomeCluster in the remote cluster, which takes home's rights
@@ -61,16 +61,30 @@ stopped and run again at any time.`,
 
   # The data of one volume is to be kept there without home
   kubectl lodestone unpeer west --forget --volume pvc-46f90104-d142-43f7-a4a1-c899fafff07f`,
-		Args: cobra.ExactArgs(1),
+		Args:              cli.TakesOne(cli.RemoteCluster),
+		ValidArgsFunction: cli.CompleteReferences(flags, true, []cli.Kind{cli.RemoteCluster}),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if args[0] == keys.Home {
+			named, err := cli.OneReference(cmd, args, cli.RemoteCluster)
+			if err != nil {
+				return err
+			}
+			if o.Timeout <= 0 {
+				return cli.Misuse("--timeout must be more than 0: give a time such as 2m")
+			}
+			if len(o.Volumes) > 0 && !o.Forget {
+				return cli.Misuse("--volume names what --forget gives up: give --forget, too")
+			}
+			if o.Forget && (o.RemoteContext != "" || o.RemoteKubeconfig != "") {
+				return cli.Misuse("--forget leaves the remote cluster untouched: leave out --remote-context and --remote-kubeconfig")
+			}
+			if named.Name == keys.Home {
 				return cli.Misuse("%q is the home cluster itself: name a remote cluster, as kubectl lodestone status lists them", keys.Home)
 			}
 			home, err := cli.ConnectHome(flags)
 			if err != nil {
 				return err
 			}
-			u := &unpeering{Options: *o, home: home, name: args[0], Reporter: cli.Reporter{Out: streams.ErrOut}, streams: streams}
+			u := &unpeering{Options: *o, home: home, name: named.Name, Reporter: cli.Reporter{Out: streams.ErrOut}, streams: streams}
 			if o.RemoteContext != "" || o.RemoteKubeconfig != "" {
 				if u.remote, err = cli.ConnectRemote(flags, o.RemoteKubeconfig, o.RemoteContext); err != nil {
 					return err
@@ -93,7 +107,30 @@ stopped and run again at any time.`,
 	command.Flags().BoolVar(&o.Yes, "yes", o.Yes, "do not ask before --forget")
 	command.Flags().DurationVar(&o.Timeout, "timeout", o.Timeout, "how long to wait in all; what was begun goes on by itself or by the same "+
 		"command again")
+	cli.CompleteFlag(command, flags, "lodestone-namespace", cli.NamesOf(cli.Namespace))
+	_ = command.RegisterFlagCompletionFunc("volume", func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+		return cli.Complete(flags, func(ctx context.Context, home *cli.Cluster, _ string) ([]string, error) {
+			return volumesIn(ctx, home, args)
+		})(cmd, args, typed)
+	})
 	return command
+}
+
+// volumesIn lists the volumes whose data is in the cluster that arguments name, or while they name none in any remote cluster.
+func volumesIn(ctx context.Context, home *cli.Cluster, args []string) ([]string, error) {
+	volumes, err := home.Client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, home.Explain("list volumes", err)
+	}
+	named, _ := cli.References(args, cli.RemoteCluster)
+	var names []string
+	for i := range volumes.Items {
+		cluster := cli.ClusterOf(&volumes.Items[i])
+		if cluster != "" && cluster != keys.Home && (len(named) == 0 || named[0].Name == cluster) {
+			names = append(names, volumes.Items[i].Name)
+		}
+	}
+	return names, nil
 }
 
 // unpeering is one run of the command.
@@ -108,9 +145,6 @@ type unpeering struct {
 }
 
 func (u *unpeering) run(ctx context.Context) error {
-	if len(u.Volumes) > 0 && !u.Forget {
-		return cli.Misuse("--volume names what --forget gives up: give --forget, too")
-	}
 	remote, secret, err := u.observe(ctx)
 	if err != nil {
 		return err
@@ -128,8 +162,8 @@ func (u *unpeering) run(ctx context.Context) error {
 	}
 	switch {
 	case remote == nil && secret == nil && u.remote == nil && held.Empty():
-		return fmt.Errorf("there is no RemoteCluster %q at home: kubectl lodestone status lists those that there are; to take home's rights "+
-			"back in the remote cluster, give --remote-context", u.name)
+		return fmt.Errorf("%w; to take home's rights back in a remote cluster that home does not know any more, give --remote-context",
+			u.home.Missing(ctx, cli.RemoteCluster, "", u.name))
 	case u.Forget:
 		return u.forget(ctx, remote, secret, held)
 	case !held.Empty():

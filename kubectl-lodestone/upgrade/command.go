@@ -30,6 +30,7 @@ const readTimeout = 2 * time.Minute
 // New returns the command.
 func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
 	var marking, yes bool
+	var output cli.Output
 	cmd := &cobra.Command{
 		Use:   "check-upgrade",
 		Short: "Show what the version of this plugin changes for an installation",
@@ -50,10 +51,16 @@ of these claims may then go there as until now.`,
 
   # Mark the claims that are used in remote clusters already
   kubectl lodestone check-upgrade --mark`,
-		Args: cobra.NoArgs,
+		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if yes && !marking {
+			switch {
+			case yes && !marking:
 				return cli.Misuse("--yes answers the question of --mark: give both, or neither")
+			case marking && output.Format != "":
+				return cli.Misuse("-o is for what changes, and --mark changes claims: leave one of them out")
+			}
+			if err := output.Check(); err != nil {
+				return err
 			}
 			cluster, err := cli.ConnectHome(flags)
 			if err != nil {
@@ -75,11 +82,15 @@ of these claims may then go there as until now.`,
 			if marking {
 				return mark(cmd.Context(), cluster, streams, yes, Markings(installation))
 			}
+			if output.IsObject() {
+				return output.Write(streams.Out, map[string]any{"items": Findings(installation), "unread": append([]string{}, unread...)})
+			}
 			return write(streams, cluster.Context, Findings(installation))
 		},
 	}
 	cmd.Flags().BoolVar(&marking, "mark", false, "annotate claims that are not Lodestone's with the remote clusters in which pods use them")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	output.Add(cmd, "for programs; default: text", cli.JSON, cli.YAML)
 	return cmd
 }
 

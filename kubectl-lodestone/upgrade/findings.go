@@ -41,9 +41,10 @@ type Installation struct {
 // Finding is one thing that the upgrade changes.
 type Finding struct {
 	// About is the object, such as "HomeCluster fleet" or "claim shop/data".
-	About string
+	About string `json:"about"`
 	// Change says what is different after the upgrade, Do what to do about it: half a sentence each.
-	Change, Do string
+	Change string `json:"change"`
+	Do     string `json:"do"`
 }
 
 // String returns the finding in one line.
@@ -64,7 +65,7 @@ var checks = []func(Installation) []Finding{
 
 // Findings returns all that the upgrade changes for an installation, sorted. It is pure.
 func Findings(i Installation) []Finding {
-	var all []Finding
+	all := []Finding{}
 	for _, check := range checks {
 		all = append(all, check(i)...)
 	}

@@ -32,6 +32,8 @@ type Claim struct {
 	Events []corev1.Event
 	// Pods are the pods that use the claim.
 	Pods []corev1.Pod
+	// PodWaits is why the first of them that has no node has none; empty if that was not looked at.
+	PodWaits string
 }
 
 // Pod has the facts about a pod.

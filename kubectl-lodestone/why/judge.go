@@ -24,8 +24,8 @@ import (
 
 // Of returns why a pod waits, or that it does not.
 func (p Pod) Of(s Setting) Answer {
-	answer := p.judge(s)
-	answer.Facts = p.facts(s)
+	answer := s.withNamespace(p.judge(s), fmt.Sprintf("pod %q", p.Pod.Name), p.Pod.DeletionTimestamp != nil)
+	answer.Facts = p.facts(s, answer.Sentence)
 	return answer
 }
 
@@ -213,7 +213,7 @@ func (p Pod) behind() string {
 func scheduler(pod *corev1.Pod) string {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-			return first(c.Message, c.Reason)
+			return fitsNone(first(c.Message, c.Reason))
 		}
 	}
 	return ""
@@ -382,8 +382,8 @@ var (
 
 // Of returns why a claim waits, or that it does not.
 func (c Claim) Of(s Setting) Answer {
-	answer := c.judge(s)
-	answer.Facts = c.facts(s)
+	answer := s.withNamespace(c.judge(s), fmt.Sprintf("claim %q", c.Name), c.Claim != nil && c.Claim.DeletionTimestamp != nil)
+	answer.Facts = c.facts(s, answer.Sentence)
 	return answer
 }
 
@@ -398,8 +398,11 @@ func (c Claim) judge(s Setting) Answer {
 	case claim.Labels[keys.Moving] == keys.MovingNow && claim.Spec.VolumeName != "" && claim.Status.Phase != corev1.ClaimBound:
 		return c.moving(s)
 	case claim.Status.Phase == corev1.ClaimLost:
-		return waits("claim %q has lost its volume %q: restore the data from a backup, or delete the claim", c.Name, claim.Spec.VolumeName)
+		return c.lost()
 	case claim.Status.Phase == corev1.ClaimBound:
+		if answer, ok := c.volumeDeleted(); ok {
+			return answer
+		}
 		if impaired := c.impaired(s); impaired != "" {
 			return Answer{Sentence: impaired, Waiting: true}
 		}
@@ -482,7 +485,7 @@ func (c Claim) deleting() Answer {
 	if len(users) > 0 {
 		return waits("claim %q is being deleted and waits until no pod uses it: delete %s", c.Name, strings.Join(users, ", "))
 	}
-	return waits("claim %q is being deleted and is held by %s", c.Name, strings.Join(c.Claim.Finalizers, ", "))
+	return waits("claim %q is being deleted and is held by %s", c.Name, first(holders(c.Claim.Finalizers), "nobody any more"))
 }
 
 // pending returns why a virtual claim has no volume.
@@ -522,10 +525,14 @@ const memory = 6 * time.Minute
 func (c Claim) unscheduled() Answer {
 	for _, pod := range c.Pods {
 		if pod.Spec.NodeName == "" && pod.DeletionTimestamp == nil {
+			if c.PodWaits != "" {
+				return waits("claim %q waits until its pod has a node: %s", c.Name, c.PodWaits)
+			}
 			return waits("claim %q waits until its pod %q has a node: kubectl lodestone why pod %s -n %s", c.Name, pod.Name, pod.Name, pod.Namespace)
 		}
 	}
-	return waits("claim %q waits for a pod that uses it: its volume is made where that pod is scheduled", c.Name)
+	return waits("claim %q waits for a pod that uses it: its volume is made where that pod is scheduled, so there is nothing to do but to "+
+		"start one", c.Name)
 }
 
 // newestRefusal returns the refusal that ends last.

@@ -211,7 +211,7 @@ func TestWhyAPodWaits(t *testing.T) {
 			pod: Pod{Pod: pod(unfit("0/2 nodes are available: 2 Insufficient cpu.")), Claims: []Claim{claim(ofLocalPath, func(c *Claim) {
 				c.Events = []corev1.Event{event("ProvisioningFailed", "no more", time.Hour)}
 			})}}, setting: setting(),
-			want: `pod "web-1" fits no node: 0/2 nodes are available: 2 Insufficient cpu.`,
+			want: `pod "web-1" fits no node: of 2 nodes, 2 have too little cpu left; free some, or have the pod ask for less`,
 		},
 		"a claim of it cannot be used in west": {
 			pod: Pod{Pod: pod(on("west"), held, waitingFor("ContainerCreating", "")), Events: []corev1.Event{
@@ -230,7 +230,7 @@ func TestWhyAPodWaits(t *testing.T) {
 		},
 		"no node has room": {
 			pod: Pod{Pod: pod(unfit("0/2 nodes are available: 2 Insufficient cpu."))}, setting: setting(),
-			want: `pod "web-1" fits no node: 0/2 nodes are available: 2 Insufficient cpu.`,
+			want: `pod "web-1" fits no node: of 2 nodes, 2 have too little cpu left; free some, or have the pod ask for less`,
 		},
 		"its claim does not exist": {
 			pod: Pod{Pod: pod(unfit(`persistentvolumeclaim "data" not found`)), Claims: []Claim{claim(absent)}}, setting: setting(),
@@ -244,7 +244,7 @@ func TestWhyAPodWaits(t *testing.T) {
 		},
 		"its claim waits for it and no node has room": {
 			pod: Pod{Pod: pod(unfit("0/2 nodes are available: 2 Insufficient cpu.")), Claims: []Claim{claim()}}, setting: setting(),
-			want: `pod "web-1" fits no node: 0/2 nodes are available: 2 Insufficient cpu.`,
+			want: `pod "web-1" fits no node: of 2 nodes, 2 have too little cpu left; free some, or have the pod ask for less`,
 		},
 		"its data is in two clusters": {
 			pod: Pod{Pod: pod(unfit("0/2 nodes are available")),
@@ -260,7 +260,7 @@ func TestWhyAPodWaits(t *testing.T) {
 			pod: Pod{Pod: pod(unfit("0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match PersistentVolume's node affinity.")),
 				Claims: []Claim{claim(boundIn("west"))}},
 			setting: setting(),
-			want:    `pod "web-1" can run only in cluster "west", where the data of claim "data" is, and no node of it takes the pod: 0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match PersistentVolume's node affinity.`,
+			want:    `pod "web-1" can run only in cluster "west", where the data of claim "data" is, and no node of it takes the pod: of 2 nodes, 1 has too little cpu left, 1 cannot use the volumes of the pod; free some, or have the pod ask for less`,
 		},
 		"its data is in west, whose node is cordoned": {
 			pod:     Pod{Pod: pod(unfit("0/2 nodes are available")), Claims: []Claim{claim(boundIn("west"))}},
@@ -365,11 +365,11 @@ func TestFactsShowWhatTheSentenceCameFrom(t *testing.T) {
 		"condition PodScheduled=False (Unschedulable): 0/2 nodes are available",
 		"namespace shop: open to west",
 		"claim data: Pending, storage class lodestone",
-		`claim data: refused by cluster "west" until 03:05:05 (QuotaExceeded): no room`,
+		`claim data: refused by cluster "west" until 03:05:05 (QuotaExceeded)`,
 		`cluster "west": volumes can be made there`,
 		`node west, stands for cluster "west": Ready, taint lodestone.dev/remote=west:NoSchedule`,
 		`extender: 1 of the nodes of cluster "west": node(s) in a place that refused the claim lately`,
-		"event on pod, 30s ago: FailedScheduling: 0/2 nodes are available",
+		"event on pod, 30s ago: FailedScheduling",
 	}, p.Of(setting()).Facts)
 }
 
@@ -394,7 +394,7 @@ func TestWhyAClaimWaits(t *testing.T) {
 		},
 		"no pod uses it": {
 			claim: claim(), setting: setting(),
-			want: `claim "data" waits for a pod that uses it: its volume is made where that pod is scheduled`,
+			want: `claim "data" waits for a pod that uses it: its volume is made where that pod is scheduled, so there is nothing to do but to start one`,
 		},
 		"its pod has no node": {
 			claim: claim(func(c *Claim) { c.Pods = []corev1.Pod{*pod()} }), setting: setting(),
@@ -406,7 +406,7 @@ func TestWhyAClaimWaits(t *testing.T) {
 		},
 		"a refusal that has ended": {
 			claim: claim(refusedBy("west", "QuotaExceeded", "no room")), setting: setting(func(s *Setting) { s.Now = now.Add(time.Hour) }),
-			want: `claim "data" waits for a pod that uses it: its volume is made where that pod is scheduled`,
+			want: `claim "data" waits for a pod that uses it: its volume is made where that pod is scheduled, so there is nothing to do but to start one`,
 		},
 		"its class is invalid": {
 			claim: claim(said("InvalidClaim", "parameter lodestone.dev/clusterz is not known")), setting: setting(),
@@ -414,7 +414,7 @@ func TestWhyAClaimWaits(t *testing.T) {
 		},
 		"its class was invalid long ago": {
 			claim: claim(func(c *Claim) { c.Events = []corev1.Event{event("InvalidClaim", "mended since", time.Hour)} }), setting: setting(),
-			want: `claim "data" waits for a pod that uses it: its volume is made where that pod is scheduled`,
+			want: `claim "data" waits for a pod that uses it: its volume is made where that pod is scheduled, so there is nothing to do but to start one`,
 		},
 		"its class does not exist": {
 			claim: claim(func(c *Claim) { c.Class = nil }), setting: setting(),
@@ -489,7 +489,7 @@ func TestWhyAClaimWaits(t *testing.T) {
 		},
 		"it is lost": {
 			claim: claim(boundIn("west"), func(c *Claim) { c.Claim.Status.Phase = corev1.ClaimLost }), setting: setting(),
-			want: `claim "data" has lost its volume "pvc-1": restore the data from a backup, or delete the claim`,
+			want: `claim "data" is Lost, for somebody deleted its volume "pvc-1" and took its finalizers off; Lodestone has not deleted the data behind it: docs/lifecycle.md#import says how an administrator gives it a claim again`,
 		},
 		"a move has taken its volume away for a moment": {
 			claim: claim(boundIn("west"), func(c *Claim) {

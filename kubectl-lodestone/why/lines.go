@@ -17,7 +17,21 @@ import (
 // shownEvents is how many events of an object are shown.
 const shownEvents = 3
 
-func (p Pod) facts(s Setting) []string {
+// told are the texts that the answer has already.
+type told struct{ texts []string }
+
+// more returns a text of others as the end of a line, after a prefix; empty if it was told already, or says nothing.
+func (t *told) more(prefix, text string) string {
+	text = plainly(text)
+	if text == "" || slices.ContainsFunc(t.texts, func(known string) bool { return strings.Contains(known, text) }) {
+		return ""
+	}
+	t.texts = append(t.texts, text)
+	return prefix + text
+}
+
+func (p Pod) facts(s Setting, sentence string) []string {
+	said := &told{texts: []string{sentence}}
 	lines := []string{fmt.Sprintf("pod %s/%s: %s", p.Pod.Namespace, p.Pod.Name, first(string(p.Pod.Status.Phase), "Unknown"))}
 	if name := p.Pod.Spec.NodeName; name != "" {
 		lines = append(lines, s.nodeLine(name))
@@ -25,17 +39,17 @@ func (p Pod) facts(s Setting) []string {
 		lines = append(lines, "chosen by the scheduler: "+s.nodeLine(chosen))
 	}
 	for _, c := range p.Pod.Status.Conditions {
-		if c.Status != corev1.ConditionTrue && c.Message != "" {
-			lines = append(lines, fmt.Sprintf("condition %s=%s (%s): %s", c.Type, c.Status, c.Reason, c.Message))
+		if text := said.more(": ", c.Message); c.Status != corev1.ConditionTrue && text != "" {
+			lines = append(lines, fmt.Sprintf("condition %s=%s (%s)%s", c.Type, c.Status, c.Reason, text))
 		}
 	}
 	lines = append(lines, s.namespaceLine()...)
 	involved := []string{wanted(p.Pod)}
 	for _, claim := range p.Claims {
-		lines = append(lines, claim.line(s)...)
+		lines = append(lines, claim.line(s, said)...)
 		involved = append(involved, claim.involves(s)...)
 	}
-	lines = append(lines, s.clusterLines(involved)...)
+	lines = append(lines, s.clusterLines(involved, said)...)
 	for _, v := range p.Extender.Verdicts {
 		if v.Sentence != "" {
 			lines = append(lines, fmt.Sprintf("extender: %d of the nodes of %s: %s", v.Nodes, place(v.Cluster), v.Sentence))
@@ -44,23 +58,24 @@ func (p Pod) facts(s Setting) []string {
 	for _, mark := range p.Extender.Marks {
 		lines = append(lines, mark.line())
 	}
-	lines = append(lines, eventLines("pod", s.Now, p.Events)...)
+	lines = append(lines, eventLines("pod", s.Now, p.Events, said)...)
 	for _, claim := range p.Claims {
-		lines = append(lines, eventLines("claim "+claim.Name, s.Now, claim.Events)...)
+		lines = append(lines, eventLines("claim "+claim.Name, s.Now, claim.Events, said)...)
 	}
 	return lines
 }
 
-func (c Claim) facts(s Setting) []string {
-	lines := append(c.line(s), s.namespaceLine()...)
-	lines = append(lines, s.clusterLines(c.involves(s))...)
+func (c Claim) facts(s Setting, sentence string) []string {
+	said := &told{texts: []string{sentence}}
+	lines := append(c.line(s, said), s.namespaceLine()...)
+	lines = append(lines, s.clusterLines(c.involves(s), said)...)
 	for _, pod := range c.Pods {
 		lines = append(lines, fmt.Sprintf("pod %s uses it: %s, %s", pod.Name, pod.Status.Phase, first(pod.Spec.NodeName, "no node")))
 	}
-	return append(lines, eventLines("claim", s.Now, c.Events)...)
+	return append(lines, eventLines("claim", s.Now, c.Events, said)...)
 }
 
-func (c Claim) line(s Setting) []string {
+func (c Claim) line(s Setting, said *told) []string {
 	if c.Claim == nil {
 		return []string{fmt.Sprintf("claim %s: does not exist", c.Name)}
 	}
@@ -83,8 +98,8 @@ func (c Claim) line(s Setting) []string {
 		if r.Node != "" {
 			where = "node " + r.Node
 		}
-		lines = append(lines, fmt.Sprintf("claim %s: refused by %s until %s (%s): %s", c.Name, where, r.Until.Format(time.TimeOnly), r.Reason,
-			r.Message))
+		lines = append(lines, fmt.Sprintf("claim %s: refused by %s until %s (%s)%s", c.Name, where, r.Until.Format(time.TimeOnly), r.Reason,
+			said.more(": ", r.Message)))
 	}
 	return lines
 }
@@ -105,14 +120,18 @@ func (c Claim) involves(s Setting) []string {
 }
 
 // clusterLines describes remote clusters and their virtual nodes.
-func (s Setting) clusterLines(names []string) []string {
+func (s Setting) clusterLines(names []string, said *told) []string {
 	slices.Sort(names)
 	var lines []string
 	for _, name := range slices.Compact(names) {
 		if name == "" || name == keys.Home {
 			continue
 		}
-		lines = append(lines, place(name)+": "+first(s.unusable(name), "volumes can be made there"))
+		if problem := s.unusable(name); problem != "" {
+			lines = append(lines, place(name)+": not usable"+said.more(": ", problem))
+		} else {
+			lines = append(lines, place(name)+": volumes can be made there")
+		}
 		for _, node := range s.standing(name) {
 			line := s.nodeLine(node.Name)
 			for _, taint := range node.Spec.Taints {
@@ -158,14 +177,19 @@ func (s Setting) namespaceLine() []string {
 	if len(closed) > 0 && len(open) > 0 {
 		line += ", not to " + strings.Join(closed, ", ")
 	}
+	if leaving(s.Namespace) {
+		line = "namespace " + s.Namespace.Name + ": is being deleted"
+	}
 	return []string{line}
 }
 
-func eventLines(what string, now time.Time, events []corev1.Event) []string {
+func eventLines(what string, now time.Time, events []corev1.Event, said *told) []string {
 	var lines []string
 	for _, event := range Newest(events, shownEvents) {
 		age := now.Sub(when(event)).Round(time.Second)
-		lines = append(lines, fmt.Sprintf("event on %s, %s ago: %s: %s", what, age, event.Reason, event.Message))
+		if plainly(event.Message) != "" {
+			lines = append(lines, fmt.Sprintf("event on %s, %s ago: %s%s", what, age, event.Reason, said.more(": ", event.Message)))
+		}
 	}
 	return lines
 }

@@ -1,0 +1,96 @@
+package cli
+
+import (
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/utils/ptr"
+)
+
+// load returns the kubeconfig that kubectl's own flags name, after a check that what they name is in it.
+func load(flags *genericclioptions.ConfigFlags) (clientcmdapi.Config, error) {
+	raw, err := flags.ToRawKubeConfigLoader().RawConfig()
+	if err != nil {
+		return raw, Misuse("the kubeconfig cannot be read: %w; correct --kubeconfig, or KUBECONFIG", err)
+	}
+	for _, named := range []struct {
+		flag  string
+		name  *string
+		known []string
+	}{
+		{"context", flags.Context, slices.Sorted(maps.Keys(raw.Contexts))},
+		{"cluster", flags.ClusterName, slices.Sorted(maps.Keys(raw.Clusters))},
+		{"user", flags.AuthInfoName, slices.Sorted(maps.Keys(raw.AuthInfos))},
+	} {
+		if name := ptr.Deref(named.name, ""); name != "" && !slices.Contains(named.known, name) {
+			return raw, notIn(named.flag, name, named.known)
+		}
+	}
+	return raw, checkFlags(flags, raw)
+}
+
+// notIn is the error for a name of a context, cluster or user that a kubeconfig does not have.
+func notIn(what, name string, known []string) error {
+	if len(known) == 0 {
+		return Misuse("the kubeconfig has no %s %q, nor any other: correct --kubeconfig, or KUBECONFIG", what, name)
+	}
+	return Misuse("the kubeconfig has no %s %q; there %s", what, name, ThereAre(known, name, "kubectl config view"))
+}
+
+// checkFlags checks the values of kubectl's own flags.
+func checkFlags(flags *genericclioptions.ConfigFlags, raw clientcmdapi.Config) error {
+	for _, file := range []struct {
+		flag string
+		path *string
+	}{{"certificate-authority", flags.CAFile}, {"client-certificate", flags.CertFile}, {"client-key", flags.KeyFile}} {
+		if path := ptr.Deref(file.path, ""); path != "" {
+			if _, err := os.ReadFile(path); err != nil {
+				return Misuse("--%s cannot be read: %w", file.flag, err)
+			}
+		}
+	}
+	if text := ptr.Deref(flags.Timeout, ""); text != "" {
+		if timeout, err := clientcmd.ParseTimeout(text); err != nil || timeout < 0 {
+			return Misuse("--request-timeout %q is no time: give one such as 30s, or 0 for that of the command", text)
+		}
+	}
+	if namespace := ptr.Deref(flags.Namespace, ""); namespace != "" && len(validation.IsDNS1123Label(namespace)) > 0 {
+		return Misuse("-n %q cannot be a namespace: names have up to 63 lower-case letters, digits and '-'", namespace)
+	}
+	extra := ptr.Deref(flags.ImpersonateUserExtra, nil)
+	for _, one := range extra {
+		if key, _, ok := strings.Cut(one, "="); !ok || key == "" {
+			return Misuse("--as-user-extra %q is not understood: give KEY=VALUE", one)
+		}
+	}
+	asUser := ptr.Deref(flags.Impersonate, "") != ""
+	for _, user := range raw.AuthInfos {
+		asUser = asUser || user.Impersonate != ""
+	}
+	if !asUser && len(extra)+len(ptr.Deref(flags.ImpersonateGroup, nil))+len(ptr.Deref(flags.ImpersonateUID, "")) > 0 {
+		return Misuse("--as-group, --as-uid and --as-user-extra say more of the user of --as: give --as, too")
+	}
+	return nil
+}
+
+// unusable says what is wrong with a kubeconfig of which no client can be made.
+func unusable(flags *genericclioptions.ConfigFlags, raw clientcmdapi.Config, err error) error {
+	known := slices.Sorted(maps.Keys(raw.Contexts))
+	switch address := ptr.Deref(flags.APIServer, ""); {
+	case raw.CurrentContext != "" && raw.Contexts[raw.CurrentContext] == nil && ptr.Deref(flags.Context, "") == "":
+		return notIn("context", raw.CurrentContext, known)
+	case clientcmd.IsEmptyConfig(err) && len(known) > 0:
+		return Misuse("the kubeconfig has no current context: choose one with --context; there %s", ThereAre(known, "", "kubectl config view"))
+	case clientcmd.IsEmptyConfig(err):
+		return Misuse("there is no kubeconfig: give --kubeconfig, or set KUBECONFIG to the path of one")
+	case address != "":
+		return Misuse("--server %q cannot be used: %w; give https://HOST:PORT", address, err)
+	}
+	return Misuse("the kubeconfig cannot be used: %w; correct it, or the flags that are given with it", err)
+}
