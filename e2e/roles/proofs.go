@@ -152,7 +152,6 @@ var Snapshots = Proof{
 		"delete snapshot.storage.k8s.io/volumesnapshotcontents":                 "",
 		"patch snapshot.storage.k8s.io/volumesnapshotcontents/status":           "",
 		"get snapshot.storage.k8s.io/volumesnapshotclasses":                     "",
-		"list groupsnapshot.storage.k8s.io/volumegroupsnapshots":                "",
 		"watch groupsnapshot.storage.k8s.io/volumegroupsnapshots":               "",
 		"get groupsnapshot.storage.k8s.io/volumegroupsnapshotcontents":          lateContent,
 		"list groupsnapshot.storage.k8s.io/volumegroupsnapshotcontents":         "",
