@@ -37,7 +37,8 @@ func TestWhyAPodThatHasANodeDoesNotStart(t *testing.T) {
 		want string
 	}{
 		"its volume cannot be made there": {
-			pod: Pod{Pod: pod(on("west"), held, status(corev1.PodReasonUnschedulable, "not scheduled in the remote cluster: 0/3 nodes are available")),
+			pod: Pod{
+				Pod:    pod(on("west"), held, status(corev1.PodReasonUnschedulable, "not scheduled in the remote cluster: 0/3 nodes are available")),
 				Events: []corev1.Event{fromWest(warning, "FailedScheduling", "0/3 nodes are available", time.Minute)},
 				Claims: []Claim{claim(boundIn("west"), pending)}},
 			want: `pod "web-1" cannot start in cluster "west", for claim "data" is bound, but real claim shop/data in cluster west is not bound yet: ProvisioningFailed says "NodePath only supports ReadWriteOnce"`,

@@ -46,7 +46,8 @@ func newTelling(t *testing.T) telling {
 	require.NoError(t, err)
 	s := &session.Session{Cluster: "west", Node: "west", HomeID: "h1", Strategy: v1alpha1.Suffixed, Gate: homegate.New()}
 	x := telling{home: home, runner: &runner{Controller: c, session: s, queue: newQueue(), states: newStates(), events: newRemoteEvents(),
-		namespaces: &remoteNamespaces{session: s, watched: map[string]*watchedNamespace{}, requests: informerOf(&remotev1alpha1.NamespaceRequest{})}}}
+		namespaces: &remoteNamespaces{session: s, watched: map[string]*watchedNamespace{},
+			requests: informerOf(&remotev1alpha1.NamespaceRequest{})}}}
 	x.put(x.namespaces.requests, &remotev1alpha1.NamespaceRequest{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.Tenant(), Name: "shop-h1"},
 		Spec:       remotev1alpha1.NamespaceRequestSpec{HomeNamespace: "shop"}})
@@ -288,7 +289,7 @@ func TestAWriteIsTriedAgainIfItMaySucceed(t *testing.T) {
 		"the API server is away for a moment": {err: errors.New("connection refused"), fails: 2, want: 1, tries: 3},
 		"it has too much to do":               {err: apierrors.NewTooManyRequests("", 0), fails: 2, want: 1, tries: 3},
 		"it stays away":                       {err: errors.New("connection refused"), fails: 1000, tries: eventTries + 1},
-		"the namespace is going":              {err: apierrors.NewForbidden(events, "db-0", errors.New("being terminated")), fails: 1000, tries: 1},
+		"the namespace is going":              {err: apierrors.NewForbidden(events, "db-0", errors.New("it ends")), fails: 1000, tries: 1},
 		"the namespace is gone":               {err: apierrors.NewNotFound(events, "db-0"), fails: 1000, tries: 1},
 	} {
 		t.Run(name, func(t *testing.T) {

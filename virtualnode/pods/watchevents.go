@@ -75,6 +75,7 @@ func (s *eventStream) watch(ctx context.Context) error {
 			if event, ok := change.Object.(*corev1.Event); ok {
 				s.tell(event)
 			}
+		case watch.Deleted, watch.Bookmark:
 		case watch.Error:
 			return fmt.Errorf("watch events: %w", apierrors.FromObject(change.Object))
 		}

@@ -66,7 +66,8 @@ func TestNothingOfAHostileEventIsTakenOverAsItIs(t *testing.T) {
 		"a reason of two lines":      {change: func(e *corev1.Event) { e.Reason = "Failed\nMount" }, dropped: true},
 		"a reason without end":       {change: func(e *corev1.Event) { e.Reason = strings.Repeat("a", 1<<20) }, dropped: true},
 		"the node that it has there": {change: func(e *corev1.Event) { e.Type, e.Reason = corev1.EventTypeNormal, "Scheduled" }, dropped: true},
-		"another type":               {change: func(e *corev1.Event) { e.Type = "Fatal" }, want: func(e *corev1.Event) { e.Type = corev1.EventTypeNormal }},
+		"another type": {change: func(e *corev1.Event) { e.Type = "Fatal" },
+			want: func(e *corev1.Event) { e.Type = corev1.EventTypeNormal }},
 		"a container that the pod has not": {change: func(e *corev1.Event) { e.InvolvedObject.FieldPath = "spec.containers{other}" },
 			want: func(e *corev1.Event) { e.InvolvedObject.FieldPath = "" }},
 		"a field that is no container": {change: func(e *corev1.Event) { e.InvolvedObject.FieldPath = strings.Repeat("x", 1<<20) },
@@ -123,7 +124,8 @@ func TestEachEventHasOneName(t *testing.T) {
 	}
 	again := mountFailed(func(e *corev1.Event) { e.Count, e.Message = 4, "another text" })
 	assert.Equal(t, name(eventHome(), mountFailed()), name(eventHome(), again), "said again")
-	assert.NotEqual(t, name(eventHome(), mountFailed()), name(eventHome(), mountFailed(func(e *corev1.Event) { e.UID = "e2" })), "another event")
+	another := mountFailed(func(e *corev1.Event) { e.UID = "e2" })
+	assert.NotEqual(t, name(eventHome(), mountFailed()), name(eventHome(), another), "another event")
 	next := eventHome()
 	next.UID = "next-uid"
 	assert.NotEqual(t, name(eventHome(), mountFailed()), name(next, mountFailed()), "the next pod of the name")
