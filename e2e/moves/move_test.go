@@ -360,8 +360,8 @@ func TestTheReplicasOfAStatefulSetMoveTogether(t *testing.T) {
 		return err == nil && len(kept.Items) == 2
 	})
 
-	code, _, said = plugin(t, "move", "statefulset", "db", "-n", namespace, "--target-cluster", "west", "--class", fabric.WestNow)
-	require.Zero(t, code, "another class is another place: %s", said)
+	code, _, said = plugin(t, "move", "statefulset", "db", "-n", namespace, "--target-cluster", keys.Home, "--together")
+	require.Zero(t, code, "what is kept forbids nothing: %s", said)
 	await.Until(t, "only the copies of the last moves are kept", func() bool {
 		all, err := moves(t, namespace).List(t.Context(), metav1.ListOptions{})
 		return err == nil && len(all.Items) == 4 && slices.IndexFunc(all.Items, func(m v1alpha1.VolumeMove) bool {
