@@ -185,8 +185,8 @@ func (r *runner) recordEvent(ctx context.Context, k eventKey) (time.Duration, er
 	case !known:
 		return podSeenAgain, nil
 	}
-	if r.events.pace.Wait(ctx) != nil {
-		return podSeenAgain, nil // the time of this call is over, or all ends
+	if err := r.events.pace.Wait(ctx); err != nil {
+		return podSeenAgain, nil //nolint:nilerr // the time of this call is over, or all ends
 	}
 	told = r.events.take(k)
 	err := r.write(ctx, told.event)
