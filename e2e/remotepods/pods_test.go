@@ -409,6 +409,15 @@ func TestPodThatNamesItsNodeIsRefused(t *testing.T) {
 	refusedPod(t, namespace, "web", "NotScheduled")
 }
 
+// TestPodWithAClaimOfDevicesIsRefused has a pod that a scheduler placed which does not know devices.
+func TestPodWithAClaimOfDevicesIsRefused(t *testing.T) {
+	namespace := open(t)
+	bind(t, newPod(namespace, "train", func(p *corev1.Pod) {
+		p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: ptr.To("gpu")}}
+	}))
+	assert.Contains(t, refusedPod(t, namespace, "train", "ResourceClaims").Status.Message, "spec.resourceClaims")
+}
+
 // TestAClaimOfAnotherClassMountsNothingOfSomebodyElse has a claim that Lodestone does not serve, of the
 // name of what an earlier claim of home left in west.
 func TestAClaimOfAnotherClassMountsNothingOfSomebodyElse(t *testing.T) {
