@@ -3,6 +3,8 @@ package claims
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -10,9 +12,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
 
+	"github.com/lodestone-storage/lodestone/pkg/sentence"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/steps"
 )
 
@@ -84,6 +88,21 @@ func (f *Controller) lastWarning(ctx context.Context, cluster string, claim *cor
 	return latest(events.Items, claim.UID), nil
 }
 
+// addLastWarning adds the last warning event of a waiting backing claim, and drops it once
+// that no longer waits.
+func (f *Controller) addLastWarning(o *steps.Observation) {
+	if o.LastWarning = f.memory.of(o.UID).warning(); o.LastWarning == nil {
+		return
+	}
+	waits := slices.ContainsFunc(o.Backings, func(b steps.Backing) bool {
+		return b.Claim.UID == o.LastWarning.Backing && b.Claim.Status.Phase != corev1.ClaimBound
+	})
+	if !waits {
+		f.memory.dropLastWarning(o.UID)
+		o.LastWarning = nil
+	}
+}
+
 // latest returns the last warning about an object, nil for none. It checks each event,
 // since an API server may return others than were asked for.
 func latest(events []corev1.Event, about types.UID) *corev1.Event {
@@ -108,4 +127,59 @@ func when(e *corev1.Event) time.Time {
 		return e.EventTime.Time
 	}
 	return e.CreationTimestamp.Time
+}
+
+// lastWarning is the last warning event of a claim's backing claim, and when events are
+// read again.
+type lastWarning struct {
+	steps.LastWarning
+	pause time.Duration
+}
+
+// warningOf returns the last warning about a backing claim, for changing.
+func (r *remembered) warningOf(b types.UID) *lastWarning {
+	if r.lastWarning == nil || r.lastWarning.Backing != b {
+		return &lastWarning{LastWarning: steps.LastWarning{Backing: b}, pause: readEventsSoon / 2}
+	}
+	last := *r.lastWarning
+	return &last
+}
+
+// setLastWarning records the last warning about a backing claim; with a nil event the
+// previous one stays.
+func (m *memory) setLastWarning(claim, b types.UID, event *corev1.Event, now time.Time) {
+	m.update(claim, func(r *remembered) {
+		last := r.warningOf(b)
+		if event != nil {
+			// Clone the strings, or the whole event would stay in memory.
+			last.Reason, last.Message = strings.Clone(sentence.Cut(event.Reason, maxWarning)), strings.Clone(sentence.Cut(event.Message, maxWarning))
+		}
+		last.pause = min(2*last.pause, readEventsSeldom)
+		last.Again = now.Add(last.pause)
+		r.lastWarning = last
+	})
+}
+
+// postponeEvents delays the next read of a backing claim's events, with jitter so that not
+// all claims are read at the same time.
+func (m *memory) postponeEvents(claim, b types.UID, now time.Time) {
+	m.update(claim, func(r *remembered) {
+		last := r.warningOf(b)
+		last.Again = now.Add(wait.Jitter(readEventsSoon/2, 1))
+		r.lastWarning = last
+	})
+}
+
+// dropLastWarning drops the last warning about a backing claim that no longer waits.
+func (m *memory) dropLastWarning(claim types.UID) {
+	m.update(claim, func(r *remembered) { r.lastWarning = nil })
+}
+
+// warning returns the last warning about the backing claim, nil if its events were not
+// read.
+func (f facts) warning() *steps.LastWarning {
+	if f.lastWarning == nil {
+		return nil
+	}
+	return &f.lastWarning.LastWarning
 }
