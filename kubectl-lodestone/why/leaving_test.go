@@ -110,7 +110,7 @@ func TestAVolumeThatWasTakenAwayIsExplained(t *testing.T) {
 		claim Claim
 		want  string
 	}{
-		"by a move, for a moment": {claim(boundIn("west"), lost, moving), "is being moved: its volume is taken away for a moment"},
+		"by a move, for a moment": {claim(boundIn("west"), lost, moving), "has no volume for a moment, while it is moved, and nothing is deleted"},
 		"by somebody, and the claim is Lost": {claim(boundIn("west"), lost),
 			"for somebody deleted its volume \"pvc-1\" and took its finalizers off; Lodestone has not deleted the data behind it"},
 		"by somebody, while it is bound": {claim(boundIn("west"), func(c *Claim) { c.Volume.DeletionTimestamp = &metav1.Time{Time: now} }),

@@ -8,11 +8,7 @@ import (
 // lost returns what there is to say of a claim that Kubernetes calls Lost, since its volume is not there.
 func (c Claim) lost() Answer {
 	claim := c.Claim
-	switch {
-	case claim.Labels[keys.Moving] == keys.MovingNow:
-		return waits("claim %q is being moved: its volume is taken away for a moment, in which Kubernetes calls it Lost, and nothing of its data "+
-			"is; kubectl lodestone move status -n %s says how far that is", c.Name, claim.Namespace)
-	case virtualclass.Is(c.Class):
+	if virtualclass.Is(c.Class) {
 		return waits("claim %q is Lost, for somebody deleted its volume %q and took its finalizers off; Lodestone has not deleted the data behind it: "+
 			"docs/lifecycle.md#import says how an administrator gives it a claim again", c.Name,
 			claim.Spec.VolumeName)

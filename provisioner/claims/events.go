@@ -20,7 +20,6 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/route"
-	"github.com/lodestone-storage/lodestone/provisioner/claims/steps"
 	"github.com/lodestone-storage/lodestone/provisioner/nodeaccess"
 )
 
@@ -400,25 +399,6 @@ func (f *Controller) SnapshotsFound() {
 	for _, claim := range f.Sources.Waiting() {
 		if route.SnapshotOf(claim) != "" {
 			f.Enqueue(claim.UID)
-		}
-	}
-}
-
-// enqueueSiblings queues the other claims of the same pods: they wait for this one, or must
-// now go elsewhere with it.
-func (f *Controller) enqueueSiblings(o steps.Observation) {
-	if o.Claim == nil {
-		return
-	}
-	// Not o.Siblings: a claim that other pods use too has none, but other claims wait for
-	// it.
-	self := o.Claim.Namespace + "/" + o.Claim.Name
-	for _, pod := range f.Sources.PodsOf(self) {
-		for _, name := range pod.Claims {
-			if claim := controller.Get[corev1.PersistentVolumeClaim](f.Sources.Claims, name); name != self && claim != nil &&
-				claim.Spec.VolumeName == "" {
-				f.Enqueue(claim.UID)
-			}
 		}
 	}
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -264,22 +262,3 @@ func (c *Controller) observeRemovedClusters(ctx context.Context, o *steps.Observ
 
 // maxAtOnce limits the parallel requests of one observation.
 const maxAtOnce = 16
-
-// atOnce calls functions in parallel and waits for all; it returns the error of the first
-// in order that failed.
-func atOnce(calls []func() error) error {
-	errs, slots := make([]error, len(calls)), make(chan struct{}, maxAtOnce)
-	var running sync.WaitGroup
-	for i, call := range calls {
-		slots <- struct{}{}
-		running.Go(func() {
-			defer func() { <-slots }()
-			errs[i] = call()
-		})
-	}
-	running.Wait()
-	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
-		return errs[i]
-	}
-	return nil
-}
