@@ -115,6 +115,11 @@ func TestAClaimOfAHomeClusterGetsNoVolumeOfTheOwner(t *testing.T) {
 	_, err = x.remote.ShadowPods(own).Create(t.Context(), shadow, create)
 	require.True(t, apierrors.IsForbidden(err), "%v", err)
 	assert.ErrorContains(t, err, "generic ephemeral volumes")
+	// Nor does the agent make the pod, whoever made the ShadowPod.
+	_, err = bed.Agents.ShadowPods(own).Create(t.Context(), shadow, create)
+	require.NoError(t, err)
+	x.pending(own, "thief", "NotAllowed", "generic ephemeral volume")
+	assert.Nil(t, podOf(t, own, "thief"))
 }
 
 // TestAnUpgradeHoldsClaimsUpOnlyUntilTheAgentRuns has the rules of this version, and a namespace as the

@@ -8,12 +8,15 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
 
 	"github.com/lodestone-storage/lodestone/deploy/remote/home"
+	"github.com/lodestone-storage/lodestone/e2e/await"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -89,6 +92,45 @@ func TestNoRightsAreGivenWhereHomesAreNotConfined(t *testing.T) {
 		confine(t)
 		require.NoError(t, bed.AwaitTenant(t.Context(), id))
 	}
+}
+
+// TestNoRightsAreGivenWhereThePolicyCannotBeTried takes the rights of the marker away, so that what refuses its dry run is not the
+// policy: it may be in the cluster as it should be, and yet not be in force.
+func TestNoRightsAreGivenWhereThePolicyCannotBeTried(t *testing.T) {
+	testbed.Require(t)
+	bindings := bed.West.Client().RbacV1().RoleBindings("lodestone-remote")
+	marker, err := bindings.Get(t.Context(), "lodestone-marker", get)
+	require.NoError(t, err)
+	marker.ResourceVersion, marker.UID = "", ""
+	putBack := func() {
+		_, err := bindings.Create(context.WithoutCancel(t.Context()), marker, create)
+		assert.True(t, err == nil || apierrors.IsAlreadyExists(err), "%v", err)
+	}
+	t.Cleanup(putBack)
+	require.NoError(t, bindings.Delete(t.Context(), marker.Name, remove))
+	await.Until(t, "the marker has no rights", func() bool {
+		said, err := bed.West.Client().AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{
+			Spec: authorizationv1.SubjectAccessReviewSpec{
+				User: "system:serviceaccount:lodestone-remote:lodestone-marker",
+				ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: "lodestone-remote", Verb: "create",
+					Resource: "configmaps"},
+			}}, create)
+		return err == nil && !said.Status.Allowed
+	})
+	// A policy that was tried is not tried again before it changes.
+	_, err = bed.West.Kubectl(t.Context(), "", "annotate", "validatingadmissionpolicy", "lodestone-home", "--overwrite",
+		"note="+rand.String(6))
+	require.NoError(t, err)
+
+	id := "h" + rand.String(6)
+	_, err = bed.Agents.HomeClusters().Create(t.Context(), &remotev1alpha1.HomeCluster{ObjectMeta: metav1.ObjectMeta{Name: id}}, create)
+	require.NoError(t, err)
+	x := tenant{t: t, id: id}
+	assert.Contains(t, x.homeCondition(remotev1alpha1.Ready, metav1.ConditionFalse, "NotConfined"), "lodestone-marker")
+	_, err = bed.West.Client().RbacV1().RoleBindings(x.tenantNamespace()).Get(t.Context(), "lodestone-home-tenant", get)
+	assert.True(t, apierrors.IsNotFound(err), "%v", err)
+	putBack()
+	require.NoError(t, bed.AwaitTenant(t.Context(), id))
 }
 
 // confine puts the policy and its binding back.

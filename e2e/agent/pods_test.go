@@ -208,6 +208,16 @@ func TestARequestElsewhereIsRefused(t *testing.T) {
 	require.NoError(t, err)
 }
 
+func TestARequestForDevicesIsRefused(t *testing.T) {
+	x := newTenant(t, nil)
+	own := x.namespace()
+	x.shadow(own, "train", func(shadow *remotev1alpha1.ShadowPod) {
+		shadow.Spec.Pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: ptr.To("gpu")}}
+	})
+	x.pending(own, "train", "NotAllowed", "spec.resourceClaims")
+	assert.Nil(t, podOf(t, own, "train"))
+}
+
 // pending waits until a ShadowPod says why there is no pod.
 func (x tenant) pending(namespace, name, reason, says string) {
 	x.t.Helper()

@@ -200,15 +200,21 @@ func (t trip) aborted(name string, when abortion) Flow {
 
 // ask has the user ask for an action of the move that goes on.
 func (w *World) ask(ctx context.Context, c *Case, action v1alpha1.MoveAction) error {
+	return w.askOf(ctx, c, c.moving.name, action)
+}
+
+// askOf has the user ask for an action of a move that may be gone.
+func (w *World) askOf(ctx context.Context, c *Case, move string, action v1alpha1.MoveAction) error {
 	patch := fmt.Appendf(nil, `{"spec":{"action":%q}}`, action)
-	if _, err := w.moves.In(c.Namespace).Patch(ctx, c.moving.name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
-		return fmt.Errorf("ask for %s of VolumeMove %s: %w", action, c.moving.name, err)
+	_, err := w.moves.In(c.Namespace).Patch(ctx, move, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("ask for %s of VolumeMove %s: %w", action, move, err)
 	}
 	return nil
 }
 
-// rolledBack is a flow of a move that is rolled back as kubectl lodestone does it: the copy
-// that was kept is removed, and another move takes the data back.
+// rolledBack is a flow of a move that is rolled back as kubectl lodestone does it: another move
+// takes the data back, and the copy that the first one keeps is removed once that is committed.
 func rolledBack(name string) Flow {
 	there, back := outward, homeward
 	there.class, there.keep, back.class = either, time.Hour, either
@@ -232,15 +238,13 @@ func rolledBack(name string) Flow {
 		})
 	}
 	f.Ready = func(w *World, c *Case, v *View) error { return w.countsAmong(c, v, there.to) }
-	f.Act = func(ctx context.Context, w *World, c *Case) error { return w.ask(ctx, c, v1alpha1.ActionFinalize) }
+	f.Act = func(ctx context.Context, w *World, c *Case) error { return w.begin(ctx, c, "back", back) }
 	f.Play = func(ctx context.Context, w *World, c *Case, v *View) error {
-		if len(c.moving.uids) > 1 {
-			return w.watchMove(ctx, c, v)
-		}
-		if _, err := w.moves.In(c.Namespace).Get(ctx, moveName, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		if err := w.watchMove(ctx, c, v); err != nil || !c.moving.over || len(v.Volumes) != 1 || v.Volumes[0].Labels[keys.Cluster] != back.from {
 			return err
 		}
-		return w.begin(ctx, c, "back", back)
+		// The way back came to nothing, so the first move keeps its copy until its user wants it gone.
+		return w.askOf(ctx, c, moveName, v1alpha1.ActionFinalize)
 	}
 	f.Want = func(w *World, c *Case, v *View) error { return w.movedTo(c, v, back) }
 	return f

@@ -143,6 +143,38 @@ func TestLogsExecAndPortForwardReachAPodInWest(t *testing.T) {
 	assert.Equal(t, "+PONG\r\n", ask(t, forward(t, shop, "cache", 6379), "PING\r\n"))
 }
 
+func TestDebugAndResizeReachAPodInWest(t *testing.T) {
+	t.Parallel()
+	shop := namespace(t)
+	home.apply(t, strings.Replace(redis(shop, "cache", inWest), "    ports:", "    resources: {requests: {cpu: 10m}}\n    ports:", 1))
+	pod := readyPod(t, shop, "cache")
+	require.Equal(t, virtualNode, pod.Spec.NodeName)
+
+	home.kubectl(t, "debug", "cache", "-n", shop, "--profile=baseline", "--image="+image, "--container=look", "--", "redis-cli", "PING")
+	eventually(t, "the debug container runs beside redis, and its end shows at home", func(c *assert.CollectT) {
+		said, err := home.try(t.Context(), "", "logs", "cache", "-n", shop, "-c", "look")
+		assert.NoError(c, err)
+		assert.Equal(c, "PONG\n", said)
+		now, err := home.client.CoreV1().Pods(shop).Get(t.Context(), "cache", metav1.GetOptions{})
+		require.NoError(c, err)
+		require.Len(c, now.Status.EphemeralContainerStatuses, 1)
+		assert.NotNil(c, now.Status.EphemeralContainerStatuses[0].State.Terminated)
+	})
+
+	home.kubectl(t, "patch", "pod", "cache", "-n", shop, "--subresource=resize",
+		"--patch", `{"spec": {"containers": [{"name": "redis", "resources": {"requests": {"cpu": "20m"}}}]}}`)
+	eventually(t, "the kubelet in west has resized the container, and home shows it", func(c *assert.CollectT) {
+		now, err := home.client.CoreV1().Pods(shop).Get(t.Context(), "cache", metav1.GetOptions{})
+		require.NoError(c, err)
+		require.Len(c, now.Status.ContainerStatuses, 1)
+		require.NotNil(c, now.Status.ContainerStatuses[0].Resources)
+		assert.Equal(c, "20m", now.Status.ContainerStatuses[0].Resources.Requests.Cpu().String())
+	})
+	now := readyPod(t, shop, "cache")
+	assert.Equal(t, pod.UID, now.UID)
+	assert.Zero(t, now.Status.ContainerStatuses[0].RestartCount, "nothing was restarted for it")
+}
+
 // ask sends a line over TCP and returns the line that answers it.
 func ask(t *testing.T, address, question string) string {
 	t.Helper()

@@ -306,11 +306,25 @@ func (c *Cluster) answer(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Path == "/api/v1/namespaces/"+metav1.NamespaceSystem:
 		reply(w, http.StatusOK, &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
 			ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem, UID: types.UID(c.uid)}})
+	case r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/events"):
+		c.noEvents(w, r)
 	case r.Method == http.MethodGet:
 		http.NotFound(w, r)
 	default:
 		c.write(w, r)
 	}
+}
+
+// noEvents answers as where nothing is said: with an empty list, or a watch that tells of nothing.
+func (c *Cluster) noEvents(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Query().Get("watch") == "" {
+		reply(w, http.StatusOK, &corev1.EventList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "EventList"},
+			ListMeta: metav1.ListMeta{ResourceVersion: fmt.Sprint(c.revision.Load())}})
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = http.NewResponseController(w).Flush()
+	<-r.Context().Done()
 }
 
 // write takes what is written: questions about rights are answered, and all else is

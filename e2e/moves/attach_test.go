@@ -3,6 +3,7 @@ package moves
 import (
 	"context"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -76,8 +77,15 @@ func TestAVolumeThatIsAttachedToItsNodeIsDetachedAndMoves(t *testing.T) {
 	require.Contains(t, volume.Finalizers, "external-attacher/attached-home-test")
 
 	for _, cluster := range []string{"west", keys.Home} {
+		if cluster == keys.Home {
+			require.NoError(t, driver.Fail("ControllerPublishVolume", sidecars.Fault{Code: "UNAVAILABLE", Message: "the storage is away"}))
+		}
 		from := folder(t, namespace, "data")
-		done := reaches(t, move(t, namespace, "data", cluster), v1alpha1.MoveDone, v1alpha1.MoveFailed, v1alpha1.MoveAborted)
+		made := move(t, namespace, "data", cluster)
+		if cluster == keys.Home {
+			saysWhyItsMoverWaits(t, driver, made)
+		}
+		done := reaches(t, made, v1alpha1.MoveDone, v1alpha1.MoveFailed, v1alpha1.MoveAborted)
 		require.Equal(t, v1alpha1.MoveDone, done.Status.Phase, done.Status.Message)
 		t.Log("to", cluster, "downtime", done.Status.Downtime.Duration, spans(done))
 		at := folder(t, namespace, "data")
@@ -102,6 +110,18 @@ func TestAVolumeThatIsAttachedToItsNodeIsDetachedAndMoves(t *testing.T) {
 	assert.Contains(t, back.Status.Message, "spec.rollBackAfter")
 	assert.Equal(t, at, folder(t, namespace, "stuck"))
 	nothingLeft(t, namespace, back)
+}
+
+// saysWhyItsMoverWaits waits until a move says, long before it gives up, what events of its mover at the target say: that the
+// volume cannot be attached, which the status of the pod does not. Then the volume can.
+func saysWhyItsMoverWaits(t *testing.T, driver *sidecars.Driver, made *v1alpha1.VolumeMove) {
+	t.Helper()
+	await.Until(t, "the move says why its mover does not run", func() bool {
+		message := seen(t, made).Status.Message
+		return strings.Contains(message, "waiting until the mover of claim data runs at the target") &&
+			strings.Contains(message, "FailedAttachVolume") && strings.Contains(message, "the storage is away")
+	}, func() any { return seen(t, made).Status }, func() any { return await.Events(t, bed.Home.Client(), fabric.Storage) })
+	require.NoError(t, driver.Heal("ControllerPublishVolume"))
 }
 
 // TestNoPodIsStoppedWhereNothingHoldsTheNextOneBack takes the gate away from a namespace, as

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -182,7 +183,7 @@ func TestAVolumeGoesToAnotherClusterAndBackWhileItsApplicationRuns(t *testing.T)
 	deploys(t, namespace, "data")
 	before := await.Claim(t, bed.Home.Client(), namespace, "data")
 	for _, cluster := range []string{"west", keys.Home} {
-		from := folder(t, namespace, "data")
+		from, stop := folder(t, namespace, "data"), watchGap(t, namespace, "data")
 		done := reaches(t, move(t, namespace, "data", cluster), v1alpha1.MoveDone, v1alpha1.MoveFailed, v1alpha1.MoveAborted)
 		require.Equal(t, v1alpha1.MoveDone, done.Status.Phase, done.Status.Message)
 		to := folder(t, namespace, "data")
@@ -191,7 +192,8 @@ func TestAVolumeGoesToAnotherClusterAndBackWhileItsApplicationRuns(t *testing.T)
 		assert.NotEmpty(t, done.Status.Claims[0].SourceRoot)
 		assert.Equal(t, done.Status.Claims[0].SourceRoot, done.Status.Claims[0].TargetRoot)
 		require.NotNil(t, done.Status.Downtime)
-		t.Log("to", cluster, "downtime", done.Status.Downtime.Duration, spans(done))
+		stop.report(t, done)
+		requireNoAlarm(t, namespace, "data")
 		counts(t, to, counted(t, to)+20)
 		after := await.Claim(t, bed.Home.Client(), namespace, "data")
 		assert.Equal(t, before.UID, after.UID)
@@ -358,7 +360,13 @@ func TestTheReplicasOfAStatefulSetMoveTogether(t *testing.T) {
 		return err == nil && len(kept.Items) == 2
 	})
 
-	code, _, said = plugin(t, "move", "statefulset", "db", "-n", namespace, "--target-cluster", "west", "--class", fabric.WestNow)
-	assert.Equal(t, 3, code, "another class is another place: %s", said)
-	assert.Contains(t, said, "is being moved by VolumeMove")
+	code, _, said = plugin(t, "move", "statefulset", "db", "-n", namespace, "--target-cluster", keys.Home, "--together")
+	require.Zero(t, code, "what is kept forbids nothing: %s", said)
+	await.Until(t, "only the copies of the last moves are kept", func() bool {
+		all, err := moves(t, namespace).List(t.Context(), metav1.ListOptions{})
+		return err == nil && len(all.Items) == 4 && slices.IndexFunc(all.Items, func(m v1alpha1.VolumeMove) bool {
+			first := slices.ContainsFunc(list.Items, func(before v1alpha1.VolumeMove) bool { return before.UID == m.UID })
+			return first != (m.Status.Phase == v1alpha1.MoveDone)
+		}) < 0
+	})
 }

@@ -4,9 +4,11 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,6 +26,7 @@ import (
 	"github.com/lodestone-storage/lodestone/e2e/sidecars"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
@@ -168,25 +171,40 @@ func TestOneVolumeForOnePodAmongThoseOfAPodIsCopiedInTheStop(t *testing.T) {
 	assert.Greater(t, len(starts()), len(before), "its pod has started at the target")
 }
 
-// files are drivers by cluster: one that takes snapshots, which is also the name of its real
+// files are drivers by cluster: two that take snapshots, each also the name of its real
 // class and of its class of snapshots, one whose volumes both clusters have, and one whose
 // volumes are attached to nodes.
-var files = map[string][]string{"home": {"files.home.test", shared, attached}, "west": {"files.west.test", shared}}
+var files = map[string][]string{
+	"home": {"files.home.test", "together.home.test", shared, attached}, "west": {"files.west.test", "together.west.test", shared},
+}
 
 // takesSnapshots starts the driver of a cluster with the real sidecars. Its volumes are
 // files; what the pods here write is beside them, in folders.
-func takesSnapshots(t *testing.T, cluster *testbed.Cluster) *sidecars.Driver {
+func takesSnapshots(t *testing.T, cluster *testbed.Cluster, name string) *sidecars.Driver {
 	t.Helper()
 	programs, err := sidecars.Build(t.Context(), os.Stderr)
 	require.NoError(t, err)
 	driver, err := sidecars.Start(context.WithoutCancel(t.Context()), cluster, programs,
-		sidecars.Options{Name: files[cluster.Name()][0], Pool: 100 << 30, Snapshots: true})
+		sidecars.Options{Name: name, Pool: 100 << 30, Snapshots: true})
 	require.NoError(t, err)
 	t.Cleanup(driver.Kill)
 	_, err = cluster.Client().StorageV1().StorageClasses().Create(t.Context(),
 		driver.Class(driver.Name, storagev1.VolumeBindingWaitForFirstConsumer), metav1.CreateOptions{})
 	require.NoError(t, err)
 	return driver
+}
+
+// virtualClassOf makes a virtual class that leads to the classes of two drivers, and returns its name.
+func virtualClassOf(t *testing.T, home, west *sidecars.Driver) string {
+	t.Helper()
+	class := "virtual-" + home.Name
+	_, err := bed.Home.Client().StorageV1().StorageClasses().Create(t.Context(), &storagev1.StorageClass{
+		ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: keys.Driver,
+		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
+		Parameters:        map[string]string{keys.LocalClass: home.Name, keys.RemoteClass: west.Name},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	return class
 }
 
 // snapshotClass makes a class of snapshots.
@@ -208,14 +226,8 @@ func copyOf(t *testing.T, from, to string) {
 func TestAVolumeForOnePodMovesFromASnapshotWhileItsPodRuns(t *testing.T) {
 	t.Parallel()
 	namespace := space(t)
-	home, west := takesSnapshots(t, bed.Home), takesSnapshots(t, bed.West)
-	class := "virtual-" + home.Name
-	_, err := bed.Home.Client().StorageV1().StorageClasses().Create(t.Context(), &storagev1.StorageClass{
-		ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: keys.Driver,
-		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
-		Parameters:        map[string]string{keys.LocalClass: home.Name, keys.RemoteClass: west.Name},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	home, west := takesSnapshots(t, bed.Home, "files.home.test"), takesSnapshots(t, bed.West, "files.west.test")
+	class := virtualClassOf(t, home, west)
 	claim := forOnePod(namespace, "data")
 	claim.Spec.StorageClassName = &class
 	deploysWith(t, claim)
@@ -289,17 +301,21 @@ func cloned(t *testing.T, made *v1alpha1.VolumeMove, source *testbed.Cluster, be
 	return clone
 }
 
-// noSnapshot checks that neither a cluster nor its driver has a snapshot.
+// noSnapshot checks that neither a cluster nor its driver keeps a snapshot. Those that were taken together go only after
+// their group: the snapshot controller refuses to remove them before, and tries again later.
 func noSnapshot(t *testing.T, driver *sidecars.Driver, cluster *testbed.Cluster) {
 	t.Helper()
-	for _, kind := range []string{"volumesnapshots", "volumesnapshotcontents"} {
-		left, err := cluster.Kubectl(t.Context(), "", "get", kind, "-A", "-o", "name")
+	left := func() (names []string) {
+		for _, kind := range []string{"volumesnapshots", "volumesnapshotcontents", "volumegroupsnapshots", "volumegroupsnapshotcontents"} {
+			found, err := cluster.Kubectl(t.Context(), "", "get", kind, "-A", "-o", "name")
+			require.NoError(t, err)
+			names = append(names, strings.Fields(found)...)
+		}
+		taken, err := driver.Snapshots()
 		require.NoError(t, err)
-		assert.Empty(t, left)
+		return slices.AppendSeq(names, maps.Keys(taken))
 	}
-	taken, err := driver.Snapshots()
-	require.NoError(t, err)
-	assert.Empty(t, taken)
+	await.Until(t, "no snapshot is left", func() bool { return len(left()) == 0 }, func() any { return left() })
 }
 
 // movesFromSnapshot moves claim data from a cluster whose driver takes a snapshot of it,
@@ -354,4 +370,124 @@ func read(t *testing.T, path string) []byte {
 	content, err := os.ReadFile(path)
 	require.NoError(t, err)
 	return content
+}
+
+// groupClass makes a class of snapshots of several volumes.
+func groupClass(t *testing.T, cluster *testbed.Cluster, driver string) {
+	t.Helper()
+	_, err := cluster.Kubectl(t.Context(), fmt.Sprintf(`{apiVersion: groupsnapshot.storage.k8s.io/v1beta2, kind: VolumeGroupSnapshotClass, `+
+		`metadata: {name: %[1]s}, driver: %[1]s, deletionPolicy: Delete}`, driver), "apply", "-f", "-")
+	require.NoError(t, err)
+}
+
+// movesFromSnapshots moves claims data and logs from a cluster whose driver takes snapshots of both,
+// beside their real claims, and returns these.
+func movesFromSnapshots(t *testing.T, namespace, name, target string, driver *sidecars.Driver, source *testbed.Cluster, beside string,
+	meanwhile func()) []sidecars.Snapshot {
+	t.Helper()
+	names := []string{"data", "logs"}
+	from := folder(t, namespace, "data")
+	before := counts(t, from, counted(t, from)+10)
+	require.NoError(t, driver.Fail("CreateVolume", sidecars.Fault{Code: "UNAVAILABLE", Message: "not yet"}))
+	made := move(t, namespace, name, target, func(m *v1alpha1.VolumeMove) { m.Spec.Claims = names })
+	var clones [2]*corev1.PersistentVolumeClaim
+	await.Until(t, "a claim is made of each snapshot", func() bool {
+		for i := range names {
+			if clones[i] = await.Claim(t, source.Client(), beside, fmt.Sprintf("move-%s-%d-snapshot", made.UID, i)); clones[i] == nil {
+				return false
+			}
+		}
+		return true
+	}, func() any { return status(t, made) }, func() any { return await.Events(t, source.Client(), beside) })
+	taken, err := driver.Snapshots()
+	require.NoError(t, err)
+	require.Len(t, taken, 2)
+	for _, claim := range names {
+		b, err := backing.RefOf(await.Volume(t, bed.Home.Client(), await.Claim(t, bed.Home.Client(), namespace, claim).Spec.VolumeName))
+		require.NoError(t, err)
+		assert.NotContains(t, await.Claim(t, source.Client(), b.Namespace, b.Name).Labels, keys.GroupPrefix+string(made.UID),
+			"the label has served")
+	}
+	meanwhile()
+	for i, claim := range names {
+		copyOf(t, folder(t, namespace, claim), filepath.Join(bed.Disks.Root, driver.Name, "vol-pvc-"+string(clones[i].UID)))
+	}
+	require.NoError(t, driver.Heal("CreateVolume"))
+
+	done := reaches(t, made, v1alpha1.MoveDone, v1alpha1.MoveFailed, v1alpha1.MoveAborted)
+	require.Equal(t, v1alpha1.MoveDone, done.Status.Phase, done.Status.Message)
+	t.Log("to", target, "downtime", done.Status.Downtime.Duration, spans(done))
+	for i := range names {
+		assert.EqualValues(t, 1, done.Status.Claims[i].Pass, "it was copied beside the pod")
+		assert.Equal(t, done.Status.Claims[i].SourceRoot, done.Status.Claims[i].TargetRoot)
+	}
+	counts(t, folder(t, namespace, "data"), before+10)
+	nothingLeft(t, namespace, done)
+	noSnapshot(t, driver, source)
+	return slices.Collect(maps.Values(taken))
+}
+
+// ofOneMoment checks that snapshots were taken together.
+func ofOneMoment(t *testing.T, taken []sidecars.Snapshot) {
+	t.Helper()
+	assert.NotEmpty(t, taken[0].Group)
+	assert.Equal(t, []any{taken[0].Group, taken[0].Created}, []any{taken[1].Group, taken[1].Created})
+}
+
+func TestVolumesForOnePodMoveFromOneSnapshotOfAll(t *testing.T) {
+	namespace := space(t)
+	home, west := takesSnapshots(t, bed.Home, "together.home.test"), takesSnapshots(t, bed.West, "together.west.test")
+	class := virtualClassOf(t, home, west)
+	logs := forOnePod(namespace, "logs")
+	logs.Spec.StorageClassName = &class
+	_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(), logs, metav1.CreateOptions{})
+	require.NoError(t, err)
+	data := forOnePod(namespace, "data")
+	data.Spec.StorageClassName = &class
+	deploysWith(t, data, func(pod *corev1.Pod) {
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "logs", VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "logs"}}})
+		pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts, corev1.VolumeMount{Name: "logs", MountPath: "/logs"})
+		pod.Spec.Containers[0].Command[2] = "date >> /logs/starts; " + pod.Spec.Containers[0].Command[2]
+	})
+	for _, in := range []struct {
+		cluster *testbed.Cluster
+		driver  *sidecars.Driver
+	}{{bed.Home, home}, {bed.West, west}} {
+		snapshotClass(t, in.cluster, in.driver.Name)
+		groupClass(t, in.cluster, in.driver.Name)
+	}
+	code, out, said := plugin(t, "move", "data", "logs", "-n", namespace, "--target-cluster", "west", "--dry-run")
+	require.Zero(t, code, said)
+	assert.Contains(t, out, "of ReadWriteOncePod claim data, logs a snapshot, of all at one moment, would be copied before")
+
+	at := folder(t, namespace, "data")
+	require.NoError(t, home.Fail("CreateVolume", sidecars.Fault{Code: "UNAVAILABLE", Message: "not yet"}))
+	aborted := move(t, namespace, "aborted", "west", func(m *v1alpha1.VolumeMove) { m.Spec.Claims = []string{"data", "logs"} })
+	cloned(t, aborted, bed.Home, fabric.Storage)
+	act(t, aborted, v1alpha1.ActionAbort)
+	reaches(t, aborted, v1alpha1.MoveAborted)
+	counts(t, at, counted(t, at)+10)
+	nothingLeft(t, namespace, aborted)
+	noSnapshot(t, home, bed.Home)
+
+	ofOneMoment(t, movesFromSnapshots(t, namespace, "together", "west", home, bed.Home, fabric.Storage, func() {
+		// Another provisioner goes on.
+		require.NoError(t, provisioner.Stop())
+		var err error
+		provisioner, err = bed.StartProvisioner(context.WithoutCancel(t.Context()))
+		require.NoError(t, err)
+	}))
+	ofOneMoment(t, movesFromSnapshots(t, namespace, "together", keys.Home, west, bed.West, namespace, func() {}))
+
+	// One snapshot of all is refused.
+	const what = "count/volumegroupsnapshots.groupsnapshot.storage.k8s.io"
+	_, err = bed.Home.Client().CoreV1().ResourceQuotas(fabric.Storage).Create(t.Context(), &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Name: "none"}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{what: resource.MustParse("0")}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	for _, s := range movesFromSnapshots(t, namespace, "apart", "west", home, bed.Home, fabric.Storage, func() {}) {
+		assert.Empty(t, s.Group, "each was taken by itself")
+	}
+	require.NoError(t, bed.Home.Client().CoreV1().ResourceQuotas(fabric.Storage).Delete(t.Context(), "none", metav1.DeleteOptions{}))
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -23,6 +24,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 )
 
 // nothingLeft waits until nothing of a move is left but its VolumeMove and, where the
@@ -125,6 +127,66 @@ func TestAMoveThatIsAbortedLeavesTheApplicationWhereItWas(t *testing.T) {
 		require.NoError(t, err)
 		assert.Empty(t, secrets.Items, "the record goes with the VolumeMove")
 	}
+}
+
+// keepsSource has a move keep its copy at the source for longer than any test lasts.
+func keepsSource(m *v1alpha1.VolumeMove) {
+	m.Spec.KeepSourceFor = &metav1.Duration{Duration: time.Hour}
+}
+
+func TestAClaimIsMovedAgainWhileAnEarlierCopyOfItIsKept(t *testing.T) {
+	t.Parallel()
+	namespace := space(t)
+	deploys(t, namespace, "data")
+	kept := folder(t, namespace, "data")
+	real, _ := realOf(t, namespace, "data")
+	first := reaches(t, move(t, namespace, "data", "west", keepsSource), v1alpha1.MoveRetain)
+	west := folder(t, namespace, "data")
+	realInWest, _ := realOf(t, namespace, "data")
+	require.NotEqual(t, kept, west)
+	counts(t, west, counted(t, west)+10)
+	old := counted(t, kept)
+
+	for _, phase := range []v1alpha1.MovePhase{v1alpha1.MovePreCopy, v1alpha1.MoveQuiesce} {
+		second := move(t, namespace, "data", keys.Home, keepsSource)
+		reaches(t, second, phase, v1alpha1.MoveFence, v1alpha1.MoveFinalSync)
+		act(t, second, v1alpha1.ActionAbort)
+		require.Equal(t, v1alpha1.MoveAborted, reaches(t, second, v1alpha1.MoveAborted, v1alpha1.MoveRetain).Status.Phase)
+		require.NoError(t, moves(t, namespace).Delete(t.Context(), second.Name, metav1.DeleteOptions{}))
+		nothingLeft(t, namespace, second)
+		await.Until(t, "the VolumeMove is gone", func() bool {
+			_, err := moves(t, namespace).Get(t.Context(), second.Name, metav1.GetOptions{})
+			return err != nil
+		})
+		assert.Equal(t, v1alpha1.MoveRetain, reaches(t, first, v1alpha1.MoveRetain).Status.Phase, "it keeps its copy")
+		assert.NotNil(t, await.Volume(t, bed.Home.Client(), real.Name), "the copy is there")
+		assert.Equal(t, old, counted(t, kept), "the copy is as it was")
+		assert.Equal(t, west, folder(t, namespace, "data"))
+		counts(t, west, counted(t, west)+10)
+	}
+
+	second := move(t, namespace, "data", keys.Home, keepsSource)
+	for _, phase := range []v1alpha1.MovePhase{v1alpha1.MovePreCopy, v1alpha1.MoveQuiesce, v1alpha1.MoveFinalSync} {
+		now := reaches(t, second, phase, v1alpha1.MoveVerifying, v1alpha1.MoveCommit, v1alpha1.MoveResume, v1alpha1.MoveRetain)
+		there := await.Volume(t, bed.Home.Client(), real.Name)
+		if again := reaches(t, second, record.Order...); record.Before(again.Status.Phase, v1alpha1.MoveCommit) {
+			assert.NotNil(t, there, "the first copy goes only after Commit, and it is in %s", now.Status.Phase)
+		}
+	}
+	reaches(t, second, v1alpha1.MoveRetain)
+	back := folder(t, namespace, "data")
+	assert.NotContains(t, []string{kept, west}, back, "what was kept is no basis for the new copy")
+	counts(t, back, counted(t, west)+10)
+	done := reaches(t, first, v1alpha1.MoveDone)
+	assert.Equal(t, "a later move has given the claims other volumes, and the copy at the source is gone", done.Status.Message)
+	await.Until(t, "the first copy is gone", func() bool { return await.Volume(t, bed.Home.Client(), real.Name) == nil })
+	assert.NotNil(t, await.Volume(t, bed.West.Client(), realInWest.Name), "the second move keeps its own")
+
+	act(t, second, v1alpha1.ActionFinalize)
+	reaches(t, second, v1alpha1.MoveDone)
+	await.Until(t, "the second copy is gone", func() bool { return await.Volume(t, bed.West.Client(), realInWest.Name) == nil })
+	requireNoAlarm(t, namespace, "data")
+	counts(t, back, counted(t, back)+10)
 }
 
 func TestAProvisionerThatIsKilledGoesOnWithAMove(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -190,6 +191,95 @@ func TestANamespaceMadeAgainGetsNothingOfTheEarlierOne(t *testing.T) {
 	now, err := bed.West.Client().CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{})
 	require.NoError(t, err)
 	assert.NotEqual(t, first.UID, now.UID)
+}
+
+// rebinds runs the plugin for the owner of west.
+func rebinds(t *testing.T, namespace string) {
+	t.Helper()
+	contexts, err := bed.Contexts()
+	require.NoError(t, err)
+	program, err := bed.BuildPlugin(t.Context())
+	require.NoError(t, err)
+	out, err := exec.CommandContext(t.Context(), program, "--kubeconfig", contexts, "--context", bed.West.Name(), "rebind", "namespace",
+		namespace, "--yes").CombinedOutput()
+	require.NoError(t, err, string(out))
+}
+
+// TestARestoredClaimTakesItsDataOverAndIsDeletedWithIt deletes a home namespace whose volume is retained, and restores it
+// with claim and volume as backup programs do: namespace and claim get other UIDs, and the volume names the claim by name.
+func TestARestoredClaimTakesItsDataOverAndIsDeletedWithIt(t *testing.T) {
+	namespace := space(t, "shop-", true)
+	t.Parallel()
+	use(t, namespace, inWest(namespace))
+	runsOn(t, namespace, true)
+	core := bed.Home.Client().CoreV1()
+	claim, err := core.PersistentVolumeClaims(namespace).Get(t.Context(), "data", metav1.GetOptions{})
+	require.NoError(t, err)
+	kubectl(t, "patch", "pv", claim.Spec.VolumeName, "-p", `{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}`)
+	volume := await.Volume(t, bed.Home.Client(), claim.Spec.VolumeName)
+	shadow := await.Claim(t, bed.West.Client(), namespace, "data")
+
+	kubectl(t, "delete", "namespace", namespace, "--timeout=60s")
+	kubectl(t, "delete", "pv", volume.Name, "--timeout=60s")
+	require.True(t, hasShadow(t, namespace), "its data is kept")
+
+	require.NoError(t, bed.Home.MakeNamespace(t.Context(), namespace))
+	kubectl(t, "label", "namespace", namespace, keys.Offload+"="+keys.OffloadEnabled)
+	volume.ObjectMeta = metav1.ObjectMeta{Name: volume.Name, Labels: volume.Labels, Annotations: volume.Annotations}
+	volume.Spec.ClaimRef.UID, volume.Spec.ClaimRef.ResourceVersion = "", ""
+	_, err = core.PersistentVolumes().Create(t.Context(), volume, metav1.CreateOptions{})
+	require.NoError(t, err)
+	for _, key := range []string{"pv.kubernetes.io/bind-completed", "pv.kubernetes.io/bound-by-controller", keys.SelectedNode,
+		keys.StorageProvisioner, keys.BetaStorageProvisioner} {
+		delete(claim.Annotations, key)
+	}
+	claim.ObjectMeta = metav1.ObjectMeta{Name: claim.Name, Labels: claim.Labels, Annotations: claim.Annotations}
+	restored, err := core.PersistentVolumeClaims(namespace).Create(t.Context(), claim, metav1.CreateOptions{})
+	require.NoError(t, err)
+	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "data", "NamespaceRefused"), "kubectl lodestone rebind namespace "+
+		namespace)
+	assert.NotEqual(t, string(restored.UID), await.Claim(t, bed.West.Client(), namespace, "data").Labels[keys.ClaimUID],
+		"nothing is changed before its owner agrees")
+
+	rebinds(t, namespace)
+	awaitGiven(t, namespace)
+	_, err = core.Pods(namespace).Create(t.Context(), inWest(namespace), metav1.CreateOptions{})
+	require.NoError(t, err)
+	runsOn(t, namespace, true)
+	await.Until(t, "the real claim is that of the restored one", func() bool {
+		now := await.Claim(t, bed.West.Client(), namespace, "data")
+		return now.UID == shadow.UID && now.Spec.VolumeName == shadow.Spec.VolumeName && now.Labels[keys.ClaimUID] == string(restored.UID)
+	}, func() any { return await.Events(t, bed.Home.Client(), namespace) })
+	for _, event := range await.Events(t, bed.Home.Client(), namespace) {
+		assert.NotContains(t, event, "BackingMissing")
+	}
+
+	// Somebody restores claim and volume once more, beside these.
+	twice, second := volume.DeepCopy(), claim.DeepCopy()
+	twice.Name, twice.Spec.ClaimRef.Name = volume.Name+"-copy", "copy"
+	twice.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimDelete
+	second.Name, second.Spec.VolumeName = "copy", twice.Name
+	_, err = core.PersistentVolumes().Create(t.Context(), twice, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = core.PersistentVolumeClaims(namespace).Create(t.Context(), second, metav1.CreateOptions{})
+	require.NoError(t, err)
+	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "copy", "NotRestored"), volume.Name)
+	kubectl(t, "delete", "pvc", "copy", "-n", namespace, "--timeout=60s")
+	await.Until(t, "its volume is released", func() bool {
+		return await.Volume(t, bed.Home.Client(), twice.Name).Status.Phase == corev1.VolumeReleased
+	})
+	await.Always(t, "the data is another claim's and stays", func() bool {
+		now := await.Claim(t, bed.West.Client(), namespace, "data")
+		return now != nil && now.DeletionTimestamp == nil && now.Labels[keys.ClaimUID] == string(restored.UID)
+	})
+	kubectl(t, "delete", "pv", twice.Name, "--timeout=60s")
+
+	kubectl(t, "patch", "pv", volume.Name, "-p", `{"spec":{"persistentVolumeReclaimPolicy":"Delete"}}`)
+	drop(t, namespace)
+	await.Until(t, "it is deleted with its data", func() bool {
+		return await.Volume(t, bed.Home.Client(), volume.Name) == nil && !hasShadow(t, namespace) &&
+			await.Volume(t, bed.West.Client(), shadow.Spec.VolumeName) == nil
+	}, func() any { return await.Volume(t, bed.Home.Client(), volume.Name) })
 }
 
 // shadowPod is the copy of a home pod.

@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"context"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -9,12 +10,15 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
 func TestStatusShowsClustersVolumesAndPods(t *testing.T) {
@@ -142,6 +146,76 @@ func TestWhySaysWhoRefusedAClaim(t *testing.T) {
 
 	r := lodestone(t, "status", "-n", namespace).ends(t, done)
 	assert.Contains(t, r.out, "was refused by cluster")
+}
+
+// TestWhySaysOfAPodWhatWestSaysOfItsClaim has a real class in west whose provisioner makes no volume, and
+// says why only there.
+func TestWhySaysOfAPodWhatWestSaysOfItsClaim(t *testing.T) {
+	peered(t)
+	namespace := openNamespace(t)
+	classThatMakesNothing(t, "nothing-"+namespace)
+	_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(),
+		fabric.NewClaim(namespace, "data", "nothing-"+namespace), metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = bed.Home.Client().CoreV1().Pods(namespace).Create(t.Context(), fabric.InWest(fabric.NewPod(namespace, "web", "data")),
+		metav1.CreateOptions{})
+	require.NoError(t, err)
+	var real *corev1.PersistentVolumeClaim
+	var copied *corev1.Pod
+	await.Until(t, "west has the claim and the pod", func() bool {
+		real, copied = await.Claim(t, bed.West.Client(), namespace, "data"), await.Pod(t, bed.West.Client(), namespace, "web")
+		return real != nil && copied != nil
+	}, func() any { return await.Events(t, bed.Home.Client(), namespace) })
+	told(t, "PersistentVolumeClaim", real, "ProvisioningFailed", "NodePath only supports ReadWriteOnce")
+	says(t, "is bound, but real claim", "pvc", "data", "-n", namespace)
+	says(t, `ProvisioningFailed says "NodePath only supports ReadWriteOnce"`, "pvc", "data", "-n", namespace)
+	says(t, `pod "web" cannot start in cluster "west", for claim "data" is bound, but`, "pod", "web", "-n", namespace)
+	says(t, `ProvisioningFailed says "NodePath only supports ReadWriteOnce"`, "pod", "web", "-n", namespace)
+	assert.Contains(t, lodestone(t, "status", "-n", namespace).ends(t, done).out,
+		`pod "web" cannot start in cluster "west", for claim "data" is bound, but`)
+
+	// What is said of the pod is a fact, and not the cause as long as that is the claim.
+	told(t, "Pod", copied, "OtherCluster", "run kubectl delete namespace "+namespace)
+	await.Until(t, "it is among the facts", func() bool {
+		out := lodestone(t, "why", "pod", "web", "-n", namespace).ends(t, done).out
+		sentence, facts, _ := strings.Cut(out, "\n")
+		require.Contains(t, sentence, "NodePath only supports ReadWriteOnce")
+		return strings.Contains(facts, "OtherCluster: cluster west: run kubectl delete namespace")
+	})
+	t.Log(lodestone(t, "why", "pod", "web", "-n", namespace).ends(t, done).out)
+	endPod(t, namespace, "web")
+	_, err = bed.Home.Kubectl(t.Context(), "", "delete", "pvc", "data", "-n", namespace)
+	require.NoError(t, err)
+}
+
+// classThatMakesNothing makes a virtual class for west alone, and the real class there, by one name.
+func classThatMakesNothing(t *testing.T, name string) {
+	t.Helper()
+	for cluster, class := range map[*testbed.Cluster]*storagev1.StorageClass{
+		bed.West: {Provisioner: "nothing.example.com"},
+		bed.Home: {Provisioner: keys.Driver, Parameters: map[string]string{
+			"lodestone.dev/remote-class.west": name, "lodestone.dev/clusters": "west"}},
+	} {
+		class.Name, class.VolumeBindingMode = name, ptr.To(storagev1.VolumeBindingWaitForFirstConsumer)
+		_, err := cluster.Client().StorageV1().StorageClasses().Create(t.Context(), class, metav1.CreateOptions{})
+		require.NoError(t, err)
+		t.Cleanup(func() {
+			_ = cluster.Client().StorageV1().StorageClasses().Delete(context.Background(), name, metav1.DeleteOptions{})
+		})
+	}
+}
+
+// told records a Warning about an object of west there.
+func told(t *testing.T, kind string, about metav1.Object, reason, message string) {
+	t.Helper()
+	_, err := bed.West.Client().CoreV1().Events(about.GetNamespace()).Create(t.Context(), &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: about.GetName() + "."},
+		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: kind, Namespace: about.GetNamespace(), Name: about.GetName(),
+			UID: about.GetUID()},
+		Type: corev1.EventTypeWarning, Reason: reason, Message: message, Count: 1, Source: corev1.EventSource{Component: "west"},
+		FirstTimestamp: metav1.Now(), LastTimestamp: metav1.Now(),
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
 }
 
 // says waits until the first line of why says something.

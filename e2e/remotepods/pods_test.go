@@ -178,6 +178,8 @@ type link struct {
 
 	mu     sync.Mutex
 	broken bool
+	// deaf: what the virtual node program asks about events is lost.
+	deaf bool
 	// heed is asked of every write of the virtual node program.
 	heed func(*http.Request) fate
 	kept []*http.Request
@@ -239,10 +241,11 @@ func (l *link) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (l *link) decide(r *http.Request) fate {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.broken {
+	program := strings.HasPrefix(r.UserAgent(), "lodestone-virtualnode")
+	if l.broken || l.deaf && program && strings.HasSuffix(r.URL.Path, "/events") {
 		return loses
 	}
-	if l.heed == nil || r.Method == http.MethodGet || !strings.HasPrefix(r.UserAgent(), "lodestone-virtualnode") || !aboutPods(r.URL.Path) {
+	if l.heed == nil || r.Method == http.MethodGet || !program || !aboutPods(r.URL.Path) {
 		return passes
 	}
 	what := l.heed(r)
@@ -271,6 +274,13 @@ func (l *link) heeds(heed func(*http.Request) fate) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.heed = heed
+}
+
+// hears sets whether the virtual node program learns of events.
+func (l *link) hears(events bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.deaf = !events
 }
 
 // cut cuts the link, and mend mends it.
@@ -397,6 +407,15 @@ func TestPodThatNamesItsNodeIsRefused(t *testing.T) {
 	namespace := open(t)
 	create(t, newPod(namespace, "web", func(p *corev1.Pod) { p.Spec.NodeName = fabric.WestNode }))
 	refusedPod(t, namespace, "web", "NotScheduled")
+}
+
+// TestPodWithAClaimOfDevicesIsRefused has a pod that a scheduler placed which does not know devices.
+func TestPodWithAClaimOfDevicesIsRefused(t *testing.T) {
+	namespace := open(t)
+	bind(t, newPod(namespace, "train", func(p *corev1.Pod) {
+		p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: ptr.To("gpu")}}
+	}))
+	assert.Contains(t, refusedPod(t, namespace, "train", "ResourceClaims").Status.Message, "spec.resourceClaims")
 }
 
 // TestAClaimOfAnotherClassMountsNothingOfSomebodyElse has a claim that Lodestone does not serve, of the

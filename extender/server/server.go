@@ -62,6 +62,13 @@ func (s *Server) Handler() http.Handler {
 	return mux
 }
 
+func (s *Server) stalest() (kind string, age time.Duration) {
+	if s.Stalest == nil {
+		return "", 0
+	}
+	return s.Stalest()
+}
+
 func (s *Server) verb(name string, answer answer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		started := s.Now()

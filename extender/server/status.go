@@ -67,13 +67,6 @@ func writeLine(w http.ResponseWriter, code int, line string) {
 	_, _ = w.Write([]byte(line + "\n"))
 }
 
-func (s *Server) stalest() (kind string, age time.Duration) {
-	if s.Stalest == nil {
-		return "", 0
-	}
-	return s.Stalest()
-}
-
 // tooStale returns which kind of object is too old; nil if none is.
 func (s *Server) tooStale() error {
 	kind, age := s.stalest()

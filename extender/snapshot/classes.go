@@ -114,6 +114,15 @@ func (c StorageClasses) Len() int {
 	return len(c.home.classes)
 }
 
+// FromStorageClass returns the entry of a storage class; false if it is not virtual.
+func FromStorageClass(class *storagev1.StorageClass) (*Class, bool) {
+	if !virtualclass.Is(class) {
+		return nil, false
+	}
+	parsed, err := virtualclass.Parse(class)
+	return &Class{Class: parsed, Invalid: err != nil}, true
+}
+
 // Capacity is a CSIStorageCapacity of the home cluster: the room for new volumes of a real class in
 // one topology segment.
 type Capacity struct {

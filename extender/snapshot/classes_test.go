@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -65,6 +66,29 @@ func TestStorageClassesAreVirtualOrReal(t *testing.T) {
 	assert.False(t, known, "what a new list lacks is gone")
 	classes.Delete("other")
 	assert.Zero(t, view.Classes.Len())
+}
+
+func TestFromStorageClass(t *testing.T) {
+	class := &storagev1.StorageClass{
+		ObjectMeta:        metav1.ObjectMeta{Name: "lodestone"},
+		Provisioner:       keys.Driver,
+		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
+		Parameters:        map[string]string{keys.Clusters: "home"},
+	}
+	virtual, ok := FromStorageClass(class)
+	require.True(t, ok)
+	assert.False(t, virtual.Invalid)
+	assert.True(t, virtual.Allows("home"))
+	assert.False(t, virtual.Allows("west"))
+
+	class.Parameters["unknown"] = "x"
+	virtual, ok = FromStorageClass(class)
+	assert.True(t, ok, "an invalid virtual class must still be known")
+	assert.True(t, virtual.Invalid)
+
+	class.Provisioner = "real.example"
+	_, ok = FromStorageClass(class)
+	assert.False(t, ok)
 }
 
 func TestRoomIsTheSumOfItsParts(t *testing.T) {

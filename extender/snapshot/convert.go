@@ -16,7 +16,6 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/locality"
 	"github.com/lodestone-storage/lodestone/pkg/refusal"
-	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 )
 
@@ -138,15 +137,6 @@ func FromVolume(pv *corev1.PersistentVolume) (*Volume, bool) {
 		volume.Driver = intern(pv.Spec.CSI.Driver)
 	}
 	return volume, true
-}
-
-// FromStorageClass returns the entry of a storage class; false if it is not virtual.
-func FromStorageClass(class *storagev1.StorageClass) (*Class, bool) {
-	if !virtualclass.Is(class) {
-		return nil, false
-	}
-	parsed, err := virtualclass.Parse(class)
-	return &Class{Class: parsed, Invalid: err != nil}, true
 }
 
 // FromRemoteCluster returns the entry of a remote cluster. One that is being deleted gets no new

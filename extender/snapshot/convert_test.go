@@ -157,29 +157,6 @@ func TestFromVolume(t *testing.T) {
 	assert.False(t, hard)
 }
 
-func TestFromStorageClass(t *testing.T) {
-	class := &storagev1.StorageClass{
-		ObjectMeta:        metav1.ObjectMeta{Name: "lodestone"},
-		Provisioner:       keys.Driver,
-		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
-		Parameters:        map[string]string{keys.Clusters: "home"},
-	}
-	virtual, ok := FromStorageClass(class)
-	require.True(t, ok)
-	assert.False(t, virtual.Invalid)
-	assert.True(t, virtual.Allows("home"))
-	assert.False(t, virtual.Allows("west"))
-
-	class.Parameters["unknown"] = "x"
-	virtual, ok = FromStorageClass(class)
-	assert.True(t, ok, "an invalid virtual class must still be known")
-	assert.True(t, virtual.Invalid)
-
-	class.Provisioner = "real.example"
-	_, ok = FromStorageClass(class)
-	assert.False(t, ok)
-}
-
 func TestFromRemoteCluster(t *testing.T) {
 	condition := func(kind string, status metav1.ConditionStatus) metav1.Condition {
 		return metav1.Condition{Type: kind, Status: status}

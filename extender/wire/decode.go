@@ -1,17 +1,15 @@
 // Package wire reads and writes the messages between kube-scheduler and an extender
 // (k8s.io/kube-scheduler/extender/v1), without decoding more of a pod or a node than a decision
-// needs. Scan is the fast way to read a request, Decode the general one; the Append functions write
-// answers. Read decode.go first. It is pure.
+// needs. Scan (scan.go) is the fast way to read a request, Decode the general one; the Append functions
+// write answers. Read decode.go first. It is pure.
 package wire
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/lodestone-storage/lodestone/extender/snapshot"
@@ -52,34 +50,6 @@ type argsJSON struct {
 	Pod       *podJSON
 	Nodes     *nodesJSON
 	NodeNames *[]string
-}
-
-// Scan reads an ExtenderArgs in the form that kube-scheduler writes; it returns false for any other
-// body, which Decode must read. Its result is that of Decode, in a fraction of the time and with
-// memory of a few times the body. names, which may be nil, is an empty slice whose capacity is used
-// for the names of the request.
-func Scan(body []byte, names []string) (Request, bool) {
-	request := Request{Names: names}
-	var pod podJSON
-	var hasPod, hasNames bool
-	s := &scanner{text: body}
-	ok := s.object(
-		member{"Pod", func() bool { hasPod = true; return s.pod(&pod) }},
-		member{"Nodes", func() bool {
-			request.NodeMode = !s.null()
-			return !request.NodeMode || s.nodes(&request)
-		}},
-		member{"NodeNames", func() bool {
-			hasNames = !s.null()
-			return !hasNames || s.names(&request)
-		}},
-	)
-	// If the body has both lists, Decode decides which of them counts.
-	if !ok || !s.end() || !hasPod || hasNames == request.NodeMode {
-		return Request{}, false
-	}
-	request.Pod = podOf(&pod)
-	return request, true
 }
 
 // Decode reads any ExtenderArgs that encoding/json can read, which may need many times the memory
@@ -137,38 +107,6 @@ func decodeNodes(request Request, items []json.RawMessage) (Request, error) {
 func (r *Request) addNode(name, cluster string, raw []byte) {
 	r.Names = append(r.Names, name)
 	r.Nodes = append(r.Nodes, Node{Raw: raw, Node: snapshot.Node{Name: name, Cluster: cluster, Known: true}})
-}
-
-// nodes consumes a NodeList.
-func (s *scanner) nodes(to *Request) bool {
-	to.Nodes = []Node{}
-	return s.object(member{"items", func() bool {
-		return s.null() || s.list(func() bool { return s.node(to) })
-	}})
-}
-
-func (s *scanner) node(to *Request) bool {
-	s.next()
-	start := s.at
-	var name string
-	var labels map[string]string
-	ok := s.object(member{"metadata", func() bool {
-		return s.object(
-			member{"name", func() bool { return s.into(&name) }},
-			member{"labels", func() bool {
-				cluster, found, ok := s.entry(keys.Cluster)
-				if found {
-					labels = map[string]string{keys.Cluster: cluster}
-				}
-				return ok
-			}},
-		)
-	}})
-	if !ok || name == "" {
-		return false
-	}
-	to.addNode(name, locality.OfNode(labels), s.text[start:s.at:s.at])
-	return true
 }
 
 const (
@@ -278,122 +216,6 @@ func near(annotation string) []string {
 	return names
 }
 
-func (s *scanner) pod(to *podJSON) bool {
-	return s.object(
-		member{"metadata", func() bool { return s.podMeta(&to.Metadata) }},
-		member{"spec", func() bool { return s.podSpec(&to.Spec) }},
-	)
-}
-
-func (s *scanner) podSpec(to *podSpecJSON) bool {
-	return s.object(
-		member{"volumes", func() bool {
-			return s.list(func() bool { return s.volume(&to.Volumes) })
-		}},
-		member{"affinity", func() bool {
-			return s.object(member{"podAntiAffinity", func() bool {
-				return s.object(
-					member{"requiredDuringSchedulingIgnoredDuringExecution", func() bool { return s.count(&to.Affinity.Apart.Required) }},
-					member{"preferredDuringSchedulingIgnoredDuringExecution", func() bool { return s.count(&to.Affinity.Apart.Preferred) }},
-				)
-			}})
-		}},
-		member{"topologySpreadConstraints", func() bool { return s.count(&to.Spread) }},
-	)
-}
-
-// count consumes a list of objects of which only the number counts.
-func (s *scanner) count(to *[]struct{}) bool {
-	return s.list(func() bool {
-		*to = append(*to, struct{}{})
-		return s.next() == '{' && s.skip()
-	})
-}
-
-func (s *scanner) podMeta(to *podMetaJSON) bool {
-	return s.object(
-		member{"namespace", func() bool { return s.into(&to.Namespace) }},
-		member{"name", func() bool { return s.into(&to.Name) }},
-		member{"uid", func() bool { return s.into(&to.UID) }},
-		member{"annotations", func() bool {
-			value, found, ok := s.entry(keys.Near)
-			if found {
-				to.Annotations = map[string]string{keys.Near: value}
-			}
-			return ok
-		}},
-		member{"ownerReferences", func() bool {
-			return s.list(func() bool { return s.owner(&to.Owners) })
-		}},
-	)
-}
-
-func (s *scanner) owner(to *[]ownerJSON) bool {
-	var owner ownerJSON
-	ok := s.object(
-		member{"apiVersion", func() bool { return s.into(&owner.APIVersion) }},
-		member{"kind", func() bool { return s.into(&owner.Kind) }},
-		member{"name", func() bool { return s.into(&owner.Name) }},
-		member{"controller", func() bool {
-			owner.Controller = s.next() == 't'
-			return s.word("true") || s.word("false")
-		}},
-	)
-	if owner.Controller {
-		*to = append(*to, owner)
-	}
-	return ok
-}
-
-func (s *scanner) volume(to *[]volumeJSON) bool {
-	var volume volumeJSON
-	ok := s.object(
-		member{"name", func() bool { return s.into(&volume.Name) }},
-		member{"persistentVolumeClaim", func() bool {
-			volume.Claim = &claimJSON{}
-			return s.object(member{"claimName", func() bool { return s.into(&volume.Claim.ClaimName) }})
-		}},
-		member{"ephemeral", func() bool {
-			volume.Ephemeral = &struct{}{}
-			return s.next() == '{' && s.skip()
-		}},
-	)
-	if volume.Claim != nil || volume.Ephemeral != nil {
-		*to = append(*to, volume)
-	}
-	return ok
-}
-
-// minName is the least number of bytes of a node name in a list, with quotes and comma.
-const minName = 4
-
-// names consumes a list of plain node names. They are most of a request.
-func (s *scanner) names(to *Request) bool {
-	s.next()
-	start := s.at
-	rest := s.text[start:]
-	// One string is made of the list and all names are substrings of it. In a request of
-	// kube-scheduler only the list is left here, and no name contains a comma.
-	text := string(rest)
-	names := slices.Grow(to.Names, min(bytes.Count(rest, []byte(",")), len(rest)/minName)+1)
-	if !s.take('[') {
-		return false
-	}
-	for more := !s.take(']'); more; {
-		name, plain := s.plain()
-		if !plain || len(name) == 0 {
-			return false
-		}
-		end := s.at - 1 - start
-		names = append(names, text[end-len(name):end])
-		if more = s.take(','); !more && !s.take(']') {
-			return false
-		}
-	}
-	to.Names, to.list = names, s.text[start:s.at]
-	return true
-}
-
 // PreemptRequest is kube-scheduler's request for preempt: from which of the candidate nodes may it
 // evict the victims to make room for the pod.
 type PreemptRequest struct {
@@ -494,87 +316,4 @@ func withVictims[P interface{ uid() string }](request PreemptRequest, sent map[s
 		request.Victims = append(request.Victims, victims)
 	}
 	return request, nil
-}
-
-// ScanPreempt reads an ExtenderPreemptionArgs in the form that kube-scheduler writes, as Scan does
-// an ExtenderArgs; false for any other body, which DecodePreempt must read.
-func ScanPreempt(body []byte, names []string) (PreemptRequest, bool) {
-	var pod podJSON
-	var found []candidate
-	var hasPod bool
-	lists := 0
-	s := &scanner{text: body}
-	list := func(uid func(to *string) bool) func() bool {
-		return func() bool {
-			if s.null() {
-				return true
-			}
-			lists++
-			return s.candidates(&found, uid)
-		}
-	}
-	ok := s.object(
-		member{"Pod", func() bool { hasPod = true; return s.pod(&pod) }},
-		member{"NodeNameToVictims", list(s.uidOfPod)},
-		member{"NodeNameToMetaVictims", list(s.uidOfMetaPod)},
-	)
-	if !ok || !s.end() || !hasPod || lists != 1 {
-		return PreemptRequest{}, false
-	}
-	slices.SortFunc(found, func(a, b candidate) int { return strings.Compare(a.name, b.name) })
-	request := PreemptRequest{Pod: podOf(&pod), Names: slices.Grow(names, len(found)), Victims: make([]Victims, 0, len(found))}
-	for i, c := range found {
-		if i > 0 && c.name == found[i-1].name {
-			return PreemptRequest{}, false
-		}
-		request.Names, request.Victims = append(request.Names, c.name), append(request.Victims, c.victims)
-	}
-	return request, true
-}
-
-type candidate struct {
-	name    string
-	victims Victims
-}
-
-// candidates consumes the victims of all candidates. uid consumes one victim.
-func (s *scanner) candidates(to *[]candidate, uid func(to *string) bool) bool {
-	return s.keys(func(name []byte) bool {
-		found := candidate{name: string(name), victims: Victims{UIDs: []string{}}}
-		ok := s.object(
-			member{"Pods", func() bool {
-				return s.null() || s.list(func() bool {
-					var id string
-					ok := uid(&id) && id != ""
-					found.victims.UIDs = append(found.victims.UIDs, id)
-					return ok
-				})
-			}},
-			member{"NumPDBViolations", func() bool { return s.integer(&found.victims.NumPDBViolations) }},
-		)
-		*to = append(*to, found)
-		return ok
-	})
-}
-
-func (s *scanner) uidOfMetaPod(to *string) bool {
-	return s.object(member{"UID", func() bool { return s.into(to) }})
-}
-
-func (s *scanner) uidOfPod(to *string) bool {
-	return s.object(member{"metadata", func() bool {
-		return s.object(member{"uid", func() bool { return s.into(to) }})
-	}})
-}
-
-// integer consumes a number that is an int64.
-func (s *scanner) integer(to *int64) bool {
-	s.next()
-	start := s.at
-	if !s.skipNumber() {
-		return false
-	}
-	number, err := strconv.ParseInt(string(s.text[start:s.at]), 10, 64)
-	*to = number
-	return err == nil
 }

@@ -3,13 +3,9 @@ package move
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -27,9 +23,8 @@ func rollbackCommand(flags *genericclioptions.ConfigFlags, streams genericioopti
 		Long: `Rollback moves the claims of a move that is done back to the cluster that they came
 from, with all that was written since; to the class that they had there, if claims may
 ask for that, else as new claims would get it. The copy that is kept there is
-from before the move; it is removed first, and all data travels back. The pod of a
-ReadWriteOncePod claim stands still meanwhile if no snapshot of it can be copied; that
-is known only once the copy is gone, so --offline must allow it.
+from before the move: all data travels back, and that copy is removed once the way
+back is committed.
 
 A move that is not committed yet is ended with kubectl lodestone move abort.`,
 		Example:           "  # The latest move of claim data that was committed\n  kubectl lodestone move rollback pvc/data -n shop",
@@ -59,11 +54,9 @@ A move that is not committed yet is ended with kubectl lodestone move abort.`,
 				}
 				o.Class = ""
 			}
-			if err := checkOffline(cmd.Context(), home, move, o.Offline); err != nil {
-				return err
-			}
-			if err := awaitFinalized(cmd.Context(), home, streams, move); err != nil {
-				return err
+			if move.Status.Phase == v1alpha1.MoveRetain {
+				fmt.Fprintf(streams.ErrOut, "all data is moved back; the copy that move %s kept is from before it, and is removed after that\n",
+					move.Name)
 			}
 			r := &runner{Options: o, home: home, streams: streams, namespace: namespace}
 			return r.run(cmd.Context(), [][]string{move.Spec.Claims})
@@ -116,65 +109,13 @@ func listsClass(ctx context.Context, home *cli.Cluster, namespace, name, class s
 	return false
 }
 
-// checkOtherCluster refuses to remove the retained copy if its class is one that claims may not ask
-// for, and the data is in the same cluster: nothing could be moved back then.
+// checkOtherCluster refuses a class that claims may not ask for, if the data is in the same cluster: nothing could be
+// moved back then.
 func checkOtherCluster(move *v1alpha1.VolumeMove, class string) error {
 	for _, claim := range move.Status.Claims {
 		if claim.Source.Cluster == claim.Target.Cluster {
 			return cli.Refuse("claim %s came from class %s of the cluster where it still is, which its virtual class does not list: list it in "+
 				"parameter %s, and roll back again; nothing was changed", claim.Name, class, keys.Classes)
-		}
-	}
-	return nil
-}
-
-// checkOffline refuses to remove the retained copy if the move back would be refused because it
-// needs pods to be stopped.
-func checkOffline(ctx context.Context, home *cli.Cluster, move *v1alpha1.VolumeMove, allowed bool) error {
-	if allowed {
-		return nil
-	}
-	for _, name := range move.Spec.Claims {
-		claim, err := getClaim(ctx, home, move.Namespace, name)
-		if err != nil {
-			return err
-		}
-		if slices.Contains(claim.Spec.AccessModes, corev1.ReadWriteOncePod) {
-			return cli.Refuse("claim %s is ReadWriteOncePod, so its pod may have to stand still while all of it is copied: allow that with "+
-				"--offline; nothing was changed", name)
-		}
-	}
-	return nil
-}
-
-// awaitFinalized completes a move that is done: only then its claims can be moved again.
-func awaitFinalized(ctx context.Context, home *cli.Cluster, streams genericiooptions.IOStreams, move *v1alpha1.VolumeMove) error {
-	if move.Status.Phase == v1alpha1.MoveRetain {
-		fmt.Fprintf(streams.ErrOut, "the copy that move %s kept is from before it, and is removed; then all data is moved back\n", move.Name)
-		if _, err := setAction(ctx, home, move, v1alpha1.ActionFinalize); err != nil {
-			return err
-		}
-	}
-	shown := newScreen(streams.ErrOut)
-	defer shown.done()
-	for move.Status.Phase != v1alpha1.MoveDone {
-		shown.show(move)
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("nothing is moved back yet: give the same command again")
-		case <-time.After(pollInterval):
-		}
-		seen, err := poll(ctx, shown, getter(home, move))
-		switch {
-		case apierrors.IsNotFound(err):
-			return nil
-		case err == nil && seen.DeletionTimestamp != nil && isDying(ctx, home, move.Namespace):
-			return ended(move)
-		case err == nil:
-			move = seen
-		case ctx.Err() == nil:
-			return fmt.Errorf("%w; nothing is moved back yet: give the same command again",
-				home.Explain("get VolumeMove "+move.Namespace+"/"+move.Name, err))
 		}
 	}
 	return nil

@@ -68,7 +68,9 @@ func container(pod *corev1.Pod) string {
 			continue
 		}
 		hint := ""
-		if waiting.Reason == "CrashLoopBackOff" {
+		if last := status.LastTerminationState.Terminated; last != nil && last.Reason == "OOMKilled" {
+			hint = "; its last run was ended because it used more memory than it may: raise resources.limits.memory"
+		} else if waiting.Reason == "CrashLoopBackOff" {
 			hint = fmt.Sprintf(": kubectl logs %s -n %s -c %s --previous", pod.Name, pod.Namespace, status.Name)
 		}
 		return fmt.Sprintf("container %q waits (%s): %s%s", status.Name, waiting.Reason, first(waiting.Message, "kubectl describe pod says more"),
@@ -132,17 +134,12 @@ func (p Pod) scheduled(s Setting) Answer {
 	if pod.Status.Phase == corev1.PodRunning {
 		for _, c := range pod.Status.Conditions {
 			if c.Type == corev1.PodReady && c.Status != corev1.ConditionTrue {
-				return waits("pod %q runs %s but is not Ready: %s", pod.Name, where, first(c.Message, "its readiness probe has not succeeded yet"))
+				return waits("pod %q runs %s but is not Ready: %s", pod.Name, where, p.notReady(s, c))
 			}
 		}
 		return fine("pod %q runs %s", pod.Name, where)
 	}
-	for _, known := range []map[string]bool{remote, kubelet} {
-		if event := latest(p.Events, known); event != nil && s.Now.Sub(when(*event)) < memory {
-			return waits("pod %q is %s: %s", pod.Name, where, event.Message)
-		}
-	}
-	return waits("pod %q is being started %s", pod.Name, where)
+	return p.starting(s, where)
 }
 
 // unscheduled returns why a pod has no node.
@@ -373,7 +370,7 @@ var (
 	// harmed: the data is in danger.
 	harmed = reasons("BackingDeleted", "BackingLost", "BackingMissing", "BackingVolumeDeleted", "BackingVolumeFailed")
 	// impaired: the volume cannot be used now.
-	impaired = reasons("NewerBacking", "BackingPending", "BackingNodeGone", "BackingNodeNotReady")
+	impaired = reasons("NewerBacking", "NotRestored", "BackingPending", "BackingNodeGone", "BackingNodeNotReady")
 	// locked: it is locked as for a move, and there is none.
 	locked = reasons("MoveMarksStay")
 	// stuck: nothing happens until somebody acts.
@@ -406,14 +403,8 @@ func (c Claim) judge(s Setting) Answer {
 		if answer, ok := c.volumeDeleted(); ok {
 			return answer
 		}
-		if trouble := inTrouble(claim); trouble != "" {
-			return waits("claim %q is bound, but %s", c.Name, trouble)
-		}
-		if event := latest(c.Events, harmed); event != nil {
-			return waits("claim %q is bound, but %s", c.Name, event.Message)
-		}
-		if event := latest(c.Events, impaired); event != nil && s.Now.Sub(when(*event)) < memory {
-			return waits("claim %q is bound, but %s", c.Name, event.Message)
+		if impaired := c.impaired(s); impaired != "" {
+			return Answer{Sentence: impaired, Waiting: true}
 		}
 		if why := notExpanded(claim); why != "" {
 			return waits("claim %q is bound, but not expanded to %s: %s", c.Name, claim.Spec.Resources.Requests.Storage(), why)
@@ -435,6 +426,22 @@ func (c Claim) judge(s Setting) Answer {
 			c.Name, c.Class.Name)
 	}
 	return c.pending(s)
+}
+
+// impaired returns what is wrong with the volume of a claim that is bound, in a sentence; empty for
+// nothing.
+func (c Claim) impaired(s Setting) string {
+	trouble := inTrouble(c.Claim)
+	if event := latest(c.Events, harmed); event != nil && trouble == "" {
+		trouble = event.Message
+	}
+	if event := recent(s, latest(c.Events, impaired)); event != nil && trouble == "" {
+		trouble = event.Message
+	}
+	if trouble == "" {
+		return ""
+	}
+	return fmt.Sprintf("claim %q is bound, but %s", c.Name, trouble)
 }
 
 // moving returns why a claim that is locked by a move has no volume.

@@ -491,6 +491,20 @@ func TestWhyAClaimWaits(t *testing.T) {
 			claim: claim(boundIn("west"), func(c *Claim) { c.Claim.Status.Phase = corev1.ClaimLost }), setting: setting(),
 			want: `claim "data" is Lost, for somebody deleted its volume "pvc-1" and took its finalizers off; Lodestone has not deleted the data behind it: docs/lifecycle.md#import says how an administrator gives it a claim again`,
 		},
+		"a move has taken its volume away for a moment": {
+			claim: claim(boundIn("west"), func(c *Claim) {
+				c.Claim.Status.Phase, c.Claim.Labels = corev1.ClaimPending, map[string]string{keys.Moving: keys.MovingNow}
+			}), setting: setting(),
+			want: `claim "data" has no volume for a moment, while it is moved, and nothing is deleted: kubectl lodestone move status -n shop says ` +
+				`how far that is`,
+		},
+		"it is locked as for a move, and there is none": {
+			claim: claim(boundIn("west"), func(c *Claim) {
+				c.Claim.Status.Phase, c.Claim.Labels = corev1.ClaimLost, map[string]string{keys.Moving: keys.MovingNow}
+				c.Events = []corev1.Event{{Reason: "MoveMarksStay", Message: "there is no such move", LastTimestamp: metav1.NewTime(now)}}
+			}), setting: setting(),
+			want: `claim "data" has no volume: there is no such move`,
+		},
 		"it is being deleted while a pod uses it": {
 			claim: claim(boundIn("west"), func(c *Claim) {
 				c.Claim.DeletionTimestamp = &metav1.Time{Time: now}

@@ -264,13 +264,8 @@ func when(e corev1.Event) time.Time {
 	return time.Time{}
 }
 
-// latest returns the last event of one of the reasons, nil if there is none.
+// latest returns the last event of one of the reasons, nil if there is none. What came from a remote
+// cluster does not count, whatever reasons it gives: nothing is concluded from that.
 func latest(events []corev1.Event, reasons map[string]bool) *corev1.Event {
-	var found *corev1.Event
-	for i := range events {
-		if reasons[events[i].Reason] && (found == nil || when(events[i]).After(when(*found))) {
-			found = &events[i]
-		}
-	}
-	return found
+	return last(events, func(e corev1.Event) bool { return !fromCluster(e) && reasons[e.Reason] })
 }

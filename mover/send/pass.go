@@ -1,13 +1,18 @@
 package send
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 
+	"github.com/zeebo/blake3"
+
 	"github.com/lodestone-storage/lodestone/mover/content/blocks"
 	"github.com/lodestone-storage/lodestone/mover/content/rsync"
+	"github.com/lodestone-storage/lodestone/mover/sandbox"
 	"github.com/lodestone-storage/lodestone/mover/tree"
 	"github.com/lodestone-storage/lodestone/mover/wire"
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
@@ -292,4 +297,276 @@ func (r *run) rsync(ctx context.Context, conn *wire.Conn, variant rsync.Variant,
 		return source.Send(ctx, conn, variant, nil)
 	}
 	return source.Send(ctx, conn, variant, list)
+}
+
+// prepare scans the source without its contents, has the receiver test what the target can store,
+// and returns what forbids the move.
+func (r *run) prepare(ctx context.Context, conn *wire.Conn) (*moverapi.Prepared, error) {
+	r.meter.start("looking at the source", 0, 0)
+	summary, err := r.scanNames(ctx)
+	if err != nil {
+		return nil, err
+	}
+	names, err := r.removeNamesManifest()
+	if err != nil {
+		return nil, err
+	}
+	if err := r.sender.saveExpectation(summary); err != nil {
+		return nil, err
+	}
+	expect := summary.Expect()
+	expect.Copied = r.sender.Snapshot
+	source, err := json.Marshal(expect)
+	if err != nil {
+		return nil, fmt.Errorf("encode what the source looks like: %w", err)
+	}
+	r.meter.start("trying what the target can keep", 0, 0)
+	var answer wire.ProbeResponse
+	if err := conn.Do(wire.Call{Op: wire.OpProbe, Result: &answer}); err != nil {
+		return nil, err
+	}
+	room, err := r.sender.Scratch.Space()
+	if err != nil {
+		return nil, err
+	}
+	prepared := &moverapi.Prepared{
+		Bytes: int64(summary.Allocated), Entries: int64(summary.Entries), Inodes: int64(summary.Inodes), Source: source,
+	}
+	for _, refusal := range tree.Refusals(summary, answer.Abilities, &answer.There) {
+		prepared.Refusals = append(prepared.Refusals, moverapi.Refusal{Path: refusal.Path, Reason: refusal.Reason})
+	}
+	here, there := sandbox.ScratchNeeded(names, summary.Hashes)
+	for _, why := range []string{
+		sandbox.ScratchRefusal("the mover at the source", here, room), sandbox.ScratchRefusal("the mover at the target", there, answer.Scratch),
+	} {
+		if why != "" {
+			prepared.Refusals = append(prepared.Refusals, moverapi.Refusal{Reason: why})
+		}
+	}
+	unusable, err := r.storeRefusals(ctx, conn)
+	prepared.Refusals = append(prepared.Refusals, unusable...)
+	return prepared, err
+}
+
+// removeNamesManifest removes the file that scanNames wrote, and returns its size.
+func (r *run) removeNamesManifest() (size uint64, err error) {
+	info, err := os.Stat(r.sender.namesManifest())
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, nil
+	}
+	if err == nil {
+		size, err = uint64(info.Size()), os.Remove(r.sender.namesManifest())
+	}
+	if err != nil {
+		return 0, fmt.Errorf("forget the names of the source: %w", err)
+	}
+	return size, nil
+}
+
+func (s *Sender) sourceManifest() string { return s.Scratch.File("source.manifest") }
+
+func (s *Sender) targetManifest() string { return s.Scratch.File("target.manifest") }
+
+// namesManifest returns the path of the manifest of a scan that reads no contents.
+func (s *Sender) namesManifest() string { return s.Scratch.File("names.manifest") }
+
+// scanBoth scans both volumes at the same time and returns their manifests. With full all of both
+// is read again from their disks; else only what has changed since the last scan, at the target
+// from its disk.
+func (r *run) scanBoth(ctx context.Context, conn *wire.Conn, full bool) (source, target *tree.Manifest, err error) {
+	r.meter.start("reading what has changed at both ends", 0, 0)
+	scanned := make(chan error, 1)
+	var there wire.ScanResponse
+	go func() {
+		var err error
+		there, err = r.scanTarget(conn, full)
+		scanned <- err
+	}()
+	_, sourceErr := r.scanSource(ctx, full, false)
+	if sourceErr != nil {
+		// The result of the receiver's scan, which may take long, is useless then.
+		conn.Close()
+	}
+	targetErr := <-scanned
+	if sourceErr != nil {
+		return nil, nil, sourceErr
+	}
+	if targetErr != nil {
+		return nil, nil, targetErr
+	}
+	if target, err = r.fetch(conn, there); err != nil {
+		return nil, nil, err
+	}
+	if source, err = tree.Open(r.sender.sourceManifest()); err == nil {
+		err = r.refuseEmptySource(source.Summary().Entries, there.Entries)
+		if err == nil {
+			err = r.sender.saveExpectation(source.Summary())
+		}
+		if err == nil {
+			return source, target, nil
+		}
+		_ = source.Close()
+	}
+	_ = target.Close()
+	return nil, nil, err
+}
+
+// refuseEmptySource refuses an empty source if the target is not empty and this mover has not seen
+// the source before: it may be the wrong mount.
+func (r *run) refuseEmptySource(source, target uint64) error {
+	if r.expect != nil || source > 1 || target <= 1 {
+		return nil
+	}
+	return fmt.Errorf("the source volume is empty, the target holds %d entries, and this mover has not seen the source before: "+
+		"nothing is deleted at the target; prepare the move again", target-1)
+}
+
+// scanSource describes the source; quiet leaves the meter unchanged.
+func (r *run) scanSource(ctx context.Context, full, quiet bool) (tree.Summary, error) {
+	budget, err := r.sender.Scratch.Budget()
+	if err != nil {
+		return tree.Summary{}, err
+	}
+	options := tree.Options{
+		Root: r.sender.Volume, Manifest: r.sender.sourceManifest(), Scratch: r.sender.Scratch.Path, Budget: budget, Expect: r.expect,
+		// Other machines may have written to a device, so this machine's cache of it does not
+		// count.
+		Cold: full || r.sender.Block,
+	}
+	if !quiet {
+		options.Progress = func(p tree.Progress) {
+			r.meter.bytes.Store(int64(p.ReadBytes))
+			r.meter.files.Store(int64(p.Entries))
+		}
+	}
+	if r.sender.Block {
+		return tree.ScanDevice(ctx, options)
+	}
+	return tree.Rescan(ctx, options, full)
+}
+
+// scanNames describes the source without contents.
+func (r *run) scanNames(ctx context.Context) (tree.Summary, error) {
+	if r.sender.Block {
+		size, err := tree.DeviceSize(r.sender.Volume)
+		return tree.Summary{Device: true, Entries: 1, Inodes: 1, Bytes: size, Allocated: size, Hashes: tree.DeviceHashes(size)}, err
+	}
+	budget, err := r.sender.Scratch.Budget()
+	if err != nil {
+		return tree.Summary{}, err
+	}
+	return tree.Scan(ctx, tree.Options{
+		Root: r.sender.Volume, Manifest: r.sender.namesManifest(), Scratch: r.sender.Scratch.Path, Budget: budget, Shallow: true,
+		Expect: r.expect,
+	})
+}
+
+func (r *run) scanTarget(conn *wire.Conn, full bool) (seen wire.ScanResponse, err error) {
+	request := wire.ScanRequest{Full: full}
+	if r.sender.Block {
+		if request.Length, err = tree.DeviceSize(r.sender.Volume); err != nil {
+			return seen, err
+		}
+	}
+	err = conn.Do(wire.Call{Op: wire.OpScan, Body: request, Result: &seen})
+	return seen, err
+}
+
+// fetch gets the manifest of the target's last scan, unless it is here already. It accepts no more
+// bytes than the receiver announced, and only if there is room for them.
+func (r *run) fetch(conn *wire.Conn, there wire.ScanResponse) (*tree.Manifest, error) {
+	path := r.sender.targetManifest()
+	if here, err := tree.Open(path); err == nil {
+		if here.Summary().Root == there.Root {
+			return here, nil
+		}
+		_ = here.Close()
+	}
+	// The old manifest is useless now, and takes room.
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("forget the target's manifest: %w", err)
+	}
+	budget, err := r.sender.Scratch.Budget()
+	if err != nil {
+		return nil, err
+	}
+	if err := budget.Reserve(there.ManifestSize); err != nil {
+		return nil, err
+	}
+	partial := path + ".partial"
+	file, err := os.OpenFile(partial, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("keep the target's manifest: %w", err)
+	}
+	defer file.Close()
+	hash := blake3.New()
+	var size uint64
+	var answer wire.ManifestResponse
+	err = conn.Do(wire.Call{Op: wire.OpManifest, Result: &answer, Data: func(payload []byte) error {
+		_, _ = hash.Write(payload)
+		if size += uint64(len(payload)); size > there.ManifestSize {
+			return errors.New("the receiver sends a larger manifest than it said; start the move again")
+		}
+		if _, err := file.Write(payload); err != nil {
+			return fmt.Errorf("keep the target's manifest: %w", err)
+		}
+		return nil
+	}})
+	if err != nil {
+		return nil, err
+	}
+	if size != uint64(answer.Size) || !bytes.Equal(hash.Sum(nil), answer.Hash) {
+		conn.Close()
+		return nil, fmt.Errorf("%w: the target's manifest is not what the receiver sent", wire.ErrLost)
+	}
+	if err := os.Rename(partial, path); err != nil {
+		return nil, fmt.Errorf("keep the target's manifest: %w", err)
+	}
+	manifest, err := tree.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the target's manifest: %w", err)
+	}
+	if manifest.Summary().Root != there.Root {
+		_ = manifest.Close()
+		return nil, errors.New("the receiver's manifest is not that of its scan; start the move again")
+	}
+	return manifest, nil
+}
+
+// expectation returns what the source must look like: what the controller has recorded, else what
+// this sender saw in the first task that its scratch directory has a record of.
+func (s *Sender) expectation(task moverapi.Task) (*tree.Expectation, error) {
+	kept := task.Expect
+	if len(kept) == 0 {
+		content, err := os.ReadFile(s.expectPath())
+		if errors.Is(err, os.ErrNotExist) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read what the source must look like: %w", err)
+		}
+		kept = content
+	}
+	expect := &tree.Expectation{}
+	if err := json.Unmarshal(kept, expect); err != nil {
+		return nil, fmt.Errorf("decode what the source must look like: %w", err)
+	}
+	return expect, nil
+}
+
+func (s *Sender) expectPath() string { return s.Scratch.File("expect.json") }
+
+// saveExpectation records what the source looks like, if nothing is recorded yet.
+func (s *Sender) saveExpectation(summary tree.Summary) error {
+	if _, err := os.Stat(s.expectPath()); err == nil {
+		return nil
+	}
+	content, err := json.Marshal(summary.Expect())
+	if err != nil {
+		return fmt.Errorf("encode what the source looks like: %w", err)
+	}
+	if err := os.WriteFile(s.expectPath()+".partial", content, 0o600); err != nil {
+		return fmt.Errorf("keep what the source looks like: %w", err)
+	}
+	return os.Rename(s.expectPath()+".partial", s.expectPath())
 }

@@ -1,6 +1,6 @@
 // Package send is the reading end of a move: Sender.Run executes the tasks of the controller with
-// the receiver at the other end of the data connection. Read sender.go first; pass.go has the
-// passes, scan.go the scans, store.go the way through a repository.
+// the receiver at the other end of the data connection. Read sender.go first; pass.go has the tasks,
+// with the scans of both ends, store.go the way through a repository.
 //
 // Each task scans both volumes as they are and sends the differences, so a task may be started
 // again at any point: after a cut connection, or after a restart of either mover.
@@ -91,6 +91,9 @@ func (s *Sender) Run(ctx context.Context, task moverapi.Task, meter *Meter) (mov
 		result.Verified, err = withConn(ctx, r, func(conn *wire.Conn) (*moverapi.Verified, error) {
 			return r.verify(ctx, conn, task.Full)
 		})
+	case moverapi.Release:
+		meter.setStep("letting the target go")
+		_, err = withConn(ctx, r, func(conn *wire.Conn) (struct{}, error) { return struct{}{}, conn.Do(wire.Call{Op: wire.OpRelease}) })
 	default:
 		err = fmt.Errorf("there is no task of kind %q", task.Kind)
 	}

@@ -18,10 +18,7 @@ package tree
 import (
 	"encoding/hex"
 	"fmt"
-	"hash"
 	"time"
-
-	"github.com/zeebo/blake3"
 )
 
 // BlockSize is how many bytes of a file one block hash covers.
@@ -181,15 +178,6 @@ func (t Time) String() string {
 	return time.Unix(t.Sec, int64(t.Nsec)).UTC().Format(time.RFC3339Nano)
 }
 
-// The contexts of BLAKE3's key derivation separate hashes of different things: no content of a file
-// can have the hash of a list of entries.
-const (
-	contentContext = "lodestone.dev/tree/v1 content"
-	entriesContext = "lodestone.dev/tree/v1 entries"
-	linksContext   = "lodestone.dev/tree/v1 links"
-	rootContext    = "lodestone.dev/tree/v1 root"
-)
-
 // String is the hash in hexadecimal digits.
 func (h Hash) String() string { return hex.EncodeToString(h[:]) }
 
@@ -205,21 +193,4 @@ func (h *Hash) UnmarshalText(text []byte) error {
 		return fmt.Errorf("read a hash: %w", err)
 	}
 	return nil
-}
-
-// hashOf is the hash of data itself: what b3sum prints for it.
-func hashOf(data []byte) Hash { return blake3.Sum256(data) }
-
-func newHasher(context string) *blake3.Hasher { return blake3.NewDeriveKey(context) }
-
-func sum(h hash.Hash) (s Hash) {
-	h.Sum(s[:0])
-	return s
-}
-
-// contentOf is the hash of a file with these block hashes.
-func contentOf(blocks []byte) Hash {
-	h := newHasher(contentContext)
-	_, _ = h.Write(blocks)
-	return sum(h)
 }

@@ -1,12 +1,6 @@
 package tree
 
-import (
-	"errors"
-	"fmt"
-	"io"
-
-	"github.com/lodestone-storage/lodestone/mover/sandbox"
-)
+import "github.com/lodestone-storage/lodestone/mover/sandbox"
 
 // pathHash identifies a path where only equality matters.
 type pathHash [16]byte
@@ -102,56 +96,4 @@ func (l *linker) finish(w *writer, s *Summary) error {
 
 func decodeLink(b []byte) link {
 	return link{ordinal: big.Uint64(b), leader: big.Uint64(b[8:]), leaderPath: pathHash(b[16:linkLength])}
-}
-
-// linkReader reads the links of a manifest beside its entries.
-type linkReader struct {
-	records *recordReader
-	end     int64
-	// left is how many links are still to come, as the summary says.
-	left  uint64
-	ahead link
-	done  bool
-}
-
-func (m *Manifest) links() (*linkReader, error) {
-	r := &linkReader{records: m.reader(m.firstLink), end: m.end, left: m.summary.LinkMembers}
-	return r, r.advance()
-}
-
-func (r *linkReader) advance() error {
-	if r.records.at >= r.end {
-		r.done = true
-		if r.left > 0 {
-			return fmt.Errorf("read a manifest: %d hard links are missing", r.left)
-		}
-		return nil
-	}
-	kind, payload, err := r.records.record()
-	if err != nil {
-		return fmt.Errorf("read links: %w", errors.Join(err, io.ErrUnexpectedEOF))
-	}
-	if kind != recordLinks || len(payload) != linkLength {
-		return errors.New("read a manifest: links are not where they should be")
-	}
-	if r.left == 0 {
-		return errors.New("read a manifest: it has more hard links than it says")
-	}
-	r.left--
-	r.ahead = decodeLink(payload)
-	return nil
-}
-
-// of returns the hash of the path that the entry is a hard link of; the zero value means none. It
-// must be called by rising ordinals.
-func (r *linkReader) of(e *Entry) (pathHash, error) {
-	for !r.done && r.ahead.ordinal < e.Ordinal {
-		if err := r.advance(); err != nil {
-			return pathHash{}, err
-		}
-	}
-	if r.done || r.ahead.ordinal != e.Ordinal {
-		return pathHash{}, nil
-	}
-	return r.ahead.leaderPath, nil
 }

@@ -1,11 +1,16 @@
+// This file writes and reads a manifest, and computes its root. It is long because the form of a record is best seen where it
+// is written and read: entries, hashes of blocks, hard links, the summary.
+
 package tree
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash"
 	"hash/crc32"
 	"io"
 	"os"
@@ -469,3 +474,269 @@ func (d *decoder) uint64() uint64 { return big.Uint64(d.take(8)) }
 func (d *decoder) string() string { return string(d.take(int(d.uint32()))) }
 
 func (d *decoder) time() Time { return Time{Sec: int64(d.uint64()), Nsec: d.uint32()} }
+
+// zeroRun is from how many consecutive blocks of zeros on they are one record: it takes less than
+// their hashes and the head of another record of hashes.
+const zeroRun = 4
+
+// maxHashBytes returns the most bytes that the block hashes of a file take, from its size and what
+// it takes on its file system. If content is scattered, each part takes 4 KiB there, and here a
+// record of one hash and one of zeros. A file that its file system compresses to a tiny part is not
+// foreseen.
+func maxHashBytes(size, allocated uint64) uint64 {
+	const least, apart = 4 << 10, 2*headLength + HashSize + 8
+	return min(size/BlockSize*(HashSize+1), (allocated/least+1)*apart) + apart
+}
+
+// DeviceHashes returns the most bytes that the block hashes of a block volume take.
+func DeviceHashes(size uint64) uint64 { return maxHashBytes(size, size) }
+
+// blockWriter writes the block hashes of one entry, in order: full records of hashes, and one small
+// record for each run of zeros, however long. So holes take almost no room.
+type blockWriter struct {
+	writer  *writer
+	pending []byte
+	zeros   uint64
+}
+
+func (w *writer) newBlocks() *blockWriter { return &blockWriter{writer: w} }
+
+// add adds the next hashes.
+func (b *blockWriter) add(hashes []byte) error {
+	for len(hashes) > 0 {
+		if bytes.Equal(hashes[:HashSize], zeroHash[:]) {
+			b.zeros++
+			hashes = hashes[HashSize:]
+			continue
+		}
+		if err := b.endZeros(); err != nil {
+			return err
+		}
+		n := HashSize
+		for n < len(hashes) && !bytes.Equal(hashes[n:n+HashSize], zeroHash[:]) {
+			n += HashSize
+		}
+		if err := b.addPending(hashes[:n]); err != nil {
+			return err
+		}
+		hashes = hashes[n:]
+	}
+	return nil
+}
+
+// addZeros adds so many blocks of zeros.
+func (b *blockWriter) addZeros(n uint64) { b.zeros += n }
+
+// endZeros writes the last run of zeros.
+func (b *blockWriter) endZeros() error {
+	n := b.zeros
+	b.zeros = 0
+	if n < zeroRun {
+		for range n {
+			if err := b.addPending(zeroHash[:]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := b.flushPending(); err != nil {
+		return err
+	}
+	return b.writer.blocks(recordZeros, big.AppendUint64(nil, n))
+}
+
+// addPending collects hashes into full records.
+func (b *blockWriter) addPending(hashes []byte) error {
+	b.pending = append(b.pending, hashes...)
+	for len(b.pending) >= maxBlocksPerRecord*HashSize {
+		if err := b.writer.blocks(recordBlocks, b.pending[:maxBlocksPerRecord*HashSize]); err != nil {
+			return err
+		}
+		b.pending = append(b.pending[:0], b.pending[maxBlocksPerRecord*HashSize:]...)
+	}
+	return nil
+}
+
+func (b *blockWriter) flushPending() error {
+	if len(b.pending) == 0 {
+		return nil
+	}
+	err := b.writer.blocks(recordBlocks, b.pending)
+	b.pending = b.pending[:0]
+	return err
+}
+
+// end writes the rest.
+func (b *blockWriter) end() error {
+	if err := b.endZeros(); err != nil {
+		return err
+	}
+	return b.flushPending()
+}
+
+// blocks writes a record of the next entry's blocks.
+func (w *writer) blocks(kind byte, payload []byte) error {
+	if w.firstBlocks == 0 {
+		w.firstBlocks = w.at
+	}
+	return w.record(kind, payload)
+}
+
+// copyBlocks copies the block hashes of an entry whose content has not changed.
+func (w *writer) copyBlocks(from *Manifest, e *Entry) error {
+	if e.blocks == 0 {
+		return nil
+	}
+	b := from.blocksOf(e)
+	for b.left > 0 {
+		kind, payload, err := b.record()
+		if err == nil {
+			err = w.blocks(kind, payload)
+		}
+		if err != nil {
+			return fmt.Errorf("take over block hashes of %q: %w", e.Path, err)
+		}
+		b.left -= b.available()
+	}
+	return nil
+}
+
+// blockReader returns the block hashes of one entry one after another.
+type blockReader struct {
+	records *recordReader
+	// hashes and zeros are the rest of the last record: one of them.
+	hashes []byte
+	zeros  uint64
+	left   uint64
+}
+
+// blocksOf begins to read the block hashes of an entry of this manifest that has
+// two blocks or more.
+func (m *Manifest) blocksOf(e *Entry) *blockReader {
+	return &blockReader{records: m.reader(e.blocks), left: e.Blocks()}
+}
+
+// available returns how many blocks the rest of the last record covers.
+func (b *blockReader) available() uint64 { return min(b.left, b.zeros+uint64(len(b.hashes)/HashSize)) }
+
+// next returns the hash of the next block and how many consecutive blocks are known to have it, and
+// io.EOF after the last. It does not advance: see skip.
+func (b *blockReader) next() (hash []byte, count uint64, err error) {
+	if b.left == 0 {
+		return nil, 0, io.EOF
+	}
+	if b.available() == 0 {
+		if _, _, err := b.record(); err != nil {
+			return nil, 0, err
+		}
+	}
+	if b.zeros > 0 {
+		return zeroHash[:], b.available(), nil
+	}
+	return b.hashes[:HashSize], 1, nil
+}
+
+// skip advances by so many blocks, at most as many as next returned.
+func (b *blockReader) skip(count uint64) {
+	b.left -= count
+	if b.zeros > 0 {
+		b.zeros -= count
+		return
+	}
+	b.hashes = b.hashes[count*HashSize:]
+}
+
+// record reads the next record of blocks.
+func (b *blockReader) record() (kind byte, payload []byte, err error) {
+	b.hashes, b.zeros = nil, 0
+	kind, payload, err = b.records.record()
+	switch {
+	case err != nil:
+		return 0, nil, err
+	case kind == recordBlocks && len(payload) > 0 && len(payload)%HashSize == 0:
+		b.hashes = payload
+	case kind == recordZeros && len(payload) == 8 && big.Uint64(payload) > 0 && big.Uint64(payload) <= b.left:
+		b.zeros = big.Uint64(payload)
+	default:
+		return 0, nil, errors.New("read a manifest: block hashes are not where they should be")
+	}
+	return kind, payload, nil
+}
+
+// linkReader reads the links of a manifest beside its entries.
+type linkReader struct {
+	records *recordReader
+	end     int64
+	// left is how many links are still to come, as the summary says.
+	left  uint64
+	ahead link
+	done  bool
+}
+
+func (m *Manifest) links() (*linkReader, error) {
+	r := &linkReader{records: m.reader(m.firstLink), end: m.end, left: m.summary.LinkMembers}
+	return r, r.advance()
+}
+
+func (r *linkReader) advance() error {
+	if r.records.at >= r.end {
+		r.done = true
+		if r.left > 0 {
+			return fmt.Errorf("read a manifest: %d hard links are missing", r.left)
+		}
+		return nil
+	}
+	kind, payload, err := r.records.record()
+	if err != nil {
+		return fmt.Errorf("read links: %w", errors.Join(err, io.ErrUnexpectedEOF))
+	}
+	if kind != recordLinks || len(payload) != linkLength {
+		return errors.New("read a manifest: links are not where they should be")
+	}
+	if r.left == 0 {
+		return errors.New("read a manifest: it has more hard links than it says")
+	}
+	r.left--
+	r.ahead = decodeLink(payload)
+	return nil
+}
+
+// of returns the hash of the path that the entry is a hard link of; the zero value means none. It
+// must be called by rising ordinals.
+func (r *linkReader) of(e *Entry) (pathHash, error) {
+	for !r.done && r.ahead.ordinal < e.Ordinal {
+		if err := r.advance(); err != nil {
+			return pathHash{}, err
+		}
+	}
+	if r.done || r.ahead.ordinal != e.Ordinal {
+		return pathHash{}, nil
+	}
+	return r.ahead.leaderPath, nil
+}
+
+// The contexts of BLAKE3's key derivation separate hashes of different things: no content of a file
+// can have the hash of a list of entries.
+const (
+	contentContext = "lodestone.dev/tree/v1 content"
+	entriesContext = "lodestone.dev/tree/v1 entries"
+	linksContext   = "lodestone.dev/tree/v1 links"
+	rootContext    = "lodestone.dev/tree/v1 root"
+)
+
+// hashOf is the hash of data itself: what b3sum prints for it.
+func hashOf(data []byte) Hash { return blake3.Sum256(data) }
+
+func newHasher(context string) *blake3.Hasher { return blake3.NewDeriveKey(context) }
+
+func sum(h hash.Hash) (s Hash) {
+	h.Sum(s[:0])
+	return s
+}
+
+// contentOf is the hash of a file with these block hashes.
+func contentOf(blocks []byte) Hash {
+	h := newHasher(contentContext)
+	_, _ = h.Write(blocks)
+	return sum(h)
+}

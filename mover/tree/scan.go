@@ -1,3 +1,6 @@
+// This file scans a volume, and scans it again with what an earlier scan found. It is long because both are one pass
+// over the same directories, and must agree.
+
 package tree
 
 import (
@@ -16,9 +19,6 @@ import (
 
 	"github.com/lodestone-storage/lodestone/mover/sandbox"
 )
-
-// This file scans a volume, and scans it again with what an earlier scan found. It is long because both are one pass
-// over the same directories, and must agree.
 
 // Options say what to scan. Root, Manifest and Scratch are needed.
 type Options struct {

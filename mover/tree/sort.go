@@ -10,9 +10,65 @@ import (
 	"iter"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/lodestone-storage/lodestone/mover/sandbox"
 )
+
+const (
+	// namesMemory is how much memory the names of one directory may take before they are sorted on
+	// disk. It falls with the number of nested open directories, which all have names in memory.
+	namesMemory = 8 << 20
+	// minNamesMemory is how much each may take however many are open.
+	minNamesMemory = 64 << 10
+)
+
+// nameSorter sorts names of directories. Several may be open, one in another; held is the memory
+// that they take together.
+type nameSorter struct {
+	scratch string
+	budget  *sandbox.ScratchBudget
+	memory  int
+}
+
+// name is one name in a directory, with the type that the directory records (DT_*).
+type name struct {
+	name string
+	kind byte
+}
+
+// sorted reads a whole directory and returns its names in canonical order.
+func (n *nameSorter) sorted(d *dir) iter.Seq2[name, error] {
+	return func(yield func(name, error) bool) {
+		s := newSorter(n.scratch, n.budget, max(namesMemory-n.memory, minNamesMemory))
+		defer s.close()
+		for entry, err := range names(d) {
+			if err == nil {
+				err = s.add([]byte(entry))
+			}
+			if err != nil {
+				yield(name{}, err)
+				return
+			}
+		}
+		held := s.memory()
+		n.memory += held
+		defer func() { n.memory -= held }()
+		for record, err := range s.sorted() {
+			if err != nil {
+				yield(name{}, err)
+				return
+			}
+			// The type follows the name after a NUL, which no name contains and which sorts before
+			// every other byte.
+			text := string(record)
+			end := strings.IndexByte(text, 0)
+			if !yield(name{name: text[:end], kind: text[len(text)-1]}, nil) {
+				return
+			}
+		}
+	}
+}
 
 // sorter sorts any number of records with limited memory: what does not fit is written to a scratch
 // file in sorted runs, which are merged at the end.

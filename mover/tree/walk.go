@@ -4,16 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"iter"
 	"slices"
-	"strings"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/lodestone-storage/lodestone/mover/sandbox"
 )
 
 const (
@@ -124,11 +120,6 @@ func (w *walk) descend(ctx context.Context, parent *dir, name string) error {
 	return w.children(ctx, d)
 }
 
-// foreign reports whether something is mounted here, or the entry is on another file system.
-func (s *stat) foreign(root *stat) bool {
-	return s.device() != root.device() || s.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
-}
-
 // add adds a name to the current batch.
 func (w *walk) add(ctx context.Context, d *dir, name string) error {
 	if w.current != nil && (w.current.dir != d || len(w.current.names) == maxBatch) {
@@ -208,24 +199,6 @@ func (d *dir) join(name string) string {
 	return d.path + "/" + name
 }
 
-// openDirAt opens a directory without following a symbolic link.
-func openDirAt(parent int, name string) (fd int, err error) {
-	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
-	return openAt(parent, name, flags)
-}
-
-// openAt opens a name without changing its access time, if that is allowed.
-func openAt(parent int, name string, flags int) (fd int, err error) {
-	err = retry(func() error {
-		fd, err = unix.Openat(parent, name, flags|unix.O_NOATIME, 0)
-		if errors.Is(err, unix.EPERM) {
-			fd, err = unix.Openat(parent, name, flags, 0)
-		}
-		return err
-	})
-	return fd, err
-}
-
 // Offsets in a struct linux_dirent64: inode, offset, length of the record, type, name.
 const (
 	direntLength = 16
@@ -263,61 +236,6 @@ func names(d *dir) iter.Seq2[string, error] {
 				if !yield(string(append(name, 0, kind)), nil) {
 					return
 				}
-			}
-		}
-	}
-}
-
-const (
-	// namesMemory is how much memory the names of one directory may take before they are sorted on
-	// disk. It falls with the number of nested open directories, which all have names in memory.
-	namesMemory = 8 << 20
-	// minNamesMemory is how much each may take however many are open.
-	minNamesMemory = 64 << 10
-)
-
-// nameSorter sorts names of directories. Several may be open, one in another; held is the memory
-// that they take together.
-type nameSorter struct {
-	scratch string
-	budget  *sandbox.ScratchBudget
-	memory  int
-}
-
-// name is one name in a directory, with the type that the directory records (DT_*).
-type name struct {
-	name string
-	kind byte
-}
-
-// sorted reads a whole directory and returns its names in canonical order.
-func (n *nameSorter) sorted(d *dir) iter.Seq2[name, error] {
-	return func(yield func(name, error) bool) {
-		s := newSorter(n.scratch, n.budget, max(namesMemory-n.memory, minNamesMemory))
-		defer s.close()
-		for entry, err := range names(d) {
-			if err == nil {
-				err = s.add([]byte(entry))
-			}
-			if err != nil {
-				yield(name{}, err)
-				return
-			}
-		}
-		held := s.memory()
-		n.memory += held
-		defer func() { n.memory -= held }()
-		for record, err := range s.sorted() {
-			if err != nil {
-				yield(name{}, err)
-				return
-			}
-			// The type follows the name after a NUL, which no name contains and which sorts before
-			// every other byte.
-			text := string(record)
-			end := strings.IndexByte(text, 0)
-			if !yield(name{name: text[:end], kind: text[len(text)-1]}, nil) {
-				return
 			}
 		}
 	}

@@ -43,19 +43,30 @@ func (p Place) Of(cluster string, strategy v1alpha1.NamespaceStrategy, claim typ
 }
 
 // At returns the namespace and the name of the backing claim of a virtual claim in a cluster.
-// volume is the virtual volume of the claim, nil if it has none. A backing claim that a move made
-// has another name than Of returns; the volume's reference has it.
+// volume is the virtual volume of the claim, nil if it has none. A backing claim that a move made, or
+// that was made for a claim before this one, has another name than Of returns; the volume's reference
+// has it.
 func (p Place) At(cluster string, strategy v1alpha1.NamespaceStrategy, claim types.NamespacedName, uid types.UID,
 	volume *corev1.PersistentVolume) types.NamespacedName {
 	at := p.Of(cluster, strategy, claim, uid)
 	if volume == nil {
 		return at
 	}
-	if ref, err := RefOf(volume); err == nil && ref.Cluster == cluster && ref.Namespace == at.Namespace && WasMoved(ref.Name) &&
-		madeFor(ref.Name) == uid {
+	if ref, err := RefOf(volume); err == nil && ref.Cluster == cluster && ref.Namespace == at.Namespace &&
+		(WasMoved(ref.Name) && madeFor(ref.Name) == uid || WasRestored(volume, uid)) {
 		return ref.Key()
 	}
 	return at
+}
+
+// VirtualName is the name of the virtual volume that is made for the claim with this UID.
+func VirtualName(uid types.UID) string { return "pvc-" + string(uid) }
+
+// WasRestored reports whether the virtual volume of the claim with this UID was made for another one:
+// claim and volume were restored from a backup, which gave the claim another UID. The backing claim
+// may carry the UID of the earlier one.
+func WasRestored(volume *corev1.PersistentVolume, uid types.UID) bool {
+	return volume.Name != VirtualName(uid)
 }
 
 // Twin returns the namespace and the name of the twin of a virtual claim. As in At, the reference

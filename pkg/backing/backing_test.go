@@ -145,7 +145,15 @@ func TestParseRefRefuses(t *testing.T) {
 const long = types.UID("5f3c0a52-6c0e-4f63-8a2e-007027119911")
 
 func volumeOf(ref string) *corev1.PersistentVolume {
-	return &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{keys.Backing: ref}}}
+	return &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: backing.VirtualName(long),
+		Annotations: map[string]string{keys.Backing: ref}}}
+}
+
+// restoredOf is the volume of a claim that was restored from a backup, with another UID.
+func restoredOf(ref string) *corev1.PersistentVolume {
+	volume := volumeOf(ref)
+	volume.Name = "pvc-other"
+	return volume
 }
 
 func TestTwin(t *testing.T) {
@@ -155,11 +163,13 @@ func TestTwin(t *testing.T) {
 		volume *corev1.PersistentVolume
 		want   types.NamespacedName
 	}{
-		"of a claim without a volume":                {want: plain},
-		"that never moved":                           {volume: volumeOf("home/lodestone-storage/" + plain.Name + "/b"), want: plain},
-		"that a move made":                           {volume: volumeOf("home/lodestone-storage/" + moved.Name + "/b"), want: moved},
-		"of data elsewhere":                          {volume: volumeOf("west/lodestone-storage/" + moved.Name + "/b"), want: plain},
-		"that another namespace has":                 {volume: volumeOf("home/shop/" + moved.Name + "/b"), want: plain},
+		"of a claim without a volume": {want: plain},
+		"that never moved":            {volume: volumeOf("home/lodestone-storage/" + plain.Name + "/b"), want: plain},
+		"that a move made":            {volume: volumeOf("home/lodestone-storage/" + moved.Name + "/b"), want: moved},
+		"of data elsewhere":           {volume: volumeOf("west/lodestone-storage/" + moved.Name + "/b"), want: plain},
+		"that another namespace has":  {volume: volumeOf("home/shop/" + moved.Name + "/b"), want: plain},
+		"of a claim before it was restored": {volume: restoredOf("home/lodestone-storage/pvc-other/b"),
+			want: named("lodestone-storage", "pvc-other")},
 		"of another claim is none":                   {volume: volumeOf("home/lodestone-storage/pvc-other/b"), want: plain},
 		"of a reference that cannot be read":         {volume: volumeOf("?"), want: plain},
 		"with a number that no move gives":           {volume: volumeOf("home/lodestone-storage/pvc-" + string(long) + "-02/b"), want: plain},
@@ -183,12 +193,14 @@ func TestAShadowIsWhereItsVolumeSays(t *testing.T) {
 		volume *corev1.PersistentVolume
 		want   types.NamespacedName
 	}{
-		"without a volume":                      {want: plain},
-		"that never moved":                      {volume: volumeOf("west/shop-h1/data/b"), want: plain},
-		"that a move made":                      {volume: volumeOf("west/shop-h1/" + moved.Name + "/b"), want: moved},
-		"while the data is in another cluster":  {volume: volumeOf("east/shop-h1/" + moved.Name + "/b"), want: plain},
-		"in another namespace is none":          {volume: volumeOf("west/other/" + moved.Name + "/b"), want: plain},
-		"of a name that is not made of its UID": {volume: volumeOf("west/shop-h1/else/b"), want: plain},
+		"without a volume":                       {want: plain},
+		"that never moved":                       {volume: volumeOf("west/shop-h1/data/b"), want: plain},
+		"that a move made":                       {volume: volumeOf("west/shop-h1/" + moved.Name + "/b"), want: moved},
+		"while the data is in another cluster":   {volume: volumeOf("east/shop-h1/" + moved.Name + "/b"), want: plain},
+		"in another namespace is none":           {volume: volumeOf("west/other/" + moved.Name + "/b"), want: plain},
+		"that a move made before a restore":      {volume: restoredOf("west/shop-h1/pvc-other-1/b"), want: named("shop-h1", "pvc-other-1")},
+		"before a restore, in another namespace": {volume: restoredOf("west/other/pvc-other-1/b"), want: plain},
+		"of a name that is not made of its UID":  {volume: volumeOf("west/shop-h1/else/b"), want: plain},
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, test.want, place.At("west", v1alpha1.Suffixed, named("shop", "data"), long, test.volume))

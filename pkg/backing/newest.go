@@ -79,8 +79,10 @@ func (p Place) Compare(volume *corev1.PersistentVolume, claim types.NamespacedNa
 	}
 	for i, c := range copies {
 		owner, ours := p.OwnerOf(c.Claim)
+		// What the volume names by UID may have been made for a claim before this one: see WasRestored.
+		named := c.Ref() == s.Current && c.Claim.Labels[keys.HomeID] == p.HomeID
 		switch {
-		case !ours || owner != claim || !IsOf(c.Claim, uid, p.HomeID):
+		case !named && (!ours || owner != claim || !IsOf(c.Claim, uid, p.HomeID)):
 		case slices.ContainsFunc(copies[:i], func(other Copy) bool { return other.Ref() == c.Ref() }):
 			// Named twice.
 		case c.Cluster == s.Current.Cluster && s.Current.Key() == c.Ref().Key():

@@ -94,6 +94,16 @@ func TestWhichCopyOfAClaimIsTheNewest(t *testing.T) {
 		"its own claim was replaced before it was chosen": {volume: 2, west: 1, change: func(twin, _ *corev1.PersistentVolumeClaim) {
 			twin.Annotations[keys.ReplacedBy] = "1"
 		}},
+		"its own claim, made for a claim before a restore, was replaced": {by: 1, change: func(twin, west *corev1.PersistentVolumeClaim) {
+			twin.Annotations[keys.ReplacedBy], twin.Labels[keys.ClaimUID], west.Labels[keys.HomeID] = "1", "other", "h2"
+		}},
+		"a claim of that name, made anew for another claim, says nothing": {volume: 2, west: 1, change: func(twin,
+			_ *corev1.PersistentVolumeClaim) {
+			twin.Annotations[keys.ReplacedBy], twin.Labels[keys.ClaimUID], twin.UID = "3", "other", "anew"
+		}},
+		"its own claim is of another home by now": {volume: 2, west: 1, change: func(twin, _ *corev1.PersistentVolumeClaim) {
+			twin.Annotations[keys.ReplacedBy], twin.Labels[keys.HomeID] = "3", "h2"
+		}},
 		"its own claim was made anew": {volume: 2, west: 1, change: func(twin, _ *corev1.PersistentVolumeClaim) { twin.UID = "anew" }},
 	} {
 		volume := standsFor(twin, row.volume)

@@ -21,7 +21,7 @@ const (
 	// Cluster is, on a Node, the ID of the remote cluster that it stands for
 	// (absent on nodes of the home cluster), and on a volume the ID of the cluster
 	// that holds its data: written by the provisioner on virtual volumes, by an
-	// administrator on others.
+	// administrator on others. On an Event it is the cluster that the event came from.
 	Cluster = "lodestone.dev/cluster"
 
 	// Locality is, on a volume that is not virtual and that an administrator has
@@ -414,8 +414,8 @@ const (
 	// empty volume of it.
 	MadeBy = "lodestone.dev/driver"
 
-	// GroupPrefix begins a label on a backing claim in a remote cluster of which a snapshot is being
-	// taken together with others; the UID of the VolumeGroupSnapshotContent at home ends it. It is
+	// GroupPrefix begins a label on a backing claim of which a snapshot is being taken together with
+	// others; the UID of the VolumeGroupSnapshotContent at home, or of the VolumeMove, ends it. It is
 	// there while the snapshot controller of that cluster looks for the claims.
 	GroupPrefix = "group-snapshot.lodestone.dev/"
 )

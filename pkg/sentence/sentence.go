@@ -1,6 +1,6 @@
 // Package sentence makes texts of other authors, such as messages of another cluster, fit to be
-// shown to users: cut to a length (Cut, Short), on one line without control characters (Plain), and put behind a word of ours (Prefixed).
-// It is pure.
+// shown to users: cut to a length (Cut, Short), on one line without control characters (Plain), put behind a word of ours (Prefixed),
+// and marked with the cluster that it comes from (Of). It is pure.
 package sentence
 
 import (
@@ -23,11 +23,11 @@ func Short(text string, most int) string {
 	return Cut(text, most-len("…")) + "…"
 }
 
-// Plain is a text on one line, with spaces for control characters and for what is no
-// UTF-8, cut to a number of bytes.
+// Plain is a text on one line, with spaces for control characters, for characters that are not
+// seen but change how others are, and for what is no UTF-8, cut to a number of bytes.
 func Plain(text string, most int) string {
 	return Cut(strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) || r == utf8.RuneError {
+		if !unicode.IsGraphic(r) || r == utf8.RuneError {
 			return ' '
 		}
 		return r
@@ -40,4 +40,25 @@ func Prefixed(prefix, text string) string {
 		return ""
 	}
 	return prefix + text
+}
+
+// Of marks a text with the cluster that it comes from.
+func Of(cluster, text string) string { return mark(cluster) + text }
+
+// Unmarked is a text without the mark of a cluster.
+func Unmarked(cluster, text string) string { return strings.TrimPrefix(text, mark(cluster)) }
+
+func mark(cluster string) string { return "cluster " + cluster + ": " }
+
+// maxReason is the length of the longest reason of an event, in bytes.
+const maxReason = 64
+
+// IsReason says whether a text can be the reason of an event: one word of letters and digits.
+func IsReason(text string) bool {
+	for _, r := range text {
+		if r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r) {
+			return false
+		}
+	}
+	return text != "" && len(text) <= maxReason
 }

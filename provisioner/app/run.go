@@ -33,6 +33,7 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/moves/turns"
 	"github.com/lodestone-storage/lodestone/provisioner/pvcontroller"
 	"github.com/lodestone-storage/lodestone/provisioner/remote"
+	"github.com/lodestone-storage/lodestone/provisioner/reselect"
 	"github.com/lodestone-storage/lodestone/provisioner/snapshots"
 )
 
@@ -107,6 +108,9 @@ func Run(ctx context.Context, config *Config) error {
 	})
 	process.Metrics.MustRegister(clusters)
 	nodes := remote.NewVirtualNodes(client, config.Namespace, objects)
+	choices := reselect.New(reselect.Config{
+		Client: client, Claims: sources.Claims, Classes: sources.Classes, Nodes: sources.Nodes, Recorder: process.Recorder,
+	})
 	flow := claims.New(claims.Config{
 		Client: client, Sources: sources, Clusters: clusters, Publisher: publisher, Snapshots: homeSnapshots,
 		Place: backing.Place{HomeID: homeID, StorageNamespace: config.StorageNamespace},
@@ -180,7 +184,7 @@ func Run(ctx context.Context, config *Config) error {
 			return err
 		}
 		var running sync.WaitGroup
-		var failed, unpublished, unmoved, unlisted error
+		var failed, unpublished, unmoved, unlisted, unchosen error
 		running.Go(func() { failed = clusters.Run(ctx) })
 		running.Go(func() { unlisted = nodes.Run(ctx) })
 		running.Go(func() { unpublished = room.Run(ctx) })
@@ -191,9 +195,10 @@ func Run(ctx context.Context, config *Config) error {
 		running.Go(func() { homeGroups.Run(ctx) })
 		running.Go(func() { groups.Run(ctx) })
 		running.Go(func() { unmoved = moving.Run(ctx) })
+		running.Go(func() { unchosen = choices.Run(ctx) })
 		running.Wait()
 		clusters.Release(ctx)
-		return errors.Join(failed, unpublished, unmoved, unlisted)
+		return errors.Join(failed, unpublished, unmoved, unlisted, unchosen)
 	})
 }
 
@@ -244,7 +249,7 @@ func newMoves(config *Config, process *program.Process, clusters *remote.Cluster
 	sources := flow.Sources
 	moving := moves.New(moves.Config{
 		Client: client, Home: access, Dynamic: snapshotClient, Moves: objects,
-		Objects: clients.NewVolumeMoveInformer(objects), Claims: sources.Claims, Pods: sources.Pods,
+		Objects: clients.NewVolumeMoveInformer(objects), Claims: sources.Claims, Volumes: sources.Volumes, Pods: sources.Pods,
 		Clusters: clusters, Records: held, Place: flow.Place, Namespace: config.Namespace, Image: config.MoverImage, Scratch: scratch,
 		Networks: networks,
 		Recorder: process.NewRecorder(client), Metrics: counts, Margin: config.ForcedDeletionMargin, Settling: config.MoveSettling,

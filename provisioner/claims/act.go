@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/lodestone-storage/lodestone/pkg/backing"
+	"github.com/lodestone-storage/lodestone/pkg/controller"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/refusal"
 	"github.com/lodestone-storage/lodestone/pkg/sentence"
@@ -30,7 +31,7 @@ import (
 )
 
 // This file takes the steps that were decided for a claim, but for those that have a file of their own: sync.go, heal.go,
-// remove.go, standin.go, report.go. It is long because it is a list of steps.
+// remove.go, standin.go, readevents.go, report.go. It is long because it is a list of steps.
 
 const (
 	// stepTimeout bounds all requests of one step.
@@ -240,7 +241,7 @@ func (f *Controller) publishable(uid types.UID) *corev1.PersistentVolume {
 		return nil
 	}
 	pv, err := virtualvolume.New(virtualvolume.Input{
-		Name: "pvc-" + string(uid), Claim: o.Claim, Class: class,
+		Name: backing.VirtualName(uid), Claim: o.Claim, Class: class,
 		Cluster: a.Route.Cluster, ClusterUID: a.Backing.ClusterUID, Backing: a.Backing.Claim, Real: a.Backing.Volume,
 	})
 	if err != nil {
@@ -253,9 +254,6 @@ func (f *Controller) publishable(uid types.UID) *corev1.PersistentVolume {
 	f.Metrics.published(a.Route.Cluster, o.Now.Sub(f.memory.selectedAt(uid, o.Now)))
 	return pv
 }
-
-// tellAgain is for how long the same event about a claim is not repeated.
-const tellAgain = 5 * time.Minute
 
 // maxText limits the text of an event, in bytes.
 const maxText = 2048
@@ -338,6 +336,9 @@ func (f *Controller) probe(cluster string) {
 	}
 }
 
+// tellAgain is for how long the same event about a claim is not repeated.
+const tellAgain = 5 * time.Minute
+
 // event writes an event on the claim, or on the volume if the claim is gone. The same event
 // is not repeated for tellAgain.
 func (f *Controller) event(o steps.Observation, m *steps.Message) {
@@ -361,6 +362,18 @@ func (f *Controller) event(o steps.Observation, m *steps.Message) {
 	case o.Volume != nil:
 		f.Recorder.Event(o.Volume, kind, m.Reason, text)
 	}
+}
+
+// worthTelling says whether an event is news for a claim's user: it differs from the last
+// one, or that was long ago.
+func (m *memory) worthTelling(claim types.UID, what string, now time.Time) (news bool) {
+	m.update(claim, func(r *remembered) {
+		news = r.lastEvent == nil || r.lastEvent.what != what || now.Sub(r.lastEvent.when) >= tellAgain
+		if news {
+			r.lastEvent = &noted{what: what, when: now}
+		}
+	})
+	return news
 }
 
 // failureEvent writes an event for a step that keeps failing. Errors that go away by
@@ -487,6 +500,25 @@ func (f *Controller) refuse(ctx context.Context, o steps.Observation, refused *s
 	err := f.reschedule(ctx, o, refused)
 	f.enqueueSiblings(o)
 	return outcome{err: err}
+}
+
+// enqueueSiblings queues the other claims of the same pods: they wait for this one, or must
+// now go elsewhere with it.
+func (f *Controller) enqueueSiblings(o steps.Observation) {
+	if o.Claim == nil {
+		return
+	}
+	// Not o.Siblings: a claim that other pods use too has none, but other claims wait for
+	// it.
+	self := o.Claim.Namespace + "/" + o.Claim.Name
+	for _, pod := range f.Sources.PodsOf(self) {
+		for _, name := range pod.Claims {
+			if claim := controller.Get[corev1.PersistentVolumeClaim](f.Sources.Claims, name); name != self && claim != nil &&
+				claim.Spec.VolumeName == "" {
+				f.Enqueue(claim.UID)
+			}
+		}
+	}
 }
 
 // createResult classifies the answer to a create request for a backing claim: it exists

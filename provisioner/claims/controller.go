@@ -7,7 +7,7 @@
 // One worker at a time works on a claim. Steps in a remote cluster run on that cluster's
 // own bounded set of goroutines, so that a slow cluster delays only its own claims.
 //
-// Start with controller.go (New, Run, sync), then observe.go and act.go; events.go says
+// Start with controller.go (New, Run, next), then observe.go and act.go; events.go says
 // what queues a claim.
 package claims
 
@@ -29,6 +29,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/controller"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/provisioner/claims/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/steps"
 	"github.com/lodestone-storage/lodestone/provisioner/home"
 	"github.com/lodestone-storage/lodestone/provisioner/remote"
@@ -148,6 +149,19 @@ func (f *Controller) next(ctx, work context.Context) bool {
 	// Until Done is called the queue gives this claim to no other worker.
 	f.inRemotes.Go(func() { f.actWhenSlotFree(ctx, work, o, step) })
 	return true
+}
+
+// decide returns the next step for a claim, which may be to write its condition.
+func (f *Controller) decide(o steps.Observation) steps.Step {
+	step := decide.Next(o)
+	wish, known := decide.PendingCondition(o, step)
+	if !known {
+		return step
+	}
+	if wish == "" {
+		f.conditionWrites.drop(o.UID)
+	}
+	return decide.ShowWhenLasting(o, step, f.memory.since(o.UID, pendingCondition, wish, o.Now))
 }
 
 // actWhenSlotFree takes a step in a remote cluster once one of its request slots is free.

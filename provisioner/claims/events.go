@@ -20,7 +20,6 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/route"
-	"github.com/lodestone-storage/lodestone/provisioner/claims/steps"
 	"github.com/lodestone-storage/lodestone/provisioner/nodeaccess"
 )
 
@@ -80,6 +79,10 @@ func (f *Controller) BackingChanged(b *corev1.PersistentVolumeClaim) {
 		}
 	}
 	f.Enqueue(uid)
+	if f.Sources.Virtual(uid) == nil {
+		// A volume that was restored from a backup may name it, for a claim with another UID.
+		f.BackingVolumeChanged(b.UID)
+	}
 }
 
 // BackingVolumeChanged is called when a real volume changed whose backing claim is gone;
@@ -101,6 +104,10 @@ func (f *Controller) volumeChanged(was, now *corev1.PersistentVolume) {
 		f.Publisher.ForgetVolume(volume.UID)
 	}
 	ref := volume.Spec.ClaimRef
+	if named, err := backing.RefOf(volume); err == nil && (was == nil || now == nil) {
+		// Another volume may name the same backing claim.
+		f.BackingVolumeChanged(named.UID)
+	}
 	if volume.Annotations[keys.Backing] != "" {
 		f.Enqueue(ref.UID)
 		f.sourceChanged(types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name})
@@ -117,6 +124,9 @@ func (f *Controller) volumeChanged(was, now *corev1.PersistentVolume) {
 	// During healing the real volume is bound to no claim.
 	if uid, ok := backing.TwinOf(ref.Name); ok && ref.UID == "" {
 		f.Enqueue(uid)
+		if restored := f.Sources.MadeFor(uid); restored != nil {
+			f.Enqueue(restored.Spec.ClaimRef.UID)
+		}
 	}
 }
 
@@ -389,25 +399,6 @@ func (f *Controller) SnapshotsFound() {
 	for _, claim := range f.Sources.Waiting() {
 		if route.SnapshotOf(claim) != "" {
 			f.Enqueue(claim.UID)
-		}
-	}
-}
-
-// enqueueSiblings queues the other claims of the same pods: they wait for this one, or must
-// now go elsewhere with it.
-func (f *Controller) enqueueSiblings(o steps.Observation) {
-	if o.Claim == nil {
-		return
-	}
-	// Not o.Siblings: a claim that other pods use too has none, but other claims wait for
-	// it.
-	self := o.Claim.Namespace + "/" + o.Claim.Name
-	for _, pod := range f.Sources.PodsOf(self) {
-		for _, name := range pod.Claims {
-			if claim := controller.Get[corev1.PersistentVolumeClaim](f.Sources.Claims, name); name != self && claim != nil &&
-				claim.Spec.VolumeName == "" {
-				f.Enqueue(claim.UID)
-			}
 		}
 	}
 }

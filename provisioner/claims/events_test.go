@@ -200,6 +200,8 @@ func TestAChangeIsToldOnceItIsDue(t *testing.T) {
 type nobody struct{ Publisher }
 
 func (nobody) HandedOut(types.UID) bool { return false }
+func (nobody) Forget(types.UID)         {}
+func (nobody) ForgetVolume(types.UID)   {}
 
 // Most fields of a class are immutable, so a change means deleting and recreating it.
 func TestAVolumeIsLookedAtWhenARealClassComesOrGoes(t *testing.T) {

@@ -3,6 +3,7 @@ package claims
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -61,6 +62,46 @@ func TestABackingClaimThatAMoveNamedIsFoundWhenNothingElseIsLeft(t *testing.T) {
 			assert.Same(t, b, s.observe(uid, false).Backings[0].Claim)
 		})
 	}
+}
+
+// A claim that was restored from a backup has another UID than its volume and its backing claim were made for.
+func TestARestoredClaimIsSeenWithTheBackingClaimOfTheOneBefore(t *testing.T) {
+	s := newScene(t)
+	twin := s.claim("pvc-u0", "", func(c *corev1.PersistentVolumeClaim) {
+		c.Namespace, c.UID = "lodestone-storage", "b"
+		c.Labels, c.Annotations = map[string]string{keys.ClaimUID: "u0", keys.HomeID: "h1"}, map[string]string{keys.Claim: "shop/data"}
+	})
+	s.BackingChanged(twin)
+	require.Len(t, s.observe("u0", false).Backings, 1, "it is left behind")
+	s.claim("data", "", func(c *corev1.PersistentVolumeClaim) { c.UID, c.Spec.VolumeName = "u1", "pvc-u0" })
+	volume := func(name, claim string) {
+		require.NoError(t, s.Sources.Volumes.GetStore().Add(&corev1.PersistentVolume{
+			ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Annotations: map[string]string{
+				keys.Backing: "home/lodestone-storage/pvc-u0/b"}},
+			Spec: corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{Namespace: "shop", Name: claim, UID: types.UID(claim)}},
+		}))
+	}
+	volume("pvc-u0", "u1")
+	s.woken()
+
+	o := s.observe("u1", false)
+	require.Len(t, o.Backings, 1)
+	assert.Same(t, twin, o.Backings[0].Claim)
+	assert.Equal(t, [2]string{"", "lodestone-storage"}, [2]string{o.Another, o.Place})
+	assert.Empty(t, s.observe("u0", false).Backings, "it is not left behind: a volume names it")
+	s.BackingChanged(twin)
+	assert.True(t, s.woken()["u1"])
+	require.NoError(t, s.Sources.Claims.GetStore().Delete(twin))
+	s.woken()
+	s.volumeChanged(nil, &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{
+		Namespace: "lodestone-storage", Name: "pvc-u0"}}})
+	assert.True(t, s.woken()["u1"], "its twin is made anew")
+
+	volume("pvc-u0-copy", "u2")
+	assert.Equal(t, "pvc-u0-copy", s.observe("u1", false).Another)
+	assert.Equal(t, "pvc-u0", s.observe("u2", false).Another)
+	s.volumeChanged(s.Sources.Virtual("u2"), nil)
+	assert.Equal(t, map[types.UID]bool{"u1": true, "u2": true}, s.woken(), "the one that is left is looked at")
 }
 
 // scene is a Controller whose caches the test fills.
@@ -303,4 +344,87 @@ func TestNodeThatWasJustTakenOffAClaimIsNotUsedAgain(t *testing.T) {
 	require.NoError(t, sources.Claims.GetStore().Delete(chosen))
 	assert.Nil(t, f.observe("c", false).Claim)
 	assert.Empty(t, f.memory.claims)
+}
+
+func TestWrittenStandsInUntilTheInformerShowsIt(t *testing.T) {
+	claim := func(uid, version string) *corev1.PersistentVolumeClaim {
+		return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: types.UID(uid),
+			ResourceVersion: version}}
+	}
+	created, marked := claim("a", "5"), claim("a", "7")
+	for _, row := range []struct {
+		name               string
+		seen, over, result *corev1.PersistentVolumeClaim
+		age                time.Duration
+		want               *corev1.PersistentVolumeClaim
+	}{
+		{name: "created and not seen yet", result: created, want: created},
+		{name: "created and seen since", result: created, seen: claim("a", "6"), want: claim("a", "6")},
+		{name: "created long ago and not there: it was deleted", result: created, age: time.Hour},
+		{name: "changed and not seen yet", seen: claim("a", "5"), over: claim("a", "5"), result: marked, want: marked},
+		{name: "changed and something newer seen", seen: claim("a", "9"), over: claim("a", "5"), result: marked, want: claim("a", "9")},
+		{name: "changed and replaced by another", seen: claim("b", "5"), over: claim("a", "5"), result: marked, want: claim("b", "5")},
+		{name: "changed and gone since", over: claim("a", "5"), result: marked},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			w := newMemory()
+			w.setWritten("claim", "west", row.over, row.result)
+			assert.Equal(t, row.want, w.latest("claim", "west", row.seen, time.Now().Add(row.age)))
+			assert.Nil(t, w.latest("claim", "home", nil, time.Now()), "another cluster")
+			w.dropWritten("claim", "west")
+			assert.Equal(t, row.seen, w.latest("claim", "west", row.seen, time.Now()))
+		})
+	}
+}
+
+func TestWrittenKeepsNothingThatARemoteClusterSaysOfAnotherClaim(t *testing.T) {
+	claim := func(name, uid string) *corev1.PersistentVolumeClaim {
+		return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop", Name: name, UID: types.UID(uid), ResourceVersion: "1", Labels: map[string]string{"a": "b"}}}
+	}
+	for name, result := range map[string]*corev1.PersistentVolumeClaim{"another name": claim("other", "a"), "another UID": claim("data", "b"),
+		"no UID": claim("data", "")} {
+		w := newMemory()
+		w.setWritten("claim", "west", claim("data", "a"), result)
+		assert.Equal(t, claim("data", "a"), w.latest("claim", "west", claim("data", "a"), time.Now()), name)
+	}
+	w := newMemory()
+	w.setWritten("claim", "west", nil, claim("data", "a/b"))
+	assert.Empty(t, w.latest("claim", "west", nil, time.Now()).Labels, "what is broken is nobody's")
+}
+
+// Two writes in a row, of which the informer shows neither yet, or only the first.
+func TestWrittenTwiceStandsInUntilTheInformerShowsBoth(t *testing.T) {
+	claim := func(version string) *corev1.PersistentVolumeClaim {
+		return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: "a", ResourceVersion: version}}
+	}
+	w := newMemory()
+	w.setWritten("claim", "west", nil, claim("5"))
+	w.setWritten("claim", "west", claim("5"), claim("7"))
+	assert.Equal(t, claim("7"), w.latest("claim", "west", nil, time.Now()), "neither is seen: without it a second one would be created")
+	assert.Equal(t, claim("7"), w.latest("claim", "west", claim("5"), time.Now()), "the first is seen")
+	assert.Equal(t, claim("10"), w.latest("claim", "west", claim("10"), time.Now()), "something newer is seen")
+	assert.Nil(t, w.latest("claim", "west", nil, time.Now()), "then it is gone")
+
+	w.setWritten("claim", "west", claim("9"), claim("10"))
+	w.setWritten("claim", "west", claim("10"), claim("11"))
+	assert.Equal(t, claim("11"), w.latest("claim", "west", claim("9"), time.Now()), "the informer is two behind")
+	assert.Nil(t, w.latest("claim", "west", nil, time.Now()), "what had been seen and is not there is gone")
+}
+
+func TestWhatARemoteClusterSaysIsWrittenOnlySoOften(t *testing.T) {
+	m, now := newMemory(), time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	writes := 0
+	for second := range 600 {
+		at := now.Add(time.Duration(second) * time.Second)
+		if !m.quietUntil("u1", at).After(at) {
+			m.spend("u1", at)
+			writes++
+		}
+	}
+	assert.LessOrEqual(t, writes, reflections+int(10*time.Minute/reflectPause))
+	assert.GreaterOrEqual(t, writes, int(10*time.Minute/reflectPause), "but never left for good")
+	assert.Zero(t, m.quietUntil("u2", now), "another claim has its own")
+	m.forget("u1")
+	assert.Empty(t, m.claims)
 }

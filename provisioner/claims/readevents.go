@@ -3,6 +3,7 @@ package claims
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -10,9 +11,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
 
+	"github.com/lodestone-storage/lodestone/pkg/sentence"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/steps"
 )
 
@@ -108,4 +111,50 @@ func when(e *corev1.Event) time.Time {
 		return e.EventTime.Time
 	}
 	return e.CreationTimestamp.Time
+}
+
+// lastWarning is the last warning event of a claim's backing claim, and when events are
+// read again.
+type lastWarning struct {
+	steps.LastWarning
+	pause time.Duration
+}
+
+// warningOf returns the last warning about a backing claim, for changing.
+func (r *remembered) warningOf(b types.UID) *lastWarning {
+	if r.lastWarning == nil || r.lastWarning.Backing != b {
+		return &lastWarning{LastWarning: steps.LastWarning{Backing: b}, pause: readEventsSoon / 2}
+	}
+	last := *r.lastWarning
+	return &last
+}
+
+// setLastWarning records the last warning about a backing claim; with a nil event the
+// previous one stays.
+func (m *memory) setLastWarning(claim, b types.UID, event *corev1.Event, now time.Time) {
+	m.update(claim, func(r *remembered) {
+		last := r.warningOf(b)
+		if event != nil {
+			// Clone the strings, or the whole event would stay in memory.
+			last.Reason, last.Message = strings.Clone(sentence.Cut(event.Reason, maxWarning)), strings.Clone(sentence.Cut(event.Message, maxWarning))
+		}
+		last.pause = min(2*last.pause, readEventsSeldom)
+		last.Again = now.Add(last.pause)
+		r.lastWarning = last
+	})
+}
+
+// postponeEvents delays the next read of a backing claim's events, with jitter so that not
+// all claims are read at the same time.
+func (m *memory) postponeEvents(claim, b types.UID, now time.Time) {
+	m.update(claim, func(r *remembered) {
+		last := r.warningOf(b)
+		last.Again = now.Add(wait.Jitter(readEventsSoon/2, 1))
+		r.lastWarning = last
+	})
+}
+
+// dropLastWarning drops the last warning about a backing claim that no longer waits.
+func (m *memory) dropLastWarning(claim types.UID) {
+	m.update(claim, func(r *remembered) { r.lastWarning = nil })
 }

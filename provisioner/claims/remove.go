@@ -29,7 +29,11 @@ func (f *Controller) removeBacking(ctx context.Context, o steps.Observation, a s
 	if !f.Publisher.Withdraw(o.UID) {
 		return fmt.Errorf("the volume of claim %s is being created: %w", o.UID, errChanged)
 	}
-	live, err := f.Client.CoreV1().PersistentVolumes().Get(ctx, "pvc-"+string(o.UID), metav1.GetOptions{})
+	name := backing.VirtualName(o.UID)
+	if o.Volume != nil {
+		name = o.Volume.Name
+	}
+	live, err := f.Client.CoreV1().PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case err == nil && o.Volume == nil:
 		return fmt.Errorf("volume of claim %s exists: %w", o.UID, errChanged)

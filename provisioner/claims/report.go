@@ -25,7 +25,6 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/sentence"
-	"github.com/lodestone-storage/lodestone/provisioner/claims/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/steps"
 )
 
@@ -440,19 +439,6 @@ func (s *conditionWrites) drop(claim types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.waiting, claim)
-}
-
-// decide returns the next step for a claim, which may be to write its condition.
-func (f *Controller) decide(o steps.Observation) steps.Step {
-	step := decide.Next(o)
-	wish, known := decide.PendingCondition(o, step)
-	if !known {
-		return step
-	}
-	if wish == "" {
-		f.conditionWrites.drop(o.UID)
-	}
-	return decide.ShowWhenLasting(o, step, f.memory.since(o.UID, pendingCondition, wish, o.Now))
 }
 
 // showTrouble sets or removes the condition of a claim, and writes an event for a problem

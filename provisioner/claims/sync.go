@@ -102,6 +102,29 @@ func sortExpandError(err error, cluster string, claim *corev1.PersistentVolumeCl
 	return nil
 }
 
+// refusedSize is a size that was refused, and until when it is not requested again.
+type refusedSize struct {
+	steps.RefusedSize
+	pause time.Duration
+}
+
+// setRefusedSize records the size that was refused for a claim and when it may be requested
+// again; nil drops it.
+func (m *memory) setRefusedSize(claim types.UID, size *steps.RefusedSize, now time.Time) {
+	m.update(claim, func(r *remembered) {
+		before := r.refusedSize
+		if r.refusedSize = nil; size == nil {
+			return
+		}
+		kept := refusedSize{RefusedSize: *size, pause: sizeAgainSoon}
+		if before != nil && before.Size.Equal(size.Size) {
+			kept.pause = min(2*before.pause, sizeAgainSeldom)
+		}
+		kept.Until = now.Add(kept.pause)
+		r.refusedSize = &kept
+	})
+}
+
 // updateClaimStatus writes size and conditions on a claim if its resource version is
 // unchanged: conditions are written as a whole.
 func (f *Controller) updateClaimStatus(ctx context.Context, o steps.Observation, a steps.UpdateClaimStatus) error {
@@ -192,6 +215,11 @@ func (f *Controller) refuseAttributes(o steps.Observation, refused *steps.Refusa
 		Attributes: backing.Attributes(o.Claim), Reason: refused.Reason, Message: refused.Message, Until: o.Now.Add(attributesAgain),
 	})
 	return outcome{again: true}
+}
+
+// setRefusedAttributes records attributes that were refused; nil drops them.
+func (m *memory) setRefusedAttributes(claim types.UID, refused *steps.RefusedAttributes) {
+	m.update(claim, func(r *remembered) { r.refusedAttributes = refused })
 }
 
 // sortAttributesError returns a refusal of attributes, or nil if the outcome may soon be

@@ -75,6 +75,30 @@ func TestAnswersToARequestForAnotherSize(t *testing.T) {
 	}
 }
 
+func TestARefusedSizeIsAskedForEverMoreSeldom(t *testing.T) {
+	m, now := newMemory(), time.Now()
+	assert.Nil(t, m.of("u1").sizeRefused(now))
+	var pauses []time.Duration
+	for range 6 {
+		m.setRefusedSize("u1", &steps.RefusedSize{Size: resource.MustParse("3Gi"), Reason: "QuotaExceeded"}, now)
+		kept := m.of("u1").sizeRefused(now)
+		require.NotNil(t, kept)
+		pauses = append(pauses, kept.Until.Sub(now))
+		now = kept.Until
+		assert.Nil(t, m.of("u1").sizeRefused(now), "it is time to ask again")
+	}
+	const m1 = time.Minute
+	assert.Equal(t, []time.Duration{m1, 2 * m1, 4 * m1, 8 * m1, 10 * m1, 10 * m1}, pauses)
+
+	m.setRefusedSize("u1", &steps.RefusedSize{Size: resource.MustParse("2Gi")}, now)
+	assert.Equal(t, m1, m.of("u1").sizeRefused(now).Until.Sub(now), "another size begins anew")
+	m.setRefusedSize("u1", nil, now)
+	assert.Nil(t, m.of("u1").sizeRefused(now))
+	m.setRefusedSize("u1", &steps.RefusedSize{Size: resource.MustParse("2Gi")}, now)
+	m.forget("u1")
+	assert.Nil(t, m.of("u1").sizeRefused(now))
+}
+
 func TestOnlyTheSizeIsWritten(t *testing.T) {
 	on := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: "u1", ResourceVersion: "7"}}
 	patch, err := statusPatch(on, &corev1.PersistentVolumeClaimStatus{
@@ -129,6 +153,48 @@ func TestAttributesThatAClusterCannotGiveAreRefused(t *testing.T) {
 			assert.Equal(t, "NoAttributesClass", refused.Reason)
 			assert.Equal(t, "west", refused.Cluster)
 			assert.Contains(t, refused.Message, test.says)
+		})
+	}
+}
+
+func TestRefusedAttributesAreKeptForAWhile(t *testing.T) {
+	gold := &storagev1.VolumeAttributesClass{ObjectMeta: metav1.ObjectMeta{Name: "gold"}, DriverName: "disk.csi.dev"}
+	b, _ := carried()
+	now := time.Now()
+	o := steps.Observation{UID: "u1", Now: now, Claim: asking("gold")}
+	for name, test := range map[string]struct {
+		objects []runtime.Object
+		fails   error
+		reason  string
+	}{
+		"the class is missing": {objects: []runtime.Object{b}, reason: "NoAttributesClass"},
+		"the change is refused": {objects: []runtime.Object{b, gold}, fails: apierrors.NewForbidden(claimsResource, "data", errors.New("no")),
+			reason: "AttributesRefused"},
+		"the change is not valid": {objects: []runtime.Object{b, gold}, fails: apierrors.NewInvalid(kind, "data", nil),
+			reason: "AttributesRefused"},
+		"the change is made": {objects: []runtime.Object{b, gold}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := fake.NewClientset(test.objects...)
+			if test.fails != nil {
+				client.PrependReactor("patch", "persistentvolumeclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
+					return true, nil, test.fails
+				})
+			}
+			f := New(Config{Client: client})
+			f.memory.setRefusedAttributes("u1", &steps.RefusedAttributes{Attributes: "older", Until: now.Add(time.Hour)})
+			result := f.modifyBacking(t.Context(), o, steps.ModifyBacking{Backing: steps.Backing{Cluster: keys.Home, Claim: b}})
+			require.NoError(t, result.err)
+			kept := f.memory.of("u1").attributesRefused(now)
+			assert.Equal(t, test.reason != "", result.again)
+			if test.reason == "" {
+				assert.Nil(t, kept)
+				return
+			}
+			require.NotNil(t, kept)
+			assert.Equal(t, test.reason, kept.Reason)
+			assert.Equal(t, "gold", kept.Attributes)
+			assert.Nil(t, f.memory.of("u1").attributesRefused(now.Add(attributesAgain)), "then it is tried again")
 		})
 	}
 }

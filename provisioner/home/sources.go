@@ -96,6 +96,7 @@ const (
 	byClaim    = "lodestone/claim"    // pods by the buckets of namespace/name of the claims they use
 	bySource   = "lodestone/source"   // claims without a volume by namespace/name of what they are to be made from
 	byWaiting  = "lodestone/waiting"  // claims that have no volume yet; key waitingKey
+	byRestored = "lodestone/restored" // virtual volumes that were made for another claim, by the UID of the one that they have
 )
 
 const waitingKey = "waiting"
@@ -126,6 +127,13 @@ func NewSources(factory informers.SharedInformerFactory) (Sources, error) {
 		{s.Claims, byWaiting, indexed(func(claim *corev1.PersistentVolumeClaim) []string {
 			if claim.Spec.VolumeName == "" {
 				return []string{waitingKey}
+			}
+			return nil
+		})},
+		{s.Volumes, byRestored, indexed(func(volume *corev1.PersistentVolume) []string {
+			if ref := volume.Spec.ClaimRef; ref != nil && ref.UID != "" && volume.Annotations[keys.Backing] != "" &&
+				backing.WasRestored(volume, ref.UID) {
+				return []string{string(ref.UID)}
 			}
 			return nil
 		})},
@@ -213,8 +221,22 @@ func clusterKey(cluster, uid string) string { return cluster + "/" + uid }
 
 // Virtual returns the virtual volume of a claim, nil if there is none.
 func (s Sources) Virtual(uid types.UID) *corev1.PersistentVolume {
-	volume := controller.Get[corev1.PersistentVolume](s.Volumes, "pvc-"+string(uid))
-	if volume == nil || volume.Annotations[keys.Backing] == "" || volume.Spec.ClaimRef == nil || volume.Spec.ClaimRef.UID != uid {
+	volume := s.MadeFor(uid)
+	if volume != nil && volume.Spec.ClaimRef.UID == uid {
+		return volume
+	}
+	// Of several that say to be of one claim it has one, and nothing is done for any.
+	if restored := controller.Indexed[corev1.PersistentVolume](s.Volumes, byRestored, string(uid)); len(restored) == 1 {
+		return restored[0]
+	}
+	return nil
+}
+
+// MadeFor returns the virtual volume that was made for a claim, nil if there is none. By now it may be that of another
+// claim: see backing.WasRestored.
+func (s Sources) MadeFor(uid types.UID) *corev1.PersistentVolume {
+	volume := controller.Get[corev1.PersistentVolume](s.Volumes, backing.VirtualName(uid))
+	if volume == nil || volume.Annotations[keys.Backing] == "" || volume.Spec.ClaimRef == nil {
 		return nil
 	}
 	return volume

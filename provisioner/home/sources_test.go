@@ -109,6 +109,32 @@ func TestEachIsFoundAmongThoseOfItsBucket(t *testing.T) {
 	assert.Equal(t, count, sources.VolumesIn("west"))
 }
 
+func TestAVolumeOfARestoredClaimIsFound(t *testing.T) {
+	sources, err := NewSources(informers.NewSharedInformerFactory(fake.NewClientset(), 0))
+	require.NoError(t, err)
+	for name, claim := range map[string]types.UID{"pvc-u1": "u1", "pvc-u0": "u2", "pvc-u3": "", "other": "u4"} {
+		volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{
+			keys.Backing: "west/shop/d/b"}},
+			Spec: corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{UID: claim}}}
+		if name == "other" {
+			volume.Annotations = nil
+		}
+		require.NoError(t, sources.Volumes.GetStore().Add(volume))
+	}
+	assert.Equal(t, "pvc-u1", sources.Virtual("u1").Name)
+	assert.Equal(t, "pvc-u0", sources.Virtual("u2").Name, "it was made for an earlier claim")
+	for _, none := range []types.UID{"u0", "u3", "u4", ""} {
+		assert.Nil(t, sources.Virtual(none), none)
+	}
+	assert.Equal(t, "pvc-u0", sources.MadeFor("u0").Name)
+	assert.Nil(t, sources.MadeFor("u2"))
+
+	again := sources.Virtual("u2").DeepCopy()
+	again.Name = "pvc-u9"
+	require.NoError(t, sources.Volumes.GetStore().Add(again))
+	assert.Nil(t, sources.Virtual("u2"), "two volumes say to be of one claim")
+}
+
 func small[T any](t *testing.T, obj *T) *T {
 	t.Helper()
 	slim, err := Transform(obj)

@@ -79,7 +79,11 @@ func (c *Controller) take(ctx context.Context, w *activeMove, o steps.Observatio
 		}
 		return c.patchClaim(ctx, claim, unlocked(claim))
 	case steps.Touch:
-		return c.patchClaim(ctx, o.Claims[a.Claim].Claim, map[string]any{"annotations": map[string]any{keys.MoveTouched: a.Text}})
+		annotations := map[string]any{keys.MoveTouched: a.Text}
+		if a.Unbind {
+			annotations[bindCompleted] = nil
+		}
+		return c.patchClaim(ctx, o.Claims[a.Claim].Claim, map[string]any{"annotations": annotations})
 	case steps.Keep:
 		return c.setReclaimPolicy(ctx, o.Claims[a.Claim].Source.Real, corev1.PersistentVolumeReclaimRetain)
 	case steps.Restore:
@@ -100,6 +104,14 @@ func (c *Controller) take(ctx context.Context, w *activeMove, o steps.Observatio
 		return c.dropClone(ctx, r, a.Claim, o.Claims[a.Claim].Snapshot)
 	case steps.DropSnapshot:
 		return c.dropSnapshot(ctx, r, a.Claim, o.Claims[a.Claim].Snapshot)
+	case steps.MakeGroup:
+		why, err := refusalOf(c.makeGroup(ctx, r))
+		w.refusedGroup = why
+		return err
+	case steps.DropGroup:
+		return c.dropGroup(ctx, r, o.Group)
+	case steps.Unlabel:
+		return c.unlabelSource(ctx, r, a.Claim)
 	case steps.EnsureMover:
 		return c.ensureMover(ctx, r, a)
 	case steps.StartMover:
@@ -368,7 +380,7 @@ func (c *Controller) fillAdoption(ctx context.Context, r *record.Record, move *v
 	if claim == nil {
 		return refuse("there is no claim %q in namespace %s: name one that exists", name, r.Namespace)
 	}
-	volume, err := c.sites.Home().Volume(ctx, "pvc-"+string(claim.UID))
+	volume, err := c.virtualVolume(ctx, claim)
 	if err != nil {
 		return err
 	}

@@ -2,18 +2,21 @@
 // applications run. Controller observes each move through API servers and movers
 // (observe.go, users.go, copies.go), package decide chooses the next step, and act.go takes
 // it; the state of a move is a record (records.go, package record). inspect.go judges a
-// VolumeMove before it begins. Start with controller.go.
+// VolumeMove before it begins. Start with controller.go, which is long because moves that wait
+// for their turn and moves that are worked on are two queues that hand moves to each other.
 package moves
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -60,11 +63,11 @@ type Config struct {
 	// Moves reads and writes VolumeMoves; Objects is their informer, which the caller runs.
 	Moves   *clients.VolumeMoveClient
 	Objects cache.SharedIndexInformer
-	// Claims and Pods are informers on the home cluster.
-	Claims, Pods cache.SharedIndexInformer
-	Clusters     *remote.Clusters
-	Records      *Records
-	Place        backing.Place
+	// Claims, Volumes and Pods are informers on the home cluster.
+	Claims, Volumes, Pods cache.SharedIndexInformer
+	Clusters              *remote.Clusters
+	Records               *Records
+	Place                 backing.Place
 	// Namespace is the provisioner's namespace, which has its records.
 	Namespace string
 	// Image is the image of the movers.
@@ -127,6 +130,8 @@ type activeMove struct {
 	// refused has the reasons for which API servers refused snapshots of claims, or claims
 	// made from them, by index.
 	refused map[int]string
+	// refusedGroup is the reason for which one snapshot of several claims was refused.
+	refusedGroup string
 	// progress is kept in memory only: after a restart copies get their full time again.
 	progress progress
 	failing  failing
@@ -159,8 +164,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for uid, known := range c.Records.all() {
-		c.queue.Add(moveKey{types.NamespacedName{Namespace: known.Namespace, Name: known.Name}, uid})
+	for _, known := range c.Records.all() {
+		c.queue.Add(keyOf(known))
 	}
 	var beside sync.WaitGroup
 	var unmarked error
@@ -271,6 +276,251 @@ func (c *Controller) lookAndAct(ctx context.Context, w *activeMove) (after time.
 	return w.steps.pause(o, step), false, nil
 }
 
+const (
+	// tellRate is how many waiting moves a second are told where they stand, tellBurst how
+	// many at once: hundreds of moves stand elsewhere whenever one begins.
+	tellRate, tellBurst = 5, 20
+)
+
+// line has the moves without a record, each until it has one: those that wait for their turn,
+// and those whose turn it is. It is safe for concurrent use.
+type line struct {
+	limits  turns.Limits
+	records *Records
+	// changed has a value when places may have changed.
+	changed chan struct{}
+
+	mu    sync.Mutex
+	moves map[types.UID]*queued
+	// lanes are those of moves and of dry runs: these end at once, and so wait for each
+	// other alone.
+	lanes [2]lane
+}
+
+// lane has the turns of moves of one kind.
+type lane struct {
+	served map[string]int64
+	last   int64
+}
+
+// queued is a move in the line.
+type queued struct {
+	turns.Move
+	lane int
+	// begins says that it is its turn.
+	begins bool
+	// told is the message about its place that its status has.
+	told string
+}
+
+func newLine(limits turns.Limits, records *Records) *line {
+	l := &line{limits: limits, records: records, changed: make(chan struct{}, 1), moves: map[types.UID]*queued{}}
+	for i := range l.lanes {
+		l.lanes[i].served = map[string]int64{}
+	}
+	return l
+}
+
+// join puts a move into the line if it is not there, and notes what its status says.
+func (l *line) join(move *v1alpha1.VolumeMove) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	q := l.moves[move.UID]
+	if q == nil {
+		q = &queued{Move: turns.Move{UID: move.UID, Namespace: move.Namespace, Name: move.Name, Created: move.CreationTimestamp.Time}}
+		if move.Spec.DryRun {
+			q.lane = 1
+		}
+		l.moves[move.UID] = q
+	}
+	q.told = move.Status.Message
+}
+
+// leave takes a move out of the line, and says whether it was in it.
+func (l *line) leave(move types.UID) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, was := l.moves[move]
+	delete(l.moves, move)
+	return was
+}
+
+// stands says whether a move is in the line, and whether it is its turn.
+func (l *line) stands(move types.UID) (in, begins bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	q := l.moves[move]
+	return q != nil, q != nil && q.begins
+}
+
+// served notes that a namespace had a turn, before this process began.
+func (l *line) served(namespace string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lanes[0].serve(namespace)
+}
+
+func (l *lane) serve(namespace string) {
+	l.last++
+	l.served[namespace] = l.last
+}
+
+// advance gives moves their turn and returns them.
+func (l *line) advance() (begin []turns.Move) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range l.lanes {
+		for _, move := range turns.Next(l.limits, l.state(i)) {
+			l.moves[move.UID].begins = true
+			l.lanes[i].serve(move.Namespace)
+			begin = append(begin, move)
+		}
+	}
+	if len(l.moves) == 0 {
+		// What was before does not matter to anybody.
+		for i := range l.lanes {
+			clear(l.lanes[i].served)
+		}
+	}
+	select {
+	case l.changed <- struct{}{}:
+	default:
+	}
+	return begin
+}
+
+// state is what the turns of a lane depend on; the caller holds the lock.
+func (l *line) state(i int) turns.State {
+	s := turns.State{Active: map[string]int{}, Served: l.lanes[i].served}
+	if i == 0 {
+		// A move leaves the line once it has a record, so each counts once.
+		s.Active = l.records.holding(func(move types.UID) bool { return l.moves[move] == nil })
+	}
+	for _, q := range l.moves {
+		switch {
+		case q.lane != i:
+		case q.begins:
+			s.Active[q.Namespace]++
+		default:
+			s.Waiting = append(s.Waiting, q.Move)
+		}
+	}
+	return s
+}
+
+// untold returns where the first move stands whose status does not say so; false if there is
+// none. It counts as told from now on.
+func (l *line) untold() (turns.Place, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range l.lanes {
+		for _, place := range turns.Places(l.limits, l.state(i)) {
+			if q := l.moves[place.Move.UID]; q.told != place.Say(l.limits) {
+				q.told = place.Say(l.limits)
+				return place, true
+			}
+		}
+	}
+	return turns.Place{}, false
+}
+
+// waiting returns how many moves wait for their turn.
+func (l *line) waiting() (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, q := range l.moves {
+		if !q.begins {
+			n++
+		}
+	}
+	return n
+}
+
+// fillLine puts all moves into the line that have not begun, before the first one begins: in
+// turn, and not as they are read.
+func (c *Controller) fillLine() {
+	began := func(r *record.Record) time.Time { return r.Began[v1alpha1.MovePrepare] }
+	for _, r := range slices.SortedFunc(maps.Values(c.Records.all()), func(a, b *record.Record) int { return began(a).Compare(began(b)) }) {
+		if r.Holds() {
+			c.line.served(r.Namespace)
+		}
+	}
+	for _, move := range controller.All[v1alpha1.VolumeMove](c.Objects) {
+		if c.awaitsTurn(move) {
+			c.line.join(move)
+		}
+	}
+}
+
+// awaitsTurn says whether a move has not begun and has to wait for its turn, as far as known.
+func (c *Controller) awaitsTurn(move *v1alpha1.VolumeMove) bool {
+	return decide.AwaitsTurn(move) && !c.Records.has(move.UID)
+}
+
+// isDone says whether a move is over for good, as was last seen: there is no record of it, and
+// nothing is to be done any more. So hundreds of them cost no request.
+func (c *Controller) isDone(key moveKey) bool {
+	move := controller.Get[v1alpha1.VolumeMove](c.Objects, key.String())
+	return move != nil && move.UID == key.uid && move.DeletionTimestamp == nil && !c.Records.has(key.uid) && decide.IsFinished(move) &&
+		!slices.Contains(move.Finalizers, keys.MoveFinalizer) && move.Spec.TTLSecondsAfterFinished == nil &&
+		move.Status.ObservedGeneration == move.Generation
+}
+
+// moveChanged queues a move that changed, unless it waits for its turn.
+func (c *Controller) moveChanged(was, now *v1alpha1.VolumeMove) {
+	move := controller.Either(was, now)
+	if now != nil && c.awaitsTurn(now) {
+		c.line.join(now)
+		c.advance()
+		return
+	}
+	if c.line.leave(move.UID) {
+		c.advance()
+	}
+	c.queue.Add(moveKey{types.NamespacedName{Namespace: move.Namespace, Name: move.Name}, move.UID})
+}
+
+// advance lets those moves begin whose turn it is.
+func (c *Controller) advance() {
+	defer func() { c.Metrics.setWaiting(c.line.waiting()) }()
+	for _, move := range c.line.advance() {
+		c.queue.Add(moveKey{types.NamespacedName{Namespace: move.Namespace, Name: move.Name}, move.UID})
+	}
+}
+
+// runLine tells waiting moves where they stand, the next one first, until ctx ends.
+func (c *Controller) runLine(ctx context.Context) {
+	pace := rate.NewLimiter(tellRate, tellBurst)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.line.changed:
+		}
+		for {
+			if pace.Wait(ctx) != nil {
+				return
+			}
+			place, ok := c.line.untold()
+			if !ok {
+				break
+			}
+			c.tellPlace(ctx, place)
+		}
+	}
+}
+
+// tellPlace writes where a move stands to its status. If the move has changed, an event has it told again.
+func (c *Controller) tellPlace(ctx context.Context, place turns.Place) {
+	move := controller.Get[v1alpha1.VolumeMove](c.Objects, place.Move.Namespace+"/"+place.Move.Name)
+	if move == nil || move.UID != place.Move.UID {
+		return
+	}
+	next := *move.Status.DeepCopy()
+	next.ObservedGeneration, next.Message, next.QueuePosition = move.Generation, place.Say(c.line.limits), int32(place.Position)
+	c.writeStatus(ctx, move, next)
+}
+
 // repeated counts how often the same step was taken in a row.
 type repeated struct {
 	step  stepKey
@@ -328,14 +578,34 @@ func (f *failing) note(now time.Time, err error) {
 const wakePause = 250 * time.Millisecond
 
 // watchObjects has moves observed when their objects at home change: the pods that use their
-// claims, their movers, their claims and real claims.
+// claims, their movers, their claims and real claims, their virtual volumes.
 func (c *Controller) watchObjects() (unwatch []func() error, err error) {
 	pods, err := controller.Watch(c.Pods, func(was, now *home.Pod) { c.podChanged(controller.Either(was, now)) })
 	if err != nil {
 		return nil, err
 	}
 	claims, err := controller.Watch(c.Claims, func(was, now *corev1.PersistentVolumeClaim) { c.claimChanged(controller.Either(was, now)) })
-	return []func() error{pods, claims}, err
+	if err != nil {
+		return nil, err
+	}
+	// Their names are enough, so none is unpacked.
+	volumes, err := controller.AddHandler(c.Volumes, cache.ResourceEventHandlerFuncs{
+		AddFunc: c.volumeChanged, UpdateFunc: func(_, now any) { c.volumeChanged(now) }, DeleteFunc: c.volumeChanged,
+	})
+	return []func() error{pods, claims, volumes}, err
+}
+
+// volumeChanged is for a volume of an informer's event. A move waits for one only while pods are stopped.
+func (c *Controller) volumeChanged(obj any) {
+	name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj)
+	if err != nil {
+		return
+	}
+	c.wake(func(r *record.Record) bool {
+		return isStopped(r) && slices.ContainsFunc(r.Claims, func(known record.Claim) bool {
+			return known.Volume != nil && known.Volume.Name == name
+		})
+	})
 }
 
 func (c *Controller) podChanged(pod *home.Pod) {
@@ -367,11 +637,17 @@ func (c *Controller) ClusterChanged(cluster string, _ bool) {
 // wake queues the unfinished moves for which about is true.
 func (c *Controller) wake(about func(*record.Record) bool) {
 	for _, r := range c.Records.those(about) {
-		key := moveKey{types.NamespacedName{Namespace: r.Namespace, Name: r.Name}, r.UID}
-		if !r.Down.IsZero() && r.Up.IsZero() {
-			c.queue.Add(key)
+		if isStopped(r) {
+			c.queue.Add(keyOf(r))
 		} else {
-			c.queue.AddAfter(key, wakePause)
+			c.queue.AddAfter(keyOf(r), wakePause)
 		}
 	}
 }
+
+func keyOf(r *record.Record) moveKey {
+	return moveKey{types.NamespacedName{Namespace: r.Namespace, Name: r.Name}, r.UID}
+}
+
+// isStopped says whether pods cannot use the claims of a move now.
+func isStopped(r *record.Record) bool { return !r.Down.IsZero() && r.Up.IsZero() }

@@ -7,6 +7,7 @@ package moves
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
@@ -142,6 +144,9 @@ func (c *Controller) fillRecord(ctx context.Context, r *record.Record, move *v1a
 	if r.Target.Class == "" {
 		r.Target.Class = r.Claims[0].Target.Class
 	}
+	if r.Group, err = c.inspectGroup(ctx, r); err != nil {
+		return nil, err
+	}
 	return c.inspectPods(ctx, r)
 }
 
@@ -206,7 +211,7 @@ func (c *Controller) inspectNamed(ctx context.Context, r *record.Record, i int, 
 // inspectClaim inspects one claim and returns its part of the record.
 func (c *Controller) inspectClaim(ctx context.Context, r *record.Record, claim *corev1.PersistentVolumeClaim,
 	node *corev1.Node) (*record.Claim, error) {
-	volume, err := c.sites.Home().Volume(ctx, "pvc-"+string(claim.UID))
+	volume, err := c.virtualVolume(ctx, claim)
 	if err != nil {
 		return nil, err
 	}
@@ -227,7 +232,7 @@ func (c *Controller) inspectClaim(ctx context.Context, r *record.Record, claim *
 		target, err = c.inspectTarget(ctx, r, claim, node, *source)
 	}
 	if _, there := err.(alreadyThere); other != nil && !there { //nolint:errorlint // never wrapped
-		return nil, busyWith(claim, other)
+		return nil, fmt.Errorf("VolumeMove %s has just moved claim %s: waiting until it lets go of its pods", other.Name, claim.Name)
 	}
 	if err != nil {
 		return nil, err
@@ -240,12 +245,25 @@ func (c *Controller) inspectClaim(ctx context.Context, r *record.Record, claim *
 	return known, err
 }
 
+// virtualVolume is the volume of a claim, nil if it has none; whether it is virtual is another question.
+func (c *Controller) virtualVolume(ctx context.Context, claim *corev1.PersistentVolumeClaim) (*corev1.PersistentVolume, error) {
+	if claim.Spec.VolumeName == "" {
+		return nil, nil
+	}
+	return c.sites.Home().Volume(ctx, claim.Spec.VolumeName)
+}
+
 func busyWith(claim *corev1.PersistentVolumeClaim, other *record.Record) error {
-	return refuse("claim %q is being moved by VolumeMove %s: wait for its end, or finalize it, and move again", claim.Name, other.Name)
+	wayOut := fmt.Sprintf("or end it with kubectl lodestone move abort %s -n %s, and move again", other.Name, other.Namespace)
+	if !record.Before(other.Phase, v1alpha1.MoveCommit) {
+		wayOut = fmt.Sprintf("which kubectl lodestone move status %s -n %s shows, and move again", other.Name, other.Namespace)
+	}
+	return refuse("claim %q is being moved by VolumeMove %s (%s): wait until that has let go of it, %s", claim.Name, other.Name, other.Phase,
+		wayOut)
 }
 
 // isAtTarget says whether the data of an unfinished move is at its target for good: moving
-// it there again is a no-op, moving it elsewhere must wait.
+// it there again is a no-op, moving it elsewhere must wait for a few seconds.
 func isAtTarget(phase v1alpha1.MovePhase) bool {
 	return phase == v1alpha1.MoveRetain || phase == v1alpha1.MoveFinalize
 }
@@ -294,6 +312,11 @@ func (c *Controller) inspectSource(ctx context.Context, claim *corev1.Persistent
 	if b == nil || b.UID != from.UID || b.DeletionTimestamp != nil || b.Status.Phase != corev1.ClaimBound {
 		return nil, refuse("real claim %s behind claim %q is not bound to a real volume: see its events in %s", from.Key(), claim.Name,
 			from.Cluster)
+	}
+	if !backing.IsOf(b, claim.UID, c.Place.HomeID) {
+		// As of a volume that was restored from a backup, which the claim may not have taken over. The source is deleted in the end.
+		return nil, refuse("real claim %s behind claim %q is not its own (label %s there): see the events of the claim, and move again",
+			from.Key(), claim.Name, keys.ClaimUID)
 	}
 	real, err := at.Volume(ctx, b.Spec.VolumeName)
 	if err != nil {
@@ -444,7 +467,13 @@ func (c *Controller) freeName(ctx context.Context, at site.Site, claim *corev1.P
 
 // adviceOnTakenName says what to do about a name that is in use.
 func adviceOnTakenName(taken, claim *corev1.PersistentVolumeClaim, homeID string) string {
-	if backing.IsOf(taken, claim.UID, homeID) {
+	switch {
+	case backing.IsOf(taken, claim.UID, homeID) && taken.Labels[keys.MoveOf] != "" && backing.Unpublished(taken):
+		return "that is what a move of this claim has left which went back, so wait until it is removed"
+	case backing.IsOf(taken, claim.UID, homeID) && taken.Labels[keys.MoveOf] != "":
+		return fmt.Sprintf("that is the copy that an earlier move of this claim keeps, so remove it with kubectl lodestone move finalize "+
+			"pvc/%s -n %s, or let a virtual node stand for the cluster", claim.Name, claim.Namespace)
+	case backing.IsOf(taken, claim.UID, homeID):
 		return "that is the data of this claim, so move it home first"
 	}
 	return "remove that claim there if its data is not needed"
@@ -519,7 +548,7 @@ func (c *Controller) inspectSnapshot(ctx context.Context, r *record.Record, sour
 		return nil, "its volume has no CSI driver, and only those take snapshots", nil
 	}
 	driver := real.Spec.CSI.Driver
-	list, err := at.Dynamic.Resource(volumesnapshot.Classes).List(ctx, metav1.ListOptions{Limit: 500})
+	classes, err := listClasses(ctx, at.Dynamic.Resource(volumesnapshot.Classes))
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, "cluster " + cluster + " has no VolumeSnapshots", nil
@@ -531,13 +560,7 @@ func (c *Controller) inspectSnapshot(ctx context.Context, r *record.Record, sour
 	case err != nil:
 		return nil, "", fmt.Errorf("list VolumeSnapshotClasses in %s: %w", cluster, err)
 	}
-	var classes []volumesnapshot.Class
-	for i := range list.Items {
-		if class, err := volumesnapshot.Read[volumesnapshot.Class](&list.Items[i]); err == nil {
-			classes = append(classes, *class)
-		}
-	}
-	by := classFor(classes, driver)
+	by := classFor(classes, driver, volumesnapshot.DefaultClass)
 	if by == "" {
 		return nil, fmt.Sprintf("cluster %s has no VolumeSnapshotClass of driver %s with deletionPolicy Delete", cluster, driver), nil
 	}
@@ -548,9 +571,24 @@ func (c *Controller) inspectSnapshot(ctx context.Context, r *record.Record, sour
 	}, "", nil
 }
 
-// classFor chooses a class for the snapshot of a driver's volume: the default one, else the
-// first by name. It ignores classes with policy Retain, which would leave something behind.
-func classFor(classes []volumesnapshot.Class, driver string) string {
+// listClasses lists the classes of snapshots.
+func listClasses(ctx context.Context, client dynamic.ResourceInterface) (classes []volumesnapshot.Class, err error) {
+	list, err := client.List(ctx, metav1.ListOptions{Limit: 500})
+	if err != nil {
+		return nil, err //nolint:wrapcheck // the caller says where
+	}
+	for i := range list.Items {
+		if class, err := volumesnapshot.Read[volumesnapshot.Class](&list.Items[i]); err == nil {
+			classes = append(classes, *class)
+		}
+	}
+	return classes, nil
+}
+
+// classFor chooses a class for the snapshot of a driver's volume: the one with the annotation of the
+// default, else the first by name. It ignores classes with policy Retain, which would leave something
+// behind.
+func classFor(classes []volumesnapshot.Class, driver, byDefault string) string {
 	classes = slices.DeleteFunc(slices.Clone(classes), func(class volumesnapshot.Class) bool {
 		return class.Driver != driver || class.DeletionPolicy != volumesnapshot.Delete || class.DeletionTimestamp != nil ||
 			len(validation.NameIsDNSSubdomain(class.Name, false)) > 0
@@ -559,7 +597,7 @@ func classFor(classes []volumesnapshot.Class, driver string) string {
 		return ""
 	}
 	rank := func(class volumesnapshot.Class) int {
-		if class.Annotations[volumesnapshot.DefaultClass] == "true" {
+		if class.Annotations[byDefault] == "true" {
 			return 0
 		}
 		return 1
@@ -703,8 +741,12 @@ func (c *Controller) dryRun(ctx context.Context, r *record.Record, stops []strin
 		until = "while all of ReadWriteOncePod claim " + strings.Join(whole, ", ") + " is copied"
 	}
 	if len(snapped) > 0 && len(stops) > 0 {
-		r.Why += fmt.Sprintf("of ReadWriteOncePod claim %s a snapshot would be copied before, and the volume read once in the stop; ",
-			strings.Join(snapped, ", "))
+		one := "a snapshot"
+		if r.Group != nil {
+			one = "a snapshot, of all at one moment,"
+		}
+		r.Why += fmt.Sprintf("of ReadWriteOncePod claim %s %s would be copied before, and the volume read once in the stop; ",
+			strings.Join(snapped, ", "), one)
 	}
 	switch len(stops) {
 	case 0:
@@ -759,4 +801,92 @@ func whereIs(copied record.Copy) string {
 		text += " on node " + copied.Node
 	}
 	return text
+}
+
+// storeFor returns the repository through which the content of the claim at an index is
+// transferred: that of the target's RemoteCluster, else that of the source's; nil if
+// neither has one. Within one cluster movers reach each other directly. For a block volume
+// only differences are transferred, which restic cannot do.
+func (c *Controller) storeFor(ctx context.Context, r *record.Record, i int, known *record.Claim) (*record.Store, error) {
+	if known.Source.Ref.Cluster == known.Target.Ref.Cluster || isBlock(known.Volume) {
+		return nil, nil
+	}
+	for _, cluster := range []string{known.Target.Ref.Cluster, known.Source.Ref.Cluster} {
+		remote := c.Clusters.Object(cluster)
+		if remote == nil || remote.Spec.MoveRepository == nil {
+			continue
+		}
+		var repository *moverapi.Repository
+		var err error
+		if claim := remote.Spec.MoveRepository.ClaimName; claim != "" {
+			repository, err = c.repositoryOfClaim(ctx, cluster, claim, known)
+		} else {
+			repository, err = c.repositoryOfSecret(ctx, cluster, remote.Spec.MoveRepository.SecretName)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return &record.Store{Cluster: cluster, Ticket: repository.For(r.KeysOf(i), rand.Text())}, nil
+	}
+	return nil, nil
+}
+
+// repositoryOfSecret reads the Secret of an object store.
+func (c *Controller) repositoryOfSecret(ctx context.Context, cluster, name string) (*moverapi.Repository, error) {
+	secret, err := c.Client.CoreV1().Secrets(c.Namespace).Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, refuse("RemoteCluster %s has the content of moves travel through an object store (spec.moveRepository), and there is no "+
+			"Secret %s/%s that says which: create it, or take the field out, and move again",
+			cluster, c.Namespace, name)
+	case err != nil:
+		return nil, fmt.Errorf("read the Secret of the object store for moves: %w", err)
+	}
+	repository, err := moverapi.ParseRepository(secret.Data)
+	if err != nil {
+		return nil, refuse("Secret %s/%s, which RemoteCluster %s names for the content of moves (spec.moveRepository), cannot be used: %v; "+
+			"mend it, and move again", c.Namespace, name, cluster, err)
+	}
+	return repository, nil
+}
+
+// repositoryOfClaim checks the claims of this name that the movers of both ends would
+// mount. Whether they lead to the same storage is tested by the movers.
+func (c *Controller) repositoryOfClaim(ctx context.Context, cluster, name string, known *record.Claim) (*moverapi.Repository, error) {
+	for _, end := range []record.End{record.Source, record.Target} {
+		ref := known.At(end).Ref
+		at, why := c.sites.Reach(ref.Cluster)
+		if why != "" {
+			return nil, refuse("%s: wait until it is ready, and move again", why)
+		}
+		claim, err := at.Claim(ctx, ref.Namespace, name)
+		if err != nil {
+			return nil, err
+		}
+		if wrong := whyUnusableRepository(claim); wrong != "" {
+			return nil, refuse("RemoteCluster %s has the content of moves travel through a claim (spec.moveRepository), and claim %s/%s in "+
+				"cluster %s %s, and move again", cluster, ref.Namespace, name, ref.Cluster, wrong)
+		}
+	}
+	return &moverapi.Repository{Claim: name}, nil
+}
+
+// whyUnusableRepository says, as the end of a sentence, why movers cannot use a claim as a
+// repository and what to do; empty if they can.
+func whyUnusableRepository(claim *corev1.PersistentVolumeClaim) string {
+	switch {
+	case claim == nil:
+		return "does not exist: create it, or take the field out"
+	case claim.Labels[keys.ClaimUID] != "" || claim.Labels[keys.MoveOf] != "" || backing.Protected(claim):
+		return "holds the data of somebody's volume: name one that holds nothing else"
+	case claim.DeletionTimestamp != nil:
+		return "is being deleted: create it again once it is gone"
+	case ptr.Deref(claim.Spec.VolumeMode, corev1.PersistentVolumeFilesystem) != corev1.PersistentVolumeFilesystem:
+		return "is a block device: name one with a file system"
+	case !slices.Contains(claim.Spec.AccessModes, corev1.ReadWriteMany):
+		return "is not ReadWriteMany, so that movers on several nodes could not use it: name one that is"
+	case claim.Status.Phase != corev1.ClaimBound:
+		return "is not bound to a volume: see its events, wait until it is"
+	}
+	return ""
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/site"
@@ -36,6 +37,28 @@ func TestDataIsOnANodeThatItsVolumeIsBoundTo(t *testing.T) {
 	assert.False(t, isConfinedTo(on("home-2"), node))
 	assert.False(t, isConfinedTo(&corev1.PersistentVolume{}, node), "one that is bound to no node may be copied for one")
 	assert.False(t, isConfinedTo(nil, node))
+}
+
+func TestAClaimIsMovedOnlyIfItsRealClaimIsItsOwn(t *testing.T) {
+	for owner, says := range map[string]string{"u1": "", "u0": "is not its own (label lodestone.dev/claim-uid there)"} {
+		twin := &corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "lodestone-storage", Name: "pvc-u0", UID: "b",
+				Labels: map[string]string{keys.ClaimUID: owner, keys.HomeID: "h1"}},
+			Spec:   corev1.PersistentVolumeClaimSpec{VolumeName: "real"},
+			Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound},
+		}
+		real := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "real"}}
+		c := &Controller{sites: site.New(remote.Access{Client: fake.NewClientset(twin, real)}, nil),
+			Config: Config{Place: backing.Place{HomeID: "h1"}}}
+		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: "u1"}}
+		_, err := c.inspectSource(t.Context(), claim, backing.RefTo(keys.Home, twin))
+		if says == "" {
+			require.NoError(t, err)
+			continue
+		}
+		require.ErrorContains(t, err, says, "the source is deleted in the end")
+		assert.ErrorAs(t, err, new(refusal))
+	}
 }
 
 func TestAMoveSaysWhetherItsDataIsThereAlready(t *testing.T) {
@@ -80,7 +103,9 @@ func TestTheClassOfASnapshotRemovesWhatWasTaken(t *testing.T) {
 		"not the default one": {classes: []volumesnapshot.Class{class("a", "a.test", "Retain", true), class("b", "a.test", "Delete", false)},
 			want: "b"},
 	} {
-		t.Run(name, func(t *testing.T) { assert.Equal(t, row.want, classFor(row.classes, "a.test")) })
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, row.want, classFor(row.classes, "a.test", volumesnapshot.DefaultClass))
+		})
 	}
 }
 
@@ -129,7 +154,86 @@ func TestWhatIsToBeDoneAboutANameDependsOnWhoseItIs(t *testing.T) {
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: "u1"}}
 	own := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{keys.ClaimUID: "u1", keys.HomeID: "h1"}}}
 	assert.Contains(t, adviceOnTakenName(own, claim, "h1"), "move it home first")
+	own.Labels[keys.MoveOf] = "m1"
+	assert.Contains(t, adviceOnTakenName(own, claim, "h1"), "kubectl lodestone move finalize pvc/")
+	own.Annotations = map[string]string{keys.Unpublished: "true"}
+	assert.Contains(t, adviceOnTakenName(own, claim, "h1"), "wait until it is removed")
 	assert.Contains(t, adviceOnTakenName(&corev1.PersistentVolumeClaim{}, claim, "h1"), "remove that claim there")
+}
+
+func TestASecretOfAnObjectStoreThatCannotBeUsedRefusesTheMove(t *testing.T) {
+	secret := func(name, url string) *corev1.Secret {
+		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "system", Name: name},
+			Data: map[string][]byte{"url": []byte(url), "AWS_ACCESS_KEY_ID": []byte("id")}}
+	}
+	c := New(Config{Client: fake.NewClientset(secret("good", "s3:https://s3/bucket"), secret("bad", "http://s3/bucket")), Namespace: "system"})
+	good, err := c.repositoryOfSecret(t.Context(), "west", "good")
+	require.NoError(t, err)
+	assert.Equal(t, "s3:https://s3/bucket", good.URL)
+	assert.Equal(t, map[string]string{"AWS_ACCESS_KEY_ID": "id"}, good.Credentials)
+	for name, want := range map[string]string{"bad": "Secret system/bad, which RemoteCluster west names",
+		"none": "there is no Secret system/none"} {
+		_, err := c.repositoryOfSecret(t.Context(), "west", name)
+		var why refusal
+		require.ErrorAs(t, err, &why)
+		assert.ErrorContains(t, err, want)
+		assert.ErrorContains(t, err, "move again")
+	}
+}
+
+func TestAClaimThatContentCannotTravelThroughRefusesTheMove(t *testing.T) {
+	good := func() *corev1.PersistentVolumeClaim {
+		return &corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "storage", Name: "moves"},
+			Spec:       corev1.PersistentVolumeClaimSpec{AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}},
+			Status:     corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound},
+		}
+	}
+	for name, row := range map[string]struct {
+		change func(c *corev1.PersistentVolumeClaim)
+		want   string
+	}{
+		"good":             {change: func(*corev1.PersistentVolumeClaim) {}},
+		"for one node":     {func(c *corev1.PersistentVolumeClaim) { c.Spec.AccessModes[0] = corev1.ReadWriteOnce }, "not ReadWriteMany"},
+		"to be read alone": {func(c *corev1.PersistentVolumeClaim) { c.Spec.AccessModes[0] = corev1.ReadOnlyMany }, "not ReadWriteMany"},
+		"not bound":        {func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimPending }, "not bound"},
+		"lost":             {func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimLost }, "not bound"},
+		"going":            {func(c *corev1.PersistentVolumeClaim) { c.DeletionTimestamp = &metav1.Time{} }, "being deleted"},
+		"a device": {func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeMode = ptr.To(corev1.PersistentVolumeBlock) },
+			"block device"},
+		"a twin": {func(c *corev1.PersistentVolumeClaim) { c.Labels = map[string]string{keys.ClaimUID: "u"} },
+			"somebody's volume"},
+		"one with our finalizer": {func(c *corev1.PersistentVolumeClaim) { c.Finalizers = []string{keys.BackingFinalizer} },
+			"somebody's volume"},
+		"a target that is not yet": {func(c *corev1.PersistentVolumeClaim) { c.Labels = map[string]string{keys.MoveOf: "u"} },
+			"somebody's volume"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			claim := good()
+			row.change(claim)
+			wrong := whyUnusableRepository(claim)
+			if row.want == "" {
+				require.Empty(t, wrong)
+				return
+			}
+			assert.Contains(t, wrong, row.want)
+		})
+	}
+
+	known := &record.Claim{
+		Source: record.Copy{Ref: backing.Ref{Cluster: keys.Home, Namespace: "storage", Name: "a"}},
+		Target: record.Copy{Ref: backing.Ref{Cluster: keys.Home, Namespace: "other", Name: "a"}},
+	}
+	c := New(Config{Client: fake.NewClientset(good())})
+	_, err := c.repositoryOfClaim(t.Context(), "west", "moves", known)
+	var why refusal
+	require.ErrorAs(t, err, &why)
+	assert.Equal(t, "RemoteCluster west has the content of moves travel through a claim (spec.moveRepository), and claim other/moves in "+
+		"cluster home does not exist: create it, or take the field out, and move again", err.Error())
+	known.Target.Ref.Namespace = "storage"
+	found, err := c.repositoryOfClaim(t.Context(), "west", "moves", known)
+	require.NoError(t, err)
+	assert.Equal(t, &moverapi.Repository{Claim: "moves"}, found)
 }
 
 // owned is a pod that uses claim data and has a controller.
@@ -180,5 +284,17 @@ func TestClaimsOfAMoveHaveTheirDataInOneCluster(t *testing.T) {
 	require.ErrorAs(t, requireOneSource([]record.Claim{west}, &east), &why)
 	for _, says := range []string{`"data" is in cluster west`, `"log" in cluster east`, "one after another"} {
 		assert.Contains(t, string(why), says)
+	}
+}
+
+func TestARefusalOfASecondMoveNamesBothWaysOut(t *testing.T) {
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data"}}
+	for phase, says := range map[v1alpha1.MovePhase]string{
+		v1alpha1.MovePreCopy: `claim "data" is being moved by VolumeMove first (PreCopy): wait until that has let go of it, or end it with kubectl ` +
+			`lodestone move abort first -n shop, and move again`,
+		v1alpha1.MoveCommit: `claim "data" is being moved by VolumeMove first (Commit): wait until that has let go of it, which kubectl lodestone ` +
+			`move status first -n shop shows, and move again`,
+	} {
+		assert.EqualError(t, busyWith(claim, &record.Record{Namespace: "shop", Name: "first", Phase: phase}), says)
 	}
 }

@@ -208,9 +208,12 @@ func (c *Controller) isMoved(ctx context.Context, claim *corev1.PersistentVolume
 // may be missing.
 func (c *Controller) copiesOf(ctx context.Context, claim *corev1.PersistentVolumeClaim,
 	volume *corev1.PersistentVolume) (copies []backing.Copy, unread string, err error) {
-	current := backing.Ref{}
+	current, earlier := backing.Ref{}, backing.Ref{}
 	if volume != nil {
 		current, _ = backing.RefOf(volume)
+		if backing.WasRestored(volume, claim.UID) {
+			earlier = current
+		}
 	}
 	for _, cluster := range append([]string{keys.Home}, c.Clusters.IDs()...) {
 		at, why := c.sites.Reach(cluster)
@@ -224,7 +227,7 @@ func (c *Controller) copiesOf(ctx context.Context, claim *corev1.PersistentVolum
 			namespace = c.Place.Of(cluster, object.Spec.Namespaces.Strategy, types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name},
 				claim.UID).Namespace
 		}
-		found, err := c.copiesIn(ctx, at, cluster, namespace, claim.UID)
+		found, err := c.copiesIn(ctx, at, cluster, namespace, claim.UID, earlier)
 		switch {
 		case apierrors.IsForbidden(err) && current.Cluster != cluster:
 			// Home has no namespace there.
@@ -238,9 +241,10 @@ func (c *Controller) copiesOf(ctx context.Context, claim *corev1.PersistentVolum
 	return copies, unread, nil
 }
 
-// copiesIn reads the backing claims of a virtual claim in one namespace of a cluster.
-func (c *Controller) copiesIn(ctx context.Context, at site.Site, cluster, namespace string,
-	uid types.UID) (copies []backing.Copy, err error) {
+// copiesIn reads the backing claims of a virtual claim in one namespace of a cluster, and the one that may still carry the UID of a
+// claim before it.
+func (c *Controller) copiesIn(ctx context.Context, at site.Site, cluster, namespace string, uid types.UID,
+	earlier backing.Ref) (copies []backing.Copy, err error) {
 	ctx, cancel := at.WithTimeout(ctx)
 	defer cancel()
 	list, err := at.Client.CoreV1().PersistentVolumeClaims(namespace).List(ctx, metav1.ListOptions{
@@ -254,7 +258,14 @@ func (c *Controller) copiesIn(ctx context.Context, at site.Site, cluster, namesp
 			copies = append(copies, backing.Copy{Cluster: cluster, Claim: b})
 		}
 	}
-	return copies, nil
+	if earlier.Cluster != cluster || slices.ContainsFunc(copies, func(c backing.Copy) bool { return c.Ref() == earlier }) {
+		return copies, nil
+	}
+	b, err := at.Claim(ctx, earlier.Namespace, earlier.Name)
+	if b != nil && b.UID == earlier.UID {
+		copies = append(copies, backing.Copy{Cluster: cluster, Claim: b})
+	}
+	return copies, err
 }
 
 // takeMarksOff takes everything off a claim that a move writes there, if its resource version is unchanged. No move may begin with the

@@ -18,10 +18,13 @@ import (
 	events "k8s.io/client-go/tools/record"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/site"
+	"github.com/lodestone-storage/lodestone/provisioner/remote"
 )
 
 // served is a client of an API server that has these VolumeMoves, or that fails.
@@ -104,5 +107,33 @@ func TestMarksStayWhileAMoveMayHoldTheClaim(t *testing.T) {
 			assert.Empty(t, now.Labels)
 			assert.Empty(t, now.Annotations)
 		})
+	}
+}
+
+// A claim that was restored from a backup stands for a real claim that carries the UID of the one before: also that may say
+// that a move has replaced it.
+func TestTheRealClaimThatARestoredVolumeNamesIsAmongItsCopies(t *testing.T) {
+	twin := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "pvc-u0", UID: "b",
+		Labels: map[string]string{keys.ClaimUID: "u0", keys.HomeID: "h1"}, Annotations: map[string]string{keys.ReplacedBy: "1"}}}
+	c := &Controller{Config: Config{Place: backing.Place{HomeID: "h1", StorageNamespace: "n"}}}
+	at := site.Site{Access: remote.Access{Client: fake.NewClientset(twin)}, Home: true}
+	for name, row := range map[string]struct {
+		backing string
+		found   int
+	}{
+		"it is":                         {backing: "home/n/pvc-u0/b", found: 1},
+		"not another that has its name": {backing: "home/n/pvc-u0/c"},
+		"not one that is gone":          {backing: "home/n/pvc-u2/b"},
+		"not one in another cluster":    {backing: "west/n/pvc-u0/b"},
+	} {
+		volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pvc-u0",
+			Annotations: map[string]string{keys.Backing: row.backing}}}
+		earlier, err := backing.RefOf(volume)
+		require.NoError(t, err, name)
+		copies, err := c.copiesIn(t.Context(), at, keys.Home, "n", "u1", earlier)
+		require.NoError(t, err, name)
+		assert.Len(t, copies, row.found, name)
+		standing := c.Place.Compare(volume, types.NamespacedName{Namespace: "shop", Name: "data"}, "u1", copies)
+		assert.Equal(t, row.found > 0, standing.Behind(), name)
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"regexp"
+	"path"
 	"slices"
 	"time"
 
@@ -576,53 +576,30 @@ func (c *Controller) moverLabels(r *record.Record) map[string]string {
 	return map[string]string{keys.MoveOf: string(r.UID), keys.HomeID: c.Place.HomeID, keys.PodUID: string(r.UID)}
 }
 
-// selinuxLevel is the syntax of a process's level, such as s0:c12,c34.
-var selinuxLevel = regexp.MustCompile(`^s[0-9]{1,2}(-s[0-9]{1,2})?(:[c0-9.,]{1,200})?$`)
-
-// selinuxLevels returns the SELinux levels in a pod's security contexts for the containers
-// that use a claim. A mover beside it needs the same level: on nodes that enforce SELinux a
-// volume is relabelled for each pod that starts with it, and all others lose access.
-func selinuxLevels(spec *corev1.PodSpec, claim string) (stated []string) {
-	for j := range spec.Containers {
-		container := &spec.Containers[j]
-		if !mounts(spec, container, claim) {
-			continue
-		}
-		said := ""
-		if s := spec.SecurityContext; s != nil && s.SELinuxOptions != nil {
-			said = s.SELinuxOptions.Level
-		}
-		if s := container.SecurityContext; s != nil && s.SELinuxOptions != nil && s.SELinuxOptions.Level != "" {
-			said = s.SELinuxOptions.Level
-		}
-		if selinuxLevel.MatchString(said) {
-			stated = append(stated, said)
-		}
-	}
-	return stated
-}
-
-// mounts says whether a container of a pod mounts a claim.
-func mounts(spec *corev1.PodSpec, container *corev1.Container, claim string) bool {
-	for _, volume := range spec.Volumes {
-		if volume.PersistentVolumeClaim == nil || volume.PersistentVolumeClaim.ClaimName != claim {
-			continue
-		}
-		for _, mount := range container.VolumeMounts {
-			if mount.Name == volume.Name {
-				return true
-			}
-		}
-		for _, device := range container.VolumeDevices {
-			if device.Name == volume.Name {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // isBlock says whether a volume is a block device.
 func isBlock(volume *corev1.PersistentVolume) bool {
 	return volume != nil && ptr.Deref(volume.Spec.VolumeMode, corev1.PersistentVolumeFilesystem) == corev1.PersistentVolumeBlock
+}
+
+// repositoryPath is the mount path of a repository claim in movers.
+const repositoryPath = "/repository"
+
+// mountRepository mounts the repository claim in a mover, if the repository is a claim. The
+// mover sees the data of moves of its own namespace only; at the target the mount is
+// read-only.
+func (c *Controller) mountRepository(spec *corev1.PodSpec, r *record.Record, i int, end record.End) {
+	store := r.Claims[i].Store
+	if store == nil || store.Ticket.Claim == "" {
+		return
+	}
+	mover := &spec.Containers[0]
+	mover.Args = append(mover.Args, "--repository="+repositoryPath)
+	mover.VolumeMounts = append(mover.VolumeMounts, corev1.VolumeMount{
+		Name: "repository", MountPath: repositoryPath, SubPath: path.Join("lodestone-moves", c.Place.HomeID, r.Namespace),
+		ReadOnly: end == record.Target,
+	})
+	spec.Volumes = append(spec.Volumes, corev1.Volume{
+		Name:         "repository",
+		VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: store.Ticket.Claim}},
+	})
 }

@@ -316,31 +316,6 @@ func stating(pod, container string) *corev1.Pod {
 	return made
 }
 
-func TestTheLevelIsThatOfContainersThatUseTheClaim(t *testing.T) {
-	for name, row := range map[string]struct {
-		pod, container string
-		want           []string
-	}{
-		"the pod's":           {"s0:c1,c2", "", []string{"s0:c1,c2"}},
-		"the container's":     {"s0:c1,c2", "s0:c3", []string{"s0:c3"}},
-		"none":                {"", "", nil},
-		"one that is none":    {"spc_t", "", nil},
-		"one without end":     {"s0:" + strings.Repeat("c1,", 100), "", nil},
-		"one with a range":    {"s0-s0:c0.c1023", "", []string{"s0-s0:c0.c1023"}},
-		"several in one text": {"s0:c1\ns0:c2", "", nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			spec := stating(row.pod, row.container).Spec
-			assert.Equal(t, row.want, selinuxLevels(&spec, "data"))
-			assert.Empty(t, selinuxLevels(&spec, "log"))
-		})
-	}
-	spec := stating("s0:c1", "").Spec
-	spec.Containers[1].VolumeDevices, spec.Containers[1].VolumeMounts = []corev1.VolumeDevice{{Name: "files"}}, nil
-	assert.Equal(t, []string{"s0:c1"}, selinuxLevels(&spec, "data"), "a block volume")
-	assert.Empty(t, selinuxLevels(&user("shop", "a", "data", "n").Spec, "data"))
-}
-
 func TestAMoverAtTheSourceHasTheLevelOfThePodsAndNothingElseOfThem(t *testing.T) {
 	r := recordIn(v1alpha1.MovePreCopy)
 	r.Namespace = "shop"
@@ -355,4 +330,28 @@ func TestAMoverAtTheSourceHasTheLevelOfThePodsAndNothingElseOfThem(t *testing.T)
 		assert.Equal(t, &corev1.SELinuxOptions{Level: "s0:c1,c2"}, c.moverSpec(r, 0, end, "").SecurityContext.SELinuxOptions)
 	}
 	assert.Nil(t, c.moverSpec(r, 0, record.Target, "").SecurityContext.SELinuxOptions)
+}
+
+func TestAMoverSeesOfTheClaimWhatItsNamespaceHasThere(t *testing.T) {
+	c := New(Config{Image: "mover:1", Place: backing.Place{HomeID: "home-1"}})
+	r := recordIn("PreCopy")
+	r.Namespace = "shop"
+	r.Claims[0].Store = &record.Store{Cluster: "west", Ticket: (&moverapi.Repository{Claim: "moves"}).For(r.KeysOf(0), "word")}
+	assert.Equal(t, "claim moves, the repository of cluster west", r.Claims[0].Store.Describe())
+	mount := func(end record.End) corev1.VolumeMount {
+		spec := c.moverSpec(r, 0, end, "")
+		last := len(spec.Volumes) - 1
+		assert.Equal(t, "moves", spec.Volumes[last].PersistentVolumeClaim.ClaimName)
+		assert.False(t, spec.Volumes[last].PersistentVolumeClaim.ReadOnly, "the kubelet makes the directory")
+		assert.Contains(t, spec.Containers[0].Args, "--repository=/repository")
+		return spec.Containers[0].VolumeMounts[last]
+	}
+	wanted := corev1.VolumeMount{Name: "repository", MountPath: "/repository", SubPath: "lodestone-moves/home-1/shop"}
+	assert.Equal(t, wanted, mount(record.Source))
+	wanted.ReadOnly = true
+	assert.Equal(t, wanted, mount(record.Target), "at the target it only reads")
+
+	r.Claims[0].Store.Ticket = (&moverapi.Repository{URL: "s3:https://s3/bucket"}).For(r.KeysOf(0), "word")
+	assert.Len(t, c.moverSpec(r, 0, record.Source, "").Volumes, 3)
+	assert.Equal(t, "the object store of cluster west", r.Claims[0].Store.Describe())
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -13,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/site"
@@ -47,7 +46,7 @@ func (c *Controller) observe(ctx context.Context, w *activeMove) (steps.Observat
 		w.close()
 		return o, nil
 	}
-	c.watchSources(ctx, w, o.Record)
+	c.watchRemotes(ctx, w, o.Record)
 	if err := c.observeClaims(ctx, w, &o); err != nil {
 		return o, err
 	}
@@ -115,6 +114,14 @@ func (c *Controller) observeClaims(ctx context.Context, w *activeMove, o *steps.
 			return err
 		}
 	}
+	if r.Group.MayExist() && o.Source.Unusable == "" {
+		if err := c.observeGroup(ctx, w, o); err != nil {
+			return err
+		}
+	}
+	if !record.Before(r.Phase, v1alpha1.MoveRetain) {
+		c.observeNext(ctx, o)
+	}
 	if r.Phase != v1alpha1.MoveVerifying && !(r.Adopts && record.Before(r.Phase, v1alpha1.MoveCommit)) {
 		return nil
 	}
@@ -129,6 +136,31 @@ func (c *Controller) observeClaims(ctx context.Context, w *activeMove, o *steps.
 		}
 	}
 	return nil
+}
+
+// observeNext finds out about a later move of the claims of a committed one.
+func (c *Controller) observeNext(ctx context.Context, o *steps.Observation) {
+	for i := range o.Claims {
+		known, seen := &o.Record.Claims[i], &o.Claims[i]
+		if next := c.Records.holder(known.UID); next != nil && next.UID != o.Record.UID {
+			o.Next = next.Name
+		}
+		if o.Record.Phase != v1alpha1.MoveFinalize || !steps.IsElsewhere(known, seen.Volume) {
+			continue
+		}
+		now := &seen.Now
+		now.Ref, _ = backing.RefOf(seen.Volume)
+		at, why := c.sites.Reach(now.Ref.Cluster)
+		if now.Unusable = why; why != "" {
+			continue
+		}
+		asking, cancel := at.WithTimeout(ctx)
+		if err := observeBacking(asking, at, &record.Copy{Ref: now.Ref}, &now.Side); err != nil {
+			c.sites.Recheck(now.Ref.Cluster)
+			now.Unusable = fmt.Sprintf("cluster %s cannot be asked now: %v", now.Ref.Cluster, err)
+		}
+		cancel()
+	}
 }
 
 // endLook is one end of one claim to be read.
@@ -230,22 +262,3 @@ func (c *Controller) observeRemovedClusters(ctx context.Context, o *steps.Observ
 
 // maxAtOnce limits the parallel requests of one observation.
 const maxAtOnce = 16
-
-// atOnce calls functions in parallel and waits for all; it returns the error of the first
-// in order that failed.
-func atOnce(calls []func() error) error {
-	errs, slots := make([]error, len(calls)), make(chan struct{}, maxAtOnce)
-	var running sync.WaitGroup
-	for i, call := range calls {
-		slots <- struct{}{}
-		running.Go(func() {
-			defer func() { <-slots }()
-			errs[i] = call()
-		})
-	}
-	running.Wait()
-	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
-		return errs[i]
-	}
-	return nil
-}

@@ -3,6 +3,7 @@ package moves
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -282,12 +283,16 @@ func (c *Controller) forget(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// free says that a move has let go of claims. Then another one may begin.
+// free says that a move has let go of claims. Then another one may begin, and an earlier one that keeps a copy
+// learns how this one ended.
 func (c *Controller) free(claims []types.UID) {
 	for _, claim := range claims {
 		c.Released(claim)
 	}
 	if len(claims) > 0 {
 		c.advance()
+		c.wake(func(r *record.Record) bool {
+			return slices.ContainsFunc(r.Claims, func(known record.Claim) bool { return slices.Contains(claims, known.UID) })
+		})
 	}
 }

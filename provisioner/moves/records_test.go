@@ -86,6 +86,12 @@ func TestRegistry(t *testing.T) {
 	assert.Zero(t, r.SpareCopiesIn("west"), "nobody waits for what was given up")
 	assert.False(t, r.Uses("west", "shop"))
 
+	kept := recordIn(v1alpha1.MoveRetain)
+	kept.Freed = true
+	r.set("m1", kept)
+	assert.Nil(t, r.blocking("m2", "u1"), "the claim can be moved again although the copy at the source is kept")
+	assert.Equal(t, 1, r.SpareCopiesIn(keys.Home))
+
 	r = NewRecords()
 	r.set("m1", recordIn(v1alpha1.MoveResume))
 	assert.Equal(t, []types.UID{"u1"}, r.set("m1", recordIn(v1alpha1.MoveRetain)))

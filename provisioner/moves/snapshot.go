@@ -43,17 +43,27 @@ func (c *Controller) dropSnapshot(ctx context.Context, r *record.Record, i int, 
 // noteRefusal records why an API server refuses a snapshot, or a claim from it: after the
 // next observation the snapshot is given up. Other errors are returned.
 func (w *activeMove) noteRefusal(i int, err error) error {
+	why, err := refusalOf(err)
+	if why == "" {
+		return err
+	}
+	if w.refused == nil {
+		w.refused = map[int]string{}
+	}
+	w.refused[i] = why
+	return nil
+}
+
+// refusalOf returns why an API server refuses a request that it would refuse again; other errors are
+// returned, except that the object is there already.
+func refusalOf(err error) (why string, other error) {
 	switch {
 	case err == nil || apierrors.IsAlreadyExists(err):
-		return nil
+		return "", nil
 	case apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err) || apierrors.IsBadRequest(err):
-		if w.refused == nil {
-			w.refused = map[int]string{}
-		}
-		w.refused[i] = plain(err.Error())
-		return nil
+		return plain(err.Error()), nil
 	}
-	return err
+	return "", err
 }
 
 // snapshotLabels are the labels of a snapshot and of the claim created from it.
@@ -97,7 +107,7 @@ func (c *Controller) makeSnapshot(ctx context.Context, r *record.Record, i int) 
 // makeClone creates a claim from the snapshot, for the mover only.
 func (c *Controller) makeClone(ctx context.Context, r *record.Record, i int, seen steps.Claim) error {
 	known := &r.Claims[i]
-	ref, source := known.Snapshot.Ref, seen.Source.Backing
+	ref, from, source := known.Snapshot.Ref, known.Snapshot.Key(), seen.Source.Backing
 	at, err := c.sites.At(known.Source.Ref.Cluster)
 	if err != nil {
 		return err
@@ -110,7 +120,7 @@ func (c *Controller) makeClone(ctx context.Context, r *record.Record, i int, see
 		return err
 	}
 	if taken == nil || problem != "" || !ptr.Deref(taken.Status.ReadyToUse, false) {
-		return fmt.Errorf("snapshot %s is not ready any more: %s", ref.Key(), problem)
+		return fmt.Errorf("snapshot %s is not ready any more: %s", from, problem)
 	}
 	size := source.Status.Capacity[corev1.ResourceStorage]
 	if asked := source.Spec.Resources.Requests[corev1.ResourceStorage]; asked.Cmp(size) > 0 {
@@ -128,11 +138,11 @@ func (c *Controller) makeClone(ctx context.Context, r *record.Record, i int, see
 		Spec: corev1.PersistentVolumeClaimSpec{
 			AccessModes: source.Spec.AccessModes, VolumeMode: source.Spec.VolumeMode, StorageClassName: &known.Source.Class,
 			Resources:  corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: size}},
-			DataSource: fromSnapshot(ref.Name),
+			DataSource: fromSnapshot(from.Name),
 		},
 	}
 	if _, err := at.Client.CoreV1().PersistentVolumeClaims(ref.Namespace).Create(ctx, clone, metav1.CreateOptions{}); err != nil {
-		return fmt.Errorf("make a claim of snapshot %s: %w", ref.Key(), err)
+		return fmt.Errorf("make a claim of snapshot %s: %w", from, err)
 	}
 	return nil
 }
@@ -192,7 +202,7 @@ func (c *Controller) readSnapshot(ctx context.Context, at site.Site, r *record.R
 	case !c.isOurs(clone, r):
 		seen.Problem, seen.Refused = fmt.Sprintf("a claim %s is there already and is not this move's: remove it there", ref.Key()), true
 	default:
-		if seen.Backing = clone; !equality.Semantic.DeepEqual(clone.Spec.DataSource, fromSnapshot(ref.Name)) {
+		if seen.Backing = clone; !equality.Semantic.DeepEqual(clone.Spec.DataSource, fromSnapshot(known.Snapshot.Key().Name)) {
 			seen.Problem, seen.Refused = fmt.Sprintf("claim %s is not made of this move's snapshot: see who made it", ref.Key()), true
 		}
 	}
@@ -212,13 +222,13 @@ func (c *Controller) isOurs(object metav1.Object, r *record.Record) bool {
 // problem says why it cannot be used, or not yet, and wrong that it never can.
 func (c *Controller) getSnapshot(ctx context.Context, at site.Site, r *record.Record, i int) (s *volumesnapshot.Snapshot, problem string,
 	wrong bool, err error) {
-	ref := r.Claims[i].Snapshot.Ref
+	ref := r.Claims[i].Snapshot.Key()
 	object, err := at.Dynamic.Resource(volumesnapshot.Snapshots).Namespace(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, "", false, nil
 	}
 	if err != nil {
-		return nil, "", false, fmt.Errorf("look at snapshot %s: %w", ref.Key(), err)
+		return nil, "", false, fmt.Errorf("look at snapshot %s: %w", ref, err)
 	}
 	if s, err = volumesnapshot.Read[volumesnapshot.Snapshot](object); err != nil {
 		return nil, "", false, err
@@ -226,22 +236,13 @@ func (c *Controller) getSnapshot(ctx context.Context, at site.Site, r *record.Re
 	if !at.Home {
 		remote.TrustedSnapshot(s)
 	}
-	if !c.isOurs(s, r) {
-		return nil, fmt.Sprintf("a VolumeSnapshot %s is there already and is not this move's: remove it there", ref.Key()), true, nil
+	if taken := r.Claims[i].Snapshot.Taken != ""; taken && !isMember(s, r.Group.UID) || !taken && !c.isOurs(s, r) {
+		return nil, fmt.Sprintf("a VolumeSnapshot %s is there already and is not this move's: remove it there", ref), true, nil
 	}
 	if name := ptr.Deref(s.Status.ContentName, ""); name != "" {
-		object, err := at.Dynamic.Resource(volumesnapshot.Contents).Get(ctx, name, metav1.GetOptions{})
-		switch {
-		case apierrors.IsNotFound(err):
-			return s, "its VolumeSnapshotContent is gone", false, nil
-		case apierrors.IsForbidden(err):
-			return s, "home may not look at VolumeSnapshotContents there: apply deploy/remote of this version in it", true, nil
-		case err != nil:
-			return s, "", false, fmt.Errorf("look at content %s: %w", name, err)
-		}
-		content, err := volumesnapshot.Read[volumesnapshot.Content](object)
-		if err != nil {
-			return s, "", false, err
+		content, problem, wrong, err := getContent(ctx, at, name)
+		if err != nil || problem != "" {
+			return s, problem, wrong, err
 		}
 		if why := whyForeign(&r.Claims[i], s, content); why != "" {
 			return s, why, true, nil
@@ -253,15 +254,36 @@ func (c *Controller) getSnapshot(ctx context.Context, at site.Site, r *record.Re
 	return s, problem, false, nil
 }
 
+// getContent returns a VolumeSnapshotContent. problem says why it cannot be read, and wrong that it
+// never can.
+func getContent(ctx context.Context, at site.Site, name string) (content *volumesnapshot.Content, problem string, wrong bool, err error) {
+	object, err := at.Dynamic.Resource(volumesnapshot.Contents).Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, "its VolumeSnapshotContent is gone", false, nil
+	case apierrors.IsForbidden(err):
+		return nil, "home may not look at VolumeSnapshotContents there: apply deploy/remote of this version in it", true, nil
+	case err != nil:
+		return nil, "", false, fmt.Errorf("look at content %s: %w", name, err)
+	}
+	content, err = volumesnapshot.Read[volumesnapshot.Content](object)
+	return content, "", false, err
+}
+
+// isOfVolume says whether a content is a snapshot of the volume that is moved.
+func isOfVolume(known *record.Snapshot, content *volumesnapshot.Content) bool {
+	return content.Spec.Driver == known.Driver && ptr.Deref(content.Spec.Source.VolumeHandle, "") == known.Handle
+}
+
 // whyForeign says why a snapshot is not of the claim's source, or cannot be deleted again;
 // empty if it is and can.
 func whyForeign(known *record.Claim, s *volumesnapshot.Snapshot, content *volumesnapshot.Content) string {
 	switch {
-	case ptr.Deref(s.Spec.Source.ClaimName, "") != known.Source.Ref.Name:
+	case known.Snapshot.Taken == "" && ptr.Deref(s.Spec.Source.ClaimName, "") != known.Source.Ref.Name:
 		return "it is of another claim than " + known.Source.Ref.Name + ": see who made it"
 	case !volumesnapshot.BelongTo(s, content):
 		return fmt.Sprintf("VolumeSnapshotContent %s is not its own: see who made it", plain(content.Name))
-	case content.Spec.Driver != known.Snapshot.Driver || ptr.Deref(content.Spec.Source.VolumeHandle, "") != known.Snapshot.Handle:
+	case !isOfVolume(known.Snapshot, content):
 		return fmt.Sprintf("VolumeSnapshotContent %s is of another volume: see who made it", plain(content.Name))
 	case content.Spec.DeletionPolicy != volumesnapshot.Delete:
 		return fmt.Sprintf("VolumeSnapshotContent %s stays when its snapshot is deleted (deletionPolicy %s): remove it by hand",

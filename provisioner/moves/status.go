@@ -98,13 +98,17 @@ func (c *Controller) reportPhase(o steps.Observation, next v1alpha1.VolumeMoveSt
 		case v1alpha1.MoveFence:
 			if o.Record.Adopts {
 				c.Recorder.Eventf(claim.Claim, corev1.EventTypeNormal, "VolumeMoving", "VolumeMove %s takes the volume away for a moment: the "+
-					"claim shows Lost, and a warning says so, but nothing is deleted; pods wait at their scheduling gate", o.Move.Name)
+					"claim shows Pending, but nothing is deleted; pods wait at their scheduling gate", o.Move.Name)
 				continue
 			}
 			c.Recorder.Eventf(claim.Claim, corev1.EventTypeNormal, "VolumeMoving",
-				"VolumeMove %s takes the volume away for a moment: the claim shows Lost, and a warning says so, but the data is safe in two places; "+
-					"pods wait at their scheduling gate", o.Move.Name)
+				"VolumeMove %s takes the volume away for a moment: the claim shows Pending, but the data is safe in two places; pods wait at their "+
+					"scheduling gate", o.Move.Name)
 		case v1alpha1.MoveRetain:
+			if o.Record.Freed {
+				// This process is new, and another move may have moved it on since.
+				continue
+			}
 			if o.Record.Adopts {
 				c.Recorder.Event(claim.Claim, corev1.EventTypeNormal, "VolumeMoved", adopted(o.Record))
 				continue
@@ -143,6 +147,9 @@ func statusOf(o steps.Observation, step steps.Step) v1alpha1.VolumeMoveStatus {
 	switch {
 	case r.Phase == v1alpha1.MoveDone && r.Adopts:
 		next.Message = adopted(r)
+	case r.Phase == v1alpha1.MoveDone && r.MovedOn:
+		next.Message = joinSentences("a later move has given the claims other volumes, and the copy at the source is gone", r.LeftBehind(),
+			r.KeptVolumes())
 	case r.Phase == v1alpha1.MoveDone && r.LeftBehind()+r.KeptVolumes() == "":
 		next.Message = "the claims have their volumes at the target, and the copy at the source is gone"
 	case r.Phase == v1alpha1.MoveDone:

@@ -107,6 +107,18 @@ func TestAMoveTellsOfMountOptionsThatAreLostAtItsTarget(t *testing.T) {
 	}
 }
 
+func TestAMoveThatHasLetGoDoesNotTellAgainWhereTheDataIs(t *testing.T) {
+	recorder := events.NewFakeRecorder(10)
+	r := recordIn(v1alpha1.MoveRetain)
+	r.Freed = true
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data"}}
+	(&Controller{Config: Config{Recorder: recorder}}).reportPhase(
+		steps.Observation{Move: &v1alpha1.VolumeMove{}, Record: r, Claims: []steps.Claim{{Claim: claim}}},
+		v1alpha1.VolumeMoveStatus{Phase: v1alpha1.MoveRetain})
+	assert.Contains(t, <-recorder.Events, "Normal Retain")
+	assert.Empty(t, recorder.Events, "another move may have moved it on")
+}
+
 func TestWhatAMoveWaitsForIsToldOnce(t *testing.T) {
 	var w waiting
 	now := time.Now()

@@ -2,6 +2,7 @@ package moves
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -20,19 +21,36 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 )
 
-// deleteVolume deletes a virtual volume.
+// bindCompleted is the annotation by which kube-controller-manager knows a claim that was bound. Without a volume such a
+// claim is Lost for it, and its data, too; one without the annotation that names a volume waits for that.
+const bindCompleted = "pv.kubernetes.io/bind-completed"
+
+// deleteVolume deletes a virtual volume, and has it name a claim that does not exist: see decide.isUnclaimed. Who holds the
+// volume goes by the UID, which stays. Whoever sees a volume without its claim leaves the data as it is, because of the policy.
 func (c *Controller) deleteVolume(ctx context.Context, r *record.Record, volume *corev1.PersistentVolume) error {
 	if r.Phase != v1alpha1.MoveFence {
 		return fmt.Errorf("a volume is deleted in phase %s only", v1alpha1.MoveFence)
 	}
-	return site.IgnoreGone(c.Client.CoreV1().PersistentVolumes().Delete(ctx, volume.Name, only(volume.UID)), "delete volume "+volume.Name)
+	volumes := c.Client.CoreV1().PersistentVolumes()
+	if err := site.IgnoreGone(volumes.Delete(ctx, volume.Name, only(volume.UID)), "delete volume "+volume.Name); err != nil {
+		return err
+	}
+	// Only then: a claim that asks for a volume by name does not get one of another claim, but others would get one of none.
+	_, err := volumes.Patch(ctx, volume.Name, types.MergePatchType, fmt.Appendf(nil,
+		`{"metadata":{"uid":%q},"spec":{"claimRef":{"name":%q},"persistentVolumeReclaimPolicy":%q}}`, volume.UID, record.SecretName(r.UID),
+		corev1.PersistentVolumeReclaimRetain), metav1.PatchOptions{})
+	return site.IgnoreGone(err, "take volume "+volume.Name+" from its claim")
 }
 
-// freeVolume removes the finalizers of a virtual volume.
+// freeVolume removes those finalizers of a virtual volume that nobody else needs. Kubernetes may remove one at the same time, and an
+// attacher put one on.
 func (c *Controller) freeVolume(ctx context.Context, volume *corev1.PersistentVolume) error {
-	_, err := c.Client.CoreV1().PersistentVolumes().Patch(ctx, volume.Name, types.MergePatchType,
-		fmt.Appendf(nil, `{"metadata":{"uid":%q,"resourceVersion":%q,"finalizers":null}}`, volume.UID, volume.ResourceVersion),
-		metav1.PatchOptions{})
+	own, err := json.Marshal(record.OwnFinalizers)
+	if err != nil {
+		return fmt.Errorf("encode patch: %w", err)
+	}
+	_, err = c.Client.CoreV1().PersistentVolumes().Patch(ctx, volume.Name, types.StrategicMergePatchType,
+		fmt.Appendf(nil, `{"metadata":{"uid":%q,"$deleteFromPrimitiveList/finalizers":%s}}`, volume.UID, own), metav1.PatchOptions{})
 	return site.IgnoreGone(err, "free volume "+volume.Name)
 }
 

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/klog/v2"
 
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
@@ -201,18 +202,34 @@ func (c *Controller) sweepClaims(ctx context.Context, at site.Site, namespace st
 	return nil
 }
 
-// sweepSnapshots deletes the snapshots of sources in a namespace whose moves are finished.
-// The cluster may not serve VolumeSnapshots, or home may not have the right to read them.
+// sweepSnapshots deletes the snapshots of sources in a namespace whose moves are finished, those of
+// one source and of several. The cluster may not serve them, or home may not have the right to read
+// them.
 func (c *Controller) sweepSnapshots(ctx context.Context, at site.Site, namespace string) error {
 	if at.Dynamic == nil {
 		return nil
 	}
-	client := at.Dynamic.Resource(volumesnapshot.Snapshots).Namespace(namespace)
+	if err := c.sweepKind(ctx, at.Dynamic.Resource(volumesnapshot.Snapshots).Namespace(namespace), namespace); err != nil &&
+		!apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
+		return err
+	}
+	for _, version := range volumesnapshot.GroupVersions {
+		err := c.sweepKind(ctx, at.Dynamic.Resource(volumesnapshot.GroupSnapshots(version)).Namespace(namespace), namespace)
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if apierrors.IsForbidden(err) {
+			return nil
+		}
+		return err
+	}
+	return nil
+}
+
+// sweepKind is sweepSnapshots for one kind of snapshots.
+func (c *Controller) sweepKind(ctx context.Context, client dynamic.ResourceInterface, namespace string) error {
 	var found []unstructured.Unstructured
 	err := eachPage(ctx, c.ownObjects(), client.List, func(page *unstructured.UnstructuredList) { found = append(found, page.Items...) })
-	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
-		return nil
-	}
 	if err != nil {
 		return fmt.Errorf("list snapshots of moves in namespace %s: %w", namespace, err)
 	}

@@ -3,11 +3,14 @@ package moves
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
@@ -17,6 +20,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/locality"
 	"github.com/lodestone-storage/lodestone/provisioner/home"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/site"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
@@ -410,4 +414,126 @@ func absenceOf(ctx context.Context, at site.Site, name string) (steps.Absence, e
 		return steps.Absence{Why: "the node is not ready"}, nil
 	}
 	return steps.Absence{Off: true}, nil
+}
+
+const (
+	// gateProof is the policy that answers the dry run, and heldBack what it says of a pod
+	// that has the gate: deploy/base/moves/rights.yaml.
+	gateProof = "lodestone-move-proof"
+	heldBack  = "a new pod waits at the gate"
+)
+
+// observeGate finds out, for the next pod that is to be stopped, whether a new one like it
+// would get the gate. live are the pods of the observation, in its order.
+//
+// It is asked by a dry run with the live pod, which was admitted once, so that all that
+// decides about its successor decides here too: the namespace, its labels, policies and
+// webhooks of others. Our policy refuses each such pod and says in the refusal what it saw,
+// before quotas are looked at, which that pod may fill. So the right to create pods is the
+// right to ask.
+func (c *Controller) observeGate(ctx context.Context, o *steps.Observation, live []*corev1.Pod) error {
+	next := slices.IndexFunc(o.Pods, decide.MustStop)
+	stopping := record.Before(o.Record.Phase, v1alpha1.MoveCommit) && !record.Before(o.Record.Phase, v1alpha1.MoveQuiesce)
+	if next < 0 || !stopping || !isLocked(o) {
+		return nil
+	}
+	made, err := c.Client.CoreV1().Pods(o.Record.Namespace).Create(ctx, likeAgain(live[next]),
+		metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	pod := &o.Pods[next]
+	switch {
+	case err == nil:
+		if pod.Held = podOf(made).Gated; !pod.Held {
+			pod.NotHeld = "nothing gave it the scheduling gate " + keys.MovingGate
+		}
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), gateProof) && strings.Contains(err.Error(), heldBack):
+		pod.Held = true
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsNotFound(err):
+		pod.NotHeld = plain(err.Error())
+	default:
+		return fmt.Errorf("ask what would hold a new pod like %s back: %w", pod.Name, err)
+	}
+	return nil
+}
+
+// isLocked says whether new pods of all claims are to be held back.
+func isLocked(o *steps.Observation) bool {
+	return !slices.ContainsFunc(o.Claims, func(claim steps.Claim) bool {
+		return claim.Claim == nil || claim.Claim.Labels[keys.Moving] != keys.MovingNow ||
+			claim.Claim.Annotations[keys.Move] != string(o.Record.UID)
+	})
+}
+
+// likeAgain is a pod as the owner of another one would make it once more.
+func likeAgain(pod *corev1.Pod) *corev1.Pod {
+	next := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "lodestone-move-", Labels: pod.Labels, Annotations: pod.Annotations},
+		Spec:       *pod.Spec.DeepCopy(),
+	}
+	next.Spec.NodeName, next.Spec.SchedulingGates, next.Spec.EphemeralContainers = "", nil, nil
+	return next
+}
+
+// selinuxLevel is the syntax of a process's level, such as s0:c12,c34.
+var selinuxLevel = regexp.MustCompile(`^s[0-9]{1,2}(-s[0-9]{1,2})?(:[c0-9.,]{1,200})?$`)
+
+// selinuxLevels returns the SELinux levels in a pod's security contexts for the containers
+// that use a claim. A mover beside it needs the same level: on nodes that enforce SELinux a
+// volume is relabelled for each pod that starts with it, and all others lose access.
+func selinuxLevels(spec *corev1.PodSpec, claim string) (stated []string) {
+	for j := range spec.Containers {
+		container := &spec.Containers[j]
+		if !mounts(spec, container, claim) {
+			continue
+		}
+		said := ""
+		if s := spec.SecurityContext; s != nil && s.SELinuxOptions != nil {
+			said = s.SELinuxOptions.Level
+		}
+		if s := container.SecurityContext; s != nil && s.SELinuxOptions != nil && s.SELinuxOptions.Level != "" {
+			said = s.SELinuxOptions.Level
+		}
+		if selinuxLevel.MatchString(said) {
+			stated = append(stated, said)
+		}
+	}
+	return stated
+}
+
+// mounts says whether a container of a pod mounts a claim.
+func mounts(spec *corev1.PodSpec, container *corev1.Container, claim string) bool {
+	for _, volume := range spec.Volumes {
+		if volume.PersistentVolumeClaim == nil || volume.PersistentVolumeClaim.ClaimName != claim {
+			continue
+		}
+		for _, mount := range container.VolumeMounts {
+			if mount.Name == volume.Name {
+				return true
+			}
+		}
+		for _, device := range container.VolumeDevices {
+			if device.Name == volume.Name {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// atOnce calls functions in parallel and waits for all; it returns the error of the first
+// in order that failed.
+func atOnce(calls []func() error) error {
+	errs, slots := make([]error, len(calls)), make(chan struct{}, maxAtOnce)
+	var running sync.WaitGroup
+	for i, call := range calls {
+		slots <- struct{}{}
+		running.Go(func() {
+			defer func() { <-slots }()
+			errs[i] = call()
+		})
+	}
+	running.Wait()
+	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
+		return errs[i]
+	}
+	return nil
 }

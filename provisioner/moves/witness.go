@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
@@ -90,7 +91,7 @@ func (w *witness) forget(pods map[types.UID]bool) {
 	w.unended = slices.DeleteFunc(w.unended, func(pod *home.Pod) bool { return pods[pod.UID] })
 }
 
-// remoteWatchers are the watchers of a move in the remote clusters of its sources, by
+// remoteWatchers are the watchers of a move in the remote clusters of both its ends, by
 // namespace. Its zero value is ready to use. It is not safe for concurrent use.
 type remoteWatchers map[remoteNamespace]*podWatcher
 
@@ -113,24 +114,48 @@ type podWatcher struct {
 	stop    context.CancelFunc
 }
 
-// watchSources starts the watchers in the remote clusters of the sources. Call it before
-// observing them.
-func (c *Controller) watchSources(ctx context.Context, w *activeMove, r *record.Record) {
-	if !record.Before(r.Phase, v1alpha1.MoveCommit) {
+// watchRemotes starts the watchers in the remote clusters of both ends. Call it before
+// observing them. The move is observed again when a mover changes there, or a pod that uses a
+// source.
+func (c *Controller) watchRemotes(ctx context.Context, w *activeMove, r *record.Record) {
+	if !record.Before(r.Phase, v1alpha1.MoveResume) {
 		w.watchers.close()
 		return
 	}
+	changed := func(pod *home.Pod) { c.remotePodChanged(w.uid, pod) }
 	for i := range r.Claims {
-		ref := r.Claims[i].Source.Ref
-		if at, why := c.sites.Reach(ref.Cluster); why == "" && !at.Home {
-			w.watchers.watch(ctx, at, remoteNamespace{ref.Cluster, ref.Namespace})
+		for _, end := range record.Ends {
+			ref := r.Claims[i].At(end).Ref
+			if at, why := c.sites.Reach(ref.Cluster); why == "" && !at.Home {
+				w.watchers.watch(ctx, at, remoteNamespace{ref.Cluster, ref.Namespace}, changed)
+			}
 		}
 	}
 }
 
-// watch watches the pods of a namespace. With a new client, which has new credentials, the
+// remoteWakePause gathers what changes in a remote cluster while pods stand still: it may send
+// anything at any rate.
+const remoteWakePause = 20 * time.Millisecond
+
+// remotePodChanged queues a move if a pod in a remote cluster is its mover or uses a source.
+func (c *Controller) remotePodChanged(move types.UID, pod *home.Pod) {
+	for _, r := range c.Records.those(func(r *record.Record) bool {
+		return r.UID == move && (strings.HasPrefix(pod.Name, record.SecretName(move)+"-") ||
+			slices.ContainsFunc(r.Claims, func(known record.Claim) bool {
+				return slices.Contains(pod.Claims, known.Source.Ref.Key().String())
+			}))
+	}) {
+		pause := wakePause
+		if isStopped(r) {
+			pause = remoteWakePause
+		}
+		c.queue.AddAfter(keyOf(r), pause)
+	}
+}
+
+// watch watches the pods of a namespace and says which ones change. With a new client, which has new credentials, the
 // watch is restarted, and what was observed is kept.
-func (a *remoteWatchers) watch(ctx context.Context, at site.Site, where remoteNamespace) {
+func (a *remoteWatchers) watch(ctx context.Context, at site.Site, where remoteNamespace, changed func(*home.Pod)) {
 	l := (*a)[where]
 	if l == nil {
 		l = &podWatcher{}
@@ -155,11 +180,12 @@ func (a *remoteWatchers) watch(ctx context.Context, at site.Site, where remoteNa
 	l.pods = informers.NewSharedInformerFactoryWithOptions(at.Client, 0, informers.WithNamespace(where.namespace),
 		informers.WithTransform(transformRemotePod)).Core().V1().Pods().Informer()
 	quiet := func(ctx context.Context, _ *cache.Reflector, err error) {
-		klog.FromContext(ctx).V(2).Info("Pods at the source of a move are not watched now", "cluster", where.cluster, "namespace",
+		klog.FromContext(ctx).V(2).Info("Pods beside a copy of a move are not watched now", "cluster", where.cluster, "namespace",
 			where.namespace, "err", err)
 	}
 	_ = l.pods.SetWatchErrorHandlerWithContext(quiet)
 	_ = l.witness.watch(l.pods)
+	_, _ = controller.Watch(l.pods, func(was, now *home.Pod) { changed(controller.Either(was, now)) })
 	go l.pods.RunWithContext(ctx)
 }
 
@@ -191,10 +217,11 @@ func (a remoteWatchers) forget(pods map[types.UID]bool) {
 	}
 }
 
-// sawEnd says whether a pod was observed to end.
-func (a remoteWatchers) sawEnd(pod types.UID) bool {
-	for _, l := range a {
-		if l.witness.sawEnd(pod) {
+// sawEnd says whether a pod of a cluster was observed to end there. What another cluster says of a
+// pod with that UID does not count.
+func (a remoteWatchers) sawEnd(cluster string, pod types.UID) bool {
+	for where, l := range a {
+		if where.cluster == cluster && l.witness.sawEnd(pod) {
 			return true
 		}
 	}
@@ -238,7 +265,7 @@ func (c *Controller) observeEndedPods(o *steps.Observation, seen remoteWatchers)
 		if pod.Cluster == "" {
 			o.Ended[pod.UID] = c.witness.sawEnd(pod.UID)
 		} else {
-			o.Ended[pod.UID] = seen.sawEnd(pod.UID)
+			o.Ended[pod.UID] = seen.sawEnd(pod.Cluster, pod.UID)
 		}
 	}
 }

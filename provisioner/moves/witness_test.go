@@ -104,11 +104,14 @@ func TestAMoveSeesHowPodsGoInTheClusterOfItsSource(t *testing.T) {
 	client := fake.NewClientset(forced, ended, mover, other)
 	var seen remoteWatchers
 	defer seen.close()
-	seen.watch(t.Context(), site.Site{Access: remote.Access{Client: client}}, where)
+	told := make(chan string, 100)
+	changed := func(pod *home.Pod) { told <- pod.Name }
+	seen.watch(t.Context(), site.Site{Access: remote.Access{Client: client}}, where, changed)
 	before := seen[where].pods
-	seen.watch(t.Context(), site.Site{Access: remote.Access{Client: client}}, where)
+	seen.watch(t.Context(), site.Site{Access: remote.Access{Client: client}}, where, changed)
 	require.Same(t, before, seen[where].pods, "one watch is enough")
 	require.Eventually(t, before.HasSynced, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(told) >= 4 }, 10*time.Second, time.Millisecond, "the move learns of each")
 	for _, pod := range []*corev1.Pod{forced, ended, mover, other} {
 		require.NoError(t, client.CoreV1().Pods("shop").Delete(t.Context(), pod.Name, metav1.DeleteOptions{}))
 	}
@@ -127,9 +130,10 @@ func TestAMoveSeesHowPodsGoInTheClusterOfItsSource(t *testing.T) {
 	assert.Equal(t, map[types.UID]bool{"ended": true, "forced": false}, o.Ended)
 
 	// New credentials come with a new client.
-	seen.watch(t.Context(), site.Site{Access: remote.Access{Client: fake.NewClientset()}}, where)
+	seen.watch(t.Context(), site.Site{Access: remote.Access{Client: fake.NewClientset()}}, where, changed)
 	assert.NotSame(t, before, seen[where].pods)
-	assert.True(t, seen.sawEnd("ended"), "what was seen stays known")
+	assert.True(t, seen.sawEnd("west", "ended"), "what was seen stays known")
+	assert.False(t, seen.sawEnd("east", "ended"), "one cluster does not say how the pods of another went")
 	seen.forget(map[types.UID]bool{"forced": true})
 	o = steps.Observation{Record: r}
 	c.observeEndedPods(&o, seen)
@@ -168,10 +172,10 @@ func TestOfThePodsOfAnotherClusterNoMoreIsHeldThanMovesNeed(t *testing.T) {
 	var seen remoteWatchers
 	defer seen.close()
 	at := site.Site{Access: remote.Access{Client: client}}
-	seen.watch(t.Context(), at, where)
+	seen.watch(t.Context(), at, where, func(*home.Pod) {})
 	require.Eventually(t, seen[where].pods.HasSynced, 30*time.Second, time.Millisecond)
-	seen.watch(t.Context(), at, where)
+	seen.watch(t.Context(), at, where, func(*home.Pod) {})
 	assert.Nil(t, seen[where].pods, "it is not watched any more")
-	seen.watch(t.Context(), at, where)
+	seen.watch(t.Context(), at, where, func(*home.Pod) {})
 	assert.Nil(t, seen[where].pods, "nor again")
 }

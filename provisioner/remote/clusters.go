@@ -18,9 +18,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
@@ -185,6 +187,121 @@ func (r *Clusters) end() {
 	r.ended = true
 }
 
+// The pause between a probe of a cluster and one that a change in that cluster triggers is
+// leastPause at first. If another trigger comes within the pause, the pause doubles, up to
+// mostPause: somebody who changes storage classes there constantly must not make home
+// probe, write and decide more often.
+const (
+	leastPause = time.Second
+	mostPause  = 15 * time.Second
+)
+
+// signals trigger a probe of a cluster: now, which only home uses, or soon, after the
+// pause.
+type signals struct {
+	now, soon chan struct{}
+}
+
+func newSignals() signals {
+	return signals{now: make(chan struct{}, 1), soon: make(chan struct{}, 1)}
+}
+
+// CheckNow triggers a probe at once.
+func (s signals) CheckNow() { signal(s.now) }
+
+// CheckSoon triggers a probe after the pause, for example after a failed request or a
+// change in the cluster.
+func (s signals) CheckSoon() { signal(s.soon) }
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// run probes the cluster at once, then in intervals and when triggered, until its
+// RemoteCluster is gone or ctx ends.
+func (c *Cluster) run(ctx context.Context) {
+	logger := klog.FromContext(ctx).WithValues("cluster", c.id)
+	ctx = klog.NewContext(ctx, logger)
+	defer c.disconnect()
+	defer c.ended(ctx)
+	c.repeat(ctx, func() (time.Duration, bool) {
+		next := wait.Jitter(c.clusters.interval, 0.1)
+		remote := c.clusters.Object(c.id)
+		if remote == nil {
+			return 0, false
+		}
+		again := c.probe(ctx, remote)
+		if err := c.clusters.report(ctx, c, remote); err != nil {
+			logger.V(2).Info("Status will be written again", "err", err)
+			again = 200 * time.Millisecond
+		} else if c.changed {
+			// By now the extender can have read the status, too.
+			c.changed = false
+			c.clusters.listeners.clusterChanged(c.id, c.usable() && !c.leaving())
+		}
+		if again != 0 {
+			next = again
+		}
+		return next, true
+	})
+}
+
+// ended notes that the work for the cluster has ended with the program, for Release.
+func (c *Cluster) ended(ctx context.Context) {
+	connection := c.current()
+	if ctx.Err() == nil || connection == nil {
+		return
+	}
+	c.mu.Lock()
+	ended := endedCluster{cluster: c, connection: connection, found: c.verdict.finding}
+	c.mu.Unlock()
+	c.clusters.mu.Lock()
+	defer c.clusters.mu.Unlock()
+	c.clusters.endedClusters = append(c.clusters.endedClusters, ended)
+}
+
+// repeat calls probe at once, then each time after the duration it returned, or earlier:
+// for CheckNow at once, for CheckSoon when the pause is over. It returns when probe returns
+// false or ctx ends.
+func (s signals) repeat(ctx context.Context, probe func() (next time.Duration, on bool)) {
+	timer, quiet := time.NewTimer(0), time.NewTimer(leastPause)
+	defer timer.Stop()
+	defer quiet.Stop()
+	pause := leastPause
+	var soon <-chan struct{} // s.soon; nil during a pause
+	for {
+		asked := false
+		select {
+		case <-ctx.Done():
+			return
+		case <-quiet.C:
+			select {
+			case <-s.soon:
+				pause, asked = min(2*pause, mostPause), true
+			default:
+				pause, soon = leastPause, s.soon
+				continue
+			}
+		case <-soon:
+			asked = true
+		case <-timer.C:
+		case <-s.now:
+		}
+		next, on := probe()
+		if !on {
+			return
+		}
+		timer.Reset(next)
+		if asked || soon != nil {
+			quiet.Reset(pause)
+			soon = nil
+		}
+	}
+}
+
 // changedByHome says whether a RemoteCluster changed apart from its status, which changes
 // with every report of the remote cluster, and from its labels and annotations.
 func changedByHome(before, after *v1alpha1.RemoteCluster) bool {
@@ -280,38 +397,6 @@ func Same(ctx context.Context, client kubernetes.Interface, remote *v1alpha1.Rem
 	}
 	made := remote.Annotations[keys.ClusterUID]
 	return remote.Status.ClusterUID == uid && (made == "" || made == uid), nil
-}
-
-// kubeconfig returns the kubeconfig of a RemoteCluster. The error is one sentence for the
-// user.
-func (r *Clusters) kubeconfig(remote *v1alpha1.RemoteCluster) ([]byte, error) {
-	ref := remote.Spec.KubeconfigSecretRef
-	if ref.Namespace != r.namespace {
-		return nil, fmt.Errorf("the kubeconfig Secret must be in namespace %s, where Lodestone runs, not in %s: move it", r.namespace,
-			ref.Namespace)
-	}
-	key := keyOf(remote)
-	secret := r.secret(ref.Name)
-	if secret == nil {
-		return nil, fmt.Errorf("there is no Secret %s/%s: create it with the kubeconfig under key %s", ref.Namespace, ref.Name, key)
-	}
-	data := secret.Data[key]
-	if len(data) == 0 {
-		return nil, fmt.Errorf("the Secret %s/%s has no key %s: put the kubeconfig there", ref.Namespace, ref.Name, key)
-	}
-	return data, nil
-}
-
-// keyOf returns the key of the kubeconfig in its Secret.
-func keyOf(remote *v1alpha1.RemoteCluster) string {
-	if key := remote.Spec.KubeconfigSecretRef.Key; key != "" {
-		return key
-	}
-	return "kubeconfig"
-}
-
-func (r *Clusters) secret(name string) *corev1.Secret {
-	return controller.Get[corev1.Secret](r.secrets, r.namespace+"/"+name)
 }
 
 // event writes an event on a RemoteCluster.

@@ -1,8 +1,10 @@
 package remote
 
 import (
+	"context"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -93,4 +95,90 @@ func TestOnlyTheClusterThatAVolumeCarriesMaySayThatItIsGone(t *testing.T) {
 			assert.Equal(t, test.want, same)
 		})
 	}
+}
+
+// looks returns the times of all probes, in intervals and while asking triggers more; the
+// clock is synctest's, so the speed of the machine does not matter.
+func looks(t *testing.T, lasts, interval time.Duration, asking func(context.Context, signals)) []time.Duration {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), lasts)
+	defer cancel()
+	s, begin := newSignals(), time.Now()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		asking(ctx, s)
+	}()
+	var at []time.Duration
+	s.repeat(ctx, func() (time.Duration, bool) {
+		at = append(at, time.Since(begin))
+		return interval, true
+	})
+	<-ended
+	return at
+}
+
+func TestAClusterThatNudgesWithoutEndIsLookedAtEverMoreSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		at := looks(t, 10*time.Minute, time.Hour, func(ctx context.Context, s signals) {
+			for ctx.Err() == nil {
+				s.CheckSoon()
+				time.Sleep(time.Millisecond)
+			}
+		})
+		assert.LessOrEqual(t, len(at), 6+int(10*time.Minute/mostPause))
+		assert.Greater(t, len(at), int(10*time.Minute/mostPause), "but never left alone")
+	})
+}
+
+func TestAClusterThatNudgesNowAndThenIsLookedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		at := looks(t, time.Minute, time.Hour, func(_ context.Context, s signals) {
+			time.Sleep(10 * time.Second)
+			s.CheckSoon()
+			time.Sleep(10 * time.Second)
+			s.CheckSoon()
+			time.Sleep(leastPause / 2)
+			s.CheckSoon()
+		})
+		assert.Equal(t, []time.Duration{0, 10 * time.Second, 20 * time.Second, 20*time.Second + leastPause}, at)
+	})
+}
+
+func TestAClusterThatNudgesNoMoreIsHeardAtOnceAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		at := looks(t, 2*time.Minute, 3*time.Second, func(_ context.Context, s signals) {
+			for range 600 {
+				s.CheckSoon()
+				time.Sleep(100 * time.Millisecond)
+			}
+			time.Sleep(2*mostPause + 1234*time.Millisecond)
+			s.CheckSoon()
+		})
+		assert.Contains(t, at, 91234*time.Millisecond)
+	})
+}
+
+func TestAPokeOfHomeWaitsForNoPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		at := looks(t, time.Minute, time.Hour, func(_ context.Context, s signals) {
+			for range 100 { // by now its pause is long
+				s.CheckSoon()
+				time.Sleep(100 * time.Millisecond)
+			}
+			s.CheckNow()
+		})
+		assert.Contains(t, at, 10*time.Second)
+	})
+}
+
+func TestALookThatAsksForTheNextOneSoonGetsIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began, looks := time.Now(), 0
+		newSignals().repeat(t.Context(), func() (time.Duration, bool) {
+			looks++
+			return 50 * time.Millisecond, looks < 5
+		})
+		assert.Equal(t, 200*time.Millisecond, time.Since(began))
+	})
 }

@@ -26,7 +26,40 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/controller"
 )
+
+// kubeconfig returns the kubeconfig of a RemoteCluster. The error is one sentence for the
+// user.
+func (r *Clusters) kubeconfig(remote *v1alpha1.RemoteCluster) ([]byte, error) {
+	ref := remote.Spec.KubeconfigSecretRef
+	if ref.Namespace != r.namespace {
+		return nil, fmt.Errorf("the kubeconfig Secret must be in namespace %s, where Lodestone runs, not in %s: move it", r.namespace,
+			ref.Namespace)
+	}
+	key := keyOf(remote)
+	secret := r.secret(ref.Name)
+	if secret == nil {
+		return nil, fmt.Errorf("there is no Secret %s/%s: create it with the kubeconfig under key %s", ref.Namespace, ref.Name, key)
+	}
+	data := secret.Data[key]
+	if len(data) == 0 {
+		return nil, fmt.Errorf("the Secret %s/%s has no key %s: put the kubeconfig there", ref.Namespace, ref.Name, key)
+	}
+	return data, nil
+}
+
+// keyOf returns the key of the kubeconfig in its Secret.
+func keyOf(remote *v1alpha1.RemoteCluster) string {
+	if key := remote.Spec.KubeconfigSecretRef.Key; key != "" {
+		return key
+	}
+	return "kubeconfig"
+}
+
+func (r *Clusters) secret(name string) *corev1.Secret {
+	return controller.Get[corev1.Secret](r.secrets, r.namespace+"/"+name)
+}
 
 // CredentialKind is what a kubeconfig logs in with.
 type CredentialKind string

@@ -1,3 +1,6 @@
+// This file is one probe of a remote cluster: it is connected, asked, and judged. It is long because the verdict has many
+// obstacles, each with its sentence, and they are found in this order.
+
 package remote
 
 import (
@@ -13,10 +16,10 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
-	"k8s.io/apimachinery/pkg/util/wait"
 	apiversion "k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -29,121 +32,6 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/untrusted"
 )
-
-// The pause between a probe of a cluster and one that a change in that cluster triggers is
-// leastPause at first. If another trigger comes within the pause, the pause doubles, up to
-// mostPause: somebody who changes storage classes there constantly must not make home
-// probe, write and decide more often.
-const (
-	leastPause = time.Second
-	mostPause  = 15 * time.Second
-)
-
-// signals trigger a probe of a cluster: now, which only home uses, or soon, after the
-// pause.
-type signals struct {
-	now, soon chan struct{}
-}
-
-func newSignals() signals {
-	return signals{now: make(chan struct{}, 1), soon: make(chan struct{}, 1)}
-}
-
-// CheckNow triggers a probe at once.
-func (s signals) CheckNow() { signal(s.now) }
-
-// CheckSoon triggers a probe after the pause, for example after a failed request or a
-// change in the cluster.
-func (s signals) CheckSoon() { signal(s.soon) }
-
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
-
-// run probes the cluster at once, then in intervals and when triggered, until its
-// RemoteCluster is gone or ctx ends.
-func (c *Cluster) run(ctx context.Context) {
-	logger := klog.FromContext(ctx).WithValues("cluster", c.id)
-	ctx = klog.NewContext(ctx, logger)
-	defer c.disconnect()
-	defer c.ended(ctx)
-	c.repeat(ctx, func() (time.Duration, bool) {
-		next := wait.Jitter(c.clusters.interval, 0.1)
-		remote := c.clusters.Object(c.id)
-		if remote == nil {
-			return 0, false
-		}
-		again := c.probe(ctx, remote)
-		if err := c.clusters.report(ctx, c, remote); err != nil {
-			logger.V(2).Info("Status will be written again", "err", err)
-			again = 200 * time.Millisecond
-		} else if c.changed {
-			// By now the extender can have read the status, too.
-			c.changed = false
-			c.clusters.listeners.clusterChanged(c.id, c.usable() && !c.leaving())
-		}
-		if again != 0 {
-			next = again
-		}
-		return next, true
-	})
-}
-
-// ended notes that the work for the cluster has ended with the program, for Release.
-func (c *Cluster) ended(ctx context.Context) {
-	connection := c.current()
-	if ctx.Err() == nil || connection == nil {
-		return
-	}
-	c.mu.Lock()
-	ended := endedCluster{cluster: c, connection: connection, found: c.verdict.finding}
-	c.mu.Unlock()
-	c.clusters.mu.Lock()
-	defer c.clusters.mu.Unlock()
-	c.clusters.endedClusters = append(c.clusters.endedClusters, ended)
-}
-
-// repeat calls probe at once, then each time after the duration it returned, or earlier:
-// for CheckNow at once, for CheckSoon when the pause is over. It returns when probe returns
-// false or ctx ends.
-func (s signals) repeat(ctx context.Context, probe func() (next time.Duration, on bool)) {
-	timer, quiet := time.NewTimer(0), time.NewTimer(leastPause)
-	defer timer.Stop()
-	defer quiet.Stop()
-	pause := leastPause
-	var soon <-chan struct{} // s.soon; nil during a pause
-	for {
-		asked := false
-		select {
-		case <-ctx.Done():
-			return
-		case <-quiet.C:
-			select {
-			case <-s.soon:
-				pause, asked = min(2*pause, mostPause), true
-			default:
-				pause, soon = leastPause, s.soon
-				continue
-			}
-		case <-soon:
-			asked = true
-		case <-timer.C:
-		case <-s.now:
-		}
-		next, on := probe()
-		if !on {
-			return
-		}
-		timer.Reset(next)
-		if asked || soon != nil {
-			quiet.Reset(pause)
-			soon = nil
-		}
-	}
-}
 
 // probe reconnects if the kubeconfig changed and checks the cluster. It returns when to
 // probe again, 0 for the usual interval.
@@ -579,4 +467,146 @@ func (c *Cluster) usable() bool {
 	defer c.mu.Unlock()
 	usable, _, _ := c.verdict.usable()
 	return usable
+}
+
+// verdict is the result of a probe of a remote cluster.
+type verdict struct {
+	finding
+	// unconfigured is a sentence if there is no usable kubeconfig.
+	unconfigured string
+	// ignored is true if the cluster is disconnected because it sent too much data;
+	// unconfigured says so.
+	ignored bool
+	// unwanted is a sentence if the cluster must not be used: it is the home cluster, or
+	// another RemoteCluster uses it.
+	unwanted       string
+	unwantedReason string
+	leaving        string
+	// epoch says whether this home, and no copy of it, acts there.
+	epoch    epochState
+	unsynced bool
+	checked  bool
+	// credentials is the condition CredentialsValid.
+	credentials metav1.Condition
+}
+
+// usable says whether requests may be sent to the cluster. That includes a cluster whose
+// RemoteCluster is being deleted, since its volumes must be served.
+func (v verdict) usable() (ok bool, reason, message string) {
+	without := v
+	without.leaving = ""
+	ready := meta.FindStatusCondition(without.conditions(0), v1alpha1.Ready)
+	return ready.Status == metav1.ConditionTrue, ready.Reason, ready.Message
+}
+
+// conditions returns the conditions for a verdict. The first obstacle gives Ready its
+// reason and message.
+func (v verdict) conditions(generation int64) []metav1.Condition {
+	reachable := condition(v1alpha1.Reachable, metav1.ConditionTrue, "Answers", "its API server answers")
+	authorized := condition(v1alpha1.Authorized, metav1.ConditionTrue, "HasRights",
+		"the kubeconfig has the cluster-wide rights that are needed")
+	ready := condition(v1alpha1.Ready, metav1.ConditionTrue, "Ready", "volumes can be made there")
+	switch {
+	case v.ignored:
+		reachable = condition(v1alpha1.Reachable, metav1.ConditionUnknown, "NotTried", v.unconfigured)
+		authorized = condition(v1alpha1.Authorized, metav1.ConditionUnknown, "NotTried", v.unconfigured)
+		ready = condition(v1alpha1.Ready, metav1.ConditionFalse, "TooMuch", v.unconfigured)
+	case v.unconfigured != "":
+		reachable = condition(v1alpha1.Reachable, metav1.ConditionUnknown, "NotTried", "there is no usable kubeconfig")
+		authorized = condition(v1alpha1.Authorized, metav1.ConditionFalse, "BadKubeconfig", v.unconfigured)
+		ready = condition(v1alpha1.Ready, metav1.ConditionFalse, "BadKubeconfig", v.unconfigured)
+	case !v.checked:
+		reachable = condition(v1alpha1.Reachable, metav1.ConditionUnknown, "Checking", "its API server is being asked")
+		authorized = condition(v1alpha1.Authorized, metav1.ConditionUnknown, "Checking", "its API server is being asked")
+		ready = condition(v1alpha1.Ready, metav1.ConditionFalse, "Checking", "its API server is being asked")
+	case v.unreachable != "":
+		reachable = condition(v1alpha1.Reachable, metav1.ConditionFalse, "NoAnswer", v.unreachable)
+		authorized = condition(v1alpha1.Authorized, metav1.ConditionUnknown, "NoAnswer", "its API server does not answer")
+		ready = condition(v1alpha1.Ready, metav1.ConditionFalse, "NotReachable", v.unreachable)
+	case v.unauthorized != "":
+		authorized = condition(v1alpha1.Authorized, metav1.ConditionFalse, "MissingRights", v.unauthorized)
+		ready = condition(v1alpha1.Ready, metav1.ConditionFalse, "NotAuthorized", v.unauthorized)
+	case v.unwanted != "":
+		ready = condition(v1alpha1.Ready, metav1.ConditionFalse, v.unwantedReason, v.unwanted)
+	case !v.epoch.acts:
+		ready = condition(v1alpha1.Ready, metav1.ConditionFalse, notInForce, v.epoch.condition().Message)
+	case v.leaving != "":
+		ready = condition(v1alpha1.Ready, metav1.ConditionFalse, "Leaving", v.leaving)
+	case v.unsynced:
+		ready = condition(v1alpha1.Ready, metav1.ConditionFalse, "Syncing", "its volumes and storage classes are being read")
+	}
+	credentials := v.credentials
+	if credentials.Type == "" {
+		credentials = condition(v1alpha1.CredentialsValid, metav1.ConditionUnknown, "NotRead", "there is no usable kubeconfig")
+	}
+	result := []metav1.Condition{ready, reachable, authorized, credentials, v.epoch.condition()}
+	for i := range result {
+		result[i].ObservedGeneration = generation
+	}
+	return result
+}
+
+func condition(kind string, status metav1.ConditionStatus, reason, message string) metav1.Condition {
+	return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message}
+}
+
+// otherCluster is the reason of a RemoteCluster that no longer leads to the cluster with
+// its volumes.
+const otherCluster = "OtherCluster"
+
+// holdings is what home has stored in a remote cluster.
+type holdings struct {
+	// count is how many volumes and snapshots have their data there.
+	count int
+	// uids are the UIDs of clusters that the volumes carry.
+	uids []string
+}
+
+// unwanted returns why a RemoteCluster must not be used, given the UID of the cluster that
+// it leads to, the home cluster's UID, all RemoteClusters, and what has its data in the cluster
+// that it led to before. What the volumes carry counts even if the RemoteCluster was made anew, and
+// so does what kubectl lodestone peer wrote: only the status is lost then.
+func unwanted(self *v1alpha1.RemoteCluster, clusterUID, homeUID string, all []*v1alpha1.RemoteCluster, has holdings) (reason,
+	message string) {
+	if clusterUID == "" {
+		return "", ""
+	}
+	if clusterUID == homeUID {
+		return "PointsHome", "the kubeconfig leads to the home cluster itself: use that of another cluster"
+	}
+	if has.count > 0 {
+		for _, recorded := range append([]string{self.Status.ClusterUID}, has.uids...) {
+			if recorded != "" && recorded != clusterUID {
+				// A wrong cluster would answer that the volumes are gone.
+				return otherCluster, fmt.Sprintf("the kubeconfig leads to another cluster than the one that holds %d volumes or snapshots: put "+
+					"back the kubeconfig of that one", has.count)
+			}
+		}
+	}
+	if made := self.Annotations[keys.ClusterUID]; made != "" && made != clusterUID {
+		return otherCluster, fmt.Sprintf("the kubeconfig leads to another cluster than the one that kubectl lodestone peer made this "+
+			"RemoteCluster for: put back the kubeconfig of that one, or, if this one is meant, delete the annotation %s", keys.ClusterUID)
+	}
+	for _, other := range all {
+		if other.Name == self.Name || other.Status.ClusterUID != clusterUID {
+			continue
+		}
+		if older(other, self) {
+			return "Duplicate", fmt.Sprintf("RemoteCluster %q already stands for this cluster: delete one of the two", other.Name)
+		}
+	}
+	return "", ""
+}
+
+func older(a, b *v1alpha1.RemoteCluster) bool {
+	if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
+		return a.CreationTimestamp.Before(&b.CreationTimestamp)
+	}
+	return a.Name < b.Name
+}
+
+// holdings returns what home has stored in a cluster.
+func (r *Clusters) holdings(id string) holdings {
+	taken, _ := r.contents.Snapshots(id)
+	return holdings{count: r.contents.Volumes(id) + taken, uids: r.contents.ClusterUIDs(id)}
 }

@@ -11,13 +11,13 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/informers"
@@ -27,93 +27,8 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
-
-// looks returns the times of all probes, in intervals and while asking triggers more; the
-// clock is synctest's, so the speed of the machine does not matter.
-func looks(t *testing.T, lasts, interval time.Duration, asking func(context.Context, signals)) []time.Duration {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), lasts)
-	defer cancel()
-	s, begin := newSignals(), time.Now()
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		asking(ctx, s)
-	}()
-	var at []time.Duration
-	s.repeat(ctx, func() (time.Duration, bool) {
-		at = append(at, time.Since(begin))
-		return interval, true
-	})
-	<-ended
-	return at
-}
-
-func TestAClusterThatNudgesWithoutEndIsLookedAtEverMoreSeldom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		at := looks(t, 10*time.Minute, time.Hour, func(ctx context.Context, s signals) {
-			for ctx.Err() == nil {
-				s.CheckSoon()
-				time.Sleep(time.Millisecond)
-			}
-		})
-		assert.LessOrEqual(t, len(at), 6+int(10*time.Minute/mostPause))
-		assert.Greater(t, len(at), int(10*time.Minute/mostPause), "but never left alone")
-	})
-}
-
-func TestAClusterThatNudgesNowAndThenIsLookedAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		at := looks(t, time.Minute, time.Hour, func(_ context.Context, s signals) {
-			time.Sleep(10 * time.Second)
-			s.CheckSoon()
-			time.Sleep(10 * time.Second)
-			s.CheckSoon()
-			time.Sleep(leastPause / 2)
-			s.CheckSoon()
-		})
-		assert.Equal(t, []time.Duration{0, 10 * time.Second, 20 * time.Second, 20*time.Second + leastPause}, at)
-	})
-}
-
-func TestAClusterThatNudgesNoMoreIsHeardAtOnceAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		at := looks(t, 2*time.Minute, 3*time.Second, func(_ context.Context, s signals) {
-			for range 600 {
-				s.CheckSoon()
-				time.Sleep(100 * time.Millisecond)
-			}
-			time.Sleep(2*mostPause + 1234*time.Millisecond)
-			s.CheckSoon()
-		})
-		assert.Contains(t, at, 91234*time.Millisecond)
-	})
-}
-
-func TestAPokeOfHomeWaitsForNoPause(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		at := looks(t, time.Minute, time.Hour, func(_ context.Context, s signals) {
-			for range 100 { // by now its pause is long
-				s.CheckSoon()
-				time.Sleep(100 * time.Millisecond)
-			}
-			s.CheckNow()
-		})
-		assert.Contains(t, at, 10*time.Second)
-	})
-}
-
-func TestALookThatAsksForTheNextOneSoonGetsIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		began, looks := time.Now(), 0
-		newSignals().repeat(t.Context(), func() (time.Duration, bool) {
-			looks++
-			return 50 * time.Millisecond, looks < 5
-		})
-		assert.Equal(t, 200*time.Millisecond, time.Since(began))
-	})
-}
 
 func TestFailedSortsErrors(t *testing.T) {
 	resource := schema.GroupResource{Resource: "namespaces"}
@@ -207,5 +122,130 @@ func TestAServerThatGoesBackInTime(t *testing.T) {
 		rewound, err := c.rewound(t.Context())
 		require.NoError(t, err)
 		assert.Equal(t, row.rewound, rewound, row.version)
+	}
+}
+
+// acting is the state of a home cluster that acts in a remote one.
+var acting = epochState{acts: true, status: metav1.ConditionTrue, reason: "InForce", message: "acts"}
+
+func TestConditions(t *testing.T) {
+	const yes, no, unknown = metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown
+	for name, test := range map[string]struct {
+		verdict                      verdict
+		ready, reachable, authorized metav1.ConditionStatus
+		reason, says                 string
+		usable                       bool
+	}{
+		"all is well": {verdict: verdict{checked: true},
+			ready: yes, reachable: yes, authorized: yes, reason: "Ready", says: "can be made", usable: true},
+		"there is no usable kubeconfig": {verdict: verdict{unconfigured: "no Secret"},
+			ready: no, reachable: unknown, authorized: no, reason: "BadKubeconfig", says: "no Secret"},
+		"it was not asked yet": {verdict: verdict{},
+			ready: no, reachable: unknown, authorized: unknown, reason: "Checking", says: "being asked"},
+		"it does not answer": {verdict: verdict{checked: true, finding: finding{unreachable: "refused"}},
+			ready: no, reachable: no, authorized: unknown, reason: "NotReachable", says: "refused"},
+		"rights are missing": {verdict: verdict{checked: true, finding: finding{unauthorized: "may not list"}},
+			ready: no, reachable: yes, authorized: no, reason: "NotAuthorized", says: "may not list"},
+		"it is the home cluster": {verdict: verdict{checked: true, unwantedReason: "PointsHome", unwanted: "itself"},
+			ready: no, reachable: yes, authorized: yes, reason: "PointsHome", says: "itself"},
+		"a copy of home may act there": {verdict: verdict{checked: true, leaving: "held",
+			epoch: epochState{status: no, reason: "RemoteAhead", message: "later mark"}},
+			ready: no, reachable: yes, authorized: yes, reason: "HomeNotInForce", says: "later mark"},
+		"it is being deleted: its volumes are still served": {verdict: verdict{checked: true, leaving: "held"},
+			ready: no, reachable: yes, authorized: yes, reason: "Leaving", says: "held", usable: true},
+		"its caches fill": {verdict: verdict{checked: true, unsynced: true},
+			ready: no, reachable: yes, authorized: yes, reason: "Syncing", says: "being read"},
+		"it is being deleted and its caches fill": {verdict: verdict{checked: true, unsynced: true, leaving: "held"},
+			ready: no, reachable: yes, authorized: yes, reason: "Leaving", says: "held"},
+		"the first obstacle is told": {
+			verdict: verdict{checked: true, finding: finding{unreachable: "refused"}, unwanted: "itself", unwantedReason: "PointsHome",
+				leaving: "held", unsynced: true},
+			ready: no, reachable: no, authorized: unknown, reason: "NotReachable", says: "refused"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if test.verdict.epoch.status == "" {
+				test.verdict.epoch = acting
+			}
+			conditions := test.verdict.conditions(7)
+			for kind, want := range map[string]metav1.ConditionStatus{
+				v1alpha1.Ready: test.ready, v1alpha1.Reachable: test.reachable, v1alpha1.Authorized: test.authorized,
+				v1alpha1.HomeInForce: test.verdict.epoch.status,
+			} {
+				got := meta.FindStatusCondition(conditions, kind)
+				require.NotNil(t, got, kind)
+				assert.Equal(t, want, got.Status, kind)
+				assert.NotEmpty(t, got.Reason, kind)
+				assert.NotEmpty(t, got.Message, kind)
+				assert.Equal(t, int64(7), got.ObservedGeneration, kind)
+			}
+			ready := meta.FindStatusCondition(conditions, v1alpha1.Ready)
+			assert.Equal(t, test.reason, ready.Reason)
+			assert.Contains(t, ready.Message, test.says)
+			usable, _, _ := test.verdict.usable()
+			assert.Equal(t, test.usable, usable)
+		})
+	}
+}
+
+func remote(name, uid string, minute int) *v1alpha1.RemoteCluster {
+	return &v1alpha1.RemoteCluster{
+		ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(time.Date(2026, 1, 2, 3, minute, 0, 0, time.UTC))},
+		Status:     v1alpha1.RemoteClusterStatus{ClusterUID: uid},
+	}
+}
+
+// made returns a RemoteCluster without status that peer made for a cluster.
+func made(uid string) *v1alpha1.RemoteCluster {
+	object := remote("west", "", 1)
+	object.Annotations = map[string]string{keys.ClusterUID: uid}
+	return object
+}
+
+func TestUnwanted(t *testing.T) {
+	for name, test := range map[string]struct {
+		self    *v1alpha1.RemoteCluster
+		others  []*v1alpha1.RemoteCluster
+		leadsTo string
+		volumes int
+		carried []string
+		want    string
+		says    string
+	}{
+		"a cluster of its own":                 {self: remote("west", "", 1), leadsTo: "uid-west"},
+		"a cluster seen before":                {self: remote("west", "uid-west", 1), leadsTo: "uid-west", volumes: 3},
+		"a cluster that did not say who it is": {self: remote("west", "uid-west", 1), volumes: 3},
+		"the home cluster": {self: remote("west", "", 1), leadsTo: "uid-home", want: "PointsHome",
+			says: "home cluster"},
+		"the home cluster, though it holds volumes": {self: remote("west", "uid-west", 1), leadsTo: "uid-home", volumes: 3, want: "PointsHome",
+			says: "home cluster"},
+		"another cluster while it holds volumes": {self: remote("west", "uid-west", 1), leadsTo: "uid-east", volumes: 3,
+			want: "OtherCluster", says: "3 volumes"},
+		"made anew, and another cluster than its volumes carry": {self: remote("west", "", 1), leadsTo: "uid-east", volumes: 3,
+			carried: []string{"uid-west"}, want: "OtherCluster", says: "3 volumes"},
+		"made anew, and the cluster that its volumes carry": {self: remote("west", "", 1), leadsTo: "uid-west", volumes: 3,
+			carried: []string{"uid-west"}},
+		"another cluster than peer made it for": {self: made("uid-west"), leadsTo: "uid-east", want: "OtherCluster", says: "peer"},
+		"the cluster that peer made it for":     {self: made("uid-west"), leadsTo: "uid-west"},
+		"another cluster once it holds none":    {self: remote("west", "uid-west", 1), leadsTo: "uid-east"},
+		"an older object stands for it": {self: remote("west", "", 2),
+			others: []*v1alpha1.RemoteCluster{remote("east", "uid-x", 1)}, leadsTo: "uid-x", want: "Duplicate", says: `"east"`},
+		"a younger object stands for it too": {self: remote("west", "", 1),
+			others: []*v1alpha1.RemoteCluster{remote("east", "uid-x", 2)}, leadsTo: "uid-x"},
+		"of two made in one second the first by name": {self: remote("west", "", 1),
+			others: []*v1alpha1.RemoteCluster{remote("east", "uid-x", 1)}, leadsTo: "uid-x", want: "Duplicate", says: `"east"`},
+		"… and only that one": {self: remote("east", "", 1), others: []*v1alpha1.RemoteCluster{remote("west", "uid-x", 1)},
+			leadsTo: "uid-x"},
+		"an older object for another cluster": {self: remote("west", "", 2), others: []*v1alpha1.RemoteCluster{remote("east", "uid-y", 1)},
+			leadsTo: "uid-x"},
+		"an older object that leads nowhere yet": {self: remote("west", "", 2), others: []*v1alpha1.RemoteCluster{remote("east", "", 1)},
+			leadsTo: "uid-x"},
+		"itself in the list": {self: remote("west", "uid-x", 2), others: []*v1alpha1.RemoteCluster{remote("west", "uid-x", 1)}, leadsTo: "uid-x"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			reason, message := unwanted(test.self, test.leadsTo, "uid-home", test.others, holdings{count: test.volumes, uids: test.carried})
+			assert.Equal(t, test.want, reason)
+			assert.Contains(t, message, test.says)
+			assert.Equal(t, test.want == "", message == "", "a reason has a sentence")
+		})
 	}
 }

@@ -101,6 +101,21 @@ func (c *connection) free() (free map[string]room, read bool) {
 	return free, true
 }
 
+// offered returns the real classes of a usable cluster with their room, given those in the
+// status. The caller holds the lock.
+func (c *Cluster) offered(before []v1alpha1.OfferedClass) []v1alpha1.OfferedClass {
+	offered := c.connection.offered()
+	if !c.verdict.room {
+		return offered
+	}
+	if free, read := c.connection.free(); read {
+		withRoom(offered, free, before)
+	} else {
+		keepRoom(offered, before)
+	}
+	return offered
+}
+
 // withRoom sets the room of each offered class. Where it hardly changed it keeps the value
 // in the status, so that small writes to volumes cause no write here.
 func withRoom(offered []v1alpha1.OfferedClass, free map[string]room, before []v1alpha1.OfferedClass) {

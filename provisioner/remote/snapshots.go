@@ -10,7 +10,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/lodestone-storage/lodestone/pkg/controller"
@@ -231,12 +230,4 @@ func (c *Cluster) MadeFrom(snapshot types.NamespacedName) []*corev1.PersistentVo
 		}
 	}
 	return found
-}
-
-// Dynamic returns a client of the cluster for VolumeSnapshots, nil if there is none.
-func (c *Cluster) Dynamic() dynamic.Interface {
-	if connection := c.current(); connection != nil {
-		return connection.dynamic
-	}
-	return nil
 }

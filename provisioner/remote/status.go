@@ -20,142 +20,6 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
-// verdict is the result of a probe of a remote cluster.
-type verdict struct {
-	finding
-	// unconfigured is a sentence if there is no usable kubeconfig.
-	unconfigured string
-	// ignored is true if the cluster is disconnected because it sent too much data;
-	// unconfigured says so.
-	ignored bool
-	// unwanted is a sentence if the cluster must not be used: it is the home cluster, or
-	// another RemoteCluster uses it.
-	unwanted       string
-	unwantedReason string
-	leaving        string
-	// epoch says whether this home, and no copy of it, acts there.
-	epoch    epochState
-	unsynced bool
-	checked  bool
-	// credentials is the condition CredentialsValid.
-	credentials metav1.Condition
-}
-
-// usable says whether requests may be sent to the cluster. That includes a cluster whose
-// RemoteCluster is being deleted, since its volumes must be served.
-func (v verdict) usable() (ok bool, reason, message string) {
-	without := v
-	without.leaving = ""
-	ready := meta.FindStatusCondition(without.conditions(0), v1alpha1.Ready)
-	return ready.Status == metav1.ConditionTrue, ready.Reason, ready.Message
-}
-
-// conditions returns the conditions for a verdict. The first obstacle gives Ready its
-// reason and message.
-func (v verdict) conditions(generation int64) []metav1.Condition {
-	reachable := condition(v1alpha1.Reachable, metav1.ConditionTrue, "Answers", "its API server answers")
-	authorized := condition(v1alpha1.Authorized, metav1.ConditionTrue, "HasRights",
-		"the kubeconfig has the cluster-wide rights that are needed")
-	ready := condition(v1alpha1.Ready, metav1.ConditionTrue, "Ready", "volumes can be made there")
-	switch {
-	case v.ignored:
-		reachable = condition(v1alpha1.Reachable, metav1.ConditionUnknown, "NotTried", v.unconfigured)
-		authorized = condition(v1alpha1.Authorized, metav1.ConditionUnknown, "NotTried", v.unconfigured)
-		ready = condition(v1alpha1.Ready, metav1.ConditionFalse, "TooMuch", v.unconfigured)
-	case v.unconfigured != "":
-		reachable = condition(v1alpha1.Reachable, metav1.ConditionUnknown, "NotTried", "there is no usable kubeconfig")
-		authorized = condition(v1alpha1.Authorized, metav1.ConditionFalse, "BadKubeconfig", v.unconfigured)
-		ready = condition(v1alpha1.Ready, metav1.ConditionFalse, "BadKubeconfig", v.unconfigured)
-	case !v.checked:
-		reachable = condition(v1alpha1.Reachable, metav1.ConditionUnknown, "Checking", "its API server is being asked")
-		authorized = condition(v1alpha1.Authorized, metav1.ConditionUnknown, "Checking", "its API server is being asked")
-		ready = condition(v1alpha1.Ready, metav1.ConditionFalse, "Checking", "its API server is being asked")
-	case v.unreachable != "":
-		reachable = condition(v1alpha1.Reachable, metav1.ConditionFalse, "NoAnswer", v.unreachable)
-		authorized = condition(v1alpha1.Authorized, metav1.ConditionUnknown, "NoAnswer", "its API server does not answer")
-		ready = condition(v1alpha1.Ready, metav1.ConditionFalse, "NotReachable", v.unreachable)
-	case v.unauthorized != "":
-		authorized = condition(v1alpha1.Authorized, metav1.ConditionFalse, "MissingRights", v.unauthorized)
-		ready = condition(v1alpha1.Ready, metav1.ConditionFalse, "NotAuthorized", v.unauthorized)
-	case v.unwanted != "":
-		ready = condition(v1alpha1.Ready, metav1.ConditionFalse, v.unwantedReason, v.unwanted)
-	case !v.epoch.acts:
-		ready = condition(v1alpha1.Ready, metav1.ConditionFalse, notInForce, v.epoch.condition().Message)
-	case v.leaving != "":
-		ready = condition(v1alpha1.Ready, metav1.ConditionFalse, "Leaving", v.leaving)
-	case v.unsynced:
-		ready = condition(v1alpha1.Ready, metav1.ConditionFalse, "Syncing", "its volumes and storage classes are being read")
-	}
-	credentials := v.credentials
-	if credentials.Type == "" {
-		credentials = condition(v1alpha1.CredentialsValid, metav1.ConditionUnknown, "NotRead", "there is no usable kubeconfig")
-	}
-	result := []metav1.Condition{ready, reachable, authorized, credentials, v.epoch.condition()}
-	for i := range result {
-		result[i].ObservedGeneration = generation
-	}
-	return result
-}
-
-func condition(kind string, status metav1.ConditionStatus, reason, message string) metav1.Condition {
-	return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message}
-}
-
-// otherCluster is the reason of a RemoteCluster that no longer leads to the cluster with
-// its volumes.
-const otherCluster = "OtherCluster"
-
-// holdings is what home has stored in a remote cluster.
-type holdings struct {
-	// count is how many volumes and snapshots have their data there.
-	count int
-	// uids are the UIDs of clusters that the volumes carry.
-	uids []string
-}
-
-// unwanted returns why a RemoteCluster must not be used, given the UID of the cluster that
-// it leads to, the home cluster's UID, all RemoteClusters, and what has its data in the cluster
-// that it led to before. What the volumes carry counts even if the RemoteCluster was made anew, and
-// so does what kubectl lodestone peer wrote: only the status is lost then.
-func unwanted(self *v1alpha1.RemoteCluster, clusterUID, homeUID string, all []*v1alpha1.RemoteCluster, has holdings) (reason,
-	message string) {
-	if clusterUID == "" {
-		return "", ""
-	}
-	if clusterUID == homeUID {
-		return "PointsHome", "the kubeconfig leads to the home cluster itself: use that of another cluster"
-	}
-	if has.count > 0 {
-		for _, recorded := range append([]string{self.Status.ClusterUID}, has.uids...) {
-			if recorded != "" && recorded != clusterUID {
-				// A wrong cluster would answer that the volumes are gone.
-				return otherCluster, fmt.Sprintf("the kubeconfig leads to another cluster than the one that holds %d volumes or snapshots: put "+
-					"back the kubeconfig of that one", has.count)
-			}
-		}
-	}
-	if made := self.Annotations[keys.ClusterUID]; made != "" && made != clusterUID {
-		return otherCluster, fmt.Sprintf("the kubeconfig leads to another cluster than the one that kubectl lodestone peer made this "+
-			"RemoteCluster for: put back the kubeconfig of that one, or, if this one is meant, delete the annotation %s", keys.ClusterUID)
-	}
-	for _, other := range all {
-		if other.Name == self.Name || other.Status.ClusterUID != clusterUID {
-			continue
-		}
-		if older(other, self) {
-			return "Duplicate", fmt.Sprintf("RemoteCluster %q already stands for this cluster: delete one of the two", other.Name)
-		}
-	}
-	return "", ""
-}
-
-func older(a, b *v1alpha1.RemoteCluster) bool {
-	if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
-		return a.CreationTimestamp.Before(&b.CreationTimestamp)
-	}
-	return a.Name < b.Name
-}
-
 // report writes the status of a RemoteCluster and keeps the finalizers on it and on its
 // Secret.
 func (r *Clusters) report(ctx context.Context, c *Cluster, seen *v1alpha1.RemoteCluster) error {
@@ -227,21 +91,6 @@ func (c *Cluster) status(seen *v1alpha1.RemoteCluster, volumes int) *v1alpha1.Re
 	return status
 }
 
-// offered returns the real classes of a usable cluster with their room, given those in the
-// status. The caller holds the lock.
-func (c *Cluster) offered(before []v1alpha1.OfferedClass) []v1alpha1.OfferedClass {
-	offered := c.connection.offered()
-	if !c.verdict.room {
-		return offered
-	}
-	if free, read := c.connection.free(); read {
-		withRoom(offered, free, before)
-	} else {
-		keepRoom(offered, before)
-	}
-	return offered
-}
-
 // inUse says why a RemoteCluster that is being deleted must stay; empty if it may go. A
 // cluster without volumes that does not answer may go: it may never answer again.
 func (c *Cluster) inUse(ctx context.Context, volumes int) string {
@@ -269,12 +118,6 @@ func (c *Cluster) inUse(ctx context.Context, volumes int) string {
 		return fmt.Sprintf("%d backing claims that were never used are being removed there", claims)
 	}
 	return connection.namespaces.Unreturned()
-}
-
-// holdings returns what home has stored in a cluster.
-func (r *Clusters) holdings(id string) holdings {
-	taken, _ := r.contents.Snapshots(id)
-	return holdings{count: r.contents.Volumes(id) + taken, uids: r.contents.ClusterUIDs(id)}
 }
 
 // snapshotsInUse says which snapshots use a RemoteCluster; empty if none.

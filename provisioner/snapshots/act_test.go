@@ -50,7 +50,8 @@ func TestASnapshotIsGoneOnlyIfItsOwnClusterSaysSo(t *testing.T) {
 			typed := fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem, UID: row.asked}})
 			o := Observation{Content: &volumesnapshot.Content{ObjectMeta: metav1.ObjectMeta{UID: "c1"}},
 				Ref: backing.Ref{Cluster: "west", Namespace: "shop", Name: "data", UID: "b1"}}
-			err := proveGone(t.Context(), typed, client, row.remote, o, at)
+			err := proveGone(t.Context(), typed, client.Resource(volumesnapshot.Snapshots).Namespace(at.Namespace), "west", row.remote, at.Name,
+				o.isTaken)
 			if row.says == "" {
 				require.NoError(t, err)
 			} else {

@@ -6,21 +6,19 @@
 // (decide.go). Start with decide.go.
 //
 // Groups does the same for each VolumeGroupSnapshotContent: one VolumeGroupSnapshot of all the
-// backing claims (groups.go, group_act.go, group_decide.go).
+// backing claims (groups.go, group_act.go, group_decide.go). What both have in common is in served.go.
 package snapshots
 
 import (
-	"context"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/backing"
-	"github.com/lodestone-storage/lodestone/pkg/controller"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 	"github.com/lodestone-storage/lodestone/provisioner/home"
@@ -43,32 +41,33 @@ type Config struct {
 // concurrent use.
 type Controller struct {
 	Config
-	queue   *controller.Queue[item]
-	reports reports
-}
-
-// item is a queue key: a content by name or, where Left is set, a snapshot in a remote
-// cluster whose content is not in the cache, or a snapshot that a user asked for.
-type item struct {
-	Content string
-	Cluster string
-	Left    types.NamespacedName
-	Asked   types.NamespacedName
+	*served[*volumesnapshot.Content, Observation, volumesnapshot.ContentStatus]
 }
 
 // New returns a Controller that does nothing until Run.
 func New(config Config) *Controller {
-	return &Controller{Config: config, queue: controller.NewQueue[item](controller.QueueConfig{
-		Name: "snapshots", FirstRetry: 50 * time.Millisecond, LastRetry: 20 * time.Second, Timeout: stepTimeout, FinishSteps: true,
-		Quiet: true,
-	})}
-}
-
-// ContentChanged is called when a content of the home cluster changed or was deleted.
-func (m *Controller) ContentChanged(c *volumesnapshot.Content) {
-	if c.Spec.Driver == keys.Driver {
-		m.queue.Add(item{Content: c.Name})
-	}
+	m := &Controller{Config: config}
+	m.served = newServed(kind[*volumesnapshot.Content, Observation, volumesnapshot.ContentStatus]{
+		name: "snapshots", content: "content", snapshot: "snapshot", finalizer: volumesnapshot.ContentFinalizer,
+		find: func(name string) (*volumesnapshot.Content, bool) {
+			content := m.Home.Content(name)
+			return content, content != nil && content.Spec.Driver == keys.Driver
+		},
+		all:    func() []*volumesnapshot.Content { return m.Home.Contents() },
+		driver: func(c *volumesnapshot.Content) string { return c.Spec.Driver },
+		in: func(c *volumesnapshot.Content) string {
+			ref, _ := backing.ParseRef(handleOf(c))
+			return ref.Cluster
+		},
+		contents: func() dynamic.ResourceInterface { return m.Home.Client().Resource(volumesnapshot.Contents) },
+		observe:  m.observe, next: Next, act: m.act, other: m.removeLeft,
+		status: func(s volumesnapshot.ContentStatus) map[string]any {
+			return map[string]any{"snapshotHandle": s.SnapshotHandle, "creationTime": s.CreationTime, "restoreSize": s.RestoreSize,
+				"readyToUse": s.ReadyToUse}
+		},
+		failed: func(s volumesnapshot.ContentStatus) *volumesnapshot.Failure { return s.Error },
+	})
+	return m
 }
 
 // SnapshotChanged is called when a snapshot of ours in a remote cluster changed.
@@ -87,57 +86,9 @@ func (m *Controller) SnapshotChanged(cluster string, s *volumesnapshot.Snapshot)
 	}
 }
 
-// BackingChanged is called when a backing claim in a remote cluster, or its volume,
-// changed: a snapshot of it may be waiting for that volume, or its deletion for a claim
-// that is made from it.
+// BackingChanged is called when a backing claim in a remote cluster, or its volume, changed.
 func (m *Controller) BackingChanged(b *corev1.PersistentVolumeClaim) {
-	for _, content := range m.Home.ContentsOf(types.NamespacedName{Namespace: b.Namespace, Name: b.Name}) {
-		m.ContentChanged(content)
-	}
-	if b.Spec.DataSource == nil || b.Spec.DataSource.Kind != volumesnapshot.Kind {
-		return
-	}
-	for _, content := range m.Home.Contents() {
-		if content.DeletionTimestamp != nil {
-			m.ContentChanged(content)
-		}
-	}
-}
-
-// ClusterChanged is called when the state of a remote cluster changed; it queues the
-// contents with data there.
-func (m *Controller) ClusterChanged(cluster string) {
-	for _, content := range m.Home.Contents() {
-		if ref, err := backing.ParseRef(handleOf(content)); err == nil && ref.Cluster == cluster {
-			m.ContentChanged(content)
-		}
-	}
-}
-
-const (
-	workers = 8
-	// stepTimeout bounds all requests of one step.
-	stepTimeout = 30 * time.Second
-)
-
-// Run works until ctx ends, and returns when every step that has begun is finished.
-func (m *Controller) Run(ctx context.Context) { m.queue.Run(ctx, workers, m.sync) }
-
-func (m *Controller) sync(ctx context.Context, it item) (time.Duration, error) {
-	if it.Content == "" {
-		return 0, m.removeOrphan(ctx, it)
-	}
-	content := m.Home.Content(it.Content)
-	if content == nil || content.Spec.Driver != keys.Driver {
-		m.reports.forget(it.Content)
-		return 0, nil
-	}
-	o := m.observe(content)
-	step := Next(o)
-	if step.Verb == Report && !m.reports.allow(content.Name) {
-		return reportPause, nil
-	}
-	return step.After, m.act(ctx, o, step)
+	m.backingChanged(b, m.Home.ContentsOf(types.NamespacedName{Namespace: b.Namespace, Name: b.Name}))
 }
 
 // observe gathers the observation of a content, from caches only.

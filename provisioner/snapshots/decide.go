@@ -58,10 +58,16 @@ const (
 )
 
 // Step is the next action for a content.
-type Step struct {
+type Step = StepOf[volumesnapshot.ContentStatus]
+
+// StepOf is the next action for a content with a status S.
+type StepOf[S any] struct {
 	Verb Verb
 	// Status is set for Report.
-	Status volumesnapshot.ContentStatus
+	Status S
+	// Taken is set for the Report that tells which snapshots of several volumes were taken: the labels by
+	// which the claims were found have served.
+	Taken bool
 	// Gone is set for Release.
 	Gone bool
 	// After is when to decide again even if nothing changes; 0 means never.

@@ -4,10 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
@@ -15,7 +15,6 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
-	"github.com/lodestone-storage/lodestone/provisioner/remote"
 )
 
 // act takes a step. It need not know whether a failed request took effect: the next
@@ -32,7 +31,7 @@ func (g *Groups) act(ctx context.Context, o GroupObservation, step GroupStep) er
 		}
 		return g.report(ctx, o.Content, step.Status)
 	case Take:
-		return g.create(ctx, o)
+		return g.take(ctx, o)
 	case Release:
 		return g.release(ctx, o, step)
 	case Mark, Delete:
@@ -41,22 +40,7 @@ func (g *Groups) act(ctx context.Context, o GroupObservation, step GroupStep) er
 	if client == nil {
 		return errNoClient
 	}
-	if step.Verb == Mark {
-		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": o.There.UID,
-			"annotations": map[string]any{keys.Unpublished: nil}}})
-		if err != nil {
-			return fmt.Errorf("encode patch: %w", err)
-		}
-		if _, err = client.Patch(ctx, o.There.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
-			return fmt.Errorf("mark group snapshot %s/%s in %s as known at home: %w", o.Namespace, o.There.Name, o.Cluster, err)
-		}
-		return nil
-	}
-	err := client.Delete(ctx, o.There.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &o.There.UID}})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("delete group snapshot %s/%s in %s: %w", o.Namespace, o.There.Name, o.Cluster, err)
-	}
-	return nil
+	return g.change(ctx, client, step.Verb, o.There, o.Cluster)
 }
 
 // remote returns clients of a content's cluster, for claims and for group snapshots of its namespace in
@@ -74,10 +58,11 @@ func (g *Groups) remote(o GroupObservation) (kubernetes.Interface, dynamic.Resou
 	return typed, client.Resource(volumesnapshot.GroupSnapshots(version)).Namespace(o.Namespace), version
 }
 
-// create labels the backing claims of a content and creates the VolumeGroupSnapshot of all that have
+// take labels the backing claims of a content and creates the VolumeGroupSnapshot of all that have
 // the label. If the cluster refuses it, the reason is written to the content's status.
-func (g *Groups) create(ctx context.Context, o GroupObservation) error {
-	class, err := g.class(ctx, o)
+func (g *Groups) take(ctx context.Context, o GroupObservation) error {
+	_, classes := g.Contents.Resources()
+	class, err := classIn(ctx, classes, o.Content.Spec.ClassName, o.Cluster)
 	if err != nil {
 		return err
 	}
@@ -89,32 +74,19 @@ func (g *Groups) create(ctx context.Context, o GroupObservation) error {
 	if err != nil {
 		return err
 	}
-	if others != "" {
-		return g.refused(ctx, o, others, fmt.Errorf("%s: %w", others, errChanged))
-	}
-	encoded, err := volumesnapshot.Write(WantedGroup(o, version, class))
-	if err != nil {
-		return err
-	}
-	_, err = client.Create(ctx, encoded, metav1.CreateOptions{})
-	switch {
-	case err == nil || apierrors.IsAlreadyExists(err):
-		// Whether it is ours shows when it is observed.
-		return nil
-	case apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err) || apierrors.IsBadRequest(err):
-		return g.refused(ctx, o, fmt.Sprintf("cluster %s refuses it: %v", o.Cluster, err), err)
-	}
-	return fmt.Errorf("take group snapshot %s in %s: %w", encoded.GetName(), o.Cluster, err)
-}
-
-// refused writes to a content why its snapshot cannot be taken, and returns what it was given.
-func (g *Groups) refused(ctx context.Context, o GroupObservation, text string, because error) error {
-	if step := failGroup(o, text); step.Verb == Report && g.reports.allow(o.Content.Name) {
-		if err := g.report(ctx, o.Content, step.Status); err != nil {
-			return err
+	text, because := others, fmt.Errorf("%s: %w", others, errChanged)
+	if others == "" {
+		why, err := create(ctx, client, WantedGroup(o, version, class))
+		switch {
+		case err != nil:
+			return fmt.Errorf("take group snapshot %s in %s: %w", GroupName(o.Content), o.Cluster, err)
+		case why == nil:
+			return nil
 		}
+		text, because = fmt.Sprintf("cluster %s refuses it: %v", o.Cluster, why), why
 	}
-	return fmt.Errorf("take group snapshot %s in %s: %w", GroupName(o.Content), o.Cluster, because)
+	return fmt.Errorf("take group snapshot %s in %s: %w", GroupName(o.Content), o.Cluster,
+		g.refused(ctx, o.Content, failGroup(o, text), because))
 }
 
 // label gives each backing claim of a content the label by which the snapshot controller finds it.
@@ -198,79 +170,22 @@ func WantedGroup(o GroupObservation, version schema.GroupVersion, class string) 
 	return s
 }
 
-// class returns the class to use in the remote cluster, as named by the content's own class; empty if
-// that names none or is gone.
-func (g *Groups) class(ctx context.Context, o GroupObservation) (string, error) {
-	_, classes := g.Contents.Resources()
-	if o.Content.Spec.ClassName == nil || classes == nil {
-		return "", nil
-	}
-	found, err := classes.Get(ctx, *o.Content.Spec.ClassName, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return "", nil
-	}
-	if err != nil {
-		return "", fmt.Errorf("look at VolumeGroupSnapshotClass %s: %w", *o.Content.Spec.ClassName, err)
-	}
-	class, err := volumesnapshot.Read[volumesnapshot.Class](found)
-	if err != nil {
-		return "", err
-	}
-	return class.In(o.Cluster), nil
-}
-
-// removeOrphan deletes a group snapshot in a remote cluster whose content is gone, if home never
-// marked it as known. A marked one was deleted together with its content, or is to be kept.
-func (g *Groups) removeOrphan(ctx context.Context, it item) error {
+// removeLeft deletes a group snapshot in a remote cluster whose content is gone and of which home never
+// knew.
+func (g *Groups) removeLeft(ctx context.Context, it item) error {
 	cluster := g.Clusters.Get(it.Cluster)
-	contents, _ := g.Contents.Resources()
-	if cluster == nil || contents == nil {
+	if cluster == nil {
 		return nil
 	}
 	left, version := cluster.Group(it.Left)
-	if left == nil || left.Annotations[keys.Unpublished] == "" || left.DeletionTimestamp != nil || left.Labels[keys.HomeID] != g.HomeID {
+	if left == nil {
 		return nil
 	}
-	content, err := contents.Get(ctx, left.Annotations[keys.Content], metav1.GetOptions{})
-	switch {
-	case err == nil && string(content.GetUID()) == left.Labels[keys.ContentUID]:
-		return nil
-	case err != nil && !apierrors.IsNotFound(err):
-		return fmt.Errorf("look for group content %s: %w", left.Annotations[keys.Content], err)
+	var client dynamic.ResourceInterface
+	if dynamic := cluster.Dynamic(); dynamic != nil {
+		client = dynamic.Resource(volumesnapshot.GroupSnapshots(version)).Namespace(left.Namespace)
 	}
-	client := cluster.Dynamic()
-	if client == nil {
-		return errNoClient
-	}
-	err = client.Resource(volumesnapshot.GroupSnapshots(version)).Namespace(left.Namespace).Delete(ctx, left.Name,
-		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &left.UID, ResourceVersion: &left.ResourceVersion}})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("delete group snapshot %s in %s, which nobody knows of: %w", it.Left, it.Cluster, err)
-	}
-	return nil
-}
-
-// report writes the status of a content, unless it has changed since it was observed.
-func (g *Groups) report(ctx context.Context, c *volumesnapshot.GroupContent, status volumesnapshot.GroupContentStatus) error {
-	status.Error = dated(status.Error)
-	said := map[string]any{"readyToUse": status.ReadyToUse, "error": status.Error, "creationTime": status.CreationTime}
-	if status.Handle != nil {
-		said["volumeGroupSnapshotHandle"], said["volumeSnapshotInfoList"] = status.Handle, status.Members
-	}
-	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": c.UID, "resourceVersion": c.ResourceVersion}, "status": said,
-	})
-	if err != nil {
-		return fmt.Errorf("encode status: %w", err)
-	}
-	contents, _ := g.Contents.Resources()
-	if contents == nil {
-		return errNoClient
-	}
-	if _, err := contents.Patch(ctx, c.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
-		return fmt.Errorf("write status of group content %s: %w", c.Name, err)
-	}
-	return nil
+	return g.removeOrphan(ctx, g.HomeID, it.Cluster, left, client)
 }
 
 // release removes our finalizer from a content, if step.Gone only after the remote API server has
@@ -282,7 +197,10 @@ func (g *Groups) release(ctx context.Context, o GroupObservation, step GroupStep
 		if client == nil {
 			return errNoClient
 		}
-		if err := g.proveGone(ctx, typed, client, o); err != nil {
+		if err := proveGone(ctx, typed, client, o.Cluster, g.Clusters.Object(o.Cluster), GroupName(o.Content),
+			func(found *unstructured.Unstructured) bool {
+				return found.GetLabels()[keys.ContentUID] == string(o.Content.UID)
+			}); err != nil {
 			return err
 		}
 	}
@@ -291,43 +209,5 @@ func (g *Groups) release(ctx context.Context, o GroupObservation, step GroupStep
 			return err
 		}
 	}
-	contents, _ := g.Contents.Resources()
-	if contents == nil {
-		return errNoClient
-	}
-	finalizers := slices.DeleteFunc(slices.Clone(o.Content.Finalizers), func(f string) bool {
-		return f == volumesnapshot.GroupContentFinalizer
-	})
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": o.Content.UID, "resourceVersion": o.Content.ResourceVersion,
-		"finalizers": finalizers}})
-	if err != nil {
-		return fmt.Errorf("encode patch: %w", err)
-	}
-	if _, err := contents.Patch(ctx, o.Content.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil &&
-		!apierrors.IsNotFound(err) {
-		return fmt.Errorf("let group content %s go: %w", o.Content.Name, err)
-	}
-	return nil
-}
-
-// proveGone asks the remote API server whether the snapshot of a content is gone, and first whether it
-// is the right cluster: a wrong one would also answer that there is none.
-func (g *Groups) proveGone(ctx context.Context, typed kubernetes.Interface, client dynamic.ResourceInterface, o GroupObservation) error {
-	same, err := remote.Same(ctx, typed, g.Clusters.Object(o.Cluster), "")
-	switch {
-	case err != nil:
-		return fmt.Errorf("ask which cluster %s is: %w", o.Cluster, err)
-	case !same:
-		return fmt.Errorf("the kubeconfig of cluster %s leads to another cluster: %w", o.Cluster, errChanged)
-	}
-	found, err := client.Get(ctx, GroupName(o.Content), metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil
-	case err != nil:
-		return fmt.Errorf("look for group snapshot %s in %s: %w", g.key(o), o.Cluster, err)
-	case found.GetLabels()[keys.ContentUID] == string(o.Content.UID):
-		return fmt.Errorf("group snapshot %s in %s is there: %w", g.key(o), o.Cluster, errChanged)
-	}
-	return nil
+	return g.letGo(ctx, o.Content)
 }

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -49,18 +48,7 @@ type GroupMember struct {
 }
 
 // GroupStep is the next action for a content of several volumes.
-type GroupStep struct {
-	Verb Verb
-	// Status is set for Report.
-	Status volumesnapshot.GroupContentStatus
-	// Taken is set for the Report that tells which snapshots were taken: the labels by which the
-	// claims were found have served.
-	Taken bool
-	// Gone is set for Release.
-	Gone bool
-	// After is when to decide again even if nothing changes; 0 means never.
-	After time.Duration
-}
+type GroupStep = StepOf[volumesnapshot.GroupContentStatus]
 
 // GroupName is the name of a content's snapshot in the remote cluster.
 func GroupName(content *volumesnapshot.GroupContent) string {

@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/ptr"
 
@@ -19,8 +20,7 @@ import (
 // concurrent use.
 type Groups struct {
 	GroupConfig
-	queue    *controller.Queue[item]
-	reports  reports
+	*served[*volumesnapshot.GroupContent, GroupObservation, volumesnapshot.GroupContentStatus]
 	refusals *controller.LastMessage[types.NamespacedName, string]
 }
 
@@ -38,20 +38,36 @@ type GroupConfig struct {
 
 // NewGroups returns Groups that do nothing until Run.
 func NewGroups(config GroupConfig) *Groups {
-	return &Groups{
-		GroupConfig: config, refusals: controller.NewLastMessage[types.NamespacedName, string](refusedAgain),
-		queue: controller.NewQueue[item](controller.QueueConfig{
-			Name: "groupsnapshots", FirstRetry: 50 * time.Millisecond, LastRetry: 20 * time.Second, Timeout: stepTimeout, FinishSteps: true,
-			Quiet: true,
-		}),
-	}
-}
-
-// ContentChanged is called when a content of the home cluster changed or was deleted.
-func (g *Groups) ContentChanged(c *volumesnapshot.GroupContent) {
-	if c.Spec.Driver == keys.Driver {
-		g.queue.Add(item{Content: c.Name})
-	}
+	g := &Groups{GroupConfig: config, refusals: controller.NewLastMessage[types.NamespacedName, string](refusedAgain)}
+	g.served = newServed(kind[*volumesnapshot.GroupContent, GroupObservation, volumesnapshot.GroupContentStatus]{
+		name: "groupsnapshots", content: "group content", snapshot: "group snapshot", finalizer: volumesnapshot.GroupContentFinalizer,
+		find: func(name string) (*volumesnapshot.GroupContent, bool) {
+			content := g.Contents.Content(name)
+			return content, content != nil && content.Spec.Driver == keys.Driver
+		},
+		all:    func() []*volumesnapshot.GroupContent { return g.Contents.Contents() },
+		driver: func(c *volumesnapshot.GroupContent) string { return c.Spec.Driver },
+		in: func(c *volumesnapshot.GroupContent) string {
+			if refs := refsOf(c); len(refs) > 0 {
+				return refs[0].Cluster
+			}
+			return ""
+		},
+		contents: func() dynamic.ResourceInterface {
+			contents, _ := g.Contents.Resources()
+			return contents
+		},
+		observe: g.observe, next: NextOfGroup, act: g.act, other: g.other,
+		status: func(s volumesnapshot.GroupContentStatus) map[string]any {
+			said := map[string]any{"readyToUse": s.ReadyToUse, "creationTime": s.CreationTime}
+			if s.Handle != nil {
+				said["volumeGroupSnapshotHandle"], said["volumeSnapshotInfoList"] = s.Handle, s.Members
+			}
+			return said
+		},
+		failed: func(s volumesnapshot.GroupContentStatus) *volumesnapshot.Failure { return s.Error },
+	})
+	return g
 }
 
 // refusedAgain is when the same is said again on a group snapshot.
@@ -105,54 +121,18 @@ func (g *Groups) SnapshotChanged(_ string, s *volumesnapshot.Snapshot) {
 	}
 }
 
-// BackingChanged is called when a backing claim in a remote cluster, or its volume, changed: a
-// snapshot of it may be waiting for that volume, or its deletion for a claim that is made from it.
+// BackingChanged is called when a backing claim in a remote cluster, or its volume, changed.
 func (g *Groups) BackingChanged(b *corev1.PersistentVolumeClaim) {
-	for _, content := range g.Contents.ContentsOf(types.NamespacedName{Namespace: b.Namespace, Name: b.Name}.String()) {
-		g.ContentChanged(content)
-	}
-	if b.Spec.DataSource == nil || b.Spec.DataSource.Kind != volumesnapshot.Kind {
-		return
-	}
-	for _, content := range g.Contents.Contents() {
-		if content.DeletionTimestamp != nil {
-			g.ContentChanged(content)
-		}
-	}
+	g.backingChanged(b, g.Contents.ContentsOf(types.NamespacedName{Namespace: b.Namespace, Name: b.Name}.String()))
 }
 
-// ClusterChanged is called when the state of a remote cluster changed; it queues the contents with
-// data there.
-func (g *Groups) ClusterChanged(cluster string) {
-	for _, content := range g.Contents.Contents() {
-		if refs := refsOf(content); len(refs) > 0 && refs[0].Cluster == cluster {
-			g.ContentChanged(content)
-		}
-	}
-}
-
-// Run works until ctx ends, and returns when every step that has begun is finished.
-func (g *Groups) Run(ctx context.Context) { g.queue.Run(ctx, workers, g.sync) }
-
-func (g *Groups) sync(ctx context.Context, it item) (time.Duration, error) {
-	switch {
-	case it.Asked.Name != "":
+// other tells a user why a group snapshot cannot be taken, or removes one that nobody knows of.
+func (g *Groups) other(ctx context.Context, it item) error {
+	if it.Asked.Name != "" {
 		g.refuse(it.Asked)
-		return 0, nil
-	case it.Content == "":
-		return 0, g.removeOrphan(ctx, it)
+		return nil
 	}
-	content := g.Contents.Content(it.Content)
-	if content == nil || content.Spec.Driver != keys.Driver {
-		g.reports.forget(it.Content)
-		return 0, nil
-	}
-	o := g.observe(content)
-	step := NextOfGroup(o)
-	if step.Verb == Report && !g.reports.allow(content.Name) {
-		return reportPause, nil
-	}
-	return step.After, g.act(ctx, o, step)
+	return g.removeLeft(ctx, it)
 }
 
 // observe gathers the observation of a content, from caches only.

@@ -30,6 +30,8 @@ import (
 type namespaceEvents struct {
 	shadow func(*shadowPod, bool)
 	pod    func(*corev1.Pod)
+	// event is called for each event about a pod that is recorded from now on.
+	event func(*corev1.Event)
 	// given is called when a namespace is given to home or taken back, synced when the objects in
 	// it have been listed.
 	given, synced func(namespace string)
@@ -44,6 +46,8 @@ type remoteNamespaces struct {
 	requests cache.SharedIndexInformer
 
 	running sync.WaitGroup
+	// refused: it was logged that home may not watch events.
+	refused sync.Once
 
 	mu      sync.Mutex
 	ctx     context.Context // nil before open, and when no more watches may begin
@@ -79,7 +83,7 @@ func (p *remoteNamespaces) run(ctx context.Context) {
 	_, _ = controller.Watch(p.requests, func(was, now *remotev1alpha1.NamespaceRequest) {
 		request := controller.Either(was, now)
 		if usable(request) {
-			p.watch(request.Name)
+			p.watch(request.Name, was != nil)
 			// Home may have had no rights there until now: its informers may be in a pause.
 			p.retries.retryNow()
 		}
@@ -90,8 +94,9 @@ func (p *remoteNamespaces) run(ctx context.Context) {
 	p.running.Wait()
 }
 
-// watch begins to watch a namespace, unless it is watched already.
-func (p *remoteNamespaces) watch(namespace string) {
+// watch begins to watch a namespace, unless it is watched already. fresh says that it was just given to
+// home.
+func (p *remoteNamespaces) watch(namespace string, fresh bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.watched[namespace] != nil || p.ctx == nil {
@@ -121,10 +126,21 @@ func (p *remoteNamespaces) watch(namespace string) {
 	ctx := p.ctx
 	p.running.Go(func() { at.shadows.RunWithContext(ctx) })
 	p.running.Go(func() { at.pods.RunWithContext(ctx) })
+	events := &eventStream{source: p.session.Client.CoreV1().Events(namespace), again: retry{&p.retries, eventBackoff}, fresh: fresh,
+		tell: p.events.event, refused: p.eventsRefused}
+	p.running.Go(func() { events.follow(ctx) })
 	p.running.Go(func() {
 		if cache.WaitForCacheSync(ctx.Done(), at.shadows.HasSynced, at.pods.HasSynced) {
 			p.events.synced(namespace)
 		}
+	})
+}
+
+// eventsRefused logs once that home may not watch events.
+func (p *remoteNamespaces) eventsRefused(ctx context.Context, err error) {
+	p.refused.Do(func() {
+		klog.FromContext(ctx).Info("Events of pods do not come home from this cluster, since home may not watch events there: have its "+
+			"owner apply the manifests of the remote agent again, of the version of home", "err", err)
 	})
 }
 
@@ -208,6 +224,14 @@ func (p *remoteNamespaces) find(k key) (*shadowPod, *corev1.Pod) {
 	return shadow, controller.Get[corev1.Pod](at.pods, k.String())
 }
 
+// pod returns the pod of a name, nil if the caches have none.
+func (p *remoteNamespaces) pod(k key) *corev1.Pod {
+	if at := p.at(k.namespace); at != nil {
+		return controller.Get[corev1.Pod](at.pods, k.String())
+	}
+	return nil
+}
+
 // each calls do for every ShadowPod in the caches.
 func (p *remoteNamespaces) each(do func(*shadowPod, bool)) {
 	p.mu.Lock()
@@ -265,9 +289,11 @@ func (p *retrySignal) retried() <-chan struct{} {
 // pauses grow to a minute, which is long for a cluster that answers again.
 type retry struct {
 	signal *retrySignal
+	// longest is the longest pause.
+	longest time.Duration
 }
 
-func newRetry(p *retrySignal) retry { return retry{signal: p} }
+func newRetry(p *retrySignal) retry { return retry{signal: p, longest: maxBackoff} }
 
 // until repeats do until it succeeds, returns an error that the caller must handle, or ctx ends.
 func (r retry) until(ctx context.Context, do func(context.Context) error) error {
@@ -280,7 +306,7 @@ func (r retry) always(ctx context.Context, do func(context.Context) error) error
 }
 
 func (r retry) repeat(ctx context.Context, do func(context.Context) error, again func(error) bool) error {
-	for pause := minBackoff * 10; ; pause = min(2*pause, maxBackoff) {
+	for pause := minBackoff * 10; ; pause = min(2*pause, r.longest) {
 		poked := r.signal.retried()
 		err := do(ctx)
 		if err == nil || !again(err) {

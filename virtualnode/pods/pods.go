@@ -1,7 +1,8 @@
 // Package pods runs the pods of virtual nodes in their remote clusters: for each session it
 // observes one home pod at a time, lets decide.Next choose the next step, and takes that step
 // (act.go). Read pods.go first. Pods are identified by UID. Each change on either side queues the
-// pod again, so nothing is polled.
+// pod again, so nothing is polled. What programs there say of a pod becomes an event at home
+// (events.go, watchevents.go).
 //
 // Each session has its own queue and workers: a cluster that does not answer delays only its own
 // pods. What is remembered between steps (state.go) only saves requests and events; the decisions
@@ -62,6 +63,8 @@ type Config struct {
 type Controller struct {
 	config Config
 	steps  *prometheus.CounterVec
+	// told counts the events that came from remote clusters.
+	told *prometheus.CounterVec
 }
 
 // New returns a Controller. It adds indexes to the informer on pods, so that must
@@ -90,10 +93,12 @@ func New(config Config) (*Controller, error) {
 	c := &Controller{config: config, steps: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "lodestone_virtualnode_pod_steps_total",
 		Help: "Steps taken for pods of virtual nodes, by cluster, step and result (success or error).",
-	}, []string{"cluster", "step", "result"})}
+	}, []string{"cluster", "step", "result"}), told: newEventCounts()}
 	if config.Metrics != nil {
-		if err := config.Metrics.Register(c.steps); err != nil {
-			return nil, fmt.Errorf("register metrics: %w", err)
+		for _, counts := range []*prometheus.CounterVec{c.steps, c.told} {
+			if err := config.Metrics.Register(counts); err != nil {
+				return nil, fmt.Errorf("register metrics: %w", err)
+			}
 		}
 	}
 	return c, nil
@@ -137,6 +142,7 @@ type runner struct {
 	queue      *controller.Queue[key]
 	namespaces *remoteNamespaces
 	states     *states
+	events     *remoteEvents
 
 	mu         sync.Mutex
 	clusterUID types.UID
@@ -146,7 +152,8 @@ type runner struct {
 // informers of the home cluster must be running.
 func (c *Controller) Run(ctx context.Context, s *session.Session) error {
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("cluster", s.Cluster))
-	r := &runner{Controller: c, session: s, queue: newQueue(), namespaces: newRemoteNamespaces(s), states: newStates()}
+	r := &runner{Controller: c, session: s, queue: newQueue(), namespaces: newRemoteNamespaces(s), states: newStates(),
+		events: newRemoteEvents()}
 	defer r.queue.ShutDown()
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
@@ -160,12 +167,14 @@ func (c *Controller) Run(ctx context.Context, s *session.Session) error {
 	}
 	r.namespaces.open(watching, namespaceEvents{
 		shadow: r.shadowChanged, pod: r.remotePodChanged, given: r.remoteNamespaceChanged, synced: r.remoteNamespaceChanged,
+		event: r.remoteEvent,
 	})
 	var running sync.WaitGroup
 	running.Go(func() { r.namespaces.run(watching) })
 	running.Go(func() { r.identify(watching) })
 	running.Go(func() { r.awaitNamespaces(watching) })
 	running.Go(func() { r.resyncAll(watching) })
+	running.Go(func() { r.events.queue.Run(watching, eventWorkers, r.recordEvent) })
 	r.queue.Run(ctx, c.config.Workers, r.sync)
 	running.Wait()
 	return nil
@@ -278,7 +287,7 @@ func (r *runner) observe(ctx context.Context, k key) (o decide.Observation, unse
 		o.Template = translate.Template(o.Pod, r.session.Namespace)
 		if _, started := decide.CopyOf(o.Pod); started {
 			// This is done even if the namespace was taken back: the copy must be ended.
-			r.namespaces.watch(k.namespace)
+			r.namespaces.watch(k.namespace, false)
 		}
 	}
 	if node := controller.Get[corev1.Node](r.config.Nodes, r.session.Node); node != nil {

@@ -91,7 +91,7 @@ func newRunner(t *testing.T, remote *there, home ...runtime.Object) *runner {
 	s.Gate.OpenUntil(time.Now().Add(time.Hour))
 	return &runner{
 		Controller: &Controller{config: Config{Home: fake.NewClientset(home...)}}, session: s, queue: newQueue(),
-		namespaces: newRemoteNamespaces(s), states: newStates(),
+		namespaces: newRemoteNamespaces(s), states: newStates(), events: newRemoteEvents(),
 	}
 }
 

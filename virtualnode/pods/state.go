@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -31,6 +32,8 @@ type podState struct {
 	problem string
 	// staysHome says which claim of the pod cannot be used in the remote cluster.
 	staysHome string
+	// told limits the events that come from the remote cluster, nil before the first.
+	told *rate.Limiter
 }
 
 // A pod with a claim that cannot be used in the remote cluster is replaced once, since another node
@@ -224,6 +227,21 @@ func (s *states) newEvent(k key, event string, now time.Time) bool {
 	}
 	state.event, state.eventAt = event, now
 	return true
+}
+
+// mayTell reports whether one more event of the remote cluster may be shown on a pod, and counts it.
+// Those that are no warnings leave some for warnings.
+func (s *states) mayTell(k key, warning bool, now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	state := s.of(k)
+	if state.told == nil {
+		state.told = rate.NewLimiter(rate.Every(podEventEvery), podEvents)
+	}
+	if !warning && state.told.TokensAt(now) < podWarnings+1 {
+		return false
+	}
+	return state.told.AllowN(now, 1)
 }
 
 // setProblem remembers why the last request for a pod failed, empty for nothing.

@@ -1,6 +1,6 @@
 // Package translate converts pods between home and a remote cluster: Template makes the remote pod
-// from a home pod, Status makes the home pod's status from the remote pod. It is pure: values in,
-// values out.
+// from a home pod, Status makes the home pod's status from the remote pod, and Event what an event
+// there says at home. It is pure: values in, values out.
 package translate
 
 import (

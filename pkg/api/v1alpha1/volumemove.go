@@ -103,7 +103,8 @@ type VolumeMoveSpec struct {
 	BandwidthLimit *resource.Quantity `json:"bandwidthLimit,omitempty"`
 
 	// KeepSourceFor is how long the copy at the source is kept once the pods run at the
-	// target.
+	// target. It goes before that when a later move of the claims is committed, and stays
+	// while one goes on.
 	//
 	// +optional
 	// +kubebuilder:default="1h"

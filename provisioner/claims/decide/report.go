@@ -137,7 +137,7 @@ func quotedWarning(o steps.Observation, b steps.Backing) string {
 		return ""
 	}
 	reason := "an event there"
-	if isReason(said.Reason) {
+	if sentence.IsReason(said.Reason) {
 		reason = said.Reason
 	}
 	message := strings.Map(func(r rune) rune {
@@ -148,16 +148,6 @@ func quotedWarning(o steps.Observation, b steps.Backing) string {
 	}, said.Message)
 	// Quote it, so that nothing in it ends the quotation or is invisible.
 	return fmt.Sprintf("%s says %s", reason, strconv.Quote(sentence.Cut(message, maxQuoted)))
-}
-
-// isReason says whether Kubernetes would accept a text as the reason of an event.
-func isReason(s string) bool {
-	for _, r := range s {
-		if r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r) {
-			return false
-		}
-	}
-	return s != "" && len(s) <= 64
 }
 
 // A problem with a volume is a condition of its claim, of type keys.VolumeTrouble. Each

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
@@ -154,4 +156,51 @@ func deleteAfter(o steps.Observation, end time.Time) steps.Step {
 		return steps.Step{After: left}
 	}
 	return steps.Step{Action: steps.DeleteMove{}}
+}
+
+// AwaitsTurn says whether a move that has no record has to wait for its turn. One that nobody
+// wants any more has nothing to wait for.
+func AwaitsTurn(move *v1alpha1.VolumeMove) bool {
+	return move.DeletionTimestamp == nil && !IsAborted(move) && !IsFinished(move)
+}
+
+// IsFinished says whether the status of a move says that it is over. Users cannot write it.
+func IsFinished(move *v1alpha1.VolumeMove) bool {
+	return meta.IsStatusConditionTrue(move.Status.Conditions, v1alpha1.MoveFinished)
+}
+
+// IsAborted says whether a move that is not committed is to end.
+func IsAborted(move *v1alpha1.VolumeMove) bool {
+	return move.Spec.Action == v1alpha1.ActionAbort || move.Spec.Action == v1alpha1.ActionGiveUp
+}
+
+const (
+	// rare is the interval between steps while an event ends the wait: it matters only if one
+	// is missed.
+	rare = 10 * time.Minute
+	// stillAfter is for how long a move may wait for the same thing before it is observed
+	// seldom, and stillStopped that if pods cannot use the claims meanwhile: a stop that has
+	// lasted long is hardly longer by a second. Each observation is load for API servers, and
+	// events end most waits.
+	stillAfter   = 10 * time.Second
+	stillStopped = time.Minute
+)
+
+// Pace is the time until the next observation after a step without an action. Since is since when
+// the move has waited for the same thing, zero if it does not.
+func Pace(o steps.Observation, step steps.Step, since time.Time) time.Duration {
+	if since.IsZero() || step.After == 0 {
+		return step.After
+	}
+	if o.Advanced.After(since) {
+		since = o.Advanced
+	}
+	still, stopped := o.Now.Sub(since), o.Record != nil && !o.Record.Down.IsZero() && o.Record.Up.IsZero()
+	switch {
+	case stopped && still > stillStopped:
+		return max(step.After, steps.Soon)
+	case !stopped && still > stillAfter:
+		return max(step.After, steps.Seldom)
+	}
+	return step.After
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 )
@@ -21,8 +22,12 @@ func commit(o steps.Observation) steps.Step {
 	if why := o.Target.Unusable; why != "" {
 		return withoutTarget(o, steps.ClusterAway, why)
 	}
-	// Movers take time to end. All this can be done meanwhile: nobody uses the result yet.
-	actions, lacks := endMoverActions(o, reachableEnds(o)...), ""
+	// All this can be done while movers write nothing more, or end: nobody uses the result yet.
+	actions, releasing := releaseTargets(o)
+	lacks := ""
+	if !releasing {
+		actions = endMoverActions(o, reachableEnds(o)...)
+	}
 	for i, claim := range o.Claims {
 		ours, b := o.Record.Claims[i], claim.Target.Backing
 		switch {
@@ -38,15 +43,70 @@ func commit(o steps.Observation) steps.Step {
 	if lacks != "" {
 		return withoutTarget(o, steps.CopyGone, lacks)
 	}
+	if releasing {
+		return noteReleased(o)
+	}
 	// The mover at the source only reads, and its result is not used any more: do not wait
 	// for it, since its node may be gone.
-	if step, ok := removeMovers(o, record.Target); ok {
-		return steps.LookOften(step)
+	for i, claim := range o.Claims {
+		if claim.Target.Mover.Exists && !o.Record.Claims[i].Released {
+			return steps.Wait(steps.Often, moverEnding(o, i, record.Target))
+		}
 	}
 	if step, ok := bindClaims(o, func(c record.Claim) *corev1.PersistentVolume { return c.New }); ok {
 		return step
 	}
 	return steps.Enter(o, v1alpha1.MoveResume)
+}
+
+// releaseSoon is how long a mover at the target may take to say that it writes nothing more. After
+// that the end of its pod is waited for.
+const releaseSoon = 5 * time.Second
+
+// releaseTargets has the movers at the target write nothing more, so that nobody has to wait for the
+// end of their pods, which takes seconds; false once none is left to be asked. Beside a pod that only
+// one may be, the end of the pod is needed.
+func releaseTargets(o steps.Observation) (actions []steps.Action, releasing bool) {
+	if o.Source.Unusable != "" || o.Now.Sub(o.Record.Began[v1alpha1.MoveCommit]) > releaseSoon {
+		return nil, false
+	}
+	for i, claim := range o.Claims {
+		known := o.Record.Claims[i]
+		if known.Released || known.Offline || !claim.Target.Mover.Running || !claim.Source.Mover.Running || claim.Copy == nil {
+			continue
+		}
+		switch task := claim.Copy.Task; {
+		case task == nil || task.ID != release.ID:
+			actions, releasing = append(actions, steps.Start{Claim: i, Task: release}), true
+		case task.State == moverapi.Running || task.State == moverapi.Done:
+			releasing = true
+		}
+	}
+	return actions, releasing
+}
+
+var release = moverapi.Task{ID: "release", Kind: moverapi.Release}
+
+// noteReleased is the step that records which movers at the target write nothing more, or waits for
+// that.
+func noteReleased(o steps.Observation) steps.Step {
+	next, waiting := o.Record.Clone(), ""
+	for i, claim := range o.Claims {
+		if claim.Copy == nil || claim.Copy.Task == nil || claim.Copy.Task.ID != release.ID {
+			continue
+		}
+		switch claim.Copy.Task.State {
+		case moverapi.Done:
+			next.Claims[i].Released = true
+		case moverapi.Running:
+			waiting = "waiting until the mover of claim " + o.Record.Claims[i].Name + " at the target lets it go"
+		default: // its pod is waited for
+		}
+	}
+	if waiting != "" {
+		return steps.Wait(steps.Often, waiting)
+	}
+	return steps.Step{Action: steps.Save{Record: next}}
 }
 
 // withoutTarget is the step of a move in Commit whose target is missing. Until a virtual
@@ -93,12 +153,14 @@ func bindClaims(o steps.Observation, volume func(record.Claim) *corev1.Persisten
 	var blocked *steps.Step
 	for i, claim := range o.Claims {
 		want := volume(o.Record.Claims[i])
+		// One that no longer names its claim would stay for ever, although somebody deleted the claim.
+		goes := claim.Volume != nil && claim.Volume.DeletionTimestamp != nil && (claim.Claim != nil || isUnclaimed(o, claim.Volume))
 		switch {
 		case claim.Volume == nil:
 			actions = append(actions, steps.MakeVolume{Claim: i, Volume: want})
-		case claim.Volume.DeletionTimestamp != nil && claim.Claim != nil && foreignFinalizer(claim.Volume) != "":
+		case goes && foreignFinalizer(claim.Volume) != "":
 			blocked = ptr.To(steps.Wait(steps.Often, volumeHeld(claim.Volume)))
-		case claim.Volume.DeletionTimestamp != nil && claim.Claim != nil:
+		case goes:
 			actions = append(actions, steps.FreeVolume{Claim: i})
 		case claim.Claim == nil:
 			// Somebody deleted the claim, and so decided about its volume too.
@@ -139,12 +201,15 @@ func removeMovers(o steps.Observation, ends ...record.End) (steps.Step, bool) {
 	for i, claim := range o.Claims {
 		for _, end := range ends {
 			if claim.At(end).Mover.Exists {
-				return steps.Wait(steps.Soon, fmt.Sprintf("waiting until the mover of claim %s at the %s has ended", o.Record.Claims[i].Name, end)),
-					true
+				return steps.Wait(steps.Soon, moverEnding(o, i, end)), true
 			}
 		}
 	}
 	return steps.Step{}, false
+}
+
+func moverEnding(o steps.Observation, i int, end record.End) string {
+	return fmt.Sprintf("waiting until the mover of claim %s at the %s has ended", o.Record.Claims[i].Name, end)
 }
 
 // endMovers is the step that starts to delete the movers at some ends; false once all are
@@ -226,22 +291,25 @@ func ungatePods(o steps.Observation) (steps.Step, bool) {
 
 // retain keeps the source for a while.
 func retain(o steps.Observation) steps.Step {
-	if step, ok := ungatePods(o); ok {
+	if step, ok := letGo(o); ok {
 		return step
 	}
 	if step, ok := cleanUpSource(o); ok {
 		return step
-	}
-	began := o.Record.Began[v1alpha1.MoveRetain]
-	if left := began.Add(o.Settling).Sub(o.Now); left > 0 {
-		return steps.Wait(min(left, steps.Soon), "the claims have their volumes at the target")
 	}
 	if o.Record.Adopts {
 		// Nobody compared the two copies, and both may have what the other lacks.
 		return steps.Enter(o, v1alpha1.MoveDone)
 	}
 	if o.Move != nil && (o.Move.Spec.Action == v1alpha1.ActionFinalize || o.Move.Spec.Action == v1alpha1.ActionGiveUp) {
-		return steps.Enter(o, v1alpha1.MoveFinalize)
+		return enterFinalize(o)
+	}
+	if o.Next != "" {
+		return steps.Wait(rare, fmt.Sprintf("VolumeMove %s moves the claims on; the copy at the source is kept until that is committed; "+
+			"spec.action Finalize removes it now", o.Next))
+	}
+	if isMovedOn(o) {
+		return enterFinalize(o)
 	}
 	left := keptUntil(o).Sub(o.Now)
 	next := rare
@@ -258,7 +326,49 @@ func retain(o steps.Observation) steps.Step {
 		return steps.Wait(next, fmt.Sprintf("the copy at the source is kept until %s; spec.action Finalize removes it now",
 			keptUntil(o).UTC().Format(time.RFC3339)))
 	}
-	return steps.Enter(o, v1alpha1.MoveFinalize)
+	return enterFinalize(o)
+}
+
+func enterFinalize(o steps.Observation) steps.Step {
+	next := o.Record.Enter(v1alpha1.MoveFinalize, o.Now)
+	next.MovedOn = isMovedOn(o)
+	return steps.Step{Action: steps.Save{Record: next}}
+}
+
+// letGo is the step of a committed move that lets other moves begin with its claims; false once they
+// may. From then on it changes neither the claims nor their pods: a pod with the gate may wait for
+// another move.
+func letGo(o steps.Observation) (steps.Step, bool) {
+	if o.Record.Freed {
+		return steps.Step{}, false
+	}
+	if step, ok := ungatePods(o); ok {
+		return step, true
+	}
+	if step, ok := cleanUpSource(o); ok && step.Action != nil {
+		return step, true
+	}
+	if left := o.Record.Began[v1alpha1.MoveRetain].Add(o.Settling).Sub(o.Now); left > 0 {
+		return steps.Wait(min(left, steps.Soon), "the claims have their volumes at the target"), true
+	}
+	next := o.Record.Clone()
+	next.Freed = true
+	return steps.Step{Action: steps.Save{Record: next}}, true
+}
+
+// isMovedOn says whether a later move has given all claims that are left volumes elsewhere.
+func isMovedOn(o steps.Observation) bool {
+	moved := false
+	for i, claim := range o.Claims {
+		if claim.Claim == nil && claim.Volume == nil {
+			continue
+		}
+		if !steps.IsElsewhere(&o.Record.Claims[i], claim.Volume) {
+			return false
+		}
+		moved = true
+	}
+	return moved
 }
 
 // keptUntil is until when a move in the phase Retain keeps the copy at the source.
@@ -277,7 +387,7 @@ func keptUntil(o steps.Observation) time.Time {
 // Overdue says whether the copy at the source still exists after it should have been
 // deleted.
 func Overdue(o steps.Observation) bool {
-	return o.Record.Phase == v1alpha1.MoveFinalize || o.Record.Phase == v1alpha1.MoveRetain && !o.Now.Before(keptUntil(o))
+	return o.Record.Phase == v1alpha1.MoveFinalize || o.Record.Phase == v1alpha1.MoveRetain && o.Next == "" && !o.Now.Before(keptUntil(o))
 }
 
 // cleanUpSource is the step that catches up on the changes of Commit at the source, if its
@@ -295,7 +405,7 @@ func cleanUpSource(o steps.Observation) (steps.Step, bool) {
 
 // finalize deletes the source.
 func finalize(o steps.Observation) steps.Step {
-	if step, ok := ungatePods(o); ok {
+	if step, ok := letGo(o); ok {
 		return step
 	}
 	if o.Record.GaveUp(record.Source) {
@@ -304,11 +414,7 @@ func finalize(o steps.Observation) steps.Step {
 	if step, ok := giveUpEnd(o, record.Source); ok {
 		return step
 	}
-	if why := whyNotSound(o); why != "" {
-		need := steps.CopyGone
-		if o.Target.Unusable != "" {
-			need = steps.ClusterAway
-		}
+	if need, why := whyNotSound(o); why != "" {
 		return steps.WaitForHelp(need, steps.Seldom, "the copy at the source is not removed: "+why)
 	}
 	if step, ok := cleanUpSource(o); ok {
@@ -324,27 +430,32 @@ func finalize(o steps.Observation) steps.Step {
 }
 
 // whyNotSound says why the copies at the target cannot be confirmed to exist; empty if they
-// can. The copy of a claim that its user deleted need not exist.
-func whyNotSound(o steps.Observation) string {
-	if why := o.Target.Unusable; why != "" {
-		return why
-	}
+// can. The copy of a claim that its user deleted need not exist. Of a claim that a later move has
+// moved on, the copy that is in use now must exist instead.
+func whyNotSound(o steps.Observation) (need steps.Need, why string) {
 	for i, claim := range o.Claims {
-		ours, b, real := o.Record.Claims[i], claim.Target.Backing, claim.Target.Real
+		ref, side, volume, away := o.Record.Claims[i].Target.Ref, claim.Target, o.Record.Claims[i].New, o.Target.Unusable
+		if steps.IsElsewhere(&o.Record.Claims[i], claim.Volume) {
+			ref, side, volume, away = claim.Now.Ref, claim.Now.Side, claim.Volume, claim.Now.Unusable
+		}
+		b, real := side.Backing, side.Real
 		switch {
+		case away != "":
+			return steps.ClusterAway, away
 		case claim.Claim == nil:
 		case b == nil || real == nil:
-			return fmt.Sprintf("real claim %s at the target has no volume now: see its events there; the copy at the source is whole, so ask for "+
-				"help before anything is removed", ours.Target.Ref.Key())
-		case ours.New != nil && real.Name != ours.New.Annotations[keys.BackingVolume]:
-			return fmt.Sprintf("real claim %s at the target has volume %s, and the data was copied to %s: see who replaced it; the copy at the "+
-				"source is whole, so ask for help before anything is removed",
-				ours.Target.Ref.Key(), real.Name, ours.New.Annotations[keys.BackingVolume])
+			return steps.CopyGone, fmt.Sprintf("real claim %s at the target has no volume now: see its events there; the copy at the source is "+
+				"whole, so ask for help before anything is removed", ref.Key())
+		case volume != nil && real.Name != volume.Annotations[keys.BackingVolume]:
+			return steps.CopyGone, fmt.Sprintf("real claim %s at the target has volume %s, and the data was copied to %s: see who replaced it; "+
+				"the copy at the source is whole, so ask for help before anything is removed", ref.Key(), real.Name,
+				volume.Annotations[keys.BackingVolume])
 		case b.DeletionTimestamp != nil || real.DeletionTimestamp != nil:
-			return fmt.Sprintf("real claim %s at the target or its volume %s is being deleted: see who did that", ours.Target.Ref.Key(), real.Name)
+			return steps.CopyGone, fmt.Sprintf("real claim %s at the target or its volume %s is being deleted: see who did that", ref.Key(),
+				real.Name)
 		}
 	}
-	return ""
+	return "", ""
 }
 
 // removeBackings is the step to delete the backing claims at an end; false once they are

@@ -22,7 +22,7 @@ import (
 // After every action it checks that one complete copy exists and that at most one is in
 // use; at the end nothing may be left behind.
 func TestMovesNeverHarm(t *testing.T) {
-	ends, forced, copied, forgone := map[v1alpha1.MovePhase]int{}, 0, 0, 0
+	ends, forced, copied, forgone, together, apart := map[v1alpha1.MovePhase]int{}, 0, 0, 0, 0, 0
 	for seed := range uint64(200) {
 		w := newWorld(t, seed, 1+int(seed%3))
 		w.within, w.open = seed%4 == 3, seed%11 == 5
@@ -34,10 +34,16 @@ func TestMovesNeverHarm(t *testing.T) {
 				forgone += min(len(known.Snapshot.Why), 1)
 			}
 		}
+		if g := w.decoded().Group; g != nil {
+			together += w.group.taken
+			apart += min(len(g.Why), 1)
+		}
 		if t.Failed() {
 			return
 		}
 	}
+	require.Greater(t, together, 5, "too few snapshots were taken together to say anything")
+	require.Greater(t, apart, 2, "too few of these were given up to say anything")
 	require.Greater(t, forced, 50, "too few pods were deleted by force to say anything")
 	require.Greater(t, copied, 8, "too few snapshots were copied to say anything")
 	require.Greater(t, forgone, 5, "too few snapshots were given up to say anything")
@@ -89,12 +95,15 @@ func TestAMoveGoesThroughItsPhases(t *testing.T) {
 	require.Equal(t, record.Target, w.claims[0].current(0))
 }
 
-// walk runs a move with users who change their mind.
-func (w *world) walk() v1alpha1.MovePhase {
+// walk runs a move with users who change their mind, and what else happens in each turn.
+func (w *world) walk(also ...func()) v1alpha1.MovePhase {
 	abortAt := 20 + w.r.IntN(300)
 	turn := 0
 	return w.run(func() {
 		turn++
+		for _, happens := range also {
+			happens()
+		}
 		if turn == abortAt && w.move != nil {
 			switch w.r.IntN(5) {
 			case 0:
@@ -151,6 +160,8 @@ func (w *world) settled(r *record.Record) {
 		// Everything at an end that was given up stays.
 		w.must(c.snap.gone() && !c.at[record.Snapped].mover.Exists && c.at[record.Snapped].backing == nil || r.GaveUp(record.Source),
 			"something of a snapshot is left")
+		_, labelled := labelsOf(s.backing)[r.GroupLabel()]
+		w.must((w.group == nil || !w.group.exists) && !labelled || r.GaveUp(record.Source), "something of a snapshot of several claims is left")
 		w.must((!s.mover.Exists || r.GaveUp(record.Source)) && (!d.mover.Exists || r.GaveUp(record.Target)), "a mover is left")
 		if r.Phase == v1alpha1.MoveDone {
 			w.must(c.current(i) == record.Target && (s.backing == nil || r.GaveUp(record.Source)) && d.backing != nil && len(d.backing.Labels)+
@@ -450,4 +461,11 @@ func TestACleanUpTouchesNothingOfTheNextMove(t *testing.T) {
 	o.Source.Unusable, o.Target.Unusable = "", ""
 	o.Claims[0].Target = steps.Side{Backing: w.claims[0].at[record.Target].backing}
 	assert.Equal(t, "DropBacking", decide.Next(o).Verb())
+}
+
+func labelsOf(b *corev1.PersistentVolumeClaim) map[string]string {
+	if b == nil {
+		return nil
+	}
+	return b.Labels
 }

@@ -23,6 +23,9 @@ const (
 // makeSnapshots is the next step to create claims from snapshots and to delete those that
 // were copied; false if there is nothing to do or to wait for.
 func makeSnapshots(o steps.Observation) (steps.Step, bool) {
+	if step, ok := groupStep(o); ok {
+		return step, true
+	}
 	var waiting *steps.Step
 	for i := range o.Record.Claims {
 		step, ok := snapshotStep(o, i)
@@ -83,6 +86,8 @@ func makeClone(o steps.Observation, i int) (steps.Step, bool) {
 		return giveUpSnapshot(o, i, "somebody deleted it"), true
 	case seen.Backing != nil:
 		return steps.Step{}, false
+	case !seen.Exists && known.Snapshot.Taken != "":
+		return giveUpSnapshot(o, i, "somebody deleted it"), true
 	case !seen.Exists:
 		return steps.Step{Action: steps.MakeSnapshot{Claim: i}}, true
 	case !seen.Ready:
@@ -109,6 +114,9 @@ func removeSnapshot(o steps.Observation, i int) (steps.Step, bool) {
 		return steps.Wait(steps.Soon, fmt.Sprintf("waiting until real claim %s/%s, which was made of a snapshot, is gone",
 			known.Snapshot.Ref.Namespace,
 			known.Snapshot.Ref.Name)), true
+	case known.Snapshot.Taken != "":
+		// It goes with the others that were taken at the same moment.
+		return steps.Step{}, false
 	case seen.Exists && !seen.Leaving:
 		return steps.Step{Action: steps.DropSnapshot{Claim: i}}, true
 	case seen.Exists:
@@ -133,7 +141,13 @@ func removeSnapshots(o steps.Observation) (steps.Step, bool) {
 			return step, true
 		}
 	}
-	return steps.Step{}, false
+	switch {
+	case !o.Record.Group.MayExist():
+		return steps.Step{}, false
+	case o.Source.Unusable != "":
+		return steps.WaitForHelp(steps.ClusterAway, steps.Seldom, whyNotRemoved(o, record.Source)), true
+	}
+	return removeGroup(o)
 }
 
 // giveUpSnapshot stops copying a snapshot. Once everything of it is deleted it is decided

@@ -1,6 +1,7 @@
 package decide_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -8,8 +9,11 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/backing"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
@@ -136,7 +140,7 @@ func TestASnapshotIsRemovedBeforePodsAreStopped(t *testing.T) {
 	for _, phase := range []v1alpha1.MovePhase{v1alpha1.MoveFinalize, v1alpha1.MoveRollBack} {
 		end := o
 		end.Record = o.Record.Enter(phase, o.Now)
-		end.Record.Freed = phase == v1alpha1.MoveRollBack
+		end.Record.Freed = true
 		end.Claims = []steps.Claim{{Claim: o.Claims[0].Claim, Snapshot: *seen, Target: steps.Side{Backing: o.Claims[0].Target.Backing,
 			Real: &corev1.PersistentVolume{}}}}
 		step := decide.Next(end)
@@ -188,6 +192,175 @@ func TestAnAbortLeavesNothingOfASnapshot(t *testing.T) {
 			reached := false
 			require.Equal(t, v1alpha1.MoveAborted, w.run(func() {
 				if r := w.decoded(); r != nil && r.Phase == v1alpha1.MovePreCopy && at(w.claims[0], r.Claims[0].Snapshot) {
+					reached, w.move.Spec.Action = true, v1alpha1.ActionAbort
+				}
+			}))
+			assert.True(t, reached)
+		})
+	}
+}
+
+// together returns the observation, in PreCopy, of a move of two ReadWriteOncePod claims, this time after
+// the first attempt to take one snapshot of both.
+func together(after time.Duration) steps.Observation {
+	o := snapped(after)
+	second := o.Record.Claims[0]
+	second.Name, second.Snapshot = "logs", &record.Snapshot{Since: o.Record.Claims[0].Snapshot.Since}
+	o.Record.Claims = append(o.Record.Claims, second)
+	o.Record.Group = &record.Group{By: "together", Version: "v1", Since: o.Record.Claims[0].Snapshot.Since}
+	o.Claims = append(o.Claims, o.Claims[0])
+	for i := range o.Claims {
+		uid := types.UID(fmt.Sprintf("b%d", i))
+		o.Record.Claims[i].Source.Ref = backing.Ref{Cluster: keys.Home, Namespace: "n", Name: string(uid), UID: uid}
+		o.Claims[i].Source.Backing = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: uid,
+			Labels: map[string]string{o.Record.GroupLabel(): "true"}}}
+	}
+	return o
+}
+
+// taken is together once the snapshot controller has made a snapshot of each claim.
+func taken() steps.Observation {
+	o := together(time.Minute)
+	o.Group = steps.Group{Exists: true, Ready: true, UID: "g1", Members: map[int]string{0: "s-a", 1: "s-b"}}
+	return o
+}
+
+func TestOneSnapshotIsTakenOfSeveralClaims(t *testing.T) {
+	o := together(0)
+	o.Record.Group.Since = time.Time{}
+	for i := range o.Record.Claims {
+		o.Record.Claims[i].Snapshot.Since = time.Time{}
+	}
+	step := decide.Next(o)
+	require.Equal(t, "Save", step.Verb(), "what is to be done is written down first")
+	assert.Contains(t, step.Say, "claims data, logs")
+	assert.Equal(t, []time.Time{o.Now, o.Now, o.Now}, []time.Time{step.Saved().Group.Since, step.Saved().Claims[0].Snapshot.Since,
+		step.Saved().Claims[1].Snapshot.Since})
+	assert.True(t, o.Record.Group.Since.IsZero(), "a record that was read is not changed")
+	o.Record = step.Saved()
+	assert.Equal(t, "MakeGroup", decide.Next(o).Verb())
+
+	o = taken()
+	delete(o.Group.Members, 1)
+	step = decide.Next(o)
+	assert.Equal(t, "Idle", step.Verb())
+	assert.Contains(t, step.Say, "waiting until the snapshot of claims data, logs is ready")
+	o = taken()
+	step = decide.Next(o)
+	require.Equal(t, "Save", step.Verb())
+	assert.Equal(t, []string{"g1", "s-a", "s-b"}, []string{string(step.Saved().Group.UID), step.Saved().Claims[0].Snapshot.Taken,
+		step.Saved().Claims[1].Snapshot.Taken})
+
+	// The label has served; then each claim is copied.
+	o.Record = step.Saved()
+	step = decide.Next(o)
+	assert.Equal(t, []steps.Action{steps.Unlabel{Claim: 0}, steps.Unlabel{Claim: 1}}, append([]steps.Action{step.Action}, step.Also...))
+	for i := range o.Claims {
+		o.Claims[i].Source.Backing.Labels = nil
+		o.Claims[i].Snapshot = steps.Snapshot{Exists: true, Ready: true, UID: "s1"}
+	}
+	assert.Equal(t, "MakeClone", decide.Next(o).Verb())
+	o.Claims[0].Snapshot = steps.Snapshot{}
+	assert.Equal(t, "somebody deleted it", decide.Next(o).Saved().Claims[0].Snapshot.Why, "none is taken by itself in its place")
+
+	// All were copied.
+	for i := range o.Record.Claims {
+		o.Record.Claims[i].Snapshot.Copied, o.Record.Claims[i].Snapshot.Over = true, o.Now
+	}
+	o.Claims[0].Snapshot.Exists = true
+	o.Record = decide.Next(o).Saved()
+	require.True(t, o.Record.Claims[0].Snapshot.Gone, "it goes with the others, and not by itself")
+	assert.False(t, o.Record.Claims[1].Snapshot.Gone)
+	o.Record = decide.Next(o).Saved()
+	o.Record = decide.Next(o).Saved()
+	require.Equal(t, o.Now, o.Record.Group.Over)
+	assert.Equal(t, "DropGroup", decide.Next(o).Verb())
+	o.Group.Leaving = true
+	assert.Equal(t, "waiting until VolumeGroupSnapshot n/move-m1-snapshot is gone", decide.Next(o).Say)
+	stuck := o
+	stuck.Now = o.Now.Add(time.Hour)
+	assert.Equal(t, v1alpha1.MoveQuiesce, decide.Next(stuck).Saved().Phase, "one that does not go keeps nothing else")
+	stuck.Record = stuck.Record.Enter(v1alpha1.MoveFinalize, o.Now)
+	stuck.Record.GivenUp = []record.End{record.Source}
+	assert.Contains(t, stuck.Record.LeftBehind(), "the VolumeGroupSnapshot n/move-m1-snapshot")
+	o.Group = steps.Group{}
+	o.Record = decide.Next(o).Saved()
+	require.True(t, o.Record.Group.Gone)
+	assert.Equal(t, v1alpha1.MoveQuiesce, decide.Next(o).Saved().Phase)
+}
+
+func TestWhereNoSnapshotOfAllCanBeTakenEachClaimGetsItsOwn(t *testing.T) {
+	for name, row := range map[string]struct {
+		after  time.Duration
+		seen   steps.Group
+		says   string
+		goesOn bool
+	}{
+		"none yet":                  {after: 9 * time.Minute, seen: steps.Group{Exists: true}, goesOn: true},
+		"with an error for a while": {after: 9 * time.Minute, seen: steps.Group{Exists: true, Problem: "not supported"}, goesOn: true},
+		"with an error for long": {after: 11 * time.Minute, seen: steps.Group{Exists: true, Problem: "not supported"},
+			says: "it was not taken within 11m0s: not supported"},
+		"without a word for an hour": {after: 61 * time.Minute, seen: steps.Group{Exists: true},
+			says: "it was not taken within 1h1m0s: it was not ready"},
+		"refused":             {after: time.Second, seen: steps.Group{Problem: "exceeded quota", Refused: true}, says: "exceeded quota"},
+		"deleted by somebody": {after: time.Second, seen: steps.Group{Exists: true, Leaving: true}, says: "somebody deleted it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := together(row.after)
+			o.Group = row.seen
+			step := decide.Next(o)
+			if row.goesOn {
+				assert.Equal(t, "Idle", step.Verb())
+				return
+			}
+			require.Equal(t, "Save", step.Verb())
+			assert.Contains(t, step.Say, row.says)
+			assert.Contains(t, step.Say, "one of each is taken")
+			o.Record = step.Saved()
+			assert.Contains(t, o.Record.Group.Why, row.says)
+
+			assert.Equal(t, "Unlabel", decide.Next(o).Verb())
+			for i := range o.Claims {
+				o.Claims[i].Source.Backing.Labels = nil
+			}
+			if o.Group.Exists {
+				assert.Equal(t, !o.Group.Leaving, decide.Next(o).Verb() == "DropGroup")
+			}
+			o.Group = steps.Group{}
+			o.Record = decide.Next(o).Saved()
+			require.True(t, o.Record.Group.Gone)
+			for range o.Record.Claims {
+				step = decide.Next(o)
+				if step.Saved() == nil {
+					break
+				}
+				assert.Contains(t, step.Say, "a snapshot is taken of claim ")
+				o.Record = step.Saved()
+			}
+			assert.Equal(t, steps.MakeSnapshot{Claim: 0}, decide.Next(o).Action)
+		})
+	}
+}
+
+func TestAnAbortLeavesNothingOfASnapshotOfSeveralClaims(t *testing.T) {
+	for name, at := range map[string]func(*world, *record.Record) bool{
+		"when it is to be taken": func(_ *world, r *record.Record) bool { return r.Group.MayExist() },
+		"the claims labelled": func(w *world, r *record.Record) bool {
+			return w.claims[0].at[record.Source].backing.Labels[r.GroupLabel()] != ""
+		},
+		"taken":               func(w *world, _ *record.Record) bool { return w.group.ready },
+		"a claim made of it":  func(w *world, _ *record.Record) bool { return w.claims[1].at[record.Snapped].backing != nil },
+		"one of them copied":  func(_ *world, r *record.Record) bool { return r.Claims[0].Snapshot.Copied },
+		"all of them copied":  func(_ *world, r *record.Record) bool { return !r.Group.Over.IsZero() },
+		"when it is deleted":  func(w *world, _ *record.Record) bool { return w.group.leaving },
+		"when it was deleted": func(_ *world, r *record.Record) bool { return r.Group.Gone },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 11, 2)
+			w.calm = true
+			reached := false
+			require.Equal(t, v1alpha1.MoveAborted, w.run(func() {
+				if r := w.decoded(); r != nil && r.Phase == v1alpha1.MovePreCopy && at(w, r) {
 					reached, w.move.Spec.Action = true, v1alpha1.ActionAbort
 				}
 			}))

@@ -168,10 +168,12 @@ func fence(o steps.Observation) steps.Step {
 		case claim.Volume == nil:
 		case claim.Volume.UID != before.UID:
 			return steps.GoBack(o, fmt.Sprintf("somebody replaced volume %s: see who did, and move again", before.Name), record.VolumeReplaced)
-		case claim.Volume.DeletionTimestamp == nil:
+		case claim.Volume.DeletionTimestamp == nil || !isUnclaimed(o, claim.Volume) && isSoonAfterDeletion(o, claim.Volume):
 			actions = append(actions, steps.DeleteVolume{Claim: i})
 		case foreignFinalizer(claim.Volume) != "":
 			blocked = volumeHeld(claim.Volume)
+		case claim.Volume.Status.Phase != corev1.VolumeReleased && isSoonAfterDeletion(o, claim.Volume):
+			blocked = fmt.Sprintf("waiting until it is known that volume %s is no longer that of the claim", claim.Volume.Name)
 		default:
 			actions = append(actions, steps.FreeVolume{Claim: i})
 		}
@@ -185,6 +187,7 @@ func fence(o steps.Observation) steps.Step {
 	waiting := ""
 	for i, claim := range o.Claims {
 		touch := touchAnew(o, i)
+		touch.Unbind = true
 		switch {
 		case hasNoVolume(claim):
 		case claim.Claim.Annotations[keys.MoveTouched] != touch.Text:
@@ -203,6 +206,27 @@ func fence(o steps.Observation) steps.Step {
 		return commitTo(o, "nobody has the volume any more")
 	}
 	return steps.Enter(o, v1alpha1.MoveFinalSync)
+}
+
+// unclaimSoon is how long kube-controller-manager may take to see that a volume which is deleted is
+// no longer that of its claim. If it does not, it warns that the data is lost, and no more.
+const unclaimSoon = 3 * time.Second
+
+// isSoonAfterDeletion says whether a volume was deleted not long ago. The time of its deletion is that of an API server's
+// clock, which may be wrong.
+func isSoonAfterDeletion(o steps.Observation, volume *corev1.PersistentVolume) bool {
+	since := o.Record.Began[v1alpha1.MoveFence]
+	if deleted := volume.DeletionTimestamp.Time; deleted.After(since) && deleted.Sub(o.Now) < unclaimSoon {
+		since = deleted
+	}
+	return o.Now.Sub(since) < unclaimSoon
+}
+
+// isUnclaimed says whether a virtual volume names another claim than its own, one that does not exist.
+// When it goes, kube-controller-manager then does not look at its claim, and so does not write that the
+// claim is Lost and its data, too; once it is gone the claim is made one that waits for its volume.
+func isUnclaimed(o steps.Observation, volume *corev1.PersistentVolume) bool {
+	return volume.Spec.ClaimRef != nil && volume.Spec.ClaimRef.Name == record.SecretName(o.Record.UID)
 }
 
 // volumeHeld describes a virtual volume that is awaited to be gone.

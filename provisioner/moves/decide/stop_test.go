@@ -1,6 +1,7 @@
 package decide_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -21,6 +22,8 @@ func TestAVolumeThatIsNotDetachedIsNotTakenFromItsAttacher(t *testing.T) {
 	now := metav1.Now()
 	o.Claims[0].Volume.DeletionTimestamp = &now
 	o.Claims[0].Volume.Finalizers = []string{"kubernetes.io/pv-protection", "external-attacher/disk-example-com"}
+	o.Claims[0].Volume.Spec.ClaimRef = &corev1.ObjectReference{Name: record.SecretName(moveUID)}
+	o.Claims[0].Volume.Status.Phase = corev1.VolumeReleased
 	step := decide.Next(o)
 	assert.Equal(t, "Idle", step.Verb())
 	assert.Contains(t, step.Say, "external-attacher/disk-example-com")
@@ -187,4 +190,61 @@ func TestAPodOfAJobIsNeverStopped(t *testing.T) {
 	require.Equal(t, "DeletePod", step.Verb())
 	assert.Equal(t, "db-0", as[steps.DeletePod](step).Pod.Name)
 	assert.Equal(t, v1alpha1.MoveFence, decide.Next(seen(v1alpha1.MoveQuiesce, pending)).Saved().Phase, "a Job counts that one as failed, too")
+}
+
+// TestAVolumeIsTakenFromItsClaimBeforeItGoes is about the warning of kube-controller-manager that the data of a claim is lost.
+func TestAVolumeIsTakenFromItsClaimBeforeItGoes(t *testing.T) {
+	o := in(v1alpha1.MoveFence)
+	o.Record.Began[v1alpha1.MoveFence] = o.Now
+	volume := o.Claims[0].Volume
+	volume.Spec.ClaimRef, volume.Status.Phase = &corev1.ObjectReference{Name: "data", UID: "c1"}, corev1.VolumeBound
+	o.Claims[0].Claim.Status.Phase = corev1.ClaimBound
+	assert.Equal(t, "DeleteVolume", decide.Next(o).Verb())
+	now := metav1.Now()
+	volume.DeletionTimestamp = &now
+	assert.Equal(t, "DeleteVolume", decide.Next(o).Verb(), "it was deleted, and is still that of the claim")
+	volume.Spec.ClaimRef.Name = record.SecretName(moveUID)
+	assert.Contains(t, decide.Next(o).Say, "waiting until it is known that volume pvc-1 is no longer that of the claim")
+	volume.Status.Phase = corev1.VolumeReleased
+	assert.Equal(t, "FreeVolume", decide.Next(o).Verb())
+
+	// A warning is better than pods that wait for ever.
+	for name, row := range map[string]struct {
+		// began and deleted are how long ago.
+		began, deleted time.Duration
+		named          string
+		want           string
+	}{
+		"it was deleted long ago":                   {began: time.Minute, deleted: time.Minute, want: "FreeVolume"},
+		"it was still its claim's, too":             {began: time.Minute, deleted: time.Minute, named: "data", want: "FreeVolume"},
+		"it had to be detached before":              {began: time.Minute, deleted: time.Second, want: "Idle"},
+		"its claim was not taken from it then":      {began: time.Minute, deleted: time.Second, named: "data", want: "DeleteVolume"},
+		"the clock of the API server is behind":     {began: time.Second, deleted: time.Hour, want: "Idle"},
+		"it is behind, and that takes long":         {began: time.Minute, deleted: time.Hour, want: "FreeVolume"},
+		"it is ahead":                               {began: time.Minute, deleted: -time.Second, want: "Idle"},
+		"it is far ahead":                           {began: time.Second, deleted: -time.Hour, want: "Idle"},
+		"it is far ahead, and nobody sees the name": {began: time.Minute, deleted: -time.Hour, want: "FreeVolume"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			late := o
+			late.Claims = slices.Clone(o.Claims)
+			late.Claims[0].Volume = volume.DeepCopy()
+			late.Claims[0].Volume.Status.Phase = corev1.VolumeBound
+			late.Record = o.Record.Clone()
+			late.Record.Began[v1alpha1.MoveFence] = o.Now.Add(-row.began)
+			late.Claims[0].Volume.DeletionTimestamp = &metav1.Time{Time: o.Now.Add(-row.deleted)}
+			if row.named != "" {
+				late.Claims[0].Volume.Spec.ClaimRef.Name = row.named
+			}
+			assert.Equal(t, row.want, decide.Next(late).Verb())
+		})
+	}
+
+	o.Claims[0].Volume, o.Now = nil, o.Record.Began[v1alpha1.MoveFence]
+	touch := as[steps.Touch](decide.Next(o))
+	assert.True(t, touch.Unbind, "the claim waits for its volume from now on")
+	for _, phase := range []corev1.PersistentVolumeClaimPhase{corev1.ClaimPending, corev1.ClaimLost} {
+		o.Claims[0].Claim.Status.Phase = phase
+		assert.Equal(t, v1alpha1.MoveFinalSync, decide.Next(o).Saved().Phase, phase)
+	}
 }

@@ -55,6 +55,8 @@ type world struct {
 	open bool
 	// adopts: nothing is copied, and the target has newer data.
 	adopts bool
+	// group is the snapshot of all claims of which one is taken at one moment; nil if there is no class for it.
+	group *group
 }
 
 type claim struct {
@@ -77,6 +79,8 @@ type side struct {
 	real    *corev1.PersistentVolume
 	content int
 	mover   steps.Mover
+	// released: the mover writes nothing more.
+	released bool
 }
 
 // pod runs at one end of all claims once it is bound.
@@ -94,12 +98,15 @@ func newWorld(t *testing.T, seed uint64, claims int) *world {
 		Spec: v1alpha1.VolumeMoveSpec{Action: v1alpha1.ActionMove}}
 	for i := range claims {
 		w.claims = append(w.claims, newClaim(i))
-		w.claims[i].single = (seed/3+uint64(i))%3 == 1
+		w.claims[i].single = (seed/3+uint64(i))%3 == 1 || seed%6 == 5
 		w.claims[i].attaches = seed%2 == 0
 		if w.claims[i].single && seed%4 > 0 {
 			w.claims[i].snap = &snap{}
 		}
 		w.truth = append(w.truth, 0)
+	}
+	if seed%5 > 0 {
+		w.group = &group{}
 	}
 	return w
 }
@@ -111,8 +118,9 @@ func ref(end record.End, i int) backing.Ref {
 
 func virtual(i int, end record.End) *corev1.PersistentVolume {
 	return &corev1.PersistentVolume{
-		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("pvc-u%d", i), Annotations: map[string]string{keys.Backing: ref(end, i).String()}},
-		Spec:       corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{UID: types.UID(fmt.Sprintf("u%d", i))}},
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("pvc-u%d", i), Annotations: map[string]string{keys.Backing: ref(end, i).String(),
+			keys.Generation: map[record.End]string{record.Source: "1", record.Target: "2"}[end]}},
+		Spec: corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{UID: types.UID(fmt.Sprintf("u%d", i))}},
 	}
 }
 
@@ -168,6 +176,9 @@ func (w *world) observe() steps.Observation {
 			o.Attachments = append(o.Attachments, "node home-1, which it is attached to")
 		}
 		seen.Snapshot = w.seeSnapshot(o.Record, i)
+		if seen.Snapshot.Exists && o.Record.Claims[i].Snapshot.Taken == "" {
+			w.must(!c.snap.member, "a snapshot that was taken with others is taken for one that was not")
+		}
 		o.Claims = append(o.Claims, seen)
 		if c.alive && c.at[record.Source].mover.Running && !w.down[record.Source] && decide.ReadEnd(o, i) == record.Source {
 			o.Claims[i].Copy = w.said(c, c.mover)
@@ -176,6 +187,7 @@ func (w *world) observe() steps.Observation {
 			o.Claims[i].Copy = w.said(c, c.snap.mover)
 		}
 	}
+	w.seeGroup(&o)
 	for _, p := range w.pods {
 		seen := p.Pod
 		if seen.Held = !w.open; w.open {
@@ -233,7 +245,7 @@ func (w *world) check() {
 		w.must(whole || c.claim == nil, "no complete copy of claim %d is left", i)
 		w.must(at != record.Target || d.content == w.truth[i], "the volume names a copy that is not whole")
 		// A mover at the source only reads, and may be left if the cluster is unreachable.
-		w.must(at != record.Target || !d.mover.Running || r == nil, "a mover writes to the volume that is in use")
+		w.must(at != record.Target || !d.mover.Running || d.released || r == nil, "a mover writes to the volume that is in use")
 		w.must(at != record.Source || s.backing != nil, "the volume names a copy that was removed")
 	}
 }
@@ -273,6 +285,9 @@ func (w *world) first() *record.Record {
 			Name: c.claim.Name, UID: c.claim.UID, Volume: c.volume, Source: source, Target: record.Copy{Ref: target}, Offline: c.single,
 			Snapshot: c.snapshot(r, i, source),
 		})
+	}
+	if w.group != nil && len(w.snapped()) > 1 {
+		r.Group = &record.Group{By: "together", Version: "v1"}
 	}
 	return r
 }
@@ -334,6 +349,10 @@ func (w *world) apply(step steps.Step) {
 	case steps.DropBacking:
 		w.must(c.current(a.Claim) != a.End, "the copy in use removed")
 		c.at[a.End].backing, c.at[a.End].real, c.at[a.End].content = nil, nil, -1
+	case steps.MakeGroup, steps.DropGroup:
+		w.applyGroup(step.Action)
+	case steps.Unlabel:
+		delete(c.at[record.Source].backing.Labels, r.GroupLabel())
 	case steps.MakeSnapshot:
 		w.must(!c.snap.exists && !c.snap.refused, "a second snapshot")
 		c.snap.exists, c.snap.content = true, c.at[record.Source].content
@@ -347,9 +366,10 @@ func (w *world) apply(step steps.Step) {
 		c.at[record.Snapped].backing.DeletionTimestamp = &metav1.Time{Time: w.now}
 	case steps.DropSnapshot:
 		w.must(c.at[record.Snapped].backing == nil, "a snapshot is removed before what was made of it")
+		w.must(!c.snap.member, "a snapshot is removed from its group")
 		c.snap.leaving = true
 	case steps.EnsureMover:
-		c.at[a.End].mover = steps.Mover{Exists: true, Unstarted: true}
+		c.at[a.End].mover, c.at[a.End].released = steps.Mover{Exists: true, Unstarted: true}, false
 	case steps.StartMover:
 		if m := &c.at[a.End].mover; m.Exists {
 			m.Unstarted = false
@@ -369,7 +389,7 @@ func (w *world) apply(step steps.Step) {
 			w.must(string(a.Task.Expect) == string(snapshotOf(a.Claim)), "what its snapshot had is not compared with a source: %s",
 				a.Task.Expect)
 		}
-		if a.Task.Kind != moverapi.Prepare {
+		if a.Task.Kind != moverapi.Prepare && a.Task.Kind != moverapi.Release {
 			w.must(string(a.Task.Expect) == string(sourceOf(a.Claim)), "a mover is not told which source it must see: %s", a.Task.Expect)
 		}
 		w.must(a.Task.Kind != moverapi.Pass || !c.single, "a pass over what nothing may read beside a pod")
@@ -381,7 +401,11 @@ func (w *world) apply(step steps.Step) {
 	case steps.Ungate:
 		w.find(a.Pod.UID).Gated = false
 	case steps.DeleteVolume:
+		c.volume = c.volume.DeepCopy()
 		c.volume.DeletionTimestamp = &metav1.Time{Time: w.now}
+		if w.calm || w.r.IntN(100) < 80 {
+			c.volume.Spec.ClaimRef.Name = record.SecretName(moveUID)
+		}
 	case steps.FreeVolume:
 		w.must(!slices.Contains(c.volume.Finalizers, attacher), "a volume is taken from its attacher")
 		c.volume = nil
@@ -424,6 +448,7 @@ func (w *world) live() {
 		w.detach(c, chance)
 		w.moverLives(i, c, chance)
 	}
+	w.groupLives(chance)
 	w.podsLive(chance)
 	if w.calm {
 		return
@@ -451,6 +476,8 @@ func (w *world) bind(c *claim) {
 	case c.claim == nil:
 	case c.volume == nil:
 		c.claim.Status.Phase = corev1.ClaimLost
+	case c.volume.Spec.ClaimRef.Name != "" && (w.calm || w.r.IntN(100) < 70):
+		c.volume.Status.Phase = corev1.VolumeReleased
 	case c.volume.DeletionTimestamp == nil:
 		c.claim.Status.Phase, c.volume.Status.Phase = corev1.ClaimBound, corev1.VolumeBound
 	}
@@ -503,6 +530,7 @@ func (w *world) moverLives(i int, c *claim, chance func(int) bool) {
 		return
 	}
 	s, d := c.at[record.Source], c.at[record.Target]
+	w.must(!d.released || task.Kind == moverapi.Release || w.decoded().Phase == v1alpha1.MoveRollBack, "a task for a target that was let go")
 	task.State = moverapi.Done
 	switch task.Kind {
 	case moverapi.Prepare:
@@ -523,6 +551,9 @@ func (w *world) moverLives(i int, c *claim, chance func(int) bool) {
 		if !w.calm && chance(10) {
 			d.content = -2 // the disk is corrupt
 		}
+	case moverapi.Release:
+		w.must(!c.single, "a mover beside the only pod that may use the claim")
+		d.released = true
 	case moverapi.Verify:
 		task.Verified = &moverapi.Verified{SourceRoot: fmt.Sprint(s.content), TargetRoot: fmt.Sprint(d.content), Equal: s.content == d.content}
 	}
@@ -725,6 +756,8 @@ func (w *world) settle(next *record.Record) {
 // record.Snapped.
 type snap struct {
 	exists, leaving, ready bool
+	// member: it was taken with others.
+	member bool
 	// content is the source's content when it was taken.
 	content int
 	// stuck: it never becomes ready; refused: it is refused.
@@ -784,6 +817,10 @@ func (w *world) seeSnapshot(r *record.Record, i int) (seen steps.Snapshot) {
 		return seen
 	}
 	seen.Side = w.side(c, record.Snapped)
+	if c.snap.member && r.Claims[i].Snapshot.Taken == "" {
+		// It has a name that is not known yet.
+		return seen
+	}
 	seen.Exists, seen.Leaving, seen.Ready, seen.Refused = c.snap.exists, c.snap.leaving, c.snap.ready, c.snap.refused
 	if seen.Exists {
 		seen.UID = "s1"
@@ -825,7 +862,7 @@ func (w *world) snapshotLives(i int, c *claim, chance func(int) bool) {
 		}
 		s.leaving = s.leaving || s.exists && chance(1)
 	}
-	if s.stuck && s.exists && chance(20) {
+	if s.stuck && s.exists && len(w.forced.running) == 0 && chance(20) {
 		// Nothing else happens meanwhile.
 		w.now = w.now.Add(3 * time.Minute)
 	}
@@ -851,5 +888,104 @@ func (w *world) snapshotLives(i int, c *claim, chance func(int) bool) {
 		task.State, task.Passed = moverapi.Done, &moverapi.Passed{}
 		c.at[record.Target].content = at.content
 		s.copied++
+	}
+}
+
+// group is the snapshot of several sources at one moment. The snapshots that belong to it are those of
+// the claims.
+type group struct {
+	exists, leaving, ready bool
+	// stuck: it never becomes ready; refused: it is refused.
+	stuck, refused bool
+	taken          int
+}
+
+// snapped are the claims that are copied from snapshots.
+func (w *world) snapped() (found []*claim) {
+	for _, c := range w.claims {
+		if c.snap != nil {
+			found = append(found, c)
+		}
+	}
+	return found
+}
+
+func (w *world) seeGroup(o *steps.Observation) {
+	g := w.group
+	if !o.Record.Group.MayExist() || w.down[record.Source] {
+		return
+	}
+	o.Group = steps.Group{Exists: g.exists, Leaving: g.leaving, Ready: g.ready, Refused: g.refused}
+	if g.exists {
+		o.Group.UID = "g1"
+	}
+	if g.refused || g.stuck {
+		o.Group.Problem = "the driver cannot do it"
+	}
+	if !g.ready || o.Record.Group.UID != "" {
+		return
+	}
+	o.Group.Members = map[int]string{}
+	for i, c := range w.claims {
+		if c.snap != nil && c.snap.member {
+			o.Group.Members[i] = fmt.Sprintf("member-%d", i)
+		}
+	}
+}
+
+func (w *world) applyGroup(action steps.Action) {
+	g := w.group
+	if action == (steps.DropGroup{}) {
+		for _, c := range w.snapped() {
+			w.must(c.at[record.Snapped].backing == nil, "a group is removed before what was made of it")
+		}
+		g.leaving = true
+		return
+	}
+	w.must(!g.exists && !g.refused, "a second group")
+	for _, c := range w.snapped() {
+		w.must(!c.snap.exists, "a group beside a snapshot")
+		c.at[record.Source].backing.Labels[w.decoded().GroupLabel()] = "true"
+		if w.r.IntN(100) < 10 && !w.calm {
+			// It stops before the group is made.
+			return
+		}
+	}
+	g.exists = true
+	for _, c := range w.snapped() {
+		c.snap.content = c.at[record.Source].content
+	}
+}
+
+// groupLives acts as the snapshot controller, and as an administrator.
+func (w *world) groupLives(chance func(int) bool) {
+	g := w.group
+	if g == nil {
+		return
+	}
+	if !w.calm {
+		g.refused = g.refused || !g.exists && chance(1)
+		g.stuck = g.stuck || !g.ready && chance(1)
+		g.leaving = g.leaving || g.exists && chance(1)
+	}
+	if g.stuck && g.exists && chance(20) {
+		w.now = w.now.Add(3 * time.Minute)
+	}
+	if g.exists && !g.leaving && !g.ready && !g.stuck && chance(40) {
+		g.ready = true
+		g.taken++
+		for _, c := range w.snapped() {
+			w.must(!w.decoded().Group.Over.IsZero() || c.at[record.Source].backing.Labels[w.decoded().GroupLabel()] != "",
+				"what a group is taken of has no label")
+			c.snap.exists, c.snap.ready, c.snap.member = true, true, true
+		}
+	}
+	if g.leaving && chance(40) {
+		*g = group{stuck: g.stuck, refused: g.refused, taken: g.taken}
+		for _, c := range w.snapped() {
+			if c.snap.member {
+				*c.snap = snap{stuck: c.snap.stuck, refused: c.snap.refused, mover: c.snap.mover, copied: c.snap.copied}
+			}
+		}
 	}
 }

@@ -5,6 +5,7 @@
 package record
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -60,9 +61,13 @@ type Record struct {
 	// Intruded says that somebody used a source after it had been fenced: what was copied
 	// and compared since cannot be trusted.
 	Intruded bool `json:"intruded,omitempty"`
-	// Freed says that a move that is rolled back has released its claims: only its clean-up
-	// is left, which touches neither the claims nor their pods.
+	// Freed says that a move that is rolled back or committed has released its claims: what is
+	// left of it, such as the copy that it keeps, touches neither the claims nor their pods, and
+	// another move may begin.
 	Freed bool `json:"freed,omitempty"`
+	// MovedOn says that a later move has given all claims volumes elsewhere, so that the copy at
+	// the source is not kept any longer.
+	MovedOn bool `json:"movedOn,omitempty"`
 	// GivenUp are the ends that are left as they are, because their cluster is gone for
 	// good. No further requests are sent there.
 	GivenUp []End `json:"givenUp,omitempty"`
@@ -75,7 +80,28 @@ type Record struct {
 	StaysLocked bool `json:"staysLocked,omitempty"`
 
 	Claims []Claim `json:"claims,omitempty"`
+	// Group is one snapshot of all claims that have a Snapshot; nil: each gets one of its own.
+	Group *Group `json:"group,omitempty"`
 }
+
+// Group is one snapshot of several sources, so that what is copied of all of them is of one moment.
+type Group struct {
+	// By is the VolumeGroupSnapshotClass, Version that of the API in the source's cluster.
+	By      string `json:"by"`
+	Version string `json:"version"`
+	// Since is when its creation was first attempted; zero: never. Over is since when it is no longer
+	// needed; Gone says that nothing of it is left.
+	Since time.Time `json:"since,omitzero"`
+	Over  time.Time `json:"over,omitzero"`
+	Gone  bool      `json:"gone,omitempty"`
+	// UID is the VolumeGroupSnapshot's, once it is known which snapshots were taken; Why says why it was
+	// given up before.
+	UID types.UID `json:"uid,omitempty"`
+	Why string    `json:"why,omitempty"`
+}
+
+// MayExist says whether an object of it may exist.
+func (g *Group) MayExist() bool { return g != nil && !g.Since.IsZero() && !g.Gone }
 
 // Claim is one claim of a move.
 type Claim struct {
@@ -123,17 +149,20 @@ type Claim struct {
 	Counted    string `json:"counted,omitempty"`
 	SourceRoot string `json:"sourceRoot,omitempty"`
 	TargetRoot string `json:"targetRoot,omitempty"`
+	// Released says that the mover at the target writes nothing more, although its pod may exist.
+	Released bool `json:"released,omitempty"`
 	// Keys are the one-time keys of this claim's movers.
 	Keys map[moverapi.Role]moverapi.Files `json:"keys,omitempty"`
 	// Store is the repository through which the content is transferred; nil: none.
 	Store *Store `json:"store,omitempty"`
 }
 
-// IsOwnFinalizer says whether a virtual volume has this finalizer because it is Lodestone's
-// or because it is a volume, and not because another program needs it.
-func IsOwnFinalizer(finalizer string) bool {
-	return finalizer == "kubernetes.io/pv-protection" || finalizer == "external-provisioner.volume.kubernetes.io/finalizer"
-}
+// OwnFinalizers are those that a virtual volume has because it is Lodestone's or because it is
+// a volume, and not because another program needs it.
+var OwnFinalizers = []string{"kubernetes.io/pv-protection", "external-provisioner.volume.kubernetes.io/finalizer"}
+
+// IsOwnFinalizer says whether a finalizer of a virtual volume is one of those.
+func IsOwnFinalizer(finalizer string) bool { return slices.Contains(OwnFinalizers, finalizer) }
 
 // IsAttacherFinalizer says whether a finalizer belongs to a CSI attacher, which adds and
 // removes it with attachments.
@@ -194,6 +223,9 @@ type Snapshot struct {
 	By     string `json:"by"`
 	Driver string `json:"driver"`
 	Handle string `json:"handle"`
+	// Taken is the name of the VolumeSnapshot if it was taken as part of the record's Group; empty: it
+	// has the name of the claim that is created from it.
+	Taken string `json:"taken,omitempty"`
 	// Since is when its creation was first attempted; zero: never. Over is since when it is
 	// no longer needed; Gone says that nothing of it is left.
 	Since time.Time `json:"since,omitzero"`
@@ -204,6 +236,11 @@ type Snapshot struct {
 	Prepared bool   `json:"prepared,omitempty"`
 	Copied   bool   `json:"copied,omitempty"`
 	Why      string `json:"why,omitempty"`
+}
+
+// Key is the namespace and name of the VolumeSnapshot.
+func (s *Snapshot) Key() types.NamespacedName {
+	return types.NamespacedName{Namespace: s.Ref.Namespace, Name: cmp.Or(s.Taken, s.Ref.Name)}
 }
 
 // MayExist says whether an object of it may exist.
@@ -343,6 +380,10 @@ func (r *Record) Clone() *Record {
 			next.Claims[i].Snapshot = &own
 		}
 	}
+	if r.Group != nil {
+		own := *r.Group
+		next.Group = &own
+	}
 	next.Began = map[v1alpha1.MovePhase]time.Time{}
 	for phase, at := range r.Began {
 		next.Began[phase] = at
@@ -403,6 +444,16 @@ func (r *Record) MoverName(claim int, end End) string {
 	return fmt.Sprintf("move-%s-%d-%s", r.UID, claim, end)
 }
 
+// GroupName is the name of the VolumeGroupSnapshot of a move.
+func (r *Record) GroupName() string { return fmt.Sprintf("move-%s-%s", r.UID, Snapped) }
+
+// GroupLabel is the label of the real claims that the VolumeGroupSnapshot is taken of.
+func (r *Record) GroupLabel() string { return keys.GroupPrefix + string(r.UID) }
+
+// SourceNamespace is where the real claims at the source are that have a Snapshot; in a move with a
+// Group all are in one.
+func (r *Record) SourceNamespace() string { return r.Claims[0].Source.Ref.Namespace }
+
 // KeysOf is the identity to which the keys of the claim at an index are bound.
 func (r *Record) KeysOf(claim int) string { return fmt.Sprintf("%s-%d", r.UID, claim) }
 
@@ -451,6 +502,9 @@ func (r *Record) LeftBehind() string {
 				left = append(left, fmt.Sprintf("the VolumeSnapshot, the claim, the ShadowPod and the Secret %s/%s", ref.Namespace,
 					r.MoverName(i, Snapped)))
 			}
+		}
+		if end == Source && r.Group.MayExist() {
+			left = append(left, fmt.Sprintf("the VolumeGroupSnapshot %s/%s", r.SourceNamespace(), r.GroupName()))
 		}
 		said = append(said, fmt.Sprintf("cluster %s was given up; if it comes back, remove by hand what is there of the move: %s",
 			r.Claims[0].At(end).Ref.Cluster, strings.Join(left, ", ")))

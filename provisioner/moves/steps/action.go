@@ -9,7 +9,7 @@ import (
 )
 
 // Action is what a step does, with all parameters: one of the types below. Each is one
-// write, except StartMover and DropMover, which also write the Secret. Claim is an index in
+// write, except StartMover and DropMover, which also write the Secret, and MakeGroup. Claim is an index in
 // the record, End an end of that claim.
 type Action interface {
 	// is returns the name of the action in messages and logs, which stays when the type is
@@ -49,10 +49,12 @@ type (
 		Claim       int
 		StaysLocked bool
 	}
-	// Touch writes a text on a claim, so that kube-controller-manager processes it.
+	// Touch writes a text on a claim, so that kube-controller-manager processes it. With Unbind
+	// the claim is no longer one that was bound, but waits for the volume that it names.
 	Touch struct {
-		Claim int
-		Text  string
+		Claim  int
+		Text   string
+		Unbind bool
 	}
 	// Keep sets policy Retain on the real volume of the source.
 	Keep struct {
@@ -124,6 +126,14 @@ type (
 	DropSnapshot struct {
 		Claim int
 	}
+	// MakeGroup creates the one snapshot of several sources, and labels them for it.
+	MakeGroup struct{}
+	// DropGroup deletes it.
+	DropGroup struct{}
+	// Unlabel takes the label off a source.
+	Unlabel struct {
+		Claim int
+	}
 	// DeletePod deletes a pod.
 	DeletePod struct {
 		Pod Pod
@@ -132,7 +142,7 @@ type (
 	Ungate struct {
 		Pod Pod
 	}
-	// DeleteVolume deletes the virtual volume.
+	// DeleteVolume deletes the virtual volume, and takes it from its claim.
 	DeleteVolume struct {
 		Claim int
 	}
@@ -175,6 +185,9 @@ func (a MakeSnapshot) is() (string, Subject) { return "MakeSnapshot", at(a.Claim
 func (a MakeClone) is() (string, Subject)    { return "MakeClone", at(a.Claim, record.Snapped) }
 func (a DropClone) is() (string, Subject)    { return "DropClone", at(a.Claim, record.Snapped) }
 func (a DropSnapshot) is() (string, Subject) { return "DropSnapshot", at(a.Claim, record.Snapped) }
+func (MakeGroup) is() (string, Subject)      { return "MakeGroup", at(0, record.Snapped) }
+func (DropGroup) is() (string, Subject)      { return "DropGroup", at(0, record.Snapped) }
+func (a Unlabel) is() (string, Subject)      { return "Unlabel", at(a.Claim, record.Source) }
 func (a DeletePod) is() (string, Subject)    { return "DeletePod", Subject{Pod: a.Pod.UID} }
 func (a Ungate) is() (string, Subject)       { return "Ungate", Subject{Pod: a.Pod.UID} }
 func (a DeleteVolume) is() (string, Subject) { return "DeleteVolume", at(a.Claim, "") }

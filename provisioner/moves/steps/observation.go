@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 )
@@ -22,6 +23,8 @@ type Observation struct {
 	MayBegin bool
 	// Claims are in the order of the record.
 	Claims []Claim
+	// Group is observed only while the record says that it may exist.
+	Group Group
 	// Pods are the home pods that use one of the claims. They were read after the claims
 	// and volumes.
 	Pods []Pod
@@ -52,6 +55,8 @@ type Observation struct {
 	// last step succeeded.
 	Failing    time.Time
 	FailingWhy string
+	// Next is the name of another move that holds one of the claims now; empty if none does.
+	Next string
 	// Source and Target are the states of the clusters of both ends.
 	Source, Target Cluster
 }
@@ -102,6 +107,9 @@ type Claim struct {
 	// Levels are the SELinux levels in the security contexts of pods, in the source's
 	// cluster, that use the claim.
 	Levels []string
+	// Now is the copy that a later move has given the claim. It is observed only in Finalize, if
+	// there is one.
+	Now Elsewhere
 	// Copy is the status of the mover at ReadEnd, nil if it was not reached; CopyError says
 	// why not.
 	Copy      *moverapi.Status
@@ -124,6 +132,14 @@ func (c *Claim) At(end record.End) *Side {
 	default: // record.Target
 		return &c.Target
 	}
+}
+
+// Elsewhere is a copy that is at neither end of the move.
+type Elsewhere struct {
+	Side
+	Ref backing.Ref
+	// Unusable says why nothing is known of it; empty if it was observed.
+	Unusable string
 }
 
 // Side has the objects at one end.
@@ -167,6 +183,19 @@ type Snapshot struct {
 	// Exists, Leaving, Ready and UID are the VolumeSnapshot's.
 	Exists, Leaving, Ready bool
 	UID                    types.UID
+	// Problem describes why it is not ready, if known. Refused says that it never will be.
+	Problem string
+	Refused bool
+}
+
+// Group is one snapshot of several sources. One that is not this move's is left out.
+type Group struct {
+	// Exists, Leaving, Ready and UID are the VolumeGroupSnapshot's.
+	Exists, Leaving, Ready bool
+	UID                    types.UID
+	// Members are the names of the VolumeSnapshots that belong to it, by the index of their claim. They
+	// are observed only while the record does not have them.
+	Members map[int]string
 	// Problem describes why it is not ready, if known. Refused says that it never will be.
 	Problem string
 	Refused bool

@@ -7,6 +7,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 )
 
 // WhyInUseSince says that the copy at the target of a move that is not committed is in use; empty if it is not, as far as
@@ -26,6 +27,18 @@ func WhyInUseSince(o Observation) string {
 		}
 	}
 	return ""
+}
+
+// IsElsewhere says whether the virtual volume of a claim stands for the copy of a later move than this one, which is
+// committed. A real claim that was made anew has another UID, but not a later generation. The copy at the source gets a later one
+// if somebody decides to use it as it is.
+func IsElsewhere(known *record.Claim, volume *corev1.PersistentVolume) bool {
+	if volume == nil {
+		return false
+	}
+	ref, err := backing.RefOf(volume)
+	return err == nil && ref.UID != known.Target.Ref.UID && ref.UID != known.Source.Ref.UID &&
+		backing.GenerationOf(volume) > known.Generation
 }
 
 // IsOurTarget says whether a backing claim is a copy that this move makes and nobody has used yet.

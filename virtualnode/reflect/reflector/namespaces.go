@@ -9,6 +9,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 
@@ -121,4 +122,53 @@ func (c *clusterReflector) open(home, namespace string) *remoteNamespace {
 		}
 	}()
 	return s
+}
+
+// enqueueAll queues all objects that are wanted in a namespace or exist there.
+func (c *clusterReflector) enqueueAll(s *remoteNamespace) {
+	for _, configMap := range controller.All[corev1.ConfigMap](s.configMaps) {
+		if configMap.Name != ledgerName {
+			c.queue.Add(key{configMapKind, s.home, configMap.Name})
+		}
+	}
+	for pod := range c.needing(key{kind: namespaceKind, namespace: s.home}) {
+		for _, k := range keysOf(pod) {
+			c.queue.Add(k)
+		}
+	}
+	c.enqueueSecrets(s)
+	c.enqueueServices(s)
+}
+
+// enqueueSecrets queues the Secrets that exist there.
+func (c *clusterReflector) enqueueSecrets(s *remoteNamespace) {
+	for _, name := range s.secretNames() {
+		c.queue.Add(key{secretKind, s.home, name})
+	}
+}
+
+// enqueueServices queues the Services that are wanted in a namespace or exist there.
+func (c *clusterReflector) enqueueServices(s *remoteNamespace) {
+	services, _ := c.serviceLister.Services(s.home).List(labels.Everything())
+	for _, service := range services {
+		c.queue.Add(key{serviceKind, s.home, service.Name})
+	}
+	for _, service := range controller.All[corev1.Service](s.services) {
+		c.queue.Add(key{serviceKind, s.home, service.Name})
+	}
+	for _, slice := range controller.All[discoveryv1.EndpointSlice](s.slices) {
+		c.queue.Add(key{serviceKind, s.home, slice.Labels[discoveryv1.LabelServiceName]})
+	}
+}
+
+// copyChanged queues a ConfigMap of the remote cluster, and passes the ledger's ConfigMap to the
+// ledger.
+func (c *clusterReflector) copyChanged(s *remoteNamespace, was, now *corev1.ConfigMap) {
+	configMap := controller.Either(was, now)
+	switch {
+	case configMap.Name != ledgerName:
+		c.queue.Add(key{configMapKind, s.home, configMap.Name})
+	case s.ledger.see(configMap, now != nil):
+		c.enqueueSecrets(s)
+	}
 }

@@ -25,7 +25,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
@@ -37,6 +36,7 @@ import (
 	"k8s.io/utils/clock"
 
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/controller"
 	"github.com/lodestone-storage/lodestone/virtualnode/reflect/copies"
@@ -342,52 +342,13 @@ func (c *clusterReflector) homeConfigMapChanged(configMap *corev1.ConfigMap) {
 	}
 }
 
-// enqueueAll queues all objects that are wanted in a namespace or exist there.
-func (c *clusterReflector) enqueueAll(s *remoteNamespace) {
-	for _, configMap := range controller.All[corev1.ConfigMap](s.configMaps) {
-		if configMap.Name != ledgerName {
-			c.queue.Add(key{configMapKind, s.home, configMap.Name})
-		}
+// homeSliceChanged queues the Service whose endpoints changed.
+func (c *clusterReflector) homeSliceChanged(slice *discoveryv1.EndpointSlice) {
+	if slice == nil {
+		return
 	}
-	for pod := range c.needing(key{kind: namespaceKind, namespace: s.home}) {
-		for _, k := range keysOf(pod) {
-			c.queue.Add(k)
-		}
-	}
-	c.enqueueSecrets(s)
-	c.enqueueServices(s)
-}
-
-// enqueueSecrets queues the Secrets that exist there.
-func (c *clusterReflector) enqueueSecrets(s *remoteNamespace) {
-	for _, name := range s.secretNames() {
-		c.queue.Add(key{secretKind, s.home, name})
-	}
-}
-
-// enqueueServices queues the Services that are wanted in a namespace or exist there.
-func (c *clusterReflector) enqueueServices(s *remoteNamespace) {
-	services, _ := c.serviceLister.Services(s.home).List(labels.Everything())
-	for _, service := range services {
-		c.queue.Add(key{serviceKind, s.home, service.Name})
-	}
-	for _, service := range controller.All[corev1.Service](s.services) {
-		c.queue.Add(key{serviceKind, s.home, service.Name})
-	}
-	for _, slice := range controller.All[discoveryv1.EndpointSlice](s.slices) {
-		c.queue.Add(key{serviceKind, s.home, slice.Labels[discoveryv1.LabelServiceName]})
-	}
-}
-
-// copyChanged queues a ConfigMap of the remote cluster, and passes the ledger's ConfigMap to the
-// ledger.
-func (c *clusterReflector) copyChanged(s *remoteNamespace, was, now *corev1.ConfigMap) {
-	configMap := controller.Either(was, now)
-	switch {
-	case configMap.Name != ledgerName:
-		c.queue.Add(key{configMapKind, s.home, configMap.Name})
-	case s.ledger.see(configMap, now != nil):
-		c.enqueueSecrets(s)
+	if service := slice.Labels[discoveryv1.LabelServiceName]; service != "" && c.session.Network == v1alpha1.Routed {
+		c.queue.Add(key{serviceKind, slice.Namespace, service})
 	}
 }
 

@@ -50,16 +50,6 @@ func (c *clusterReflector) syncNamespace(s *remoteNamespace) {
 	}
 }
 
-// homeSliceChanged queues the Service whose endpoints changed.
-func (c *clusterReflector) homeSliceChanged(slice *discoveryv1.EndpointSlice) {
-	if slice == nil {
-		return
-	}
-	if service := slice.Labels[discoveryv1.LabelServiceName]; service != "" && c.session.Network == v1alpha1.Routed {
-		c.queue.Add(key{serviceKind, slice.Namespace, service})
-	}
-}
-
 // syncService updates the copy of a Service, and those of its EndpointSlices.
 func (c *clusterReflector) syncService(ctx context.Context, s *remoteNamespace, k key) (time.Duration, error) {
 	have := controller.Get[corev1.Service](s.services, s.namespace+"/"+k.name)

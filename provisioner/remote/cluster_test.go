@@ -21,6 +21,24 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
+func TestAClusterIsStartingUntilItIsKnownWhetherItCanBeUsed(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		verdict verdict
+		want    bool
+	}{
+		{name: "it was not asked yet", want: true},
+		{name: "home watches whether a copy of it acts there", verdict: verdict{checked: true, epoch: takingOver("west")}, want: true},
+		{name: "home is in doubt", verdict: verdict{checked: true, epoch: epochState{status: metav1.ConditionFalse, reason: "TwoHolders"}}},
+		{name: "its caches fill", verdict: verdict{checked: true, unsynced: true, epoch: epochState{acts: true}}, want: true},
+		{name: "all is well", verdict: verdict{checked: true, epoch: epochState{acts: true}}},
+		{name: "there is no usable kubeconfig", verdict: verdict{unconfigured: "no Secret"}},
+		{name: "it does not answer", verdict: verdict{checked: true, unsynced: true, finding: finding{unreachable: "refused"}}},
+	} {
+		t.Run(test.name, func(t *testing.T) { assert.Equal(t, test.want, (&Cluster{verdict: test.verdict}).Starting()) })
+	}
+}
+
 func TestAChangeOfARealVolumeIsToldToTheBackingClaimThatItBelongsTo(t *testing.T) {
 	shadow := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "shop", Name: "data", UID: "second", Labels: map[string]string{keys.HomeID: "here"},
