@@ -157,7 +157,7 @@ func (o *Options) requireTarget(ctx context.Context, home *cli.Cluster) error {
 	case apierrors.IsForbidden(err):
 		return nil // the provisioner knows
 	case apierrors.IsNotFound(err):
-		return cli.WithCode(home.Missing(ctx, cli.Node, "", o.Node), cli.Usage)
+		return home.Missing(ctx, cli.Node, "", o.Node)
 	}
 	return home.Explain("get node "+o.Node, err)
 }

@@ -16,7 +16,7 @@ const blocked = "Scheduling is blocked due to non-empty scheduling gates"
 var boilerplate = regexp.MustCompile(`[.,]? *(preemption: |no new claims to deallocate|Preemption is not helpful for scheduling)`)
 
 // notYet is what a kubelet says of a pod whose containers have not all started, or are not all ready: that it is so.
-var notYet = regexp.MustCompile(`^containers with (unready|incomplete|unknown) status: \[.*\]$`)
+var notYet = regexp.MustCompile(`^containers with (unready|incomplete|unknown) status: \[(.*)\]$`)
 
 // plainly returns a text of kube-scheduler, or of a kubelet, without what is the same in all of them; empty if nothing else is in it.
 func plainly(text string) string {
