@@ -95,7 +95,8 @@ func TestTheShellIsOfferedWhatIsThere(t *testing.T) {
 func completable(t *testing.T) (namespace, move string) {
 	t.Helper()
 	namespace = shop(t)
-	_, err := bed.Home.Client().AppsV1().DaemonSets(namespace).Create(t.Context(), fabric.NewDaemonSet(namespace, "logs"), metav1.CreateOptions{})
+	sets := bed.Home.Client().AppsV1().DaemonSets(namespace)
+	_, err := sets.Create(t.Context(), fabric.NewDaemonSet(namespace, "logs"), metav1.CreateOptions{})
 	require.NoError(t, err)
 	out := lodestone(t, "move", "data", "-n", namespace, "--target-cluster", "west", "--detach", "-o", "name").ends(t, done).out
 	return namespace, strings.TrimSpace(strings.TrimPrefix(out, "volumemove.lodestone.dev/"))
@@ -149,8 +150,8 @@ func TestShellsComplete(t *testing.T) {
 				require.Empty(t, os.Getenv("LODESTONE_COMPLETE"), "%s cannot be tried (%v), and nothing is to be skipped", shell, err)
 				t.Skipf("%s cannot be tried (%v): apt-get install bash-completion fish zsh", shell, err)
 			}
-			for _, line := range []string{"move -n {ns} pvc ", "move -n {ns} pvc/da", "move data --target-cluster ", "move abort -n {ns} volumemove/",
-				"unpeer ", "status --context "} {
+			for _, line := range []string{"move -n {ns} pvc ", "move -n {ns} pvc/da", "move data --target-cluster ",
+				"move abort -n {ns} volumemove/", "unpeer ", "status --context "} {
 				for _, program := range []string{"kubectl", "kubectl-lodestone"} {
 					typed := program + " " + names.Replace(line)
 					if program == "kubectl" {

@@ -117,7 +117,9 @@ func TestAVolumeThatWasTakenAwayIsExplained(t *testing.T) {
 		want  string
 	}{
 		"by a move, for a moment": {claim(boundIn("west"), lost, moving), "has no volume for a moment, while it is moved"},
-		"by a move, and the claim is Pending": {claim(boundIn("west"), lost, moving, func(c *Claim) { c.Claim.Status.Phase = corev1.ClaimPending }),
+		"by a move, and the claim is Pending": {claim(boundIn("west"), lost, moving, func(c *Claim) {
+			c.Claim.Status.Phase = corev1.ClaimPending
+		}),
 			"has no volume for a moment, while it is moved"},
 		"by somebody, and the claim is Lost": {claim(boundIn("west"), lost),
 			"for somebody deleted its volume \"pvc-1\" and took its finalizers off; Lodestone has not deleted the data behind it"},
@@ -135,7 +137,8 @@ func TestAVolumeThatWasTakenAwayIsExplained(t *testing.T) {
 }
 
 func TestNothingIsToldTwiceAndNothingOfTheSchedulersBoilerplate(t *testing.T) {
-	const full = "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
+	const full = "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 Preemption is not helpful for " +
+		"scheduling."
 	p := Pod{Pod: pod(unfit(full)), Events: []corev1.Event{event("FailedScheduling", full, time.Minute),
 		event("FailedScheduling", full, 2*time.Minute)}}
 	all := strings.Join(p.Of(setting()).Facts, "\n")
