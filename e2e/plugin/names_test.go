@@ -83,8 +83,8 @@ func TestANameThatIsNotThereIsAnsweredWithThoseThatAre(t *testing.T) {
 		})
 	}
 	for line, says := range map[string]string{
-		"import pvc/data -n {ns} --class fast":      `there is no storage class "fast": name a virtual one, which is lodestone`,
-		"import pvc/data -n {ns} --class home-wait": `storage class "home-wait" is not virtual: name a virtual one, which is lodestone`,
+		"import pvc/data -n {ns} --class fast":      `there is no storage class "fast": name a virtual one, which is …`,
+		"import pvc/data -n {ns} --class home-wait": `storage class "home-wait" is not virtual: name a virtual one, which is …`,
 		"import pvc/data -n {ns} --class lodestone": `claim {ns}/data has no volume yet, so there is nothing to import: delete it and create it anew with the virtual class`,
 		"lose pvc/data -n {ns}":                     `claim {ns}/data has no volume, so nothing of it is lost: delete the claim if it is to go`,
 		"choose data -n {ns}":                       `claim {ns}/data has no volume, so there is nothing to choose: kubectl lodestone why pvc/data -n {ns} says what it waits for`,

@@ -21,6 +21,9 @@ import (
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 )
 
+// agentNamespace is where the remote agent runs.
+const agentNamespace = "lodestone-remote"
+
 // readTimeout limits the reads of one cluster.
 const readTimeout = 20 * time.Second
 
@@ -91,7 +94,7 @@ the home cluster run; with --remote-context those of a remote cluster, too. With
 				clusters = append(clusters, remote)
 			}
 			for i, programs := range []*[]Program{&all.Home, &all.Remote}[:len(clusters)] {
-				if *programs, err = read(cmd.Context(), clusters[i], lodestone); err != nil {
+				if *programs, err = read(cmd.Context(), clusters[i], []string{lodestone, agentNamespace}[i]); err != nil {
 					break
 				}
 			}
@@ -107,7 +110,7 @@ the home cluster run; with --remote-context those of a remote cluster, too. With
 	command.Flags().StringVar(&remoteContext, "remote-context", "", "kubeconfig context of a remote cluster that is asked, too")
 	command.Flags().StringVar(&remoteKubeconfig, "remote-kubeconfig", "",
 		"kubeconfig file of the remote cluster; default: the one that kubectl uses")
-	command.Flags().StringVar(&lodestone, "lodestone-namespace", "lodestone-system", "namespace in which Lodestone runs")
+	command.Flags().StringVar(&lodestone, "lodestone-namespace", "lodestone-system", "namespace of home in which Lodestone runs")
 	cli.CompleteFlag(command, flags, "lodestone-namespace", cli.NamesOf(cli.Namespace))
 	return command
 }
@@ -165,7 +168,8 @@ func write(out io.Writer, output cli.Output, all Versions) error {
 		}
 		where := []string{"home", "remote"}[i]
 		if len(programs) == 0 {
-			fmt.Fprintf(table, "%s\tno programs of Lodestone are there: give --lodestone-namespace if they run in another namespace\n", where)
+			fmt.Fprintf(table, "%s\tno programs of Lodestone are there: %s\n", where, []string{
+				"give --lodestone-namespace if they run in another namespace", "the remote agent runs in namespace " + agentNamespace}[i])
 		}
 		for _, p := range programs {
 			fmt.Fprintf(table, "%s\t%s\t%s\t%d/%d ready\t%s\n", where, p.Name, p.Version, p.Ready, p.Replicas, p.Image)

@@ -41,7 +41,7 @@ func TestWhatDeploymentsRun(t *testing.T) {
 home     extender      v1   1/2 ready   e:v1
 home     provisioner   v1   1/2 ready   p:v1
 home     provisioner   v2   1/2 ready   side:v2
-remote   no programs of Lodestone are there: give --lodestone-namespace if they run in another namespace
+remote   no programs of Lodestone are there: the remote agent runs in namespace lodestone-remote
 `, out.String())
 	out.Reset()
 	require.NoError(t, write(&out, cli.Output{Format: cli.YAML}, all))
