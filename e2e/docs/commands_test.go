@@ -50,7 +50,7 @@ func TestNamedCommandsOfThePluginExist(t *testing.T) {
 		"move status -A":              "",
 		"fetch data":                  "there is no command fetch",
 		"move data --to west":         "kubectl lodestone move has no flag --to",
-		"why pod web-1 -x":            "kubectl lodestone why pod has no flag -x",
+		"why pod web-1 -x":            "kubectl lodestone why has no flag -x",
 		"why pod web-1 | tail -x":     "",
 		"status --context home; true": "",
 	} {

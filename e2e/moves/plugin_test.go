@@ -3,6 +3,7 @@ package moves
 import (
 	"context"
 	"encoding/json"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -92,19 +93,23 @@ func TestAMoveThatIsForbiddenChangesNothing(t *testing.T) {
 	makes(t, fabric.NewClaim(namespace, "data", fabric.Class), fabric.AtHome(application(namespace, "data", "data")))
 	for name, row := range map[string]struct {
 		args []string
+		code int
 		says string
 	}{
-		"where it is":                 {[]string{"data", "--target-cluster", keys.Home}, "is there already"},
-		"a cluster that is not there": {[]string{"data", "--target-cluster", "nowhere"}, "nowhere"},
-		"a node that is not there":    {[]string{"data", "--target-node", "nowhere"}, `there is no node "nowhere"`},
+		"where it is":                 {[]string{"data", "--target-cluster", keys.Home}, 3, "is there already"},
+		"a cluster that is not there": {[]string{"data", "--target-cluster", "nowhere"}, 1, `there is no RemoteCluster "nowhere"; there is: west`},
+		"a node that is not there":    {[]string{"data", "--target-node", "nowhere"}, 1, `there is no node "nowhere"; there are: `},
+		"a claim that is not there": {[]string{"absent", "--target-cluster", "west"}, 1, `there is no claim "absent" in namespace "` + namespace +
+			`"; there is: data`},
 	} {
 		code, _, said := plugin(t, append([]string{"move", "-n", namespace}, row.args...)...)
-		assert.Equal(t, 3, code, name)
+		assert.Equal(t, row.code, code, name)
 		assert.Contains(t, said, row.says, name)
 	}
-	code, _, said := plugin(t, "move", "absent", "-n", namespace, "--target-cluster", "west")
-	assert.Equal(t, 1, code)
-	assert.Contains(t, said, `there is no claim "absent"`)
+	await.Until(t, "a refused move leaves nothing that gets in the way", func() bool {
+		list, err := moves(t, namespace).List(t.Context(), metav1.ListOptions{})
+		return err == nil && len(list.Items) == 0
+	})
 	folder := folder(t, namespace, "data")
 	counts(t, folder, counted(t, folder)+10)
 }
@@ -198,4 +203,35 @@ func TestEndingThePluginEndsNoMove(t *testing.T) {
 	assert.Contains(t, stderr.String(), "the move goes on: kubectl lodestone move status "+made.Name)
 	done := reaches(t, made, v1alpha1.MoveDone, v1alpha1.MoveFailed, v1alpha1.MoveAborted)
 	assert.Equal(t, v1alpha1.MoveDone, done.Status.Phase, done.Status.Message)
+}
+
+func TestThePluginEndsWhereTheNamespaceOfAMoveIsDeleted(t *testing.T) {
+	t.Parallel()
+	namespace := space(t)
+	deploys(t, namespace, "data", heavy)
+	kubeconfig, err := contexts()
+	require.NoError(t, err)
+	streams, _, _, stderr := genericiooptions.NewTestIOStreams()
+	ended := make(chan int, 1)
+	go func() {
+		ended <- cmd.Run(t.Context(), streams, "move", "data", "-n", namespace, "--target-cluster", "west", "--bandwidth-limit", "32Ki",
+			"--kubeconfig", kubeconfig)
+	}()
+	await.Until(t, "the move copies", func() bool {
+		list, err := moves(t, namespace).List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		return len(list.Items) == 1 && list.Items[0].Status.Phase == v1alpha1.MovePreCopy
+	})
+	require.NoError(t, bed.Home.Client().CoreV1().Namespaces().Delete(t.Context(), namespace, metav1.DeleteOptions{}))
+	assert.Equal(t, 1, <-ended)
+	lines := strings.Split(strings.TrimSpace(stderr.String()), "\n")
+	assert.Equal(t, "error: the move of data ends, for namespace "+namespace+" was deleted, and its claims with it: what the move has made "+
+		"elsewhere is removed by itself", lines[len(lines)-1])
+	await.Until(t, "the namespace is gone", func() bool {
+		_, err := bed.Home.Client().CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	})
+	claims, err := bed.West.Client().CoreV1().PersistentVolumeClaims(namespace).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	assert.Empty(t, claims.Items, "what was made there")
 }

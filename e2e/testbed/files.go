@@ -324,6 +324,9 @@ func (c *Cluster) writeKubectl() error {
 // this cluster.
 func (c *Cluster) KubectlPath() string { return c.dir.file("kubectl") }
 
+// Program returns the path of the program whose subcommand kubectl is kubectl.
+func (c *Cluster) Program() string { return c.binary }
+
 // Kubectl runs kubectl with all rights on this cluster, with stdin as its standard
 // input, and returns its standard output. The error holds what it wrote to standard
 // error.

@@ -89,7 +89,7 @@ func ConnectRemote(flags *genericclioptions.ConfigFlags, kubeconfig, name string
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: name})
 	raw, err := loader.RawConfig()
 	if err != nil {
-		return nil, Misuse("the kubeconfig of the remote cluster cannot be read: %w; correct --remote-kubeconfig", err)
+		return nil, Misuse("the kubeconfig of the remote cluster cannot be read: %s; correct --remote-kubeconfig", unread(err))
 	}
 	known := slices.Sorted(maps.Keys(raw.Contexts))
 	if name == "" {
@@ -186,7 +186,7 @@ func (c *Cluster) Explain(doing string, err error) error {
 		return fmt.Errorf("the cluster of context %q does not accept your credentials (%w): log in again or correct the kubeconfig", c.Context,
 			err)
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return Refuse("you can not %s in the cluster of context %q: its namespace is being deleted; wait until it is gone, and make it again if "+
+		return Refuse("you cannot %s in the cluster of context %q: the namespace is being deleted; wait until it is gone, and make it again if "+
 			"it is to be used (%w)", doing, c.Context, err)
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("you may not %s in the cluster of context %q: ask its administrator for that right (%w)", doing, c.Context, err)
@@ -195,6 +195,10 @@ func (c *Cluster) Explain(doing string, err error) error {
 	case errors.As(err, &certificate):
 		return fmt.Errorf("the certificate of the cluster of context %q is not the one that the kubeconfig asks for (%s: %w): correct "+
 			"certificate-authority-data or tls-server-name there, and see that its address leads to that cluster", c.Context, doing, err)
+	}
+	var request *url.Error
+	if errors.As(err, &request) { // the rest of it is a long address
+		err = request.Err
 	}
 	return fmt.Errorf("the cluster of context %q does not answer (%s: %w): check its address in the kubeconfig and the network", c.Context,
 		doing, err)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -19,7 +20,7 @@ func FlagError(cmd *cobra.Command, err error) error {
 	case errors.As(err, &unknown):
 		return unknownFlag(cmd, unknown)
 	case errors.As(err, &bare):
-		return Misuse("%s has no value behind it: %s", nameOf(bare.GetFlag()), bare.GetFlag().Usage)
+		return Misuse("%s needs a value behind it: %s", nameOf(bare.GetFlag()), meaning(bare.GetFlag()))
 	case errors.As(err, &invalid):
 		return Misuse("%s %q %s", nameOf(invalid.GetFlag()), invalid.GetValue(), wrongValue(invalid.GetFlag(), invalid.Unwrap()))
 	case errors.As(err, &syntax):
@@ -39,10 +40,19 @@ func unknownFlag(cmd *cobra.Command, err *pflag.NotExistError) error {
 		}
 	})
 	name := "--" + err.GetSpecifiedName()
-	if like := meant(names, name); len(err.GetSpecifiedName()) > 2 && len(like) > 0 {
+	if like := Meant(names, name); len(err.GetSpecifiedName()) > 2 && len(like) > 0 {
 		return Misuse("%s has no flag %s: did you mean %s?", cmd.CommandPath(), name, Or(like))
 	}
 	return Misuse("%s has no flag %s: --help lists those that it has", cmd.CommandPath(), name)
+}
+
+// meaning returns the usage of a flag as the end of a sentence: kubectl's own begin with a capital letter and end with a point.
+func meaning(flag *pflag.Flag) string {
+	usage := strings.TrimSuffix(flag.Usage, ".")
+	if at := strings.IndexAny(usage, "ABCDEFGHIJKLMNOPQRSTUVWXYZ"); at == 0 && len(usage) > 1 && usage[1] >= 'a' {
+		usage = strings.ToLower(usage[:1]) + usage[1:]
+	}
+	return usage
 }
 
 // nameOf returns a flag as it is written.
@@ -59,7 +69,7 @@ func wrongValue(flag *pflag.Flag, cause error) string {
 		if errors.Is(cause, strconv.ErrRange) {
 			return "is too large"
 		}
-		return "is no whole number: give one such as 3"
+		return "is no whole number"
 	case "stringToString":
 		return "is not understood: give NAME=VALUE, and several with commas between them"
 	case "stringSlice":

@@ -82,6 +82,22 @@ func ReadHoldings(ctx context.Context, home *Cluster, cluster string) (Holdings,
 	return found, nil
 }
 
+// RemoteVolumes returns the names of the volumes whose data is in a remote cluster, or without one in any.
+func (c *Cluster) RemoteVolumes(ctx context.Context, cluster string) ([]string, error) {
+	volumes, err := c.Client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, c.Explain("list persistentvolumes", err)
+	}
+	var names []string
+	for i := range volumes.Items {
+		if at := ClusterOf(&volumes.Items[i]); at != "" && at != keys.Home && (cluster == "" || at == cluster) {
+			names = append(names, volumes.Items[i].Name)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
 // maxLines is how many of each kind Lines shows.
 const maxLines = 20
 

@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"fmt"
 	"maps"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -17,7 +19,7 @@ import (
 func load(flags *genericclioptions.ConfigFlags) (clientcmdapi.Config, error) {
 	raw, err := flags.ToRawKubeConfigLoader().RawConfig()
 	if err != nil {
-		return raw, Misuse("the kubeconfig cannot be read: %w; correct --kubeconfig, or KUBECONFIG", err)
+		return raw, Misuse("the kubeconfig cannot be read: %s; correct --kubeconfig, or KUBECONFIG", unread(err))
 	}
 	for _, named := range []struct {
 		flag  string
@@ -92,5 +94,17 @@ func unusable(flags *genericclioptions.ConfigFlags, raw clientcmdapi.Config, err
 	case address != "":
 		return Misuse("--server %q cannot be used: %w; give https://HOST:PORT", address, err)
 	}
-	return Misuse("the kubeconfig cannot be used: %w; correct it, or the flags that are given with it", err)
+	problem := strings.TrimSuffix(strings.TrimPrefix(err.Error(), "invalid configuration: "), ".")
+	return Misuse("the kubeconfig cannot be used: %s; correct it, or the flags that are given with it", problem)
+}
+
+// noConfig matches the error for a file that may be anything, but is no kubeconfig.
+var noConfig = regexp.MustCompile(`^error loading config file (".*"): couldn't get version/kind`)
+
+// unread says why a kubeconfig cannot be read.
+func unread(err error) string {
+	if found := noConfig.FindStringSubmatch(err.Error()); found != nil {
+		return fmt.Sprintf("file %s is none", found[1])
+	}
+	return err.Error()
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -79,8 +80,13 @@ func (c *Cluster) Missing(ctx context.Context, kind Kind, namespace, name string
 	case len(names) == 0 && kind == RemoteCluster:
 		return fmt.Errorf("there is no %s %q, nor any other: kubectl lodestone peer makes one", what, name)
 	case len(names) == 0 && namespace != "":
-		if err := c.RequireNamespace(ctx, namespace); err != nil {
+		found, err := c.namespace(ctx, namespace)
+		switch {
+		case err != nil:
 			return err
+		case found != nil && found.DeletionTimestamp != nil:
+			return fmt.Errorf("there is no %s %q%s, which is being deleted: kubectl lodestone why namespace/%s says what it waits for", what, name, in,
+				namespace)
 		}
 		return fmt.Errorf("there is no %s %q%s, nor any other: give -n or --context if it is elsewhere", what, name, in)
 	case len(names) == 0:
@@ -89,20 +95,24 @@ func (c *Cluster) Missing(ctx context.Context, kind Kind, namespace, name string
 	return fmt.Errorf("there is no %s %q%s; there %s", what, name, in, ThereAre(names, name, listing(kind, namespace)))
 }
 
-// RequireNamespace returns an error if there is no such namespace, or if it is being deleted. Of one that the user may not read
-// nothing is known.
+// RequireNamespace returns an error if there is no such namespace. Of one that the user may not read nothing is known.
 func (c *Cluster) RequireNamespace(ctx context.Context, name string) error {
+	_, err := c.namespace(ctx, name)
+	return err
+}
+
+// namespace returns a namespace, nil if the user may not read it, or an error if there is none.
+func (c *Cluster) namespace(ctx context.Context, name string) (*corev1.Namespace, error) {
 	namespace, err := c.Client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return c.Missing(ctx, Namespace, "", name)
+		return nil, c.Missing(ctx, Namespace, "", name)
 	case apierrors.IsForbidden(err):
-		return nil
-	case err == nil && namespace.DeletionTimestamp != nil:
-		return Refuse("namespace %q is being deleted, and all that is in it: kubectl lodestone why namespace/%s says what it waits for", name,
-			name)
+		return nil, nil //nolint:nilnil // what cannot be read is neither there nor missing
+	case err != nil:
+		return nil, c.Explain("get namespace "+name, err)
 	}
-	return c.Explain("get namespace "+name, err)
+	return namespace, nil
 }
 
 // listing is the command that lists the objects of a kind.

@@ -41,9 +41,6 @@ func Misuse(format string, args ...any) error {
 	return exitError{error: fmt.Errorf(format, args...), code: Usage}
 }
 
-// WithCode gives an error another exit code.
-func WithCode(err error, code ExitCode) error { return exitError{error: err, code: code} }
-
 // ExitCodeOf returns the exit code of an error; OK of none.
 func ExitCodeOf(err error) ExitCode {
 	var c exitError

@@ -24,9 +24,9 @@ func nearest(words []string, typed string, n int) []string {
 	return slices.Sorted(slices.Values(words))
 }
 
-// meant returns the words that somebody may have meant who typed another: those that begin with it, and those that differ in two
+// Meant returns the words that somebody may have meant who typed another: those that begin with it, and those that differ in two
 // letters at most.
-func meant(words []string, typed string) []string {
+func Meant(words []string, typed string) []string {
 	const least, most = 3, 2
 	var all []string
 	for _, word := range words {

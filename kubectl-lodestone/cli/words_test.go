@@ -20,7 +20,7 @@ func TestHowManyLettersWordsDifferIn(t *testing.T) {
 func TestTheWordsAreNamedThatAreMostLikeWhatWasTyped(t *testing.T) {
 	assert.Equal(t, []string{"data", "log", "wal"}, nearest([]string{"wal", "data", "log"}, "x", 3))
 	assert.Equal(t, []string{"data", "data-2"}, nearest([]string{"a", "b", "data-2", "c", "data"}, "dta", 2))
-	assert.Equal(t, []string{"target-cluster", "target-node"}, meant([]string{"target-node", "yes", "target-cluster"}, "target"))
-	assert.Equal(t, []string{"passes"}, meant([]string{"passes", "verify"}, "pases"))
-	assert.Empty(t, meant([]string{"passes", "verify"}, "ve"), "too short to tell")
+	assert.Equal(t, []string{"target-cluster", "target-node"}, Meant([]string{"target-node", "yes", "target-cluster"}, "target"))
+	assert.Equal(t, []string{"passes"}, Meant([]string{"passes", "verify"}, "pases"))
+	assert.Empty(t, Meant([]string{"passes", "verify"}, "ve"), "too short to tell")
 }

@@ -19,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
@@ -94,10 +95,14 @@ func parse(args []string) (names []types.NamespacedName, err error) {
 	}
 	var others []string
 	for _, arg := range args {
-		if namespace, name, ok := strings.Cut(arg, "/"); ok && cli.KindOf(namespace) == "" && namespace != "" && name != "" {
-			names = append(names, types.NamespacedName{Namespace: namespace, Name: name})
-		} else {
+		namespace, name, ok := strings.Cut(arg, "/")
+		switch {
+		case !ok || cli.KindOf(namespace) != "":
 			others = append(others, arg)
+		case len(validation.IsDNS1123Label(namespace))+len(validation.IsDNS1123Subdomain(name)) > 0:
+			return nil, cli.Misuse("%q is not understood: write daemonset/NAME, or NAMESPACE/NAME", arg)
+		default:
+			names = append(names, types.NamespacedName{Namespace: namespace, Name: name})
 		}
 	}
 	references, err := cli.References(others, cli.DaemonSet)

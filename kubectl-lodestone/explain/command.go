@@ -42,7 +42,7 @@ type asking struct {
 func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
 	a := &asking{streams: streams}
 	command := &cobra.Command{
-		Use:   "why [pod/NAME | pvc/NAME | deployment/NAME | statefulset/NAME | namespace/NAME | pods | pvcs]",
+		Use:   "why [pod/NAME | pvc/NAME | namespace/NAME | WORKLOAD/NAME | pods | pvcs]",
 		Short: "Say in one sentence why a pod or a claim waits",
 		Long: `Why says first why a pod, a claim or the pods of a workload wait, then the facts: the
 conditions and events of the pod and of its claims, who refused these until when, what

@@ -213,8 +213,8 @@ func (i *importing) findVolume(ctx context.Context, name string) (source, error)
 	if volume == nil {
 		real, err := i.findRecorded(ctx, func(r *Record) bool { return r.Old == name })
 		if err == nil && real == "" {
-			err = fmt.Errorf("there is no volume %q: kubectl get pv lists them; if an import of data in a remote cluster removed it, go on with "+
-				"kubectl lodestone import pvc NAME --cluster ID", name)
+			err = fmt.Errorf("%w; if an import of data in a remote cluster removed it, go on with kubectl lodestone import pvc/NAME --cluster "+
+				"CLUSTER", i.home.Missing(ctx, cli.Volume, "", name))
 		}
 		return source{volume: real}, err
 	}

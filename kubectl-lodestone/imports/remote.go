@@ -131,11 +131,12 @@ func (i *importing) observeRemote(ctx context.Context, cluster string, at types.
 	if a.ClusterUID, err = i.remote.UID(ctx); err != nil {
 		return a, err
 	}
-	if a.Shadow, err = claimOf(ctx, i.remote, at); err != nil || a.Shadow == nil {
-		if err == nil {
-			err = a.Check()
-		}
+	a.Shadow, err = claimOf(ctx, i.remote, at)
+	switch {
+	case err != nil:
 		return a, err
+	case a.Shadow == nil:
+		return a, fmt.Errorf("in cluster %q %w", cluster, i.remote.Missing(ctx, cli.Claim, at.Namespace, at.Name))
 	}
 	if a.Shadow.Spec.VolumeName != "" {
 		if a.Real, err = volumeOf(ctx, i.remote, a.Shadow.Spec.VolumeName); err != nil {

@@ -92,11 +92,14 @@ func TestWhatIsLostIsShownWithWhatComesNext(t *testing.T) {
 		"next: kubectl delete pod web-1 -n shop",
 		"next: kubectl delete pvc data -n shop",
 		"then: kubectl delete pv v",
-	}, next(volume, pods))
+	}, next(volume, pods, false))
+	pods[1].DeletionTimestamp = &metav1.Time{Time: time.Now()}
+	assert.Equal(t, []string{"next: kubectl lodestone release pod web-0 -n shop", "then: kubectl delete pv v"}, next(volume, pods, true),
+		"what is being deleted is not to be deleted once more")
 	volume.Status.Phase = corev1.VolumeReleased
-	assert.Equal(t, []string{"next: kubectl delete pv v"}, next(volume, nil))
+	assert.Equal(t, []string{"next: kubectl delete pv v"}, next(volume, nil, false))
 	volume.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimDelete
-	assert.Empty(t, next(volume, nil), "its claim is gone, so it goes by itself")
+	assert.Empty(t, next(volume, nil, false), "its claim is gone, so it goes by itself")
 }
 
 func TestAClusterAnswersOnlyIfItsServerIsThereAndWell(t *testing.T) {

@@ -127,7 +127,7 @@ func (o *Options) lose(ctx context.Context, home *cli.Cluster, streams genericio
 	volume, err := home.Client.CoreV1().PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return fmt.Errorf("there is no volume %q: kubectl get pv -L %s lists them", name, keys.Cluster)
+		return missing(ctx, home, name)
 	case err != nil:
 		return home.Explain("get volume "+name, err)
 	}
@@ -168,11 +168,24 @@ func (o *Options) lose(ctx context.Context, home *cli.Cluster, streams genericio
 	if err := declare(ctx, home, volume, time.Now().UTC().Format(time.RFC3339)); err != nil {
 		return err
 	}
-	for _, line := range next(volume, pods) {
+	for _, line := range next(volume, pods, isGoing(ctx, home, volume)) {
 		fmt.Fprintln(streams.ErrOut, line)
 	}
 	_, err = fmt.Fprintf(streams.Out, "persistentvolume/%s declared lost\n", name)
 	return err
+}
+
+// missing says that there is no such volume, and which there are that can be declared lost.
+func missing(ctx context.Context, home *cli.Cluster, name string) error {
+	there, err := home.RemoteVolumes(ctx, "")
+	switch {
+	case err != nil:
+		return err
+	case len(there) == 0:
+		return fmt.Errorf("there is no volume %q, nor any other whose data is in a remote cluster", name)
+	}
+	return fmt.Errorf("there is no volume %q; of those whose data is in remote clusters there %s", name,
+		cli.ThereAre(there, name, "kubectl get pv -L "+keys.Cluster))
 }
 
 // mayBeLost returns when a cluster was last seen, or why it is not gone.
@@ -206,19 +219,32 @@ func declare(ctx context.Context, home *cli.Cluster, volume *corev1.PersistentVo
 	return home.Explain("change volume "+volume.Name, err)
 }
 
-// next returns what the user does now.
-func next(volume *corev1.PersistentVolume, pods []corev1.Pod) []string {
+// isGoing says whether the claim of a volume is being deleted already, as in a namespace that is; of one that cannot be read it does
+// not.
+func isGoing(ctx context.Context, home *cli.Cluster, volume *corev1.PersistentVolume) bool {
+	ref := volume.Spec.ClaimRef
+	if ref == nil {
+		return false
+	}
+	claim, err := home.Client.CoreV1().PersistentVolumeClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	return err == nil && claim.DeletionTimestamp != nil
+}
+
+// next returns what the user does now; going says that the claim is being deleted already.
+func next(volume *corev1.PersistentVolume, pods []corev1.Pod, going bool) []string {
 	var lines []string
 	for _, pod := range pods {
-		if slices.Contains(pod.Finalizers, keys.RemotePodFinalizer) {
+		switch {
+		case slices.Contains(pod.Finalizers, keys.RemotePodFinalizer):
 			lines = append(lines, fmt.Sprintf("next: kubectl lodestone release pod %s -n %s", pod.Name, pod.Namespace))
-		} else {
+		case pod.DeletionTimestamp == nil:
 			lines = append(lines, fmt.Sprintf("next: kubectl delete pod %s -n %s", pod.Name, pod.Namespace))
 		}
 	}
 	switch ref := volume.Spec.ClaimRef; {
-	case ref != nil && volume.Status.Phase == corev1.VolumeBound:
+	case ref != nil && volume.Status.Phase == corev1.VolumeBound && !going:
 		lines = append(lines, fmt.Sprintf("next: kubectl delete pvc %s -n %s", ref.Name, ref.Namespace))
+	case ref != nil && volume.Status.Phase == corev1.VolumeBound:
 	case volume.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete:
 		lines = append(lines, fmt.Sprintf("next: kubectl delete pv %s", volume.Name))
 	}

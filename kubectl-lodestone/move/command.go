@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -69,7 +70,7 @@ func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStream
 			if err := o.check(); err != nil {
 				return err
 			}
-			if err := o.checkTarget(workload); err != nil {
+			if err := o.checkTarget(cmd, workload, claims); err != nil {
 				return err
 			}
 			home, namespace, err := cli.Connect(flags)
@@ -156,7 +157,7 @@ func (o *Options) requireTarget(ctx context.Context, home *cli.Cluster) error {
 	case apierrors.IsForbidden(err):
 		return nil // the provisioner knows
 	case apierrors.IsNotFound(err):
-		return cli.WithCode(home.Missing(ctx, cli.Node, "", o.Node), cli.Usage)
+		return home.Missing(ctx, cli.Node, "", o.Node)
 	}
 	return home.Explain("get node "+o.Node, err)
 }
@@ -257,9 +258,17 @@ func (o *Options) bandwidth() (*resource.Quantity, error) {
 }
 
 // checkTarget returns what is wrong with the flags on where something is moved.
-func (o *Options) checkTarget(workload cli.Reference) error {
+func (o *Options) checkTarget(cmd *cobra.Command, workload cli.Reference, claims []string) error {
 	switch {
 	case o.Cluster == "" && o.Node == "":
+		var commands []string
+		for _, inner := range cmd.Commands() {
+			commands = append(commands, inner.Name())
+		}
+		if like := cli.Meant(commands, strings.Join(claims, " ")); len(like) > 0 {
+			return cli.Misuse("there is no command %q: did you mean %s? To move a claim of that name, say where to with --target-cluster or "+
+				"--target-node", "move "+claims[0], cli.Or(like))
+		}
 		return cli.Misuse("say where to: give --target-cluster home or the name of a RemoteCluster, or --target-node a node of home")
 	case o.Cluster != "" && o.Node != "":
 		return cli.Misuse("--target-cluster and --target-node name two places: give one of them")

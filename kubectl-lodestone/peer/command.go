@@ -71,6 +71,10 @@ where it stopped. Run again with other flags it changes what they say.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.RemoteContext == "" && o.RemoteKubeconfig == "" {
+				return cli.Misuse("say which cluster to peer with: give --remote-context, or --remote-kubeconfig with a current context; usage: %s",
+					cmd.UseLine())
+			}
 			if err := o.printsOnly(cmd); err != nil {
 				return err
 			}
@@ -224,8 +228,6 @@ func (o *Options) Complete() (err error) {
 	switch {
 	case err != nil:
 		return err
-	case o.RemoteContext == "" && o.RemoteKubeconfig == "":
-		return cli.Misuse("say which cluster to peer with: give --remote-context, or --remote-kubeconfig with a current context")
 	case o.Name != "" && !validName(o.Name):
 		return cli.Misuse("--name %q cannot be used: give up to 63 lower-case letters, digits and '-', other than %q", o.Name, keys.Home)
 	case o.HomeID != "" && (len(o.HomeID) > maxHomeID || !idPattern.MatchString(o.HomeID)):

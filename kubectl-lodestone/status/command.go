@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,20 +28,29 @@ func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStream
 	var output cli.Output
 	var lodestone string
 	var scope cli.Scope
+	var names []string
 	command := &cobra.Command{
-		Use:   "status",
+		Use:   "status [remotecluster/NAME...]",
 		Short: "Show the remote clusters, and why pods and claims wait",
 		Long: `Status shows each remote cluster: whether it is Ready and why not, its version,
 what its virtual nodes offer, how many volumes and pods of home it holds, and its
 storage classes. Then it says in one sentence each why pods and claims that have to
 do with remote clusters wait: those of all namespaces, or with -n of one, or with -l
-those with some labels. What you may not read is left out.`,
+those with some labels. What you may not read is left out.
+
+With names of clusters it shows these alone, and not what waits.`,
 		Example: `  kubectl lodestone status
+  # One cluster
+  kubectl lodestone status west
   # With credentials and heartbeats
   kubectl lodestone status -o wide
   # For programs
   kubectl lodestone status -o json`,
-		Args: cli.NoArguments,
+		Args: func(_ *cobra.Command, args []string) (err error) {
+			names, err = parse(args)
+			return err
+		},
+		ValidArgsFunction: cli.CompleteReferences(flags, false, []cli.Kind{cli.RemoteCluster}, cli.RemoteCluster),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := output.Check(); err != nil {
 				return err
@@ -65,6 +75,15 @@ those with some labels. What you may not read is left out.`,
 			if err != nil {
 				return err
 			}
+			for _, name := range names {
+				if !slices.ContainsFunc(status.Clusters, func(c Cluster) bool { return c.Name == name }) {
+					return home.Missing(ctx, cli.RemoteCluster, "", name)
+				}
+			}
+			if len(names) > 0 {
+				status.limitTo(names)
+				status.Notes = notes(status, time.Now())
+			}
 			if len(r.unread) > 0 {
 				fmt.Fprintf(streams.ErrOut, "note: left out what you may not read: %s\n", strings.Join(r.unread, ", "))
 			}
@@ -76,6 +95,18 @@ those with some labels. What you may not read is left out.`,
 	command.Flags().StringVar(&lodestone, "lodestone-namespace", "lodestone-system", "namespace of home in which Lodestone runs")
 	cli.CompleteFlag(command, flags, "lodestone-namespace", cli.NamesOf(cli.Namespace))
 	return command
+}
+
+// parse returns the names of the clusters that arguments name; none means all. It is pure.
+func parse(args []string) (names []string, err error) {
+	if len(args) == 1 && cli.KindOf(args[0]) == cli.RemoteCluster {
+		return nil, nil
+	}
+	references, err := cli.References(args, cli.RemoteCluster)
+	for _, reference := range references {
+		names = append(names, reference.Name)
+	}
+	return names, err
 }
 
 func (r *reading) status(ctx context.Context, shown only) (Status, error) {

@@ -132,6 +132,18 @@ func (f facts) status(shown only) Status {
 	}
 }
 
+// limitTo leaves of a status some clusters, and the volumes, pods and moves that have to do with them. What waits is in no cluster.
+func (s *Status) limitTo(clusters []string) {
+	other := func(names ...string) bool {
+		return !slices.ContainsFunc(names, func(name string) bool { return slices.Contains(clusters, name) })
+	}
+	s.Clusters = slices.DeleteFunc(s.Clusters, func(c Cluster) bool { return other(c.Name) })
+	s.Volumes = slices.DeleteFunc(s.Volumes, func(v Volume) bool { return other(v.Cluster) })
+	s.Pods = slices.DeleteFunc(s.Pods, func(p Pod) bool { return other(p.Cluster) })
+	s.Moves = slices.DeleteFunc(s.Moves, func(m Move) bool { return other(m.Source, m.Target) })
+	s.Waiting, s.Omitted, s.DaemonSets = []Waiting{}, 0, nil
+}
+
 // notes returns the sentences of a status. It is pure.
 func notes(s Status, now time.Time) []string {
 	lines := append(troubles(s.Clusters), warnings(s.Clusters, now)...)

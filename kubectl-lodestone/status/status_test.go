@@ -172,3 +172,22 @@ func trimmed(text string) string {
 	}
 	return strings.Join(lines, "\n")
 }
+
+func TestAStatusCanBeThatOfSomeClusters(t *testing.T) {
+	s := Status{Clusters: []Cluster{{Name: "east"}, {Name: "west"}}, Volumes: []Volume{{Claim: "a", Cluster: "east"}, {Claim: "b"}},
+		Pods: []Pod{{Name: "a", Cluster: "west"}, {Name: "b", Cluster: "east"}}, Waiting: []Waiting{{Name: "c"}}, Omitted: 1,
+		Moves: []Move{{Name: "to", Source: "home", Target: "east"}, {Name: "from", Source: "east", Target: "home"}, {Name: "at home",
+			Source: "home", Target: "home"}}, DaemonSets: []string{"logs/agent"}}
+	s.limitTo([]string{"east"})
+	assert.Equal(t, Status{Clusters: []Cluster{{Name: "east"}}, Volumes: []Volume{{Claim: "a", Cluster: "east"}},
+		Pods: []Pod{{Name: "b", Cluster: "east"}}, Waiting: []Waiting{},
+		Moves: []Move{{Name: "to", Source: "home", Target: "east"}, {Name: "from", Source: "east", Target: "home"}}}, s)
+
+	for args, want := range map[string][]string{"": nil, "west": {"west"}, "remoteclusters": nil, "remotecluster west east": {"west", "east"}} {
+		names, err := parse(strings.Fields(args))
+		require.NoError(t, err, args)
+		assert.Equal(t, want, names, args)
+	}
+	_, err := parse([]string{"pod/web"})
+	assert.ErrorContains(t, err, "a pod cannot be named here: write remotecluster/NAME")
+}

@@ -224,8 +224,11 @@ func checkNamed(cluster string, volumes []corev1.PersistentVolume, named []strin
 		}
 	}
 	switch {
+	case len(unknown) > 0 && len(volumes) == 0:
+		return cli.Refuse("--volume names %s, but %q has no volumes of home, so nothing was changed: leave --volume out", strings.Join(unknown,
+			", "), cluster)
 	case len(unknown) > 0:
-		return cli.Refuse("--volume names %s, whose data is not in %q, so nothing was changed: correct the name", strings.Join(unknown, ", "),
+		return cli.Refuse("--volume names %s, whose data is not in %q, so nothing was changed: name one of those above", strings.Join(unknown, ", "),
 			cluster)
 	case len(left) > 0:
 		return cli.Refuse("%d volume(s) of %q were neither declared lost nor named, so nothing was changed: %s; where the cluster is gone for "+

@@ -110,27 +110,13 @@ stopped and run again at any time.`,
 	cli.CompleteFlag(command, flags, "lodestone-namespace", cli.NamesOf(cli.Namespace))
 	_ = command.RegisterFlagCompletionFunc("volume", func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 		return cli.Complete(flags, func(ctx context.Context, home *cli.Cluster, _ string) ([]string, error) {
-			return volumesIn(ctx, home, args)
+			if named, err := cli.References(args, cli.RemoteCluster); err == nil && len(named) == 1 {
+				return home.RemoteVolumes(ctx, named[0].Name)
+			}
+			return home.RemoteVolumes(ctx, "")
 		})(cmd, args, typed)
 	})
 	return command
-}
-
-// volumesIn lists the volumes whose data is in the cluster that arguments name, or while they name none in any remote cluster.
-func volumesIn(ctx context.Context, home *cli.Cluster, args []string) ([]string, error) {
-	volumes, err := home.Client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, home.Explain("list volumes", err)
-	}
-	named, _ := cli.References(args, cli.RemoteCluster)
-	var names []string
-	for i := range volumes.Items {
-		cluster := cli.ClusterOf(&volumes.Items[i])
-		if cluster != "" && cluster != keys.Home && (len(named) == 0 || named[0].Name == cluster) {
-			names = append(names, volumes.Items[i].Name)
-		}
-	}
-	return names, nil
 }
 
 // unpeering is one run of the command.

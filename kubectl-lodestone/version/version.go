@@ -78,24 +78,23 @@ the home cluster run; with --remote-context those of a remote cluster, too. With
 			if client {
 				return write(streams.Out, output, all)
 			}
-			err := func() (err error) {
-				home, err := cli.ConnectHome(flags)
-				if err != nil {
-					return err
-				}
-				if all.Home, err = read(cmd.Context(), home, lodestone); err != nil {
-					return err
-				}
-				if remoteContext == "" && remoteKubeconfig == "" {
-					return nil
-				}
+			home, err := cli.ConnectHome(flags)
+			if err != nil {
+				return err
+			}
+			clusters := []*cli.Cluster{home}
+			if remoteContext != "" || remoteKubeconfig != "" {
 				remote, err := cli.ConnectRemote(flags, remoteKubeconfig, remoteContext)
 				if err != nil {
 					return err
 				}
-				all.Remote, err = read(cmd.Context(), remote, lodestone)
-				return err
-			}()
+				clusters = append(clusters, remote)
+			}
+			for i, programs := range []*[]Program{&all.Home, &all.Remote}[:len(clusters)] {
+				if *programs, err = read(cmd.Context(), clusters[i], lodestone); err != nil {
+					break
+				}
+			}
 			// What is known is shown also where a cluster does not answer.
 			if unwritten := write(streams.Out, output, all); err == nil {
 				err = unwritten

@@ -26,7 +26,7 @@ import (
 func (p Pod) Of(s Setting) Answer {
 	answer := s.withNamespace(p.judge(s), fmt.Sprintf("pod %q", p.Pod.Name), p.Pod.DeletionTimestamp != nil)
 	answer.Facts = p.facts(s, answer.Sentence)
-	return answer
+	return answer.plain()
 }
 
 func (p Pod) judge(s Setting) Answer {
@@ -384,7 +384,7 @@ var (
 func (c Claim) Of(s Setting) Answer {
 	answer := s.withNamespace(c.judge(s), fmt.Sprintf("claim %q", c.Name), c.Claim != nil && c.Claim.DeletionTimestamp != nil)
 	answer.Facts = c.facts(s, answer.Sentence)
-	return answer
+	return answer.plain()
 }
 
 func (c Claim) judge(s Setting) Answer {
@@ -394,7 +394,7 @@ func (c Claim) judge(s Setting) Answer {
 	}
 	switch {
 	case claim.DeletionTimestamp != nil:
-		return c.deleting()
+		return c.deleting(leaving(s.Namespace))
 	case claim.Labels[keys.Moving] == keys.MovingNow && claim.Spec.VolumeName != "" && claim.Status.Phase != corev1.ClaimBound:
 		return c.moving(s)
 	case claim.Status.Phase == corev1.ClaimLost:
@@ -475,14 +475,19 @@ func notExpanded(claim *corev1.PersistentVolumeClaim) string {
 	return ""
 }
 
-func (c Claim) deleting() Answer {
+// deleting returns what a claim that is being deleted waits for; leaving says that its namespace is being deleted, and the pods in
+// it by that.
+func (c Claim) deleting(leaving bool) Answer {
 	var users []string
 	for _, pod := range c.Pods {
 		if pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed {
 			users = append(users, pod.Name)
 		}
 	}
-	if len(users) > 0 {
+	switch {
+	case len(users) > 0 && leaving:
+		return waits("claim %q is being deleted and waits until no pod uses it: %s", c.Name, strings.Join(users, ", "))
+	case len(users) > 0:
 		return waits("claim %q is being deleted and waits until no pod uses it: delete %s", c.Name, strings.Join(users, ", "))
 	}
 	return waits("claim %q is being deleted and is held by %s", c.Name, first(holders(c.Claim.Finalizers), "nobody any more"))

@@ -336,7 +336,7 @@ func TestWhyAPodWaits(t *testing.T) {
 				p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse,
 					Message: "containers with unready status: [app]"}}
 			})}, setting: setting(),
-			want: `pod "web-1" runs in cluster "west" but is not Ready: containers with unready status: [app]`,
+			want: `pod "web-1" runs in cluster "west" but is not Ready: the readiness probe of app has not succeeded yet`,
 		},
 		"it runs": {
 			pod: Pod{Pod: pod(on("west"), held, func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning })}, setting: setting(),

@@ -66,7 +66,7 @@ func (n Namespace) Of(s Setting) Answer {
 	}
 	for i := range n.Claims {
 		if n.Claims[i].DeletionTimestamp != nil {
-			left = append(left, Claim{Name: n.Claims[i].Name, Claim: &n.Claims[i], Pods: usersOf(n.Pods, n.Claims[i].Name)}.deleting().Sentence)
+			left = append(left, Claim{Name: n.Claims[i].Name, Claim: &n.Claims[i], Pods: usersOf(n.Pods, n.Claims[i].Name)}.deleting(true).Sentence)
 		}
 	}
 	facts := slices.Clone(left)
@@ -90,7 +90,7 @@ func (n Namespace) Of(s Setting) Answer {
 		answer = waits("namespace %q is being deleted%s, and what is left in it is not Lodestone's: %s", name, since, facts[0])
 	}
 	answer.Facts = facts
-	return answer
+	return answer.plain()
 }
 
 func usersOf(pods []corev1.Pod, claim string) []corev1.Pod {

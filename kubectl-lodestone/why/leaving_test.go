@@ -39,6 +39,12 @@ func TestWhatIsInANamespaceThatIsBeingDeletedIsOfferedNothing(t *testing.T) {
 			want: `claim "data" is being deleted and is held by a move of it, which ends first (kubectl lodestone move status), Kubernetes, until no ` +
 				`pod uses it, finalizer example.com/x; its namespace "shop" is being deleted, too`,
 		},
+		"a claim that a pod uses": {
+			answer: claim(boundIn("west"), func(c *Claim) {
+				c.Claim.DeletionTimestamp, c.Pods = &metav1.Time{Time: now}, []corev1.Pod{*pod()}
+			}).Of(setting(dying)),
+			want: `claim "data" is being deleted and waits until no pod uses it: web-1; its namespace "shop" is being deleted, too`,
+		},
 		"a pod that runs": {
 			answer: Pod{Pod: pod(on("home-1"), func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning })}.Of(setting(dying)),
 			want:   `pod "web-1" runs on node "home-1"`,
@@ -110,7 +116,9 @@ func TestAVolumeThatWasTakenAwayIsExplained(t *testing.T) {
 		claim Claim
 		want  string
 	}{
-		"by a move, for a moment": {claim(boundIn("west"), lost, moving), "has no volume for a moment, while it is moved, and nothing is deleted"},
+		"by a move, for a moment": {claim(boundIn("west"), lost, moving), "has no volume for a moment, while it is moved"},
+		"by a move, and the claim is Pending": {claim(boundIn("west"), lost, moving, func(c *Claim) { c.Claim.Status.Phase = corev1.ClaimPending }),
+			"has no volume for a moment, while it is moved"},
 		"by somebody, and the claim is Lost": {claim(boundIn("west"), lost),
 			"for somebody deleted its volume \"pvc-1\" and took its finalizers off; Lodestone has not deleted the data behind it"},
 		"by somebody, while it is bound": {claim(boundIn("west"), func(c *Claim) { c.Volume.DeletionTimestamp = &metav1.Time{Time: now} }),

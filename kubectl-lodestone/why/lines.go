@@ -12,10 +12,23 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/namespaces"
 	"github.com/lodestone-storage/lodestone/pkg/refusal"
+	"github.com/lodestone-storage/lodestone/pkg/sentence"
 )
 
 // shownEvents is how many events of an object are shown.
 const shownEvents = 3
+
+// longest bounds, in bytes, each line of an answer.
+const longest = 4096
+
+// plain makes an answer of lines: what others wrote may have several, or orders for a terminal.
+func (a Answer) plain() Answer {
+	a.Sentence = sentence.Short(sentence.Plain(a.Sentence, longest), longest-1)
+	for i := range a.Facts {
+		a.Facts[i] = sentence.Short(sentence.Plain(a.Facts[i], longest), longest-1)
+	}
+	return a
+}
 
 // told are the texts that the answer has already.
 type told struct{ texts []string }
@@ -30,8 +43,8 @@ func (t *told) more(prefix, text string) string {
 	return prefix + text
 }
 
-func (p Pod) facts(s Setting, sentence string) []string {
-	said := &told{texts: []string{sentence}}
+func (p Pod) facts(s Setting, answer string) []string {
+	said := &told{texts: []string{answer}}
 	lines := []string{fmt.Sprintf("pod %s/%s: %s", p.Pod.Namespace, p.Pod.Name, first(string(p.Pod.Status.Phase), "Unknown"))}
 	if name := p.Pod.Spec.NodeName; name != "" {
 		lines = append(lines, s.nodeLine(name))
@@ -51,8 +64,8 @@ func (p Pod) facts(s Setting, sentence string) []string {
 	}
 	lines = append(lines, s.clusterLines(involved, said)...)
 	for _, v := range p.Extender.Verdicts {
-		if v.Sentence != "" {
-			lines = append(lines, fmt.Sprintf("extender: %d of the nodes of %s: %s", v.Nodes, place(v.Cluster), v.Sentence))
+		if text := said.more(": ", v.Sentence); text != "" {
+			lines = append(lines, fmt.Sprintf("extender: %d of the nodes of %s%s", v.Nodes, place(v.Cluster), text))
 		}
 	}
 	for _, mark := range p.Extender.Marks {
@@ -65,8 +78,8 @@ func (p Pod) facts(s Setting, sentence string) []string {
 	return lines
 }
 
-func (c Claim) facts(s Setting, sentence string) []string {
-	said := &told{texts: []string{sentence}}
+func (c Claim) facts(s Setting, answer string) []string {
+	said := &told{texts: []string{answer}}
 	lines := append(c.line(s, said), s.namespaceLine()...)
 	lines = append(lines, s.clusterLines(c.involves(s), said)...)
 	for _, pod := range c.Pods {

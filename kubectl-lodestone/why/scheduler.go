@@ -15,12 +15,15 @@ const blocked = "Scheduling is blocked due to non-empty scheduling gates"
 // boilerplate begins what kube-scheduler adds to every message: what it found about preemption, and about devices.
 var boilerplate = regexp.MustCompile(`[.,]? *(preemption: |no new claims to deallocate|Preemption is not helpful for scheduling)`)
 
-// plainly returns a text of kube-scheduler without what is the same in all of them; empty if nothing else is in it.
+// notYet is what a kubelet says of a pod whose containers have not all started, or are not all ready: that it is so.
+var notYet = regexp.MustCompile(`^containers with (unready|incomplete|unknown) status: \[(.*)\]$`)
+
+// plainly returns a text of kube-scheduler, or of a kubelet, without what is the same in all of them; empty if nothing else is in it.
 func plainly(text string) string {
 	if at := boilerplate.FindStringIndex(text); at != nil {
 		text = text[:at[0]]
 	}
-	if text = strings.TrimSpace(text); text == blocked {
+	if text = strings.TrimSpace(text); text == blocked || notYet.MatchString(text) {
 		return ""
 	}
 	return text

@@ -45,6 +45,7 @@ func TestWhatTheSchedulerSaysIsSaidInOtherWords(t *testing.T) {
 		},
 		"another sentence":         {says: `persistentvolumeclaim "data" not found`, want: `persistentvolumeclaim "data" not found`},
 		"gates":                    {says: "Scheduling is blocked due to non-empty scheduling gates", want: ""},
+		"containers that start":    {says: "containers with unready status: [app log]", want: ""},
 		"nothing":                  {says: "", want: ""},
 		"nothing but what is same": {says: "preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling.", want: ""},
 	} {

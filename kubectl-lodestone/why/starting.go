@@ -20,6 +20,9 @@ var scheduling = reasons("FailedScheduling")
 // stands for now.
 const otherCluster = "OtherCluster"
 
+// notScheduled begins what the virtual node says of a pod for which the remote scheduler has no node.
+const notScheduled = "not scheduled in the remote cluster: "
+
 // starting returns why a pod has not started that has a node; where says which.
 func (p Pod) starting(s Setting, where string) Answer {
 	pod, said := p.Pod, p.Pod.Status.Message
@@ -41,7 +44,7 @@ func (p Pod) starting(s Setting, where string) Answer {
 		}
 	}
 	if unscheduled && said != "" {
-		return waits("pod %q is %s: %s", pod.Name, where, said)
+		return waits("pod %q is %s, where it fits no node: %s", pod.Name, where, fitsNone(strings.TrimPrefix(said, notScheduled)))
 	}
 	if event := recent(s, latest(p.Events, kubelet)); event != nil {
 		return waits("pod %q is %s: %s", pod.Name, where, event.Message)
@@ -59,6 +62,9 @@ func (p Pod) starting(s Setting, where string) Answer {
 func (p Pod) notReady(s Setting, condition corev1.PodCondition) string {
 	if event := recent(s, last(p.Events, func(e corev1.Event) bool { return probes[e.Reason] })); event != nil {
 		return text(event)
+	}
+	if found := notYet.FindStringSubmatch(condition.Message); found != nil {
+		return "the readiness probe of " + strings.Join(strings.Fields(found[2]), ", ") + " has not succeeded yet"
 	}
 	return first(condition.Message, "its readiness probe has not succeeded yet")
 }

@@ -53,7 +53,7 @@ func TestWhyAPodThatHasANodeDoesNotStart(t *testing.T) {
 		"it finds no node there": {
 			pod: Pod{Pod: pod(on("west"), held, status(corev1.PodReasonUnschedulable,
 				"not scheduled in the remote cluster: 0/3 nodes are available: 3 Insufficient cpu."))},
-			want: `pod "web-1" is in cluster "west": not scheduled in the remote cluster: 0/3 nodes are available: 3 Insufficient cpu.`,
+			want: `pod "web-1" is in cluster "west", where it fits no node: of 3 nodes, 3 have too little cpu left; free some, or have the pod ask for less`,
 		},
 		"it found none there, but has one now": {
 			pod: Pod{Pod: pod(on("west"), held), Events: []corev1.Event{fromWest(warning, "FailedScheduling", "0/3 nodes are available",

@@ -74,7 +74,7 @@ func (w Workload) Of(s Setting) Answer {
 	if answer.Facts = facts; len(waiting) > 0 && len(w.Pods) == 1 {
 		answer.Facts = waiting[0].Facts
 	}
-	return s.withNamespace(answer, what, w.Deleted)
+	return s.withNamespace(answer, what, w.Deleted).plain()
 }
 
 // different names the pods that wait for something else than the first one; the same thing is told of pods with other names, and of

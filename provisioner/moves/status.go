@@ -157,7 +157,10 @@ func statusOf(o steps.Observation, step steps.Step) v1alpha1.VolumeMoveStatus {
 	case r.Over() && r.Why != "":
 		next.Message = joinSentences(r.Why, r.LeftBehind(), r.KeptVolumes())
 	case r.Phase == v1alpha1.MoveRollBack:
-		next.Message = strings.TrimSuffix(r.Why+": "+step.Say, ": ")
+		next.Message = r.Why
+		if step.Say != r.Why { // the step that begins it says just that
+			next.Message += sentence.Prefixed(": ", step.Say)
+		}
 	case step.Say == "" && step.Action != nil && step.Saved() == nil && o.Move.Status.QueuePosition == 0:
 		next.Message = o.Move.Status.Message
 	}

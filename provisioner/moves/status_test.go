@@ -41,6 +41,18 @@ func TestTheEndOfAMoveSaysWhatStays(t *testing.T) {
 	}))
 }
 
+func TestAMoveThatGoesBackSaysWhyOnce(t *testing.T) {
+	r := recordIn(v1alpha1.MoveRollBack)
+	r.Why = "the move was aborted"
+	for say, want := range map[string]string{
+		"the move was aborted":            "the move was aborted",
+		"":                                "the move was aborted",
+		"waiting until the mover is gone": "the move was aborted: waiting until the mover is gone",
+	} {
+		assert.Equal(t, want, statusOf(steps.Observation{Move: &v1alpha1.VolumeMove{}, Record: r}, steps.Step{Say: say}).Message)
+	}
+}
+
 func TestTheStatusOfAMoveTellsWhichSpecItIsOf(t *testing.T) {
 	move := &v1alpha1.VolumeMove{}
 	for generation := range int64(3) {

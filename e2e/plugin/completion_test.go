@@ -1,0 +1,180 @@
+package plugin
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lodestone-storage/lodestone/e2e/fabric"
+)
+
+// completed returns what the plugin offers a shell for a command line, without descriptions.
+func completed(t *testing.T, line string) []string {
+	t.Helper()
+	words := strings.Split(line, " ") // the last one may be empty
+	var offered []string
+	for text := range strings.Lines(lodestone(t, append([]string{"__complete"}, words...)...).ends(t, done).out) {
+		name, _, _ := strings.Cut(strings.TrimSuffix(text, "\n"), "\t")
+		if !strings.HasPrefix(name, ":") {
+			offered = append(offered, name)
+		}
+	}
+	return offered
+}
+
+// offers are command lines, and what a shell is to offer for the last word.
+var offers = map[string]string{
+	"move -n {ns} ":                        "data wal pvc statefulset deployment pod",
+	"move -n {ns} data ":                   "wal",
+	"move -n {ns} pvc ":                    "data wal",
+	"move -n {ns} pvc/":                    "pvc/data pvc/wal",
+	"move -n {ns} pod/":                    "pod/web",
+	"move data --target-cluster ":          "home west",
+	"move data --target-node ":             "west",
+	"move data --class ":                   "home-now home-wait west-now west-wait",
+	"move data --verify ":                  "Quick Full",
+	"move data -o ":                        "json yaml name",
+	"move status -n {ns} ":                 "data {move}",
+	"move abort -n {ns} ":                  "data {move}",
+	"move abort -n {ns} pvc ":              "data wal",
+	"move abort -n {ns} volumemove/":       "volumemove/{move}",
+	"move finalize -n {ns} ":               "data {move}",
+	"move rollback -n {ns} ":               "data {move}",
+	"move give-up -n {ns} ":                "data {move}",
+	"status ":                              "west remotecluster",
+	"status -n ":                           "{ns} default",
+	"status -o ":                           "wide json yaml name",
+	"status --context ":                    "home west",
+	"status --cluster ":                    "home west",
+	"status --lodestone-namespace ":        "lodestone-system",
+	"why ":                                 "pod pvc namespace deployment statefulset replicaset daemonset job",
+	"why -n {ns} pod/":                     "pod/web",
+	"why -n {ns} pvc ":                     "data wal",
+	"why namespace ":                       "{ns}",
+	"unpeer ":                              "west",
+	"unpeer west --remote-context ":        "home west",
+	"confirm ":                             "west",
+	"peer --name ":                         "west",
+	"peer --remote-context ":               "home west",
+	"peer --dry-run ":                      "none client",
+	"import -n {ns} pvc/":                  "pvc/data pvc/wal",
+	"import pvc/data --class ":             "lodestone",
+	"import pvc/data --cluster ":           "west",
+	"lose -n {ns} pvc ":                    "data wal",
+	"choose -n {ns} ":                      "data wal",
+	"release -n {ns} ":                     "web",
+	"rebind --context west ":               "{ns} namespace",
+	"rebind --context west namespace/{ns}": "namespace/{ns}",
+	"daemonsets ":                          "{ns}/logs",
+	"completion ":                          "bash fish powershell zsh",
+	"help move ":                           "abort finalize",
+}
+
+func TestTheShellIsOfferedWhatIsThere(t *testing.T) {
+	namespace, move := completable(t)
+	for line, words := range offers {
+		t.Run(line, func(t *testing.T) {
+			names := strings.NewReplacer("{ns}", namespace, "{move}", move)
+			assert.Subset(t, completed(t, names.Replace(line)), strings.Fields(names.Replace(words)))
+		})
+	}
+	assert.NotContains(t, completed(t, "move -n "+namespace+" data "), "data", "it is named already")
+	assert.Empty(t, completed(t, "unpeer west "), "it takes one")
+	assert.Empty(t, completed(t, "move data --bandwidth-limit "), "no files are offered where none is to be named")
+}
+
+// completable is a shop with a move of claim data and a DaemonSet.
+func completable(t *testing.T) (namespace, move string) {
+	t.Helper()
+	namespace = shop(t)
+	_, err := bed.Home.Client().AppsV1().DaemonSets(namespace).Create(t.Context(), fabric.NewDaemonSet(namespace, "logs"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	out := lodestone(t, "move", "data", "-n", namespace, "--target-cluster", "west", "--detach", "-o", "name").ends(t, done).out
+	return namespace, strings.TrimSpace(strings.TrimPrefix(out, "volumemove.lodestone.dev/"))
+}
+
+// bashCompletion is what completion in bash needs besides bash.
+const bashCompletion = "/usr/share/bash-completion/bash_completion"
+
+// shells complete a command line, each with the script that the program prints for it. $1 is the line, $2 the program: kubectl, which
+// asks kubectl_complete-lodestone, or kubectl-lodestone. They write what they would offer, a line each.
+var shells = map[string]string{
+	"bash": `
+		source ` + bashCompletion + `
+		source <("$2" completion bash)
+		COMP_LINE=$1 COMP_POINT=${#1} COMP_TYPE=9 COLUMNS=200
+		read -ra COMP_WORDS <<<"$1"
+		[[ $1 != *' ' ]] || COMP_WORDS+=('')
+		COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+		"__start_$2"
+		printf '%s\n' "${COMPREPLY[@]}"`,
+	"zsh": `
+		compdef() { :; }
+		_describe() { print -rl -- "${completions[@]}"; }
+		source <("$2" completion zsh)
+		words=("${(@s: :)1}") CURRENT=${#words}
+		"_$2"`,
+	"fish": `
+		source (eval $argv[2] completion fish | psub)
+		complete --do-complete $argv[1]`,
+}
+
+// Each shell offers what the plugin does, for kubectl lodestone and for kubectl-lodestone.
+func TestShellsComplete(t *testing.T) {
+	namespace, move := completable(t)
+	names := strings.NewReplacer("{ns}", namespace, "{move}", move)
+	folder := t.TempDir()
+	for name, script := range map[string]string{
+		"kubectl":                    fmt.Sprintf("exec '%s' kubectl \"$@\"", bed.Home.Program()),
+		"kubectl-lodestone":          fmt.Sprintf("exec '%s' \"$@\"", program),
+		"kubectl_complete-lodestone": `exec kubectl lodestone __complete "$@"`, // as docs/kubectl-lodestone.md says
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(folder, name), []byte("#!/bin/sh\n"+script+"\n"), 0o755))
+	}
+	for shell, script := range shells {
+		t.Run(shell, func(t *testing.T) {
+			_, err := exec.LookPath(shell)
+			if _, lacks := os.Stat(bashCompletion); lacks != nil && shell == "bash" {
+				err = lacks
+			}
+			if err != nil {
+				require.Empty(t, os.Getenv("LODESTONE_COMPLETE"), "%s cannot be tried (%v), and nothing is to be skipped", shell, err)
+				t.Skipf("%s cannot be tried (%v): apt-get install bash-completion fish zsh", shell, err)
+			}
+			for _, line := range []string{"move -n {ns} pvc ", "move -n {ns} pvc/da", "move data --target-cluster ", "move abort -n {ns} volumemove/",
+				"unpeer ", "status --context "} {
+				for _, program := range []string{"kubectl", "kubectl-lodestone"} {
+					typed := program + " " + names.Replace(line)
+					if program == "kubectl" {
+						typed = "kubectl lodestone " + names.Replace(line)
+					}
+					c := exec.CommandContext(t.Context(), shell, "-c", script, "-", typed, program)
+					if shell == "fish" {
+						c = exec.CommandContext(t.Context(), shell, "--no-config", "-c", script, typed, program)
+					}
+					c.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "PATH="+folder+":"+os.Getenv("PATH"))
+					r := finish(t, c)
+					var offered []string
+					for text := range strings.Lines(r.out) {
+						// A description is behind a tab, a colon or two spaces.
+						name := strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune("\t:\n ", r) })
+						offered = append(offered, slices.Concat(name, []string{""})[0])
+					}
+					wanted := strings.Fields(names.Replace(offers[line]))
+					if line == "move -n {ns} pvc/da" {
+						wanted = []string{"pvc/data"}
+					}
+					assert.Subset(t, offered, wanted, "%s offers for %q: %s%s", shell, typed, r.out, r.stderr)
+				}
+			}
+		})
+	}
+}
