@@ -137,8 +137,8 @@ func choose(ctx context.Context, home *cli.Cluster, streams genericiooptions.IOS
 	case err != nil:
 		return home.Explain("get claim "+name.String(), err)
 	case claim.Spec.VolumeName == "":
-		return cli.Refuse("claim %s has no volume, so there is nothing to choose: kubectl lodestone why pvc/%s -n %s says what it waits for", name,
-			name.Name, name.Namespace)
+		return cli.Refuse("claim %s has no volume, so there is nothing to choose: kubectl lodestone why pvc/%s -n %s says what it waits for",
+			name, name.Name, name.Namespace)
 	}
 	volume, err := home.Client.CoreV1().PersistentVolumes().Get(short, claim.Spec.VolumeName, metav1.GetOptions{})
 	if err != nil {

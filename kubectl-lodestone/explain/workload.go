@@ -115,7 +115,7 @@ func (g *Gatherer) workload(ctx context.Context, namespace string, named cli.Ref
 	var object metav1.Object
 	var selector *metav1.LabelSelector
 	var err error
-	kind := ""
+	var kind string
 	switch named.Kind {
 	case cli.Deployment:
 		d, failed := apps.Deployments(namespace).Get(ctx, named.Name, get)

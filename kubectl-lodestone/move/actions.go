@@ -86,7 +86,8 @@ data travels.`,
 			return writeRoutes(streams.Out, &moves.Items[0])
 		},
 	}
-	output.Add(command, "write the VolumeMove that is named, or a List of them; wide shows more columns", cli.JSON, cli.YAML, cli.Wide, cli.Name)
+	output.Add(command, "write the VolumeMove that is named, or a List of them; wide shows more columns",
+		cli.JSON, cli.YAML, cli.Wide, cli.Name)
 	scope.Add(command, "the moves")
 	return command
 }
@@ -259,8 +260,8 @@ func whyForbidden(move *v1alpha1.VolumeMove, action v1alpha1.MoveAction) string 
 	state, _ := outcomeOf(move)
 	switch {
 	case state == failed || state == refused || state == checked || move.Status.Phase == v1alpha1.MoveDone:
-		return fmt.Sprintf("move %s of %s is over (%s), so there is nothing to do: kubectl lodestone move status -n %s shows whether another one "+
-			"goes on", move.Name, strings.Join(move.Spec.Claims, ", "), move.Status.Phase, move.Namespace)
+		return fmt.Sprintf("move %s of %s is over (%s), so there is nothing to do: kubectl lodestone move status -n %s shows whether another "+
+			"one goes on", move.Name, strings.Join(move.Spec.Claims, ", "), move.Status.Phase, move.Namespace)
 	case move.DeletionTimestamp != nil && action != v1alpha1.ActionGiveUp:
 		return fmt.Sprintf("move %s is being deleted, and ends by itself: there is nothing to do", move.Name)
 	case action == v1alpha1.ActionAbort && oneOf(move.Status.Phase, v1alpha1.MoveCommit, v1alpha1.MoveResume, v1alpha1.MoveRetain,
@@ -319,7 +320,8 @@ declared lost with kubectl lodestone lose pvc.
 It asks for the name of the VolumeMove. It is refused (exit code 3) while the clusters
 of the move answer, were seen within --away, or were never looked at. It takes the right
 to giveup remoteclusters, which administrators of the home cluster have.`,
-		Example:           "  # Cluster west burnt down in the midst of the move of claim data\n  kubectl lodestone move give-up pvc/data -n shop",
+		Example: "  # Cluster west burnt down in the midst of the move of claim data\n" +
+			"  kubectl lodestone move give-up pvc/data -n shop",
 		Args:              oneMove,
 		ValidArgsFunction: completeMoves(flags),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -582,6 +584,7 @@ func noSuchMove(ctx context.Context, home *cli.Cluster, namespace string, named 
 		what = fmt.Sprintf("move of claim %q in namespace %q", named.Name, namespace)
 	case cli.Move:
 		what = fmt.Sprintf("move %q in namespace %q", named.Name, namespace)
+	default: // a name alone
 	}
 	return fmt.Errorf("there is no %s; %s", what, thereAre(namespace, moves))
 }

@@ -176,8 +176,8 @@ func followError(ctx context.Context, home *cli.Cluster, move *v1alpha1.VolumeMo
 
 // ended is the error for a move whose namespace is being deleted, or is gone: there is nothing to wait for, and nothing to do.
 func ended(move *v1alpha1.VolumeMove) error {
-	return fmt.Errorf("the move of %s ends, for namespace %s was deleted, and its claims with it: what the move has made elsewhere is removed by "+
-		"itself", strings.Join(move.Spec.Claims, ", "), move.Namespace)
+	return fmt.Errorf("the move of %s ends, for namespace %s was deleted, and its claims with it: what the move has made elsewhere is "+
+		"removed by itself", strings.Join(move.Spec.Claims, ", "), move.Namespace)
 }
 
 // isDying says that a namespace is being deleted, or is gone. Of one that the user may not read it is not known.

@@ -136,8 +136,8 @@ func TestNothingIsOfferedInANamespaceThatIsBeingDeleted(t *testing.T) {
 	claim.DeletionTimestamp = &now
 	_, err = r.home.Client.CoreV1().PersistentVolumeClaims("shop").Update(t.Context(), claim, metav1.UpdateOptions{})
 	require.NoError(t, err)
-	require.EqualError(t, r.run(t.Context(), [][]string{{"data-db-1"}}), "claim shop/data-db-1 is being deleted with namespace shop, so it is "+
-		"not moved")
+	require.EqualError(t, r.run(t.Context(), [][]string{{"data-db-1"}}), "claim shop/data-db-1 is being deleted with namespace shop, so it "+
+		"is not moved")
 }
 
 func TestAMoveThatWasRefusedIsNotLeft(t *testing.T) {

@@ -123,7 +123,8 @@ func (r *runner) newMoves(ctx context.Context, groups [][]string) ([]*v1alpha1.V
 				return nil, err
 			}
 			if found.DeletionTimestamp != nil {
-				return nil, cli.Refuse("claim %s/%s is being deleted%s, so it is not moved", r.namespace, claim, withNamespace(ctx, r.home, r.namespace))
+				return nil, cli.Refuse("claim %s/%s is being deleted%s, so it is not moved", r.namespace, claim,
+					withNamespace(ctx, r.home, r.namespace))
 			}
 		}
 		wanted = append(wanted, move)

@@ -228,8 +228,8 @@ func checkNamed(cluster string, volumes []corev1.PersistentVolume, named []strin
 		return cli.Refuse("--volume names %s, but %q has no volumes of home, so nothing was changed: leave --volume out", strings.Join(unknown,
 			", "), cluster)
 	case len(unknown) > 0:
-		return cli.Refuse("--volume names %s, whose data is not in %q, so nothing was changed: name one of those above", strings.Join(unknown, ", "),
-			cluster)
+		return cli.Refuse("--volume names %s, whose data is not in %q, so nothing was changed: name one of those above",
+			strings.Join(unknown, ", "), cluster)
 	case len(left) > 0:
 		return cli.Refuse("%d volume(s) of %q were neither declared lost nor named, so nothing was changed: %s; where the cluster is gone for "+
 			"ever, declare each lost (kubectl lodestone lose pv NAME), where its data is to stay there without home, name it (%s)",

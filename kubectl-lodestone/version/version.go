@@ -115,7 +115,8 @@ the home cluster run; with --remote-context those of a remote cluster, too. With
 func read(ctx context.Context, cluster *cli.Cluster, namespace string) ([]Program, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	list, err := cluster.Client.AppsV1().Deployments(namespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=lodestone"})
+	ours := metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=lodestone"}
+	list, err := cluster.Client.AppsV1().Deployments(namespace).List(ctx, ours)
 	if err != nil {
 		return nil, cluster.Explain("list deployments -n "+namespace, err)
 	}

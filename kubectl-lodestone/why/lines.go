@@ -33,14 +33,14 @@ func (a Answer) plain() Answer {
 // told are the texts that the answer has already.
 type told struct{ texts []string }
 
-// more returns a text of others as the end of a line, after a prefix; empty if it was told already, or says nothing.
-func (t *told) more(prefix, text string) string {
+// more returns a text of others as the end of a line, after a colon; empty if it was told already, or says nothing.
+func (t *told) more(text string) string {
 	text = plainly(text)
 	if text == "" || slices.ContainsFunc(t.texts, func(known string) bool { return strings.Contains(known, text) }) {
 		return ""
 	}
 	t.texts = append(t.texts, text)
-	return prefix + text
+	return ": " + text
 }
 
 func (p Pod) facts(s Setting, answer string) []string {
@@ -52,7 +52,7 @@ func (p Pod) facts(s Setting, answer string) []string {
 		lines = append(lines, "chosen by the scheduler: "+s.nodeLine(chosen))
 	}
 	for _, c := range p.Pod.Status.Conditions {
-		if text := said.more(": ", c.Message); c.Status != corev1.ConditionTrue && text != "" {
+		if text := said.more(c.Message); c.Status != corev1.ConditionTrue && text != "" {
 			lines = append(lines, fmt.Sprintf("condition %s=%s (%s)%s", c.Type, c.Status, c.Reason, text))
 		}
 	}
@@ -64,7 +64,7 @@ func (p Pod) facts(s Setting, answer string) []string {
 	}
 	lines = append(lines, s.clusterLines(involved, said)...)
 	for _, v := range p.Extender.Verdicts {
-		if text := said.more(": ", v.Sentence); text != "" {
+		if text := said.more(v.Sentence); text != "" {
 			lines = append(lines, fmt.Sprintf("extender: %d of the nodes of %s%s", v.Nodes, place(v.Cluster), text))
 		}
 	}
@@ -112,7 +112,7 @@ func (c Claim) line(s Setting, said *told) []string {
 			where = "node " + r.Node
 		}
 		lines = append(lines, fmt.Sprintf("claim %s: refused by %s until %s (%s)%s", c.Name, where, r.Until.Format(time.TimeOnly), r.Reason,
-			said.more(": ", r.Message)))
+			said.more(r.Message)))
 	}
 	return lines
 }
@@ -141,7 +141,7 @@ func (s Setting) clusterLines(names []string, said *told) []string {
 			continue
 		}
 		if problem := s.unusable(name); problem != "" {
-			lines = append(lines, place(name)+": not usable"+said.more(": ", problem))
+			lines = append(lines, place(name)+": not usable"+said.more(problem))
 		} else {
 			lines = append(lines, place(name)+": volumes can be made there")
 		}
@@ -201,7 +201,7 @@ func eventLines(what string, now time.Time, events []corev1.Event, said *told) [
 	for _, event := range Newest(events, shownEvents) {
 		age := now.Sub(when(event)).Round(time.Second)
 		if plainly(event.Message) != "" {
-			lines = append(lines, fmt.Sprintf("event on %s, %s ago: %s%s", what, age, event.Reason, said.more(": ", event.Message)))
+			lines = append(lines, fmt.Sprintf("event on %s, %s ago: %s%s", what, age, event.Reason, said.more(event.Message)))
 		}
 	}
 	return lines
