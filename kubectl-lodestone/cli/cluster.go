@@ -56,11 +56,11 @@ func ConnectHome(flags *genericclioptions.ConfigFlags) (*Cluster, error) {
 	}
 	config, err := flags.ToRawKubeConfigLoader().ClientConfig()
 	if err != nil {
-		return nil, unusable(flags, raw, err)
+		return nil, unusable(flags, err)
 	}
 	cluster, err := newCluster(name, config)
 	if err != nil {
-		return nil, unusable(flags, raw, err)
+		return nil, unusable(flags, err)
 	}
 	return cluster, nil
 }

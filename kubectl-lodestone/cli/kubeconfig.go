@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/utils/ptr"
@@ -34,7 +35,40 @@ func load(flags *genericclioptions.ConfigFlags) (clientcmdapi.Config, error) {
 			return raw, notIn(named.flag, name, named.known)
 		}
 	}
+	if err := checkContext(flags, raw); err != nil {
+		return raw, err
+	}
 	return raw, checkFlags(flags, raw)
+}
+
+// checkContext checks that a context is chosen, and that what it names is there: kubectl's own loader takes a server at
+// localhost:8080 instead.
+func checkContext(flags *genericclioptions.ConfigFlags, raw clientcmdapi.Config) error {
+	if ptr.Deref(flags.APIServer, "") != "" || os.Getenv("KUBERNETES_MASTER") != "" {
+		return nil
+	}
+	known, name := slices.Sorted(maps.Keys(raw.Contexts)), raw.CurrentContext
+	if chosen := ptr.Deref(flags.Context, ""); chosen != "" {
+		name = chosen
+	}
+	_, outside := rest.InClusterConfig()
+	switch context := raw.Contexts[name]; {
+	case len(known) == 0 && outside != nil:
+		return Misuse("there is no kubeconfig: give --kubeconfig, or set KUBECONFIG to the path of one")
+	case len(known) == 0:
+		return nil
+	case name == "":
+		return Misuse("the kubeconfig has no current context: choose one with --context; there %s", ThereAre(known, "", "kubectl config view"))
+	case context == nil:
+		return notIn("context", name, known)
+	case raw.Clusters[context.Cluster] == nil && ptr.Deref(flags.ClusterName, "") == "":
+		return fmt.Errorf("context %q names a cluster that is not there: %w", name, notIn("cluster", context.Cluster,
+			slices.Sorted(maps.Keys(raw.Clusters))))
+	case context.AuthInfo != "" && raw.AuthInfos[context.AuthInfo] == nil && ptr.Deref(flags.AuthInfoName, "") == "":
+		return fmt.Errorf("context %q names a user that is not there: %w", name, notIn("user", context.AuthInfo,
+			slices.Sorted(maps.Keys(raw.AuthInfos))))
+	}
+	return nil
 }
 
 // notIn is the error for a name of a context, cluster or user that a kubeconfig does not have.
@@ -82,16 +116,8 @@ func checkFlags(flags *genericclioptions.ConfigFlags, raw clientcmdapi.Config) e
 }
 
 // unusable says what is wrong with a kubeconfig of which no client can be made.
-func unusable(flags *genericclioptions.ConfigFlags, raw clientcmdapi.Config, err error) error {
-	known := slices.Sorted(maps.Keys(raw.Contexts))
-	switch address := ptr.Deref(flags.APIServer, ""); {
-	case raw.CurrentContext != "" && raw.Contexts[raw.CurrentContext] == nil && ptr.Deref(flags.Context, "") == "":
-		return notIn("context", raw.CurrentContext, known)
-	case clientcmd.IsEmptyConfig(err) && len(known) > 0:
-		return Misuse("the kubeconfig has no current context: choose one with --context; there %s", ThereAre(known, "", "kubectl config view"))
-	case clientcmd.IsEmptyConfig(err):
-		return Misuse("there is no kubeconfig: give --kubeconfig, or set KUBECONFIG to the path of one")
-	case address != "":
+func unusable(flags *genericclioptions.ConfigFlags, err error) error {
+	if address := ptr.Deref(flags.APIServer, ""); address != "" {
 		return Misuse("--server %q cannot be used: %w; give https://HOST:PORT", address, err)
 	}
 	problem := strings.TrimSuffix(strings.TrimPrefix(err.Error(), "invalid configuration: "), ".")

@@ -132,3 +132,28 @@ func TestTheShellCompletesContextsAndValues(t *testing.T) {
 	assert.Equal(t, cli.OK, code)
 	assert.NotEmpty(t, out)
 }
+
+func TestWhatIsWrongWithAKubeconfigIsSaid(t *testing.T) {
+	for name, row := range map[string]struct{ content, says string }{
+		"there is none": {"", `there is no kubeconfig: give --kubeconfig, or set KUBECONFIG to the path of one`},
+		"it chooses no context": {strings.Replace(kubeconfig, "current-context: home\n", "", 1),
+			`the kubeconfig has no current context: choose one with --context; there are: home, west`},
+		"it chooses one that it does not have": {strings.Replace(kubeconfig, "current-context: home", "current-context: east", 1),
+			`the kubeconfig has no context "east"; there are: home, west`},
+		"its context has no cluster": {strings.Replace(kubeconfig, "cluster: home, user: me", "cluster: gone, user: me", 1),
+			`context "home" names a cluster that is not there: the kubeconfig has no cluster "gone"; there are: home, west`},
+		"its context has no user": {strings.Replace(kubeconfig, "cluster: home, user: me", "cluster: home, user: you", 1),
+			`context "home" names a user that is not there: the kubeconfig has no user "you"; there is: me`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "kubeconfig")
+			if row.content != "" {
+				require.NoError(t, os.WriteFile(path, []byte(row.content), 0o600))
+			}
+			t.Setenv("KUBECONFIG", path)
+			streams, _, _, stderr := genericiooptions.NewTestIOStreams()
+			assert.Equal(t, cli.Usage, cli.ExitCode(Run(t.Context(), streams, "status")))
+			assert.Equal(t, "error: "+row.says+"\n", stderr.String())
+		})
+	}
+}

@@ -93,23 +93,27 @@ func parse(args []string) (names []types.NamespacedName, err error) {
 	if len(args) == 1 && cli.KindOf(args[0]) == cli.DaemonSet { // all of them
 		return nil, nil
 	}
-	var others []string
+	if len(args) > 1 && cli.KindOf(args[0]) != "" { // as in: daemonset proxy
+		references, err := cli.References(args, cli.DaemonSet)
+		for _, reference := range references {
+			names = append(names, types.NamespacedName{Name: reference.Name})
+		}
+		return names, err
+	}
 	for _, arg := range args {
 		namespace, name, ok := strings.Cut(arg, "/")
-		switch {
-		case !ok || cli.KindOf(namespace) != "":
-			others = append(others, arg)
-		case len(validation.IsDNS1123Label(namespace))+len(validation.IsDNS1123Subdomain(name)) > 0:
+		if !ok || cli.KindOf(namespace) != "" {
+			references, err := cli.References([]string{arg}, cli.DaemonSet)
+			if err != nil {
+				return nil, err
+			}
+			namespace, name = "", references[0].Name
+		} else if len(validation.IsDNS1123Label(namespace))+len(validation.IsDNS1123Subdomain(name)) > 0 {
 			return nil, cli.Misuse("%q is not understood: write daemonset/NAME, or NAMESPACE/NAME", arg)
-		default:
-			names = append(names, types.NamespacedName{Namespace: namespace, Name: name})
 		}
+		names = append(names, types.NamespacedName{Namespace: namespace, Name: name})
 	}
-	references, err := cli.References(others, cli.DaemonSet)
-	for _, reference := range references {
-		names = append(names, types.NamespacedName{Name: reference.Name})
-	}
-	return names, err
+	return names, nil
 }
 
 // allNames lists DaemonSets as NAMESPACE/NAME.
