@@ -46,8 +46,8 @@ func TestWhatIsMissingIsAnsweredWithWhatThereIs(t *testing.T) {
 		}
 		return list
 	}
-	going := metav1.ObjectMeta{Name: "going", DeletionTimestamp: &now, Finalizers: []string{"x"}}
-	client := fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, &corev1.Namespace{ObjectMeta: going},
+	client := fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}},
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "going", DeletionTimestamp: &now, Finalizers: []string{"x"}}},
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "empty"}})
 	for _, claim := range claims("a", "b", "c", "d", "data-1", "e", "f", "g", "h", "data-2") {
 		_, err := client.CoreV1().PersistentVolumeClaims("shop").Create(t.Context(), claim, metav1.CreateOptions{})

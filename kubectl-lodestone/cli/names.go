@@ -85,8 +85,8 @@ func (c *Cluster) Missing(ctx context.Context, kind Kind, namespace, name string
 		case err != nil:
 			return err
 		case found != nil && found.DeletionTimestamp != nil:
-			return fmt.Errorf("there is no %s %q%s, which is being deleted: kubectl lodestone why namespace/%s says what it waits for", what,
-				name, in, namespace)
+			return fmt.Errorf("there is no %s %q%s, which is being deleted: kubectl lodestone why namespace/%s says what it waits for",
+				what, name, in, namespace)
 		}
 		return fmt.Errorf("there is no %s %q%s, nor any other: give -n or --context if it is elsewhere", what, name, in)
 	case len(names) == 0:

@@ -100,8 +100,8 @@ only these.`,
 			return a.list(ctx, g, a.scope.In(namespace), listed)
 		},
 	}
-	a.output.Add(command, "the facts of a list, too; for programs; or names of what waits; default: text", cli.Wide, cli.JSON, cli.YAML,
-		cli.Name)
+	a.output.Add(command, "the facts of a list, too; for programs; or names of what waits. Default: text",
+		cli.Wide, cli.JSON, cli.YAML, cli.Name)
 	command.Flags().StringVar(&a.lodestone, "lodestone-namespace", "lodestone-system", "namespace of home in which Lodestone runs")
 	a.scope.Add(command, "the pods and claims")
 	cli.CompleteFlag(command, flags, "lodestone-namespace", cli.NamesOf(cli.Namespace))

@@ -86,8 +86,8 @@ data travels.`,
 			return writeRoutes(streams.Out, &moves.Items[0])
 		},
 	}
-	output.Add(command, "write the VolumeMove that is named, or a List of them; wide shows more columns", cli.JSON, cli.YAML, cli.Wide,
-		cli.Name)
+	output.Add(command, "write the VolumeMove that is named, or a List of them; wide shows more columns",
+		cli.JSON, cli.YAML, cli.Wide, cli.Name)
 	scope.Add(command, "the moves")
 	return command
 }
@@ -320,8 +320,8 @@ declared lost with kubectl lodestone lose pvc.
 It asks for the name of the VolumeMove. It is refused (exit code 3) while the clusters
 of the move answer, were seen within --away, or were never looked at. It takes the right
 to giveup remoteclusters, which administrators of the home cluster have.`,
-		Example: `  # Cluster west burnt down in the midst of the move of claim data
-  kubectl lodestone move give-up pvc/data -n shop`,
+		Example: "  # Cluster west burnt down in the midst of the move of claim data\n" +
+			"  kubectl lodestone move give-up pvc/data -n shop",
 		Args:              oneMove,
 		ValidArgsFunction: completeMoves(flags),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -579,10 +579,12 @@ func noSuchMove(ctx context.Context, home *cli.Cluster, namespace string, named 
 		}
 	}
 	what := fmt.Sprintf("move %q in namespace %q, nor one of a claim of that name", named.Name, namespace)
-	if named.Kind == cli.Claim {
+	switch named.Kind {
+	case cli.Claim:
 		what = fmt.Sprintf("move of claim %q in namespace %q", named.Name, namespace)
-	} else if named.Kind == cli.Move {
+	case cli.Move:
 		what = fmt.Sprintf("move %q in namespace %q", named.Name, namespace)
+	default: // a name alone
 	}
 	return fmt.Errorf("there is no %s; %s", what, thereAre(namespace, moves))
 }

@@ -214,8 +214,8 @@ var namePattern = regexp.MustCompile(`^[-a-z0-9*]+$`)
 func (o *Options) Complete() (err error) {
 	oneOf := func(flag, value string, allowed ...string) {
 		if err == nil && !slices.Contains(allowed, value) {
-			allowed = slices.DeleteFunc(allowed, func(a string) bool { return a == "" })
-			err = cli.Misuse("--%s %q is not known: give %s", flag, value, cli.Or(allowed))
+			named := slices.DeleteFunc(slices.Clone(allowed), func(a string) bool { return a == "" })
+			err = cli.Misuse("--%s %q is not known: give %s", flag, value, cli.Or(named))
 		}
 	}
 	oneOf("auth", o.Auth, "", Token, Certificate)

@@ -183,8 +183,9 @@ func TestAStatusCanBeThatOfSomeClusters(t *testing.T) {
 		Pods: []Pod{{Name: "b", Cluster: "east"}}, Waiting: []Waiting{},
 		Moves: []Move{{Name: "to", Source: "home", Target: "east"}, {Name: "from", Source: "east", Target: "home"}}}, s)
 
-	for args, want := range map[string][]string{"": nil, "west": {"west"}, "remoteclusters": nil,
-		"remotecluster west east": {"west", "east"}} {
+	for args, want := range map[string][]string{
+		"": nil, "west": {"west"}, "remoteclusters": nil, "remotecluster west east": {"west", "east"},
+	} {
 		names, err := parse(strings.Fields(args))
 		require.NoError(t, err, args)
 		assert.Equal(t, want, names, args)

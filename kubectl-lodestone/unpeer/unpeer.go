@@ -108,8 +108,8 @@ stopped and run again at any time.`,
 	command.Flags().DurationVar(&o.Timeout, "timeout", o.Timeout, "how long to wait in all; what was begun goes on by itself or by the same "+
 		"command again")
 	cli.CompleteFlag(command, flags, "lodestone-namespace", cli.NamesOf(cli.Namespace))
-	_ = command.RegisterFlagCompletionFunc("volume", func(cmd *cobra.Command, args []string, typed string) ([]string,
-		cobra.ShellCompDirective) {
+	_ = command.RegisterFlagCompletionFunc("volume", func(cmd *cobra.Command, args []string, typed string) (
+		[]string, cobra.ShellCompDirective) {
 		return cli.Complete(flags, func(ctx context.Context, home *cli.Cluster, _ string) ([]string, error) {
 			if named, err := cli.References(args, cli.RemoteCluster); err == nil && len(named) == 1 {
 				return home.RemoteVolumes(ctx, named[0].Name)

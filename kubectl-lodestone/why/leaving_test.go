@@ -111,15 +111,14 @@ func TestWhyANamespaceStays(t *testing.T) {
 
 func TestAVolumeThatWasTakenAwayIsExplained(t *testing.T) {
 	lost := func(c *Claim) { c.Claim.Status.Phase, c.Volume = corev1.ClaimLost, nil }
+	pending := func(c *Claim) { c.Claim.Status.Phase = corev1.ClaimPending }
 	moving := func(c *Claim) { c.Claim.Labels = map[string]string{keys.Moving: keys.MovingNow} }
 	for name, row := range map[string]struct {
 		claim Claim
 		want  string
 	}{
 		"by a move, for a moment": {claim(boundIn("west"), lost, moving), "has no volume for a moment, while it is moved"},
-		"by a move, and the claim is Pending": {claim(boundIn("west"), lost, moving, func(c *Claim) {
-			c.Claim.Status.Phase = corev1.ClaimPending
-		}),
+		"by a move, and the claim is Pending": {claim(boundIn("west"), lost, moving, pending),
 			"has no volume for a moment, while it is moved"},
 		"by somebody, and the claim is Lost": {claim(boundIn("west"), lost),
 			"for somebody deleted its volume \"pvc-1\" and took its finalizers off; Lodestone has not deleted the data behind it"},

@@ -9,8 +9,8 @@ import (
 func TestWhatTheSchedulerSaysIsSaidInOtherWords(t *testing.T) {
 	for name, row := range map[string]struct{ says, want string }{
 		"too little of something, and preemption would not help": {
-			says: "0/2 nodes are available: 2 Insufficient cpu. preemption: 0/2 nodes are available: 2 No preemption victims found for incoming " +
-				"pod.",
+			says: "0/2 nodes are available: 2 Insufficient cpu. preemption: 0/2 nodes are available: 2 No preemption victims found for " +
+				"incoming pod.",
 			want: "of 2 nodes, 2 have too little cpu left; free some, or have the pod ask for less",
 		},
 		"devices and preemption": {
@@ -21,8 +21,8 @@ func TestWhatTheSchedulerSaysIsSaidInOtherWords(t *testing.T) {
 		"a remote cluster to which it may not go, and a full node": {
 			says: "0/3 nodes are available: 1 Too many pods, 2 node(s) had untolerated taint {lodestone.dev/remote: west}. preemption: 0/3 nodes " +
 				"are available: 1 No preemption victims found for incoming pod, 2 Preemption is not helpful for scheduling.",
-			want: "of 3 nodes, 1 has as many pods as it may have, 2 stand for remote clusters to which the pod may not go; remove pods, or add a " +
-				"node",
+			want: "of 3 nodes, 1 has as many pods as it may have, 2 stand for remote clusters to which the pod may not go; remove pods, " +
+				"or add a node",
 		},
 		"a taint of somebody else": {
 			says: "0/2 nodes are available: 2 node(s) had untolerated taint(s) {node.kubernetes.io/disk-pressure: }.",
