@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
@@ -116,6 +117,7 @@ func TestWhatWestSaysOfAPodComesHome(t *testing.T) {
 // TestWhatIsSaidInANewNamespaceBeforeItsEventsAreWatchedComesHome has the first pod of a namespace run
 // before home's first request for events there is answered.
 func TestWhatIsSaidInANewNamespaceBeforeItsEventsAreWatchedComesHome(t *testing.T) {
+	testbed.Require(t)
 	way.hears(false)
 	t.Cleanup(func() { way.hears(true) })
 	namespace := open(t)
