@@ -114,7 +114,8 @@ type (
 	RecordSource struct {
 		In string
 	}
-	// LockClaim makes new pods of the claim wait, because newer data of it exists than what its volume stands for.
+	// LockClaim makes new pods of the claim wait, because newer data of it exists than what its volume stands for, or because its
+	// twin is bound to another volume than that.
 	LockClaim struct{}
 	// ShowTrouble sets the condition of the claim about its volume; nil removes it.
 	ShowTrouble struct {
