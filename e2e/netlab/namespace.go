@@ -220,3 +220,33 @@ func (n *Namespace) Route(to, via, link string) error {
 	}
 	return nil
 }
+
+// Address4 gives a link addresses.
+func (n *Namespace) Address4(link string, addresses ...string) error {
+	var errs []error
+	for _, a := range addresses {
+		errs = append(errs, n.Address(link, a))
+	}
+	return errors.Join(errs...)
+}
+
+// Bridge makes a bridge with an address.
+func (n *Namespace) Bridge(name, address string) error {
+	if err := n.links.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name}}); err != nil {
+		return fmt.Errorf("make bridge %s of %s: %w", name, n.Name, err)
+	}
+	return n.setUp(name, address)
+}
+
+// Master plugs a link into a bridge.
+func (n *Namespace) Master(link, bridge string) error {
+	port, err := n.links.LinkByName(link)
+	if err != nil {
+		return err
+	}
+	master, err := n.links.LinkByName(bridge)
+	if err != nil {
+		return err
+	}
+	return n.links.LinkSetMaster(port, master)
+}

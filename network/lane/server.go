@@ -31,7 +31,7 @@ const unknownLimit = 32
 
 // NewServer listens at an address until Close is called; at none if it is empty, where this side only dials.
 func NewServer(ctx context.Context, identity *Identity, address string) (*Server, error) {
-	s := &Server{Dial: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, identity: identity, logger: klog.FromContext(ctx)}
+	s := &Server{Dial: (&net.Dialer{Timeout: 2 * time.Second}).DialContext, identity: identity, logger: klog.FromContext(ctx)}
 	if address == "" {
 		return s, nil
 	}
@@ -104,8 +104,8 @@ func (s *Server) dial(ctx context.Context, address string, expect func(Key) erro
 }
 
 // NewTrunk makes a device, of so many queues, and a connection to each gateway for each of them.
-func (s *Server) NewTrunk(device string, mtu, connections int) (*Trunk, error) {
-	queues, err := openTUN(device, mtu, connections)
+func (s *Server) NewTrunk(device string, connections int) (*Trunk, error) {
+	queues, err := openTUN(device, connections)
 	if err != nil {
 		return nil, err
 	}

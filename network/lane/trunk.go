@@ -95,7 +95,7 @@ func (t *Trunk) forget(g *gateway) {
 
 // dial keeps one connection to a gateway, until ctx ends.
 func (t *Trunk) dial(ctx context.Context, g *gateway) {
-	for wait := every; ctx.Err() == nil; wait = min(2*wait, 5*time.Second) {
+	for wait := every; ctx.Err() == nil; wait = min(2*wait, time.Second) {
 		c, err := t.server.dial(ctx, g.Address, func(key Key) error { return t.expect(g, key) })
 		if err == nil {
 			began := time.Now()

@@ -45,7 +45,7 @@ func (e *end) open(t *testing.T, listen string) {
 		e.server.Dial = func(_ context.Context, network, address string) (net.Conn, error) {
 			return e.Namespace.Dial(network, "", address)
 		}
-		e.trunk, err = e.server.NewTrunk("lane0", 1500, 4)
+		e.trunk, err = e.server.NewTrunk("lane0", 4)
 		return err
 	}))
 	t.Cleanup(func() {

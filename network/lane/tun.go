@@ -25,8 +25,11 @@ type queue struct {
 	raw  syscall.RawConn
 }
 
+// deviceMTU is as large as can be: what is too large for the network of the other cluster is for routes to say.
+const deviceMTU = 1<<16 - 1
+
 // openTUN makes a TUN device with some queues, and sets it up. It is there until all of them are closed.
-func openTUN(device string, mtu, queues int) (opened []*queue, err error) {
+func openTUN(device string, queues int) (opened []*queue, err error) {
 	defer func() {
 		if err != nil {
 			closeTUN(opened)
@@ -51,7 +54,7 @@ func openTUN(device string, mtu, queues int) (opened []*queue, err error) {
 	if err != nil {
 		return opened, err
 	}
-	return opened, errors.Join(netlink.LinkSetMTU(link, mtu), netlink.LinkSetUp(link))
+	return opened, errors.Join(netlink.LinkSetMTU(link, deviceMTU), netlink.LinkSetUp(link))
 }
 
 func setupTUN(fd int, device string) error {
