@@ -31,9 +31,9 @@ import (
 	"github.com/lodestone-storage/lodestone/network/site"
 )
 
-// Lab is two clusters, home and west, whose pod networks know nothing of each other. Each has a node that is no gateway, nodes[0], and
-// two that are. The nodes of a cluster have a router, which knows those of the other, and no pods. The agents are the program as it is shipped, of
-// a user of their own, with CAP_NET_ADMIN and nothing else.
+// Lab is two clusters, home and west, whose pod networks know nothing of each other. Each has a node that is no gateway, Nodes[0], and
+// two that are. The nodes of a cluster have a router, which knows those of the other, and no pods. The agents are the program as it is
+// shipped, of a user of their own, with CAP_NET_ADMIN and nothing else.
 type Lab struct {
 	Home, West *Cluster
 
@@ -145,7 +145,8 @@ func (l *Lab) Plain() error {
 			errs = append(errs, c.router.Route(n.Range.String(), n.Address.String(), ""))
 		}
 	}
-	return errors.Join(append(errs, l.Home.router.Route("10.2.0.0/16", "192.0.2.2", ""), l.West.router.Route("10.1.0.0/16", "192.0.2.1", ""))...)
+	errs = append(errs, l.Home.router.Route("10.2.0.0/16", "192.0.2.2", ""), l.West.router.Route("10.1.0.0/16", "192.0.2.1", ""))
+	return errors.Join(errs...)
 }
 
 // build builds the program into a directory, and returns its path.
@@ -163,15 +164,20 @@ func build(ctx context.Context, dir string) (string, error) {
 	return path, nil
 }
 
+// Nodes are those of both clusters.
+func (l *Lab) Nodes() (all []*Node) {
+	for _, c := range []*Cluster{l.Home, l.West} {
+		if c != nil {
+			all = append(all, c.Nodes...)
+		}
+	}
+	return all
+}
+
 // Close ends all agents and lets everything go.
 func (l *Lab) Close() {
-	for _, c := range []*Cluster{l.Home, l.West} {
-		if c == nil {
-			continue
-		}
-		for _, n := range c.Nodes {
-			n.Kill()
-		}
+	for _, n := range l.Nodes() {
+		n.Kill()
 	}
 	for _, n := range l.made {
 		n.Close()
@@ -423,19 +429,17 @@ func (l *Lab) Remove(n *Node) error {
 
 // Keys has all gateways make their keys.
 func (l *Lab) Keys() error {
-	for _, c := range []*Cluster{l.Home, l.West} {
-		for _, n := range c.Nodes {
-			if !n.Gateway {
-				continue
-			}
-			a, err := l.run(n, "key", "--state="+n.dir)
-			if err != nil {
-				return err
-			}
-			<-a.done
-			if err := n.key.UnmarshalText([]byte(strings.TrimSpace(a.Log()))); err != nil {
-				return err
-			}
+	for _, n := range l.Nodes() {
+		if !n.Gateway {
+			continue
+		}
+		a, err := l.run(n, "key", "--state="+n.dir)
+		if err != nil {
+			return err
+		}
+		<-a.done
+		if err := n.key.UnmarshalText([]byte(strings.TrimSpace(a.Log()))); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -524,12 +528,10 @@ func (l *Lab) joinNodes(part func(*Node) bool) error {
 // Logs are the last lines of all agents.
 func (l *Lab) Logs() string {
 	var text strings.Builder
-	for _, c := range []*Cluster{l.Home, l.West} {
-		for _, n := range c.Nodes {
-			if n.Agent != nil {
-				lines := strings.Split(strings.TrimSpace(n.Agent.Log()), "\n")
-				fmt.Fprintf(&text, "%s:\n%s\n", n.Name, strings.Join(lines[max(0, len(lines)-40):], "\n"))
-			}
+	for _, n := range l.Nodes() {
+		if n.Agent != nil {
+			lines := strings.Split(strings.TrimSpace(n.Agent.Log()), "\n")
+			fmt.Fprintf(&text, "%s:\n%s\n", n.Name, strings.Join(lines[max(0, len(lines)-40):], "\n"))
 		}
 	}
 	return text.String()

@@ -2,11 +2,14 @@ package netlab
 
 import (
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
+
+	"github.com/lodestone-storage/lodestone/network/agent/plan"
 )
 
 // State is all links, addresses, rules, routes and packet filters of a namespace as text, to be compared.
@@ -94,4 +97,43 @@ func (n *Namespace) filters() (lines []string, err error) {
 		}
 	}
 	return lines, nil
+}
+
+// Spoil changes something of each kind that an agent has made on a node.
+func (n *Node) Spoil() error {
+	rules, err := n.links.RuleList(netlink.FAMILY_V4)
+	if err != nil {
+		return err
+	}
+	for _, r := range rules {
+		if r.Protocol == plan.Protocol {
+			if err := n.links.RuleDel(&r); err != nil {
+				return err
+			}
+		}
+	}
+	stray := netlink.NewRule()
+	stray.Family, stray.Priority, stray.Table, stray.Protocol = netlink.FAMILY_V4, 3, 7472, plan.Protocol
+	if err := n.links.RuleAdd(stray); err != nil {
+		return err
+	}
+	tunnel, err := n.links.LinkByName(plan.Tunnel)
+	if err != nil {
+		return err
+	}
+	if err := n.links.LinkSetMTU(tunnel, 1300); err != nil {
+		return err
+	}
+	_, elsewhere, _ := net.ParseCIDR("10.77.0.0/16")
+	err = n.links.RouteAdd(&netlink.Route{Table: 7472, Dst: elsewhere, LinkIndex: tunnel.Attrs().Index, Protocol: plan.Protocol,
+		Scope: netlink.SCOPE_LINK})
+	if err != nil {
+		return err
+	}
+	conn, err := nftables.New(nftables.WithNetNSFd(int(n.handle)))
+	if err != nil {
+		return err
+	}
+	conn.FlushTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: plan.FilterName})
+	return conn.Flush()
 }

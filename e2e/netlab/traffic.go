@@ -219,12 +219,18 @@ func Bulk(from, to *Pod, streams int, warm, while time.Duration, begin func()) (
 		}
 	}()
 	content := make([]byte, 1<<18)
+	var conns []net.Conn
+	defer func() {
+		for _, conn := range conns {
+			_ = conn.Close()
+		}
+	}()
 	for range streams {
 		conn, err := from.Dial("tcp", "", listener.Addr().String())
 		if err != nil {
 			return 0, 0, err
 		}
-		defer conn.Close()
+		conns = append(conns, conn)
 		go func() {
 			for {
 				if _, err := conn.Write(content); err != nil {

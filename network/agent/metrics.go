@@ -7,10 +7,13 @@ import (
 )
 
 var (
-	laneLabels  = []string{"cluster", "gateway"}
-	laneUp      = prometheus.NewDesc("lodestone_network_lane_up", "Whether packets go through to a gateway of another cluster and back.", laneLabels, nil)
-	connections = prometheus.NewDesc("lodestone_network_lane_connections", "How many connections to a gateway of another cluster are up.", laneLabels, nil)
-	roundTrip   = prometheus.NewDesc("lodestone_network_lane_round_trip_seconds", "The shortest smoothed round trip time of connections to a gateway of another cluster.", laneLabels, nil)
+	laneLabels = []string{"cluster", "gateway"}
+	laneUp     = prometheus.NewDesc("lodestone_network_lane_up",
+		"Whether packets go through to a gateway of another cluster and back.", laneLabels, nil)
+	connections = prometheus.NewDesc("lodestone_network_lane_connections",
+		"How many connections to a gateway of another cluster are up.", laneLabels, nil)
+	roundTrip = prometheus.NewDesc("lodestone_network_lane_round_trip_seconds",
+		"The shortest smoothed round trip time of connections to a gateway of another cluster.", laneLabels, nil)
 )
 
 // Describe and Collect make the agent's lanes metrics.

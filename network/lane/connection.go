@@ -1,6 +1,7 @@
 package lane
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -49,12 +50,12 @@ var started = time.Now()
 func now() int64 { return max(1, int64(time.Since(started))) }
 
 // secure makes a connection of a TCP connection, which it closes if that fails.
-func secure(tcp *net.TCPConn, wrap func(net.Conn) *tls.Conn) (*connection, error) {
+func secure(ctx context.Context, tcp *net.TCPConn, wrap func(net.Conn) *tls.Conn) (*connection, error) {
 	c := &connection{tcp: tcp, below: newBatched(tcp), done: make(chan struct{})}
 	c.tls = wrap(c.below)
 	err := errors.Join(c.tune(), tcp.SetDeadline(time.Now().Add(5*time.Second)))
 	if err == nil {
-		err = c.tls.Handshake()
+		err = c.tls.HandshakeContext(ctx)
 	}
 	if err == nil {
 		err = tcp.SetDeadline(time.Time{})

@@ -84,7 +84,7 @@ func (s *Server) take(tcp *net.TCPConn, known func()) {
 		}
 		return errUnknown
 	})
-	c, err := secure(tcp, func(conn net.Conn) *tls.Conn { return tls.Server(conn, config) })
+	c, err := secure(context.Background(), tcp, func(conn net.Conn) *tls.Conn { return tls.Server(conn, config) })
 	known()
 	if err != nil {
 		s.logger.V(2).Info("A connection was refused", "from", tcp.RemoteAddr(), "reason", err.Error())
@@ -100,7 +100,7 @@ func (s *Server) dial(ctx context.Context, address string, expect func(Key) erro
 		return nil, err
 	}
 	config := s.identity.tlsConfig(expect)
-	return secure(conn.(*net.TCPConn), func(conn net.Conn) *tls.Conn { return tls.Client(conn, config) })
+	return secure(ctx, conn.(*net.TCPConn), func(conn net.Conn) *tls.Conn { return tls.Client(conn, config) })
 }
 
 // NewTrunk makes a device, of so many queues, and a connection to each gateway for each of them.

@@ -1,6 +1,7 @@
 package lane_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -72,7 +73,8 @@ func pair(t *testing.T) (a, b *end) {
 func awaitUp(t *testing.T, up bool, trunks ...*lane.Trunk) {
 	t.Helper()
 	for _, trunk := range trunks {
-		require.Eventually(t, func() bool { return trunk.Up() == up }, 10*time.Second, 10*time.Millisecond, "the lane is not up: %v, but %+v", up, trunk.Status())
+		require.Eventually(t, func() bool { return trunk.Up() == up }, 10*time.Second, 10*time.Millisecond,
+			"the lane is not up: %v, but %+v", up, trunk.Status())
 	}
 }
 
@@ -103,7 +105,7 @@ func TestPacketsGoThroughALane(t *testing.T) {
 	defer conn.Close()
 	received, err := io.ReadAll(conn)
 	require.NoError(t, err)
-	assert.True(t, string(content) == string(received), "32 MiB come as they were sent")
+	assert.True(t, bytes.Equal(content, received), "32 MiB come as they were sent")
 	assert.Equal(t, "10.2.0.1", conn.LocalAddr().(*net.TCPAddr).IP.String())
 
 	udp, err := a.ListenPacket("10.1.0.1:53")
@@ -119,7 +121,7 @@ func TestPacketsGoThroughALane(t *testing.T) {
 		require.NoError(t, udp.SetReadDeadline(time.Now().Add(5*time.Second)))
 		n, err := udp.Read(buffer)
 		require.NoError(t, err, "%d bytes", size)
-		assert.True(t, string(content[:size]) == string(buffer[:n]), "%d bytes come as they were sent", size)
+		assert.True(t, bytes.Equal(content[:size], buffer[:n]), "%d bytes come as they were sent", size)
 	}
 }
 

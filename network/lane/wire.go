@@ -90,5 +90,4 @@ func (b *batched) flush() error {
 var (
 	errSilent  = errors.New("the other side was silent")
 	errUnknown = errors.New("the other side's key is not, or no longer, one of the keys of a gateway of that cluster")
-	errClosed  = errors.New("the lane was closed")
 )

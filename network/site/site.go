@@ -86,7 +86,8 @@ func (s *Site) validate() error {
 		}
 		for _, other := range ranges {
 			if other.prefix.Overlaps(prefix) && other.owner != owner {
-				refuse("the range %s of %s overlaps with %s of %s: clusters whose ranges overlap cannot be joined yet", prefix, owner, other.prefix, other.owner)
+				refuse("the range %s of %s overlaps with %s of %s: clusters whose ranges overlap cannot be joined yet",
+					prefix, owner, other.prefix, other.owner)
 			}
 		}
 		ranges = append(ranges, owned{prefix, owner})

@@ -246,7 +246,8 @@ func expressions(m plan.Match) (e []expr.Any) {
 	address(destination, m.To)
 	if m.Port != 0 {
 		protocol(unix.IPPROTO_UDP)
-		add(&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2}, equal(binaryutil.BigEndian.PutUint16(m.Port)))
+		add(&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
+			equal(binaryutil.BigEndian.PutUint16(m.Port)))
 	}
 	if m.Astray {
 		add(&expr.Fib{Register: 1, FlagSADDR: true, FlagIIF: true, ResultOIF: true}, equal([]byte{0, 0, 0, 0}))

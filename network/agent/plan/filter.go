@@ -70,14 +70,20 @@ func (m Match) String() string {
 	var words []string
 	add := func(format, value string) {
 		if value != "" {
-			name, not := strings.CutPrefix(value, "!")
-			words = append(words, strings.Replace(fmt.Sprintf(format, name), "@", map[bool]string{true: "!= @"}[not]+map[bool]string{false: "@"}[not], 1))
+			words = append(words, fmt.Sprintf(format, value))
+		}
+	}
+	set := func(field, name string) {
+		if name, not := strings.CutPrefix(name, "!"); not {
+			add(field+" != @%s", name)
+		} else {
+			add(field+" @%s", name)
 		}
 	}
 	add("iifname %s", m.In)
 	add("oifname %s", m.Out)
-	add("ip saddr @%s", m.From)
-	add("ip daddr @%s", m.To)
+	set("ip saddr", m.From)
+	set("ip daddr", m.To)
 	if m.Port != 0 {
 		words = append(words, fmt.Sprintf("udp dport %d", m.Port))
 	}

@@ -40,7 +40,8 @@ func TestANodeHasOneRuleAndOneRouteForEachCluster(t *testing.T) {
 	p := Make(Input{Site: twoGateways(many...), Self: "node", MTU: 1500, Via: via})
 	assert.Equal(t, []Rule{{Priority: 5, Table: 7472}}, p.Rules)
 	require.Len(t, p.Routes, 1000)
-	assert.Equal(t, Route{Table: 7472, To: netip.MustParsePrefix("10.100.0.0/24"), Device: "lode0", Via: netip.MustParseAddr("172.30.1.11"), MTU: 1464}, p.Routes[0])
+	assert.Equal(t, Route{Table: 7472, To: netip.MustParsePrefix("10.100.0.0/24"), Device: "lode0", Via: netip.MustParseAddr("172.30.1.11"),
+		MTU: 1464}, p.Routes[0])
 }
 
 func TestWhatANodeHas(t *testing.T) {
@@ -74,7 +75,8 @@ func TestWhatANodeHas(t *testing.T) {
 			assert.Equal(t, row.routes, p.Routes)
 		})
 	}
-	assert.Empty(t, Make(Input{Site: twoGateways(), Self: "g1", MTU: 1500, Lanes: map[string]bool{}}), "nothing is left where no cluster is joined")
+	alone := Make(Input{Site: twoGateways(), Self: "g1", MTU: 1500, Lanes: map[string]bool{}})
+	assert.Empty(t, alone, "nothing is left where no cluster is joined")
 }
 
 func TestTheSmallerNetworkSetsTheSize(t *testing.T) {

@@ -1,10 +1,9 @@
-package netlab
+package main
 
 import (
 	"context"
 	"fmt"
 	"math/rand"
-	"net"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -12,20 +11,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/nftables"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"github.com/vishvananda/netlink"
 
+	"github.com/lodestone-storage/lodestone/e2e/netlab"
 	"github.com/lodestone-storage/lodestone/network/agent/plan"
-	"github.com/lodestone-storage/lodestone/network/site"
 )
 
 // newLab makes two clusters that are not joined. All pods answer.
-func newLab(t *testing.T, settings Settings) *Lab {
+func newLab(t *testing.T, settings netlab.Settings) *netlab.Lab {
 	t.Helper()
-	Need(t)
-	l, err := New(t.Context(), settings)
+	netlab.Need(t)
+	l, err := netlab.New(t.Context(), settings)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -35,7 +32,7 @@ func newLab(t *testing.T, settings Settings) *Lab {
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
-	for _, n := range l.nodes() {
+	for _, n := range l.Nodes() {
 		for _, p := range n.Pods {
 			require.NoError(t, p.Serve(ctx))
 		}
@@ -44,24 +41,22 @@ func newLab(t *testing.T, settings Settings) *Lab {
 }
 
 // joined makes two clusters that are joined, and waits until all nodes reach all.
-func joined(t *testing.T, settings Settings) *Lab {
+func joined(t *testing.T, settings netlab.Settings) *netlab.Lab {
 	t.Helper()
 	l := newLab(t, settings)
 	require.NoError(t, l.Join())
-	l.await(t)
+	await(t, l)
 	return l
 }
 
-func (l *Lab) nodes() []*Node { return append(append([]*Node(nil), l.Home.Nodes...), l.West.Nodes...) }
-
 // await waits until each pod that may reaches each of the other cluster.
-func (l *Lab) await(t *testing.T) {
+func await(t *testing.T, l *netlab.Lab) {
 	t.Helper()
 	for _, from := range l.Home.Nodes {
 		for _, to := range l.West.Nodes {
-			for _, way := range [][2]*Node{{from, to}, {to, from}} {
+			for _, way := range [][2]*netlab.Node{{from, to}, {to, from}} {
 				require.Eventually(t, func() bool {
-					_, err := Ask(way[0].Pods[0].Namespace, "", way[1].Pods[0], []byte("there?"))
+					_, err := netlab.Ask(way[0].Pods[0].Namespace, "", way[1].Pods[0], []byte("there?"))
 					return err == nil
 				}, 30*time.Second, 50*time.Millisecond, "%s does not reach %s", way[0].Name, way[1].Name)
 			}
@@ -78,19 +73,19 @@ func content(size int) []byte {
 }
 
 func TestPodsOfTwoClustersReachEachOther(t *testing.T) {
-	for _, settings := range []Settings{{}, {Strict: true}} {
+	for _, settings := range []netlab.Settings{{}, {Strict: true}} {
 		t.Run(fmt.Sprintf("%+v", settings), func(t *testing.T) {
 			l := joined(t, settings)
 			for _, from := range l.Home.Nodes {
 				for _, to := range l.West.Nodes {
-					for _, way := range [][2]*Node{{from, to}, {to, from}} {
+					for _, way := range [][2]*netlab.Node{{from, to}, {to, from}} {
 						caller, called := way[0].Pods[0], way[1].Pods[0]
-						seen, err := Call(caller.Namespace, called, content(1<<20))
+						seen, err := netlab.Call(caller.Namespace, called, content(1<<20))
 						if assert.NoError(t, err, "%s calls %s", caller.Name, called.Name) {
 							assert.Equal(t, caller.Address.String(), seen, "its own address is seen, though the cluster's network masquerades")
 						}
 						for _, size := range []int{1, 850, 1400, 1472, 1473, 9000, 60000} {
-							seen, err := Ask(caller.Namespace, "", called, content(size))
+							seen, err := netlab.Ask(caller.Namespace, "", called, content(size))
 							if assert.NoError(t, err, "%s asks %s with %d bytes", caller.Name, called.Name, size) {
 								assert.Equal(t, caller.Address.String(), seen)
 							}
@@ -103,16 +98,16 @@ func TestPodsOfTwoClustersReachEachOther(t *testing.T) {
 }
 
 func TestNobodyElseIsReached(t *testing.T) {
-	l := joined(t, Settings{})
+	l := joined(t, netlab.Settings{})
 	home, west := l.Home.Nodes[0], l.West.Nodes[0]
 	gateway := l.West.Nodes[1]
 	inside, outside := home.Pods[0], home.Pods[1]
-	refused := func(what string, from *Namespace, source string, to *Pod) {
-		_, err := Ask(from, source, to, []byte("x"))
+	refused := func(what string, from *netlab.Namespace, source string, to *netlab.Pod) {
+		_, err := netlab.Ask(from, source, to, []byte("x"))
 		assert.Error(t, err, what)
 	}
 	// What is refused here goes through where it is allowed.
-	_, err := Ask(west.Pods[0].Namespace, "", inside, []byte("x"))
+	_, err := netlab.Ask(west.Pods[0].Namespace, "", inside, []byte("x"))
 	require.NoError(t, err)
 	refused("a pod there that is not named reaches a pod here", west.Pods[1].Namespace, "", inside)
 	refused("a pod there reaches a pod here that is not named", west.Pods[0].Namespace, "", outside)
@@ -161,14 +156,14 @@ func TestNobodyElseIsReached(t *testing.T) {
 
 // TestPodsCannotSpeakThroughTheTunnel has a pod make packets of the tunnel itself, to have them taken for those of another pod.
 func TestPodsCannotSpeakThroughTheTunnel(t *testing.T) {
-	l := joined(t, Settings{})
+	l := joined(t, netlab.Settings{})
 	node := l.Home.Nodes[0]
 	target := l.West.Nodes[0].Pods[0]
 	heard, err := target.ListenPacket(netip.AddrPortFrom(target.Address, 9001).String())
 	require.NoError(t, err)
 	defer heard.Close()
 	packet := tunneled(node.Pods[0].Address, target.Address, 9001, "forged")
-	send := func(from *Namespace, source string) {
+	send := func(from *netlab.Namespace, source string) {
 		for _, n := range l.Home.Nodes {
 			conn, err := from.Dial("udp", source, netip.AddrPortFrom(n.Address, plan.TunnelPort).String())
 			require.NoError(t, err)
@@ -218,21 +213,23 @@ func tunneled(from, to netip.Addr, port uint16, text string) []byte {
 func TestConnectionsSurviveTheLossOfAGateway(t *testing.T) {
 	for _, row := range []struct {
 		name       string
-		lose, back func(l *Lab, n *Node) error
+		lose, back func(l *netlab.Lab, n *netlab.Node) error
 	}{
-		{"its agent is killed", func(_ *Lab, n *Node) error { n.Kill(); return nil }, func(l *Lab, n *Node) error { return l.Start(n) }},
-		{"its cable is cut", func(_ *Lab, n *Node) error { return n.Cut(true) }, func(_ *Lab, n *Node) error { return n.Cut(false) }},
+		{"its agent is killed", func(_ *netlab.Lab, n *netlab.Node) error { n.Kill(); return nil },
+			func(l *netlab.Lab, n *netlab.Node) error { return l.Start(n) }},
+		{"its cable is cut", func(_ *netlab.Lab, n *netlab.Node) error { return n.Cut(true) },
+			func(_ *netlab.Lab, n *netlab.Node) error { return n.Cut(false) }},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			l := joined(t, Settings{Strict: true})
+			l := joined(t, netlab.Settings{Strict: true})
 			from, to := l.Home.Nodes[0], l.West.Nodes[0]
-			talk, err := NewTalk(from.Pods[0].Namespace, to.Pods[0])
+			talk, err := netlab.NewTalk(from.Pods[0].Namespace, to.Pods[0])
 			require.NoError(t, err)
 			defer talk.Close()
 			// Each gateway in turn, so that those that are in use are among them.
-			for _, c := range []*Cluster{l.Home, l.West} {
+			for _, c := range []*netlab.Cluster{l.Home, l.West} {
 				for _, n := range c.Nodes[1:] {
-					l.awaitLanes(t)
+					awaitLanes(t, l)
 					_, err = talk.Gap()
 					require.NoError(t, err)
 					require.NoError(t, row.lose(l, n))
@@ -249,9 +246,9 @@ func TestConnectionsSurviveTheLossOfAGateway(t *testing.T) {
 }
 
 // awaitLanes waits until each gateway reaches each of the other cluster.
-func (l *Lab) awaitLanes(t *testing.T) {
+func awaitLanes(t *testing.T, l *netlab.Lab) {
 	t.Helper()
-	for _, n := range l.nodes() {
+	for _, n := range l.Nodes() {
 		if n.Gateway {
 			require.Eventually(t, func() bool {
 				up, err := n.Lanes()
@@ -262,9 +259,9 @@ func (l *Lab) awaitLanes(t *testing.T) {
 }
 
 func TestPacketsGoOnWhileAnAgentIsRestarted(t *testing.T) {
-	l := joined(t, Settings{})
+	l := joined(t, netlab.Settings{})
 	node := l.Home.Nodes[0]
-	talk, err := NewTalk(node.Pods[0].Namespace, l.West.Nodes[0].Pods[0])
+	talk, err := netlab.NewTalk(node.Pods[0].Namespace, l.West.Nodes[0].Pods[0])
 	require.NoError(t, err)
 	defer talk.Close()
 	before, err := node.State()
@@ -272,24 +269,26 @@ func TestPacketsGoOnWhileAnAgentIsRestarted(t *testing.T) {
 	node.Kill()
 	time.Sleep(time.Second)
 	require.NoError(t, l.Start(node))
-	require.Eventually(t, func() bool { return strings.Contains(node.Agent.Log(), "reached through a gateway") }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return strings.Contains(node.Agent.Log(), "reached through a gateway")
+	}, 10*time.Second, 10*time.Millisecond)
 	time.Sleep(time.Second)
 	after, err := node.State()
 	require.NoError(t, err)
 	assert.Equal(t, before, after, "what was right is not touched: not even handles of rules differ")
 	_, err = talk.Gap()
 	assert.NoError(t, err)
-	_, err = Call(node.Pods[0].Namespace, l.West.Nodes[0].Pods[0], content(1000))
+	_, err = netlab.Call(node.Pods[0].Namespace, l.West.Nodes[0].Pods[0], content(1000))
 	assert.NoError(t, err)
 }
 
 func TestWhatOthersChangeIsPutRight(t *testing.T) {
-	l := joined(t, Settings{})
-	for _, n := range []*Node{l.Home.Nodes[0], l.Home.Nodes[1]} {
+	l := joined(t, netlab.Settings{})
+	for _, n := range []*netlab.Node{l.Home.Nodes[0], l.Home.Nodes[1]} {
 		before, err := n.State()
 		require.NoError(t, err)
 		n.Kill()
-		require.NoError(t, n.spoil())
+		require.NoError(t, n.Spoil())
 		spoiled, err := n.State()
 		require.NoError(t, err)
 		require.NotEqual(t, before, spoiled)
@@ -301,7 +300,7 @@ func TestWhatOthersChangeIsPutRight(t *testing.T) {
 		}, 10*time.Second, 50*time.Millisecond)
 		assert.Equal(t, withoutNumbers(before), withoutNumbers(after))
 	}
-	l.await(t)
+	await(t, l)
 }
 
 // numbers are those that the kernel gives.
@@ -313,61 +312,23 @@ func withoutNumbers(state string) string {
 	return strings.Join(lines, "\n")
 }
 
-// spoil changes something of each kind.
-func (n *Node) spoil() error {
-	rules, err := n.links.RuleList(netlink.FAMILY_V4)
-	if err != nil {
-		return err
-	}
-	for _, r := range rules {
-		if r.Protocol == plan.Protocol {
-			if err := n.links.RuleDel(&r); err != nil {
-				return err
-			}
-		}
-	}
-	stray := netlink.NewRule()
-	stray.Family, stray.Priority, stray.Table, stray.Protocol = netlink.FAMILY_V4, 3, 7472, plan.Protocol
-	if err := n.links.RuleAdd(stray); err != nil {
-		return err
-	}
-	tunnel, err := n.links.LinkByName(plan.Tunnel)
-	if err != nil {
-		return err
-	}
-	if err := n.links.LinkSetMTU(tunnel, 1300); err != nil {
-		return err
-	}
-	_, elsewhere, _ := net.ParseCIDR("10.77.0.0/16")
-	err = n.links.RouteAdd(&netlink.Route{Table: 7472, Dst: elsewhere, LinkIndex: tunnel.Attrs().Index, Protocol: plan.Protocol, Scope: netlink.SCOPE_LINK})
-	if err != nil {
-		return err
-	}
-	conn, err := nftables.New(nftables.WithNetNSFd(int(n.handle)))
-	if err != nil {
-		return err
-	}
-	conn.FlushTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: plan.FilterName})
-	return conn.Flush()
-}
-
 func TestPodsComeAndGo(t *testing.T) {
-	l := joined(t, Settings{})
+	l := joined(t, netlab.Settings{})
 	node, to := l.Home.Nodes[0], l.West.Nodes[0].Pods[0]
 	second := node.Pods[1]
 	told := l.Site(l.Home)
 	told.Remotes[0].Pods = append(told.Remotes[0].Pods, second.Address)
 	require.NoError(t, l.Tell(l.Home, told))
 	require.Eventually(t, func() bool {
-		_, err := Ask(second.Namespace, "", to, []byte("x"))
+		_, err := netlab.Ask(second.Namespace, "", to, []byte("x"))
 		return err == nil
 	}, 10*time.Second, 50*time.Millisecond)
-	talk, err := NewTalk(node.Pods[0].Namespace, to)
+	talk, err := netlab.NewTalk(node.Pods[0].Namespace, to)
 	require.NoError(t, err)
 	defer talk.Close()
 	require.NoError(t, l.Tell(l.Home, l.Site(l.Home)))
 	require.Eventually(t, func() bool {
-		_, err := Ask(second.Namespace, "", to, []byte("x"))
+		_, err := netlab.Ask(second.Namespace, "", to, []byte("x"))
 		return err != nil
 	}, 10*time.Second, 50*time.Millisecond)
 	_, err = talk.Gap()
@@ -377,17 +338,17 @@ func TestPodsComeAndGo(t *testing.T) {
 func TestNothingIsLeftOnAnyNode(t *testing.T) {
 	for _, row := range []struct {
 		name   string
-		remove func(t *testing.T, l *Lab)
+		remove func(t *testing.T, l *netlab.Lab)
 	}{
-		{"the clusters part", func(t *testing.T, l *Lab) {
-			for _, c := range []*Cluster{l.Home, l.West} {
+		{"the clusters part", func(t *testing.T, l *netlab.Lab) {
+			for _, c := range []*netlab.Cluster{l.Home, l.West} {
 				alone := l.Site(c)
 				alone.Remotes = nil
 				require.NoError(t, l.Tell(c, alone))
 			}
 		}},
-		{"agents are killed, and all is removed", func(t *testing.T, l *Lab) {
-			for _, n := range l.nodes() {
+		{"agents are killed, and all is removed", func(t *testing.T, l *netlab.Lab) {
+			for _, n := range l.Nodes() {
 				n.Kill()
 				require.NoError(t, l.Remove(n))
 				require.NoError(t, l.Remove(n), "again")
@@ -395,22 +356,22 @@ func TestNothingIsLeftOnAnyNode(t *testing.T) {
 		}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			l := newLab(t, Settings{})
-			before := map[*Node]string{}
-			for _, n := range l.nodes() {
+			l := newLab(t, netlab.Settings{})
+			before := map[*netlab.Node]string{}
+			for _, n := range l.Nodes() {
 				state, err := n.State()
 				require.NoError(t, err)
 				before[n] = state
 			}
 			require.NoError(t, l.Join())
-			l.await(t)
-			for _, n := range l.nodes() {
+			await(t, l)
+			for _, n := range l.Nodes() {
 				state, err := n.State()
 				require.NoError(t, err)
 				require.NotEqual(t, before[n], state)
 			}
 			row.remove(t, l)
-			for _, n := range l.nodes() {
+			for _, n := range l.Nodes() {
 				var state string
 				assert.Eventually(t, func() bool {
 					var err error
@@ -420,19 +381,5 @@ func TestNothingIsLeftOnAnyNode(t *testing.T) {
 				assert.Equal(t, before[n], state, n.Name)
 			}
 		})
-	}
-}
-
-func TestWhatCannotBeIsRefused(t *testing.T) {
-	for name, text := range map[string]string{
-		"overlaps":           `{"nodes": [], "remotes": [{"name": "a", "ranges": ["10.0.0.0/8"], "gateways": []}, {"name": "b", "ranges": ["10.1.0.0/16"], "gateways": []}]}`,
-		"is not an IPv4":     `{"nodes": [], "remotes": [{"name": "a", "ranges": ["10.1.0.1/16"], "gateways": []}]}`,
-		"unknown field":      `{"node": []}`,
-		"is not the key of":  `{"remotes": [{"name": "a", "gateways": [{"name": "g", "keys": ["x"]}]}]}`,
-		"two of the name":    `{"nodes": [{"name": "a", "address": "1.2.3.4"}, {"name": "a", "address": "1.2.3.5"}]}`,
-		"no ranges or no ga": `{"remotes": [{"name": "a"}]}`,
-	} {
-		_, err := site.Parse([]byte(text))
-		assert.ErrorContains(t, err, name)
 	}
 }
