@@ -96,7 +96,7 @@ integration: bin/gotestsum test-libraries control-plane sidecars object-store ##
 	@# On a busy machine a wait may end too early: up to three failures are tried once more, and reported.
 	@LODESTONE_TESTBED=1 LODESTONE_TIMES=$(CURDIR)/$(RESULTS)/integration-times.txt bin/gotestsum --format=pkgname-and-test-fails --hide-summary=skipped --jsonfile=$(RESULTS)/integration.json \
 	  --rerun-fails=1 --rerun-fails-max-failures=3 --rerun-fails-report=$(RESULTS)/integration-again.txt --packages=./e2e/... -- \
-	  $(TEST_FLAGS) -p 2 -count=1 -timeout 25m
+	  $(TEST_FLAGS) -p 2 -count=1 -timeout 40m
 	@if [[ -s $(RESULTS)/integration-again.txt ]]; then echo "failed once, and passed when run again:"; cat $(RESULTS)/integration-again.txt; fi
 	@# A package that failed before its first test has no test to try again, and would pass.
 	@hack/verify-ran.sh $(RESULTS)/integration.json
