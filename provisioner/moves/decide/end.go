@@ -11,7 +11,6 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 )
@@ -22,12 +21,8 @@ func commit(o steps.Observation) steps.Step {
 	if why := o.Target.Unusable; why != "" {
 		return withoutTarget(o, steps.ClusterAway, why)
 	}
-	// All this can be done while movers write nothing more, or end: nobody uses the result yet.
-	actions, releasing := releaseTargets(o)
-	lacks := ""
-	if !releasing {
-		actions = endMoverActions(o, reachableEnds(o)...)
-	}
+	// Movers take time to end. All this can be done meanwhile: nobody uses the result yet.
+	actions, lacks := endMoverActions(o, reachableEnds(o)...), ""
 	for i, claim := range o.Claims {
 		ours, b := o.Record.Claims[i], claim.Target.Backing
 		switch {
@@ -43,70 +38,15 @@ func commit(o steps.Observation) steps.Step {
 	if lacks != "" {
 		return withoutTarget(o, steps.CopyGone, lacks)
 	}
-	if releasing {
-		return noteReleased(o)
-	}
 	// The mover at the source only reads, and its result is not used any more: do not wait
 	// for it, since its node may be gone.
-	for i, claim := range o.Claims {
-		if claim.Target.Mover.Exists && !o.Record.Claims[i].Released {
-			return steps.Wait(steps.Often, moverEnding(o, i, record.Target))
-		}
+	if step, ok := removeMovers(o, record.Target); ok {
+		return steps.LookOften(step)
 	}
 	if step, ok := bindClaims(o, func(c record.Claim) *corev1.PersistentVolume { return c.New }); ok {
 		return step
 	}
 	return steps.Enter(o, v1alpha1.MoveResume)
-}
-
-// releaseSoon is how long a mover at the target may take to say that it writes nothing more. After
-// that the end of its pod is waited for.
-const releaseSoon = 5 * time.Second
-
-// releaseTargets has the movers at the target write nothing more, so that nobody has to wait for the
-// end of their pods, which takes seconds; false once none is left to be asked. Beside a pod that only
-// one may be, the end of the pod is needed.
-func releaseTargets(o steps.Observation) (actions []steps.Action, releasing bool) {
-	if o.Source.Unusable != "" || o.Now.Sub(o.Record.Began[v1alpha1.MoveCommit]) > releaseSoon {
-		return nil, false
-	}
-	for i, claim := range o.Claims {
-		known := o.Record.Claims[i]
-		if known.Released || known.Offline || !claim.Target.Mover.Running || !claim.Source.Mover.Running || claim.Copy == nil {
-			continue
-		}
-		switch task := claim.Copy.Task; {
-		case task == nil || task.ID != release.ID:
-			actions, releasing = append(actions, steps.Start{Claim: i, Task: release}), true
-		case task.State == moverapi.Running || task.State == moverapi.Done:
-			releasing = true
-		}
-	}
-	return actions, releasing
-}
-
-var release = moverapi.Task{ID: "release", Kind: moverapi.Release}
-
-// noteReleased is the step that records which movers at the target write nothing more, or waits for
-// that.
-func noteReleased(o steps.Observation) steps.Step {
-	next, waiting := o.Record.Clone(), ""
-	for i, claim := range o.Claims {
-		if claim.Copy == nil || claim.Copy.Task == nil || claim.Copy.Task.ID != release.ID {
-			continue
-		}
-		switch claim.Copy.Task.State {
-		case moverapi.Done:
-			next.Claims[i].Released = true
-		case moverapi.Running:
-			waiting = "waiting until the mover of claim " + o.Record.Claims[i].Name + " at the target lets it go"
-		default: // its pod is waited for
-		}
-	}
-	if waiting != "" {
-		return steps.Wait(steps.Often, waiting)
-	}
-	return steps.Step{Action: steps.Save{Record: next}}
 }
 
 // withoutTarget is the step of a move in Commit whose target is missing. Until a virtual
