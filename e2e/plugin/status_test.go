@@ -97,7 +97,7 @@ func TestWhySaysWhatAPodAndAClaimWaitFor(t *testing.T) {
 	_, err = bed.Home.Client().CoreV1().Pods(namespace).Create(t.Context(), fabric.InWest(fabric.NewPod(namespace, "web", "data")),
 		metav1.CreateOptions{})
 	require.NoError(t, err)
-	says(t, "waits until its pod \"web\" has a node", "pvc", "data", "-n", namespace)
+	says(t, "waits until its pod has a node: pod \"web\" is to run in cluster \"west\"", "pvc", "data", "-n", namespace)
 	says(t, "is to run in cluster \"west\", but namespace \""+namespace+"\" is not open to remote clusters: kubectl label namespace", "pod",
 		"web", "-n", namespace)
 
@@ -108,8 +108,8 @@ func TestWhySaysWhatAPodAndAClaimWaitFor(t *testing.T) {
 
 	r := lodestone(t, "why", "pod", "nobody", "-n", namespace).ends(t, failed)
 	assert.Contains(t, r.stderr, `there is no pod "nobody"`)
-	lodestone(t, "why", "pod").ends(t, usage)
-	lodestone(t, "why", "pod", "web", "-o", "wide").ends(t, usage)
+	assert.Contains(t, lodestone(t, "why", "pod").ends(t, done).out, "nothing waits in namespace \"default\"")
+	lodestone(t, "why", "pod", "web", "-o", "table").ends(t, usage)
 
 	t.Run("as JSON", func(t *testing.T) {
 		var answer struct {
