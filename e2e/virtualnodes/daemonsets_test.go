@@ -155,7 +155,7 @@ func TestInstallingRestartsNoDaemonSet(t *testing.T) {
 		code, out = plugin(t, namespace, "", "default/agents")
 		assert.Equal(t, 1, code, out)
 		code, out = plugin(t, namespace, "", "agents")
-		assert.Equal(t, 2, code, out)
+		assert.Equal(t, 3, code, out, "a name alone is one of the namespace that kubectl looks in")
 	})
 	t.Run("and then the rollout is complete", func(t *testing.T) {
 		code, out := plugin(t, namespace, "restart\n", namespace+"/agents")
