@@ -1,3 +1,6 @@
+// This file has the verbs that act on a move that exists: status, abort, finalize, give-up. It is long because they find the
+// move that is meant in the same way, and each says in a sentence why it cannot be done to that one.
+
 package move
 
 import (

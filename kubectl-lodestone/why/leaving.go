@@ -11,6 +11,8 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/sentence"
+	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 )
 
 // leaving says that a namespace is being deleted, and all that is in it.
@@ -57,7 +59,8 @@ func (n Namespace) Of(s Setting) Answer {
 	var left []string
 	for i := range n.Moves {
 		move := &n.Moves[i]
-		left = append(left, fmt.Sprintf("VolumeMove %s, which goes back or comes to its end%s", move.Name, prefixed(": ", move.Status.Message)))
+		left = append(left, fmt.Sprintf("VolumeMove %s, which goes back or comes to its end%s", move.Name,
+			sentence.Prefixed(": ", move.Status.Message)))
 	}
 	for i := range n.Pods {
 		if n.Pods[i].DeletionTimestamp != nil {
@@ -106,13 +109,6 @@ func usersOf(pods []corev1.Pod, claim string) []corev1.Pod {
 	return users
 }
 
-func prefixed(prefix, text string) string {
-	if text == "" {
-		return ""
-	}
-	return prefix + text
-}
-
 // holders says, of the finalizers of a claim that is being deleted, who takes each off and when.
 func holders(finalizers []string) string {
 	var all []string
@@ -127,4 +123,25 @@ func holders(finalizers []string) string {
 		}
 	}
 	return strings.Join(all, ", ")
+}
+
+// lost returns what there is to say of a claim that Kubernetes calls Lost, since its volume is not there.
+func (c Claim) lost() Answer {
+	claim := c.Claim
+	if virtualclass.Is(c.Class) {
+		return waits("claim %q is Lost, for somebody deleted its volume %q and took its finalizers off; Lodestone has not deleted the data "+
+			"behind it: docs/lifecycle.md#import says how an administrator gives it a claim again", c.Name,
+			claim.Spec.VolumeName)
+	}
+	return waits("claim %q has lost its volume %q: restore the data from a backup, or delete the claim", c.Name, claim.Spec.VolumeName)
+}
+
+// volumeDeleted returns what there is to say of a claim whose volume somebody has deleted, while it is bound; false if nobody has.
+func (c Claim) volumeDeleted() (Answer, bool) {
+	if c.Volume == nil || c.Volume.DeletionTimestamp == nil || c.Claim.Labels[keys.Moving] == keys.MovingNow {
+		return Answer{}, false
+	}
+	return waits("claim %q is bound, but somebody deleted its volume %q: pods go on with it and the data stays, for Kubernetes keeps the "+
+		"volume as long as the claim is there; delete no claim of which you need the data, and copy that to a new claim",
+		c.Name, c.Volume.Name), true
 }

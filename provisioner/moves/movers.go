@@ -1,3 +1,6 @@
+// This file starts, watches and ends the movers of a move. It is long because it has the pod of a mover, too, whose every field
+// depends on what the mover may do.
+
 package moves
 
 import (
