@@ -47,7 +47,6 @@ func (f *Controller) observe(uid types.UID, publishing bool) steps.Observation {
 		Gone:      known.gone,
 		Changed:   known.changed(now),
 		Synced:    known.syncedAt(),
-		StandIn:   f.standIn(uid),
 		HandedOut: !publishing && f.Publisher.HandedOut(uid),
 	}
 	if later := known.dueIn(now); later > 0 {
@@ -58,6 +57,9 @@ func (f *Controller) observe(uid types.UID, publishing bool) steps.Observation {
 	if o.Claim != nil && o.Claim.Namespace == f.Place.StorageNamespace {
 		// A backing claim at home gets no backing claim itself.
 		o.Claim = nil
+	}
+	if o.Claim == nil || route.SnapshotOf(o.Claim) != "" {
+		o.StandIn = f.standIn(uid)
 	}
 	owners := f.owners(o)
 	view := map[string]steps.Cluster{}

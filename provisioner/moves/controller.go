@@ -168,16 +168,15 @@ func (c *Controller) Run(ctx context.Context) error {
 		c.queue.Add(keyOf(known))
 	}
 	var beside sync.WaitGroup
-	var unmarked error
 	beside.Go(func() { c.runSweep(ctx) })
-	beside.Go(func() { unmarked = c.runMarks(ctx) })
+	beside.Go(func() { c.runMarks(ctx) })
 	beside.Go(func() { c.runLine(ctx) })
 	c.queue.Run(ctx, workers, c.sync)
 	beside.Wait()
 	for _, w := range c.active {
 		w.close()
 	}
-	errs := []error{unmarked, unwatch()}
+	errs := []error{unwatch()}
 	for _, unwatch := range unwatchObjects {
 		errs = append(errs, unwatch())
 	}
@@ -578,13 +577,14 @@ func (f *failing) note(now time.Time, err error) {
 const wakePause = 250 * time.Millisecond
 
 // watchObjects has moves observed when their objects at home change: the pods that use their
-// claims, their movers, their claims and real claims, their virtual volumes.
+// claims, their movers, their claims and real claims, their virtual volumes; and claims looked at
+// that no move holds, and that have marks of one or pods behind its gate.
 func (c *Controller) watchObjects() (unwatch []func() error, err error) {
-	pods, err := controller.Watch(c.Pods, func(was, now *home.Pod) { c.podChanged(controller.Either(was, now)) })
+	pods, err := controller.Watch(c.Pods, c.podChanged)
 	if err != nil {
 		return nil, err
 	}
-	claims, err := controller.Watch(c.Claims, func(was, now *corev1.PersistentVolumeClaim) { c.claimChanged(controller.Either(was, now)) })
+	claims, err := controller.Watch(c.Claims, c.claimChanged)
 	if err != nil {
 		return nil, err
 	}
@@ -608,9 +608,16 @@ func (c *Controller) volumeChanged(obj any) {
 	})
 }
 
-func (c *Controller) podChanged(pod *home.Pod) {
+func (c *Controller) podChanged(was, now *home.Pod) {
+	pod := controller.Either(was, now)
 	if len(pod.Claims) == 0 {
 		return
+	}
+	if now != nil && now.Gated && now.Namespace != c.Place.StorageNamespace { // movers wait at the gate for their keys
+		for _, claim := range now.Claims {
+			namespace, name, _ := strings.Cut(claim, "/")
+			c.marks.queue.Add(types.NamespacedName{Namespace: namespace, Name: name})
+		}
 	}
 	c.wake(func(r *record.Record) bool {
 		return slices.ContainsFunc(r.Claims, func(known record.Claim) bool { return slices.Contains(pod.Claims, r.Namespace+"/"+known.Name) }) ||
@@ -618,7 +625,15 @@ func (c *Controller) podChanged(pod *home.Pod) {
 	})
 }
 
-func (c *Controller) claimChanged(claim *corev1.PersistentVolumeClaim) {
+func (c *Controller) claimChanged(was, now *corev1.PersistentVolumeClaim) {
+	claim := controller.Either(was, now)
+	key := types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}
+	switch {
+	case now == nil:
+		c.marks.told.Forget(key)
+	case now.Namespace != c.Place.StorageNamespace && isMarked(now):
+		c.marks.queue.Add(key)
+	}
 	move := types.UID(claim.Labels[keys.MoveOf])
 	c.wake(func(r *record.Record) bool {
 		return r.UID == move || slices.ContainsFunc(r.Claims, func(known record.Claim) bool { return known.UID == claim.UID })

@@ -76,14 +76,14 @@ func TestEventsWakeTheirMoveAlone(t *testing.T) {
 		event func(*Controller)
 		wakes bool
 	}{
-		{name: "a pod that uses its claim", wakes: true, event: func(c *Controller) { c.podChanged(pod("shop", "app", "shop/data")) }},
-		{name: "a pod that uses another one", event: func(c *Controller) { c.podChanged(pod("shop", "app", "shop/logs")) }},
-		{name: "a pod of another namespace", event: func(c *Controller) { c.podChanged(pod("other", "app", "other/data")) }},
-		{name: "its mover", event: func(c *Controller) { c.podChanged(pod("storage", "move-m1-0-source", "storage/x")) }, wakes: true},
-		{name: "the mover of another move", event: func(c *Controller) { c.podChanged(pod("storage", "move-m2-0-source", "storage/x")) }},
-		{name: "its claim", event: func(c *Controller) { c.claimChanged(claim("", "")) }, wakes: true},
-		{name: "its real claim", event: func(c *Controller) { c.claimChanged(claim("other", "m1")) }, wakes: true},
-		{name: "another claim", event: func(c *Controller) { c.claimChanged(claim("other", "m2")) }},
+		{name: "a pod that uses its claim", wakes: true, event: func(c *Controller) { c.podChanged(nil, pod("shop", "app", "shop/data")) }},
+		{name: "a pod that uses another one", event: func(c *Controller) { c.podChanged(nil, pod("shop", "app", "shop/logs")) }},
+		{name: "a pod of another namespace", event: func(c *Controller) { c.podChanged(nil, pod("other", "app", "other/data")) }},
+		{name: "its mover", event: func(c *Controller) { c.podChanged(nil, pod("storage", "move-m1-0-source", "storage/x")) }, wakes: true},
+		{name: "the mover of another move", event: func(c *Controller) { c.podChanged(nil, pod("storage", "move-m2-0-source", "storage/x")) }},
+		{name: "its claim", event: func(c *Controller) { c.claimChanged(nil, claim("", "")) }, wakes: true},
+		{name: "its real claim", event: func(c *Controller) { c.claimChanged(nil, claim("other", "m1")) }, wakes: true},
+		{name: "another claim", event: func(c *Controller) { c.claimChanged(nil, claim("other", "m2")) }},
 		{name: "its virtual volume", event: func(c *Controller) { c.volumeChanged(packed.Volume(volume("pvc-1"))) }, wakes: true},
 		{name: "its virtual volume that is gone", wakes: true, event: func(c *Controller) {
 			c.volumeChanged(cache.DeletedFinalStateUnknown{Key: "pvc-1", Obj: volume("pvc-1")})

@@ -50,38 +50,8 @@ func newMarks() marks {
 	}
 }
 
-// runMarks works until ctx ends.
-func (c *Controller) runMarks(ctx context.Context) error {
-	unwatchClaims, err := controller.Watch(c.Claims, func(was, now *corev1.PersistentVolumeClaim) {
-		switch {
-		case now != nil && now.Namespace != c.Place.StorageNamespace && decide.IsMarked(now):
-			c.marks.queue.Add(types.NamespacedName{Namespace: now.Namespace, Name: now.Name})
-		case now == nil:
-			c.marks.told.Forget(types.NamespacedName{Namespace: was.Namespace, Name: was.Name})
-		}
-	})
-	if err != nil {
-		return err
-	}
-	unwatchPods, err := controller.Watch(c.Pods, func(_, now *home.Pod) {
-		// Movers wait at the gate for their keys.
-		if now == nil || !now.Gated || now.Namespace == c.Place.StorageNamespace {
-			return
-		}
-		for _, claim := range now.Claims {
-			namespace, name, _ := strings.Cut(claim, "/")
-			c.marks.queue.Add(types.NamespacedName{Namespace: namespace, Name: name})
-		}
-	})
-	if err != nil {
-		return err
-	}
-	c.marks.queue.Run(ctx, markWorkers, c.syncMarks)
-	if err := unwatchPods(); err != nil {
-		return err
-	}
-	return unwatchClaims()
-}
+// runMarks works until ctx ends. What it looks at is queued as claims and pods change.
+func (c *Controller) runMarks(ctx context.Context) { c.marks.queue.Run(ctx, markWorkers, c.syncMarks) }
 
 // syncMarks takes the marks off a claim, and then the gate off its pods, if no move holds it.
 func (c *Controller) syncMarks(ctx context.Context, key types.NamespacedName) (after time.Duration, err error) {
@@ -97,7 +67,7 @@ func (c *Controller) syncMarks(ctx context.Context, key types.NamespacedName) (a
 		if m.Moves {
 			return recheckMarks, nil
 		}
-		if decide.IsMarked(claim) {
+		if isMarked(claim) {
 			if why := decide.WhyKeepMarks(m); why != "" {
 				if !m.Standing.Behind() {
 					// Else the controller of claims says so.
@@ -133,7 +103,7 @@ func (c *Controller) tellMarks(key types.NamespacedName, claim *corev1.Persisten
 // observeMarked reads what must be known before the marks are taken off a claim.
 func (c *Controller) observeMarked(ctx context.Context, claim *corev1.PersistentVolumeClaim) (m decide.Marked, err error) {
 	m.Claim = claim
-	if m.Moves, err = c.isMoved(ctx, claim); err != nil || m.Moves || !decide.IsMarked(claim) {
+	if m.Moves, err = c.isMoved(ctx, claim); err != nil || m.Moves || !isMarked(claim) {
 		return m, err
 	}
 	if claim.Spec.VolumeName != "" {
@@ -324,7 +294,7 @@ func (c *Controller) waitsForMove(ctx context.Context, pod *home.Pod, except typ
 			continue
 		}
 		claim, err := c.sites.Home().Claim(ctx, namespace, name)
-		if err != nil || claim != nil && (decide.IsMarked(claim) || c.Records.Holds(claim.UID)) {
+		if err != nil || claim != nil && (isMarked(claim) || c.Records.Holds(claim.UID)) {
 			return true, err
 		}
 	}

@@ -21,7 +21,6 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/site"
 	"github.com/lodestone-storage/lodestone/provisioner/remote"
@@ -97,7 +96,7 @@ func TestMarksStayWhileAMoveMayHoldTheClaim(t *testing.T) {
 			assert.Equal(t, row.fails, err != nil, "%v", err)
 			now, err := client.CoreV1().PersistentVolumeClaims("shop").Get(t.Context(), "data", metav1.GetOptions{})
 			require.NoError(t, err)
-			assert.Equal(t, row.stays, decide.IsMarked(now))
+			assert.Equal(t, row.stays, isMarked(now))
 			if row.stays {
 				assert.Equal(t, claim.ObjectMeta, now.ObjectMeta)
 				assert.True(t, row.fails || after > 0, "it is looked at again")

@@ -50,6 +50,12 @@ func (r *Records) holder(claim types.UID) *record.Record {
 	return nil
 }
 
+// isMarked says whether a claim has anything that a move writes on claims: it cannot be deleted, or its pods wait. Users and backups
+// may have written that.
+func isMarked(claim *corev1.PersistentVolumeClaim) bool {
+	return claim.Annotations[keys.Move] != "" || claim.Labels[keys.Moving] != "" || slices.Contains(claim.Finalizers, keys.MoveFinalizer)
+}
+
 // has says whether there is a record of a move.
 func (r *Records) has(move types.UID) bool {
 	r.mu.Lock()

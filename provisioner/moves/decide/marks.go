@@ -26,11 +26,6 @@ type Marked struct {
 	Unread string
 }
 
-// IsMarked says whether a claim has anything that a move writes on claims: it cannot be deleted, or its pods wait.
-func IsMarked(claim *corev1.PersistentVolumeClaim) bool {
-	return claim.Annotations[keys.Move] != "" || claim.Labels[keys.Moving] != "" || slices.Contains(claim.Finalizers, keys.MoveFinalizer)
-}
-
 // WhyKeepMarks says why the marks of a move stay on a claim that no move holds: its volume may not be the newest of its data, as
 // after a restore of a backup that was made during a move, and without the marks pods would write to it. Empty if they can be taken
 // off, which a person who may do so can also decide.
