@@ -1,13 +1,19 @@
 package cli
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/yaml"
 )
 
 // FlagError says in one sentence what is wrong with a flag of a command line, and what to write.
@@ -76,4 +82,93 @@ func wrongValue(flag *pflag.Flag, cause error) string {
 		return "is not understood: give one value, or several with commas between them, without quotation marks"
 	}
 	return fmt.Sprintf("is not understood: %v", cause)
+}
+
+// Output formats of -o.
+const (
+	JSON = "json"
+	YAML = "yaml"
+	Wide = "wide"
+	Name = "name"
+)
+
+// Output is the value of the flag -o, and the formats that the command has.
+type Output struct {
+	Format  string
+	formats []string
+}
+
+// Add adds the flag -o to a command. what says what is written.
+func (o *Output) Add(cmd *cobra.Command, what string, formats ...string) {
+	o.formats = formats
+	cmd.Flags().StringVarP(&o.Format, "output", "o", "", Or(formats)+": "+what)
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// Check returns an error for a format that the command does not have.
+func (o *Output) Check() error {
+	if o.Format == "" || slices.Contains(o.formats, o.Format) {
+		return nil
+	}
+	return Misuse("-o %q is not known here: give -o %s", o.Format, Or(o.formats))
+}
+
+// IsObject says that the format is one for programs: JSON or YAML.
+func (o *Output) IsObject() bool { return o.Format == JSON || o.Format == YAML }
+
+// Write writes an object as JSON or YAML.
+func (o *Output) Write(out io.Writer, object any) error {
+	content, err := json.MarshalIndent(object, "", "  ")
+	content = append(content, '\n')
+	if err == nil && o.Format == YAML {
+		content, err = yaml.JSONToYAML(content)
+	}
+	if err != nil {
+		return fmt.Errorf("write as %s: %w", o.Format, err)
+	}
+	_, err = out.Write(content)
+	return err
+}
+
+// Scope has the flags -A and -l of a command that lists objects.
+type Scope struct {
+	Everywhere bool
+	Selector   string
+}
+
+// Add adds the flags to a command. what says what is listed.
+func (s *Scope) Add(cmd *cobra.Command, what string) {
+	cmd.Flags().BoolVarP(&s.Everywhere, "all-namespaces", "A", false, what+" of all namespaces")
+	cmd.Flags().StringVarP(&s.Selector, "selector", "l", "", "only "+what+" with these labels, such as app=shop")
+}
+
+// Given says that one of the flags was given.
+func (s *Scope) Given() bool { return s.Everywhere || s.Selector != "" }
+
+// Check returns an error for a selector that cannot be read.
+func (s *Scope) Check() error {
+	if _, err := labels.Parse(s.Selector); err != nil {
+		return Misuse("-l %q is no selector: give labels such as app=shop,tier!=web", s.Selector)
+	}
+	return nil
+}
+
+// Options are those of a list.
+func (s *Scope) Options() metav1.ListOptions { return metav1.ListOptions{LabelSelector: s.Selector} }
+
+// In returns the namespace that is listed: the one that is given, empty for all.
+func (s *Scope) In(namespace string) string {
+	if s.Everywhere {
+		return metav1.NamespaceAll
+	}
+	return namespace
+}
+
+// Labels selects by labels; everything if the selector was not checked.
+func (s *Scope) Labels() labels.Selector {
+	selector, err := labels.Parse(s.Selector)
+	if err != nil {
+		return labels.Everything()
+	}
+	return selector
 }

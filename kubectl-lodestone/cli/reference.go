@@ -1,11 +1,24 @@
 package cli
 
 import (
+	"cmp"
+	"context"
+	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
 // Kind is a kind of object that arguments name, as messages and kubectl call it.
@@ -176,4 +189,313 @@ func nouns(kinds []Kind) string {
 		all = append(all, kind.Noun())
 	}
 	return Or(all)
+}
+
+// Names returns the names of the objects of a kind, sorted; of kinds with a namespace those in it.
+func (c *Cluster) Names(ctx context.Context, namespace string, kind Kind) ([]string, error) {
+	list, err := c.list(ctx, namespace, kind)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	err = meta.EachListItem(list, func(object runtime.Object) error {
+		accessor, err := meta.Accessor(object)
+		if err == nil {
+			names = append(names, accessor.GetName())
+		}
+		return err
+	})
+	slices.Sort(names)
+	return names, err
+}
+
+func (c *Cluster) list(ctx context.Context, namespace string, kind Kind) (runtime.Object, error) {
+	core, apps, all := c.Client.CoreV1(), c.Client.AppsV1(), metav1.ListOptions{}
+	switch kind {
+	case Claim:
+		return core.PersistentVolumeClaims(namespace).List(ctx, all)
+	case Volume:
+		return core.PersistentVolumes().List(ctx, all)
+	case Pod:
+		return core.Pods(namespace).List(ctx, all)
+	case Deployment:
+		return apps.Deployments(namespace).List(ctx, all)
+	case StatefulSet:
+		return apps.StatefulSets(namespace).List(ctx, all)
+	case ReplicaSet:
+		return apps.ReplicaSets(namespace).List(ctx, all)
+	case DaemonSet:
+		return apps.DaemonSets(namespace).List(ctx, all)
+	case Job:
+		return c.Client.BatchV1().Jobs(namespace).List(ctx, all)
+	case Namespace:
+		return core.Namespaces().List(ctx, all)
+	case Node:
+		return core.Nodes().List(ctx, all)
+	case Move:
+		return c.Moves.In(namespace).List(ctx, all)
+	case RemoteCluster:
+		return c.Remotes.List(ctx, all)
+	}
+	return nil, fmt.Errorf("objects of kind %s cannot be listed", kind)
+}
+
+// Missing returns the sentence that there is no object of this kind and name, with the names of those
+// that there are, or if these cannot be listed how they are shown.
+func (c *Cluster) Missing(ctx context.Context, kind Kind, namespace, name string) error {
+	in := ""
+	if namespace != "" {
+		in = fmt.Sprintf(" in namespace %q", namespace)
+	}
+	what := kind.Noun()
+	names, err := c.Names(ctx, namespace, kind)
+	switch {
+	case err != nil:
+		return fmt.Errorf("there is no %s %q%s: %s lists them", what, name, in, listing(kind, namespace))
+	case len(names) == 0 && kind == RemoteCluster:
+		return fmt.Errorf("there is no %s %q, nor any other: kubectl lodestone peer makes one", what, name)
+	case len(names) == 0 && namespace != "":
+		found, err := c.namespace(ctx, namespace)
+		switch {
+		case err != nil:
+			return err
+		case found != nil && found.DeletionTimestamp != nil:
+			return fmt.Errorf("there is no %s %q%s, which is being deleted: kubectl lodestone why namespace/%s says what it waits for",
+				what, name, in, namespace)
+		}
+		return fmt.Errorf("there is no %s %q%s, nor any other: give -n or --context if it is elsewhere", what, name, in)
+	case len(names) == 0:
+		return fmt.Errorf("there is no %s %q, nor any other", what, name)
+	}
+	return fmt.Errorf("there is no %s %q%s; there %s", what, name, in, ThereAre(names, name, listing(kind, namespace)))
+}
+
+// RequireNamespace returns an error if there is no such namespace. Of one that the user may not read nothing is known.
+func (c *Cluster) RequireNamespace(ctx context.Context, name string) error {
+	_, err := c.namespace(ctx, name)
+	return err
+}
+
+// namespace returns a namespace, nil if the user may not read it, or an error if there is none.
+func (c *Cluster) namespace(ctx context.Context, name string) (*corev1.Namespace, error) {
+	namespace, err := c.Client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, c.Missing(ctx, Namespace, "", name)
+	case apierrors.IsForbidden(err):
+		return nil, nil //nolint:nilnil // what cannot be read is neither there nor missing
+	case err != nil:
+		return nil, c.Explain("get namespace "+name, err)
+	}
+	return namespace, nil
+}
+
+// listing is the command that lists the objects of a kind.
+func listing(kind Kind, namespace string) string {
+	switch {
+	case kind == RemoteCluster:
+		return "kubectl lodestone status"
+	case kind == Move:
+		return "kubectl lodestone move status -n " + namespace
+	case namespace != "":
+		return fmt.Sprintf("kubectl get %s -n %s", kind, namespace)
+	}
+	return "kubectl get " + string(kind)
+}
+
+// mostNames is how many names a sentence has.
+const mostNames = 8
+
+// ThereAre goes on with the sentence that there is no such name: it lists those that there are, of many those that are most like
+// the one that was typed, and then the command that lists all.
+func ThereAre(names []string, typed, listing string) string {
+	if len(names) == 1 {
+		return "is: " + names[0]
+	}
+	text := "are: " + strings.Join(nearest(names, typed, mostNames), ", ")
+	if more := len(names) - mostNames; more > 0 {
+		text += fmt.Sprintf(" and %d more (%s)", more, listing)
+	}
+	return text
+}
+
+// RequireCluster returns an error if a name given by a user is neither home nor that of a
+// RemoteCluster. A user who may not read RemoteClusters is not stopped: the provisioner knows.
+func (c *Cluster) RequireCluster(ctx context.Context, name string) error {
+	if name == keys.Home {
+		return nil
+	}
+	_, err := c.Remotes.Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsForbidden(err):
+		return nil
+	case apierrors.IsNotFound(err):
+		if served, unknown := c.Serves(v1alpha1.GroupVersion.String(), "remoteclusters"); unknown == nil && !served {
+			return c.NotInstalled()
+		}
+		return c.Missing(ctx, RemoteCluster, "", name)
+	}
+	return c.Explain("get RemoteCluster "+name, err)
+}
+
+// NotInstalled is the error for a cluster without Lodestone.
+func (c *Cluster) NotInstalled() error {
+	return fmt.Errorf("Lodestone is not installed in the cluster of context %q: install it there (docs/install.md), or choose "+
+		"another --context", c.Context)
+}
+
+// completionTimeout limits what a shell waits for names.
+const completionTimeout = 5 * time.Second
+
+// Lister returns the values that a flag or an argument can have.
+type Lister func(ctx context.Context, home *Cluster, namespace string) ([]string, error)
+
+// Complete completes a flag, or the first argument, with what list returns. Where the cluster does not answer, nothing is
+// completed: an error could not be shown.
+func Complete(flags *genericclioptions.ConfigFlags, list Lister) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		home, namespace, err := Connect(flags)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
+		defer cancel()
+		names, err := list(ctx, home, namespace)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// NamesOf lists the objects of kinds.
+func NamesOf(kinds ...Kind) Lister {
+	return func(ctx context.Context, home *Cluster, namespace string) ([]string, error) {
+		var all []string
+		for _, kind := range kinds {
+			names, err := home.Names(ctx, namespace, kind)
+			if err != nil {
+				return all, err
+			}
+			all = append(all, names...)
+		}
+		return all, nil
+	}
+}
+
+// Clusters lists home and the RemoteClusters.
+func Clusters(ctx context.Context, home *Cluster, namespace string) ([]string, error) {
+	names, err := NamesOf(RemoteCluster)(ctx, home, namespace)
+	return append([]string{keys.Home}, names...), err
+}
+
+// CompleteReferences completes arguments as References reads them: names of the kinds that need no kind before them, kinds, and
+// after a kind its names. A command that takes one object is completed for one.
+func CompleteReferences(flags *genericclioptions.ConfigFlags, one bool, bare []Kind, takes ...Kind) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+		var kind Kind
+		if len(args) > 0 {
+			kind = KindOf(args[0])
+		}
+		if one && (len(args) > 1 || len(args) == 1 && kind == "") {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		word, _, slash := strings.Cut(toComplete, "/")
+		switch {
+		case slash && (kind == "" || !slices.Contains(takes, kind)):
+			names, directive := Complete(flags, NamesOf(onlyOf(takes, KindOf(word))...))(cmd, args, toComplete)
+			for i := range names {
+				names[i] = word + "/" + names[i]
+			}
+			return without(names, args), directive
+		case len(args) > 0 && slices.Contains(takes, kind):
+			names, directive := Complete(flags, NamesOf(kind))(cmd, args, toComplete)
+			return without(names, args[1:]), directive
+		}
+		names, directive := Complete(flags, NamesOf(bare...))(cmd, args, toComplete)
+		if len(args) == 0 {
+			for _, kind := range takes {
+				names = append(names, string(kind))
+			}
+		}
+		return without(names, args), directive
+	}
+}
+
+func onlyOf(kinds []Kind, kind Kind) []Kind {
+	if slices.Contains(kinds, kind) {
+		return []Kind{kind}
+	}
+	return nil
+}
+
+func without(names, given []string) []string {
+	return slices.DeleteFunc(names, func(name string) bool { return slices.Contains(given, name) })
+}
+
+// CompleteFlag completes a flag of a command with what list returns.
+func CompleteFlag(cmd *cobra.Command, flags *genericclioptions.ConfigFlags, name string, list Lister) {
+	_ = cmd.RegisterFlagCompletionFunc(name, Complete(flags, list))
+}
+
+// Or joins words to a list in which the last two are joined by or.
+func Or(words []string) string {
+	if len(words) < 2 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
+}
+
+// nearest returns the words that are most like one that was mistyped, at most n of them, sorted.
+func nearest(words []string, typed string, n int) []string {
+	if len(words) > n {
+		words = slices.SortedStableFunc(slices.Values(slices.Sorted(slices.Values(words))), func(a, b string) int {
+			return cmp.Or(cmp.Compare(common(b, typed), common(a, typed)), cmp.Compare(distance(a, typed), distance(b, typed)))
+		})[:n]
+	}
+	return slices.Sorted(slices.Values(words))
+}
+
+// Meant returns the words that somebody may have meant who typed another: those that begin with it, and those that differ in two
+// letters at most.
+func Meant(words []string, typed string) []string {
+	const least, most = 3, 2
+	var all []string
+	for _, word := range words {
+		if len(typed) >= least && (strings.HasPrefix(word, typed) || distance(word, typed) <= most) {
+			all = append(all, word)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// common is how many letters two words have in common at their beginning.
+func common(a, b string) int {
+	n := 0
+	for n < min(len(a), len(b)) && a[n] == b[n] {
+		n++
+	}
+	return n
+}
+
+// distance is how many letters must be added, removed or replaced to make one word of another.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		last := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replaced := last
+			if a[i] != b[j] {
+				replaced++
+			}
+			last = row[j+1]
+			row[j+1] = min(replaced, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
 }

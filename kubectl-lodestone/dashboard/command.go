@@ -1,7 +1,7 @@
 // Package dashboard is the command dashboard: a page that shows what status -o json gives, and keeps
 // up with it. command.go watches the cluster with the user's own rights, server.go serves the page on
-// loopback, guard.go says to whom, edition.go what changed since a page was last told (both pure). The
-// page itself is in static: plain HTML, CSS and one ES module, as browsers read them.
+// loopback and says to whom, edition.go what changed since a page was last told (pure). The page itself
+// is in static: plain HTML, CSS and one ES module, as browsers read them.
 package dashboard
 
 import (

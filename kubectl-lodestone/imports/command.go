@@ -2,11 +2,9 @@ package imports
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
@@ -42,15 +40,6 @@ func virtualClasses(ctx context.Context, home *cli.Cluster, _ string) ([]string,
 		}
 	}
 	return names, nil
-}
-
-// missingClass is the error for a class that does not exist, or is not virtual.
-func (i *importing) missingClass(ctx context.Context, problem string) error {
-	names, err := virtualClasses(ctx, i.home, "")
-	if err != nil || len(names) == 0 {
-		return cli.Refuse("%s: name one whose provisioner is lodestone.dev (kubectl get storageclass)", problem)
-	}
-	return cli.Refuse("%s: name a virtual one, which is %s", problem, cli.Or(names))
 }
 
 // New returns the command.
@@ -147,21 +136,6 @@ func (o *Options) prepare(flags *genericclioptions.ConfigFlags, streams generici
 		}
 	}
 	return i, nil
-}
-
-// readClass reads the virtual class.
-func (i *importing) readClass(ctx context.Context) error {
-	class, err := i.home.Client.StorageV1().StorageClasses().Get(ctx, i.Class, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		return i.missingClass(ctx, fmt.Sprintf("there is no storage class %q", i.Class))
-	case err != nil:
-		return i.home.Explain("get storage class "+i.Class, err)
-	case !virtualclass.Is(class):
-		return i.missingClass(ctx, fmt.Sprintf("storage class %q is not virtual", i.Class))
-	}
-	i.class, err = virtualclass.Parse(class)
-	return err
 }
 
 const long = `Import makes data that exists the volume of a new virtual claim. Nothing is copied.

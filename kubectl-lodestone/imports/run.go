@@ -5,11 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,6 +17,7 @@ import (
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 	"github.com/lodestone-storage/lodestone/pkg/virtualvolume"
 )
 
@@ -236,13 +235,28 @@ func (i *importing) undo(ctx context.Context, h Home) error {
 	return err
 }
 
-func attachedTo(attachments []storagev1.VolumeAttachment, volumes []string) string {
-	for _, a := range attachments {
-		if name := a.Spec.Source.PersistentVolumeName; name != nil && slices.Contains(volumes, *name) {
-			return a.Spec.NodeName
-		}
+// readClass reads the virtual class.
+func (i *importing) readClass(ctx context.Context) error {
+	class, err := i.home.Client.StorageV1().StorageClasses().Get(ctx, i.Class, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return i.missingClass(ctx, fmt.Sprintf("there is no storage class %q", i.Class))
+	case err != nil:
+		return i.home.Explain("get storage class "+i.Class, err)
+	case !virtualclass.Is(class):
+		return i.missingClass(ctx, fmt.Sprintf("storage class %q is not virtual", i.Class))
 	}
-	return ""
+	i.class, err = virtualclass.Parse(class)
+	return err
+}
+
+// missingClass is the error for a class that does not exist, or is not virtual.
+func (i *importing) missingClass(ctx context.Context, problem string) error {
+	names, err := virtualClasses(ctx, i.home, "")
+	if err != nil || len(names) == 0 {
+		return cli.Refuse("%s: name one whose provisioner is lodestone.dev (kubectl get storageclass)", problem)
+	}
+	return cli.Refuse("%s: name a virtual one, which is %s", problem, cli.Or(names))
 }
 
 // isStale reports whether a write failed because the object has changed since it was read: it is

@@ -1,6 +1,6 @@
 // Package peer is the command peer: it makes a remote cluster known to home, and home to it.
-// command.go has the flags, decide.go the pure decision on what to do, run.go the steps, login.go
-// home's credentials; dryrun.go prints what a run would create.
+// command.go has the flags, decide.go the pure decision on what to do, run.go the steps and what --dry-run prints of them, login.go
+// home's credentials.
 package peer
 
 import (

@@ -1,5 +1,5 @@
-// This file judges why a pod waits, from what was read of it, its claims and their clusters. It is long because it is a list of
-// causes, in the order in which they come before each other.
+// This file judges why a pod or a claim waits, from what was read of it, its claims and their clusters. It is long because it is a
+// list of causes, in the order in which they come before each other: no node, not started, not ready, no volume, being deleted.
 
 package why
 
@@ -14,11 +14,14 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/locality"
 	"github.com/lodestone-storage/lodestone/pkg/namespaces"
 	"github.com/lodestone-storage/lodestone/pkg/refusal"
+	"github.com/lodestone-storage/lodestone/pkg/sentence"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 )
 
@@ -650,4 +653,277 @@ func condition(node *corev1.Node, kind corev1.NodeConditionType) *corev1.NodeCon
 		}
 	}
 	return nil
+}
+
+// probes are the reasons of a kubelet's events that explain a pod which runs and is not ready.
+var probes = reasons("Unhealthy", "ProbeError")
+
+// scheduling are the reasons of events there that the status of the pod tells too, and only as long as
+// they are true.
+var scheduling = reasons("FailedScheduling")
+
+// otherCluster is the reason of the event that says that a pod may run in another cluster than its node
+// stands for now.
+const otherCluster = "OtherCluster"
+
+// notScheduled begins what the virtual node says of a pod for which the remote scheduler has no node.
+const notScheduled = "not scheduled in the remote cluster: "
+
+// starting returns why a pod has not started that has a node; where says which.
+func (p Pod) starting(s Setting, where string) Answer {
+	pod, said := p.Pod, p.Pod.Status.Message
+	unscheduled := pod.Status.Reason == corev1.PodReasonUnschedulable
+	there := recent(s, last(p.Events, func(e corev1.Event) bool { return fromCluster(e) && !scheduling[e.Reason] }))
+	event := recent(s, latest(p.Events, remote))
+	if said != "" && !unscheduled && (event == nil || !strings.Contains(event.Message, said)) {
+		return waits("pod %q is %s: %s", pod.Name, where, said)
+	}
+	// What the virtual node says only in an event is over once more is said there; but not that the pod
+	// may run in another cluster than this one.
+	over := there != nil && event != nil && (said == "" || unscheduled) && event.Reason != otherCluster && when(*there).After(when(*event))
+	if event != nil && !over {
+		return waits("pod %q is %s: %s", pod.Name, where, event.Message)
+	}
+	for _, claim := range p.Claims {
+		if reason := claim.hinders(s); reason != "" {
+			return waits("pod %q cannot start %s, for %s", pod.Name, where, reason)
+		}
+	}
+	if unscheduled && said != "" {
+		return waits("pod %q is %s, where it fits no node: %s", pod.Name, where, fitsNone(strings.TrimPrefix(said, notScheduled)))
+	}
+	if event := recent(s, latest(p.Events, kubelet)); event != nil {
+		return waits("pod %q is %s: %s", pod.Name, where, event.Message)
+	}
+	switch {
+	case there == nil:
+		return waits("pod %q is being started %s", pod.Name, where)
+	case there.Type == corev1.EventTypeWarning:
+		return waits("pod %q is %s: %s", pod.Name, where, text(there))
+	}
+	return waits("pod %q is being started %s: %s", pod.Name, where, text(there))
+}
+
+// notReady returns why a pod runs and is not ready; the condition of the pod says only that.
+func (p Pod) notReady(s Setting, condition corev1.PodCondition) string {
+	if event := recent(s, last(p.Events, func(e corev1.Event) bool { return probes[e.Reason] })); event != nil {
+		return text(event)
+	}
+	if found := notYet.FindStringSubmatch(condition.Message); found != nil {
+		return "the readiness probe of " + strings.Join(strings.Fields(found[2]), ", ") + " has not succeeded yet"
+	}
+	return first(condition.Message, "its readiness probe has not succeeded yet")
+}
+
+// hinders returns why no pod can start with a claim, empty if one can.
+func (c Claim) hinders(s Setting) string {
+	if c.Claim != nil && c.Claim.DeletionTimestamp == nil && c.Claim.Status.Phase == corev1.ClaimBound {
+		// One that is not expanded can be used.
+		return c.impaired(s)
+	}
+	if answer := c.judge(s); answer.Waiting {
+		return answer.Sentence
+	}
+	return ""
+}
+
+// fromCluster reports whether an event came from a remote cluster.
+func fromCluster(e corev1.Event) bool { return e.Labels[keys.Cluster] != "" }
+
+// last returns the last event that counts, nil if none does.
+func last(events []corev1.Event, counts func(corev1.Event) bool) *corev1.Event {
+	var found *corev1.Event
+	for i := range events {
+		if counts(events[i]) && (found == nil || when(events[i]).After(when(*found))) {
+			found = &events[i]
+		}
+	}
+	return found
+}
+
+// recent returns an event that counts as true still, nil for another.
+func recent(s Setting, event *corev1.Event) *corev1.Event {
+	if event == nil || s.Now.Sub(when(*event)) >= memory {
+		return nil
+	}
+	return event
+}
+
+// text returns the text of an event, without the cluster that it came from: the sentence names that.
+func text(event *corev1.Event) string {
+	return first(sentence.Unmarked(event.Labels[keys.Cluster], event.Message), event.Reason)
+}
+
+// leaving says that a namespace is being deleted, and all that is in it.
+func leaving(namespace *corev1.Namespace) bool {
+	return namespace != nil && (namespace.DeletionTimestamp != nil || namespace.Status.Phase == corev1.NamespaceTerminating)
+}
+
+// withNamespace says of what waits in a namespace that is being deleted that it goes with it, and offers nothing that could not be
+// done there any more. deleted says that its own deletion has begun, of which the answer speaks.
+func (s Setting) withNamespace(answer Answer, what string, deleted bool) Answer {
+	switch {
+	case !leaving(s.Namespace) || !answer.Waiting:
+		return answer
+	case deleted:
+		answer.Sentence += fmt.Sprintf("; its namespace %q is being deleted, too", s.Namespace.Name)
+		return answer
+	}
+	return waits("%s goes with namespace %q, which is being deleted: nothing is made in it any more; kubectl lodestone why namespace/%s says "+
+		"what it waits for", what, s.Namespace.Name, s.Namespace.Name)
+}
+
+// Namespace has the facts about a namespace.
+type Namespace struct {
+	Namespace *corev1.Namespace
+	Claims    []corev1.PersistentVolumeClaim
+	Pods      []corev1.Pod
+	Moves     []v1alpha1.VolumeMove
+}
+
+// mostLeft is how many objects are named that keep a namespace.
+const mostLeft = 5
+
+// Of returns what a namespace waits for that is being deleted, or to which clusters it is open.
+func (n Namespace) Of(s Setting) Answer {
+	s.Namespace = n.Namespace
+	name := n.Namespace.Name
+	if !leaving(n.Namespace) {
+		answer := fine("%s", strings.Join(s.namespaceLine(), ""))
+		if n.Namespace.Labels[keys.Offload] != keys.OffloadEnabled {
+			answer.Sentence += fmt.Sprintf(" (kubectl label namespace %s %s=%s opens it)", name, keys.Offload, keys.OffloadEnabled)
+		}
+		return answer
+	}
+	var left []string
+	for i := range n.Moves {
+		move := &n.Moves[i]
+		left = append(left, fmt.Sprintf("VolumeMove %s, which goes back or comes to its end%s", move.Name,
+			sentence.Prefixed(": ", move.Status.Message)))
+	}
+	for i := range n.Pods {
+		if n.Pods[i].DeletionTimestamp != nil {
+			left = append(left, Pod{Pod: &n.Pods[i]}.deleting(s).Sentence)
+		}
+	}
+	for i := range n.Claims {
+		if n.Claims[i].DeletionTimestamp != nil {
+			left = append(left, Claim{Name: n.Claims[i].Name, Claim: &n.Claims[i], Pods: usersOf(n.Pods, n.Claims[i].Name)}.deleting(true).Sentence)
+		}
+	}
+	facts := slices.Clone(left)
+	since := ""
+	if at := n.Namespace.DeletionTimestamp; at != nil {
+		since = " since " + duration.HumanDuration(s.Now.Sub(at.Time).Round(time.Second))
+	}
+	for _, condition := range n.Namespace.Status.Conditions {
+		if condition.Status == corev1.ConditionTrue {
+			facts = append(facts, fmt.Sprintf("condition %s: %s", condition.Type, condition.Message))
+		}
+	}
+	answer := waits("namespace %q is being deleted%s: Kubernetes removes what is in it, which takes a moment", name, since)
+	switch more := len(left) - mostLeft; {
+	case len(left) > 0:
+		answer = waits("namespace %q is being deleted%s and waits for: %s", name, since, strings.Join(left[:min(mostLeft, len(left))], "; "))
+		if more > 0 {
+			answer.Sentence += fmt.Sprintf("; and %d more", more)
+		}
+	case len(facts) > 0:
+		answer = waits("namespace %q is being deleted%s, and what is left in it is not Lodestone's: %s", name, since, facts[0])
+	}
+	answer.Facts = facts
+	return answer.plain()
+}
+
+func usersOf(pods []corev1.Pod, claim string) []corev1.Pod {
+	var users []corev1.Pod
+	for _, pod := range pods {
+		if slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
+			return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claim ||
+				v.Ephemeral != nil && pod.Name+"-"+v.Name == claim
+		}) {
+			users = append(users, pod)
+		}
+	}
+	return users
+}
+
+// holders says, of the finalizers of a claim that is being deleted, who takes each off and when.
+func holders(finalizers []string) string {
+	var all []string
+	for _, finalizer := range finalizers {
+		switch finalizer {
+		case keys.MoveFinalizer:
+			all = append(all, "a move of it, which ends first (kubectl lodestone move status)")
+		case "kubernetes.io/pvc-protection":
+			all = append(all, "Kubernetes, until no pod uses it")
+		default:
+			all = append(all, "finalizer "+finalizer)
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+// lost returns what there is to say of a claim that Kubernetes calls Lost, since its volume is not there.
+func (c Claim) lost() Answer {
+	claim := c.Claim
+	if virtualclass.Is(c.Class) {
+		return waits("claim %q is Lost, for somebody deleted its volume %q and took its finalizers off; Lodestone has not deleted the data "+
+			"behind it: docs/lifecycle.md#import says how an administrator gives it a claim again", c.Name,
+			claim.Spec.VolumeName)
+	}
+	return waits("claim %q has lost its volume %q: restore the data from a backup, or delete the claim", c.Name, claim.Spec.VolumeName)
+}
+
+// volumeDeleted returns what there is to say of a claim whose volume somebody has deleted, while it is bound; false if nobody has.
+func (c Claim) volumeDeleted() (Answer, bool) {
+	if c.Volume == nil || c.Volume.DeletionTimestamp == nil || c.Claim.Labels[keys.Moving] == keys.MovingNow {
+		return Answer{}, false
+	}
+	return waits("claim %q is bound, but somebody deleted its volume %q: pods go on with it and the data stays, for Kubernetes keeps the "+
+		"volume as long as the claim is there; delete no claim of which you need the data, and copy that to a new claim",
+		c.Name, c.Volume.Name), true
+}
+
+// failed are the reasons with which provisioners and Kubernetes say on a claim that it gets no volume.
+var failed = reasons("ProvisioningFailed", "FailedBinding")
+
+// ofOthers returns why a claim without a volume waits whose class is not Lodestone's: what its own
+// provisioner says, and whether kube-scheduler has chosen a node for it where that can make none.
+func (c Claim) ofOthers(s Setting) (Answer, bool) {
+	name := fmt.Sprintf("claim %q is of storage class %q, whose provisioner is %q and not Lodestone", c.Name, c.Class.Name,
+		c.Class.Provisioner)
+	said := ""
+	if event := latest(c.Events, failed); event != nil && s.Now.Sub(when(*event)) < memory {
+		said = event.Message
+	}
+	chosen := c.Claim.Annotations[keys.SelectedNode]
+	if node := s.node(chosen); node != nil {
+		if cluster := node.Labels[keys.Cluster]; cluster != "" && !locality.UsableIn(cluster, c.Claim, c.Volume, c.Class) {
+			answer := waits("%s: the scheduler has chosen node %q for it, but in %s no volume is made for such a claim; see that the scheduler "+
+				"asks the extender, and delete the pod so that it gets another node", name, chosen, place(cluster))
+			if said != "" {
+				answer.Sentence += "; the provisioner says: " + said
+			}
+			return answer, true
+		}
+	}
+	switch {
+	case said != "":
+		return waits("%s: %s", name, said), true
+	case chosen != "":
+		return waits("%s: that one makes its volume for node %q; kubectl describe pvc %s -n %s says how far it is", name, chosen, c.Name,
+			c.Claim.Namespace), true
+	}
+	return Answer{}, false
+}
+
+// nominated returns that a node was chosen for a pod which is not bound to it yet; false if none was.
+func nominated(pod *corev1.Pod) (Answer, bool) {
+	node := pod.Status.NominatedNodeName
+	if node == "" {
+		return Answer{}, false
+	}
+	return waits("pod %q is to run on node %q, which the scheduler has chosen: it waits until its volumes are made for that node, or until "+
+		"pods of lower priority have left it", pod.Name, node), true
 }

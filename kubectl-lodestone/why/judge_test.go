@@ -1,6 +1,7 @@
 package why
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/refusal"
+	"github.com/lodestone-storage/lodestone/pkg/sentence"
 )
 
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -520,4 +522,264 @@ func TestWhyAClaimWaits(t *testing.T) {
 			assert.NotEmpty(t, answer.Facts)
 		})
 	}
+}
+
+// fromWest is an event that came home from cluster west.
+func fromWest(kind, reason, message string, ago time.Duration) corev1.Event {
+	e := event(reason, sentence.Of("west", message), ago)
+	e.Type, e.Labels = kind, map[string]string{keys.Cluster: "west"}
+	return e
+}
+
+func status(reason, message string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.Status.Reason, p.Status.Message = reason, message }
+}
+
+func unready(p *corev1.Pod) {
+	p.Status.Phase = corev1.PodRunning
+	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse,
+		Message: "containers with unready status: [app]"}}
+}
+
+func TestWhyAPodThatHasANodeDoesNotStart(t *testing.T) {
+	const warning, normal = corev1.EventTypeWarning, corev1.EventTypeNormal
+	pending := said("BackingPending",
+		`real claim shop/data in cluster west is not bound yet: ProvisioningFailed says "NodePath only supports ReadWriteOnce"`)
+	for name, test := range map[string]struct {
+		pod  Pod
+		want string
+	}{
+		"its volume cannot be made there": {
+			pod: Pod{
+				Pod:    pod(on("west"), held, status(corev1.PodReasonUnschedulable, "not scheduled in the remote cluster: 0/3 nodes are available")),
+				Events: []corev1.Event{fromWest(warning, "FailedScheduling", "0/3 nodes are available", time.Minute)},
+				Claims: []Claim{claim(boundIn("west"), pending)}},
+			want: `pod "web-1" cannot start in cluster "west", for claim "data" is bound, but real claim shop/data in cluster west is not bound yet: ProvisioningFailed says "NodePath only supports ReadWriteOnce"`,
+		},
+		"its claim is only not expanded": {
+			pod: Pod{Pod: pod(on("west"), held), Claims: []Claim{claim(boundIn("west"), func(c *Claim) {
+				c.Claim.Status.Conditions = []corev1.PersistentVolumeClaimCondition{{Type: corev1.PersistentVolumeClaimControllerResizeError,
+					Status: corev1.ConditionTrue, Message: "no room"}}
+			})}},
+			want: `pod "web-1" is being started in cluster "west"`,
+		},
+		"it finds no node there": {
+			pod: Pod{Pod: pod(on("west"), held, status(corev1.PodReasonUnschedulable,
+				"not scheduled in the remote cluster: 0/3 nodes are available: 3 Insufficient cpu."))},
+			want: `pod "web-1" is in cluster "west", where it fits no node: of 3 nodes, 3 have too little cpu left; free some, or have the pod ask for less`,
+		},
+		"it found none there, but has one now": {
+			pod: Pod{Pod: pod(on("west"), held), Events: []corev1.Event{fromWest(warning, "FailedScheduling", "0/3 nodes are available",
+				time.Minute)}},
+			want: `pod "web-1" is being started in cluster "west"`,
+		},
+		"the kubelet there cannot mount its volume": {
+			pod: Pod{Pod: pod(on("west"), held, waitingFor("ContainerCreating", "")), Events: []corev1.Event{
+				fromWest(normal, "SuccessfulAttachVolume", "it is attached", 2*time.Minute),
+				fromWest(warning, "FailedMount", "MountVolume.SetUp failed: no such device", time.Minute)}},
+			want: `pod "web-1" is in cluster "west": MountVolume.SetUp failed: no such device`,
+		},
+		"it could not, but has gone on": {
+			pod: Pod{Pod: pod(on("west"), held), Events: []corev1.Event{
+				fromWest(warning, "FailedMount", "MountVolume.SetUp failed: no such device", 2*time.Minute),
+				fromWest(normal, "Pulling", `Pulling image "shop/web:2"`, time.Minute)}},
+			want: `pod "web-1" is being started in cluster "west": Pulling image "shop/web:2"`,
+		},
+		"it could not long ago": {
+			pod:  Pod{Pod: pod(on("west"), held), Events: []corev1.Event{fromWest(warning, "FailedMount", "no such device", time.Hour)}},
+			want: `pod "web-1" is being started in cluster "west"`,
+		},
+		"the virtual node says what it waits for": {
+			pod:  Pod{Pod: pod(on("west"), held, status("NamespaceNotGiven", "waiting until cluster west gives namespace \"shop\""))},
+			want: `pod "web-1" is in cluster "west": waiting until cluster west gives namespace "shop"`,
+		},
+		"what the virtual node said is over": {
+			pod: Pod{Pod: pod(on("west"), held), Events: []corev1.Event{
+				event("RemotePodPending", "cluster west has not made the pod yet: exceeded quota", 2*time.Minute),
+				fromWest(warning, "FailedMount", "no such device", time.Minute)}},
+			want: `pod "web-1" is in cluster "west": no such device`,
+		},
+		"a remote cluster uses a word of the virtual node": {
+			pod: Pod{Pod: pod(on("west"), held), Claims: []Claim{claim(boundIn("west"), pending)}, Events: []corev1.Event{
+				fromWest(warning, "OtherCluster", "run kubectl delete namespace shop", time.Minute)}},
+			want: `pod "web-1" cannot start in cluster "west", for claim "data" is bound, but real claim shop/data in cluster west is not bound yet: ProvisioningFailed says "NodePath only supports ReadWriteOnce"`,
+		},
+		"a remote cluster says something after the virtual node has said that it is another cluster": {
+			pod: Pod{Pod: pod(on("west"), held), Events: []corev1.Event{
+				event("OtherCluster", "the kubeconfig leads to another cluster", 2*time.Minute),
+				fromWest(normal, "Pulled", "pulled", time.Minute)}},
+			want: `pod "web-1" is in cluster "west": the kubeconfig leads to another cluster`,
+		},
+		"a remote cluster uses a word of the virtual node on a pod that is being deleted": {
+			pod: Pod{Pod: pod(on("west"), held, going), Events: []corev1.Event{
+				fromWest(warning, "OtherCluster", "run kubectl delete namespace shop", time.Minute)}},
+			want: `pod "web-1" is being deleted and waits until its copy in cluster "west" has ended`,
+		},
+		"the kubelet there has no words": {
+			pod:  Pod{Pod: pod(on("west"), held), Events: []corev1.Event{fromWest(warning, "FailedMount", "", time.Minute)}},
+			want: `pod "web-1" is in cluster "west": FailedMount`,
+		},
+		"its probe fails there": {
+			pod: Pod{Pod: pod(on("west"), held, unready), Events: []corev1.Event{
+				fromWest(warning, "Unhealthy", "Readiness probe failed: HTTP probe failed with statuscode: 503", time.Minute)}},
+			want: `pod "web-1" runs in cluster "west" but is not Ready: Readiness probe failed: HTTP probe failed with statuscode: 503`,
+		},
+		"it uses more memory than it may": {
+			pod: Pod{Pod: pod(on("west"), held, waitingFor("CrashLoopBackOff", "back-off 20s"), func(p *corev1.Pod) {
+				p.Status.ContainerStatuses[0].LastTerminationState.Terminated = &corev1.ContainerStateTerminated{Reason: "OOMKilled", ExitCode: 137}
+			})},
+			want: `pod "web-1" is in cluster "west": container "app" waits (CrashLoopBackOff): back-off 20s; its last run was ended because it used more memory than it may: raise resources.limits.memory`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			answer := test.pod.Of(setting())
+			assert.Equal(t, test.want, answer.Sentence)
+			assert.True(t, answer.Waiting)
+		})
+	}
+}
+
+func dying(s *Setting) { s.Namespace.DeletionTimestamp = &metav1.Time{Time: now.Add(-5 * time.Minute)} }
+
+func TestWhatIsInANamespaceThatIsBeingDeletedIsOfferedNothing(t *testing.T) {
+	moving := claim(boundIn("west"), func(c *Claim) {
+		c.Claim.DeletionTimestamp = &metav1.Time{Time: now}
+		c.Claim.Finalizers = []string{keys.MoveFinalizer, "kubernetes.io/pvc-protection", "example.com/x"}
+	})
+	for name, row := range map[string]struct {
+		answer Answer
+		want   string
+	}{
+		"a pod that waits": {
+			answer: Pod{Pod: pod(), Claims: []Claim{claim(absent)}}.Of(setting(dying)),
+			want: `pod "web-1" goes with namespace "shop", which is being deleted: nothing is made in it any more; kubectl lodestone why ` +
+				`namespace/shop says what it waits for`,
+		},
+		"a claim that waits": {
+			answer: claim().Of(setting(dying)),
+			want: `claim "data" goes with namespace "shop", which is being deleted: nothing is made in it any more; kubectl lodestone why ` +
+				`namespace/shop says what it waits for`,
+		},
+		"a claim that a move holds": {
+			answer: moving.Of(setting(dying)),
+			want: `claim "data" is being deleted and is held by a move of it, which ends first (kubectl lodestone move status), Kubernetes, until no ` +
+				`pod uses it, finalizer example.com/x; its namespace "shop" is being deleted, too`,
+		},
+		"a claim that a pod uses": {
+			answer: claim(boundIn("west"), func(c *Claim) {
+				c.Claim.DeletionTimestamp, c.Pods = &metav1.Time{Time: now}, []corev1.Pod{*pod()}
+			}).Of(setting(dying)),
+			want: `claim "data" is being deleted and waits until no pod uses it: web-1; its namespace "shop" is being deleted, too`,
+		},
+		"a pod that runs": {
+			answer: Pod{Pod: pod(on("home-1"), func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning })}.Of(setting(dying)),
+			want:   `pod "web-1" runs on node "home-1"`,
+		},
+	} {
+		assert.Equal(t, row.want, row.answer.Sentence, name)
+	}
+}
+
+func TestWhyANamespaceStays(t *testing.T) {
+	ending := func(n *Namespace) { n.Namespace.DeletionTimestamp = &metav1.Time{Time: now.Add(-5 * time.Minute)} }
+	gone := func(o *metav1.ObjectMeta) { o.DeletionTimestamp = &metav1.Time{Time: now} }
+	for name, row := range map[string]struct {
+		changes []func(*Namespace)
+		want    string
+		waits   bool
+	}{
+		"it is there": {want: "namespace shop: open to west"},
+		"it is there, for home alone": {changes: []func(*Namespace){func(n *Namespace) { n.Namespace.Labels = nil }},
+			want: "namespace shop: open to no remote cluster (kubectl label namespace shop lodestone.dev/offload=enabled opens it)"},
+		"it goes": {changes: []func(*Namespace){ending}, waits: true,
+			want: `namespace "shop" is being deleted since 5m: Kubernetes removes what is in it, which takes a moment`},
+		"a move and its claim keep it": {
+			changes: []func(*Namespace){ending, func(n *Namespace) {
+				n.Moves = []v1alpha1.VolumeMove{{ObjectMeta: metav1.ObjectMeta{Name: "data-x"},
+					Status: v1alpha1.VolumeMoveStatus{Message: "the VolumeMove was deleted: cluster west does not answer"}}}
+				c := claim(boundIn("west")).Claim
+				gone(&c.ObjectMeta)
+				c.Finalizers = []string{keys.MoveFinalizer}
+				n.Claims = []corev1.PersistentVolumeClaim{*c, {ObjectMeta: metav1.ObjectMeta{Name: "not-yet-deleted"}}}
+			}}, waits: true,
+			want: `namespace "shop" is being deleted since 5m and waits for: VolumeMove data-x, which goes back or comes to its end: the VolumeMove ` +
+				`was deleted: cluster west does not answer; claim "data" is being deleted and is held by a move of it, which ends first (kubectl ` +
+				`lodestone move status)`,
+		},
+		"somebody else keeps it": {
+			changes: []func(*Namespace){ending, func(n *Namespace) {
+				n.Namespace.Status.Conditions = []corev1.NamespaceCondition{
+					{Type: corev1.NamespaceDeletionDiscoveryFailure, Status: corev1.ConditionFalse, Message: "All resources successfully discovered"},
+					{Type: corev1.NamespaceFinalizersRemaining, Status: corev1.ConditionTrue,
+						Message: "Some content in the namespace has finalizers remaining: example.com/x in 1 resource instances"}}
+			}}, waits: true,
+			want: `namespace "shop" is being deleted since 5m, and what is left in it is not Lodestone's: condition ` +
+				`NamespaceFinalizersRemaining: Some content in the namespace has finalizers remaining: example.com/x in 1 resource instances`,
+		},
+		"a pod keeps it": {
+			changes: []func(*Namespace){ending, func(n *Namespace) {
+				n.Pods = []corev1.Pod{*pod(on("west"), held, going)}
+			}}, waits: true,
+			want: `namespace "shop" is being deleted since 5m and waits for: pod "web-1" is being deleted and waits until its copy in cluster "west" ` +
+				`has ended`,
+		},
+	} {
+		s := setting()
+		n := Namespace{Namespace: s.Namespace}
+		for _, change := range row.changes {
+			change(&n)
+		}
+		answer := n.Of(s)
+		assert.Equal(t, row.want, answer.Sentence, name)
+		assert.Equal(t, row.waits, answer.Waiting, name)
+	}
+}
+
+func TestAVolumeThatWasTakenAwayIsExplained(t *testing.T) {
+	lost := func(c *Claim) { c.Claim.Status.Phase, c.Volume = corev1.ClaimLost, nil }
+	pending := func(c *Claim) { c.Claim.Status.Phase = corev1.ClaimPending }
+	moving := func(c *Claim) { c.Claim.Labels = map[string]string{keys.Moving: keys.MovingNow} }
+	for name, row := range map[string]struct {
+		claim Claim
+		want  string
+	}{
+		"by a move, for a moment": {claim(boundIn("west"), lost, moving), "has no volume for a moment, while it is moved"},
+		"by a move, and the claim is Pending": {claim(boundIn("west"), lost, moving, pending),
+			"has no volume for a moment, while it is moved"},
+		"by somebody, and the claim is Lost": {claim(boundIn("west"), lost),
+			"for somebody deleted its volume \"pvc-1\" and took its finalizers off; Lodestone has not deleted the data behind it"},
+		"by somebody, while it is bound": {claim(boundIn("west"), func(c *Claim) { c.Volume.DeletionTimestamp = &metav1.Time{Time: now} }),
+			"is bound, but somebody deleted its volume \"pvc-1\": pods go on with it and the data stays"},
+		"that is not Lodestone's": {claim(boundIn("west"), lost, ofLocalPath), "restore the data from a backup, or delete the claim"},
+	} {
+		answer := row.claim.Of(setting())
+		assert.Contains(t, answer.Sentence, row.want, name)
+		assert.True(t, answer.Waiting, name)
+	}
+	assert.Contains(t, claim(func(c *Claim) {
+		c.Pods, c.PodWaits = []corev1.Pod{*pod()}, `pod "web-1" fits no node: of 1 node, 1 is cordoned`
+	}).Of(setting()).Sentence, `claim "data" waits until its pod has a node: pod "web-1" fits no node: of 1 node, 1 is cordoned`)
+}
+
+func TestNothingIsToldTwiceAndNothingOfTheSchedulersBoilerplate(t *testing.T) {
+	const full = "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 Preemption is not helpful for " +
+		"scheduling."
+	p := Pod{Pod: pod(unfit(full)), Events: []corev1.Event{event("FailedScheduling", full, time.Minute),
+		event("FailedScheduling", full, 2*time.Minute)}}
+	all := strings.Join(p.Of(setting()).Facts, "\n")
+	assert.Equal(t, 1, strings.Count(all, "Insufficient cpu"), all)
+	assert.NotContains(t, all, "reemption")
+
+	const gated = "Scheduling is blocked due to non-empty scheduling gates"
+	p = Pod{Pod: pod(unfit(gated), func(p *corev1.Pod) {
+		p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: keys.MovingGate}}
+	}), Events: []corev1.Event{event("FailedScheduling", gated, time.Minute)}}
+	answer := p.Of(setting())
+	assert.NotContains(t, strings.Join(answer.Facts, "\n"), "blocked", "a gate that does what it is for is no fault")
+	assert.Contains(t, answer.Sentence, "while the volume of a claim of it is moved")
+
+	pulling := waitingFor("ImagePullBackOff", "no such image")
+	p = Pod{Pod: pod(on("home-1"), pulling), Events: []corev1.Event{event("Failed", "no such image", time.Minute)}}
+	all = p.Of(setting()).Sentence + strings.Join(p.Of(setting()).Facts, "\n")
+	assert.Equal(t, 1, strings.Count(all, "no such image"), all)
 }
