@@ -23,6 +23,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/controller"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
+	"github.com/lodestone-storage/lodestone/provisioner/snapshots/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/remote"
 )
 
@@ -52,8 +53,8 @@ type kind[C metav1.Object, O, S any] struct {
 	// contents is the client for contents, nil while home does not serve them.
 	contents func() dynamic.ResourceInterface
 	observe  func(C) O
-	next     func(O) StepOf[S]
-	act      func(context.Context, O, StepOf[S]) error
+	next     func(O) decide.StepOf[S]
+	act      func(context.Context, O, decide.StepOf[S]) error
 	// other does what is queued and is not a content.
 	other func(context.Context, item) error
 	// status is what is written of a status, without its error.
@@ -129,7 +130,7 @@ func (s *served[C, O, S]) sync(ctx context.Context, it item) (time.Duration, err
 	}
 	o := s.observe(content)
 	step := s.next(o)
-	if step.Verb == Report && !s.reports.allow(it.Content) {
+	if step.Verb == decide.Report && !s.reports.allow(it.Content) {
 		return reportPause, nil
 	}
 	return step.After, s.act(ctx, o, step)
@@ -153,8 +154,8 @@ func (s *served[C, O, S]) report(ctx context.Context, c C, status S) error {
 
 // refused writes to a content why its snapshot cannot be taken, which step says, and returns what it was
 // given.
-func (s *served[C, O, S]) refused(ctx context.Context, c C, step StepOf[S], because error) error {
-	if step.Verb == Report && s.reports.allow(c.GetName()) {
+func (s *served[C, O, S]) refused(ctx context.Context, c C, step decide.StepOf[S], because error) error {
+	if step.Verb == decide.Report && s.reports.allow(c.GetName()) {
 		if err := s.report(ctx, c, step.Status); err != nil {
 			return err
 		}
@@ -206,10 +207,10 @@ func create(ctx context.Context, client dynamic.ResourceInterface, wanted any) (
 }
 
 // change marks a snapshot in a remote cluster as known at home, or deletes it.
-func (s *served[C, O, S]) change(ctx context.Context, client dynamic.ResourceInterface, verb Verb, there metav1.Object,
+func (s *served[C, O, S]) change(ctx context.Context, client dynamic.ResourceInterface, verb decide.Verb, there metav1.Object,
 	cluster string) error {
 	name := fmt.Sprintf("%s %s/%s in %s", s.snapshot, there.GetNamespace(), there.GetName(), cluster)
-	if verb == Mark {
+	if verb == decide.Mark {
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": there.GetUID(),
 			"annotations": map[string]any{keys.Unpublished: nil}}})
 		if err != nil {

@@ -1,4 +1,4 @@
-package snapshots_test
+package decide_test
 
 import (
 	"fmt"
@@ -14,61 +14,61 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
-	"github.com/lodestone-storage/lodestone/provisioner/snapshots"
+	"github.com/lodestone-storage/lodestone/provisioner/snapshots/decide"
 )
 
 // TestNextNeverHarms checks the invariants of every step for many random observations,
 // impossible ones included.
 func TestNextNeverHarms(t *testing.T) {
-	taken := map[snapshots.Verb]int{}
+	taken := map[decide.Verb]int{}
 	for seed := range uint64(20_000) {
 		o := random(rand.New(rand.NewPCG(seed, 1)))
-		step := snapshots.Next(o)
+		step := decide.Next(o)
 		taken[step.Verb]++
 		if broken := harm(o, step); broken != "" {
 			require.Fail(t, broken, "seed %d: step %+v\ncontent %+v\nthere %+v", seed, step, o.Content, o.There)
 		}
 	}
-	for _, verb := range []snapshots.Verb{snapshots.Idle, snapshots.Take, snapshots.Mark, snapshots.Report, snapshots.Delete,
-		snapshots.Release} {
+	for _, verb := range []decide.Verb{decide.Idle, decide.Take, decide.Mark, decide.Report, decide.Delete,
+		decide.Release} {
 		assert.Greater(t, taken[verb], 50, "too few random observations lead to %s to say anything", verb)
 	}
 }
 
-func random(r *rand.Rand) snapshots.Observation {
+func random(r *rand.Rand) decide.Observation {
 	changes := []change{}
 	for _, state := range []struct {
 		percent int
 		change  change
 	}{
 		{20, given}, {20, taken}, {20, marked}, {30, ready}, {30, reported}, {20, gone},
-		{10, func(o *snapshots.Observation) { o.Ref = backing.Ref{} }}, {5, func(o *snapshots.Observation) { o.Ref.Cluster = keys.Home }},
-		{10, func(o *snapshots.Observation) { o.Virtual = nil }}, {5, func(o *snapshots.Observation) { o.Virtual = &corev1.PersistentVolume{} }},
-		{10, func(o *snapshots.Observation) { o.Shadow = nil }},
-		{5, func(o *snapshots.Observation) { o.Shadow = &corev1.PersistentVolumeClaim{} }},
-		{10, func(o *snapshots.Observation) {
+		{10, func(o *decide.Observation) { o.Ref = backing.Ref{} }}, {5, func(o *decide.Observation) { o.Ref.Cluster = keys.Home }},
+		{10, func(o *decide.Observation) { o.Virtual = nil }}, {5, func(o *decide.Observation) { o.Virtual = &corev1.PersistentVolume{} }},
+		{10, func(o *decide.Observation) { o.Shadow = nil }},
+		{5, func(o *decide.Observation) { o.Shadow = &corev1.PersistentVolumeClaim{} }},
+		{10, func(o *decide.Observation) {
 			if o.Virtual != nil && o.Virtual.Annotations != nil && o.Shadow != nil {
 				healed(o)
 			}
 		}},
-		{5, func(o *snapshots.Observation) {
+		{5, func(o *decide.Observation) {
 			if o.Shadow != nil {
 				o.Shadow.UID = "b4"
 			}
 		}},
-		{5, func(o *snapshots.Observation) { o.Real = nil }}, {5, func(o *snapshots.Observation) { o.Real = &corev1.PersistentVolume{} }},
-		{10, func(o *snapshots.Observation) { o.Waiting = "restored" }},
-		{10, func(o *snapshots.Observation) {
+		{5, func(o *decide.Observation) { o.Real = nil }}, {5, func(o *decide.Observation) { o.Real = &corev1.PersistentVolume{} }},
+		{10, func(o *decide.Observation) { o.Waiting = "restored" }},
+		{10, func(o *decide.Observation) {
 			if o.There != nil {
 				o.There.Labels = map[string]string{keys.ContentUID: "c0", keys.HomeID: "h1"}
 			}
 		}},
-		{10, func(o *snapshots.Observation) {
+		{10, func(o *decide.Observation) {
 			if o.There != nil {
 				o.There.UID = "later"
 			}
 		}},
-		{10, func(o *snapshots.Observation) {
+		{10, func(o *decide.Observation) {
 			if o.There != nil {
 				o.There.DeletionTimestamp = &now
 			}
@@ -76,7 +76,7 @@ func random(r *rand.Rand) snapshots.Observation {
 		{40, deleted}, {5, unasked}, {20, retained}, {5, away}, {5, unknown}, {5, unseen},
 	} {
 		if r.IntN(100) < state.percent {
-			changes = append(changes, func(o *snapshots.Observation) {
+			changes = append(changes, func(o *decide.Observation) {
 				if o.Real == nil || o.Real.Spec.CSI == nil {
 					// A snapshot can only be taken of a volume.
 					o.Real = observe().Real
@@ -89,18 +89,18 @@ func random(r *rand.Rand) snapshots.Observation {
 }
 
 // harm describes the invariant that a step violates; empty if none.
-func harm(o snapshots.Observation, step snapshots.Step) string {
+func harm(o decide.Observation, step decide.Step) string {
 	c, handle := o.Content, ptr.Deref(o.Content.Status.SnapshotHandle, "")
 	made := c.Spec.Source.VolumeHandle != nil
 	_, wanted := c.Annotations[volumesnapshot.BeingDeleted]
 	mine := o.There != nil && (made && o.There.Labels[keys.ContentUID] == string(c.UID) && o.There.Labels[keys.HomeID] == o.HomeID || !made &&
 		o.There.UID == o.Ref.UID)
-	if remote := step.Verb == snapshots.Take || step.Verb == snapshots.Mark || step.Verb == snapshots.Delete; remote &&
+	if remote := step.Verb == decide.Take || step.Verb == decide.Mark || step.Verb == decide.Delete; remote &&
 		!(o.Known && o.Usable && o.Seen) {
 		return "a request to a cluster that cannot be used"
 	}
 	switch step.Verb {
-	case snapshots.Take:
+	case decide.Take:
 		switch {
 		case !made || o.There != nil || handle != "" || c.DeletionTimestamp != nil:
 			return "a snapshot that is there, was there, or that nobody wants"
@@ -108,11 +108,11 @@ func harm(o snapshots.Observation, step snapshots.Step) string {
 			o.Virtual.Spec.ClaimRef.Namespace != c.Spec.Snapshot.Namespace:
 			return "a snapshot of other data"
 		}
-	case snapshots.Delete:
+	case decide.Delete:
 		if c.DeletionTimestamp == nil || !wanted || c.Spec.DeletionPolicy != volumesnapshot.Delete || !mine || o.Waiting != "" {
 			return "a snapshot deleted that is needed, to be kept, or another's"
 		}
-	case snapshots.Release:
+	case decide.Release:
 		switch {
 		case c.DeletionTimestamp == nil || !slices.Contains(c.Finalizers, volumesnapshot.ContentFinalizer):
 			return "a content let go that is in use"
@@ -120,7 +120,7 @@ func harm(o snapshots.Observation, step snapshots.Step) string {
 			(!step.Gone || mine):
 			return "a content let go before its snapshot is gone"
 		}
-	case snapshots.Report:
+	case decide.Report:
 		ready := ptr.Deref(step.Status.ReadyToUse, false)
 		switch {
 		case c.DeletionTimestamp != nil:
@@ -132,11 +132,11 @@ func harm(o snapshots.Observation, step snapshots.Step) string {
 		case ready && o.There.Annotations[keys.Unpublished] != "":
 			return "a snapshot known at home that could be removed"
 		}
-	case snapshots.Mark:
+	case decide.Mark:
 		if !mine || c.DeletionTimestamp != nil {
 			return "a mark on what is another's"
 		}
-	case snapshots.Idle:
+	case decide.Idle:
 	}
 	return ""
 }
@@ -152,12 +152,12 @@ func TestAKillAtEachStepLeavesOneSnapshotAndThenNone(t *testing.T) {
 				o, made, count := observe(), 0, 0
 				work := func() {
 					for idle := 0; idle < 2; {
-						step := snapshots.Next(o)
-						if step.Verb == snapshots.Idle {
+						step := decide.Next(o)
+						if step.Verb == decide.Idle {
 							idle++
 						}
-						killed := count == failAt && step.Verb != snapshots.Idle
-						if step.Verb != snapshots.Idle {
+						killed := count == failAt && step.Verb != decide.Idle
+						if step.Verb != decide.Idle {
 							count++
 						}
 						require.Less(t, count, 4*steps, "it does not come to rest")
@@ -165,21 +165,21 @@ func TestAKillAtEachStepLeavesOneSnapshotAndThenNone(t *testing.T) {
 							continue
 						}
 						switch step.Verb {
-						case snapshots.Take:
+						case decide.Take:
 							if o.There == nil {
 								made++
 								taken(&o)
 							}
-						case snapshots.Mark:
+						case decide.Mark:
 							delete(o.There.Annotations, keys.Unpublished)
-						case snapshots.Report:
+						case decide.Report:
 							o.Content.Status = step.Status
 							o.There.Status.ReadyToUse = ptr.To(true)
-						case snapshots.Delete:
+						case decide.Delete:
 							o.There = nil
-						case snapshots.Release:
+						case decide.Release:
 							o.Content.Finalizers = nil
-						case snapshots.Idle:
+						case decide.Idle:
 						}
 					}
 				}

@@ -17,6 +17,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
+	"github.com/lodestone-storage/lodestone/provisioner/snapshots/decide"
 )
 
 func TestASnapshotIsGoneOnlyIfItsOwnClusterSaysSo(t *testing.T) {
@@ -48,10 +49,10 @@ func TestASnapshotIsGoneOnlyIfItsOwnClusterSaysSo(t *testing.T) {
 			client := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
 				map[schema.GroupVersionResource]string{volumesnapshot.Snapshots: "VolumeSnapshotList"}, there...)
 			typed := fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem, UID: row.asked}})
-			o := Observation{Content: &volumesnapshot.Content{ObjectMeta: metav1.ObjectMeta{UID: "c1"}},
+			o := decide.Observation{Content: &volumesnapshot.Content{ObjectMeta: metav1.ObjectMeta{UID: "c1"}},
 				Ref: backing.Ref{Cluster: "west", Namespace: "shop", Name: "data", UID: "b1"}}
 			err := proveGone(t.Context(), typed, client.Resource(volumesnapshot.Snapshots).Namespace(at.Namespace), "west", row.remote, at.Name,
-				o.isTaken)
+				o.IsTaken)
 			if row.says == "" {
 				require.NoError(t, err)
 			} else {

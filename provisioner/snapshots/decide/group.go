@@ -1,4 +1,4 @@
-package snapshots
+package decide
 
 import (
 	"fmt"
@@ -7,7 +7,9 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/pkg/backing"
@@ -60,8 +62,8 @@ func GroupLabel(content *volumesnapshot.GroupContent) string {
 	return keys.GroupPrefix + string(content.UID)
 }
 
-// refsOf returns the backing claims that a content of our driver names.
-func refsOf(c *volumesnapshot.GroupContent) []backing.Ref {
+// RefsOf returns the backing claims that a content of our driver names.
+func RefsOf(c *volumesnapshot.GroupContent) []backing.Ref {
 	if c.Spec.Driver != keys.Driver {
 		return nil
 	}
@@ -81,7 +83,7 @@ func Place(c *volumesnapshot.GroupContent) (refs []backing.Ref, why string) {
 		return nil, "it names snapshots that were taken before, and of volumes in remote clusters those are not taken over together: make a " +
 			"VolumeSnapshotContent of each instead"
 	}
-	refs = refsOf(c)
+	refs = RefsOf(c)
 	if len(refs) == 0 || len(refs) != len(c.Spec.Source.VolumeHandles) {
 		return nil, "it names nothing in a remote cluster that Lodestone made: make the group snapshot anew"
 	}
@@ -159,17 +161,17 @@ func NextOfGroup(o GroupObservation) GroupStep {
 		return leaveGroup(o)
 	}
 	if _, why := Place(o.Content); why != "" {
-		return failGroup(o, why)
+		return FailGroup(o, why)
 	}
 	switch why := o.State.why(o.Cluster); {
 	case why != "":
-		step := failGroup(o, why)
+		step := FailGroup(o, why)
 		step.After = slow
 		return step
 	case !o.Seen:
 		return GroupStep{Verb: Idle, After: slow}
 	case o.There != nil && !ourGroup(o):
-		return failGroup(o, fmt.Sprintf("VolumeGroupSnapshot %s/%s in cluster %s is another's: let its administrator delete it, then this "+
+		return FailGroup(o, fmt.Sprintf("VolumeGroupSnapshot %s/%s in cluster %s is another's: let its administrator delete it, then this "+
 			"snapshot is taken", o.Namespace, o.There.Name, o.Cluster))
 	case o.There != nil && o.There.Annotations[keys.Unpublished] != "":
 		return GroupStep{Verb: Mark}
@@ -179,13 +181,13 @@ func NextOfGroup(o GroupObservation) GroupStep {
 	}
 	for _, m := range o.Members {
 		if why := unfitMember(o, m); why != "" {
-			return failGroup(o, why)
+			return FailGroup(o, why)
 		}
 	}
 	if driver := o.Members[0].Real.Spec.CSI.Driver; slices.ContainsFunc(o.Members, func(m GroupMember) bool {
 		return m.Real.Spec.CSI.Driver != driver
 	}) {
-		return failGroup(o, fmt.Sprintf("the volumes of its claims in cluster %s are of several CSI drivers, and one driver takes them at one "+
+		return FailGroup(o, fmt.Sprintf("the volumes of its claims in cluster %s are of several CSI drivers, and one driver takes them at one "+
 			"moment: select claims of one driver, and make the group snapshot anew", o.Cluster))
 	}
 	return GroupStep{Verb: Take, After: slow}
@@ -200,7 +202,7 @@ func unfitMember(o GroupObservation, m GroupMember) string {
 	case m.Shadow == nil || m.Shadow.DeletionTimestamp != nil:
 		return fmt.Sprintf("real claim %s in cluster %s is gone or being deleted: make the group snapshot anew, of the claims that are left",
 			m.Ref.Key(), o.Cluster)
-	case m.Shadow.UID == "" || m.Shadow.UID != m.source().UID:
+	case m.Shadow.UID == "" || m.Shadow.UID != m.Source().UID:
 		return fmt.Sprintf("real claim %s in cluster %s is not the one that PersistentVolume %s names: if it was made anew and has the same "+
 			"volume, that is noted soon, and then the snapshot is taken", m.Ref.Key(), o.Cluster, m.Virtual.Name)
 	case m.Shadow.Status.Phase != corev1.ClaimBound || m.Real == nil:
@@ -213,8 +215,8 @@ func unfitMember(o GroupObservation, m GroupMember) string {
 	return ""
 }
 
-// source is the backing claim that the virtual volume names now, as Source says for one volume.
-func (m GroupMember) source() backing.Ref {
+// Source is the backing claim that the virtual volume names now, as Source says for one volume.
+func (m GroupMember) Source() backing.Ref {
 	return Source(Observation{Ref: m.Ref, Virtual: m.Virtual})
 }
 
@@ -297,9 +299,9 @@ func lostGroup(o GroupObservation) GroupStep {
 	return tellGroup(o, fmt.Sprintf("cluster %s has its snapshot no more, and with it the data is gone: delete this one too", o.Cluster))
 }
 
-// failGroup reports on a content why its snapshot is not ready. One that was ready stays so while its
+// FailGroup reports on a content why its snapshot is not ready. One that was ready stays so while its
 // cluster is unavailable.
-func failGroup(o GroupObservation, text string) GroupStep {
+func FailGroup(o GroupObservation, text string) GroupStep {
 	if ptr.Deref(o.Content.Status.ReadyToUse, false) {
 		return GroupStep{Verb: Idle, After: slow}
 	}
@@ -346,4 +348,26 @@ func leaveGroup(o GroupObservation) GroupStep {
 		return GroupStep{Verb: Idle, After: slow}
 	}
 	return GroupStep{Verb: Delete, After: slow}
+}
+
+// WantedGroup returns the VolumeGroupSnapshot to create for a content, in this version and with this class of the remote
+// cluster; empty means its default class.
+func WantedGroup(o GroupObservation, version schema.GroupVersion, class string) *volumesnapshot.GroupSnapshot {
+	s := &volumesnapshot.GroupSnapshot{
+		TypeMeta: metav1.TypeMeta{APIVersion: version.String(), Kind: volumesnapshot.GroupKind},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: o.Namespace, Name: GroupName(o.Content),
+			Labels: map[string]string{keys.HomeID: o.HomeID, keys.ContentUID: string(o.Content.UID)},
+			Annotations: map[string]string{
+				keys.Content: o.Content.Name, keys.MadeBy: o.Members[0].Real.Spec.CSI.Driver, keys.Unpublished: "true",
+			},
+		},
+		Spec: volumesnapshot.GroupSnapshotSpec{Source: volumesnapshot.GroupSnapshotSource{
+			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{GroupLabel(o.Content): "true"}},
+		}},
+	}
+	if class != "" {
+		s.Spec.ClassName = &class
+	}
+	return s
 }

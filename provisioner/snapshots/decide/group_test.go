@@ -1,4 +1,4 @@
-package snapshots_test
+package decide_test
 
 import (
 	"fmt"
@@ -15,16 +15,16 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
-	"github.com/lodestone-storage/lodestone/provisioner/snapshots"
+	"github.com/lodestone-storage/lodestone/provisioner/snapshots/decide"
 )
 
-type groupChange func(*snapshots.GroupObservation)
+type groupChange func(*decide.GroupObservation)
 
 // observeGroup returns the observation of a content whose snapshot of shop/a and shop/b in west is not
 // taken yet, with changes.
-func observeGroup(changes ...groupChange) snapshots.GroupObservation {
-	o := snapshots.GroupObservation{
-		HomeID: "h1", State: snapshots.State{Known: true, Usable: true, Seen: true}, Cluster: "west", Namespace: "shop",
+func observeGroup(changes ...groupChange) decide.GroupObservation {
+	o := decide.GroupObservation{
+		HomeID: "h1", State: decide.State{Known: true, Usable: true, Seen: true}, Cluster: "west", Namespace: "shop",
 		Content: &volumesnapshot.GroupContent{
 			ObjectMeta: metav1.ObjectMeta{Name: "content", UID: "g1", Finalizers: []string{volumesnapshot.GroupContentFinalizer, "other"}},
 			Spec: volumesnapshot.GroupContentSpec{
@@ -38,7 +38,7 @@ func observeGroup(changes ...groupChange) snapshots.GroupObservation {
 		ref := backing.Ref{Cluster: "west", Namespace: "shop", Name: name, UID: types.UID("b-" + name)}
 		one.Virtual.Annotations[keys.Backing], one.Shadow.UID = ref.String(), ref.UID
 		o.Content.Spec.Source.VolumeHandles = append(o.Content.Spec.Source.VolumeHandles, ref.String())
-		o.Members = append(o.Members, snapshots.GroupMember{Ref: ref, Virtual: one.Virtual, Shadow: one.Shadow, Real: one.Real})
+		o.Members = append(o.Members, decide.GroupMember{Ref: ref, Virtual: one.Virtual, Shadow: one.Shadow, Real: one.Real})
 	}
 	for _, c := range changes {
 		c(&o)
@@ -46,17 +46,17 @@ func observeGroup(changes ...groupChange) snapshots.GroupObservation {
 	return o
 }
 
-func groupTaken(o *snapshots.GroupObservation) {
-	o.There = snapshots.WantedGroup(*o, volumesnapshot.GroupVersions[0], "")
+func groupTaken(o *decide.GroupObservation) {
+	o.There = decide.WantedGroup(*o, volumesnapshot.GroupVersions[0], "")
 	o.There.UID = "s1"
 }
 
-func groupMarked(o *snapshots.GroupObservation) {
+func groupMarked(o *decide.GroupObservation) {
 	groupTaken(o)
 	delete(o.There.Annotations, keys.Unpublished)
 }
 
-func groupReady(o *snapshots.GroupObservation) {
+func groupReady(o *decide.GroupObservation) {
 	groupMarked(o)
 	o.There.Status = volumesnapshot.GroupSnapshotStatus{ReadyToUse: ptr.To(true), CreationTime: &now}
 	for i := range o.Members {
@@ -69,99 +69,99 @@ func groupReady(o *snapshots.GroupObservation) {
 	}
 }
 
-func groupReported(o *snapshots.GroupObservation) {
+func groupReported(o *decide.GroupObservation) {
 	groupReady(o)
-	o.Content.Status = snapshots.NextOfGroup(*o).Status
+	o.Content.Status = decide.NextOfGroup(*o).Status
 }
 
-func groupDeleted(o *snapshots.GroupObservation) {
+func groupDeleted(o *decide.GroupObservation) {
 	o.Content.DeletionTimestamp = &now
 	o.Content.Annotations = map[string]string{volumesnapshot.GroupBeingDeleted: "yes"}
 }
 
 func TestNextOfGroup(t *testing.T) {
-	away := func(o *snapshots.GroupObservation) { o.Usable, o.Message = false, "it does not answer" }
-	gone := func(o *snapshots.GroupObservation) { o.There = nil }
-	absent := func(o *snapshots.GroupObservation) {
+	away := func(o *decide.GroupObservation) { o.Usable, o.Message = false, "it does not answer" }
+	gone := func(o *decide.GroupObservation) { o.There = nil }
+	absent := func(o *decide.GroupObservation) {
 		o.Seen, o.Absent, o.Problem = false, true, "it has no VolumeGroupSnapshots: install them"
 	}
 	handle := func(handle string) groupChange {
-		return func(o *snapshots.GroupObservation) { o.Content.Spec.Source.VolumeHandles[1] = handle }
+		return func(o *decide.GroupObservation) { o.Content.Spec.Source.VolumeHandles[1] = handle }
 	}
-	second := func(alter func(*snapshots.GroupMember)) groupChange {
-		return func(o *snapshots.GroupObservation) { alter(&o.Members[1]) }
+	second := func(alter func(*decide.GroupMember)) groupChange {
+		return func(o *decide.GroupObservation) { alter(&o.Members[1]) }
 	}
 	for name, test := range map[string]struct {
 		given []groupChange
-		verb  snapshots.Verb
+		verb  decide.Verb
 		says  string // error in the status
 		proof bool
 		taken bool
 	}{
-		"a snapshot is taken":                       {verb: snapshots.Take},
-		"one that was taken is marked":              {given: []groupChange{groupTaken}, verb: snapshots.Mark},
-		"… and reported, without what is not ready": {given: []groupChange{groupMarked}, verb: snapshots.Report},
-		"… and all of it when it is ready":          {given: []groupChange{groupReady}, verb: snapshots.Report, taken: true},
-		"… and left alone then":                     {given: []groupChange{groupReported}, verb: snapshots.Idle},
-		"it outlives the absence of its cluster":    {given: []groupChange{groupReported, away}, verb: snapshots.Idle},
-		"it is not taken a second time": {given: []groupChange{groupReported, gone}, verb: snapshots.Report,
+		"a snapshot is taken":                       {verb: decide.Take},
+		"one that was taken is marked":              {given: []groupChange{groupTaken}, verb: decide.Mark},
+		"… and reported, without what is not ready": {given: []groupChange{groupMarked}, verb: decide.Report},
+		"… and all of it when it is ready":          {given: []groupChange{groupReady}, verb: decide.Report, taken: true},
+		"… and left alone then":                     {given: []groupChange{groupReported}, verb: decide.Idle},
+		"it outlives the absence of its cluster":    {given: []groupChange{groupReported, away}, verb: decide.Idle},
+		"it is not taken a second time": {given: []groupChange{groupReported, gone}, verb: decide.Report,
 			says: "the data is gone"},
-		"another is not taken for it": {given: []groupChange{groupReported, func(o *snapshots.GroupObservation) { o.There.UID = "later" }},
-			verb: snapshots.Report, says: "the data is gone"},
-		"one of that name of somebody else": {given: []groupChange{groupTaken, func(o *snapshots.GroupObservation) {
+		"another is not taken for it": {given: []groupChange{groupReported, func(o *decide.GroupObservation) { o.There.UID = "later" }},
+			verb: decide.Report, says: "the data is gone"},
+		"one of that name of somebody else": {given: []groupChange{groupTaken, func(o *decide.GroupObservation) {
 			o.There.Labels[keys.ContentUID] = "g0"
-		}}, verb: snapshots.Report, says: "another's"},
-		"volumes of two remote clusters": {given: []groupChange{handle("east/shop/b/b-b")}, verb: snapshots.Report,
+		}}, verb: decide.Report, says: "another's"},
+		"volumes of two remote clusters": {given: []groupChange{handle("east/shop/b/b-b")}, verb: decide.Report,
 			says: "several clusters, east, west"},
-		"volumes of two namespaces": {given: []groupChange{handle("west/shop2/b/b-b")}, verb: snapshots.Report, says: "several namespaces"},
-		"a volume that is none":     {given: []groupChange{handle("nonsense")}, verb: snapshots.Report, says: "names nothing"},
-		"a volume of home":          {given: []groupChange{handle("home/shop/b/b-b")}, verb: snapshots.Report, says: "names nothing"},
-		"snapshots that were there": {given: []groupChange{existing}, verb: snapshots.Report, says: "make a VolumeSnapshotContent of each"},
-		"a cluster that has none":   {given: []groupChange{absent}, verb: snapshots.Report, says: "cluster west cannot take it: it has no"},
-		"a cluster that is away":    {given: []groupChange{away}, verb: snapshots.Report, says: "does not answer"},
-		"a volume of another claim's namespace": {given: []groupChange{second(func(m *snapshots.GroupMember) {
+		"volumes of two namespaces": {given: []groupChange{handle("west/shop2/b/b-b")}, verb: decide.Report, says: "several namespaces"},
+		"a volume that is none":     {given: []groupChange{handle("nonsense")}, verb: decide.Report, says: "names nothing"},
+		"a volume of home":          {given: []groupChange{handle("home/shop/b/b-b")}, verb: decide.Report, says: "names nothing"},
+		"snapshots that were there": {given: []groupChange{existing}, verb: decide.Report, says: "make a VolumeSnapshotContent of each"},
+		"a cluster that has none":   {given: []groupChange{absent}, verb: decide.Report, says: "cluster west cannot take it: it has no"},
+		"a cluster that is away":    {given: []groupChange{away}, verb: decide.Report, says: "does not answer"},
+		"a volume of another claim's namespace": {given: []groupChange{second(func(m *decide.GroupMember) {
 			m.Virtual.Spec.ClaimRef.Namespace = "bank"
-		})}, verb: snapshots.Report, says: `namespace "shop"`},
-		"a real claim that is gone": {given: []groupChange{second(func(m *snapshots.GroupMember) { m.Shadow = nil })}, verb: snapshots.Report,
+		})}, verb: decide.Report, says: `namespace "shop"`},
+		"a real claim that is gone": {given: []groupChange{second(func(m *decide.GroupMember) { m.Shadow = nil })}, verb: decide.Report,
 			says: "gone"},
-		"a real claim that is another": {given: []groupChange{second(func(m *snapshots.GroupMember) { m.Shadow.UID = "b9" })},
-			verb: snapshots.Report, says: "PersistentVolume pvc-1 names"},
-		"a real claim without a volume": {given: []groupChange{second(func(m *snapshots.GroupMember) { m.Real = nil })}, verb: snapshots.Report,
+		"a real claim that is another": {given: []groupChange{second(func(m *decide.GroupMember) { m.Shadow.UID = "b9" })},
+			verb: decide.Report, says: "PersistentVolume pvc-1 names"},
+		"a real claim without a volume": {given: []groupChange{second(func(m *decide.GroupMember) { m.Real = nil })}, verb: decide.Report,
 			says: "no volume yet"},
-		"a volume without a driver": {given: []groupChange{second(func(m *snapshots.GroupMember) { m.Real.Spec.CSI = nil })},
-			verb: snapshots.Report, says: "no CSI driver"},
-		"volumes of two drivers": {given: []groupChange{second(func(m *snapshots.GroupMember) { m.Real.Spec.CSI.Driver = "other.csi.dev" })},
-			verb: snapshots.Report, says: "several CSI drivers"},
-		"a volume that was left out": {given: []groupChange{groupReady, second(func(m *snapshots.GroupMember) { m.Taken = nil })},
-			verb: snapshots.Report, says: "without a snapshot of real claim shop/b"},
-		"a member that somebody forged": {given: []groupChange{groupReady, second(func(m *snapshots.GroupMember) {
+		"a volume without a driver": {given: []groupChange{second(func(m *decide.GroupMember) { m.Real.Spec.CSI = nil })},
+			verb: decide.Report, says: "no CSI driver"},
+		"volumes of two drivers": {given: []groupChange{second(func(m *decide.GroupMember) { m.Real.Spec.CSI.Driver = "other.csi.dev" })},
+			verb: decide.Report, says: "several CSI drivers"},
+		"a volume that was left out": {given: []groupChange{groupReady, second(func(m *decide.GroupMember) { m.Taken = nil })},
+			verb: decide.Report, says: "without a snapshot of real claim shop/b"},
+		"a member that somebody forged": {given: []groupChange{groupReady, second(func(m *decide.GroupMember) {
 			m.Taken = append(m.Taken, m.Taken[0])
-		})}, verb: snapshots.Report, says: "2 VolumeSnapshots say"},
-		"a member that is not ready": {given: []groupChange{groupReady, second(func(m *snapshots.GroupMember) {
+		})}, verb: decide.Report, says: "2 VolumeSnapshots say"},
+		"a member that is not ready": {given: []groupChange{groupReady, second(func(m *decide.GroupMember) {
 			m.Taken[0].Status.ReadyToUse = nil
-		})}, verb: snapshots.Report, says: "waiting until VolumeSnapshot shop/snapshot-b"},
+		})}, verb: decide.Report, says: "waiting until VolumeSnapshot shop/snapshot-b"},
 
-		"one that goes is deleted":            {given: []groupChange{groupReported, groupDeleted}, verb: snapshots.Delete},
-		"… but not if it is to be kept":       {given: []groupChange{groupReported, groupDeleted, groupKept}, verb: snapshots.Release},
-		"… nor while a claim is made from it": {given: []groupChange{groupReported, groupDeleted, groupUsed}, verb: snapshots.Idle},
-		"… nor while its cluster is away":     {given: []groupChange{groupReported, groupDeleted, away}, verb: snapshots.Idle},
-		"… and nobody else's is": {given: []groupChange{groupTaken, groupDeleted, groupOther}, verb: snapshots.Release,
+		"one that goes is deleted":            {given: []groupChange{groupReported, groupDeleted}, verb: decide.Delete},
+		"… but not if it is to be kept":       {given: []groupChange{groupReported, groupDeleted, groupKept}, verb: decide.Release},
+		"… nor while a claim is made from it": {given: []groupChange{groupReported, groupDeleted, groupUsed}, verb: decide.Idle},
+		"… nor while its cluster is away":     {given: []groupChange{groupReported, groupDeleted, away}, verb: decide.Idle},
+		"… and nobody else's is": {given: []groupChange{groupTaken, groupDeleted, groupOther}, verb: decide.Release,
 			proof: true},
-		"one that is gone is let go": {given: []groupChange{groupReported, groupDeleted, gone}, verb: snapshots.Release,
+		"one that is gone is let go": {given: []groupChange{groupReported, groupDeleted, gone}, verb: decide.Release,
 			proof: true},
-		"one that could never be taken is let go": {given: []groupChange{groupDeleted, absent}, verb: snapshots.Release, proof: true},
+		"one that could never be taken is let go": {given: []groupChange{groupDeleted, absent}, verb: decide.Release, proof: true},
 		"one that was taken is not, without an answer": {given: []groupChange{groupReported, groupDeleted, absent},
-			verb: snapshots.Idle},
-		"one that the user did not delete stays": {given: []groupChange{groupReported, groupDeleted, func(o *snapshots.GroupObservation) {
+			verb: decide.Idle},
+		"one that the user did not delete stays": {given: []groupChange{groupReported, groupDeleted, func(o *decide.GroupObservation) {
 			o.Content.Annotations = nil
-		}}, verb: snapshots.Idle},
+		}}, verb: decide.Idle},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := observeGroup(test.given...)
-			if _, why := snapshots.Place(o.Content); why != "" {
+			if _, why := decide.Place(o.Content); why != "" {
 				o.Cluster, o.Namespace = "", ""
 			}
-			step := snapshots.NextOfGroup(o)
+			step := decide.NextOfGroup(o)
 			require.Equal(t, test.verb, step.Verb, "%+v", step)
 			assert.Equal(t, test.proof, step.Gone)
 			assert.Equal(t, test.taken, step.Taken)
@@ -174,16 +174,16 @@ func TestNextOfGroup(t *testing.T) {
 	}
 }
 
-func existing(o *snapshots.GroupObservation) {
+func existing(o *decide.GroupObservation) {
 	o.Content.Spec.Source = volumesnapshot.GroupContentSource{Handles: &volumesnapshot.GroupHandles{Group: "west/shop/x/y"}}
 }
-func groupKept(o *snapshots.GroupObservation)  { o.Content.Spec.DeletionPolicy = volumesnapshot.Retain }
-func groupUsed(o *snapshots.GroupObservation)  { o.Members[0].Waiting = "restored" }
-func groupOther(o *snapshots.GroupObservation) { o.There.Labels[keys.HomeID] = "h2" }
+func groupKept(o *decide.GroupObservation)  { o.Content.Spec.DeletionPolicy = volumesnapshot.Retain }
+func groupUsed(o *decide.GroupObservation)  { o.Members[0].Waiting = "restored" }
+func groupOther(o *decide.GroupObservation) { o.There.Labels[keys.HomeID] = "h2" }
 
 func TestEachVolumeOfAGroupHasTheSnapshotOfItsOwnClaim(t *testing.T) {
 	o := observeGroup(groupReady)
-	step := snapshots.NextOfGroup(o)
+	step := decide.NextOfGroup(o)
 	assert.Equal(t, "west/shop/groupsnapshot-g1/s1", *step.Status.Handle)
 	require.Len(t, step.Status.Members, 2)
 	for i, name := range []string{"a", "b"} {
@@ -198,7 +198,7 @@ func TestEachVolumeOfAGroupHasTheSnapshotOfItsOwnClaim(t *testing.T) {
 // TestASnapshotTakenWithOthersIsNeitherTakenNorDeletedByItself is about the contents that the snapshot
 // controller makes for the members of a group.
 func TestASnapshotTakenWithOthersIsNeitherTakenNorDeletedByItself(t *testing.T) {
-	of := func(changes ...change) snapshots.Observation {
+	of := func(changes ...change) decide.Observation {
 		o := observe()
 		o.Content.Annotations = map[string]string{volumesnapshot.MemberOf: "west/shop/groupsnapshot-g1/s1"}
 		for _, c := range changes {
@@ -206,25 +206,25 @@ func TestASnapshotTakenWithOthersIsNeitherTakenNorDeletedByItself(t *testing.T) 
 		}
 		return o
 	}
-	told := func(o *snapshots.Observation) {
+	told := func(o *decide.Observation) {
 		o.Ref = backing.Ref{Cluster: "west", Namespace: "shop", Name: "snapshot-a", UID: "m-a"}
 		o.Content.Status.SnapshotHandle = ptr.To(o.Ref.String())
 		o.There = &volumesnapshot.Snapshot{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "snapshot-a", UID: "m-a"},
 			Status: volumesnapshot.SnapshotStatus{ReadyToUse: ptr.To(true)}}
 	}
-	assert.Equal(t, snapshots.Idle, snapshots.Next(of()).Verb, "which one it is is not written yet")
-	step := snapshots.Next(of(told))
-	assert.Equal(t, snapshots.Report, step.Verb)
+	assert.Equal(t, decide.Idle, decide.Next(of()).Verb, "which one it is is not written yet")
+	step := decide.Next(of(told))
+	assert.Equal(t, decide.Report, step.Verb)
 	assert.True(t, *step.Status.ReadyToUse)
 	assert.Equal(t, "west/shop/snapshot-a/m-a", *step.Status.SnapshotHandle)
-	step = snapshots.Next(of(told, func(o *snapshots.Observation) { o.There = nil }))
+	step = decide.Next(of(told, func(o *decide.Observation) { o.There = nil }))
 	assert.Contains(t, *step.Status.Error.Message, "the data is gone")
 	going := of(told)
 	going.Content.DeletionTimestamp = &now
-	assert.Equal(t, snapshots.Idle, snapshots.Next(going).Verb, "nobody has deleted its snapshot")
+	assert.Equal(t, decide.Idle, decide.Next(going).Verb, "nobody has deleted its snapshot")
 	going.Content.Annotations[volumesnapshot.BeingDeleted] = "yes"
-	step = snapshots.Next(going)
-	assert.Equal(t, snapshots.Release, step.Verb)
+	step = decide.Next(going)
+	assert.Equal(t, decide.Release, step.Verb)
 	assert.False(t, step.Gone, "it goes with its group")
 }
 
@@ -239,8 +239,8 @@ func TestAKillAtEachStepLeavesOneGroupAndThenNone(t *testing.T) {
 				o, made, count, labelled := observeGroup(), 0, 0, false
 				work := func() {
 					for idle := 0; idle < 2; {
-						step := snapshots.NextOfGroup(o)
-						if step.Verb == snapshots.Idle {
+						step := decide.NextOfGroup(o)
+						if step.Verb == decide.Idle {
 							idle++
 							continue
 						}
@@ -251,32 +251,32 @@ func TestAKillAtEachStepLeavesOneGroupAndThenNone(t *testing.T) {
 							continue
 						}
 						switch {
-						case step.Verb == snapshots.Take:
+						case step.Verb == decide.Take:
 							labelled = true
-						case step.Verb == snapshots.Report && step.Taken, step.Verb == snapshots.Release:
+						case step.Verb == decide.Report && step.Taken, step.Verb == decide.Release:
 							labelled = false
 						}
 						if killed && done == "the labels" {
 							continue
 						}
 						switch step.Verb {
-						case snapshots.Take:
+						case decide.Take:
 							if o.There == nil {
 								made++
 								groupTaken(&o)
 							}
-						case snapshots.Mark:
+						case decide.Mark:
 							delete(o.There.Annotations, keys.Unpublished)
-						case snapshots.Report:
+						case decide.Report:
 							o.Content.Status = step.Status
 							uid := o.There.UID
 							groupReady(&o)
 							o.There.UID = uid
-						case snapshots.Delete:
+						case decide.Delete:
 							o.There = nil
-						case snapshots.Release:
+						case decide.Release:
 							o.Content.Finalizers = nil
-						case snapshots.Idle:
+						case decide.Idle:
 						}
 					}
 				}
@@ -323,7 +323,7 @@ func TestClaimsOfSeveralPlacesAreToldApart(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := &volumesnapshot.GroupSnapshot{Spec: volumesnapshot.GroupSnapshotSpec{Source: volumesnapshot.GroupSnapshotSource{
 				Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}}}}
-			says := snapshots.InSeveralPlaces(s, row.claims, func(name string) *corev1.PersistentVolume { return volumes[name] })
+			says := decide.InSeveralPlaces(s, row.claims, func(name string) *corev1.PersistentVolume { return volumes[name] })
 			if row.says == "" {
 				assert.Empty(t, says)
 			} else {

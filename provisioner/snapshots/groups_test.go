@@ -13,6 +13,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
+	"github.com/lodestone-storage/lodestone/provisioner/snapshots/decide"
 )
 
 func TestOnlyTheClaimsOfAGroupHaveItsLabel(t *testing.T) {
@@ -24,10 +25,10 @@ func TestOnlyTheClaimsOfAGroupHaveItsLabel(t *testing.T) {
 		"somebody labelled another claim, which must not be taken too": {forged: "other", says: "claim shop/other in cluster west has label"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := GroupObservation{
+			o := decide.GroupObservation{
 				Content: &volumesnapshot.GroupContent{ObjectMeta: metav1.ObjectMeta{UID: "g1"}}, HomeID: "h1", Cluster: "west", Namespace: "shop",
 			}
-			label := GroupLabel(o.Content)
+			label := decide.GroupLabel(o.Content)
 			client := fake.NewClientset()
 			add := func(name string, labels map[string]string) {
 				_, err := client.CoreV1().PersistentVolumeClaims("shop").Create(t.Context(), &corev1.PersistentVolumeClaim{
@@ -37,7 +38,7 @@ func TestOnlyTheClaimsOfAGroupHaveItsLabel(t *testing.T) {
 			for _, name := range []string{"a", "b"} {
 				add(name, map[string]string{keys.HomeID: "h1", "team": "red"})
 				ref := backing.Ref{Cluster: "west", Namespace: "shop", Name: name, UID: types.UID("b-" + name)}
-				o.Members = append(o.Members, GroupMember{Ref: ref, Virtual: &corev1.PersistentVolume{
+				o.Members = append(o.Members, decide.GroupMember{Ref: ref, Virtual: &corev1.PersistentVolume{
 					ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{keys.Backing: ref.String()}}}})
 			}
 			add("unrelated", nil)

@@ -1,4 +1,7 @@
-package snapshots
+// Package decide has the decisions about snapshots of volumes in remote clusters: Next for a content
+// of one volume (decide.go), NextOfGroup for one of several (group.go). Both take what was observed
+// and return the one next step. The package is pure: no client, no clock.
+package decide
 
 import (
 	"fmt"
@@ -7,6 +10,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/pkg/backing"
@@ -90,16 +95,16 @@ func Next(o Observation) Step {
 		return Step{Verb: Idle}
 	}
 	if o.Ref.Cluster == "" || o.Ref.Cluster == keys.Home {
-		return fail(o, "it names nothing in a remote cluster that Lodestone made: make the snapshot anew")
+		return Fail(o, "it names nothing in a remote cluster that Lodestone made: make the snapshot anew")
 	}
 	if step, blocked := unreachable(o); blocked {
 		return step
 	}
 	switch {
-	case given(o.Content):
+	case Given(o.Content):
 		return follow(o)
 	case o.There != nil && !ours(o):
-		return fail(o, "VolumeSnapshot %s/%s in cluster %s is another's: let its administrator delete it, then this snapshot is taken",
+		return Fail(o, "VolumeSnapshot %s/%s in cluster %s is another's: let its administrator delete it, then this snapshot is taken",
 			o.Ref.Namespace, o.There.Name, o.Ref.Cluster)
 	case o.There != nil && o.There.Annotations[keys.Unpublished] != "":
 		return Step{Verb: Mark}
@@ -107,24 +112,24 @@ func Next(o Observation) Step {
 		// It outlives its volume and is never taken a second time.
 		return follow(o)
 	case o.Virtual == nil || o.Virtual.Spec.ClaimRef == nil || o.Virtual.Spec.ClaimRef.Namespace != o.Content.Spec.Snapshot.Namespace:
-		return fail(o, "its volume is not that of a claim of namespace %q: make the snapshot anew", o.Content.Spec.Snapshot.Namespace)
+		return Fail(o, "its volume is not that of a claim of namespace %q: make the snapshot anew", o.Content.Spec.Snapshot.Namespace)
 	case o.Shadow == nil || o.Shadow.DeletionTimestamp != nil:
-		return fail(o, "real claim %s in cluster %s is gone or being deleted: a snapshot of it cannot be taken", o.Ref.Key(), o.Ref.Cluster)
+		return Fail(o, "real claim %s in cluster %s is gone or being deleted: a snapshot of it cannot be taken", o.Ref.Key(), o.Ref.Cluster)
 	case o.Shadow.UID == "" || o.Shadow.UID != Source(o).UID:
-		return fail(o, "real claim %s in cluster %s is not the one that PersistentVolume %s names: if it was made anew and has the same "+
+		return Fail(o, "real claim %s in cluster %s is not the one that PersistentVolume %s names: if it was made anew and has the same "+
 			"volume, that is noted soon, and then the snapshot is taken", o.Ref.Key(), o.Ref.Cluster, o.Virtual.Name)
 	case o.Shadow.Status.Phase != corev1.ClaimBound || o.Real == nil:
-		return fail(o, "real claim %s in cluster %s has no volume yet: it gets one when its first pod starts there; the snapshot is taken then",
+		return Fail(o, "real claim %s in cluster %s has no volume yet: it gets one when its first pod starts there; the snapshot is taken then",
 			o.Ref.Key(), o.Ref.Cluster)
 	case o.Real.Spec.CSI == nil:
-		return fail(o, "the volume of real claim %s in cluster %s has no CSI driver, and only those take snapshots", o.Ref.Key(), o.Ref.Cluster)
+		return Fail(o, "the volume of real claim %s in cluster %s has no CSI driver, and only those take snapshots", o.Ref.Key(), o.Ref.Cluster)
 	}
 	return Step{Verb: Take, After: slow}
 }
 
-// given says whether a content is for a snapshot that is not taken for it: a pre-provisioned one, or
+// Given says whether a content is for a snapshot that is not taken for it: a pre-provisioned one, or
 // one that is taken with others.
-func given(c *volumesnapshot.Content) bool {
+func Given(c *volumesnapshot.Content) bool {
 	return ptr.Deref(c.Spec.Source.SnapshotHandle, "") != "" || member(c)
 }
 
@@ -141,7 +146,7 @@ func ours(o Observation) bool {
 func unreachable(o Observation) (Step, bool) {
 	switch why := o.State.why(o.Ref.Cluster); {
 	case why != "":
-		step := fail(o, "%s", why)
+		step := Fail(o, "%s", why)
 		step.After = slow
 		return step, true
 	case !o.Seen:
@@ -176,7 +181,7 @@ func (s State) why(cluster string) string {
 
 // follow reports the state of the remote snapshot on the content.
 func follow(o Observation) Step {
-	if o.There == nil || given(o.Content) && o.There.UID != o.Ref.UID {
+	if o.There == nil || Given(o.Content) && o.There.UID != o.Ref.UID {
 		return lost(o)
 	}
 	handle := backing.Ref{Cluster: o.Ref.Cluster, Namespace: o.There.Namespace, Name: o.There.Name, UID: o.There.UID}.String()
@@ -204,9 +209,9 @@ func lost(o Observation) Step {
 	return tell(o, fmt.Sprintf("cluster %s has its snapshot no more, and with it the data is gone: delete this one too", o.Ref.Cluster))
 }
 
-// fail reports on a content why its snapshot is not ready. A snapshot that was ready stays
+// Fail reports on a content why its snapshot is not ready. A snapshot that was ready stays
 // so while its cluster is unavailable.
-func fail(o Observation, text string, details ...any) Step {
+func Fail(o Observation, text string, details ...any) Step {
 	if ptr.Deref(o.Content.Status.ReadyToUse, false) {
 		return Step{Verb: Idle, After: slow}
 	}
@@ -251,7 +256,7 @@ func failure(f *volumesnapshot.Failure) string {
 func leave(o Observation) Step {
 	c := o.Content
 	_, wanted := c.Annotations[volumesnapshot.BeingDeleted]
-	unbound := given(c) && c.Spec.Snapshot.UID == ""
+	unbound := Given(c) && c.Spec.Snapshot.UID == ""
 	switch {
 	case !slices.Contains(c.Finalizers, volumesnapshot.ContentFinalizer) || !wanted && !unbound:
 		return Step{Verb: Idle}
@@ -259,7 +264,7 @@ func leave(o Observation) Step {
 		return Step{Verb: Release}
 	case !o.Known || !o.Usable || !o.Seen:
 		return Step{Verb: Idle, After: slow}
-	case o.There == nil || !given(c) && !ours(o) || given(c) && o.There.UID != o.Ref.UID:
+	case o.There == nil || !Given(c) && !ours(o) || Given(c) && o.There.UID != o.Ref.UID:
 		return Step{Verb: Release, Gone: true, After: slow}
 	case o.Waiting != "" || o.There.DeletionTimestamp != nil:
 		// Its volume may already be bound at home, and would never get its data.
@@ -280,4 +285,41 @@ func Source(o Observation) backing.Ref {
 		return backing.Ref{}
 	}
 	return ref
+}
+
+// Wanted returns the VolumeSnapshot to create for a content, with this class of the remote
+// cluster; empty means its default class.
+func Wanted(o Observation, class string) *volumesnapshot.Snapshot {
+	s := &volumesnapshot.Snapshot{
+		TypeMeta: metav1.TypeMeta{APIVersion: volumesnapshot.GroupVersion.String(), Kind: volumesnapshot.Kind},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: o.Ref.Namespace, Name: Name(o.Content),
+			Labels:      map[string]string{keys.HomeID: o.HomeID, keys.ContentUID: string(o.Content.UID)},
+			Annotations: map[string]string{keys.Content: o.Content.Name, keys.MadeBy: o.Real.Spec.CSI.Driver, keys.Unpublished: "true"},
+		},
+		Spec: volumesnapshot.SnapshotSpec{Source: volumesnapshot.SnapshotSource{ClaimName: ptr.To(o.Ref.Name)}},
+	}
+	if class != "" {
+		s.Spec.ClassName = &class
+	}
+	return s
+}
+
+// IsTaken says whether what has the name of a content's snapshot is that.
+func (o Observation) IsTaken(found *unstructured.Unstructured) bool {
+	if Given(o.Content) {
+		return found.GetUID() == o.Ref.UID
+	}
+	return found.GetLabels()[keys.ContentUID] == string(o.Content.UID)
+}
+
+// HandleOf is the handle of the volume or snapshot that a content of our driver is for; empty for other drivers.
+func HandleOf(c *volumesnapshot.Content) string {
+	if c.Spec.Driver != keys.Driver {
+		return ""
+	}
+	if handle := volumesnapshot.HandleOf(c); handle != "" && Given(c) {
+		return handle
+	}
+	return ptr.Deref(c.Spec.Source.VolumeHandle, "")
 }
