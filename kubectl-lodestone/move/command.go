@@ -1,7 +1,8 @@
 // Package move is the command move: it moves the volumes of claims to another class or cluster, and
 // shows the progress. The provisioner does the work: the command creates a VolumeMove and follows
 // it, so a move goes on when the command ends. Read command.go for the flags, run.go for the
-// creation, follow.go for the progress; actions.go and rollback.go have the subcommands.
+// creation, follow.go for the progress; status.go, actions.go, rollback.go and giveup.go have the
+// subcommands.
 package move
 
 import (

@@ -1,0 +1,218 @@
+package move
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+)
+
+func statusCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
+	var output cli.Output
+	var scope cli.Scope
+	command := &cobra.Command{
+		Use:   "status [pvc/NAME | volumemove/NAME]",
+		Short: "Show how far moves are",
+		Long: `Status lists the moves of a namespace, or one, named by itself or by a claim that it
+moves: the phase, what is done of it, how fast, what it waits for and, of one, how its
+data travels.`,
+		Example: `  # How far is the move of claim data?
+  kubectl lodestone move status data -n shop
+
+  # All moves, with where they come from and how long pods stood still
+  kubectl lodestone move status -A -o wide`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			return oneMove(cmd, args)
+		},
+		ValidArgsFunction: completeMoves(flags),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := output.Check(); err != nil {
+				return err
+			}
+			if err := scope.Check(); err != nil {
+				return err
+			}
+			if len(args) > 0 && scope.Given() {
+				return cli.Misuse("%q names one move, and -A and -l list several: leave one or the other out", args[len(args)-1])
+			}
+			home, namespace, err := cli.Connect(flags)
+			if err != nil {
+				return err
+			}
+			namespace = scope.In(namespace)
+			moves := &v1alpha1.VolumeMoveList{}
+			if len(args) > 0 {
+				move, err := find(cmd.Context(), home, namespace, args)
+				if err != nil {
+					return err
+				}
+				moves.Items = append(moves.Items, *move)
+			} else if moves, err = home.Moves.In(namespace).List(cmd.Context(), scope.Options()); err != nil {
+				return unlisted(home, err)
+			}
+			switch {
+			case output.IsObject() && len(args) > 0, output.Format == cli.Name && len(args) > 0:
+				return write(streams.Out, output, &moves.Items[0])
+			case output.IsObject(), output.Format == cli.Name:
+				return writeAll(streams.Out, output, moves.Items)
+			}
+			if len(moves.Items) == 0 {
+				return noMoves(cmd.Context(), home, streams.Out, namespace, scope.Selector)
+			}
+			if err := table(streams.Out, moves.Items, scope.Everywhere, output.Format == cli.Wide, time.Now()); err != nil || len(args) == 0 {
+				return err
+			}
+			return writeRoutes(streams.Out, &moves.Items[0])
+		},
+	}
+	output.Add(command, "write the VolumeMove that is named, or a List of them; wide shows more columns",
+		cli.JSON, cli.YAML, cli.Wide, cli.Name)
+	scope.Add(command, "the moves")
+	return command
+}
+
+// unlisted explains why moves cannot be listed.
+func unlisted(home *cli.Cluster, err error) error {
+	if apierrors.IsNotFound(err) {
+		return home.NotInstalled()
+	}
+	return home.Explain("list VolumeMoves", err)
+}
+
+// noMoves says that there are no moves, if there is the namespace.
+func noMoves(ctx context.Context, home *cli.Cluster, out io.Writer, namespace, selector string) error {
+	text := "there are no moves"
+	if selector != "" {
+		text += " with labels " + selector
+	}
+	if namespace != metav1.NamespaceAll {
+		if err := home.RequireNamespace(ctx, namespace); err != nil {
+			return err
+		}
+		text += fmt.Sprintf(" in namespace %q: -A shows those of all", namespace)
+	}
+	_, err := fmt.Fprintln(out, text)
+	return err
+}
+
+// table lists moves, the latest last: with namespaces if they are of several, and with more columns if wide.
+func table(out io.Writer, moves []v1alpha1.VolumeMove, namespaces, wide bool, now time.Time) error {
+	slices.SortFunc(moves, func(a, b v1alpha1.VolumeMove) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
+	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	row := func(namespace, name, claims, source, target, age, down, state string) {
+		cells := []string{name, claims, target, age, state}
+		if wide {
+			cells = []string{name, claims, source, target, age, down, state}
+		}
+		if namespaces {
+			cells = slices.Insert(cells, 0, namespace)
+		}
+		fmt.Fprintln(w, strings.Join(cells, "\t"))
+	}
+	row("NAMESPACE", "NAME", "CLAIMS", "SOURCE", "TARGET", "AGE", "DOWN", "STATE")
+	for i := range moves {
+		move := &moves[i]
+		row(move.Namespace, move.Name, strings.Join(move.Spec.Claims, ","), sourceOf(move), move.Spec.Target.Cluster+move.Spec.Target.Node,
+			duration.HumanDuration(now.Sub(move.CreationTimestamp.Time)), downOf(move.Status, now), progressLine(move))
+	}
+	return w.Flush()
+}
+
+// sourceOf returns the cluster that the data comes from.
+func sourceOf(move *v1alpha1.VolumeMove) string {
+	for _, claim := range move.Status.Claims {
+		if claim.Source != nil {
+			return claim.Source.Cluster
+		}
+	}
+	return "<unknown>"
+}
+
+// downOf says for how long pods could not use the claims.
+func downOf(status v1alpha1.VolumeMoveStatus, now time.Time) string {
+	switch {
+	case status.DownSince != nil:
+		return "since " + duration.HumanDuration(now.Sub(status.DownSince.Time))
+	case status.Downtime != nil:
+		return status.Downtime.Round(10 * time.Millisecond).String()
+	}
+	return "<none>"
+}
+
+// writeRoutes writes one sentence for each claim: by which route its data travels, or travelled,
+// and why not directly.
+func writeRoutes(out io.Writer, move *v1alpha1.VolumeMove) error {
+	for _, claim := range move.Status.Claims {
+		var text string
+		switch claim.Transport {
+		case v1alpha1.TransportDirect:
+			text = "directly from mover to mover"
+		case v1alpha1.TransportSpliced:
+			text = "through the provisioner"
+			if legs := claim.Legs; legs != nil {
+				text += fmt.Sprintf(", which reaches the mover at the source %s and the one at the target %s", legText(legs.Source),
+					legText(legs.Target))
+			}
+			if claim.TransportMessage != "" {
+				text += ": " + claim.TransportMessage
+			}
+		default: // not connected yet
+			continue
+		}
+		if claim.Repository != "" {
+			text = fmt.Sprintf("through the repository of cluster %s (%s so far), and the rest %s", claim.Repository, size(claim.Stored), text)
+		}
+		if _, err := fmt.Fprintf(out, "the data of claim %s travels %s\n", claim.Name, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// routeSuffix returns in a few words the route of a move's data, for the end of a line; empty where
+// it is not known.
+func routeSuffix(status v1alpha1.VolumeMoveStatus) string {
+	text := ""
+	for _, claim := range status.Claims {
+		switch claim.Transport {
+		case v1alpha1.TransportDirect:
+			if text == "" {
+				text = "  direct"
+			}
+		case v1alpha1.TransportSpliced:
+			text = "  through the provisioner"
+		default: // not connected yet
+		}
+		if claim.Repository != "" && claim.Transport != "" {
+			text = "  through a repository"
+		}
+	}
+	return text
+}
+
+func legText(leg v1alpha1.MoveLeg) string {
+	switch leg {
+	case v1alpha1.LegAddress:
+		return "at its address"
+	case v1alpha1.LegAPIServer:
+		return "through the API server"
+	default:
+		return "in a way that is not known yet"
+	}
+}
