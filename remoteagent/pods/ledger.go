@@ -17,19 +17,19 @@ type ledger struct {
 	sources *sources.Sources
 
 	mu       sync.Mutex
-	promised map[types.NamespacedName]promise
-	// grown is what pods that exist will request once the informer shows them resized.
-	grown map[types.NamespacedName]corev1.ResourceList
+	reserved map[types.NamespacedName]reservation
 }
 
-type promise struct {
+// reservation is what a pod requests that the informer does not show yet, or does not show resized.
+type reservation struct {
 	home     string
 	requests corev1.ResourceList
+	// resized says that the pod exists, and that requests are those after it was resized.
+	resized bool
 }
 
 func newLedger(from *sources.Sources) *ledger {
-	return &ledger{sources: from, promised: map[types.NamespacedName]promise{},
-		grown: map[types.NamespacedName]corev1.ResourceList{}}
+	return &ledger{sources: from, reserved: map[types.NamespacedName]reservation{}}
 }
 
 // admit says why the pod of a ShadowPod would exceed the offer. If it would not, admit returns nil
@@ -41,10 +41,10 @@ func (l *ledger) admit(home *remotev1alpha1.HomeCluster, shadow *remotev1alpha1.
 	key := keyOf(shadow)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, ok := l.promised[key]; ok {
+	if known, ok := l.reserved[key]; ok && !known.resized {
 		return nil
 	}
-	return l.promise(home, key, policy.Requests(shadow.Spec.Pod.Spec))
+	return l.reserve(home, key, reservation{requests: policy.Requests(shadow.Spec.Pod.Spec)})
 }
 
 // admitActual is admit for the pod as the cluster would create it: limit ranges and runtime classes
@@ -52,7 +52,7 @@ func (l *ledger) admit(home *remotev1alpha1.HomeCluster, shadow *remotev1alpha1.
 func (l *ledger) admitActual(home *remotev1alpha1.HomeCluster, pod *corev1.Pod) *policy.Refusal {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.promise(home, keyOf(pod), policy.Requests(pod.Spec))
+	return l.reserve(home, keyOf(pod), reservation{requests: policy.Requests(pod.Spec)})
 }
 
 // admitGrowth says why a pod that is about to be resized to what pod says would exceed the offer. If it
@@ -61,29 +61,27 @@ func (l *ledger) admitGrowth(home *remotev1alpha1.HomeCluster, pod *corev1.Pod) 
 	if home == nil || len(home.Spec.Offer) == 0 {
 		return nil
 	}
-	requests := policy.Requests(pod.Spec)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if refusal := policy.Within(home, l.used(home.Name, keyOf(pod)), requests); refusal != nil {
-		return refusal
-	}
-	l.grown[keyOf(pod)] = requests
-	return nil
+	return l.reserve(home, keyOf(pod), reservation{requests: policy.Requests(pod.Spec), resized: true})
 }
 
 // forgetGrowth drops what admitGrowth has admitted.
 func (l *ledger) forgetGrowth(key types.NamespacedName) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.grown, key)
+	if l.reserved[key].resized {
+		delete(l.reserved, key)
+	}
 }
 
-// promise reserves requests within the offer. The caller holds the lock.
-func (l *ledger) promise(home *remotev1alpha1.HomeCluster, key types.NamespacedName, requests corev1.ResourceList) *policy.Refusal {
-	if refusal := policy.Within(home, l.used(home.Name, key), requests); refusal != nil {
+// reserve reserves requests within the offer. The caller holds the lock.
+func (l *ledger) reserve(home *remotev1alpha1.HomeCluster, key types.NamespacedName, wanted reservation) *policy.Refusal {
+	if refusal := policy.Within(home, l.used(home.Name, key), wanted.requests); refusal != nil {
 		return refusal
 	}
-	l.promised[key] = promise{home: home.Name, requests: requests}
+	wanted.home = home.Name
+	l.reserved[key] = wanted
 	return nil
 }
 
@@ -91,25 +89,28 @@ func (l *ledger) promise(home *remotev1alpha1.HomeCluster, key types.NamespacedN
 // that the informer shows by now.
 func (l *ledger) used(home string, but types.NamespacedName) corev1.ResourceList {
 	times := map[sources.Requests]int64{}
-	var grown []corev1.ResourceList
+	var resized []corev1.ResourceList
 	for pod := range l.sources.PodsOf(home) {
 		key := pod.Key()
-		delete(l.promised, key)
+		known := l.reserved[key]
+		if !known.resized {
+			delete(l.reserved, key)
+		}
 		if key == but || pod.Ended {
 			continue
 		}
-		if _, ok := l.grown[key]; ok {
-			grown = append(grown, l.requests(pod))
+		if known.resized {
+			resized = append(resized, l.requests(pod))
 		} else {
 			times[pod.Counted]++
 		}
 	}
 	sum := sources.Sum(times)
-	for _, requests := range grown {
+	for _, requests := range resized {
 		policy.AddRequests(sum, requests)
 	}
-	for key, p := range l.promised {
-		if p.home == home && key != but {
+	for key, p := range l.reserved {
+		if !p.resized && p.home == home && key != but {
 			policy.AddRequests(sum, p.requests)
 		}
 	}
@@ -121,13 +122,13 @@ func (l *ledger) used(home string, but types.NamespacedName) corev1.ResourceList
 func (l *ledger) requests(pod *sources.Pod) corev1.ResourceList {
 	now := pod.Counted.List()
 	shown := true
-	for name, quantity := range l.grown[pod.Key()] {
+	for name, quantity := range l.reserved[pod.Key()].requests {
 		if have := now[name]; have.Cmp(quantity) < 0 {
 			now[name], shown = quantity, false
 		}
 	}
 	if shown {
-		delete(l.grown, pod.Key())
+		delete(l.reserved, pod.Key())
 	}
 	return now
 }
@@ -136,6 +137,5 @@ func (l *ledger) requests(pod *sources.Pod) corev1.ResourceList {
 func (l *ledger) forget(key types.NamespacedName) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.promised, key)
-	delete(l.grown, key)
+	delete(l.reserved, key)
 }
