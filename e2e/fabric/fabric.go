@@ -89,7 +89,7 @@ func (o Options) drivers(cluster string) map[string]int32 {
 type Fabric struct {
 	Home, West               *testbed.Cluster
 	HomeStorage, WestStorage *fakeprovisioner.Provisioner
-	HomeNodes, WestNodes     *fakekubelet.Hollow
+	HomeNodes, WestNodes     *fakekubelet.Kubelets
 	// HomePods and WestPods are the pods that really run, Disks their volumes.
 	HomePods, WestPods *processes.Processes
 	Disks              processes.Disks

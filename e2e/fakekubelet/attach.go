@@ -26,7 +26,7 @@ type inUse struct {
 
 // reportUse writes which volumes the pods of a node use, before they are mounted and after
 // they are unmounted.
-func (h *Hollow) reportUse(ctx context.Context, p *player) error {
+func (h *Kubelets) reportUse(ctx context.Context, p *player) error {
 	p.inUse.mu.Lock()
 	defer p.inUse.mu.Unlock()
 	pods, err := h.pods.GetIndexer().ByIndex(byNode, p.node.Name)
@@ -64,7 +64,7 @@ func (h *Hollow) reportUse(ctx context.Context, p *player) error {
 }
 
 // volumesOf returns the CSI volumes of a pod, as far as they are there.
-func (h *Hollow) volumesOf(pod *corev1.Pod, read claimReader) (volumes []*corev1.PersistentVolume, err error) {
+func (h *Kubelets) volumesOf(pod *corev1.Pod, read claimReader) (volumes []*corev1.PersistentVolume, err error) {
 	for _, source := range pod.Spec.Volumes {
 		name, ok := claimName(pod, source)
 		if !ok {
@@ -89,7 +89,7 @@ func (h *Hollow) volumesOf(pod *corev1.Pod, read claimReader) (volumes []*corev1
 }
 
 // unattached is the problem of a pod with a volume that is not attached to its node yet.
-func (h *Hollow) unattached(ctx context.Context, pod *corev1.Pod) (*problem, error) {
+func (h *Kubelets) unattached(ctx context.Context, pod *corev1.Pod) (*problem, error) {
 	volumes, err := h.volumesOf(pod, h.cachedReader(pod.Namespace))
 	if err != nil {
 		return nil, err

@@ -5,7 +5,7 @@
 // it mounts is bound to a volume that is bound to that claim, that its node can reach
 // by the volume's nodeAffinity, and whose driver the node has. No node of the home
 // cluster has the driver lodestone.dev. A pod whose volume can never be mounted
-// on the node it was bound to is recorded, see [Hollow.Violations].
+// on the node it was bound to is recorded, see [Kubelets.Violations].
 //
 // A node with a [Remote] stands for a remote cluster: its pods are copied there, and
 // run when the copy runs. It takes the place of a virtual kubelet.
@@ -54,8 +54,8 @@ const (
 	callTimeout = 5 * time.Second
 )
 
-// Hollow plays the nodes of one cluster. Its methods may be called concurrently.
-type Hollow struct {
+// Kubelets play the nodes of one cluster. Their methods may be called concurrently.
+type Kubelets struct {
 	client      kubernetes.Interface
 	leasePeriod time.Duration
 	runner      Runner
@@ -83,12 +83,12 @@ type podKey struct {
 
 // Start registers the nodes, waits until pods can be scheduled to them and plays them
 // until ctx ends or Stop is called.
-func Start(ctx context.Context, options Options) (*Hollow, error) {
+func Start(ctx context.Context, options Options) (*Kubelets, error) {
 	client, err := kubernetes.NewForConfig(retryingwatch.Config(options.Config))
 	if err != nil {
-		return nil, fmt.Errorf("make the client of the hollow nodes: %w", err)
+		return nil, fmt.Errorf("make the client of the simulated nodes: %w", err)
 	}
-	h := &Hollow{
+	h := &Kubelets{
 		client:      client,
 		leasePeriod: options.leasePeriod(),
 		runner:      options.Runner,
@@ -110,7 +110,7 @@ func Start(ctx context.Context, options Options) (*Hollow, error) {
 }
 
 // Stop ends the play: nodes stay registered and become NotReady.
-func (h *Hollow) Stop() {
+func (h *Kubelets) Stop() {
 	h.cancel()
 	h.mu.Lock()
 	names := slices.Collect(maps.Keys(h.played))
@@ -121,7 +121,7 @@ func (h *Hollow) Stop() {
 	h.done.Wait()
 }
 
-func (h *Hollow) start(nodes []Node) error {
+func (h *Kubelets) start(nodes []Node) error {
 	h.startEvents()
 	if err := h.startInformers(); err != nil {
 		return err
@@ -136,7 +136,7 @@ func (h *Hollow) start(nodes []Node) error {
 	return h.AddNodes(h.ctx, nodes...)
 }
 
-func (h *Hollow) startEvents() {
+func (h *Kubelets) startEvents() {
 	broadcaster := record.NewBroadcaster(record.WithContext(h.ctx))
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: h.client.CoreV1().Events("")})
 	h.recorder = broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "kubelet"})
@@ -146,7 +146,7 @@ func (h *Hollow) startEvents() {
 	})
 }
 
-func (h *Hollow) startInformers() error {
+func (h *Kubelets) startInformers() error {
 	factory := informers.NewSharedInformerFactoryWithOptions(h.client, 0, informers.WithTransform(dropManagedFields))
 	h.pods = cache.NewSharedIndexInformer(
 		cache.NewListWatchFromClient(h.client.CoreV1().RESTClient(), "pods", "", fields.OneTermNotEqualSelector("spec.nodeName", "")),
@@ -262,7 +262,7 @@ func (o Options) leasePeriod() time.Duration {
 
 func (n Node) validate() error {
 	if n.Name == "" {
-		return fmt.Errorf("a hollow node needs a name")
+		return fmt.Errorf("a simulated node needs a name")
 	}
 	if n.Remote != nil && (n.Remote.ID == "" || n.Remote.Config == nil) {
 		return fmt.Errorf("virtual node %s: its remote cluster needs an ID and a client configuration", n.Name)
@@ -334,7 +334,7 @@ func nodeObject(node Node) *corev1.Node {
 // nodeConditions are those of a healthy node.
 func nodeConditions(now metav1.Time) []corev1.NodeCondition {
 	conditions := []corev1.NodeCondition{{
-		Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", Message: "a hollow kubelet plays this node",
+		Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", Message: "a fake kubelet plays this node",
 		LastHeartbeatTime: now, LastTransitionTime: now,
 	}}
 	for _, pressure := range []corev1.NodeConditionType{corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure} {
@@ -347,7 +347,7 @@ func nodeConditions(now metav1.Time) []corev1.NodeCondition {
 
 // register creates the Node and its CSINode. A Node of that name that exists gets the
 // labels and the status, as with a kubelet that restarts.
-func (h *Hollow) register(ctx context.Context, node Node) error {
+func (h *Kubelets) register(ctx context.Context, node Node) error {
 	wanted := nodeObject(node)
 	created, err := h.client.CoreV1().Nodes().Create(ctx, wanted, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
@@ -376,7 +376,7 @@ func (h *Hollow) register(ctx context.Context, node Node) error {
 
 // untaint takes away the taint that the API server gives every new node. The controller
 // manager would do it too, but for a thousand nodes its client rate is too low.
-func (h *Hollow) untaint(ctx context.Context, created, wanted *corev1.Node) (*corev1.Node, error) {
+func (h *Kubelets) untaint(ctx context.Context, created, wanted *corev1.Node) (*corev1.Node, error) {
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": created.UID},
 		"spec":     map[string]any{"taints": wanted.Spec.Taints},
@@ -387,7 +387,7 @@ func (h *Hollow) untaint(ctx context.Context, created, wanted *corev1.Node) (*co
 	return h.client.CoreV1().Nodes().Patch(ctx, created.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 }
 
-func (h *Hollow) reregister(ctx context.Context, wanted *corev1.Node) (*corev1.Node, error) {
+func (h *Kubelets) reregister(ctx context.Context, wanted *corev1.Node) (*corev1.Node, error) {
 	node, err := h.client.CoreV1().Nodes().Get(ctx, wanted.Name, metav1.GetOptions{})
 	if err != nil {
 		return nil, err
@@ -405,7 +405,7 @@ func nodeReference(node *corev1.Node) metav1.OwnerReference {
 }
 
 // waitSchedulable waits until the taint is gone with which every node begins.
-func (h *Hollow) waitSchedulable(ctx context.Context, name string) error {
+func (h *Kubelets) waitSchedulable(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	for {
@@ -422,7 +422,7 @@ func (h *Hollow) waitSchedulable(ctx context.Context, name string) error {
 }
 
 // heartbeat shows that the node lives until ctx ends.
-func (h *Hollow) heartbeat(ctx context.Context, p *player) {
+func (h *Kubelets) heartbeat(ctx context.Context, p *player) {
 	h.beat(ctx, p)
 	// Many nodes must not beat in step.
 	wait := time.Duration(rand.Int64N(int64(h.leasePeriod)))
@@ -438,7 +438,7 @@ func (h *Hollow) heartbeat(ctx context.Context, p *player) {
 }
 
 // beat renews the node's lease, and its status if that does not say that it is ready.
-func (h *Hollow) beat(ctx context.Context, p *player) {
+func (h *Kubelets) beat(ctx context.Context, p *player) {
 	if !p.alive() {
 		return
 	}
@@ -458,7 +458,7 @@ func (h *Hollow) beat(ctx context.Context, p *player) {
 	}
 }
 
-func (h *Hollow) renewLease(ctx context.Context, node *corev1.Node) error {
+func (h *Kubelets) renewLease(ctx context.Context, node *corev1.Node) error {
 	leases := h.client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
 	now := metav1.NowMicro()
 	patch := fmt.Appendf(nil, `{"spec":{"renewTime":%q}}`, now.UTC().Format(metav1.RFC3339Micro))
@@ -475,7 +475,7 @@ func (h *Hollow) renewLease(ctx context.Context, node *corev1.Node) error {
 	return err
 }
 
-func (h *Hollow) patchNodeStatus(ctx context.Context, name string) error {
+func (h *Kubelets) patchNodeStatus(ctx context.Context, name string) error {
 	patch, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": nodeConditions(metav1.Now())}})
 	if err != nil {
 		return err
@@ -501,7 +501,7 @@ func Register(ctx context.Context, config *rest.Config, nodes ...Node) error {
 	if err != nil {
 		return fmt.Errorf("make the client of the nodes: %w", err)
 	}
-	h := &Hollow{client: client}
+	h := &Kubelets{client: client}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(16)
 	for _, node := range nodes {

@@ -40,7 +40,7 @@ type Runner interface {
 }
 
 // syncRun takes a pod that is really run a step on.
-func (h *Hollow) syncRun(ctx context.Context, p *player, pod *corev1.Pod) error {
+func (h *Kubelets) syncRun(ctx context.Context, p *player, pod *corev1.Pod) error {
 	switch {
 	case pod.DeletionTimestamp != nil:
 		h.runner.End(pod.Namespace, pod.Name)
@@ -73,7 +73,7 @@ func (h *Hollow) syncRun(ctx context.Context, p *player, pod *corev1.Pod) error 
 
 // mounted returns the volumes behind the claims of a pod, by the pod's own names
 // for them.
-func (h *Hollow) mounted(ctx context.Context, pod *corev1.Pod) (map[string]*corev1.PersistentVolume, error) {
+func (h *Kubelets) mounted(ctx context.Context, pod *corev1.Pod) (map[string]*corev1.PersistentVolume, error) {
 	volumes := map[string]*corev1.PersistentVolume{}
 	read := h.liveReader(ctx, pod.Namespace)
 	for _, source := range pod.Spec.Volumes {
@@ -132,7 +132,7 @@ func keyOf(pod *corev1.Pod) podKey {
 	return podKey{namespace: pod.Namespace, name: pod.Name, node: pod.Spec.NodeName}
 }
 
-func (h *Hollow) enqueuePod(object any) {
+func (h *Kubelets) enqueuePod(object any) {
 	if tombstone, ok := object.(cache.DeletedFinalStateUnknown); ok {
 		object = tombstone.Obj
 	}
@@ -141,19 +141,19 @@ func (h *Hollow) enqueuePod(object any) {
 	}
 }
 
-func (h *Hollow) enqueueUsersOfClaim(object any) {
+func (h *Kubelets) enqueueUsersOfClaim(object any) {
 	if claim, ok := object.(*corev1.PersistentVolumeClaim); ok {
 		h.enqueueIndexed(byClaim, claim.Namespace+"/"+claim.Name)
 	}
 }
 
-func (h *Hollow) enqueueUsersOfVolume(object any) {
+func (h *Kubelets) enqueueUsersOfVolume(object any) {
 	if volume, ok := object.(*corev1.PersistentVolume); ok && volume.Spec.ClaimRef != nil {
 		h.enqueueIndexed(byClaim, volume.Spec.ClaimRef.Namespace+"/"+volume.Spec.ClaimRef.Name)
 	}
 }
 
-func (h *Hollow) enqueueIndexed(index, value string) {
+func (h *Kubelets) enqueueIndexed(index, value string) {
 	pods, err := h.pods.GetIndexer().ByIndex(index, value)
 	if err != nil {
 		klog.FromContext(h.ctx).Error(err, "Looking up pods failed", "index", index)
@@ -164,7 +164,7 @@ func (h *Hollow) enqueueIndexed(index, value string) {
 	}
 }
 
-func (h *Hollow) work() {
+func (h *Kubelets) work() {
 	for {
 		key, shutdown := h.queue.Get()
 		if shutdown {
@@ -185,7 +185,7 @@ func (h *Hollow) work() {
 
 // sync takes one pod a step on. Pods of nodes that are not alive are left as they are,
 // as by a kubelet that is gone.
-func (h *Hollow) sync(ctx context.Context, key podKey) error {
+func (h *Kubelets) sync(ctx context.Context, key podKey) error {
 	p := h.player(key.node)
 	if p == nil || !p.alive() {
 		return nil
@@ -213,7 +213,7 @@ func (h *Hollow) sync(ctx context.Context, key podKey) error {
 }
 
 // cachedPod returns the pod if it exists and is bound to the key's node, otherwise nil.
-func (h *Hollow) cachedPod(key podKey) (*corev1.Pod, error) {
+func (h *Kubelets) cachedPod(key podKey) (*corev1.Pod, error) {
 	object, exists, err := h.pods.GetStore().GetByKey(key.namespace + "/" + key.name)
 	if err != nil || !exists {
 		return nil, err
@@ -241,7 +241,7 @@ func (p *player) alive() bool {
 	return !p.silent.Load() && (p.remote == nil || p.remote.reachable())
 }
 
-func (h *Hollow) player(name string) *player {
+func (h *Kubelets) player(name string) *player {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.played[name]
@@ -249,7 +249,7 @@ func (h *Hollow) player(name string) *player {
 
 // AddNodes registers more nodes and waits until pods can be scheduled to them; to
 // virtual nodes only if their remote cluster can be reached.
-func (h *Hollow) AddNodes(ctx context.Context, nodes ...Node) error {
+func (h *Kubelets) AddNodes(ctx context.Context, nodes ...Node) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(32)
 	for _, node := range nodes {
@@ -258,7 +258,7 @@ func (h *Hollow) AddNodes(ctx context.Context, nodes ...Node) error {
 	return group.Wait()
 }
 
-func (h *Hollow) addNode(ctx context.Context, node Node) error {
+func (h *Kubelets) addNode(ctx context.Context, node Node) error {
 	if err := node.validate(); err != nil {
 		return err
 	}
@@ -287,7 +287,7 @@ func (h *Hollow) addNode(ctx context.Context, node Node) error {
 }
 
 // admit makes the player known, so that events of its pods are heeded.
-func (h *Hollow) admit(p *player) error {
+func (h *Kubelets) admit(p *player) error {
 	if remote := p.node.Remote; remote != nil {
 		client, err := kubernetes.NewForConfig(retryingwatch.Config(remote.Config))
 		if err != nil {
@@ -305,7 +305,7 @@ func (h *Hollow) admit(p *player) error {
 }
 
 // dismiss ends the play of a node; it reports whether there was one.
-func (h *Hollow) dismiss(name string) bool {
+func (h *Kubelets) dismiss(name string) bool {
 	h.mu.Lock()
 	p := h.played[name]
 	delete(h.played, name)
@@ -320,7 +320,7 @@ func (h *Hollow) dismiss(name string) bool {
 
 // RemoveNode stops playing a node and deletes its Node object, as when a machine is
 // taken away. Pods on it are left to the cluster's controllers.
-func (h *Hollow) RemoveNode(ctx context.Context, name string) error {
+func (h *Kubelets) RemoveNode(ctx context.Context, name string) error {
 	if !h.dismiss(name) {
 		return fmt.Errorf("node %s is not played", name)
 	}
@@ -333,7 +333,7 @@ func (h *Hollow) RemoveNode(ctx context.Context, name string) error {
 
 // SetAlive makes a node's kubelet fall silent, or work again: a silent one renews no
 // lease and does nothing for its pods.
-func (h *Hollow) SetAlive(name string, alive bool) error {
+func (h *Kubelets) SetAlive(name string, alive bool) error {
 	p := h.player(name)
 	if p == nil {
 		return fmt.Errorf("node %s is not played", name)
@@ -346,7 +346,7 @@ func (h *Hollow) SetAlive(name string, alive bool) error {
 }
 
 // revive sends a sign of life at once and looks at all pods of the node again.
-func (h *Hollow) revive(ctx context.Context, p *player) {
+func (h *Kubelets) revive(ctx context.Context, p *player) {
 	h.beat(ctx, p)
 	h.enqueueIndexed(byNode, p.node.Name)
 }

@@ -144,7 +144,7 @@ func (s *remoteSession) close() {
 }
 
 // enqueueCopy looks at the home pod of a copy again.
-func (h *Hollow) enqueueCopy(object any) {
+func (h *Kubelets) enqueueCopy(object any) {
 	if tombstone, ok := object.(cache.DeletedFinalStateUnknown); ok {
 		object = tombstone.Obj
 	}
@@ -172,7 +172,7 @@ func homePodValue(key podKey) string {
 
 // syncVirtual takes a pod of a virtual node a step on. The pod is nil if it does not
 // exist, or no longer on this node.
-func (h *Hollow) syncVirtual(ctx context.Context, p *player, key podKey, pod *corev1.Pod) error {
+func (h *Kubelets) syncVirtual(ctx context.Context, p *player, key podKey, pod *corev1.Pod) error {
 	duplicate, err := p.remote.find(key)
 	if err != nil {
 		return err
@@ -222,7 +222,7 @@ func (s *remoteSession) findLive(ctx context.Context, pod *corev1.Pod) (*corev1.
 }
 
 // startVirtual copies a pod whose volumes can be mounted to the remote cluster.
-func (h *Hollow) startVirtual(ctx context.Context, p *player, pod *corev1.Pod) error {
+func (h *Kubelets) startVirtual(ctx context.Context, p *player, pod *corev1.Pod) error {
 	found, err := h.mountProblem(ctx, p, pod)
 	if err != nil {
 		return err
@@ -256,7 +256,7 @@ func (h *Hollow) startVirtual(ctx context.Context, p *player, pod *corev1.Pod) e
 }
 
 // mirror writes what the copy's status says into the home pod.
-func (h *Hollow) mirror(ctx context.Context, pod, duplicate *corev1.Pod) error {
+func (h *Kubelets) mirror(ctx context.Context, pod, duplicate *corev1.Pod) error {
 	if duplicate.DeletionTimestamp != nil || finished(pod) {
 		return nil
 	}
@@ -269,7 +269,7 @@ func (h *Hollow) mirror(ctx context.Context, pod, duplicate *corev1.Pod) error {
 }
 
 // failIfGone marks a pod as failed whose copy is gone, so that its owner makes a new one.
-func (h *Hollow) failIfGone(ctx context.Context, p *player, pod *corev1.Pod) error {
+func (h *Kubelets) failIfGone(ctx context.Context, p *player, pod *corev1.Pod) error {
 	existing, err := p.remote.findLive(ctx, pod)
 	if err != nil {
 		return fmt.Errorf("look for the copy of pod %s/%s: %w", pod.Namespace, pod.Name, err)
@@ -284,7 +284,7 @@ func (h *Hollow) failIfGone(ctx context.Context, p *player, pod *corev1.Pod) err
 
 // endVirtual deletes the copy of a pod that is being deleted and lets the pod go when
 // the copy is proven to be gone.
-func (h *Hollow) endVirtual(ctx context.Context, p *player, pod, duplicate *corev1.Pod) error {
+func (h *Kubelets) endVirtual(ctx context.Context, p *player, pod, duplicate *corev1.Pod) error {
 	if duplicate == nil {
 		var err error
 		if duplicate, err = p.remote.findLive(ctx, pod); err != nil {
@@ -298,7 +298,7 @@ func (h *Hollow) endVirtual(ctx context.Context, p *player, pod, duplicate *core
 }
 
 // removeOrphan deletes a copy whose home pod is gone, if the home API server agrees.
-func (h *Hollow) removeOrphan(ctx context.Context, p *player, key podKey, duplicate *corev1.Pod) error {
+func (h *Kubelets) removeOrphan(ctx context.Context, p *player, key podKey, duplicate *corev1.Pod) error {
 	live, err := orNil(h.client.CoreV1().Pods(key.namespace).Get(ctx, key.name, metav1.GetOptions{}))
 	if err != nil {
 		return fmt.Errorf("read pod %s/%s: %w", key.namespace, key.name, err)
@@ -406,7 +406,7 @@ func homeStatus(duplicate *corev1.Pod) corev1.PodStatus {
 const problemRetry = 2 * time.Second
 
 // syncLocal takes a pod of an ordinary node a step on.
-func (h *Hollow) syncLocal(ctx context.Context, p *player, pod *corev1.Pod) error {
+func (h *Kubelets) syncLocal(ctx context.Context, p *player, pod *corev1.Pod) error {
 	if h.runner != nil && h.runner.Runs(pod) {
 		return h.syncRun(ctx, p, pod)
 	}
@@ -433,7 +433,7 @@ func (h *Hollow) syncLocal(ctx context.Context, p *player, pod *corev1.Pod) erro
 
 // endLocal tells that a pod has ended that is being deleted, and then lets it go: so do
 // kubelets.
-func (h *Hollow) endLocal(ctx context.Context, pod *corev1.Pod) error {
+func (h *Kubelets) endLocal(ctx context.Context, pod *corev1.Pod) error {
 	if !finished(pod) {
 		if err := patchStatus(ctx, h.client, pod, endedStatus(pod)); err != nil {
 			return err

@@ -23,7 +23,7 @@ type claimReader struct {
 }
 
 // mountProblem returns why the pod's volumes cannot be mounted on its node, or nil.
-func (h *Hollow) mountProblem(ctx context.Context, p *player, pod *corev1.Pod) (*problem, error) {
+func (h *Kubelets) mountProblem(ctx context.Context, p *player, pod *corev1.Pod) (*problem, error) {
 	node, err := h.nodes.Get(pod.Spec.NodeName)
 	if err != nil {
 		return nil, fmt.Errorf("read node %s: %w", pod.Spec.NodeName, err)
@@ -67,7 +67,7 @@ func firstProblem(pod *corev1.Pod, at mountPoint, read claimReader) (*problem, e
 	return nil, nil
 }
 
-func (h *Hollow) cachedReader(namespace string) claimReader {
+func (h *Kubelets) cachedReader(namespace string) claimReader {
 	return claimReader{
 		claim: func(name string) (*corev1.PersistentVolumeClaim, error) {
 			return orNil(h.claims.PersistentVolumeClaims(namespace).Get(name))
@@ -76,7 +76,7 @@ func (h *Hollow) cachedReader(namespace string) claimReader {
 	}
 }
 
-func (h *Hollow) liveReader(ctx context.Context, namespace string) claimReader {
+func (h *Kubelets) liveReader(ctx context.Context, namespace string) claimReader {
 	return claimReader{
 		claim: func(name string) (*corev1.PersistentVolumeClaim, error) {
 			return orNil(h.client.CoreV1().PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{}))
@@ -194,7 +194,7 @@ type violationKey struct {
 
 // Violations returns every violation since Start, in the namespaces given, or in all if
 // none is given.
-func (h *Hollow) Violations(namespaces ...string) []Violation {
+func (h *Kubelets) Violations(namespaces ...string) []Violation {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var found []Violation
@@ -208,7 +208,7 @@ func (h *Hollow) Violations(namespaces ...string) []Violation {
 }
 
 // complain records the problem and tells it in an event, once as long as it stays the same.
-func (h *Hollow) complain(pod *corev1.Pod, reason string, found *problem) {
+func (h *Kubelets) complain(pod *corev1.Pod, reason string, found *problem) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if found.violation {
@@ -224,7 +224,7 @@ func (h *Hollow) complain(pod *corev1.Pod, reason string, found *problem) {
 	h.recorder.Event(pod, corev1.EventTypeWarning, reason, found.message)
 }
 
-func (h *Hollow) forget(key podKey) {
+func (h *Kubelets) forget(key podKey) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.complaints, key)

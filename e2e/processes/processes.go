@@ -40,7 +40,7 @@ type Config struct {
 }
 
 // Processes runs the pods of one cluster. It is safe for concurrent use, and
-// implements hollow.Runner.
+// implements fakekubelet.Runner.
 type Processes struct {
 	Config
 

@@ -4,7 +4,7 @@
 // A cluster is etcd, kube-apiserver, kube-controller-manager and kube-scheduler,
 // all from one multi-call program that is built once from Go modules and cached
 // outside the source tree (see [Binary]). There is no kubelet: nodes and pods are
-// played by package hollow, the real storage class by package instant.
+// played by package fakekubelet, the real storage class by package fakeprovisioner.
 //
 // Nothing outlives the process that started it: clusters stop with [Cluster.Stop],
 // with the context given to [Start], and, because the kernel sends their
@@ -253,7 +253,7 @@ type Config struct {
 	FeatureGates map[string]bool
 
 	// NodeGracePeriod is how long a node may be silent before it is NotReady; zero means 8 s.
-	// Hollow nodes must renew their leases several times within it.
+	// Simulated nodes must renew their leases several times within it.
 	NodeGracePeriod time.Duration
 
 	// APIServerArgs, ControllerManagerArgs and SchedulerArgs are appended to the command lines.

@@ -35,7 +35,7 @@ const (
 var (
 	home, west           *testbed.Cluster
 	homeDisks, westDisks *fakeprovisioner.Provisioner
-	homeNodes            *fakekubelet.Hollow
+	homeNodes            *fakekubelet.Kubelets
 )
 
 func TestMain(m *testing.M) {

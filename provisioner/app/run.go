@@ -111,7 +111,7 @@ func Run(ctx context.Context, config *Config) error {
 	choices := reselect.New(reselect.Config{
 		Client: client, Claims: sources.Claims, Classes: sources.Classes, Nodes: sources.Nodes, Recorder: process.Recorder,
 	})
-	flow := claims.New(claims.Config{
+	claiming := claims.New(claims.Config{
 		Client: client, Sources: sources, Clusters: clusters, Publisher: publisher, Snapshots: homeSnapshots,
 		Place: backing.Place{HomeID: homeID, StorageNamespace: config.StorageNamespace},
 		Held:  held.Holds, Places: room.RoomOf,
@@ -127,22 +127,22 @@ func Run(ctx context.Context, config *Config) error {
 			return controller.Get[corev1.PersistentVolume](sources.Volumes, name)
 		},
 	})
-	moving, err := newMoves(config, process, clusters, held, flow)
+	moving, err := newMoves(config, process, clusters, held, claiming)
 	if err != nil {
 		return err
 	}
 
 	// Who is notified of which changes.
-	room.Subscribe(flow.RoomReleased)
+	room.Subscribe(claiming.RoomReleased)
 	homeSnapshots.Subscribe(home.Listener{
-		SnapshotChanged: flow.SnapshotChanged, ContentChanged: snapshotter.ContentChanged, StateChanged: flow.SnapshotsFound,
+		SnapshotChanged: claiming.SnapshotChanged, ContentChanged: snapshotter.ContentChanged, StateChanged: claiming.SnapshotsFound,
 	})
 	homeGroups.Subscribe(groups.ContentChanged, groups.GroupAsked)
 	clusters.Subscribe(remote.Listener{
-		BackingChanged: flow.BackingChanged, BackingVolumeChanged: flow.BackingVolumeChanged,
-		NamespaceSynced: flow.NamespaceSeen, NamespaceGiven: flow.NamespaceGiven,
-		ClusterChanged: flow.ClusterChanged, SnapshotChanged: flow.RemoteSnapshotChanged,
-		GroupChanged: func(string, *volumesnapshot.GroupSnapshot) { flow.SnapshotsFound() },
+		BackingChanged: claiming.BackingChanged, BackingVolumeChanged: claiming.BackingVolumeChanged,
+		NamespaceSynced: claiming.NamespaceSeen, NamespaceGiven: claiming.NamespaceGiven,
+		ClusterChanged: claiming.ClusterChanged, SnapshotChanged: claiming.RemoteSnapshotChanged,
+		GroupChanged: func(string, *volumesnapshot.GroupSnapshot) { claiming.SnapshotsFound() },
 	})
 	clusters.Subscribe(remote.Listener{ClusterChanged: moving.ClusterChanged})
 	clusters.Subscribe(remote.Listener{
@@ -180,7 +180,7 @@ func Run(ctx context.Context, config *Config) error {
 		}
 		// Feed the queues only as the leader: a replica that waits for leadership does not
 		// empty them.
-		if err := errors.Join(flow.Watch(), publisher.Watch()); err != nil {
+		if err := errors.Join(claiming.Watch(), publisher.Watch()); err != nil {
 			return err
 		}
 		var running sync.WaitGroup
@@ -190,7 +190,7 @@ func Run(ctx context.Context, config *Config) error {
 		running.Go(func() { unpublished = room.Run(ctx) })
 		running.Go(func() { publisher.Run(ctx) })
 		running.Go(func() { homeSnapshots.Run(ctx) })
-		running.Go(func() { flow.Run(ctx) })
+		running.Go(func() { claiming.Run(ctx) })
 		running.Go(func() { snapshotter.Run(ctx) })
 		running.Go(func() { homeGroups.Run(ctx) })
 		running.Go(func() { groups.Run(ctx) })
@@ -216,10 +216,10 @@ func newHome(access *rest.Config) (*home.Snapshots, *home.Groups, error) {
 	return home.NewSnapshots(client, resources), home.NewGroups(client, resources), nil
 }
 
-// newMoves returns the controller of moves. The claims controller, flow, works on all
+// newMoves returns the controller of moves. The claims controller, claiming, works on all
 // claims that are not being moved.
 func newMoves(config *Config, process *program.Process, clusters *remote.Clusters, held *moves.Records,
-	flow *claims.Controller) (*moves.Controller, error) {
+	claiming *claims.Controller) (*moves.Controller, error) {
 	// However many moves there are, claims do not wait for their requests.
 	access := process.Limited(site.QPS, site.Burst)
 	client, err := kubernetes.NewForConfig(access)
@@ -246,11 +246,11 @@ func newMoves(config *Config, process *program.Process, clusters *remote.Cluster
 	if err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
-	sources := flow.Sources
+	sources := claiming.Sources
 	moving := moves.New(moves.Config{
 		Client: client, Home: access, Dynamic: snapshotClient, Moves: objects,
 		Objects: clients.NewVolumeMoveInformer(objects), Claims: sources.Claims, Volumes: sources.Volumes, Pods: sources.Pods,
-		Clusters: clusters, Records: held, Place: flow.Place, Namespace: config.Namespace, Image: config.MoverImage, Scratch: scratch,
+		Clusters: clusters, Records: held, Place: claiming.Place, Namespace: config.Namespace, Image: config.MoverImage, Scratch: scratch,
 		Networks: networks,
 		Recorder: process.NewRecorder(client), Metrics: counts, Margin: config.ForcedDeletionMargin, Settling: config.MoveSettling,
 		Limits: turns.Limits{Total: config.MaxMoves, PerNamespace: config.MaxMovesPerNamespace},
@@ -260,8 +260,8 @@ func newMoves(config *Config, process *program.Process, clusters *remote.Cluster
 		Node:     func(name string) *corev1.Node { return controller.Get[corev1.Node](sources.Nodes, name) },
 		Space:    func(name string) *corev1.Namespace { return controller.Get[corev1.Namespace](sources.Namespaces, name) },
 		StandIns: func(cluster string) []*corev1.Node { return standIns(sources.Nodes, cluster) },
-		View:     flow.View,
-		Released: flow.Enqueue,
+		View:     claiming.View,
+		Released: claiming.Enqueue,
 	})
 	return moving, moving.Witness(sources.Pods)
 }
