@@ -80,6 +80,7 @@ unit: bin/gotestsum test-libraries ## Run the unit tests
 
 .PHONY: test-dashboard
 test-dashboard: ## Test and measure the dashboard's page in Chromium (SHOTS=<folder> for pictures); `make unit` does it too, where there is one
+	@$(GO) "the test of the dashboard" list -export -deps -test ./e2e/dashboard >/dev/null
 	@LODESTONE_SCREENSHOTS='$(SHOTS)' go test $(TEST_FLAGS) -count=1 -v ./e2e/dashboard
 
 # What tests are made of: compiled first, since only this says how far it is.
@@ -138,6 +139,7 @@ crash-move: control-plane ## Stop the provisioner at each API call of a move, ki
 
 .PHONY: outages
 outages: ## Have a remote cluster away for 0 to 10 simulated minutes at each step of each flow, and print what becomes of claims
+	@$(GO) "the test of outages" list -export -deps -test ./provisioner/claims/decide >/dev/null
 	@E2E_LONG=1 go test -count=1 -v -run TestOutagesAtEachStep ./provisioner/claims/decide
 
 .PHONY: move-cases

@@ -12,4 +12,5 @@ generate() { # <API package> <CRD directory>
 }
 generate pkg/api/v1alpha1 deploy/base/crds
 generate pkg/api/remote/v1alpha1 deploy/remote/crds
-go run ./e2e/cmd/reference "$root"
+hack/go.sh "the reference pages" build -o bin/reference ./e2e/cmd/reference
+bin/reference "$root"
