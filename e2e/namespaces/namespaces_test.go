@@ -1,3 +1,6 @@
+// The life of a namespace in west that home has asked for, and of the claims in it, is one file: its tests share the
+// agent that is silenced and the program that is killed.
+
 package namespaces
 
 import (

@@ -1,3 +1,6 @@
+// What becomes of pods of a virtual node is one file: its many short tests share the link to west that is cut, and how
+// pods are refused and ended.
+
 package remotepods
 
 import (

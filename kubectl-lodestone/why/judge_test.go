@@ -1,3 +1,5 @@
+// The tables of sentences are one file, as the causes are: they share the pods, claims and clusters that rows are made of.
+
 package why
 
 import (

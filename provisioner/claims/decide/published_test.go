@@ -1,3 +1,6 @@
+// The tables of steps for a claim that has a volume are one file, as the decisions are: they share the changes that rows
+// are made of.
+
 package decide_test
 
 import (
