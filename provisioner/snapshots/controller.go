@@ -23,8 +23,8 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 	"github.com/lodestone-storage/lodestone/provisioner/home"
-	"github.com/lodestone-storage/lodestone/provisioner/snapshots/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/remote"
+	"github.com/lodestone-storage/lodestone/provisioner/snapshots/decide"
 )
 
 // Config is what a Controller needs.
@@ -141,7 +141,9 @@ func Uses(h *home.Snapshots, g *home.Groups, cluster, namespace string) bool {
 		}
 	}
 	return slices.ContainsFunc(g.Contents(), func(content *volumesnapshot.GroupContent) bool {
-		return slices.ContainsFunc(decide.RefsOf(content), func(ref backing.Ref) bool { return ref.Cluster == cluster && ref.Namespace == namespace })
+		return slices.ContainsFunc(decide.RefsOf(content), func(ref backing.Ref) bool {
+			return ref.Cluster == cluster && ref.Namespace == namespace
+		})
 	})
 }
 

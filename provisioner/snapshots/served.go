@@ -23,8 +23,8 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/controller"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
-	"github.com/lodestone-storage/lodestone/provisioner/snapshots/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/remote"
+	"github.com/lodestone-storage/lodestone/provisioner/snapshots/decide"
 )
 
 // served serves the contents of one kind, of one volume or of several, as a CSI driver's snapshotter
