@@ -95,6 +95,12 @@ func (s *Server) start(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusConflict)
 		return
 	}
+	if wait, err := time.ParseDuration(r.URL.Query().Get("wait")); err == nil && wait > 0 {
+		ctx, stop := context.WithTimeout(r.Context(), min(wait, moverapi.LongestWait))
+		defer stop()
+		s.Runner.Await(ctx, task.ID)
+		status = s.Runner.Status()
+	}
 	answer(w, status)
 }
 

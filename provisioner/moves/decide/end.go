@@ -22,7 +22,8 @@ func commit(o steps.Observation) steps.Step {
 		return withoutTarget(o, steps.ClusterAway, why)
 	}
 	// Movers take time to end. All this can be done meanwhile: nobody uses the result yet.
-	actions, lacks := endMoverActions(o, reachableEnds(o)...), ""
+	actions := endMoverActions(o, reachableEnds(o)...)
+	lacks := ""
 	for i, claim := range o.Claims {
 		ours, b := o.Record.Claims[i], claim.Target.Backing
 		switch {
@@ -32,21 +33,38 @@ func commit(o steps.Observation) steps.Step {
 			actions = append(actions, steps.Publish{Claim: i, End: record.Target})
 		}
 	}
-	if step, ok := steps.AllAtOnce(append(actions, shelveActions(o)...)); ok {
+	actions = append(actions, shelveActions(o)...)
+	writes := mayStillWrite(o)
+	if lacks == "" && writes == "" {
+		actions = append(actions, makeVolumes(o, newVolume)...)
+	}
+	if step, ok := steps.AllAtOnce(actions); ok {
 		return step
 	}
-	if lacks != "" {
+	switch {
+	case lacks != "":
 		return withoutTarget(o, steps.CopyGone, lacks)
+	case writes != "":
+		return steps.Wait(steps.Often, writes)
 	}
-	// The mover at the source only reads, and its result is not used any more: do not wait
-	// for it, since its node may be gone.
-	if step, ok := removeMovers(o, record.Target); ok {
-		return steps.LookOften(step)
-	}
-	if step, ok := bindClaims(o, func(c record.Claim) *corev1.PersistentVolume { return c.New }); ok {
+	if step, ok := bindClaims(o, newVolume); ok {
 		return step
 	}
 	return steps.Enter(o, v1alpha1.MoveResume)
+}
+
+// newVolume is the virtual volume of a claim at the target.
+func newVolume(c record.Claim) *corev1.PersistentVolume { return c.New }
+
+// mayStillWrite describes a mover at the target that is awaited; empty if none is. The mover at the source only reads, and its
+// result is not used any more: its node may be gone.
+func mayStillWrite(o steps.Observation) string {
+	for i, claim := range o.Claims {
+		if claim.Target.Mover.Exists {
+			return moverEnding(o, i, record.Target)
+		}
+	}
+	return ""
 }
 
 // withoutTarget is the step of a move in Commit whose target is missing. Until a virtual
@@ -89,7 +107,7 @@ func shelveActions(o steps.Observation) (actions []steps.Action) {
 
 // bindClaims is the step to bind the claims to the given volumes; false if all are bound.
 func bindClaims(o steps.Observation, volume func(record.Claim) *corev1.PersistentVolume) (steps.Step, bool) {
-	var actions []steps.Action
+	actions := makeVolumes(o, volume)
 	var blocked *steps.Step
 	for i, claim := range o.Claims {
 		want := volume(o.Record.Claims[i])
@@ -97,7 +115,6 @@ func bindClaims(o steps.Observation, volume func(record.Claim) *corev1.Persisten
 		goes := claim.Volume != nil && claim.Volume.DeletionTimestamp != nil && (claim.Claim != nil || isUnclaimed(o, claim.Volume))
 		switch {
 		case claim.Volume == nil:
-			actions = append(actions, steps.MakeVolume{Claim: i, Volume: want})
 		case goes && foreignFinalizer(claim.Volume) != "":
 			blocked = ptr.To(steps.Wait(steps.Often, volumeHeld(claim.Volume)))
 		case goes:
@@ -131,6 +148,16 @@ func bindClaims(o steps.Observation, volume func(record.Claim) *corev1.Persisten
 		return step, true
 	}
 	return steps.Wait(steps.Often, waiting), waiting != ""
+}
+
+// makeVolumes make the given volumes, where claims have none.
+func makeVolumes(o steps.Observation, volume func(record.Claim) *corev1.PersistentVolume) (actions []steps.Action) {
+	for i, claim := range o.Claims {
+		if claim.Volume == nil {
+			actions = append(actions, steps.MakeVolume{Claim: i, Volume: volume(o.Record.Claims[i])})
+		}
+	}
+	return actions
 }
 
 // removeMovers is the step to delete the movers at some ends; false once they are gone.
@@ -195,10 +222,8 @@ func freeClaims(o steps.Observation) (steps.Step, bool) {
 			actions = append(actions, steps.Unlock{Claim: i})
 		}
 	}
-	if step, ok := steps.AllAtOnce(actions); ok {
-		return step, true
-	}
-	return ungatePods(o)
+	// In this order: no pod that is made once its claim is unlocked gets the gate.
+	return steps.AllAtOnce(append(actions, ungateActions(o)...))
 }
 
 // leaveLocked is the step that leaves the claims locked, with nothing else of the move on them, so that they can be
@@ -219,14 +244,15 @@ func leaveLocked(o steps.Observation) (steps.Step, bool) {
 
 // ungatePods is the step that removes our scheduling gate from pods; false once none has
 // it.
-func ungatePods(o steps.Observation) (steps.Step, bool) {
-	var actions []steps.Action
+func ungatePods(o steps.Observation) (steps.Step, bool) { return steps.AllAtOnce(ungateActions(o)) }
+
+func ungateActions(o steps.Observation) (actions []steps.Action) {
 	for _, pod := range o.Pods {
 		if pod.Gated && !pod.Leaving {
 			actions = append(actions, steps.Ungate{Pod: pod})
 		}
 	}
-	return steps.AllAtOnce(actions)
+	return actions
 }
 
 // retain keeps the source for a while.
