@@ -107,7 +107,7 @@ func (s *Server) start(w http.ResponseWriter, r *http.Request) {
 // validate returns what is wrong with a task.
 func validate(task moverapi.Task) error {
 	switch task.Kind {
-	case moverapi.Prepare, moverapi.Pass, moverapi.Final, moverapi.Verify:
+	case moverapi.Prepare, moverapi.Pass, moverapi.Final, moverapi.Verify, moverapi.Release:
 	default:
 		return fmt.Errorf("there is no task of kind %.50q", task.Kind)
 	}

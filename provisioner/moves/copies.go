@@ -30,7 +30,7 @@ const askTimeout = 5 * time.Second
 // connections between movers.
 func (c *Controller) observeCopies(ctx context.Context, w *activeMove, o *steps.Observation) {
 	r := o.Record
-	if record.Before(r.Phase, v1alpha1.MoveProvision) || !record.Before(r.Phase, v1alpha1.MoveCommit) {
+	if record.Before(r.Phase, v1alpha1.MoveProvision) || !record.Before(r.Phase, v1alpha1.MoveResume) {
 		w.links.close()
 		return
 	}

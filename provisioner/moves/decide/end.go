@@ -11,6 +11,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 )
@@ -21,8 +22,11 @@ func commit(o steps.Observation) steps.Step {
 	if why := o.Target.Unusable; why != "" {
 		return withoutTarget(o, steps.ClusterAway, why)
 	}
-	// Movers take time to end. All this can be done meanwhile: nobody uses the result yet.
-	actions := endMoverActions(o, reachableEnds(o)...)
+	// Movers that write nothing more take time to end. All this can be done meanwhile: pods do not use the result yet.
+	actions, releasing := releaseTargets(o)
+	if !releasing {
+		actions = endMoverActions(o, reachableEnds(o)...)
+	}
 	lacks := ""
 	for i, claim := range o.Claims {
 		ours, b := o.Record.Claims[i], claim.Target.Backing
@@ -35,7 +39,7 @@ func commit(o steps.Observation) steps.Step {
 	}
 	actions = append(actions, shelveActions(o)...)
 	writes := mayStillWrite(o)
-	if lacks == "" && writes == "" {
+	if lacks == "" && !releasing && writes == "" {
 		actions = append(actions, makeVolumes(o, newVolume)...)
 	}
 	if step, ok := steps.AllAtOnce(actions); ok {
@@ -44,6 +48,8 @@ func commit(o steps.Observation) steps.Step {
 	switch {
 	case lacks != "":
 		return withoutTarget(o, steps.CopyGone, lacks)
+	case releasing:
+		return noteReleased(o)
 	case writes != "":
 		return steps.Wait(steps.Often, writes)
 	}
@@ -60,11 +66,69 @@ func newVolume(c record.Claim) *corev1.PersistentVolume { return c.New }
 // result is not used any more: its node may be gone.
 func mayStillWrite(o steps.Observation) string {
 	for i, claim := range o.Claims {
-		if claim.Target.Mover.Exists {
+		if claim.Target.Mover.Exists && !o.Record.Claims[i].Released {
 			return moverEnding(o, i, record.Target)
 		}
 	}
 	return ""
+}
+
+// releaseSoon is how long a mover at the target may take to say that it writes nothing more. After
+// that the end of its pod is waited for.
+const releaseSoon = 5 * time.Second
+
+// releaseTargets has the movers at the target write nothing more, so that nobody has to wait for the
+// end of their pods, which takes seconds; false once none is left to be asked. Beside a pod that only
+// one may be, the end of the pod is needed, and for devices of which a kubelet would have two names.
+func releaseTargets(o steps.Observation) (actions []steps.Action, releasing bool) {
+	if o.Source.Unusable != "" || o.Now.Sub(o.Record.Began[v1alpha1.MoveCommit]) > releaseSoon {
+		return nil, false
+	}
+	for i, claim := range o.Claims {
+		known := o.Record.Claims[i]
+		if known.Released || known.Offline || hasTwoNames(known) || !claim.Target.Mover.Running || !claim.Source.Mover.Running || claim.Copy == nil {
+			continue
+		}
+		switch task := claim.Copy.Task; {
+		case task == nil || task.ID != release.ID:
+			actions, releasing = append(actions, steps.Start{Claim: i, Task: release}), true
+		case task.State == moverapi.Running || task.State == moverapi.Done:
+			releasing = true
+		}
+	}
+	return actions, releasing
+}
+
+// hasTwoNames says whether the kubelet at the target gets a device from the mover and from pods under different names: at home the one
+// uses the real volume, the others the virtual one. A kubelet keeps what it has mapped of a device by the name of its volume, and forgets
+// the first name if it meets the second before the device is let go: that is never unmapped then, and can never be deleted.
+func hasTwoNames(known record.Claim) bool {
+	return known.Target.Ref.Cluster == keys.Home && known.Volume != nil &&
+		ptr.Deref(known.Volume.Spec.VolumeMode, corev1.PersistentVolumeFilesystem) == corev1.PersistentVolumeBlock
+}
+
+var release = moverapi.Task{ID: "release", Kind: moverapi.Release}
+
+// noteReleased is the step that records which movers at the target write nothing more, or waits for
+// that.
+func noteReleased(o steps.Observation) steps.Step {
+	next, waiting := o.Record.Clone(), ""
+	for i, claim := range o.Claims {
+		if claim.Copy == nil || claim.Copy.Task == nil || claim.Copy.Task.ID != release.ID {
+			continue
+		}
+		switch claim.Copy.Task.State {
+		case moverapi.Done:
+			next.Claims[i].Released = true
+		case moverapi.Running:
+			waiting = "waiting until the mover of claim " + o.Record.Claims[i].Name + " at the target lets it go"
+		default: // its pod is waited for
+		}
+	}
+	if waiting != "" {
+		return steps.Wait(steps.Often, waiting)
+	}
+	return steps.Step{Action: steps.Save{Record: next}}
 }
 
 // withoutTarget is the step of a move in Commit whose target is missing. Until a virtual
