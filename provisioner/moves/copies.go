@@ -34,8 +34,8 @@ func (c *Controller) observeCopies(ctx context.Context, w *activeMove, o *steps.
 		w.links.close()
 		return
 	}
-	if r.Phase == v1alpha1.MoveQuiesce || r.Phase == v1alpha1.MoveFence {
-		// The movers are idle and pods wait: keep the connections and send no requests.
+	if r.Phase == v1alpha1.MoveQuiesce {
+		// The movers are idle and pods end: keep the connections and send no requests.
 		return
 	}
 	for i := range o.Claims {

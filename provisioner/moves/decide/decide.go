@@ -33,13 +33,13 @@ func Next(o steps.Observation) steps.Step {
 }
 
 // GoesOn says whether the step after one that has written the record may be decided on the same observation: pods wait, and nothing
-// but the record has changed. Movers are asked from FinalSync on, and clusters are seen in another way when a move goes back.
+// but the record has changed. When a move goes back, clusters are seen in another way.
 func GoesOn(o steps.Observation, saved *record.Record) bool {
 	if saved == nil || o.Record == nil {
 		return false
 	}
 	switch saved.Phase {
-	case v1alpha1.MoveFence, v1alpha1.MoveVerifying, v1alpha1.MoveCommit, v1alpha1.MoveResume:
+	case v1alpha1.MoveFence, v1alpha1.MoveFinalSync, v1alpha1.MoveVerifying, v1alpha1.MoveCommit, v1alpha1.MoveResume:
 		return true
 	default:
 		return false
