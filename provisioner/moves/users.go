@@ -304,8 +304,12 @@ func (c *Controller) noteSourceUsers(o *steps.Observation, found *sourceUsers) {
 	o.Attachments = append(o.Attachments, found.attachments...)
 	o.Users = append(o.Users, found.users...)
 	o.Writers = append(o.Writers, found.writers...)
-	for _, pod := range found.ended {
-		noteEnded(o, pod)
+	cluster := o.Record.Claims[found.claim].Source.Ref.Cluster
+	for _, pod := range o.Record.Pods {
+		// What another cluster says of a pod with that UID does not count.
+		if pod.On().Cluster == cluster && slices.Contains(found.ended, pod.UID) {
+			noteEnded(o, pod.UID)
+		}
 	}
 	seen := &o.Claims[found.claim]
 	seen.Attached = found.attached
