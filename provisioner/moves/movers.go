@@ -318,7 +318,8 @@ func problemOf(pod *corev1.Pod) string {
 	}
 	for _, condition := range pod.Status.Conditions {
 		// A mover waits at its gate for its keys, which is no problem.
-		if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionFalse && condition.Reason != corev1.PodReasonSchedulingGated {
+		if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionFalse &&
+			condition.Reason != corev1.PodReasonSchedulingGated {
 			return condition.Message
 		}
 	}

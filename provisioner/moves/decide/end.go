@@ -86,7 +86,8 @@ func releaseTargets(o steps.Observation) (actions []steps.Action, releasing bool
 	}
 	for i, claim := range o.Claims {
 		known := o.Record.Claims[i]
-		if known.Released || known.Offline || hasTwoNames(known) || !claim.Target.Mover.Running || !claim.Source.Mover.Running || claim.Copy == nil {
+		mustEnd := known.Offline || hasTwoNames(known)
+		if known.Released || mustEnd || !claim.Target.Mover.Running || !claim.Source.Mover.Running || claim.Copy == nil {
 			continue
 		}
 		switch task := claim.Copy.Task; {
