@@ -2,6 +2,7 @@ package kind
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -71,7 +73,7 @@ func removeNamespace(t *testing.T, in *cluster, name string) {
 }
 
 // leftovers returns, once nothing changes that any more, what the suite has left in
-// the clusters: namespaces, volumes, and directories, images and devices of volumes.
+// the clusters: namespaces, volumes, their attachments, and directories, images and devices of volumes.
 func leftovers(ctx context.Context) (left []string) {
 	for end := time.Now().Add(long); time.Now().Before(end); time.Sleep(poll) {
 		left = nil
@@ -90,7 +92,16 @@ func leftovers(ctx context.Context) (left []string) {
 				return []string{err.Error()}
 			}
 			for _, volume := range volumes.Items {
-				left = append(left, "volume "+volume.Name+" in "+c.name)
+				left = append(left, fmt.Sprintf("volume %s in %s: %s, being deleted since %v, with %v", volume.Name, c.name, volume.Status.Phase,
+					volume.DeletionTimestamp, volume.Finalizers))
+			}
+			attachments, err := c.client.StorageV1().VolumeAttachments().List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return []string{err.Error()}
+			}
+			for _, attachment := range attachments.Items {
+				left = append(left, fmt.Sprintf("attachment %s of volume %s in %s: being deleted since %v", attachment.Name,
+					ptr.Deref(attachment.Spec.Source.PersistentVolumeName, ""), c.name, attachment.DeletionTimestamp))
 			}
 			files, err := c.inNode(ctx, "sh", "-c", "! test -e /var/local-path-provisioner || ls /var/local-path-provisioner; "+
 				"ls "+sharedDirectory+"; ls "+disks+"/volumes "+disks+"/snapshots | grep json; losetup --list --noheadings --output "+

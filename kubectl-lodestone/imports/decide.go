@@ -297,6 +297,8 @@ func (h Home) Check(class virtualclass.Class, target types.NamespacedName) error
 			return cli.Refuse("claim %s is being deleted: it cannot be imported", name)
 		case podOwns(b):
 			return cli.Refuse("claim %s belongs to a pod (a generic ephemeral volume) and goes with it: it cannot be imported", name)
+		case h.Owner != nil && h.Owner.Status.Phase == corev1.ClaimLost:
+			return ownerIsLost(name, h.Owner)
 		case h.Owner != nil || backing.Unpublished(b):
 			return cli.Refuse("claim %s is the twin of a virtual claim: there is nothing to import", name)
 		case h.Claim != nil && !same:
@@ -313,6 +315,12 @@ func (h Home) Check(class virtualclass.Class, target types.NamespacedName) error
 		return cli.Refuse("there is a claim %s already: choose another name with --as", target)
 	}
 	return checkUnused(target.String(), nil, real.Name, h.Node)
+}
+
+// ownerIsLost refuses the data of a claim that is still there.
+func ownerIsLost(name string, owner *corev1.PersistentVolumeClaim) error {
+	return cli.Refuse("claim %s has the data of claim %s/%s, which is Lost: delete that one, which deletes no data, then run the same command "+
+		"again", name, owner.Namespace, owner.Name)
 }
 
 // podOwns says whether a claim belongs to a pod.
@@ -387,6 +395,8 @@ func (a Remote) Check() error {
 		return cli.Refuse("claim %s in cluster %q belongs to home cluster %q: it cannot be imported here", name, a.Cluster, home)
 	case a.Real.Annotations[keys.Backing] != "":
 		return cli.Refuse("claim %s in cluster %q has a virtual volume, whose data may be anywhere: import it where that is", name, a.Cluster)
+	case a.Owner != nil && a.Owner.Status.Phase == corev1.ClaimLost:
+		return ownerIsLost(fmt.Sprintf("%s in cluster %q", name, a.Cluster), a.Owner)
 	case a.Owner != nil:
 		return cli.Refuse("claim %s in cluster %q is that of virtual claim %s/%s: there is nothing to import", name, a.Cluster, a.Owner.Namespace,
 			a.Owner.Name)

@@ -241,6 +241,7 @@ func TestJudgeAtHome(t *testing.T) {
 		given    []alter
 		clusters string
 		want     cli.ExitCode
+		says     string
 	}{
 		"a claim of its own name": {given: []alter{there}},
 		"what policy Retain kept": {given: []alter{kept}},
@@ -258,6 +259,8 @@ func TestJudgeAtHome(t *testing.T) {
 			want: cli.Refused},
 		"it is the twin of a claim": {given: []alter{kept, func(h *Home) { h.Owner = &corev1.PersistentVolumeClaim{} }},
 			want: cli.Refused},
+		"the claim that it is the twin of is Lost": {given: []alter{kept, func(h *Home) { h.Owner = lost() }}, want: cli.Refused,
+			says: "claim shop/wal, which is Lost: delete that one"},
 		"it is a twin in the making": {given: []alter{func(h *Home) {
 			h.Holder.Annotations = map[string]string{keys.Unpublished: "true"}
 		}}, want: cli.Refused},
@@ -285,10 +288,19 @@ func TestJudgeAtHome(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			err := home(test.given...).Check(class(t, test.clusters), target)
 			assert.Equal(t, test.want, cli.ExitCodeOf(err), "%v", err)
+			if test.says != "" {
+				require.ErrorContains(t, err, test.says)
+			}
 		})
 	}
 	assert.Equal(t, cli.Refused, cli.ExitCodeOf(home(there).Check(class(t, ""), types.NamespacedName{Namespace: "shop", Name: "other"})),
 		"another name that is taken")
+}
+
+// lost is a claim whose volume is gone.
+func lost() *corev1.PersistentVolumeClaim {
+	return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "wal"},
+		Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimLost}}
 }
 
 // change alters an import from a remote cluster for a test.
@@ -334,6 +346,7 @@ func TestNextAndJudgeOfAnImportFromARemoteCluster(t *testing.T) {
 		given []change
 		want  Step
 		code  cli.ExitCode
+		says  string
 	}{
 		"it is protected first": {want: Mark},
 		"it is no longer unpublished": {given: []change{awayMarked, func(a *Remote) { a.Shadow.Annotations[keys.Unpublished] = "true" }},
@@ -367,6 +380,8 @@ func TestNextAndJudgeOfAnImportFromARemoteCluster(t *testing.T) {
 		"it belongs to another home": {given: []change{awayMarked, func(a *Remote) { a.Shadow.Labels[keys.HomeID] = "h2" }}, code: cli.Refused},
 		"it belongs to a claim": {given: []change{awayMarked, func(a *Remote) { a.Owner = &corev1.PersistentVolumeClaim{} }},
 			code: cli.Refused},
+		"it belongs to a claim that is Lost": {given: []change{awayMarked, func(a *Remote) { a.Owner = lost() }}, code: cli.Refused,
+			says: "claim shop/wal, which is Lost: delete that one"},
 		"it belongs to a pod": {given: []change{func(a *Remote) { a.Shadow.OwnerReferences = []metav1.OwnerReference{{Kind: "Pod"}} }},
 			code: cli.Refused},
 		"it is not there": {given: []change{func(a *Remote) { a.Shadow = nil }}, code: cli.Failed},
@@ -377,6 +392,9 @@ func TestNextAndJudgeOfAnImportFromARemoteCluster(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			step, what, err := away(test.given...).Next()
 			assert.Equal(t, test.code, cli.ExitCodeOf(err), "%v", err)
+			if test.says != "" {
+				require.ErrorContains(t, err, test.says)
+			}
 			assert.Equal(t, test.want, step)
 			assert.Equal(t, step == Wait, what != "", what)
 		})

@@ -869,8 +869,10 @@ func (c Claim) lost() Answer {
 	claim := c.Claim
 	if virtualclass.Is(c.Class) {
 		return waits("claim %q is Lost, for somebody deleted its volume %q and took its finalizers off; Lodestone has not deleted the data "+
-			"behind it: docs/lifecycle.md#import says how an administrator gives it a claim again", c.Name,
-			claim.Spec.VolumeName)
+			"behind it, and does not when the claim is deleted: delete the claim, then an administrator runs kubectl lodestone import pv/VOLUME "+
+			"-n %s --class %s --as %s, where VOLUME is what kubectl get pvc -A -l %s=%s shows; if that is in a remote cluster, kubectl "+
+			"lodestone import pvc/%s -n %s --class %s --cluster CLUSTER --remote-context CONTEXT", c.Name, claim.Spec.VolumeName,
+			claim.Namespace, c.Class.Name, c.Name, keys.ClaimUID, claim.UID, c.Name, claim.Namespace, c.Class.Name)
 	}
 	return waits("claim %q has lost its volume %q: restore the data from a backup, or delete the claim", c.Name, claim.Spec.VolumeName)
 }

@@ -3,6 +3,7 @@
 package why
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -377,6 +378,14 @@ func TestFactsShowWhatTheSentenceCameFrom(t *testing.T) {
 	}, p.Of(setting()).Facts)
 }
 
+func TestFactsTellOfANodeOnce(t *testing.T) {
+	facts := Pod{Pod: pod(on("west")), Claims: []Claim{claim(boundIn("west"))}}.Of(setting()).Facts
+	told := slices.DeleteFunc(slices.Clone(facts), func(line string) bool { return !strings.HasPrefix(line, "node west") })
+	assert.Equal(t, []string{`node west, stands for cluster "west": Ready, taint lodestone.dev/remote=west:NoSchedule`}, told, "%v", facts)
+	facts = Pod{Pod: pod(on("home-1"))}.Of(setting()).Facts
+	assert.Contains(t, strings.Join(facts, "\n"), "node home-1", "one of home")
+}
+
 func TestNothingThatCannotBeReadIsTakenForMissing(t *testing.T) {
 	unread := setting(func(s *Setting) { s.Nodes, s.NodesUnknown = nil, true })
 	answer := Pod{Pod: pod(on("west"), func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning })}.Of(unread)
@@ -492,8 +501,12 @@ func TestWhyAClaimWaits(t *testing.T) {
 			want: `claim "data" is bound: its data is in cluster "west"`, fine: true,
 		},
 		"it is lost": {
-			claim: claim(boundIn("west"), func(c *Claim) { c.Claim.Status.Phase = corev1.ClaimLost }), setting: setting(),
-			want: `claim "data" is Lost, for somebody deleted its volume "pvc-1" and took its finalizers off; Lodestone has not deleted the data behind it: docs/lifecycle.md#import says how an administrator gives it a claim again`,
+			claim: claim(boundIn("west"), func(c *Claim) { c.Claim.UID, c.Claim.Status.Phase = "u1", corev1.ClaimLost }), setting: setting(),
+			want: `claim "data" is Lost, for somebody deleted its volume "pvc-1" and took its finalizers off; Lodestone has not deleted the ` +
+				`data behind it, and does not when the claim is deleted: delete the claim, then an administrator runs kubectl lodestone import ` +
+				`pv/VOLUME -n shop --class lodestone --as data, where VOLUME is what kubectl get pvc -A -l lodestone.dev/claim-uid=u1 shows; if ` +
+				`that is in a remote cluster, kubectl lodestone import pvc/data -n shop --class lodestone --cluster CLUSTER --remote-context ` +
+				`CONTEXT`,
 		},
 		"a move has taken its volume away for a moment": {
 			claim: claim(boundIn("west"), func(c *Claim) {

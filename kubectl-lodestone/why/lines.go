@@ -62,7 +62,11 @@ func (p Pod) facts(s Setting, answer string) []string {
 		lines = append(lines, claim.line(s, said)...)
 		involved = append(involved, claim.involves(s)...)
 	}
-	lines = append(lines, s.clusterLines(involved, said)...)
+	clusters := s.clusterLines(involved, said)
+	lines = append(slices.DeleteFunc(lines, func(line string) bool {
+		// A node that is told of with its cluster, which says more.
+		return slices.ContainsFunc(clusters, func(told string) bool { return strings.HasPrefix(told, line) })
+	}), clusters...)
 	for _, v := range p.Extender.Verdicts {
 		if text := said.more(v.Sentence); text != "" {
 			lines = append(lines, fmt.Sprintf("extender: %d of the nodes of %s%s", v.Nodes, place(v.Cluster), text))

@@ -236,10 +236,10 @@ func TestAnEmptyOrWrongSourceWipesNothing(t *testing.T) {
 
 func TestAStoppedTaskWritesNothingMore(t *testing.T) {
 	m := setUp(t, some(t), false)
-	status, err := m.Client.Start(m.ctx, moverapi.Task{ID: "slow", Kind: moverapi.Pass, Expect: m.expect, BytesPerSecond: 200_000})
+	status, err := m.Client.Start(m.ctx, moverapi.Task{ID: "slow", Kind: moverapi.Pass, Expect: m.expect, BytesPerSecond: 200_000}, 0)
 	require.NoError(t, err)
 	require.Equal(t, moverapi.Running, status.State)
-	_, err = m.Client.Start(m.ctx, moverapi.Task{ID: "other", Kind: moverapi.Pass, Expect: m.expect})
+	_, err = m.Client.Start(m.ctx, moverapi.Task{ID: "other", Kind: moverapi.Pass, Expect: m.expect}, 0)
 	require.ErrorIs(t, err, moverapi.ErrBusy)
 	require.NoError(t, m.Client.Cancel(m.ctx, "slow"))
 	state, err := m.Client.Status(m.ctx)

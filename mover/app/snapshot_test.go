@@ -93,3 +93,26 @@ func TestAReceiverOfTheStopTakesNothingFromASnapshot(t *testing.T) {
 	_, err := m.try(moverapi.Task{Kind: moverapi.Prepare})
 	require.ErrorContains(t, err, "remove the mover at the snapshot")
 }
+
+func TestAReceiverThatHasLetItsTargetGoWritesNothingMore(t *testing.T) {
+	m := starts(t, some(t), false)
+	m.expect = m.do(moverapi.Task{Kind: moverapi.Prepare}).Prepared.Source
+	m.do(moverapi.Task{Kind: moverapi.Final})
+	m.verified(true)
+	m.do(moverapi.Task{Kind: moverapi.Release})
+	m.do(moverapi.Task{Kind: moverapi.Release})
+	write(t, m.Target, "new", []byte("what the application writes now"))
+	for range 2 {
+		for _, kind := range []moverapi.Kind{moverapi.Prepare, moverapi.Pass, moverapi.Final, moverapi.Verify} {
+			_, err := m.try(moverapi.Task{Kind: kind})
+			require.ErrorContains(t, err, "has let the target go", kind)
+		}
+		content, err := os.ReadFile(filepath.Join(m.Target, "new"))
+		require.NoError(t, err)
+		assert.Equal(t, "what the application writes now", string(content))
+		// Nor once both were started anew.
+		require.NoError(t, m.KillReceiver(false))
+		require.NoError(t, m.StartReceiver(m.ctx))
+		m.reads(m.Source)
+	}
+}

@@ -95,13 +95,19 @@ func (s *Server) start(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusConflict)
 		return
 	}
+	if wait, err := time.ParseDuration(r.URL.Query().Get("wait")); err == nil && wait > 0 {
+		ctx, stop := context.WithTimeout(r.Context(), min(wait, moverapi.LongestWait))
+		defer stop()
+		s.Runner.Await(ctx, task.ID)
+		status = s.Runner.Status()
+	}
 	answer(w, status)
 }
 
 // validate returns what is wrong with a task.
 func validate(task moverapi.Task) error {
 	switch task.Kind {
-	case moverapi.Prepare, moverapi.Pass, moverapi.Final, moverapi.Verify:
+	case moverapi.Prepare, moverapi.Pass, moverapi.Final, moverapi.Verify, moverapi.Release:
 	default:
 		return fmt.Errorf("there is no task of kind %.50q", task.Kind)
 	}

@@ -76,3 +76,27 @@ func TestAnOlderSenderRefusesToBeTold(t *testing.T) {
 	client := serve(t, older)
 	require.ErrorIs(t, client.Tell(t.Context(), moverapi.Peers{}), moverapi.ErrRefused)
 }
+
+func TestWhoStartsATaskMayWaitForItsEnd(t *testing.T) {
+	end := make(chan struct{})
+	run := func(ctx context.Context, _ moverapi.Task, _ *send.Meter) (moverapi.TaskStatus, error) {
+		select {
+		case <-end:
+		case <-ctx.Done():
+		}
+		return moverapi.TaskStatus{}, ctx.Err()
+	}
+	server := &control.Server{Runner: &control.Runner{Run: run, Context: t.Context()}, Sender: send.New(send.Config{}),
+		Connector: wire.NewConnector(nil, wire.DefaultTiming, nil)}
+	client := serve(t, server.Handler())
+	task := moverapi.Task{ID: "final-0", Kind: moverapi.Final}
+	for _, wait := range []time.Duration{0, time.Millisecond} {
+		status, err := client.Start(t.Context(), task, wait)
+		require.NoError(t, err)
+		assert.Equal(t, moverapi.Running, status.State, "it has not ended after %s", wait)
+	}
+	go func() { end <- struct{}{} }()
+	status, err := client.Start(t.Context(), task, time.Minute)
+	require.NoError(t, err)
+	assert.Equal(t, moverapi.Done, status.State, "the longest wait is over, or its end is not seen")
+}

@@ -89,6 +89,20 @@ func (r *Runner) Status() *moverapi.TaskStatus {
 	return r.status()
 }
 
+// Await waits until the task with an ID has ended, if it is the last one, or ctx ends.
+func (r *Runner) Await(ctx context.Context, id string) {
+	r.mutex.Lock()
+	w := r.last
+	r.mutex.Unlock()
+	if w == nil || w.status.ID != id {
+		return
+	}
+	select {
+	case <-w.ended:
+	case <-ctx.Done():
+	}
+}
+
 func (r *Runner) status() *moverapi.TaskStatus {
 	if r.last == nil {
 		return nil

@@ -50,6 +50,13 @@ func (r *Receiver) Serve(ctx context.Context, conn *wire.Conn) error {
 		if !greeted {
 			return nil, errors.New("the sender did not say hello")
 		}
+		if in.Op == wire.OpRelease {
+			early.discard()
+			return nil, r.release()
+		}
+		if err := r.refuseReleased(); err != nil {
+			return nil, err
+		}
 		switch in.Op {
 		case wire.OpProbe:
 			return r.probe(ctx)
@@ -114,6 +121,36 @@ func (r *Receiver) refuseOldSnapshot(request wire.HelloRequest) error {
 	}
 	return nil
 }
+
+// release has the receiver refuse everything from now on: others use the volume. A file in the scratch directory, which
+// lasts as long as the pod, keeps this over a restart, and is on the disk before the answer goes out.
+func (r *Receiver) release() error {
+	file, err := os.Create(r.releasedPath())
+	if err != nil {
+		return fmt.Errorf("remember that the target is let go: %w", err)
+	}
+	if err := errors.Join(file.Sync(), file.Close()); err != nil {
+		return fmt.Errorf("remember that the target is let go: %w", err)
+	}
+	folder, err := os.Open(r.Scratch.Path)
+	if err != nil {
+		return fmt.Errorf("remember that the target is let go: %w", err)
+	}
+	return errors.Join(folder.Sync(), folder.Close())
+}
+
+// refuseReleased is an error once the volume was let go.
+func (r *Receiver) refuseReleased() error {
+	switch _, err := os.Stat(r.releasedPath()); {
+	case err == nil:
+		return errors.New("the receiver has let the target go, which others may use by now: begin another move")
+	case !errors.Is(err, os.ErrNotExist):
+		return fmt.Errorf("find out whether the target was let go: %w", err)
+	}
+	return nil
+}
+
+func (r *Receiver) releasedPath() string { return r.Scratch.File("target.released") }
 
 func (r *Receiver) manifestPath() string { return r.Scratch.File("target.manifest") }
 

@@ -91,6 +91,9 @@ func (s *Sender) Run(ctx context.Context, task moverapi.Task, meter *Meter) (mov
 		result.Verified, err = withConn(ctx, r, func(conn *wire.Conn) (*moverapi.Verified, error) {
 			return r.verify(ctx, conn, task.Full)
 		})
+	case moverapi.Release:
+		meter.setStep("letting the target go")
+		_, err = withConn(ctx, r, func(conn *wire.Conn) (struct{}, error) { return struct{}{}, conn.Do(wire.Call{Op: wire.OpRelease}) })
 	default:
 		err = fmt.Errorf("there is no task of kind %q", task.Kind)
 	}

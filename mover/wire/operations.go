@@ -24,6 +24,8 @@ const (
 	// OpFetch makes the receiver fetch files from the repository: FetchRequest, FetchProgress,
 	// FetchResponse.
 	OpFetch = "fetch"
+	// OpRelease makes the receiver refuse all that writes or reads the target from now on. It has no response.
+	OpRelease = "release"
 )
 
 // HelloRequest describes the sender.

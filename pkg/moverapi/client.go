@@ -16,7 +16,8 @@ import (
 
 // Paths of the API: GET of StatusPath answers a Status. PUT of Peers to PeersPath
 // replaces them. PUT of a Task to TaskPath starts it and answers a TaskStatus; 409 if
-// another one runs. DELETE of TaskPath?id=ID stops the task with that ID and answers
+// another one runs. With ?wait=DURATION it answers once the task has ended, or so much
+// later, LongestWait at most. DELETE of TaskPath?id=ID stops the task with that ID and answers
 // once it has stopped.
 const (
 	StatusPath = "/v1/status"
@@ -28,7 +29,10 @@ const (
 // trusted.
 const maxAnswer = 4 << 20
 
-// timeout limits a request. No request waits for the end of a task, except the one that stops it.
+// LongestWait limits for how long a request waits for the end of a task that it has started.
+const LongestWait = 5 * time.Second
+
+// timeout limits a request.
 const timeout = 30 * time.Second
 
 // handshakeTimeout limits the time in which the server must prove that it is the mover.
@@ -86,11 +90,14 @@ func (c *Client) Tell(ctx context.Context, peers Peers) error {
 	return c.do(ctx, http.MethodPut, PeersPath, peers, nil)
 }
 
-// Start starts a task, unless one with its ID was started before, and answers with
-// its state either way. ErrBusy: another task runs.
-func (c *Client) Start(ctx context.Context, task Task) (*TaskStatus, error) {
-	status := &TaskStatus{}
-	return status, c.do(ctx, http.MethodPut, TaskPath, task, status)
+// Start starts a task, unless one with its ID was started before, waits for its end for a
+// while, and answers with its state. An older mover does not wait. ErrBusy: another task runs.
+func (c *Client) Start(ctx context.Context, task Task, wait time.Duration) (*TaskStatus, error) {
+	status, path := &TaskStatus{}, TaskPath
+	if wait > 0 {
+		path += "?wait=" + wait.String()
+	}
+	return status, c.do(ctx, http.MethodPut, path, task, status)
 }
 
 // Cancel stops the task with an ID if it is the last one and still runs, and returns once it has

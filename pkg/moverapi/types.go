@@ -49,6 +49,9 @@ const (
 	// Verify compares both ends and changes nothing. Its result is Verified; a
 	// difference is no failure of the task, but Equal is false. Use it after Final only.
 	Verify Kind = "verify"
+	// Release makes the receiver write nothing more for as long as its pod exists, also after a restart: others may use the
+	// target then, although the pod of the receiver has not ended yet. It has no result. Use it after Verify only.
+	Release Kind = "release"
 )
 
 // Task is what the controller asks for.

@@ -233,7 +233,10 @@ func (w *activeMove) close() {
 	w.watchers.close()
 }
 
-// lookAndAct observes a move and takes the next step. after is the time until the next
+// maxOnOne is how many steps are taken on one observation at most: what was seen is not to get old.
+const maxOnOne = 5
+
+// lookAndAct observes a move and takes the next step, and further ones that decide.GoesOn allows. after is the time until the next
 // call, 0: when something changes; gone says that nothing is left of the move.
 func (c *Controller) lookAndAct(ctx context.Context, w *activeMove) (after time.Duration, gone bool, err error) {
 	o, err := c.observe(ctx, w)
@@ -246,33 +249,42 @@ func (c *Controller) lookAndAct(ctx context.Context, w *activeMove) (after time.
 		c.Metrics.observe(w.uid, o, steps.Step{})
 		return 0, true, nil
 	}
-	o.Failing, o.FailingWhy = w.failing.since, w.failing.why
-	step := decide.Next(o)
-	if o.Record == nil && step.Action == nil {
-		if !decide.IsFinished(o.Move) {
-			// It waits for its turn; nothing else is known of it.
-			c.line.join(o.Move)
-			c.advance()
-			return 0, false, nil
+	for taken := 1; ; taken++ {
+		o.Failing, o.FailingWhy = w.failing.since, w.failing.why
+		step := decide.Next(o)
+		if taken > 1 && step.Action == nil {
+			// What it waits for may have come since.
+			return after, false, nil
 		}
-		c.reportFinished(ctx, o.Move)
-		return step.After, true, nil
+		if o.Record == nil && step.Action == nil {
+			if !decide.IsFinished(o.Move) {
+				// It waits for its turn; nothing else is known of it.
+				c.line.join(o.Move)
+				c.advance()
+				return 0, false, nil
+			}
+			c.reportFinished(ctx, o.Move)
+			return step.After, true, nil
+		}
+		failed, err := c.act(ctx, w, o, step)
+		if w.failing.note(o.Now, err); err != nil {
+			c.report(ctx, w, o, steps.Step{Say: fmt.Sprintf("%s is tried again: %v", failed, err)})
+			return 0, false, err
+		}
+		goesOn := decide.GoesOn(o, step.Saved())
+		if step.Saved() != nil {
+			c.reportGivenUp(o, step)
+			o.Record = w.record.record
+		}
+		c.Metrics.observe(w.uid, o, step)
+		o.Move = c.report(ctx, w, o, step)
+		if step.Action == nil {
+			return decide.Pace(o, step, w.waiting.since), false, nil
+		}
+		if after = w.steps.pause(o, step); !goesOn || taken == maxOnOne {
+			return after, false, nil
+		}
 	}
-	failed, err := c.act(ctx, w, o, step)
-	if w.failing.note(o.Now, err); err != nil {
-		c.report(ctx, w, o, steps.Step{Say: fmt.Sprintf("%s is tried again: %v", failed, err)})
-		return 0, false, err
-	}
-	if step.Saved() != nil {
-		c.reportGivenUp(o, step)
-		o.Record = w.record.record
-	}
-	c.Metrics.observe(w.uid, o, step)
-	c.report(ctx, w, o, step)
-	if step.Action == nil {
-		return decide.Pace(o, step, w.waiting.since), false, nil
-	}
-	return w.steps.pause(o, step), false, nil
 }
 
 const (

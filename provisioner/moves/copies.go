@@ -30,12 +30,12 @@ const askTimeout = 5 * time.Second
 // connections between movers.
 func (c *Controller) observeCopies(ctx context.Context, w *activeMove, o *steps.Observation) {
 	r := o.Record
-	if record.Before(r.Phase, v1alpha1.MoveProvision) || !record.Before(r.Phase, v1alpha1.MoveCommit) {
+	if record.Before(r.Phase, v1alpha1.MoveProvision) || !record.Before(r.Phase, v1alpha1.MoveResume) {
 		w.links.close()
 		return
 	}
-	if r.Phase == v1alpha1.MoveQuiesce || r.Phase == v1alpha1.MoveFence {
-		// The movers are idle and pods wait: keep the connections and send no requests.
+	if r.Phase == v1alpha1.MoveQuiesce {
+		// The movers are idle and pods end: keep the connections and send no requests.
 		return
 	}
 	for i := range o.Claims {

@@ -317,7 +317,9 @@ func problemOf(pod *corev1.Pod) string {
 		return fmt.Sprintf("its node %s ended it (%s): %s", pod.Spec.NodeName, pod.Status.Reason, pod.Status.Message)
 	}
 	for _, condition := range pod.Status.Conditions {
-		if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionFalse {
+		// A mover waits at its gate for its keys, which is no problem.
+		if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionFalse &&
+			condition.Reason != corev1.PodReasonSchedulingGated {
 			return condition.Message
 		}
 	}

@@ -35,19 +35,15 @@ func (c *Controller) observe(ctx context.Context, w *activeMove) (steps.Observat
 	if w.record != nil {
 		o.Record = w.record.record
 	}
-	move, err := c.Moves.In(w.Namespace).Get(ctx, w.Name, metav1.GetOptions{})
-	switch {
-	case err == nil && move.UID == w.uid:
-		o.Move = move
-	case err != nil && !apierrors.IsNotFound(err):
-		return o, fmt.Errorf("look at VolumeMove %s: %w", w.NamespacedName, err)
-	}
 	if o.Record == nil || o.Record.Over() {
 		w.close()
-		return o, nil
+		return o, c.observeMove(ctx, w, &o)
 	}
 	c.watchRemotes(ctx, w, o.Record)
-	if err := c.observeClaims(ctx, w, &o); err != nil {
+	if err := atOnce([]func() error{
+		func() error { return c.observeMove(ctx, w, &o) },
+		func() error { return c.observeClaims(ctx, w, &o) },
+	}); err != nil {
 		return o, err
 	}
 	w.keyless.note(&o)
@@ -63,6 +59,18 @@ func (c *Controller) observe(ctx context.Context, w *activeMove) (steps.Observat
 	}
 	c.observeCopies(ctx, w, &o)
 	return o, nil
+}
+
+// observeMove reads the VolumeMove.
+func (c *Controller) observeMove(ctx context.Context, w *activeMove, o *steps.Observation) error {
+	move, err := c.Moves.In(w.Namespace).Get(ctx, w.Name, metav1.GetOptions{})
+	switch {
+	case err == nil && move.UID == w.uid:
+		o.Move = move
+	case err != nil && !apierrors.IsNotFound(err):
+		return fmt.Errorf("look at VolumeMove %s: %w", w.NamespacedName, err)
+	}
+	return nil
 }
 
 // observeClaims reads the claims with their volumes and backing claims, in parallel: pods

@@ -24,17 +24,16 @@ import (
 )
 
 // report writes the state of a move to the VolumeMove's status and to events. No decision
-// depends on it: after an error the next report writes it.
-func (c *Controller) report(ctx context.Context, w *activeMove, o steps.Observation, step steps.Step) {
+// depends on it: after an error the next report writes it. It returns the VolumeMove as it is now, as far as known.
+func (c *Controller) report(ctx context.Context, w *activeMove, o steps.Observation, step steps.Step) *v1alpha1.VolumeMove {
 	if o.Move == nil || o.Record == nil && step.Say == "" {
-		return
+		return o.Move
 	}
 	if o.Record == nil {
 		// It is not known yet what is to be moved or what prevents it.
 		next := *o.Move.Status.DeepCopy()
 		next.ObservedGeneration, next.Message, next.QueuePosition = o.Move.Generation, plain(step.Say), 0
-		c.writeStatus(ctx, o.Move, next)
-		return
+		return c.writeStatus(ctx, o.Move, next)
 	}
 	next := statusOf(o, step)
 	if phase := string(next.Phase); phase != w.lastPhase {
@@ -44,7 +43,7 @@ func (c *Controller) report(ctx context.Context, w *activeMove, o steps.Observat
 	if w.waiting.isDue(o.Now, step, next) {
 		c.Recorder.Event(aboutMove(o.Move), corev1.EventTypeNormal, "Waiting", next.Message)
 	}
-	c.writeStatus(ctx, o.Move, next)
+	return c.writeStatus(ctx, o.Move, next)
 }
 
 // reportFinished notes in the status of a finished move that a later change of its spec was seen.
@@ -54,17 +53,21 @@ func (c *Controller) reportFinished(ctx context.Context, move *v1alpha1.VolumeMo
 	c.writeStatus(ctx, move, next)
 }
 
-// writeStatus writes a status that differs from the VolumeMove's.
-func (c *Controller) writeStatus(ctx context.Context, move *v1alpha1.VolumeMove, next v1alpha1.VolumeMoveStatus) {
+// writeStatus writes a status that differs from the VolumeMove's, and returns the VolumeMove as it is then; as it was after an error.
+func (c *Controller) writeStatus(ctx context.Context, move *v1alpha1.VolumeMove, next v1alpha1.VolumeMoveStatus) *v1alpha1.VolumeMove {
 	if equality.Semantic.DeepEqual(next, move.Status) {
-		return
+		return move
 	}
 	changed := move.DeepCopy()
 	changed.Status = next
-	_, err := c.Moves.In(changed.Namespace).UpdateStatus(ctx, changed, metav1.UpdateOptions{})
-	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+	written, err := c.Moves.In(changed.Namespace).UpdateStatus(ctx, changed, metav1.UpdateOptions{})
+	switch {
+	case err == nil:
+		return written
+	case !apierrors.IsConflict(err) && !apierrors.IsNotFound(err):
 		klog.FromContext(ctx).V(2).Info("Status will be written again", "err", err)
 	}
+	return move
 }
 
 // reportMoverEnded writes an event on the VolumeMove when a mover has ended by itself. That

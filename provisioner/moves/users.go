@@ -80,8 +80,9 @@ func (c *Controller) observePods(ctx context.Context, o *steps.Observation) erro
 		}
 		if c.isHomePod(known) {
 			// Controllers other than its node may set the phase Failed.
-			seen.Finished = known.Ended()
-			if !seen.Finished {
+			if seen.Finished = known.Ended(); seen.Finished {
+				noteEnded(o, pod.UID)
+			} else {
 				o.Writers = append(o.Writers, recordPod(known))
 			}
 		}
@@ -89,6 +90,14 @@ func (c *Controller) observePods(ctx context.Context, o *steps.Observation) erro
 		live = append(live, pod)
 	}
 	return c.observeGate(ctx, o, live)
+}
+
+// noteEnded notes that a pod has ended.
+func noteEnded(o *steps.Observation, pod types.UID) {
+	if o.Ended == nil {
+		o.Ended = map[types.UID]bool{}
+	}
+	o.Ended[pod] = true
 }
 
 // usedBy returns the indices of the claims of a move that a pod uses.
@@ -164,8 +173,9 @@ type sourceUsers struct {
 	users       []record.Node
 	// on are the nodes of pods that are not being deleted.
 	on []string
-	// writers are the pods that are not proven to have ended.
+	// writers are the pods that are not proven to have ended, ended those that are and still exist.
 	writers []record.Pod
+	ended   []types.UID
 	// levels are the SELinux levels in their security contexts.
 	levels []string
 	// movers are the nodes of its mover; "" while that has none.
@@ -208,6 +218,7 @@ func (c *Controller) sourcePods(ctx context.Context, r *record.Record, found *so
 		switch known := home.NewPod(pod); {
 		case known.Ended():
 			// Controllers other than its node may set the phase Failed.
+			found.ended = append(found.ended, pod.UID)
 		case pod.Name == mover:
 			found.movers[pod.Spec.NodeName] = true
 		default:
@@ -293,6 +304,13 @@ func (c *Controller) noteSourceUsers(o *steps.Observation, found *sourceUsers) {
 	o.Attachments = append(o.Attachments, found.attachments...)
 	o.Users = append(o.Users, found.users...)
 	o.Writers = append(o.Writers, found.writers...)
+	cluster := o.Record.Claims[found.claim].Source.Ref.Cluster
+	for _, pod := range o.Record.Pods {
+		// What another cluster says of a pod with that UID does not count.
+		if pod.On().Cluster == cluster && slices.Contains(found.ended, pod.UID) {
+			noteEnded(o, pod.UID)
+		}
+	}
 	seen := &o.Claims[found.claim]
 	seen.Attached = found.attached
 	seen.On, seen.Levels = found.on, append(seen.Levels, found.levels...)

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
@@ -65,6 +66,25 @@ func TestTheMoverRunsWherePodsAreThatDoNotEnd(t *testing.T) {
 	node, err = c.nodeFor(t.Context(), c.sites.Home(), r, 0, record.Source)
 	require.NoError(t, err)
 	assert.Equal(t, "home-2", node)
+}
+
+func TestAPodThatHasEndedIsKnownToHaveWhileItStillExists(t *testing.T) {
+	r := recordIn(v1alpha1.MoveQuiesce)
+	r.Namespace = "shop"
+	r.Pods = []record.Pod{{UID: "u-done"}, {UID: "u-runs"}, {UID: "u-twin"}, {UID: "u-away", Cluster: "west"}}
+	pod := func(namespace, name, claim string, phase corev1.PodPhase) *corev1.Pod {
+		made := user(namespace, name, claim, "home-1")
+		made.UID, made.Status.Phase = types.UID("u-"+name), phase
+		return made
+	}
+	client := fake.NewClientset(pod("shop", "done", "data", corev1.PodSucceeded), pod("shop", "runs", "data", corev1.PodRunning),
+		pod("lodestone-storage", "twin", "pvc-u1", corev1.PodFailed), pod("lodestone-storage", "away", "pvc-u1", corev1.PodFailed))
+	c := New(Config{Client: client, Records: NewRecords(), Node: func(name string) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	}})
+	o := steps.Observation{Record: r, Claims: make([]steps.Claim, 1)}
+	require.NoError(t, c.observeUsers(t.Context(), &o))
+	assert.Equal(t, map[types.UID]bool{"u-done": true, "u-twin": true}, o.Ended, "home says nothing of a pod in west")
 }
 
 func TestAVolumeIsAttachedUnderEitherOfItsNames(t *testing.T) {

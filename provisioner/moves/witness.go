@@ -260,12 +260,9 @@ func (c *Controller) observeEndedPods(o *steps.Observation, seen remoteWatchers)
 			o.Unended = append(o.Unended, recordPod(pod))
 		}
 	}
-	o.Ended = map[types.UID]bool{}
 	for _, pod := range o.Record.Pods {
-		if pod.Cluster == "" {
-			o.Ended[pod.UID] = c.witness.sawEnd(pod.UID)
-		} else {
-			o.Ended[pod.UID] = seen.sawEnd(pod.Cluster, pod.UID)
+		if pod.Cluster == "" && c.witness.sawEnd(pod.UID) || pod.Cluster != "" && seen.sawEnd(pod.Cluster, pod.UID) {
+			noteEnded(o, pod.UID)
 		}
 	}
 }

@@ -70,7 +70,7 @@ func TestAMoveKnowsHowPodsWent(t *testing.T) {
 		assert.Equal(t, record.Pod{UID: pod.UID, Name: "name-" + string(pod.UID), Node: "home-1", Grace: 30}, pod)
 	}
 	assert.Equal(t, []types.UID{"forced", "restarting", "said-to-have-failed", "missed"}, unended)
-	assert.Equal(t, map[types.UID]bool{"ended": true, "forced": false, "unheard-of": false}, o.Ended)
+	assert.Equal(t, map[types.UID]bool{"ended": true}, o.Ended)
 
 	c.witness.forget(removedPods(known.Pods, nil))
 	o = steps.Observation{Record: known}
@@ -127,7 +127,7 @@ func TestAMoveSeesHowPodsGoInTheClusterOfItsSource(t *testing.T) {
 	o := steps.Observation{Record: r}
 	c.observeEndedPods(&o, seen)
 	assert.Equal(t, []record.Pod{{Cluster: "west", UID: "forced", Name: "forced", Node: "west-1", Grace: 30}}, o.Unended)
-	assert.Equal(t, map[types.UID]bool{"ended": true, "forced": false}, o.Ended)
+	assert.Equal(t, map[types.UID]bool{"ended": true}, o.Ended)
 
 	// New credentials come with a new client.
 	seen.watch(t.Context(), site.Site{Access: remote.Access{Client: fake.NewClientset()}}, where, changed)

@@ -208,7 +208,7 @@ func (m *Move) Stop() {
 // another life of the sender, and waits until the task has ended.
 func (m *Move) Do(ctx context.Context, task moverapi.Task) (*moverapi.TaskStatus, error) {
 	for {
-		status, err := m.Client.Start(ctx, task)
+		status, err := m.Client.Start(ctx, task, 0)
 		switch {
 		case ctx.Err() != nil:
 			return nil, fmt.Errorf("task %s: %w", task.ID, ctx.Err())

@@ -32,6 +32,20 @@ func Next(o steps.Observation) steps.Step {
 		"owners of the pods down, or move fewer claims at once", record.TooMuch)
 }
 
+// GoesOn says whether the step after one that has written the record may be decided on the same observation: pods wait, and nothing
+// but the record has changed. When a move goes back, clusters are seen in another way.
+func GoesOn(o steps.Observation, saved *record.Record) bool {
+	if saved == nil || o.Record == nil {
+		return false
+	}
+	switch saved.Phase {
+	case v1alpha1.MoveFence, v1alpha1.MoveFinalSync, v1alpha1.MoveVerifying, v1alpha1.MoveCommit, v1alpha1.MoveResume:
+		return true
+	default:
+		return false
+	}
+}
+
 func next(o steps.Observation) steps.Step {
 	r := o.Record
 	switch {

@@ -11,6 +11,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 )
@@ -21,8 +22,12 @@ func commit(o steps.Observation) steps.Step {
 	if why := o.Target.Unusable; why != "" {
 		return withoutTarget(o, steps.ClusterAway, why)
 	}
-	// Movers take time to end. All this can be done meanwhile: nobody uses the result yet.
-	actions, lacks := endMoverActions(o, reachableEnds(o)...), ""
+	// Movers that write nothing more take time to end. All this can be done meanwhile: pods do not use the result yet.
+	actions, releasing := releaseTargets(o)
+	if !releasing {
+		actions = endMoverActions(o, reachableEnds(o)...)
+	}
+	lacks := ""
 	for i, claim := range o.Claims {
 		ours, b := o.Record.Claims[i], claim.Target.Backing
 		switch {
@@ -32,21 +37,99 @@ func commit(o steps.Observation) steps.Step {
 			actions = append(actions, steps.Publish{Claim: i, End: record.Target})
 		}
 	}
-	if step, ok := steps.AllAtOnce(append(actions, shelveActions(o)...)); ok {
+	actions = append(actions, shelveActions(o)...)
+	writes := mayStillWrite(o)
+	if lacks == "" && !releasing && writes == "" {
+		actions = append(actions, makeVolumes(o, newVolume)...)
+	}
+	if step, ok := steps.AllAtOnce(actions); ok {
 		return step
 	}
-	if lacks != "" {
+	switch {
+	case lacks != "":
 		return withoutTarget(o, steps.CopyGone, lacks)
+	case releasing:
+		return noteReleased(o)
+	case writes != "":
+		return steps.Wait(steps.Often, writes)
 	}
-	// The mover at the source only reads, and its result is not used any more: do not wait
-	// for it, since its node may be gone.
-	if step, ok := removeMovers(o, record.Target); ok {
-		return steps.LookOften(step)
-	}
-	if step, ok := bindClaims(o, func(c record.Claim) *corev1.PersistentVolume { return c.New }); ok {
+	if step, ok := bindClaims(o, newVolume); ok {
 		return step
 	}
 	return steps.Enter(o, v1alpha1.MoveResume)
+}
+
+// newVolume is the virtual volume of a claim at the target.
+func newVolume(c record.Claim) *corev1.PersistentVolume { return c.New }
+
+// mayStillWrite describes a mover at the target that is awaited; empty if none is. The mover at the source only reads, and its
+// result is not used any more: its node may be gone.
+func mayStillWrite(o steps.Observation) string {
+	for i, claim := range o.Claims {
+		if claim.Target.Mover.Exists && !o.Record.Claims[i].Released {
+			return moverEnding(o, i, record.Target)
+		}
+	}
+	return ""
+}
+
+// releaseSoon is how long a mover at the target may take to say that it writes nothing more. After
+// that the end of its pod is waited for.
+const releaseSoon = 5 * time.Second
+
+// releaseTargets has the movers at the target write nothing more, so that nobody has to wait for the
+// end of their pods, which takes seconds; false once none is left to be asked. Beside a pod that only
+// one may be, the end of the pod is needed, and for devices of which a kubelet would have two names.
+func releaseTargets(o steps.Observation) (actions []steps.Action, releasing bool) {
+	if o.Source.Unusable != "" || o.Now.Sub(o.Record.Began[v1alpha1.MoveCommit]) > releaseSoon {
+		return nil, false
+	}
+	for i, claim := range o.Claims {
+		known := o.Record.Claims[i]
+		mustEnd := known.Offline || hasTwoNames(known)
+		if known.Released || mustEnd || !claim.Target.Mover.Running || !claim.Source.Mover.Running || claim.Copy == nil {
+			continue
+		}
+		switch task := claim.Copy.Task; {
+		case task == nil || task.ID != release.ID:
+			actions, releasing = append(actions, steps.Start{Claim: i, Task: release}), true
+		case task.State == moverapi.Running || task.State == moverapi.Done:
+			releasing = true
+		}
+	}
+	return actions, releasing
+}
+
+// hasTwoNames says whether the kubelet at the target gets a device from the mover and from pods under different names: at home the one
+// uses the real volume, the others the virtual one. A kubelet keeps what it has mapped of a device by the name of its volume, and forgets
+// the first name if it meets the second before the device is let go: that is never unmapped then, and can never be deleted.
+func hasTwoNames(known record.Claim) bool {
+	return known.Target.Ref.Cluster == keys.Home && known.Volume != nil &&
+		ptr.Deref(known.Volume.Spec.VolumeMode, corev1.PersistentVolumeFilesystem) == corev1.PersistentVolumeBlock
+}
+
+var release = moverapi.Task{ID: "release", Kind: moverapi.Release}
+
+// noteReleased is the step that records which movers at the target write nothing more, or waits for
+// that.
+func noteReleased(o steps.Observation) steps.Step {
+	next, waiting := o.Record.Clone(), ""
+	for i, claim := range o.Claims {
+		if claim.Copy == nil || claim.Copy.Task == nil || claim.Copy.Task.ID != release.ID {
+			continue
+		}
+		switch claim.Copy.Task.State {
+		case moverapi.Done:
+			next.Claims[i].Released = true
+		case moverapi.Running:
+			waiting = "waiting until the mover of claim " + o.Record.Claims[i].Name + " at the target lets it go"
+		default: // its pod is waited for
+		}
+	}
+	if waiting != "" {
+		return steps.Wait(steps.Often, waiting)
+	}
+	return steps.Step{Action: steps.Save{Record: next}}
 }
 
 // withoutTarget is the step of a move in Commit whose target is missing. Until a virtual
@@ -89,7 +172,7 @@ func shelveActions(o steps.Observation) (actions []steps.Action) {
 
 // bindClaims is the step to bind the claims to the given volumes; false if all are bound.
 func bindClaims(o steps.Observation, volume func(record.Claim) *corev1.PersistentVolume) (steps.Step, bool) {
-	var actions []steps.Action
+	actions := makeVolumes(o, volume)
 	var blocked *steps.Step
 	for i, claim := range o.Claims {
 		want := volume(o.Record.Claims[i])
@@ -97,7 +180,6 @@ func bindClaims(o steps.Observation, volume func(record.Claim) *corev1.Persisten
 		goes := claim.Volume != nil && claim.Volume.DeletionTimestamp != nil && (claim.Claim != nil || isUnclaimed(o, claim.Volume))
 		switch {
 		case claim.Volume == nil:
-			actions = append(actions, steps.MakeVolume{Claim: i, Volume: want})
 		case goes && foreignFinalizer(claim.Volume) != "":
 			blocked = ptr.To(steps.Wait(steps.Often, volumeHeld(claim.Volume)))
 		case goes:
@@ -131,6 +213,16 @@ func bindClaims(o steps.Observation, volume func(record.Claim) *corev1.Persisten
 		return step, true
 	}
 	return steps.Wait(steps.Often, waiting), waiting != ""
+}
+
+// makeVolumes make the given volumes, where claims have none.
+func makeVolumes(o steps.Observation, volume func(record.Claim) *corev1.PersistentVolume) (actions []steps.Action) {
+	for i, claim := range o.Claims {
+		if claim.Volume == nil {
+			actions = append(actions, steps.MakeVolume{Claim: i, Volume: volume(o.Record.Claims[i])})
+		}
+	}
+	return actions
 }
 
 // removeMovers is the step to delete the movers at some ends; false once they are gone.
@@ -195,10 +287,8 @@ func freeClaims(o steps.Observation) (steps.Step, bool) {
 			actions = append(actions, steps.Unlock{Claim: i})
 		}
 	}
-	if step, ok := steps.AllAtOnce(actions); ok {
-		return step, true
-	}
-	return ungatePods(o)
+	// In this order: no pod that is made once its claim is unlocked gets the gate.
+	return steps.AllAtOnce(append(actions, ungateActions(o)...))
 }
 
 // leaveLocked is the step that leaves the claims locked, with nothing else of the move on them, so that they can be
@@ -219,14 +309,15 @@ func leaveLocked(o steps.Observation) (steps.Step, bool) {
 
 // ungatePods is the step that removes our scheduling gate from pods; false once none has
 // it.
-func ungatePods(o steps.Observation) (steps.Step, bool) {
-	var actions []steps.Action
+func ungatePods(o steps.Observation) (steps.Step, bool) { return steps.AllAtOnce(ungateActions(o)) }
+
+func ungateActions(o steps.Observation) (actions []steps.Action) {
 	for _, pod := range o.Pods {
 		if pod.Gated && !pod.Leaving {
 			actions = append(actions, steps.Ungate{Pod: pod})
 		}
 	}
-	return steps.AllAtOnce(actions)
+	return actions
 }
 
 // retain keeps the source for a while.

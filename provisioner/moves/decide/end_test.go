@@ -8,9 +8,11 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
@@ -196,6 +198,73 @@ func TestAClaimIsTouchedAgainOnceItsVolumeIsKnown(t *testing.T) {
 	touched("a conflict may have kept it from being bound")
 	o.Claims[0].Claim.Status.Phase = corev1.ClaimBound
 	assert.Equal(t, v1alpha1.MoveResume, decide.Next(o).Saved().Phase)
+}
+
+// letting is a move in Commit whose movers are connected.
+func letting(task *moverapi.TaskStatus) steps.Observation {
+	o := committing()
+	o.Claims[0].Target.Backing.Labels = nil
+	o.Claims[0].Source.Backing.Labels = map[string]string{keys.MoveOf: string(moveUID)}
+	o.Claims[0].Copy = &moverapi.Status{Connected: true, Task: task}
+	return o
+}
+
+func TestAMoverAtTheTargetIsNotWaitedForOnceItWritesNothingMore(t *testing.T) {
+	verified := &moverapi.TaskStatus{Task: moverapi.Task{ID: "verify-0", Kind: moverapi.Verify}, State: moverapi.Done}
+	released := func(state moverapi.State) *moverapi.TaskStatus {
+		return &moverapi.TaskStatus{Task: moverapi.Task{ID: "release", Kind: moverapi.Release}, State: state}
+	}
+	for name, row := range map[string]struct {
+		o    func() steps.Observation
+		want []string
+	}{
+		"it is asked first": {func() steps.Observation { return letting(verified) }, []string{"Start"}},
+		"what nobody uses yet is done meanwhile": {func() steps.Observation {
+			o := letting(verified)
+			o.Claims[0].Source.Backing.Labels = nil
+			return o
+		}, []string{"Start", "Shelve"}},
+		"it has not answered yet": {func() steps.Observation { return letting(released(moverapi.Running)) }, []string{"Idle"}},
+		"its answer is recorded":  {func() steps.Observation { return letting(released(moverapi.Done)) }, []string{"Save"}},
+		"it failed, so its end is waited for": {func() steps.Observation { return letting(released(moverapi.Failed)) },
+			[]string{"DropMover", "DropMover"}},
+		"it takes too long": {func() steps.Observation {
+			o := letting(released(moverapi.Running))
+			o.Now = o.Now.Add(6 * time.Second)
+			return o
+		}, []string{"DropMover", "DropMover"}},
+		"only one pod may have the claim": {func() steps.Observation {
+			o := letting(verified)
+			o.Record.Claims[0].Offline = true
+			return o
+		}, []string{"DropMover", "DropMover"}},
+		"it has a device in west": {func() steps.Observation {
+			o := letting(verified)
+			o.Record.Claims[0].Volume.Spec.VolumeMode = ptr.To(corev1.PersistentVolumeBlock)
+			return o
+		}, []string{"Start"}},
+		"it has a device at home": {func() steps.Observation {
+			o := letting(verified)
+			o.Record.Claims[0].Volume.Spec.VolumeMode, o.Record.Claims[0].Target.Ref.Cluster = ptr.To(corev1.PersistentVolumeBlock), keys.Home
+			return o
+		}, []string{"DropMover", "DropMover"}},
+		"the source is away, so it cannot be asked": {func() steps.Observation {
+			o := letting(verified)
+			o.Source.Unusable = "east is away"
+			o.Claims[0].Source = steps.Side{}
+			return o
+		}, []string{"DropMover"}},
+	} {
+		t.Run(name, func(t *testing.T) { assert.Equal(t, row.want, verbs(decide.Next(row.o()))) })
+	}
+	o := letting(released(moverapi.Done))
+	o.Record = decide.Next(o).Saved()
+	require.True(t, o.Record.Claims[0].Released)
+	require.Equal(t, []string{"DropMover", "DropMover", "MakeVolume"}, verbs(decide.Next(o)), "movers end meanwhile")
+	o.Claims[0].Source.Mover, o.Claims[0].Target.Mover = steps.Mover{Exists: true, Leaving: true}, steps.Mover{Exists: true, Leaving: true}
+	assert.Equal(t, "MakeVolume", decide.Next(o).Verb(), "its pod may take its time")
+	o.Record.Claims[0].Released = false
+	assert.Equal(t, "Idle", decide.Next(o).Verb(), "else it may write")
 }
 
 func TestAVolumeThatWasTakenFromItsClaimGoesAlsoIfTheClaimIsDeleted(t *testing.T) {

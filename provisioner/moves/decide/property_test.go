@@ -131,20 +131,33 @@ func (w *world) run(meddle func()) v1alpha1.MovePhase {
 		meddle()
 		w.check()
 		o := w.observe()
-		step := decide.Next(o)
 		if o.Record != nil && o.Record.Over() {
 			w.settled(o.Record)
 			return o.Record.Phase
 		}
-		for _, one := range step.Each() {
-			if end := one.Subject().End; end != "" && w.down[end] {
-				w.must(false, "a request to a cluster that does not answer: %s %s", one.Verb(), end)
+		for goesOn := true; goesOn; {
+			step := decide.Next(o)
+			for _, one := range step.Each() {
+				if end := one.Subject().End; end != "" && w.down[end] {
+					w.must(false, "a request to a cluster that does not answer: %s %s", one.Verb(), end)
+				}
+				// Some requests are lost.
+				if w.calm || w.r.IntN(100) >= 15 {
+					w.apply(one)
+				}
+				w.check()
 			}
-			// Some requests are lost.
-			if w.calm || w.r.IntN(100) >= 15 {
-				w.apply(one)
+			before := o.Record
+			o.Record = w.decoded()
+			// Others act meanwhile.
+			if goesOn = o.Record != before && decide.GoesOn(o, step.Saved()); goesOn && w.r.IntN(2) == 0 {
+				chance := func(percent int) bool { return w.r.IntN(100) < percent }
+				for i, c := range w.claims {
+					w.moverLives(i, c, chance)
+				}
+				w.podsLive(chance)
+				w.check()
 			}
-			w.check()
 		}
 	}
 	w.must(false, "the move does not end: %+v", decide.Next(w.observe()))

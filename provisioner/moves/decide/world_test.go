@@ -79,6 +79,8 @@ type side struct {
 	real    *corev1.PersistentVolume
 	content int
 	mover   steps.Mover
+	// released: the mover writes nothing more.
+	released bool
 }
 
 // pod runs at one end of all claims once it is bound.
@@ -243,7 +245,7 @@ func (w *world) check() {
 		w.must(whole || c.claim == nil, "no complete copy of claim %d is left", i)
 		w.must(at != record.Target || d.content == w.truth[i], "the volume names a copy that is not whole")
 		// A mover at the source only reads, and may be left if the cluster is unreachable.
-		w.must(at != record.Target || !d.mover.Running || r == nil, "a mover writes to the volume that is in use")
+		w.must(at != record.Target || !d.mover.Running || d.released || r == nil, "a mover writes to the volume that is in use")
 		w.must(at != record.Source || s.backing != nil, "the volume names a copy that was removed")
 	}
 }
@@ -367,7 +369,7 @@ func (w *world) apply(step steps.Step) {
 		w.must(!c.snap.member, "a snapshot is removed from its group")
 		c.snap.leaving = true
 	case steps.EnsureMover:
-		c.at[a.End].mover = steps.Mover{Exists: true, Unstarted: true}
+		c.at[a.End].mover, c.at[a.End].released = steps.Mover{Exists: true, Unstarted: true}, false
 	case steps.StartMover:
 		if m := &c.at[a.End].mover; m.Exists {
 			m.Unstarted = false
@@ -387,7 +389,7 @@ func (w *world) apply(step steps.Step) {
 			w.must(string(a.Task.Expect) == string(snapshotOf(a.Claim)), "what its snapshot had is not compared with a source: %s",
 				a.Task.Expect)
 		}
-		if a.Task.Kind != moverapi.Prepare {
+		if a.Task.Kind != moverapi.Prepare && a.Task.Kind != moverapi.Release {
 			w.must(string(a.Task.Expect) == string(sourceOf(a.Claim)), "a mover is not told which source it must see: %s", a.Task.Expect)
 		}
 		w.must(a.Task.Kind != moverapi.Pass || !c.single, "a pass over what nothing may read beside a pod")
@@ -528,6 +530,7 @@ func (w *world) moverLives(i int, c *claim, chance func(int) bool) {
 		return
 	}
 	s, d := c.at[record.Source], c.at[record.Target]
+	w.must(!d.released || task.Kind == moverapi.Release || w.decoded().Phase == v1alpha1.MoveRollBack, "a task for a target that was let go")
 	task.State = moverapi.Done
 	switch task.Kind {
 	case moverapi.Prepare:
@@ -548,6 +551,9 @@ func (w *world) moverLives(i int, c *claim, chance func(int) bool) {
 		if !w.calm && chance(10) {
 			d.content = -2 // the disk is corrupt
 		}
+	case moverapi.Release:
+		w.must(!c.single, "a mover beside the only pod that may use the claim")
+		d.released = true
 	case moverapi.Verify:
 		task.Verified = &moverapi.Verified{SourceRoot: fmt.Sprint(s.content), TargetRoot: fmt.Sprint(d.content), Equal: s.content == d.content}
 	}

@@ -149,6 +149,8 @@ type Claim struct {
 	Counted    string `json:"counted,omitempty"`
 	SourceRoot string `json:"sourceRoot,omitempty"`
 	TargetRoot string `json:"targetRoot,omitempty"`
+	// Released says that the mover at the target writes nothing more, although its pod may exist.
+	Released bool `json:"released,omitempty"`
 	// Keys are the one-time keys of this claim's movers.
 	Keys map[moverapi.Role]moverapi.Files `json:"keys,omitempty"`
 	// Store is the repository through which the content is transferred; nil: none.
