@@ -20,7 +20,9 @@ import (
 func TestBeforeAnUpgradeThePluginSaysWhatItChanges(t *testing.T) {
 	testbed.Require(t)
 	t.Cleanup(func() { unpeered(t) })
-	check := func(context string) string { return lodestone(t, "check-upgrade", "--context", context).ends(t, done).out }
+	check := func(context string) string {
+		return lodestone(t, "check-upgrade", "--context", context).ends(t, done).out
+	}
 	require.NotContains(t, check("west"), "policy "+confinement.Name, "it is that of this version")
 
 	_, err := bed.Agents.HomeClusters().Create(t.Context(), &remotev1alpha1.HomeCluster{ObjectMeta: metav1.ObjectMeta{Name: "older"}},
