@@ -119,6 +119,10 @@ e2e-up: ## Bring up two kind clusters with Lodestone from this tree; `make e2e` 
 e2e-down: ## Delete them, and put the machine back as it was
 	@e2e/kind/down.sh
 
+.PHONY: test-newer-scheduler
+test-newer-scheduler: control-plane ## Test with kube-scheduler of the next Kubernetes what that changes, on a control plane on loopback
+	@LODESTONE_TESTBED=1 E2E_LONG=1 go test $(TEST_FLAGS) -count=1 -v -run InKubernetes137 ./e2e/pitfalls
+
 .PHONY: demo-check
 demo-check: control-plane ## Run the whole story as a check, on control planes on loopback
 	@echo "demo-check: on real control planes on loopback; pods are simulated"

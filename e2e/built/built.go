@@ -4,6 +4,7 @@
 package built
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -26,6 +27,8 @@ type Set struct {
 	// Packages and Tags are what `go build` is given.
 	Packages []string
 	Tags     string
+	// Version is the version of Kubernetes that the programs say; empty: KubernetesVersion.
+	Version string
 	// extra, if not nil, puts more into the built directory.
 	extra func(ctx context.Context, module, built string) error
 }
@@ -78,10 +81,12 @@ func (s Set) build(ctx context.Context, root, path string, out io.Writer) error 
 		return err
 	}
 	module := filepath.Join(root, s.Folder)
-	const version = "k8s.io/component-base/version"
+	const at = "k8s.io/component-base/version"
+	version := cmp.Or(s.Version, KubernetesVersion)
 	args := []string{
 		s.Name, "build", "-tags=" + s.Tags, "-o", temporary + "/",
-		"-ldflags", fmt.Sprintf("-s -w -X %[1]s.gitVersion=%[2]s -X %[1]s.gitMajor=1 -X %[1]s.gitMinor=36", version, KubernetesVersion),
+		"-ldflags", fmt.Sprintf("-s -w -X %[1]s.gitVersion=%[2]s -X %[1]s.gitMajor=1 -X %[1]s.gitMinor=%[3]s", at, version,
+			strings.Split(version, ".")[1]),
 	}
 	cmd := command(ctx, module, filepath.Join(root, "hack", "go.sh"), append(args, s.Packages...)...)
 	cmd.Stderr = out

@@ -11,7 +11,7 @@ import (
 const KubernetesVersion = "v1.36.3"
 
 // programs is the module of all programs of others but restic, which the mover's image has,
-// and the local-path provisioner, which cannot be in one module with etcd.
+// the local-path provisioner, which cannot be in one module with etcd, and what is of another Kubernetes.
 const programs = "e2e/programs"
 
 // The sets that tests and clusters need.
@@ -38,6 +38,8 @@ var (
 	Kind      = Set{Name: "kind", Folder: programs, Packages: []string{"sigs.k8s.io/kind"}}
 	Node      = Set{Name: "node", Folder: programs, Packages: []string{"./kubernetes", "./coredns", "./pause"}}
 	LocalPath = Set{Name: "local-path-provisioner", Folder: programs + "/local-path-provisioner", Packages: []string{"tool"}}
+	// NewerScheduler is kube-scheduler of the next Kubernetes. It is not among Sets: few tests need it.
+	NewerScheduler = Set{Name: "newer-scheduler", Folder: programs + "/newer-scheduler", Packages: []string{"tool"}, Version: "v1.37.2"}
 )
 
 // Sets are all of them.

@@ -204,6 +204,25 @@ func TestARemoteClusterMadeAnewWithTheKubeconfigOfAnotherClusterDeletesNothing(t
 	assert.Nil(t, claimOf(t, bed.West, namespace, "data"))
 }
 
+// TestTheClusterThatPeerHasWrittenDownIsHeeded takes the kubeconfig of another cluster before anything is stored there.
+func TestTheClusterThatPeerHasWrittenDownIsHeeded(t *testing.T) {
+	testbed.Require(t)
+	secret(t, fabric.System, "north", "kubeconfig", kubeconfigOf(t, east))
+	_, err := bed.Remotes.Create(t.Context(), &v1alpha1.RemoteCluster{
+		ObjectMeta: metav1.ObjectMeta{Name: "north", Annotations: map[string]string{keys.ClusterUID: "of-another"}},
+		Spec:       v1alpha1.RemoteClusterSpec{KubeconfigSecretRef: v1alpha1.SecretKeyRef{Namespace: fabric.System, Name: "north"}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() { unregister(t, "north") })
+	assert.Contains(t, awaitReady(t, "north", metav1.ConditionFalse, "OtherCluster"), "delete the annotation "+keys.ClusterUID)
+	assert.Empty(t, status(t, "north").ClusterUID, "the wrong cluster is not written down")
+
+	_, err = bed.Remotes.Patch(t.Context(), "north", types.MergePatchType,
+		fmt.Appendf(nil, `{"metadata":{"annotations":{%q:null}}}`, keys.ClusterUID), metav1.PatchOptions{})
+	require.NoError(t, err)
+	awaitReady(t, "north", metav1.ConditionTrue, "Ready")
+}
+
 // makeAnew has a RemoteCluster gone, whatever holds it, and makes it anew.
 func makeAnew(t *testing.T, id string) {
 	t.Helper()

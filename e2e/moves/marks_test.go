@@ -15,6 +15,8 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 )
@@ -119,10 +121,32 @@ func TestAClaimStaysLockedWhileNewerDataOfItMayExist(t *testing.T) {
 	unmarked(t, namespace, "data")
 }
 
+func TestOnlyWhoMayUnlockChoosesWhichDataOfAClaimIsUsed(t *testing.T) {
+	t.Parallel()
+	namespace := space(t)
+	owner(t, namespace)
+	users, err := clients.NewVolumeMoveClient(bed.Home.UserConfig(ownerOf(namespace)))
+	require.NoError(t, err)
+	create := func(who *clients.VolumeMoves, adopt string) error {
+		_, err := who.Create(t.Context(), &v1alpha1.VolumeMove{ObjectMeta: metav1.ObjectMeta{Name: "choice"},
+			Spec: v1alpha1.VolumeMoveSpec{Claims: []string{"data"}, Target: v1alpha1.MoveTarget{Cluster: "west"}, Adopt: adopt},
+		}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	}
+	await.Until(t, "the owner may move volumes", func() bool { return create(users.In(namespace), "") == nil })
+	err = create(users.In(namespace), "0-0")
+	require.True(t, apierrors.IsForbidden(err), "%v", err)
+	assert.ErrorContains(t, err, "only who may unlock volumemoves")
+	require.NoError(t, create(moves(t, namespace), "0-0"))
+}
+
+// ownerOf is the name of the administrator of a namespace.
+func ownerOf(namespace string) string { return "owner-of-" + namespace }
+
 // owner returns a client of the administrator of a namespace, who has the ClusterRole admin there and nothing else.
 func owner(t *testing.T, namespace string) kubernetes.Interface {
 	t.Helper()
-	user := "owner-of-" + namespace
+	user := ownerOf(namespace)
 	_, err := bed.Home.Client().RbacV1().RoleBindings(namespace).Create(t.Context(), &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: user},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "admin"},

@@ -3,6 +3,7 @@ package pitfalls
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -29,10 +30,29 @@ import (
 func TestRoomThatNobodyKnowsDrawsNoPods(t *testing.T) {
 	testbed.Require(t)
 	publishRoom(t)
+	drawsNoPods(t, settings{}, settings{gates: "StorageCapacityScoring=true"})
+}
+
+// With E2E_LONG, since another Kubernetes has to be built for it: kube-scheduler 1.37 as it is, beside the same
+// without the preference.
+func TestRoomThatNobodyKnowsDrawsNoPodsInKubernetes137(t *testing.T) {
+	testbed.Require(t)
+	if os.Getenv("E2E_LONG") == "" {
+		t.Skip("kube-scheduler 1.37 takes minutes to build: set E2E_LONG")
+	}
+	publishRoom(t)
+	// Its API server would serve the rules of device taints in a version that that of 1.36 has not.
+	const served = "DRADeviceTaintRules=false"
+	drawsNoPods(t, settings{newer: true, gates: served + ",StorageCapacityScoring=false"}, settings{newer: true, gates: served})
+}
+
+// drawsNoPods has kube-scheduler place pods without and with scoring, and compares.
+func drawsNoPods(t *testing.T, off, on settings) {
+	t.Helper()
 	const pods = 200
 	places := map[string]map[string]int{}
-	for name, gates := range map[string]string{"off": "", "on": "StorageCapacityScoring=true"} {
-		t.Run("scoring "+name, func(t *testing.T) { places[name] = placed(t, gates, pods) })
+	for name, s := range map[string]settings{"off": off, "on": on} {
+		t.Run("scoring "+name, func(t *testing.T) { places[name] = placed(t, s, pods) })
 	}
 	t.Logf("pods by node: %v", places)
 	for node := range places["off"] {
@@ -97,10 +117,10 @@ func pointers[T storagev1.StorageClass | storagev1.CSIDriver | v1alpha1.RemoteCl
 
 // placed has a kube-scheduler of its own find nodes for pods with a claim each, and returns how many it
 // selected for each node. No volume is made, so no pod is bound: they go before the next scheduler looks.
-func placed(t *testing.T, gates string, pods int) map[string]int {
+func placed(t *testing.T, s settings, pods int) map[string]int {
 	t.Helper()
-	s := newShop(t, open)
-	claims := bed.Client().CoreV1().PersistentVolumeClaims(s.name)
+	where := newShop(t, open)
+	claims := bed.Client().CoreV1().PersistentVolumeClaims(where.name)
 	var group errgroup.Group
 	group.SetLimit(8)
 	for i := range pods {
@@ -115,7 +135,7 @@ func placed(t *testing.T, gates string, pods int) map[string]int {
 			// A hundredth of a node, so that as many run on each but for what the room draws.
 			pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{
 				corev1.ResourceCPU: resource.MustParse("640m"), corev1.ResourceMemory: resource.MustParse("2560Mi")}
-			_, err := bed.Client().CoreV1().Pods(s.name).Create(t.Context(), pod, metav1.CreateOptions{})
+			_, err := bed.Client().CoreV1().Pods(where.name).Create(t.Context(), pod, metav1.CreateOptions{})
 			return err
 		})
 	}
@@ -124,12 +144,12 @@ func placed(t *testing.T, gates string, pods int) map[string]int {
 	require.Eventually(t, func() bool {
 		all, err := bed.Client().CoreV1().Pods(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})
 		return err == nil && !slices.ContainsFunc(all.Items, func(pod corev1.Pod) bool {
-			return pod.Namespace != s.name && strings.HasPrefix(pod.Namespace, "test-")
+			return pod.Namespace != where.name && strings.HasPrefix(pod.Namespace, "test-")
 		})
 	}, long, 10*often, "the pods of other tests must be gone")
-	scheduler(t, nil, settings{gates: gates})
+	scheduler(t, nil, s)
 	t.Cleanup(func() {
-		all := bed.Client().CoreV1().Pods(s.name)
+		all := bed.Client().CoreV1().Pods(where.name)
 		assert.NoError(t, all.DeleteCollection(context.Background(), *metav1.NewDeleteOptions(0), metav1.ListOptions{}))
 	})
 	nodes := map[string]int{}

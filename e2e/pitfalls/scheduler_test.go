@@ -28,6 +28,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
+	"github.com/lodestone-storage/lodestone/e2e/built"
 	"github.com/lodestone-storage/lodestone/e2e/fakekubelet"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/extender/filter"
@@ -55,6 +56,8 @@ type settings struct {
 	allNodes bool
 	// gates are feature gates, "Name=true,...".
 	gates string
+	// newer takes kube-scheduler of the next Kubernetes.
+	newer bool
 }
 
 // configuration returns a KubeSchedulerConfiguration with these settings; an empty
@@ -110,15 +113,14 @@ func scheduler(t *testing.T, content []byte, s settings) *testbed.Program {
 	if s.kubeconfig == "" {
 		s.kubeconfig = bed.Kubeconfig()
 	}
-	binary, err := testbed.Binary(ctx, os.Stderr)
-	require.NoError(t, err)
+	command := schedulerCommand(t, s.newer)
 	address, err := bed.ReserveAddress()
 	require.NoError(t, err)
 	_, port, _ := strings.Cut(address, ":")
-	program, err := bed.StartProgram("scheduler-"+rand.String(5), binary, "kube-scheduler",
+	program, err := bed.StartProgram("scheduler-"+rand.String(5), command[0], append(command[1:],
 		"--config="+configuration(t, content, s),
 		"--authentication-kubeconfig="+s.kubeconfig, "--authorization-kubeconfig="+s.kubeconfig,
-		"--bind-address=127.0.0.1", "--secure-port="+port, "--cert-dir="+t.TempDir(), "-v=2", "--feature-gates="+s.gates)
+		"--bind-address=127.0.0.1", "--secure-port="+port, "--cert-dir="+t.TempDir(), "-v=2", "--feature-gates="+s.gates)...)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		if program.Running() {
@@ -133,6 +135,19 @@ func scheduler(t *testing.T, content []byte, s settings) *testbed.Program {
 	})
 	require.NoError(t, program.AwaitHTTP(ctx, "https://"+address+"/readyz"))
 	return program
+}
+
+// schedulerCommand is what starts kube-scheduler.
+func schedulerCommand(t *testing.T, newer bool) []string {
+	t.Helper()
+	if newer {
+		directory, err := built.NewerScheduler.Build(t.Context(), os.Stderr)
+		require.NoError(t, err)
+		return []string{filepath.Join(directory, "kube-scheduler")}
+	}
+	binary, err := testbed.Binary(t.Context(), os.Stderr)
+	require.NoError(t, err)
+	return []string{binary, "kube-scheduler"}
 }
 
 // scheduleWith starts a kube-scheduler with a configuration of deploy/.

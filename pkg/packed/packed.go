@@ -40,7 +40,7 @@ type Object[T any, C Codec[T]] struct {
 func Pack[C Codec[T], T any, P interface {
 	*T
 	metav1.ObjectMetaAccessor
-}](object P) any {
+}](object P) metav1.ObjectMetaAccessor {
 	meta := object.GetObjectMeta()
 	o := &Object[T, C]{namespace: unique.Make(meta.GetNamespace())}
 	name, uid, version := meta.GetName(), string(meta.GetUID()), meta.GetResourceVersion()
@@ -88,6 +88,11 @@ func identify(meta metav1.Object, namespace, name, uid, version string) {
 	meta.SetName(name)
 	meta.SetUID(types.UID(uid))
 	meta.SetResourceVersion(version)
+}
+
+// Key is the namespace and the name of the object.
+func (o *Object[T, C]) Key() types.NamespacedName {
+	return types.NamespacedName{Namespace: o.namespace.Value(), Name: o.text[:o.name]}
 }
 
 // Mentions says whether a text may be in what is the object's own. If not, the object need not be unpacked to look for it.

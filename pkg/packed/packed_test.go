@@ -15,10 +15,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/controller"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/packed"
 )
 
@@ -132,6 +134,7 @@ func TestACacheSeesWhatItNeeds(t *testing.T) {
 		key, err := cache.MetaNamespaceKeyFunc(small)
 		require.NoError(t, err)
 		assert.Equal(t, "shop/data", key, name)
+		assert.Equal(t, key, small.(interface{ Key() types.NamespacedName }).Key().String(), name)
 		seen := small.(metav1.ObjectMetaAccessor).GetObjectMeta()
 		assert.Equal(t, "7", seen.GetResourceVersion(), name)
 		assert.EqualValues(t, "uid", seen.GetUID(), name)
@@ -171,6 +174,18 @@ func TestThePodsOfAWorkloadHaveTheirSpecInCommon(t *testing.T) {
 	}
 	one, another := packed.Pod(pod(1)), packed.Pod(pod(2))
 	assert.Equal(t, common(one), common(another), "it is in memory once")
+
+	// In a remote cluster each has a ShadowPod of its own.
+	made := func(n int) *corev1.Pod {
+		made := pod(n)
+		made.Annotations = map[string]string{keys.Pod: "shop/" + made.Name, keys.Applied: strings.Repeat("x", 1000)}
+		made.OwnerReferences = []metav1.OwnerReference{{Kind: "ShadowPod", Name: made.Name, UID: types.UID(made.Name)}}
+		return made
+	}
+	one, another = packed.Pod(made(1)), packed.Pod(made(2))
+	assert.Equal(t, made(1), controller.Unpacked(one))
+	assert.Equal(t, common(one), common(another))
+	assert.Less(t, one.(interface{ Size() int }).Size(), 500)
 }
 
 func TestNoTimeOfAShadowPodBreaksIt(t *testing.T) {

@@ -3,21 +3,23 @@ package packed
 import (
 	"encoding/binary"
 	"encoding/json"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
 // Pod packs a pod. Pods of one workload have their spec in common, but for the node, the name of the host, and the names of
-// claims and of the volume with the token, and who made them.
-func Pod(pod *corev1.Pod) any { return Pack[pods](pod) }
+// claims and of the volume with the token; and who made them, unless that is a ShadowPod; and what the remote agent has applied.
+func Pod(pod *corev1.Pod) metav1.ObjectMetaAccessor { return Pack[pods](pod) }
 
 // ShadowPod packs a ShadowPod: the spec of its pod is in common with others, but for the names of claims. One whose
 // template could not be read stays as it is.
-func ShadowPod(shadow *remotev1alpha1.ShadowPod) any {
+func ShadowPod(shadow *remotev1alpha1.ShadowPod) metav1.ObjectMetaAccessor {
 	if shadow.Spec.Unreadable != "" {
 		return shadow
 	}
@@ -33,8 +35,16 @@ const tokenVolume = "kube-api-access-"
 func (pods) Split(p *corev1.Pod) (own, common []byte) {
 	its := corev1.Pod{ObjectMeta: p.ObjectMeta, Status: p.Status,
 		Spec: corev1.PodSpec{NodeName: p.Spec.NodeName, Hostname: p.Spec.Hostname, Volumes: []corev1.Volume{{Name: tokenOf(&p.Spec)}}}}
-	its.GenerateName, its.OwnerReferences, its.Finalizers = "", nil, nil
-	p.ObjectMeta = metav1.ObjectMeta{GenerateName: p.GenerateName, OwnerReferences: p.OwnerReferences, Finalizers: p.Finalizers}
+	its.GenerateName, its.Finalizers = "", nil
+	shared := metav1.ObjectMeta{GenerateName: p.GenerateName, Finalizers: p.Finalizers}
+	if !ofShadowPod(p) {
+		its.OwnerReferences, shared.OwnerReferences = nil, p.OwnerReferences
+	}
+	if applied, ok := p.Annotations[keys.Applied]; ok {
+		delete(its.Annotations, keys.Applied)
+		shared.Annotations = map[string]string{keys.Applied: applied}
+	}
+	p.ObjectMeta = shared
 	p.Status, p.Spec.NodeName, p.Spec.Hostname = corev1.PodStatus{}, "", ""
 	rename(&p.Spec, its.Spec.Volumes[0].Name, tokenVolume)
 	for _, name := range takeClaims(&p.Spec) {
@@ -46,7 +56,13 @@ func (pods) Split(p *corev1.Pod) (own, common []byte) {
 // Join implements Codec.
 func (pods) Join(own, common []byte) *corev1.Pod {
 	its, p := Decode[corev1.Pod](own), Decode[corev1.Pod](common)
-	its.GenerateName, its.OwnerReferences, its.Finalizers = p.GenerateName, p.OwnerReferences, p.Finalizers
+	its.GenerateName, its.Finalizers = p.GenerateName, p.Finalizers
+	if !ofShadowPod(its) {
+		its.OwnerReferences = p.OwnerReferences
+	}
+	if applied, ok := p.Annotations[keys.Applied]; ok {
+		metav1.SetMetaDataAnnotation(&its.ObjectMeta, keys.Applied, applied)
+	}
 	p.ObjectMeta, p.Status, p.Spec.NodeName, p.Spec.Hostname = its.ObjectMeta, its.Status, its.Spec.NodeName, its.Spec.Hostname
 	if token := its.Spec.Volumes[0].Name; token != "" {
 		rename(&p.Spec, tokenVolume, token)
@@ -57,6 +73,11 @@ func (pods) Join(own, common []byte) *corev1.Pod {
 	}
 	giveClaims(&p.Spec, names)
 	return p
+}
+
+// ofShadowPod reports whether a ShadowPod owns a pod. It owns no other, while the owners of other pods own many.
+func ofShadowPod(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.OwnerReferences, func(owner metav1.OwnerReference) bool { return owner.Kind == "ShadowPod" })
 }
 
 // tokenOf returns the name of the volume with the token of a pod; empty if there is none, or if another volume has a name that

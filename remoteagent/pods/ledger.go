@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
@@ -50,9 +51,14 @@ func (l *ledger) admit(home *remotev1alpha1.HomeCluster, shadow *remotev1alpha1.
 // admitActual is admit for the pod as the cluster would create it: limit ranges and runtime classes
 // add to the requests of its template.
 func (l *ledger) admitActual(home *remotev1alpha1.HomeCluster, pod *corev1.Pod) *policy.Refusal {
+	key, requests := keyOf(pod), policy.Requests(pod.Spec)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.reserve(home, keyOf(pod), reservation{requests: policy.Requests(pod.Spec)})
+	if known, ok := l.reserved[key]; ok && !known.resized && known.home == home.Name && equality.Semantic.DeepEqual(known.requests, requests) {
+		// Whatever was admitted since counts it.
+		return nil
+	}
+	return l.reserve(home, key, reservation{requests: requests})
 }
 
 // admitGrowth says why a pod that is about to be resized to what pod says would exceed the offer. If it

@@ -20,7 +20,8 @@ import (
 // Pod is what the informer on pods keeps. What depends on all pods is read from its fields, and whoever asks the
 // informer for a corev1.Pod gets the whole pod unpacked. Of a pod of others there are only these fields.
 type Pod struct {
-	identity
+	// This is the whole pod, packed; of a pod of others it is an identity.
+	metav1.ObjectMetaAccessor
 	// Home is the ID of the home cluster that the pod was made for; empty for pods of others.
 	Home string
 	// Node is empty while the pod has none.
@@ -31,48 +32,49 @@ type Pod struct {
 	// Counted is what the pod counts for in an offer by policy.Requests, and Takes what it takes of the capacity of its
 	// node. Many pods request the same, which is in memory once.
 	Counted, Takes Requests
-
-	whole any
 }
 
 // NewPod returns what is kept of a pod, which must not be used any more.
 func NewPod(pod *corev1.Pod) *Pod {
 	pod.ManagedFields = nil
 	p := &Pod{
-		identity: identityOf(pod), Home: unique.Make(pod.Labels[keys.HomeID]).Value(), Node: unique.Make(pod.Spec.NodeName).Value(),
+		Home: unique.Make(pod.Labels[keys.HomeID]).Value(), Node: unique.Make(pod.Spec.NodeName).Value(),
 		Ended: policy.Ended(pod), Ending: pod.DeletionTimestamp != nil, phase: corev1.PodPhase(unique.Make(string(pod.Status.Phase)).Value()),
 	}
 	takes := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	policy.AddRequests(takes, policy.OnePod())
 	p.Takes = requestsOf(takes)
 	if p.Home == "" {
+		p.ObjectMetaAccessor = identityOf(pod)
 		return p
 	}
 	p.Counted = requestsOf(policy.Requests(pod.Spec))
 	// The agent reads nothing else of the status.
 	pod.Status = corev1.PodStatus{Phase: pod.Status.Phase}
-	p.whole = packed.Pod(pod)
+	p.ObjectMetaAccessor = packed.Pod(pod)
 	return p
 }
 
+// Key is the namespace and the name of the pod.
+func (p *Pod) Key() types.NamespacedName { return keyOf(p.ObjectMetaAccessor) }
+
 // Unpack implements what package packed does.
 func (p *Pod) Unpack() any {
-	if p.whole != nil {
-		return controller.Unpacked(p.whole)
+	if other, ok := p.ObjectMetaAccessor.(identity); ok {
+		return &corev1.Pod{ObjectMeta: other.meta(), Spec: corev1.PodSpec{NodeName: p.Node}, Status: corev1.PodStatus{Phase: p.phase}}
 	}
-	return &corev1.Pod{ObjectMeta: p.meta(), Spec: corev1.PodSpec{NodeName: p.Node}, Status: corev1.PodStatus{Phase: p.phase}}
+	return controller.Unpacked(p.ObjectMetaAccessor)
 }
 
 // Shadow is what the informer on ShadowPods keeps. Whoever asks it for a ShadowPod gets the whole one.
 type Shadow struct {
-	identity
+	// This is the whole ShadowPod, packed.
+	metav1.ObjectMetaAccessor
 	// Home is the ID of the home cluster that the ShadowPod names.
 	Home       string
 	Generation int64
 	// Waits says that no pod was made so far, OverOffer that this is because of the offer.
 	Waits, OverOffer bool
-
-	whole any
 }
 
 // NewShadow returns what is kept of a ShadowPod, which must not be used any more.
@@ -80,16 +82,28 @@ func NewShadow(shadow *remotev1alpha1.ShadowPod) *Shadow {
 	shadow.ManagedFields = nil
 	status := &shadow.Status
 	s := &Shadow{
-		identity: identityOf(shadow), Home: unique.Make(shadow.Spec.Home.Cluster).Value(), Generation: shadow.Generation,
+		Home: unique.Make(shadow.Spec.Home.Cluster).Value(), Generation: shadow.Generation,
 		Waits: status.Phase == "" || status.Phase == remotev1alpha1.ShadowPodPending,
 	}
 	s.OverOffer = s.Waits && status.Reason == policy.ReasonOverOffer
-	s.whole = packed.ShadowPod(shadow)
+	s.ObjectMetaAccessor = packed.ShadowPod(shadow)
 	return s
 }
 
+// Key is the namespace and the name of the ShadowPod.
+func (s *Shadow) Key() types.NamespacedName { return keyOf(s.ObjectMetaAccessor) }
+
 // Unpack implements what package packed does.
-func (s *Shadow) Unpack() any { return controller.Unpacked(s.whole) }
+func (s *Shadow) Unpack() any { return controller.Unpacked(s.ObjectMetaAccessor) }
+
+// keyOf makes nothing of what is packed, since it is asked of all pods of a home cluster whenever one is counted.
+func keyOf(kept metav1.ObjectMetaAccessor) types.NamespacedName {
+	if keyed, ok := kept.(interface{ Key() types.NamespacedName }); ok {
+		return keyed.Key()
+	}
+	meta := kept.GetObjectMeta()
+	return types.NamespacedName{Namespace: meta.GetNamespace(), Name: meta.GetName()}
+}
 
 // Volume is what is kept of a volume.
 type Volume struct {

@@ -117,7 +117,7 @@ func (s *Sources) index() error {
 			byHome: func(shadow *Shadow) string { return shadow.Home },
 			byWaiting: func(shadow *Shadow) string {
 				if shadow.Waits {
-					return shadow.namespace
+					return shadow.Key().Namespace
 				}
 				return ""
 			},
