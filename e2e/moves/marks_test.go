@@ -2,6 +2,7 @@ package moves
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -18,7 +19,6 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 )
 
 // marks writes all that a move writes on claims on one that no move holds.
@@ -30,13 +30,18 @@ func marks(t *testing.T, client kubernetes.Interface, namespace, claim string) {
 	require.NoError(t, err)
 }
 
+// isMarked says whether anything that a move writes on a claim keeps it, or holds its pods.
+func isMarked(claim *corev1.PersistentVolumeClaim) bool {
+	return claim.Annotations[keys.Move] != "" || claim.Labels[keys.Moving] != "" || slices.Contains(claim.Finalizers, keys.MoveFinalizer)
+}
+
 // unmarked waits until nothing of a move is on a claim.
 func unmarked(t *testing.T, namespace, name string) {
 	t.Helper()
 	var claim *corev1.PersistentVolumeClaim
 	await.Until(t, "claim "+name+" is unlocked", func() bool {
 		claim = await.Claim(t, bed.Home.Client(), namespace, name)
-		return claim != nil && !decide.IsMarked(claim)
+		return claim != nil && !isMarked(claim)
 	}, func() any { return claim.ObjectMeta }, func() any { return await.Events(t, bed.Home.Client(), namespace) })
 	for _, key := range []string{keys.Move, keys.MoveTouched, keys.Unlock} {
 		assert.NotContains(t, claim.Annotations, key)
@@ -81,7 +86,7 @@ func TestWhatAMoveWritesOnClaimsIsNotCreatedByOthers(t *testing.T) {
 	made, err := client.CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(), claim,
 		metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	require.NoError(t, err)
-	assert.False(t, decide.IsMarked(made), "%v", made.ObjectMeta)
+	assert.False(t, isMarked(made), "%v", made.ObjectMeta)
 	assert.Contains(t, made.Finalizers, "example.com/own")
 	assert.Equal(t, map[string]string{"app": "db"}, made.Labels)
 	assert.Equal(t, map[string]string{"example.com/note": "kept"}, made.Annotations)
@@ -107,7 +112,7 @@ func TestAClaimStaysLockedWhileNewerDataOfItMayExist(t *testing.T) {
 	told := await.Event(t, bed.Home.Client(), namespace, "data", "MoveMarksStay")
 	assert.Contains(t, told, "real claim "+namespace+"/data in cluster west may have newer data")
 	assert.Contains(t, told, "kubectl annotate pvc data -n "+namespace+" lodestone.dev/unlock=true")
-	assert.True(t, decide.IsMarked(await.Claim(t, bed.Home.Client(), namespace, "data")))
+	assert.True(t, isMarked(await.Claim(t, bed.Home.Client(), namespace, "data")))
 
 	unlock := func(client kubernetes.Interface) error {
 		_, err := client.CoreV1().PersistentVolumeClaims(namespace).Patch(t.Context(), "data", types.MergePatchType,
