@@ -157,7 +157,7 @@ spec:
 // kubeSchedulerOfANode plays the kubelet of a control-plane node: it has the pod of the manifest that is there.
 func kubeSchedulerOfANode(t *testing.T) {
 	root := t.TempDir()
-	folder, lodestone := filepath.Join(root, "etc/kubernetes/manifests"), filepath.Join(root, "etc/kubernetes/lodestone")
+	folder, lodestone := filepath.Join(root, "etc", "kubernetes", "manifests"), filepath.Join(root, "etc", "kubernetes", "lodestone")
 	require.NoError(t, os.MkdirAll(folder, 0o755))
 	file := filepath.Join(folder, "kube-scheduler.yaml")
 	require.NoError(t, os.WriteFile(file, []byte(manifest), 0o600))
@@ -309,7 +309,7 @@ func TestGitOpsGetsTheSameObjects(t *testing.T) {
 	folder, err := os.MkdirTemp("../..", ".install-")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(folder) })
-	local := regexp.MustCompile(`https://github.com/lodestone-storage/lodestone//(\S+)\?ref=\S*`).ReplaceAllString(out, "../$1")
+	local := regexp.MustCompile(`https://github\.com/lodestone-storage/lodestone//(\S+)\?ref=\S*`).ReplaceAllString(out, "../$1")
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "kustomization.yaml"), []byte(local), 0o600))
 	built, err := home.Kubectl(t.Context(), "", "kustomize", folder)
 	require.NoError(t, err)

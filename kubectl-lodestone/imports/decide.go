@@ -319,8 +319,8 @@ func (h Home) Check(class virtualclass.Class, target types.NamespacedName) error
 
 // ownerIsLost refuses the data of a claim that is still there.
 func ownerIsLost(name string, owner *corev1.PersistentVolumeClaim) error {
-	return cli.Refuse("claim %s has the data of claim %s/%s, which is Lost: delete that one, which deletes no data, then run the same command "+
-		"again", name, owner.Namespace, owner.Name)
+	return cli.Refuse("claim %s has the data of claim %s/%s, which is Lost: delete that one, which deletes no data, then run the same "+
+		"command again", name, owner.Namespace, owner.Name)
 }
 
 // podOwns says whether a claim belongs to a pod.

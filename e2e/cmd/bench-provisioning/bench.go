@@ -199,7 +199,7 @@ func budget(n int) float64 {
 	if n > 1000 {
 		return 2.3
 	}
-	return 2.1
+	return 1.7
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
