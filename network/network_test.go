@@ -64,6 +64,17 @@ func await(t *testing.T, l *netlab.Lab) {
 	}
 }
 
+// askAgain is netlab.Ask for packets that have to come through: on a busy machine a lane may be silent for so long that
+// it does not count for a moment, and packets get lost.
+func askAgain(from *netlab.Namespace, to *netlab.Pod, content []byte) (seen string, err error) {
+	for range 20 {
+		if seen, err = netlab.Ask(from, "", to, content); err == nil {
+			return seen, nil
+		}
+	}
+	return seen, err
+}
+
 func content(size int) []byte {
 	b := make([]byte, size)
 	for i := range b {
@@ -85,7 +96,7 @@ func TestPodsOfTwoClustersReachEachOther(t *testing.T) {
 							assert.Equal(t, caller.Address.String(), seen, "its own address is seen, though the cluster's network masquerades")
 						}
 						for _, size := range []int{1, 850, 1400, 1472, 1473, 9000, 60000} {
-							seen, err := netlab.Ask(caller.Namespace, "", called, content(size))
+							seen, err := askAgain(caller.Namespace, called, content(size))
 							if assert.NoError(t, err, "%s asks %s with %d bytes", caller.Name, called.Name, size) {
 								assert.Equal(t, caller.Address.String(), seen)
 							}
@@ -107,7 +118,7 @@ func TestNobodyElseIsReached(t *testing.T) {
 		assert.Error(t, err, what)
 	}
 	// What is refused here goes through where it is allowed.
-	_, err := netlab.Ask(west.Pods[0].Namespace, "", inside, []byte("x"))
+	_, err := askAgain(west.Pods[0].Namespace, inside, []byte("x"))
 	require.NoError(t, err)
 	refused("a pod there that is not named reaches a pod here", west.Pods[1].Namespace, "", inside)
 	refused("a pod there reaches a pod here that is not named", west.Pods[0].Namespace, "", outside)
@@ -130,11 +141,13 @@ func TestNobodyElseIsReached(t *testing.T) {
 	says("10.9.9.9:1", inside.Address)
 	says("10.1.0.3:1", inside.Address) // an address of home
 	says(gateway.Address.String()+":1", inside.Address)
-	says("10.2.0.77:1", inside.Address)
 	buffer := make([]byte, 100)
-	require.NoError(t, heard.SetReadDeadline(time.Now().Add(5*time.Second)))
-	n, err := heard.Read(buffer)
-	require.NoError(t, err)
+	n := 0
+	for tries := 0; n == 0 && tries < 20; tries++ {
+		says("10.2.0.77:1", inside.Address)
+		require.NoError(t, heard.SetReadDeadline(time.Now().Add(time.Second)))
+		n, _ = heard.Read(buffer)
+	}
 	assert.Equal(t, "10.2.0.77:1", string(buffer[:n]), "only what comes from west's ranges arrives")
 
 	// It reaches no node either, by none of their addresses.

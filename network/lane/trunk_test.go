@@ -115,12 +115,16 @@ func TestPacketsGoThroughALane(t *testing.T) {
 	require.NoError(t, err)
 	defer query.Close()
 	for _, size := range []int{1, 850, 1472, 1473, 9000, 65000} {
-		_, err = query.Write(content[:size])
-		require.NoError(t, err)
 		buffer := make([]byte, 1<<16)
-		require.NoError(t, udp.SetReadDeadline(time.Now().Add(5*time.Second)))
-		n, err := udp.Read(buffer)
-		require.NoError(t, err, "%d bytes", size)
+		n := 0
+		// On a busy machine a lane may be silent for so long that it does not count for a moment, and packets get lost. What
+		// was sent twice may come twice.
+		for tries := 0; n != size && tries < 20; tries++ {
+			_, err = query.Write(content[:size])
+			require.NoError(t, err)
+			require.NoError(t, udp.SetReadDeadline(time.Now().Add(time.Second)))
+			n, _ = udp.Read(buffer)
+		}
 		assert.True(t, bytes.Equal(content[:size], buffer[:n]), "%d bytes come as they were sent", size)
 	}
 }
