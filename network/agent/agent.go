@@ -41,6 +41,16 @@ type Settings struct {
 	Ready func()
 	// Metrics is where lanes are measured.
 	Metrics prometheus.Registerer
+	// Report is called every second with what the node knows as a gateway, nil while it is none. It must not block.
+	Report func(*Report)
+}
+
+// Report is what a gateway knows.
+type Report struct {
+	// MTU is that of the network between nodes.
+	MTU int
+	// Lanes are the ways to gateways of other clusters, by the name of the cluster.
+	Lanes map[string][]lane.Status
 }
 
 const (
@@ -48,6 +58,8 @@ const (
 	look = 25 * time.Millisecond
 	// again is when it compares with the kernel, though nothing has; and retry when that did not succeed.
 	again, retry = 30 * time.Second, time.Second
+	// often is how often it reports.
+	often = time.Second
 	// settle is how long gateways have to answer before the agent changes anything that it finds when it starts.
 	settle = 500 * time.Millisecond
 )
@@ -83,6 +95,7 @@ func Run(ctx context.Context, settings Settings) error {
 	var done *plan.Input // nil: the node may not be as it should be
 	var next time.Time
 	settled := time.Now().Add(settle)
+	var reported time.Time
 	for {
 		if err := a.told(ctx); err != nil {
 			return err
@@ -100,12 +113,36 @@ func Run(ctx context.Context, settings Settings) error {
 				}
 			}
 		}
+		if a.site != nil && time.Since(reported) >= often {
+			a.Report(a.report())
+			reported = time.Now()
+		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-clock.C:
 		}
 	}
+}
+
+// report is what the node knows as a gateway, nil if it is none.
+func (a *agent) report() *Report {
+	self := a.site.Node(a.Self)
+	if self == nil || !self.Gateway {
+		return nil
+	}
+	return &Report{MTU: a.mtu, Lanes: a.statuses()}
+}
+
+// statuses are those of all lanes.
+func (a *agent) statuses() map[string][]lane.Status {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	statuses := map[string][]lane.Status{}
+	for name, l := range a.lanes {
+		statuses[name] = l.Status()
+	}
+	return statuses
 }
 
 // apply brings the node in line, all of it or only what may change from one moment to the next; false: that did not succeed.

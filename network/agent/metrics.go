@@ -2,8 +2,6 @@ package agent
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/lodestone-storage/lodestone/network/lane"
 )
 
 var (
@@ -25,13 +23,7 @@ func (a *agent) Describe(into chan<- *prometheus.Desc) {
 
 // Collect asks the lanes.
 func (a *agent) Collect(into chan<- prometheus.Metric) {
-	a.mu.Lock()
-	statuses := map[string][]lane.Status{}
-	for name, l := range a.lanes {
-		statuses[name] = l.Status()
-	}
-	a.mu.Unlock()
-	for cluster, gateways := range statuses {
+	for cluster, gateways := range a.statuses() {
 		for _, g := range gateways {
 			up := 0.0
 			if g.Up {

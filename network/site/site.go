@@ -58,7 +58,7 @@ func Parse(content []byte) (*Site, error) {
 	if err := yaml.UnmarshalStrict(content, &s); err != nil {
 		return nil, fmt.Errorf("read what the node is told: %w", err)
 	}
-	return &s, s.validate()
+	return &s, s.Validate()
 }
 
 // Node returns a node by its name, nil if there is none.
@@ -70,8 +70,8 @@ func (s *Site) Node(name string) *Node {
 	return &s.Nodes[i]
 }
 
-// validate returns an error that joins all that cannot be.
-func (s *Site) validate() error {
+// Validate returns an error that joins all that cannot be.
+func (s *Site) Validate() error {
 	var errs []error
 	refuse := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	type owned struct {

@@ -36,7 +36,6 @@ import (
 	"k8s.io/utils/clock"
 
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
-	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/controller"
 	"github.com/lodestone-storage/lodestone/virtualnode/reflect/copies"
@@ -347,7 +346,7 @@ func (c *clusterReflector) homeSliceChanged(slice *discoveryv1.EndpointSlice) {
 	if slice == nil {
 		return
 	}
-	if service := slice.Labels[discoveryv1.LabelServiceName]; service != "" && c.session.Network == v1alpha1.Routed {
+	if service := slice.Labels[discoveryv1.LabelServiceName]; service != "" && c.session.Network.Joined() {
 		c.queue.Add(key{serviceKind, slice.Namespace, service})
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
-	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/controller"
 	"github.com/lodestone-storage/lodestone/virtualnode/reflect/copies"
 )
@@ -77,7 +76,7 @@ func (c *clusterReflector) syncService(ctx context.Context, s *remoteNamespace, 
 // wantedSlices returns the copies of the EndpointSlices of a Service: none if pods there cannot
 // reach the addresses.
 func (c *clusterReflector) wantedSlices(s *remoteNamespace, home *corev1.Service) []*discoveryv1.EndpointSlice {
-	if c.session.Network != v1alpha1.Routed || home.Spec.Type == corev1.ServiceTypeExternalName {
+	if !c.session.Network.Joined() || home.Spec.Type == corev1.ServiceTypeExternalName {
 		return nil
 	}
 	var result []*discoveryv1.EndpointSlice
