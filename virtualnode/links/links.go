@@ -74,14 +74,23 @@ func (l *Linker) sync(ctx context.Context, s *session.Session) (done bool, err e
 	if remote == nil {
 		return false, nil
 	}
+	// The condition is there before the first object, and until the last one is gone.
+	marked := meta.FindStatusCondition(remote.Status.Conditions, v1alpha1.NetworkReady) != nil
+	if remote.Spec.PodNetwork != v1alpha1.Fabric && !marked {
+		return s.Network != v1alpha1.Fabric, nil
+	}
 	if remote.Spec.PodNetwork != v1alpha1.Fabric {
 		if err := errors.Join(remove(ctx, l.Home, s.Cluster), remove(ctx, s.Links, keys.Home)); err != nil {
 			return false, err
 		}
-		return s.Network != v1alpha1.Fabric, l.report(ctx, remote, nil)
+		return false, l.report(ctx, remote, nil)
 	}
 	if remote.DeletionTimestamp != nil {
 		return false, remove(ctx, s.Links, keys.Home)
+	}
+	if !marked {
+		return false, l.report(ctx, remote, &metav1.Condition{Type: v1alpha1.NetworkReady, Status: metav1.ConditionFalse, Reason: "Joining",
+			Message: "the networks are being joined"})
 	}
 	condition, err := l.join(ctx, s, remote)
 	if condition == nil {
@@ -110,7 +119,7 @@ func (l *Linker) join(ctx context.Context, s *session.Session, remote *v1alpha1.
 	if err != nil {
 		return nil, fmt.Errorf("in cluster %s: %w", s.Cluster, err)
 	}
-	owner := *metav1.NewControllerRef(remote, v1alpha1.GroupVersion.WithKind("RemoteCluster"))
+	owner := metav1.OwnerReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "RemoteCluster", Name: remote.Name, UID: remote.UID}
 	err = put(ctx, l.Home, home, &networkv1alpha1.NetworkLink{
 		ObjectMeta: metav1.ObjectMeta{Namespace: keys.NetworkNamespace, Name: s.Cluster, OwnerReferences: []metav1.OwnerReference{owner}},
 		Spec:       here(remote.Spec.PodCIDRs, there1)})
