@@ -148,6 +148,10 @@ func workers(shared Shared) ([]Worker, error) {
 	if err != nil {
 		return nil, err
 	}
+	linked := shared.Links
+	if linked.Ready, err = links.NewReady(shared.Metrics); err != nil {
+		return nil, err
+	}
 	core := shared.Informers.Core().V1()
 	offloaded, err := pods.New(pods.Config{
 		Home: shared.Home, Recorder: shared.Recorder, Metrics: shared.Metrics,
@@ -159,6 +163,6 @@ func workers(shared Shared) ([]Worker, error) {
 	return []Worker{
 		offloaded.Run,
 		reflected.Run,
-		shared.Links.Run,
+		linked.Run,
 	}, nil
 }
