@@ -271,6 +271,9 @@ func (o *Options) checkNames() error {
 	if address, err := url.Parse(o.RemoteServer); o.RemoteServer != "" && (err != nil || address.Scheme != "https" || address.Host == "") {
 		return cli.Misuse("--remote-server %q is no address of an API server: give https://<host>:<port>", o.RemoteServer)
 	}
+	if _, err := podranges.Parse(o.HomePodCIDRs); err != nil {
+		return cli.Misuse("--home-pod-cidrs: %w", err)
+	}
 	if _, err := podranges.Parse(o.PodCIDRs); err != nil {
 		return cli.Misuse("--pod-cidrs: %w", err)
 	}
