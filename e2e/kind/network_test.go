@@ -15,7 +15,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
-// answering is a pod that says, by TCP and UDP, which address it sees. Pods of a namespace are in one headless Service.
+// answering is a pod that says which address it sees (redis: CLIENT INFO), in a headless Service with others.
 const answering = `apiVersion: v1
 kind: Pod
 metadata: {namespace: %[1]s, name: %[2]s, labels: {app: db}}
@@ -27,8 +27,8 @@ spec:
   containers:
   - name: main
     image: %[4]s
-    command: [sh, -c, "udpsvd -E 0.0.0.0 9001 sh -c 'echo $UDPREMOTEADDR' & exec tcpsvd -E 0.0.0.0 9000 sh -c 'echo $TCPREMOTEADDR'"]
-    readinessProbe: {tcpSocket: {port: 9000}, periodSeconds: 1}
+    command: [redis-server, --protected-mode, "no", --save, "", --dir, /tmp]
+    readinessProbe: {tcpSocket: {port: 6379}, periodSeconds: 1}
 ---
 apiVersion: v1
 kind: Service
@@ -36,14 +36,14 @@ metadata: {namespace: %[1]s, name: db}
 spec:
   clusterIP: None
   selector: {app: db}
-  ports: [{name: tcp, port: 9000}, {name: udp, port: 9001, protocol: UDP}]
+  ports: [{port: 6379}]
 ---
 apiVersion: v1
 kind: Service
-metadata: {namespace: %[1]s, name: db-any}
+metadata: {namespace: %[1]s, name: any}
 spec:
   selector: {app: db}
-  ports: [{name: tcp, port: 9000}]
+  ports: [{port: 6379}]
 `
 
 // says runs a command in a pod, and returns what it printed.
@@ -52,11 +52,19 @@ func (c *cluster) says(ctx context.Context, namespace, pod, command string) (str
 	return strings.TrimSpace(said), err
 }
 
+// sees asks a pod which address another one has for it.
+func (c *cluster) sees(ctx context.Context, namespace, from, to string) (string, error) {
+	said, err := c.says(ctx, namespace, from, "redis-cli -h "+to+" CLIENT INFO")
+	_, rest, _ := strings.Cut(said, "addr=")
+	address, _, _ := strings.Cut(rest, ":")
+	return address, err
+}
+
 // numbers are those that the kernel gives, and counts.
 var numbers = regexp.MustCompile(`^\d+: |@if\d+|packets \d+ bytes \d+|expires \d+sec`)
 
-// network is what the fabric could leave on a node: links but those of pods, addresses, rules, routes, and tables of nftables but those that
-// the cluster's own network writes all the time.
+// network is what the fabric could leave on a node: links but those of pods, addresses of links, rules, routes, and which
+// tables nftables has.
 func (c *cluster) network(t *testing.T) string {
 	t.Helper()
 	said, err := c.inNode(t.Context(), "sh", "-c", "ip -o link | grep -v veth | cut -d: -f2; ip -o -4 addr show scope link; ip -4 rule; "+
@@ -97,11 +105,15 @@ func TestPodsReachEachOtherThroughTheFabric(t *testing.T) {
 	home.apply(t, fmt.Sprintf(answering, shop, "db-0", side(atHome), image)+"---\n"+fmt.Sprintf(answering, shop, "db-1", side(inWest), image))
 	home.apply(t, fmt.Sprintf(answering, private, "db-2", side(atHome), image))
 	near, far, hidden := readyPod(t, shop, "db-0"), readyPod(t, shop, "db-1"), readyPod(t, private, "db-2")
+	for in, name := range map[*cluster]string{home: near.Name, west: far.Name} {
+		_, err := in.says(t.Context(), shop, name, "redis-cli SET name "+name)
+		require.NoError(t, err)
+	}
 
 	routed(t, "delete")
 	t.Cleanup(func() { routed(t, "replace") })
 	before := map[*cluster]string{home: home.network(t), west: west.network(t)}
-	_, err := home.says(t.Context(), shop, "db-0", "nc "+far.Status.PodIP+" 9000 </dev/null")
+	_, err := home.sees(t.Context(), shop, "db-0", far.Status.PodIP)
 	require.Error(t, err, "without routes nothing arrives")
 
 	for _, c := range []*cluster{home, west} {
@@ -118,32 +130,32 @@ func TestPodsReachEachOtherThroughTheFabric(t *testing.T) {
 	joined(t, "Fabric")
 	t.Log(home.kubectl(t, "get", "remotecluster", "west", "-o", `jsonpath={.status.conditions[?(@.type=="NetworkReady")].message}`))
 
-	t.Log("Pods reach each other by address, by TCP, UDP and ICMP, and are seen by their own.")
+	t.Log("Pods reach each other by address and by the same name on both sides, and are seen by their own address. Probes do so by UDP, too.")
 	for _, way := range []struct {
 		in       *cluster
 		from, to *corev1.Pod
 	}{{home, near, far}, {west, far, near}} {
-		for what, command := range map[string]string{
-			"TCP": "nc %s 9000 </dev/null", "UDP": "echo x | nc -u -w 1 %s 9001",
-		} {
-			eventually(t, fmt.Sprintf("%s reaches %s by %s", way.from.Name, way.to.Name, what), func(c *assert.CollectT) {
-				seen, err := way.in.says(t.Context(), shop, way.from.Name, fmt.Sprintf(command, way.to.Status.PodIP))
+		for _, to := range []string{way.to.Status.PodIP, way.to.Name + ".db." + shop + ".svc.cluster.local", way.to.Name + ".db"} {
+			eventually(t, fmt.Sprintf("%s reaches %s", way.from.Name, to), func(c *assert.CollectT) {
+				seen, err := way.in.sees(t.Context(), shop, way.from.Name, to)
 				require.NoError(c, err)
-				assert.Equal(c, way.from.Status.PodIP, strings.Split(seen, ":")[0])
+				assert.Equal(c, way.from.Status.PodIP, seen)
 			})
 		}
 		eventually(t, fmt.Sprintf("%s reaches %s by ICMP", way.from.Name, way.to.Name), func(c *assert.CollectT) {
 			_, err := way.in.says(t.Context(), shop, way.from.Name, "ping -c 1 -W 2 "+way.to.Status.PodIP)
 			require.NoError(c, err)
 		})
-		t.Log("And by the same name on both sides.")
-		for _, to := range []*corev1.Pod{near, far} {
-			eventually(t, fmt.Sprintf("%s reaches %s by its name", way.from.Name, to.Name), func(c *assert.CollectT) {
-				seen, err := way.in.says(t.Context(), shop, way.from.Name, fmt.Sprintf("nc %s.db.%s.svc.cluster.local 9000 </dev/null", to.Name, shop))
+		// One address for both: connections go to either of them.
+		eventually(t, fmt.Sprintf("%s reaches all that are in a Service", way.from.Name), func(c *assert.CollectT) {
+			names := map[string]bool{}
+			for range 20 {
+				name, err := way.in.says(t.Context(), shop, way.from.Name, "redis-cli -h any GET name")
 				require.NoError(c, err)
-				assert.Equal(c, way.from.Status.PodIP, strings.Split(seen, ":")[0])
-			})
-		}
+				names[name] = true
+			}
+			assert.Equal(c, map[string]bool{near.Name: true, far.Name: true}, names)
+		})
 	}
 
 	t.Log("Nobody else is reached, nor reaches anybody.")
@@ -152,17 +164,17 @@ func TestPodsReachEachOtherThroughTheFabric(t *testing.T) {
 		namespace, from string
 		to              string
 	}{{home, private, "db-2", far.Status.PodIP}, {west, shop, "db-1", hidden.Status.PodIP}} {
-		_, err := way.in.says(t.Context(), way.namespace, way.from, fmt.Sprintf("nc %s 9000 </dev/null", way.to))
+		_, err := way.in.sees(t.Context(), way.namespace, way.from, way.to)
 		assert.Error(t, err, "%s reaches %s", way.from, way.to)
 	}
 
-	t.Log("While the network programs are away, packets go on as far as they go through no gateway's lane; they come back by themselves.")
+	t.Log("The network programs are restarted: packets come through again.")
 	for _, c := range []*cluster{home, west} {
 		c.kubectl(t, "rollout", "restart", "-n", keys.NetworkNamespace, "daemonset/lodestone-network")
 		c.kubectl(t, "rollout", "status", "-n", keys.NetworkNamespace, "daemonset/lodestone-network", "--timeout=120s")
 	}
 	eventually(t, "db-0 reaches db-1 again", func(c *assert.CollectT) {
-		_, err := home.says(t.Context(), shop, "db-0", "nc "+far.Status.PodIP+" 9000 </dev/null")
+		_, err := home.sees(t.Context(), shop, "db-0", far.Status.PodIP)
 		require.NoError(c, err)
 	})
 
