@@ -359,8 +359,8 @@ func (p *Plan) chooseTerms(o Options, s Situation) error {
 		home = s.HomeRanges
 	}
 	if len(home) == 0 {
-		return cli.Misuse("home's nodes do not tell from which ranges pods have their addresses, so ask whoever set up its pod network, and give " +
-			"them with --home-pod-cidrs")
+		return cli.Misuse("home's nodes do not tell from which ranges pods have their addresses, so ask whoever set up its pod network, and " +
+			"give them with --home-pod-cidrs")
 	}
 	if own, other, overlap := home.Overlap(s.RemoteRanges); overlap {
 		return cli.Refuse("pods at home have addresses from %s, and pods in the cluster of context %q from %s: clusters whose ranges overlap "+

@@ -415,7 +415,8 @@ func (p *peering) awaitNetwork(ctx context.Context, plan Plan) error {
 	if plan.network(p.Options) != v1alpha1.Fabric {
 		return nil
 	}
-	return p.Await(ctx, fmt.Sprintf("pods at home and in cluster %q to reach each other", plan.Name), func(ctx context.Context) (string, bool, error) {
+	what := fmt.Sprintf("pods at home and in cluster %q to reach each other", plan.Name)
+	return p.Await(ctx, what, func(ctx context.Context) (string, bool, error) {
 		remote, err := p.home.Remotes.Get(ctx, plan.Name, metav1.GetOptions{})
 		if err != nil {
 			return pollError(p.home.Explain("get "+describe(plan.Name), err))

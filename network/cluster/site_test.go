@@ -70,10 +70,12 @@ func remote() Observation {
 		Network: &remotev1alpha1.NetworkPolicy{PodCIDRs: []string{"10.9.0.0/16", "fd00::/48"}}}}}
 	o.Namespaces = map[string]*corev1.Namespace{
 		"shop": namespace("shop", map[string]string{keys.HomeID: "h"}), "store": namespace("store", map[string]string{keys.HomeID: "h"}),
-		"other": namespace("other", map[string]string{keys.HomeID: "i"}), "own": namespace("own", map[string]string{keys.Offload: keys.OffloadEnabled}),
-		tenant: namespace(tenant, map[string]string{keys.HomeID: "h", keys.Tenant: "h"}),
+		"other": namespace("other", map[string]string{keys.HomeID: "i"}),
+		"own":   namespace("own", map[string]string{keys.Offload: keys.OffloadEnabled}),
+		tenant:  namespace(tenant, map[string]string{keys.HomeID: "h", keys.Tenant: "h"}),
 	}
-	o.Pods = []Pod{pod("shop", "10.1.0.5"), pod("store", "10.1.0.6"), pod("other", "10.1.0.7"), pod("own", "10.1.0.8"), pod(tenant, "10.1.0.9")}
+	o.Pods = []Pod{pod("shop", "10.1.0.5"), pod("store", "10.1.0.6"), pod("other", "10.1.0.7"), pod("own", "10.1.0.8"),
+		pod(tenant, "10.1.0.9")}
 	return o
 }
 

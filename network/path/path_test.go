@@ -80,7 +80,8 @@ func TestATranslatedSourceIsSaid(t *testing.T) {
 }
 
 func TestOnlyPodsOfRangesThatCountAreProbed(t *testing.T) {
-	link := &networkv1alpha1.NetworkLink{Spec: networkv1alpha1.NetworkLinkSpec{Probes: []string{"10.2.0.1", "192.0.2.1", "127.0.0.1", "x", "fd00::1"}},
+	link := &networkv1alpha1.NetworkLink{
+		Spec: networkv1alpha1.NetworkLinkSpec{Probes: []string{"10.2.0.1", "192.0.2.1", "127.0.0.1", "x", "fd00::1"}},
 		Status: networkv1alpha1.NetworkLinkStatus{PodCIDRs: []string{"10.2.0.0/16", "fd00::/48"},
 			Conditions: []metav1.Condition{{Type: networkv1alpha1.Accepted, Status: metav1.ConditionTrue}}}}
 	assert.Equal(t, []netip.Addr{netip.MustParseAddr("10.2.0.1")}, Targets(link))

@@ -169,8 +169,8 @@ func (p *prober) paths(link *networkv1alpha1.NetworkLink) (paths []networkv1alph
 func (p *prober) write(ctx context.Context, link *networkv1alpha1.NetworkLink, leaving bool) error {
 	key := link.Namespace + "/" + link.Name
 	now := time.Now()
-	own := networkv1alpha1.ProbeStatus{Name: p.Name, Node: p.Node, Address: p.Address.String(), RenewTime: metav1.NewTime(now.Truncate(time.Second)),
-		Paths: p.paths(link)}
+	own := networkv1alpha1.ProbeStatus{Name: p.Name, Node: p.Node, Address: p.Address.String(),
+		RenewTime: metav1.NewTime(now.Truncate(time.Second)), Paths: p.paths(link)}
 	i := slices.IndexFunc(link.Status.Probes, func(s networkv1alpha1.ProbeStatus) bool { return s.Name == p.Name })
 	if !leaving && i >= 0 && now.Sub(p.written[key]) < renewal && same(link.Status.Probes[i], own) {
 		return nil
@@ -198,7 +198,9 @@ func same(a, b networkv1alpha1.ProbeStatus) bool {
 }
 
 // entries are those of a link with a pod's own, or without it, and without those that nobody renews.
-func entries(present []networkv1alpha1.ProbeStatus, own networkv1alpha1.ProbeStatus, leaving bool, now time.Time) []networkv1alpha1.ProbeStatus {
+func entries(
+	present []networkv1alpha1.ProbeStatus, own networkv1alpha1.ProbeStatus, leaving bool, now time.Time,
+) []networkv1alpha1.ProbeStatus {
 	kept := slices.DeleteFunc(slices.Clone(present), func(s networkv1alpha1.ProbeStatus) bool {
 		return s.Name == own.Name || now.Sub(s.RenewTime.Time) > stale
 	})

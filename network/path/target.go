@@ -78,7 +78,8 @@ func content(size int) []byte {
 func (t *target) tryAll(ctx context.Context) string {
 	at := netip.AddrPortFrom(t.address, Port)
 	for _, size := range []int{64, 850, 1400, 9000} {
-		if problem := t.judge(fmt.Sprintf("UDP packets of %d bytes", size), func() (netip.Addr, error) { return AskUDP(at, content(size)) }); problem != "" {
+		ask := func() (netip.Addr, error) { return AskUDP(at, content(size)) }
+		if problem := t.judge(fmt.Sprintf("UDP packets of %d bytes", size), ask); problem != "" {
 			return problem
 		}
 	}

@@ -102,7 +102,8 @@ func ready(cluster string, home, remote *networkv1alpha1.NetworkLink, now time.T
 			}
 			for _, path := range p.Paths {
 				if !path.Up {
-					return no("PathDown", "pod %s of %s, on node %s, does not reach %s: %s", p.Name, side.who, p.Node, side.to, sentence.Plain(path.Message, maxMessage))
+					return no("PathDown", "pod %s of %s, on node %s, does not reach %s: %s", p.Name, side.who, p.Node, side.to,
+						sentence.Plain(path.Message, maxMessage))
 				}
 				probed++
 			}

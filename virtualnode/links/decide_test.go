@@ -16,8 +16,9 @@ var now = time.Unix(1_800_000_000, 0)
 func side(gateway, probe string) *networkv1alpha1.NetworkLink {
 	return &networkv1alpha1.NetworkLink{Status: networkv1alpha1.NetworkLinkStatus{
 		Conditions: []metav1.Condition{{Type: networkv1alpha1.Accepted, Status: metav1.ConditionTrue}},
-		Gateways: []networkv1alpha1.GatewayStatus{{Gateway: networkv1alpha1.Gateway{Name: gateway, Address: gateway + ":7473", Keys: []string{"k"}, MTU: 1500},
-			Lanes: []networkv1alpha1.LaneStatus{{Gateway: "other", Up: true}}}},
+		Gateways: []networkv1alpha1.GatewayStatus{{
+			Gateway: networkv1alpha1.Gateway{Name: gateway, Address: gateway + ":7473", Keys: []string{"k"}, MTU: 1500},
+			Lanes:   []networkv1alpha1.LaneStatus{{Gateway: "other", Up: true}}}},
 		Probes: []networkv1alpha1.ProbeStatus{{Name: "p", Node: "n", Address: probe, RenewTime: metav1.NewTime(now.Add(-10 * time.Second)),
 			Paths: []networkv1alpha1.PathStatus{{Address: "x", Up: true}}}},
 	}}
@@ -58,8 +59,8 @@ func TestTheNetworkIsReadyOnlyWhileAllWaysAreProbedWithSuccess(t *testing.T) {
 		{"a pod at home does not get through", func(home, _ *networkv1alpha1.NetworkLink) {
 			home.Status.Probes[0].Paths[0] = networkv1alpha1.PathStatus{Message: "UDP packets of 9000 bytes get lost"}
 		}, "PathDown", "pod p of home, on node n, does not reach cluster west: UDP packets of 9000 bytes get lost"},
-		{"a pod in west does not get through", func(_, west *networkv1alpha1.NetworkLink) { west.Status.Probes[0].Paths[0].Up = false }, "PathDown",
-			"of cluster west"},
+		{"a pod in west does not get through", func(_, west *networkv1alpha1.NetworkLink) { west.Status.Probes[0].Paths[0].Up = false },
+			"PathDown", "of cluster west"},
 		{"nobody at home has probed for long", func(home, _ *networkv1alpha1.NetworkLink) {
 			home.Status.Probes[0].RenewTime = metav1.NewTime(now.Add(-2 * time.Minute))
 		}, "NotProbed", "no pod of home"},

@@ -158,7 +158,7 @@ func (l *Linker) join(ctx context.Context, s *session.Session, remote *v1alpha1.
 // report writes the condition, or takes it away if it is nil. Of an object that has changed meanwhile the next round takes care.
 func (l *Linker) report(ctx context.Context, seen *v1alpha1.RemoteCluster, condition *metav1.Condition) error {
 	update := seen.DeepCopy()
-	changed := false
+	var changed bool
 	if condition == nil {
 		l.Ready.DeleteLabelValues(seen.Name)
 		changed = meta.RemoveStatusCondition(&update.Status.Conditions, v1alpha1.NetworkReady)
@@ -210,7 +210,8 @@ func remove(ctx context.Context, links *clients.NetworkLinks, name string) error
 	case err != nil:
 		return err
 	}
-	if err := links.Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &link.UID}}); err != nil && !apierrors.IsNotFound(err) {
+	only := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &link.UID}}
+	if err := links.Delete(ctx, name, only); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete NetworkLink %s: %w", name, err)
 	}
 	return nil

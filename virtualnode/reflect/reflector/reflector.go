@@ -108,7 +108,8 @@ func New(config Config) (*Reflector, error) {
 // that need them continue.
 func (r *Reflector) Run(ctx context.Context, s *session.Session) error {
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("cluster", s.Cluster))
-	if !cache.WaitForCacheSync(ctx.Done(), r.pods.HasSynced, r.configMaps.HasSynced, r.services.HasSynced, r.slices.HasSynced, r.nodes.HasSynced) {
+	if !cache.WaitForCacheSync(ctx.Done(), r.pods.HasSynced, r.configMaps.HasSynced, r.services.HasSynced, r.slices.HasSynced,
+		r.nodes.HasSynced) {
 		return nil
 	}
 	c := newClusterReflector(ctx, r, s)
