@@ -39,6 +39,7 @@ func TestAHomeRestoredFromBeforeAMoveRunsNothingUntilSomebodyChooses(t *testing.
 		told := await.Event(t, bed.Home.Client(), namespace, m.name, "NewerBacking")
 		assert.Contains(t, told, fmt.Sprintf("kubectl lodestone choose pvc %s -n %s --uid %s", m.name, namespace, m.target.UID))
 		assert.Contains(t, told, m.source.UID)
+		m.isGated(t)
 		scales(t, namespace, m.name, 1)
 	}
 	second.shows(t)
@@ -148,6 +149,16 @@ func (m *movedAway) forgets(t *testing.T) {
 		[]byte(`{"spec":{"persistentVolumeReclaimPolicy":"Delete"}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 	putsBack(t, m.before)
+}
+
+// isGated waits until the API server, whose policies read claims from its cache, gates new pods of the claim.
+func (m *movedAway) isGated(t *testing.T) {
+	t.Helper()
+	await.Until(t, "new pods of claim "+m.name+" wait at the gate", func() bool {
+		made, err := bed.Home.Client().CoreV1().Pods(m.namespace).Create(t.Context(), fabric.NewPod(m.namespace, "asks", m.name),
+			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err == nil && len(made.Spec.SchedulingGates) > 0
+	})
 }
 
 // waits says whether the application has a pod, which waits at the gate.
