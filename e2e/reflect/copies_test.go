@@ -424,6 +424,30 @@ func TestServicesAreThereWhileTheirNamespaceHasPodsThere(t *testing.T) {
 	w.eventually("the Services go", func() bool { return w.awayService("web") == nil && w.awayService("late") == nil })
 }
 
+// TestEndpointsThatTheRemoteClusterMakesAreLeftAlone looks at the slice of Kubernetes' own controller, which gives it the labels of its
+// Service.
+func TestEndpointsThatTheRemoteClusterMakesAreLeftAlone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, v1alpha1.Routed)
+	w.open()
+	w.start(nil)
+	w.service("web", nil)
+	w.pod("a", nil)
+	own := func() *discoveryv1.EndpointSlice {
+		found, err := west.Client().DiscoveryV1().EndpointSlices(w.away).List(t.Context(), metav1.ListOptions{
+			LabelSelector: discoveryv1.LabelServiceName + "=web," + discoveryv1.LabelManagedBy + "=endpointslice-controller.k8s.io"})
+		require.NoError(t, err)
+		if len(found.Items) == 0 {
+			return nil
+		}
+		return &found.Items[0]
+	}
+	var made *discoveryv1.EndpointSlice
+	w.eventually("west has made endpoints", func() bool { made = own(); return made != nil })
+	assert.NotEmpty(t, made.Labels[keys.Reflected], "it looks like a copy")
+	w.consistently("they stay", func() bool { now := own(); return now != nil && now.UID == made.UID })
+}
+
 func TestExternalNamesNeedTheOwnersLeave(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, v1alpha1.Isolated)

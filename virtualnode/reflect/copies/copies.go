@@ -40,10 +40,12 @@ const (
 )
 
 // Ours reports whether an object of a remote cluster is a copy made by the home
-// cluster with the given ID.
+// cluster with the given ID. EndpointSlices that the cluster itself makes for a copied Service are not,
+// although Kubernetes gives them the labels of the Service.
 func Ours(object metav1.Object, homeID string) bool {
 	labels := object.GetLabels()
-	return labels[keys.HomeID] == homeID && labels[keys.Reflected] != ""
+	manager, managed := labels[discoveryv1.LabelManagedBy]
+	return labels[keys.HomeID] == homeID && labels[keys.Reflected] != "" && (!managed || manager == Manager)
 }
 
 // IsCopy reports whether an object of home is itself a copy, made here by another home cluster.

@@ -26,8 +26,11 @@ func TestOnlyCopiesOfThisHomeAreOurs(t *testing.T) {
 		labels map[string]string
 		want   bool
 	}{
-		"no label":         {},
-		"our copy":         {labels: marks("u1"), want: true},
+		"no label":  {},
+		"our copy":  {labels: marks("u1"), want: true},
+		"our slice": {labels: map[string]string{keys.HomeID: "h1", keys.Reflected: "u1", discoveryv1.LabelManagedBy: Manager}, want: true},
+		"the slice that the cluster made for our Service": {labels: map[string]string{keys.HomeID: "h1", keys.Reflected: "u1",
+			discoveryv1.LabelManagedBy: "endpointslice-controller.k8s.io"}},
 		"only our home":    {labels: map[string]string{keys.HomeID: "h1"}},
 		"only a copy":      {labels: map[string]string{keys.Reflected: "u1"}},
 		"another home's":   {labels: map[string]string{keys.HomeID: "h2", keys.Reflected: "u1"}},
