@@ -15,7 +15,6 @@ import (
 
 	extender "github.com/lodestone-storage/lodestone/extender/app"
 	plugin "github.com/lodestone-storage/lodestone/kubectl-lodestone/cmd"
-	network "github.com/lodestone-storage/lodestone/network/app"
 	provisioner "github.com/lodestone-storage/lodestone/provisioner/app"
 	remoteagent "github.com/lodestone-storage/lodestone/remoteagent/app"
 	virtualnode "github.com/lodestone-storage/lodestone/virtualnode/app"
@@ -37,8 +36,7 @@ func commands() map[string]*cobra.Command {
 			add(name, sub)
 		}
 	}
-	for _, c := range []*cobra.Command{provisioner.NewCommand(), extender.NewCommand(), virtualnode.NewCommand(), remoteagent.NewCommand(),
-		network.NewCommand()} {
+	for _, c := range []*cobra.Command{provisioner.NewCommand(), extender.NewCommand(), virtualnode.NewCommand(), remoteagent.NewCommand()} {
 		add("", c)
 	}
 	for _, c := range plugin.New(genericiooptions.NewTestIOStreamsDiscard()).Commands() {
