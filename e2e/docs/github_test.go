@@ -1,0 +1,122 @@
+package docs
+
+import (
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
+)
+
+func readYAML(t *testing.T, name string, into any) {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(root, name))
+	require.NoError(t, err)
+	require.NoError(t, yaml.UnmarshalStrict(data, into), name)
+}
+
+func TestDependabotKnowsEachModule(t *testing.T) {
+	command := exec.CommandContext(t.Context(), "git", "ls-files", "--", "go.mod", "*/go.mod")
+	command.Dir = root
+	output, err := command.Output()
+	if err != nil {
+		t.Skip("this tree is not a clone: the modules cannot be listed")
+	}
+	var modules []string
+	for file := range strings.Lines(string(output)) {
+		modules = append(modules, path.Join("/", path.Dir(strings.TrimSpace(file))))
+	}
+	require.NotEmpty(t, modules)
+	var config struct {
+		Version int
+		Updates []struct {
+			Ecosystem   string `json:"package-ecosystem"`
+			Directory   string
+			Directories []string
+			Schedule    struct{ Interval string }
+			Groups      map[string]any
+		}
+	}
+	readYAML(t, ".github/dependabot.yml", &config)
+	for _, update := range config.Updates {
+		if update.Ecosystem == "gomod" {
+			assert.ElementsMatch(t, modules, update.Directories)
+			return
+		}
+	}
+	assert.Fail(t, "no modules of Go are updated")
+}
+
+// TestFormsOfIssuesAskForSomething reads the forms as GitHub does: a field that it does not know, or an id that is there twice, and the
+// whole form is not shown.
+func TestFormsOfIssuesAskForSomething(t *testing.T) {
+	forms, err := filepath.Glob(filepath.Join(root, ".github", "ISSUE_TEMPLATE", "*.yml"))
+	require.NoError(t, err)
+	require.Len(t, forms, 3)
+	for _, file := range forms {
+		name, err := filepath.Rel(root, file)
+		require.NoError(t, err)
+		if filepath.Base(file) == "config.yml" {
+			continue
+		}
+		var form struct {
+			Name, Description string
+			Labels            []string
+			Body              []struct {
+				Type, ID   string
+				Attributes struct {
+					Label, Description, Render string
+					Options                    []string
+				}
+				Validations struct{ Required bool }
+			}
+		}
+		readYAML(t, name, &form)
+		assert.NotEmpty(t, form.Name, name)
+		assert.NotEmpty(t, form.Description, name)
+		ids, required := map[string]bool{}, 0
+		for _, field := range form.Body {
+			assert.Contains(t, []string{"input", "textarea", "dropdown"}, field.Type, name)
+			assert.NotEmpty(t, field.Attributes.Label, name)
+			assert.False(t, ids[field.ID], "%s: %s is there twice", name, field.ID)
+			assert.Equal(t, field.Type == "dropdown", len(field.Attributes.Options) > 0, "%s: %s", name, field.ID)
+			ids[field.ID] = true
+			if field.Validations.Required {
+				required++
+			}
+		}
+		assert.NotZero(t, required, "%s requires nothing", name)
+	}
+}
+
+// TestOwnAddressesLeadSomewhere follows what is said as an address of this repository, in pages and forms.
+func TestOwnAddressesLeadSomewhere(t *testing.T) {
+	var files []string
+	for _, pattern := range []string{"*.md", "docs/*.md", ".github/*", ".github/ISSUE_TEMPLATE/*"} {
+		found, err := filepath.Glob(filepath.Join(root, pattern))
+		require.NoError(t, err)
+		files = append(files, found...)
+	}
+	all, own := pages(t), regexp.MustCompile(regexp.QuoteMeta(repository(t))+`/blob/main/([^\s)#]+)(?:#([^\s)]+))?`)
+	found := 0
+	for _, file := range files {
+		if info, err := os.Stat(file); err != nil || info.IsDir() {
+			continue
+		}
+		data, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, match := range own.FindAllStringSubmatch(string(data), -1) {
+			found++
+			_, err := os.Stat(filepath.Join(root, match[1]))
+			assert.NoError(t, err, "%s: %s", file, match[0])
+			assert.True(t, match[2] == "" || all[match[1]].anchors[match[2]], "%s: %s", file, match[0])
+		}
+	}
+	require.NotZero(t, found)
+}
