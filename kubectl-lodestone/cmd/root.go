@@ -24,6 +24,7 @@ import (
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/dashboard"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/explain"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/imports"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/install"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/lose"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/move"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/peer"
@@ -90,6 +91,7 @@ command line; 3 refused, because it would harm data or a peering that exists.`,
 	root.SetOut(streams.Out)
 	root.SetErr(streams.ErrOut)
 	flags.AddFlags(root.PersistentFlags())
+	root.AddCommand(install.New(flags, streams), install.NewUninstall(flags, streams))
 	root.AddCommand(peer.New(flags, streams), unpeer.New(flags, streams), imports.New(flags, streams), release.New(flags, streams),
 		lose.New(flags, streams), move.New(flags, streams), daemonsets.New(flags, streams), status.New(flags, streams),
 		dashboard.New(flags, streams),

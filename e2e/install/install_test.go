@@ -1,0 +1,342 @@
+// Package install tests that kubectl lodestone install brings Lodestone into real API servers, changes it, and that uninstall
+// removes it again. Kubelets are played.
+package install
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/yaml"
+
+	"github.com/lodestone-storage/lodestone/e2e/await"
+	"github.com/lodestone-storage/lodestone/e2e/fakekubelet"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cmd"
+	plugin "github.com/lodestone-storage/lodestone/kubectl-lodestone/install"
+)
+
+var home, west *testbed.Cluster
+
+func TestMain(m *testing.M) {
+	testbed.Main(m, func(ctx context.Context) error {
+		clusters, err := testbed.Start(ctx, testbed.Config{Name: "home"}, testbed.Config{Name: "west"})
+		if err != nil {
+			return err
+		}
+		home, west = clusters[0], clusters[1]
+		for _, cluster := range clusters {
+			_, err := fakekubelet.Start(ctx, fakekubelet.Options{Config: cluster.AdminConfig(), Nodes: []fakekubelet.Node{{Name: cluster.Name() + "-1"}}})
+			if err != nil {
+				return fmt.Errorf("play the node of %s: %w", cluster.Name(), err)
+			}
+		}
+		// What kubeadm leaves, so that home is taken for a cluster of its.
+		left := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "kubeadm-config"}}
+		_, err = home.Client().CoreV1().ConfigMaps(metav1.NamespaceSystem).Create(ctx, left, metav1.CreateOptions{})
+		return err
+	})
+}
+
+// The exit codes that the plugin promises.
+const (
+	done    = 0
+	failed  = 1
+	refused = 3
+)
+
+// run runs the plugin on a cluster and checks its exit code.
+func run(t *testing.T, cluster *testbed.Cluster, want int, args ...string) (out, stderr string) {
+	t.Helper()
+	testbed.Require(t)
+	streams, _, stdout, errout := genericiooptions.NewTestIOStreams()
+	code := cmd.Run(t.Context(), streams, append(args, "--kubeconfig", cluster.Kubeconfig())...)
+	require.Equal(t, want, code, "%s\n%s", stdout, errout)
+	return stdout.String(), errout.String()
+}
+
+// isThere says whether an object is in a cluster.
+func isThere(t *testing.T, cluster *testbed.Cluster, kind, namespace, name string) bool {
+	t.Helper()
+	args := []string{"get", kind, name, "--ignore-not-found", "-o", "name"}
+	if namespace != "" {
+		args = append(args, "-n", namespace)
+	}
+	output, err := cluster.Kubectl(t.Context(), "", args...)
+	require.NoError(t, err)
+	return strings.TrimSpace(output) != ""
+}
+
+const (
+	system = "lodestone-system"
+	tag    = "v9.8.7"
+)
+
+func TestHomeIsInstalledChangedAndRemoved(t *testing.T) {
+	testbed.Require(t)
+	_, stderr := run(t, home, failed, "uninstall", "--yes")
+	assert.Contains(t, stderr, "has made nothing")
+
+	out, _ := run(t, home, done, "install", "--tag", tag, "--dry-run=client")
+	assert.Regexp(t, `cluster +context "[^"]+", kubeadm, Kubernetes v1`, out)
+	assert.Regexp(t, `scheduler +kube-scheduler asks the extender`, out)
+	assert.False(t, isThere(t, home, "namespace", "", system), "a dry run makes nothing")
+
+	out, stderr = run(t, home, done, "install", "--tag", tag)
+	wanted, err := plugin.Build(plugin.Values{Registry: plugin.DefaultRegistry, Tag: tag, Scheduler: plugin.Extender, Certificates: plugin.ByJob,
+		VirtualNodes: ptr.To(true)}, false)
+	require.NoError(t, err)
+	assert.Contains(t, stderr, fmt.Sprintf("%d objects made, 0 changed, 0 as they were, 0 removed", len(wanted)))
+	for _, object := range wanted {
+		kind, _, _ := strings.Cut(object.GetAPIVersion(), "/")
+		resource := strings.ToLower(object.GetKind())
+		if kind != object.GetAPIVersion() {
+			resource += "." + kind
+		}
+		assert.True(t, isThere(t, home, resource, object.GetNamespace(), object.GetName()), "%s %s", object.GetKind(), object.GetName())
+	}
+	service, err := home.Client().CoreV1().Services(system).Get(t.Context(), "lodestone-extender", metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.Contains(t, out, "- urlPrefix: https://"+service.Spec.ClusterIP+":8888")
+	assert.Contains(t, out, "kubectl lodestone peer --context ")
+
+	_, stderr = run(t, home, done, "install", "--tag", tag)
+	assert.Contains(t, stderr, fmt.Sprintf("0 objects made, 0 changed, %d as they were, 0 removed", len(wanted)), "a second run changes nothing")
+
+	t.Run("what somebody else has set", whatSomebodyElseHasSet)
+	t.Run("kube-scheduler of a node", kubeSchedulerOfANode)
+	t.Run("another scheduler", anotherScheduler)
+	t.Run("removal", removal)
+}
+
+func whatSomebodyElseHasSet(t *testing.T) {
+	_, err := home.Kubectl(t.Context(), "", "scale", "deployment", "lodestone-provisioner", "-n", system, "--replicas=4")
+	require.NoError(t, err)
+	_, stderr := run(t, home, failed, "install", "--tag", tag, "--replicas", "1")
+	assert.Contains(t, stderr, "somebody else has set what Deployment lodestone-system/lodestone-provisioner is to have")
+	assert.Contains(t, stderr, ".spec.replicas")
+	_, stderr = run(t, home, done, "install", "--tag", tag, "--replicas", "1", "--force-conflicts")
+	assert.Contains(t, stderr, "changed Deployment lodestone-system/lodestone-provisioner")
+	out, _ := run(t, home, done, "install", "--tag", tag)
+	assert.Regexp(t, `replicas +1`, out, "what an earlier run was told holds")
+	provisioner, err := home.Client().AppsV1().Deployments(system).Get(t.Context(), "lodestone-provisioner", metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.EqualValues(t, 1, *provisioner.Spec.Replicas)
+}
+
+const manifest = `apiVersion: v1
+kind: Pod
+metadata:
+  labels: {component: kube-scheduler, tier: control-plane}
+  name: kube-scheduler
+  namespace: kube-system
+spec:
+  containers:
+  - name: kube-scheduler
+    command: [kube-scheduler, --kubeconfig=/etc/kubernetes/scheduler.conf]
+    image: registry.k8s.io/kube-scheduler:v1.36.3
+  hostNetwork: true
+`
+
+// kubeSchedulerOfANode plays the kubelet of a control-plane node: it has the pod of the manifest that is there, which is Ready unless
+// it is told otherwise.
+func kubeSchedulerOfANode(t *testing.T) {
+	root := t.TempDir()
+	folder, lodestone := filepath.Join(root, "etc/kubernetes/manifests"), filepath.Join(root, "etc/kubernetes/lodestone")
+	require.NoError(t, os.MkdirAll(folder, 0o755))
+	file := filepath.Join(folder, "kube-scheduler.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(manifest), 0o600))
+	pods, secrets := home.Client().CoreV1().Pods(metav1.NamespaceSystem), home.Client().CoreV1().Secrets(system)
+	_, err := secrets.Patch(t.Context(), "lodestone-extender-client", "application/merge-patch+json",
+		[]byte(`{"stringData":{"ca.crt":"authority","tls.crt":"certificate","tls.key":"key"}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+
+	// kubelet has the pod of the manifest within moments; the function ends it.
+	kubelet := func(ready corev1.ConditionStatus) (end func()) {
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			var last string
+			for ; ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
+				content, err := os.ReadFile(file)
+				if err != nil || string(content) == last {
+					continue
+				}
+				var pod corev1.Pod
+				if yaml.Unmarshal(content, &pod) != nil {
+					continue
+				}
+				pod.Name, pod.Spec.NodeName = "kube-scheduler-home-1", "home-1"
+				pod.Spec.Volumes, pod.Spec.Containers[0].VolumeMounts = nil, nil // no kubelet reads them here
+				_ = pods.Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))})
+				if _, err := pods.Create(ctx, &pod, metav1.CreateOptions{}); err == nil {
+					last = string(content)
+				}
+			}
+		}()
+		if ready != corev1.ConditionTrue {
+			// The node that is played has every pod Ready; this one is made to fail.
+			go func() {
+				for ; ctx.Err() == nil; time.Sleep(20 * time.Millisecond) {
+					_, _ = pods.Patch(ctx, "kube-scheduler-home-1", "application/strategic-merge-patch+json",
+						[]byte(`{"status":{"conditions":[{"type":"Ready","status":"False"}]}}`), metav1.PatchOptions{}, "status")
+				}
+			}()
+		}
+		return func() { cancel(); <-ended }
+	}
+
+	end := kubelet(corev1.ConditionTrue)
+	_, stderr := run(t, home, done, "install", "--configure-scheduler", "--node-root", root)
+	end()
+	assert.Contains(t, stderr, "asks the extender")
+	changed, err := os.ReadFile(file)
+	require.NoError(t, err)
+	assert.Contains(t, string(changed), "--config=/etc/kubernetes/lodestone/scheduler.yaml")
+	for name, want := range map[string]string{"ca.crt": "authority", "tls.crt": "certificate", "tls.key": "key", "kube-scheduler.yaml.before": manifest} {
+		content, err := os.ReadFile(filepath.Join(lodestone, name))
+		require.NoError(t, err)
+		assert.Equal(t, want, string(content), name)
+	}
+	_, stderr = run(t, home, done, "install", "--configure-scheduler", "--node-root", root)
+	assert.Contains(t, stderr, "asks the extender already")
+
+	// A kube-scheduler that does not run is one that nobody has: the manifest is put back.
+	require.NoError(t, os.WriteFile(file, []byte(manifest), 0o600))
+	require.NoError(t, os.Remove(filepath.Join(lodestone, "kube-scheduler.yaml.before")))
+	require.NoError(t, pods.Delete(t.Context(), "kube-scheduler-home-1", metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))}))
+	_, stderr = run(t, home, failed, "install", "--configure-scheduler", "--node-root", root, "--timeout", "5s")
+	assert.Contains(t, stderr, "its manifest is what it was")
+	content, err := os.ReadFile(file)
+	require.NoError(t, err)
+	assert.Equal(t, manifest, string(content))
+
+	_, stderr = run(t, home, failed, "install", "--configure-scheduler", "--node-root", t.TempDir())
+	assert.Contains(t, stderr, "run this on a control-plane node of kubeadm")
+}
+
+func anotherScheduler(t *testing.T) {
+	out, stderr := run(t, home, done, "install", "--tag", tag, "--scheduler", "second")
+	assert.Contains(t, stderr, "removed Deployment lodestone-system/lodestone-extender")
+	assert.Contains(t, out, "label namespace SHOP lodestone.dev/scheduler=enabled")
+	version, err := home.Client().Discovery().ServerVersion()
+	require.NoError(t, err)
+	scheduler, err := home.Client().AppsV1().Deployments(system).Get(t.Context(), "lodestone-scheduler", metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, "registry.k8s.io/kube-scheduler:"+version.GitVersion, scheduler.Spec.Template.Spec.Containers[0].Image)
+	assert.False(t, isThere(t, home, "deployment", system, "lodestone-extender"))
+	assert.False(t, isThere(t, home, "cronjob", "lodestone-certificates", "lodestone-certificates"))
+	_, stderr = run(t, home, failed, "install", "--configure-scheduler", "--node-root", "testdata/node")
+	assert.Contains(t, stderr, "run this on a control-plane node")
+}
+
+func removal(t *testing.T) {
+	claims := home.Client().CoreV1().PersistentVolumeClaims("default")
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "films"}}
+	claim.Spec.StorageClassName = ptr.To("lodestone")
+	claim.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+	require.NoError(t, yaml.Unmarshal([]byte(`{requests: {storage: 1Gi}}`), &claim.Spec.Resources))
+	_, err := claims.Create(t.Context(), claim, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = home.Kubectl(t.Context(), `{apiVersion: v1, kind: PersistentVolume, metadata: {name: pvc-1, annotations: {lodestone.dev/backing: home/x/y}},
+  spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], hostPath: {path: /x}}}`, "create", "-f", "-")
+	require.NoError(t, err)
+	_, stderr := run(t, home, refused, "uninstall", "--yes")
+	assert.Contains(t, stderr, "1 volumes (pvc-1); 1 claims that wait for a volume (default/films)")
+	assert.True(t, isThere(t, home, "deployment", system, "lodestone-provisioner"))
+
+	require.NoError(t, claims.Delete(t.Context(), "films", metav1.DeleteOptions{}))
+	require.NoError(t, home.Client().CoreV1().PersistentVolumes().Delete(t.Context(), "pvc-1", metav1.DeleteOptions{}))
+	await.Until(t, "the claim and the volume are gone", func() bool {
+		return !isThere(t, home, "pvc", "default", "films") && !isThere(t, home, "pv", "", "pvc-1")
+	})
+	_, stderr = run(t, home, refused, "uninstall")
+	assert.Contains(t, stderr, "was not typed")
+	run(t, home, done, "uninstall", "--yes")
+	left, err := home.Kubectl(t.Context(), "", "get", "namespaces,crds,clusterroles,clusterrolebindings,storageclasses,csidrivers,"+
+		"validatingadmissionpolicies,validatingadmissionpolicybindings,mutatingadmissionpolicies,mutatingadmissionpolicybindings", "-o", "name")
+	require.NoError(t, err)
+	assert.NotContains(t, left, "lodestone")
+	_, err = home.Client().RbacV1().Roles(metav1.NamespaceSystem).Get(t.Context(), "lodestone", metav1.GetOptions{})
+	assert.True(t, apierrors.IsNotFound(err))
+}
+
+func TestARemoteClusterIsInstalledAndRemoved(t *testing.T) {
+	testbed.Require(t)
+	out, _ := run(t, west, done, "install", "--remote", "--tag", tag)
+	assert.Contains(t, out, "kubectl lodestone peer --context HOME")
+	assert.Contains(t, out, "has not been tried", "nothing tells what it is")
+	_, stderr := run(t, west, done, "install", "--remote", "--tag", "v9.8.8")
+	assert.Regexp(t, `0 objects made, 1 changed, \d+ as they were, 0 removed`, stderr)
+	assert.Contains(t, stderr, "changed Deployment lodestone-remote/lodestone-remote-agent")
+
+	_, err := west.Kubectl(t.Context(), `{apiVersion: remote.lodestone.dev/v1alpha1, kind: HomeCluster, metadata: {name: abc}, spec: {}}`,
+		"create", "-f", "-")
+	require.NoError(t, err)
+	_, stderr = run(t, west, failed, "uninstall", "--yes")
+	assert.Contains(t, stderr, "give --remote to remove that")
+	_, stderr = run(t, west, refused, "uninstall", "--remote", "--yes")
+	assert.Contains(t, stderr, "1 home clusters (abc)")
+	_, err = west.Kubectl(t.Context(), "", "delete", "homecluster", "abc")
+	require.NoError(t, err)
+	run(t, west, done, "uninstall", "--remote", "--yes")
+	left, err := west.Kubectl(t.Context(), "", "get", "namespaces,crds,clusterroles,clusterrolebindings,validatingadmissionpolicies", "-o", "name")
+	require.NoError(t, err)
+	assert.NotContains(t, left, "lodestone")
+}
+
+// TestGitOpsGetsTheSameObjects builds what a dry run prints with kubectl, from this tree in place of the repository.
+func TestGitOpsGetsTheSameObjects(t *testing.T) {
+	testbed.Require(t)
+	values := filepath.Join(t.TempDir(), "values.yaml")
+	require.NoError(t, os.WriteFile(values, []byte("nodeSelector: {pool: system}\nresources: {provisioner: {limits: {memory: 2Gi}}}\n"), 0o600))
+	out, _ := run(t, home, done, "install", "--tag", tag, "--registry", "registry.example.com", "--pull-secret", "pull", "--values", values,
+		"--dry-run=client", "-o", "yaml")
+	assert.Contains(t, out, "https://github.com/lodestone-storage/lodestone//deploy/base?ref=")
+	folder, err := os.MkdirTemp("../..", ".install-")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(folder) })
+	local := regexp.MustCompile(`https://github.com/lodestone-storage/lodestone//(\S+)\?ref=\S*`).ReplaceAllString(out, "../$1")
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "kustomization.yaml"), []byte(local), 0o600))
+	built, err := home.Kubectl(t.Context(), "", "kustomize", folder)
+	require.NoError(t, err)
+
+	var read plugin.Values
+	content, err := os.ReadFile(values)
+	require.NoError(t, err)
+	require.NoError(t, yaml.Unmarshal(content, &read))
+	read.Registry, read.Tag, read.PullSecret, read.Scheduler, read.Certificates = "registry.example.com", tag, "pull", plugin.Extender, plugin.ByJob
+	read.VirtualNodes = ptr.To(true)
+	objects, err := plugin.Build(read, false)
+	require.NoError(t, err)
+	var applied, printed []string
+	for _, object := range objects {
+		text, err := yaml.Marshal(object.Object)
+		require.NoError(t, err)
+		applied = append(applied, string(text))
+	}
+	for document := range strings.SplitSeq(built, "\n---\n") {
+		var object map[string]any
+		require.NoError(t, yaml.Unmarshal([]byte(document), &object))
+		text, err := yaml.Marshal(object)
+		require.NoError(t, err)
+		printed = append(printed, string(text))
+	}
+	slices.Sort(applied)
+	slices.Sort(printed)
+	assert.Equal(t, applied, printed)
+}

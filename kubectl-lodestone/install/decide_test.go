@@ -1,0 +1,204 @@
+package install
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/ptr"
+)
+
+func node(provider string, labels map[string]string) corev1.Node {
+	return corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: labels}, Spec: corev1.NodeSpec{ProviderID: provider}}
+}
+
+func TestPlatformsAreToldApart(t *testing.T) {
+	for name, row := range map[string]struct {
+		facts Facts
+		want  Platform
+	}{
+		"kind, which kubeadm makes": {Facts{Version: "v1.36.3", KubeadmConfig: true, Nodes: []corev1.Node{node("kind://docker/a/b", nil)}}, Kind},
+		"kubeadm":                   {Facts{Version: "v1.36.3", KubeadmConfig: true, Nodes: []corev1.Node{node("", nil)}}, Kubeadm},
+		"kubeadm on machines of AWS": {Facts{Version: "v1.36.3", KubeadmConfig: true,
+			Nodes: []corev1.Node{node("aws:///eu/i-1", nil)}}, Kubeadm},
+		"k3s":                      {Facts{Version: "v1.36.3+k3s1"}, K3s},
+		"EKS by its version":       {Facts{Version: "v1.36.3-eks-3abb123"}, EKS},
+		"EKS by a node of Fargate": {Facts{Version: "v1.36.3", Nodes: []corev1.Node{node("", map[string]string{"eks.amazonaws.com/compute-type": "x"})}}, EKS},
+		"GKE by its version":       {Facts{Version: "v1.36.3-gke.1234000"}, GKE},
+		"AKS by a node":            {Facts{Version: "v1.36.3", Nodes: []corev1.Node{node("azure:///x", map[string]string{"kubernetes.azure.com/cluster": "x"})}}, AKS},
+		"OpenShift by its groups":  {Facts{Version: "v1.36.3", Groups: []string{"apps", "config.openshift.io"}}, OpenShift},
+		"nothing that is known":    {Facts{Version: "v1.36.3"}, Other},
+	} {
+		assert.Equal(t, row.want, Detect(row.facts), name)
+	}
+}
+
+func kubeadm() Facts {
+	return Facts{Version: "v1.36.3", KubeadmConfig: true, Mutating: true, Validating: true}
+}
+
+func TestWhatIsChosenSuitsTheCluster(t *testing.T) {
+	v, notes, err := Choose(Values{}, Values{}, kubeadm(), false, "v0.2.0")
+	require.NoError(t, err)
+	assert.Empty(t, notes)
+	assert.Equal(t, Values{
+		Registry: DefaultRegistry, Tag: "v0.2.0", Scheduler: Extender, Certificates: ByJob, VirtualNodes: ptr.To(true), Monitoring: ptr.To(false),
+	}, v)
+
+	eks := Facts{Version: "v1.36.7-eks-3abb123", Mutating: true, Validating: true}
+	v, notes, err = Choose(Values{}, Values{}, eks, false, "v0.2.0")
+	require.NoError(t, err)
+	assert.Len(t, notes, 2, "nobody has tried it, and what the second scheduler is asked for")
+	assert.Equal(t, Second, v.Scheduler)
+	assert.Equal(t, "v1.36.7", v.KubeScheduler, "the version of the cluster")
+	assert.Empty(t, v.Certificates)
+
+	liqo := kubeadm()
+	liqo.Nodes = []corev1.Node{node("", map[string]string{"liqo.io/type": "virtual-node"})}
+	v, notes, err = Choose(Values{}, Values{}, liqo, false, "v0.2.0")
+	require.NoError(t, err)
+	assert.False(t, *v.VirtualNodes)
+	assert.Len(t, notes, 1)
+	v, _, err = Choose(Values{VirtualNodes: ptr.To(true)}, Values{}, liqo, false, "v0.2.0")
+	require.NoError(t, err)
+	assert.True(t, *v.VirtualNodes, "whoever says it knows better")
+
+	v, _, err = Choose(Values{}, Values{Scheduler: Second, Monitoring: ptr.To(false)}, kubeadm(), true, "v0.2.0")
+	require.NoError(t, err)
+	assert.Equal(t, Values{Registry: DefaultRegistry, Tag: "v0.2.0"}, v, "an agent has no scheduler")
+}
+
+func TestASecondRunKeepsWhatWasChosenButTheVersion(t *testing.T) {
+	recorded := Values{Registry: "registry.example.com/l", Tag: "v0.1.0", Scheduler: Second, KubeScheduler: "v1.35.1", Replicas: ptr.To(int32(1)),
+		VirtualNodes: ptr.To(false), NodeSelector: map[string]string{"pool": "system"}}
+	v, _, err := Choose(Values{}, recorded, kubeadm(), false, "v0.2.0")
+	require.NoError(t, err)
+	assert.Equal(t, Values{Registry: "registry.example.com/l", Tag: "v0.2.0", Scheduler: Second, KubeScheduler: "v1.36.3",
+		Replicas: ptr.To(int32(1)), VirtualNodes: ptr.To(false), NodeSelector: map[string]string{"pool": "system"}, Monitoring: ptr.To(false)}, v)
+
+	v, _, err = Choose(Values{Scheduler: Extender, NodeSelector: map[string]string{}}, recorded, kubeadm(), false, "v0.0.0-dev.abc")
+	require.NoError(t, err)
+	assert.Equal(t, Extender, v.Scheduler)
+	assert.Equal(t, ByJob, v.Certificates)
+	assert.Empty(t, v.KubeScheduler)
+	assert.Empty(t, v.NodeSelector)
+	assert.Equal(t, "v0.1.0", v.Tag, "a plugin of no release has no images of its own")
+}
+
+func TestWhatCannotBeInstalledIsRefusedInWords(t *testing.T) {
+	for name, row := range map[string]struct {
+		given  Values
+		change func(*Facts)
+		remote bool
+		want   string
+	}{
+		"home before 1.36":          {change: func(f *Facts) { f.Mutating = false }, want: "serves no MutatingAdmissionPolicies"},
+		"remote before 1.30":        {change: func(f *Facts) { f.Validating = false }, remote: true, want: "serves no ValidatingAdmissionPolicies"},
+		"certificates of nobody":    {given: Values{Certificates: ByCertManager}, want: "cert-manager is not installed"},
+		"monitoring by nobody":      {given: Values{Monitoring: ptr.To(true)}, want: "Prometheus Operator is not installed"},
+		"a version that names none": {given: Values{Scheduler: Second}, change: func(f *Facts) { f.Version = "main" }, want: "names no version"},
+	} {
+		facts := kubeadm()
+		if row.change != nil {
+			row.change(&facts)
+		}
+		_, _, err := Choose(row.given, Values{}, facts, row.remote, "v0.2.0")
+		assert.ErrorContains(t, err, row.want, name)
+	}
+	_, _, err := Choose(Values{}, Values{}, kubeadm(), false, "v0.0.0-dev.abc")
+	assert.ErrorContains(t, err, "say which images to take")
+}
+
+func TestVersionsOfReleases(t *testing.T) {
+	for version, want := range map[string]bool{
+		"v0.1.0": true, "v1.0.0": true, "v0.0.1": true, "v0.1.0-rc.1": true,
+		"v0.0.0-dev.0123456789ab": false, "v0.0.0": false, "v0.1.0-dirty": false, "v0.1.0-3-gabc": false, "main": false,
+	} {
+		assert.Equal(t, want, released.MatchString(version), version)
+	}
+}
+
+func TestTheRecordIsReadAsItWasWritten(t *testing.T) {
+	for _, r := range []reference{
+		{kind: appsv1.SchemeGroupVersion.WithKind("Deployment"), namespace: "n", name: "d"},
+		{kind: corev1.SchemeGroupVersion.WithKind("Namespace"), name: "n"},
+	} {
+		got, err := parseLine(r.line())
+		require.NoError(t, err)
+		assert.Equal(t, r, got)
+	}
+	for _, line := range []string{"", "v1 Namespace n", "a/b/c Kind - n"} {
+		_, err := parseLine(line)
+		assert.Error(t, err, line)
+	}
+	_, err := parseRecord(&corev1.ConfigMap{Data: map[string]string{"values.yaml": "tagg: v1"}})
+	assert.ErrorContains(t, err, "delete it to install anew")
+}
+
+func TestOnlyWhatIsWantedNoMoreIsRemoved(t *testing.T) {
+	named := func(kind, name string) reference {
+		return reference{kind: corev1.SchemeGroupVersion.WithKind(kind), name: name}
+	}
+	newer := named("Secret", "kept")
+	newer.kind.Version = "v2"
+	had := []reference{named("Secret", "kept"), named("Secret", "old"), named("Namespace", "old"), named("CustomResourceDefinition", "old"),
+		named("StorageClass", "old")}
+	assert.Equal(t, []reference{named("Secret", "old")}, removable(had, []reference{newer}))
+}
+
+func object(kind, name, component string) *unstructured.Unstructured {
+	o := &unstructured.Unstructured{}
+	o.SetKind(kind)
+	o.SetName(name)
+	o.SetLabels(map[string]string{"app.kubernetes.io/component": component})
+	return o
+}
+
+func TestWhatConfinesProgramsComesBeforeThem(t *testing.T) {
+	deployment, policy := object("Deployment", "agent", "remote-agent"), object("ValidatingAdmissionPolicy", "homes", "")
+	account := object("ServiceAccount", "agent", "remote-agent")
+	all := []*unstructured.Unstructured{deployment, account, policy}
+	assert.Equal(t, [][]*unstructured.Unstructured{{account, policy, deployment}}, phases(all, false))
+	assert.Equal(t, [][]*unstructured.Unstructured{{deployment, account}, {policy}}, phases(all, true), "an agent that runs is replaced first")
+}
+
+func TestAProgramRunsWhenAllItsPodsAreNew(t *testing.T) {
+	deployment := func(change func(*appsv1.Deployment)) *appsv1.Deployment {
+		d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Generation: 2}, Spec: appsv1.DeploymentSpec{Replicas: ptr.To(int32(2))},
+			Status: appsv1.DeploymentStatus{ObservedGeneration: 2, Replicas: 2, UpdatedReplicas: 2, AvailableReplicas: 2}}
+		change(d)
+		return d
+	}
+	for name, row := range map[string]struct {
+		change func(*appsv1.Deployment)
+		done   bool
+	}{
+		"all":                    {func(*appsv1.Deployment) {}, true},
+		"not seen yet":           {func(d *appsv1.Deployment) { d.Status.ObservedGeneration = 1 }, false},
+		"one is old":             {func(d *appsv1.Deployment) { d.Status.UpdatedReplicas = 1 }, false},
+		"one is not available":   {func(d *appsv1.Deployment) { d.Status.AvailableReplicas = 1 }, false},
+		"an old one is not gone": {func(d *appsv1.Deployment) { d.Status.Replicas = 3 }, false},
+	} {
+		state, done := rollout(deployment(row.change))
+		assert.Equal(t, row.done, done, name)
+		assert.Equal(t, row.done, state == "", name)
+	}
+}
+
+func TestWhyAPodWaitsIsSaid(t *testing.T) {
+	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
+	waits := func(reason string) []corev1.Pod {
+		p := pod
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{
+			Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: "because"}}}}
+		return []corev1.Pod{p}
+	}
+	assert.Empty(t, stuck(waits("ContainerCreating")))
+	assert.Equal(t, "pod p: ImagePullBackOff: because", stuck(waits("ImagePullBackOff")))
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "no nodes"}}
+	assert.Equal(t, "pod p: no nodes", stuck([]corev1.Pod{pod}))
+}

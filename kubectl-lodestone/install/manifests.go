@@ -1,0 +1,188 @@
+package install
+
+import (
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/api/types"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
+	"sigs.k8s.io/kustomize/kyaml/resid"
+	"sigs.k8s.io/yaml"
+
+	"github.com/lodestone-storage/lodestone/deploy"
+)
+
+// repository is where GitOps tools find the manifests.
+const repository = "https://github.com/lodestone-storage/lodestone"
+
+// inRepository returns where a folder of deploy/ is in the repository, at a tag, branch or commit.
+func inRepository(ref string) func(folder string) string {
+	return func(folder string) string { return repository + "//deploy/" + folder + "?ref=" + ref }
+}
+
+// Kustomization is what is installed, in words of kustomize. at says where a folder of deploy/ is. It is pure.
+func Kustomization(v Values, remote bool, at func(folder string) string) (types.Kustomization, error) {
+	k := types.Kustomization{TypeMeta: types.TypeMeta{APIVersion: types.KustomizationVersion, Kind: types.KustomizationKind}}
+	programs := []string{"remote-agent"}
+	if remote {
+		k.Resources = []string{at("remote")}
+	} else {
+		k.Resources = []string{at("base")}
+		for _, component := range []struct {
+			wanted bool
+			folder string
+		}{
+			{v.Scheduler == Second, "second-scheduler"},
+			{v.Certificates == ByJob, "mtls"},
+			{v.Certificates == ByCertManager, "mtls-cert-manager"},
+			{ptr.Deref(v.VirtualNodes, false), "virtual-node"},
+			{ptr.Deref(v.Monitoring, false), "monitoring"},
+		} {
+			if component.wanted {
+				k.Components = append(k.Components, at("components/"+component.folder))
+			}
+		}
+		programs = []string{"extender", "provisioner", "virtualnode"}
+	}
+	for _, program := range programs {
+		k.Images = append(k.Images, types.Image{Name: "lodestone-" + program, NewName: v.Registry + "/lodestone-" + program, NewTag: v.Tag})
+	}
+	if v.KubeScheduler != "" {
+		k.Images = append(k.Images, types.Image{Name: "registry.k8s.io/kube-scheduler", NewTag: v.KubeScheduler})
+	}
+	patches, err := patchesOf(v, remote)
+	k.Patches = patches
+	return k, err
+}
+
+// patchesOf returns what images and components cannot say.
+func patchesOf(v Values, remote bool) (patches []types.Patch, err error) {
+	add := func(kind, name string, patch any) {
+		content, unwritten := yaml.Marshal(patch)
+		if err == nil {
+			err = unwritten
+		}
+		patches = append(patches, types.Patch{Patch: string(content), Target: &types.Selector{
+			ResId: resid.ResId{Gvk: resid.Gvk{Kind: kind}, Name: name},
+		}})
+	}
+	if !remote {
+		// The mover is the image of no pod here: the provisioner makes its pods.
+		add("Deployment", "lodestone-provisioner", containerPatch("lodestone-provisioner", map[string]any{
+			"name": "provisioner", "env": []any{map[string]any{"name": "MOVER_IMAGE", "value": v.Registry + "/lodestone-mover:" + v.Tag}},
+		}))
+	}
+	for _, kind := range []struct{ name, pod string }{
+		{"Deployment", "/spec/template/spec"}, {"Job", "/spec/template/spec"}, {"CronJob", "/spec/jobTemplate/spec/template/spec"},
+	} {
+		var operations []map[string]any
+		operation := func(path string, value any) {
+			operations = append(operations, map[string]any{"op": "add", "path": path, "value": value})
+		}
+		if v.PullSecret != "" {
+			operation(kind.pod+"/imagePullSecrets", []any{map[string]any{"name": v.PullSecret}})
+		}
+		if len(v.NodeSelector) > 0 {
+			operation(kind.pod+"/nodeSelector", v.NodeSelector)
+		}
+		if v.Replicas != nil && kind.name == "Deployment" {
+			operation("/spec/replicas", *v.Replicas)
+		}
+		if len(operations) > 0 {
+			add(kind.name, "", operations)
+		}
+	}
+	for _, name := range names {
+		if resources, given := v.Resources[name]; given {
+			deployment, container := v.containerOf(name)
+			add("Deployment", deployment, containerPatch(deployment, map[string]any{"name": container, "resources": only(resources)}))
+		}
+	}
+	return patches, err
+}
+
+// containerOf returns in which Deployment and container a program runs.
+func (v Values) containerOf(program string) (deployment, container string) {
+	switch {
+	case program == "scheduler":
+		return "lodestone-scheduler", "kube-scheduler"
+	case program == "extender" && v.Scheduler == Second:
+		return "lodestone-scheduler", "extender"
+	case program == "remote-agent":
+		return "lodestone-remote-agent", "agent"
+	}
+	return "lodestone-" + program, program
+}
+
+func containerPatch(deployment string, container map[string]any) any {
+	return map[string]any{
+		"apiVersion": "apps/v1", "kind": "Deployment", "metadata": map[string]any{"name": deployment},
+		"spec": map[string]any{"template": map[string]any{"spec": map[string]any{"containers": []any{container}}}},
+	}
+}
+
+// only leaves out what is not given.
+func only(resources corev1.ResourceRequirements) map[string]any {
+	all := map[string]any{}
+	if resources.Requests != nil {
+		all["requests"] = resources.Requests
+	}
+	if resources.Limits != nil {
+		all["limits"] = resources.Limits
+	}
+	return all
+}
+
+// Build returns the objects that are installed, in an order in which they can be applied.
+func Build(v Values, remote bool) ([]*unstructured.Unstructured, error) {
+	files := filesys.MakeFsInMemory()
+	err := fs.WalkDir(deploy.Files, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		content, err := fs.ReadFile(deploy.Files, name)
+		if err != nil {
+			return err
+		}
+		return files.WriteFile(path.Join("/deploy", name), content)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the manifests in the plugin: %w", err)
+	}
+	kustomization, err := Kustomization(v, remote, func(folder string) string { return "../deploy/" + folder })
+	if err != nil {
+		return nil, err
+	}
+	content, err := yaml.Marshal(kustomization)
+	if err != nil {
+		return nil, fmt.Errorf("write the kustomization: %w", err)
+	}
+	if err := files.WriteFile("/installation/kustomization.yaml", content); err != nil {
+		return nil, fmt.Errorf("write the kustomization: %w", err)
+	}
+	options := krusty.MakeDefaultOptions()
+	options.Reorder = krusty.ReorderOptionLegacy
+	built, err := krusty.MakeKustomizer(options).Run(files, "/installation")
+	if err != nil {
+		return nil, fmt.Errorf("build the manifests in the plugin: %w", err)
+	}
+	var objects []*unstructured.Unstructured
+	for _, resource := range built.Resources() {
+		content, err := resource.MarshalJSON()
+		if err != nil {
+			return nil, fmt.Errorf("read %s of the manifests: %w", resource.CurId(), err)
+		}
+		object := &unstructured.Unstructured{}
+		if err := object.UnmarshalJSON(content); err != nil {
+			return nil, fmt.Errorf("read %s of the manifests: %w", resource.CurId(), err)
+		}
+		objects = append(objects, object)
+	}
+	return slices.Clip(objects), nil
+}

@@ -1,0 +1,151 @@
+package install
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/ptr"
+)
+
+// find returns an object of what is built.
+func find(t *testing.T, objects []*unstructured.Unstructured, kind, name string) map[string]any {
+	t.Helper()
+	for _, o := range objects {
+		if o.GetKind() == kind && o.GetName() == name {
+			return o.Object
+		}
+	}
+	require.Fail(t, "there is no "+kind+" "+name)
+	return nil
+}
+
+// container returns a container of a Deployment, and its pod.
+func container(t *testing.T, objects []*unstructured.Unstructured, deployment, name string) (container, pod map[string]any) {
+	t.Helper()
+	pod, _, err := unstructured.NestedMap(find(t, objects, "Deployment", deployment), "spec", "template", "spec")
+	require.NoError(t, err)
+	for _, c := range pod["containers"].([]any) {
+		if c := c.(map[string]any); c["name"] == name {
+			return c, pod
+		}
+	}
+	require.Fail(t, deployment+" has no container "+name)
+	return nil, nil
+}
+
+func TestManifestsHaveWhatIsChosen(t *testing.T) {
+	objects, err := Build(Values{
+		Registry: "registry.example.com:5000/l", Tag: "v0.2.0", PullSecret: "pull", NodeSelector: map[string]string{"pool": "system"},
+		Replicas: ptr.To(int32(3)), Scheduler: Extender, Certificates: ByJob, VirtualNodes: ptr.To(true),
+		Resources: map[string]corev1.ResourceRequirements{"provisioner": {Limits: corev1.ResourceList{"memory": resource.MustParse("2Gi")}}},
+	}, false)
+	require.NoError(t, err)
+	assert.Equal(t, "Namespace", objects[0].GetKind(), "what others are in comes first")
+	for _, program := range []string{"provisioner", "extender", "virtualnode"} {
+		c, pod := container(t, objects, "lodestone-"+program, program)
+		assert.Equal(t, "registry.example.com:5000/l/lodestone-"+program+":v0.2.0", c["image"])
+		assert.Equal(t, []any{map[string]any{"name": "pull"}}, pod["imagePullSecrets"], program)
+		assert.Equal(t, map[string]any{"pool": "system"}, pod["nodeSelector"], program)
+		replicas, _, err := unstructured.NestedInt64(find(t, objects, "Deployment", "lodestone-"+program), "spec", "replicas")
+		require.NoError(t, err)
+		assert.EqualValues(t, 3, replicas)
+	}
+	c, _ := container(t, objects, "lodestone-provisioner", "provisioner")
+	assert.Equal(t, map[string]any{"limits": map[string]any{"memory": "2Gi"}, "requests": map[string]any{"cpu": "50m", "memory": "128Mi"}},
+		c["resources"], "what is not given stays")
+	assert.Contains(t, c["env"], map[string]any{"name": "MOVER_IMAGE", "value": "registry.example.com:5000/l/lodestone-mover:v0.2.0"})
+	job, _, err := unstructured.NestedMap(find(t, objects, "Job", "lodestone-certificates"), "spec", "template", "spec")
+	require.NoError(t, err)
+	assert.Equal(t, map[string]any{"pool": "system"}, job["nodeSelector"])
+	assert.Equal(t, []any{map[string]any{"name": "pull"}}, job["imagePullSecrets"])
+	cron, _, err := unstructured.NestedMap(find(t, objects, "CronJob", "lodestone-certificates"), "spec", "jobTemplate", "spec", "template", "spec")
+	require.NoError(t, err)
+	assert.Equal(t, map[string]any{"pool": "system"}, cron["nodeSelector"])
+}
+
+func TestASecondSchedulerIsOfTheVersionOfTheCluster(t *testing.T) {
+	objects, err := Build(Values{Registry: "r.example.com", Tag: "v0.2.0", Scheduler: Second, KubeScheduler: "v1.37.1",
+		VirtualNodes: ptr.To(false), Monitoring: ptr.To(true),
+		Resources: map[string]corev1.ResourceRequirements{"extender": {Limits: corev1.ResourceList{"memory": resource.MustParse("2Gi")}}}}, false)
+	require.NoError(t, err)
+	c, _ := container(t, objects, "lodestone-scheduler", "kube-scheduler")
+	assert.Equal(t, "registry.k8s.io/kube-scheduler:v1.37.1", c["image"])
+	c, _ = container(t, objects, "lodestone-scheduler", "extender")
+	assert.Equal(t, "r.example.com/lodestone-extender:v0.2.0", c["image"])
+	assert.Equal(t, "2Gi", c["resources"].(map[string]any)["limits"].(map[string]any)["memory"])
+	find(t, objects, "PrometheusRule", "lodestone")
+	for _, o := range objects {
+		assert.NotContains(t, o.GetName(), "virtualnode")
+		assert.NotEqual(t, "Job", o.GetKind(), "the extender of the same pod is asked without certificates")
+	}
+}
+
+func TestARemoteClusterGetsTheAgentAlone(t *testing.T) {
+	objects, err := Build(Values{Registry: "r.example.com", Tag: "v0.2.0",
+		Resources: map[string]corev1.ResourceRequirements{"remote-agent": {Limits: corev1.ResourceList{"memory": resource.MustParse("2Gi")}}}}, true)
+	require.NoError(t, err)
+	c, _ := container(t, objects, "lodestone-remote-agent", "agent")
+	assert.Equal(t, "r.example.com/lodestone-remote-agent:v0.2.0", c["image"])
+	assert.Equal(t, "2Gi", c["resources"].(map[string]any)["limits"].(map[string]any)["memory"])
+	for _, o := range objects {
+		assert.NotEqual(t, "lodestone-system", o.GetNamespace())
+	}
+}
+
+func TestEachProgramThatCanHaveResourcesIsThere(t *testing.T) {
+	for _, program := range names {
+		scheduler := Extender
+		if program == "scheduler" {
+			scheduler = Second
+		}
+		v := Values{Registry: "r.example.com", Tag: "v0.2.0", Scheduler: scheduler, VirtualNodes: ptr.To(true)}
+		deployment, name := v.containerOf(program)
+		objects, err := Build(v, program == "remote-agent")
+		require.NoError(t, err)
+		container(t, objects, deployment, name)
+	}
+}
+
+const schedulerManifest = `apiVersion: v1
+kind: Pod
+metadata:
+  labels: {component: kube-scheduler, tier: control-plane}
+  name: kube-scheduler
+  namespace: kube-system
+spec:
+  containers:
+  - name: kube-scheduler
+    command: [kube-scheduler, --kubeconfig=/etc/kubernetes/scheduler.conf, --leader-elect=true]
+    image: registry.k8s.io/kube-scheduler:v1.36.3
+    volumeMounts:
+    - {mountPath: /etc/kubernetes/scheduler.conf, name: kubeconfig, readOnly: true}
+  hostNetwork: true
+  volumes:
+  - {name: kubeconfig, hostPath: {path: /etc/kubernetes/scheduler.conf, type: FileOrCreate}}
+`
+
+func TestTheManifestOfKubeSchedulerIsChangedOnce(t *testing.T) {
+	first, err := asking([]byte(schedulerManifest), "node.1")
+	require.NoError(t, err)
+	for _, want := range []string{"- --config=/etc/kubernetes/lodestone/scheduler.yaml", "lodestone.dev/configuration: node.1",
+		"mountPath: /etc/kubernetes/lodestone", "path: /etc/kubernetes/lodestone", "- --leader-elect=true", "hostNetwork: true"} {
+		assert.Contains(t, string(first), want)
+	}
+	again, err := asking(first, "node.1")
+	require.NoError(t, err)
+	assert.Equal(t, first, again)
+	changed, err := asking(first, "node.2")
+	require.NoError(t, err)
+	assert.Equal(t, strings.ReplaceAll(string(first), "node.1", "node.2"), string(changed), "kubelet starts it anew with a new configuration")
+
+	own := strings.Replace(schedulerManifest, "--leader-elect=true", "--config=/etc/own.yaml", 1)
+	_, err = asking([]byte(own), "node.1")
+	assert.ErrorContains(t, err, "a configuration of its own (--config=/etc/own.yaml)")
+	_, err = asking([]byte("kind: Pod"), "node.1")
+	assert.ErrorContains(t, err, "no container kube-scheduler")
+}

@@ -1,0 +1,209 @@
+package install
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
+)
+
+// Ways in which pods come to the extender.
+const (
+	// Extender: kube-scheduler of the control plane asks it.
+	Extender = "extender"
+	// Second: a kube-scheduler of Lodestone's own asks it, for namespaces that are labelled.
+	Second = "second"
+)
+
+// Who makes the certificates of the extender and of kube-scheduler.
+const (
+	ByJob         = "job"
+	ByCertManager = "cert-manager"
+)
+
+// Values are what can be chosen of an installation: by flags, in a file, or by an earlier run. What is left out is chosen.
+type Values struct {
+	// Registry and Tag say where images are: <registry>/lodestone-<program>:<tag>.
+	Registry string `json:"registry,omitempty"`
+	Tag      string `json:"tag,omitempty"`
+	// PullSecret is a Secret of the namespace in which the programs run; whoever installs makes it.
+	PullSecret   string            `json:"pullSecret,omitempty"`
+	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
+	Replicas     *int32            `json:"replicas,omitempty"`
+	// Resources are by program: provisioner, extender, virtualnode, scheduler, remote-agent.
+	Resources map[string]corev1.ResourceRequirements `json:"resources,omitempty"`
+	// Scheduler is Extender or Second, Certificates ByJob or ByCertManager.
+	Scheduler    string `json:"scheduler,omitempty"`
+	Certificates string `json:"certificates,omitempty"`
+	// KubeScheduler is the version of the image of Second.
+	KubeScheduler string `json:"kubeScheduler,omitempty"`
+	VirtualNodes  *bool  `json:"virtualNodes,omitempty"`
+	Monitoring    *bool  `json:"monitoring,omitempty"`
+}
+
+// over returns values with those of others where they have none.
+func (v Values) over(others Values) Values {
+	pick := func(a, b string) string {
+		if a != "" {
+			return a
+		}
+		return b
+	}
+	v.Registry, v.Tag, v.PullSecret = pick(v.Registry, others.Registry), pick(v.Tag, others.Tag), pick(v.PullSecret, others.PullSecret)
+	v.Scheduler, v.Certificates = pick(v.Scheduler, others.Scheduler), pick(v.Certificates, others.Certificates)
+	v.KubeScheduler = pick(v.KubeScheduler, others.KubeScheduler)
+	if v.NodeSelector == nil {
+		v.NodeSelector = others.NodeSelector
+	}
+	if v.Replicas == nil {
+		v.Replicas = others.Replicas
+	}
+	if v.Resources == nil {
+		v.Resources = others.Resources
+	}
+	if v.VirtualNodes == nil {
+		v.VirtualNodes = others.VirtualNodes
+	}
+	if v.Monitoring == nil {
+		v.Monitoring = others.Monitoring
+	}
+	return v
+}
+
+var (
+	registryForm = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]*(:[0-9]+)?(/[a-z0-9][a-z0-9._-]*)*$`)
+	tagForm      = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`)
+)
+
+// check returns an error for a value that cannot be used. It is pure.
+func (v Values) check() error {
+	switch {
+	case v.Registry != "" && !registryForm.MatchString(v.Registry):
+		return cli.Misuse("--registry %q is none: give HOST/PATH, such as registry.example.com/lodestone", v.Registry)
+	case v.Tag != "" && !tagForm.MatchString(v.Tag):
+		return cli.Misuse("--tag %q is none: give that of the images, such as v0.1.0", v.Tag)
+	case v.PullSecret != "" && len(validation.IsDNS1123Subdomain(v.PullSecret)) > 0:
+		return cli.Misuse("--pull-secret %q cannot be a name: names have lower-case letters, digits, '-' and '.'", v.PullSecret)
+	case v.Replicas != nil && (*v.Replicas < 1 || *v.Replicas > 10):
+		return cli.Misuse("--replicas %d cannot be used: give 1 to 10; one leads, the others wait to take over", *v.Replicas)
+	case v.Scheduler != "" && v.Scheduler != Extender && v.Scheduler != Second:
+		return cli.Misuse("--scheduler %q is not known: give %s or %s", v.Scheduler, Extender, Second)
+	case v.Certificates != "" && v.Certificates != ByJob && v.Certificates != ByCertManager:
+		return cli.Misuse("--certificates %q is not known: give %s or %s", v.Certificates, ByJob, ByCertManager)
+	}
+	for key, value := range v.NodeSelector {
+		if len(validation.IsQualifiedName(key)) > 0 || len(validation.IsValidLabelValue(value)) > 0 {
+			return cli.Misuse("--node-selector %q is no label: give KEY=VALUE, such as pool=system", key+"="+value)
+		}
+	}
+	for name := range v.Resources {
+		if !slices.Contains(names, name) {
+			return cli.Misuse("resources of %q are given, and there is no such program: there are %s", name, strings.Join(names, ", "))
+		}
+	}
+	return nil
+}
+
+// names are those of the programs that can be given resources.
+var names = []string{"extender", "provisioner", "remote-agent", "scheduler", "virtualnode"}
+
+// DefaultRegistry is where the images of releases are.
+const DefaultRegistry = "ghcr.io/lodestone-storage"
+
+// Choose completes the values that were given: with those of the installation that is there, and then for what the cluster is.
+// version is that of this plugin, which is the one that is installed if it is a release. The notes are what to know of the
+// choice. It is pure.
+func Choose(given, recorded Values, facts Facts, remote bool, version string) (v Values, notes []string, err error) {
+	// What follows from a version is not kept from one run to the next.
+	lastTag := recorded.Tag
+	recorded.Tag, recorded.KubeScheduler = "", ""
+	v = given.over(recorded)
+	switch isRelease := released.MatchString(version); {
+	case v.Tag == "" && isRelease:
+		v.Tag = version
+	case v.Tag == "" && lastTag != "":
+		v.Tag = lastTag
+	case v.Tag == "":
+		return v, nil, cli.Misuse("say which images to take, with --tag: this plugin, %s, is of no release", version)
+	}
+	v = v.over(Values{Registry: DefaultRegistry})
+	platform := Detect(facts)
+	if !platform.tried() {
+		notes = append(notes, fmt.Sprintf("Lodestone has not been tried on a cluster %s: docs/support.md says what was seen", platform.adjective()))
+	}
+	if remote {
+		if !facts.Validating {
+			return v, nil, fmt.Errorf("%s serves no ValidatingAdmissionPolicies (v1), which confine home clusters: the remote agent serves "+
+				"nobody without; upgrade the cluster to Kubernetes 1.30 or later", facts.Version)
+		}
+		v.Scheduler, v.Certificates, v.KubeScheduler, v.VirtualNodes, v.Monitoring = "", "", "", nil, nil
+		return v, notes, nil
+	}
+	if !facts.Mutating {
+		return v, nil, fmt.Errorf("%s serves no MutatingAdmissionPolicies (v1), which Lodestone needs in a home cluster: upgrade the cluster to "+
+			"Kubernetes 1.36 or later", facts.Version)
+	}
+	more, err := v.chooseForHome(platform, facts)
+	return v, append(notes, more...), err
+}
+
+// released matches the versions of releases.
+var released = regexp.MustCompile(`^v(0\.0\.[1-9]\d*|0\.[1-9]\d*\.\d+|[1-9]\d*\.\d+\.\d+)(-(alpha|beta|rc)\.\d+)?$`)
+
+func (v *Values) chooseForHome(platform Platform, facts Facts) (notes []string, err error) {
+	if v.Scheduler == "" {
+		v.Scheduler = Second
+		if platform.ownScheduler() {
+			v.Scheduler = Extender
+		}
+	}
+	switch v.Scheduler {
+	case Extender:
+		v.KubeScheduler = ""
+		v.Certificates = Values{Certificates: v.Certificates}.over(Values{Certificates: ByJob}).Certificates
+		if v.Certificates == ByCertManager && !slices.Contains(facts.Groups, "cert-manager.io") {
+			return nil, fmt.Errorf("cert-manager is not installed in this cluster: install it first, or leave --certificates out, so that a Job " +
+				"makes the certificates")
+		}
+	case Second:
+		// It asks the extender of its own pod, without certificates.
+		v.Certificates = ""
+		if v.KubeScheduler == "" {
+			v.KubeScheduler = upstream(facts.Version)
+		}
+		if v.KubeScheduler == "" {
+			return nil, fmt.Errorf("the version %q of this cluster names no version of Kubernetes: give kubeScheduler in a file of --values",
+				facts.Version)
+		}
+		notes = append(notes, "only pods of namespaces that are labelled lodestone.dev/scheduler=enabled go to the second scheduler")
+	}
+	if v.VirtualNodes == nil {
+		foreign := foreignNodes(facts.Nodes)
+		wanted := len(foreign) == 0
+		v.VirtualNodes = &wanted
+		if !wanted {
+			notes = append(notes, fmt.Sprintf("virtual nodes are left out, because node %q is of another virtual kubelet: --virtual-nodes installs "+
+				"them all the same", foreign[0]))
+		}
+	}
+	if v.Monitoring == nil {
+		v.Monitoring = new(bool)
+	}
+	if *v.Monitoring && !slices.Contains(facts.Groups, "monitoring.coreos.com") {
+		return nil, fmt.Errorf("the Prometheus Operator is not installed in this cluster: install it first, or leave --monitoring out")
+	}
+	return notes, nil
+}
+
+// adjective is the platform behind the words "a cluster".
+func (p Platform) adjective() string {
+	if p == Other {
+		return string(p)
+	}
+	return "of " + string(p)
+}
