@@ -39,7 +39,8 @@ func TestMain(m *testing.M) {
 		}
 		home, west = clusters[0], clusters[1]
 		for _, cluster := range clusters {
-			_, err := fakekubelet.Start(ctx, fakekubelet.Options{Config: cluster.AdminConfig(), Nodes: []fakekubelet.Node{{Name: cluster.Name() + "-1"}}})
+			_, err := fakekubelet.Start(ctx, fakekubelet.Options{Config: cluster.AdminConfig(),
+				Nodes: []fakekubelet.Node{{Name: cluster.Name() + "-1"}}})
 			if err != nil {
 				return fmt.Errorf("play the node of %s: %w", cluster.Name(), err)
 			}
@@ -64,7 +65,8 @@ func run(t *testing.T, cluster *testbed.Cluster, want int, args ...string) (out,
 	testbed.Require(t)
 	streams, _, stdout, errout := genericiooptions.NewTestIOStreams()
 	code := cmd.Run(t.Context(), streams, append(args, "--kubeconfig", cluster.Kubeconfig())...)
-	require.Equal(t, want, code, "%s\n%s", stdout, errout)
+	t.Logf("$ kubectl lodestone %s\n%s%s", strings.Join(args, " "), stdout, errout)
+	require.Equal(t, want, code)
 	return stdout.String(), errout.String()
 }
 
@@ -96,8 +98,8 @@ func TestHomeIsInstalledChangedAndRemoved(t *testing.T) {
 	assert.False(t, isThere(t, home, "namespace", "", system), "a dry run makes nothing")
 
 	out, stderr = run(t, home, done, "install", "--tag", tag)
-	wanted, err := plugin.Build(plugin.Values{Registry: plugin.DefaultRegistry, Tag: tag, Scheduler: plugin.Extender, Certificates: plugin.ByJob,
-		VirtualNodes: ptr.To(true)}, false)
+	wanted, err := plugin.Build(plugin.Values{Registry: plugin.DefaultRegistry, Tag: tag, Scheduler: plugin.Extender,
+		Certificates: plugin.ByJob, VirtualNodes: ptr.To(true)}, false)
 	require.NoError(t, err)
 	assert.Contains(t, stderr, fmt.Sprintf("%d objects made, 0 changed, 0 as they were, 0 removed", len(wanted)))
 	for _, object := range wanted {
@@ -114,8 +116,10 @@ func TestHomeIsInstalledChangedAndRemoved(t *testing.T) {
 	assert.Contains(t, out, "kubectl lodestone peer --context ")
 
 	_, stderr = run(t, home, done, "install", "--tag", tag)
-	assert.Contains(t, stderr, fmt.Sprintf("0 objects made, 0 changed, %d as they were, 0 removed", len(wanted)), "a second run changes nothing")
+	assert.Contains(t, stderr, fmt.Sprintf("0 objects made, 0 changed, %d as they were, 0 removed", len(wanted)),
+		"a second run changes nothing")
 
+	t.Run("what doctor finds", whatDoctorFinds)
 	t.Run("what somebody else has set", whatSomebodyElseHasSet)
 	t.Run("kube-scheduler of a node", kubeSchedulerOfANode)
 	t.Run("another scheduler", anotherScheduler)
@@ -151,8 +155,7 @@ spec:
   hostNetwork: true
 `
 
-// kubeSchedulerOfANode plays the kubelet of a control-plane node: it has the pod of the manifest that is there, which is Ready unless
-// it is told otherwise.
+// kubeSchedulerOfANode plays the kubelet of a control-plane node: it has the pod of the manifest that is there.
 func kubeSchedulerOfANode(t *testing.T) {
 	root := t.TempDir()
 	folder, lodestone := filepath.Join(root, "etc/kubernetes/manifests"), filepath.Join(root, "etc/kubernetes/lodestone")
@@ -164,8 +167,8 @@ func kubeSchedulerOfANode(t *testing.T) {
 		[]byte(`{"stringData":{"ca.crt":"authority","tls.crt":"certificate","tls.key":"key"}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 
-	// kubelet has the pod of the manifest within moments; the function ends it.
-	kubelet := func(ready corev1.ConditionStatus) (end func()) {
+	// kubelet has the pod of the manifest on a node within moments; the function that it returns ends it.
+	kubelet := func(node string) (end func()) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() {
@@ -180,34 +183,26 @@ func kubeSchedulerOfANode(t *testing.T) {
 				if yaml.Unmarshal(content, &pod) != nil {
 					continue
 				}
-				pod.Name, pod.Spec.NodeName = "kube-scheduler-home-1", "home-1"
-				pod.Spec.Volumes, pod.Spec.Containers[0].VolumeMounts = nil, nil // no kubelet reads them here
+				pod.Name, pod.Spec.NodeName = "kube-scheduler-"+node, node
+				pod.Spec.Volumes, pod.Spec.Containers[0].VolumeMounts = nil, nil // nobody mounts them here
 				_ = pods.Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))})
 				if _, err := pods.Create(ctx, &pod, metav1.CreateOptions{}); err == nil {
 					last = string(content)
 				}
 			}
 		}()
-		if ready != corev1.ConditionTrue {
-			// The node that is played has every pod Ready; this one is made to fail.
-			go func() {
-				for ; ctx.Err() == nil; time.Sleep(20 * time.Millisecond) {
-					_, _ = pods.Patch(ctx, "kube-scheduler-home-1", "application/strategic-merge-patch+json",
-						[]byte(`{"status":{"conditions":[{"type":"Ready","status":"False"}]}}`), metav1.PatchOptions{}, "status")
-				}
-			}()
-		}
 		return func() { cancel(); <-ended }
 	}
 
-	end := kubelet(corev1.ConditionTrue)
+	end := kubelet("home-1")
 	_, stderr := run(t, home, done, "install", "--configure-scheduler", "--node-root", root)
 	end()
 	assert.Contains(t, stderr, "asks the extender")
 	changed, err := os.ReadFile(file)
 	require.NoError(t, err)
 	assert.Contains(t, string(changed), "--config=/etc/kubernetes/lodestone/scheduler.yaml")
-	for name, want := range map[string]string{"ca.crt": "authority", "tls.crt": "certificate", "tls.key": "key", "kube-scheduler.yaml.before": manifest} {
+	for name, want := range map[string]string{"ca.crt": "authority", "tls.crt": "certificate", "tls.key": "key",
+		"kube-scheduler.yaml.before": manifest} {
 		content, err := os.ReadFile(filepath.Join(lodestone, name))
 		require.NoError(t, err)
 		assert.Equal(t, want, string(content), name)
@@ -219,7 +214,10 @@ func kubeSchedulerOfANode(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte(manifest), 0o600))
 	require.NoError(t, os.Remove(filepath.Join(lodestone, "kube-scheduler.yaml.before")))
 	require.NoError(t, pods.Delete(t.Context(), "kube-scheduler-home-1", metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))}))
+	end = kubelet("of-nobody") // no pod there is ever Ready
 	_, stderr = run(t, home, failed, "install", "--configure-scheduler", "--node-root", root, "--timeout", "5s")
+	end()
+	assert.Contains(t, stderr, "pod kube-scheduler-of-nobody is not Ready")
 	assert.Contains(t, stderr, "its manifest is what it was")
 	content, err := os.ReadFile(file)
 	require.NoError(t, err)
@@ -294,7 +292,8 @@ func TestARemoteClusterIsInstalledAndRemoved(t *testing.T) {
 	_, err = west.Kubectl(t.Context(), "", "delete", "homecluster", "abc")
 	require.NoError(t, err)
 	run(t, west, done, "uninstall", "--remote", "--yes")
-	left, err := west.Kubectl(t.Context(), "", "get", "namespaces,crds,clusterroles,clusterrolebindings,validatingadmissionpolicies", "-o", "name")
+	left, err := west.Kubectl(t.Context(), "", "get", "namespaces,crds,clusterroles,clusterrolebindings,validatingadmissionpolicies",
+		"-o", "name")
 	require.NoError(t, err)
 	assert.NotContains(t, left, "lodestone")
 }
@@ -303,7 +302,8 @@ func TestARemoteClusterIsInstalledAndRemoved(t *testing.T) {
 func TestGitOpsGetsTheSameObjects(t *testing.T) {
 	testbed.Require(t)
 	values := filepath.Join(t.TempDir(), "values.yaml")
-	require.NoError(t, os.WriteFile(values, []byte("nodeSelector: {pool: system}\nresources: {provisioner: {limits: {memory: 2Gi}}}\n"), 0o600))
+	require.NoError(t, os.WriteFile(values, []byte("nodeSelector: {pool: system}\n"+
+		"resources: {provisioner: {limits: {memory: 2Gi}}}\n"), 0o600))
 	out, _ := run(t, home, done, "install", "--tag", tag, "--registry", "registry.example.com", "--pull-secret", "pull", "--values", values,
 		"--dry-run=client", "-o", "yaml")
 	assert.Contains(t, out, "https://github.com/lodestone-storage/lodestone//deploy/base?ref=")
@@ -319,7 +319,8 @@ func TestGitOpsGetsTheSameObjects(t *testing.T) {
 	content, err := os.ReadFile(values)
 	require.NoError(t, err)
 	require.NoError(t, yaml.Unmarshal(content, &read))
-	read.Registry, read.Tag, read.PullSecret, read.Scheduler, read.Certificates = "registry.example.com", tag, "pull", plugin.Extender, plugin.ByJob
+	read.Registry, read.Tag, read.PullSecret = "registry.example.com", tag, "pull"
+	read.Scheduler, read.Certificates = plugin.Extender, plugin.ByJob
 	read.VirtualNodes = ptr.To(true)
 	objects, err := plugin.Build(read, false)
 	require.NoError(t, err)

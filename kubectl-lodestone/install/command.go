@@ -128,7 +128,8 @@ GitOps tools and kubectl apply -k can take over.`,
 	f.BoolVar(&o.Force, "force-conflicts", false, "set also fields that somebody else has set to another value")
 	f.BoolVar(&o.ConfigureOnNode, "configure-scheduler", false, "on a control-plane node of kubeadm, as root, once Lodestone is installed: "+
 		"have its kube-scheduler ask the extender")
-	f.StringVar(&o.NodeRoot, "node-root", o.NodeRoot, "with --configure-scheduler, where the node's files are: /host in a pod of kubectl debug")
+	f.StringVar(&o.NodeRoot, "node-root", o.NodeRoot, "with --configure-scheduler, where the node's files are: /host in a pod of "+
+		"kubectl debug")
 	f.DurationVar(&o.Timeout, "timeout", o.Timeout, "how long to wait in all; the same command goes on")
 	for name, values := range map[string][]string{
 		"dry-run": {"none", "client"}, "output": {"yaml"}, "scheduler": {Extender, Second}, "certificates": {ByJob, ByCertManager},

@@ -25,13 +25,15 @@ func TestPlatformsAreToldApart(t *testing.T) {
 		"kubeadm":                   {Facts{Version: "v1.36.3", KubeadmConfig: true, Nodes: []corev1.Node{node("", nil)}}, Kubeadm},
 		"kubeadm on machines of AWS": {Facts{Version: "v1.36.3", KubeadmConfig: true,
 			Nodes: []corev1.Node{node("aws:///eu/i-1", nil)}}, Kubeadm},
-		"k3s":                      {Facts{Version: "v1.36.3+k3s1"}, K3s},
-		"EKS by its version":       {Facts{Version: "v1.36.3-eks-3abb123"}, EKS},
-		"EKS by a node of Fargate": {Facts{Version: "v1.36.3", Nodes: []corev1.Node{node("", map[string]string{"eks.amazonaws.com/compute-type": "x"})}}, EKS},
-		"GKE by its version":       {Facts{Version: "v1.36.3-gke.1234000"}, GKE},
-		"AKS by a node":            {Facts{Version: "v1.36.3", Nodes: []corev1.Node{node("azure:///x", map[string]string{"kubernetes.azure.com/cluster": "x"})}}, AKS},
-		"OpenShift by its groups":  {Facts{Version: "v1.36.3", Groups: []string{"apps", "config.openshift.io"}}, OpenShift},
-		"nothing that is known":    {Facts{Version: "v1.36.3"}, Other},
+		"k3s":                {Facts{Version: "v1.36.3+k3s1"}, K3s},
+		"EKS by its version": {Facts{Version: "v1.36.3-eks-3abb123"}, EKS},
+		"EKS by a node of Fargate": {Facts{Version: "v1.36.3",
+			Nodes: []corev1.Node{node("", map[string]string{"eks.amazonaws.com/compute-type": "x"})}}, EKS},
+		"GKE by its version": {Facts{Version: "v1.36.3-gke.1234000"}, GKE},
+		"AKS by a node": {Facts{Version: "v1.36.3",
+			Nodes: []corev1.Node{node("azure:///x", map[string]string{"kubernetes.azure.com/cluster": "x"})}}, AKS},
+		"OpenShift by its groups": {Facts{Version: "v1.36.3", Groups: []string{"apps", "config.openshift.io"}}, OpenShift},
+		"nothing that is known":   {Facts{Version: "v1.36.3"}, Other},
 	} {
 		assert.Equal(t, row.want, Detect(row.facts), name)
 	}
@@ -73,7 +75,8 @@ func TestWhatIsChosenSuitsTheCluster(t *testing.T) {
 }
 
 func TestASecondRunKeepsWhatWasChosenButTheVersion(t *testing.T) {
-	recorded := Values{Registry: "registry.example.com/l", Tag: "v0.1.0", Scheduler: Second, KubeScheduler: "v1.35.1", Replicas: ptr.To(int32(1)),
+	recorded := Values{Registry: "registry.example.com/l", Tag: "v0.1.0", Scheduler: Second, KubeScheduler: "v1.35.1",
+		Replicas:     ptr.To(int32(1)),
 		VirtualNodes: ptr.To(false), NodeSelector: map[string]string{"pool": "system"}}
 	v, _, err := Choose(Values{}, recorded, kubeadm(), false, "v0.2.0")
 	require.NoError(t, err)
@@ -97,7 +100,7 @@ func TestWhatCannotBeInstalledIsRefusedInWords(t *testing.T) {
 		want   string
 	}{
 		"home before 1.36":          {change: func(f *Facts) { f.Mutating = false }, want: "serves no MutatingAdmissionPolicies"},
-		"remote before 1.30":        {change: func(f *Facts) { f.Validating = false }, remote: true, want: "serves no ValidatingAdmissionPolicies"},
+		"remote before 1.30":        {change: func(f *Facts) { f.Validating = false }, remote: true, want: "no ValidatingAdmissionPolicies"},
 		"certificates of nobody":    {given: Values{Certificates: ByCertManager}, want: "cert-manager is not installed"},
 		"monitoring by nobody":      {given: Values{Monitoring: ptr.To(true)}, want: "Prometheus Operator is not installed"},
 		"a version that names none": {given: Values{Scheduler: Second}, change: func(f *Facts) { f.Version = "main" }, want: "names no version"},

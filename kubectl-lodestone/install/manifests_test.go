@@ -63,7 +63,8 @@ func TestManifestsHaveWhatIsChosen(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, map[string]any{"pool": "system"}, job["nodeSelector"])
 	assert.Equal(t, []any{map[string]any{"name": "pull"}}, job["imagePullSecrets"])
-	cron, _, err := unstructured.NestedMap(find(t, objects, "CronJob", "lodestone-certificates"), "spec", "jobTemplate", "spec", "template", "spec")
+	cron, _, err := unstructured.NestedMap(find(t, objects, "CronJob", "lodestone-certificates"),
+		"spec", "jobTemplate", "spec", "template", "spec")
 	require.NoError(t, err)
 	assert.Equal(t, map[string]any{"pool": "system"}, cron["nodeSelector"])
 }
@@ -87,7 +88,8 @@ func TestASecondSchedulerIsOfTheVersionOfTheCluster(t *testing.T) {
 
 func TestARemoteClusterGetsTheAgentAlone(t *testing.T) {
 	objects, err := Build(Values{Registry: "r.example.com", Tag: "v0.2.0",
-		Resources: map[string]corev1.ResourceRequirements{"remote-agent": {Limits: corev1.ResourceList{"memory": resource.MustParse("2Gi")}}}}, true)
+		Resources: map[string]corev1.ResourceRequirements{"remote-agent": {
+			Limits: corev1.ResourceList{"memory": resource.MustParse("2Gi")}}}}, true)
 	require.NoError(t, err)
 	c, _ := container(t, objects, "lodestone-remote-agent", "agent")
 	assert.Equal(t, "r.example.com/lodestone-remote-agent:v0.2.0", c["image"])

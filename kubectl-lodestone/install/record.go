@@ -106,17 +106,17 @@ func readRecord(ctx context.Context, cluster *cli.Cluster, namespace string) (re
 
 func parseRecord(kept *corev1.ConfigMap) (record, error) {
 	r := record{found: true}
-	broken := func(err error) (record, error) {
-		return record{}, fmt.Errorf("what an earlier run has left in ConfigMap %s/%s cannot be read: %w; correct it, or delete it to install anew "+
-			"over what is there", kept.Namespace, kept.Name, err)
+	broken := func(err error) error {
+		return fmt.Errorf("what an earlier run has left in ConfigMap %s/%s cannot be read: %w; correct it, or delete it to install "+
+			"anew over what is there", kept.Namespace, kept.Name, err)
 	}
 	if err := yaml.UnmarshalStrict([]byte(kept.Data["values.yaml"]), &r.values); err != nil {
-		return broken(err)
+		return record{}, broken(err)
 	}
 	for line := range strings.Lines(kept.Data["objects"]) {
 		object, err := parseLine(line)
 		if err != nil {
-			return broken(err)
+			return record{}, broken(err)
 		}
 		r.objects = append(r.objects, object)
 	}
@@ -171,7 +171,8 @@ func Compare(ctx context.Context, cluster *cli.Cluster) (managed bool, missing, 
 		case err != nil:
 			return true, nil, nil, err //nolint:wrapcheck // the caller explains it
 		}
-		after, err := client.Apply(ctx, r.name, object, metav1.ApplyOptions{FieldManager: manager, Force: true, DryRun: []string{metav1.DryRunAll}})
+		after, err := client.Apply(ctx, r.name, object, metav1.ApplyOptions{FieldManager: manager, Force: true,
+			DryRun: []string{metav1.DryRunAll}})
 		switch {
 		case apierrors.IsInvalid(err) && r.kind.Kind == "Job":
 			continue // install makes it anew

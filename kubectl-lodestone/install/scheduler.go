@@ -129,8 +129,8 @@ func (t *target) configureOnNode(ctx context.Context, root string) error {
 			unrestored = errors.Join(unrestored, replace(filepath.Join(folder, configFile), last, folder))
 		}
 		if unrestored != nil {
-			return fmt.Errorf("kube-scheduler does not run with the extender's configuration (%w), and its manifest cannot be put back: %w; copy %s "+
-				"to %s", err, unrestored, filepath.Join(folder, beforeFile), manifest)
+			return fmt.Errorf("kube-scheduler does not run with the extender's configuration (%w), and its manifest cannot be put back: %w; copy "+
+				"%s to %s", err, unrestored, filepath.Join(folder, beforeFile), manifest)
 		}
 		return fmt.Errorf("kube-scheduler did not run with the extender's configuration, so its manifest is what it was: %w", err)
 	}
@@ -144,11 +144,11 @@ func (t *target) clientFiles(ctx context.Context) (map[string][]byte, error) {
 	files := map[string][]byte{}
 	err := t.Await(ctx, "the certificate of kube-scheduler", func(ctx context.Context) (string, bool, error) {
 		secret, err := t.Client.CoreV1().Secrets(homeNamespace).Get(ctx, clientSecret, metav1.GetOptions{})
-		if err != nil && !apierrors.IsNotFound(err) {
-			return "", false, t.Explain("get secret "+clientSecret+" -n "+homeNamespace, err)
-		}
-		if err != nil {
+		switch {
+		case apierrors.IsNotFound(err):
 			return "Secret " + clientSecret + " is not there", false, nil
+		case err != nil:
+			return "", false, t.Explain("get secret "+clientSecret+" -n "+homeNamespace, err)
 		}
 		for _, file := range []string{"ca.crt", "tls.crt", "tls.key"} {
 			if len(secret.Data[file]) == 0 {

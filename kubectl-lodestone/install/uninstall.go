@@ -109,8 +109,8 @@ func (t *target) removal(ctx context.Context, remote bool) ([]reference, error) 
 		return nil, err
 	}
 	if len(held) > 0 {
-		return nil, cli.Refuse("Lodestone is in use in the cluster of context %q, and nothing was changed: %s; docs/install.md#remove says how each "+
-			"is ended", t.Context, strings.Join(held, "; "))
+		return nil, cli.Refuse("Lodestone is in use in the cluster of context %q, and nothing was changed: %s; docs/install.md#remove says how "+
+			"each is ended", t.Context, strings.Join(held, "; "))
 	}
 	return last.objects, nil
 }

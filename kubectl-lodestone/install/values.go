@@ -134,7 +134,8 @@ func Choose(given, recorded Values, facts Facts, remote bool, version string) (v
 	v = v.over(Values{Registry: DefaultRegistry})
 	platform := Detect(facts)
 	if !platform.tried() {
-		notes = append(notes, fmt.Sprintf("Lodestone has not been tried on a cluster %s: docs/support.md says what was seen", platform.adjective()))
+		notes = append(notes, fmt.Sprintf("Lodestone has not been tried on a cluster %s: docs/support.md says what was seen",
+			platform.adjective()))
 	}
 	if remote {
 		if !facts.Validating {
