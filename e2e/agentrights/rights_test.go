@@ -90,7 +90,7 @@ func TestEachRightOfTheAgentAndTheVirtualNodeIsUsedAndNoneIsMissing(t *testing.T
 			account + ": get storage.k8s.io/volumeattributesclasses":   roles.Sometimes("(a claim with attributes: e2e/rights)"),
 			account + ": create discovery.k8s.io/endpointslices":       roles.Sometimes("(endpoints of Services at home: e2e/reflect)"),
 			account + ": update discovery.k8s.io/endpointslices":       roles.Sometimes("(endpoints of Services that change: e2e/reflect)"),
-			account + ": delete discovery.k8s.io/endpointslices":       roles.Sometimes("(endpoints that go, or networks that are parted: e2e/reflect)"),
+			account + ": delete discovery.k8s.io/endpointslices":       roles.Sometimes("(endpoints of Services that go: e2e/reflect)"),
 			account + ": update services":                              roles.Sometimes("(Services that change: e2e/reflect)"),
 			account + ": delete services":                              roles.Sometimes("(Services that go: e2e/reflect)"),
 			account + ": patch remote.lodestone.dev/namespacerequests": roles.Sometimes("(a request of an earlier version: e2e/namespaces)"),
