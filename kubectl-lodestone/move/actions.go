@@ -36,25 +36,34 @@ func action(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStr
 		Args:              oneMove,
 		ValidArgsFunction: completeMoves(flags),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := output.Check(); err != nil {
-				return err
-			}
-			home, namespace, err := cli.Connect(flags)
-			if err != nil {
-				return err
-			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), time.Minute)
-			defer cancel()
-			move, err := find(ctx, home, namespace, args)
-			if err != nil {
-				return err
-			}
-			move, err = setAction(ctx, home, move, wanted)
-			return printRequested(streams.Out, output, move, verb, err)
+			return request(cmd.Context(), flags, streams.Out, output, args, verb,
+				func(ctx context.Context, home *cli.Cluster, move *v1alpha1.VolumeMove) (*v1alpha1.VolumeMove, error) {
+					return setAction(ctx, home, move, wanted)
+				})
 		},
 	}
 	outputFlag(command, &output)
 	return command
+}
+
+// request finds the move that args name, has ask ask something of it, and prints that.
+func request(ctx context.Context, flags *genericclioptions.ConfigFlags, out io.Writer, output cli.Output, args []string, verb string,
+	ask func(ctx context.Context, home *cli.Cluster, move *v1alpha1.VolumeMove) (*v1alpha1.VolumeMove, error)) error {
+	if err := output.Check(); err != nil {
+		return err
+	}
+	home, namespace, err := cli.Connect(flags)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	move, err := find(ctx, home, namespace, args)
+	if err != nil {
+		return err
+	}
+	move, err = ask(ctx, home, move)
+	return printRequested(out, output, move, verb, err)
 }
 
 // whyForbidden says why an action makes no sense for a move, empty if it does.

@@ -46,21 +46,10 @@ to giveup remoteclusters, which administrators of the home cluster have.`,
 			if away < 0 {
 				return cli.Misuse("--away cannot be negative: give a time such as 1h")
 			}
-			if err := output.Check(); err != nil {
-				return err
-			}
-			home, namespace, err := cli.Connect(flags)
-			if err != nil {
-				return err
-			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), time.Minute)
-			defer cancel()
-			move, err := find(ctx, home, namespace, args)
-			if err != nil {
-				return err
-			}
-			move, err = giveUp(ctx, home, streams, move, away, yes)
-			return printRequested(streams.Out, output, move, "give up", err)
+			return request(cmd.Context(), flags, streams.Out, output, args, "give up",
+				func(ctx context.Context, home *cli.Cluster, move *v1alpha1.VolumeMove) (*v1alpha1.VolumeMove, error) {
+					return giveUp(ctx, home, streams, move, away, yes)
+				})
 		},
 	}
 	command.Flags().BoolVar(&yes, "yes", false, "do not ask")
