@@ -10,9 +10,10 @@ COPY virtualnode/ virtualnode/
 COPY remoteagent/ remoteagent/
 COPY deploy/remote/home/ deploy/remote/home/
 COPY mover/ mover/
+COPY network/ network/
 ARG TARGETOS TARGETARCH
 ARG VERSION=v0.0.0-dev COMMIT=unknown
-RUN for program in provisioner extender virtualnode remote-agent mover; do \
+RUN for program in provisioner extender virtualnode remote-agent mover network; do \
       CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath \
         -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$VERSION -X k8s.io/component-base/version.gitCommit=$COMMIT" \
         -o /out/lodestone-$program "./$(echo $program | tr -d -)" || exit 1; \
@@ -45,6 +46,10 @@ ENTRYPOINT ["/lodestone-virtualnode"]
 FROM base AS remote-agent
 COPY --from=build /out/lodestone-remote-agent /lodestone-remote-agent
 ENTRYPOINT ["/lodestone-remote-agent"]
+
+FROM base AS network
+COPY --from=build /out/lodestone-network /lodestone-network
+ENTRYPOINT ["/lodestone-network"]
 
 # The mover runs rsync and restic, as root: nobody else may write what other users own.
 FROM debian:bookworm-slim AS mover

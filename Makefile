@@ -5,7 +5,7 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 
 # Programs that run in clusters, each from the folder of its name without '-'.
-PROGRAMS := provisioner extender virtualnode remote-agent mover
+PROGRAMS := provisioner extender virtualnode remote-agent mover network
 
 # The version must start with vX.Y.Z: component-base panics on anything else.
 COMMIT := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
@@ -199,6 +199,11 @@ bench-move: ## Measure whole moves of a volume beside rsync and restic (as root;
 	@$(GO) bench-move build -o bin/bench-move ./e2e/cmd/bench-move
 	@exec bin/bench-move $(ARGS)
 
+.PHONY: bench-network
+bench-network: ## Measure the network fabric in network namespaces beside a bare lane and plain routing (as root; ARGS='--rounds=1' for less)
+	@$(GO) bench-network build -o bin/bench-network ./e2e/cmd/bench-network
+	@exec bin/bench-network $(ARGS)
+
 .PHONY: bench-throughput
 bench-throughput: control-plane ## Measure how many pods a second are placed on 1,000 nodes
 	@$(GO) bench-throughput build -o bin/bench-throughput ./e2e/cmd/bench-throughput
@@ -249,7 +254,7 @@ verify-lint: bin/golangci-lint # The linters of .golangci.yml find nothing.
 .PHONY: verify-logging
 verify-logging: bin/logcheck # The programs log structured, with the logger of the context.
 	@go vet -vettool=$(CURDIR)/bin/logcheck -check-contextual ./pkg/... ./provisioner/... ./extender/... \
-	  ./virtualnode/... ./remoteagent/... ./mover/...
+	  ./virtualnode/... ./remoteagent/... ./mover/... ./network/...
 
 .PHONY: verify-generated
 verify-generated: bin/controller-gen # Generated files are up to date.

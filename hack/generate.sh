@@ -12,5 +12,6 @@ generate() { # <API package> <CRD directory>
 }
 generate pkg/api/v1alpha1 deploy/base/crds
 generate pkg/api/remote/v1alpha1 deploy/remote/crds
+generate pkg/api/network/v1alpha1 deploy/network/program/crds
 hack/go.sh "the reference pages" build -o bin/reference ./e2e/cmd/reference
 bin/reference "$root"

@@ -22,7 +22,7 @@ is_copied() {
   done
   return 1
 }
-for program in provisioner extender virtualnode remote-agent mover; do
+for program in provisioner extender virtualnode remote-agent mover network; do
   grep -qE "^FROM .* AS $program\$" Dockerfile || fail "the Dockerfile has no stage named $program"
   while IFS= read -r package; do
     is_copied "$package/" || fail "$program imports $package, which the Dockerfile does not copy"

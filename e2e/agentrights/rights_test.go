@@ -97,6 +97,9 @@ func TestEachRightOfTheAgentAndTheVirtualNodeIsUsedAndNoneIsMissing(t *testing.T
 			account + ": list metrics.k8s.io/pods":                     roles.Sometimes("(kubectl top: e2e/virtualnodes)"),
 			account + ": get pods/log":                                 roles.Sometimes("(kubectl logs: e2e/virtualnodes)"),
 		}
+		for _, verb := range []string{"get", "create", "update", "delete"} {
+			excuses[account+": "+verb+" network.lodestone.dev/networklinks"] = roles.Sometimes("(pods of both clusters are joined: e2e/kind)")
+		}
 		for _, what := range []string{"services", "configmaps", "discovery.k8s.io/endpointslices"} {
 			excuses[account+": get "+what] = roles.Sometimes("(one that is there already when it is to be made: virtualnode/reflect)")
 		}

@@ -94,7 +94,7 @@ func TestPodsRunOnHomeNodesOnly(t *testing.T) {
 			apply(t, overlay)
 			for _, deployment := range ofKind[appsv1.Deployment](t, build(t, overlay), "Deployment") {
 				require.EventuallyWithT(t, func(c *assert.CollectT) {
-					pods, err := cluster.Client().CoreV1().Pods(systemNamespace).List(t.Context(), metav1.ListOptions{
+					pods, err := cluster.Client().CoreV1().Pods(deployment.Namespace).List(t.Context(), metav1.ListOptions{
 						LabelSelector: labels.SelectorFromSet(deployment.Spec.Selector.MatchLabels).String(),
 					})
 					require.NoError(c, err)

@@ -235,7 +235,7 @@ func TestNamedTestsExist(t *testing.T) {
 
 // TestNamedFilesExist checks what is set as code and begins with a folder of this tree.
 func TestNamedFilesExist(t *testing.T) {
-	const folders = `deploy|docs|e2e|extender|hack|kubectl-lodestone|mover|pkg|provisioner|remoteagent|virtualnode|\.tools`
+	const folders = `deploy|docs|e2e|extender|hack|kubectl-lodestone|mover|network|pkg|provisioner|remoteagent|virtualnode|\.tools`
 	each(t, "`((?:"+folders+")/[^`\\s:<…]*)", func(p page, line int, match []string) {
 		// Those of the user, which install.md has them make.
 		if strings.HasPrefix(match[1], "deploy/overlays/mine") {

@@ -48,6 +48,8 @@ for program in provisioner extender virtualnode; do
 done
 image remote-agent
 load west lodestone-remote-agent:dev
+image network
+for cluster in "${clusters[@]}"; do load "$cluster" lodestone-network:dev; done
 "$here/workload-image.sh"
 "$here/mover-image.sh"
 for cluster in "${clusters[@]}"; do
@@ -72,6 +74,15 @@ settle home lodestone-system &
 installing=$!
 settle west lodestone-remote
 wait "$installing"
+for cluster in "${clusters[@]}"; do
+  [[ -z ${loaded[$cluster]-} ]] || "$cluster" -n lodestone-network rollout restart daemonset,deployment >/dev/null
+  for workload in daemonset deployment; do
+    "$cluster" -n lodestone-network rollout status "$workload" --timeout=120s >/dev/null || {
+      "$cluster" -n lodestone-network get pods -o wide >&2
+      fail "the network program does not run in $cluster: see above"
+    }
+  done
+done
 
 # The nodes route the pods of the other cluster to its node.
 for pair in "home west" "west home"; do

@@ -98,7 +98,7 @@ where it stopped. Run again with other flags it changes what they say.`,
 	o.AddFlags(command.Flags())
 	for name, values := range map[string][]string{
 		"auth": {Token, Certificate}, "dry-run": {"none", "client"}, "output": {"yaml", "json"}, "for": {"both", "home", "remote"},
-		"pod-security": {"privileged", "baseline", "restricted"}, "pod-network": {"Isolated", "Routed"},
+		"pod-security": {"privileged", "baseline", "restricted"}, "pod-network": {"Isolated", "Routed", "Fabric"},
 		"namespace-strategy": {"SameName", "Suffixed"},
 		"virtual-node":       {"Enabled", "Disabled"},
 	} {
@@ -132,7 +132,7 @@ type Options struct {
 	PodSecurity                     string
 	Namespaces                      []string
 	PodNetwork, Strategy            string
-	PodCIDRs                        []string
+	PodCIDRs, HomePodCIDRs          []string
 	StorageClass, VirtualNode       string
 	DryRun, Output, For             string
 	ShowSecrets                     bool
@@ -177,10 +177,12 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 		"or restricted; default: baseline")
 	flags.StringSliceVar(&o.Namespaces, "namespaces", o.Namespaces, "patterns of the names that home's namespaces there may have, such as "+
 		"'shop-*'; default: those that end in - and home's ID")
-	flags.StringVar(&o.PodNetwork, "pod-network", o.PodNetwork, "Routed where pods of the two clusters reach each other's addresses, else "+
-		"Isolated; default: Isolated")
-	flags.StringSliceVar(&o.PodCIDRs, "pod-cidrs", o.PodCIDRs, "with --pod-network Routed, ranges from which pods there have their "+
+	flags.StringVar(&o.PodNetwork, "pod-network", o.PodNetwork, "Routed where pods of the two clusters reach each other's addresses, "+
+		"Fabric to have Lodestone's network program join those of offloaded namespaces, else Isolated; default: Isolated")
+	flags.StringSliceVar(&o.PodCIDRs, "pod-cidrs", o.PodCIDRs, "with --pod-network Routed or Fabric, ranges from which pods there have their "+
 		"addresses, such as 10.244.0.0/16: no others are taken over")
+	flags.StringSliceVar(&o.HomePodCIDRs, "home-pod-cidrs", o.HomePodCIDRs, "with --pod-network Fabric, ranges from which pods at home have "+
+		"their addresses; default: those that home's nodes tell")
 	flags.StringVar(&o.Strategy, "namespace-strategy", o.Strategy, "SameName, or Suffixed for <namespace>-<home ID>; default: SameName with "+
 		"--namespaces, but Suffixed without or where the remote cluster already serves another home")
 	flags.StringVar(&o.StorageClass, "storage-class", o.StorageClass, "real storage class to use there; default: the default class there")
@@ -223,7 +225,7 @@ func (o *Options) Complete() (err error) {
 	oneOf("output", o.Output, "yaml", "json")
 	oneOf("for", o.For, "both", "home", "remote")
 	oneOf("pod-security", o.PodSecurity, "", "privileged", "baseline", "restricted")
-	oneOf("pod-network", o.PodNetwork, "", string(v1alpha1.Isolated), string(v1alpha1.Routed))
+	oneOf("pod-network", o.PodNetwork, "", string(v1alpha1.Isolated), string(v1alpha1.Routed), string(v1alpha1.Fabric))
 	oneOf("virtual-node", o.VirtualNode, "", string(v1alpha1.VirtualNodeEnabled), string(v1alpha1.VirtualNodeDisabled))
 	oneOf("namespace-strategy", o.Strategy, "", string(v1alpha1.SameName), string(v1alpha1.Suffixed))
 	switch {
@@ -268,6 +270,9 @@ func (o *Options) checkNames() error {
 	}
 	if address, err := url.Parse(o.RemoteServer); o.RemoteServer != "" && (err != nil || address.Scheme != "https" || address.Host == "") {
 		return cli.Misuse("--remote-server %q is no address of an API server: give https://<host>:<port>", o.RemoteServer)
+	}
+	if _, err := podranges.Parse(o.HomePodCIDRs); err != nil {
+		return cli.Misuse("--home-pod-cidrs: %w", err)
 	}
 	if _, err := podranges.Parse(o.PodCIDRs); err != nil {
 		return cli.Misuse("--pod-cidrs: %w", err)

@@ -45,6 +45,8 @@ type Plan struct {
 	Remote *v1alpha1.RemoteCluster
 	Home   *remotev1alpha1.HomeCluster
 	Secret v1alpha1.SecretKeyRef
+	// Network is what the remote cluster lets in of the network fabric, nil for nothing.
+	Network *remotev1alpha1.NetworkPolicy
 	// Notes are sentences that the user should read.
 	Notes []string
 }
@@ -106,6 +108,9 @@ func Decide(o Options, s Situation) (Plan, error) {
 		return Plan{}, err
 	}
 	if err := plan.chooseRanges(o, s); err != nil {
+		return Plan{}, err
+	}
+	if err := plan.chooseTerms(o, s); err != nil {
 		return Plan{}, err
 	}
 	for _, guest := range s.Guests {
@@ -318,22 +323,74 @@ func learn(nodes []corev1.Node, settings string) podranges.Ranges {
 	return slices.Compact(found)
 }
 
+// network is how the pods of the two clusters will reach each other.
+func (p *Plan) network(o Options) v1alpha1.PodNetwork {
+	switch {
+	case o.PodNetwork != "":
+		return v1alpha1.PodNetwork(o.PodNetwork)
+	case p.Remote != nil:
+		return p.Remote.Spec.PodNetwork
+	}
+	return v1alpha1.Isolated
+}
+
+// chooseTerms sets what the remote cluster's owner allows of the network fabric: their cluster lets in pods of home's ranges, as the user
+// or home itself tells them.
+func (p *Plan) chooseTerms(o Options, s Situation) error {
+	if len(o.HomePodCIDRs) > 0 && p.network(o) != v1alpha1.Fabric {
+		return cli.Misuse("--home-pod-cidrs is for --pod-network Fabric: give that too, or leave it out")
+	}
+	if p.Home != nil {
+		p.Network = p.Home.Spec.Network.DeepCopy()
+	}
+	if p.network(o) != v1alpha1.Fabric {
+		if o.PodNetwork != "" {
+			p.Network = nil // they were for the fabric, which is given up
+		}
+		return nil
+	}
+	home, err := podranges.Parse(o.HomePodCIDRs)
+	switch {
+	case err != nil:
+		return cli.Misuse("--home-pod-cidrs: %w", err)
+	case len(home) == 0 && p.Network != nil:
+		return nil
+	case len(home) == 0:
+		home = s.HomeRanges
+	}
+	if len(home) == 0 {
+		return cli.Misuse("home's nodes do not tell from which ranges pods have their addresses, so ask whoever set up its pod network, and " +
+			"give them with --home-pod-cidrs")
+	}
+	if own, other, overlap := home.Overlap(s.RemoteRanges); overlap {
+		return cli.Refuse("pods at home have addresses from %s, and pods in the cluster of context %q from %s: clusters whose ranges overlap "+
+			"cannot be joined", own, s.RemoteContext, other)
+	}
+	if p.Network == nil {
+		p.Network = &remotev1alpha1.NetworkPolicy{}
+	}
+	p.Network.PodCIDRs = nil
+	for _, one := range home {
+		p.Network.PodCIDRs = append(p.Network.PodCIDRs, one.String())
+	}
+	return nil
+}
+
 // chooseRanges sets the pod ranges of the plan. Only the user gives a cluster its ranges: what it says
 // itself is shown, and taken over when the user repeats it.
 func (p *Plan) chooseRanges(o Options, s Situation) error {
 	var have []string
-	routed := o.PodNetwork == string(v1alpha1.Routed)
+	joined := p.network(o).Joined()
 	if p.Remote != nil {
 		have = p.Remote.Spec.PodCIDRs
-		routed = routed || o.PodNetwork == "" && p.Remote.Spec.PodNetwork == v1alpha1.Routed
 	}
 	wanted, err := podranges.Parse(o.PodCIDRs)
 	switch {
 	case err != nil:
 		return cli.Misuse("--pod-cidrs: %w", err)
-	case len(wanted) > 0 && !routed:
-		return cli.Misuse("--pod-cidrs is for clusters whose pods reach each other: give --pod-network Routed too, or leave it out")
-	case !routed || len(wanted) == 0 && len(have) > 0:
+	case len(wanted) > 0 && !joined:
+		return cli.Misuse("--pod-cidrs is for clusters whose pods reach each other: give --pod-network Routed or Fabric too, or leave it out")
+	case !joined || len(wanted) == 0 && len(have) > 0:
 		return nil
 	case len(wanted) == 0 && o.PodNetwork == "":
 		// The peering is from before ranges were asked for.

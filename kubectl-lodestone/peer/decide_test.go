@@ -343,6 +343,56 @@ func join(ranges podranges.Ranges) string {
 	return text
 }
 
+func TestWhatTheRemoteClusterLetsInOfTheFabric(t *testing.T) {
+	ranges := func(texts ...string) podranges.Ranges {
+		parsed, err := podranges.Parse(texts)
+		require.NoError(t, err)
+		return parsed
+	}
+	fabric := remoteCluster("west", westUID, func(r *v1alpha1.RemoteCluster) { r.Spec.PodNetwork = v1alpha1.Fabric })
+	terms := &remotev1alpha1.HomeCluster{Spec: remotev1alpha1.HomeClusterSpec{Network: &remotev1alpha1.NetworkPolicy{
+		PodCIDRs: []string{"10.8.0.0/16"}, Namespaces: []string{"shop"}}}}
+	for name, test := range map[string]struct {
+		have    *v1alpha1.RemoteCluster
+		home    *remotev1alpha1.HomeCluster
+		network string
+		given   []string
+		learned podranges.Ranges
+		want    *remotev1alpha1.NetworkPolicy
+		says    string
+		code    cli.ExitCode
+	}{
+		"isolated: nothing": {learned: ranges("10.0.0.0/16")},
+		"isolated, with ranges of home": {given: []string{"10.0.0.0/16"}, says: "--home-pod-cidrs is for --pod-network Fabric",
+			code: cli.Usage},
+		"home's ranges, as its nodes tell": {network: "Fabric", learned: ranges("10.0.0.0/16"),
+			want: &remotev1alpha1.NetworkPolicy{PodCIDRs: []string{"10.0.0.0/16"}}},
+		"home's ranges, as the user says": {network: "Fabric", given: []string{"10.7.0.0/16"}, learned: ranges("10.0.0.0/16"),
+			want: &remotev1alpha1.NetworkPolicy{PodCIDRs: []string{"10.7.0.0/16"}}},
+		"nobody knows them": {network: "Fabric", says: "give them with --home-pod-cidrs", code: cli.Usage},
+		"ranges that overlap": {network: "Fabric", learned: ranges("10.1.0.0/20"), says: "cannot be joined",
+			code: cli.Refused},
+		"what is there stays": {have: &fabric, home: terms, learned: ranges("10.0.0.0/16"), want: terms.Spec.Network},
+		"what the owner narrows stays": {network: "Fabric", home: terms, given: []string{"10.7.0.0/16"},
+			want: &remotev1alpha1.NetworkPolicy{PodCIDRs: []string{"10.7.0.0/16"}, Namespaces: []string{"shop"}}},
+		"given up, it goes":                        {have: &fabric, home: terms, network: "Isolated"},
+		"what the owner wrote for later is theirs": {home: terms, want: terms.Spec.Network},
+	} {
+		t.Run(name, func(t *testing.T) {
+			plan := Plan{Name: "west", Remote: test.have, Home: test.home}
+			err := plan.chooseTerms(Options{PodNetwork: test.network, HomePodCIDRs: test.given}, Situation{RemoteContext: "west",
+				HomeRanges: test.learned, RemoteRanges: ranges("10.1.0.0/16")})
+			assert.Equal(t, test.code, cli.ExitCodeOf(err))
+			if test.says != "" {
+				assert.ErrorContains(t, err, test.says)
+				return
+			}
+			assert.Equal(t, test.want, plan.Network)
+		})
+	}
+	assert.Equal(t, []string{"10.8.0.0/16"}, terms.Spec.Network.PodCIDRs, "what was read is not changed")
+}
+
 func TestOnlyTheUserGivesAClusterItsRanges(t *testing.T) {
 	ranges := func(texts ...string) podranges.Ranges {
 		parsed, err := podranges.Parse(texts)
@@ -361,7 +411,7 @@ func TestOnlyTheUserGivesAClusterItsRanges(t *testing.T) {
 		code       cli.ExitCode
 	}{
 		"isolated":              {},
-		"isolated, with ranges": {given: []string{"10.1.0.0/16"}, says: "give --pod-network Routed too", code: cli.Usage},
+		"isolated, with ranges": {given: []string{"10.1.0.0/16"}, says: "give --pod-network Routed or Fabric too", code: cli.Usage},
 		"routed, without ranges": {network: "Routed",
 			says: "it says itself that they are from 10.1.0.0/16; if that is right, add --pod-cidrs 10.1.0.0/16",
 			code: cli.Usage},

@@ -19,6 +19,7 @@ import (
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/credentials"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/daemonsets"
+	networkv1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/network/v1alpha1"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -147,6 +148,22 @@ func (p *peering) installed(ctx context.Context) error {
 		return fmt.Errorf("the remote agent is not installed in the cluster of context %q: its owner installs it first, kubectl --context %s "+
 			"apply -k deploy/remote", p.remote.Context, p.remote.Context)
 	}
+	if p.PodNetwork != string(v1alpha1.Fabric) {
+		return nil
+	}
+	for _, side := range []struct {
+		cluster   *cli.Cluster
+		component string
+	}{{p.home, "network"}, {p.remote, "network-remote"}} {
+		ok, err := side.cluster.Serves(networkv1alpha1.GroupVersion.String(), "networklinks")
+		switch {
+		case err != nil:
+			return err
+		case !ok:
+			return fmt.Errorf("the network program is not installed in the cluster of context %q: add deploy/components/%s to what is applied there",
+				side.cluster.Context, side.component)
+		}
+	}
 	return nil
 }
 
@@ -227,6 +244,9 @@ func (p *peering) execute(ctx context.Context, plan Plan, have homeLogin, server
 	if err := p.awaitNode(ctx, plan); err != nil {
 		return err
 	}
+	if err := p.awaitNetwork(ctx, plan); err != nil {
+		return err
+	}
 	p.tellDaemonSets(ctx)
 	return nil
 }
@@ -269,6 +289,7 @@ func (p Plan) homeCluster(o Options, homeUID string) *remotev1alpha1.HomeCluster
 	if len(o.Namespaces) > 0 {
 		want.Spec.Namespaces.Names = o.Namespaces
 	}
+	want.Spec.Network = p.Network
 	return want
 }
 
@@ -386,6 +407,27 @@ func (p *peering) awaitNode(ctx context.Context, plan Plan) error {
 			}
 		}
 		return "", false, nil
+	})
+}
+
+// awaitNetwork waits until pods of the two clusters reach each other.
+func (p *peering) awaitNetwork(ctx context.Context, plan Plan) error {
+	if plan.network(p.Options) != v1alpha1.Fabric {
+		return nil
+	}
+	what := fmt.Sprintf("pods at home and in cluster %q to reach each other", plan.Name)
+	return p.Await(ctx, what, func(ctx context.Context) (string, bool, error) {
+		remote, err := p.home.Remotes.Get(ctx, plan.Name, metav1.GetOptions{})
+		if err != nil {
+			return pollError(p.home.Explain("get "+describe(plan.Name), err))
+		}
+		ready := meta.FindStatusCondition(remote.Status.Conditions, v1alpha1.NetworkReady)
+		if ready == nil {
+			return fmt.Sprintf("nobody has said anything of it yet; if this lasts, see the log of %s in namespace %s", virtualNode, p.Namespace),
+				false, nil
+		}
+		current := ready.ObservedGeneration >= remote.Generation
+		return ready.Message, current && ready.Status == metav1.ConditionTrue, nil
 	})
 }
 

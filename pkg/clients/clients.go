@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	networkv1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/network/v1alpha1"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 )
@@ -32,6 +33,8 @@ type (
 	NamespaceRequests = gentype.ClientWithList[*remotev1alpha1.NamespaceRequest, *remotev1alpha1.NamespaceRequestList]
 	// ShadowPods reads and writes the ShadowPods of a namespace of a remote cluster.
 	ShadowPods = gentype.ClientWithList[*remotev1alpha1.ShadowPod, *remotev1alpha1.ShadowPodList]
+	// NetworkLinks reads and writes the NetworkLinks of a namespace of a cluster.
+	NetworkLinks = gentype.ClientWithList[*networkv1alpha1.NetworkLink, *networkv1alpha1.NetworkLinkList]
 )
 
 // NewRemoteClusters returns the client of RemoteClusters of the cluster that config names.
@@ -92,6 +95,16 @@ func (c *RemoteClient) NamespaceRequests(namespace string) *NamespaceRequests {
 // empty.
 func (c *RemoteClient) ShadowPods(namespace string) *ShadowPods {
 	return typed[remotev1alpha1.ShadowPod, remotev1alpha1.ShadowPodList](c.group, "shadowpods", namespace)
+}
+
+// NewNetworkLinks returns the client of the NetworkLinks of a namespace, or of all if that is empty, of the cluster that
+// config names.
+func NewNetworkLinks(config *rest.Config, namespace string) (*NetworkLinks, error) {
+	group, err := newGroup(config, networkv1alpha1.GroupVersion, networkv1alpha1.AddToScheme)
+	if err != nil {
+		return nil, err
+	}
+	return typed[networkv1alpha1.NetworkLink, networkv1alpha1.NetworkLinkList](group, "networklinks", namespace), nil
 }
 
 // group has what is needed to reach one API group of one cluster.

@@ -82,10 +82,18 @@ const (
 	// Lodestone's own scheduler unless they name another one.
 	Scheduler        = "lodestone.dev/scheduler"
 	SchedulerEnabled = "enabled"
+
+	// Gateway is, on a Node, GatewayEnabled where an administrator has lanes to other clusters begin there.
+	Gateway        = "lodestone.dev/gateway"
+	GatewayEnabled = "enabled"
 )
 
 // Annotations.
 const (
+	// GatewayAddress is, on a Node with the label Gateway, host:port at which gateways of other clusters reach it, where
+	// that is not its own address: written by an administrator.
+	GatewayAddress = "lodestone.dev/gateway-address"
+
 	// Claim is, on a backing claim, "namespace/name" of its virtual claim. Names
 	// may be 253 characters long, too long for a label.
 	Claim = "lodestone.dev/claim"
@@ -365,6 +373,10 @@ const (
 	// the claim at once; the value means nothing.
 	MoveTouched = "lodestone.dev/move-touched"
 )
+
+// NetworkNamespace is the namespace of the network program, in home and in remote clusters, and of home's NetworkLinks, which have the
+// names of RemoteClusters. That of a tenant namespace is called Home.
+const NetworkNamespace = "lodestone-network"
 
 // Names in a remote cluster.
 const (

@@ -13,9 +13,11 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/controller"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/packed"
 	"github.com/lodestone-storage/lodestone/pkg/program"
 	"github.com/lodestone-storage/lodestone/virtualnode/kubelet"
+	"github.com/lodestone-storage/lodestone/virtualnode/links"
 	"github.com/lodestone-storage/lodestone/virtualnode/node"
 	"github.com/lodestone-storage/lodestone/virtualnode/pods"
 	"github.com/lodestone-storage/lodestone/virtualnode/reflect/reflector"
@@ -43,6 +45,10 @@ func Run(ctx context.Context, config *Config) error {
 	if err != nil {
 		return err
 	}
+	joined, err := clients.NewNetworkLinks(process.Access, keys.NetworkNamespace)
+	if err != nil {
+		return err
+	}
 	homeID, homeUID, err := process.HomeID(ctx, config.ClusterID)
 	if err != nil {
 		return err
@@ -59,6 +65,7 @@ func Run(ctx context.Context, config *Config) error {
 	}
 	work, err := config.Workers(Shared{
 		Home: process.Client, HomeID: homeID, Informers: factory, Metrics: process.Metrics, Recorder: process.Recorder,
+		Links: links.Linker{Home: joined, Remotes: remotes, Objects: objects},
 	})
 	if err != nil {
 		return err
@@ -130,6 +137,8 @@ type Shared struct {
 	Recorder record.EventRecorder
 	// Metrics is where workers register their metrics.
 	Metrics *prometheus.Registry
+	// Links joins the networks.
+	Links links.Linker
 }
 
 // workers returns what runs for every session. It is called once.
@@ -137,6 +146,10 @@ func workers(shared Shared) ([]Worker, error) {
 	reflected, err := reflector.New(reflector.Config{Client: shared.Home, Factory: shared.Informers, Recorder: shared.Recorder,
 		Metrics: shared.Metrics})
 	if err != nil {
+		return nil, err
+	}
+	linked := shared.Links
+	if linked.Ready, err = links.NewReady(shared.Metrics); err != nil {
 		return nil, err
 	}
 	core := shared.Informers.Core().V1()
@@ -150,5 +163,6 @@ func workers(shared Shared) ([]Worker, error) {
 	return []Worker{
 		offloaded.Run,
 		reflected.Run,
+		linked.Run,
 	}, nil
 }

@@ -332,14 +332,14 @@ func report(o Observation) Step {
 	if o.Remote != nil && o.Remote.DeletionTimestamp != nil && o.Pod.DeletionTimestamp == nil {
 		tell = warn("RemotePodEnding", fmt.Sprintf("somebody is deleting the pod in cluster %s", o.Cluster))
 	}
-	if o.Network == v1alpha1.Routed && tell == nil {
+	if o.Network.Joined() && tell == nil {
 		tell = withoutAddress(o, seen)
 	}
 	if status := translate.Status(seen); !equality.Semantic.DeepEqual(o.Pod.Status, status) {
 		return Step{Verb: Report, Status: status, Tell: tell}
 	}
 	address := ""
-	if found := translate.Addresses(o.Remote); o.Network != v1alpha1.Routed && len(found) > 0 {
+	if found := translate.Addresses(o.Remote); !o.Network.Joined() && len(found) > 0 {
 		address = found[0]
 	}
 	if o.Pod.Annotations[keys.RemoteIP] != address {

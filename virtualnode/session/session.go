@@ -34,7 +34,7 @@ type Session struct {
 	Strategy v1alpha1.NamespaceStrategy
 	// Network says whether pods of the two clusters can reach each other.
 	Network v1alpha1.PodNetwork
-	// Ranges are the addresses that pods of the remote cluster may have at home, where Network is Routed.
+	// Ranges are the addresses that pods of the remote cluster may have at home, where the networks are joined.
 	Ranges podranges.Ranges
 	// Topology is where the virtual node is to be, as far as the RemoteCluster says.
 	Topology v1alpha1.Topology
@@ -43,6 +43,8 @@ type Session struct {
 	Config *rest.Config
 	Client kubernetes.Interface
 	Remote *clients.RemoteClient
+	// Links has the NetworkLink of home's tenant namespace.
+	Links *clients.NetworkLinks
 	// Gate refuses what they would change while it is not known that this home cluster acts there.
 	Gate *homegate.Gate
 
@@ -103,6 +105,9 @@ func Open(remote *v1alpha1.RemoteCluster, config *rest.Config, homeID string) (*
 		return nil, fmt.Errorf("the kubeconfig cannot be used: %w", err)
 	}
 	if s.Remote, err = clients.NewRemoteClient(own); err != nil {
+		return nil, fmt.Errorf("the kubeconfig cannot be used: %w", err)
+	}
+	if s.Links, err = clients.NewNetworkLinks(own, s.Tenant()); err != nil {
 		return nil, fmt.Errorf("the kubeconfig cannot be used: %w", err)
 	}
 	return s, nil

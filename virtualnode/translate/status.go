@@ -40,7 +40,7 @@ type Seen struct {
 
 // Status returns the status that the home pod should have. It starts from the present one. Of the
 // remote cluster it takes only phases, conditions, states of the pod's own containers and, on
-// routed networks, addresses. The home pod is not changed.
+// networks that are joined, addresses. The home pod is not changed.
 func Status(s Seen) corev1.PodStatus {
 	status := *s.Home.Status.DeepCopy()
 	status.HostIP, status.HostIPs = s.HostIP, nil
@@ -70,7 +70,7 @@ func Status(s Seen) corev1.PodStatus {
 	status.ContainerStatuses = containers(spec.Containers, now.ContainerStatuses, there.ContainerStatuses, spec.RestartPolicy, s.Restarts)
 	status.EphemeralContainerStatuses = containers(ephemeral(spec.EphemeralContainers), now.EphemeralContainerStatuses,
 		there.EphemeralContainerStatuses, corev1.RestartPolicyNever, 0)
-	if s.Network == v1alpha1.Routed {
+	if s.Network.Joined() {
 		taken, _ := s.Addresses()
 		for _, ip := range taken {
 			status.PodIPs = append(status.PodIPs, corev1.PodIP{IP: ip})

@@ -63,7 +63,7 @@ var kubernetes = map[string]string{
 // definitions reads the definitions in the tree at root.
 func definitions(root string) ([]definition, error) {
 	var kinds []definition
-	for _, folder := range []string{"deploy/base/crds", "deploy/remote/crds"} {
+	for _, folder := range []string{"deploy/base/crds", "deploy/remote/crds", "deploy/network/program/crds"} {
 		files, err := filepath.Glob(filepath.Join(root, folder, "*_*.yaml"))
 		if err != nil {
 			return nil, fmt.Errorf("list %s: %w", folder, err)

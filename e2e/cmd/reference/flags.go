@@ -15,6 +15,7 @@ import (
 
 	extender "github.com/lodestone-storage/lodestone/extender/app"
 	plugin "github.com/lodestone-storage/lodestone/kubectl-lodestone/cmd"
+	network "github.com/lodestone-storage/lodestone/network/app"
 	provisioner "github.com/lodestone-storage/lodestone/provisioner/app"
 	remoteagent "github.com/lodestone-storage/lodestone/remoteagent/app"
 	virtualnode "github.com/lodestone-storage/lodestone/virtualnode/app"
@@ -36,7 +37,8 @@ func commands() map[string]*cobra.Command {
 			add(name, sub)
 		}
 	}
-	for _, c := range []*cobra.Command{provisioner.NewCommand(), extender.NewCommand(), virtualnode.NewCommand(), remoteagent.NewCommand()} {
+	for _, c := range []*cobra.Command{provisioner.NewCommand(), extender.NewCommand(), virtualnode.NewCommand(), remoteagent.NewCommand(),
+		network.NewCommand()} {
 		add("", c)
 	}
 	for _, c := range plugin.New(genericiooptions.NewTestIOStreamsDiscard()).Commands() {

@@ -41,6 +41,8 @@ type RemoteClusterList struct {
 
 // RemoteClusterSpec says how a remote cluster is reached and used.
 //
+// +kubebuilder:validation:XValidation:rule="!has(self.podNetwork) || self.podNetwork != 'Fabric' || !has(self.virtualNode) || self.virtualNode != 'Disabled'",message="podNetwork Fabric needs Lodestone's virtual node, the program of which joins the networks: leave out virtualNode, or choose Routed or Isolated"
+// +kubebuilder:validation:XValidation:rule="!has(self.podNetwork) || self.podNetwork != 'Fabric' || has(self.podCIDRs) && self.podCIDRs.size() > 0",message="podNetwork Fabric needs podCIDRs, the ranges of the pods there: nothing else is reached"
 // +kubebuilder:validation:XValidation:rule="(has(self.namespaces) && has(self.namespaces.strategy) ? self.namespaces.strategy : 'SameName') == (has(oldSelf.namespaces) && has(oldSelf.namespaces.strategy) ? oldSelf.namespaces.strategy : 'SameName')",message="namespaces.strategy cannot be changed, for backing claims would be looked for in other namespaces: delete the RemoteCluster and create it anew"
 type RemoteClusterSpec struct {
 	// KubeconfigSecretRef names the Secret that holds the kubeconfig. It must be
@@ -60,15 +62,18 @@ type RemoteClusterSpec struct {
 
 	// PodNetwork says whether pods of the two clusters reach each other by their
 	// own addresses. Isolated: a pod that runs there has no address at home, so
-	// no Service sends to it from here. Routed: the pods that move a volume from
+	// no Service sends to it from here. Routed: the clusters' own networks lead from one
+	// to the other; the pods that move a volume from
 	// one cluster to another dial each other, too, and the provisioner those there.
+	// Fabric: Lodestone's network program, which both clusters have, joins the pods
+	// of offloaded namespaces, and no others.
 	//
 	// +optional
 	// +kubebuilder:default=Isolated
 	PodNetwork PodNetwork `json:"podNetwork,omitempty"`
 
 	// PodCIDRs are the ranges, such as 10.244.0.0/16, that the pods there have their
-	// addresses from. With podNetwork Routed, an address that the cluster says a pod
+	// addresses from. With podNetwork Routed or Fabric, an address that the cluster says a pod
 	// has is taken over only if it is in one of them: without any, no new pod has an
 	// address at home, and pods that move volumes dial none there. They must not overlap with those of home or of another cluster.
 	//
@@ -133,7 +138,7 @@ const (
 
 // PodNetwork says whether pods of two clusters reach each other.
 //
-// +kubebuilder:validation:Enum=Isolated;Routed
+// +kubebuilder:validation:Enum=Isolated;Routed;Fabric
 type PodNetwork string
 
 const (
@@ -141,7 +146,12 @@ const (
 	Isolated PodNetwork = "Isolated"
 	// Routed says that pod addresses of one cluster can be reached from the other.
 	Routed PodNetwork = "Routed"
+	// Fabric says that Lodestone's network program has pod addresses of one cluster reached from the other.
+	Fabric PodNetwork = "Fabric"
 )
+
+// Joined says whether pod addresses of one cluster can be reached from the other, whoever provides for that.
+func (n PodNetwork) Joined() bool { return n == Routed || n == Fabric }
 
 // SecretKeyRef names one key of a Secret.
 type SecretKeyRef struct {
@@ -203,6 +213,9 @@ const (
 	// HomeInForce: this home cluster, and no copy of it, acts in the cluster. While it is False home
 	// makes, changes and deletes nothing there.
 	HomeInForce = "HomeInForce"
+	// NetworkReady: pods of the two clusters reach each other through the fabric, as probes from pod to pod
+	// show. Only with podNetwork Fabric; volumes and nodes do not depend on it.
+	NetworkReady = "NetworkReady"
 )
 
 // RemoteClusterStatus is what the provisioner last saw of a remote cluster.
@@ -213,7 +226,7 @@ type RemoteClusterStatus struct {
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
 	// Conditions are Ready, Reachable, Authorized, CredentialsValid and HomeInForce
-	// of the provisioner, and VirtualNode of the virtual node program.
+	// of the provisioner, VirtualNode and NetworkReady of the virtual node program.
 	//
 	// +optional
 	// +listType=map

@@ -177,16 +177,16 @@ const (
 	slicePrefix = "lodestone-"
 )
 
-// Slice returns the copy of an EndpointSlice without the endpoints on the given virtual node, which
-// the remote cluster adds itself. It returns nil if no endpoint is left.
-func (p Destination) Slice(home *discoveryv1.EndpointSlice, node string) *discoveryv1.EndpointSlice {
+// Slice returns the copy of an EndpointSlice without the endpoints on nodes that are left out: those on the cluster's own virtual node,
+// which the remote cluster adds itself, and those that it does not reach. It returns nil if no endpoint is left.
+func (p Destination) Slice(home *discoveryv1.EndpointSlice, leftOut func(node string) bool) *discoveryv1.EndpointSlice {
 	service := home.Labels[discoveryv1.LabelServiceName]
 	if service == "" || IsCopy(home) {
 		return nil
 	}
 	var endpoints []discoveryv1.Endpoint
 	for _, endpoint := range home.Endpoints {
-		if endpoint.NodeName != nil && *endpoint.NodeName == node {
+		if endpoint.NodeName != nil && leftOut(*endpoint.NodeName) {
 			continue
 		}
 		endpoints = append(endpoints, discoveryv1.Endpoint{Addresses: endpoint.Addresses, Conditions: endpoint.Conditions,

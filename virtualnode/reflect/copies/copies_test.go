@@ -301,7 +301,7 @@ func TestSliceHasTheEndpointsElsewhere(t *testing.T) {
 			for key, value := range test.labels {
 				home.Labels[key] = value
 			}
-			got := place.Slice(home, "west")
+			got := place.Slice(home, func(node string) bool { return node == "west" })
 			if test.want == nil {
 				assert.Nil(t, got)
 				return

@@ -36,7 +36,6 @@ import (
 	"k8s.io/utils/clock"
 
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
-	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/controller"
 	"github.com/lodestone-storage/lodestone/virtualnode/reflect/copies"
@@ -68,6 +67,7 @@ type Reflector struct {
 	configMaps cache.SharedIndexInformer
 	services   cache.SharedIndexInformer
 	slices     cache.SharedIndexInformer
+	nodes      cache.SharedIndexInformer
 
 	configMapLister corelisters.ConfigMapLister
 	serviceLister   corelisters.ServiceLister
@@ -88,6 +88,7 @@ func New(config Config) (*Reflector, error) {
 		Config: config,
 		pods:   core.Pods().Informer(), configMaps: core.ConfigMaps().Informer(), services: core.Services().Informer(),
 		slices:          config.Factory.Discovery().V1().EndpointSlices().Informer(),
+		nodes:           core.Nodes().Informer(),
 		configMapLister: core.ConfigMaps().Lister(), serviceLister: core.Services().Lister(),
 	}
 	var err error
@@ -107,7 +108,8 @@ func New(config Config) (*Reflector, error) {
 // that need them continue.
 func (r *Reflector) Run(ctx context.Context, s *session.Session) error {
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("cluster", s.Cluster))
-	if !cache.WaitForCacheSync(ctx.Done(), r.pods.HasSynced, r.configMaps.HasSynced, r.services.HasSynced, r.slices.HasSynced) {
+	if !cache.WaitForCacheSync(ctx.Done(), r.pods.HasSynced, r.configMaps.HasSynced, r.services.HasSynced, r.slices.HasSynced,
+		r.nodes.HasSynced) {
 		return nil
 	}
 	c := newClusterReflector(ctx, r, s)
@@ -347,7 +349,7 @@ func (c *clusterReflector) homeSliceChanged(slice *discoveryv1.EndpointSlice) {
 	if slice == nil {
 		return
 	}
-	if service := slice.Labels[discoveryv1.LabelServiceName]; service != "" && c.session.Network == v1alpha1.Routed {
+	if service := slice.Labels[discoveryv1.LabelServiceName]; service != "" && c.session.Network.Joined() {
 		c.queue.Add(key{serviceKind, slice.Namespace, service})
 	}
 }

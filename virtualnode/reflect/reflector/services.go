@@ -15,6 +15,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/controller"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/virtualnode/reflect/copies"
 )
 
@@ -77,16 +78,26 @@ func (c *clusterReflector) syncService(ctx context.Context, s *remoteNamespace, 
 // wantedSlices returns the copies of the EndpointSlices of a Service: none if pods there cannot
 // reach the addresses.
 func (c *clusterReflector) wantedSlices(s *remoteNamespace, home *corev1.Service) []*discoveryv1.EndpointSlice {
-	if c.session.Network != v1alpha1.Routed || home.Spec.Type == corev1.ServiceTypeExternalName {
+	if !c.session.Network.Joined() || home.Spec.Type == corev1.ServiceTypeExternalName {
 		return nil
 	}
 	var result []*discoveryv1.EndpointSlice
 	for _, slice := range controller.Indexed[discoveryv1.EndpointSlice](c.slices, serviceIndex, home.Namespace+"/"+home.Name) {
-		if wanted := c.destination(s).Slice(slice, c.session.Node); wanted != nil {
+		if wanted := c.destination(s).Slice(slice, c.leftOut); wanted != nil {
 			result = append(result, wanted)
 		}
 	}
 	return result
+}
+
+// leftOut says of a node at home that its endpoints are not copied: that of the cluster itself, and where the fabric joins the networks
+// those of other remote clusters, which it joins with home alone.
+func (c *clusterReflector) leftOut(node string) bool {
+	if node == c.session.Node || c.session.Network != v1alpha1.Fabric {
+		return node == c.session.Node
+	}
+	found := controller.Get[corev1.Node](c.nodes, node)
+	return found != nil && found.Labels[keys.Cluster] != ""
 }
 
 // syncSlices creates, updates and deletes EndpointSlices until those that exist are the wanted

@@ -93,6 +93,33 @@ type HomeClusterSpec struct {
 	// +optional
 	// +listType=set
 	ServiceTypes []corev1.ServiceType `json:"serviceTypes,omitempty"`
+
+	// Network lets pods of the home cluster's namespaces here, and pods at home, reach each other through
+	// the network fabric. Missing: it is refused.
+	//
+	// +optional
+	Network *NetworkPolicy `json:"network,omitempty"`
+}
+
+// NetworkPolicy bounds what the network fabric joins.
+type NetworkPolicy struct {
+	// PodCIDRs are the ranges from which pods of the home cluster have their addresses. Packets from
+	// other addresses do not come in, and nothing here is sent to others.
+	//
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=49
+	// +kubebuilder:validation:XValidation:rule="self.all(range, isCIDR(range) && cidr(range) == cidr(range).masked() && cidr(range).prefixLength() >= 8)",message="each of podCIDRs is a range of addresses such as 10.244.0.0/16, of /8 or smaller"
+	PodCIDRs []string `json:"podCIDRs"`
+
+	// Namespaces narrows whose pods here are reached, and reach the home cluster: namespaces here of which
+	// these are the names. Empty: all that were made for the home cluster.
+	//
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=256
+	Namespaces []string `json:"namespaces,omitempty"`
 }
 
 // NamespacePolicy bounds the namespaces that are made for a home cluster.

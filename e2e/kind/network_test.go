@@ -1,0 +1,191 @@
+package kind
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+)
+
+// answering is a pod that says which address it sees (redis: CLIENT INFO), in a headless Service with others.
+const answering = `apiVersion: v1
+kind: Pod
+metadata: {namespace: %[1]s, name: %[2]s, labels: {app: db}}
+spec:
+%[3]s
+  hostname: %[2]s
+  subdomain: db
+  terminationGracePeriodSeconds: 0
+  containers:
+  - name: main
+    image: %[4]s
+    command: [redis-server, --protected-mode, "no", --save, "", --dir, /tmp]
+    readinessProbe: {tcpSocket: {port: 6379}, periodSeconds: 1}
+---
+apiVersion: v1
+kind: Service
+metadata: {namespace: %[1]s, name: db}
+spec:
+  clusterIP: None
+  selector: {app: db}
+  ports: [{port: 6379}]
+---
+apiVersion: v1
+kind: Service
+metadata: {namespace: %[1]s, name: any}
+spec:
+  selector: {app: db}
+  ports: [{port: 6379}]
+`
+
+// says runs a command in a pod, and returns what it printed.
+func (c *cluster) says(ctx context.Context, namespace, pod, command string) (string, error) {
+	said, err := c.try(ctx, "", "exec", pod, "-n", namespace, "--", "timeout", "5", "sh", "-c", command)
+	return strings.TrimSpace(said), err
+}
+
+// sees asks a pod which address another one has for it.
+func (c *cluster) sees(ctx context.Context, namespace, from, to string) (string, error) {
+	said, err := c.says(ctx, namespace, from, "redis-cli -h "+to+" CLIENT INFO")
+	_, rest, _ := strings.Cut(said, "addr=")
+	address, _, _ := strings.Cut(rest, ":")
+	return address, err
+}
+
+// numbers are those that the kernel gives, and counts.
+var numbers = regexp.MustCompile(`^\d+: |@if\d+|packets \d+ bytes \d+|expires \d+sec`)
+
+// network is what the fabric could leave on a node: links but those of pods, addresses of links, rules, routes, and which
+// tables nftables has.
+func (c *cluster) network(t *testing.T) string {
+	t.Helper()
+	said, err := c.inNode(t.Context(), "sh", "-c", "ip -o link | grep -v veth | cut -d: -f2; ip -o -4 addr show scope link; ip -4 rule; "+
+		"ip -4 route show table all; nft list tables")
+	require.NoError(t, err)
+	return numbers.ReplaceAllString(said, "")
+}
+
+// routed has the nodes route pods of the other cluster, or not.
+func routed(t *testing.T, verb string) {
+	t.Helper()
+	for _, way := range [][2]*cluster{{home, west}, {west, home}} {
+		from, to := way[0], way[1]
+		node, err := to.client.CoreV1().Nodes().Get(context.Background(), to.node, metav1.GetOptions{})
+		require.NoError(t, err)
+		args := []string{"ip", "route", verb, node.Spec.PodCIDR}
+		for _, address := range node.Status.Addresses {
+			if address.Type == corev1.NodeInternalIP && verb != "delete" {
+				args = append(args, "via", address.Address)
+			}
+		}
+		_, err = from.inNode(context.Background(), args...)
+		require.NoError(t, err)
+	}
+}
+
+// joined has the networks joined in a way.
+func joined(t *testing.T, network string) {
+	t.Helper()
+	said, code := lodestone(t, "peer", "--remote-context", "kind-west", "--name", "west", "--pod-network", network)
+	require.Zero(t, code, said)
+}
+
+func TestPodsReachEachOtherThroughTheFabric(t *testing.T) {
+	shop := namespace(t)
+	private := namespace(t)
+	home.kubectl(t, "label", "namespace", private, keys.Offload+"-")
+	home.apply(t, fmt.Sprintf(answering, shop, "db-0", side(atHome), image)+"---\n"+fmt.Sprintf(answering, shop, "db-1", side(inWest), image))
+	home.apply(t, fmt.Sprintf(answering, private, "db-2", side(atHome), image))
+	near, far, hidden := readyPod(t, shop, "db-0"), readyPod(t, shop, "db-1"), readyPod(t, private, "db-2")
+	for in, name := range map[*cluster]string{home: near.Name, west: far.Name} {
+		_, err := in.says(t.Context(), shop, name, "redis-cli SET name "+name)
+		require.NoError(t, err)
+	}
+
+	routed(t, "delete")
+	t.Cleanup(func() { routed(t, "replace") })
+	before := map[*cluster]string{home: home.network(t), west: west.network(t)}
+	_, err := home.sees(t.Context(), shop, "db-0", far.Status.PodIP)
+	require.Error(t, err, "without routes nothing arrives")
+
+	for _, c := range []*cluster{home, west} {
+		c.kubectl(t, "label", "node", c.node, keys.Gateway+"="+keys.GatewayEnabled)
+		t.Cleanup(func() {
+			_, _ = c.try(context.Background(), "", "label", "node", c.node, keys.Gateway+"-")
+		})
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			joined(t, "Routed")
+		}
+	})
+	joined(t, "Fabric")
+	t.Log(home.kubectl(t, "get", "remotecluster", "west", "-o", `jsonpath={.status.conditions[?(@.type=="NetworkReady")].message}`))
+
+	t.Log("Pods reach each other by address and by the same name on both sides, and are seen by their own address. Probes do so by UDP, too.")
+	for _, way := range []struct {
+		in       *cluster
+		from, to *corev1.Pod
+	}{{home, near, far}, {west, far, near}} {
+		for _, to := range []string{way.to.Status.PodIP, way.to.Name + ".db." + shop + ".svc.cluster.local", way.to.Name + ".db"} {
+			eventually(t, fmt.Sprintf("%s reaches %s", way.from.Name, to), func(c *assert.CollectT) {
+				seen, err := way.in.sees(t.Context(), shop, way.from.Name, to)
+				require.NoError(c, err)
+				assert.Equal(c, way.from.Status.PodIP, seen)
+			})
+		}
+		eventually(t, fmt.Sprintf("%s reaches %s by ICMP", way.from.Name, way.to.Name), func(c *assert.CollectT) {
+			_, err := way.in.says(t.Context(), shop, way.from.Name, "ping -c 1 -W 2 "+way.to.Status.PodIP)
+			require.NoError(c, err)
+		})
+		// One address for both: connections go to either of them.
+		eventually(t, fmt.Sprintf("%s reaches all that are in a Service", way.from.Name), func(c *assert.CollectT) {
+			names := map[string]bool{}
+			for range 20 {
+				name, err := way.in.says(t.Context(), shop, way.from.Name, "redis-cli -h any GET name")
+				require.NoError(c, err)
+				names[name] = true
+			}
+			assert.Equal(c, map[string]bool{near.Name: true, far.Name: true}, names)
+		})
+	}
+
+	t.Log("Nobody else is reached, nor reaches anybody.")
+	for _, way := range []struct {
+		in              *cluster
+		namespace, from string
+		to              string
+	}{{home, private, "db-2", far.Status.PodIP}, {west, shop, "db-1", hidden.Status.PodIP}} {
+		_, err := way.in.sees(t.Context(), way.namespace, way.from, way.to)
+		assert.Error(t, err, "%s reaches %s", way.from, way.to)
+	}
+
+	t.Log("The network programs are restarted: packets come through again.")
+	for _, c := range []*cluster{home, west} {
+		c.kubectl(t, "rollout", "restart", "-n", keys.NetworkNamespace, "daemonset/lodestone-network")
+		c.kubectl(t, "rollout", "status", "-n", keys.NetworkNamespace, "daemonset/lodestone-network", "--timeout=120s")
+	}
+	eventually(t, "db-0 reaches db-1 again", func(c *assert.CollectT) {
+		_, err := home.sees(t.Context(), shop, "db-0", far.Status.PodIP)
+		require.NoError(c, err)
+	})
+
+	t.Log("Parted, the nodes are as they were before.")
+	joined(t, "Routed")
+	for c, was := range before {
+		eventually(t, "nothing of the fabric is left on the node of "+c.name, func(collect *assert.CollectT) {
+			assert.Equal(collect, was, c.network(t))
+		})
+	}
+}
+
+// side makes what chooses a pod's cluster lines of a pod's spec.
+func side(of string) string { return strings.TrimPrefix(strings.TrimSuffix(of, "\n"), "    ") }

@@ -1,0 +1,538 @@
+package netlab
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+
+	"github.com/lodestone-storage/lodestone/e2e/built"
+	"github.com/lodestone-storage/lodestone/network/lane"
+	"github.com/lodestone-storage/lodestone/network/site"
+)
+
+// Lab is two clusters, home and west, whose pod networks know nothing of each other. Each has a node that is no gateway, Nodes[0], and
+// two that are. The nodes of a cluster have a router, which knows those of the other, and no pods. The agents are the program as it is
+// shipped, of a user of their own, with CAP_NET_ADMIN and nothing else.
+type Lab struct {
+	Home, West *Cluster
+
+	dir, program string
+	made         []*Namespace
+}
+
+// Cluster is nodes of one network.
+type Cluster struct {
+	Name  string
+	Nodes []*Node
+	// Ranges are those of its pods.
+	Ranges []netip.Prefix
+	router *Namespace
+}
+
+// node returns a node by its name, nil if there is none.
+func (c *Cluster) node(name string) *Node {
+	i := slices.IndexFunc(c.Nodes, func(n *Node) bool { return n.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return c.Nodes[i]
+}
+
+// Node is a node with pods.
+type Node struct {
+	*Namespace
+	Address netip.Addr
+	Range   netip.Prefix
+	Pods    []*Pod
+	// Gateway: lanes begin here.
+	Gateway bool
+	// Agent is nil while it does not run.
+	Agent *Agent
+
+	key     lane.Key
+	dir     string
+	cluster *Cluster
+}
+
+// Pod is a pod.
+type Pod struct {
+	*Namespace
+	Address netip.Addr
+}
+
+// Settings are how a Lab is made.
+type Settings struct {
+	// Strict: nodes filter by the reverse path.
+	Strict bool
+	// Congestion is what controls TCP of pods and nodes, but for lanes; empty: the kernel's default.
+	Congestion string
+	// Delay and Loss are of each packet between the routers, each way; 0: they are joined by a cable.
+	Delay time.Duration
+	Loss  float64
+}
+
+// user is who agents run as.
+const user = 65532
+
+// New makes the clusters, without agents.
+func New(ctx context.Context, settings Settings) (l *Lab, err error) {
+	l = &Lab{}
+	defer func() {
+		if err != nil {
+			l.Close()
+		}
+	}()
+	if l.dir, err = os.MkdirTemp("", "lodestone-netlab-*"); err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(l.dir, 0o755); err != nil { // agents have a user of their own
+		return nil, err
+	}
+	if l.program, err = build(ctx, l.dir); err != nil {
+		return nil, err
+	}
+	if l.Home, err = l.cluster("home", 1, settings); err != nil {
+		return nil, err
+	}
+	if l.West, err = l.cluster("west", 2, settings); err != nil {
+		return nil, err
+	}
+	return l, l.join(ctx, settings)
+}
+
+// join joins the routers.
+func (l *Lab) join(ctx context.Context, settings Settings) error {
+	home, west := l.Home.router, l.West.router
+	link := "wan"
+	if settings.Delay > 0 {
+		link = lineDevice
+		if err := line(ctx, home, west, settings.Delay, settings.Loss); err != nil {
+			return err
+		}
+	} else if err := Join(home, link, "", west, link, ""); err != nil {
+		return err
+	}
+	return errors.Join(home.Address(link, "192.0.2.1/30"), west.Address(link, "192.0.2.2/30"),
+		home.Route("172.30.2.0/24", "192.0.2.2", ""), west.Route("172.30.1.0/24", "192.0.2.1", ""))
+}
+
+// Plain has the routers know the pods of all nodes: what the network can do without a fabric.
+func (l *Lab) Plain() error {
+	var errs []error
+	for _, c := range []*Cluster{l.Home, l.West} {
+		for _, n := range c.Nodes {
+			errs = append(errs, c.router.Route(n.Range.String(), n.Address.String(), ""))
+		}
+	}
+	errs = append(errs, l.Home.router.Route("10.2.0.0/16", "192.0.2.2", ""), l.West.router.Route("10.1.0.0/16", "192.0.2.1", ""))
+	return errors.Join(errs...)
+}
+
+// build builds the program into a directory, and returns its path.
+func build(ctx context.Context, dir string) (string, error) {
+	root, err := built.SourceTree()
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "lodestone-network")
+	command := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, "./network")
+	command.Dir, command.Env = root, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := command.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build lodestone-network: %w\n%s", err, out)
+	}
+	return path, nil
+}
+
+// Nodes are those of both clusters.
+func (l *Lab) Nodes() (all []*Node) {
+	for _, c := range []*Cluster{l.Home, l.West} {
+		if c != nil {
+			all = append(all, c.Nodes...)
+		}
+	}
+	return all
+}
+
+// Close ends all agents and lets everything go.
+func (l *Lab) Close() {
+	for _, n := range l.Nodes() {
+		n.Kill()
+	}
+	for _, n := range l.made {
+		n.Close()
+	}
+	if l.dir != "" {
+		_ = os.RemoveAll(l.dir)
+	}
+}
+
+func (l *Lab) namespace(name string) (*Namespace, error) {
+	n, err := NewNamespace(name)
+	if err == nil {
+		l.made = append(l.made, n)
+	}
+	return n, err
+}
+
+func (l *Lab) cluster(name string, number int, settings Settings) (*Cluster, error) {
+	router, err := l.namespace(name + "-router")
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{Name: name, router: router, Ranges: []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("10.%d.0.0/16", number))}}
+	err = errors.Join(router.Sysctl("ipv4/ip_forward", "1"), router.Sysctl("ipv4/conf/all/rp_filter", "0"),
+		router.Sysctl("ipv4/conf/default/rp_filter", "0"), router.Bridge("nodes", fmt.Sprintf("172.30.%d.254/24", number)))
+	if err != nil {
+		return nil, err
+	}
+	for i, kind := range []string{"node", "gateway1", "gateway2"} {
+		n, err := l.node(c, name+"-"+kind, number, i, settings)
+		if err != nil {
+			return nil, err
+		}
+		c.Nodes = append(c.Nodes, n)
+	}
+	// As a network without overlay has it: each node knows where the pods of the others are.
+	for _, n := range c.Nodes {
+		for _, other := range c.Nodes {
+			if n != other {
+				if err := n.Route(other.Range.String(), other.Address.String(), ""); err != nil {
+					return nil, err
+				}
+			}
+		}
+	}
+	return c, nil
+}
+
+func (l *Lab) node(c *Cluster, name string, number, index int, settings Settings) (*Node, error) {
+	namespace, err := l.namespace(name)
+	if err != nil {
+		return nil, err
+	}
+	n := &Node{Namespace: namespace, Gateway: index > 0, cluster: c, dir: filepath.Join(l.dir, name),
+		Address: netip.AddrFrom4([4]byte{172, 30, byte(number), byte(10 + index)}),
+		Range:   netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(number), byte(index), 0}), 24)}
+	if err := os.MkdirAll(n.dir, 0o700); err != nil {
+		return nil, err
+	}
+	if err := os.Chown(n.dir, user, user); err != nil {
+		return nil, err
+	}
+	if err := n.plug("eth0", n.Address.String()+"/24"); err != nil {
+		return nil, err
+	}
+	sysctls := map[string]string{"ipv4/ip_forward": "1", "ipv4/conf/all/rp_filter": "0", "ipv4/conf/default/rp_filter": "0"}
+	if settings.Strict {
+		sysctls["ipv4/conf/all/rp_filter"] = "1"
+	}
+	for path, value := range sysctls {
+		if err := n.Sysctl(path, value); err != nil {
+			return nil, err
+		}
+	}
+	gateway := n.Range.Addr().Next()
+	err = errors.Join(n.congestion(settings.Congestion), n.Route("", fmt.Sprintf("172.30.%d.254", number), ""),
+		n.Bridge("cni0", gateway.String()+"/24"), masquerade(n.Namespace, c.Ranges[0]))
+	if err != nil {
+		return nil, err
+	}
+	for i := range 2 {
+		p, err := l.pod(n, i, gateway)
+		if err != nil {
+			return nil, err
+		}
+		n.Pods = append(n.Pods, p)
+		if err := p.congestion(settings.Congestion); err != nil {
+			return nil, err
+		}
+	}
+	return n, nil
+}
+
+func (n *Namespace) congestion(name string) error {
+	if name == "" {
+		return nil
+	}
+	return n.Sysctl("ipv4/tcp_congestion_control", name)
+}
+
+// plug joins a node with its router.
+func (n *Node) plug(link, address string) error {
+	router := n.cluster.router
+	if err := Join(n.Namespace, link, address, router, n.cable(), ""); err != nil {
+		return err
+	}
+	return router.Master(n.cable(), "nodes")
+}
+
+// cable is the name of the router's end of a node's cable, of up to 15 characters.
+func (n *Node) cable() string {
+	return "to-" + strings.TrimPrefix(n.Name, n.cluster.Name+"-")
+}
+
+// Cut cuts a node's cable, or joins it again. Nobody is told.
+func (n *Node) Cut(cut bool) error { return n.cluster.router.SetLink(n.cable(), !cut) }
+
+func (l *Lab) pod(n *Node, index int, gateway netip.Addr) (*Pod, error) {
+	namespace, err := l.namespace(fmt.Sprintf("%s-pod%d", n.Name, index))
+	if err != nil {
+		return nil, err
+	}
+	address := gateway
+	for range index + 1 {
+		address = address.Next()
+	}
+	p := &Pod{Namespace: namespace, Address: address}
+	link := fmt.Sprintf("pod%d", index)
+	return p, errors.Join(Join(p.Namespace, "eth0", address.String()+"/24", n.Namespace, link, ""), n.Master(link, "cni0"),
+		p.Route("", gateway.String(), ""))
+}
+
+// masquerade is what networks of clusters do: what leaves for elsewhere has the node's address, and, with flannel, what comes from
+// elsewhere has too.
+func masquerade(n *Namespace, pods netip.Prefix) error {
+	conn, err := nftables.New(nftables.WithNetNSFd(int(n.handle)))
+	if err != nil {
+		return err
+	}
+	table := conn.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: "cni"})
+	chain := conn.AddChain(&nftables.Chain{Table: table, Name: "post", Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPostrouting,
+		Priority: nftables.ChainPriorityNATSource})
+	first := pods.Addr().As4()
+	mask := binaryutil.BigEndian.PutUint32(^uint32(0) << (32 - pods.Bits()))
+	match := func(offset uint32, op expr.CmpOp) []expr.Any {
+		return []expr.Any{&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: 4},
+			&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: mask, Xor: make([]byte, 4)},
+			&expr.Cmp{Op: op, Register: 1, Data: first[:]}}
+	}
+	const source, destination = 12, 16
+	for _, ops := range [][2]expr.CmpOp{{expr.CmpOpEq, expr.CmpOpNeq}, {expr.CmpOpNeq, expr.CmpOpEq}} {
+		conn.AddRule(&nftables.Rule{Table: table, Chain: chain,
+			Exprs: append(append(match(source, ops[0]), match(destination, ops[1])...), &expr.Masq{})})
+	}
+	return conn.Flush()
+}
+
+// Agent is a program that runs on a node.
+type Agent struct {
+	command *exec.Cmd
+	log     logBuffer
+	done    chan struct{}
+}
+
+type logBuffer struct {
+	mu     sync.Mutex
+	buffer bytes.Buffer
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.Write(p)
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.String()
+}
+
+// Pid is the agent's process.
+func (a *Agent) Pid() int { return a.command.Process.Pid }
+
+// Log is what the agent has said.
+func (a *Agent) Log() string { return a.log.String() }
+
+// run starts a command of the program on a node.
+func (l *Lab) run(n *Node, args ...string) (*Agent, error) {
+	a := &Agent{command: exec.Command(l.program, args...), done: make(chan struct{})}
+	a.command.Stdout, a.command.Stderr = &a.log, &a.log
+	a.command.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user},
+		AmbientCaps: []uintptr{unix.CAP_NET_ADMIN}}
+	if err := n.Start(a.command); err != nil {
+		return nil, fmt.Errorf("start lodestone-network on %s: %w", n.Name, err)
+	}
+	go func() {
+		_ = a.command.Wait()
+		close(a.done)
+	}()
+	return a, nil
+}
+
+// Start starts a node's agent.
+func (l *Lab) Start(n *Node) (err error) {
+	n.Agent, err = l.run(n, "agent", "--node="+n.Name, "--site="+filepath.Join(n.dir, "site.json"), "--state="+n.dir,
+		"--listen="+n.Address.String()+":7473", "-v=3")
+	return err
+}
+
+// Lanes is to how many gateways of other clusters packets go through from a node, with all connections.
+func (n *Node) Lanes() (up int, err error) {
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(_ context.Context, network, address string) (net.Conn, error) {
+			return n.Dial(network, "", address)
+		}}}
+	response, err := client.Get("http://127.0.0.1:7475/metrics")
+	if err != nil {
+		return 0, err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	return len(allUp.FindAll(body, -1)), err
+}
+
+var allUp = regexp.MustCompile(`(?m)^lodestone_network_lane_connections.* 4$`)
+
+// Kill kills a node's agent, which has no time to do anything.
+func (n *Node) Kill() {
+	if n.Agent != nil {
+		_ = n.Agent.command.Process.Kill()
+		<-n.Agent.done
+		n.Agent = nil
+	}
+}
+
+// Remove has the program remove all from a node.
+func (l *Lab) Remove(n *Node) error {
+	a, err := l.run(n, "remove")
+	if err != nil {
+		return err
+	}
+	<-a.done
+	if !a.command.ProcessState.Success() {
+		return fmt.Errorf("remove: %s\n%s", a.command.ProcessState, a.Log())
+	}
+	return nil
+}
+
+// Keys has all gateways make their keys.
+func (l *Lab) Keys() error {
+	for _, n := range l.Nodes() {
+		if !n.Gateway {
+			continue
+		}
+		a, err := l.run(n, "key", "--state="+n.dir)
+		if err != nil {
+			return err
+		}
+		<-a.done
+		if err := n.key.UnmarshalText([]byte(strings.TrimSpace(a.Log()))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Site is what the nodes of a cluster are told where it is joined with another one. West's gateways are dialed. Of each node the first
+// pod may reach the other cluster, and be reached.
+func (l *Lab) Site(c *Cluster) *site.Site {
+	other := l.West
+	if c == l.West {
+		other = l.Home
+	}
+	r := site.Remote{Name: other.Name, Ranges: other.Ranges, MTU: 1500}
+	s := &site.Site{}
+	for _, n := range c.Nodes {
+		s.Nodes = append(s.Nodes, site.Node{Name: n.Name, Address: n.Address, Pods: []netip.Prefix{n.Range}, Gateway: n.Gateway})
+		r.Pods = append(r.Pods, n.Pods[0].Address)
+	}
+	for _, n := range other.Nodes {
+		if n.Gateway {
+			g := site.Gateway{Name: n.Name, Keys: []lane.Key{n.key}}
+			if other == l.West {
+				g.Address = n.Address.String() + ":7473"
+			}
+			r.Gateways = append(r.Gateways, g)
+		}
+	}
+	s.Remotes = []site.Remote{r}
+	return s
+}
+
+// Tell tells all nodes of a cluster.
+func (l *Lab) Tell(c *Cluster, s *site.Site) error {
+	content, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return err
+	}
+	for _, n := range c.Nodes {
+		// In one step: what is half written is no Site.
+		path := filepath.Join(n.dir, "site.json")
+		if err := os.WriteFile(path+".new", content, 0o644); err != nil {
+			return err
+		}
+		if err := os.Rename(path+".new", path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Join has the two clusters joined, and starts the agents.
+func (l *Lab) Join() error { return l.joinNodes(func(*Node) bool { return true }) }
+
+// JoinBare has the two clusters joined by one gateway each, which are their only nodes: a lane and nothing else.
+func (l *Lab) JoinBare() error {
+	return l.joinNodes(func(n *Node) bool { return n == n.cluster.Nodes[1] })
+}
+
+func (l *Lab) joinNodes(part func(*Node) bool) error {
+	if err := l.Keys(); err != nil {
+		return err
+	}
+	for _, c := range []*Cluster{l.Home, l.West} {
+		s := l.Site(c)
+		s.Nodes = slices.DeleteFunc(s.Nodes, func(n site.Node) bool { return !part(c.node(n.Name)) })
+		s.Remotes[0].Gateways = slices.DeleteFunc(s.Remotes[0].Gateways, func(g site.Gateway) bool {
+			return !part(cmp.Or(l.Home.node(g.Name), l.West.node(g.Name)))
+		})
+		if err := l.Tell(c, s); err != nil {
+			return err
+		}
+		for _, n := range c.Nodes {
+			if !part(n) {
+				continue
+			}
+			if n.Agent == nil {
+				if err := l.Start(n); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// Logs are the last lines of all agents.
+func (l *Lab) Logs() string {
+	var text strings.Builder
+	for _, n := range l.Nodes() {
+		if n.Agent != nil {
+			lines := strings.Split(strings.TrimSpace(n.Agent.Log()), "\n")
+			fmt.Fprintf(&text, "%s:\n%s\n", n.Name, strings.Join(lines[max(0, len(lines)-40):], "\n"))
+		}
+	}
+	return text.String()
+}

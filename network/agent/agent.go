@@ -1,0 +1,331 @@
+// Package agent is what each node does for the network fabric: it keeps links, rules, routes and filters in line with what it is told and
+// with what it finds out about gateways; and on a gateway it keeps the lanes to other clusters. What is in the kernel stays when the
+// agent ends, so that packets go on while it is restarted.
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/vishvananda/netlink"
+	"k8s.io/klog/v2"
+
+	"github.com/lodestone-storage/lodestone/network/agent/apply"
+	"github.com/lodestone-storage/lodestone/network/agent/plan"
+	"github.com/lodestone-storage/lodestone/network/agent/probe"
+	"github.com/lodestone-storage/lodestone/network/lane"
+	"github.com/lodestone-storage/lodestone/network/site"
+)
+
+// Settings are what an Agent needs.
+type Settings struct {
+	// Self is the name of the node.
+	Self string
+	// State is a directory that only the program can read. A gateway keeps its key there.
+	State string
+	// Listen is where other clusters' gateways dial; empty: nowhere.
+	Listen string
+	// Connections is how many TLS connections a lane has.
+	Connections int
+	// Told returns what the node is told, and has changed when that differs from last time.
+	Told func() (s *site.Site, changed bool, err error)
+	// Ready is called once the node is as it should be.
+	Ready func()
+	// Metrics is where lanes are measured.
+	Metrics prometheus.Registerer
+	// Report is called every second with what the node knows as a gateway, nil while it is none. It must not block.
+	Report func(*Report)
+}
+
+// Report is what a gateway knows.
+type Report struct {
+	// MTU is that of the network between nodes.
+	MTU int
+	// Lanes are the ways to gateways of other clusters, by the name of the cluster.
+	Lanes map[string][]lane.Status
+}
+
+const (
+	// look is how often the agent looks whether something has changed.
+	look = 25 * time.Millisecond
+	// again is when it compares with the kernel, though nothing has; and retry when that did not succeed.
+	again, retry = 30 * time.Second, time.Second
+	// often is how often it reports.
+	often = time.Second
+	// settle is how long gateways have to answer before the agent changes anything that it finds when it starts.
+	settle = 500 * time.Millisecond
+)
+
+// agent is an Agent that runs.
+type agent struct {
+	Settings
+	server *lane.Server
+	prober *probe.Prober
+	// from is the node as it was when it began to ask.
+	from    site.Node
+	unprobe context.CancelFunc
+
+	site *site.Site // nil: it is told nothing yet
+	mtu  int
+	via  map[string]string
+
+	mu    sync.Mutex
+	lanes map[string]lane.Lane // only Run changes it
+	nodes []netip.Addr         // that may ask
+	up    []string             // clusters to which there is a lane, on a node that is as it should be
+}
+
+// Run keeps the node in line until ctx ends.
+func Run(ctx context.Context, settings Settings) error {
+	a := &agent{Settings: settings, lanes: map[string]lane.Lane{}, via: map[string]string{}}
+	settings.Metrics.MustRegister(a)
+	ctx, cancel := context.WithCancel(ctx)
+	defer a.stop()
+	defer cancel()
+	clock := time.NewTicker(look)
+	defer clock.Stop()
+	var done *plan.Input // nil: the node may not be as it should be
+	var next time.Time
+	settled := time.Now().Add(settle)
+	var reported time.Time
+	for {
+		if err := a.told(ctx); err != nil {
+			return err
+		}
+		if a.site != nil && time.Now().After(settled) {
+			in := a.input(ctx)
+			if done == nil || !reflect.DeepEqual(in, *done) || time.Now().After(next) {
+				all := done == nil || done.Site != in.Site || time.Now().After(next)
+				if all {
+					next = time.Now().Add(again)
+				}
+				done = &in
+				if !a.apply(ctx, in, all) {
+					done, settled = nil, time.Now().Add(retry)
+				}
+			}
+		}
+		if a.site != nil && time.Since(reported) >= often {
+			a.Report(a.report())
+			reported = time.Now()
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-clock.C:
+		}
+	}
+}
+
+// report is what the node knows as a gateway, nil if it is none.
+func (a *agent) report() *Report {
+	self := a.site.Node(a.Self)
+	if self == nil || !self.Gateway {
+		return nil
+	}
+	return &Report{MTU: a.mtu, Lanes: a.statuses()}
+}
+
+// statuses are those of all lanes.
+func (a *agent) statuses() map[string][]lane.Status {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	statuses := map[string][]lane.Status{}
+	for name, l := range a.lanes {
+		statuses[name] = l.Status()
+	}
+	return statuses
+}
+
+// apply brings the node in line, all of it or only what may change from one moment to the next; false: that did not succeed.
+func (a *agent) apply(ctx context.Context, in plan.Input, all bool) bool {
+	change := apply.Routes
+	if all {
+		change = apply.Apply
+	}
+	if err := change(plan.Make(in)); err != nil {
+		klog.FromContext(ctx).Error(err, "The node could not be brought in line with the network: it is tried again")
+		a.announce(nil)
+		return false
+	}
+	a.announce(in.Lanes)
+	a.Ready()
+	return true
+}
+
+// stop ends what takes part; what is in the kernel stays, but for lanes.
+func (a *agent) stop() {
+	for _, l := range a.lanes {
+		_ = l.Close()
+	}
+	if a.server != nil {
+		_ = a.server.Close()
+	}
+}
+
+// told takes over what the node is told, if it has changed.
+func (a *agent) told(ctx context.Context) error {
+	s, changed, err := a.Told()
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "What the node is told cannot be used: it goes on with what it was told before")
+		return nil
+	}
+	if !changed {
+		return nil
+	}
+	self := s.Node(a.Self)
+	if self == nil && len(s.Remotes) > 0 {
+		klog.FromContext(ctx).Info("The node is not among those that take part: it has nothing of the network", "node", a.Self)
+	}
+	if self != nil {
+		if a.mtu, err = mtuOf(self.Address); err != nil {
+			return err
+		}
+		if err := a.probe(ctx, self); err != nil {
+			return err
+		}
+		a.prober.Set(s, a.Self)
+	}
+	a.site = s
+	a.mu.Lock()
+	a.nodes = nil
+	for _, n := range s.Nodes {
+		a.nodes = append(a.nodes, n.Address)
+	}
+	a.mu.Unlock()
+	return a.keepLanes(ctx, self)
+}
+
+// probe asks gateways from the node's address, and answers on a gateway.
+func (a *agent) probe(ctx context.Context, self *site.Node) error {
+	if self.Address == a.from.Address && self.Gateway == a.from.Gateway {
+		return nil
+	}
+	if a.unprobe != nil {
+		a.unprobe()
+	}
+	ctx, a.unprobe = context.WithCancel(ctx)
+	a.from = *self
+	var err error
+	if a.prober, err = probe.Start(ctx, self.Address); err != nil || !self.Gateway {
+		return err
+	}
+	return probe.Answer(ctx, self.Address, func(from netip.Addr) bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return slices.Contains(a.nodes, from)
+	}, func() []string {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return a.up
+	})
+}
+
+// keepLanes has a lane to each cluster, on a gateway.
+func (a *agent) keepLanes(ctx context.Context, self *site.Node) error {
+	wanted := map[string]site.Remote{}
+	if self != nil && self.Gateway {
+		for _, r := range a.site.Remotes {
+			wanted[r.Name] = r
+		}
+	}
+	for name, l := range a.lanes {
+		if _, ok := wanted[name]; !ok {
+			_ = l.Close()
+			a.mu.Lock()
+			delete(a.lanes, name)
+			a.mu.Unlock()
+		}
+	}
+	if len(wanted) > 0 && a.server == nil {
+		identity, err := lane.LoadIdentity(a.State)
+		if err != nil {
+			return err
+		}
+		if a.server, err = lane.NewServer(ctx, identity, a.Listen); err != nil {
+			return err
+		}
+	}
+	for name, r := range wanted {
+		if a.lanes[name] == nil {
+			trunk, err := a.server.NewTrunk(plan.Device(name), a.Connections)
+			if err != nil {
+				return err
+			}
+			a.mu.Lock()
+			a.lanes[name] = trunk
+			a.mu.Unlock()
+		}
+		var peers []lane.Peer
+		for _, g := range r.Gateways {
+			peers = append(peers, lane.Peer{Name: g.Name, Address: g.Address, Keys: g.Keys})
+		}
+		a.lanes[name].Set(peers)
+	}
+	return nil
+}
+
+// input is what the plan is made from now.
+func (a *agent) input(ctx context.Context) plan.Input {
+	in := plan.Input{Site: a.site, Self: a.Self, MTU: a.mtu, Lanes: map[string]bool{}, Via: map[string]string{}}
+	for name, l := range a.lanes {
+		in.Lanes[name] = l.Up()
+	}
+	for _, r := range a.site.Remotes {
+		if a.prober == nil {
+			break
+		}
+		via := plan.Choose(a.site, a.Self, r.Name, a.via[r.Name], func(gateway string) bool { return a.prober.Answers(gateway, r.Name) })
+		if via != "" {
+			in.Via[r.Name] = via
+		}
+	}
+	for name, via := range in.Via {
+		if a.via[name] != via {
+			klog.FromContext(ctx).Info("A cluster is reached through a gateway", "cluster", name, "gateway", via, "before", a.via[name])
+		}
+	}
+	a.via = maps.Clone(in.Via)
+	return in
+}
+
+// announce has the lanes that are up be told to nodes that ask.
+func (a *agent) announce(lanes map[string]bool) {
+	var up []string
+	for name, is := range lanes {
+		if is {
+			up = append(up, name)
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.up = up
+}
+
+// mtuOf returns the MTU of the link that has an address.
+func mtuOf(address netip.Addr) (int, error) {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return 0, fmt.Errorf("list links: %w", err)
+	}
+	for _, l := range links {
+		addresses, err := netlink.AddrList(l, netlink.FAMILY_V4)
+		if err != nil {
+			return 0, fmt.Errorf("list addresses of %s: %w", l.Attrs().Name, err)
+		}
+		for _, a := range addresses {
+			if has, ok := netip.AddrFromSlice(a.IP); ok && has.Unmap() == address {
+				return l.Attrs().MTU, nil
+			}
+		}
+	}
+	return 0, errors.New("no link of this node has its address " + address.String() + ": is it the one at which other nodes reach it?")
+}

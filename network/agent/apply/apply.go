@@ -1,0 +1,38 @@
+// Package apply brings links, rules, routes and packet filters of a node in line with a plan, by comparing: what is as it should be is not
+// touched, and packets go on while the rest is changed. All of it can be done again at any time.
+package apply
+
+import (
+	"errors"
+
+	"github.com/lodestone-storage/lodestone/network/agent/plan"
+)
+
+// Apply brings the node in line with a plan. It goes on after an error, as far as that makes sense.
+func Apply(p plan.Plan) error {
+	// Nothing is to pass that the filter would not let pass: it comes first, and goes last.
+	if p.Filter != nil {
+		if err := filter(p.Filter); err != nil {
+			return err
+		}
+		if err := tunnel(p.MTU); err != nil {
+			return err
+		}
+		for _, device := range p.Devices {
+			if err := loosen(device); err != nil {
+				return err
+			}
+		}
+		return errors.Join(routes(p.Routes), rules(p.Rules))
+	}
+	if err := errors.Join(rules(nil), routes(nil), tunnel(0)); err != nil {
+		return err
+	}
+	return filter(nil)
+}
+
+// Routes brings only routes in line: of a plan that was applied nothing else changes when another gateway or lane is used.
+func Routes(p plan.Plan) error { return routes(p.Routes) }
+
+// Remove removes all that Apply has ever made on the node.
+func Remove() error { return Apply(plan.Plan{}) }

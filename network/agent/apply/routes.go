@@ -1,0 +1,169 @@
+package apply
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/lodestone-storage/lodestone/network/agent/plan"
+)
+
+// routes brings our routes in line: what is missing first, and what is too much last, so that no packet finds none.
+func routes(wanted []plan.Route) error {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return fmt.Errorf("list links: %w", err)
+	}
+	names := map[int]string{}
+	indices := map[string]int{}
+	for _, l := range links {
+		names[l.Attrs().Index], indices[l.Attrs().Name] = l.Attrs().Name, l.Attrs().Index
+	}
+	present, err := listRoutes(names)
+	if err != nil {
+		return fmt.Errorf("list routes: %w", err)
+	}
+	var errs []error
+	for _, r := range wanted {
+		if indices[r.Device] == 0 {
+			errs = append(errs, fmt.Errorf("there is no link %s for the route to %s: who has removed it? It is made again", r.Device, r.To))
+			continue
+		}
+		if slices.Contains(present, r) {
+			continue
+		}
+		if err := netlink.RouteReplace(kernelRoute(r, indices[r.Device])); err != nil {
+			errs = append(errs, fmt.Errorf("set the route to %s over %s: %w", r.To, r.Device, err))
+		}
+	}
+	for _, r := range present {
+		// A route that was replaced is gone already.
+		if slices.ContainsFunc(wanted, func(w plan.Route) bool { return w.Table == r.Table && w.To == r.To && w.Metric == r.Metric }) {
+			continue
+		}
+		if err := netlink.RouteDel(kernelRoute(r, indices[r.Device])); err != nil && !errors.Is(err, unix.ESRCH) {
+			errs = append(errs, fmt.Errorf("delete the route to %s over %s: %w", r.To, r.Device, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func kernelRoute(r plan.Route, link int) *netlink.Route {
+	route := &netlink.Route{Table: r.Table, Dst: network(r.To), Priority: r.Metric, LinkIndex: link, MTU: r.MTU, Protocol: plan.Protocol,
+		Scope: netlink.SCOPE_LINK}
+	if r.Via.IsValid() {
+		route.Encap = &encapsulation{to: r.Via}
+	}
+	return route
+}
+
+func network(prefix netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: prefix.Addr().AsSlice(), Mask: net.CIDRMask(prefix.Bits(), prefix.Addr().BitLen())}
+}
+
+// listRoutes returns our routes as plans have them. The library does not say where a route's tunnel leads.
+func listRoutes(names map[int]string) (found []plan.Route, err error) {
+	request := nl.NewNetlinkRequest(unix.RTM_GETROUTE, unix.NLM_F_DUMP)
+	request.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{Family: unix.AF_INET}})
+	messages, err := request.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWROUTE)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range messages {
+		message := nl.DeserializeRtMsg(m)
+		if message.Protocol != plan.Protocol {
+			continue
+		}
+		attributes, err := nl.ParseRouteAttr(m[message.Len():])
+		if err != nil {
+			return nil, err
+		}
+		var r plan.Route
+		for _, a := range attributes {
+			switch a.Attr.Type &^ unix.NLA_F_NESTED {
+			case unix.RTA_TABLE:
+				r.Table = int(binary.NativeEndian.Uint32(a.Value))
+			case unix.RTA_PRIORITY:
+				r.Metric = int(binary.NativeEndian.Uint32(a.Value))
+			case unix.RTA_OIF:
+				r.Device = names[int(binary.NativeEndian.Uint32(a.Value))]
+			case unix.RTA_DST:
+				if to, ok := netip.AddrFromSlice(a.Value); ok {
+					r.To = netip.PrefixFrom(to, int(message.Dst_len))
+				}
+			case unix.RTA_METRICS:
+				if mtu := nested(a.Value, unix.RTAX_MTU); len(mtu) == 4 {
+					r.MTU = int(binary.NativeEndian.Uint32(mtu))
+				}
+			case unix.RTA_ENCAP:
+				r.Via, _ = netip.AddrFromSlice(nested(a.Value, nl.LWTUNNEL_IP6_DST))
+			}
+		}
+		found = append(found, r)
+	}
+	return found, nil
+}
+
+// nested returns the value of one attribute of several, nil if it is not there.
+func nested(attributes []byte, kind uint16) []byte {
+	parsed, err := nl.ParseRouteAttr(attributes)
+	if err != nil {
+		return nil
+	}
+	for _, a := range parsed {
+		if a.Attr.Type == kind {
+			return a.Value
+		}
+	}
+	return nil
+}
+
+// rules brings our rules in line.
+func rules(wanted []plan.Rule) error {
+	all, err := netlink.RuleList(netlink.FAMILY_V4)
+	if err != nil {
+		return fmt.Errorf("list rules: %w", err)
+	}
+	var errs []error
+	var present []plan.Rule
+	for _, r := range all {
+		if r.Protocol != plan.Protocol {
+			continue
+		}
+		found := plan.Rule{Priority: r.Priority, Table: r.Table}
+		if r.Src != nil {
+			bits, _ := r.Src.Mask.Size()
+			if from, ok := netip.AddrFromSlice(r.Src.IP); ok {
+				found.From = netip.PrefixFrom(from, bits)
+			}
+		}
+		if slices.Contains(wanted, found) && !slices.Contains(present, found) {
+			present = append(present, found)
+			continue
+		}
+		if err := netlink.RuleDel(&r); err != nil {
+			errs = append(errs, fmt.Errorf("delete the rule of priority %d: %w", r.Priority, err))
+		}
+	}
+	for _, w := range wanted {
+		if slices.Contains(present, w) {
+			continue
+		}
+		rule := netlink.NewRule()
+		rule.Family, rule.Priority, rule.Table, rule.Protocol = netlink.FAMILY_V4, w.Priority, w.Table, plan.Protocol
+		if w.From.IsValid() {
+			rule.Src = network(w.From)
+		}
+		if err := netlink.RuleAdd(rule); err != nil {
+			errs = append(errs, fmt.Errorf("add the rule of priority %d: %w", w.Priority, err))
+		}
+	}
+	return errors.Join(errs...)
+}

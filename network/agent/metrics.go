@@ -1,0 +1,39 @@
+package agent
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+var (
+	laneLabels = []string{"cluster", "gateway"}
+	laneUp     = prometheus.NewDesc("lodestone_network_lane_up",
+		"Whether packets go through to a gateway of another cluster and back.", laneLabels, nil)
+	connections = prometheus.NewDesc("lodestone_network_lane_connections",
+		"How many connections to a gateway of another cluster are up.", laneLabels, nil)
+	roundTrip = prometheus.NewDesc("lodestone_network_lane_round_trip_seconds",
+		"The shortest smoothed round trip time of connections to a gateway of another cluster.", laneLabels, nil)
+)
+
+// Describe and Collect make the agent's lanes metrics.
+func (a *agent) Describe(into chan<- *prometheus.Desc) {
+	into <- laneUp
+	into <- connections
+	into <- roundTrip
+}
+
+// Collect asks the lanes.
+func (a *agent) Collect(into chan<- prometheus.Metric) {
+	for cluster, gateways := range a.statuses() {
+		for _, g := range gateways {
+			up := 0.0
+			if g.Up {
+				up = 1
+			}
+			into <- prometheus.MustNewConstMetric(laneUp, prometheus.GaugeValue, up, cluster, g.Peer)
+			into <- prometheus.MustNewConstMetric(connections, prometheus.GaugeValue, float64(g.Connections), cluster, g.Peer)
+			if g.RTT > 0 {
+				into <- prometheus.MustNewConstMetric(roundTrip, prometheus.GaugeValue, g.RTT.Seconds(), cluster, g.Peer)
+			}
+		}
+	}
+}

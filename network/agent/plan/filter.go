@@ -1,0 +1,182 @@
+package plan
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/lodestone-storage/lodestone/network/site"
+)
+
+// Filter is a table of nftables, of IPv4.
+type Filter struct {
+	Sets   []Set
+	Chains []Chain
+}
+
+// FilterName is the name of the table.
+const FilterName = "lodestone"
+
+// Set is addresses that rules name. What pods come and go changes sets, and no rules.
+type Set struct {
+	Name string
+	// Hosts: it has single addresses, and no ranges.
+	Hosts bool
+	// Ranges are sorted, and none is in another.
+	Ranges []netip.Prefix
+}
+
+// Chain is rules that the kernel asks at some point of a packet's way.
+type Chain struct {
+	Name, Type, Hook string
+	Priority         int
+	Rules            []Match
+}
+
+// Match is a rule of a Chain: for packets of which all is true that is not empty.
+type Match struct {
+	// In and Out are names of links.
+	In, Out string
+	// From and To are names of sets; "!" before a name: none of its addresses.
+	From, To string
+	// Port is the UDP port that a packet is sent to.
+	Port uint16
+	// Astray: packets to the sender would not leave by the link that this one came by.
+	Astray bool
+	// SYN: the packet begins a TCP connection, on one of the sides.
+	SYN bool
+	Do  Verdict
+	// MSS is for SetMSS.
+	MSS uint16
+}
+
+// Verdict is what becomes of a packet.
+type Verdict string
+
+// The verdicts. All but Drop and Accept let the packet go on to the next rule.
+const (
+	Accept Verdict = "accept"
+	Drop   Verdict = "drop"
+	// Forget has the kernel not track the packet's connection.
+	Forget Verdict = "notrack"
+	// Keep says that the connection keeps its source: no masquerade after it has a say.
+	Keep Verdict = "snat to ip saddr"
+	// SetMSS has TCP send no larger segments.
+	SetMSS Verdict = "tcp option maxseg size set"
+)
+
+// String is like nft would write it.
+func (m Match) String() string {
+	var words []string
+	add := func(format, value string) {
+		if value != "" {
+			words = append(words, fmt.Sprintf(format, value))
+		}
+	}
+	set := func(field, name string) {
+		if name, not := strings.CutPrefix(name, "!"); not {
+			add(field+" != @%s", name)
+		} else {
+			add(field+" @%s", name)
+		}
+	}
+	add("iifname %s", m.In)
+	add("oifname %s", m.Out)
+	set("ip saddr", m.From)
+	set("ip daddr", m.To)
+	if m.Port != 0 {
+		words = append(words, fmt.Sprintf("udp dport %d", m.Port))
+	}
+	if m.Astray {
+		words = append(words, "fib saddr . iif oif missing")
+	}
+	if m.SYN {
+		words = append(words, "tcp flags syn")
+	}
+	words = append(words, string(m.Do))
+	if m.MSS != 0 {
+		words = append(words, fmt.Sprint(m.MSS))
+	}
+	return strings.Join(words, " ")
+}
+
+// Priorities of nftables: raw, mangle, filter, and before the masquerade of the cluster's network, at srcnat.
+const (
+	priorityRaw    = -300
+	priorityMangle = -150
+	priorityFilter = 0
+	priorityClaim  = 100 - 10
+)
+
+// Names of sets.
+const (
+	setNodes  = "nodes"
+	setOwn    = "own"
+	setRemote = "remote"
+)
+
+// filter is default deny for all that goes through tunnel and lanes.
+func filter(in Input, self *site.Node, mtu int) *Filter {
+	f := &Filter{}
+	var nodes, remote []netip.Prefix
+	for _, n := range in.Nodes {
+		nodes = append(nodes, netip.PrefixFrom(n.Address, n.Address.BitLen()))
+	}
+	for _, r := range in.Remotes {
+		remote = append(remote, r.Ranges...)
+	}
+	f.Sets = []Set{{setNodes, true, sorted(nodes)}, {setOwn, false, sorted(self.Pods)}, {setRemote, false, sorted(remote)}}
+
+	tunnel := []Match{
+		// Only nodes may speak through the tunnel. Pods of this node come by here before their source is masqueraded.
+		{Port: TunnelPort, From: "!" + setNodes, Do: Drop},
+		{Port: TunnelPort, Astray: true, Do: Drop},
+		{Port: TunnelPort, Do: Forget},
+	}
+	input := []Match{{In: Tunnel, Do: Drop}} // the node itself is nobody's destination
+	var forward []Match
+	if self.Gateway {
+		for _, r := range in.Remotes {
+			device := Device(r.Name)
+			pods, ranges := "pods-"+device, "ranges-"+device
+			f.Sets = append(f.Sets, Set{pods, true, sorted(hosts(r.Pods))}, Set{ranges, false, sorted(r.Ranges)})
+			// What only passes through is not tracked: its answers may come by another gateway.
+			tunnel = append(tunnel, Match{In: device, To: "!" + setOwn, Do: Forget})
+			input = append(input, Match{In: device, Do: Drop})
+			forward = append(forward,
+				Match{Out: device, From: pods, To: ranges, Do: Accept},
+				Match{Out: device, Do: Drop},
+				Match{In: device, From: ranges, To: pods, Do: Accept},
+				Match{In: device, Do: Drop})
+		}
+		tunnel = append(tunnel, Match{In: Tunnel, To: "!" + setOwn, Do: Forget})
+	}
+	forward = append(forward,
+		Match{In: Tunnel, From: setRemote, To: setOwn, Do: Accept},
+		Match{In: Tunnel, Do: Drop},
+		Match{Out: Tunnel, From: setOwn, To: setRemote, Do: Accept},
+		Match{Out: Tunnel, Do: Drop})
+	f.Chains = []Chain{
+		{"tunnel", "filter", "prerouting", priorityRaw, tunnel},
+		{"tunnel-out", "filter", "output", priorityRaw, []Match{{Port: TunnelPort, Do: Forget}}},
+		{"input", "filter", "input", priorityFilter, input},
+		{"forward", "filter", "forward", priorityFilter, forward},
+		// Where messages of too large packets get lost, TCP still finds the size.
+		{"size", "filter", "forward", priorityMangle, []Match{
+			{From: setOwn, To: setRemote, SYN: true, Do: SetMSS, MSS: uint16(mtu - 40)},
+			{From: setRemote, To: setOwn, SYN: true, Do: SetMSS, MSS: uint16(mtu - 40)},
+		}},
+		{"claim", "nat", "postrouting", priorityClaim, []Match{
+			{From: setOwn, To: setRemote, Do: Keep},
+			{From: setRemote, To: setOwn, Do: Keep},
+		}},
+	}
+	return f
+}
+
+func hosts(addresses []netip.Addr) (prefixes []netip.Prefix) {
+	for _, a := range addresses {
+		prefixes = append(prefixes, netip.PrefixFrom(a, a.BitLen()))
+	}
+	return prefixes
+}

@@ -1,0 +1,181 @@
+// Package plan says what a node has in its kernel for the network fabric: links, rules, routes and packet filters, from what it is told
+// and what it knows of its lanes. It is pure; package apply brings the kernel in line with it. A node of a cluster to which no other
+// cluster is joined has nothing.
+package plan
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"hash/fnv"
+	"net/netip"
+	"slices"
+
+	"github.com/lodestone-storage/lodestone/network/site"
+)
+
+const (
+	// Tunnel is the name of the link over which a node reaches the gateways of its cluster, and they the nodes: VXLAN without
+	// Ethernet (GPE), whose other end each route names. There are no addresses on it, no MACs and no neighbours.
+	Tunnel = "lode0"
+	// TunnelPort is the UDP port of the tunnel, on each node, for nodes of the own cluster.
+	TunnelPort = 7472
+	// TunnelID is the number of the virtual network.
+	TunnelID = 7472
+	// overhead is what the tunnel puts before a packet: IPv4, UDP and VXLAN headers.
+	overhead = 20 + 8 + 8
+	// Protocol marks our rules and routes as ours.
+	Protocol = 74
+	// tableTo has a route for each range of other clusters; tableFrom, of gateways, one for each node of the own cluster.
+	tableTo, tableFrom = 7472, 7473
+	// Rules of ours come before those of the cluster's network (Cilium's begin at 9), after those for the node's own addresses.
+	priorityFrom, priorityTo = 4, 5
+	// fallback is the metric of routes that take over when a lane's device is gone, without anybody's help.
+	fallback = 100
+)
+
+// Input is what a plan is made from.
+type Input struct {
+	*site.Site
+	// Self is the name of the node.
+	Self string
+	// MTU is that of the network between nodes.
+	MTU int
+	// Lanes are the lanes of this node that exist, by the name of the cluster, and whether they are up.
+	Lanes map[string]bool
+	// Via is the gateway through which the node reaches a cluster, by the name of the cluster.
+	Via map[string]string
+}
+
+// Plan is what a node should have.
+type Plan struct {
+	// MTU is that of the tunnel; 0: there is to be none.
+	MTU int
+	// Devices are the links that packets may come by.
+	Devices []string
+	Rules   []Rule
+	Routes  []Route
+	Filter  *Filter // nil: none
+}
+
+// Rule has packets look into a table.
+type Rule struct {
+	Priority, Table int
+	From            netip.Prefix // of those packets; not valid: of all
+}
+
+// Route is the way to a range.
+type Route struct {
+	Table  int
+	To     netip.Prefix
+	Metric int
+	Device string
+	// Via is the node at the other end of the tunnel; not valid: the device is a lane.
+	Via netip.Addr
+	MTU int // 0: that of the device
+}
+
+// Device is the name of the lane's link to a cluster. Names of links have at most 15 characters.
+func Device(remote string) string {
+	hash := sha256.Sum256([]byte(remote))
+	return "lode-" + hex.EncodeToString(hash[:4])
+}
+
+// Make makes the plan.
+func Make(in Input) Plan {
+	self := in.Node(in.Self)
+	if self == nil || len(in.Remotes) == 0 {
+		return Plan{}
+	}
+	p := Plan{MTU: in.MTU - overhead, Devices: []string{Tunnel}, Rules: []Rule{{Priority: priorityTo, Table: tableTo}}}
+	least := p.MTU
+	for _, r := range in.Remotes {
+		if _, own := in.Lanes[r.Name]; own {
+			p.Devices = append(p.Devices, Device(r.Name))
+		}
+		mtu := p.MTU
+		if r.MTU != 0 {
+			mtu = min(mtu, r.MTU-overhead)
+		}
+		least = min(least, mtu)
+		for _, hop := range hops(in, r.Name) {
+			for _, to := range r.Ranges {
+				hop.Table, hop.To, hop.MTU = tableTo, to, mtu
+				p.Routes = append(p.Routes, hop)
+			}
+		}
+		if self.Gateway {
+			for _, from := range r.Ranges {
+				p.Rules = append(p.Rules, Rule{Priority: priorityFrom, Table: tableFrom, From: from})
+			}
+		}
+	}
+	if self.Gateway {
+		for _, n := range in.Nodes {
+			for _, to := range n.Pods {
+				if n.Name != in.Self {
+					p.Routes = append(p.Routes, Route{Table: tableFrom, To: to, Device: Tunnel, Via: n.Address})
+				}
+			}
+		}
+	}
+	p.Filter = filter(in, self, least)
+	return p
+}
+
+// hops are the ways to a cluster, the best first: a lane of the node's own that is up, then that of another gateway.
+func hops(in Input, remote string) (hops []Route) {
+	up, own := in.Lanes[remote]
+	if own && up {
+		hops = append(hops, Route{Device: Device(remote)})
+	}
+	if via := in.Node(in.Via[remote]); via != nil && via.Name != in.Self {
+		hops = append(hops, Route{Device: Tunnel, Via: via.Address, Metric: fallback * len(hops)})
+	}
+	if own && len(hops) == 0 {
+		hops = append(hops, Route{Device: Device(remote)})
+	}
+	return hops
+}
+
+// Choose returns the gateway through which a node reaches a cluster: the one that it uses as long as that answers and its lane is up,
+// for connections should not change their way without need, or one of those for which that is so, another one for each node, so that
+// they share the load. If there is none, nothing changes.
+func Choose(s *site.Site, self, remote, current string, answers func(gateway string) bool) string {
+	var best, first string
+	for _, n := range s.Nodes {
+		if !n.Gateway || n.Name == self {
+			continue
+		}
+		if n.Name == current && answers(current) {
+			return current
+		}
+		if first == "" || rank(self, remote, n.Name) > rank(self, remote, first) {
+			first = n.Name
+		}
+		if answers(n.Name) && (best == "" || rank(self, remote, n.Name) > rank(self, remote, best)) {
+			best = n.Name
+		}
+	}
+	return cmp.Or(best, current, first)
+}
+
+// rank orders gateways, differently for each node and cluster.
+func rank(parts ...string) uint64 {
+	hash := fnv.New64a()
+	for _, part := range parts {
+		_, _ = hash.Write([]byte(part + "\x00"))
+	}
+	return hash.Sum64()
+}
+
+// sorted returns the ranges without those that are in others, in their order.
+func sorted(ranges []netip.Prefix) (distinct []netip.Prefix) {
+	ranges = slices.SortedFunc(slices.Values(ranges), netip.Prefix.Compare)
+	for _, r := range ranges {
+		if len(distinct) == 0 || !distinct[len(distinct)-1].Overlaps(r) {
+			distinct = append(distinct, r)
+		}
+	}
+	return distinct
+}

@@ -1,0 +1,159 @@
+package plan
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lodestone-storage/lodestone/network/site"
+)
+
+func prefixes(texts ...string) (all []netip.Prefix) {
+	for _, t := range texts {
+		all = append(all, netip.MustParsePrefix(t))
+	}
+	return all
+}
+
+// twoGateways is a cluster with a node and two gateways, to which others are joined.
+func twoGateways(remotes ...site.Remote) *site.Site {
+	return &site.Site{Remotes: remotes, Nodes: []site.Node{
+		{Name: "node", Address: netip.MustParseAddr("172.30.1.10"), Pods: prefixes("10.1.0.0/24")},
+		{Name: "g1", Address: netip.MustParseAddr("172.30.1.11"), Pods: prefixes("10.1.1.0/24"), Gateway: true},
+		{Name: "g2", Address: netip.MustParseAddr("172.30.1.12"), Pods: prefixes("10.1.2.0/24"), Gateway: true},
+	}}
+}
+
+var west = site.Remote{Name: "west", Ranges: prefixes("10.2.0.0/16"), Pods: []netip.Addr{netip.MustParseAddr("10.1.0.2")}}
+
+func TestANodeHasOneRuleAndOneRouteForEachCluster(t *testing.T) {
+	var many []site.Remote
+	via := map[string]string{}
+	for i := range 1000 {
+		name := fmt.Sprintf("cluster-%d", i)
+		many = append(many, site.Remote{Name: name, Ranges: prefixes(fmt.Sprintf("10.%d.%d.0/24", 100+i/256, i%256))})
+		via[name] = "g1"
+	}
+	p := Make(Input{Site: twoGateways(many...), Self: "node", MTU: 1500, Via: via})
+	assert.Equal(t, []Rule{{Priority: 5, Table: 7472}}, p.Rules)
+	require.Len(t, p.Routes, 1000)
+	assert.Equal(t, Route{Table: 7472, To: netip.MustParsePrefix("10.100.0.0/24"), Device: "lode0", Via: netip.MustParseAddr("172.30.1.11"),
+		MTU: 1464}, p.Routes[0])
+}
+
+func TestWhatANodeHas(t *testing.T) {
+	to := netip.MustParsePrefix("10.2.0.0/16")
+	through := func(address string, metric int) Route {
+		return Route{Table: 7472, To: to, Device: "lode0", Via: netip.MustParseAddr(address), MTU: 1464, Metric: metric}
+	}
+	lane := Route{Table: 7472, To: to, Device: Device("west"), MTU: 1464}
+	nodes := []Route{
+		{Table: 7473, To: netip.MustParsePrefix("10.1.0.0/24"), Device: "lode0", Via: netip.MustParseAddr("172.30.1.10")},
+		{Table: 7473, To: netip.MustParsePrefix("10.1.2.0/24"), Device: "lode0", Via: netip.MustParseAddr("172.30.1.12")},
+	}
+	for _, row := range []struct {
+		name   string
+		self   string
+		lanes  map[string]bool
+		via    map[string]string
+		routes []Route
+	}{
+		{"a node that reached no gateway yet has no route", "node", nil, nil, nil},
+		{"a node goes through the gateway that was chosen", "node", nil, map[string]string{"west": "g2"}, []Route{through("172.30.1.12", 0)}},
+		{"a gateway has a lane, the other gateway in reserve, and a route to each other node", "g1", map[string]bool{"west": true},
+			map[string]string{"west": "g2"}, append([]Route{lane, through("172.30.1.12", 100)}, nodes...)},
+		{"a gateway whose lane is not up goes through the other one", "g1", map[string]bool{"west": false}, map[string]string{"west": "g2"},
+			append([]Route{through("172.30.1.12", 0)}, nodes...)},
+		{"a gateway that is alone has its lane, up or not", "g1", map[string]bool{"west": false}, nil, append([]Route{lane}, nodes...)},
+		{"a node that does not take part has nothing", "other", nil, map[string]string{"west": "g1"}, nil},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			p := Make(Input{Site: twoGateways(west), Self: row.self, MTU: 1500, Lanes: row.lanes, Via: row.via})
+			assert.Equal(t, row.routes, p.Routes)
+		})
+	}
+	alone := Make(Input{Site: twoGateways(), Self: "g1", MTU: 1500, Lanes: map[string]bool{}})
+	assert.Empty(t, alone, "nothing is left where no cluster is joined")
+}
+
+func TestTheSmallerNetworkSetsTheSize(t *testing.T) {
+	small := west
+	small.MTU = 1400
+	p := Make(Input{Site: twoGateways(small), Self: "node", MTU: 9000, Via: map[string]string{"west": "g1"}})
+	assert.Equal(t, 8964, p.MTU)
+	assert.Equal(t, 1364, p.Routes[0].MTU)
+	assert.Contains(t, p.Filter.text(), "ip saddr @own ip daddr @remote tcp flags syn tcp option maxseg size set 1324")
+}
+
+// text is the filter as people read it.
+func (f *Filter) text() (text string) {
+	for _, c := range f.Chains {
+		text += fmt.Sprintf("%s: type %s hook %s priority %d\n", c.Name, c.Type, c.Hook, c.Priority)
+		for _, m := range c.Rules {
+			text += "  " + m.String() + "\n"
+		}
+	}
+	return text
+}
+
+func TestAGatewayLetsOnlyNamedPodsAndTheOtherClustersRangesPass(t *testing.T) {
+	p := Make(Input{Site: twoGateways(west), Self: "g1", MTU: 1500})
+	assert.Equal(t, `tunnel: type filter hook prerouting priority -300
+  ip saddr != @nodes udp dport 7472 drop
+  udp dport 7472 fib saddr . iif oif missing drop
+  udp dport 7472 notrack
+  iifname lode-76a79620 ip daddr != @own notrack
+  iifname lode0 ip daddr != @own notrack
+tunnel-out: type filter hook output priority -300
+  udp dport 7472 notrack
+input: type filter hook input priority 0
+  iifname lode0 drop
+  iifname lode-76a79620 drop
+forward: type filter hook forward priority 0
+  oifname lode-76a79620 ip saddr @pods-lode-76a79620 ip daddr @ranges-lode-76a79620 accept
+  oifname lode-76a79620 drop
+  iifname lode-76a79620 ip saddr @ranges-lode-76a79620 ip daddr @pods-lode-76a79620 accept
+  iifname lode-76a79620 drop
+  iifname lode0 ip saddr @remote ip daddr @own accept
+  iifname lode0 drop
+  oifname lode0 ip saddr @own ip daddr @remote accept
+  oifname lode0 drop
+size: type filter hook forward priority -150
+  ip saddr @own ip daddr @remote tcp flags syn tcp option maxseg size set 1424
+  ip saddr @remote ip daddr @own tcp flags syn tcp option maxseg size set 1424
+claim: type nat hook postrouting priority 90
+  ip saddr @own ip daddr @remote snat to ip saddr
+  ip saddr @remote ip daddr @own snat to ip saddr
+`, p.Filter.text())
+}
+
+func TestChooseChangesNothingWithoutNeed(t *testing.T) {
+	s := twoGateways(west)
+	best := Choose(s, "node", "west", "", func(string) bool { return true })
+	other := map[string]string{"g1": "g2", "g2": "g1"}[best]
+	for _, row := range []struct {
+		name, current, answers, want string
+	}{
+		{"both answer: the one in use stays", other, "g1 g2", other},
+		{"the one in use does not answer", other, best, best},
+		{"only one has ever answered", "", other, other},
+		{"nobody answers: the one in use stays", other, "", other},
+		{"nobody has ever answered", "", "", best},
+		{"the one in use is no gateway any more", "gone", "g1 g2", best},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			assert.Equal(t, row.want, Choose(s, "node", "west", row.current, func(gateway string) bool {
+				return row.answers == gateway || row.answers == "g1 g2"
+			}))
+		})
+	}
+	assert.Equal(t, "g2", Choose(s, "g1", "west", "", func(string) bool { return true }), "a gateway does not choose itself")
+	used := map[string]int{}
+	for i := range 100 {
+		used[Choose(s, fmt.Sprint("node-", i), "west", "", func(string) bool { return true })]++
+	}
+	assert.Greater(t, min(used["g1"], used["g2"]), 20, "nodes share gateways: %v", used)
+}

@@ -1,0 +1,60 @@
+// Package app is the network agent as a program: its commands and flags (NewCommand). Read command.go first.
+package app
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
+	"k8s.io/component-base/version"
+
+	"github.com/lodestone-storage/lodestone/network/agent/apply"
+	"github.com/lodestone-storage/lodestone/network/lane"
+	"github.com/lodestone-storage/lodestone/pkg/program"
+)
+
+// NewCommand returns the command of the program.
+func NewCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "lodestone-network",
+		Short: "Lets pods of several clusters reach each other",
+		Long: `lodestone-network runs on each node of a cluster. It brings packets for pods of other
+clusters to the gateways, which are two or more of the nodes, and these bring them to
+the gateways there. Only pods that are named are reached, and reach anybody.`,
+		Version: version.Get().GitVersion,
+	}
+	o := NewOptions()
+	run := &cobra.Command{Use: "agent", Short: "Keep this node in line with what it is told"}
+	o.AddFlags(run.Flags())
+	cmd.AddCommand(program.Complete(run, o.Logs, o.Validate, o.Run))
+
+	probing := newProbeOptions()
+	probe := &cobra.Command{Use: "probe", Short: "Probe the whole way to pods of other clusters, as a pod, and answer such probes"}
+	probing.addFlags(probe.Flags())
+	cmd.AddCommand(program.Complete(probe, probing.Logs, probing.validate, probing.run))
+
+	remove := &cobra.Command{Use: "remove", Short: "Remove all that agents have ever made in the kernel of this node"}
+	logs := logsapi.NewLoggingConfiguration()
+	logsapi.AddFlags(logs, remove.Flags())
+	cmd.AddCommand(program.Complete(remove, logs, func() error { return nil }, func(context.Context) error { return apply.Remove() }))
+
+	var state string
+	key := &cobra.Command{
+		Use:   "key",
+		Short: "Print the public key of this gateway, and make it first if there is none",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			identity, err := lane.LoadIdentity(state)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), identity.Key)
+			return err
+		},
+	}
+	key.Flags().StringVar(&state, "state", stateDirectory, stateHelp)
+	cmd.AddCommand(key)
+	return cmd
+}

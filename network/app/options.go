@@ -1,0 +1,193 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	logsapi "k8s.io/component-base/logs/api/v1"
+
+	"github.com/lodestone-storage/lodestone/network/agent"
+	"github.com/lodestone-storage/lodestone/network/cluster"
+	"github.com/lodestone-storage/lodestone/network/path"
+	"github.com/lodestone-storage/lodestone/pkg/program"
+)
+
+const (
+	stateDirectory = "/var/lib/lodestone-network"
+	stateHelp      = "directory for the key of a gateway, which nobody else may read"
+)
+
+// Options are the flags of the agent.
+type Options struct {
+	access
+	Node        string
+	Site        string
+	State       string
+	Listen      string
+	Connections int
+	HTTPAddress string
+	Logs        *logsapi.LoggingConfiguration
+}
+
+// access is how a program reaches its own cluster, and of which links it reads there.
+type access struct {
+	Kubeconfig string
+	Namespace  string
+	Tenants    bool
+}
+
+func newAccess() access { return access{Namespace: os.Getenv("POD_NAMESPACE")} }
+
+func (a *access) addFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&a.Kubeconfig, "kubeconfig", a.Kubeconfig, "kubeconfig file of this cluster; empty: that of the pod")
+	flags.StringVar(&a.Namespace, "namespace", a.Namespace, "namespace of the program, and of the NetworkLinks that this cluster made as a "+
+		"home cluster; default: the variable POD_NAMESPACE")
+	flags.BoolVar(&a.Tenants, "tenants", a.Tenants, "this is a remote cluster: home clusters have NetworkLinks in their tenant namespaces")
+}
+
+func (a *access) validate() error {
+	if a.Namespace == "" {
+		return errors.New("--namespace is missing: give that of the program, or set POD_NAMESPACE")
+	}
+	return nil
+}
+
+func (a *access) config(agent string) (*rest.Config, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", a.Kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("find the cluster (set --kubeconfig outside a pod): %w", err)
+	}
+	config.UserAgent = agent
+	return config, nil
+}
+
+// NewOptions returns the defaults.
+func NewOptions() *Options {
+	return &Options{access: newAccess(), Node: os.Getenv("NODE_NAME"), State: stateDirectory, Listen: ":7473", Connections: 4,
+		HTTPAddress: "127.0.0.1:7475", Logs: logsapi.NewLoggingConfiguration()}
+}
+
+// AddFlags adds the flags to a flag set.
+func (o *Options) AddFlags(flags *pflag.FlagSet) {
+	o.addFlags(flags)
+	flags.StringVar(&o.Node, "node", o.Node, "name of this node; default: the variable NODE_NAME")
+	flags.StringVar(&o.Site, "site", o.Site, "file of nodes, gateways and other clusters, which may change at any time, instead of the "+
+		"objects of the cluster")
+	flags.StringVar(&o.State, "state", o.State, stateHelp)
+	flags.StringVar(&o.Listen, "listen", o.Listen, "address at which a gateway is dialed by those of other clusters; empty: it only dials")
+	flags.IntVar(&o.Connections, "connections", o.Connections, "how many connections a gateway has to each gateway of another cluster")
+	flags.StringVar(&o.HTTPAddress, "http-address", o.HTTPAddress, "address that serves /healthz, /readyz and /metrics; empty: none")
+	logsapi.AddFlags(o.Logs, flags)
+}
+
+// Validate returns an error that joins all that is wrong with the options.
+func (o *Options) Validate() error {
+	var errs []error
+	if o.Node == "" {
+		errs = append(errs, errors.New("--node is missing: give the name of this node"))
+	}
+	if o.Site == "" {
+		errs = append(errs, o.validate())
+	} else if !filepath.IsAbs(o.Site) {
+		errs = append(errs, fmt.Errorf("--site=%s is not the absolute path of a file", o.Site))
+	}
+	if o.Connections < 1 || o.Connections > 64 {
+		errs = append(errs, fmt.Errorf("--connections=%d: give 1 to 64", o.Connections))
+	}
+	return errors.Join(errs...)
+}
+
+// Run runs the agent until ctx ends.
+func (o *Options) Run(ctx context.Context) error {
+	probes := program.NewProbes()
+	probes.WaitFor("this node to be in line with the network")
+	metrics := prometheus.NewRegistry()
+	stop, err := probes.Serve(ctx, o.HTTPAddress, metrics)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	settings := agent.Settings{Self: o.Node, State: o.State, Listen: o.Listen, Connections: o.Connections, Ready: probes.Ready,
+		Metrics: metrics, Report: func(*agent.Report) {}}
+	if o.Site != "" {
+		settings.Told = (&file{path: o.Site}).read
+		return agent.Run(ctx, settings)
+	}
+	config, err := o.config("lodestone-network")
+	if err != nil {
+		return err
+	}
+	watch, err := cluster.NewWatch(ctx, config, o.Namespace, o.Node, o.Tenants)
+	if err != nil {
+		return err
+	}
+	reporter, err := cluster.NewReporter(watch, config, o.Node, o.Listen, o.State)
+	if err != nil {
+		return err
+	}
+	settings.Told, settings.Report = watch.Told, reporter.Report
+	go reporter.Run(ctx)
+	return agent.Run(ctx, settings)
+}
+
+// probeOptions are the flags of a pod that probes.
+type probeOptions struct {
+	access
+	Name, Node, Address string
+	HTTPAddress         string
+	Logs                *logsapi.LoggingConfiguration
+}
+
+func newProbeOptions() *probeOptions {
+	return &probeOptions{access: newAccess(), Name: os.Getenv("POD_NAME"), Node: os.Getenv("NODE_NAME"), Address: os.Getenv("POD_IP"),
+		HTTPAddress: ":8081", Logs: logsapi.NewLoggingConfiguration()}
+}
+
+func (o *probeOptions) addFlags(flags *pflag.FlagSet) {
+	o.access.addFlags(flags)
+	flags.StringVar(&o.Name, "pod", o.Name, "name of this pod; default: the variable POD_NAME")
+	flags.StringVar(&o.Node, "node", o.Node, "name of its node; default: the variable NODE_NAME")
+	flags.StringVar(&o.Address, "address", o.Address, "address of this pod; default: the variable POD_IP")
+	flags.StringVar(&o.HTTPAddress, "http-address", o.HTTPAddress, "address that serves /healthz, /readyz and /metrics; empty: none")
+	logsapi.AddFlags(o.Logs, flags)
+}
+
+func (o *probeOptions) validate() error {
+	errs := []error{o.access.validate()}
+	if o.Name == "" {
+		errs = append(errs, errors.New("--pod is missing: give the name of this pod"))
+	}
+	if address, err := netip.ParseAddr(o.Address); err != nil || !address.Is4() {
+		errs = append(errs, fmt.Errorf("--address=%q is not an IPv4 address: give that of this pod", o.Address))
+	}
+	return errors.Join(errs...)
+}
+
+func (o *probeOptions) run(ctx context.Context) error {
+	probes := program.NewProbes()
+	probes.WaitFor("the NetworkLinks")
+	metrics := prometheus.NewRegistry()
+	stop, err := probes.Serve(ctx, o.HTTPAddress, metrics)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	config, err := o.config("lodestone-network-probe")
+	if err != nil {
+		return err
+	}
+	within := o.Namespace
+	if o.Tenants {
+		within = ""
+	}
+	return path.Run(ctx, path.Settings{Name: o.Name, Node: o.Node, Address: netip.MustParseAddr(o.Address), Namespace: within, Config: config,
+		Metrics: metrics, Ready: probes.Ready})
+}

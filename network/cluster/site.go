@@ -1,0 +1,199 @@
+// Package cluster is what the network program knows from the objects of its own cluster: nodes, NetworkLinks, HomeClusters,
+// namespaces and pods. Make makes of them what a node is told (pure), Watch keeps that up to date, Reporter writes what a
+// gateway has to say into the NetworkLinks.
+package cluster
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/lodestone-storage/lodestone/network/lane"
+	"github.com/lodestone-storage/lodestone/network/site"
+	networkv1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/network/v1alpha1"
+	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/podranges"
+)
+
+// Observation is what there is in the own cluster. Lists are sorted by name.
+type Observation struct {
+	// Namespace is that of the network program. Links in it were made by the own cluster, as a home cluster.
+	Namespace string
+	Nodes     []*corev1.Node
+	Links     []*networkv1alpha1.NetworkLink
+	// Homes are the HomeClusters, by their names: what the owner of this cluster lets home clusters do.
+	Homes map[string]*remotev1alpha1.HomeCluster
+	// Namespaces and Pods are only known on gateways.
+	Namespaces map[string]*corev1.Namespace
+	Pods       []Pod
+}
+
+// Pod is what is known of a pod that has addresses of its own.
+type Pod struct {
+	Namespace string
+	// Probe: it is one of those that probe other clusters.
+	Probe     bool
+	Addresses []netip.Addr
+}
+
+// Verdict says whether this cluster takes part in a link.
+type Verdict struct {
+	Accepted bool
+	// Reason is a word, Message a sentence that says what to do.
+	Reason, Message string
+	// Ranges are those of pods of the other cluster that count here.
+	Ranges podranges.Ranges
+}
+
+// Key is the name of an object in a namespace.
+type Key struct{ Namespace, Name string }
+
+// KeyOf returns the key of a link.
+func KeyOf(link *networkv1alpha1.NetworkLink) Key { return Key{link.Namespace, link.Name} }
+
+// Make returns what each node is told, and what becomes of each link.
+func Make(o Observation) (*site.Site, map[Key]Verdict) {
+	s := &site.Site{}
+	ranges := false
+	for _, n := range o.Nodes {
+		if told, ok := nodeOf(n); ok {
+			s.Nodes = append(s.Nodes, told)
+			ranges = ranges || len(told.Pods) > 0
+		}
+	}
+	verdicts := map[Key]Verdict{}
+	for _, link := range o.Links {
+		if link.Namespace != o.Namespace && (!strings.HasPrefix(link.Namespace, keys.TenantPrefix) || link.Name != keys.Home) {
+			continue // nobody reads what is elsewhere
+		}
+		remote, verdict := remoteOf(o, link)
+		switch {
+		case verdict.Reason != "":
+		case !slices.ContainsFunc(s.Nodes, func(n site.Node) bool { return n.Gateway }):
+			verdict = Verdict{Reason: "NoGateway", Message: fmt.Sprintf("no node of this cluster is a gateway: label two nodes, or one where "+
+				"there is only one, with %s=%s", keys.Gateway, keys.GatewayEnabled)}
+		case !ranges:
+			verdict = Verdict{Reason: "NoPodCIDRs", Message: "no node of this cluster has IPv4 podCIDRs in its spec, so nobody knows which " +
+				"node a pod's address belongs to: the network of this cluster cannot be joined yet"}
+		case len(remote.Gateways) == 0:
+			verdict = Verdict{Accepted: true, Reason: "Waiting", Message: "the other cluster has named no gateway yet"}
+		default:
+			candidate := *s
+			candidate.Remotes = append(slices.Clone(s.Remotes), remote)
+			if err := candidate.Validate(); err != nil {
+				verdict = Verdict{Reason: "Unusable", Message: strings.ReplaceAll(err.Error(), "\n", "; ")}
+				break
+			}
+			s, verdict = &candidate, Verdict{Accepted: true, Reason: "Accepted", Message: "this cluster takes part"}
+		}
+		verdict.Ranges = remote.Ranges
+		verdicts[KeyOf(link)] = verdict
+	}
+	return s, verdicts
+}
+
+// nodeOf returns what is to be known of a node, false if it takes no part: nodes that stand for other clusters do not.
+func nodeOf(n *corev1.Node) (told site.Node, ok bool) {
+	if n.Labels[keys.Cluster] != "" || n.Labels["type"] == "virtual-kubelet" {
+		return site.Node{}, false
+	}
+	address, ok := addressOf(n)
+	if !ok {
+		return site.Node{}, false
+	}
+	told = site.Node{Name: n.Name, Address: address, Gateway: n.Labels[keys.Gateway] == keys.GatewayEnabled}
+	texts := n.Spec.PodCIDRs
+	if len(texts) == 0 && n.Spec.PodCIDR != "" {
+		texts = []string{n.Spec.PodCIDR}
+	}
+	for _, text := range texts {
+		if prefix, err := netip.ParsePrefix(text); err == nil && prefix.Addr().Is4() {
+			told.Pods = append(told.Pods, prefix)
+		}
+	}
+	return told, true
+}
+
+// addressOf returns the IPv4 address at which other nodes of its cluster reach a node.
+func addressOf(n *corev1.Node) (netip.Addr, bool) {
+	for _, a := range n.Status.Addresses {
+		if a.Type != corev1.NodeInternalIP {
+			continue
+		}
+		if address, err := netip.ParseAddr(a.Address); err == nil && address.Is4() {
+			return address, true
+		}
+	}
+	return netip.Addr{}, false
+}
+
+// remoteName is what the other cluster of a link is called: the name of the RemoteCluster, or the ID of the home cluster.
+func remoteName(namespace string, link *networkv1alpha1.NetworkLink) string {
+	if link.Namespace == namespace {
+		return link.Name
+	}
+	return strings.TrimPrefix(link.Namespace, keys.TenantPrefix)
+}
+
+// remoteOf returns the other cluster of a link; a verdict with a reason says why there is none.
+func remoteOf(o Observation, link *networkv1alpha1.NetworkLink) (site.Remote, Verdict) {
+	remote := site.Remote{Name: remoteName(o.Namespace, link)}
+	selects, texts, where := offloaded, link.Spec.PodCIDRs, "spec.podCIDRs"
+	own := link.Namespace == o.Namespace
+	if !own {
+		home := o.Homes[remote.Name]
+		if home == nil || home.Spec.Network == nil {
+			return remote, Verdict{Reason: "Refused", Message: "the owner of this cluster has not allowed it: they set spec.network of " +
+				"HomeCluster " + remote.Name}
+		}
+		texts, where = home.Spec.Network.PodCIDRs, "spec.network.podCIDRs of HomeCluster "+home.Name
+		selects = func(n *corev1.Namespace) bool {
+			return n.Labels[keys.HomeID] == home.Name && n.Name != link.Namespace &&
+				(len(home.Spec.Network.Namespaces) == 0 || slices.Contains(home.Spec.Network.Namespaces, n.Name))
+		}
+	}
+	ranges, err := podranges.Parse(texts)
+	ranges = slices.DeleteFunc(ranges, func(one netip.Prefix) bool { return !one.Addr().Is4() })
+	switch {
+	case err != nil:
+		return remote, Verdict{Reason: "Unusable", Message: where + ": " + err.Error()}
+	case len(ranges) == 0:
+		return remote, Verdict{Reason: "NoPodCIDRs", Message: where + " names no IPv4 ranges of pods of the other cluster"}
+	}
+	remote.Ranges = ranges
+	for _, g := range link.Spec.Gateways {
+		gateway := site.Gateway{Name: g.Name}
+		if own { // home dials; a home cluster cannot have the nodes of this one dial anybody
+			gateway.Address = g.Address
+		}
+		for _, text := range g.Keys {
+			var key lane.Key
+			if key.UnmarshalText([]byte(text)) == nil {
+				gateway.Keys = append(gateway.Keys, key)
+			}
+		}
+		if len(gateway.Keys) == 0 || own && gateway.Address == "" {
+			continue // it is not yet there
+		}
+		if g.MTU != 0 && (remote.MTU == 0 || int(g.MTU) < remote.MTU) {
+			remote.MTU = int(g.MTU)
+		}
+		remote.Gateways = append(remote.Gateways, gateway)
+	}
+	for _, p := range o.Pods {
+		n := o.Namespaces[p.Namespace]
+		if p.Probe && p.Namespace == o.Namespace || n != nil && selects(n) {
+			remote.Pods = append(remote.Pods, p.Addresses...)
+		}
+	}
+	slices.SortFunc(remote.Pods, netip.Addr.Compare)
+	remote.Pods = slices.Compact(remote.Pods)
+	return remote, Verdict{}
+}
+
+// offloaded selects the namespaces of home whose pods other clusters reach.
+func offloaded(n *corev1.Namespace) bool { return n.Labels[keys.Offload] == keys.OffloadEnabled }

@@ -1,0 +1,194 @@
+package cluster
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lodestone-storage/lodestone/network/site"
+	networkv1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/network/v1alpha1"
+	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+)
+
+var key = strings.Repeat("A", 43) + "="
+
+func node(name, address, pods string, labels map[string]string) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}, Spec: corev1.NodeSpec{PodCIDRs: []string{pods}},
+		Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address}}}}
+}
+
+var gateway = map[string]string{keys.Gateway: keys.GatewayEnabled}
+
+func namespace(name string, labels map[string]string) *corev1.Namespace {
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
+}
+
+func pod(namespace, address string) Pod {
+	return Pod{Namespace: namespace, Addresses: []netip.Addr{netip.MustParseAddr(address)}}
+}
+
+func link(namespace, name string, spec networkv1alpha1.NetworkLinkSpec) *networkv1alpha1.NetworkLink {
+	return &networkv1alpha1.NetworkLink{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: spec}
+}
+
+// home is a home cluster with one remote cluster, which has said all.
+func home() Observation {
+	return Observation{
+		Namespace: keys.NetworkNamespace,
+		Nodes: []*corev1.Node{
+			node("node-1", "192.0.2.1", "10.1.0.0/24", gateway), node("node-2", "192.0.2.2", "10.1.1.0/24", nil),
+			node("west", "192.0.2.9", "10.2.0.0/24", map[string]string{keys.Cluster: "west"}),
+		},
+		Links: []*networkv1alpha1.NetworkLink{link(keys.NetworkNamespace, "west", networkv1alpha1.NetworkLinkSpec{
+			PodCIDRs: []string{"10.2.0.0/16"},
+			Gateways: []networkv1alpha1.Gateway{{Name: "w1", Address: "198.51.100.1:7473", Keys: []string{key}, MTU: 1450}},
+		})},
+		Namespaces: map[string]*corev1.Namespace{
+			"shop":                namespace("shop", map[string]string{keys.Offload: keys.OffloadEnabled}),
+			"private":             namespace("private", nil),
+			keys.NetworkNamespace: namespace(keys.NetworkNamespace, nil),
+		},
+		Pods: []Pod{pod("shop", "10.1.0.5"), pod("private", "10.1.0.6"),
+			{Namespace: keys.NetworkNamespace, Probe: true, Addresses: []netip.Addr{netip.MustParseAddr("10.1.1.7")}},
+			{Namespace: "private", Probe: true, Addresses: []netip.Addr{netip.MustParseAddr("10.1.1.8")}}},
+	}
+}
+
+// remote is a remote cluster, which a home cluster of the ID h has told all.
+func remote() Observation {
+	o := home()
+	tenant := keys.TenantPrefix + "h"
+	o.Links = []*networkv1alpha1.NetworkLink{link(tenant, keys.Home, networkv1alpha1.NetworkLinkSpec{
+		PodCIDRs: []string{"0.0.0.0/0"}, Gateways: []networkv1alpha1.Gateway{{Name: "g", Address: "10.0.0.1:22", Keys: []string{key}}}})}
+	o.Homes = map[string]*remotev1alpha1.HomeCluster{"h": {ObjectMeta: metav1.ObjectMeta{Name: "h"}, Spec: remotev1alpha1.HomeClusterSpec{
+		Network: &remotev1alpha1.NetworkPolicy{PodCIDRs: []string{"10.9.0.0/16", "fd00::/48"}}}}}
+	o.Namespaces = map[string]*corev1.Namespace{
+		"shop": namespace("shop", map[string]string{keys.HomeID: "h"}), "store": namespace("store", map[string]string{keys.HomeID: "h"}),
+		"other": namespace("other", map[string]string{keys.HomeID: "i"}),
+		"own":   namespace("own", map[string]string{keys.Offload: keys.OffloadEnabled}),
+		tenant:  namespace(tenant, map[string]string{keys.HomeID: "h", keys.Tenant: "h"}),
+	}
+	o.Pods = []Pod{pod("shop", "10.1.0.5"), pod("store", "10.1.0.6"), pod("other", "10.1.0.7"), pod("own", "10.1.0.8"),
+		pod(tenant, "10.1.0.9")}
+	return o
+}
+
+func addresses(texts ...string) (all []netip.Addr) {
+	for _, text := range texts {
+		all = append(all, netip.MustParseAddr(text))
+	}
+	return all
+}
+
+func TestHomeReachesPodsOfOffloadedNamespacesAndProbes(t *testing.T) {
+	s, verdicts := Make(home())
+	require.Equal(t, map[Key]string{{keys.NetworkNamespace, "west"}: "Accepted"}, reasons(verdicts))
+	require.NoError(t, s.Validate())
+	require.Len(t, s.Nodes, 2, "the node that stands for west is none of this cluster")
+	assert.Equal(t, site.Node{Name: "node-1", Address: netip.MustParseAddr("192.0.2.1"), Gateway: true,
+		Pods: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}}, s.Nodes[0])
+	require.Len(t, s.Remotes, 1)
+	assert.Equal(t, "west", s.Remotes[0].Name)
+	assert.Equal(t, 1450, s.Remotes[0].MTU)
+	assert.Equal(t, "198.51.100.1:7473", s.Remotes[0].Gateways[0].Address)
+	assert.Equal(t, addresses("10.1.0.5", "10.1.1.7"), s.Remotes[0].Pods)
+}
+
+func TestARemoteClusterHeedsItsOwnerAndNotHome(t *testing.T) {
+	s, verdicts := Make(remote())
+	require.Equal(t, map[Key]string{{keys.TenantPrefix + "h", keys.Home}: "Accepted"}, reasons(verdicts))
+	require.Len(t, s.Remotes, 1)
+	assert.Equal(t, "h", s.Remotes[0].Name)
+	assert.Equal(t, []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}, s.Remotes[0].Ranges, "not what home says of itself")
+	assert.Empty(t, s.Remotes[0].Gateways[0].Address, "home has nobody dialed from here")
+	assert.Equal(t, addresses("10.1.0.5", "10.1.0.6"), s.Remotes[0].Pods, "only of namespaces that were made for this home cluster")
+
+	o := remote()
+	o.Homes["h"].Spec.Network.Namespaces = []string{"store", "own", "other"}
+	s, _ = Make(o)
+	assert.Equal(t, addresses("10.1.0.6"), s.Remotes[0].Pods, "the owner narrows, and does not widen")
+}
+
+func reasons(verdicts map[Key]Verdict) map[Key]string {
+	found := map[Key]string{}
+	for key, verdict := range verdicts {
+		found[key] = verdict.Reason
+	}
+	return found
+}
+
+func TestWhyAClusterTakesNoPart(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		of     func() Observation
+		change func(o *Observation)
+		reason string
+	}{
+		{"its owner has not allowed it", remote, func(o *Observation) { o.Homes["h"].Spec.Network = nil }, "Refused"},
+		{"there is no such home cluster", remote, func(o *Observation) { o.Homes = nil }, "Refused"},
+		{"its owner has listed IPv6 alone", remote, func(o *Observation) { o.Homes["h"].Spec.Network.PodCIDRs = []string{"fd00::/48"} },
+			"NoPodCIDRs"},
+		{"the ranges are those of its own pods", remote, func(o *Observation) { o.Homes["h"].Spec.Network.PodCIDRs = []string{"10.1.0.0/16"} },
+			"Unusable"},
+		{"the ranges are those of its nodes", home, func(o *Observation) { o.Links[0].Spec.PodCIDRs = []string{"192.0.2.0/24"} }, "Unusable"},
+		{"there are no ranges", home, func(o *Observation) { o.Links[0].Spec.PodCIDRs = nil }, "NoPodCIDRs"},
+		{"no node is a gateway", home, func(o *Observation) { o.Nodes[0].Labels = nil }, "NoGateway"},
+		{"nodes have no ranges of pods", home, func(o *Observation) { o.Nodes[0].Spec.PodCIDRs, o.Nodes[1].Spec.PodCIDRs = nil, nil },
+			"NoPodCIDRs"},
+		{"the other side has named no gateway", home, func(o *Observation) { o.Links[0].Spec.Gateways = nil }, "Waiting"},
+		{"the other side's gateway has no address to dial", home, func(o *Observation) { o.Links[0].Spec.Gateways[0].Address = "" }, "Waiting"},
+		{"the other side's gateway has no key that is one", home, func(o *Observation) { o.Links[0].Spec.Gateways[0].Keys = []string{"x"} },
+			"Waiting"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			o := row.of()
+			row.change(&o)
+			s, verdicts := Make(o)
+			require.Len(t, verdicts, 1)
+			verdict := verdicts[KeyOf(o.Links[0])]
+			assert.Equal(t, row.reason, verdict.Reason, verdict.Message)
+			assert.Empty(t, s.Remotes)
+		})
+	}
+}
+
+func TestALinkThatCannotBeDisturbsNoOther(t *testing.T) {
+	o := home()
+	o.Links = append(o.Links, link(keys.NetworkNamespace, "zoo", networkv1alpha1.NetworkLinkSpec{PodCIDRs: []string{"10.2.3.0/24"},
+		Gateways: o.Links[0].Spec.Gateways}))
+	s, verdicts := Make(o)
+	require.Len(t, s.Remotes, 1)
+	assert.Equal(t, "west", s.Remotes[0].Name)
+	assert.Contains(t, verdicts[Key{keys.NetworkNamespace, "zoo"}].Message, "overlaps")
+}
+
+func TestLinksElsewhereAreNotRead(t *testing.T) {
+	o := home()
+	for _, at := range []Key{{"shop", "west"}, {keys.TenantPrefix + "h", "other"}} {
+		o.Links = append(o.Links, link(at.Namespace, at.Name, o.Links[0].Spec))
+	}
+	_, verdicts := Make(o)
+	assert.Len(t, verdicts, 1)
+}
+
+func TestAGatewayWritesItsOwnEntryAndDropsThoseOfNodesThatAreNone(t *testing.T) {
+	l := link("n", "l", networkv1alpha1.NetworkLinkSpec{})
+	l.Status.Gateways = []networkv1alpha1.GatewayStatus{{Gateway: networkv1alpha1.Gateway{Name: "a", Address: "old"}},
+		{Gateway: networkv1alpha1.Gateway{Name: "b"}}, {Gateway: networkv1alpha1.Gateway{Name: "gone"}}}
+	l.Status.Probes = []networkv1alpha1.ProbeStatus{{Name: "p"}}
+	_, verdicts := Make(home())
+	status := statusOf(l, verdicts[Key{keys.NetworkNamespace, "west"}],
+		networkv1alpha1.GatewayStatus{Gateway: networkv1alpha1.Gateway{Name: "a", Address: "new"}}, map[string]bool{"a": true, "b": true})
+	require.Len(t, status.Gateways, 2)
+	assert.Equal(t, "new", status.Gateways[0].Address)
+	assert.Equal(t, "b", status.Gateways[1].Name)
+	assert.Equal(t, []string{"10.2.0.0/16"}, status.PodCIDRs)
+	assert.Len(t, status.Probes, 1, "what pods have written stays")
+	assert.Equal(t, metav1.ConditionTrue, status.Conditions[0].Status)
+}

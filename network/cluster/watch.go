@@ -1,0 +1,215 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"reflect"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/lodestone-storage/lodestone/network/site"
+	networkv1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/network/v1alpha1"
+	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/clients"
+	"github.com/lodestone-storage/lodestone/pkg/controller"
+)
+
+// ProbeComponent is the value of the label app.kubernetes.io/component of pods that probe other clusters.
+const ProbeComponent = "network-probe"
+
+// settle is how long changes are collected before they are told.
+const settle = 200 * time.Millisecond
+
+// Watch watches the own cluster for one node. It is safe for concurrent use.
+type Watch struct {
+	namespace, self string
+	client          kubernetes.Interface
+	factory         informers.SharedInformerFactory
+	nodes           cache.SharedIndexInformer
+	links, homes    cache.SharedIndexInformer // homes is nil where there are no home clusters
+	changed         atomic.Bool
+	ctx             context.Context
+
+	mu sync.Mutex
+	// pods and namespaces are nil until the node is a gateway.
+	pods, namespaces cache.SharedIndexInformer
+	next             time.Time
+	last             *site.Site
+	verdicts         map[Key]Verdict
+}
+
+// NewWatch begins to watch, until ctx ends. Tenants says that there may be home clusters, whose links are in their tenant namespaces.
+func NewWatch(ctx context.Context, config *rest.Config, namespace, self string, tenants bool) (*Watch, error) {
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("reach the API server: %w", err)
+	}
+	within := namespace
+	if tenants {
+		within = metav1.NamespaceAll
+	}
+	links, err := clients.NewNetworkLinks(config, within)
+	if err != nil {
+		return nil, err
+	}
+	w := &Watch{namespace: namespace, self: self, client: client, ctx: ctx,
+		factory: informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(transform))}
+	w.nodes = w.factory.Core().V1().Nodes().Informer()
+	w.links = clients.NewInformer(links, &networkv1alpha1.NetworkLink{}, nil, cache.Indexers{})
+	if tenants {
+		remote, err := clients.NewRemoteClient(config)
+		if err != nil {
+			return nil, err
+		}
+		w.homes = clients.NewInformer(remote.HomeClusters(), &remotev1alpha1.HomeCluster{}, nil, cache.Indexers{})
+		if err := controller.OnEach(w.homes, func(*remotev1alpha1.HomeCluster) { w.changed.Store(true) }); err != nil {
+			return nil, err
+		}
+		go w.homes.RunWithContext(ctx)
+	}
+	if err := errors.Join(controller.OnEach(w.nodes, func(*corev1.Node) { w.changed.Store(true) }),
+		controller.OnEach(w.links, func(*networkv1alpha1.NetworkLink) { w.changed.Store(true) })); err != nil {
+		return nil, err
+	}
+	go w.links.RunWithContext(ctx)
+	w.factory.StartWithContext(ctx)
+	return w, nil
+}
+
+// transform keeps of objects what is looked at.
+func transform(obj any) (any, error) {
+	switch object := obj.(type) {
+	case *corev1.Node:
+		object.Status = corev1.NodeStatus{Addresses: object.Status.Addresses}
+	case *corev1.Namespace:
+		object.Annotations = nil
+	case *corev1.Pod:
+		object.Annotations, object.OwnerReferences = nil, nil
+		object.Spec = corev1.PodSpec{HostNetwork: object.Spec.HostNetwork}
+		object.Status = corev1.PodStatus{Phase: object.Status.Phase, PodIP: object.Status.PodIP, PodIPs: object.Status.PodIPs}
+	}
+	return controller.DropManagedFields(obj)
+}
+
+// Told returns what the node is told, and whether that differs from last time. It never waits.
+func (w *Watch) Told() (*site.Site, bool, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.changed.Load() || time.Now().Before(w.next) || !w.synced() {
+		return nil, false, nil
+	}
+	w.changed.Store(false)
+	w.next = time.Now().Add(settle)
+	s, verdicts := Make(w.observe())
+	if self := s.Node(w.self); self != nil && self.Gateway && w.pods == nil {
+		// All other nodes need no pods.
+		if err := w.watchPods(); err != nil {
+			return nil, false, err
+		}
+		w.changed.Store(true)
+		return nil, false, nil
+	}
+	w.verdicts = verdicts
+	if w.last != nil && reflect.DeepEqual(s, w.last) {
+		return nil, false, nil
+	}
+	w.last = s
+	return s, true, nil
+}
+
+func (w *Watch) synced() bool {
+	return w.nodes.HasSynced() && w.links.HasSynced() && (w.homes == nil || w.homes.HasSynced()) &&
+		(w.pods == nil || w.pods.HasSynced() && w.namespaces.HasSynced())
+}
+
+func (w *Watch) watchPods() error {
+	w.pods, w.namespaces = w.factory.Core().V1().Pods().Informer(), w.factory.Core().V1().Namespaces().Informer()
+	err := errors.Join(controller.OnEach(w.pods, func(*corev1.Pod) { w.changed.Store(true) }),
+		controller.OnEach(w.namespaces, func(*corev1.Namespace) { w.changed.Store(true) }))
+	w.factory.StartWithContext(w.ctx)
+	return err
+}
+
+// observe collects what is known. The caller holds mu.
+func (w *Watch) observe() Observation {
+	o := Observation{Namespace: w.namespace, Nodes: controller.All[corev1.Node](w.nodes), Links: w.all(),
+		Homes: map[string]*remotev1alpha1.HomeCluster{}, Namespaces: map[string]*corev1.Namespace{}}
+	slices.SortFunc(o.Nodes, func(a, b *corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
+	if w.homes != nil {
+		for home := range controller.Each[remotev1alpha1.HomeCluster](w.homes) {
+			o.Homes[home.Name] = home
+		}
+	}
+	if w.pods == nil {
+		return o
+	}
+	for n := range controller.Each[corev1.Namespace](w.namespaces) {
+		o.Namespaces[n.Name] = n
+	}
+	for p := range controller.Each[corev1.Pod](w.pods) {
+		if pod, ok := podOf(p); ok {
+			o.Pods = append(o.Pods, pod)
+		}
+	}
+	return o
+}
+
+func (w *Watch) all() []*networkv1alpha1.NetworkLink {
+	links := controller.All[networkv1alpha1.NetworkLink](w.links)
+	slices.SortFunc(links, func(a, b *networkv1alpha1.NetworkLink) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return links
+}
+
+// podOf returns what is to be known of a pod, false if it has no address of its own.
+func podOf(p *corev1.Pod) (pod Pod, ok bool) {
+	if p.Spec.HostNetwork || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+		return Pod{}, false
+	}
+	pod = Pod{Namespace: p.Namespace, Probe: p.Labels["app.kubernetes.io/component"] == ProbeComponent}
+	for _, ip := range p.Status.PodIPs {
+		if address, err := netip.ParseAddr(ip.IP); err == nil && address.Is4() {
+			pod.Addresses = append(pod.Addresses, address)
+		}
+	}
+	return pod, len(pod.Addresses) > 0
+}
+
+// Links returns the links as last seen, which must not be changed, and what becomes of each.
+func (w *Watch) Links() ([]*networkv1alpha1.NetworkLink, map[Key]Verdict) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.all(), maps.Clone(w.verdicts)
+}
+
+func (w *Watch) remoteName(link *networkv1alpha1.NetworkLink) string {
+	return remoteName(w.namespace, link)
+}
+
+// Node returns the node of this name as last seen, nil if there is none. It must not be changed.
+func (w *Watch) Node(name string) *corev1.Node { return controller.Get[corev1.Node](w.nodes, name) }
+
+// Gateways are the names of all nodes that are gateways.
+func (w *Watch) Gateways() map[string]bool {
+	names := map[string]bool{}
+	for n := range controller.Each[corev1.Node](w.nodes) {
+		if told, ok := nodeOf(n); ok && told.Gateway {
+			names[n.Name] = true
+		}
+	}
+	return names
+}

@@ -1,0 +1,46 @@
+// Package lane carries packets between the gateways of two clusters. What is routed to the device of a Lane in one
+// cluster comes out of the device of its Lane in the other, as it was sent. There is one carrier, IP over TLS (Server,
+// Trunk); another one has to be a Lane and no more. Read trunk.go first.
+package lane
+
+import "time"
+
+// Lane is the way from this gateway to all gateways of one other cluster. It is safe for concurrent use.
+type Lane interface {
+	// Device is the name of the link that packets are routed to. It is gone when the program ends, and its routes with it.
+	Device() string
+	// Set says who the gateways of the other cluster are now. Those who are no longer among them are cut off at once.
+	Set(peers []Peer)
+	// Up says whether packets are known to arrive on the other side, and those from there here. Changed receives
+	// something after Up may have changed.
+	Up() bool
+	Changed() <-chan struct{}
+	// Status is for people.
+	Status() []Status
+	Close() error
+}
+
+// Peer is one gateway of the other cluster.
+type Peer struct {
+	Name string
+	// Address is what to dial; empty for a gateway that dials here.
+	Address string
+	// Keys are those that it may have: two of them while it changes its key.
+	Keys []Key
+}
+
+// Status is what is known of the way to one gateway of the other cluster.
+type Status struct {
+	Peer string
+	Up   bool
+	// Since is when Up became what it is.
+	Since time.Time
+	// Connections is how many of them are up.
+	Connections int
+	// Congestion is what controls the rate of the connections, as the kernel calls it.
+	Congestion string
+	// RTT is the shortest of the connections' smoothed round trip times, as the kernel measures them.
+	RTT time.Duration
+	// Problem is why there is no connection, in a sentence; empty if there is one.
+	Problem string
+}

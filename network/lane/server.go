@@ -1,0 +1,127 @@
+package lane
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+// Server makes Trunks for one gateway: it has the gateway's key, and the one port at which others dial.
+type Server struct {
+	// Dial opens a TCP connection. Tests put a way into a namespace here, before there are Trunks.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+
+	identity *Identity
+	listener net.Listener
+	logger   klog.Logger
+
+	mu     sync.Mutex
+	trunks []*Trunk
+}
+
+// unknownLimit is how many connections may be open whose key is not yet known.
+const unknownLimit = 32
+
+// NewServer listens at an address until Close is called; at none if it is empty, where this side only dials.
+func NewServer(ctx context.Context, identity *Identity, address string) (*Server, error) {
+	s := &Server{Dial: (&net.Dialer{Timeout: 2 * time.Second}).DialContext, identity: identity, logger: klog.FromContext(ctx)}
+	if address == "" {
+		return s, nil
+	}
+	var err error
+	if s.listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", address); err != nil {
+		return nil, fmt.Errorf("listen for gateways of other clusters: %w", err)
+	}
+	go s.serve()
+	return s, nil
+}
+
+// Close stops to listen. Trunks are closed by themselves.
+func (s *Server) Close() error {
+	if s.listener == nil {
+		return nil
+	}
+	return s.listener.Close()
+}
+
+func (s *Server) serve() {
+	places := make(chan struct{}, unknownLimit)
+	for {
+		places <- struct{}{}
+		conn, err := s.listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			s.logger.Error(err, "A connection could not be taken: are there too many?")
+			time.Sleep(every)
+			<-places
+			continue
+		}
+		go s.take(conn.(*net.TCPConn), func() { <-places })
+	}
+}
+
+// take finds out to which Trunk a connection belongs; known is called when it is known to whom it belongs.
+func (s *Server) take(tcp *net.TCPConn, known func()) {
+	var trunk *Trunk
+	var from *gateway
+	config := s.identity.tlsConfig(func(key Key) error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, t := range s.trunks {
+			if g := t.owner(key); g != nil {
+				trunk, from = t, g
+				return nil
+			}
+		}
+		return errUnknown
+	})
+	c, err := secure(context.Background(), tcp, func(conn net.Conn) *tls.Conn { return tls.Server(conn, config) })
+	known()
+	if err != nil {
+		s.logger.V(2).Info("A connection was refused", "from", tcp.RemoteAddr(), "reason", err.Error())
+		return
+	}
+	trunk.failed(from, trunk.use(from, c))
+}
+
+// dial makes one connection to an address whose key must be the expected one.
+func (s *Server) dial(ctx context.Context, address string, expect func(Key) error) (*connection, error) {
+	conn, err := s.Dial(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	config := s.identity.tlsConfig(expect)
+	return secure(ctx, conn.(*net.TCPConn), func(conn net.Conn) *tls.Conn { return tls.Client(conn, config) })
+}
+
+// NewTrunk makes a device, of so many queues, and a connection to each gateway for each of them.
+func (s *Server) NewTrunk(device string, connections int) (*Trunk, error) {
+	queues, err := openTUN(device, connections)
+	if err != nil {
+		return nil, err
+	}
+	t := &Trunk{device: device, server: s, queues: queues, changed: make(chan struct{}, 1), peers: map[string]*gateway{}}
+	t.usable.Store(&[]*connection{})
+	for i := range queues {
+		t.running.Go(func() { t.carry(i) })
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.trunks = append(s.trunks, t)
+	return t, nil
+}
+
+func (s *Server) remove(t *Trunk) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.trunks = slices.DeleteFunc(s.trunks, func(other *Trunk) bool { return other == t })
+}

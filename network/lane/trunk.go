@@ -1,0 +1,290 @@
+package lane
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Trunk is the carrier of IP over TLS: a TUN device, and some TLS connections to each gateway of the other cluster.
+// Each queue of the device is read by one goroutine, which puts the packets into one of the connections that are up.
+// It is a Lane.
+type Trunk struct {
+	device  string
+	server  *Server
+	queues  []*queue
+	changed chan struct{}
+	running sync.WaitGroup
+
+	mu    sync.Mutex
+	peers map[string]*gateway
+	begun int // connections, so far
+	// usable has those connections to one gateway that are up. It is replaced as a whole.
+	usable atomic.Pointer[[]*connection]
+}
+
+// gateway is what a Trunk knows of a gateway of the other cluster.
+type gateway struct {
+	Peer
+	connections []*connection
+	hangUp      context.CancelFunc
+	problem     error
+	up          bool
+	since       time.Time
+}
+
+var _ Lane = (*Trunk)(nil)
+
+// Device is the name of the TUN device.
+func (t *Trunk) Device() string { return t.device }
+
+// Changed receives something after Up may have changed.
+func (t *Trunk) Changed() <-chan struct{} { return t.changed }
+
+// Up says whether there is a connection that is up.
+func (t *Trunk) Up() bool { return len(*t.usable.Load()) > 0 }
+
+// Set dials gateways that are new, and cuts off connections of those that are gone and of keys that are no longer theirs.
+func (t *Trunk) Set(peers []Peer) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for name, g := range t.peers {
+		i := slices.IndexFunc(peers, func(p Peer) bool { return p.Name == name })
+		if i >= 0 && peers[i].Address == g.Address {
+			g.Keys = peers[i].Keys
+			for _, c := range g.connections {
+				if !slices.Contains(g.Keys, c.key) {
+					go c.close(errUnknown)
+				}
+			}
+			continue
+		}
+		t.forget(g)
+	}
+	for _, p := range peers {
+		if t.peers[p.Name] != nil {
+			continue
+		}
+		g := &gateway{Peer: p, since: time.Now(), problem: errors.New("it has not yet called")}
+		t.peers[p.Name] = g
+		if p.Address == "" {
+			g.hangUp = func() {}
+			continue
+		}
+		g.problem = errors.New("it has not yet answered")
+		ctx, hangUp := context.WithCancel(context.Background())
+		g.hangUp = hangUp
+		for range t.queues {
+			t.running.Go(func() { t.dial(ctx, g) })
+		}
+	}
+}
+
+// forget ends what there is of a gateway. The caller holds mu.
+func (t *Trunk) forget(g *gateway) {
+	g.hangUp()
+	for _, c := range g.connections {
+		go c.close(errUnknown)
+	}
+	delete(t.peers, g.Name)
+}
+
+// dial keeps one connection to a gateway, until ctx ends.
+func (t *Trunk) dial(ctx context.Context, g *gateway) {
+	for wait := every; ctx.Err() == nil; wait = min(2*wait, time.Second) {
+		c, err := t.server.dial(ctx, g.Address, func(key Key) error { return t.expect(g, key) })
+		if err == nil {
+			began := time.Now()
+			err = t.use(g, c)
+			if time.Since(began) > given {
+				wait = every
+			}
+		}
+		t.failed(g, err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+	}
+}
+
+// expect returns an error unless a gateway has a key.
+func (t *Trunk) expect(g *gateway, key Key) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !slices.Contains(g.Keys, key) {
+		return errUnknown
+	}
+	return nil
+}
+
+// owner is the gateway that has a key and dials here, nil if none.
+func (t *Trunk) owner(key Key) *gateway {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, g := range t.peers {
+		if g.Address == "" && slices.Contains(g.Keys, key) {
+			return g
+		}
+	}
+	return nil
+}
+
+func (t *Trunk) failed(g *gateway, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	g.problem = err
+}
+
+// use runs a connection until it ends; it returns why.
+func (t *Trunk) use(g *gateway, c *connection) error {
+	t.mu.Lock()
+	q := t.queues[t.begun%len(t.queues)]
+	t.begun++
+	if err := t.refuse(g, c); err != nil {
+		t.mu.Unlock()
+		c.close(err)
+		return err
+	}
+	c.peer = g.Name
+	g.connections = append(g.connections, c)
+	t.mu.Unlock()
+	err := c.run(t.update, q.write)
+	t.mu.Lock()
+	g.connections = slices.DeleteFunc(g.connections, func(other *connection) bool { return other == c })
+	t.mu.Unlock()
+	t.update()
+	return err
+}
+
+// refuse says why a connection is not wanted. The caller holds mu.
+func (t *Trunk) refuse(g *gateway, c *connection) error {
+	switch {
+	case t.peers[g.Name] != g || !slices.Contains(g.Keys, c.key):
+		return errUnknown
+	case len(g.connections) >= 4*len(t.queues): // some may be dead and not yet known to be
+		return errors.New("the other side has too many connections")
+	}
+	return nil
+}
+
+// update finds out which connections are to be used.
+func (t *Trunk) update() {
+	t.mu.Lock()
+	var candidates [][]*connection
+	for _, g := range t.peers {
+		var up []*connection
+		for _, c := range g.connections {
+			if c.up() {
+				up = append(up, c)
+			}
+		}
+		if (len(up) > 0) != g.up {
+			g.up, g.since = len(up) > 0, time.Now()
+		}
+		candidates = append(candidates, up)
+	}
+	chosen := choose(*t.usable.Load(), candidates)
+	t.usable.Store(&chosen)
+	t.mu.Unlock()
+	select {
+	case t.changed <- struct{}{}:
+	default:
+	}
+}
+
+// choose returns the connections to use of those that are up, a list for each gateway: those to the gateway that is in
+// use, for no connection is to change its way without need, or those to the gateway with most of them.
+func choose(used []*connection, candidates [][]*connection) []*connection {
+	var best []*connection
+	for _, up := range candidates {
+		if slices.ContainsFunc(up, func(c *connection) bool { return slices.Contains(used, c) }) {
+			return up
+		}
+		if len(up) > len(best) || len(up) == len(best) && len(up) > 0 && up[0].peer < best[0].peer {
+			best = up
+		}
+	}
+	return best
+}
+
+// burst bounds what is handed to the kernel at once.
+const burst = 128 << 10
+
+// carry takes the packets of one queue to the other side.
+func (t *Trunk) carry(i int) {
+	buffer := make([]byte, frameHeader+packetLimit)
+	read := func(wait bool) ([]byte, error) {
+		n, err := t.queues[i].read(buffer[frameHeader:], wait)
+		if err != nil || n == 0 {
+			return nil, err
+		}
+		frame := buffer[:frameHeader+n]
+		putHeader(frame, kindPacket)
+		return frame, nil
+	}
+	for {
+		frame, err := read(true)
+		if err != nil {
+			return // the device is closed
+		}
+		usable := *t.usable.Load()
+		if len(usable) == 0 {
+			continue // packets get lost: nobody waits for a lane
+		}
+		sent := 0
+		err = usable[i%len(usable)].send(func() (next []byte, err error) {
+			if sent == 0 {
+				next = frame
+			} else if sent < burst {
+				next, err = read(false)
+			}
+			sent += len(next)
+			return next, err
+		})
+		if err != nil {
+			return
+		}
+	}
+}
+
+// Status says how each gateway of the other cluster is reached.
+func (t *Trunk) Status() (statuses []Status) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, g := range t.peers {
+		s := Status{Peer: g.Name, Up: g.up, Since: g.since}
+		for _, c := range g.connections {
+			s.Congestion = c.congestion
+			if rtt := c.rtt(); s.RTT == 0 || rtt < s.RTT {
+				s.RTT = rtt
+			}
+			if c.up() {
+				s.Connections++
+			}
+		}
+		if len(g.connections) == 0 && g.problem != nil {
+			s.Problem = g.problem.Error()
+		}
+		statuses = append(statuses, s)
+	}
+	slices.SortFunc(statuses, func(a, b Status) int { return cmp.Compare(a.Peer, b.Peer) })
+	return statuses
+}
+
+// Close removes the device, and what is routed to it with it, and closes the connections.
+func (t *Trunk) Close() error {
+	t.mu.Lock()
+	for _, g := range t.peers {
+		t.forget(g)
+	}
+	t.mu.Unlock()
+	t.server.remove(t)
+	closeTUN(t.queues)
+	t.running.Wait()
+	return nil
+}

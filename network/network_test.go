@@ -1,0 +1,398 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lodestone-storage/lodestone/e2e/netlab"
+	"github.com/lodestone-storage/lodestone/network/agent/plan"
+)
+
+// newLab makes two clusters that are not joined. All pods answer.
+func newLab(t *testing.T, settings netlab.Settings) *netlab.Lab {
+	t.Helper()
+	netlab.Need(t)
+	l, err := netlab.New(t.Context(), settings)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(l.Logs())
+		}
+		l.Close()
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	for _, n := range l.Nodes() {
+		for _, p := range n.Pods {
+			require.NoError(t, p.Serve(ctx))
+		}
+	}
+	return l
+}
+
+// joined makes two clusters that are joined, and waits until all nodes reach all.
+func joined(t *testing.T, settings netlab.Settings) *netlab.Lab {
+	t.Helper()
+	l := newLab(t, settings)
+	require.NoError(t, l.Join())
+	await(t, l)
+	return l
+}
+
+// await waits until each pod that may reaches each of the other cluster.
+func await(t *testing.T, l *netlab.Lab) {
+	t.Helper()
+	for _, from := range l.Home.Nodes {
+		for _, to := range l.West.Nodes {
+			for _, way := range [][2]*netlab.Node{{from, to}, {to, from}} {
+				require.Eventually(t, func() bool {
+					_, err := netlab.Ask(way[0].Pods[0].Namespace, "", way[1].Pods[0], []byte("there?"))
+					return err == nil
+				}, 30*time.Second, 50*time.Millisecond, "%s does not reach %s", way[0].Name, way[1].Name)
+			}
+		}
+	}
+}
+
+// askAgain is netlab.Ask for packets that have to come through: on a busy machine a lane may be silent for so long that
+// it does not count for a moment, and packets get lost.
+func askAgain(from *netlab.Namespace, to *netlab.Pod, content []byte) (seen string, err error) {
+	for range 20 {
+		if seen, err = netlab.Ask(from, "", to, content); err == nil {
+			return seen, nil
+		}
+	}
+	return seen, err
+}
+
+func content(size int) []byte {
+	b := make([]byte, size)
+	for i := range b {
+		b[i] = byte(rand.Int())
+	}
+	return b
+}
+
+func TestPodsOfTwoClustersReachEachOther(t *testing.T) {
+	for _, settings := range []netlab.Settings{{}, {Strict: true}} {
+		t.Run(fmt.Sprintf("%+v", settings), func(t *testing.T) {
+			l := joined(t, settings)
+			for _, from := range l.Home.Nodes {
+				for _, to := range l.West.Nodes {
+					for _, way := range [][2]*netlab.Node{{from, to}, {to, from}} {
+						caller, called := way[0].Pods[0], way[1].Pods[0]
+						seen, err := netlab.Call(caller.Namespace, called, content(1<<20))
+						if assert.NoError(t, err, "%s calls %s", caller.Name, called.Name) {
+							assert.Equal(t, caller.Address.String(), seen, "its own address is seen, though the cluster's network masquerades")
+						}
+						for _, size := range []int{1, 850, 1400, 1472, 1473, 9000, 60000} {
+							seen, err := askAgain(caller.Namespace, called, content(size))
+							if assert.NoError(t, err, "%s asks %s with %d bytes", caller.Name, called.Name, size) {
+								assert.Equal(t, caller.Address.String(), seen)
+							}
+						}
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestNobodyElseIsReached(t *testing.T) {
+	l := joined(t, netlab.Settings{})
+	home, west := l.Home.Nodes[0], l.West.Nodes[0]
+	gateway := l.West.Nodes[1]
+	inside, outside := home.Pods[0], home.Pods[1]
+	refused := func(what string, from *netlab.Namespace, source string, to *netlab.Pod) {
+		_, err := netlab.Ask(from, source, to, []byte("x"))
+		assert.Error(t, err, what)
+	}
+	// What is refused here goes through where it is allowed.
+	_, err := askAgain(west.Pods[0].Namespace, inside, []byte("x"))
+	require.NoError(t, err)
+	refused("a pod there that is not named reaches a pod here", west.Pods[1].Namespace, "", inside)
+	refused("a pod there reaches a pod here that is not named", west.Pods[0].Namespace, "", outside)
+	refused("a pod here that is not named reaches a pod there", outside.Namespace, "", west.Pods[0])
+	refused("a pod here that is not named reaches another there", outside.Namespace, "", west.Pods[1])
+
+	// A gateway there that is in the hands of somebody sends what it likes: nothing filters what it sends itself.
+	device := plan.Device("home")
+	require.NoError(t, gateway.Address4("lo", "10.2.0.77/32", "10.9.9.9/32", "10.1.0.3/32"))
+	heard, err := inside.ListenPacket(netip.AddrPortFrom(inside.Address, 9001).String())
+	require.NoError(t, err)
+	defer heard.Close()
+	says := func(source string, to netip.Addr) {
+		conn, err := gateway.Dial("udp", source, netip.AddrPortFrom(to, 9001).String())
+		require.NoError(t, err)
+		defer conn.Close()
+		_, err = conn.Write([]byte(source))
+		require.NoError(t, err)
+	}
+	says("10.9.9.9:1", inside.Address)
+	says("10.1.0.3:1", inside.Address) // an address of home
+	says(gateway.Address.String()+":1", inside.Address)
+	buffer := make([]byte, 100)
+	n := 0
+	for tries := 0; n == 0 && tries < 20; tries++ {
+		says("10.2.0.77:1", inside.Address)
+		require.NoError(t, heard.SetReadDeadline(time.Now().Add(time.Second)))
+		n, _ = heard.Read(buffer)
+	}
+	assert.Equal(t, "10.2.0.77:1", string(buffer[:n]), "only what comes from west's ranges arrives")
+
+	// It reaches no node either, by none of their addresses.
+	require.NoError(t, gateway.Route("172.30.1.0/24", "", device))
+	for _, n := range l.Home.Nodes {
+		for _, at := range []netip.Addr{n.Address, n.Range.Addr().Next()} {
+			server, err := n.ListenPacket(netip.AddrPortFrom(at, 9002).String())
+			require.NoError(t, err)
+			conn, err := gateway.Dial("udp", "10.2.0.77:2", netip.AddrPortFrom(at, 9002).String())
+			require.NoError(t, err)
+			_, _ = conn.Write([]byte("x"))
+			require.NoError(t, server.SetReadDeadline(time.Now().Add(300*time.Millisecond)))
+			_, err = server.Read(buffer)
+			assert.Error(t, err, "a gateway there reaches %s of node %s", at, n.Name)
+			_, _ = conn.Close(), server.Close()
+		}
+	}
+}
+
+// TestPodsCannotSpeakThroughTheTunnel has a pod make packets of the tunnel itself, to have them taken for those of another pod.
+func TestPodsCannotSpeakThroughTheTunnel(t *testing.T) {
+	l := joined(t, netlab.Settings{})
+	node := l.Home.Nodes[0]
+	target := l.West.Nodes[0].Pods[0]
+	heard, err := target.ListenPacket(netip.AddrPortFrom(target.Address, 9001).String())
+	require.NoError(t, err)
+	defer heard.Close()
+	packet := tunneled(node.Pods[0].Address, target.Address, 9001, "forged")
+	send := func(from *netlab.Namespace, source string) {
+		for _, n := range l.Home.Nodes {
+			conn, err := from.Dial("udp", source, netip.AddrPortFrom(n.Address, plan.TunnelPort).String())
+			require.NoError(t, err)
+			_, err = conn.Write(packet)
+			require.NoError(t, err)
+			_ = conn.Close()
+		}
+	}
+	arrived := func() bool {
+		_ = heard.SetReadDeadline(time.Now().Add(time.Second))
+		_, err := heard.Read(make([]byte, 100))
+		return err == nil
+	}
+	send(node.Namespace, "")
+	require.True(t, arrived(), "the packet is right: a node may send it")
+	for arrived() {
+	}
+	pod := node.Pods[1]
+	send(pod.Namespace, "")
+	assert.False(t, arrived(), "a pod's packet arrives")
+	// With the address of a node, too.
+	require.NoError(t, pod.Address4("lo", l.Home.Nodes[2].Address.String()+"/32"))
+	conn, err := pod.Dial("udp", l.Home.Nodes[2].Address.String()+":7", netip.AddrPortFrom(l.Home.Nodes[1].Address, plan.TunnelPort).String())
+	require.NoError(t, err)
+	_, err = conn.Write(packet)
+	require.NoError(t, err)
+	assert.False(t, arrived(), "a pod's packet with a node's address arrives")
+}
+
+// tunneled is a UDP packet inside of VXLAN-GPE.
+func tunneled(from, to netip.Addr, port uint16, text string) []byte {
+	vxlan := []byte{0x0c, 0, 0, 1, 0, byte(plan.TunnelID >> 8), byte(plan.TunnelID & 0xff), 0} // next protocol: IPv4
+	ip := []byte{0x45, 0, 0, byte(28 + len(text)), 0, 0, 0, 0, 64, 17, 0, 0}
+	ip = append(append(ip, from.AsSlice()...), to.AsSlice()...)
+	var sum uint32
+	for i := 0; i < len(ip); i += 2 {
+		sum += uint32(ip[i])<<8 | uint32(ip[i+1])
+	}
+	for sum > 0xffff {
+		sum = sum>>16 + sum&0xffff
+	}
+	ip[10], ip[11] = byte(^sum>>8), byte(^sum)
+	udp := []byte{0, 1, byte(port >> 8), byte(port), 0, byte(8 + len(text)), 0, 0} // no checksum
+	return append(append(append(vxlan, ip...), udp...), text...)
+}
+
+func TestConnectionsSurviveTheLossOfAGateway(t *testing.T) {
+	for _, row := range []struct {
+		name       string
+		lose, back func(l *netlab.Lab, n *netlab.Node) error
+	}{
+		{"its agent is killed", func(_ *netlab.Lab, n *netlab.Node) error { n.Kill(); return nil },
+			func(l *netlab.Lab, n *netlab.Node) error { return l.Start(n) }},
+		{"its cable is cut", func(_ *netlab.Lab, n *netlab.Node) error { return n.Cut(true) },
+			func(_ *netlab.Lab, n *netlab.Node) error { return n.Cut(false) }},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			l := joined(t, netlab.Settings{Strict: true})
+			from, to := l.Home.Nodes[0], l.West.Nodes[0]
+			talk, err := netlab.NewTalk(from.Pods[0].Namespace, to.Pods[0])
+			require.NoError(t, err)
+			defer talk.Close()
+			// Each gateway in turn, so that those that are in use are among them.
+			for _, c := range []*netlab.Cluster{l.Home, l.West} {
+				for _, n := range c.Nodes[1:] {
+					awaitLanes(t, l)
+					_, err = talk.Gap()
+					require.NoError(t, err)
+					require.NoError(t, row.lose(l, n))
+					time.Sleep(time.Second)
+					require.Eventually(t, func() bool { return talk.Goes() }, 20*time.Second, 10*time.Millisecond, "nothing goes on")
+					gap, err := talk.Gap()
+					require.NoError(t, err, "the connection is kept")
+					t.Logf("%s: %s: %v without an answer", n.Name, row.name, gap)
+					require.NoError(t, row.back(l, n))
+				}
+			}
+		})
+	}
+}
+
+// awaitLanes waits until each gateway reaches each of the other cluster.
+func awaitLanes(t *testing.T, l *netlab.Lab) {
+	t.Helper()
+	for _, n := range l.Nodes() {
+		if n.Gateway {
+			require.Eventually(t, func() bool {
+				up, err := n.Lanes()
+				return err == nil && up == 2
+			}, 30*time.Second, 50*time.Millisecond, "%s lacks lanes", n.Name)
+		}
+	}
+}
+
+func TestPacketsGoOnWhileAnAgentIsRestarted(t *testing.T) {
+	l := joined(t, netlab.Settings{})
+	node := l.Home.Nodes[0]
+	talk, err := netlab.NewTalk(node.Pods[0].Namespace, l.West.Nodes[0].Pods[0])
+	require.NoError(t, err)
+	defer talk.Close()
+	before, err := node.State()
+	require.NoError(t, err)
+	node.Kill()
+	time.Sleep(time.Second)
+	require.NoError(t, l.Start(node))
+	require.Eventually(t, func() bool {
+		return strings.Contains(node.Agent.Log(), "reached through a gateway")
+	}, 10*time.Second, 10*time.Millisecond)
+	time.Sleep(time.Second)
+	after, err := node.State()
+	require.NoError(t, err)
+	assert.Equal(t, before, after, "what was right is not touched: not even handles of rules differ")
+	_, err = talk.Gap()
+	assert.NoError(t, err)
+	_, err = netlab.Call(node.Pods[0].Namespace, l.West.Nodes[0].Pods[0], content(1000))
+	assert.NoError(t, err)
+}
+
+func TestWhatOthersChangeIsPutRight(t *testing.T) {
+	l := joined(t, netlab.Settings{})
+	for _, n := range []*netlab.Node{l.Home.Nodes[0], l.Home.Nodes[1]} {
+		before, err := n.State()
+		require.NoError(t, err)
+		n.Kill()
+		require.NoError(t, n.Spoil())
+		spoiled, err := n.State()
+		require.NoError(t, err)
+		require.NotEqual(t, before, spoiled)
+		require.NoError(t, l.Start(n))
+		var after string
+		assert.Eventually(t, func() bool {
+			after, err = n.State()
+			return err == nil && withoutNumbers(after) == withoutNumbers(before)
+		}, 10*time.Second, 50*time.Millisecond)
+		assert.Equal(t, withoutNumbers(before), withoutNumbers(after))
+	}
+	await(t, l)
+}
+
+// numbers are those that the kernel gives.
+var numbers = regexp.MustCompile(`link \d+|handle \d+|Ifindex: \d+`)
+
+func withoutNumbers(state string) string {
+	lines := strings.Split(numbers.ReplaceAllString(state, ""), "\n")
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
+func TestPodsComeAndGo(t *testing.T) {
+	l := joined(t, netlab.Settings{})
+	node, to := l.Home.Nodes[0], l.West.Nodes[0].Pods[0]
+	second := node.Pods[1]
+	told := l.Site(l.Home)
+	told.Remotes[0].Pods = append(told.Remotes[0].Pods, second.Address)
+	require.NoError(t, l.Tell(l.Home, told))
+	require.Eventually(t, func() bool {
+		_, err := netlab.Ask(second.Namespace, "", to, []byte("x"))
+		return err == nil
+	}, 10*time.Second, 50*time.Millisecond)
+	talk, err := netlab.NewTalk(node.Pods[0].Namespace, to)
+	require.NoError(t, err)
+	defer talk.Close()
+	require.NoError(t, l.Tell(l.Home, l.Site(l.Home)))
+	require.Eventually(t, func() bool {
+		_, err := netlab.Ask(second.Namespace, "", to, []byte("x"))
+		return err != nil
+	}, 10*time.Second, 50*time.Millisecond)
+	_, err = talk.Gap()
+	assert.NoError(t, err, "others are not disturbed")
+}
+
+func TestNothingIsLeftOnAnyNode(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		remove func(t *testing.T, l *netlab.Lab)
+	}{
+		{"the clusters part", func(t *testing.T, l *netlab.Lab) {
+			for _, c := range []*netlab.Cluster{l.Home, l.West} {
+				alone := l.Site(c)
+				alone.Remotes = nil
+				require.NoError(t, l.Tell(c, alone))
+			}
+		}},
+		{"agents are killed, and all is removed", func(t *testing.T, l *netlab.Lab) {
+			for _, n := range l.Nodes() {
+				n.Kill()
+				require.NoError(t, l.Remove(n))
+				require.NoError(t, l.Remove(n), "again")
+			}
+		}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			l := newLab(t, netlab.Settings{})
+			before := map[*netlab.Node]string{}
+			for _, n := range l.Nodes() {
+				state, err := n.State()
+				require.NoError(t, err)
+				before[n] = state
+			}
+			require.NoError(t, l.Join())
+			await(t, l)
+			for _, n := range l.Nodes() {
+				state, err := n.State()
+				require.NoError(t, err)
+				require.NotEqual(t, before[n], state)
+			}
+			row.remove(t, l)
+			for _, n := range l.Nodes() {
+				var state string
+				assert.Eventually(t, func() bool {
+					var err error
+					state, err = n.State()
+					return err == nil && state == before[n]
+				}, 10*time.Second, 50*time.Millisecond)
+				assert.Equal(t, before[n], state, n.Name)
+			}
+		})
+	}
+}

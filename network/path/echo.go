@@ -1,0 +1,154 @@
+package path
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Port is where pods answer, by TCP and UDP.
+const Port = 7476
+
+// patience is how long an answer may take.
+const patience = 2 * time.Second
+
+// Serve answers until ctx ends: by UDP with the address that a packet came from, the end of a line, and what was in it; by TCP with that
+// address, in a line, and then with what comes.
+func Serve(ctx context.Context, at netip.AddrPort) error {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp4", at.String())
+	if err != nil {
+		return fmt.Errorf("answer probes by TCP: %w", err)
+	}
+	packets, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(at))
+	if err != nil {
+		return errors.Join(fmt.Errorf("answer probes by UDP: %w", err), listener.Close())
+	}
+	context.AfterFunc(ctx, func() {
+		_ = listener.Close()
+		_ = packets.Close()
+	})
+	go serveTCP(listener)
+	go serveUDP(packets)
+	return nil
+}
+
+// served bounds how many connections are served at once: anybody in the cluster may connect.
+const served = 64
+
+func serveTCP(listener net.Listener) {
+	places := make(chan struct{}, served)
+	for {
+		places <- struct{}{}
+		conn, err := listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			<-places
+			time.Sleep(patience / 10)
+			continue
+		}
+		go func() {
+			defer func() { <-places }()
+			defer conn.Close()
+			if conn.SetDeadline(time.Now().Add(2*patience)) != nil {
+				return
+			}
+			from, err := netip.ParseAddrPort(conn.RemoteAddr().String())
+			if err != nil {
+				return
+			}
+			if _, err := fmt.Fprintln(conn, from.Addr()); err == nil {
+				_, _ = io.Copy(conn, conn)
+			}
+		}()
+	}
+}
+
+func serveUDP(packets *net.UDPConn) {
+	buffer := make([]byte, 1<<16)
+	for {
+		n, from, err := packets.ReadFromUDPAddrPort(buffer)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err == nil {
+			_, _ = packets.WriteToUDPAddrPort(append([]byte(from.Addr().Unmap().String()+"\n"), buffer[:n]...), from)
+		}
+	}
+}
+
+var errOther = errors.New("what came back is not what was sent")
+
+// AskUDP sends one packet and returns the address that it was seen to come from.
+func AskUDP(to netip.AddrPort, content []byte) (seen netip.Addr, err error) {
+	conn, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(to))
+	if err != nil {
+		return seen, err
+	}
+	defer conn.Close()
+	// Who is told that a packet was too large for the way sends it again, which the system then cuts to size.
+	if seen, err = ask(conn, content); errors.Is(err, syscall.EMSGSIZE) {
+		seen, err = ask(conn, content)
+	}
+	return seen, err
+}
+
+func ask(conn *net.UDPConn, content []byte) (seen netip.Addr, err error) {
+	if _, err := conn.Write(content); err != nil {
+		return seen, err
+	}
+	if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		return seen, err
+	}
+	buffer := make([]byte, 1<<16)
+	n, err := conn.Read(buffer)
+	if err != nil {
+		return seen, err
+	}
+	address, back, _ := strings.Cut(string(buffer[:n]), "\n")
+	if back != string(content) {
+		return seen, errOther
+	}
+	return netip.ParseAddr(address)
+}
+
+// AskTCP has a connection's content come back and returns the address that it was seen to come from.
+func AskTCP(ctx context.Context, to netip.AddrPort, content []byte) (seen netip.Addr, err error) {
+	conn, err := (&net.Dialer{Timeout: patience}).DialContext(ctx, "tcp4", to.String())
+	if err != nil {
+		return seen, err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(2 * patience)); err != nil {
+		return seen, err
+	}
+	sent := make(chan error, 1)
+	go func() {
+		_, err := conn.Write(content)
+		sent <- err
+	}()
+	reader := bufio.NewReader(conn)
+	line, err := reader.ReadString('\n')
+	if err != nil {
+		return seen, err
+	}
+	back := make([]byte, len(content))
+	if _, err := io.ReadFull(reader, back); err != nil {
+		return seen, err
+	}
+	if string(back) != string(content) {
+		return seen, errOther
+	}
+	if err := <-sent; err != nil {
+		return seen, err
+	}
+	return netip.ParseAddr(strings.TrimSpace(line))
+}

@@ -1,0 +1,245 @@
+// Package path probes the whole way from a pod of this cluster to pods of others, as a pod: over the clusters' own networks, gateways and
+// lanes. It answers such probes, too. Read prober.go first.
+package path
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	networkv1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/network/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/clients"
+	"github.com/lodestone-storage/lodestone/pkg/controller"
+	"github.com/lodestone-storage/lodestone/pkg/podranges"
+)
+
+const (
+	// renewal is how often a pod's entry is written though nothing has changed.
+	renewal = 20 * time.Second
+	// stale is how old an entry of another pod may be.
+	stale = 2 * time.Minute
+)
+
+// Settings are what a pod that probes needs.
+type Settings struct {
+	// Name, Node and Address are its own.
+	Name, Node string
+	Address    netip.Addr
+	// Namespace is that of the links to probe; empty: all.
+	Namespace string
+	Config    *rest.Config
+	Metrics   prometheus.Registerer
+	// Ready is called once the links are known.
+	Ready func()
+}
+
+// prober probes for all links.
+type prober struct {
+	Settings
+	links   cache.SharedIndexInformer
+	written map[string]time.Time // when the own entry was written into a link
+
+	mu      sync.Mutex
+	targets map[netip.Addr]*running
+}
+
+type running struct {
+	*target
+	end context.CancelFunc
+	// link is the one through which it was found, for metrics.
+	link string
+}
+
+// Run answers and probes until ctx ends, and then takes its entries away.
+func Run(ctx context.Context, settings Settings) error {
+	if err := Serve(ctx, netip.AddrPortFrom(settings.Address, Port)); err != nil {
+		return err
+	}
+	client, err := clients.NewNetworkLinks(settings.Config, settings.Namespace)
+	if err != nil {
+		return err
+	}
+	p := &prober{Settings: settings, links: clients.NewInformer(client, &networkv1alpha1.NetworkLink{}, nil, cache.Indexers{}),
+		written: map[string]time.Time{}, targets: map[netip.Addr]*running{}}
+	settings.Metrics.MustRegister(p)
+	go p.links.RunWithContext(ctx)
+	if !cache.WaitForCacheSync(ctx.Done(), p.links.HasSynced) {
+		return nil
+	}
+	settings.Ready()
+	clock := time.NewTicker(time.Second)
+	defer clock.Stop()
+	for {
+		links := controller.All[networkv1alpha1.NetworkLink](p.links)
+		p.aim(ctx, links)
+		for _, link := range links {
+			if err := p.write(ctx, link, false); err != nil {
+				klog.FromContext(ctx).V(2).Info("The entry of this pod is written again later", "link", klog.KObj(link), "err", err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			p.leave(context.WithoutCancel(ctx), links)
+			return nil
+		case <-clock.C:
+		}
+	}
+}
+
+// leave takes the pod's entries away: a pod that ends is no path that is down.
+func (p *prober) leave(ctx context.Context, links []*networkv1alpha1.NetworkLink) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	for _, link := range links {
+		if latest := controller.Get[networkv1alpha1.NetworkLink](p.links, link.Namespace+"/"+link.Name); latest != nil {
+			link = latest
+		}
+		if err := p.write(ctx, link, true); err != nil {
+			klog.FromContext(ctx).Info("The entry of this pod stays until others take it away", "link", klog.KObj(link), "err", err)
+		}
+	}
+}
+
+// Targets are the pods that a link says answer probes, within the ranges of its pods that count here; none while this cluster takes no
+// part in it.
+func Targets(link *networkv1alpha1.NetworkLink) (addresses []netip.Addr) {
+	ranges, err := podranges.Parse(link.Status.PodCIDRs)
+	if err != nil || !meta.IsStatusConditionTrue(link.Status.Conditions, networkv1alpha1.Accepted) {
+		return nil
+	}
+	for _, text := range link.Spec.Probes {
+		if address, err := netip.ParseAddr(text); err == nil && address.Is4() && ranges.Has(address) {
+			addresses = append(addresses, address)
+		}
+	}
+	return addresses
+}
+
+// aim begins and ends to probe.
+func (p *prober) aim(ctx context.Context, links []*networkv1alpha1.NetworkLink) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	wanted := map[netip.Addr]string{}
+	for _, link := range links {
+		for _, address := range Targets(link) {
+			wanted[address] = link.Namespace + "/" + link.Name
+		}
+	}
+	for address, t := range p.targets {
+		if wanted[address] != t.link {
+			t.end()
+			delete(p.targets, address)
+		}
+	}
+	for address, link := range wanted {
+		if p.targets[address] == nil {
+			within, end := context.WithCancel(ctx)
+			t := &running{newTarget(p.Address, address), end, link}
+			p.targets[address] = t
+			go t.run(within)
+		}
+	}
+}
+
+// paths are the statuses of a link's targets.
+func (p *prober) paths(link *networkv1alpha1.NetworkLink) (paths []networkv1alpha1.PathStatus) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, address := range Targets(link) {
+		if t := p.targets[address]; t != nil {
+			paths = append(paths, t.status())
+		}
+	}
+	return paths
+}
+
+// write writes the pod's entry into a link if it is due.
+func (p *prober) write(ctx context.Context, link *networkv1alpha1.NetworkLink, leaving bool) error {
+	key := link.Namespace + "/" + link.Name
+	now := time.Now()
+	own := networkv1alpha1.ProbeStatus{Name: p.Name, Node: p.Node, Address: p.Address.String(),
+		RenewTime: metav1.NewTime(now.Truncate(time.Second)), Paths: p.paths(link)}
+	i := slices.IndexFunc(link.Status.Probes, func(s networkv1alpha1.ProbeStatus) bool { return s.Name == p.Name })
+	if !leaving && i >= 0 && now.Sub(p.written[key]) < renewal && same(link.Status.Probes[i], own) {
+		return nil
+	}
+	wanted := link.DeepCopy()
+	wanted.Status.Probes = entries(link.Status.Probes, own, leaving, now)
+	client, err := clients.NewNetworkLinks(p.Config, link.Namespace)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	if _, err := client.UpdateStatus(ctx, wanted, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("write the status of NetworkLink %s: %w", key, err)
+	}
+	p.written[key] = now
+	return nil
+}
+
+// same says that two entries do not differ but in what is written only now and then.
+func same(a, b networkv1alpha1.ProbeStatus) bool {
+	return a.Address == b.Address && slices.EqualFunc(a.Paths, b.Paths, func(a, b networkv1alpha1.PathStatus) bool {
+		return a.Address == b.Address && a.Up == b.Up && a.Message == b.Message
+	})
+}
+
+// entries are those of a link with a pod's own, or without it, and without those that nobody renews.
+func entries(
+	present []networkv1alpha1.ProbeStatus, own networkv1alpha1.ProbeStatus, leaving bool, now time.Time,
+) []networkv1alpha1.ProbeStatus {
+	kept := slices.DeleteFunc(slices.Clone(present), func(s networkv1alpha1.ProbeStatus) bool {
+		return s.Name == own.Name || now.Sub(s.RenewTime.Time) > stale
+	})
+	if !leaving {
+		kept = append(kept, own)
+	}
+	slices.SortFunc(kept, func(a, b networkv1alpha1.ProbeStatus) int { return strings.Compare(a.Name, b.Name) })
+	return kept
+}
+
+var (
+	pathLabels = []string{"link", "address"}
+	pathUp     = prometheus.NewDesc("lodestone_network_path_up",
+		"Whether probes of the whole way to a pod of another cluster are answered, of all sizes and by TCP and UDP.", pathLabels, nil)
+	pathRoundTrip = prometheus.NewDesc("lodestone_network_path_round_trip_seconds",
+		"The median time of the last probes of the whole way to a pod of another cluster and back.", pathLabels, nil)
+	pathLoss = prometheus.NewDesc("lodestone_network_path_loss_ratio",
+		"How many of the last probes of the whole way to a pod of another cluster were not answered.", pathLabels, nil)
+)
+
+// Describe and Collect make the prober's paths metrics.
+func (p *prober) Describe(into chan<- *prometheus.Desc) {
+	into <- pathUp
+	into <- pathRoundTrip
+	into <- pathLoss
+}
+
+// Collect asks the targets.
+func (p *prober) Collect(into chan<- prometheus.Metric) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, t := range p.targets {
+		s := t.status()
+		up := 0.0
+		if s.Up {
+			up = 1
+		}
+		into <- prometheus.MustNewConstMetric(pathUp, prometheus.GaugeValue, up, t.link, s.Address)
+		into <- prometheus.MustNewConstMetric(pathRoundTrip, prometheus.GaugeValue, float64(s.RoundTripMicroseconds)/1e6, t.link, s.Address)
+		into <- prometheus.MustNewConstMetric(pathLoss, prometheus.GaugeValue, float64(s.LossPercent)/100, t.link, s.Address)
+	}
+}

@@ -1,0 +1,140 @@
+// Package site is what a node is told of its own cluster and of others.
+package site
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/lodestone-storage/lodestone/network/lane"
+)
+
+// Site is all that a node has to know.
+type Site struct {
+	// Nodes are those of the own cluster that take part, this one among them.
+	Nodes []Node `json:"nodes"`
+	// Remotes are the other clusters. A node to which none is left has nothing of the network any more.
+	Remotes []Remote `json:"remotes,omitempty"`
+}
+
+// Node is a node of the own cluster.
+type Node struct {
+	Name string `json:"name"`
+	// Address is that at which the other nodes reach it.
+	Address netip.Addr `json:"address"`
+	// Pods are the ranges of its pods, or the addresses of its pods where the cluster's network gives nodes no ranges.
+	Pods []netip.Prefix `json:"pods,omitempty"`
+	// Gateway says that lanes to other clusters begin there.
+	Gateway bool `json:"gateway,omitempty"`
+}
+
+// Remote is another cluster.
+type Remote struct {
+	Name string `json:"name"`
+	// Ranges are those of its pods. No other address there is reached, nor reaches anybody here.
+	Ranges []netip.Prefix `json:"ranges"`
+	// MTU is that of its network between nodes, of which nothing is left for headers; 0 if it is not known.
+	MTU int `json:"mtu,omitempty"`
+	// Gateways are those of the other cluster. One side has the address of the other.
+	Gateways []Gateway `json:"gateways"`
+	// Pods are those here that it may reach, and that may reach it.
+	Pods []netip.Addr `json:"pods,omitempty"`
+}
+
+// Gateway is a gateway of another cluster.
+type Gateway struct {
+	Name string `json:"name"`
+	// Address is host:port; empty if that gateway dials here.
+	Address string     `json:"address,omitempty"`
+	Keys    []lane.Key `json:"keys"`
+}
+
+// Parse reads a Site from YAML or JSON.
+func Parse(content []byte) (*Site, error) {
+	var s Site
+	if err := yaml.UnmarshalStrict(content, &s); err != nil {
+		return nil, fmt.Errorf("read what the node is told: %w", err)
+	}
+	return &s, s.Validate()
+}
+
+// Node returns a node by its name, nil if there is none.
+func (s *Site) Node(name string) *Node {
+	i := slices.IndexFunc(s.Nodes, func(n Node) bool { return n.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &s.Nodes[i]
+}
+
+// Validate returns an error that joins all that cannot be.
+func (s *Site) Validate() error {
+	var errs []error
+	refuse := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	type owned struct {
+		prefix netip.Prefix
+		owner  string
+	}
+	var ranges []owned
+	claim := func(prefix netip.Prefix, owner string, least int) {
+		if !prefix.IsValid() || !prefix.Addr().Is4() || prefix.Bits() < least || prefix != prefix.Masked() {
+			refuse("%s has the range %s, which is not an IPv4 range from /%d on: write it as 10.1.0.0/16", owner, prefix, least)
+			return
+		}
+		for _, other := range ranges {
+			if other.prefix.Overlaps(prefix) && other.owner != owner {
+				refuse("the range %s of %s overlaps with %s of %s: clusters whose ranges overlap cannot be joined yet",
+					prefix, owner, other.prefix, other.owner)
+			}
+		}
+		ranges = append(ranges, owned{prefix, owner})
+	}
+	names := map[string]bool{}
+	for _, n := range s.Nodes {
+		owner := "node " + n.Name
+		if n.Name == "" || names[owner] {
+			refuse("there is a node without a name, or two of the name %q", n.Name)
+		}
+		names[owner] = true
+		if !n.Address.Is4() {
+			refuse("%s has the address %s: give an IPv4 address", owner, n.Address)
+			continue
+		}
+		claim(netip.PrefixFrom(n.Address, 32), owner, 32)
+		for _, prefix := range n.Pods {
+			claim(prefix, "the pods of "+owner, 8)
+		}
+	}
+	for _, r := range s.Remotes {
+		owner := "cluster " + r.Name
+		if r.Name == "" || names[owner] {
+			refuse("there is a cluster without a name, or two of the name %q", r.Name)
+		}
+		names[owner] = true
+		for _, prefix := range r.Ranges {
+			claim(prefix, owner, 8)
+		}
+		if len(r.Ranges) == 0 || len(r.Gateways) == 0 {
+			refuse("%s has no ranges or no gateways", owner)
+		}
+		if r.MTU != 0 && (r.MTU < 1280 || r.MTU > 65535) {
+			refuse("%s has the MTU %d: give one from 1280 to 65535", owner, r.MTU)
+		}
+		for _, pod := range r.Pods {
+			if !pod.Is4() {
+				refuse("the pod %s that %s may reach has no IPv4 address", pod, owner)
+			}
+		}
+		gateways := map[string]bool{}
+		for _, g := range r.Gateways {
+			if g.Name == "" || gateways[g.Name] || len(g.Keys) == 0 {
+				refuse("%s has a gateway without a name or a key, or two of the name %q", owner, g.Name)
+			}
+			gateways[g.Name] = true
+		}
+	}
+	return errors.Join(errs...)
+}

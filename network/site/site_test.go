@@ -1,0 +1,38 @@
+package site
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestWhatCannotBeIsRefused(t *testing.T) {
+	const key = `"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="`
+	const gateways = `"gateways": [{"name": "g", "address": "192.0.2.1:7473", "keys": [` + key + `]}]`
+	for _, row := range []struct{ name, text, want string }{
+		{"ranges of two clusters overlap", `{"remotes": [{"name": "a", "ranges": ["10.0.0.0/8"], ` + gateways + `}, {"name": "b", "ranges": ["10.1.0.0/16"], ` +
+			gateways + `}]}`, "the range 10.1.0.0/16 of cluster b overlaps with 10.0.0.0/8 of cluster a"},
+		{"the range of a cluster has a node in it", `{"nodes": [{"name": "n", "address": "10.1.2.3"}], "remotes": [{"name": "b", "ranges": ["10.1.0.0/16"], ` +
+			gateways + `}]}`, "the range 10.1.0.0/16 of cluster b overlaps with 10.1.2.3/32 of node n"},
+		{"a range with bits after its length", `{"remotes": [{"name": "a", "ranges": ["10.1.0.1/16"], ` + gateways + `}]}`, "not an IPv4 range"},
+		{"a range that is everything", `{"remotes": [{"name": "a", "ranges": ["0.0.0.0/0"], ` + gateways + `}]}`, "not an IPv4 range from /8 on"},
+		{"a range of IPv6", `{"remotes": [{"name": "a", "ranges": ["fd00::/64"], ` + gateways + `}]}`, "not an IPv4 range"},
+		{"a field that there is not", `{"node": []}`, "unknown field"},
+		{"a key that is none", `{"remotes": [{"name": "a", "gateways": [{"name": "g", "keys": ["x"]}]}]}`, "is not the key of a gateway"},
+		{"two nodes of a name", `{"nodes": [{"name": "a", "address": "192.0.2.3"}, {"name": "a", "address": "192.0.2.4"}]}`, "two of the name"},
+		{"a cluster without ranges", `{"remotes": [{"name": "a", ` + gateways + `}]}`, "no ranges or no gateways"},
+		{"a node without an address", `{"nodes": [{"name": "a"}]}`, "give an IPv4 address"},
+		{"an MTU below that of all networks", `{"remotes": [{"name": "a", "ranges": ["10.1.0.0/16"], "mtu": 500, ` + gateways + `}]}`, "from 1280 to 65535"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			_, err := Parse([]byte(row.text))
+			assert.ErrorContains(t, err, row.want)
+		})
+	}
+	s, err := Parse([]byte(`{"nodes": [{"name": "n", "address": "192.0.2.1", "pods": ["10.2.0.0/24"], "gateway": true}],
+		"remotes": [{"name": "a", "ranges": ["10.1.0.0/16"], ` + gateways + `, "pods": ["10.2.0.5"]}]}`))
+	require.NoError(t, err)
+	assert.True(t, s.Node("n").Gateway)
+	assert.Nil(t, s.Node("m"))
+}

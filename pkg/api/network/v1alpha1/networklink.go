@@ -1,0 +1,214 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// NetworkLink joins the pods of this cluster with those of one other cluster. Its
+// spec says what the other cluster is, its status what this one is. Home writes
+// both specs: that of the object in its own namespace lodestone-network, named as the
+// RemoteCluster, and that of the object home in its tenant namespace of the remote
+// cluster, each from the status of the other. Nobody else needs to: kubectl
+// lodestone peer --pod-network Fabric has them made.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name="Accepted",type=string,JSONPath=`.status.conditions[?(@.type=="Accepted")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Accepted")].reason`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Accepted")].message`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type NetworkLink struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   NetworkLinkSpec   `json:"spec,omitempty"`
+	Status NetworkLinkStatus `json:"status,omitempty"`
+}
+
+// NetworkLinkList is a list of NetworkLink objects.
+//
+// +kubebuilder:object:root=true
+type NetworkLinkList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []NetworkLink `json:"items"`
+}
+
+// NetworkLinkSpec is what the other cluster is.
+type NetworkLinkSpec struct {
+	// PodCIDRs are the ranges from which pods of the other cluster have their
+	// addresses: at home those of the RemoteCluster. In a remote cluster they are not
+	// heeded: those count that its owner has listed in spec.network.podCIDRs of the
+	// HomeCluster.
+	//
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=49
+	PodCIDRs []string `json:"podCIDRs,omitempty"`
+
+	// Gateways are the nodes of the other cluster that carry packets.
+	//
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=16
+	Gateways []Gateway `json:"gateways,omitempty"`
+
+	// Probes are the addresses of pods of the other cluster that answer probes.
+	//
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=45
+	Probes []string `json:"probes,omitempty"`
+}
+
+// Gateway is a node at which the lanes to another cluster begin.
+type Gateway struct {
+	// Name is that of the node.
+	//
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// Address is host:port, where it is dialed; empty: it only dials.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=263
+	Address string `json:"address,omitempty"`
+	// Keys are the names of its public keys: the SHA-256 of each, in base64. The private
+	// keys are on the node and nowhere else.
+	//
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=4
+	// +kubebuilder:validation:items:MaxLength=44
+	Keys []string `json:"keys,omitempty"`
+	// MTU is that of the network between nodes there.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=65535
+	MTU int32 `json:"mtu,omitempty"`
+}
+
+// Accepted is the condition type of a NetworkLink: this cluster takes part in the link. Its message says
+// why it does not.
+const Accepted = "Accepted"
+
+// NetworkLinkStatus is what this cluster is, and how the other one is reached.
+type NetworkLinkStatus struct {
+	// Conditions has Accepted.
+	//
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// PodCIDRs are the ranges of pods of the other cluster that count here: nothing else
+	// is reached, or let in.
+	//
+	// +optional
+	// +listType=set
+	PodCIDRs []string `json:"podCIDRs,omitempty"`
+
+	// Gateways are the nodes of this cluster that carry packets; each writes its own
+	// entry.
+	//
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	Gateways []GatewayStatus `json:"gateways,omitempty"`
+
+	// Probes are the pods of this cluster that probe the other one, and answer its
+	// probes; each writes its own entry.
+	//
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	Probes []ProbeStatus `json:"probes,omitempty"`
+}
+
+// GatewayStatus is a gateway of this cluster.
+type GatewayStatus struct {
+	Gateway `json:",inline"`
+
+	// Lanes are the ways to the gateways of the other cluster.
+	//
+	// +optional
+	// +listType=map
+	// +listMapKey=gateway
+	Lanes []LaneStatus `json:"lanes,omitempty"`
+}
+
+// LaneStatus is the way to one gateway of the other cluster.
+type LaneStatus struct {
+	// Gateway is the name of that gateway.
+	Gateway string `json:"gateway"`
+	// Up: packets arrive there, and from there here.
+	//
+	// +optional
+	Up bool `json:"up"`
+	// Since is when up became what it is.
+	//
+	// +optional
+	Since metav1.Time `json:"since,omitempty"`
+	// CongestionControl is that of its TCP connections, bbr where the kernel has it.
+	//
+	// +optional
+	CongestionControl string `json:"congestionControl,omitempty"`
+	// Message is why it is not up.
+	//
+	// +optional
+	Message string `json:"message,omitempty"`
+}
+
+// ProbeStatus is a pod that probes the other cluster.
+type ProbeStatus struct {
+	// Name is that of the pod.
+	Name string `json:"name"`
+	// Node is where it runs.
+	//
+	// +optional
+	Node string `json:"node,omitempty"`
+	// Address is that of the pod.
+	Address string `json:"address"`
+	// RenewTime is when the pod wrote this entry last: it does so every 20 seconds. An entry
+	// that is older than a minute says nothing.
+	RenewTime metav1.Time `json:"renewTime"`
+	// Paths are the ways to the pods of the other cluster that answer probes, whole: over
+	// both clusters' own networks, gateways and lanes.
+	//
+	// +optional
+	// +listType=map
+	// +listMapKey=address
+	Paths []PathStatus `json:"paths,omitempty"`
+}
+
+// PathStatus is the way to one pod of the other cluster.
+type PathStatus struct {
+	// Address is that of the pod.
+	Address string `json:"address"`
+	// Up: the last probes, by TCP and UDP and of several sizes, were answered, and the pod
+	// there saw the address of the pod here.
+	//
+	// +optional
+	Up bool `json:"up"`
+	// Since is when up became what it is.
+	//
+	// +optional
+	Since metav1.Time `json:"since,omitempty"`
+	// RoundTripMicroseconds is the median of the last probes by UDP.
+	//
+	// +optional
+	RoundTripMicroseconds int64 `json:"roundTripMicroseconds,omitempty"`
+	// LossPercent is how many of the last 50 small packets were not answered.
+	//
+	// +optional
+	LossPercent int32 `json:"lossPercent,omitempty"`
+	// Message is why it is not up.
+	//
+	// +optional
+	Message string `json:"message,omitempty"`
+}

@@ -1,0 +1,119 @@
+package links
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	networkv1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/network/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/sentence"
+)
+
+const (
+	// maxGateways and maxProbes bound what is taken over of another cluster.
+	maxGateways, maxProbes = 16, 16
+	maxMessage             = 512
+	// fresh is how old what a pod says of its probes may be: it says something every 20 seconds.
+	fresh = time.Minute
+)
+
+// here returns what home's object should say of a remote cluster: the ranges are those that home's administrator has listed.
+func here(podCIDRs []string, there *networkv1alpha1.NetworkLink) networkv1alpha1.NetworkLinkSpec {
+	spec := told(there)
+	spec.PodCIDRs = podCIDRs
+	return spec
+}
+
+// there returns what the remote cluster's object should say of home: home dials, so its gateways have no addresses.
+func there(here *networkv1alpha1.NetworkLink) networkv1alpha1.NetworkLinkSpec {
+	spec := told(here)
+	for i := range spec.Gateways {
+		spec.Gateways[i].Address = ""
+	}
+	return spec
+}
+
+// told returns what one cluster says of itself, as the other one is told.
+func told(link *networkv1alpha1.NetworkLink) (spec networkv1alpha1.NetworkLinkSpec) {
+	if link == nil {
+		return spec
+	}
+	for _, g := range link.Status.Gateways {
+		if len(g.Keys) > 0 && len(spec.Gateways) < maxGateways {
+			spec.Gateways = append(spec.Gateways, *g.Gateway.DeepCopy())
+		}
+	}
+	for _, p := range link.Status.Probes {
+		if len(spec.Probes) < maxProbes && !slices.Contains(spec.Probes, p.Address) {
+			spec.Probes = append(spec.Probes, p.Address)
+		}
+	}
+	return spec
+}
+
+// ready says whether the pods of the two clusters reach each other, which only probes show. The objects are nil where there are none.
+func ready(cluster string, home, remote *networkv1alpha1.NetworkLink, now time.Time) metav1.Condition {
+	no := func(reason, format string, args ...any) metav1.Condition {
+		return metav1.Condition{Type: v1alpha1.NetworkReady, Status: metav1.ConditionFalse, Reason: reason, Message: fmt.Sprintf(format, args...)}
+	}
+	for _, side := range []struct {
+		who, where string
+		link       *networkv1alpha1.NetworkLink
+	}{{"home", "here", home}, {"cluster " + cluster, "there", remote}} {
+		var accepted *metav1.Condition
+		if side.link != nil {
+			accepted = meta.FindStatusCondition(side.link.Status.Conditions, networkv1alpha1.Accepted)
+		}
+		switch {
+		case accepted == nil:
+			return no("NoGateway", "no gateway of %s has said anything yet: label two nodes %s with %s=%s, or one where there is only one, and see "+
+				"whether the network program runs %s (kubectl get pods -n %s)", side.who, side.where, keys.Gateway, keys.GatewayEnabled, side.where,
+				keys.NetworkNamespace)
+		case accepted.Status != metav1.ConditionTrue:
+			return no("NotAccepted", "%s: %s", side.who, sentence.Plain(accepted.Message, maxMessage))
+		}
+	}
+	up, problem := false, "no gateway has answered yet"
+	for _, g := range home.Status.Gateways {
+		for _, l := range g.Lanes {
+			up = up || l.Up
+			if l.Message != "" {
+				problem = fmt.Sprintf("gateway %s does not reach %s: %s", g.Name, l.Gateway, sentence.Plain(l.Message, maxMessage))
+			}
+		}
+	}
+	if !up {
+		return no("NoLane", "no lane to cluster %s is up: %s", cluster, problem)
+	}
+	paths := 0
+	for _, side := range []struct {
+		who, to string
+		link    *networkv1alpha1.NetworkLink
+	}{{"home", "cluster " + cluster, home}, {"cluster " + cluster, "home", remote}} {
+		probed := 0
+		for _, p := range side.link.Status.Probes {
+			if side.link == home && now.Sub(p.RenewTime.Time) > fresh {
+				continue // what another cluster says is as old as its clock is wrong
+			}
+			for _, path := range p.Paths {
+				if !path.Up {
+					return no("PathDown", "pod %s of %s, on node %s, does not reach %s: %s", p.Name, side.who, p.Node, side.to,
+						sentence.Plain(path.Message, maxMessage))
+				}
+				probed++
+			}
+		}
+		if probed == 0 {
+			return no("NotProbed", "no pod of %s has probed the way to %s lately: see whether pods of Deployment %s run in namespace %s of it",
+				side.who, side.to, "lodestone-network-probe", keys.NetworkNamespace)
+		}
+		paths += probed
+	}
+	return metav1.Condition{Type: v1alpha1.NetworkReady, Status: metav1.ConditionTrue, Reason: "Probed",
+		Message: fmt.Sprintf("pods of both clusters reach each other: %d ways between pods are probed all the time", paths)}
+}

@@ -1,0 +1,80 @@
+package links
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	networkv1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/network/v1alpha1"
+)
+
+var now = time.Unix(1_800_000_000, 0)
+
+// side is what one cluster says where all is well.
+func side(gateway, probe string) *networkv1alpha1.NetworkLink {
+	return &networkv1alpha1.NetworkLink{Status: networkv1alpha1.NetworkLinkStatus{
+		Conditions: []metav1.Condition{{Type: networkv1alpha1.Accepted, Status: metav1.ConditionTrue}},
+		Gateways: []networkv1alpha1.GatewayStatus{{
+			Gateway: networkv1alpha1.Gateway{Name: gateway, Address: gateway + ":7473", Keys: []string{"k"}, MTU: 1500},
+			Lanes:   []networkv1alpha1.LaneStatus{{Gateway: "other", Up: true}}}},
+		Probes: []networkv1alpha1.ProbeStatus{{Name: "p", Node: "n", Address: probe, RenewTime: metav1.NewTime(now.Add(-10 * time.Second)),
+			Paths: []networkv1alpha1.PathStatus{{Address: "x", Up: true}}}},
+	}}
+}
+
+func TestEachSideIsToldOfTheOther(t *testing.T) {
+	home, west := side("h1", "10.1.0.9"), side("w1", "10.2.0.9")
+	west.Status.Gateways = append(west.Status.Gateways, networkv1alpha1.GatewayStatus{Gateway: networkv1alpha1.Gateway{Name: "w2"}})
+	assert.Equal(t, networkv1alpha1.NetworkLinkSpec{PodCIDRs: []string{"10.2.0.0/16"}, Probes: []string{"10.2.0.9"},
+		Gateways: []networkv1alpha1.Gateway{{Name: "w1", Address: "w1:7473", Keys: []string{"k"}, MTU: 1500}}},
+		here([]string{"10.2.0.0/16"}, west), "w2 has no key yet")
+	assert.Equal(t, networkv1alpha1.NetworkLinkSpec{Probes: []string{"10.1.0.9"},
+		Gateways: []networkv1alpha1.Gateway{{Name: "h1", Keys: []string{"k"}, MTU: 1500}}}, there(home), "home dials")
+	assert.Equal(t, "h1:7473", home.Status.Gateways[0].Address, "what was read is not changed")
+	assert.Equal(t, networkv1alpha1.NetworkLinkSpec{PodCIDRs: []string{"10.2.0.0/16"}}, here([]string{"10.2.0.0/16"}, nil))
+	for range 100 {
+		west.Status.Gateways = append(west.Status.Gateways, west.Status.Gateways[0])
+	}
+	assert.Len(t, here(nil, west).Gateways, maxGateways)
+}
+
+func TestTheNetworkIsReadyOnlyWhileAllWaysAreProbedWithSuccess(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		change func(home, west *networkv1alpha1.NetworkLink)
+		reason string
+		says   string
+	}{
+		{"all is well", func(_, _ *networkv1alpha1.NetworkLink) {}, "Probed", "2 ways"},
+		{"home has no gateway", func(home, _ *networkv1alpha1.NetworkLink) { home.Status.Conditions = nil }, "NoGateway", "of home"},
+		{"west has no gateway", func(_, west *networkv1alpha1.NetworkLink) { west.Status.Conditions = nil }, "NoGateway", "of cluster west"},
+		{"the owner of west refuses", func(_, west *networkv1alpha1.NetworkLink) {
+			west.Status.Conditions[0].Status, west.Status.Conditions[0].Message = metav1.ConditionFalse, "no, thanks"
+		}, "NotAccepted", "cluster west: no, thanks"},
+		{"no lane is up", func(home, _ *networkv1alpha1.NetworkLink) {
+			home.Status.Gateways[0].Lanes[0] = networkv1alpha1.LaneStatus{Gateway: "w1", Message: "connection refused"}
+		}, "NoLane", "gateway h1 does not reach w1: connection refused"},
+		{"a pod at home does not get through", func(home, _ *networkv1alpha1.NetworkLink) {
+			home.Status.Probes[0].Paths[0] = networkv1alpha1.PathStatus{Message: "UDP packets of 9000 bytes get lost"}
+		}, "PathDown", "pod p of home, on node n, does not reach cluster west: UDP packets of 9000 bytes get lost"},
+		{"a pod in west does not get through", func(_, west *networkv1alpha1.NetworkLink) { west.Status.Probes[0].Paths[0].Up = false },
+			"PathDown", "of cluster west"},
+		{"nobody at home has probed for long", func(home, _ *networkv1alpha1.NetworkLink) {
+			home.Status.Probes[0].RenewTime = metav1.NewTime(now.Add(-2 * time.Minute))
+		}, "NotProbed", "no pod of home"},
+		{"nobody in west probes", func(_, west *networkv1alpha1.NetworkLink) { west.Status.Probes = nil }, "NotProbed", "no pod of cluster west"},
+		{"nobody is probed", func(home, _ *networkv1alpha1.NetworkLink) { home.Status.Probes[0].Paths = nil }, "NotProbed", "no pod of home"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			home, west := side("h1", "10.1.0.9"), side("w1", "10.2.0.9")
+			row.change(home, west)
+			condition := ready("west", home, west, now)
+			assert.Equal(t, row.reason, condition.Reason)
+			assert.Contains(t, condition.Message, row.says)
+			assert.Equal(t, row.reason == "Probed", condition.Status == metav1.ConditionTrue)
+		})
+	}
+	assert.Equal(t, "NoGateway", ready("west", nil, nil, now).Reason)
+}

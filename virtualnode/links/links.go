@@ -1,0 +1,218 @@
+// Package links joins the networks of home and of a remote cluster, where podNetwork of its RemoteCluster is Fabric: it writes of each into
+// the NetworkLink of the other (decide.go), and whether pods reach each other into the condition NetworkReady of the RemoteCluster. The
+// network programs of both clusters do the rest.
+package links
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	networkv1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/network/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/clients"
+	"github.com/lodestone-storage/lodestone/pkg/controller"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/virtualnode/session"
+)
+
+const (
+	// interval is how often both clusters are asked.
+	interval = 3 * time.Second
+	// timeout bounds one round.
+	timeout = 10 * time.Second
+)
+
+// NewReady returns the metric of a Linker, registered.
+func NewReady(registry prometheus.Registerer) (*prometheus.GaugeVec, error) {
+	ready := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "lodestone_network_ready",
+		Help: "1 if probes show that pods at home and in a remote cluster reach each other through the fabric, 0 if not."}, []string{"cluster"})
+	if err := registry.Register(ready); err != nil {
+		return nil, fmt.Errorf("register the metric of joined networks: %w", err)
+	}
+	return ready, nil
+}
+
+// Linker works for all sessions.
+type Linker struct {
+	// Home has the NetworkLinks of home's namespace keys.NetworkNamespace.
+	Home *clients.NetworkLinks
+	// Remotes and Objects are the RemoteClusters of home; the caller runs the informer.
+	Remotes *clients.RemoteClusters
+	Objects cache.SharedIndexInformer
+	// Ready is what NewReady returns.
+	Ready *prometheus.GaugeVec
+}
+
+// Run works for a session until ctx ends.
+func (l *Linker) Run(ctx context.Context, s *session.Session) error {
+	defer l.Ready.DeleteLabelValues(s.Cluster)
+	clock := time.NewTicker(interval)
+	defer clock.Stop()
+	logger := klog.FromContext(ctx)
+	for said := ""; ; {
+		done, err := l.sync(ctx, s)
+		switch {
+		case err == nil:
+			said = ""
+		case ctx.Err() == nil && err.Error() != said:
+			logger.Info("The networks are joined or parted again later", "err", err)
+			said = err.Error()
+		}
+		if done {
+			<-ctx.Done()
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-clock.C:
+		}
+	}
+}
+
+// sync makes one round; done says that there is nothing more to do in this session.
+func (l *Linker) sync(ctx context.Context, s *session.Session) (done bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	remote := controller.Get[v1alpha1.RemoteCluster](l.Objects, s.Cluster)
+	if remote == nil {
+		return false, nil
+	}
+	// The condition is there before the first object, and until the last one is gone.
+	marked := meta.FindStatusCondition(remote.Status.Conditions, v1alpha1.NetworkReady) != nil
+	if remote.Spec.PodNetwork != v1alpha1.Fabric && !marked {
+		return s.Network != v1alpha1.Fabric, nil
+	}
+	if remote.Spec.PodNetwork != v1alpha1.Fabric {
+		if err := errors.Join(remove(ctx, l.Home, s.Cluster), remove(ctx, s.Links, keys.Home)); err != nil {
+			return false, err
+		}
+		return false, l.report(ctx, remote, nil)
+	}
+	if remote.DeletionTimestamp != nil {
+		return false, remove(ctx, s.Links, keys.Home)
+	}
+	if !marked {
+		return false, l.report(ctx, remote, &metav1.Condition{Type: v1alpha1.NetworkReady, Status: metav1.ConditionFalse, Reason: "Joining",
+			Message: "the networks are being joined"})
+	}
+	condition, err := l.join(ctx, s, remote)
+	if condition == nil {
+		return false, err
+	}
+	return false, errors.Join(err, l.report(ctx, remote, condition))
+}
+
+// join brings both objects in line, and returns what is to be said of the network, nil if that is not known now.
+func (l *Linker) join(ctx context.Context, s *session.Session, remote *v1alpha1.RemoteCluster) (*metav1.Condition, error) {
+	missing := func(where, apply string) *metav1.Condition {
+		return &metav1.Condition{Type: v1alpha1.NetworkReady, Status: metav1.ConditionFalse, Reason: "NotInstalled",
+			Message: fmt.Sprintf("the network program is not installed %s: apply %s there", where, apply)}
+	}
+	home, err := get(ctx, l.Home, s.Cluster)
+	if apierrors.IsForbidden(err) {
+		return missing("at home", "deploy/components/network"), nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("at home: %w", err)
+	}
+	there1, err := get(ctx, s.Links, keys.Home)
+	if apierrors.IsForbidden(err) {
+		return missing("in cluster "+s.Cluster, "deploy/remote and deploy/components/network-remote"), nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("in cluster %s: %w", s.Cluster, err)
+	}
+	owner := metav1.OwnerReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "RemoteCluster", Name: remote.Name, UID: remote.UID}
+	err = put(ctx, l.Home, home, &networkv1alpha1.NetworkLink{
+		ObjectMeta: metav1.ObjectMeta{Namespace: keys.NetworkNamespace, Name: s.Cluster, OwnerReferences: []metav1.OwnerReference{owner}},
+		Spec:       here(remote.Spec.PodCIDRs, there1)})
+	if apierrors.IsNotFound(err) {
+		return missing("at home", "deploy/components/network"), nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("write NetworkLink %s at home: %w", s.Cluster, err)
+	}
+	err = put(ctx, s.Links, there1, &networkv1alpha1.NetworkLink{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.Tenant(), Name: keys.Home}, Spec: there(home)})
+	if apierrors.IsNotFound(err) {
+		return missing("in cluster "+s.Cluster, "deploy/remote and deploy/components/network-remote"), nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("write NetworkLink %s in cluster %s: %w", keys.Home, s.Cluster, err)
+	}
+	condition := ready(s.Cluster, home, there1, time.Now())
+	return &condition, nil
+}
+
+// report writes the condition, or takes it away if it is nil. Of an object that has changed meanwhile the next round takes care.
+func (l *Linker) report(ctx context.Context, seen *v1alpha1.RemoteCluster, condition *metav1.Condition) error {
+	update := seen.DeepCopy()
+	var changed bool
+	if condition == nil {
+		l.Ready.DeleteLabelValues(seen.Name)
+		changed = meta.RemoveStatusCondition(&update.Status.Conditions, v1alpha1.NetworkReady)
+	} else {
+		condition.ObservedGeneration = seen.Generation
+		l.Ready.WithLabelValues(seen.Name).Set(map[metav1.ConditionStatus]float64{metav1.ConditionTrue: 1}[condition.Status])
+		changed = meta.SetStatusCondition(&update.Status.Conditions, *condition)
+	}
+	if !changed {
+		return nil
+	}
+	if _, err := l.Remotes.UpdateStatus(ctx, update, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("write status of RemoteCluster %s: %w", seen.Name, err)
+	}
+	return nil
+}
+
+// get reads a NetworkLink, nil if there is none.
+func get(ctx context.Context, links *clients.NetworkLinks, name string) (*networkv1alpha1.NetworkLink, error) {
+	link, err := links.Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read NetworkLink %s: %w", name, err)
+	}
+	return link, nil
+}
+
+// put makes or changes a NetworkLink.
+func put(ctx context.Context, links *clients.NetworkLinks, have, want *networkv1alpha1.NetworkLink) (err error) {
+	switch {
+	case have == nil:
+		_, err = links.Create(ctx, want, metav1.CreateOptions{})
+	case !equality.Semantic.DeepEqual(have.Spec, want.Spec) || len(have.OwnerReferences) != len(want.OwnerReferences):
+		update := have.DeepCopy()
+		update.Spec, update.OwnerReferences = want.Spec, want.OwnerReferences
+		_, err = links.Update(ctx, update, metav1.UpdateOptions{})
+	}
+	return err
+}
+
+// remove deletes a NetworkLink. Clusters without such objects have none.
+func remove(ctx context.Context, links *clients.NetworkLinks, name string) error {
+	link, err := get(ctx, links, name)
+	switch {
+	case apierrors.IsForbidden(err), err == nil && link == nil:
+		return nil
+	case err != nil:
+		return err
+	}
+	only := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &link.UID}}
+	if err := links.Delete(ctx, name, only); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete NetworkLink %s: %w", name, err)
+	}
+	return nil
+}
