@@ -3,17 +3,21 @@ package clusters
 import (
 	"context"
 	"maps"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/faultynetwork"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -81,6 +85,28 @@ func TestAnAPIServerThatHangsDelaysNothingAtHome(t *testing.T) {
 	await.Until(t, "every claim has its volume or is free to go elsewhere, and west has no claim to spare", func() bool {
 		return settled(t, namespace)
 	}, func() any { return await.Events(t, bed.Home.Client(), namespace) })
+}
+
+func TestAClusterFarAwayIsUsed(t *testing.T) {
+	namespace := newNamespace(t)
+	working := kubeconfigOf(t, bed.West)
+	line, err := faultynetwork.New(t.Context(), strings.TrimPrefix(bed.West.AdminConfig().Host, "https://"))
+	require.NoError(t, err)
+	// A probe asks more than ten questions, and has five seconds for them.
+	line.Late(500 * time.Millisecond)
+	t.Cleanup(func() {
+		replaceKubeconfig(t, "west", working)
+		awaitReady(t, "west", metav1.ConditionTrue, "Ready")
+	})
+	replaceKubeconfig(t, "west", []byte("broken"))
+	awaitReady(t, "west", metav1.ConditionFalse, "BadKubeconfig")
+	replaceKubeconfig(t, "west", altered(t, func(cluster *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) { cluster.Server = line.URL() }))
+	awaitReady(t, "west", metav1.ConditionTrue, "Ready")
+	createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
+	createPod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
+	awaitRunning(t, namespace, "db")
+	deletePodAndClaim(t, namespace, "db", "data")
+	awaitNoVolumes(t, namespace)
 }
 
 // settled says whether each claim of a namespace either is bound or has no node,

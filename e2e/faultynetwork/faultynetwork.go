@@ -1,4 +1,4 @@
-// Package faultynetwork is a network that tests cut and mend.
+// Package faultynetwork is a network that tests cut, slow down and mend.
 package faultynetwork
 
 import (
@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"time"
 )
 
 // Line is the network between a program and a server. It is safe for concurrent use.
@@ -17,7 +18,9 @@ type Line struct {
 	cond *sync.Cond
 	// cut: connections are refused. frozen: they stay open and carry nothing.
 	cut, frozen bool
-	open        map[net.Conn]struct{}
+	// late is how much later than it was sent each answer of the server comes.
+	late time.Duration
+	open map[net.Conn]struct{}
 }
 
 // New returns a Line to a server, given as host:port, until ctx ends.
@@ -54,8 +57,8 @@ func (l *Line) connect(ctx context.Context, caller net.Conn) {
 		return
 	}
 	if l.hold(caller, server) {
-		go l.carry(caller, server)
-		l.carry(server, caller)
+		go l.carry(caller, server, false)
+		l.carry(server, caller, true)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -74,24 +77,50 @@ func (l *Line) hold(ends ...net.Conn) bool {
 	return !l.cut
 }
 
-// carry passes on what comes from an end until one of the two is closed.
-func (l *Line) carry(from, to net.Conn) {
+// carry passes on what comes from an end until one of the two is closed; answers: it comes from the server.
+func (l *Line) carry(from, to net.Conn, answers bool) {
 	defer to.Close()
-	buffer := make([]byte, 32<<10)
-	for {
-		n, err := from.Read(buffer)
-		if err != nil {
-			return
+	type piece struct {
+		content []byte
+		due     time.Time
+	}
+	waiting, ended := make(chan piece, 4096), make(chan struct{})
+	defer close(ended)
+	go func() {
+		defer close(waiting)
+		for {
+			buffer := make([]byte, 32<<10)
+			n, err := from.Read(buffer)
+			if err != nil {
+				return
+			}
+			select {
+			case waiting <- piece{buffer[:n], time.Now().Add(l.lateness(answers))}:
+			case <-ended:
+				return
+			}
 		}
+	}()
+	for p := range waiting {
+		time.Sleep(time.Until(p.due))
 		l.mu.Lock()
 		for l.frozen {
 			l.cond.Wait()
 		}
 		l.mu.Unlock()
-		if _, err := to.Write(buffer[:n]); err != nil {
+		if _, err := to.Write(p.content); err != nil {
 			return
 		}
 	}
+}
+
+func (l *Line) lateness(answers bool) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if answers {
+		return l.late
+	}
+	return 0
 }
 
 // HangUp ends all connections, and refuses new ones if cut.
@@ -108,7 +137,7 @@ func (l *Line) HangUp(cut bool) {
 func (l *Line) Mend() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.cut, l.frozen = false, false
+	l.cut, l.frozen, l.late = false, false, 0
 	l.cond.Broadcast()
 }
 
@@ -117,4 +146,11 @@ func (l *Line) Freeze() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.frozen = true
+}
+
+// Late has each answer of the server come so much later.
+func (l *Line) Late(by time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.late = by
 }

@@ -142,7 +142,7 @@ func reaches(t *testing.T, made *v1alpha1.VolumeMove, phases ...v1alpha1.MovePha
 		now, err = moves(t, made.Namespace).Get(t.Context(), made.Name, metav1.GetOptions{})
 		require.NoError(c, err)
 		assert.True(c, slices.Contains(phases, now.Status.Phase), "it is in phase %q: %s", now.Status.Phase, now.Status.Message)
-	}, 2*long, often, "VolumeMove %s gets to %v", made.Name, phases)
+	}, 4*long, often, "VolumeMove %s gets to %v", made.Name, phases)
 	return now
 }
 

@@ -112,8 +112,6 @@ func (c *Cluster) keepEpoch(ctx context.Context, remote *v1alpha1.RemoteCluster,
 	if c.gate.Open() && m.state.acts && time.Since(m.renewed) < c.clusters.interval/2 {
 		return m.state, 0
 	}
-	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
-	defer cancel()
 	state, again, err := c.stepEpoch(ctx, remote, found)
 	if err != nil {
 		klog.FromContext(ctx).V(2).Info("The mark of this home cluster will be renewed again", "err", err)
@@ -273,6 +271,8 @@ func (c *Cluster) tellEpoch(ctx context.Context, remote *v1alpha1.RemoteCluster,
 
 // epochRecord reads home's record of a cluster from the API server, nil if there is none.
 func (r *Clusters) epochRecord(ctx context.Context, id string) (*corev1.Secret, *homeepoch.Record, error) {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
 	secret, err := r.home.CoreV1().Secrets(r.namespace).Get(ctx, homeepoch.SecretName(id), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil, nil
@@ -290,6 +290,8 @@ func (r *Clusters) epochRecord(ctx context.Context, id string) (*corev1.Secret, 
 // storeEpoch writes home's record of a cluster, unless it has changed since it was read. It stays as long as
 // the mark does.
 func (r *Clusters) storeEpoch(ctx context.Context, id string, before *corev1.Secret, record homeepoch.Record) error {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
 	text, err := record.Encode()
 	if err != nil {
 		return err
@@ -315,6 +317,8 @@ func (r *Clusters) storeEpoch(ctx context.Context, id string, before *corev1.Sec
 // epochPlace reads the mark in the cluster: with the remote agent it is on the Lease in home's tenant
 // namespace, otherwise on a Lease in lodestone-volumes.
 func (c *connection) epochPlace(ctx context.Context, found finding) (*place, error) {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
 	at := &place{client: c.marks, namespace: keys.TenantPrefix + c.homeID, name: keys.HeartbeatLease, made: true, peering: found.clusterUID}
 	if found.asking {
 		tenant, err := c.remote.HomeClusters().Get(ctx, c.homeID, metav1.GetOptions{})
@@ -354,6 +358,8 @@ func (p *place) read(ctx context.Context) error {
 // write replaces the mark that was read by another one; an empty one takes it away. It fails if somebody
 // else has replaced it. The virtual node program renews the same Lease.
 func (p *place) write(ctx context.Context, mark homeepoch.Mark) error {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
 	text := ""
 	if !mark.None() {
 		var err error

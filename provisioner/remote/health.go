@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -208,7 +209,7 @@ func (c *Cluster) disconnect() {
 	}
 }
 
-// checkTimeout bounds one check of a remote cluster.
+// checkTimeout bounds one check of a remote cluster, and each request for the mark of home there.
 const checkTimeout = 5 * time.Second
 
 // finding is the result of one check of a remote cluster.
@@ -240,33 +241,52 @@ var needed = []authorizationv1.ResourceAttributes{
 const remedy = "if the remote agent runs there, let its owner look at the HomeCluster of this cluster (kubectl lodestone peer makes it); " +
 	"otherwise apply deploy/remote-volumes"
 
-// check sends the requests of one probe to a remote cluster.
+// check asks a remote cluster what one probe wants to know. It asks all at once, so that a cluster that is far
+// away or slow answers within the time all the same.
 func check(ctx context.Context, client kubernetes.Interface, homeID string) finding {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	var found finding
-	system, err := client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
-	if err != nil {
-		return failed(err, "get namespace kube-system, which tells clusters apart")
-	}
-	found.clusterUID = string(system.UID)
-	// Discovery().ServerVersion() takes no context, hence no deadline.
+	var system *corev1.Namespace
 	var version apiversion.Info
-	raw, err := client.Discovery().RESTClient().Get().AbsPath("/version").DoRaw(ctx)
-	if err == nil {
-		err = json.Unmarshal(raw, &version)
+	var asking, room bool
+	held := make([]bool, len(needed))
+	const ownRights = "ask for its own rights"
+	questions := []question{
+		{"get namespace kube-system, which tells clusters apart", func() (err error) {
+			system, err = client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+			return err
+		}},
+		{"get /version", func() error {
+			// Discovery().ServerVersion() takes no context, hence no deadline.
+			raw, err := client.Discovery().RESTClient().Get().AbsPath("/version").DoRaw(ctx)
+			if err != nil {
+				return err
+			}
+			return json.Unmarshal(raw, &version)
+		}},
 	}
-	if err != nil {
-		return failed(err, "get /version")
+	for i, attributes := range needed {
+		questions = append(questions, question{ownRights, func() (err error) {
+			held[i], err = allowed(ctx, client, attributes)
+			return err
+		}})
 	}
-	found.version = version.GitVersion
+	questions = append(questions,
+		question{ownRights, func() (err error) {
+			asking, err = asksForNamespaces(ctx, client, homeID)
+			return err
+		}},
+		question{ownRights, func() (err error) {
+			room, err = showsRoom(ctx, client)
+			return err
+		}})
+	if what, err := askAll(questions); err != nil {
+		return failed(err, what)
+	}
+	found := finding{clusterUID: string(system.UID), version: version.GitVersion}
 	var missing []string
-	for _, attributes := range needed {
-		ok, err := allowed(ctx, client, attributes)
-		if err != nil {
-			return failed(err, "ask for its own rights")
-		}
-		if !ok {
+	for i, attributes := range needed {
+		if !held[i] {
 			missing = append(missing, attributes.Verb+" "+attributes.Resource)
 		}
 	}
@@ -274,13 +294,30 @@ func check(ctx context.Context, client kubernetes.Interface, homeID string) find
 		found.unauthorized = fmt.Sprintf("the kubeconfig may not %s there: %s", strings.Join(missing, ", "), remedy)
 		return found
 	}
-	if found.asking, err = asksForNamespaces(ctx, client, homeID); err != nil {
-		return failed(err, "ask for its own rights")
-	}
-	if found.room, err = showsRoom(ctx, client); err != nil {
-		return failed(err, "ask for its own rights")
-	}
+	found.asking, found.room = asking, room
 	return found
+}
+
+// question is a request to a remote cluster, and what it is for, as a user reads it.
+type question struct {
+	what string
+	ask  func() error
+}
+
+// askAll asks all questions at once, and returns what the first of them is for that failed, and its error.
+func askAll(questions []question) (what string, err error) {
+	errs := make([]error, len(questions))
+	var all sync.WaitGroup
+	for i, q := range questions {
+		all.Go(func() { errs[i] = q.ask() })
+	}
+	all.Wait()
+	for i, err := range errs {
+		if err != nil {
+			return questions[i].what, err
+		}
+	}
+	return "", nil
 }
 
 func allowed(ctx context.Context, client kubernetes.Interface, attributes authorizationv1.ResourceAttributes) (bool, error) {
