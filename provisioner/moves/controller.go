@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -118,9 +119,12 @@ type moveKey struct {
 	uid types.UID
 }
 
-// activeMove is the in-memory state of one move. Only the worker that has its key uses it.
+// activeMove is the in-memory state of one move. Only the worker that has its key uses it, but for woken.
 type activeMove struct {
 	moveKey
+	// woken says that something has changed that is watched.
+	woken     atomic.Bool
+	looked    look
 	record    *stored
 	lastPhase string
 	waiting   waiting
@@ -227,6 +231,15 @@ func (c *Controller) moveOf(key moveKey) *activeMove {
 	return w
 }
 
+// noteChange has a move looked at whole next time. One that was not looked at yet is so anyway.
+func (c *Controller) noteChange(move types.UID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if w := c.active[move]; w != nil {
+		w.woken.Store(true)
+	}
+}
+
 // close stops what runs between the steps of a move.
 func (w *activeMove) close() {
 	w.links.close()
@@ -239,6 +252,13 @@ const maxOnOne = 5
 // lookAndAct observes a move and takes the next step, and further ones that decide.GoesOn allows. after is the time until the next
 // call, 0: when something changes; gone says that nothing is left of the move.
 func (c *Controller) lookAndAct(ctx context.Context, w *activeMove) (after time.Duration, gone bool, err error) {
+	if o, ok := c.glance(ctx, w); ok {
+		if step := decide.Next(o); step.Action == nil {
+			c.Metrics.observe(w.uid, o, step)
+			w.looked.o.Move = c.report(ctx, w, o, step)
+			return decide.Pace(o, step, w.waiting.since), false, nil
+		}
+	}
 	o, err := c.observe(ctx, w)
 	if err != nil {
 		c.report(ctx, w, o, steps.Step{Say: "waiting until this can be read: " + err.Error()})
@@ -279,6 +299,7 @@ func (c *Controller) lookAndAct(ctx context.Context, w *activeMove) (after time.
 		c.Metrics.observe(w.uid, o, step)
 		o.Move = c.report(ctx, w, o, step)
 		if step.Action == nil {
+			w.looked.o.Move, w.looked.waits = o.Move, true
 			return decide.Pace(o, step, w.waiting.since), false, nil
 		}
 		if after = w.steps.pause(o, step); !goesOn || taken == maxOnOne {
@@ -488,6 +509,9 @@ func (c *Controller) moveChanged(was, now *v1alpha1.VolumeMove) {
 	if c.line.leave(move.UID) {
 		c.advance()
 	}
+	if was == nil || now == nil || was.Generation != now.Generation || was.DeletionTimestamp.IsZero() != now.DeletionTimestamp.IsZero() {
+		c.noteChange(move.UID)
+	}
 	c.queue.Add(moveKey{types.NamespacedName{Namespace: move.Namespace, Name: move.Name}, move.UID})
 }
 
@@ -664,6 +688,7 @@ func (c *Controller) ClusterChanged(cluster string, _ bool) {
 // wake queues the unfinished moves for which about is true.
 func (c *Controller) wake(about func(*record.Record) bool) {
 	for _, r := range c.Records.those(about) {
+		c.noteChange(r.UID)
 		if isStopped(r) {
 			c.queue.Add(keyOf(r))
 		} else {

@@ -109,7 +109,9 @@ func TestEventsWakeTheirMoveAlone(t *testing.T) {
 			over := recordIn(v1alpha1.MoveDone)
 			over.UID, over.Namespace = "m3", "shop"
 			c.Records.set("m3", over)
+			active := c.moveOf(moveKey{uid: "m1"})
 			test.event(c)
+			assert.Equal(t, test.wakes, active.woken.Load())
 			// Events of a remote cluster wake it a little later.
 			c.queue.AddAfter(moveKey{uid: "last"}, 10*remoteWakePause)
 			var woken []string
@@ -126,6 +128,30 @@ func TestEventsWakeTheirMoveAlone(t *testing.T) {
 			}
 			assert.Equal(t, want, woken)
 		})
+	}
+}
+
+func TestItsOwnStatusHasNoMoveLookedAtWhole(t *testing.T) {
+	move := func(change func(*v1alpha1.VolumeMove)) *v1alpha1.VolumeMove {
+		m := queuedMove("shop", 1, false)
+		m.Generation, m.Status.Conditions = 1, []metav1.Condition{{Type: v1alpha1.MoveFinished, Status: metav1.ConditionTrue}}
+		change(m)
+		return m
+	}
+	same := func(*v1alpha1.VolumeMove) {}
+	for name, test := range map[string]struct {
+		now   *v1alpha1.VolumeMove
+		whole bool
+	}{
+		"its status":   {move(func(m *v1alpha1.VolumeMove) { m.Status.Message = "copied 5 MiB" }), false},
+		"its spec":     {move(func(m *v1alpha1.VolumeMove) { m.Generation = 2 }), true},
+		"its deletion": {move(func(m *v1alpha1.VolumeMove) { m.DeletionTimestamp = &metav1.Time{Time: time.Now()} }), true},
+		"its end":      {nil, true},
+	} {
+		c := New(Config{Records: NewRecords()})
+		active := c.moveOf(moveKey{uid: "shop-1"})
+		c.moveChanged(move(same), test.now)
+		assert.Equal(t, test.whole, active.woken.Load(), name)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 // observe reads the objects of a move. After an error the observation is incomplete.
 func (c *Controller) observe(ctx context.Context, w *activeMove) (steps.Observation, error) {
 	o := steps.Observation{Now: time.Now(), Margin: c.Margin, Settling: c.Settling}
+	w.looked = look{}
 	if w.record == nil {
 		known, err := c.read(ctx, w.uid)
 		if err != nil {
@@ -57,8 +59,42 @@ func (c *Controller) observe(ctx context.Context, w *activeMove) (steps.Observat
 	if err := c.observeNodes(ctx, &o, w.watchers); err != nil {
 		return o, err
 	}
+	w.looked = look{o: o}
+	w.looked.o.Claims = slices.Clone(o.Claims)
 	c.observeCopies(ctx, w, &o)
 	return o, nil
+}
+
+// look is what was last read of a move from API servers, without what its movers said.
+type look struct {
+	o steps.Observation
+	// waits says that no step could be taken on it.
+	waits bool
+}
+
+// lookAgainAfter is for how long a move that waits for its movers asks these alone. Changes of pods and claims, of clusters and of
+// the VolumeMove end that; all else, as a node that comes back, may be seen this much later.
+const lookAgainAfter = steps.Seldom
+
+// isEnough says whether what was read last is enough to see how movers get on: pods run, nothing but movers is awaited, and nothing
+// has changed that is watched. Snapshots are not watched.
+func (l *look) isEnough(now time.Time) bool {
+	r := l.o.Record
+	return l.waits && r != nil && now.Sub(l.o.Now) < lookAgainAfter && record.Before(r.Phase, v1alpha1.MoveQuiesce) &&
+		!r.Group.MayExist() && !slices.ContainsFunc(r.Claims, func(known record.Claim) bool { return known.Snapshot.MayExist() })
+}
+
+// glance asks the movers of a move that waits for them how far they are, and nothing of API servers; false if that is not enough. A
+// step is taken only on what observe has read.
+func (c *Controller) glance(ctx context.Context, w *activeMove) (steps.Observation, bool) {
+	now := time.Now()
+	if w.woken.Swap(false) || !w.looked.isEnough(now) {
+		return steps.Observation{}, false
+	}
+	o := w.looked.o
+	o.Now, o.Claims = now, slices.Clone(o.Claims)
+	c.observeCopies(ctx, w, &o)
+	return o, true
 }
 
 // observeMove reads the VolumeMove.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	corev1 "k8s.io/api/core/v1"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 )
 
@@ -47,4 +49,29 @@ func TestAnErrorOfHomeEndsTheLook(t *testing.T) {
 	c := New(Config{Client: client, Records: NewRecords()})
 	o := steps.Observation{Record: r}
 	assert.ErrorContains(t, c.observeClaims(t.Context(), &activeMove{}, &o), "the server is busy")
+}
+
+func TestOnlyAMoveThatWaitsForItsMoversAsksThemAlone(t *testing.T) {
+	now := time.Now()
+	waiting := func(change func(*look)) look {
+		l := look{waits: true, o: steps.Observation{Now: now.Add(-time.Second), Record: recordIn(v1alpha1.MovePreCopy)}}
+		change(&l)
+		return l
+	}
+	for name, test := range map[string]struct {
+		change func(*look)
+		enough bool
+	}{
+		"it waits":                      {func(*look) {}, true},
+		"a step was taken":              {func(l *look) { l.waits = false }, false},
+		"nothing was read yet":          {func(l *look) { *l = look{waits: true} }, false},
+		"it is long ago":                {func(l *look) { l.o.Now = now.Add(-lookAgainAfter) }, false},
+		"pods are stopped":              {func(l *look) { l.o.Record.Phase = v1alpha1.MoveQuiesce }, false},
+		"it goes back":                  {func(l *look) { l.o.Record.Phase = v1alpha1.MoveRollBack }, false},
+		"a snapshot of a claim is made": {func(l *look) { l.o.Record.Claims[0].Snapshot = &record.Snapshot{Since: now} }, false},
+		"a snapshot of all is made":     {func(l *look) { l.o.Record.Group = &record.Group{Since: now} }, false},
+	} {
+		l := waiting(test.change)
+		assert.Equal(t, test.enough, l.isEnough(now), name)
+	}
 }

@@ -149,6 +149,7 @@ func (c *Controller) remotePodChanged(move types.UID, pod *home.Pod) {
 		if isStopped(r) {
 			pause = remoteWakePause
 		}
+		c.noteChange(move)
 		c.queue.AddAfter(keyOf(r), pause)
 	}
 }
