@@ -19,7 +19,6 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/locality"
 	"github.com/lodestone-storage/lodestone/pkg/namespaces"
-	"github.com/lodestone-storage/lodestone/pkg/refusal"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 )
 
@@ -34,7 +33,7 @@ type Claim struct {
 	// Choice has only the annotation with which the claim asks for a real class; nil without that
 	// annotation.
 	Choice   map[string]string
-	Refusals []refusal.Refusal
+	Refusals []locality.Refusal
 	// Asked is how many bytes the claim requests.
 	Asked int64
 	// Source is the name of the claim, in the same namespace, that the volume will be a copy of;

@@ -20,7 +20,6 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/locality"
 	"github.com/lodestone-storage/lodestone/pkg/namespaces"
-	"github.com/lodestone-storage/lodestone/pkg/refusal"
 	"github.com/lodestone-storage/lodestone/pkg/sentence"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 )
@@ -544,9 +543,9 @@ func (c Claim) unscheduled() Answer {
 }
 
 // newestRefusal returns the refusal that ends last.
-func newestRefusal(claim *corev1.PersistentVolumeClaim, now time.Time) (refusal.Refusal, bool) {
-	var newest refusal.Refusal
-	for _, r := range refusal.Active(refusal.Decode(claim.Annotations[keys.Refused]), now) {
+func newestRefusal(claim *corev1.PersistentVolumeClaim, now time.Time) (locality.Refusal, bool) {
+	var newest locality.Refusal
+	for _, r := range locality.ActiveRefusals(locality.DecodeRefusals(claim.Annotations[keys.Refused]), now) {
 		if r.Until.After(newest.Until) {
 			newest = r
 		}
