@@ -15,7 +15,6 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
-	"github.com/lodestone-storage/lodestone/pkg/homegate"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/namespaces"
 	"github.com/lodestone-storage/lodestone/pkg/podranges"
@@ -46,7 +45,7 @@ type Session struct {
 	// Links has the NetworkLink of home's tenant namespace.
 	Links *clients.NetworkLinks
 	// Gate refuses what they would change while it is not known that this home cluster acts there.
-	Gate *homegate.Gate
+	Gate *clients.Gate
 
 	connections *http.Transport
 }
@@ -74,7 +73,7 @@ func Open(remote *v1alpha1.RemoteCluster, config *rest.Config, homeID string) (*
 	config.UserAgent = "lodestone-virtualnode"
 	config.QPS, config.Burst = 100, 200
 	untrusted.Wrap(config)
-	way := homegate.New()
+	way := clients.NewGate()
 	way.Wrap(config)
 	security, err := rest.TLSConfigFor(config)
 	if err != nil {
