@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/lodestone-storage/lodestone/pkg/sentence"
 )
 
 // Refusal says that a cluster, or one node, could not take a claim. An annotation of the virtual claim holds
@@ -71,9 +73,7 @@ func EncodeRefusals(refusals []Refusal) (string, error) {
 // AddRefusal returns the refusals that have not ended at now, with r instead of an earlier one for the
 // same cluster and node. If there are too many, the oldest are dropped.
 func AddRefusal(refusals []Refusal, r Refusal, now time.Time) []Refusal {
-	if len(r.Message) > maxMessage {
-		r.Message = strings.ToValidUTF8(r.Message[:maxMessage], "")
-	}
+	r.Message = sentence.Cut(r.Message, maxMessage)
 	r.Until = r.Until.UTC().Truncate(time.Second)
 	var kept []Refusal
 	for _, old := range ActiveRefusals(refusals, now) {
