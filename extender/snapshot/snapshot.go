@@ -18,7 +18,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/locality"
-	"github.com/lodestone-storage/lodestone/pkg/namespaces"
+	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 )
 
@@ -102,7 +102,7 @@ type Namespace struct{ object corev1.Namespace }
 // MayUse reports whether pods of the namespace may run in a remote cluster; with a nil Namespace
 // they may not.
 func (n *Namespace) MayUse(cluster string) bool {
-	return n != nil && namespaces.MayUse(&n.object, cluster)
+	return n != nil && remotecluster.MayUse(&n.object, cluster)
 }
 
 // Unlimited reports whether pods of the namespace may run in any remote cluster.

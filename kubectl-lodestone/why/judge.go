@@ -19,7 +19,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/locality"
-	"github.com/lodestone-storage/lodestone/pkg/namespaces"
+	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
 	"github.com/lodestone-storage/lodestone/pkg/sentence"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 )
@@ -261,7 +261,7 @@ func (p Pod) byData(s Setting) (Answer, bool) {
 // barred returns why no node of a remote cluster accepts a pod, apart from free resources; empty if
 // one does.
 func (p Pod) barred(s Setting, cluster string) string {
-	if s.Namespace != nil && !namespaces.MayUse(s.Namespace, cluster) {
+	if s.Namespace != nil && !remotecluster.MayUse(s.Namespace, cluster) {
 		if s.Namespace.Labels[keys.Offload] != keys.OffloadEnabled {
 			return fmt.Sprintf("namespace %q is not open to remote clusters: kubectl label namespace %s %s=%s", s.Namespace.Name, s.Namespace.Name,
 				keys.Offload, keys.OffloadEnabled)

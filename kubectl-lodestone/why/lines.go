@@ -11,7 +11,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/locality"
-	"github.com/lodestone-storage/lodestone/pkg/namespaces"
+	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
 	"github.com/lodestone-storage/lodestone/pkg/sentence"
 )
 
@@ -184,7 +184,7 @@ func (s Setting) namespaceLine() []string {
 	}
 	var open, closed []string
 	for _, cluster := range s.Clusters {
-		if namespaces.MayUse(s.Namespace, cluster.Name) {
+		if remotecluster.MayUse(s.Namespace, cluster.Name) {
 			open = append(open, cluster.Name)
 		} else {
 			closed = append(closed, cluster.Name)

@@ -20,7 +20,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/namespaces"
+	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 )
 
@@ -39,7 +39,7 @@ func (p Place) Of(cluster string, strategy v1alpha1.NamespaceStrategy, claim typ
 	if cluster == keys.Home {
 		return types.NamespacedName{Namespace: p.StorageNamespace, Name: "pvc-" + string(uid)}
 	}
-	return types.NamespacedName{Namespace: namespaces.Remote(strategy, claim.Namespace, p.HomeID), Name: claim.Name}
+	return types.NamespacedName{Namespace: remotecluster.Namespace(strategy, claim.Namespace, p.HomeID), Name: claim.Name}
 }
 
 // At returns the namespace and the name of the backing claim of a virtual claim in a cluster.

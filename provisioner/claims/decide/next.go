@@ -22,7 +22,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/locality"
-	"github.com/lodestone-storage/lodestone/pkg/namespaces"
+	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/route"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/steps"
@@ -426,7 +426,7 @@ func tooLarge(o steps.Observation, class virtualclass.Class, step steps.Step) st
 	for _, id := range slices.Sorted(maps.Keys(o.Places)) {
 		limit := o.Places[id]
 		switch {
-		case !class.Allows(id), id != keys.Home && !namespaces.MayUse(o.Namespace, id):
+		case !class.Allows(id), id != keys.Home && !remotecluster.MayUse(o.Namespace, id):
 			continue
 		case limit == nil:
 			return step
