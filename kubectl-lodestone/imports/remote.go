@@ -16,7 +16,6 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
-	"github.com/lodestone-storage/lodestone/pkg/virtualvolume"
 )
 
 // fromRemote imports a claim of a remote cluster, or continues an import of it.
@@ -198,7 +197,7 @@ func (i *importing) actRemote(ctx context.Context, a Remote, step Step) error {
 	case Own:
 		return i.patchShadow(ctx, a.Shadow, map[string]any{"labels": map[string]any{keys.ClaimUID: string(a.Claim.UID)}})
 	case Publish:
-		return i.publish(ctx, virtualvolume.Input{Claim: a.Claim, Cluster: a.Cluster, ClusterUID: a.ClusterUID, Backing: a.Shadow, Real: a.Real})
+		return i.publish(ctx, backing.VolumeInput{Claim: a.Claim, Cluster: a.Cluster, ClusterUID: a.ClusterUID, Backing: a.Shadow, Real: a.Real})
 	case Clear:
 		return i.removeRecord(ctx, a.Claim)
 	case End:

@@ -1,8 +1,8 @@
 // Package backing describes backing claims: the claims, at home or in a remote cluster, that hold
 // the data of virtual claims. It names them (Place.At), makes twins (Twin), checks whom they belong
 // to (Place.OwnerOf, IsOf), reads and writes the reference from a virtual volume to its backing
-// claim (Ref), and decides which labels and annotations of the virtual claim the backing claim gets
-// (Carry, CarryPatch). Read Place and Ref first. The package is pure: it calls no API server.
+// claim (Ref), makes that volume (NewVolume), and decides which labels and annotations of the virtual
+// claim the backing claim gets (Carry, CarryPatch). Read Place and Ref first. The package is pure: it calls no API server.
 package backing
 
 import (

@@ -26,7 +26,6 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/locality"
 	"github.com/lodestone-storage/lodestone/pkg/sentence"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
-	"github.com/lodestone-storage/lodestone/pkg/virtualvolume"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/route"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/steps"
@@ -243,7 +242,7 @@ func (f *Controller) publishable(uid types.UID) *corev1.PersistentVolume {
 	if err != nil {
 		return nil
 	}
-	pv, err := virtualvolume.New(virtualvolume.Input{
+	pv, err := backing.NewVolume(backing.VolumeInput{
 		Name: backing.VirtualName(uid), Claim: o.Claim, Class: class,
 		Cluster: a.Route.Cluster, ClusterUID: a.Backing.ClusterUID, Backing: a.Backing.Claim, Real: a.Backing.Volume,
 	})
