@@ -18,7 +18,6 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/locality"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
-	"github.com/lodestone-storage/lodestone/pkg/virtualvolume"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/route"
 )
 
@@ -164,7 +163,7 @@ func virtualVolume(i int) *corev1.PersistentVolume {
 	if clusterOf(i) != keys.Home {
 		uid = remoteUID(i / 2 % RemoteClusters)
 	}
-	virtual, err := virtualvolume.New(virtualvolume.Input{
+	virtual, err := backing.NewVolume(backing.VolumeInput{
 		Name: VolumeName(i), Claim: claim, Cluster: clusterOf(i), ClusterUID: uid, Backing: backingClaim(i), Real: realVolume(i),
 		Class: virtualclass.Class{Name: "lodestone", ReclaimPolicy: corev1.PersistentVolumeReclaimDelete},
 	})

@@ -28,7 +28,6 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/locality"
-	"github.com/lodestone-storage/lodestone/pkg/refusal"
 )
 
 const (
@@ -158,7 +157,7 @@ func claimSpec() corev1.PersistentVolumeClaimSpec {
 // refused it lately.
 func (s *shop) awayFromHome(name string) {
 	s.t.Helper()
-	refused, err := refusal.Encode([]refusal.Refusal{{Cluster: keys.Home, Reason: "Test", Until: time.Now().Add(time.Hour)}})
+	refused, err := locality.EncodeRefusals([]locality.Refusal{{Cluster: keys.Home, Reason: "Test", Until: time.Now().Add(time.Hour)}})
 	require.NoError(s.t, err)
 	s.claim(name, map[string]string{keys.Refused: refused})
 }

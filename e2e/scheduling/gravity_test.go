@@ -25,7 +25,7 @@ import (
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/refusal"
+	"github.com/lodestone-storage/lodestone/pkg/locality"
 )
 
 // gravityStage is a stage with a ready remote cluster. What draws pods does not
@@ -299,7 +299,7 @@ func (s *stage) exists(pod string) bool {
 // has the pod's name.
 func (s *stage) urgent(name string) {
 	s.t.Helper()
-	refused, err := refusal.Encode([]refusal.Refusal{{Cluster: keys.Home, Reason: "Test", Until: time.Now().Add(time.Hour)}})
+	refused, err := locality.EncodeRefusals([]locality.Refusal{{Cluster: keys.Home, Reason: "Test", Until: time.Now().Add(time.Hour)}})
 	require.NoError(s.t, err)
 	s.claim(name, map[string]string{keys.Refused: refused})
 	s.pod(s.seated(name, 1000), false, name)

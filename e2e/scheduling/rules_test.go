@@ -19,7 +19,7 @@ import (
 	"github.com/lodestone-storage/lodestone/extender/filter"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/refusal"
+	"github.com/lodestone-storage/lodestone/pkg/locality"
 )
 
 // annotate sets an annotation of a claim as the provisioner, whose marks nobody else may
@@ -252,7 +252,7 @@ func TestUnboundClaimWaitsForItsCluster(t *testing.T) {
 func TestUnboundClaimPassesOverWhatRefusedIt(t *testing.T) {
 	inEachMode(t, func(s *stage) {
 		s.join(metav1.ConditionTrue, standard)
-		refused, err := refusal.Encode([]refusal.Refusal{{Cluster: keys.Home, Reason: "Test", Until: time.Now().Add(time.Hour)}})
+		refused, err := locality.EncodeRefusals([]locality.Refusal{{Cluster: keys.Home, Reason: "Test", Until: time.Now().Add(time.Hour)}})
 		require.NoError(s.t, err)
 		s.claim("data", map[string]string{keys.Refused: refused})
 		s.pod(named("web"), false, "data")

@@ -19,7 +19,7 @@ import (
 	"github.com/lodestone-storage/lodestone/extender/filter"
 	"github.com/lodestone-storage/lodestone/extender/score"
 	"github.com/lodestone-storage/lodestone/extender/snapshot"
-	"github.com/lodestone-storage/lodestone/pkg/refusal"
+	"github.com/lodestone-storage/lodestone/pkg/locality"
 )
 
 // Decision is the outcome of one call for one pod. It must not be changed once it is in a Journal.
@@ -62,7 +62,7 @@ type Claim struct {
 	// Moving says that a move is moving the claim.
 	Moving bool `json:"moving,omitempty"`
 	// Refusals are the clusters and nodes that refused to make the volume.
-	Refusals []refusal.Refusal `json:"refusals,omitempty"`
+	Refusals []locality.Refusal `json:"refusals,omitempty"`
 }
 
 // Verdict is the decision on the candidate nodes of one cluster.

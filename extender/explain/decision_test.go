@@ -14,12 +14,12 @@ import (
 	"github.com/lodestone-storage/lodestone/extender/filter"
 	"github.com/lodestone-storage/lodestone/extender/score"
 	"github.com/lodestone-storage/lodestone/extender/snapshot"
-	"github.com/lodestone-storage/lodestone/pkg/refusal"
+	"github.com/lodestone-storage/lodestone/pkg/locality"
 )
 
 func TestClaimsSayWhereTheDataIs(t *testing.T) {
 	pod := snapshot.Pod{Volumes: []snapshot.PodVolume{{ClaimName: "data"}, {ClaimName: "new"}, {ClaimName: "gone"}, {ClaimName: "gone"}}}
-	refused := []refusal.Refusal{{Cluster: "west", Reason: "Quota"}}
+	refused := []locality.Refusal{{Cluster: "west", Reason: "Quota"}}
 	assert.Equal(t, []Claim{
 		{Name: "data", StorageClass: "lodestone", Volume: "pv", DataIn: "west", Bytes: 7},
 		{Name: "new", StorageClass: "lodestone", Refusals: refused},

@@ -8,7 +8,7 @@ import (
 	"github.com/lodestone-storage/lodestone/extender/filter"
 	"github.com/lodestone-storage/lodestone/extender/snapshot"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/refusal"
+	"github.com/lodestone-storage/lodestone/pkg/locality"
 )
 
 // BenchmarkPlanOf500Nodes judges nodes of home, each with volumes of ten pods, for a pod with an
@@ -52,7 +52,7 @@ func BenchmarkPlanOfAPodThatWasRefused(b *testing.B) {
 	for i := range 500 {
 		claim := &snapshot.Claim{UID: fmt.Sprint(i), ClassName: "lodestone"}
 		for j := range 32 {
-			claim.Refusals = append(claim.Refusals, refusal.Refusal{Cluster: keys.Home, Node: fmt.Sprintf("gone-%d-%d", i, j),
+			claim.Refusals = append(claim.Refusals, locality.Refusal{Cluster: keys.Home, Node: fmt.Sprintf("gone-%d-%d", i, j),
 				Until: now.Add(time.Hour)})
 		}
 		names = append(names, fmt.Sprintf("claim-%d", i))

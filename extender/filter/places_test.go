@@ -9,7 +9,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/extender/snapshot"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/refusal"
+	"github.com/lodestone-storage/lodestone/pkg/locality"
 )
 
 var at = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -18,8 +18,8 @@ func TestPlacesThatRefused(t *testing.T) {
 	later, over := at.Add(time.Second), at
 	var p locations
 	assert.False(t, p.has("west", "west"))
-	p.add([]refusal.Refusal{{Cluster: "west", Until: later}, {Cluster: keys.Home, Node: "home-1", Until: later}}, at)
-	p.add([]refusal.Refusal{{Cluster: "east", Until: over}, {Cluster: keys.Home, Node: "home-2", Until: over}}, at)
+	p.add([]locality.Refusal{{Cluster: "west", Until: later}, {Cluster: keys.Home, Node: "home-1", Until: later}}, at)
+	p.add([]locality.Refusal{{Cluster: "east", Until: over}, {Cluster: keys.Home, Node: "home-2", Until: over}}, at)
 	assert.True(t, p.has("west", "west"))
 	assert.True(t, p.has("west", "west-2"), "the whole cluster refused")
 	assert.True(t, p.has(keys.Home, "home-1"))
@@ -31,7 +31,7 @@ func TestPlacesThatRefused(t *testing.T) {
 func TestPlacesAreBounded(t *testing.T) {
 	var p locations
 	for i := range 2 * maxRefusals {
-		p.add([]refusal.Refusal{{Cluster: fmt.Sprint(i), Until: at.Add(time.Hour)}}, at)
+		p.add([]locality.Refusal{{Cluster: fmt.Sprint(i), Until: at.Add(time.Hour)}}, at)
 	}
 	assert.Len(t, p.set, maxRefusals, "a pod can have any number of claims")
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/extender/snapshot"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/refusal"
+	"github.com/lodestone-storage/lodestone/pkg/locality"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 )
 
@@ -307,7 +307,7 @@ type locations struct {
 }
 
 // add adds the refusals that have not ended at now.
-func (p *locations) add(refusals []refusal.Refusal, now time.Time) {
+func (p *locations) add(refusals []locality.Refusal, now time.Time) {
 	for i := range refusals {
 		if p.read++; p.read > maxRefusals {
 			return

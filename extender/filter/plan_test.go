@@ -17,7 +17,7 @@ import (
 	"github.com/lodestone-storage/lodestone/extender/snapshot"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/refusal"
+	"github.com/lodestone-storage/lodestone/pkg/locality"
 )
 
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -157,14 +157,14 @@ func TestPlan(t *testing.T) {
 			v.Classes.Set("lodestone", class(map[string]string{"typo": "x"}))
 		}, refused: remotes(filter.DataElsewhere)},
 		"a cluster refused the claim lately": {pod: pod("unbound"), change: func(v *snapshot.Snapshot) {
-			v.Claims.Set("app/unbound", unbound(snapshot.Claim{Refusals: []refusal.Refusal{{Cluster: "west", Until: now.Add(time.Second)}}}))
+			v.Claims.Set("app/unbound", unbound(snapshot.Claim{Refusals: []locality.Refusal{{Cluster: "west", Until: now.Add(time.Second)}}}))
 		}, refused: map[string]filter.Reason{"west": filter.RefusedLately}},
 		"one node refused the claim lately": {pod: pod("unbound"), change: func(v *snapshot.Snapshot) {
 			v.Claims.Set("app/unbound",
-				unbound(snapshot.Claim{Refusals: []refusal.Refusal{{Cluster: keys.Home, Node: "home-2", Until: now.Add(time.Second)}}}))
+				unbound(snapshot.Claim{Refusals: []locality.Refusal{{Cluster: keys.Home, Node: "home-2", Until: now.Add(time.Second)}}}))
 		}, refused: map[string]filter.Reason{"home-2": filter.RefusedLately}},
 		"a refusal has ended": {pod: pod("unbound"), change: func(v *snapshot.Snapshot) {
-			v.Claims.Set("app/unbound", unbound(snapshot.Claim{Refusals: []refusal.Refusal{{Cluster: "west", Until: now}}}))
+			v.Claims.Set("app/unbound", unbound(snapshot.Claim{Refusals: []locality.Refusal{{Cluster: "west", Until: now}}}))
 		}},
 		"every claim of the pod counts": {pod: pod("unbound", "picky"), change: func(v *snapshot.Snapshot) {
 			v.Classes.Set("home-only", class(map[string]string{keys.Clusters: "home"}))
@@ -432,17 +432,17 @@ func TestClaimsOfManyKinds(t *testing.T) {
 		"three claims, two of them in different clusters": {pod: pod("unbound", "in-west", "in-home"),
 			refused: everywhere(filter.DataInSeveralClusters)},
 		"refusals of two claims leave what neither refused": {pod: pod("a", "b"), change: all(
-			want("a", snapshot.Claim{Refusals: refusals(refusal.Refusal{Cluster: "west"})}),
-			want("b", snapshot.Claim{Refusals: refusals(refusal.Refusal{Cluster: keys.Home, Node: "home-2"})}),
+			want("a", snapshot.Claim{Refusals: refusals(locality.Refusal{Cluster: "west"})}),
+			want("b", snapshot.Claim{Refusals: refusals(locality.Refusal{Cluster: keys.Home, Node: "home-2"})}),
 		), refused: map[string]filter.Reason{"west": filter.RefusedLately, "home-2": filter.RefusedLately}},
 	} {
 		t.Run(name, test.check)
 	}
 }
 
-func refusals(r refusal.Refusal) []refusal.Refusal {
+func refusals(r locality.Refusal) []locality.Refusal {
 	r.Until = now.Add(time.Minute)
-	return []refusal.Refusal{r}
+	return []locality.Refusal{r}
 }
 
 // opened is a namespace whose pods may run in the listed remote clusters; in all

@@ -15,7 +15,6 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/locality"
-	"github.com/lodestone-storage/lodestone/pkg/refusal"
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 )
 
@@ -67,11 +66,11 @@ func name(s string) string {
 
 // refusalsOf returns the refusals of a claim without their sentences, which are for users, and
 // without those that name no cluster.
-func refusalsOf(pvc *corev1.PersistentVolumeClaim) []refusal.Refusal {
-	var kept []refusal.Refusal
-	for _, r := range refusal.Decode(pvc.Annotations[keys.Refused]) {
+func refusalsOf(pvc *corev1.PersistentVolumeClaim) []locality.Refusal {
+	var kept []locality.Refusal
+	for _, r := range locality.DecodeRefusals(pvc.Annotations[keys.Refused]) {
 		if len(r.Cluster) <= maxName && len(r.Node) <= maxName {
-			kept = append(kept, refusal.Refusal{Cluster: r.Cluster, Node: r.Node, Reason: name(r.Reason), Until: r.Until})
+			kept = append(kept, locality.Refusal{Cluster: r.Cluster, Node: r.Node, Reason: name(r.Reason), Until: r.Until})
 		}
 	}
 	return kept

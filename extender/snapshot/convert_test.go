@@ -17,11 +17,10 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/locality"
-	"github.com/lodestone-storage/lodestone/pkg/refusal"
 )
 
 func TestFromClaim(t *testing.T) {
-	refused, err := refusal.Encode([]refusal.Refusal{{Cluster: "west", Reason: "Quota", Message: "a long sentence",
+	refused, err := locality.EncodeRefusals([]locality.Refusal{{Cluster: "west", Reason: "Quota", Message: "a long sentence",
 		Until: time.Unix(1000, 0).UTC()}})
 	require.NoError(t, err)
 	pvc := &corev1.PersistentVolumeClaim{
@@ -42,7 +41,7 @@ func TestFromClaim(t *testing.T) {
 		ClassName: "lodestone",
 		OwnerUID:  "pod-1",
 		Choice:    map[string]string{keys.Class: "fast"},
-		Refusals:  []refusal.Refusal{{Cluster: "west", Reason: "Quota", Until: time.Unix(1000, 0).UTC()}},
+		Refusals:  []locality.Refusal{{Cluster: "west", Reason: "Quota", Until: time.Unix(1000, 0).UTC()}},
 	}, claim)
 
 	t.Run("a claim from a snapshot goes where its annotation says", func(t *testing.T) {
@@ -266,7 +265,7 @@ func TestFromClaimReadsItsState(t *testing.T) {
 // Annotations may be 256 KiB long, and anybody who may write claims may write them.
 func TestFromClaimKeepsLittleOfWhatUsersWrite(t *testing.T) {
 	long := strings.Repeat("x", 20<<10)
-	refused, err := refusal.Encode([]refusal.Refusal{
+	refused, err := locality.EncodeRefusals([]locality.Refusal{
 		{Cluster: long, Until: time.Unix(1000, 0)}, {Cluster: "west", Node: long, Until: time.Unix(1000, 0)},
 		{Cluster: "east", Reason: long, Message: long, Until: time.Unix(1000, 0)},
 	})

@@ -18,8 +18,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/locality"
-	"github.com/lodestone-storage/lodestone/pkg/namespaces"
-	"github.com/lodestone-storage/lodestone/pkg/refusal"
+	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 )
 
@@ -34,7 +33,7 @@ type Claim struct {
 	// Choice has only the annotation with which the claim asks for a real class; nil without that
 	// annotation.
 	Choice   map[string]string
-	Refusals []refusal.Refusal
+	Refusals []locality.Refusal
 	// Asked is how many bytes the claim requests.
 	Asked int64
 	// Source is the name of the claim, in the same namespace, that the volume will be a copy of;
@@ -103,7 +102,7 @@ type Namespace struct{ object corev1.Namespace }
 // MayUse reports whether pods of the namespace may run in a remote cluster; with a nil Namespace
 // they may not.
 func (n *Namespace) MayUse(cluster string) bool {
-	return n != nil && namespaces.MayUse(&n.object, cluster)
+	return n != nil && remotecluster.MayUse(&n.object, cluster)
 }
 
 // Unlimited reports whether pods of the namespace may run in any remote cluster.

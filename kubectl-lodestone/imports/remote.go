@@ -15,8 +15,7 @@ import (
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/namespaces"
-	"github.com/lodestone-storage/lodestone/pkg/virtualvolume"
+	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
 )
 
 // fromRemote imports a claim of a remote cluster, or continues an import of it.
@@ -104,11 +103,11 @@ func (i *importing) remoteNamespace(ctx context.Context, cluster string) (string
 	if err != nil {
 		return "", i.home.Explain("get namespace "+i.namespace, err)
 	}
-	if !namespaces.MayUse(home, cluster) {
+	if !remotecluster.MayUse(home, cluster) {
 		return "", cli.Refuse("namespace %q may not use cluster %q: label it %s=%s, and see its annotation %s", i.namespace, cluster,
 			keys.Offload, keys.OffloadEnabled, keys.OffloadClusters)
 	}
-	there := namespaces.Remote(remote.Spec.Namespaces.Strategy, i.namespace, i.homeID)
+	there := remotecluster.Namespace(remote.Spec.Namespaces.Strategy, i.namespace, i.homeID)
 	agent, err := i.remote.Serves(remotev1alpha1.GroupVersion.String(), "homeclusters")
 	if err != nil || !agent {
 		return there, err
@@ -198,7 +197,7 @@ func (i *importing) actRemote(ctx context.Context, a Remote, step Step) error {
 	case Own:
 		return i.patchShadow(ctx, a.Shadow, map[string]any{"labels": map[string]any{keys.ClaimUID: string(a.Claim.UID)}})
 	case Publish:
-		return i.publish(ctx, virtualvolume.Input{Claim: a.Claim, Cluster: a.Cluster, ClusterUID: a.ClusterUID, Backing: a.Shadow, Real: a.Real})
+		return i.publish(ctx, backing.VolumeInput{Claim: a.Claim, Cluster: a.Cluster, ClusterUID: a.ClusterUID, Backing: a.Shadow, Real: a.Real})
 	case Clear:
 		return i.removeRecord(ctx, a.Claim)
 	case End:

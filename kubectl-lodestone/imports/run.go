@@ -18,7 +18,6 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
-	"github.com/lodestone-storage/lodestone/pkg/virtualvolume"
 )
 
 func (i *importing) run(ctx context.Context, kind, name string) error {
@@ -156,7 +155,7 @@ func (i *importing) act(ctx context.Context, h Home, step Step) error {
 	case Restore:
 		return i.patchVolume(ctx, h.Real, nil, map[string]any{"persistentVolumeReclaimPolicy": h.Record.Policy})
 	case Publish:
-		return i.publish(ctx, virtualvolume.Input{Claim: h.Claim, Cluster: keys.Home, Backing: h.Twin, Real: h.Real})
+		return i.publish(ctx, backing.VolumeInput{Claim: h.Claim, Cluster: keys.Home, Backing: h.Twin, Real: h.Real})
 	case Clear:
 		return i.removeRecord(ctx, h.Claim)
 	case End:
@@ -342,9 +341,9 @@ const (
 )
 
 // publish creates the virtual volume of a claim, as the provisioner would.
-func (i *importing) publish(ctx context.Context, in virtualvolume.Input) error {
+func (i *importing) publish(ctx context.Context, in backing.VolumeInput) error {
 	in.Name, in.Class = "pvc-"+string(in.Claim.UID), i.class
-	volume, err := virtualvolume.New(in)
+	volume, err := backing.NewVolume(in)
 	if err != nil {
 		return err
 	}

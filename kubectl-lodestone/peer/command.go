@@ -25,7 +25,7 @@ import (
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/podranges"
+	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
 )
 
 // New returns the command.
@@ -271,10 +271,10 @@ func (o *Options) checkNames() error {
 	if address, err := url.Parse(o.RemoteServer); o.RemoteServer != "" && (err != nil || address.Scheme != "https" || address.Host == "") {
 		return cli.Misuse("--remote-server %q is no address of an API server: give https://<host>:<port>", o.RemoteServer)
 	}
-	if _, err := podranges.Parse(o.HomePodCIDRs); err != nil {
+	if _, err := remotecluster.ParsePodRanges(o.HomePodCIDRs); err != nil {
 		return cli.Misuse("--home-pod-cidrs: %w", err)
 	}
-	if _, err := podranges.Parse(o.PodCIDRs); err != nil {
+	if _, err := remotecluster.ParsePodRanges(o.PodCIDRs); err != nil {
 		return cli.Misuse("--pod-cidrs: %w", err)
 	}
 	return nil

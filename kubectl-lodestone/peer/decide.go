@@ -15,7 +15,7 @@ import (
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/podranges"
+	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
 )
 
 // maxHomeID is the longest name of a HomeCluster.
@@ -33,7 +33,7 @@ type Situation struct {
 	Homes, Guests []remotev1alpha1.HomeCluster
 	// HomeRanges and RemoteRanges are the ranges from which pods of the two clusters have their
 	// addresses, as far as the clusters say.
-	HomeRanges, RemoteRanges podranges.Ranges
+	HomeRanges, RemoteRanges remotecluster.PodRanges
 }
 
 // Plan is the result of Decide: what a peering is to be.
@@ -283,7 +283,7 @@ func describe(name string) string { return fmt.Sprintf("RemoteCluster %q", name)
 
 // podRanges returns the ranges from which a cluster gives its pods their addresses, as far as it says:
 // that of kubeadm, else those of its nodes; none if it says nothing, or the user may not read it.
-func podRanges(ctx context.Context, cluster *cli.Cluster) podranges.Ranges {
+func podRanges(ctx context.Context, cluster *cli.Cluster) remotecluster.PodRanges {
 	var nodes []corev1.Node
 	if list, err := cluster.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{}); err == nil {
 		nodes = list.Items
@@ -297,14 +297,14 @@ func podRanges(ctx context.Context, cluster *cli.Cluster) podranges.Ranges {
 
 // learn returns the pod ranges that nodes and the settings of kubeadm tell. A node that comes later gets
 // a range of its own, so kubeadm's counts if it covers those of all nodes.
-func learn(nodes []corev1.Node, settings string) podranges.Ranges {
-	var found podranges.Ranges
+func learn(nodes []corev1.Node, settings string) remotecluster.PodRanges {
+	var found remotecluster.PodRanges
 	for i := range nodes {
 		texts := nodes[i].Spec.PodCIDRs
 		if len(texts) == 0 && nodes[i].Spec.PodCIDR != "" {
 			texts = []string{nodes[i].Spec.PodCIDR}
 		}
-		if ranges, err := podranges.Parse(texts); err == nil {
+		if ranges, err := remotecluster.ParsePodRanges(texts); err == nil {
 			found = append(found, ranges...)
 		}
 	}
@@ -314,7 +314,7 @@ func learn(nodes []corev1.Node, settings string) podranges.Ranges {
 		} `json:"networking"`
 	}
 	if yaml.Unmarshal([]byte(settings), &kubeadm) == nil && kubeadm.Networking.PodSubnet != "" {
-		whole, err := podranges.Parse(strings.Split(kubeadm.Networking.PodSubnet, ","))
+		whole, err := remotecluster.ParsePodRanges(strings.Split(kubeadm.Networking.PodSubnet, ","))
 		if err == nil && !slices.ContainsFunc(found, func(one netip.Prefix) bool { return !whole.HasRange(one) }) {
 			return whole
 		}
@@ -349,7 +349,7 @@ func (p *Plan) chooseTerms(o Options, s Situation) error {
 		}
 		return nil
 	}
-	home, err := podranges.Parse(o.HomePodCIDRs)
+	home, err := remotecluster.ParsePodRanges(o.HomePodCIDRs)
 	switch {
 	case err != nil:
 		return cli.Misuse("--home-pod-cidrs: %w", err)
@@ -384,7 +384,7 @@ func (p *Plan) chooseRanges(o Options, s Situation) error {
 	if p.Remote != nil {
 		have = p.Remote.Spec.PodCIDRs
 	}
-	wanted, err := podranges.Parse(o.PodCIDRs)
+	wanted, err := remotecluster.ParsePodRanges(o.PodCIDRs)
 	switch {
 	case err != nil:
 		return cli.Misuse("--pod-cidrs: %w", err)
@@ -411,7 +411,7 @@ func (p *Plan) chooseRanges(o Options, s Situation) error {
 			continue
 		}
 		// What cannot be read was refused when it was written.
-		theirs, _ := podranges.Parse(other.Spec.PodCIDRs)
+		theirs, _ := remotecluster.ParsePodRanges(other.Spec.PodCIDRs)
 		if own, theirOwn, overlap := wanted.Overlap(theirs); overlap {
 			return cli.Refuse("--pod-cidrs %s overlaps with %s of %s, so pods of one could take the addresses of the other: give ranges that are "+
 				"the cluster's own", own, theirOwn, describe(other.Name))

@@ -13,7 +13,7 @@ import (
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/podranges"
+	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
 )
 
 const (
@@ -332,7 +332,7 @@ func TestPodRangesAreLearnedFromNodesAndKubeadm(t *testing.T) {
 	}
 }
 
-func join(ranges podranges.Ranges) string {
+func join(ranges remotecluster.PodRanges) string {
 	text := ""
 	for i, one := range ranges {
 		if i > 0 {
@@ -344,8 +344,8 @@ func join(ranges podranges.Ranges) string {
 }
 
 func TestWhatTheRemoteClusterLetsInOfTheFabric(t *testing.T) {
-	ranges := func(texts ...string) podranges.Ranges {
-		parsed, err := podranges.Parse(texts)
+	ranges := func(texts ...string) remotecluster.PodRanges {
+		parsed, err := remotecluster.ParsePodRanges(texts)
 		require.NoError(t, err)
 		return parsed
 	}
@@ -357,7 +357,7 @@ func TestWhatTheRemoteClusterLetsInOfTheFabric(t *testing.T) {
 		home    *remotev1alpha1.HomeCluster
 		network string
 		given   []string
-		learned podranges.Ranges
+		learned remotecluster.PodRanges
 		want    *remotev1alpha1.NetworkPolicy
 		says    string
 		code    cli.ExitCode
@@ -394,8 +394,8 @@ func TestWhatTheRemoteClusterLetsInOfTheFabric(t *testing.T) {
 }
 
 func TestOnlyTheUserGivesAClusterItsRanges(t *testing.T) {
-	ranges := func(texts ...string) podranges.Ranges {
-		parsed, err := podranges.Parse(texts)
+	ranges := func(texts ...string) remotecluster.PodRanges {
+		parsed, err := remotecluster.ParsePodRanges(texts)
 		require.NoError(t, err)
 		return parsed
 	}

@@ -19,8 +19,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/locality"
-	"github.com/lodestone-storage/lodestone/pkg/namespaces"
-	"github.com/lodestone-storage/lodestone/pkg/refusal"
+	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
 	"github.com/lodestone-storage/lodestone/pkg/sentence"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 )
@@ -262,7 +261,7 @@ func (p Pod) byData(s Setting) (Answer, bool) {
 // barred returns why no node of a remote cluster accepts a pod, apart from free resources; empty if
 // one does.
 func (p Pod) barred(s Setting, cluster string) string {
-	if s.Namespace != nil && !namespaces.MayUse(s.Namespace, cluster) {
+	if s.Namespace != nil && !remotecluster.MayUse(s.Namespace, cluster) {
 		if s.Namespace.Labels[keys.Offload] != keys.OffloadEnabled {
 			return fmt.Sprintf("namespace %q is not open to remote clusters: kubectl label namespace %s %s=%s", s.Namespace.Name, s.Namespace.Name,
 				keys.Offload, keys.OffloadEnabled)
@@ -544,9 +543,9 @@ func (c Claim) unscheduled() Answer {
 }
 
 // newestRefusal returns the refusal that ends last.
-func newestRefusal(claim *corev1.PersistentVolumeClaim, now time.Time) (refusal.Refusal, bool) {
-	var newest refusal.Refusal
-	for _, r := range refusal.Active(refusal.Decode(claim.Annotations[keys.Refused]), now) {
+func newestRefusal(claim *corev1.PersistentVolumeClaim, now time.Time) (locality.Refusal, bool) {
+	var newest locality.Refusal
+	for _, r := range locality.ActiveRefusals(locality.DecodeRefusals(claim.Annotations[keys.Refused]), now) {
 		if r.Until.After(newest.Until) {
 			newest = r
 		}

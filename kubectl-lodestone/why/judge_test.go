@@ -17,7 +17,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/refusal"
+	"github.com/lodestone-storage/lodestone/pkg/locality"
 	"github.com/lodestone-storage/lodestone/pkg/sentence"
 )
 
@@ -162,7 +162,7 @@ func absent(c *Claim) { c.Claim, c.Class = nil, nil }
 
 func refusedBy(cluster, reason, message string) func(*Claim) {
 	return func(c *Claim) {
-		encoded, err := refusal.Encode([]refusal.Refusal{{Cluster: cluster, Reason: reason, Message: message, Until: now.Add(time.Minute)}})
+		encoded, err := locality.EncodeRefusals([]locality.Refusal{{Cluster: cluster, Reason: reason, Message: message, Until: now.Add(time.Minute)}})
 		if err != nil {
 			panic(err)
 		}

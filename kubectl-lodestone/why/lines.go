@@ -10,8 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/namespaces"
-	"github.com/lodestone-storage/lodestone/pkg/refusal"
+	"github.com/lodestone-storage/lodestone/pkg/locality"
+	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
 	"github.com/lodestone-storage/lodestone/pkg/sentence"
 )
 
@@ -110,7 +110,7 @@ func (c Claim) line(s Setting, said *told) []string {
 		parts = append(parts, "asked for in "+place(routed))
 	}
 	lines := []string{fmt.Sprintf("claim %s: %s", c.Name, strings.Join(parts, ", "))}
-	for _, r := range refusal.Active(refusal.Decode(c.Claim.Annotations[keys.Refused]), s.Now) {
+	for _, r := range locality.ActiveRefusals(locality.DecodeRefusals(c.Claim.Annotations[keys.Refused]), s.Now) {
 		where := place(r.Cluster)
 		if r.Node != "" {
 			where = "node " + r.Node
@@ -130,7 +130,7 @@ func (c Claim) involves(s Setting) []string {
 	if node := s.node(c.Claim.Annotations[keys.SelectedNode]); node != nil {
 		clusters = append(clusters, node.Labels[keys.Cluster])
 	}
-	for _, r := range refusal.Active(refusal.Decode(c.Claim.Annotations[keys.Refused]), s.Now) {
+	for _, r := range locality.ActiveRefusals(locality.DecodeRefusals(c.Claim.Annotations[keys.Refused]), s.Now) {
 		clusters = append(clusters, r.Cluster)
 	}
 	return clusters
@@ -184,7 +184,7 @@ func (s Setting) namespaceLine() []string {
 	}
 	var open, closed []string
 	for _, cluster := range s.Clusters {
-		if namespaces.MayUse(s.Namespace, cluster.Name) {
+		if remotecluster.MayUse(s.Namespace, cluster.Name) {
 			open = append(open, cluster.Name)
 		} else {
 			closed = append(closed, cluster.Name)

@@ -16,7 +16,7 @@ import (
 	networkv1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/network/v1alpha1"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/podranges"
+	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
 )
 
 // Observation is what there is in the own cluster. Lists are sorted by name.
@@ -46,7 +46,7 @@ type Verdict struct {
 	// Reason is a word, Message a sentence that says what to do.
 	Reason, Message string
 	// Ranges are those of pods of the other cluster that count here.
-	Ranges podranges.Ranges
+	Ranges remotecluster.PodRanges
 }
 
 // Key is the name of an object in a namespace.
@@ -156,7 +156,7 @@ func remoteOf(o Observation, link *networkv1alpha1.NetworkLink) (site.Remote, Ve
 				(len(home.Spec.Network.Namespaces) == 0 || slices.Contains(home.Spec.Network.Namespaces, n.Name))
 		}
 	}
-	ranges, err := podranges.Parse(texts)
+	ranges, err := remotecluster.ParsePodRanges(texts)
 	ranges = slices.DeleteFunc(ranges, func(one netip.Prefix) bool { return !one.Addr().Is4() })
 	switch {
 	case err != nil:

@@ -22,7 +22,7 @@ import (
 	networkv1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/network/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/controller"
-	"github.com/lodestone-storage/lodestone/pkg/podranges"
+	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
 )
 
 const (
@@ -115,7 +115,7 @@ func (p *prober) leave(ctx context.Context, links []*networkv1alpha1.NetworkLink
 // Targets are the pods that a link says answer probes, within the ranges of its pods that count here; none while this cluster takes no
 // part in it.
 func Targets(link *networkv1alpha1.NetworkLink) (addresses []netip.Addr) {
-	ranges, err := podranges.Parse(link.Status.PodCIDRs)
+	ranges, err := remotecluster.ParsePodRanges(link.Status.PodCIDRs)
 	if err != nil || !meta.IsStatusConditionTrue(link.Status.Conditions, networkv1alpha1.Accepted) {
 		return nil
 	}

@@ -1,8 +1,8 @@
 // Package backing describes backing claims: the claims, at home or in a remote cluster, that hold
 // the data of virtual claims. It names them (Place.At), makes twins (Twin), checks whom they belong
 // to (Place.OwnerOf, IsOf), reads and writes the reference from a virtual volume to its backing
-// claim (Ref), and decides which labels and annotations of the virtual claim the backing claim gets
-// (Carry, CarryPatch). Read Place and Ref first. The package is pure: it calls no API server.
+// claim (Ref), makes that volume (NewVolume), and decides which labels and annotations of the virtual
+// claim the backing claim gets (Carry, CarryPatch). Read Place and Ref first. The package is pure: it calls no API server.
 package backing
 
 import (
@@ -20,7 +20,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/namespaces"
+	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 )
 
@@ -39,7 +39,7 @@ func (p Place) Of(cluster string, strategy v1alpha1.NamespaceStrategy, claim typ
 	if cluster == keys.Home {
 		return types.NamespacedName{Namespace: p.StorageNamespace, Name: "pvc-" + string(uid)}
 	}
-	return types.NamespacedName{Namespace: namespaces.Remote(strategy, claim.Namespace, p.HomeID), Name: claim.Name}
+	return types.NamespacedName{Namespace: remotecluster.Namespace(strategy, claim.Namespace, p.HomeID), Name: claim.Name}
 }
 
 // At returns the namespace and the name of the backing claim of a virtual claim in a cluster.

@@ -1,6 +1,6 @@
-// Package clients makes the typed clients and informers of the project's own kinds, and
-// reads the kubeconfigs of remote clusters. The clients are safe for concurrent use and do
-// not retry.
+// Package clients makes the typed clients and informers of the project's own kinds, reads the
+// kubeconfigs of remote clusters, and holds back what must not be changed there (Gate). The clients
+// are safe for concurrent use and do not retry.
 package clients
 
 import (

@@ -12,7 +12,7 @@ import (
 
 // Object returns the object of an informer's event or store as a T; false if it is of another type. It
 // unwraps the cache.DeletedFinalStateUnknown of an object whose deletion the informer missed, and unpacks
-// what package packed has packed, unless a T is asked for that is packed itself.
+// what is packed, unless a T is asked for that is packed itself.
 func Object[T any](obj any) (T, bool) {
 	if missed, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = missed.Obj
@@ -24,7 +24,7 @@ func Object[T any](obj any) (T, bool) {
 	return typed, ok
 }
 
-// Unpacked returns the object that package packed has packed; anything else as it is.
+// Unpacked returns the object that a packed one was made of (see PackedObject); anything else as it is.
 func Unpacked(obj any) any {
 	if packed, ok := obj.(interface{ Unpack() any }); ok {
 		return packed.Unpack()

@@ -1,6 +1,7 @@
 // Package controller has the parts that every controller of the project needs: a work queue of keys
-// with retries (Queue), typed access to informers (Watch, OnChange, Get, All), and a record of the
-// last message on each key, so that none is repeated (LastMessage). Read queue.go first: a
+// with retries (Queue), typed access to informers (Watch, OnChange, Get, All), their objects in a
+// fraction of the memory (PackedObject), and a record of the last message on each key, so that none
+// is repeated (LastMessage). Read queue.go first: a
 // controller implements Sync, adds keys to its Queue in the handlers of informers, and calls Run.
 package controller
 

@@ -3,7 +3,7 @@
 // that it wrote last in the remote cluster, and of the one that it writes next, recorded before it is
 // written. The mark changes with each renewal, so a copy of home knows an old one only, and acts no more.
 // Decide is what the provisioner does next, Judge what the virtual node program may believe. Both are
-// pure; package homegate refuses requests by what they say.
+// pure; clients.Gate refuses requests by what they say.
 package homeepoch
 
 import (

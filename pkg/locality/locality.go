@@ -1,7 +1,8 @@
-// Package locality reads and writes the cluster that holds a volume's data. The cluster is in the
-// node affinity of the PersistentVolume: the provisioner writes it (Affinity), the extender reads
-// it (Of), and kube-scheduler enforces it. The two programs exchange nothing else. OfNode returns
-// the cluster of a node. The package is pure.
+// Package locality says in which cluster a volume's data is and may be. The cluster that holds it is in the
+// node affinity of the PersistentVolume: the provisioner writes it (Affinity), the extender reads it (Of), and
+// kube-scheduler enforces it. Which clusters and nodes could not take a claim lately is in an annotation of the
+// claim (Refusal). The two programs exchange nothing else. OfNode returns the cluster of a node; UsableIn says
+// whether pods of a cluster can use a claim of home. The package is pure.
 package locality
 
 import (

@@ -23,10 +23,9 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/controller"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/refusal"
+	"github.com/lodestone-storage/lodestone/pkg/locality"
 	"github.com/lodestone-storage/lodestone/pkg/sentence"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
-	"github.com/lodestone-storage/lodestone/pkg/virtualvolume"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/route"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/steps"
@@ -185,10 +184,10 @@ func (f *Controller) markPublished(ctx context.Context, o steps.Observation, a s
 func (f *Controller) reschedule(ctx context.Context, o steps.Observation, refused *steps.Refusal) error {
 	changes := map[string]any{keys.SelectedNode: nil, keys.Routed: nil}
 	if refused != nil {
-		list := refusal.Add(refusal.Decode(o.Claim.Annotations[keys.Refused]), refusal.Refusal{
+		list := locality.AddRefusal(locality.DecodeRefusals(o.Claim.Annotations[keys.Refused]), locality.Refusal{
 			Cluster: refused.Cluster, Node: refused.Node, Reason: refused.Reason, Message: refused.Message, Until: o.Now.Add(f.RefusalPeriod),
 		}, o.Now)
-		encoded, err := refusal.Encode(list)
+		encoded, err := locality.EncodeRefusals(list)
 		if err != nil {
 			return err
 		}
@@ -243,7 +242,7 @@ func (f *Controller) publishable(uid types.UID) *corev1.PersistentVolume {
 	if err != nil {
 		return nil
 	}
-	pv, err := virtualvolume.New(virtualvolume.Input{
+	pv, err := backing.NewVolume(backing.VolumeInput{
 		Name: backing.VirtualName(uid), Claim: o.Claim, Class: class,
 		Cluster: a.Route.Cluster, ClusterUID: a.Backing.ClusterUID, Backing: a.Backing.Claim, Real: a.Backing.Volume,
 	})
@@ -282,10 +281,10 @@ func (f *Controller) patchClaim(ctx context.Context, claim *corev1.PersistentVol
 // requeuePods removes refusals that no longer apply and writes the claim, so that
 // kube-scheduler retries the pods that wait for it.
 func (f *Controller) requeuePods(ctx context.Context, o steps.Observation) error {
-	hold := slices.DeleteFunc(refusal.Active(refusal.Decode(o.Claim.Annotations[keys.Refused]), o.Now), func(r refusal.Refusal) bool {
+	hold := slices.DeleteFunc(locality.ActiveRefusals(locality.DecodeRefusals(o.Claim.Annotations[keys.Refused]), o.Now), func(r locality.Refusal) bool {
 		return decide.Outlived(o, r)
 	})
-	encoded, err := refusal.Encode(hold)
+	encoded, err := locality.EncodeRefusals(hold)
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/controller"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/refusal"
+	"github.com/lodestone-storage/lodestone/pkg/locality"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/decide"
@@ -256,7 +256,7 @@ func mayOpenPods(before, after *corev1.PersistentVolumeClaim) bool {
 	}
 	was, is := before.Annotations[keys.Refused], after.Annotations[keys.Refused]
 	return before.Annotations[keys.Class] != after.Annotations[keys.Class] ||
-		(was != is && len(refusal.Decode(is)) < len(refusal.Decode(was)))
+		(was != is && len(locality.DecodeRefusals(is)) < len(locality.DecodeRefusals(was)))
 }
 
 // namespaceChanged requeues the pods of a namespace whose permitted clusters changed: those

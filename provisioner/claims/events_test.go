@@ -15,18 +15,18 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/refusal"
+	"github.com/lodestone-storage/lodestone/pkg/locality"
 	"github.com/lodestone-storage/lodestone/provisioner/home"
 	"github.com/lodestone-storage/lodestone/provisioner/remote"
 )
 
 func refusedBy(t *testing.T, clusters ...string) string {
 	t.Helper()
-	var all []refusal.Refusal
+	var all []locality.Refusal
 	for _, id := range clusters {
-		all = append(all, refusal.Refusal{Cluster: id, Reason: "Test", Until: time.Now().Add(time.Minute)})
+		all = append(all, locality.Refusal{Cluster: id, Reason: "Test", Until: time.Now().Add(time.Minute)})
 	}
-	encoded, err := refusal.Encode(all)
+	encoded, err := locality.EncodeRefusals(all)
 	require.NoError(t, err)
 	return encoded
 }

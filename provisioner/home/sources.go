@@ -26,7 +26,6 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/controller"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/packed"
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/route"
 )
@@ -401,7 +400,7 @@ func Transform(obj any) (any, error) {
 			Name: object.Name, UID: object.UID, ResourceVersion: object.ResourceVersion, Labels: object.Labels,
 		}, Status: corev1.NodeStatus{Conditions: readiness(object)}}, nil
 	case *storagev1.VolumeAttachment:
-		return packed.Attachment(&storagev1.VolumeAttachment{
+		return controller.PackAttachment(&storagev1.VolumeAttachment{
 			ObjectMeta: metav1.ObjectMeta{Name: object.Name, UID: object.UID, ResourceVersion: object.ResourceVersion,
 				DeletionTimestamp: object.DeletionTimestamp},
 			Spec: storagev1.VolumeAttachmentSpec{NodeName: object.Spec.NodeName, Source: object.Spec.Source},
@@ -412,10 +411,10 @@ func Transform(obj any) (any, error) {
 			// The selected node of a backing claim is compared until the claim is published.
 			return bound && (slices.Contains(settled, key) || key == keys.SelectedNode && object.Labels[keys.ClaimUID] == "")
 		})
-		return packed.Claim(object), nil
+		return controller.PackClaim(object), nil
 	case *corev1.PersistentVolume:
 		drop(&object.ObjectMeta, func(key string, _ string) bool { return slices.Contains(settled, key) })
-		return packed.Volume(object), nil
+		return controller.PackVolume(object), nil
 	default:
 		if object, ok := obj.(metav1.Object); ok && object.GetManagedFields() != nil {
 			object.SetManagedFields(nil)

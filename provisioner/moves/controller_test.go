@@ -16,8 +16,8 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/backing"
+	"github.com/lodestone-storage/lodestone/pkg/controller"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/packed"
 	"github.com/lodestone-storage/lodestone/provisioner/home"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
@@ -84,7 +84,7 @@ func TestEventsWakeTheirMoveAlone(t *testing.T) {
 		{name: "its claim", event: func(c *Controller) { c.claimChanged(nil, claim("", "")) }, wakes: true},
 		{name: "its real claim", event: func(c *Controller) { c.claimChanged(nil, claim("other", "m1")) }, wakes: true},
 		{name: "another claim", event: func(c *Controller) { c.claimChanged(nil, claim("other", "m2")) }},
-		{name: "its virtual volume", event: func(c *Controller) { c.volumeChanged(packed.Volume(volume("pvc-1"))) }, wakes: true},
+		{name: "its virtual volume", event: func(c *Controller) { c.volumeChanged(controller.PackVolume(volume("pvc-1"))) }, wakes: true},
 		{name: "its virtual volume that is gone", wakes: true, event: func(c *Controller) {
 			c.volumeChanged(cache.DeletedFinalStateUnknown{Key: "pvc-1", Obj: volume("pvc-1")})
 		}},

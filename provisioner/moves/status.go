@@ -16,9 +16,9 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/sentence"
-	"github.com/lodestone-storage/lodestone/pkg/virtualvolume"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 )
@@ -119,7 +119,7 @@ func (c *Controller) reportPhase(o steps.Observation, next v1alpha1.VolumeMoveSt
 			c.Recorder.Eventf(claim.Claim, corev1.EventTypeNormal, "VolumeMoved", "VolumeMove %s has moved the data to %s", o.Move.Name,
 				o.Record.Target.Cluster)
 			if text := lostMountOptions(claim, o.Record.Target.Cluster); text != "" {
-				c.Recorder.Event(claim.Claim, corev1.EventTypeWarning, virtualvolume.MountOptionsIgnored, text)
+				c.Recorder.Event(claim.Claim, corev1.EventTypeWarning, backing.MountOptionsIgnored, text)
 			}
 		default: // no other phase is reported on claims
 		}
@@ -132,7 +132,7 @@ func lostMountOptions(claim steps.Claim, cluster string) string {
 	if cluster == keys.Home || claim.Volume == nil || claim.Target.Real == nil || claim.Target.Backing == nil {
 		return ""
 	}
-	return virtualvolume.IgnoredOptions(claim.Volume, claim.Target.Real, cluster, ptr.Deref(claim.Target.Backing.Spec.StorageClassName, ""))
+	return backing.IgnoredOptions(claim.Volume, claim.Target.Real, cluster, ptr.Deref(claim.Target.Backing.Spec.StorageClassName, ""))
 }
 
 // reportGivenUp writes an event about an end that a step has given up.

@@ -13,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
-	"github.com/lodestone-storage/lodestone/pkg/virtualvolume"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/site"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
@@ -75,7 +75,7 @@ func (c *Controller) targetVolume(known *record.Claim, seen steps.Claim) (*corev
 		return nil, err
 	}
 	at, _ := c.sites.Reach(known.Target.Ref.Cluster)
-	pv, err := virtualvolume.New(virtualvolume.Input{
+	pv, err := backing.NewVolume(backing.VolumeInput{
 		Name: known.Volume.Name, Claim: seen.Claim, Class: class,
 		Cluster: known.Target.Ref.Cluster, ClusterUID: at.UID, Backing: seen.Target.Backing, Real: seen.Target.Real,
 	})

@@ -24,7 +24,6 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/controller"
-	"github.com/lodestone-storage/lodestone/pkg/homegate"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/route"
@@ -58,7 +57,7 @@ type Cluster struct {
 	ignoreUntil time.Time
 
 	// gate lets changes through to the cluster while home is known to be the one that acts there.
-	gate *homegate.Gate
+	gate *clients.Gate
 	// changed is set until the change is in the status and the listeners have been called.
 	// It and the fields below are used by run only.
 	changed         bool

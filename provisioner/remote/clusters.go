@@ -27,7 +27,6 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/controller"
-	"github.com/lodestone-storage/lodestone/pkg/homegate"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/home"
 )
@@ -162,7 +161,7 @@ func (r *Clusters) serve(ctx context.Context, id string, now bool) {
 		return
 	}
 	c := &Cluster{id: id, clusters: r, signals: newSignals(), since: time.Now(), recorded: map[string]bool{}, waiting: map[string]int{},
-		writing: make(chan struct{}, 1), gate: homegate.New()}
+		writing: make(chan struct{}, 1), gate: clients.NewGate()}
 	r.clusters[id] = c
 	r.running.Go(func() {
 		c.run(ctx)

@@ -20,8 +20,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/homeepoch"
-	"github.com/lodestone-storage/lodestone/pkg/homegate"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
@@ -43,7 +43,7 @@ func newEpochWorld(t *testing.T) *epochWorld {
 func (w *epochWorld) process() *Cluster {
 	objects := cache.NewSharedIndexInformer(nil, &v1alpha1.RemoteCluster{}, 0, nil)
 	require.NoError(w, objects.GetStore().Add(w.remote))
-	return &Cluster{id: "west", gate: homegate.New(), connection: &connection{homeID: "h1", marks: w.west},
+	return &Cluster{id: "west", gate: clients.NewGate(), connection: &connection{homeID: "h1", marks: w.west},
 		clusters: &Clusters{home: w.home, namespace: "system", homeID: "h1", interval: time.Millisecond, objects: objects, recorder: w.events}}
 }
 

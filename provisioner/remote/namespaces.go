@@ -33,7 +33,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/controller"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/namespaces"
+	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
 	"github.com/lodestone-storage/lodestone/pkg/sentence"
 	"github.com/lodestone-storage/lodestone/provisioner/home"
 )
@@ -182,7 +182,7 @@ func newNamespaceController(config namespaceConfig) *namespaceController {
 // Run works until ctx ends.
 func (k *namespaceController) Run(ctx context.Context) {
 	unwatch, err := controller.Watch(k.Home, func(was, now *corev1.Namespace) {
-		k.queue.Add(namespaces.Remote(k.Strategy, controller.Either(was, now).Name, k.HomeID))
+		k.queue.Add(remotecluster.Namespace(k.Strategy, controller.Either(was, now).Name, k.HomeID))
 	})
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Home namespaces cannot be watched")
@@ -245,7 +245,7 @@ func (k *namespaceController) EnqueueAll() {
 // enqueueAll is EnqueueAll for callers that hold the lock.
 func (k *namespaceController) enqueueAll() {
 	for _, namespace := range controller.All[corev1.Namespace](k.Home) {
-		k.queue.Add(namespaces.Remote(k.Strategy, namespace.Name, k.HomeID))
+		k.queue.Add(remotecluster.Namespace(k.Strategy, namespace.Name, k.HomeID))
 	}
 	if k.requests != nil {
 		for _, name := range k.requests.GetStore().ListKeys() {
@@ -263,7 +263,7 @@ func (k *namespaceController) enqueueAll() {
 func (k *namespaceController) PodChanged(before, after *home.Pod) {
 	needed, needs := before != nil && before.CopiedIn(k.Cluster), after != nil && after.CopiedIn(k.Cluster)
 	if needed != needs {
-		k.queue.Add(namespaces.Remote(k.Strategy, controller.Either(before, after).Namespace, k.HomeID))
+		k.queue.Add(remotecluster.Namespace(k.Strategy, controller.Either(before, after).Namespace, k.HomeID))
 	}
 }
 
@@ -325,7 +325,7 @@ func (k *namespaceController) observe(name, home string) namespaceObservation {
 	o := namespaceObservation{name: name, leaving: k.Leaving(), recorded: slices.Contains(k.Recorded(), name)}
 	if namespace := controller.Get[corev1.Namespace](k.Home, home); namespace != nil {
 		o.exists = true
-		o.open = namespace.DeletionTimestamp == nil && namespaces.MayUse(namespace, k.Cluster)
+		o.open = namespace.DeletionTimestamp == nil && remotecluster.MayUse(namespace, k.Cluster)
 		if namespace.DeletionTimestamp == nil {
 			o.uid = namespace.UID
 		}

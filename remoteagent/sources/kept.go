@@ -12,7 +12,6 @@ import (
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/controller"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/packed"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 	"github.com/lodestone-storage/lodestone/remoteagent/policy"
 )
@@ -51,14 +50,14 @@ func NewPod(pod *corev1.Pod) *Pod {
 	p.Counted = requestsOf(policy.Requests(pod.Spec))
 	// The agent reads nothing else of the status.
 	pod.Status = corev1.PodStatus{Phase: pod.Status.Phase}
-	p.ObjectMetaAccessor = packed.Pod(pod)
+	p.ObjectMetaAccessor = controller.PackPod(pod)
 	return p
 }
 
 // Key is the namespace and the name of the pod.
 func (p *Pod) Key() types.NamespacedName { return keyOf(p.ObjectMetaAccessor) }
 
-// Unpack implements what package packed does.
+// Unpack makes the object anew, as that of a controller.PackedObject does.
 func (p *Pod) Unpack() any {
 	if other, ok := p.ObjectMetaAccessor.(identity); ok {
 		return &corev1.Pod{ObjectMeta: other.meta(), Spec: corev1.PodSpec{NodeName: p.Node}, Status: corev1.PodStatus{Phase: p.phase}}
@@ -86,14 +85,14 @@ func NewShadow(shadow *remotev1alpha1.ShadowPod) *Shadow {
 		Waits: status.Phase == "" || status.Phase == remotev1alpha1.ShadowPodPending,
 	}
 	s.OverOffer = s.Waits && status.Reason == policy.ReasonOverOffer
-	s.ObjectMetaAccessor = packed.ShadowPod(shadow)
+	s.ObjectMetaAccessor = controller.PackShadowPod(shadow)
 	return s
 }
 
 // Key is the namespace and the name of the ShadowPod.
 func (s *Shadow) Key() types.NamespacedName { return keyOf(s.ObjectMetaAccessor) }
 
-// Unpack implements what package packed does.
+// Unpack makes the object anew, as that of a controller.PackedObject does.
 func (s *Shadow) Unpack() any { return controller.Unpacked(s.ObjectMetaAccessor) }
 
 // keyOf makes nothing of what is packed, since it is asked of all pods of a home cluster whenever one is counted.
@@ -184,7 +183,7 @@ func (i identity) Key() types.NamespacedName {
 type Requests struct{ text unique.Handle[string] }
 
 func requestsOf(list corev1.ResourceList) Requests {
-	return Requests{unique.Make(string(packed.Encode(&corev1.ResourceRequirements{Requests: list})))}
+	return Requests{unique.Make(string(controller.EncodePart(&corev1.ResourceRequirements{Requests: list})))}
 }
 
 // List returns the requests as a new list.
@@ -192,7 +191,7 @@ func (r Requests) List() corev1.ResourceList {
 	if r == (Requests{}) {
 		return corev1.ResourceList{}
 	}
-	return packed.Decode[corev1.ResourceRequirements]([]byte(r.text.Value())).Requests
+	return controller.DecodePart[corev1.ResourceRequirements]([]byte(r.text.Value())).Requests
 }
 
 // Sum adds up requests, each as often as it is given.

@@ -22,7 +22,6 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/controller"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/packed"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 )
 
@@ -259,7 +258,7 @@ func transform(object any) (any, error) {
 		return NewShadow(object), nil
 	case *corev1.PersistentVolumeClaim:
 		object.ManagedFields = nil
-		return packed.Claim(object), nil
+		return controller.PackClaim(object), nil
 	case *corev1.Node:
 		return newNode(object), nil
 	}

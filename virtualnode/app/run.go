@@ -14,7 +14,6 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/controller"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/packed"
 	"github.com/lodestone-storage/lodestone/pkg/program"
 	"github.com/lodestone-storage/lodestone/virtualnode/kubelet"
 	"github.com/lodestone-storage/lodestone/virtualnode/links"
@@ -117,7 +116,7 @@ func transform(obj any) (any, error) {
 		obj = node.Transform(object)
 	case *corev1.Pod:
 		object.ManagedFields = nil
-		return packed.Pod(object), nil
+		return controller.PackPod(object), nil
 	}
 	return controller.DropManagedFields(obj)
 }

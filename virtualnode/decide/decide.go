@@ -24,7 +24,7 @@ import (
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/podranges"
+	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
 	"github.com/lodestone-storage/lodestone/virtualnode/translate"
 )
 
@@ -37,7 +37,7 @@ type Observation struct {
 	ClusterUID types.UID
 	Network    v1alpha1.PodNetwork
 	// Ranges are the addresses that the cluster may give to pods.
-	Ranges podranges.Ranges
+	Ranges remotecluster.PodRanges
 
 	// Pod is the home pod, nil if none of this UID is on the virtual node.
 	Pod *corev1.Pod

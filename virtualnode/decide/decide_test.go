@@ -13,7 +13,7 @@ import (
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/podranges"
+	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
 )
 
 func TestStepsOfAPodThatLives(t *testing.T) {
@@ -216,14 +216,14 @@ func TestPodsThatMayNotRunThere(t *testing.T) {
 func TestAnAddressThatIsNotTakenIsTold(t *testing.T) {
 	for name, row := range map[string]struct {
 		network v1alpha1.PodNetwork
-		ranges  podranges.Ranges
+		ranges  remotecluster.PodRanges
 		tell    string
 	}{
 		"networks that are apart":   {network: v1alpha1.Isolated},
 		"ranges that are not known": {network: v1alpha1.Routed, tell: "NoPodRanges"},
-		"an address of none of them": {network: v1alpha1.Routed, ranges: podranges.Ranges{netip.MustParsePrefix("10.2.0.0/16")},
+		"an address of none of them": {network: v1alpha1.Routed, ranges: remotecluster.PodRanges{netip.MustParsePrefix("10.2.0.0/16")},
 			tell: "AddressRefused"},
-		"an address of one of its pods": {network: v1alpha1.Routed, ranges: podranges.Ranges{netip.MustParsePrefix("10.1.0.0/16")}},
+		"an address of one of its pods": {network: v1alpha1.Routed, ranges: remotecluster.PodRanges{netip.MustParsePrefix("10.1.0.0/16")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := observe(protected, recorded, shadow(started), remote(corev1.PodRunning), func(o *Observation) {

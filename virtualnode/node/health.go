@@ -16,7 +16,6 @@ import (
 
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
-	"github.com/lodestone-storage/lodestone/pkg/homegate"
 	"github.com/lodestone-storage/lodestone/virtualnode/session"
 )
 
@@ -120,7 +119,7 @@ const probeTimeout = 3 * time.Second
 type prober struct {
 	client kubernetes.Interface
 	remote *clients.RemoteClient
-	gate   *homegate.Gate
+	gate   *clients.Gate
 	homeID string
 	uid    string // empty until known; only probe uses it
 }

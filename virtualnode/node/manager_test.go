@@ -23,8 +23,8 @@ import (
 
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/homeepoch"
-	"github.com/lodestone-storage/lodestone/pkg/homegate"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/virtualnode/session"
 )
@@ -282,7 +282,7 @@ func TestACopyOfHomeDoesNothingInARemoteCluster(t *testing.T) {
 		return known && state.Reason == NotInForce
 	}, time.Minute, time.Millisecond)
 	_, err := m.session.Client.CoreV1().ConfigMaps("shop").Create(t.Context(), &corev1.ConfigMap{}, metav1.CreateOptions{})
-	require.ErrorIs(t, err, homegate.ErrClosed)
+	require.ErrorIs(t, err, clients.ErrGateClosed)
 	assert.Zero(t, west.beats.Load(), "nor does it renew the heartbeat")
 	assert.Zero(t, m.admitted.Load())
 

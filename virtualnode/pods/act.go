@@ -18,7 +18,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/locality"
-	"github.com/lodestone-storage/lodestone/pkg/namespaces"
+	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
 	"github.com/lodestone-storage/lodestone/virtualnode/decide"
 	"github.com/lodestone-storage/lodestone/virtualnode/translate"
 )
@@ -79,7 +79,7 @@ func (r *runner) refuse(ctx context.Context, o decide.Observation, step decide.S
 		if err != nil {
 			return outcome{err: fmt.Errorf("get namespace %s: %w", o.Pod.Namespace, err)}
 		}
-		if namespaces.MayUse(namespace, r.session.Cluster) {
+		if remotecluster.MayUse(namespace, r.session.Cluster) {
 			return outcome{err: errChanged}
 		}
 	}

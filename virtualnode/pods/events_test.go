@@ -25,7 +25,7 @@ import (
 
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
-	"github.com/lodestone-storage/lodestone/pkg/homegate"
+	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/virtualnode/session"
 )
@@ -44,7 +44,7 @@ func newTelling(t *testing.T) telling {
 	core := factory.Core().V1()
 	c, err := New(Config{Home: home, Pods: core.Pods().Informer(), Nodes: core.Nodes().Informer(), Namespaces: core.Namespaces().Informer()})
 	require.NoError(t, err)
-	s := &session.Session{Cluster: "west", Node: "west", HomeID: "h1", Strategy: v1alpha1.Suffixed, Gate: homegate.New()}
+	s := &session.Session{Cluster: "west", Node: "west", HomeID: "h1", Strategy: v1alpha1.Suffixed, Gate: clients.NewGate()}
 	x := telling{home: home, runner: &runner{Controller: c, session: s, queue: newQueue(), states: newStates(), events: newRemoteEvents(),
 		namespaces: &remoteNamespaces{session: s, watched: map[string]*watchedNamespace{},
 			requests: informerOf(&remotev1alpha1.NamespaceRequest{})}}}

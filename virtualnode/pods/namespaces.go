@@ -21,7 +21,6 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/controller"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/packed"
 	"github.com/lodestone-storage/lodestone/virtualnode/decide"
 	"github.com/lodestone-storage/lodestone/virtualnode/session"
 )
@@ -160,7 +159,7 @@ func transformRemote(obj any) (any, error) {
 			kept.Labels[label] = value
 		}
 	}
-	return packed.Pod(kept), nil
+	return controller.PackPod(kept), nil
 }
 
 // transformShadow packs a ShadowPod.
@@ -170,7 +169,7 @@ func transformShadow(obj any) (any, error) {
 		return obj, nil
 	}
 	shadow.ManagedFields = nil
-	return packed.ShadowPod(shadow), nil
+	return controller.PackShadowPod(shadow), nil
 }
 
 // isMovers reports whether the provisioner made a ShadowPod, or its pod, to move a volume: it has

@@ -30,7 +30,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/controller"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/namespaces"
+	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
 	"github.com/lodestone-storage/lodestone/pkg/sentence"
 	"github.com/lodestone-storage/lodestone/virtualnode/decide"
 	"github.com/lodestone-storage/lodestone/virtualnode/session"
@@ -279,7 +279,7 @@ func (r *runner) observe(ctx context.Context, k key) (o decide.Observation, unse
 		if namespace != nil {
 			home = namespace.UID
 		}
-		o.Open = namespaces.MayUse(namespace, r.session.Cluster)
+		o.Open = remotecluster.MayUse(namespace, r.session.Cluster)
 		o.StaysHome = r.states.staysHome(k)
 		if owner := metav1.GetControllerOfNoCopy(pod); owner != nil && o.StaysHome != "" {
 			o.Replace = r.states.mayReplace(owner.UID, time.Now())

@@ -15,10 +15,8 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
-	"github.com/lodestone-storage/lodestone/pkg/homegate"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/namespaces"
-	"github.com/lodestone-storage/lodestone/pkg/podranges"
+	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
 	"github.com/lodestone-storage/lodestone/pkg/untrusted"
 )
 
@@ -35,7 +33,7 @@ type Session struct {
 	// Network says whether pods of the two clusters can reach each other.
 	Network v1alpha1.PodNetwork
 	// Ranges are the addresses that pods of the remote cluster may have at home, where the networks are joined.
-	Ranges podranges.Ranges
+	Ranges remotecluster.PodRanges
 	// Topology is where the virtual node is to be, as far as the RemoteCluster says.
 	Topology v1alpha1.Topology
 	// Config, Client and Remote reach the remote cluster with home's credentials there. Requests
@@ -46,7 +44,7 @@ type Session struct {
 	// Links has the NetworkLink of home's tenant namespace.
 	Links *clients.NetworkLinks
 	// Gate refuses what they would change while it is not known that this home cluster acts there.
-	Gate *homegate.Gate
+	Gate *clients.Gate
 
 	connections *http.Transport
 }
@@ -60,7 +58,7 @@ type Worker func(ctx context.Context, s *Session) error
 // Namespace returns the namespace of the remote cluster that belongs to
 // a home namespace.
 func (s *Session) Namespace(home string) string {
-	return namespaces.Remote(s.Strategy, home, s.HomeID)
+	return remotecluster.Namespace(s.Strategy, home, s.HomeID)
 }
 
 // Tenant returns the namespace of the remote cluster that holds home's
@@ -74,13 +72,13 @@ func Open(remote *v1alpha1.RemoteCluster, config *rest.Config, homeID string) (*
 	config.UserAgent = "lodestone-virtualnode"
 	config.QPS, config.Burst = 100, 200
 	untrusted.Wrap(config)
-	way := homegate.New()
+	way := clients.NewGate()
 	way.Wrap(config)
 	security, err := rest.TLSConfigFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("the kubeconfig cannot be used: %w", err)
 	}
-	ranges, err := podranges.Parse(remote.Spec.PodCIDRs)
+	ranges, err := remotecluster.ParsePodRanges(remote.Spec.PodCIDRs)
 	if err != nil {
 		return nil, fmt.Errorf("spec.podCIDRs of the RemoteCluster cannot be used: %w", err)
 	}

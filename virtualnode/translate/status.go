@@ -13,7 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
-	"github.com/lodestone-storage/lodestone/pkg/podranges"
+	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
 	"github.com/lodestone-storage/lodestone/pkg/sentence"
 )
 
@@ -33,7 +33,7 @@ type Seen struct {
 	HostIP  string
 	Network v1alpha1.PodNetwork
 	// Ranges are the addresses that the remote cluster may give to pods.
-	Ranges podranges.Ranges
+	Ranges remotecluster.PodRanges
 	// Reason and Message say why there is no pod yet.
 	Reason, Message string
 }

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
-	"github.com/lodestone-storage/lodestone/pkg/podranges"
+	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
 )
 
 func condition(kind corev1.PodConditionType, status corev1.ConditionStatus) corev1.PodCondition {
@@ -169,11 +169,11 @@ func TestAddressesCrossOnlyBetweenRoutedNetworks(t *testing.T) {
 		"a network without a word": {network: "", ips: []string{"10.1.0.1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			home, ranges := homePod(), podranges.Ranges(nil)
+			home, ranges := homePod(), remotecluster.PodRanges(nil)
 			addressed(test.had...)(home)
 			if !test.unknown {
 				var err error
-				ranges, err = podranges.Parse([]string{"10.1.0.0/16", "fd00::/64"})
+				ranges, err = remotecluster.ParsePodRanges([]string{"10.1.0.0/16", "fd00::/64"})
 				require.NoError(t, err)
 			}
 			got := Status(Seen{Home: home, Remote: remotePod(corev1.PodRunning, addressed(test.ips...)), Network: test.network, Ranges: ranges,

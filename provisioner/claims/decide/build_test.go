@@ -14,7 +14,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/refusal"
+	"github.com/lodestone-storage/lodestone/pkg/locality"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/route"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/steps"
 )
@@ -206,18 +206,18 @@ func small(v *corev1.PersistentVolume) {
 }
 
 // sibling adds another unbound claim of the same pod.
-func sibling(ready bool, refusals ...refusal.Refusal) change {
+func sibling(ready bool, refusals ...locality.Refusal) change {
 	return func(o *steps.Observation) {
 		o.Siblings = append(o.Siblings, steps.Sibling{Ready: ready, Claim: &corev1.PersistentVolumeClaim{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "logs", Annotations: map[string]string{keys.Refused: encode(refusals...)}}}})
 	}
 }
 
-func refusedBy(cluster, node string, left time.Duration) refusal.Refusal {
-	return refusal.Refusal{Cluster: cluster, Node: node, Reason: "QuotaExceeded", Message: "raise the quota", Until: now.Add(left)}
+func refusedBy(cluster, node string, left time.Duration) locality.Refusal {
+	return locality.Refusal{Cluster: cluster, Node: node, Reason: "QuotaExceeded", Message: "raise the quota", Until: now.Add(left)}
 }
 
-func encode(refusals ...refusal.Refusal) string {
+func encode(refusals ...locality.Refusal) string {
 	data, err := json.Marshal(refusals)
 	if err != nil {
 		panic(err)

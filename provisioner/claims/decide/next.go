@@ -22,8 +22,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/locality"
-	"github.com/lodestone-storage/lodestone/pkg/namespaces"
-	"github.com/lodestone-storage/lodestone/pkg/refusal"
+	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/route"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/steps"
@@ -82,8 +81,8 @@ func unscheduled(o steps.Observation, class virtualclass.Class) steps.Step {
 	if step := discard(o, func(steps.Backing) bool { return true }); step.Action != nil {
 		return step
 	}
-	refusals := refusal.Decode(o.Claim.Annotations[keys.Refused])
-	active := refusal.Active(refusals, o.Now)
+	refusals := locality.DecodeRefusals(o.Claim.Annotations[keys.Refused])
+	active := locality.ActiveRefusals(refusals, o.Now)
 	if o.Changed != "" || len(active) < len(refusals) {
 		return steps.Step{Action: steps.RequeuePods{}}
 	}
@@ -228,7 +227,7 @@ func Ready(b steps.Backing, cluster string, deferred bool) bool {
 // the pod can only run elsewhere, so all its claims must go there.
 func refusedSibling(o steps.Observation, to route.Route) *corev1.PersistentVolumeClaim {
 	for _, sibling := range o.Siblings {
-		if _, refused := refusal.Of(refusal.Decode(sibling.Claim.Annotations[keys.Refused]), to.Cluster, to.Node, o.Now); refused {
+		if _, refused := locality.RefusalOf(locality.DecodeRefusals(sibling.Claim.Annotations[keys.Refused]), to.Cluster, to.Node, o.Now); refused {
 			return sibling.Claim
 		}
 	}
@@ -382,7 +381,7 @@ const (
 
 // Outlived says whether the cause of a refusal is gone before its period ends: the cluster
 // has granted the namespace since.
-func Outlived(o steps.Observation, r refusal.Refusal) bool {
+func Outlived(o steps.Observation, r locality.Refusal) bool {
 	return (r.Reason == namespaceRefused || r.Reason == namespaceNotMade) && o.Cluster(r.Cluster).Mapped.Given
 }
 
@@ -427,7 +426,7 @@ func tooLarge(o steps.Observation, class virtualclass.Class, step steps.Step) st
 	for _, id := range slices.Sorted(maps.Keys(o.Places)) {
 		limit := o.Places[id]
 		switch {
-		case !class.Allows(id), id != keys.Home && !namespaces.MayUse(o.Namespace, id):
+		case !class.Allows(id), id != keys.Home && !remotecluster.MayUse(o.Namespace, id):
 			continue
 		case limit == nil:
 			return step

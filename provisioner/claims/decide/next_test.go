@@ -11,7 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/refusal"
+	"github.com/lodestone-storage/lodestone/pkg/locality"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/steps"
 )
@@ -313,7 +313,7 @@ func TestARefusalForWantOfANamespaceEndsWithIt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, test.want, decide.Outlived(observe(mapped(steps.Mapped{Given: test.given})),
-				refusal.Refusal{Cluster: "west", Reason: test.reason}))
+				locality.Refusal{Cluster: "west", Reason: test.reason}))
 		})
 	}
 }

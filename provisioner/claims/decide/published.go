@@ -16,7 +16,6 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/sentence"
-	"github.com/lodestone-storage/lodestone/pkg/virtualvolume"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/steps"
 )
 
@@ -233,11 +232,11 @@ func ignoredMountOptions(o steps.Observation, b steps.Backing) *steps.Message {
 	if b.Cluster == keys.Home || b.Volume == nil {
 		return nil
 	}
-	text := virtualvolume.IgnoredOptions(o.Volume, b.Volume, b.Cluster, className(b.Claim))
+	text := backing.IgnoredOptions(o.Volume, b.Volume, b.Cluster, className(b.Claim))
 	if text == "" {
 		return nil
 	}
-	return steps.Warn(virtualvolume.MountOptionsIgnored, text)
+	return steps.Warn(backing.MountOptionsIgnored, text)
 }
 
 // release deletes what belongs to a released volume, in this order: no node may still use

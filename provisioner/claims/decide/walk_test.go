@@ -21,7 +21,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/refusal"
+	"github.com/lodestone-storage/lodestone/pkg/locality"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/route"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/steps"
@@ -518,14 +518,14 @@ func (w *world) annotate(o steps.Observation, changes map[string]string) error {
 func (w *world) reschedule(o steps.Observation, refused *steps.Refusal) error {
 	changes := map[string]string{keys.SelectedNode: "", keys.Routed: ""}
 	if refused != nil {
-		changes[keys.Refused] = encode(refusal.Add(refusal.Decode(o.Claim.Annotations[keys.Refused]),
-			refusal.Refusal{Cluster: refused.Cluster, Node: refused.Node, Until: o.Now.Add(time.Minute)}, o.Now)...)
+		changes[keys.Refused] = encode(locality.AddRefusal(locality.DecodeRefusals(o.Claim.Annotations[keys.Refused]),
+			locality.Refusal{Cluster: refused.Cluster, Node: refused.Node, Until: o.Now.Add(time.Minute)}, o.Now)...)
 	}
 	return w.annotate(o, changes)
 }
 
 func (w *world) refuses(c *corev1.PersistentVolumeClaim, id string) bool {
-	_, refused := refusal.Of(refusal.Decode(c.Annotations[keys.Refused]), id, "", w.now)
+	_, refused := locality.RefusalOf(locality.DecodeRefusals(c.Annotations[keys.Refused]), id, "", w.now)
 	return refused
 }
 

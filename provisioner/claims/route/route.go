@@ -18,7 +18,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/locality"
-	"github.com/lodestone-storage/lodestone/pkg/namespaces"
+	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 )
@@ -146,7 +146,7 @@ func To(in Input) (Route, error) {
 			return Route{},
 				&Refused{Reason: "NotOffloaded", Message: fmt.Sprintf("pods of namespace %q may not run in remote clusters: label the namespace "+
 					"%s=%s or keep the pod at home", in.Claim.Namespace, keys.Offload, keys.OffloadEnabled)}
-		case !namespaces.MayUse(in.Namespace, id):
+		case !remotecluster.MayUse(in.Namespace, id):
 			return Route{},
 				&Refused{Reason: "NotOpen", Message: fmt.Sprintf("namespace %q may not use cluster %q, for its annotation %s lists %q: add the "+
 					"cluster there or let the pod run elsewhere", in.Claim.Namespace, id, keys.OffloadClusters,

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/podranges"
+	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/transport"
 	"github.com/lodestone-storage/lodestone/provisioner/remote"
 )
@@ -80,7 +80,7 @@ func (s Sites) Network(cluster string) transport.Place {
 	if object := s.Clusters.Object(cluster); object != nil {
 		place.Network = object.Spec.PodNetwork
 		// What cannot be read was refused when it was written, and counts as not known.
-		place.Ranges, _ = podranges.Parse(object.Spec.PodCIDRs)
+		place.Ranges, _ = remotecluster.ParsePodRanges(object.Spec.PodCIDRs)
 	}
 	return place
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
-	"github.com/lodestone-storage/lodestone/pkg/podranges"
+	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
 )
 
 // Place is the location of a mover.
@@ -19,7 +19,7 @@ type Place struct {
 	// meaningless for home itself.
 	Network v1alpha1.PodNetwork
 	// Ranges are those from which its pods have their addresses; none: they are not known.
-	Ranges podranges.Ranges
+	Ranges remotecluster.PodRanges
 }
 
 // has says whether an address may be that of a pod there, for who dials it from elsewhere. A

@@ -9,12 +9,12 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
-	"github.com/lodestone-storage/lodestone/pkg/podranges"
+	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/transport"
 )
 
 // ranges are those of the remote clusters.
-var ranges = podranges.Ranges{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("fd00::/64")}
+var ranges = remotecluster.PodRanges{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("fd00::/64")}
 
 func TestWhichClustersMoversDialEachOther(t *testing.T) {
 	home := transport.Place{Cluster: keys.Home}
@@ -131,7 +131,7 @@ func TestTheProvisionerDialsNoAddressThatAClusterChooses(t *testing.T) {
 		t.Run(name, func(t *testing.T) { assert.Equal(t, row.want, transport.Reach(row.place, row.ip, 8440, row.networks)) })
 	}
 	for _, ip := range hostile {
-		every := transport.Place{Cluster: "west", Network: v1alpha1.Routed, Ranges: podranges.Ranges{netip.MustParsePrefix("0.0.0.0/0"),
+		every := transport.Place{Cluster: "west", Network: v1alpha1.Routed, Ranges: remotecluster.PodRanges{netip.MustParsePrefix("0.0.0.0/0"),
 			netip.MustParsePrefix("::/0")}}
 		assert.Empty(t, transport.Reach(every, ip, 8440, nil), ip)
 	}

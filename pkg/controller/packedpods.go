@@ -1,4 +1,4 @@
-package packed
+package controller
 
 import (
 	"encoding/binary"
@@ -13,13 +13,13 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
-// Pod packs a pod. Pods of one workload have their spec in common, but for the node, the name of the host, and the names of
+// PackPod packs a pod. Pods of one workload have their spec in common, but for the node, the name of the host, and the names of
 // claims and of the volume with the token; and who made them, unless that is a ShadowPod; and what the remote agent has applied.
-func Pod(pod *corev1.Pod) metav1.ObjectMetaAccessor { return Pack[pods](pod) }
+func PackPod(pod *corev1.Pod) metav1.ObjectMetaAccessor { return Pack[pods](pod) }
 
-// ShadowPod packs a ShadowPod: the spec of its pod is in common with others, but for the names of claims. One whose
+// PackShadowPod packs a ShadowPod: the spec of its pod is in common with others, but for the names of claims. One whose
 // template could not be read stays as it is.
-func ShadowPod(shadow *remotev1alpha1.ShadowPod) metav1.ObjectMetaAccessor {
+func PackShadowPod(shadow *remotev1alpha1.ShadowPod) metav1.ObjectMetaAccessor {
 	if shadow.Spec.Unreadable != "" {
 		return shadow
 	}
@@ -50,12 +50,12 @@ func (pods) Split(p *corev1.Pod) (own, common []byte) {
 	for _, name := range takeClaims(&p.Spec) {
 		its.Spec.Volumes = append(its.Spec.Volumes, corev1.Volume{Name: name})
 	}
-	return Encode(&its), Encode(p)
+	return EncodePart(&its), EncodePart(p)
 }
 
 // Join implements Codec.
 func (pods) Join(own, common []byte) *corev1.Pod {
-	its, p := Decode[corev1.Pod](own), Decode[corev1.Pod](common)
+	its, p := DecodePart[corev1.Pod](own), DecodePart[corev1.Pod](common)
 	its.GenerateName, its.Finalizers = p.GenerateName, p.Finalizers
 	if !ofShadowPod(its) {
 		its.OwnerReferences = p.OwnerReferences
@@ -165,10 +165,10 @@ func (shadowPods) Split(s *remotev1alpha1.ShadowPod) (own, common []byte) {
 		panic(err) // Texts and numbers can be encoded.
 	}
 	for _, meta := range []*metav1.ObjectMeta{&s.ObjectMeta, &template.ObjectMeta} {
-		part := Encode(meta)
+		part := EncodePart(meta)
 		own = append(binary.AppendUvarint(own, uint64(len(part))), part...)
 	}
-	return append(own, rest...), Encode(&template.Spec)
+	return append(own, rest...), EncodePart(&template.Spec)
 }
 
 // Join implements Codec.
@@ -176,14 +176,14 @@ func (shadowPods) Join(own, common []byte) *remotev1alpha1.ShadowPod {
 	s := &remotev1alpha1.ShadowPod{}
 	for _, meta := range []*metav1.ObjectMeta{&s.ObjectMeta, &s.Spec.Pod.ObjectMeta} {
 		size, n := binary.Uvarint(own)
-		*meta, own = *Decode[metav1.ObjectMeta](own[n:][:size]), own[n:][size:]
+		*meta, own = *DecodePart[metav1.ObjectMeta](own[n:][:size]), own[n:][size:]
 	}
 	var its ownShadow
 	if err := json.Unmarshal(own, &its); err != nil {
 		panic(err) // Split has made it.
 	}
 	s.Spec.Home, s.Spec.Start, s.Spec.GracePeriodSeconds, s.Status = its.Home, its.Start, its.Grace, its.Status
-	s.Spec.Pod.Spec = *Decode[corev1.PodSpec](common)
+	s.Spec.Pod.Spec = *DecodePart[corev1.PodSpec](common)
 	s.Spec.Pod.Spec.Hostname = its.Hostname
 	giveClaims(&s.Spec.Pod.Spec, its.Claims)
 	return s

@@ -1,8 +1,4 @@
-// Package virtualvolume builds virtual volumes: the PersistentVolume at home that is bound to a
-// virtual claim and refers to its backing claim. New makes it from the virtual claim, the backing
-// claim and, where it is known, the real volume; IgnoredOptions explains mount options that have no
-// effect. It is pure.
-package virtualvolume
+package backing
 
 import (
 	"fmt"
@@ -15,14 +11,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/locality"
+	"github.com/lodestone-storage/lodestone/pkg/sentence"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 )
 
-// Input has what a virtual volume is made from.
-type Input struct {
+// VolumeInput has what a virtual volume is made from.
+type VolumeInput struct {
 	Name    string
 	Claim   *corev1.PersistentVolumeClaim
 	Class   virtualclass.Class
@@ -37,9 +33,10 @@ type Input struct {
 	Real *corev1.PersistentVolume
 }
 
-// New returns the virtual volume; its claimRef is left to the caller.
-func New(in Input) (*corev1.PersistentVolume, error) {
-	ref := backing.RefTo(in.Cluster, in.Backing)
+// NewVolume returns the virtual volume: the PersistentVolume at home that is bound to a virtual claim and refers to
+// its backing claim. Its claimRef is left to the caller.
+func NewVolume(in VolumeInput) (*corev1.PersistentVolume, error) {
+	ref := RefTo(in.Cluster, in.Backing)
 	size, err := capacity(in)
 	if err != nil {
 		return nil, err
@@ -63,7 +60,7 @@ func New(in Input) (*corev1.PersistentVolume, error) {
 	if in.Real != nil {
 		pv.Annotations[keys.BackingVolume] = in.Real.Name
 	}
-	if n := backing.GenerationOf(in.Backing); n > 0 {
+	if n := GenerationOf(in.Backing); n > 0 {
 		pv.Annotations[keys.Generation] = strconv.FormatInt(n, 10)
 	}
 	if in.Cluster != keys.Home {
@@ -97,7 +94,7 @@ func New(in Input) (*corev1.PersistentVolume, error) {
 // attributes is the attributes class of the claim, which binds to no volume of
 // another; an empty one is none.
 func attributes(claim *corev1.PersistentVolumeClaim) *string {
-	if name := backing.Attributes(claim); name != "" {
+	if name := Attributes(claim); name != "" {
 		return &name
 	}
 	return nil
@@ -105,7 +102,7 @@ func attributes(claim *corev1.PersistentVolumeClaim) *string {
 
 // capacity is the real volume's, or what the claim asks for while there is none.
 // A claim never binds to a volume that is smaller than it asks for.
-func capacity(in Input) (resource.Quantity, error) {
+func capacity(in VolumeInput) (resource.Quantity, error) {
 	want := in.Claim.Spec.Resources.Requests[corev1.ResourceStorage]
 	if in.Real == nil {
 		return want, nil
@@ -120,7 +117,7 @@ func capacity(in Input) (resource.Quantity, error) {
 
 // accessModes are the real volume's where it supports all that the claim asks
 // for, so that the claim can bind, else the claim's.
-func accessModes(in Input) []corev1.PersistentVolumeAccessMode {
+func accessModes(in VolumeInput) []corev1.PersistentVolumeAccessMode {
 	if in.Real == nil {
 		return slices.Clone(in.Claim.Spec.AccessModes)
 	}
@@ -158,5 +155,5 @@ func IgnoredOptions(virtual, real *corev1.PersistentVolume, cluster, class strin
 	return fmt.Sprintf(
 		"mount options %s of storage class %q have no effect in cluster %s, where pods mount the real volume with options of its own: for new "+
 			"volumes let its administrator set them in real storage class %q, or name another class of that cluster",
-		strconv.Quote(strings.ToValidUTF8(text[:min(len(text), maxOptions)], "")), virtual.Spec.StorageClassName, cluster, class)
+		strconv.Quote(sentence.Cut(text, maxOptions)), virtual.Spec.StorageClassName, cluster, class)
 }

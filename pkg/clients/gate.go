@@ -1,7 +1,4 @@
-// Package homegate refuses what a program would change in a remote cluster while its home cluster is not
-// known to be the one that acts there; see package homeepoch. All clients of a remote cluster go through
-// one Gate, so no caller can forget it.
-package homegate
+package clients
 
 import (
 	"errors"
@@ -15,19 +12,21 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// ErrClosed is the error of a request that was refused, and never sent.
-var ErrClosed = errors.New("nothing is changed there now: it is not known whether this home cluster, or a copy of it, " +
+// ErrGateClosed is the error of a request that was refused, and never sent.
+var ErrGateClosed = errors.New("nothing is changed there now: it is not known whether this home cluster, or a copy of it, " +
 	"acts there (kubectl lodestone status says more)")
 
-// Gate is closed at first. It is safe for concurrent use.
+// Gate refuses what a program would change in a remote cluster while its home cluster is not known to be the
+// one that acts there; see package homeepoch. All clients of a remote cluster go through one Gate, so no caller
+// can forget it. It is closed at first, and safe for concurrent use.
 type Gate struct {
 	mu    sync.Mutex
 	until time.Time
 	now   func() time.Time
 }
 
-// New returns a closed Gate.
-func New() *Gate { return &Gate{now: time.Now} }
+// NewGate returns a closed Gate.
+func NewGate() *Gate { return &Gate{now: time.Now} }
 
 // OpenUntil opens the gate until a time. It never shortens the time.
 func (g *Gate) OpenUntil(until time.Time) {
@@ -73,7 +72,7 @@ func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
 		if request.Body != nil {
 			_ = request.Body.Close()
 		}
-		return nil, fmt.Errorf("%s %s: %w", request.Method, request.URL.Path, ErrClosed)
+		return nil, fmt.Errorf("%s %s: %w", request.Method, request.URL.Path, ErrGateClosed)
 	}
 	return t.next.RoundTrip(request)
 }

@@ -1,17 +1,17 @@
-// Package refusal stores, in an annotation of a virtual claim, which clusters and nodes could not
-// take it lately. The provisioner adds refusals (Add, Encode); the extender reads them (Decode, Of)
-// and filters those clusters and nodes out until the refusal ends. It is pure: callers pass the
-// time.
-package refusal
+package locality
 
 import (
 	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/lodestone-storage/lodestone/pkg/sentence"
 )
 
-// Refusal says that a cluster, or one node, could not take a claim.
+// Refusal says that a cluster, or one node, could not take a claim. An annotation of the virtual claim holds
+// Refusals: the provisioner adds them (AddRefusal, EncodeRefusals), and the extender reads them (DecodeRefusals,
+// RefusalOf) and filters those clusters and nodes out until they end.
 type Refusal struct {
 	// Cluster is the ID of the cluster.
 	Cluster string `json:"cluster"`
@@ -25,7 +25,7 @@ type Refusal struct {
 }
 
 // maxRefusals and maxMessage limit the annotation: all annotations of an object together may hold
-// 256 KiB. maxAnnotation is more than Encode makes within those limits, with names of 253 bytes and
+// 256 KiB. maxAnnotation is more than EncodeRefusals makes within those limits, with names of 253 bytes and
 // a message of which each byte is escaped.
 const (
 	maxRefusals   = 32
@@ -33,10 +33,10 @@ const (
 	maxAnnotation = maxRefusals * (6*maxMessage + 1024)
 )
 
-// Decode reads the annotation. Users can write the annotation, so text that cannot be read counts
-// as no refusal; so does text that Encode never writes because it is too long or has too many
+// DecodeRefusals reads the annotation. Users can write the annotation, so text that cannot be read counts
+// as no refusal; so does text that EncodeRefusals never writes because it is too long or has too many
 // refusals, which would take long to read.
-func Decode(annotation string) []Refusal {
+func DecodeRefusals(annotation string) []Refusal {
 	if annotation == "" || len(annotation) > maxAnnotation {
 		return nil
 	}
@@ -58,8 +58,8 @@ func Decode(annotation string) []Refusal {
 	return refusals
 }
 
-// Encode writes the annotation; it is empty for no refusals.
-func Encode(refusals []Refusal) (string, error) {
+// EncodeRefusals writes the annotation; it is empty for no refusals.
+func EncodeRefusals(refusals []Refusal) (string, error) {
 	if len(refusals) == 0 {
 		return "", nil
 	}
@@ -70,15 +70,13 @@ func Encode(refusals []Refusal) (string, error) {
 	return string(data), nil
 }
 
-// Add returns the refusals that have not ended at now, with r instead of an earlier one for the
+// AddRefusal returns the refusals that have not ended at now, with r instead of an earlier one for the
 // same cluster and node. If there are too many, the oldest are dropped.
-func Add(refusals []Refusal, r Refusal, now time.Time) []Refusal {
-	if len(r.Message) > maxMessage {
-		r.Message = strings.ToValidUTF8(r.Message[:maxMessage], "")
-	}
+func AddRefusal(refusals []Refusal, r Refusal, now time.Time) []Refusal {
+	r.Message = sentence.Cut(r.Message, maxMessage)
 	r.Until = r.Until.UTC().Truncate(time.Second)
 	var kept []Refusal
-	for _, old := range Active(refusals, now) {
+	for _, old := range ActiveRefusals(refusals, now) {
 		if old.Cluster != r.Cluster || old.Node != r.Node {
 			kept = append(kept, old)
 		}
@@ -87,8 +85,8 @@ func Add(refusals []Refusal, r Refusal, now time.Time) []Refusal {
 	return kept[max(0, len(kept)-maxRefusals):]
 }
 
-// Active returns the refusals that have not ended at now.
-func Active(refusals []Refusal, now time.Time) []Refusal {
+// ActiveRefusals returns the refusals that have not ended at now.
+func ActiveRefusals(refusals []Refusal, now time.Time) []Refusal {
 	var active []Refusal
 	for _, r := range refusals {
 		if now.Before(r.Until) {
@@ -98,9 +96,9 @@ func Active(refusals []Refusal, now time.Time) []Refusal {
 	return active
 }
 
-// Of returns the refusal that holds at now for a node of a cluster: of the whole
+// RefusalOf returns the refusal that holds at now for a node of a cluster: of the whole
 // cluster or of that node.
-func Of(refusals []Refusal, cluster, node string, now time.Time) (Refusal, bool) {
+func RefusalOf(refusals []Refusal, cluster, node string, now time.Time) (Refusal, bool) {
 	for _, r := range refusals {
 		if r.Cluster == cluster && (r.Node == "" || r.Node == node) && now.Before(r.Until) {
 			return r, true

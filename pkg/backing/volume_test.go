@@ -1,4 +1,4 @@
-package virtualvolume_test
+package backing_test
 
 import (
 	"testing"
@@ -11,10 +11,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/locality"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
-	"github.com/lodestone-storage/lodestone/pkg/virtualvolume"
 )
 
 const (
@@ -23,7 +23,7 @@ const (
 	readMany = corev1.ReadOnlyMany
 )
 
-func storage(size string) corev1.ResourceList {
+func ofSize(size string) corev1.ResourceList {
 	return corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)}
 }
 
@@ -44,7 +44,7 @@ func real() *corev1.PersistentVolume {
 			Annotations: map[string]string{"pv.kubernetes.io/provisioned-by": "disk.csi.dev"}, Finalizers: []string{"disk.csi.dev/hold"},
 		},
 		Spec: corev1.PersistentVolumeSpec{
-			Capacity:    storage("2Gi"),
+			Capacity:    ofSize("2Gi"),
 			AccessModes: []corev1.PersistentVolumeAccessMode{once, many},
 			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
 				Driver: "disk.csi.dev", VolumeHandle: "handle-1", VolumeAttributes: map[string]string{"pool": "p"},
@@ -62,15 +62,15 @@ func real() *corev1.PersistentVolume {
 	}
 }
 
-func input(t *testing.T, cluster string, realVolume *corev1.PersistentVolume, options ...string) virtualvolume.Input {
+func input(t *testing.T, cluster string, realVolume *corev1.PersistentVolume, options ...string) backing.VolumeInput {
 	t.Helper()
-	return virtualvolume.Input{
+	return backing.VolumeInput{
 		Name: "pvc-u1", Cluster: cluster, Class: class(t, options...), Real: realVolume,
 		Claim: &corev1.PersistentVolumeClaim{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: "u1"},
 			Spec: corev1.PersistentVolumeClaimSpec{
 				AccessModes: []corev1.PersistentVolumeAccessMode{once}, VolumeMode: ptr.To(corev1.PersistentVolumeFilesystem),
-				Resources: corev1.VolumeResourceRequirements{Requests: storage("1Gi")},
+				Resources: corev1.VolumeResourceRequirements{Requests: ofSize("1Gi")},
 			},
 		},
 		Backing: &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: "b1"}},
@@ -78,22 +78,22 @@ func input(t *testing.T, cluster string, realVolume *corev1.PersistentVolume, op
 }
 
 // Kubernetes binds a claim to no volume of another attributes class.
-func TestNewHasTheAttributesClassOfItsClaim(t *testing.T) {
+func TestNewVolumeHasTheAttributesClassOfItsClaim(t *testing.T) {
 	for _, cluster := range []string{keys.Home, "west"} {
 		for asked, want := range map[*string]*string{nil: nil, ptr.To(""): nil, ptr.To("gold"): ptr.To("gold")} {
 			in := input(t, cluster, real())
 			in.Claim.Spec.VolumeAttributesClassName = asked
 			in.Real.Spec.VolumeAttributesClassName = ptr.To("silver")
-			pv, err := virtualvolume.New(in)
+			pv, err := backing.NewVolume(in)
 			require.NoError(t, err)
 			assert.Equal(t, want, pv.Spec.VolumeAttributesClassName)
 		}
 	}
 }
 
-func TestNewAtHomeIsTheRealVolumeUnderAnotherName(t *testing.T) {
+func TestNewVolumeAtHomeIsTheRealVolumeUnderAnotherName(t *testing.T) {
 	original := real()
-	pv, err := virtualvolume.New(input(t, keys.Home, original, "noatime", "discard"))
+	pv, err := backing.NewVolume(input(t, keys.Home, original, "noatime", "discard"))
 	require.NoError(t, err)
 	assert.Equal(t, metav1.ObjectMeta{
 		Name: "pvc-u1", Labels: map[string]string{keys.Cluster: keys.Home},
@@ -102,7 +102,7 @@ func TestNewAtHomeIsTheRealVolumeUnderAnotherName(t *testing.T) {
 	assert.Equal(t, real().Spec.PersistentVolumeSource, pv.Spec.PersistentVolumeSource)
 	assert.Equal(t, locality.Affinity(keys.Home, real().Spec.NodeAffinity), pv.Spec.NodeAffinity)
 	assert.Equal(t, []string{"noatime", "discard", "ro"}, pv.Spec.MountOptions, "the class's, then the real volume's, none twice")
-	assert.Equal(t, storage("2Gi"), pv.Spec.Capacity)
+	assert.Equal(t, ofSize("2Gi"), pv.Spec.Capacity)
 	assert.Equal(t, "lodestone", pv.Spec.StorageClassName)
 	assert.Equal(t, corev1.PersistentVolumeReclaimRetain, pv.Spec.PersistentVolumeReclaimPolicy, "the virtual class's")
 	assert.Equal(t, corev1.PersistentVolumeFilesystem, *pv.Spec.VolumeMode)
@@ -112,8 +112,8 @@ func TestNewAtHomeIsTheRealVolumeUnderAnotherName(t *testing.T) {
 	assert.Equal(t, real(), original, "the real volume is not changed")
 }
 
-func TestNewInARemoteClusterTakesOnlySizeAndModes(t *testing.T) {
-	pv, err := virtualvolume.New(input(t, "west", real(), "noatime"))
+func TestNewVolumeInARemoteClusterTakesOnlySizeAndModes(t *testing.T) {
+	pv, err := backing.NewVolume(input(t, "west", real(), "noatime"))
 	require.NoError(t, err)
 	assert.Equal(t, &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{
@@ -121,7 +121,7 @@ func TestNewInARemoteClusterTakesOnlySizeAndModes(t *testing.T) {
 			Annotations: map[string]string{keys.Backing: "west/shop/data/b1", keys.BackingVolume: "real-1"},
 		},
 		Spec: corev1.PersistentVolumeSpec{
-			Capacity: storage("2Gi"), AccessModes: []corev1.PersistentVolumeAccessMode{once, many},
+			Capacity: ofSize("2Gi"), AccessModes: []corev1.PersistentVolumeAccessMode{once, many},
 			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
 				Driver: keys.Driver, VolumeHandle: "west/shop/data/b1"}},
 			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain, StorageClassName: "lodestone",
@@ -131,11 +131,11 @@ func TestNewInARemoteClusterTakesOnlySizeAndModes(t *testing.T) {
 	}, pv, "no source, secret, node, mount option, label or annotation of the remote volume")
 }
 
-func TestNewCarriesTheClusterThatItsDataIsIn(t *testing.T) {
+func TestNewVolumeCarriesTheClusterThatItsDataIsIn(t *testing.T) {
 	for cluster, uid := range map[string]string{"west": "uid-west", "east": "", keys.Home: "uid-home"} {
 		in := input(t, cluster, real())
 		in.ClusterUID = uid
-		pv, err := virtualvolume.New(in)
+		pv, err := backing.NewVolume(in)
 		require.NoError(t, err)
 		if cluster == "west" {
 			assert.Equal(t, uid, pv.Annotations[keys.ClusterUID], "no other cluster may say that the data is gone")
@@ -145,17 +145,17 @@ func TestNewCarriesTheClusterThatItsDataIsIn(t *testing.T) {
 	}
 }
 
-func TestNewBeforeTheRemoteVolumeExists(t *testing.T) {
-	pv, err := virtualvolume.New(input(t, "west", nil))
+func TestNewVolumeBeforeTheRemoteVolumeExists(t *testing.T) {
+	pv, err := backing.NewVolume(input(t, "west", nil))
 	require.NoError(t, err)
-	assert.Equal(t, storage("1Gi"), pv.Spec.Capacity, "what the claim asks for")
+	assert.Equal(t, ofSize("1Gi"), pv.Spec.Capacity, "what the claim asks for")
 	assert.Equal(t, []corev1.PersistentVolumeAccessMode{once}, pv.Spec.AccessModes)
 	assert.NotContains(t, pv.Annotations, keys.BackingVolume)
 }
 
-func TestNewRefuses(t *testing.T) {
+func TestNewVolumeRefuses(t *testing.T) {
 	small := real()
-	small.Spec.Capacity = storage("1000Mi")
+	small.Spec.Capacity = ofSize("1000Mi")
 	sizeless := real()
 	sizeless.Spec.Capacity = nil
 	for name, test := range map[string]struct {
@@ -169,13 +169,13 @@ func TestNewRefuses(t *testing.T) {
 		"a volume elsewhere that claims no size": {cluster: "west", real: sizeless, says: "less than the 1Gi"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := virtualvolume.New(input(t, test.cluster, test.real))
+			_, err := backing.NewVolume(input(t, test.cluster, test.real))
 			assert.ErrorContains(t, err, test.says)
 		})
 	}
 }
 
-func TestAccessModes(t *testing.T) {
+func TestAccessModesOfANewVolume(t *testing.T) {
 	type modes = []corev1.PersistentVolumeAccessMode
 	for name, test := range map[string]struct{ claim, real, want modes }{
 		"the real volume's where it has all that is asked for": {claim: modes{once}, real: modes{once, many}, want: modes{once, many}},
@@ -188,24 +188,24 @@ func TestAccessModes(t *testing.T) {
 			r.Spec.AccessModes = test.real
 			in := input(t, "west", r)
 			in.Claim.Spec.AccessModes = test.claim
-			pv, err := virtualvolume.New(in)
+			pv, err := backing.NewVolume(in)
 			require.NoError(t, err)
 			assert.Equal(t, test.want, pv.Spec.AccessModes)
 		})
 	}
 }
 
-func TestNewOfARealClaimOfAnotherNameIsForNodesThatKnowIt(t *testing.T) {
+func TestNewVolumeOfARealClaimOfAnotherNameIsForNodesThatKnowIt(t *testing.T) {
 	in := input(t, "west", real())
 	in.Backing.Name = "pvc-u1-1"
-	pv, err := virtualvolume.New(in)
+	pv, err := backing.NewVolume(in)
 	require.NoError(t, err)
 	assert.Equal(t, "west/shop/pvc-u1-1/b1", pv.Annotations[keys.Backing])
 	assert.Equal(t, locality.OfVolumes(locality.Affinity("west", nil)), pv.Spec.NodeAffinity)
 
 	in = input(t, keys.Home, real())
 	in.Backing.Name = "pvc-u1-1"
-	pv, err = virtualvolume.New(in)
+	pv, err = backing.NewVolume(in)
 	require.NoError(t, err)
 	assert.Equal(t, locality.Affinity(keys.Home, real().Spec.NodeAffinity), pv.Spec.NodeAffinity, "no pod at home mounts a twin by its name")
 }

@@ -1,4 +1,4 @@
-package packed_test
+package controller_test
 
 import (
 	"encoding/json"
@@ -21,7 +21,6 @@ import (
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/controller"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/packed"
 )
 
 // fill sets every field of a value, with n in it.
@@ -85,18 +84,18 @@ type kind struct {
 
 var kinds = map[string]kind{
 	"claim": {func() runtime.Object { return &corev1.PersistentVolumeClaim{} },
-		func(o runtime.Object) any { return packed.Claim(o.(*corev1.PersistentVolumeClaim)) }},
+		func(o runtime.Object) any { return controller.PackClaim(o.(*corev1.PersistentVolumeClaim)) }},
 	"volume": {func() runtime.Object { return &corev1.PersistentVolume{} },
-		func(o runtime.Object) any { return packed.Volume(o.(*corev1.PersistentVolume)) }},
-	"pod": {func() runtime.Object { return &corev1.Pod{} }, func(o runtime.Object) any { return packed.Pod(o.(*corev1.Pod)) }},
+		func(o runtime.Object) any { return controller.PackVolume(o.(*corev1.PersistentVolume)) }},
+	"pod": {func() runtime.Object { return &corev1.Pod{} }, func(o runtime.Object) any { return controller.PackPod(o.(*corev1.Pod)) }},
 	"ShadowPod": {func() runtime.Object { return &remotev1alpha1.ShadowPod{} },
 		func(o runtime.Object) any {
 			shadow := o.(*remotev1alpha1.ShadowPod)
 			shadow.Spec.Unreadable = ""
-			return packed.ShadowPod(shadow)
+			return controller.PackShadowPod(shadow)
 		}},
 	"attachment": {func() runtime.Object { return &storagev1.VolumeAttachment{} },
-		func(o runtime.Object) any { return packed.Attachment(o.(*storagev1.VolumeAttachment)) }},
+		func(o runtime.Object) any { return controller.PackAttachment(o.(*storagev1.VolumeAttachment)) }},
 }
 
 func TestNothingIsLost(t *testing.T) {
@@ -143,7 +142,7 @@ func TestACacheSeesWhatItNeeds(t *testing.T) {
 
 func TestAnObjectWhoseNamesAreTooLongStaysAsItIs(t *testing.T) {
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "data", ResourceVersion: strings.Repeat("1", 256)}}
-	assert.Same(t, claim, packed.Claim(claim))
+	assert.Same(t, claim, controller.PackClaim(claim))
 	assert.Equal(t, "data", claim.Name)
 }
 
@@ -164,7 +163,7 @@ func TestThePodsOfAWorkloadHaveTheirSpecInCommon(t *testing.T) {
 		"as admission makes them": nil, "with a volume that looks like one of admission": {"kube-api-access-"},
 	} {
 		for n := range 2 {
-			small := packed.Pod(pod(n, volumes...))
+			small := controller.PackPod(pod(n, volumes...))
 			assert.Equal(t, pod(n, volumes...), controller.Unpacked(small), name)
 			assert.Less(t, small.(interface{ Size() int }).Size(), 500, name)
 		}
@@ -172,7 +171,7 @@ func TestThePodsOfAWorkloadHaveTheirSpecInCommon(t *testing.T) {
 	common := func(packed any) uintptr {
 		return reflect.ValueOf(packed).Elem().FieldByName("common").Field(0).Pointer()
 	}
-	one, another := packed.Pod(pod(1)), packed.Pod(pod(2))
+	one, another := controller.PackPod(pod(1)), controller.PackPod(pod(2))
 	assert.Equal(t, common(one), common(another), "it is in memory once")
 
 	// In a remote cluster each has a ShadowPod of its own.
@@ -182,7 +181,7 @@ func TestThePodsOfAWorkloadHaveTheirSpecInCommon(t *testing.T) {
 		made.OwnerReferences = []metav1.OwnerReference{{Kind: "ShadowPod", Name: made.Name, UID: types.UID(made.Name)}}
 		return made
 	}
-	one, another = packed.Pod(made(1)), packed.Pod(made(2))
+	one, another = controller.PackPod(made(1)), controller.PackPod(made(2))
 	assert.Equal(t, made(1), controller.Unpacked(one))
 	assert.Equal(t, common(one), common(another))
 	assert.Less(t, one.(interface{ Size() int }).Size(), 500)
@@ -193,7 +192,7 @@ func TestNoTimeOfAShadowPodBreaksIt(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(`{"metadata":{"name":"a","creationTimestamp":"9999-12-31T23:59:59-23:59"},"spec":{"home":{},`+
 		`"pod":{"metadata":{"deletionTimestamp":"9999-12-31T23:59:59-23:59"}}}}`), shadow))
 	want := shadow.CreationTimestamp
-	unpacked, ok := controller.Unpacked(packed.ShadowPod(shadow)).(*remotev1alpha1.ShadowPod)
+	unpacked, ok := controller.Unpacked(controller.PackShadowPod(shadow)).(*remotev1alpha1.ShadowPod)
 	require.True(t, ok)
 	assert.True(t, want.Equal(&unpacked.CreationTimestamp))
 	assert.True(t, want.Equal(unpacked.Spec.Pod.DeletionTimestamp))
@@ -201,11 +200,11 @@ func TestNoTimeOfAShadowPodBreaksIt(t *testing.T) {
 
 func TestAShadowPodThatCannotBeReadStaysAsItIs(t *testing.T) {
 	shadow := &remotev1alpha1.ShadowPod{Spec: remotev1alpha1.ShadowPodSpec{Unreadable: "it is none"}}
-	assert.Same(t, shadow, packed.ShadowPod(shadow))
+	assert.Same(t, shadow, controller.PackShadowPod(shadow))
 }
 
 func TestWhatAnObjectHasIsMentioned(t *testing.T) {
-	volume := packed.Volume(&corev1.PersistentVolume{
+	volume := controller.PackVolume(&corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: "pvc-1", UID: "uid-of-volume", Annotations: map[string]string{"a": "in-annotation"}},
 		Spec: corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{UID: "uid-of-claim"},
 			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{VolumeHandle: "handle"}}},

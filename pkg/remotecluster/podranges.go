@@ -1,7 +1,4 @@
-// Package podranges reads the pod ranges of a remote cluster (spec.podCIDRs of its RemoteCluster) and
-// says which addresses are in them. Whatever a remote cluster calls the address of a pod becomes one
-// that Services at home send to, so it must be one that the administrator has given to that cluster.
-package podranges
+package remotecluster
 
 import (
 	"fmt"
@@ -9,12 +6,14 @@ import (
 	"slices"
 )
 
-// Ranges are the pod ranges of a cluster; none means that they are not known.
-type Ranges []netip.Prefix
+// PodRanges are the ranges from which pods of a cluster have their addresses (spec.podCIDRs of its RemoteCluster);
+// none means that they are not known. Whatever a remote cluster calls the address of a pod becomes one that
+// Services at home send to, so it must be one that the administrator has given to that cluster.
+type PodRanges []netip.Prefix
 
-// Parse reads ranges such as 10.244.0.0/16. The error is a sentence that names the first that is none.
-func Parse(texts []string) (Ranges, error) {
-	var ranges Ranges
+// ParsePodRanges reads ranges such as 10.244.0.0/16. The error is a sentence that names the first that is none.
+func ParsePodRanges(texts []string) (PodRanges, error) {
+	var ranges PodRanges
 	for _, text := range texts {
 		prefix, err := netip.ParsePrefix(text)
 		switch {
@@ -31,20 +30,20 @@ func Parse(texts []string) (Ranges, error) {
 }
 
 // Has reports whether an address is in one of the ranges.
-func (r Ranges) Has(address netip.Addr) bool {
+func (r PodRanges) Has(address netip.Addr) bool {
 	address = address.Unmap()
 	return slices.ContainsFunc(r, func(prefix netip.Prefix) bool { return prefix.Contains(address) })
 }
 
 // HasRange reports whether a range is within one of the ranges.
-func (r Ranges) HasRange(other netip.Prefix) bool {
+func (r PodRanges) HasRange(other netip.Prefix) bool {
 	return slices.ContainsFunc(r, func(prefix netip.Prefix) bool {
 		return prefix.Bits() <= other.Bits() && prefix.Contains(other.Addr())
 	})
 }
 
 // Overlap returns a range of r and one of others that have addresses in common; false if there are none.
-func (r Ranges) Overlap(others Ranges) (own, other netip.Prefix, found bool) {
+func (r PodRanges) Overlap(others PodRanges) (own, other netip.Prefix, found bool) {
 	for _, own := range r {
 		for _, other := range others {
 			if own.Overlaps(other) {

@@ -1,4 +1,4 @@
-package podranges
+package remotecluster
 
 import (
 	"net/netip"
@@ -19,13 +19,13 @@ func TestWhatIsNoRangeIsRefusedInWords(t *testing.T) {
 		"::/0":           "is no range of pods",
 		"fe80::1%eth0/8": "is no range of addresses",
 	} {
-		_, err := Parse([]string{"10.0.0.0/8", text})
+		_, err := ParsePodRanges([]string{"10.0.0.0/8", text})
 		require.ErrorContains(t, err, says, text)
 	}
 }
 
 func TestWhichAddressesAreInRanges(t *testing.T) {
-	ranges, err := Parse([]string{"10.244.0.0/16", "fd00:10::/56"})
+	ranges, err := ParsePodRanges([]string{"10.244.0.0/16", "fd00:10::/56"})
 	require.NoError(t, err)
 	for address, in := range map[string]bool{
 		"10.244.3.4": true, "::ffff:10.244.3.4": true, "fd00:10::7": true,
@@ -33,15 +33,15 @@ func TestWhichAddressesAreInRanges(t *testing.T) {
 	} {
 		assert.Equal(t, in, ranges.Has(netip.MustParseAddr(address)), address)
 	}
-	assert.False(t, Ranges(nil).Has(netip.MustParseAddr("10.244.3.4")))
+	assert.False(t, PodRanges(nil).Has(netip.MustParseAddr("10.244.3.4")))
 	assert.True(t, ranges.HasRange(netip.MustParsePrefix("10.244.7.0/24")))
 	assert.False(t, ranges.HasRange(netip.MustParsePrefix("10.0.0.0/8")))
 }
 
 func TestRangesThatOverlapAreNamed(t *testing.T) {
-	one, err := Parse([]string{"10.1.0.0/16", "10.244.0.0/16"})
+	one, err := ParsePodRanges([]string{"10.1.0.0/16", "10.244.0.0/16"})
 	require.NoError(t, err)
-	other, err := Parse([]string{"fd00::/48", "10.244.7.0/24"})
+	other, err := ParsePodRanges([]string{"fd00::/48", "10.244.7.0/24"})
 	require.NoError(t, err)
 	mine, theirs, found := one.Overlap(other)
 	assert.True(t, found)

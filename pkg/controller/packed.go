@@ -1,11 +1,4 @@
-// Package packed keeps the objects of informers in a form that needs a fraction of their memory.
-// Most fields of an object are empty but take room, each of its texts, lists and maps is an
-// allocation of its own, and much of it is the same in thousands of objects. A packed object is two
-// texts, in the encoding that API servers use: what is its own, and what is in memory once for all
-// objects in which it is equal. Unpack makes a new object of them; nothing is lost. The functions of
-// package controller that read informers unpack what they return. Who reads a store without them has
-// to do so too.
-package packed
+package controller
 
 import (
 	"math"
@@ -18,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Codec encodes objects of one type.
+// Codec encodes objects of one type for a PackedObject.
 type Codec[T any] interface {
 	// Split returns what is an object's own, and what it has in common with many others. It may
 	// change the object.
@@ -27,8 +20,12 @@ type Codec[T any] interface {
 	Join(own, common []byte) *T
 }
 
-// Object is a packed object of type T.
-type Object[T any, C Codec[T]] struct {
+// PackedObject keeps an object of type T in a fraction of its memory. Most fields of an object are empty but
+// take room, each of its texts, lists and maps is an allocation of its own, and much of it is the same in
+// thousands of objects. A packed object is two texts, in the encoding that API servers use: what is its own,
+// and what is in memory once for all objects in which it is equal. Unpack makes a new object of them; nothing
+// is lost. What reads informers here unpacks what it returns; who reads a store in another way has to do so too.
+type PackedObject[T any, C Codec[T]] struct {
 	namespace, common unique.Handle[string]
 	// text is name, UID and resource version, which caches ask for, and then what is the object's own.
 	text               string
@@ -42,7 +39,7 @@ func Pack[C Codec[T], T any, P interface {
 	metav1.ObjectMetaAccessor
 }](object P) metav1.ObjectMetaAccessor {
 	meta := object.GetObjectMeta()
-	o := &Object[T, C]{namespace: unique.Make(meta.GetNamespace())}
+	o := &PackedObject[T, C]{namespace: unique.Make(meta.GetNamespace())}
 	name, uid, version := meta.GetName(), string(meta.GetUID()), meta.GetResourceVersion()
 	if max(len(name), len(uid), len(version)) > math.MaxUint8 {
 		return object
@@ -63,7 +60,7 @@ func Pack[C Codec[T], T any, P interface {
 }
 
 // Unpack returns a new object, which the caller may change.
-func (o *Object[T, C]) Unpack() any {
+func (o *PackedObject[T, C]) Unpack() any {
 	var codec C
 	object := codec.Join([]byte(o.text[int(o.name)+int(o.uid)+int(o.version):]), []byte(o.common.Value()))
 	o.identify(any(object).(metav1.ObjectMetaAccessor).GetObjectMeta())
@@ -72,13 +69,13 @@ func (o *Object[T, C]) Unpack() any {
 
 // GetObjectMeta implements metav1.ObjectMetaAccessor, for caches: the result has what identifies the object and its
 // version, and nothing else.
-func (o *Object[T, C]) GetObjectMeta() metav1.Object {
+func (o *PackedObject[T, C]) GetObjectMeta() metav1.Object {
 	meta := &metav1.ObjectMeta{}
 	o.identify(meta)
 	return meta
 }
 
-func (o *Object[T, C]) identify(meta metav1.Object) {
+func (o *PackedObject[T, C]) identify(meta metav1.Object) {
 	name, rest := o.text[:o.name], o.text[o.name:]
 	identify(meta, o.namespace.Value(), name, rest[:o.uid], rest[o.uid:][:o.version])
 }
@@ -91,28 +88,28 @@ func identify(meta metav1.Object, namespace, name, uid, version string) {
 }
 
 // Key is the namespace and the name of the object.
-func (o *Object[T, C]) Key() types.NamespacedName {
+func (o *PackedObject[T, C]) Key() types.NamespacedName {
 	return types.NamespacedName{Namespace: o.namespace.Value(), Name: o.text[:o.name]}
 }
 
 // Mentions says whether a text may be in what is the object's own. If not, the object need not be unpacked to look for it.
-func (o *Object[T, C]) Mentions(text string) bool { return strings.Contains(o.text, text) }
+func (o *PackedObject[T, C]) Mentions(text string) bool { return strings.Contains(o.text, text) }
 
 // Size is how much memory the object takes, in bytes, without what it has in common with others.
-func (o *Object[T, C]) Size() int { return header + len(o.text) }
+func (o *PackedObject[T, C]) Size() int { return header + len(o.text) }
 
 // header is about what a packed object takes besides its text.
 const header = 64
 
-// message is a pointer to a type that API servers send as protobuf.
-type message[T any] interface {
+// protobuf is a pointer to a type that API servers send as protobuf.
+type protobuf[T any] interface {
 	*T
 	Marshal() ([]byte, error)
 	Unmarshal(data []byte) error
 }
 
-// Encode returns the protobuf form of a part of an object.
-func Encode(part interface{ Marshal() ([]byte, error) }) []byte {
+// EncodePart returns the protobuf form of a part of an object.
+func EncodePart(part interface{ Marshal() ([]byte, error) }) []byte {
 	data, err := part.Marshal()
 	if err != nil {
 		panic(err) // Kubernetes' own types can all be encoded
@@ -120,23 +117,23 @@ func Encode(part interface{ Marshal() ([]byte, error) }) []byte {
 	return data
 }
 
-// Decode returns the part that was encoded.
-func Decode[T any, P message[T]](data []byte) P {
+// DecodePart returns the part that was encoded.
+func DecodePart[T any, P protobuf[T]](data []byte) P {
 	part := P(new(T))
 	if err := part.Unmarshal(data); err != nil {
-		panic(err) // Encode has made it
+		panic(err) // EncodePart has made it
 	}
 	return part
 }
 
-// Claim packs a claim: its metadata and its volume are its own.
-func Claim(claim *corev1.PersistentVolumeClaim) any { return Pack[claims](claim) }
+// PackClaim packs a claim: its metadata and its volume are its own.
+func PackClaim(claim *corev1.PersistentVolumeClaim) any { return Pack[claims](claim) }
 
-// Volume packs a volume: its metadata, its claim and its source are its own.
-func Volume(volume *corev1.PersistentVolume) any { return Pack[volumes](volume) }
+// PackVolume packs a volume: its metadata, its claim and its source are its own.
+func PackVolume(volume *corev1.PersistentVolume) any { return Pack[volumes](volume) }
 
-// Attachment packs an attachment: nothing is in common.
-func Attachment(attachment *storagev1.VolumeAttachment) any { return Pack[attachments](attachment) }
+// PackAttachment packs an attachment: nothing is in common.
+func PackAttachment(attachment *storagev1.VolumeAttachment) any { return Pack[attachments](attachment) }
 
 type claims struct{}
 
@@ -145,12 +142,12 @@ func (claims) Split(c *corev1.PersistentVolumeClaim) (own, common []byte) {
 	its := corev1.PersistentVolumeClaim{ObjectMeta: c.ObjectMeta, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: c.Spec.VolumeName}}
 	its.Finalizers = nil
 	c.ObjectMeta, c.Spec.VolumeName = metav1.ObjectMeta{Finalizers: c.Finalizers}, ""
-	return Encode(&its), Encode(c)
+	return EncodePart(&its), EncodePart(c)
 }
 
 // Join implements Codec.
 func (claims) Join(own, common []byte) *corev1.PersistentVolumeClaim {
-	its, c := Decode[corev1.PersistentVolumeClaim](own), Decode[corev1.PersistentVolumeClaim](common)
+	its, c := DecodePart[corev1.PersistentVolumeClaim](own), DecodePart[corev1.PersistentVolumeClaim](common)
 	its.Finalizers = c.Finalizers
 	c.ObjectMeta, c.Spec.VolumeName = its.ObjectMeta, its.Spec.VolumeName
 	return c
@@ -165,12 +162,12 @@ func (volumes) Split(v *corev1.PersistentVolume) (own, common []byte) {
 	its.Finalizers = nil
 	v.ObjectMeta = metav1.ObjectMeta{Finalizers: v.Finalizers}
 	v.Spec.ClaimRef, v.Spec.PersistentVolumeSource = nil, corev1.PersistentVolumeSource{}
-	return Encode(&its), Encode(v)
+	return EncodePart(&its), EncodePart(v)
 }
 
 // Join implements Codec.
 func (volumes) Join(own, common []byte) *corev1.PersistentVolume {
-	its, v := Decode[corev1.PersistentVolume](own), Decode[corev1.PersistentVolume](common)
+	its, v := DecodePart[corev1.PersistentVolume](own), DecodePart[corev1.PersistentVolume](common)
 	its.Finalizers = v.Finalizers
 	v.ObjectMeta, v.Spec.ClaimRef, v.Spec.PersistentVolumeSource = its.ObjectMeta, its.Spec.ClaimRef, its.Spec.PersistentVolumeSource
 	return v
@@ -179,9 +176,11 @@ func (volumes) Join(own, common []byte) *corev1.PersistentVolume {
 type attachments struct{}
 
 // Split implements Codec.
-func (attachments) Split(a *storagev1.VolumeAttachment) (own, common []byte) { return Encode(a), nil }
+func (attachments) Split(a *storagev1.VolumeAttachment) (own, common []byte) {
+	return EncodePart(a), nil
+}
 
 // Join implements Codec.
 func (attachments) Join(own, _ []byte) *storagev1.VolumeAttachment {
-	return Decode[storagev1.VolumeAttachment](own)
+	return DecodePart[storagev1.VolumeAttachment](own)
 }

@@ -1,7 +1,7 @@
-// Package namespaces maps a namespace of the home cluster to its namespace in a remote cluster
-// (Remote), and checks whether pods and volumes of a namespace may be in a remote cluster (MayUse).
-// It is pure.
-package namespaces
+// Package remotecluster says what the specification of a RemoteCluster means for objects of home: which
+// namespace of the remote cluster belongs to one of home (Namespace), whether pods and volumes of a namespace
+// may be in it (MayUse), and which addresses its pods may have (PodRanges). It is pure.
+package remotecluster
 
 import (
 	"slices"
@@ -13,9 +13,9 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
-// Remote returns the namespace of a remote cluster that belongs to a home
+// Namespace returns the namespace of a remote cluster that belongs to a home
 // namespace.
-func Remote(strategy v1alpha1.NamespaceStrategy, namespace, homeID string) string {
+func Namespace(strategy v1alpha1.NamespaceStrategy, namespace, homeID string) string {
 	if strategy == v1alpha1.Suffixed {
 		return namespace + "-" + homeID
 	}

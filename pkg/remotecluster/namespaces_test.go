@@ -1,4 +1,4 @@
-package namespaces
+package remotecluster
 
 import (
 	"testing"
@@ -12,9 +12,9 @@ import (
 )
 
 func TestRemoteNamespaceFollowsTheStrategy(t *testing.T) {
-	assert.Equal(t, "shop", Remote(v1alpha1.SameName, "shop", "h1"))
-	assert.Equal(t, "shop", Remote("", "shop", "h1"))
-	assert.Equal(t, "shop-h1", Remote(v1alpha1.Suffixed, "shop", "h1"))
+	assert.Equal(t, "shop", Namespace(v1alpha1.SameName, "shop", "h1"))
+	assert.Equal(t, "shop", Namespace("", "shop", "h1"))
+	assert.Equal(t, "shop-h1", Namespace(v1alpha1.Suffixed, "shop", "h1"))
 }
 
 func TestNamespaceMayUseOnlyClustersThatItIsOpenTo(t *testing.T) {

@@ -1,4 +1,4 @@
-package homegate
+package clients
 
 import (
 	"net/http"
@@ -11,13 +11,13 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-func TestWhileItIsClosedOnlyReadsPass(t *testing.T) {
+func TestWhileTheGateIsClosedOnlyReadsPass(t *testing.T) {
 	var arrived []string
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		arrived = append(arrived, r.Method+" "+r.URL.Path)
 	}))
 	t.Cleanup(server.Close)
-	gate := New()
+	gate := NewGate()
 	now := time.Unix(1000, 0)
 	gate.now = func() time.Time { return now }
 	config := &rest.Config{Host: server.URL}
@@ -66,7 +66,7 @@ func TestWhileItIsClosedOnlyReadsPass(t *testing.T) {
 				assert.NoError(t, err, name)
 				continue
 			}
-			assert.ErrorIs(t, err, ErrClosed, name)
+			assert.ErrorIs(t, err, ErrGateClosed, name)
 			assert.Empty(t, arrived, name)
 		}
 	}
