@@ -119,6 +119,7 @@ func TestHomeIsInstalledChangedAndRemoved(t *testing.T) {
 	assert.Contains(t, stderr, fmt.Sprintf("0 objects made, 0 changed, %d as they were, 0 removed", len(wanted)),
 		"a second run changes nothing")
 
+	t.Run("what doctor finds", whatDoctorFinds)
 	t.Run("what somebody else has set", whatSomebodyElseHasSet)
 	t.Run("kube-scheduler of a node", kubeSchedulerOfANode)
 	t.Run("another scheduler", anotherScheduler)

@@ -45,7 +45,7 @@ run "$here/up.sh"
 say "running the suite"
 cd "$root"
 # Tests mostly wait for kubelets: one more at a time than there are cores of a small machine.
-arguments=(-vet=off -count=1 -parallel 3 -timeout 45m)
-[[ -z ${E2E_LONG-} ]] || arguments=(-vet=off -count=1 -parallel 3 -timeout 80m)
+arguments=(-vet=off -count=1 -parallel 3 -timeout 65m)
+[[ -z ${E2E_LONG-} ]] || arguments=(-vet=off -count=1 -parallel 3 -timeout 100m)
 [[ -z ${RUN-} ]] || arguments+=(-run "$RUN")
 LODESTONE_KIND=1 run nice -n 5 bin/gotestsum --format=testname --jsonfile="$results/e2e.json" -- "${arguments[@]}" ./e2e/kind/

@@ -22,6 +22,7 @@ import (
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/confirm"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/daemonsets"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/dashboard"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/doctor"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/explain"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/imports"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/install"
@@ -96,7 +97,7 @@ command line; 3 refused, because it would harm data or a peering that exists.`,
 		lose.New(flags, streams), move.New(flags, streams), daemonsets.New(flags, streams), status.New(flags, streams),
 		dashboard.New(flags, streams),
 		explain.New(flags, streams), upgrade.New(flags, streams), rebind.New(flags, streams), confirm.New(flags, streams),
-		choose.New(flags, streams), versions.New(flags, streams))
+		choose.New(flags, streams), versions.New(flags, streams), doctor.New(flags, streams))
 	root.AddCommand(completion())
 	root.SetHelpCommand(help(root))
 	root.InitDefaultHelpCmd()

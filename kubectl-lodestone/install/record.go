@@ -139,3 +139,48 @@ func writeRecord(ctx context.Context, cluster *cli.Cluster, namespace string, r 
 	_, err = cluster.Client.CoreV1().ConfigMaps(namespace).Apply(ctx, kept, metav1.ApplyOptions{FieldManager: manager, Force: true})
 	return cluster.Explain("apply configmap "+recordName+" -n "+namespace, err)
 }
+
+// Compare returns which objects of the installation in a home cluster are missing, and which are not as this plugin would make them
+// with the choices that were made; managed says whether install has made it. It changes nothing.
+func Compare(ctx context.Context, cluster *cli.Cluster) (managed bool, missing, differing []string, err error) {
+	last, err := readRecord(ctx, cluster, homeNamespace)
+	if err != nil || !last.found {
+		return false, nil, nil, err
+	}
+	objects, err := Build(last.values, false)
+	if err != nil {
+		return true, nil, nil, err
+	}
+	t, err := newTarget(cluster, cli.Reporter{})
+	if err != nil {
+		return true, nil, nil, err
+	}
+	for _, object := range objects {
+		r := referenceTo(object)
+		client, err := t.resource(r)
+		if err != nil {
+			return true, nil, nil, err
+		}
+		before, err := client.Get(ctx, r.name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err) && r.kind.Kind == "Job":
+			continue // a Job that has ended is removed
+		case apierrors.IsNotFound(err):
+			missing = append(missing, r.String())
+			continue
+		case err != nil:
+			return true, nil, nil, err //nolint:wrapcheck // the caller explains it
+		}
+		after, err := client.Apply(ctx, r.name, object, metav1.ApplyOptions{FieldManager: manager, Force: true,
+			DryRun: []string{metav1.DryRunAll}})
+		switch {
+		case apierrors.IsInvalid(err) && r.kind.Kind == "Job":
+			continue // install makes it anew
+		case err != nil:
+			return true, nil, nil, err //nolint:wrapcheck // the caller explains it
+		case !sameContent(before, after):
+			differing = append(differing, r.String())
+		}
+	}
+	return true, missing, differing, nil
+}

@@ -1,0 +1,87 @@
+package install
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/doctor"
+)
+
+// examined returns what doctor finds, by check. The extender of this bed answers nobody, so there is a problem in any case.
+func examined(t *testing.T, args ...string) map[string]doctor.Finding {
+	t.Helper()
+	out, _ := run(t, home, failed, append([]string{"doctor", "-o", "json"}, args...)...)
+	var list struct{ Items []doctor.Finding }
+	require.NoError(t, json.Unmarshal([]byte(out), &list))
+	found := map[string]doctor.Finding{}
+	for _, finding := range list.Items {
+		found[finding.Check] = finding
+	}
+	return found
+}
+
+// whatDoctorFinds breaks what is installed, and has install mend it.
+func whatDoctorFinds(t *testing.T) {
+	found := examined(t)
+	assert.Equal(t, doctor.OK, found["manifests"].Level, found["manifests"].Says)
+	assert.Equal(t, doctor.OK, found["clocks"].Level, found["clocks"].Says)
+	assert.Equal(t, doctor.Problem, found["extender"].Level)
+	assert.Equal(t, doctor.Problem, found["certificates"].Level, "the Job of this bed does nothing")
+	assert.Equal(t, doctor.Warning, found["programs"].Level, "the images are of another version than this test")
+
+	policies := home.Client().AdmissionregistrationV1().ValidatingAdmissionPolicies()
+	require.NoError(t, policies.Delete(t.Context(), "lodestone-move-proof", metav1.DeleteOptions{}))
+	_, err := home.Kubectl(t.Context(), "", "patch", "clusterrole", "lodestone-provisioner", "--type=json", `-p=[{"op":"remove","path":"/rules/0"}]`)
+	require.NoError(t, err)
+	found = examined(t)
+	assert.Equal(t, doctor.Problem, found["manifests"].Level)
+	_, stderr := run(t, home, failed, "doctor")
+	assert.Contains(t, stderr, "problems were found")
+	out, _ := run(t, home, failed, "doctor")
+	assert.Contains(t, out, "are missing: ValidatingAdmissionPolicy lodestone-move-proof")
+	assert.Contains(t, out, "are not as this version makes them: ClusterRole lodestone-provisioner")
+
+	file := filepath.Join(t.TempDir(), "bundle.tar.gz")
+	examined(t, "--bundle", file)
+	files := unpacked(t, file)
+	assert.Contains(t, files["lodestone/findings.json"], "lodestone-move-proof")
+	assert.Contains(t, files["lodestone/objects/deployments.yaml"], "lodestone-provisioner")
+	for name, content := range files {
+		assert.NotContains(t, content, "kind: Secret\n", name)
+	}
+
+	_, stderr = run(t, home, done, "install", "--tag", tag, "--force-conflicts")
+	assert.Regexp(t, `1 objects made, 1 changed, \d+ as they were, 0 removed`, stderr)
+	assert.Equal(t, doctor.OK, examined(t)["manifests"].Level)
+}
+
+// unpacked returns the files of an archive, by name.
+func unpacked(t *testing.T, file string) map[string]string {
+	t.Helper()
+	packed, err := os.Open(file)
+	require.NoError(t, err)
+	defer packed.Close()
+	content, err := gzip.NewReader(packed)
+	require.NoError(t, err)
+	files, archive := map[string]string{}, tar.NewReader(content)
+	for {
+		header, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return files
+		}
+		require.NoError(t, err)
+		text, err := io.ReadAll(archive)
+		require.NoError(t, err)
+		files[header.Name] = string(text)
+	}
+}

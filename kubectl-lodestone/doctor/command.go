@@ -1,0 +1,275 @@
+// Package doctor is the command doctor: it checks an installation from end to end, and writes a bundle for reports. findings.go
+// decides what is worth a line and is pure, command.go reads the cluster and prints, bundle.go writes the bundle.
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/rest"
+	"k8s.io/component-base/version"
+
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/install"
+	versions "github.com/lodestone-storage/lodestone/kubectl-lodestone/version"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+)
+
+const (
+	// readTimeout limits all reads together.
+	readTimeout = 2 * time.Minute
+	// askTimeout limits the question to one replica of the extender.
+	askTimeout = 5 * time.Second
+)
+
+// system is where the programs run.
+const system = "lodestone-system"
+
+// New returns the command.
+func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
+	var output cli.Output
+	var bundle string
+	command := &cobra.Command{
+		Use:   "doctor",
+		Short: "Check an installation from end to end",
+		Long: `Doctor checks the Lodestone of a home cluster as support would: programs and their
+versions, rights and policies, certificates, whether kube-scheduler asks the extender,
+classes, room, remote clusters, networks and clocks. Each finding is one sentence, with
+what to do. It changes nothing. The exit code is 1 if there is a problem.
+
+With --bundle it also writes what a report needs into a file: findings, objects of
+Lodestone and logs of its programs. Secrets are not in it; names of namespaces, claims
+and nodes are.`,
+		Example: `  kubectl lodestone doctor
+  # For a report
+  kubectl lodestone doctor --bundle lodestone.tar.gz`,
+		Args: cli.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := output.Check(); err != nil {
+				return err
+			}
+			if folder := filepath.Dir(bundle); bundle != "" {
+				if info, err := os.Stat(folder); err != nil || !info.IsDir() {
+					return cli.Misuse("--bundle cannot be written: there is no folder %q", folder)
+				}
+			}
+			home, err := cli.ConnectHome(flags)
+			if err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), readTimeout)
+			defer cancel()
+			facts, err := read(ctx, home)
+			if err != nil {
+				return err
+			}
+			findings := Findings(facts)
+			if err := write(streams.Out, output, findings); err != nil {
+				return err
+			}
+			if bundle != "" {
+				if err := writeBundle(ctx, home, bundle, findings); err != nil {
+					return err
+				}
+				fmt.Fprintf(streams.ErrOut, "wrote %s: look at it before you pass it on\n", bundle)
+			}
+			problems := 0
+			for _, finding := range findings {
+				if finding.Level == Problem {
+					problems++
+				}
+			}
+			if problems > 0 {
+				return fmt.Errorf("%d problems were found: each line says what to do", problems)
+			}
+			return nil
+		},
+	}
+	output.Add(command, "for programs; default: text", cli.JSON, cli.YAML)
+	command.Flags().StringVar(&bundle, "bundle", "", "file to write for a report, such as lodestone.tar.gz")
+	return command
+}
+
+func write(out io.Writer, output cli.Output, findings []Finding) error {
+	if output.IsObject() {
+		return output.Write(out, map[string]any{"items": findings})
+	}
+	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	for _, finding := range findings {
+		text := finding.Says
+		if finding.Do != "" {
+			text += "; " + finding.Do
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\n", finding.Level, finding.Check, text)
+	}
+	if err := table.Flush(); err != nil {
+		return fmt.Errorf("write the findings: %w", err)
+	}
+	return nil
+}
+
+// read reads what the checks decide from. What the user may not read is noted; a cluster that does not answer is an error.
+func read(ctx context.Context, home *cli.Cluster) (Facts, error) {
+	f := Facts{Now: time.Now(), Plugin: version.Get().GitVersion, Unread: map[string]string{}}
+	core, storage := home.Client.CoreV1(), home.Client.StorageV1()
+	for _, part := range []struct {
+		checks []string
+		doing  string
+		read   func() error
+	}{
+		{[]string{"programs"}, "list deployments -n " + system, func() error {
+			list, err := home.Client.AppsV1().Deployments(system).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=lodestone"})
+			if err == nil {
+				f.Programs = versions.Programs(list.Items)
+			}
+			return err
+		}},
+		{[]string{"manifests"}, "compare objects", func() (err error) {
+			f.Managed, f.Missing, f.Differing, err = install.Compare(ctx, home)
+			return err
+		}},
+		{[]string{"certificates"}, "get secrets -n " + system, func() error {
+			f.Certificates = map[string][]byte{}
+			for _, name := range []string{"lodestone-extender-server", "lodestone-extender-client"} {
+				secret, err := core.Secrets(system).Get(ctx, name, metav1.GetOptions{})
+				switch {
+				case err == nil:
+					f.Certificates[name] = secret.Data["tls.crt"]
+				case !apierrors.IsNotFound(err):
+					return err
+				}
+			}
+			return nil
+		}},
+		{[]string{"extender"}, "read the metrics of the extender", func() (err error) { f.Asked, err = asked(ctx, home); return err }},
+		{[]string{"classes", "capacity"}, "list storageclasses", func() error {
+			list, err := storage.StorageClasses().List(ctx, metav1.ListOptions{})
+			if err == nil {
+				for i := range list.Items {
+					f.Classes = append(f.Classes, &list.Items[i])
+				}
+			}
+			return err
+		}},
+		{[]string{"capacity"}, "read the room of classes", func() (err error) {
+			if f.Driver, err = storage.CSIDrivers().Get(ctx, keys.Driver, metav1.GetOptions{}); err != nil {
+				f.Driver = nil
+				return notFoundIsNone(err)
+			}
+			rooms, err := storage.CSIStorageCapacities(system).List(ctx, metav1.ListOptions{})
+			if err == nil {
+				f.Rooms = rooms.Items
+			}
+			return err
+		}},
+		{[]string{"clusters", "networks"}, "list remoteclusters", func() error {
+			list, err := home.Remotes.List(ctx, metav1.ListOptions{})
+			if err == nil {
+				f.Remotes = list.Items
+			}
+			return notFoundIsNone(err)
+		}},
+		{[]string{"clocks"}, "read the leases of nodes", func() error {
+			nodes, err := core.Nodes().List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return err
+			}
+			leases, err := home.Client.CoordinationV1().Leases("kube-node-lease").List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return err
+			}
+			f.Nodes, f.Leases = nodes.Items, leases.Items
+			f.Server, err = serverTime(ctx, home.Config)
+			f.Now = time.Now()
+			return err
+		}},
+	} {
+		switch err := part.read(); {
+		case apierrors.IsForbidden(err):
+			for _, check := range part.checks {
+				f.Unread[check] = "you may not " + part.doing
+			}
+		case err != nil:
+			return f, home.Explain(part.doing, err)
+		}
+	}
+	return f, nil
+}
+
+func notFoundIsNone(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// filtered is the metric of what kube-scheduler asks first.
+var filtered = regexp.MustCompile(`(?m)^lodestone_extender_requests_total\{[^}]*verb="filter"[^}]*\} ([0-9.e+]+)$`)
+
+// asked asks each replica of the extender, through the API server, whether it was asked. One that does not answer is left out.
+func asked(ctx context.Context, home *cli.Cluster) (map[string]bool, error) {
+	pods, err := home.Client.CoreV1().Pods(system).List(ctx, metav1.ListOptions{
+		LabelSelector: "app.kubernetes.io/name=lodestone,app.kubernetes.io/component in (extender, scheduler)",
+	})
+	if err != nil {
+		return nil, err
+	}
+	replicas := map[string]bool{}
+	for _, pod := range pods.Items {
+		ctx, cancel := context.WithTimeout(ctx, askTimeout)
+		defer cancel()
+		body, err := home.Client.CoreV1().RESTClient().Get().Namespace(pod.Namespace).Resource("pods").Name(pod.Name + ":8082").
+			SubResource("proxy").Suffix("metrics").DoRaw(ctx)
+		switch {
+		case apierrors.IsForbidden(err) && !apierrors.IsUnexpectedServerError(err):
+			return nil, err // that is the API server's own refusal
+		case err != nil:
+			continue
+		}
+		was := false
+		for _, match := range filtered.FindAllSubmatch(body, -1) {
+			was = was || string(match[1]) != "0"
+		}
+		replicas[pod.Name] = was
+	}
+	return replicas, nil
+}
+
+// serverTime returns the time of the API server, in whole seconds.
+func serverTime(ctx context.Context, config *rest.Config) (time.Time, error) {
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("make a client: %w", err)
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(config.Host, "/")+"/version", nil)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("make a request: %w", err)
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return time.Time{}, err
+	}
+	defer response.Body.Close()
+	at, err := http.ParseTime(response.Header.Get("Date"))
+	if err != nil {
+		return time.Time{}, fmt.Errorf("the API server does not say what time it is: %w", err)
+	}
+	return at, nil
+}
+
+func sorted[V any](values map[string]V) []string { return slices.Sorted(maps.Keys(values)) }

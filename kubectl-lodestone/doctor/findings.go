@@ -1,0 +1,325 @@
+package doctor
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	versions "github.com/lodestone-storage/lodestone/kubectl-lodestone/version"
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
+)
+
+// Level is how bad a finding is.
+type Level string
+
+// The levels.
+const (
+	OK      Level = "ok"
+	Warning Level = "warning"
+	Problem Level = "problem"
+)
+
+// Finding is what a check has found: one sentence, and what to do about it.
+type Finding struct {
+	Check string `json:"check"`
+	Level Level  `json:"level"`
+	Says  string `json:"says"`
+	Do    string `json:"do,omitempty"`
+}
+
+// Facts are what is read of a home cluster. What could not be read is empty, and its checks are in Unread.
+type Facts struct {
+	// Now is the time of this machine, Server that of the API server, as it answered.
+	Now, Server time.Time
+	Plugin      string
+	Programs    []versions.Program
+	// Managed says that kubectl lodestone install has made the installation. Then Missing and Differing name the objects that are
+	// not there, or not as the plugin would make them.
+	Managed            bool
+	Missing, Differing []string
+	// Certificates are the PEM files tls.crt of Secrets, by the names of these.
+	Certificates map[string][]byte
+	// Asked says of each replica of the extender whether kube-scheduler has asked it since it started.
+	Asked   map[string]bool
+	Classes []*storagev1.StorageClass
+	Remotes []v1alpha1.RemoteCluster
+	Driver  *storagev1.CSIDriver
+	// Rooms are the CSIStorageCapacity objects of Lodestone.
+	Rooms  []storagev1.CSIStorageCapacity
+	Nodes  []corev1.Node
+	Leases []coordinationv1.Lease
+	// Unread are the checks that could not be made, with the reason.
+	Unread map[string]string
+}
+
+// checks are made in this order.
+var checks = []struct {
+	name  string
+	check func(Facts) []Finding
+}{
+	{"programs", programs}, {"manifests", manifests}, {"certificates", certificates}, {"extender", extender}, {"classes", classes},
+	{"capacity", capacity}, {"clusters", clusters}, {"networks", networks}, {"clocks", clocks},
+}
+
+// Findings makes all checks. Each has one finding at least. It is pure.
+func Findings(f Facts) (all []Finding) {
+	for _, c := range checks {
+		if why, unread := f.Unread[c.name]; unread {
+			all = append(all, Finding{Check: c.name, Level: Warning, Says: "it was not checked: " + why, Do: "ask an administrator to run this command"})
+			continue
+		}
+		for _, finding := range c.check(f) {
+			finding.Check = c.name
+			all = append(all, finding)
+		}
+	}
+	return all
+}
+
+func ok(format string, args ...any) []Finding {
+	return []Finding{{Level: OK, Says: fmt.Sprintf(format, args...)}}
+}
+
+func programs(f Facts) (found []Finding) {
+	var other []string
+	for _, p := range f.Programs {
+		if p.Ready < p.Replicas || p.Ready == 0 {
+			found = append(found, Finding{Level: Problem, Says: fmt.Sprintf("%d of %d pods of %s are ready", p.Ready, p.Replicas, p.Name),
+				Do: "kubectl describe pods -n lodestone-system says why"})
+		}
+		if ours := p.Name != "lodestone-scheduler" || strings.Contains(p.Image, "lodestone-"); ours && p.Version != f.Plugin {
+			other = append(other, p.Name+" "+p.Version)
+		}
+	}
+	switch {
+	case len(f.Programs) == 0:
+		return []Finding{{Level: Problem, Says: "no program of Lodestone is there", Do: "kubectl lodestone install brings them"}}
+	case len(other) > 0:
+		found = append(found, Finding{Level: Warning, Says: fmt.Sprintf("this plugin is %s, and others run: %s", f.Plugin, strings.Join(other, ", ")),
+			Do: "bring all to one version, as docs/upgrade.md says"})
+	case len(found) == 0:
+		return ok("%d programs run %s", len(f.Programs), f.Plugin)
+	}
+	return found
+}
+
+func manifests(f Facts) (found []Finding) {
+	if !f.Managed {
+		return []Finding{{Level: Warning, Says: "rights and policies were not compared, because kubectl lodestone install did not make them",
+			Do: "have what made them apply the manifests of this version again"}}
+	}
+	add := func(what string, names []string) {
+		if len(names) > 0 {
+			found = append(found, Finding{Level: Problem, Says: fmt.Sprintf("%s: %s", what, some(names)),
+				Do: "kubectl lodestone install makes them as they are to be"})
+		}
+	}
+	add("rights, policies or other objects are missing", f.Missing)
+	add("objects are not as this version makes them", f.Differing)
+	if len(found) == 0 {
+		return ok("rights, policies and all other objects are as this version makes them")
+	}
+	return found
+}
+
+// some lists names, not too many of them.
+func some(names []string) string {
+	const most = 5
+	slices.Sort(names)
+	if len(names) > most {
+		return strings.Join(names[:most], ", ") + fmt.Sprintf(" and %d more", len(names)-most)
+	}
+	return strings.Join(names, ", ")
+}
+
+// renewed is how long before their end certificates should have been renewed.
+const renewed = 7 * 24 * time.Hour
+
+func certificates(f Facts) (found []Finding) {
+	if len(f.Certificates) == 0 {
+		return ok("no certificates are in use")
+	}
+	for _, name := range sorted(f.Certificates) {
+		end, err := expiry(f.Certificates[name])
+		switch {
+		case err != nil:
+			found = append(found, Finding{Level: Problem, Says: fmt.Sprintf("Secret %s has no certificate: %v", name, err),
+				Do: "kubectl get jobs,certificates -A shows what should make it (docs/security.md#certificates)"})
+		case end.Before(f.Now.Add(renewed)):
+			found = append(found, Finding{Level: Problem, Says: fmt.Sprintf("the certificate in Secret %s ends at %s", name, end.UTC().Format(time.RFC3339)),
+				Do: "see why it was not renewed (docs/security.md#certificates)"})
+		}
+	}
+	if len(found) == 0 {
+		return ok("%d certificates are valid for a week and longer", len(f.Certificates))
+	}
+	return found
+}
+
+// expiry returns when the first certificate of a PEM file ends.
+func expiry(content []byte) (time.Time, error) {
+	block, _ := pem.Decode(content)
+	if block == nil {
+		return time.Time{}, fmt.Errorf("it is empty")
+	}
+	certificate, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("it cannot be read: %w", err)
+	}
+	return certificate.NotAfter, nil
+}
+
+func extender(f Facts) []Finding {
+	if len(f.Asked) == 0 {
+		return []Finding{{Level: Problem, Says: "no replica of the extender answers", Do: "kubectl get pods -n lodestone-system shows how they are"}}
+	}
+	for _, asked := range f.Asked {
+		if asked {
+			return ok("kube-scheduler asks it")
+		}
+	}
+	return []Finding{{Level: Warning, Says: "no kube-scheduler has asked it since it started: new claims may go to clusters that cannot take them",
+		Do: "run kubectl lodestone install --configure-scheduler on each node of the control plane, or add the extender to kube-scheduler's " +
+			"configuration by hand (docs/scheduling.md); if no pod was scheduled since, this means nothing"}}
+}
+
+func classes(f Facts) (found []Finding) {
+	virtual, fallback := 0, false
+	for _, class := range f.Classes {
+		if !virtualclass.Is(class) {
+			continue
+		}
+		virtual++
+		if _, err := virtualclass.Parse(class); err != nil {
+			found = append(found, Finding{Level: Problem, Says: "a virtual class cannot be used", Do: err.Error()})
+		}
+		fallback = fallback || class.Parameters[keys.LocalClass] == ""
+	}
+	offered := virtualclass.Offer(f.Classes)
+	switch {
+	case virtual == 0:
+		found = append(found, Finding{Level: Problem, Says: "there is no virtual class", Do: "make one, as docs/classes.md says"})
+	case len(offered) == 0:
+		found = append(found, Finding{Level: Problem, Says: "home has no real class, so no claim gets a volume here", Do: "install a storage driver"})
+	case fallback && !slices.ContainsFunc(offered, func(o v1alpha1.OfferedClass) bool { return o.Default }):
+		found = append(found, Finding{Level: Problem, Says: "a virtual class names no real class of home, and none is the default",
+			Do: "mark one as default, or name one in the parameter " + keys.LocalClass})
+	}
+	if len(found) == 0 {
+		return ok("%d virtual classes, and %d real ones at home", virtual, len(offered))
+	}
+	return found
+}
+
+func capacity(f Facts) []Finding {
+	if f.Driver == nil || f.Driver.Spec.StorageCapacity == nil || !*f.Driver.Spec.StorageCapacity {
+		return ok("kube-scheduler does not ask how much room there is")
+	}
+	known := map[string]bool{}
+	for _, room := range f.Rooms {
+		known[room.StorageClassName] = true
+	}
+	var found []Finding
+	for _, class := range f.Classes {
+		if virtualclass.Is(class) && !known[class.Name] {
+			found = append(found, Finding{Level: Problem, Says: fmt.Sprintf("nothing is published of the room of class %s, so kube-scheduler finds none "+
+				"anywhere", class.Name), Do: "see the provisioner's log, and docs/classes.md#room"})
+		}
+	}
+	if len(found) == 0 {
+		return ok("the room of each virtual class is published")
+	}
+	return found
+}
+
+func clusters(f Facts) (found []Finding) {
+	if len(f.Remotes) == 0 {
+		return ok("there are none: kubectl lodestone peer lets home into one")
+	}
+	for _, remote := range f.Remotes {
+		condition := meta.FindStatusCondition(remote.Status.Conditions, v1alpha1.Ready)
+		switch {
+		case condition == nil:
+			found = append(found, Finding{Level: Problem, Says: fmt.Sprintf("nothing is known of remote cluster %s", remote.Name),
+				Do: "see whether the provisioner runs"})
+		case condition.Status != metav1.ConditionTrue:
+			found = append(found, Finding{Level: Problem, Says: fmt.Sprintf("remote cluster %s is not Ready (%s): %s", remote.Name, condition.Reason,
+				condition.Message), Do: "docs/remote-clusters.md#conditions says what each reason means"})
+		}
+	}
+	if len(found) == 0 {
+		return ok("%d remote clusters are Ready", len(f.Remotes))
+	}
+	return found
+}
+
+func networks(f Facts) (found []Finding) {
+	for _, remote := range f.Remotes {
+		if remote.Spec.PodNetwork == v1alpha1.Routed && len(remote.Spec.PodCIDRs) == 0 {
+			found = append(found, Finding{Level: Problem, Says: fmt.Sprintf("remote cluster %s is Routed, and has no pod ranges: its pods get no addresses "+
+				"at home", remote.Name), Do: "kubectl lodestone peer --pod-cidrs sets them"})
+		}
+		ready := meta.FindStatusCondition(remote.Status.Conditions, v1alpha1.NetworkReady)
+		switch {
+		case remote.Spec.PodNetwork != v1alpha1.Fabric, ready != nil && ready.Status == metav1.ConditionTrue:
+		case ready == nil:
+			found = append(found, Finding{Level: Problem, Says: fmt.Sprintf("nothing is known of the network to remote cluster %s", remote.Name),
+				Do: "see whether the pods in namespace lodestone-network run, here and there"})
+		default:
+			found = append(found, Finding{Level: Problem, Says: fmt.Sprintf("the network to remote cluster %s does not work (%s): %s", remote.Name,
+				ready.Reason, ready.Message), Do: "kubectl logs -n lodestone-network daemonset/lodestone-network says more, here and there"})
+		}
+	}
+	if len(found) == 0 {
+		return ok("the networks that remote clusters name can be used")
+	}
+	return found
+}
+
+// Clocks that differ by more are said.
+const (
+	skew = 10 * time.Second
+	// silent is how long a node that is Ready may not have renewed its lease.
+	silent = time.Minute
+)
+
+func clocks(f Facts) (found []Finding) {
+	if d := f.Now.Sub(f.Server); d.Abs() > skew {
+		found = append(found, Finding{Level: Warning, Says: fmt.Sprintf("this machine and the API server are %s apart", d.Abs().Round(time.Second)),
+			Do: "set the clock of the one that is wrong: certificates and tokens depend on it"})
+	}
+	ready := map[string]bool{}
+	for _, node := range f.Nodes {
+		for _, condition := range node.Status.Conditions {
+			ready[node.Name] = ready[node.Name] || condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue
+		}
+	}
+	for _, lease := range f.Leases {
+		if lease.Spec.RenewTime == nil || !ready[lease.Name] {
+			continue
+		}
+		switch ahead := lease.Spec.RenewTime.Sub(f.Server); {
+		case ahead > skew:
+			found = append(found, Finding{Level: Warning, Says: fmt.Sprintf("the clock of node %s is %s ahead", lease.Name, ahead.Round(time.Second)),
+				Do: "set it"})
+		case ahead < -silent:
+			found = append(found, Finding{Level: Warning, Says: fmt.Sprintf("node %s is Ready, and its last sign of life is of %s ago", lease.Name,
+				(-ahead).Round(time.Second)), Do: "see whether its clock is right"})
+		}
+	}
+	if len(found) == 0 {
+		return ok("this machine, the API server and %d nodes agree", len(ready))
+	}
+	return found
+}

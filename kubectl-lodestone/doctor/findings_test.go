@@ -1,0 +1,142 @@
+package doctor
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	versions "github.com/lodestone-storage/lodestone/kubectl-lodestone/version"
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+)
+
+var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// certificate returns one that ends at a time.
+func certificate(t *testing.T, end time.Time) []byte {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: end}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	require.NoError(t, err)
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
+
+func class(name, provisioner string, change func(*storagev1.StorageClass)) *storagev1.StorageClass {
+	c := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: provisioner,
+		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer)}
+	if change != nil {
+		change(c)
+	}
+	return c
+}
+
+func remote(status metav1.ConditionStatus) v1alpha1.RemoteCluster {
+	r := v1alpha1.RemoteCluster{ObjectMeta: metav1.ObjectMeta{Name: "west"}}
+	r.Status.Conditions = []metav1.Condition{{Type: v1alpha1.Ready, Status: status, Reason: "NotReachable", Message: "no route"}}
+	return r
+}
+
+func lease(renewed time.Time) coordinationv1.Lease {
+	return coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "n"},
+		Spec: coordinationv1.LeaseSpec{RenewTime: ptr.To(metav1.NewMicroTime(renewed))}}
+}
+
+// sound is an installation without fault.
+func sound(t *testing.T) Facts {
+	marked := func(c *storagev1.StorageClass) {
+		c.Annotations = map[string]string{"storageclass.kubernetes.io/is-default-class": "true"}
+	}
+	return Facts{
+		Now: now, Server: now, Plugin: "v0.1.0", Managed: true,
+		Programs:     []versions.Program{{Name: "lodestone-provisioner", Version: "v0.1.0", Ready: 2, Replicas: 2}},
+		Certificates: map[string][]byte{"server": certificate(t, now.Add(30*24*time.Hour))},
+		Asked:        map[string]bool{"a": false, "b": true},
+		Classes:      []*storagev1.StorageClass{class("lodestone", keys.Driver, nil), class("disk", "disk.example.com", marked)},
+		Remotes:      []v1alpha1.RemoteCluster{remote(metav1.ConditionTrue)},
+		Driver:       &storagev1.CSIDriver{Spec: storagev1.CSIDriverSpec{StorageCapacity: ptr.To(true)}},
+		Rooms:        []storagev1.CSIStorageCapacity{{StorageClassName: "lodestone"}},
+		Nodes: []corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "n"},
+			Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}}},
+		Leases: []coordinationv1.Lease{lease(now.Add(-5 * time.Second))},
+	}
+}
+
+func TestASoundInstallationHasNoFinding(t *testing.T) {
+	findings := Findings(sound(t))
+	assert.Len(t, findings, len(checks), "each check says what it has seen")
+	for _, finding := range findings {
+		assert.Equal(t, OK, finding.Level, finding)
+		assert.Empty(t, finding.Do, finding)
+	}
+}
+
+func TestEachFaultIsFound(t *testing.T) {
+	for name, row := range map[string]struct {
+		change func(*Facts)
+		check  string
+		level  Level
+		says   string
+	}{
+		"nothing is there":       {func(f *Facts) { f.Programs = nil }, "programs", Problem, "no program of Lodestone"},
+		"a program does not run": {func(f *Facts) { f.Programs[0].Ready = 1 }, "programs", Problem, "1 of 2 pods of lodestone-provisioner"},
+		"another version":        {func(f *Facts) { f.Programs[0].Version = "v0.0.9" }, "programs", Warning, "lodestone-provisioner v0.0.9"},
+		"made by others":         {func(f *Facts) { f.Managed = false }, "manifests", Warning, "were not compared"},
+		"a policy is gone":       {func(f *Facts) { f.Missing = []string{"Policy p"} }, "manifests", Problem, "missing: Policy p"},
+		"a right was changed":    {func(f *Facts) { f.Differing = []string{"Role r"} }, "manifests", Problem, "not as this version makes them: Role r"},
+		"no certificate yet":     {func(f *Facts) { f.Certificates["server"] = nil }, "certificates", Problem, "has no certificate"},
+		"one ends": {func(f *Facts) { f.Certificates["server"] = certificate(t, now.Add(24*time.Hour)) }, "certificates", Problem,
+			"ends at 2026-01-03T03:04:05Z"},
+		"the extender is away":  {func(f *Facts) { f.Asked = nil }, "extender", Problem, "no replica"},
+		"nobody asks it":        {func(f *Facts) { f.Asked["b"] = false }, "extender", Warning, "no kube-scheduler has asked it"},
+		"no virtual class":      {func(f *Facts) { f.Classes = f.Classes[1:] }, "classes", Problem, "no virtual class"},
+		"no real class":         {func(f *Facts) { f.Classes = f.Classes[:1] }, "classes", Problem, "no real class"},
+		"no default class":      {func(f *Facts) { f.Classes[1].Annotations = nil }, "classes", Problem, "none is the default"},
+		"an immediate class":    {func(f *Facts) { f.Classes[0].VolumeBindingMode = nil }, "classes", Problem, "cannot be used"},
+		"no room is known":      {func(f *Facts) { f.Rooms = nil }, "capacity", Problem, "room of class lodestone"},
+		"a cluster is away":     {func(f *Facts) { f.Remotes[0] = remote(metav1.ConditionFalse) }, "clusters", Problem, "NotReachable"},
+		"a cluster is not read": {func(f *Facts) { f.Remotes[0].Status.Conditions = nil }, "clusters", Problem, "nothing is known"},
+		"routed without ranges": {func(f *Facts) { f.Remotes[0].Spec.PodNetwork = v1alpha1.Routed }, "networks", Problem, "no pod ranges"},
+		"a fabric of which nothing is known": {func(f *Facts) { f.Remotes[0].Spec.PodNetwork = v1alpha1.Fabric }, "networks", Problem,
+			"nothing is known of the network"},
+		"a fabric that does not work": {func(f *Facts) {
+			f.Remotes[0].Spec.PodNetwork = v1alpha1.Fabric
+			f.Remotes[0].Status.Conditions = append(f.Remotes[0].Status.Conditions, metav1.Condition{Type: v1alpha1.NetworkReady,
+				Status: metav1.ConditionFalse, Reason: "NoLane", Message: "no gateway answers"})
+		}, "networks", Problem, "no gateway answers"},
+		"a wrong clock here":   {func(f *Facts) { f.Now = now.Add(time.Minute) }, "clocks", Warning, "1m0s apart"},
+		"a node's clock ahead": {func(f *Facts) { f.Leases[0] = lease(now.Add(time.Minute)) }, "clocks", Warning, "node n is 1m0s ahead"},
+		"a silent node":        {func(f *Facts) { f.Leases[0] = lease(now.Add(-time.Hour)) }, "clocks", Warning, "1h0m0s ago"},
+		"no right": {func(f *Facts) { f.Unread = map[string]string{"certificates": "you may not get secrets"} }, "certificates", Warning,
+			"it was not checked: you may not get secrets"},
+	} {
+		f := sound(t)
+		row.change(&f)
+		var found []Finding
+		for _, finding := range Findings(f) {
+			if finding.Level != OK {
+				found = append(found, finding)
+			}
+		}
+		if assert.Len(t, found, 1, name) {
+			assert.Equal(t, row.check, found[0].Check, name)
+			assert.Equal(t, row.level, found[0].Level, name)
+			assert.Contains(t, found[0].Says, row.says, name)
+			assert.NotEmpty(t, found[0].Do, name)
+		}
+	}
+}
