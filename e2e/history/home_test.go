@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"net/http"
 	"os/exec"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -151,13 +154,20 @@ func TestWhoPeersAgainBeginsAnew(t *testing.T) {
 	// A restart, and a leader that is cut off without a chance to say so.
 	require.NoError(t, programs[0].Stop())
 	assert.True(t, markOf(t, again).Released)
-	restarted, err := again.StartProvisioner(t.Context(), unelected)
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	renewing := &endAtRenewal{end: end}
+	restarted, err := again.StartProvisioner(ctx, unelected, renewing.wrap)
 	require.NoError(t, err)
 	await.Until(t, "the next leader renews the mark", func() bool { return !markOf(t, again).Released })
 	runInWest(t, again, namespace, "restarted")
 
+	// A program that is told to end in the middle of a renewal finishes that first.
+	renewing.armed.Store(true)
+	require.NoError(t, restarted.Wait())
+	assert.True(t, markOf(t, again).Released)
+
 	// An installation of an earlier version has neither record nor mark.
-	require.NoError(t, restarted.Stop())
 	secrets := again.Home.Client().CoreV1().Secrets(fabric.System)
 	require.NoError(t, secrets.Delete(t.Context(), homeepoch.SecretName("west"), metav1.DeleteOptions{}))
 	lease := leaseOf(t, again)
@@ -169,6 +179,30 @@ func TestWhoPeersAgainBeginsAnew(t *testing.T) {
 	await.Until(t, "the mark is there", func() bool { return !markOf(t, again).None() })
 	runInWest(t, again, namespace, "upgraded")
 	assert.EqualValues(t, 1, markOf(t, again).Epoch)
+}
+
+// endAtRenewal ends a provisioner, once it is armed, when that has recorded its next mark and not written it yet.
+type endAtRenewal struct {
+	armed atomic.Bool
+	end   context.CancelFunc
+}
+
+func (e *endAtRenewal) wrap(config *provisioner.Config) {
+	config.Home.Wrap(func(next http.RoundTripper) http.RoundTripper { return &endingTransport{endAtRenewal: e, next: next} })
+}
+
+type endingTransport struct {
+	*endAtRenewal
+	next http.RoundTripper
+}
+
+// RoundTrip implements http.RoundTripper.
+func (e *endingTransport) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := e.next.RoundTrip(request)
+	if request.Method == http.MethodPut && strings.HasSuffix(request.URL.Path, "/secrets/"+homeepoch.SecretName("west")) && e.armed.Load() {
+		e.end()
+	}
+	return response, err
 }
 
 // fabricWithAgents starts clusters of their own, with the remote agent and the virtual node program installed.

@@ -141,29 +141,17 @@ func whatSomebodyElseHasSet(t *testing.T) {
 	assert.EqualValues(t, 1, *provisioner.Spec.Replicas)
 }
 
-const manifest = `apiVersion: v1
-kind: Pod
-metadata:
-  labels: {component: kube-scheduler, tier: control-plane}
-  name: kube-scheduler
-  namespace: kube-system
-spec:
-  containers:
-  - name: kube-scheduler
-    command: [kube-scheduler, --kubeconfig=/etc/kubernetes/scheduler.conf]
-    image: registry.k8s.io/kube-scheduler:v1.36.3
-  hostNetwork: true
-`
-
 // kubeSchedulerOfANode plays the kubelet of a control-plane node: it has the pod of the manifest that is there.
 func kubeSchedulerOfANode(t *testing.T) {
 	root := t.TempDir()
 	folder, lodestone := filepath.Join(root, "etc", "kubernetes", "manifests"), filepath.Join(root, "etc", "kubernetes", "lodestone")
 	require.NoError(t, os.MkdirAll(folder, 0o755))
 	file := filepath.Join(folder, "kube-scheduler.yaml")
-	require.NoError(t, os.WriteFile(file, []byte(manifest), 0o600))
+	manifest, err := os.ReadFile("../../kubectl-lodestone/install/testdata/kube-scheduler.yaml")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(file, manifest, 0o600))
 	pods, secrets := home.Client().CoreV1().Pods(metav1.NamespaceSystem), home.Client().CoreV1().Secrets(system)
-	_, err := secrets.Patch(t.Context(), "lodestone-extender-client", "application/merge-patch+json",
+	_, err = secrets.Patch(t.Context(), "lodestone-extender-client", "application/merge-patch+json",
 		[]byte(`{"stringData":{"ca.crt":"authority","tls.crt":"certificate","tls.key":"key"}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 
@@ -202,7 +190,7 @@ func kubeSchedulerOfANode(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, string(changed), "--config=/etc/kubernetes/lodestone/scheduler.yaml")
 	for name, want := range map[string]string{"ca.crt": "authority", "tls.crt": "certificate", "tls.key": "key",
-		"kube-scheduler.yaml.before": manifest} {
+		"kube-scheduler.yaml.before": string(manifest)} {
 		content, err := os.ReadFile(filepath.Join(lodestone, name))
 		require.NoError(t, err)
 		assert.Equal(t, want, string(content), name)
@@ -211,7 +199,7 @@ func kubeSchedulerOfANode(t *testing.T) {
 	assert.Contains(t, stderr, "asks the extender already")
 
 	// A kube-scheduler that does not run is one that nobody has: the manifest is put back.
-	require.NoError(t, os.WriteFile(file, []byte(manifest), 0o600))
+	require.NoError(t, os.WriteFile(file, manifest, 0o600))
 	require.NoError(t, os.Remove(filepath.Join(lodestone, "kube-scheduler.yaml.before")))
 	require.NoError(t, pods.Delete(t.Context(), "kube-scheduler-home-1", metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))}))
 	end = kubelet("of-nobody") // no pod there is ever Ready
@@ -221,7 +209,7 @@ func kubeSchedulerOfANode(t *testing.T) {
 	assert.Contains(t, stderr, "its manifest is what it was")
 	content, err := os.ReadFile(file)
 	require.NoError(t, err)
-	assert.Equal(t, manifest, string(content))
+	assert.Equal(t, string(manifest), string(content))
 
 	_, stderr = run(t, home, failed, "install", "--configure-scheduler", "--node-root", t.TempDir())
 	assert.Contains(t, stderr, "run this on a control-plane node of kubeadm")

@@ -1,6 +1,7 @@
 package install
 
 import (
+	_ "embed"
 	"strings"
 	"testing"
 
@@ -113,23 +114,10 @@ func TestEachProgramThatCanHaveResourcesIsThere(t *testing.T) {
 	}
 }
 
-const schedulerManifest = `apiVersion: v1
-kind: Pod
-metadata:
-  labels: {component: kube-scheduler, tier: control-plane}
-  name: kube-scheduler
-  namespace: kube-system
-spec:
-  containers:
-  - name: kube-scheduler
-    command: [kube-scheduler, --kubeconfig=/etc/kubernetes/scheduler.conf, --leader-elect=true]
-    image: registry.k8s.io/kube-scheduler:v1.36.3
-    volumeMounts:
-    - {mountPath: /etc/kubernetes/scheduler.conf, name: kubeconfig, readOnly: true}
-  hostNetwork: true
-  volumes:
-  - {name: kubeconfig, hostPath: {path: /etc/kubernetes/scheduler.conf, type: FileOrCreate}}
-`
+// schedulerManifest is that of a control-plane node. The test of installations on control planes has the same.
+//
+//go:embed testdata/kube-scheduler.yaml
+var schedulerManifest string
 
 func TestTheManifestOfKubeSchedulerIsChangedOnce(t *testing.T) {
 	first, err := asking([]byte(schedulerManifest), "node.1")

@@ -75,8 +75,8 @@ func container(pod *corev1.Pod) string {
 		} else if waiting.Reason == "CrashLoopBackOff" {
 			hint = fmt.Sprintf(": kubectl logs %s -n %s -c %s --previous", pod.Name, pod.Namespace, status.Name)
 		}
-		return fmt.Sprintf("container %q waits (%s): %s%s", status.Name, waiting.Reason, first(waiting.Message, "kubectl describe pod says more"),
-			hint)
+		return fmt.Sprintf("container %q waits (%s): %s%s", status.Name, waiting.Reason,
+			cmp.Or(waiting.Message, "kubectl describe pod says more"), hint)
 	}
 	return ""
 }
@@ -215,7 +215,7 @@ func (p Pod) behind() string {
 func scheduler(pod *corev1.Pod) string {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-			return fitsNone(first(c.Message, c.Reason))
+			return fitsNone(cmp.Or(c.Message, c.Reason))
 		}
 	}
 	return ""
@@ -275,7 +275,7 @@ func (p Pod) barred(s Setting, cluster string) string {
 	nodes := s.standing(cluster)
 	if len(nodes) == 0 {
 		return fmt.Sprintf("no node stands for it: %s",
-			first(s.unusable(cluster), "see whether the program for virtual nodes runs (kubectl get pods -n lodestone-system)"))
+			cmp.Or(s.unusable(cluster), "see whether the program for virtual nodes runs (kubectl get pods -n lodestone-system)"))
 	}
 	var reasons []string
 	for i := range nodes {
@@ -348,15 +348,6 @@ var remote = reasons("RemotePodPending", "RemotePodEnding", "RemotePodLost", "Re
 // kubelet are the reasons of a kubelet's events that explain a pod which has not
 // started.
 var kubelet = reasons("FailedMount", "FailedAttachVolume", "FailedMapVolume", "FailedCreatePodSandBox", "NetworkNotReady", "Failed")
-
-func first(texts ...string) string {
-	for _, text := range texts {
-		if text != "" {
-			return text
-		}
-	}
-	return ""
-}
 
 // reasons makes a set.
 func reasons(names ...string) map[string]bool {
@@ -492,7 +483,7 @@ func (c Claim) deleting(leaving bool) Answer {
 	case len(users) > 0:
 		return waits("claim %q is being deleted and waits until no pod uses it: delete %s", c.Name, strings.Join(users, ", "))
 	}
-	return waits("claim %q is being deleted and is held by %s", c.Name, first(holders(c.Claim.Finalizers), "nobody any more"))
+	return waits("claim %q is being deleted and is held by %s", c.Name, cmp.Or(holders(c.Claim.Finalizers), "nobody any more"))
 }
 
 // pending returns why a virtual claim has no volume.
@@ -711,7 +702,7 @@ func (p Pod) notReady(s Setting, condition corev1.PodCondition) string {
 	if found := notYet.FindStringSubmatch(condition.Message); found != nil {
 		return "the readiness probe of " + strings.Join(strings.Fields(found[2]), ", ") + " has not succeeded yet"
 	}
-	return first(condition.Message, "its readiness probe has not succeeded yet")
+	return cmp.Or(condition.Message, "its readiness probe has not succeeded yet")
 }
 
 // hinders returns why no pod can start with a claim, empty if one can.
@@ -750,7 +741,7 @@ func recent(s Setting, event *corev1.Event) *corev1.Event {
 
 // text returns the text of an event, without the cluster that it came from: the sentence names that.
 func text(event *corev1.Event) string {
-	return first(sentence.Unmarked(event.Labels[keys.Cluster], event.Message), event.Reason)
+	return cmp.Or(sentence.Unmarked(event.Labels[keys.Cluster], event.Message), event.Reason)
 }
 
 // leaving says that a namespace is being deleted, and all that is in it.

@@ -1,6 +1,7 @@
 package why
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -45,7 +46,7 @@ func (t *told) more(text string) string {
 
 func (p Pod) facts(s Setting, answer string) []string {
 	said := &told{texts: []string{answer}}
-	lines := []string{fmt.Sprintf("pod %s/%s: %s", p.Pod.Namespace, p.Pod.Name, first(string(p.Pod.Status.Phase), "Unknown"))}
+	lines := []string{fmt.Sprintf("pod %s/%s: %s", p.Pod.Namespace, p.Pod.Name, cmp.Or(string(p.Pod.Status.Phase), "Unknown"))}
 	if name := p.Pod.Spec.NodeName; name != "" {
 		lines = append(lines, s.nodeLine(name))
 	} else if chosen := p.Pod.Status.NominatedNodeName; chosen != "" {
@@ -87,7 +88,7 @@ func (c Claim) facts(s Setting, answer string) []string {
 	lines := append(c.line(s, said), s.namespaceLine()...)
 	lines = append(lines, s.clusterLines(c.involves(s), said)...)
 	for _, pod := range c.Pods {
-		lines = append(lines, fmt.Sprintf("pod %s uses it: %s, %s", pod.Name, pod.Status.Phase, first(pod.Spec.NodeName, "no node")))
+		lines = append(lines, fmt.Sprintf("pod %s uses it: %s, %s", pod.Name, pod.Status.Phase, cmp.Or(pod.Spec.NodeName, "no node")))
 	}
 	return append(lines, eventLines("claim", s.Now, c.Events, said)...)
 }
@@ -190,7 +191,7 @@ func (s Setting) namespaceLine() []string {
 			closed = append(closed, cluster.Name)
 		}
 	}
-	line := "namespace " + s.Namespace.Name + ": open to " + first(strings.Join(open, ", "), "no remote cluster")
+	line := "namespace " + s.Namespace.Name + ": open to " + cmp.Or(strings.Join(open, ", "), "no remote cluster")
 	if len(closed) > 0 && len(open) > 0 {
 		line += ", not to " + strings.Join(closed, ", ")
 	}

@@ -1,6 +1,7 @@
 package why
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -62,7 +63,7 @@ func fitsNone(message string) string {
 		}
 		says, do := because(count, strings.TrimSuffix(found[2][at[1]:end], "."))
 		all = append(all, says)
-		advice = first(advice, do)
+		advice = cmp.Or(advice, do)
 	}
 	text := fmt.Sprintf("of %s nodes, %s", found[1], strings.Join(all, ", "))
 	if found[1] == "1" {

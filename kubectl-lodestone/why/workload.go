@@ -1,6 +1,7 @@
 package why
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -34,7 +35,7 @@ func (w Workload) Of(s Setting) Answer {
 	if event := latest(w.Events, unmade); event != nil && s.Now.Sub(when(*event)) < memory {
 		problem = event.Message
 	}
-	problem = first(append(slices.Clone(w.Problems), problem)...)
+	problem = cmp.Or(append(slices.Clone(w.Problems), problem)...)
 	var waiting []Answer
 	var names, facts []string
 	for _, pod := range w.Pods {

@@ -140,6 +140,7 @@ func statusOf(link *networkv1alpha1.NetworkLink, verdict Verdict, own networkv1a
 	gateways map[string]bool,
 ) networkv1alpha1.NetworkLinkStatus {
 	status := *link.Status.DeepCopy()
+	status.ObservedGeneration = link.Generation
 	condition := metav1.Condition{Type: networkv1alpha1.Accepted, Status: metav1.ConditionFalse, Reason: verdict.Reason,
 		Message: verdict.Message, ObservedGeneration: link.Generation}
 	if verdict.Accepted {

@@ -179,6 +179,7 @@ func TestLinksElsewhereAreNotRead(t *testing.T) {
 
 func TestAGatewayWritesItsOwnEntryAndDropsThoseOfNodesThatAreNone(t *testing.T) {
 	l := link("n", "l", networkv1alpha1.NetworkLinkSpec{})
+	l.Generation = 3
 	l.Status.Gateways = []networkv1alpha1.GatewayStatus{{Gateway: networkv1alpha1.Gateway{Name: "a", Address: "old"}},
 		{Gateway: networkv1alpha1.Gateway{Name: "b"}}, {Gateway: networkv1alpha1.Gateway{Name: "gone"}}}
 	l.Status.Probes = []networkv1alpha1.ProbeStatus{{Name: "p"}}
@@ -191,4 +192,5 @@ func TestAGatewayWritesItsOwnEntryAndDropsThoseOfNodesThatAreNone(t *testing.T) 
 	assert.Equal(t, []string{"10.2.0.0/16"}, status.PodCIDRs)
 	assert.Len(t, status.Probes, 1, "what pods have written stays")
 	assert.Equal(t, metav1.ConditionTrue, status.Conditions[0].Status)
+	assert.EqualValues(t, 3, status.ObservedGeneration)
 }

@@ -125,13 +125,7 @@ func (g *Groups) watch(ctx context.Context, version schema.GroupVersion) {
 	g.mu.Lock()
 	g.version, g.contents, g.snapshots = version, contents, snapshots
 	g.mu.Unlock()
-	var running sync.WaitGroup
-	running.Go(func() { contents.RunWithContext(ctx) })
-	running.Go(func() { snapshots.RunWithContext(ctx) })
-	if cache.WaitForCacheSync(ctx.Done(), contents.HasSynced, snapshots.HasSynced) {
-		g.set(Served)
-	}
-	running.Wait()
+	runBoth(ctx, contents, snapshots, func() { g.set(Served) })
 }
 
 func (g *Groups) set(state State) {

@@ -149,11 +149,16 @@ func (h *Snapshots) watch(ctx context.Context) {
 	h.mu.Lock()
 	h.snapshots, h.contents = of, contents
 	h.mu.Unlock()
+	runBoth(ctx, of, contents, func() { h.set(Served) })
+}
+
+// runBoth runs two informers until ctx is done, and calls synced once both have what there is.
+func runBoth(ctx context.Context, a, b cache.SharedIndexInformer, synced func()) {
 	var running sync.WaitGroup
-	running.Go(func() { of.RunWithContext(ctx) })
-	running.Go(func() { contents.RunWithContext(ctx) })
-	if cache.WaitForCacheSync(ctx.Done(), of.HasSynced, contents.HasSynced) {
-		h.set(Served)
+	running.Go(func() { a.RunWithContext(ctx) })
+	running.Go(func() { b.RunWithContext(ctx) })
+	if cache.WaitForCacheSync(ctx.Done(), a.HasSynced, b.HasSynced) {
+		synced()
 	}
 	running.Wait()
 }

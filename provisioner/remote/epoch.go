@@ -168,6 +168,8 @@ func (c *Cluster) stepEpoch(ctx context.Context, remote *v1alpha1.RemoteCluster,
 		return c.awaitEpoch(decision, o)
 	case homeepoch.Write:
 	}
+	ctx, cancel := finishing(ctx)
+	defer cancel()
 	if record == nil || !equality.Semantic.DeepEqual(*record, decision.Record) {
 		if err := c.clusters.storeEpoch(ctx, c.id, secret, decision.Record); err != nil {
 			return epochState{}, 0, err
@@ -439,6 +441,14 @@ func (c *Cluster) dropEpoch(ctx context.Context) error {
 
 // releaseTimeout bounds how long the end of the program waits for remote clusters.
 const releaseTimeout = 2 * time.Second
+
+// finishing returns a context that goes on for releaseTimeout when ctx ends. A renewal that has begun is finished, for
+// else it would not be known whether the mark has arrived: it could not be released, and the next leader would wait.
+func finishing(ctx context.Context) (context.Context, context.CancelFunc) {
+	on, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(releaseTimeout, cancel) })
+	return on, func() { stop(); cancel() }
+}
 
 // Release says in all remote clusters that home's work has ended in good order, so that the next leader
 // begins at once. Call it when nothing works any more.

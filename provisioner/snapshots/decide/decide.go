@@ -6,7 +6,6 @@ package decide
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/sentence"
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 )
 
@@ -220,9 +220,7 @@ func Fail(o Observation, text string, details ...any) Step {
 
 func tell(o Observation, text string) Step {
 	want := o.Content.Status
-	failed := &volumesnapshot.Failure{Message: &text}
-	text = failure(failed)
-	want.ReadyToUse, want.Error = ptr.To(false), failed
+	want.ReadyToUse, want.Error = notReady(text)
 	step := report(o, want)
 	step.After = slow
 	return step
@@ -230,12 +228,22 @@ func tell(o Observation, text string) Step {
 
 func report(o Observation, want volumesnapshot.ContentStatus) Step {
 	have := o.Content.Status
-	if ptr.Equal(have.SnapshotHandle, want.SnapshotHandle) && ptr.Equal(have.ReadyToUse, want.ReadyToUse) &&
+	return reportStatus(want, ptr.Equal(have.SnapshotHandle, want.SnapshotHandle) && ptr.Equal(have.ReadyToUse, want.ReadyToUse) &&
 		ptr.Equal(have.CreationTime, want.CreationTime) && ptr.Equal(have.RestoreSize, want.RestoreSize) &&
-		failure(have.Error) == failure(want.Error) {
-		return Step{Verb: Idle}
+		failure(have.Error) == failure(want.Error))
+}
+
+// notReady returns what a status says of a snapshot that is not ready, and why.
+func notReady(why string) (*bool, *volumesnapshot.Failure) {
+	return ptr.To(false), &volumesnapshot.Failure{Message: ptr.To(sentence.Cut(why, maxMessage))}
+}
+
+// reportStatus is the step that writes a status, unless a content has it already.
+func reportStatus[S any](want S, written bool) StepOf[S] {
+	if written {
+		return StepOf[S]{Verb: Idle}
 	}
-	return Step{Verb: Report, Status: want}
+	return StepOf[S]{Verb: Report, Status: want}
 }
 
 // maxMessage bounds, in bytes, a text of a remote cluster that is written at home.
@@ -245,11 +253,7 @@ func failure(f *volumesnapshot.Failure) string {
 	if f == nil {
 		return ""
 	}
-	message := ptr.Deref(f.Message, "")
-	if len(message) > maxMessage {
-		message = message[:maxMessage]
-	}
-	return strings.ToValidUTF8(message, "")
+	return sentence.Cut(ptr.Deref(f.Message, ""), maxMessage)
 }
 
 // leave is the step for a content that is being deleted.

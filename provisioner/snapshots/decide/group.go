@@ -310,9 +310,7 @@ func FailGroup(o GroupObservation, text string) GroupStep {
 
 func tellGroup(o GroupObservation, text string) GroupStep {
 	want := o.Content.Status
-	failed := &volumesnapshot.Failure{Message: &text}
-	text = failure(failed)
-	want.ReadyToUse, want.Error = ptr.To(false), failed
+	want.ReadyToUse, want.Error = notReady(text)
 	step := reportGroup(o, want)
 	step.After = slow
 	return step
@@ -320,11 +318,8 @@ func tellGroup(o GroupObservation, text string) GroupStep {
 
 func reportGroup(o GroupObservation, want volumesnapshot.GroupContentStatus) GroupStep {
 	have := o.Content.Status
-	if ptr.Equal(have.Handle, want.Handle) && ptr.Equal(have.ReadyToUse, want.ReadyToUse) && have.CreationTime.Equal(want.CreationTime) &&
-		failure(have.Error) == failure(want.Error) {
-		return GroupStep{Verb: Idle}
-	}
-	return GroupStep{Verb: Report, Status: want}
+	return reportStatus(want, ptr.Equal(have.Handle, want.Handle) && ptr.Equal(have.ReadyToUse, want.ReadyToUse) &&
+		have.CreationTime.Equal(want.CreationTime) && failure(have.Error) == failure(want.Error))
 }
 
 // leaveGroup is the step for a content that is being deleted.

@@ -99,6 +99,11 @@ const Accepted = "Accepted"
 
 // NetworkLinkStatus is what this cluster is, and how the other one is reached.
 type NetworkLinkStatus struct {
+	// ObservedGeneration is the generation of the spec that the conditions speak of.
+	//
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
 	// Conditions has Accepted.
 	//
 	// +optional
