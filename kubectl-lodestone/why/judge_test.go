@@ -162,7 +162,8 @@ func absent(c *Claim) { c.Claim, c.Class = nil, nil }
 
 func refusedBy(cluster, reason, message string) func(*Claim) {
 	return func(c *Claim) {
-		encoded, err := locality.EncodeRefusals([]locality.Refusal{{Cluster: cluster, Reason: reason, Message: message, Until: now.Add(time.Minute)}})
+		encoded, err := locality.EncodeRefusals([]locality.Refusal{
+			{Cluster: cluster, Reason: reason, Message: message, Until: now.Add(time.Minute)}})
 		if err != nil {
 			panic(err)
 		}

@@ -95,7 +95,8 @@ func TestAddRefusalKeepsTheAnnotationSmall(t *testing.T) {
 }
 
 func TestRefusalOf(t *testing.T) {
-	refusals := []locality.Refusal{refusedBy("west", "", now.Add(time.Second)), refusedBy("home", "node-1", now.Add(time.Second)), refusedBy("east", "", now)}
+	refusals := []locality.Refusal{refusedBy("west", "", now.Add(time.Second)),
+		refusedBy("home", "node-1", now.Add(time.Second)), refusedBy("east", "", now)}
 	for name, test := range map[string]struct {
 		cluster, node string
 		refused       bool

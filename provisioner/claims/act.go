@@ -281,9 +281,8 @@ func (f *Controller) patchClaim(ctx context.Context, claim *corev1.PersistentVol
 // requeuePods removes refusals that no longer apply and writes the claim, so that
 // kube-scheduler retries the pods that wait for it.
 func (f *Controller) requeuePods(ctx context.Context, o steps.Observation) error {
-	hold := slices.DeleteFunc(locality.ActiveRefusals(locality.DecodeRefusals(o.Claim.Annotations[keys.Refused]), o.Now), func(r locality.Refusal) bool {
-		return decide.Outlived(o, r)
-	})
+	active := locality.ActiveRefusals(locality.DecodeRefusals(o.Claim.Annotations[keys.Refused]), o.Now)
+	hold := slices.DeleteFunc(active, func(r locality.Refusal) bool { return decide.Outlived(o, r) })
 	encoded, err := locality.EncodeRefusals(hold)
 	if err != nil {
 		return err

@@ -227,7 +227,8 @@ func Ready(b steps.Backing, cluster string, deferred bool) bool {
 // the pod can only run elsewhere, so all its claims must go there.
 func refusedSibling(o steps.Observation, to route.Route) *corev1.PersistentVolumeClaim {
 	for _, sibling := range o.Siblings {
-		if _, refused := locality.RefusalOf(locality.DecodeRefusals(sibling.Claim.Annotations[keys.Refused]), to.Cluster, to.Node, o.Now); refused {
+		refusals := locality.DecodeRefusals(sibling.Claim.Annotations[keys.Refused])
+		if _, refused := locality.RefusalOf(refusals, to.Cluster, to.Node, o.Now); refused {
 			return sibling.Claim
 		}
 	}
