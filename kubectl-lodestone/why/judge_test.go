@@ -233,6 +233,17 @@ func TestWhyAPodWaits(t *testing.T) {
 			setting: setting(),
 			want:    `pod "web-1" is held back by scheduling gate "lodestone.dev/moving" while the volume of a claim of it is moved: kubectl lodestone move status -n shop says how far that is`,
 		},
+		"it is held back since its claim's twin has another volume": {
+			pod: Pod{Pod: pod(func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: keys.MovingGate}} }),
+				Claims: []Claim{claim(boundIn(keys.Home), func(c *Claim) {
+					c.Claim.Annotations = map[string]string{keys.Move: keys.NoMove}
+					c.Claim.Status.Conditions = []corev1.PersistentVolumeClaimCondition{{Type: keys.VolumeTrouble, Status: corev1.ConditionTrue,
+						Reason: "BackingMisbound", Message: "its twin was bound to another volume"}}
+				})}},
+			setting: setting(),
+			want: `pod "web-1" is held back by scheduling gate "lodestone.dev/moving", for claim "data" cannot be used: its twin was bound to ` +
+				`another volume`,
+		},
 		"no node has room": {
 			pod: Pod{Pod: pod(unfit("0/2 nodes are available: 2 Insufficient cpu."))}, setting: setting(),
 			want: `pod "web-1" fits no node: of 2 nodes, 2 have too little cpu left; free some, or have the pod ask for less`,
@@ -478,6 +489,11 @@ func TestWhyAClaimWaits(t *testing.T) {
 					Message: "its cluster is away"}}
 			}), setting: setting(),
 			want: `claim "data" is bound, but its cluster is away`,
+		},
+		"its twin is bound to another volume": {
+			claim:   claim(boundIn(keys.Home), said("BackingMisbound", "real claim lodestone-storage/pvc-u1 was bound to another volume")),
+			setting: setting(),
+			want:    `claim "data" is bound, but real claim lodestone-storage/pvc-u1 was bound to another volume`,
 		},
 		"its backing claim waits": {
 			claim: claim(boundIn("west"), said("BackingPending", "real claim shop/data in cluster west is not bound yet")), setting: setting(),

@@ -85,7 +85,11 @@ const newerBacking = "NewerBacking"
 // chosen; neither copy is changed meanwhile.
 func behind(o steps.Observation) steps.Step {
 	text := o.Standing.Describe(types.NamespacedName{Namespace: o.Claim.Namespace, Name: o.Claim.Name})
-	step := steps.ShownAsTold(steps.Step{Trouble: newerBacking, Tell: steps.Warn(newerBacking, text)})
+	return lock(o, steps.ShownAsTold(steps.Step{Trouble: newerBacking, Tell: steps.Warn(newerBacking, text)}))
+}
+
+// lock adds to a step that new pods of the claim must wait.
+func lock(o steps.Observation, step steps.Step) steps.Step {
 	if o.Claim.Labels[keys.Moving] != keys.MovingNow || o.Claim.Annotations[keys.Move] != keys.NoMove ||
 		o.Claim.Annotations[keys.Newer] != NewerRef(o) {
 		step.Action = steps.LockClaim{}
@@ -116,6 +120,8 @@ func inUse(o steps.Observation, ref backing.Ref) steps.Step {
 		return missing(o, ref)
 	}
 	switch {
+	case unsettled(o, ref, *b):
+		return settle(o, ref, *b)
 	case backing.Unpublished(b.Claim):
 		step := steps.Step{Action: steps.MarkPublished{Backing: *b}}
 		if b.Volume != nil && !volumeOutdated(o.Volume, b.Volume) {

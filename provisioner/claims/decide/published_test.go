@@ -239,12 +239,16 @@ func TestReady(t *testing.T) {
 		"pending in a remote cluster until a pod comes": {cluster: "west", deferred: true, want: true},
 		"pending in a remote cluster, binds at once":    {cluster: "west"},
 		"pending at home until a pod comes":             {cluster: keys.Home, deferred: true},
-		"lost":                                          {alter: []func(*steps.Backing){lost}, cluster: "west", deferred: true},
-		"being deleted":                                 {alter: []func(*steps.Backing){pvcBound, terminating}, cluster: "west"},
+		"pending at home, its volume is made": {
+			alter: []func(*steps.Backing){promised()}, cluster: keys.Home, deferred: true, want: true},
+		"… and binds at once": {alter: []func(*steps.Backing){promised()}, cluster: keys.Home},
+		"… and being deleted": {alter: []func(*steps.Backing){promised(), terminating}, cluster: keys.Home, deferred: true},
+		"lost":                {alter: []func(*steps.Backing){lost}, cluster: "west", deferred: true},
+		"being deleted":       {alter: []func(*steps.Backing){pvcBound, terminating}, cluster: "west"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := observe(have(test.cluster, test.alter...))
-			assert.Equal(t, test.want, decide.Ready(o.Backings[0], test.cluster, test.deferred))
+			assert.Equal(t, test.want, decide.Ready(o.Backings[0], routeTo(test.cluster, test.deferred)))
 		})
 	}
 }
