@@ -679,6 +679,9 @@ const otherCluster = "OtherCluster"
 // notScheduled begins what the virtual node says of a pod for which the remote scheduler has no node.
 const notScheduled = "not scheduled in the remote cluster: "
 
+// notMade stands between the cluster and the cause in what the virtual node says of a pod that the cluster has not made.
+const notMade = " has not made the pod yet: "
+
 // starting returns why a pod has not started that has a node; where says which.
 func (p Pod) starting(s Setting, where string) Answer {
 	pod, said := p.Pod, p.Pod.Status.Message
@@ -692,6 +695,9 @@ func (p Pod) starting(s Setting, where string) Answer {
 	// may run in another cluster than this one.
 	over := there != nil && event != nil && (said == "" || unscheduled) && event.Reason != otherCluster && when(*there).After(when(*event))
 	if event != nil && !over {
+		if _, cause, found := strings.Cut(event.Message, notMade); found {
+			return waits("pod %q is not made %s yet: %s", pod.Name, where, cause)
+		}
 		return waits("pod %q is %s: %s", pod.Name, where, event.Message)
 	}
 	for _, claim := range p.Claims {

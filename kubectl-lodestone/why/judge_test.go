@@ -305,7 +305,7 @@ func TestWhyAPodWaits(t *testing.T) {
 				event("Scheduled", "Successfully assigned shop/web-1 to west", 2*time.Minute),
 				event("RemotePodPending", `cluster west has not made the pod yet: This cluster refused the pod: exceeded quota: home.`, time.Minute),
 			}}, setting: setting(),
-			want: `pod "web-1" is in cluster "west": cluster west has not made the pod yet: This cluster refused the pod: exceeded quota: home.`,
+			want: `pod "web-1" is not made in cluster "west" yet: This cluster refused the pod: exceeded quota: home.`,
 		},
 		"its image cannot be pulled in west": {
 			pod: Pod{Pod: pod(on("west"), held, waitingFor("ImagePullBackOff", `Back-off pulling image "shop/web:2"`))}, setting: setting(),

@@ -679,12 +679,19 @@ func deleted(o steps.Observation, ref backing.Ref, b steps.Backing) steps.Step {
 		step.Tell = steps.Warn("BackingDeleted", safe+", but the remote agent does not make it anew, and no new pod there can use it: see its "+
 			"events there, and whether the agent runs; or "+instead)
 	case remote:
-		step.Tell = steps.Warn("BackingDeleted", safe+", but no new pod there can use it: let an administrator there make it anew, as "+
-			"docs/lifecycle.md says, or "+instead)
+		step.Tell = steps.Warn("BackingDeleted", fmt.Sprintf("%s, but no new pod there can use it: let an administrator there keep a copy of "+
+			"it, set its volume %s to policy Retain, take that finalizer off, remove uid and resourceVersion from the volume's claimRef, create the "+
+			"claim again from the copy without its uid, resourceVersion and annotations pv.kubernetes.io/*, and set the policy as it was; or %s",
+			safe, b.Claim.Spec.VolumeName, instead))
 	case o.StorageLeaving:
+		policy := corev1.PersistentVolumeReclaimRetain
+		if b.Volume != nil {
+			policy = b.Volume.Spec.PersistentVolumeReclaimPolicy
+		}
 		step.Tell = steps.Warn("BackingDeleted", fmt.Sprintf(
-			"%s, and pods go on, but namespace %s is being deleted, so that it cannot be made anew: let an administrator have that namespace "+
-				"again as docs/lifecycle.md says", safe, ref.Namespace))
+			"%s, and pods go on, but namespace %s is being deleted, so that it cannot be made anew: let an administrator run kubectl annotate "+
+				"pv %s %s=%s, the like for each claim there, and make that namespace again, as Lodestone was installed, once it is gone",
+			safe, ref.Namespace, o.Volume.Name, keys.Healing, policy))
 	default:
 		step.Tell = steps.Warn("BackingDeleted", safe+", but "+consequence(o)+": "+instead)
 	}

@@ -588,7 +588,11 @@ func TestNextForAShadowThatIsMadeAnew(t *testing.T) {
 	soon := decide.Next(observe(volume("west"), real("b-west", mending, phase(corev1.VolumeReleased)), lately))
 	assert.Empty(t, soon.Trouble)
 	told := decide.Next(observe(volume("west"), have("west", full, terminating))).Tell.Text
-	assert.Contains(t, told, "let an administrator there make it anew, as docs/lifecycle.md says")
+	gone = decide.Next(observe(volume(keys.Home), have(keys.Home, pvcBound, published, terminating, func(b *steps.Backing) {
+		b.Volume.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimDelete
+	}), leaving))
+	assert.Contains(t, gone.Tell.Text, "run kubectl annotate pv pvc-u1 lodestone.dev/healing=Delete, the like for each claim there")
+	assert.Contains(t, told, "keep a copy of it, set its volume real-west to policy Retain, take that finalizer off")
 }
 
 func TestTheClockOfAnotherClusterChangesNothing(t *testing.T) {
