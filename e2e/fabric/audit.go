@@ -19,8 +19,11 @@ import (
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 )
 
-// auditPolicy records what is asked with the rights of Lodestone's accounts, and
-// nothing else.
+// binder is the account with which kube-controller-manager binds claims to volumes.
+const binder = "system:serviceaccount:kube-system:persistent-volume-binder"
+
+// auditPolicy records what is written with the rights of Lodestone's accounts and by the
+// binder, and nothing else.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -29,6 +32,7 @@ rules:
   users:
   - system:serviceaccount:lodestone-system:lodestone-provisioner
   - system:serviceaccount:lodestone-volumes:lodestone-home
+  - ` + binder + `
   verbs: [create, update, patch, delete]
 - level: None
 `
@@ -131,13 +135,23 @@ func (f *Fabric) Requests(cluster string) (_ []Request, err error) {
 // cluster, as "verb resource", since the start; leases are left out. The Fabric
 // must have been started with Audit.
 func (f *Fabric) Writes(cluster string) (map[string]int, error) {
+	return f.count(cluster, func(account string) bool { return account != binder })
+}
+
+// BinderWrites is Writes of kube-controller-manager where it binds claims to volumes.
+func (f *Fabric) BinderWrites(cluster string) (map[string]int, error) {
+	return f.count(cluster, func(account string) bool { return account == binder })
+}
+
+func (f *Fabric) count(cluster string, by func(account string) bool) (map[string]int, error) {
 	requests, err := f.Requests(cluster)
 	if err != nil {
 		return nil, err
 	}
 	counts := map[string]int{}
 	for _, request := range requests {
-		if request.ObjectRef.Resource != "leases" && !strings.HasPrefix(request.ObjectRef.Resource, "selfsubject") {
+		if by(request.User.Username) && request.ObjectRef.Resource != "leases" &&
+			!strings.HasPrefix(request.ObjectRef.Resource, "selfsubject") {
 			counts[request.Verb+" "+request.What()]++
 		}
 	}

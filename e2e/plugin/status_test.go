@@ -3,6 +3,7 @@ package plugin
 import (
 	"context"
 	"encoding/json"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -173,6 +174,10 @@ func TestWhySaysOfAPodWhatWestSaysOfItsClaim(t *testing.T) {
 	says(t, `ProvisioningFailed says "NodePath only supports ReadWriteOnce"`, "pod", "web", "-n", namespace)
 	assert.Contains(t, lodestone(t, "status", "-n", namespace).ends(t, done).out,
 		`pod "web" cannot start in cluster "west", for claim "data" is bound, but`)
+	named := regexp.MustCompile(`PersistentVolumeClaim +data +claim "data" is bound, but .*says "NodePath only supports ReadWriteOnce"`)
+	await.Until(t, "status names the claim, which has its condition after the event", func() bool {
+		return named.MatchString(lodestone(t, "status", "-n", namespace).ends(t, done).out)
+	})
 
 	// What is said of the pod is a fact, and not the cause as long as that is the claim.
 	told(t, "Pod", copied, "OtherCluster", "run kubectl delete namespace "+namespace)

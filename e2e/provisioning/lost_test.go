@@ -185,7 +185,7 @@ func TestShadowThatAnAdministratorMakesAnewByHandIsTaken(t *testing.T) {
 	awaitAbsent(t, "pod", func() *corev1.Pod { return podOf(t, namespace, "db") })
 	deleteClaim(t, bed.West, old.Namespace, old.Name)
 	told := await.Event(t, bed.Home.Client(), namespace, "data", "BackingDeleted")
-	assert.Contains(t, told, "let an administrator there make it anew, as docs/lifecycle.md says")
+	assert.Contains(t, told, "set its volume "+real.Name+" to policy Retain")
 
 	script := "set -eu\nkubectl() { " + bed.West.KubectlPath() + " \"$@\"; }\n" + strings.ReplaceAll(byHand(t), "-n shop", "-n "+namespace)
 	command := exec.CommandContext(t.Context(), "bash", "-c", script)

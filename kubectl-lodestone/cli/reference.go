@@ -340,8 +340,8 @@ func (c *Cluster) RequireCluster(ctx context.Context, name string) error {
 
 // NotInstalled is the error for a cluster without Lodestone.
 func (c *Cluster) NotInstalled() error {
-	return fmt.Errorf("Lodestone is not installed in the cluster of context %q: install it there (docs/install.md), or choose "+
-		"another --context", c.Context)
+	return fmt.Errorf("Lodestone is not installed in the cluster of context %q: kubectl lodestone install --context %s installs it there; or "+
+		"choose another --context", c.Context, c.Context)
 }
 
 // completionTimeout limits what a shell waits for names.

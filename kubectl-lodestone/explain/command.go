@@ -226,7 +226,7 @@ func (g *Gatherer) Waiting(ctx context.Context, namespace string, options metav1
 			return nil, 0, err
 		}
 		for i := range claims.Items {
-			if claimMayWait(&claims.Items[i]) || going[claims.Items[i].Spec.VolumeName] {
+			if ClaimMayWait(&claims.Items[i]) || going[claims.Items[i].Spec.VolumeName] {
 				candidates = append(candidates, Waits{Kind: cli.Claim, Namespace: claims.Items[i].Namespace, Name: claims.Items[i].Name})
 			}
 		}
@@ -272,7 +272,8 @@ func mayWait(pod *corev1.Pod) bool {
 	})
 }
 
-func claimMayWait(claim *corev1.PersistentVolumeClaim) bool {
+// ClaimMayWait reports whether what is written on a claim gives reason to explain it. Another reason is that its volume is being deleted.
+func ClaimMayWait(claim *corev1.PersistentVolumeClaim) bool {
 	return claim.DeletionTimestamp != nil || claim.Status.Phase != corev1.ClaimBound || claim.Annotations[keys.Move] == keys.NoMove ||
 		len(claim.Status.Conditions) > 0
 }

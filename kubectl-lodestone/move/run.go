@@ -158,7 +158,8 @@ func (r *runner) createAll(ctx context.Context, wanted []*v1alpha1.VolumeMove) e
 func (r *runner) create(ctx context.Context, move *v1alpha1.VolumeMove) (*v1alpha1.VolumeMove, error) {
 	created, err := r.home.Moves.In(r.namespace).Create(ctx, move, metav1.CreateOptions{})
 	if apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("this cluster has no VolumeMoves: install Lodestone of this version (docs/install.md)")
+		return nil, fmt.Errorf("the Lodestone of this cluster is too old to move volumes: kubectl lodestone install --context %s upgrades it",
+			r.home.Context)
 	}
 	return created, r.home.Explain("create a VolumeMove for "+strings.Join(move.Spec.Claims, ", "), err)
 }

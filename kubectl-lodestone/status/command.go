@@ -203,7 +203,7 @@ func troubles(clusters []Cluster) []string {
 			continue
 		}
 		for _, t := range c.VolumeHealth.Troubles {
-			lines = append(lines, fmt.Sprintf("%s: %s: volumes: %d; the events of that reason on their claims say what to do", c.Name, t.Reason,
+			lines = append(lines, fmt.Sprintf("%s: %s: volumes: %d; kubectl lodestone why pvc -A says of each what to do", c.Name, t.Reason,
 				t.Volumes))
 		}
 	}

@@ -148,8 +148,8 @@ func (w Waiting) compare(other Waiting) int {
 	return cmp.Or(strings.Compare(w.Namespace, other.Namespace), strings.Compare(w.Kind, other.Kind), strings.Compare(w.Name, other.Name))
 }
 
-// waiting returns the waiting claims of virtual classes, and the waiting pods that concern remote
-// clusters.
+// waiting returns the claims of virtual classes that wait or have something wrong with their volume, and the waiting pods that
+// concern remote clusters.
 func (f facts) waiting(show only) (list []waits) {
 	virtual, uses, going := virtualClasses(f.classes), map[string]bool{}, map[string]bool{}
 	for i := range f.volumes {
@@ -164,8 +164,7 @@ func (f facts) waiting(show only) (list []waits) {
 		if !show.has(claim.Namespace, claim.Labels) {
 			continue
 		}
-		if claim.Status.Phase != corev1.ClaimBound || claim.DeletionTimestamp != nil || claim.Annotations[keys.Move] == keys.NoMove ||
-			going[claim.Spec.VolumeName] {
+		if explain.ClaimMayWait(claim) || going[claim.Spec.VolumeName] {
 			list = append(list, waits{claim: claim})
 		}
 	}

@@ -96,7 +96,7 @@ func TestTableSaysWhatIsWrongWithVolumes(t *testing.T) {
 	}
 	var out strings.Builder
 	require.NoError(t, tables(&out, Status{Clusters: f.clusters()}, false, now))
-	assert.Contains(t, out.String(), "\nwest: BackingLost: volumes: 2; the events of that reason on their claims say what to do\n")
+	assert.Contains(t, out.String(), "\nwest: BackingLost: volumes: 2; kubectl lodestone why pvc -A says of each what to do\n")
 }
 
 func TestTableOfNothingSaysHowToBegin(t *testing.T) {

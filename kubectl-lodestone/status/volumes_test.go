@@ -195,6 +195,10 @@ func TestWhatWaitsIsAlwaysInTheSameOrder(t *testing.T) {
 	assert.Equal(t, []string{"bank/z", "shop/new", "shop/a"}, order)
 	assert.Len(t, f.waiting(only{namespace: "bank"}), 1)
 
+	f.claims[2].Status.Conditions = []corev1.PersistentVolumeClaimCondition{{Type: keys.VolumeTrouble, Status: corev1.ConditionTrue}}
+	assert.Len(t, f.waiting(only{}), 4, "something is wrong with the volume of a claim that is bound")
+	f.claims[2].Status.Conditions = nil
+
 	deleted := volumeOf("v", "west", &f.claims[2])
 	deleted.DeletionTimestamp = &metav1.Time{Time: now}
 	f.claims[2].Spec.VolumeName, f.volumes = "v", []corev1.PersistentVolume{deleted}

@@ -149,7 +149,11 @@ func (p Pod) unscheduled(s Setting) Answer {
 	pod := p.Pod
 	if len(pod.Spec.SchedulingGates) > 0 {
 		gate := pod.Spec.SchedulingGates[0].Name
-		if claim := p.behind(); gate == keys.MovingGate && claim != "" {
+		claim, misbound := p.locked()
+		if gate == keys.MovingGate && misbound != "" {
+			return waits("pod %q is held back by scheduling gate %q, for claim %q cannot be used: %s", pod.Name, gate, claim, misbound)
+		}
+		if gate == keys.MovingGate && claim != "" {
 			return waits("pod %q is held back by scheduling gate %q, for newer data of claim %q exists than its volume has: kubectl lodestone "+
 				"choose pvc %s -n %s shows what there is to choose from", pod.Name, gate, claim, claim, pod.Namespace)
 		}
@@ -201,14 +205,21 @@ func (p Pod) unscheduled(s Setting) Answer {
 	return waits("no scheduler has looked at pod %q yet: see whether scheduler %q runs", pod.Name, pod.Spec.SchedulerName)
 }
 
-// behind returns a claim of the pod that is locked because newer data of it exists; empty for none.
-func (p Pod) behind() string {
-	for _, claim := range p.Claims {
-		if claim.Claim != nil && claim.Claim.Annotations[keys.Move] == keys.NoMove {
-			return claim.Name
+// locked returns a claim of the pod that is locked without a move, empty for none: its twin is bound to another volume, as
+// misbound says, or else newer data of it exists.
+func (p Pod) locked() (claim, misbound string) {
+	for _, c := range p.Claims {
+		if c.Claim == nil || c.Claim.Annotations[keys.Move] != keys.NoMove {
+			continue
 		}
+		for _, condition := range c.Claim.Status.Conditions {
+			if condition.Type == keys.VolumeTrouble && condition.Reason == "BackingMisbound" {
+				misbound = condition.Message
+			}
+		}
+		return c.Name, misbound
 	}
-	return ""
+	return "", ""
 }
 
 // scheduler returns the last message of kube-scheduler on the pod.
@@ -363,7 +374,7 @@ var (
 	// harmed: the data is in danger.
 	harmed = reasons("BackingDeleted", "BackingLost", "BackingMissing", "BackingVolumeDeleted", "BackingVolumeFailed")
 	// impaired: the volume cannot be used now.
-	impaired = reasons("NewerBacking", "NotRestored", "BackingPending", "BackingNodeGone", "BackingNodeNotReady")
+	impaired = reasons("NewerBacking", "NotRestored", "BackingMisbound", "BackingPending", "BackingNodeGone", "BackingNodeNotReady")
 	// locked: it is locked as for a move, and there is none.
 	locked = reasons("MoveMarksStay")
 	// stuck: nothing happens until somebody acts.
@@ -659,6 +670,9 @@ const otherCluster = "OtherCluster"
 // notScheduled begins what the virtual node says of a pod for which the remote scheduler has no node.
 const notScheduled = "not scheduled in the remote cluster: "
 
+// notMade stands between the cluster and the cause in what the virtual node says of a pod that the cluster has not made.
+const notMade = " has not made the pod yet: "
+
 // starting returns why a pod has not started that has a node; where says which.
 func (p Pod) starting(s Setting, where string) Answer {
 	pod, said := p.Pod, p.Pod.Status.Message
@@ -672,6 +686,9 @@ func (p Pod) starting(s Setting, where string) Answer {
 	// may run in another cluster than this one.
 	over := there != nil && event != nil && (said == "" || unscheduled) && event.Reason != otherCluster && when(*there).After(when(*event))
 	if event != nil && !over {
+		if _, cause, found := strings.Cut(event.Message, notMade); found {
+			return waits("pod %q is not made %s yet: %s", pod.Name, where, cause)
+		}
 		return waits("pod %q is %s: %s", pod.Name, where, event.Message)
 	}
 	for _, claim := range p.Claims {

@@ -234,6 +234,17 @@ func TestWhyAPodWaits(t *testing.T) {
 			setting: setting(),
 			want:    `pod "web-1" is held back by scheduling gate "lodestone.dev/moving" while the volume of a claim of it is moved: kubectl lodestone move status -n shop says how far that is`,
 		},
+		"it is held back since its claim's twin has another volume": {
+			pod: Pod{Pod: pod(func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: keys.MovingGate}} }),
+				Claims: []Claim{claim(boundIn(keys.Home), func(c *Claim) {
+					c.Claim.Annotations = map[string]string{keys.Move: keys.NoMove}
+					c.Claim.Status.Conditions = []corev1.PersistentVolumeClaimCondition{{Type: keys.VolumeTrouble, Status: corev1.ConditionTrue,
+						Reason: "BackingMisbound", Message: "its twin was bound to another volume"}}
+				})}},
+			setting: setting(),
+			want: `pod "web-1" is held back by scheduling gate "lodestone.dev/moving", for claim "data" cannot be used: its twin was bound to ` +
+				`another volume`,
+		},
 		"no node has room": {
 			pod: Pod{Pod: pod(unfit("0/2 nodes are available: 2 Insufficient cpu."))}, setting: setting(),
 			want: `pod "web-1" fits no node: of 2 nodes, 2 have too little cpu left; free some, or have the pod ask for less`,
@@ -295,7 +306,7 @@ func TestWhyAPodWaits(t *testing.T) {
 				event("Scheduled", "Successfully assigned shop/web-1 to west", 2*time.Minute),
 				event("RemotePodPending", `cluster west has not made the pod yet: This cluster refused the pod: exceeded quota: home.`, time.Minute),
 			}}, setting: setting(),
-			want: `pod "web-1" is in cluster "west": cluster west has not made the pod yet: This cluster refused the pod: exceeded quota: home.`,
+			want: `pod "web-1" is not made in cluster "west" yet: This cluster refused the pod: exceeded quota: home.`,
 		},
 		"its image cannot be pulled in west": {
 			pod: Pod{Pod: pod(on("west"), held, waitingFor("ImagePullBackOff", `Back-off pulling image "shop/web:2"`))}, setting: setting(),
@@ -479,6 +490,11 @@ func TestWhyAClaimWaits(t *testing.T) {
 					Message: "its cluster is away"}}
 			}), setting: setting(),
 			want: `claim "data" is bound, but its cluster is away`,
+		},
+		"its twin is bound to another volume": {
+			claim:   claim(boundIn(keys.Home), said("BackingMisbound", "real claim lodestone-storage/pvc-u1 was bound to another volume")),
+			setting: setting(),
+			want:    `claim "data" is bound, but real claim lodestone-storage/pvc-u1 was bound to another volume`,
 		},
 		"its backing claim waits": {
 			claim: claim(boundIn("west"), said("BackingPending", "real claim shop/data in cluster west is not bound yet")), setting: setting(),

@@ -213,6 +213,13 @@ func Unpublished(b *corev1.PersistentVolumeClaim) bool {
 	return b.Annotations[keys.Unpublished] != ""
 }
 
+// Misbound reports whether b, the twin that volume stands for, is bound to another real volume than the
+// one that volume was made of: volume can be made before b is bound, and b is marked as unpublished until then.
+func Misbound(volume *corev1.PersistentVolume, b *corev1.PersistentVolumeClaim) bool {
+	made := volume.Annotations[keys.BackingVolume]
+	return Unpublished(b) && made != "" && b.Spec.VolumeName != "" && b.Spec.VolumeName != made
+}
+
 // Protected reports whether b has the finalizer of backing claims.
 func Protected(b *corev1.PersistentVolumeClaim) bool {
 	return slices.Contains(b.Finalizers, keys.BackingFinalizer)

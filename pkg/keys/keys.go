@@ -98,9 +98,9 @@ const (
 	// may be 253 characters long, too long for a label.
 	Claim = "lodestone.dev/claim"
 
-	// Unpublished is, on a backing claim, set from its creation until its virtual volume exists: no
-	// pod ever wrote to such a claim, so it, and only it, may be removed without the user's
-	// consent.
+	// Unpublished is, on a backing claim, set from its creation until its virtual volume exists and, on
+	// a twin, until it is bound, too. No pod ever wrote to such a claim without a virtual volume, so it,
+	// and only it, may be removed without the user's consent.
 	Unpublished = "lodestone.dev/unpublished"
 
 	// Carried is, on a backing claim, the keys of the labels and annotations that were copied from
@@ -154,8 +154,8 @@ const (
 	Unlock = "lodestone.dev/unlock"
 
 	// NoMove is the value of Move on a claim that is locked although no move holds it: newer data of it exists than
-	// what its volume stands for. Newer is, on such a claim, the backing claim that has it, in the form of Backing; both
-	// are for people and the plugin, nothing is decided by them.
+	// what its volume stands for, or its twin is bound to another volume than that. Newer is, on such a claim, the backing
+	// claim that has newer data, in the form of Backing; both are for people and the plugin, nothing is decided by them.
 	NoMove = "none"
 	Newer  = "lodestone.dev/newer"
 

@@ -635,13 +635,16 @@ func (f *Controller) isGoing(b *corev1.PersistentVolumeClaim) bool {
 }
 
 // lockClaim makes new pods of a claim wait, as a move does, once the API servers confirm that its volume does not stand for the newest
-// data: caches lag behind each other, as right after a move. The controller of moves takes the lock off when that is over.
+// data: caches lag behind each other, as right after a move. To which volume a twin is bound never changes. The controller of moves takes
+// the lock off when that is over.
 func (f *Controller) lockClaim(ctx context.Context, o steps.Observation) error {
 	if f.Held != nil && f.Held(o.UID) {
 		return fmt.Errorf("claim %s is being moved: %w", o.Claim.Name, errChanged)
 	}
-	if err := f.confirmBehind(ctx, o); err != nil {
-		return err
+	if o.Standing.Behind() {
+		if err := f.confirmBehind(ctx, o); err != nil {
+			return err
+		}
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": o.Claim.UID, "resourceVersion": o.Claim.ResourceVersion,

@@ -211,3 +211,23 @@ func TestAClaimIsLockedOnlyIfTheAPIServersConfirmThatItsVolumeIsBehind(t *testin
 		assert.Empty(t, have.Labels, name)
 	}
 }
+
+// Nothing has to be confirmed: to which volume a twin is bound never changes.
+func TestAClaimWhoseTwinIsBoundToAnotherVolumeIsLocked(t *testing.T) {
+	for name, moving := range map[string]bool{"it is": false, "not while a move holds it": true} {
+		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: "u1"}}
+		client := fake.NewClientset(claim)
+		f := New(Config{Client: client, Held: func(types.UID) bool { return moving }})
+		err := f.lockClaim(t.Context(), steps.Observation{UID: "u1", Claim: claim.DeepCopy(), Volume: &corev1.PersistentVolume{}})
+		have, lookErr := client.CoreV1().PersistentVolumeClaims("shop").Get(t.Context(), "data", metav1.GetOptions{})
+		require.NoError(t, lookErr)
+		if moving {
+			require.ErrorIs(t, err, errChanged, name)
+			assert.Empty(t, have.Labels, name)
+			continue
+		}
+		require.NoError(t, err, name)
+		assert.Equal(t, keys.MovingNow, have.Labels[keys.Moving], name)
+		assert.Equal(t, map[string]string{keys.Move: keys.NoMove}, have.Annotations, name)
+	}
+}

@@ -316,10 +316,15 @@ func (f *Controller) backingAt(found []steps.Backing, uid types.UID, id string, 
 	if b == nil || !backing.IsOf(b, uid, f.Place.HomeID) && !f.isOfRestored(b, uid, id, volume) || backing.Spare(b, volume) {
 		return found
 	}
+	var made *corev1.PersistentVolume
 	if id == keys.Home {
 		real = remote.Bound(f.Sources.Volumes, b)
+		if b.Spec.VolumeName == "" {
+			// Provisioners name a volume so. One of another name is known once it is bound: an index would need memory.
+			made = controller.Get[corev1.PersistentVolume](f.Sources.Volumes, "pvc-"+string(b.UID))
+		}
 	}
-	return append(found, steps.Backing{Cluster: id, ClusterUID: clusterUID, Claim: b, Volume: real})
+	return append(found, steps.Backing{Cluster: id, ClusterUID: clusterUID, Claim: b, Volume: real, Made: made})
 }
 
 // isOfRestored says whether a backing claim in a cluster is the one that the volume of a restored claim
@@ -385,7 +390,7 @@ func (f *Controller) ready(claim *corev1.PersistentVolumeClaim, node *corev1.Nod
 	for _, b := range f.backings(claim.UID, owner, nil, []string{locality.OfNode(node.Labels)}) {
 		if b.Cluster == to.Cluster {
 			_, obstacle := decide.CopyFrom(claim, f.source(claim), to)
-			return decide.Ready(b, to.Cluster, to.Deferred()) && (obstacle == nil || b.Claim.Status.Phase == corev1.ClaimBound)
+			return decide.Ready(b, to) && (obstacle == nil || b.Claim.Status.Phase == corev1.ClaimBound)
 		}
 	}
 	return false

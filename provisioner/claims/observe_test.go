@@ -162,6 +162,38 @@ func (s scene) woken() map[types.UID]bool {
 	return found
 }
 
+func TestTheVolumeThatWasMadeForATwinIsSeenByItsName(t *testing.T) {
+	for name, test := range map[string]struct {
+		volume string
+		twin   func(*corev1.PersistentVolumeClaim)
+		made   bool
+	}{
+		"it is made":                  {volume: "pvc-b", made: true},
+		"none is":                     {volume: "pvc-other"},
+		"one that it is bound to":     {volume: "pvc-b", twin: bound("pvc-b")},
+		"one that it is not bound to": {volume: "pvc-b", twin: bound("other")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			s.claim("data", "")
+			twin := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "lodestone-storage", Name: "pvc-data", UID: "b",
+				Labels: map[string]string{keys.ClaimUID: "data", keys.HomeID: "h1"}}}
+			if test.twin != nil {
+				test.twin(twin)
+			}
+			require.NoError(t, s.Sources.Claims.GetStore().Add(twin))
+			volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: test.volume, UID: "v"},
+				Spec: corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{Namespace: twin.Namespace, Name: twin.Name, UID: "b"}}}
+			require.NoError(t, s.Sources.Volumes.GetStore().Add(volume))
+			backings := s.observe("data", false).Backings
+			require.Len(t, backings, 1)
+			assert.Equal(t, test.made, backings[0].Made != nil)
+			s.volumeChanged(nil, volume)
+			assert.True(t, s.woken()["data"], "its claim is looked at once the volume is seen")
+		})
+	}
+}
+
 func bound(volume string) func(*corev1.PersistentVolumeClaim) {
 	return func(claim *corev1.PersistentVolumeClaim) { claim.Spec.VolumeName = volume }
 }

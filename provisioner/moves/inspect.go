@@ -226,7 +226,7 @@ func (c *Controller) inspectClaim(ctx context.Context, r *record.Record, claim *
 	if err != nil {
 		return nil, refuse("volume %s of claim %q is not one that Lodestone made: %v", volume.Name, claim.Name, err)
 	}
-	source, err := c.inspectSource(ctx, claim, from)
+	source, err := c.inspectSource(ctx, claim, volume, from)
 	var target *record.Copy
 	if err == nil {
 		target, err = c.inspectTarget(ctx, r, claim, node, *source)
@@ -293,7 +293,8 @@ func requireMovable(claim *corev1.PersistentVolumeClaim, volume *corev1.Persiste
 }
 
 // inspectSource inspects the backing claim and real volume at the source.
-func (c *Controller) inspectSource(ctx context.Context, claim *corev1.PersistentVolumeClaim, from backing.Ref) (*record.Copy, error) {
+func (c *Controller) inspectSource(ctx context.Context, claim *corev1.PersistentVolumeClaim, volume *corev1.PersistentVolume,
+	from backing.Ref) (*record.Copy, error) {
 	if err := c.requireStarted(from.Cluster); err != nil {
 		return nil, err
 	}
@@ -312,6 +313,10 @@ func (c *Controller) inspectSource(ctx context.Context, claim *corev1.Persistent
 	if b == nil || b.UID != from.UID || b.DeletionTimestamp != nil || b.Status.Phase != corev1.ClaimBound {
 		return nil, refuse("real claim %s behind claim %q is not bound to a real volume: see its events in %s", from.Key(), claim.Name,
 			from.Cluster)
+	}
+	if from.Cluster == keys.Home && backing.Misbound(volume, b) {
+		return nil, refuse("real claim %s behind claim %q is bound to volume %s, and not to that of the claim: delete the claim and create it "+
+			"anew", from.Key(), claim.Name, b.Spec.VolumeName)
 	}
 	if !backing.IsOf(b, claim.UID, c.Place.HomeID) {
 		// As of a volume that was restored from a backup, which the claim may not have taken over. The source is deleted in the end.

@@ -51,12 +51,36 @@ func TestAClaimIsMovedOnlyIfItsRealClaimIsItsOwn(t *testing.T) {
 		c := &Controller{sites: site.New(remote.Access{Client: fake.NewClientset(twin, real)}, nil),
 			Config: Config{Place: backing.Place{HomeID: "h1"}}}
 		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: "u1"}}
-		_, err := c.inspectSource(t.Context(), claim, backing.RefTo(keys.Home, twin))
+		_, err := c.inspectSource(t.Context(), claim, &corev1.PersistentVolume{}, backing.RefTo(keys.Home, twin))
 		if says == "" {
 			require.NoError(t, err)
 			continue
 		}
 		require.ErrorContains(t, err, says, "the source is deleted in the end")
+		assert.ErrorAs(t, err, new(refusal))
+	}
+}
+
+// The mover would mount what the twin is bound to, and pods use another volume.
+func TestAClaimIsNotMovedWhoseTwinIsBoundToAnotherVolume(t *testing.T) {
+	for made, says := range map[string]string{"real": "", "other": "is bound to volume real, and not to that of the claim"} {
+		twin := &corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "lodestone-storage", Name: "pvc-u1", UID: "b",
+				Labels: map[string]string{keys.ClaimUID: "u1", keys.HomeID: "h1"}, Annotations: map[string]string{keys.Unpublished: "true"}},
+			Spec:   corev1.PersistentVolumeClaimSpec{VolumeName: "real"},
+			Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound},
+		}
+		real := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "real"}}
+		volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{keys.BackingVolume: made}}}
+		c := &Controller{sites: site.New(remote.Access{Client: fake.NewClientset(twin, real)}, nil),
+			Config: Config{Place: backing.Place{HomeID: "h1"}}}
+		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: "u1"}}
+		_, err := c.inspectSource(t.Context(), claim, volume, backing.RefTo(keys.Home, twin))
+		if says == "" {
+			require.NoError(t, err)
+			continue
+		}
+		require.ErrorContains(t, err, says)
 		assert.ErrorAs(t, err, new(refusal))
 	}
 }

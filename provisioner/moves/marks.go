@@ -69,8 +69,7 @@ func (c *Controller) syncMarks(ctx context.Context, key types.NamespacedName) (a
 		}
 		if isMarked(claim) {
 			if why := decide.WhyKeepMarks(m); why != "" {
-				if !m.Standing.Behind() {
-					// Else the controller of claims says so.
+				if !decide.ToldElsewhere(m) {
 					c.tellMarks(key, claim, why)
 				}
 				return recheckMarks, nil

@@ -292,10 +292,11 @@ const (
 )
 
 // writes counts what Lodestone writes for one claim from its creation until it
-// is bound, as the audit logs of both API servers show it.
+// is bound, and what kube-controller-manager writes at home, as the audit logs of both API
+// servers show it.
 func (b *bench) writes(ctx context.Context) ([]measure.Result, error) {
 	var results []measure.Result
-	for _, r := range []route{local, remote} {
+	for _, r := range []route{yardstick, local, remote} {
 		before, err := b.count()
 		if err != nil {
 			return nil, err
@@ -311,18 +312,26 @@ func (b *bench) writes(ctx context.Context) ([]measure.Result, error) {
 		if err := b.clear(ctx); err != nil {
 			return nil, err
 		}
-		total, events := 0, 0
+		total, events, binder := 0, 0, 0
 		for _, what := range slices.Sorted(maps.Keys(after)) {
 			n := after[what] - before[what]
 			if n == 0 {
 				continue
 			}
 			say("writes, %s: %s %.1f a claim", r.name, what, float64(n)/sample)
-			if strings.HasSuffix(what, " events") {
+			switch {
+			case strings.HasPrefix(what, byBinder):
+				binder += n
+			case strings.HasSuffix(what, " events"):
 				events += n
-			} else {
+			default:
 				total += n
 			}
+		}
+		results = append(results, measure.Figure(fmt.Sprintf("kube-controller-manager's writes at home for one claim, %s, with events", r.name),
+			float64(binder)/sample, "writes"))
+		if r == yardstick {
+			continue
 		}
 		results = append(results,
 			measure.Figure(fmt.Sprintf("API writes for one claim, %s route", r.name), float64(total)/sample, "writes"),
@@ -331,7 +340,11 @@ func (b *bench) writes(ctx context.Context) ([]measure.Result, error) {
 	return results, nil
 }
 
-// count returns how often each kind of write was made with Lodestone's rights.
+// byBinder begins what kube-controller-manager writes.
+const byBinder = "kube-controller-manager: "
+
+// count returns how often each kind of write was made with Lodestone's rights, and by
+// kube-controller-manager at home.
 func (b *bench) count() (map[string]int, error) {
 	counts := map[string]int{}
 	for _, cluster := range []string{b.bed.Home.Name(), b.bed.West.Name()} {
@@ -343,5 +356,9 @@ func (b *bench) count() (map[string]int, error) {
 			counts[cluster+": "+what] += n
 		}
 	}
-	return counts, nil
+	writes, err := b.bed.BinderWrites(b.bed.Home.Name())
+	for what, n := range writes {
+		counts[byBinder+what] = n
+	}
+	return counts, err
 }

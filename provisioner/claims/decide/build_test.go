@@ -150,6 +150,38 @@ func pvcBound(b *steps.Backing) {
 	}
 }
 
+// promised makes a twin of class wait as it is before it is bound: its volume was made for it.
+func promised(alter ...func(*corev1.PersistentVolume)) func(*steps.Backing) {
+	return func(b *steps.Backing) {
+		b.Claim.Spec.StorageClassName = ptr.To("wait")
+		b.Claim.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+		b.Claim.Spec.Resources.Requests = storage("1Gi")
+		b.Made = &corev1.PersistentVolume{
+			ObjectMeta: metav1.ObjectMeta{Name: "pvc-" + string(b.Claim.UID), Annotations: map[string]string{
+				"pv.kubernetes.io/provisioned-by": driver}},
+			Spec: corev1.PersistentVolumeSpec{
+				ClaimRef:         &corev1.ObjectReference{Namespace: b.Claim.Namespace, Name: b.Claim.Name, UID: b.Claim.UID},
+				StorageClassName: "wait", Capacity: storage("1Gi"),
+				AccessModes:            []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce, corev1.ReadOnlyMany},
+				PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: driver}},
+			},
+			Status: corev1.PersistentVolumeStatus{Phase: corev1.VolumePending},
+		}
+		for _, a := range alter {
+			a(b.Made)
+		}
+	}
+}
+
+// routeTo is a route to class wait or now of a cluster.
+func routeTo(cluster string, deferred bool) route.Route {
+	class := v1alpha1.OfferedClass{Name: "wait", Provisioner: driver, BindingMode: storagev1.VolumeBindingWaitForFirstConsumer}
+	if !deferred {
+		class.BindingMode = storagev1.VolumeBindingImmediate
+	}
+	return route.Route{Cluster: cluster, Node: "node-1", Class: class}
+}
+
 // of sets the real class of a backing claim.
 func of(class string) func(*steps.Backing) {
 	return func(b *steps.Backing) { b.Claim.Spec.StorageClassName = &class }

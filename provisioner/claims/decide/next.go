@@ -147,7 +147,7 @@ func scheduled(o steps.Observation, class virtualclass.Class) steps.Step {
 	// Do this before reporting an obstacle: a backing claim that no provisioner fills any
 	// more protects the source of the copy, which cannot be deleted while a claim seems to
 	// copy it.
-	if to.Cluster == keys.Home && to.Deferred() && isDropped(o.BackingIn(keys.Home)) {
+	if to.Cluster == keys.Home && to.Deferred() && isDropped(o.BackingIn(keys.Home), to) {
 		return dropped(o, to)
 	}
 	if obstacle != nil {
@@ -193,7 +193,7 @@ func createOrPublish(o steps.Observation, class virtualclass.Class, to route.Rou
 		}
 		return steps.Step{Action: steps.CreateBacking{Route: to}}
 	}
-	if !Ready(*have, to.Cluster, to.Deferred()) {
+	if !Ready(*have, to) {
 		return awaitBound(o, *have, to)
 	}
 	for _, sibling := range o.Siblings {
@@ -204,23 +204,33 @@ func createOrPublish(o steps.Observation, class virtualclass.Class, to route.Rou
 		}
 	}
 	if class.ReclaimPolicy != corev1.PersistentVolumeReclaimDelete && backing.Unpublished(have.Claim) {
+		if to.Cluster == keys.Home && !complete(have) {
+			// The mark that goes here says that a twin is not settled yet.
+			return awaitBound(o, *have, to)
+		}
 		// A retained volume can be deleted without an event for us, so record it first.
 		return steps.Step{Action: steps.MarkPublished{Backing: *have}}
 	}
-	return steps.Step{Action: steps.CreateVolume{Route: to, Backing: *have}}
+	publish := *have
+	if to.Cluster == keys.Home {
+		publish.Volume = realOf(publish)
+	}
+	return steps.Step{Action: steps.CreateVolume{Route: to, Backing: publish}}
 }
 
 // Ready says whether a backing claim can be published: it is bound to a real volume in the
-// cache or, in a remote cluster, it was admitted and its class binds only when a pod there
-// uses it, which happens only after publishing.
-func Ready(b steps.Backing, cluster string, deferred bool) bool {
-	if b.Claim.DeletionTimestamp != nil {
+// cache, or its binding is certain. A shadow was admitted, and its class binds only when a pod
+// there uses it, which happens only after publishing.
+func Ready(b steps.Backing, to route.Route) bool {
+	switch {
+	case b.Claim.DeletionTimestamp != nil || b.Claim.Status.Phase == corev1.ClaimLost:
 		return false
-	}
-	if b.Claim.Status.Phase == corev1.ClaimBound {
+	case b.Claim.Status.Phase == corev1.ClaimBound:
 		return b.Volume != nil
+	case to.Cluster == keys.Home:
+		return promised(b, to)
 	}
-	return cluster != keys.Home && deferred && b.Claim.Status.Phase != corev1.ClaimLost
+	return to.Deferred()
 }
 
 // refusedSibling returns a claim of the same pod that the target cluster or node refused:
@@ -321,8 +331,8 @@ func beingWritten(o steps.Observation) bool {
 
 // isDropped says whether the real provisioner removed the selected node from a backing
 // claim at home whose class binds only with one.
-func isDropped(b *steps.Backing) bool {
-	return b != nil && !Ready(*b, keys.Home, true) && b.Claim.Annotations[keys.SelectedNode] == ""
+func isDropped(b *steps.Backing, to route.Route) bool {
+	return b != nil && !Ready(*b, to) && b.Claim.Annotations[keys.SelectedNode] == ""
 }
 
 // dropped is the step for a backing claim at home whose selected node the real provisioner

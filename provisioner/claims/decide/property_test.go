@@ -10,7 +10,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -23,22 +25,26 @@ import (
 // TestNextNeverHarms checks the invariants of every step for many random observations,
 // impossible ones included.
 func TestNextNeverHarms(t *testing.T) {
-	const observations = 80_000
-	taken, cures := map[string]int{}, map[steps.Cure]int{}
+	const observations = 100_000
+	taken, cures, promises := map[string]int{}, map[steps.Cure]int{}, 0
 	for seed := range uint64(observations) {
 		o := random(rand.New(rand.NewPCG(seed, 1)))
 		step := decide.Next(o)
 		taken[step.Verb()]++
 		cures[as[steps.HealBacking](step).Cure]++
+		if b := as[steps.CreateVolume](step).Backing; b.Cluster == keys.Home && b.Claim.Status.Phase != corev1.ClaimBound {
+			promises++
+		}
 		if broken := harm(o, step); broken != "" {
 			require.Fail(t, broken, "seed %d: step %+v\nclaim %+v\nvolume %+v\nbackings %+v", seed, step, o.Claim, o.Volume, o.Backings)
 		}
 	}
 	for _, verb := range []string{"Idle", "Record", "Create", "Publish", "Mark", "Remove",
 		"Reschedule", "Wake", "Release", "Confirm", "Finish", "Update", "Expand", "Reflect",
-		"Fix", "Modify", "Carry", "Ask", "Heal", "Stage", "Unstage", "Locate"} {
+		"Fix", "Modify", "Carry", "Ask", "Heal", "Stage", "Unstage", "Locate", "Lock"} {
 		require.Greater(t, taken[verb], 50, "too few random observations lead to %s to say anything", verb)
 	}
+	require.Greater(t, promises, 50, "too few random observations lead to a volume before its twin is bound to say anything")
 	for _, cure := range []steps.Cure{steps.Begin, steps.Retain, steps.LetGo, steps.Free, steps.Rebuild, steps.Adopt, steps.Restore,
 		steps.End} {
 		require.Greater(t, cures[cure], 20, "too few random observations lead to %s to say anything", cure)
@@ -123,10 +129,12 @@ func harm(o steps.Observation, step steps.Step) string {
 		switch {
 		case !wanted:
 			return "a second volume"
-		case b.Cluster != routeOf(step).Cluster || !decide.Ready(b, b.Cluster, routeOf(step).Deferred()):
+		case b.Cluster != routeOf(step).Cluster || !decide.Ready(b, routeOf(step)):
 			return "a volume without a ready backing claim"
 		case len(o.Backings) != 1:
 			return "a volume with a backing claim to spare"
+		case b.Cluster == keys.Home && b.Claim.Status.Phase != corev1.ClaimBound:
+			return harmToPromise(o, step)
 		case o.Source != nil && backing.Unpublished(b.Claim) && backing.CopyOf(b.Claim) == "":
 			return "an empty volume for a copy"
 		case fromSnapshot(o) && b.Claim.Status.Phase != corev1.ClaimBound:
@@ -149,8 +157,18 @@ func harm(o steps.Observation, step steps.Step) string {
 			}
 		}
 	case "Mark":
-		if !backing.Unpublished(backingOf(step).Claim) {
+		b := backingOf(step).Claim
+		switch {
+		case !backing.Unpublished(b):
 			return "a mark that is there already"
+		case step.Cluster() == keys.Home && b.Status.Phase == corev1.ClaimPending:
+			return "a twin called settled that is not bound"
+		case step.Cluster() == keys.Home && o.Volume != nil && backing.Misbound(o.Volume, b):
+			return "a twin called settled that is bound to another volume"
+		}
+	case "Lock":
+		if o.Claim == nil || o.Volume == nil || o.Claim.DeletionTimestamp != nil || o.Claim.Spec.VolumeName != o.Volume.Name {
+			return "a lock on a claim that is not bound to its volume"
 		}
 	case "Remove":
 		switch {
@@ -185,6 +203,37 @@ func harm(o steps.Observation, step steps.Step) string {
 			return "a volume let go before what is behind it"
 		case step.Verb() == "Release" && (o.Attached != "" || refUID(o) != string(backingOf(step).Claim.UID)):
 			return "data deleted that is in use, or of another claim"
+		}
+	}
+	return ""
+}
+
+// harmToPromise describes what is wrong with a volume that is published before its twin is bound; empty
+// if nothing.
+func harmToPromise(o steps.Observation, step steps.Step) string {
+	b := backingOf(step)
+	real := b.Volume
+	switch {
+	case real == nil || real.Spec.ClaimRef == nil || real.Spec.ClaimRef.UID != b.Claim.UID:
+		return "a volume of what does not name the twin"
+	case b.Claim.Spec.VolumeName != "" && b.Claim.Spec.VolumeName != real.Name:
+		return "a volume of another than the twin names"
+	case !routeOf(step).Deferred() || *b.Claim.Spec.StorageClassName != routeOf(step).Class.Name || real.Spec.StorageClassName !=
+		routeOf(step).Class.Name:
+		return "a volume before its twin is bound, which may get any other"
+	case real.Annotations["pv.kubernetes.io/provisioned-by"] != driver || real.DeletionTimestamp != nil ||
+		real.Status.Phase == corev1.VolumeReleased:
+		return "a volume of what was not made for the twin, or is going"
+	case real.Spec.Capacity.Storage().Cmp(*b.Claim.Spec.Resources.Requests.Storage()) < 0 || real.Spec.VolumeMode != nil || backing.Attributes(
+		b.Claim) != "" || len(real.Spec.AccessModes) < len(b.Claim.Spec.AccessModes):
+		return "a volume of what does not fit the twin, which is not bound to it therefore"
+	case o.Source != nil || !backing.Unpublished(b.Claim) || o.Class.ReclaimPolicy != nil &&
+		*o.Class.ReclaimPolicy == corev1.PersistentVolumeReclaimRetain:
+		return "a volume of which it cannot be told later that its twin is not settled, or whose data is not there"
+	}
+	for _, s := range o.Siblings {
+		if !s.Ready {
+			return "a volume although a sibling may have to go elsewhere"
 		}
 	}
 	return ""
@@ -424,6 +473,7 @@ func random(r *rand.Rand) steps.Observation {
 	maybe(15, snapIn(place(), randomSnapshot(r)...))
 	maybe(15, annotated(keys.SourceCluster, pick(keys.Home, "west")))
 	maybe(15, staged(randomStandIn(r)...))
+	maybe(40, driven(keys.Home, driver))
 	maybe(30, attributes(pick("gold", "silver")))
 	maybe(10, attributed("gold"))
 	maybe(15, ungiven(pick("", "gold", "silver")))
@@ -481,6 +531,24 @@ func random(r *rand.Rand) steps.Observation {
 			changes = append(changes, func(o *steps.Observation) { o.Backings = nil }, have(in, append(randomBacking(r), pvcBound, published)...))
 		}
 	}
+	if chance(5) {
+		// Its twin is not bound yet.
+		twin := promised()
+		if chance(30) {
+			twin = promised(randomMade(r))
+		}
+		changes = append(changes, on("node-1"), driven(keys.Home, driver), func(o *steps.Observation) { o.Backings, o.Volume = nil, nil },
+			have(keys.Home, twin))
+	}
+	if chance(5) {
+		// Its volume was made before its twin was bound.
+		twin := append(randomBacking(r), promised())
+		if chance(60) {
+			twin = append(twin, boundAs(pick("pvc-b-home", "other")))
+		}
+		changes = append(changes, func(o *steps.Observation) { o.Backings = nil }, have(keys.Home, twin...),
+			volume(keys.Home, append(randomVolume(r), onTime)...), boundTo("pvc-u1"))
+	}
 	maybe(50, real(types.UID(pick("b-home", "b-new", "", "other")), randomReal(r)...))
 	maybe(5, leaving)
 	maybe(3, func(o *steps.Observation) { o.Moving = true })
@@ -499,6 +567,18 @@ func randomBacking(r *rand.Rand) []func(*steps.Backing) {
 		}
 	}
 	return chosen
+}
+
+// randomMade spoils a volume that was made for a twin.
+func randomMade(r *rand.Rand) func(*corev1.PersistentVolume) {
+	return []func(*corev1.PersistentVolume){
+		func(v *corev1.PersistentVolume) { v.Spec.ClaimRef = nil }, func(v *corev1.PersistentVolume) { v.Spec.ClaimRef.UID = "" },
+		func(v *corev1.PersistentVolume) { v.Spec.ClaimRef.UID = "other" }, func(v *corev1.PersistentVolume) { v.Annotations = nil },
+		func(v *corev1.PersistentVolume) { v.Spec.StorageClassName = "now" }, func(v *corev1.PersistentVolume) { v.Spec.Capacity = nil },
+		func(v *corev1.PersistentVolume) { v.Spec.VolumeMode = ptr.To(corev1.PersistentVolumeBlock) },
+		func(v *corev1.PersistentVolume) { v.Spec.AccessModes = nil }, released,
+		func(v *corev1.PersistentVolume) { v.DeletionTimestamp = ptr.To(metav1.NewTime(now)) },
+	}[r.IntN(10)]
 }
 
 func randomSource(r *rand.Rand) []func(*steps.Source) {

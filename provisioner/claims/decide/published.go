@@ -85,7 +85,11 @@ const newerBacking = "NewerBacking"
 // chosen; neither copy is changed meanwhile.
 func behind(o steps.Observation) steps.Step {
 	text := o.Standing.Describe(types.NamespacedName{Namespace: o.Claim.Namespace, Name: o.Claim.Name})
-	step := steps.ShownAsTold(steps.Step{Trouble: newerBacking, Tell: steps.Warn(newerBacking, text)})
+	return lock(o, steps.ShownAsTold(steps.Step{Trouble: newerBacking, Tell: steps.Warn(newerBacking, text)}))
+}
+
+// lock adds to a step that new pods of the claim must wait.
+func lock(o steps.Observation, step steps.Step) steps.Step {
 	if o.Claim.Labels[keys.Moving] != keys.MovingNow || o.Claim.Annotations[keys.Move] != keys.NoMove ||
 		o.Claim.Annotations[keys.Newer] != NewerRef(o) {
 		step.Action = steps.LockClaim{}
@@ -116,6 +120,8 @@ func inUse(o steps.Observation, ref backing.Ref) steps.Step {
 		return missing(o, ref)
 	}
 	switch {
+	case unsettled(o, ref, *b):
+		return settle(o, ref, *b)
 	case backing.Unpublished(b.Claim):
 		step := steps.Step{Action: steps.MarkPublished{Backing: *b}}
 		if b.Volume != nil && !volumeOutdated(o.Volume, b.Volume) {
@@ -673,12 +679,19 @@ func deleted(o steps.Observation, ref backing.Ref, b steps.Backing) steps.Step {
 		step.Tell = steps.Warn("BackingDeleted", safe+", but the remote agent does not make it anew, and no new pod there can use it: see its "+
 			"events there, and whether the agent runs; or "+instead)
 	case remote:
-		step.Tell = steps.Warn("BackingDeleted", safe+", but no new pod there can use it: let an administrator there make it anew, as "+
-			"docs/lifecycle.md says, or "+instead)
+		step.Tell = steps.Warn("BackingDeleted", fmt.Sprintf("%s, but no new pod there can use it: let an administrator there keep a copy of "+
+			"it, set its volume %s to policy Retain, take that finalizer off, remove uid and resourceVersion from the volume's claimRef, create the "+
+			"claim again from the copy without its uid, resourceVersion and annotations pv.kubernetes.io/*, and set the policy as it was; or %s",
+			safe, b.Claim.Spec.VolumeName, instead))
 	case o.StorageLeaving:
+		policy := corev1.PersistentVolumeReclaimRetain
+		if b.Volume != nil {
+			policy = b.Volume.Spec.PersistentVolumeReclaimPolicy
+		}
 		step.Tell = steps.Warn("BackingDeleted", fmt.Sprintf(
-			"%s, and pods go on, but namespace %s is being deleted, so that it cannot be made anew: let an administrator have that namespace "+
-				"again as docs/lifecycle.md says", safe, ref.Namespace))
+			"%s, and pods go on, but namespace %s is being deleted, so that it cannot be made anew: let an administrator run kubectl annotate "+
+				"pv %s %s=%s, the like for each claim there, and make that namespace again, as Lodestone was installed, once it is gone",
+			safe, ref.Namespace, o.Volume.Name, keys.Healing, policy))
 	default:
 		step.Tell = steps.Warn("BackingDeleted", safe+", but "+consequence(o)+": "+instead)
 	}

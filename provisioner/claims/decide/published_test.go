@@ -239,12 +239,16 @@ func TestReady(t *testing.T) {
 		"pending in a remote cluster until a pod comes": {cluster: "west", deferred: true, want: true},
 		"pending in a remote cluster, binds at once":    {cluster: "west"},
 		"pending at home until a pod comes":             {cluster: keys.Home, deferred: true},
-		"lost":                                          {alter: []func(*steps.Backing){lost}, cluster: "west", deferred: true},
-		"being deleted":                                 {alter: []func(*steps.Backing){pvcBound, terminating}, cluster: "west"},
+		"pending at home, its volume is made": {
+			alter: []func(*steps.Backing){promised()}, cluster: keys.Home, deferred: true, want: true},
+		"… and binds at once": {alter: []func(*steps.Backing){promised()}, cluster: keys.Home},
+		"… and being deleted": {alter: []func(*steps.Backing){promised(), terminating}, cluster: keys.Home, deferred: true},
+		"lost":                {alter: []func(*steps.Backing){lost}, cluster: "west", deferred: true},
+		"being deleted":       {alter: []func(*steps.Backing){pvcBound, terminating}, cluster: "west"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := observe(have(test.cluster, test.alter...))
-			assert.Equal(t, test.want, decide.Ready(o.Backings[0], test.cluster, test.deferred))
+			assert.Equal(t, test.want, decide.Ready(o.Backings[0], routeTo(test.cluster, test.deferred)))
 		})
 	}
 }
@@ -584,7 +588,11 @@ func TestNextForAShadowThatIsMadeAnew(t *testing.T) {
 	soon := decide.Next(observe(volume("west"), real("b-west", mending, phase(corev1.VolumeReleased)), lately))
 	assert.Empty(t, soon.Trouble)
 	told := decide.Next(observe(volume("west"), have("west", full, terminating))).Tell.Text
-	assert.Contains(t, told, "let an administrator there make it anew, as docs/lifecycle.md says")
+	gone = decide.Next(observe(volume(keys.Home), have(keys.Home, pvcBound, published, terminating, func(b *steps.Backing) {
+		b.Volume.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimDelete
+	}), leaving))
+	assert.Contains(t, gone.Tell.Text, "run kubectl annotate pv pvc-u1 lodestone.dev/healing=Delete, the like for each claim there")
+	assert.Contains(t, told, "keep a copy of it, set its volume real-west to policy Retain, take that finalizer off")
 }
 
 func TestTheClockOfAnotherClusterChangesNothing(t *testing.T) {

@@ -87,9 +87,12 @@ func pending(o steps.Observation, ref backing.Ref, b steps.Backing) steps.Step {
 	case waited < steps.Overdue:
 		step.After = steps.Overdue - waited + time.Millisecond
 	default:
+		where := "if its pod is there already, see the claim's events there"
+		if b.Cluster == keys.Home {
+			where = "see its events"
+		}
 		step.Trouble = backingPending
-		step.Tell = steps.Note(backingPending, fmt.Sprintf(
-			"real claim %s in %s is not bound yet: if its pod is there already, see the claim's events there", ref.Key(), steps.Where(b.Cluster)))
+		step.Tell = steps.Note(backingPending, fmt.Sprintf("real claim %s in %s is not bound yet: %s", ref.Key(), steps.Where(b.Cluster), where))
 	}
 	return readEventsWhenDue(o, b, o.Volume.CreationTimestamp.Time, steps.ShownAsTold(step))
 }

@@ -43,7 +43,8 @@ func TestHistories(t *testing.T) {
 		ends[w.end(t, seed)]++
 	}
 	t.Logf("%d histories: %v", histories, ends)
-	for _, end := range []string{"bound at home", "bound in west", "bound in east", "deleted", "kept", "restored, with all data"} {
+	for _, end := range []string{"bound at home", "bound in west", "bound in east", "deleted", "kept", "restored, with all data",
+		"held, for its twin has another volume"} {
 		require.Greater(t, ends[end], 10, "too few histories end %s to say anything", end)
 	}
 }
@@ -190,8 +191,16 @@ func (w *world) end(t *testing.T, seed uint64) string {
 	require.Equal(t, []string{ref.Cluster}, have, about)
 	b := w.sites[ref.Cluster].backing
 	require.Equal(t, ref.UID, b.UID, about)
-	require.False(t, backing.Unpublished(b), about)
 	require.Nil(t, b.DeletionTimestamp, about)
+	if ref.Cluster == keys.Home && b.Spec.VolumeName != home.volume.Annotations[keys.BackingVolume] {
+		require.True(t, backing.Misbound(home.volume, b), about)
+		require.Equal(t, keys.NoMove, home.claim.Annotations[keys.Move], "new pods must wait: %s", about)
+		require.Equal(t, "BackingMisbound", w.told, about)
+		require.Empty(t, w.sites[keys.Home].real.Annotations["data"], about)
+		return "held, for its twin has another volume"
+	}
+	require.False(t, backing.Unpublished(b), about)
+	require.Empty(t, home.claim.Labels[keys.Moving], about)
 	if ref.Cluster == keys.Home {
 		return "bound at home"
 	}
@@ -253,8 +262,10 @@ type world struct {
 	faulty bool
 	// deleted: the user deleted the claim. restored: a cluster was restored from a backup.
 	deleted, restored, retained bool
-	told                        string
-	trace                       []string
+	// reserved: an administrator has reserved another volume for the twin, which it is bound to.
+	reserved bool
+	told     string
+	trace    []string
 }
 
 func newWorld(seed uint64) *world {
@@ -264,7 +275,8 @@ func newWorld(seed uint64) *world {
 	}
 	w.sites[keys.Home].skew = 0
 	w.base = observe(parameter(keys.RemoteClass, []string{"wait", "now", "roomy"}[w.IntN(3)]),
-		parameter(keys.LocalClass, []string{"wait", "now", "roomy"}[w.IntN(3)]))
+		parameter(keys.LocalClass, []string{"wait", "wait", "now", "roomy"}[w.IntN(4)]))
+	w.reserved = w.chance(50)
 	if w.chance(30) {
 		retain(&w.base)
 		w.retained = true
@@ -310,11 +322,14 @@ func (w *world) observe() steps.Observation {
 	}
 	for _, id := range []string{keys.Home, "west", "east"} {
 		if b := w.sites[id].seen.copied(); b.backing != nil {
-			bound := b.real
+			bound, made := b.real, b.real
 			if bound != nil && (bound.Spec.ClaimRef.UID != b.backing.UID || b.backing.Spec.VolumeName != bound.Name) {
 				bound = nil
 			}
-			o.Backings = append(o.Backings, steps.Backing{Cluster: id, Claim: b.backing, Volume: bound})
+			if id != keys.Home || b.backing.Spec.VolumeName != "" || made != nil && made.Name != "pvc-"+string(b.backing.UID) {
+				made = nil
+			}
+			o.Backings = append(o.Backings, steps.Backing{Cluster: id, Claim: b.backing, Volume: bound, Made: made})
 		}
 	}
 	o.Cluster = func(id string) steps.Cluster {
@@ -462,6 +477,12 @@ func (w *world) act(o steps.Observation, step steps.Step) error {
 		return w.write(step, func(b *corev1.PersistentVolumeClaim) {
 			syncMetadata(&b.Labels, a.Labels)
 			syncMetadata(&b.Annotations, a.Annotations)
+		})
+	case steps.LockClaim:
+		return w.call(keys.Home, func() error {
+			return w.onClaim(o, func(c *corev1.PersistentVolumeClaim) {
+				c.Labels, c.Annotations[keys.Move] = map[string]string{keys.Moving: keys.MovingNow}, keys.NoMove
+			})
 		})
 	case steps.HealBacking:
 		if a.Cure != steps.Adopt {
@@ -712,15 +733,25 @@ func (w *world) provision(s *site) {
 		return
 	}
 	switch {
-	case b.Spec.VolumeName == "" && !s.stuck && (*b.Spec.StorageClassName != "wait" || b.Annotations[keys.SelectedNode] != ""):
+	case s.makes(b):
 		s.real = &corev1.PersistentVolume{
-			ObjectMeta: metav1.ObjectMeta{Name: "real-" + string(b.UID), UID: types.UID("r-" + string(b.UID)), Annotations: map[string]string{}},
-			Spec: corev1.PersistentVolumeSpec{Capacity: b.Spec.Resources.Requests.DeepCopy(), ClaimRef: &corev1.ObjectReference{UID: b.UID},
+			ObjectMeta: metav1.ObjectMeta{Name: "pvc-" + string(b.UID), UID: types.UID("r-" + string(b.UID)),
+				Annotations: map[string]string{"pv.kubernetes.io/provisioned-by": driver}},
+			Spec: corev1.PersistentVolumeSpec{Capacity: b.Spec.Resources.Requests.DeepCopy(),
+				ClaimRef:                      &corev1.ObjectReference{Namespace: b.Namespace, Name: b.Name, UID: b.UID},
+				StorageClassName:              *b.Spec.StorageClassName,
+				VolumeAttributesClassName:     b.Spec.VolumeAttributesClassName,
+				PersistentVolumeSource:        corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: driver}},
 				PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimDelete},
 		}
-		if b.Spec.DataSource != nil {
-			s.real.Annotations["pv.kubernetes.io/provisioned-by"] = driver
-			s.real.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: driver}
+	case s.real != nil && b.Spec.VolumeName == "" && s.real.Spec.ClaimRef.UID == b.UID:
+		if w.faulty && w.chance(60) {
+			// kube-controller-manager has much to do.
+			return
+		}
+		if s.id == keys.Home && w.reserved && s.real.Annotations["data"] == "" {
+			s.real = s.real.DeepCopy()
+			s.real.Name, s.real.UID, s.real.Annotations = "other", "r-other", map[string]string{}
 		}
 		b.Status.Phase, b.Status.Capacity, b.Spec.VolumeName = corev1.ClaimBound, b.Spec.Resources.Requests.DeepCopy(), s.real.Name
 		w.touch(b)
@@ -733,13 +764,25 @@ func (w *world) provision(s *site) {
 	}
 }
 
+// makes says whether the real provisioner makes the volume of a backing claim now.
+func (s *site) makes(b *corev1.PersistentVolumeClaim) bool {
+	return b.Spec.VolumeName == "" && (s.real == nil || s.real.Spec.ClaimRef.UID != b.UID) && !s.stuck &&
+		(*b.Spec.StorageClassName != "wait" || b.Annotations[keys.SelectedNode] != "")
+}
+
 // pod acts as a pod of the claim: once that is bound it runs where the data is, and writes.
 func (w *world) pod(home *site) {
-	if home.claim == nil || home.claim.Spec.VolumeName == "" || home.volume == nil {
+	if home.claim == nil || home.claim.Spec.VolumeName == "" || home.volume == nil || home.claim.Labels[keys.Moving] != "" {
 		return
 	}
 	s := w.sites[refOf(home.volume).Cluster]
-	if s.backing == nil || s.backing.UID != refOf(home.volume).UID {
+	switch {
+	case s.backing == nil || s.backing.UID != refOf(home.volume).UID:
+		return
+	case s == home && s.real != nil && s.real.Name != home.volume.Annotations[keys.BackingVolume]:
+		// The volume that it would write to is none that a backing claim has.
+		return
+	case s != home && s.real != nil && s.backing.Spec.VolumeName == "":
 		return
 	}
 	if s.real == nil && s.backing.Annotations[keys.SelectedNode] == "" {
@@ -798,9 +841,10 @@ func (w *world) restore() {
 		s.backup = &backup
 		return
 	}
-	if !w.chance(5) || s.id == keys.Home && slices.ContainsFunc([]string{"west", "east"}, w.unmarked) {
+	if !w.chance(5) || s.id == keys.Home && slices.ContainsFunc([]string{keys.Home, "west", "east"}, w.unmarked) {
 		// Not covered: a backup of home that is restored between the first write of a pod
-		// and the removal of the mark on its backing claim.
+		// and the removal of the mark on its backing claim, and one from before its virtual volume, with which the
+		// mark of a twin comes back.
 		return
 	}
 	wrote := s.real != nil && s.real.Annotations["data"] != ""
@@ -816,8 +860,14 @@ func (w *world) restore() {
 }
 
 // unmarked says whether a pod wrote to a volume whose backing claim is not marked as
-// published yet.
+// published yet or, at home, would not be and would have no virtual volume once that is restored.
 func (w *world) unmarked(id string) bool {
 	s := w.sites[id]
-	return s.real != nil && s.real.Annotations["data"] != "" && s.backing != nil && backing.Unpublished(s.backing)
+	b := s.backing
+	if id == keys.Home {
+		if b = s.backup.backing; s.backup.volume != nil {
+			return false
+		}
+	}
+	return s.real != nil && s.real.Annotations["data"] != "" && b != nil && backing.Unpublished(b)
 }

@@ -119,6 +119,9 @@ type Backing struct {
 	Claim      *corev1.PersistentVolumeClaim
 	// Volume is the real volume bound to it, nil if there is none.
 	Volume *corev1.PersistentVolume
+	// Made is the volume that has the name of one made for it, at home and only while it names none
+	// itself; nil if there is none.
+	Made *corev1.PersistentVolume
 	// NodesGone names the nodes on which the real volume could be used, if none of them
 	// exists any more; empty if one does or that is not known. Names are written for the
 	// home cluster only.
@@ -485,7 +488,8 @@ type (
 	RecordSource struct {
 		In string
 	}
-	// LockClaim makes new pods of the claim wait, because newer data of it exists than what its volume stands for.
+	// LockClaim makes new pods of the claim wait, because newer data of it exists than what its volume stands for, or because its
+	// twin is bound to another volume than that.
 	LockClaim struct{}
 	// ShowTrouble sets the condition of the claim about its volume; nil removes it.
 	ShowTrouble struct {

@@ -50,6 +50,9 @@ func WhyKeepMarks(m Marked) string {
 		return fmt.Sprintf("its volume %s does not say where the data is", m.Volume.Name)
 	case m.Backing == nil || m.Backing.UID != ref.UID || m.Backing.DeletionTimestamp != nil:
 		return fmt.Sprintf("real claim %s in cluster %s, which its volume stands for, is gone", ref.Key(), ref.Cluster)
+	case misbound(m):
+		return fmt.Sprintf("real claim %s in the home cluster is bound to volume %s, and not to that of the claim", ref.Key(),
+			m.Backing.Spec.VolumeName)
 	case m.Standing.ReplacedBy > 0, m.Backing.Labels[keys.MoveOf] != "" && backing.ReplacedBy(m.Backing) == 0:
 		// The number is missing if an earlier version wrote the label, or the copy was not finished.
 		return fmt.Sprintf("real claim %s in cluster %s, which its volume stands for, was replaced by a move, or is a copy that was not "+
@@ -57,6 +60,14 @@ func WhyKeepMarks(m Marked) string {
 	}
 	return ""
 }
+
+// misbound says whether the twin behind a claim is bound to another volume than that of the claim.
+func misbound(m Marked) bool {
+	return m.Volume != nil && m.Backing != nil && m.Standing.Current.Cluster == keys.Home && backing.Misbound(m.Volume, m.Backing)
+}
+
+// ToldElsewhere says whether the controller of claims tells why the marks stay.
+func ToldElsewhere(m Marked) bool { return m.Standing.Behind() || misbound(m) }
 
 // Supersedes returns the generation that the volume of a claim gets before the claim is unlocked because an administrator decided to
 // use it as it is: then it is the newest, whatever else there is. 0 if it is that already.

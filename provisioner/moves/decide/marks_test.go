@@ -14,6 +14,13 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 )
 
+// misbind makes the twin one that was published before it was bound to a volume.
+func misbind(m *decide.Marked, volume string) {
+	m.Standing.Current = backing.Ref{Cluster: keys.Home}
+	m.Volume.Annotations[keys.BackingVolume] = "pvc-twin"
+	m.Backing.Annotations, m.Backing.Spec.VolumeName = map[string]string{keys.Unpublished: "true"}, volume
+}
+
 func TestMarksAreTakenOffOnlyIfTheVolumeHasTheNewestData(t *testing.T) {
 	bound := func() decide.Marked {
 		volume := virtual(0, record.Source)
@@ -41,14 +48,17 @@ func TestMarksAreTakenOffOnlyIfTheVolumeHasTheNewestData(t *testing.T) {
 		"a move replaced it, before it was chosen": {func(m *decide.Marked) {
 			m.Backing.Labels[keys.MoveOf], m.Backing.Annotations = "m2", map[string]string{keys.ReplacedBy: "1"}
 		}, ""},
-		"a cluster does not answer":       {func(m *decide.Marked) { m.Unread = "cluster west is away" }, "cluster west is away"},
-		"its volume is gone":              {func(m *decide.Marked) { m.Volume, m.Backing = nil, nil }, "is gone"},
-		"its volume is another claim's":   {func(m *decide.Marked) { m.Volume.Spec.ClaimRef.UID = "other" }, "is gone"},
-		"its volume says nothing":         {func(m *decide.Marked) { m.Volume.Annotations = nil }, "does not say where"},
-		"its real claim is gone":          {func(m *decide.Marked) { m.Backing = nil }, "is gone"},
-		"its real claim is another one":   {func(m *decide.Marked) { m.Backing.UID = "other" }, "is gone"},
-		"its real claim is being deleted": {func(m *decide.Marked) { m.Backing.DeletionTimestamp = leaving }, "is gone"},
-		"a move replaced its real claim":  {func(m *decide.Marked) { m.Backing.Labels[keys.MoveOf] = "m2" }, "was replaced by a move"},
+		"a cluster does not answer":           {func(m *decide.Marked) { m.Unread = "cluster west is away" }, "cluster west is away"},
+		"its volume is gone":                  {func(m *decide.Marked) { m.Volume, m.Backing = nil, nil }, "is gone"},
+		"its volume is another claim's":       {func(m *decide.Marked) { m.Volume.Spec.ClaimRef.UID = "other" }, "is gone"},
+		"its volume says nothing":             {func(m *decide.Marked) { m.Volume.Annotations = nil }, "does not say where"},
+		"its real claim is gone":              {func(m *decide.Marked) { m.Backing = nil }, "is gone"},
+		"its real claim is another one":       {func(m *decide.Marked) { m.Backing.UID = "other" }, "is gone"},
+		"its real claim is being deleted":     {func(m *decide.Marked) { m.Backing.DeletionTimestamp = leaving }, "is gone"},
+		"a move replaced its real claim":      {func(m *decide.Marked) { m.Backing.Labels[keys.MoveOf] = "m2" }, "was replaced by a move"},
+		"its twin is bound to another volume": {func(m *decide.Marked) { misbind(m, "other") }, "is bound to volume other"},
+		"its twin is bound to its volume":     {func(m *decide.Marked) { misbind(m, "pvc-twin") }, ""},
+		"its twin is not bound yet":           {func(m *decide.Marked) { misbind(m, "") }, ""},
 		"it has no volume, but data elsewhere": {func(m *decide.Marked) {
 			m.Claim.Spec.VolumeName, m.Standing.Unclear = "", elsewhere
 		}, "may have"},
