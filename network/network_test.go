@@ -16,6 +16,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/netlab"
 	"github.com/lodestone-storage/lodestone/network/agent/plan"
+	"github.com/lodestone-storage/lodestone/network/lane"
 )
 
 // newLab makes two clusters that are not joined. All pods answer.
@@ -164,6 +165,119 @@ func TestNobodyElseIsReached(t *testing.T) {
 			assert.Error(t, err, "a gateway there reaches %s of node %s", at, n.Name)
 			_, _ = conn.Close(), server.Close()
 		}
+	}
+}
+
+// TestAHostilePeerReachesNoAPIServer has west take for ranges of home's pods what are none, so that pods there may call the API server of
+// home, as far as west has a say: at the address of a node, at those that nodes have for their pods, and at that of its Service, which
+// nodes translate.
+func TestAHostilePeerReachesNoAPIServer(t *testing.T) {
+	l := joined(t, netlab.Settings{})
+	service := netip.MustParseAddrPort("10.96.0.1:443")
+	// West's gateways would reach home's no more with a route to these in the fabric.
+	targets := []netip.AddrPort{netip.AddrPortFrom(l.Home.Nodes[0].Address, 6443)}
+	for _, n := range l.Home.Nodes {
+		server, err := n.Listen(netip.AddrPortFrom(netip.IPv4Unspecified(), 6443).String())
+		require.NoError(t, err)
+		defer server.Close()
+		go func() {
+			for {
+				conn, err := server.Accept()
+				if err != nil {
+					return
+				}
+				_ = conn.Close()
+			}
+		}()
+		targets = append(targets, netip.AddrPortFrom(n.Range.Addr().Next(), 6443))
+	}
+	for i, n := range l.Home.Nodes {
+		at := netip.AddrPortFrom(n.Address, 6443)
+		// Each node translates to the next one, and to itself.
+		next := l.Home.Nodes[(i+1)%len(l.Home.Nodes)]
+		require.NoError(t, n.Expose(service, netip.AddrPortFrom(next.Address, 6443)))
+		require.NoError(t, n.Expose(netip.AddrPortFrom(service.Addr(), 444), at))
+		for _, to := range []netip.AddrPort{at, service, netip.AddrPortFrom(service.Addr(), 444)} {
+			conn, err := n.Pods[0].Dial("tcp", "", to.String())
+			require.NoError(t, err, "what is refused below is there: a pod here reaches %s", to)
+			_ = conn.Close()
+		}
+	}
+	targets = append(targets, service, netip.AddrPortFrom(service.Addr(), 444), netip.MustParseAddrPort("169.254.74.72:6443"))
+	told := l.Site(l.West)
+	for _, more := range []string{"10.96.0.0/16", "169.254.74.72/32", l.Home.Nodes[0].Address.String() + "/32"} {
+		told.Remotes[0].Ranges = append(told.Remotes[0].Ranges, netip.MustParsePrefix(more))
+	}
+	require.NoError(t, l.Tell(l.West, told))
+	for _, n := range l.West.Nodes {
+		require.Eventually(t, func() bool {
+			state, err := n.State()
+			return err == nil && strings.Contains(state, "10.96.0.0/16")
+		}, 20*time.Second, 50*time.Millisecond, "%s leads there", n.Name)
+	}
+	await(t, l)
+	for _, n := range l.West.Nodes {
+		for _, to := range targets {
+			conn, err := n.Pods[0].Dial("tcp", "", to.String())
+			if !assert.Error(t, err, "a pod of %s reaches %s", n.Name, to) {
+				_ = conn.Close()
+			}
+		}
+	}
+}
+
+// TestAPeerIsNoWayToAThirdCluster has a gateway there take addresses of another cluster that home is joined with, and send to it.
+func TestAPeerIsNoWayToAThirdCluster(t *testing.T) {
+	l := newLab(t, netlab.Settings{})
+	require.NoError(t, l.Join())
+	told := l.Site(l.Home)
+	third := told.Remotes[0]
+	third.Name, third.Ranges = "east", []netip.Prefix{netip.MustParsePrefix("10.3.0.0/16")}
+	third.Gateways = slices.Clone(third.Gateways)
+	for i := range third.Gateways { // nobody answers there, and nobody has their keys
+		third.Gateways[i].Address, third.Gateways[i].Keys = "192.0.2.99:7473", []lane.Key{{byte(i + 1)}}
+	}
+	told.Remotes = append(told.Remotes, third)
+	require.NoError(t, l.Tell(l.Home, told))
+	await(t, l)
+	inside, gateway, device := l.Home.Nodes[0].Pods[0], l.West.Nodes[1], plan.Device("home")
+	require.NoError(t, gateway.Address4("lo", "10.2.0.77/32", "10.3.0.5/32"))
+	require.NoError(t, gateway.Route("10.3.0.0/17", "", device))
+	heard, err := inside.ListenPacket(netip.AddrPortFrom(inside.Address, 9001).String())
+	require.NoError(t, err)
+	defer heard.Close()
+	hears := func(source string) bool {
+		conn, err := gateway.Dial("udp", source, netip.AddrPortFrom(inside.Address, 9001).String())
+		require.NoError(t, err)
+		defer conn.Close()
+		_, err = conn.Write([]byte("x"))
+		require.NoError(t, err)
+		require.NoError(t, heard.SetReadDeadline(time.Now().Add(500*time.Millisecond)))
+		_, err = heard.Read(make([]byte, 10))
+		return err == nil
+	}
+	require.Eventually(t, func() bool { return hears("10.2.0.77:1") }, 20*time.Second, time.Millisecond, "as itself it is heard")
+	for range 3 {
+		assert.False(t, hears("10.3.0.5:1"), "west is taken for east")
+	}
+	// What home would send on to east would go into the lane to it, whose device counts what it is given.
+	before := map[*netlab.Node]uint64{}
+	for _, n := range l.Home.Nodes[1:] {
+		before[n], err = n.Sent(plan.Device("east"))
+		require.NoError(t, err)
+	}
+	for range 5 {
+		conn, err := gateway.Dial("udp", "10.2.0.77:2", "10.3.0.9:9001")
+		require.NoError(t, err)
+		_, err = conn.Write([]byte("x"))
+		require.NoError(t, err)
+		_ = conn.Close()
+	}
+	require.Eventually(t, func() bool { return hears("10.2.0.77:1") }, 20*time.Second, time.Millisecond, "all before it has arrived")
+	for n, count := range before {
+		now, err := n.Sent(plan.Device("east"))
+		require.NoError(t, err)
+		assert.Equal(t, count, now, "%s sends west's packets to east", n.Name)
 	}
 }
 
@@ -348,18 +462,85 @@ func TestPodsComeAndGo(t *testing.T) {
 	assert.NoError(t, err, "others are not disturbed")
 }
 
+// TestFromRoutedToTheFabricAndBackDropsNoConnection begins with clusters that are routed already: the nodes are then as they were, and what
+// was open goes on all the time.
+func TestFromRoutedToTheFabricAndBackDropsNoConnection(t *testing.T) {
+	l := newLab(t, netlab.Settings{})
+	require.NoError(t, l.Unmask())
+	require.NoError(t, l.Plain())
+	var talks []*netlab.Talk
+	for _, way := range [][2]*netlab.Node{{l.Home.Nodes[0], l.West.Nodes[0]}, {l.West.Nodes[2], l.Home.Nodes[1]}} {
+		talk, err := netlab.NewTalk(way[0].Pods[0].Namespace, way[1].Pods[0])
+		require.NoError(t, err)
+		defer talk.Close()
+		talks = append(talks, talk)
+	}
+	goOn := func(when string) {
+		for i, talk := range talks {
+			require.Eventually(t, talk.Goes, 20*time.Second, 10*time.Millisecond, "connection %d goes on %s", i, when)
+			gap, err := talk.Gap()
+			require.NoError(t, err, "connection %d is kept %s", i, when)
+			t.Logf("%s: connection %d: %v without an answer", when, i, gap)
+		}
+	}
+	before := states(t, l)
+	goOn("before")
+	require.NoError(t, l.Join())
+	awaitLanes(t, l)
+	for _, n := range l.Nodes() {
+		require.Eventually(t, func() bool {
+			state, err := n.State()
+			return err == nil && strings.Contains(state, "table 7472")
+		}, 20*time.Second, 50*time.Millisecond, "%s takes the fabric", n.Name)
+	}
+	goOn("through the fabric")
+	part(t, l)
+	requireStates(t, l, before)
+	goOn("routed again")
+}
+
+// states are those of all nodes.
+func states(t *testing.T, l *netlab.Lab) map[*netlab.Node]string {
+	t.Helper()
+	all := map[*netlab.Node]string{}
+	for _, n := range l.Nodes() {
+		state, err := n.State()
+		require.NoError(t, err)
+		all[n] = state
+	}
+	return all
+}
+
+// requireStates waits until all nodes are as they were.
+func requireStates(t *testing.T, l *netlab.Lab, were map[*netlab.Node]string) {
+	t.Helper()
+	for _, n := range l.Nodes() {
+		var state string
+		assert.Eventually(t, func() bool {
+			var err error
+			state, err = n.State()
+			return err == nil && state == were[n]
+		}, 10*time.Second, 50*time.Millisecond)
+		assert.Equal(t, were[n], state, n.Name)
+	}
+}
+
+// part has both clusters told of no other one, which is what is left when a NetworkLink is deleted: by unpeer, or by another podNetwork.
+func part(t *testing.T, l *netlab.Lab) {
+	t.Helper()
+	for _, c := range []*netlab.Cluster{l.Home, l.West} {
+		alone := l.Site(c)
+		alone.Remotes = nil
+		require.NoError(t, l.Tell(c, alone))
+	}
+}
+
 func TestNothingIsLeftOnAnyNode(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		remove func(t *testing.T, l *netlab.Lab)
 	}{
-		{"the clusters part", func(t *testing.T, l *netlab.Lab) {
-			for _, c := range []*netlab.Cluster{l.Home, l.West} {
-				alone := l.Site(c)
-				alone.Remotes = nil
-				require.NoError(t, l.Tell(c, alone))
-			}
-		}},
+		{"the clusters part", part},
 		{"agents are killed, and all is removed", func(t *testing.T, l *netlab.Lab) {
 			for _, n := range l.Nodes() {
 				n.Kill()
@@ -370,29 +551,14 @@ func TestNothingIsLeftOnAnyNode(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			l := newLab(t, netlab.Settings{})
-			before := map[*netlab.Node]string{}
-			for _, n := range l.Nodes() {
-				state, err := n.State()
-				require.NoError(t, err)
-				before[n] = state
-			}
+			before := states(t, l)
 			require.NoError(t, l.Join())
 			await(t, l)
-			for _, n := range l.Nodes() {
-				state, err := n.State()
-				require.NoError(t, err)
+			for n, state := range states(t, l) {
 				require.NotEqual(t, before[n], state)
 			}
 			row.remove(t, l)
-			for _, n := range l.Nodes() {
-				var state string
-				assert.Eventually(t, func() bool {
-					var err error
-					state, err = n.State()
-					return err == nil && state == before[n]
-				}, 10*time.Second, 50*time.Millisecond)
-				assert.Equal(t, before[n], state, n.Name)
-			}
+			requireStates(t, l, before)
 		})
 	}
 }

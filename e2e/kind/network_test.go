@@ -158,6 +158,25 @@ func TestPodsReachEachOtherThroughTheFabric(t *testing.T) {
 		})
 	}
 
+	t.Log("The plugin says the same, and leaves no pod.")
+	eventually(t, "gateways have written what they measured", func(c *assert.CollectT) {
+		said, code := lodestone(t, "network", "status", "west", "-o", "wide")
+		assert.Zero(c, code, said)
+		assert.Regexp(c, `(?m)^west +Fabric +True +Probed +1/1 +[\d.]+ms +\d+% +1\d{3} +[\d.]+k?B/s +[\d.]+k?B/s `, said)
+	})
+	said, _ := lodestone(t, "network", "status", "west", "-o", "wide")
+	t.Log("\n" + said)
+	said, code := lodestone(t, "network", "test", "west", "-n", shop)
+	t.Log("\n" + said)
+	require.Zero(t, code, said)
+	require.Equal(t, 12, strings.Count(said, " ok "), said)
+	for _, c := range []*cluster{home, west} {
+		require.NotContains(t, c.kubectl(t, "get", "pods", "-A", "-o", "name"), "lodestone-network-test")
+	}
+	said, code = lodestone(t, "network", "test", "west", "-n", private)
+	assert.Equal(t, 1, code)
+	assert.Contains(t, said, "it is not offloaded")
+
 	t.Log("Nobody else is reached, nor reaches anybody.")
 	for _, way := range []struct {
 		in              *cluster

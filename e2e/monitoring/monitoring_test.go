@@ -134,7 +134,7 @@ func TestEachMetricIsDocumented(t *testing.T) {
 func TestDocumentationNamesWhatIsExposed(t *testing.T) {
 	names := exposed(t)
 	for _, page := range []string{"monitoring.md", "scheduling.md", "troubleshooting.md", "virtual-nodes.md", "reflection.md",
-		"remote-agent.md"} {
+		"remote-agent.md", "network.md"} {
 		for _, name := range unknown(names, string(read(t, filepath.Join(root, "docs", page)))) {
 			assert.False(t, strings.HasPrefix(name, "lodestone_"), "docs/%s names %s, which no program exposes", page, name)
 		}
@@ -145,14 +145,19 @@ func TestPodMonitorFindsEachProgram(t *testing.T) {
 	var monitor struct {
 		Spec struct {
 			Selector            struct{ MatchLabels map[string]string }
+			NamespaceSelector   struct{ MatchNames []string }
 			PodMetricsEndpoints []struct{ Port string }
 		}
 	}
 	require.NoError(t, yaml.Unmarshal(read(t, filepath.Join(component, "podmonitor.yaml")), &monitor))
 	require.Len(t, monitor.Spec.PodMetricsEndpoints, 1)
-	for _, path := range []string{"base/extender", "base/provisioner", "components/second-scheduler", "components/virtual-node/workload"} {
+	for _, path := range []string{"base/extender", "base/provisioner", "components/second-scheduler", "components/virtual-node/workload",
+		"network/program/probe.yaml"} {
+		if filepath.Ext(path) == "" {
+			path = filepath.Join(path, "deployment.yaml")
+		}
 		var deployment appsv1.Deployment
-		document, _, _ := strings.Cut(string(read(t, filepath.Join(root, "deploy", path, "deployment.yaml"))), "\n---\n")
+		document, _, _ := strings.Cut(string(read(t, filepath.Join(root, "deploy", path))), "\n---\n")
 		require.NoError(t, yaml.Unmarshal([]byte(document), &deployment))
 		var ports []string
 		for _, container := range deployment.Spec.Template.Spec.Containers {
@@ -160,6 +165,7 @@ func TestPodMonitorFindsEachProgram(t *testing.T) {
 				ports = append(ports, port.Name)
 			}
 		}
+		assert.Contains(t, monitor.Spec.NamespaceSelector.MatchNames, deployment.Namespace, path)
 		assert.Contains(t, ports, monitor.Spec.PodMetricsEndpoints[0].Port, path)
 		for label, value := range monitor.Spec.Selector.MatchLabels {
 			// Labels that kustomize adds to the template are those of the selector.
@@ -176,7 +182,7 @@ var ourName = regexp.MustCompile(`^lodestone_[a-z_]+$`)
 func ours(t *testing.T) map[string]bool {
 	t.Helper()
 	names := map[string]bool{}
-	for _, program := range []string{"extender", "provisioner", "virtualnode", "remoteagent", "pkg"} {
+	for _, program := range []string{"extender", "provisioner", "virtualnode", "remoteagent", "network", "pkg"} {
 		require.NoError(t, filepath.WalkDir(filepath.Join(root, program), func(path string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 				return err

@@ -310,6 +310,43 @@ func (l *Lab) pod(n *Node, index int, gateway netip.Addr) (*Pod, error) {
 		p.Route("", gateway.String(), ""))
 }
 
+// Expose has a node translate connections to an address and a TCP port to another one, as kube-proxy does for Services.
+func (n *Namespace) Expose(from, to netip.AddrPort) error {
+	conn, err := nftables.New(nftables.WithNetNSFd(int(n.handle)))
+	if err != nil {
+		return err
+	}
+	table := conn.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: "services"})
+	chain := conn.AddChain(&nftables.Chain{Table: table, Name: "pre", Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPrerouting,
+		Priority: nftables.ChainPriorityNATDest})
+	const destination, port = 16, 2 // where they are in the headers
+	conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: destination, Len: 4},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: from.Addr().AsSlice()},
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{unix.IPPROTO_TCP}},
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: port, Len: 2},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.BigEndian.PutUint16(from.Port())},
+		&expr.Immediate{Register: 1, Data: to.Addr().AsSlice()},
+		&expr.Immediate{Register: 2, Data: binaryutil.BigEndian.PutUint16(to.Port())},
+		&expr.NAT{Type: expr.NATTypeDestNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: 1, RegProtoMin: 2},
+	}})
+	return conn.Flush()
+}
+
+// Unmask has nodes no longer masquerade, as clusters are set up whose networks are routed.
+func (l *Lab) Unmask() (err error) {
+	for _, n := range l.Nodes() {
+		conn, failed := nftables.New(nftables.WithNetNSFd(int(n.handle)))
+		if failed == nil {
+			conn.DelTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: "cni"})
+			failed = conn.Flush()
+		}
+		err = errors.Join(err, failed)
+	}
+	return err
+}
+
 // masquerade is what networks of clusters do: what leaves for elsewhere has the node's address, and, with flannel, what comes from
 // elsewhere has too.
 func masquerade(n *Namespace, pods netip.Prefix) error {

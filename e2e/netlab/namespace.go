@@ -195,6 +195,16 @@ func (n *Namespace) SetLink(name string, up bool) error {
 	return n.links.LinkSetDown(link)
 }
 
+// Sent is how many packets a link was given to send, those among them that it dropped.
+func (n *Namespace) Sent(link string) (uint64, error) {
+	l, err := n.links.LinkByName(link)
+	if err != nil {
+		return 0, err
+	}
+	s := l.Attrs().Statistics
+	return s.TxPackets + s.TxDropped, nil
+}
+
 // Route adds a route, over an address or a link; an empty destination is the default.
 func (n *Namespace) Route(to, via, link string) error {
 	route := &netlink.Route{}

@@ -107,6 +107,18 @@ func References(args []string, takes ...Kind) ([]Reference, error) {
 	return all, nil
 }
 
+// RemoteClusters returns the names of the RemoteClusters that arguments name; none means all. It is pure.
+func RemoteClusters(args []string) (names []string, err error) {
+	if len(args) == 1 && KindOf(args[0]) == RemoteCluster {
+		return nil, nil
+	}
+	references, err := References(args, RemoteCluster)
+	for _, reference := range references {
+		names = append(names, reference.Name)
+	}
+	return names, err
+}
+
 // OneReference reads the arguments of a command that takes one object: NAME if there is but one kind
 // of which it can be, KIND/NAME, or KIND NAME. It is pure but for the usage line of the command.
 func OneReference(cmd *cobra.Command, args []string, takes ...Kind) (Reference, error) {

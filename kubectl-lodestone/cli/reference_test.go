@@ -73,3 +73,15 @@ func TestACommandThatTakesOneObjectSaysWhichOneIsMissing(t *testing.T) {
 		assert.Equal(t, cli.Usage, cli.ExitCodeOf(err), args)
 	}
 }
+
+func TestClustersAreNamedOrAllAreMeant(t *testing.T) {
+	for args, want := range map[string][]string{
+		"": nil, "west": {"west"}, "remoteclusters": nil, "remotecluster west east": {"west", "east"},
+	} {
+		names, err := cli.RemoteClusters(strings.Fields(args))
+		require.NoError(t, err, args)
+		assert.Equal(t, want, names, args)
+	}
+	_, err := cli.RemoteClusters([]string{"pod/web"})
+	assert.ErrorContains(t, err, "a pod cannot be named here: write remotecluster/NAME")
+}

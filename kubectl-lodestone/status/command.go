@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
-	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 )
@@ -47,7 +46,7 @@ With names of clusters it shows these alone, and not what waits.`,
   # For programs
   kubectl lodestone status -o json`,
 		Args: func(_ *cobra.Command, args []string) (err error) {
-			names, err = parse(args)
+			names, err = cli.RemoteClusters(args)
 			return err
 		},
 		ValidArgsFunction: cli.CompleteReferences(flags, false, []cli.Kind{cli.RemoteCluster}, cli.RemoteCluster),
@@ -97,18 +96,6 @@ With names of clusters it shows these alone, and not what waits.`,
 	return command
 }
 
-// parse returns the names of the clusters that arguments name; none means all. It is pure.
-func parse(args []string) (names []string, err error) {
-	if len(args) == 1 && cli.KindOf(args[0]) == cli.RemoteCluster {
-		return nil, nil
-	}
-	references, err := cli.References(args, cli.RemoteCluster)
-	for _, reference := range references {
-		names = append(names, reference.Name)
-	}
-	return names, err
-}
-
 func (r *reading) status(ctx context.Context, shown only) (Status, error) {
 	if err := installed(r.home); err != nil {
 		return Status{}, err
@@ -156,7 +143,7 @@ func tables(out io.Writer, status Status, wide bool, now time.Time) error {
 		if err != nil || len(status.Waiting) == 0 {
 			return err
 		}
-	} else if err := printTable(out, clusterTable(status.Clusters, now), wide); err != nil {
+	} else if err := cli.PrintTable(out, clusterTable(status.Clusters, now), wide); err != nil {
 		return err
 	}
 	var lines []string
@@ -185,7 +172,7 @@ func tables(out io.Writer, status Status, wide bool, now time.Time) error {
 	if _, err := fmt.Fprintln(out); err != nil {
 		return err
 	}
-	if err := printTable(out, waitingTable(status.Waiting), wide); err != nil {
+	if err := cli.PrintTable(out, waitingTable(status.Waiting), wide); err != nil {
 		return err
 	}
 	if status.Omitted > 0 {
@@ -210,23 +197,11 @@ func troubles(clusters []Cluster) []string {
 	return lines
 }
 
-func printTable(out io.Writer, table *metav1.Table, wide bool) error {
-	return printers.NewTablePrinter(printers.PrintOptions{Wide: wide}).PrintObj(table, out)
-}
-
-func column(name string, wide bool) metav1.TableColumnDefinition {
-	c := metav1.TableColumnDefinition{Name: name, Type: "string"}
-	if wide {
-		c.Priority = 1
-	}
-	return c
-}
-
 func clusterTable(clusters []Cluster, now time.Time) *metav1.Table {
 	table := &metav1.Table{ColumnDefinitions: []metav1.TableColumnDefinition{
-		column("Name", false), column("Ready", false), column("Reason", false), column("Version", false), column("Nodes", false),
-		column("CPU", false), column("Memory", false), column("Volumes", false), column("Pods", false), column("Classes", false),
-		column("Login", true), column("Expires", true), column("Heartbeat", true),
+		cli.Column("Name", false), cli.Column("Ready", false), cli.Column("Reason", false), cli.Column("Version", false), cli.Column("Nodes", false),
+		cli.Column("CPU", false), cli.Column("Memory", false), cli.Column("Volumes", false), cli.Column("Pods", false), cli.Column("Classes", false),
+		cli.Column("Login", true), cli.Column("Expires", true), cli.Column("Heartbeat", true),
 	}}
 	for _, c := range clusters {
 		ready, up := "False", 0
@@ -267,7 +242,7 @@ func clusterTable(clusters []Cluster, now time.Time) *metav1.Table {
 
 func waitingTable(waiting []Waiting) *metav1.Table {
 	table := &metav1.Table{ColumnDefinitions: []metav1.TableColumnDefinition{
-		column("Namespace", false), column("Kind", false), column("Name", false), column("Why", false),
+		cli.Column("Namespace", false), cli.Column("Kind", false), cli.Column("Name", false), cli.Column("Why", false),
 	}}
 	for _, w := range waiting {
 		table.Rows = append(table.Rows, metav1.TableRow{Cells: []any{w.Namespace, w.Kind, w.Name, w.Why}})

@@ -182,14 +182,4 @@ func TestAStatusCanBeThatOfSomeClusters(t *testing.T) {
 	assert.Equal(t, Status{Clusters: []Cluster{{Name: "east"}}, Volumes: []Volume{{Claim: "a", Cluster: "east"}},
 		Pods: []Pod{{Name: "b", Cluster: "east"}}, Waiting: []Waiting{},
 		Moves: []Move{{Name: "to", Source: "home", Target: "east"}, {Name: "from", Source: "east", Target: "home"}}}, s)
-
-	for args, want := range map[string][]string{
-		"": nil, "west": {"west"}, "remoteclusters": nil, "remotecluster west east": {"west", "east"},
-	} {
-		names, err := parse(strings.Fields(args))
-		require.NoError(t, err, args)
-		assert.Equal(t, want, names, args)
-	}
-	_, err := parse([]string{"pod/web"})
-	assert.ErrorContains(t, err, "a pod cannot be named here: write remotecluster/NAME")
 }

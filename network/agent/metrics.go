@@ -10,6 +10,10 @@ var (
 		"Whether packets go through to a gateway of another cluster and back.", laneLabels, nil)
 	connections = prometheus.NewDesc("lodestone_network_lane_connections",
 		"How many connections to a gateway of another cluster are up.", laneLabels, nil)
+	sent = prometheus.NewDesc("lodestone_network_lane_sent_bytes_total",
+		"Bytes of packets sent to a gateway of another cluster.", laneLabels, nil)
+	received = prometheus.NewDesc("lodestone_network_lane_received_bytes_total",
+		"Bytes of packets received from a gateway of another cluster.", laneLabels, nil)
 	roundTrip = prometheus.NewDesc("lodestone_network_lane_round_trip_seconds",
 		"The shortest smoothed round trip time of connections to a gateway of another cluster.", laneLabels, nil)
 )
@@ -19,6 +23,8 @@ func (a *agent) Describe(into chan<- *prometheus.Desc) {
 	into <- laneUp
 	into <- connections
 	into <- roundTrip
+	into <- sent
+	into <- received
 }
 
 // Collect asks the lanes.
@@ -31,6 +37,8 @@ func (a *agent) Collect(into chan<- prometheus.Metric) {
 			}
 			into <- prometheus.MustNewConstMetric(laneUp, prometheus.GaugeValue, up, cluster, g.Peer)
 			into <- prometheus.MustNewConstMetric(connections, prometheus.GaugeValue, float64(g.Connections), cluster, g.Peer)
+			into <- prometheus.MustNewConstMetric(sent, prometheus.CounterValue, float64(g.Sent), cluster, g.Peer)
+			into <- prometheus.MustNewConstMetric(received, prometheus.CounterValue, float64(g.Received), cluster, g.Peer)
 			if g.RTT > 0 {
 				into <- prometheus.MustNewConstMetric(roundTrip, prometheus.GaugeValue, g.RTT.Seconds(), cluster, g.Peer)
 			}

@@ -35,6 +35,8 @@ the gateways there. Only pods that are named are reached, and reach anybody.`,
 	probing.addFlags(probe.Flags())
 	cmd.AddCommand(program.Complete(probe, probing.Logs, probing.validate, probing.run))
 
+	cmd.AddCommand(newAnswer(), newCheck())
+
 	remove := &cobra.Command{Use: "remove", Short: "Remove all that agents have ever made in the kernel of this node"}
 	logs := logsapi.NewLoggingConfiguration()
 	logsapi.AddFlags(logs, remove.Flags())

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/lodestone-storage/lodestone/network/agent"
+	"github.com/lodestone-storage/lodestone/network/agent/plan"
 	"github.com/lodestone-storage/lodestone/network/lane"
 	networkv1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/network/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
@@ -31,14 +33,27 @@ type Reporter struct {
 	self, port string
 	state      string
 
+	// written is what was written last into each link. Only Run uses it.
+	written map[Key]*sample
+
 	mu   sync.Mutex
 	last *agent.Report
 }
 
+// sample is when a gateway looked at its lanes to one cluster, and what it saw.
+type sample struct {
+	at    time.Time
+	lanes []lane.Status
+}
+
+// renewal is how often an entry is written though nothing has changed but what is measured. With more links than it has seconds, each is
+// written so much seldomer that one a second is.
+const renewal = 30 * time.Second
+
 // NewReporter returns the Reporter of a node, whose key is in the directory state, and which listens at an address of the form host:port,
 // or :port.
 func NewReporter(watch *Watch, config *rest.Config, self, listen, state string) (*Reporter, error) {
-	r := &Reporter{watch: watch, config: config, self: self, state: state}
+	r := &Reporter{watch: watch, config: config, self: self, state: state, written: map[Key]*sample{}}
 	if listen == "" {
 		return r, nil
 	}
@@ -74,28 +89,35 @@ func (r *Reporter) Run(ctx context.Context) {
 			continue
 		}
 		links, verdicts := r.watch.Links()
+		maps.DeleteFunc(r.written, func(key Key, _ *sample) bool { _, ok := verdicts[key]; return !ok })
+		rest := max(renewal, time.Duration(len(links))*time.Second)
 		for _, link := range links {
 			verdict, ok := verdicts[KeyOf(link)]
 			if !ok || ctx.Err() != nil {
 				continue
 			}
-			if err := r.write(ctx, link, verdict, last); err != nil {
+			if err := r.write(ctx, link, verdict, last, rest); err != nil {
 				klog.FromContext(ctx).V(2).Info("The status of a NetworkLink is written again later", "link", klog.KObj(link), "err", err)
 			}
 		}
 	}
 }
 
-func (r *Reporter) write(ctx context.Context, link *networkv1alpha1.NetworkLink, verdict Verdict, last *agent.Report) error {
+// write writes the gateway's entry into a link if something in it has changed, or if it is older than rest.
+func (r *Reporter) write(ctx context.Context, link *networkv1alpha1.NetworkLink, verdict Verdict, last *agent.Report, rest time.Duration,
+) error {
 	identity, err := lane.LoadIdentity(r.state) // made where it is used, by the first who needs it
 	if err != nil {
 		return err
 	}
 	own := networkv1alpha1.GatewayStatus{Gateway: networkv1alpha1.Gateway{Name: r.self, Address: r.address(r.watch.Node(r.self)),
-		Keys: []string{identity.Key.String()}, MTU: int32(last.MTU)}, Lanes: lanes(last.Lanes[r.watch.remoteName(link)])}
+		Keys: []string{identity.Key.String()}, MTU: int32(last.MTU)}}
+	key, now := KeyOf(link), &sample{time.Now(), last.Lanes[r.watch.remoteName(link)]}
+	own.Lanes, own.RenewTime = lanes(now, r.written[key], podMTU(last.MTU, link)), metav1.NewTime(now.at.Truncate(time.Second))
 	wanted := link.DeepCopy()
 	wanted.Status = statusOf(link, verdict, own, r.watch.Gateways())
-	if equality.Semantic.DeepEqual(wanted.Status, link.Status) {
+	before := r.written[key]
+	if before != nil && now.at.Sub(before.at) < rest && equality.Semantic.DeepEqual(unmeasured(wanted.Status), unmeasured(link.Status)) {
 		return nil
 	}
 	client, err := clients.NewNetworkLinks(r.config, link.Namespace)
@@ -107,7 +129,19 @@ func (r *Reporter) write(ctx context.Context, link *networkv1alpha1.NetworkLink,
 	if _, err := client.UpdateStatus(ctx, wanted, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("write the status of NetworkLink %s/%s: %w", link.Namespace, link.Name, err)
 	}
+	r.written[key] = now
 	return nil
+}
+
+// podMTU is that of pods on both sides of a link.
+func podMTU(here int, link *networkv1alpha1.NetworkLink) int {
+	there := 0
+	for _, g := range link.Spec.Gateways {
+		if g.MTU != 0 && (there == 0 || int(g.MTU) < there) {
+			there = int(g.MTU)
+		}
+	}
+	return plan.PodMTU(here, there)
 }
 
 // address is host:port at which other clusters' gateways reach this one, empty if they do not.
@@ -125,13 +159,41 @@ func (r *Reporter) address(node *corev1.Node) string {
 	return net.JoinHostPort(address.String(), r.port)
 }
 
-// lanes are statuses as objects have them.
-func lanes(statuses []lane.Status) (told []networkv1alpha1.LaneStatus) {
-	for _, s := range statuses {
-		told = append(told, networkv1alpha1.LaneStatus{Gateway: s.Peer, Up: s.Up, Since: metav1.NewTime(s.Since.Truncate(time.Second)),
-			CongestionControl: s.Congestion, Message: s.Problem})
+// lanes are statuses as objects have them, with the rates since the sample before, if there is one.
+func lanes(now, before *sample, mtu int) (told []networkv1alpha1.LaneStatus) {
+	for _, s := range now.lanes {
+		l := networkv1alpha1.LaneStatus{Gateway: s.Peer, Up: s.Up, Since: metav1.NewTime(s.Since.Truncate(time.Second)),
+			Connections: int32(s.Connections), RoundTripMicroseconds: s.RTT.Microseconds(), MTU: int32(mtu),
+			CongestionControl: s.Congestion, Message: s.Problem}
+		if before != nil {
+			l.SentBytesPerSecond, l.ReceivedBytesPerSecond = rates(now, before, s)
+		}
+		told = append(told, l)
 	}
 	return told
+}
+
+// rates are how many bytes a second a lane has sent and received since a sample.
+func rates(now, before *sample, s lane.Status) (sent, received int64) {
+	i := slices.IndexFunc(before.lanes, func(old lane.Status) bool { return old.Peer == s.Peer })
+	took := now.at.Sub(before.at).Seconds()
+	if i < 0 || took <= 0 || s.Sent < before.lanes[i].Sent || s.Received < before.lanes[i].Received {
+		return 0, 0 // the gateway was another one
+	}
+	return int64(float64(s.Sent-before.lanes[i].Sent) / took), int64(float64(s.Received-before.lanes[i].Received) / took)
+}
+
+// unmeasured is a status without what differs each time that somebody looks.
+func unmeasured(status networkv1alpha1.NetworkLinkStatus) networkv1alpha1.NetworkLinkStatus {
+	status = *status.DeepCopy()
+	for i := range status.Gateways {
+		g := &status.Gateways[i]
+		g.RenewTime = metav1.Time{}
+		for j := range g.Lanes {
+			g.Lanes[j].RoundTripMicroseconds, g.Lanes[j].SentBytesPerSecond, g.Lanes[j].ReceivedBytesPerSecond = 0, 0, 0
+		}
+	}
+	return status
 }
 
 // statusOf is the status that a link should have, as far as one of the gateways knows: its own entry, and none of nodes that are

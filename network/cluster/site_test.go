@@ -4,12 +4,14 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lodestone-storage/lodestone/network/lane"
 	"github.com/lodestone-storage/lodestone/network/site"
 	networkv1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/network/v1alpha1"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
@@ -175,6 +177,34 @@ func TestLinksElsewhereAreNotRead(t *testing.T) {
 	}
 	_, verdicts := Make(o)
 	assert.Len(t, verdicts, 1)
+}
+
+func TestAGatewayTellsWhatItMeasured(t *testing.T) {
+	began := time.Unix(1_800_000_000, 0)
+	before := &sample{began, []lane.Status{{Peer: "w1", Sent: 1000, Received: 0}, {Peer: "w2", Sent: 5000}}}
+	now := &sample{began.Add(10 * time.Second), []lane.Status{
+		{Peer: "w1", Up: true, Since: began, Connections: 4, RTT: 1500 * time.Microsecond, Sent: 41000, Received: 500, Congestion: "bbr"},
+		{Peer: "w2", Sent: 10, Problem: "it has not yet answered"}, {Peer: "w3", Sent: 10}}}
+	l := home().Links[0]
+	assert.Equal(t, 1450-36, podMTU(1500, l), "the smaller network counts, less the tunnel's headers")
+	told := lanes(now, before, podMTU(1500, l))
+	assert.Equal(t, networkv1alpha1.LaneStatus{Gateway: "w1", Up: true, Since: metav1.NewTime(began), Connections: 4,
+		RoundTripMicroseconds: 1500, SentBytesPerSecond: 4000, ReceivedBytesPerSecond: 50, MTU: 1414, CongestionControl: "bbr"}, told[0])
+	assert.Zero(t, told[1].SentBytesPerSecond, "it counts from zero again")
+	assert.Zero(t, told[2].SentBytesPerSecond, "it was not there before")
+	assert.Zero(t, lanes(now, nil, 0)[0].SentBytesPerSecond)
+
+	seen := func(change func(g *networkv1alpha1.GatewayStatus)) networkv1alpha1.NetworkLinkStatus {
+		g := networkv1alpha1.GatewayStatus{Lanes: lanes(now, before, 1414)}
+		change(&g)
+		return unmeasured(networkv1alpha1.NetworkLinkStatus{Gateways: []networkv1alpha1.GatewayStatus{g}})
+	}
+	same := seen(func(*networkv1alpha1.GatewayStatus) {})
+	assert.Equal(t, same, seen(func(g *networkv1alpha1.GatewayStatus) {
+		g.RenewTime = metav1.NewTime(began)
+		g.Lanes[0].RoundTripMicroseconds, g.Lanes[0].SentBytesPerSecond, g.Lanes[0].ReceivedBytesPerSecond = 7, 7, 7
+	}), "what is measured is not written at once")
+	assert.NotEqual(t, same, seen(func(g *networkv1alpha1.GatewayStatus) { g.Lanes[0].Connections = 3 }), "a connection that is lost is")
 }
 
 func TestAGatewayWritesItsOwnEntryAndDropsThoseOfNodesThatAreNone(t *testing.T) {

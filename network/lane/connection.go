@@ -35,6 +35,9 @@ type connection struct {
 	below      *batched
 	tls        *tls.Conn
 
+	// sent and received are the bytes of packets, without what TLS and TCP add.
+	sent, received atomic.Uint64
+
 	heard   atomic.Int64 // when something came, in nanoseconds of start
 	heardBy atomic.Bool  // the other side hears us
 	writing atomic.Int64 // since when a write lasts; 0: none
@@ -143,6 +146,7 @@ func (c *connection) run(changed func(), deliver func([]byte) error) error {
 		if err == nil {
 			c.heard.Store(now())
 			if kind == kindPacket {
+				c.received.Add(uint64(len(content)))
 				err = deliver(content)
 			} else if by := content[0] == 1; c.heardBy.Swap(by) != by {
 				changed()

@@ -41,6 +41,8 @@ type Status struct {
 	Congestion string
 	// RTT is the shortest of the connections' smoothed round trip times, as the kernel measures them.
 	RTT time.Duration
+	// Sent and Received are the bytes of packets that went to the gateway and came from it, since it became one of the other cluster.
+	Sent, Received uint64
 	// Problem is why there is no connection, in a sentence; empty if there is one.
 	Problem string
 }

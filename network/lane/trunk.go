@@ -35,6 +35,8 @@ type gateway struct {
 	problem     error
 	up          bool
 	since       time.Time
+	// sent and received are those of connections that have ended.
+	sent, received uint64
 }
 
 var _ Lane = (*Trunk)(nil)
@@ -156,6 +158,7 @@ func (t *Trunk) use(g *gateway, c *connection) error {
 	err := c.run(t.update, q.write)
 	t.mu.Lock()
 	g.connections = slices.DeleteFunc(g.connections, func(other *connection) bool { return other == c })
+	g.sent, g.received = g.sent+c.sent.Load(), g.received+c.received.Load()
 	t.mu.Unlock()
 	t.update()
 	return err
@@ -236,16 +239,21 @@ func (t *Trunk) carry(i int) {
 		if len(usable) == 0 {
 			continue // packets get lost: nobody waits for a lane
 		}
-		sent := 0
-		err = usable[i%len(usable)].send(func() (next []byte, err error) {
+		sent, packets := 0, 0
+		c := usable[i%len(usable)]
+		err = c.send(func() (next []byte, err error) {
 			if sent == 0 {
 				next = frame
 			} else if sent < burst {
 				next, err = read(false)
 			}
-			sent += len(next)
+			if next != nil {
+				sent += len(next)
+				packets++
+			}
 			return next, err
 		})
+		c.sent.Add(uint64(sent - packets*frameHeader))
 		if err != nil {
 			return
 		}
@@ -257,7 +265,7 @@ func (t *Trunk) Status() (statuses []Status) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, g := range t.peers {
-		s := Status{Peer: g.Name, Up: g.up, Since: g.since}
+		s := Status{Peer: g.Name, Up: g.up, Since: g.since, Sent: g.sent, Received: g.received}
 		for _, c := range g.connections {
 			s.Congestion = c.congestion
 			if rtt := c.rtt(); s.RTT == 0 || rtt < s.RTT {
@@ -266,6 +274,7 @@ func (t *Trunk) Status() (statuses []Status) {
 			if c.up() {
 				s.Connections++
 			}
+			s.Sent, s.Received = s.Sent+c.sent.Load(), s.Received+c.received.Load()
 		}
 		if len(g.connections) == 0 && g.problem != nil {
 			s.Problem = g.problem.Error()

@@ -106,6 +106,10 @@ func TestPacketsGoThroughALane(t *testing.T) {
 	received, err := io.ReadAll(conn)
 	require.NoError(t, err)
 	assert.True(t, bytes.Equal(content, received), "32 MiB come as they were sent")
+	sent, got := a.trunk.Status()[0].Sent, b.trunk.Status()[0].Received
+	assert.Greater(t, sent, uint64(32<<20), "they are counted, with what TCP and IP add")
+	assert.Less(t, sent, uint64(40<<20))
+	assert.InDelta(t, sent, got, float64(sent)/10)
 	assert.Equal(t, "10.2.0.1", conn.LocalAddr().(*net.TCPAddr).IP.String())
 
 	udp, err := a.ListenPacket("10.1.0.1:53")

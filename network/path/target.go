@@ -3,10 +3,8 @@ package path
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -76,29 +74,10 @@ func content(size int) []byte {
 
 // tryAll returns what does not work, in a sentence; empty: all does.
 func (t *target) tryAll(ctx context.Context) string {
-	at := netip.AddrPortFrom(t.address, Port)
-	for _, size := range []int{64, 850, 1400, 9000} {
-		ask := func() (netip.Addr, error) { return AskUDP(at, content(size)) }
-		if problem := t.judge(fmt.Sprintf("UDP packets of %d bytes", size), ask); problem != "" {
+	for _, one := range tries() {
+		if problem := try(ctx, one, t.own, t.address).Problem; problem != "" {
 			return problem
 		}
-	}
-	return t.judge("TCP", func() (netip.Addr, error) { return AskTCP(ctx, at, content(128<<10)) })
-}
-
-// judge tries twice, since single packets may get lost anywhere.
-func (t *target) judge(what string, try func() (netip.Addr, error)) string {
-	seen, err := try()
-	if err != nil {
-		seen, err = try()
-	}
-	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return fmt.Sprintf("%s to pod %s are not answered within %v", what, t.address, patience)
-	case err != nil:
-		return fmt.Sprintf("%s to pod %s: %v", what, t.address, err)
-	case seen != t.own:
-		return fmt.Sprintf("pod %s sees address %s and not %s, that of the pod: something between translates addresses", t.address, seen, t.own)
 	}
 	return ""
 }

@@ -148,7 +148,7 @@ func workers(shared Shared) ([]Worker, error) {
 		return nil, err
 	}
 	linked := shared.Links
-	if linked.Ready, err = links.NewReady(shared.Metrics); err != nil {
+	if linked.Metrics, err = links.NewMetrics(shared.Metrics); err != nil {
 		return nil, err
 	}
 	core := shared.Informers.Core().V1()

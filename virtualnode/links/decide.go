@@ -20,6 +20,8 @@ const (
 	maxMessage             = 512
 	// fresh is how old what a pod says of its probes may be: it says something every 20 seconds.
 	fresh = time.Minute
+	// silent is after how long nobody knows of the lanes of a gateway: it says something every 30 seconds, or seldomer if it has many links.
+	silent = 3 * time.Minute
 )
 
 // here returns what home's object should say of a remote cluster: the ranges are those that home's administrator has listed.

@@ -4,7 +4,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	networkv1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/network/v1alpha1"
@@ -38,6 +41,28 @@ func TestEachSideIsToldOfTheOther(t *testing.T) {
 		west.Status.Gateways = append(west.Status.Gateways, west.Status.Gateways[0])
 	}
 	assert.Len(t, here(nil, west).Gateways, maxGateways)
+}
+
+func TestLanesAreCounted(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	m, err := NewMetrics(registry)
+	require.NoError(t, err)
+	home := side("h1", "10.1.0.9")
+	home.Status.Gateways[0].RenewTime = metav1.NewTime(now.Add(-20 * time.Second))
+	home.Status.Gateways[0].Lanes[0].SentBytesPerSecond = 7
+	home.Status.Gateways[0].Lanes = append(home.Status.Gateways[0].Lanes, networkv1alpha1.LaneStatus{Gateway: "w2", SentBytesPerSecond: 9})
+	home.Status.Gateways = append(home.Status.Gateways, networkv1alpha1.GatewayStatus{RenewTime: metav1.NewTime(now.Add(-time.Hour)),
+		Lanes: []networkv1alpha1.LaneStatus{{Gateway: "w1", Up: true, SentBytesPerSecond: 9}}})
+	m.measured("west", home, now)
+	for _, state := range []string{"up", "down", "unknown"} {
+		assert.InDelta(t, 1, testutil.ToFloat64(m.lanes.WithLabelValues("west", state)), 0, state)
+	}
+	assert.InDelta(t, 7, testutil.ToFloat64(m.rate.WithLabelValues("west", "sent")), 0, "of lanes that are known to be up")
+	m.condition("west", metav1.ConditionTrue)
+	m.forget("west")
+	left, err := registry.Gather()
+	require.NoError(t, err)
+	assert.Empty(t, left)
 }
 
 func TestTheNetworkIsReadyOnlyWhileAllWaysAreProbedWithSuccess(t *testing.T) {

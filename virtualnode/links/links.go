@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -32,16 +31,6 @@ const (
 	timeout = 10 * time.Second
 )
 
-// NewReady returns the metric of a Linker, registered.
-func NewReady(registry prometheus.Registerer) (*prometheus.GaugeVec, error) {
-	ready := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "lodestone_network_ready",
-		Help: "1 if probes show that pods at home and in a remote cluster reach each other through the fabric, 0 if not."}, []string{"cluster"})
-	if err := registry.Register(ready); err != nil {
-		return nil, fmt.Errorf("register the metric of joined networks: %w", err)
-	}
-	return ready, nil
-}
-
 // Linker works for all sessions.
 type Linker struct {
 	// Home has the NetworkLinks of home's namespace keys.NetworkNamespace.
@@ -49,13 +38,13 @@ type Linker struct {
 	// Remotes and Objects are the RemoteClusters of home; the caller runs the informer.
 	Remotes *clients.RemoteClusters
 	Objects cache.SharedIndexInformer
-	// Ready is what NewReady returns.
-	Ready *prometheus.GaugeVec
+	// Metrics are what NewMetrics returns.
+	Metrics *Metrics
 }
 
 // Run works for a session until ctx ends.
 func (l *Linker) Run(ctx context.Context, s *session.Session) error {
-	defer l.Ready.DeleteLabelValues(s.Cluster)
+	defer l.Metrics.forget(s.Cluster)
 	clock := time.NewTicker(interval)
 	defer clock.Stop()
 	logger := klog.FromContext(ctx)
@@ -152,6 +141,9 @@ func (l *Linker) join(ctx context.Context, s *session.Session, remote *v1alpha1.
 		return nil, fmt.Errorf("write NetworkLink %s in cluster %s: %w", keys.Home, s.Cluster, err)
 	}
 	condition := ready(s.Cluster, home, there1, time.Now())
+	if home != nil {
+		l.Metrics.measured(s.Cluster, home, time.Now())
+	}
 	return &condition, nil
 }
 
@@ -160,11 +152,11 @@ func (l *Linker) report(ctx context.Context, seen *v1alpha1.RemoteCluster, condi
 	update := seen.DeepCopy()
 	var changed bool
 	if condition == nil {
-		l.Ready.DeleteLabelValues(seen.Name)
+		l.Metrics.forget(seen.Name)
 		changed = meta.RemoveStatusCondition(&update.Status.Conditions, v1alpha1.NetworkReady)
 	} else {
 		condition.ObservedGeneration = seen.Generation
-		l.Ready.WithLabelValues(seen.Name).Set(map[metav1.ConditionStatus]float64{metav1.ConditionTrue: 1}[condition.Status])
+		l.Metrics.condition(seen.Name, condition.Status)
 		changed = meta.SetStatusCondition(&update.Status.Conditions, *condition)
 	}
 	if !changed {

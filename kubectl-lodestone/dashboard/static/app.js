@@ -406,6 +406,9 @@ function drawColumn(one, status) {
       const down = cluster.nodes.find((node) => !node.ready && node.message);
       if (!bad && down) message = `node ${down.name}: ${down.message}`;
     }
+    const network = cluster?.conditions?.find((condition) => condition.type === "NetworkReady");
+    if (network) facts.push(["Network", network.status === "True" ? "pods reach each other" : "pods do not reach each other"]);
+    if (network?.status === "False" && !message) message = network.message;
     if (cluster?.kubernetesVersion) facts.push(["Kubernetes", cluster.kubernetesVersion]);
     if (cluster?.storageClasses?.length) facts.push(["Classes", cluster.storageClasses.join(", ")]);
     if (cluster?.credentials?.expires) facts.push(["Login ends", new Date(cluster.credentials.expires).toLocaleDateString("en", { dateStyle: "medium" })]);

@@ -75,6 +75,15 @@ type Route struct {
 	MTU int // 0: that of the device
 }
 
+// PodMTU is the largest packet that pods of two clusters send to each other in one piece, from the MTUs of the networks between the nodes
+// of each; there is 0 where it is not known.
+func PodMTU(here, there int) int {
+	if there == 0 {
+		return here - overhead
+	}
+	return min(here, there) - overhead
+}
+
 // Device is the name of the lane's link to a cluster. Names of links have at most 15 characters.
 func Device(remote string) string {
 	hash := sha256.Sum256([]byte(remote))
@@ -87,16 +96,13 @@ func Make(in Input) Plan {
 	if self == nil || len(in.Remotes) == 0 {
 		return Plan{}
 	}
-	p := Plan{MTU: in.MTU - overhead, Devices: []string{Tunnel}, Rules: []Rule{{Priority: priorityTo, Table: tableTo}}}
+	p := Plan{MTU: PodMTU(in.MTU, 0), Devices: []string{Tunnel}, Rules: []Rule{{Priority: priorityTo, Table: tableTo}}}
 	least := p.MTU
 	for _, r := range in.Remotes {
 		if _, own := in.Lanes[r.Name]; own {
 			p.Devices = append(p.Devices, Device(r.Name))
 		}
-		mtu := p.MTU
-		if r.MTU != 0 {
-			mtu = min(mtu, r.MTU-overhead)
-		}
+		mtu := PodMTU(in.MTU, r.MTU)
 		least = min(least, mtu)
 		for _, hop := range hops(in, r.Name) {
 			for _, to := range r.Ranges {

@@ -145,6 +145,13 @@ type GatewayStatus struct {
 	// +listType=map
 	// +listMapKey=gateway
 	Lanes []LaneStatus `json:"lanes,omitempty"`
+	// RenewTime is when the gateway wrote this entry last: it does so at once when a lane
+	// comes up or goes down, and every 30 seconds, or seldomer if it has more than 30
+	// links, with what it measured of its lanes. An entry that was not renewed for long is
+	// of a gateway that does not run.
+	//
+	// +optional
+	RenewTime metav1.Time `json:"renewTime,omitempty"`
 }
 
 // LaneStatus is the way to one gateway of the other cluster.
@@ -159,6 +166,28 @@ type LaneStatus struct {
 	//
 	// +optional
 	Since metav1.Time `json:"since,omitempty"`
+	// Connections is how many of its TCP connections are up.
+	//
+	// +optional
+	Connections int32 `json:"connections,omitempty"`
+	// RoundTripMicroseconds is the shortest of their smoothed round trip times, as the
+	// kernel measures them.
+	//
+	// +optional
+	RoundTripMicroseconds int64 `json:"roundTripMicroseconds,omitempty"`
+	// SentBytesPerSecond is what packets to that gateway had, on the average of the time
+	// between the last two times that this one wrote its entry.
+	//
+	// +optional
+	SentBytesPerSecond int64 `json:"sentBytesPerSecond,omitempty"`
+	// ReceivedBytesPerSecond is what packets from it had.
+	//
+	// +optional
+	ReceivedBytesPerSecond int64 `json:"receivedBytesPerSecond,omitempty"`
+	// MTU is the largest packet of pods that is carried in one piece, in bytes.
+	//
+	// +optional
+	MTU int32 `json:"mtu,omitempty"`
 	// CongestionControl is that of its TCP connections, bbr where the kernel has it.
 	//
 	// +optional
