@@ -80,15 +80,16 @@ var offers = map[string]string{
 
 func TestTheShellIsOfferedWhatIsThere(t *testing.T) {
 	namespace, move := completable(t)
+	names := strings.NewReplacer("{ns}", namespace, "{move}", move)
 	for line, words := range offers {
 		t.Run(line, func(t *testing.T) {
-			names := strings.NewReplacer("{ns}", namespace, "{move}", move)
 			assert.Subset(t, completed(t, names.Replace(line)), strings.Fields(names.Replace(words)))
 		})
 	}
 	assert.NotContains(t, completed(t, "move -n "+namespace+" data "), "data", "it is named already")
 	assert.Empty(t, completed(t, "unpeer west "), "it takes one")
 	assert.Empty(t, completed(t, "move data --bandwidth-limit "), "no files are offered where none is to be named")
+	shellsComplete(t, names)
 }
 
 // completable is a shop with a move of claim data and a DaemonSet.
@@ -105,33 +106,44 @@ func completable(t *testing.T) (namespace, move string) {
 // bashCompletion is what completion in bash needs besides bash.
 const bashCompletion = "/usr/share/bash-completion/bash_completion"
 
-// shells complete a command line, each with the script that the program prints for it. $1 is the line, $2 the program: kubectl, which
-// asks kubectl_complete-lodestone, or kubectl-lodestone. They write what they would offer, a line each.
+// shells complete command lines, each with the script that the program prints for it. $1 is the program: kubectl, which asks
+// kubectl_complete-lodestone, or kubectl-lodestone; the lines follow. They write what they would offer for a line, a line each, and
+// then separator.
 var shells = map[string]string{
 	"bash": `
 		source ` + bashCompletion + `
-		source <("$2" completion bash)
-		COMP_LINE=$1 COMP_POINT=${#1} COMP_TYPE=9 COLUMNS=200
-		read -ra COMP_WORDS <<<"$1"
-		[[ $1 != *' ' ]] || COMP_WORDS+=('')
-		COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
-		"__start_$2"
-		printf '%s\n' "${COMPREPLY[@]}"`,
+		program=$1
+		source <("$program" completion bash)
+		for line in "${@:2}"; do
+			COMP_LINE=$line COMP_POINT=${#line} COMP_TYPE=9 COLUMNS=200 COMPREPLY=()
+			read -ra COMP_WORDS <<<"$line"
+			[[ $line != *' ' ]] || COMP_WORDS+=('')
+			COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+			"__start_$program"
+			printf '%s\n' "${COMPREPLY[@]}" '` + separator + `'
+		done`,
 	"zsh": `
 		compdef() { :; }
 		_describe() { print -rl -- "${completions[@]}"; }
-		source <("$2" completion zsh)
-		words=("${(@s: :)1}") CURRENT=${#words}
-		"_$2"`,
+		program=$1
+		source <("$program" completion zsh)
+		for line in "${@:2}"; do
+			words=("${(@s: :)line}") CURRENT=${#words}
+			"_$program"
+			print -r -- '` + separator + `'
+		done`,
 	"fish": `
-		source (eval $argv[2] completion fish | psub)
-		complete --do-complete $argv[1]`,
+		source (eval $argv[1] completion fish | psub)
+		for line in $argv[2..]
+			complete --do-complete $line
+			echo '` + separator + `'
+		end`,
 }
 
-// Each shell offers what the plugin does, for kubectl lodestone and for kubectl-lodestone.
-func TestShellsComplete(t *testing.T) {
-	namespace, move := completable(t)
-	names := strings.NewReplacer("{ns}", namespace, "{move}", move)
+const separator = "--- next"
+
+// shellsComplete sees that each shell offers what the plugin does, for kubectl lodestone and for kubectl-lodestone.
+func shellsComplete(t *testing.T, names *strings.Replacer) {
 	folder := t.TempDir()
 	for name, script := range map[string]string{
 		"kubectl":                    fmt.Sprintf("exec '%s' kubectl \"$@\"", bed.Home.Program()),
@@ -140,6 +152,8 @@ func TestShellsComplete(t *testing.T) {
 	} {
 		require.NoError(t, os.WriteFile(filepath.Join(folder, name), []byte("#!/bin/sh\n"+script+"\n"), 0o755))
 	}
+	lines := []string{"move -n {ns} pvc ", "move -n {ns} pvc/da", "move data --target-cluster ", "move abort -n {ns} volumemove/",
+		"unpeer ", "status --context "}
 	for shell, script := range shells {
 		t.Run(shell, func(t *testing.T) {
 			_, err := exec.LookPath(shell)
@@ -150,21 +164,22 @@ func TestShellsComplete(t *testing.T) {
 				require.Empty(t, os.Getenv("LODESTONE_COMPLETE"), "%s cannot be tried (%v), and nothing is to be skipped", shell, err)
 				t.Skipf("%s cannot be tried (%v): apt-get install bash-completion fish zsh", shell, err)
 			}
-			for _, line := range []string{"move -n {ns} pvc ", "move -n {ns} pvc/da", "move data --target-cluster ",
-				"move abort -n {ns} volumemove/", "unpeer ", "status --context "} {
-				for _, program := range []string{"kubectl", "kubectl-lodestone"} {
-					typed := program + " " + names.Replace(line)
-					if program == "kubectl" {
-						typed = "kubectl lodestone " + names.Replace(line)
-					}
-					c := exec.CommandContext(t.Context(), shell, "-c", script, "-", typed, program)
-					if shell == "fish" {
-						c = exec.CommandContext(t.Context(), shell, "--no-config", "-c", script, typed, program)
-					}
-					c.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "PATH="+folder+":"+os.Getenv("PATH"))
-					r := finish(t, c)
+			for program, command := range map[string]string{"kubectl": "kubectl lodestone ", "kubectl-lodestone": "kubectl-lodestone "} {
+				arguments := []string{"-c", script, "-", program}
+				if shell == "fish" {
+					arguments = []string{"--no-config", "-c", script, program}
+				}
+				for _, line := range lines {
+					arguments = append(arguments, command+names.Replace(line))
+				}
+				c := exec.CommandContext(t.Context(), shell, arguments...)
+				c.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "PATH="+folder+":"+os.Getenv("PATH"))
+				r := finish(t, c)
+				answers := strings.Split(r.out, separator+"\n")
+				require.Len(t, answers, len(lines)+1, "%s: %s%s", shell, r.out, r.stderr)
+				for i, line := range lines {
 					var offered []string
-					for text := range strings.Lines(r.out) {
+					for text := range strings.Lines(answers[i]) {
 						// A description is behind a tab, a colon or two spaces.
 						name := strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune("\t:\n ", r) })
 						offered = append(offered, slices.Concat(name, []string{""})[0])
@@ -173,7 +188,7 @@ func TestShellsComplete(t *testing.T) {
 					if line == "move -n {ns} pvc/da" {
 						wanted = []string{"pvc/data"}
 					}
-					assert.Subset(t, offered, wanted, "%s offers for %q: %s%s", shell, typed, r.out, r.stderr)
+					assert.Subset(t, offered, wanted, "%s offers for %q: %s%s", shell, command+line, answers[i], r.stderr)
 				}
 			}
 		})
