@@ -680,8 +680,8 @@ func deleted(o steps.Observation, ref backing.Ref, b steps.Backing) steps.Step {
 			"events there, and whether the agent runs; or "+instead)
 	case remote:
 		step.Tell = steps.Warn("BackingDeleted", fmt.Sprintf("%s, but no new pod there can use it: let an administrator there keep a copy of "+
-			"it, set its volume %s to policy Retain, take that finalizer off, remove uid and resourceVersion from the volume's claimRef, create the "+
-			"claim again from the copy without its uid, resourceVersion and annotations pv.kubernetes.io/*, and set the policy as it was; or %s",
+			"it, set its volume %s to policy Retain, take that finalizer off, remove uid and resourceVersion from the volume's claimRef, create "+
+			"the claim again from the copy without its uid, resourceVersion and annotations pv.kubernetes.io/*, and set the policy as it was; or %s",
 			safe, b.Claim.Spec.VolumeName, instead))
 	case o.StorageLeaving:
 		policy := corev1.PersistentVolumeReclaimRetain
