@@ -179,7 +179,7 @@ func TestAHostilePeerReachesNoAPIServer(t *testing.T) {
 	for _, n := range l.Home.Nodes {
 		server, err := n.Listen(netip.AddrPortFrom(netip.IPv4Unspecified(), 6443).String())
 		require.NoError(t, err)
-		defer server.Close()
+		t.Cleanup(func() { _ = server.Close() })
 		go func() {
 			for {
 				conn, err := server.Accept()
@@ -472,7 +472,7 @@ func TestFromRoutedToTheFabricAndBackDropsNoConnection(t *testing.T) {
 	for _, way := range [][2]*netlab.Node{{l.Home.Nodes[0], l.West.Nodes[0]}, {l.West.Nodes[2], l.Home.Nodes[1]}} {
 		talk, err := netlab.NewTalk(way[0].Pods[0].Namespace, way[1].Pods[0])
 		require.NoError(t, err)
-		defer talk.Close()
+		t.Cleanup(talk.Close)
 		talks = append(talks, talk)
 	}
 	goOn := func(when string) {

@@ -29,8 +29,8 @@ type Way struct {
 	Results     []pathcheck.Result `json:"results"`
 }
 
-// wrong says in a sentence what is wrong, empty if nothing is. not is why the condition NetworkReady of the cluster is not True, empty if it
-// is or there is none. It is pure.
+// wrong says in a sentence what is wrong, empty if nothing is. not is why the condition NetworkReady of the cluster is not True, empty if
+// it is or there is none. It is pure.
 func wrong(ways []Way, not string) string {
 	var problems []string
 	for _, way := range ways {

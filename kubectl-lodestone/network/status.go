@@ -325,8 +325,8 @@ func problems(networks Networks, now time.Time) (lines []string) {
 		}
 		for _, g := range n.Gateways {
 			if g.Silent {
-				lines = append(lines, fmt.Sprintf("%s: gateway %s has written nothing for %s: see whether its pod runs (kubectl get pods -n %s -o wide)",
-					n.Name, g.Name, since(&g.RenewTime, now), keys.NetworkNamespace))
+				lines = append(lines, fmt.Sprintf("%s: gateway %s has written nothing for %s: see whether its pod runs (kubectl get pods -n %s "+
+					"-o wide)", n.Name, g.Name, since(&g.RenewTime, now), keys.NetworkNamespace))
 				continue
 			}
 			for _, l := range g.Lanes {

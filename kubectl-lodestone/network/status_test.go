@@ -30,7 +30,8 @@ func observed() ([]v1alpha1.RemoteCluster, []networkv1alpha1.NetworkLink) {
 		SentBytesPerSecond: 1_250_000, ReceivedBytesPerSecond: 900, CongestionControl: "bbr"}
 	down := networkv1alpha1.LaneStatus{Gateway: "w2", Since: ago(time.Minute), MTU: 1414, Message: "connection refused"}
 	path := func(micros int64, loss int32) []networkv1alpha1.PathStatus {
-		return []networkv1alpha1.PathStatus{{Address: "10.2.0.9", Up: true, Since: ago(time.Hour), RoundTripMicroseconds: micros, LossPercent: loss}}
+		return []networkv1alpha1.PathStatus{{Address: "10.2.0.9", Up: true, Since: ago(time.Hour), RoundTripMicroseconds: micros,
+			LossPercent: loss}}
 	}
 	return []v1alpha1.RemoteCluster{
 			remote("east", v1alpha1.Routed),
