@@ -231,10 +231,10 @@ func asked(ctx context.Context, home *cli.Cluster) (map[string]bool, error) {
 	}
 	replicas := map[string]bool{}
 	for _, pod := range pods.Items {
-		ctx, cancel := context.WithTimeout(ctx, askTimeout)
-		defer cancel()
+		asking, cancel := context.WithTimeout(ctx, askTimeout)
 		body, err := home.Client.CoreV1().RESTClient().Get().Namespace(pod.Namespace).Resource("pods").Name(pod.Name + ":8082").
-			SubResource("proxy").Suffix("metrics").DoRaw(ctx)
+			SubResource("proxy").Suffix("metrics").DoRaw(asking)
+		cancel()
 		switch {
 		case apierrors.IsForbidden(err) && !apierrors.IsUnexpectedServerError(err):
 			return nil, err // that is the API server's own refusal

@@ -76,7 +76,8 @@ var checks = []struct {
 func Findings(f Facts) (all []Finding) {
 	for _, c := range checks {
 		if why, unread := f.Unread[c.name]; unread {
-			all = append(all, Finding{Check: c.name, Level: Warning, Says: "it was not checked: " + why, Do: "ask an administrator to run this command"})
+			all = append(all, Finding{Check: c.name, Level: Warning, Says: "it was not checked: " + why,
+				Do: "ask an administrator to run this command"})
 			continue
 		}
 		for _, finding := range c.check(f) {
@@ -106,7 +107,8 @@ func programs(f Facts) (found []Finding) {
 	case len(f.Programs) == 0:
 		return []Finding{{Level: Problem, Says: "no program of Lodestone is there", Do: "kubectl lodestone install brings them"}}
 	case len(other) > 0:
-		found = append(found, Finding{Level: Warning, Says: fmt.Sprintf("this plugin is %s, and others run: %s", f.Plugin, strings.Join(other, ", ")),
+		found = append(found, Finding{Level: Warning, Says: fmt.Sprintf("this plugin is %s, and others run: %s", f.Plugin,
+			strings.Join(other, ", ")),
 			Do: "bring all to one version, as docs/upgrade.md says"})
 	case len(found) == 0:
 		return ok("%d programs run %s", len(f.Programs), f.Plugin)
@@ -157,7 +159,8 @@ func certificates(f Facts) (found []Finding) {
 			found = append(found, Finding{Level: Problem, Says: fmt.Sprintf("Secret %s has no certificate: %v", name, err),
 				Do: "kubectl get jobs,certificates -A shows what should make it (docs/security.md#certificates)"})
 		case end.Before(f.Now.Add(renewed)):
-			found = append(found, Finding{Level: Problem, Says: fmt.Sprintf("the certificate in Secret %s ends at %s", name, end.UTC().Format(time.RFC3339)),
+			found = append(found, Finding{Level: Problem, Says: fmt.Sprintf("the certificate in Secret %s ends at %s", name,
+				end.UTC().Format(time.RFC3339)),
 				Do: "see why it was not renewed (docs/security.md#certificates)"})
 		}
 	}
@@ -182,14 +185,16 @@ func expiry(content []byte) (time.Time, error) {
 
 func extender(f Facts) []Finding {
 	if len(f.Asked) == 0 {
-		return []Finding{{Level: Problem, Says: "no replica of the extender answers", Do: "kubectl get pods -n lodestone-system shows how they are"}}
+		return []Finding{{Level: Problem, Says: "no replica of the extender answers",
+			Do: "kubectl get pods -n lodestone-system shows how they are"}}
 	}
 	for _, asked := range f.Asked {
 		if asked {
 			return ok("kube-scheduler asks it")
 		}
 	}
-	return []Finding{{Level: Warning, Says: "no kube-scheduler has asked it since it started: new claims may go to clusters that cannot take them",
+	return []Finding{{Level: Warning,
+		Says: "no kube-scheduler has asked it since it started: new claims may go to clusters that cannot take them",
 		Do: "run kubectl lodestone install --configure-scheduler on each node of the control plane, or add the extender to kube-scheduler's " +
 			"configuration by hand (docs/scheduling.md); if no pod was scheduled since, this means nothing"}}
 }
@@ -211,7 +216,8 @@ func classes(f Facts) (found []Finding) {
 	case virtual == 0:
 		found = append(found, Finding{Level: Problem, Says: "there is no virtual class", Do: "make one, as docs/classes.md says"})
 	case len(offered) == 0:
-		found = append(found, Finding{Level: Problem, Says: "home has no real class, so no claim gets a volume here", Do: "install a storage driver"})
+		found = append(found, Finding{Level: Problem, Says: "home has no real class, so no claim gets a volume here",
+			Do: "install a storage driver"})
 	case fallback && !slices.ContainsFunc(offered, func(o v1alpha1.OfferedClass) bool { return o.Default }):
 		found = append(found, Finding{Level: Problem, Says: "a virtual class names no real class of home, and none is the default",
 			Do: "mark one as default, or name one in the parameter " + keys.LocalClass})
@@ -233,8 +239,9 @@ func capacity(f Facts) []Finding {
 	var found []Finding
 	for _, class := range f.Classes {
 		if virtualclass.Is(class) && !known[class.Name] {
-			found = append(found, Finding{Level: Problem, Says: fmt.Sprintf("nothing is published of the room of class %s, so kube-scheduler finds none "+
-				"anywhere", class.Name), Do: "see the provisioner's log, and docs/classes.md#room"})
+			found = append(found, Finding{Level: Problem,
+				Says: fmt.Sprintf("nothing is published of the room of class %s, so kube-scheduler finds none "+
+					"anywhere", class.Name), Do: "see the provisioner's log, and docs/classes.md#room"})
 		}
 	}
 	if len(found) == 0 {
@@ -267,8 +274,9 @@ func clusters(f Facts) (found []Finding) {
 func networks(f Facts) (found []Finding) {
 	for _, remote := range f.Remotes {
 		if remote.Spec.PodNetwork == v1alpha1.Routed && len(remote.Spec.PodCIDRs) == 0 {
-			found = append(found, Finding{Level: Problem, Says: fmt.Sprintf("remote cluster %s is Routed, and has no pod ranges: its pods get no addresses "+
-				"at home", remote.Name), Do: "kubectl lodestone peer --pod-cidrs sets them"})
+			found = append(found, Finding{Level: Problem,
+				Says: fmt.Sprintf("remote cluster %s is Routed, and has no pod ranges: its pods get no addresses "+
+					"at home", remote.Name), Do: "kubectl lodestone peer --pod-cidrs sets them"})
 		}
 		ready := meta.FindStatusCondition(remote.Status.Conditions, v1alpha1.NetworkReady)
 		switch {
@@ -296,7 +304,8 @@ const (
 
 func clocks(f Facts) (found []Finding) {
 	if d := f.Now.Sub(f.Server); d.Abs() > skew {
-		found = append(found, Finding{Level: Warning, Says: fmt.Sprintf("this machine and the API server are %s apart", d.Abs().Round(time.Second)),
+		found = append(found, Finding{Level: Warning, Says: fmt.Sprintf("this machine and the API server are %s apart",
+			d.Abs().Round(time.Second)),
 			Do: "set the clock of the one that is wrong: certificates and tokens depend on it"})
 	}
 	ready := map[string]bool{}
@@ -311,7 +320,8 @@ func clocks(f Facts) (found []Finding) {
 		}
 		switch ahead := lease.Spec.RenewTime.Sub(f.Server); {
 		case ahead > skew:
-			found = append(found, Finding{Level: Warning, Says: fmt.Sprintf("the clock of node %s is %s ahead", lease.Name, ahead.Round(time.Second)),
+			found = append(found, Finding{Level: Warning, Says: fmt.Sprintf("the clock of node %s is %s ahead", lease.Name,
+				ahead.Round(time.Second)),
 				Do: "set it"})
 		case ahead < -silent:
 			found = append(found, Finding{Level: Warning, Says: fmt.Sprintf("node %s is Ready, and its last sign of life is of %s ago", lease.Name,

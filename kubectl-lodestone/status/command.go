@@ -199,8 +199,10 @@ func troubles(clusters []Cluster) []string {
 
 func clusterTable(clusters []Cluster, now time.Time) *metav1.Table {
 	table := &metav1.Table{ColumnDefinitions: []metav1.TableColumnDefinition{
-		cli.Column("Name", false), cli.Column("Ready", false), cli.Column("Reason", false), cli.Column("Version", false), cli.Column("Nodes", false),
-		cli.Column("CPU", false), cli.Column("Memory", false), cli.Column("Volumes", false), cli.Column("Pods", false), cli.Column("Classes", false),
+		cli.Column("Name", false), cli.Column("Ready", false), cli.Column("Reason", false), cli.Column("Version", false),
+		cli.Column("Nodes", false),
+		cli.Column("CPU", false), cli.Column("Memory", false), cli.Column("Volumes", false), cli.Column("Pods", false),
+		cli.Column("Classes", false),
 		cli.Column("Login", true), cli.Column("Expires", true), cli.Column("Heartbeat", true),
 	}}
 	for _, c := range clusters {
