@@ -162,7 +162,7 @@ func TestPodsReachEachOtherThroughTheFabric(t *testing.T) {
 	eventually(t, "gateways have written what they measured", func(c *assert.CollectT) {
 		said, code := lodestone(t, "network", "status", "west", "-o", "wide")
 		assert.Zero(c, code, said)
-		assert.Regexp(c, `(?m)^west +Fabric +True +Probed +1/1 +[\d.]+ms +\d+% +1\d{3} +[\d.]+k?B/s +[\d.]+k?B/s `, said)
+		assert.Regexp(c, `(?m)^west +Fabric +True +Probed +1/1 +[\d.]+ms +\d+% +1\d{3} +[\d.]+[kM]?B/s +[\d.]+[kM]?B/s `, said)
 	})
 	said, _ := lodestone(t, "network", "status", "west", "-o", "wide")
 	t.Log("\n" + said)
