@@ -96,14 +96,8 @@ func (w *World) run(ctx context.Context, cases []*Case, kind kind) (_ map[*Case]
 			return nil, endOf(program)
 		}
 	}
-	// What one case does must not have changed another's end.
-	// The agent looks at namespaces again and again.
-	b.await(ctx, w.limits.often, func(c *Case, v *View) error {
-		if c.Flow.subject() == Agent {
-			return c.Flow.Want(b.World, c, v)
-		}
-		return b.ended(c, v)
-	}, true)
+	// What one case does must not have changed another's end. A program may look again, as for a probe.
+	b.await(ctx, w.limits.often, func(c *Case, v *View) error { return c.Flow.Want(b.World, c, v) }, true)
 	for _, c := range cases {
 		c.conclude()
 	}

@@ -2,6 +2,8 @@ package csi
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -336,7 +338,12 @@ func TestVirtualClassesHaveTheRoomThatTheRealOnesPublish(t *testing.T) {
 	t.Log("What fits nowhere says so.")
 	large := newNamespace(t)
 	create(t, large, func(pod *corev1.Pod) *corev1.Pod { return pod }, sized("101Gi"))
-	assert.Contains(t, await.Event(t, bed.Home.Client(), large, "db", "FailedScheduling"), "did not have enough free storage")
+	// kube-scheduler may hear of the pod before it hears of the claim, and says so first.
+	await.Until(t, "kube-scheduler says that there is no room", func() bool {
+		return slices.ContainsFunc(await.Events(t, bed.Home.Client(), large), func(event string) bool {
+			return strings.Contains(event, "FailedScheduling") && strings.Contains(event, "did not have enough free storage")
+		})
+	}, func() any { return await.Events(t, bed.Home.Client(), large) })
 	assert.Empty(t, claimOf(t, bed.Home, large, "data").Annotations[keys.SelectedNode])
 }
 
