@@ -20,3 +20,14 @@ func Column(name string, wide bool) metav1.TableColumnDefinition {
 	}
 	return c
 }
+
+// None is what a table has where there is nothing, or nothing is known.
+const None = "<none>"
+
+// OrNone is a text for a table: None if it is empty.
+func OrNone(text string) string {
+	if text == "" {
+		return None
+	}
+	return text
+}

@@ -152,7 +152,7 @@ func downOf(status v1alpha1.VolumeMoveStatus, now time.Time) string {
 	case status.Downtime != nil:
 		return status.Downtime.Round(10 * time.Millisecond).String()
 	}
-	return "<none>"
+	return cli.None
 }
 
 // writeRoutes writes one sentence for each claim: by which route its data travels, or travelled,

@@ -261,11 +261,11 @@ func clusterTable(networks Networks, now time.Time) *metav1.Table {
 		cli.Column("Sent", false), cli.Column("Received", false), cli.Column("Since", false), cli.Column("Ranges", true),
 	}}
 	for _, n := range networks.Clusters {
-		row := []any{n.Name, string(n.PodNetwork), none, none, none, none, none, none, none, none, none, none}
+		row := padded(len(table.ColumnDefinitions), n.Name, string(n.PodNetwork))
 		if n.PodNetwork == v1alpha1.Fabric {
-			row = []any{n.Name, string(n.PodNetwork), truth(n.Ready), orNone(n.Reason), fmt.Sprintf("%d/%d", n.LanesUp, n.Lanes),
-				took(n.RoundTripMicroseconds), none, size(n.MTU), rate(n.SentBytesPerSecond), rate(n.ReceivedBytesPerSecond), since(n.Since, now),
-				orNone(strings.Join(n.PodCIDRs, ","))}
+			row = []any{n.Name, string(n.PodNetwork), truth(n.Ready), cli.OrNone(n.Reason), fmt.Sprintf("%d/%d", n.LanesUp, n.Lanes),
+				took(n.RoundTripMicroseconds), cli.None, size(n.MTU), rate(n.SentBytesPerSecond), rate(n.ReceivedBytesPerSecond),
+				since(n.Since, now), cli.OrNone(strings.Join(n.PodCIDRs, ","))}
 			if n.LossPercent != nil {
 				row[6] = fmt.Sprintf("%d%%", *n.LossPercent)
 			}
@@ -285,10 +285,10 @@ func laneTable(networks Networks, now time.Time) *metav1.Table {
 		for _, g := range n.Gateways {
 			for _, l := range g.Lanes {
 				row := []any{n.Name, g.Name, l.Gateway, truth(l.Up), l.Connections, took(l.RoundTripMicroseconds), size(l.MTU),
-					rate(l.SentBytesPerSecond), rate(l.ReceivedBytesPerSecond), since(&l.Since, now), orNone(l.CongestionControl),
+					rate(l.SentBytesPerSecond), rate(l.ReceivedBytesPerSecond), since(&l.Since, now), cli.OrNone(l.CongestionControl),
 					since(&g.RenewTime, now)}
 				if g.Silent {
-					row = []any{n.Name, g.Name, l.Gateway, "Unknown", none, none, none, none, none, none, none, since(&g.RenewTime, now)}
+					row = append(padded(len(table.ColumnDefinitions)-1, n.Name, g.Name, l.Gateway, "Unknown"), since(&g.RenewTime, now))
 				}
 				table.Rows = append(table.Rows, metav1.TableRow{Cells: row})
 			}
@@ -346,14 +346,12 @@ func reason(message string) string {
 	return message
 }
 
-// none is what a table has where nothing is known.
-const none = "<none>"
-
-func orNone(text string) string {
-	if text == "" {
-		return none
+// padded is a row of so many cells, of which nothing is known but the first.
+func padded(cells int, first ...any) []any {
+	for len(first) < cells {
+		first = append(first, cli.None)
 	}
-	return text
+	return first
 }
 
 func truth(is bool) string {
@@ -365,14 +363,14 @@ func truth(is bool) string {
 
 func size(bytes int32) string {
 	if bytes == 0 {
-		return none
+		return cli.None
 	}
 	return fmt.Sprint(bytes)
 }
 
 func since(at *metav1.Time, now time.Time) string {
 	if at == nil || at.IsZero() {
-		return none
+		return cli.None
 	}
 	return duration.HumanDuration(now.Sub(at.Time))
 }
@@ -380,7 +378,7 @@ func since(at *metav1.Time, now time.Time) string {
 // took is a time in milliseconds.
 func took(microseconds int64) string {
 	if microseconds == 0 {
-		return none
+		return cli.None
 	}
 	return fmt.Sprintf("%.2fms", float64(microseconds)/1000)
 }

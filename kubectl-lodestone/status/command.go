@@ -229,13 +229,13 @@ func clusterTable(clusters []Cluster, now time.Time) *metav1.Table {
 				expires = until(c.Credentials.Expires.Sub(now))
 			}
 		}
-		beat := "<none>"
+		beat := cli.None
 		if heartbeat != nil {
 			beat = duration.HumanDuration(now.Sub(heartbeat.Time)) + " ago"
 		}
 		table.Rows = append(table.Rows, metav1.TableRow{Cells: []any{
-			c.Name, ready, c.Reason, orNone(c.KubernetesVersion), fmt.Sprintf("%d/%d", up, len(c.Nodes)),
-			amount(cpu), amount(memory), c.Volumes, c.Pods, orNone(strings.Join(c.StorageClasses, ",")),
+			c.Name, ready, c.Reason, cli.OrNone(c.KubernetesVersion), fmt.Sprintf("%d/%d", up, len(c.Nodes)),
+			amount(cpu), amount(memory), c.Volumes, c.Pods, cli.OrNone(strings.Join(c.StorageClasses, ",")),
 			login, expires, beat,
 		}})
 	}
@@ -254,16 +254,9 @@ func waitingTable(waiting []Waiting) *metav1.Table {
 
 func amount(q resource.Quantity) string {
 	if q.IsZero() {
-		return "<none>"
+		return cli.None
 	}
 	return q.String()
-}
-
-func orNone(text string) string {
-	if text == "" {
-		return "<none>"
-	}
-	return text
 }
 
 func until(left time.Duration) string {

@@ -113,10 +113,10 @@ func (r *Reporter) write(ctx context.Context, link *networkv1alpha1.NetworkLink,
 	own := networkv1alpha1.GatewayStatus{Gateway: networkv1alpha1.Gateway{Name: r.self, Address: r.address(r.watch.Node(r.self)),
 		Keys: []string{identity.Key.String()}, MTU: int32(last.MTU)}}
 	key, now := KeyOf(link), &sample{time.Now(), last.Lanes[r.watch.remoteName(link)]}
-	own.Lanes, own.RenewTime = lanes(now, r.written[key], podMTU(last.MTU, link)), metav1.NewTime(now.at.Truncate(time.Second))
+	before := r.written[key]
+	own.Lanes, own.RenewTime = lanes(now, before, podMTU(last.MTU, link)), metav1.NewTime(now.at.Truncate(time.Second))
 	wanted := link.DeepCopy()
 	wanted.Status = statusOf(link, verdict, own, r.watch.Gateways())
-	before := r.written[key]
 	if before != nil && now.at.Sub(before.at) < rest && equality.Semantic.DeepEqual(unmeasured(wanted.Status), unmeasured(link.Status)) {
 		return nil
 	}

@@ -4,8 +4,8 @@
 // observing again.
 //
 // What goes in and comes out is package steps, where the backing claim goes is package route.
-// Next is the entry point: start with this file (claims without a volume), then published.go
-// (claims with one).
+// Next is the entry point: start with this file (claims without a volume, and at its end when one is
+// made before the twin is bound), then published.go (claims with one).
 package decide
 
 import (
