@@ -1,6 +1,7 @@
 package pods
 
 import (
+	"maps"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -8,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/controller"
 	"github.com/lodestone-storage/lodestone/remoteagent/policy"
 	"github.com/lodestone-storage/lodestone/remoteagent/sources"
 )
@@ -15,9 +17,12 @@ import (
 // ledger keeps the pods of a home cluster within its offer. Requests of pods that several workers
 // are about to create count before the informer shows the pods. It is safe for concurrent use.
 type ledger struct {
-	sources *sources.Sources
-
-	mu       sync.Mutex
+	mu sync.Mutex
+	// shown are the pods of home clusters that the informer has shown, and that have not ended.
+	shown map[types.NamespacedName]*sources.Pod
+	// times has, by home cluster, how many of those request the same: a pod is not counted against
+	// each other one.
+	times    map[string]map[sources.Requests]int64
 	reserved map[types.NamespacedName]reservation
 }
 
@@ -29,8 +34,48 @@ type reservation struct {
 	resized bool
 }
 
-func newLedger(from *sources.Sources) *ledger {
-	return &ledger{sources: from, reserved: map[types.NamespacedName]reservation{}}
+func newLedger() *ledger {
+	return &ledger{shown: map[types.NamespacedName]*sources.Pod{}, times: map[string]map[sources.Requests]int64{},
+		reserved: map[types.NamespacedName]reservation{}}
+}
+
+// podChanged takes what the informer shows of a pod: what was reserved for that is dropped.
+func (l *ledger) podChanged(was, now *sources.Pod) {
+	key := controller.Either(was, now).Key()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if before := l.shown[key]; before != nil {
+		l.count(before, -1)
+		delete(l.shown, key)
+	}
+	if now == nil {
+		if l.reserved[key].resized {
+			delete(l.reserved, key)
+		}
+		return
+	}
+	if r, ok := l.reserved[key]; ok && now.Home != "" && (!r.resized || covers(now.Counted.List(), r.requests)) {
+		delete(l.reserved, key)
+	}
+	if now.Home != "" && !now.Ended {
+		l.shown[key] = now
+		l.count(now, 1)
+	}
+}
+
+// count adds to how many pods request what a pod does. The caller holds the lock.
+func (l *ledger) count(pod *sources.Pod, n int64) {
+	times := l.times[pod.Home]
+	if times == nil {
+		times = map[sources.Requests]int64{}
+		l.times[pod.Home] = times
+	}
+	if times[pod.Counted] += n; times[pod.Counted] == 0 {
+		delete(times, pod.Counted)
+	}
+	if len(times) == 0 {
+		delete(l.times, pod.Home)
+	}
 }
 
 // admit says why the pod of a ShadowPod would exceed the offer. If it would not, admit returns nil
@@ -91,52 +136,47 @@ func (l *ledger) reserve(home *remotev1alpha1.HomeCluster, key types.NamespacedN
 	return nil
 }
 
-// used returns what the other pods of a home cluster request. It drops the reservations for pods
-// that the informer shows by now.
+// used returns what the other pods of a home cluster request. The caller holds the lock.
 func (l *ledger) used(home string, but types.NamespacedName) corev1.ResourceList {
-	times := map[sources.Requests]int64{}
-	var resized []corev1.ResourceList
-	for pod := range l.sources.PodsOf(home) {
-		key := pod.Key()
-		known := l.reserved[key]
-		if !known.resized {
-			delete(l.reserved, key)
-		}
-		if key == but || pod.Ended {
-			continue
-		}
-		if known.resized {
-			resized = append(resized, l.requests(pod))
-		} else {
-			times[pod.Counted]++
+	times := maps.Clone(l.times[home])
+	if pod := l.shown[but]; pod != nil && pod.Home == home {
+		times[pod.Counted]--
+	}
+	reserved := corev1.ResourceList{}
+	for key, r := range l.reserved {
+		pod := l.shown[key]
+		switch {
+		case key == but || r.home != home:
+		case !r.resized:
+			policy.AddRequests(reserved, r.requests)
+		case pod != nil:
+			times[pod.Counted]--
+			policy.AddRequests(reserved, larger(pod.Counted.List(), r.requests))
 		}
 	}
 	sum := sources.Sum(times)
-	for _, requests := range resized {
-		policy.AddRequests(sum, requests)
-	}
-	for key, p := range l.reserved {
-		if !p.resized && p.home == home && key != but {
-			policy.AddRequests(sum, p.requests)
-		}
-	}
+	policy.AddRequests(sum, reserved)
 	return sum
 }
 
-// requests returns what a pod that was resized requests, or will once the informer shows that. The caller
-// holds the lock.
-func (l *ledger) requests(pod *sources.Pod) corev1.ResourceList {
-	now := pod.Counted.List()
-	shown := true
-	for name, quantity := range l.reserved[pod.Key()].requests {
-		if have := now[name]; have.Cmp(quantity) < 0 {
-			now[name], shown = quantity, false
+// covers says whether requests are at least others, of each resource that these name.
+func covers(requests, others corev1.ResourceList) bool {
+	for name, quantity := range others {
+		if have := requests[name]; have.Cmp(quantity) < 0 {
+			return false
 		}
 	}
-	if shown {
-		delete(l.reserved, pod.Key())
+	return true
+}
+
+// larger returns the larger ones of two requests. It changes the first ones.
+func larger(requests, others corev1.ResourceList) corev1.ResourceList {
+	for name, quantity := range others {
+		if have := requests[name]; have.Cmp(quantity) < 0 {
+			requests[name] = quantity
+		}
 	}
-	return now
+	return requests
 }
 
 // forget drops a reservation.

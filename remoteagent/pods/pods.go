@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
@@ -87,6 +88,8 @@ type Controller struct {
 	queue    *controller.Queue[types.NamespacedName]
 	attempts *attempts
 	ledger   *ledger
+	// counted says whether the ledger has counted all pods that there were at the call of Watch.
+	counted cache.InformerSynced
 }
 
 // New returns a Controller. It does nothing before Watch and Run.
@@ -97,12 +100,17 @@ func New(config Config) *Controller {
 			Name: "shadowpods", FirstRetry: 100 * time.Millisecond, LastRetry: 30 * time.Second, Timeout: sources.SyncTimeout,
 		}),
 		attempts: newAttempts(config.SettleTime),
-		ledger:   newLedger(config.Sources),
+		ledger:   newLedger(),
 	}
 }
 
 // Watch adds the handlers that queue ShadowPods.
 func (c *Controller) Watch() error {
+	pods, err := c.Sources.Pods.AddEventHandler(controller.Handler(c.podChanged))
+	if err != nil {
+		return fmt.Errorf("watch pods: %w", err)
+	}
+	c.counted = pods.HasSynced
 	return errors.Join(
 		controller.OnChange(c.Sources.Shadows, func(was, now *sources.Shadow) {
 			if was != nil && now != nil && was.Generation != now.Generation {
@@ -110,21 +118,25 @@ func (c *Controller) Watch() error {
 			}
 			c.queue.Add(controller.Either(was, now).Key())
 		}),
-		controller.OnEach(c.Sources.Pods, func(pod *sources.Pod) {
-			key := pod.Key()
-			if controller.Get[sources.Shadow](c.Sources.Shadows, key.String()) != nil {
-				c.queue.Add(key)
-			}
-			// A pod that is deleted or has ended makes room in the offer.
-			if pod.Home != "" && (pod.Ended || pod.Ending) {
-				c.retryOverOffer(pod.Home)
-			}
-		}),
 		controller.OnEach(c.Sources.Namespaces, func(n *corev1.Namespace) { c.requeuePending(n.Name) }),
 		// The quota was changed, or has room again.
 		controller.OnEach(c.Sources.Quotas, func(q *corev1.ResourceQuota) { c.requeuePending(q.Namespace) }),
 		c.Sources.OnHome(func(home *remotev1alpha1.HomeCluster) { c.requeueHome(home.Name) }),
 	)
+}
+
+// podChanged queues those whom the change of a pod concerns, once it is counted.
+func (c *Controller) podChanged(was, now *sources.Pod) {
+	c.ledger.podChanged(was, now)
+	pod := controller.Either(was, now)
+	key := pod.Key()
+	if controller.Get[sources.Shadow](c.Sources.Shadows, key.String()) != nil {
+		c.queue.Add(key)
+	}
+	// A pod that is deleted or has ended makes room in the offer.
+	if pod.Home != "" && (pod.Ended || pod.Ending) {
+		c.retryOverOffer(pod.Home)
+	}
 }
 
 // retry queues a ShadowPod whose pod was not created yet, and ends the pause after a refusal.
@@ -166,6 +178,9 @@ func keyOf(object metav1.Object) types.NamespacedName {
 // a while.
 func (c *Controller) Run(ctx context.Context) {
 	c.attempts.lead()
+	if !cache.WaitForCacheSync(ctx.Done(), c.counted) {
+		return
+	}
 	c.queue.Run(ctx, c.Workers, c.sync)
 }
 

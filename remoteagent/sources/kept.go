@@ -95,7 +95,7 @@ func (s *Shadow) Key() types.NamespacedName { return keyOf(s.ObjectMetaAccessor)
 // Unpack makes the object anew, as that of a controller.PackedObject does.
 func (s *Shadow) Unpack() any { return controller.Unpacked(s.ObjectMetaAccessor) }
 
-// keyOf makes nothing of what is packed, since it is asked of all pods of a home cluster whenever one is counted.
+// keyOf makes nothing of what is packed, since it is asked of every pod that changes.
 func keyOf(kept metav1.ObjectMetaAccessor) types.NamespacedName {
 	if keyed, ok := kept.(interface{ Key() types.NamespacedName }); ok {
 		return keyed.Key()

@@ -101,28 +101,21 @@ func New(client kubernetes.Interface, remote *clients.RemoteClient) *Sources {
 
 // Names of the indexes.
 const (
-	byHome    = "lodestone/home"    // pods, and ShadowPods, by the ID of their home cluster
+	byHome    = "lodestone/home"    // ShadowPods by the ID of their home cluster
 	byWaiting = "lodestone/waiting" // ShadowPods without a pod by their namespace
 )
 
-// index adds the indexes of what is kept to those of the informers that there are.
+// index adds the indexes of ShadowPods.
 func (s *Sources) index() error {
-	var errs []error
-	if s.Pods != nil {
-		errs = append(errs, s.Pods.AddIndexers(indexers(map[string]func(*Pod) string{byHome: func(pod *Pod) string { return pod.Home }})))
-	}
-	if s.Shadows != nil {
-		errs = append(errs, s.Shadows.AddIndexers(indexers(map[string]func(*Shadow) string{
-			byHome: func(shadow *Shadow) string { return shadow.Home },
-			byWaiting: func(shadow *Shadow) string {
-				if shadow.Waits {
-					return shadow.Key().Namespace
-				}
-				return ""
-			},
-		})))
-	}
-	return errors.Join(errs...)
+	return s.Shadows.AddIndexers(indexers(map[string]func(*Shadow) string{
+		byHome: func(shadow *Shadow) string { return shadow.Home },
+		byWaiting: func(shadow *Shadow) string {
+			if shadow.Waits {
+				return shadow.Key().Namespace
+			}
+			return ""
+		},
+	}))
 }
 
 // indexers returns indexes of functions that return the one key of an object, empty for none.
@@ -137,11 +130,6 @@ func indexers[T any](keys map[string]func(*T) string) cache.Indexers {
 		}
 	}
 	return all
-}
-
-// PodsOf returns the pods of a home cluster.
-func (s *Sources) PodsOf(home string) iter.Seq[*Pod] {
-	return controller.EachIndexed[Pod](s.Pods, byHome, home)
 }
 
 // ShadowsOf returns the ShadowPods of a home cluster.
