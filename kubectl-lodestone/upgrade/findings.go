@@ -61,6 +61,7 @@ var checks = []func(Installation) []Finding{
 	namespacesOfNobody,
 	claimsNotMarked,
 	classesThatPacked,
+	zonesMissing,
 }
 
 // Findings returns all that the upgrade changes for an installation, sorted. It is pure.
@@ -262,4 +263,51 @@ func classesThatPacked(i Installation) (found []Finding) {
 		})
 	}
 	return found
+}
+
+// zonesMissing finds virtual nodes that get a zone, where pods are placed by zones.
+func zonesMissing(i Installation) (found []Finding) {
+	if !slices.ContainsFunc(i.Pods, placedByZone) {
+		return nil
+	}
+	for _, node := range i.Nodes {
+		cluster := node.Labels[keys.Cluster]
+		if cluster == "" || node.Labels[corev1.LabelTopologyZone] != "" ||
+			!slices.ContainsFunc(i.Remotes, func(r *v1alpha1.RemoteCluster) bool { return r.Name == cluster && r.Spec.Topology.Zone == "" }) {
+			continue
+		}
+		found = append(found, Finding{
+			About: "Node " + node.Name,
+			Change: fmt.Sprintf("it has no zone; after the upgrade it has that of the nodes of %s, or %s where these are in several, and counts for "+
+				"pods that are spread over zones or kept apart by them", cluster, cluster),
+			Do: fmt.Sprintf("set spec.topology.zone of RemoteCluster %s if it is to be another", cluster),
+		})
+	}
+	return found
+}
+
+// placedByZone says whether zones count for where a pod may be.
+func placedByZone(pod *corev1.Pod) bool {
+	byZone := func(key string) bool { return key == corev1.LabelTopologyZone }
+	if slices.ContainsFunc(pod.Spec.TopologySpreadConstraints, func(c corev1.TopologySpreadConstraint) bool { return byZone(c.TopologyKey) }) {
+		return true
+	}
+	affinity := pod.Spec.Affinity
+	if affinity == nil {
+		return false
+	}
+	var terms []corev1.PodAffinityTerm
+	add := func(required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm) {
+		terms = append(terms, required...)
+		for _, term := range preferred {
+			terms = append(terms, term.PodAffinityTerm)
+		}
+	}
+	if a := affinity.PodAffinity; a != nil {
+		add(a.RequiredDuringSchedulingIgnoredDuringExecution, a.PreferredDuringSchedulingIgnoredDuringExecution)
+	}
+	if a := affinity.PodAntiAffinity; a != nil {
+		add(a.RequiredDuringSchedulingIgnoredDuringExecution, a.PreferredDuringSchedulingIgnoredDuringExecution)
+	}
+	return slices.ContainsFunc(terms, func(term corev1.PodAffinityTerm) bool { return byZone(term.TopologyKey) })
 }

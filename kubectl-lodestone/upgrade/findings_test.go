@@ -227,3 +227,45 @@ func TestForWhichHomeNamespaceANamespaceIs(t *testing.T) {
 		})
 	}
 }
+
+func TestVirtualNodesThatGetAZone(t *testing.T) {
+	node := func(zone string) *corev1.Node {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "west", Labels: map[string]string{keys.Cluster: "west"}}}
+		if zone != "" {
+			node.Labels[corev1.LabelTopologyZone] = zone
+		}
+		return node
+	}
+	west := func(zone string) []*v1alpha1.RemoteCluster {
+		r := &v1alpha1.RemoteCluster{ObjectMeta: metav1.ObjectMeta{Name: "west"}}
+		r.Spec.Topology.Zone = zone
+		return []*v1alpha1.RemoteCluster{r}
+	}
+	spread := &corev1.Pod{Spec: corev1.PodSpec{TopologySpreadConstraints: []corev1.TopologySpreadConstraint{{TopologyKey: corev1.LabelTopologyZone}}}}
+	apart := &corev1.Pod{Spec: corev1.PodSpec{Affinity: &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+		PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{
+			{PodAffinityTerm: corev1.PodAffinityTerm{TopologyKey: corev1.LabelTopologyZone}}}}}}}
+	overHosts := &corev1.Pod{Spec: corev1.PodSpec{TopologySpreadConstraints: []corev1.TopologySpreadConstraint{{TopologyKey: corev1.LabelHostname}}}}
+	for name, test := range map[string]struct {
+		installation Installation
+		found        bool
+	}{
+		"pods are spread over zones": {Installation{Remotes: west(""), Nodes: []*corev1.Node{node("")}, Pods: []*corev1.Pod{spread}}, true},
+		"pods are kept apart":        {Installation{Remotes: west(""), Nodes: []*corev1.Node{node("")}, Pods: []*corev1.Pod{apart}}, true},
+		"no pod heeds zones":         {Installation{Remotes: west(""), Nodes: []*corev1.Node{node("")}, Pods: []*corev1.Pod{overHosts}}, false},
+		"it has a zone":              {Installation{Remotes: west(""), Nodes: []*corev1.Node{node("z")}, Pods: []*corev1.Pod{spread}}, false},
+		"its zone is set":            {Installation{Remotes: west("z"), Nodes: []*corev1.Node{node("")}, Pods: []*corev1.Pod{spread}}, false},
+		"nodes of others":            {Installation{Nodes: []*corev1.Node{node("")}, Pods: []*corev1.Pod{spread}}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			found := lines(Findings(test.installation))
+			if !test.found {
+				assert.Empty(t, found)
+				return
+			}
+			assert.Equal(t, []string{"Node west: it has no zone; after the upgrade it has that of the nodes of west, or west where these are in several, " +
+				"and counts for pods that are spread over zones or kept apart by them; set spec.topology.zone of RemoteCluster west if it is to be another"},
+				found)
+		})
+	}
+}

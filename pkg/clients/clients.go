@@ -39,7 +39,7 @@ type (
 
 // NewRemoteClusters returns the client of RemoteClusters of the cluster that config names.
 func NewRemoteClusters(config *rest.Config) (*RemoteClusters, error) {
-	group, err := newGroup(config, v1alpha1.GroupVersion, v1alpha1.AddToScheme)
+	group, err := newGroup(config, v1alpha1.GroupVersion, v1alpha1.AddToScheme, false)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ type VolumeMoveClient struct{ group group }
 
 // NewVolumeMoveClient returns a VolumeMoveClient of the cluster that config names.
 func NewVolumeMoveClient(config *rest.Config) (*VolumeMoveClient, error) {
-	group, err := newGroup(config, v1alpha1.GroupVersion, v1alpha1.AddToScheme)
+	group, err := newGroup(config, v1alpha1.GroupVersion, v1alpha1.AddToScheme, true)
 	return &VolumeMoveClient{group}, err
 }
 
@@ -76,7 +76,7 @@ type RemoteClient struct{ group group }
 
 // NewRemoteClient returns a RemoteClient of the cluster that config names.
 func NewRemoteClient(config *rest.Config) (*RemoteClient, error) {
-	group, err := newGroup(config, remotev1alpha1.GroupVersion, remotev1alpha1.AddToScheme)
+	group, err := newGroup(config, remotev1alpha1.GroupVersion, remotev1alpha1.AddToScheme, false)
 	return &RemoteClient{group}, err
 }
 
@@ -100,7 +100,7 @@ func (c *RemoteClient) ShadowPods(namespace string) *ShadowPods {
 // NewNetworkLinks returns the client of the NetworkLinks of a namespace, or of all if that is empty, of the cluster that
 // config names.
 func NewNetworkLinks(config *rest.Config, namespace string) (*NetworkLinks, error) {
-	group, err := newGroup(config, networkv1alpha1.GroupVersion, networkv1alpha1.AddToScheme)
+	group, err := newGroup(config, networkv1alpha1.GroupVersion, networkv1alpha1.AddToScheme, true)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +113,9 @@ type group struct {
 	parameters runtime.ParameterCodec
 }
 
-func newGroup(config *rest.Config, version schema.GroupVersion, register func(*runtime.Scheme) error) (group, error) {
+// newGroup returns the group of a version. With forgiving, what cannot be decoded is as if it were not there (see readable): for
+// kinds that tenants or peers write, and only where that something is gone harms nobody else.
+func newGroup(config *rest.Config, version schema.GroupVersion, register func(*runtime.Scheme) error, forgiving bool) (group, error) {
 	scheme := runtime.NewScheme()
 	if err := register(scheme); err != nil {
 		return group{}, fmt.Errorf("register types of %s: %w", version, err)
@@ -122,6 +124,9 @@ func newGroup(config *rest.Config, version schema.GroupVersion, register func(*r
 	config.APIPath = "/apis"
 	config.GroupVersion = &version
 	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	if forgiving {
+		config.NegotiatedSerializer = readable{config.NegotiatedSerializer}
+	}
 	// Custom resources have no protobuf form.
 	config.ContentType = runtime.ContentTypeJSON
 	config.AcceptContentTypes = runtime.ContentTypeJSON
@@ -170,7 +175,11 @@ func NewInformer[L runtime.Object](client lister[L], example runtime.Object, twe
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 			tweak(&options)
-			return client.Watch(ctx, options)
+			events, err := client.Watch(ctx, options)
+			if err != nil {
+				return nil, err
+			}
+			return withoutUnreadable(events, example), nil
 		},
 	}, example, 0, indexers)
 }

@@ -99,6 +99,7 @@ type VolumeMoveSpec struct {
 	// BandwidthLimit is how many bytes a second may travel. Without it: as many as can.
 	//
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self > 0 : isQuantity(self) && quantity(self).isGreaterThan(quantity('0'))",message="bandwidthLimit is how many bytes a second may travel, such as 50Mi"
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="bandwidthLimit cannot be changed: abort the move and make another"
 	BandwidthLimit *resource.Quantity `json:"bandwidthLimit,omitempty"`
 
@@ -108,6 +109,9 @@ type VolumeMoveSpec struct {
 	//
 	// +optional
 	// +kubebuilder:default="1h"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="keepSourceFor is a time in hours, minutes and seconds, such as 90m or 24h"
 	KeepSourceFor *metav1.Duration `json:"keepSourceFor,omitempty"`
 
 	// RollBackAfter is how long pods may wait for a copy that stands still, because the
@@ -116,6 +120,9 @@ type VolumeMoveSpec struct {
 	//
 	// +optional
 	// +kubebuilder:default="10m"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="rollBackAfter is a time in hours, minutes and seconds, such as 90m or 24h"
 	RollBackAfter *metav1.Duration `json:"rollBackAfter,omitempty"`
 
 	// TTLSecondsAfterFinished is how long after its end the object is kept. Without

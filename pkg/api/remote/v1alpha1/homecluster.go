@@ -64,6 +64,9 @@ type HomeClusterSpec struct {
 	// 0 offers none.
 	//
 	// +optional
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:validation:XValidation:rule="self.all(name, type(self[name]) == int ? self[name] >= 0 : isQuantity(self[name]) && quantity(self[name]).sign() >= 0)",message="each value of offer is a quantity of 0 or more, such as 500m or 20Gi"
 	Offer corev1.ResourceList `json:"offer,omitempty"`
 
 	// PriorityClasses are the priority classes that its pods may have; a pod
@@ -152,6 +155,9 @@ type NamespacePolicy struct {
 	// Quota is the hard limit of the ResourceQuota of each.
 	//
 	// +optional
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:validation:XValidation:rule="self.all(name, type(self[name]) == int ? self[name] >= 0 : isQuantity(self[name]) && quantity(self[name]).sign() >= 0)",message="each value of quota is a quantity of 0 or more, such as 500m or 20Gi"
 	Quota corev1.ResourceList `json:"quota,omitempty"`
 
 	// Limits are the limits of the LimitRange of each.

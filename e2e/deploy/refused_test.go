@@ -1,0 +1,210 @@
+package deploy
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/lodestone-storage/lodestone/pkg/clients"
+)
+
+// kinds are our kinds, each with a spec that is good.
+var kinds = map[string]struct {
+	resource schema.GroupVersionResource
+	cluster  bool
+	spec     string
+}{
+	"VolumeMove": {resource: schema.GroupVersionResource{Group: "lodestone.dev", Version: "v1alpha1", Resource: "volumemoves"},
+		spec: `{"claims": ["data"], "target": {"cluster": "west"}}`},
+	"RemoteCluster": {resource: schema.GroupVersionResource{Group: "lodestone.dev", Version: "v1alpha1", Resource: "remoteclusters"}, cluster: true,
+		spec: `{"kubeconfigSecretRef": {"namespace": "lodestone-system", "name": "west"}}`},
+	"HomeCluster": {resource: schema.GroupVersionResource{Group: "remote.lodestone.dev", Version: "v1alpha1", Resource: "homeclusters"}, cluster: true,
+		spec: `{}`},
+	"ShadowPod": {resource: schema.GroupVersionResource{Group: "remote.lodestone.dev", Version: "v1alpha1", Resource: "shadowpods"},
+		spec: `{"home": {"cluster": "home", "namespace": "default", "name": "a", "uid": "1"}, "pod": {}}`},
+}
+
+// objectOf returns an object of a kind whose spec has fields besides the good ones.
+func objectOf(t *testing.T, kind, name, fields string) *unstructured.Unstructured {
+	t.Helper()
+	spec, more := map[string]any{}, map[string]any{}
+	require.NoError(t, json.Unmarshal([]byte(kinds[kind].spec), &spec))
+	require.NoError(t, json.Unmarshal([]byte(fields), &more), fields)
+	for field, value := range more {
+		if spec[field] = value; value == nil {
+			delete(spec, field)
+		}
+	}
+	o := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
+	o.SetGroupVersionKind(kinds[kind].resource.GroupVersion().WithKind(kind))
+	o.SetName(name)
+	return o
+}
+
+func clientOf(t *testing.T, kind string) dynamic.ResourceInterface {
+	t.Helper()
+	all, err := dynamic.NewForConfig(cluster.AdminConfig())
+	require.NoError(t, err)
+	if kinds[kind].cluster {
+		return all.Resource(kinds[kind].resource)
+	}
+	return all.Resource(kinds[kind].resource).Namespace(metav1.NamespaceDefault)
+}
+
+// TestWhatCannotWorkIsRefused tries each field wrong whose values a schema can judge.
+func TestWhatCannotWorkIsRefused(t *testing.T) {
+	apply(t, "base")
+	apply(t, "remote")
+	dryRun := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
+	for kind := range kinds {
+		require.EventuallyWithT(t, func(c *assert.CollectT) {
+			_, err := clientOf(t, kind).Create(t.Context(), objectOf(t, kind, "good", `{}`), dryRun)
+			assert.NoError(c, err, kind)
+		}, waitLong, poll)
+	}
+	long := strings.Repeat("a", 254)
+	for _, row := range []struct{ kind, fields, says string }{
+		{"VolumeMove", `{"claims": []}`, "should have at least 1 items"},
+		{"VolumeMove", `{"claims": null}`, "spec.claims: Required value"},
+		{"VolumeMove", `{"claims": ["data", "data"]}`, "Duplicate value"},
+		{"VolumeMove", `{"claims": ["` + long + `"]}`, "may not be more than 253"},
+		{"VolumeMove", `{"claims": "data"}`, "must be of type array"},
+		{"VolumeMove", `{"claims": ["1","2","3","4","5","6","7","8","9","10","11","12","13","14","15","16","17"]}`, "must have at most 16 items"},
+		{"VolumeMove", `{"target": {}}`, "name either a cluster or a node"},
+		{"VolumeMove", `{"target": {"cluster": "west", "node": "n"}}`, "name either a cluster or a node"},
+		{"VolumeMove", `{"target": {"cluster": ""}}`, "should be at least 1 chars"},
+		{"VolumeMove", `{"className": "` + long + `"}`, "may not be more than 253"},
+		{"VolumeMove", `{"verify": "Twice"}`, `supported values: "Quick", "Full"`},
+		{"VolumeMove", `{"offline": "Maybe"}`, "supported values"},
+		{"VolumeMove", `{"passes": -1}`, "greater than or equal to 0"},
+		{"VolumeMove", `{"passes": 21}`, "less than or equal to 20"},
+		{"VolumeMove", `{"passes": 1e12}`, "spec.passes"},
+		{"VolumeMove", `{"bandwidthLimit": "fast"}`, "spec.bandwidthLimit"},
+		{"VolumeMove", `{"bandwidthLimit": 0}`, "how many bytes a second"},
+		{"VolumeMove", `{"bandwidthLimit": "-5Mi"}`, "how many bytes a second"},
+		{"VolumeMove", `{"bandwidthLimit": "1e99999999999999999999"}`, "spec.bandwidthLimit"},
+		{"VolumeMove", `{"keepSourceFor": "1d"}`, "keepSourceFor is a time in hours, minutes and seconds, such as 90m or 24h"},
+		{"VolumeMove", `{"keepSourceFor": "-1h"}`, "keepSourceFor is a time"},
+		{"VolumeMove", `{"keepSourceFor": "99999999999999h"}`, "keepSourceFor is a time"},
+		{"VolumeMove", `{"keepSourceFor": 3600}`, "must be of type string"},
+		{"VolumeMove", `{"rollBackAfter": "soon"}`, "rollBackAfter is a time in hours, minutes and seconds"},
+		{"VolumeMove", `{"rollBackAfter": ""}`, "rollBackAfter is a time"},
+		{"VolumeMove", `{"ttlSecondsAfterFinished": -1}`, "greater than or equal to 0"},
+		{"VolumeMove", `{"ttlSecondsAfterFinished": 1e12}`, "spec.ttlSecondsAfterFinished"},
+		{"VolumeMove", `{"adopt": "1", "claims": ["a", "b"]}`, "adopt is for one claim"},
+		{"VolumeMove", `{"adopt": "1", "dryRun": true}`, "has no dry run"},
+		{"VolumeMove", `{"action": "Stop"}`, "supported values"},
+
+		{"RemoteCluster", `{"kubeconfigSecretRef": null}`, "spec.kubeconfigSecretRef: Required value"},
+		{"RemoteCluster", `{"kubeconfigSecretRef": {"namespace": "", "name": "west"}}`, "should be at least 1 chars"},
+		{"RemoteCluster", `{"podNetwork": "Bridged"}`, "supported values"},
+		{"RemoteCluster", `{"podNetwork": "Fabric"}`, "podNetwork Fabric needs podCIDRs"},
+		{"RemoteCluster", `{"podNetwork": "Fabric", "podCIDRs": ["10.0.0.0/16"], "virtualNode": "Disabled"}`, "needs Lodestone's virtual node"},
+		{"RemoteCluster", `{"podCIDRs": ["10.244.0.1/16"]}`, "each of podCIDRs is a range of addresses"},
+		{"RemoteCluster", `{"podCIDRs": ["0.0.0.0/0"]}`, "each of podCIDRs is a range of addresses"},
+		{"RemoteCluster", `{"virtualNode": "Maybe"}`, "supported values"},
+		{"RemoteCluster", `{"topology": {"zone": "no label"}}`, "spec.topology.zone"},
+		{"RemoteCluster", `{"topology": {"region": "` + strings.Repeat("a", 64) + `"}}`, "may not be more than 63"},
+		{"RemoteCluster", `{"moveRepository": {}}`, "and not both"},
+		{"RemoteCluster", `{"moveRepository": {"secretName": "a", "claimName": "b"}}`, "and not both"},
+		{"RemoteCluster", `{"moveRepository": {"claimName": "No"}}`, "spec.moveRepository.claimName"},
+
+		{"HomeCluster", `{"offer": {"cpu": "much"}}`, "spec.offer"},
+		{"HomeCluster", `{"offer": {"cpu": "-1"}}`, "each value of offer is a quantity of 0 or more"},
+		{"HomeCluster", `{"offer": {"cpu": "1e99999999999999999999"}}`, "spec.offer"},
+		{"HomeCluster", `{"namespaces": {"quota": {"cpu": -1}}}`, "each value of quota is a quantity of 0 or more"},
+		{"HomeCluster", `{"namespaces": {"maximum": -1}}`, "greater than or equal to 0"},
+		{"HomeCluster", `{"namespaces": {"podSecurity": "lax"}}`, "supported values"},
+		{"HomeCluster", `{"namespaces": {"names": ["a", "a"]}}`, "Duplicate value"},
+		{"HomeCluster", `{"network": {}}`, "spec.network.podCIDRs: Required value"},
+		{"HomeCluster", `{"network": {"podCIDRs": ["10.244.0.1/16"]}}`, "each of podCIDRs is a range of addresses"},
+
+		{"ShadowPod", `{"home": null}`, "spec.home: Required value"},
+	} {
+		t.Run(row.kind+" "+row.fields[:min(len(row.fields), 70)], func(t *testing.T) {
+			_, err := clientOf(t, row.kind).Create(t.Context(), objectOf(t, row.kind, "wrong", row.fields), dryRun)
+			require.True(t, apierrors.IsInvalid(err) || apierrors.IsBadRequest(err), "%v", err)
+			assert.ErrorContains(t, err, row.says)
+		})
+	}
+	for _, name := range []string{"home", "west.one", strings.Repeat("a", 64)} {
+		_, err := clientOf(t, "RemoteCluster").Create(t.Context(), objectOf(t, "RemoteCluster", name, `{}`), dryRun)
+		assert.True(t, apierrors.IsInvalid(err), "RemoteCluster %s: %v", name, err)
+	}
+	_, err := clientOf(t, "HomeCluster").Create(t.Context(), objectOf(t, "HomeCluster", strings.Repeat("a", 41), `{}`), dryRun)
+	assert.ErrorContains(t, err, "at most 40 lower-case letters")
+}
+
+func TestWhatCannotBeChangedIsRefused(t *testing.T) {
+	apply(t, "base")
+	apply(t, "remote")
+	for _, row := range []struct{ kind, from, to, says string }{
+		{"VolumeMove", `{}`, `{"claims": ["other"]}`, "the claims of a move cannot be changed"},
+		{"VolumeMove", `{}`, `{"target": {"cluster": "east"}}`, "the target of a move cannot be changed"},
+		{"VolumeMove", `{"className": "a"}`, `{"className": "b"}`, "the class of a move cannot be changed"},
+		{"VolumeMove", `{}`, `{"className": "b"}`, "only action, keepSourceFor, rollBackAfter and ttlSecondsAfterFinished can be changed"},
+		{"VolumeMove", `{}`, `{"bandwidthLimit": "1Mi"}`, "only action, keepSourceFor"},
+		{"VolumeMove", `{}`, `{"verify": "Full"}`, "verify cannot be changed"},
+		{"VolumeMove", `{}`, `{"passes": 1}`, "passes cannot be changed"},
+		{"VolumeMove", `{"dryRun": true}`, `{"dryRun": false}`, "dryRun cannot be changed"},
+		{"VolumeMove", `{"action": "Abort"}`, `{"action": "Move"}`, "an action cannot be taken back"},
+		{"VolumeMove", `{}`, `{"keepSourceFor": "1w"}`, "keepSourceFor is a time"},
+		{"VolumeMove", `{}`, `{"keepSourceFor": "2h30m", "rollBackAfter": "0s", "ttlSecondsAfterFinished": 60, "action": "Abort"}`, ""},
+		{"RemoteCluster", `{}`, `{"namespaces": {"strategy": "Suffixed"}}`, "namespaces.strategy cannot be changed"},
+		{"ShadowPod", `{}`, `{"home": {"cluster": "other"}}`, "spec.home"},
+	} {
+		t.Run(row.kind+" "+row.to, func(t *testing.T) {
+			client, name := clientOf(t, row.kind), fmt.Sprintf("changed-%d", time.Now().UnixNano())
+			_, err := client.Create(t.Context(), objectOf(t, row.kind, name, row.from), metav1.CreateOptions{})
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = client.Delete(t.Context(), name, metav1.DeleteOptions{}) })
+			_, err = client.Patch(t.Context(), name, types.MergePatchType, []byte(`{"spec": `+row.to+`}`), metav1.PatchOptions{})
+			if row.says == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.True(t, apierrors.IsInvalid(err), "%v", err)
+			assert.ErrorContains(t, err, row.says)
+		})
+	}
+}
+
+// TestAMoveThatAnOlderSchemaHasLetPassHidesNoOther stores one while the schema has no rules, as before an upgrade.
+func TestAMoveThatAnOlderSchemaHasLetPassHidesNoOther(t *testing.T) {
+	apply(t, "base")
+	all, err := dynamic.NewForConfig(cluster.AdminConfig())
+	require.NoError(t, err)
+	definitions := all.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+	const rules = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/keepSourceFor/x-kubernetes-validations"
+	_, err = definitions.Patch(t.Context(), "volumemoves.lodestone.dev", types.JSONPatchType, []byte(`[{"op":"remove","path":"`+rules+`"}]`),
+		metav1.PatchOptions{})
+	require.NoError(t, err)
+	moves := clientOf(t, "VolumeMove")
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		_, err := moves.Create(t.Context(), objectOf(t, "VolumeMove", "of-days", `{"keepSourceFor": "1d"}`), metav1.CreateOptions{})
+		assert.NoError(c, err)
+	}, waitLong, poll)
+	t.Cleanup(func() { _ = moves.Delete(t.Context(), "of-days", metav1.DeleteOptions{}) })
+	_, err = moves.Create(t.Context(), objectOf(t, "VolumeMove", "of-hours", `{"keepSourceFor": "24h"}`), metav1.CreateOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = moves.Delete(t.Context(), "of-hours", metav1.DeleteOptions{}) })
+	apply(t, "base")
+
+	client, err := clients.NewVolumeMoveClient(cluster.AdminConfig())
+	require.NoError(t, err)
+	informer := clients.NewVolumeMoveInformer(client)
+	go informer.RunWithContext(t.Context())
+	require.Eventually(t, informer.HasSynced, waitLong, poll)
+	assert.Equal(t, []string{"default/of-hours"}, informer.GetStore().ListKeys())
+}
