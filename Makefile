@@ -50,6 +50,11 @@ images: ## Build the images (ENGINE=docker, REGISTRY=, TAG=dev)
 	    -t "$(REGISTRY)lodestone-$$program:$(TAG)" .; \
 	done
 
+.PHONY: chart
+chart: ## Write the Helm chart into bin/chart (VERSION=)
+	@go run ./deploy/chart --to bin/chart --version '$(VERSION)'
+	@echo "wrote bin/chart/lodestone $(VERSION)"
+
 .PHONY: generate
 generate: bin/controller-gen ## Generate deep copies, custom resource definitions and the reference pages
 	@hack/generate.sh .
@@ -72,11 +77,11 @@ test: unit integration ## Run the unit and the integration tests
 	@echo "unit and integration tests passed"
 
 .PHONY: unit
-unit: bin/gotestsum test-libraries ## Run the unit tests
+unit: bin/gotestsum bin/helm test-libraries ## Run the unit tests
 	@mkdir -p $(RESULTS)
 	@# The driver for tests is a module of its own, whose dependencies the product has not.
 	@cd e2e/disk && ../../bin/gotestsum --format=pkgname-and-test-fails --hide-summary=skipped -- $(TEST_FLAGS) ./...
-	@bin/gotestsum --format=pkgname-and-test-fails --hide-summary=skipped --jsonfile=$(RESULTS)/unit.json -- $(TEST_FLAGS) ./...
+	@HELM=$(CURDIR)/bin/helm bin/gotestsum --format=pkgname-and-test-fails --hide-summary=skipped --jsonfile=$(RESULTS)/unit.json -- $(TEST_FLAGS) ./...
 
 .PHONY: test-dashboard
 test-dashboard: ## Test and measure the dashboard's page in Chromium (SHOTS=<folder> for pictures); `make unit` does it too, where there is one
@@ -90,12 +95,12 @@ test-libraries:
 	@$(GO) "what the tests are made of" list -export -deps -test ./... >/dev/null
 
 .PHONY: integration
-integration: bin/gotestsum test-libraries control-plane sidecars object-store ## Run the integration tests, on control planes on loopback
+integration: bin/gotestsum bin/helm test-libraries control-plane sidecars object-store ## Run the integration tests, on control planes on loopback
 	@mkdir -p $(RESULTS)
 	@rm -f $(RESULTS)/integration-times.txt
 	@# Two packages at once: with more of them the control planes take all of two cores.
 	@# On a busy machine a wait may end too early: up to three failures are tried once more, and reported.
-	@LODESTONE_TESTBED=1 LODESTONE_TIMES=$(CURDIR)/$(RESULTS)/integration-times.txt bin/gotestsum --format=pkgname-and-test-fails --hide-summary=skipped --jsonfile=$(RESULTS)/integration.json \
+	@LODESTONE_TESTBED=1 HELM=$(CURDIR)/bin/helm LODESTONE_TIMES=$(CURDIR)/$(RESULTS)/integration-times.txt bin/gotestsum --format=pkgname-and-test-fails --hide-summary=skipped --jsonfile=$(RESULTS)/integration.json \
 	  --rerun-fails=1 --rerun-fails-max-failures=3 --rerun-fails-report=$(RESULTS)/integration-again.txt --packages=./e2e/... -- \
 	  $(TEST_FLAGS) -p 2 -count=1 -timeout 40m
 	@if [[ -s $(RESULTS)/integration-again.txt ]]; then echo "failed once, and passed when run again:"; cat $(RESULTS)/integration-again.txt; fi
@@ -274,7 +279,7 @@ images-check: # What the Dockerfile copies exists.
 
 # Tools, each in a module of its own so that none holds back the other's
 # dependencies; rebuilt when its go.mod changes.
-TOOLS := golangci-lint gotestsum kustomize controller-gen logcheck
+TOOLS := golangci-lint gotestsum kustomize controller-gen logcheck helm
 
 $(TOOLS:%=bin/%): bin/%: .tools/%/go.mod
 	@mkdir -p bin

@@ -120,6 +120,18 @@ func (v Values) containerOf(program string) (deployment, container string) {
 	return "lodestone-" + program, program
 }
 
+// ProgramOf returns which of the programs that can be given resources runs in a container; false if none does.
+func ProgramOf(deployment, container string) (program string, ok bool) {
+	for _, v := range []Values{{Scheduler: Extender}, {Scheduler: Second}} {
+		for _, name := range names {
+			if d, c := v.containerOf(name); d == deployment && c == container {
+				return name, true
+			}
+		}
+	}
+	return "", false
+}
+
 func containerPatch(deployment string, container map[string]any) any {
 	return map[string]any{
 		"apiVersion": "apps/v1", "kind": "Deployment", "metadata": map[string]any{"name": deployment},

@@ -65,8 +65,8 @@ type HomeClusterSpec struct {
 	//
 	// +optional
 	// +kubebuilder:validation:Type=object
-	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:validation:XValidation:rule="self.all(name, type(self[name]) == int ? self[name] >= 0 : isQuantity(self[name]) && quantity(self[name]).sign() >= 0)",message="each value of offer is a quantity of 0 or more, such as 500m or 20Gi"
+	// +kubebuilder:validation:MaxProperties=32
+	// +kubebuilder:validation:XValidation:rule="self.all(name, type(self[name]) == int ? self[name] >= 0 : isQuantity(self[name]) && !self[name].startsWith('-'))",message="each value of offer is a quantity of 0 or more, such as 500m or 20Gi"
 	Offer corev1.ResourceList `json:"offer,omitempty"`
 
 	// PriorityClasses are the priority classes that its pods may have; a pod
@@ -156,8 +156,8 @@ type NamespacePolicy struct {
 	//
 	// +optional
 	// +kubebuilder:validation:Type=object
-	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:validation:XValidation:rule="self.all(name, type(self[name]) == int ? self[name] >= 0 : isQuantity(self[name]) && quantity(self[name]).sign() >= 0)",message="each value of quota is a quantity of 0 or more, such as 500m or 20Gi"
+	// +kubebuilder:validation:MaxProperties=32
+	// +kubebuilder:validation:XValidation:rule="self.all(name, type(self[name]) == int ? self[name] >= 0 : isQuantity(self[name]) && !self[name].startsWith('-'))",message="each value of quota is a quantity of 0 or more, such as 500m or 20Gi"
 	Quota corev1.ResourceList `json:"quota,omitempty"`
 
 	// Limits are the limits of the LimitRange of each.

@@ -1,0 +1,196 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/yaml"
+
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/install"
+)
+
+const version = "v0.3.0"
+
+// helm runs the program that HELM names, and returns what it prints.
+func helm(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	program := os.Getenv("HELM")
+	if program == "" {
+		if os.Getenv("LODESTONE_COMPLETE") != "" {
+			require.Fail(t, "HELM names no program: make unit does that")
+		}
+		t.Skip("HELM names no program: make unit does that")
+	}
+	output, err := exec.CommandContext(t.Context(), program, args...).CombinedOutput()
+	return string(output), err
+}
+
+func chart(t *testing.T) string {
+	t.Helper()
+	directory := filepath.Join(t.TempDir(), "lodestone")
+	require.NoError(t, write(directory, version))
+	return directory
+}
+
+// render returns the objects of the chart with values.
+func render(t *testing.T, chart string, values install.Values, role string) []*unstructured.Unstructured {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "values.yaml")
+	content, err := yaml.Marshal(values)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(file, content, 0o600))
+	output, err := helm(t, "template", "lodestone", chart, "--values", file, "--set", "role="+role, "--kube-version", "v1.36.3", "--api-versions", "monitoring.coreos.com/v1")
+	require.NoError(t, err, output)
+	return objects(t, output)
+}
+
+func objects(t *testing.T, text string) (all []*unstructured.Unstructured) {
+	t.Helper()
+	decoder := utilyaml.NewYAMLOrJSONDecoder(strings.NewReader(text), 4096)
+	for {
+		object := &unstructured.Unstructured{}
+		err := decoder.Decode(object)
+		if err == io.EOF {
+			return all
+		}
+		require.NoError(t, err)
+		if len(object.Object) > 0 {
+			all = append(all, object)
+		}
+	}
+}
+
+// text returns each object as text, without what a chart alone has. A patch of a container may put it before others.
+func text(t *testing.T, objects []*unstructured.Unstructured) map[string]string {
+	t.Helper()
+	revision := regexp.MustCompile(`-1$`)
+	all := map[string]string{}
+	for _, object := range objects {
+		object = object.DeepCopy()
+		if annotations := object.GetAnnotations(); annotations["helm.sh/resource-policy"] == "keep" {
+			require.Contains(t, kept, object.GetKind())
+			delete(annotations, "helm.sh/resource-policy")
+			if len(annotations) == 0 {
+				annotations = nil
+			}
+			object.SetAnnotations(annotations)
+		}
+		if object.GetKind() == "Job" {
+			object.SetName(revision.ReplaceAllString(object.GetName(), ""))
+		}
+		if containers, found, err := unstructured.NestedSlice(object.Object, "spec", "template", "spec", "containers"); found && err == nil {
+			slices.SortFunc(containers, func(a, b any) int {
+				return strings.Compare(a.(map[string]any)["name"].(string), b.(map[string]any)["name"].(string))
+			})
+			require.NoError(t, unstructured.SetNestedSlice(object.Object, containers, "spec", "template", "spec", "containers"))
+		}
+		content, err := yaml.Marshal(object.Object)
+		require.NoError(t, err)
+		id := object.GetKind() + " " + object.GetNamespace() + "/" + object.GetName()
+		require.NotContains(t, all, id)
+		all[id] = string(content)
+	}
+	return all
+}
+
+func TestTheChartIsWhatInstallApplies(t *testing.T) {
+	directory := chart(t)
+	base := install.Values{Registry: install.DefaultRegistry, Tag: version, Replicas: ptr.To(int32(2))}
+	all := base
+	all.Registry, all.Tag, all.PullSecret, all.Replicas = "registry.example.com:5000/l", "v9", "pull", ptr.To(int32(3))
+	all.NodeSelector = map[string]string{"pool": "system", "kubernetes.io/os": "linux"}
+	all.Resources = map[string]corev1.ResourceRequirements{
+		"provisioner": {Limits: corev1.ResourceList{"memory": resource.MustParse("2Gi")}},
+		"extender":    {Requests: corev1.ResourceList{"cpu": resource.MustParse("2")}},
+	}
+	home := func(v install.Values, scheduler, certificates string, virtualNodes, monitoring bool) install.Values {
+		v.Scheduler, v.Certificates, v.VirtualNodes, v.Monitoring = scheduler, certificates, &virtualNodes, &monitoring
+		if scheduler == install.Second {
+			v.KubeScheduler = "v1.36.3"
+		}
+		return v
+	}
+	for name, test := range map[string]struct {
+		values install.Values
+		role   string
+	}{
+		"as it is":                     {home(base, install.Extender, install.ByJob, true, false), "home"},
+		"certificates of others":       {home(base, install.Extender, install.ByCertManager, true, true), "home"},
+		"a second scheduler":           {home(base, install.Second, "", true, false), "home"},
+		"without virtual nodes":        {home(base, install.Extender, install.ByJob, false, true), "home"},
+		"a second one without nodes":   {home(base, install.Second, "", false, true), "home"},
+		"all that can be said":         {home(all, install.Extender, install.ByJob, true, true), "home"},
+		"that with a second scheduler": {home(all, install.Second, "", true, true), "home"},
+		"a remote cluster":             {base, "remote"},
+		"a remote cluster with all":    {all, "remote"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			want, err := install.Build(test.values, test.role == remote)
+			require.NoError(t, err)
+			given := test.values
+			if given.Scheduler == install.Second {
+				given.KubeScheduler = "" // that of the cluster
+			}
+			wanted, rendered := text(t, want), text(t, render(t, directory, given, test.role))
+			require.Equal(t, slices.Sorted(maps.Keys(wanted)), slices.Sorted(maps.Keys(rendered)))
+			for id := range wanted {
+				assert.Equal(t, wanted[id], rendered[id], id)
+			}
+		})
+	}
+}
+
+func TestTheSchemaRefusesWhatIsWrong(t *testing.T) {
+	directory := chart(t)
+	output, err := helm(t, "lint", "--strict", directory)
+	require.NoError(t, err, output)
+	for set, says := range map[string]string{
+		"role=both": "role", "registry=https://r": "registry", "tag=a b": "tag", "pullSecret=No": "pullSecret", "replicas=0": "replicas",
+		"replicas=many": "replicas", "scheduler=none": "scheduler", "certificates=me": "certificates", "virtualNodes=1": "virtualNodes",
+		"monitoring=no way": "monitoring", "resources.etcd.limits.cpu=1": "etcd", "resources.extender.claims=1": "claims",
+		"kubeScheduler=1.36": "kubeScheduler", "replica=2": "replica", "nodeSelector=pool": "nodeSelector",
+	} {
+		output, err := helm(t, "template", "lodestone", directory, "--set", set)
+		require.Error(t, err, set)
+		assert.Contains(t, output, says, set)
+	}
+}
+
+// TestTheDefaultsAreAValueEach has each value of the chart in its schema, and each of install in the chart.
+func TestTheDefaultsAreAValueEach(t *testing.T) {
+	content, err := files.ReadFile("files/values.yaml")
+	require.NoError(t, err)
+	values := map[string]any{}
+	require.NoError(t, yaml.Unmarshal(content, &values))
+	content, err = files.ReadFile("files/values.schema.json")
+	require.NoError(t, err)
+	var schema struct{ Properties map[string]any }
+	require.NoError(t, json.Unmarshal(content, &schema))
+	for value := range values {
+		assert.Contains(t, schema.Properties, value)
+	}
+	content, err = json.Marshal(install.Values{Registry: "r", Tag: "t", PullSecret: "p", NodeSelector: map[string]string{"a": "b"},
+		Replicas: new(int32), Resources: map[string]corev1.ResourceRequirements{"extender": {}}, Scheduler: "s", Certificates: "c",
+		KubeScheduler: "k", VirtualNodes: new(bool), Monitoring: new(bool)})
+	require.NoError(t, err)
+	ofInstall := map[string]any{}
+	require.NoError(t, json.Unmarshal(content, &ofInstall))
+	for value := range ofInstall {
+		assert.Contains(t, values, value)
+	}
+}
