@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -168,7 +169,7 @@ func TestWhatCannotBeChangedIsRefused(t *testing.T) {
 			client, name := clientOf(t, row.kind), fmt.Sprintf("changed-%d", time.Now().UnixNano())
 			_, err := client.Create(t.Context(), objectOf(t, row.kind, name, row.from), metav1.CreateOptions{})
 			require.NoError(t, err)
-			t.Cleanup(func() { _ = client.Delete(t.Context(), name, metav1.DeleteOptions{}) })
+			t.Cleanup(func() { _ = client.Delete(context.WithoutCancel(t.Context()), name, metav1.DeleteOptions{}) })
 			_, err = client.Patch(t.Context(), name, types.MergePatchType, []byte(`{"spec": `+row.to+`}`), metav1.PatchOptions{})
 			if row.says == "" {
 				require.NoError(t, err)
@@ -195,10 +196,10 @@ func TestAMoveThatAnOlderSchemaHasLetPassHidesNoOther(t *testing.T) {
 		_, err := moves.Create(t.Context(), objectOf(t, "VolumeMove", "of-days", `{"keepSourceFor": "1d"}`), metav1.CreateOptions{})
 		assert.NoError(c, err)
 	}, waitLong, poll)
-	t.Cleanup(func() { _ = moves.Delete(t.Context(), "of-days", metav1.DeleteOptions{}) })
+	t.Cleanup(func() { _ = moves.Delete(context.WithoutCancel(t.Context()), "of-days", metav1.DeleteOptions{}) })
 	_, err = moves.Create(t.Context(), objectOf(t, "VolumeMove", "of-hours", `{"keepSourceFor": "24h"}`), metav1.CreateOptions{})
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = moves.Delete(t.Context(), "of-hours", metav1.DeleteOptions{}) })
+	t.Cleanup(func() { _ = moves.Delete(context.WithoutCancel(t.Context()), "of-hours", metav1.DeleteOptions{}) })
 	apply(t, "base")
 
 	client, err := clients.NewVolumeMoveClient(cluster.AdminConfig())

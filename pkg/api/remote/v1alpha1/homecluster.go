@@ -65,7 +65,7 @@ type HomeClusterSpec struct {
 	//
 	// +optional
 	// +kubebuilder:validation:Type=object
-	// +kubebuilder:validation:MaxProperties=32
+	// +kubebuilder:validation:MaxProperties=30
 	// +kubebuilder:validation:XValidation:rule="self.all(name, type(self[name]) == int ? self[name] >= 0 : isQuantity(self[name]) && !self[name].startsWith('-'))",message="each value of offer is a quantity of 0 or more, such as 500m or 20Gi"
 	Offer corev1.ResourceList `json:"offer,omitempty"`
 
@@ -156,7 +156,7 @@ type NamespacePolicy struct {
 	//
 	// +optional
 	// +kubebuilder:validation:Type=object
-	// +kubebuilder:validation:MaxProperties=32
+	// +kubebuilder:validation:MaxProperties=30
 	// +kubebuilder:validation:XValidation:rule="self.all(name, type(self[name]) == int ? self[name] >= 0 : isQuantity(self[name]) && !self[name].startsWith('-'))",message="each value of quota is a quantity of 0 or more, such as 500m or 20Gi"
 	Quota corev1.ResourceList `json:"quota,omitempty"`
 
