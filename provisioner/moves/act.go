@@ -21,8 +21,9 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/claims/route"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
-	"github.com/lodestone-storage/lodestone/provisioner/moves/site"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
+	"github.com/lodestone-storage/lodestone/provisioner/site"
+	"github.com/lodestone-storage/lodestone/provisioner/witness/proof"
 )
 
 // act takes all actions of a step, and returns the verb of the first that failed.
@@ -171,25 +172,13 @@ func (c *Controller) saveRecord(ctx context.Context, w *activeMove, next *record
 	var before *record.Record
 	if w.record != nil {
 		before = w.record.record
-		gone := removedPods(before.Pods, next.Pods)
-		c.witness.forget(gone)
-		w.watchers.forget(gone)
+		gone := proof.Forgotten(before.Known, next.Known)
+		c.witness.Memory.Forget(gone)
+		w.watchers.Forget(gone)
 	}
 	c.Metrics.recordWritten(before, next)
 	w.record = written
 	return nil
-}
-
-// removedPods returns the pods that the new record no longer has.
-func removedPods(before, after []record.Pod) map[types.UID]bool {
-	gone := map[types.UID]bool{}
-	for _, pod := range before {
-		gone[pod.UID] = true
-	}
-	for _, pod := range after {
-		delete(gone, pod.UID)
-	}
-	return gone
 }
 
 // only returns the options to delete the object with this UID; another one of the same name

@@ -18,9 +18,9 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
-	"github.com/lodestone-storage/lodestone/provisioner/moves/site"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/transport"
+	"github.com/lodestone-storage/lodestone/provisioner/site"
 )
 
 // askTimeout limits one request to a mover.
@@ -134,7 +134,7 @@ func (f *furthest) note(task *moverapi.TaskStatus) bool {
 // chooses; from is the end that is read. If it fails, the next observation tries again.
 func (c *Controller) connect(ctx context.Context, w *activeMove, r *record.Record, i int, from record.End, pods [2]types.UID,
 	seen *steps.Claim, client *moverapi.Client) {
-	wanted, why := transport.Peers(c.sites.Network(r.Claims[i].Source.Ref.Cluster), c.sites.Network(r.Claims[i].Target.Ref.Cluster),
+	wanted, why := transport.Peers(c.place(r.Claims[i].Source.Ref.Cluster), c.place(r.Claims[i].Target.Ref.Cluster),
 		seen.Target.Mover.IPs, dataPort, c.Networks)
 	now := time.Now()
 	splicing, apart := w.links.spliceState(i, pods)
@@ -409,9 +409,14 @@ func (c *Controller) dialMover(r *record.Record, i int, end record.End, port uin
 		if err != nil {
 			return nil, err
 		}
-		address := transport.Reach(c.sites.Network(r.Claims[i].At(end).Ref.Cluster), pod.Status.PodIP, port, c.Networks)
+		address := transport.Reach(c.place(r.Claims[i].At(end).Ref.Cluster), pod.Status.PodIP, port, c.Networks)
 		return c.routes.dial(ctx, at, pod, port, address)
 	}
+}
+
+// place is where a cluster is for package transport.
+func (c *Controller) place(cluster string) transport.Place {
+	return transport.PlaceOf(cluster, c.Clusters.Object(cluster))
 }
 
 // moverPod reads the pod of a mover, and returns it with its cluster. A mover that does not

@@ -30,8 +30,9 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/claims/route"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
-	"github.com/lodestone-storage/lodestone/provisioner/moves/site"
 	"github.com/lodestone-storage/lodestone/provisioner/nodeaccess"
+	"github.com/lodestone-storage/lodestone/provisioner/site"
+	"github.com/lodestone-storage/lodestone/provisioner/witness"
 )
 
 // validity is for how long the keys of a move can be used; no move lasts longer.
@@ -682,7 +683,7 @@ func (c *Controller) inspectPodCluster(r *record.Record, pod *corev1.Pod) error 
 		return nil
 	}
 	for i := range r.Claims {
-		if at, data := locality.OfNode(node.Labels), r.Claims[i].Source.Ref.Cluster; uses(&pod.Spec, r.Claims[i].Name) && at != data {
+		if at, data := locality.OfNode(node.Labels), r.Claims[i].Source.Ref.Cluster; witness.Uses(&pod.Spec, r.Claims[i].Name) && at != data {
 			return refuse("pod %q uses claim %q from cluster %s, while its data is in %s: a volume that several clusters use cannot be moved; "+
 				"stop that pod, and move again", pod.Name, r.Claims[i].Name, at, data)
 		}

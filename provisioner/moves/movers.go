@@ -26,8 +26,9 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
-	"github.com/lodestone-storage/lodestone/provisioner/moves/site"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
+	"github.com/lodestone-storage/lodestone/provisioner/site"
+	"github.com/lodestone-storage/lodestone/provisioner/witness"
 )
 
 // This file has a move's movers: their pods, Secrets and Services, from creation to the reason why one cannot run. It is
@@ -83,11 +84,11 @@ func (c *Controller) nodeFor(ctx context.Context, at site.Site, r *record.Record
 		namespace, claim, options.LabelSelector = copied.Ref.Namespace, copied.Ref.Name, keys.HomeID+"="+c.Place.HomeID
 	}
 	node, ending, mover := "", "", r.MoverName(i, end)
-	err := eachPage(ctx, options, at.Client.CoreV1().Pods(namespace).List, func(page *corev1.PodList) {
+	err := site.EachPage(ctx, options, at.Client.CoreV1().Pods(namespace).List, func(page *corev1.PodList) {
 		for j := range page.Items {
 			pod := &page.Items[j]
 			switch {
-			case pod.Spec.NodeName == "" || finished(pod) || !uses(&pod.Spec, claim) || pod.Name == mover:
+			case pod.Spec.NodeName == "" || finished(pod) || !witness.Uses(&pod.Spec, claim) || pod.Name == mover:
 			case pod.DeletionTimestamp == nil:
 				node = cmp.Or(node, pod.Spec.NodeName)
 			default:

@@ -15,14 +15,15 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
-	"github.com/lodestone-storage/lodestone/provisioner/moves/site"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 	"github.com/lodestone-storage/lodestone/provisioner/remote"
+	"github.com/lodestone-storage/lodestone/provisioner/site"
+	"github.com/lodestone-storage/lodestone/provisioner/witness/proof"
 )
 
 // observe reads the objects of a move. After an error the observation is incomplete.
 func (c *Controller) observe(ctx context.Context, w *activeMove) (steps.Observation, error) {
-	o := steps.Observation{Now: time.Now(), Margin: c.Margin, Settling: c.Settling}
+	o := steps.Observation{Now: time.Now(), Seen: proof.Seen{Margin: c.Margin}, Settling: c.Settling}
 	w.looked = look{}
 	if w.record == nil {
 		known, err := c.read(ctx, w.uid)
@@ -42,7 +43,7 @@ func (c *Controller) observe(ctx context.Context, w *activeMove) (steps.Observat
 		return o, c.observeMove(ctx, w, &o)
 	}
 	c.watchRemotes(ctx, w, o.Record)
-	if err := atOnce([]func() error{
+	if err := site.AtOnce([]func() error{
 		func() error { return c.observeMove(ctx, w, &o) },
 		func() error { return c.observeClaims(ctx, w, &o) },
 	}); err != nil {
@@ -142,7 +143,7 @@ func (c *Controller) observeClaims(ctx context.Context, w *activeMove, o *steps.
 			return nil
 		})
 	}
-	if err := atOnce(looks); err != nil {
+	if err := site.AtOnce(looks); err != nil {
 		return err
 	}
 	for _, s := range sides {
@@ -258,7 +259,7 @@ func (c *Controller) noteEnd(o *steps.Observation, s endLook) error {
 func (c *Controller) observeSide(ctx context.Context, at site.Site, r *record.Record, i int, end record.End) (side steps.Side, err error) {
 	ctx, cancel := at.WithTimeout(ctx)
 	defer cancel()
-	err = atOnce([]func() error{
+	err = site.AtOnce([]func() error{
 		func() (err error) {
 			side.Mover, _, err = c.moverAt(ctx, at, r, i, end)
 			return err
@@ -303,6 +304,3 @@ func (c *Controller) observeRemovedClusters(ctx context.Context, o *steps.Observ
 	}
 	return nil
 }
-
-// maxAtOnce limits the parallel requests of one observation.
-const maxAtOnce = 16

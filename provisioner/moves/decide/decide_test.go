@@ -19,6 +19,7 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
+	"github.com/lodestone-storage/lodestone/provisioner/witness/proof"
 )
 
 // in returns the observation of a move of one claim in a phase.
@@ -90,10 +91,10 @@ func TestOthersWordsDoNotMakeARecordTooLarge(t *testing.T) {
 	// The record of a rollback can be written, whatever texts a remote cluster sends.
 	for _, phase := range beforeCommit {
 		many := in(phase)
-		for i := range record.MostPods {
+		for i := range proof.MostPods {
 			name := strings.Repeat("<", 250) + strconv.Itoa(i)
-			many.Writers = append(many.Writers, record.Pod{Cluster: "west", UID: types.UID(strconv.Itoa(i)), Name: name, Node: name})
-			many.Users = append(many.Users, record.Node{Cluster: "west", Name: name})
+			many.Writers = append(many.Writers, proof.Pod{Cluster: "west", UID: types.UID(strconv.Itoa(i)), Name: name, Node: name})
+			many.Users = append(many.Users, proof.Node{Cluster: "west", Name: name})
 		}
 		step := decide.Next(many)
 		require.Equal(t, "Save", step.Verb())

@@ -119,7 +119,7 @@ func stopPods(o steps.Observation) (steps.Step, bool) {
 		return steps.Step{}, false
 	}
 	step := steps.Wait(steps.Often, "waiting until the volume is free of "+strings.Join(names, ", "))
-	if away, ok := awaitNodes(o); ok {
+	if away, ok := awaitWriters(o); ok {
 		step.Say += "; " + away.Say
 		step.Need = away.Need
 	}
@@ -251,7 +251,7 @@ func whyNotFenced(o steps.Observation) string {
 	if pods || len(o.Others) > 0 || o.Now.Sub(o.Record.Began[o.Record.Phase]) < fenceSoon {
 		return ""
 	}
-	if _, ok := awaitNodes(o); ok {
+	if _, ok := awaitWriters(o); ok {
 		return ""
 	}
 	for i, claim := range o.Claims {
@@ -310,5 +310,5 @@ func clearUsers(o steps.Observation) (steps.Step, bool) {
 	if step, ok := stopPods(o); ok {
 		return step, ok
 	}
-	return awaitNodes(o)
+	return awaitWriters(o)
 }

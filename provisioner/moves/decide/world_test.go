@@ -23,6 +23,7 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
+	"github.com/lodestone-storage/lodestone/provisioner/witness/proof"
 )
 
 const moveUID = types.UID("m1")
@@ -631,7 +632,7 @@ const (
 )
 
 // homeNode is the node of all pods whose data is at home.
-var homeNode = record.Node{Cluster: keys.Home, Name: "home-1"}
+var homeNode = proof.Node{Cluster: keys.Home, Name: "home-1"}
 
 // forced is the state of force-deleted pods and of their node.
 type forced struct {
@@ -640,7 +641,7 @@ type forced struct {
 	// running are the pods that still write.
 	running []*straggler
 	// unended and ended are what a watch has observed.
-	unended []record.Pod
+	unended []proof.Pod
 	ended   map[types.UID]bool
 	happens int
 }
@@ -649,15 +650,15 @@ type forced struct {
 type straggler struct{ left time.Duration }
 
 // node is the node of all pods whose data is at the source.
-func (w *world) node() record.Node {
+func (w *world) node() proof.Node {
 	if w.within {
-		return record.Node{Cluster: "west", Name: "west-1"}
+		return proof.Node{Cluster: "west", Name: "west-1"}
 	}
 	return homeNode
 }
 
-func (w *world) writerOf(p *pod) record.Pod {
-	known := record.Pod{UID: p.UID, Name: p.Name, Node: w.node().Name, Grace: grace}
+func (w *world) writerOf(p *pod) proof.Pod {
+	known := proof.Pod{UID: p.UID, Name: p.Name, Node: w.node().Name, Grace: grace}
 	if w.within {
 		known.Cluster = "west"
 	}
@@ -672,7 +673,7 @@ func (w *world) unseen() bool { return w.within && w.down[record.Source] }
 
 // seeForced adds the force-deleted pods to an observation.
 func (w *world) seeForced(o *steps.Observation) {
-	o.Margin, o.Ended, o.Nodes = margin, w.forced.ended, map[record.Node]steps.Absence{}
+	o.Margin, o.Ended, o.Nodes = margin, w.forced.ended, map[proof.Node]proof.Absence{}
 	o.Unended = slices.Clone(w.forced.unended)
 	for _, p := range w.pods {
 		if w.reading(p) && !w.unseen() {
@@ -680,7 +681,7 @@ func (w *world) seeForced(o *steps.Observation) {
 		}
 	}
 	if w.forced.silent || w.unseen() && w.r.IntN(2) == 0 {
-		o.Nodes[w.node()] = steps.Absence{Why: "the node is not ready"}
+		o.Nodes[w.node()] = proof.Absence{Why: "the node is not ready"}
 	}
 }
 
@@ -734,8 +735,8 @@ func (w *world) forcedLive(passed time.Duration, chance func(int) bool) {
 	if r := w.decoded(); r != nil && !w.calm && chance(5) {
 		// The provisioner restarts and knows only its record.
 		w.forced.ended = map[types.UID]bool{}
-		w.forced.unended = slices.DeleteFunc(w.forced.unended, func(pod record.Pod) bool {
-			return slices.ContainsFunc(r.Pods, func(known record.Pod) bool { return known.UID == pod.UID })
+		w.forced.unended = slices.DeleteFunc(w.forced.unended, func(pod proof.Pod) bool {
+			return slices.ContainsFunc(r.Pods, func(known proof.Pod) bool { return known.UID == pod.UID })
 		})
 	}
 }
@@ -746,8 +747,8 @@ func (w *world) settle(next *record.Record) {
 	if before == nil {
 		return
 	}
-	w.forced.unended = slices.DeleteFunc(w.forced.unended, func(pod record.Pod) bool {
-		same := func(known record.Pod) bool { return known.UID == pod.UID }
+	w.forced.unended = slices.DeleteFunc(w.forced.unended, func(pod proof.Pod) bool {
+		same := func(known proof.Pod) bool { return known.UID == pod.UID }
 		return slices.ContainsFunc(before.Pods, same) && !slices.ContainsFunc(next.Pods, same)
 	})
 }

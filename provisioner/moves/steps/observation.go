@@ -10,6 +10,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/witness/proof"
 )
 
 // Observation is the state of one move and its objects.
@@ -28,23 +29,8 @@ type Observation struct {
 	// Pods are the home pods that use one of the claims. They were read after the claims
 	// and volumes.
 	Pods []Pod
-	// Others describes other users of a source, such as pods of the remote cluster, and
-	// Attachments the nodes that a source is attached to, except those of movers; both were
-	// read after the volumes.
-	Others      []string
-	Attachments []string
-	// Users are the nodes of pods that use a source now, without movers' nodes. Nodes has
-	// those of these and of the record's nodes that are not ready.
-	Users []record.Node
-	Nodes map[record.Node]Absence
-	// Writers are the pods that use a source and have not ended, except home pods on nodes
-	// that represent a cluster. Unended are pods that had not ended when they were last
-	// observed and are gone now, Ended those that were observed to end. Margin is for how
-	// long after its grace period an unended pod may still run on a node that is ready.
-	Writers []record.Pod
-	Unended []record.Pod
-	Ended   map[types.UID]bool
-	Margin  time.Duration
+	// Seen has those who use a source, of every claim, as they were after the volumes.
+	proof.Seen
 	// Settling is for how long pods are still observed after the claims were released: an
 	// API server that had not yet seen the release may have added the gate.
 	Settling time.Duration
@@ -77,14 +63,6 @@ type Cluster struct {
 	// Gone says that its RemoteCluster was deleted. Nobody will answer there unless
 	// somebody creates it again.
 	Gone bool
-}
-
-// Absence is the state of a node that is not ready.
-type Absence struct {
-	// Off says that the node is gone or marked as shut down: nothing runs there.
-	Off bool
-	// Why says, unless Off, why it is not known what runs there.
-	Why string
 }
 
 // Claim has the objects of one claim of a move.
