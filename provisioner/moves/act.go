@@ -23,6 +23,8 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 	"github.com/lodestone-storage/lodestone/provisioner/site"
+	"github.com/lodestone-storage/lodestone/provisioner/swap"
+	"github.com/lodestone-storage/lodestone/provisioner/swap/plan"
 	"github.com/lodestone-storage/lodestone/provisioner/witness/proof"
 )
 
@@ -81,11 +83,7 @@ func (c *Controller) take(ctx context.Context, w *activeMove, o steps.Observatio
 		}
 		return c.patchClaim(ctx, claim, unlocked(claim))
 	case steps.Touch:
-		annotations := map[string]any{keys.MoveTouched: a.Text}
-		if a.Unbind {
-			annotations[bindCompleted] = nil
-		}
-		return c.patchClaim(ctx, o.Claims[a.Claim].Claim, map[string]any{"annotations": annotations})
+		return c.patchClaim(ctx, o.Claims[a.Claim].Claim, map[string]any{"annotations": swap.TouchOf(a.Text, a.Unbind)})
 	case steps.Keep:
 		return c.setReclaimPolicy(ctx, o.Claims[a.Claim].Source.Real, corev1.PersistentVolumeReclaimRetain)
 	case steps.Restore:
@@ -141,11 +139,14 @@ func (c *Controller) take(ctx context.Context, w *activeMove, o steps.Observatio
 	case steps.Ungate:
 		return c.ungate(ctx, r.Namespace, a.Pod)
 	case steps.DeleteVolume:
-		return c.deleteVolume(ctx, r, o.Claims[a.Claim].Volume)
+		if r.Phase != v1alpha1.MoveFence {
+			return fmt.Errorf("a volume is deleted in phase %s only", v1alpha1.MoveFence)
+		}
+		return swap.Delete(ctx, c.Client, o.Claims[a.Claim].Volume, record.SecretName(r.UID))
 	case steps.FreeVolume:
-		return c.freeVolume(ctx, o.Claims[a.Claim].Volume)
+		return swap.Free(ctx, c.Client, o.Claims[a.Claim].Volume)
 	case steps.MakeVolume:
-		return c.makeVolume(ctx, a.Volume)
+		return swap.Make(ctx, c.Client, a.Volume)
 	}
 	return fmt.Errorf("nobody takes action %T", action)
 }
@@ -436,7 +437,7 @@ func (c *Controller) adopt(ctx context.Context, r *record.Record, claim *corev1.
 	r.Adopts, r.Passes = true, 0
 	r.Target = v1alpha1.MovePlace{Cluster: newest.Cluster, Class: ptr.Deref(newest.Claim.Spec.StorageClassName, "")}
 	r.Claims = []record.Claim{{
-		Name: claim.Name, UID: claim.UID, Volume: volumeForRecord(volume), Source: record.Copy{Ref: from},
+		Name: claim.Name, UID: claim.UID, Volume: plan.Remembered(volume), Source: record.Copy{Ref: from},
 		Target:     record.Copy{Ref: newest.Ref(), Real: newest.Claim.Spec.VolumeName, Class: r.Target.Class},
 		Generation: max(backing.GenerationOf(newest.Claim), standing.ReplacedBy),
 	}}

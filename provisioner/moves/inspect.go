@@ -32,6 +32,7 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/nodeaccess"
 	"github.com/lodestone-storage/lodestone/provisioner/site"
+	"github.com/lodestone-storage/lodestone/provisioner/swap/plan"
 	"github.com/lodestone-storage/lodestone/provisioner/witness"
 )
 
@@ -238,7 +239,7 @@ func (c *Controller) inspectClaim(ctx context.Context, r *record.Record, claim *
 	if err != nil {
 		return nil, err
 	}
-	known := &record.Claim{Name: claim.Name, UID: claim.UID, Volume: volumeForRecord(volume), Source: *source, Target: *target,
+	known := &record.Claim{Name: claim.Name, UID: claim.UID, Volume: plan.Remembered(volume), Source: *source, Target: *target,
 		Offline: isForOnePod(claim)}
 	if known.Offline {
 		known.Snapshot, known.NoSnapshot, err = c.inspectSnapshot(ctx, r, source)
@@ -284,7 +285,7 @@ func requireMovable(claim *corev1.PersistentVolumeClaim, volume *corev1.Persiste
 			"storage class", claim.Name)
 	case claim.Status.Phase != corev1.ClaimBound || volume.Status.Phase != corev1.VolumeBound || volume.DeletionTimestamp != nil:
 		return refuse("claim %q is not bound to its volume: see its events, and move again when it is", claim.Name)
-	case slices.ContainsFunc(volume.Finalizers, func(f string) bool { return !record.IsOwnFinalizer(f) && !record.IsAttacherFinalizer(f) }):
+	case slices.ContainsFunc(volume.Finalizers, func(f string) bool { return !plan.IsOwnFinalizer(f) && !plan.IsAttacherFinalizer(f) }):
 		return refuse("volume %s of claim %q has a finalizer of somebody else (%s), who would not learn of its successor: take it off, "+
 			"and move again", volume.Name, claim.Name, strings.Join(volume.Finalizers, ", "))
 	case volume.Annotations[keys.Healing] != "" || volume.Annotations[keys.Lost] != "":

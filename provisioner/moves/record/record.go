@@ -154,19 +154,6 @@ type Claim struct {
 	Store *Store `json:"store,omitempty"`
 }
 
-// OwnFinalizers are those that a virtual volume has because it is Lodestone's or because it is
-// a volume, and not because another program needs it.
-var OwnFinalizers = []string{"kubernetes.io/pv-protection", "external-provisioner.volume.kubernetes.io/finalizer"}
-
-// IsOwnFinalizer says whether a finalizer of a virtual volume is one of those.
-func IsOwnFinalizer(finalizer string) bool { return slices.Contains(OwnFinalizers, finalizer) }
-
-// IsAttacherFinalizer says whether a finalizer belongs to a CSI attacher, which adds and
-// removes it with attachments.
-func IsAttacherFinalizer(finalizer string) bool {
-	return strings.HasPrefix(finalizer, "external-attacher/")
-}
-
 // Copy is one of the two copies of the data.
 type Copy struct {
 	// Ref is its backing claim, without a UID until that is known to exist.
