@@ -18,7 +18,9 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/route"
+	"github.com/lodestone-storage/lodestone/provisioner/copying"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
@@ -115,14 +117,15 @@ func (c *Controller) take(ctx context.Context, w *activeMove, o steps.Observatio
 	case steps.EnsureMover:
 		return c.ensureMover(ctx, r, a)
 	case steps.StartMover:
-		return c.startMover(ctx, r, a.Claim, a.End)
+		return c.copier.Start(ctx, c.moverOf(r, a.Claim, a.End))
 	case steps.GiveKeys:
-		return c.recreateKeySecret(ctx, r, a.Claim, a.End)
+		return c.copier.GiveKeys(ctx, c.moverOf(r, a.Claim, a.End))
 	case steps.DropMover:
 		c.reportMoverEnded(o, a.Claim, a.End)
-		return c.dropMover(ctx, r, a.Claim, a.End)
+		return c.copier.Drop(ctx, c.moverOf(r, a.Claim, a.End))
 	case steps.Start:
-		client, err := c.moverClient(w, r, a.Claim, decide.ReadEnd(o, a.Claim))
+		client, err := c.copier.Client(w.link(a.Claim), c.moverOf(r, a.Claim, decide.ReadEnd(o, a.Claim)),
+			r.Claims[a.Claim].Keys[moverapi.Controller])
 		if err == nil {
 			_, err = client.Start(ctx, a.Task, waitForTask(r))
 		}
@@ -137,7 +140,7 @@ func (c *Controller) take(ctx context.Context, w *activeMove, o steps.Observatio
 		err := c.Client.CoreV1().Pods(r.Namespace).Delete(ctx, a.Pod.Name, options)
 		return site.IgnoreGone(err, "delete pod "+a.Pod.Name)
 	case steps.Ungate:
-		return c.ungate(ctx, r.Namespace, a.Pod)
+		return copying.OpenGate(ctx, c.Client, r.Namespace, a.Pod.Name, a.Pod.UID)
 	case steps.DeleteVolume:
 		if r.Phase != v1alpha1.MoveFence {
 			return fmt.Errorf("a volume is deleted in phase %s only", v1alpha1.MoveFence)
@@ -216,13 +219,6 @@ func (c *Controller) patchClaim(ctx context.Context, claim *corev1.PersistentVol
 	_, err = c.Client.CoreV1().PersistentVolumeClaims(claim.Namespace).Patch(ctx, claim.Name, types.MergePatchType, patch,
 		metav1.PatchOptions{})
 	return site.IgnoreGone(err, "write claim "+claim.Name)
-}
-
-// ungate removes our scheduling gate from a pod.
-func (c *Controller) ungate(ctx context.Context, namespace string, pod steps.Pod) error {
-	patch := fmt.Appendf(nil, `{"metadata":{"uid":%q},"spec":{"schedulingGates":[{"$patch":"delete","name":%q}]}}`, pod.UID, keys.MovingGate)
-	_, err := c.Client.CoreV1().Pods(namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
-	return site.IgnoreGone(err, "let pod "+pod.Name+" go on")
 }
 
 // setReclaimPolicy sets the reclaim policy of a real volume at home, if its resource

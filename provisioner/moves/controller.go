@@ -34,11 +34,12 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/controller"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	claimsteps "github.com/lodestone-storage/lodestone/provisioner/claims/steps"
+	"github.com/lodestone-storage/lodestone/provisioner/copying"
+	"github.com/lodestone-storage/lodestone/provisioner/copying/transport"
 	"github.com/lodestone-storage/lodestone/provisioner/home"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
-	"github.com/lodestone-storage/lodestone/provisioner/moves/transport"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/turns"
 	"github.com/lodestone-storage/lodestone/provisioner/remote"
 	"github.com/lodestone-storage/lodestone/provisioner/site"
@@ -108,7 +109,7 @@ type Controller struct {
 	queue   *controller.Queue[moveKey]
 	line    *line
 	marks   marks
-	routes  dialRoutes
+	copier  *copying.Copier
 	witness witness.Witness
 	mu      sync.Mutex
 	active  map[types.UID]*activeMove
@@ -129,9 +130,10 @@ type activeMove struct {
 	record    *stored
 	lastPhase string
 	waiting   waiting
-	links     links
-	watchers  witness.Watchers
-	steps     repeated
+	// links are the connections of the movers, by the index of their claim.
+	links    map[int]*copying.Link
+	watchers witness.Watchers
+	steps    repeated
 	// refused has the reasons for which API servers refused snapshots of claims, or claims
 	// made from them, by index.
 	refused map[int]string
@@ -140,7 +142,7 @@ type activeMove struct {
 	// progress is kept in memory only: after a restart copies get their full time again.
 	progress progress
 	failing  failing
-	keyless  keylessMovers
+	keyless  copying.Keyless
 }
 
 // New returns a Controller that does nothing until Run.
@@ -155,7 +157,7 @@ func New(config Config) *Controller {
 	home := remote.Access{Client: config.Client, Config: config.Home, Dynamic: config.Dynamic}
 	sites := site.New(home, config.Clusters)
 	return &Controller{Config: config, sites: sites, line: newLine(config.Limits, config.Records), marks: newMarks(),
-		active: map[types.UID]*activeMove{}, queue: queue,
+		active: map[types.UID]*activeMove{}, queue: queue, copier: &copying.Copier{Sites: sites, Networks: config.Networks},
 		witness: witness.Witness{Sites: sites, HomeID: config.Place.HomeID, Node: config.Node, Memory: &witness.Memory{}}}
 }
 
@@ -251,7 +253,7 @@ func (c *Controller) noteChange(move types.UID) {
 
 // close stops what runs between the steps of a move.
 func (w *activeMove) close() {
-	w.links.close()
+	w.closeLinks()
 	w.watchers.Close()
 }
 

@@ -28,6 +28,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/route"
+	"github.com/lodestone-storage/lodestone/provisioner/copying/movers"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/nodeaccess"
@@ -815,7 +816,7 @@ func whereIs(copied record.Copy) string {
 // neither has one. Within one cluster movers reach each other directly. For a block volume
 // only differences are transferred, which restic cannot do.
 func (c *Controller) storeFor(ctx context.Context, r *record.Record, i int, known *record.Claim) (*record.Store, error) {
-	if known.Source.Ref.Cluster == known.Target.Ref.Cluster || isBlock(known.Volume) {
+	if known.Source.Ref.Cluster == known.Target.Ref.Cluster || movers.IsBlock(known.Volume) {
 		return nil, nil
 	}
 	for _, cluster := range []string{known.Target.Ref.Cluster, known.Source.Ref.Cluster} {

@@ -14,6 +14,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/provisioner/copying/movers"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 	"github.com/lodestone-storage/lodestone/provisioner/remote"
@@ -49,7 +50,7 @@ func (c *Controller) observe(ctx context.Context, w *activeMove) (steps.Observat
 	}); err != nil {
 		return o, err
 	}
-	w.keyless.note(&o)
+	w.keyless.Note(o.Now, moversOf(&o)...)
 	if err := c.observeRemovedClusters(ctx, &o); err != nil {
 		return o, err
 	}
@@ -64,6 +65,15 @@ func (c *Controller) observe(ctx context.Context, w *activeMove) (steps.Observat
 	w.looked.o.Claims = slices.Clone(o.Claims)
 	c.observeCopies(ctx, w, &o)
 	return o, nil
+}
+
+// moversOf returns the movers of a move.
+func moversOf(o *steps.Observation) (all []*movers.State) {
+	for i := range o.Claims {
+		seen := &o.Claims[i]
+		all = append(all, &seen.Source.Mover, &seen.Target.Mover, &seen.Snapshot.Mover)
+	}
+	return all
 }
 
 // look is what was last read of a move from API servers, without what its movers said.
@@ -261,7 +271,7 @@ func (c *Controller) observeSide(ctx context.Context, at site.Site, r *record.Re
 	defer cancel()
 	err = site.AtOnce([]func() error{
 		func() (err error) {
-			side.Mover, _, err = c.moverAt(ctx, at, r, i, end)
+			side.Mover, err = c.moverAt(ctx, at, r, i, end)
 			return err
 		},
 		func() error { return observeBacking(ctx, at, r.Claims[i].At(end), &side) },

@@ -16,6 +16,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
+	"github.com/lodestone-storage/lodestone/provisioner/copying/movers"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
@@ -75,7 +76,7 @@ func TestOthersWordsDoNotMakeARecordTooLarge(t *testing.T) {
 	tells := in(v1alpha1.MoveFinalSync)
 	tells.Record.Claims[0].Offline = true
 	tells.Record.Claims[0].Target.Ref.UID = ref(record.Target, 0).UID
-	running := steps.Mover{Exists: true, Running: true}
+	running := movers.State{Exists: true, Running: true}
 	tells.Claims[0].Source.Mover, tells.Claims[0].Target.Mover = running, running
 	for size, want := range map[int]v1alpha1.MovePhase{200: v1alpha1.MoveFinalSync, 5 << 10: v1alpha1.MoveRollBack} {
 		tells.Claims[0].Copy = &moverapi.Status{Connected: true, Task: &moverapi.TaskStatus{

@@ -20,6 +20,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
+	"github.com/lodestone-storage/lodestone/provisioner/copying/movers"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
@@ -79,7 +80,7 @@ type side struct {
 	backing *corev1.PersistentVolumeClaim
 	real    *corev1.PersistentVolume
 	content int
-	mover   steps.Mover
+	mover   movers.State
 	// released: the mover writes nothing more.
 	released bool
 }
@@ -370,7 +371,7 @@ func (w *world) apply(step steps.Step) {
 		w.must(!c.snap.member, "a snapshot is removed from its group")
 		c.snap.leaving = true
 	case steps.EnsureMover:
-		c.at[a.End].mover, c.at[a.End].released = steps.Mover{Exists: true, Unstarted: true}, false
+		c.at[a.End].mover, c.at[a.End].released = movers.State{Exists: true, Unstarted: true}, false
 	case steps.StartMover:
 		if m := &c.at[a.End].mover; m.Exists {
 			m.Unstarted = false
@@ -465,7 +466,7 @@ func (w *world) live() {
 	for _, c := range w.claims {
 		if s := c.at[record.Source]; chance(2) && s.mover.Running {
 			w.log = append(w.log, "the sender dies")
-			s.mover = steps.Mover{Exists: true, Ended: true}
+			s.mover = movers.State{Exists: true, Ended: true}
 			c.alive = false
 		}
 	}
@@ -506,7 +507,7 @@ func (w *world) moverLives(i int, c *claim, chance func(int) bool) {
 		m := &c.at[end].mover
 		switch {
 		case m.Exists && m.Leaving && chance(50):
-			*m = steps.Mover{}
+			*m = movers.State{}
 			if end == record.Source {
 				c.alive = false
 			}
@@ -855,7 +856,7 @@ func (w *world) snapshotLives(i int, c *claim, chance func(int) bool) {
 		s.stuck = s.stuck || !s.ready && chance(2)
 		if at.mover.Running && chance(3) {
 			w.log = append(w.log, "the mover at the snapshot dies")
-			at.mover = steps.Mover{Exists: true, Ended: true}
+			at.mover = movers.State{Exists: true, Ended: true}
 		}
 		if at.backing != nil && chance(1) {
 			w.log = append(w.log, "somebody deletes the claim made of a snapshot")

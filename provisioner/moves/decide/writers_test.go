@@ -12,6 +12,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/provisioner/copying/movers"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
@@ -161,7 +162,7 @@ func TestAPodThatWasGoneBeforeItsMoveSawItIsWaitedForToo(t *testing.T) {
 func TestNothingIsStoppedWhileAPodThatIsGoneMayRun(t *testing.T) {
 	for _, offline := range []bool{false, true} {
 		o := forcedIn(t, v1alpha1.MovePreCopy)
-		running := steps.Mover{Exists: true, Running: true}
+		running := movers.State{Exists: true, Running: true}
 		o.Record.Claims[0].Offline = offline
 		with := single(v1alpha1.MoveFinalSync)
 		o.Claims[0].Source.Mover, o.Claims[0].Target, o.Claims[0].Copy = running, with.Claims[0].Target, with.Claims[0].Copy

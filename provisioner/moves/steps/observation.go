@@ -9,6 +9,8 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
+	"github.com/lodestone-storage/lodestone/provisioner/copying/movers"
+	"github.com/lodestone-storage/lodestone/provisioner/copying/transport"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/witness/proof"
 )
@@ -93,7 +95,7 @@ type Claim struct {
 	Copy      *moverapi.Status
 	CopyError string
 	// Connection is how the movers are connected, for the status.
-	Connection Connection
+	Connection transport.Connection
 	// New is the virtual volume for the target, if it can be built; NewError says why not.
 	// It is observed only from Verify on.
 	New      *corev1.PersistentVolume
@@ -127,30 +129,7 @@ type Side struct {
 	// Real is the real volume that is bound to it.
 	Real *corev1.PersistentVolume
 	// Mover is the pod or ShadowPod of the mover.
-	Mover Mover
-}
-
-// Mover is the state of a mover.
-type Mover struct {
-	// Exists says that it, or its pod, may run; Leaving that it is being deleted.
-	Exists, Leaving bool
-	// Unstarted: it was created, and has neither keys nor been started.
-	Unstarted bool
-	// Running says that its pod is ready.
-	Running bool
-	// Ended says that it ended by itself and must be created again.
-	Ended bool
-	// Keyless says that it was started, has a node and has not been running for so long
-	// that its Secret may be missing.
-	Keyless bool
-	// Node is the node of its pod; empty while it has none.
-	Node string
-	// Problem describes why it does not run, if known.
-	Problem string
-	// Pod is the UID of its pod, IPs the addresses in the pod's status; empty while there
-	// is none.
-	Pod types.UID
-	IPs []string
+	Mover movers.State
 }
 
 // Snapshot has the objects for a snapshot of a source: the VolumeSnapshot, the claim
@@ -177,16 +156,6 @@ type Group struct {
 	// Problem describes why it is not ready, if known. Refused says that it never will be.
 	Problem string
 	Refused bool
-}
-
-// Connection is how data travels between two movers.
-type Connection struct {
-	// Transport is empty while they are not connected.
-	Transport v1alpha1.MoveTransport
-	// Legs are set if the provisioner joins them.
-	Legs *v1alpha1.MoveLegs
-	// Why says why one does not dial the other, if known.
-	Why string
 }
 
 // Pod is a pod that uses a claim.

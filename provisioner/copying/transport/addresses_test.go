@@ -10,7 +10,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
-	"github.com/lodestone-storage/lodestone/provisioner/moves/transport"
+	"github.com/lodestone-storage/lodestone/provisioner/copying/transport"
 )
 
 // ranges are those of the remote clusters.
