@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/lodestone-storage/lodestone/pkg/program"
-	"github.com/lodestone-storage/lodestone/provisioner/moves/transport"
+	"github.com/lodestone-storage/lodestone/provisioner/copying/transport"
 )
 
 // Options are the flags of the provisioner.

@@ -29,11 +29,11 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/claims"
 	"github.com/lodestone-storage/lodestone/provisioner/home"
 	"github.com/lodestone-storage/lodestone/provisioner/moves"
-	"github.com/lodestone-storage/lodestone/provisioner/moves/site"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/turns"
 	"github.com/lodestone-storage/lodestone/provisioner/pvcontroller"
 	"github.com/lodestone-storage/lodestone/provisioner/remote"
 	"github.com/lodestone-storage/lodestone/provisioner/reselect"
+	"github.com/lodestone-storage/lodestone/provisioner/site"
 	"github.com/lodestone-storage/lodestone/provisioner/snapshots"
 )
 

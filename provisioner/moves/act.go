@@ -18,11 +18,16 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/route"
+	"github.com/lodestone-storage/lodestone/provisioner/copying"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
-	"github.com/lodestone-storage/lodestone/provisioner/moves/site"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
+	"github.com/lodestone-storage/lodestone/provisioner/site"
+	"github.com/lodestone-storage/lodestone/provisioner/swap"
+	"github.com/lodestone-storage/lodestone/provisioner/swap/plan"
+	"github.com/lodestone-storage/lodestone/provisioner/witness/proof"
 )
 
 // act takes all actions of a step, and returns the verb of the first that failed.
@@ -80,11 +85,7 @@ func (c *Controller) take(ctx context.Context, w *activeMove, o steps.Observatio
 		}
 		return c.patchClaim(ctx, claim, unlocked(claim))
 	case steps.Touch:
-		annotations := map[string]any{keys.MoveTouched: a.Text}
-		if a.Unbind {
-			annotations[bindCompleted] = nil
-		}
-		return c.patchClaim(ctx, o.Claims[a.Claim].Claim, map[string]any{"annotations": annotations})
+		return c.patchClaim(ctx, o.Claims[a.Claim].Claim, map[string]any{"annotations": swap.TouchOf(a.Text, a.Unbind)})
 	case steps.Keep:
 		return c.setReclaimPolicy(ctx, o.Claims[a.Claim].Source.Real, corev1.PersistentVolumeReclaimRetain)
 	case steps.Restore:
@@ -116,14 +117,15 @@ func (c *Controller) take(ctx context.Context, w *activeMove, o steps.Observatio
 	case steps.EnsureMover:
 		return c.ensureMover(ctx, r, a)
 	case steps.StartMover:
-		return c.startMover(ctx, r, a.Claim, a.End)
+		return c.copier.Start(ctx, c.moverOf(r, a.Claim, a.End))
 	case steps.GiveKeys:
-		return c.recreateKeySecret(ctx, r, a.Claim, a.End)
+		return c.copier.GiveKeys(ctx, c.moverOf(r, a.Claim, a.End))
 	case steps.DropMover:
 		c.reportMoverEnded(o, a.Claim, a.End)
-		return c.dropMover(ctx, r, a.Claim, a.End)
+		return c.copier.Drop(ctx, c.moverOf(r, a.Claim, a.End))
 	case steps.Start:
-		client, err := c.moverClient(w, r, a.Claim, decide.ReadEnd(o, a.Claim))
+		client, err := c.copier.Client(w.link(a.Claim), c.moverOf(r, a.Claim, decide.ReadEnd(o, a.Claim)),
+			r.Claims[a.Claim].Keys[moverapi.Controller])
 		if err == nil {
 			_, err = client.Start(ctx, a.Task, waitForTask(r))
 		}
@@ -138,13 +140,16 @@ func (c *Controller) take(ctx context.Context, w *activeMove, o steps.Observatio
 		err := c.Client.CoreV1().Pods(r.Namespace).Delete(ctx, a.Pod.Name, options)
 		return site.IgnoreGone(err, "delete pod "+a.Pod.Name)
 	case steps.Ungate:
-		return c.ungate(ctx, r.Namespace, a.Pod)
+		return copying.OpenGate(ctx, c.Client, r.Namespace, a.Pod.Name, a.Pod.UID)
 	case steps.DeleteVolume:
-		return c.deleteVolume(ctx, r, o.Claims[a.Claim].Volume)
+		if r.Phase != v1alpha1.MoveFence {
+			return fmt.Errorf("a volume is deleted in phase %s only", v1alpha1.MoveFence)
+		}
+		return swap.Delete(ctx, c.Client, o.Claims[a.Claim].Volume, record.SecretName(r.UID))
 	case steps.FreeVolume:
-		return c.freeVolume(ctx, o.Claims[a.Claim].Volume)
+		return swap.Free(ctx, c.Client, o.Claims[a.Claim].Volume)
 	case steps.MakeVolume:
-		return c.makeVolume(ctx, a.Volume)
+		return swap.Make(ctx, c.Client, a.Volume)
 	}
 	return fmt.Errorf("nobody takes action %T", action)
 }
@@ -171,25 +176,13 @@ func (c *Controller) saveRecord(ctx context.Context, w *activeMove, next *record
 	var before *record.Record
 	if w.record != nil {
 		before = w.record.record
-		gone := removedPods(before.Pods, next.Pods)
-		c.witness.forget(gone)
-		w.watchers.forget(gone)
+		gone := proof.Forgotten(before.Known, next.Known)
+		c.witness.Memory.Forget(gone)
+		w.watchers.Forget(gone)
 	}
 	c.Metrics.recordWritten(before, next)
 	w.record = written
 	return nil
-}
-
-// removedPods returns the pods that the new record no longer has.
-func removedPods(before, after []record.Pod) map[types.UID]bool {
-	gone := map[types.UID]bool{}
-	for _, pod := range before {
-		gone[pod.UID] = true
-	}
-	for _, pod := range after {
-		delete(gone, pod.UID)
-	}
-	return gone
 }
 
 // only returns the options to delete the object with this UID; another one of the same name
@@ -226,13 +219,6 @@ func (c *Controller) patchClaim(ctx context.Context, claim *corev1.PersistentVol
 	_, err = c.Client.CoreV1().PersistentVolumeClaims(claim.Namespace).Patch(ctx, claim.Name, types.MergePatchType, patch,
 		metav1.PatchOptions{})
 	return site.IgnoreGone(err, "write claim "+claim.Name)
-}
-
-// ungate removes our scheduling gate from a pod.
-func (c *Controller) ungate(ctx context.Context, namespace string, pod steps.Pod) error {
-	patch := fmt.Appendf(nil, `{"metadata":{"uid":%q},"spec":{"schedulingGates":[{"$patch":"delete","name":%q}]}}`, pod.UID, keys.MovingGate)
-	_, err := c.Client.CoreV1().Pods(namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
-	return site.IgnoreGone(err, "let pod "+pod.Name+" go on")
 }
 
 // setReclaimPolicy sets the reclaim policy of a real volume at home, if its resource
@@ -447,7 +433,7 @@ func (c *Controller) adopt(ctx context.Context, r *record.Record, claim *corev1.
 	r.Adopts, r.Passes = true, 0
 	r.Target = v1alpha1.MovePlace{Cluster: newest.Cluster, Class: ptr.Deref(newest.Claim.Spec.StorageClassName, "")}
 	r.Claims = []record.Claim{{
-		Name: claim.Name, UID: claim.UID, Volume: volumeForRecord(volume), Source: record.Copy{Ref: from},
+		Name: claim.Name, UID: claim.UID, Volume: plan.Remembered(volume), Source: record.Copy{Ref: from},
 		Target:     record.Copy{Ref: newest.Ref(), Real: newest.Claim.Spec.VolumeName, Class: r.Target.Class},
 		Generation: max(backing.GenerationOf(newest.Claim), standing.ReplacedBy),
 	}}

@@ -34,14 +34,16 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/controller"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	claimsteps "github.com/lodestone-storage/lodestone/provisioner/claims/steps"
+	"github.com/lodestone-storage/lodestone/provisioner/copying"
+	"github.com/lodestone-storage/lodestone/provisioner/copying/transport"
 	"github.com/lodestone-storage/lodestone/provisioner/home"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
-	"github.com/lodestone-storage/lodestone/provisioner/moves/site"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
-	"github.com/lodestone-storage/lodestone/provisioner/moves/transport"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/turns"
 	"github.com/lodestone-storage/lodestone/provisioner/remote"
+	"github.com/lodestone-storage/lodestone/provisioner/site"
+	"github.com/lodestone-storage/lodestone/provisioner/witness"
 )
 
 const (
@@ -107,8 +109,8 @@ type Controller struct {
 	queue   *controller.Queue[moveKey]
 	line    *line
 	marks   marks
-	routes  dialRoutes
-	witness witness
+	copier  *copying.Copier
+	witness witness.Witness
 	mu      sync.Mutex
 	active  map[types.UID]*activeMove
 }
@@ -128,9 +130,10 @@ type activeMove struct {
 	record    *stored
 	lastPhase string
 	waiting   waiting
-	links     links
-	watchers  remoteWatchers
-	steps     repeated
+	// links are the connections of the movers, by the index of their claim.
+	links    map[int]*copying.Link
+	watchers witness.Watchers
+	steps    repeated
 	// refused has the reasons for which API servers refused snapshots of claims, or claims
 	// made from them, by index.
 	refused map[int]string
@@ -139,7 +142,7 @@ type activeMove struct {
 	// progress is kept in memory only: after a restart copies get their full time again.
 	progress progress
 	failing  failing
-	keyless  keylessMovers
+	keyless  copying.Keyless
 }
 
 // New returns a Controller that does nothing until Run.
@@ -152,8 +155,16 @@ func New(config Config) *Controller {
 		Name: "moves", FirstRetry: retryAfter, LastRetry: retryAfter, Timeout: stepTimeout, FinishSteps: true,
 	})
 	home := remote.Access{Client: config.Client, Config: config.Home, Dynamic: config.Dynamic}
-	return &Controller{Config: config, sites: site.New(home, config.Clusters), line: newLine(config.Limits, config.Records),
-		marks: newMarks(), active: map[types.UID]*activeMove{}, queue: queue}
+	sites := site.New(home, config.Clusters)
+	return &Controller{Config: config, sites: sites, line: newLine(config.Limits, config.Records), marks: newMarks(),
+		active: map[types.UID]*activeMove{}, queue: queue, copier: &copying.Copier{Sites: sites, Networks: config.Networks},
+		witness: witness.Witness{Sites: sites, HomeID: config.Place.HomeID, Node: config.Node, Memory: &witness.Memory{}}}
+}
+
+// Witness makes the controller record how home pods end. Call it also before this process
+// leads: it must know that when it starts to lead.
+func (c *Controller) Witness(pods cache.SharedIndexInformer) error {
+	return c.witness.Memory.Watch(pods)
 }
 
 // Run works until ctx ends. Call it after Load has succeeded and Objects is synced.
@@ -242,8 +253,8 @@ func (c *Controller) noteChange(move types.UID) {
 
 // close stops what runs between the steps of a move.
 func (w *activeMove) close() {
-	w.links.close()
-	w.watchers.close()
+	w.closeLinks()
+	w.watchers.Close()
 }
 
 // maxOnOne is how many steps are taken on one observation at most: what was seen is not to get old.

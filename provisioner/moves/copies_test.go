@@ -1,20 +1,14 @@
 package moves
 
 import (
-	"context"
-	"errors"
-	"io"
-	"net"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
+	"github.com/lodestone-storage/lodestone/provisioner/copying/transport"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 )
@@ -43,214 +37,15 @@ func TestACopyThatBeginsAgainAdvancesOnlyBeyondWhereItWas(t *testing.T) {
 	assert.Equal(t, time.Minute, a.note(lost).Sub(start), "a phase begins with patience")
 }
 
-func TestWhatIsSplicedAndAwaitedIsRemembered(t *testing.T) {
-	var l links
-	pods, others := [2]types.UID{"a", "b"}, [2]types.UID{"a", "c"}
-	stopped := 0
-	stop := func() { stopped++ }
-	splicing, apart := l.spliceState(0, pods)
-	assert.False(t, splicing)
-	assert.Zero(t, apart)
-
-	begin := time.Now()
-	l.setAwaited(0, begin, true)
-	l.setAwaited(0, begin.Add(time.Second), true)
-	_, apart = l.spliceState(0, pods)
-	assert.Equal(t, begin, apart, "it is awaited since it began")
-	l.setAwaited(0, begin, false)
-	_, apart = l.spliceState(0, pods)
-	assert.Zero(t, apart)
-
-	l.setSplice(0, pods, stop)
-	splicing, _ = l.spliceState(0, pods)
-	assert.True(t, splicing)
-	splicing, _ = l.spliceState(1, pods)
-	assert.False(t, splicing, "another claim has a connection of its own")
-	splicing, _ = l.spliceState(0, others)
-	assert.False(t, splicing, "one of them is another pod now")
-	assert.Equal(t, 1, stopped)
-
-	l.setSplice(0, others, stop)
-	l.setError(0, context.Canceled)
-	l.cut(0)
-	assert.Equal(t, 2, stopped)
-	assert.Empty(t, l.lastError(0))
-	l.setSplice(0, others, stop)
-	l.setSplice(0, pods, stop)
-	l.setAwaited(1, begin, true)
-	l.close()
-	assert.Equal(t, 4, stopped)
-	_, apart = l.spliceState(1, pods)
-	assert.Zero(t, apart)
-}
-
-func TestTheStatusSaysHowDataTravels(t *testing.T) {
-	var w dialRoutes
-	pods := [2]types.UID{"a", "b"}
-	w.noteRoute(podPort{"a", dataPort}, false, time.Now())
-	w.noteRoute(podPort{"b", dataPort}, true, time.Now())
-	w.noteRoute(podPort{"b", controlPort}, false, time.Now())
-	legs := &v1alpha1.MoveLegs{Source: v1alpha1.LegAddress, Target: v1alpha1.LegAPIServer}
-	for name, row := range map[string]struct {
-		status moverapi.Status
-		why    string
-		want   steps.Connection
-	}{
-		"apart": {status: moverapi.Status{Seeks: true, PeerError: "no route"}, want: steps.Connection{Why: "no route"}},
-		"direct": {status: moverapi.Status{Seeks: true, Connected: true, Direct: true},
-			want: steps.Connection{Transport: v1alpha1.TransportDirect}},
-		"joined": {status: moverapi.Status{Seeks: true, Connected: true, PeerError: "no route"},
-			want: steps.Connection{Transport: v1alpha1.TransportSpliced, Legs: legs, Why: "no route"}},
-		"joined, for networks apart": {status: moverapi.Status{Seeks: true, Connected: true}, why: "apart",
-			want: steps.Connection{Transport: v1alpha1.TransportSpliced, Legs: legs, Why: "apart"}},
-		"joined, for it is older": {status: moverapi.Status{Connected: true}, want: steps.Connection{Transport: v1alpha1.TransportSpliced,
-			Legs: legs, Why: "the mover at the source is of a version that dials nobody"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			way := connectionOf(&row.status, row.why, pods, &w)
-			assert.Equal(t, row.want, way)
-
-			// What was found out stays in the status while the movers are not connected.
-			o := steps.Observation{Move: &v1alpha1.VolumeMove{}, Record: &record.Record{Claims: []record.Claim{{Name: "data"}}},
-				Claims: []steps.Claim{{Connection: way}}}
-			told := claimsOf(o)[0]
-			assert.Equal(t, row.want.Transport, told.Transport)
-			assert.Equal(t, row.want.Legs, told.Legs)
-			o.Move.Status.Claims, o.Claims[0].Connection = []v1alpha1.MovedClaim{told}, steps.Connection{}
-			assert.Equal(t, told, claimsOf(o)[0])
-		})
-	}
-}
-
-func TestAddressesOfAPod(t *testing.T) {
-	pod := &corev1.Pod{}
-	assert.Empty(t, addressesOf(pod))
-	pod.Status.PodIPs = []corev1.PodIP{{IP: "10.1.2.3"}, {IP: "fd00::7"}}
-	assert.Equal(t, []string{"10.1.2.3", "fd00::7"}, addressesOf(pod))
-}
-
-// end returns a function that connects to one end of a pipe, and the other end.
-func end(t *testing.T) (func(context.Context) (net.Conn, error), net.Conn) {
-	t.Helper()
-	near, far := net.Pipe()
-	t.Cleanup(func() { _ = far.Close() })
-	return func(context.Context) (net.Conn, error) { return near, nil }, far
-}
-
-func TestASpliceEnds(t *testing.T) {
-	for name, test := range map[string]struct {
-		cause func(source, target net.Conn, stop context.CancelFunc)
-		says  string
-	}{
-		"when the source closes": {says: "the mover at the source closed", cause: func(source, _ net.Conn, _ context.CancelFunc) {
-			_ = source.Close()
-		}},
-		"when the target closes": {says: "the mover at the target closed", cause: func(_, target net.Conn, _ context.CancelFunc) {
-			_ = target.Close()
-		}},
-		"when its move ends": {says: context.Canceled.Error(), cause: func(_, _ net.Conn, stop context.CancelFunc) { stop() }},
-		"when a target is gone that takes nothing and says nothing": {says: errIdle.Error(),
-			cause: func(source, _ net.Conn, _ context.CancelFunc) {
-				go func() { _, _ = source.Write(make([]byte, 1<<20)) }()
-			}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			ctx, stop := context.WithCancel(t.Context())
-			defer stop()
-			source, a := end(t)
-			target, b := end(t)
-			ended := make(chan error, 1)
-			go func() { ended <- joinOnce(ctx, source, target, 200*time.Millisecond) }()
-			go func() { _, _ = io.WriteString(a, "hello") }()
-			said := make([]byte, 5)
-			_, err := io.ReadFull(b, said)
-			require.NoError(t, err)
-			assert.Equal(t, "hello", string(said))
-			test.cause(a, b, stop)
-			require.ErrorContains(t, <-ended, test.says)
-			_, err = a.Read(said)
-			require.Error(t, err, "the other end learns of it")
-			_, err = b.Read(said)
-			require.Error(t, err)
-		})
-	}
-}
-
-func TestATargetThatTakesItsTimeIsNotSilent(t *testing.T) {
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	source, a := end(t)
-	target, b := end(t)
-	ended := make(chan error, 1)
-	const silent = 500 * time.Millisecond
-	go func() { ended <- joinOnce(ctx, source, target, silent) }()
-	go func() { _, _ = a.Write(make([]byte, 1<<20)) }()
-	go func() { _, _ = io.Copy(io.Discard, a) }()
-	// Its storage hangs, so it reads nothing, but sends keepalives.
-	for begun := time.Now(); time.Since(begun) < 3*silent; time.Sleep(silent / 20) {
-		_, err := b.Write([]byte("alive"))
-		require.NoError(t, err)
-	}
-	taken, err := io.ReadFull(b, make([]byte, 1<<20))
-	require.NoError(t, err)
-	assert.Equal(t, 1<<20, taken)
-	stop()
-	require.ErrorIs(t, <-ended, context.Canceled)
-}
-
-func TestThePortOfAPodIsReachedTheWayThatWorks(t *testing.T) {
-	var w dialRoutes
-	to, tried := podPort{"pod", dataPort}, ""
-	try := func(address, server error) (net.Conn, error) {
-		tried = ""
-		conn, _ := net.Pipe()
-		way := func(name string, err error) func() (net.Conn, error) {
-			return func() (net.Conn, error) {
-				tried += name
-				if err != nil {
-					return nil, err
-				}
-				return conn, nil
-			}
-		}
-		return w.choose(to, way("address ", address), way("server ", server))
-	}
-	// later lets so much time pass that the last connection counts as useful.
-	later := func() {
-		last := w.last[to]
-		last.at = last.at.Add(-time.Minute)
-		w.last[to] = last
-	}
-	away := errors.New("away")
-
-	_, err := try(nil, nil)
-	require.NoError(t, err)
-	assert.Equal(t, "address ", tried, "the address comes first")
-	_, err = try(nil, nil)
-	require.NoError(t, err)
-	assert.Equal(t, "server ", tried, "whoever answered at the address was of no use")
-	later()
-	_, err = try(nil, nil)
-	require.NoError(t, err)
-	assert.Equal(t, "server ", tried, "it has worked")
-	later()
-	_, err = try(nil, away)
-	require.NoError(t, err)
-	assert.Equal(t, "server address ", tried)
-	later()
-	_, err = try(away, away)
-	require.ErrorIs(t, err, away)
-	assert.Equal(t, "address server ", tried)
-}
-
-func TestThePortOfAPodWithoutAnAddressIsReachedThroughItsServerAlone(t *testing.T) {
-	var w dialRoutes
-	tried := 0
-	for range 2 {
-		_, err := w.choose(podPort{"pod", dataPort}, nil, func() (net.Conn, error) { tried++; return &net.TCPConn{}, nil })
-		require.NoError(t, err)
-	}
-	assert.Equal(t, 2, tried)
-	_, err := w.choose(podPort{"pod", dataPort}, nil, func() (net.Conn, error) { return nil, io.ErrUnexpectedEOF })
-	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+func TestHowDataTravelsStaysInTheStatusWhileMoversAreApart(t *testing.T) {
+	way := transport.Connection{Transport: v1alpha1.TransportSpliced, Why: "apart",
+		Legs: &v1alpha1.MoveLegs{Source: v1alpha1.LegAddress, Target: v1alpha1.LegAPIServer}}
+	o := steps.Observation{Move: &v1alpha1.VolumeMove{}, Record: &record.Record{Claims: []record.Claim{{Name: "data"}}},
+		Claims: []steps.Claim{{Connection: way}}}
+	told := claimsOf(o)[0]
+	assert.Equal(t, way.Transport, told.Transport)
+	assert.Equal(t, way.Legs, told.Legs)
+	assert.Equal(t, way.Why, told.TransportMessage)
+	o.Move.Status.Claims, o.Claims[0].Connection = []v1alpha1.MovedClaim{told}, transport.Connection{}
+	assert.Equal(t, told, claimsOf(o)[0])
 }

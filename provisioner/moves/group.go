@@ -17,9 +17,9 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
-	"github.com/lodestone-storage/lodestone/provisioner/moves/site"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 	"github.com/lodestone-storage/lodestone/provisioner/remote"
+	"github.com/lodestone-storage/lodestone/provisioner/site"
 )
 
 // inspectGroup finds out whether one snapshot can be taken of all claims of a move that are copied
@@ -104,7 +104,7 @@ func labelSources(ctx context.Context, claims corev1client.PersistentVolumeClaim
 		}
 		wanted[known.Source.Ref.UID] = true
 	}
-	found, err := claims.List(ctx, metav1.ListOptions{LabelSelector: r.GroupLabel(), Limit: pageSize})
+	found, err := claims.List(ctx, metav1.ListOptions{LabelSelector: r.GroupLabel(), Limit: site.PageSize})
 	if err != nil {
 		return fmt.Errorf("look for real claims with label %s: %w", r.GroupLabel(), err)
 	}
@@ -212,7 +212,7 @@ func (c *Controller) readGroup(ctx context.Context, at site.Site, r *record.Reco
 func readMembers(ctx context.Context, at site.Site, r *record.Record, group types.UID) (members map[int]string, why string, err error) {
 	var found []*volumesnapshot.Snapshot
 	list := at.Dynamic.Resource(volumesnapshot.Snapshots).Namespace(r.SourceNamespace()).List
-	err = eachPage(ctx, metav1.ListOptions{}, list, func(page *unstructured.UnstructuredList) {
+	err = site.EachPage(ctx, metav1.ListOptions{}, list, func(page *unstructured.UnstructuredList) {
 		for i := range page.Items {
 			s, err := volumesnapshot.Read[volumesnapshot.Snapshot](&page.Items[i])
 			if err != nil {

@@ -28,10 +28,13 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/route"
+	"github.com/lodestone-storage/lodestone/provisioner/copying/movers"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
-	"github.com/lodestone-storage/lodestone/provisioner/moves/site"
 	"github.com/lodestone-storage/lodestone/provisioner/nodeaccess"
+	"github.com/lodestone-storage/lodestone/provisioner/site"
+	"github.com/lodestone-storage/lodestone/provisioner/swap/plan"
+	"github.com/lodestone-storage/lodestone/provisioner/witness"
 )
 
 // validity is for how long the keys of a move can be used; no move lasts longer.
@@ -237,7 +240,7 @@ func (c *Controller) inspectClaim(ctx context.Context, r *record.Record, claim *
 	if err != nil {
 		return nil, err
 	}
-	known := &record.Claim{Name: claim.Name, UID: claim.UID, Volume: volumeForRecord(volume), Source: *source, Target: *target,
+	known := &record.Claim{Name: claim.Name, UID: claim.UID, Volume: plan.Remembered(volume), Source: *source, Target: *target,
 		Offline: isForOnePod(claim)}
 	if known.Offline {
 		known.Snapshot, known.NoSnapshot, err = c.inspectSnapshot(ctx, r, source)
@@ -283,7 +286,7 @@ func requireMovable(claim *corev1.PersistentVolumeClaim, volume *corev1.Persiste
 			"storage class", claim.Name)
 	case claim.Status.Phase != corev1.ClaimBound || volume.Status.Phase != corev1.VolumeBound || volume.DeletionTimestamp != nil:
 		return refuse("claim %q is not bound to its volume: see its events, and move again when it is", claim.Name)
-	case slices.ContainsFunc(volume.Finalizers, func(f string) bool { return !record.IsOwnFinalizer(f) && !record.IsAttacherFinalizer(f) }):
+	case slices.ContainsFunc(volume.Finalizers, func(f string) bool { return !plan.IsOwnFinalizer(f) && !plan.IsAttacherFinalizer(f) }):
 		return refuse("volume %s of claim %q has a finalizer of somebody else (%s), who would not learn of its successor: take it off, "+
 			"and move again", volume.Name, claim.Name, strings.Join(volume.Finalizers, ", "))
 	case volume.Annotations[keys.Healing] != "" || volume.Annotations[keys.Lost] != "":
@@ -682,7 +685,7 @@ func (c *Controller) inspectPodCluster(r *record.Record, pod *corev1.Pod) error 
 		return nil
 	}
 	for i := range r.Claims {
-		if at, data := locality.OfNode(node.Labels), r.Claims[i].Source.Ref.Cluster; uses(&pod.Spec, r.Claims[i].Name) && at != data {
+		if at, data := locality.OfNode(node.Labels), r.Claims[i].Source.Ref.Cluster; witness.Uses(&pod.Spec, r.Claims[i].Name) && at != data {
 			return refuse("pod %q uses claim %q from cluster %s, while its data is in %s: a volume that several clusters use cannot be moved; "+
 				"stop that pod, and move again", pod.Name, r.Claims[i].Name, at, data)
 		}
@@ -813,7 +816,7 @@ func whereIs(copied record.Copy) string {
 // neither has one. Within one cluster movers reach each other directly. For a block volume
 // only differences are transferred, which restic cannot do.
 func (c *Controller) storeFor(ctx context.Context, r *record.Record, i int, known *record.Claim) (*record.Store, error) {
-	if known.Source.Ref.Cluster == known.Target.Ref.Cluster || isBlock(known.Volume) {
+	if known.Source.Ref.Cluster == known.Target.Ref.Cluster || movers.IsBlock(known.Volume) {
 		return nil, nil
 	}
 	for _, cluster := range []string{known.Target.Ref.Cluster, known.Source.Ref.Cluster} {

@@ -19,10 +19,10 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/controller"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
+	"github.com/lodestone-storage/lodestone/provisioner/copying"
 	"github.com/lodestone-storage/lodestone/provisioner/home"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
-	"github.com/lodestone-storage/lodestone/provisioner/moves/site"
-	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
+	"github.com/lodestone-storage/lodestone/provisioner/site"
 )
 
 const (
@@ -278,7 +278,7 @@ func (c *Controller) openGates(ctx context.Context, key types.NamespacedName) (a
 			continue
 		}
 		// Forbidden is what uses no claim, or is of the system: its user wrote the gate.
-		if err := c.ungate(ctx, pod.Namespace, steps.Pod{Name: pod.Name, UID: pod.UID}); err != nil && !apierrors.IsForbidden(err) {
+		if err := copying.OpenGate(ctx, c.Client, pod.Namespace, pod.Name, pod.UID); err != nil && !apierrors.IsForbidden(err) {
 			return 0, err
 		}
 	}

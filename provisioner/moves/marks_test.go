@@ -22,8 +22,8 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
-	"github.com/lodestone-storage/lodestone/provisioner/moves/site"
 	"github.com/lodestone-storage/lodestone/provisioner/remote"
+	"github.com/lodestone-storage/lodestone/provisioner/site"
 )
 
 // served is a client of an API server that has these VolumeMoves, or that fails.

@@ -141,7 +141,7 @@ func (m *Metrics) observe(move types.UID, o steps.Observation, step steps.Step) 
 		m.moves[move] = w
 	}
 	w.phase, w.further, w.down = r.Phase, r.Began[r.Phase], time.Time{}
-	if copying(r.Phase) && o.Advanced.After(w.further) {
+	if moversWork(r.Phase) && o.Advanced.After(w.further) {
 		w.further = o.Advanced
 	}
 	if r.Up.IsZero() {
@@ -157,8 +157,8 @@ func (m *Metrics) observe(move types.UID, o steps.Observation, step steps.Step) 
 	}
 }
 
-// copying says whether movers work in a phase.
-func copying(phase v1alpha1.MovePhase) bool {
+// moversWork says whether movers work in a phase.
+func moversWork(phase v1alpha1.MovePhase) bool {
 	return phase == v1alpha1.MoveProvision || phase == v1alpha1.MovePreCopy || phase == v1alpha1.MoveFinalSync ||
 		phase == v1alpha1.MoveVerifying
 }

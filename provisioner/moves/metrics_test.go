@@ -13,6 +13,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
+	"github.com/lodestone-storage/lodestone/provisioner/copying/transport"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 )
@@ -119,7 +120,7 @@ func TestBytesThatTravelAreCountedOnce(t *testing.T) {
 	m := newMetrics()
 	look := func(known record.Claim, task string, sent int64) int64 {
 		o := steps.Observation{Now: time.Now(), Record: &record.Record{Phase: v1alpha1.MovePreCopy, Claims: []record.Claim{known}}}
-		o.Claims = []steps.Claim{{Connection: steps.Connection{Transport: v1alpha1.TransportDirect},
+		o.Claims = []steps.Claim{{Connection: transport.Connection{Transport: v1alpha1.TransportDirect},
 			Copy: &moverapi.Status{Task: &moverapi.TaskStatus{
 				Task: moverapi.Task{ID: task}, Progress: moverapi.Progress{BytesSent: sent}}}}}
 		m.observe("m1", o, steps.Step{})

@@ -14,15 +14,17 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/provisioner/copying/movers"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
-	"github.com/lodestone-storage/lodestone/provisioner/moves/site"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 	"github.com/lodestone-storage/lodestone/provisioner/remote"
+	"github.com/lodestone-storage/lodestone/provisioner/site"
+	"github.com/lodestone-storage/lodestone/provisioner/witness/proof"
 )
 
 // observe reads the objects of a move. After an error the observation is incomplete.
 func (c *Controller) observe(ctx context.Context, w *activeMove) (steps.Observation, error) {
-	o := steps.Observation{Now: time.Now(), Margin: c.Margin, Settling: c.Settling}
+	o := steps.Observation{Now: time.Now(), Seen: proof.Seen{Margin: c.Margin}, Settling: c.Settling}
 	w.looked = look{}
 	if w.record == nil {
 		known, err := c.read(ctx, w.uid)
@@ -42,13 +44,13 @@ func (c *Controller) observe(ctx context.Context, w *activeMove) (steps.Observat
 		return o, c.observeMove(ctx, w, &o)
 	}
 	c.watchRemotes(ctx, w, o.Record)
-	if err := atOnce([]func() error{
+	if err := site.AtOnce([]func() error{
 		func() error { return c.observeMove(ctx, w, &o) },
 		func() error { return c.observeClaims(ctx, w, &o) },
 	}); err != nil {
 		return o, err
 	}
-	w.keyless.note(&o)
+	w.keyless.Note(o.Now, moversOf(&o)...)
 	if err := c.observeRemovedClusters(ctx, &o); err != nil {
 		return o, err
 	}
@@ -63,6 +65,15 @@ func (c *Controller) observe(ctx context.Context, w *activeMove) (steps.Observat
 	w.looked.o.Claims = slices.Clone(o.Claims)
 	c.observeCopies(ctx, w, &o)
 	return o, nil
+}
+
+// moversOf returns the movers of a move.
+func moversOf(o *steps.Observation) (all []*movers.State) {
+	for i := range o.Claims {
+		seen := &o.Claims[i]
+		all = append(all, &seen.Source.Mover, &seen.Target.Mover, &seen.Snapshot.Mover)
+	}
+	return all
 }
 
 // look is what was last read of a move from API servers, without what its movers said.
@@ -142,7 +153,7 @@ func (c *Controller) observeClaims(ctx context.Context, w *activeMove, o *steps.
 			return nil
 		})
 	}
-	if err := atOnce(looks); err != nil {
+	if err := site.AtOnce(looks); err != nil {
 		return err
 	}
 	for _, s := range sides {
@@ -258,9 +269,9 @@ func (c *Controller) noteEnd(o *steps.Observation, s endLook) error {
 func (c *Controller) observeSide(ctx context.Context, at site.Site, r *record.Record, i int, end record.End) (side steps.Side, err error) {
 	ctx, cancel := at.WithTimeout(ctx)
 	defer cancel()
-	err = atOnce([]func() error{
+	err = site.AtOnce([]func() error{
 		func() (err error) {
-			side.Mover, _, err = c.moverAt(ctx, at, r, i, end)
+			side.Mover, err = c.moverAt(ctx, at, r, i, end)
 			return err
 		},
 		func() error { return observeBacking(ctx, at, r.Claims[i].At(end), &side) },
@@ -303,6 +314,3 @@ func (c *Controller) observeRemovedClusters(ctx context.Context, o *steps.Observ
 	}
 	return nil
 }
-
-// maxAtOnce limits the parallel requests of one observation.
-const maxAtOnce = 16

@@ -2,7 +2,6 @@ package moves
 
 import (
 	"errors"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,27 +16,6 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 )
-
-func TestCallsAreMadeAtOnce(t *testing.T) {
-	var met sync.WaitGroup
-	met.Add(maxAtOnce)
-	calls := make([]func() error, 3*maxAtOnce)
-	for i := range calls {
-		calls[i] = func() error {
-			if i < maxAtOnce {
-				// Each waits until all have been called.
-				met.Done()
-				met.Wait()
-			}
-			if i > 1 {
-				return errors.New("another")
-			}
-			return map[int]error{1: errors.New("the first")}[i]
-		}
-	}
-	assert.EqualError(t, atOnce(calls), "the first")
-	assert.NoError(t, atOnce(nil))
-}
 
 func TestAnErrorOfHomeEndsTheLook(t *testing.T) {
 	r := recordIn(v1alpha1.MoveFence)

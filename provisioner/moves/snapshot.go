@@ -13,9 +13,9 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
-	"github.com/lodestone-storage/lodestone/provisioner/moves/site"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 	"github.com/lodestone-storage/lodestone/provisioner/remote"
+	"github.com/lodestone-storage/lodestone/provisioner/site"
 )
 
 // dropClone deletes the claim that was created from the snapshot.
@@ -206,7 +206,7 @@ func (c *Controller) readSnapshot(ctx context.Context, at site.Site, r *record.R
 			seen.Problem, seen.Refused = fmt.Sprintf("claim %s is not made of this move's snapshot: see who made it", ref.Key()), true
 		}
 	}
-	seen.Mover, _, err = c.moverAt(ctx, at, r, i, record.Snapped)
+	seen.Mover, err = c.moverAt(ctx, at, r, i, record.Snapped)
 	return seen, err
 }
 

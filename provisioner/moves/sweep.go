@@ -22,7 +22,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
-	"github.com/lodestone-storage/lodestone/provisioner/moves/site"
+	"github.com/lodestone-storage/lodestone/provisioner/site"
 )
 
 // sweepEvery is the interval between sweeps for objects that late requests have created.
@@ -67,7 +67,7 @@ func (c *Controller) sweep(ctx context.Context) error {
 func (c *Controller) sweepRecords(ctx context.Context) error {
 	secrets := map[types.UID]bool{}
 	of := metav1.ListOptions{LabelSelector: keys.MoveOf}
-	err := eachPage(ctx, of, c.Client.CoreV1().Secrets(c.Namespace).List, func(page *corev1.SecretList) {
+	err := site.EachPage(ctx, of, c.Client.CoreV1().Secrets(c.Namespace).List, func(page *corev1.SecretList) {
 		for i := range page.Items {
 			if _, ok := page.Items[i].Data[recordKey]; ok {
 				secrets[types.UID(page.Items[i].Labels[keys.MoveOf])] = true
@@ -127,7 +127,7 @@ func (c *Controller) sweepMovers(ctx context.Context) error {
 // their keys.
 func (c *Controller) sweepShadows(ctx context.Context, at site.Site, namespace string) error {
 	var shadows []remotev1alpha1.ShadowPod
-	err := eachPage(ctx, c.ownObjects(), at.Remote.ShadowPods(namespace).List, func(page *remotev1alpha1.ShadowPodList) {
+	err := site.EachPage(ctx, c.ownObjects(), at.Remote.ShadowPods(namespace).List, func(page *remotev1alpha1.ShadowPodList) {
 		shadows = append(shadows, page.Items...)
 	})
 	if err != nil {
@@ -167,7 +167,9 @@ func (c *Controller) isLeft(ctx context.Context, object metav1.Object) (bool, er
 func (c *Controller) sweepClaims(ctx context.Context, at site.Site, namespace string) error {
 	core := at.Client.CoreV1().PersistentVolumeClaims(namespace)
 	var claims []corev1.PersistentVolumeClaim
-	err := eachPage(ctx, c.ownObjects(), core.List, func(page *corev1.PersistentVolumeClaimList) { claims = append(claims, page.Items...) })
+	err := site.EachPage(ctx, c.ownObjects(), core.List, func(page *corev1.PersistentVolumeClaimList) {
+		claims = append(claims, page.Items...)
+	})
 	if err != nil {
 		return fmt.Errorf("list real claims of moves in namespace %s: %w", namespace, err)
 	}
@@ -229,7 +231,7 @@ func (c *Controller) sweepSnapshots(ctx context.Context, at site.Site, namespace
 // sweepKind is sweepSnapshots for one kind of snapshots.
 func (c *Controller) sweepKind(ctx context.Context, client dynamic.ResourceInterface, namespace string) error {
 	var found []unstructured.Unstructured
-	err := eachPage(ctx, c.ownObjects(), client.List, func(page *unstructured.UnstructuredList) { found = append(found, page.Items...) })
+	err := site.EachPage(ctx, c.ownObjects(), client.List, func(page *unstructured.UnstructuredList) { found = append(found, page.Items...) })
 	if err != nil {
 		return fmt.Errorf("list snapshots of moves in namespace %s: %w", namespace, err)
 	}
@@ -267,32 +269,4 @@ func (c *Controller) isUnused(ctx context.Context, claim types.UID) (bool, error
 func (c *Controller) isOver(ctx context.Context, move types.UID) (bool, error) {
 	known, err := c.read(ctx, move)
 	return err == nil && (known == nil || known.record.Over()), err
-}
-
-const (
-	// pageSize is how many objects are read at once, maxPages how many times: a remote cluster
-	// may send pages for ever.
-	pageSize = 500
-	maxPages = 200
-)
-
-// errEndless is the error of a list that has too many pages.
-var errEndless = errors.New("the list has more than 100,000 objects, which a move does not look through: delete what is not needed there")
-
-// eachPage reads a list page by page. All pages are of the moment of the first one; if the API
-// server cannot tell any more what was there then, the whole read fails.
-func eachPage[L metav1.ListInterface](ctx context.Context, options metav1.ListOptions,
-	list func(context.Context, metav1.ListOptions) (L, error), each func(L)) error {
-	options.Limit = pageSize
-	for range maxPages {
-		page, err := list(ctx, options)
-		if err != nil {
-			return err
-		}
-		each(page)
-		if options.Continue = page.GetContinue(); options.Continue == "" {
-			return nil
-		}
-	}
-	return errEndless
 }

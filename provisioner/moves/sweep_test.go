@@ -1,9 +1,6 @@
 package moves
 
 import (
-	"context"
-	"errors"
-	"strconv"
 	"testing"
 	"time"
 
@@ -80,40 +77,4 @@ func TestSweep(t *testing.T) {
 	c.Records.set("m1", nil)
 	require.NoError(t, c.sweep(t.Context()))
 	assert.True(t, c.Records.has("m1"), "it is looked at")
-}
-
-func TestAListIsReadToItsLastPage(t *testing.T) {
-	pages := func(n int) func(context.Context, metav1.ListOptions) (*corev1.PodList, error) {
-		return func(_ context.Context, options metav1.ListOptions) (*corev1.PodList, error) {
-			assert.EqualValues(t, pageSize, options.Limit)
-			assert.Equal(t, "a=b", options.LabelSelector)
-			at, _ := strconv.Atoi(options.Continue)
-			list := &corev1.PodList{Items: []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: strconv.Itoa(at)}}}}
-			if at+1 < n {
-				list.Continue = strconv.Itoa(at + 1)
-			}
-			return list, nil
-		}
-	}
-	var names []string
-	read := func(list func(context.Context, metav1.ListOptions) (*corev1.PodList, error)) error {
-		names = nil
-		return eachPage(t.Context(), metav1.ListOptions{LabelSelector: "a=b"}, list, func(page *corev1.PodList) {
-			names = append(names, page.Items[0].Name)
-		})
-	}
-	require.NoError(t, read(pages(1)))
-	assert.Equal(t, []string{"0"}, names)
-	require.NoError(t, read(pages(3)))
-	assert.Equal(t, []string{"0", "1", "2"}, names)
-	require.ErrorIs(t, read(pages(maxPages+1)), errEndless)
-
-	expired := errors.New("the continue token is too old")
-	err := read(func(ctx context.Context, options metav1.ListOptions) (*corev1.PodList, error) {
-		if options.Continue != "" {
-			return nil, expired
-		}
-		return pages(3)(ctx, options)
-	})
-	assert.ErrorIs(t, err, expired, "half a list is no list")
 }

@@ -6,24 +6,22 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 
-	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/locality"
 	"github.com/lodestone-storage/lodestone/provisioner/home"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
-	"github.com/lodestone-storage/lodestone/provisioner/moves/site"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
+	"github.com/lodestone-storage/lodestone/provisioner/site"
+	"github.com/lodestone-storage/lodestone/provisioner/witness"
+	"github.com/lodestone-storage/lodestone/provisioner/witness/proof"
 )
 
 // observeUsers finds out which home pods use the claims and, if that matters now, who else
@@ -33,22 +31,20 @@ func (c *Controller) observeUsers(ctx context.Context, o *steps.Observation) err
 	found, pods := c.reachableSources(o), []func() error{func() error { return c.observePods(ctx, o) }}
 	var attachments []func() error
 	for i := range found {
-		s := &found[i]
-		pods = append(pods, func() error {
-			return s.ask(ctx, func(ctx context.Context) error { return c.sourcePods(ctx, o.Record, s) })
-		})
-		attachments = append(attachments, func() error { return s.ask(ctx, func(ctx context.Context) error { return s.attachedNodes(ctx, o) }) })
+		pods = append(pods, func() error { return c.witness.ReadPods(ctx, &found[i].Users) })
+		if mayBeAttached(o.Record) {
+			attachments = append(attachments, func() error { return found[i].ReadAttachments(ctx) })
+		}
 	}
-	if err := atOnce(pods); err != nil {
+	if err := site.AtOnce(pods); err != nil {
 		return err
 	}
-	// After the pods, so that attachments that a deleted pod has left are included.
-	if err := atOnce(attachments); err != nil {
+	if err := site.AtOnce(attachments); err != nil {
 		return err
 	}
 	for i := range found {
-		if err := found[i].err; err != nil {
-			cluster := o.Record.Claims[found[i].claim].Source.Ref.Cluster
+		if err := found[i].Err; err != nil {
+			cluster := found[i].Ref.Cluster
 			c.sites.Recheck(cluster)
 			o.Source.Unusable = fmt.Sprintf("cluster %s cannot be asked now: %v", cluster, err)
 			return nil
@@ -78,12 +74,12 @@ func (c *Controller) observePods(ctx context.Context, o *steps.Observation) erro
 				o.Claims[j].Levels = append(o.Claims[j].Levels, selinuxLevels(&pod.Spec, known.Name)...)
 			}
 		}
-		if c.isHomePod(known) {
+		if c.witness.IsHomePod(known) {
 			// Controllers other than its node may set the phase Failed.
 			if seen.Finished = known.Ended(); seen.Finished {
-				noteEnded(o, pod.UID)
+				o.NoteEnded(pod.UID)
 			} else {
-				o.Writers = append(o.Writers, recordPod(known))
+				o.Writers = append(o.Writers, witness.PodOf(keys.Home, known))
 			}
 		}
 		o.Pods = append(o.Pods, seen)
@@ -92,18 +88,10 @@ func (c *Controller) observePods(ctx context.Context, o *steps.Observation) erro
 	return c.observeGate(ctx, o, live)
 }
 
-// noteEnded notes that a pod has ended.
-func noteEnded(o *steps.Observation, pod types.UID) {
-	if o.Ended == nil {
-		o.Ended = map[types.UID]bool{}
-	}
-	o.Ended[pod] = true
-}
-
 // usedBy returns the indices of the claims of a move that a pod uses.
 func usedBy(pod *corev1.Pod, r *record.Record) (claims []int) {
 	for i := range r.Claims {
-		if uses(&pod.Spec, r.Claims[i].Name) {
+		if witness.Uses(&pod.Spec, r.Claims[i].Name) {
 			claims = append(claims, i)
 		}
 	}
@@ -133,18 +121,14 @@ func jobOf(pod *corev1.Pod) string {
 	return ""
 }
 
-// uses says whether a pod mounts a claim of its namespace.
-func uses(spec *corev1.PodSpec, claim string) bool {
-	for _, volume := range spec.Volumes {
-		if volume.PersistentVolumeClaim != nil && volume.PersistentVolumeClaim.ClaimName == claim {
-			return true
-		}
-	}
-	return false
-}
-
 func finished(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+// sourceUsers has the direct users of a claim's source.
+type sourceUsers struct {
+	claim int
+	witness.Users
 }
 
 // reachableSources returns the sources whose users matter now and whose clusters take
@@ -154,284 +138,122 @@ func (c *Controller) reachableSources(o *steps.Observation) (found []sourceUsers
 		return nil
 	}
 	for i := range o.Record.Claims {
-		if at, why := c.sites.Reach(o.Record.Claims[i].Source.Ref.Cluster); why == "" {
-			found = append(found, sourceUsers{claim: i, at: at})
+		known := &o.Record.Claims[i]
+		if at, why := c.sites.Reach(known.Source.Ref.Cluster); why == "" {
+			found = append(found, sourceUsers{claim: i, Users: witness.Users{Volume: witness.Volume{At: at, Ref: known.Source.Ref,
+				Virtual: known.Volume, Real: o.Claims[i].Source.Real, Mover: o.Record.MoverName(i, record.Source)}}})
 		}
 	}
 	return found
 }
 
-// sourceUsers has the direct users of a claim's source.
-type sourceUsers struct {
-	claim  int
-	at     site.Site
-	others []string
-	// attachments are the nodes that it is attached to, without the mover's; attached says
-	// that it is attached under the virtual volume's name.
-	attachments []string
-	attached    bool
-	users       []record.Node
-	// on are the nodes of pods that are not being deleted.
-	on []string
-	// writers are the pods that are not proven to have ended, ended those that are and still exist.
-	writers []record.Pod
-	ended   []types.UID
-	// levels are the SELinux levels in their security contexts.
-	levels []string
-	// movers are the nodes of its mover; "" while that has none.
-	movers map[string]bool
-	// err is the error of a remote cluster's answer.
-	err error
-}
-
-// ask sends a request to the cluster of a source. After an error of a remote cluster no
-// more are sent.
-func (s *sourceUsers) ask(ctx context.Context, look func(context.Context) error) error {
-	if s.err != nil {
-		return nil
-	}
-	ctx, cancel := s.at.WithTimeout(ctx)
-	defer cancel()
-	err := look(ctx)
-	if s.at.Home {
-		return err
-	}
-	s.err = err
-	return nil
-}
-
-// sourcePods finds the pods that use a source, in its namespace and cluster.
-func (c *Controller) sourcePods(ctx context.Context, r *record.Record, found *sourceUsers) error {
-	ref, at := r.Claims[found.claim].Source.Ref, found.at
-	// Include pods that users of that cluster created.
-	mover := r.MoverName(found.claim, record.Source)
-	found.movers = map[string]bool{}
-	var pods []corev1.Pod
-	err := eachPage(ctx, metav1.ListOptions{}, at.Client.CoreV1().Pods(ref.Namespace).List, func(page *corev1.PodList) {
-		pods = append(pods, slices.DeleteFunc(page.Items, func(pod corev1.Pod) bool { return !uses(&pod.Spec, ref.Name) })...)
-	})
-	if err != nil {
-		return fmt.Errorf("list pods beside real claim %s: %w", ref.Key(), err)
-	}
-	for j := range pods {
-		pod := &pods[j]
-		switch known := home.NewPod(pod); {
-		case known.Ended():
-			// Controllers other than its node may set the phase Failed.
-			found.ended = append(found.ended, pod.UID)
-		case pod.Name == mover:
-			found.movers[pod.Spec.NodeName] = true
-		default:
-			found.others = append(found.others, "pod "+pod.Name+" in "+ref.Cluster)
-			found.levels = append(found.levels, selinuxLevels(&pod.Spec, ref.Name)...)
-			if pod.Spec.NodeName != "" {
-				found.users = append(found.users, record.Node{Cluster: ref.Cluster, Name: pod.Spec.NodeName})
-				if pod.DeletionTimestamp == nil {
-					found.on = append(found.on, pod.Spec.NodeName)
-				}
-			}
-			if known.Node != "" && (!at.Home || c.isHomePod(known)) {
-				found.writers = append(found.writers, recordPodOf(ref.Cluster, known))
-			}
-		}
-	}
-	if at.Remote == nil {
-		return nil
-	}
-	ours := metav1.ListOptions{LabelSelector: keys.HomeID + "=" + c.Place.HomeID}
-	err = eachPage(ctx, ours, at.Remote.ShadowPods(ref.Namespace).List, func(page *remotev1alpha1.ShadowPodList) {
-		for j := range page.Items {
-			// A ShadowPod that was not started yet may still be, until its home pod is gone.
-			if shadow := &page.Items[j]; shadow.Name != mover && uses(&shadow.Spec.Pod.Spec, ref.Name) {
-				found.others = append(found.others, "ShadowPod "+shadow.Name+" in "+ref.Cluster)
-			}
-		}
-	})
-	if err != nil {
-		return fmt.Errorf("list ShadowPods beside real claim %s: %w", ref.Key(), err)
-	}
-	return nil
-}
-
-// attachedNodes finds the nodes that a source is attached to.
-func (s *sourceUsers) attachedNodes(ctx context.Context, o *steps.Observation) error {
-	offline := slices.ContainsFunc(o.Record.Claims, func(c record.Claim) bool { return c.Offline })
-	if !offline && record.Before(o.Record.Phase, v1alpha1.MoveQuiesce) {
-		// Its pods use it, and it is read beside them.
-		return nil
-	}
-	var asVirtual, asReal []string
-	err := eachPage(ctx, metav1.ListOptions{}, s.at.Client.StorageV1().VolumeAttachments().List, func(page *storagev1.VolumeAttachmentList) {
-		virtual, real := attachmentsOf(page.Items, o.Record.Claims[s.claim].Volume, o.Claims[s.claim].Source.Real)
-		asVirtual, asReal = append(asVirtual, virtual...), append(asReal, real...)
-	})
-	if err != nil {
-		return fmt.Errorf("list attachments: %w", err)
-	}
-	s.attached = s.at.Home && len(asVirtual) > 0
-	if s.movers[""] {
-		// The mover may have got its node, and the volume been attached there, since its pod
-		// was read: that is for the next observation.
-		asReal = nil
-	}
-	for _, node := range append(asVirtual, asReal...) {
-		if !s.movers[node] {
-			s.attachments = append(s.attachments, "node "+node+", which it is attached to")
-		}
-	}
-	return nil
-}
-
-// attachmentsOf returns the nodes that a volume is attached to, by its two names: to a
-// driver the virtual volume and the real one are the same, and the name is that of whichever
-// was attached first.
-func attachmentsOf(attachments []storagev1.VolumeAttachment, virtual, real *corev1.PersistentVolume) (asVirtual, asReal []string) {
-	for _, attachment := range attachments {
-		switch name := attachment.Spec.Source.PersistentVolumeName; {
-		case name == nil:
-		case virtual != nil && *name == virtual.Name:
-			asVirtual = append(asVirtual, attachment.Spec.NodeName)
-		case real != nil && *name == real.Name:
-			asReal = append(asReal, attachment.Spec.NodeName)
-		}
-	}
-	return asVirtual, asReal
+// mayBeAttached says whether attachments of the sources matter: before the stop their pods use them, and they are read
+// beside these.
+func mayBeAttached(r *record.Record) bool {
+	return !record.Before(r.Phase, v1alpha1.MoveQuiesce) || slices.ContainsFunc(r.Claims, func(c record.Claim) bool { return c.Offline })
 }
 
 // noteSourceUsers adds the users of a source to the observation.
 func (c *Controller) noteSourceUsers(o *steps.Observation, found *sourceUsers) {
-	o.Others = append(o.Others, found.others...)
-	o.Attachments = append(o.Attachments, found.attachments...)
-	o.Users = append(o.Users, found.users...)
-	o.Writers = append(o.Writers, found.writers...)
-	cluster := o.Record.Claims[found.claim].Source.Ref.Cluster
-	for _, pod := range o.Record.Pods {
-		// What another cluster says of a pod with that UID does not count.
-		if pod.On().Cluster == cluster && slices.Contains(found.ended, pod.UID) {
-			noteEnded(o, pod.UID)
+	found.AddTo(&o.Seen, o.Record.Known)
+	seen := &o.Claims[found.claim]
+	seen.Attached = found.Attached
+	for i := range found.Pods {
+		pod := &found.Pods[i]
+		seen.Levels = append(seen.Levels, selinuxLevels(&pod.Spec, found.Ref.Name)...)
+		if pod.Spec.NodeName != "" && pod.DeletionTimestamp == nil {
+			seen.On = append(seen.On, pod.Spec.NodeName)
 		}
 	}
-	seen := &o.Claims[found.claim]
-	seen.Attached = found.attached
-	seen.On, seen.Levels = found.on, append(seen.Levels, found.levels...)
 	for _, pod := range o.Pods {
-		if found.at.Home && slices.Contains(pod.Claims, found.claim) && pod.Bound && !pod.Leaving && !pod.Finished && c.atHome(pod.Node) {
+		if found.At.Home && slices.Contains(pod.Claims, found.claim) && pod.Bound && !pod.Leaving && !pod.Finished && c.witness.IsHome(pod.Node) {
 			seen.On = append(seen.On, pod.Node)
 		}
 	}
 }
 
-// observeNodes finds out on which nodes pods use the claims, and which of the nodes ever
-// used are not ready. Users in a source's own cluster have been added before.
-func (c *Controller) observeNodes(ctx context.Context, o *steps.Observation, seen remoteWatchers) error {
-	if !record.Before(o.Record.Phase, v1alpha1.MoveCommit) {
+// observeNodes finds out on which nodes pods use the claims, which pods that used them are gone, and which of the nodes
+// ever used are not ready. Users in a source's own cluster have been added before.
+func (c *Controller) observeNodes(ctx context.Context, o *steps.Observation, seen witness.Watchers) error {
+	r := o.Record
+	if !record.Before(r.Phase, v1alpha1.MoveCommit) {
 		return nil
 	}
 	for _, pod := range o.Pods {
-		if pod.Bound && !pod.Finished && c.atHome(pod.Node) {
-			o.Users = append(o.Users, record.Node{Cluster: keys.Home, Name: pod.Node})
+		if pod.Bound && !pod.Finished && c.witness.IsHome(pod.Node) {
+			o.Users = append(o.Users, proof.Node{Cluster: keys.Home, Name: pod.Node})
 		}
 	}
-	c.observeEndedPods(o, seen)
-	nodes := nodesOf(o)
-	looks, found := make([]func() error, len(nodes)), make([]steps.Absence, len(nodes))
-	for i, node := range nodes {
-		looks[i] = func() error {
-			at, why := c.sites.Reach(node.Cluster)
-			if why != "" {
-				found[i].Why = why
-				return nil
-			}
-			var err error
-			if found[i], err = absenceOf(ctx, at, node.Name); err != nil && !at.Home {
-				c.sites.Recheck(node.Cluster)
-				found[i].Why, err = err.Error(), nil
-			}
-			return err
+	c.witness.AddEnded(&o.Seen, r.Known, seen, claimsOfUsers(r), func(cluster, name string) bool {
+		if cluster == keys.Home {
+			return strings.HasPrefix(name, record.SecretName(r.UID)+"-")
 		}
-	}
-	err := atOnce(looks)
-	o.Nodes = map[record.Node]steps.Absence{}
-	for i, node := range nodes {
-		if found[i] != (steps.Absence{}) {
-			o.Nodes[node] = found[i]
-		}
-	}
+		return isSourceMover(r, name)
+	})
+	var err error
+	stopping := r.Phase == v1alpha1.MoveQuiesce || r.Phase == v1alpha1.MoveFence
+	o.Nodes, err = c.witness.ReadNodes(ctx, proof.NodesToAsk(r.Known, o.Seen, stopping))
 	return err
 }
 
-// atHome says whether a node represents no remote cluster, as far as known.
-func (c *Controller) atHome(name string) bool {
-	node := c.Node(name)
-	return node == nil || locality.OfNode(node.Labels) == keys.Home
-}
-
-// isHomePod says whether a pod is bound to a real home node. Pods on other nodes are kept
-// by the virtual node until they are proven to have ended.
-func (c *Controller) isHomePod(pod *home.Pod) bool { return pod.Node != "" && c.atHome(pod.Node) }
-
-// recordPod returns the record of a home pod.
-func recordPod(pod *home.Pod) record.Pod {
-	return record.Pod{UID: pod.UID, Name: pod.Name, Node: pod.Node, Grace: pod.Grace}
-}
-
-// recordPodOf is recordPod for a pod of any cluster. A remote cluster's values are cut,
-// since it may send anything.
-func recordPodOf(cluster string, pod *home.Pod) record.Pod {
-	known := recordPod(pod)
-	if cluster != keys.Home {
-		known.Cluster, known.UID = cluster, known.UID[:min(len(known.UID), 64)]
-		known.Name, known.Node = known.Name[:min(len(known.Name), 253)], known.Node[:min(len(known.Node), 253)]
-	}
-	return known
-}
-
-// nodesOf returns the nodes of which the state matters.
-func nodesOf(o *steps.Observation) []record.Node {
-	var nodes []record.Node
-	for _, node := range o.Record.Ran {
-		// A node in use is in the record anyway.
-		if !slices.Contains(o.Users, node) || o.Record.Phase == v1alpha1.MoveQuiesce || o.Record.Phase == v1alpha1.MoveFence {
-			nodes = append(nodes, node)
+// isSourceMover says whether a name is that of a mover of a source.
+func isSourceMover(r *record.Record, name string) bool {
+	for i := range r.Claims {
+		if name == r.MoverName(i, record.Source) {
+			return true
 		}
 	}
-	there := map[types.UID]bool{}
-	for _, pod := range o.Writers {
-		there[pod.UID] = true
-	}
-	for _, pod := range slices.Concat(o.Record.Pods, o.Unended) {
-		if node := pod.On(); !there[pod.UID] && !slices.Contains(nodes, node) {
-			nodes = append(nodes, node)
-		}
-	}
-	return nodes
+	return false
 }
 
-// absenceOf reads the state of a node from the API server, never from a cache; the zero
-// value means that it is ready.
-func absenceOf(ctx context.Context, at site.Site, name string) (steps.Absence, error) {
-	ctx, cancel := at.WithTimeout(ctx)
-	defer cancel()
-	nodes, err := at.Client.CoreV1().Nodes().List(ctx,
-		metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()})
-	if err != nil {
-		return steps.Absence{}, fmt.Errorf("look at node %s: %w", name, err)
+// claimsOfUsers are the claims by which pods use the sources of a move.
+func claimsOfUsers(r *record.Record) (claims []witness.Claim) {
+	for i := range r.Claims {
+		ref := r.Claims[i].Source.Ref
+		claims = append(claims, witness.Claim{Cluster: keys.Home, Namespace: r.Namespace, Name: r.Claims[i].Name},
+			witness.Claim{Cluster: ref.Cluster, Namespace: ref.Namespace, Name: ref.Name})
 	}
-	for i := range nodes.Items {
-		node := &nodes.Items[i]
-		switch {
-		case node.Name != name:
-			continue
-		case slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool { return taint.Key == corev1.TaintNodeOutOfService }):
-			return steps.Absence{Off: true}, nil
-		case slices.ContainsFunc(node.Status.Conditions, func(condition corev1.NodeCondition) bool {
-			return condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue
-		}):
-			return steps.Absence{}, nil
+	return claims
+}
+
+// watchRemotes starts the watchers in the remote clusters of both ends. Call it before
+// observing them. The move is observed again when a mover changes there, or a pod that uses a
+// source.
+func (c *Controller) watchRemotes(ctx context.Context, w *activeMove, r *record.Record) {
+	if !record.Before(r.Phase, v1alpha1.MoveResume) {
+		w.watchers.Close()
+		return
+	}
+	changed := func(pod *home.Pod) { c.remotePodChanged(w.uid, pod) }
+	for i := range r.Claims {
+		for _, end := range record.Ends {
+			ref := r.Claims[i].At(end).Ref
+			if at, why := c.sites.Reach(ref.Cluster); why == "" && !at.Home {
+				w.watchers.Watch(ctx, at, ref.Cluster, ref.Namespace, changed)
+			}
 		}
-		return steps.Absence{Why: "the node is not ready"}, nil
 	}
-	return steps.Absence{Off: true}, nil
+}
+
+// remoteWakePause gathers what changes in a remote cluster while pods stand still: it may send
+// anything at any rate.
+const remoteWakePause = 20 * time.Millisecond
+
+// remotePodChanged queues a move if a pod in a remote cluster is its mover or uses a source.
+func (c *Controller) remotePodChanged(move types.UID, pod *home.Pod) {
+	for _, r := range c.Records.those(func(r *record.Record) bool {
+		return r.UID == move && (strings.HasPrefix(pod.Name, record.SecretName(move)+"-") ||
+			slices.ContainsFunc(r.Claims, func(known record.Claim) bool {
+				return slices.Contains(pod.Claims, known.Source.Ref.Key().String())
+			}))
+	}) {
+		pause := wakePause
+		if isStopped(r) {
+			pause = remoteWakePause
+		}
+		c.noteChange(move)
+		c.queue.AddAfter(keyOf(r), pause)
+	}
 }
 
 const (
@@ -535,23 +357,4 @@ func mounts(spec *corev1.PodSpec, container *corev1.Container, claim string) boo
 		}
 	}
 	return false
-}
-
-// atOnce calls functions in parallel and waits for all; it returns the error of the first
-// in order that failed.
-func atOnce(calls []func() error) error {
-	errs, slots := make([]error, len(calls)), make(chan struct{}, maxAtOnce)
-	var running sync.WaitGroup
-	for i, call := range calls {
-		slots <- struct{}{}
-		running.Go(func() {
-			defer func() { <-slots }()
-			errs[i] = call()
-		})
-	}
-	running.Wait()
-	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
-		return errs[i]
-	}
-	return nil
 }

@@ -21,9 +21,8 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
-	"github.com/lodestone-storage/lodestone/provisioner/moves/site"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
-	"github.com/lodestone-storage/lodestone/provisioner/remote"
+	"github.com/lodestone-storage/lodestone/provisioner/witness/proof"
 )
 
 // user is a pod that uses a claim on a node.
@@ -71,7 +70,7 @@ func TestTheMoverRunsWherePodsAreThatDoNotEnd(t *testing.T) {
 func TestAPodThatHasEndedIsKnownToHaveWhileItStillExists(t *testing.T) {
 	r := recordIn(v1alpha1.MoveQuiesce)
 	r.Namespace = "shop"
-	r.Pods = []record.Pod{{UID: "u-done"}, {UID: "u-runs"}, {UID: "u-twin"}, {UID: "u-away", Cluster: "west"}}
+	r.Pods = []proof.Pod{{UID: "u-done"}, {UID: "u-runs"}, {UID: "u-twin"}, {UID: "u-away", Cluster: "west"}}
 	pod := func(namespace, name, claim string, phase corev1.PodPhase) *corev1.Pod {
 		made := user(namespace, name, claim, "home-1")
 		made.UID, made.Status.Phase = types.UID("u-"+name), phase
@@ -87,47 +86,19 @@ func TestAPodThatHasEndedIsKnownToHaveWhileItStillExists(t *testing.T) {
 	assert.Equal(t, map[types.UID]bool{"u-done": true, "u-twin": true}, o.Ended, "home says nothing of a pod in west")
 }
 
-func TestAVolumeIsAttachedUnderEitherOfItsNames(t *testing.T) {
-	attachment := func(volume, node string) *storagev1.VolumeAttachment {
-		return &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: volume + node}, Spec: storagev1.VolumeAttachmentSpec{
-			NodeName: node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To(volume)}}}
-	}
-	for name, row := range map[string]struct {
-		volume    string
-		phase     v1alpha1.MovePhase
-		movers    map[string]bool
-		elsewhere bool
-		nodes     []string
-		attached  bool
-	}{
-		"for a pod, under the virtual volume's":    {volume: "pvc-u1", nodes: []string{"home-1"}, attached: true},
-		"for a pod, under the real volume's":       {volume: "real-1", nodes: []string{"home-1"}},
-		"where the mover is, for that as well":     {volume: "pvc-u1", movers: map[string]bool{"home-1": true}, attached: true},
-		"where the mover is, for that alone":       {volume: "real-1", movers: map[string]bool{"home-1": true}},
-		"for a mover that had no node a while ago": {volume: "real-1", movers: map[string]bool{"": true}},
-		"in a remote cluster":                      {volume: "real-1", elsewhere: true, nodes: []string{"home-1"}},
-		"another volume":                           {volume: "real-2"},
-		"while pods still use it":                  {volume: "pvc-u1", phase: v1alpha1.MovePreCopy},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := recordIn(v1alpha1.MoveQuiesce)
-			if row.phase != "" {
-				r = recordIn(row.phase)
-			}
+func TestAttachmentsMatterOnceNobodyIsToHaveTheVolume(t *testing.T) {
+	attachment := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: storagev1.VolumeAttachmentSpec{
+		NodeName: "home-1", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To("pvc-u1")}}}
+	for phase, attached := range map[v1alpha1.MovePhase]bool{v1alpha1.MovePreCopy: false, v1alpha1.MoveQuiesce: true} {
+		for _, offline := range []bool{false, true} {
+			r := recordIn(phase)
+			r.Claims[0].Offline = offline
 			r.Claims[0].Volume = &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pvc-u1"}}
-			o := steps.Observation{Record: r, Claims: []steps.Claim{{Source: steps.Side{
-				Real: &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "real-1"}}}}}}
-			found := sourceUsers{movers: row.movers, at: site.Site{Home: !row.elsewhere,
-				Access: remote.Access{Client: fake.NewClientset(attachment(row.volume, "home-1"))}}}
-			require.NoError(t, found.attachedNodes(t.Context(), &o))
-			(&Controller{}).noteSourceUsers(&o, &found)
-			assert.Equal(t, row.attached, o.Claims[0].Attached)
-			var nodes []string
-			for _, node := range row.nodes {
-				nodes = append(nodes, "node "+node+", which it is attached to")
-			}
-			assert.Equal(t, nodes, o.Attachments)
-		})
+			o := steps.Observation{Record: r, Claims: make([]steps.Claim, 1)}
+			require.NoError(t, New(Config{Client: fake.NewClientset(attachment), Records: NewRecords()}).observeUsers(t.Context(), &o))
+			assert.Equal(t, attached || offline, o.Claims[0].Attached, "%s, offline: %t", phase, offline)
+			assert.Equal(t, attached || offline, len(o.Attachments) > 0, "%s, offline: %t", phase, offline)
+		}
 	}
 }
 

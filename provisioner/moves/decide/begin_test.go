@@ -10,6 +10,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
+	"github.com/lodestone-storage/lodestone/provisioner/copying/movers"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
@@ -22,7 +23,7 @@ func TestWhatCannotBeKeptEndsTheMoveBeforeAnythingStops(t *testing.T) {
 		"claim data cannot be moved there whole: no room (more reasons: 1): mend": {{Reason: "no room"}, {Path: "a", Reason: "b"}},
 	} {
 		o := in(v1alpha1.MoveProvision)
-		running := steps.Mover{Exists: true, Running: true}
+		running := movers.State{Exists: true, Running: true}
 		o.Claims[0].Source.Mover, o.Claims[0].Target = running, steps.Side{Backing: copyOf(0), Mover: running}
 		o.Claims[0].Copy = &moverapi.Status{Connected: true, Task: &moverapi.TaskStatus{
 			Task: moverapi.Task{ID: "prepare"}, State: moverapi.Done, Prepared: &moverapi.Prepared{Refusals: refusals},
@@ -67,10 +68,10 @@ func TestClaimsOfOnePodGetTheirVolumesForOneNode(t *testing.T) {
 		o.Record.Claims = append(o.Record.Claims, second)
 		o.Claims = append(o.Claims, o.Claims[0])
 		for i := range o.Claims {
-			o.Claims[i].Source.Mover = steps.Mover{Exists: true, Running: true, Node: "home-1"}
+			o.Claims[i].Source.Mover = movers.State{Exists: true, Running: true, Node: "home-1"}
 			o.Claims[i].Target.Backing = copyOf(i)
 		}
-		o.Claims[0].Target.Mover = steps.Mover{Exists: true}
+		o.Claims[0].Target.Mover = movers.State{Exists: true}
 		o.Pods = pods
 		return o
 	}
@@ -130,8 +131,8 @@ func pinned(phase v1alpha1.MovePhase) steps.Observation {
 	o := in(phase)
 	o.Record.Claims[0].Target.Ref.UID = ref(record.Target, 0).UID
 	o.Claims[0].Claim.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
-	o.Claims[0].Source.Mover = steps.Mover{Exists: true, Running: true, Pod: "mover-1", Node: "a"}
-	o.Claims[0].Target.Mover = steps.Mover{Exists: true, Running: true}
+	o.Claims[0].Source.Mover = movers.State{Exists: true, Running: true, Pod: "mover-1", Node: "a"}
+	o.Claims[0].Target.Mover = movers.State{Exists: true, Running: true}
 	o.Claims[0].On = []string{"b"}
 	o.Pods = []steps.Pod{{Name: "db-0", Node: "b", Bound: true, Owned: true}}
 	return o
@@ -151,16 +152,16 @@ func TestAMoverMakesWayForPodsOnAnotherNode(t *testing.T) {
 	require.Equal(t, "Idle", decide.Next(o).Verb())
 
 	// It is created again on the pods' node, later each time.
-	o.Claims[0].Source.Mover = steps.Mover{}
+	o.Claims[0].Source.Mover = movers.State{}
 	assert.Contains(t, decide.Next(o).Say, "made way for pods on node b")
 	o.Now = o.Now.Add(6 * time.Second)
 	require.Equal(t, "EnsureMover", decide.Next(o).Verb())
-	o.Claims[0].Source.Mover = steps.Mover{Exists: true, Pod: "mover-2", Node: "b"}
+	o.Claims[0].Source.Mover = movers.State{Exists: true, Pod: "mover-2", Node: "b"}
 	require.Equal(t, "Idle", decide.Next(o).Verb())
 	o.Claims[0].On = []string{"c"}
 	noted = decide.Next(o)
 	require.Equal(t, 2, noted.Saved().Claims[0].Yields)
-	o.Record, o.Claims[0].Source.Mover = noted.Saved(), steps.Mover{}
+	o.Record, o.Claims[0].Source.Mover = noted.Saved(), movers.State{}
 	o.Now = o.Now.Add(6 * time.Second)
 	require.Equal(t, "Idle", decide.Next(o).Verb())
 	o.Record.Claims[0].Yields = 1000
@@ -191,8 +192,8 @@ func TestAMoverStaysWhereItIsInNobodysWay(t *testing.T) {
 func TestEachMoverThatDoesNotRunSaysWhy(t *testing.T) {
 	o := in(v1alpha1.MoveProvision)
 	o.Record.Began[v1alpha1.MoveProvision] = o.Now
-	o.Claims[0].Source.Mover = steps.Mover{Exists: true, Problem: "it starts on node home-1: FailedMount: the disk is away"}
-	o.Claims[0].Target.Mover = steps.Mover{Exists: true, Problem: "it has no node yet"}
+	o.Claims[0].Source.Mover = movers.State{Exists: true, Problem: "it starts on node home-1: FailedMount: the disk is away"}
+	o.Claims[0].Target.Mover = movers.State{Exists: true, Problem: "it has no node yet"}
 	step := decide.Next(o)
 	require.Equal(t, "Idle", step.Verb())
 	assert.Equal(t, "waiting until the mover of claim data runs at the source: it starts on node home-1: FailedMount: the disk is away; "+

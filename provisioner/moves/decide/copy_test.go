@@ -13,6 +13,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
+	"github.com/lodestone-storage/lodestone/provisioner/copying/movers"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
@@ -23,7 +24,7 @@ import (
 func single(phase v1alpha1.MovePhase) steps.Observation {
 	o := in(phase)
 	o.Record.LongStop, o.Record.Claims[0].Offline, o.Record.Claims[0].Target.Ref.UID = true, true, ref(record.Target, 0).UID
-	running := steps.Mover{Exists: true, Running: true}
+	running := movers.State{Exists: true, Running: true}
 	o.Claims[0].Target = steps.Side{Backing: copyOf(0), Mover: running}
 	if !record.Before(phase, v1alpha1.MoveFinalSync) {
 		o.Claims[0].Source.Mover = running
@@ -51,7 +52,7 @@ func TestWhatOnePodUsesIsNotLookedAtBeforeThePodIsStopped(t *testing.T) {
 	require.Equal(t, "Save", step.Verb())
 	assert.Equal(t, v1alpha1.MovePreCopy, step.Saved().Phase, "what is at the target is all that can be known")
 	silent := single(v1alpha1.MoveProvision)
-	silent.Claims[0].Target.Mover = steps.Mover{Exists: true, Problem: "no node has room"}
+	silent.Claims[0].Target.Mover = movers.State{Exists: true, Problem: "no node has room"}
 	assert.Contains(t, decide.Next(silent).Say, "no node has room", "nothing is stopped before the mover at the target runs")
 
 	step = decide.Next(single(v1alpha1.MovePreCopy))
@@ -125,14 +126,14 @@ func TestALongCopyThatGoesOnIsNotRolledBack(t *testing.T) {
 	// the patience.
 	begins := single(v1alpha1.MoveFinalSync)
 	begins.Move.Spec.RollBackAfter = &metav1.Duration{}
-	begins.Claims[0].Source.Mover, begins.Claims[0].Copy = steps.Mover{}, nil
+	begins.Claims[0].Source.Mover, begins.Claims[0].Copy = movers.State{}, nil
 	begins.Record = decide.Next(begins).Saved()
 	require.False(t, begins.Record.Stalled.IsZero())
 	begins.Now = begins.Now.Add(20 * time.Second)
 	step := decide.Next(begins)
 	assert.Equal(t, "EnsureMover", step.Verb())
 	assert.Equal(t, record.Source, step.Subject().End)
-	begins.Claims[0].Source.Mover = steps.Mover{Exists: true, Problem: "no node has room"}
+	begins.Claims[0].Source.Mover = movers.State{Exists: true, Problem: "no node has room"}
 	begins.Now = begins.Now.Add(time.Minute)
 	step = decide.Next(begins)
 	require.Equal(t, "Save", step.Verb())
@@ -183,7 +184,7 @@ func TestACopyThatStandsStillGoesBackByItself(t *testing.T) {
 func TestMoversThatGetNoFurtherStandStill(t *testing.T) {
 	for _, phase := range []v1alpha1.MovePhase{v1alpha1.MoveFinalSync, v1alpha1.MoveVerifying} {
 		o := in(phase)
-		running := steps.Mover{Exists: true, Running: true}
+		running := movers.State{Exists: true, Running: true}
 		o.Record.Claims[0].Instance, o.Record.Claims[0].Try = "i1", 1
 		o.Claims[0].Source.Mover = running
 		o.Claims[0].Target = steps.Side{Mover: running, Backing: copyOf(0)}

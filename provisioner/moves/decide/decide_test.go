@@ -16,9 +16,11 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
+	"github.com/lodestone-storage/lodestone/provisioner/copying/movers"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
+	"github.com/lodestone-storage/lodestone/provisioner/witness/proof"
 )
 
 // in returns the observation of a move of one claim in a phase.
@@ -74,7 +76,7 @@ func TestOthersWordsDoNotMakeARecordTooLarge(t *testing.T) {
 	tells := in(v1alpha1.MoveFinalSync)
 	tells.Record.Claims[0].Offline = true
 	tells.Record.Claims[0].Target.Ref.UID = ref(record.Target, 0).UID
-	running := steps.Mover{Exists: true, Running: true}
+	running := movers.State{Exists: true, Running: true}
 	tells.Claims[0].Source.Mover, tells.Claims[0].Target.Mover = running, running
 	for size, want := range map[int]v1alpha1.MovePhase{200: v1alpha1.MoveFinalSync, 5 << 10: v1alpha1.MoveRollBack} {
 		tells.Claims[0].Copy = &moverapi.Status{Connected: true, Task: &moverapi.TaskStatus{
@@ -90,10 +92,10 @@ func TestOthersWordsDoNotMakeARecordTooLarge(t *testing.T) {
 	// The record of a rollback can be written, whatever texts a remote cluster sends.
 	for _, phase := range beforeCommit {
 		many := in(phase)
-		for i := range record.MostPods {
+		for i := range proof.MostPods {
 			name := strings.Repeat("<", 250) + strconv.Itoa(i)
-			many.Writers = append(many.Writers, record.Pod{Cluster: "west", UID: types.UID(strconv.Itoa(i)), Name: name, Node: name})
-			many.Users = append(many.Users, record.Node{Cluster: "west", Name: name})
+			many.Writers = append(many.Writers, proof.Pod{Cluster: "west", UID: types.UID(strconv.Itoa(i)), Name: name, Node: name})
+			many.Users = append(many.Users, proof.Node{Cluster: "west", Name: name})
 		}
 		step := decide.Next(many)
 		require.Equal(t, "Save", step.Verb())

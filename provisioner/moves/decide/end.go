@@ -170,61 +170,6 @@ func shelveActions(o steps.Observation) (actions []steps.Action) {
 	return actions
 }
 
-// bindClaims is the step to bind the claims to the given volumes; false if all are bound.
-func bindClaims(o steps.Observation, volume func(record.Claim) *corev1.PersistentVolume) (steps.Step, bool) {
-	actions := makeVolumes(o, volume)
-	var blocked *steps.Step
-	for i, claim := range o.Claims {
-		want := volume(o.Record.Claims[i])
-		// One that no longer names its claim would stay for ever, although somebody deleted the claim.
-		goes := claim.Volume != nil && claim.Volume.DeletionTimestamp != nil && (claim.Claim != nil || isUnclaimed(o, claim.Volume))
-		switch {
-		case claim.Volume == nil:
-		case goes && foreignFinalizer(claim.Volume) != "":
-			blocked = ptr.To(steps.Wait(steps.Often, volumeHeld(claim.Volume)))
-		case goes:
-			actions = append(actions, steps.FreeVolume{Claim: i})
-		case claim.Claim == nil:
-			// Somebody deleted the claim, and so decided about its volume too.
-		case claim.Volume.Annotations[keys.Backing] != want.Annotations[keys.Backing]:
-			blocked = ptr.To(steps.WaitForHelp(steps.Replaced, steps.Seldom, fmt.Sprintf("volume %s is not what this move made of it: see who "+
-				"replaced it, and "+
-				"delete that one", want.Name)))
-		}
-	}
-	if step, ok := steps.AllAtOnce(actions); ok {
-		return step, true
-	}
-	if blocked != nil {
-		return *blocked, true
-	}
-	waiting := ""
-	for i, claim := range o.Claims {
-		touch := touchAnew(o, i)
-		switch {
-		case claim.Claim == nil || claim.Claim.Status.Phase == corev1.ClaimBound && claim.Volume.Status.Phase == corev1.VolumeBound:
-		case claim.Claim.Annotations[keys.MoveTouched] != touch.Text:
-			actions = append(actions, touch)
-		default:
-			waiting = "waiting until claim " + o.Record.Claims[i].Name + " is bound again"
-		}
-	}
-	if step, ok := steps.AllAtOnce(actions); ok {
-		return step, true
-	}
-	return steps.Wait(steps.Often, waiting), waiting != ""
-}
-
-// makeVolumes make the given volumes, where claims have none.
-func makeVolumes(o steps.Observation, volume func(record.Claim) *corev1.PersistentVolume) (actions []steps.Action) {
-	for i, claim := range o.Claims {
-		if claim.Volume == nil {
-			actions = append(actions, steps.MakeVolume{Claim: i, Volume: volume(o.Record.Claims[i])})
-		}
-	}
-	return actions
-}
-
 // removeMovers is the step to delete the movers at some ends; false once they are gone.
 func removeMovers(o steps.Observation, ends ...record.End) (steps.Step, bool) {
 	if step, ok := endMovers(o, ends...); ok {

@@ -13,6 +13,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
+	"github.com/lodestone-storage/lodestone/provisioner/copying/movers"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
@@ -88,11 +89,11 @@ func TestWhatOutlivesItsClaimIsRecordedBeforeThatIsRemoved(t *testing.T) {
 }
 
 func TestAMoverThatOnlyReadsHoldsNobodyUp(t *testing.T) {
-	ending := steps.Mover{Exists: true, Leaving: true}
+	ending := movers.State{Exists: true, Leaving: true}
 	o := in(v1alpha1.MoveCommit)
 	o.Claims[0].Target.Backing = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: ref(record.Target, 0).UID}}
 	o.Claims[0].Volume, o.Record.Claims[0].New = nil, virtual(0, record.Target)
-	o.Claims[0].Source.Mover = steps.Mover{Exists: true, Running: true}
+	o.Claims[0].Source.Mover = movers.State{Exists: true, Running: true}
 	assert.Equal(t, "DropMover", decide.Next(o).Verb(), "it is told to end")
 	o.Claims[0].Source.Mover = ending
 	assert.Equal(t, "MakeVolume", decide.Next(o).Verb(), "its node may be gone")
@@ -139,11 +140,11 @@ func TestACommitDoesNotNeedTheSource(t *testing.T) {
 	o.Claims[0].Target.Backing, o.Claims[0].Target.Real = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: ref(record.Target,
 		0).UID}}, &corev1.PersistentVolume{}
 	o.Claims[0].Source.Backing = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: ref(record.Source, 0).UID}}
-	o.Claims[0].Source.Mover = steps.Mover{Exists: true, Running: true}
+	o.Claims[0].Source.Mover = movers.State{Exists: true, Running: true}
 	assert.Equal(t, "Shelve", decide.Next(o).Verb())
 	o.Claims[0].Source.Backing.Labels = map[string]string{keys.MoveOf: string(moveUID)}
 	assert.Equal(t, "DropMover", decide.Next(o).Verb())
-	o.Claims[0].Source.Mover = steps.Mover{}
+	o.Claims[0].Source.Mover = movers.State{}
 	assert.Equal(t, "DropBacking", decide.Next(o).Verb())
 }
 
@@ -154,9 +155,9 @@ func committing() steps.Observation {
 	o.Record.Claims[0].New = virtual(0, record.Target)
 	of := map[string]string{keys.MoveOf: string(moveUID)}
 	o.Claims[0].Source = steps.Side{Backing: &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: ref(record.Source, 0).UID}},
-		Mover: steps.Mover{Exists: true, Running: true}}
+		Mover: movers.State{Exists: true, Running: true}}
 	o.Claims[0].Target = steps.Side{Backing: &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: ref(record.Target, 0).UID,
-		Labels: of}}, Mover: steps.Mover{Exists: true, Running: true}}
+		Labels: of}}, Mover: movers.State{Exists: true, Running: true}}
 	o.Claims[0].Volume = nil
 	return o
 }
@@ -175,13 +176,13 @@ func TestWhatNobodyUsesYetIsDoneWhileMoversEnd(t *testing.T) {
 	o.Claims[0].Target.Backing.Labels = nil
 	o.Claims[0].Source.Backing.Labels = map[string]string{keys.MoveOf: string(moveUID)}
 	assert.Contains(t, decide.Next(o).Say, "waiting until the mover of claim data at the target has ended")
-	o.Claims[0].Target.Mover = steps.Mover{}
+	o.Claims[0].Target.Mover = movers.State{}
 	assert.Equal(t, "MakeVolume", decide.Next(o).Verb(), "the mover at the source is not waited for")
 }
 
 func TestAClaimIsTouchedAgainOnceItsVolumeIsKnown(t *testing.T) {
 	o := committing()
-	o.Claims[0].Source.Mover, o.Claims[0].Target.Mover = steps.Mover{}, steps.Mover{}
+	o.Claims[0].Source.Mover, o.Claims[0].Target.Mover = movers.State{}, movers.State{}
 	o.Claims[0].Target.Backing.Labels = nil
 	o.Claims[0].Source.Backing.Labels = map[string]string{keys.MoveOf: string(moveUID)}
 	o.Claims[0].Volume = virtual(0, record.Target)
@@ -261,7 +262,7 @@ func TestAMoverAtTheTargetIsNotWaitedForOnceItWritesNothingMore(t *testing.T) {
 	o.Record = decide.Next(o).Saved()
 	require.True(t, o.Record.Claims[0].Released)
 	require.Equal(t, []string{"DropMover", "DropMover", "MakeVolume"}, verbs(decide.Next(o)), "movers end meanwhile")
-	o.Claims[0].Source.Mover, o.Claims[0].Target.Mover = steps.Mover{Exists: true, Leaving: true}, steps.Mover{Exists: true, Leaving: true}
+	o.Claims[0].Source.Mover, o.Claims[0].Target.Mover = movers.State{Exists: true, Leaving: true}, movers.State{Exists: true, Leaving: true}
 	assert.Equal(t, "MakeVolume", decide.Next(o).Verb(), "its pod may take its time")
 	o.Record.Claims[0].Released = false
 	assert.Equal(t, "Idle", decide.Next(o).Verb(), "else it may write")

@@ -12,6 +12,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/provisioner/copying/movers"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
@@ -54,7 +55,7 @@ func (a *earlier) observe() steps.Observation {
 	for i, c := range w.claims {
 		seen := steps.Claim{Target: w.side(c, record.Source), Source: steps.Side{Backing: a.kept[i]}}
 		// The movers there are those of the world's own move.
-		seen.Target.Mover = steps.Mover{}
+		seen.Target.Mover = movers.State{}
 		if c.claim != nil {
 			seen.Claim = c.claim.DeepCopy()
 		}
@@ -144,7 +145,7 @@ func TestACommittedMoveLetsGoOfItsClaimsOnceNoPodWaitsForIt(t *testing.T) {
 		o := in(phase)
 		o.Record.Freed, o.Settling = false, 10*time.Second
 		o.Record.Began[v1alpha1.MoveRetain] = o.Now.Add(-time.Second)
-		o.Claims[0].Source.Mover = steps.Mover{Exists: true, Leaving: true}
+		o.Claims[0].Source.Mover = movers.State{Exists: true, Leaving: true}
 		o.Pods = []steps.Pod{{Name: "db-0", Gated: true}}
 		assert.Equal(t, "Ungate", decide.Next(o).Verb())
 		o.Pods = nil

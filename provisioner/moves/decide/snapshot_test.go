@@ -15,6 +15,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
+	"github.com/lodestone-storage/lodestone/provisioner/copying/movers"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
@@ -35,7 +36,7 @@ func snapped(after time.Duration) steps.Observation {
 func cloned() steps.Observation {
 	o := snapped(time.Minute)
 	o.Claims[0].Snapshot = steps.Snapshot{Exists: true, Ready: true, UID: "s1", Side: steps.Side{
-		Backing: &corev1.PersistentVolumeClaim{}, Mover: steps.Mover{Exists: true, Running: true},
+		Backing: &corev1.PersistentVolumeClaim{}, Mover: movers.State{Exists: true, Running: true},
 	}}
 	o.Claims[0].Copy = &moverapi.Status{Instance: "snapshot", Connected: true}
 	return o
@@ -74,7 +75,7 @@ func TestASnapshotThatGetsNeverReadyIsGivenUp(t *testing.T) {
 		"deleted by somebody": {after: time.Second, seen: steps.Snapshot{Exists: true, Leaving: true}, says: "somebody deleted it"},
 		"a mover that never gets ready": {after: 61 * time.Minute, says: "no node has room",
 			seen: steps.Snapshot{Exists: true, Ready: true, Side: steps.Side{
-				Backing: &corev1.PersistentVolumeClaim{}, Mover: steps.Mover{Exists: true, Problem: "no node has room"}}}},
+				Backing: &corev1.PersistentVolumeClaim{}, Mover: movers.State{Exists: true, Problem: "no node has room"}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := snapped(row.after)
@@ -124,7 +125,7 @@ func TestASnapshotIsRemovedBeforePodsAreStopped(t *testing.T) {
 	seen.Mover.Leaving = true
 	o.Now = o.Now.Add(time.Hour)
 	assert.Equal(t, "Idle", decide.Next(o).Verb(), "a mover that may still write is waited for")
-	seen.Mover = steps.Mover{}
+	seen.Mover = movers.State{}
 	assert.Equal(t, "DropClone", decide.Next(o).Verb())
 	seen.Backing = nil
 	assert.Equal(t, "DropSnapshot", decide.Next(o).Verb())

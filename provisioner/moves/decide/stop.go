@@ -7,12 +7,11 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
+	"github.com/lodestone-storage/lodestone/provisioner/swap/plan"
 )
 
 // quiesce makes new pods wait at the scheduling gate and ends the present ones.
@@ -119,7 +118,7 @@ func stopPods(o steps.Observation) (steps.Step, bool) {
 		return steps.Step{}, false
 	}
 	step := steps.Wait(steps.Often, "waiting until the volume is free of "+strings.Join(names, ", "))
-	if away, ok := awaitNodes(o); ok {
+	if away, ok := awaitWriters(o); ok {
 		step.Say += "; " + away.Say
 		step.Need = away.Need
 	}
@@ -161,83 +160,13 @@ func fence(o steps.Observation) steps.Step {
 	if step, ok := endAttachedMovers(o); ok {
 		return step
 	}
-	var actions []steps.Action
-	blocked := ""
-	for i, claim := range o.Claims {
-		switch before := o.Record.Claims[i].Volume; {
-		case claim.Volume == nil:
-		case claim.Volume.UID != before.UID:
-			return steps.GoBack(o, fmt.Sprintf("somebody replaced volume %s: see who did, and move again", before.Name), record.VolumeReplaced)
-		case claim.Volume.DeletionTimestamp == nil || !isUnclaimed(o, claim.Volume) && isSoonAfterDeletion(o, claim.Volume):
-			actions = append(actions, steps.DeleteVolume{Claim: i})
-		case foreignFinalizer(claim.Volume) != "":
-			blocked = volumeHeld(claim.Volume)
-		case claim.Volume.Status.Phase != corev1.VolumeReleased && isSoonAfterDeletion(o, claim.Volume):
-			blocked = fmt.Sprintf("waiting until it is known that volume %s is no longer that of the claim", claim.Volume.Name)
-		default:
-			actions = append(actions, steps.FreeVolume{Claim: i})
-		}
-	}
-	if step, ok := steps.AllAtOnce(actions); ok {
+	if step, ok := releaseVolumes(o); ok {
 		return step
-	}
-	if blocked != "" {
-		return steps.Wait(steps.Often, blocked)
-	}
-	waiting := ""
-	for i, claim := range o.Claims {
-		touch := touchAnew(o, i)
-		touch.Unbind = true
-		switch {
-		case hasNoVolume(claim):
-		case claim.Claim.Annotations[keys.MoveTouched] != touch.Text:
-			actions = append(actions, touch)
-		default:
-			waiting = claimNotLost(o, i)
-		}
-	}
-	if step, ok := steps.AllAtOnce(actions); ok {
-		return step
-	}
-	if waiting != "" {
-		return steps.Wait(steps.Often, waiting)
 	}
 	if o.Record.Adopts {
 		return commitTo(o, "nobody has the volume any more")
 	}
 	return steps.Enter(o, v1alpha1.MoveFinalSync)
-}
-
-// unclaimSoon is how long kube-controller-manager may take to see that a volume which is deleted is
-// no longer that of its claim. If it does not, it warns that the data is lost, and no more.
-const unclaimSoon = 3 * time.Second
-
-// isSoonAfterDeletion says whether a volume was deleted not long ago. The time of its deletion is that of an API server's
-// clock, which may be wrong.
-func isSoonAfterDeletion(o steps.Observation, volume *corev1.PersistentVolume) bool {
-	since := o.Record.Began[v1alpha1.MoveFence]
-	if deleted := volume.DeletionTimestamp.Time; deleted.After(since) && deleted.Sub(o.Now) < unclaimSoon {
-		since = deleted
-	}
-	return o.Now.Sub(since) < unclaimSoon
-}
-
-// isUnclaimed says whether a virtual volume names another claim than its own, one that does not exist.
-// When it goes, kube-controller-manager then does not look at its claim, and so does not write that the
-// claim is Lost and its data, too; once it is gone the claim is made one that waits for its volume.
-func isUnclaimed(o steps.Observation, volume *corev1.PersistentVolume) bool {
-	return volume.Spec.ClaimRef != nil && volume.Spec.ClaimRef.Name == record.SecretName(o.Record.UID)
-}
-
-// volumeHeld describes a virtual volume that is awaited to be gone.
-func volumeHeld(volume *corev1.PersistentVolume) string {
-	return fmt.Sprintf("waiting until volume %s is let go by who put finalizer %s on it", volume.Name, foreignFinalizer(volume))
-}
-
-// claimNotLost describes a claim that kube-controller-manager has not seen without its
-// volume yet.
-func claimNotLost(o steps.Observation, i int) string {
-	return "waiting until it is known that claim " + o.Record.Claims[i].Name + " has no volume for now"
 }
 
 // fenceSoon is how long it may take to fence a volume before it counts as standing still.
@@ -251,7 +180,7 @@ func whyNotFenced(o steps.Observation) string {
 	if pods || len(o.Others) > 0 || o.Now.Sub(o.Record.Began[o.Record.Phase]) < fenceSoon {
 		return ""
 	}
-	if _, ok := awaitNodes(o); ok {
+	if _, ok := awaitWriters(o); ok {
 		return ""
 	}
 	for i, claim := range o.Claims {
@@ -260,45 +189,13 @@ func whyNotFenced(o steps.Observation) string {
 			return moverAttached(o, i)
 		case len(o.Attachments) > 0:
 			return "waiting until the volume is free of " + strings.Join(o.Attachments, ", ")
-		case o.Record.Phase != v1alpha1.MoveFence:
-		case claim.Volume != nil && claim.Volume.DeletionTimestamp != nil && foreignFinalizer(claim.Volume) != "":
-			return volumeHeld(claim.Volume)
-		case claim.Volume == nil && !hasNoVolume(claim):
-			return claimNotLost(o, i)
+		case o.Record.Phase == v1alpha1.MoveFence:
+			if why := plan.WhyNotReleased(swapOf(o, i), seenOf(o, i)); why != "" {
+				return why
+			}
 		}
 	}
 	return ""
-}
-
-// foreignFinalizer returns a finalizer of a virtual volume that a move must not remove,
-// such as that of an attacher whose volume is not detached yet.
-func foreignFinalizer(volume *corev1.PersistentVolume) string {
-	for _, finalizer := range volume.Finalizers {
-		if !record.IsOwnFinalizer(finalizer) {
-			return finalizer
-		}
-	}
-	return ""
-}
-
-// hasNoVolume says whether a claim certainly has no volume.
-func hasNoVolume(claim steps.Claim) bool {
-	return claim.Volume == nil && claim.Claim != nil && claim.Claim.Status.Phase != corev1.ClaimBound
-}
-
-// touchEvery is after what time a claim that is not in the wanted state is touched again.
-const touchEvery = 3 * time.Second
-
-// touchAnew is the action that touches a claim, with a text of its own: another one in each phase, for each
-// phase of its volume, and from time to time. kube-controller-manager binds a claim only to
-// a volume that is in its cache, and by itself retries claims only every 15 seconds, also
-// after a conflict: a claim that was touched too early would wait for that.
-func touchAnew(o steps.Observation, i int) steps.Touch {
-	began, volume := o.Record.Began[o.Record.Phase], corev1.PersistentVolumePhase("")
-	if v := o.Claims[i].Volume; v != nil {
-		volume = v.Status.Phase
-	}
-	return steps.Touch{Claim: i, Text: fmt.Sprintf("%s-%d-%d-%s", o.Record.Phase, began.UnixMilli(), o.Now.Sub(began)/touchEvery, volume)}
 }
 
 // clearUsers is the step to get rid of everybody who has or may have the volume; false if
@@ -310,5 +207,5 @@ func clearUsers(o steps.Observation) (steps.Step, bool) {
 	if step, ok := stopPods(o); ok {
 		return step, ok
 	}
-	return awaitNodes(o)
+	return awaitWriters(o)
 }

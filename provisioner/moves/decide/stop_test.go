@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/provisioner/copying/movers"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
@@ -36,7 +37,7 @@ func TestAMoverThatKeepsAVolumeAttachedEndsBeforeThatIsFenced(t *testing.T) {
 	for _, phase := range []v1alpha1.MovePhase{v1alpha1.MoveQuiesce, v1alpha1.MoveFence} {
 		o := in(phase)
 		o.Record.Began[phase] = o.Now
-		o.Claims[0].Source.Mover = steps.Mover{Exists: true, Running: true}
+		o.Claims[0].Source.Mover = movers.State{Exists: true, Running: true}
 		o.Claims[0].Attached = true
 		drops := decide.Next(o)
 		require.Equal(t, "DropMover", drops.Verb(), "%s", phase)
@@ -47,7 +48,7 @@ func TestAMoverThatKeepsAVolumeAttachedEndsBeforeThatIsFenced(t *testing.T) {
 		require.Equal(t, "Idle", waits.Verb(), "%s", phase)
 		assert.Contains(t, waits.Say, "the mover of claim")
 
-		o.Claims[0].Source.Mover, o.Attachments = steps.Mover{}, []string{"node home-1, which it is attached to"}
+		o.Claims[0].Source.Mover, o.Attachments = movers.State{}, []string{"node home-1, which it is attached to"}
 		waits = decide.Next(o)
 		require.Equal(t, "Idle", waits.Verb(), "%s", phase)
 		assert.Contains(t, waits.Say, "node home-1, which it is attached to")
@@ -56,7 +57,7 @@ func TestAMoverThatKeepsAVolumeAttachedEndsBeforeThatIsFenced(t *testing.T) {
 		assert.NotEqual(t, "Idle", decide.Next(o).Verb(), "%s", phase)
 
 		// A driver that attaches nothing keeps its mover, with what it knows.
-		o.Claims[0].Source.Mover = steps.Mover{Exists: true, Running: true}
+		o.Claims[0].Source.Mover = movers.State{Exists: true, Running: true}
 		assert.NotEqual(t, "DropMover", decide.Next(o).Verb(), "%s", phase)
 	}
 }
@@ -68,7 +69,7 @@ func TestAVolumeThatIsNotFencedForReasonsOfOurOwnGoesBack(t *testing.T) {
 		pods   bool
 	}{
 		"a mover that does not end": {phase: v1alpha1.MoveQuiesce, stands: func(o *steps.Observation) {
-			o.Claims[0].Attached, o.Claims[0].Source.Mover = true, steps.Mover{Exists: true, Leaving: true}
+			o.Claims[0].Attached, o.Claims[0].Source.Mover = true, movers.State{Exists: true, Leaving: true}
 		}},
 		"a volume that is not detached": {phase: v1alpha1.MoveQuiesce, stands: func(o *steps.Observation) {
 			o.Attachments = []string{"node home-1, which it is attached to"}
@@ -112,7 +113,7 @@ func TestNoPodIsStoppedUnlessItsSuccessorIsHeldBack(t *testing.T) {
 	for _, phase := range []v1alpha1.MovePhase{v1alpha1.MoveQuiesce, v1alpha1.MoveFence} {
 		o := in(phase)
 		o.Record.Began[phase] = o.Now
-		o.Claims[0].Attached, o.Claims[0].Source.Mover = true, steps.Mover{Exists: true, Running: true}
+		o.Claims[0].Attached, o.Claims[0].Source.Mover = true, movers.State{Exists: true, Running: true}
 		o.Pods = []steps.Pod{{Name: "db-0", UID: "d", Owned: true, Bound: true, NotHeld: "nothing gave it the gate"}}
 		waits := decide.Next(o)
 		require.Equal(t, "Idle", waits.Verb(), "an API server may not have seen the lock yet")

@@ -20,9 +20,11 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
+	"github.com/lodestone-storage/lodestone/provisioner/copying/movers"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
+	"github.com/lodestone-storage/lodestone/provisioner/witness/proof"
 )
 
 const moveUID = types.UID("m1")
@@ -78,7 +80,7 @@ type side struct {
 	backing *corev1.PersistentVolumeClaim
 	real    *corev1.PersistentVolume
 	content int
-	mover   steps.Mover
+	mover   movers.State
 	// released: the mover writes nothing more.
 	released bool
 }
@@ -369,7 +371,7 @@ func (w *world) apply(step steps.Step) {
 		w.must(!c.snap.member, "a snapshot is removed from its group")
 		c.snap.leaving = true
 	case steps.EnsureMover:
-		c.at[a.End].mover, c.at[a.End].released = steps.Mover{Exists: true, Unstarted: true}, false
+		c.at[a.End].mover, c.at[a.End].released = movers.State{Exists: true, Unstarted: true}, false
 	case steps.StartMover:
 		if m := &c.at[a.End].mover; m.Exists {
 			m.Unstarted = false
@@ -464,7 +466,7 @@ func (w *world) live() {
 	for _, c := range w.claims {
 		if s := c.at[record.Source]; chance(2) && s.mover.Running {
 			w.log = append(w.log, "the sender dies")
-			s.mover = steps.Mover{Exists: true, Ended: true}
+			s.mover = movers.State{Exists: true, Ended: true}
 			c.alive = false
 		}
 	}
@@ -505,7 +507,7 @@ func (w *world) moverLives(i int, c *claim, chance func(int) bool) {
 		m := &c.at[end].mover
 		switch {
 		case m.Exists && m.Leaving && chance(50):
-			*m = steps.Mover{}
+			*m = movers.State{}
 			if end == record.Source {
 				c.alive = false
 			}
@@ -631,7 +633,7 @@ const (
 )
 
 // homeNode is the node of all pods whose data is at home.
-var homeNode = record.Node{Cluster: keys.Home, Name: "home-1"}
+var homeNode = proof.Node{Cluster: keys.Home, Name: "home-1"}
 
 // forced is the state of force-deleted pods and of their node.
 type forced struct {
@@ -640,7 +642,7 @@ type forced struct {
 	// running are the pods that still write.
 	running []*straggler
 	// unended and ended are what a watch has observed.
-	unended []record.Pod
+	unended []proof.Pod
 	ended   map[types.UID]bool
 	happens int
 }
@@ -649,15 +651,15 @@ type forced struct {
 type straggler struct{ left time.Duration }
 
 // node is the node of all pods whose data is at the source.
-func (w *world) node() record.Node {
+func (w *world) node() proof.Node {
 	if w.within {
-		return record.Node{Cluster: "west", Name: "west-1"}
+		return proof.Node{Cluster: "west", Name: "west-1"}
 	}
 	return homeNode
 }
 
-func (w *world) writerOf(p *pod) record.Pod {
-	known := record.Pod{UID: p.UID, Name: p.Name, Node: w.node().Name, Grace: grace}
+func (w *world) writerOf(p *pod) proof.Pod {
+	known := proof.Pod{UID: p.UID, Name: p.Name, Node: w.node().Name, Grace: grace}
 	if w.within {
 		known.Cluster = "west"
 	}
@@ -672,7 +674,7 @@ func (w *world) unseen() bool { return w.within && w.down[record.Source] }
 
 // seeForced adds the force-deleted pods to an observation.
 func (w *world) seeForced(o *steps.Observation) {
-	o.Margin, o.Ended, o.Nodes = margin, w.forced.ended, map[record.Node]steps.Absence{}
+	o.Margin, o.Ended, o.Nodes = margin, w.forced.ended, map[proof.Node]proof.Absence{}
 	o.Unended = slices.Clone(w.forced.unended)
 	for _, p := range w.pods {
 		if w.reading(p) && !w.unseen() {
@@ -680,7 +682,7 @@ func (w *world) seeForced(o *steps.Observation) {
 		}
 	}
 	if w.forced.silent || w.unseen() && w.r.IntN(2) == 0 {
-		o.Nodes[w.node()] = steps.Absence{Why: "the node is not ready"}
+		o.Nodes[w.node()] = proof.Absence{Why: "the node is not ready"}
 	}
 }
 
@@ -734,8 +736,8 @@ func (w *world) forcedLive(passed time.Duration, chance func(int) bool) {
 	if r := w.decoded(); r != nil && !w.calm && chance(5) {
 		// The provisioner restarts and knows only its record.
 		w.forced.ended = map[types.UID]bool{}
-		w.forced.unended = slices.DeleteFunc(w.forced.unended, func(pod record.Pod) bool {
-			return slices.ContainsFunc(r.Pods, func(known record.Pod) bool { return known.UID == pod.UID })
+		w.forced.unended = slices.DeleteFunc(w.forced.unended, func(pod proof.Pod) bool {
+			return slices.ContainsFunc(r.Pods, func(known proof.Pod) bool { return known.UID == pod.UID })
 		})
 	}
 }
@@ -746,8 +748,8 @@ func (w *world) settle(next *record.Record) {
 	if before == nil {
 		return
 	}
-	w.forced.unended = slices.DeleteFunc(w.forced.unended, func(pod record.Pod) bool {
-		same := func(known record.Pod) bool { return known.UID == pod.UID }
+	w.forced.unended = slices.DeleteFunc(w.forced.unended, func(pod proof.Pod) bool {
+		same := func(known proof.Pod) bool { return known.UID == pod.UID }
 		return slices.ContainsFunc(before.Pods, same) && !slices.ContainsFunc(next.Pods, same)
 	})
 }
@@ -854,7 +856,7 @@ func (w *world) snapshotLives(i int, c *claim, chance func(int) bool) {
 		s.stuck = s.stuck || !s.ready && chance(2)
 		if at.mover.Running && chance(3) {
 			w.log = append(w.log, "the mover at the snapshot dies")
-			at.mover = steps.Mover{Exists: true, Ended: true}
+			at.mover = movers.State{Exists: true, Ended: true}
 		}
 		if at.backing != nil && chance(1) {
 			w.log = append(w.log, "somebody deletes the claim made of a snapshot")

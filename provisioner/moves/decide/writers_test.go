@@ -12,13 +12,15 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/provisioner/copying/movers"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
+	"github.com/lodestone-storage/lodestone/provisioner/witness/proof"
 )
 
 // runsAtHome is a pod of a claim in a record.
-var runsAtHome = record.Pod{UID: "p1", Name: "db-0", Node: homeNode.Name, Grace: 30}
+var runsAtHome = proof.Pod{UID: "p1", Name: "db-0", Node: homeNode.Name, Grace: 30}
 
 // forcedIn returns the observation in a phase after a pod of the record has gone without
 // being observed to end, and after the step for that was taken.
@@ -30,7 +32,7 @@ func forcedIn(t *testing.T, phase v1alpha1.MovePhase) steps.Observation {
 	if phase == v1alpha1.MoveFinalSync || phase == v1alpha1.MoveVerifying {
 		o.Record.Stalled = o.Now // there are no movers
 	}
-	o.Record.Pods = []record.Pod{runsAtHome}
+	o.Record.Pods = []proof.Pod{runsAtHome}
 	noted := decide.Next(o)
 	require.Equal(t, "Save", noted.Verb())
 	require.Equal(t, o.Now, noted.Saved().Pods[0].Gone)
@@ -77,7 +79,7 @@ func TestAPodThatWasDeletedByForceMayWriteForItsGracePeriod(t *testing.T) {
 func TestTheTimeOfAPodThatIsGoneCountsOnlyWhileItsNodeIsReady(t *testing.T) {
 	o := forcedIn(t, v1alpha1.MoveFence)
 	o.Now = o.Now.Add(80 * time.Second)
-	o.Nodes = map[record.Node]steps.Absence{homeNode: {Why: "the node is not ready"}}
+	o.Nodes = map[proof.Node]proof.Absence{homeNode: {Why: "the node is not ready"}}
 	step := decide.Next(o)
 	require.Equal(t, "Save", step.Verb())
 	require.True(t, step.Saved().Pods[0].Gone.IsZero())
@@ -98,10 +100,10 @@ func TestTheTimeOfAPodThatIsGoneCountsOnlyWhileItsNodeIsReady(t *testing.T) {
 }
 
 func TestAPodOfARemoteClusterIsRememberedToo(t *testing.T) {
-	there := record.Node{Cluster: "west", Name: "west-1"}
+	there := proof.Node{Cluster: "west", Name: "west-1"}
 	o := in(v1alpha1.MoveFence)
 	o.Margin = time.Minute
-	o.Record.Pods = []record.Pod{{Cluster: "west", UID: "p1", Name: "db-0", Node: "west-1", Grace: 30}}
+	o.Record.Pods = []proof.Pod{{Cluster: "west", UID: "p1", Name: "db-0", Node: "west-1", Grace: 30}}
 	// While its cluster takes no requests it is unknown whether the pod exists.
 	o.Source.Unusable = "west does not answer"
 	assert.Contains(t, decide.Next(o).Say, "west does not answer")
@@ -111,11 +113,11 @@ func TestAPodOfARemoteClusterIsRememberedToo(t *testing.T) {
 	require.Equal(t, o.Now, step.Saved().Pods[0].Gone)
 	o.Record = step.Saved()
 	assert.Contains(t, decide.Next(o).Say, "pod db-0, which may still write on node west-1 of west")
-	o.Nodes = map[record.Node]steps.Absence{there: {Why: "the node is not ready"}}
+	o.Nodes = map[proof.Node]proof.Absence{there: {Why: "the node is not ready"}}
 	o.Record = decide.Next(o).Saved()
 	assert.True(t, o.Record.Pods[0].Gone.IsZero())
 	assert.Contains(t, decide.Next(o).Say, "nobody writes on node west-1 of west")
-	o.Nodes = map[record.Node]steps.Absence{there: {Off: true}}
+	o.Nodes = map[proof.Node]proof.Absence{there: {Off: true}}
 	o.Record = decide.Next(o).Saved()
 	assert.Empty(t, o.Record.Pods)
 	assert.Equal(t, "DeleteVolume", decide.Next(o).Verb())
@@ -124,14 +126,14 @@ func TestAPodOfARemoteClusterIsRememberedToo(t *testing.T) {
 func TestAPodThatIsKnownToHaveEndedIsNotWaitedFor(t *testing.T) {
 	for name, know := range map[string]func(*steps.Observation){
 		"it was seen to end":              func(o *steps.Observation) { o.Ended = map[types.UID]bool{"p1": true} },
-		"its node is gone or said so off": func(o *steps.Observation) { o.Nodes = map[record.Node]steps.Absence{homeNode: {Off: true}} },
+		"its node is gone or said so off": func(o *steps.Observation) { o.Nodes = map[proof.Node]proof.Absence{homeNode: {Off: true}} },
 	} {
 		for _, noticed := range []bool{false, true} {
 			o := in(v1alpha1.MoveFence)
 			if noticed {
 				o = forcedIn(t, v1alpha1.MoveFence)
 			}
-			o.Record.Pods = []record.Pod{runsAtHome}
+			o.Record.Pods = []proof.Pod{runsAtHome}
 			know(&o)
 			step := decide.Next(o)
 			require.Equal(t, "Save", step.Verb(), name)
@@ -147,7 +149,7 @@ func TestAPodThatIsKnownToHaveEndedIsNotWaitedFor(t *testing.T) {
 func TestAPodThatWasGoneBeforeItsMoveSawItIsWaitedForToo(t *testing.T) {
 	for _, phase := range []v1alpha1.MovePhase{v1alpha1.MovePrepare, v1alpha1.MovePreCopy, v1alpha1.MoveFence} {
 		o := in(phase)
-		o.Unended = []record.Pod{runsAtHome}
+		o.Unended = []proof.Pod{runsAtHome}
 		step := decide.Next(o)
 		require.Equal(t, "Save", step.Verb(), "%s", phase)
 		require.Len(t, step.Saved().Pods, 1)
@@ -160,7 +162,7 @@ func TestAPodThatWasGoneBeforeItsMoveSawItIsWaitedForToo(t *testing.T) {
 func TestNothingIsStoppedWhileAPodThatIsGoneMayRun(t *testing.T) {
 	for _, offline := range []bool{false, true} {
 		o := forcedIn(t, v1alpha1.MovePreCopy)
-		running := steps.Mover{Exists: true, Running: true}
+		running := movers.State{Exists: true, Running: true}
 		o.Record.Claims[0].Offline = offline
 		with := single(v1alpha1.MoveFinalSync)
 		o.Claims[0].Source.Mover, o.Claims[0].Target, o.Claims[0].Copy = running, with.Claims[0].Target, with.Claims[0].Copy
@@ -191,30 +193,30 @@ func TestAPodThatGoesByForceInTheStopHasAllCopiedOnceMore(t *testing.T) {
 }
 
 func TestARecordHasRoomForItsPods(t *testing.T) {
-	many := func(n int, of string) (pods []record.Pod) {
+	many := func(n int, of string) (pods []proof.Pod) {
 		for i := range n {
-			pods = append(pods, record.Pod{UID: types.UID(fmt.Sprintf("%s%035d", of, i)), Name: strings.Repeat("p", 253),
+			pods = append(pods, proof.Pod{UID: types.UID(fmt.Sprintf("%s%035d", of, i)), Name: strings.Repeat("p", 253),
 				Node: strings.Repeat("n", 253), Grace: 1 << 30})
 		}
 		return pods
 	}
 	o := in(v1alpha1.MovePreCopy)
-	o.Writers = many(record.MostPods, "w")
+	o.Writers = many(proof.MostPods, "w")
 	step := decide.Next(o)
 	require.Equal(t, v1alpha1.MovePreCopy, step.Saved().Phase)
 	written, err := record.Encode(step.Saved())
 	require.NoError(t, err)
 	assert.Less(t, len(written), 512<<10, "of the 1 MiB that a Secret has")
-	o.Writers = many(record.MostPods+1, "w")
+	o.Writers = many(proof.MostPods+1, "w")
 	step = decide.Next(o)
 	assert.Equal(t, v1alpha1.MoveRollBack, step.Saved().Phase)
 	assert.Contains(t, step.Saved().Why, "more than 500 pods use the volumes")
 
 	// Pods from before the move are awaited in parts.
 	o = in(v1alpha1.MoveFence)
-	o.Unended = many(record.MostPods+1, "u")
+	o.Unended = many(proof.MostPods+1, "u")
 	step = decide.Next(o)
-	require.Len(t, step.Saved().Pods, record.MostPods)
+	require.Len(t, step.Saved().Pods, proof.MostPods)
 	o.Record = step.Saved()
 	step = decide.Next(o)
 	assert.Equal(t, "Idle", step.Verb())
@@ -236,18 +238,18 @@ func TestTheLevelOfPodsIsRememberedForMoversThatAreMadeLater(t *testing.T) {
 }
 
 func TestAMoveWaitsForANodeThatDoesNotAnswer(t *testing.T) {
-	node := record.Node{Cluster: keys.Home, Name: "home-1"}
+	node := proof.Node{Cluster: keys.Home, Name: "home-1"}
 	o := in(v1alpha1.MovePreCopy)
-	o.Users, o.Writers = []record.Node{node, node}, []record.Pod{runsAtHome}
+	o.Users, o.Writers = []proof.Node{node, node}, []proof.Pod{runsAtHome}
 	step := decide.Next(o)
 	require.Equal(t, "Save", step.Verb(), "where pods run is recorded")
-	require.Equal(t, []record.Node{node}, step.Saved().Ran)
+	require.Equal(t, []proof.Node{node}, step.Saved().Ran)
 	require.Equal(t, o.Writers, step.Saved().Pods)
 
 	// The pod is force-deleted while its node does not answer.
 	gone := in(v1alpha1.MoveFence)
 	gone.Record.Ran, gone.Record.Pods = step.Saved().Ran, step.Saved().Pods
-	gone.Nodes = map[record.Node]steps.Absence{node: {Why: "the node is not ready"}}
+	gone.Nodes = map[proof.Node]proof.Absence{node: {Why: "the node is not ready"}}
 	waits := decide.Next(gone)
 	assert.Equal(t, "Idle", waits.Verb())
 	for _, says := range []string{"home-1", "not ready", "out-of-service"} {
@@ -264,7 +266,7 @@ func TestAMoveWaitsForANodeThatDoesNotAnswer(t *testing.T) {
 	require.Len(t, answers.Saved().Pods, 1, "but its node has only just heard that it is to end")
 	back.Record = answers.Saved()
 	assert.Equal(t, "Idle", decide.Next(back).Verb())
-	back.Nodes = map[record.Node]steps.Absence{node: {Off: true}}
+	back.Nodes = map[proof.Node]proof.Absence{node: {Off: true}}
 	off := decide.Next(back)
 	require.Equal(t, "Save", off.Verb(), "it is said to be off")
 	back.Record = off.Saved()

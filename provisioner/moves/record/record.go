@@ -19,6 +19,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
+	"github.com/lodestone-storage/lodestone/provisioner/witness/proof"
 )
 
 // version is the version of the stored format.
@@ -49,12 +50,8 @@ type Record struct {
 	// Down is when pods could no longer use the claims, Up when they could again.
 	Down time.Time `json:"down,omitzero"`
 	Up   time.Time `json:"up,omitzero"`
-	// Ran are the nodes on which pods used the claims: on a node that does not answer, they
-	// may still write.
-	Ran []Node `json:"ran,omitempty"`
-	// Pods are the pods that may write: existing ones, and those that are gone but were not
-	// observed to end.
-	Pods []Pod `json:"pods,omitempty"`
+	// Known are those who may have the volumes.
+	proof.Known
 	// Stalled is since when the copy has made no progress while pods are stopped for it;
 	// zero while it makes progress.
 	Stalled time.Time `json:"stalled,omitzero"`
@@ -155,19 +152,6 @@ type Claim struct {
 	Keys map[moverapi.Role]moverapi.Files `json:"keys,omitempty"`
 	// Store is the repository through which the content is transferred; nil: none.
 	Store *Store `json:"store,omitempty"`
-}
-
-// OwnFinalizers are those that a virtual volume has because it is Lodestone's or because it is
-// a volume, and not because another program needs it.
-var OwnFinalizers = []string{"kubernetes.io/pv-protection", "external-provisioner.volume.kubernetes.io/finalizer"}
-
-// IsOwnFinalizer says whether a finalizer of a virtual volume is one of those.
-func IsOwnFinalizer(finalizer string) bool { return slices.Contains(OwnFinalizers, finalizer) }
-
-// IsAttacherFinalizer says whether a finalizer belongs to a CSI attacher, which adds and
-// removes it with attachments.
-func IsAttacherFinalizer(finalizer string) bool {
-	return strings.HasPrefix(finalizer, "external-attacher/")
 }
 
 // Copy is one of the two copies of the data.
@@ -278,37 +262,6 @@ func (r *Record) dropCredentials() {
 		}
 	}
 }
-
-// Node is a node of a cluster.
-type Node struct {
-	Cluster string `json:"cluster"`
-	Name    string `json:"name"`
-}
-
-// Pod is a pod that is bound to a node.
-type Pod struct {
-	// Cluster is the remote cluster of the pod; empty: home.
-	Cluster string    `json:"cluster,omitempty"`
-	UID     types.UID `json:"uid"`
-	Name    string    `json:"name"`
-	Node    string    `json:"node"`
-	// Grace is its termination grace period, in seconds.
-	Grace int64 `json:"grace"`
-	// Gone is since when the pod is known to be gone while its node is ready; zero if
-	// either is not the case.
-	Gone time.Time `json:"gone,omitzero"`
-}
-
-// On returns the node of a pod.
-func (p Pod) On() Node {
-	if p.Cluster == "" {
-		return Node{Cluster: keys.Home, Name: p.Node}
-	}
-	return Node{Cluster: p.Cluster, Name: p.Node}
-}
-
-// MostPods is the limit for pods in a record.
-const MostPods = 500
 
 // Cause classifies why a move was rolled back or never began, for metrics. Why is the text
 // for people.

@@ -9,7 +9,10 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
+	"github.com/lodestone-storage/lodestone/provisioner/copying/movers"
+	"github.com/lodestone-storage/lodestone/provisioner/copying/transport"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/witness/proof"
 )
 
 // Observation is the state of one move and its objects.
@@ -28,23 +31,8 @@ type Observation struct {
 	// Pods are the home pods that use one of the claims. They were read after the claims
 	// and volumes.
 	Pods []Pod
-	// Others describes other users of a source, such as pods of the remote cluster, and
-	// Attachments the nodes that a source is attached to, except those of movers; both were
-	// read after the volumes.
-	Others      []string
-	Attachments []string
-	// Users are the nodes of pods that use a source now, without movers' nodes. Nodes has
-	// those of these and of the record's nodes that are not ready.
-	Users []record.Node
-	Nodes map[record.Node]Absence
-	// Writers are the pods that use a source and have not ended, except home pods on nodes
-	// that represent a cluster. Unended are pods that had not ended when they were last
-	// observed and are gone now, Ended those that were observed to end. Margin is for how
-	// long after its grace period an unended pod may still run on a node that is ready.
-	Writers []record.Pod
-	Unended []record.Pod
-	Ended   map[types.UID]bool
-	Margin  time.Duration
+	// Seen has those who use a source, of every claim, as they were after the volumes.
+	proof.Seen
 	// Settling is for how long pods are still observed after the claims were released: an
 	// API server that had not yet seen the release may have added the gate.
 	Settling time.Duration
@@ -79,14 +67,6 @@ type Cluster struct {
 	Gone bool
 }
 
-// Absence is the state of a node that is not ready.
-type Absence struct {
-	// Off says that the node is gone or marked as shut down: nothing runs there.
-	Off bool
-	// Why says, unless Off, why it is not known what runs there.
-	Why string
-}
-
 // Claim has the objects of one claim of a move.
 type Claim struct {
 	// Claim is the virtual claim, nil if there is none with its UID.
@@ -115,7 +95,7 @@ type Claim struct {
 	Copy      *moverapi.Status
 	CopyError string
 	// Connection is how the movers are connected, for the status.
-	Connection Connection
+	Connection transport.Connection
 	// New is the virtual volume for the target, if it can be built; NewError says why not.
 	// It is observed only from Verify on.
 	New      *corev1.PersistentVolume
@@ -149,30 +129,7 @@ type Side struct {
 	// Real is the real volume that is bound to it.
 	Real *corev1.PersistentVolume
 	// Mover is the pod or ShadowPod of the mover.
-	Mover Mover
-}
-
-// Mover is the state of a mover.
-type Mover struct {
-	// Exists says that it, or its pod, may run; Leaving that it is being deleted.
-	Exists, Leaving bool
-	// Unstarted: it was created, and has neither keys nor been started.
-	Unstarted bool
-	// Running says that its pod is ready.
-	Running bool
-	// Ended says that it ended by itself and must be created again.
-	Ended bool
-	// Keyless says that it was started, has a node and has not been running for so long
-	// that its Secret may be missing.
-	Keyless bool
-	// Node is the node of its pod; empty while it has none.
-	Node string
-	// Problem describes why it does not run, if known.
-	Problem string
-	// Pod is the UID of its pod, IPs the addresses in the pod's status; empty while there
-	// is none.
-	Pod types.UID
-	IPs []string
+	Mover movers.State
 }
 
 // Snapshot has the objects for a snapshot of a source: the VolumeSnapshot, the claim
@@ -199,16 +156,6 @@ type Group struct {
 	// Problem describes why it is not ready, if known. Refused says that it never will be.
 	Problem string
 	Refused bool
-}
-
-// Connection is how data travels between two movers.
-type Connection struct {
-	// Transport is empty while they are not connected.
-	Transport v1alpha1.MoveTransport
-	// Legs are set if the provisioner joins them.
-	Legs *v1alpha1.MoveLegs
-	// Why says why one does not dial the other, if known.
-	Why string
 }
 
 // Pod is a pod that uses a claim.

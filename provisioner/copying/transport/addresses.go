@@ -22,6 +22,17 @@ type Place struct {
 	Ranges remotecluster.PodRanges
 }
 
+// PlaceOf is the place of a cluster; object is its RemoteCluster, nil for home and for one that is gone.
+func PlaceOf(cluster string, object *v1alpha1.RemoteCluster) Place {
+	place := Place{Cluster: cluster}
+	if object != nil {
+		place.Network = object.Spec.PodNetwork
+		// What cannot be read was refused when it was written, and counts as not known.
+		place.Ranges, _ = remotecluster.ParsePodRanges(object.Spec.PodCIDRs)
+	}
+	return place
+}
+
 // has says whether an address may be that of a pod there, for who dials it from elsewhere. A
 // remote cluster that shares its networks gives out only addresses of its own ranges. Without
 // ranges, as in a peering from before they were asked for, only networks that were listed count.

@@ -1,4 +1,4 @@
-package moves
+package witness
 
 import (
 	"fmt"
@@ -16,16 +16,21 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
-	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/controller"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/home"
-	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
-	"github.com/lodestone-storage/lodestone/provisioner/moves/site"
-	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 	"github.com/lodestone-storage/lodestone/provisioner/remote"
+	"github.com/lodestone-storage/lodestone/provisioner/site"
+	"github.com/lodestone-storage/lodestone/provisioner/witness/proof"
 )
+
+// user is a pod that uses a claim on a node.
+func user(namespace, name, claim, node string) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: corev1.PodSpec{NodeName: node, Volumes: []corev1.Volume{
+			{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}},
+		}}}
+}
 
 // lastSeen is a pod in the state in which a watch reports its deletion.
 func lastSeen(uid, node, claim string, phase corev1.PodPhase, state corev1.ContainerState) *home.Pod {
@@ -37,15 +42,15 @@ func lastSeen(uid, node, claim string, phase corev1.PodPhase, state corev1.Conta
 	})
 }
 
-func TestAMoveKnowsHowPodsWent(t *testing.T) {
+func TestAWitnessKnowsHowPodsWent(t *testing.T) {
 	runs := corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
 	ended := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}
-	c := New(Config{Node: func(name string) *corev1.Node {
+	w := Witness{Memory: &Memory{}, Node: func(name string) *corev1.Node {
 		if name != "west" {
 			return nil
 		}
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{keys.Cluster: "west"}}}
-	}})
+	}}
 	for _, pod := range []*home.Pod{
 		lastSeen("ended", "home-1", "data", corev1.PodSucceeded, ended),
 		lastSeen("forced", "home-1", "data", corev1.PodRunning, runs),
@@ -54,32 +59,34 @@ func TestAMoveKnowsHowPodsWent(t *testing.T) {
 		lastSeen("elsewhere", "west", "data", corev1.PodRunning, runs),
 		lastSeen("never-bound", "", "data", corev1.PodPending, corev1.ContainerState{}),
 		lastSeen("other", "home-1", "other", corev1.PodRunning, runs),
+		lastSeen("mover", "home-1", "data", corev1.PodRunning, runs),
 	} {
-		c.witness.podChanged(pod, nil)
+		w.Memory.podChanged(pod, nil)
 	}
-	controller.Handler(c.witness.podChanged).OnDelete(cache.DeletedFinalStateUnknown{Obj: lastSeen("missed", "home-1", "data",
+	controller.Handler(w.Memory.podChanged).OnDelete(cache.DeletedFinalStateUnknown{Obj: lastSeen("missed", "home-1", "data",
 		corev1.PodRunning, runs)})
 
-	known := &record.Record{Namespace: "shop", UID: "m1", Pods: []record.Pod{{UID: "ended"}, {UID: "forced"}, {UID: "unheard-of"}},
-		Claims: []record.Claim{{Name: "data", Source: record.Copy{Ref: backing.Ref{Cluster: keys.Home, Namespace: "storage", Name: "twin"}}}}}
-	o := steps.Observation{Record: known}
-	c.observeEndedPods(&o, nil)
+	known := proof.Known{Pods: []proof.Pod{{UID: "ended"}, {UID: "forced"}, {UID: "unheard-of"}}}
+	claims := []Claim{{keys.Home, "shop", "data"}, {keys.Home, "storage", "twin"}}
+	isMover := func(cluster, name string) bool { return cluster == keys.Home && name == "name-mover" }
+	var seen proof.Seen
+	w.AddEnded(&seen, known, nil, claims, isMover)
 	var unended []types.UID
-	for _, pod := range o.Unended {
+	for _, pod := range seen.Unended {
 		unended = append(unended, pod.UID)
-		assert.Equal(t, record.Pod{UID: pod.UID, Name: "name-" + string(pod.UID), Node: "home-1", Grace: 30}, pod)
+		assert.Equal(t, proof.Pod{UID: pod.UID, Name: "name-" + string(pod.UID), Node: "home-1", Grace: 30}, pod)
 	}
 	assert.Equal(t, []types.UID{"forced", "restarting", "said-to-have-failed", "missed"}, unended)
-	assert.Equal(t, map[types.UID]bool{"ended": true}, o.Ended)
+	assert.Equal(t, map[types.UID]bool{"ended": true}, seen.Ended)
 
-	c.witness.forget(removedPods(known.Pods, nil))
-	o = steps.Observation{Record: known}
-	c.observeEndedPods(&o, nil)
-	assert.Len(t, o.Unended, 3, "one that was waited for is not waited for again")
+	w.Memory.Forget(proof.Forgotten(known, proof.Known{}))
+	seen = proof.Seen{}
+	w.AddEnded(&seen, known, nil, claims, isMover)
+	assert.Len(t, seen.Unended, 3, "one that was waited for is not waited for again")
 }
 
 func TestAWitnessForgetsRatherThanGrow(t *testing.T) {
-	w := &witness{}
+	w := &Memory{}
 	for i := range 3 * maxRemembered {
 		w.podChanged(lastSeen(fmt.Sprint("e", i), "home-1", "data", corev1.PodFailed, corev1.ContainerState{}), nil)
 		w.podChanged(lastSeen(fmt.Sprint("u", i), "home-1", "data", corev1.PodRunning, corev1.ContainerState{}), nil)
@@ -90,57 +97,56 @@ func TestAWitnessForgetsRatherThanGrow(t *testing.T) {
 	assert.True(t, w.sawEnd(types.UID(fmt.Sprint("e", 3*maxRemembered-1))))
 }
 
-func TestAMoveSeesHowPodsGoInTheClusterOfItsSource(t *testing.T) {
+func TestAWitnessSeesHowPodsGoInARemoteCluster(t *testing.T) {
 	where := remoteNamespace{"west", "shop"}
-	r := &record.Record{UID: "m1", Namespace: "shop", Phase: v1alpha1.MovePreCopy,
-		Claims: []record.Claim{{Name: "data", Source: record.Copy{Ref: backing.Ref{Cluster: "west", Namespace: "shop", Name: "twin"}}}}}
 	forced, ended, mover := user("shop", "forced", "twin", "west-1"), user("shop", "ended", "twin", "west-1"),
-		user("shop", r.MoverName(0, record.Source), "twin", "west-1")
+		user("shop", "mover", "twin", "west-1")
 	other := user("shop", "other", "data", "west-1")
 	ended.Status.Phase = corev1.PodSucceeded
 	for _, pod := range []*corev1.Pod{forced, ended, mover, other} {
 		pod.UID = types.UID(pod.Name)
 	}
 	client := fake.NewClientset(forced, ended, mover, other)
-	var seen remoteWatchers
-	defer seen.close()
+	var watchers Watchers
+	defer watchers.Close()
 	told := make(chan string, 100)
 	changed := func(pod *home.Pod) { told <- pod.Name }
-	seen.watch(t.Context(), site.Site{Access: remote.Access{Client: client}}, where, changed)
-	before := seen[where].pods
-	seen.watch(t.Context(), site.Site{Access: remote.Access{Client: client}}, where, changed)
-	require.Same(t, before, seen[where].pods, "one watch is enough")
+	watchers.Watch(t.Context(), site.Site{Access: remote.Access{Client: client}}, "west", "shop", changed)
+	before := watchers[where].pods
+	watchers.Watch(t.Context(), site.Site{Access: remote.Access{Client: client}}, "west", "shop", changed)
+	require.Same(t, before, watchers[where].pods, "one watch is enough")
 	require.Eventually(t, before.HasSynced, 10*time.Second, time.Millisecond)
-	require.Eventually(t, func() bool { return len(told) >= 4 }, 10*time.Second, time.Millisecond, "the move learns of each")
+	require.Eventually(t, func() bool { return len(told) >= 4 }, 10*time.Second, time.Millisecond, "each is told")
 	for _, pod := range []*corev1.Pod{forced, ended, mover, other} {
 		require.NoError(t, client.CoreV1().Pods("shop").Delete(t.Context(), pod.Name, metav1.DeleteOptions{}))
 	}
 	require.Eventually(t, func() bool {
-		w := &seen[where].witness
+		w := &watchers[where].memory
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		return len(w.ended)+len(w.unended) == 4
 	}, 10*time.Second, time.Millisecond)
 
-	c := New(Config{Clusters: remote.New(remote.Config{})})
-	r.Pods = []record.Pod{{Cluster: "west", UID: "ended", Node: "west-1"}, {Cluster: "west", UID: "forced", Node: "west-1"}}
-	o := steps.Observation{Record: r}
-	c.observeEndedPods(&o, seen)
-	assert.Equal(t, []record.Pod{{Cluster: "west", UID: "forced", Name: "forced", Node: "west-1", Grace: 30}}, o.Unended)
-	assert.Equal(t, map[types.UID]bool{"ended": true}, o.Ended)
+	w := Witness{Memory: &Memory{}}
+	known := proof.Known{Pods: []proof.Pod{{Cluster: "west", UID: "ended", Node: "west-1"}, {Cluster: "west", UID: "forced", Node: "west-1"}}}
+	look := func() (seen proof.Seen) {
+		w.AddEnded(&seen, known, watchers, []Claim{{keys.Home, "shop", "data"}, {"west", "shop", "twin"}},
+			func(cluster, name string) bool { return cluster == "west" && name == "mover" })
+		return seen
+	}
+	assert.Equal(t, []proof.Pod{{Cluster: "west", UID: "forced", Name: "forced", Node: "west-1", Grace: 30}}, look().Unended)
+	assert.Equal(t, map[types.UID]bool{"ended": true}, look().Ended)
 
 	// New credentials come with a new client.
-	seen.watch(t.Context(), site.Site{Access: remote.Access{Client: fake.NewClientset()}}, where, changed)
-	assert.NotSame(t, before, seen[where].pods)
-	assert.True(t, seen.sawEnd("west", "ended"), "what was seen stays known")
-	assert.False(t, seen.sawEnd("east", "ended"), "one cluster does not say how the pods of another went")
-	seen.forget(map[types.UID]bool{"forced": true})
-	o = steps.Observation{Record: r}
-	c.observeEndedPods(&o, seen)
-	assert.Empty(t, o.Unended)
+	watchers.Watch(t.Context(), site.Site{Access: remote.Access{Client: fake.NewClientset()}}, "west", "shop", changed)
+	assert.NotSame(t, before, watchers[where].pods)
+	assert.True(t, watchers.sawEnd("west", "ended"), "what was seen stays known")
+	assert.False(t, watchers.sawEnd("east", "ended"), "one cluster does not say how the pods of another went")
+	watchers.Forget(map[types.UID]bool{"forced": true})
+	assert.Empty(t, look().Unended)
 }
 
-func TestOfThePodsOfAnotherClusterNoMoreIsHeldThanMovesNeed(t *testing.T) {
+func TestOfThePodsOfAnotherClusterNoMoreIsHeldThanIsNeeded(t *testing.T) {
 	pod := user("shop", "db", "twin", "west-1")
 	kept, err := transformRemotePod(pod)
 	require.NoError(t, err)
@@ -169,13 +175,13 @@ func TestOfThePodsOfAnotherClusterNoMoreIsHeldThanMovesNeed(t *testing.T) {
 		many = append(many, one)
 	}
 	client, where := fake.NewClientset(many...), remoteNamespace{"west", "shop"}
-	var seen remoteWatchers
-	defer seen.close()
+	var watchers Watchers
+	defer watchers.Close()
 	at := site.Site{Access: remote.Access{Client: client}}
-	seen.watch(t.Context(), at, where, func(*home.Pod) {})
-	require.Eventually(t, seen[where].pods.HasSynced, 30*time.Second, time.Millisecond)
-	seen.watch(t.Context(), at, where, func(*home.Pod) {})
-	assert.Nil(t, seen[where].pods, "it is not watched any more")
-	seen.watch(t.Context(), at, where, func(*home.Pod) {})
-	assert.Nil(t, seen[where].pods, "nor again")
+	watchers.Watch(t.Context(), at, "west", "shop", func(*home.Pod) {})
+	require.Eventually(t, watchers[where].pods.HasSynced, 30*time.Second, time.Millisecond)
+	watchers.Watch(t.Context(), at, "west", "shop", func(*home.Pod) {})
+	assert.Nil(t, watchers[where].pods, "it is not watched any more")
+	watchers.Watch(t.Context(), at, "west", "shop", func(*home.Pod) {})
+	assert.Nil(t, watchers[where].pods, "nor again")
 }

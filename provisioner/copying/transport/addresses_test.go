@@ -10,7 +10,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
-	"github.com/lodestone-storage/lodestone/provisioner/moves/transport"
+	"github.com/lodestone-storage/lodestone/provisioner/copying/transport"
 )
 
 // ranges are those of the remote clusters.
@@ -135,4 +135,13 @@ func TestTheProvisionerDialsNoAddressThatAClusterChooses(t *testing.T) {
 			netip.MustParsePrefix("::/0")}}
 		assert.Empty(t, transport.Reach(every, ip, 8440, nil), ip)
 	}
+}
+
+func TestThePlaceOfAClusterIsThatOfItsRemoteCluster(t *testing.T) {
+	west := transport.PlaceOf("west", &v1alpha1.RemoteCluster{
+		Spec: v1alpha1.RemoteClusterSpec{PodNetwork: v1alpha1.Routed, PodCIDRs: []string{"10.1.0.0/16"}}})
+	assert.Equal(t, v1alpha1.Routed, west.Network)
+	assert.True(t, west.Ranges.Has(netip.MustParseAddr("10.1.2.3")))
+	assert.False(t, west.Ranges.Has(netip.MustParseAddr("10.2.2.3")))
+	assert.Equal(t, transport.Place{Cluster: "gone"}, transport.PlaceOf("gone", nil))
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
-	"github.com/lodestone-storage/lodestone/provisioner/moves/transport"
+	"github.com/lodestone-storage/lodestone/provisioner/copying/transport"
 )
 
 // world is a mover at the source, the network, and the provisioner's memory.

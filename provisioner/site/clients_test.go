@@ -1,20 +1,15 @@
 package site
 
 import (
-	"net/netip"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/flowcontrol"
 
-	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
-	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/remote"
 )
 
@@ -52,19 +47,4 @@ func TestMovesHaveTheirOwnRateInARemoteCluster(t *testing.T) {
 	got, err = own.of("west", without)
 	require.NoError(t, err)
 	assert.Nil(t, got.Remote, "a cluster without an agent has none for moves either")
-}
-
-func TestTheNetworkOfAClusterIsThatOfItsRemoteCluster(t *testing.T) {
-	objects := cache.NewSharedIndexInformer(nil, nil, 0, nil)
-	require.NoError(t, objects.GetStore().Add(&v1alpha1.RemoteCluster{ObjectMeta: metav1.ObjectMeta{Name: "west"},
-		Spec: v1alpha1.RemoteClusterSpec{PodNetwork: v1alpha1.Routed, PodCIDRs: []string{"10.1.0.0/16"}}}))
-	sites := New(remote.Access{}, remote.New(remote.Config{Objects: objects}))
-	west := sites.Network("west")
-	assert.Equal(t, v1alpha1.Routed, west.Network)
-	assert.True(t, west.Ranges.Has(netip.MustParseAddr("10.1.2.3")))
-	assert.False(t, west.Ranges.Has(netip.MustParseAddr("10.2.2.3")))
-	for _, other := range []string{keys.Home, "gone"} {
-		assert.Empty(t, sites.Network(other).Network, other)
-		assert.Empty(t, sites.Network(other).Ranges, other)
-	}
 }

@@ -1,4 +1,4 @@
-package moves
+package copying
 
 import (
 	"context"
@@ -21,7 +21,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 	streamspdy "k8s.io/streaming/pkg/httpstream/spdy"
 
-	"github.com/lodestone-storage/lodestone/provisioner/moves/site"
+	"github.com/lodestone-storage/lodestone/provisioner/site"
 )
 
 // maxRefusal limits, in bytes, how much is read of the answer of a server that refuses to

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 )
 
@@ -67,4 +68,14 @@ func Next(s Seen) Action {
 // joins it.
 func Patience(addresses []string) time.Duration {
 	return time.Duration(len(addresses))*moverapi.PeerTimeout + time.Second
+}
+
+// Connection is how data travels between two movers.
+type Connection struct {
+	// Transport is empty while they are not connected.
+	Transport v1alpha1.MoveTransport
+	// Legs are set if the provisioner joins them.
+	Legs *v1alpha1.MoveLegs
+	// Why says why one does not dial the other, if known.
+	Why string
 }

@@ -1,4 +1,4 @@
-// Package site has the clusters that a move works in: Sites says whether a cluster takes requests, and
+// Package site has the clusters that volumes are copied between: Sites says whether a cluster takes requests, and
 // a Site reads there. It reads from API servers, never from caches, and what a remote cluster answers
 // is checked first.
 package site
@@ -13,12 +13,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
-	"github.com/lodestone-storage/lodestone/provisioner/moves/transport"
 	"github.com/lodestone-storage/lodestone/provisioner/remote"
 )
 
-// Sites are the clusters that moves work in.
+// Sites are the clusters that volumes are copied between.
 type Sites struct {
 	// Access is that of the home cluster.
 	remote.Access
@@ -73,17 +71,6 @@ func (s Sites) Reach(cluster string) (at Site, why string) {
 
 // Home is the home cluster.
 func (s Sites) Home() Site { return Site{Access: s.Access, Home: true} }
-
-// Network describes the network of a cluster for package transport.
-func (s Sites) Network(cluster string) transport.Place {
-	place := transport.Place{Cluster: cluster}
-	if object := s.Clusters.Object(cluster); object != nil {
-		place.Network = object.Spec.PodNetwork
-		// What cannot be read was refused when it was written, and counts as not known.
-		place.Ranges, _ = remotecluster.ParsePodRanges(object.Spec.PodCIDRs)
-	}
-	return place
-}
 
 // ErrUnreachable is the error of a step in a cluster that takes no requests now.
 type ErrUnreachable string
