@@ -64,11 +64,13 @@ type Config struct {
 	// Moves reads and writes VolumeMoves; Objects is their informer, which the caller runs.
 	Moves   *clients.VolumeMoveClient
 	Objects cache.SharedIndexInformer
-	// Claims, Volumes and Pods are informers on the home cluster.
-	Claims, Volumes, Pods cache.SharedIndexInformer
-	Clusters              *remote.Clusters
-	Records               *Records
-	Place                 backing.Place
+	// Claims, Volumes, Pods and Namespaces are informers on the home cluster.
+	Claims, Volumes, Pods, Namespaces cache.SharedIndexInformer
+	// LabelSpaces says that namespaces in which claims are locked are labelled, for a gate that is a webhook.
+	LabelSpaces bool
+	Clusters    *remote.Clusters
+	Records     *Records
+	Place       backing.Place
 	// Namespace is the provisioner's namespace, which has its records.
 	Namespace string
 	// Image is the image of the movers.
@@ -107,6 +109,7 @@ type Controller struct {
 	queue   *controller.Queue[moveKey]
 	line    *line
 	marks   marks
+	spaces  spaces
 	routes  dialRoutes
 	witness witness
 	mu      sync.Mutex
@@ -153,7 +156,7 @@ func New(config Config) *Controller {
 	})
 	home := remote.Access{Client: config.Client, Config: config.Home, Dynamic: config.Dynamic}
 	return &Controller{Config: config, sites: site.New(home, config.Clusters), line: newLine(config.Limits, config.Records),
-		marks: newMarks(), active: map[types.UID]*activeMove{}, queue: queue}
+		marks: newMarks(), spaces: newSpaces(), active: map[types.UID]*activeMove{}, queue: queue}
 }
 
 // Run works until ctx ends. Call it after Load has succeeded and Objects is synced.
@@ -175,12 +178,16 @@ func (c *Controller) Run(ctx context.Context) error {
 	beside.Go(func() { c.runSweep(ctx) })
 	beside.Go(func() { c.runMarks(ctx) })
 	beside.Go(func() { c.runLine(ctx) })
+	var unlabelled error
+	if c.LabelSpaces {
+		beside.Go(func() { unlabelled = c.runSpaces(ctx) })
+	}
 	c.queue.Run(ctx, workers, c.sync)
 	beside.Wait()
 	for _, w := range c.active {
 		w.close()
 	}
-	errs := []error{unwatch()}
+	errs := []error{unwatch(), unlabelled}
 	for _, unwatch := range unwatchObjects {
 		errs = append(errs, unwatch())
 	}
