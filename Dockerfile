@@ -8,7 +8,7 @@ COPY provisioner/ provisioner/
 COPY extender/ extender/
 COPY virtualnode/ virtualnode/
 COPY remoteagent/ remoteagent/
-COPY deploy/remote/home/ deploy/remote/home/
+COPY deploy/ deploy/
 COPY mover/ mover/
 COPY network/ network/
 ARG TARGETOS TARGETARCH

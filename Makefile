@@ -19,6 +19,10 @@ ENGINE ?= docker
 REGISTRY ?=
 TAG ?= dev
 
+# What changes new objects on control planes on loopback: policies, or webhook.
+ADMISSION ?=
+export LODESTONE_ADMISSION := $(ADMISSION)
+
 RESULTS := bin/results
 export CGO_ENABLED := 0
 # The same flags everywhere: what is compiled for one target serves the others.
@@ -73,7 +77,7 @@ demo: ## Tell the whole story on two control planes on loopback (KEEP=1 leaves t
 ##@ Test
 
 .PHONY: test
-test: unit integration ## Run the unit and the integration tests
+test: unit integration ## Run the unit and the integration tests (ADMISSION=webhook: without MutatingAdmissionPolicies)
 	@echo "unit and integration tests passed"
 
 .PHONY: unit

@@ -1,7 +1,7 @@
 #!/bin/bash
 # generate.sh <root>: generates deep copies and custom resource definitions from
-# pkg/api, and the reference pages from those and from the programs' flags, into the
-# tree at root, which may be this one.
+# pkg/api, the reference pages from those and from the programs' flags, and webhooks from
+# the policies of deploy/, into the tree at root, which may be this one.
 set -euo pipefail
 root=$(realpath "$1")
 cd "$(dirname "$0")/.."
@@ -15,3 +15,5 @@ generate pkg/api/remote/v1alpha1 deploy/remote/crds
 generate pkg/api/network/v1alpha1 deploy/network/program/crds
 hack/go.sh "the reference pages" build -o bin/reference ./e2e/cmd/reference
 bin/reference "$root"
+hack/go.sh "the webhooks" build -o bin/webhooks ./e2e/cmd/webhooks
+bin/webhooks "$root"

@@ -227,8 +227,14 @@ const virtualNodeAccount = "lodestone-virtualnode"
 
 // homeManifests returns what is applied at home.
 func homeManifests(o Options) string {
-	if o.VirtualNode {
-		return filepath.Join(Root(), "e2e", "fabric", "manifests", "virtual-node")
+	manifests := filepath.Join(Root(), "e2e", "fabric", "manifests")
+	switch {
+	case o.VirtualNode && o.Webhook:
+		return filepath.Join(manifests, "virtual-node-webhook")
+	case o.VirtualNode:
+		return filepath.Join(manifests, "virtual-node")
+	case o.Webhook:
+		return filepath.Join(manifests, "webhook")
 	}
 	return filepath.Join(Root(), "deploy", "base")
 }

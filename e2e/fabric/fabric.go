@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 
@@ -59,6 +60,9 @@ type Options struct {
 	// VirtualNode installs the virtual node program at home: the node west is
 	// its own, and is not played. It is started with StartVirtualNode.
 	VirtualNode bool
+	// Webhook has a webhook do the work of MutatingAdmissionPolicies in home. It runs from the start. So it is, too, where home serves
+	// no such policies, and where the environment variable LODESTONE_ADMISSION is webhook.
+	Webhook bool
 	// Drivers are CSI drivers, by cluster, that the nodes have beside that of the
 	// real storage that a Fabric plays.
 	Drivers map[string][]string
@@ -96,6 +100,8 @@ type Fabric struct {
 	Remotes            *clients.RemoteClusters
 	// Agents is the client, with all rights, of the remote agent's objects in west.
 	Agents *clients.RemoteClient
+	// Webhook is what Options.Webhook asks for; nil without.
+	Webhook *Program
 
 	extender string
 	audit    audit
@@ -151,6 +157,11 @@ func Start(ctx context.Context, o Options) (*Fabric, error) {
 	if f.Agents, err = clients.NewRemoteClient(f.West.AdminConfig()); err != nil {
 		return nil, err
 	}
+	policies, err := servesPolicies(f.Home)
+	if err != nil {
+		return nil, err
+	}
+	o.Webhook = o.Webhook || !policies || os.Getenv("LODESTONE_ADMISSION") == "webhook"
 	if err := f.Install(ctx, o); err != nil {
 		return nil, err
 	}
@@ -177,6 +188,12 @@ func (f *Fabric) Install(ctx context.Context, o Options) error {
 	if _, err := f.Home.Kubectl(ctx, "", "wait", "--for=condition=Established", "crd/remoteclusters.lodestone.dev",
 		"--timeout=30s"); err != nil {
 		return fmt.Errorf("wait for the custom resources in home: %w", err)
+	}
+	if o.Webhook {
+		var err error
+		if f.Webhook, err = StartWebhook(ctx, f.Home); err != nil {
+			return fmt.Errorf("start the webhook of home: %w", err)
+		}
 	}
 	if o.Agent {
 		return f.installAgent(ctx)

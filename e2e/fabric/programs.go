@@ -67,6 +67,7 @@ func (f *Fabric) StartProvisioner(ctx context.Context, tune ...func(*provisioner
 	options.RefusalPeriod = 5 * time.Second
 	options.ForcedDeletionMargin, options.MoveSettling = time.Second, 2*time.Second
 	options.MoverNetworks = []string{processes.Network}
+	options.LabelMovingNamespaces = f.Webhook != nil
 	config := &provisioner.Config{Options: *options, Home: home}
 	for _, t := range tune {
 		t(config)
@@ -157,7 +158,7 @@ const provisionerAccount = "lodestone-provisioner"
 func (f *Fabric) RunProvisioner(ctx context.Context, name, path string, flags ...string) (*testbed.Program, error) {
 	return run(ctx, f.Home, name, path, System, provisionerAccount, append([]string{
 		"--leader-elect=true", "--lease-duration=8s", "--probe-interval=1s", "--refusal-period=5s", "--forced-deletion-margin=1s",
-		"--move-settling=2s", "--v=2"}, flags...)...)
+		"--move-settling=2s", "--v=2", fmt.Sprintf("--label-moving-namespaces=%t", f.Webhook != nil)}, flags...)...)
 }
 
 // ProvisionerKubeconfig returns a kubeconfig of home with the rights of the

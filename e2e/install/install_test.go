@@ -26,6 +26,7 @@ import (
 	"github.com/lodestone-storage/lodestone/e2e/fakekubelet"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cmd"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/doctor"
 	plugin "github.com/lodestone-storage/lodestone/kubectl-lodestone/install"
 )
 
@@ -123,6 +124,7 @@ func TestHomeIsInstalledChangedAndRemoved(t *testing.T) {
 	t.Run("what somebody else has set", whatSomebodyElseHasSet)
 	t.Run("kube-scheduler of a node", kubeSchedulerOfANode)
 	t.Run("another scheduler", anotherScheduler)
+	t.Run("a webhook in place of policies", aWebhookInPlaceOfPolicies)
 	t.Run("removal", removal)
 }
 
@@ -230,6 +232,25 @@ func anotherScheduler(t *testing.T) {
 	assert.Contains(t, stderr, "run this on a control-plane node")
 }
 
+// aWebhookInPlaceOfPolicies installs what an API server without such policies is given.
+func aWebhookInPlaceOfPolicies(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "values.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("admission: webhook\n"), 0o600))
+	_, stderr := run(t, home, done, "install", "--tag", tag, "--values", file)
+	assert.Contains(t, stderr, "removed MutatingAdmissionPolicy lodestone-move-gate")
+	assert.True(t, isThere(t, home, "mutatingwebhookconfiguration", "", "lodestone-move-gate"))
+	assert.True(t, isThere(t, home, "deployment", system, "lodestone-webhook"))
+	assert.True(t, isThere(t, home, "cronjob", "lodestone-certificates", "lodestone-certificates"), "API servers call over TLS alone")
+	found := examined(t)
+	assert.Equal(t, doctor.OK, found["manifests"].Level, found["manifests"].Says)
+	assert.Contains(t, found["admission"].Says, "API servers do not trust the webhook yet", "the Job of this bed does nothing")
+
+	run(t, home, done, "install", "--tag", tag)
+	assert.False(t, isThere(t, home, "mutatingwebhookconfiguration", "", "lodestone-move-gate"), "the cluster serves policies")
+	assert.Equal(t, doctor.OK, examined(t)["admission"].Level)
+	run(t, home, done, "install", "--tag", tag, "--values", file)
+}
+
 func removal(t *testing.T) {
 	claims := home.Client().CoreV1().PersistentVolumeClaims("default")
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "films"}}
@@ -254,7 +275,8 @@ func removal(t *testing.T) {
 	assert.Contains(t, stderr, "was not typed")
 	run(t, home, done, "uninstall", "--yes")
 	left, err := home.Kubectl(t.Context(), "", "get", "namespaces,crds,clusterroles,clusterrolebindings,storageclasses,csidrivers,"+
-		"validatingadmissionpolicies,validatingadmissionpolicybindings,mutatingadmissionpolicies,mutatingadmissionpolicybindings", "-o", "name")
+		"validatingadmissionpolicies,validatingadmissionpolicybindings,mutatingadmissionpolicies,mutatingadmissionpolicybindings,"+
+		"mutatingwebhookconfigurations", "-o", "name")
 	require.NoError(t, err)
 	assert.NotContains(t, left, "lodestone")
 	_, err = home.Client().RbacV1().Roles(metav1.NamespaceSystem).Get(t.Context(), "lodestone", metav1.GetOptions{})

@@ -131,15 +131,24 @@ func TestNoPodIsStoppedWhereNothingHoldsTheNextOneBack(t *testing.T) {
 	namespace := space(t)
 	deploys(t, namespace, "data")
 	running, from := podsOf(t, namespace, "data")[0], folder(t, namespace, "data")
-	bindings := bed.Home.Client().AdmissionregistrationV1().MutatingAdmissionPolicyBindings()
-	leaveOut := func(ctx context.Context, match string) {
-		_, err := bindings.Patch(ctx, "lodestone-move-gate", types.MergePatchType, []byte(`{"spec":{"matchResources":`+match+`}}`),
-			metav1.PatchOptions{})
-		require.NoError(t, err)
+	others := `{"key":"kubernetes.io/metadata.name","operator":"NotIn","values":["` + namespace + `"]}`
+	leaveOut, undo := `{"spec":{"matchResources":{"namespaceSelector":{"matchExpressions":[`+others+`]}}}}`, `{"spec":{"matchResources":null}}`
+	patch := func(ctx context.Context, content string) error {
+		_, err := bed.Home.Client().AdmissionregistrationV1().MutatingAdmissionPolicyBindings().Patch(ctx, "lodestone-move-gate",
+			types.MergePatchType, []byte(content), metav1.PatchOptions{})
+		return err
 	}
-	leaveOut(t.Context(), `{"namespaceSelector":{"matchExpressions":[{"key":"kubernetes.io/metadata.name","operator":"NotIn","values":["`+
-		namespace+`"]}]}}`)
-	t.Cleanup(func() { leaveOut(context.Background(), "null") })
+	if bed.Webhook != nil {
+		const selected = "/webhooks/0/namespaceSelector/matchExpressions/"
+		leaveOut, undo = `[{"op":"add","path":"`+selected+`0","value":`+others+`}]`, `[{"op":"remove","path":"`+selected+`0"}]`
+		patch = func(ctx context.Context, content string) error {
+			_, err := bed.Home.Client().AdmissionregistrationV1().MutatingWebhookConfigurations().Patch(ctx, "lodestone-move-gate",
+				types.JSONPatchType, []byte(content), metav1.PatchOptions{})
+			return err
+		}
+	}
+	require.NoError(t, patch(t.Context(), leaveOut))
+	t.Cleanup(func() { assert.NoError(t, patch(context.Background(), undo)) })
 
 	back := reaches(t, move(t, namespace, "data", "west"), v1alpha1.MoveFailed, v1alpha1.MoveDone)
 	require.Equal(t, v1alpha1.MoveFailed, back.Status.Phase, back.Status.Message)

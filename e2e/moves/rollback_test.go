@@ -59,6 +59,11 @@ func nothingLeft(t *testing.T, namespace string, made *v1alpha1.VolumeMove) {
 				names = append(names, place.cluster+" Secret "+secret.Name)
 			}
 		}
+		space, err := bed.Home.Client().CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{})
+		require.NoError(t, err)
+		if space.Labels[keys.Moving] != "" {
+			names = append(names, "home the label of the namespace")
+		}
 		return names
 	}
 	await.Until(t, "nothing of the move is left", func() bool { return len(left()) == 0 }, func() any { return left() })

@@ -254,6 +254,13 @@ func lock(t *testing.T, namespace, claim, value string) {
 	_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Patch(t.Context(), claim, types.MergePatchType, patch,
 		metav1.PatchOptions{})
 	require.NoError(t, err)
+	if bed.Webhook == nil {
+		return
+	}
+	// As the provisioner does, which these tests stop.
+	label := fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, keys.Moving, keys.MovingNow)
+	_, err = bed.Home.Client().CoreV1().Namespaces().Patch(t.Context(), namespace, types.MergePatchType, label, metav1.PatchOptions{})
+	require.NoError(t, err)
 }
 
 // tries asks what the API server would make of a pod.

@@ -97,8 +97,12 @@ func (s *story) start() step {
 						return err
 					}
 					s.console.tell("")
-					s.console.note(fmt.Sprintf("Both are up after %.1f s. Installed with `kubectl apply -k e2e/fabric/manifests/virtual-node` "+
-						"(deploy/base with the component virtual-node) in home and `kubectl apply -k deploy/remote` in west.", time.Since(started).Seconds()))
+					with := "virtual-node` (deploy/base with the component virtual-node)"
+					if s.fabric.Webhook != nil {
+						with = "virtual-node-webhook` (deploy/base with the components virtual-node, mtls and webhook)"
+					}
+					s.console.note(fmt.Sprintf("Both are up after %.1f s. Installed with `kubectl apply -k e2e/fabric/manifests/%s in home and "+
+						"`kubectl apply -k deploy/remote` in west.", time.Since(started).Seconds(), with))
 					return s.ledger.start(ctx, s.fabric.Home.Client())
 				},
 				s.kubectl(home, "get", "nodes", "-L", "lodestone.dev/cluster,topology.kubernetes.io/zone"),

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +14,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	logsapi "k8s.io/component-base/logs/api/v1"
 
+	"github.com/lodestone-storage/lodestone/deploy"
 	"github.com/lodestone-storage/lodestone/extender/mtls"
+	"github.com/lodestone-storage/lodestone/extender/webhook"
 	"github.com/lodestone-storage/lodestone/pkg/program"
 )
 
@@ -29,7 +32,7 @@ type CertificatesOptions struct {
 	Kubeconfig                            string
 	Namespace                             string
 	AuthorityNamespace                    string
-	Service                               string
+	Service, WebhookService               string
 	Hosts                                 []string
 	ClientName                            string
 	AuthorityLife, ServerLife, ClientLife time.Duration
@@ -57,6 +60,8 @@ func (o *CertificatesOptions) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Namespace, "namespace", o.Namespace, "namespace of the Service and of the Secrets "+ServerSecret+" and "+ClientSecret)
 	flags.StringVar(&o.AuthorityNamespace, "authority-namespace", o.AuthorityNamespace, "namespace of the Secret "+AuthoritySecret)
 	flags.StringVar(&o.Service, "service", o.Service, "Service whose names and cluster IPs the extender's certificate is for")
+	flags.StringVar(&o.WebhookService, "webhook-service", o.WebhookService, "Service of the webhook, whose names the extender's certificate "+
+		"is for, too; the MutatingWebhookConfigurations of Lodestone are then given the authorities; empty: there is no webhook")
 	flags.StringSliceVar(&o.Hosts, "host", o.Hosts, "another name or address that the extender's certificate is for; may be given "+
 		"several times")
 	flags.StringVar(&o.ClientName, "client-name", o.ClientName, "common name of kube-scheduler's certificate")
@@ -72,7 +77,7 @@ func (o *CertificatesOptions) AddFlags(flags *pflag.FlagSet) {
 func (o *CertificatesOptions) Validate() error {
 	var mistakes []error
 	for flag, name := range map[string]string{"--namespace": o.Namespace, "--authority-namespace": o.AuthorityNamespace,
-		"--service": o.Service} {
+		"--service": o.Service, "--webhook-service": cmp.Or(o.WebhookService, webhook.Service)} {
 		if len(validation.IsDNS1123Label(name)) > 0 {
 			mistakes = append(mistakes, fmt.Errorf("%s %q is no name: give lower-case letters, digits and '-'", flag, name))
 		}
@@ -105,7 +110,7 @@ func (o *CertificatesOptions) Config() (*mtls.JobConfig, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make client of the home cluster: %w", err)
 	}
-	return &mtls.JobConfig{
+	config := &mtls.JobConfig{
 		Client:        client,
 		Authority:     types.NamespacedName{Namespace: o.AuthorityNamespace, Name: AuthoritySecret},
 		ServerSecret:  types.NamespacedName{Namespace: o.Namespace, Name: ServerSecret},
@@ -117,7 +122,18 @@ func (o *CertificatesOptions) Config() (*mtls.JobConfig, error) {
 		ServerLife:    o.ServerLife,
 		ClientLife:    o.ClientLife,
 		Now:           time.Now,
-	}, nil
+	}
+	if o.WebhookService != "" {
+		policies, err := webhook.Read(deploy.Files)
+		if err != nil {
+			return nil, err
+		}
+		for _, policy := range policies {
+			config.Webhooks = append(config.Webhooks, policy.Name)
+		}
+		config.Webhook = types.NamespacedName{Namespace: o.Namespace, Name: o.WebhookService}
+	}
+	return config, nil
 }
 
 func newCertificatesCommand() *cobra.Command {

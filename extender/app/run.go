@@ -40,7 +40,7 @@ func NewCommand() *cobra.Command {
 	}
 	options.AddFlags(cmd.Flags())
 	logsapi.AddFlags(options.Logs, cmd.Flags())
-	cmd.AddCommand(newCertificatesCommand())
+	cmd.AddCommand(newCertificatesCommand(), newWebhookCommand())
 	return program.Complete(cmd, options.Logs, options.Validate, func(ctx context.Context) error {
 		config, err := options.Config(ctx)
 		if err != nil {

@@ -46,6 +46,12 @@ type JobConfig struct {
 	Authority, ServerSecret, ClientSecret types.NamespacedName
 	// Service is the Service by whose names and addresses the server is reached.
 	Service types.NamespacedName
+	// Webhook, if it has a name, is a second such Service, of the webhook: it has the same certificate. There may then be no Service of
+	// the extender, which runs beside a second scheduler.
+	Webhook types.NamespacedName
+	// Webhooks name the MutatingWebhookConfigurations whose API servers are to trust the authorities; those that are not there are
+	// left out.
+	Webhooks []string
 	// Hosts are additional names and addresses.
 	Hosts []string
 	// ClientName is the common name of kube-scheduler's certificate.
@@ -71,24 +77,68 @@ func RunCertificateJob(ctx context.Context, config *JobConfig) error {
 		return err
 	}
 	client := Leaf{Name: config.ClientName, Usage: x509.ExtKeyUsageClientAuth, Life: config.ClientLife}
-	return config.leaf(ctx, config.ClientSecret, authorities, client)
+	if err := config.leaf(ctx, config.ClientSecret, authorities, client); err != nil {
+		return err
+	}
+	for _, name := range config.Webhooks {
+		if err := config.trust(ctx, name, authorities.Bundle()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// hosts returns the names and addresses of the Service, and the additional ones.
+// hosts returns the names and addresses of the Services, and the additional ones.
 func (c *JobConfig) hosts(ctx context.Context) ([]string, error) {
-	service, err := c.Client.CoreV1().Services(c.Service.Namespace).Get(ctx, c.Service.Name, metav1.GetOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("read Service %s: %w", c.Service, err)
-	}
-	name := c.Service.Name + "." + c.Service.Namespace
-	hosts := append([]string{name + ".svc", name}, c.Hosts...)
-	for _, address := range service.Spec.ClusterIPs {
-		if address != corev1.ClusterIPNone {
-			hosts = append(hosts, address)
+	hosts := slices.Clone(c.Hosts)
+	for _, of := range []types.NamespacedName{c.Service, c.Webhook} {
+		if of.Name == "" {
+			continue
+		}
+		service, err := c.Client.CoreV1().Services(of.Namespace).Get(ctx, of.Name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) && of == c.Service && c.Webhook.Name != "" {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read Service %s: %w", of, err)
+		}
+		name := of.Name + "." + of.Namespace
+		hosts = append(hosts, name+".svc", name)
+		for _, address := range service.Spec.ClusterIPs {
+			if address != corev1.ClusterIPNone {
+				hosts = append(hosts, address)
+			}
 		}
 	}
 	slices.Sort(hosts)
 	return slices.Compact(hosts), nil
+}
+
+// trust has API servers trust a bundle of authorities when they call the webhooks of a configuration.
+func (c *JobConfig) trust(ctx context.Context, name string, bundle []byte) error {
+	configurations := c.Client.AdmissionregistrationV1().MutatingWebhookConfigurations()
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		configuration, err := configurations.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		same := true
+		for i := range configuration.Webhooks {
+			access := &configuration.Webhooks[i].ClientConfig
+			same = same && bytes.Equal(access.CABundle, bundle)
+			access.CABundle = bundle
+		}
+		if same {
+			return nil
+		}
+		klog.FromContext(ctx).Info("API servers trust other authorities", "webhookConfiguration", name)
+		_, err = configurations.Update(ctx, configuration, metav1.UpdateOptions{})
+		return err
+	})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("give API servers the authorities of MutatingWebhookConfiguration %s: %w", name, err)
+	}
+	return nil
 }
 
 // authorities returns the authorities in the Secret after all steps that are due.

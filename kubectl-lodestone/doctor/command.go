@@ -143,6 +143,24 @@ func read(ctx context.Context, home *cli.Cluster) (Facts, error) {
 			f.Managed, f.Missing, f.Differing, err = install.Compare(ctx, home)
 			return err
 		}},
+		{[]string{"admission"}, "list mutatingadmissionpolicies and mutatingwebhookconfigurations", func() error {
+			ours := metav1.ListOptions{LabelSelector: "app.kubernetes.io/part-of=lodestone"}
+			registration := home.Client.AdmissionregistrationV1()
+			policies, err := registration.MutatingAdmissionPolicies().List(ctx, ours)
+			switch {
+			case err == nil:
+				for i := range policies.Items {
+					f.Policies = append(f.Policies, policies.Items[i].Name)
+				}
+			case !apierrors.IsNotFound(err): // not served before Kubernetes 1.36
+				return err
+			}
+			webhooks, err := registration.MutatingWebhookConfigurations().List(ctx, ours)
+			if err == nil {
+				f.Webhooks = webhooks.Items
+			}
+			return err
+		}},
 		{[]string{"certificates"}, "get secrets -n " + system, func() error {
 			f.Certificates = map[string][]byte{}
 			for _, name := range []string{"lodestone-extender-server", "lodestone-extender-client"} {

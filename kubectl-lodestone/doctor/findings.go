@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	registrationv1 "k8s.io/api/admissionregistration/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -48,6 +49,9 @@ type Facts struct {
 	// not there, or not as the plugin would make them.
 	Managed            bool
 	Missing, Differing []string
+	// Policies are Lodestone's MutatingAdmissionPolicies, Webhooks the MutatingWebhookConfigurations in their place.
+	Policies []string
+	Webhooks []registrationv1.MutatingWebhookConfiguration
 	// Certificates are the PEM files tls.crt of Secrets, by the names of these.
 	Certificates map[string][]byte
 	// Asked says of each replica of the extender whether kube-scheduler has asked it since it started.
@@ -68,7 +72,8 @@ var checks = []struct {
 	name  string
 	check func(Facts) []Finding
 }{
-	{"programs", programs}, {"manifests", manifests}, {"certificates", certificates}, {"extender", extender}, {"classes", classes},
+	{"programs", programs}, {"manifests", manifests}, {"admission", admission}, {"certificates", certificates}, {"extender", extender},
+	{"classes", classes},
 	{"capacity", capacity}, {"clusters", clusters}, {"networks", networks}, {"clocks", clocks},
 }
 
@@ -133,6 +138,32 @@ func manifests(f Facts) (found []Finding) {
 		return ok("rights, policies and all other objects are as this version makes them")
 	}
 	return found
+}
+
+// gate is the policy, or the webhook in its place, without which moves refuse.
+const gate = "lodestone-move-gate"
+
+func admission(f Facts) []Finding {
+	var called, untrusted []string
+	for _, webhook := range f.Webhooks {
+		called = append(called, webhook.Name)
+		if slices.ContainsFunc(webhook.Webhooks, func(w registrationv1.MutatingWebhook) bool {
+			return w.ClientConfig.Service != nil && len(w.ClientConfig.CABundle) == 0
+		}) {
+			untrusted = append(untrusted, webhook.Name)
+		}
+	}
+	switch {
+	case len(untrusted) > 0:
+		return []Finding{{Level: Problem, Says: "API servers do not trust the webhook yet: " + some(untrusted) + " have no caBundle",
+			Do: "kubectl get jobs,certificates -A shows what should write it (docs/install.md#kubernetes-before-136)"}}
+	case !slices.Contains(f.Policies, gate) && !slices.Contains(called, gate):
+		return []Finding{{Level: Problem, Says: "there is neither the policy nor the webhook " + gate + ", so moves refuse",
+			Do: "kubectl lodestone install makes the one that this cluster can use"}}
+	case slices.Contains(f.Policies, gate):
+		return ok("the API server evaluates %d policies that change new objects", len(f.Policies))
+	}
+	return ok("the webhook evaluates %d policies that change new objects", len(called))
 }
 
 // some lists names, not too many of them.

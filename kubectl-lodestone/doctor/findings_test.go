@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	registrationv1 "k8s.io/api/admissionregistration/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -64,6 +65,7 @@ func sound(t *testing.T) Facts {
 	return Facts{
 		Now: now, Server: now, Plugin: "v0.1.0", Managed: true,
 		Programs:     []versions.Program{{Name: "lodestone-provisioner", Version: "v0.1.0", Ready: 2, Replicas: 2}},
+		Policies:     []string{"lodestone-move-gate"},
 		Certificates: map[string][]byte{"server": certificate(t, now.Add(30*24*time.Hour))},
 		Asked:        map[string]bool{"a": false, "b": true},
 		Classes:      []*storagev1.StorageClass{class("lodestone", keys.Driver, nil), class("disk", "disk.example.com", marked)},
@@ -73,6 +75,20 @@ func sound(t *testing.T) Facts {
 		Nodes: []corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "n"},
 			Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}}},
 		Leases: []coordinationv1.Lease{lease(now.Add(-5 * time.Second))},
+	}
+}
+
+func webhook(trusted []byte) []registrationv1.MutatingWebhookConfiguration {
+	return []registrationv1.MutatingWebhookConfiguration{{ObjectMeta: metav1.ObjectMeta{Name: "lodestone-move-gate"},
+		Webhooks: []registrationv1.MutatingWebhook{{ClientConfig: registrationv1.WebhookClientConfig{
+			Service: &registrationv1.ServiceReference{Name: "lodestone-webhook"}, CABundle: trusted}}}}}
+}
+
+func TestAWebhookInPlaceOfPoliciesIsSound(t *testing.T) {
+	f := sound(t)
+	f.Policies, f.Webhooks = nil, webhook([]byte("authority"))
+	for _, finding := range Findings(f) {
+		assert.Equal(t, OK, finding.Level, finding)
 	}
 }
 
@@ -99,6 +115,9 @@ func TestEachFaultIsFound(t *testing.T) {
 		"a policy is gone":       {func(f *Facts) { f.Missing = []string{"Policy p"} }, "manifests", Problem, "missing: Policy p"},
 		"a right was changed": {func(f *Facts) { f.Differing = []string{"Role r"} }, "manifests", Problem,
 			"not as this version makes them: Role r"},
+		"no gate": {func(f *Facts) { f.Policies = []string{"lodestone-marker"} }, "admission", Problem, "so moves refuse"},
+		"a webhook that is not trusted": {func(f *Facts) { f.Policies, f.Webhooks = nil, webhook(nil) }, "admission", Problem,
+			"lodestone-move-gate have no caBundle"},
 		"no certificate yet": {func(f *Facts) { f.Certificates["server"] = nil }, "certificates", Problem, "has no certificate"},
 		"one ends": {func(f *Facts) { f.Certificates["server"] = certificate(t, now.Add(24*time.Hour)) }, "certificates", Problem,
 			"ends at 2026-01-03T03:04:05Z"},

@@ -365,6 +365,10 @@ func (i *installing) printPlan(v Values, facts Facts, last record, notes []strin
 			Extender: "kube-scheduler asks the extender, once you have configured it",
 			Second:   "a second scheduler, kube-scheduler " + v.KubeScheduler,
 		}[v.Scheduler])
+		row("admission", map[string]string{
+			Policies: "policies, which the API server evaluates",
+			Webhook:  "a webhook, for the API server serves no MutatingAdmissionPolicies",
+		}[v.Admission])
 		if v.Certificates != "" {
 			row("certificates", map[string]string{ByJob: "made and renewed by a Job", ByCertManager: "of cert-manager"}[v.Certificates])
 		}

@@ -48,7 +48,8 @@ func TestWhatIsChosenSuitsTheCluster(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, notes)
 	assert.Equal(t, Values{
-		Registry: DefaultRegistry, Tag: "v0.2.0", Scheduler: Extender, Certificates: ByJob, VirtualNodes: ptr.To(true), Monitoring: ptr.To(false),
+		Registry: DefaultRegistry, Tag: "v0.2.0", Scheduler: Extender, Certificates: ByJob, Admission: Policies, VirtualNodes: ptr.To(true),
+		Monitoring: ptr.To(false),
 	}, v)
 
 	eks := Facts{Version: "v1.36.7-eks-3abb123", Mutating: true, Validating: true}
@@ -57,6 +58,17 @@ func TestWhatIsChosenSuitsTheCluster(t *testing.T) {
 	assert.Len(t, notes, 2, "nobody has tried it, and what the second scheduler is asked for")
 	assert.Equal(t, Second, v.Scheduler)
 	assert.Equal(t, "v1.36.7", v.KubeScheduler, "the version of the cluster")
+	assert.Empty(t, v.Certificates)
+
+	eks.Version, eks.Mutating = "v1.34.2-eks-3abb123", false
+	v, _, err = Choose(Values{}, Values{}, eks, false, "v0.2.0")
+	require.NoError(t, err)
+	assert.Equal(t, Webhook, v.Admission)
+	assert.Equal(t, ByJob, v.Certificates, "API servers call a webhook over TLS alone")
+	eks.Version, eks.Mutating = "v1.36.7-eks-3abb123", true
+	v, _, err = Choose(Values{}, v, eks, false, "v0.2.0")
+	require.NoError(t, err)
+	assert.Equal(t, Policies, v.Admission, "the cluster was upgraded")
 	assert.Empty(t, v.Certificates)
 
 	liqo := kubeadm()
@@ -81,7 +93,8 @@ func TestASecondRunKeepsWhatWasChosenButTheVersion(t *testing.T) {
 	v, _, err := Choose(Values{}, recorded, kubeadm(), false, "v0.2.0")
 	require.NoError(t, err)
 	assert.Equal(t, Values{Registry: "registry.example.com/l", Tag: "v0.2.0", Scheduler: Second, KubeScheduler: "v1.36.3",
-		Replicas: ptr.To(int32(1)), VirtualNodes: ptr.To(false), NodeSelector: map[string]string{"pool": "system"}, Monitoring: ptr.To(false)}, v)
+		Replicas: ptr.To(int32(1)), VirtualNodes: ptr.To(false), NodeSelector: map[string]string{"pool": "system"}, Monitoring: ptr.To(false),
+		Admission: Policies}, v)
 
 	v, _, err = Choose(Values{Scheduler: Extender, NodeSelector: map[string]string{}}, recorded, kubeadm(), false, "v0.0.0-dev.abc")
 	require.NoError(t, err)
@@ -99,7 +112,9 @@ func TestWhatCannotBeInstalledIsRefusedInWords(t *testing.T) {
 		remote bool
 		want   string
 	}{
-		"home before 1.36":          {change: func(f *Facts) { f.Mutating = false }, want: "serves no MutatingAdmissionPolicies"},
+		"policies before 1.36": {given: Values{Admission: Policies}, change: func(f *Facts) { f.Mutating = false },
+			want: "so that a webhook does their work"},
+		"home before 1.30":          {change: func(f *Facts) { f.Validating = false }, want: "no ValidatingAdmissionPolicies"},
 		"remote before 1.30":        {change: func(f *Facts) { f.Validating = false }, remote: true, want: "no ValidatingAdmissionPolicies"},
 		"certificates of nobody":    {given: Values{Certificates: ByCertManager}, want: "cert-manager is not installed"},
 		"monitoring by nobody":      {given: Values{Monitoring: ptr.To(true)}, want: "Prometheus Operator is not installed"},

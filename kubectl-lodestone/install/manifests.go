@@ -40,9 +40,11 @@ func Kustomization(v Values, remote bool, at func(folder string) string) (types.
 		}{
 			{v.Scheduler == Second, "second-scheduler"},
 			{v.Certificates == ByJob, "mtls"},
-			{v.Certificates == ByCertManager, "mtls-cert-manager"},
 			{ptr.Deref(v.VirtualNodes, false), "virtual-node"},
 			{ptr.Deref(v.Monitoring, false), "monitoring"},
+			// Behind those whose policies it replaces, and before cert-manager, which is told of what it makes.
+			{v.Admission == Webhook, "webhook"},
+			{v.Certificates == ByCertManager, "mtls-cert-manager"},
 		} {
 			if component.wanted {
 				k.Components = append(k.Components, at("components/"+component.folder))

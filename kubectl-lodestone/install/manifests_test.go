@@ -87,6 +87,32 @@ func TestASecondSchedulerIsOfTheVersionOfTheCluster(t *testing.T) {
 	}
 }
 
+func TestAWebhookTakesThePlaceOfThePolicies(t *testing.T) {
+	objects, err := Build(Values{Registry: "r.example.com", Tag: "v0.2.0", Scheduler: Second, KubeScheduler: "v1.34.4",
+		Certificates: ByCertManager, Admission: Webhook, VirtualNodes: ptr.To(true)}, false)
+	require.NoError(t, err)
+	for _, name := range []string{"lodestone-daemonsets", "lodestone-move-gate", "lodestone-move-marks", "lodestone-scheduler",
+		"lodestone-virtual-nodes"} {
+		made := unstructured.Unstructured{Object: find(t, objects, "MutatingWebhookConfiguration", name)}
+		assert.Equal(t, "lodestone-system/lodestone-extender-server", made.GetAnnotations()["cert-manager.io/inject-ca-from"], name)
+	}
+	for _, o := range objects {
+		assert.NotContains(t, o.GetKind(), "MutatingAdmissionPolicy", o.GetName())
+		assert.NotEqual(t, "lodestone-marker", o.GetName(), "what is not installed does not become a webhook")
+	}
+	c, _ := container(t, objects, "lodestone-webhook", "webhook")
+	assert.Equal(t, "r.example.com/lodestone-extender:v0.2.0", c["image"])
+	c, _ = container(t, objects, "lodestone-provisioner", "provisioner")
+	assert.Contains(t, c["args"], "--label-moving-namespaces")
+
+	objects, err = Build(Values{Registry: "r.example.com", Tag: "v0.2.0", Scheduler: Extender, Certificates: ByJob,
+		Admission: Webhook}, false)
+	require.NoError(t, err)
+	job, _, err := unstructured.NestedSlice(find(t, objects, "Job", "lodestone-certificates"), "spec", "template", "spec", "containers")
+	require.NoError(t, err)
+	assert.Contains(t, job[0].(map[string]any)["args"], "--webhook-service=lodestone-webhook")
+}
+
 func TestARemoteClusterGetsTheAgentAlone(t *testing.T) {
 	objects, err := Build(Values{Registry: "r.example.com", Tag: "v0.2.0",
 		Resources: map[string]corev1.ResourceRequirements{"remote-agent": {
@@ -106,7 +132,8 @@ func TestEachProgramThatCanHaveResourcesIsThere(t *testing.T) {
 		if program == "scheduler" {
 			scheduler = Second
 		}
-		v := Values{Registry: "r.example.com", Tag: "v0.2.0", Scheduler: scheduler, VirtualNodes: ptr.To(true)}
+		v := Values{Registry: "r.example.com", Tag: "v0.2.0", Scheduler: scheduler, Admission: Webhook,
+			VirtualNodes: ptr.To(true)}
 		deployment, name := v.containerOf(program)
 		objects, err := Build(v, program == "remote-agent")
 		require.NoError(t, err)

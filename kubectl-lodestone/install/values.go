@@ -1,6 +1,7 @@
 package install
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -20,6 +21,14 @@ const (
 	Second = "second"
 )
 
+// Who changes new pods, claims and DaemonSets.
+const (
+	// Policies are evaluated by the API server.
+	Policies = "policies"
+	// Webhook evaluates the same, for API servers that serve no MutatingAdmissionPolicies.
+	Webhook = "webhook"
+)
+
 // Who makes the certificates of the extender and of kube-scheduler.
 const (
 	ByJob         = "job"
@@ -35,15 +44,17 @@ type Values struct {
 	PullSecret   string            `json:"pullSecret,omitempty"`
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
 	Replicas     *int32            `json:"replicas,omitempty"`
-	// Resources are by program: provisioner, extender, virtualnode, scheduler, remote-agent.
+	// Resources are by program: provisioner, extender, virtualnode, scheduler, webhook, remote-agent.
 	Resources map[string]corev1.ResourceRequirements `json:"resources,omitempty"`
 	// Scheduler is Extender or Second, Certificates ByJob or ByCertManager.
 	Scheduler    string `json:"scheduler,omitempty"`
 	Certificates string `json:"certificates,omitempty"`
 	// KubeScheduler is the version of the image of Second.
 	KubeScheduler string `json:"kubeScheduler,omitempty"`
-	VirtualNodes  *bool  `json:"virtualNodes,omitempty"`
-	Monitoring    *bool  `json:"monitoring,omitempty"`
+	// Admission is Policies or Webhook.
+	Admission    string `json:"admission,omitempty"`
+	VirtualNodes *bool  `json:"virtualNodes,omitempty"`
+	Monitoring   *bool  `json:"monitoring,omitempty"`
 }
 
 // over returns values with those of others where they have none.
@@ -56,7 +67,7 @@ func (v Values) over(others Values) Values {
 	}
 	v.Registry, v.Tag, v.PullSecret = pick(v.Registry, others.Registry), pick(v.Tag, others.Tag), pick(v.PullSecret, others.PullSecret)
 	v.Scheduler, v.Certificates = pick(v.Scheduler, others.Scheduler), pick(v.Certificates, others.Certificates)
-	v.KubeScheduler = pick(v.KubeScheduler, others.KubeScheduler)
+	v.KubeScheduler, v.Admission = pick(v.KubeScheduler, others.KubeScheduler), pick(v.Admission, others.Admission)
 	if v.NodeSelector == nil {
 		v.NodeSelector = others.NodeSelector
 	}
@@ -95,6 +106,8 @@ func (v Values) check() error {
 		return cli.Misuse("--scheduler %q is not known: give %s or %s", v.Scheduler, Extender, Second)
 	case v.Certificates != "" && v.Certificates != ByJob && v.Certificates != ByCertManager:
 		return cli.Misuse("--certificates %q is not known: give %s or %s", v.Certificates, ByJob, ByCertManager)
+	case v.Admission != "" && v.Admission != Policies && v.Admission != Webhook:
+		return cli.Misuse("admission %q is not known: give %s or %s", v.Admission, Policies, Webhook)
 	}
 	for key, value := range v.NodeSelector {
 		if len(validation.IsQualifiedName(key)) > 0 || len(validation.IsValidLabelValue(value)) > 0 {
@@ -110,7 +123,7 @@ func (v Values) check() error {
 }
 
 // names are those of the programs that can be given resources.
-var names = []string{"extender", "provisioner", "remote-agent", "scheduler", "virtualnode"}
+var names = []string{"extender", "provisioner", "remote-agent", "scheduler", "virtualnode", "webhook"}
 
 // DefaultRegistry is where the images of releases are.
 const DefaultRegistry = "ghcr.io/lodestone-storage"
@@ -121,7 +134,7 @@ const DefaultRegistry = "ghcr.io/lodestone-storage"
 func Choose(given, recorded Values, facts Facts, remote bool, version string) (v Values, notes []string, err error) {
 	// What follows from a version is not kept from one run to the next.
 	lastTag := recorded.Tag
-	recorded.Tag, recorded.KubeScheduler = "", ""
+	recorded.Tag, recorded.KubeScheduler, recorded.Admission = "", "", ""
 	v = given.over(recorded)
 	switch isRelease := released.MatchString(version); {
 	case v.Tag == "" && isRelease:
@@ -142,12 +155,16 @@ func Choose(given, recorded Values, facts Facts, remote bool, version string) (v
 			return v, nil, fmt.Errorf("%s serves no ValidatingAdmissionPolicies (v1), which confine home clusters: the remote agent serves "+
 				"nobody without; upgrade the cluster to Kubernetes 1.30 or later", facts.Version)
 		}
-		v.Scheduler, v.Certificates, v.KubeScheduler, v.VirtualNodes, v.Monitoring = "", "", "", nil, nil
+		v.Scheduler, v.Certificates, v.KubeScheduler, v.Admission, v.VirtualNodes, v.Monitoring = "", "", "", "", nil, nil
 		return v, notes, nil
 	}
-	if !facts.Mutating {
-		return v, nil, fmt.Errorf("%s serves no MutatingAdmissionPolicies (v1), which Lodestone needs in a home cluster: upgrade the cluster to "+
-			"Kubernetes 1.36 or later", facts.Version)
+	if !facts.Validating {
+		return v, nil, fmt.Errorf("%s serves no ValidatingAdmissionPolicies (v1), which confine Lodestone's own programs: upgrade the "+
+			"cluster to Kubernetes 1.30 or later", facts.Version)
+	}
+	if v.Admission == Policies && !facts.Mutating {
+		return v, nil, fmt.Errorf("%s serves no MutatingAdmissionPolicies (v1): leave admission out of the values, so that a webhook does their "+
+			"work, or upgrade the cluster to Kubernetes 1.36 or later", facts.Version)
 	}
 	more, err := v.chooseForHome(platform, facts)
 	return v, append(notes, more...), err
@@ -163,17 +180,26 @@ func (v *Values) chooseForHome(platform Platform, facts Facts) (notes []string, 
 			v.Scheduler = Extender
 		}
 	}
+	if v.Admission == "" {
+		v.Admission = Webhook
+		if facts.Mutating {
+			v.Admission = Policies
+		}
+	}
+	// The second scheduler asks the extender of its own pod, without certificates.
+	if v.Scheduler == Second && v.Admission == Policies {
+		v.Certificates = ""
+	} else {
+		v.Certificates = cmp.Or(v.Certificates, ByJob)
+	}
+	if v.Certificates == ByCertManager && !slices.Contains(facts.Groups, "cert-manager.io") {
+		return nil, fmt.Errorf("cert-manager is not installed in this cluster: install it first, or leave --certificates out, so that a Job " +
+			"makes the certificates")
+	}
 	switch v.Scheduler {
 	case Extender:
 		v.KubeScheduler = ""
-		v.Certificates = Values{Certificates: v.Certificates}.over(Values{Certificates: ByJob}).Certificates
-		if v.Certificates == ByCertManager && !slices.Contains(facts.Groups, "cert-manager.io") {
-			return nil, fmt.Errorf("cert-manager is not installed in this cluster: install it first, or leave --certificates out, so that a Job " +
-				"makes the certificates")
-		}
 	case Second:
-		// It asks the extender of its own pod, without certificates.
-		v.Certificates = ""
 		if v.KubeScheduler == "" {
 			v.KubeScheduler = upstream(facts.Version)
 		}

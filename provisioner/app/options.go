@@ -41,6 +41,8 @@ type Options struct {
 	MaxMovesPerNamespace int
 	ForcedDeletionMargin time.Duration
 	MoveSettling         time.Duration
+
+	LabelMovingNamespaces bool
 }
 
 // NewOptions returns the defaults.
@@ -89,6 +91,8 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 		"kube-controller-managers, whose default is 50s")
 	flags.DurationVar(&o.MoveSettling, "move-settling", o.MoveSettling, "how long after a move has let go of its claims pods are still let "+
 		"through its gate that an API server put there late; longer than API servers of the home cluster take to hear of a change; at least 1s")
+	flags.BoolVar(&o.LabelMovingNamespaces, "label-moving-namespaces", o.LabelMovingNamespaces, "label namespaces while a volume is moved "+
+		"there: for a gate that is a webhook, which is called for those alone (deploy/components/webhook)")
 	flags.IntVar(&o.Workers, "workers", o.Workers, "how many claims are worked on at once; a wait for a volume takes none of them")
 }
 

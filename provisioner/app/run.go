@@ -250,6 +250,7 @@ func newMoves(config *Config, process *program.Process, clusters *remote.Cluster
 	moving := moves.New(moves.Config{
 		Client: client, Home: access, Dynamic: snapshotClient, Moves: objects,
 		Objects: clients.NewVolumeMoveInformer(objects), Claims: sources.Claims, Volumes: sources.Volumes, Pods: sources.Pods,
+		Namespaces: sources.Namespaces, LabelSpaces: config.LabelMovingNamespaces,
 		Clusters: clusters, Records: held, Place: claiming.Place, Namespace: config.Namespace, Image: config.MoverImage, Scratch: scratch,
 		Networks: networks,
 		Recorder: process.NewRecorder(client), Metrics: counts, Margin: config.ForcedDeletionMargin, Settling: config.MoveSettling,

@@ -66,11 +66,13 @@ type Config struct {
 	// Moves reads and writes VolumeMoves; Objects is their informer, which the caller runs.
 	Moves   *clients.VolumeMoveClient
 	Objects cache.SharedIndexInformer
-	// Claims, Volumes and Pods are informers on the home cluster.
-	Claims, Volumes, Pods cache.SharedIndexInformer
-	Clusters              *remote.Clusters
-	Records               *Records
-	Place                 backing.Place
+	// Claims, Volumes, Pods and Namespaces are informers on the home cluster.
+	Claims, Volumes, Pods, Namespaces cache.SharedIndexInformer
+	// LabelSpaces says that namespaces in which claims are locked are labelled, for a gate that is a webhook.
+	LabelSpaces bool
+	Clusters    *remote.Clusters
+	Records     *Records
+	Place       backing.Place
 	// Namespace is the provisioner's namespace, which has its records.
 	Namespace string
 	// Image is the image of the movers.
@@ -109,6 +111,7 @@ type Controller struct {
 	queue   *controller.Queue[moveKey]
 	line    *line
 	marks   marks
+	spaces  spaces
 	copier  *copying.Copier
 	witness witness.Witness
 	mu      sync.Mutex
@@ -156,7 +159,7 @@ func New(config Config) *Controller {
 	})
 	home := remote.Access{Client: config.Client, Config: config.Home, Dynamic: config.Dynamic}
 	sites := site.New(home, config.Clusters)
-	return &Controller{Config: config, sites: sites, line: newLine(config.Limits, config.Records), marks: newMarks(),
+	return &Controller{Config: config, sites: sites, line: newLine(config.Limits, config.Records), marks: newMarks(), spaces: newSpaces(),
 		active: map[types.UID]*activeMove{}, queue: queue, copier: &copying.Copier{Sites: sites, Networks: config.Networks},
 		witness: witness.Witness{Sites: sites, HomeID: config.Place.HomeID, Node: config.Node, Memory: &witness.Memory{}}}
 }
@@ -186,12 +189,16 @@ func (c *Controller) Run(ctx context.Context) error {
 	beside.Go(func() { c.runSweep(ctx) })
 	beside.Go(func() { c.runMarks(ctx) })
 	beside.Go(func() { c.runLine(ctx) })
+	var unlabelled error
+	if c.LabelSpaces {
+		beside.Go(func() { unlabelled = c.runSpaces(ctx) })
+	}
 	c.queue.Run(ctx, workers, c.sync)
 	beside.Wait()
 	for _, w := range c.active {
 		w.close()
 	}
-	errs := []error{unwatch()}
+	errs := []error{unwatch(), unlabelled}
 	for _, unwatch := range unwatchObjects {
 		errs = append(errs, unwatch())
 	}

@@ -287,7 +287,9 @@ func (c *Controller) observeGate(ctx context.Context, o *steps.Observation, live
 		}
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), gateProof) && strings.Contains(err.Error(), heldBack):
 		pod.Held = true
-	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsNotFound(err):
+	// An internal error is what becomes of a webhook that does not answer.
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsNotFound(err),
+		apierrors.IsInternalError(err):
 		pod.NotHeld = plain(err.Error())
 	default:
 		return fmt.Errorf("ask what would hold a new pod like %s back: %w", pod.Name, err)

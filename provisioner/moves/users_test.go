@@ -127,6 +127,8 @@ func TestAPodIsHeldBackOnlyIfTheAPIServerSaysSo(t *testing.T) {
 		"both are missing":                       {why: "nothing gave it the scheduling gate"},
 		"the namespace is gone": {answer: apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "shop"),
 			why: "not found"},
+		"the webhook does not answer": {answer: apierrors.NewInternalError(errors.New(`failed calling webhook "lodestone-move-gate"`)),
+			why: "failed calling webhook"},
 		"the API server does not answer": {answer: errors.New("connection refused"), fails: true},
 		"a claim is not locked yet":      {answer: proof("a new pod waits at the gate"), unlocked: true},
 		"no pod is to be stopped yet":    {answer: proof("a new pod waits at the gate"), phase: v1alpha1.MovePreCopy},

@@ -75,7 +75,8 @@ func awaitGate(o steps.Observation, pod steps.Pod) (steps.Step, bool) {
 		return steps.Wait(steps.Often, why), true
 	}
 	return steps.GoBack(o, why+"; apply deploy/base of this version, which has the admission policies lodestone-move-gate and "+
-		"lodestone-move-proof, or if they are there and were deleted before, restart the API servers, and move again",
+		"lodestone-move-proof, before Kubernetes 1.36 with deploy/components/webhook, and see that the pods of Deployment lodestone-webhook "+
+		"are ready; or if the policies are there and were deleted before, restart the API servers; then move again",
 		record.NotHeldBack), true
 }
 
