@@ -117,27 +117,34 @@ func TestTheChartIsWhatInstallApplies(t *testing.T) {
 	all.Resources = map[string]corev1.ResourceRequirements{
 		"provisioner": {Limits: corev1.ResourceList{"memory": resource.MustParse("2Gi")}},
 		"extender":    {Requests: corev1.ResourceList{"cpu": resource.MustParse("2")}},
+		"webhook":     {Limits: corev1.ResourceList{"memory": resource.MustParse("1Gi")}},
 	}
 	home := func(v install.Values, scheduler, certificates string, virtualNodes, monitoring bool) install.Values {
-		v.Scheduler, v.Certificates, v.VirtualNodes, v.Monitoring = scheduler, certificates, &virtualNodes, &monitoring
+		v.Scheduler, v.Certificates, v.Admission, v.VirtualNodes, v.Monitoring = scheduler, certificates, install.Policies, &virtualNodes, &monitoring
 		if scheduler == install.Second {
 			v.KubeScheduler = "v1.36.3"
 		}
+		return v
+	}
+	withWebhook := func(v install.Values) install.Values {
+		v.Admission = install.Webhook
 		return v
 	}
 	for name, test := range map[string]struct {
 		values install.Values
 		role   string
 	}{
-		"as it is":                     {home(base, install.Extender, install.ByJob, true, false), "home"},
-		"certificates of others":       {home(base, install.Extender, install.ByCertManager, true, true), "home"},
-		"a second scheduler":           {home(base, install.Second, "", true, false), "home"},
-		"without virtual nodes":        {home(base, install.Extender, install.ByJob, false, true), "home"},
-		"a second one without nodes":   {home(base, install.Second, "", false, true), "home"},
-		"all that can be said":         {home(all, install.Extender, install.ByJob, true, true), "home"},
-		"that with a second scheduler": {home(all, install.Second, "", true, true), "home"},
-		"a remote cluster":             {base, "remote"},
-		"a remote cluster with all":    {all, "remote"},
+		"as it is":                         {home(base, install.Extender, install.ByJob, true, false), "home"},
+		"certificates of others":           {home(base, install.Extender, install.ByCertManager, true, true), "home"},
+		"a second scheduler":               {home(base, install.Second, "", true, false), "home"},
+		"without virtual nodes":            {home(base, install.Extender, install.ByJob, false, true), "home"},
+		"a second one without nodes":       {home(base, install.Second, "", false, true), "home"},
+		"all that can be said":             {home(all, install.Extender, install.ByJob, true, true), "home"},
+		"that with a second scheduler":     {home(all, install.Second, "", true, true), "home"},
+		"a webhook":                        {withWebhook(home(all, install.Extender, install.ByJob, true, true)), "home"},
+		"a webhook and a second scheduler": {withWebhook(home(all, install.Second, install.ByCertManager, true, false)), "home"},
+		"a remote cluster":                 {base, "remote"},
+		"a remote cluster with all":        {all, "remote"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			want, err := install.Build(test.values, test.role == remote)
@@ -160,7 +167,7 @@ func TestTheSchemaRefusesWhatIsWrong(t *testing.T) {
 	output, err := helm(t, "lint", "--strict", directory)
 	require.NoError(t, err, output)
 	for set, says := range map[string]string{
-		"role=both": "role", "registry=https://r": "registry", "tag=a b": "tag", "pullSecret=No": "pullSecret", "replicas=0": "replicas",
+		"role=both": "role", "admission=none": "admission", "registry=https://r": "registry", "tag=a b": "tag", "pullSecret=No": "pullSecret", "replicas=0": "replicas",
 		"replicas=many": "replicas", "scheduler=none": "scheduler", "certificates=me": "certificates", "virtualNodes=1": "virtualNodes",
 		"monitoring=no way": "monitoring", "resources.etcd.limits.cpu=1": "etcd", "resources.extender.claims=1": "claims",
 		"kubeScheduler=1.36": "kubeScheduler", "replica=2": "replica", "nodeSelector=pool": "nodeSelector",
@@ -186,7 +193,7 @@ func TestTheDefaultsAreAValueEach(t *testing.T) {
 	}
 	content, err = json.Marshal(install.Values{Registry: "r", Tag: "t", PullSecret: "p", NodeSelector: map[string]string{"a": "b"},
 		Replicas: new(int32), Resources: map[string]corev1.ResourceRequirements{"extender": {}}, Scheduler: "s", Certificates: "c",
-		KubeScheduler: "k", VirtualNodes: new(bool), Monitoring: new(bool)})
+		KubeScheduler: "k", Admission: "a", VirtualNodes: new(bool), Monitoring: new(bool)})
 	require.NoError(t, err)
 	ofInstall := map[string]any{}
 	require.NoError(t, json.Unmarshal(content, &ofInstall))

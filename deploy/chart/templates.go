@@ -34,17 +34,22 @@ type choice struct {
 
 // choices are those of a home cluster; a remote cluster has none.
 var choices = []choice{
-	{is: `eq (include "lodestone.scheduling" .) "%s"`, values: []string{install.ByJob, install.ByCertManager, install.Second}},
+	{is: `eq .Values.scheduler "%s"`, values: []string{install.Extender, install.Second}},
+	{is: `eq .Values.certificates "%s"`, values: []string{install.ByJob, install.ByCertManager}},
+	{is: `eq (include "lodestone.admission" .) "%s"`, values: []string{install.Policies, install.Webhook}},
 	{is: `eq .Values.virtualNodes %s`, values: []string{"true", "false"}},
 	{is: `eq .Values.monitoring %s`, values: []string{"true", "false"}},
 }
 
 // chosen returns the values of an installation in which a value of each choice is taken.
-func chosen(scheduling string, virtualNodes, monitoring bool) install.Values {
-	v := install.Values{Registry: registryMark, Tag: tagMark, Scheduler: install.Extender, Certificates: scheduling,
-		VirtualNodes: ptr.To(virtualNodes), Monitoring: ptr.To(monitoring)}
-	if scheduling == install.Second {
-		v.Scheduler, v.Certificates, v.KubeScheduler = install.Second, "", kubeSchedulerMark
+func chosen(taken []string) install.Values {
+	v := install.Values{Registry: registryMark, Tag: tagMark, Scheduler: taken[0], Certificates: taken[1], Admission: taken[2],
+		VirtualNodes: ptr.To(taken[3] == "true"), Monitoring: ptr.To(taken[4] == "true")}
+	if v.Scheduler == install.Second {
+		v.KubeScheduler = kubeSchedulerMark
+		if v.Admission == install.Policies {
+			v.Certificates = "" // it asks the extender of its own pod
+		}
 	}
 	return v
 }
@@ -74,7 +79,7 @@ func templates(role string) (string, error) {
 	for i, taken := range all {
 		v := install.Values{Registry: registryMark, Tag: tagMark}
 		if role == home {
-			v = chosen(taken[0], taken[1] == "true", taken[2] == "true")
+			v = chosen(taken)
 		}
 		objects, err := install.Build(v, role == remote)
 		if err != nil {

@@ -1,6 +1,6 @@
-{{/* How pods come to the extender, and who makes certificates: job, cert-manager or second. */}}
-{{- define "lodestone.scheduling" -}}
-{{- if eq .Values.scheduler "second" }}second{{ else }}{{ .Values.certificates }}{{ end }}
+{{- define "lodestone.admission" -}}
+{{- $served := .Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy" }}
+{{- .Values.admission | default (ternary "policies" "webhook" $served) }}
 {{- end }}
 {{- define "lodestone.tag" -}}
 {{- .Values.tag | default .Chart.AppVersion }}
