@@ -148,7 +148,8 @@ func (c *cluster) powerOff(t *testing.T) (on func()) {
 	on = func() {
 		assert.NoError(t, c.container(context.Background(), "start"))
 		// As storage.sh does: the node has made its devices anew.
-		_, err := c.inNode(context.Background(), "sh", "-c", "for i in $(seq 0 127); do test -e /dev/loop$i || mknod -m 660 /dev/loop$i b 7 $i; done")
+		_, err := c.inNode(context.Background(), "sh", "-c",
+			"for i in $(seq 0 127); do test -e /dev/loop$i || mknod -m 660 /dev/loop$i b 7 $i; done")
 		assert.NoError(t, err)
 	}
 	t.Cleanup(on)
