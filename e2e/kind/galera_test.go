@@ -252,6 +252,15 @@ func TestAGaleraClusterOutlivesTheLossOfOneSide(t *testing.T) {
 		assert.Equal(t, virtualNode, readyPod(t, shop, near[1]).Spec.NodeName)
 	})
 	db.requireRows(t)
+
+	db.during(t, "All replicas are killed at once.", func() {
+		for _, c := range []*cluster{home, west} {
+			_, err := c.inNode(t.Context(), "sh", "-c", "kill -KILL $(pgrep -x mariadbd)")
+			require.NoError(t, err)
+		}
+		db.requireTogether(t)
+	})
+	db.requireRows(t)
 	for _, claim := range replicas {
 		assert.NotContains(t, claimOf(t, shop, "data-"+claim).Finalizers, keys.MoveFinalizer)
 	}
