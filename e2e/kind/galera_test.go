@@ -147,10 +147,12 @@ func (c *cluster) powerOff(t *testing.T) (on func()) {
 	t.Helper()
 	on = func() {
 		assert.NoError(t, c.container(context.Background(), "start"))
-		// As storage.sh does: the node has made its devices anew.
-		_, err := c.inNode(context.Background(), "sh", "-c",
-			"for i in $(seq 0 127); do test -e /dev/loop$i || mknod -m 660 /dev/loop$i b 7 $i; done")
-		assert.NoError(t, err)
+		// As storage.sh does: the node has made its devices anew, and its storage does not start by itself.
+		eventually(t, "the storage of "+c.name+" runs", func(collect *assert.CollectT) {
+			_, err := c.inNode(context.Background(), "sh", "-c", "for i in $(seq 0 127); do test -e /dev/loop$i || "+
+				"mknod -m 660 /dev/loop$i b 7 $i; done; cd /etc/systemd/system && systemctl start lodestone-*.service")
+			assert.NoError(collect, err)
+		})
 	}
 	t.Cleanup(on)
 	require.NoError(t, c.container(t.Context(), "kill"))
