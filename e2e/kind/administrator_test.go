@@ -65,10 +65,10 @@ func TestUnpeerIsRefusedWhileVolumesAreThere(t *testing.T) {
 	assert.Equal(t, before, data.sum(t, "blob"))
 }
 
-// lodestone runs the kubectl plugin on home; it returns what it said and its exit code.
+// lodestone runs the kubectl plugin on home, also while a test cleans up; it returns what it said and its exit code.
 func lodestone(t *testing.T, args ...string) (string, int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), long)
+	ctx, cancel := context.WithTimeout(context.Background(), long)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join("..", "..", "bin", "kubectl-lodestone"),
 		append([]string{"--context", "kind-home"}, args...)...)

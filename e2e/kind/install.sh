@@ -52,8 +52,10 @@ image network
 for cluster in "${clusters[@]}"; do load "$cluster" lodestone-network:dev; done
 "$here/workload-image.sh"
 "$here/mover-image.sh"
+"$here/galera-image.sh"
 for cluster in "${clusters[@]}"; do
   load "$cluster" "$workload_image"
+  load "$cluster" "$galera_image"
   load "$cluster" lodestone-mover:dev
 done
 

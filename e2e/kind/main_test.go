@@ -248,7 +248,7 @@ func (c *cluster) hasFile(ctx context.Context, path string) (bool, error) {
 	return err == nil, err
 }
 
-// container does something to the node's container: pause, unpause.
+// container does something to the node's container: pause, unpause, kill, start.
 func (c *cluster) container(ctx context.Context, verb string) error {
 	_, err := run(ctx, "", "docker", verb, c.node)
 	return err

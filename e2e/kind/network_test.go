@@ -98,6 +98,18 @@ func joined(t *testing.T, network string) {
 	require.Zero(t, code, said)
 }
 
+// gateways makes the nodes gateways until the test ends, when they are joined by routes again.
+func gateways(t *testing.T) {
+	t.Helper()
+	for _, c := range []*cluster{home, west} {
+		c.kubectl(t, "label", "node", c.node, keys.Gateway+"="+keys.GatewayEnabled)
+		t.Cleanup(func() {
+			_, _ = c.try(context.Background(), "", "label", "node", c.node, keys.Gateway+"-")
+		})
+	}
+	t.Cleanup(func() { joined(t, "Routed") })
+}
+
 func TestPodsReachEachOtherThroughTheFabric(t *testing.T) {
 	shop := namespace(t)
 	private := namespace(t)
@@ -116,17 +128,7 @@ func TestPodsReachEachOtherThroughTheFabric(t *testing.T) {
 	_, err := home.sees(t.Context(), shop, "db-0", far.Status.PodIP)
 	require.Error(t, err, "without routes nothing arrives")
 
-	for _, c := range []*cluster{home, west} {
-		c.kubectl(t, "label", "node", c.node, keys.Gateway+"="+keys.GatewayEnabled)
-		t.Cleanup(func() {
-			_, _ = c.try(context.Background(), "", "label", "node", c.node, keys.Gateway+"-")
-		})
-	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			joined(t, "Routed")
-		}
-	})
+	gateways(t)
 	joined(t, "Fabric")
 	t.Log(home.kubectl(t, "get", "remotecluster", "west", "-o", `jsonpath={.status.conditions[?(@.type=="NetworkReady")].message}`))
 

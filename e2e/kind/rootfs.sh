@@ -8,7 +8,7 @@ declare -A packages=(
   [workload]="redis-server redis-tools busybox-static rsync restic"
 )
 # Only unpacked: installed, they would start a server.
-declare -A unpacked=([workload]="postgresql-15")
+declare -A unpacked=([workload]="postgresql-15 mariadb-server galera-4")
 target=$KIND_CACHE/rootfs-$kind
 exec 9>"$target.lock"
 flock 9
@@ -24,7 +24,8 @@ debootstrap --variant=minbase --include="${packages[$kind]// /,}" bookworm "$tar
 if [[ -n ${unpacked[$kind]-} ]]; then
   {
     chroot "$target" apt-get update
-    chroot "$target" apt-get install -y --no-install-recommends --download-only "${unpacked[$kind]}"
+    # shellcheck disable=SC2086 # one word a package
+    chroot "$target" apt-get install -y --no-install-recommends --download-only ${unpacked[$kind]}
   } >"$KIND_CACHE/log/unpacked-$kind.log" 2>&1 || fail "the packages of ${unpacked[$kind]} cannot be fetched: see $KIND_CACHE/log/unpacked-$kind.log"
   for package in "$target"/var/cache/apt/archives/*.deb; do
     dpkg-deb --fsys-tarfile "$package" | tar -C "$target" --keep-directory-symlink -x

@@ -42,6 +42,8 @@ nodes:
   extraMounts:
   - {hostPath: $root/deploy/examples, containerPath: /etc/kubernetes/lodestone, readOnly: true}
   - {hostPath: $KIND_CACHE/shared, containerPath: $shared}
+  # From the beginning: kube-proxy with nftables forgets Services when it changes.
+  labels: {topology.kubernetes.io/zone: $1}
 kubeadmConfigPatches:
 - |
   kind: KubeletConfiguration
