@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"maps"
 	"os"
@@ -54,7 +55,7 @@ func render(t *testing.T, chart string, values install.Values, role string) []*u
 	content, err := yaml.Marshal(values)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(file, content, 0o600))
-	output, err := helm(t, "template", "lodestone", chart, "--values", file, "--set", "role="+role, "--kube-version", "v1.36.3", "--api-versions", "monitoring.coreos.com/v1")
+	output, err := helm(t, "template", "lodestone", chart, "--values", file, "--set", "role="+role, "--kube-version", "v1.36.3")
 	require.NoError(t, err, output)
 	return objects(t, output)
 }
@@ -65,7 +66,7 @@ func objects(t *testing.T, text string) (all []*unstructured.Unstructured) {
 	for {
 		object := &unstructured.Unstructured{}
 		err := decoder.Decode(object)
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return all
 		}
 		require.NoError(t, err)
@@ -120,7 +121,8 @@ func TestTheChartIsWhatInstallApplies(t *testing.T) {
 		"webhook":     {Limits: corev1.ResourceList{"memory": resource.MustParse("1Gi")}},
 	}
 	home := func(v install.Values, scheduler, certificates string, virtualNodes, monitoring bool) install.Values {
-		v.Scheduler, v.Certificates, v.Admission, v.VirtualNodes, v.Monitoring = scheduler, certificates, install.Policies, &virtualNodes, &monitoring
+		v.Scheduler, v.Certificates, v.Admission = scheduler, certificates, install.Policies
+		v.VirtualNodes, v.Monitoring = &virtualNodes, &monitoring
 		if scheduler == install.Second {
 			v.KubeScheduler = "v1.36.3"
 		}
@@ -167,7 +169,8 @@ func TestTheSchemaRefusesWhatIsWrong(t *testing.T) {
 	output, err := helm(t, "lint", "--strict", directory)
 	require.NoError(t, err, output)
 	for set, says := range map[string]string{
-		"role=both": "role", "admission=none": "admission", "registry=https://r": "registry", "tag=a b": "tag", "pullSecret=No": "pullSecret", "replicas=0": "replicas",
+		"role=both": "role", "admission=none": "admission",
+		"registry=https://r": "registry", "tag=a b": "tag", "pullSecret=No": "pullSecret", "replicas=0": "replicas",
 		"replicas=many": "replicas", "scheduler=none": "scheduler", "certificates=me": "certificates", "virtualNodes=1": "virtualNodes",
 		"monitoring=no way": "monitoring", "resources.etcd.limits.cpu=1": "etcd", "resources.extender.claims=1": "claims",
 		"kubeScheduler=1.36": "kubeScheduler", "replica=2": "replica", "nodeSelector=pool": "nodeSelector",

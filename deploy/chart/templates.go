@@ -228,8 +228,8 @@ func resourcesOf(object *unstructured.Unstructured, pod map[string]any, field fu
 		if err != nil {
 			return err
 		}
-		field(container, "resources", fmt.Sprintf("resources: {{ mergeOverwrite (fromJson %q) (index .Values.resources %q | default dict) | toJson }}",
-			base, program))
+		const line = "resources: {{ mergeOverwrite (fromJson %q) (index .Values.resources %q | default dict) | toJson }}"
+		field(container, "resources", fmt.Sprintf(line, base, program))
 	}
 	return nil
 }

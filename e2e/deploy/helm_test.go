@@ -24,7 +24,8 @@ func TestTheChartIsInstalledUpgradedAndRemoved(t *testing.T) {
 		t.Skip("HELM names no program: make integration does that")
 	}
 	directory := t.TempDir()
-	output, err := exec.CommandContext(t.Context(), "go", "run", "../../deploy/chart", "--to", directory, "--version", "v0.3.0").CombinedOutput()
+	generate := exec.CommandContext(t.Context(), "go", "run", "../../deploy/chart", "--to", directory, "--version", "v0.3.0")
+	output, err := generate.CombinedOutput()
 	require.NoError(t, err, string(output))
 	run := func(args ...string) string {
 		t.Helper()

@@ -20,19 +20,24 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/clients"
 )
 
+// ours returns a resource of version v1alpha1 of one of our groups.
+func ours(group, name string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: group, Version: "v1alpha1", Resource: name}
+}
+
 // kinds are our kinds, each with a spec that is good.
 var kinds = map[string]struct {
 	resource schema.GroupVersionResource
 	cluster  bool
 	spec     string
 }{
-	"VolumeMove": {resource: schema.GroupVersionResource{Group: "lodestone.dev", Version: "v1alpha1", Resource: "volumemoves"},
+	"VolumeMove": {resource: ours("lodestone.dev", "volumemoves"),
 		spec: `{"claims": ["data"], "target": {"cluster": "west"}}`},
-	"RemoteCluster": {resource: schema.GroupVersionResource{Group: "lodestone.dev", Version: "v1alpha1", Resource: "remoteclusters"}, cluster: true,
+	"RemoteCluster": {resource: ours("lodestone.dev", "remoteclusters"), cluster: true,
 		spec: `{"kubeconfigSecretRef": {"namespace": "lodestone-system", "name": "west"}}`},
-	"HomeCluster": {resource: schema.GroupVersionResource{Group: "remote.lodestone.dev", Version: "v1alpha1", Resource: "homeclusters"}, cluster: true,
+	"HomeCluster": {resource: ours("remote.lodestone.dev", "homeclusters"), cluster: true,
 		spec: `{}`},
-	"ShadowPod": {resource: schema.GroupVersionResource{Group: "remote.lodestone.dev", Version: "v1alpha1", Resource: "shadowpods"},
+	"ShadowPod": {resource: ours("remote.lodestone.dev", "shadowpods"),
 		spec: `{"home": {"cluster": "home", "namespace": "default", "name": "a", "uid": "1"}, "pod": {}}`},
 }
 
@@ -186,7 +191,9 @@ func TestAMoveThatAnOlderSchemaHasLetPassHidesNoOther(t *testing.T) {
 	apply(t, "base")
 	all, err := dynamic.NewForConfig(cluster.AdminConfig())
 	require.NoError(t, err)
-	definitions := all.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+	definitions := all.Resource(schema.GroupVersionResource{
+		Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions",
+	})
 	const rules = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/keepSourceFor/x-kubernetes-validations"
 	_, err = definitions.Patch(t.Context(), "volumemoves.lodestone.dev", types.JSONPatchType, []byte(`[{"op":"remove","path":"`+rules+`"}]`),
 		metav1.PatchOptions{})

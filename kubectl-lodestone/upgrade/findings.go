@@ -278,8 +278,8 @@ func zonesMissing(i Installation) (found []Finding) {
 		}
 		found = append(found, Finding{
 			About: "Node " + node.Name,
-			Change: fmt.Sprintf("it has no zone; after the upgrade it has that of the nodes of %s, or %s where these are in several, and counts for "+
-				"pods that are spread over zones or kept apart by them", cluster, cluster),
+			Change: fmt.Sprintf("it has no zone; after the upgrade it has that of the nodes of %s, or %s where these are in several, and counts "+
+				"for pods that are spread over zones or kept apart by them", cluster, cluster),
 			Do: fmt.Sprintf("set spec.topology.zone of RemoteCluster %s if it is to be another", cluster),
 		})
 	}

@@ -241,11 +241,13 @@ func TestVirtualNodesThatGetAZone(t *testing.T) {
 		r.Spec.Topology.Zone = zone
 		return []*v1alpha1.RemoteCluster{r}
 	}
-	spread := &corev1.Pod{Spec: corev1.PodSpec{TopologySpreadConstraints: []corev1.TopologySpreadConstraint{{TopologyKey: corev1.LabelTopologyZone}}}}
+	over := func(key string) *corev1.Pod {
+		return &corev1.Pod{Spec: corev1.PodSpec{TopologySpreadConstraints: []corev1.TopologySpreadConstraint{{TopologyKey: key}}}}
+	}
+	spread, overHosts := over(corev1.LabelTopologyZone), over(corev1.LabelHostname)
 	apart := &corev1.Pod{Spec: corev1.PodSpec{Affinity: &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
 		PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{
 			{PodAffinityTerm: corev1.PodAffinityTerm{TopologyKey: corev1.LabelTopologyZone}}}}}}}
-	overHosts := &corev1.Pod{Spec: corev1.PodSpec{TopologySpreadConstraints: []corev1.TopologySpreadConstraint{{TopologyKey: corev1.LabelHostname}}}}
 	for name, test := range map[string]struct {
 		installation Installation
 		found        bool
@@ -263,8 +265,9 @@ func TestVirtualNodesThatGetAZone(t *testing.T) {
 				assert.Empty(t, found)
 				return
 			}
-			assert.Equal(t, []string{"Node west: it has no zone; after the upgrade it has that of the nodes of west, or west where these are in several, " +
-				"and counts for pods that are spread over zones or kept apart by them; set spec.topology.zone of RemoteCluster west if it is to be another"},
+			assert.Equal(t, []string{"Node west: it has no zone; after the upgrade it has that of the nodes of west, or west where these are in " +
+				"several, and counts for pods that are spread over zones or kept apart by them; set spec.topology.zone of RemoteCluster west if " +
+				"it is to be another"},
 				found)
 		})
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,9 +19,13 @@ import (
 
 // move returns an encoded VolumeMove.
 func move(name, version, spec string) string {
-	return fmt.Sprintf(`{"apiVersion":"lodestone.dev/v1alpha1","kind":"VolumeMove","metadata":{"name":%q,"namespace":"shop","resourceVersion":%q},`+
-		`"spec":{"target":{"cluster":"west"}%s}}`, name, version, spec)
+	const format = `{"apiVersion":"lodestone.dev/v1alpha1","kind":"VolumeMove",` +
+		`"metadata":{"name":%q,"namespace":"shop","resourceVersion":%q},"spec":{"target":{"cluster":"west"}%s}}`
+	return fmt.Sprintf(format, name, version, spec)
 }
+
+// listOf is an encoded list, with its items.
+const listOf = `{"apiVersion":"lodestone.dev/v1alpha1","kind":"VolumeMoveList","metadata":{"resourceVersion":"9"},"items":[%s]}`
 
 // movesServer answers lists of a move that has spec and a good one, and sends events to who watches.
 func movesServer(t *testing.T, spec string, events <-chan string) *VolumeMoveClient {
@@ -29,7 +34,7 @@ func movesServer(t *testing.T, spec string, events <-chan string) *VolumeMoveCli
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		if r.URL.Query().Get("watch") == "" {
-			_, _ = fmt.Fprintf(w, `{"apiVersion":"lodestone.dev/v1alpha1","kind":"VolumeMoveList","metadata":{"resourceVersion":"9"},"items":[%s,%s]}`, bad, good)
+			_, _ = fmt.Fprintf(w, listOf, bad+","+good)
 			return
 		}
 		if r.URL.Query().Get("sendInitialEvents") == "true" {
@@ -55,7 +60,9 @@ func movesServer(t *testing.T, spec string, events <-chan string) *VolumeMoveCli
 }
 
 func TestOneUnreadableObjectHidesNoOther(t *testing.T) {
-	for _, spec := range []string{`,"keepSourceFor":"1d"`, `,"rollBackAfter":"soon"`, `,"bandwidthLimit":"1e99999999999999999999"`, `,"claims":"data"`} {
+	for _, spec := range []string{
+		`,"keepSourceFor":"1d"`, `,"rollBackAfter":"soon"`, `,"bandwidthLimit":"1e99999999999999999999"`, `,"claims":"data"`,
+	} {
 		t.Run(spec, func(t *testing.T) {
 			events := make(chan string)
 			client := movesServer(t, spec, events)
@@ -100,7 +107,7 @@ func TestOneUnreadableObjectHidesNoOther(t *testing.T) {
 func TestAListThatIsNoneIsAnError(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = fmt.Fprint(w, `{"apiVersion":"lodestone.dev/v1alpha1","kind":"VolumeMoveList","metadata":{"resourceVersion":"9"},"items":"none"}`)
+		_, _ = fmt.Fprint(w, strings.ReplaceAll(listOf, "[%s]", `"none"`))
 	}))
 	t.Cleanup(server.Close)
 	client, err := NewVolumeMoveClient(&rest.Config{Host: server.URL})
