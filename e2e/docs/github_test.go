@@ -120,3 +120,43 @@ func TestOwnAddressesLeadSomewhere(t *testing.T) {
 	}
 	require.NotZero(t, found)
 }
+
+// TestWorkflowsRunWhatIsThere has each action pinned to a commit, since a tag may be moved, and each target of make in the Makefile.
+func TestWorkflowsRunWhatIsThere(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(root, ".github", "workflows", "*.yml"))
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	require.NoError(t, err)
+	pinned := regexp.MustCompile(`^[a-z0-9-]+/[a-z0-9-]+(/[a-z0-9-]+)*@[0-9a-f]{40} # v\d+\.\d+\.\d+$`)
+	used := regexp.MustCompile(`(?m)^\s*(?:- )?uses: (.*)$`)
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, action := range used.FindAllStringSubmatch(string(data), -1) {
+			assert.Regexp(t, pinned, action[1], file)
+		}
+		var workflow struct {
+			Permissions map[string]string
+			Jobs        map[string]struct {
+				Strategy struct {
+					Matrix struct {
+						Target  []string
+						Include []struct{ Target string }
+					}
+				}
+			}
+		}
+		require.NoError(t, yaml.Unmarshal(data, &workflow), file)
+		assert.NotEmpty(t, workflow.Permissions, "%s says what its token may do", file)
+		for _, job := range workflow.Jobs {
+			targets := job.Strategy.Matrix.Target
+			for _, include := range job.Strategy.Matrix.Include {
+				targets = append(targets, include.Target)
+			}
+			for _, target := range targets {
+				assert.Regexp(t, `(?m)^`+target+`:`, string(makefile), file)
+			}
+		}
+	}
+}

@@ -125,6 +125,53 @@ func TestAHomeThatIsRestoredFromABackupWaitsForItsAdministrator(t *testing.T) {
 }
 
 // TestWhoPeersAgainBeginsAnew ends a peering and peers again, and runs new programs on what older ones left.
+// TestAMarkThatIsNotHomesStopsIt has somebody take the mark of home away, and somebody else keep it.
+func TestAMarkThatIsNotHomesStopsIt(t *testing.T) {
+	testbed.Require(t)
+	home := fabricWithAgents(t)
+	programs := startPrograms(t, home)
+	startExtender(t, home)
+	register(t, home)
+	namespace := openNamespace(t, home, "shop")
+	for _, row := range []struct {
+		reason string
+		change func(*homeepoch.Mark)
+	}{
+		{homeepoch.MarkMissing, func(mark *homeepoch.Mark) { *mark = homeepoch.Mark{} }},
+		{homeepoch.TwoHolders, func(mark *homeepoch.Mark) { mark.Nonce, mark.Released = "of-another", false }},
+	} {
+		t.Run(row.reason, func(t *testing.T) {
+			name := strings.ToLower(row.reason)
+			there := runInWest(t, home, namespace, name)
+			for _, program := range programs {
+				require.NoError(t, program.Stop())
+			}
+			lease, mark := leaseOf(t, home), markOf(t, home)
+			row.change(&mark)
+			delete(lease.Annotations, keys.HomeEpoch)
+			if !mark.None() {
+				encoded, err := mark.Encode()
+				require.NoError(t, err)
+				lease.Annotations[keys.HomeEpoch] = encoded
+			}
+			_, err := home.West.Client().CoordinationV1().Leases(lease.Namespace).Update(t.Context(), lease, metav1.UpdateOptions{})
+			require.NoError(t, err)
+			programs = startPrograms(t, home)
+			awaitDoubt(t, home, row.reason)
+			require.NoError(t, home.Home.Client().CoreV1().Pods(namespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
+			await.Always(t, "nothing is deleted in west", func() bool { return intact(t, home, namespace, name, there) })
+			assert.Equal(t, mark, markOf(t, home), "nothing is written there")
+
+			code, _, said := lodestone(t, home, "confirm", "west", "--yes")
+			require.Equal(t, 0, code, said)
+			awaitInForce(t, home)
+			await.Until(t, "what its user deleted ends in west", func() bool {
+				return await.Pod(t, home.West.Client(), namespace, name) == nil
+			})
+		})
+	}
+}
+
 func TestWhoPeersAgainBeginsAnew(t *testing.T) {
 	testbed.Require(t)
 	again := fabricWithAgents(t)
