@@ -14,6 +14,7 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 
 	"github.com/lodestone-storage/lodestone/extender/mtls"
+	"github.com/lodestone-storage/lodestone/pkg/program"
 )
 
 // Options are the flags of the program, as they were given.
@@ -54,9 +55,10 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 func (o *Options) Validate() error {
 	var mistakes []error
 	for flag, address := range map[string]string{"--listen": o.Listen, "--http-address": o.HTTPAddress} {
-		if _, _, err := net.SplitHostPort(address); err != nil {
-			mistakes = append(mistakes, fmt.Errorf("%s must be [host]:port: %w", flag, err))
+		if address == "" {
+			mistakes = append(mistakes, fmt.Errorf("%s is empty: give [HOST]:PORT", flag))
 		}
+		mistakes = append(mistakes, program.ValidateAddress(flag, address))
 	}
 	if _, port, err := net.SplitHostPort(o.Listen); err == nil && port != "0" && o.Listen == o.HTTPAddress {
 		mistakes = append(mistakes, fmt.Errorf("--listen and --http-address are both %s: give each its own port", o.Listen))

@@ -26,8 +26,8 @@ func TestOptionsValidate(t *testing.T) {
 	}{
 		"the defaults are valid":    {change: func(*app.Options) {}},
 		"any free ports":            {change: func(o *app.Options) { o.Listen, o.HTTPAddress = "127.0.0.1:0", "127.0.0.1:0" }},
-		"listen without port":       {change: func(o *app.Options) { o.Listen = "localhost" }, says: "--listen must be [host]:port"},
-		"http-address without port": {change: func(o *app.Options) { o.HTTPAddress = "" }, says: "--http-address must be [host]:port"},
+		"listen without port":       {change: func(o *app.Options) { o.Listen = "localhost" }, says: `--listen "localhost" is no address`},
+		"http-address without port": {change: func(o *app.Options) { o.HTTPAddress = "" }, says: "--http-address is empty"},
 		"one port for both":         {change: func(o *app.Options) { o.HTTPAddress = o.Listen }, says: "give each its own port"},
 		"all addresses without TLS": {change: func(o *app.Options) { o.Listen = ":8888" },
 			says: "--listen=:8888 without TLS would answer everybody: give --tls-cert-file"},

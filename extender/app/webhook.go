@@ -51,10 +51,14 @@ func (o *WebhookOptions) AddFlags(flags *pflag.FlagSet) {
 
 // Validate returns an error that joins all that is wrong with the options.
 func (o *WebhookOptions) Validate() error {
-	if o.CertFile == "" || o.PrivateKeyFile == "" {
-		return errors.New("API servers call over TLS only: give --tls-cert-file and --tls-private-key-file")
+	mistakes := []error{program.ValidateAddress("--listen", o.Listen), program.ValidateAddress("--http-address", o.HTTPAddress)}
+	if o.Listen == "" {
+		mistakes = append(mistakes, errors.New("--listen is empty: give [HOST]:PORT"))
 	}
-	return nil
+	if o.CertFile == "" || o.PrivateKeyFile == "" {
+		mistakes = append(mistakes, errors.New("API servers call over TLS only: give --tls-cert-file and --tls-private-key-file"))
+	}
+	return errors.Join(mistakes...)
 }
 
 func newWebhookCommand() *cobra.Command {

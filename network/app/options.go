@@ -99,10 +99,13 @@ func (o *Options) Validate() error {
 	} else if !filepath.IsAbs(o.Site) {
 		errs = append(errs, fmt.Errorf("--site=%s is not the absolute path of a file", o.Site))
 	}
+	if !filepath.IsAbs(o.State) {
+		errs = append(errs, fmt.Errorf("--state=%q is not the absolute path of a directory", o.State))
+	}
 	if o.Connections < 1 || o.Connections > 64 {
 		errs = append(errs, fmt.Errorf("--connections=%d: give 1 to 64", o.Connections))
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, program.ValidateAddress("--listen", o.Listen), program.ValidateAddress("--http-address", o.HTTPAddress))...)
 }
 
 // Run runs the agent until ctx ends.
@@ -161,9 +164,12 @@ func (o *probeOptions) addFlags(flags *pflag.FlagSet) {
 }
 
 func (o *probeOptions) validate() error {
-	errs := []error{o.access.validate()}
+	errs := []error{o.access.validate(), program.ValidateAddress("--http-address", o.HTTPAddress)}
 	if o.Name == "" {
 		errs = append(errs, errors.New("--pod is missing: give the name of this pod"))
+	}
+	if o.Node == "" {
+		errs = append(errs, errors.New("--node is missing: give the name of its node"))
 	}
 	if address, err := netip.ParseAddr(o.Address); err != nil || !address.Is4() {
 		errs = append(errs, fmt.Errorf("--address=%q is not an IPv4 address: give that of this pod", o.Address))

@@ -8,8 +8,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/signal"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -101,7 +103,22 @@ func (o *Options) Validate() error {
 	if o.LeaseDuration < 3*time.Second {
 		errs = append(errs, fmt.Errorf("--lease-duration %v is too short: give at least 3s", o.LeaseDuration))
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, ValidateAddress("--http-address", o.HTTPAddress))...)
+}
+
+// ValidateAddress returns what is wrong with a flag that has an address to listen at; empty: none.
+func ValidateAddress(flag, address string) error {
+	if address == "" {
+		return nil
+	}
+	_, port, err := net.SplitHostPort(address)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		return fmt.Errorf("%s %q is no address: give [HOST]:PORT, such as :8081", flag, address)
+	}
+	return nil
 }
 
 // ValidateClusterID returns what is wrong with the flag --cluster-id; it may be

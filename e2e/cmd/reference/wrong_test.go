@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	logsapi "k8s.io/component-base/logs/api/v1"
+)
+
+// wrong are flags of the programs with a value each that cannot be used, and what is said of it. Those of the plugin are tried in
+// kubectl-lodestone/cmd.
+var wrong = []struct{ command, flags, says string }{
+	{"lodestone-provisioner", "--cluster-id=Home", "give up to 40 lower-case letters"},
+	{"lodestone-provisioner", "--forced-deletion-margin=-1s", "--forced-deletion-margin"},
+	{"lodestone-provisioner", "--http-address=mars", `--http-address "mars" is no address: give [HOST]:PORT`},
+	{"lodestone-provisioner", "--kubeconfig=/none", "/none"},
+	{"lodestone-provisioner", "--label-moving-namespaces=maybe", `invalid argument "maybe"`},
+	{"lodestone-provisioner", "--leader-elect=maybe", `invalid argument "maybe"`},
+	{"lodestone-provisioner", "--lease-duration=1s", "give at least 3s"},
+	{"lodestone-provisioner", "--max-moves=0", "--max-moves"},
+	{"lodestone-provisioner", "--max-moves-per-namespace=11", "--max-moves-per-namespace"},
+	{"lodestone-provisioner", "--move-settling=-1s", "--move-settling"},
+	{"lodestone-provisioner", "--mover-image=", "--mover-image"},
+	{"lodestone-provisioner", "--mover-networks=10.0.0.1", "--mover-networks"},
+	{"lodestone-provisioner", "--mover-scratch=much", "--mover-scratch"},
+	{"lodestone-provisioner", "--namespace=No", "is not the name of a namespace"},
+	{"lodestone-provisioner", "--probe-interval=0s", "--probe-interval"},
+	{"lodestone-provisioner", "--publish-capacity=maybe", `invalid argument "maybe"`},
+	{"lodestone-provisioner", "--refusal-period=0s", "--refusal-period"},
+	{"lodestone-provisioner", "--storage-namespace=No", "--storage-namespace"},
+	{"lodestone-provisioner", "--workers=0", "--workers"},
+
+	{"lodestone-extender", "--allow-plain-http=maybe", `invalid argument "maybe"`},
+	{"lodestone-extender", "--client-ca-file=/none", "--tls-cert-file"},
+	{"lodestone-extender", "--client-name=kube-scheduler", "--client-ca-file"},
+	{"lodestone-extender", "--http-address=:99999", "is no address"},
+	{"lodestone-extender", "--kubeconfig=/none", "/none"},
+	{"lodestone-extender", "--listen=mars", "is no address"},
+	{"lodestone-extender", "--max-staleness=0s", "it must be positive"},
+	{"lodestone-extender", "--shutdown-grace=-1s", "it must not be negative"},
+	{"lodestone-extender", "--tls-cert-file=/none", "--tls-private-key-file"},
+	{"lodestone-extender", "--tls-private-key-file=/none", "--tls-cert-file"},
+	{"lodestone-extender certificates", "--authority-duration=1m", "give at least 1h"},
+	{"lodestone-extender certificates", "--authority-namespace=No", "is no name"},
+	{"lodestone-extender certificates", "--client-duration=1m", "give at least 1h"},
+	{"lodestone-extender certificates", "--client-name=", "--client-name is empty"},
+	{"lodestone-extender certificates", "--host=a,", "--host is empty"},
+	{"lodestone-extender certificates", "--kubeconfig=/none", "/none"},
+	{"lodestone-extender certificates", "--namespace=No", "is no name"},
+	{"lodestone-extender certificates", "--server-duration=1m", "give at least 1h"},
+	{"lodestone-extender certificates", "--service=No", "is no name"},
+	{"lodestone-extender certificates", "--webhook-service=No", "is no name"},
+	{"lodestone-extender webhook", "--http-address=mars", "is no address"},
+	{"lodestone-extender webhook", "--kubeconfig=/none --tls-cert-file=/none --tls-private-key-file=/none", "/none"},
+	{"lodestone-extender webhook", "--listen=", "--listen is empty"},
+	{"lodestone-extender webhook", "--tls-cert-file=/none", "give --tls-cert-file and --tls-private-key-file"},
+	{"lodestone-extender webhook", "--tls-private-key-file=/none", "give --tls-cert-file and --tls-private-key-file"},
+
+	{"lodestone-virtualnode", "--cluster-id=home", "other than \"home\""},
+	{"lodestone-virtualnode", "--heartbeat-interval=0s", "--heartbeat-interval"},
+	{"lodestone-virtualnode", "--http-address=mars", "is no address"},
+	{"lodestone-virtualnode", "--kubeconfig=/none --node-ip=10.0.0.1", "/none"},
+	{"lodestone-virtualnode", "--kubelet-address=mars", "--kubelet-address"},
+	{"lodestone-virtualnode", "--kubelet-ports-from=99999", "--kubelet-ports-from"},
+	{"lodestone-virtualnode", "--leader-elect=maybe", `invalid argument "maybe"`},
+	{"lodestone-virtualnode", "--lease-duration=1s", "give at least 3s"},
+	{"lodestone-virtualnode", "--namespace=No", "is not the name of a namespace"},
+	{"lodestone-virtualnode", "--node-ip=mars", "--node-ip"},
+	{"lodestone-virtualnode", "--probe-interval=0s", "--probe-interval"},
+
+	{"lodestone-remote-agent", "--away-after=0s", "--away-after"},
+	{"lodestone-remote-agent", "--http-address=mars", "is no address"},
+	{"lodestone-remote-agent", "--kubeconfig=/none", "/none"},
+	{"lodestone-remote-agent", "--leader-elect=maybe", `invalid argument "maybe"`},
+	{"lodestone-remote-agent", "--lease-duration=1s", "give at least 3s"},
+	{"lodestone-remote-agent", "--namespace=No", "is not the name of a namespace"},
+	{"lodestone-remote-agent", "--settle-time=-1s", "--settle-time"},
+	{"lodestone-remote-agent", "--workers=0", "--workers"},
+
+	{"lodestone-network agent", "--connections=0", "give 1 to 64"},
+	{"lodestone-network agent", "--http-address=mars", "is no address"},
+	{"lodestone-network agent", "--kubeconfig=/none --node=a --namespace=a --http-address=", "/none"},
+	{"lodestone-network agent", "--listen=mars", "is no address"},
+	{"lodestone-network agent", "--namespace=", "--namespace is missing"},
+	{"lodestone-network agent", "--node=", "--node is missing"},
+	{"lodestone-network agent", "--site=here", "is not the absolute path of a file"},
+	{"lodestone-network agent", "--state=here", "is not the absolute path of a directory"},
+	{"lodestone-network agent", "--tenants=maybe", `invalid argument "maybe"`},
+	{"lodestone-network check", "--address=mars", "is no address"},
+	{"lodestone-network check", "--to=mars --address=10.0.0.1", "is no address"},
+	{"lodestone-network check", "--wait=soon", `invalid argument "soon"`},
+	{"lodestone-network key", "--state=/proc/none", "/proc/none"},
+	{"lodestone-network probe", "--address=mars", "is not an IPv4 address"},
+	{"lodestone-network probe", "--http-address=mars", "is no address"},
+	{"lodestone-network probe", "--kubeconfig=/none --pod=a --node=a --address=10.0.0.1 --namespace=a --http-address=", "/none"},
+	{"lodestone-network probe", "--namespace=", "--namespace is missing"},
+	{"lodestone-network probe", "--node=", "--node is missing"},
+	{"lodestone-network probe", "--pod=", "--pod is missing"},
+	{"lodestone-network probe", "--tenants=maybe", `invalid argument "maybe"`},
+}
+
+func TestEachFlagOfTheProgramsIsTriedWrong(t *testing.T) {
+	tried := map[string]bool{}
+	for _, row := range wrong {
+		flags := strings.Fields(row.flags)
+		name, _, _ := strings.Cut(flags[0], "=")
+		tried[row.command+" "+name] = true
+		t.Run(row.command+" "+row.flags, func(t *testing.T) {
+			logsapi.ReapplyHandling = logsapi.ReapplyHandlingIgnoreUnchanged
+			words := strings.Fields(row.command)
+			command := commands()[words[0]]
+			require.NotNil(t, command)
+			command.SetArgs(append(slices.Clone(words[1:]), flags...))
+			command.SetOut(io.Discard)
+			command.SetErr(io.Discard)
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			assert.ErrorContains(t, command.ExecuteContext(ctx), row.says)
+		})
+	}
+	for name, command := range commands() {
+		if strings.HasPrefix(name, "kubectl") {
+			continue
+		}
+		for _, flag := range own(command) {
+			assert.True(t, tried[name+" --"+flag.Name], "%s --%s is never tried with a value that cannot be used", name, flag.Name)
+		}
+	}
+}
