@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
@@ -146,16 +147,9 @@ func TestAMarkThatIsNotHomesStopsIt(t *testing.T) {
 			for _, program := range programs {
 				require.NoError(t, program.Stop())
 			}
-			lease, mark := leaseOf(t, home), markOf(t, home)
+			mark := markOf(t, home)
 			row.change(&mark)
-			delete(lease.Annotations, keys.HomeEpoch)
-			if !mark.None() {
-				encoded, err := mark.Encode()
-				require.NoError(t, err)
-				lease.Annotations[keys.HomeEpoch] = encoded
-			}
-			_, err := home.West.Client().CoordinationV1().Leases(lease.Namespace).Update(t.Context(), lease, metav1.UpdateOptions{})
-			require.NoError(t, err)
+			setMark(t, home, mark)
 			programs = startPrograms(t, home)
 			awaitDoubt(t, home, row.reason)
 			require.NoError(t, home.Home.Client().CoreV1().Pods(namespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
@@ -217,10 +211,7 @@ func TestWhoPeersAgainBeginsAnew(t *testing.T) {
 	// An installation of an earlier version has neither record nor mark.
 	secrets := again.Home.Client().CoreV1().Secrets(fabric.System)
 	require.NoError(t, secrets.Delete(t.Context(), homeepoch.SecretName("west"), metav1.DeleteOptions{}))
-	lease := leaseOf(t, again)
-	delete(lease.Annotations, keys.HomeEpoch)
-	_, err = again.West.Client().CoordinationV1().Leases(lease.Namespace).Update(t.Context(), lease, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	setMark(t, again, homeepoch.Mark{})
 	_, err = again.StartProvisioner(t.Context(), unelected)
 	require.NoError(t, err)
 	await.Until(t, "the mark is there", func() bool { return !markOf(t, again).None() })
@@ -393,6 +384,22 @@ func awaitSilence(t *testing.T, f *fabric.Fabric) {
 func markOf(t *testing.T, f *fabric.Fabric) homeepoch.Mark {
 	t.Helper()
 	return homeepoch.ParseMark(leaseOf(t, f).Annotations[keys.HomeEpoch])
+}
+
+// setMark writes a mark in the stead of home's, or takes that away. Heartbeats change the same Lease.
+func setMark(t *testing.T, f *fabric.Fabric, mark homeepoch.Mark) {
+	t.Helper()
+	require.NoError(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		lease := leaseOf(t, f)
+		delete(lease.Annotations, keys.HomeEpoch)
+		if !mark.None() {
+			encoded, err := mark.Encode()
+			require.NoError(t, err)
+			lease.Annotations[keys.HomeEpoch] = encoded
+		}
+		_, err := f.West.Client().CoordinationV1().Leases(lease.Namespace).Update(t.Context(), lease, metav1.UpdateOptions{})
+		return err
+	}))
 }
 
 // lodestone runs the plugin with all rights, and returns its exit code and what it printed.
