@@ -105,7 +105,8 @@ func (o *Options) Validate() error {
 	if o.Connections < 1 || o.Connections > 64 {
 		errs = append(errs, fmt.Errorf("--connections=%d: give 1 to 64", o.Connections))
 	}
-	return errors.Join(append(errs, program.ValidateAddress("--listen", o.Listen), program.ValidateAddress("--http-address", o.HTTPAddress))...)
+	errs = append(errs, program.ValidateAddress("--listen", o.Listen), program.ValidateAddress("--http-address", o.HTTPAddress))
+	return errors.Join(errs...)
 }
 
 // Run runs the agent until ctx ends.
