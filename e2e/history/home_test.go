@@ -129,6 +129,7 @@ func TestAHomeThatIsRestoredFromABackupWaitsForItsAdministrator(t *testing.T) {
 // TestAMarkThatIsNotHomesStopsIt has somebody take the mark of home away, and somebody else keep it.
 func TestAMarkThatIsNotHomesStopsIt(t *testing.T) {
 	testbed.Require(t)
+	whole := t // programs go on from one row to the next
 	home := fabricWithAgents(t)
 	programs := startPrograms(t, home)
 	startExtender(t, home)
@@ -150,7 +151,7 @@ func TestAMarkThatIsNotHomesStopsIt(t *testing.T) {
 			mark := markOf(t, home)
 			row.change(&mark)
 			setMark(t, home, mark)
-			programs = startPrograms(t, home)
+			programs = startPrograms(whole, home)
 			awaitDoubt(t, home, row.reason)
 			require.NoError(t, home.Home.Client().CoreV1().Pods(namespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
 			await.Always(t, "nothing is deleted in west", func() bool { return intact(t, home, namespace, name, there) })
