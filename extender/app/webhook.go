@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -23,6 +22,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/deploy"
 	"github.com/lodestone-storage/lodestone/extender/webhook"
+	"github.com/lodestone-storage/lodestone/pkg/controller"
 	"github.com/lodestone-storage/lodestone/pkg/program"
 )
 
@@ -97,7 +97,7 @@ func RunWebhook(ctx context.Context, home *rest.Config, options *WebhookOptions)
 	if err != nil {
 		return err
 	}
-	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(withoutManagedFields))
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(controller.DropManagedFields))
 	namespaces := factory.Core().V1().Namespaces()
 	synced := namespaces.Informer().HasSynced
 	handler, err := webhook.NewHandler(policies, client, namespaces.Lister())
@@ -148,12 +148,4 @@ func RunWebhook(ctx context.Context, home *rest.Config, options *WebhookOptions)
 		return shutDown(serving, server)
 	})
 	return group.Wait()
-}
-
-// withoutManagedFields keeps out of the cache what no policy looks at.
-func withoutManagedFields(object any) (any, error) {
-	if accessor, err := meta.Accessor(object); err == nil {
-		accessor.SetManagedFields(nil)
-	}
-	return object, nil
 }

@@ -59,7 +59,7 @@ func (d readableDecoder) withoutUnreadable(data []byte, into runtime.Object) ([]
 	}
 	for _, encoded := range items {
 		if err := json.Unmarshal(encoded, reflect.New(item).Interface()); err != nil {
-			leaveOut(encoded, err)
+			metadataOnly(encoded, err)
 			continue
 		}
 		kept = append(kept, encoded)
@@ -71,22 +71,16 @@ func (d readableDecoder) withoutUnreadable(data []byte, into runtime.Object) ([]
 	return list, err == nil && len(kept) < len(items)
 }
 
-// metadataOnly returns what can be decoded of an object; nil if that is nothing. Its type says that there is more.
+// metadataOnly returns what can be decoded of an object, and logs that the rest is left out; nil if nothing can. The type of the
+// result says that there is more.
 func metadataOnly(data []byte, why error) *metav1.PartialObjectMetadata {
 	object := &metav1.PartialObjectMetadata{}
 	if json.Unmarshal(data, object) != nil || object.Name == "" {
 		return nil
 	}
-	leaveOut(data, why)
-	return object
-}
-
-// leaveOut logs that an object is left out.
-func leaveOut(data []byte, why error) {
-	object := &metav1.PartialObjectMetadata{}
-	_ = json.Unmarshal(data, object)
 	klog.TODO().Error(why, "An object that cannot be read is left out: correct or delete it", "kind", object.Kind,
 		"object", klog.KRef(object.Namespace, object.Name))
+	return object
 }
 
 // withoutUnreadable has the watch of objects like example say that an object is gone that cannot be read any more.

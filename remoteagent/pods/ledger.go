@@ -22,7 +22,8 @@ type ledger struct {
 	shown map[types.NamespacedName]*sources.Pod
 	// times has, by home cluster, how many of those request the same: a pod is not counted against
 	// each other one.
-	times    map[string]map[sources.Requests]int64
+	times map[string]map[sources.Requests]int64
+	// reserved are few, which are all looked at whenever a pod is admitted; shown are many.
 	reserved map[types.NamespacedName]reservation
 }
 
