@@ -213,6 +213,10 @@ bench-network: ## Measure the network fabric in network namespaces beside a bare
 	@$(GO) bench-network build -o bin/bench-network ./e2e/cmd/bench-network
 	@exec bin/bench-network $(ARGS)
 
+.PHONY: bench-gap
+bench-gap: ## Measure on kind how long a writer is away for a move, beside a plain restart of its pod
+	@E2E_BENCH=1 $(MAKE) e2e RUN='^TestAMoveBesideAPlainRestart$$'
+
 .PHONY: bench-throughput
 bench-throughput: control-plane ## Measure how many pods a second are placed on 1,000 nodes
 	@$(GO) bench-throughput build -o bin/bench-throughput ./e2e/cmd/bench-throughput

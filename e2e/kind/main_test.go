@@ -55,8 +55,9 @@ func TestMain(m *testing.M) {
 		fmt.Fprintf(os.Stderr, "The clusters of the suite do not answer; run `make e2e-up`: %v\n", err)
 		os.Exit(1)
 	}
+	clearNamespaces(context.Background())
 	code := m.Run()
-	// What a failed test needs is left.
+	// What explains a failure is left, until the next run.
 	if code == 0 {
 		for _, what := range leftovers(context.Background()) {
 			fmt.Fprintf(os.Stderr, "left behind: %s\n", what)

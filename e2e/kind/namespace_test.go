@@ -3,6 +3,7 @@ package kind
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -70,6 +71,22 @@ func removeNamespace(t *testing.T, in *cluster, name string) {
 	eventually(t, "namespace "+name+" is gone in "+in.name, func(c *assert.CollectT) {
 		assert.NoError(c, gone(in.client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})))
 	})
+}
+
+// clearNamespaces deletes what a failed run has left in home. A run that succeeds sees at its end whether it is gone.
+func clearNamespaces(ctx context.Context) {
+	namespaces, err := home.client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		panic(err) // it answered just now
+	}
+	for _, namespace := range namespaces.Items {
+		if strings.HasPrefix(namespace.Name, prefix) {
+			fmt.Printf("deleting namespace %s, which a failed run has left\n", namespace.Name)
+			if err := home.client.CoreV1().Namespaces().Delete(ctx, namespace.Name, metav1.DeleteOptions{}); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+			}
+		}
+	}
 }
 
 // leftovers returns, once nothing changes that any more, what the suite has left in

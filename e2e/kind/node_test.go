@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -175,6 +176,53 @@ func TestDebugAndResizeReachAPodInWest(t *testing.T) {
 	assert.Zero(t, now.Status.ContainerStatuses[0].RestartCount, "nothing was restarted for it")
 }
 
+// TestKubeProxyOfHomeIsCompleteOnceItIsKeptOffTheVirtualNode: it was there before Lodestone, and tolerates every taint.
+func TestKubeProxyOfHomeIsCompleteOnceItIsKeptOffTheVirtualNode(t *testing.T) {
+	needsClusters(t)
+	api := home.client.AppsV1().DaemonSets("kube-system")
+	wants := func(c require.TestingT, nodes int32) *appsv1.DaemonSet {
+		proxy, err := api.Get(t.Context(), "kube-proxy", metav1.GetOptions{})
+		require.NoError(c, err)
+		require.Equal(c, proxy.Generation, proxy.Status.ObservedGeneration)
+		require.Equal(c, nodes, proxy.Status.DesiredNumberScheduled)
+		return proxy
+	}
+	before := wants(t, 2)
+	require.Equal(t, int32(1), before.Status.NumberReady, "its pod on the virtual node waits")
+	bindings := home.client.AdmissionregistrationV1().MutatingAdmissionPolicyBindings()
+	binding, err := bindings.Get(t.Context(), "lodestone-daemonsets", metav1.GetOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() { // the policy would give what is put back the requirement again
+		ctx := context.WithoutCancel(t.Context())
+		require.NoError(t, bindings.Delete(ctx, binding.Name, metav1.DeleteOptions{}))
+		eventually(t, "kube-proxy wants a pod on each node again", func(c *assert.CollectT) {
+			_, err := home.try(ctx, "", "patch", "daemonset", "kube-proxy", "-n", "kube-system", "--type=json",
+				`--patch=[{"op": "remove", "path": "/spec/template/spec/affinity"}]`)
+			require.NoError(c, err)
+			now, err := api.Get(ctx, "kube-proxy", metav1.GetOptions{})
+			require.NoError(c, err)
+			require.Nil(c, now.Spec.Template.Spec.Affinity)
+		})
+		binding.ResourceVersion, binding.UID = "", ""
+		_, err := bindings.Create(ctx, binding, metav1.CreateOptions{})
+		require.NoError(t, err)
+	})
+
+	said, code := lodestone(t, "daemonsets", "daemonset/kube-proxy", "-n", "kube-system", "--yes")
+	require.Zero(t, code, said)
+	assert.Contains(t, said, "daemonset/kube-proxy -n kube-system kept off virtual nodes")
+
+	home.kubectl(t, "rollout", "status", "daemonset", "kube-proxy", "-n", "kube-system", "--timeout=120s")
+	eventually(t, "kube-proxy wants no pod on the virtual node, and is complete", func(c *assert.CollectT) {
+		proxy := wants(c, 1)
+		require.Equal(c, int32(1), proxy.Status.NumberAvailable)
+		require.Equal(c, int32(1), proxy.Status.UpdatedNumberScheduled)
+	})
+	said, code = lodestone(t, "status")
+	require.Zero(t, code, said)
+	assert.NotContains(t, said, "kube-proxy")
+}
+
 // ask sends a line over TCP and returns the line that answers it.
 func ask(t *testing.T, address, question string) string {
 	t.Helper()
@@ -192,20 +240,22 @@ func ask(t *testing.T, address, question string) string {
 var forwarding = regexp.MustCompile(`^Forwarding from (127\.0\.0\.1:\d+)`)
 
 // forward runs kubectl port-forward until the test ends and returns the address at
-// which it listens.
+// which it listens. A test that fails shows what kubectl says.
 func forward(t *testing.T, namespace, pod string, port int) string {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	cmd := exec.CommandContext(ctx, program("kubectl"), "--context", "kind-home", "port-forward", "-n", namespace, "pod/"+pod,
 		fmt.Sprintf(":%d", port))
-	cmd.Env = environment()
+	var said strings.Builder // to be read once kubectl has ended
+	cmd.Env, cmd.Stderr = environment(), &said
 	output, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() {
 		cancel()
-		if err := cmd.Wait(); err != nil && !errors.As(err, new(*exec.ExitError)) {
-			t.Logf("kubectl port-forward: %v", err)
+		err := cmd.Wait()
+		if t.Failed() || (err != nil && !errors.As(err, new(*exec.ExitError))) {
+			t.Logf("kubectl port-forward: %v: %s", err, said.String())
 		}
 	})
 	line, err := bufio.NewReader(output).ReadString('\n')

@@ -2,8 +2,9 @@
 # storage.sh <cluster> <bytes>: runs the CSI driver of e2e/disk in the node of a
 # cluster, with the real sidecars, so that there is storage that can do more than
 # directories can: class `disk`. They are attached to the node and detached, as the disks
-# of clouds are. Its volumes may have so many bytes together. What
-# runs already is left alone unless its programs have changed.
+# of clouds are, and have 300 MiB at least, as xfs needs. They may have so many bytes
+# together. What runs already is left alone unless its programs have changed.
+# E2E_CLASS is the class that claims get which name none, standard or disk.
 . "$(dirname "$0")/settings.sh"
 export PATH=$KIND_CACHE/bin:$PATH
 cluster=${1:?home or west} bytes=${2:?how many bytes the volumes may have}
@@ -40,7 +41,7 @@ if [[ $(docker exec "$node" cat /opt/lodestone/installed 2>/dev/null) != "$want"
   # shellcheck disable=SC2016 # the node's shell
   docker exec "$node" sh -c 'for i in $(seq 0 127); do test -e /dev/loop$i || mknod -m 660 /dev/loop$i b 7 $i; done'
   socket=/var/lib/kubelet/plugins/$name/csi.sock
-  unit disk containerd.service disk --name=$name --node="$node" --attach --directory=/var/lib/lodestone-disk --pool="$bytes" \
+  unit disk containerd.service disk --name=$name --node="$node" --attach --directory=/var/lib/lodestone-disk --pool="$bytes" --least=$((300 << 20)) \
     --socket=$socket --registration=/var/lib/kubelet/plugins_registry/$name-reg.sock
   sidecar=(--kubeconfig=/etc/kubernetes/admin.conf --csi-address=$socket --retry-interval-start=500ms --retry-interval-max=5s)
   unit csi-provisioner lodestone-disk.service csi-provisioner "${sidecar[@]}" --strict-topology --extra-create-metadata \
@@ -84,6 +85,12 @@ metadata: {name: disk, annotations: {snapshot.storage.kubernetes.io/is-default-c
 driver: $name
 deletionPolicy: Delete
 Y
+default=${E2E_CLASS:-standard}
+for class in standard disk; do
+  is=false
+  [[ $class != "$default" ]] || is=true
+  "${kubectl[@]}" annotate --overwrite storageclass "$class" "storageclass.kubernetes.io/is-default-class=$is" >>"$KIND_CACHE/log/storage-$cluster.log"
+done
 # What users at home ask for.
 [[ $cluster != home ]] || "${kubectl[@]}" apply -f - >>"$KIND_CACHE/log/storage-$cluster.log" <<Y
 apiVersion: storage.k8s.io/v1

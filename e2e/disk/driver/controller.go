@@ -60,7 +60,7 @@ func (c *controller) CreateVolume(_ context.Context, r *csi.CreateVolumeRequest)
 	}
 	order := pool.Order{
 		Name: r.Name, Nodes: c.nodesOf(r.AccessibilityRequirements),
-		Bytes: r.CapacityRange.GetRequiredBytes(), Limit: r.CapacityRange.GetLimitBytes(),
+		Bytes: max(r.CapacityRange.GetRequiredBytes(), c.options.Least), Limit: r.CapacityRange.GetLimitBytes(),
 		FromVolume:   r.VolumeContentSource.GetVolume().GetVolumeId(),
 		FromSnapshot: r.VolumeContentSource.GetSnapshot().GetSnapshotId(),
 		Parameters:   r.Parameters, Mutable: r.MutableParameters,

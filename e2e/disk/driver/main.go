@@ -44,6 +44,8 @@ type Options struct {
 	Registration string
 	// Pool is the bytes that the volumes and snapshots of one node may have together.
 	Pool int64
+	// Least is the bytes that a volume has at least: a smaller order is rounded up, as clouds do.
+	Least int64
 	// TopologyKey is the node label by which nodes are told apart; empty: a volume
 	// can be reached from everywhere, and there is one pool.
 	TopologyKey string
@@ -65,6 +67,7 @@ func Main(args []string) int {
 	flags.StringVar(&o.Socket, "socket", "", "path of the socket to serve on")
 	flags.StringVar(&o.Registration, "registration", "", "path of a socket in the kubelet's plugins_registry; empty: the kubelet is not told")
 	flags.Int64Var(&o.Pool, "pool", 100<<30, "bytes that the volumes of one node may have together")
+	flags.Int64Var(&o.Least, "least", 0, "bytes that a volume has at least: a smaller order is rounded up, as clouds do")
 	flags.StringVar(&o.TopologyKey, "topology-key", "kubernetes.io/hostname",
 		"node label that says where a volume is; empty: volumes can be reached from everywhere")
 	flags.StringVar(&o.Node, "node", "", "name of this node; empty: no node service")
