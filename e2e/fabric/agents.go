@@ -155,7 +155,7 @@ func (f *Fabric) WestKubeconfig(ctx context.Context) ([]byte, error) {
 }
 
 // Register makes the Secret and the RemoteCluster of a cluster.
-func (f *Fabric) Register(ctx context.Context, id string, kubeconfig []byte) error {
+func (f *Fabric) Register(ctx context.Context, id string, kubeconfig []byte, tune ...func(*v1alpha1.RemoteClusterSpec)) error {
 	_, err := f.Home.Client().CoreV1().Secrets(System).Create(ctx, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: System, Name: id},
 		Data:       map[string][]byte{"kubeconfig": kubeconfig},
@@ -163,10 +163,14 @@ func (f *Fabric) Register(ctx context.Context, id string, kubeconfig []byte) err
 	if err != nil {
 		return fmt.Errorf("make Secret of %s: %w", id, err)
 	}
-	_, err = f.Remotes.Create(ctx, &v1alpha1.RemoteCluster{
+	remote := &v1alpha1.RemoteCluster{
 		ObjectMeta: metav1.ObjectMeta{Name: id},
 		Spec:       v1alpha1.RemoteClusterSpec{KubeconfigSecretRef: v1alpha1.SecretKeyRef{Namespace: System, Name: id}},
-	}, metav1.CreateOptions{})
+	}
+	for _, change := range tune {
+		change(&remote.Spec)
+	}
+	_, err = f.Remotes.Create(ctx, remote, metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("make RemoteCluster %s: %w", id, err)
 	}

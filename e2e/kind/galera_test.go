@@ -95,22 +95,22 @@ func (g galera) requireRows(t *testing.T) {
 	t.Logf("all of %d confirmed rows are on each replica", len(confirmed))
 }
 
-// during does something while the customer writes, who has to go on afterwards, and logs how long he waited for a row at most.
-func (g galera) during(t *testing.T, what string, do func()) {
+// during does something while the customer of a namespace writes, who has to go on afterwards, and logs how long he waited for a row at most.
+func during(t *testing.T, namespace, what string, do func()) {
 	t.Helper()
 	t.Log(what)
-	awaitRows(t, g.namespace, 20)
-	since, began := lastRow(confirmedRows(t, g.namespace)), time.Now()
+	awaitRows(t, namespace, 20)
+	since, began := lastRow(confirmedRows(t, namespace)), time.Now()
 	do()
-	awaitRows(t, g.namespace, 20)
+	awaitRows(t, namespace, 20)
 	var waited float64
-	rows := confirmedRows(t, g.namespace)
+	rows := confirmedRows(t, namespace)
 	for i := range rows {
 		if rows[i].row > since && i > 0 {
 			waited = max(waited, rows[i].at-rows[i-1].at)
 		}
 	}
-	tellRefusals(t, g.namespace, since)
+	tellRefusals(t, namespace, since)
 	t.Logf("in %s the customer waited for a row for %.2f s at most", time.Since(began).Round(time.Second), waited)
 }
 
@@ -209,7 +209,7 @@ func TestAGaleraClusterOutlivesTheLossOfOneSide(t *testing.T) {
 		assert.Equal(t, strings.Join(replicas, "\n"), said, replica)
 	}
 
-	db.during(t, "The lanes are cut: home goes on, and west refuses.", func() {
+	during(t, shop, "The lanes are cut: home goes on, and west refuses.", func() {
 		mend := cutLanes(t)
 		eventually(t, "the replica in west is alone", func(c *assert.CollectT) {
 			said, err := db.ask(t.Context(), far, "SHOW STATUS LIKE 'wsrep_cluster_status'")
@@ -233,7 +233,7 @@ func TestAGaleraClusterOutlivesTheLossOfOneSide(t *testing.T) {
 	assert.Equal(t, "1", said)
 	db.requireRows(t)
 
-	db.during(t, "The node of west is switched off, and on again.", func() {
+	during(t, shop, "The node of west is switched off, and on again.", func() {
 		on := west.powerOff(t)
 		awaitRows(t, shop, 20)
 		time.Sleep(outage())
@@ -248,14 +248,14 @@ func TestAGaleraClusterOutlivesTheLossOfOneSide(t *testing.T) {
 	})
 	db.requireRows(t)
 
-	db.during(t, "The volume of a replica at home is moved to west.", func() {
+	during(t, shop, "The volume of a replica at home is moved to west.", func() {
 		requireMoved(t, move(t, shop, "data-"+near[1], "west"))
 		db.requireTogether(t)
 		assert.Equal(t, virtualNode, readyPod(t, shop, near[1]).Spec.NodeName)
 	})
 	db.requireRows(t)
 
-	db.during(t, "All replicas are killed at once.", func() {
+	during(t, shop, "All replicas are killed at once.", func() {
 		for _, c := range []*cluster{home, west} {
 			_, err := c.inNode(t.Context(), "sh", "-c", "kill -KILL $(pgrep -x mariadbd)")
 			require.NoError(t, err)

@@ -53,9 +53,11 @@ for cluster in "${clusters[@]}"; do load "$cluster" lodestone-network:dev; done
 "$here/workload-image.sh"
 "$here/mover-image.sh"
 "$here/galera-image.sh"
+"$here/patroni-image.sh"
 for cluster in "${clusters[@]}"; do
   load "$cluster" "$workload_image"
   load "$cluster" "$galera_image"
+  load "$cluster" "$patroni_image"
   load "$cluster" lodestone-mover:dev
 done
 
@@ -92,7 +94,8 @@ for pair in "home west" "west home"; do
   docker exec "$from-control-plane" ip route replace "$("$to" get node "$to-control-plane" -o jsonpath='{.spec.podCIDR}')" via "$(address "$to")"
 done
 kubectl lodestone peer --context kind-home --remote-context kind-west --name west \
-  --namespaces '*' --remote-server "https://$(address west):6443" --pod-network Routed \
+  --namespaces '*' --remote-server "https://$(address west):6443" \
+  --home-server "https://$(address home):6443" --pod-network Routed \
   --pod-cidrs "$(west get node west-control-plane -o jsonpath='{.spec.podCIDR}')" >"$KIND_CACHE/log/peer.log" 2>&1 || {
   cat "$KIND_CACHE/log/peer.log" >&2
   fail "home and west could not be peered: see above"

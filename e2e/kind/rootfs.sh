@@ -8,7 +8,7 @@ declare -A packages=(
   [workload]="redis-server redis-tools busybox-static rsync restic"
 )
 # Only unpacked: installed, they would start a server.
-declare -A unpacked=([workload]="postgresql-15 mariadb-server galera-4")
+declare -A unpacked=([workload]="postgresql-15 mariadb-server galera-4 patroni")
 target=$KIND_CACHE/rootfs-$kind
 exec 9>"$target.lock"
 flock 9

@@ -20,6 +20,8 @@ built_node_image=lodestone-e2e/node:$KUBERNETES_VERSION
 workload_image=docker.io/lodestone-e2e/workload:2
 # That of deploy/examples/galera.yaml.
 galera_image=docker.io/lodestone-e2e/galera:1
+# That of deploy/examples/patroni.yaml.
+patroni_image=docker.io/lodestone-e2e/patroni:1
 debian_image=debian:bookworm-slim
 local_path_image=docker.io/lodestone-e2e/local-path-provisioner:v0.0.30
 clusters=(home west)

@@ -553,6 +553,15 @@ func TestHomeTokenTravelsOnlyOnRequestBoundToPodAndAudience(t *testing.T) {
 	w.eventually("the token is for another audience on request", func() bool {
 		return review(t, string(w.awaySecret(name).Data["token"]), "other").Authenticated
 	})
+	_, err = home.Client().CoreV1().Pods(w.namespace).Patch(t.Context(), "asking", types.MergePatchType,
+		[]byte(`{"metadata":{"annotations":{"`+keys.Token+`":"`+keys.HomeAudience+`"}}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	w.eventually("the token is for home's API server", func() bool {
+		answer, err := home.Client().AuthenticationV1().TokenReviews().Create(t.Context(), &authenticationv1.TokenReview{
+			Spec: authenticationv1.TokenReviewSpec{Token: string(w.awaySecret(name).Data["token"])}}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		return answer.Status.Authenticated
+	})
 
 	w.endPod("asking")
 	w.eventually("the token goes with the pod", w.noSecret(name))

@@ -20,6 +20,7 @@ import (
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	virtualnode "github.com/lodestone-storage/lodestone/virtualnode/app"
 )
@@ -65,7 +66,8 @@ func TestMain(m *testing.M) {
 		if way, kubeconfig, err = newLink(bed.West.AdminConfig(), kubeconfig); err != nil {
 			return err
 		}
-		if err := bed.Register(ctx, "west", kubeconfig); err != nil {
+		usesHomeAPI := func(spec *v1alpha1.RemoteClusterSpec) { spec.HomeServer = bed.Home.AdminConfig().Host }
+		if err := bed.Register(ctx, "west", kubeconfig, usesHomeAPI); err != nil {
 			return err
 		}
 		return bed.AwaitNode(ctx, fabric.WestNode, corev1.ConditionTrue)

@@ -61,6 +61,7 @@ var spaces = map[string]map[string]string{
 	"offloaded": {keys.Offload: keys.OffloadEnabled},
 	"scheduled": {"lodestone.dev/scheduler": "enabled"},
 	"moving":    {keys.Moving: keys.MovingNow},
+	"using-api": {keys.Offload: keys.OffloadEnabled, keys.HomeAPI: keys.HomeAPIEnabled},
 }
 
 const provisioner = "system:serviceaccount:lodestone-system:lodestone-provisioner"
@@ -119,6 +120,16 @@ func gates(n int) func(*corev1.Pod) bool {
 	}
 }
 
+// hasAToken gives a pod the volume that the admission of ServiceAccounts gives to pods.
+func hasAToken(pod *corev1.Pod) {
+	pod.Spec.Volumes = []corev1.Volume{{Name: "kube-api-access-1", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
+		Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}}}}}}}
+}
+
+func asksForAToken(audience string) func(*corev1.Pod) bool {
+	return func(pod *corev1.Pod) bool { return pod.Annotations[keys.Token] == audience }
+}
+
 func not(is func(*corev1.Pod) bool) func(*corev1.Pod) bool {
 	return func(pod *corev1.Pod) bool { return !is(pod) }
 }
@@ -136,6 +147,13 @@ var podCases = map[string]podCase{
 		pod.Spec.Tolerations = []corev1.Toleration{{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists,
 			Effect: corev1.TaintEffectNoExecute, TolerationSeconds: ptr.To(int64(7))}}
 	}), func(pod *corev1.Pod) bool { return *pod.Spec.Tolerations[0].TolerationSeconds == 7 && tolerates(pod) }},
+
+	"a pod that has a token gets one there":   {"lodestone-home-api", "using-api", hasAToken, asksForAToken(keys.HomeAudience)},
+	"one that has none does not":              {"lodestone-home-api", "using-api", nil, asksForAToken("")},
+	"one of a namespace that is not labelled": {"lodestone-home-api", "offloaded", hasAToken, asksForAToken("")},
+	"one that asks for another keeps that": {"lodestone-home-api", "using-api", all(hasAToken, func(pod *corev1.Pod) {
+		pod.Annotations = map[string]string{keys.Token: "vault"}
+	}), asksForAToken("vault")},
 
 	"a pod with claims is marked": {"lodestone-marker", "plain", uses("data"), isMarked},
 	"one without is not":          {"lodestone-marker", "plain", nil, not(isMarked)},

@@ -123,6 +123,7 @@ const maxLoginDuration = 10 * 365 * 24 * time.Hour
 type Options struct {
 	RemoteContext, RemoteKubeconfig string
 	RemoteServer, RemoteCAFile      string
+	HomeServer                      string
 	Name, HomeID                    string
 	Namespace                       string
 	Auth                            string
@@ -161,6 +162,8 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 		"remote API server; default: that of the remote context")
 	flags.StringVar(&o.RemoteCAFile, "remote-ca-file", o.RemoteCAFile,
 		"file with the certificate authority of --remote-server in PEM; default: that of the remote context")
+	flags.StringVar(&o.HomeServer, "home-server", o.HomeServer, "address, https://<host>:<port>, at which pods there reach home's API server, "+
+		"for those that get a token of it; default: as it is, at first none")
 	flags.StringVar(&o.Name, "name", o.Name, "what home calls the remote cluster: the name of the RemoteCluster and of the virtual node; "+
 		"default: the name of the remote context")
 	flags.StringVar(&o.HomeID, "home-id", o.HomeID, "ID of the home cluster, equal to --cluster-id of the provisioner; default: what the "+
@@ -268,8 +271,14 @@ func (o *Options) checkNames() error {
 	if o.StorageClass != "" && len(validation.IsDNS1123Subdomain(o.StorageClass)) > 0 {
 		return cli.Misuse("--storage-class %q cannot be a name: names have lower-case letters, digits, '-' and '.'", o.StorageClass)
 	}
-	if address, err := url.Parse(o.RemoteServer); o.RemoteServer != "" && (err != nil || address.Scheme != "https" || address.Host == "") {
-		return cli.Misuse("--remote-server %q is no address of an API server: give https://<host>:<port>", o.RemoteServer)
+	for flag, server := range map[string]string{"remote-server": o.RemoteServer, "home-server": o.HomeServer} {
+		address, err := url.Parse(server)
+		if server != "" && (err != nil || address.Scheme != "https" || address.Host == "") {
+			return cli.Misuse("--%s %q is no address of an API server: give https://<host>:<port>", flag, server)
+		}
+	}
+	if address, err := url.Parse(o.HomeServer); err != nil || strings.Trim(address.Path, "/") != "" || address.RawQuery != "" {
+		return cli.Misuse("--home-server %q has a path, which clients in pods do not heed: give https://<host>:<port>", o.HomeServer)
 	}
 	if _, err := remotecluster.ParsePodRanges(o.HomePodCIDRs); err != nil {
 		return cli.Misuse("--home-pod-cidrs: %w", err)

@@ -19,7 +19,7 @@ import (
 func TestFlagsChangeOnlyWhatTheySay(t *testing.T) {
 	o := NewOptions()
 	o.RemoteContext, o.Offer, o.PodNetwork = "west", map[string]string{"cpu": "2"}, "Routed"
-	o.VirtualNode = "Disabled"
+	o.VirtualNode, o.HomeServer = "Disabled", "https://203.0.113.10:6443"
 	require.NoError(t, o.Complete())
 
 	home := homeCluster("11111111", homeUID)
@@ -36,6 +36,7 @@ func TestFlagsChangeOnlyWhatTheySay(t *testing.T) {
 	rc := plan.remoteCluster(*o, westUID)
 	assert.Equal(t, v1alpha1.Routed, rc.Spec.PodNetwork)
 	assert.Equal(t, v1alpha1.VirtualNodeDisabled, rc.Spec.VirtualNode)
+	assert.Equal(t, "https://203.0.113.10:6443", rc.Spec.HomeServer)
 	assert.Equal(t, "fast", rc.Spec.StorageClassName)
 	assert.Equal(t, westUID, rc.Annotations[keys.ClusterUID])
 	assert.Empty(t, home.Spec.Offer, "what was read is not changed")

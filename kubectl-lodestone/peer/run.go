@@ -352,6 +352,9 @@ func (p Plan) remoteCluster(o Options, remoteUID string) *v1alpha1.RemoteCluster
 	if len(o.PodCIDRs) > 0 {
 		want.Spec.PodCIDRs = o.PodCIDRs
 	}
+	if o.HomeServer != "" {
+		want.Spec.HomeServer = o.HomeServer
+	}
 	if o.VirtualNode != "" {
 		want.Spec.VirtualNode = v1alpha1.VirtualNodeMode(o.VirtualNode)
 	}

@@ -205,6 +205,14 @@ const (
 	// cluster. Without it no token of home is sent there.
 	Token = "lodestone.dev/service-account-token"
 
+	// HomeAudience is, in Token, the audience of home's own API server, whatever that calls itself.
+	HomeAudience = "home-api"
+
+	// HomeAPI is, as a label of a home namespace with the value HomeAPIEnabled, the wish that its pods use home's
+	// API from remote clusters, too: a policy gives new ones that mount the token of their ServiceAccount Token with HomeAudience.
+	HomeAPI        = "lodestone.dev/home-api"
+	HomeAPIEnabled = "enabled"
+
 	// MadeFor is, on a namespace that the remote agent made, "home/namespace": the
 	// ID of the home cluster and its namespace. Together with HomeID it says that
 	// the namespace may be given to that home cluster.

@@ -457,7 +457,7 @@ func observe(changes ...change) Observation {
 		c(&o)
 	}
 	if o.Pod != nil {
-		o.Template = translate.Template(o.Pod, func(namespace string) string { return namespace })
+		o.Template = translate.Template(o.Pod, func(namespace string) string { return namespace }, "")
 		if o.Shadow != nil && o.Shadow.Spec.Pod.Spec.Containers == nil {
 			o.Shadow.Spec.Pod = o.Template
 		}

@@ -284,7 +284,7 @@ func (r *runner) observe(ctx context.Context, k key) (o decide.Observation, unse
 		if owner := metav1.GetControllerOfNoCopy(pod); owner != nil && o.StaysHome != "" {
 			o.Replace = r.states.mayReplace(owner.UID, time.Now())
 		}
-		o.Template = translate.Template(o.Pod, r.session.Namespace)
+		o.Template = translate.Template(o.Pod, r.session.Namespace, r.session.HomeServer)
 		if _, started := decide.CopyOf(o.Pod); started {
 			// This is done even if the namespace was taken back: the copy must be ended.
 			r.namespaces.watch(k.namespace, false)

@@ -36,6 +36,8 @@ type Session struct {
 	Ranges remotecluster.PodRanges
 	// Topology is where the virtual node is to be, as far as the RemoteCluster says.
 	Topology v1alpha1.Topology
+	// HomeServer is the URL at which pods of the remote cluster reach home's API server; empty: they do not.
+	HomeServer string
 	// Config, Client and Remote reach the remote cluster with home's credentials there. Requests
 	// have no timeout of their own: callers set one.
 	Config *rest.Config
@@ -85,6 +87,7 @@ func Open(remote *v1alpha1.RemoteCluster, config *rest.Config, homeID string) (*
 	s := &Session{
 		Cluster: remote.Name, Node: remote.Name, HomeID: homeID,
 		Strategy: remote.Spec.Namespaces.Strategy, Network: remote.Spec.PodNetwork, Ranges: ranges, Topology: remote.Spec.Topology,
+		HomeServer: remote.Spec.HomeServer,
 		Config: config, Gate: way,
 		connections: utilnet.SetTransportDefaults(&http.Transport{
 			TLSClientConfig:     security,

@@ -30,8 +30,8 @@ type Mapping func(home string) string
 // Template returns the pod to request in the remote cluster. It has the spec of the home pod, with
 // the same names of claims, ConfigMaps and Secrets, but without constraints that refer to home's
 // nodes. The pod is not changed. If a claim has another name there, only its volume knows: see
-// Rename.
-func Template(pod *corev1.Pod, mapped Mapping) corev1.PodTemplateSpec {
+// Rename. homeServer is the URL of home's API server for pods there, empty if there is none.
+func Template(pod *corev1.Pod, mapped Mapping, homeServer string) corev1.PodTemplateSpec {
 	template := corev1.PodTemplateSpec{Spec: *pod.Spec.DeepCopy()}
 	template.Labels = foreign(pod.Labels)
 	template.Annotations = foreign(pod.Annotations)
@@ -68,6 +68,7 @@ func Template(pod *corev1.Pod, mapped Mapping) corev1.PodTemplateSpec {
 	claims(pod.Name, spec)
 	placement(spec, mapped)
 	tokens(pod, spec)
+	homeAPI(pod, spec, homeServer)
 	fields(pod, spec, mapped(pod.Namespace) != pod.Namespace)
 	return template
 }

@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -64,7 +65,7 @@ func TestTemplateKeepsWhatThePodSaysOfItself(t *testing.T) {
 	want.Priority, want.PreemptionPolicy = nil, nil
 	want.AutomountServiceAccountToken, want.EnableServiceLinks = ptr.To(false), ptr.To(false)
 	before := pod.DeepCopy()
-	assert.Equal(t, *want, Template(pod, same).Spec)
+	assert.Equal(t, *want, Template(pod, same, "").Spec)
 	assert.Equal(t, before, pod, "the home pod is not changed")
 }
 
@@ -77,7 +78,7 @@ func TestTemplateDropsWhatOnlyHomeKnows(t *testing.T) {
 			{Key: keys.RemoteTaint, Operator: corev1.TolerationOpExists},
 			{Key: "gpu", Operator: corev1.TolerationOpExists},
 		}
-	}), same).Spec
+	}), same, "").Spec
 	assert.Empty(t, spec.NodeName)
 	assert.Empty(t, spec.SchedulingGates)
 	assert.Empty(t, spec.ReadinessGates)
@@ -97,7 +98,7 @@ func TestTemplateDropsTheMarkerOfHomesScheduler(t *testing.T) {
 		}
 	})
 	before := pod.DeepCopy()
-	spec := Template(pod, same).Spec
+	spec := Template(pod, same, "").Spec
 	assert.Equal(t, corev1.ResourceRequirements{}, spec.InitContainers[0].Resources)
 	assert.Equal(t, corev1.ResourceRequirements{
 		Requests: corev1.ResourceList{corev1.ResourceCPU: cpu, "example.com/gpu": one},
@@ -110,7 +111,7 @@ func TestTemplateKeepsForeignLabelsAndAnnotations(t *testing.T) {
 	template := Template(homePod(func(p *corev1.Pod) {
 		p.Labels = map[string]string{"app": "db", keys.PodUID: "forged"}
 		p.Annotations = map[string]string{"note": "kept", lastApplied: "{}", keys.RemoteCopy: "c/s", keys.RemoteIP: "10.0.0.1"}
-	}), same)
+	}), same, "")
 	assert.Equal(t, map[string]string{"app": "db"}, template.Labels)
 	assert.Equal(t, map[string]string{"note": "kept", keys.HomeNamespace: "shop"}, template.Annotations)
 }
@@ -154,7 +155,7 @@ func TestDownwardFieldsStayTrueToTheHomePod(t *testing.T) {
 							},
 						}},
 				}
-			}), test.mapped).Spec
+			}), test.mapped, "").Spec
 			assert.Equal(t, test.env, spec.InitContainers[0].Env[0])
 			assert.Equal(t, []corev1.EnvVar{literal("1"), test.env}, spec.Containers[0].Env)
 			assert.Equal(t, test.volume, spec.Volumes[0].DownwardAPI.Items[0].FieldRef.FieldPath)
@@ -199,7 +200,7 @@ func TestHomeTokensTravelOnlyOnRequest(t *testing.T) {
 				p.Spec.Volumes = []corev1.Volume{{Name: test.volume,
 					VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: test.sources}}}}
 				p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: test.volume, MountPath: "/m"}}
-			}), same).Spec
+			}), same, "").Spec
 			if test.want == nil {
 				assert.Empty(t, spec.Volumes)
 				assert.Empty(t, spec.Containers[0].VolumeMounts)
@@ -250,7 +251,7 @@ func TestNodeAffinityKeepsOnlyTheKindOfMachine(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			pod := homePod(func(p *corev1.Pod) { p.Spec.Affinity = test.affinity })
 			before := pod.DeepCopy()
-			assert.Equal(t, test.want, Template(pod, same).Spec.Affinity)
+			assert.Equal(t, test.want, Template(pod, same, "").Spec.Affinity)
 			assert.Equal(t, before, pod)
 		})
 	}
@@ -259,7 +260,7 @@ func TestNodeAffinityKeepsOnlyTheKindOfMachine(t *testing.T) {
 func TestNodeSelectorKeepsOnlyTheKindOfMachine(t *testing.T) {
 	spec := Template(homePod(func(p *corev1.Pod) {
 		p.Spec.NodeSelector = map[string]string{corev1.LabelOSStable: "linux", corev1.LabelHostname: "west", keys.Cluster: "west", "disk": "ssd"}
-	}), same).Spec
+	}), same, "").Spec
 	assert.Equal(t, map[string]string{corev1.LabelOSStable: "linux"}, spec.NodeSelector)
 }
 
@@ -281,7 +282,7 @@ func TestPodAffinityIsKeptForNodesThatAreShared(t *testing.T) {
 		}
 		p.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{TopologyKey: corev1.LabelTopologyZone},
 			{TopologyKey: corev1.LabelHostname}}
-	}), suffixed).Spec
+	}), suffixed, "").Spec
 	assert.Equal(t, &corev1.Affinity{
 		PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{at(corev1.LabelHostname,
 			"other-h1")}},
@@ -296,7 +297,7 @@ func TestPodAffinityIsKeptForNodesThatAreShared(t *testing.T) {
 			PodAffinity:     &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{at("rack")}},
 			PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{at("rack")}},
 		}
-	}), same).Spec
+	}), same, "").Spec
 	assert.Nil(t, zoned.Affinity)
 }
 
@@ -317,7 +318,7 @@ func TestGenericEphemeralVolumesUseTheClaimsThatHomeMade(t *testing.T) {
 		{Name: "scratch",
 			VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "db-0-scratch"}}},
 		pod.Spec.Volumes[1], pod.Spec.Volumes[2],
-	}, Template(pod, same).Spec.Volumes)
+	}, Template(pod, same, "").Spec.Volumes)
 	assert.Equal(t, before, pod)
 }
 
@@ -330,15 +331,58 @@ func TestClaimsThatHaveAnotherNameThereKeepIt(t *testing.T) {
 		p.Spec.Volumes = []corev1.Volume{claim("data", "data"), claim("again", "data"), claim("log", "log"),
 			{Name: "empty", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
 	})
-	first := Template(pod, same)
+	first := Template(pod, same, "")
 	Rename(&first, map[string]string{"data": "pvc-u1-1", "log": "log", "other": "x"})
 	want := []corev1.Volume{claim("data", "pvc-u1-1"), claim("again", "pvc-u1-1"), claim("log", "log"), pod.Spec.Volumes[3]}
 	assert.Equal(t, want, first.Spec.Volumes)
 
-	later := Template(pod, same)
+	later := Template(pod, same, "")
 	KeepClaims(&later, first)
 	assert.Equal(t, want, later.Spec.Volumes)
-	untouched := Template(pod, same)
+	untouched := Template(pod, same, "")
 	KeepClaims(&untouched, corev1.PodTemplateSpec{})
 	assert.Equal(t, pod.Spec.Volumes, untouched.Spec.Volumes)
+}
+
+func TestAPodThatHasATokenFindsTheAPIOfHome(t *testing.T) {
+	of := func(server string, change func(*corev1.Pod)) corev1.PodSpec {
+		return Template(homePod(func(p *corev1.Pod) {
+			p.Annotations = map[string]string{keys.Token: keys.HomeAudience}
+			p.Spec.InitContainers = []corev1.Container{{Name: "init", Image: "init:1"}}
+			if change != nil {
+				change(p)
+			}
+		}), same, server).Spec
+	}
+	variables := func(host, port string) []corev1.EnvVar {
+		return []corev1.EnvVar{{Name: "KUBERNETES_SERVICE_HOST", Value: host}, {Name: "KUBERNETES_SERVICE_PORT", Value: port},
+			{Name: "KUBERNETES_SERVICE_PORT_HTTPS", Value: port}}
+	}
+	names := []string{"kubernetes.default.svc", "kubernetes.default", "kubernetes.default.svc.cluster.local"}
+
+	spec := of("https://203.0.113.10:6443", nil)
+	assert.Equal(t, variables("203.0.113.10", "6443"), spec.Containers[0].Env)
+	assert.Equal(t, variables("203.0.113.10", "6443"), spec.InitContainers[0].Env)
+	assert.Equal(t, []corev1.HostAlias{{IP: "203.0.113.10", Hostnames: names}}, spec.HostAliases)
+
+	spec = of("https://[2001:db8::1]", nil)
+	assert.Equal(t, variables("2001:db8::1", "443"), spec.Containers[0].Env)
+	assert.Equal(t, []corev1.HostAlias{{IP: "2001:db8::1", Hostnames: names}}, spec.HostAliases)
+
+	spec = of("https://api.example.com/", nil)
+	assert.Equal(t, variables("api.example.com", "443"), spec.Containers[0].Env)
+	assert.Empty(t, spec.HostAliases, "what is no address has no alias")
+
+	own := []corev1.EnvVar{{Name: "KUBERNETES_SERVICE_HOST", Value: "mine"}, {Name: "API", Value: "$(KUBERNETES_SERVICE_PORT)"}}
+	spec = of("https://203.0.113.10:6443", func(p *corev1.Pod) { p.Spec.Containers[0].Env = own })
+	assert.Equal(t, slices.Concat(variables("", "6443")[1:], own), spec.Containers[0].Env, "what a container sets itself stays, and comes last")
+
+	for name, spec := range map[string]corev1.PodSpec{
+		"no server": of("", nil),
+		"no token":  of("https://203.0.113.10:6443", func(p *corev1.Pod) { p.Annotations = nil }),
+		"no URL":    of("https://%zz", nil),
+	} {
+		assert.Empty(t, spec.Containers[0].Env, name)
+		assert.Empty(t, spec.HostAliases, name)
+	}
 }

@@ -84,6 +84,16 @@ type RemoteClusterSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(range, isCIDR(range) && cidr(range) == cidr(range).masked() && cidr(range).prefixLength() >= 8)",message="each of podCIDRs is a range of addresses such as 10.244.0.0/16, of /8 or smaller"
 	PodCIDRs []string `json:"podCIDRs,omitempty"`
 
+	// HomeServer is the URL, such as https://203.0.113.10:6443, at which pods there reach
+	// home's API server, whose certificate must be valid for that host. Pods that have a
+	// token of home's API find it in KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT,
+	// where clients in pods look for their API server. A change is for new pods.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=280
+	// +kubebuilder:validation:XValidation:rule="self == '' || isURL(self) && url(self).getScheme() == 'https' && url(self).getHostname() != '' && url(self).getEscapedPath() in ['', '/'] && url(self).getQuery() == {}",message="homeServer is the address of home's API server, such as https://203.0.113.10:6443"
+	HomeServer string `json:"homeServer,omitempty"`
+
 	// Topology is the region and the zone of the virtual node (its labels
 	// topology.kubernetes.io/region and zone). Each that is missing is the one that
 	// all nodes there share, else the name of the RemoteCluster: so the cluster

@@ -105,7 +105,7 @@ func (c *clusterReflector) syncSecret(ctx context.Context, s *remoteNamespace, k
 			return 0, err
 		}
 		return 0, &refusal{reason: "TokenStaysHome", message: fmt.Sprintf(
-			"Secret %s holds a token of the home API, which does not travel: annotate the pod with lodestone.dev/service-account-token=<audience> "+
+			"Secret %s holds a token of the home API, which does not travel: annotate the pod with lodestone.dev/service-account-token=home-api "+
 				"to give it one of its own", k.name)}
 	}
 	err = c.syncRecorded(ctx, s, k, &wanted{home: home.UID, version: home.ResourceVersion, secret: c.destination(s).Secret(home)})
@@ -306,9 +306,13 @@ func (c *clusterReflector) currentToken(ctx context.Context, name string, pod *c
 	if account == "" {
 		account = "default"
 	}
+	audiences := []string{audience}
+	if audience == keys.HomeAudience {
+		audiences = nil // the API server's own
+	}
 	response, err := c.Client.CoreV1().ServiceAccounts(pod.Namespace).CreateToken(ctx, account, &authenticationv1.TokenRequest{
 		Spec: authenticationv1.TokenRequestSpec{
-			Audiences:         []string{audience},
+			Audiences:         audiences,
 			ExpirationSeconds: ptr.To(int64(tokenLifetime.Seconds())),
 			BoundObjectRef:    &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: pod.Name, UID: pod.UID},
 		},

@@ -1,0 +1,165 @@
+package kind
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+)
+
+// patroni is the databases of deploy/examples/patroni.yaml in a namespace.
+type patroni struct{ namespace string }
+
+// shopper is a pod at home that writes all the time, a row a connection, to whatever the Service of the primary leads to.
+// What it notes is as of customers.
+const shopper = `apiVersion: v1
+kind: Pod
+metadata: {name: customer}
+spec:
+  nodeSelector: {kubernetes.io/hostname: home-control-plane}
+  terminationGracePeriodSeconds: 0
+  automountServiceAccountToken: false
+  containers:
+  - name: customer
+    image: docker.io/lodestone-e2e/patroni:1
+    env:
+    - {name: PGPASSWORD, valueFrom: {secretKeyRef: {name: db, key: password}}}
+    - {name: PGCONNECT_TIMEOUT, value: "2"}
+    command:
+    - bash
+    - -c
+    - |
+      ask() { timeout 30 psql -h db-primary -U shop -d shop -v ON_ERROR_STOP=1 -qAtc "$1"; }
+      until ask "CREATE TABLE IF NOT EXISTS orders (n bigint PRIMARY KEY, what text)"; do sleep 0.2; done
+      n=0
+      while :; do
+        n=$((n+1))
+        if ask "INSERT INTO orders VALUES ($n, repeat('x', 200))" 2>/tmp/refused; then
+          read -r up idle </proc/uptime
+          echo "$up $n" >>/tmp/confirmed
+        else
+          read -r up idle </proc/uptime
+          echo "$up $n $(tail -n1 /tmp/refused)" >>/tmp/refusals
+          sleep 0.05
+        fi
+      done
+`
+
+// ask has a replica do what SQL says, over its socket, and returns what that printed.
+func (p patroni) ask(ctx context.Context, replica, sql string) (string, error) {
+	said, err := home.try(ctx, "", "exec", replica, "-n", p.namespace, "--",
+		"timeout", "20", "psql", "-h", "/tmp", "-U", "postgres", "-d", "shop", "-v", "ON_ERROR_STOP=1", "-qAtc", sql)
+	return strings.TrimSpace(said), err
+}
+
+// awaitPrimary waits until a replica is primary, and the Service leads to it.
+func (p patroni) awaitPrimary(t *testing.T, replica string) {
+	t.Helper()
+	eventually(t, replica+" is primary", func(c *assert.CollectT) {
+		said, err := p.ask(t.Context(), replica, "SELECT pg_is_in_recovery()")
+		require.NoError(c, err)
+		require.Equal(c, "f", said)
+		pod, err := home.client.CoreV1().Pods(p.namespace).Get(t.Context(), replica, metav1.GetOptions{})
+		require.NoError(c, err)
+		require.Equal(c, "master", pod.Labels["role"], "Patroni labels the pod at home, wherever it runs")
+	})
+}
+
+// awaitStandby waits until a replica confirms what the other one writes.
+func (p patroni) awaitStandby(t *testing.T, replica, primary string) {
+	t.Helper()
+	eventually(t, replica+" is the standby that confirms", func(c *assert.CollectT) {
+		said, err := p.ask(t.Context(), primary, "SELECT application_name FROM pg_stat_replication WHERE sync_state = 'sync'")
+		require.NoError(c, err)
+		require.Equal(c, replica, said)
+	})
+	readyPod(t, p.namespace, replica)
+}
+
+// requireRows checks that each row that was confirmed to the customer so far is on each replica.
+func (p patroni) requireRows(t *testing.T) {
+	t.Helper()
+	confirmed := confirmedRows(t, p.namespace)
+	last := strconv.Itoa(lastRow(confirmed))
+	for _, replica := range []string{"db-0", "db-1"} {
+		have := map[string]bool{}
+		eventually(t, replica+" has the last row", func(c *assert.CollectT) {
+			said, err := p.ask(t.Context(), replica, "SELECT n FROM orders")
+			require.NoError(c, err)
+			for row := range strings.Lines(said) {
+				have[strings.TrimSpace(row)] = true
+			}
+			require.True(c, have[last])
+		})
+		for _, c := range confirmed {
+			require.True(t, have[strconv.Itoa(c.row)], "row %d was confirmed and is not on %s", c.row, replica)
+		}
+	}
+	t.Logf("all of %d confirmed rows are on each replica", len(confirmed))
+}
+
+// TestPostgreSQLFailsOverToWestAndBack: Patroni in west keeps who is primary in home's API, as it does at home.
+func TestPostgreSQLFailsOverToWestAndBack(t *testing.T) {
+	shop := namespace(t)
+	home.kubectl(t, "label", "namespace", shop, keys.HomeAPI+"="+keys.HomeAPIEnabled)
+	db := patroni{namespace: shop}
+	began := time.Now()
+	example, err := os.ReadFile(filepath.Join("..", "..", "deploy", "examples", "patroni.yaml"))
+	require.NoError(t, err)
+	_, err = home.try(t.Context(), string(example)+"---\n"+shopper, "apply", "--validate=strict", "-n", shop, "-f", "-")
+	require.NoError(t, err)
+	var near, far string
+	for _, replica := range []string{"db-0", "db-1"} {
+		if readyPod(t, shop, replica).Spec.NodeName == virtualNode {
+			far = replica
+		} else {
+			near = replica
+		}
+	}
+	require.NotEmpty(t, near)
+	require.NotEmpty(t, far, "one replica is in each cluster")
+	if said, err := db.ask(t.Context(), near, "SELECT pg_is_in_recovery()"); err == nil && said == "t" {
+		t.Log("The replica in west was first: home's becomes primary.")
+		db.awaitStandby(t, near, far)
+		shell(t, shop, near, "patronictl -c /etc/patroni/patroni.yml switchover db --master "+far+" --candidate "+near+" --force")
+	}
+	db.awaitPrimary(t, near)
+	db.awaitStandby(t, far, near)
+	t.Logf("both have joined after %s", time.Since(began).Round(time.Second))
+
+	during(t, shop, "The primary's pod is killed, and its node takes no pods.", func() {
+		uncordon := cordon(t, home.node)
+		require.NoError(t, home.client.CoreV1().Pods(shop).Delete(t.Context(), near, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
+		db.awaitPrimary(t, far)
+		awaitRows(t, shop, 20)
+		uncordon()
+		db.awaitStandby(t, near, far)
+	})
+	db.requireRows(t)
+
+	during(t, shop, "The node of west, where the primary is, is switched off, and on again.", func() {
+		on := west.powerOff(t)
+		db.awaitPrimary(t, near)
+		awaitRows(t, shop, 20)
+		on()
+		eventually(t, "the replica in west has started again", func(c *assert.CollectT) {
+			pod, err := home.client.CoreV1().Pods(shop).Get(t.Context(), far, metav1.GetOptions{})
+			require.NoError(c, err)
+			require.NotEmpty(c, pod.Status.ContainerStatuses)
+			assert.Positive(c, pod.Status.ContainerStatuses[0].RestartCount)
+			assert.Equal(c, corev1.PodRunning, pod.Status.Phase)
+		})
+		db.awaitStandby(t, far, near)
+	})
+	db.requireRows(t)
+}

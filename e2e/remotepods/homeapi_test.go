@@ -1,0 +1,110 @@
+package remotepods
+
+import (
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/lodestone-storage/lodestone/e2e/await"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+)
+
+// inCluster returns the client that rest.InClusterConfig would give a program in a pod of west: with the variables of its
+// container, and what is mounted where tokens are.
+func inCluster(t *testing.T, pod *corev1.Pod) kubernetes.Interface {
+	t.Helper()
+	variables := map[string]string{}
+	for _, variable := range pod.Spec.Containers[0].Env {
+		variables[variable.Name] = variable.Value
+	}
+	files := map[string]string{}
+	for _, mount := range pod.Spec.Containers[0].VolumeMounts {
+		if mount.MountPath != "/var/run/secrets/kubernetes.io/serviceaccount" {
+			continue
+		}
+		for _, volume := range pod.Spec.Volumes {
+			if volume.Name != mount.Name {
+				continue
+			}
+			for _, source := range volume.Projected.Sources {
+				if source.Secret == nil {
+					continue
+				}
+				var secret *corev1.Secret
+				await.Until(t, "the Secret "+source.Secret.Name+" is in west", func() (there bool) {
+					var err error
+					secret, err = bed.West.Client().CoreV1().Secrets(pod.Namespace).Get(t.Context(), source.Secret.Name, metav1.GetOptions{})
+					return err == nil
+				})
+				for _, item := range source.Secret.Items {
+					files[item.Path] = string(secret.Data[item.Key])
+				}
+			}
+		}
+	}
+	require.NotEmpty(t, files["token"])
+	require.NotEmpty(t, files["ca.crt"])
+	client, err := kubernetes.NewForConfig(&rest.Config{
+		Host:            "https://" + net.JoinHostPort(variables["KUBERNETES_SERVICE_HOST"], variables["KUBERNETES_SERVICE_PORT"]),
+		TLSClientConfig: rest.TLSClientConfig{CAData: []byte(files["ca.crt"])},
+		BearerToken:     strings.TrimSpace(files["token"]),
+	})
+	require.NoError(t, err)
+	return client
+}
+
+// TestAProgramInWestUsesTheAPIOfHomeAsAtHome: in a namespace that its administrator has labelled, without a word in the pod.
+func TestAProgramInWestUsesTheAPIOfHomeAsAtHome(t *testing.T) {
+	namespace := open(t)
+	_, err := bed.Home.Client().CoreV1().Namespaces().Patch(t.Context(), namespace, types.MergePatchType,
+		[]byte(`{"metadata":{"labels":{"`+keys.HomeAPI+`":"`+keys.HomeAPIEnabled+`"}}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	rights := bed.Home.Client().RbacV1()
+	_, err = rights.Roles(namespace).Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "elects"}, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get", "create", "update"}}}},
+		metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = rights.RoleBindings(namespace).Create(t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "elects"},
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "elects"},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: "default", Namespace: namespace}}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+
+	create(t, newPod(namespace, "db"))
+	home, west := runs(t, namespace, "db")
+	assert.Equal(t, keys.HomeAudience, home.Annotations[keys.Token], "the policy has asked for it")
+	require.Len(t, west.Spec.HostAliases, 1)
+	assert.Contains(t, west.Spec.HostAliases[0].Hostnames, "kubernetes.default.svc")
+	api := inCluster(t, west)
+
+	_, err = api.CoordinationV1().Leases(namespace).Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "leader"}},
+		metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = bed.Home.Client().CoordinationV1().Leases(namespace).Get(t.Context(), "leader", metav1.GetOptions{})
+	require.NoError(t, err, "the Lease is at home")
+	_, err = api.CoreV1().Secrets(namespace).List(t.Context(), metav1.ListOptions{})
+	assert.True(t, apierrors.IsForbidden(err), "its ServiceAccount has no other rights there than at home: %v", err)
+
+	// One that has no token at home has none there.
+	create(t, newPod(namespace, "plain", func(pod *corev1.Pod) { pod.Spec.AutomountServiceAccountToken = new(bool) }))
+	_, plain := runs(t, namespace, "plain")
+	assert.Empty(t, plain.Spec.Containers[0].Env)
+	assert.Empty(t, plain.Spec.HostAliases)
+
+	remove(t, namespace, "db", metav1.DeleteOptions{})
+	gone(t, namespace, "db", home.UID)
+	await.Until(t, "the token ends with its pod", func() bool {
+		_, err := api.CoordinationV1().Leases(namespace).Get(t.Context(), "leader", metav1.GetOptions{})
+		return apierrors.IsUnauthorized(err)
+	})
+}
