@@ -206,6 +206,7 @@ func TestKubeProxyOfHomeIsCompleteOnceItIsKeptOffTheVirtualNode(t *testing.T) {
 		binding.ResourceVersion, binding.UID = "", ""
 		_, err := bindings.Create(ctx, binding, metav1.CreateOptions{})
 		require.NoError(t, err)
+		beginAnew(ctx, t)
 	})
 
 	said, code := lodestone(t, "daemonsets", "daemonset/kube-proxy", "-n", "kube-system", "--yes")
@@ -218,9 +219,26 @@ func TestKubeProxyOfHomeIsCompleteOnceItIsKeptOffTheVirtualNode(t *testing.T) {
 		require.Equal(c, int32(1), proxy.Status.NumberAvailable)
 		require.Equal(c, int32(1), proxy.Status.UpdatedNumberScheduled)
 	})
+	beginAnew(t.Context(), t)
 	said, code = lodestone(t, "status")
 	require.Zero(t, code, said)
 	assert.NotContains(t, said, "kube-proxy")
+}
+
+// beginAnew has home's kube-proxy begin without the rules of the pod before it: 1.36.3 with nftables forgets Services that it finds
+// rules of. Other modes have no such table, and restart once more than they need.
+func beginAnew(ctx context.Context, t *testing.T) {
+	t.Helper()
+	_, _ = home.inNode(ctx, "nft", "delete", "table", "ip", "kube-proxy")
+	_, err := home.try(ctx, "", "delete", "pod", "-n", "kube-system", "-l", "k8s-app=kube-proxy", "--field-selector=spec.nodeName="+home.node)
+	require.NoError(t, err)
+	eventually(t, "kube-proxy runs", func(c *assert.CollectT) {
+		proxy, err := home.client.AppsV1().DaemonSets("kube-system").Get(ctx, "kube-proxy", metav1.GetOptions{})
+		require.NoError(c, err)
+		require.Equal(c, proxy.Generation, proxy.Status.ObservedGeneration)
+		require.Equal(c, int32(1), proxy.Status.NumberAvailable)
+		require.Equal(c, proxy.Status.CurrentNumberScheduled, proxy.Status.UpdatedNumberScheduled)
+	})
 }
 
 // ask sends a line over TCP and returns the line that answers it.

@@ -113,6 +113,7 @@ func TestPostgreSQLFailsOverToWestAndBack(t *testing.T) {
 	shop := namespace(t)
 	home.kubectl(t, "label", "namespace", shop, keys.HomeAPI+"="+keys.HomeAPIEnabled)
 	db := patroni{namespace: shop}
+	t.Cleanup(func() { routed(t, "replace") })
 	began := time.Now()
 	example, err := os.ReadFile(filepath.Join("..", "..", "deploy", "examples", "patroni.yaml"))
 	require.NoError(t, err)
@@ -152,6 +153,7 @@ func TestPostgreSQLFailsOverToWestAndBack(t *testing.T) {
 		db.awaitPrimary(t, near)
 		awaitRows(t, shop, 20)
 		on()
+		routed(t, "replace") // west's node has forgotten its route
 		eventually(t, "the replica in west has started again", func(c *assert.CollectT) {
 			pod, err := home.client.CoreV1().Pods(shop).Get(t.Context(), far, metav1.GetOptions{})
 			require.NoError(c, err)
