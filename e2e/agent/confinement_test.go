@@ -55,21 +55,44 @@ func TestNoRightsAreGivenWhereHomesAreNotConfined(t *testing.T) {
 	x.given(late)
 	bound(t, late)
 
-	for what, change := range map[string]func(*admissionv1.ValidatingAdmissionPolicy){
-		"it lacks a rule": func(policy *admissionv1.ValidatingAdmissionPolicy) {
+	policies, bindings := admission.ValidatingAdmissionPolicies(), admission.ValidatingAdmissionPolicyBindings()
+	ofPolicy := func(change func(*admissionv1.ValidatingAdmissionPolicy)) func() error {
+		return func() error {
+			policy, err := policies.Get(t.Context(), "lodestone-home", get)
+			require.NoError(t, err)
+			change(policy)
+			return second(policies.Update(t.Context(), policy, metav1.UpdateOptions{}))
+		}
+	}
+	ofBinding := func(change func(*admissionv1.ValidatingAdmissionPolicyBinding)) func() error {
+		return func() error {
+			binding, err := bindings.Get(t.Context(), "lodestone-home", get)
+			require.NoError(t, err)
+			change(binding)
+			return second(bindings.Update(t.Context(), binding, metav1.UpdateOptions{}))
+		}
+	}
+	for what, change := range map[string]func() error{
+		"the policy lacks a rule": ofPolicy(func(policy *admissionv1.ValidatingAdmissionPolicy) {
 			policy.Spec.Validations = policy.Spec.Validations[1:]
-		},
-		"it is about others": func(policy *admissionv1.ValidatingAdmissionPolicy) {
+		}),
+		"the policy is about others": ofPolicy(func(policy *admissionv1.ValidatingAdmissionPolicy) {
 			policy.Spec.MatchConditions[0].Expression = "request.userInfo.username == 'system:serviceaccount:lodestone-remote:lodestone-marker'"
-		},
+		}),
+		"the binding only warns": ofBinding(func(binding *admissionv1.ValidatingAdmissionPolicyBinding) {
+			binding.Spec.ValidationActions = []admissionv1.ValidationAction{admissionv1.Warn}
+		}),
+		"the binding leaves namespaces out": ofBinding(func(binding *admissionv1.ValidatingAdmissionPolicyBinding) {
+			binding.Spec.MatchResources = &admissionv1.MatchResources{NamespaceSelector: &metav1.LabelSelector{
+				MatchLabels: map[string]string{"kubernetes.io/metadata.name": "lodestone-remote"}}}
+		}),
+		"the binding is that of another policy": ofBinding(func(binding *admissionv1.ValidatingAdmissionPolicyBinding) {
+			binding.Spec.PolicyName = "another"
+		}),
 	} {
-		policy, err := admission.ValidatingAdmissionPolicies().Get(t.Context(), "lodestone-home", get)
-		require.NoError(t, err)
-		change(policy)
-		_, err = admission.ValidatingAdmissionPolicies().Update(t.Context(), policy, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		require.NoError(t, change(), what)
 		id := "h" + rand.String(6)
-		_, err = bed.Agents.HomeClusters().Create(t.Context(), &remotev1alpha1.HomeCluster{ObjectMeta: metav1.ObjectMeta{Name: id}}, create)
+		_, err := bed.Agents.HomeClusters().Create(t.Context(), &remotev1alpha1.HomeCluster{ObjectMeta: metav1.ObjectMeta{Name: id}}, create)
 		require.NoError(t, err)
 		eventually(t, "the new home cluster is told, when "+what, func() error {
 			home, err := bed.Agents.HomeClusters().Get(t.Context(), id, get)
@@ -89,6 +112,8 @@ func TestNoRightsAreGivenWhereHomesAreNotConfined(t *testing.T) {
 		require.NoError(t, err)
 		assert.Empty(t, roles.Items, what)
 		assert.Empty(t, wide.Items, what)
+		// What somebody added to the binding would outlive that it is applied.
+		require.NoError(t, bindings.Delete(t.Context(), "lodestone-home", remove))
 		confine(t)
 		require.NoError(t, bed.AwaitTenant(t.Context(), id))
 	}

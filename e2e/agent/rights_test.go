@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
@@ -58,9 +59,25 @@ func TestTheAgentGivesNoMoreThanItsOwnerLaidDown(t *testing.T) {
 		"change its admission policy": client.AdmissionregistrationV1().ValidatingAdmissionPolicies().Delete(t.Context(), "lodestone-home",
 			remove),
 		"read leases that are not its": second(client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(t.Context(), "kube-scheduler", get)),
+		"act as another user":          asAnother(t, config, rest.ImpersonationConfig{UserName: "system:admin"}),
+		"act for a group":              asAnother(t, config, rest.ImpersonationConfig{UserName: "x", Groups: []string{"system:masters"}}),
+		"act as its own marker": asAnother(t, config,
+			rest.ImpersonationConfig{UserName: "system:serviceaccount:lodestone-remote:lodestone-marker"}),
+		"act as another account": asAnother(t, config, rest.ImpersonationConfig{UserName: "system:serviceaccount:kube-system:default"}),
+		"act as a UID":           asAnother(t, config, rest.ImpersonationConfig{UserName: "x", UID: "1"}),
 		"make a ShadowPod": second(remote.ShadowPods(metav1.NamespaceDefault).Create(t.Context(),
 			&remotev1alpha1.ShadowPod{ObjectMeta: metav1.ObjectMeta{Name: "mine", Finalizers: []string{keys.ShadowPodFinalizer}}}, create)),
 	})
+}
+
+// asAnother is the error of a request that is made as somebody else.
+func asAnother(t *testing.T, config *rest.Config, who rest.ImpersonationConfig) error {
+	t.Helper()
+	config = rest.CopyConfig(config)
+	config.Impersonate = who
+	client, err := kubernetes.NewForConfig(config)
+	require.NoError(t, err)
+	return second(client.CoreV1().Namespaces().Get(t.Context(), metav1.NamespaceSystem, get))
 }
 
 // almighty is a tenant that somebody gave every right by mistake, which leaves

@@ -76,6 +76,61 @@ func TestPicturesOfThePage(t *testing.T) {
 	require.Empty(t, b.Failed())
 }
 
+// unreadable finds each text that is on the page whose contrast with what is behind it is below that of WCAG 2.2, level AA.
+const unreadable = `(() => {
+	const parse = (color) => {
+		const parts = color.match(/[\d.]+/g).map(Number), share = color.startsWith("color(") ? 255 : 1;
+		return [parts[0] * share, parts[1] * share, parts[2] * share, parts[3] ?? 1];
+	};
+	const over = ([r, g, b, a], [R, G, B]) => [r * a + R * (1 - a), g * a + G * (1 - a), b * a + B * (1 - a), 1];
+	const behind = (element) => {
+		const layers = [];
+		for (let e = element; e; e = e.parentElement) {
+			const layer = parse(getComputedStyle(e).backgroundColor);
+			if (layer[3] > 0) layers.push(layer);
+			if (layer[3] === 1) break;
+		}
+		return layers.reduceRight((under, layer) => over(layer, under), [255, 255, 255, 1]);
+	};
+	const light = (color) => color.slice(0, 3).map((c) => c / 255)
+		.map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
+		.reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+	let looked = 0;
+	const bad = [];
+	for (const element of document.body.querySelectorAll("*")) {
+		const text = [...element.childNodes].filter((n) => n.nodeType === Node.TEXT_NODE).map((n) => n.data.trim()).join(" ").trim();
+		if (!text || !element.checkVisibility({ opacityProperty: true, visibilityProperty: true })) continue;
+		const style = getComputedStyle(element), ground = behind(element);
+		const [a, b] = [light(over(parse(style.color), ground)), light(ground)];
+		const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), size = parseFloat(style.fontSize);
+		const large = size >= 24 || (size >= 18.66 && style.fontWeight >= 700);
+		looked++;
+		if (ratio < (large ? 3 : 4.5)) bad.push(ratio.toFixed(2) + " " + element.tagName + "." + element.className + " " + text.slice(0, 40));
+	}
+	return { looked, bad, page: getComputedStyle(document.body).backgroundColor };
+})()`
+
+func TestTextCanBeReadInLightAndInDark(t *testing.T) {
+	b := browser.Start(t)
+	page := drawn(t, b, serve(t, shop()))
+	grounds := map[string]bool{}
+	for _, scheme := range []string{"light", "dark"} {
+		page.Looks(1280, 1000, map[string]string{"prefers-color-scheme": scheme})
+		var found struct {
+			Looked int      `json:"looked"`
+			Bad    []string `json:"bad"`
+			Page   string   `json:"page"`
+		}
+		page.Eval(unreadable, &found)
+		t.Logf("%s: %d texts on %s", scheme, found.Looked, found.Page)
+		assert.Empty(t, found.Bad, scheme)
+		assert.Greater(t, found.Looked, 50, "they were looked at")
+		grounds[found.Page] = true
+	}
+	assert.Len(t, grounds, 2, "dark is another page than light")
+	require.Empty(t, b.Failed())
+}
+
 // figures are what a page measures of itself while it scrolls from top to bottom.
 type figures struct {
 	Frames  int     `json:"frames"`

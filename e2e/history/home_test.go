@@ -125,7 +125,6 @@ func TestAHomeThatIsRestoredFromABackupWaitsForItsAdministrator(t *testing.T) {
 	assert.Equal(t, 3, code, said)
 }
 
-// TestWhoPeersAgainBeginsAnew ends a peering and peers again, and runs new programs on what older ones left.
 // TestAMarkThatIsNotHomesStopsIt has somebody take the mark of home away, and somebody else keep it.
 func TestAMarkThatIsNotHomesStopsIt(t *testing.T) {
 	testbed.Require(t)
@@ -167,6 +166,7 @@ func TestAMarkThatIsNotHomesStopsIt(t *testing.T) {
 	}
 }
 
+// TestWhoPeersAgainBeginsAnew ends a peering and peers again, and runs new programs on what older ones left.
 func TestWhoPeersAgainBeginsAnew(t *testing.T) {
 	testbed.Require(t)
 	again := fabricWithAgents(t)

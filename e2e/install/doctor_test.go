@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/doctor"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
 // examined returns what doctor finds, by check. The extender of this bed answers nobody, so there is a problem in any case.
@@ -39,9 +40,36 @@ func whatDoctorFinds(t *testing.T) {
 	assert.Equal(t, doctor.Problem, found["certificates"].Level, "the Job of this bed does nothing")
 	assert.Equal(t, doctor.Warning, found["programs"].Level, "the images are of another version than this test")
 
+	assert.Equal(t, doctor.OK, found["names"].Level, found["names"].Says)
+	for _, written := range []struct{ makes, says, undo []string }{
+		{makes: []string{"label", "namespace", "default", keys.Offload + "=yes"},
+			says: []string{"namespace default has label " + keys.Offload + "=yes", "kubectl label namespace default " + keys.Offload + "=enabled"},
+			undo: []string{"label", "namespace", "default", keys.Offload + "-"}},
+		{makes: []string{"annotate", "namespace", "default", keys.OffloadClusters + "=mars"},
+			says: []string{`namespace default is open to cluster "mars"`, "correct the annotation"},
+			undo: []string{"annotate", "namespace", "default", keys.OffloadClusters + "-"}},
+	} {
+		_, err := home.Kubectl(t.Context(), "", written.makes...)
+		require.NoError(t, err)
+		found := examined(t)["names"]
+		assert.Equal(t, doctor.Warning, found.Level)
+		assert.Contains(t, found.Says, written.says[0])
+		assert.Contains(t, found.Do, written.says[1])
+		_, err = home.Kubectl(t.Context(), "", written.undo...)
+		require.NoError(t, err)
+	}
+	class := `{"apiVersion":"storage.k8s.io/v1","kind":"StorageClass","metadata":{"name":"mistaken"},"provisioner":"` + keys.Driver +
+		`","volumeBindingMode":"WaitForFirstConsumer","parameters":{"` + keys.Clusters + `":"mars"}}`
+	_, err := home.Kubectl(t.Context(), class, "apply", "-f", "-")
+	require.NoError(t, err)
+	assert.Contains(t, examined(t)["names"].Says, `storage class mistaken lists cluster "mars" in parameter `+keys.Clusters)
+	_, err = home.Kubectl(t.Context(), "", "delete", "storageclass", "mistaken")
+	require.NoError(t, err)
+
 	policies := home.Client().AdmissionregistrationV1().ValidatingAdmissionPolicies()
 	require.NoError(t, policies.Delete(t.Context(), "lodestone-move-proof", metav1.DeleteOptions{}))
-	_, err := home.Kubectl(t.Context(), "", "patch", "clusterrole", "lodestone-provisioner", "--type=json", `-p=[{"op":"remove","path":"/rules/0"}]`)
+	_, err = home.Kubectl(t.Context(), "", "patch", "clusterrole", "lodestone-provisioner", "--type=json",
+		`-p=[{"op":"remove","path":"/rules/0"}]`)
 	require.NoError(t, err)
 	found = examined(t)
 	assert.Equal(t, doctor.Problem, found["manifests"].Level)

@@ -263,7 +263,8 @@ func removal(t *testing.T) {
   spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], hostPath: {path: /x}}}`, "create", "-f", "-")
 	require.NoError(t, err)
 	_, stderr := run(t, home, refused, "uninstall", "--yes")
-	assert.Contains(t, stderr, "1 volumes (pvc-1); 1 claims that wait for a volume (default/films)")
+	assert.Contains(t, stderr, "1 volumes (pvc-1): delete their claims, with their data; kubectl patch pv NAME -p ")
+	assert.Contains(t, stderr, "; 1 claims that wait for a volume (default/films): delete them")
 	assert.True(t, isThere(t, home, "deployment", system, "lodestone-provisioner"))
 
 	require.NoError(t, claims.Delete(t.Context(), "films", metav1.DeleteOptions{}))

@@ -232,7 +232,7 @@ func shadowOf(pod *corev1.Pod) *remotev1alpha1.ShadowPod {
 	}
 	shadow := &remotev1alpha1.ShadowPod{
 		ObjectMeta: meta(Namespace, pod.Name, i, map[string]string{keys.Pod: Namespace + "/" + pod.Name}),
-		Spec: remotev1alpha1.ShadowPodSpec{Start: true, Pod: translate.Template(pod, func(home string) string { return home }),
+		Spec: remotev1alpha1.ShadowPodSpec{Start: true, Pod: translate.Template(pod, func(home string) string { return home }, ""),
 			Home: remotev1alpha1.HomePod{Cluster: HomeID, Namespace: Namespace, Name: pod.Name, UID: pod.UID}},
 		Status: remotev1alpha1.ShadowPodStatus{ObservedGeneration: 1, Phase: remotev1alpha1.ShadowPodCreated, PodUID: remotePodUID(i)},
 	}

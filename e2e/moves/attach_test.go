@@ -3,12 +3,15 @@ package moves
 import (
 	"context"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -74,7 +77,8 @@ func TestAVolumeThatIsAttachedToItsNodeIsDetachedAndMoves(t *testing.T) {
 	claim := await.Claim(t, bed.Home.Client(), namespace, "data")
 	require.Equal(t, []string{claim.Spec.VolumeName}, attachedAs(t, namespace, "data"), "the pod came first")
 	volume := await.Volume(t, bed.Home.Client(), claim.Spec.VolumeName)
-	require.Contains(t, volume.Finalizers, "external-attacher/attached-home-test")
+	require.Contains(t, volume.Finalizers, ofAttacher)
+	released := watchReleases(t)
 
 	for _, cluster := range []string{"west", keys.Home} {
 		if cluster == keys.Home {
@@ -110,6 +114,98 @@ func TestAVolumeThatIsAttachedToItsNodeIsDetachedAndMoves(t *testing.T) {
 	assert.Contains(t, back.Status.Message, "spec.rollBackAfter")
 	assert.Equal(t, at, folder(t, namespace, "stuck"))
 	nothingLeft(t, namespace, back)
+	assert.Contains(t, await.Volume(t, bed.Home.Client(), await.Claim(t, bed.Home.Client(), namespace, "stuck").Spec.VolumeName).Finalizers,
+		ofAttacher, "nobody has detached it")
+	attachments := released()
+	assert.NotEmpty(t, attachments, "volumes were detached on the way")
+	for uid, names := range attachments {
+		assert.Empty(t, names, "volume %s is let go once it is not attached", uid)
+	}
+}
+
+// ofAttacher is the finalizer of that driver's attacher.
+const ofAttacher = "external-attacher/attached-home-test"
+
+// watchReleases watches the volumes of home until the returned function is called, which returns the UIDs of those that lost the
+// attacher's finalizer, with the attachments that they had then.
+func watchReleases(t *testing.T) func() map[types.UID][]string {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	volumes := bed.Home.Client().CoreV1().PersistentVolumes()
+	list, err := volumes.List(ctx, metav1.ListOptions{})
+	require.NoError(t, err)
+	stream, err := volumes.Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+	require.NoError(t, err)
+	held, released := map[types.UID]bool{}, map[types.UID][]string{}
+	look := func(volume *corev1.PersistentVolume) {
+		had := held[volume.UID]
+		held[volume.UID] = slices.Contains(volume.Finalizers, ofAttacher)
+		if !had || held[volume.UID] {
+			return
+		}
+		all, err := bed.Home.Client().StorageV1().VolumeAttachments().List(t.Context(), metav1.ListOptions{})
+		assert.NoError(t, err)
+		released[volume.UID] = nil
+		for i := range all.Items {
+			if name := all.Items[i].Spec.Source.PersistentVolumeName; name != nil && *name == volume.Name {
+				released[volume.UID] = append(released[volume.UID], all.Items[i].Name)
+			}
+		}
+	}
+	for i := range list.Items {
+		look(&list.Items[i])
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for event := range stream.ResultChan() {
+			if volume, ok := event.Object.(*corev1.PersistentVolume); ok {
+				look(volume)
+			}
+		}
+	}()
+	return func() map[types.UID][]string {
+		cancel()
+		<-ended
+		return released
+	}
+}
+
+// TestAVolumeThatItsAttacherDoesNotLetGoGoesBack has the virtual volume deleted, which the finalizer of an attacher keeps that is away.
+func TestAVolumeThatItsAttacherDoesNotLetGoGoesBack(t *testing.T) {
+	t.Parallel()
+	namespace := space(t)
+	deploys(t, namespace, "data")
+	at := folder(t, namespace, "data")
+	const away = "external-attacher/away-home-test"
+	volumes := bed.Home.Client().CoreV1().PersistentVolumes()
+	name := await.Claim(t, bed.Home.Client(), namespace, "data").Spec.VolumeName
+	_, err := volumes.Patch(t.Context(), name, types.JSONPatchType,
+		[]byte(`[{"op":"add","path":"/metadata/finalizers/-","value":"`+away+`"}]`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	made := move(t, namespace, "data", "west", func(m *v1alpha1.VolumeMove) { m.Spec.RollBackAfter = &metav1.Duration{Duration: time.Second} })
+	reaches(t, made, v1alpha1.MoveFence)
+	begun := time.Now()
+	says(t, made, away)
+	back := reaches(t, made, v1alpha1.MoveRollBack)
+	t.Log("it goes back after", time.Since(begun), back.Status.Message)
+	assert.Contains(t, back.Status.Message, "spec.rollBackAfter")
+	await.Always(t, "the attacher's finalizer stays", func() bool {
+		held := await.Volume(t, bed.Home.Client(), name)
+		return held != nil && held.DeletionTimestamp != nil && slices.Contains(held.Finalizers, away)
+	})
+	says(t, made, away)
+
+	// The attacher is back, and lets it go.
+	held := await.Volume(t, bed.Home.Client(), name)
+	remove := `[{"op":"remove","path":"/metadata/finalizers/` + strconv.Itoa(slices.Index(held.Finalizers, away)) + `"}]`
+	_, err = volumes.Patch(t.Context(), name, types.JSONPatchType, []byte(remove), metav1.PatchOptions{})
+	require.NoError(t, err)
+	failed := reaches(t, made, v1alpha1.MoveFailed, v1alpha1.MoveDone)
+	require.Equal(t, v1alpha1.MoveFailed, failed.Status.Phase, failed.Status.Message)
+	assert.Equal(t, at, folder(t, namespace, "data"))
+	counts(t, at, counted(t, at)+10)
+	nothingLeft(t, namespace, made)
 }
 
 // saysWhyItsMoverWaits waits until a move says, long before it gives up, what events of its mover at the target say: that the

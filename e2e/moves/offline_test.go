@@ -73,6 +73,41 @@ func TestAVolumeForOnePodMovesWhileItsPodStandsStill(t *testing.T) {
 	}
 }
 
+// TestAMoverThatDoesNotEndIsNotWaitedForInSilence has the pod of the mover at the target stay, as it does on a node that is silent.
+func TestAMoverThatDoesNotEndIsNotWaitedForInSilence(t *testing.T) {
+	t.Parallel()
+	namespace := space(t)
+	deploysWith(t, forOnePod(namespace, "data"))
+	fill(t, folder(t, namespace, "data"))
+	made := move(t, namespace, "data", "west", offline, limited)
+	copies(t, made)
+	there := bed.West.Client().CoreV1().Pods(namespace)
+	list, err := there.List(t.Context(), metav1.ListOptions{LabelSelector: keys.MoveOf + "=" + string(made.UID)})
+	require.NoError(t, err)
+	require.Len(t, list.Items, 1)
+	mover := list.Items[0]
+	keep := func(finalizers string) {
+		t.Helper()
+		_, err := there.Patch(context.WithoutCancel(t.Context()), mover.Name, types.MergePatchType,
+			[]byte(`{"metadata":{"finalizers":`+finalizers+`}}`), metav1.PatchOptions{})
+		require.NoError(t, err)
+	}
+	keep(`["test.lodestone.dev/silent"]`)
+	reaches(t, made, v1alpha1.MoveCommit)
+	says(t, made, "its node "+mover.Spec.NodeName+" of west may be silent: bring it back, or once it is surely off delete the Node")
+	claim := await.Claim(t, bed.Home.Client(), namespace, "data")
+	assert.NotEqual(t, corev1.ClaimBound, claim.Status.Phase, "no pod gets the volume beside the mover")
+	await.Until(t, "an event says so", func() bool {
+		return slices.ContainsFunc(await.Events(t, bed.Home.Client(), namespace), func(line string) bool {
+			return strings.Contains(line, "Waiting") && strings.Contains(line, "its node "+mover.Spec.NodeName)
+		})
+	}, func() any { return await.Events(t, bed.Home.Client(), namespace) })
+	keep("null")
+	done := reaches(t, made, v1alpha1.MoveDone, v1alpha1.MoveFailed, v1alpha1.MoveAborted)
+	require.Equal(t, v1alpha1.MoveDone, done.Status.Phase, done.Status.Message)
+	counts(t, folder(t, namespace, "data"), counted(t, folder(t, namespace, "data"))+10)
+}
+
 // fill makes a volume that takes some seconds to copy slowly.
 func fill(t *testing.T, folder string) {
 	t.Helper()

@@ -1,8 +1,12 @@
 package moves
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
+	"io"
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -19,6 +23,7 @@ import (
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cmd"
+	statuses "github.com/lodestone-storage/lodestone/kubectl-lodestone/status"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -207,31 +212,139 @@ func TestEndingThePluginEndsNoMove(t *testing.T) {
 
 func TestThePluginEndsWhereTheNamespaceOfAMoveIsDeleted(t *testing.T) {
 	t.Parallel()
+	for name, row := range map[string]struct {
+		phase v1alpha1.MovePhase
+		// args are those of move, beside the claim and the target.
+		args  []string
+		claim func(namespace, name string) *corev1.PersistentVolumeClaim
+	}{
+		"while it copies": {phase: v1alpha1.MovePreCopy, args: []string{"--bandwidth-limit", "32Ki"},
+			claim: func(namespace, name string) *corev1.PersistentVolumeClaim {
+				return fabric.NewClaim(namespace, name, fabric.Class)
+			}},
+		"in the stop": {phase: v1alpha1.MoveFinalSync, args: []string{"--bandwidth-limit", "32Ki", "--offline"}, claim: forOnePod},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			namespace := space(t)
+			deploysWith(t, row.claim(namespace, "data"), heavy)
+			stderr, ended := moving(t, namespace, row.phase, row.args...)
+			require.NoError(t, bed.Home.Client().CoreV1().Namespaces().Delete(t.Context(), namespace, metav1.DeleteOptions{}))
+			assert.Equal(t, 1, <-ended)
+			lines := strings.Split(strings.TrimSpace(stderr.String()), "\n")
+			assert.Equal(t, "error: the move of data ends, for namespace "+namespace+" was deleted, and its claims with it: what the move has made "+
+				"elsewhere is removed by itself", lines[len(lines)-1])
+			await.Until(t, "the namespace is gone", func() bool {
+				_, err := bed.Home.Client().CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{})
+				return apierrors.IsNotFound(err)
+			}, func() any { return await.Events(t, bed.Home.Client(), namespace) })
+			claims, err := bed.West.Client().CoreV1().PersistentVolumeClaims(namespace).List(t.Context(), metav1.ListOptions{})
+			require.NoError(t, err)
+			assert.Empty(t, claims.Items, "what was made there")
+		})
+	}
+}
+
+func TestThePluginEndsWhereTheClaimOfAMoveIsDeletedInTheStop(t *testing.T) {
+	t.Parallel()
+	namespace := space(t)
+	deploysWith(t, forOnePod(namespace, "data"), heavy)
+	stderr, ended := moving(t, namespace, v1alpha1.MoveFinalSync, "--bandwidth-limit", "32Ki", "--offline")
+	require.NoError(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Delete(t.Context(), "data", metav1.DeleteOptions{}))
+	assert.Equal(t, 1, <-ended)
+	t.Log(stderr.String())
+	lines := strings.Split(strings.TrimSpace(stderr.String()), "\n")
+	assert.Contains(t, lines[len(lines)-1], "claim data was deleted")
+}
+
+// moving has the plugin move claim data to west, and waits until that is in a phase. It returns what the plugin writes, and how it ends.
+func moving(t *testing.T, namespace string, phase v1alpha1.MovePhase, args ...string) (stderr *bytes.Buffer, ended chan int) {
+	t.Helper()
+	kubeconfig, err := contexts()
+	require.NoError(t, err)
+	streams, _, _, stderr := genericiooptions.NewTestIOStreams()
+	ended = make(chan int, 1)
+	go func() {
+		ended <- cmd.Run(t.Context(), streams, append([]string{"move", "data", "-n", namespace, "--target-cluster", "west", "--kubeconfig",
+			kubeconfig}, args...)...)
+	}()
+	await.Until(t, "the move is in "+string(phase), func() bool {
+		list, err := moves(t, namespace).List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		return len(list.Items) == 1 && list.Items[0].Status.Phase == phase
+	})
+	return stderr, ended
+}
+
+// TestAbortOfAClaimMeansTheMoveThatRuns has somebody mistype another move while one runs, as an object, which stays when it is refused.
+func TestAbortOfAClaimMeansTheMoveThatRuns(t *testing.T) {
+	t.Parallel()
+	namespace := space(t)
+	deploys(t, namespace, "data", heavy)
+	from := folder(t, namespace, "data")
+	running := move(t, namespace, "data", "west", slowly)
+	reaches(t, running, v1alpha1.MovePreCopy)
+	refused := reaches(t, move(t, namespace, "data", "wets", func(m *v1alpha1.VolumeMove) { m.Name = "mistyped" }), v1alpha1.MoveFailed)
+	require.True(t, running.CreationTimestamp.Before(&refused.CreationTimestamp), "the refused one is newer")
+
+	code, out, said := plugin(t, "move", "abort", "data", "-n", namespace)
+	require.Zero(t, code, said)
+	assert.Equal(t, "volumemove/"+running.Name+": asked to abort\n", out)
+	reaches(t, running, v1alpha1.MoveAborted)
+	assert.Equal(t, from, folder(t, namespace, "data"))
+	code, _, said = plugin(t, "move", "abort", "data", "-n", namespace)
+	assert.Equal(t, 3, code)
+	assert.Contains(t, said, "is over (")
+}
+
+func TestTheDashboardShowsAMoveAndHowFarItIs(t *testing.T) {
+	t.Parallel()
 	namespace := space(t)
 	deploys(t, namespace, "data", heavy)
 	kubeconfig, err := contexts()
 	require.NoError(t, err)
-	streams, _, _, stderr := genericiooptions.NewTestIOStreams()
+	ctx, interrupt := context.WithCancel(t.Context())
+	out, writes := io.Pipe()
+	streams, _, _, _ := genericiooptions.NewTestIOStreams()
+	streams.Out = writes
 	ended := make(chan int, 1)
-	go func() {
-		ended <- cmd.Run(t.Context(), streams, "move", "data", "-n", namespace, "--target-cluster", "west", "--bandwidth-limit", "32Ki",
-			"--kubeconfig", kubeconfig)
-	}()
-	await.Until(t, "the move copies", func() bool {
-		list, err := moves(t, namespace).List(t.Context(), metav1.ListOptions{})
-		require.NoError(t, err)
-		return len(list.Items) == 1 && list.Items[0].Status.Phase == v1alpha1.MovePreCopy
+	go func() { ended <- cmd.Run(ctx, streams, "dashboard", "-n", namespace, "--kubeconfig", kubeconfig) }()
+	t.Cleanup(func() {
+		interrupt()
+		assert.Zero(t, <-ended)
 	})
-	require.NoError(t, bed.Home.Client().CoreV1().Namespaces().Delete(t.Context(), namespace, metav1.DeleteOptions{}))
-	assert.Equal(t, 1, <-ended)
-	lines := strings.Split(strings.TrimSpace(stderr.String()), "\n")
-	assert.Equal(t, "error: the move of data ends, for namespace "+namespace+" was deleted, and its claims with it: what the move has made "+
-		"elsewhere is removed by itself", lines[len(lines)-1])
-	await.Until(t, "the namespace is gone", func() bool {
-		_, err := bed.Home.Client().CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{})
-		return apierrors.IsNotFound(err)
-	})
-	claims, err := bed.West.Client().CoreV1().PersistentVolumeClaims(namespace).List(t.Context(), metav1.ListOptions{})
+	line, err := bufio.NewReader(out).ReadString('\n')
 	require.NoError(t, err)
-	assert.Empty(t, claims.Items, "what was made there")
+	go func() { _, _ = io.Copy(io.Discard, out) }()
+
+	shown := func() *statuses.Move {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, strings.TrimSpace(line)+"status.json", nil)
+		require.NoError(t, err)
+		response, err := http.DefaultClient.Do(request)
+		require.NoError(t, err)
+		defer response.Body.Close()
+		var all statuses.Status
+		if json.NewDecoder(response.Body).Decode(&all) != nil || len(all.Moves) != 1 {
+			return nil
+		}
+		return &all.Moves[0]
+	}
+	made := move(t, namespace, "data", "west", slowly)
+	far := int64(0)
+	await.Until(t, "the move gets further on the page", func() bool {
+		m := shown()
+		if m == nil || m.Phase != string(v1alpha1.MovePreCopy) || m.BytesTotal == 0 || m.Bytes == 0 {
+			return false
+		}
+		assert.Equal(t, []string{made.Name, keys.Home, "west", statuses.Going}, []string{m.Name, m.Source, m.Target, m.State})
+		assert.LessOrEqual(t, m.Bytes, m.BytesTotal)
+		if far == 0 {
+			far = m.Bytes
+		}
+		return m.Bytes > far
+	}, func() any { return shown() }, func() any { return seen(t, made).Status })
+	abort(t, made)
+	await.Until(t, "and its end is shown", func() bool { return shown() != nil && shown().State == statuses.Aborted },
+		func() any { return shown() })
+	reaches(t, made, v1alpha1.MoveAborted)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -27,6 +28,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/provisioner/site"
 )
 
 // says waits until the status of a move says something.
@@ -103,7 +105,7 @@ func TestAMoveWaitsForTheNodeWhosePodWasDeletedByForce(t *testing.T) {
 	counts(t, at, counted(t, at)+10)
 }
 
-func TestAVolumeThatIsAttachedInTheRemoteClusterIsWaitedFor(t *testing.T) {
+func TestAVolumeThatIsUsedInTheRemoteClusterIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	namespace := space(t)
 	deploys(t, namespace, "data")
@@ -121,7 +123,30 @@ func TestAVolumeThatIsAttachedInTheRemoteClusterIsWaitedFor(t *testing.T) {
 		}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 
+	// A pod of west's owner, behind more pods than are read at once.
+	user := fabric.NewPod(namespace, "zz-user", shadow.Name)
+	crowd := []*corev1.Pod{user}
+	for i := range site.PageSize + 50 {
+		crowd = append(crowd, fabric.NewPod(namespace, fmt.Sprintf("crowd-%03d", i)))
+	}
+	there := bed.West.Client().CoreV1().Pods(namespace)
+	var making errgroup.Group
+	making.SetLimit(16)
+	for _, pod := range crowd {
+		pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "test.lodestone.dev/wait"}}
+		making.Go(func() error {
+			_, err := there.Create(t.Context(), pod, metav1.CreateOptions{})
+			return err
+		})
+	}
+	require.NoError(t, making.Wait())
+	t.Cleanup(func() {
+		_ = there.DeleteCollection(context.Background(), metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: "spec.nodeName="})
+	})
+
 	made := move(t, namespace, "data", keys.Home)
+	says(t, made, "pod zz-user in west")
+	require.NoError(t, there.Delete(t.Context(), user.Name, metav1.DeleteOptions{}))
 	says(t, made, "node west-gone, which it is attached to")
 	await.Never(t, "its virtual volume must stay", func() bool {
 		volume := await.Volume(t, bed.Home.Client(), volume.Name)

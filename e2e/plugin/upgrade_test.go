@@ -7,13 +7,16 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/confinement"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
 // TestBeforeAnUpgradeThePluginSaysWhatItChanges has an installation as versions before left it, in both clusters.
@@ -48,4 +51,51 @@ func TestBeforeAnUpgradeThePluginSaysWhatItChanges(t *testing.T) {
 
 	restore(t.Context())
 	assert.NotContains(t, check("west"), "policy "+confinement.Name)
+}
+
+// TestClaimsThatAreUsedInARemoteClusterAreMarkedBeforeAnUpgrade has a pod run in west with storage that is in both clusters, as versions
+// before let it without a mark.
+func TestClaimsThatAreUsedInARemoteClusterAreMarkedBeforeAnUpgrade(t *testing.T) {
+	peered(t)
+	namespace := openNamespace(t)
+	home := bed.Home.Client().CoreV1()
+	claim := fabric.NewClaim(namespace, "films", "")
+	claim.Spec.VolumeName, claim.Annotations = namespace, map[string]string{keys.UsableIn: "west"}
+	_, err := home.PersistentVolumes().Create(t.Context(), &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: namespace},
+		Spec: corev1.PersistentVolumeSpec{
+			AccessModes: claim.Spec.AccessModes, Capacity: claim.Spec.Resources.Requests,
+			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
+			PersistentVolumeSource:        corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "nfs.example.com", Path: "/films"}},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = home.PersistentVolumes().Delete(context.Background(), namespace, metav1.DeleteOptions{}) })
+	_, err = home.PersistentVolumeClaims(namespace).Create(t.Context(), claim, metav1.CreateOptions{})
+	require.NoError(t, err)
+	there := bed.West.Client().CoreV1().PersistentVolumeClaims(namespace)
+	_, err = there.Create(t.Context(), fabric.NewClaim(namespace, "films", fabric.WestNow), metav1.CreateOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = there.Delete(context.Background(), "films", metav1.DeleteOptions{}) })
+	podInWest(t, namespace, "player", "films")
+	player := podOf(t, namespace, "player")
+	_, err = bed.Home.Kubectl(t.Context(), "", "annotate", "pvc", "films", "-n", namespace, keys.UsableIn+"-")
+	require.NoError(t, err)
+
+	about := "claim " + namespace + "/films"
+	found := lodestone(t, "check-upgrade").ends(t, done).out
+	assert.Contains(t, found, about+": it is not of a class of Lodestone, and pod player uses it in cluster west")
+	assert.Contains(t, found, "annotate it "+keys.UsableIn+"=west, which `kubectl lodestone check-upgrade --mark` does")
+	mark := func() string { return await.Claim(t, bed.Home.Client(), namespace, "films").Annotations[keys.UsableIn] }
+	withInput(t, "no\n", "check-upgrade", "--mark").ends(t, refused)
+	assert.Empty(t, mark(), "it asks first")
+	marked := lodestone(t, "check-upgrade", "--mark", "--yes").ends(t, done)
+	assert.Contains(t, marked.stderr, about+" is used in cluster west by pod player")
+	assert.Contains(t, marked.out, "persistentvolumeclaim/films -n "+namespace+" marked "+keys.UsableIn+"=west")
+	assert.Equal(t, "west", mark())
+	assert.NotContains(t, lodestone(t, "check-upgrade").ends(t, done).out, about)
+	assert.Equal(t, player.UID, podOf(t, namespace, "player").UID, "nothing restarts")
+	endPod(t, namespace, "player")
+	podInWest(t, namespace, "next", "films")
+	endPod(t, namespace, "next")
 }

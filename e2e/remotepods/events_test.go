@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
+	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -112,6 +113,65 @@ func TestWhatWestSaysOfAPodComesHome(t *testing.T) {
 	shown, err := bed.Home.Kubectl(t.Context(), "", "get", "events", "-n", namespace, "-l", keys.Cluster+"=west", "-o", "wide")
 	require.NoError(t, err)
 	t.Log(shown)
+}
+
+// recordedOfClaim records an event about a claim in west, as its provisioner there would, and returns it.
+func recordedOfClaim(t *testing.T, about *corev1.PersistentVolumeClaim, kind, reason, message string) *corev1.Event {
+	t.Helper()
+	event, err := bed.West.Client().CoreV1().Events(about.Namespace).Create(t.Context(), &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: about.Name + "."},
+		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: about.Namespace, Name: about.Name,
+			UID: about.UID},
+		Type: kind, Reason: reason, Message: message, Count: 1, Source: corev1.EventSource{Component: "disk.west.test_provisioner-0"},
+		FirstTimestamp: metav1.Now(), LastTimestamp: metav1.Now(),
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	return event
+}
+
+func TestWhatWestSaysOfAClaimComesHome(t *testing.T) {
+	namespace := open(t)
+	claims := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace)
+	home, err := claims.Create(t.Context(), fabric.NewClaim(namespace, "data", fabric.Class), metav1.CreateOptions{})
+	require.NoError(t, err)
+	pod := newPod(namespace, "db")
+	pod.Spec.Volumes = fabric.NewPod(namespace, "db", "data").Spec.Volumes
+	create(t, pod)
+	runs(t, namespace, "db")
+	west := await.Claim(t, bed.West.Client(), namespace, "data")
+	require.NotNil(t, west)
+	// Others there: a claim of west's owner, an earlier one of the name, and one that says that it is home's.
+	owners, earlier := fabric.NewClaim(namespace, "owner", fabric.WestWait), west.DeepCopy()
+	earlier.UID = "earlier-uid"
+	forged := fabric.NewClaim(namespace, "forged", fabric.WestWait)
+	forged.Labels, forged.Annotations = west.Labels, map[string]string{keys.Claim: west.Annotations[keys.Claim]}
+	for _, claim := range []*corev1.PersistentVolumeClaim{owners, forged} {
+		made, err := bed.West.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(), claim, metav1.CreateOptions{})
+		require.NoError(t, err)
+		*claim = *made
+	}
+	for _, claim := range []*corev1.PersistentVolumeClaim{owners, earlier, forged} {
+		recordedOfClaim(t, claim, corev1.EventTypeWarning, "ProvisioningFailed", "of another claim")
+	}
+	recordedOfClaim(t, west, corev1.EventTypeNormal, "Provisioning", "disk 7 is being made")
+	failed := recordedOfClaim(t, west, corev1.EventTypeWarning, "ProvisioningFailed", "the pool is full")
+	comes(t, namespace, "disk 7 is being made", 1)
+	got := comes(t, namespace, "the pool is full", 1)
+	assert.Equal(t, corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: namespace, Name: "data", UID: home.UID},
+		got.InvolvedObject)
+	assert.Equal(t, "disk.west.test_provisioner-0, cluster west", got.Source.Component)
+	again(t, failed, 7)
+	comes(t, namespace, "the pool is full", 7)
+	await.Always(t, "nothing of the others comes", func() bool { return len(found(t, namespace, "of another claim")) == 0 })
+
+	shown, err := bed.Home.Kubectl(t.Context(), "", "events", "-n", namespace, "--for", "pvc/data")
+	require.NoError(t, err)
+	t.Log(shown)
+	assert.Contains(t, shown, "cluster west: the pool is full")
+	assert.Contains(t, shown, "cluster west: disk 7 is being made")
+	described, err := bed.Home.Kubectl(t.Context(), "", "describe", "pvc", "data", "-n", namespace)
+	require.NoError(t, err)
+	assert.Contains(t, described, "cluster west: the pool is full")
 }
 
 // TestWhatIsSaidInANewNamespaceBeforeItsEventsAreWatchedComesHome has the first pod of a namespace run

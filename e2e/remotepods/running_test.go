@@ -1,7 +1,9 @@
 package remotepods
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -16,6 +18,7 @@ import (
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
 // edit patches a pod of a cluster, as kubectl does.
@@ -148,43 +151,128 @@ func TestWhatAllNodesOfWestDeclareTheVirtualNodeDeclares(t *testing.T) {
 	declare("west-1")
 }
 
-func TestTheLabelsOfItsPlaceAreThoseOfEachCluster(t *testing.T) {
-	namespace := open(t)
-	label := func(zone any) {
-		t.Helper()
-		data, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{corev1.LabelTopologyZone: zone}}})
+// labelNodes sets a label of nodes of a cluster, and takes it off after the test.
+func labelNodes(t *testing.T, cluster *testbed.Cluster, key string, values map[string]string) {
+	t.Helper()
+	set := func(node string, value any) {
+		data, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{key: value}}})
 		require.NoError(t, err)
-		for _, node := range []string{"west-1", "west-2"} {
-			_, err := bed.West.Client().CoreV1().Nodes().Patch(t.Context(), node, types.MergePatchType, data, metav1.PatchOptions{})
-			require.NoError(t, err)
-		}
+		_, err = cluster.Client().CoreV1().Nodes().Patch(context.WithoutCancel(t.Context()), node, types.MergePatchType, data,
+			metav1.PatchOptions{})
+		require.NoError(t, err)
 	}
-	zone := func() string {
+	for node, value := range values {
+		set(node, value)
+		t.Cleanup(func() { set(node, nil) })
+	}
+}
+
+// hasPlace waits until the virtual node of west has a region or a zone.
+func hasPlace(t *testing.T, why, key, want string) {
+	t.Helper()
+	is := func() string {
 		node, err := bed.Home.Client().CoreV1().Nodes().Get(t.Context(), fabric.WestNode, metav1.GetOptions{})
 		require.NoError(t, err)
-		return node.Labels[corev1.LabelTopologyZone]
+		return node.Labels[key]
 	}
-	override := func(zone any) {
+	await.Until(t, why, func() bool { return is() == want }, func() any { return is() })
+}
+
+func TestTheLabelsOfItsPlaceAreThoseOfEachCluster(t *testing.T) {
+	namespace := open(t)
+	override := func(topology any) {
 		t.Helper()
-		data, err := json.Marshal(map[string]any{"spec": map[string]any{"topology": map[string]any{"zone": zone}}})
+		data, err := json.Marshal(map[string]any{"spec": map[string]any{"topology": topology}})
 		require.NoError(t, err)
-		_, err = bed.Remotes.Patch(t.Context(), "west", types.MergePatchType, data, metav1.PatchOptions{})
+		_, err = bed.Remotes.Patch(context.WithoutCancel(t.Context()), "west", types.MergePatchType, data, metav1.PatchOptions{})
 		require.NoError(t, err)
 	}
-	await.Until(t, "a cluster whose nodes share no zone is one of its own", func() bool { return zone() == "west" },
-		func() any { return zone() })
-	label("west-a")
-	defer label(nil)
-	await.Until(t, "the shared zone", func() bool { return zone() == "west-a" }, func() any { return zone() })
-	override("north")
+	places := map[string]string{corev1.LabelTopologyRegion: "region", corev1.LabelTopologyZone: "zone"}
+	for key, field := range places {
+		hasPlace(t, "a cluster whose nodes share no "+field+" is one of its own", key, "west")
+	}
+	for key, field := range places {
+		labelNodes(t, bed.West, key, map[string]string{"west-1": "west-" + field, "west-2": "west-" + field})
+		hasPlace(t, "the shared "+field, key, "west-"+field)
+	}
+	override(map[string]any{"zone": "north", "region": "arctic"})
 	defer override(nil)
-	await.Until(t, "what the RemoteCluster says", func() bool { return zone() == "north" }, func() any { return zone() })
+	hasPlace(t, "the zone that the RemoteCluster says", corev1.LabelTopologyZone, "north")
+	hasPlace(t, "the region that the RemoteCluster says", corev1.LabelTopologyRegion, "arctic")
 
 	create(t, newPod(namespace, "web", func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = ptr.To(int64(0)) }))
 	home, west := runs(t, namespace, "web")
 	assert.Equal(t, "north", home.Labels[corev1.LabelTopologyZone], "home's API server says where the virtual node is")
-	assert.Equal(t, "west-a", west.Labels[corev1.LabelTopologyZone], "and that of west where its node is")
+	assert.Equal(t, "arctic", home.Labels[corev1.LabelTopologyRegion])
+	assert.Equal(t, "west-zone", west.Labels[corev1.LabelTopologyZone], "and that of west where its node is")
+	assert.Equal(t, "west-region", west.Labels[corev1.LabelTopologyRegion])
 	edit(t, bed.Home, namespace, "web", map[string]any{"metadata": map[string]any{"labels": map[string]string{"tier": "first"}}})
 	await.Until(t, "another label arrives", func() bool { return get(t, bed.West, namespace, "web").Labels["tier"] == "first" })
-	assert.Equal(t, "west-a", get(t, bed.West, namespace, "web").Labels[corev1.LabelTopologyZone])
+	assert.Equal(t, "west-zone", get(t, bed.West, namespace, "web").Labels[corev1.LabelTopologyZone])
+	assert.Equal(t, "west-region", get(t, bed.West, namespace, "web").Labels[corev1.LabelTopologyRegion])
+}
+
+// TestAClusterOfSeveralZonesIsOnePlaceForTheScheduler has kube-schedulers place pods by zone: west's two nodes are in two zones there,
+// home's in one.
+func TestAClusterOfSeveralZonesIsOnePlaceForTheScheduler(t *testing.T) {
+	testbed.Require(t)
+	labelNodes(t, bed.West, corev1.LabelTopologyZone, map[string]string{"west-1": "west-a", "west-2": "west-b"})
+	labelNodes(t, bed.Home, corev1.LabelTopologyZone, map[string]string{"home-1": "home", "home-2": "home"})
+	labelNodes(t, bed.West, corev1.LabelTopologyRegion, map[string]string{"west-1": "west-a", "west-2": "west-b"})
+	labelNodes(t, bed.Home, corev1.LabelTopologyRegion, map[string]string{"home-1": "home", "home-2": "home"})
+	hasPlace(t, "a cluster whose nodes share no zone is one of its own", corev1.LabelTopologyZone, "west")
+	hasPlace(t, "and so is its region", corev1.LabelTopologyRegion, "west")
+	these := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "spread"}}
+	spread := func(key string) func(*corev1.PodSpec) {
+		return func(spec *corev1.PodSpec) {
+			spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: key,
+				WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: these}}
+		}
+	}
+	apart := func(key string) func(*corev1.PodSpec) {
+		return func(spec *corev1.PodSpec) {
+			spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+				RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{TopologyKey: key, LabelSelector: these}}}}
+		}
+	}
+	for name, row := range map[string]struct {
+		change func(*corev1.PodSpec)
+		// there and waits are how many of four pods go to west, and get no node.
+		there, waits int
+	}{
+		"spread over zones":        {change: spread(corev1.LabelTopologyZone), there: 2},
+		"spread over regions":      {change: spread(corev1.LabelTopologyRegion), there: 2},
+		"one for each zone":        {change: apart(corev1.LabelTopologyZone), there: 1, waits: 2},
+		"one for each region only": {change: apart(corev1.LabelTopologyRegion), there: 1, waits: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			namespace := open(t)
+			for i := range 4 {
+				pod := fabric.NewPod(namespace, fmt.Sprint("web-", i))
+				pod.Labels = these.MatchLabels
+				pod.Spec.Tolerations = []corev1.Toleration{{Key: keys.RemoteTaint, Operator: corev1.TolerationOpExists}}
+				row.change(&pod.Spec)
+				create(t, pod)
+			}
+			want := []int{4 - row.there - row.waits, row.there, row.waits}
+			placed := func() (placed []int) {
+				placed = []int{0, 0, 0}
+				for i := range 4 {
+					switch pod := get(t, bed.Home, namespace, fmt.Sprint("web-", i)); {
+					case pod.Status.Phase == corev1.PodRunning && pod.Spec.NodeName == fabric.WestNode:
+						placed[1]++
+					case pod.Status.Phase == corev1.PodRunning:
+						placed[0]++
+					case slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+						return c.Type == corev1.PodScheduled && c.Reason == corev1.PodReasonUnschedulable
+					}):
+						placed[2]++
+					}
+				}
+				return placed
+			}
+			await.Until(t, fmt.Sprintf("%d run at home, %d in west, and no node takes %d", want[0], want[1], want[2]),
+				func() bool { return slices.Equal(placed(), want) }, func() any { return placed() })
+		})
+	}
 }

@@ -175,7 +175,7 @@ func read(ctx context.Context, home *cli.Cluster) (Facts, error) {
 			return nil
 		}},
 		{[]string{"extender"}, "read the metrics of the extender", func() (err error) { f.Asked, err = asked(ctx, home); return err }},
-		{[]string{"classes", "capacity"}, "list storageclasses", func() error {
+		{[]string{"classes", "capacity", "names"}, "list storageclasses", func() error {
 			list, err := storage.StorageClasses().List(ctx, metav1.ListOptions{})
 			if err == nil {
 				for i := range list.Items {
@@ -195,12 +195,19 @@ func read(ctx context.Context, home *cli.Cluster) (Facts, error) {
 			}
 			return err
 		}},
-		{[]string{"clusters", "networks"}, "list remoteclusters", func() error {
+		{[]string{"clusters", "networks", "names"}, "list remoteclusters", func() error {
 			list, err := home.Remotes.List(ctx, metav1.ListOptions{})
 			if err == nil {
 				f.Remotes = list.Items
 			}
 			return notFoundIsNone(err)
+		}},
+		{[]string{"names"}, "list namespaces", func() error {
+			list, err := core.Namespaces().List(ctx, metav1.ListOptions{})
+			if err == nil {
+				f.Namespaces = list.Items
+			}
+			return err
 		}},
 		{[]string{"clocks"}, "read the leases of nodes", func() error {
 			nodes, err := core.Nodes().List(ctx, metav1.ListOptions{})

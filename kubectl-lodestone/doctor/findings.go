@@ -60,9 +60,10 @@ type Facts struct {
 	Remotes []v1alpha1.RemoteCluster
 	Driver  *storagev1.CSIDriver
 	// Rooms are the CSIStorageCapacity objects of Lodestone.
-	Rooms  []storagev1.CSIStorageCapacity
-	Nodes  []corev1.Node
-	Leases []coordinationv1.Lease
+	Rooms      []storagev1.CSIStorageCapacity
+	Namespaces []corev1.Namespace
+	Nodes      []corev1.Node
+	Leases     []coordinationv1.Lease
 	// Unread are the checks that could not be made, with the reason.
 	Unread map[string]string
 }
@@ -74,7 +75,7 @@ var checks = []struct {
 }{
 	{"programs", programs}, {"manifests", manifests}, {"admission", admission}, {"certificates", certificates}, {"extender", extender},
 	{"classes", classes},
-	{"capacity", capacity}, {"clusters", clusters}, {"networks", networks}, {"clocks", clocks},
+	{"capacity", capacity}, {"clusters", clusters}, {"names", names}, {"networks", networks}, {"clocks", clocks},
 }
 
 // Findings makes all checks. Each has one finding at least. It is pure.
@@ -114,7 +115,8 @@ func programs(f Facts) (found []Finding) {
 	case len(other) > 0:
 		found = append(found, Finding{Level: Warning, Says: fmt.Sprintf("this plugin is %s, and others run: %s", f.Plugin,
 			strings.Join(other, ", ")),
-			Do: "bring all to one version, as docs/upgrade.md says"})
+			Do: "install the plugin of their version, or upgrade: kubectl lodestone check-upgrade, then kubectl lodestone install of this one, in " +
+				"remote clusters first (docs/upgrade.md)"})
 	case len(found) == 0:
 		return ok("%d programs run %s", len(f.Programs), f.Plugin)
 	}
@@ -156,7 +158,8 @@ func admission(f Facts) []Finding {
 	switch {
 	case len(untrusted) > 0:
 		return []Finding{{Level: Problem, Says: "API servers do not trust the webhook yet: " + some(untrusted) + " have no caBundle",
-			Do: "kubectl get jobs,certificates -A shows what should write it (docs/install.md#kubernetes-before-136)"}}
+			Do: "kubectl logs -n lodestone-certificates -l app.kubernetes.io/component=certificates says why the Job has not written it, or " +
+				"kubectl get certificates -A where cert-manager does (docs/install.md#kubernetes-before-136)"}}
 	case !slices.Contains(f.Policies, gate) && !slices.Contains(called, gate):
 		return []Finding{{Level: Problem, Says: "there is neither the policy nor the webhook " + gate + ", so moves refuse",
 			Do: "kubectl lodestone install makes the one that this cluster can use"}}
@@ -188,11 +191,13 @@ func certificates(f Facts) (found []Finding) {
 		switch {
 		case err != nil:
 			found = append(found, Finding{Level: Problem, Says: fmt.Sprintf("Secret %s has no certificate: %v", name, err),
-				Do: "kubectl get jobs,certificates -A shows what should make it (docs/security.md#certificates)"})
+				Do: "kubectl logs -n lodestone-certificates -l app.kubernetes.io/component=certificates says why the Job has not made it, or " +
+					"kubectl get certificates -A where cert-manager does (docs/security.md#certificates)"})
 		case end.Before(f.Now.Add(renewed)):
 			found = append(found, Finding{Level: Problem, Says: fmt.Sprintf("the certificate in Secret %s ends at %s", name,
 				end.UTC().Format(time.RFC3339)),
-				Do: "see why it was not renewed (docs/security.md#certificates)"})
+				Do: "kubectl get cronjob,jobs -n lodestone-certificates shows whether the CronJob that renews it runs, and kubectl logs -n " +
+					"lodestone-certificates -l app.kubernetes.io/component=certificates why it did not (docs/security.md#certificates)"})
 		}
 	}
 	if len(found) == 0 {
@@ -226,8 +231,9 @@ func extender(f Facts) []Finding {
 	}
 	return []Finding{{Level: Warning,
 		Says: "no kube-scheduler has asked it since it started: new claims may go to clusters that cannot take them",
-		Do: "run kubectl lodestone install --configure-scheduler on each node of the control plane, or add the extender to kube-scheduler's " +
-			"configuration by hand (docs/scheduling.md); if no pod was scheduled since, this means nothing"}}
+		Do: "run kubectl lodestone install --configure-scheduler on each node of the control plane, or add what kubectl lodestone install " +
+			"prints under extenders to kube-scheduler's configuration by hand (docs/scheduling.md#your-own-control-plane); " +
+			"if no pod was scheduled since, this means nothing"}}
 }
 
 func classes(f Facts) (found []Finding) {
@@ -245,7 +251,9 @@ func classes(f Facts) (found []Finding) {
 	offered := virtualclass.Offer(f.Classes)
 	switch {
 	case virtual == 0:
-		found = append(found, Finding{Level: Problem, Says: "there is no virtual class", Do: "make one, as docs/classes.md says"})
+		found = append(found, Finding{Level: Problem, Says: "there is no virtual class",
+			Do: "make a StorageClass with provisioner " + keys.Driver + " and " +
+				"volumeBindingMode WaitForFirstConsumer; kubectl lodestone install makes one, named lodestone (docs/classes.md)"})
 	case len(offered) == 0:
 		found = append(found, Finding{Level: Problem, Says: "home has no real class, so no claim gets a volume here",
 			Do: "install a storage driver"})
@@ -272,7 +280,7 @@ func capacity(f Facts) []Finding {
 		if virtualclass.Is(class) && !known[class.Name] {
 			found = append(found, Finding{Level: Problem,
 				Says: fmt.Sprintf("nothing is published of the room of class %s, so kube-scheduler finds none "+
-					"anywhere", class.Name), Do: "see the provisioner's log, and docs/classes.md#room"})
+					"anywhere", class.Name), Do: "kubectl logs -n lodestone-system deployment/lodestone-provisioner says why (docs/classes.md#room)"})
 		}
 	}
 	if len(found) == 0 {
@@ -293,13 +301,35 @@ func clusters(f Facts) (found []Finding) {
 				Do: "see whether the provisioner runs"})
 		case condition.Status != metav1.ConditionTrue:
 			found = append(found, Finding{Level: Problem, Says: fmt.Sprintf("remote cluster %s is not Ready (%s): %s", remote.Name, condition.Reason,
-				condition.Message), Do: "docs/remote-clusters.md#conditions says what each reason means"})
+				condition.Message), Do: whatToDo(condition.Reason)})
 		}
 	}
 	if len(found) == 0 {
 		return ok("%d remote clusters are Ready", len(f.Remotes))
 	}
 	return found
+}
+
+// whatToDo says what to do about a remote cluster that is not Ready for a reason. Where that is not all there is to it, the message of
+// the condition says more.
+func whatToDo(reason string) string {
+	do, ok := map[string]string{
+		"Checking":       "wait a few seconds",
+		"Syncing":        "wait a few seconds",
+		"BadKubeconfig":  "correct the Secret with its kubeconfig, or kubectl lodestone peer --renew",
+		"NotReachable":   "bring its API server back, or correct the address in the Secret with its kubeconfig",
+		"NotAuthorized":  "kubectl lodestone peer --renew, and see that its owner has applied deploy/remote of this version",
+		"PointsHome":     "put the kubeconfig of the other cluster into the Secret",
+		"Duplicate":      "delete one of the two RemoteClusters",
+		"OtherCluster":   "put the kubeconfig of the cluster that holds the volumes back into the Secret",
+		"TooMuch":        "see whether it really has so many volumes and claims; it is asked again after 5 minutes",
+		"HomeNotInForce": "see that no copy of this home cluster runs, and then kubectl lodestone confirm",
+		"Leaving":        "delete what it still holds, or kubectl lodestone unpeer",
+	}[reason]
+	if !ok {
+		do = "do what the message says"
+	}
+	return do + " (docs/remote-clusters.md#conditions)"
 }
 
 func networks(f Facts) (found []Finding) {

@@ -48,6 +48,7 @@ func class(name, provisioner string, change func(*storagev1.StorageClass)) *stor
 
 func remote(status metav1.ConditionStatus) v1alpha1.RemoteCluster {
 	r := v1alpha1.RemoteCluster{ObjectMeta: metav1.ObjectMeta{Name: "west"}}
+	r.Status.StorageClasses = []v1alpha1.OfferedClass{{Name: "fast"}}
 	r.Status.Conditions = []metav1.Condition{{Type: v1alpha1.Ready, Status: status, Reason: "NotReachable", Message: "no route"}}
 	return r
 }
@@ -130,6 +131,29 @@ func TestEachFaultIsFound(t *testing.T) {
 		"no room is known":      {func(f *Facts) { f.Rooms = nil }, "capacity", Problem, "room of class lodestone"},
 		"a cluster is away":     {func(f *Facts) { f.Remotes[0] = remote(metav1.ConditionFalse) }, "clusters", Problem, "NotReachable"},
 		"a cluster is not read": {func(f *Facts) { f.Remotes[0].Status.Conditions = nil }, "clusters", Problem, "nothing is known"},
+		"a class for a cluster that is not there": {func(f *Facts) { f.Classes[0].Parameters = map[string]string{keys.Clusters: "west, mars"} },
+			"names", Warning, `storage class lodestone lists cluster "mars" in parameter lodestone.dev/clusters`},
+		"a real class for a cluster that is not there": {func(f *Facts) {
+			f.Classes[0].Parameters = map[string]string{keys.RemoteClass + ".mars": "disk", keys.RemoteClass + ".west": "later"}
+		}, "names", Warning, `there is no RemoteCluster "mars"`},
+		"a local class that is not there": {func(f *Facts) { f.Classes[0].Parameters = map[string]string{keys.LocalClass: "dsik"} },
+			"names", Warning, `names "dsik" in parameter lodestone.dev/local-class, and home has no such real class`},
+		"an empty local class": {func(f *Facts) {
+			f.Classes[0].Parameters = map[string]string{keys.LocalClass: "", keys.Clusters: "mars"}
+		}, "names", Warning, "mars"},
+		"a choice that is nowhere": {func(f *Facts) { f.Classes[0].Parameters = map[string]string{keys.Classes: "disk,fast,slow"} },
+			"names", Warning, `lists "slow" in parameter lodestone.dev/classes, and no cluster has such a real class`},
+		"a namespace that is opened by another word": {func(f *Facts) {
+			f.Namespaces = []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{keys.Offload: "yes"}}}}
+		}, "names", Warning, "namespace shop has label lodestone.dev/offload=yes, which does not open it"},
+		"a namespace with a scheduler of another word": {func(f *Facts) {
+			f.Namespaces = []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{keys.Scheduler: "second"}}}}
+		}, "names", Warning, "namespace shop has label lodestone.dev/scheduler=second"},
+		"a namespace for a cluster that is not there": {func(f *Facts) {
+			f.Namespaces = []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "shop",
+				Labels:      map[string]string{keys.Offload: keys.OffloadEnabled},
+				Annotations: map[string]string{keys.OffloadClusters: "home,west,mars"}}}}
+		}, "names", Warning, `namespace shop is open to cluster "mars"`},
 		"routed without ranges": {func(f *Facts) { f.Remotes[0].Spec.PodNetwork = v1alpha1.Routed }, "networks", Problem, "no pod ranges"},
 		"a fabric of which nothing is known": {func(f *Facts) { f.Remotes[0].Spec.PodNetwork = v1alpha1.Fabric }, "networks", Problem,
 			"nothing is known of the network"},
@@ -157,6 +181,7 @@ func TestEachFaultIsFound(t *testing.T) {
 			assert.Equal(t, row.level, found[0].Level, name)
 			assert.Contains(t, found[0].Says, row.says, name)
 			assert.NotEmpty(t, found[0].Do, name)
+			assert.NotRegexp(t, `(^|[^(])docs/`, found[0].Do, "a page only adds to what is to be done")
 		}
 	}
 }

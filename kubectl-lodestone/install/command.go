@@ -174,7 +174,8 @@ func (o *Options) complete(cmd *cobra.Command) error {
 		}
 		var values Values
 		if err := yaml.UnmarshalStrict(content, &values); err != nil {
-			return cli.Misuse("--values %q is not understood: %w; docs/install.md has the names", o.File, err)
+			return cli.Misuse("--values %q is not understood: %w; the names are %s (docs/install.md says what each is)", o.File, err,
+				strings.Join(valueNames(), ", "))
 		}
 		o.Values = o.Values.over(values)
 	}
@@ -414,9 +415,12 @@ func (i *installing) printNext(ctx context.Context, v Values, facts Facts) error
 	}
 	if Detect(facts).ownScheduler() {
 		say("Have kube-scheduler ask the extender: on each control-plane node, one after another, as root:", "",
-			"  kubectl lodestone install --configure-scheduler", "", "or by hand, as docs/scheduling.md says, with this configuration:", "")
+			"  kubectl lodestone install --configure-scheduler", "", "or by hand: start kube-scheduler with --config and this "+
+				"configuration, and the certificate of Secret lodestone-extender-client "+
+				"beside it (docs/scheduling.md#your-own-control-plane has the steps):", "")
 	} else {
-		say("Have kube-scheduler ask the extender, as docs/scheduling.md says, with this configuration:", "")
+		say("Have kube-scheduler ask the extender: start it with --config and this configuration, and the certificate of Secret "+
+			"lodestone-extender-client beside it (docs/scheduling.md#your-own-control-plane has the steps):", "")
 	}
 	say(strings.TrimSpace(string(configuration)))
 	return nil

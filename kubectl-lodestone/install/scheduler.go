@@ -76,7 +76,9 @@ func (t *target) configureOnNode(ctx context.Context, root string) error {
 	before, err := os.ReadFile(manifest)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("there is no %s here: run this on a control-plane node of kubeadm; docs/scheduling.md says what others do", manifest)
+		return fmt.Errorf("there is no %s here: run this on a control-plane node of kubeadm; if another tool made the cluster, give its "+
+			"kube-scheduler the flag --config with the configuration that kubectl lodestone install prints (docs/scheduling.md has the steps)",
+			manifest)
 	case err != nil:
 		return fmt.Errorf("kube-scheduler's manifest cannot be read: %w; run this as root", err)
 	}
@@ -134,8 +136,10 @@ func (t *target) configureOnNode(ctx context.Context, root string) error {
 		}
 		return fmt.Errorf("kube-scheduler did not run with the extender's configuration, so its manifest is what it was: %w", err)
 	}
-	t.Say("kube-scheduler of this node asks the extender; run the same command on the next control-plane node, and let kubeadm know " +
-		"(docs/scheduling.md#your-own-control-plane, step 5)")
+	t.Say("kube-scheduler of this node asks the extender; run the same command on the next control-plane node. kubeadm upgrade writes "+
+		"its manifest anew: have it keep this with kubectl edit configmap kubeadm-config -n kube-system, under ClusterConfiguration, "+
+		"scheduler: extraArgs config=%s, and extraVolumes with hostPath and mountPath %s, pathType Directory, readOnly true "+
+		"(docs/scheduling.md#your-own-control-plane, step 5, has it to copy)", "/"+lodestonePath+"/"+configFile, "/"+lodestonePath)
 	return nil
 }
 
@@ -170,14 +174,15 @@ func asking(manifest []byte, mark string) ([]byte, error) {
 	}
 	at := slices.IndexFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == "kube-scheduler" })
 	if at < 0 {
-		return nil, errors.New("kube-scheduler's manifest has no container kube-scheduler: configure it by hand, as docs/scheduling.md says")
+		return nil, fmt.Errorf("kube-scheduler's manifest has no container kube-scheduler: add the flag --config=/%s to the container that runs "+
+			"it, and mount /%s there (docs/scheduling.md#your-own-control-plane has both)", lodestonePath+"/"+configFile, lodestonePath)
 	}
 	container, path := &pod.Spec.Containers[at], "/"+lodestonePath
 	config := "--config=" + filepath.Join(path, configFile)
 	for _, argument := range slices.Concat(container.Command, container.Args) {
 		if strings.HasPrefix(argument, "--config") && argument != config {
-			return nil, cli.Refuse("kube-scheduler of this node has a configuration of its own (%s), and nothing was changed: add the extender "+
-				"there, as docs/scheduling.md says", argument)
+			return nil, cli.Refuse("kube-scheduler of this node has a configuration of its own (%s), and nothing was changed: add to that file "+
+				"what kubectl lodestone install prints under extenders (docs/scheduling.md#your-own-control-plane has the whole of it)", argument)
 		}
 	}
 	if pod.Annotations[stamp] == mark && slices.Contains(container.Command, config) {

@@ -97,8 +97,9 @@ func (t *target) removal(ctx context.Context, remote bool) ([]reference, error) 
 			return nil, fmt.Errorf("the cluster of context %q has no Lodestone as a home cluster that install made, but the remote agent: give "+
 				"--remote to remove that", t.Context)
 		}
-		return nil, fmt.Errorf("kubectl lodestone install has made nothing in the cluster of context %q: what was applied with kubectl or a "+
-			"GitOps tool is removed with that (docs/install.md#remove)", t.Context)
+		return nil, fmt.Errorf("kubectl lodestone install has made nothing in the cluster of context %q: what was applied with kubectl is "+
+			"removed with kubectl delete -k of the same folder, what a GitOps tool applied by taking it out there (docs/install.md#remove)",
+			t.Context)
 	}
 	holds := t.holdsAtHome
 	if remote {
@@ -109,14 +110,14 @@ func (t *target) removal(ctx context.Context, remote bool) ([]reference, error) 
 		return nil, err
 	}
 	if len(held) > 0 {
-		return nil, cli.Refuse("Lodestone is in use in the cluster of context %q, and nothing was changed: %s; docs/install.md#remove says how "+
-			"each is ended", t.Context, strings.Join(held, "; "))
+		return nil, cli.Refuse("Lodestone is in use in the cluster of context %q, and nothing was changed: %s (docs/install.md#remove has "+
+			"all steps)", t.Context, strings.Join(held, "; "))
 	}
 	return last.objects, nil
 }
 
-// holding says in words which objects are there; empty if none is.
-func holding(what string, names []string) []string {
+// holding says in words which objects are there, and how they are ended; empty if none is.
+func holding(what, end string, names []string) []string {
 	const most = 5
 	if len(names) == 0 {
 		return nil
@@ -126,7 +127,7 @@ func holding(what string, names []string) []string {
 	if len(names) > most {
 		text += ", …"
 	}
-	return []string{text + ")"}
+	return []string{text + "): " + end}
 }
 
 // holdsAtHome lists what depends on Lodestone in a home cluster.
@@ -179,8 +180,13 @@ func (t *target) holdsAtHome(ctx context.Context) ([]string, error) {
 			peered = append(peered, cluster.Name)
 		}
 	}
-	return slices.Concat(holding("volumes", data), holding("claims that wait for a volume", waiting),
-		holding("claims in "+storageNamespace, twins), holding("moves", moving), holding("remote clusters", peered)), nil
+	return slices.Concat(
+		holding("moves", "kubectl delete volumemoves -A --all ends them", moving),
+		holding("volumes", "delete their claims, with their data; kubectl patch pv NAME -p "+
+			`'{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}' before that keeps it`, data),
+		holding("claims that wait for a volume", "delete them", waiting),
+		holding("claims in "+storageNamespace, "they go with those volumes", twins),
+		holding("remote clusters", "kubectl lodestone unpeer NAME --remote-context CONTEXT", peered)), nil
 }
 
 // holdsInRemote lists what depends on the agent in a remote cluster.
@@ -223,8 +229,11 @@ func (t *target) holdsInRemote(ctx context.Context) ([]string, error) {
 			data = append(data, claim.Namespace+"/"+claim.Name)
 		}
 	}
-	return slices.Concat(holding("home clusters", served), holding("namespace requests", requested), holding("pods of home clusters", pods),
-		holding("claims of home clusters", data)), nil
+	const unpeer = "they go when the home cluster runs kubectl lodestone unpeer"
+	return slices.Concat(holding("home clusters", "have each run kubectl lodestone unpeer, or kubectl delete homecluster NAME here, which "+
+		"keeps its data", served), holding("namespace requests", unpeer, requested),
+		holding("pods of home clusters", "delete them at home", pods),
+		holding("claims of home clusters", "delete them at home, with their data", data)), nil
 }
 
 // removeAll removes objects in the reverse order of their making, programs first, and the record at last.

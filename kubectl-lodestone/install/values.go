@@ -3,6 +3,7 @@ package install
 import (
 	"cmp"
 	"fmt"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -55,6 +56,16 @@ type Values struct {
 	Admission    string `json:"admission,omitempty"`
 	VirtualNodes *bool  `json:"virtualNodes,omitempty"`
 	Monitoring   *bool  `json:"monitoring,omitempty"`
+}
+
+// valueNames are the names of all values in a file.
+func valueNames() (names []string) {
+	values := reflect.TypeFor[Values]()
+	for i := range values.NumField() {
+		name, _, _ := strings.Cut(values.Field(i).Tag.Get("json"), ",")
+		names = append(names, name)
+	}
+	return names
 }
 
 // over returns values with those of others where they have none.
@@ -147,8 +158,9 @@ func Choose(given, recorded Values, facts Facts, remote bool, version string) (v
 	v = v.over(Values{Registry: DefaultRegistry})
 	platform := Detect(facts)
 	if !platform.tried() {
-		notes = append(notes, fmt.Sprintf("Lodestone has not been tried on a cluster %s: docs/support.md says what was seen",
-			platform.adjective()))
+		notes = append(notes, fmt.Sprintf("Lodestone has not been tried on a cluster %s: try it with data that you can lose, and look with "+
+			"kubectl lodestone "+
+			"doctor (docs/support.md says what was seen where)", platform.adjective()))
 	}
 	if remote {
 		if !facts.Validating {

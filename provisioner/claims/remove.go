@@ -200,10 +200,19 @@ func (f *Controller) sameCluster(ctx context.Context, client kubernetes.Interfac
 	return nil
 }
 
+// isGone asks a cluster, before and after, which one it is: another one may have taken its address in between.
 func (f *Controller) isGone(ctx context.Context, client kubernetes.Interface, o steps.Observation, ref backing.Ref) (bool, error) {
 	if err := f.sameCluster(ctx, client, ref.Cluster, o.Volume); err != nil {
 		return false, err
 	}
+	if gone, err := f.looksGone(ctx, client, o, ref); err != nil || !gone {
+		return false, err
+	}
+	err := f.sameCluster(ctx, client, ref.Cluster, o.Volume)
+	return err == nil, err
+}
+
+func (f *Controller) looksGone(ctx context.Context, client kubernetes.Interface, o steps.Observation, ref backing.Ref) (bool, error) {
 	name := o.Volume.Annotations[keys.BackingVolume]
 	claim, err := client.CoreV1().PersistentVolumeClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 	switch {

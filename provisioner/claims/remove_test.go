@@ -127,4 +127,16 @@ func TestAVolumeIsGoneOnlyIfItsOwnClusterSaysSo(t *testing.T) {
 			require.ErrorIs(t, err, errChanged)
 		}
 	}
+
+	// Another one takes the address between two requests.
+	client, asked := fake.NewClientset(), 0
+	client.PrependReactor("get", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) {
+		asked++
+		uid := map[bool]types.UID{true: "uid-west", false: "uid-east"}[asked == 1]
+		return true, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem, UID: uid}}, nil
+	})
+	is, err := f.isGone(t.Context(), client, steps.Observation{UID: "u1", Volume: &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{keys.BackingVolume: "disk-1", keys.ClusterUID: "uid-west"}}}}, ref)
+	assert.False(t, is)
+	require.ErrorIs(t, err, errChanged)
 }

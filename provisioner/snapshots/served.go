@@ -274,28 +274,34 @@ func (s *served[C, O, S]) removeOrphan(ctx context.Context, homeID, cluster stri
 	return nil
 }
 
-// proveGone asks a remote API server whether a snapshot is gone. First it checks the
-// cluster's identity: a wrong cluster would also answer that there is none. is says whether what has its
-// name is that snapshot.
+// proveGone asks a remote API server whether a snapshot is gone. Before and after it checks the
+// cluster's identity: a wrong cluster would also answer that there is none, and may take the address in
+// between. is says whether what has its name is that snapshot.
 func proveGone(ctx context.Context, typed kubernetes.Interface, client dynamic.ResourceInterface, cluster string,
 	object *v1alpha1.RemoteCluster, name string, is func(*unstructured.Unstructured) bool) error {
-	same, err := remote.Same(ctx, typed, object, "")
-	switch {
-	case err != nil:
-		return fmt.Errorf("ask which cluster %s is: %w", cluster, err)
-	case !same:
-		return fmt.Errorf("the kubeconfig of cluster %s leads to another cluster: %w", cluster, errChanged)
+	checked := func() error {
+		same, err := remote.Same(ctx, typed, object, "")
+		switch {
+		case err != nil:
+			return fmt.Errorf("ask which cluster %s is: %w", cluster, err)
+		case !same:
+			return fmt.Errorf("the kubeconfig of cluster %s leads to another cluster: %w", cluster, errChanged)
+		}
+		return nil
+	}
+	if err := checked(); err != nil {
+		return err
 	}
 	found, err := client.Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil
+		return checked()
 	case err != nil:
 		return fmt.Errorf("look for snapshot %s in %s: %w", name, cluster, err)
 	case is(found):
 		return fmt.Errorf("snapshot %s in %s is there: %w", name, cluster, errChanged)
 	}
-	return nil
+	return checked()
 }
 
 // dated returns an error with a time: now, if it has none yet.

@@ -19,10 +19,10 @@ import (
 	"github.com/lodestone-storage/lodestone/virtualnode/translate"
 )
 
-// What scheduler, kubelet and others of a remote cluster say of a pod is shown on the home pod. That
+// What scheduler, kubelet, provisioner and others of a remote cluster say of a pod or a claim is shown on that of home. That
 // cluster is not trusted, and home's API server stores each event, so all is bounded:
 const (
-	// podEvents is how many events of a pod are written at once, podWarnings how many of these only
+	// podEvents is how many events of a pod or a claim are written at once, podWarnings how many of these only
 	// warnings may take. After that it is one each podEventEvery, as kubelets do it themselves.
 	podEvents, podWarnings = 25, 10
 	podEventEvery          = time.Minute
@@ -54,10 +54,20 @@ type eventKey struct{ namespace, name string }
 // remoteEvent is an event as it is to be at home.
 type remoteEvent struct {
 	event *corev1.Event
-	// of is the home pod, there the UID of the remote pod that the event is about.
+	// of is the home pod, there the UID of the remote pod that the event is about. For a claim, of has only the namespace and the name
+	// that it has there.
 	of    key
 	there types.UID
 	seen  time.Time
+}
+
+// aboutClaim says whether the event is about a claim.
+func (e remoteEvent) aboutClaim() bool { return e.of.uid == "" }
+
+// mayTell reports whether a limiter lets one more event of the remote cluster be shown, and counts it.
+// Those that are no warnings leave some for warnings.
+func mayTell(told *rate.Limiter, warning bool, now time.Time) bool {
+	return (warning || told.TokensAt(now) >= podWarnings+1) && told.AllowN(now, 1)
 }
 
 func newRemoteEvents() *remoteEvents {
@@ -71,7 +81,7 @@ func newRemoteEvents() *remoteEvents {
 func newEventCounts() *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "lodestone_virtualnode_remote_events_total",
-		Help: "Events of remote clusters about pods of virtual nodes, by cluster and result (shown, left-out or error).",
+		Help: "Events of remote clusters about pods of virtual nodes and about claims, by cluster and result (shown, left-out or error).",
 	}, []string{"cluster", "result"})
 }
 
@@ -124,39 +134,69 @@ func (e *remoteEvents) putBack(k eventKey, event remoteEvent) {
 	}
 }
 
-// remoteEvent has an event of the remote cluster shown if it is about a pod of home.
+// remoteEvent has an event of the remote cluster shown if it is about a pod or a claim of home.
 func (r *runner) remoteEvent(there *corev1.Event) {
-	pod := r.homePodAt(there.InvolvedObject.Namespace, there.InvolvedObject.Name)
-	if pod == nil {
-		return
-	}
-	of := r.keyOf(pod)
-	if is, known := r.runsAs(of, there.InvolvedObject.UID); known && !is {
-		return
-	}
 	now := time.Now()
-	event, ok := translate.Event(r.session.Cluster, pod, there, metav1.NewTime(now))
+	var told remoteEvent
+	ok := false
+	switch there.InvolvedObject.Kind {
+	case "Pod":
+		told, ok = r.podEvent(there, now)
+	case "PersistentVolumeClaim":
+		told, ok = r.claimEvent(there, now)
+	}
 	if !ok {
 		return
 	}
-	k := eventKey{event.Namespace, event.Name}
-	told := remoteEvent{event: event, of: of, there: there.InvolvedObject.UID, seen: now}
+	k := eventKey{told.event.Namespace, told.event.Name}
 	switch {
 	case r.events.replace(k, told):
-	case !r.states.mayTell(of, event.Type == corev1.EventTypeWarning, now), !r.events.add(k, told):
+	case !r.mayTell(told, now), !r.events.add(k, told):
 		r.count("left-out")
 	}
+}
+
+// mayTell reports whether one more event may be shown on the pod or claim that it is about, and counts it.
+func (r *runner) mayTell(told remoteEvent, now time.Time) bool {
+	warning := told.event.Type == corev1.EventTypeWarning
+	if told.aboutClaim() {
+		return mayTell(r.claims.of(told.there).told, warning, now)
+	}
+	return r.states.mayTell(told.of, warning, now)
+}
+
+// podEvent returns the event of home for one about a pod; false if none is to be shown.
+func (r *runner) podEvent(there *corev1.Event, now time.Time) (remoteEvent, bool) {
+	pod := r.homePodAt(there.InvolvedObject.Namespace, there.InvolvedObject.Name)
+	if pod == nil {
+		return remoteEvent{}, false
+	}
+	of := r.keyOf(pod)
+	if is, known := r.runsAs(of, there.InvolvedObject.UID); known && !is {
+		return remoteEvent{}, false
+	}
+	event, ok := translate.Event(r.session.Cluster, pod, there, metav1.NewTime(now))
+	return remoteEvent{event: event, of: of, there: there.InvolvedObject.UID, seen: now}, ok
+}
+
+// homeNamespaceAt returns the home namespace that one of the remote cluster is given to; empty for none.
+func (r *runner) homeNamespaceAt(namespace string) string {
+	request := controller.Get[remotev1alpha1.NamespaceRequest](r.namespaces.requests, r.session.Tenant()+"/"+namespace)
+	if request == nil || r.session.Namespace(request.Spec.HomeNamespace) != namespace {
+		return ""
+	}
+	return request.Spec.HomeNamespace
 }
 
 // homePodAt returns the home pod that runs, or is to run, under a name of the remote cluster; nil if
 // none does.
 func (r *runner) homePodAt(namespace, name string) *corev1.Pod {
-	request := controller.Get[remotev1alpha1.NamespaceRequest](r.namespaces.requests, r.session.Tenant()+"/"+namespace)
-	if request == nil {
+	home := r.homeNamespaceAt(namespace)
+	if home == "" {
 		return nil
 	}
-	pod := controller.Get[corev1.Pod](r.config.Pods, request.Spec.HomeNamespace+"/"+name)
-	if pod == nil || pod.Spec.NodeName != r.session.Node || r.session.Namespace(pod.Namespace) != namespace {
+	pod := controller.Get[corev1.Pod](r.config.Pods, home+"/"+name)
+	if pod == nil || pod.Spec.NodeName != r.session.Node {
 		return nil
 	}
 	return pod
@@ -178,18 +218,29 @@ func (r *runner) recordEvent(ctx context.Context, k eventKey) (time.Duration, er
 	if !ok {
 		return 0, nil
 	}
-	switch is, known := r.runsAs(told.of, told.there); {
-	case r.homePod(told.of.uid) == nil, known && !is, !known && time.Since(told.seen) > podSeenWithin:
-		r.events.take(k)
-		return 0, nil
-	case !known:
-		return podSeenAgain, nil
+	if !told.aboutClaim() {
+		switch is, known := r.runsAs(told.of, told.there); {
+		case r.homePod(told.of.uid) == nil, known && !is, !known && time.Since(told.seen) > podSeenWithin:
+			r.events.take(k)
+			return 0, nil
+		case !known:
+			return podSeenAgain, nil
+		}
 	}
 	if err := r.events.pace.Wait(ctx); err != nil {
 		return podSeenAgain, nil //nolint:nilerr // the time of this call is over, or all ends
 	}
 	told = r.events.take(k)
-	err := r.write(ctx, told.event)
+	var err error
+	if told.aboutClaim() {
+		var ours bool
+		if ours, err = r.putClaim(ctx, told); err == nil && !ours {
+			return 0, nil
+		}
+	}
+	if err == nil {
+		err = r.write(ctx, told.event)
+	}
 	switch {
 	case err == nil:
 		r.count("shown")

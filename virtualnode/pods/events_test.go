@@ -25,6 +25,7 @@ import (
 
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/virtualnode/session"
@@ -34,18 +35,20 @@ import (
 // UID r1, in namespace shop-h1 there.
 type telling struct {
 	*runner
-	home *fake.Clientset
+	home, west *fake.Clientset
 }
 
 func newTelling(t *testing.T) telling {
 	t.Helper()
-	home := fake.NewClientset()
+	home, west := fake.NewClientset(), fake.NewClientset()
 	factory := informers.NewSharedInformerFactory(home, 0)
 	core := factory.Core().V1()
 	c, err := New(Config{Home: home, Pods: core.Pods().Informer(), Nodes: core.Nodes().Informer(), Namespaces: core.Namespaces().Informer()})
 	require.NoError(t, err)
-	s := &session.Session{Cluster: "west", Node: "west", HomeID: "h1", Strategy: v1alpha1.Suffixed, Gate: clients.NewGate()}
-	x := telling{home: home, runner: &runner{Controller: c, session: s, queue: newQueue(), states: newStates(), events: newRemoteEvents(),
+	s := &session.Session{Cluster: "west", Node: "west", HomeID: "h1", Strategy: v1alpha1.Suffixed, Gate: clients.NewGate(),
+		Client: west}
+	x := telling{home: home, west: west, runner: &runner{Controller: c, session: s, queue: newQueue(), states: newStates(),
+		events: newRemoteEvents(), claims: newRemoteClaims(),
 		namespaces: &remoteNamespaces{session: s, watched: map[string]*watchedNamespace{},
 			requests: informerOf(&remotev1alpha1.NamespaceRequest{})}}}
 	x.put(x.namespaces.requests, &remotev1alpha1.NamespaceRequest{
@@ -149,6 +152,136 @@ func TestWhatIsSaidOfTheRemotePodIsShownOnTheHomePod(t *testing.T) {
 			assert.Equal(t, 1, x.counts("shown"))
 		})
 	}
+}
+
+// withClaims makes claim shop/data of home, with UID c1, and that in west with UID r2 which is for it.
+func (x telling) withClaims(t *testing.T, change func(home, there *corev1.PersistentVolumeClaim)) {
+	t.Helper()
+	home := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: "c1"}}
+	there := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop-h1", Name: "data", UID: "r2",
+		Labels:      map[string]string{keys.HomeID: "h1", keys.ClaimUID: "c1"},
+		Annotations: map[string]string{keys.Claim: "shop/data"}}}
+	if change != nil {
+		change(home, there)
+	}
+	_, err := x.home.CoreV1().PersistentVolumeClaims(home.Namespace).Create(t.Context(), home, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = x.west.CoreV1().PersistentVolumeClaims(there.Namespace).Create(t.Context(), there, metav1.CreateOptions{})
+	require.NoError(t, err)
+}
+
+// saidOfClaim is an event about the claim in west.
+func saidOfClaim(uid string, changes ...func(*corev1.Event)) *corev1.Event {
+	return said(uid, append([]func(*corev1.Event){func(e *corev1.Event) {
+		e.InvolvedObject = corev1.ObjectReference{Kind: "PersistentVolumeClaim", Namespace: "shop-h1", Name: "data", UID: "r2"}
+		e.Reason, e.Message = "ProvisioningFailed", "no room for shop-h1/data"
+		e.Source.Component = "disk.west.test"
+	}}, changes...)...)
+}
+
+func TestWhatIsSaidOfTheRemoteClaimIsShownOnTheHomeClaim(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(home, there *corev1.PersistentVolumeClaim)
+		event  func(*corev1.Event)
+		want   bool
+	}{
+		"by the provisioner there": {want: true},
+		"of one that a move made": {change: func(home, there *corev1.PersistentVolumeClaim) {
+			home.UID = "0d9f2d8c-5c1c-4a5e-9a55-3d1b36c3f1aa"
+			there.Labels[keys.ClaimUID] = string(home.UID)
+			there.Name = backing.Moved(home.UID, 2)
+		}, event: func(e *corev1.Event) {
+			e.InvolvedObject.Name = backing.Moved("0d9f2d8c-5c1c-4a5e-9a55-3d1b36c3f1aa", 2)
+		}, want: true},
+		"not of an earlier claim of the name":   {event: func(e *corev1.Event) { e.InvolvedObject.UID = "r1" }},
+		"not of one that is gone":               {event: func(e *corev1.Event) { e.InvolvedObject.Name = "gone" }},
+		"not of a namespace that is not home's": {event: func(e *corev1.Event) { e.InvolvedObject.Namespace, e.Namespace = "bank", "bank" }},
+		"not of a claim of that cluster's owner": {change: func(_, there *corev1.PersistentVolumeClaim) {
+			there.Labels, there.Annotations = nil, nil
+		}},
+		"not if it is for an earlier claim": {change: func(home, _ *corev1.PersistentVolumeClaim) { home.UID = "c2" }},
+		"not if it says another name": {change: func(_, there *corev1.PersistentVolumeClaim) {
+			there.Annotations[keys.Claim] = "shop/other"
+		}},
+		"not if it speaks for another namespace": {change: func(_, there *corev1.PersistentVolumeClaim) {
+			there.Annotations[keys.Claim] = "bank/data"
+		}},
+		"not if the claim of home is gone": {change: func(home, _ *corev1.PersistentVolumeClaim) { home.Name = "other" }},
+		"not if its name is none":          {event: func(e *corev1.Event) { e.InvolvedObject.Name = "No Name" }},
+		"not if its UID is that of a hostile one": {event: func(e *corev1.Event) {
+			e.InvolvedObject.UID = types.UID(strings.Repeat("x", 1<<20))
+		}},
+		"not if nobody can be told by such a word": {event: func(e *corev1.Event) { e.Reason = "no word" }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := newTelling(t)
+			x.withClaims(t, test.change)
+			event := saidOfClaim("e1")
+			if test.event != nil {
+				test.event(event)
+			}
+			x.remoteEvent(event)
+			events := x.written(t)
+			assert.Empty(t, x.events.waiting)
+			if !test.want {
+				assert.Empty(t, events)
+				return
+			}
+			require.Len(t, events, 1)
+			claim, err := x.home.CoreV1().PersistentVolumeClaims("shop").Get(t.Context(), "data", metav1.GetOptions{})
+			require.NoError(t, err)
+			assert.Equal(t, corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: "shop", Name: "data", UID: claim.UID},
+				events[0].InvolvedObject)
+			assert.Equal(t, "cluster west: no room for shop/data", events[0].Message)
+			assert.Equal(t, "disk.west.test, cluster west", events[0].Source.Component)
+			assert.Equal(t, "west", events[0].Labels[keys.Cluster])
+			assert.Equal(t, 1, x.counts("shown"))
+		})
+	}
+}
+
+func TestEventsOfAClaimAreCountedUpAndBounded(t *testing.T) {
+	x := newTelling(t)
+	x.withClaims(t, nil)
+	x.remoteEvent(saidOfClaim("e1"))
+	require.Len(t, x.written(t), 1)
+	x.claims, x.events = newRemoteClaims(), newRemoteEvents() // as after a restart
+	x.remoteEvent(saidOfClaim("e1", func(e *corev1.Event) { e.Count = 2 }))
+	events := x.written(t)
+	require.Len(t, events, 1)
+	assert.EqualValues(t, 2, events[0].Count)
+
+	// Both clusters are asked once which claim it is.
+	asked := len(x.west.Actions())
+	for i := range 2000 {
+		x.remoteEvent(saidOfClaim(fmt.Sprint("n", i), func(e *corev1.Event) { e.Type = corev1.EventTypeNormal }))
+		x.remoteEvent(saidOfClaim(fmt.Sprint("w", i)))
+	}
+	assert.LessOrEqual(t, len(x.events.waiting), podEvents)
+	assert.LessOrEqual(t, len(x.written(t)), podEvents+1)
+	assert.Len(t, x.west.Actions(), asked)
+
+	// Claims of which there are none: as many as the cluster says, of which some are remembered.
+	for i := range 2 * maxClaims {
+		x.remoteEvent(saidOfClaim(fmt.Sprint("m", i), func(e *corev1.Event) { e.InvolvedObject.UID = types.UID(fmt.Sprint("made-up-", i)) }))
+	}
+	assert.LessOrEqual(t, len(x.events.waiting), waitingEvents)
+	assert.LessOrEqual(t, x.claims.byUID.Len(), maxClaims)
+}
+
+func TestAClaimThatCannotBeReadIsAskedForAgain(t *testing.T) {
+	x := newTelling(t)
+	x.withClaims(t, nil)
+	fails := true
+	x.west.PrependReactor("get", "persistentvolumeclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return fails, nil, errors.New("connection refused")
+	})
+	x.remoteEvent(saidOfClaim("e1"))
+	assert.Empty(t, x.written(t))
+	assert.Len(t, x.events.waiting, 1)
+	fails = false
+	assert.Len(t, x.written(t), 1)
+	assert.Empty(t, x.events.waiting)
 }
 
 func ending(x telling) {

@@ -29,7 +29,7 @@ import (
 type namespaceEvents struct {
 	shadow func(*shadowPod, bool)
 	pod    func(*corev1.Pod)
-	// event is called for each event about a pod that is recorded from now on.
+	// event is called for each event that is recorded from now on, about whatever.
 	event func(*corev1.Event)
 	// given is called when a namespace is given to home or taken back, synced when the objects in
 	// it have been listed.
@@ -138,8 +138,8 @@ func (p *remoteNamespaces) watch(namespace string, fresh bool) {
 // eventsRefused logs once that home may not watch events.
 func (p *remoteNamespaces) eventsRefused(ctx context.Context, err error) {
 	p.refused.Do(func() {
-		klog.FromContext(ctx).Info("Events of pods do not come home from this cluster, since home may not watch events there: have its "+
-			"owner apply the manifests of the remote agent again, of the version of home", "err", err)
+		klog.FromContext(ctx).Info("Events of pods and claims do not come home from this cluster, since home may not watch events there: have "+
+			"its owner apply the manifests of the remote agent again, of the version of home", "err", err)
 	})
 }
 

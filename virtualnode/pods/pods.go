@@ -1,8 +1,8 @@
 // Package pods runs the pods of virtual nodes in their remote clusters: for each session it
 // observes one home pod at a time, lets decide.Next choose the next step, and takes that step
 // (act.go). Read pods.go first. Pods are identified by UID. Each change on either side queues the
-// pod again, so nothing is polled. What programs there say of a pod becomes an event at home
-// (events.go, watchevents.go).
+// pod again, so nothing is polled. What programs there say of a pod or a claim becomes an event
+// at home (events.go, claimevents.go, watchevents.go).
 //
 // Each session has its own queue and workers: a cluster that does not answer delays only its own
 // pods. What is remembered between steps (state.go) only saves requests and events; the decisions
@@ -143,6 +143,7 @@ type runner struct {
 	namespaces *remoteNamespaces
 	states     *states
 	events     *remoteEvents
+	claims     remoteClaims
 
 	mu         sync.Mutex
 	clusterUID types.UID
@@ -153,7 +154,7 @@ type runner struct {
 func (c *Controller) Run(ctx context.Context, s *session.Session) error {
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("cluster", s.Cluster))
 	r := &runner{Controller: c, session: s, queue: newQueue(), namespaces: newRemoteNamespaces(s), states: newStates(),
-		events: newRemoteEvents()}
+		events: newRemoteEvents(), claims: newRemoteClaims()}
 	defer r.queue.ShutDown()
 	watching, stop := context.WithCancel(ctx)
 	defer stop()

@@ -230,7 +230,6 @@ func (s *states) newEvent(k key, event string, now time.Time) bool {
 }
 
 // mayTell reports whether one more event of the remote cluster may be shown on a pod, and counts it.
-// Those that are no warnings leave some for warnings.
 func (s *states) mayTell(k key, warning bool, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -238,10 +237,7 @@ func (s *states) mayTell(k key, warning bool, now time.Time) bool {
 	if state.told == nil {
 		state.told = rate.NewLimiter(rate.Every(podEventEvery), podEvents)
 	}
-	if !warning && state.told.TokensAt(now) < podWarnings+1 {
-		return false
-	}
-	return state.told.AllowN(now, 1)
+	return mayTell(state.told, warning, now)
 }
 
 // setProblem remembers why the last request for a pod failed, empty for nothing.

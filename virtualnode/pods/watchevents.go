@@ -9,14 +9,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/watch"
 	clientwatch "k8s.io/client-go/tools/watch"
 	"k8s.io/klog/v2"
 )
-
-// aboutPods selects the events that are about pods.
-var aboutPods = fields.OneTermEqualSelector("involvedObject.kind", "Pod").String()
 
 const (
 	// eventBackoff is the longest pause before a request for events is tried again. Home may have no
@@ -28,7 +24,7 @@ const (
 	firstEvents = 250
 )
 
-// eventStream is what is said of the pods of one namespace of a remote cluster.
+// eventStream is what is said in one namespace of a remote cluster.
 type eventStream struct {
 	source source[*corev1.EventList]
 	again  retry
@@ -40,7 +36,7 @@ type eventStream struct {
 	refused func(context.Context, error)
 }
 
-// follow calls tell for each event about a pod that is recorded or counted up from now on, until ctx
+// follow calls tell for each event that is recorded or counted up from now on, until ctx
 // ends. A watch that breaks off goes on where it was; if the API server cannot do that any more, what
 // happened in between is left out. Nothing is kept: a namespace may have any number of events.
 func (s *eventStream) follow(ctx context.Context) {
@@ -88,7 +84,7 @@ func (s *eventStream) watch(ctx context.Context) error {
 func (s *eventStream) begin(ctx context.Context) (now string, err error) {
 	options := metav1.ListOptions{Limit: 1}
 	if s.fresh {
-		options = metav1.ListOptions{Limit: firstEvents, FieldSelector: aboutPods}
+		options.Limit = firstEvents
 	}
 	var list *corev1.EventList
 	err = s.again.until(ctx, func(ctx context.Context) error {
@@ -117,7 +113,6 @@ type eventWatcher struct {
 // WatchWithContext implements cache.WatcherWithContext. It repeats a request that fails, with growing
 // pauses.
 func (w *eventWatcher) WatchWithContext(ctx context.Context, options metav1.ListOptions) (stream watch.Interface, err error) {
-	options.FieldSelector = aboutPods
 	err = w.again.until(ctx, func(ctx context.Context) error {
 		stream, err = w.source.Watch(ctx, options)
 		if apierrors.IsForbidden(err) {

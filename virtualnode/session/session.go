@@ -88,7 +88,7 @@ func Open(remote *v1alpha1.RemoteCluster, config *rest.Config, homeID string) (*
 		Cluster: remote.Name, Node: remote.Name, HomeID: homeID,
 		Strategy: remote.Spec.Namespaces.Strategy, Network: remote.Spec.PodNetwork, Ranges: ranges, Topology: remote.Spec.Topology,
 		HomeServer: remote.Spec.HomeServer,
-		Config: config, Gate: way,
+		Config:     config, Gate: way,
 		connections: utilnet.SetTransportDefaults(&http.Transport{
 			TLSClientConfig:     security,
 			TLSHandshakeTimeout: 10 * time.Second,

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/sentence"
@@ -17,8 +18,9 @@ import (
 // Limits, in bytes, for events of a remote cluster.
 const (
 	maxEventText   = 1024 // API servers take no longer ones
-	maxEventSource = 63
+	maxEventSource = 128
 	maxEventName   = 253
+	maxUID         = 63
 	// readEventText is how much is looked at of a text.
 	readEventText = 4 * maxEventText
 )
@@ -35,13 +37,35 @@ const eventReporter = "lodestone-virtualnode"
 // depends only on the home pod and the remote event, so that each is one event here, however often it
 // is seen. Nothing in the result shares memory with the remote event.
 func Event(cluster string, home *corev1.Pod, there *corev1.Event, now metav1.Time) (*corev1.Event, bool) {
+	if there.Reason == "Scheduled" && there.Type != corev1.EventTypeWarning {
+		return nil, false
+	}
+	return event(cluster, corev1.ObjectReference{
+		APIVersion: "v1", Kind: "Pod", Namespace: home.Namespace, Name: home.Name, UID: home.UID,
+		FieldPath: containerPath(&home.Spec, there.InvolvedObject.FieldPath),
+	}, there, now)
+}
+
+// ClaimEvent is Event for a claim of the remote cluster that is for one of a home namespace. The result has the name and the UID of the
+// claim there: the caller puts in those of home's before it is written.
+func ClaimEvent(cluster, namespace string, there *corev1.Event, now metav1.Time) (*corev1.Event, bool) {
+	about := there.InvolvedObject
+	if len(about.UID) > maxUID || len(about.Name) > maxEventName || len(validation.IsDNS1123Subdomain(about.Name)) > 0 {
+		return nil, false
+	}
+	return event(cluster, corev1.ObjectReference{
+		APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: namespace, Name: strings.Clone(about.Name),
+		UID: types.UID(strings.Clone(string(about.UID))),
+	}, there, now)
+}
+
+// event returns an event on an object of home that says what one of the remote cluster says about an object of the same kind there.
+func event(cluster string, on corev1.ObjectReference, there *corev1.Event, now metav1.Time) (*corev1.Event, bool) {
 	about := there.InvolvedObject
 	switch {
-	case about.Kind != "Pod" || about.Namespace != there.Namespace || about.UID == "" || there.UID == "":
+	case about.Kind != on.Kind || about.Namespace != there.Namespace || about.UID == "" || there.UID == "":
 		return nil, false
 	case !sentence.IsReason(there.Reason):
-		return nil, false
-	case there.Reason == "Scheduled" && there.Type != corev1.EventTypeWarning:
 		return nil, false
 	}
 	kind := corev1.EventTypeNormal
@@ -50,13 +74,10 @@ func Event(cluster string, home *corev1.Pod, there *corev1.Event, now metav1.Tim
 	}
 	return &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: home.Namespace, Name: eventName(home, there.UID), Labels: map[string]string{keys.Cluster: cluster},
+			Namespace: on.Namespace, Name: eventName(on, there.UID), Labels: map[string]string{keys.Cluster: cluster},
 		},
-		InvolvedObject: corev1.ObjectReference{
-			APIVersion: "v1", Kind: "Pod", Namespace: home.Namespace, Name: home.Name, UID: home.UID,
-			FieldPath: containerPath(&home.Spec, about.FieldPath),
-		},
-		Type: kind, Reason: strings.Clone(there.Reason), Message: eventText(cluster, home, there),
+		InvolvedObject: on,
+		Type:           kind, Reason: strings.Clone(there.Reason), Message: eventText(cluster, on, there),
 		Source:              corev1.EventSource{Component: speaker(there) + ", cluster " + cluster},
 		ReportingController: eventReporter,
 		Count:               count(there), FirstTimestamp: now, LastTimestamp: now,
@@ -64,19 +85,19 @@ func Event(cluster string, home *corev1.Pod, there *corev1.Event, now metav1.Tim
 }
 
 // eventName returns the name of the event at home for one of the remote cluster.
-func eventName(home *corev1.Pod, there types.UID) string {
-	sum := sha256.Sum256([]byte(string(home.UID) + "/" + string(there)))
+func eventName(on corev1.ObjectReference, there types.UID) string {
+	sum := sha256.Sum256([]byte(string(on.UID) + "/" + string(there)))
 	end := "." + hex.EncodeToString(sum[:8])
-	return strings.TrimRight(sentence.Cut(home.Name, maxEventName-len(end)), "-.") + end
+	return strings.TrimRight(sentence.Cut(on.Name, maxEventName-len(end)), "-.") + end
 }
 
-// eventText returns the text of a remote event, with the names that the pod has at home.
-func eventText(cluster string, home *corev1.Pod, there *corev1.Event) string {
+// eventText returns the text of a remote event, with the names that the object has at home.
+func eventText(cluster string, on corev1.ObjectReference, there *corev1.Event) string {
 	text := sentence.Plain(there.Message[:min(len(there.Message), readEventText)], readEventText)
-	text = strings.ReplaceAll(text, string(there.InvolvedObject.UID), string(home.UID))
-	if there.Namespace != home.Namespace {
+	text = strings.ReplaceAll(text, string(there.InvolvedObject.UID), string(on.UID))
+	if there.Namespace != on.Namespace {
 		// As schedulers and kubelets write names: namespace/name, and name_namespace(uid).
-		text = strings.NewReplacer(there.Namespace+"/", home.Namespace+"/", "_"+there.Namespace+"(", "_"+home.Namespace+"(").Replace(text)
+		text = strings.NewReplacer(there.Namespace+"/", on.Namespace+"/", "_"+there.Namespace+"(", "_"+on.Namespace+"(").Replace(text)
 	}
 	return strings.Clone(sentence.Short(sentence.Of(cluster, strings.TrimSpace(text)), maxEventText))
 }

@@ -51,7 +51,7 @@ func commit(o steps.Observation) steps.Step {
 	case releasing:
 		return noteReleased(o)
 	case writes != "":
-		return steps.Wait(steps.Often, writes)
+		return awaitEnd(o, writes)
 	}
 	if step, ok := bindClaims(o, newVolume); ok {
 		return step
@@ -71,6 +71,26 @@ func mayStillWrite(o steps.Observation) string {
 		}
 	}
 	return ""
+}
+
+// endSoon is how long a mover at the target may take to end before somebody is asked to look at its node.
+const endSoon = 30 * time.Second
+
+// awaitEnd waits for a mover at the target. The wait has no limit, for until its end the mover may write beside pods that
+// got the volume; so somebody is told which node it is on, and what has the move go on.
+func awaitEnd(o steps.Observation, writes string) steps.Step {
+	if o.Now.Sub(o.Record.Began[v1alpha1.MoveCommit]) <= endSoon {
+		return steps.Wait(steps.Often, writes)
+	}
+	for i, claim := range o.Claims {
+		if node := claim.Target.Mover.Node; claim.Target.Mover.Exists && !o.Record.Claims[i].Released && node != "" {
+			writes += fmt.Sprintf(", which takes long: until then it may write, and pods wait; its node %s of %s may be silent: bring it back, or "+
+				"once it is surely off delete the Node or taint it node.kubernetes.io/out-of-service there, and the move goes on", node,
+				o.Record.ClusterOf(record.Target))
+			break
+		}
+	}
+	return steps.WaitForHelp(steps.NodeAway, steps.Often, writes)
 }
 
 // releaseSoon is how long a mover at the target may take to say that it writes nothing more. After

@@ -98,7 +98,19 @@ func TestAMoverThatOnlyReadsHoldsNobodyUp(t *testing.T) {
 	o.Claims[0].Source.Mover = ending
 	assert.Equal(t, "MakeVolume", decide.Next(o).Verb(), "its node may be gone")
 	o.Claims[0].Target.Mover = ending
-	assert.Equal(t, "Idle", decide.Next(o).Verb(), "that at the target writes")
+	o.Record.Began[v1alpha1.MoveCommit] = o.Now
+	soon := decide.Next(o)
+	assert.Equal(t, "Idle", soon.Verb(), "that at the target writes")
+	assert.Empty(t, soon.Need)
+	o.Now, o.Claims[0].Target.Mover.Node = o.Now.Add(time.Minute), "west-1"
+	late := decide.Next(o)
+	assert.Equal(t, "Idle", late.Verb(), "it still does")
+	assert.Equal(t, steps.NodeAway, late.Need, "which is not waited for in silence")
+	assert.Contains(t, late.Say, "waiting until the mover of claim ")
+	assert.Contains(t, late.Say, "its node west-1 of ")
+	assert.Contains(t, late.Say, "once it is surely off delete the Node or taint it node.kubernetes.io/out-of-service there")
+	o.Claims[0].Target.Mover.Node = ""
+	assert.Equal(t, steps.NodeAway, decide.Next(o).Need)
 
 	back := in(v1alpha1.MoveRollBack)
 	back.Record.Claims[0].Volume = virtual(0, record.Source)
