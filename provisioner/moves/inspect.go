@@ -120,9 +120,20 @@ func (c *Controller) fillRecord(ctx context.Context, r *record.Record, move *v1a
 			return nil, refuse("%s: wait until it is ready, and move again", why)
 		}
 	}
+	var from *record.Record
+	if into := move.Spec.Into; into != "" {
+		if from = c.Records.keeper(r.Namespace, into); from == nil {
+			return nil, refuse("VolumeMove %s keeps no copy at its source (any more): move all data back, with kubectl lodestone move rollback "+
+				"--whole", into)
+		}
+		if len(from.Claims) != len(move.Spec.Claims) || from.ClusterOf(record.Source) != r.Target.Cluster {
+			return nil, refuse("spec.into has the claims of VolumeMove %s go back to cluster %s, all together: name these, and that", into,
+				from.ClusterOf(record.Source))
+		}
+	}
 	var there []alreadyThere
 	for i, name := range move.Spec.Claims {
-		known, err := c.inspectNamed(ctx, r, i, name, node)
+		known, err := c.inspectNamed(ctx, r, i, name, node, from)
 		if at, is := err.(alreadyThere); is { //nolint:errorlint // never wrapped
 			there = append(there, at)
 			continue
@@ -183,8 +194,9 @@ func (c *Controller) targetNode(target v1alpha1.MoveTarget) (*corev1.Node, error
 }
 
 // inspectNamed inspects the claim with this name, the i-th of the move, and creates its
-// keys.
-func (c *Controller) inspectNamed(ctx context.Context, r *record.Record, i int, name string, node *corev1.Node) (*record.Claim, error) {
+// keys. It goes into the copy that an earlier move keeps, if there is one.
+func (c *Controller) inspectNamed(ctx context.Context, r *record.Record, i int, name string, node *corev1.Node,
+	earlier *record.Record) (*record.Claim, error) {
 	if wrong := validation.NameIsDNSSubdomain(name, false); len(wrong) > 0 {
 		return nil, refuse("%q cannot be the name of a claim: %s", name, strings.Join(wrong, "; "))
 	}
@@ -195,7 +207,7 @@ func (c *Controller) inspectNamed(ctx context.Context, r *record.Record, i int, 
 	case claim == nil:
 		return nil, refuse("there is no claim %q in namespace %s: name claims that exist", name, r.Namespace)
 	}
-	known, err := c.inspectClaim(ctx, r, claim, node)
+	known, err := c.inspectClaim(ctx, r, claim, node, earlier)
 	if err != nil {
 		return nil, err
 	}
@@ -213,7 +225,7 @@ func (c *Controller) inspectNamed(ctx context.Context, r *record.Record, i int, 
 
 // inspectClaim inspects one claim and returns its part of the record.
 func (c *Controller) inspectClaim(ctx context.Context, r *record.Record, claim *corev1.PersistentVolumeClaim,
-	node *corev1.Node) (*record.Claim, error) {
+	node *corev1.Node, earlier *record.Record) (*record.Claim, error) {
 	volume, err := c.virtualVolume(ctx, claim)
 	if err != nil {
 		return nil, err
@@ -231,7 +243,12 @@ func (c *Controller) inspectClaim(ctx context.Context, r *record.Record, claim *
 	}
 	source, err := c.inspectSource(ctx, claim, volume, from)
 	var target *record.Copy
-	if err == nil {
+	var kept *record.Kept
+	switch {
+	case err != nil:
+	case earlier != nil:
+		target, kept, err = c.inspectKept(ctx, claim, volume, from, earlier)
+	default:
 		target, err = c.inspectTarget(ctx, r, claim, node, *source)
 	}
 	if _, there := err.(alreadyThere); other != nil && !there { //nolint:errorlint // never wrapped
@@ -240,7 +257,7 @@ func (c *Controller) inspectClaim(ctx context.Context, r *record.Record, claim *
 	if err != nil {
 		return nil, err
 	}
-	known := &record.Claim{Name: claim.Name, UID: claim.UID, Volume: plan.Remembered(volume), Source: *source, Target: *target,
+	known := &record.Claim{Name: claim.Name, UID: claim.UID, Volume: plan.Remembered(volume), Source: *source, Target: *target, Kept: kept,
 		Offline: isForOnePod(claim)}
 	if known.Offline {
 		known.Snapshot, known.NoSnapshot, err = c.inspectSnapshot(ctx, r, source)
@@ -417,6 +434,37 @@ func (c *Controller) inspectTarget(ctx context.Context, r *record.Record, claim 
 	}
 	target.Ref = backing.Ref{Cluster: to.Cluster, Namespace: key.Namespace, Name: key.Name}
 	return target, nil
+}
+
+// inspectKept inspects the copy of a claim that an earlier move keeps.
+func (c *Controller) inspectKept(ctx context.Context, claim *corev1.PersistentVolumeClaim, volume *corev1.PersistentVolume, now backing.Ref,
+	earlier *record.Record) (*record.Copy, *record.Kept, error) {
+	const whole = "move all data back, with kubectl lodestone move rollback --whole"
+	i := slices.IndexFunc(earlier.Claims, func(known record.Claim) bool { return known.UID == claim.UID })
+	if i < 0 || earlier.Claims[i].Target.Ref.UID != now.UID {
+		return nil, nil, refuse("the data of claim %q is not where VolumeMove %s brought it: %s", claim.Name, earlier.Name, whole)
+	}
+	target := earlier.Claims[i].Source
+	at, why := c.sites.Reach(target.Ref.Cluster)
+	if why != "" {
+		return nil, nil, refuse("%s: wait until it is ready, and move again", why)
+	}
+	b, err := at.Claim(ctx, target.Ref.Namespace, target.Ref.Name)
+	if err != nil {
+		return nil, nil, err
+	}
+	if b == nil || b.UID != target.Ref.UID || b.DeletionTimestamp != nil || b.Labels[keys.MoveOf] != string(earlier.UID) ||
+		b.Status.Phase != corev1.ClaimBound {
+		return nil, nil, refuse("the copy of claim %q that VolumeMove %s kept, real claim %s, is gone or is not that move's any more: %s",
+			claim.Name, earlier.Name, target.Ref.Key(), whole)
+	}
+	if has := b.Status.Capacity[corev1.ResourceStorage]; has.Cmp(volume.Spec.Capacity[corev1.ResourceStorage]) < 0 {
+		return nil, nil, refuse("claim %q has grown since VolumeMove %s, and the copy that was kept has not: %s", claim.Name, earlier.Name,
+			whole)
+	}
+	kept := &record.Kept{By: earlier.UID, Name: earlier.Name, UID: target.Ref.UID}
+	target.Ref.UID, target.Real = "", ""
+	return &target, kept, nil
 }
 
 // requireChange refuses a move within one class of one cluster that would change nothing:
@@ -724,10 +772,12 @@ func (c *Controller) inspectVolumes(ctx context.Context, r *record.Record, pod *
 func (c *Controller) dryRun(ctx context.Context, r *record.Record, stops []string) (*record.Record, error) {
 	var goes, whole, snapped []string
 	for i := range r.Claims {
-		if err := c.askTarget(ctx, r, i); err != nil {
-			return refusedRecord(r, err)
-		}
 		known := &r.Claims[i]
+		if known.Kept == nil {
+			if err := c.askTarget(ctx, r, i); err != nil {
+				return refusedRecord(r, err)
+			}
+		}
 		through := ""
 		if known.Store != nil {
 			through = ", most content through " + known.Store.Describe()

@@ -50,6 +50,7 @@ func (c *Controller) observe(ctx context.Context, w *activeMove) (steps.Observat
 	}); err != nil {
 		return o, err
 	}
+	o.Taker, o.Handed = c.Records.takerOf(w.uid), c.Records.handed(o.Record)
 	w.keyless.Note(o.Now, moversOf(&o)...)
 	if err := c.observeRemovedClusters(ctx, &o); err != nil {
 		return o, err

@@ -129,6 +129,38 @@ func (r *Records) begin(next *record.Record) *record.Record {
 	return nil
 }
 
+// takerOf returns a move that has begun, is not over and takes as its targets the copies that this one keeps; empty if there
+// is none. One that goes back takes no more.
+func (r *Records) takerOf(move types.UID) types.UID {
+	for _, known := range r.those(func(known *record.Record) bool {
+		return known.Phase != v1alpha1.MoveRollBack && len(known.Claims) > 0 && known.Claims[0].Kept != nil && known.Claims[0].Kept.By == move
+	}) {
+		return known.UID
+	}
+	return ""
+}
+
+// handed says whether the earlier move has handed to this one the copies that it takes.
+func (r *Records) handed(to *record.Record) bool {
+	if len(to.Claims) == 0 || to.Claims[0].Kept == nil {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	by := r.records[to.Claims[0].Kept.By]
+	return by != nil && by.HandedTo == to.UID
+}
+
+// keeper returns the move of a name that keeps its copies at the source; nil if it keeps none.
+func (r *Records) keeper(namespace, name string) *record.Record {
+	for _, known := range r.those(func(known *record.Record) bool {
+		return known.Namespace == namespace && known.Name == name && known.Phase == v1alpha1.MoveRetain && known.HandedTo == "" && !known.Adopts
+	}) {
+		return known
+	}
+	return nil
+}
+
 // Uses says whether a move has, or may have, a copy in a namespace of a cluster.
 func (r *Records) Uses(cluster, namespace string) bool {
 	return r.count(func(_ *record.Record, _ record.End, ref backing.Ref) bool {

@@ -150,6 +150,8 @@ func statusOf(o steps.Observation, step steps.Step) v1alpha1.VolumeMoveStatus {
 	switch {
 	case r.Phase == v1alpha1.MoveDone && r.Adopts:
 		next.Message = adopted(r)
+	case r.Phase == v1alpha1.MoveDone && r.HandedTo != "":
+		next.Message = "the claims have their volumes at the target, and a later move has taken the copy at the source"
 	case r.Phase == v1alpha1.MoveDone && r.MovedOn:
 		next.Message = joinSentences("a later move has given the claims other volumes, and the copy at the source is gone", r.LeftBehind(),
 			r.KeptVolumes())
@@ -271,12 +273,22 @@ func conditions(r *record.Record, next *v1alpha1.VolumeMoveStatus) {
 	case len(r.Claims) == 0:
 		set(v1alpha1.MoveAccepted, false, "Refused", r.Why)
 	default:
-		set(v1alpha1.MoveAccepted, true, "Accepted", "")
+		set(v1alpha1.MoveAccepted, true, "Accepted", writesToKept(r))
 	}
 	committed := r.Phase == v1alpha1.MoveDone || r.Phase == v1alpha1.MoveRetain || r.Phase == v1alpha1.MoveFinalize ||
 		r.Phase == v1alpha1.MoveResume
 	set(v1alpha1.MoveCommitted, committed, map[bool]string{true: "AtTarget", false: "AtSource"}[committed], "")
 	set(v1alpha1.MoveFinished, r.Over(), string(r.Phase), r.Why)
+}
+
+// writesToKept says that a move that is not committed writes to the copy that an earlier one kept; empty if it does not.
+func writesToKept(r *record.Record) string {
+	kept := r.Claims[0].Kept
+	if kept == nil || r.Claims[0].Target.Ref.UID == "" || !record.Before(r.Phase, v1alpha1.MoveCommit) {
+		return ""
+	}
+	return fmt.Sprintf("the copy that VolumeMove %s kept is written to, and is no longer one to fall back on; the copy in use stays whole",
+		kept.Name)
 }
 
 // waitingEventAfter is how long a move must wait for the same thing before an event reports

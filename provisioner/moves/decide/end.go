@@ -35,6 +35,9 @@ func commit(o steps.Observation) steps.Step {
 			lacks = fmt.Sprintf("real claim %s of the target is gone", ours.Target.Ref.Key())
 		case backing.Unpublished(b) || b.Labels[keys.MoveOf] != "":
 			actions = append(actions, steps.Publish{Claim: i, End: record.Target})
+		case ours.Target.Policy != "" && claim.Target.Real != nil && claim.Target.Real.Spec.PersistentVolumeReclaimPolicy != ours.Target.Policy:
+			// The move before has changed it.
+			actions = append(actions, steps.Restore{Claim: i, End: record.Target})
 		}
 	}
 	actions = append(actions, shelveActions(o)...)
@@ -163,7 +166,9 @@ func reachableEnds(o steps.Observation) []record.End {
 // can be for now.
 func shelveActions(o steps.Observation) (actions []steps.Action) {
 	for i, claim := range o.Claims {
-		if s := claim.Source.Backing; s != nil && s.UID == o.Record.Claims[i].Source.Ref.UID && s.Labels[keys.MoveOf] != string(o.Record.UID) {
+		// One with the mark of another move was handed to that, and one that was taken may be in use.
+		if s := claim.Source.Backing; s != nil && s.UID == o.Record.Claims[i].Source.Ref.UID && s.Labels[keys.MoveOf] == "" &&
+			!wasTaken(&o.Record.Claims[i], s) {
 			actions = append(actions, steps.Shelve{Claim: i})
 		}
 	}
@@ -268,6 +273,9 @@ func ungateActions(o steps.Observation) (actions []steps.Action) {
 // retain keeps the source for a while.
 func retain(o steps.Observation) steps.Step {
 	if step, ok := letGo(o); ok {
+		return step
+	}
+	if step, ok := handOver(o); ok {
 		return step
 	}
 	if step, ok := cleanUpSource(o); ok {
@@ -446,6 +454,11 @@ func removeBackings(o steps.Observation, end record.End) (steps.Step, bool) {
 	}
 	for i, claim := range o.Claims {
 		copied, side := o.Record.Claims[i].At(end), claim.At(end)
+		if kept := o.Record.Claims[i].Kept; kept != nil && end == record.Target && copied.Ref.UID == "" && side.Backing != nil &&
+			side.Backing.Labels[keys.MoveOf] == string(kept.By) {
+			// It was not taken, and is still that move's.
+			continue
+		}
 		if copied.Policy != "" && side.Real != nil && side.Real.Spec.PersistentVolumeReclaimPolicy != copied.Policy {
 			return steps.Step{Action: steps.Restore{Claim: i, End: end}}, true
 		}

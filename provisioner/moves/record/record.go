@@ -73,6 +73,9 @@ type Record struct {
 	// Adopts says that nothing is copied: the claim gets a real claim that is at the target already, with newer data of
 	// it. That is never removed, and the source is kept.
 	Adopts bool `json:"adopts,omitempty"`
+	// HandedTo is the later move that takes the copies at the source as its targets; empty: none. They are not this move's
+	// any more once they bear the mark of that one.
+	HandedTo types.UID `json:"handedTo,omitempty"`
 	// StaysLocked says that the claims stay locked when the move is rolled back, because newer data of them exists.
 	StaysLocked bool `json:"staysLocked,omitempty"`
 
@@ -110,6 +113,8 @@ type Claim struct {
 	New    *corev1.PersistentVolume `json:"new,omitempty"`
 	Source Copy                     `json:"source"`
 	Target Copy                     `json:"target"`
+	// Kept is the copy that an earlier move keeps and that this one takes as its target; nil: the target is made.
+	Kept *Kept `json:"kept,omitempty"`
 	// Generation is that of the copy at the target; 0 in records of earlier versions.
 	Generation int64 `json:"generation,omitempty"`
 	// Pass is the number of the last pass over the data; Settled says that no more are
@@ -168,6 +173,14 @@ type Copy struct {
 	Stays string `json:"stays,omitempty"`
 	// Node is the node on which its mover must run; empty: any.
 	Node string `json:"node,omitempty"`
+}
+
+// Kept is a copy at the source of a committed move.
+type Kept struct {
+	// By is that move, and Name its name. UID is that of the backing claim.
+	By   types.UID `json:"by"`
+	Name string    `json:"name"`
+	UID  types.UID `json:"uid"`
 }
 
 // End is one end of a copy.

@@ -45,6 +45,10 @@ type Observation struct {
 	FailingWhy string
 	// Next is the name of another move that holds one of the claims now; empty if none does.
 	Next string
+	// Taker is a later move that has begun and takes the copies at the source as its targets; empty if there is none.
+	Taker types.UID
+	// Handed says that the earlier move has handed over the copies that this one takes as its targets.
+	Handed bool
 	// Source and Target are the states of the clusters of both ends.
 	Source, Target Cluster
 }
