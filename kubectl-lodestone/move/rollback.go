@@ -23,8 +23,9 @@ func rollbackCommand(flags *genericclioptions.ConfigFlags, streams genericioopti
 		Long: `Rollback moves the claims of a move that is done back to the cluster that they came
 from, with all that was written since. While the move still keeps the copy there,
 the data goes back into that, and only what differs is sent. From then on that copy is
-no longer one to fall back on, and is removed if the way back is aborted; the copy in
-use stays whole until the way back is committed.
+no longer one to fall back on, and is removed if the way back is aborted; where its
+driver can, a snapshot of it is taken first. The copy in use stays whole until the way
+back is committed.
 
 With --whole, or once the copy is gone, all data is sent, to the class that the claims
 had there, if they may ask for that, else as new claims would get it.
@@ -48,11 +49,7 @@ A move that is not committed yet is ended with kubectl lodestone move abort.`,
 			if err := requireLiving(cmd.Context(), home, move); err != nil {
 				return err
 			}
-			o.Into, o.Cluster, err = keptBy(move, whole)
-			if err != nil {
-				return err
-			}
-			if o.Into == "" {
+			if o.Into, o.Cluster = keptBy(move, whole); o.Into == "" {
 				if o.Cluster, o.Class, err = origin(move); err != nil {
 					return err
 				}
@@ -83,14 +80,14 @@ A move that is not committed yet is ended with kubectl lodestone move abort.`,
 }
 
 // keptBy returns the move that keeps the copy to go back into, and the cluster of that; none with whole, or if there is none.
-func keptBy(move *v1alpha1.VolumeMove, whole bool) (into, cluster string, err error) {
+func keptBy(move *v1alpha1.VolumeMove, whole bool) (into, cluster string) {
 	if whole || move.Status.Phase != v1alpha1.MoveRetain || len(move.Status.Claims) == 0 || move.Status.Claims[0].Source == nil {
-		return "", "", nil
+		return "", ""
 	}
 	if state, _ := outcomeOf(move); state != moved {
-		return "", "", nil
+		return "", ""
 	}
-	return move.Name, move.Status.Claims[0].Source.Cluster, nil
+	return move.Name, move.Status.Claims[0].Source.Cluster
 }
 
 // origin returns where the data of a completed move came from.

@@ -313,7 +313,8 @@ func (c *Controller) publishBacking(ctx context.Context, o steps.Observation, a 
 			keys.ReplacedBy))
 }
 
-// shelveBacking marks the backing claim of the source as the move's.
+// shelveBacking marks the backing claim of the source as the move's, if its resource version is unchanged: a request that is
+// late must not take it from a later move.
 func (c *Controller) shelveBacking(ctx context.Context, o steps.Observation, a steps.Shelve) error {
 	b, known := o.Claims[a.Claim].Source.Backing, &o.Record.Claims[a.Claim]
 	by := ""
@@ -321,7 +322,7 @@ func (c *Controller) shelveBacking(ctx context.Context, o steps.Observation, a s
 		by = fmt.Sprintf(`,"annotations":{%q:"%d"}`, keys.ReplacedBy, known.Generation)
 	}
 	return c.patchBacking(ctx, &known.Source, b, types.MergePatchType,
-		fmt.Sprintf(`{"metadata":{"uid":%q,"labels":{%q:%q}%s}}`, b.UID, keys.MoveOf, o.Record.UID, by))
+		fmt.Sprintf(`{"metadata":{"uid":%q,"resourceVersion":%q,"labels":{%q:%q}%s}}`, b.UID, b.ResourceVersion, keys.MoveOf, o.Record.UID, by))
 }
 
 // dropBacking deletes a backing claim that no virtual volume refers to.

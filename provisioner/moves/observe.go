@@ -44,13 +44,13 @@ func (c *Controller) observe(ctx context.Context, w *activeMove) (steps.Observat
 		return o, c.observeMove(ctx, w, &o)
 	}
 	c.watchRemotes(ctx, w, o.Record)
+	o.Taker, o.Earlier = c.Records.takerOf(w.uid), c.Records.keeperOf(o.Record)
 	if err := site.AtOnce([]func() error{
 		func() error { return c.observeMove(ctx, w, &o) },
 		func() error { return c.observeClaims(ctx, w, &o) },
 	}); err != nil {
 		return o, err
 	}
-	o.Taker, o.Handed = c.Records.takerOf(w.uid), c.Records.handed(o.Record)
 	w.keyless.Note(o.Now, moversOf(&o)...)
 	if err := c.observeRemovedClusters(ctx, &o); err != nil {
 		return o, err
@@ -177,6 +177,9 @@ func (c *Controller) observeClaims(ctx context.Context, w *activeMove, o *steps.
 	}
 	if !record.Before(r.Phase, v1alpha1.MoveRetain) {
 		c.observeNext(ctx, o)
+	}
+	if err := c.observeFallBacks(ctx, o); err != nil {
+		return err
 	}
 	if r.Phase != v1alpha1.MoveVerifying && !(r.Adopts && record.Before(r.Phase, v1alpha1.MoveCommit)) {
 		return nil

@@ -140,22 +140,20 @@ func (r *Records) takerOf(move types.UID) types.UID {
 	return ""
 }
 
-// handed says whether the earlier move has handed to this one the copies that it takes.
-func (r *Records) handed(to *record.Record) bool {
-	if len(to.Claims) == 0 || to.Claims[0].Kept == nil {
-		return false
+// keeperOf returns the unfinished move whose copies this one takes as its targets; nil if there is none.
+func (r *Records) keeperOf(taker *record.Record) *record.Record {
+	if len(taker.Claims) == 0 || taker.Claims[0].Kept == nil {
+		return nil
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	by := r.records[to.Claims[0].Kept.By]
-	return by != nil && by.HandedTo == to.UID
+	for _, known := range r.those(func(known *record.Record) bool { return known.UID == taker.Claims[0].Kept.By }) {
+		return known
+	}
+	return nil
 }
 
-// keeper returns the move of a name that keeps its copies at the source; nil if it keeps none.
-func (r *Records) keeper(namespace, name string) *record.Record {
-	for _, known := range r.those(func(known *record.Record) bool {
-		return known.Namespace == namespace && known.Name == name && known.Phase == v1alpha1.MoveRetain && known.HandedTo == "" && !known.Adopts
-	}) {
+// named returns the unfinished move of a name; nil if there is none.
+func (r *Records) named(namespace, name string) *record.Record {
+	for _, known := range r.those(func(known *record.Record) bool { return known.Namespace == namespace && known.Name == name }) {
 		return known
 	}
 	return nil

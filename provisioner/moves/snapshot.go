@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
@@ -143,6 +145,36 @@ func (c *Controller) makeClone(ctx context.Context, r *record.Record, i int, see
 	}
 	if _, err := at.Client.CoreV1().PersistentVolumeClaims(ref.Namespace).Create(ctx, clone, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("make a claim of snapshot %s: %w", from, err)
+	}
+	return nil
+}
+
+// observeFallBacks finds out which snapshots can be taken of the copies at the source of a committed move before a later one
+// writes to them.
+func (c *Controller) observeFallBacks(ctx context.Context, o *steps.Observation) error {
+	r := o.Record
+	if r.Phase != v1alpha1.MoveRetain || o.Taker == "" || r.HandedTo != "" || o.Source.Unusable != "" {
+		return nil
+	}
+	for i := range r.Claims {
+		known := &r.Claims[i]
+		if known.Snapshot != nil && known.Snapshot.Keeps {
+			continue
+		}
+		ref := backing.Ref{Cluster: known.Source.Ref.Cluster, Namespace: known.Source.Ref.Namespace, Name: r.MoverName(i, record.Snapped)}
+		taken, why, err := c.snapshotOf(ctx, ref.Name, &known.Source)
+		switch {
+		case err != nil && ref.Cluster == keys.Home:
+			return err
+		case err != nil:
+			c.sites.Recheck(ref.Cluster)
+			o.Source.Unusable = fmt.Sprintf("cluster %s cannot be asked now: %v", ref.Cluster, err)
+			return nil
+		case taken == nil:
+			taken = &record.Snapshot{Copy: record.Copy{Ref: ref}, Gone: true, Why: why}
+		}
+		taken.Keeps = true
+		o.Claims[i].FallBack = taken
 	}
 	return nil
 }

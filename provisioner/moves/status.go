@@ -19,6 +19,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/sentence"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 )
@@ -151,7 +152,8 @@ func statusOf(o steps.Observation, step steps.Step) v1alpha1.VolumeMoveStatus {
 	case r.Phase == v1alpha1.MoveDone && r.Adopts:
 		next.Message = adopted(r)
 	case r.Phase == v1alpha1.MoveDone && r.HandedTo != "":
-		next.Message = "the claims have their volumes at the target, and a later move has taken the copy at the source"
+		next.Message = joinSentences("the claims have their volumes at the target, and a later move has taken the copy at the source",
+			r.LeftBehind(), r.KeptVolumes())
 	case r.Phase == v1alpha1.MoveDone && r.MovedOn:
 		next.Message = joinSentences("a later move has given the claims other volumes, and the copy at the source is gone", r.LeftBehind(),
 			r.KeptVolumes())
@@ -283,12 +285,20 @@ func conditions(r *record.Record, next *v1alpha1.VolumeMoveStatus) {
 
 // writesToKept says that a move that is not committed writes to the copy that an earlier one kept; empty if it does not.
 func writesToKept(r *record.Record) string {
-	kept := r.Claims[0].Kept
-	if kept == nil || r.Claims[0].Target.Ref.UID == "" || !record.Before(r.Phase, v1alpha1.MoveCommit) {
-		return ""
+	var said []string
+	for i := range r.Claims {
+		if known := &r.Claims[i]; known.Kept != nil && known.Target.Ref.UID != "" && record.Before(r.Phase, v1alpha1.MoveCommit) {
+			said = append(said, decide.WhatIsWritten(known))
+		}
 	}
-	return fmt.Sprintf("the copy that VolumeMove %s kept is written to, and is no longer one to fall back on; the copy in use stays whole",
-		kept.Name)
+	return plain(joinSentences(said...))
+}
+
+// reportTaken writes an event about a copy of an earlier move that this one writes to from now on.
+func (c *Controller) reportTaken(o steps.Observation, step steps.Step) {
+	if _, takes := step.Action.(steps.TakeKept); takes && o.Move != nil {
+		c.Recorder.Event(aboutMove(o.Move), corev1.EventTypeNormal, "KeptCopyWritten", plain(step.Say))
+	}
 }
 
 // waitingEventAfter is how long a move must wait for the same thing before an event reports

@@ -136,7 +136,7 @@ func TestWhatAMoveWaitsForIsToldOnce(t *testing.T) {
 
 func TestTheStatusSaysThatAKeptCopyIsWrittenTo(t *testing.T) {
 	r := recordIn(v1alpha1.MoveProvision)
-	r.Claims[0].Kept = &record.Kept{Name: "there"}
+	r.Claims[0].Kept = &record.Kept{Name: "there", Snapshot: "VolumeSnapshot n/s"}
 	said := func() string {
 		var next v1alpha1.VolumeMoveStatus
 		conditions(r, &next)
@@ -145,7 +145,7 @@ func TestTheStatusSaysThatAKeptCopyIsWrittenTo(t *testing.T) {
 	r.Claims[0].Target.Ref.UID = ""
 	assert.Empty(t, said(), "it was not taken yet")
 	r.Claims[0].Target.Ref.UID = "kept"
-	assert.Contains(t, said(), "the copy that VolumeMove there kept is written to, and is no longer one to fall back on")
+	assert.Contains(t, said(), "the copy of claim data that VolumeMove there kept is written to, and is no longer one to fall back on (as it was it is in VolumeSnapshot n/s")
 	r.Phase = v1alpha1.MoveCommit
 	assert.Empty(t, said(), "both copies are the same")
 }

@@ -181,6 +181,10 @@ type Kept struct {
 	By   types.UID `json:"by"`
 	Name string    `json:"name"`
 	UID  types.UID `json:"uid"`
+	// Snapshot names what that move keeps of it as it was before this move writes to it; empty: nothing, and NoSnapshot says
+	// why. Both are empty until that move has handed the copy over.
+	Snapshot   string `json:"snapshot,omitempty"`
+	NoSnapshot string `json:"noSnapshot,omitempty"`
 }
 
 // End is one end of a copy.
@@ -210,7 +214,8 @@ func (c *Claim) At(end End) *Copy {
 
 // Snapshot is used for a source that cannot be read while its pod uses it: a snapshot is
 // taken, a claim is created from it, and that claim is copied. The result is only the start
-// of a copy: the source itself is read once nobody uses it.
+// of a copy: the source itself is read once nobody uses it. One that Keeps is not copied: it is taken of the copy that a
+// committed move keeps, before a later move writes to that.
 type Snapshot struct {
 	// Copy is the claim created from the snapshot; it has no UID, since its name is unique
 	// to the move.
@@ -233,6 +238,7 @@ type Snapshot struct {
 	Prepared bool   `json:"prepared,omitempty"`
 	Copied   bool   `json:"copied,omitempty"`
 	Why      string `json:"why,omitempty"`
+	Keeps    bool   `json:"keeps,omitempty"`
 }
 
 // Key is the namespace and name of the VolumeSnapshot.

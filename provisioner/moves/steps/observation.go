@@ -47,8 +47,9 @@ type Observation struct {
 	Next string
 	// Taker is a later move that has begun and takes the copies at the source as its targets; empty if there is none.
 	Taker types.UID
-	// Handed says that the earlier move has handed over the copies that this one takes as its targets.
-	Handed bool
+	// Earlier is the record of the move that keeps the copies which this one takes as its targets; nil if it takes none, or
+	// that move is over.
+	Earlier *record.Record
 	// Source and Target are the states of the clusters of both ends.
 	Source, Target Cluster
 }
@@ -91,6 +92,9 @@ type Claim struct {
 	// Levels are the SELinux levels in the security contexts of pods, in the source's
 	// cluster, that use the claim.
 	Levels []string
+	// FallBack is the snapshot that can be taken of the copy at the source before a later move writes to it; one that is Gone
+	// cannot be taken, and its Why says why. It is observed only until it is recorded.
+	FallBack *record.Snapshot
 	// Now is the copy that a later move has given the claim. It is observed only in Finalize, if
 	// there is one.
 	Now Elsewhere
