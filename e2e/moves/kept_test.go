@@ -120,8 +120,8 @@ func TestAWayBackThatIsAbortedLeavesTheCopyInUseWhole(t *testing.T) {
 		move.Spec.BandwidthLimit = ptr.To(resource.MustParse("1Mi"))
 	})
 	reaches(t, second, v1alpha1.MovePreCopy)
-	assert.Contains(t, acceptedWith(t, second), "is written to, and is no longer one to fall back on (no snapshot of it could be taken: its volume "+
-		"has no CSI driver, and only those take snapshots)")
+	assert.Contains(t, acceptedWith(t, second), "is written to, and is no longer one to fall back on (no snapshot of it could be taken: cluster "+
+		"home has no VolumeSnapshot")
 	act(t, second, v1alpha1.ActionAbort)
 	reaches(t, second, v1alpha1.MoveAborted)
 	assert.Equal(t, west, folder(t, namespace, "data"))

@@ -3,6 +3,8 @@ package moves
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -142,6 +144,11 @@ func TestARestoredHomeKeepsTheCopyThatDataWentBackInto(t *testing.T) {
 	_, err = claims.Patch(t.Context(), source.Name, types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:null},"annotations":{%q:"2"}}}`,
 		keys.MoveOf, keys.Generation), metav1.PatchOptions{})
 	require.NoError(t, err)
+	await.Until(t, "the copy can be chosen", func() bool {
+		return slices.ContainsFunc(await.Events(t, bed.Home.Client(), namespace), func(event string) bool {
+			return strings.Contains(event, "NewerBacking") && strings.Contains(event, "--uid "+string(source.UID))
+		})
+	}, func() any { return await.Events(t, bed.Home.Client(), namespace) })
 	code, out, said := plugin(t, "choose", "pvc", "data", "-n", namespace, "--uid", string(source.UID), "--yes")
 	require.Zero(t, code, said)
 	assert.Contains(t, out, "data now in cluster home")
