@@ -157,7 +157,7 @@ func moveFlows() []Flow {
 		// Then the virtual volume is about to be deleted, or is gone.
 		outward.aborted("move-abort-fence", abortion{phase: string(v1alpha1.MoveFence), object: "volume"}),
 		outward.aborted("move-abort-final", abortion{phase: string(v1alpha1.MoveFinalSync), object: "volumemove.status"}),
-		rolledBack("move-rollback", ""), rolledBack("move-into", moveName),
+		rolledBack("move-rollback"), backInto("move-into"),
 		outward.snapshotted("move-snapshot"), outward.stored("move-store"), between.wide("move-between"),
 	}
 }
@@ -215,8 +215,24 @@ func (w *World) askOf(ctx context.Context, c *Case, move string, action v1alpha1
 }
 
 // rolledBack is a flow of a move that is rolled back as kubectl lodestone does it: another move
-// takes the data back, into the copy that the first one keeps, or else that is removed once the way back is committed.
-func rolledBack(name, into string) Flow {
+// takes all data back, and the copy that the first one keeps is removed once that is committed.
+func rolledBack(name string) Flow { return thereAndBack(name, "") }
+
+// backInto is a flow of a move that is rolled back into the copy that the first one keeps, of which a snapshot is taken.
+func backInto(name string) Flow {
+	f := thereAndBack(name, moveName)
+	play, want := f.Play, f.Want
+	f.Play = func(ctx context.Context, w *World, c *Case, v *View) error {
+		return errors.Join(w.playMoveSnapshot(ctx, c, v), play(ctx, w, c, v))
+	}
+	f.Want = func(w *World, c *Case, v *View) error {
+		return all(want(w, c, v), w.noSnapshot(context.Background(), c), snapshotSeen(c))
+	}
+	return f
+}
+
+// thereAndBack is a flow of two moves: the first one, which keeps its copy, is made before, and the second takes the data back.
+func thereAndBack(name, into string) Flow {
 	there, back := outward, homeward
 	there.class, there.keep, back.class, back.into = either, time.Hour, either, into
 	f := there.flow(name)

@@ -120,8 +120,8 @@ func TestAWayBackThatIsAbortedLeavesTheCopyInUseWhole(t *testing.T) {
 		move.Spec.BandwidthLimit = ptr.To(resource.MustParse("1Mi"))
 	})
 	reaches(t, second, v1alpha1.MovePreCopy)
-	assert.Contains(t, acceptedWith(t, second), "is written to, and is no longer one to fall back on (no snapshot of it could be taken: cluster "+
-		"home has no VolumeSnapshot")
+	assert.Contains(t, acceptedWith(t, second), "is written to, and is no longer one to fall back on (no snapshot of it could be taken: "+
+		"cluster home has no VolumeSnapshot")
 	act(t, second, v1alpha1.ActionAbort)
 	reaches(t, second, v1alpha1.MoveAborted)
 	assert.Equal(t, west, folder(t, namespace, "data"))
@@ -178,13 +178,14 @@ func TestASnapshotKeepsTheCopyThatAWayBackWritesTo(t *testing.T) {
 
 	// Once the way back is committed it is not needed any more.
 	west2 := folder(t, namespace, "data")
-	back := reaches(t, move(t, namespace, "data", keys.Home, keepsSource, func(m *v1alpha1.VolumeMove) { m.Name = "back" }), v1alpha1.MoveRetain)
+	back := move(t, namespace, "data", keys.Home, keepsSource, func(m *v1alpha1.VolumeMove) { m.Name = "back" })
+	reaches(t, back, v1alpha1.MoveRetain)
 	assert.NotEqual(t, west2, folder(t, namespace, "data"))
 	snapshotClass(t, bed.West, west.Name)
 	code, out, stderr := plugin(t, "move", "rollback", back.Name, "-n", namespace, "--keep-source-for", "1s")
 	require.Zero(t, code, stderr)
-	assert.Contains(t, stderr, "as it was it is in VolumeSnapshot "+namespace+"/move-"+string(back.UID)+"-0-snapshot in cluster west until this move is "+
-		"committed")
+	assert.Contains(t, stderr, "as it was it is in VolumeSnapshot "+namespace+"/move-"+string(back.UID)+"-0-snapshot in cluster west until this "+
+		"move is committed")
 	assert.Contains(t, out, "data now in cluster west")
 	assert.Equal(t, west2, folder(t, namespace, "data"))
 	reaches(t, back, v1alpha1.MoveDone)
@@ -205,7 +206,8 @@ func TestWhatCannotGoBackIntoAKeptCopyIsRefused(t *testing.T) {
 		require.Equal(t, v1alpha1.MoveFailed, ended.Status.Phase, name)
 		return ended.Status.Message
 	}
-	assert.Contains(t, refused("unknown", func(m *v1alpha1.VolumeMove) { m.Spec.Into = "other" }), "VolumeMove other keeps no copy at its source")
+	unknown := func(m *v1alpha1.VolumeMove) { m.Spec.Into = "other" }
+	assert.Contains(t, refused("unknown", unknown), "VolumeMove other keeps no copy at its source")
 	first := reaches(t, move(t, namespace, "data", "west", keepsSource), v1alpha1.MoveRetain)
 
 	user := application(fabric.Storage, namespace, kept.Spec.ClaimRef.Name)

@@ -3,8 +3,6 @@ package moves
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -145,9 +143,7 @@ func TestARestoredHomeKeepsTheCopyThatDataWentBackInto(t *testing.T) {
 		keys.MoveOf, keys.Generation), metav1.PatchOptions{})
 	require.NoError(t, err)
 	await.Until(t, "the copy can be chosen", func() bool {
-		return slices.ContainsFunc(await.Events(t, bed.Home.Client(), namespace), func(event string) bool {
-			return strings.Contains(event, "NewerBacking") && strings.Contains(event, "--uid "+string(source.UID))
-		})
+		return await.Claim(t, bed.Home.Client(), namespace, "data").Annotations[keys.Newer] == source.String()
 	}, func() any { return await.Events(t, bed.Home.Client(), namespace) })
 	code, out, said := plugin(t, "choose", "pvc", "data", "-n", namespace, "--uid", string(source.UID), "--yes")
 	require.Zero(t, code, said)
@@ -171,9 +167,10 @@ func recordOf(t *testing.T, made *v1alpha1.VolumeMove) *record.Record {
 // forgets has home know nothing of a move: neither its object nor its record.
 func forgets(t *testing.T, made *v1alpha1.VolumeMove) {
 	t.Helper()
+	secrets := bed.Home.Client().CoreV1().Secrets(fabric.System)
 	_, err := moves(t, made.Namespace).Patch(t.Context(), made.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`),
 		metav1.PatchOptions{})
 	require.NoError(t, err)
 	require.NoError(t, moves(t, made.Namespace).Delete(t.Context(), made.Name, metav1.DeleteOptions{}))
-	require.NoError(t, bed.Home.Client().CoreV1().Secrets(fabric.System).Delete(t.Context(), record.SecretName(made.UID), metav1.DeleteOptions{}))
+	require.NoError(t, secrets.Delete(t.Context(), record.SecretName(made.UID), metav1.DeleteOptions{}))
 }

@@ -47,7 +47,8 @@ func (s *screen) show(move *v1alpha1.VolumeMove) {
 		return
 	}
 	name := strings.Join(move.Spec.Claims, ", ")
-	if accepted := meta.FindStatusCondition(move.Status.Conditions, v1alpha1.MoveAccepted); accepted != nil && accepted.Message != "" && !s.told {
+	accepted := meta.FindStatusCondition(move.Status.Conditions, v1alpha1.MoveAccepted)
+	if !s.told && accepted != nil && accepted.Message != "" {
 		s.print("%s: %s", name, accepted.Message)
 		s.told = true
 	}

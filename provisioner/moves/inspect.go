@@ -461,8 +461,8 @@ func (c *Controller) keeper(r *record.Record, move *v1alpha1.VolumeMove) (*recor
 }
 
 // inspectKept inspects the copy of a claim that an earlier move keeps. The claim must be allowed to go there as a new one.
-func (c *Controller) inspectKept(ctx context.Context, claim *corev1.PersistentVolumeClaim, volume *corev1.PersistentVolume, node *corev1.Node,
-	now backing.Ref, earlier *record.Record) (*record.Copy, *record.Kept, error) {
+func (c *Controller) inspectKept(ctx context.Context, claim *corev1.PersistentVolumeClaim, volume *corev1.PersistentVolume,
+	node *corev1.Node, now backing.Ref, earlier *record.Record) (*record.Copy, *record.Kept, error) {
 	i := slices.IndexFunc(earlier.Claims, func(known record.Claim) bool { return known.UID == claim.UID })
 	if i < 0 || earlier.Claims[i].Target.Ref.UID != now.UID {
 		return nil, nil, refuse("the data of claim %q is not where VolumeMove %s brought it: %s", claim.Name, earlier.Name, wayWhole)
@@ -516,8 +516,8 @@ func requireNoUser(ctx context.Context, at site.Site, ref backing.Ref, earlier *
 	case err != nil:
 		return fmt.Errorf("list pods in namespace %s of cluster %s: %w", ref.Namespace, ref.Cluster, err)
 	case user != "":
-		return refuse("pod %s/%s in cluster %s uses real claim %s, the copy that VolumeMove %s keeps: stop it there, and move again", ref.Namespace,
-			user, ref.Cluster, ref.Name, earlier.Name)
+		return refuse("pod %s/%s in cluster %s uses real claim %s, the copy that VolumeMove %s keeps: stop it there, and move again",
+			ref.Namespace, user, ref.Cluster, ref.Name, earlier.Name)
 	}
 	return nil
 }

@@ -223,6 +223,7 @@ func (c *Controller) readSnapshot(ctx context.Context, at site.Site, r *record.R
 	if taken != nil {
 		seen.Exists, seen.UID, seen.Leaving = true, taken.UID, taken.DeletionTimestamp != nil
 		seen.Ready = problem == "" && ptr.Deref(taken.Status.ReadyToUse, false)
+		seen.Untouched = ptr.Deref(taken.Status.ContentName, "") == "" && taken.Status.Error == nil
 	}
 	if err := observeBacking(ctx, at, &known.Snapshot.Copy, &seen.Side); err != nil {
 		return seen, err

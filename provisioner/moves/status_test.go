@@ -145,7 +145,8 @@ func TestTheStatusSaysThatAKeptCopyIsWrittenTo(t *testing.T) {
 	r.Claims[0].Target.Ref.UID = ""
 	assert.Empty(t, said(), "it was not taken yet")
 	r.Claims[0].Target.Ref.UID = "kept"
-	assert.Contains(t, said(), "the copy of claim data that VolumeMove there kept is written to, and is no longer one to fall back on (as it was it is in VolumeSnapshot n/s")
+	assert.Contains(t, said(), "the copy of claim data that VolumeMove there kept is written to, and is no longer one to fall back on "+
+		"(as it was it is in VolumeSnapshot n/s")
 	r.Phase = v1alpha1.MoveCommit
 	assert.Empty(t, said(), "both copies are the same")
 }

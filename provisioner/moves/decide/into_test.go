@@ -183,7 +183,7 @@ func (k *keeper) seeSnapshot(o steps.Observation, i int, seen *steps.Claim) {
 		return
 	}
 	s := here.snap
-	seen.Snapshot = steps.Snapshot{Exists: s.exists, Leaving: s.leaving, Ready: s.ready, Refused: s.refused}
+	seen.Snapshot = steps.Snapshot{Exists: s.exists, Leaving: s.leaving, Ready: s.ready, Refused: s.refused, Untouched: s.stuck && i > 0}
 	if s.refused || s.stuck {
 		seen.Snapshot.Problem = "the pool is full"
 	}

@@ -72,8 +72,8 @@ func WhatIsWritten(known *record.Claim) string {
 	if known.Kept.Snapshot != "" {
 		kept = "as it was it is in " + known.Kept.Snapshot + " until this move is committed"
 	}
-	return fmt.Sprintf("the copy of claim %s that VolumeMove %s kept is written to, and is no longer one to fall back on (%s); the copy in use "+
-		"stays whole", known.Name, known.Kept.Name, kept)
+	return fmt.Sprintf("the copy of claim %s that VolumeMove %s kept is written to, and is no longer one to fall back on (%s); the copy in "+
+		"use stays whole", known.Name, known.Kept.Name, kept)
 }
 
 // handOver is the step of a committed move whose copies at the source a later move takes; false if none does.
@@ -128,6 +128,9 @@ func handTo(o steps.Observation, taker types.UID) steps.Step {
 	return steps.Step{Action: steps.Save{Record: next}}
 }
 
+// untouchedTimeout is how long a snapshot controller may take to look at a snapshot of a kept copy. There may be none.
+const untouchedTimeout = time.Minute
+
 // takeFallBacks is the next step to take snapshots of the copies at the source before they are handed over; false if they are
 // taken, or cannot be.
 func takeFallBacks(o steps.Observation) (steps.Step, bool) {
@@ -141,7 +144,8 @@ func takeFallBacks(o steps.Observation) (steps.Step, bool) {
 		}
 		s := known.Snapshot
 		taking := o.Now.Sub(s.Since)
-		late := taking > snapshotTimeout || seen.Problem != "" && taking > startTimeout
+		late := taking > snapshotTimeout || (seen.Problem != "" || !seen.Exists) && taking > startTimeout ||
+			seen.Untouched && taking > untouchedTimeout
 		switch {
 		case s.Gone:
 		case !s.Over.IsZero():
@@ -154,8 +158,12 @@ func takeFallBacks(o steps.Observation) (steps.Step, bool) {
 		case seen.Exists && seen.Leaving:
 			return giveUpSnapshot(o, i, "somebody deleted it"), true
 		case !seen.Ready && late:
-			return giveUpSnapshot(o, i, fmt.Sprintf("it was not ready within %s%s", taking.Round(time.Second), sentence.Prefixed(": ",
-				seen.Problem))), true
+			why := seen.Problem
+			if seen.Untouched {
+				why = "no snapshot controller has looked at it"
+			}
+			return giveUpSnapshot(o, i, fmt.Sprintf("it was not ready within %s%s", taking.Round(time.Second), sentence.Prefixed(": ", why))),
+				true
 		case !seen.Exists:
 			return steps.Step{Action: steps.MakeSnapshot{Claim: i}}, true
 		case !seen.Ready:

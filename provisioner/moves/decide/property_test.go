@@ -180,7 +180,8 @@ func (w *world) settled(r *record.Record) {
 		if r.Phase == v1alpha1.MoveDone {
 			w.must(c.current(i) == record.Target && (s.backing == nil || r.GaveUp(record.Source)) && d.backing != nil && len(d.backing.Labels)+
 				len(marksOf(d.backing)) == 0, "the target is not what it should be")
-			w.must(w.keeper == nil || d.real.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete, "the policy is not what it was")
+			w.must(w.keeper == nil || d.real.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete,
+				"the policy is not what it was")
 			continue
 		}
 		left := d.backing == nil || w.keeper != nil && (w.keeper.isWhole(i) || w.keeper.isLate(i))

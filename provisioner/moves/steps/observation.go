@@ -148,9 +148,11 @@ type Snapshot struct {
 	// Exists, Leaving, Ready and UID are the VolumeSnapshot's.
 	Exists, Leaving, Ready bool
 	UID                    types.UID
-	// Problem describes why it is not ready, if known. Refused says that it never will be.
-	Problem string
-	Refused bool
+	// Problem describes why it is not ready, if known. Refused says that it never will be. Untouched says that no snapshot
+	// controller has looked at it yet.
+	Problem   string
+	Refused   bool
+	Untouched bool
 }
 
 // Group is one snapshot of several sources. One that is not this move's is left out.
