@@ -27,14 +27,9 @@ func (c *Controller) observe(ctx context.Context, w *activeMove) (steps.Observat
 	o := steps.Observation{Now: time.Now(), Seen: proof.Seen{Margin: c.Margin}, Settling: c.Settling}
 	w.looked = look{}
 	if w.record == nil {
-		known, err := c.read(ctx, w.uid)
-		if err != nil {
+		if err := c.readAgain(ctx, w); err != nil {
 			return o, err
 		}
-		if known == nil {
-			c.free(c.Records.set(w.uid, nil))
-		}
-		w.record = known
 	}
 	if w.record != nil {
 		o.Record = w.record.record
@@ -66,6 +61,21 @@ func (c *Controller) observe(ctx context.Context, w *activeMove) (steps.Observat
 	w.looked.o.Claims = slices.Clone(o.Claims)
 	c.observeCopies(ctx, w, &o)
 	return o, nil
+}
+
+// readAgain reads the record of a move. A write whose answer was lost may have taken effect, which other moves must know too.
+func (c *Controller) readAgain(ctx context.Context, w *activeMove) error {
+	known, err := c.read(ctx, w.uid)
+	if err != nil {
+		return err
+	}
+	var now *record.Record
+	if known != nil {
+		now = known.record
+	}
+	c.free(c.Records.set(w.uid, now))
+	w.record = known
+	return nil
 }
 
 // moversOf returns the movers of a move.
