@@ -184,8 +184,8 @@ func TestASnapshotKeepsTheCopyThatAWayBackWritesTo(t *testing.T) {
 	snapshotClass(t, bed.West, west.Name)
 	code, out, stderr := plugin(t, "move", "rollback", back.Name, "-n", namespace, "--keep-source-for", "1s")
 	require.Zero(t, code, stderr)
-	assert.Contains(t, stderr, "as it was it is in VolumeSnapshot "+namespace+"/move-"+string(back.UID)+"-0-snapshot in cluster west until this "+
-		"move is committed")
+	assert.Contains(t, stderr, "as it was it is in VolumeSnapshot "+namespace+"/move-"+string(back.UID)+"-0-snapshot in cluster west until "+
+		"this move is committed")
 	assert.Contains(t, out, "data now in cluster west")
 	assert.Equal(t, west2, folder(t, namespace, "data"))
 	reaches(t, back, v1alpha1.MoveDone)
