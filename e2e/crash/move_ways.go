@@ -80,7 +80,7 @@ func (t trip) snapshotted(name string) Flow {
 // snapshotSeen says, without a fault, whether the move took no snapshot.
 func snapshotSeen(c *Case) error {
 	if c.Fault == "" && !c.moving.snapshot {
-		return errors.New("the move has taken no snapshot")
+		return errors.New("no snapshot was taken")
 	}
 	return nil
 }

@@ -157,7 +157,8 @@ func moveFlows() []Flow {
 		// Then the virtual volume is about to be deleted, or is gone.
 		outward.aborted("move-abort-fence", abortion{phase: string(v1alpha1.MoveFence), object: "volume"}),
 		outward.aborted("move-abort-final", abortion{phase: string(v1alpha1.MoveFinalSync), object: "volumemove.status"}),
-		rolledBack("move-rollback"), outward.snapshotted("move-snapshot"), outward.stored("move-store"), between.wide("move-between"),
+		rolledBack("move-rollback"), backInto("move-into"),
+		outward.snapshotted("move-snapshot"), outward.stored("move-store"), between.wide("move-between"),
 	}
 }
 
@@ -214,10 +215,26 @@ func (w *World) askOf(ctx context.Context, c *Case, move string, action v1alpha1
 }
 
 // rolledBack is a flow of a move that is rolled back as kubectl lodestone does it: another move
-// takes the data back, and the copy that the first one keeps is removed once that is committed.
-func rolledBack(name string) Flow {
+// takes all data back, and the copy that the first one keeps is removed once that is committed.
+func rolledBack(name string) Flow { return thereAndBack(name, "") }
+
+// backInto is a flow of a move that is rolled back into the copy that the first one keeps, of which a snapshot is taken.
+func backInto(name string) Flow {
+	f := thereAndBack(name, moveName)
+	play, want := f.Play, f.Want
+	f.Play = func(ctx context.Context, w *World, c *Case, v *View) error {
+		return errors.Join(w.playMoveSnapshot(ctx, c, v), play(ctx, w, c, v))
+	}
+	f.Want = func(w *World, c *Case, v *View) error {
+		return all(want(w, c, v), w.noSnapshot(context.Background(), c), snapshotSeen(c))
+	}
+	return f
+}
+
+// thereAndBack is a flow of two moves: the first one, which keeps its copy, is made before, and the second takes the data back.
+func thereAndBack(name, into string) Flow {
 	there, back := outward, homeward
-	there.class, there.keep, back.class = either, time.Hour, either
+	there.class, there.keep, back.class, back.into = either, time.Hour, either, into
 	f := there.flow(name)
 	f.Setup = func(ctx context.Context, w *World, c *Case) error {
 		if err := there.deploy(ctx, w, c); err != nil {
@@ -273,6 +290,8 @@ type trip struct {
 	single bool
 	// keep is for how long the copy at the source is kept.
 	keep time.Duration
+	// into is the move into whose kept copy the data goes back; empty: none.
+	into string
 }
 
 // flow is a flow of moves of its kind, which must end at the target.
@@ -351,7 +370,7 @@ func (w *World) begin(ctx context.Context, c *Case, name string, t trip) error {
 	made, err := w.moves.In(c.Namespace).Create(ctx, &v1alpha1.VolumeMove{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: v1alpha1.VolumeMoveSpec{
-			Claims: t.claims, Target: v1alpha1.MoveTarget{Cluster: t.to}, ClassName: t.real,
+			Claims: t.claims, Target: v1alpha1.MoveTarget{Cluster: t.to}, ClassName: t.real, Into: t.into,
 			KeepSourceFor: &metav1.Duration{Duration: max(t.keep, time.Second)}, TTLSecondsAfterFinished: ptr.To(int32(1)),
 			BandwidthLimit: ptr.To(resource.MustParse(limit)),
 		},

@@ -110,6 +110,10 @@ func TestWhatCannotWorkIsRefused(t *testing.T) {
 		{"VolumeMove", `{"ttlSecondsAfterFinished": 1e12}`, "spec.ttlSecondsAfterFinished"},
 		{"VolumeMove", `{"adopt": "1", "claims": ["a", "b"]}`, "adopt is for one claim"},
 		{"VolumeMove", `{"adopt": "1", "dryRun": true}`, "has no dry run"},
+		{"VolumeMove", `{"into": "first", "adopt": "1"}`, "into goes with neither adopt, className nor target.node"},
+		{"VolumeMove", `{"into": "first", "className": "fast"}`, "into goes with neither"},
+		{"VolumeMove", `{"into": "first", "target": {"node": "n"}}`, "into goes with neither"},
+		{"VolumeMove", `{"into": ""}`, "should be at least 1 chars"},
 		{"VolumeMove", `{"action": "Stop"}`, "supported values"},
 
 		{"RemoteCluster", `{"kubeconfigSecretRef": null}`, "spec.kubeconfigSecretRef: Required value"},

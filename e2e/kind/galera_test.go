@@ -95,7 +95,8 @@ func (g galera) requireRows(t *testing.T) {
 	t.Logf("all of %d confirmed rows are on each replica", len(confirmed))
 }
 
-// during does something while the customer of a namespace writes, who has to go on afterwards, and logs how long he waited for a row at most.
+// during does something while the customer of a namespace writes, who has to go on afterwards, and logs how long he waited for a row at
+// most.
 func during(t *testing.T, namespace, what string, do func()) {
 	t.Helper()
 	t.Log(what)

@@ -20,7 +20,6 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 )
 
 // TestAHomeRestoredFromBeforeAMoveRunsNothingUntilSomebodyChooses gives home's objects the state of a backup from before two moves to
@@ -137,12 +136,8 @@ func (m *movedAway) volume(t *testing.T) *corev1.PersistentVolume {
 func (m *movedAway) forgets(t *testing.T) {
 	t.Helper()
 	core := bed.Home.Client().CoreV1()
-	_, err := moves(t, m.namespace).Patch(t.Context(), m.made.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`),
-		metav1.PatchOptions{})
-	require.NoError(t, err)
-	require.NoError(t, moves(t, m.namespace).Delete(t.Context(), m.made.Name, metav1.DeleteOptions{}))
-	require.NoError(t, core.Secrets(fabric.System).Delete(t.Context(), record.SecretName(m.made.UID), metav1.DeleteOptions{}))
-	_, err = core.PersistentVolumeClaims(m.source.Namespace).Patch(t.Context(), m.source.Name, types.MergePatchType,
+	forgets(t, m.made)
+	_, err := core.PersistentVolumeClaims(m.source.Namespace).Patch(t.Context(), m.source.Name, types.MergePatchType,
 		fmt.Appendf(nil, `{"metadata":{"labels":{%q:null},"annotations":{%q:null}}}`, keys.MoveOf, keys.ReplacedBy), metav1.PatchOptions{})
 	require.NoError(t, err)
 	_, err = core.PersistentVolumes().Patch(t.Context(), m.before.Annotations[keys.BackingVolume], types.MergePatchType,

@@ -206,11 +206,12 @@ func TestOneVolumeForOnePodAmongThoseOfAPodIsCopiedInTheStop(t *testing.T) {
 	assert.Greater(t, len(starts()), len(before), "its pod has started at the target")
 }
 
-// files are drivers by cluster: two that take snapshots, each also the name of its real
+// files are drivers by cluster: three that take snapshots, each also the name of its real
 // class and of its class of snapshots, one whose volumes both clusters have, and one whose
 // volumes are attached to nodes.
 var files = map[string][]string{
-	"home": {"files.home.test", "together.home.test", shared, attached}, "west": {"files.west.test", "together.west.test", shared},
+	"home": {"files.home.test", "together.home.test", "kept.home.test", shared, attached},
+	"west": {"files.west.test", "together.west.test", "kept.west.test", shared},
 }
 
 // takesSnapshots starts the driver of a cluster with the real sidecars. Its volumes are

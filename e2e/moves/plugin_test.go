@@ -169,7 +169,7 @@ func TestAMoveThatIsDoneGoesBackAndIsForgotten(t *testing.T) {
 
 	code, out, said = plugin(t, "move", "rollback", written.Name, "-n", namespace, "--keep-source-for", "0s")
 	require.Zero(t, code, said)
-	assert.Contains(t, said, "is from before it, and is removed after that")
+	assert.Contains(t, said, "what was written since is moved back into the copy that move "+written.Name+" kept")
 	assert.Contains(t, out, "data now in cluster home")
 	home := folder(t, namespace, "data")
 	assert.NotEqual(t, west, home)

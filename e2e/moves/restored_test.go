@@ -67,8 +67,7 @@ func restores(t *testing.T, made *v1alpha1.VolumeMove, volume *corev1.Persistent
 	core := bed.Home.Client().CoreV1()
 	secret, err := core.Secrets(fabric.System).Get(t.Context(), record.SecretName(made.UID), metav1.GetOptions{})
 	require.NoError(t, err)
-	r, err := record.Decode(secret.Data["record"])
-	require.NoError(t, err)
+	r := recordOf(t, made)
 	for phase := range r.Began {
 		if record.Before(v1alpha1.MovePreCopy, phase) {
 			delete(r.Began, phase)
@@ -98,4 +97,80 @@ func putsBack(t *testing.T, volume *corev1.PersistentVolume) {
 	_, err = core.PersistentVolumes().Create(t.Context(), then, metav1.CreateOptions{})
 	require.NoError(t, err)
 	require.NotEmpty(t, then.Annotations[keys.Backing])
+}
+
+// TestARestoredHomeKeepsTheCopyThatDataWentBackInto gives home's objects the state of a backup from before a move went back into the copy
+// that an earlier one kept at home. That copy has the newer data then, and home does not know it.
+func TestARestoredHomeKeepsTheCopyThatDataWentBackInto(t *testing.T) {
+	namespace := space(t)
+	deploys(t, namespace, "data")
+	kept, core := folder(t, namespace, "data"), bed.Home.Client().CoreV1()
+	first := reaches(t, move(t, namespace, "data", "west", keepsSource), v1alpha1.MoveRetain)
+	before := await.Volume(t, bed.Home.Client(), await.Claim(t, bed.Home.Client(), namespace, "data").Spec.VolumeName)
+	await.Until(t, "the first move lets go of the claim", func() bool { return recordOf(t, first).Freed })
+	known, err := core.Secrets(fabric.System).Get(t.Context(), record.SecretName(first.UID), metav1.GetOptions{})
+	require.NoError(t, err)
+	second := reaches(t, move(t, namespace, "data", keys.Home, keepsSource, into(first)), v1alpha1.MoveRetain)
+	reaches(t, first, v1alpha1.MoveDone)
+	counts(t, kept, counted(t, kept)+20)
+	idle(t, namespace, "data")
+	written := counted(t, kept)
+
+	require.NoError(t, provisioner.Stop())
+	source := recordOf(t, second).Claims[0].Target.Ref
+	forgets(t, second)
+	known.ResourceVersion = ""
+	_ = core.Secrets(fabric.System).Delete(t.Context(), known.Name, metav1.DeleteOptions{})
+	_, err = core.Secrets(fabric.System).Create(t.Context(), known, metav1.CreateOptions{})
+	require.NoError(t, err)
+	claims := core.PersistentVolumeClaims(source.Namespace)
+	patched, err := claims.Patch(t.Context(), source.Name, types.MergePatchType, fmt.Appendf(nil,
+		`{"metadata":{"labels":{%q:%q},"annotations":{%q:null,%q:"1"}}}`, keys.MoveOf, first.UID, keys.Generation, keys.ReplacedBy), metav1.PatchOptions{})
+	require.NoError(t, err)
+	_, err = core.PersistentVolumes().Patch(t.Context(), patched.Spec.VolumeName, types.MergePatchType,
+		[]byte(`{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	putsBack(t, before)
+	provisioner, err = bed.StartProvisioner(context.WithoutCancel(t.Context()))
+	require.NoError(t, err)
+
+	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "data", "NewerBacking"), "a move has replaced real claim")
+	act(t, first, v1alpha1.ActionFinalize)
+	says(t, first, "the copy at the source is not removed: a later move has replaced real claim "+namespace+"/data")
+	assert.Equal(t, written, counted(t, kept), "what was written is there")
+
+	_, err = claims.Patch(t.Context(), source.Name, types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:null},"annotations":{%q:"2"}}}`,
+		keys.MoveOf, keys.Generation), metav1.PatchOptions{})
+	require.NoError(t, err)
+	await.Until(t, "the copy can be chosen", func() bool {
+		return await.Claim(t, bed.Home.Client(), namespace, "data").Annotations[keys.Newer] == source.String()
+	}, func() any { return await.Events(t, bed.Home.Client(), namespace) })
+	code, out, said := plugin(t, "choose", "pvc", "data", "-n", namespace, "--uid", string(source.UID), "--yes")
+	require.Zero(t, code, said)
+	assert.Contains(t, out, "data now in cluster home")
+	reaches(t, first, v1alpha1.MoveDone)
+	scales(t, namespace, "data", 1)
+	assert.Equal(t, kept, folder(t, namespace, "data"))
+	counts(t, kept, written+10)
+}
+
+// recordOf returns the record of a move.
+func recordOf(t *testing.T, made *v1alpha1.VolumeMove) *record.Record {
+	t.Helper()
+	secret, err := bed.Home.Client().CoreV1().Secrets(fabric.System).Get(t.Context(), record.SecretName(made.UID), metav1.GetOptions{})
+	require.NoError(t, err)
+	r, err := record.Decode(secret.Data["record"])
+	require.NoError(t, err)
+	return r
+}
+
+// forgets has home know nothing of a move: neither its object nor its record.
+func forgets(t *testing.T, made *v1alpha1.VolumeMove) {
+	t.Helper()
+	secrets := bed.Home.Client().CoreV1().Secrets(fabric.System)
+	_, err := moves(t, made.Namespace).Patch(t.Context(), made.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`),
+		metav1.PatchOptions{})
+	require.NoError(t, err)
+	require.NoError(t, moves(t, made.Namespace).Delete(t.Context(), made.Name, metav1.DeleteOptions{}))
+	require.NoError(t, secrets.Delete(t.Context(), record.SecretName(made.UID), metav1.DeleteOptions{}))
 }

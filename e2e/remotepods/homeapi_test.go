@@ -71,9 +71,9 @@ func TestAProgramInWestUsesTheAPIOfHomeAsAtHome(t *testing.T) {
 		[]byte(`{"metadata":{"labels":{"`+keys.HomeAPI+`":"`+keys.HomeAPIEnabled+`"}}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 	rights := bed.Home.Client().RbacV1()
-	_, err = rights.Roles(namespace).Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "elects"}, Rules: []rbacv1.PolicyRule{
-		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get", "create", "update"}}}},
-		metav1.CreateOptions{})
+	_, err = rights.Roles(namespace).Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "elects"},
+		Rules: []rbacv1.PolicyRule{{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"},
+			Verbs: []string{"get", "create", "update"}}}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	_, err = rights.RoleBindings(namespace).Create(t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "elects"},
 		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "elects"},

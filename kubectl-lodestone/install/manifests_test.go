@@ -91,8 +91,8 @@ func TestAWebhookTakesThePlaceOfThePolicies(t *testing.T) {
 	objects, err := Build(Values{Registry: "r.example.com", Tag: "v0.2.0", Scheduler: Second, KubeScheduler: "v1.34.4",
 		Certificates: ByCertManager, Admission: Webhook, VirtualNodes: ptr.To(true)}, false)
 	require.NoError(t, err)
-	for _, name := range []string{"lodestone-daemonsets", "lodestone-home-api", "lodestone-move-gate", "lodestone-move-marks", "lodestone-scheduler",
-		"lodestone-virtual-nodes"} {
+	for _, name := range []string{"lodestone-daemonsets", "lodestone-home-api", "lodestone-move-gate", "lodestone-move-marks",
+		"lodestone-scheduler", "lodestone-virtual-nodes"} {
 		made := unstructured.Unstructured{Object: find(t, objects, "MutatingWebhookConfiguration", name)}
 		assert.Equal(t, "lodestone-system/lodestone-extender-server", made.GetAnnotations()["cert-manager.io/inject-ca-from"], name)
 	}

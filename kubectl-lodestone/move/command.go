@@ -186,16 +186,18 @@ func parse(cmd *cobra.Command, args []string) (workload cli.Reference, claims []
 // Options are the flags of move.
 type Options struct {
 	Cluster, Node, Class string
-	Verify               string
-	Passes               int32
-	Offline              bool
-	Bandwidth            string
-	KeepSource           time.Duration
-	TTL                  time.Duration
-	RollBackAfter        time.Duration
-	Together, Detach     bool
-	DryRun               bool
-	Output               cli.Output
+	// Into is the VolumeMove that keeps the copy to go back into; empty: the data goes to new real claims.
+	Into             string
+	Verify           string
+	Passes           int32
+	Offline          bool
+	Bandwidth        string
+	KeepSource       time.Duration
+	TTL              time.Duration
+	RollBackAfter    time.Duration
+	Together, Detach bool
+	DryRun           bool
+	Output           cli.Output
 }
 
 func newOptions() *Options {
@@ -286,7 +288,7 @@ func (o *Options) spec() (v1alpha1.VolumeMoveSpec, error) {
 		Target:    v1alpha1.MoveTarget{Cluster: o.Cluster, Node: o.Node},
 		ClassName: o.Class, Verify: v1alpha1.MoveVerify(o.Verify), BandwidthLimit: limit,
 		Passes: &o.Passes, KeepSourceFor: &metav1.Duration{Duration: o.KeepSource}, RollBackAfter: &metav1.Duration{Duration: o.RollBackAfter},
-		Offline: v1alpha1.OfflineForbid, Action: v1alpha1.ActionMove, DryRun: o.DryRun,
+		Offline: v1alpha1.OfflineForbid, Action: v1alpha1.ActionMove, DryRun: o.DryRun, Into: o.Into,
 	}
 	if o.Offline {
 		spec.Offline = v1alpha1.OfflineAllow

@@ -33,6 +33,8 @@ type screen struct {
 	terminal bool
 	phase    string
 	printed  time.Time
+	// told: what the move says of what it accepts was printed.
+	told bool
 }
 
 func newScreen(out io.Writer) *screen {
@@ -44,7 +46,13 @@ func (s *screen) show(move *v1alpha1.VolumeMove) {
 	if state, _ := outcomeOf(move); state == refused || state == failed || isAlreadyThere(move) { // the message at the end says that
 		return
 	}
-	text := strings.Join(move.Spec.Claims, ", ") + ": " + progressLine(move)
+	name := strings.Join(move.Spec.Claims, ", ")
+	accepted := meta.FindStatusCondition(move.Status.Conditions, v1alpha1.MoveAccepted)
+	if !s.told && accepted != nil && accepted.Message != "" {
+		s.print("%s: %s", name, accepted.Message)
+		s.told = true
+	}
+	text := name + ": " + progressLine(move)
 	switch {
 	case s.terminal:
 		fmt.Fprintf(s.out, "\r\033[K%s", text)

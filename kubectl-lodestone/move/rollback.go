@@ -16,15 +16,19 @@ import (
 )
 
 func rollbackCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
-	o := newOptions()
+	o, whole := newOptions(), false
 	command := &cobra.Command{
 		Use:   "rollback pvc/NAME | volumemove/NAME",
 		Short: "Move the data of a move that is done back to where it came from",
 		Long: `Rollback moves the claims of a move that is done back to the cluster that they came
-from, with all that was written since; to the class that they had there, if claims may
-ask for that, else as new claims would get it. The copy that is kept there is
-from before the move: all data travels back, and that copy is removed once the way
+from, with all that was written since. While the move still keeps the copy there,
+the data goes back into that, and only what differs is sent. From then on that copy is
+no longer one to fall back on, and is removed if the way back is aborted; where its
+driver can, a snapshot of it is taken first. The copy in use stays whole until the way
 back is committed.
+
+With --whole, or once the copy is gone, all data is sent, to the class that the claims
+had there, if they may ask for that, else as new claims would get it.
 
 A move that is not committed yet is ended with kubectl lodestone move abort.`,
 		Example:           "  # The latest move of claim data that was committed\n  kubectl lodestone move rollback pvc/data -n shop",
@@ -45,16 +49,22 @@ A move that is not committed yet is ended with kubectl lodestone move abort.`,
 			if err := requireLiving(cmd.Context(), home, move); err != nil {
 				return err
 			}
-			if o.Cluster, o.Class, err = origin(move); err != nil {
-				return err
+			if o.Into, o.Cluster = keptBy(move, whole); o.Into == "" {
+				if o.Cluster, o.Class, err = origin(move); err != nil {
+					return err
+				}
 			}
-			if !listsClass(cmd.Context(), home, namespace, move.Spec.Claims[0], o.Class) {
+			if o.Into == "" && !listsClass(cmd.Context(), home, namespace, move.Spec.Claims[0], o.Class) {
 				if err := checkOtherCluster(move, o.Class); err != nil {
 					return err
 				}
 				o.Class = ""
 			}
-			if move.Status.Phase == v1alpha1.MoveRetain {
+			switch {
+			case o.Into != "":
+				fmt.Fprintf(streams.ErrOut, "what was written since is moved back into the copy that move %s kept, which is no longer one to fall "+
+					"back on; the copy in use stays whole until that is done\n", move.Name)
+			case move.Status.Phase == v1alpha1.MoveRetain:
 				fmt.Fprintf(streams.ErrOut, "all data is moved back; the copy that move %s kept is from before it, and is removed after that\n",
 					move.Name)
 			}
@@ -62,10 +72,22 @@ A move that is not committed yet is ended with kubectl lodestone move abort.`,
 			return r.run(cmd.Context(), [][]string{move.Spec.Claims})
 		},
 	}
+	command.Flags().BoolVar(&whole, "whole", false, "move all data, and leave the copy that was kept as it is until the way back is committed")
 	o.copyFlags(command.Flags())
 	o.Output.Add(command, "write the VolumeMove that moves back when it is done, also if it fails", cli.JSON, cli.YAML, cli.Name)
 	completeVerify(command)
 	return command
+}
+
+// keptBy returns the move that keeps the copy to go back into, and the cluster of that; none with whole, or if there is none.
+func keptBy(move *v1alpha1.VolumeMove, whole bool) (into, cluster string) {
+	if whole || move.Status.Phase != v1alpha1.MoveRetain || len(move.Status.Claims) == 0 || move.Status.Claims[0].Source == nil {
+		return "", ""
+	}
+	if state, _ := outcomeOf(move); state != moved {
+		return "", ""
+	}
+	return move.Name, move.Status.Claims[0].Source.Cluster
 }
 
 // origin returns where the data of a completed move came from.

@@ -162,8 +162,8 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 		"remote API server; default: that of the remote context")
 	flags.StringVar(&o.RemoteCAFile, "remote-ca-file", o.RemoteCAFile,
 		"file with the certificate authority of --remote-server in PEM; default: that of the remote context")
-	flags.StringVar(&o.HomeServer, "home-server", o.HomeServer, "address, https://<host>:<port>, at which pods there reach home's API server, "+
-		"for those that get a token of it; default: as it is, at first none")
+	flags.StringVar(&o.HomeServer, "home-server", o.HomeServer, "address, https://<host>:<port>, at which pods there reach home's API "+
+		"server, for those that get a token of it; default: as it is, at first none")
 	flags.StringVar(&o.Name, "name", o.Name, "what home calls the remote cluster: the name of the RemoteCluster and of the virtual node; "+
 		"default: the name of the remote context")
 	flags.StringVar(&o.HomeID, "home-id", o.HomeID, "ID of the home cluster, equal to --cluster-id of the provisioner; default: what the "+

@@ -92,6 +92,8 @@ func (c *Controller) take(ctx context.Context, w *activeMove, o steps.Observatio
 		return c.setReclaimPolicy(ctx, o.Claims[a.Claim].At(a.End).Real, r.Claims[a.Claim].At(a.End).Policy)
 	case steps.MakeTarget:
 		return c.makeTarget(ctx, r, a.Claim, o.Claims[a.Claim])
+	case steps.TakeKept:
+		return c.takeKept(ctx, o, a)
 	case steps.Publish:
 		return c.publishBacking(ctx, o, a)
 	case steps.Shelve:
@@ -294,6 +296,15 @@ func (c *Controller) targetClaim(r *record.Record, i int, virtual *corev1.Persis
 	return b, nil
 }
 
+// takeKept marks the copy that an earlier move keeps as the target of this one, as if it had been made for it, if its resource
+// version is unchanged.
+func (c *Controller) takeKept(ctx context.Context, o steps.Observation, a steps.TakeKept) error {
+	b, known := o.Claims[a.Claim].Target.Backing, &o.Record.Claims[a.Claim]
+	return c.patchBacking(ctx, &known.Target, b, types.MergePatchType,
+		fmt.Sprintf(`{"metadata":{"uid":%q,"resourceVersion":%q,"labels":{%q:%q},"annotations":{%q:"true",%q:"%d"}}}`, b.UID, b.ResourceVersion,
+			keys.MoveOf, o.Record.UID, keys.Unpublished, keys.Generation, known.Generation))
+}
+
 // publishBacking turns a backing claim into an ordinary one.
 func (c *Controller) publishBacking(ctx context.Context, o steps.Observation, a steps.Publish) error {
 	b := o.Claims[a.Claim].At(a.End).Backing
@@ -302,7 +313,8 @@ func (c *Controller) publishBacking(ctx context.Context, o steps.Observation, a 
 			keys.ReplacedBy))
 }
 
-// shelveBacking marks the backing claim of the source as the move's.
+// shelveBacking marks the backing claim of the source as the move's, if its resource version is unchanged: a request that is
+// late must not take it from a later move.
 func (c *Controller) shelveBacking(ctx context.Context, o steps.Observation, a steps.Shelve) error {
 	b, known := o.Claims[a.Claim].Source.Backing, &o.Record.Claims[a.Claim]
 	by := ""
@@ -310,7 +322,7 @@ func (c *Controller) shelveBacking(ctx context.Context, o steps.Observation, a s
 		by = fmt.Sprintf(`,"annotations":{%q:"%d"}`, keys.ReplacedBy, known.Generation)
 	}
 	return c.patchBacking(ctx, &known.Source, b, types.MergePatchType,
-		fmt.Sprintf(`{"metadata":{"uid":%q,"labels":{%q:%q}%s}}`, b.UID, keys.MoveOf, o.Record.UID, by))
+		fmt.Sprintf(`{"metadata":{"uid":%q,"resourceVersion":%q,"labels":{%q:%q}%s}}`, b.UID, b.ResourceVersion, keys.MoveOf, o.Record.UID, by))
 }
 
 // dropBacking deletes a backing claim that no virtual volume refers to.

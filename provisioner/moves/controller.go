@@ -309,6 +309,7 @@ func (c *Controller) lookAndAct(ctx context.Context, w *activeMove) (after time.
 			c.report(ctx, w, o, steps.Step{Say: fmt.Sprintf("%s is tried again: %v", failed, err)})
 			return 0, false, err
 		}
+		c.reportTaken(o, step)
 		goesOn := decide.GoesOn(o, step.Saved())
 		if step.Saved() != nil {
 			c.reportGivenUp(o, step)

@@ -120,9 +120,15 @@ func (c *Controller) fillRecord(ctx context.Context, r *record.Record, move *v1a
 			return nil, refuse("%s: wait until it is ready, and move again", why)
 		}
 	}
+	var from *record.Record
+	if move.Spec.Into != "" {
+		if from, err = c.keeper(r, move); err != nil {
+			return nil, err
+		}
+	}
 	var there []alreadyThere
 	for i, name := range move.Spec.Claims {
-		known, err := c.inspectNamed(ctx, r, i, name, node)
+		known, err := c.inspectNamed(ctx, r, i, name, node, from)
 		if at, is := err.(alreadyThere); is { //nolint:errorlint // never wrapped
 			there = append(there, at)
 			continue
@@ -183,8 +189,9 @@ func (c *Controller) targetNode(target v1alpha1.MoveTarget) (*corev1.Node, error
 }
 
 // inspectNamed inspects the claim with this name, the i-th of the move, and creates its
-// keys.
-func (c *Controller) inspectNamed(ctx context.Context, r *record.Record, i int, name string, node *corev1.Node) (*record.Claim, error) {
+// keys. It goes into the copy that an earlier move keeps, if there is one.
+func (c *Controller) inspectNamed(ctx context.Context, r *record.Record, i int, name string, node *corev1.Node,
+	earlier *record.Record) (*record.Claim, error) {
 	if wrong := validation.NameIsDNSSubdomain(name, false); len(wrong) > 0 {
 		return nil, refuse("%q cannot be the name of a claim: %s", name, strings.Join(wrong, "; "))
 	}
@@ -195,7 +202,7 @@ func (c *Controller) inspectNamed(ctx context.Context, r *record.Record, i int, 
 	case claim == nil:
 		return nil, refuse("there is no claim %q in namespace %s: name claims that exist", name, r.Namespace)
 	}
-	known, err := c.inspectClaim(ctx, r, claim, node)
+	known, err := c.inspectClaim(ctx, r, claim, node, earlier)
 	if err != nil {
 		return nil, err
 	}
@@ -213,7 +220,7 @@ func (c *Controller) inspectNamed(ctx context.Context, r *record.Record, i int, 
 
 // inspectClaim inspects one claim and returns its part of the record.
 func (c *Controller) inspectClaim(ctx context.Context, r *record.Record, claim *corev1.PersistentVolumeClaim,
-	node *corev1.Node) (*record.Claim, error) {
+	node *corev1.Node, earlier *record.Record) (*record.Claim, error) {
 	volume, err := c.virtualVolume(ctx, claim)
 	if err != nil {
 		return nil, err
@@ -231,7 +238,12 @@ func (c *Controller) inspectClaim(ctx context.Context, r *record.Record, claim *
 	}
 	source, err := c.inspectSource(ctx, claim, volume, from)
 	var target *record.Copy
-	if err == nil {
+	var kept *record.Kept
+	switch {
+	case err != nil:
+	case earlier != nil:
+		target, kept, err = c.inspectKept(ctx, claim, volume, node, from, earlier)
+	default:
 		target, err = c.inspectTarget(ctx, r, claim, node, *source)
 	}
 	if _, there := err.(alreadyThere); other != nil && !there { //nolint:errorlint // never wrapped
@@ -240,7 +252,7 @@ func (c *Controller) inspectClaim(ctx context.Context, r *record.Record, claim *
 	if err != nil {
 		return nil, err
 	}
-	known := &record.Claim{Name: claim.Name, UID: claim.UID, Volume: plan.Remembered(volume), Source: *source, Target: *target,
+	known := &record.Claim{Name: claim.Name, UID: claim.UID, Volume: plan.Remembered(volume), Source: *source, Target: *target, Kept: kept,
 		Offline: isForOnePod(claim)}
 	if known.Offline {
 		known.Snapshot, known.NoSnapshot, err = c.inspectSnapshot(ctx, r, source)
@@ -382,24 +394,9 @@ func requireAttachmentsReadable(ctx context.Context, at site.Site, cluster strin
 // inspectTarget inspects where the data is to go, as for a new claim there.
 func (c *Controller) inspectTarget(ctx context.Context, r *record.Record, claim *corev1.PersistentVolumeClaim, node *corev1.Node,
 	source record.Copy) (*record.Copy, error) {
-	class, err := c.classOf(claim)
+	to, err := c.routeTo(claim, r.Target.Class, node)
 	if err != nil {
-		return nil, refuse("%v", err)
-	}
-	wanted := claim.DeepCopy()
-	wanted.Spec.DataSource, wanted.Spec.DataSourceRef = nil, nil
-	if r.Target.Class != "" {
-		if wanted.Annotations == nil {
-			wanted.Annotations = map[string]string{}
-		}
-		wanted.Annotations[keys.Class] = r.Target.Class
-	}
-	to, err := route.To(route.Input{
-		Claim: wanted, Class: class, Node: node, Namespace: c.Space(claim.Namespace),
-		Cluster: func(id string) route.ClusterClasses { return c.View(id, claim.Namespace).ClusterClasses },
-	})
-	if err != nil {
-		return nil, refuse("claim %q cannot go there: %v", claim.Name, err)
+		return nil, err
 	}
 	target := &record.Copy{Class: to.Class.Name, Node: r.Target.Node}
 	if to.Cluster == source.Ref.Cluster && to.Class.Name == source.Class {
@@ -417,6 +414,112 @@ func (c *Controller) inspectTarget(ctx context.Context, r *record.Record, claim 
 	}
 	target.Ref = backing.Ref{Cluster: to.Cluster, Namespace: key.Namespace, Name: key.Name}
 	return target, nil
+}
+
+// routeTo returns where a claim would go as a new one, to a real class if one is named.
+func (c *Controller) routeTo(claim *corev1.PersistentVolumeClaim, real string, node *corev1.Node) (route.Route, error) {
+	class, err := c.classOf(claim)
+	if err != nil {
+		return route.Route{}, refuse("%v", err)
+	}
+	wanted := claim.DeepCopy()
+	wanted.Spec.DataSource, wanted.Spec.DataSourceRef = nil, nil
+	if real != "" {
+		if wanted.Annotations == nil {
+			wanted.Annotations = map[string]string{}
+		}
+		wanted.Annotations[keys.Class] = real
+	}
+	to, err := route.To(route.Input{
+		Claim: wanted, Class: class, Node: node, Namespace: c.Space(claim.Namespace),
+		Cluster: func(id string) route.ClusterClasses { return c.View(id, claim.Namespace).ClusterClasses },
+	})
+	if err != nil {
+		return route.Route{}, refuse("claim %q cannot go there: %v", claim.Name, err)
+	}
+	return to, nil
+}
+
+// wayWhole is what to do where a copy that an earlier move keeps cannot be taken.
+const wayWhole = "move all data back, with kubectl lodestone move rollback --whole"
+
+// keeper returns the record of the move into whose copies the claims are to go back.
+func (c *Controller) keeper(r *record.Record, move *v1alpha1.VolumeMove) (*record.Record, error) {
+	into := move.Spec.Into
+	switch from := c.Records.named(r.Namespace, into); {
+	case from != nil && record.Before(from.Phase, v1alpha1.MoveRetain):
+		return nil, refuse("VolumeMove %s is in phase %s: wait until it keeps the copy at its source (phase Retain), and move again", into,
+			from.Phase)
+	case from == nil || from.Phase != v1alpha1.MoveRetain || from.HandedTo != "" || from.Adopts:
+		return nil, refuse("VolumeMove %s keeps no copy at its source that data could go back into: %s", into, wayWhole)
+	case len(from.Claims) != len(move.Spec.Claims) || from.ClusterOf(record.Source) != r.Target.Cluster:
+		return nil, refuse("spec.into has the claims of VolumeMove %s go back to cluster %s, all together: name these, and that", into,
+			from.ClusterOf(record.Source))
+	default:
+		return from, nil
+	}
+}
+
+// inspectKept inspects the copy of a claim that an earlier move keeps. The claim must be allowed to go there as a new one.
+func (c *Controller) inspectKept(ctx context.Context, claim *corev1.PersistentVolumeClaim, volume *corev1.PersistentVolume,
+	node *corev1.Node, now backing.Ref, earlier *record.Record) (*record.Copy, *record.Kept, error) {
+	i := slices.IndexFunc(earlier.Claims, func(known record.Claim) bool { return known.UID == claim.UID })
+	if i < 0 || earlier.Claims[i].Target.Ref.UID != now.UID {
+		return nil, nil, refuse("the data of claim %q is not where VolumeMove %s brought it: %s", claim.Name, earlier.Name, wayWhole)
+	}
+	if _, err := c.routeTo(claim, "", node); err != nil {
+		return nil, nil, err
+	}
+	target := earlier.Claims[i].Source
+	at, why := c.sites.Reach(target.Ref.Cluster)
+	if why != "" {
+		return nil, nil, refuse("%s: wait until it is ready, and move again", why)
+	}
+	if !at.Home && at.Remote == nil {
+		return nil, nil, refuse("cluster %s runs no remote agent, which makes the movers there: install deploy/remote in it, and move again",
+			target.Ref.Cluster)
+	}
+	b, err := at.Claim(ctx, target.Ref.Namespace, target.Ref.Name)
+	if err != nil {
+		return nil, nil, err
+	}
+	if b == nil || b.UID != target.Ref.UID || b.DeletionTimestamp != nil || b.Labels[keys.MoveOf] != string(earlier.UID) ||
+		b.Status.Phase != corev1.ClaimBound {
+		return nil, nil, refuse("the copy of claim %q that VolumeMove %s kept, real claim %s, is gone or is not that move's any more: %s",
+			claim.Name, earlier.Name, target.Ref.Key(), wayWhole)
+	}
+	if has := b.Status.Capacity[corev1.ResourceStorage]; has.Cmp(volume.Spec.Capacity[corev1.ResourceStorage]) < 0 {
+		return nil, nil, refuse("claim %q has grown since VolumeMove %s, and the copy that was kept has not: %s", claim.Name, earlier.Name,
+			wayWhole)
+	}
+	if err := requireNoUser(ctx, at, target.Ref, earlier); err != nil {
+		return nil, nil, err
+	}
+	kept := &record.Kept{By: earlier.UID, Name: earlier.Name, UID: target.Ref.UID}
+	target.Ref.UID, target.Real = "", ""
+	return &target, kept, nil
+}
+
+// requireNoUser refuses a copy that an earlier move keeps and that a pod uses, other than the movers of that move: it would
+// write beside the move.
+func requireNoUser(ctx context.Context, at site.Site, ref backing.Ref, earlier *record.Record) error {
+	user := ""
+	err := site.EachPage(ctx, metav1.ListOptions{}, at.Client.CoreV1().Pods(ref.Namespace).List, func(page *corev1.PodList) {
+		for i := range page.Items {
+			pod := &page.Items[i]
+			if !finished(pod) && witness.Uses(&pod.Spec, ref.Name) && pod.Labels[keys.MoveOf] != string(earlier.UID) {
+				user = pod.Name
+			}
+		}
+	})
+	switch {
+	case err != nil:
+		return fmt.Errorf("list pods in namespace %s of cluster %s: %w", ref.Namespace, ref.Cluster, err)
+	case user != "":
+		return refuse("pod %s/%s in cluster %s uses real claim %s, the copy that VolumeMove %s keeps: stop it there, and move again",
+			ref.Namespace, user, ref.Cluster, ref.Name, earlier.Name)
+	}
+	return nil
 }
 
 // requireChange refuses a move within one class of one cluster that would change nothing:
@@ -536,13 +639,20 @@ func (c *Controller) defaultName(at site.Site, claim *corev1.PersistentVolumeCla
 // pod. why says why no snapshot can be used.
 func (c *Controller) inspectSnapshot(ctx context.Context, r *record.Record, source *record.Copy) (s *record.Snapshot, why string,
 	err error) {
+	if r.Passes == 0 {
+		return nil, "spec.passes is 0", nil
+	}
+	return c.snapshotOf(ctx, r.MoverName(len(r.Claims), record.Snapped), source)
+}
+
+// snapshotOf finds out which snapshot, of this name, can be taken of a source, so that a claim could be made of it. why says why
+// none can.
+func (c *Controller) snapshotOf(ctx context.Context, name string, source *record.Copy) (s *record.Snapshot, why string, err error) {
 	cluster := source.Ref.Cluster
 	at, unusable := c.sites.Reach(cluster)
 	switch {
 	case unusable != "":
 		return nil, unusable, nil
-	case r.Passes == 0:
-		return nil, "spec.passes is 0", nil
 	case at.Dynamic == nil:
 		return nil, "cluster " + cluster + " has no VolumeSnapshots", nil
 	case source.Class == "":
@@ -572,7 +682,6 @@ func (c *Controller) inspectSnapshot(ctx context.Context, r *record.Record, sour
 	if by == "" {
 		return nil, fmt.Sprintf("cluster %s has no VolumeSnapshotClass of driver %s with deletionPolicy Delete", cluster, driver), nil
 	}
-	name := r.MoverName(len(r.Claims), record.Snapped)
 	return &record.Snapshot{
 		Copy: record.Copy{Ref: backing.Ref{Cluster: cluster, Namespace: source.Ref.Namespace, Name: name}, Class: source.Class},
 		By:   by, Driver: driver, Handle: real.Spec.CSI.VolumeHandle,
@@ -724,10 +833,12 @@ func (c *Controller) inspectVolumes(ctx context.Context, r *record.Record, pod *
 func (c *Controller) dryRun(ctx context.Context, r *record.Record, stops []string) (*record.Record, error) {
 	var goes, whole, snapped []string
 	for i := range r.Claims {
-		if err := c.askTarget(ctx, r, i); err != nil {
-			return refusedRecord(r, err)
-		}
 		known := &r.Claims[i]
+		if known.Kept == nil {
+			if err := c.askTarget(ctx, r, i); err != nil {
+				return refusedRecord(r, err)
+			}
+		}
 		through := ""
 		if known.Store != nil {
 			through = ", most content through " + known.Store.Describe()
@@ -739,7 +850,11 @@ func (c *Controller) dryRun(ctx context.Context, r *record.Record, stops []strin
 		case known.Offline:
 			whole = append(whole, known.Name)
 		}
-		goes = append(goes, fmt.Sprintf("claim %s from %s to %s", known.Name, whereIs(known.Source), whereIs(known.Target)+through))
+		into := ""
+		if known.Kept != nil {
+			into = ", into the copy that VolumeMove " + known.Kept.Name + " keeps"
+		}
+		goes = append(goes, fmt.Sprintf("claim %s from %s to %s%s", known.Name, whereIs(known.Source), whereIs(known.Target), into+through))
 	}
 	r.Phase = v1alpha1.MoveChecked
 	r.Began[r.Phase] = r.Began[v1alpha1.MovePrepare]

@@ -27,14 +27,9 @@ func (c *Controller) observe(ctx context.Context, w *activeMove) (steps.Observat
 	o := steps.Observation{Now: time.Now(), Seen: proof.Seen{Margin: c.Margin}, Settling: c.Settling}
 	w.looked = look{}
 	if w.record == nil {
-		known, err := c.read(ctx, w.uid)
-		if err != nil {
+		if err := c.readAgain(ctx, w); err != nil {
 			return o, err
 		}
-		if known == nil {
-			c.free(c.Records.set(w.uid, nil))
-		}
-		w.record = known
 	}
 	if w.record != nil {
 		o.Record = w.record.record
@@ -44,6 +39,7 @@ func (c *Controller) observe(ctx context.Context, w *activeMove) (steps.Observat
 		return o, c.observeMove(ctx, w, &o)
 	}
 	c.watchRemotes(ctx, w, o.Record)
+	o.Taker, o.Earlier = c.Records.takerOf(w.uid), c.Records.keeperOf(o.Record)
 	if err := site.AtOnce([]func() error{
 		func() error { return c.observeMove(ctx, w, &o) },
 		func() error { return c.observeClaims(ctx, w, &o) },
@@ -65,6 +61,21 @@ func (c *Controller) observe(ctx context.Context, w *activeMove) (steps.Observat
 	w.looked.o.Claims = slices.Clone(o.Claims)
 	c.observeCopies(ctx, w, &o)
 	return o, nil
+}
+
+// readAgain reads the record of a move. A write whose answer was lost may have taken effect, which other moves must know too.
+func (c *Controller) readAgain(ctx context.Context, w *activeMove) error {
+	known, err := c.read(ctx, w.uid)
+	if err != nil {
+		return err
+	}
+	var now *record.Record
+	if known != nil {
+		now = known.record
+	}
+	c.free(c.Records.set(w.uid, now))
+	w.record = known
+	return nil
 }
 
 // moversOf returns the movers of a move.
@@ -176,6 +187,9 @@ func (c *Controller) observeClaims(ctx context.Context, w *activeMove, o *steps.
 	}
 	if !record.Before(r.Phase, v1alpha1.MoveRetain) {
 		c.observeNext(ctx, o)
+	}
+	if err := c.observeFallBacks(ctx, o); err != nil {
+		return err
 	}
 	if r.Phase != v1alpha1.MoveVerifying && !(r.Adopts && record.Before(r.Phase, v1alpha1.MoveCommit)) {
 		return nil

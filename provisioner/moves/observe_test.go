@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
@@ -27,6 +29,25 @@ func TestAnErrorOfHomeEndsTheLook(t *testing.T) {
 	c := New(Config{Client: client, Records: NewRecords()})
 	o := steps.Observation{Record: r}
 	assert.ErrorContains(t, c.observeClaims(t.Context(), &activeMove{}, &o), "the server is busy")
+}
+
+func TestAWriteWhoseAnswerWasLostIsKnownToOtherMoves(t *testing.T) {
+	written := recordIn(v1alpha1.MoveRetain)
+	written.HandedTo = "m2"
+	data, err := record.Encode(written)
+	require.NoError(t, err)
+	client := fake.NewClientset(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "system", Name: record.SecretName("m1")},
+		Data: map[string][]byte{recordKey: data}})
+	c := New(Config{Client: client, Namespace: "system", Records: NewRecords()})
+	c.Records.set("m1", recordIn(v1alpha1.MoveRetain))
+	w := &activeMove{moveKey: moveKey{uid: "m1"}}
+	require.NoError(t, c.readAgain(t.Context(), w))
+	later := recordIn(v1alpha1.MoveProvision)
+	later.Claims[0].Kept = &record.Kept{By: "m1"}
+	assert.EqualValues(t, "m2", c.Records.keeperOf(later).HandedTo)
+	require.NoError(t, client.CoreV1().Secrets("system").Delete(t.Context(), record.SecretName("m1"), metav1.DeleteOptions{}))
+	require.NoError(t, c.readAgain(t.Context(), w))
+	assert.Nil(t, c.Records.keeperOf(later), "it is over and forgotten")
 }
 
 func TestOnlyAMoveThatWaitsForItsMoversAsksThemAlone(t *testing.T) {

@@ -129,6 +129,36 @@ func (r *Records) begin(next *record.Record) *record.Record {
 	return nil
 }
 
+// takerOf returns a move that has begun, is not over and takes as its targets the copies that this one keeps; empty if there
+// is none. One that goes back takes no more.
+func (r *Records) takerOf(move types.UID) types.UID {
+	for _, known := range r.those(func(known *record.Record) bool {
+		return known.Phase != v1alpha1.MoveRollBack && len(known.Claims) > 0 && known.Claims[0].Kept != nil && known.Claims[0].Kept.By == move
+	}) {
+		return known.UID
+	}
+	return ""
+}
+
+// keeperOf returns the unfinished move whose copies this one takes as its targets; nil if there is none.
+func (r *Records) keeperOf(taker *record.Record) *record.Record {
+	if len(taker.Claims) == 0 || taker.Claims[0].Kept == nil {
+		return nil
+	}
+	for _, known := range r.those(func(known *record.Record) bool { return known.UID == taker.Claims[0].Kept.By }) {
+		return known
+	}
+	return nil
+}
+
+// named returns the unfinished move of a name; nil if there is none.
+func (r *Records) named(namespace, name string) *record.Record {
+	for _, known := range r.those(func(known *record.Record) bool { return known.Namespace == namespace && known.Name == name }) {
+		return known
+	}
+	return nil
+}
+
 // Uses says whether a move has, or may have, a copy in a namespace of a cluster.
 func (r *Records) Uses(cluster, namespace string) bool {
 	return r.count(func(_ *record.Record, _ record.End, ref backing.Ref) bool {

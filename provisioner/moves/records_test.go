@@ -44,6 +44,29 @@ func recordIn(phase v1alpha1.MovePhase) *record.Record {
 	}}}
 }
 
+func TestWhoTakesTheCopiesOfAMove(t *testing.T) {
+	r := NewRecords()
+	keeper := recordOf("keeper", v1alpha1.MoveRetain, "a")
+	r.set("keeper", keeper)
+	assert.Empty(t, r.takerOf("keeper"))
+	assert.Same(t, keeper, r.named("", "keeper"))
+	taker := recordOf("taker", v1alpha1.MovePrepare, "a")
+	taker.Claims[0].Kept = &record.Kept{By: "keeper"}
+	r.set("taker", taker)
+	assert.EqualValues(t, "taker", r.takerOf("keeper"))
+	assert.Same(t, keeper, r.keeperOf(taker))
+	assert.Nil(t, r.keeperOf(keeper))
+	for _, phase := range []v1alpha1.MovePhase{v1alpha1.MoveRollBack, v1alpha1.MoveDone} {
+		back := *taker
+		back.Phase = phase
+		r.set("taker", &back)
+		assert.Empty(t, r.takerOf("keeper"), "one that goes back, or is over, takes no more")
+	}
+	r.set("keeper", recordOf("keeper", v1alpha1.MoveDone, "a"))
+	assert.Nil(t, r.keeperOf(taker))
+	assert.Nil(t, r.named("", "keeper"))
+}
+
 func TestRegistry(t *testing.T) {
 	for phase, want := range map[v1alpha1.MovePhase]struct {
 		holds, busy, uses bool

@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
@@ -147,6 +149,36 @@ func (c *Controller) makeClone(ctx context.Context, r *record.Record, i int, see
 	return nil
 }
 
+// observeFallBacks finds out which snapshots can be taken of the copies at the source of a committed move before a later one
+// writes to them.
+func (c *Controller) observeFallBacks(ctx context.Context, o *steps.Observation) error {
+	r := o.Record
+	if r.Phase != v1alpha1.MoveRetain || o.Taker == "" || r.HandedTo != "" || o.Source.Unusable != "" {
+		return nil
+	}
+	for i := range r.Claims {
+		known := &r.Claims[i]
+		if known.Snapshot != nil && known.Snapshot.Keeps {
+			continue
+		}
+		ref := backing.Ref{Cluster: known.Source.Ref.Cluster, Namespace: known.Source.Ref.Namespace, Name: r.MoverName(i, record.Snapped)}
+		taken, why, err := c.snapshotOf(ctx, ref.Name, &known.Source)
+		switch {
+		case err != nil && ref.Cluster == keys.Home:
+			return err
+		case err != nil:
+			c.sites.Recheck(ref.Cluster)
+			o.Source.Unusable = fmt.Sprintf("cluster %s cannot be asked now: %v", ref.Cluster, err)
+			return nil
+		case taken == nil:
+			taken = &record.Snapshot{Copy: record.Copy{Ref: ref}, Gone: true, Why: why}
+		}
+		taken.Keeps = true
+		o.Claims[i].FallBack = taken
+	}
+	return nil
+}
+
 // fromSnapshot is the data source of a claim that is created from a snapshot in its
 // namespace.
 func fromSnapshot(name string) *corev1.TypedLocalObjectReference {
@@ -191,6 +223,7 @@ func (c *Controller) readSnapshot(ctx context.Context, at site.Site, r *record.R
 	if taken != nil {
 		seen.Exists, seen.UID, seen.Leaving = true, taken.UID, taken.DeletionTimestamp != nil
 		seen.Ready = problem == "" && ptr.Deref(taken.Status.ReadyToUse, false)
+		seen.Untouched = ptr.Deref(taken.Status.ContentName, "") == "" && taken.Status.Error == nil
 	}
 	if err := observeBacking(ctx, at, &known.Snapshot.Copy, &seen.Side); err != nil {
 		return seen, err

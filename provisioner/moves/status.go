@@ -19,6 +19,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/sentence"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 )
@@ -150,6 +151,9 @@ func statusOf(o steps.Observation, step steps.Step) v1alpha1.VolumeMoveStatus {
 	switch {
 	case r.Phase == v1alpha1.MoveDone && r.Adopts:
 		next.Message = adopted(r)
+	case r.Phase == v1alpha1.MoveDone && r.HandedTo != "":
+		next.Message = joinSentences("the claims have their volumes at the target, and a later move has taken the copy at the source",
+			r.LeftBehind(), r.KeptVolumes())
 	case r.Phase == v1alpha1.MoveDone && r.MovedOn:
 		next.Message = joinSentences("a later move has given the claims other volumes, and the copy at the source is gone", r.LeftBehind(),
 			r.KeptVolumes())
@@ -271,12 +275,30 @@ func conditions(r *record.Record, next *v1alpha1.VolumeMoveStatus) {
 	case len(r.Claims) == 0:
 		set(v1alpha1.MoveAccepted, false, "Refused", r.Why)
 	default:
-		set(v1alpha1.MoveAccepted, true, "Accepted", "")
+		set(v1alpha1.MoveAccepted, true, "Accepted", writesToKept(r))
 	}
 	committed := r.Phase == v1alpha1.MoveDone || r.Phase == v1alpha1.MoveRetain || r.Phase == v1alpha1.MoveFinalize ||
 		r.Phase == v1alpha1.MoveResume
 	set(v1alpha1.MoveCommitted, committed, map[bool]string{true: "AtTarget", false: "AtSource"}[committed], "")
 	set(v1alpha1.MoveFinished, r.Over(), string(r.Phase), r.Why)
+}
+
+// writesToKept says that a move that is not committed writes to the copy that an earlier one kept; empty if it does not.
+func writesToKept(r *record.Record) string {
+	var said []string
+	for i := range r.Claims {
+		if known := &r.Claims[i]; known.Kept != nil && known.Target.Ref.UID != "" && record.Before(r.Phase, v1alpha1.MoveCommit) {
+			said = append(said, decide.WhatIsWritten(known))
+		}
+	}
+	return plain(joinSentences(said...))
+}
+
+// reportTaken writes an event about a copy of an earlier move that this one writes to from now on.
+func (c *Controller) reportTaken(o steps.Observation, step steps.Step) {
+	if _, takes := step.Action.(steps.TakeKept); takes && o.Move != nil {
+		c.Recorder.Event(aboutMove(o.Move), corev1.EventTypeNormal, "KeptCopyWritten", plain(step.Say))
+	}
 }
 
 // waitingEventAfter is how long a move must wait for the same thing before an event reports

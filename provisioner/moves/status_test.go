@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	events "k8s.io/client-go/tools/record"
 	"k8s.io/utils/ptr"
@@ -131,4 +132,21 @@ func TestWhatAMoveWaitsForIsToldOnce(t *testing.T) {
 	status.Message = "waiting for y"
 	assert.False(t, w.isDue(now.Add(3*waitingEventAfter), waits, status))
 	assert.True(t, w.isDue(now.Add(4*waitingEventAfter), waits, status))
+}
+
+func TestTheStatusSaysThatAKeptCopyIsWrittenTo(t *testing.T) {
+	r := recordIn(v1alpha1.MoveProvision)
+	r.Claims[0].Kept = &record.Kept{Name: "there", Snapshot: "VolumeSnapshot n/s"}
+	said := func() string {
+		var next v1alpha1.VolumeMoveStatus
+		conditions(r, &next)
+		return meta.FindStatusCondition(next.Conditions, v1alpha1.MoveAccepted).Message
+	}
+	r.Claims[0].Target.Ref.UID = ""
+	assert.Empty(t, said(), "it was not taken yet")
+	r.Claims[0].Target.Ref.UID = "kept"
+	assert.Contains(t, said(), "the copy of claim data that VolumeMove there kept is written to, and is no longer one to fall back on "+
+		"(as it was it is in VolumeSnapshot n/s")
+	r.Phase = v1alpha1.MoveCommit
+	assert.Empty(t, said(), "both copies are the same")
 }

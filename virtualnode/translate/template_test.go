@@ -375,7 +375,8 @@ func TestAPodThatHasATokenFindsTheAPIOfHome(t *testing.T) {
 
 	own := []corev1.EnvVar{{Name: "KUBERNETES_SERVICE_HOST", Value: "mine"}, {Name: "API", Value: "$(KUBERNETES_SERVICE_PORT)"}}
 	spec = of("https://203.0.113.10:6443", func(p *corev1.Pod) { p.Spec.Containers[0].Env = own })
-	assert.Equal(t, slices.Concat(variables("", "6443")[1:], own), spec.Containers[0].Env, "what a container sets itself stays, and comes last")
+	assert.Equal(t, slices.Concat(variables("", "6443")[1:], own), spec.Containers[0].Env,
+		"what a container sets itself stays, and comes last")
 
 	for name, spec := range map[string]corev1.PodSpec{
 		"no server": of("", nil),

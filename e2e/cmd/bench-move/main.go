@@ -34,7 +34,7 @@ func main() {
 	flag.IntVar(&b.large, "large", 4, "how many large files the volume has")
 	flag.Int64Var(&b.size, "size", 1<<30, "how many bytes a large file has")
 	flag.IntVar(&b.rounds, "rounds", 3, "how many times each measure is taken, but for the way through an object store")
-	only := flag.String("only", "", "take only some measures: whole, store or down, separated by commas; empty: all")
+	only := flag.String("only", "", "take only some measures: whole, store, down or back, separated by commas; empty: all")
 	flag.Parse()
 	if err := run(&b, *only); err != nil {
 		fmt.Fprintln(os.Stderr, "bench-move:", err)
@@ -69,12 +69,12 @@ type part func(ctx context.Context) ([]measure.Result, error)
 
 // parts returns the parts of the benchmark that are asked for, in their order.
 func (b *bench) parts(only string) (parts []part, err error) {
-	known := []string{"whole", "store", "down"}
+	known := []string{"whole", "store", "down", "back"}
 	wanted := known
 	if only != "" {
 		wanted = strings.Split(only, ",")
 	}
-	for i, take := range []part{b.whole, b.through, b.down} {
+	for i, take := range []part{b.whole, b.through, b.down, b.back} {
 		if slices.Contains(wanted, known[i]) {
 			parts = append(parts, take)
 		}
@@ -120,19 +120,8 @@ func (b *bench) volume(ctx context.Context) error {
 		return nil
 	}
 	b.made = true
-	for i := range b.files {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		dir := b.path("source", "small", fmt.Sprint(i/500))
-		if i%500 == 0 {
-			if err := os.MkdirAll(dir, 0o755); err != nil {
-				return err
-			}
-		}
-		if err := os.WriteFile(filepath.Join(dir, fmt.Sprint(i)), noise(uint64(i), 4096), 0o644); err != nil {
-			return err
-		}
+	if err := b.small(ctx, b.files); err != nil {
+		return err
 	}
 	for i := range b.large {
 		if err := database(b.path("source", "large", fmt.Sprint(i)), b.size, uint64(i)); err != nil {
@@ -140,6 +129,32 @@ func (b *bench) volume(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// small makes small files in the source.
+func (b *bench) small(ctx context.Context, files int) error {
+	for i := range files {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		path := b.smallFile("source", i)
+		if i%500 == 0 {
+			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+				return err
+			}
+		}
+		if err := os.WriteFile(path, noise(uint64(i), smallSize), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// smallSize is how many bytes a small file has.
+const smallSize = 4096
+
+func (b *bench) smallFile(volume string, i int) string {
+	return b.path(volume, "small", fmt.Sprint(i/500), fmt.Sprint(i))
 }
 
 func (b *bench) end() {

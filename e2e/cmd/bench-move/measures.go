@@ -22,6 +22,8 @@ type ours struct {
 	*harness.Move
 	expect json.RawMessage
 	tasks  int
+	// sent is how many bytes the tasks have sent.
+	sent int64
 }
 
 // start starts both movers between the source and an empty target; through an object
@@ -31,6 +33,11 @@ func (b *bench) start(ctx context.Context, source string, through *moverapi.Tick
 	if err != nil {
 		return nil, err
 	}
+	return b.between(ctx, source, target, through)
+}
+
+// between is start for a target that may have something.
+func (b *bench) between(ctx context.Context, source, target string, through *moverapi.Ticket) (*ours, error) {
 	folder, err := b.fresh("movers")
 	if err != nil {
 		return nil, err
@@ -49,6 +56,7 @@ func (o *ours) do(ctx context.Context, kinds ...moverapi.Kind) (time.Duration, e
 		if err != nil {
 			return 0, fmt.Errorf("%w\n%s", err, o.Log())
 		}
+		o.sent += status.Progress.BytesSent
 		if status.Prepared != nil {
 			o.expect = status.Prepared.Source
 		}
@@ -287,6 +295,58 @@ func (b *bench) downIn(ctx context.Context, large int, beside bool) (took, resti
 		restic = append(restic, seconds)
 	}
 	return took, restic, nil
+}
+
+// backFiles is how many small files there are at most beside the large one in a volume that goes back.
+const backFiles = 10_000
+
+// back measures what a move back sends into the copy that the move there has kept, to what the move there has sent, after a
+// hundredth of the pages of a large file has changed, and a hundredth of the small files beside it.
+func (b *bench) back(ctx context.Context) ([]measure.Result, error) {
+	kept, err := b.fresh("source")
+	if err != nil {
+		return nil, err
+	}
+	files := min(b.files, backFiles)
+	if err := b.small(ctx, files); err != nil {
+		return nil, err
+	}
+	if err := database(b.path("source", "large"), b.size, 1); err != nil {
+		return nil, err
+	}
+	there, err := b.start(ctx, kept, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer there.Stop()
+	whole, err := there.do(ctx, moverapi.Prepare, moverapi.Final, moverapi.Verify)
+	if err != nil {
+		return nil, err
+	}
+	there.Stop()
+	if err := dirty(b.path("target", "large"), b.size, 1); err != nil {
+		return nil, err
+	}
+	for i := 0; i < files; i += 100 {
+		if err := os.WriteFile(b.smallFile("target", i), noise(uint64(i+files), smallSize), 0o644); err != nil {
+			return nil, err
+		}
+	}
+	again, err := b.between(ctx, b.path("target"), kept, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer again.Stop()
+	took, err := again.do(ctx, moverapi.Prepare, moverapi.Final, moverapi.Verify)
+	if err != nil {
+		return nil, err
+	}
+	return []measure.Result{
+		measure.Figure("whole move, sent", float64(there.sent)/(1<<20), "MiB"),
+		measure.Figure("move back into the kept copy, sent", float64(again.sent)/(1<<20), "MiB"),
+		measure.AtMost("bytes of a move back into the kept copy, to the whole move", float64(again.sent)/float64(there.sent), 0.1, "x"),
+		measure.Figure("move back into the kept copy, to the whole move", took.Seconds()/whole.Seconds(), "x"),
+	}, nil
 }
 
 // restored has restic do a backup, the first or a later one, and restore it.

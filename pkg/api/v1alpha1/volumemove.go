@@ -41,7 +41,8 @@ type VolumeMoveList struct {
 
 // VolumeMoveSpec says what is moved, and where to.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.className) == has(oldSelf.className) && has(self.bandwidthLimit) == has(oldSelf.bandwidthLimit) && has(self.dryRun) == has(oldSelf.dryRun) && has(self.adopt) == has(oldSelf.adopt)",message="only action, keepSourceFor, rollBackAfter and ttlSecondsAfterFinished can be changed: abort this move and make another"
+// +kubebuilder:validation:XValidation:rule="has(self.className) == has(oldSelf.className) && has(self.bandwidthLimit) == has(oldSelf.bandwidthLimit) && has(self.dryRun) == has(oldSelf.dryRun) && has(self.adopt) == has(oldSelf.adopt) && has(self.into) == has(oldSelf.into)",message="only action, keepSourceFor, rollBackAfter and ttlSecondsAfterFinished can be changed: abort this move and make another"
+// +kubebuilder:validation:XValidation:rule="!has(self.into) || !has(self.adopt) && !has(self.className) && !has(self.target.node)",message="into goes with neither adopt, className nor target.node"
 // +kubebuilder:validation:XValidation:rule="!has(self.adopt) || size(self.claims) == 1 && !has(self.dryRun)",message="adopt is for one claim, and has no dry run"
 type VolumeMoveSpec struct {
 	// Claims are the names of the claims, in this namespace. They move together:
@@ -149,6 +150,18 @@ type VolumeMoveSpec struct {
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="adopt cannot be changed: abort the move and make another"
 	Adopt string `json:"adopt,omitempty"`
+
+	// Into is the name of the VolumeMove that brought these claims here and still keeps the
+	// copy that they came from. The data goes back into that copy, in place of new real
+	// claims, so that only what differs is sent. That copy is written to, and from Provision
+	// on no longer one to fall back on; a snapshot of it is taken first, where that is possible.
+	// The copies in use stay whole until this move is committed.
+	//
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="into cannot be changed: abort the move and make another"
+	Into string `json:"into,omitempty"`
 
 	// Action is what is wanted of the move. Abort ends one that is not committed and
 	// leaves everything at the source; Finalize removes the copy at the source now. GiveUp

@@ -90,6 +90,9 @@ func provision(o steps.Observation) steps.Step {
 // exists and is recorded.
 func makeTargetClaim(o steps.Observation, i int, claim steps.Claim) (steps.Step, bool) {
 	ref, b := o.Record.Claims[i].Target.Ref, claim.Target.Backing
+	if o.Record.Claims[i].Kept != nil {
+		return takeKept(o, i, claim)
+	}
 	switch {
 	case b == nil && ref.UID == "":
 		return steps.Step{Action: steps.MakeTarget{Claim: i}}, true

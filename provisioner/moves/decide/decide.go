@@ -7,6 +7,7 @@
 package decide
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -127,6 +128,14 @@ func whyGoBack(o steps.Observation) (why string, cause record.Cause) {
 	}
 	if why := whyNotOurTarget(o); why != "" {
 		return why, record.TargetChanged
+	}
+	for i, claim := range o.Claims {
+		known, s := &o.Record.Claims[i], claim.Source.Backing
+		if !o.Record.Adopts && s != nil && s.UID == known.Source.Ref.UID && wasTaken(known, s) {
+			// What this move would make of it would count as older.
+			return fmt.Sprintf("real claim %s, the source of claim %s, is of a later move than this one, as after a restore from a backup: move "+
+				"again", known.Source.Ref.Key(), known.Name), record.TargetChanged
+		}
 	}
 	return "", ""
 }

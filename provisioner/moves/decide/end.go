@@ -35,6 +35,9 @@ func commit(o steps.Observation) steps.Step {
 			lacks = fmt.Sprintf("real claim %s of the target is gone", ours.Target.Ref.Key())
 		case backing.Unpublished(b) || b.Labels[keys.MoveOf] != "":
 			actions = append(actions, steps.Publish{Claim: i, End: record.Target})
+		case ours.Target.Policy != "" && claim.Target.Real != nil && claim.Target.Real.Spec.PersistentVolumeReclaimPolicy != ours.Target.Policy:
+			// The move before has changed it.
+			actions = append(actions, steps.Restore{Claim: i, End: record.Target})
 		}
 	}
 	actions = append(actions, shelveActions(o)...)
@@ -183,7 +186,9 @@ func reachableEnds(o steps.Observation) []record.End {
 // can be for now.
 func shelveActions(o steps.Observation) (actions []steps.Action) {
 	for i, claim := range o.Claims {
-		if s := claim.Source.Backing; s != nil && s.UID == o.Record.Claims[i].Source.Ref.UID && s.Labels[keys.MoveOf] != string(o.Record.UID) {
+		// One with the mark of another move was handed to that, and one that was taken may be in use.
+		if s := claim.Source.Backing; s != nil && s.UID == o.Record.Claims[i].Source.Ref.UID && s.Labels[keys.MoveOf] == "" &&
+			!wasTaken(&o.Record.Claims[i], s) {
 			actions = append(actions, steps.Shelve{Claim: i})
 		}
 	}
@@ -288,6 +293,9 @@ func ungateActions(o steps.Observation) (actions []steps.Action) {
 // retain keeps the source for a while.
 func retain(o steps.Observation) steps.Step {
 	if step, ok := letGo(o); ok {
+		return step
+	}
+	if step, ok := handOver(o); ok {
 		return step
 	}
 	if step, ok := cleanUpSource(o); ok {
@@ -410,6 +418,10 @@ func finalize(o steps.Observation) steps.Step {
 	if step, ok := giveUpEnd(o, record.Source); ok {
 		return step
 	}
+	if isBack(o) {
+		// The copies at the source are in use, as somebody chose after a restore from a backup.
+		return steps.Enter(o, v1alpha1.MoveDone)
+	}
 	if need, why := whyNotSound(o); why != "" {
 		return steps.WaitForHelp(need, steps.Seldom, "the copy at the source is not removed: "+why)
 	}
@@ -446,12 +458,24 @@ func whyNotSound(o steps.Observation) (need steps.Need, why string) {
 			return steps.CopyGone, fmt.Sprintf("real claim %s at the target has volume %s, and the data was copied to %s: see who replaced it; "+
 				"the copy at the source is whole, so ask for help before anything is removed", ref.Key(), real.Name,
 				volume.Annotations[keys.BackingVolume])
+		case backing.ReplacedBy(b) > replacedAfter(&o.Record.Claims[i], claim.Volume) && claim.Source.Backing != nil:
+			return steps.Replaced, fmt.Sprintf("a later move has replaced real claim %s by one that home does not know any more, as after a "+
+				"restore from a backup, and that may have been the copy at the source: see which data is the newest; once nothing in real claim %s "+
+				"is needed, take finalizer %s off and delete it", ref.Key(), o.Record.Claims[i].Source.Ref.Key(), keys.BackingFinalizer)
 		case b.DeletionTimestamp != nil || real.DeletionTimestamp != nil:
 			return steps.CopyGone, fmt.Sprintf("real claim %s at the target or its volume %s is being deleted: see who did that", ref.Key(),
 				real.Name)
 		}
 	}
 	return "", ""
+}
+
+// replacedAfter is the generation by which the copy that is in use now may have been replaced at most: that of its own move.
+func replacedAfter(known *record.Claim, volume *corev1.PersistentVolume) int64 {
+	if steps.IsElsewhere(known, volume) {
+		return backing.GenerationOf(volume)
+	}
+	return known.Generation
 }
 
 // removeBackings is the step to delete the backing claims at an end; false once they are
@@ -466,16 +490,20 @@ func removeBackings(o steps.Observation, end record.End) (steps.Step, bool) {
 	}
 	for i, claim := range o.Claims {
 		copied, side := o.Record.Claims[i].At(end), claim.At(end)
-		if copied.Policy != "" && side.Real != nil && side.Real.Spec.PersistentVolumeReclaimPolicy != copied.Policy {
-			return steps.Step{Action: steps.Restore{Claim: i, End: end}}, true
-		}
 		b := side.Backing
 		// One at a target that was given up in Commit may have lost the mark already.
 		marked := b != nil && (b.Labels[keys.MoveOf] == string(o.Record.UID) || end == record.Target && o.Record.WasCommitted() &&
 			b.UID == copied.Ref.UID)
 		if !marked || copied.Ref.UID != "" && b.UID != copied.Ref.UID {
-			// Gone, or never this move's.
+			// Gone, or never this move's: a copy that an earlier move keeps may not have been taken.
 			continue
+		}
+		if copied.Policy != "" && side.Real != nil && side.Real.Spec.PersistentVolumeReclaimPolicy != copied.Policy {
+			return steps.Step{Action: steps.Restore{Claim: i, End: end}}, true
+		}
+		if end == record.Target && wasReplaced(o, i) {
+			// It was in use, and home knows it as it was before, as after a restore from a backup. So it shows as the newer data.
+			return steps.Step{Action: steps.Publish{Claim: i, End: end}}, true
 		}
 		if b.DeletionTimestamp == nil || backing.Protected(b) {
 			if step, ok := recordKeptVolume(o, i, end, side.Real); ok {
@@ -486,6 +514,12 @@ func removeBackings(o steps.Observation, end record.End) (steps.Step, bool) {
 		return steps.Wait(steps.Soon, fmt.Sprintf("waiting until real claim %s is gone", copied.Ref.Key())), true
 	}
 	return steps.Step{}, false
+}
+
+// wasReplaced says whether the source of a claim has the mark of a Commit of this move of which the record does not know.
+func wasReplaced(o steps.Observation, i int) bool {
+	s := o.Claims[i].Source.Backing
+	return !o.Record.WasCommitted() && s != nil && s.UID == o.Record.Claims[i].Source.Ref.UID && s.Labels[keys.MoveOf] == string(o.Record.UID)
 }
 
 // recordKeptVolume is the step that records whether the real volume of a claim that is

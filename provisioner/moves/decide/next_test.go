@@ -186,9 +186,6 @@ func TestTheCopyThatIsInUseNowMustBeWholeBeforeAnEarlierOneIsRemoved(t *testing.
 		"its volume is deleted": {func(o *steps.Observation) {
 			o.Claims[0].Now.Real.DeletionTimestamp = &metav1.Time{Time: o.Now}
 		}, "is being deleted"},
-		"somebody chose the copy at the source": {func(o *steps.Observation) {
-			o.Claims[0].Volume.Annotations[keys.Backing] = ref(record.Source, 0).String()
-		}, "real claim n/target-0"},
 		"it was never moved on":     {func(o *steps.Observation) { o.Record.Claims[0].Generation = 2 }, "real claim n/target-0"},
 		"the volume cannot be read": {func(o *steps.Observation) { o.Claims[0].Volume.Annotations[keys.Backing] = "?" }, "real claim n/target-0"},
 	} {
@@ -198,6 +195,9 @@ func TestTheCopyThatIsInUseNowMustBeWholeBeforeAnEarlierOneIsRemoved(t *testing.
 		assert.Equal(t, "Idle", step.Verb(), name)
 		assert.Contains(t, step.Say, row.says, name)
 	}
+	chosen := movedOn()
+	chosen.Claims[0].Volume.Annotations[keys.Backing] = ref(record.Source, 0).String()
+	assert.Equal(t, v1alpha1.MoveDone, decide.Next(chosen).Saved().Phase, "somebody chose the copy at the source, which is in use")
 }
 
 func TestACopyOfSeveralClaimsIsKeptUntilAllAreMovedOn(t *testing.T) {

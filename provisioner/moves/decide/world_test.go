@@ -59,6 +59,8 @@ type world struct {
 	adopts bool
 	// group is the snapshot of all claims of which one is taken at one moment; nil if there is no class for it.
 	group *group
+	// keeper is an earlier move into whose copies this one goes back; nil if the targets are made.
+	keeper *keeper
 }
 
 type claim struct {
@@ -154,6 +156,9 @@ func (w *world) decoded() *record.Record {
 
 func (w *world) observe() steps.Observation {
 	o := steps.Observation{Now: w.now, Settling: 10 * time.Second, Record: w.decoded(), MayBegin: true}
+	if w.keeper != nil && !w.keeper.record.Over() {
+		o.Earlier = w.keeper.record
+	}
 	o.Source.Gone, o.Target.Gone = w.gone[record.Source], w.gone[record.Target]
 	if w.move != nil {
 		o.Move = w.move.DeepCopy()
@@ -287,6 +292,9 @@ func (w *world) first() *record.Record {
 			Name: c.claim.Name, UID: c.claim.UID, Volume: c.volume, Source: source, Target: record.Copy{Ref: target}, Offline: c.single,
 			Snapshot: c.snapshot(r, i, source),
 		})
+		if w.keeper != nil {
+			w.keeper.inspected(&r.Claims[i])
+		}
 	}
 	if w.group != nil && len(w.snapped()) > 1 {
 		r.Group = &record.Group{By: "together", Version: "v1"}
@@ -342,14 +350,18 @@ func (w *world) apply(step steps.Step) {
 		w.must(c.at[record.Target].backing == nil, "a second target")
 		c.at[record.Target].backing = copyOf(a.Claim)
 		c.at[record.Target].content = -1
+	case steps.TakeKept:
+		w.keeper.take(a.Claim)
 	case steps.Publish:
 		b := c.at[a.End].backing
+		delete(b.Annotations, keys.ReplacedBy)
 		delete(b.Labels, keys.MoveOf)
 		delete(b.Annotations, keys.Unpublished)
 	case steps.Shelve:
 		c.at[record.Source].backing.Labels[keys.MoveOf] = string(moveUID)
 	case steps.DropBacking:
 		w.must(c.current(a.Claim) != a.End, "the copy in use removed")
+		w.must(w.keeper == nil || c.at[a.End].backing.Labels[keys.MoveOf] != keeperUID, "a copy is removed that another move keeps")
 		c.at[a.End].backing, c.at[a.End].real, c.at[a.End].content = nil, nil, -1
 	case steps.MakeGroup, steps.DropGroup:
 		w.applyGroup(step.Action)
@@ -371,6 +383,7 @@ func (w *world) apply(step steps.Step) {
 		w.must(!c.snap.member, "a snapshot is removed from its group")
 		c.snap.leaving = true
 	case steps.EnsureMover:
+		w.must(w.keeper == nil || a.End != record.Target || w.keeper.isTaken(a.Claim), "a mover for a copy that another move keeps")
 		c.at[a.End].mover, c.at[a.End].released = movers.State{Exists: true, Unstarted: true}, false
 	case steps.StartMover:
 		if m := &c.at[a.End].mover; m.Exists {
@@ -515,7 +528,9 @@ func (w *world) moverLives(i int, c *claim, chance func(int) bool) {
 			m.Running = true
 			if end == record.Target {
 				// The class binds with the first pod.
-				c.at[end].real, m.Node = &corev1.PersistentVolume{}, "target-1"
+				if m.Node = "target-1"; c.at[end].real == nil {
+					c.at[end].real = &corev1.PersistentVolume{}
+				}
 			}
 			if end == record.Snapped {
 				c.snap.mover = moverapi.Status{Instance: "snapshot"}

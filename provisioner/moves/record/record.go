@@ -73,6 +73,9 @@ type Record struct {
 	// Adopts says that nothing is copied: the claim gets a real claim that is at the target already, with newer data of
 	// it. That is never removed, and the source is kept.
 	Adopts bool `json:"adopts,omitempty"`
+	// HandedTo is the later move that takes the copies at the source as its targets; empty: none. They are not this move's
+	// any more once they bear the mark of that one.
+	HandedTo types.UID `json:"handedTo,omitempty"`
 	// StaysLocked says that the claims stay locked when the move is rolled back, because newer data of them exists.
 	StaysLocked bool `json:"staysLocked,omitempty"`
 
@@ -110,6 +113,8 @@ type Claim struct {
 	New    *corev1.PersistentVolume `json:"new,omitempty"`
 	Source Copy                     `json:"source"`
 	Target Copy                     `json:"target"`
+	// Kept is the copy that an earlier move keeps and that this one takes as its target; nil: the target is made.
+	Kept *Kept `json:"kept,omitempty"`
 	// Generation is that of the copy at the target; 0 in records of earlier versions.
 	Generation int64 `json:"generation,omitempty"`
 	// Pass is the number of the last pass over the data; Settled says that no more are
@@ -170,6 +175,18 @@ type Copy struct {
 	Node string `json:"node,omitempty"`
 }
 
+// Kept is a copy at the source of a committed move.
+type Kept struct {
+	// By is that move, and Name its name. UID is that of the backing claim.
+	By   types.UID `json:"by"`
+	Name string    `json:"name"`
+	UID  types.UID `json:"uid"`
+	// Snapshot names what that move keeps of it as it was before this move writes to it; empty: nothing, and NoSnapshot says
+	// why. Both are empty until that move has handed the copy over.
+	Snapshot   string `json:"snapshot,omitempty"`
+	NoSnapshot string `json:"noSnapshot,omitempty"`
+}
+
 // End is one end of a copy.
 type End string
 
@@ -197,7 +214,8 @@ func (c *Claim) At(end End) *Copy {
 
 // Snapshot is used for a source that cannot be read while its pod uses it: a snapshot is
 // taken, a claim is created from it, and that claim is copied. The result is only the start
-// of a copy: the source itself is read once nobody uses it.
+// of a copy: the source itself is read once nobody uses it. One that Keeps is not copied: it is taken of the copy that a
+// committed move keeps, before a later move writes to that.
 type Snapshot struct {
 	// Copy is the claim created from the snapshot; it has no UID, since its name is unique
 	// to the move.
@@ -220,6 +238,7 @@ type Snapshot struct {
 	Prepared bool   `json:"prepared,omitempty"`
 	Copied   bool   `json:"copied,omitempty"`
 	Why      string `json:"why,omitempty"`
+	Keeps    bool   `json:"keeps,omitempty"`
 }
 
 // Key is the namespace and name of the VolumeSnapshot.

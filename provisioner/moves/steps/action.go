@@ -69,6 +69,10 @@ type (
 	MakeTarget struct {
 		Claim int
 	}
+	// TakeKept makes the copy that an earlier move has handed over the target of this one.
+	TakeKept struct {
+		Claim int
+	}
 	// Publish turns a backing claim into an ordinary one.
 	Publish struct {
 		Claim int
@@ -173,6 +177,7 @@ func (a Touch) is() (string, Subject)        { return "Touch", at(a.Claim, "") }
 func (a Keep) is() (string, Subject)         { return "Keep", at(a.Claim, record.Source) }
 func (a Restore) is() (string, Subject)      { return "Restore", at(a.Claim, a.End) }
 func (a MakeTarget) is() (string, Subject)   { return "MakeTarget", at(a.Claim, record.Target) }
+func (a TakeKept) is() (string, Subject)     { return "TakeKept", at(a.Claim, record.Target) }
 func (a Publish) is() (string, Subject)      { return "Publish", at(a.Claim, a.End) }
 func (a Shelve) is() (string, Subject)       { return "Shelve", at(a.Claim, record.Source) }
 func (a DropBacking) is() (string, Subject)  { return "DropBacking", at(a.Claim, a.End) }

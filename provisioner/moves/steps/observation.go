@@ -45,6 +45,11 @@ type Observation struct {
 	FailingWhy string
 	// Next is the name of another move that holds one of the claims now; empty if none does.
 	Next string
+	// Taker is a later move that has begun and takes the copies at the source as its targets; empty if there is none.
+	Taker types.UID
+	// Earlier is the record of the move that keeps the copies which this one takes as its targets; nil if it takes none, or
+	// that move is over.
+	Earlier *record.Record
 	// Source and Target are the states of the clusters of both ends.
 	Source, Target Cluster
 }
@@ -87,6 +92,9 @@ type Claim struct {
 	// Levels are the SELinux levels in the security contexts of pods, in the source's
 	// cluster, that use the claim.
 	Levels []string
+	// FallBack is the snapshot that can be taken of the copy at the source before a later move writes to it; one that is Gone
+	// cannot be taken, and its Why says why. It is observed only until it is recorded.
+	FallBack *record.Snapshot
 	// Now is the copy that a later move has given the claim. It is observed only in Finalize, if
 	// there is one.
 	Now Elsewhere
@@ -140,9 +148,11 @@ type Snapshot struct {
 	// Exists, Leaving, Ready and UID are the VolumeSnapshot's.
 	Exists, Leaving, Ready bool
 	UID                    types.UID
-	// Problem describes why it is not ready, if known. Refused says that it never will be.
-	Problem string
-	Refused bool
+	// Problem describes why it is not ready, if known. Refused says that it never will be. Untouched says that no snapshot
+	// controller has looked at it yet.
+	Problem   string
+	Refused   bool
+	Untouched bool
 }
 
 // Group is one snapshot of several sources. One that is not this move's is left out.

@@ -41,6 +41,16 @@ func IsElsewhere(known *record.Claim, volume *corev1.PersistentVolume) bool {
 		backing.GenerationOf(volume) > known.Generation
 }
 
+// IsBack says whether the virtual volume of a claim stands for the copy at the source again, because a later move than this one,
+// which is committed, went back into it.
+func IsBack(known *record.Claim, volume *corev1.PersistentVolume) bool {
+	if volume == nil {
+		return false
+	}
+	ref, err := backing.RefOf(volume)
+	return err == nil && ref.UID == known.Source.Ref.UID && backing.GenerationOf(volume) > known.Generation
+}
+
 // IsOurTarget says whether a backing claim is a copy that this move makes and nobody has used yet.
 func IsOurTarget(o Observation, b *corev1.PersistentVolumeClaim) bool {
 	return b.Labels[keys.MoveOf] == string(o.Record.UID) && backing.Unpublished(b)
