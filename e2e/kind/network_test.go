@@ -78,15 +78,19 @@ func routed(t *testing.T, verb string) {
 	t.Helper()
 	for _, way := range [][2]*cluster{{home, west}, {west, home}} {
 		from, to := way[0], way[1]
-		node, err := to.client.CoreV1().Nodes().Get(context.Background(), to.node, metav1.GetOptions{})
-		require.NoError(t, err)
+		var node *corev1.Node
+		eventually(t, to.name+" answers", func(c *assert.CollectT) { // it may just have been switched on
+			var err error
+			node, err = to.client.CoreV1().Nodes().Get(context.Background(), to.node, metav1.GetOptions{})
+			require.NoError(c, err)
+		})
 		args := []string{"ip", "route", verb, node.Spec.PodCIDR}
 		for _, address := range node.Status.Addresses {
 			if address.Type == corev1.NodeInternalIP && verb != "delete" {
 				args = append(args, "via", address.Address)
 			}
 		}
-		_, err = from.inNode(context.Background(), args...)
+		_, err := from.inNode(context.Background(), args...)
 		require.NoError(t, err)
 	}
 }
