@@ -1,5 +1,5 @@
 // Package version is the command version: which version this plugin is, and which images the programs of clusters run. Programs
-// decides what a Deployment runs, and is pure.
+// decides what a Deployment runs, Warnings which versions are not to run together; both are pure.
 package version
 
 import (
@@ -33,6 +33,8 @@ type Versions struct {
 	// Home has the programs of the home cluster, Remote those of the one of --remote-context.
 	Home   []Program `json:"home,omitempty"`
 	Remote []Program `json:"remote,omitempty"`
+	// Warnings says which of them are not to run together.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // Plugin is the version of this program.
@@ -98,6 +100,7 @@ the home cluster run; with --remote-context those of a remote cluster, too. With
 					break
 				}
 			}
+			all.Warnings = Warnings(all)
 			// What is known is shown also where a cluster does not answer.
 			if unwritten := write(streams.Out, output, all); err == nil {
 				err = unwritten
@@ -177,6 +180,9 @@ func write(out io.Writer, output cli.Output, all Versions) error {
 	}
 	if err := table.Flush(); err != nil {
 		return fmt.Errorf("write the versions: %w", err)
+	}
+	for _, warning := range all.Warnings {
+		fmt.Fprintf(out, "warning: %s\n", warning)
 	}
 	return nil
 }

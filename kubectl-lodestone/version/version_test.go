@@ -47,3 +47,36 @@ remote   no programs of Lodestone are there: the remote agent runs in namespace 
 	require.NoError(t, write(&out, cli.Output{Format: cli.YAML}, all))
 	assert.Contains(t, out.String(), "plugin:\n  goVersion: go1\n")
 }
+
+func TestVersionsThatAreNotToRunTogether(t *testing.T) {
+	run := func(versions ...string) (programs []Program) {
+		for _, v := range versions {
+			programs = append(programs, Program{Name: "p", Image: "registry.example.com:5000/lodestone-provisioner:" + v, Version: v})
+		}
+		return programs
+	}
+	scheduler := Program{Name: "lodestone-scheduler", Image: "registry.example.com/kube-scheduler:v1.36.3", Version: "v1.36.3"}
+	for name, test := range map[string]struct {
+		plugin       string
+		home, remote []Program
+		want         []string
+	}{
+		"all of one version":           {"v0.3.1", append(run("v0.3.1", "v0.3.1"), scheduler), run("v0.3.1"), nil},
+		"one minor version apart":      {"v0.4.0", run("v0.3.1"), run("v0.2.9"), nil},
+		"a tree that was not released": {"v0.0.0-dev.7ccbad502ef9", run("v0.3.1"), run("dev"), nil},
+		"digests":                      {"v0.3.1", run("sha256:0123456789ab"), run("sha256:ba9876543210"), nil},
+		"an upgrade that stopped": {"v0.3.1", run("v0.3.1", "v0.3.0"), run("v0.3.1"), []string{
+			"the programs of home run v0.3.1 and v0.3.0: finish the upgrade with kubectl lodestone install, or apply your overlay again"}},
+		"a plugin of long ago": {"v0.1.0", run("v0.3.1"), nil, []string{
+			"this plugin v0.1.0 and home's programs v0.3.1 are more than one minor version apart: take the plugin of their version"}},
+		"an agent of another time": {"v1.3.0", run("v1.3.0"), run("v0.9.0"), []string{
+			"the remote agent v0.9.0 and home's programs v1.3.0 are more than one minor version apart: bring the older one up, version by version"}},
+		"two agents": {"v0.3.1", run("v0.3.1"), run("v0.3.1", "dev"), []string{
+			"the programs of the remote cluster run v0.3.1 and dev: finish the upgrade with kubectl lodestone install, or apply your overlay again"}},
+	} {
+		assert.Equal(t, test.want, Warnings(Versions{Plugin: Plugin{Version: test.plugin}, Home: test.home, Remote: test.remote}), name)
+	}
+	var out bytes.Buffer
+	require.NoError(t, write(&out, cli.Output{}, Versions{Warnings: []string{"what is wrong"}}))
+	assert.Contains(t, out.String(), "\nwarning: what is wrong\n")
+}
