@@ -1,3 +1,5 @@
+// What must hold of every step is one file: all of it is tried on the same random observations, which are made here.
+
 package decide_test
 
 import (
