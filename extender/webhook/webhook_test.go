@@ -121,7 +121,11 @@ func TestEachPolicyIsEvaluated(t *testing.T) {
 	agents.Spec.Template.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
 	daemonSets := request(t, "daemonsets", "DaemonSet", agents)
 	daemonSets.Request.Kind.Group, daemonSets.Request.Resource.Group = "apps", "apps"
-	objects := map[string]*admissionv1.AdmissionReview{"daemonsets": daemonSets, "pods": request(t, "pods", "Pod", pod()),
+	uses := pod()
+	uses.Spec.Volumes = append(uses.Spec.Volumes, corev1.Volume{Name: "token", VolumeSource: corev1.VolumeSource{
+		Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{
+			ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}}}}}})
+	objects := map[string]*admissionv1.AdmissionReview{"daemonsets": daemonSets, "pods": request(t, "pods", "Pod", uses),
 		"persistentvolumeclaims": request(t, "persistentvolumeclaims", "PersistentVolumeClaim", claim)}
 	read, err := Read(deploy.Files)
 	require.NoError(t, err)
