@@ -26,7 +26,8 @@ var ownNames = map[string]string{
 }
 
 // others are the APIs of manifests that are not of Kubernetes or of what is installed with its storage.
-var others = []string{"cert-manager.io/", "kustomize.config.k8s.io/", "monitoring.coreos.com/", "lodestone.dev/", "remote.lodestone.dev/", "v2"}
+var others = []string{"cert-manager.io/", "kustomize.config.k8s.io/", "monitoring.coreos.com/", "lodestone.dev/", "remote.lodestone.dev/",
+	"v2"}
 
 // usedAPIs returns the APIs of Kubernetes that programs and manifests of this tree use, as group/version.
 func usedAPIs(t *testing.T) []string {

@@ -72,7 +72,8 @@ func TestVersionsThatAreNotToRunTogether(t *testing.T) {
 		"an agent of another time": {"v1.3.0", run("v1.3.0"), run("v0.9.0"), []string{
 			"the remote agent v0.9.0 and home's programs v1.3.0 are more than one minor version apart: bring the older one up, version by version"}},
 		"two agents": {"v0.3.1", run("v0.3.1"), run("v0.3.1", "dev"), []string{
-			"the programs of the remote cluster run v0.3.1 and dev: finish the upgrade with kubectl lodestone install, or apply your overlay again"}},
+			"the programs of the remote cluster run v0.3.1 and dev: finish the upgrade with kubectl lodestone install, or apply your overlay " +
+				"again"}},
 	} {
 		assert.Equal(t, test.want, Warnings(Versions{Plugin: Plugin{Version: test.plugin}, Home: test.home, Remote: test.remote}), name)
 	}
