@@ -146,6 +146,9 @@ func TestEachFaultIsFound(t *testing.T) {
 		"a namespace that is opened by another word": {func(f *Facts) {
 			f.Namespaces = []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{keys.Offload: "yes"}}}}
 		}, "names", Warning, "namespace shop has label lodestone.dev/offload=yes, which does not open it"},
+		"a namespace that wants home's API by another word": {func(f *Facts) {
+			f.Namespaces = []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{keys.HomeAPI: "true"}}}}
+		}, "names", Warning, "namespace shop has label lodestone.dev/home-api=true"},
 		"a namespace with a scheduler of another word": {func(f *Facts) {
 			f.Namespaces = []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{keys.Scheduler: "second"}}}}
 		}, "names", Warning, "namespace shop has label lodestone.dev/scheduler=second"},

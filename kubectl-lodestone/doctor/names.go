@@ -63,6 +63,11 @@ func names(f Facts) (found []Finding) {
 				keys.Scheduler, keys.SchedulerEnabled, keys.Scheduler),
 				"namespace %s has label %s=%s, which gives its pods to no second scheduler", namespace.Name, keys.Scheduler, value)
 		}
+		if value, ok := namespace.Labels[keys.HomeAPI]; ok && value != keys.HomeAPIEnabled {
+			warn(fmt.Sprintf("kubectl label namespace %s %s=%s --overwrite gives it to them, and %s- takes the label off", namespace.Name,
+				keys.HomeAPI, keys.HomeAPIEnabled, keys.HomeAPI),
+				"namespace %s has label %s=%s, which gives its pods in remote clusters no API of home", namespace.Name, keys.HomeAPI, value)
+		}
 		for _, name := range unknown(namespace.Annotations[keys.OffloadClusters], clusters) {
 			warn("correct the annotation, or see why there is none", "namespace %s is open to cluster %q by annotation %s, and there is no "+
 				"RemoteCluster of that name", namespace.Name, name, keys.OffloadClusters)
