@@ -86,9 +86,7 @@ func volumeOf(t *testing.T, namespace, claim string) *volume {
 // sum returns the SHA-256 sum of a file of the volume, read in the node.
 func (v *volume) sum(t *testing.T, file string) string {
 	t.Helper()
-	output, err := v.in.inNode(t.Context(), "sha256sum", path.Join(v.directory, file))
-	require.NoError(t, err)
-	sum, _, _ := strings.Cut(output, " ")
+	sum, _, _ := strings.Cut(v.inNode(t, "sha256sum", file), " ")
 	require.Len(t, sum, 64)
 	return sum
 }
@@ -96,7 +94,25 @@ func (v *volume) sum(t *testing.T, file string) string {
 // read returns a file of the volume, read in the node.
 func (v *volume) read(t *testing.T, file string) string {
 	t.Helper()
-	output, err := v.in.inNode(t.Context(), "cat", path.Join(v.directory, file))
+	return v.inNode(t, "cat", file)
+}
+
+// inNode runs a program in the node on a file of the volume, and returns its output. A disk is read where the node
+// has it mounted, so that nothing of it is older than what its users see; one that nobody uses is mounted for it.
+func (v *volume) inNode(t *testing.T, program, file string) string {
+	t.Helper()
+	output, err := v.in.inNode(t.Context(), "bash", "-ec", `
+directory=$1
+if [ -f "$1" ]; then
+  device=$(losetup -nl -O NAME,BACK-FILE | grep -F "/${1##*/}" | cut -d " " -f 1)
+  directory=$([ -z "$device" ] || findmnt -nr -o TARGET -S "$device" | head -n 1)
+  if [ -z "$directory" ]; then
+    directory=$(mktemp -d)
+    mount -o loop,ro "$1" "$directory"
+    trap 'umount "$directory"; rmdir "$directory"' EXIT
+  fi
+fi
+"$2" "$directory/$3"`, "-", v.directory, program, file)
 	require.NoError(t, err)
 	return output
 }
