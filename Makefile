@@ -132,6 +132,11 @@ e2e-down: ## Delete them, and put the machine back as it was
 test-newer-scheduler: control-plane ## Test with kube-scheduler of the next Kubernetes what that changes, on a control plane on loopback
 	@LODESTONE_TESTBED=1 E2E_LONG=1 go test $(TEST_FLAGS) -count=1 -v -run InKubernetes137 ./e2e/pitfalls
 
+.PHONY: test-upgrade
+test-upgrade: control-plane ## Upgrade what runs on control planes on loopback from an earlier version to this one, and go back
+	@$(GO) "the test of upgrades" list -export -deps -test ./e2e/upgrade >/dev/null
+	@LODESTONE_TESTBED=1 LODESTONE_COMPLETE=1 E2E_LONG=1 go test $(TEST_FLAGS) -count=1 -v ./e2e/upgrade
+
 .PHONY: demo-check
 demo-check: control-plane ## Run the whole story as a check, on control planes on loopback
 	@echo "demo-check: on real control planes on loopback; pods are simulated"

@@ -26,8 +26,8 @@ const (
 	agentAccount   = "lodestone-remote-agent"
 )
 
-func (f *Fabric) installAgent(ctx context.Context) error {
-	if _, err := f.West.Kubectl(ctx, "", "apply", "-k", filepath.Join(Root(), "deploy", "remote")); err != nil {
+func (f *Fabric) installAgent(ctx context.Context, o Options) error {
+	if _, err := f.West.Kubectl(ctx, "", "apply", "-k", filepath.Join(o.tree(), "deploy", "remote")); err != nil {
 		return fmt.Errorf("install the remote agent in west: %w", err)
 	}
 	for _, name := range []string{"homeclusters", "namespacerequests", "shadowpods"} {
@@ -231,7 +231,7 @@ const virtualNodeAccount = "lodestone-virtualnode"
 
 // homeManifests returns what is applied at home.
 func homeManifests(o Options) string {
-	manifests := filepath.Join(Root(), "e2e", "fabric", "manifests")
+	manifests := filepath.Join(o.tree(), "e2e", "fabric", "manifests")
 	switch {
 	case o.VirtualNode && o.Webhook:
 		return filepath.Join(manifests, "virtual-node-webhook")
@@ -240,7 +240,7 @@ func homeManifests(o Options) string {
 	case o.Webhook:
 		return filepath.Join(manifests, "webhook")
 	}
-	return filepath.Join(Root(), "deploy", "base")
+	return filepath.Join(o.tree(), "deploy", "base")
 }
 
 // StartVirtualNode starts the virtual node program at home with the rights of its

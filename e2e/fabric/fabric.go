@@ -45,6 +45,8 @@ const (
 
 // Options say what a Fabric is like; the zero value is usable.
 type Options struct {
+	// Tree is the root folder of the source tree whose manifests are installed; empty: of this one.
+	Tree string
 	// ControllerManagerQPS is the request rate of the controller managers; 0
 	// means their default.
 	ControllerManagerQPS float32
@@ -78,6 +80,14 @@ type Options struct {
 	// APIServerArgs and ControllerManagerArgs are flags of those programs beside their own.
 	APIServerArgs         []string
 	ControllerManagerArgs []string
+}
+
+// tree is Tree, or this source tree.
+func (o Options) tree() string {
+	if o.Tree != "" {
+		return o.Tree
+	}
+	return Root()
 }
 
 // drivers are those of the nodes of a cluster, none with a limit.
@@ -196,9 +206,9 @@ func (f *Fabric) Install(ctx context.Context, o Options) error {
 		}
 	}
 	if o.Agent {
-		return f.installAgent(ctx)
+		return f.installAgent(ctx, o)
 	}
-	if _, err := f.West.Kubectl(ctx, "", "apply", "-k", filepath.Join(Root(), "deploy", "remote-volumes")); err != nil {
+	if _, err := f.West.Kubectl(ctx, "", "apply", "-k", filepath.Join(o.tree(), "deploy", "remote-volumes")); err != nil {
 		return fmt.Errorf("prepare west: %w", err)
 	}
 	return nil

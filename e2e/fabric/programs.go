@@ -156,9 +156,12 @@ const provisionerAccount = "lodestone-provisioner"
 // until it is ready. A replica that does not lead is ready too. Flags go before
 // those that suit a test bed.
 func (f *Fabric) RunProvisioner(ctx context.Context, name, path string, flags ...string) (*testbed.Program, error) {
-	return run(ctx, f.Home, name, path, System, provisionerAccount, append([]string{
-		"--leader-elect=true", "--lease-duration=8s", "--probe-interval=1s", "--refusal-period=5s", "--forced-deletion-margin=1s",
-		"--move-settling=2s", "--v=2", fmt.Sprintf("--label-moving-namespaces=%t", f.Webhook != nil)}, flags...)...)
+	own := []string{"--leader-elect=true", "--lease-duration=8s", "--probe-interval=1s", "--refusal-period=5s", "--forced-deletion-margin=1s",
+		"--move-settling=2s", "--v=2"}
+	if f.Webhook != nil {
+		own = append(own, "--label-moving-namespaces=true")
+	}
+	return run(ctx, f.Home, name, path, System, provisionerAccount, append(own, flags...)...)
 }
 
 // ProvisionerKubeconfig returns a kubeconfig of home with the rights of the

@@ -1,0 +1,388 @@
+// Package upgrade tests that what an earlier version of Lodestone has made outlives the upgrade to this one, and the way
+// back: volumes, pods in remote clusters, a move that is under way. Both versions run as they were built, on real control planes, and
+// their manifests are applied as docs/upgrade.md says.
+package upgrade
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/lodestone-storage/lodestone/e2e/await"
+	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/mover/harness"
+	"github.com/lodestone-storage/lodestone/e2e/processes"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/backing"
+	"github.com/lodestone-storage/lodestone/pkg/clients"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+)
+
+func TestMain(m *testing.M) {
+	testbed.Main(m, func(context.Context) error { return nil })
+}
+
+// shop is the namespace of the applications.
+const shop = "shop"
+
+func TestWhatIsThereOutlivesAnUpgradeAndTheWayBack(t *testing.T) {
+	testbed.Require(t)
+	harness.Require(t)
+	if os.Getenv("E2E_LONG") == "" {
+		t.Skip("another version has to be built for it: set E2E_LONG")
+	}
+	earlier, this := earlierVersion(t), thisVersion(t)
+	b := &bed{versions: []version{earlier, this}}
+	b.start(t, earlier)
+
+	b.claims(t, "here", "there", "free")
+	b.runs(t, "here", fabric.AtHome)
+	b.runs(t, "there", inWest)
+	b.deploys(t, "moving")
+	move := b.moves(t, "moving")
+	b.reaches(t, move, v1alpha1.MovePreCopy)
+	kept := b.objects(t)
+	require.Greater(t, len(kept), 10, "what is compared")
+
+	output, err := b.plugin(t, this, "check-upgrade")
+	require.NoError(t, err)
+	t.Log(output)
+
+	b.replace(t, earlier, this)
+	b.holds(t, kept)
+	b.reaches(t, move, v1alpha1.MoveDone)
+	b.counts(t, "moving")
+	b.serves(t, "upgraded")
+
+	again := b.objects(t)
+	b.replace(t, this, earlier)
+	b.holds(t, kept)
+	b.holds(t, again)
+	b.serves(t, "back")
+	b.empties(t)
+}
+
+// bed is the two clusters and the programs that run in them.
+type bed struct {
+	*fabric.Fabric
+	versions []version
+	// running are the programs of a version, in the order in which docs/upgrade.md replaces them.
+	running []*testbed.Program
+}
+
+func options(v version) fabric.Options {
+	return fabric.Options{Tree: v.tree, ControllerManagerQPS: 500, Agent: true, VirtualNode: true}
+}
+
+// start starts clusters with a version, home and west peered.
+func (b *bed) start(t *testing.T, v version) {
+	t.Helper()
+	o := options(v)
+	o.Programs = map[string]string{}
+	for _, version := range b.versions {
+		o.Programs[version.mover()] = version.program("mover")
+	}
+	var err error
+	b.Fabric, err = fabric.Start(t.Context(), o)
+	require.NoError(t, err)
+	b.running = append([]*testbed.Program{b.agent(t, v)}, b.atHome(t, v)...)
+	kubeconfig, err := b.Tenant(t.Context(), nil)
+	require.NoError(t, err)
+	require.NoError(t, b.Register(t.Context(), "west", kubeconfig))
+	b.ready(t)
+	require.NoError(t, b.Home.MakeNamespace(t.Context(), shop))
+	_, err = b.Home.Kubectl(t.Context(), "", "label", "namespace", shop, keys.Offload+"="+keys.OffloadEnabled)
+	require.NoError(t, err)
+}
+
+func (b *bed) ready(t *testing.T) {
+	t.Helper()
+	require.NoError(t, b.AwaitReady(t.Context(), "west", metav1.ConditionTrue))
+	require.NoError(t, b.AwaitNode(t.Context(), fabric.WestNode, corev1.ConditionTrue))
+}
+
+func (b *bed) agent(t *testing.T, v version) *testbed.Program {
+	t.Helper()
+	agent, err := b.RunAgent(t.Context(), v.name+"-agent", v.program("remoteagent"))
+	require.NoError(t, err)
+	return agent
+}
+
+// atHome starts the programs of home, beside those of another version: an extender only where none runs.
+func (b *bed) atHome(t *testing.T, v version) []*testbed.Program {
+	t.Helper()
+	provisioner, err := b.RunProvisioner(t.Context(), v.name+"-provisioner", v.program("provisioner"), "--mover-image="+v.mover(),
+		"--mover-networks="+processes.Network)
+	require.NoError(t, err)
+	node, err := b.RunVirtualNode(t.Context(), v.name+"-virtualnode", v.program("virtualnode"))
+	require.NoError(t, err)
+	extender, err := b.RunExtender(t.Context(), v.name+"-extender", v.program("extender"))
+	require.NoError(t, err)
+	return []*testbed.Program{provisioner, node, extender}
+}
+
+// replace replaces one version by another, west before home, as docs/upgrade.md says: a program ends when its successor is ready, as
+// in a rollout of a Deployment.
+func (b *bed) replace(t *testing.T, from, to version) {
+	t.Helper()
+	ctx := t.Context()
+	remote := filepath.Join(to.tree, "deploy", "remote")
+	_, err := b.West.Kubectl(ctx, "", "apply", "-k", remote, "-l", "app.kubernetes.io/component=remote-agent")
+	require.NoError(t, err)
+	agent := b.agent(t, to)
+	require.NoError(t, b.running[0].Stop(grace))
+	_, err = b.West.Kubectl(ctx, "", "apply", "-k", remote)
+	require.NoError(t, err)
+	// Home may stay as it is for long: this is one version beside the other.
+	b.serves(t, "beside-"+to.name)
+	require.NoError(t, b.Install(ctx, options(to)))
+	// All extenders listen at the same address.
+	require.NoError(t, b.running[3].Stop(grace))
+	next := append([]*testbed.Program{agent}, b.atHome(t, to)...)
+	require.NoError(t, b.running[1].Stop(grace))
+	require.NoError(t, b.running[2].Stop(grace))
+	b.running = next
+	b.ready(t)
+	t.Logf("%s was replaced by %s", from.name, to.name)
+}
+
+// grace is how long a program may take to end.
+const grace = 30 * time.Second
+
+// plugin runs the plugin of a version as the administrator of home.
+func (b *bed) plugin(t *testing.T, v version, arguments ...string) (string, error) {
+	t.Helper()
+	return run(t, v.program("kubectl-lodestone"), append(arguments, "--kubeconfig="+b.Home.Kubeconfig())...)
+}
+
+func (b *bed) claims(t *testing.T, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		claim := fabric.NewClaim(shop, name, fabric.Class)
+		claim.Spec.Resources.Requests[corev1.ResourceStorage] = resource.MustParse("64Mi")
+		_, err := b.Home.Client().CoreV1().PersistentVolumeClaims(shop).Create(t.Context(), claim, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+}
+
+// script counts in a file, on from its last number; the other file is what a move takes its time for.
+const script = `[ -e /data/bulk ] || dd if=/dev/urandom of=/data/bulk bs=64k count=96 2>/dev/null
+n=$(tail -n 1 /data/log 2>/dev/null || true); n=${n:-0}
+while :; do n=$((n+1)); echo $n >> /data/log; sync /data/log; sleep 0.05; done`
+
+// application counts in a claim.
+func application(claim string) *corev1.Pod {
+	pod := fabric.NewPod(shop, claim, claim)
+	pod.Spec.TerminationGracePeriodSeconds = ptr.To(int64(1))
+	pod.Spec.Containers = []corev1.Container{{
+		Name: "app", Image: processes.Shell, Command: []string{"sh", "-c", script},
+		VolumeMounts: []corev1.VolumeMount{{Name: claim, MountPath: "/data"}},
+	}}
+	return pod
+}
+
+// inWest has a pod run in west.
+func inWest(pod *corev1.Pod) *corev1.Pod {
+	pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{Key: keys.RemoteTaint, Operator: corev1.TolerationOpExists})
+	return fabric.InWest(pod)
+}
+
+// runs runs an application until it counts.
+func (b *bed) runs(t *testing.T, claim string, where func(*corev1.Pod) *corev1.Pod) {
+	t.Helper()
+	_, err := b.Home.Client().CoreV1().Pods(shop).Create(t.Context(), where(application(claim)), metav1.CreateOptions{})
+	require.NoError(t, err)
+	b.counts(t, claim)
+}
+
+// deploys has a Deployment count in a claim of home, which may run anywhere later.
+func (b *bed) deploys(t *testing.T, claim string) {
+	t.Helper()
+	b.claims(t, claim)
+	b.runs(t, claim, fabric.AtHome)
+	require.NoError(t, b.Home.Client().CoreV1().Pods(shop).Delete(t.Context(), claim, metav1.DeleteOptions{}))
+	await.Until(t, "the first pod is gone", func() bool { return await.Pod(t, b.Home.Client(), shop, claim) == nil })
+	pod, labels := application(claim), map[string]string{"app": claim}
+	pod.Spec.Tolerations = []corev1.Toleration{{Key: keys.RemoteTaint, Operator: corev1.TolerationOpExists}}
+	_, err := b.Home.Client().AppsV1().Deployments(shop).Create(t.Context(), &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: claim},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: ptr.To(int32(1)), Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod.Spec},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	b.counts(t, claim)
+}
+
+// moves begins a move to west that takes its time.
+func (b *bed) moves(t *testing.T, claim string) *v1alpha1.VolumeMove {
+	t.Helper()
+	made, err := b.client(t).Create(t.Context(), &v1alpha1.VolumeMove{
+		ObjectMeta: metav1.ObjectMeta{Name: claim},
+		Spec: v1alpha1.VolumeMoveSpec{Claims: []string{claim}, Target: v1alpha1.MoveTarget{Cluster: "west"},
+			BandwidthLimit: ptr.To(resource.MustParse("256Ki")), KeepSourceFor: &metav1.Duration{Duration: time.Second}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	return made
+}
+
+func (b *bed) client(t *testing.T) *clients.VolumeMoves {
+	t.Helper()
+	moves, err := clients.NewVolumeMoveClient(b.Home.AdminConfig())
+	require.NoError(t, err)
+	return moves.In(shop)
+}
+
+// reaches waits until a move is in a phase.
+func (b *bed) reaches(t *testing.T, move *v1alpha1.VolumeMove, phase v1alpha1.MovePhase) {
+	t.Helper()
+	var now *v1alpha1.VolumeMove
+	await.Until(t, "the move is in phase "+string(phase), func() bool {
+		var err error
+		now, err = b.client(t).Get(t.Context(), move.Name, metav1.GetOptions{})
+		require.NoError(t, err)
+		require.NotContains(t, []v1alpha1.MovePhase{v1alpha1.MoveFailed, v1alpha1.MoveAborted}, now.Status.Phase, now.Status.Message)
+		return now.Status.Phase == phase
+	}, func() any { return now.Status }, func() any { return await.Events(t, b.Home.Client(), shop) })
+}
+
+// counts waits until the application of a claim counts on. Each number must be there once, in order.
+func (b *bed) counts(t *testing.T, claim string) {
+	t.Helper()
+	var last int
+	counted := func() int {
+		path := b.folder(t, claim)
+		if path == "" {
+			return 0
+		}
+		content, err := os.ReadFile(filepath.Join(path, "log"))
+		if os.IsNotExist(err) {
+			return 0
+		}
+		require.NoError(t, err)
+		lines := strings.Split(string(content), "\n")
+		for i, line := range lines[:len(lines)-1] { // the last one is being written
+			require.Equal(t, strconv.Itoa(i+1), line, "line %d of %s", i+1, path)
+		}
+		return len(lines) - 1
+	}
+	begun := counted()
+	await.Until(t, "the application of "+claim+" counts on", func() bool { last = counted(); return last > begun+20 },
+		func() any { return fmt.Sprintf("from %d to %d", begun, last) }, func() any { return await.Events(t, b.Home.Client(), shop) },
+		func() any { return await.Events(t, b.West.Client(), shop) })
+}
+
+// folder is the folder that stands for the volume of a claim; empty while it has none.
+func (b *bed) folder(t *testing.T, claim string) string {
+	t.Helper()
+	found := await.Claim(t, b.Home.Client(), shop, claim)
+	if found == nil || found.Spec.VolumeName == "" {
+		return ""
+	}
+	volume := await.Volume(t, b.Home.Client(), found.Spec.VolumeName)
+	if volume == nil {
+		return ""
+	}
+	ref, err := backing.RefOf(volume)
+	require.NoError(t, err)
+	cluster := b.West
+	if ref.Cluster == keys.Home {
+		cluster = b.Home
+	}
+	behind := await.Claim(t, cluster.Client(), ref.Namespace, ref.Name)
+	if behind == nil || behind.Spec.VolumeName == "" {
+		return ""
+	}
+	real := await.Volume(t, cluster.Client(), behind.Spec.VolumeName)
+	if real == nil {
+		return ""
+	}
+	path, err := b.Disks.Of(real)
+	require.NoError(t, err)
+	return path
+}
+
+// serves makes new claims, at home and in west, and uses them.
+func (b *bed) serves(t *testing.T, name string) {
+	t.Helper()
+	b.claims(t, name+"-here", name+"-there")
+	b.runs(t, name+"-here", fabric.AtHome)
+	b.runs(t, name+"-there", inWest)
+}
+
+// objects are those of applications and of Lodestone in both clusters, with their UIDs, without those of the move, which names its
+// movers and the pods, and without the volumes of its claim.
+func (b *bed) objects(t *testing.T) map[string]string {
+	t.Helper()
+	found, moved := map[string]string{}, "no claim"
+	if claim := await.Claim(t, b.Home.Client(), shop, "moving"); claim != nil {
+		moved = string(claim.UID)
+	}
+	for cluster, kinds := range map[*testbed.Cluster]string{
+		b.Home: "persistentvolumeclaims,persistentvolumes,pods,nodes,remoteclusters",
+		b.West: "persistentvolumeclaims,persistentvolumes,pods,homeclusters,shadowpods,namespacerequests",
+	} {
+		output, err := cluster.Kubectl(t.Context(), "", "get", kinds, "-A", "-o",
+			`jsonpath={range .items[*]}{.kind}/{.metadata.namespace}/{.metadata.name}/{.spec.claimRef.name} {.metadata.uid}{"\n"}{end}`)
+		require.NoError(t, err)
+		for line := range strings.Lines(output) {
+			object, uid, _ := strings.Cut(strings.TrimSpace(line), " ")
+			if !strings.Contains(object, "/mov") && !strings.Contains(object, moved) {
+				found[cluster.Name()+" "+object] = uid
+			}
+		}
+	}
+	return found
+}
+
+// holds checks that objects are those that they were, that their claims are bound, and that their pods go on.
+func (b *bed) holds(t *testing.T, kept map[string]string) {
+	t.Helper()
+	now := b.objects(t)
+	for object, uid := range kept {
+		assert.Equal(t, uid, now[object], object)
+	}
+	claims, err := b.Home.Client().CoreV1().PersistentVolumeClaims(shop).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	for _, claim := range claims.Items {
+		switch name := claim.Name; name {
+		case "free":
+			assert.Equal(t, corev1.ClaimPending, claim.Status.Phase, "nobody uses it")
+		case "moving":
+		default:
+			assert.Equal(t, corev1.ClaimBound, claim.Status.Phase, name)
+			b.counts(t, name)
+		}
+	}
+}
+
+// empties deletes all that tenants have, and waits until nothing is left of it in either cluster.
+func (b *bed) empties(t *testing.T) {
+	t.Helper()
+	_, err := b.Home.Kubectl(t.Context(), "", "delete", "namespace", shop, "--wait=false")
+	require.NoError(t, err)
+	left := func() (found []string) {
+		for object := range b.objects(t) {
+			if strings.Contains(object, shop) || strings.Contains(object, "PersistentVolume") {
+				found = append(found, object)
+			}
+		}
+		return found
+	}
+	await.Until(t, "all is gone", func() bool { return len(left()) == 0 }, func() any { return left() })
+}
