@@ -196,7 +196,7 @@ func killPrograms(t *testing.T) {
 // postgres is a pod's spec of PostgreSQL on a claim, as lines with their indentation
 // (2): it makes a database at the path if there is none, and ends it cleanly.
 const postgres = `  terminationGracePeriodSeconds: 60
-  securityContext: {runAsUser: 65534, runAsGroup: 65534}
+  securityContext: {runAsUser: 65534, runAsGroup: 65534, fsGroup: 65534, fsGroupChangePolicy: OnRootMismatch}
   containers:
   - name: postgres
     image: %[1]s

@@ -2,6 +2,7 @@ package kind
 
 import (
 	"fmt"
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -82,13 +83,17 @@ func TestWhatTheKubeletOfWestSaysIsSaidAtHome(t *testing.T) {
 		})
 		t.Log(home.kubectl(t, "get", "events", "-n", shop, "-l", keys.Cluster+"=west", "-o", "wide"))
 	}
+	refusal := "NodePath only supports ReadWriteOnce"
+	if os.Getenv("E2E_CLASS") == "disk" {
+		refusal = "ask for ReadWriteOnce, or for volumeMode Block"
+	}
 	eventually(t, "the pod's cause is that of its claim", func(c *assert.CollectT) {
 		said, code := lodestone(t, "why", "pod", "unbound", "-n", shop)
 		require.Zero(c, code)
-		assert.Contains(c, said, "NodePath only supports ReadWriteOnce")
+		assert.Contains(c, said, refusal)
 		said, code = lodestone(t, "status", "-n", shop)
 		require.Zero(c, code)
-		assert.Contains(c, said, "NodePath only supports ReadWriteOnce")
+		assert.Contains(c, said, refusal)
 	})
 	said, _ := lodestone(t, "why", "pod", "unbound", "-n", shop)
 	t.Log(said)
