@@ -285,7 +285,7 @@ spec:
   nodeSelector: {kubernetes.io/hostname: home-control-plane}
   restartPolicy: Never
   terminationGracePeriodSeconds: 0
-  securityContext: {runAsUser: 65534, runAsGroup: 65534}
+  securityContext: {runAsUser: 65534, runAsGroup: 65534, fsGroup: 65534, fsGroupChangePolicy: OnRootMismatch}
   containers:
   - name: restic
     image: %s
