@@ -24,6 +24,7 @@ import (
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	provisioner "github.com/lodestone-storage/lodestone/provisioner/app"
 )
 
 var (
@@ -48,7 +49,7 @@ func TestMain(m *testing.M) {
 		if err := writeContexts(); err != nil {
 			return err
 		}
-		if _, err := bed.StartProvisioner(ctx); err != nil {
+		if _, err := bed.StartProvisioner(ctx, func(c *provisioner.Config) { c.ClusterProfilesNamespace = inventory }); err != nil {
 			return err
 		}
 		if _, err := bed.StartExtender(ctx); err != nil {

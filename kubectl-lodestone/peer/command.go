@@ -71,7 +71,13 @@ where it stopped. Run again with other flags it changes what they say.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if o.RemoteContext == "" && o.RemoteKubeconfig == "" {
+			byProfile := o.ClusterProfile != "" || o.ClusterProfileProviders != ""
+			switch {
+			case byProfile && (o.RemoteContext != "" || o.RemoteKubeconfig != ""):
+				return cli.Misuse("give --cluster-profile with --cluster-profile-providers, or --remote-context, and not both")
+			case byProfile && (o.ClusterProfile == "" || o.ClusterProfileProviders == ""):
+				return cli.Misuse("--cluster-profile and --cluster-profile-providers go together: the first says which cluster, the second how to log in")
+			case !byProfile && o.RemoteContext == "" && o.RemoteKubeconfig == "":
 				return cli.Misuse("say which cluster to peer with: give --remote-context, or --remote-kubeconfig with a current context; usage: %s",
 					cmd.UseLine())
 			}
@@ -85,12 +91,17 @@ where it stopped. Run again with other flags it changes what they say.`,
 			if err != nil {
 				return err
 			}
-			remote, err := cli.ConnectRemote(flags, o.RemoteKubeconfig, o.RemoteContext)
+			ctx, cancel := context.WithTimeout(cmd.Context(), o.Timeout)
+			defer cancel()
+			var remote *cli.Cluster
+			if byProfile {
+				remote, err = cli.ConnectProfile(ctx, home, o.ClusterProfile, o.ClusterProfileProviders)
+			} else {
+				remote, err = cli.ConnectRemote(flags, o.RemoteKubeconfig, o.RemoteContext)
+			}
 			if err != nil {
 				return err
 			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), o.Timeout)
-			defer cancel()
 			p := &peering{Options: *o, home: home, remote: remote, Reporter: cli.Reporter{Out: streams.ErrOut}, out: streams}
 			return p.run(ctx)
 		},
@@ -122,6 +133,8 @@ const maxLoginDuration = 10 * 365 * 24 * time.Hour
 // Options are the flags of peer. An empty value keeps the present value, or means the default.
 type Options struct {
 	RemoteContext, RemoteKubeconfig string
+	ClusterProfile                  string
+	ClusterProfileProviders         string
 	RemoteServer, RemoteCAFile      string
 	HomeServer                      string
 	Name, HomeID                    string
@@ -158,6 +171,10 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 		"kubeconfig context of the remote cluster; default: the current context of --remote-kubeconfig")
 	flags.StringVar(&o.RemoteKubeconfig, "remote-kubeconfig", o.RemoteKubeconfig,
 		"kubeconfig file of the remote cluster; default: the one that kubectl uses")
+	flags.StringVar(&o.ClusterProfile, "cluster-profile", o.ClusterProfile,
+		"ClusterProfile of home, <namespace>/<name>, that leads to the remote cluster, in place of a context")
+	flags.StringVar(&o.ClusterProfileProviders, "cluster-profile-providers", o.ClusterProfileProviders,
+		"file with the programs that log in for the access providers of --cluster-profile, as KEP-5339 describes it")
 	flags.StringVar(&o.RemoteServer, "remote-server", o.RemoteServer, "address, https://<host>:<port>, at which home's pods reach the "+
 		"remote API server; default: that of the remote context")
 	flags.StringVar(&o.RemoteCAFile, "remote-ca-file", o.RemoteCAFile,

@@ -43,6 +43,8 @@ type Options struct {
 	MoveSettling         time.Duration
 
 	LabelMovingNamespaces bool
+
+	ClusterProfilesNamespace string
 }
 
 // NewOptions returns the defaults.
@@ -93,6 +95,8 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 		"through its gate that an API server put there late; longer than API servers of the home cluster take to hear of a change; at least 1s")
 	flags.BoolVar(&o.LabelMovingNamespaces, "label-moving-namespaces", o.LabelMovingNamespaces, "label namespaces while a volume is moved "+
 		"there: for a gate that is a webhook, which is called for those alone (deploy/components/webhook)")
+	flags.StringVar(&o.ClusterProfilesNamespace, "cluster-profiles-namespace", o.ClusterProfilesNamespace, "namespace in which each "+
+		"RemoteCluster is shown as a ClusterProfile (deploy/components/cluster-profiles); empty: in none")
 	flags.IntVar(&o.Workers, "workers", o.Workers, "how many claims are worked on at once; a wait for a volume takes none of them")
 }
 
@@ -101,6 +105,9 @@ func (o *Options) Validate() error {
 	errs := []error{o.Options.Validate(), program.ValidateClusterID(o.ClusterID)}
 	if len(validation.IsDNS1123Label(o.StorageNamespace)) > 0 {
 		errs = append(errs, fmt.Errorf("--storage-namespace %q is not the name of a namespace", o.StorageNamespace))
+	}
+	if o.ClusterProfilesNamespace != "" && len(validation.IsDNS1123Label(o.ClusterProfilesNamespace)) > 0 {
+		errs = append(errs, fmt.Errorf("--cluster-profiles-namespace %q is not the name of a namespace", o.ClusterProfilesNamespace))
 	}
 	if o.ProbeInterval <= 0 || o.RefusalPeriod <= 0 {
 		errs = append(errs, errors.New("--probe-interval and --refusal-period must be more than 0"))

@@ -27,6 +27,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 	"github.com/lodestone-storage/lodestone/provisioner/capacity"
 	"github.com/lodestone-storage/lodestone/provisioner/claims"
+	"github.com/lodestone-storage/lodestone/provisioner/clusterprofiles"
 	"github.com/lodestone-storage/lodestone/provisioner/home"
 	"github.com/lodestone-storage/lodestone/provisioner/moves"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/turns"
@@ -108,6 +109,14 @@ func Run(ctx context.Context, config *Config) error {
 	})
 	process.Metrics.MustRegister(clusters)
 	nodes := remote.NewVirtualNodes(client, config.Namespace, objects)
+	profiles := func(context.Context) error { return nil }
+	if config.ClusterProfilesNamespace != "" {
+		client, err := dynamic.NewForConfig(process.Access)
+		if err != nil {
+			return fmt.Errorf("make client of ClusterProfiles: %w", err)
+		}
+		profiles = clusterprofiles.New(client, config.ClusterProfilesNamespace, objects, process.Recorder).Run
+	}
 	choices := reselect.New(reselect.Config{
 		Client: client, Claims: sources.Claims, Classes: sources.Classes, Nodes: sources.Nodes, Recorder: process.Recorder,
 	})
@@ -184,7 +193,7 @@ func Run(ctx context.Context, config *Config) error {
 			return err
 		}
 		var running sync.WaitGroup
-		var failed, unpublished, unmoved, unlisted, unchosen error
+		var failed, unpublished, unmoved, unlisted, unchosen, unshown error
 		running.Go(func() { failed = clusters.Run(ctx) })
 		running.Go(func() { unlisted = nodes.Run(ctx) })
 		running.Go(func() { unpublished = room.Run(ctx) })
@@ -196,9 +205,10 @@ func Run(ctx context.Context, config *Config) error {
 		running.Go(func() { groups.Run(ctx) })
 		running.Go(func() { unmoved = moving.Run(ctx) })
 		running.Go(func() { unchosen = choices.Run(ctx) })
+		running.Go(func() { unshown = profiles(ctx) })
 		running.Wait()
 		clusters.Release(ctx)
-		return errors.Join(failed, unpublished, unmoved, unlisted, unchosen)
+		return errors.Join(failed, unpublished, unmoved, unlisted, unchosen, unshown)
 	})
 }
 
