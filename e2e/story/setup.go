@@ -1,6 +1,7 @@
 package story
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -36,8 +37,12 @@ func (s *story) build() step {
 				s.goBuild("kubectl-lodestone", "kubectl-lodestone"),
 				func(ctx context.Context) error {
 					path, err := testbed.Binary(ctx, s.options.Out)
+					if err != nil {
+						return err
+					}
+					set, err := built.Chosen()
 					if err == nil {
-						s.console.note("etcd, the control plane and kubectl " + built.KubernetesVersion + ": " + path)
+						s.console.note("etcd, the control plane and kubectl " + cmp.Or(set.Version, built.KubernetesVersion) + ": " + path)
 					}
 					return err
 				},

@@ -21,7 +21,11 @@ func Binary(ctx context.Context, out io.Writer) (string, error) {
 		}
 		return path, nil
 	}
-	directory, err := built.ControlPlane.Build(ctx, out)
+	set, err := built.Chosen()
+	if err != nil {
+		return "", err
+	}
+	directory, err := set.Build(ctx, out)
 	if err != nil {
 		return "", fmt.Errorf("%w; or set LODESTONE_CONTROLPLANE", err)
 	}

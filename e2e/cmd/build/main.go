@@ -30,7 +30,14 @@ func run(ctx context.Context, names []string) error {
 		if i < 0 {
 			return fmt.Errorf("there is no set of programs %q", name)
 		}
-		directory, err := sets[i].Build(ctx, os.Stderr)
+		set, err := sets[i], error(nil)
+		if name == built.ControlPlane.Name {
+			set, err = built.Chosen()
+		}
+		if err != nil {
+			return err
+		}
+		directory, err := set.Build(ctx, os.Stderr)
 		if err != nil {
 			return err
 		}
