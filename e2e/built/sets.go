@@ -13,20 +13,24 @@ import (
 const KubernetesVersion = "v1.36.3"
 
 // Variable is the environment variable that chooses the Kubernetes of control planes by its minor version, as 1.34: one for which
-// there is a kubernetes-<version>.mod beside the go.mod of programs.
+// there is a kubernetes-<version>.mod beside the go.mod of programs. Of two versions, as 1.34,1.36, the second one is that of remote clusters.
 const Variable = "LODESTONE_KUBERNETES"
 
-// Chosen returns the control plane that Variable asks for, and its version.
-func Chosen() (Set, error) {
-	minor := os.Getenv(Variable)
+// Chosen returns the control plane that Variable asks for, of remote clusters or of others, and its version.
+func Chosen(remote bool) (Set, error) {
+	minor, ofRemotes, two := strings.Cut(os.Getenv(Variable), ",")
+	if remote && two {
+		minor = ofRemotes
+	}
+	set := ControlPlane
+	set.Version = KubernetesVersion
 	if minor == "" || strings.HasPrefix(KubernetesVersion, "v"+minor+".") {
-		return ControlPlane, nil
+		return set, nil
 	}
 	root, err := SourceTree()
 	if err != nil {
 		return Set{}, err
 	}
-	set := ControlPlane
 	set.Name, set.Modfile = set.Name+"-"+minor, "kubernetes-"+minor+".mod"
 	content, err := os.ReadFile(filepath.Join(root, programs, set.Modfile))
 	if err != nil {

@@ -1,7 +1,6 @@
 package story
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -40,11 +39,19 @@ func (s *story) build() step {
 					if err != nil {
 						return err
 					}
-					set, err := built.Chosen()
-					if err == nil {
-						s.console.note("etcd, the control plane and kubectl " + cmp.Or(set.Version, built.KubernetesVersion) + ": " + path)
+					home, err := built.Chosen(false)
+					if err != nil {
+						return err
 					}
-					return err
+					west, err := built.Chosen(true)
+					if err != nil {
+						return err
+					}
+					s.console.note("etcd, the control plane and kubectl " + home.Version + ": " + path)
+					if west.Version != home.Version {
+						s.console.note("that of west is " + west.Version)
+					}
+					return nil
 				},
 			}
 		},
