@@ -19,7 +19,10 @@ ENGINE ?= docker
 REGISTRY ?=
 TAG ?= dev
 
-# What changes new objects on control planes on loopback: policies, or webhook.
+# The Kubernetes of control planes on loopback, by its minor version (KUBERNETES=1.34): e2e/programs/kubernetes-*.mod says which there are.
+KUBERNETES ?=
+export LODESTONE_KUBERNETES := $(KUBERNETES)
+# What changes new objects there: policies, where they are served, or webhook.
 ADMISSION ?=
 export LODESTONE_ADMISSION := $(ADMISSION)
 
@@ -77,7 +80,7 @@ demo: ## Tell the whole story on two control planes on loopback (KEEP=1 leaves t
 ##@ Test
 
 .PHONY: test
-test: unit integration ## Run the unit and the integration tests (ADMISSION=webhook: without MutatingAdmissionPolicies)
+test: unit integration ## Run the unit and the integration tests (KUBERNETES=1.34 on older control planes, ADMISSION=webhook without policies)
 	@echo "unit and integration tests passed"
 
 .PHONY: unit
@@ -138,7 +141,7 @@ test-upgrade: control-plane ## Upgrade what runs on control planes on loopback f
 	@LODESTONE_TESTBED=1 LODESTONE_COMPLETE=1 E2E_LONG=1 go test $(TEST_FLAGS) -count=1 -v ./e2e/upgrade
 
 .PHONY: demo-check
-demo-check: control-plane ## Run the whole story as a check, on control planes on loopback
+demo-check: control-plane ## Run the whole story as a check, on control planes on loopback (KUBERNETES=1.34 for older ones)
 	@echo "demo-check: on real control planes on loopback; pods are simulated"
 	@mkdir -p $(RESULTS)
 	@$(GO) demo build -o bin/demo ./e2e/cmd/demo

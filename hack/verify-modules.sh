@@ -10,4 +10,11 @@ while IFS= read -r file; do
     untidy=1
   }
 done < <(git ls-files -- go.mod '*/go.mod')
+# The same programs with another Kubernetes.
+while IFS= read -r file; do
+  { (cd "$(dirname "$file")" && go mod tidy -diff -modfile="$(basename "$file")") 2>&1 >&3 | sed '/^go: downloading /d' >&2; } 3>&1 || {
+    echo "$file is not tidy: run \`go mod tidy -modfile=$(basename "$file")\` in its folder" >&2
+    untidy=1
+  }
+done < <(git ls-files -- 'e2e/programs/kubernetes-*.mod')
 exit "$untidy"

@@ -29,6 +29,8 @@ type Set struct {
 	Tags     string
 	// Version is the version of Kubernetes that the programs say; empty: KubernetesVersion.
 	Version string
+	// Modfile is what go.mod is called in the folder; empty: go.mod.
+	Modfile string
 	// extra, if not nil, puts more into the built directory.
 	extra func(ctx context.Context, module, built string) error
 }
@@ -42,7 +44,7 @@ func (s Set) Build(ctx context.Context, out io.Writer) (string, error) {
 		return "", err
 	}
 	module := filepath.Join(root, s.Folder)
-	hash, err := hashOf(module)
+	hash, err := hashOf(module, cmp.Or(s.Modfile, "go.mod"))
 	if err != nil {
 		return "", fmt.Errorf("build %s: %w", s.Name, err)
 	}
@@ -88,6 +90,9 @@ func (s Set) build(ctx context.Context, root, path string, out io.Writer) error 
 		"-ldflags", fmt.Sprintf("-s -w -X %[1]s.gitVersion=%[2]s -X %[1]s.gitMajor=1 -X %[1]s.gitMinor=%[3]s", at, version,
 			strings.Split(version, ".")[1]),
 	}
+	if s.Modfile != "" {
+		args = append(args, "-modfile="+s.Modfile)
+	}
 	cmd := command(ctx, module, filepath.Join(root, "hack", "go.sh"), append(args, s.Packages...)...)
 	cmd.Stderr = out
 	if err := cmd.Run(); err != nil {
@@ -131,9 +136,10 @@ func SourceTree() (string, error) {
 	}
 }
 
-// hashOf identifies what a module's programs are built from.
-func hashOf(module string) (string, error) {
+// hashOf identifies what a module's programs are built from; modfile is what its go.mod is called.
+func hashOf(module, modfile string) (string, error) {
 	hash := sha256.New()
+	modsum := strings.TrimSuffix(modfile, ".mod") + ".sum"
 	err := filepath.WalkDir(module, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -145,7 +151,7 @@ func hashOf(module string) (string, error) {
 			}
 			return nil
 		}
-		if strings.HasSuffix(name, "_test.go") || (filepath.Ext(name) != ".go" && name != "go.mod" && name != "go.sum") {
+		if strings.HasSuffix(name, "_test.go") || (filepath.Ext(name) != ".go" && name != modfile && name != modsum) {
 			return nil
 		}
 		content, err := os.ReadFile(path)

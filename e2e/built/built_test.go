@@ -15,7 +15,7 @@ func TestProgramsAreBuiltAnewWhenTheirSourcesChangeAndOnlyThen(t *testing.T) {
 	directory := t.TempDir()
 	write := func(name, content string) string {
 		require.NoError(t, os.WriteFile(filepath.Join(directory, name), []byte(content), 0o600))
-		hash, err := hashOf(directory)
+		hash, err := hashOf(directory, "go.mod")
 		require.NoError(t, err)
 		return hash
 	}

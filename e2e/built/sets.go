@@ -5,10 +5,45 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 )
 
-// KubernetesVersion is the version of the control planes and of the nodes.
+// KubernetesVersion is the version of the control planes, unless Chosen says another one, and of the nodes.
 const KubernetesVersion = "v1.36.3"
+
+// Variable is the environment variable that chooses the Kubernetes of control planes by its minor version, as 1.34: one for which
+// there is a kubernetes-<version>.mod beside the go.mod of programs. Of two versions, as 1.34,1.36, the second one is that of remote clusters.
+const Variable = "LODESTONE_KUBERNETES"
+
+// Chosen returns the control plane that Variable asks for, of remote clusters or of others, and its version.
+func Chosen(remote bool) (Set, error) {
+	minor, ofRemotes, two := strings.Cut(os.Getenv(Variable), ",")
+	if remote && two {
+		minor = ofRemotes
+	}
+	set := ControlPlane
+	set.Version = KubernetesVersion
+	if minor == "" || strings.HasPrefix(KubernetesVersion, "v"+minor+".") {
+		return set, nil
+	}
+	root, err := SourceTree()
+	if err != nil {
+		return Set{}, err
+	}
+	set.Name, set.Modfile = set.Name+"-"+minor, "kubernetes-"+minor+".mod"
+	content, err := os.ReadFile(filepath.Join(root, programs, set.Modfile))
+	if err != nil {
+		return Set{}, fmt.Errorf("there is no control plane of Kubernetes %q here: see which %s/kubernetes-*.mod there are: %w", minor,
+			programs, err)
+	}
+	found := regexp.MustCompile(`(?m)^\tk8s\.io/kubernetes (v\S+)$`).FindSubmatch(content)
+	if found == nil {
+		return Set{}, fmt.Errorf("%s/%s requires no k8s.io/kubernetes", programs, set.Modfile)
+	}
+	set.Version = string(found[1])
+	return set, nil
+}
 
 // programs is the module of all programs of others but restic, which the mover's image has,
 // the local-path provisioner, which cannot be in one module with etcd, and what is of another Kubernetes.

@@ -36,10 +36,22 @@ func (s *story) build() step {
 				s.goBuild("kubectl-lodestone", "kubectl-lodestone"),
 				func(ctx context.Context) error {
 					path, err := testbed.Binary(ctx, s.options.Out)
-					if err == nil {
-						s.console.note("etcd, the control plane and kubectl " + built.KubernetesVersion + ": " + path)
+					if err != nil {
+						return err
 					}
-					return err
+					home, err := built.Chosen(false)
+					if err != nil {
+						return err
+					}
+					west, err := built.Chosen(true)
+					if err != nil {
+						return err
+					}
+					s.console.note("etcd, the control plane and kubectl " + home.Version + ": " + path)
+					if west.Version != home.Version {
+						s.console.note("that of west is " + west.Version)
+					}
+					return nil
 				},
 			}
 		},

@@ -11,9 +11,13 @@ import (
 )
 
 // Binary returns the path of the program that is etcd, the control plane and kubectl
-// in one: $LODESTONE_CONTROLPLANE if that is set, otherwise that of built.ControlPlane,
-// which takes several minutes to build once, and reports progress to out.
-func Binary(ctx context.Context, out io.Writer) (string, error) {
+// in one of all clusters that are not remote: see binaryOf.
+func Binary(ctx context.Context, out io.Writer) (string, error) { return binaryOf(ctx, out, "home") }
+
+// binaryOf returns the path of the program of a cluster: $LODESTONE_CONTROLPLANE if that is set, otherwise that of
+// built.Chosen, which takes several minutes to build once, and reports progress to out. A cluster is remote if
+// it is called as tests call their remote clusters, west or east.
+func binaryOf(ctx context.Context, out io.Writer, cluster string) (string, error) {
 	if path := os.Getenv("LODESTONE_CONTROLPLANE"); path != "" {
 		info, err := os.Stat(path)
 		if err != nil || !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0 {
@@ -21,7 +25,11 @@ func Binary(ctx context.Context, out io.Writer) (string, error) {
 		}
 		return path, nil
 	}
-	directory, err := built.ControlPlane.Build(ctx, out)
+	set, err := built.Chosen(cluster == "west" || cluster == "east")
+	if err != nil {
+		return "", err
+	}
+	directory, err := set.Build(ctx, out)
 	if err != nil {
 		return "", fmt.Errorf("%w; or set LODESTONE_CONTROLPLANE", err)
 	}

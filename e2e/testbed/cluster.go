@@ -177,9 +177,12 @@ func Start(ctx context.Context, configs ...Config) ([]*Cluster, error) {
 	if err := validateAll(configs); err != nil {
 		return nil, err
 	}
-	binary, err := Binary(ctx, os.Stderr)
-	if err != nil {
-		return nil, fmt.Errorf("find the control plane program: %w", err)
+	binaries := make([]string, len(configs))
+	for i, config := range configs {
+		var err error
+		if binaries[i], err = binaryOf(ctx, os.Stderr, config.Name); err != nil {
+			return nil, fmt.Errorf("find the control plane program: %w", err)
+		}
 	}
 	sweepDirectories()
 	startCtx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("not ready after %v", startTimeout))
@@ -188,7 +191,7 @@ func Start(ctx context.Context, configs ...Config) ([]*Cluster, error) {
 	clusters := make([]*Cluster, len(configs))
 	for i, config := range configs {
 		group.Go(func() (err error) {
-			if clusters[i], err = newCluster(config, binary); err != nil {
+			if clusters[i], err = newCluster(config, binaries[i]); err != nil {
 				return err
 			}
 			return clusters[i].start(startCtx)

@@ -30,11 +30,33 @@ func run(ctx context.Context, names []string) error {
 		if i < 0 {
 			return fmt.Errorf("there is no set of programs %q", name)
 		}
-		directory, err := sets[i].Build(ctx, os.Stderr)
-		if err != nil {
-			return err
+		chosen := []built.Set{sets[i]}
+		if name == built.ControlPlane.Name {
+			var err error
+			if chosen, err = controlPlanes(); err != nil {
+				return err
+			}
 		}
-		fmt.Println(directory)
+		for _, set := range chosen {
+			directory, err := set.Build(ctx, os.Stderr)
+			if err != nil {
+				return err
+			}
+			fmt.Println(directory)
+		}
 	}
 	return nil
+}
+
+// controlPlanes returns the control plane of home, and that of remote clusters if it is another one.
+func controlPlanes() ([]built.Set, error) {
+	home, err := built.Chosen(false)
+	if err != nil {
+		return nil, err
+	}
+	remote, err := built.Chosen(true)
+	if err != nil || remote.Version == home.Version {
+		return []built.Set{home}, err
+	}
+	return []built.Set{home, remote}, nil
 }

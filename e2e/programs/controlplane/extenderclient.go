@@ -14,11 +14,18 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler"
 	schedulerapi "k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 )
+
+// caller is what kube-scheduler asks an extender with; the package that names it is another one before Kubernetes 1.35.
+type caller interface {
+	Filter(*corev1.Pod, []fwk.NodeInfo) ([]fwk.NodeInfo, extenderv1.FailedNodesMap, extenderv1.FailedNodesMap, error)
+	Prioritize(*corev1.Pod, []fwk.NodeInfo) (*extenderv1.HostPriorityList, int64, error)
+}
 
 // extenderTarget is an extender as a scheduler's configuration names it.
 type extenderTarget struct {
@@ -65,7 +72,7 @@ type extenderReport struct {
 // extenders: it reads jobs, one JSON object each, and writes a report for each,
 // until the input ends. Connections are kept from job to job.
 func extenderClient(input io.Reader, output io.Writer) error {
-	extenders := map[extenderTarget]fwk.Extender{}
+	extenders := map[extenderTarget]caller{}
 	jobs, reports := json.NewDecoder(input), json.NewEncoder(output)
 	for {
 		var job extenderJob
@@ -93,7 +100,7 @@ func extenderClient(input io.Reader, output io.Writer) error {
 	}
 }
 
-func newExtender(t extenderTarget) (fwk.Extender, error) {
+func newExtender(t extenderTarget) (caller, error) {
 	config := &schedulerapi.Extender{
 		URLPrefix:        t.URL,
 		FilterVerb:       "filter",
@@ -110,7 +117,7 @@ func newExtender(t extenderTarget) (fwk.Extender, error) {
 	return scheduler.NewHTTPExtender(config)
 }
 
-func (j *extenderJob) run(extender fwk.Extender) (extenderReport, error) {
+func (j *extenderJob) run(extender caller) (extenderReport, error) {
 	nodes := make([]fwk.NodeInfo, len(j.Names))
 	for i, name := range j.Names {
 		node := j.Node.DeepCopy()
@@ -142,7 +149,7 @@ func (j *extenderJob) run(extender fwk.Extender) (extenderReport, error) {
 
 // call returns one call. All calls of a job get the same answer, and the first of
 // the concurrent ones notes what it is.
-func (j *extenderJob) call(extender fwk.Extender, nodes []fwk.NodeInfo, report *extenderReport) func(first bool) error {
+func (j *extenderJob) call(extender caller, nodes []fwk.NodeInfo, report *extenderReport) func(first bool) error {
 	if j.Verb == "prioritize" {
 		return func(first bool) error {
 			scores, _, err := extender.Prioritize(&j.Pod, nodes)
