@@ -13,7 +13,8 @@ import (
 const KubernetesVersion = "v1.36.3"
 
 // Variable is the environment variable that chooses the Kubernetes of control planes by its minor version, as 1.34: one for which
-// there is a kubernetes-<version>.mod beside the go.mod of programs. Of two versions, as 1.34,1.36, the second one is that of remote clusters.
+// there is a kubernetes-<version>.mod beside the go.mod of programs. Of two versions, as 1.34,1.36, the second one is that of remote
+// clusters.
 const Variable = "LODESTONE_KUBERNETES"
 
 // Chosen returns the control plane that Variable asks for, of remote clusters or of others, and its version.

@@ -45,7 +45,8 @@ func TestAClusterIsPeeredByItsClusterProfileAndHasOne(t *testing.T) {
 		_, err := bed.Home.Kubectl(ctx, "", "apply", "-f", file)
 		require.NoError(t, err)
 	}
-	_, err := bed.Home.Kubectl(ctx, "", "wait", "--for=condition=Established", "crd/"+clusterprofiles.Resource.GroupResource().String(), "--timeout=30s")
+	_, err := bed.Home.Kubectl(ctx, "", "wait", "--for=condition=Established", "crd/"+clusterprofiles.Resource.GroupResource().String(),
+		"--timeout=30s")
 	require.NoError(t, err)
 	client, err := dynamic.NewForConfig(bed.Home.AdminConfig())
 	require.NoError(t, err)

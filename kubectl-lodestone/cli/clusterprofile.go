@@ -64,8 +64,8 @@ func ConnectProfile(ctx context.Context, home *Cluster, reference, file string) 
 	object, err := client.Resource(resource).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err) || meta.IsNoMatchError(err):
-		return nil, Misuse("there is no ClusterProfile %q in namespace %q of home: kubectl get clusterprofiles -A shows those that are there", name,
-			namespace)
+		return nil, Misuse("there is no ClusterProfile %q in namespace %q of home: kubectl get clusterprofiles -A shows those that are there",
+			name, namespace)
 	case err != nil:
 		return nil, home.Explain("get ClusterProfile "+reference, err)
 	}

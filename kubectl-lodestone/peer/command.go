@@ -76,7 +76,8 @@ where it stopped. Run again with other flags it changes what they say.`,
 			case byProfile && (o.RemoteContext != "" || o.RemoteKubeconfig != ""):
 				return cli.Misuse("give --cluster-profile with --cluster-profile-providers, or --remote-context, and not both")
 			case byProfile && (o.ClusterProfile == "" || o.ClusterProfileProviders == ""):
-				return cli.Misuse("--cluster-profile and --cluster-profile-providers go together: the first says which cluster, the second how to log in")
+				return cli.Misuse("--cluster-profile and --cluster-profile-providers go together: the first says which cluster, the second how to " +
+					"log in")
 			case !byProfile && o.RemoteContext == "" && o.RemoteKubeconfig == "":
 				return cli.Misuse("say which cluster to peer with: give --remote-context, or --remote-kubeconfig with a current context; usage: %s",
 					cmd.UseLine())

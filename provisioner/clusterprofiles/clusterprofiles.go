@@ -83,8 +83,8 @@ func (p *Profiles) write(ctx context.Context, remote *v1alpha1.RemoteCluster) er
 		p.recorder.Eventf(about(remote), corev1.EventTypeWarning, "ClusterProfileNotWritten", "ClusterProfile %s is not Lodestone's: rename "+
 			"one of the two, or delete the ClusterProfile", remote.Name)
 	case apierrors.IsNotFound(err):
-		p.recorder.Eventf(about(remote), corev1.EventTypeWarning, "ClusterProfileNotWritten", "ClusterProfiles cannot be written: their custom resource "+
-			"definition or the namespace of --cluster-profiles-namespace is not there")
+		p.recorder.Eventf(about(remote), corev1.EventTypeWarning, "ClusterProfileNotWritten", "ClusterProfiles cannot be written: their custom "+
+			"resource definition or the namespace of --cluster-profiles-namespace is not there")
 	}
 	if err != nil {
 		return fmt.Errorf("write ClusterProfile %s: %w", remote.Name, err)
