@@ -416,24 +416,9 @@ func (c *Controller) inspectTarget(ctx context.Context, r *record.Record, claim 
 
 // routeTo returns where a claim would go as a new one, to a real class if one is named.
 func (c *Controller) routeTo(claim *corev1.PersistentVolumeClaim, real string, node *corev1.Node) (route.Route, error) {
-	class, err := c.classOf(claim)
+	to, err := c.targets.Route(claim, real, node)
 	if err != nil {
 		return route.Route{}, refuse("%v", err)
-	}
-	wanted := claim.DeepCopy()
-	wanted.Spec.DataSource, wanted.Spec.DataSourceRef = nil, nil
-	if real != "" {
-		if wanted.Annotations == nil {
-			wanted.Annotations = map[string]string{}
-		}
-		wanted.Annotations[keys.Class] = real
-	}
-	to, err := route.To(route.Input{
-		Claim: wanted, Class: class, Node: node, Namespace: c.Space(claim.Namespace),
-		Cluster: func(id string) route.ClusterClasses { return c.View(id, claim.Namespace).ClusterClasses },
-	})
-	if err != nil {
-		return route.Route{}, refuse("claim %q cannot go there: %v", claim.Name, err)
 	}
 	return to, nil
 }
@@ -673,7 +658,7 @@ func (c *Controller) inspectVolumes(ctx context.Context, r *record.Record, pod *
 		case claim == nil:
 			continue
 		}
-		if _, err := c.classOf(claim); err == nil {
+		if _, err := c.targets.ClassOf(claim); err == nil {
 			return refuse("pod %q also uses claim %q, which is not part of this move: name both, for the pod can run only where all its volumes are",
 				pod.Name, name)
 		}

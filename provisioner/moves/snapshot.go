@@ -199,6 +199,6 @@ func (c *Controller) getSnapshot(ctx context.Context, at site.Site, r *record.Re
 }
 
 // volumeOf is the volume that a snapshot must be of.
-func volumeOf(known *record.Snapshot) frozen.Volume {
-	return frozen.Volume{Driver: known.Driver, Handle: known.Handle}
+func volumeOf(known *record.Snapshot) volumesnapshot.Volume {
+	return volumesnapshot.Volume{Driver: known.Driver, Handle: known.Handle}
 }

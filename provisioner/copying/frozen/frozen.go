@@ -24,15 +24,9 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/site"
 )
 
-// Volume is a volume of which a snapshot is taken, as its driver knows it.
-type Volume struct {
-	Driver string
-	Handle string
-}
-
 // Choose finds out with which VolumeSnapshotClass a snapshot can be taken of a real claim that is bound to a real volume. why says
 // why none can, in words that follow "no snapshot can be taken, for".
-func Choose(ctx context.Context, sites site.Sites, of backing.Ref, real string) (by string, volume Volume, why string, err error) {
+func Choose(ctx context.Context, sites site.Sites, of backing.Ref, real string) (by string, volume volumesnapshot.Volume, why string, err error) {
 	at, unusable := sites.Reach(of.Cluster)
 	switch {
 	case unusable != "":
@@ -47,7 +41,7 @@ func Choose(ctx context.Context, sites site.Sites, of backing.Ref, real string) 
 	if found == nil || found.Spec.CSI == nil {
 		return "", volume, "its volume has no CSI driver, and only those take snapshots", nil
 	}
-	volume = Volume{Driver: found.Spec.CSI.Driver, Handle: found.Spec.CSI.VolumeHandle}
+	volume = volumesnapshot.Volume{Driver: found.Spec.CSI.Driver, Handle: found.Spec.CSI.VolumeHandle}
 	by, why, err = ClassOf(ctx, at, of.Cluster, volume.Driver)
 	return by, volume, why, err
 }
@@ -172,7 +166,7 @@ type Wanted struct {
 	types.NamespacedName
 	// Claim is the name of the claim that it should be of; empty: it is not asked for that. Volume is the volume of that claim.
 	Claim  string
-	Volume Volume
+	Volume volumesnapshot.Volume
 	// Ours says whether its labels say that it was taken for whoever asks; Whose names them in a sentence.
 	Ours  func(*volumesnapshot.Snapshot) bool
 	Whose string
@@ -228,13 +222,13 @@ func Content(ctx context.Context, at site.Site, name string) (content *volumesna
 }
 
 // IsOf says whether a content is a snapshot of a volume.
-func IsOf(volume Volume, content *volumesnapshot.Content) bool {
+func IsOf(volume volumesnapshot.Volume, content *volumesnapshot.Content) bool {
 	return content.Spec.Driver == volume.Driver && ptr.Deref(content.Spec.Source.VolumeHandle, "") == volume.Handle
 }
 
 // WhyForeign says why a snapshot is not of a claim, unless that is empty, and of its volume, or cannot be deleted again; empty if it is
 // and can.
-func WhyForeign(claim string, volume Volume, s *volumesnapshot.Snapshot, content *volumesnapshot.Content) string {
+func WhyForeign(claim string, volume volumesnapshot.Volume, s *volumesnapshot.Snapshot, content *volumesnapshot.Content) string {
 	switch {
 	case claim != "" && ptr.Deref(s.Spec.Source.ClaimName, "") != claim:
 		return "it is of another claim than " + claim + ": see who made it"

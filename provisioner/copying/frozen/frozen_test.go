@@ -71,7 +71,7 @@ func TestASnapshotOfSomethingElseIsNotCopied(t *testing.T) {
 				Source: volumesnapshot.ContentSource{VolumeHandle: ptr.To("v1")},
 			}}
 			row.alter(s, c)
-			why := WhyForeign("data", Volume{Driver: "a.test", Handle: "v1"}, s, c)
+			why := WhyForeign("data", volumesnapshot.Volume{Driver: "a.test", Handle: "v1"}, s, c)
 			assert.Equal(t, row.says == "", why == "", why)
 			assert.Contains(t, why, row.says)
 		})
