@@ -138,7 +138,7 @@ func TestASecondCopyFollowsAClaimWhileItsApplicationRuns(t *testing.T) {
 	fill(t, from)
 	before := counted(t, from)
 	made := replicate(t, namespace, "west", func(r *v1alpha1.VolumeReplica) { r.Spec.RPO.Duration = time.Hour })
-	now := sealed(t, made, made.CreationTimestamp.Time)
+	now := sealed(t, made, time.Time{})
 	t.Log("first", now.Status.Standbys[0])
 	assert.True(t, meta.IsStatusConditionTrue(now.Status.Conditions, v1alpha1.ReplicaWithinRPO), "%v", now.Status.Conditions)
 	first := now.Status.Standbys[0]
@@ -213,7 +213,7 @@ func TestACopyGoesOnWhereTheProvisionerStopped(t *testing.T) {
 		provisioner, err = bed.StartProvisioner(context.WithoutCancel(t.Context()))
 		require.NoError(t, err)
 	}
-	now := sealed(t, made, made.CreationTimestamp.Time)
+	now := sealed(t, made, time.Time{})
 	assert.Positive(t, counted(t, contentOf(t, bed.West, westDriver, namespace, now.Status.Standbys[0].Versions[0].Name)))
 
 	// A standby that cannot be reached says so.
@@ -233,7 +233,7 @@ func TestAReplicaAndMovesOfItsClaimAreInNobodysWay(t *testing.T) {
 	namespace := space(t)
 	counts(t, namespace, virtual, "west")
 	made := replicate(t, namespace, keys.Home)
-	now := sealed(t, made, made.CreationTimestamp.Time)
+	now := sealed(t, made, time.Time{})
 	assert.Equal(t, "west", now.Status.Primary)
 	assert.Positive(t, counted(t, contentOf(t, bed.Home, homeDriver, fabric.Storage, now.Status.Standbys[0].Versions[0].Name)))
 
