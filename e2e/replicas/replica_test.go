@@ -180,7 +180,7 @@ func TestASecondCopyFollowsAClaimWhileItsApplicationRuns(t *testing.T) {
 	until(t, "it does not count", made, func(now *v1alpha1.VolumeReplica) bool {
 		return !slices.ContainsFunc(now.Status.Standbys[0].Versions, func(v v1alpha1.ReplicaVersion) bool { return v.Name == gone })
 	})
-	now = sealed(t, made, now.Status.Standbys[0].Sealed.Time)
+	sealed(t, made, now.Status.Standbys[0].Sealed.Time)
 	removes(t, made)
 	beyond(t, namespace, counted(t, from))
 	for _, driver := range drivers {
@@ -206,7 +206,8 @@ func TestACopyGoesOnWhereTheProvisionerStopped(t *testing.T) {
 	made := replicate(t, namespace, "west", func(r *v1alpha1.VolumeReplica) { r.Spec.BandwidthLimit = ptr.To(resource.MustParse("4Mi")) })
 	for _, stage := range []string{"Copy", "Seal"} {
 		until(t, "the point is in "+stage, made, func(now *v1alpha1.VolumeReplica) bool {
-			return len(now.Status.Standbys) == 1 && (strings.HasSuffix(now.Status.Standbys[0].Point, stage) || len(now.Status.Standbys[0].Versions) > 0)
+			return len(now.Status.Standbys) == 1 && (strings.HasSuffix(now.Status.Standbys[0].Point, stage) ||
+				len(now.Status.Standbys[0].Versions) > 0)
 		})
 		require.NoError(t, provisioner.Stop())
 		var err error
@@ -271,6 +272,7 @@ func TestAReplicaIsRefusedInWordsWhereItCannotBe(t *testing.T) {
 
 	counts(t, namespace, fabric.Class, keys.Home)
 	without := replicate(t, namespace, "west")
-	says(t, without, "NoSnapshots", "no version can be sealed at the standby, for cluster west has no VolumeSnapshotClass of driver disk.west.test")
+	says(t, without, "NoSnapshots",
+		"no version can be sealed at the standby, for cluster west has no VolumeSnapshotClass of driver disk.west.test")
 	removes(t, without)
 }

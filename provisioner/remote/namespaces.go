@@ -520,8 +520,8 @@ func (k *namespaceController) copies(ctx context.Context, namespace string) (str
 	case ending:
 		return fmt.Sprintf("pods there in namespace %s that are gone at home are being ended", namespace), nil
 	case moves:
-		return fmt.Sprintf("a volume is being copied there in namespace %s: wait until its VolumeMove is over, or delete that or its VolumeReplica",
-			namespace), nil
+		return fmt.Sprintf("a volume is being copied there in namespace %s: wait until its VolumeMove is over, or delete that or its "+
+			"VolumeReplica", namespace), nil
 	}
 	return "", nil
 }

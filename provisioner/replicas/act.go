@@ -64,7 +64,7 @@ func (c *Controller) take(ctx context.Context, w *activeReplica, o decide.Observ
 		}
 		return c.save(ctx, w, first)
 	case decide.BeginPoint:
-		next, err := c.beginPoint(ctx, o.Replica, r)
+		next, err := c.beginPoint(ctx, r)
 		if err != nil {
 			return err
 		}

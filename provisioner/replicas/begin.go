@@ -43,7 +43,7 @@ func (c *Controller) begin(ctx context.Context, replica *v1alpha1.VolumeReplica)
 		return nil, refuse(decide.ClaimGone, "there is no claim %q in namespace %s: create it", replica.Spec.Claims[0], replica.Namespace)
 	}
 	standby := replica.Spec.Standbys[0]
-	to, at, err := c.routeTo(ctx, claim, standby)
+	to, at, err := c.routeTo(claim, standby)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func (c *Controller) begin(ctx context.Context, replica *v1alpha1.VolumeReplica)
 }
 
 // routeTo returns the real class of the copy of a claim at a standby, and that cluster.
-func (c *Controller) routeTo(ctx context.Context, claim *corev1.PersistentVolumeClaim, standby v1alpha1.ReplicaStandby) (route.Route,
+func (c *Controller) routeTo(claim *corev1.PersistentVolumeClaim, standby v1alpha1.ReplicaStandby) (route.Route,
 	site.Site, error) {
 	at, err := c.reachStandby(standby.Cluster, claim.Namespace)
 	if err != nil {
@@ -103,7 +103,7 @@ func (c *Controller) reachStandby(cluster, namespace string) (site.Site, error) 
 }
 
 // beginPoint finds out what the next point is of, and returns the record with it.
-func (c *Controller) beginPoint(ctx context.Context, replica *v1alpha1.VolumeReplica, r *record.Record) (*record.Record, error) {
+func (c *Controller) beginPoint(ctx context.Context, r *record.Record) (*record.Record, error) {
 	now := time.Now()
 	claim, volume, err := c.virtual(ctx, r)
 	if err != nil {
@@ -114,15 +114,16 @@ func (c *Controller) beginPoint(ctx context.Context, replica *v1alpha1.VolumeRep
 	case err != nil:
 		return nil, refuse(decide.Refused, "volume %s of claim %q is not one that Lodestone made: %v", volume.Name, claim.Name, err)
 	case from.Cluster == r.Head.Cluster:
-		return nil, refuse(decide.SameCluster, "the data of claim %q is in cluster %s, where its copy is, too: move the claim elsewhere, or make a "+
-			"VolumeReplica with another standby and delete this one; the versions stay until then", claim.Name, from.Cluster)
+		return nil, refuse(decide.SameCluster, "the data of claim %q is in cluster %s, where its copy is, too: move the claim elsewhere, or "+
+			"make a VolumeReplica with another standby and delete this one; the versions stay until then", claim.Name, from.Cluster)
 	}
 	at, why := c.sites.Reach(from.Cluster)
 	if why != "" {
 		return nil, refuse(decide.ClusterAway, "%s: the data of claim %q is there", why, claim.Name)
 	}
 	if !at.Home && at.Remote == nil {
-		return nil, refuse(decide.Refused, "cluster %s runs no remote agent, which makes the movers there: install deploy/remote in it", from.Cluster)
+		return nil, refuse(decide.Refused, "cluster %s runs no remote agent, which makes the movers there: install deploy/remote in it",
+			from.Cluster)
 	}
 	b, err := at.Claim(ctx, from.Namespace, from.Name)
 	switch {
@@ -141,8 +142,8 @@ func (c *Controller) beginPoint(ctx context.Context, replica *v1alpha1.VolumeRep
 	case err != nil:
 		return nil, err
 	case why != "":
-		return nil, refuse(decide.NoSnapshots, "no snapshot can be taken of claim %q, for %s: a point that is not of one moment would be no copy "+
-			"to fall back on, so none is made; let the class of the volume have snapshots", claim.Name, why)
+		return nil, refuse(decide.NoSnapshots, "no snapshot can be taken of claim %q, for %s: a point that is not of one moment would be no "+
+			"copy to fall back on, so none is made; let the class of the volume have snapshots", claim.Name, why)
 	}
 	node, err := c.witness.NodeOfUsers(ctx, at, types.NamespacedName{Namespace: r.Namespace, Name: r.Claim}, from, "")
 	if err != nil {
@@ -171,8 +172,8 @@ func (c *Controller) virtual(ctx context.Context, r *record.Record) (*corev1.Per
 		return nil, nil, refuse(decide.ClaimGone, "claim %q was deleted: no point is made any more, and what is sealed stays until the "+
 			"VolumeReplica is deleted", r.Claim)
 	case claim.UID != r.ClaimUID:
-		return nil, nil, refuse(decide.ClaimGone, "claim %q is another one than this VolumeReplica was made for: make another VolumeReplica, and "+
-			"delete this one once nothing that it has sealed is needed", r.Claim)
+		return nil, nil, refuse(decide.ClaimGone, "claim %q is another one than this VolumeReplica was made for: make another VolumeReplica, "+
+			"and delete this one once nothing that it has sealed is needed", r.Claim)
 	case claim.Labels[keys.Moving] != "" || claim.Annotations[keys.Newer] != "":
 		return nil, nil, refuse(decide.Moving, "claim %q is locked as for a move: see its events", r.Claim)
 	case claim.Spec.VolumeName == "":
@@ -225,7 +226,7 @@ func (c *Controller) headClaim(ctx context.Context, r *record.Record) (*corev1.P
 	if err != nil {
 		return nil, site.Site{}, err
 	}
-	to, at, err := c.routeTo(ctx, claim, v1alpha1.ReplicaStandby{Cluster: r.Head.Cluster, ClassName: r.Class})
+	to, at, err := c.routeTo(claim, v1alpha1.ReplicaStandby{Cluster: r.Head.Cluster, ClassName: r.Class})
 	if err != nil {
 		return nil, at, err
 	}

@@ -161,6 +161,15 @@ func (c *Controller) replicaOf(key replicaKey) *activeReplica {
 	return w
 }
 
+// drop forgets a replica of which nothing is left.
+func (c *Controller) drop(w *activeReplica) {
+	w.link.Close()
+	c.Metrics.forget(w.uid)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.active, w.uid)
+}
+
 // sync takes the next steps of a replica, and drops its state once nothing is left of it.
 func (c *Controller) sync(ctx context.Context, key replicaKey) (after time.Duration, err error) {
 	logger := klog.FromContext(ctx).WithValues("replica", key.NamespacedName, "replicaUID", key.uid)
@@ -173,11 +182,7 @@ func (c *Controller) sync(ctx context.Context, key replicaKey) (after time.Durat
 		}
 		step := decide.Next(o)
 		if step.Over {
-			w.link.Close()
-			c.Metrics.forget(key.uid)
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			delete(c.active, key.uid)
+			c.drop(w)
 			return 0, nil
 		}
 		if step.Action == nil {

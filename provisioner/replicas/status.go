@@ -103,8 +103,8 @@ func statusOf(o decide.Observation, step decide.Step) (next v1alpha1.VolumeRepli
 	case newest == nil:
 		set(v1alpha1.ReplicaWithinRPO, metav1.ConditionUnknown, decide.NothingSealed, "nothing is sealed yet")
 	case o.Now.Sub(newest.Cut) > rpo:
-		set(v1alpha1.ReplicaWithinRPO, metav1.ConditionFalse, "Late", fmt.Sprintf("what was written since %s is in no sealed version, and the RPO "+
-			"is %s: see the condition Healthy; if points are made without a break, they take longer than that: raise spec.rpo or the "+
+		set(v1alpha1.ReplicaWithinRPO, metav1.ConditionFalse, "Late", fmt.Sprintf("what was written since %s is in no sealed version, and "+
+			"the RPO is %s: see the condition Healthy; if points are made without a break, they take longer than that: raise spec.rpo or the "+
 			"bandwidth", newest.Cut.UTC().Format(time.RFC3339), rpo))
 	default:
 		set(v1alpha1.ReplicaWithinRPO, metav1.ConditionTrue, "InTime", fmt.Sprintf("the newest sealed version is no older than %s", rpo))

@@ -314,7 +314,8 @@ func Uses(spec *corev1.PodSpec, claim string) bool {
 
 // NodeOfUsers returns the node on which pods use a virtual claim in the cluster of its backing claim, except the pod of a name; empty
 // if none does. Where pods end on one node and none runs on another, the volume may still be there.
-func (w *Witness) NodeOfUsers(ctx context.Context, at site.Site, virtual types.NamespacedName, ref backing.Ref, except string) (string, error) {
+func (w *Witness) NodeOfUsers(ctx context.Context, at site.Site, virtual types.NamespacedName, ref backing.Ref,
+	except string) (string, error) {
 	namespace, claim, options := virtual.Namespace, virtual.Name, metav1.ListOptions{}
 	if !at.Home {
 		namespace, claim, options.LabelSelector = ref.Namespace, ref.Name, keys.HomeID+"="+w.HomeID

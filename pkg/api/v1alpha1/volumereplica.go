@@ -115,7 +115,7 @@ type ReplicaStandby struct {
 // +kubebuilder:validation:Enum=Crash
 type ReplicaConsistency string
 
-// ConsistencyCrash: of a snapshot of the volume.
+// ConsistencyCrash says that a point is of a snapshot of the volume.
 const ConsistencyCrash ReplicaConsistency = "Crash"
 
 // ReplicaVersions say which versions are kept.

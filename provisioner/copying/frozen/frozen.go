@@ -26,7 +26,8 @@ import (
 
 // Choose finds out with which VolumeSnapshotClass a snapshot can be taken of a real claim that is bound to a real volume. why says
 // why none can, in words that follow "no snapshot can be taken, for".
-func Choose(ctx context.Context, sites site.Sites, of backing.Ref, real string) (by string, volume volumesnapshot.Volume, why string, err error) {
+func Choose(ctx context.Context, sites site.Sites, of backing.Ref, real string) (by string, volume volumesnapshot.Volume, why string,
+	err error) {
 	at, unusable := sites.Reach(of.Cluster)
 	switch {
 	case unusable != "":

@@ -108,40 +108,65 @@ type Step struct {
 // Action is one write.
 type Action interface{}
 
-// The actions.
-type (
-	// Adopt puts our finalizer on the VolumeReplica, Leave takes it off.
-	Adopt struct{}
-	Leave struct{}
-	// Begin finds out where the copy goes, and writes the first record; BeginPoint does so for a point.
-	Begin      struct{}
-	BeginPoint struct{}
-	// Save writes the record, Forget deletes it.
-	Save   struct{ Record *record.Record }
-	Forget struct{}
-	// MakeHead creates the real claim at the standby, DropHead deletes it.
-	MakeHead struct{}
-	DropHead struct{}
-	// TakeSnapshot takes one of the source, MakeClone a claim of that.
-	TakeSnapshot struct{}
-	MakeClone    struct{}
-	DropSnapshot struct{}
-	DropClone    struct{}
-	// MakeMover, StartMover, GiveKeys and DropMover are about the mover of a role.
-	MakeMover  struct{ Role moverapi.Role }
-	StartMover struct{ Role moverapi.Role }
-	GiveKeys   struct{ Role moverapi.Role }
-	DropMover  struct{ Role moverapi.Role }
-	// Start has the movers begin a task.
-	Start struct{ Task moverapi.Task }
-	// TakeSeal takes the snapshot of the head.
-	TakeSeal struct{}
-	// DropVersion deletes a snapshot at the standby.
-	DropVersion struct {
-		Name string
-		UID  types.UID
-	}
-)
+// Adopt puts our finalizer on the VolumeReplica.
+type Adopt struct{}
+
+// Leave takes it off.
+type Leave struct{}
+
+// Begin finds out where the copy goes, and writes the first record.
+type Begin struct{}
+
+// BeginPoint finds out what a point is of, and writes the record with it.
+type BeginPoint struct{}
+
+// Save writes the record.
+type Save struct{ Record *record.Record }
+
+// Forget deletes the record.
+type Forget struct{}
+
+// MakeHead creates the real claim at the standby.
+type MakeHead struct{}
+
+// DropHead deletes it.
+type DropHead struct{}
+
+// TakeSnapshot takes a snapshot of the source.
+type TakeSnapshot struct{}
+
+// MakeClone makes a claim of it.
+type MakeClone struct{}
+
+// DropSnapshot deletes the snapshot of the source.
+type DropSnapshot struct{}
+
+// DropClone deletes the claim that was made of it.
+type DropClone struct{}
+
+// MakeMover makes the mover of a role, without starting it.
+type MakeMover struct{ Role moverapi.Role }
+
+// StartMover gives it its keys, and starts it.
+type StartMover struct{ Role moverapi.Role }
+
+// GiveKeys gives it its keys again.
+type GiveKeys struct{ Role moverapi.Role }
+
+// DropMover ends it.
+type DropMover struct{ Role moverapi.Role }
+
+// Start has the movers begin a task.
+type Start struct{ Task moverapi.Task }
+
+// TakeSeal takes the snapshot of the head.
+type TakeSeal struct{}
+
+// DropVersion deletes a snapshot at the standby.
+type DropVersion struct {
+	Name string
+	UID  types.UID
+}
 
 const (
 	soon   = 500 * time.Millisecond

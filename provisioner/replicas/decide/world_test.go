@@ -163,7 +163,8 @@ func (w *world) act(action decide.Action) {
 	case decide.BeginPoint:
 		next := r.Clone()
 		next.Last++
-		next.Point = &record.Point{Number: next.Last, Stage: record.Cut, Since: o.Now, Cut: o.Now, Source: backing.Ref{Cluster: "home", UID: "s1"}}
+		next.Point = &record.Point{Number: next.Last, Stage: record.Cut, Since: o.Now, Cut: o.Now,
+			Source: backing.Ref{Cluster: "home", UID: "s1"}}
 		o.Record, w.cut, w.clone = next, w.source, 0
 		o.Snapshot, o.Seal, o.Clone, w.task = decide.Snapshot{}, decide.Snapshot{}, nil, nil
 	case decide.Save:
