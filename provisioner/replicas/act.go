@@ -70,7 +70,6 @@ func (c *Controller) take(ctx context.Context, w *activeReplica, o decide.Observ
 		}
 		return c.save(ctx, w, next)
 	case decide.Save:
-		c.Metrics.saved(r, a.Record)
 		return c.save(ctx, w, a.Record)
 	case decide.Forget:
 		w.record = nil
@@ -129,6 +128,9 @@ func (c *Controller) save(ctx context.Context, w *activeReplica, next *record.Re
 	if err != nil {
 		w.record = nil
 		return err
+	}
+	if w.record != nil {
+		c.Metrics.saved(w.record.record, next)
 	}
 	w.record, w.refused = written, decide.Refusal{}
 	return nil

@@ -45,7 +45,7 @@ func (c *Controller) observe(ctx context.Context, w *activeReplica) (o decide.Ob
 	o.Record = w.record.record
 	r := o.Record
 	o.Moving, o.MayBegin = c.Moving(r.ClaimUID), c.Records.points() < mostPoints
-	w.sees(r)
+	w.sees(r, o.Now)
 	if err := c.observeStandby(ctx, &o); err != nil {
 		return o, err
 	}
@@ -62,15 +62,15 @@ func (c *Controller) observe(ctx context.Context, w *activeReplica) (o decide.Ob
 	return o, nil
 }
 
-// sees drops what is remembered of another point than the record's.
-func (w *activeReplica) sees(r *record.Record) {
+// sees drops what is remembered of another point than the record's. After a restart a copy gets its full time again.
+func (w *activeReplica) sees(r *record.Record, now time.Time) {
 	number := int64(0)
 	if r.Point != nil && r.Point.Stage == record.Copy {
 		number = r.Point.Number
 	}
 	if number != w.point {
 		w.link.Close()
-		w.point, w.furthest, w.advanced = number, copying.Furthest{}, time.Time{}
+		w.point, w.furthest, w.advanced = number, copying.Furthest{}, now
 	}
 }
 

@@ -51,7 +51,7 @@ type Observation struct {
 	Reader, Writer movers.State
 	Copy           *moverapi.Status
 	CopyError      string
-	// Advanced is when the copy last got further; zero: it has not begun.
+	// Advanced is when the copy last got further, or when this process first saw it.
 	Advanced time.Time
 }
 
@@ -169,7 +169,8 @@ type DropVersion struct {
 }
 
 const (
-	soon   = 500 * time.Millisecond
+	// soon is how often a point is looked at: nobody waits for it, and each look is a dozen requests.
+	soon   = time.Second
 	seldom = 10 * time.Second
 	// askAgain is when what was refused is tried again.
 	askAgain = 15 * time.Second

@@ -7,12 +7,15 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/moverapi"
+	"github.com/lodestone-storage/lodestone/provisioner/copying/movers"
 	"github.com/lodestone-storage/lodestone/provisioner/replicas/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/replicas/record"
 )
@@ -180,4 +183,61 @@ func TestAllGoesWithTheReplica(t *testing.T) {
 		o.Replica, o.Record = nil, nil
 		assert.True(t, decide.Next(o).Over)
 	})
+}
+
+// copies is an observation of a point whose movers run, and do a task.
+func copies(task *moverapi.TaskStatus) decide.Observation {
+	o := observation(1)
+	o.Record.Point = &record.Point{Number: 2, Stage: record.Copy, Since: noon, Cut: noon, Expect: []byte(`"s"`), Copied: true}
+	o.Head, o.Clone = head("h1"), &corev1.PersistentVolumeClaim{}
+	o.Reader, o.Writer = movers.State{Exists: true, Running: true}, movers.State{Exists: true, Running: true}
+	o.Copy, o.Advanced = &moverapi.Status{Connected: true, Task: task}, noon
+	return o
+}
+
+func TestWhatIsNotWholeIsNotSealed(t *testing.T) {
+	verified := func(equal bool) *moverapi.TaskStatus {
+		return &moverapi.TaskStatus{Task: moverapi.Task{ID: "verify"}, State: moverapi.Done, Verified: &moverapi.Verified{Equal: equal,
+			SourceRoot: "a", TargetRoot: "a", Differences: []moverapi.Difference{{Path: "x", What: "its content differs"}}}}
+	}
+	for name, row := range map[string]struct {
+		o     decide.Observation
+		tune  func(*decide.Observation)
+		stage record.Stage
+		why   string
+	}{
+		"both are the same": {o: copies(verified(true)), stage: record.Settle},
+		"they differ":       {o: copies(verified(false)), stage: record.Clean, why: "differs from what was copied: x: its content differs"},
+		"nothing says that": {o: copies(&moverapi.TaskStatus{Task: moverapi.Task{ID: "verify"}, State: moverapi.Done}), stage: record.Clean,
+			why: "differs from what was copied"},
+		"the mover gave up": {o: copies(&moverapi.TaskStatus{Task: moverapi.Task{ID: "verify"}, State: moverapi.Failed, Error: "no room"}),
+			stage: record.Clean, why: "the mover gave up: no room"},
+		"the head was deleted": {o: copies(nil), tune: func(o *decide.Observation) { o.Head = nil }, stage: record.Clean,
+			why: "somebody deleted real claim shop/replica-r1 at the standby"},
+		"it stands still": {o: copies(nil), tune: func(o *decide.Observation) { o.Copy.Connected, o.Now = false, noon.Add(11*time.Minute) },
+			stage: record.Clean, why: "the copy has stood still for 10m0s: waiting until the movers reach each other"},
+		"its cluster is gone for good": {o: copies(nil), tune: func(o *decide.Observation) {
+			o.Source = decide.Cluster{Unusable: "there is no RemoteCluster east", Gone: true}
+		}, stage: record.Clean, why: "there is no RemoteCluster east"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if row.tune != nil {
+				row.tune(&row.o)
+			}
+			save, ok := decide.Next(row.o).Action.(decide.Save)
+			require.True(t, ok)
+			assert.Equal(t, row.stage, save.Record.Point.Stage)
+			assert.Contains(t, save.Record.Point.Why, row.why)
+			assert.Equal(t, row.why == "", save.Record.Point.Why == "")
+			assert.Len(t, save.Record.Sealed, 1, "what is sealed stays")
+		})
+	}
+	o := copies(nil)
+	o.Copy.Connected, o.Now, o.Advanced = false, noon.Add(time.Hour), noon.Add(55*time.Minute)
+	assert.Nil(t, decide.Next(o).Action, "it got further, or was first seen, a moment ago")
+	o = copies(nil)
+	o.Standby.Unusable = "cluster west does not answer"
+	step := decide.Next(o)
+	assert.Nil(t, step.Action)
+	assert.Equal(t, decide.ClusterAway, step.Reason)
 }

@@ -146,38 +146,35 @@ func copyOver(o Observation) Step {
 	if step, ok := runMovers(o); ok {
 		return step
 	}
-	prepared, step, ok := runTask(o, moverapi.Task{ID: "prepare", Kind: moverapi.Prepare})
-	if p.Expect == nil {
-		if !ok {
-			return step
-		}
-		if why := whyNotWhole(prepared.Prepared); why != "" {
-			return giveUp(o, why)
-		}
-		next := r.Clone()
-		next.Point.Expect = prepared.Prepared.Source
-		return Step{Action: Save{next}}
+	task := moverapi.Task{ID: "verify", Kind: moverapi.Verify}
+	switch {
+	case p.Expect == nil:
+		task = moverapi.Task{ID: "prepare", Kind: moverapi.Prepare}
+	case !p.Copied:
+		// Nobody writes to what was made of a snapshot.
+		task = moverapi.Task{ID: "final", Kind: moverapi.Final}
 	}
-	// Nobody writes to what was made of a snapshot.
-	copied, step, ok := runTask(o, moverapi.Task{ID: "final", Kind: moverapi.Final})
-	if !p.Copied {
-		if !ok {
-			return step
-		}
-		next := r.Clone()
-		next.Point.Copied, next.Point.Sent = true, copied.Progress.BytesSent
-		return Step{Action: Save{next}}
-	}
-	verified, step, ok := runTask(o, moverapi.Task{ID: "verify", Kind: moverapi.Verify})
+	done, step, ok := runTask(o, task)
+	next := r.Clone()
 	switch {
 	case !ok:
 		return step
-	case verified.Verified == nil || !verified.Verified.Equal || verified.Verified.TargetRoot == "":
-		return giveUp(o, "the copy at the standby differs from what was copied"+sentence.Prefixed(": ", firstDifference(verified.Verified))+
+	case task.Kind == moverapi.Prepare:
+		if why := whyNotWhole(done.Prepared); why != "" {
+			return giveUp(o, why)
+		}
+		next.Point.Expect = done.Prepared.Source
+		return Step{Action: Save{next}}
+	case task.Kind == moverapi.Final:
+		next.Point.Copied, next.Point.Sent = true, done.Progress.BytesSent
+		return Step{Action: Save{next}}
+	}
+	if v := done.Verified; v == nil || !v.Equal || v.TargetRoot == "" {
+		return giveUp(o, "the copy at the standby differs from what was copied"+sentence.Prefixed(": ", firstDifference(v))+
 			"; this point is not sealed, and the versions before it stay: see the health of the storage in both clusters")
 	}
-	next := r.Enter(record.Settle, o.Now)
-	next.Point.Root = verified.Verified.TargetRoot
+	next = r.Enter(record.Settle, o.Now)
+	next.Point.Root = done.Verified.TargetRoot
 	return Step{Action: Save{next}}
 }
 
