@@ -138,11 +138,16 @@ func (r *Record) Newest() *Version {
 	return nil
 }
 
-// PointName is the name of the snapshot of a point's source and of the claim that is made of it.
-func (r *Record) PointName() string { return fmt.Sprintf("replica-%s-%d", r.UID, r.Point.Number) }
+// PointName is the name of the snapshot of a point's source and of the claim that is made of it. The moment is part of it: numbers are
+// counted again after home was restored from a backup, and what an earlier point of that number has left is not this one's.
+func (r *Record) PointName() string {
+	return fmt.Sprintf("replica-%s-%d-%d", r.UID, r.Point.Number, r.Point.Cut.Unix())
+}
 
 // SealName is the name of the snapshot that seals a point.
-func (r *Record) SealName() string { return fmt.Sprintf("replica-%s-v%d", r.UID, r.Point.Number) }
+func (r *Record) SealName() string {
+	return fmt.Sprintf("replica-%s-v%d-%d", r.UID, r.Point.Number, r.Point.Cut.Unix())
+}
 
 // MoverName is the name of a mover of the point: of the one that reads, or of the one that writes.
 func (r *Record) MoverName(role moverapi.Role) string {
